@@ -1,0 +1,2 @@
+//! The `llmcc` command.
+fn main() {}

@@ -1,0 +1,72 @@
+//! The state of an attention layer: paged keys and values.
+
+use std::fmt;
+
+/// Element type of cached keys and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum KvDType {
+    /// IEEE binary32.
+    F32,
+    /// IEEE binary16.
+    F16,
+    /// bfloat16.
+    Bf16,
+    /// int8 with one f32 scale per token and head.
+    Int8,
+}
+
+impl KvDType {
+    /// Every type with its name in text and options.
+    pub const ALL: &[(KvDType, &'static str)] =
+        &[(KvDType::F32, "f32"), (KvDType::F16, "f16"), (KvDType::Bf16, "bf16"), (KvDType::Int8, "int8")];
+
+    /// Bytes of one element (scales apart).
+    pub const fn bytes(self) -> usize {
+        match self {
+            KvDType::F32 => 4,
+            KvDType::F16 | KvDType::Bf16 => 2,
+            KvDType::Int8 => 1,
+        }
+    }
+
+    /// The type named `name`.
+    pub fn parse(name: &str) -> Option<KvDType> {
+        Self::ALL.iter().find(|(_, n)| *n == name).map(|(t, _)| *t)
+    }
+}
+
+impl fmt::Display for KvDType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(Self::ALL.iter().find(|(t, _)| t == self).map_or("?", |(_, n)| n))
+    }
+}
+
+/// Shape and storage of one attention layer's state. Text: `kv<f16, 8x64, window 4096>` (KV heads × head size).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct KvSpec {
+    /// Element type.
+    pub dtype: KvDType,
+    /// Key/value heads.
+    pub kv_heads: usize,
+    /// Elements per head.
+    pub head_dim: usize,
+    /// Sliding window: a token sees itself and the `window - 1` tokens before it. `None` = the whole sequence.
+    pub window: Option<usize>,
+}
+
+impl KvSpec {
+    /// Columns of the key (and of the value) matrix: `kv_heads · head_dim`.
+    pub const fn width(&self) -> usize {
+        self.kv_heads * self.head_dim
+    }
+}
+
+impl fmt::Display for KvSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "kv<{}, {}x{}", self.dtype, self.kv_heads, self.head_dim)?;
+        if let Some(w) = self.window {
+            write!(f, ", window {w}")?;
+        }
+        f.write_str(">")
+    }
+}

@@ -1,0 +1,133 @@
+//! Byte layouts that packing, generated code and microkernels agree on.
+//!
+//! **Weights** `W[n, k]` are stored as blocks of [`BLOCK`] = 16 rows (the last block padded with zero rows), block after block, each
+//! block a multiple of 64 bytes and 64-byte aligned. Inside a block, for each format:
+//!
+//! - `f32`: `[k][16]` f32.
+//! - `f16`: `[k][16]` f16, rounded up to 64 bytes.
+//! - `bf16`: `[ceil(k/2)][16][2]` bf16: 16 rows of a pair `(k, k+1)` per 64 bytes; an odd `k` is padded with zero.
+//! - quantized (`w8`, `w4`, `w4a`): `kp = round_up(k, 32)`, `groups = ceil(kp / group)` (the last group may be short), then
+//!   1. scales: `[groups][16]` f16; for asymmetric formats followed by minima `[groups][16]` f16; this part rounded up to 64 bytes,
+//!   2. codes in chunks of 64 bytes: `w8`: `[kp/4][16][4]` u8 = code + 128; 4-bit: `[kp/8][16][4]` bytes: byte `(r, j)` of chunk `c` holds code
+//!      `(r, 8c + j)` in its low and `(r, 8c + 4 + j)` in its high nibble, stored unsigned (symmetric: code + 8).
+//!
+//! Decoded value: `w8`: `s·(u − 128)`, `w4`: `s·(u − 8)`, `w4a`: `s·u + min`. Padding has code value 0 (`w4a`: u = 0) and
+//! activations in the padding are 0; a padding row has scale 0 and minimum 0.
+//!
+//! **int8 activation rows** ([`Q8Row`]): `kp` int8 codes, then `groups` f32 scales, then `groups` i32 sums of the codes; the row is rounded up
+//! to 64 bytes. Value: `scale·code`; `scale = amax/127` of the group, code = round-to-nearest-even of `x·(127/amax)`, 0 when `amax` is 0.
+
+/// Rows in a weight block.
+pub const BLOCK: usize = 16;
+/// `k` is padded to a multiple of this in quantized weights and int8 rows.
+pub const K_PAD: usize = 32;
+
+/// How the elements of a packed matrix are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u32)]
+pub enum Elem {
+    /// IEEE binary32.
+    F32 = 0,
+    /// IEEE binary16.
+    F16 = 1,
+    /// bfloat16.
+    Bf16 = 2,
+    /// 8 bits, symmetric, one f16 scale per group.
+    W8 = 3,
+    /// 4 bits, symmetric, one f16 scale per group.
+    W4 = 4,
+    /// 4 bits, asymmetric, one f16 scale and one f16 minimum per group.
+    W4a = 5,
+}
+
+/// `x` rounded up to a multiple of `to`.
+pub const fn round_up(x: usize, to: usize) -> usize {
+    x.div_ceil(to) * to
+}
+
+/// Padded columns of quantized weights and int8 rows.
+pub const fn padded_k(k: usize) -> usize {
+    round_up(k, K_PAD)
+}
+
+/// Groups of a quantized row of `k` columns.
+pub const fn groups(k: usize, group: usize) -> usize {
+    padded_k(k).div_ceil(group)
+}
+
+/// Byte layout of one 16-row block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Offset of the group minima (asymmetric formats only; else equal to `codes`).
+    pub mins: usize,
+    /// Offset of the codes or elements.
+    pub codes: usize,
+    /// Bytes of the block.
+    pub bytes: usize,
+}
+
+/// Layout of a block of `elem` with `k` columns and quantization group `group` (ignored for unquantized elements).
+pub const fn block(elem: Elem, k: usize, group: usize) -> Block {
+    let kp = padded_k(k);
+    match elem {
+        Elem::F32 => Block { mins: 0, codes: 0, bytes: k * 64 },
+        Elem::F16 => Block { mins: 0, codes: 0, bytes: round_up(k * 32, 64) },
+        Elem::Bf16 => Block { mins: 0, codes: 0, bytes: k.div_ceil(2) * 64 },
+        Elem::W8 => {
+            let codes = round_up(groups(k, group) * 32, 64);
+            Block { mins: codes, codes, bytes: codes + kp * 16 }
+        }
+        Elem::W4 => {
+            let codes = round_up(groups(k, group) * 32, 64);
+            Block { mins: codes, codes, bytes: codes + kp * 8 }
+        }
+        Elem::W4a => {
+            let mins = groups(k, group) * 32;
+            let codes = round_up(2 * mins, 64);
+            Block { mins, codes, bytes: codes + kp * 8 }
+        }
+    }
+}
+
+/// Bytes of a packed matrix of `n` rows.
+pub const fn packed_bytes(elem: Elem, n: usize, k: usize, group: usize) -> usize {
+    n.div_ceil(BLOCK) * block(elem, k, group).bytes
+}
+
+/// Byte layout of an int8 activation row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Q8Row {
+    /// Offset of the f32 scales.
+    pub scales: usize,
+    /// Offset of the i32 sums.
+    pub sums: usize,
+    /// Bytes of the row.
+    pub bytes: usize,
+}
+
+/// Layout of an int8 row of `k` elements with quantization group `group`.
+pub const fn q8_row(k: usize, group: usize) -> Q8Row {
+    let kp = padded_k(k);
+    let g = groups(k, group) * 4;
+    Q8Row { scales: kp, sums: kp + g, bytes: round_up(kp + 2 * g, 64) }
+}
+
+/// Byte layout of a page of the KV cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// Offset of `V`.
+    pub v: usize,
+    /// Offset of the scales of `K` (int8 only; else equal to `bytes`).
+    pub k_scales: usize,
+    /// Offset of the scales of `V`.
+    pub v_scales: usize,
+    /// Bytes of the page.
+    pub bytes: usize,
+}
+
+/// Layout of a page for `kv_heads` heads of `head_dim` elements of `elem_bytes` bytes (1 = int8 with scales).
+pub const fn page(kv_heads: usize, head_dim: usize, elem_bytes: usize) -> Page {
+    let part = round_up(kv_heads * head_dim * crate::PAGE_TOKENS * elem_bytes, 64);
+    let scales = if elem_bytes == 1 { kv_heads * crate::PAGE_TOKENS * 4 } else { 0 };
+    Page { v: part, k_scales: 2 * part, v_scales: 2 * part + scales, bytes: 2 * part + 2 * scales }
+}

@@ -1,0 +1,362 @@
+//! The contract between compiled artifacts and the runtime inside them.
+//!
+//! An artifact is a copy of the prebuilt runtime shared object (`llmcc-rt`) with three page-aligned segments appended
+//! and mapped by extra `PT_LOAD` headers: **code** (the generated kernels, position independent, no relocations), **data**
+//! (one [`ModelDesc`] and the tables it points to by byte offset) and **weights** (packed tensors, read in place). The
+//! compiler patches [`ImageRef`], a static of the runtime, so that the runtime finds them relative to its own ELF header.
+//!
+//! Everything here is `#[repr(C)]`, little endian, made of fixed-width integers, and read as bytes from a file: the
+//! runtime checks magic, version and bounds before it trusts an offset.
+//!
+//! Shapes: `T` = tokens in a step, `R` = rows for which logits are wanted, `S` = sequences in a step.
+#![no_std]
+#![warn(missing_docs)]
+
+pub mod layout;
+
+/// Version of every structure in this crate; a runtime refuses an image of another version.
+pub const ABI_VERSION: u32 = 1;
+/// First bytes of [`ImageRef`], by which the compiler finds it inside the runtime object.
+pub const IMAGE_MAGIC: [u8; 16] = *b"llmcc-image-ref\0";
+/// First bytes of [`ModelDesc`].
+pub const MODEL_MAGIC: [u8; 8] = *b"llmccmdl";
+/// Tokens in one page of the KV cache.
+pub const PAGE_TOKENS: usize = 16;
+/// "No index" in `u32` fields.
+pub const NONE: u32 = u32::MAX;
+/// Segments (and therefore the weights) are aligned to this many bytes, so that the kernel may use huge pages.
+pub const SEGMENT_ALIGN: u64 = 2 << 20;
+
+/// Where the appended segments are, relative to the runtime's ELF header (`__ehdr_start`). All zero (but for the magic) in a runtime
+/// without a model.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ImageRef {
+    /// [`IMAGE_MAGIC`].
+    pub magic: [u8; 16],
+    /// [`ABI_VERSION`] of the compiler.
+    pub version: u32,
+    /// Bit 0: weights are in a side file ([`FLAG_EXTERNAL_WEIGHTS`]).
+    pub flags: u32,
+    /// Address of the code segment relative to the ELF header.
+    pub code_addr: u64,
+    /// Bytes of code.
+    pub code_len: u64,
+    /// Address of the data segment (a [`ModelDesc`] first).
+    pub data_addr: u64,
+    /// Bytes of data.
+    pub data_len: u64,
+    /// Address of the weights segment; 0 when external.
+    pub weights_addr: u64,
+    /// Bytes of weights, also when external.
+    pub weights_len: u64,
+    /// Bytes the file must have: a stripped artifact is shorter and is refused with a clear message.
+    pub file_len: u64,
+}
+
+/// [`ImageRef::flags`]: the weights lie beside the artifact in `<artifact file name>.weights`.
+pub const FLAG_EXTERNAL_WEIGHTS: u32 = 1;
+
+/// A byte range of the data segment.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// Offset from the start of the data segment.
+    pub off: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+/// A table: `count` structures from byte `off` of the data segment.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Table {
+    /// Offset from the start of the data segment, aligned to 8.
+    pub off: u64,
+    /// Number of elements.
+    pub count: u64,
+}
+
+/// The root of the data segment.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ModelDesc {
+    /// [`MODEL_MAGIC`].
+    pub magic: [u8; 8],
+    /// [`ABI_VERSION`].
+    pub version: u32,
+    /// Instruction-set level the code needs: see [`isa`].
+    pub isa: u32,
+    /// Vocabulary size = columns of the logits.
+    pub vocab: u64,
+    /// Model width.
+    pub hidden: u64,
+    /// Longest sequence, in tokens.
+    pub max_context: u64,
+    /// Index in the buffer table of the logits, f32 `[R, vocab]`.
+    pub logits_buffer: u64,
+    /// [`BufferDesc`] per activation slot.
+    pub buffers: Table,
+    /// [`KernelDesc`] per generated kernel.
+    pub kernels: Table,
+    /// [`RegimeDesc`], ascending by `max_tokens`; the last has `max_tokens == NONE`.
+    pub regimes: Table,
+    /// [`StepDesc`] of all regimes.
+    pub steps: Table,
+    /// [`OperandDesc`] of all steps.
+    pub operands: Table,
+    /// [`KvDesc`] per attention state, i.e. per attention layer.
+    pub kv: Table,
+    /// JSON manifest (UTF-8).
+    pub manifest: Span,
+    /// `tokenizer.json` (UTF-8); empty when the checkpoint has none.
+    pub tokenizer: Span,
+    /// JSON object with `bos_token`, `eos_token_ids`, `chat_template`, `add_bos`...; empty when there is no tokenizer.
+    pub text_config: Span,
+}
+
+/// Instruction-set levels of generated code, in [`ModelDesc::isa`].
+pub mod isa {
+    /// x86-64 baseline (SSE2).
+    pub const X86_64: u32 = 1;
+    /// x86-64-v3: AVX2, FMA, F16C, BMI.
+    pub const X86_64_V3: u32 = 3;
+    /// x86-64-v4: AVX-512 F/BW/CD/DQ/VL.
+    pub const X86_64_V4: u32 = 4;
+    /// AArch64 baseline (NEON).
+    pub const AARCH64: u32 = 64;
+}
+
+/// One activation slot. Slots are reused by buffers whose lives do not overlap; a slot's size is linear in the step's size.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BufferDesc {
+    /// Bytes per token of the step (`T`).
+    pub per_token: u64,
+    /// Bytes per requested logits row (`R`).
+    pub per_row: u64,
+    /// Bytes in any case.
+    pub fixed: u64,
+}
+
+/// One generated kernel.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KernelDesc {
+    /// Offset of its entry from the start of the code segment ([`KernelFn`]).
+    pub code: u64,
+    /// Name, in the data segment.
+    pub name: Span,
+    /// Scratch bytes each thread needs.
+    pub scratch: u64,
+    /// Further scratch bytes each thread needs per token/row of the step (`m`).
+    pub scratch_per_m: u64,
+}
+
+/// A kernel sequence for steps of up to `max_tokens` tokens.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RegimeDesc {
+    /// Largest `T` this sequence serves; [`NONE`] = any.
+    pub max_tokens: u32,
+    /// First entry in the step table.
+    pub first_step: u32,
+    /// Number of steps.
+    pub steps: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// One kernel invocation. Between two steps all threads meet at a barrier.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StepDesc {
+    /// Index in the kernel table.
+    pub kernel: u32,
+    /// [`rows::TOKENS`] or [`rows::OUT`]: what `m` is.
+    pub rows: u32,
+    /// Work items: `items * (items_per_m ? m : 1)`.
+    pub items: u32,
+    /// 1 when `items` counts per row.
+    pub items_per_m: u32,
+    /// 0: each thread gets one contiguous range of items; else items are dealt round-robin in chunks of this many.
+    pub chunk: u32,
+    /// First entry in the operand table.
+    pub first_operand: u32,
+    /// Number of operands.
+    pub operands: u32,
+    /// Index of the layer for profiles, [`NONE`] outside layers.
+    pub layer: u32,
+}
+
+/// What [`StepDesc::rows`] refers to.
+pub mod rows {
+    /// `m = T`, the tokens of the step.
+    pub const TOKENS: u32 = 0;
+    /// `m = R`, the rows for which logits are wanted.
+    pub const OUT: u32 = 1;
+}
+
+/// One pointer handed to a kernel.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OperandDesc {
+    /// See [`operand`].
+    pub kind: u32,
+    /// Buffer or KV index.
+    pub index: u32,
+    /// Byte offset (weights: from the start of the weights segment).
+    pub offset: u64,
+}
+
+/// Kinds of [`OperandDesc`].
+pub mod operand {
+    /// Start of activation slot `index`.
+    pub const BUFFER: u32 = 0;
+    /// `offset` bytes into the weights segment.
+    pub const WEIGHT: u32 = 1;
+    /// Page pool of attention state `index` (a `*mut u8`; page `p` lies at `p * page_bytes`).
+    pub const KV: u32 = 2;
+}
+
+/// One attention state: a pool of pages of [`PAGE_TOKENS`] tokens.
+///
+/// A page is `K` then `V` then, for int8, the scales; each part is rounded up to 64 bytes:
+/// `K: [kv_heads][head_dim][16 tokens]`, `V: [kv_heads][16 tokens][head_dim]`, scales `K: f32 [kv_heads][16]`, `V: f32 [kv_heads][16]`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KvDesc {
+    /// Key/value heads.
+    pub kv_heads: u32,
+    /// Elements per head.
+    pub head_dim: u32,
+    /// See [`kv_dtype`].
+    pub dtype: u32,
+    /// Sliding window in tokens, 0 = none.
+    pub window: u32,
+    /// Bytes of a page.
+    pub page_bytes: u64,
+}
+
+/// Element types of the KV cache.
+pub mod kv_dtype {
+    /// IEEE binary32.
+    pub const F32: u32 = 0;
+    /// IEEE binary16.
+    pub const F16: u32 = 1;
+    /// bfloat16.
+    pub const BF16: u32 = 2;
+    /// int8 with one f32 scale per token and head.
+    pub const INT8: u32 = 3;
+}
+
+/// What every kernel sees of the step. All arrays are owned by the runtime and constant during the step.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct StepCtx {
+    /// `i32 [T]` token ids, checked against the vocabulary.
+    pub tokens: *const i32,
+    /// `i32 [T]` position of each token in its sequence.
+    pub positions: *const i32,
+    /// `i32 [T]` row of the block table of each token's sequence.
+    pub seqs: *const i32,
+    /// `i32 [R]` token rows whose logits are wanted.
+    pub out_rows: *const i32,
+    /// `u32 [S, block_stride]` page numbers of each sequence.
+    pub block_tables: *const u32,
+    /// Entries per row of `block_tables`.
+    pub block_stride: u64,
+    /// `T`.
+    pub n_tokens: u64,
+    /// `R`.
+    pub n_rows: u64,
+    /// `S`.
+    pub n_seqs: u64,
+    /// Microkernels for the machine at hand, indexed by [`Uk`].
+    pub uk: *const UkTable,
+}
+
+/// A generated kernel: computes work items `lo..hi`.
+///
+/// `operands`: one pointer per [`OperandDesc`] of the step; `m`: rows (`T` or `R`); `scratch`: this thread's own memory, 64-byte aligned, of
+/// `scratch + m * scratch_per_m` bytes, contents undefined on entry.
+pub type KernelFn =
+    unsafe extern "C" fn(operands: *const *mut u8, ctx: *const StepCtx, m: u64, lo: u64, hi: u64, scratch: *mut u8);
+
+/// The microkernels a generated kernel may call. The numeric value is the index in [`UkTable`].
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Uk {
+    /// f32 weights × f32 rows.
+    PanelF32 = 0,
+    /// f16 weights × f32 rows.
+    PanelF16 = 1,
+    /// bf16 weights × f32 rows.
+    PanelBf16 = 2,
+    /// 8-bit weights × f32 rows.
+    PanelW8 = 3,
+    /// 4-bit symmetric weights × f32 rows.
+    PanelW4 = 4,
+    /// 4-bit asymmetric weights × f32 rows.
+    PanelW4a = 5,
+    /// 8-bit weights × int8 rows.
+    PanelW8A8 = 6,
+    /// 4-bit symmetric weights × int8 rows.
+    PanelW4A8 = 7,
+    /// 4-bit asymmetric weights × int8 rows.
+    PanelW4aA8 = 8,
+    /// Cosine/sine table for RoPE ([`RopeTableFn`]).
+    RopeTable = 9,
+    /// int8 quantization of rows ([`QuantRowsFn`]).
+    QuantRows = 10,
+}
+
+/// Number of entries of [`UkTable`].
+pub const UK_COUNT: usize = 11;
+
+/// Addresses of the microkernels chosen for this machine; generated code loads entry [`Uk`] and calls it with that entry's signature.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct UkTable {
+    /// Function addresses.
+    pub f: [usize; UK_COUNT],
+}
+
+/// Arguments of a panel microkernel: `c[m, 16 * blocks] = a[m, k] · w[16 * blocks, k]ᵀ`. See [`layout`] for `w` and int8 `a`.
+///
+/// Every output is accumulated over `k` in ascending order in one chain per output element (f32: one fused multiply-add per `k`; int8: one
+/// i32 sum per group, then one f32 fused multiply-add per group), whatever `m` and `blocks` are: a token's result never depends on what else is in the batch,
+/// and is the same on every instruction set.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PanelArgs {
+    /// First 16-row block.
+    pub w: *const u8,
+    /// Bytes from one block to the next.
+    pub w_stride: u64,
+    /// Blocks.
+    pub blocks: u64,
+    /// First activation row: f32 `[k]`, or an int8 row (see [`layout::Q8Row`]).
+    pub a: *const u8,
+    /// Bytes from one activation row to the next.
+    pub a_stride: u64,
+    /// Activation rows.
+    pub m: u64,
+    /// Output, f32, row-major.
+    pub c: *mut f32,
+    /// f32 elements from one output row to the next.
+    pub c_stride: u64,
+    /// Columns (real, not padded).
+    pub k: u64,
+    /// Quantization group (32, 64 or 128); 0 for unquantized weights.
+    pub group: u64,
+}
+
+/// Signature of the `Panel*` entries.
+pub type PanelFn = unsafe extern "C" fn(*const PanelArgs);
+/// Signature of [`Uk::RopeTable`]: for each of `n` positions writes `half` cosines, then `half` sines, each times `scale`:
+/// `out[i, j] = scale·cos(f32(pos[i]·inv_freq[j]))`, `out[i, half + j] = scale·sin(…)`; the angle is rounded to f32 as Transformers does, its cosine is not.
+pub type RopeTableFn =
+    unsafe extern "C" fn(pos: *const i32, n: u64, inv_freq: *const f32, half: u64, scale: f32, out: *mut f32);
+/// Signature of [`Uk::QuantRows`]: quantizes one f32 row of `k` elements to a [`layout::Q8Row`] at `out`.
+pub type QuantRowsFn = unsafe extern "C" fn(x: *const f32, k: u64, group: u64, out: *mut u8);
