@@ -1,0 +1,70 @@
+"""The quantization formats of `runtime/abi/src/layout.rs`, by value: what a packed weight or activation decodes to.
+
+A row of `k` elements is cut into groups of `group` (the last may be short). Scales and minima are rounded to f16 first; codes are computed
+in f32 with the rounded ones, halves to even. A scale of 0 gives codes 0.
+
+- `w8`:  s = max|x| / 127;                              q = clamp(round(x / s), -127, 127);      value s * q
+- `w4`:  s = (signed element of largest magnitude) / -8; q = clamp(round(x / s), -8, 7);          value s * q
+- `w4a`: m = min(x), s = (max(x) - m) / 15;             q = clamp(round((x - m) / s), 0, 15);    value s * q + m
+- int8 activations: s = max|x| / 127 in f32;            q = round(x * (127 / max|x|));           value s * q
+"""
+
+import numpy as np
+
+F16, F32 = np.float16, np.float32
+WEIGHT_FORMATS = ("w8", "w4", "w4a")
+
+
+def _divide(x, s):
+    """x / s in f32, 0 where s is 0."""
+    safe = np.where(s == 0, F32(1), s)
+    return np.where(s == 0, F32(0), x / safe)
+
+
+def _w8(x):
+    s = (np.abs(x).max(axis=1, keepdims=True) / F32(127)).astype(F16).astype(F32)
+    return s * np.clip(np.rint(_divide(x, s)), -127, 127)
+
+
+def _w4(x):
+    at = np.abs(x).argmax(axis=1)  # the first of equals, as a strict "greater" scan finds
+    d = x[np.arange(len(x)), at][:, None]
+    s = (d / F32(-8)).astype(F16).astype(F32)
+    return s * np.clip(np.rint(_divide(x, s)), -8, 7)
+
+
+def _w4a(x):
+    low = x.min(axis=1, keepdims=True)
+    s = ((x.max(axis=1, keepdims=True) - low) / F32(15)).astype(F16).astype(F32)
+    m = low.astype(F16).astype(F32)
+    q = np.clip(np.rint(_divide(x - m, s)), 0, 15)
+    return s.astype(np.float64) * q + m  # s * q is exact in f64; an f32 product followed by an f32 sum would round
+
+
+_FORMATS = {"w8": _w8, "w4": _w4, "w4a": _w4a}
+
+
+def weights(w, fmt, group):
+    """Decoded values (f64) of the f32 matrix `w[n, k]` in format `fmt`."""
+    w = np.ascontiguousarray(w, dtype=F32)
+    out = np.empty(w.shape, dtype=np.float64)
+    for start in range(0, w.shape[1], group):
+        out[:, start : start + group] = _FORMATS[fmt](w[:, start : start + group])
+    return out
+
+
+def int8_activations(x, group):
+    """Decoded values (f64) of the rows `x[t, k]` as int8 activation rows."""
+    x = np.ascontiguousarray(x, dtype=F32)
+    out = np.empty(x.shape, dtype=np.float64)
+    for start in range(0, x.shape[1], group):
+        part = x[:, start : start + group]
+        amax = np.abs(part).max(axis=1, keepdims=True)
+        codes = np.rint(part * _divide(F32(127), amax))
+        out[:, start : start + group] = (amax / F32(127)).astype(np.float64) * codes
+    return out
+
+
+def bits_per_weight(fmt, group):
+    """Stored bits per weight when `k` is a multiple of `group`."""
+    return {"w8": 8 + 16 / group, "w4": 4 + 16 / group, "w4a": 4 + 32 / group}[fmt]
