@@ -18,5 +18,9 @@
 //! the matrix its codes decode to ([`quant`]).
 
 pub mod graph;
+pub mod kernel;
 pub mod kv;
+pub mod plan;
+pub mod quant;
+pub mod target;
 pub mod ty;

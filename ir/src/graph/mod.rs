@@ -90,8 +90,7 @@ pub enum Input {
 
 impl Input {
     /// Every input with its name in `.lir` text.
-    pub const ALL: &[(Input, &'static str)] =
-        &[(Input::Tokens, "tokens"), (Input::Positions, "positions"), (Input::OutRows, "out_rows")];
+    pub const ALL: &[(Input, &'static str)] = &[(Input::Tokens, "tokens"), (Input::Positions, "positions"), (Input::OutRows, "out_rows")];
 }
 
 /// What a parameter may be bound to.
@@ -165,10 +164,6 @@ impl Func {
 impl Module {
     /// Types of the step's values: the results of all calls in order.
     pub fn step_types(&self) -> Vec<&ValueType> {
-        self.step
-            .iter()
-            .filter_map(|c| self.funcs.get(c.func))
-            .flat_map(|f| f.results.iter().filter_map(|v| f.ty(*v)))
-            .collect()
+        self.step.iter().filter_map(|c| self.funcs.get(c.func)).flat_map(|f| f.results.iter().filter_map(|v| f.ty(*v))).collect()
     }
 }

@@ -240,10 +240,7 @@ impl Op {
 
     /// True for operations that only weights may pass through (evaluated when packing, never at run time).
     pub fn weights_only(&self) -> bool {
-        matches!(
-            self,
-            Op::Transpose | Op::ScaleCols | Op::ScaleRows | Op::ConcatRows | Op::SliceRows { .. }
-        )
+        matches!(self, Op::Transpose | Op::ScaleCols | Op::ScaleRows | Op::ConcatRows | Op::SliceRows { .. })
     }
 
     /// The result type for arguments of the given types.
@@ -315,11 +312,7 @@ mod typing {
     }
 
     fn multiple(op: &Op, what: &str, n: usize, of: usize) -> Result<(), String> {
-        if of > 0 && n.is_multiple_of(of) {
-            Ok(())
-        } else {
-            Err(format!("`{}`: {what} {of} does not divide {n} columns", op.name()))
-        }
+        if of > 0 && n.is_multiple_of(of) { Ok(()) } else { Err(format!("`{}`: {what} {of} does not divide {n} columns", op.name())) }
     }
 
     fn range(op: &Op, start: usize, len: usize, of: usize) -> Result<(), String> {
@@ -451,8 +444,7 @@ mod typing {
         if !x.dtype.is_float() || !y.dtype.is_float() {
             return Err(format!("`{}` needs floats, not {x} and {y}", op.name()));
         }
-        let tiled = y.shape.len() == 1
-            && matches!((x.cols(), y.cols()), (Some(n), Some(w)) if w > 0 && n.is_multiple_of(w));
+        let tiled = y.shape.len() == 1 && matches!((x.cols(), y.cols()), (Some(n), Some(w)) if w > 0 && n.is_multiple_of(w));
         let broadcast = y.shape == x.shape || y.shape.is_empty() || tiled;
         if !broadcast {
             return Err(format!("`{}`: {y} does not broadcast to {x}", op.name()));

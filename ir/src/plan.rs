@@ -1,0 +1,226 @@
+//! Plan level: how a step runs.
+//!
+//! A [`Plan`] has the distinct kernels once, and for each regime (a range of `T`) the sequence of their launches with operands bound
+//! to buffers, weights and states. Buffers are assigned to slots by liveness; each slot's size is linear in `T` and `R`, so the peak is a
+//! formula known before anything is loaded.
+
+use crate::graph::ModelInfo;
+use crate::kernel::{Kernel, RowElem};
+use crate::kv::KvSpec;
+use crate::quant::Format;
+use crate::ty::{Dim, TensorType};
+
+/// A scheduled model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Name of the model.
+    pub name: String,
+    /// Sizes.
+    pub info: ModelInfo,
+    /// Attention states.
+    pub kv: Vec<KvSpec>,
+    /// Distinct kernels.
+    pub kernels: Vec<Kernel>,
+    /// Packed weights in file order.
+    pub weights: Vec<PackedWeight>,
+    /// Memory slots.
+    pub slots: Vec<Slot>,
+    /// Launch sequences, ascending by `max_tokens`; the last serves any size (`None`).
+    pub regimes: Vec<Regime>,
+    /// Slot of the logits, f32 `[R, vocab]`.
+    pub logits: usize,
+}
+
+/// A piece of the activation arena, shared by buffers whose lives do not overlap: `per_token·T + per_row·R` bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Slot {
+    /// Bytes per token.
+    pub per_token: usize,
+    /// Bytes per logits row.
+    pub per_row: usize,
+}
+
+/// Launches for steps of at most `max_tokens` tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Regime {
+    /// Largest `T`; `None` = any.
+    pub max_tokens: Option<usize>,
+    /// Buffers of this regime.
+    pub buffers: Vec<Buffer>,
+    /// Launches in order.
+    pub launches: Vec<Launch>,
+}
+
+/// An activation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Buffer {
+    /// `T` or `R`.
+    pub rows: Dim,
+    /// Columns.
+    pub cols: usize,
+    /// Storage.
+    pub elem: RowElem,
+    /// Slot it lives in.
+    pub slot: usize,
+}
+
+/// One kernel launch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// Index in [`Plan::kernels`].
+    pub kernel: usize,
+    /// One per parameter of the kernel.
+    pub operands: Vec<Operand>,
+    /// Call of the module's step it belongs to (layers of a model are calls of one function).
+    pub call: usize,
+}
+
+/// What a launch passes for a kernel parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operand {
+    /// Buffer of the regime.
+    Buffer(usize),
+    /// Index in [`Plan::weights`].
+    Weight(usize),
+    /// Index in [`Plan::kv`].
+    Kv(usize),
+}
+
+/// A tensor as it lies in the artifact.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PackedWeight {
+    /// How to compute it from the checkpoint.
+    pub expr: WeightExpr,
+    /// How it is stored.
+    pub storage: Storage,
+}
+
+/// Storage of a packed weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Storage {
+    /// Blocks of 16 rows.
+    Matrix {
+        /// Rows.
+        n: usize,
+        /// Columns.
+        k: usize,
+        /// Element format.
+        format: Format,
+    },
+    /// f32 vector.
+    Vector {
+        /// Elements.
+        len: usize,
+    },
+}
+
+/// A weight computed from the checkpoint when packing. Values are f32 (an f16/bf16/f32 tensor converts exactly); each operation rounds once.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum WeightExpr {
+    /// Module weight `i`.
+    Weight(usize),
+    /// `[a,b] → [b,a]`.
+    Transpose(Box<WeightExpr>),
+    /// Column `j` times element `j` of the vector.
+    ScaleCols(Box<WeightExpr>, Box<WeightExpr>),
+    /// Row `i` times element `i` of the vector.
+    ScaleRows(Box<WeightExpr>, Box<WeightExpr>),
+    /// One below the other; vectors: one after the other.
+    ConcatRows(Vec<WeightExpr>),
+    /// Rows `start..start+len`; vectors: elements.
+    SliceRows(usize, usize, Box<WeightExpr>),
+    /// Elementwise on equal shapes, a tiled vector, or a scalar (as at the graph level).
+    Binary(crate::graph::BinaryOp, Box<WeightExpr>, Box<WeightExpr>),
+    /// Elementwise.
+    Unary(crate::graph::UnaryOp, Box<WeightExpr>),
+    /// Scalar.
+    Const(crate::graph::F32),
+}
+
+impl WeightExpr {
+    /// Calls `f` with every module weight it reads.
+    pub fn leaves(&self, f: &mut impl FnMut(usize)) {
+        match self {
+            WeightExpr::Weight(i) => f(*i),
+            WeightExpr::Const(_) => {}
+            WeightExpr::Transpose(x) | WeightExpr::SliceRows(_, _, x) | WeightExpr::Unary(_, x) => x.leaves(f),
+            WeightExpr::ScaleCols(a, b) | WeightExpr::ScaleRows(a, b) | WeightExpr::Binary(_, a, b) => {
+                a.leaves(f);
+                b.leaves(f);
+            }
+            WeightExpr::ConcatRows(xs) => xs.iter().for_each(|x| x.leaves(f)),
+        }
+    }
+}
+
+impl Storage {
+    /// Bytes, a multiple of 64.
+    pub fn bytes(&self) -> usize {
+        match *self {
+            Storage::Matrix { n, k, format } => format.packed_bytes(n, k),
+            Storage::Vector { len } => (len * 4).next_multiple_of(64),
+        }
+    }
+
+    /// Bits per weight, scales included.
+    pub fn bits_per_weight(&self) -> f64 {
+        let count = match *self {
+            Storage::Matrix { n, k, .. } => n * k,
+            Storage::Vector { len } => len,
+        };
+        self.bytes() as f64 * 8.0 / count.max(1) as f64
+    }
+}
+
+impl Buffer {
+    /// Bytes of one row.
+    pub fn row_bytes(&self) -> usize {
+        row_bytes(self.cols, self.elem)
+    }
+}
+
+/// Bytes of one row of `cols` columns.
+pub fn row_bytes(cols: usize, elem: RowElem) -> usize {
+    match elem {
+        RowElem::F32 => cols * 4,
+        RowElem::Q8 { group } => crate::quant::q8_row_bytes(cols, group),
+    }
+}
+
+impl Plan {
+    /// Activation bytes of a step, the arena included: `(per token, per logits row)`.
+    pub fn arena(&self) -> (usize, usize) {
+        self.slots.iter().fold((0, 0), |(t, r), s| (t + s.per_token, r + s.per_row))
+    }
+
+    /// Bytes of all packed weights, each aligned to 64.
+    pub fn weight_bytes(&self) -> usize {
+        self.weights.iter().map(|w| w.storage.bytes()).sum()
+    }
+}
+
+/// The type a weight expression yields, given the module's weights.
+///
+/// # Errors
+/// Says which operation does not fit.
+pub fn weight_type(expr: &WeightExpr, weights: &[crate::graph::Weight]) -> Result<TensorType, String> {
+    use crate::graph::{Op, ValueType};
+    let infer = |op: Op, args: &[&WeightExpr]| -> Result<TensorType, String> {
+        let types: Result<Vec<ValueType>, String> = args.iter().map(|a| Ok(ValueType::Tensor(weight_type(a, weights)?))).collect();
+        match op.infer(&types?)? {
+            ValueType::Tensor(t) => Ok(t),
+            ValueType::Kv(_) => Err("a weight cannot be a state".into()),
+        }
+    };
+    match expr {
+        WeightExpr::Weight(i) => Ok(weights.get(*i).ok_or_else(|| format!("no weight {i}"))?.ty.clone()),
+        WeightExpr::Transpose(x) => infer(Op::Transpose, &[x]),
+        WeightExpr::ScaleCols(w, g) => infer(Op::ScaleCols, &[w, g]),
+        WeightExpr::ScaleRows(w, g) => infer(Op::ScaleRows, &[w, g]),
+        WeightExpr::ConcatRows(xs) => infer(Op::ConcatRows, &xs.iter().collect::<Vec<_>>()),
+        WeightExpr::SliceRows(start, len, x) => infer(Op::SliceRows { start: *start, len: *len }, &[x]),
+        WeightExpr::Binary(op, a, b) => infer(Op::Binary(*op), &[a, b]),
+        WeightExpr::Unary(op, x) => infer(Op::Unary(*op), &[x]),
+        WeightExpr::Const(c) => infer(Op::Const(*c), &[]),
+    }
+}

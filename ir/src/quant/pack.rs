@@ -1,0 +1,246 @@
+//! Packing rows of f32 into 16-row blocks, and reading rows back.
+
+use super::{BLOCK, Elem, Format};
+use half::{bf16, f16};
+use llmcc_abi::layout;
+
+/// Why a row cannot be stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PackError {
+    /// NaN or infinity.
+    #[error("row {row}, column {col} is not a finite number")]
+    NotFinite {
+        /// Row within the block.
+        row: usize,
+        /// Column.
+        col: usize,
+    },
+    /// Finite, but not in the range of the format.
+    #[error("row {row}, column {col} is too large for the format")]
+    TooLarge {
+        /// Row within the block.
+        row: usize,
+        /// Column (for quantized formats: the first of its group).
+        col: usize,
+    },
+}
+
+/// Packs up to 16 rows, `rows` holding them one after the other with `k` columns each, into one block.
+///
+/// `out` has [`Format::block_bytes`] bytes; every byte is written. Missing rows are stored as zeros.
+///
+/// # Errors
+/// [`PackError`] with the first offending element.
+pub fn pack_block(format: Format, rows: &[f32], k: usize, out: &mut [u8]) -> Result<(), PackError> {
+    debug_assert_eq!(out.len(), format.block_bytes(k));
+    debug_assert!(k > 0 && rows.len().is_multiple_of(k) && rows.len() <= BLOCK * k);
+    check_finite(rows, k)?;
+    out.fill(0);
+    match format.elem {
+        Elem::F32 => pack_plain(rows, k, out, 1, |v| Some(v.to_le_bytes())),
+        Elem::F16 => pack_plain(rows, k, out, 1, |v| {
+            let h = f16::from_f32(v);
+            h.is_finite().then(|| h.to_le_bytes())
+        }),
+        Elem::Bf16 => pack_plain(rows, k, out, 2, |v| {
+            let h = bf16::from_f32(v);
+            h.is_finite().then(|| h.to_le_bytes())
+        }),
+        Elem::W8 | Elem::W4 | Elem::W4a => pack_quantized(format, rows, k, out),
+    }
+}
+
+fn check_finite(rows: &[f32], k: usize) -> Result<(), PackError> {
+    // The sum of magnitudes is NaN or infinite if any element is: one vectorised pass; the position is only looked for on failure.
+    let bad = |v: &&f32| !v.is_finite();
+    if rows.iter().fold(0u32, |m, v| m.max(v.to_bits() & 0x7fff_ffff)) < 0x7f80_0000 {
+        return Ok(());
+    }
+    let at = rows.iter().position(|v| bad(&v)).unwrap_or(0);
+    Err(PackError::NotFinite { row: at / k, col: at % k })
+}
+
+/// `[k/pair][16][pair]` elements of `N` bytes.
+fn pack_plain<const N: usize>(
+    rows: &[f32],
+    k: usize,
+    out: &mut [u8],
+    pair: usize,
+    bytes: impl Fn(f32) -> Option<[u8; N]>,
+) -> Result<(), PackError> {
+    for (r, row) in rows.chunks_exact(k).enumerate() {
+        for (c, v) in row.iter().enumerate() {
+            let at = ((c / pair * BLOCK + r) * pair + c % pair) * N;
+            out[at..at + N].copy_from_slice(&bytes(*v).ok_or(PackError::TooLarge { row: r, col: c })?);
+        }
+    }
+    Ok(())
+}
+
+fn pack_quantized(format: Format, rows: &[f32], k: usize, out: &mut [u8]) -> Result<(), PackError> {
+    let group = usize::from(format.group);
+    let b = layout::block(format.elem, k, group);
+    let def = format.def();
+    let decode = def.decode.unwrap_or(super::Decode { zero: 0, min: false });
+    let mut codes = [0u8; 128];
+    for r in 0..BLOCK {
+        let row = rows.get(r * k..(r + 1) * k);
+        for g in 0..layout::groups(k, group) {
+            let from = g * group;
+            let width = group.min(layout::padded_k(k) - from);
+            // Padding decodes to 0 (symmetric) or to an unused minimum (its activations are 0).
+            codes[..width].fill(decode.zero as u8);
+            let (scale, min) = match row {
+                Some(row) => {
+                    let x = &row[from..k.min(from + group)];
+                    (def.quantize)(x, &mut codes[..x.len()])
+                }
+                None => (0.0, 0.0),
+            };
+            if !scale.is_finite() || !min.is_finite() {
+                return Err(PackError::TooLarge { row: r, col: from });
+            }
+            put_f16(out, (g * BLOCK + r) * 2, scale);
+            if decode.min {
+                put_f16(out, b.mins + (g * BLOCK + r) * 2, min);
+            }
+            put_codes(format.elem, &codes[..width], from, r, &mut out[b.codes..]);
+        }
+    }
+    Ok(())
+}
+
+fn put_f16(out: &mut [u8], at: usize, x: f32) {
+    out[at..at + 2].copy_from_slice(&f16::from_f32(x).to_le_bytes());
+}
+
+/// Scatters the codes of columns `from..` of row `r` into chunks of 64 bytes. `codes` is a multiple of 32 long.
+fn put_codes(elem: Elem, codes: &[u8], from: usize, r: usize, out: &mut [u8]) {
+    if elem == Elem::W8 {
+        for (c, quad) in codes.chunks_exact(4).enumerate() {
+            let at = (from / 4 + c) * 64 + r * 4;
+            out[at..at + 4].copy_from_slice(quad);
+        }
+    } else {
+        for (c, eight) in codes.chunks_exact(8).enumerate() {
+            let at = (from / 8 + c) * 64 + r * 4;
+            for j in 0..4 {
+                out[at + j] = eight[j] | eight[4 + j] << 4;
+            }
+        }
+    }
+}
+
+/// Row `row` of a packed `[n, k]` matrix, decoded to f32.
+pub fn unpack_row(format: Format, packed: &[u8], k: usize, row: usize, out: &mut [f32]) {
+    let bytes = format.block_bytes(k);
+    let block = &packed[row / BLOCK * bytes..][..bytes];
+    let r = row % BLOCK;
+    let group = usize::from(format.group).max(1);
+    let b = layout::block(format.elem, k, group);
+    let two = |at: usize| [block[at], block[at + 1]];
+    for (c, v) in out[..k].iter_mut().enumerate() {
+        *v = match format.elem {
+            Elem::F32 => {
+                let at = (c * BLOCK + r) * 4;
+                f32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]])
+            }
+            Elem::F16 => f16::from_le_bytes(two((c * BLOCK + r) * 2)).to_f32(),
+            Elem::Bf16 => bf16::from_le_bytes(two(((c / 2 * BLOCK + r) * 2 + c % 2) * 2)).to_f32(),
+            Elem::W8 | Elem::W4 | Elem::W4a => {
+                let g = c / group;
+                let scale = f16::from_le_bytes(two((g * BLOCK + r) * 2)).to_f32();
+                let min = if b.mins == b.codes { 0.0 } else { f16::from_le_bytes(two(b.mins + (g * BLOCK + r) * 2)).to_f32() };
+                let u = code(format.elem, &block[b.codes..], c, r);
+                format.def().decode.map_or(0.0, |d| d.value(u, scale, min))
+            }
+        };
+    }
+}
+
+fn code(elem: Elem, codes: &[u8], c: usize, r: usize) -> u8 {
+    if elem == Elem::W8 {
+        return codes[c / 4 * 64 + r * 4 + c % 4];
+    }
+    let byte = codes[c / 8 * 64 + r * 4 + c % 4];
+    if c % 8 < 4 { byte & 15 } else { byte >> 4 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::FORMATS;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn formats() -> Vec<Format> {
+        FORMATS
+            .iter()
+            .flat_map(|d| match d.decode {
+                None => vec![Format { elem: d.elem, group: 0 }],
+                Some(_) => [32, 64, 128].map(|group| Format { elem: d.elem, group }).to_vec(),
+            })
+            .collect()
+    }
+
+    /// Largest error of a format on a group: half a step, a code clipped at the short end of the symmetric range, and f16 rounding of scale and minimum.
+    fn bound(format: Format, x: &[f32]) -> f32 {
+        let amax = x.iter().fold(0f32, |m, v| m.max(v.abs()));
+        let tiny = 2f32.powi(-24) * 256.0;
+        match format.elem {
+            Elem::F32 => 0.0,
+            Elem::F16 => amax * 2f32.powi(-11) + tiny,
+            Elem::Bf16 => amax * 2f32.powi(-8),
+            Elem::W8 => amax * (0.5 / 127.0 + 2f32.powi(-10)) + tiny,
+            Elem::W4 => amax * (1.0 / 8.0 + 2f32.powi(-8)) + tiny,
+            Elem::W4a => amax * (2.0 / 15.0 * 0.5 + 2f32.powi(-7)) + tiny,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn packed_rows_read_back_within_half_a_step(seed in 0u64..1000, n in 1usize..17, k in 1usize..300) {
+            let mut s = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+            let rows: Vec<f32> = (0..n * k).map(|_| {
+                s ^= s << 13; s ^= s >> 7; s ^= s << 17;
+                (s >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+            }).collect();
+            for f in formats() {
+                let mut block = vec![0xAA; f.block_bytes(k)];
+                pack_block(f, &rows, k, &mut block).unwrap();
+                let mut back = vec![0f32; k];
+                for r in 0..n {
+                    unpack_row(f, &block, k, r, &mut back);
+                    let group = if f.group == 0 { k } else { f.group.into() };
+                    for (x, y) in rows[r * k..(r + 1) * k].chunks(group).zip(back.chunks(group)) {
+                        for (a, b) in x.iter().zip(y) {
+                            prop_assert!((a - b).abs() <= bound(f, x), "{f}: {a} came back as {b}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn not_a_number_and_overflow_are_located() {
+        let mut rows = vec![0.5f32; 3 * 40];
+        rows[47] = f32::NAN;
+        for f in formats() {
+            let mut block = vec![0; f.block_bytes(40)];
+            assert_eq!(pack_block(f, &rows, 40, &mut block), Err(PackError::NotFinite { row: 1, col: 7 }), "{f}");
+        }
+        rows[47] = 1e30;
+        let w4 = Format { elem: Elem::W4, group: 32 };
+        let mut block = vec![0; w4.block_bytes(40)];
+        assert_eq!(pack_block(w4, &rows, 40, &mut block), Err(PackError::TooLarge { row: 1, col: 0 }));
+    }
+
+    #[test]
+    fn names_round_trip() {
+        for f in formats() {
+            assert_eq!(Format::parse(&f.to_string()), Some(f));
+        }
+        assert_eq!(Format::parse("w4g33"), None);
+        assert_eq!(Format::parse("bf16g32"), None);
+    }
+}
