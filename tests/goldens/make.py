@@ -31,6 +31,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import numpy_llama
+import numpy_quant
 
 HERE = Path(__file__).parent
 PROMPT, GREEDY, MARGIN = 40, 24, 0.01
@@ -234,6 +235,49 @@ def make_sharded(source="llama3", name="llama3_sharded"):
         file.chmod(0o644)
 
 
+def quant_rows():
+    """19 rows of 172 columns (more than a block of 16, groups that end short) with the cases that rules get wrong."""
+    x = np.random.default_rng(5).standard_normal((19, 172)).astype(np.float32)
+    x[1] = 0
+    x[2] = 0.75  # constant: w4a has scale 0
+    x[3] *= 1e-9  # scales round to 0 in f16
+    x[4] *= 3e-6  # scales are subnormal in f16
+    x[5] = np.tile(np.float32([1, -1, 0.5, -0.5]), 43)  # equal magnitudes of both signs: the first one sets the sign of w4's scale
+    x[6] = np.round(x[6] * 2) / 2  # many ties in rounding
+    x[7] = np.abs(x[7])
+    x[8, 5] = 100.0  # one outlier
+    x[9] *= 1e4
+    return x
+
+
+def make_quant():
+    """`quant/`: codes and scales of `quant_rows` in every format, and float64 logits of two fixtures with quantized weights (as f32)."""
+    folder = HERE / "quant"
+    folder.mkdir(exist_ok=True)
+    x = quant_rows()
+    rows = {"rows": x}
+    for group in (32, 64, 128):
+        for fmt, bias in (("w8", 128), ("w4", 8), ("w4a", 0)):
+            codes, scales, minima = numpy_quant.encode(x, fmt, group)
+            rows[f"{fmt}g{group}.codes"] = (codes + bias).astype(np.uint8)
+            rows[f"{fmt}g{group}.scales"] = scales
+            rows[f"{fmt}g{group}.minima"] = minima
+        codes, scales = numpy_quant.encode_int8(x, group)
+        rows[f"act_g{group}.codes"], rows[f"act_g{group}.scales"] = codes, scales
+    save_file({k: torch.from_numpy(np.ascontiguousarray(v)) for k, v in rows.items()}, folder / "rows.safetensors")
+    for name in ("llama", "llama3"):
+        golden = numpy_llama.read_safetensors(HERE / name / "golden.safetensors")
+        logits = {}
+        for fmt in numpy_quant.WEIGHT_FORMATS:
+            for fold in (False, True):
+                model = numpy_llama.Model(HERE / name, fmt, 32, fold)
+                key = f"{fmt}g32{'_folded' if fold else ''}"
+                logits[key] = torch.from_numpy(model.forward(golden["tokens"]).astype(np.float32))
+        save_file(logits, folder / f"logits_{name}.safetensors")
+    for file in folder.iterdir():
+        file.chmod(0o644)
+
+
 def main():
     transformers.utils.logging.disable_progress_bar()
     torch.set_num_threads(1)
@@ -244,6 +288,7 @@ def main():
         make(name, seed=100 + list(FIXTURES).index(name))
     if "llama3" in names:
         make_sharded()
+    make_quant()
 
 
 if __name__ == "__main__":

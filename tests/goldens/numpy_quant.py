@@ -17,52 +17,61 @@ WEIGHT_FORMATS = ("w8", "w4", "w4a")
 
 def _divide(x, s):
     """x / s in f32, 0 where s is 0."""
-    safe = np.where(s == 0, F32(1), s)
-    return np.where(s == 0, F32(0), x / safe)
+    return np.where(s == 0, F32(0), x / np.where(s == 0, F32(1), s))
 
 
 def _w8(x):
-    s = (np.abs(x).max(axis=1, keepdims=True) / F32(127)).astype(F16).astype(F32)
-    return s * np.clip(np.rint(_divide(x, s)), -127, 127)
+    s = (np.abs(x).max(axis=1, keepdims=True) / F32(127)).astype(F16)
+    return np.clip(np.rint(_divide(x, s.astype(F32))), -127, 127), s, np.zeros_like(s)
 
 
 def _w4(x):
     at = np.abs(x).argmax(axis=1)  # the first of equals, as a strict "greater" scan finds
-    d = x[np.arange(len(x)), at][:, None]
-    s = (d / F32(-8)).astype(F16).astype(F32)
-    return s * np.clip(np.rint(_divide(x, s)), -8, 7)
+    s = (x[np.arange(len(x)), at][:, None] / F32(-8)).astype(F16)
+    return np.clip(np.rint(_divide(x, s.astype(F32))), -8, 7), s, np.zeros_like(s)
 
 
 def _w4a(x):
     low = x.min(axis=1, keepdims=True)
-    s = ((x.max(axis=1, keepdims=True) - low) / F32(15)).astype(F16).astype(F32)
-    m = low.astype(F16).astype(F32)
-    q = np.clip(np.rint(_divide(x - m, s)), 0, 15)
-    return s.astype(np.float64) * q + m  # s * q is exact in f64; an f32 product followed by an f32 sum would round
+    s = ((x.max(axis=1, keepdims=True) - low) / F32(15)).astype(F16)
+    m = low.astype(F16)
+    return np.clip(np.rint(_divide(x - m.astype(F32), s.astype(F32))), 0, 15), s, m
 
 
 _FORMATS = {"w8": _w8, "w4": _w4, "w4a": _w4a}
 
 
+def encode(w, fmt, group):
+    """(codes i16[n, k], scales f16[n, groups], minima f16[n, groups]) of the f32 matrix `w[n, k]`; minima are 0 in symmetric formats."""
+    w = np.ascontiguousarray(w, dtype=F32)
+    parts = [_FORMATS[fmt](w[:, start : start + group]) for start in range(0, w.shape[1], group)]
+    codes, scales, minima = (np.concatenate(p, axis=1) for p in zip(*parts))
+    return codes.astype(np.int16), scales, minima
+
+
 def weights(w, fmt, group):
     """Decoded values (f64) of the f32 matrix `w[n, k]` in format `fmt`."""
-    w = np.ascontiguousarray(w, dtype=F32)
-    out = np.empty(w.shape, dtype=np.float64)
-    for start in range(0, w.shape[1], group):
-        out[:, start : start + group] = _FORMATS[fmt](w[:, start : start + group])
-    return out
+    codes, scales, minima = encode(w, fmt, group)
+    spread = [np.repeat(part.astype(np.float64), group, axis=1)[:, : w.shape[1]] for part in (scales, minima)]
+    return spread[0] * codes + spread[1]
+
+
+def encode_int8(x, group):
+    """(codes i8[t, k], scales f32[t, groups]) of the f32 rows `x[t, k]`."""
+    x = np.ascontiguousarray(x, dtype=F32)
+    codes, scales = [], []
+    for start in range(0, x.shape[1], group):
+        part = x[:, start : start + group]
+        amax = np.abs(part).max(axis=1, keepdims=True)
+        codes.append(np.rint(part * _divide(F32(127), amax)))
+        scales.append(amax / F32(127))
+    return np.concatenate(codes, axis=1).astype(np.int8), np.concatenate(scales, axis=1)
 
 
 def int8_activations(x, group):
     """Decoded values (f64) of the rows `x[t, k]` as int8 activation rows."""
-    x = np.ascontiguousarray(x, dtype=F32)
-    out = np.empty(x.shape, dtype=np.float64)
-    for start in range(0, x.shape[1], group):
-        part = x[:, start : start + group]
-        amax = np.abs(part).max(axis=1, keepdims=True)
-        codes = np.rint(part * _divide(F32(127), amax))
-        out[:, start : start + group] = (amax / F32(127)).astype(np.float64) * codes
-    return out
+    codes, scales = encode_int8(x, group)
+    return np.repeat(scales.astype(np.float64), group, axis=1)[:, : x.shape[1]] * codes
 
 
 def bits_per_weight(fmt, group):
