@@ -1,1 +1,79 @@
+//! Microkernels: the inner loops that generated code calls through [`UkTable`].
+//!
+//! `no_std`, no allocation, no state. What each entry computes is defined by [`llmcc_abi::Uk`], [`llmcc_abi::PanelArgs`] and [`llmcc_abi::layout`], and spelled out as
+//! scalar code in `reference.rs`.
+//!
+//! # Structure
+//!
+//! - `isa.rs`: the trait `Isa`, i.e. what a panel needs from an instruction set; `isa/*.rs`: one implementation per file.
+//! - `panel.rs`: walks a panel in register tiles; `panel/{float,decode,int8}.rs`: a tile of each weight format, generic over `Isa`.
+//! - `quant_rows.rs`: int8 quantization, generic over `Isa`. RoPE tables are scalar: a step computes few of them.
+//! - `table.rs`: `#[target_feature]` entry points per instruction set, and the tables of their addresses.
+//! - `cpu.rs`: detection.
+//!
+//! # Invariants
+//!
+//! - **One chain per output.** An output element is accumulated in ascending `k` in one chain from 0 (f32 rows: one fused multiply-add per `k`; int8 rows: an exact i32 sum and
+//!   one fused multiply-add per group, two for asymmetric weights). Tiling therefore never changes a bit of a result: not with the number of rows or blocks, not between instruction sets,
+//!   not against the reference. The tests compare bits. (The bits of a NaN are not specified. The rounding mode is the default one, subnormals are not flushed.)
+//! - **No reading beyond the operands**: f32 rows of `k` elements, packed blocks, int8 rows. The tests place them against an inaccessible page.
+//! - int8 codes of activations lie in `-127..=127` (-128 would overflow in AVX2), groups are multiples of 32.
+//! - Functions with `#[target_feature]` are reachable only through a table, which is chosen by [`detect`].
+//!
+//! # Adding an instruction set
+//!
+//! 1. `isa/x.rs`: implement `Isa`; choose tile shapes so that accumulators, weights and one activation fit in the registers.
+//! 2. `table.rs`: one `entries!` line with the target features.
+//! 3. [`Level`]: a variant, and its condition in `cpu.rs`.
+//!
+//! The tests run every level that the machine supports. Look at the disassembly: hot loops must contain no calls and no spills.
 #![no_std]
+#![warn(missing_docs)]
+// The panels index parallel arrays that must become registers; iterators and closures would be functions without the target features.
+#![allow(clippy::needless_range_loop)]
+
+mod cpu;
+mod isa;
+mod panel;
+mod quant_rows;
+mod reference;
+mod table;
+
+pub use cpu::detect;
+use llmcc_abi::UkTable;
+pub use table::table;
+
+/// A set of microkernels, ordered from the slowest to the fastest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    /// Portable scalar code.
+    Scalar,
+    /// AVX2, FMA and F16C.
+    Avx2,
+    /// AVX-512 F/BW/VL/DQ and VNNI.
+    Avx512,
+}
+
+impl Level {
+    /// Every level, ascending.
+    pub const ALL: [Level; 3] = [Level::Scalar, Level::Avx2, Level::Avx512];
+
+    /// Name for messages and options.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Level::Scalar => "scalar",
+            Level::Avx2 => "avx2",
+            Level::Avx512 => "avx512",
+        }
+    }
+
+    /// The level called `name`.
+    pub fn from_name(name: &str) -> Option<Level> {
+        Level::ALL.into_iter().find(|level| level.name() == name)
+    }
+}
+
+/// The microkernels of this processor's level, or of `max` if that is lower.
+pub fn table_for(max: Level) -> UkTable {
+    table(detect().min(max))
+}

@@ -1,0 +1,44 @@
+//! Which level the processor at hand supports.
+
+use crate::Level;
+
+/// The best level of this processor whose registers the operating system saves.
+#[cfg(target_arch = "x86_64")]
+pub fn detect() -> Level {
+    use core::arch::x86_64::{__cpuid, __cpuid_count};
+
+    let has = |word: u32, bits: &[u32]| bits.iter().all(|bit| word >> bit & 1 == 1);
+    if __cpuid(0).eax < 7 {
+        return Level::Scalar;
+    }
+    let (one, seven) = (__cpuid(1).ecx, __cpuid_count(7, 0));
+    // FMA, OSXSAVE, AVX, F16C; AVX2.
+    if !has(one, &[12, 27, 28, 29]) || !has(seven.ebx, &[5]) {
+        return Level::Scalar;
+    }
+    // SAFETY: OSXSAVE says that the instruction may be used.
+    let saved = unsafe { xcr0() };
+    // XMM and YMM.
+    if !has(saved, &[1, 2]) {
+        return Level::Scalar;
+    }
+    // Opmask and ZMM; AVX-512 F, DQ, BW, VL; VNNI.
+    if has(saved, &[5, 6, 7]) && has(seven.ebx, &[16, 17, 30, 31]) && has(seven.ecx, &[11]) {
+        return Level::Avx512;
+    }
+    Level::Avx2
+}
+
+/// State components that the operating system saves.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "xsave")]
+fn xcr0() -> u32 {
+    // SAFETY: register 0 exists wherever the instruction does.
+    unsafe { core::arch::x86_64::_xgetbv(0) as u32 }
+}
+
+/// The best level of this processor.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn detect() -> Level {
+    Level::Scalar
+}

@@ -1,0 +1,112 @@
+//! What the panels need from an instruction set.
+//!
+//! The panels are written once over [`Isa`] and monomorphised per implementation inside functions that carry the matching
+//! `#[target_feature]`. Every method is `#[inline(always)]`: only after inlining into such a function does an intrinsic become one instruction.
+//! For the same reason the panels fill arrays in loops and avoid closures, which would be functions of their own without the features.
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx2;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx512;
+
+/// Largest tile of a family of panels. `tokens * vectors` accumulators must leave registers for weights and activations.
+pub(crate) struct Shape {
+    /// Activation rows of a tile.
+    pub tokens: usize,
+    /// Weight vectors of a tile: 1 or 2.
+    pub vectors: usize,
+}
+
+/// One instruction set.
+///
+/// # Safety
+/// The methods of an implementation may only run on a processor with its features. Pointers need no alignment; a load reads exactly the
+/// bytes named in its documentation.
+pub(crate) trait Isa: Copy {
+    /// Rows (32-bit lanes) of a vector; divides 16.
+    const LANES: usize;
+    /// Tile of the panels with unquantized weights.
+    const FLOAT: Shape;
+    /// Tile of the panels that decode quantized weights to f32.
+    const DECODE: Shape;
+    /// Tile of the panels with int8 rows.
+    const INT8: Shape;
+    /// Whether [`Isa::dot8`] sees the codes of 8-bit weights unsigned, i.e. 128 too large.
+    const W8_UNSIGNED: bool;
+
+    /// `LANES` f32.
+    type F: Copy;
+    /// `LANES` i32, or `4 * LANES` bytes.
+    type I: Copy;
+    /// 8-bit weights made ready for [`Isa::dot8`].
+    type W8: Copy;
+    /// Running integer dot products, one per lane.
+    type Dot: Copy;
+
+    /// `x` in all lanes.
+    unsafe fn splat(x: f32) -> Self::F;
+    /// `LANES` f32.
+    unsafe fn load(p: *const u8) -> Self::F;
+    /// `LANES` f16, widened.
+    unsafe fn load_f16(p: *const u8) -> Self::F;
+    /// Writes `LANES` f32.
+    unsafe fn store(p: *mut f32, x: Self::F);
+    /// `a * b`.
+    unsafe fn mul(a: Self::F, b: Self::F) -> Self::F;
+    /// `a * b + c`, rounded once.
+    unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+
+    /// `4 * LANES` bytes.
+    unsafe fn load_words(p: *const u8) -> Self::I;
+    /// The low bf16 of each word, widened.
+    unsafe fn bf16_low(x: Self::I) -> Self::F;
+    /// The high bf16 of each word, widened.
+    unsafe fn bf16_high(x: Self::I) -> Self::F;
+    /// Nearest f32 of each i32.
+    unsafe fn to_f32(x: Self::I) -> Self::F;
+
+    /// Words of 8-bit codes, made ready for [`Isa::byte_value`].
+    unsafe fn prepare_bytes(x: Self::I) -> Self::I;
+    /// Byte at bit `shift` of each prepared word, minus 128.
+    unsafe fn byte_value(x: Self::I, shift: i32) -> Self::F;
+    /// Words of symmetric 4-bit codes, made ready for [`Isa::nibble_value`].
+    unsafe fn prepare_nibbles(x: Self::I) -> Self::I;
+    /// Nibble at bit `shift` of each prepared word, minus 8.
+    unsafe fn nibble_value(x: Self::I, shift: i32) -> Self::F;
+    /// Nibble at bit `shift` of each (unprepared) word.
+    unsafe fn nibble_unsigned(x: Self::I, shift: i32) -> Self::F;
+
+    /// Dot products starting at `x`.
+    unsafe fn dot(x: i32) -> Self::Dot;
+    /// The 4 bytes at `p` in each lane.
+    unsafe fn splat_word(p: *const u8) -> Self::I;
+    /// The low nibbles of all bytes.
+    unsafe fn low_nibbles(x: Self::I) -> Self::I;
+    /// The high nibbles of all bytes.
+    unsafe fn high_nibbles(x: Self::I) -> Self::I;
+    /// Adds to each lane the dot product of 4 codes in `0..16` and 4 i8 of `a`. At most 8 calls between two of [`Isa::settle`].
+    unsafe fn dot4(acc: Self::Dot, w: Self::I, a: Self::I) -> Self::Dot;
+    /// 8-bit codes made ready.
+    unsafe fn prepare_dot8(x: Self::I) -> Self::W8;
+    /// Adds to each lane the dot product of 4 codes (see [`Isa::W8_UNSIGNED`]) and 4 i8 of `a` in `-127..=127`.
+    unsafe fn dot8(acc: Self::Dot, w: Self::W8, a: Self::I) -> Self::Dot;
+    /// Moves narrow partial sums to wide ones.
+    unsafe fn settle(acc: Self::Dot) -> Self::Dot;
+    /// The sums, after [`Isa::settle`].
+    unsafe fn total(acc: Self::Dot) -> Self::I;
+
+    /// `LANES` zeros.
+    unsafe fn zero_words() -> Self::I;
+    /// Lane-wise sum.
+    unsafe fn add_words(a: Self::I, b: Self::I) -> Self::I;
+    /// Lane-wise maximum of `acc` and the bits of `|x|`. As integers, NaN compares above infinity, so it is never lost.
+    unsafe fn max_magnitude(acc: Self::I, x: Self::F) -> Self::I;
+    /// Nearest integer of each lane, ties to even.
+    unsafe fn round(x: Self::F) -> Self::I;
+    /// Writes the low byte of each lane, whose value fits i8: `LANES` bytes.
+    unsafe fn store_bytes(p: *mut u8, x: Self::I);
+    /// Largest lane (no lane is negative).
+    unsafe fn max_lane(x: Self::I) -> i32;
+    /// Sum of all lanes.
+    unsafe fn sum_lanes(x: Self::I) -> i32;
+}

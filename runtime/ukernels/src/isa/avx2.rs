@@ -1,0 +1,199 @@
+//! AVX2 with FMA and F16C: a vector is half a block.
+
+use core::arch::x86_64::*;
+
+use super::{Isa, Shape};
+
+/// AVX2, FMA and F16C.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx2;
+
+/// Dot products in progress. `maddubs` yields i16 sums of two products; up to 8 of 4-bit codes (8·2·15·127 = 30480) fit before they are widened.
+#[derive(Clone, Copy)]
+pub(crate) struct Dot {
+    wide: __m256i,
+    narrow: __m256i,
+}
+
+/// Signed 8-bit weights and their magnitudes: `maddubs` wants one unsigned operand, and `|w| · (sign(w)·a)` cannot saturate (2·128·127 < 2^15).
+#[derive(Clone, Copy)]
+pub(crate) struct Signed8 {
+    value: __m256i,
+    magnitude: __m256i,
+}
+
+impl Isa for Avx2 {
+    const LANES: usize = 8;
+    const FLOAT: Shape = Shape { tokens: 6, vectors: 2 };
+    const DECODE: Shape = Shape { tokens: 4, vectors: 2 };
+    const INT8: Shape = Shape { tokens: 4, vectors: 1 };
+    const W8_UNSIGNED: bool = false;
+
+    type F = __m256;
+    type I = __m256i;
+    type W8 = Signed8;
+    type Dot = Dot;
+
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> __m256 {
+        unsafe { _mm256_set1_ps(x) }
+    }
+    #[inline(always)]
+    unsafe fn load(p: *const u8) -> __m256 {
+        unsafe { _mm256_loadu_ps(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(p: *const u8) -> __m256 {
+        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn store(p: *mut f32, x: __m256) {
+        unsafe { _mm256_storeu_ps(p, x) }
+    }
+    #[inline(always)]
+    unsafe fn mul(a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_mul_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn fma(a: __m256, b: __m256, c: __m256) -> __m256 {
+        unsafe { _mm256_fmadd_ps(a, b, c) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_words(p: *const u8) -> __m256i {
+        unsafe { _mm256_loadu_si256(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn bf16_low(x: __m256i) -> __m256 {
+        unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<16>(x)) }
+    }
+    #[inline(always)]
+    unsafe fn bf16_high(x: __m256i) -> __m256 {
+        unsafe { _mm256_castsi256_ps(_mm256_and_si256(x, _mm256_set1_epi32(0xffff_0000u32 as i32))) }
+    }
+    #[inline(always)]
+    unsafe fn to_f32(x: __m256i) -> __m256 {
+        unsafe { _mm256_cvtepi32_ps(x) }
+    }
+
+    #[inline(always)]
+    unsafe fn prepare_bytes(x: __m256i) -> __m256i {
+        unsafe { _mm256_xor_si256(x, _mm256_set1_epi8(-128)) }
+    }
+    #[inline(always)]
+    unsafe fn byte_value(x: __m256i, shift: i32) -> __m256 {
+        unsafe {
+            let top = _mm256_sllv_epi32(x, _mm256_set1_epi32(24 - shift));
+            _mm256_cvtepi32_ps(_mm256_srai_epi32::<24>(top))
+        }
+    }
+    // u - 8 is the two's complement value of the nibble u ^ 8.
+    #[inline(always)]
+    unsafe fn prepare_nibbles(x: __m256i) -> __m256i {
+        unsafe { _mm256_xor_si256(x, _mm256_set1_epi32(0x8888_8888u32 as i32)) }
+    }
+    #[inline(always)]
+    unsafe fn nibble_value(x: __m256i, shift: i32) -> __m256 {
+        unsafe {
+            let top = _mm256_sllv_epi32(x, _mm256_set1_epi32(28 - shift));
+            _mm256_cvtepi32_ps(_mm256_srai_epi32::<28>(top))
+        }
+    }
+    #[inline(always)]
+    unsafe fn nibble_unsigned(x: __m256i, shift: i32) -> __m256 {
+        unsafe {
+            let low = _mm256_srlv_epi32(x, _mm256_set1_epi32(shift));
+            _mm256_cvtepi32_ps(_mm256_and_si256(low, _mm256_set1_epi32(15)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn dot(x: i32) -> Dot {
+        unsafe { Dot { wide: _mm256_set1_epi32(x), narrow: _mm256_setzero_si256() } }
+    }
+    #[inline(always)]
+    unsafe fn splat_word(p: *const u8) -> __m256i {
+        unsafe { _mm256_set1_epi32(p.cast::<i32>().read_unaligned()) }
+    }
+    #[inline(always)]
+    unsafe fn low_nibbles(x: __m256i) -> __m256i {
+        unsafe { _mm256_and_si256(x, _mm256_set1_epi8(15)) }
+    }
+    #[inline(always)]
+    unsafe fn high_nibbles(x: __m256i) -> __m256i {
+        unsafe { _mm256_and_si256(_mm256_srli_epi16::<4>(x), _mm256_set1_epi8(15)) }
+    }
+    #[inline(always)]
+    unsafe fn dot4(acc: Dot, w: __m256i, a: __m256i) -> Dot {
+        unsafe { Dot { wide: acc.wide, narrow: _mm256_add_epi16(acc.narrow, _mm256_maddubs_epi16(w, a)) } }
+    }
+    #[inline(always)]
+    unsafe fn prepare_dot8(x: __m256i) -> Signed8 {
+        unsafe {
+            let value = _mm256_xor_si256(x, _mm256_set1_epi8(-128));
+            Signed8 { value, magnitude: _mm256_abs_epi8(value) }
+        }
+    }
+    #[inline(always)]
+    unsafe fn dot8(acc: Dot, w: Signed8, a: __m256i) -> Dot {
+        unsafe {
+            let pairs = _mm256_maddubs_epi16(w.magnitude, _mm256_sign_epi8(a, w.value));
+            let quads = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+            Dot { wide: _mm256_add_epi32(acc.wide, quads), narrow: acc.narrow }
+        }
+    }
+    #[inline(always)]
+    unsafe fn settle(acc: Dot) -> Dot {
+        unsafe {
+            let wide = _mm256_madd_epi16(acc.narrow, _mm256_set1_epi16(1));
+            Dot { wide: _mm256_add_epi32(acc.wide, wide), narrow: _mm256_setzero_si256() }
+        }
+    }
+    #[inline(always)]
+    unsafe fn total(acc: Dot) -> __m256i {
+        acc.wide
+    }
+
+    #[inline(always)]
+    unsafe fn zero_words() -> __m256i {
+        unsafe { _mm256_setzero_si256() }
+    }
+    #[inline(always)]
+    unsafe fn add_words(a: __m256i, b: __m256i) -> __m256i {
+        unsafe { _mm256_add_epi32(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn max_magnitude(acc: __m256i, x: __m256) -> __m256i {
+        unsafe {
+            let magnitude = _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(i32::MAX));
+            _mm256_max_epi32(acc, magnitude)
+        }
+    }
+    #[inline(always)]
+    unsafe fn round(x: __m256) -> __m256i {
+        unsafe { _mm256_cvttps_epi32(_mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(x)) }
+    }
+    #[inline(always)]
+    unsafe fn store_bytes(p: *mut u8, x: __m256i) {
+        unsafe {
+            let words = _mm_packs_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x));
+            _mm_storel_epi64(p.cast(), _mm_packs_epi16(words, words))
+        }
+    }
+    #[inline(always)]
+    unsafe fn max_lane(x: __m256i) -> i32 {
+        unsafe {
+            let x = _mm_max_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x));
+            let x = _mm_max_epi32(x, _mm_shuffle_epi32::<0b01_00_11_10>(x));
+            _mm_cvtsi128_si32(_mm_max_epi32(x, _mm_shuffle_epi32::<0b10_11_00_01>(x)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn sum_lanes(x: __m256i) -> i32 {
+        unsafe {
+            let x = _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x));
+            let x = _mm_add_epi32(x, _mm_shuffle_epi32::<0b01_00_11_10>(x));
+            _mm_cvtsi128_si32(_mm_add_epi32(x, _mm_shuffle_epi32::<0b10_11_00_01>(x)))
+        }
+    }
+}

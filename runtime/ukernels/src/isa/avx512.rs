@@ -1,0 +1,161 @@
+//! AVX-512 with VNNI: a vector is a whole 16-row block.
+
+use core::arch::x86_64::*;
+
+use super::{Isa, Shape};
+
+/// AVX-512 F/BW/VL/DQ and VNNI.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx512;
+
+impl Isa for Avx512 {
+    const LANES: usize = 16;
+    const FLOAT: Shape = Shape { tokens: 12, vectors: 2 };
+    const DECODE: Shape = Shape { tokens: 12, vectors: 2 };
+    const INT8: Shape = Shape { tokens: 6, vectors: 2 };
+    const W8_UNSIGNED: bool = true;
+
+    type F = __m512;
+    type I = __m512i;
+    type W8 = __m512i;
+    type Dot = __m512i;
+
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> __m512 {
+        unsafe { _mm512_set1_ps(x) }
+    }
+    #[inline(always)]
+    unsafe fn load(p: *const u8) -> __m512 {
+        unsafe { _mm512_loadu_ps(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(p: *const u8) -> __m512 {
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn store(p: *mut f32, x: __m512) {
+        unsafe { _mm512_storeu_ps(p, x) }
+    }
+    #[inline(always)]
+    unsafe fn mul(a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_mul_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn fma(a: __m512, b: __m512, c: __m512) -> __m512 {
+        unsafe { _mm512_fmadd_ps(a, b, c) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_words(p: *const u8) -> __m512i {
+        unsafe { _mm512_loadu_si512(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn bf16_low(x: __m512i) -> __m512 {
+        unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(x)) }
+    }
+    #[inline(always)]
+    unsafe fn bf16_high(x: __m512i) -> __m512 {
+        unsafe { _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32(0xffff_0000u32 as i32))) }
+    }
+    #[inline(always)]
+    unsafe fn to_f32(x: __m512i) -> __m512 {
+        unsafe { _mm512_cvtepi32_ps(x) }
+    }
+
+    #[inline(always)]
+    unsafe fn prepare_bytes(x: __m512i) -> __m512i {
+        unsafe { _mm512_xor_si512(x, _mm512_set1_epi8(-128)) }
+    }
+    #[inline(always)]
+    unsafe fn byte_value(x: __m512i, shift: i32) -> __m512 {
+        unsafe {
+            let top = _mm512_sllv_epi32(x, _mm512_set1_epi32(24 - shift));
+            _mm512_cvtepi32_ps(_mm512_srai_epi32::<24>(top))
+        }
+    }
+    #[inline(always)]
+    unsafe fn prepare_nibbles(x: __m512i) -> __m512i {
+        x
+    }
+    // The permutation looks at the low four bits of an index only: a lookup replaces masking, subtraction and conversion.
+    #[inline(always)]
+    unsafe fn nibble_value(x: __m512i, shift: i32) -> __m512 {
+        unsafe {
+            let table = _mm512_setr_ps(-8., -7., -6., -5., -4., -3., -2., -1., 0., 1., 2., 3., 4., 5., 6., 7.);
+            _mm512_permutexvar_ps(_mm512_srlv_epi32(x, _mm512_set1_epi32(shift)), table)
+        }
+    }
+    #[inline(always)]
+    unsafe fn nibble_unsigned(x: __m512i, shift: i32) -> __m512 {
+        unsafe {
+            let table = _mm512_setr_ps(0., 1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12., 13., 14., 15.);
+            _mm512_permutexvar_ps(_mm512_srlv_epi32(x, _mm512_set1_epi32(shift)), table)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn dot(x: i32) -> __m512i {
+        unsafe { _mm512_set1_epi32(x) }
+    }
+    #[inline(always)]
+    unsafe fn splat_word(p: *const u8) -> __m512i {
+        unsafe { _mm512_set1_epi32(p.cast::<i32>().read_unaligned()) }
+    }
+    #[inline(always)]
+    unsafe fn low_nibbles(x: __m512i) -> __m512i {
+        unsafe { _mm512_and_si512(x, _mm512_set1_epi8(15)) }
+    }
+    #[inline(always)]
+    unsafe fn high_nibbles(x: __m512i) -> __m512i {
+        unsafe { _mm512_and_si512(_mm512_srli_epi16::<4>(x), _mm512_set1_epi8(15)) }
+    }
+    #[inline(always)]
+    unsafe fn dot4(acc: __m512i, w: __m512i, a: __m512i) -> __m512i {
+        unsafe { _mm512_dpbusd_epi32(acc, w, a) }
+    }
+    #[inline(always)]
+    unsafe fn prepare_dot8(x: __m512i) -> __m512i {
+        x
+    }
+    #[inline(always)]
+    unsafe fn dot8(acc: __m512i, w: __m512i, a: __m512i) -> __m512i {
+        unsafe { _mm512_dpbusd_epi32(acc, w, a) }
+    }
+    #[inline(always)]
+    unsafe fn settle(acc: __m512i) -> __m512i {
+        acc
+    }
+    #[inline(always)]
+    unsafe fn total(acc: __m512i) -> __m512i {
+        acc
+    }
+
+    #[inline(always)]
+    unsafe fn zero_words() -> __m512i {
+        unsafe { _mm512_setzero_si512() }
+    }
+    #[inline(always)]
+    unsafe fn add_words(a: __m512i, b: __m512i) -> __m512i {
+        unsafe { _mm512_add_epi32(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn max_magnitude(acc: __m512i, x: __m512) -> __m512i {
+        unsafe { _mm512_max_epi32(acc, _mm512_castps_si512(_mm512_abs_ps(x))) }
+    }
+    #[inline(always)]
+    unsafe fn round(x: __m512) -> __m512i {
+        unsafe { _mm512_cvt_roundps_epi32::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(x) }
+    }
+    #[inline(always)]
+    unsafe fn store_bytes(p: *mut u8, x: __m512i) {
+        unsafe { _mm_storeu_si128(p.cast(), _mm512_cvtepi32_epi8(x)) }
+    }
+    #[inline(always)]
+    unsafe fn max_lane(x: __m512i) -> i32 {
+        unsafe { _mm512_reduce_max_epi32(x) }
+    }
+    #[inline(always)]
+    unsafe fn sum_lanes(x: __m512i) -> i32 {
+        unsafe { _mm512_reduce_add_epi32(x) }
+    }
+}

@@ -1,0 +1,162 @@
+//! Quantized weights × f32 rows: weights are decoded in registers, then one fused multiply-add per `k`.
+
+use core::marker::PhantomData;
+
+use llmcc_abi::layout::Elem;
+
+use super::float::fma_row;
+use super::{Kernel, Tile};
+use crate::isa::{Isa, Shape};
+
+/// Decoding of one quantized format.
+///
+/// The product of a scale (f16: 11 significant bits) and a code (at most 8 bits) is exact in f32, so the order of
+/// operations leaves no trace; an asymmetric value is rounded once, when the minimum is added.
+pub(crate) trait Format<I: Isa> {
+    /// Weight format.
+    const ELEM: Elem;
+    /// Columns in 64 bytes of codes: 4 or 8.
+    const CHUNK: usize;
+    /// Codes of a chunk, made ready for [`Format::value`].
+    unsafe fn prepare(x: I::I) -> I::I;
+    /// Decoded weights of column `j` of a chunk.
+    unsafe fn value(x: I::I, j: usize, scale: I::F, min: I::F) -> I::F;
+}
+
+/// Bit at which column `j` of a chunk of 8 lies: low nibbles of the four bytes first, then the high ones.
+#[inline(always)]
+fn nibble_shift(j: usize) -> i32 {
+    (j % 4 * 8 + j / 4 * 4) as i32
+}
+
+/// 8 bits, symmetric.
+pub(crate) struct W8;
+
+impl<I: Isa> Format<I> for W8 {
+    const ELEM: Elem = Elem::W8;
+    const CHUNK: usize = 4;
+
+    #[inline(always)]
+    unsafe fn prepare(x: I::I) -> I::I {
+        unsafe { I::prepare_bytes(x) }
+    }
+    #[inline(always)]
+    unsafe fn value(x: I::I, j: usize, scale: I::F, _min: I::F) -> I::F {
+        unsafe { I::mul(I::byte_value(x, j as i32 * 8), scale) }
+    }
+}
+
+/// 4 bits, symmetric.
+pub(crate) struct W4;
+
+impl<I: Isa> Format<I> for W4 {
+    const ELEM: Elem = Elem::W4;
+    const CHUNK: usize = 8;
+
+    #[inline(always)]
+    unsafe fn prepare(x: I::I) -> I::I {
+        unsafe { I::prepare_nibbles(x) }
+    }
+    #[inline(always)]
+    unsafe fn value(x: I::I, j: usize, scale: I::F, _min: I::F) -> I::F {
+        unsafe { I::mul(I::nibble_value(x, nibble_shift(j)), scale) }
+    }
+}
+
+/// 4 bits, asymmetric.
+pub(crate) struct W4a;
+
+impl<I: Isa> Format<I> for W4a {
+    const ELEM: Elem = Elem::W4a;
+    const CHUNK: usize = 8;
+
+    #[inline(always)]
+    unsafe fn prepare(x: I::I) -> I::I {
+        x
+    }
+    #[inline(always)]
+    unsafe fn value(x: I::I, j: usize, scale: I::F, min: I::F) -> I::F {
+        unsafe { I::fma(I::nibble_unsigned(x, nibble_shift(j)), scale, min) }
+    }
+}
+
+/// The panel of a format with f32 rows.
+pub(crate) struct Decode<T>(PhantomData<T>);
+
+/// Scale, minimum and codes of the group at hand.
+struct Group<I: Isa, const NV: usize> {
+    scale: [I::F; NV],
+    min: [I::F; NV],
+    codes: [I::I; NV],
+}
+
+/// Multiplies column `j` of the chunk in `g`, of which `a` points to the first element, into `acc`.
+#[inline(always)]
+unsafe fn column<I: Isa, T: Format<I>, const MR: usize, const NV: usize>(
+    acc: &mut [[I::F; NV]; MR],
+    g: &Group<I, NV>,
+    a: *const u8,
+    a_stride: usize,
+    j: usize,
+) {
+    unsafe {
+        let mut x = g.scale;
+        for v in 0..NV {
+            x[v] = T::value(g.codes[v], j, g.scale[v], g.min[v]);
+        }
+        fma_row::<I, MR, NV>(acc, &x, a.add(j * 4), a_stride);
+    }
+}
+
+impl<I: Isa, T: Format<I>> Kernel<I> for Decode<T> {
+    const ELEM: Elem = T::ELEM;
+    const SHAPE: Shape = I::DECODE;
+
+    #[inline(always)]
+    unsafe fn tile<const MR: usize, const NV: usize>(t: &Tile) {
+        unsafe {
+            let scales = t.vectors::<I, NV>(0, 2);
+            let mins = t.vectors::<I, NV>(t.block.mins, 2);
+            let codes = t.vectors::<I, NV>(t.block.codes, 4);
+            let zero = [I::splat(0.0); NV];
+            let mut g = Group::<I, NV> { scale: zero, min: zero, codes: [I::zero_words(); NV] };
+            let mut acc = [zero; MR];
+            let (mut k, mut group) = (0, 0);
+            while k < t.k {
+                let end = t.k.min(k + t.group);
+                for v in 0..NV {
+                    g.scale[v] = I::load_f16(scales[v].add(group * 32));
+                    if const { matches!(T::ELEM, Elem::W4a) } {
+                        g.min[v] = I::load_f16(mins[v].add(group * 32));
+                    }
+                }
+                while k < end {
+                    for v in 0..NV {
+                        g.codes[v] = T::prepare(I::load_words(codes[v].add(k / T::CHUNK * 64)));
+                    }
+                    let a = t.a.add(k * 4);
+                    if end - k >= T::CHUNK {
+                        // Spelled out, not looped: a constant column makes its shift a constant.
+                        column::<I, T, MR, NV>(&mut acc, &g, a, t.a_stride, 0);
+                        column::<I, T, MR, NV>(&mut acc, &g, a, t.a_stride, 1);
+                        column::<I, T, MR, NV>(&mut acc, &g, a, t.a_stride, 2);
+                        column::<I, T, MR, NV>(&mut acc, &g, a, t.a_stride, 3);
+                        if const { T::CHUNK == 8 } {
+                            column::<I, T, MR, NV>(&mut acc, &g, a, t.a_stride, 4);
+                            column::<I, T, MR, NV>(&mut acc, &g, a, t.a_stride, 5);
+                            column::<I, T, MR, NV>(&mut acc, &g, a, t.a_stride, 6);
+                            column::<I, T, MR, NV>(&mut acc, &g, a, t.a_stride, 7);
+                        }
+                    } else {
+                        for j in 0..end - k {
+                            column::<I, T, MR, NV>(&mut acc, &g, a, t.a_stride, j);
+                        }
+                    }
+                    k += T::CHUNK;
+                }
+                group += 1;
+            }
+            t.store::<I, MR, NV>(&acc);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Unquantized weights × f32 rows: one fused multiply-add per `k`.
+
+use llmcc_abi::layout::Elem;
+
+use super::{Kernel, Tile};
+use crate::isa::{Isa, Shape};
+
+/// Multiplies `x`, the weights of one `k`, with element `k` of each activation row.
+///
+/// # Safety
+/// `a` points to element `k` of the first row.
+#[inline(always)]
+pub(super) unsafe fn fma_row<I: Isa, const MR: usize, const NV: usize>(
+    acc: &mut [[I::F; NV]; MR],
+    x: &[I::F; NV],
+    a: *const u8,
+    a_stride: usize,
+) {
+    for m in 0..MR {
+        unsafe {
+            let z = I::splat(a.add(m * a_stride).cast::<f32>().read_unaligned());
+            for v in 0..NV {
+                acc[m][v] = I::fma(x[v], z, acc[m][v]);
+            }
+        }
+    }
+}
+
+/// f32 weights.
+pub(crate) struct F32;
+
+impl<I: Isa> Kernel<I> for F32 {
+    const ELEM: Elem = Elem::F32;
+    const SHAPE: Shape = I::FLOAT;
+
+    #[inline(always)]
+    unsafe fn tile<const MR: usize, const NV: usize>(t: &Tile) {
+        unsafe {
+            let w = t.vectors::<I, NV>(0, 4);
+            let mut x = [I::splat(0.0); NV];
+            let mut acc = [x; MR];
+            for k in 0..t.k {
+                for v in 0..NV {
+                    x[v] = I::load(w[v].add(k * 64));
+                }
+                fma_row::<I, MR, NV>(&mut acc, &x, t.a.add(k * 4), t.a_stride);
+            }
+            t.store::<I, MR, NV>(&acc);
+        }
+    }
+}
+
+/// f16 weights.
+pub(crate) struct F16;
+
+impl<I: Isa> Kernel<I> for F16 {
+    const ELEM: Elem = Elem::F16;
+    const SHAPE: Shape = I::FLOAT;
+
+    #[inline(always)]
+    unsafe fn tile<const MR: usize, const NV: usize>(t: &Tile) {
+        unsafe {
+            let w = t.vectors::<I, NV>(0, 2);
+            let mut x = [I::splat(0.0); NV];
+            let mut acc = [x; MR];
+            for k in 0..t.k {
+                for v in 0..NV {
+                    x[v] = I::load_f16(w[v].add(k * 32));
+                }
+                fma_row::<I, MR, NV>(&mut acc, &x, t.a.add(k * 4), t.a_stride);
+            }
+            t.store::<I, MR, NV>(&acc);
+        }
+    }
+}
+
+/// bf16 weights.
+pub(crate) struct Bf16;
+
+impl<I: Isa> Kernel<I> for Bf16 {
+    const ELEM: Elem = Elem::Bf16;
+    const SHAPE: Shape = I::FLOAT;
+
+    #[inline(always)]
+    unsafe fn tile<const MR: usize, const NV: usize>(t: &Tile) {
+        unsafe {
+            let w = t.vectors::<I, NV>(0, 4);
+            let mut x = [I::splat(0.0); NV];
+            let mut acc = [x; MR];
+            let mut pair = [I::zero_words(); NV];
+            for k in 0..t.k / 2 {
+                let a = t.a.add(k * 8);
+                for v in 0..NV {
+                    pair[v] = I::load_words(w[v].add(k * 64));
+                    x[v] = I::bf16_low(pair[v]);
+                }
+                fma_row::<I, MR, NV>(&mut acc, &x, a, t.a_stride);
+                for v in 0..NV {
+                    x[v] = I::bf16_high(pair[v]);
+                }
+                fma_row::<I, MR, NV>(&mut acc, &x, a.add(4), t.a_stride);
+            }
+            if t.k % 2 == 1 {
+                for v in 0..NV {
+                    x[v] = I::bf16_low(I::load_words(w[v].add(t.k / 2 * 64)));
+                }
+                fma_row::<I, MR, NV>(&mut acc, &x, t.a.add((t.k - 1) * 4), t.a_stride);
+            }
+            t.store::<I, MR, NV>(&acc);
+        }
+    }
+}

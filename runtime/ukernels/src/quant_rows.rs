@@ -1,0 +1,73 @@
+//! int8 quantization of an activation row.
+
+use llmcc_abi::layout::{K_PAD, groups, padded_k, q8_row};
+
+use crate::isa::Isa;
+
+/// Scale and its inverse for a group whose largest magnitude is `amax`; the inverse is 0 when no code but 0 makes sense: `amax` is 0 (or so
+/// small that `127 / amax` overflows), infinite or NaN. The scale of the latter two makes every result they touch NaN.
+#[inline(always)]
+pub(crate) fn scales(amax: f32) -> (f32, f32) {
+    let inverse = 127.0 / amax;
+    (amax / 127.0, if inverse < f32::INFINITY { inverse } else { 0.0 })
+}
+
+/// Calls `f` with each vector of `n` elements from `x`, the last one filled up with zeros.
+macro_rules! each_vector {
+    ($I:ident, $x:expr, $n:expr, |$at:ident, $v:ident| $body:block) => {{
+        let (x, n) = ($x, $n);
+        let mut $at = 0;
+        while n - $at >= $I::LANES {
+            let $v = $I::load(x.add($at).cast());
+            $body
+            $at += $I::LANES;
+        }
+        if $at < n {
+            let mut tail = [0.0f32; 16];
+            core::ptr::copy_nonoverlapping(x.add($at), tail.as_mut_ptr(), n - $at);
+            let $v = $I::load(tail.as_ptr().cast());
+            $body
+        }
+    }};
+}
+
+/// Quantizes a row.
+///
+/// # Safety
+/// As [`llmcc_abi::QuantRowsFn`]; the processor has the features of `I`.
+#[inline(always)]
+pub(crate) unsafe fn quant_row<I: Isa>(x: *const f32, k: usize, group: usize, out: *mut u8) {
+    unsafe {
+        let row = q8_row(k, group);
+        // Padding: after the codes, and at the end of the row.
+        let kp = padded_k(k);
+        if kp != k {
+            out.add(kp - K_PAD).write_bytes(0, K_PAD);
+        }
+        let used = row.sums + groups(k, group) * 4;
+        out.add(used).write_bytes(0, row.bytes - used);
+        for g in 0..groups(k, group) {
+            let start = g * group;
+            let (x, n) = (x.add(start), group.min(k - start));
+            let mut amax = I::zero_words();
+            each_vector!(I, x, n, |at, v| {
+                amax = I::max_magnitude(amax, v);
+            });
+            let (scale, inverse) = scales(f32::from_bits(I::max_lane(amax) as u32));
+            let mut sum = I::zero_words();
+            if inverse > 0.0 {
+                let inverse = I::splat(inverse);
+                each_vector!(I, x, n, |at, v| {
+                    let codes = I::round(I::mul(v, inverse));
+                    sum = I::add_words(sum, codes);
+                    // `LANES` divides the padding, so that a whole vector may be written.
+                    I::store_bytes(out.add(start + at), codes);
+                });
+            } else {
+                out.add(start).write_bytes(0, n);
+            }
+            out.add(row.scales + g * 4).cast::<f32>().write_unaligned(scale);
+            out.add(row.sums + g * 4).cast::<i32>().write_unaligned(I::sum_lanes(sum));
+        }
+    }
+}

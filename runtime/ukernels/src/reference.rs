@@ -1,0 +1,185 @@
+//! Scalar code that defines every microkernel: short, slow, and what the fast versions must equal bit for bit.
+//!
+//! It is also what runs on processors without a faster level.
+
+use llmcc_abi::PanelArgs;
+use llmcc_abi::layout::{self, BLOCK, Elem, block, groups, q8_row};
+
+use crate::quant_rows::scales;
+
+unsafe fn read<T>(p: *const u8, byte: usize) -> T {
+    unsafe { p.add(byte).cast::<T>().read_unaligned() }
+}
+
+/// Widens an IEEE binary16.
+pub(crate) fn f16_to_f32(h: u16) -> f32 {
+    let sign = (h as u32 & 0x8000) << 16;
+    let magnitude = h as u32 & 0x7fff;
+    if magnitude >= 0x7c00 {
+        return f32::from_bits(sign | 0x7f80_0000 | (magnitude & 0x3ff) << 13);
+    }
+    // The exponent is 112 too small once the fields are in place; multiplying by 2^112 corrects it, also for subnormals.
+    let value = f32::from_bits(magnitude << 13) * f32::from_bits((112 + 127) << 23);
+    f32::from_bits(sign | value.to_bits())
+}
+
+/// Widens a bfloat16.
+fn bf16_to_f32(b: u16) -> f32 {
+    f32::from_bits((b as u32) << 16)
+}
+
+/// Stored code of row `row`, column `k` of a block of quantized weights whose codes start at `codes`.
+unsafe fn code(elem: Elem, codes: *const u8, row: usize, k: usize) -> u8 {
+    if elem == Elem::W8 {
+        return unsafe { read(codes, k / 4 * 64 + row * 4 + k % 4) };
+    }
+    let byte: u8 = unsafe { read(codes, k / 8 * 64 + row * 4 + k % 4) };
+    if k % 8 < 4 { byte & 15 } else { byte >> 4 }
+}
+
+/// Row `row` of the block at `w`: what a panel needs to know of its weights.
+struct Row {
+    elem: Elem,
+    w: *const u8,
+    row: usize,
+    layout: layout::Block,
+    group: usize,
+}
+
+impl Row {
+    unsafe fn scale(&self, group: usize) -> f32 {
+        f16_to_f32(unsafe { read(self.w, group * 32 + self.row * 2) })
+    }
+
+    unsafe fn min(&self, group: usize) -> f32 {
+        f16_to_f32(unsafe { read(self.w, self.layout.mins + group * 32 + self.row * 2) })
+    }
+
+    unsafe fn code(&self, k: usize) -> i32 {
+        unsafe { code(self.elem, self.w.add(self.layout.codes), self.row, k) as i32 }
+    }
+
+    /// Decoded weight of column `k`.
+    unsafe fn value(&self, k: usize) -> f32 {
+        unsafe {
+            match self.elem {
+                Elem::F32 => read(self.w, k * 64 + self.row * 4),
+                Elem::F16 => f16_to_f32(read(self.w, k * 32 + self.row * 2)),
+                Elem::Bf16 => bf16_to_f32(read(self.w, k / 2 * 64 + self.row * 4 + k % 2 * 2)),
+                Elem::W8 => self.scale(k / self.group) * (self.code(k) - 128) as f32,
+                Elem::W4 => self.scale(k / self.group) * (self.code(k) - 8) as f32,
+                Elem::W4a => libm::fmaf(self.code(k) as f32, self.scale(k / self.group), self.min(k / self.group)),
+            }
+        }
+    }
+}
+
+/// Calls `f(weight row, activation row)` for each output and stores what it returns.
+unsafe fn each_output(p: &PanelArgs, elem: Elem, f: impl Fn(&Row, *const u8) -> f32) {
+    let (k, group) = (p.k as usize, p.group as usize);
+    for n in 0..p.blocks as usize * BLOCK {
+        let w = unsafe { p.w.add(n / BLOCK * p.w_stride as usize) };
+        let row = Row { elem, w, row: n % BLOCK, layout: block(elem, k, group), group };
+        for m in 0..p.m as usize {
+            unsafe {
+                let a = p.a.add(m * p.a_stride as usize);
+                p.c.add(m * p.c_stride as usize + n).write(f(&row, a));
+            }
+        }
+    }
+}
+
+/// Any weights × f32 rows: one fused multiply-add per `k`, ascending.
+pub(crate) unsafe fn panel_f32_rows(p: &PanelArgs, elem: Elem) {
+    let dot = |w: &Row, a: *const u8| {
+        let term = |acc, k| unsafe { libm::fmaf(w.value(k), read(a, k * 4), acc) };
+        (0..p.k as usize).fold(0.0f32, term)
+    };
+    unsafe { each_output(p, elem, dot) }
+}
+
+/// Quantized weights × int8 rows. Per group, ascending: `acc = fma(f32(Σ code·a), s_w·s_a, acc)`, where `code` has its zero point subtracted (it is 0 for asymmetric
+/// weights, whose minimum follows: `acc = fma(min·s_a, f32(Σ a), acc)`).
+pub(crate) unsafe fn panel_int8_rows(p: &PanelArgs, elem: Elem) {
+    let (kp, group) = (layout::padded_k(p.k as usize), p.group as usize);
+    let q8 = q8_row(p.k as usize, group);
+    let zero = match elem {
+        Elem::W8 => 128,
+        Elem::W4 => 8,
+        Elem::W4a | Elem::F32 | Elem::F16 | Elem::Bf16 => 0,
+    };
+    let dot = |w: &Row, a: *const u8| {
+        let mut acc = 0.0f32;
+        for g in 0..groups(p.k as usize, group) {
+            let columns = g * group..kp.min((g + 1) * group);
+            unsafe {
+                let sum: i32 = columns.map(|k| (w.code(k) - zero) * read::<i8>(a, k) as i32).sum();
+                let a_scale: f32 = read(a, q8.scales + g * 4);
+                acc = libm::fmaf(sum as f32, w.scale(g) * a_scale, acc);
+                if elem == Elem::W4a {
+                    let a_sum: i32 = read(a, q8.sums + g * 4);
+                    acc = libm::fmaf(w.min(g) * a_scale, a_sum as f32, acc);
+                }
+            }
+        }
+        acc
+    };
+    unsafe { each_output(p, elem, dot) }
+}
+
+/// See [`llmcc_abi::QuantRowsFn`].
+pub(crate) unsafe extern "C" fn quant_rows(x: *const f32, k: u64, group: u64, out: *mut u8) {
+    let (k, group) = (k as usize, group as usize);
+    let row = q8_row(k, group);
+    unsafe { out.write_bytes(0, row.bytes) };
+    for g in 0..groups(k, group) {
+        let columns = g * group..k.min((g + 1) * group);
+        unsafe {
+            // As integers, magnitudes order like the numbers, and NaN above infinity.
+            let magnitude = |j| x.add(j).read().to_bits() & 0x7fff_ffff;
+            let amax = columns.clone().map(magnitude).max().unwrap_or(0);
+            let (scale, inverse) = scales(f32::from_bits(amax));
+            let mut sum = 0i32;
+            if inverse > 0.0 {
+                for j in columns {
+                    let code = libm::rintf(x.add(j).read() * inverse) as i32;
+                    sum += code;
+                    out.add(j).write(code as i8 as u8);
+                }
+            }
+            out.add(row.scales + g * 4).cast::<f32>().write_unaligned(scale);
+            out.add(row.sums + g * 4).cast::<i32>().write_unaligned(sum);
+        }
+    }
+}
+
+/// See [`llmcc_abi::RopeTableFn`]. `pos` becomes f32 before the multiplication, as in Transformers; the sine, the cosine and their product with
+/// `scale` are f64, rounded to f32 once.
+pub(crate) unsafe extern "C" fn rope_table(pos: *const i32, n: u64, inv_freq: *const f32, half: u64, scale: f32, out: *mut f32) {
+    let half = half as usize;
+    for i in 0..n as usize {
+        unsafe {
+            let pos = pos.add(i).read() as f32;
+            let row = out.add(i * 2 * half);
+            for j in 0..half {
+                let angle = pos * inv_freq.add(j).read();
+                let (sin, cos) = libm::sincos(angle as f64);
+                row.add(j).write((cos * scale as f64) as f32);
+                row.add(half + j).write((sin * scale as f64) as f32);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::f16_to_f32;
+
+    #[test]
+    fn every_f16_widens() {
+        for h in 0..=u16::MAX {
+            let (got, expected) = (f16_to_f32(h), half::f16::from_bits(h).to_f32());
+            assert!(got.to_bits() == expected.to_bits() || got.is_nan() && expected.is_nan(), "{h:#x}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Entry points and the tables of their addresses.
+
+use llmcc_abi::layout::Elem;
+use llmcc_abi::{PanelArgs, PanelFn, QuantRowsFn, RopeTableFn, UK_COUNT, Uk, UkTable};
+
+use crate::{Level, reference};
+
+/// Addresses of `panels` (entries 0 to 8 of [`Uk`]) and `quant_rows`.
+fn assemble(panels: [PanelFn; 9], quant_rows: QuantRowsFn) -> UkTable {
+    let mut f = [0; UK_COUNT];
+    for (address, panel) in f.iter_mut().zip(panels) {
+        *address = panel as usize;
+    }
+    f[Uk::RopeTable as usize] = reference::rope_table as RopeTableFn as usize;
+    f[Uk::QuantRows as usize] = quant_rows as usize;
+    UkTable { f }
+}
+
+/// Scalar entry points.
+mod scalar {
+    use super::{Elem, PanelArgs, UkTable, assemble, reference};
+
+    macro_rules! panels {
+        ($($name:ident = $rows:ident($elem:ident);)*) => { $(
+            unsafe extern "C" fn $name(p: *const PanelArgs) {
+                unsafe { reference::$rows(&*p, Elem::$elem) }
+            }
+        )* };
+    }
+    panels! {
+        panel_f32 = panel_f32_rows(F32);
+        panel_f16 = panel_f32_rows(F16);
+        panel_bf16 = panel_f32_rows(Bf16);
+        panel_w8 = panel_f32_rows(W8);
+        panel_w4 = panel_f32_rows(W4);
+        panel_w4a = panel_f32_rows(W4a);
+        panel_w8a8 = panel_int8_rows(W8);
+        panel_w4a8 = panel_int8_rows(W4);
+        panel_w4aa8 = panel_int8_rows(W4a);
+    }
+
+    pub(super) fn table() -> UkTable {
+        let panels = [panel_f32, panel_f16, panel_bf16, panel_w8, panel_w4, panel_w4a, panel_w8a8, panel_w4a8, panel_w4aa8];
+        assemble(panels.map(|f| f as _), reference::quant_rows)
+    }
+}
+
+/// Entry points of one instruction set, monomorphised under its target features.
+#[cfg(target_arch = "x86_64")]
+macro_rules! entries {
+    ($module:ident, $isa:path, $features:literal) => {
+        mod $module {
+            use super::{PanelArgs, UkTable, assemble};
+            use crate::panel::{decode, float, int8, run};
+            use $isa as Target;
+
+            macro_rules! panels {
+                ($name:ident, $kernel:ty) => {
+                    #[target_feature(enable = $features)]
+                    unsafe extern "C" fn $name(p: *const PanelArgs) {
+                        unsafe { run::<Target, $kernel>(&*p) }
+                    }
+                };
+            }
+            panels!(panel_f32, float::F32);
+            panels!(panel_f16, float::F16);
+            panels!(panel_bf16, float::Bf16);
+            panels!(panel_w8, decode::Decode<decode::W8>);
+            panels!(panel_w4, decode::Decode<decode::W4>);
+            panels!(panel_w4a, decode::Decode<decode::W4a>);
+            panels!(panel_w8a8, int8::Int8<int8::W8>);
+            panels!(panel_w4a8, int8::Int8<int8::W4>);
+            panels!(panel_w4aa8, int8::Int8<int8::W4a>);
+
+            #[target_feature(enable = $features)]
+            unsafe extern "C" fn quant_rows(x: *const f32, k: u64, group: u64, out: *mut u8) {
+                unsafe { crate::quant_rows::quant_row::<Target>(x, k as usize, group as usize, out) }
+            }
+
+            pub(super) fn table() -> UkTable {
+                let panels = [panel_f32, panel_f16, panel_bf16, panel_w8, panel_w4, panel_w4a, panel_w8a8, panel_w4a8, panel_w4aa8];
+                assemble(panels.map(|f| f as _), quant_rows)
+            }
+        }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+entries!(avx2, crate::isa::avx2::Avx2, "avx2,fma,f16c");
+#[cfg(target_arch = "x86_64")]
+entries!(avx512, crate::isa::avx512::Avx512, "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c");
+
+/// The microkernels of `level`. Calling one on a processor below that level is undefined behaviour: see [`crate::detect`] and
+/// [`crate::table_for`].
+#[cfg(target_arch = "x86_64")]
+pub fn table(level: Level) -> UkTable {
+    match level {
+        Level::Scalar => scalar::table(),
+        Level::Avx2 => avx2::table(),
+        Level::Avx512 => avx512::table(),
+    }
+}
+
+/// The microkernels of `level`: scalar code, whatever it is.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn table(_level: Level) -> UkTable {
+    scalar::table()
+}

@@ -1,0 +1,215 @@
+//! Panels: every level against the scalar reference, bit for bit, and the reference against f64.
+
+mod support;
+
+use llmcc_abi::layout::BLOCK;
+use llmcc_ukernels::Level;
+use proptest::prelude::*;
+use support::{Int8Rows, KINDS, Kind, Matrix, Operands, Rng, bits, lay_out, levels};
+
+/// Unit roundoff of f32.
+const U: f64 = 1.0 / (1 << 24) as f64;
+
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    kind: Kind,
+    m: usize,
+    blocks: usize,
+    k: usize,
+    group: usize,
+    /// Codes at the ends of their range.
+    extreme: bool,
+    /// Bytes between rows (× 4) and blocks (× 64) that are not part of them.
+    gap: usize,
+    seed: u64,
+}
+
+impl Case {
+    fn new(kind: Kind, m: usize, blocks: usize, k: usize, group: usize) -> Case {
+        let seed = (m + 31 * blocks + 1009 * k + group) as u64;
+        Case { kind, m, blocks, k, group, extreme: false, gap: seed as usize % 3, seed }
+    }
+}
+
+/// Exact output and the sum of the magnitudes of its terms, as f64; and how many roundings its chain has.
+struct Exact {
+    value: f64,
+    magnitude: f64,
+    roundings: usize,
+}
+
+/// The operands of a case and a function from `(row of a, row of w)` to the exact output.
+fn build(case: Case) -> (Operands, Box<dyn Fn(usize, usize) -> Exact>) {
+    let Case { kind, m, blocks, k, group, extreme, gap, seed } = case;
+    let mut rng = Rng(seed);
+    // The last block is not full: its padding rows must come out as 0.
+    let n = (blocks * BLOCK).saturating_sub(seed as usize % 5);
+    let w = Matrix::random(kind.elem, n, k, group, extreme, &mut rng);
+    let (packed, w_stride) = w.pack(gap * 64);
+    let operands = |a: (support::Guarded, usize)| Operands { kind, m, blocks, k, group, w: packed, w_stride, a: a.0, a_stride: a.1 };
+    if kind.int8_rows {
+        let a = Int8Rows::random(m, k, group, extreme, &mut rng);
+        let rows: Vec<_> = (0..m).map(|m| a.row_bytes(m)).collect();
+        return (operands(lay_out(&rows, gap * 4)), Box::new(move |m, n| exact_int8(&w, &a, m, n)));
+    }
+    let a: Vec<f32> = (0..m * k).map(|_| rng.signed()).collect();
+    let rows: Vec<_> = (0..m).map(|m| a[m * k..][..k].iter().flat_map(|x| x.to_le_bytes()).collect()).collect();
+    (operands(lay_out(&rows, gap * 4)), Box::new(move |m, n| exact_f32(&w, &a[m * w.k..][..w.k], n)))
+}
+
+fn exact_f32(w: &Matrix, a: &[f32], n: usize) -> Exact {
+    let mut exact = Exact { value: 0.0, magnitude: 0.0, roundings: w.k + 1 };
+    if n < w.n {
+        for (k, &a) in a.iter().enumerate() {
+            exact.value += w.value(n, k) * a as f64;
+            exact.magnitude += (w.value(n, k) * a as f64).abs();
+        }
+    }
+    exact
+}
+
+fn exact_int8(w: &Matrix, a: &Int8Rows, m: usize, n: usize) -> Exact {
+    let mut exact = Exact { value: 0.0, magnitude: 0.0, roundings: 2 * a.groups() + 1 };
+    if n < w.n {
+        for g in 0..a.groups() {
+            let (scale, min) = w.scale_min(n, g);
+            let a_scale = a.scales[m * a.groups() + g] as f64;
+            let sum: i32 = a.columns(g).map(|k| w.code(n, k) * a.codes[m * a.k + k] as i32).sum();
+            for term in [sum as f64 * scale * a_scale, a.sum(m, g) as f64 * min * a_scale] {
+                exact.value += term;
+                exact.magnitude += term.abs();
+            }
+        }
+    }
+    exact
+}
+
+/// The reference is within the error bound of its chain of roundings (first order, plus one for the second), all levels equal it, and so do single
+/// rows and single blocks.
+fn check(case: Case) {
+    let (operands, exact) = build(case);
+    let reference = operands.run_all(Level::Scalar);
+    assert_eq!(reference.len(), case.m * case.blocks * BLOCK);
+    for (i, &got) in reference.iter().enumerate() {
+        let exact = exact(i / (case.blocks * BLOCK), i % (case.blocks * BLOCK));
+        let bound = (exact.roundings + 1) as f64 * U * exact.magnitude;
+        assert!((got as f64 - exact.value).abs() <= bound, "{case:?}, output {i}: {got} is not {} ± {bound:e}", exact.value);
+    }
+    for level in levels().skip(1) {
+        assert_eq!(bits(&operands.run_all(level)), bits(&reference), "{case:?} at {level:?}");
+    }
+}
+
+/// Pieces of a panel are the same bits as the whole.
+fn check_pieces(case: Case) {
+    let (operands, _) = build(case);
+    let n = case.blocks * BLOCK;
+    for level in levels() {
+        let whole = bits(&operands.run_all(level));
+        for m in 0..case.m {
+            let row = bits(&operands.run(level, m..m + 1, 0..case.blocks));
+            assert_eq!(row, whole[m * n..][..n], "{case:?} at {level:?}, row {m}");
+        }
+        for b in 0..case.blocks {
+            let column = bits(&operands.run(level, 0..case.m, b..b + 1));
+            let expected: Vec<u32> = (0..case.m).flat_map(|m| &whole[m * n + b * BLOCK..][..BLOCK]).copied().collect();
+            assert_eq!(column, expected, "{case:?} at {level:?}, block {b}");
+        }
+    }
+}
+
+#[test]
+fn every_tile_size() {
+    for kind in KINDS {
+        for &group in kind.groups() {
+            for (m, blocks) in (0..=20).flat_map(|m| (0..=5).map(move |b| (m, b))) {
+                check(Case::new(kind, m, blocks, 67, group));
+            }
+            for m in 21..=40 {
+                check(Case::new(kind, m, 1, 33, group));
+            }
+        }
+    }
+}
+
+#[test]
+fn every_tail() {
+    for kind in KINDS {
+        for &group in kind.groups() {
+            for k in 0..=160 {
+                check(Case::new(kind, 1 + k % 3, 1 + k % 2, k, group));
+            }
+        }
+    }
+}
+
+#[test]
+fn long_rows() {
+    for kind in KINDS {
+        for &group in kind.groups() {
+            for (k, m, blocks) in [(172, 7, 3), (576, 13, 2), (2048, 2, 2), (2048, 1, 5), (4099, 3, 1)] {
+                check(Case::new(kind, m, blocks, k, group));
+            }
+        }
+    }
+}
+
+#[test]
+fn largest_codes_do_not_saturate() {
+    for kind in KINDS {
+        for &group in kind.groups() {
+            for (m, k) in [(1, 256), (4, 128), (7, 160)] {
+                check(Case { extreme: true, ..Case::new(kind, m, 2, k, group) });
+            }
+        }
+    }
+    // All products of one sign.
+    for level in levels() {
+        for kind in KINDS.into_iter().filter(|kind| kind.int8_rows) {
+            for (stored, code) in [(0u8, 127i8), (0, -127), (255, 127), (255, -127)] {
+                same_sign(level, kind, stored, code);
+            }
+        }
+    }
+}
+
+/// 16 rows × 256 columns of one weight code and one activation code: the result is an exactly known integer.
+fn same_sign(level: Level, kind: Kind, stored: u8, code: i8) {
+    let (k, group) = (256, 128);
+    let mut w = Matrix::random(kind.elem, BLOCK, k, group, false, &mut Rng(1));
+    let largest = if kind.elem == llmcc_abi::layout::Elem::W8 { 255 } else { 15 };
+    w.codes.fill(stored.min(largest));
+    w.scales.fill(half::f16::ONE);
+    w.mins.fill(half::f16::ZERO);
+    let a = Int8Rows { k, group, codes: vec![code; k], scales: vec![1.0; 2] };
+    let (packed, w_stride) = w.pack(0);
+    let (rows, a_stride) = lay_out(&[a.row_bytes(0)], 0);
+    let operands = Operands { kind, m: 1, blocks: 1, k, group, w: packed, w_stride, a: rows, a_stride };
+    let expected = (k as i32 * w.code(0, 0) * code as i32) as f32;
+    assert_eq!(operands.run_all(level), [expected; BLOCK], "{kind:?} {level:?} {stored} {code}");
+}
+
+#[test]
+fn pieces_equal_the_whole() {
+    for kind in KINDS {
+        for &group in kind.groups() {
+            for (m, blocks, k) in [(7, 5, 67), (13, 3, 96), (20, 2, 131), (2, 5, 200)] {
+                check_pieces(Case::new(kind, m, blocks, k, group));
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
+
+    #[test]
+    fn random_shapes(
+        kind in 0..KINDS.len(), m in 0usize..=20, blocks in 0usize..=5, k in 0usize..600, group in 0usize..3,
+        extreme: bool, gap in 0usize..3, seed: u64,
+    ) {
+        let kind = KINDS[kind];
+        let group = kind.groups()[group % kind.groups().len()];
+        check(Case { kind, m, blocks, k, group, extreme, gap, seed });
+    }
+}

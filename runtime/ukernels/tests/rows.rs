@@ -1,0 +1,135 @@
+//! int8 quantization of rows and RoPE tables.
+
+mod support;
+
+use llmcc_abi::layout::q8_row;
+use llmcc_abi::{RopeTableFn, Uk};
+use llmcc_ukernels::{Level, table};
+use support::{Guarded, Rng, levels, quant_rows};
+
+/// Quantizes `x` at `level`; input and output end at inaccessible memory.
+fn quantize(level: Level, x: &[f32], group: usize) -> Vec<u8> {
+    let input: Vec<u8> = x.iter().flat_map(|x| x.to_le_bytes()).collect();
+    let input = Guarded::from_bytes(&input);
+    let mut out = Guarded::from_bytes(&vec![0xaa; q8_row(x.len(), group).bytes]);
+    unsafe { quant_rows(level)(input.as_ptr().cast(), x.len() as u64, group as u64, out.as_mut_ptr()) };
+    out.as_bytes().to_vec()
+}
+
+/// Every level gives the bytes that the definition in `layout` gives.
+fn check(x: &[f32], group: usize) {
+    let expected = define(x, group);
+    for level in levels() {
+        assert_eq!(quantize(level, x, group), expected, "{level:?}, k={}, group={group}", x.len());
+    }
+}
+
+/// The definition, for finite rows whose groups are zero or of ordinary size.
+fn define(x: &[f32], group: usize) -> Vec<u8> {
+    let (mut codes, mut scales, mut sums) = (vec![], vec![], vec![]);
+    for group in x.chunks(group) {
+        let amax = group.iter().fold(0.0f32, |a, x| a.max(x.abs()));
+        let code = |x: &f32| if amax == 0.0 { 0 } else { (x * (127.0 / amax)).round_ties_even() as i8 };
+        let group: Vec<i8> = group.iter().map(code).collect();
+        sums.extend(group.iter().map(|&c| c as i32).sum::<i32>().to_le_bytes());
+        scales.extend((amax / 127.0).to_le_bytes());
+        codes.extend(group.iter().map(|&c| c as u8));
+    }
+    codes.resize(codes.len().next_multiple_of(32), 0);
+    let mut row = [codes, scales, sums].concat();
+    row.resize(row.len().next_multiple_of(64), 0);
+    row
+}
+
+#[test]
+fn quantized_rows_follow_the_definition() {
+    let mut rng = Rng(7);
+    for group in [32, 64, 128] {
+        for k in (0..200).chain([576, 2048, 4099]) {
+            let x: Vec<f32> = (0..k).map(|_| rng.signed() * (1 << rng.below(12)) as f32).collect();
+            check(&x, group);
+        }
+    }
+}
+
+#[test]
+fn ties_go_to_even() {
+    // amax 127 makes the inverse scale 1.
+    let mut x = vec![0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 127.0, 126.5, -126.5, -127.0];
+    x.resize(45, 3.5);
+    check(&x, 32);
+    let expected = [0i8, 2, 2, 0, -2, -2, 127, 126, -126, -127, 4];
+    for level in levels() {
+        let codes: Vec<i8> = quantize(level, &x, 32)[..11].iter().map(|&b| b as i8).collect();
+        assert_eq!(codes, expected, "{level:?}");
+    }
+}
+
+#[test]
+fn zero_and_huge_groups() {
+    check(&[0.0; 40], 32);
+    check(&[-0.0; 33], 32);
+    check(&[f32::MAX, -f32::MAX, 1.0, f32::MAX / 2.0], 32);
+    check(&[1e-30, -1e-31, 3e-32], 32);
+}
+
+#[test]
+fn tiny_groups_become_zero() {
+    // 127 / amax would overflow.
+    for amax in [f32::from_bits(1), 1e-40, 3e-37] {
+        for level in levels() {
+            let row = quantize(level, &[amax, -amax, 0.0], 32);
+            assert_eq!(row[..32], [0; 32], "{level:?}");
+            assert_eq!(row[32..36], (amax / 127.0).to_le_bytes(), "{level:?}");
+            assert_eq!(row[36..40], [0; 4], "{level:?}");
+        }
+    }
+}
+
+#[test]
+fn infinity_and_nan_reach_the_scale() {
+    for bad in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -f32::NAN] {
+        for position in [0, 5, 16, 39, 40] {
+            let mut x = [1.0f32; 41];
+            x[position] = bad;
+            x[(position + 1) % 41] = f32::INFINITY;
+            let reference = quantize(Level::Scalar, &x, 64);
+            let scale = f32::from_le_bytes([reference[64], reference[65], reference[66], reference[67]]);
+            assert!(if bad.is_nan() { scale.is_nan() } else { scale == f32::INFINITY });
+            assert_eq!(reference[..64], [0; 64]);
+            for level in levels() {
+                let row = quantize(level, &x, 64);
+                assert_eq!(row[..64], reference[..64], "{level:?}");
+                let s = f32::from_le_bytes([row[64], row[65], row[66], row[67]]);
+                assert!(s == scale || s.is_nan() && scale.is_nan(), "{level:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn rope_table_is_correctly_rounded() {
+    let half = 48;
+    let inv_freq: Vec<f32> = (0..half).map(|j| 10000f64.powf(-(j as f64) / half as f64) as f32).collect();
+    let positions = [0i32, 1, 2, 17, 511, 4095, 131_071, 16_777_215];
+    for level in levels() {
+        let f = unsafe { std::mem::transmute::<usize, RopeTableFn>(table(level).f[Uk::RopeTable as usize]) };
+        for scale in [1.0f32, 1.1902381] {
+            let mut out = vec![f32::NAN; positions.len() * 2 * half + 1];
+            unsafe { f(positions.as_ptr(), positions.len() as u64, inv_freq.as_ptr(), half as u64, scale, out.as_mut_ptr()) };
+            assert!(out[positions.len() * 2 * half].is_nan());
+            for (i, &pos) in positions.iter().enumerate() {
+                for (j, &freq) in inv_freq.iter().enumerate() {
+                    let angle = (pos as f32 * freq) as f64;
+                    let row = &out[i * 2 * half..];
+                    for (got, exact) in [(row[j], angle.cos()), (row[half + j], angle.sin())] {
+                        let exact = exact * scale as f64;
+                        // Half an ulp, and the last bits of two f64 sine implementations.
+                        let bound = (0.5 + 1e-6) * (exact.abs() as f32).max(f32::MIN_POSITIVE).next_up() as f64 / (1 << 23) as f64;
+                        assert!((got as f64 - exact).abs() <= bound, "pos {pos}, j {j}: {got} is not {exact}");
+                    }
+                }
+            }
+        }
+    }
+}
