@@ -17,10 +17,12 @@
 //! differ from it by the rounding of f32, and the tests bound the difference by the model's own f32 error. Quantization is explicit: a quantized matrix *is*
 //! the matrix its codes decode to ([`quant`]).
 
+pub mod diag;
 pub mod graph;
 pub mod kernel;
 pub mod kv;
 pub mod plan;
 pub mod quant;
 pub mod target;
+pub mod text;
 pub mod ty;
