@@ -1,0 +1,21 @@
+//! The runtime inside every compiled artifact.
+//!
+//! The compiler appends code, data and weights to a prebuilt copy of this library ([`image`]). From bottom to top:
+//! [`memory`] reserves, [`threads`] run side by side, [`kv`] keeps sequences, [`engine`] takes ragged batches through the kernels,
+//! [`sample`] chooses tokens, and the C API of `include/llmcc.h` is the only thing exported.
+//!
+//! **Invariant:** nothing here knows what the kernels compute; a plan of the ABI's tables is all the runtime sees of a model.
+//! **Invariant:** no panic and no unwinding crosses the C API; user input is validated before it reaches a kernel.
+
+pub mod engine;
+pub mod error;
+pub mod image;
+pub mod json;
+pub mod kv;
+pub mod memory;
+pub mod threads;
+
+pub use engine::{Batch, Engine, Options};
+pub use error::{Error, Result, Status};
+pub use image::Image;
+pub use kv::SeqId;

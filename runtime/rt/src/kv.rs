@@ -1,0 +1,348 @@
+//! Sequences and the pages of the KV cache they own.
+//!
+//! A page holds [`PAGE_TOKENS`] tokens of *every* attention state: page `p` of state `s` lies `p * page_bytes(s)` into the pool of `s`, so that one
+//! block table per sequence serves all layers. Pools are reserved whole, but a page costs memory only once it is written.
+//!
+//! Sequences may share pages ([`Kv::fork`]); who appends to a shared, partly filled page gets a copy first.
+
+use llmcc_abi::{KvDesc, PAGE_TOKENS};
+
+use crate::error::{Error, Result, Status};
+use crate::memory::Region;
+
+/// Handle of a sequence. Handles are not reused soon after [`Kv::seq_free`], so stale ones are noticed.
+pub type SeqId = i32;
+
+const SLOT_BITS: u32 = 20;
+const MAX_SLOTS: usize = 1 << SLOT_BITS;
+const GENERATIONS: u32 = 1 << (31 - SLOT_BITS);
+
+#[derive(Default)]
+struct Slot {
+    generation: u32,
+    used: bool,
+    tokens: Vec<i32>,
+    pages: Vec<u32>,
+}
+
+/// All sequences, and the page pools of all attention states.
+pub struct Kv {
+    pools: Vec<Region>,
+    page_bytes: Vec<usize>,
+    /// References to each page handed out so far; its length is the number of pages ever used.
+    refs: Vec<u32>,
+    free: Vec<u32>,
+    total_pages: usize,
+    max_context: usize,
+    slots: Vec<Slot>,
+    free_slots: Vec<u32>,
+}
+
+impl Kv {
+    /// Pools for `max_tokens` cached tokens (rounded up to pages) of the attention states `descs`; a sequence may have `max_context` tokens.
+    pub fn new(descs: &[KvDesc], max_tokens: usize, max_context: usize) -> Result<Kv> {
+        let total_pages = max_tokens.div_ceil(PAGE_TOKENS);
+        if total_pages == 0 || total_pages > i32::MAX as usize {
+            return Err(Error::invalid(format!("max_tokens is {max_tokens}; use 1 to {}", i32::MAX)));
+        }
+        let page_bytes: Vec<usize> = descs.iter().map(|d| d.page_bytes as usize).collect();
+        let reserve = |&bytes: &usize| Region::reserve(bytes.saturating_mul(total_pages), "the KV cache; use a smaller max_tokens");
+        let pools = page_bytes.iter().map(reserve).collect::<Result<Vec<_>>>()?;
+        let (refs, free, slots, free_slots) = Default::default();
+        Ok(Kv { pools, page_bytes, refs, free, total_pages, max_context, slots, free_slots })
+    }
+
+    /// Start of the page pool of attention state `index`.
+    pub fn pool(&self, index: usize) -> *mut u8 {
+        self.pools[index].ptr()
+    }
+
+    /// Tokens all sequences together can hold.
+    pub fn max_tokens(&self) -> usize {
+        self.total_pages * PAGE_TOKENS
+    }
+
+    /// Longest sequence.
+    pub fn max_context(&self) -> usize {
+        self.max_context
+    }
+
+    /// Pages in use.
+    pub fn used_pages(&self) -> usize {
+        self.refs.len() - self.free.len()
+    }
+
+    /// Number of live sequences.
+    pub fn sequences(&self) -> usize {
+        self.slots.len() - self.free_slots.len()
+    }
+
+    /// Upper bound of [`Kv::slot`].
+    pub fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// An empty sequence.
+    pub fn seq_new(&mut self) -> Result<SeqId> {
+        let slot = match self.free_slots.pop() {
+            Some(slot) => slot as usize,
+            None if self.slots.len() < MAX_SLOTS => {
+                self.slots.push(Slot::default());
+                self.slots.len() - 1
+            }
+            None => return Err(Error::invalid(format!("{MAX_SLOTS} sequences exist; free some with llmcc_seq_free"))),
+        };
+        self.slots[slot].used = true;
+        Ok((self.slots[slot].generation << SLOT_BITS) as i32 | slot as i32)
+    }
+
+    /// Ends a sequence and releases its pages.
+    pub fn seq_free(&mut self, seq: SeqId) -> Result<()> {
+        self.truncate(seq, 0)?;
+        let index = self.slot(seq)?;
+        let slot = &mut self.slots[index];
+        slot.used = false;
+        slot.generation = (slot.generation + 1) % GENERATIONS;
+        slot.tokens = Vec::new();
+        self.free_slots.push(index as u32);
+        Ok(())
+    }
+
+    /// Forgets all but the first `len` tokens.
+    pub fn truncate(&mut self, seq: SeqId, len: usize) -> Result<()> {
+        let index = self.slot(seq)?;
+        let old = self.slots[index].tokens.len();
+        if len > old {
+            return Err(Error::invalid(format!("cannot truncate a sequence of {old} tokens to {len}")));
+        }
+        self.slots[index].tokens.truncate(len);
+        self.drop_spare_pages(index);
+        Ok(())
+    }
+
+    /// A new sequence with the same tokens, sharing the cached pages.
+    pub fn fork(&mut self, seq: SeqId) -> Result<SeqId> {
+        let from = self.slot(seq)?;
+        let new = self.seq_new()?;
+        let to = self.slot(new)?;
+        let (tokens, pages) = (self.slots[from].tokens.clone(), self.slots[from].pages.clone());
+        pages.iter().for_each(|&p| self.refs[p as usize] += 1);
+        self.slots[to].tokens = tokens;
+        self.slots[to].pages = pages;
+        Ok(new)
+    }
+
+    /// All tokens of a sequence.
+    pub fn tokens(&self, seq: SeqId) -> Result<&[i32]> {
+        Ok(&self.slots[self.slot(seq)?].tokens)
+    }
+
+    /// Index of a live sequence in `0..slots()`.
+    pub fn slot(&self, seq: SeqId) -> Result<usize> {
+        let index = seq as usize & (MAX_SLOTS - 1);
+        match self.slots.get(index) {
+            Some(s) if seq >= 0 && s.used && s.generation == seq as u32 >> SLOT_BITS => Ok(index),
+            _ => Err(Error::invalid(format!("sequence {seq} does not exist (never created, or already freed)"))),
+        }
+    }
+
+    /// Page numbers of slot `slot`, in order.
+    pub fn pages(&self, slot: usize) -> &[u32] {
+        &self.slots[slot].pages
+    }
+
+    /// Tokens cached in slot `slot`.
+    pub fn slot_len(&self, slot: usize) -> usize {
+        self.slots[slot].tokens.len()
+    }
+
+    /// Makes room for `extra` more tokens in each `(slot, extra)`, or fails and changes nothing.
+    pub fn reserve(&mut self, wanted: &[(usize, usize)]) -> Result<()> {
+        for &(slot, extra) in wanted {
+            let len = self.slots[slot].tokens.len();
+            if extra > self.max_context - len {
+                let message = format!(
+                    "a sequence of {len} tokens cannot take {extra} more: the model's longest context is {}. Truncate it or start a new one",
+                    self.max_context
+                );
+                return Err(Error::new(Status::ContextFull, message));
+            }
+        }
+        for &(slot, extra) in wanted {
+            if let Err(error) = self.reserve_one(slot, extra) {
+                wanted.iter().for_each(|&(slot, _)| self.drop_spare_pages(slot));
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends a token whose keys and values have been written to the reserved pages.
+    pub fn commit(&mut self, slot: usize, token: i32) {
+        self.slots[slot].tokens.push(token);
+    }
+
+    /// Releases reserved pages no token has been committed to.
+    pub fn drop_spare_pages(&mut self, slot: usize) {
+        let keep = self.slots[slot].tokens.len().div_ceil(PAGE_TOKENS);
+        while self.slots[slot].pages.len() > keep {
+            if let Some(page) = self.slots[slot].pages.pop() {
+                self.release(page);
+            }
+        }
+    }
+
+    fn reserve_one(&mut self, slot: usize, extra: usize) -> Result<()> {
+        let len = self.slots[slot].tokens.len();
+        if extra > 0 && !len.is_multiple_of(PAGE_TOKENS) {
+            self.unshare(slot, len / PAGE_TOKENS)?;
+        }
+        for _ in self.slots[slot].pages.len()..(len + extra).div_ceil(PAGE_TOKENS) {
+            let page = self.take()?;
+            self.slots[slot].pages.push(page);
+        }
+        Ok(())
+    }
+
+    /// Gives slot `slot` its own copy of its page number `nth`, if others use it too.
+    fn unshare(&mut self, slot: usize, nth: usize) -> Result<()> {
+        let old = self.slots[slot].pages[nth];
+        if self.refs[old as usize] == 1 {
+            return Ok(());
+        }
+        let new = self.take()?;
+        for (pool, &bytes) in self.pools.iter().zip(&self.page_bytes) {
+            // SAFETY: both pages lie in the pool and differ; no step is running.
+            unsafe {
+                let (from, to) = (pool.ptr().add(old as usize * bytes), pool.ptr().add(new as usize * bytes));
+                std::ptr::copy_nonoverlapping(from, to, bytes);
+            }
+        }
+        self.slots[slot].pages[nth] = new;
+        self.release(old);
+        Ok(())
+    }
+
+    fn take(&mut self) -> Result<u32> {
+        if let Some(page) = self.free.pop() {
+            self.refs[page as usize] = 1;
+            return Ok(page);
+        }
+        if self.refs.len() < self.total_pages {
+            self.refs.push(1);
+            return Ok(self.refs.len() as u32 - 1);
+        }
+        let message = format!(
+            "the KV cache is full: all {} tokens are in use. Free or truncate sequences, or open the model with a larger max_tokens",
+            self.max_tokens()
+        );
+        Err(Error::new(Status::CacheFull, message))
+    }
+
+    fn release(&mut self, page: u32) {
+        self.refs[page as usize] -= 1;
+        if self.refs[page as usize] == 0 {
+            self.free.push(page);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kv(tokens: usize) -> Kv {
+        let desc = KvDesc { kv_heads: 1, head_dim: 1, dtype: 0, window: 0, page_bytes: 128 };
+        Kv::new(&[desc, KvDesc { page_bytes: 64, ..desc }], tokens, 100).unwrap()
+    }
+
+    fn append(kv: &mut Kv, seq: SeqId, n: usize) -> Result<()> {
+        let slot = kv.slot(seq)?;
+        kv.reserve(&[(slot, n)])?;
+        (0..n).for_each(|i| kv.commit(slot, i as i32));
+        Ok(())
+    }
+
+    #[test]
+    fn pages_follow_lengths() {
+        let mut kv = kv(64);
+        let a = kv.seq_new().unwrap();
+        for (n, pages) in [(1, 1), (15, 1), (1, 2), (31, 3)] {
+            append(&mut kv, a, n).unwrap();
+            assert_eq!(kv.used_pages(), pages);
+        }
+        kv.truncate(a, 17).unwrap();
+        assert_eq!(kv.used_pages(), 2);
+        assert!(kv.truncate(a, 18).is_err());
+        kv.seq_free(a).unwrap();
+        assert_eq!((kv.used_pages(), kv.sequences()), (0, 0));
+    }
+
+    #[test]
+    fn stale_handles_are_refused() {
+        let mut kv = kv(64);
+        let a = kv.seq_new().unwrap();
+        kv.seq_free(a).unwrap();
+        let b = kv.seq_new().unwrap();
+        assert_ne!(a, b);
+        assert_eq!(kv.seq_free(a).unwrap_err().status, Status::Invalid);
+        assert!(kv.tokens(-1).is_err() && kv.tokens(b + 1).is_err());
+        assert_eq!(kv.tokens(b).unwrap(), &[] as &[i32]);
+    }
+
+    #[test]
+    fn a_full_cache_changes_nothing() {
+        let mut kv = kv(64);
+        let (a, b) = (kv.seq_new().unwrap(), kv.seq_new().unwrap());
+        append(&mut kv, a, 20).unwrap();
+        let both = [(kv.slot(b).unwrap(), 16), (kv.slot(a).unwrap(), 29)];
+        let error = kv.reserve(&both).unwrap_err();
+        assert_eq!(error.status, Status::CacheFull);
+        assert_eq!((kv.used_pages(), kv.tokens(a).unwrap().len()), (2, 20));
+        append(&mut kv, b, 32).unwrap();
+        assert_eq!(append(&mut kv, a, 81).unwrap_err().status, Status::ContextFull);
+    }
+
+    #[test]
+    fn forks_share_until_they_append() {
+        let mut kv = kv(64);
+        let a = kv.seq_new().unwrap();
+        append(&mut kv, a, 20).unwrap();
+        let partial = kv.pages(kv.slot(a).unwrap())[1] as usize;
+        // SAFETY: inside the pools.
+        unsafe {
+            kv.pool(0).add(partial * 128 + 5).write(42);
+            kv.pool(1).add(partial * 64 + 6).write(43);
+        }
+        let b = kv.fork(a).unwrap();
+        assert_eq!(kv.used_pages(), 2);
+        append(&mut kv, b, 1).unwrap();
+        assert_eq!(kv.used_pages(), 3);
+        let copy = kv.pages(kv.slot(b).unwrap())[1] as usize;
+        assert_ne!(copy, partial);
+        // SAFETY: inside the pools.
+        unsafe {
+            assert_eq!(kv.pool(0).add(copy * 128 + 5).read(), 42);
+            assert_eq!(kv.pool(1).add(copy * 64 + 6).read(), 43);
+        }
+        // The original owns its page alone again: no second copy.
+        append(&mut kv, a, 1).unwrap();
+        assert_eq!(kv.pages(kv.slot(a).unwrap())[1] as usize, partial);
+        kv.seq_free(a).unwrap();
+        assert_eq!((kv.used_pages(), kv.tokens(b).unwrap().len()), (2, 21));
+        kv.seq_free(b).unwrap();
+        assert_eq!(kv.used_pages(), 0);
+    }
+
+    #[test]
+    fn truncating_a_fork_into_a_shared_page_copies_it() {
+        let mut kv = kv(64);
+        let a = kv.seq_new().unwrap();
+        append(&mut kv, a, 32).unwrap();
+        let b = kv.fork(a).unwrap();
+        kv.truncate(b, 5).unwrap();
+        append(&mut kv, b, 1).unwrap();
+        let (pa, pb) = (kv.pages(kv.slot(a).unwrap()).to_vec(), kv.pages(kv.slot(b).unwrap()).to_vec());
+        assert!(pa[0] != pb[0] && pb.len() == 1);
+    }
+}

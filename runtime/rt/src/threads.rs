@@ -1,0 +1,318 @@
+//! A pool of threads that run the same function side by side (SPMD) and meet at barriers.
+//!
+//! A step of a small model takes tens of microseconds and has a barrier after each kernel, so waiting spins first. Who waits
+//! too long sleeps on a futex: between steps the workers cost nothing, and more threads than cores make progress.
+
+use std::cell::UnsafeCell;
+use std::hint::spin_loop;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
+use std::thread::{self, JoinHandle};
+use std::{io, mem, ptr};
+
+use crate::error::{Error, Result};
+
+/// Most threads a pool may have.
+pub const MAX_THREADS: usize = 1024;
+/// Spins before sleeping: some 50 microseconds.
+const SPIN: u32 = 4000;
+
+/// A 32-bit event counter one can wait on: spin first, then sleep.
+#[repr(align(128))]
+struct Event {
+    value: AtomicU32,
+    sleepers: AtomicU32,
+}
+
+impl Event {
+    const fn new() -> Event {
+        Event { value: AtomicU32::new(0), sleepers: AtomicU32::new(0) }
+    }
+
+    /// Increments the counter and wakes whoever sleeps. All of the caller's writes happen before the waiters return.
+    fn advance(&self) {
+        self.value.fetch_add(1, SeqCst);
+        // Dekker: a sleeper counts itself before the kernel compares `value`, so either we see it or it sees the new value.
+        if self.sleepers.load(SeqCst) > 0 {
+            futex(&self.value, libc::FUTEX_WAKE, i32::MAX as u32);
+        }
+    }
+
+    /// Waits until the counter differs from `old`.
+    fn wait_past(&self, old: u32, spin: u32) {
+        for _ in 0..spin {
+            if self.value.load(Acquire) != old {
+                return;
+            }
+            spin_loop();
+        }
+        self.sleepers.fetch_add(1, SeqCst);
+        while self.value.load(SeqCst) == old {
+            futex(&self.value, libc::FUTEX_WAIT, old);
+        }
+        self.sleepers.fetch_sub(1, SeqCst);
+    }
+}
+
+fn futex(word: &AtomicU32, op: i32, value: u32) {
+    // SAFETY: `word` is a live aligned 32-bit word; spurious returns are handled by the caller's loop.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op | libc::FUTEX_PRIVATE_FLAG, value, ptr::null::<libc::timespec>()) };
+}
+
+/// A barrier for a fixed number of threads. The last to arrive flips the phase, on which the others wait.
+pub struct Barrier {
+    phase: Event,
+    arrived: Padded,
+    threads: u32,
+    spin: u32,
+}
+
+#[repr(align(128))]
+struct Padded(AtomicU32);
+
+impl Barrier {
+    fn new(threads: usize, spin: u32) -> Barrier {
+        Barrier { phase: Event::new(), arrived: Padded(AtomicU32::new(0)), threads: threads as u32, spin }
+    }
+
+    /// Returns when all threads of the pool have called it. What they wrote before is visible afterwards.
+    pub fn wait(&self) {
+        if self.threads == 1 {
+            return;
+        }
+        // Read before arriving: the phase cannot move without us.
+        let phase = self.phase.value.load(Relaxed);
+        if self.arrived.0.fetch_add(1, AcqRel) + 1 == self.threads {
+            self.arrived.0.store(0, Relaxed);
+            self.phase.advance();
+        } else {
+            self.phase.wait_past(phase, self.spin);
+        }
+    }
+}
+
+/// Erased reference to the function of the current job.
+type Job = *const (dyn Fn(usize, &Barrier) + Sync);
+
+struct Shared {
+    start: Event,
+    barrier: Barrier,
+    quit: AtomicBool,
+    /// Written by the caller before `start` advances, read by workers after; alive until the job's last barrier.
+    job: UnsafeCell<Option<Job>>,
+}
+
+// SAFETY: `job` is handed over through `start` and the barrier, see there.
+unsafe impl Sync for Shared {}
+// SAFETY: the pointer in `job` refers to a `Sync` function.
+unsafe impl Send for Shared {}
+
+/// `threads - 1` workers; the caller of [`Pool::run`] is the last thread.
+pub struct Pool {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+    process: u32,
+}
+
+impl Pool {
+    /// A pool of `threads` threads in all.
+    pub fn new(threads: usize) -> Result<Pool> {
+        if threads == 0 || threads > MAX_THREADS {
+            return Err(Error::invalid(format!("{threads} threads asked for; use 1 to {MAX_THREADS}")));
+        }
+        // With more threads than processors spinning steals the time of those one waits for.
+        let spin = if threads <= available() { SPIN } else { 20 };
+        let shared = Arc::new(Shared {
+            start: Event::new(),
+            barrier: Barrier::new(threads, spin),
+            quit: AtomicBool::new(false),
+            job: UnsafeCell::new(None),
+        });
+        let mut pool = Pool { shared, workers: Vec::with_capacity(threads - 1), process: std::process::id() };
+        let _masked = SignalsBlocked::new();
+        for index in 1..threads {
+            let shared = pool.shared.clone();
+            let spawned = thread::Builder::new().name(format!("llmcc-{index}")).spawn(move || worker(&shared, index));
+            match spawned {
+                Ok(handle) => pool.workers.push(handle),
+                Err(cause) => return Err(Error::system(format_args!("cannot start thread {index} of {threads}"), cause)),
+            }
+        }
+        Ok(pool)
+    }
+
+    /// Threads, the caller included.
+    pub fn threads(&self) -> usize {
+        self.shared.barrier.threads as usize
+    }
+
+    /// Runs `job(thread, barrier)` on every thread, `thread` counting from 0 (the caller), and returns when all have finished. Every thread must
+    /// pass the barrier equally often.
+    pub fn run(&mut self, job: &(dyn Fn(usize, &Barrier) + Sync)) -> Result<()> {
+        if self.process != std::process::id() {
+            return Err(Error::invalid("the process was forked after llmcc_open; open the model in the child instead"));
+        }
+        let shared = &*self.shared;
+        if self.workers.is_empty() {
+            job(0, &shared.barrier);
+            return Ok(());
+        }
+        // SAFETY: the workers are done with the previous job (its last barrier), and see this write through `start`. The
+        // erased lifetime ends before this function returns, at the barrier below.
+        unsafe { *shared.job.get() = Some(mem::transmute::<&(dyn Fn(usize, &Barrier) + Sync), Job>(job)) };
+        shared.start.advance();
+        job(0, &shared.barrier);
+        shared.barrier.wait();
+        Ok(())
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if self.process != std::process::id() {
+            // A fork has no workers to join.
+            mem::take(&mut self.workers).into_iter().for_each(mem::forget);
+            return;
+        }
+        self.shared.quit.store(true, Release);
+        self.shared.start.advance();
+        for worker in self.workers.drain(..) {
+            // A worker can only fail by a bug in a job, which has been reported by its panic already.
+            let _ = worker.join();
+        }
+    }
+}
+
+fn worker(shared: &Shared, index: usize) {
+    let mut seen = 0;
+    loop {
+        shared.start.wait_past(seen, shared.barrier.spin);
+        seen = seen.wrapping_add(1);
+        if shared.quit.load(Acquire) {
+            return;
+        }
+        // SAFETY: written before `start` advanced; the function lives until the barrier below, see `Pool::run`.
+        if let Some(job) = unsafe { *shared.job.get() } {
+            unsafe { (*job)(index, &shared.barrier) };
+        }
+        shared.barrier.wait();
+    }
+}
+
+/// Blocks all signals while it lives, so that workers never run the host program's handlers.
+struct SignalsBlocked(libc::sigset_t);
+
+impl SignalsBlocked {
+    fn new() -> SignalsBlocked {
+        // SAFETY: both sets are initialised before they are read.
+        unsafe {
+            let mut all: libc::sigset_t = mem::zeroed();
+            let mut old: libc::sigset_t = mem::zeroed();
+            libc::sigfillset(&mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
+            SignalsBlocked(old)
+        }
+    }
+}
+
+impl Drop for SignalsBlocked {
+    fn drop(&mut self) {
+        // SAFETY: restores the mask saved in `new`.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, ptr::null_mut()) };
+    }
+}
+
+/// Processors this process may use, by affinity and cgroup quota.
+fn available() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Threads to use when nobody says: one per physical core this process may use. Hyper-threads share the units the kernels keep busy.
+pub fn default_threads() -> usize {
+    available().min(physical_cores().unwrap_or(usize::MAX)).clamp(1, MAX_THREADS)
+}
+
+/// Distinct physical cores among the processors in our affinity mask.
+fn physical_cores() -> Option<usize> {
+    let mut cores = std::collections::BTreeSet::new();
+    for cpu in affinity().ok()? {
+        let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+        cores.insert(std::fs::read_to_string(path).ok()?);
+    }
+    (!cores.is_empty()).then_some(cores.len())
+}
+
+fn affinity() -> io::Result<Vec<usize>> {
+    // SAFETY: the kernel fills the set.
+    unsafe {
+        let mut set: libc::cpu_set_t = mem::zeroed();
+        if libc::sched_getaffinity(0, size_of_val(&set), &mut set) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok((0..libc::CPU_SETSIZE as usize).filter(|&cpu| libc::CPU_ISSET(cpu, &set)).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+    use std::time::Duration;
+
+    /// Each round, every thread adds up what all threads wrote in the round before.
+    fn rounds(threads: usize, jobs: usize, rounds: u64) {
+        let mut pool = Pool::new(threads).unwrap();
+        let cells: Vec<AtomicU64> = (0..2 * threads).map(|_| AtomicU64::new(0)).collect();
+        for _ in 0..jobs {
+            cells.iter().for_each(|c| c.store(1, Relaxed));
+            pool.run(&|thread, barrier| {
+                for round in 0..rounds as usize {
+                    let (from, to) = if round % 2 == 0 { (0, threads) } else { (threads, 0) };
+                    let sum: u64 = cells[from..from + threads].iter().map(|c| c.load(Relaxed)).sum();
+                    cells[to + thread].store(sum % 1_000_003, Relaxed);
+                    barrier.wait();
+                }
+            })
+            .unwrap();
+            let expected = (0..rounds).fold(1u64, |x, _| x * threads as u64 % 1_000_003);
+            let last = if rounds % 2 == 0 { 0 } else { threads };
+            assert!(cells[last..last + threads].iter().all(|c| c.load(Relaxed) == expected));
+        }
+    }
+
+    #[test]
+    fn threads_agree_on_every_round() {
+        for threads in [1, 2, 3] {
+            rounds(threads, 50, 40);
+        }
+    }
+
+    #[test]
+    fn more_threads_than_cores() {
+        rounds(2 * available() + 7, 20, 20);
+    }
+
+    #[test]
+    fn idle_workers_sleep_and_wake() {
+        let mut pool = Pool::new(3).unwrap();
+        for pause in [0, 1, 20] {
+            let hits = AtomicU64::new(0);
+            pool.run(&|thread, _| {
+                hits.fetch_add(1 << (8 * thread), Relaxed);
+            })
+            .unwrap();
+            assert_eq!(hits.load(Relaxed), 0x01_01_01);
+            thread::sleep(Duration::from_millis(pause));
+        }
+    }
+
+    #[test]
+    fn pools_end_and_bad_sizes_are_refused() {
+        for _ in 0..20 {
+            drop(Pool::new(4).unwrap());
+        }
+        assert!(Pool::new(0).is_err());
+        assert!(Pool::new(MAX_THREADS + 1).is_err());
+        assert!(default_threads() >= 1);
+    }
+}

@@ -1,0 +1,202 @@
+//! A hand-made model: kernels written in Rust behind the ABI, and the data segment that describes them.
+//!
+//! The "model" caches each token id and computes `s = Σ_{q ≤ p} (q + 1) · token_q` over its sequence; `logits[v] = s · (v + 1)`, but for the last entry, which tells
+//! the regime. All values are integers below 2²⁴, so f32 is exact.
+#![allow(dead_code)]
+
+use std::mem::size_of;
+use std::{ptr, slice};
+
+use llmcc_abi::*;
+use llmcc_rt::{Engine, Image, Options};
+
+pub const VOCAB: usize = 7;
+pub const CONTEXT: usize = 200;
+const FEW: u32 = 4;
+
+/// Collects a data segment.
+#[derive(Default)]
+pub struct Data {
+    bytes: Vec<u8>,
+}
+
+impl Data {
+    pub fn new() -> Data {
+        Data { bytes: vec![0; size_of::<ModelDesc>()] }
+    }
+
+    pub fn table<T: Copy>(&mut self, items: &[T]) -> Table {
+        self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
+        let off = self.bytes.len() as u64;
+        // SAFETY: plain integers without padding.
+        self.bytes.extend_from_slice(unsafe { slice::from_raw_parts(items.as_ptr().cast(), size_of_val(items)) });
+        Table { off, count: items.len() as u64 }
+    }
+
+    pub fn text(&mut self, text: &str) -> Span {
+        let off = self.bytes.len() as u64;
+        self.bytes.extend_from_slice(text.as_bytes());
+        Span { off, len: text.len() as u64 }
+    }
+
+    pub fn finish(mut self, desc: ModelDesc) -> Vec<u8> {
+        // SAFETY: room was made in `new`.
+        unsafe { self.bytes.as_mut_ptr().cast::<ModelDesc>().write_unaligned(desc) };
+        self.bytes
+    }
+}
+
+fn host_isa() -> u32 {
+    if cfg!(target_arch = "x86_64") { isa::X86_64 } else { isa::AARCH64 }
+}
+
+/// Buffers: 0 = token values f32 `[T]`, 1 = sums f32 `[T]`, 2 = logits f32 `[R, VOCAB]`.
+pub fn toy_data(manifest: &str, tokenizer: &str, text_config: &str) -> Vec<u8> {
+    let mut data = Data::new();
+    let buffers = [(4, 0), (4, 0), (0, 4 * VOCAB as u64)];
+    let buffers = buffers.map(|(per_token, per_row)| BufferDesc { per_token, per_row, fixed: 0 });
+    let functions: [(&str, KernelFn); 5] =
+        [("embed", embed), ("append", append), ("attend", attend), ("head_few", head::<1>), ("head_many", head::<2>)];
+    let kernels = functions.map(|(name, f)| KernelDesc {
+        code: f as usize as u64,
+        name: data.text(name),
+        scratch: if name == "attend" { 64 } else { 0 },
+        scratch_per_m: if name == "attend" { 4 } else { 0 },
+    });
+    let op = |kind, index, offset| OperandDesc { kind, index, offset };
+    let operands = [
+        op(operand::BUFFER, 0, 0), // 0: embed
+        op(operand::BUFFER, 0, 0), // 1: append
+        op(operand::KV, 0, 0),
+        op(operand::KV, 1, 0), // 3: attend
+        op(operand::BUFFER, 1, 0),
+        op(operand::BUFFER, 1, 0), // 5: head
+        op(operand::WEIGHT, 0, 8),
+        op(operand::BUFFER, 2, 0),
+    ];
+    let step = |kernel, rows, items, items_per_m, chunk, first_operand, operands| StepDesc {
+        kernel,
+        rows,
+        items,
+        items_per_m,
+        chunk,
+        first_operand,
+        operands,
+        layer: if kernel < 3 { 0 } else { NONE },
+    };
+    let mut steps = Vec::new();
+    for head in [3, 4] {
+        steps.push(step(0, rows::TOKENS, 1, 1, 0, 0, 1));
+        steps.push(step(1, rows::TOKENS, 2, 1, 1, 1, 2));
+        steps.push(step(2, rows::TOKENS, 1, 1, 3, 3, 2));
+        steps.push(step(head, rows::OUT, VOCAB as u32, 0, if head == 3 { 0 } else { 2 }, 5, 3));
+    }
+    let regime = |max_tokens, first_step| RegimeDesc { max_tokens, first_step, steps: 4, reserved: 0 };
+    let page_bytes = layout::page(1, 1, 4).bytes as u64;
+    let kv = [KvDesc { kv_heads: 1, head_dim: 1, dtype: kv_dtype::F32, window: 0, page_bytes }; 2];
+    let desc = ModelDesc {
+        magic: MODEL_MAGIC,
+        version: ABI_VERSION,
+        isa: host_isa(),
+        vocab: VOCAB as u64,
+        hidden: 1,
+        max_context: CONTEXT as u64,
+        logits_buffer: 2,
+        buffers: data.table(&buffers),
+        kernels: data.table(&kernels),
+        regimes: data.table(&[regime(FEW, 0), regime(NONE, 4)]),
+        steps: data.table(&steps),
+        operands: data.table(&operands),
+        kv: data.table(&kv),
+        manifest: data.text(manifest),
+        tokenizer: data.text(tokenizer),
+        text_config: data.text(text_config),
+    };
+    data.finish(desc)
+}
+
+/// Weights: f32 `[2 + VOCAB]`, used from the third on: `v + 1`.
+static WEIGHTS: [f32; 2 + VOCAB] = [f32::NAN, f32::NAN, 1., 2., 3., 4., 5., 6., 7.];
+
+pub fn toy_image_from(data: &[u8]) -> llmcc_rt::Result<Image> {
+    // SAFETY: kernel "offsets" are function addresses; data outlives the image in every test (leaked or static).
+    unsafe { Image::from_parts(ptr::null(), u64::MAX, data, WEIGHTS.as_ptr().cast(), size_of_val(&WEIGHTS) as u64) }
+}
+
+pub fn toy_image() -> Image {
+    toy_image_from(toy_data("{}", "", "").leak()).unwrap()
+}
+
+pub fn toy_engine(options: Options) -> Engine {
+    Engine::new(toy_image(), &options, llmcc_ukernels::table(llmcc_ukernels::detect())).unwrap()
+}
+
+/// What the model computes for a whole sequence.
+pub fn expected(tokens: &[i32]) -> Vec<f32> {
+    let s: i32 = tokens.iter().enumerate().map(|(q, t)| (q as i32 + 1) * t).sum();
+    (0..VOCAB - 1).map(|v| (s * (v as i32 + 1)) as f32).collect()
+}
+
+unsafe extern "C" fn embed(ops: *const *mut u8, ctx: *const StepCtx, m: u64, lo: u64, hi: u64, _: *mut u8) {
+    // SAFETY: the engine keeps the ABI's promises; that is what is tested.
+    unsafe {
+        assert!(lo < hi && hi <= m && m == (*ctx).n_tokens);
+        let x = (*ops).cast::<f32>();
+        (lo as usize..hi as usize).for_each(|i| x.add(i).write(*(*ctx).tokens.add(i) as f32));
+    }
+}
+
+/// The place of position `p` of batch token `i` in page pool `pool`.
+unsafe fn cell(pool: *mut u8, ctx: &StepCtx, i: usize, p: usize) -> *mut f32 {
+    // SAFETY: as above.
+    unsafe {
+        let seq = *ctx.seqs.add(i) as u64;
+        assert!(seq < ctx.n_seqs && (p / PAGE_TOKENS) < ctx.block_stride as usize);
+        let page = *ctx.block_tables.add((seq * ctx.block_stride) as usize + p / PAGE_TOKENS);
+        pool.add(page as usize * layout::page(1, 1, 4).bytes).cast::<f32>().add(p % PAGE_TOKENS)
+    }
+}
+
+/// Two items per token: item `i` < T writes state 0, the others state 1.
+unsafe extern "C" fn append(ops: *const *mut u8, ctx: *const StepCtx, m: u64, lo: u64, hi: u64, _: *mut u8) {
+    // SAFETY: as above. The pool of state 1 is operand 0 of the next step.
+    unsafe {
+        assert!(hi == lo + 1 && hi <= 2 * m);
+        let (ctx, item) = (&*ctx, lo as usize);
+        let i = item / 2;
+        let pool = if item % 2 == 0 { *ops.add(1) } else { *ops.add(2) };
+        let p = *ctx.positions.add(i) as usize;
+        *cell(pool, ctx, i, p) = *(*ops).cast::<f32>().add(i);
+    }
+}
+
+unsafe extern "C" fn attend(ops: *const *mut u8, ctx: *const StepCtx, m: u64, lo: u64, hi: u64, scratch: *mut u8) {
+    // SAFETY: as above.
+    unsafe {
+        assert!(hi - lo <= 3 && lo % 3 == 0 && scratch as usize % 64 == 0);
+        // The whole scratch belongs to this thread: nobody may change it while we work.
+        ptr::write_bytes(scratch, lo as u8, 64 + 4 * m as usize);
+        let ctx = &*ctx;
+        for i in lo as usize..hi as usize {
+            let p = *ctx.positions.add(i) as usize;
+            let s: f32 = (0..=p).map(|q| (q + 1) as f32 * *cell(*ops, ctx, i, q)).sum();
+            (*ops.add(1)).cast::<f32>().add(i).write(s);
+        }
+        assert!((0..64 + 4 * m as usize).all(|i| *scratch.add(i) == lo as u8));
+    }
+}
+
+unsafe extern "C" fn head<const REGIME: u32>(ops: *const *mut u8, ctx: *const StepCtx, m: u64, lo: u64, hi: u64, _: *mut u8) {
+    // SAFETY: as above.
+    unsafe {
+        assert!(m == (*ctx).n_rows && m > 0 && (REGIME == 1) == ((*ctx).n_tokens <= u64::from(FEW)));
+        let (sums, weights, logits) = (ops.read().cast::<f32>(), ops.add(1).read().cast::<f32>(), ops.add(2).read().cast::<f32>());
+        for r in 0..m as usize {
+            let s = *sums.add(*(*ctx).out_rows.add(r) as usize);
+            for v in lo as usize..hi as usize {
+                let value = if v == VOCAB - 1 { REGIME as f32 } else { s * *weights.add(v) };
+                logits.add(r * VOCAB + v).write(value);
+            }
+        }
+    }
+}
