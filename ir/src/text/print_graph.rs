@@ -1,0 +1,161 @@
+//! Printing modules and functions.
+
+use super::names::{Float, List, Name, Quoted};
+use super::syntax;
+use crate::graph::{Arg, Call, Func, Input, ModelInfo, Module, Op, Role, Value, Weight};
+use crate::kv::KvSpec;
+
+/// The text of a module.
+pub fn print_module(m: &Module) -> String {
+    let mut out = String::new();
+    put!(out, "module {} {{\n", Quoted(&m.name));
+    info(&mut out, &m.info);
+    for (i, w) in m.weights.iter().enumerate() {
+        weight(&mut out, i, w);
+    }
+    states(&mut out, &m.kv);
+    for f in &m.funcs {
+        func(&mut out, f, "  ");
+    }
+    step(&mut out, m);
+    out.push_str("}\n");
+    out
+}
+
+/// The text of a function.
+pub fn print_func(f: &Func) -> String {
+    let mut out = String::new();
+    func(&mut out, f, "");
+    out
+}
+
+/// `info …`, shared with plans.
+pub(super) fn info(out: &mut String, i: &ModelInfo) {
+    put!(out, "  info vocab={} hidden={} max_context={}\n", i.vocab, i.hidden, i.max_context);
+}
+
+/// `kv …` declarations, shared with plans.
+pub(super) fn states(out: &mut String, kv: &[KvSpec]) {
+    for (i, k) in kv.iter().enumerate() {
+        put!(out, "  kv {i}: {k}\n");
+    }
+}
+
+fn weight(out: &mut String, i: usize, w: &Weight) {
+    put!(out, "  weight {i} {}: {}", Quoted(&w.name), w.ty);
+    if let Some(data) = &w.data {
+        put!(out, " = [{}]", List(data.iter().map(|x| Float(*x))));
+    }
+    out.push('\n');
+}
+
+fn func(out: &mut String, f: &Func, indent: &str) {
+    put!(out, "{indent}func @{}(", Name(&f.name));
+    for p in &f.params {
+        put!(out, "\n{indent}  %{}: {}{},", Name(&p.name), p.ty, role(p.role));
+    }
+    if !f.params.is_empty() {
+        put!(out, "\n{indent}");
+    }
+    put!(out, ") -> (");
+    for (i, v) in f.results.iter().enumerate() {
+        let comma = if i > 0 { ", " } else { "" };
+        match f.ty(*v) {
+            Some(t) => put!(out, "{comma}{t}"),
+            None => put!(out, "{comma}?"),
+        }
+    }
+    out.push_str(") {\n");
+    for (i, n) in f.nodes.iter().enumerate() {
+        put!(out, "{indent}  %{} = ", f.node_value(i).0);
+        operation(out, &n.op);
+        if !n.args.is_empty() {
+            out.push('(');
+            values(out, f, &n.args);
+            out.push(')');
+        }
+        put!(out, " : {}\n", n.ty);
+    }
+    put!(out, "{indent}  return");
+    if !f.results.is_empty() {
+        out.push(' ');
+        values(out, f, &f.results);
+    }
+    put!(out, "\n{indent}}}\n");
+}
+
+fn operation(out: &mut String, op: &Op) {
+    out.push_str(op.name());
+    let attrs = syntax::attrs(op);
+    if !attrs.is_empty() {
+        out.push('{');
+        for (i, (name, value)) in attrs.iter().enumerate() {
+            put!(out, "{}{name}={value}", if i == 0 { "" } else { ", " });
+        }
+        out.push('}');
+    }
+}
+
+fn values(out: &mut String, f: &Func, values: &[Value]) {
+    for (i, v) in values.iter().enumerate() {
+        let comma = if i == 0 { "" } else { ", " };
+        match f.params.get(v.0 as usize) {
+            Some(p) => put!(out, "{comma}%{}", Name(&p.name)),
+            None => put!(out, "{comma}%{}", v.0),
+        }
+    }
+}
+
+fn role(r: Role) -> &'static str {
+    match r {
+        Role::Data => "",
+        Role::Weight => " weight",
+        Role::SharedWeight => " shared_weight",
+        Role::State => " state",
+    }
+}
+
+/// Every role that has a word, for the parser.
+pub(super) const ROLES: &[(Role, &str)] = &[(Role::Weight, "weight"), (Role::SharedWeight, "shared_weight"), (Role::State, "state")];
+
+fn step(out: &mut String, m: &Module) {
+    out.push_str("  step {\n");
+    let mut next = 0;
+    for c in &m.step {
+        out.push_str("    ");
+        call(out, m, c, &mut next);
+    }
+    put!(out, "    logits %{}\n  }}\n", m.logits);
+}
+
+fn call(out: &mut String, m: &Module, c: &Call, next: &mut usize) {
+    let func = m.funcs.get(c.func);
+    let results = func.map_or(0, |f| f.results.len());
+    for i in 0..results {
+        put!(out, "{}%{}", if i == 0 { "" } else { ", " }, *next + i);
+    }
+    *next += results;
+    if results > 0 {
+        out.push_str(" = ");
+    }
+    match func {
+        Some(f) => put!(out, "@{}(", Name(&f.name)),
+        None => put!(out, "@\"missing function {}\"(", c.func),
+    }
+    for (i, a) in c.args.iter().enumerate() {
+        if i > 0 {
+            out.push_str(", ");
+        }
+        match a {
+            Arg::Value(v) => put!(out, "%{v}"),
+            Arg::Weight(w) => put!(out, "weight {w}"),
+            Arg::Kv(k) => put!(out, "kv {k}"),
+            Arg::Input(input) => out.push_str(input_name(*input)),
+        }
+    }
+    out.push_str(")\n");
+}
+
+fn input_name(input: Input) -> &'static str {
+    Input::ALL.iter().find(|(i, _)| *i == input).map_or("?", |(_, n)| n)
+}

@@ -1,0 +1,93 @@
+//! Printing plans.
+
+use super::expr::{self, Shape, Tree};
+use super::names::{List, Name, Quoted};
+use super::print_graph::{info, states};
+use super::print_kernel::{Elem, kernel};
+use crate::plan::{Operand, Plan, Regime, Storage, WeightExpr};
+use std::fmt;
+
+/// The text of a plan.
+pub fn print_plan(p: &Plan) -> String {
+    let mut out = String::new();
+    put!(out, "plan {} {{\n", Quoted(&p.name));
+    info(&mut out, &p.info);
+    states(&mut out, &p.kv);
+    for (i, w) in p.weights.iter().enumerate() {
+        put!(out, "  weight {i}: {} = ", StorageText(w.storage));
+        expr::print(&mut out, &w.expr, &());
+        out.push('\n');
+    }
+    for k in &p.kernels {
+        kernel(&mut out, k, "  ");
+    }
+    for (i, s) in p.slots.iter().enumerate() {
+        put!(out, "  slot {i}: per_token={} per_row={}\n", s.per_token, s.per_row);
+    }
+    for r in &p.regimes {
+        regime(&mut out, p, r);
+    }
+    put!(out, "  logits slot {}\n}}\n", p.logits);
+    out
+}
+
+fn regime(out: &mut String, p: &Plan, r: &Regime) {
+    match r.max_tokens {
+        Some(n) => put!(out, "  regime max_tokens={n} {{\n"),
+        None => out.push_str("  regime any {\n"),
+    }
+    for (i, b) in r.buffers.iter().enumerate() {
+        put!(out, "    buffer %{i}: {}[{}, {}] in slot {}\n", Elem(b.elem), b.rows, b.cols, b.slot);
+    }
+    for l in &r.launches {
+        put!(out, "    call {}: ", l.call);
+        match p.kernels.get(l.kernel) {
+            Some(k) => put!(out, "@{}", Name(&k.name)),
+            None => put!(out, "@\"missing kernel {}\"", l.kernel),
+        }
+        put!(out, "({})\n", List(l.operands.iter().map(|o| OperandText(*o))));
+    }
+    out.push_str("  }\n");
+}
+
+struct OperandText(Operand);
+
+impl fmt::Display for OperandText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Operand::Buffer(i) => write!(f, "%{i}"),
+            Operand::Weight(i) => write!(f, "weight {i}"),
+            Operand::Kv(i) => write!(f, "kv {i}"),
+        }
+    }
+}
+
+struct StorageText(Storage);
+
+impl fmt::Display for StorageText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Storage::Matrix { n, k, format } => write!(f, "matrix {format}[{n}, {k}]"),
+            Storage::Vector { len } => write!(f, "vector f32[{len}]"),
+        }
+    }
+}
+
+impl Tree for WeightExpr {
+    type Names = ();
+
+    fn shape<'a>(&'a self, _: &()) -> Shape<'a, WeightExpr> {
+        let call = |name: &str, args: Vec<&'a WeightExpr>| Shape::Call(name.into(), args);
+        match self {
+            WeightExpr::Weight(i) => Shape::Leaf(format!("weight {i}")),
+            WeightExpr::Const(x) => Shape::Const(*x),
+            WeightExpr::Transpose(x) => call("transpose", vec![x]),
+            WeightExpr::ScaleCols(w, g) => call("scale_cols", vec![w, g]),
+            WeightExpr::ScaleRows(w, g) => call("scale_rows", vec![w, g]),
+            WeightExpr::ConcatRows(xs) => call("concat_rows", xs.iter().collect()),
+            WeightExpr::SliceRows(start, len, x) => call(&format!("slice_rows{{start={start}, len={len}}}"), vec![x]),
+            WeightExpr::Binary(op, a, b) => Shape::Binary(*op, a, b),
+            WeightExpr::Unary(op, x) => call(op.name(), vec![x]),
+        }
+    }
+}
