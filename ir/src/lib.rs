@@ -18,6 +18,7 @@
 //! the matrix its codes decode to ([`quant`]).
 
 pub mod diag;
+pub mod eval;
 pub mod graph;
 pub mod kernel;
 pub mod kv;

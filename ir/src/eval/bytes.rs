@@ -1,0 +1,164 @@
+//! Conversion between evaluator operands and the byte layouts of [`llmcc_abi::layout`], for tests that run generated code.
+
+use super::kv::{KvRow, Part};
+use super::{EvalError, KvState, Q8Rows, Rows};
+use crate::kv::{KvDType, KvSpec};
+use half::{bf16, f16};
+use llmcc_abi::PAGE_TOKENS;
+use llmcc_abi::layout::{Page, page, q8_row};
+
+/// f32 rows as bytes, row-major.
+pub fn rows_to_bytes(rows: &Rows) -> Vec<u8> {
+    rows.data.iter().flat_map(|v| v.to_le_bytes()).collect()
+}
+
+/// f32 rows from bytes; a last incomplete element is ignored.
+pub fn rows_from_bytes(cols: usize, bytes: &[u8]) -> Rows {
+    Rows { cols, data: (0..bytes.len() / 4).map(|i| f32::from_le_bytes(word(bytes, i * 4))).collect() }
+}
+
+/// int8 rows as bytes: [`llmcc_abi::layout::Q8Row`] after [`llmcc_abi::layout::Q8Row`], padding zeroed.
+pub fn q8_rows_to_bytes(rows: &Q8Rows) -> Vec<u8> {
+    let at = q8_row(rows.cols, rows.group);
+    let groups = rows.groups();
+    let mut out = vec![0u8; rows.rows() * at.bytes];
+    for (i, row) in out.chunks_mut(at.bytes).enumerate() {
+        for (o, c) in row.iter_mut().zip(&rows.codes[i * rows.cols..][..rows.cols]) {
+            *o = *c as u8;
+        }
+        for g in 0..groups {
+            row[at.scales + g * 4..][..4].copy_from_slice(&rows.scales[i * groups + g].to_le_bytes());
+            row[at.sums + g * 4..][..4].copy_from_slice(&rows.sums[i * groups + g].to_le_bytes());
+        }
+    }
+    out
+}
+
+/// int8 rows from bytes; a last incomplete row is ignored.
+pub fn q8_rows_from_bytes(cols: usize, group: usize, bytes: &[u8]) -> Q8Rows {
+    let at = q8_row(cols, group);
+    let mut q = Q8Rows { cols, group, codes: vec![], scales: vec![], sums: vec![] };
+    for row in bytes.chunks_exact(at.bytes) {
+        q.codes.extend(row[..cols].iter().map(|b| *b as i8));
+        for g in 0..q.groups() {
+            q.scales.push(f32::from_le_bytes(word(row, at.scales + g * 4)));
+            q.sums.push(i32::from_le_bytes(word(row, at.sums + g * 4)));
+        }
+    }
+    q
+}
+
+fn word(bytes: &[u8], at: usize) -> [u8; 4] {
+    [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]
+}
+
+/// Bytes of a page of a state.
+fn page_of(spec: &KvSpec) -> Page {
+    page(spec.kv_heads, spec.head_dim, spec.dtype.bytes())
+}
+
+/// Byte offsets of one element: `(element, scale)`; the scale's is meaningful for int8 only.
+fn offsets(spec: &KvSpec, part: Part, head: usize, slot: usize, j: usize) -> (usize, usize) {
+    let (p, d) = (page_of(spec), spec.head_dim);
+    let scale = (head * PAGE_TOKENS + slot) * 4;
+    match part {
+        Part::Keys => (((head * d + j) * PAGE_TOKENS + slot) * spec.dtype.bytes(), p.k_scales + scale),
+        Part::Values => (p.v + ((head * PAGE_TOKENS + slot) * d + j) * spec.dtype.bytes(), p.v_scales + scale),
+    }
+}
+
+/// Writes a state into a page pool. `tables[s]` lists the pages of sequence `s` in order of position; the pool is an array of pages and
+/// bytes of positions never stored keep their contents.
+///
+/// # Errors
+/// A sequence has more positions than its pages hold, or a page lies outside the pool.
+pub fn kv_to_pages(state: &KvState, tables: &[Vec<u32>], pool: &mut [u8]) -> Result<(), EvalError> {
+    each_token(state.spec, tables, pool.len(), |seq, position, base, slot| {
+        for part in [Part::Keys, Part::Values] {
+            if let Some(row) = state.get(part, seq, position) {
+                write_row(&state.spec, part, row, &mut pool[base..], slot);
+            }
+        }
+        Ok(())
+    })?;
+    match (0..state.sequences()).find(|s| state.len(*s) > tables.get(*s).map_or(0, Vec::len) * PAGE_TOKENS) {
+        Some(s) => Err(EvalError::batch(format!("sequence {s} has {} positions, more than its pages hold", state.len(s)))),
+        None => Ok(()),
+    }
+}
+
+/// Reads a page pool: positions `0..lens[s]` of each sequence `s`, in the pages `tables[s]`.
+///
+/// # Errors
+/// A sequence is longer than its pages hold, or a page lies outside the pool.
+pub fn kv_from_pages(spec: KvSpec, tables: &[Vec<u32>], lens: &[usize], pool: &[u8]) -> Result<KvState, EvalError> {
+    let mut state = KvState::new(spec);
+    for (s, len) in lens.iter().enumerate() {
+        if *len > tables.get(s).map_or(0, Vec::len) * PAGE_TOKENS {
+            return Err(EvalError::batch(format!("sequence {s} has {len} positions, more than its pages hold")));
+        }
+    }
+    each_token(spec, tables, pool.len(), |seq, position, base, slot| {
+        if position < lens.get(seq).copied().unwrap_or(0) {
+            for part in [Part::Keys, Part::Values] {
+                state.put(part, seq, position, read_row(&spec, part, &pool[base..], slot));
+            }
+        }
+        Ok(())
+    })?;
+    Ok(state)
+}
+
+/// Calls `f(sequence, position, byte offset of the page, token in the page)` for all positions of all pages.
+fn each_token(
+    spec: KvSpec,
+    tables: &[Vec<u32>],
+    pool: usize,
+    mut f: impl FnMut(usize, usize, usize, usize) -> Result<(), EvalError>,
+) -> Result<(), EvalError> {
+    let bytes = page_of(&spec).bytes;
+    for (seq, table) in tables.iter().enumerate() {
+        for (i, number) in table.iter().enumerate() {
+            let base = *number as usize * bytes;
+            if base + bytes > pool {
+                return Err(EvalError::batch(format!("page {number} of sequence {seq} lies outside the pool")));
+            }
+            for slot in 0..PAGE_TOKENS {
+                f(seq, i * PAGE_TOKENS + slot, base, slot)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn write_row(spec: &KvSpec, part: Part, row: &KvRow, page: &mut [u8], slot: usize) {
+    for (c, v) in row.data.iter().enumerate() {
+        let (at, scale_at) = offsets(spec, part, c / spec.head_dim, slot, c % spec.head_dim);
+        match spec.dtype {
+            KvDType::F32 => page[at..at + 4].copy_from_slice(&(*v as f32).to_le_bytes()),
+            KvDType::F16 => page[at..at + 2].copy_from_slice(&f16::from_f64(*v).to_le_bytes()),
+            KvDType::Bf16 => page[at..at + 2].copy_from_slice(&bf16::from_f64(*v).to_le_bytes()),
+            KvDType::Int8 => {
+                page[at] = (*v as i8) as u8;
+                page[scale_at..scale_at + 4].copy_from_slice(&row.scales[c / spec.head_dim].to_le_bytes());
+            }
+        }
+    }
+}
+
+fn read_row(spec: &KvSpec, part: Part, page: &[u8], slot: usize) -> KvRow {
+    let mut row = KvRow { data: vec![], scales: vec![] };
+    for c in 0..spec.width() {
+        let (at, scale_at) = offsets(spec, part, c / spec.head_dim, slot, c % spec.head_dim);
+        row.data.push(match spec.dtype {
+            KvDType::F32 => f64::from(f32::from_le_bytes(word(page, at))),
+            KvDType::F16 => f16::from_le_bytes([page[at], page[at + 1]]).to_f64(),
+            KvDType::Bf16 => bf16::from_le_bytes([page[at], page[at + 1]]).to_f64(),
+            KvDType::Int8 => f64::from(page[at] as i8),
+        });
+        if spec.dtype == KvDType::Int8 && c % spec.head_dim == 0 {
+            row.scales.push(f32::from_le_bytes(word(page, scale_at)));
+        }
+    }
+    row
+}

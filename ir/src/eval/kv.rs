@@ -1,0 +1,160 @@
+//! Key/value state of one attention layer.
+
+use super::EvalError;
+use super::rows::{amax, q8_scale};
+use crate::kv::{KvDType, KvSpec};
+use half::{bf16, f16};
+
+/// Keys and values of one attention layer by sequence and position, as stored: after rounding to the element type.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KvState {
+    /// Shape and element type.
+    pub spec: KvSpec,
+    keys: Half,
+    values: Half,
+}
+
+/// Keys, or values: `[sequence][position]`.
+#[derive(Clone, Debug, PartialEq, Default)]
+struct Half(Vec<Vec<Option<KvRow>>>);
+
+/// One token's keys (or values) as stored.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct KvRow {
+    /// `[kv_heads · head_dim]`: values; int8: codes.
+    pub(super) data: Vec<f64>,
+    /// int8: one per head; else empty.
+    pub(super) scales: Vec<f32>,
+}
+
+/// Which half of the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Keys,
+    Values,
+}
+
+impl KvState {
+    /// A state without tokens.
+    pub fn new(spec: KvSpec) -> KvState {
+        KvState { spec, keys: Half::default(), values: Half::default() }
+    }
+
+    /// Stores a token's keys, `[kv_heads · head_dim]`, rounding them.
+    ///
+    /// f16 and bf16 round once from f64; int8 quantizes in f32, per head, as [`quantize_q8_row`](super::quantize_q8_row) does a group; f32 keeps the f64 it
+    /// is given (the kernel evaluator rounds before it stores).
+    pub fn store_key(&mut self, seq: usize, position: usize, x: &[f64]) {
+        self.put(Part::Keys, seq, position, KvRow::round(&self.spec, x));
+    }
+
+    /// Stores a token's values; see [`KvState::store_key`].
+    pub fn store_value(&mut self, seq: usize, position: usize, x: &[f64]) {
+        self.put(Part::Values, seq, position, KvRow::round(&self.spec, x));
+    }
+
+    /// Keys of one KV head at a position.
+    ///
+    /// # Errors
+    /// [`EvalError::MissingKv`] if none were stored.
+    pub fn key(&self, seq: usize, position: usize, head: usize) -> Result<Vec<f64>, EvalError> {
+        self.head(Part::Keys, seq, position, head)
+    }
+
+    /// Values of one KV head at a position.
+    ///
+    /// # Errors
+    /// [`EvalError::MissingKv`] if none were stored.
+    pub fn value(&self, seq: usize, position: usize, head: usize) -> Result<Vec<f64>, EvalError> {
+        self.head(Part::Values, seq, position, head)
+    }
+
+    /// Sequences that have anything stored: one more than the largest sequence number.
+    pub fn sequences(&self) -> usize {
+        self.keys.0.len().max(self.values.0.len())
+    }
+
+    /// One more than the largest position stored for a sequence.
+    pub fn len(&self, seq: usize) -> usize {
+        let of = |half: &Half| half.0.get(seq).map_or(0, Vec::len);
+        of(&self.keys).max(of(&self.values))
+    }
+
+    /// True if a sequence has nothing stored.
+    pub fn is_empty(&self, seq: usize) -> bool {
+        self.len(seq) == 0
+    }
+
+    /// Attention of one query head over the positions that token `position` of `seq` sees. `q`: `[head_dim]`.
+    pub(super) fn attend(&self, seq: usize, position: usize, head: usize, q: &[f64], scale: f64) -> Result<Vec<f64>, EvalError> {
+        let first = self.spec.window.map_or(0, |w| (position + 1).saturating_sub(w));
+        let mut scores = Vec::with_capacity(position + 1 - first);
+        for p in first..=position {
+            scores.push(scale * super::scalar::dot(q, &self.key(seq, p, head)?));
+        }
+        let max = scores.iter().fold(f64::NEG_INFINITY, |m, s| if s.is_nan() { *s } else { m.max(*s) });
+        let weights: Vec<f64> = scores.iter().map(|s| (s - max).exp()).collect();
+        let sum: f64 = weights.iter().sum();
+        let mut out = vec![0.0; self.spec.head_dim];
+        for (p, w) in (first..).zip(&weights) {
+            for (o, v) in out.iter_mut().zip(self.value(seq, p, head)?) {
+                *o += w / sum * v;
+            }
+        }
+        Ok(out)
+    }
+
+    fn half(&self, part: Part) -> &Half {
+        match part {
+            Part::Keys => &self.keys,
+            Part::Values => &self.values,
+        }
+    }
+
+    pub(super) fn get(&self, part: Part, seq: usize, position: usize) -> Option<&KvRow> {
+        self.half(part).0.get(seq)?.get(position)?.as_ref()
+    }
+
+    pub(super) fn put(&mut self, part: Part, seq: usize, position: usize, row: KvRow) {
+        let half = match part {
+            Part::Keys => &mut self.keys,
+            Part::Values => &mut self.values,
+        };
+        if half.0.len() <= seq {
+            half.0.resize(seq + 1, vec![]);
+        }
+        let rows = &mut half.0[seq];
+        if rows.len() <= position {
+            rows.resize(position + 1, None);
+        }
+        rows[position] = Some(row);
+    }
+
+    fn head(&self, part: Part, seq: usize, position: usize, head: usize) -> Result<Vec<f64>, EvalError> {
+        let row = self.get(part, seq, position).ok_or(EvalError::MissingKv { seq, position })?;
+        let scale = row.scales.get(head).map_or(1.0, |s| f64::from(*s));
+        let d = self.spec.head_dim;
+        Ok(row.data[head * d..][..d].iter().map(|v| scale * v).collect())
+    }
+}
+
+impl KvRow {
+    pub(super) fn round(spec: &KvSpec, x: &[f64]) -> KvRow {
+        let each = |f: fn(f64) -> f64| KvRow { data: x.iter().map(|v| f(*v)).collect(), scales: vec![] };
+        match spec.dtype {
+            KvDType::F32 => each(|v| v),
+            KvDType::F16 => each(|v| f16::from_f64(v).to_f64()),
+            KvDType::Bf16 => each(|v| bf16::from_f64(v).to_f64()),
+            KvDType::Int8 => {
+                let mut row = KvRow { data: vec![], scales: vec![] };
+                for head in x.chunks(spec.head_dim) {
+                    let head: Vec<f32> = head.iter().map(|v| *v as f32).collect();
+                    let (scale, inverse) = q8_scale(amax(&head));
+                    row.scales.push(scale);
+                    row.data.extend(head.iter().map(|v| if inverse > 0.0 { f64::from((v * inverse).round_ties_even()) } else { 0.0 }));
+                }
+                row
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The oracle: plain f64 evaluators of all three levels.
+//!
+//! - [`eval_module`], [`eval_func`]: graph level, no rounding between operations (a cache rounds as its [`KvDType`](crate::kv::KvDType) says, f32 excepted).
+//! - [`eval_kernel`]: kernel level, f64 inside a kernel; a stored row is rounded to f32 or quantized to int8 exactly by the rule of
+//!   [`llmcc_abi::layout`]; weights are read from their packed bytes.
+//! - [`eval_plan`]: a whole step on memory slots, filled with NaN so that a wrong lifetime shows.
+//! - [`eval_weight`]: weight expressions in f32, the definition of what packing stores.
+//!
+//! They are written to be obviously right, not fast. Wrong input gives an [`EvalError`], never a panic: shapes are checked where they are used.
+
+mod bytes;
+mod graph;
+mod kernel;
+mod kv;
+mod plan;
+mod rows;
+mod scalar;
+mod weight;
+
+#[cfg(test)]
+mod tests;
+
+pub use bytes::{kv_from_pages, kv_to_pages, q8_rows_from_bytes, q8_rows_to_bytes, rows_from_bytes, rows_to_bytes};
+//pub use graph::{Tensor, Value, eval_func, eval_module};
+pub use kernel::{OperandData, eval_kernel};
+pub use kv::KvState;
+//pub use plan::eval_plan;
+pub use rows::{Q8Rows, Rows, dequantize_q8_row, quantize_q8_row};
+pub use scalar::{binary, rope_angle, unary};
+//pub use weight::{WeightTensor, eval_weight};
+
+use crate::ty::Env;
+
+/// Tokens of one step: any number of sequences, in any order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// `[T]` token ids.
+    pub tokens: Vec<i32>,
+    /// `[T]` sequence of each token: row of the block table, index in [`KvState`].
+    pub seqs: Vec<usize>,
+    /// `[T]` position of each token in its sequence.
+    pub positions: Vec<i32>,
+    /// `[R]` token rows whose logits are wanted.
+    pub out_rows: Vec<usize>,
+}
+
+impl Batch {
+    /// Tokens of sequence 0 from position `start`, logits for all of them.
+    pub fn single(tokens: &[i32], start: i32) -> Batch {
+        let n = tokens.len();
+        Batch {
+            tokens: tokens.to_vec(),
+            seqs: vec![0; n],
+            positions: (start..).take(n).collect(),
+            out_rows: (0..n).collect(),
+        }
+    }
+
+    /// Appends tokens of sequence `seq` from position `start`, with logits for the last one.
+    pub fn push(&mut self, seq: usize, tokens: &[i32], start: i32) {
+        self.tokens.extend_from_slice(tokens);
+        self.seqs.extend(tokens.iter().map(|_| seq));
+        self.positions.extend((start..).take(tokens.len()));
+        self.out_rows.extend(self.tokens.len().checked_sub(1));
+    }
+
+    /// Values of the symbolic dimensions.
+    pub fn env(&self) -> Env {
+        Env { tokens: self.tokens.len(), rows: self.out_rows.len() }
+    }
+
+    /// Checks that the arrays fit together.
+    ///
+    /// # Errors
+    /// Names the array that does not.
+    pub fn check(&self) -> Result<(), EvalError> {
+        let t = self.tokens.len();
+        if self.seqs.len() != t || self.positions.len() != t {
+            return Err(EvalError::batch(format!("{t} tokens, {} sequences, {} positions", self.seqs.len(), self.positions.len())));
+        }
+        if let Some(p) = self.positions.iter().find(|p| **p < 0) {
+            return Err(EvalError::batch(format!("negative position {p}")));
+        }
+        if let Some(r) = self.out_rows.iter().find(|r| **r >= t) {
+            return Err(EvalError::batch(format!("logits row {r} of {t} tokens")));
+        }
+        Ok(())
+    }
+}
+
+/// Why something cannot be evaluated.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EvalError {
+    /// The arrays of the step do not fit together, or name a token or row that does not exist.
+    #[error("the batch is malformed: {0}")]
+    Batch(String),
+    /// What is evaluated breaks a rule of its level; the verifier says more.
+    #[error("{place}: {message}; run the verifier on it")]
+    Malformed {
+        /// Function and node, kernel, or launch.
+        place: String,
+        /// Which rule.
+        message: String,
+    },
+    /// Something evaluated is not of the shape its user declares.
+    #[error("{place}: operand {operand} {message}")]
+    Operand {
+        /// Function or kernel.
+        place: String,
+        /// Number or name of the operand.
+        operand: String,
+        /// How it differs.
+        message: String,
+    },
+    /// Attention reads a position that was never stored.
+    #[error("sequence {seq} has no key and value at position {position}: store the earlier positions first")]
+    MissingKv {
+        /// Sequence.
+        seq: usize,
+        /// Position.
+        position: usize,
+    },
+}
+
+impl EvalError {
+    pub(crate) fn batch(message: impl Into<String>) -> EvalError {
+        EvalError::Batch(message.into())
+    }
+    pub(crate) fn malformed(place: impl Into<String>, message: impl Into<String>) -> EvalError {
+        EvalError::Malformed { place: place.into(), message: message.into() }
+    }
+    pub(crate) fn operand(place: impl Into<String>, operand: impl Into<String>, message: impl Into<String>) -> EvalError {
+        EvalError::Operand { place: place.into(), operand: operand.into(), message: message.into() }
+    }
+}

@@ -1,0 +1,136 @@
+//! Matrices of rows as kernels store them.
+
+use crate::kernel::RowElem;
+use llmcc_abi::layout::groups;
+
+/// f32 rows `[rows, cols]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rows {
+    /// Columns.
+    pub cols: usize,
+    /// Elements, row-major.
+    pub data: Vec<f32>,
+}
+
+/// int8 rows `[rows, cols]` with a scale and a sum of codes per group of columns.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Q8Rows {
+    /// Columns.
+    pub cols: usize,
+    /// Columns per scale.
+    pub group: usize,
+    /// Codes, `[rows, cols]` (no padding).
+    pub codes: Vec<i8>,
+    /// Scales, `[rows, groups]`.
+    pub scales: Vec<f32>,
+    /// Sums of the codes, `[rows, groups]`.
+    pub sums: Vec<i32>,
+}
+
+impl Rows {
+    /// `rows` rows of NaN: reading what was not written shows.
+    pub fn poisoned(rows: usize, cols: usize) -> Rows {
+        Rows { cols, data: vec![f32::NAN; rows * cols] }
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.data.len().checked_div(self.cols).unwrap_or(0)
+    }
+
+    /// Row `i`.
+    pub fn row(&self, i: usize) -> &[f32] {
+        &self.data[i * self.cols..][..self.cols]
+    }
+}
+
+impl Q8Rows {
+    /// `rows` rows with scales of NaN.
+    pub fn poisoned(rows: usize, cols: usize, group: usize) -> Q8Rows {
+        let g = rows * groups(cols, group);
+        Q8Rows { cols, group, codes: vec![0; rows * cols], scales: vec![f32::NAN; g], sums: vec![0; g] }
+    }
+
+    /// Quantizes f32 rows.
+    pub fn quantize(x: &Rows, group: usize) -> Q8Rows {
+        let mut q = Q8Rows { cols: x.cols, group, codes: vec![], scales: vec![], sums: vec![] };
+        for i in 0..x.rows() {
+            let (codes, scales, sums) = quantize_q8_row(x.row(i), group);
+            q.codes.extend(codes);
+            q.scales.extend(scales);
+            q.sums.extend(sums);
+        }
+        q
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.codes.len().checked_div(self.cols).unwrap_or(0)
+    }
+
+    /// Groups per row.
+    pub fn groups(&self) -> usize {
+        groups(self.cols, self.group)
+    }
+
+    /// The values of row `i`.
+    pub fn row(&self, i: usize) -> Vec<f64> {
+        let g = self.groups();
+        dequantize_q8_row(&self.codes[i * self.cols..][..self.cols], &self.scales[i * g..][..g], self.group)
+    }
+
+    /// Stores values from column `start` of row `i`: groups are quantized one by one, so `start` is a multiple of the group, and so is the
+    /// number of values unless they end the row.
+    pub(super) fn store(&mut self, i: usize, start: usize, x: &[f32]) {
+        let (codes, scales, sums) = quantize_q8_row(x, self.group);
+        let first = i * self.groups() + start / self.group;
+        let n = x.len().div_ceil(self.group);
+        self.codes[i * self.cols + start..][..x.len()].copy_from_slice(&codes);
+        self.scales[first..][..n].copy_from_slice(&scales[..n]);
+        self.sums[first..][..n].copy_from_slice(&sums[..n]);
+    }
+}
+
+/// The storage of an operand's rows.
+pub(super) fn elem_name(elem: RowElem) -> String {
+    match elem {
+        RowElem::F32 => "f32 rows".into(),
+        RowElem::Q8 { group } => format!("int8 rows in groups of {group}"),
+    }
+}
+
+/// Scale of a group and the factor that takes its values to codes, from its largest magnitude. The factor is 0 where only code 0 makes sense:
+/// for 0, and for numbers so small that `127/amax` overflows; infinities and NaN give a scale that is not finite.
+pub(super) fn q8_scale(amax: f32) -> (f32, f32) {
+    let inverse = 127.0 / amax;
+    (amax / 127.0, if inverse.is_finite() { inverse } else { 0.0 })
+}
+
+/// Largest magnitude; NaN if any element is.
+pub(super) fn amax(x: &[f32]) -> f32 {
+    x.iter().fold(0.0, |m: f32, v| if v.is_nan() || v.abs() > m { v.abs() } else { m })
+}
+
+/// int8 quantization of a row, in f32 arithmetic: `(codes [cols], scales [groups], sums [groups])`.
+///
+/// Per group: `amax` = largest magnitude, `scale = amax/127`, code = `x·(127/amax)` rounded to nearest, ties to even. There is a (short) last group for
+/// the columns that pad the row to a multiple of 32 if they start one.
+pub fn quantize_q8_row(x: &[f32], group: usize) -> (Vec<i8>, Vec<f32>, Vec<i32>) {
+    let mut codes = Vec::with_capacity(x.len());
+    let (mut scales, mut sums) = (vec![], vec![]);
+    for g in 0..groups(x.len(), group) {
+        let part = x.get(g * group..).unwrap_or(&[]);
+        let part = &part[..part.len().min(group)];
+        let (scale, inverse) = q8_scale(amax(part));
+        let start = codes.len();
+        codes.extend(part.iter().map(|v| if inverse > 0.0 { (v * inverse).round_ties_even() as i8 } else { 0 }));
+        scales.push(scale);
+        sums.push(codes[start..].iter().map(|c| i32::from(*c)).sum());
+    }
+    (codes, scales, sums)
+}
+
+/// The values of a quantized row, exact.
+pub fn dequantize_q8_row(codes: &[i8], scales: &[f32], group: usize) -> Vec<f64> {
+    codes.iter().enumerate().map(|(j, c)| f64::from(scales[j / group]) * f64::from(*c)).collect()
+}
