@@ -249,10 +249,7 @@ mod tests {
     fn text_places_show_their_line() {
         let d = Diagnostic::error("unknown-op", Place::Text(9..12), "no operation `ädd`").with_help("did you mean `add`?");
         let shown = d.render("func f\n  ädd a b\n");
-        assert_eq!(
-            shown,
-            "error[unknown-op]: no operation `ädd`\n --> 2:3\n  |\n2 |   ädd a b\n  |   ^^\n  = help: did you mean `add`?"
-        );
+        assert_eq!(shown, "error[unknown-op]: no operation `ädd`\n --> 2:3\n  |\n2 |   ädd a b\n  |   ^^\n  = help: did you mean `add`?");
         assert!(d.render("").contains("1:1"), "a position past the end does not panic");
     }
 

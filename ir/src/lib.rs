@@ -27,3 +27,4 @@ pub mod quant;
 pub mod target;
 pub mod text;
 pub mod ty;
+pub mod verify;

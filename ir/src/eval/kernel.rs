@@ -5,7 +5,10 @@ use super::rows::elem_name;
 use super::scalar::{binary, normalize, rope, rope_row, unary};
 use super::{Batch, EvalError, Q8Rows, Rows};
 use crate::graph::F32;
-use crate::kernel::{Attention, Body, Embed, Expr, Kernel, Matmul, Norm, ParamId, ParamKind, Pointwise, Prologue, RopeTable, RowElem, RowNorm, Segment, Store};
+use crate::kernel::{
+    Attention, Body, Embed, Expr, Kernel, Matmul, Norm, ParamId, ParamKind, Pointwise, Prologue, RopeTable, RowElem, RowNorm, Segment,
+    Store,
+};
 use crate::quant::{Format, unpack_row};
 use crate::ty::Dim;
 use std::borrow::Cow;
@@ -83,7 +86,8 @@ fn check_operands(kernel: &Kernel, batch: &Batch, operands: &[OperandData<'_>]) 
         let bad = match (&p.kind, o) {
             (ParamKind::Rows { rows, cols, elem: RowElem::F32 }, OperandData::Rows(r)) => {
                 let m = rows.eval(batch.env());
-                (r.cols != *cols || r.data.len() != m * cols).then(|| format!("must be [{m}, {cols}], not {} values in rows of {}", r.data.len(), r.cols))
+                (r.cols != *cols || r.data.len() != m * cols)
+                    .then(|| format!("must be [{m}, {cols}], not {} values in rows of {}", r.data.len(), r.cols))
             }
             (ParamKind::Rows { rows, cols, elem: RowElem::Q8 { group } }, OperandData::Q8(r)) => {
                 let m = rows.eval(batch.env());
@@ -263,7 +267,8 @@ impl Cx<'_, '_> {
     fn row_norm(&self, k: &RowNorm) -> Result<Values, EvalError> {
         let mut out = vec![];
         for i in 0..self.m {
-            let from = if k.gather { self.batch.out_rows.get(i).copied().ok_or_else(|| self.malformed("gather needs rows R"))? } else { i };
+            let from =
+                if k.gather { self.batch.out_rows.get(i).copied().ok_or_else(|| self.malformed("gather needs rows R"))? } else { i };
             let mut x = self.row(k.x, from)?;
             if let Some(norm) = &k.norm {
                 self.norm(&mut x, norm)?;
@@ -295,7 +300,7 @@ impl Cx<'_, '_> {
     fn attention(&self, k: &Attention) -> Result<Values, EvalError> {
         let kv = self.kv(k.kv)?;
         let q: Result<Values, EvalError> = (0..self.m).map(|i| self.row(k.q, i)).collect();
-        attention(kv, self.batch, &q?, k.heads, k.scale).map_err(|e| match e {
+        attention(kv, &self.batch.seqs, &self.batch.positions, &q?, k.heads, k.scale).map_err(|e| match e {
             EvalError::Malformed { message, .. } => self.malformed(message),
             e => e,
         })
@@ -303,16 +308,27 @@ impl Cx<'_, '_> {
 }
 
 /// Attention of each token's queries `[heads · head_dim]` over its sequence, as at the graph level.
-pub(super) fn attention(kv: &KvState, batch: &Batch, q: &Values, heads: usize, scale: F32) -> Result<Values, EvalError> {
+pub(super) fn attention(
+    kv: &KvState,
+    seqs: &[usize],
+    positions: &[i32],
+    q: &Values,
+    heads: usize,
+    scale: F32,
+) -> Result<Values, EvalError> {
     let (d, groups) = (kv.spec.head_dim, kv.spec.kv_heads);
-    if d == 0 || groups == 0 || heads == 0 || !heads.is_multiple_of(groups) || q.iter().any(|r| r.len() != heads * d) || q.len() != batch.seqs.len() {
+    let fits = d > 0 && groups > 0 && heads > 0 && heads.is_multiple_of(groups);
+    if !fits || q.iter().any(|r| r.len() != heads * d) || q.len() != seqs.len() {
         return Err(EvalError::malformed("", format!("attention of {heads} heads over {}", kv.spec)));
+    }
+    if let Some(p) = positions.iter().find(|p| **p < 0) {
+        return Err(EvalError::batch(format!("negative position {p}")));
     }
     let mut out = vec![];
     for (i, q) in q.iter().enumerate() {
         let mut row = vec![];
         for (h, q) in q.chunks(d).enumerate() {
-            row.extend(kv.attend(batch.seqs[i], batch.positions[i] as usize, h / (heads / groups), q, scale.get().into())?);
+            row.extend(kv.attend(seqs[i], positions[i] as usize, h / (heads / groups), q, scale.get().into())?);
         }
         out.push(row);
     }
@@ -338,7 +354,10 @@ fn store(kernel: &Kernel, batch: &Batch, operands: &mut [OperandData<'_>], to: &
             }
             (Store::Rows { .. }, OperandData::Q8(r)) if end <= r.cols && i < r.rows() => {
                 if r.group == 0 || !start.is_multiple_of(r.group) || !(row.len().is_multiple_of(r.group) || end == r.cols) {
-                    return Err(fail(format!("columns {start}..{end} are not whole groups of {}", elem_name(RowElem::Q8 { group: r.group }))));
+                    return Err(fail(format!(
+                        "columns {start}..{end} are not whole groups of {}",
+                        elem_name(RowElem::Q8 { group: r.group })
+                    )));
                 }
                 r.store(i, start, &row);
             }

@@ -21,13 +21,13 @@ mod weight;
 mod tests;
 
 pub use bytes::{kv_from_pages, kv_to_pages, q8_rows_from_bytes, q8_rows_to_bytes, rows_from_bytes, rows_to_bytes};
-//pub use graph::{Tensor, Value, eval_func, eval_module};
+pub use graph::{Tensor, Value, eval_func, eval_module};
 pub use kernel::{OperandData, eval_kernel};
 pub use kv::KvState;
-//pub use plan::eval_plan;
+pub use plan::eval_plan;
 pub use rows::{Q8Rows, Rows, dequantize_q8_row, quantize_q8_row};
 pub use scalar::{binary, rope_angle, unary};
-//pub use weight::{WeightTensor, eval_weight};
+pub use weight::{WeightTensor, eval_weight};
 
 use crate::ty::Env;
 
@@ -48,12 +48,7 @@ impl Batch {
     /// Tokens of sequence 0 from position `start`, logits for all of them.
     pub fn single(tokens: &[i32], start: i32) -> Batch {
         let n = tokens.len();
-        Batch {
-            tokens: tokens.to_vec(),
-            seqs: vec![0; n],
-            positions: (start..).take(n).collect(),
-            out_rows: (0..n).collect(),
-        }
+        Batch { tokens: tokens.to_vec(), seqs: vec![0; n], positions: (start..).take(n).collect(), out_rows: (0..n).collect() }
     }
 
     /// Appends tokens of sequence `seq` from position `start`, with logits for the last one.

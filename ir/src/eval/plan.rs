@@ -1,1 +1,145 @@
 //! Plan level.
+
+use super::kernel::{OperandData, eval_kernel};
+use super::kv::KvState;
+use super::{Batch, EvalError, q8_rows_from_bytes, q8_rows_to_bytes, rows_from_bytes, rows_to_bytes};
+use crate::kernel::{Kernel, ParamKind, RowElem};
+use crate::plan::{Buffer, Launch, Operand, Plan, Regime};
+use crate::verify::accesses;
+use std::borrow::Cow;
+
+/// Runs a step as the plan says: picks the regime by `T`, runs its launches through [`eval_kernel`] on real memory slots. Returns the logits, f32 `[R, vocab]`.
+///
+/// `weights[i]` are the packed bytes of [`Plan::weights`] `i`; `kv` has a state per attention state of the plan. Slots start as NaN, and a buffer becomes NaN when it is
+/// first written: what a wrong lifetime or a missing launch spoils shows in the logits.
+///
+/// # Errors
+/// [`EvalError`] when the plan is malformed, or as [`eval_kernel`].
+pub fn eval_plan(plan: &Plan, weights: &[Cow<'_, [u8]>], kv: &mut [KvState], batch: &Batch) -> Result<Vec<f32>, EvalError> {
+    batch.check()?;
+    let env = batch.env();
+    if kv.len() != plan.kv.len() || weights.len() != plan.weights.len() {
+        let want = (plan.kv.len(), plan.weights.len());
+        return Err(EvalError::malformed(&plan.name, format!("{} states and {} weights given, not {want:?}", kv.len(), weights.len())));
+    }
+    let regime = plan.regimes.iter().find(|r| r.max_tokens.is_none_or(|n| env.tokens <= n));
+    let regime = regime.ok_or_else(|| EvalError::malformed(&plan.name, format!("no regime serves {} tokens", env.tokens)))?;
+    let slots = plan.slots.iter().map(|s| vec![0xFF; s.per_token * env.tokens + s.per_row * env.rows]).collect();
+    let mut run = Run { plan, regime, weights, batch, slots, written: vec![false; regime.buffers.len()] };
+    for (i, launch) in regime.launches.iter().enumerate() {
+        run.launch(i, launch, kv)?;
+    }
+    let bytes = env.rows * plan.info.vocab * 4;
+    let logits = run.slots.get(plan.logits).and_then(|s| s.get(..bytes));
+    let logits = logits.ok_or_else(|| EvalError::malformed(&plan.name, format!("slot {} cannot hold the logits", plan.logits)))?;
+    Ok(rows_from_bytes(plan.info.vocab, logits).data)
+}
+
+/// A step in progress.
+struct Run<'a> {
+    plan: &'a Plan,
+    regime: &'a Regime,
+    weights: &'a [Cow<'a, [u8]>],
+    batch: &'a Batch,
+    /// Memory.
+    slots: Vec<Vec<u8>>,
+    /// Buffers that a launch has written.
+    written: Vec<bool>,
+}
+
+impl<'a> Run<'a> {
+    fn launch(&mut self, i: usize, launch: &Launch, kv: &mut [KvState]) -> Result<(), EvalError> {
+        let kernel = self.plan.kernels.get(launch.kernel);
+        let kernel = kernel.ok_or_else(|| EvalError::malformed(format!("launch {i}"), format!("no kernel {}", launch.kernel)))?;
+        let fail = |message: String| EvalError::malformed(format!("launch {i} of `{}`", kernel.name), message);
+        if launch.operands.len() != kernel.params.len() {
+            return Err(fail(format!("{} operands for {} parameters", launch.operands.len(), kernel.params.len())));
+        }
+        let stored = stored_params(kernel);
+        self.poison(launch, &stored).map_err(fail)?;
+        let mut operands = vec![];
+        for (j, (param, operand)) in kernel.params.iter().zip(&launch.operands).enumerate() {
+            let data =
+                self.bind(&param.kind, *operand, kv).ok_or_else(|| fail(format!("operand `{}` cannot be {operand:?}", param.name)))?;
+            if let Operand::Kv(_) = operand
+                && launch.operands[..j].contains(operand)
+            {
+                return Err(fail(format!("{operand:?} is bound twice")));
+            }
+            operands.push(data);
+        }
+        let done = eval_kernel(kernel, self.batch, &mut operands);
+        for (j, (data, operand)) in operands.into_iter().zip(&launch.operands).enumerate() {
+            match (data, operand) {
+                (OperandData::Kv(state), Operand::Kv(k)) => kv[*k] = state,
+                (data, Operand::Buffer(b)) if stored.contains(&j) => self.write_back(*b, &data),
+                _ => {}
+            }
+        }
+        done
+    }
+
+    /// Fills buffers about to be written for the first time with NaN.
+    fn poison(&mut self, launch: &Launch, stored: &[usize]) -> Result<(), String> {
+        for j in stored {
+            let Some(Operand::Buffer(b)) = launch.operands.get(*j) else { continue };
+            let bytes = self.memory(*b).ok_or_else(|| format!("buffer {b} does not fit its slot"))?;
+            let slot = self.regime.buffers[*b].slot;
+            if !std::mem::replace(&mut self.written[*b], true) {
+                self.slots[slot][..bytes].fill(0xFF);
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of a buffer in this step, if it exists and its slot can hold it.
+    fn memory(&self, buffer: usize) -> Option<usize> {
+        let b = self.regime.buffers.get(buffer)?;
+        let bytes = b.row_bytes() * b.rows.eval(self.batch.env());
+        (bytes <= self.slots.get(b.slot)?.len()).then_some(bytes)
+    }
+
+    /// What a parameter of the given kind reads from an operand; `None` if the operand cannot be that.
+    fn bind(&self, kind: &ParamKind, operand: Operand, kv: &mut [KvState]) -> Option<OperandData<'a>> {
+        match (kind, operand) {
+            (ParamKind::Rows { rows, cols, elem }, Operand::Buffer(b)) => {
+                let bytes = self.memory(b)?;
+                let Buffer { rows: have_rows, cols: have_cols, elem: have, slot } = self.regime.buffers[b];
+                let bytes = &self.slots[slot][..bytes];
+                match elem {
+                    _ if (have_rows, have_cols, have) != (*rows, *cols, *elem) => None,
+                    RowElem::F32 => Some(OperandData::Rows(rows_from_bytes(*cols, bytes))),
+                    RowElem::Q8 { group } => Some(OperandData::Q8(q8_rows_from_bytes(*cols, *group, bytes))),
+                }
+            }
+            (ParamKind::Matrix { .. }, Operand::Weight(w)) => Some(OperandData::Matrix(Cow::Borrowed(self.weights.get(w)?))),
+            (ParamKind::Vector { len }, Operand::Weight(w)) => {
+                let bytes = self.weights.get(w)?.get(..len * 4)?;
+                Some(OperandData::Vector(Cow::Owned(rows_from_bytes(*len, bytes).data)))
+            }
+            (ParamKind::Kv(spec), Operand::Kv(k)) => {
+                let state = kv.get_mut(k)?;
+                Some(OperandData::Kv(std::mem::replace(state, KvState::new(*spec))))
+            }
+            _ => None,
+        }
+    }
+
+    fn write_back(&mut self, buffer: usize, data: &OperandData<'_>) {
+        let bytes = match data {
+            OperandData::Rows(r) => rows_to_bytes(r),
+            OperandData::Q8(r) => q8_rows_to_bytes(r),
+            OperandData::Matrix(_) | OperandData::Vector(_) | OperandData::Kv(_) => return,
+        };
+        let slot = self.regime.buffers[buffer].slot;
+        self.slots[slot][..bytes.len()].copy_from_slice(&bytes);
+    }
+}
+
+/// Parameters that a kernel stores into.
+fn stored_params(kernel: &Kernel) -> Vec<usize> {
+    let mut params: Vec<usize> = accesses(kernel).into_iter().filter(|a| a.write).map(|a| a.param).collect();
+    params.sort_unstable();
+    params.dedup();
+    params
+}

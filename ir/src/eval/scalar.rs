@@ -32,10 +32,18 @@ pub fn binary(op: BinaryOp, a: f64, b: f64) -> f64 {
         BinaryOp::Mul => a * b,
         BinaryOp::Div => a / b,
         BinaryOp::Max => {
-            if a.is_nan() || a > b { a } else { b }
+            if a.is_nan() || a > b {
+                a
+            } else {
+                b
+            }
         }
         BinaryOp::Min => {
-            if a.is_nan() || a < b { a } else { b }
+            if a.is_nan() || a < b {
+                a
+            } else {
+                b
+            }
         }
     }
 }
