@@ -13,6 +13,9 @@ pub mod image;
 pub mod json;
 pub mod kv;
 pub mod memory;
+pub mod sample;
+#[cfg(feature = "text")]
+pub mod text;
 pub mod threads;
 
 pub use engine::{Batch, Engine, Options};
