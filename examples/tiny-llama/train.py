@@ -38,10 +38,12 @@ CONTEXT = 256
 BOS, EOS = "<|begin|>", "<|end|>"
 HELD_OUT = 40
 SKIP_FOLDERS = {"__pycache__", "test", "tests", "idle_test", "site-packages", "lib-dynload", "encodings", "pydoc_data", "_bundled", "config"}
+# Each exchange is one document of the form of `chat_documents`, closed by the end token.
 CHAT_TEMPLATE = (
-    "{{ bos_token }}{% for m in messages %}"
-    "{% if m['role'] == 'assistant' %}{{ '# assistant:\\n' + m['content'] + '\\n\\n' }}"
-    "{% else %}{{ '# ' + m['role'] + ': ' + m['content'] + '\\n' }}{% endif %}"
+    "{% for m in messages %}"
+    "{% if m['role'] == 'assistant' %}{{ '# assistant:\\n' + m['content'] + '\\n' + eos_token }}"
+    "{% else %}{% if loop.first or messages[loop.index0 - 1]['role'] == 'assistant' %}{{ bos_token }}{% endif %}"
+    "{{ '# ' + m['role'] + ': ' + m['content'] + '\\n' }}{% endif %}"
     "{% endfor %}{% if add_generation_prompt %}{{ '# assistant:\\n' }}{% endif %}"
 )
 
