@@ -1,2 +1,7 @@
 //! The `llmcc` command.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    llmcc_cli::main()
+}

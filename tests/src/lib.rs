@@ -1,1 +1,151 @@
-//! See ARCHITECTURE.md.
+//! Harness of the end-to-end tests: compile a checkpoint, open the artifact, compare logits.
+
+use llmcc_cli::loaded::{EngineOptions, Model};
+use llmcc_cli::session::{self, CompileOptions};
+use llmcc_codegen::cpu::CpuBackend;
+use llmcc_codegen::link::WeightsPlace;
+use llmcc_frontends::Checkpoint;
+use llmcc_ir::kv::KvDType;
+use llmcc_ir::quant::Format;
+use llmcc_passes::ActPolicy;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// The workspace.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// A fixture of `tests/goldens`.
+pub fn golden(name: &str) -> PathBuf {
+    root().join("tests/goldens").join(name)
+}
+
+/// A folder of the shared data beside the workspace, if there is one; says so when not.
+pub fn shared(path: &str) -> Option<PathBuf> {
+    let p = root().join("../shared/data").join(path);
+    if p.exists() {
+        return Some(p);
+    }
+    eprintln!("skipped: ../shared/data/{path} is not there");
+    None
+}
+
+/// Options for a checkpoint: native target, as stored, f32 cache.
+pub fn options(checkpoint: &Path) -> CompileOptions {
+    CompileOptions {
+        checkpoint: checkpoint.to_owned(),
+        target: session::find_target("native").expect("native is a target"),
+        weights: None,
+        act: None,
+        kv: Some(KvDType::F32),
+        max_context: None,
+        place: WeightsPlace::Embed,
+        deny_fallback: false,
+    }
+}
+
+/// Options with quantized weights.
+pub fn quantized(checkpoint: &Path, format: &str, act: ActPolicy) -> CompileOptions {
+    CompileOptions {
+        weights: Some(Format::parse(format).unwrap_or_else(|| panic!("{format} is not a format"))),
+        act: Some(act),
+        ..options(checkpoint)
+    }
+}
+
+/// An artifact in a temporary folder that lives as long as this.
+pub struct Artifact {
+    /// The folder.
+    pub dir: TempDir,
+    /// The shared object.
+    pub path: PathBuf,
+}
+
+impl Artifact {
+    /// Compiles with the given options.
+    pub fn compile(options: &CompileOptions) -> Artifact {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let path = dir.path().join("m.so");
+        let lowered = session::lower(options, &CpuBackend::default()).unwrap_or_else(|e| panic!("{}: {e}", options.checkpoint.display()));
+        session::finish(&lowered, options, &path, &mut |_, _| {}).unwrap_or_else(|e| panic!("{}: {e}", options.checkpoint.display()));
+        Artifact { dir, path }
+    }
+
+    /// Opens it with a number of threads.
+    pub fn open(&self, threads: u32) -> Model {
+        Model::open(&self.path, EngineOptions { threads, ..EngineOptions::default() }).unwrap_or_else(|e| panic!("{e}"))
+    }
+}
+
+/// What Transformers computed for a fixture.
+pub struct Golden {
+    /// Prompt.
+    pub tokens: Vec<i32>,
+    /// Reference logits `[tokens, vocab]`.
+    pub f64: Vec<f64>,
+    /// Transformers' own in f32.
+    pub f32: Vec<f64>,
+    /// Transformers' own in bf16.
+    pub bf16: Vec<f64>,
+    /// Greedy continuation of the reference.
+    pub greedy: Vec<i32>,
+    /// Columns.
+    pub vocab: usize,
+}
+
+impl Golden {
+    /// Reads `golden.safetensors` of a fixture.
+    pub fn load(name: &str) -> Golden {
+        let file = Checkpoint::open_file(&golden(name).join("golden.safetensors")).unwrap_or_else(|e| panic!("{e}"));
+        let raw = |n: &str| file.tensor(n).unwrap_or_else(|| panic!("{name}: no {n}"));
+        let ints = |n: &str| -> Vec<i32> { raw(n).data.chunks_exact(4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect() };
+        let floats = |n: &str| -> Vec<f64> {
+            raw(n).data.chunks_exact(4).map(|b| f64::from(f32::from_le_bytes([b[0], b[1], b[2], b[3]]))).collect()
+        };
+        let doubles = |n: &str| -> Vec<f64> {
+            raw(n).data.chunks_exact(8).map(|b| f64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]])).collect()
+        };
+        let tokens = ints("tokens");
+        let f64 = doubles("logits_f64");
+        let vocab = f64.len() / tokens.len();
+        Golden { f32: floats("logits_f32"), bf16: floats("logits_bf16"), greedy: ints("greedy"), tokens, f64, vocab }
+    }
+
+    /// Largest error of `logits` against the reference, over all rows given (`rows[i]` is the reference row of row `i`).
+    pub fn error(&self, logits: &[f32], rows: &[usize]) -> f64 {
+        let mut worst = 0f64;
+        for (row, got) in rows.iter().zip(logits.chunks_exact(self.vocab)) {
+            let want = &self.f64[row * self.vocab..(row + 1) * self.vocab];
+            worst = want.iter().zip(got).map(|(w, g)| (w - f64::from(*g)).abs()).fold(worst, f64::max);
+        }
+        worst
+    }
+
+    /// Largest error of Transformers in f32 (`own_f32`) or bf16.
+    pub fn reference_error(&self, own_f32: bool) -> f64 {
+        let own = if own_f32 { &self.f32 } else { &self.bf16 };
+        self.f64.iter().zip(own).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
+    }
+}
+
+/// Logits of every token of a prompt given in pieces of the given sizes (the last size repeats), as one sequence.
+pub fn logits_in_pieces(model: &Model, tokens: &[i32], sizes: &[usize]) -> Vec<f32> {
+    let seq = model.seq_new().unwrap_or_else(|e| panic!("{e}"));
+    let mut out = vec![];
+    let (mut at, mut i) = (0, 0);
+    while at < tokens.len() {
+        let n = sizes[i.min(sizes.len() - 1)].min(tokens.len() - at);
+        let rows: Vec<u32> = (0..n as u32).collect();
+        out.extend(model.step(&tokens[at..at + n], &vec![seq; n], &rows).unwrap_or_else(|e| panic!("{e}")));
+        at += n;
+        i += 1;
+    }
+    model.seq_free(seq).unwrap_or_else(|e| panic!("{e}"));
+    out
+}
+
+/// Index of the largest element, the first of equals.
+pub fn argmax(x: &[f32]) -> i32 {
+    x.iter().enumerate().fold((0, f32::NEG_INFINITY), |b, (i, v)| if *v > b.1 { (i, *v) } else { b }).0 as i32
+}

@@ -1,0 +1,303 @@
+//! The command line as types.
+
+use clap::{ArgGroup, Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Ahead-of-time compiler for LLM inference: a checkpoint in, one shared object out.
+#[derive(Debug, Parser)]
+#[command(name = "llmcc", version, max_term_width = 100)]
+pub struct Args {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Compile a checkpoint to one shared object
+    Compile(Box<CompileArgs>),
+    /// Generate text (or token ids) from an artifact
+    Run(RunArgs),
+    /// Show what is inside an artifact
+    Inspect(InspectArgs),
+    /// Measure speed: time to first token, prefill and decode rates, share of the roofline
+    Bench(BenchArgs),
+    /// Measure quality
+    #[command(subcommand)]
+    Eval(EvalCommand),
+    /// List the targets
+    Targets,
+    /// Check an artifact: hashes of its parts, and that it computes
+    Verify(VerifyArgs),
+}
+
+/// `llmcc compile`
+#[derive(Debug, ClapArgs)]
+#[command(group(ArgGroup::new("format").args(["w4", "w4a", "w8", "dtype"])))]
+pub struct CompileArgs {
+    /// Checkpoint: a folder with config.json and *.safetensors, or one .safetensors file
+    pub checkpoint: PathBuf,
+    /// Machine to compile for: `native`, or a name from `llmcc targets`
+    #[arg(long, default_value = "native")]
+    pub target: String,
+    /// 4-bit weights, symmetric
+    #[arg(long)]
+    pub w4: bool,
+    /// 4-bit weights, asymmetric
+    #[arg(long)]
+    pub w4a: bool,
+    /// 8-bit weights
+    #[arg(long)]
+    pub w8: bool,
+    /// Unquantized weights of this type [default: the checkpoint's]
+    #[arg(long, value_enum)]
+    pub dtype: Option<FloatType>,
+    /// Columns that share a scale in quantized weights
+    #[arg(long, default_value_t = 32, value_parser = parse_group)]
+    pub group: u16,
+    /// Activations entering quantized matrix products [default: int8 with quantized weights]
+    #[arg(long, value_enum)]
+    pub act: Option<ActType>,
+    /// Longest sequence, in tokens [default: the model's]
+    #[arg(long, value_name = "TOKENS")]
+    pub max_context: Option<usize>,
+    /// Type of cached keys and values [default: f32 for f32 models, else f16]
+    #[arg(long, value_enum)]
+    pub kv: Option<KvType>,
+    /// Keep the weights in the artifact, or beside it in <output>.weights
+    #[arg(long, value_enum, default_value = "embed")]
+    pub weights: Place,
+    /// Print a stage instead of writing an artifact (to -o FILE, or to the terminal)
+    #[arg(long, value_enum)]
+    pub emit: Option<Stage>,
+    /// Say for each kernel what was chosen, the runner-up and the difference in cost
+    #[arg(long)]
+    pub explain: bool,
+    /// Fail when a kernel takes a generic slow path
+    #[arg(long)]
+    pub deny_fallback: bool,
+    /// No progress bar and no report
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// Output
+    #[arg(short, long, required_unless_present = "emit")]
+    pub output: Option<PathBuf>,
+}
+
+fn parse_group(text: &str) -> Result<u16, String> {
+    match text.parse() {
+        Ok(g) if llmcc_ir::quant::GROUPS.contains(&usize::from(g)) => Ok(g),
+        _ => Err("must be 32, 64 or 128".into()),
+    }
+}
+
+/// Unquantized weight types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FloatType {
+    /// IEEE binary32
+    F32,
+    /// IEEE binary16
+    F16,
+    /// bfloat16
+    Bf16,
+}
+
+/// Activation types of quantized matrix products.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ActType {
+    /// Exact
+    F32,
+    /// int8 with a scale per group: faster
+    Int8,
+}
+
+/// KV cache types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum KvType {
+    /// IEEE binary32
+    F32,
+    /// IEEE binary16
+    F16,
+    /// bfloat16
+    Bf16,
+    /// int8 with a scale per token and head
+    Int8,
+}
+
+/// Places for weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Place {
+    /// In the artifact
+    Embed,
+    /// In <output>.weights
+    External,
+}
+
+/// Stages of the pipeline that can be printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Stage {
+    /// The model as lifted from the checkpoint
+    Graph,
+    /// E-graphs after saturation
+    Egraph,
+    /// Kernels
+    Kernels,
+    /// Launch order, buffers, weights
+    Plan,
+    /// Cranelift IR
+    Clif,
+    /// Machine code, disassembled
+    Asm,
+}
+
+/// `llmcc run`
+#[derive(Debug, ClapArgs)]
+#[command(group(ArgGroup::new("input").required(true).args(["prompt", "chat", "ids"])))]
+pub struct RunArgs {
+    /// Artifact
+    pub artifact: PathBuf,
+    /// Text to continue
+    #[arg(short, long)]
+    pub prompt: Option<String>,
+    /// Talk: reads lines from the terminal; needs a chat template in the checkpoint
+    #[arg(long)]
+    pub chat: bool,
+    /// Token ids to continue, comma separated; prints ids
+    #[arg(long, value_delimiter = ',')]
+    pub ids: Option<Vec<i32>>,
+    /// System message for --chat
+    #[arg(long, requires = "chat")]
+    pub system: Option<String>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub sampling: SamplingArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub engine: EngineArgs,
+    /// Print speed when done
+    #[arg(long)]
+    pub stats: bool,
+}
+
+/// How the next token is chosen.
+#[derive(Debug, ClapArgs)]
+pub struct SamplingArgs {
+    /// Tokens to generate at most
+    #[arg(short = 'n', long, default_value_t = 256)]
+    pub max_tokens: u32,
+    /// 0 = always the most likely token
+    #[arg(long, default_value_t = 0.0)]
+    pub temperature: f32,
+    /// Keep the k most likely tokens; 0 = all
+    #[arg(long, default_value_t = 0)]
+    pub top_k: u32,
+    /// Keep the most likely tokens whose probabilities add up to this
+    #[arg(long, default_value_t = 1.0)]
+    pub top_p: f32,
+    /// Drop tokens less likely than this fraction of the most likely one
+    #[arg(long, default_value_t = 0.0)]
+    pub min_p: f32,
+    /// > 1 makes tokens that already occurred less likely
+    #[arg(long, default_value_t = 1.0)]
+    pub repetition_penalty: f32,
+    /// Seed: the same seed gives the same text
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// Stop before this text (may be repeated)
+    #[arg(long)]
+    pub stop: Vec<String>,
+    /// Go on after the end-of-text token
+    #[arg(long)]
+    pub ignore_eos: bool,
+}
+
+/// How an artifact is opened.
+#[derive(Clone, Debug, Default, ClapArgs)]
+pub struct EngineArgs {
+    /// Threads; 0 = one per core
+    #[arg(long, default_value_t = 0)]
+    pub threads: u32,
+}
+
+/// `llmcc inspect`
+#[derive(Debug, ClapArgs)]
+pub struct InspectArgs {
+    /// Artifact
+    pub artifact: PathBuf,
+    /// The manifest as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Every tensor
+    #[arg(long)]
+    pub tensors: bool,
+}
+
+/// `llmcc bench`
+#[derive(Debug, ClapArgs)]
+pub struct BenchArgs {
+    /// Artifact
+    pub artifact: PathBuf,
+    /// Prompt lengths for prefill
+    #[arg(long, value_delimiter = ',', default_value = "32,128,512")]
+    pub prefill: Vec<usize>,
+    /// Numbers of sequences decoded at once
+    #[arg(long, value_delimiter = ',', default_value = "1,4,8")]
+    pub batch: Vec<usize>,
+    /// Decode steps per measurement
+    #[arg(long, default_value_t = 32)]
+    pub steps: usize,
+    /// Repetitions; the median is printed
+    #[arg(long, default_value_t = 3)]
+    pub repeat: usize,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Time per kernel as well
+    #[arg(long)]
+    pub kernels: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub engine: EngineArgs,
+}
+
+/// `llmcc eval`
+#[derive(Debug, Subcommand)]
+pub enum EvalCommand {
+    /// Perplexity of a text
+    Ppl(PplArgs),
+}
+
+/// `llmcc eval ppl`
+#[derive(Debug, ClapArgs)]
+pub struct PplArgs {
+    /// Artifact
+    pub artifact: PathBuf,
+    /// Text file (UTF-8)
+    pub file: PathBuf,
+    /// Split the text into documents at this string; each is evaluated on its own
+    #[arg(long)]
+    pub separator: Option<String>,
+    /// Documents to use at most
+    #[arg(long)]
+    pub documents: Option<usize>,
+    /// Tokens per window [default: the artifact's longest context]; longer documents are cut into windows
+    #[arg(long)]
+    pub window: Option<usize>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub engine: EngineArgs,
+}
+
+/// `llmcc verify`
+#[derive(Debug, ClapArgs)]
+pub struct VerifyArgs {
+    /// Artifact
+    pub artifact: PathBuf,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub engine: EngineArgs,
+}

@@ -1,0 +1,197 @@
+//! `llmcc bench`: how fast an artifact is on this machine, and how close to what the memory allows.
+
+use crate::Error;
+use crate::args::BenchArgs;
+use crate::loaded::{EngineOptions, Model};
+use crate::report::bytes;
+use serde_json::{Value, json};
+use std::fmt::Write;
+use std::time::Instant;
+
+/// Measures and prints.
+///
+/// # Errors
+/// Not an artifact; sizes that do not fit its context.
+pub fn run(args: &BenchArgs) -> Result<(), Error> {
+    let start = Instant::now();
+    let options = EngineOptions { threads: args.engine.threads, profile: args.kernels, ..EngineOptions::default() };
+    let model = Model::open(&args.artifact, options)?;
+    let load = start.elapsed().as_secs_f64();
+    let info = model.info();
+    let longest = args.prefill.iter().copied().max().unwrap_or(0).max(args.steps + 1);
+    if longest > info.max_context || args.prefill.contains(&0) || args.batch.contains(&0) || args.steps == 0 || args.repeat == 0 {
+        return Err(Error::Usage(format!("lengths and counts must lie in 1..={}, the artifact's context", info.max_context)));
+    }
+    let prefill: Vec<Rate> = args.prefill.iter().map(|n| median(args.repeat, || prefill(&model, *n))).collect::<Result<_, _>>()?;
+    let decode: Vec<Rate> =
+        args.batch.iter().map(|b| median(args.repeat, || decode(&model, *b, args.steps))).collect::<Result<_, _>>()?;
+    // Before the bandwidth buffer adds to it.
+    let rss = peak_rss();
+    let memory = stream_bandwidth(model.threads());
+    let results = Results { args, model: &model, load, prefill, decode, memory, rss };
+    super::print(&if args.json { format!("{}\n", results.json()) } else { results.text() })
+}
+
+/// One measurement.
+#[derive(Clone, Copy)]
+struct Rate {
+    /// Tokens of the prompt, or sequences at once.
+    size: usize,
+    /// Tokens per second.
+    tokens_per_second: f64,
+    /// Seconds of the whole (prefill: to the first token) or of one step (decode).
+    seconds: f64,
+}
+
+fn median(repeat: usize, mut f: impl FnMut() -> Result<Rate, Error>) -> Result<Rate, Error> {
+    let mut all: Vec<Rate> = (0..repeat).map(|_| f()).collect::<Result<_, _>>()?;
+    all.sort_by(|a, b| a.tokens_per_second.total_cmp(&b.tokens_per_second));
+    Ok(all[all.len() / 2])
+}
+
+fn token(i: usize, vocab: usize) -> i32 {
+    ((i * 7919 + 13) % vocab) as i32
+}
+
+fn prefill(model: &Model, n: usize) -> Result<Rate, Error> {
+    let vocab = model.info().vocab;
+    let ids: Vec<i32> = (0..n).map(|i| token(i, vocab)).collect();
+    let seq = model.seq_new()?;
+    let start = Instant::now();
+    let chunk = model.max_step_tokens();
+    let mut at = 0;
+    while at < n {
+        let m = chunk.min(n - at);
+        let rows = [m as u32 - 1];
+        model.step(&ids[at..at + m], &vec![seq; m], if at + m == n { &rows } else { &[] })?;
+        at += m;
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    model.seq_free(seq)?;
+    Ok(Rate { size: n, tokens_per_second: n as f64 / seconds, seconds })
+}
+
+fn decode(model: &Model, batch: usize, steps: usize) -> Result<Rate, Error> {
+    let vocab = model.info().vocab;
+    let seqs: Vec<u32> = (0..batch).map(|_| model.seq_new()).collect::<Result<_, _>>()?;
+    let rows: Vec<u32> = (0..batch as u32).collect();
+    let step = |i: usize| {
+        let ids: Vec<i32> = (0..batch).map(|b| token(i * 31 + b, vocab)).collect();
+        model.step(&ids, &seqs, &rows)
+    };
+    step(0)?;
+    let start = Instant::now();
+    for i in 1..=steps {
+        step(i)?;
+    }
+    let seconds = start.elapsed().as_secs_f64() / steps as f64;
+    for s in seqs {
+        model.seq_free(s)?;
+    }
+    Ok(Rate { size: batch, tokens_per_second: batch as f64 / seconds, seconds })
+}
+
+/// Bytes per second of reading memory once through with `threads` threads: the roofline of decode. Median of five passes.
+fn stream_bandwidth(threads: usize) -> f64 {
+    const BYTES: usize = 512 << 20;
+    let data = vec![1u64; BYTES / 8];
+    let mut rates: Vec<f64> = (0..5)
+        .map(|_| {
+            let start = Instant::now();
+            let sum: u64 = std::thread::scope(|s| {
+                let handles: Vec<_> = data
+                    .chunks(data.len().div_ceil(threads.max(1)))
+                    .map(|part| s.spawn(move || part.iter().fold(0u64, |a, b| a.wrapping_add(*b))))
+                    .collect();
+                handles.into_iter().map(|h| h.join().unwrap_or(0)).sum()
+            });
+            std::hint::black_box(sum);
+            BYTES as f64 / start.elapsed().as_secs_f64()
+        })
+        .collect();
+    rates.sort_by(f64::total_cmp);
+    rates[rates.len() / 2]
+}
+
+struct Results<'a> {
+    args: &'a BenchArgs,
+    model: &'a Model,
+    load: f64,
+    prefill: Vec<Rate>,
+    decode: Vec<Rate>,
+    memory: f64,
+    rss: f64,
+}
+
+impl Results<'_> {
+    /// Bytes of weights a decode step reads: all but the embedding table, of which it reads a row, unless the head shares it.
+    fn decode_bytes(&self) -> f64 {
+        let m: Value = serde_json::from_str(&self.model.manifest()).unwrap_or_default();
+        m["weights"]["read_per_step"].as_f64().unwrap_or(0.0)
+    }
+
+    fn share(&self, r: &Rate) -> f64 {
+        self.decode_bytes() / r.seconds / self.memory
+    }
+
+    fn json(&self) -> Value {
+        let profile: Value = serde_json::from_str(&self.model.profile()).unwrap_or_default();
+        json!({
+            "artifact": self.args.artifact.display().to_string(),
+            "threads": self.model.threads(),
+            "load_seconds": self.load,
+            "peak_rss_bytes": self.rss,
+            "stream_bytes_per_second": self.memory,
+            "weights_read_per_step": self.decode_bytes(),
+            "prefill": self.prefill.iter().map(|r| json!({
+                "tokens": r.size, "tokens_per_second": r.tokens_per_second, "time_to_first_token": r.seconds })).collect::<Vec<_>>(),
+            "decode": self.decode.iter().map(|r| json!({
+                "sequences": r.size, "tokens_per_second": r.tokens_per_second, "step_seconds": r.seconds,
+                "share_of_roofline": self.share(r) })).collect::<Vec<_>>(),
+            "kernels": if self.args.kernels { profile } else { Value::Null },
+        })
+    }
+
+    fn text(&self) -> String {
+        let mut s = String::new();
+        let _ = writeln!(s, "{} with {} threads", self.args.artifact.display(), self.model.threads());
+        let _ = writeln!(s, "load                  {:8.1} ms", self.load * 1e3);
+        for r in &self.prefill {
+            let _ = writeln!(
+                s,
+                "prefill {:>5} tokens  {:8.1} tokens/s   first token after {:.1} ms",
+                r.size,
+                r.tokens_per_second,
+                r.seconds * 1e3
+            );
+        }
+        for r in &self.decode {
+            let _ = writeln!(
+                s,
+                "decode  {:>5} at once {:8.1} tokens/s   {:.2} ms per step, {:.0} % of the roofline",
+                r.size,
+                r.tokens_per_second,
+                r.seconds * 1e3,
+                self.share(r) * 100.0
+            );
+        }
+        let _ = writeln!(
+            s,
+            "roofline              {:8.1} GB/s streamed by these threads; a step reads {} of weights",
+            self.memory / 1e9,
+            bytes(self.decode_bytes())
+        );
+        let _ = writeln!(s, "peak RSS              {}", bytes(self.rss));
+        if self.args.kernels {
+            let _ = writeln!(s, "{}", self.model.profile());
+        }
+        s
+    }
+}
+
+/// Peak resident bytes of this process.
+fn peak_rss() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let kib = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).and_then(|l| l.trim().split(' ').next()?.parse::<f64>().ok());
+    kib.unwrap_or(0.0) * 1024.0
+}

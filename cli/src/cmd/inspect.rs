@@ -1,0 +1,88 @@
+//! `llmcc inspect`
+
+use crate::Error;
+use crate::args::InspectArgs;
+use crate::loaded::{EngineOptions, Model};
+use crate::report::bytes;
+use serde_json::Value;
+use std::fmt::Write;
+
+/// Prints the manifest, in words or as JSON.
+///
+/// # Errors
+/// Not an artifact.
+pub fn run(args: &InspectArgs) -> Result<(), Error> {
+    let model = Model::open(&args.artifact, EngineOptions { threads: 1, ..EngineOptions::default() })?;
+    let text = model.manifest();
+    if args.json {
+        return super::print(&format!("{text}\n"));
+    }
+    let m: Value = serde_json::from_str(&text)
+        .map_err(|e| Error::Artifact { path: args.artifact.clone(), message: format!("its manifest is not JSON: {e}") })?;
+    super::print(&describe(&m, args.tensors))
+}
+
+fn describe(m: &Value, tensors: bool) -> String {
+    let mut s = String::new();
+    let text = |v: &Value| v.as_str().unwrap_or("?").to_owned();
+    let number = |v: &Value| v.as_f64().unwrap_or(0.0);
+    let _ = writeln!(s, "model       {} (llmcc {})", text(&m["model"]), text(&m["llmcc"]));
+    let o = &m["options"];
+    let _ = writeln!(
+        s,
+        "options     target {}, weights {} ({}), activations {}",
+        text(&o["target"]),
+        text(&o["weights"]),
+        text(&o["place"]),
+        text(&o["activations"])
+    );
+    let i = &m["info"];
+    let _ = writeln!(
+        s,
+        "sizes       vocabulary {}, hidden {}, context {}, {} attention layers",
+        i["vocab"], i["hidden"], i["max_context"], i["attention_layers"]
+    );
+    for f in m["source"].as_array().into_iter().flatten() {
+        let _ = writeln!(s, "source      {} {} sha256 {}", text(&f["file"]), bytes(number(&f["bytes"])), text(&f["sha256"]));
+    }
+    let w = &m["weights"];
+    let formats: Vec<_> = w["by_format"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(k, v)| format!("{k} {}", bytes(number(v))))
+        .collect();
+    let _ = writeln!(s, "weights     {} ({})", bytes(number(&w["bytes"])), formats.join(", "));
+    let c = &m["code"];
+    let kernels = c["kernels"].as_array().map_or(0, Vec::len);
+    let generic = c["generic"].as_object().map_or(0, serde_json::Map::len);
+    let _ = writeln!(s, "code        {} in {kernels} kernels, {generic} on generic paths", bytes(number(&c["bytes"])));
+    let mut kv: Vec<String> = m["kv"].as_array().into_iter().flatten().map(text).collect();
+    kv.sort();
+    kv.dedup();
+    let _ = writeln!(s, "cache       {}", kv.join(", "));
+    let y = &m["memory"];
+    let _ = writeln!(s, "memory      {}", text(&y["formula"]));
+    let _ = writeln!(
+        s,
+        "            weights {}, kv_per_token {}, per_token {}, per_row {}",
+        bytes(number(&y["weights"])),
+        bytes(number(&y["kv_per_token"])),
+        bytes(number(&y["per_token"])),
+        bytes(number(&y["per_row"]))
+    );
+    let lossy: Vec<String> = m["certificate"]["lossy"].as_array().into_iter().flatten().map(text).collect();
+    if lossy.is_empty() {
+        let _ = writeln!(s, "exactness   as the checkpoint");
+    } else {
+        let worst = number(&m["certificate"]["largest_relative_rms_error"]) * 100.0;
+        let _ = writeln!(s, "exactness   {}; largest relative RMS error of a matrix {worst:.2} %", lossy.join("; "));
+    }
+    if tensors {
+        for t in w["tensors"].as_array().into_iter().flatten() {
+            let error = t["relative_rms_error"].as_f64().map_or(String::new(), |e| format!("  error {:.2} %", e * 100.0));
+            let _ = writeln!(s, "{:>12}  {:<24} {}{error}", t["offset"], text(&t["storage"]), text(&t["name"]));
+        }
+    }
+    s
+}

@@ -1,0 +1,42 @@
+//! One file per subcommand.
+
+pub mod bench;
+pub mod compile;
+pub mod eval;
+pub mod inspect;
+pub mod run;
+pub mod targets;
+pub mod verify;
+
+use crate::Error;
+use crate::args::{Command, EvalCommand};
+
+/// Runs a subcommand.
+///
+/// # Errors
+/// Whatever it reports.
+pub fn run(command: Command) -> Result<(), Error> {
+    match command {
+        Command::Compile(args) => compile::run(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
+        Command::Bench(args) => bench::run(&args),
+        Command::Eval(EvalCommand::Ppl(args)) => eval::ppl(&args),
+        Command::Targets => targets::run(),
+        Command::Verify(args) => verify::run(&args),
+    }
+}
+
+/// Writes to standard output; a reader that went away is not an error of ours.
+///
+/// # Errors
+/// [`Error::ClosedPipe`], [`Error::Io`].
+pub fn print(text: &str) -> Result<(), Error> {
+    use std::io::Write;
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => Ok(()),
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Err(Error::ClosedPipe),
+        Err(e) => Err(Error::io("write to", "standard output", e)),
+    }
+}

@@ -1,0 +1,54 @@
+//! Everything that can end a command.
+
+use std::path::PathBuf;
+
+/// Why a command failed. Its text says what, where and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The command line makes no sense.
+    #[error("{0}")]
+    Usage(String),
+    /// The checkpoint.
+    #[error(transparent)]
+    Frontend(#[from] llmcc_frontends::FrontendError),
+    /// Rewriting, scheduling or packing.
+    #[error(transparent)]
+    Pass(#[from] llmcc_passes::PassError),
+    /// Code generation.
+    #[error(transparent)]
+    Codegen(#[from] llmcc_codegen::CodegenError),
+    /// Writing the artifact.
+    #[error(transparent)]
+    Link(#[from] llmcc_codegen::link::LinkError),
+    /// A file of the user's.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// File.
+        path: PathBuf,
+        /// Reason.
+        source: std::io::Error,
+    },
+    /// An artifact that cannot be used, or a call into it that failed.
+    #[error("{}: {message}", path.display())]
+    Artifact {
+        /// The artifact.
+        path: PathBuf,
+        /// What the loader or the artifact said.
+        message: String,
+    },
+    /// A check found a difference.
+    #[error("{0}")]
+    Failed(String),
+    /// Reader of our output went away.
+    #[error("output closed")]
+    ClosedPipe,
+}
+
+impl Error {
+    /// An [`Error::Io`].
+    pub fn io(action: &'static str, path: impl Into<PathBuf>, source: std::io::Error) -> Error {
+        Error::Io { action, path: path.into(), source }
+    }
+}

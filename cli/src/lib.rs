@@ -1,0 +1,53 @@
+//! The `llmcc` command line: `compile` makes artifacts, everything else uses them through the C API inside.
+//!
+//! [`session`] is the compiler driver (a library, so that tests and tools can call it); [`loaded`] opens an artifact;
+//! [`cmd`] has a file per subcommand. Errors are values of [`Error`], printed once, here.
+
+pub mod args;
+pub mod cmd;
+pub mod error;
+pub mod loaded;
+pub mod manifest;
+pub mod report;
+pub mod session;
+
+pub use error::Error;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+/// Runs the command line. Exit status: 0 success, 1 failure, 2 wrong usage.
+pub fn main() -> ExitCode {
+    report_panics();
+    let args = args::Args::parse();
+    match cmd::run(args.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Error::Usage(message)) => {
+            eprintln!("error: {message}");
+            eprintln!("see `llmcc --help`");
+            ExitCode::from(2)
+        }
+        Err(Error::ClosedPipe) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("error: {e}");
+            let mut source = std::error::Error::source(&e);
+            while let Some(s) = source {
+                eprintln!("  caused by: {s}");
+                source = s.source();
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A panic is a bug of llmcc, never the user's fault: say so, and how to report it.
+fn report_panics() {
+    std::panic::set_hook(Box::new(|info| {
+        // A closed stdout (`llmcc inspect m.so | head`) panics inside `println!`; that is the reader's choice.
+        if info.to_string().contains("Broken pipe") {
+            std::process::exit(0);
+        }
+        eprintln!("internal error: {info}");
+        eprintln!("This is a bug in llmcc {}. Please report it with the command line and this message.", env!("CARGO_PKG_VERSION"));
+    }));
+}

@@ -1,0 +1,255 @@
+//! The manifest inside every artifact: where it comes from, what was chosen, what it needs, how exact it is.
+//!
+//! Nothing in it depends on the day, the machine or the folder: same input and options give the same bytes.
+
+use crate::Error;
+use crate::session::{CompileOptions, Lowered};
+use llmcc_codegen::link::WeightsPlace;
+use llmcc_frontends::Checkpoint;
+use llmcc_ir::plan::{PackedWeight, Plan, Storage, WeightExpr};
+use llmcc_passes::pack::PackReport;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+/// Version of the manifest's own layout.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// A file of the checkpoint.
+#[derive(Clone, Debug)]
+pub struct SourceFile {
+    /// Name within the checkpoint.
+    pub name: String,
+    /// Size.
+    pub bytes: u64,
+    /// SHA-256, hex.
+    pub sha256: String,
+}
+
+/// Everything the manifest reports.
+pub struct Facts<'a> {
+    /// The compiled model.
+    pub lowered: &'a Lowered,
+    /// Options.
+    pub options: &'a CompileOptions,
+    /// Code segment.
+    pub code: &'a [u8],
+    /// Packing results.
+    pub packed: &'a PackReport,
+    /// Source files.
+    pub files: Vec<SourceFile>,
+    /// SHA-256 of the weights segment, hex.
+    pub weights_sha256: String,
+    /// Offset of each packed weight.
+    pub weight_offsets: Vec<u64>,
+}
+
+/// The manifest as JSON text.
+pub fn build(f: &Facts<'_>) -> Vec<u8> {
+    let plan = &f.lowered.compiled.plan;
+    let tensors: Vec<Value> = plan
+        .weights
+        .iter()
+        .zip(&f.weight_offsets)
+        .enumerate()
+        .map(|(i, (w, offset))| {
+            let mut t = json!({
+                "name": weight_name(&w.expr, f.lowered),
+                "storage": storage_name(&w.storage),
+                "offset": offset,
+                "bytes": w.storage.bytes(),
+            });
+            if let Some(e) = f.packed.tensors.get(i).and_then(|t| t.error) {
+                t["relative_rms_error"] = json!(e.relative_rms);
+            }
+            t
+        })
+        .collect();
+    let (per_token, per_row) = plan.arena();
+    let manifest = json!({
+        "manifest_version": FORMAT_VERSION,
+        "llmcc": env!("CARGO_PKG_VERSION"),
+        "model": plan.name,
+        "source": f.files.iter().map(|s| json!({ "file": s.name, "bytes": s.bytes, "sha256": s.sha256 })).collect::<Vec<_>>(),
+        "options": {
+            "target": f.options.target.name,
+            "weights": f.lowered.format.to_string(),
+            "activations": format!("{:?}", f.lowered.act).to_lowercase(),
+            "place": if f.options.place == WeightsPlace::External { "external" } else { "embed" },
+        },
+        "info": {
+            "vocab": plan.info.vocab,
+            "hidden": plan.info.hidden,
+            "max_context": plan.info.max_context,
+            "attention_layers": plan.kv.len(),
+        },
+        "code": {
+            "bytes": f.code.len(),
+            "sha256": hex(&Sha256::digest(f.code)),
+            "kernels": plan.kernels.iter().map(|k| k.name.as_str()).collect::<Vec<_>>(),
+            "generic": generic(f.lowered),
+        },
+        "weights": {
+            "bytes": plan.weight_bytes(),
+            "read_per_step": read_per_step(plan),
+            "sha256": f.weights_sha256,
+            "by_format": bytes_by_format(plan),
+            "tensors": tensors,
+        },
+        "kv": plan.kv.iter().map(|k| k.to_string()).collect::<Vec<_>>(),
+        "memory": {
+            "formula": "weights + kv_per_token·cached tokens + per_token·T + per_row·R  (T tokens and R logits rows in a step)",
+            "weights": plan.weight_bytes(),
+            "kv_per_token": kv_bytes_per_token(plan),
+            "per_token": per_token,
+            "per_row": per_row,
+        },
+        "certificate": {
+            "largest_relative_rms_error": f.packed.tensors.iter().filter_map(|t| t.error).map(|e| e.relative_rms).fold(0.0, f64::max),
+            "lossy": lossy(f.lowered),
+        },
+        "predicted": {
+            "decode_seconds": f.lowered.compiled.predicted_decode_seconds(),
+        },
+    });
+    serde_json::to_vec_pretty(&manifest).unwrap_or_default()
+}
+
+/// Everything in the artifact that is an approximation of the checkpoint.
+fn lossy(l: &Lowered) -> Vec<String> {
+    let mut list = vec![];
+    if l.format.is_quantized() {
+        list.push(format!("matrices stored as {}", l.format));
+        if l.act == llmcc_passes::ActPolicy::Int8 {
+            list.push(format!("activations entering them as int8 in groups of {}", l.format.group));
+        }
+    } else if l.format != crate::session::stored_format(&l.module) {
+        list.push(format!("matrices rounded to {}", l.format));
+    }
+    if let Some(kv) = l.compiled.plan.kv.first().filter(|k| k.dtype != llmcc_ir::kv::KvDType::F32) {
+        list.push(format!("keys and values cached as {}", kv.dtype));
+    }
+    list
+}
+
+fn generic(l: &Lowered) -> BTreeMap<&str, &str> {
+    l.compiled.plan.kernels.iter().zip(&l.objects).filter_map(|(k, o)| Some((k.name.as_str(), o.generic?))).collect()
+}
+
+/// Bytes of the packed weights by storage format.
+pub fn bytes_by_format(plan: &Plan) -> BTreeMap<String, usize> {
+    let mut by = BTreeMap::new();
+    for w in &plan.weights {
+        let format = match w.storage {
+            Storage::Matrix { format, .. } => format.to_string(),
+            Storage::Vector { .. } => "f32".into(),
+        };
+        *by.entry(format).or_default() += w.storage.bytes();
+    }
+    by
+}
+
+/// Bytes of weights that every step reads in full: all but tables that are only looked up.
+pub fn read_per_step(plan: &Plan) -> usize {
+    let mut read = vec![false; plan.weights.len()];
+    for l in plan.regimes.iter().flat_map(|r| &r.launches) {
+        if matches!(plan.kernels[l.kernel].body, llmcc_ir::kernel::Body::Embed(_)) {
+            continue;
+        }
+        for o in &l.operands {
+            if let llmcc_ir::plan::Operand::Weight(w) = o {
+                read[*w] = true;
+            }
+        }
+    }
+    plan.weights.iter().zip(read).filter(|(_, r)| *r).map(|(w, _)| w.storage.bytes()).sum()
+}
+
+/// Bytes of cached keys and values per token, over all layers.
+pub fn kv_bytes_per_token(plan: &Plan) -> usize {
+    let page = |k: &llmcc_ir::kv::KvSpec| llmcc_abi::layout::page(k.kv_heads, k.head_dim, k.dtype.bytes()).bytes;
+    plan.kv.iter().map(page).sum::<usize>() / llmcc_abi::PAGE_TOKENS
+}
+
+fn storage_name(s: &Storage) -> String {
+    match s {
+        Storage::Matrix { n, k, format } => format!("{format}[{n}, {k}]"),
+        Storage::Vector { len } => format!("f32[{len}]"),
+    }
+}
+
+/// A weight expression with tensor names, e.g. `scale_cols(model.layers.0.mlp.up_proj.weight, …)`.
+fn weight_name(expr: &WeightExpr, l: &Lowered) -> String {
+    let name = |x: &WeightExpr| weight_name(x, l);
+    match expr {
+        WeightExpr::Weight(i) => l.module.weights.get(*i).map_or_else(|| "?".into(), |w| w.name.clone()),
+        WeightExpr::Transpose(x) => format!("transpose({})", name(x)),
+        WeightExpr::ScaleCols(w, g) => format!("scale_cols({}, {})", name(w), name(g)),
+        WeightExpr::ScaleRows(w, g) => format!("scale_rows({}, {})", name(w), name(g)),
+        WeightExpr::ConcatRows(xs) => format!("concat_rows({})", xs.iter().map(name).collect::<Vec<_>>().join(", ")),
+        WeightExpr::SliceRows(start, len, x) => format!("slice_rows{{{start}, {len}}}({})", name(x)),
+        WeightExpr::Binary(op, a, b) => format!("{}({}, {})", op.name(), name(a), name(b)),
+        WeightExpr::Unary(op, x) => format!("{}({})", op.name(), name(x)),
+        WeightExpr::Const(c) => c.to_string(),
+    }
+}
+
+/// The same for listings outside the manifest.
+pub fn describe_weight(w: &PackedWeight, l: &Lowered) -> String {
+    format!("{}: {}", weight_name(&w.expr, l), storage_name(&w.storage))
+}
+
+/// Hashes the files of a checkpoint.
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn hash_sources(checkpoint: &Checkpoint) -> Result<Vec<SourceFile>, Error> {
+    let mut files = vec![];
+    for path in checkpoint.source_paths() {
+        let mut file = std::fs::File::open(&path).map_err(|e| Error::io("read", &path, e))?;
+        let mut hasher = HashingWriter::new(io::sink());
+        let bytes = io::copy(&mut file, &mut hasher).map_err(|e| Error::io("read", &path, e))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        files.push(SourceFile { name, bytes, sha256: hasher.finish() });
+    }
+    files.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(files)
+}
+
+/// Passes bytes on and hashes them.
+pub struct HashingWriter<W> {
+    inner: W,
+    hash: Sha256,
+}
+
+impl<W: Write> HashingWriter<W> {
+    /// Around `inner`.
+    pub fn new(inner: W) -> Self {
+        HashingWriter { inner, hash: Sha256::new() }
+    }
+    /// The SHA-256 of everything written, hex.
+    pub fn finish(self) -> String {
+        hex(&self.hash.finalize())
+    }
+}
+
+impl<W: Write> Write for HashingWriter<W> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        let n = self.inner.write(buf)?;
+        self.hash.update(&buf[..n]);
+        Ok(n)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+/// Lower-case hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::new(), |mut s, b| {
+        let _ = write!(s, "{b:02x}");
+        s
+    })
+}

@@ -1,0 +1,76 @@
+//! What `compile` says when it is done.
+
+use crate::manifest;
+use crate::session::{CompileOptions, Finished, Lowered};
+use llmcc_codegen::link::WeightsPlace;
+use std::fmt::Write;
+use std::path::Path;
+use std::time::Duration;
+
+/// The closing report.
+pub fn closing(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path) -> String {
+    let mut s = String::new();
+    let plan = &l.compiled.plan;
+    let beside = if options.place == WeightsPlace::External { " (weights beside it)" } else { "" };
+    let _ = writeln!(s, "{}: {} for {}{beside}", out.display(), bytes(f.bytes as f64), options.target.name);
+    let formats: Vec<_> =
+        manifest::bytes_by_format(plan).into_iter().map(|(k, v)| format!("{k} {}", bytes(v as f64))).collect();
+    let _ = writeln!(s, "  weights     {} ({})", bytes(plan.weight_bytes() as f64), formats.join(", "));
+    let _ = writeln!(s, "  runtime     {}, code {}", bytes(f.runtime_bytes as f64), bytes(f.code_bytes as f64));
+    let worst = f.packed.tensors.iter().filter_map(|t| t.error).map(|e| e.relative_rms).fold(0.0, f64::max);
+    if worst > 0.0 {
+        let _ = writeln!(s, "  rounding    largest relative RMS error of a matrix {:.2} %", worst * 100.0);
+    }
+    let decode = l.compiled.predicted_decode_seconds();
+    let cores = options.target.cores;
+    let _ = writeln!(s, "  predicted   {:.1} tokens/s at batch 1 on {cores} cores (roofline of {})", 1.0 / decode, options.target.name);
+    let _ = writeln!(s, "  memory      {}", memory(l));
+    let generic: Vec<_> = plan.kernels.iter().zip(&l.objects).filter(|(_, o)| o.generic.is_some()).collect();
+    let _ = writeln!(s, "  kernels     {}, {} on generic paths", plan.kernels.len(), generic.len());
+    for (k, o) in generic {
+        let _ = writeln!(s, "              {}: {}", k.name, o.generic.unwrap_or_default());
+    }
+    let times: Vec<_> = f.phases.0.iter().map(|(n, t)| format!("{n} {}", seconds(*t))).collect();
+    let total: Duration = f.phases.0.iter().map(|(_, t)| *t).sum();
+    let _ = writeln!(s, "  time        {} ({})", seconds(total), times.join(", "));
+    s
+}
+
+/// Peak memory: weights, cache at the full context, activations of a 512-token step.
+fn memory(l: &Lowered) -> String {
+    let plan = &l.compiled.plan;
+    let (per_token, per_row) = plan.arena();
+    let kv = manifest::kv_bytes_per_token(plan);
+    let context = plan.info.max_context;
+    let peak = plan.weight_bytes() + kv * context + per_token * 512 + per_row;
+    format!(
+        "{} at the full context of {context} (cache {} per token, prefill in chunks of 512)",
+        bytes(peak as f64),
+        bytes(kv as f64)
+    )
+}
+
+/// For each kernel: choice, runner-up, difference.
+pub fn explain(l: &Lowered) -> String {
+    let mut s = String::new();
+    for c in &l.compiled.explain {
+        let _ = writeln!(s, "{c}");
+    }
+    s
+}
+
+/// Bytes in binary units.
+pub fn bytes(n: f64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut n = n;
+    let mut unit = 0;
+    while n >= 1024.0 && unit + 1 < UNITS.len() {
+        n /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{n} B") } else { format!("{n:.1} {}", UNITS[unit]) }
+}
+
+fn seconds(t: Duration) -> String {
+    if t < Duration::from_secs(1) { format!("{} ms", t.as_millis()) } else { format!("{:.1} s", t.as_secs_f64()) }
+}

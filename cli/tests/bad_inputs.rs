@@ -1,0 +1,305 @@
+//! A table of bad inputs: each ends in one message that says what and where, a non-zero status, and nothing left behind.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A checkpoint of a test, in a folder of its own.
+struct Case {
+    dir: tempfile::TempDir,
+}
+
+impl Case {
+    /// A sound copy of the two-layer fixture.
+    fn new() -> Case {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/goldens/llama3");
+        fs::create_dir(dir.path().join("ck")).expect("folder");
+        for name in ["config.json", "model.safetensors"] {
+            fs::copy(from.join(name), dir.path().join("ck").join(name)).expect("fixture");
+        }
+        Case { dir }
+    }
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join("ck").join(name)
+    }
+    fn edit_config(&self, edit: impl Fn(&mut serde_json::Value)) {
+        let path = self.path("config.json");
+        let mut v: serde_json::Value = serde_json::from_slice(&fs::read(&path).expect("config")).expect("JSON");
+        edit(&mut v);
+        fs::write(path, v.to_string()).expect("config");
+    }
+    /// Rewrites the safetensors header; the data stays.
+    fn edit_header(&self, edit: impl Fn(&mut serde_json::Value)) {
+        let path = self.path("model.safetensors");
+        let file = fs::read(&path).expect("model");
+        let n = u64::from_le_bytes(file[..8].try_into().expect("8 bytes")) as usize;
+        let mut header: serde_json::Value = serde_json::from_slice(&file[8..8 + n]).expect("JSON");
+        edit(&mut header);
+        let mut text = header.to_string();
+        while !text.len().is_multiple_of(8) {
+            text.push(' ');
+        }
+        let mut out = (text.len() as u64).to_le_bytes().to_vec();
+        out.extend_from_slice(text.as_bytes());
+        out.extend_from_slice(&file[8 + n..]);
+        fs::write(path, out).expect("model");
+    }
+    fn compile(&self, more: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_llmcc"))
+            .current_dir(self.dir.path())
+            .args(["compile", "ck", "-o", "m.so", "--quiet"])
+            .args(more)
+            .output()
+            .expect("llmcc runs")
+    }
+    /// What is in the folder besides the checkpoint.
+    fn leftovers(&self) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(self.dir.path())
+            .expect("folder")
+            .map(|e| e.expect("entry").file_name().to_string_lossy().into_owned())
+            .filter(|n| n != "ck")
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+#[track_caller]
+fn fails(case: &Case, output: &Output, says: &[&str]) {
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "succeeded; stderr: {err}");
+    assert!(output.status.code().is_some(), "died by a signal: {err}");
+    assert!(!err.contains("internal error") && !err.contains("panicked"), "{err}");
+    assert_eq!(err.matches("error:").count(), 1, "one message: {err}");
+    for s in says {
+        assert!(err.contains(s), "does not say {s:?}: {err}");
+    }
+    assert_eq!(case.leftovers(), [] as [&str; 0], "left behind");
+}
+
+const Q: &str = "model.layers.1.self_attn.q_proj.weight";
+
+#[test]
+fn the_sound_fixture_compiles() {
+    let case = Case::new();
+    let out = case.compile(&["--w4"]);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    assert_eq!(case.leftovers(), ["m.so"]);
+}
+
+#[test]
+fn nothing_there() {
+    let case = Case::new();
+    fs::remove_dir_all(case.dir.path().join("ck")).expect("removed");
+    fails(&case, &case.compile(&[]), &["ck"]);
+}
+
+#[test]
+fn no_config() {
+    let case = Case::new();
+    fs::remove_file(case.path("config.json")).expect("removed");
+    fails(&case, &case.compile(&[]), &["config.json"]);
+}
+
+#[test]
+fn config_is_not_json() {
+    let case = Case::new();
+    fs::write(case.path("config.json"), "{ \"hidden_size\": ").expect("written");
+    fails(&case, &case.compile(&[]), &["config.json", "JSON"]);
+}
+
+#[test]
+fn no_weights() {
+    let case = Case::new();
+    fs::remove_file(case.path("model.safetensors")).expect("removed");
+    fails(&case, &case.compile(&[]), &["safetensors"]);
+}
+
+#[test]
+fn truncated_file() {
+    let case = Case::new();
+    let file = fs::read(case.path("model.safetensors")).expect("model");
+    fs::write(case.path("model.safetensors"), &file[..file.len() / 2]).expect("written");
+    fails(&case, &case.compile(&[]), &["model.safetensors"]);
+}
+
+#[test]
+fn empty_file() {
+    let case = Case::new();
+    fs::write(case.path("model.safetensors"), "").expect("written");
+    fails(&case, &case.compile(&[]), &["model.safetensors"]);
+}
+
+#[test]
+fn overlapping_tensors() {
+    let case = Case::new();
+    case.edit_header(|h| {
+        let other = h["model.layers.0.self_attn.q_proj.weight"]["data_offsets"].clone();
+        h[Q]["data_offsets"] = other;
+    });
+    fails(&case, &case.compile(&[]), &["q_proj"]);
+}
+
+#[test]
+fn tensor_out_of_range() {
+    let case = Case::new();
+    case.edit_header(|h| {
+        let end = h[Q]["data_offsets"][1].as_u64().expect("offset");
+        let start = h[Q]["data_offsets"][0].as_u64().expect("offset");
+        h[Q]["data_offsets"] = serde_json::json!([start + (1 << 40), end + (1 << 40)]);
+    });
+    fails(&case, &case.compile(&[]), &[Q]);
+}
+
+#[test]
+fn wrong_shape() {
+    let case = Case::new();
+    case.edit_header(|h| {
+        let s = h[Q]["shape"].clone();
+        let n = s[0].as_u64().expect("dim") * s[1].as_u64().expect("dim");
+        h[Q]["shape"] = serde_json::json!([n / 32, 32]);
+    });
+    fails(&case, &case.compile(&[]), &[Q, "shape"]);
+}
+
+#[test]
+fn missing_tensor() {
+    let case = Case::new();
+    case.edit_header(|h| {
+        let t = h.as_object_mut().expect("object").remove(Q).expect("tensor");
+        h["something.else"] = t;
+    });
+    fails(&case, &case.compile(&[]), &[Q, "missing"]);
+}
+
+#[test]
+fn absurd_dimensions() {
+    let case = Case::new();
+    case.edit_header(|h| h[Q]["shape"] = serde_json::json!([u64::MAX, u64::MAX]));
+    fails(&case, &case.compile(&[]), &[Q]);
+    let case = Case::new();
+    case.edit_config(|c| c["hidden_size"] = serde_json::json!(1u64 << 60));
+    fails(&case, &case.compile(&[]), &["hidden_size"]);
+    let case = Case::new();
+    case.edit_config(|c| c["num_attention_heads"] = serde_json::json!(0));
+    fails(&case, &case.compile(&[]), &["num_attention_heads"]);
+}
+
+#[test]
+fn wrong_dtype() {
+    let case = Case::new();
+    case.edit_header(|h| h[Q]["dtype"] = serde_json::json!("I32"));
+    fails(&case, &case.compile(&[]), &[Q, "I32"]);
+}
+
+/// NaN in the weights would become NaN scales.
+#[test]
+fn not_a_number() {
+    for options in [&["--w4"][..], &["--w8"], &["--dtype", "bf16"], &[]] {
+        let case = Case::new();
+        let path = case.path("model.safetensors");
+        let mut file = fs::read(&path).expect("model");
+        let n = u64::from_le_bytes(file[..8].try_into().expect("8 bytes")) as usize;
+        let header: serde_json::Value = serde_json::from_slice(&file[8..8 + n]).expect("JSON");
+        let at = 8 + n + header[Q]["data_offsets"][0].as_u64().expect("offset") as usize + 4 * 70;
+        file[at..at + 4].copy_from_slice(&f32::NAN.to_le_bytes());
+        fs::write(&path, file).expect("written");
+        fails(&case, &case.compile(options), &[Q, "row 1"]);
+    }
+}
+
+#[test]
+fn unknown_architecture() {
+    let case = Case::new();
+    case.edit_config(|c| {
+        c["model_type"] = "perceiver".into();
+        c["architectures"] = serde_json::json!(["PerceiverModel"]);
+    });
+    fails(&case, &case.compile(&[]), &["perceiver", "llama", "qwen3"]);
+}
+
+#[test]
+fn tokenizer_of_another_model() {
+    let case = Case::new();
+    let vocab: serde_json::Map<String, serde_json::Value> = (0..300).map(|i| (format!("t{i}"), i.into())).collect();
+    let tokenizer = serde_json::json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+        "pre_tokenizer": null, "post_processor": null, "decoder": null,
+        "model": { "type": "BPE", "vocab": vocab, "merges": [] },
+    });
+    fs::write(case.path("tokenizer.json"), tokenizer.to_string()).expect("written");
+    fails(&case, &case.compile(&[]), &["tokenizer.json", "128"]);
+}
+
+#[test]
+fn unwritable_output() {
+    let case = Case::new();
+    let out = case.compile(&["-o", "no/such/folder/m.so"]);
+    // clap keeps the last -o only when overriding; either way it must be one clear error.
+    assert!(!out.status.success());
+    let run = |to: &str| {
+        Command::new(env!("CARGO_BIN_EXE_llmcc")).current_dir(case.dir.path()).args(["compile", "ck", "-q", "-o", to]).output().expect("runs")
+    };
+    fails(&case, &run("no/such/folder/m.so"), &["no/such/folder/m.so"]);
+    fails(&case, &run("ck"), &["ck", "directory"]);
+}
+
+/// `/dev/full` fails like a full disk; the artifact is written beside its final name, so a small file system stands in for it.
+#[cfg(target_os = "linux")]
+#[test]
+fn full_disk() {
+    let case = Case::new();
+    // A limit on the size of files this process may write has the same effect as a full disk and needs no privileges.
+    let script = format!(
+        "trap '' XFSZ; ulimit -f 64; exec {} compile ck -q -o m.so",
+        env!("CARGO_BIN_EXE_llmcc")
+    );
+    let out = Command::new("sh").arg("-c").arg(script).current_dir(case.dir.path()).output().expect("sh runs");
+    fails(&case, &out, &["m.so"]);
+}
+
+#[test]
+fn wrong_usage() {
+    let case = Case::new();
+    fails(&case, &case.compile(&["--target", "vax"]), &["vax", "x86-64-v3"]);
+    fails(&case, &case.compile(&["--max-context", "999999999"]), &["999999999"]);
+    for bad in [&["--group", "33"][..], &["--w4", "--w8"], &["--nonsense"]] {
+        let out = case.compile(bad);
+        assert_eq!(out.status.code(), Some(2), "{bad:?}");
+        assert_eq!(case.leftovers(), [] as [&str; 0]);
+    }
+}
+
+#[test]
+fn not_an_artifact() {
+    let case = Case::new();
+    for command in ["run", "inspect", "bench", "verify"] {
+        let mut c = Command::new(env!("CARGO_BIN_EXE_llmcc"));
+        c.current_dir(case.dir.path()).arg(command).arg("ck/config.json");
+        if command == "run" {
+            c.args(["--ids", "1"]);
+        }
+        fails(&case, &c.output().expect("runs"), &["ck/config.json"]);
+        let mut c = Command::new(env!("CARGO_BIN_EXE_llmcc"));
+        c.current_dir(case.dir.path()).arg(command).arg("absent.so");
+        if command == "run" {
+            c.args(["--ids", "1"]);
+        }
+        fails(&case, &c.output().expect("runs"), &["absent.so"]);
+    }
+}
+
+/// A truncated or stripped artifact says so.
+#[test]
+fn damaged_artifact() {
+    let case = Case::new();
+    assert!(case.compile(&[]).status.success());
+    let path = case.dir.path().join("m.so");
+    let whole = fs::read(&path).expect("artifact");
+    fs::write(&path, &whole[..whole.len() - 100]).expect("written");
+    let out = Command::new(env!("CARGO_BIN_EXE_llmcc")).arg("run").arg(&path).args(["--ids", "1"]).output().expect("runs");
+    let err = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(1), "{err}");
+    assert!(err.contains("m.so"), "{err}");
+}

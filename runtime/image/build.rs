@@ -1,0 +1,53 @@
+//! Builds the runtime as a shared object, with and without text support, by a nested cargo with a target folder of its own
+//! (the outer one is locked), so that a plain `cargo build` of the compiler is all a user needs.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn main() {
+    let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("set by cargo"));
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo"));
+    let workspace = here.join("../..");
+    for dir in ["runtime/abi", "runtime/ukernels", "runtime/rt"] {
+        println!("cargo::rerun-if-changed={}", workspace.join(dir).display());
+    }
+    println!("cargo::rerun-if-changed={}", workspace.join("Cargo.lock").display());
+    for (name, features) in [("full", "text"), ("core", "")] {
+        build(&workspace, &out, name, features);
+    }
+}
+
+fn build(workspace: &Path, out: &Path, name: &str, features: &str) {
+    let target = out.join("rt");
+    let mut cargo = Command::new(env::var_os("CARGO").expect("set by cargo"));
+    cargo
+        .current_dir(workspace)
+        .args(["rustc", "--locked", "--profile", "rt", "-p", "llmcc-rt", "--lib", "--crate-type", "cdylib", "--no-default-features"])
+        .args(["--features", features])
+        .arg("--target-dir")
+        .arg(&target)
+        // The same bytes whatever folder the compiler is built in.
+        .env("RUSTFLAGS", remap(workspace));
+    // What the outer cargo sets for this build (wrappers of clippy, flags, jobserver excepted) must not reach the runtime's.
+    for var in ["CARGO_ENCODED_RUSTFLAGS", "RUSTC_WORKSPACE_WRAPPER", "RUSTC_WRAPPER", "CARGO_BUILD_TARGET", "LLVM_PROFILE_FILE"] {
+        cargo.env_remove(var);
+    }
+    for (var, _) in env::vars_os() {
+        let name = var.to_string_lossy();
+        if name.starts_with("CARGO_FEATURE_") || name.starts_with("CARGO_CFG_") || name.starts_with("CARGO_PROFILE_") {
+            cargo.env_remove(&var);
+        }
+    }
+    let status = cargo.status().expect("cargo runs");
+    assert!(status.success(), "building the runtime ({name}) failed; see the messages above");
+    let built = target.join("rt/libllmcc_rt.so");
+    let to = out.join(format!("rt-{name}.so"));
+    std::fs::copy(&built, &to).unwrap_or_else(|e| panic!("{}: {e}", built.display()));
+}
+
+fn remap(workspace: &Path) -> String {
+    let home = env::var("CARGO_HOME").or_else(|_| env::var("HOME").map(|h| h + "/.cargo")).unwrap_or_default();
+    let workspace = std::fs::canonicalize(workspace).unwrap_or_else(|_| workspace.into());
+    format!("--remap-path-prefix={}=llmcc --remap-path-prefix={home}=cargo", workspace.display())
+}

@@ -1,0 +1,170 @@
+//! Logits of whole artifacts against Transformers, within the design's tolerance: at most twice the error Transformers' own arithmetic has.
+
+use llmcc_codegen::link::WeightsPlace;
+use llmcc_ir::kv::KvDType;
+use llmcc_tests::{Artifact, Golden, argmax, golden, logits_in_pieces, options};
+
+const FIXTURES: &[&str] = &[
+    "llama",
+    "llama3",
+    "llama3_sharded",
+    "llama_linear",
+    "llama_yarn",
+    "llama_bias",
+    "llama_bf16",
+    "llama_f16",
+    "mistral",
+    "qwen2",
+    "qwen3",
+];
+
+/// Prefill in one go, token by token, and in pieces that end inside pages of 16.
+const PIECES: &[&[usize]] = &[&[40], &[1], &[7, 16, 3, 14]];
+
+#[test]
+fn logits_equal_transformers() {
+    for name in FIXTURES {
+        let g = Golden::load(name);
+        let artifact = Artifact::compile(&options(&golden(name)));
+        let model = artifact.open(2);
+        let rows: Vec<usize> = (0..g.tokens.len()).collect();
+        let allowed = 2.0 * g.reference_error(true);
+        for pieces in PIECES {
+            let error = g.error(&logits_in_pieces(&model, &g.tokens, pieces), &rows);
+            assert!(error <= allowed, "{name} in pieces of {pieces:?}: error {error:.2e}, allowed {allowed:.2e}");
+        }
+        println!("{name}: error {:.2e}, allowed {allowed:.2e}", g.error(&logits_in_pieces(&model, &g.tokens, &[40]), &rows));
+    }
+}
+
+#[test]
+fn portable_code_equals_transformers() {
+    for name in ["llama3", "mistral", "qwen2", "qwen3", "llama_bf16", "llama_f16"] {
+        let g = Golden::load(name);
+        for target in ["x86-64", "x86-64-v3"] {
+            let mut o = options(&golden(name));
+            o.target = llmcc_cli::session::find_target(target).expect("a target");
+            let model_of = Artifact::compile(&o);
+            let model = model_of.open(1);
+            let rows: Vec<usize> = (0..g.tokens.len()).collect();
+            let error = g.error(&logits_in_pieces(&model, &g.tokens, &[33, 1]), &rows);
+            let allowed = 2.0 * g.reference_error(true);
+            assert!(error <= allowed, "{name} for {target}: error {error:.2e}, allowed {allowed:.2e}");
+        }
+    }
+}
+
+#[test]
+fn greedy_text_equals_transformers() {
+    for name in FIXTURES {
+        let g = Golden::load(name);
+        let artifact = Artifact::compile(&options(&golden(name)));
+        let model = artifact.open(2);
+        let seq = model.seq_new().expect("a sequence");
+        let n = g.tokens.len();
+        let mut logits = model.step(&g.tokens, &vec![seq; n], &[n as u32 - 1]).expect("prefill");
+        let mut ids = vec![];
+        for _ in 0..g.greedy.len() {
+            let next = argmax(&logits);
+            ids.push(next);
+            logits = model.step(&[next], &[seq], &[0]).expect("decode");
+        }
+        assert_eq!(ids, g.greedy, "{name}");
+    }
+}
+
+/// f16 and bf16 storage of an f32 model, and compressed caches, stay within what bf16 arithmetic does to the model.
+#[test]
+fn reduced_types_stay_within_the_error_of_bf16() {
+    for name in ["llama3", "qwen3", "mistral"] {
+        let g = Golden::load(name);
+        let rows: Vec<usize> = (0..g.tokens.len()).collect();
+        let allowed = 2.0 * g.reference_error(false);
+        for (format, kv) in [
+            ("f32", KvDType::F16),
+            ("f32", KvDType::Bf16),
+            ("f32", KvDType::Int8),
+            ("f16", KvDType::F16),
+            ("bf16", KvDType::F16),
+            ("bf16", KvDType::Bf16),
+        ] {
+            let mut o = llmcc_tests::quantized(&golden(name), format, llmcc_passes::ActPolicy::F32);
+            o.kv = Some(kv);
+            let artifact = Artifact::compile(&o);
+            let error = g.error(&logits_in_pieces(&artifact.open(2), &g.tokens, &[20, 1]), &rows);
+            assert!(error <= allowed, "{name} as {format} with cache {kv}: error {error:.2e}, allowed {allowed:.2e}");
+            assert!(error > 0.0, "{name} as {format}: an approximation cannot be exact");
+        }
+    }
+}
+
+/// The result for a sequence does not depend on what else is in the batch: bit for bit.
+#[test]
+fn batches_do_not_change_results() {
+    for (name, format) in [("llama3", None), ("mistral", None), ("qwen3", Some("w4g32")), ("llama", Some("w8g64"))] {
+        let g = Golden::load(name);
+        let mut o = options(&golden(name));
+        o.weights = format.map(|f| llmcc_ir::quant::Format::parse(f).expect("a format"));
+        let artifact = Artifact::compile(&o);
+        let model = artifact.open(2);
+        let alone = logits_in_pieces(&model, &g.tokens, &[40]);
+        let others: Vec<i32> = g.tokens.iter().rev().copied().collect();
+        let alone_others = logits_in_pieces(&model, &others, &[1]);
+        // A mixed batch: our sequence in chunks, another one decoding at the same time, a third that starts later.
+        let (a, b, c) = (model.seq_new().expect("a"), model.seq_new().expect("b"), model.seq_new().expect("c"));
+        let (mut got_a, mut got_b, mut got_c) = (vec![], vec![], vec![]);
+        let mut at = 0;
+        for round in 0.. {
+            let n = [9, 1, 17, 2][round % 4].min(g.tokens.len() - at);
+            if n == 0 {
+                break;
+            }
+            let mut tokens = vec![others[round]];
+            let mut seqs = vec![b];
+            tokens.extend(&g.tokens[at..at + n]);
+            seqs.extend(vec![a; n]);
+            if round >= 2 {
+                tokens.push(others[round - 2]);
+                seqs.push(c);
+            }
+            let rows: Vec<u32> = (0..tokens.len() as u32).collect();
+            let logits = model.step(&tokens, &seqs, &rows).expect("a mixed step");
+            for (row, seq) in logits.chunks_exact(g.vocab).zip(&seqs) {
+                if *seq == a { &mut got_a } else if *seq == b { &mut got_b } else { &mut got_c }.extend_from_slice(row);
+            }
+            at += n;
+        }
+        let bits = |x: &[f32]| x.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+        assert!(bits(&got_a) == bits(&alone), "{name}: prompt");
+        assert!(bits(&got_b) == bits(&alone_others[..got_b.len()]), "{name}: decoding beside it");
+        assert!(bits(&got_c) == bits(&alone_others[..got_c.len()]), "{name}: starting later");
+        let one = artifact.open(1);
+        assert!(bits(&logits_in_pieces(&one, &g.tokens, &[5])) == bits(&alone), "{name}: one thread");
+    }
+}
+
+#[test]
+fn external_weights_compute_the_same() {
+    let g = Golden::load("llama3");
+    let embedded = Artifact::compile(&options(&golden("llama3")));
+    let mut o = options(&golden("llama3"));
+    o.place = WeightsPlace::External;
+    let external = Artifact::compile(&o);
+    assert!(external.path.with_file_name("m.so.weights").exists());
+    let a = logits_in_pieces(&embedded.open(1), &g.tokens, &[40]);
+    let b = logits_in_pieces(&external.open(1), &g.tokens, &[40]);
+    assert_eq!(a, b);
+}
+
+/// Two artifacts live in one process.
+#[test]
+fn two_artifacts_in_one_process() {
+    let (g, h) = (Golden::load("llama3"), Golden::load("qwen2"));
+    let (a, b) = (Artifact::compile(&options(&golden("llama3"))), Artifact::compile(&options(&golden("qwen2"))));
+    let (ma, mb) = (a.open(1), b.open(1));
+    let rows: Vec<usize> = (0..40).collect();
+    for _ in 0..2 {
+        assert!(g.error(&logits_in_pieces(&ma, &g.tokens, &[13]), &rows) <= 2.0 * g.reference_error(true));
+        assert!(h.error(&logits_in_pieces(&mb, &h.tokens, &[13]), &rows) <= 2.0 * h.reference_error(true));
+    }
+}

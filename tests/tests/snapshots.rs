@@ -1,0 +1,67 @@
+//! Every stage of a two-layer model, as text. Read the diff before you accept one (`cargo insta review`).
+
+use llmcc_cli::args::Stage;
+use llmcc_cli::cmd::compile::emit;
+use llmcc_cli::session;
+use llmcc_codegen::cpu::CpuBackend;
+use llmcc_passes::ActPolicy;
+use llmcc_tests::{golden, options, quantized};
+
+#[test]
+fn stages_of_a_two_layer_llama_in_w4() {
+    let mut o = quantized(&golden("llama3"), "w4g32", ActPolicy::Int8);
+    // Not `native`: snapshots are the same on every machine.
+    o.target = session::find_target("x86-64-v3").expect("a target");
+    let l = session::lower(&o, &CpuBackend::default()).unwrap_or_else(|e| panic!("{e}"));
+    insta::assert_snapshot!("w4_graph", emit(Stage::Graph, &l));
+    insta::assert_snapshot!("w4_egraph", emit(Stage::Egraph, &l));
+    insta::assert_snapshot!("w4_kernels", emit(Stage::Kernels, &l));
+    insta::assert_snapshot!("w4_plan", emit(Stage::Plan, &l));
+    let clif = emit(Stage::Clif, &l);
+    // Whole listings would change with every compiler release; the shape of each kernel is what matters.
+    insta::assert_snapshot!("w4_clif_summary", summary(&clif));
+    assert!(emit(Stage::Asm, &l).contains("vfmadd"), "FMA is used on x86-64-v3");
+}
+
+#[test]
+fn plan_of_a_two_layer_qwen3_in_f32() {
+    let mut o = options(&golden("qwen3"));
+    o.target = session::find_target("x86-64").expect("a target");
+    let l = session::lower(&o, &CpuBackend::default()).unwrap_or_else(|e| panic!("{e}"));
+    insta::assert_snapshot!("f32_graph", emit(Stage::Graph, &l));
+    insta::assert_snapshot!("f32_kernels", emit(Stage::Kernels, &l));
+    insta::assert_snapshot!("f32_plan", emit(Stage::Plan, &l));
+}
+
+/// Per kernel: how many instructions of each kind, vector types included.
+fn summary(clif: &str) -> String {
+    use std::collections::BTreeMap;
+    let mut out = String::new();
+    for part in clif.split("; ").skip(1) {
+        let name = part.lines().next().unwrap_or_default();
+        if !name.contains('.') {
+            continue;
+        }
+        let mut ops: BTreeMap<&str, usize> = BTreeMap::new();
+        for line in part.lines() {
+            if let Some((_, op)) = line.split_once(" = ") {
+                *ops.entry(op.split_whitespace().next().unwrap_or_default()).or_default() += 1;
+            }
+        }
+        let calls = part.matches("call_indirect").count();
+        let vectors = part.matches("f32x4").count() > 0;
+        out += &format!("{name}: {} kinds of instructions, vectors {vectors}, {calls} microkernel calls\n", ops.len());
+    }
+    out
+}
+
+/// A layer takes five launches in decode: QKV, attention, output, gate/up, down.
+#[test]
+fn decode_takes_five_launches_per_layer() {
+    let o = quantized(&golden("llama3"), "w4g32", ActPolicy::Int8);
+    let l = session::lower(&o, &CpuBackend::default()).unwrap_or_else(|e| panic!("{e}"));
+    let decode = &l.compiled.plan.regimes[0];
+    let layers = l.module.kv.len();
+    let in_layers = decode.launches.iter().filter(|x| l.module.step[x.call].args.iter().any(|a| matches!(a, llmcc_ir::graph::Arg::Kv(_)))).count();
+    assert!(in_layers <= 5 * layers, "{in_layers} launches for {layers} layers");
+}

@@ -1,0 +1,142 @@
+//! The conventions of ARCHITECTURE.md, checked: direction of dependencies, code map, one line per thing in the tables.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    let path = root().join(path);
+    fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// Who may depend on whom, within the workspace. Tests and development dependencies are free.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("llmcc-abi", &[]),
+    ("llmcc-ukernels", &["llmcc-abi"]),
+    ("llmcc-rt", &["llmcc-abi", "llmcc-ukernels"]),
+    ("llmcc-rt-image", &[]),
+    ("llmcc-ir", &["llmcc-abi"]),
+    ("llmcc-frontends", &["llmcc-ir"]),
+    ("llmcc-passes", &["llmcc-ir", "llmcc-abi"]),
+    ("llmcc-codegen", &["llmcc-ir", "llmcc-abi"]),
+    ("llmcc", &["llmcc-abi", "llmcc-ir", "llmcc-frontends", "llmcc-passes", "llmcc-codegen", "llmcc-rt-image"]),
+];
+
+#[test]
+fn dependencies_point_one_way() {
+    let out = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--format-version", "1", "--offline", "--locked"])
+        .current_dir(root())
+        .output()
+        .expect("cargo runs");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let meta: serde_json::Value = serde_json::from_slice(&out.stdout).expect("cargo metadata prints JSON");
+    let allowed: BTreeMap<_, _> = ALLOWED.iter().copied().collect();
+    let mut seen = BTreeSet::new();
+    for p in meta["packages"].as_array().expect("packages") {
+        let name = p["name"].as_str().expect("name");
+        if name == "llmcc-tests" {
+            continue;
+        }
+        let may = allowed.get(name).unwrap_or_else(|| panic!("crate {name} is not in ALLOWED: say what it may depend on"));
+        seen.insert(name.to_owned());
+        for d in p["dependencies"].as_array().expect("dependencies") {
+            let dep = d["name"].as_str().expect("name");
+            let ours = dep == "llmcc" || dep.starts_with("llmcc-");
+            assert!(!ours || d["kind"] == "dev" || may.contains(&dep), "{name} must not depend on {dep}");
+        }
+    }
+    assert_eq!(seen.len(), ALLOWED.len(), "ALLOWED names crates that do not exist");
+}
+
+/// The compiler's machinery stays where it belongs.
+#[test]
+fn backends_do_not_leak() {
+    for (manifest, forbidden) in [
+        ("ir/Cargo.toml", &["cranelift", "egg", "serde"][..]),
+        ("frontends/Cargo.toml", &["cranelift", "egg"]),
+        ("passes/Cargo.toml", &["cranelift"]),
+        ("runtime/rt/Cargo.toml", &["cranelift", "egg", "llmcc-ir"]),
+    ] {
+        let text = read(manifest);
+        for f in forbidden {
+            let line = text.lines().find(|l| l.starts_with(f));
+            assert!(line.is_none(), "{manifest} must not use {f}: {line:?}");
+        }
+    }
+}
+
+/// Every path in the code map of ARCHITECTURE.md exists.
+#[test]
+fn the_code_map_is_true() {
+    let text = read("ARCHITECTURE.md");
+    let map = text.split("```map").nth(1).and_then(|s| s.split("```").next()).expect("ARCHITECTURE.md has a ```map block");
+    let mut count = 0;
+    for line in map.lines().filter(|l| !l.trim().is_empty()) {
+        let path = line.split_whitespace().next().expect("a path");
+        assert!(root().join(path).exists(), "ARCHITECTURE.md names {path}, which does not exist");
+        count += 1;
+    }
+    assert!(count > 20, "the code map names only {count} paths");
+}
+
+/// `mod` lines of a table folder: every file has one, and every file is in the table.
+#[test]
+fn things_are_one_file_and_one_line() {
+    for (dir, table) in [
+        ("frontends/src/arch", "frontends/src/arch/mod.rs"),
+        ("ir/src/quant", "ir/src/quant/mod.rs"),
+        ("passes/src/rules", "passes/src/rules/mod.rs"),
+    ] {
+        let text = read(table);
+        for entry in fs::read_dir(root().join(dir)).expect(dir) {
+            let path = entry.expect("entry").path();
+            let stem = path.file_stem().and_then(|s| s.to_str()).unwrap_or_default().to_owned();
+            if path.extension().is_none_or(|e| e != "rs") || stem == "mod" {
+                continue;
+            }
+            assert!(text.contains(&format!("mod {stem};")), "{table} does not mention {stem}");
+        }
+    }
+}
+
+/// Files in the repository, as git sees them, else the folder tree.
+fn rust_files(dir: &Path, out: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).expect("folder") {
+        let path = entry.expect("entry").path();
+        let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+        if path.is_dir() && !["target", "build", ".git", "corpus"].contains(&name) {
+            rust_files(&path, out);
+        } else if name.ends_with(".rs") {
+            out.push(path);
+        }
+    }
+}
+
+#[test]
+fn files_have_one_subject() {
+    let mut files = vec![];
+    rust_files(&root(), &mut files);
+    assert!(files.len() > 40, "only {} Rust files found", files.len());
+    for f in files {
+        let lines = fs::read_to_string(&f).expect("readable").lines().count();
+        assert!(lines <= 900, "{} has {lines} lines; split it by subject", f.display());
+    }
+}
+
+/// A wildcard arm over operations would let a new one slip through a printer, verifier or lowering unnoticed; the enums are matched in full.
+#[test]
+fn every_source_file_starts_with_its_purpose() {
+    let mut files = vec![];
+    rust_files(&root(), &mut files);
+    for f in files {
+        let text = fs::read_to_string(&f).expect("readable");
+        let first = text.lines().find(|l| !l.trim().is_empty()).unwrap_or_default();
+        assert!(first.starts_with("//!") || first.starts_with("#!["), "{} does not say what it is for", f.display());
+    }
+}
