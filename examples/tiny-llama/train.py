@@ -9,8 +9,8 @@ The corpus is the running interpreter's `Lib` folder without tests, generated ta
 
 Several processes of one thread each share a step by averaging gradients: one synchronisation per step instead of one per operation,
 which matters on a machine that is busy with other things. The learning rate follows the elapsed share of `--minutes` (or of `--steps`,
-which is reproducible): short warm-up, constant, then linear to zero. RUN_FOLDER holds the tokenizer, the log, the newest resumable
-state and an export in Hugging Face layout, all rewritten every `--save-minutes`.
+which does not depend on the machine's speed): short warm-up, constant, then linear to zero. RUN_FOLDER holds the tokenizer, the log,
+the newest resumable state and an export in Hugging Face layout, all rewritten every `--save-minutes`.
 """
 
 import argparse
