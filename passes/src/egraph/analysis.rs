@@ -1,0 +1,110 @@
+//! Facts about each e-class: its type, whether it is known when compiling, whether it is a constant.
+
+use super::lang::{Attr, Head, Term};
+use egg::{Analysis, DidMerge, EGraph, Id};
+use llmcc_ir::graph::{F32, Func, Role, ValueType};
+
+/// The e-graph of one function.
+pub type Graph = EGraph<Term, Facts>;
+
+/// Context of the analysis: the function's parameters.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    params: Vec<(ValueType, Role)>,
+}
+
+impl Facts {
+    /// Facts for the parameters of `func`.
+    pub fn new(func: &Func) -> Facts {
+        Facts { params: func.params.iter().map(|p| (p.ty.clone(), p.role)).collect() }
+    }
+
+    /// Facts for the given parameters.
+    pub fn of_params(params: Vec<(ValueType, Role)>) -> Facts {
+        Facts { params }
+    }
+}
+
+/// What is known of a class.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Data {
+    /// Type of the value; `None` for attributes, kernels with several results and int8 rows.
+    pub ty: Option<ValueType>,
+    /// Integer attribute.
+    pub int: Option<usize>,
+    /// Scalar constant.
+    pub constant: Option<F32>,
+    /// Known when compiling: a function of weights and constants.
+    pub weight: bool,
+    /// Computed from a weight that other functions read too.
+    pub shared: bool,
+}
+
+impl Data {
+    /// `[rows, cols]` of an f32 matrix of rows or a weight matrix.
+    pub fn cols(&self) -> Option<usize> {
+        self.ty.as_ref()?.tensor()?.cols()
+    }
+
+    /// Rank of the tensor.
+    pub fn rank(&self) -> Option<usize> {
+        Some(self.ty.as_ref()?.tensor()?.shape.len())
+    }
+}
+
+/// Attribute value of a class.
+pub fn attr(g: &Graph, id: Id) -> Option<Attr> {
+    let d = &g[id].data;
+    d.int.map(Attr::Int).or(d.constant.map(Attr::Float))
+}
+
+impl Analysis<Term> for Facts {
+    type Data = Data;
+
+    fn make(g: &mut Graph, term: &Term, _: Id) -> Data {
+        match term {
+            Term::Param(i) => match g.analysis.params.get(*i as usize) {
+                Some((ty, role)) => Data {
+                    ty: Some(ty.clone()),
+                    weight: matches!(role, Role::Weight | Role::SharedWeight),
+                    shared: *role == Role::SharedWeight,
+                    ..Data::default()
+                },
+                None => Data::default(),
+            },
+            Term::Int(i) => Data { int: Some(*i), ..Data::default() },
+            Term::Float(x) => Data {
+                ty: llmcc_ir::graph::Op::Const(*x).infer(&[]).ok(),
+                constant: Some(*x),
+                weight: true,
+                ..Data::default()
+            },
+            Term::Op(head, children) => operation(g, *head, children),
+            Term::Kernel(..) | Term::Proj(..) => Data::default(),
+        }
+    }
+
+    fn merge(&mut self, to: &mut Data, from: Data) -> DidMerge {
+        let before = to.clone();
+        to.ty = to.ty.take().or_else(|| from.ty.clone());
+        to.int = to.int.or(from.int);
+        to.constant = to.constant.or(from.constant);
+        to.weight |= from.weight;
+        to.shared |= from.shared;
+        DidMerge(*to != before, *to != from)
+    }
+}
+
+fn operation(g: &Graph, head: Head, children: &[Id]) -> Data {
+    let (attrs, operands) = children.split_at(head.attributes().min(children.len()));
+    let attrs: Option<Vec<Attr>> = attrs.iter().map(|c| attr(g, *c)).collect();
+    let types: Option<Vec<ValueType>> = operands.iter().map(|c| g[*c].data.ty.clone()).collect();
+    let ty = attrs.zip(types).and_then(|(a, t)| head.op(&a)?.infer(&t).ok());
+    Data {
+        ty,
+        int: None,
+        constant: None,
+        weight: operands.iter().all(|c| g[*c].data.weight),
+        shared: operands.iter().any(|c| g[*c].data.shared),
+    }
+}

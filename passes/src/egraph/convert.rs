@@ -1,0 +1,71 @@
+//! From a function to its e-graph, and from classes of weights to weight expressions.
+
+use super::{Attr, Facts, Graph, Head, Term};
+use crate::PassError;
+use egg::Id;
+use llmcc_ir::graph::{Func, Op};
+
+/// A function in its e-graph.
+pub struct Converted {
+    /// The e-graph.
+    pub graph: Graph,
+    /// Class of each parameter.
+    pub params: Vec<Id>,
+    /// Classes that must be computed: the results, then the updated attention states.
+    pub roots: Vec<Id>,
+    /// How many of `roots` are results.
+    pub results: usize,
+}
+
+/// Adds all operations of `func` to a new e-graph.
+///
+/// # Errors
+/// A function that refers to undefined values or breaks typing.
+pub fn convert(func: &Func) -> Result<Converted, PassError> {
+    let mut graph = Graph::new(Facts::new(func));
+    let params: Vec<Id> = (0..func.params.len()).map(|i| graph.add(Term::Param(i as u32))).collect();
+    let mut ids = params.clone();
+    let mut states = vec![];
+    for node in &func.nodes {
+        let args: Option<Vec<Id>> = node.args.iter().map(|v| ids.get(v.0 as usize).copied()).collect();
+        let args = args.ok_or_else(|| PassError::invalid(func, format!("`{}` reads an undefined value", node.op.name())))?;
+        let id = add_op(&mut graph, &node.op, &args);
+        if graph[id].data.ty.as_ref() != Some(&node.ty) {
+            return Err(PassError::invalid(func, format!("`{}` is not of its declared type {}", node.op.name(), node.ty)));
+        }
+        if node.op == Op::KvAppend {
+            states.push(id);
+        }
+        ids.push(id);
+    }
+    let mut roots: Vec<Id> = vec![];
+    for v in &func.results {
+        roots.push(*ids.get(v.0 as usize).ok_or_else(|| PassError::invalid(func, "a result is undefined".into()))?);
+    }
+    let results = roots.len();
+    roots.extend(states);
+    graph.rebuild();
+    Ok(Converted { graph, params, roots, results })
+}
+
+/// Adds one operation; concatenations nest to the right.
+fn add_op(g: &mut Graph, op: &Op, args: &[Id]) -> Id {
+    let Some((head, attrs)) = Head::of(op) else {
+        let Op::Const(x) = op else { unreachable!("only constants have no head") };
+        return g.add(Term::Float(*x));
+    };
+    if matches!(head, Head::ConcatCols | Head::ConcatRows)
+        && let Some((last, rest)) = args.split_last()
+    {
+        return rest.iter().rev().fold(*last, |tail, x| g.add(Term::Op(head, [*x, tail].into())));
+    }
+    let mut children: Vec<Id> = attrs
+        .into_iter()
+        .map(|a| match a {
+            Attr::Int(i) => g.add(Term::Int(i)),
+            Attr::Float(x) => g.add(Term::Float(x)),
+        })
+        .collect();
+    children.extend(args);
+    g.add(Term::Op(head, children.into()))
+}

@@ -1,0 +1,8 @@
+//! One e-graph per distinct function of the module.
+
+pub mod analysis;
+pub mod convert;
+pub mod lang;
+
+pub use analysis::{Data, Facts, Graph};
+pub use lang::{Attr, Head, Term};

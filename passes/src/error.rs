@@ -1,0 +1,41 @@
+//! Errors of the passes.
+
+use llmcc_ir::graph::Func;
+
+/// Why a module cannot be compiled.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PassError {
+    /// The module breaks a rule of the graph level.
+    #[error("function `{func}`: {what}")]
+    Invalid {
+        /// Function.
+        func: String,
+        /// Rule.
+        what: String,
+    },
+    /// No set of kernels computes the function.
+    #[error("no kernels were found for the function: {0}; this is a bug of the compiler, please report it with the model's config.json")]
+    Extract(String),
+    /// Chosen kernels could not be put in order.
+    #[error("function `{func}`: {what}; this is a bug of the compiler, please report it with the model's config.json")]
+    Schedule {
+        /// Function.
+        func: String,
+        /// Rule.
+        what: String,
+    },
+    /// The result of a pass breaks a rule of the plan level.
+    #[error("pass `{pass}` produced an invalid result: {what}; this is a bug of the compiler, please report it")]
+    Verify {
+        /// Pass.
+        pass: &'static str,
+        /// First complaint of the verifier.
+        what: String,
+    },
+}
+
+impl PassError {
+    pub(crate) fn invalid(func: &Func, what: String) -> PassError {
+        PassError::Invalid { func: func.name.clone(), what }
+    }
+}

@@ -1,0 +1,112 @@
+//! Elementwise work: on its own, as epilogue of the kernels that compute its operands, and as store into the cache.
+//!
+//! One function serves all: each operand is read from a buffer or absorbed from a kernel of its class; if any absorbed kernel multiplies
+//! matrices the result is a matmul with the expression as epilogue (two products of the same input become two lanes), else a pointwise kernel.
+
+use super::fragment::{Fragment, Piece, Source, body, draft, join};
+use super::generic::{float, int};
+use super::{Context, OpNode};
+use crate::egraph::Head;
+use crate::spec::Draft;
+use egg::Id;
+use llmcc_ir::graph::ValueType;
+use llmcc_ir::kernel::{Expr, Norm, ParamKind, RowElem, Store};
+
+/// Widest run of columns that is normalized in an epilogue: a tile must hold it.
+const MAX_RUN: usize = 256;
+
+/// Adds every kernel whose last step is this elementwise operation.
+pub fn run(cx: &mut Context<'_>, class: Id, op: &OpNode) {
+    let Some((rows, n)) = cx.rows_of(class) else { return };
+    if op.head == Head::ConcatCols {
+        concat(cx, class, op);
+        return;
+    }
+    let absorbable = match op.head {
+        Head::Unary(_) | Head::Normalize | Head::Rope | Head::SliceCols => 1,
+        Head::Binary(_) => 2,
+        _ => return,
+    };
+    for choice in choices(cx, &op.args[..absorbable]) {
+        let mut d = draft(rows);
+        let parts: Option<Vec<Fragment>> = choice.iter().map(|s| cx.fragment(&mut d, s)).collect();
+        let joined = parts.and_then(|p| join(&d, p));
+        let Some((x, lanes, exprs)) = joined else { continue };
+        let Some(expr) = apply(cx, &mut d, op, exprs) else { continue };
+        let param = d.output(n, RowElem::F32);
+        let piece = Piece { value: Fragment { x, lanes, expr }, n, store: Store::Rows { param, start: 0 } };
+        finish(cx, class, d, vec![piece]);
+    }
+}
+
+/// Adds the kernels that store keys and values into the cache.
+pub fn run_stores(cx: &mut Context<'_>, class: Id, op: &OpNode) {
+    if op.head != Head::KvAppend {
+        return;
+    }
+    let Some(ValueType::Kv(spec)) = cx.graph[class].data.ty else { return };
+    let Some((rows, _)) = cx.rows_of(op.args[1]) else { return };
+    for choice in choices(cx, &op.args[1..3]) {
+        let mut d = draft(rows);
+        let parts: Option<Vec<Fragment>> = choice.iter().map(|s| cx.fragment(&mut d, s)).collect();
+        let Some(parts) = parts else { continue };
+        let kv = d.input(op.args[0], ParamKind::Kv(spec));
+        let stores = [Store::KvKey(kv), Store::KvValue(kv)];
+        let pieces = parts.into_iter().zip(stores).map(|(value, store)| Piece { value, n: spec.width(), store }).collect();
+        finish(cx, class, d, pieces);
+    }
+}
+
+fn concat(cx: &mut Context<'_>, class: Id, op: &OpNode) {
+    let Some((rows, n)) = cx.rows_of(class) else { return };
+    let Some((_, left)) = cx.rows_of(op.args[0]) else { return };
+    for choice in choices(cx, &op.args) {
+        let mut d = draft(rows);
+        let parts: Option<Vec<Fragment>> = choice.iter().map(|s| cx.fragment(&mut d, s)).collect();
+        let Some(parts) = parts else { continue };
+        let param = d.output(n, RowElem::F32);
+        let spans = [(0, left), (left, n - left)];
+        let pieces = parts.into_iter().zip(spans).map(|(value, (start, n))| Piece { value, n, store: Store::Rows { param, start } });
+        finish(cx, class, d, pieces.collect());
+    }
+}
+
+fn finish(cx: &mut Context<'_>, class: Id, mut d: Draft, pieces: Vec<Piece>) {
+    if let Some(b) = body(&d, pieces) {
+        d.body = b;
+        cx.put(class, d);
+    }
+}
+
+/// All combinations of sources of the operands.
+fn choices(cx: &Context<'_>, args: &[Id]) -> Vec<Vec<Source>> {
+    args.iter().fold(vec![vec![]], |done, arg| {
+        let sources = cx.sources(*arg);
+        done.iter().flat_map(|head| sources.iter().map(move |s| head.iter().cloned().chain([s.clone()]).collect())).collect()
+    })
+}
+
+/// The operation applied to its operands' expressions.
+fn apply(cx: &Context<'_>, d: &mut Draft, op: &OpNode, mut args: Vec<Expr>) -> Option<Expr> {
+    match op.head {
+        Head::Unary(u) => Some(Expr::Unary(u, Box::new(args.pop()?))),
+        Head::Binary(b) => {
+            let (y, x) = (args.pop()?, args.pop()?);
+            Some(Expr::Binary(b, Box::new(x), Box::new(y)))
+        }
+        Head::Normalize => {
+            let norm = Norm { eps: float(cx.graph, op.attrs[0])?, width: int(cx.graph, op.attrs[1])? };
+            (norm.width <= MAX_RUN).then_some(Expr::Normalize(norm, Box::new(args.pop()?)))
+        }
+        Head::Rope => {
+            let head_dim = int(cx.graph, op.attrs[0])?;
+            let table = d.input(op.args[1], cx.rows_kind(op.args[1])?);
+            Some(Expr::Rope { head_dim, table, x: Box::new(args.pop()?) })
+        }
+        Head::SliceCols => match args.pop()? {
+            Expr::Rows { param, start } => Some(Expr::Rows { param, start: start + int(cx.graph, op.attrs[0])? }),
+            _ => None,
+        },
+        _ => None,
+    }
+}

@@ -1,0 +1,116 @@
+//! A kernel of its own for every operation that is not elementwise (those are `elementwise.rs`, with all operands read from buffers).
+
+use super::{Context, OpNode};
+use crate::ActPolicy;
+use crate::egraph::{Graph, Head, Term};
+use crate::spec::Draft;
+use egg::Id;
+use llmcc_ir::graph::{F32, ValueType};
+use llmcc_ir::kernel::{Attention, Body, Embed, Expr, Matmul, ParamKind, RopeTable, RowElem, RowNorm, Segment, Store};
+
+/// Adds the plain kernel of one operation.
+pub fn run(cx: &mut Context<'_>, class: Id, op: &OpNode) {
+    let draft = match op.head {
+        Head::MatMul => matmul(cx, class, op),
+        Head::Attention => attention(cx, class, op),
+        Head::Embed => embed(cx, class, op),
+        Head::RopeTable => rope_table(cx, class, op),
+        Head::GatherRows => gather(cx, class, op),
+        Head::Unary(_)
+        | Head::Binary(_)
+        | Head::Normalize
+        | Head::Rope
+        | Head::KvAppend
+        | Head::SliceCols
+        | Head::ConcatCols
+        | Head::Transpose
+        | Head::ScaleCols
+        | Head::ScaleRows
+        | Head::ConcatRows
+        | Head::SliceRows
+        | Head::Quant => None,
+    };
+    if let Some(draft) = draft {
+        cx.put(class, draft);
+    }
+}
+
+/// Integer attribute.
+pub fn int(g: &Graph, id: Id) -> Option<usize> {
+    g[id].data.int
+}
+
+/// Float attribute.
+pub fn float(g: &Graph, id: Id) -> Option<F32> {
+    g[id].data.constant
+}
+
+fn matmul(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
+    let (x, w) = (op.args[0], op.args[1]);
+    let (rows, cols) = cx.rows_of(x)?;
+    let (n, k) = cx.matrix_of(w)?;
+    let format = cx.weights;
+    let (x, elem) = if format.is_quantized() && cx.act == ActPolicy::Int8 {
+        let group = usize::from(format.group);
+        let g = cx.graph.add(Term::Int(group));
+        (cx.graph.add(Term::Op(Head::Quant, [g, x].into())), RowElem::Q8 { group })
+    } else {
+        (x, RowElem::F32)
+    };
+    debug_assert!(cx.rows_of(class).is_none_or(|(r, c)| r == rows && c == n));
+    Some(Draft::new(rows, |d| {
+        let x = d.input(x, ParamKind::Rows { rows, cols, elem });
+        let w = d.input(w, ParamKind::Matrix { n, k, format });
+        let store = Store::Rows { param: d.output(n, RowElem::F32), start: 0 };
+        let segment = Segment { n, weights: vec![w], tile_n: 0, expr: Expr::Acc(0), store };
+        Body::Matmul(Matmul { x, prologue: None, segments: vec![segment], tile_m: 0 })
+    }))
+}
+
+fn attention(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
+    let (rows, cols) = cx.rows_of(class)?;
+    let (heads, scale) = (int(cx.graph, op.attrs[0])?, float(cx.graph, op.attrs[1])?);
+    let (q, kv) = (op.args[0], op.args[1]);
+    let Some(ValueType::Kv(spec)) = cx.graph[kv].data.ty else { return None };
+    let q_kind = cx.rows_kind(q)?;
+    Some(Draft::new(rows, |d| {
+        let q = d.input(q, q_kind);
+        let kv = d.input(kv, ParamKind::Kv(spec));
+        let out = d.output(cols, RowElem::F32);
+        Body::Attention(Attention { q, kv, out, heads, scale })
+    }))
+}
+
+fn embed(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
+    let (rows, cols) = cx.rows_of(class)?;
+    let table = op.args[0];
+    let (n, k) = cx.matrix_of(table)?;
+    let param = cx.graph[table].nodes.iter().find_map(|t| if let Term::Param(i) = t { Some(*i as usize) } else { None });
+    let format = param.map_or(cx.weights, cx.embed);
+    Some(Draft::new(rows, |d| {
+        let table = d.input(table, ParamKind::Matrix { n, k, format });
+        let out = d.output(cols, RowElem::F32);
+        Body::Embed(Embed { table, out })
+    }))
+}
+
+fn rope_table(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
+    let (rows, cols) = cx.rows_of(class)?;
+    let scale = float(cx.graph, op.attrs[0])?;
+    let len = cx.vector_of(op.args[1])?;
+    Some(Draft::new(rows, |d| {
+        let inv_freq = d.input(op.args[1], ParamKind::Vector { len });
+        let out = d.output(cols, RowElem::F32);
+        Body::RopeTable(RopeTable { inv_freq, scale, out })
+    }))
+}
+
+fn gather(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
+    let (rows, cols) = cx.rows_of(class)?;
+    let kind = cx.rows_kind(op.args[0])?;
+    Some(Draft::new(rows, |d| {
+        let x = d.input(op.args[0], kind);
+        let out = d.output(cols, RowElem::F32);
+        Body::RowNorm(RowNorm { x, gather: true, norm: None, gain: None, out })
+    }))
+}

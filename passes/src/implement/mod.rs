@@ -1,0 +1,179 @@
+//! Implementations: kernels join the classes of the values they compute, after the equalities have saturated.
+//!
+//! [`PHASES`] is the table. Every operation first gets a kernel of its own; then generic absorptions make larger kernels out of the kernels found in the
+//! operand classes. Nothing here knows of layers or attention blocks: that QKV, RoPE and the cache update end in one launch follows from the
+//! absorptions. Phases run once each, in order (those that feed themselves, to a bounded fixpoint), so no kernel is ever built on an approximation
+//! except through its `quant` operand.
+
+mod elementwise;
+mod fragment;
+mod generic;
+mod merge;
+mod prologue;
+mod quantize;
+mod rownorm;
+
+use crate::egraph::{Graph, Head, Term};
+use crate::spec::{Draft, Output, Spec};
+use crate::{ActPolicy, Options};
+use egg::Id;
+use llmcc_ir::kernel::ParamKind;
+use llmcc_ir::quant::Format;
+use llmcc_ir::ty::Dim;
+use std::sync::Arc;
+
+/// One phase: a name, whether to repeat until nothing changes, and what it adds to a class because of an operation in it.
+pub struct Phase {
+    /// Name in reports.
+    pub name: &'static str,
+    repeat: bool,
+    run: fn(&mut Context<'_>, Id, &OpNode),
+}
+
+/// All phases in order.
+pub const PHASES: &[Phase] = &[
+    Phase { name: "generic", repeat: false, run: generic::run },
+    Phase { name: "row-norm", repeat: true, run: rownorm::run },
+    Phase { name: "epilogue", repeat: true, run: elementwise::run },
+    Phase { name: "quantize", repeat: false, run: quantize::run },
+    Phase { name: "store", repeat: false, run: elementwise::run_stores },
+    Phase { name: "horizontal", repeat: false, run: merge::run },
+    Phase { name: "prologue", repeat: false, run: prologue::run },
+];
+
+/// Rounds of a repeated phase.
+const MAX_ROUNDS: usize = 8;
+/// Kernels a class may hold before absorption leaves it alone.
+const MAX_KERNELS: usize = 48;
+/// Nodes of an expression tree.
+const MAX_EXPR: usize = 24;
+
+/// An operation found in a class: attributes and operands apart.
+#[derive(Clone, Debug)]
+pub struct OpNode {
+    head: Head,
+    attrs: Vec<Id>,
+    args: Vec<Id>,
+}
+
+/// What the phases share.
+pub struct Context<'a> {
+    /// The e-graph, clean (rebuilt) at the start of each round.
+    pub graph: &'a mut Graph,
+    weights: Format,
+    act: ActPolicy,
+    embed: &'a dyn Fn(usize) -> Format,
+}
+
+/// A kernel node of a class.
+pub type KernelNode = (Arc<Spec>, Vec<Id>);
+
+/// Adds kernels to every class. `embed` gives the storage of the embedding table that is parameter `i` of the function.
+pub fn implement(graph: &mut Graph, opts: &Options, embed: &dyn Fn(usize) -> Format) {
+    let mut cx = Context { graph, weights: opts.weights, act: opts.act, embed };
+    for phase in PHASES {
+        for _ in 0..if phase.repeat { MAX_ROUNDS } else { 1 } {
+            let before = cx.graph.total_number_of_nodes();
+            for (class, op) in cx.operations() {
+                (phase.run)(&mut cx, class, &op);
+            }
+            cx.graph.rebuild();
+            if cx.graph.total_number_of_nodes() == before {
+                break;
+            }
+        }
+    }
+}
+
+impl Context<'_> {
+    /// Every operation that happens at run time, with its class, in order of class number.
+    fn operations(&self) -> Vec<(Id, OpNode)> {
+        let mut classes: Vec<Id> = self.graph.classes().map(|c| c.id).collect();
+        classes.sort();
+        let mut out = vec![];
+        for id in classes.into_iter().filter(|id| !self.graph[*id].data.weight) {
+            let mut nodes: Vec<&Term> = self.graph[id].nodes.iter().collect();
+            nodes.sort();
+            for t in nodes {
+                if let Term::Op(head, children) = t {
+                    let (attrs, args) = children.split_at(head.attributes());
+                    out.push((id, OpNode { head: *head, attrs: attrs.to_vec(), args: args.to_vec() }));
+                }
+            }
+        }
+        out
+    }
+
+    /// Kernels of a class with exactly one result.
+    fn kernels(&self, class: Id) -> Vec<KernelNode> {
+        let mut out: Vec<KernelNode> = self.graph[class]
+            .nodes
+            .iter()
+            .filter_map(|t| match t {
+                Term::Kernel(spec, children) => Some((spec.clone(), children.to_vec())),
+                _ => None,
+            })
+            .collect();
+        out.sort();
+        out
+    }
+
+    /// Kernels of a class that write one f32 matrix of rows.
+    fn row_kernels(&self, class: Id) -> Vec<KernelNode> {
+        use llmcc_ir::kernel::RowElem::F32;
+        let f32_rows = |s: &Spec| match s.outputs()[..] {
+            [Output::Rows(p)] => matches!(s.kind(p), ParamKind::Rows { elem: F32, .. }),
+            _ => false,
+        };
+        self.kernels(class).into_iter().filter(|(s, _)| f32_rows(s)).collect()
+    }
+
+    /// Adds a kernel with one result to the class of its value.
+    fn put(&mut self, class: Id, draft: Draft) {
+        let full = self.graph[class].nodes.iter().filter(|t| matches!(t, Term::Kernel(..))).count() >= MAX_KERNELS;
+        if full {
+            return;
+        }
+        let id = self.add(draft);
+        self.graph.union(class, id);
+    }
+
+    /// Adds a kernel in a class of its own.
+    fn add(&mut self, draft: Draft) -> Id {
+        let (spec, children) = draft.finish();
+        self.graph.add(Term::Kernel(Arc::new(spec), children.into()))
+    }
+
+    /// Rows and columns of a class of rows.
+    fn rows_of(&self, class: Id) -> Option<(Dim, usize)> {
+        let d = &self.graph[class].data;
+        match d.ty.as_ref()?.tensor()?.shape[..] {
+            [rows @ (Dim::Tokens | Dim::Rows), Dim::Static(cols)] if !d.weight => Some((rows, cols)),
+            _ => None,
+        }
+    }
+
+    /// `[n, k]` of a class of weight matrices.
+    fn matrix_of(&self, class: Id) -> Option<(usize, usize)> {
+        let d = &self.graph[class].data;
+        match d.ty.as_ref()?.tensor()?.shape[..] {
+            [Dim::Static(n), Dim::Static(k)] if d.weight => Some((n, k)),
+            _ => None,
+        }
+    }
+
+    /// Length of a class of weight vectors.
+    fn vector_of(&self, class: Id) -> Option<usize> {
+        let d = &self.graph[class].data;
+        match d.ty.as_ref()?.tensor()?.shape[..] {
+            [Dim::Static(n)] if d.weight => Some(n),
+            _ => None,
+        }
+    }
+
+    /// The operand kind of an f32 class of rows.
+    fn rows_kind(&self, class: Id) -> Option<ParamKind> {
+        let (rows, cols) = self.rows_of(class)?;
+        Some(ParamKind::Rows { rows, cols, elem: llmcc_ir::kernel::RowElem::F32 })
+    }
+}

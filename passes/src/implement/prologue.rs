@@ -1,0 +1,70 @@
+//! Prologues: a matmul normalizes and quantizes its input itself, on every core, instead of reading what a row-wise kernel wrote.
+
+use super::{Context, KernelNode, OpNode};
+use crate::egraph::Term;
+use crate::spec::{Draft, Output};
+use egg::Id;
+use llmcc_ir::kernel::{Body, Matmul, ParamKind, Prologue, RowElem, RowNorm};
+
+/// For one operation that a row-wise kernel computes: adds the variants of all matmuls that read its result.
+pub fn run(cx: &mut Context<'_>, class: Id, _: &OpNode) {
+    let norms: Vec<(KernelNode, RowNorm)> = cx
+        .kernels(class)
+        .into_iter()
+        .filter_map(|n| {
+            let body = match &n.0.kernel.body {
+                Body::RowNorm(r) if !r.gather => r.clone(),
+                _ => return None,
+            };
+            Some((n, body))
+        })
+        .collect();
+    if norms.is_empty() {
+        return;
+    }
+    for (target, node) in readers(cx, class) {
+        for norm in &norms {
+            if let Some(d) = absorbed(&node, norm) {
+                let id = cx.add(d);
+                cx.graph.union(target, id);
+            }
+        }
+    }
+}
+
+/// Matmuls without prologue whose input is `class`, with their classes.
+fn readers(cx: &Context<'_>, class: Id) -> Vec<(Id, KernelNode)> {
+    let class = cx.graph.find(class);
+    let mut out = vec![];
+    for c in cx.graph.classes() {
+        for t in &c.nodes {
+            if let Term::Kernel(spec, children) = t
+                && let Body::Matmul(m) = &spec.kernel.body
+                && m.prologue.is_none()
+                && cx.graph.find(children[m.x]) == class
+            {
+                out.push((c.id, (spec.clone(), children.to_vec())));
+            }
+        }
+    }
+    out.sort();
+    out
+}
+
+fn absorbed((spec, children): &KernelNode, ((norm_spec, norm_children), norm): &(KernelNode, RowNorm)) -> Option<Draft> {
+    let mut d = Draft::open(spec, children);
+    let Body::Matmul(matmul) = d.body.clone() else { return None };
+    let Body::RowNorm(inner) = d.import(norm_spec, norm_children) else { return None };
+    let [Output::Rows(out)] = norm_spec.outputs()[..] else { return None };
+    let (ParamKind::Rows { elem, .. }, ParamKind::Rows { elem: wanted, .. }) = (norm_spec.kind(out), spec.kind(matmul.x)) else { return None };
+    if elem != wanted {
+        return None;
+    }
+    let quant = match elem {
+        RowElem::Q8 { group } => Some(*group),
+        RowElem::F32 => None,
+    };
+    let prologue = Some(Prologue { norm: norm.norm, gain: inner.gain, quant });
+    d.body = Body::Matmul(Matmul { x: inner.x, prologue, ..matmul });
+    Some(d)
+}

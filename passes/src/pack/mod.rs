@@ -1,0 +1,297 @@
+//! Packing: reads a checkpoint, evaluates weight expressions, writes the packed weights in the plan's order.
+//!
+//! Streams: a few megabytes of rows are converted, packed and measured at a time, on all cores, and written in order, so memory does not grow with
+//! the checkpoint. Every operation of a weight expression rounds once to f32, as [`llmcc_ir::eval::eval_weight`] defines.
+
+mod rows;
+#[cfg(test)]
+mod tests;
+
+use llmcc_ir::graph::Module;
+use llmcc_ir::plan::{PackedWeight, Plan, Storage, WeightExpr};
+use llmcc_ir::quant::{self, BLOCK, Format};
+use llmcc_ir::ty::DType;
+use rayon::prelude::*;
+use rows::Rows;
+use std::collections::BTreeMap;
+
+/// Alignment of every weight in the artifact.
+pub const ALIGN: u64 = 64;
+/// f32 elements that one task converts at a time.
+const TASK_ELEMENTS: usize = 1 << 19;
+/// Tasks whose results may wait for being written.
+const TASKS_IN_FLIGHT: usize = 16;
+
+/// A tensor of a checkpoint.
+#[derive(Clone, Debug)]
+pub struct TensorBytes<'a> {
+    /// Element type.
+    pub dtype: DType,
+    /// Dimensions.
+    pub shape: Vec<usize>,
+    /// Little-endian elements, row-major.
+    pub data: &'a [u8],
+}
+
+/// Where weights come from.
+pub trait WeightSource: Sync {
+    /// The tensor called `name`.
+    fn tensor(&self, name: &str) -> Option<TensorBytes<'_>>;
+    /// `name` will not be read again: its pages may go.
+    fn release(&self, name: &str);
+}
+
+/// Why weights cannot be packed.
+#[derive(Debug, thiserror::Error)]
+pub enum PackError {
+    /// The checkpoint lacks a tensor.
+    #[error("tensor `{0}` is missing from the checkpoint")]
+    Missing(String),
+    /// A tensor is not as the module says.
+    #[error("tensor `{name}` is {found}, but the model needs {wanted}")]
+    Mismatch {
+        /// Tensor.
+        name: String,
+        /// Type in the checkpoint.
+        found: String,
+        /// Type in the module.
+        wanted: String,
+    },
+    /// A value cannot be stored.
+    #[error("{tensor}: row {row}, column {col} {what}; the checkpoint is damaged, or its values do not fit {format}: try `--dtype f32`")]
+    Value {
+        /// Tensors the weight is computed from.
+        tensor: String,
+        /// Row of the packed weight.
+        row: usize,
+        /// Column (for quantized formats: the first of its group).
+        col: usize,
+        /// What is wrong.
+        what: &'static str,
+        /// Storage format.
+        format: String,
+    },
+    /// A weight expression breaks the rules (a compiler bug).
+    #[error("weight expression over {tensor}: {what}; this is a bug of the compiler, please report it")]
+    Expression {
+        /// Tensors the weight is computed from.
+        tensor: String,
+        /// Broken rule.
+        what: String,
+    },
+    /// The sink failed.
+    #[error("cannot write packed weights: {0}")]
+    Write(#[from] std::io::Error),
+}
+
+/// Error of a quantized tensor against its weight expression.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct QuantError {
+    /// √(Σ(ŵ − w)² / Σw²).
+    pub relative_rms: f64,
+    /// Largest |ŵ − w|.
+    pub max: f64,
+}
+
+/// One packed weight.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TensorReport {
+    /// Checkpoint tensors it was computed from, joined by ` + `.
+    pub name: String,
+    /// Bytes, padding included.
+    pub bytes: u64,
+    /// Rounding error, for quantized formats.
+    pub error: Option<QuantError>,
+}
+
+/// What packing did, a tensor per weight of the plan.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PackReport {
+    /// In the order of [`Plan::weights`].
+    pub tensors: Vec<TensorReport>,
+    /// Bytes written.
+    pub bytes: u64,
+}
+
+/// Byte offset of each of the plan's weights, in order; each is a multiple of [`ALIGN`].
+pub fn weight_offsets(plan: &Plan) -> Vec<u64> {
+    let mut at = 0u64;
+    let mut offset = |w: &PackedWeight| {
+        let here = at;
+        at += (w.storage.bytes() as u64).next_multiple_of(ALIGN);
+        here
+    };
+    plan.weights.iter().map(&mut offset).collect()
+}
+
+/// Packs all weights of `plan` into `sink`; `progress` hears the bytes written so far.
+///
+/// # Errors
+/// [`PackError`]: a missing or misshapen tensor, a value that cannot be stored (with its place), or a failing sink.
+pub fn pack(
+    plan: &Plan,
+    module: &Module,
+    source: &dyn WeightSource,
+    sink: &mut dyn std::io::Write,
+    progress: &mut dyn FnMut(u64),
+) -> Result<PackReport, PackError> {
+    let last_use = last_uses(plan);
+    let mut report = PackReport::default();
+    for (i, weight) in plan.weights.iter().enumerate() {
+        let name = leaf_names(&weight.expr, module);
+        let rows = Rows::new(&weight.expr, module, source).map_err(|e| e.into_error(&name))?;
+        let mut out = Output { sink, progress, written: report.bytes };
+        let error = match weight.storage {
+            Storage::Vector { len } => out.vector(&rows, len, &name).map(|()| None)?,
+            Storage::Matrix { n, k, format } => out.matrix(&rows, n, k, format, &name)?,
+        };
+        out.pad()?;
+        let bytes = out.written - report.bytes;
+        report.bytes = out.written;
+        report.tensors.push(TensorReport { name, bytes, error });
+        weight.expr.leaves(&mut |w| {
+            if last_use.get(&w) == Some(&i)
+                && let Some(weight) = module.weights.get(w)
+            {
+                source.release(&weight.name);
+            }
+        });
+    }
+    Ok(report)
+}
+
+fn last_uses(plan: &Plan) -> BTreeMap<usize, usize> {
+    let mut last = BTreeMap::new();
+    for (i, w) in plan.weights.iter().enumerate() {
+        w.expr.leaves(&mut |leaf| {
+            last.insert(leaf, i);
+        });
+    }
+    last
+}
+
+fn leaf_names(e: &WeightExpr, module: &Module) -> String {
+    let mut names: Vec<&str> = vec![];
+    e.leaves(&mut |i| {
+        if let Some(w) = module.weights.get(i)
+            && !names.contains(&w.name.as_str())
+        {
+            names.push(&w.name);
+        }
+    });
+    names.join(" + ")
+}
+
+/// Sums over a quantized tensor.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    error: f64,
+    signal: f64,
+    max: f64,
+}
+
+struct Output<'a> {
+    sink: &'a mut dyn std::io::Write,
+    progress: &'a mut dyn FnMut(u64),
+    written: u64,
+}
+
+impl Output<'_> {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), PackError> {
+        self.sink.write_all(bytes)?;
+        self.written += bytes.len() as u64;
+        (self.progress)(self.written);
+        Ok(())
+    }
+
+    fn pad(&mut self) -> Result<(), PackError> {
+        let missing = self.written.next_multiple_of(ALIGN) - self.written;
+        if missing == 0 { Ok(()) } else { self.write(&[0u8; ALIGN as usize][..missing as usize]) }
+    }
+
+    fn vector(&mut self, rows: &Rows<'_>, len: usize, name: &str) -> Result<(), PackError> {
+        let values = rows.all();
+        if values.len() != len {
+            return Err(PackError::Expression { tensor: name.into(), what: format!("{} elements, not {len}", values.len()) });
+        }
+        if let Some(i) = values.iter().position(|v| !v.is_finite()) {
+            let what = "is not a finite number";
+            return Err(PackError::Value { tensor: name.into(), row: i, col: 0, what, format: "f32".into() });
+        }
+        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        self.write(&bytes)
+    }
+
+    fn matrix(&mut self, rows: &Rows<'_>, n: usize, k: usize, format: Format, name: &str) -> Result<Option<QuantError>, PackError> {
+        if rows.shape() != (n, k) {
+            return Err(PackError::Expression { tensor: name.into(), what: format!("shape {:?}, not {n}×{k}", rows.shape()) });
+        }
+        let blocks = n.div_ceil(BLOCK);
+        let per_task = (TASK_ELEMENTS / (BLOCK * k)).max(1);
+        let starts: Vec<usize> = (0..blocks).step_by(per_task).collect();
+        let mut total = Sums::default();
+        for wave in starts.chunks(TASKS_IN_FLIGHT) {
+            let packed: Vec<Result<(Vec<u8>, Sums), PackError>> =
+                wave.par_iter().map(|from| pack_blocks(rows, (*from, (from + per_task).min(blocks)), (n, k), format, name)).collect();
+            for p in packed {
+                let (bytes, sums) = p?;
+                self.write(&bytes)?;
+                total = Sums { error: total.error + sums.error, signal: total.signal + sums.signal, max: total.max.max(sums.max) };
+            }
+        }
+        let relative = if total.signal > 0.0 { (total.error / total.signal).sqrt() } else { 0.0 };
+        Ok(format.is_quantized().then_some(QuantError { relative_rms: relative, max: total.max }))
+    }
+}
+
+/// Converts and packs blocks `from..to`.
+fn pack_blocks(
+    rows: &Rows<'_>,
+    (from, to): (usize, usize),
+    (n, k): (usize, usize),
+    format: Format,
+    name: &str,
+) -> Result<(Vec<u8>, Sums), PackError> {
+    let size = format.block_bytes(k);
+    let mut out = vec![0u8; (to - from) * size];
+    let mut values = vec![0f32; BLOCK * k];
+    let mut back = vec![0f32; k];
+    let mut sums = Sums::default();
+    for (block, out) in (from..to).zip(out.chunks_exact_mut(size)) {
+        let first = block * BLOCK;
+        let count = BLOCK.min(n - first);
+        let values = &mut values[..count * k];
+        rows.fill(first, values);
+        quant::pack_block(format, values, k, out).map_err(|e| located(e, first, format, name))?;
+        if format.is_quantized() {
+            for (r, row) in values.chunks_exact(k).enumerate() {
+                quant::unpack_row(format, out, k, r, &mut back);
+                sums.add(row, &back);
+            }
+        }
+    }
+    Ok((out, sums))
+}
+
+impl Sums {
+    fn add(&mut self, row: &[f32], back: &[f32]) {
+        let (mut error, mut signal, mut max) = (0f64, 0f64, 0f32);
+        for (w, q) in row.iter().zip(back) {
+            let d = q - w;
+            error += f64::from(d) * f64::from(d);
+            signal += f64::from(*w) * f64::from(*w);
+            max = max.max(d.abs());
+        }
+        self.error += error;
+        self.signal += signal;
+        self.max = self.max.max(max.into());
+    }
+}
+
+fn located(e: quant::PackError, first: usize, format: Format, name: &str) -> PackError {
+    let (row, col, what) = match e {
+        quant::PackError::NotFinite { row, col } => (row, col, "is not a finite number"),
+        quant::PackError::TooLarge { row, col } => (row, col, "is too large"),
+    };
+    PackError::Value { tensor: name.into(), row: first + row, col, what, format: format.to_string() }
+}

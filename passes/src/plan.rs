@@ -1,0 +1,158 @@
+//! Assembly of the plan: function schedules, call by call, become launches on buffers, packed weights and states.
+
+use crate::PassError;
+use crate::schedule::{FuncSchedule, Source, Step, output_params};
+use crate::spec::family;
+use crate::weights::substitute;
+use llmcc_ir::graph::{Arg, Call, Module};
+use llmcc_ir::kernel::{Kernel, ParamKind};
+use llmcc_ir::plan::{Buffer, Launch, Operand, PackedWeight, Plan, Regime, Storage, WeightExpr};
+use std::collections::BTreeMap;
+
+/// Builds a plan regime by regime; kernels and weights are shared by all.
+pub struct Assembler<'a> {
+    module: &'a Module,
+    plan: Plan,
+    kernels: BTreeMap<Kernel, usize>,
+    names: BTreeMap<String, usize>,
+    weights: BTreeMap<(WeightExpr, (usize, usize, String)), usize>,
+    logits: Vec<usize>,
+}
+
+/// A value of the step while a regime is assembled.
+#[derive(Clone, Copy, Debug)]
+enum Bound {
+    Buffer(usize),
+    Other,
+}
+
+impl<'a> Assembler<'a> {
+    /// An empty plan for `module`.
+    pub fn new(module: &'a Module) -> Assembler<'a> {
+        let plan = Plan {
+            name: module.name.clone(),
+            info: module.info,
+            kv: module.kv.clone(),
+            kernels: vec![],
+            weights: vec![],
+            slots: vec![],
+            regimes: vec![],
+            logits: 0,
+        };
+        Assembler { module, plan, kernels: BTreeMap::new(), names: BTreeMap::new(), weights: BTreeMap::new(), logits: vec![] }
+    }
+
+    /// Adds a regime from the schedule of each function.
+    ///
+    /// # Errors
+    /// A call that binds a parameter to the wrong kind of thing.
+    pub fn regime(&mut self, max_tokens: Option<usize>, schedules: &[FuncSchedule]) -> Result<(), PassError> {
+        let mut regime = Regime { max_tokens, buffers: vec![], launches: vec![] };
+        let mut values: Vec<Bound> = vec![];
+        for (index, call) in self.module.step.iter().enumerate() {
+            let schedule = schedules.get(call.func).ok_or_else(|| self.invalid(call, "is not defined"))?;
+            let mut results: Vec<Vec<usize>> = vec![];
+            for step in &schedule.steps {
+                let mut operands = vec![];
+                for source in &step.inputs {
+                    operands.push(self.operand(call, source, &values, &results)?);
+                }
+                let outputs = self.outputs(step, &mut regime);
+                operands.extend(outputs.iter().map(|b| Operand::Buffer(*b)));
+                results.push(outputs);
+                let kernel = self.kernel(call, &step.kernel);
+                regime.launches.push(Launch { kernel, operands, call: index });
+            }
+            for r in &schedule.results {
+                let bound = match self.operand(call, r, &values, &results)? {
+                    Operand::Buffer(b) => Bound::Buffer(b),
+                    Operand::Weight(_) | Operand::Kv(_) => Bound::Other,
+                };
+                values.push(bound);
+            }
+        }
+        match values.get(self.module.logits) {
+            Some(Bound::Buffer(b)) => self.logits.push(*b),
+            _ => return Err(PassError::Invalid { func: "step".into(), what: "the logits are not a value of the step".into() }),
+        }
+        self.plan.regimes.push(regime);
+        Ok(())
+    }
+
+    /// The plan, with its buffers in slots.
+    ///
+    /// # Errors
+    /// See [`crate::memory::assign`].
+    pub fn finish(mut self) -> Result<Plan, PassError> {
+        crate::memory::assign(&mut self.plan, &self.logits)?;
+        Ok(self.plan)
+    }
+
+    fn invalid(&self, call: &Call, what: &str) -> PassError {
+        let func = self.module.funcs.get(call.func).map_or_else(|| call.func.to_string(), |f| f.name.clone());
+        PassError::Invalid { func, what: what.to_string() }
+    }
+
+    fn operand(&mut self, call: &Call, source: &Source, values: &[Bound], results: &[Vec<usize>]) -> Result<Operand, PassError> {
+        let arg = |i: usize| call.args.get(i).copied();
+        let found = match source {
+            Source::Param(i) => match arg(*i) {
+                Some(Arg::Value(v)) => match values.get(v) {
+                    Some(Bound::Buffer(b)) => Some(Operand::Buffer(*b)),
+                    _ => None,
+                },
+                _ => None,
+            },
+            Source::Result(launch, output) => results.get(*launch).and_then(|r| r.get(*output)).map(|b| Operand::Buffer(*b)),
+            Source::State(i) => match arg(*i) {
+                Some(Arg::Kv(k)) => Some(Operand::Kv(k)),
+                _ => None,
+            },
+            Source::Weight(expr, storage) => {
+                let weight = |i: usize| if let Some(Arg::Weight(w)) = arg(i) { Some(w) } else { None };
+                substitute(expr, &weight).map(|e| Operand::Weight(self.weight(e, *storage)))
+            }
+        };
+        found.ok_or_else(|| self.invalid(call, &format!("a call binds a parameter to the wrong kind of value ({source:?})")))
+    }
+
+    fn weight(&mut self, expr: WeightExpr, storage: Storage) -> usize {
+        let key = match storage {
+            Storage::Matrix { n, k, format } => (n, k, format.to_string()),
+            Storage::Vector { len } => (len, 0, String::new()),
+        };
+        let next = self.plan.weights.len();
+        let index = *self.weights.entry((expr.clone(), key)).or_insert(next);
+        if index == next {
+            self.plan.weights.push(PackedWeight { expr, storage });
+        }
+        index
+    }
+
+    fn outputs(&self, step: &Step, regime: &mut Regime) -> Vec<usize> {
+        let mut out = vec![];
+        for p in output_params(step) {
+            if let ParamKind::Rows { rows, cols, elem } = step.kernel.params[p].kind {
+                regime.buffers.push(Buffer { rows, cols, elem, slot: 0 });
+                out.push(regime.buffers.len() - 1);
+            }
+        }
+        out
+    }
+
+    /// The index of a kernel, which gets a name when it is new.
+    fn kernel(&mut self, call: &Call, kernel: &Kernel) -> usize {
+        if let Some(i) = self.kernels.get(kernel) {
+            return *i;
+        }
+        let func = self.module.funcs.get(call.func).map_or("step", |f| f.name.as_str());
+        let stem = format!("{func}.{}", family(kernel));
+        let number = self.names.entry(stem.clone()).or_insert(0);
+        let named = Kernel { name: format!("{stem}{number}"), ..kernel.clone() };
+        *number += 1;
+        let index = self.plan.kernels.len();
+        self.plan.kernels.push(named);
+        self.kernels.insert(kernel.clone(), index);
+        index
+    }
+}
