@@ -1,0 +1,384 @@
+//! Attention over the paged cache: online softmax, page by page.
+//!
+//! A work item is a token and a KV head; all query heads of that KV head share each page, so the cache is read once. For each page: 16 scores (vectors over tokens), masked outside the
+//! causal window (masked scores and probabilities are *replaced*: unwritten slots may hold anything), new maximum, probabilities, and the weighted sum of values over
+//! the valid slots. The order depends on the token's position alone.
+
+use super::emit::{Emit, F32, I8X16, I32, LANES};
+use super::frame::Frame;
+use super::quant;
+use super::store::page_address;
+use super::{CodegenError, Lowering};
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::{InstBuilder, Value};
+use llmcc_abi::layout::{self, Page};
+use llmcc_abi::{PAGE_TOKENS, StepCtx};
+use llmcc_ir::kernel::{Attention, RowElem};
+use llmcc_ir::kv::{KvDType, KvSpec};
+use llmcc_ir::plan::row_bytes;
+use std::mem::offset_of;
+
+/// Score vectors of a page.
+const VECTORS: usize = PAGE_TOKENS / LANES;
+
+struct Plan {
+    spec: KvSpec,
+    page: Page,
+    /// Query heads per KV head.
+    heads_per_kv: usize,
+    heads: usize,
+    scale: f32,
+    out_cols: usize,
+    out_elem: RowElem,
+    /// Scratch: K and V of a page in f32, unless the cache is f32.
+    k_buffer: usize,
+    v_buffer: usize,
+    /// Scratch: the 16 probabilities of a page.
+    probabilities: usize,
+    /// Scratch: per query head the maximum and the sum so far.
+    state: usize,
+    /// Scratch: weighted sums `[heads_per_kv][head_dim]`.
+    sums: usize,
+}
+
+/// A page as the inner loops see it.
+struct Tile {
+    /// `[head_dim][16]` f32.
+    k: Value,
+    /// `[16][head_dim]` f32.
+    v: Value,
+    /// Valid slots `from..to`.
+    from: Value,
+    to: Value,
+    /// The same as masks.
+    valid: [Value; VECTORS],
+}
+
+/// Emits the items `lo..hi`.
+pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Attention) -> Result<(), CodegenError> {
+    let plan = Plan::new(low, frame, k)?;
+    let positions = low.args.step(e, offset_of!(StepCtx, positions));
+    let seqs = low.args.step(e, offset_of!(StepCtx, seqs));
+    e.each(low.args.lo, low.args.hi, 1, |e, item| {
+        let (token, head) = e.div_mod(item, plan.spec.kv_heads);
+        let p = e.index(positions, token, 4);
+        let position = e.load_index(p, 0);
+        let p = e.index(seqs, token, 4);
+        let seq = e.load_index(p, 0);
+        plan.reset(low, e);
+        let end = e.offset(position, 1);
+        let first = match plan.spec.window {
+            Some(window) => {
+                let zero = e.int(0);
+                let first = e.b.ins().iadd_imm_s(end, -(window as i64));
+                e.max(first, zero)
+            }
+            None => e.int(0),
+        };
+        let (first_page, _) = e.div_mod(first, PAGE_TOKENS);
+        let (last_page, _) = e.div_mod(position, PAGE_TOKENS);
+        let end_page = e.offset(last_page, 1);
+        let queries = e.index(low.args.operand(k.q), token, plan.heads * plan.spec.head_dim * 4);
+        let queries = e.index(queries, head, plan.heads_per_kv * plan.spec.head_dim * 4);
+        e.each(first_page, end_page, 1, |e, number| {
+            let page = page_address(low, e, &plan.spec, low.args.operand(k.kv), seq, number);
+            let start = e.times(number, PAGE_TOKENS);
+            let (from, to) = (e.sub(first, start), e.sub(end, start));
+            let (zero, all) = (e.int(0), e.int(PAGE_TOKENS as i64));
+            let (from, to) = (e.max(from, zero), e.min(to, all));
+            let tile = plan.load(low, e, page, head, from, to);
+            plan.each_head(low, e, queries, |e, query, state, sums| plan.head(low, e, &tile, query, state, sums));
+        });
+        plan.each_head(low, e, queries, |e, _, state, sums| plan.finish(e, state, sums));
+        plan.store(low, e, low.args.operand(k.out), token, head);
+    });
+    Ok(())
+}
+
+impl Plan {
+    fn new(low: &Lowering, frame: &mut Frame, k: &Attention) -> Result<Plan, CodegenError> {
+        let spec = low.kv(k.kv)?;
+        let (d, width) = (spec.head_dim, k.heads * spec.head_dim);
+        let (out_cols, out_elem) = low.rows(k.out)?;
+        if d == 0 || spec.kv_heads == 0 || k.heads == 0 || !k.heads.is_multiple_of(spec.kv_heads) {
+            return Err(low.error(format!("{} query heads do not fit {spec}", k.heads)));
+        }
+        if low.f32_rows(k.q)? != width || out_cols != width {
+            return Err(low.error(format!("queries and output must have {width} columns")));
+        }
+        let heads_per_kv = k.heads / spec.kv_heads;
+        if let RowElem::Q8 { group } = out_elem
+            && !(heads_per_kv * d).is_multiple_of(group)
+        {
+            return Err(low.error(format!("int8 groups of {group} cut the {} columns of a KV head", heads_per_kv * d)));
+        }
+        let (k_buffer, v_buffer) = match spec.dtype {
+            KvDType::F32 => (0, 0),
+            KvDType::F16 | KvDType::Bf16 | KvDType::Int8 => (frame.floats(d * PAGE_TOKENS), frame.floats(d * PAGE_TOKENS)),
+        };
+        Ok(Plan {
+            spec,
+            page: layout::page(spec.kv_heads, d, spec.dtype.bytes()),
+            heads_per_kv,
+            heads: k.heads,
+            scale: k.scale.get(),
+            out_cols,
+            out_elem,
+            k_buffer,
+            v_buffer,
+            probabilities: frame.floats(PAGE_TOKENS),
+            state: frame.floats(heads_per_kv * 2),
+            sums: frame.floats(heads_per_kv * d),
+        })
+    }
+
+    /// Nothing seen yet: maximum −∞, sums 0.
+    fn reset(&self, low: &Lowering, e: &mut Emit) {
+        let (none, zero) = (e.float(f32::NEG_INFINITY), e.float(0.0));
+        e.each_fixed(self.heads_per_kv * 8, 8, |e, at| {
+            let p = e.add(low.args.scratch, at);
+            e.store(none, p, self.state);
+            e.store(zero, p, self.state + 4);
+        });
+        let zeros = e.floats(0.0);
+        // The buffer is a multiple of 64 bytes.
+        e.each_fixed(self.heads_per_kv * self.spec.head_dim * 4, 16, |e, at| {
+            let p = e.add(low.args.scratch, at);
+            e.store(zeros, p, self.sums);
+        });
+    }
+
+    /// Calls `body` for each query head with its query, state and sums.
+    fn each_head(&self, low: &Lowering, e: &mut Emit, queries: Value, body: impl FnOnce(&mut Emit, Value, Value, Value)) {
+        let state = e.offset(low.args.scratch, self.state);
+        let sums = e.offset(low.args.scratch, self.sums);
+        let d = self.spec.head_dim * 4;
+        e.fixed(self.heads_per_kv, 1, &[queries, state, sums], |e, _, c| {
+            body(e, c[0], c[1], c[2]);
+            vec![e.offset(c[0], d), e.offset(c[1], 8), e.offset(c[2], d)]
+        });
+    }
+
+    /// Brings a page of one KV head to f32 and computes its masks.
+    fn load(&self, low: &Lowering, e: &mut Emit, page: Value, head: Value, from: Value, to: Value) -> Tile {
+        let part = self.spec.head_dim * PAGE_TOKENS;
+        let k = e.index(page, head, part * self.spec.dtype.bytes());
+        let v = e.offset(k, self.page.v);
+        let (k, v) = match self.spec.dtype {
+            KvDType::F32 => (k, v),
+            KvDType::F16 | KvDType::Bf16 => (self.widen(low, e, k, self.k_buffer), self.widen(low, e, v, self.v_buffer)),
+            KvDType::Int8 => {
+                let scales = e.index(page, head, PAGE_TOKENS * 4);
+                (self.decode_keys(low, e, k, scales), self.decode_values(low, e, v, scales))
+            }
+        };
+        let (a, b) = (e.b.ins().ireduce(I32, from), e.b.ins().ireduce(I32, to));
+        let (a, b) = (e.splat(a), e.splat(b));
+        let valid = std::array::from_fn(|i| {
+            let slots = e.lane_numbers((i * LANES) as u32);
+            let after = e.compare(IntCC::SignedGreaterThanOrEqual, slots, a);
+            let before = e.compare(IntCC::SignedLessThan, slots, b);
+            e.b.ins().band(after, before)
+        });
+        Tile { k, v, from, to, valid }
+    }
+
+    /// 16-bit floats to f32, in the same order.
+    fn widen(&self, low: &Lowering, e: &mut Emit, from: Value, to: usize) -> Value {
+        let to = e.offset(low.args.scratch, to);
+        e.each_fixed(self.spec.head_dim * PAGE_TOKENS, LANES, |e, i| {
+            let p = e.index(from, i, 2);
+            let halves = e.load_halves(p, 0);
+            let x = if self.spec.dtype == KvDType::F16 { e.f16_to_f32(halves) } else { e.bf16_to_f32(halves) };
+            let p = e.index(to, i, 4);
+            e.store(x, p, 0);
+        });
+        to
+    }
+
+    /// int8 keys `[head_dim][16]` times a scale per column.
+    fn decode_keys(&self, low: &Lowering, e: &mut Emit, from: Value, scales: Value) -> Value {
+        let to = e.offset(low.args.scratch, self.k_buffer);
+        let scales: Vec<Value> = (0..VECTORS).map(|i| e.load_lanes(scales, self.page.k_scales + i * 16, LANES)).collect();
+        e.each_fixed(self.spec.head_dim, 1, |e, d| {
+            let p = e.index(from, d, PAGE_TOKENS);
+            let out = e.index(to, d, PAGE_TOKENS * 4);
+            let bytes = e.load(I8X16, p, 0);
+            let (low, high) = (e.b.ins().swiden_low(bytes), e.b.ins().swiden_high(bytes));
+            for (i, part) in [low, high].into_iter().enumerate() {
+                let parts = [e.b.ins().swiden_low(part), e.b.ins().swiden_high(part)];
+                for (j, part) in parts.into_iter().enumerate() {
+                    let x = e.b.ins().fcvt_from_sint(super::emit::F32X4, part);
+                    let x = e.fmul(x, scales[2 * i + j]);
+                    e.store(x, out, (2 * i + j) * 16);
+                }
+            }
+        });
+        to
+    }
+
+    /// int8 values `[16][head_dim]` times a scale per row.
+    fn decode_values(&self, low: &Lowering, e: &mut Emit, from: Value, scales: Value) -> Value {
+        let to = e.offset(low.args.scratch, self.v_buffer);
+        let d = self.spec.head_dim;
+        e.each_fixed(PAGE_TOKENS, 1, |e, slot| {
+            let scale = e.index(scales, slot, 4);
+            let scale = e.load_splat(scale, self.page.v_scales);
+            let (from, to) = (e.index(from, slot, d), e.index(to, slot, d * 4));
+            // Bytes past the row are still in the page: scales follow.
+            let step = |e: &mut Emit, from: Value, to: Value, lanes: usize| {
+                let x = e.load_bytes(from, 0);
+                let x = e.b.ins().fcvt_from_sint(super::emit::F32X4, x);
+                let x = e.fmul(x, scale);
+                e.store_lanes(x, to, 0, lanes);
+            };
+            let whole = d / LANES * LANES;
+            e.each_fixed(whole, LANES, |e, i| {
+                let (from, to) = (e.add(from, i), e.index(to, i, 4));
+                step(e, from, to, LANES);
+            });
+            if whole < d {
+                let (from, to) = (e.offset(from, whole), e.offset(to, whole * 4));
+                step(e, from, to, d - whole);
+            }
+        });
+        to
+    }
+
+    /// Adds a page to a query head.
+    fn head(&self, low: &Lowering, e: &mut Emit, tile: &Tile, query: Value, state: Value, sums: Value) {
+        let zero = e.floats(0.0);
+        let d = self.spec.head_dim;
+        let scores = e.fixed(d, 1, &[zero; VECTORS], |e, i, acc| {
+            let q = e.index(query, i, 4);
+            let q = e.load_splat(q, 0);
+            let k = e.index(tile.k, i, PAGE_TOKENS * 4);
+            acc.iter()
+                .enumerate()
+                .map(|(v, acc)| {
+                    let k = e.load_lanes(k, v * 16, LANES);
+                    e.fma(k, q, *acc)
+                })
+                .collect()
+        });
+        let (scale, none) = (e.floats(self.scale), e.floats(f32::NEG_INFINITY));
+        let scores: Vec<Value> = scores
+            .iter()
+            .zip(tile.valid)
+            .map(|(s, valid)| {
+                let s = e.fmul(*s, scale);
+                e.choose(valid, s, none)
+            })
+            .collect();
+        let (a, b) = (e.fmax(scores[0], scores[1]), e.fmax(scores[2], scores[3]));
+        let largest = e.fmax(a, b);
+        let largest = e.max_lane_float(largest);
+        let old = e.load(F32, state, 0);
+        let maximum = e.max_float(old, largest);
+        e.store(maximum, state, 0);
+        let (maximum, old) = (e.splat(maximum), e.splat(old));
+        let probabilities = e.offset(low.args.scratch, self.probabilities);
+        let mut total = zero;
+        for (i, (s, valid)) in scores.iter().zip(tile.valid).enumerate() {
+            let x = e.fsub(*s, maximum);
+            let x = e.exp(x);
+            let x = e.choose(valid, x, zero);
+            e.store(x, probabilities, i * 16);
+            total = e.fadd(total, x);
+        }
+        let change = e.fsub(old, maximum);
+        let change = e.exp(change);
+        let total = e.sum_lanes(total);
+        let sum = e.load(F32, state, 4);
+        let factor = e.lane(change, 0);
+        let sum = e.fmul(sum, factor);
+        let sum = e.fadd(sum, total);
+        e.store(sum, state, 4);
+        self.weigh(e, tile, probabilities, change, sums);
+    }
+
+    /// `sums = sums·change + Σ p[t]·V[t]` over the valid slots, 16 columns at a time.
+    fn weigh(&self, e: &mut Emit, tile: &Tile, probabilities: Value, change: Value, sums: Value) {
+        let d = self.spec.head_dim;
+        let columns = |e: &mut Emit, v: Value, sums: Value, count: usize| {
+            let lanes: Vec<usize> = (0..count).step_by(LANES).map(|i| LANES.min(count - i)).collect();
+            let start: Vec<Value> = lanes
+                .iter()
+                .enumerate()
+                .map(|(i, lanes)| {
+                    let x = e.load_lanes(sums, i * 16, *lanes);
+                    e.fmul(x, change)
+                })
+                .collect();
+            let result = e.range(tile.from, tile.to, 1, &start, |e, slot, acc| {
+                let p = e.index(probabilities, slot, 4);
+                let p = e.load_splat(p, 0);
+                let v = e.index(v, slot, d * 4);
+                acc.iter()
+                    .zip(&lanes)
+                    .enumerate()
+                    .map(|(i, (acc, lanes))| {
+                        let v = e.load_lanes(v, i * 16, *lanes);
+                        e.fma(v, p, *acc)
+                    })
+                    .collect()
+            });
+            for (i, (x, lanes)) in result.iter().zip(&lanes).enumerate() {
+                e.store_lanes(*x, sums, i * 16, *lanes);
+            }
+        };
+        let whole = d / 16 * 16;
+        e.each_fixed(whole * 4, 64, |e, at| {
+            let (v, sums) = (e.add(tile.v, at), e.add(sums, at));
+            columns(e, v, sums, 16);
+        });
+        if whole < d {
+            let (v, sums) = (e.offset(tile.v, whole * 4), e.offset(sums, whole * 4));
+            columns(e, v, sums, d - whole);
+        }
+    }
+
+    /// Divides by the sum of the probabilities.
+    fn finish(&self, e: &mut Emit, state: Value, sums: Value) {
+        let d = self.spec.head_dim;
+        let total = e.load_splat(state, 4);
+        let step = |e: &mut Emit, p: Value, lanes: usize| {
+            let x = e.load_lanes(p, 0, lanes);
+            let x = e.fdiv(x, total);
+            e.store_lanes(x, p, 0, lanes);
+        };
+        let whole = d / LANES * LANES;
+        e.each_fixed(whole * 4, 16, |e, at| {
+            let p = e.add(sums, at);
+            step(e, p, LANES);
+        });
+        if whole < d {
+            let p = e.offset(sums, whole * 4);
+            step(e, p, d - whole);
+        }
+    }
+
+    /// Writes the columns of a KV head's queries.
+    fn store(&self, low: &Lowering, e: &mut Emit, out: Value, token: Value, head: Value) {
+        let count = self.heads_per_kv * self.spec.head_dim;
+        let sums = e.offset(low.args.scratch, self.sums);
+        let row = e.index(out, token, row_bytes(self.out_cols, self.out_elem));
+        if let RowElem::Q8 { group } = self.out_elem {
+            let first = e.times(head, count);
+            let width = e.int(count as i64);
+            let layout = layout::q8_row(self.out_cols, group);
+            return quant::quantize(e, sums, width, row, first, &layout, group);
+        }
+        let row = e.index(row, head, count * 4);
+        let whole = count / LANES * LANES;
+        e.each_fixed(whole * 4, 16, |e, at| {
+            let (from, to) = (e.add(sums, at), e.add(row, at));
+            let x = e.load_lanes(from, 0, LANES);
+            e.store(x, to, 0);
+        });
+        if whole < count {
+            let x = e.load_lanes(sums, whole * 4, count - whole);
+            e.store_lanes(x, row, whole * 4, count - whole);
+        }
+    }
+}

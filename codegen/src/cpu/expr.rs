@@ -1,0 +1,339 @@
+//! Expression trees, evaluated for a run of columns of one row, four columns at a time.
+//!
+//! [`Expr::Normalize`] and [`Expr::Rope`] look at whole runs of columns, so an expression becomes a [`Program`]: a list of stages, each of which
+//! evaluates its argument into a row buffer in scratch and transforms it in place, and a root expression that reads these buffers. Everything that evaluates expressions (epilogues,
+//! pointwise kernels, row norms, prologues) goes through here, so equal expressions give equal bits.
+
+use super::emit::{Emit, F32, LANES};
+use super::frame::Frame;
+use super::{CodegenError, Lowering};
+use cranelift_codegen::ir::{InstBuilder, Value};
+use llmcc_ir::graph::{BinaryOp, UnaryOp};
+use llmcc_ir::kernel::{Expr, Norm, ParamId};
+
+/// The columns of a row for which an expression is evaluated.
+pub(super) struct Span<'a> {
+    /// Row of matrix operands.
+    pub row: Value,
+    /// First column within the segment, a multiple of 4.
+    pub col: Value,
+    /// Number of columns.
+    pub width: Value,
+    /// The segment's columns; only its last span is not a multiple of 4 wide, if any.
+    pub n: usize,
+    /// This row of each lane's accumulators.
+    pub acc: &'a [Value],
+}
+
+/// An expression over buffers.
+enum Node {
+    Acc(usize),
+    Rows { param: ParamId, start: usize, cols: usize },
+    Vector { param: ParamId, len: usize },
+    Const(f32),
+    Unary(UnaryOp, Box<Node>),
+    Binary(BinaryOp, Box<Node>, Box<Node>),
+    /// A row buffer at this offset of scratch.
+    Buffer(usize),
+}
+
+/// A transformation of whole runs, in place in `buffer`.
+struct Stage {
+    x: Node,
+    buffer: usize,
+    run: Run,
+}
+
+enum Run {
+    Normalize(Norm),
+    Rope { head_dim: usize, table: ParamId, dim: usize },
+}
+
+/// An expression ready to be emitted.
+pub(super) struct Program {
+    stages: Vec<Stage>,
+    root: Node,
+    /// Row buffer for [`Program::to_buffer`], if the root needs one.
+    result: usize,
+}
+
+/// A leaf with its address computed, so that the column loop only adds the column.
+enum Ready {
+    At(Value),
+    Wrapped { base: Value, len: usize, col: Value },
+    Const(f32),
+    Unary(UnaryOp, Box<Ready>),
+    Binary(BinaryOp, Box<Ready>, Box<Ready>),
+}
+
+impl Program {
+    /// Splits `expr` into stages. `width`: most columns evaluated at once; row buffers are reserved in `frame`, padded to a multiple of 32 columns.
+    ///
+    /// # Errors
+    /// Operands of the wrong kind.
+    pub fn new(low: &Lowering, frame: &mut Frame, expr: &Expr, width: usize) -> Result<Program, CodegenError> {
+        let mut stages = Vec::new();
+        let root = split(low, frame, expr, width, &mut stages)?;
+        let result = match &root {
+            Node::Acc(_) => 0,
+            node => node.buffer().unwrap_or_else(|| frame.floats(width.next_multiple_of(32))),
+        };
+        Ok(Program { stages, root, result })
+    }
+
+    /// Evaluates the stages, then calls `sink` with four columns of the result at a time: `(byte offset of the first from the span's start, value, lanes)`.
+    pub fn each(&self, low: &Lowering, e: &mut Emit, span: &Span, mut sink: impl FnMut(&mut Emit, Value, Value, usize)) {
+        for stage in &self.stages {
+            stage.emit(low, e, span);
+        }
+        columns(low, e, span, &self.root, &mut sink);
+    }
+
+    /// Evaluates the whole span into memory and returns its address: f32, room for the columns rounded up to 32.
+    pub fn to_buffer(&self, low: &Lowering, e: &mut Emit, span: &Span) -> Value {
+        for stage in &self.stages {
+            stage.emit(low, e, span);
+        }
+        match self.root {
+            Node::Acc(lane) => span.acc[lane],
+            Node::Buffer(at) => e.offset(low.args.scratch, at),
+            _ => {
+                let out = e.offset(low.args.scratch, self.result);
+                columns(low, e, span, &self.root, &mut |e, at, v, lanes| {
+                    let p = e.add(out, at);
+                    e.store_lanes(v, p, 0, lanes);
+                });
+                out
+            }
+        }
+    }
+}
+
+impl Node {
+    /// A row buffer that this expression reads, which may be overwritten with its value: elementwise work reads a column before it is written.
+    fn buffer(&self) -> Option<usize> {
+        match self {
+            Node::Buffer(at) => Some(*at),
+            Node::Unary(_, x) => x.buffer(),
+            Node::Binary(_, a, b) => a.buffer().or_else(|| b.buffer()),
+            Node::Acc(_) | Node::Rows { .. } | Node::Vector { .. } | Node::Const(_) => None,
+        }
+    }
+}
+
+fn split(low: &Lowering, frame: &mut Frame, expr: &Expr, width: usize, stages: &mut Vec<Stage>) -> Result<Node, CodegenError> {
+    Ok(match expr {
+        Expr::Acc(lane) => Node::Acc(*lane),
+        Expr::Rows { param, start } => Node::Rows { param: *param, start: *start, cols: low.f32_rows(*param)? },
+        Expr::Vector(param) => Node::Vector { param: *param, len: low.vector(*param)? },
+        Expr::Const(c) => Node::Const(c.get()),
+        Expr::Unary(op, x) => Node::Unary(*op, Box::new(split(low, frame, x, width, stages)?)),
+        Expr::Binary(op, a, b) => {
+            let a = split(low, frame, a, width, stages)?;
+            let b = split(low, frame, b, width, stages)?;
+            Node::Binary(*op, Box::new(a), Box::new(b))
+        }
+        Expr::Normalize(norm, x) => {
+            let x = split(low, frame, x, width, stages)?;
+            stage(frame, x, width, Run::Normalize(*norm), stages)
+        }
+        Expr::Rope { head_dim, table, x } => {
+            let dim = low.f32_rows(*table)?;
+            let x = split(low, frame, x, width, stages)?;
+            stage(frame, x, width, Run::Rope { head_dim: *head_dim, table: *table, dim }, stages)
+        }
+    })
+}
+
+fn stage(frame: &mut Frame, x: Node, width: usize, run: Run, stages: &mut Vec<Stage>) -> Node {
+    let buffer = x.buffer().unwrap_or_else(|| frame.floats(width.next_multiple_of(32)));
+    stages.push(Stage { x, buffer, run });
+    Node::Buffer(buffer)
+}
+
+/// Calls `sink` for each four columns of `node` (the last ones of the segment may be fewer).
+fn columns(low: &Lowering, e: &mut Emit, span: &Span, node: &Node, sink: &mut impl FnMut(&mut Emit, Value, Value, usize)) {
+    let ready = prepare(low, e, span, node);
+    let zero = e.int(0);
+    let tail = span.n % LANES;
+    let bytes = e.times(span.width, 4);
+    let whole = if tail == 0 { bytes } else { e.b.ins().band_imm_s(bytes, -16) };
+    e.each(zero, whole, 16, |e, at| {
+        let v = ready.value(e, at, LANES);
+        sink(e, at, v, LANES);
+    });
+    if tail != 0 {
+        let more = e.compare(cranelift_codegen::ir::condcodes::IntCC::NotEqual, bytes, whole);
+        e.when(more, |e| {
+            let v = ready.value(e, whole, tail);
+            sink(e, whole, v, tail);
+        });
+    }
+}
+
+fn prepare(low: &Lowering, e: &mut Emit, span: &Span, node: &Node) -> Ready {
+    match node {
+        Node::Acc(lane) => Ready::At(span.acc[*lane]),
+        Node::Buffer(at) => Ready::At(e.offset(low.args.scratch, *at)),
+        Node::Rows { param, start, cols } => {
+            let row = e.index(low.args.operand(*param), span.row, cols * 4);
+            let row = e.offset(row, start * 4);
+            Ready::At(e.index(row, span.col, 4))
+        }
+        Node::Vector { param, len } if *len >= span.n => Ready::At(e.index(low.args.operand(*param), span.col, 4)),
+        Node::Vector { param, len } => Ready::Wrapped { base: low.args.operand(*param), len: *len, col: span.col },
+        Node::Const(c) => Ready::Const(*c),
+        Node::Unary(op, x) => Ready::Unary(*op, Box::new(prepare(low, e, span, x))),
+        Node::Binary(op, a, b) => {
+            let a = prepare(low, e, span, a);
+            let b = prepare(low, e, span, b);
+            Ready::Binary(*op, Box::new(a), Box::new(b))
+        }
+    }
+}
+
+impl Ready {
+    /// Value of `lanes` columns, `at` bytes from the start of the span; the other lanes hold anything.
+    fn value(&self, e: &mut Emit, at: Value, lanes: usize) -> Value {
+        match self {
+            Ready::At(p) => {
+                let p = e.add(*p, at);
+                e.load_lanes(p, 0, lanes)
+            }
+            Ready::Wrapped { base, len, col } => wrapped(e, *base, *len, *col, at, lanes),
+            Ready::Const(c) => e.floats(*c),
+            Ready::Unary(op, x) => {
+                let x = x.value(e, at, lanes);
+                e.unary(*op, x)
+            }
+            Ready::Binary(op, a, b) => {
+                let a = a.value(e, at, lanes);
+                let b = b.value(e, at, lanes);
+                e.binary(*op, a, b)
+            }
+        }
+    }
+}
+
+/// Elements `(col + at/4 + i) mod len` of a vector. Columns are multiples of 4, so where `len` is one, four columns never wrap.
+fn wrapped(e: &mut Emit, base: Value, len: usize, col: Value, at: Value, lanes: usize) -> Value {
+    if len == 1 {
+        return e.load_splat(base, 0);
+    }
+    let at = e.b.ins().ushr_imm_u(at, 2);
+    let col = e.add(col, at);
+    if len.is_multiple_of(LANES) {
+        let (_, at) = e.div_mod(col, len);
+        let p = e.index(base, at, 4);
+        return e.load_lanes(p, 0, lanes);
+    }
+    let mut v = e.floats(0.0);
+    for i in 0..lanes {
+        let at = e.offset(col, i);
+        let (_, at) = e.div_mod(at, len);
+        let p = e.index(base, at, 4);
+        let x = e.load(F32, p, 0);
+        v = e.b.ins().insertlane(v, x, i as u8);
+    }
+    v
+}
+
+impl Stage {
+    fn emit(&self, low: &Lowering, e: &mut Emit, span: &Span) {
+        let buffer = e.offset(low.args.scratch, self.buffer);
+        let in_place = matches!(self.x, Node::Buffer(at) if at == self.buffer);
+        if !in_place {
+            columns(low, e, span, &self.x, &mut |e, at, v, lanes| {
+                let p = e.add(buffer, at);
+                e.store_lanes(v, p, 0, lanes);
+            });
+        }
+        let bytes = e.times(span.width, 4);
+        let end = e.add(buffer, bytes);
+        match &self.run {
+            Run::Normalize(norm) => e.each(buffer, end, norm.width * 4, |e, run| normalize(e, run, norm)),
+            Run::Rope { head_dim, table, dim } => {
+                let table = e.index(low.args.operand(*table), span.row, dim * 4);
+                e.each(buffer, end, head_dim * 4, |e, head| rotate(e, head, table, *dim));
+            }
+        }
+    }
+}
+
+/// Divides a run by its root mean square. The sum of squares is kept in 16 partial sums (column mod 16), which are added in a fixed order.
+fn normalize(e: &mut Emit, run: Value, norm: &Norm) {
+    const ACCUMULATORS: usize = 4;
+    let zero = e.floats(0.0);
+    let block = ACCUMULATORS * LANES;
+    let blocks = norm.width / block * block;
+    let square = |e: &mut Emit, p: Value, offset: usize, lanes: usize, acc: Value| {
+        let v = e.load_lanes(p, offset, lanes);
+        let v = e.fmul(v, v);
+        e.fadd(acc, v)
+    };
+    let mut acc = e.fixed(blocks * 4, block * 4, &[zero; ACCUMULATORS], |e, at, acc| {
+        let p = e.add(run, at);
+        acc.iter().enumerate().map(|(i, a)| square(e, p, i * 16, LANES, *a)).collect()
+    });
+    for (i, col) in (blocks..norm.width).step_by(LANES).enumerate() {
+        acc[i] = square(e, run, col * 4, LANES.min(norm.width - col), acc[i]);
+    }
+    let (a, b) = (e.fadd(acc[0], acc[1]), e.fadd(acc[2], acc[3]));
+    let sum = e.fadd(a, b);
+    let sum = e.sum_lanes(sum);
+    let (width, eps, one) = (e.float(norm.width as f32), e.float(norm.eps.get()), e.float(1.0));
+    let mean = e.fdiv(sum, width);
+    let mean = e.fadd(mean, eps);
+    let root = e.b.ins().sqrt(mean);
+    let factor = e.fdiv(one, root);
+    let factor = e.splat(factor);
+    let scale = |e: &mut Emit, p: Value, lanes: usize| {
+        let v = e.load_lanes(p, 0, lanes);
+        let v = e.fmul(v, factor);
+        e.store_lanes(v, p, 0, lanes);
+    };
+    let whole = norm.width / LANES * LANES;
+    e.each_fixed(whole * 4, 16, |e, at| {
+        let p = e.add(run, at);
+        scale(e, p, LANES);
+    });
+    if whole < norm.width {
+        let p = e.offset(run, whole * 4);
+        scale(e, p, norm.width - whole);
+    }
+}
+
+/// Rotates the first `dim` columns of a head; `table` has `dim/2` cosines, then `dim/2` sines.
+fn rotate(e: &mut Emit, head: Value, table: Value, dim: usize) {
+    let half = dim / 2;
+    let pairs = |e: &mut Emit, x: Value, t: Value, lanes: usize| {
+        let (a, b) = (e.load_lanes(x, 0, lanes), e.load_lanes(x, half * 4, lanes));
+        let (cos, sin) = (e.load_lanes(t, 0, lanes), e.load_lanes(t, half * 4, lanes));
+        let (ac, bs) = (e.fmul(a, cos), e.fmul(b, sin));
+        let (bc, as_) = (e.fmul(b, cos), e.fmul(a, sin));
+        let (first, second) = (e.fsub(ac, bs), e.fadd(bc, as_));
+        e.store_lanes(first, x, 0, lanes);
+        e.store_lanes(second, x, half * 4, lanes);
+    };
+    let whole = half / LANES * LANES;
+    e.each_fixed(whole * 4, 16, |e, at| {
+        let (x, t) = (e.add(head, at), e.add(table, at));
+        pairs(e, x, t, LANES);
+    });
+    if whole < half {
+        let (x, t) = (e.offset(head, whole * 4), e.offset(table, whole * 4));
+        pairs(e, x, t, half - whole);
+    }
+}
+
+/// `norm(x)·gain` as an expression of the rows `x`: what row-norm kernels and prologues compute.
+pub(super) fn norm_expr(x: ParamId, norm: Option<Norm>, gain: Option<ParamId>) -> Expr {
+    let mut expr = Expr::Rows { param: x, start: 0 };
+    if let Some(norm) = norm {
+        expr = Expr::Normalize(norm, Box::new(expr));
+    }
+    if let Some(gain) = gain {
+        expr = Expr::Binary(BinaryOp::Mul, Box::new(expr), Box::new(Expr::Vector(gain)));
+    }
+    expr
+}

@@ -1,0 +1,213 @@
+//! Elementary functions on four f32.
+//!
+//! Polynomials were fitted by Chebyshev interpolation in 40-digit arithmetic on the reduced ranges given with them, and rounded to f32. The error bounds are those
+//! the tests of this module check against f64 on the whole range, in units of the last place (ulp) of the result.
+
+use super::emit::Emit;
+use cranelift_codegen::ir::condcodes::FloatCC;
+use cranelift_codegen::ir::{InstBuilder, Value};
+use llmcc_ir::graph::{BinaryOp, UnaryOp};
+
+/// ln 2 as a short number, whose product with an exponent is exact, and the rest.
+const LN2_HIGH: f32 = 0.693_359_4;
+const LN2_LOW: f32 = -0.000_212_194_44;
+/// `(eʳ − 1 − r)/r²` on |r| ≤ ln 2 / 2.
+const EXP: [f32; 5] = [0.5, 0.166_665_73, 0.041_666_55, 0.008_363_774, 0.001_392_692_7];
+/// `(tanh(x)/x − 1)/x²` in x² on |x| ≤ 0.625.
+const TANH: [f32; 5] = [-0.333_333_28, 0.133_327_69, -0.053_850_908, 0.020_997_18, -0.006_096_714];
+/// Parameter of `t = 1/(1 + PHI_T·x)`.
+const PHI_T: f32 = 0.3;
+/// `Φ(−x)·e^(x²/2)/t` in `t` on 0 ≤ x ≤ 14.5.
+const PHI: [f32; 10] = [
+    0.119_687_75,
+    0.119_550_43,
+    0.110_418_41,
+    0.077_517_904,
+    0.098_711_38,
+    -0.084_213_48,
+    0.197_550_58,
+    -0.232_524_41,
+    0.114_257_455,
+    -0.020_956_025,
+];
+
+impl<'f> Emit<'f> {
+    fn polynomial(&mut self, x: Value, coefficients: &[f32]) -> Value {
+        let (last, rest) = coefficients.split_last().expect("polynomials are not empty");
+        let mut y = self.floats(*last);
+        for c in rest.iter().rev() {
+            let c = self.floats(*c);
+            y = self.fmul(y, x);
+            y = self.fadd(y, c);
+        }
+        y
+    }
+
+    /// `eˣ`, within 2 ulp; 0 below −104, ∞ above 89, NaN for NaN.
+    pub fn exp(&mut self, x: Value) -> Value {
+        self.exp_sum(x, None)
+    }
+
+    /// `e^(x + tail)` for a small `tail`.
+    fn exp_sum(&mut self, x: Value, tail: Option<Value>) -> Value {
+        // Comparisons with NaN are false, which keeps it.
+        let (low, high) = (self.floats(-104.0), self.floats(89.0));
+        let below = self.lanes_where(FloatCC::LessThan, x, low);
+        let x = self.choose(below, low, x);
+        let above = self.lanes_where(FloatCC::GreaterThan, x, high);
+        let x = self.choose(above, high, x);
+
+        let log2e = self.floats(std::f32::consts::LOG2_E);
+        let scaled = self.fmul(x, log2e);
+        let (n, exponent) = self.round(scaled);
+        let (ln2_high, ln2_low) = (self.floats(LN2_HIGH), self.floats(LN2_LOW));
+        let part = self.fmul(n, ln2_high);
+        let r = self.fsub(x, part);
+        let part = self.fmul(n, ln2_low);
+        let mut r = self.fsub(r, part);
+        if let Some(tail) = tail {
+            r = self.fadd(r, tail);
+        }
+        let q = self.polynomial(r, &EXP);
+        let square = self.fmul(r, r);
+        let q = self.fmul(q, square);
+        let q = self.fadd(q, r);
+        let one = self.floats(1.0);
+        let y = self.fadd(q, one);
+
+        // 2ⁿ in two steps: n reaches 128 and −150.
+        let half = self.b.ins().sshr_imm_s(exponent, 1);
+        let rest = self.sub(exponent, half);
+        let (a, b) = (self.power_of_two(half), self.power_of_two(rest));
+        let y = self.fmul(y, a);
+        self.fmul(y, b)
+    }
+
+    /// `2ⁿ` for −126 ≤ n ≤ 127.
+    fn power_of_two(&mut self, n: Value) -> Value {
+        let bias = self.ints(127);
+        let biased = self.add(n, bias);
+        let bits = self.b.ins().ishl_imm_u(biased, 23);
+        self.from_bits(bits)
+    }
+
+    /// `1 + e⁻ˣ`.
+    fn sigmoid_denominator(&mut self, x: Value) -> Value {
+        let negative = self.b.ins().fneg(x);
+        let e = self.exp(negative);
+        let one = self.floats(1.0);
+        self.fadd(e, one)
+    }
+
+    /// `1/(1+e⁻ˣ)`, within 4 ulp while `e⁻ˣ` is finite (x ≥ −88), else 0.
+    pub fn sigmoid(&mut self, x: Value) -> Value {
+        let denominator = self.sigmoid_denominator(x);
+        let one = self.floats(1.0);
+        self.fdiv(one, denominator)
+    }
+
+    /// `x/(1+e⁻ˣ)`, error as [`Emit::sigmoid`].
+    pub fn silu(&mut self, x: Value) -> Value {
+        let denominator = self.sigmoid_denominator(x);
+        self.fdiv(x, denominator)
+    }
+
+    /// `tanh x`, within 4 ulp.
+    pub fn tanh(&mut self, x: Value) -> Value {
+        let square = self.fmul(x, x);
+        let p = self.polynomial(square, &TANH);
+        let p = self.fmul(p, square);
+        let p = self.fmul(p, x);
+        let small = self.fadd(p, x);
+
+        // 1 − 2/(e^(2|x|) + 1), with the sign of x.
+        let magnitude = self.b.ins().fabs(x);
+        let double = self.fadd(magnitude, magnitude);
+        let e = self.exp(double);
+        let (one, two) = (self.floats(1.0), self.floats(2.0));
+        let e = self.fadd(e, one);
+        let q = self.fdiv(two, e);
+        let large = self.fsub(one, q);
+        let sign = self.ints(0x8000_0000);
+        let bits = self.bits(x);
+        let sign = self.b.ins().band(bits, sign);
+        let large = self.bits(large);
+        let large = self.b.ins().bor(large, sign);
+        let large = self.from_bits(large);
+        let limit = self.floats(0.625);
+        let is_small = self.lanes_where(FloatCC::LessThan, magnitude, limit);
+        self.choose(is_small, small, large)
+    }
+
+    /// `x·Φ(x)`, within 8 ulp for x ≥ −13 (below, Φ nears the subnormal numbers). One formula serves both signs: `Φ(−|x|)` has a small
+    /// relative error everywhere, and `Φ(|x|) = 1 − Φ(−|x|)` loses nothing since it is at least ½.
+    pub fn gelu(&mut self, x: Value) -> Value {
+        let magnitude = self.b.ins().fabs(x);
+        let (one, scale) = (self.floats(1.0), self.floats(PHI_T));
+        let t = self.fmul(magnitude, scale);
+        let t = self.fadd(t, one);
+        let t = self.fdiv(one, t);
+        let p = self.polynomial(t, &PHI);
+        let p = self.fmul(p, t);
+        // x² needs more bits than f32 has: x² = h² + (x − h)(x + h), h being the upper 12 bits of x.
+        let bits = self.bits(magnitude);
+        let mask = self.ints(0xffff_f000);
+        let high = self.b.ins().band(bits, mask);
+        let high = self.from_bits(high);
+        let minus_half = self.floats(-0.5);
+        let main = self.fmul(high, high);
+        let main = self.fmul(main, minus_half);
+        let (difference, sum) = (self.fsub(magnitude, high), self.fadd(magnitude, high));
+        let tail = self.fmul(difference, sum);
+        let tail = self.fmul(tail, minus_half);
+        let e = self.exp_sum(main, Some(tail));
+        let lower = self.fmul(p, e);
+        let upper = self.fsub(one, lower);
+        let zero = self.floats(0.0);
+        let negative = self.lanes_where(FloatCC::LessThan, x, zero);
+        let phi = self.choose(negative, lower, upper);
+        self.fmul(x, phi)
+    }
+
+    /// `x/2·(1+tanh u) = x/(1+e^(−2u))`, `u = √(2/π)·(x+0.044715x³)`; within 4 ulp plus the condition of `e^(2u)` (`|2u|` ulp).
+    pub fn gelu_tanh(&mut self, x: Value) -> Value {
+        let square = self.fmul(x, x);
+        let (cubic, one) = (self.floats(0.044_715), self.floats(1.0));
+        let u = self.fmul(square, cubic);
+        let u = self.fadd(u, one);
+        let u = self.fmul(u, x);
+        let slope = self.floats(1.595_769_1);
+        let double = self.fmul(u, slope);
+        let denominator = self.sigmoid_denominator(double);
+        self.fdiv(x, denominator)
+    }
+
+    /// An elementwise function of four f32.
+    pub fn unary(&mut self, op: UnaryOp, x: Value) -> Value {
+        match op {
+            UnaryOp::Neg => self.b.ins().fneg(x),
+            UnaryOp::Exp => self.exp(x),
+            UnaryOp::Sigmoid => self.sigmoid(x),
+            UnaryOp::Silu => self.silu(x),
+            UnaryOp::Gelu => self.gelu(x),
+            UnaryOp::GeluTanh => self.gelu_tanh(x),
+            UnaryOp::Relu => {
+                let zero = self.floats(0.0);
+                self.fmax(zero, x)
+            }
+            UnaryOp::Tanh => self.tanh(x),
+        }
+    }
+
+    /// An elementwise function of two times four f32; each rounds once.
+    pub fn binary(&mut self, op: BinaryOp, a: Value, b: Value) -> Value {
+        match op {
+            BinaryOp::Add => self.fadd(a, b),
+            BinaryOp::Sub => self.fsub(a, b),
+            BinaryOp::Mul => self.fmul(a, b),
+            BinaryOp::Div => self.fdiv(a, b),
+            BinaryOp::Max => self.fmax(a, b),
+            BinaryOp::Min => self.fmin(a, b),
+        }
+    }
+}

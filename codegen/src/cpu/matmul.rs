@@ -1,0 +1,273 @@
+//! Matrix products with prologues and epilogues.
+//!
+//! Work items are column tiles. For each, and for each `tile_m` rows, the accumulators of all lanes are computed into scratch (f32, row-major), then the
+//! segment's expression is evaluated over them and stored. A plain `Acc(0)` into f32 rows is computed in place.
+
+use super::emit::{Emit, I64};
+use super::expr::{Program, Span, norm_expr};
+use super::frame::Frame;
+use super::panel::{self, Panel};
+use super::rope::microkernel;
+use super::store::{Dest, Target};
+use super::{CodegenError, Lowering};
+use cranelift_codegen::ir::{AbiParam, InstBuilder, Signature, StackSlot, StackSlotData, StackSlotKind, Value};
+use cranelift_codegen::isa::CallConv;
+use llmcc_abi::layout::{self, BLOCK, Elem};
+use llmcc_abi::{PanelArgs, Uk};
+use llmcc_ir::kernel::{Expr, Matmul, ParamId, Prologue, RowElem, Segment};
+use llmcc_ir::plan::row_bytes;
+use llmcc_ir::quant::Format;
+use std::mem::offset_of;
+
+/// The rows multiplied, after the prologue.
+struct Input {
+    base: Value,
+    stride: usize,
+    /// int8 rows with this group.
+    quant: Option<usize>,
+}
+
+/// A weight matrix of a segment.
+struct Lane {
+    weights: ParamId,
+    k: usize,
+    format: Format,
+    /// Accumulators in scratch.
+    tile: usize,
+}
+
+struct Plan<'k> {
+    segment: &'k Segment,
+    first_item: usize,
+    lanes: Vec<Lane>,
+    /// f32 elements from one row of a tile to the next: room for padding to whole blocks and int8 groups.
+    tile_stride: usize,
+    program: Program,
+    out: ParamId,
+    dest: Dest,
+}
+
+/// Emits the column tiles `lo..hi`; returns scratch bytes per row.
+pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Matmul) -> Result<usize, CodegenError> {
+    let (cols, elem) = low.rows(k.x)?;
+    if k.tile_m == 0 {
+        return Err(low.error("tile_m is 0".into()));
+    }
+    let prologue = match &k.prologue {
+        Some(p) => Some(Rows::new(low, frame, k.x, p)?),
+        None => None,
+    };
+    let quant = match (&k.prologue, elem) {
+        (Some(p), _) => p.quant,
+        (None, RowElem::Q8 { group }) => Some(group),
+        (None, RowElem::F32) => None,
+    };
+    let mut plans = Vec::new();
+    let mut first_item = 0;
+    for segment in &k.segments {
+        plans.push(plan(low, frame, segment, first_item, k.tile_m, cols, quant)?);
+        first_item += segment.tiles();
+    }
+    let args = e.b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, size_of::<PanelArgs>() as u32, 3));
+    let (input, per_row) = match &prologue {
+        Some(rows) => {
+            let base = e.offset(low.args.scratch, frame.size());
+            rows.emit(low, e, base);
+            (Input { base, stride: rows.stride, quant }, rows.stride)
+        }
+        None => (Input { base: low.args.operand(k.x), stride: row_bytes(cols, elem), quant }, 0),
+    };
+    for plan in &plans {
+        plan.emit(low, e, &input, k.tile_m, args);
+    }
+    Ok(per_row)
+}
+
+fn plan<'k>(
+    low: &Lowering,
+    frame: &mut Frame,
+    segment: &'k Segment,
+    first_item: usize,
+    tile_m: usize,
+    cols: usize,
+    quant: Option<usize>,
+) -> Result<Plan<'k>, CodegenError> {
+    if segment.tile_n == 0 || !segment.tile_n.is_multiple_of(BLOCK) {
+        return Err(low.error(format!("tile_n {} is not a multiple of {BLOCK}", segment.tile_n)));
+    }
+    let tile_n = segment.tile_n.min(segment.n.next_multiple_of(BLOCK));
+    let tile_stride = tile_n.next_multiple_of(32);
+    let mut lanes = Vec::new();
+    for weights in &segment.weights {
+        let (n, k, format) = low.matrix(*weights)?;
+        if n != segment.n || k != cols {
+            return Err(low.wrong(*weights, &format!("a packed matrix of {} rows and {cols} columns", segment.n)));
+        }
+        if quant.is_some_and(|group| group != usize::from(format.group)) {
+            return Err(low.wrong(*weights, &format!("quantized with the group of the int8 rows, {}", quant.unwrap_or(0))));
+        }
+        lanes.push(Lane { weights: *weights, k, format, tile: frame.floats(tile_m * tile_stride) });
+    }
+    let program = Program::new(low, frame, &segment.expr, tile_n)?;
+    let (out, dest) = Dest::new(low, &segment.store, segment.n, segment.tile_n)?;
+    Ok(Plan { segment, first_item, lanes, tile_stride, program, out, dest })
+}
+
+impl Plan<'_> {
+    fn emit(&self, low: &Lowering, e: &mut Emit, input: &Input, tile_m: usize, args: StackSlot) {
+        let s = self.segment;
+        let (first, end) = (e.int(self.first_item as i64), e.int((self.first_item + s.tiles()) as i64));
+        let (from, to) = (e.max(low.args.lo, first), e.min(low.args.hi, end));
+        e.each(from, to, 1, |e, item| {
+            let tile = e.sub(item, first);
+            let col = e.times(tile, s.tile_n);
+            let (n, tile_n) = (e.int(s.n as i64), e.int(s.tile_n as i64));
+            let rest = e.sub(n, col);
+            let width = e.min(rest, tile_n);
+            let zero = e.int(0);
+            e.each(zero, low.args.m, tile_m, |e, row| {
+                let rest = e.sub(low.args.m, row);
+                let rows = e.int(tile_m as i64);
+                let rows = e.min(rest, rows);
+                self.tile(low, e, input, args, &Tile { col, width, row, rows });
+            });
+        });
+    }
+
+    fn tile(&self, low: &Lowering, e: &mut Emit, input: &Input, args: StackSlot, t: &Tile) {
+        if let (Dest::F32 { start, stride }, Expr::Acc(0), true) = (&self.dest, &self.segment.expr, self.segment.n.is_multiple_of(BLOCK)) {
+            let out = e.index(low.args.operand(self.out), t.row, *stride);
+            let out = e.offset(out, start * 4);
+            let out = e.index(out, t.col, 4);
+            self.lanes[0].product(low, e, input, args, t, out, stride / 4);
+            return;
+        }
+        for lane in &self.lanes {
+            let out = e.offset(low.args.scratch, lane.tile);
+            lane.product(low, e, input, args, t, out, self.tile_stride);
+        }
+        let zero = e.int(0);
+        e.each(zero, t.rows, 1, |e, i| {
+            let acc: Vec<Value> = self
+                .lanes
+                .iter()
+                .map(|lane| {
+                    let tile = e.offset(low.args.scratch, lane.tile);
+                    e.index(tile, i, self.tile_stride * 4)
+                })
+                .collect();
+            let row = e.add(t.row, i);
+            let span = Span { row, col: t.col, width: t.width, n: self.segment.n, acc: &acc };
+            self.dest.emit(low, e, &self.program, &span, &Target { base: low.args.operand(self.out), row });
+        });
+    }
+}
+
+/// Rows and columns being computed.
+struct Tile {
+    col: Value,
+    width: Value,
+    row: Value,
+    rows: Value,
+}
+
+impl Lane {
+    /// Computes accumulators at `out`, whose rows are `stride` f32 apart.
+    fn product(&self, low: &Lowering, e: &mut Emit, input: &Input, args: StackSlot, t: &Tile, out: Value, stride: usize) {
+        let block = self.format.block_bytes(self.k);
+        // col is a multiple of 16.
+        let number = e.b.ins().ushr_imm_u(t.col, i64::from(BLOCK.trailing_zeros()));
+        let w = e.index(low.args.operand(self.weights), number, block);
+        let blocks = e.offset(t.width, BLOCK - 1);
+        let blocks = e.b.ins().ushr_imm_u(blocks, i64::from(BLOCK.trailing_zeros()));
+        let a = e.index(input.base, t.row, input.stride);
+        let panel = Panel {
+            format: self.format,
+            quant: input.quant.is_some(),
+            k: self.k,
+            w,
+            w_stride: block,
+            blocks,
+            a,
+            a_stride: input.stride,
+            rows: t.rows,
+            c: out,
+            c_stride: stride,
+        };
+        if low.portable { panel::emit(e, &panel) } else { call(low, e, args, &panel) }
+    }
+}
+
+/// Calls the microkernel for a panel.
+fn call(low: &Lowering, e: &mut Emit, slot: StackSlot, p: &Panel) {
+    let uk = match (p.format.elem, p.quant) {
+        (Elem::F32, _) => Uk::PanelF32,
+        (Elem::F16, _) => Uk::PanelF16,
+        (Elem::Bf16, _) => Uk::PanelBf16,
+        (Elem::W8, false) => Uk::PanelW8,
+        (Elem::W4, false) => Uk::PanelW4,
+        (Elem::W4a, false) => Uk::PanelW4a,
+        (Elem::W8, true) => Uk::PanelW8A8,
+        (Elem::W4, true) => Uk::PanelW4A8,
+        (Elem::W4a, true) => Uk::PanelW4aA8,
+    };
+    let args = e.b.ins().stack_addr(I64, slot, 0);
+    let numbers = [
+        (offset_of!(PanelArgs, w_stride), p.w_stride),
+        (offset_of!(PanelArgs, a_stride), p.a_stride),
+        (offset_of!(PanelArgs, c_stride), p.c_stride),
+        (offset_of!(PanelArgs, k), p.k),
+        (offset_of!(PanelArgs, group), p.format.group.into()),
+    ];
+    for (offset, number) in numbers {
+        let number = e.int(number as i64);
+        e.store(number, args, offset);
+    }
+    let values = [
+        (offset_of!(PanelArgs, w), p.w),
+        (offset_of!(PanelArgs, blocks), p.blocks),
+        (offset_of!(PanelArgs, a), p.a),
+        (offset_of!(PanelArgs, m), p.rows),
+        (offset_of!(PanelArgs, c), p.c),
+    ];
+    for (offset, value) in values {
+        e.store(value, args, offset);
+    }
+    let mut signature = Signature::new(CallConv::SystemV);
+    signature.params.push(AbiParam::new(I64));
+    let signature = e.b.import_signature(signature);
+    let function = microkernel(low, e, uk);
+    e.b.ins().call_indirect(signature, function, &[args]);
+}
+
+/// The prologue: rows in scratch, made by each thread for itself.
+struct Rows {
+    program: Program,
+    dest: Dest,
+    stride: usize,
+    n: usize,
+}
+
+impl Rows {
+    fn new(low: &Lowering, frame: &mut Frame, x: ParamId, p: &Prologue) -> Result<Rows, CodegenError> {
+        let n = low.f32_rows(x)?;
+        let program = Program::new(low, frame, &norm_expr(x, p.norm, p.gain), n)?;
+        let (dest, stride) = match p.quant {
+            Some(group) => (Dest::Q8 { start: 0, cols: n, group }, layout::q8_row(n, group).bytes),
+            None => {
+                let stride = (n * 4).next_multiple_of(64);
+                (Dest::F32 { start: 0, stride }, stride)
+            }
+        };
+        Ok(Rows { program, dest, stride, n })
+    }
+
+    fn emit(&self, low: &Lowering, e: &mut Emit, base: Value) {
+        let zero = e.int(0);
+        e.each(zero, low.args.m, 1, |e, row| {
+            let (col, width) = (e.int(0), e.int(self.n as i64));
+            let span = Span { row, col, width, n: self.n, acc: &[] };
+            self.dest.emit(low, e, &self.program, &span, &Target { base, row });
+        });
+    }
+}

@@ -1,0 +1,250 @@
+//! The CPU backend: Cranelift emits every kernel.
+//!
+//! A kernel becomes one function. Tile loops, prologues, epilogues, norms, attention and everything elementwise are 128-bit vector code made
+//! here; the inner product of a matmul tile is either a call to a microkernel of the runtime ([`llmcc_abi::Uk`]) or, on the x86-64 baseline and
+//! when asked for ([`CpuBackend::portable`]), code made here as well (`panel.rs`).
+//!
+//! # Facts this is built on (Cranelift 0.135, measured)
+//!
+//! - `opt_level=none`, and the generator schedules: `speed` sinks pure operations towards their uses and spills, 2–3 times slower.
+//! - Vectors have 128 bits. The baseline must avoid operations that become library calls there: `fma`, `nearest`, byte shuffles.
+//! - F16 values load but neither convert nor compute: `convert.rs` does it in integer arithmetic.
+//! - There are no relocations: operands come through pointers, microkernels through a table, constants lie behind the code.
+//!
+//! # Invariants
+//!
+//! - A row of the result depends on its own inputs only, never on `m`, `lo..hi` or the tile sizes: sums run in an order fixed by the shape.
+//! - Equal expressions give equal bits wherever they are evaluated (`expr.rs`), and arithmetic in expressions is never contracted.
+//! - No byte outside the operands is read or written.
+
+mod attention;
+mod convert;
+mod embed;
+mod emit;
+mod expr;
+mod frame;
+mod loops;
+mod math;
+mod matmul;
+mod panel;
+mod pointwise;
+mod quant;
+mod rope;
+mod rownorm;
+mod store;
+
+use crate::{Backend, CodegenError, Object};
+use cranelift_codegen::ir::{AbiParam, Function, InstBuilder, Signature, UserFuncName, Value};
+use cranelift_codegen::isa::{CallConv, OwnedTargetIsa};
+use cranelift_codegen::settings::{self, Configurable};
+use cranelift_codegen::{Context, isa};
+use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
+use emit::{Emit, I64};
+use frame::Frame;
+use llmcc_ir::kernel::{Body, Kernel, ParamId, ParamKind, RowElem};
+use llmcc_ir::kv::KvSpec;
+use llmcc_ir::quant::Format;
+use llmcc_ir::target::{CpuIsa, Family, TargetSpec};
+
+/// Cranelift code for CPUs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CpuBackend {
+    /// Make inner products here even where the target has microkernels.
+    pub portable: bool,
+}
+
+impl Backend for CpuBackend {
+    fn name(&self) -> &str {
+        "cpu"
+    }
+
+    fn lower(&self, kernel: &Kernel, target: &TargetSpec) -> Result<Object, CodegenError> {
+        if target.family != Family::Cpu {
+            return Err(unsupported(kernel, format!("the CPU backend does not serve target `{}`", target.name)));
+        }
+        let isa = cranelift_isa(target.isa).map_err(|what| internal(kernel, what))?;
+        let portable = self.portable || target.isa == CpuIsa::X86_64;
+        let built = build(kernel, isa.as_ref(), target.isa != CpuIsa::X86_64, portable)?;
+        let mut object = compile(kernel, isa.as_ref(), built)?;
+        object.generic = match &kernel.body {
+            Body::Matmul(_) if self.portable && target.isa != CpuIsa::X86_64 => Some("128-bit inner products instead of microkernels"),
+            Body::Pointwise(_) => Some("elementwise work that no other kernel absorbed"),
+            _ => None,
+        };
+        Ok(object)
+    }
+}
+
+fn unsupported(kernel: &Kernel, what: String) -> CodegenError {
+    CodegenError::Unsupported { kernel: kernel.name.clone(), what }
+}
+
+fn internal(kernel: &Kernel, what: String) -> CodegenError {
+    CodegenError::Internal { kernel: kernel.name.clone(), what }
+}
+
+/// Cranelift's description of an instruction-set level.
+fn cranelift_isa(level: CpuIsa) -> Result<OwnedTargetIsa, String> {
+    let triple = "x86_64-unknown-linux-gnu";
+    let features: &[&str] = match level {
+        CpuIsa::X86_64 => &[],
+        CpuIsa::X86_64V3 | CpuIsa::X86_64V4 => {
+            &["sse3", "ssse3", "sse41", "sse42", "popcnt", "avx", "avx2", "fma", "bmi1", "bmi2", "lzcnt"]
+        }
+    };
+    let mut flags = settings::builder();
+    let verify = if cfg!(debug_assertions) { "true" } else { "false" };
+    let options =
+        [("opt_level", "none"), ("is_pic", "true"), ("enable_verifier", verify), ("unwind_info", "false"), ("enable_probestack", "false")];
+    for (name, value) in options {
+        flags.set(name, value).map_err(|e| e.to_string())?;
+    }
+    let triple = triple.parse().map_err(|e| format!("{e}"))?;
+    let mut builder = isa::lookup(triple).map_err(|e| e.to_string())?;
+    for feature in features {
+        builder.enable(&format!("has_{feature}")).map_err(|e| e.to_string())?;
+    }
+    builder.finish(settings::Flags::new(flags)).map_err(|e| e.to_string())
+}
+
+/// A kernel being lowered: what every family needs to know.
+struct Lowering<'k> {
+    kernel: &'k Kernel,
+    args: Args,
+    /// Inner products are made here, not called.
+    portable: bool,
+}
+
+/// The arguments of the kernel function.
+struct Args {
+    operands: Vec<Value>,
+    ctx: Value,
+    m: Value,
+    lo: Value,
+    hi: Value,
+    scratch: Value,
+}
+
+impl Args {
+    /// Operand `p`. The families check parameter numbers before they emit code.
+    fn operand(&self, p: ParamId) -> Value {
+        self.operands[p]
+    }
+
+    /// A pointer or number of the step context.
+    fn step(&self, e: &mut Emit, offset: usize) -> Value {
+        e.load(I64, self.ctx, offset)
+    }
+}
+
+impl Lowering<'_> {
+    fn error(&self, what: String) -> CodegenError {
+        unsupported(self.kernel, what)
+    }
+
+    fn kind(&self, p: ParamId) -> Result<&ParamKind, CodegenError> {
+        self.kernel.params.get(p).map(|p| &p.kind).ok_or_else(|| self.error(format!("there is no operand {p}")))
+    }
+
+    fn wrong(&self, p: ParamId, want: &str) -> CodegenError {
+        self.error(format!("operand `{}` must be {want}", self.kernel.params.get(p).map_or("?", |p| &p.name)))
+    }
+
+    /// Columns and storage of a matrix of rows.
+    fn rows(&self, p: ParamId) -> Result<(usize, RowElem), CodegenError> {
+        match *self.kind(p)? {
+            ParamKind::Rows { cols, elem, .. } => Ok((cols, elem)),
+            _ => Err(self.wrong(p, "a matrix of rows")),
+        }
+    }
+
+    /// Columns of a matrix of f32 rows.
+    fn f32_rows(&self, p: ParamId) -> Result<usize, CodegenError> {
+        match self.rows(p)? {
+            (cols, RowElem::F32) => Ok(cols),
+            (_, RowElem::Q8 { .. }) => Err(self.wrong(p, "a matrix of f32 rows")),
+        }
+    }
+
+    /// Rows, columns and storage of a packed matrix.
+    fn matrix(&self, p: ParamId) -> Result<(usize, usize, Format), CodegenError> {
+        match *self.kind(p)? {
+            ParamKind::Matrix { n, k, format } => Ok((n, k, format)),
+            _ => Err(self.wrong(p, "a packed matrix")),
+        }
+    }
+
+    /// Length of a vector.
+    fn vector(&self, p: ParamId) -> Result<usize, CodegenError> {
+        match *self.kind(p)? {
+            ParamKind::Vector { len } if len > 0 => Ok(len),
+            _ => Err(self.wrong(p, "a vector that is not empty")),
+        }
+    }
+
+    /// An attention state.
+    fn kv(&self, p: ParamId) -> Result<KvSpec, CodegenError> {
+        match *self.kind(p)? {
+            ParamKind::Kv(spec) => Ok(spec),
+            _ => Err(self.wrong(p, "an attention state")),
+        }
+    }
+}
+
+/// A function and the scratch it needs.
+struct Built {
+    func: Function,
+    scratch: usize,
+    scratch_per_m: usize,
+}
+
+fn build(kernel: &Kernel, isa: &dyn isa::TargetIsa, has_fma: bool, portable: bool) -> Result<Built, CodegenError> {
+    let mut signature = Signature::new(CallConv::SystemV);
+    signature.params.extend([AbiParam::new(I64); 6]);
+    let mut func = Function::with_name_signature(UserFuncName::testcase(kernel.name.as_bytes()), signature);
+    let mut context = FunctionBuilderContext::new();
+    let mut e = Emit { b: FunctionBuilder::new(&mut func, &mut context), has_fma };
+    let entry = e.b.create_block();
+    e.b.append_block_params_for_function_params(entry);
+    e.b.switch_to_block(entry);
+    let p = e.b.block_params(entry).to_vec();
+    let operands = (0..kernel.params.len()).map(|i| e.load(I64, p[0], i * 8)).collect();
+    let args = Args { operands, ctx: p[1], m: p[2], lo: p[3], hi: p[4], scratch: p[5] };
+    let low = Lowering { kernel, args, portable };
+    let mut frame = Frame::default();
+    let scratch_per_m = match &kernel.body {
+        Body::Matmul(body) => matmul::lower(&low, &mut e, &mut frame, body)?,
+        Body::RowNorm(body) => rownorm::lower(&low, &mut e, &mut frame, body).map(|()| 0)?,
+        Body::Attention(body) => attention::lower(&low, &mut e, &mut frame, body).map(|()| 0)?,
+        Body::Pointwise(body) => pointwise::lower(&low, &mut e, &mut frame, body).map(|()| 0)?,
+        Body::Embed(body) => embed::lower(&low, &mut e, &mut frame, body).map(|()| 0)?,
+        Body::RopeTable(body) => rope::lower(&low, &mut e, body).map(|()| 0)?,
+    };
+    e.b.ins().return_(&[]);
+    e.b.seal_all_blocks();
+    e.b.finalize(isa.frontend_config());
+    Ok(Built { func, scratch: frame.size(), scratch_per_m })
+}
+
+fn compile(kernel: &Kernel, isa: &dyn isa::TargetIsa, built: Built) -> Result<Object, CodegenError> {
+    let clif = built.func.display().to_string();
+    let mut context = Context::for_function(built.func);
+    context.set_disasm(false);
+    let code = context.compile(isa, &mut Default::default()).map_err(|e| internal(kernel, format!("{:?}", e.inner)))?;
+    if let Some(reloc) = code.buffer.relocs().first() {
+        return Err(internal(kernel, format!("the code has a relocation: {reloc:?}")));
+    }
+    let listing = isa
+        .to_capstone()
+        .map_err(|e| e.to_string())
+        .and_then(|cs| code.disassemble(None, &cs).map_err(|e| e.to_string()))
+        .map_err(|what| internal(kernel, what))?;
+    Ok(Object {
+        code: code.code_buffer().to_vec(),
+        scratch: built.scratch as u64,
+        scratch_per_m: built.scratch_per_m as u64,
+        clif,
+        listing,
+        generic: None,
+    })
+}

@@ -1,0 +1,305 @@
+//! Inner products of a matmul tile as 128-bit vector code: what the microkernels compute, for targets without them.
+//!
+//! Like theirs, every output is one chain of multiply-adds over `k` in ascending order (int8 rows: over groups). Where the target has fused multiply-add the
+//! results equal theirs bit for bit; on the baseline each multiply-add rounds twice.
+
+use super::emit::{Emit, F32, F32X4, I8X16, I16X8, I32, I32X4, LANES};
+use cranelift_codegen::ir::{InstBuilder, Value};
+use llmcc_abi::layout::{self, BLOCK, Elem};
+use llmcc_ir::quant::Format;
+
+/// Vectors in a block of 16 weight rows.
+const VECTORS: usize = BLOCK / LANES;
+
+/// `c[rows, 16·blocks] = a[rows, k] · wᵀ`, as [`llmcc_abi::PanelArgs`].
+pub(super) struct Panel {
+    /// Weight format.
+    pub format: Format,
+    /// Activations are int8 rows.
+    pub quant: bool,
+    /// Columns.
+    pub k: usize,
+    /// First block.
+    pub w: Value,
+    /// Bytes from one block to the next.
+    pub w_stride: usize,
+    /// Blocks.
+    pub blocks: Value,
+    /// First activation row.
+    pub a: Value,
+    /// Bytes from one activation row to the next.
+    pub a_stride: usize,
+    /// Activation rows.
+    pub rows: Value,
+    /// Output.
+    pub c: Value,
+    /// f32 elements from one output row to the next.
+    pub c_stride: usize,
+}
+
+/// Emits a panel.
+pub(super) fn emit(e: &mut Emit, p: &Panel) {
+    let zero = e.int(0);
+    e.range(zero, p.blocks, 1, &[p.w, p.c], |e, _, block| {
+        let (w, c) = (block[0], block[1]);
+        e.range(zero, p.rows, 1, &[p.a, c], |e, _, row| {
+            let (a, c) = (row[0], row[1]);
+            if p.quant {
+                int8_row(e, p, w, a, c);
+            } else {
+                let acc = float_row(e, p, w, a);
+                for (v, acc) in acc.iter().enumerate() {
+                    e.store(*acc, c, v * 16);
+                }
+            }
+            vec![e.offset(a, p.a_stride), e.offset(c, p.c_stride * 4)]
+        });
+        vec![e.offset(w, p.w_stride), e.offset(c, BLOCK * 4)]
+    });
+}
+
+/// One f32 row times one block.
+fn float_row(e: &mut Emit, p: &Panel, w: Value, a: Value) -> Vec<Value> {
+    let zero = e.floats(0.0);
+    let acc = vec![zero; VECTORS];
+    match p.format.elem {
+        Elem::F32 => plain(e, p.k, 64, 1, w, a, acc, |e, w, step, v| e.load(F32X4, w, step * 64 + v * 16)),
+        Elem::F16 => plain(e, p.k, 32, 1, w, a, acc, |e, w, step, v| {
+            let halves = e.load_halves(w, step * 32 + v * 8);
+            e.finite_f16_to_f32(halves)
+        }),
+        Elem::Bf16 => plain(e, p.k, 32, 2, w, a, acc, |e, w, step, v| {
+            let pairs = e.load(I32X4, w, step / 2 * 64 + v * 16);
+            if step % 2 == 0 {
+                return e.bf16_to_f32(pairs);
+            }
+            let mask = e.ints(0xffff_0000);
+            let bits = e.b.ins().band(pairs, mask);
+            e.from_bits(bits)
+        }),
+        Elem::W8 | Elem::W4 | Elem::W4a => decoded(e, p, w, a, acc),
+    }
+}
+
+/// Unquantized weights of `bytes` bytes per `k`, in units of `unit` k. `weight(w, step, v)`: vector `v` of column `step` after `w`.
+fn plain(
+    e: &mut Emit,
+    k: usize,
+    bytes: usize,
+    unit: usize,
+    w: Value,
+    a: Value,
+    acc: Vec<Value>,
+    weight: impl Fn(&mut Emit, Value, usize, usize) -> Value,
+) -> Vec<Value> {
+    let unroll = [4, 2, 1].into_iter().find(|u| k / u > 0).unwrap_or(1).max(unit);
+    let whole = k / unroll * unroll;
+    let steps = |e: &mut Emit, w: Value, a: Value, count: usize, acc: &[Value]| {
+        let mut acc = acc.to_vec();
+        for step in 0..count {
+            let x = e.load_splat(a, step * 4);
+            for (v, acc) in acc.iter_mut().enumerate() {
+                let weight = weight(e, w, step, v);
+                *acc = e.fma(weight, x, *acc);
+            }
+        }
+        acc
+    };
+    let mut carried = vec![w, a];
+    carried.extend(acc);
+    let carried = e.fixed(whole, unroll, &carried, |e, _, c| {
+        let mut next = vec![e.offset(c[0], unroll * bytes), e.offset(c[1], unroll * 4)];
+        next.extend(steps(e, c[0], c[1], unroll, &c[2..]));
+        next
+    });
+    steps(e, carried[0], carried[1], k - whole, &carried[2..])
+}
+
+/// Four f16 of `p`.
+fn halves(e: &mut Emit, p: Value, offset: usize) -> Vec<Value> {
+    (0..VECTORS)
+        .map(|v| {
+            let halves = e.load_halves(p, offset + v * LANES * 2);
+            e.finite_f16_to_f32(halves)
+        })
+        .collect()
+}
+
+/// Zero point of a quantized format.
+fn zero_point(format: Format) -> i32 {
+    format.def().decode.map_or(0, |d| d.zero)
+}
+
+fn has_min(format: Format) -> bool {
+    format.def().decode.is_some_and(|d| d.min)
+}
+
+/// Quantized weights, decoded to f32 by their [`llmcc_ir::quant::Decode`] expression.
+fn decoded(e: &mut Emit, p: &Panel, w: Value, a: Value, acc: Vec<Value>) -> Vec<Value> {
+    let group = usize::from(p.format.group);
+    let block = layout::block(p.format.elem, p.k, group);
+    let (zero, end) = (e.int(0), e.int(p.k as i64));
+    let codes = e.offset(w, block.codes);
+    let mut carried = vec![w];
+    carried.extend(acc);
+    let carried = e.range(zero, end, group, &carried, |e, start, c| {
+        let factors = c[0];
+        let scales = halves(e, factors, 0);
+        let mins = if has_min(p.format) { halves(e, factors, block.mins) } else { Vec::new() };
+        let stop = e.offset(start, group);
+        let stop = e.min(stop, end);
+        let acc = e.range(start, stop, 1, &c[1..], |e, k, acc| {
+            let (chunk, shift) = code_address(e, p.format.elem, codes, k);
+            let x = e.index(a, k, 4);
+            let x = e.load_splat(x, 0);
+            (0..VECTORS)
+                .map(|v| {
+                    let code = e.load(I32X4, chunk, v * 16);
+                    let code = e.b.ins().ushr(code, shift);
+                    let mask = e.ints(if p.format.elem == Elem::W8 { 255 } else { 15 });
+                    let code = e.b.ins().band(code, mask);
+                    let zero = e.ints(zero_point(p.format) as u32);
+                    let code = e.sub(code, zero);
+                    let code = e.b.ins().fcvt_from_sint(F32X4, code);
+                    // The product of code and scale is exact in f32, so that adding the minimum rounds once with or without fused multiply-add.
+                    let mut weight = e.fmul(code, scales[v]);
+                    if let Some(min) = mins.get(v) {
+                        weight = e.fadd(weight, *min);
+                    }
+                    e.fma(weight, x, acc[v])
+                })
+                .collect()
+        });
+        let mut next = vec![e.offset(factors, BLOCK * 2)];
+        next.extend(acc);
+        next
+    });
+    carried[1..].to_vec()
+}
+
+/// Where column `k` of a block's codes is: the chunk of 16 words, and the bit of its words (i32).
+fn code_address(e: &mut Emit, elem: Elem, codes: Value, k: Value) -> (Value, Value) {
+    let word = if elem == Elem::W8 { 4 } else { 8 };
+    let (number, in_word) = e.div_mod(k, word);
+    let chunk = e.index(codes, number, 64);
+    let (high, byte) = e.div_mod(in_word, 4);
+    let bits = e.times(byte, 8);
+    let nibble = e.times(high, 4);
+    let bits = e.add(bits, nibble);
+    (chunk, e.b.ins().ireduce(I32, bits))
+}
+
+/// One int8 row times one block, accumulated in `c`.
+fn int8_row(e: &mut Emit, p: &Panel, w: Value, a: Value, c: Value) {
+    let group = usize::from(p.format.group);
+    let block = layout::block(p.format.elem, p.k, group);
+    let q8 = layout::q8_row(p.k, group);
+    // Bytes of codes per column.
+    let column = if p.format.elem == Elem::W8 { BLOCK } else { BLOCK / 2 };
+    let none = e.floats(0.0);
+    for v in 0..VECTORS {
+        e.store(none, c, v * 16);
+    }
+    let (zero, end) = (e.int(0), e.int(layout::padded_k(p.k) as i64));
+    let codes = e.offset(w, block.codes);
+    e.range(zero, end, group, &[w, a], |e, start, factors| {
+        let (w_factors, a_factors) = (factors[0], factors[1]);
+        let stop = e.offset(start, group);
+        let stop = e.min(stop, end);
+        let none = e.ints(0);
+        let acc = e.range(start, stop, 8, &[none; 2 * VECTORS], |e, k, acc| {
+            let w = e.index(codes, k, column);
+            let a = e.add(a, k);
+            if p.format.elem == Elem::W8 { bytes(e, w, a, acc) } else { nibbles(e, w, a, acc) }
+        });
+        scale_group(e, p, w_factors, a_factors, c, &acc, &block, &q8);
+        vec![e.offset(w_factors, BLOCK * 2), e.offset(a_factors, 4)]
+    });
+}
+
+/// Adds the products of a vector of 4 × 4 codes, as bytes, and 4 activations (in each half of `x`): pairs of columns stay apart.
+fn multiply(e: &mut Emit, codes: Value, x: Value, acc: &mut [Value]) {
+    let parts = [e.b.ins().uwiden_low(codes), e.b.ins().uwiden_high(codes)];
+    for (part, acc) in parts.into_iter().zip(acc) {
+        // This shape becomes pmaddwd.
+        let (wl, wh) = (e.b.ins().swiden_low(part), e.b.ins().swiden_high(part));
+        let (xl, xh) = (e.b.ins().swiden_low(x), e.b.ins().swiden_high(x));
+        let (low, high) = (e.b.ins().imul(wl, xl), e.b.ins().imul(wh, xh));
+        let pairs = e.b.ins().iadd_pairwise(low, high);
+        *acc = e.add(*acc, pairs);
+    }
+}
+
+fn activations(e: &mut Emit, a: Value, offset: usize) -> Value {
+    let x = e.load_word_splat(a, offset);
+    e.b.ins().swiden_low(x)
+}
+
+/// 8 columns of 8-bit codes.
+fn bytes(e: &mut Emit, w: Value, a: Value, acc: &[Value]) -> Vec<Value> {
+    let mut acc = acc.to_vec();
+    for word in 0..2 {
+        let x = activations(e, a, word * 4);
+        for v in 0..VECTORS {
+            let codes = e.load(I8X16, w, word * 64 + v * 16);
+            multiply(e, codes, x, &mut acc[2 * v..2 * v + 2]);
+        }
+    }
+    acc
+}
+
+/// 8 columns of 4-bit codes.
+fn nibbles(e: &mut Emit, w: Value, a: Value, acc: &[Value]) -> Vec<Value> {
+    let mut acc = acc.to_vec();
+    let (x0, x1) = (activations(e, a, 0), activations(e, a, 4));
+    for v in 0..VECTORS {
+        let codes = e.load(I8X16, w, v * 16);
+        let mask = e.ints(0x0f0f_0f0f);
+        let mask = e.cast(I8X16, mask);
+        let low = e.b.ins().band(codes, mask);
+        multiply(e, low, x0, &mut acc[2 * v..2 * v + 2]);
+        let high = e.cast(I16X8, codes);
+        let high = e.b.ins().ushr_imm_u(high, 4);
+        let high = e.cast(I8X16, high);
+        let high = e.b.ins().band(high, mask);
+        multiply(e, high, x1, &mut acc[2 * v..2 * v + 2]);
+    }
+    acc
+}
+
+/// Adds a group's integer sums, scaled, to the accumulators in `c`.
+fn scale_group(
+    e: &mut Emit,
+    p: &Panel,
+    w_factors: Value,
+    a_factors: Value,
+    c: Value,
+    sums: &[Value],
+    block: &layout::Block,
+    q8: &layout::Q8Row,
+) {
+    let scales = halves(e, w_factors, 0);
+    let a_scale = e.load_splat(a_factors, q8.scales);
+    let a_sum = e.load(I32, a_factors, q8.sums);
+    for v in 0..VECTORS {
+        let mut sum = e.b.ins().iadd_pairwise(sums[2 * v], sums[2 * v + 1]);
+        if zero_point(p.format) != 0 {
+            let excess = e.b.ins().imul_imm_s(a_sum, i64::from(zero_point(p.format)));
+            let excess = e.splat(excess);
+            sum = e.sub(sum, excess);
+        }
+        let sum = e.b.ins().fcvt_from_sint(F32X4, sum);
+        let scale = e.fmul(scales[v], a_scale);
+        let acc = e.load(F32X4, c, v * 16);
+        let mut acc = e.fma(sum, scale, acc);
+        if has_min(p.format) {
+            let min = e.load_halves(w_factors, block.mins + v * LANES * 2);
+            let min = e.finite_f16_to_f32(min);
+            let min = e.fmul(min, a_scale);
+            let a_sum = e.b.ins().fcvt_from_sint(F32, a_sum);
+            let a_sum = e.splat(a_sum);
+            acc = e.fma(min, a_sum, acc);
+        }
+        e.store(acc, c, v * 16);
+    }
+}

@@ -1,0 +1,113 @@
+//! int8 quantization of rows, by the rule of [`llmcc_abi::layout`]: the same codes, scales and sums as the microkernel `QuantRows`.
+
+use super::emit::{Emit, F32, LANES};
+use cranelift_codegen::ir::condcodes::FloatCC;
+use cranelift_codegen::ir::{InstBuilder, Value};
+use llmcc_abi::layout::{K_PAD, Q8Row};
+
+/// Largest magnitude as i32 bits: as integers, magnitudes order like the numbers and NaN above infinity, so that NaN is never lost.
+fn max_magnitude(e: &mut Emit, acc: Value, v: Value) -> Value {
+    let bits = e.bits(v);
+    let mask = e.ints(0x7fff_ffff);
+    let magnitude = e.b.ins().band(bits, mask);
+    e.b.ins().smax(acc, magnitude)
+}
+
+/// From lanes of largest magnitudes: scale `amax/127` (scalar), and per lane its inverse and a mask, 0 where only code 0 makes sense: `amax` is 0, so small that `127/amax`
+/// overflows, infinite or NaN.
+fn from_amax(e: &mut Emit, amax: Value) -> (Value, Value, Value) {
+    let bits = e.max_lane_int(amax);
+    let amax = e.cast(F32, bits);
+    let limit = e.float(127.0);
+    let scale = e.fdiv(amax, limit);
+    let inverse = e.fdiv(limit, amax);
+    let inverse = e.splat(inverse);
+    let (zero, infinity) = (e.floats(0.0), e.floats(f32::INFINITY));
+    let finite = e.lanes_where(FloatCC::LessThan, inverse, infinity);
+    let positive = e.lanes_where(FloatCC::GreaterThan, inverse, zero);
+    let valid = e.b.ins().band(finite, positive);
+    (scale, inverse, valid)
+}
+
+/// [`from_amax`] of `count` f32 at `x`.
+pub(super) fn scales(e: &mut Emit, x: Value, count: usize) -> (Value, Value, Value) {
+    let zero = e.ints(0);
+    let whole = count / LANES * LANES;
+    let amax = e.fixed(whole * 4, 16, &[zero], |e, at, acc| {
+        let p = e.add(x, at);
+        let v = e.load_lanes(p, 0, LANES);
+        vec![max_magnitude(e, acc[0], v)]
+    });
+    let mut amax = amax[0];
+    if whole < count {
+        let v = e.load_lanes(x, whole * 4, count - whole);
+        amax = max_magnitude(e, amax, v);
+    }
+    from_amax(e, amax)
+}
+
+/// Codes of four values, as i32.
+pub(super) fn codes(e: &mut Emit, v: Value, inverse: Value, valid: Value) -> Value {
+    let scaled = e.fmul(v, inverse);
+    let (_, codes) = e.round(scaled);
+    e.b.ins().band(codes, valid)
+}
+
+/// Zeroes the columns from `width` up to the next multiple of 32; `n`: columns of the segment, on which alone it depends whether there are any.
+pub(super) fn pad_row(e: &mut Emit, x: Value, width: Value, n: usize) {
+    if n.is_multiple_of(K_PAD) {
+        return;
+    }
+    let end = e.offset(width, K_PAD - 1);
+    let end = e.b.ins().band_imm_s(end, -(K_PAD as i64));
+    let zero = e.float(0.0);
+    e.each(width, end, 1, |e, at| {
+        let p = e.index(x, at, 4);
+        e.store(zero, p, 0);
+    });
+}
+
+/// Quantizes `width` f32 at `x`, padded with zeros to a multiple of 32, to columns `first..` of an int8 row. `first` is a multiple of the group.
+pub(super) fn quantize(e: &mut Emit, x: Value, width: Value, row: Value, first: Value, layout: &Q8Row, group: usize) {
+    let zero = e.int(0);
+    let padded = e.offset(width, K_PAD - 1);
+    let padded = e.b.ins().band_imm_s(padded, -(K_PAD as i64));
+    let (number, _) = e.div_mod(first, group);
+    let factors = e.index(row, number, 4);
+    let out = e.add(row, first);
+    e.range(zero, padded, group, &[factors], |e, start, carried| {
+        let end = e.offset(start, group);
+        let end = e.min(end, padded);
+        let none = e.ints(0);
+        let amax = e.range(start, end, K_PAD, &[none], |e, at, acc| {
+            let p = e.index(x, at, 4);
+            let mut amax = acc[0];
+            for i in 0..K_PAD / LANES {
+                let v = e.load_lanes(p, i * 16, LANES);
+                amax = max_magnitude(e, amax, v);
+            }
+            vec![amax]
+        });
+        let (scale, inverse, valid) = from_amax(e, amax[0]);
+        let sums = e.range(start, end, 16, &[none], |e, at, sum| {
+            let p = e.index(x, at, 4);
+            let c: Vec<Value> = (0..4)
+                .map(|i| {
+                    let v = e.load_lanes(p, i * 16, LANES);
+                    codes(e, v, inverse, valid)
+                })
+                .collect();
+            let (low, high) = (e.b.ins().snarrow(c[0], c[1]), e.b.ins().snarrow(c[2], c[3]));
+            let bytes = e.b.ins().snarrow(low, high);
+            let p = e.add(out, at);
+            e.store(bytes, p, 0);
+            let (a, b) = (e.add(c[0], c[1]), e.add(c[2], c[3]));
+            let four = e.add(a, b);
+            vec![e.add(sum[0], four)]
+        });
+        let sum = e.sum_lanes(sums[0]);
+        e.store(scale, carried[0], layout.scales);
+        e.store(sum, carried[0], layout.sums);
+        vec![e.offset(carried[0], 4)]
+    });
+}

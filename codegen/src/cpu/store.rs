@@ -1,0 +1,253 @@
+//! Where results go: f32 rows, int8 rows, and pages of the KV cache.
+
+use super::emit::{Emit, LANES};
+use super::expr::{Program, Span};
+use super::quant;
+use super::{CodegenError, Lowering};
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::{InstBuilder, Value};
+use llmcc_abi::layout;
+use llmcc_abi::{PAGE_TOKENS, StepCtx};
+use llmcc_ir::kernel::{ParamId, RowElem, Store};
+use llmcc_ir::kv::{KvDType, KvSpec};
+use llmcc_ir::plan::row_bytes;
+use std::mem::offset_of;
+
+/// Destination of a row's columns.
+pub(super) enum Dest {
+    /// f32 rows.
+    F32 {
+        /// First column.
+        start: usize,
+        /// Bytes of a row.
+        stride: usize,
+    },
+    /// int8 rows.
+    Q8 {
+        /// First column, a multiple of the group.
+        start: usize,
+        /// Columns of a row.
+        cols: usize,
+        /// Columns per scale.
+        group: usize,
+    },
+    /// Keys or values of the cache.
+    Kv {
+        /// The cache.
+        spec: KvSpec,
+        /// Keys, not values.
+        key: bool,
+    },
+}
+
+/// The row written to.
+pub(super) struct Target {
+    /// First row of the matrix, or the page pool.
+    pub base: Value,
+    /// Row number.
+    pub row: Value,
+}
+
+impl Dest {
+    /// Destination and operand of a segment's store.
+    ///
+    /// # Errors
+    /// An operand of another kind, or quantization groups cut apart by segments or tiles.
+    pub fn new(low: &Lowering, store: &Store, n: usize, tile_n: usize) -> Result<(ParamId, Dest), CodegenError> {
+        match *store {
+            Store::Rows { param, start } => Ok((param, Dest::rows(low, param, start, n, tile_n)?)),
+            Store::KvKey(param) | Store::KvValue(param) => {
+                let spec = low.kv(param)?;
+                if spec.dtype == KvDType::Int8 && n > tile_n && !tile_n.is_multiple_of(spec.head_dim) {
+                    return Err(low.error(format!("tiles of {tile_n} columns cut heads of {} whose int8 scale they share", spec.head_dim)));
+                }
+                Ok((param, Dest::Kv { spec, key: matches!(store, Store::KvKey(_)) }))
+            }
+        }
+    }
+
+    /// Columns `start..start + n` of a matrix of rows.
+    ///
+    /// # Errors
+    /// As [`Dest::new`].
+    pub fn rows(low: &Lowering, param: ParamId, start: usize, n: usize, tile_n: usize) -> Result<Dest, CodegenError> {
+        let (cols, elem) = low.rows(param)?;
+        let RowElem::Q8 { group } = elem else {
+            return Ok(Dest::F32 { start, stride: row_bytes(cols, elem) });
+        };
+        let ends_row = start + n == cols;
+        if !start.is_multiple_of(group) || !(ends_row || n.is_multiple_of(group)) || (n > tile_n && !tile_n.is_multiple_of(group)) {
+            return Err(low.error(format!("columns {start}..{} in tiles of {tile_n} cut int8 groups of {group}", start + n)));
+        }
+        Ok(Dest::Q8 { start, cols, group })
+    }
+
+    /// Evaluates `program` over `span` and stores it.
+    pub fn emit(&self, low: &Lowering, e: &mut Emit, program: &Program, span: &Span, target: &Target) {
+        match self {
+            Dest::F32 { start, stride } => {
+                let row = e.index(target.base, target.row, *stride);
+                let row = e.offset(row, start * 4);
+                let row = e.index(row, span.col, 4);
+                program.each(low, e, span, |e, at, v, lanes| {
+                    let p = e.add(row, at);
+                    e.store_lanes(v, p, 0, lanes);
+                });
+            }
+            Dest::Q8 { start, cols, group } => {
+                let x = program.to_buffer(low, e, span);
+                let layout = layout::q8_row(*cols, *group);
+                let row = e.index(target.base, target.row, layout.bytes);
+                let first = e.offset(span.col, *start);
+                quant::pad_row(e, x, span.width, span.n);
+                quant::quantize(e, x, span.width, row, first, &layout, *group);
+            }
+            Dest::Kv { spec, key } => {
+                let x = program.to_buffer(low, e, span);
+                let page = page_of(low, e, spec, target);
+                let slot = Slot { spec, key: *key, page };
+                match spec.dtype {
+                    KvDType::Int8 => slot.store_int8(e, x, span),
+                    _ => slot.store_floats(e, x, span),
+                }
+            }
+        }
+    }
+}
+
+/// The page and the place in it of a token.
+struct PageSlot {
+    page: Value,
+    slot: Value,
+}
+
+fn page_of(low: &Lowering, e: &mut Emit, spec: &KvSpec, target: &Target) -> PageSlot {
+    let positions = low.args.step(e, offset_of!(StepCtx, positions));
+    let seqs = low.args.step(e, offset_of!(StepCtx, seqs));
+    let p = e.index(positions, target.row, 4);
+    let position = e.load_index(p, 0);
+    let p = e.index(seqs, target.row, 4);
+    let seq = e.load_index(p, 0);
+    let (number, slot) = e.div_mod(position, PAGE_TOKENS);
+    let page = page_address(low, e, spec, target.base, seq, number);
+    PageSlot { page, slot }
+}
+
+/// Address of page `number` of a sequence.
+pub(super) fn page_address(low: &Lowering, e: &mut Emit, spec: &KvSpec, pool: Value, seq: Value, number: Value) -> Value {
+    let tables = low.args.step(e, offset_of!(StepCtx, block_tables));
+    let stride = low.args.step(e, offset_of!(StepCtx, block_stride));
+    let entry = e.b.ins().imul(seq, stride);
+    let entry = e.add(entry, number);
+    let p = e.index(tables, entry, 4);
+    let page = e.b.ins().uload32(cranelift_codegen::ir::MemFlagsData::new().with_notrap(), p, 0);
+    e.index(pool, page, layout::page(spec.kv_heads, spec.head_dim, spec.dtype.bytes()).bytes)
+}
+
+/// Writes keys or values of one token.
+struct Slot<'a> {
+    spec: &'a KvSpec,
+    key: bool,
+    page: PageSlot,
+}
+
+impl Slot<'_> {
+    fn layout(&self) -> layout::Page {
+        layout::page(self.spec.kv_heads, self.spec.head_dim, self.spec.dtype.bytes())
+    }
+
+    /// Address of column `col` (any column of the token's key or value).
+    fn address(&self, e: &mut Emit, col: Value) -> Value {
+        let bytes = self.spec.dtype.bytes();
+        if self.key {
+            // [kv_heads][head_dim][16]: columns are 16 elements apart.
+            let at = e.times(col, PAGE_TOKENS);
+            let at = e.add(at, self.page.slot);
+            return e.index(self.page.page, at, bytes);
+        }
+        // [kv_heads][16][head_dim]
+        let (head, d) = e.div_mod(col, self.spec.head_dim);
+        let at = e.times(head, PAGE_TOKENS);
+        let at = e.add(at, self.page.slot);
+        let at = e.times(at, self.spec.head_dim);
+        let at = e.add(at, d);
+        let p = e.index(self.page.page, at, bytes);
+        e.offset(p, self.layout().v)
+    }
+
+    /// f32, f16, bf16. `x`: the span's columns in f32.
+    fn store_floats(&self, e: &mut Emit, x: Value, span: &Span) {
+        let (zero, tail) = (e.int(0), span.n % LANES);
+        let whole = if tail == 0 { span.width } else { e.b.ins().band_imm_s(span.width, -4) };
+        let step = |e: &mut Emit, at: Value, lanes: usize| {
+            let p = e.index(x, at, 4);
+            let v = e.load_lanes(p, 0, lanes);
+            let col = e.add(span.col, at);
+            self.store_columns(e, v, col, lanes);
+        };
+        e.each(zero, whole, LANES, |e, at| step(e, at, LANES));
+        if tail != 0 {
+            let more = e.compare(IntCC::NotEqual, whole, span.width);
+            e.when(more, |e| step(e, whole, tail));
+        }
+    }
+
+    fn store_columns(&self, e: &mut Emit, v: Value, col: Value, lanes: usize) {
+        let v = match self.spec.dtype {
+            KvDType::F16 => e.f32_to_f16(v),
+            KvDType::Bf16 => e.f32_to_bf16(v),
+            KvDType::F32 | KvDType::Int8 => e.bits(v),
+        };
+        let bytes = self.spec.dtype.bytes();
+        let adjacent = if self.key { PAGE_TOKENS } else { 1 };
+        // Four values lie in one head unless heads have an odd size.
+        let one_head = self.key || self.spec.head_dim.is_multiple_of(LANES);
+        let first = self.address(e, col);
+        for i in 0..lanes {
+            let x = e.lane(v, i);
+            let (p, offset) = if one_head {
+                (first, i * adjacent * bytes)
+            } else {
+                let col = e.offset(col, i);
+                (self.address(e, col), 0)
+            };
+            match bytes {
+                2 => e.store_half(x, p, offset),
+                _ => e.store(x, p, offset),
+            }
+        }
+    }
+
+    /// int8 with a scale per head.
+    fn store_int8(&self, e: &mut Emit, x: Value, span: &Span) {
+        let (zero, d) = (e.int(0), self.spec.head_dim);
+        let layout = self.layout();
+        e.each(zero, span.width, d, |e, at| {
+            let head = e.index(x, at, 4);
+            let col = e.add(span.col, at);
+            let (number, _) = e.div_mod(col, d);
+            let (scale, inverse, valid) = quant::scales(e, head, d);
+            let index = e.times(number, PAGE_TOKENS);
+            let index = e.add(index, self.page.slot);
+            let p = e.index(self.page.page, index, 4);
+            e.store(scale, p, if self.key { layout.k_scales } else { layout.v_scales });
+            let first = self.address(e, col);
+            let adjacent = if self.key { PAGE_TOKENS } else { 1 };
+            let step = |e: &mut Emit, at: Value, lanes: usize| {
+                let p = e.index(head, at, 4);
+                let v = e.load_lanes(p, 0, lanes);
+                let codes = quant::codes(e, v, inverse, valid);
+                let p = e.index(first, at, adjacent);
+                for i in 0..lanes {
+                    let x = e.lane(codes, i);
+                    e.store_byte(x, p, i * adjacent);
+                }
+            };
+            e.each_fixed(d / LANES * LANES, LANES, |e, at| step(e, at, LANES));
+            if d % LANES != 0 {
+                let at = e.int((d / LANES * LANES) as i64);
+                step(e, at, d % LANES);
+            }
+        });
+    }
+}
