@@ -113,8 +113,8 @@ pub(super) fn amax(x: &[f32]) -> f32 {
 
 /// int8 quantization of a row, in f32 arithmetic: `(codes [cols], scales [groups], sums [groups])`.
 ///
-/// Per group: `amax` = largest magnitude, `scale = amax/127`, code = `x·(127/amax)` rounded to nearest, ties to even. There is a (short) last group for
-/// the columns that pad the row to a multiple of 32 if they start one.
+/// Per group: `amax` = largest magnitude, `scale = amax/127`, code = `x·(127/amax)` rounded to nearest, ties to even; where `127/amax` is not finite
+/// (`amax` is 0 or nearly) all codes are 0. The last group may be short.
 pub fn quantize_q8_row(x: &[f32], group: usize) -> (Vec<i8>, Vec<f32>, Vec<i32>) {
     let mut codes = Vec::with_capacity(x.len());
     let (mut scales, mut sums) = (vec![], vec![]);
