@@ -13,7 +13,7 @@
 
 use crate::artifact::bytes_of;
 use llmcc_abi::{ABI_VERSION, FLAG_EXTERNAL_WEIGHTS, IMAGE_MAGIC, ImageRef, SEGMENT_ALIGN};
-use object::elf::{FileHeader64, PF_R, PF_X, PT_LOAD, PT_PHDR, ProgramHeader64};
+use object::elf::{FileHeader64, PF_R, PF_X, PT_LOAD, PT_PHDR, ProgramFlags, ProgramHeader64};
 use object::endian::{LittleEndian as LE, U16, U32, U64};
 use object::pod;
 use object::read::elf::{FileHeader, ProgramHeader};
@@ -160,7 +160,7 @@ pub fn weights_path(artifact: &Path) -> PathBuf {
     name.into()
 }
 
-fn load(flags: u32, off: u64, addr: u64, len: u64, align: u64) -> ProgramHeader64<LE> {
+fn load(flags: ProgramFlags, off: u64, addr: u64, len: u64, align: u64) -> ProgramHeader64<LE> {
     ProgramHeader64 {
         p_type: U32::new(LE, PT_LOAD),
         p_flags: U32::new(LE, flags),
