@@ -1,1 +1,21 @@
-//! See ARCHITECTURE.md.
+//! From a checkpoint to the graph level of the IR.
+//!
+//! [`checkpoint`] reads the bytes, [`config`] and [`rope`] the numbers, [`arch`] builds the [`Module`](llmcc_ir::graph::Module), [`tokenizer`] collects
+//! what text generation needs. Everything read here is untrusted: sizes are checked before they are used, and a broken file ends in a
+//! [`FrontendError`] that says what is wrong, where, and what to do about it; never in a panic.
+//!
+//! Invariant: tensors are checked (presence, type, shape) before a function is built, so the typing rules of the graph cannot fail on a
+//! checkpoint.
+
+pub mod arch;
+pub mod checkpoint;
+pub mod config;
+mod error;
+pub mod fixtures;
+pub mod fuzz;
+pub mod rope;
+pub mod tokenizer;
+
+pub use arch::{Options, lift, unused_tensors};
+pub use checkpoint::Checkpoint;
+pub use error::FrontendError;

@@ -1,0 +1,15 @@
+//! Qwen2 and Qwen2.5 (arXiv 2407.10671, 2412.15115): Llama with biases on Q, K and V, and windows in the upper layers if asked for.
+
+use super::Arch;
+use super::blocks::{AttentionSpec, decoder};
+use crate::config::{Defaults, WindowRule};
+
+pub(super) const ARCH: Arch = Arch {
+    model_type: "qwen2",
+    class: "Qwen2ForCausalLM",
+    defaults: Defaults { kv_heads: Some(32), head_dim: None, max_position: 32_768, window: WindowRule::Optional },
+    lift: |l| {
+        let config = l.config;
+        decoder(l, |i| AttentionSpec { qkv_bias: true, window: config.windows[i], ..Default::default() })
+    },
+};

@@ -1,0 +1,222 @@
+//! A checkpoint on disk: config files and memory-mapped tensors.
+
+mod load;
+pub mod safetensors;
+
+use crate::error::FrontendError;
+use llmcc_ir::ty::DType;
+use memmap2::{Mmap, UncheckedAdvice};
+use safetensors::TensorInfo;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// A checkpoint in Hugging Face layout, opened for reading.
+///
+/// Tensor data are mapped, not read: opening costs the headers only, and a checkpoint may exceed the memory of the machine. The
+/// files must not be changed while open (a truncated mapping ends the process, as with every mmap).
+#[derive(Debug)]
+pub struct Checkpoint {
+    dir: PathBuf,
+    config_path: PathBuf,
+    config: Value,
+    /// JSON files that were read or belong to the model, then shards.
+    sources: Vec<PathBuf>,
+    shards: Vec<Shard>,
+    /// Tensor name → shard and place.
+    index: BTreeMap<String, (usize, TensorInfo)>,
+}
+
+/// One mapped file.
+#[derive(Debug)]
+struct Shard {
+    path: PathBuf,
+    map: Mmap,
+}
+
+/// A tensor of a [`Checkpoint`].
+#[derive(Clone, Copy, Debug)]
+pub struct TensorView<'a> {
+    /// Element type.
+    pub dtype: DType,
+    /// Dimensions, outermost first.
+    pub shape: &'a [usize],
+    /// Little-endian elements, row-major. Not aligned: the format does not promise it.
+    pub data: &'a [u8],
+}
+
+impl TensorView<'_> {
+    /// Number of elements.
+    pub fn elements(&self) -> usize {
+        self.data.len() / self.dtype.bytes()
+    }
+
+    /// Converts elements `start..start + out.len()` to f32.
+    ///
+    /// # Panics
+    /// When the range leaves the tensor or the type is not F32, F16 or BF16 (`lift` admits no other weights).
+    pub fn read_f32(&self, start: usize, out: &mut [f32]) {
+        let size = self.dtype.bytes();
+        let bytes = &self.data[start * size..(start + out.len()) * size];
+        let pairs = bytes.as_chunks::<2>().0;
+        match self.dtype {
+            DType::F32 => out.iter_mut().zip(bytes.as_chunks::<4>().0).for_each(|(o, b)| *o = f32::from_le_bytes(*b)),
+            DType::F16 => out.iter_mut().zip(pairs).for_each(|(o, b)| *o = half::f16::from_le_bytes(*b).to_f32()),
+            DType::Bf16 => out.iter_mut().zip(pairs).for_each(|(o, b)| *o = half::bf16::from_le_bytes(*b).to_f32()),
+            other => panic!("weights are never {other}"),
+        }
+    }
+
+    /// The whole tensor as f32; conditions as [`TensorView::read_f32`].
+    pub fn to_f32(&self) -> Vec<f32> {
+        let mut out = vec![0.0; self.elements()];
+        self.read_f32(0, &mut out);
+        out
+    }
+}
+
+/// A file the artifact depends on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceFile {
+    /// File name without folder, so that manifests do not depend on where the checkpoint lies.
+    pub name: String,
+    /// Where it lies.
+    pub path: PathBuf,
+    /// Size.
+    pub bytes: u64,
+}
+
+impl SourceFile {
+    /// SHA-256 of the contents. Reads the file (not the mapping, so resident memory stays flat).
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn sha256(&self) -> Result<[u8; 32], FrontendError> {
+        let io = |source| FrontendError::Io { path: self.path.clone(), action: "read", source };
+        let mut file = File::open(&self.path).map_err(io)?;
+        let (mut hash, mut buffer) = (Sha256::new(), vec![0u8; 1 << 20]);
+        loop {
+            match file.read(&mut buffer).map_err(io)? {
+                0 => return Ok(hash.finalize().into()),
+                n => hash.update(&buffer[..n]),
+            }
+        }
+    }
+}
+
+impl Checkpoint {
+    /// Opens a directory with `config.json` and `model.safetensors` (or `model.safetensors.index.json` and its shards), or one
+    /// `.safetensors` file with `config.json` beside it.
+    ///
+    /// # Errors
+    /// When files are missing, unreadable or malformed.
+    pub fn open(path: &Path) -> Result<Checkpoint, FrontendError> {
+        load::open(path)
+    }
+
+    /// Folder of the checkpoint.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Contents of `config.json`.
+    pub fn config(&self) -> &Value {
+        &self.config
+    }
+
+    /// Path of `config.json`.
+    pub fn config_path(&self) -> &Path {
+        &self.config_path
+    }
+
+    /// A JSON file of the checkpoint folder; `None` when absent.
+    ///
+    /// # Errors
+    /// When it cannot be read or parsed.
+    pub fn json(&self, name: &str) -> Result<Option<Value>, FrontendError> {
+        load::read_optional(&self.dir.join(name))?
+            .map(|bytes| serde_json::from_slice(&bytes).map_err(|source| FrontendError::Json { path: self.dir.join(name), source }))
+            .transpose()
+    }
+
+    /// A file of the checkpoint folder; `None` when absent.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn file(&self, name: &str) -> Result<Option<Vec<u8>>, FrontendError> {
+        load::read_optional(&self.dir.join(name))
+    }
+
+    /// Names of all tensors, sorted.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.index.keys().map(String::as_str)
+    }
+
+    /// Place, type and shape of a tensor.
+    pub fn info(&self, name: &str) -> Option<&TensorInfo> {
+        self.index.get(name).map(|(_, info)| info)
+    }
+
+    /// File name of the shard that holds a tensor (empty when there is no such tensor).
+    pub fn shard_name(&self, name: &str) -> String {
+        self.index.get(name).map_or_else(String::new, |(s, _)| file_name(&self.shards[*s].path))
+    }
+
+    /// A tensor by name.
+    ///
+    /// # Errors
+    /// When it is absent or has an element type that the IR lacks (FP8 and the like).
+    pub fn tensor(&self, name: &str) -> Result<TensorView<'_>, FrontendError> {
+        let (shard, info) = self.index.get(name).ok_or_else(|| FrontendError::NoSuchTensor { name: name.to_string() })?;
+        let dtype = info.dtype.dtype.ok_or_else(|| self.bad_dtype(name, info))?;
+        Ok(TensorView { dtype, shape: &info.shape, data: &self.shards[*shard].map[info.bytes.clone()] })
+    }
+
+    /// Tells the kernel that the pages of a tensor are not needed for now, so that they leave the resident set; they are read again if touched.
+    /// Call after packing a tensor. Does nothing for an unknown name.
+    pub fn release(&self, name: &str) {
+        if let Some((shard, info)) = self.index.get(name)
+            && !info.bytes.is_empty()
+        {
+            // SAFETY: the mapping is read-only and file-backed, so dropped pages come back with the same contents.
+            // A failure only costs memory.
+            let _ =
+                unsafe { self.shards[*shard].map.unchecked_advise_range(UncheckedAdvice::DontNeed, info.bytes.start, info.bytes.len()) };
+        }
+    }
+
+    /// The files the model consists of: `config.json`, the index if any, then the shards in order of name.
+    ///
+    /// # Errors
+    /// When a file has vanished.
+    pub fn source_files(&self) -> Result<Vec<SourceFile>, FrontendError> {
+        self.sources
+            .iter()
+            .map(|path| {
+                let meta = std::fs::metadata(path).map_err(|source| FrontendError::Io { path: path.clone(), action: "stat", source })?;
+                Ok(SourceFile { name: file_name(path), path: path.clone(), bytes: meta.len() })
+            })
+            .collect()
+    }
+
+    /// The error for a weight of an element type that is not compiled.
+    pub(crate) fn bad_dtype(&self, name: &str, info: &TensorInfo) -> FrontendError {
+        let help = if info.dtype.name.starts_with('F') && info.dtype.bits <= 8 {
+            "quantized checkpoints are not read yet; use the unquantized one and compile with --w8 or --w4"
+        } else {
+            "convert the checkpoint, for example with `model.to(torch.bfloat16).save_pretrained(...)`"
+        };
+        FrontendError::TensorDType { file: self.shard_name(name), name: name.to_string(), dtype: info.dtype.name, help }
+    }
+}
+
+/// Last component of a path.
+fn file_name(path: &Path) -> String {
+    path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+//! What can go wrong between a path and a module.
+
+use crate::checkpoint::safetensors::HeaderError;
+use crate::config::ConfigError;
+use std::path::PathBuf;
+
+/// A problem with the user's checkpoint. The text says what is wrong, where, and what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FrontendError {
+    /// The operating system refused.
+    #[error("{}: cannot {action}: {source}", path.display())]
+    Io {
+        /// File or directory.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+    /// The path holds something other than a supported checkpoint.
+    #[error("{}: {what}; {help}", path.display())]
+    NotACheckpoint {
+        /// File or directory.
+        path: PathBuf,
+        /// What was found.
+        what: String,
+        /// What to do.
+        help: &'static str,
+    },
+    /// A safetensors file is malformed.
+    #[error("{}: {source}", path.display())]
+    Safetensors {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong in it.
+        source: HeaderError,
+    },
+    /// `model.safetensors.index.json` is malformed or disagrees with the shards.
+    #[error("{}: {what}; download the checkpoint again, all files of one revision", path.display())]
+    Index {
+        /// The index file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// A JSON file does not parse.
+    #[error("{}: not valid JSON: {source}", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        source: serde_json::Error,
+    },
+    /// `config.json` describes something impossible or unsupported.
+    #[error("{}: {source}", path.display())]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong in it.
+        source: ConfigError,
+    },
+    /// A tensor that the architecture needs is absent.
+    #[error("tensor `{name}` is missing ({arch} needs it with shape {expected:?}){hint}")]
+    MissingTensor {
+        /// Name in the checkpoint.
+        name: String,
+        /// Architecture.
+        arch: &'static str,
+        /// Shape by config.json.
+        expected: Vec<usize>,
+        /// What may be the reason, starting with "; ", or empty.
+        hint: String,
+    },
+    /// A tensor has another shape than config.json says.
+    #[error(
+        "{file}: tensor `{name}` has shape {found:?}, but config.json makes it {expected:?}; the files belong to different models, or config.json was edited"
+    )]
+    TensorShape {
+        /// Shard.
+        file: String,
+        /// Name in the checkpoint.
+        name: String,
+        /// Shape by config.json.
+        expected: Vec<usize>,
+        /// Shape in the file.
+        found: Vec<usize>,
+    },
+    /// A weight has an element type that is not compiled.
+    #[error("{file}: tensor `{name}` is stored as {dtype}; weights must be F32, F16 or BF16: {help}")]
+    TensorDType {
+        /// Shard.
+        file: String,
+        /// Name in the checkpoint.
+        name: String,
+        /// Element type by its safetensors name.
+        dtype: &'static str,
+        /// What to do.
+        help: &'static str,
+    },
+    /// A tensor was asked for that the checkpoint does not hold.
+    #[error("tensor `{name}` is not in the checkpoint")]
+    NoSuchTensor {
+        /// The name.
+        name: String,
+    },
+    /// The context asked for does not fit the model.
+    #[error(
+        "a context of {asked} tokens was asked for, but the model has positions for {most}; ask for at most {most} (or set rope_scaling in config.json)"
+    )]
+    Context {
+        /// Asked for.
+        asked: usize,
+        /// Allowed.
+        most: usize,
+    },
+    /// Tokenizer files are unusable or belong to another model.
+    #[error("{}: {what}; {help}", path.display())]
+    Tokenizer {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+        /// What to do.
+        help: &'static str,
+    },
+}

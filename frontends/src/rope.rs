@@ -1,0 +1,79 @@
+//! Frequencies of the rotary embedding (RoFormer, arXiv 2104.09864) and their rescalings for long contexts.
+//!
+//! Computed as Transformers does, in f32 and in the same order of operations, because a position multiplies the rounding error of a frequency.
+//! Powers are taken in f64 by `libm` and rounded, so they are the same on every machine.
+
+use crate::config::{RopeConfig, RopeScaling};
+use std::f64::consts::TAU;
+
+/// Frequencies of a rotary embedding.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rope {
+    /// Radians per position of each pair `(j, j + dim/2)`: `[dim/2]`.
+    pub inv_freq: Vec<f32>,
+    /// Multiplies sines and cosines.
+    pub scale: f32,
+}
+
+/// The frequencies that a configuration describes.
+pub fn frequencies(c: &RopeConfig) -> Rope {
+    let wavelengths = powers(c);
+    let plain = wavelengths.iter().map(|w| 1.0 / w);
+    match c.scaling {
+        RopeScaling::Default => Rope { inv_freq: plain.collect(), scale: 1.0 },
+        RopeScaling::Linear { factor } => Rope { inv_freq: plain.map(|f| f / factor as f32).collect(), scale: 1.0 },
+        RopeScaling::Llama3 { factor, low, high, original } => {
+            let inv_freq = plain.map(|f| llama3(f, factor, low, high, original)).collect();
+            Rope { inv_freq, scale: 1.0 }
+        }
+        RopeScaling::Yarn { attention_factor, .. } => Rope { inv_freq: yarn(c, &wavelengths), scale: attention_factor as f32 },
+    }
+}
+
+/// `theta^(2j/dim)` for each pair.
+fn powers(c: &RopeConfig) -> Vec<f32> {
+    let base = f64::from(c.theta as f32);
+    (0..c.dim / 2).map(|j| libm::pow(base, f64::from(2.0 * j as f32 / c.dim as f32)) as f32).collect()
+}
+
+/// Llama 3.1: divides low frequencies by `factor`, keeps high ones, interpolates between.
+fn llama3(f: f32, factor: f64, low: f64, high: f64, original: f64) -> f32 {
+    let wavelength = (1.0 / f) * TAU as f32;
+    let scaled = f / factor as f32;
+    if wavelength > (original / low) as f32 {
+        return scaled;
+    }
+    if wavelength < (original / high) as f32 {
+        return f;
+    }
+    let smooth = ((1.0 / wavelength) * original as f32 - low as f32) / (high - low) as f32;
+    (1.0 - smooth) * f / factor as f32 + smooth * f
+}
+
+/// YaRN, "NTK by parts": dimensions that turn often keep their frequency, those that turn rarely are interpolated.
+fn yarn(c: &RopeConfig, wavelengths: &[f32]) -> Vec<f32> {
+    let RopeScaling::Yarn { factor, beta_fast, beta_slow, original, truncate, .. } = c.scaling else {
+        unreachable!("called for YaRN only")
+    };
+    let dim = c.dim as f64;
+    // The dimension that makes `rotations` turns over the original context.
+    let correction = |rotations: f64| dim * libm::log(original / (rotations * TAU)) / (2.0 * libm::log(c.theta));
+    let (mut low, mut high) = (correction(beta_fast), correction(beta_slow));
+    if truncate {
+        (low, high) = (low.floor(), high.ceil());
+    }
+    (low, high) = (low.max(0.0), high.min(dim - 1.0));
+    if low == high {
+        high += 0.001;
+    }
+    let ramp = |j: usize| ((j as f32 - low as f32) / (high - low) as f32).clamp(0.0, 1.0);
+    wavelengths
+        .iter()
+        .enumerate()
+        .map(|(j, w)| {
+            let keep = 1.0 - ramp(j);
+            let (kept, divided) = (1.0 / w, 1.0 / (factor as f32 * w));
+            divided * (1.0 - keep) + kept * keep
+        })
+        .collect()
+}

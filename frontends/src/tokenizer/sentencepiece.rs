@@ -1,0 +1,260 @@
+//! `tokenizer.model` (SentencePiece, arXiv 1808.06226) as a JSON for the `tokenizers` crate.
+//!
+//! SentencePiece's BPE merges the adjacent pair whose concatenation has the best score; here that becomes an ordered list of merges. Differences remain
+//! where two pairs form the same piece (SentencePiece then takes the left one).
+
+use super::protobuf::{Field, Fields};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+
+/// A piece of the vocabulary.
+struct Piece {
+    text: String,
+    score: f32,
+    kind: Kind,
+}
+
+/// `ModelProto.SentencePiece.Type`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Normal,
+    Unknown,
+    Control,
+    UserDefined,
+    Unused,
+    Byte,
+}
+
+/// What the conversion reads of `ModelProto`; defaults as in `sentencepiece_model.proto`.
+struct Model {
+    pieces: Vec<Piece>,
+    /// `TrainerSpec.model_type`: 1 unigram, 2 BPE.
+    algorithm: u64,
+    charsmap: Vec<u8>,
+    add_dummy_prefix: bool,
+    remove_extra_whitespaces: bool,
+    escape_whitespaces: bool,
+    whitespace_as_suffix: bool,
+}
+
+/// Stands for a space inside pieces.
+const SPACE: &str = "▁";
+
+/// Converts a serialized `ModelProto`.
+///
+/// # Errors
+/// Says what is malformed or unsupported.
+pub(super) fn to_tokenizer_json(bytes: &[u8]) -> Result<Value, String> {
+    let model = Model::read(bytes)?;
+    if model.whitespace_as_suffix {
+        return Err("whitespace as a suffix of pieces is not supported".into());
+    }
+    let algorithm = match model.algorithm {
+        1 => unigram(&model),
+        2 => bpe(&model)?,
+        n => return Err(format!("SentencePiece model type {n} is not supported (only unigram and BPE)")),
+    };
+    Ok(json!({
+        "version": "1.0",
+        "truncation": null,
+        "padding": null,
+        "added_tokens": added_tokens(&model),
+        "normalizer": normalizer(&model),
+        "pre_tokenizer": null,
+        "post_processor": null,
+        "decoder": decoder(&model),
+        "model": algorithm,
+    }))
+}
+
+impl Model {
+    fn read(bytes: &[u8]) -> Result<Model, String> {
+        let mut m = Model {
+            pieces: vec![],
+            algorithm: 1,
+            charsmap: vec![],
+            add_dummy_prefix: true,
+            remove_extra_whitespaces: true,
+            escape_whitespaces: true,
+            whitespace_as_suffix: false,
+        };
+        let malformed = || "not a SentencePiece model (a tiktoken file of the same name is not supported)".to_string();
+        for field in Fields(bytes) {
+            match field.ok_or_else(malformed)? {
+                (1, Field::Bytes(b)) => m.pieces.push(piece(b).ok_or_else(malformed)?),
+                (2, Field::Bytes(b)) => m.trainer(b).ok_or_else(malformed)?,
+                (3, Field::Bytes(b)) => m.normalizer(b).ok_or_else(malformed)?,
+                _ => {}
+            }
+        }
+        if m.pieces.is_empty() { Err(malformed()) } else { Ok(m) }
+    }
+
+    fn trainer(&mut self, bytes: &[u8]) -> Option<()> {
+        for field in Fields(bytes) {
+            match field? {
+                (3, Field::Int(n)) => self.algorithm = n,
+                (24, Field::Int(n)) => self.whitespace_as_suffix = n != 0,
+                _ => {}
+            }
+        }
+        Some(())
+    }
+
+    fn normalizer(&mut self, bytes: &[u8]) -> Option<()> {
+        for field in Fields(bytes) {
+            match field? {
+                (2, Field::Bytes(b)) => self.charsmap = b.to_vec(),
+                (3, Field::Int(n)) => self.add_dummy_prefix = n != 0,
+                (4, Field::Int(n)) => self.remove_extra_whitespaces = n != 0,
+                (5, Field::Int(n)) => self.escape_whitespaces = n != 0,
+                _ => {}
+            }
+        }
+        Some(())
+    }
+
+    /// True if unknown characters fall back to byte pieces.
+    fn has_bytes(&self) -> bool {
+        self.pieces.iter().any(|p| p.kind == Kind::Byte)
+    }
+
+    fn unknown(&self) -> Option<usize> {
+        self.pieces.iter().position(|p| p.kind == Kind::Unknown)
+    }
+}
+
+fn piece(bytes: &[u8]) -> Option<Piece> {
+    let mut piece = Piece { text: String::new(), score: 0.0, kind: Kind::Normal };
+    for field in Fields(bytes) {
+        match field? {
+            (1, Field::Bytes(b)) => piece.text = std::str::from_utf8(b).ok()?.to_string(),
+            (2, Field::Fixed32(b)) => piece.score = Some(f32::from_le_bytes(b)).filter(|s| s.is_finite())?,
+            (3, Field::Int(n)) => {
+                use Kind::*;
+                piece.kind = *[Normal, Unknown, Control, UserDefined, Unused, Byte].get(n.checked_sub(1)? as usize)?;
+            }
+            _ => {}
+        }
+    }
+    Some(piece)
+}
+
+/// Tokens cut out of the text before the algorithm runs: special ones, and symbols the trainer's user fixed.
+fn added_tokens(m: &Model) -> Vec<Value> {
+    let fixed = |p: &Piece| matches!(p.kind, Kind::Unknown | Kind::Control | Kind::UserDefined);
+    let entry = |(id, p): (usize, &Piece)| {
+        json!({
+            "id": id,
+            "content": p.text,
+            "single_word": false,
+            "lstrip": false,
+            "rstrip": false,
+            // Symbols with spaces are met only after spaces became `▁`.
+            "normalized": p.kind == Kind::UserDefined && p.text.contains(SPACE),
+            "special": p.kind != Kind::UserDefined,
+        })
+    };
+    m.pieces.iter().enumerate().filter(|(_, p)| fixed(p)).map(entry).collect()
+}
+
+fn replace(pattern: Value, content: &str) -> Value {
+    json!({ "type": "Replace", "pattern": pattern, "content": content })
+}
+
+/// Order as in SentencePiece: character map, extra spaces, prefix, escape.
+fn normalizer(m: &Model) -> Value {
+    let mut steps = vec![];
+    if !m.charsmap.is_empty() {
+        steps.push(json!({ "type": "Precompiled", "precompiled_charsmap": base64(&m.charsmap) }));
+    }
+    if m.remove_extra_whitespaces {
+        steps.push(replace(json!({ "Regex": "^ +| +$" }), ""));
+        steps.push(replace(json!({ "Regex": " {2,}" }), " "));
+    }
+    let space = if m.escape_whitespaces { SPACE } else { " " };
+    if m.add_dummy_prefix {
+        steps.push(json!({ "type": "Prepend", "prepend": space }));
+    }
+    if m.escape_whitespaces {
+        steps.push(replace(json!({ "String": " " }), SPACE));
+    }
+    json!({ "type": "Sequence", "normalizers": steps })
+}
+
+fn decoder(m: &Model) -> Value {
+    let mut steps = vec![replace(json!({ "String": SPACE }), " "), json!({ "type": "ByteFallback" }), json!({ "type": "Fuse" })];
+    if m.add_dummy_prefix {
+        steps.push(json!({ "type": "Strip", "content": " ", "start": 1, "stop": 0 }));
+    }
+    json!({ "type": "Sequence", "decoders": steps })
+}
+
+fn unigram(m: &Model) -> Value {
+    let vocab: Vec<_> = m.pieces.iter().map(|p| json!([p.text, p.score])).collect();
+    json!({ "type": "Unigram", "unk_id": m.unknown(), "vocab": vocab, "byte_fallback": m.has_bytes() })
+}
+
+fn bpe(m: &Model) -> Result<Value, String> {
+    let mut ids = HashMap::new();
+    for (id, p) in m.pieces.iter().enumerate() {
+        if ids.insert(p.text.as_str(), id).is_some() {
+            return Err(format!("piece {:?} appears twice", p.text));
+        }
+    }
+    let mut merges = merges(m, &ids);
+    // Best score first; among equals the order of pieces, then of their left parts.
+    merges.sort_by(|a, b| b.score.total_cmp(&a.score).then((a.piece, a.left, a.right).cmp(&(b.piece, b.left, b.right))));
+    let text = |id: usize| m.pieces[id].text.as_str();
+    let merges: Vec<_> = merges.iter().map(|x| json!([text(x.left), text(x.right)])).collect();
+    let vocab: serde_json::Map<_, _> = m.pieces.iter().enumerate().map(|(id, p)| (p.text.clone(), json!(id))).collect();
+    Ok(json!({
+        "type": "BPE",
+        "dropout": null,
+        "unk_token": m.unknown().map(text),
+        "continuing_subword_prefix": null,
+        "end_of_word_suffix": null,
+        "fuse_unk": true,
+        "byte_fallback": m.has_bytes(),
+        "ignore_merges": false,
+        "vocab": vocab,
+        "merges": merges,
+    }))
+}
+
+/// Two pieces that join into a third; all by id.
+struct Merge {
+    score: f32,
+    piece: usize,
+    left: usize,
+    right: usize,
+}
+
+/// Every way to form a normal piece from two normal ones.
+fn merges(m: &Model, ids: &HashMap<&str, usize>) -> Vec<Merge> {
+    let normal = |text: &str| ids.get(text).copied().filter(|id| m.pieces[*id].kind == Kind::Normal);
+    let mut merges = vec![];
+    for (id, p) in m.pieces.iter().enumerate().filter(|(_, p)| p.kind == Kind::Normal) {
+        for (cut, _) in p.text.char_indices().skip(1) {
+            let (left, right) = p.text.split_at(cut);
+            if let (Some(left), Some(right)) = (normal(left), normal(right)) {
+                merges.push(Merge { score: p.score, piece: id, left, right });
+            }
+        }
+    }
+    merges
+}
+
+/// Standard alphabet, padded (RFC 4648).
+fn base64(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let bits = chunk.iter().fold(0u32, |n, b| n << 8 | u32::from(*b)) << (8 * (3 - chunk.len()));
+        for i in 0..4 {
+            let digit = ALPHABET[(bits >> (18 - 6 * i)) as usize & 63];
+            out.push(if i <= chunk.len() { char::from(digit) } else { '=' });
+        }
+    }
+    out
+}
