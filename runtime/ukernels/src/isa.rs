@@ -15,6 +15,8 @@ pub(crate) struct Shape {
     pub tokens: usize,
     /// Weight vectors of a tile: 1 or 2.
     pub vectors: usize,
+    /// Weight vectors at once when there is a single row, and only more vectors keep several chains of accumulation in flight: 2 or 4.
+    pub single: usize,
 }
 
 /// One instruction set.
@@ -27,6 +29,8 @@ pub(crate) trait Isa: Copy {
     const LANES: usize;
     /// Tile of the panels with unquantized weights.
     const FLOAT: Shape;
+    /// Tile of the bf16 panel. LLVM loads the activations of both columns of a pair before it uses the first, which takes registers.
+    const FLOAT_PAIRS: Shape;
     /// Tile of the panels that decode quantized weights to f32.
     const DECODE: Shape;
     /// Tile of the panels with int8 rows.
@@ -49,6 +53,8 @@ pub(crate) trait Isa: Copy {
     unsafe fn load(p: *const u8) -> Self::F;
     /// `LANES` f16, widened.
     unsafe fn load_f16(p: *const u8) -> Self::F;
+    /// Brings the cache line at `p` closer. Any address will do.
+    unsafe fn prefetch(p: *const u8);
     /// Writes `LANES` f32.
     unsafe fn store(p: *mut f32, x: Self::F);
     /// `a * b`.

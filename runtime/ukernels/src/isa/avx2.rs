@@ -24,9 +24,10 @@ pub(crate) struct Signed8 {
 
 impl Isa for Avx2 {
     const LANES: usize = 8;
-    const FLOAT: Shape = Shape { tokens: 6, vectors: 2 };
-    const DECODE: Shape = Shape { tokens: 4, vectors: 2 };
-    const INT8: Shape = Shape { tokens: 4, vectors: 1 };
+    const FLOAT: Shape = Shape { tokens: 6, vectors: 2, single: 4 };
+    const FLOAT_PAIRS: Shape = Shape { tokens: 6, vectors: 2, single: 4 };
+    const DECODE: Shape = Shape { tokens: 4, vectors: 2, single: 4 };
+    const INT8: Shape = Shape { tokens: 4, vectors: 1, single: 2 };
     const W8_UNSIGNED: bool = false;
 
     type F = __m256;
@@ -45,6 +46,10 @@ impl Isa for Avx2 {
     #[inline(always)]
     unsafe fn load_f16(p: *const u8) -> __m256 {
         unsafe { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn prefetch(p: *const u8) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
     }
     #[inline(always)]
     unsafe fn store(p: *mut f32, x: __m256) {

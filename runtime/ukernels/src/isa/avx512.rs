@@ -10,9 +10,10 @@ pub(crate) struct Avx512;
 
 impl Isa for Avx512 {
     const LANES: usize = 16;
-    const FLOAT: Shape = Shape { tokens: 12, vectors: 2 };
-    const DECODE: Shape = Shape { tokens: 12, vectors: 2 };
-    const INT8: Shape = Shape { tokens: 6, vectors: 2 };
+    const FLOAT: Shape = Shape { tokens: 12, vectors: 2, single: 4 };
+    const FLOAT_PAIRS: Shape = Shape { tokens: 8, vectors: 2, single: 4 };
+    const DECODE: Shape = Shape { tokens: 12, vectors: 2, single: 4 };
+    const INT8: Shape = Shape { tokens: 6, vectors: 2, single: 4 };
     const W8_UNSIGNED: bool = true;
 
     type F = __m512;
@@ -31,6 +32,10 @@ impl Isa for Avx512 {
     #[inline(always)]
     unsafe fn load_f16(p: *const u8) -> __m512 {
         unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn prefetch(p: *const u8) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
     }
     #[inline(always)]
     unsafe fn store(p: *mut f32, x: __m512) {

@@ -5,7 +5,7 @@ use core::marker::PhantomData;
 use llmcc_abi::layout::Elem;
 
 use super::float::fma_row;
-use super::{Kernel, Tile};
+use super::{Kernel, Tile, stream_words};
 use crate::isa::{Isa, Shape};
 
 /// Decoding of one quantized format.
@@ -132,7 +132,7 @@ impl<I: Isa, T: Format<I>> Kernel<I> for Decode<T> {
                 }
                 while k < end {
                     for v in 0..NV {
-                        g.codes[v] = T::prepare(I::load_words(codes[v].add(k / T::CHUNK * 64)));
+                        g.codes[v] = T::prepare(stream_words::<I, MR>(codes[v].add(k / T::CHUNK * 64)));
                     }
                     let a = t.a.add(k * 4);
                     if end - k >= T::CHUNK {

@@ -2,7 +2,7 @@
 
 use llmcc_abi::layout::Elem;
 
-use super::{Kernel, Tile};
+use super::{Kernel, Tile, ahead, stream_words};
 use crate::isa::{Isa, Shape};
 
 /// Multiplies `x`, the weights of one `k`, with element `k` of each activation row.
@@ -41,6 +41,7 @@ impl<I: Isa> Kernel<I> for F32 {
             let mut acc = [x; MR];
             for k in 0..t.k {
                 for v in 0..NV {
+                    ahead::<I, MR>(w[v].add(k * 64));
                     x[v] = I::load(w[v].add(k * 64));
                 }
                 fma_row::<I, MR, NV>(&mut acc, &x, t.a.add(k * 4), t.a_stride);
@@ -65,6 +66,7 @@ impl<I: Isa> Kernel<I> for F16 {
             let mut acc = [x; MR];
             for k in 0..t.k {
                 for v in 0..NV {
+                    ahead::<I, MR>(w[v].add(k * 32));
                     x[v] = I::load_f16(w[v].add(k * 32));
                 }
                 fma_row::<I, MR, NV>(&mut acc, &x, t.a.add(k * 4), t.a_stride);
@@ -79,7 +81,7 @@ pub(crate) struct Bf16;
 
 impl<I: Isa> Kernel<I> for Bf16 {
     const ELEM: Elem = Elem::Bf16;
-    const SHAPE: Shape = I::FLOAT;
+    const SHAPE: Shape = I::FLOAT_PAIRS;
 
     #[inline(always)]
     unsafe fn tile<const MR: usize, const NV: usize>(t: &Tile) {
@@ -91,7 +93,7 @@ impl<I: Isa> Kernel<I> for Bf16 {
             for k in 0..t.k / 2 {
                 let a = t.a.add(k * 8);
                 for v in 0..NV {
-                    pair[v] = I::load_words(w[v].add(k * 64));
+                    pair[v] = stream_words::<I, MR>(w[v].add(k * 64));
                     x[v] = I::bf16_low(pair[v]);
                 }
                 fma_row::<I, MR, NV>(&mut acc, &x, a, t.a_stride);

@@ -4,7 +4,7 @@ use core::marker::PhantomData;
 
 use llmcc_abi::layout::{Elem, K_PAD, padded_k};
 
-use super::{Kernel, Tile};
+use super::{Kernel, Tile, stream_words};
 use crate::isa::{Isa, Shape};
 
 /// Integer dot products of one quantized format.
@@ -33,7 +33,7 @@ impl<I: Isa> Format<I> for W8 {
             let mut x = [I::prepare_dot8(I::zero_words()); NV];
             for chunk in 0..K_PAD / 4 {
                 for v in 0..NV {
-                    x[v] = I::prepare_dot8(I::load_words(w[v].add(chunk * 64)));
+                    x[v] = I::prepare_dot8(stream_words::<I, MR>(w[v].add(chunk * 64)));
                 }
                 for m in 0..MR {
                     let z = I::splat_word(a.add(m * a_stride + chunk * 4));
@@ -59,7 +59,7 @@ unsafe fn slice4<I: Isa, const MR: usize, const NV: usize>(
         let mut high = low;
         for chunk in 0..K_PAD / 8 {
             for v in 0..NV {
-                let x = I::load_words(w[v].add(chunk * 64));
+                let x = stream_words::<I, MR>(w[v].add(chunk * 64));
                 low[v] = I::low_nibbles(x);
                 high[v] = I::high_nibbles(x);
             }
