@@ -98,12 +98,6 @@ pub enum FrontendError {
         /// What to do.
         help: &'static str,
     },
-    /// A tensor was asked for that the checkpoint does not hold.
-    #[error("tensor `{name}` is not in the checkpoint")]
-    NoSuchTensor {
-        /// The name.
-        name: String,
-    },
     /// The context asked for does not fit the model.
     #[error(
         "a context of {asked} tokens was asked for, but the model has positions for {most}; ask for at most {most} (or set rope_scaling in config.json)"

@@ -19,3 +19,4 @@ pub mod tokenizer;
 pub use arch::{Options, lift, unused_tensors};
 pub use checkpoint::Checkpoint;
 pub use error::FrontendError;
+pub use tokenizer::TextAssets;

@@ -38,12 +38,12 @@ struct Shard {
 }
 
 /// A tensor of a [`Checkpoint`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct TensorView<'a> {
     /// Element type.
     pub dtype: DType,
     /// Dimensions, outermost first.
-    pub shape: &'a [usize],
+    pub shape: Vec<usize>,
     /// Little-endian elements, row-major. Not aligned: the format does not promise it.
     pub data: &'a [u8],
 }
@@ -165,14 +165,12 @@ impl Checkpoint {
         self.index.get(name).map_or_else(String::new, |(s, _)| file_name(&self.shards[*s].path))
     }
 
-    /// A tensor by name.
-    ///
-    /// # Errors
-    /// When it is absent or has an element type that the IR lacks (FP8 and the like).
-    pub fn tensor(&self, name: &str) -> Result<TensorView<'_>, FrontendError> {
-        let (shard, info) = self.index.get(name).ok_or_else(|| FrontendError::NoSuchTensor { name: name.to_string() })?;
-        let dtype = info.dtype.dtype.ok_or_else(|| self.bad_dtype(name, info))?;
-        Ok(TensorView { dtype, shape: &info.shape, data: &self.shards[*shard].map[info.bytes.clone()] })
+    /// A tensor by name; `None` when absent or of an element type that the IR lacks (FP8 and the like). `lift` has checked all
+    /// weights of its module.
+    pub fn tensor(&self, name: &str) -> Option<TensorView<'_>> {
+        let (shard, info) = self.index.get(name)?;
+        let data = &self.shards[*shard].map[info.bytes.clone()];
+        Some(TensorView { dtype: info.dtype.dtype?, shape: info.shape.clone(), data })
     }
 
     /// Tells the kernel that the pages of a tensor are not needed for now, so that they leave the resident set; they are read again if touched.
@@ -188,18 +186,22 @@ impl Checkpoint {
         }
     }
 
-    /// The files the model consists of: `config.json`, the index if any, then the shards in order of name.
+    /// The files the tensors and sizes come from: `config.json`, the index if any, then the shards in order of name.
+    pub fn source_paths(&self) -> Vec<PathBuf> {
+        self.sources.clone()
+    }
+
+    /// [`source_paths`](Self::source_paths) with names and sizes.
     ///
     /// # Errors
     /// When a file has vanished.
     pub fn source_files(&self) -> Result<Vec<SourceFile>, FrontendError> {
-        self.sources
-            .iter()
-            .map(|path| {
-                let meta = std::fs::metadata(path).map_err(|source| FrontendError::Io { path: path.clone(), action: "stat", source })?;
-                Ok(SourceFile { name: file_name(path), path: path.clone(), bytes: meta.len() })
-            })
-            .collect()
+        let stat = |path: &PathBuf| {
+            let io = |source| FrontendError::Io { path: path.clone(), action: "stat", source };
+            let bytes = std::fs::metadata(path).map_err(io)?.len();
+            Ok(SourceFile { name: file_name(path), path: path.clone(), bytes })
+        };
+        self.sources.iter().map(stat).collect()
     }
 
     /// The error for a weight of an element type that is not compiled.

@@ -4,11 +4,10 @@ mod protobuf;
 mod sentencepiece;
 
 use crate::checkpoint::Checkpoint;
-use crate::config::Config;
 use crate::error::FrontendError;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use tokenizers::Tokenizer;
 
@@ -18,12 +17,13 @@ pub struct TextAssets {
     /// `tokenizer.json` of the `tokenizers` crate, without truncation and padding; `None`: the model works on token ids only.
     pub tokenizer_json: Option<Vec<u8>>,
     /// Object with the members
-    /// - `bos_token`, `eos_token`, `unk_token`, `pad_token`: strings or null (chat templates print them);
+    /// - `bos_token`, `eos_token`: strings or null; `special_tokens`: object with these and `unk_token`, `pad_token` where present (chat
+    ///   templates print them);
     /// - `bos_token_id`: number or null;
     /// - `eos_token_ids`: numbers; generation stops after any of them;
-    /// - `add_bos`: whether a prompt starts with BOS. Whoever encodes a prompt does so *without* special tokens of the tokenizer's
-    ///   post-processor and puts `bos_token_id` in front if this is true; chat templates write BOS themselves;
-    /// - `chat_template`: Jinja text or null;
+    /// - `add_bos`: whether a plain prompt starts with BOS, whatever the tokenizer's own post-processor does (chat templates write BOS
+    ///   themselves);
+    /// - `chat_template`: Jinja text, a list of `{"name", "template"}`, or null;
     /// - `model_max_length`: number or null;
     /// - `clean_up_tokenization_spaces`: boolean.
     pub text_config: Value,
@@ -32,42 +32,48 @@ pub struct TextAssets {
 const SAVE: &str = "make a tokenizer.json with Transformers: `AutoTokenizer.from_pretrained(dir).save_pretrained(dir)`";
 const MISMATCH: &str = "use the tokenizer files of this very model";
 
-/// Collects and checks the tokenizer files of a checkpoint.
-///
-/// # Errors
-/// When they are malformed or belong to a model with another vocabulary.
-pub fn text_assets(ckpt: &Checkpoint, config: &Config) -> Result<TextAssets, FrontendError> {
-    let settings = ckpt.json("tokenizer_config.json")?.unwrap_or(Value::Null);
-    let map = ckpt.json("special_tokens_map.json")?.unwrap_or(Value::Null);
-    let generation = ckpt.json("generation_config.json")?.unwrap_or(Value::Null);
-    let source = find(ckpt)?;
-    let tokenizer = source.as_ref().map(|s| load(s, config.vocab)).transpose()?;
+impl TextAssets {
+    /// Collects and checks the tokenizer files of a checkpoint.
+    ///
+    /// # Errors
+    /// When they are malformed or belong to a model with another vocabulary, or `config.json` is wrong.
+    pub fn load(ckpt: &Checkpoint) -> Result<TextAssets, FrontendError> {
+        let config = crate::arch::config(ckpt)?;
+        let settings = ckpt.json("tokenizer_config.json")?.unwrap_or(Value::Null);
+        let map = ckpt.json("special_tokens_map.json")?.unwrap_or(Value::Null);
+        let generation = ckpt.json("generation_config.json")?.unwrap_or(Value::Null);
+        let source = find(ckpt)?;
+        let tokenizer = source.as_ref().map(|s| load(s, config.vocab)).transpose()?;
 
-    let named = |name: &str| token_text(settings.get(name)).or_else(|| token_text(map.get(name)));
-    let id = |text: &Option<String>| Some(tokenizer.as_ref()?.token_to_id(text.as_deref()?)?);
-    let (bos, eos) = (named("bos_token"), named("eos_token"));
-    let bos_id = id(&bos).or(config.bos);
-    let mut eos_ids = ids(&generation["eos_token_id"], config.vocab);
-    for more in config.eos.iter().copied().chain(id(&eos)) {
-        if !eos_ids.contains(&more) {
-            eos_ids.push(more);
+        let named = |name: &str| token_text(settings.get(name)).or_else(|| token_text(map.get(name)));
+        let id = |text: &Option<String>| tokenizer.as_ref()?.token_to_id(text.as_deref()?);
+        let (bos, eos) = (named("bos_token"), named("eos_token"));
+        let bos_id = id(&bos).or(config.bos);
+        let mut eos_ids = ids(&generation["eos_token_id"], config.vocab);
+        for more in config.eos.iter().copied().chain(id(&eos)) {
+            if !eos_ids.contains(&more) {
+                eos_ids.push(more);
+            }
         }
+        let writes_bos = || Some(tokenizer.as_ref()?.encode("a", true).ok()?.get_ids().first().copied() == bos_id);
+        let add_bos = bos_id.is_some() && settings["add_bos_token"].as_bool().or_else(writes_bos).unwrap_or(false);
+        let specials: Map<_, _> = ["bos_token", "eos_token", "unk_token", "pad_token"]
+            .into_iter()
+            .filter_map(|name| Some((name.to_string(), named(name)?.into())))
+            .collect();
+        let text_config = json!({
+            "bos_token": bos,
+            "eos_token": eos,
+            "special_tokens": specials,
+            "bos_token_id": bos_id,
+            "eos_token_ids": eos_ids,
+            "add_bos": add_bos,
+            "chat_template": chat_template(ckpt, &settings)?,
+            "model_max_length": settings["model_max_length"].as_u64().filter(|n| *n < 1 << 31),
+            "clean_up_tokenization_spaces": settings["clean_up_tokenization_spaces"].as_bool().unwrap_or(false),
+        });
+        Ok(TextAssets { tokenizer_json: source.map(|s| s.json), text_config })
     }
-    let writes_bos = || Some(tokenizer.as_ref()?.encode("a", true).ok()?.get_ids().first().copied() == bos_id);
-    let add_bos = bos_id.is_some() && settings["add_bos_token"].as_bool().or_else(writes_bos).unwrap_or(false);
-    let text_config = json!({
-        "bos_token": bos,
-        "eos_token": eos,
-        "unk_token": named("unk_token"),
-        "pad_token": named("pad_token"),
-        "bos_token_id": bos_id,
-        "eos_token_ids": eos_ids,
-        "add_bos": add_bos,
-        "chat_template": chat_template(ckpt, &settings)?,
-        "model_max_length": settings["model_max_length"].as_u64().filter(|n| *n < 1 << 31),
-        "clean_up_tokenization_spaces": settings["clean_up_tokenization_spaces"].as_bool().unwrap_or(false),
-    });
-    Ok(TextAssets { tokenizer_json: source.map(|s| s.json), text_config })
 }
 
 /// A `tokenizer.json`, and the file it comes from.
@@ -144,20 +150,20 @@ fn ids(v: &Value, vocab: usize) -> Vec<u32> {
     }
 }
 
-/// `chat_template.jinja`, or the template in `tokenizer_config.json` (the one named "default" if there are several).
-fn chat_template(ckpt: &Checkpoint, settings: &Value) -> Result<Option<String>, FrontendError> {
+/// `chat_template.jinja`, or `chat_template` of `tokenizer_config.json` as it is there.
+fn chat_template(ckpt: &Checkpoint, settings: &Value) -> Result<Value, FrontendError> {
     if let Some(bytes) = ckpt.file("chat_template.jinja")? {
         let utf8 = |_| FrontendError::Tokenizer {
             path: ckpt.dir().join("chat_template.jinja"),
             what: "not UTF-8".into(),
             help: "download it again",
         };
-        return String::from_utf8(bytes).map(Some).map_err(utf8);
+        return String::from_utf8(bytes).map(Value::String).map_err(utf8);
     }
-    let default = |list: &Vec<Value>| list.iter().find(|t| t["name"] == "default").map(|t| t["template"].clone());
     let template = &settings["chat_template"];
-    let template = template.as_array().and_then(default).unwrap_or_else(|| template.clone());
-    Ok(template.as_str().map(String::from))
+    let named = |t: &Value| t["name"].is_string() && t["template"].is_string();
+    let usable = template.is_string() || template.as_array().is_some_and(|list| list.iter().all(named));
+    Ok(if usable { template.clone() } else { Value::Null })
 }
 
 #[cfg(test)]
