@@ -2,9 +2,14 @@
 //!
 //! `+ -` bind weaker than `* /`, all associate to the left; everything else is a call, `max(a, b)`. Parentheses appear only where the tree
 //! needs them, so that printing and parsing keep its exact shape.
+//!
+//! The parser refuses trees higher than [`MAX_DEPTH`]: every walk over them is recursive.
 
+use super::lex::Kind;
 use super::names::Float;
-use crate::graph::{BinaryOp, F32};
+use super::parse::{Parsed, Parser, fault};
+use super::syntax;
+use crate::graph::{BinaryOp, F32, UnaryOp};
 
 /// Infix symbol and binding strength of an operation; `None`: written as a call.
 pub(super) fn infix(op: BinaryOp) -> Option<(char, u8)> {
@@ -80,4 +85,122 @@ fn call<E: Tree>(out: &mut String, args: &[&E], names: &E::Names) {
         print_at(out, *a, names, 0);
     }
     out.push(')');
+}
+
+/// Greatest height of a tree, and nesting of parentheses, that is read.
+pub(super) const MAX_DEPTH: usize = 200;
+
+/// A tree that can be read.
+pub(super) trait ParseTree<'a>: Tree {
+    /// What names in leaves refer to.
+    type Scope;
+    fn constant(x: F32) -> Self;
+    fn unary(op: UnaryOp, x: Self) -> Self;
+    fn binary(op: BinaryOp, a: Self, b: Self) -> Self;
+    /// A leaf or a call that only this kind of tree has; reads the arguments of a call through `args`.
+    fn special(p: &mut Parser<'a>, scope: &Self::Scope, args: &mut Args<'_, 'a, Self>) -> Parsed<Self>;
+    /// Words that may start [`ParseTree::special`], for error messages.
+    const SPECIALS: &'static [&'static str];
+}
+
+/// Reads the arguments of calls and keeps track of the height of the tree.
+pub(super) struct Args<'s, 'a, E: ParseTree<'a>> {
+    scope: &'s E::Scope,
+    /// Nesting of the call.
+    depth: usize,
+    /// Greatest height among the arguments read.
+    height: usize,
+}
+
+impl<'a, E: ParseTree<'a>> Args<'_, 'a, E> {
+    /// `(a, b, …)`
+    pub fn list(&mut self, p: &mut Parser<'a>) -> Parsed<Vec<E>> {
+        p.expect(b'(')?;
+        p.list(b')', |p| {
+            let (e, height) = parse_at(p, self.scope, 0, self.depth + 1)?;
+            self.height = self.height.max(height);
+            Ok(e)
+        })
+    }
+
+    /// `(a, b)` with exactly `N` arguments.
+    pub fn exactly<const N: usize>(&mut self, p: &mut Parser<'a>, op: &str) -> Parsed<[E; N]> {
+        let mark = p.mark().saturating_sub(1);
+        let args = self.list(p)?;
+        let got = args.len();
+        let wrong = |_| fault("arguments", p.since(mark), format!("`{op}` takes {N} argument{}, not {got}", if N == 1 { "" } else { "s" }));
+        args.try_into().map_err(wrong)
+    }
+}
+
+/// Reads a tree.
+pub(super) fn parse<'a, E: ParseTree<'a>>(p: &mut Parser<'a>, scope: &E::Scope) -> Parsed<E> {
+    parse_at(p, scope, 0, 0).map(|(e, _)| e)
+}
+
+/// Reads a tree of operators that bind at least as strongly as `min`; returns its height too.
+fn parse_at<'a, E: ParseTree<'a>>(p: &mut Parser<'a>, scope: &E::Scope, min: u8, depth: usize) -> Parsed<(E, usize)> {
+    let mark = p.mark();
+    if depth > MAX_DEPTH {
+        return Err(too_deep(p, mark));
+    }
+    let (mut left, mut height) = operand(p, scope, depth)?;
+    while let Some((op, strength)) = next_infix(p).filter(|(_, strength)| *strength >= min) {
+        p.next();
+        let (right, h) = parse_at(p, scope, strength + 1, depth + 1)?;
+        height = height.max(h) + 1;
+        if height > MAX_DEPTH {
+            return Err(too_deep(p, mark));
+        }
+        left = E::binary(op, left, right);
+    }
+    Ok((left, height))
+}
+
+fn too_deep(p: &Parser<'_>, mark: usize) -> Box<crate::diag::Diagnostic> {
+    fault("too-deep", p.since(mark), format!("the expression is nested more than {MAX_DEPTH} deep"))
+}
+
+fn next_infix(p: &Parser<'_>) -> Option<(BinaryOp, u8)> {
+    let Kind::Punct(symbol) = p.peek().kind else { return None };
+    BinaryOp::ALL.iter().find_map(|(op, _)| infix(*op).filter(|(s, _)| *s as u32 == u32::from(symbol)).map(|(_, strength)| (*op, strength)))
+}
+
+fn operand<'a, E: ParseTree<'a>>(p: &mut Parser<'a>, scope: &E::Scope, depth: usize) -> Parsed<(E, usize)> {
+    match p.peek().kind {
+        Kind::Int | Kind::Float | Kind::Bits | Kind::Punct(b'-') => return Ok((E::constant(F32::new(p.real()?)), 0)),
+        Kind::Punct(b'(') => {
+            p.next();
+            let inner = parse_at(p, scope, 0, depth + 1)?;
+            p.expect(b')')?;
+            return Ok(inner);
+        }
+        Kind::Word | Kind::Value => {}
+        _ => return Err(p.unexpected("an expression")),
+    }
+    let mut args = Args { scope, depth, height: 0 };
+    let name = p.peek_word();
+    let e = if let Some(op) = syntax::unary(name) {
+        p.next();
+        let [x] = args.exactly(p, name)?;
+        E::unary(op, x)
+    } else if let Some(op) = syntax::binary(name) {
+        p.next();
+        let [a, b] = args.exactly(p, name)?;
+        E::binary(op, a, b)
+    } else {
+        E::special(p, scope, &mut args)?
+    };
+    Ok((e, args.height + 1))
+}
+
+/// The error at a word that starts no expression.
+pub(super) fn no_expression<'a, E: ParseTree<'a>>(p: &Parser<'a>) -> Box<crate::diag::Diagnostic> {
+    let word = p.peek_word();
+    if word.is_empty() {
+        return p.unexpected("an expression");
+    }
+    let e = fault("unknown-op", p.peek().range(), format!("no expression `{}`", super::parse::shorten(word)));
+    let names = UnaryOp::ALL.iter().map(|(_, n)| *n).chain(BinaryOp::ALL.iter().map(|(_, n)| *n)).chain(E::SPECIALS.iter().copied());
+    Box::new(super::parse::suggest(*e, word, names))
 }

@@ -43,7 +43,9 @@ impl fmt::Display for Quoted<'_> {
                 '\r' => f.write_str("\\r")?,
                 '\t' => f.write_str("\\t")?,
                 // Control characters, and those that reorder or hide text on a screen.
-                c if c.is_control() || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}') => {
+                c if c.is_control()
+                    || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}') =>
+                {
                     write!(f, "\\u{{{:x}}}", u32::from(c))?;
                 }
                 c => write!(f, "{c}")?,

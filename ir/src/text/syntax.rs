@@ -127,7 +127,6 @@ macro_rules! ops {
         }
 
         /// Every name of this table.
-        #[cfg(test)]
         pub(super) const STRUCTURED: &[&str] = &[$($name),*];
     };
     (@pat $variant:ident ($tuple:ident)) => { &Op::$variant($tuple) };

@@ -1,0 +1,317 @@
+//! Parsing kernels.
+
+use super::expr::{self, Args, ParseTree};
+use super::lex::Kind;
+use super::parse::{Label, Parsed, Parser, Scope, fault};
+use crate::diag::Place;
+use crate::graph::{BinaryOp, F32, UnaryOp};
+use crate::kernel::{
+    Attention, Body, Embed, Expr, Kernel, Matmul, Norm, Param, ParamId, ParamKind, Pointwise, Prologue, RopeTable, RowElem, RowNorm,
+    Segment, Store,
+};
+use crate::quant::{FORMATS, Format};
+use crate::ty::Dim;
+
+const BODIES: &[&str] = &["matmul", "row_norm", "attention", "pointwise", "embed", "rope_table"];
+
+/// `kernel @name rows T { param … body }`
+pub(super) fn kernel(p: &mut Parser) -> Parsed<Kernel> {
+    p.expect_word("kernel")?;
+    let (name, range) = p.symbol("the kernel's name, `@name`")?;
+    let name = name.into_owned();
+    p.expect_word("rows")?;
+    let rows = p.dim()?;
+    p.places.insert(Place::Kernel { kernel: name.clone() }, range.clone());
+    let mut k = Reader { kernel: name, scope: Scope::new(), params: vec![] };
+    let mut body: Option<Body> = None;
+    p.statements(
+        |kind, word| kind == Kind::Word && (word == "param" || BODIES.contains(&word)),
+        |p| {
+            if p.peek_word() == "param" {
+                return k.param(p);
+            }
+            let first = p.peek().range();
+            let read = k.body(p)?;
+            match body.replace(read) {
+                None => Ok(()),
+                Some(_) => Err(fault("duplicate-name", first, "a kernel has one computation")),
+            }
+        },
+    )?;
+    let body = match body {
+        Some(body) => body,
+        None if p.failed() => Body::Pointwise(Pointwise { segments: vec![] }),
+        None => return Err(fault("missing-part", range, format!("the kernel computes nothing: it needs one of {}", BODIES.join(", ")))),
+    };
+    Ok(Kernel { name: k.kernel, rows, params: k.params, body })
+}
+
+/// Storage of rows: `f32`, `q8g32`.
+pub(super) fn row_elem(p: &mut Parser) -> Parsed<RowElem> {
+    let word = p.peek_word();
+    let elem = match word.strip_prefix("q8g").map(str::parse) {
+        Some(Ok(group)) => RowElem::Q8 { group },
+        _ if word == "f32" => RowElem::F32,
+        _ => return Err(p.unexpected("the storage of rows: `f32`, or `q8g32` for int8 in groups of 32")),
+    };
+    p.next();
+    Ok(elem)
+}
+
+/// Storage of a packed matrix: `bf16`, `w4g32`.
+pub(super) fn format(p: &mut Parser) -> Parsed<Format> {
+    let Some(format) = Format::parse(p.peek_word()) else {
+        let names: Vec<String> = FORMATS.iter().map(|d| format!("`{}{}`", d.name, if d.decode.is_some() { "g32" } else { "" })).collect();
+        return Err(p.unexpected(format_args!("a storage format, such as {}", names.join(", "))));
+    };
+    p.next();
+    Ok(format)
+}
+
+/// `f32[n]`, the word `vector` already read.
+pub(super) fn vector_len(p: &mut Parser) -> Parsed<usize> {
+    p.expect_word("f32")?;
+    p.expect(b'[')?;
+    let len = p.size("the vector's length")?;
+    p.expect(b']')?;
+    Ok(len)
+}
+
+/// A kernel being read.
+struct Reader<'a> {
+    kernel: String,
+    scope: Scope<'a>,
+    params: Vec<Param>,
+}
+
+impl<'a> Reader<'a> {
+    /// `param %x: kind`
+    fn param(&mut self, p: &mut Parser<'a>) -> Parsed<()> {
+        p.expect_word("param")?;
+        let (name, range) = p.value_name("an operand, `%name`")?;
+        p.places.insert(Place::KernelParam { kernel: self.kernel.clone(), param: name.to_string() }, range.clone());
+        self.scope.define(Label::Name(name.clone()), range, self.params.len())?;
+        p.expect(b':')?;
+        let kind = kind(p)?;
+        self.params.push(Param { name: name.into_owned(), kind });
+        Ok(())
+    }
+
+    fn operand(&self, p: &mut Parser<'a>) -> Parsed<ParamId> {
+        operand(p, &self.scope)
+    }
+
+    /// `name=%operand`
+    fn field(&self, p: &mut Parser<'a>, name: &str) -> Parsed<ParamId> {
+        p.expect_word(name)?;
+        p.expect(b'=')?;
+        self.operand(p)
+    }
+
+    /// `name=%operand`, or nothing.
+    fn optional_field(&self, p: &mut Parser<'a>, name: &str) -> Parsed<Option<ParamId>> {
+        if p.peek_word() == name { self.field(p, name).map(Some) } else { Ok(None) }
+    }
+
+    fn body(&self, p: &mut Parser<'a>) -> Parsed<Body> {
+        let name = p.peek_word();
+        if !BODIES.contains(&name) {
+            return Err(p.one_of("`param` or a computation", BODIES));
+        }
+        p.next();
+        Ok(match name {
+            "matmul" => Body::Matmul(Matmul {
+                x: self.field(p, "x")?,
+                prologue: if p.peek_word() == "prologue" { Some(self.prologue(p)?) } else { None },
+                tile_m: p.field_size("tile_m")?,
+                segments: self.segments(p)?,
+            }),
+            "row_norm" => Body::RowNorm(RowNorm {
+                x: self.field(p, "x")?,
+                gather: p.eat_word("gather"),
+                norm: optional_norm(p)?,
+                gain: self.optional_field(p, "gain")?,
+                out: self.field(p, "out")?,
+            }),
+            "attention" => Body::Attention(Attention {
+                q: self.field(p, "q")?,
+                kv: self.field(p, "kv")?,
+                heads: p.field_size("heads")?,
+                scale: p.field_real("scale")?,
+                out: self.field(p, "out")?,
+            }),
+            "embed" => Body::Embed(Embed { table: self.field(p, "table")?, out: self.field(p, "out")? }),
+            "rope_table" => Body::RopeTable(RopeTable {
+                inv_freq: self.field(p, "inv_freq")?,
+                scale: p.field_real("scale")?,
+                out: self.field(p, "out")?,
+            }),
+            _ => Body::Pointwise(Pointwise { segments: self.segments(p)? }),
+        })
+    }
+
+    /// `prologue{norm{…}, gain=%g, quant=32}`
+    fn prologue(&self, p: &mut Parser<'a>) -> Parsed<Prologue> {
+        p.expect_word("prologue")?;
+        p.expect(b'{')?;
+        let mut prologue = Prologue { norm: None, gain: None, quant: None };
+        p.list(b'}', |p| {
+            let first = p.peek().range();
+            let again = match p.peek_word() {
+                "norm" => prologue.norm.replace(norm(p)?).is_some(),
+                "gain" => prologue.gain.replace(self.field(p, "gain")?).is_some(),
+                "quant" => prologue.quant.replace(p.field_size("quant")?).is_some(),
+                _ => return Err(p.one_of("a part of a prologue", &["norm", "gain", "quant"])),
+            };
+            if again { Err(fault("duplicate-name", first, "a prologue has each part once")) } else { Ok(()) }
+        })?;
+        Ok(prologue)
+    }
+
+    /// `{ segment… }`
+    fn segments(&self, p: &mut Parser<'a>) -> Parsed<Vec<Segment>> {
+        let mut segments = vec![];
+        p.statements(
+            |_, word| word == "segment",
+            |p| {
+                let mark = p.mark();
+                let segment = self.segment(p)?;
+                let range = p.since(mark);
+                p.places.insert(Place::Segment { kernel: self.kernel.clone(), segment: segments.len() }, range);
+                segments.push(segment);
+                Ok(())
+            },
+        )?;
+        Ok(segments)
+    }
+
+    /// `segment n=… tile_n=… weights(%w, …): store = expr`
+    fn segment(&self, p: &mut Parser<'a>) -> Parsed<Segment> {
+        p.expect_word("segment")?;
+        let n = p.field_size("n")?;
+        let tile_n = p.field_size("tile_n")?;
+        let weights = if p.eat_word("weights") {
+            p.expect(b'(')?;
+            p.list(b')', |p| self.operand(p))?
+        } else {
+            vec![]
+        };
+        p.expect(b':')?;
+        let store = if p.eat_word("key") {
+            Store::KvKey(self.operand(p)?)
+        } else if p.eat_word("value") {
+            Store::KvValue(self.operand(p)?)
+        } else if p.peek().kind == Kind::Value {
+            let param = self.operand(p)?;
+            Store::Rows { param, start: columns_from(p)? }
+        } else {
+            return Err(p.unexpected("a destination: `%rows[0..]`, `key %kv` or `value %kv`"));
+        };
+        p.expect(b'=')?;
+        Ok(Segment { n, weights, tile_n, expr: expr::parse(p, &self.scope)?, store })
+    }
+}
+
+fn operand<'a>(p: &mut Parser<'a>, scope: &Scope<'a>) -> Parsed<ParamId> {
+    let (name, range) = p.value_name("an operand, `%name`")?;
+    scope.find(&Label::Name(name), range)
+}
+
+fn kind(p: &mut Parser) -> Parsed<ParamKind> {
+    if p.eat_word("rows") {
+        let elem = row_elem(p)?;
+        p.expect(b'[')?;
+        let rows: Dim = p.dim()?;
+        p.expect(b',')?;
+        let cols = p.size("the number of columns")?;
+        p.expect(b']')?;
+        return Ok(ParamKind::Rows { rows, cols, elem });
+    }
+    if p.eat_word("matrix") {
+        let format = format(p)?;
+        let (n, k) = p.matrix_dims()?;
+        return Ok(ParamKind::Matrix { n, k, format });
+    }
+    if p.eat_word("vector") {
+        return Ok(ParamKind::Vector { len: vector_len(p)? });
+    }
+    if p.peek_word() == "kv" {
+        return Ok(ParamKind::Kv(p.kv_spec()?));
+    }
+    Err(p.one_of("a kind of operand", &["rows", "matrix", "vector", "kv"]))
+}
+
+fn optional_norm(p: &mut Parser) -> Parsed<Option<Norm>> {
+    if p.peek_word() == "norm" { norm(p).map(Some) } else { Ok(None) }
+}
+
+/// `norm{eps=1e-5, width=256}`
+fn norm(p: &mut Parser) -> Parsed<Norm> {
+    p.expect_word("norm")?;
+    p.expect(b'{')?;
+    let eps = p.field_real("eps")?;
+    p.expect(b',')?;
+    let width = p.field_size("width")?;
+    p.expect(b'}')?;
+    Ok(Norm { eps, width })
+}
+
+/// `[start..]`
+fn columns_from(p: &mut Parser) -> Parsed<usize> {
+    p.expect(b'[')?;
+    let start = p.size("the first column, as in `[0..]`")?;
+    p.expect_kind(Kind::Range, "`..`")?;
+    p.expect(b']')?;
+    Ok(start)
+}
+
+impl<'a> ParseTree<'a> for Expr {
+    type Scope = Scope<'a>;
+
+    const SPECIALS: &'static [&'static str] = &["acc0", "norm", "rope"];
+
+    fn constant(x: F32) -> Expr {
+        Expr::Const(x)
+    }
+
+    fn unary(op: UnaryOp, x: Expr) -> Expr {
+        Expr::Unary(op, Box::new(x))
+    }
+
+    fn binary(op: BinaryOp, a: Expr, b: Expr) -> Expr {
+        Expr::Binary(op, Box::new(a), Box::new(b))
+    }
+
+    fn special(p: &mut Parser<'a>, scope: &Scope<'a>, args: &mut Args<'_, 'a, Expr>) -> Parsed<Expr> {
+        if p.peek().kind == Kind::Value {
+            let param = operand(p, scope)?;
+            let rows = p.peek().kind == Kind::Punct(b'[');
+            return Ok(if rows { Expr::Rows { param, start: columns_from(p)? } } else { Expr::Vector(param) });
+        }
+        let word = p.peek_word();
+        if let Some(Ok(lane)) = word.strip_prefix("acc").map(str::parse) {
+            p.next();
+            return Ok(Expr::Acc(lane));
+        }
+        match word {
+            "norm" => {
+                let norm = norm(p)?;
+                let [x] = args.exactly(p, word)?;
+                Ok(Expr::Normalize(norm, Box::new(x)))
+            }
+            "rope" => {
+                p.next();
+                p.expect(b'{')?;
+                let head_dim = p.field_size("head_dim")?;
+                p.expect(b',')?;
+                p.expect_word("table")?;
+                p.expect(b'=')?;
+                let table = operand(p, scope)?;
+                p.expect(b'}')?;
+                let [x] = args.exactly(p, word)?;
+                Ok(Expr::Rope { head_dim, table, x: Box::new(x) })
+            }
+            _ => Err(expr::no_expression::<Expr>(p)),
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! Parsing plans.
+
+use super::expr::{self, Args, ParseTree};
+use super::lex::Kind;
+use super::parse::{Parsed, Parser, Scope, fault, shorten, suggest};
+use super::parse_graph::{info, state};
+use super::parse_kernel::{format, kernel, row_elem, vector_len};
+use crate::diag::Place;
+use crate::graph::{BinaryOp, F32, ModelInfo, UnaryOp};
+use crate::kernel::Kernel;
+use crate::kv::KvSpec;
+use crate::plan::{Buffer, Launch, Operand, PackedWeight, Plan, Regime, Slot, Storage, WeightExpr};
+use std::collections::HashMap;
+
+const PLAN_WORDS: &[&str] = &["info", "kv", "weight", "kernel", "slot", "regime", "logits"];
+
+/// What of a plan has been read.
+#[derive(Default)]
+struct Parts {
+    info: Option<ModelInfo>,
+    kv: Vec<KvSpec>,
+    weights: Vec<PackedWeight>,
+    kernels: Vec<Kernel>,
+    /// Index of each kernel; `None` if its text was wrong.
+    names: HashMap<String, Option<usize>>,
+    slots: Vec<Slot>,
+    regimes: Vec<Regime>,
+    logits: Option<usize>,
+    next_kv: usize,
+    next_weight: usize,
+    next_slot: usize,
+}
+
+/// `plan "name" { … }`
+pub(super) fn plan(p: &mut Parser) -> Parsed<Plan> {
+    let head = p.mark();
+    p.expect_word("plan")?;
+    let name = p.string("the plan's name in quotes")?;
+    let head = p.since(head);
+    let mut parts = Parts::default();
+    p.statements(|kind, word| kind == Kind::Word && PLAN_WORDS.contains(&word), |p| statement(p, &mut parts))?;
+    let lacks = |what: &str| fault("missing-part", head.clone(), format!("the plan has no `{what}`"));
+    let (info, logits) = match (parts.info, parts.logits) {
+        (Some(info), Some(logits)) => (info, logits),
+        _ if p.failed() => (ModelInfo { vocab: 0, hidden: 0, max_context: 0 }, 0),
+        (None, _) => return Err(lacks("info")),
+        (_, None) => return Err(lacks("logits")),
+    };
+    let Parts { kv, weights, kernels, slots, regimes, .. } = parts;
+    Ok(Plan { name, info, kv, kernels, weights, slots, regimes, logits })
+}
+
+fn statement(p: &mut Parser, parts: &mut Parts) -> Parsed<()> {
+    let first = p.peek().range();
+    let again = match p.peek_word() {
+        "info" => {
+            let info = info(p)?;
+            parts.info.replace(info).is_some()
+        }
+        "logits" => {
+            p.next();
+            p.expect_word("slot")?;
+            let slot = p.size("the slot's number")?;
+            parts.logits.replace(slot).is_some()
+        }
+        "kv" => {
+            state(p, &mut parts.kv, &mut parts.next_kv)?;
+            false
+        }
+        "weight" => {
+            weight(p, parts)?;
+            false
+        }
+        "kernel" => {
+            kernel_of(p, parts)?;
+            false
+        }
+        "slot" => {
+            slot(p, parts)?;
+            false
+        }
+        "regime" => {
+            let regime = regime(p, parts)?;
+            parts.regimes.push(regime);
+            false
+        }
+        _ => return Err(p.one_of("a part of a plan", PLAN_WORDS)),
+    };
+    if again { Err(fault("duplicate-name", first, "this part is given twice")) } else { Ok(()) }
+}
+
+/// `weight 0: matrix w4g32[512, 256] = expr`
+fn weight(p: &mut Parser, parts: &mut Parts) -> Parsed<()> {
+    let mark = p.mark();
+    p.expect_word("weight")?;
+    p.in_order("packed weights", &mut parts.next_weight)?;
+    p.expect(b':')?;
+    let storage = if p.eat_word("matrix") {
+        let format = format(p)?;
+        let (n, k) = p.matrix_dims()?;
+        Storage::Matrix { n, k, format }
+    } else if p.eat_word("vector") {
+        Storage::Vector { len: vector_len(p)? }
+    } else {
+        return Err(p.one_of("the storage of the weight", &["matrix", "vector"]));
+    };
+    p.expect(b'=')?;
+    let expr = expr::parse(p, &())?;
+    let range = p.since(mark);
+    p.places.insert(Place::PackedWeight { weight: parts.weights.len() }, range);
+    parts.weights.push(PackedWeight { expr, storage });
+    Ok(())
+}
+
+fn kernel_of(p: &mut Parser, parts: &mut Parts) -> Parsed<()> {
+    // The name is entered even if the rest is wrong: launches of the kernel are no further errors.
+    let second = p.peek_second();
+    let name = (second.kind == Kind::Symbol).then(|| p.str_of(second).trim_start_matches('@').to_string());
+    match kernel(p) {
+        Ok(k) => {
+            let again = parts.names.insert(k.name.clone(), Some(parts.kernels.len())).is_some();
+            let message = format!("there is another kernel `@{}`", shorten(&k.name));
+            parts.kernels.push(k);
+            if again { Err(fault("duplicate-name", second.range(), message)) } else { Ok(()) }
+        }
+        Err(e) => {
+            parts.names.extend(name.map(|n| (n, None)));
+            Err(e)
+        }
+    }
+}
+
+/// `slot 0: per_token=… per_row=…`
+fn slot(p: &mut Parser, parts: &mut Parts) -> Parsed<()> {
+    let mark = p.mark();
+    p.expect_word("slot")?;
+    p.in_order("slots", &mut parts.next_slot)?;
+    p.expect(b':')?;
+    let slot = Slot { per_token: p.field_size("per_token")?, per_row: p.field_size("per_row")? };
+    let range = p.since(mark);
+    p.places.insert(Place::Slot { slot: parts.slots.len() }, range);
+    parts.slots.push(slot);
+    Ok(())
+}
+
+/// `regime max_tokens=8 { … }`, `regime any { … }`
+fn regime<'a>(p: &mut Parser<'a>, parts: &Parts) -> Parsed<Regime> {
+    let mark = p.mark();
+    p.expect_word("regime")?;
+    let max_tokens = match p.peek_word() {
+        "any" => {
+            p.next();
+            None
+        }
+        "max_tokens" => Some(p.field_size("max_tokens")?),
+        _ => return Err(p.one_of("the size of the steps", &["max_tokens", "any"])),
+    };
+    let number = parts.regimes.len();
+    let range = p.since(mark);
+    p.places.insert(Place::Regime { regime: number }, range);
+    let mut reader = RegimeReader { parts, number, scope: Scope::new(), buffers: vec![], launches: vec![] };
+    let starts = |kind, word: &str| kind == Kind::Word && matches!(word, "buffer" | "call");
+    p.statements(starts, |p: &mut Parser<'a>| match p.peek_word() {
+        "buffer" => reader.buffer(p),
+        "call" => reader.launch(p),
+        _ => Err(p.one_of("a part of a regime", &["buffer", "call"])),
+    })?;
+    Ok(Regime { max_tokens, buffers: reader.buffers, launches: reader.launches })
+}
+
+/// A regime being read.
+struct RegimeReader<'p, 'a> {
+    parts: &'p Parts,
+    number: usize,
+    scope: Scope<'a>,
+    buffers: Vec<Buffer>,
+    launches: Vec<Launch>,
+}
+
+impl<'a> RegimeReader<'_, 'a> {
+    /// `buffer %0: f32[T, 256] in slot 0`
+    fn buffer(&mut self, p: &mut Parser<'a>) -> Parsed<()> {
+        let mark = p.mark();
+        p.expect_word("buffer")?;
+        let (label, range) = p.label("the buffer's number, `%n`")?;
+        self.scope.define(label, range, self.buffers.len())?;
+        p.expect(b':')?;
+        let elem = row_elem(p)?;
+        p.expect(b'[')?;
+        let rows = p.dim()?;
+        p.expect(b',')?;
+        let cols = p.size("the number of columns")?;
+        p.expect(b']')?;
+        p.expect_word("in")?;
+        p.expect_word("slot")?;
+        let slot = p.size("the slot's number")?;
+        let range = p.since(mark);
+        p.places.insert(Place::Buffer { regime: self.number, buffer: self.buffers.len() }, range);
+        self.buffers.push(Buffer { rows, cols, elem, slot });
+        Ok(())
+    }
+
+    /// `call 3: @kernel(operand, …)`
+    fn launch(&mut self, p: &mut Parser<'a>) -> Parsed<()> {
+        let mark = p.mark();
+        p.expect_word("call")?;
+        let call = p.size("the number of the step's call")?;
+        p.expect(b':')?;
+        let (name, range) = p.symbol("a kernel, `@name`")?;
+        p.expect(b'(')?;
+        let operands = p.list(b')', |p| self.operand(p))?;
+        let kernel = match self.parts.names.get(name.as_ref()) {
+            Some(Some(kernel)) => *kernel,
+            Some(None) => return Ok(()),
+            None => {
+                let e = *fault("unknown-name", range, format!("no kernel `@{}` before the regime", shorten(&name)));
+                return Err(Box::new(suggest(e, &name, self.parts.names.keys().map(String::as_str))));
+            }
+        };
+        let place = Place::Launch { regime: self.number, launch: self.launches.len(), kernel: name.into_owned() };
+        let range = p.since(mark);
+        p.places.insert(place, range);
+        self.launches.push(Launch { kernel, operands, call });
+        Ok(())
+    }
+
+    fn operand(&self, p: &mut Parser<'a>) -> Parsed<Operand> {
+        if p.eat_word("weight") {
+            return Ok(Operand::Weight(p.size("the weight's number")?));
+        }
+        if p.eat_word("kv") {
+            return Ok(Operand::Kv(p.size("the state's number")?));
+        }
+        let (label, range) = p.label("an operand: `%buffer`, `weight n` or `kv n`")?;
+        Ok(Operand::Buffer(self.scope.find(&label, range)?))
+    }
+}
+
+impl<'a> ParseTree<'a> for WeightExpr {
+    type Scope = ();
+
+    const SPECIALS: &'static [&'static str] = &["weight", "transpose", "scale_cols", "scale_rows", "concat_rows", "slice_rows"];
+
+    fn constant(x: F32) -> WeightExpr {
+        WeightExpr::Const(x)
+    }
+
+    fn unary(op: UnaryOp, x: WeightExpr) -> WeightExpr {
+        WeightExpr::Unary(op, Box::new(x))
+    }
+
+    fn binary(op: BinaryOp, a: WeightExpr, b: WeightExpr) -> WeightExpr {
+        WeightExpr::Binary(op, Box::new(a), Box::new(b))
+    }
+
+    fn special(p: &mut Parser<'a>, _: &(), args: &mut Args<'_, 'a, WeightExpr>) -> Parsed<WeightExpr> {
+        let word = p.peek_word();
+        if !Self::SPECIALS.contains(&word) {
+            return Err(expr::no_expression::<WeightExpr>(p));
+        }
+        p.next();
+        Ok(match word {
+            "weight" => WeightExpr::Weight(p.size("the weight's number")?),
+            "transpose" => {
+                let [x] = args.exactly(p, word)?;
+                WeightExpr::Transpose(Box::new(x))
+            }
+            "scale_cols" => {
+                let [w, g] = args.exactly(p, word)?;
+                WeightExpr::ScaleCols(Box::new(w), Box::new(g))
+            }
+            "scale_rows" => {
+                let [w, g] = args.exactly(p, word)?;
+                WeightExpr::ScaleRows(Box::new(w), Box::new(g))
+            }
+            "slice_rows" => {
+                p.expect(b'{')?;
+                let start = p.field_size("start")?;
+                p.expect(b',')?;
+                let len = p.field_size("len")?;
+                p.expect(b'}')?;
+                let [x] = args.exactly(p, word)?;
+                WeightExpr::SliceRows(start, len, Box::new(x))
+            }
+            _ => WeightExpr::ConcatRows(args.list(p)?),
+        })
+    }
+}

@@ -1,0 +1,64 @@
+//! Showing a finding in its text.
+
+use crate::diag::{Diagnostic, Place, Severity};
+use std::fmt::Write;
+
+/// Longest part of a line that is shown, in characters.
+const WIDTH: usize = 120;
+
+/// Shows a finding with its file, line and column, the line itself and a mark under the place, as rustc does.
+///
+/// A finding without a place in the text (see [`super::Source::locate`]) is shown with the file only. Of a long line, the part around the place is
+/// shown. Columns count characters from 1.
+pub fn render(d: &Diagnostic, text: &str, file: &str) -> String {
+    let word = match d.severity {
+        Severity::Error => "error",
+        Severity::Warning => "warning",
+    };
+    let mut out = format!("{word}[{}]: {}\n", d.code, d.message);
+    let gutter = match &d.place {
+        Place::Text(range) => excerpt(&mut out, text, file, range.start, range.end),
+        Place::Whole => {
+            let _ = writeln!(out, " --> {file}");
+            1
+        }
+        place => {
+            let _ = writeln!(out, " --> {file}: {place}");
+            1
+        }
+    };
+    if let Some(help) = &d.help {
+        let _ = writeln!(out, "{:gutter$} = help: {help}", "");
+    }
+    out
+}
+
+/// Appends the place and the marked line; returns the width of the line number.
+fn excerpt(out: &mut String, text: &str, file: &str, start: usize, end: usize) -> usize {
+    let start = boundary(text, start);
+    let from = text[..start].rfind('\n').map_or(0, |i| i + 1);
+    let to = text[start..].find('\n').map_or(text.len(), |i| start + i);
+    let end = boundary(text, end).clamp(start, to.max(start));
+    let number = text[..from].bytes().filter(|b| *b == b'\n').count() + 1;
+    let before = text[from..start].chars().count();
+    let marked = text[start..end].chars().count();
+    // Blanks and control characters count as one column each, as in the mark's line.
+    let line = text[from..to].trim_end_matches('\r').chars().map(|c| if c.is_control() { ' ' } else { c });
+    let skip = if before + marked.min(WIDTH / 2) > WIDTH { before - WIDTH / 3 } else { 0 };
+    let shown: String = line.clone().skip(skip).take(WIDTH).collect();
+    let more = line.skip(skip + WIDTH).next().is_some();
+    let (head, tail) = (if skip > 0 { "…" } else { "" }, if more { "…" } else { "" });
+    let column = before - skip + head.chars().count();
+    let carets = marked.clamp(1, WIDTH.saturating_sub(before - skip).max(1));
+    let gutter = number.to_string().len();
+    let _ = writeln!(out, "{:gutter$}--> {file}:{number}:{}", "", before + 1);
+    let _ = writeln!(out, "{:gutter$} |", "");
+    let _ = writeln!(out, "{number} | {}", format!("{head}{shown}{tail}").trim_end());
+    let _ = writeln!(out, "{:gutter$} | {:column$}{}", "", "", "^".repeat(carets));
+    gutter
+}
+
+fn boundary(text: &str, at: usize) -> usize {
+    let at = at.min(text.len());
+    (0..=at).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0)
+}

@@ -1,0 +1,307 @@
+//! Random modules, kernels and plans for tests (feature `testing`).
+//!
+//! They are well formed as text demands (names are unique, references exist) but not well typed: for what may be printed, not for what may be run.
+
+use crate::graph::{Arg, BinaryOp, Call, F32, Func, Input, ModelInfo, Module, Node, Op, Param, Role, UnaryOp, Value, ValueType, Weight};
+use crate::kernel::{self, Body, Expr, Kernel, Norm, ParamKind, Prologue, RowElem, Segment, Store};
+use crate::kv::{KvDType, KvSpec};
+use crate::plan::{Buffer, Launch, Operand, PackedWeight, Plan, Regime, Slot, Storage, WeightExpr};
+use crate::quant::{FORMATS, Format, GROUPS};
+use crate::ty::{DType, Dim, TensorType};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+use std::collections::HashSet;
+
+/// A name: usual, odd, or hostile.
+pub fn name() -> impl Strategy<Value = String> {
+    prop_oneof![
+        4 => "[a-z][a-z0-9_]{0,6}(\\.[a-z0-9]{1,3}){0,2}",
+        1 => select(vec!["", "0", "12", "a.", "a..b", ".a", "$x", "x y", "\"", "\\", "%x", "kv", "T", "a\nb", "ä", "\u{202e}", "\0", "}"])
+            .prop_map(String::from),
+        1 => any::<String>(),
+    ]
+}
+
+fn names(count: impl Into<prop::collection::SizeRange>) -> impl Strategy<Value = Vec<String>> {
+    vec(name(), count).prop_map(|names| {
+        let mut seen = HashSet::new();
+        let unique = |(i, n): (usize, String)| if seen.insert(n.clone()) { n } else { format!("{n}~{i}") };
+        names.into_iter().enumerate().map(unique).collect()
+    })
+}
+
+/// A size, small or any.
+fn size() -> impl Strategy<Value = usize> {
+    prop_oneof![4 => 0..5000usize, 1 => any::<usize>()]
+}
+
+/// A finite number of any magnitude.
+pub fn real() -> impl Strategy<Value = f32> {
+    prop_oneof![
+        select(vec![0.0, -0.0, 1.0, -1.0, 1e-5, 1e-6, f32::MAX, f32::MIN_POSITIVE, 1e-45, 16_777_217.0]),
+        any::<u32>().prop_map(|bits| Some(f32::from_bits(bits)).filter(|x| x.is_finite()).unwrap_or(0.5)),
+    ]
+}
+
+/// An attribute: any bits, finite or not.
+fn attr() -> impl Strategy<Value = F32> {
+    prop_oneof![8 => real(), 1 => any::<u32>().prop_map(f32::from_bits)].prop_map(F32::new)
+}
+
+fn dim() -> impl Strategy<Value = Dim> {
+    prop_oneof![2 => size().prop_map(Dim::Static), 1 => Just(Dim::Tokens), 1 => Just(Dim::Rows)]
+}
+
+fn tensor() -> impl Strategy<Value = TensorType> {
+    let dtype = select(DType::ALL.iter().map(|(t, _)| *t).collect::<Vec<_>>());
+    (dtype, vec(dim(), 0..4)).prop_map(|(dtype, shape)| TensorType { dtype, shape })
+}
+
+fn kv() -> impl Strategy<Value = KvSpec> {
+    let dtype = select(KvDType::ALL.iter().map(|(t, _)| *t).collect::<Vec<_>>());
+    (dtype, size(), size(), option::of(size())).prop_map(|(dtype, kv_heads, head_dim, window)| KvSpec { dtype, kv_heads, head_dim, window })
+}
+
+fn value_type() -> impl Strategy<Value = ValueType> {
+    prop_oneof![3 => tensor().prop_map(ValueType::Tensor), 1 => kv().prop_map(ValueType::Kv)]
+}
+
+fn unary() -> impl Strategy<Value = UnaryOp> {
+    select(UnaryOp::ALL.iter().map(|(o, _)| *o).collect::<Vec<_>>())
+}
+
+fn binary() -> impl Strategy<Value = BinaryOp> {
+    select(BinaryOp::ALL.iter().map(|(o, _)| *o).collect::<Vec<_>>())
+}
+
+/// Any operation with any attributes.
+pub fn op() -> impl Strategy<Value = Op> {
+    let plain = vec![
+        Op::Embed,
+        Op::MatMul,
+        Op::KvAppend,
+        Op::GatherRows,
+        Op::ConcatCols,
+        Op::Transpose,
+        Op::ScaleCols,
+        Op::ScaleRows,
+        Op::ConcatRows,
+    ];
+    prop_oneof![
+        select(plain),
+        unary().prop_map(Op::Unary),
+        binary().prop_map(Op::Binary),
+        attr().prop_map(Op::Const),
+        (attr(), size()).prop_map(|(eps, width)| Op::Normalize { eps, width }),
+        attr().prop_map(|scale| Op::RopeTable { scale }),
+        size().prop_map(|head_dim| Op::Rope { head_dim }),
+        (size(), attr()).prop_map(|(heads, scale)| Op::Attention { heads, scale }),
+        (size(), size()).prop_map(|(start, len)| Op::SliceCols { start, len }),
+        (size(), size()).prop_map(|(start, len)| Op::SliceRows { start, len }),
+    ]
+}
+
+/// Indices below `limit`; none if there is nothing to refer to.
+fn pick(indices: &[Index], limit: usize) -> Vec<usize> {
+    if limit == 0 { vec![] } else { indices.iter().map(|i| i.index(limit)).collect() }
+}
+
+/// A function of this name.
+fn func_named(name: String) -> impl Strategy<Value = Func> {
+    let role = select(vec![Role::Data, Role::Weight, Role::SharedWeight, Role::State]);
+    let param = (value_type(), role);
+    let node = (op(), vec(any::<Index>(), 0..4), value_type());
+    (names(0..6), vec(param, 6), vec(node, 0..12), vec(any::<Index>(), 0..3)).prop_map(move |(names, params, nodes, results)| {
+        let params: Vec<Param> = names.into_iter().zip(params).map(|(name, (ty, role))| Param { name, ty, role }).collect();
+        let values = |indices: &[Index], limit| pick(indices, limit).into_iter().map(|i| Value(i as u32)).collect();
+        let results = values(&results, params.len() + nodes.len());
+        let nodes =
+            nodes.into_iter().enumerate().map(|(i, (op, args, ty))| Node { op, args: values(&args, params.len() + i), ty }).collect();
+        Func { name: name.clone(), params, nodes, results }
+    })
+}
+
+/// A function.
+pub fn func() -> impl Strategy<Value = Func> {
+    name().prop_flat_map(func_named)
+}
+
+fn info() -> impl Strategy<Value = ModelInfo> {
+    (size(), size(), size()).prop_map(|(vocab, hidden, max_context)| ModelInfo { vocab, hidden, max_context })
+}
+
+fn weight() -> impl Strategy<Value = Weight> {
+    (name(), tensor(), option::weighted(0.3, vec(real(), 0..8))).prop_map(|(name, ty, data)| Weight { name, ty, data })
+}
+
+fn funcs() -> impl Strategy<Value = Vec<Func>> {
+    names(1..4).prop_flat_map(|names| names.into_iter().map(func_named).collect::<Vec<_>>())
+}
+
+/// A module whose step has at least one result, for the logits.
+pub fn module() -> impl Strategy<Value = Module> {
+    let input = select(Input::ALL.iter().map(|(i, _)| *i).collect::<Vec<_>>());
+    let arg = prop_oneof![
+        any::<Index>().prop_map(Ok),
+        size().prop_map(|i| Err(Arg::Weight(i))),
+        size().prop_map(|i| Err(Arg::Kv(i))),
+        input.prop_map(|i| Err(Arg::Input(i))),
+    ];
+    let call = (any::<Index>(), vec(arg, 0..6));
+    let parts = (name(), info(), vec(weight(), 0..4), vec(kv(), 0..3), funcs(), vec(call, 1..6), any::<Index>());
+    parts.prop_filter_map("logits need a result", |(name, info, weights, kv, funcs, calls, logits)| {
+        let mut results = 0;
+        let mut step = vec![];
+        for (func, args) in calls {
+            let func = func.index(funcs.len());
+            let arg = |a: Result<Index, Arg>| match a {
+                Ok(_) if results == 0 => Arg::Input(Input::Tokens),
+                Ok(i) => Arg::Value(i.index(results)),
+                Err(a) => a,
+            };
+            step.push(Call { func, args: args.into_iter().map(arg).collect() });
+            results += funcs[func].results.len();
+        }
+        (results > 0).then(|| Module { name, info, weights, kv, funcs, step, logits: logits.index(results) })
+    })
+}
+
+/// A storage format of the table.
+pub fn format() -> impl Strategy<Value = Format> {
+    let all = FORMATS.iter().flat_map(|d| {
+        let groups = if d.decode.is_some() { GROUPS } else { &[0] };
+        groups.iter().map(|g| Format { elem: d.elem, group: *g as u16 })
+    });
+    select(all.collect::<Vec<_>>())
+}
+
+fn elem() -> impl Strategy<Value = RowElem> {
+    prop_oneof![Just(RowElem::F32), size().prop_map(|group| RowElem::Q8 { group })]
+}
+
+fn norm() -> impl Strategy<Value = Norm> {
+    (attr(), size()).prop_map(|(eps, width)| Norm { eps, width })
+}
+
+fn param_kind() -> impl Strategy<Value = ParamKind> {
+    prop_oneof![
+        (dim(), size(), elem()).prop_map(|(rows, cols, elem)| ParamKind::Rows { rows, cols, elem }),
+        (size(), size(), format()).prop_map(|(n, k, format)| ParamKind::Matrix { n, k, format }),
+        size().prop_map(|len| ParamKind::Vector { len }),
+        kv().prop_map(ParamKind::Kv),
+    ]
+}
+
+/// An expression over `params` operands.
+fn expr(params: usize) -> impl Strategy<Value = Expr> {
+    let leaf = prop_oneof![
+        (0..4usize).prop_map(Expr::Acc),
+        (0..params, size()).prop_map(|(param, start)| Expr::Rows { param, start }),
+        (0..params).prop_map(Expr::Vector),
+        attr().prop_map(Expr::Const),
+    ];
+    leaf.prop_recursive(6, 40, 2, move |inner| {
+        prop_oneof![
+            (unary(), inner.clone()).prop_map(|(op, x)| Expr::Unary(op, Box::new(x))),
+            (binary(), inner.clone(), inner.clone()).prop_map(|(op, a, b)| Expr::Binary(op, Box::new(a), Box::new(b))),
+            (binary(), inner.clone(), inner.clone()).prop_map(|(op, a, b)| Expr::Binary(op, Box::new(a), Box::new(b))),
+            (norm(), inner.clone()).prop_map(|(n, x)| Expr::Normalize(n, Box::new(x))),
+            (size(), 0..params, inner).prop_map(|(head_dim, table, x)| Expr::Rope { head_dim, table, x: Box::new(x) }),
+        ]
+    })
+}
+
+fn segments(params: usize) -> impl Strategy<Value = Vec<Segment>> {
+    let store = prop_oneof![
+        (0..params, size()).prop_map(|(param, start)| Store::Rows { param, start }),
+        (0..params).prop_map(Store::KvKey),
+        (0..params).prop_map(Store::KvValue),
+    ];
+    let segment = (size(), vec(0..params, 0..3), size(), expr(params), store);
+    vec(segment.prop_map(|(n, weights, tile_n, expr, store)| Segment { n, weights, tile_n, expr, store }), 0..4)
+}
+
+fn body(params: usize) -> impl Strategy<Value = Body> {
+    let prologue = (option::of(norm()), option::of(0..params), option::of(size()));
+    let prologue = option::of(prologue.prop_map(|(norm, gain, quant)| Prologue { norm, gain, quant }));
+    prop_oneof![
+        4 => (0..params, prologue, segments(params), size())
+            .prop_map(|(x, prologue, segments, tile_m)| Body::Matmul(kernel::Matmul { x, prologue, segments, tile_m })),
+        1 => (0..params, any::<bool>(), option::of(norm()), option::of(0..params), 0..params)
+            .prop_map(|(x, gather, norm, gain, out)| Body::RowNorm(kernel::RowNorm { x, gather, norm, gain, out })),
+        1 => (0..params, 0..params, 0..params, size(), attr())
+            .prop_map(|(q, kv, out, heads, scale)| Body::Attention(kernel::Attention { q, kv, out, heads, scale })),
+        2 => segments(params).prop_map(|segments| Body::Pointwise(kernel::Pointwise { segments })),
+        1 => (0..params, 0..params).prop_map(|(table, out)| Body::Embed(kernel::Embed { table, out })),
+        1 => (0..params, attr(), 0..params)
+            .prop_map(|(inv_freq, scale, out)| Body::RopeTable(kernel::RopeTable { inv_freq, scale, out })),
+    ]
+}
+
+fn kernel_named(name: String) -> impl Strategy<Value = Kernel> {
+    (names(1..6), vec(param_kind(), 6)).prop_flat_map(move |(names, kinds)| {
+        let params: Vec<kernel::Param> = names.into_iter().zip(kinds).map(|(name, kind)| kernel::Param { name, kind }).collect();
+        let name = name.clone();
+        (dim(), body(params.len())).prop_map(move |(rows, body)| Kernel { name: name.clone(), rows, params: params.clone(), body })
+    })
+}
+
+/// A kernel.
+pub fn kernel() -> impl Strategy<Value = Kernel> {
+    name().prop_flat_map(kernel_named)
+}
+
+fn weight_expr() -> impl Strategy<Value = WeightExpr> {
+    let leaf = prop_oneof![size().prop_map(WeightExpr::Weight), attr().prop_map(WeightExpr::Const)];
+    leaf.prop_recursive(5, 30, 3, |inner| {
+        let x = inner.clone().prop_map(Box::new);
+        prop_oneof![
+            x.clone().prop_map(WeightExpr::Transpose),
+            (x.clone(), x.clone()).prop_map(|(w, g)| WeightExpr::ScaleCols(w, g)),
+            (x.clone(), x.clone()).prop_map(|(w, g)| WeightExpr::ScaleRows(w, g)),
+            vec(inner, 0..4).prop_map(WeightExpr::ConcatRows),
+            (size(), size(), x.clone()).prop_map(|(start, len, x)| WeightExpr::SliceRows(start, len, x)),
+            (binary(), x.clone(), x.clone()).prop_map(|(op, a, b)| WeightExpr::Binary(op, a, b)),
+            (unary(), x).prop_map(|(op, x)| WeightExpr::Unary(op, x)),
+        ]
+    })
+}
+
+fn packed_weight() -> impl Strategy<Value = PackedWeight> {
+    let storage = prop_oneof![
+        (size(), size(), format()).prop_map(|(n, k, format)| Storage::Matrix { n, k, format }),
+        size().prop_map(|len| Storage::Vector { len }),
+    ];
+    (weight_expr(), storage).prop_map(|(expr, storage)| PackedWeight { expr, storage })
+}
+
+fn regime(kernels: usize) -> impl Strategy<Value = Regime> {
+    let buffer = (dim(), size(), elem(), size()).prop_map(|(rows, cols, elem, slot)| Buffer { rows, cols, elem, slot });
+    (option::of(size()), vec(buffer, 1..5)).prop_flat_map(move |(max_tokens, buffers)| {
+        let operand =
+            prop_oneof![(0..buffers.len()).prop_map(Operand::Buffer), size().prop_map(Operand::Weight), size().prop_map(Operand::Kv),];
+        let launch = (0..kernels, vec(operand, 0..5), size()).prop_map(|(kernel, operands, call)| Launch { kernel, operands, call });
+        vec(launch, 0..5).prop_map(move |launches| Regime { max_tokens, buffers: buffers.clone(), launches })
+    })
+}
+
+/// A plan.
+pub fn plan() -> impl Strategy<Value = Plan> {
+    let kernels = names(1..4).prop_flat_map(|names| names.into_iter().map(kernel_named).collect::<Vec<_>>());
+    let slot = (size(), size()).prop_map(|(per_token, per_row)| Slot { per_token, per_row });
+    let parts = (name(), info(), vec(kv(), 0..3), kernels, vec(packed_weight(), 0..4), vec(slot, 0..4), size());
+    parts.prop_flat_map(|(name, info, kv, kernels, weights, slots, logits)| {
+        vec(regime(kernels.len()), 0..3).prop_map(move |regimes| Plan {
+            name: name.clone(),
+            info,
+            kv: kv.clone(),
+            kernels: kernels.clone(),
+            weights: weights.clone(),
+            slots: slots.clone(),
+            regimes,
+            logits,
+        })
+    })
+}
