@@ -1,0 +1,294 @@
+//! A small Llama-like model as a module, its weights, and evaluation of plans against the graph level.
+
+#![allow(dead_code, missing_docs, reason = "each test uses a part")]
+
+use llmcc_ir::eval::{Batch, KvState, eval_module, eval_plan};
+use llmcc_ir::graph::{Arg, Call, F32, Func, FuncBuilder, Input, ModelInfo, Module, Op, Role, UnaryOp, Value, ValueType, Weight};
+use llmcc_ir::kv::{KvDType, KvSpec};
+use llmcc_ir::plan::{Plan, Storage, WeightExpr};
+use llmcc_ir::quant::unpack_row;
+use llmcc_ir::ty::{DType, Dim, TensorType};
+use llmcc_passes::pack::{TensorBytes, WeightSource, pack, weight_offsets};
+use std::borrow::Cow;
+
+/// Sizes and variants.
+#[derive(Clone, Copy, Debug)]
+pub struct Toy {
+    pub hidden: usize,
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+    pub ffn: usize,
+    pub vocab: usize,
+    pub layers: usize,
+    pub bias: bool,
+    pub qk_norm: bool,
+    pub tied: bool,
+    pub window: Option<usize>,
+}
+
+impl Toy {
+    pub fn llama() -> Toy {
+        Toy { hidden: 64, heads: 4, kv_heads: 2, head_dim: 16, ffn: 96, vocab: 80, layers: 2, bias: false, qk_norm: false, tied: false, window: None }
+    }
+
+    pub fn spec(&self) -> KvSpec {
+        KvSpec { dtype: KvDType::F32, kv_heads: self.kv_heads, head_dim: self.head_dim, window: self.window }
+    }
+
+    /// Names and shapes of a layer's weights; 0 columns = vector.
+    fn layer_weights(&self) -> Vec<(&'static str, usize, usize)> {
+        let (h, q, kv) = (self.hidden, self.heads * self.head_dim, self.kv_heads * self.head_dim);
+        let mut w = vec![
+            ("g1", h, 0),
+            ("wq", q, h),
+            ("wk", kv, h),
+            ("wv", kv, h),
+            ("wo", h, q),
+            ("g2", h, 0),
+            ("wg", self.ffn, h),
+            ("wu", self.ffn, h),
+            ("wd", h, self.ffn),
+        ];
+        if self.bias {
+            w.extend([("bq", q, 0), ("bk", kv, 0), ("bv", kv, 0)]);
+        }
+        if self.qk_norm {
+            w.extend([("nq", self.head_dim, 0), ("nk", self.head_dim, 0)]);
+        }
+        w
+    }
+
+    fn embed_func(&self) -> Func {
+        let mut f = FuncBuilder::new("embed");
+        let tokens = f.param("tokens", ints(Dim::Tokens), Role::Data);
+        let positions = f.param("positions", ints(Dim::Tokens), Role::Data);
+        let role = if self.tied { Role::SharedWeight } else { Role::Weight };
+        let table = f.param("table", matrix(self.vocab, self.hidden), role);
+        let freq = f.param("inv_freq", vector(self.head_dim / 2), Role::Weight);
+        let x = f.op(Op::Embed, &[table, tokens]);
+        let rope = f.op(Op::RopeTable { scale: F32::new(1.0) }, &[positions, freq]);
+        f.finish(&[x, rope])
+    }
+
+    fn layer_func(&self) -> Func {
+        let mut f = FuncBuilder::new("layer");
+        let x = f.param("x", rows(self.hidden), Role::Data);
+        let table = f.param("rope", rows(self.head_dim), Role::Data);
+        let positions = f.param("positions", ints(Dim::Tokens), Role::Data);
+        let kv = f.param("kv", ValueType::Kv(self.spec()), Role::State);
+        let names = self.layer_weights();
+        let w: Vec<Value> =
+            names.iter().map(|(name, n, k)| f.param(*name, if *k == 0 { vector(*n) } else { matrix(*n, *k) }, Role::Weight)).collect();
+        let get = |name: &str| names.iter().position(|n| n.0 == name).map(|i| w[i]);
+        let h = f.rms_norm(x, w[0], 1e-5, self.hidden);
+        let mut qkv = vec![];
+        for (i, (bias, gain)) in [("bq", Some("nq")), ("bk", Some("nk")), ("bv", None)].into_iter().enumerate() {
+            let mut y = f.matmul(h, w[1 + i]);
+            if let Some(b) = get(bias) {
+                y = f.add(y, b);
+            }
+            if let Some(g) = gain.and_then(get) {
+                y = f.rms_norm(y, g, 1e-6, self.head_dim);
+            }
+            qkv.push(y);
+        }
+        let q = f.op(Op::Rope { head_dim: self.head_dim }, &[qkv[0], table]);
+        let k = f.op(Op::Rope { head_dim: self.head_dim }, &[qkv[1], table]);
+        let kv = f.op(Op::KvAppend, &[kv, k, qkv[2], positions]);
+        let scale = F32::new(1.0 / (self.head_dim as f32).sqrt());
+        let a = f.op(Op::Attention { heads: self.heads, scale }, &[q, kv, positions]);
+        let o = f.matmul(a, w[4]);
+        let x = f.add(x, o);
+        let h = f.rms_norm(x, w[5], 1e-5, self.hidden);
+        let (g, u) = (f.matmul(h, w[6]), f.matmul(h, w[7]));
+        let g = f.unary(UnaryOp::Silu, g);
+        let h = f.mul(g, u);
+        let d = f.matmul(h, w[8]);
+        let x = f.add(x, d);
+        f.finish(&[x])
+    }
+
+    fn head_func(&self) -> Func {
+        let mut f = FuncBuilder::new("head");
+        let x = f.param("x", rows(self.hidden), Role::Data);
+        let out_rows = f.param("out_rows", ints(Dim::Rows), Role::Data);
+        let gain = f.param("g", vector(self.hidden), Role::Weight);
+        let role = if self.tied { Role::SharedWeight } else { Role::Weight };
+        let table = f.param("table", matrix(self.vocab, self.hidden), role);
+        let x = f.op(Op::GatherRows, &[x, out_rows]);
+        let x = f.rms_norm(x, gain, 1e-5, self.hidden);
+        let y = f.matmul(x, table);
+        f.finish(&[y])
+    }
+
+    pub fn module(&self) -> Module {
+        let weight = |name: String, n: usize, k: usize| {
+            let ty = if k == 0 { TensorType::vector(n) } else { TensorType::rows(Dim::Static(n), k) };
+            Weight { name, ty, data: None }
+        };
+        let mut weights = vec![weight("embed".into(), self.vocab, self.hidden), weight("$inv_freq".into(), self.head_dim / 2, 0)];
+        let d = self.head_dim;
+        weights[1].data = Some((0..d / 2).map(|j| 10000f32.powf(-2.0 * j as f32 / d as f32)).collect());
+        let args = vec![Arg::Input(Input::Tokens), Arg::Input(Input::Positions), Arg::Weight(0), Arg::Weight(1)];
+        let mut step = vec![Call { func: 0, args }];
+        for layer in 0..self.layers {
+            let x = if layer == 0 { 0 } else { layer + 1 };
+            let mut args = vec![Arg::Value(x), Arg::Value(1), Arg::Input(Input::Positions), Arg::Kv(layer)];
+            for (name, n, k) in self.layer_weights() {
+                args.push(Arg::Weight(weights.len()));
+                weights.push(weight(format!("layers.{layer}.{name}"), n, k));
+            }
+            step.push(Call { func: 1, args });
+        }
+        let gain = Arg::Weight(weights.len());
+        weights.push(weight("norm".into(), self.hidden, 0));
+        let head = if self.tied {
+            Arg::Weight(0)
+        } else {
+            weights.push(weight("head".into(), self.vocab, self.hidden));
+            Arg::Weight(weights.len() - 1)
+        };
+        step.push(Call { func: 2, args: vec![Arg::Value(self.layers + 1), Arg::Input(Input::OutRows), gain, head] });
+        Module {
+            name: "toy".into(),
+            info: ModelInfo { vocab: self.vocab, hidden: self.hidden, max_context: 64 },
+            weights,
+            kv: vec![self.spec(); self.layers],
+            funcs: vec![self.embed_func(), self.layer_func(), self.head_func()],
+            step,
+            logits: self.layers + 2,
+        }
+    }
+}
+
+fn matrix(n: usize, k: usize) -> ValueType {
+    TensorType::rows(Dim::Static(n), k).into()
+}
+
+fn vector(n: usize) -> ValueType {
+    TensorType::vector(n).into()
+}
+
+fn ints(dim: Dim) -> ValueType {
+    TensorType::new(DType::I32, [dim]).into()
+}
+
+fn rows(cols: usize) -> ValueType {
+    TensorType::rows(Dim::Tokens, cols).into()
+}
+
+/// Pseudo-random numbers in −1…1.
+pub fn random(seed: u64, n: usize) -> Vec<f32> {
+    let mut s = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut next = || {
+        s ^= s << 13;
+        s ^= s >> 7;
+        s ^= s << 17;
+        (s >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    };
+    (0..20).for_each(|_| drop(next()));
+    (0..n).map(|_| next()).collect()
+}
+
+/// Random weights of a module, as a checkpoint of f32 tensors.
+pub struct Weights {
+    names: Vec<String>,
+    shapes: Vec<Vec<usize>>,
+    pub values: Vec<Vec<f32>>,
+    bytes: Vec<Vec<u8>>,
+}
+
+impl Weights {
+    pub fn random(module: &Module) -> Weights {
+        let mut w = Weights { names: vec![], shapes: vec![], values: vec![], bytes: vec![] };
+        for (i, weight) in module.weights.iter().enumerate() {
+            let shape: Vec<usize> = weight.ty.shape.iter().filter_map(|d| d.known()).collect();
+            let count: usize = shape.iter().product();
+            let gain = shape.len() == 1;
+            let scale = if gain { 0.3 } else { 1.5 / (shape[1] as f32).sqrt() };
+            let base = if gain && !weight.name.contains(".b") { 1.0 } else { 0.0 };
+            let values = weight.data.clone().unwrap_or_else(|| random(i as u64 + 1, count).iter().map(|v| base + scale * v).collect());
+            w.bytes.push(values.iter().flat_map(|v| v.to_le_bytes()).collect());
+            w.values.push(values);
+            w.names.push(weight.name.clone());
+            w.shapes.push(shape);
+        }
+        w
+    }
+}
+
+impl WeightSource for Weights {
+    fn tensor(&self, name: &str) -> Option<TensorBytes<'_>> {
+        let i = self.names.iter().position(|n| n == name)?;
+        Some(TensorBytes { dtype: DType::F32, shape: self.shapes[i].clone(), data: &self.bytes[i] })
+    }
+    fn release(&self, _: &str) {}
+}
+
+/// Packed bytes of every weight of a plan.
+pub fn packed(plan: &Plan, module: &Module, weights: &Weights) -> Vec<Vec<u8>> {
+    let mut out = vec![];
+    pack(plan, module, weights, &mut out, &mut |_| ()).unwrap();
+    let offsets = weight_offsets(plan);
+    plan.weights.iter().zip(offsets).map(|(w, at)| out[at as usize..][..w.storage.bytes()].to_vec()).collect()
+}
+
+/// The model's weights as the plan stores them: decoded, and gains that were folded into a matrix taken out of it again.
+pub fn effective(plan: &Plan, weights: &Weights, packed: &[Vec<u8>]) -> Vec<Vec<f32>> {
+    let mut values = weights.values.clone();
+    for (w, bytes) in plan.weights.iter().zip(packed) {
+        let Storage::Matrix { n, k, format } = w.storage else { continue };
+        let mut decoded = vec![0f32; n * k];
+        decoded.chunks_exact_mut(k).enumerate().for_each(|(r, row)| unpack_row(format, bytes, k, r, row));
+        match &w.expr {
+            WeightExpr::Weight(i) => values[*i] = decoded,
+            WeightExpr::ScaleCols(m, g) => match (&**m, &**g) {
+                (WeightExpr::Weight(i), WeightExpr::Weight(g)) => {
+                    let g = &weights.values[*g];
+                    decoded.chunks_exact_mut(k).for_each(|row| row.iter_mut().zip(g).for_each(|(v, g)| *v /= g));
+                    values[*i] = decoded;
+                }
+                other => panic!("unexpected weight {other:?}"),
+            },
+            other => panic!("unexpected weight {other:?}"),
+        }
+    }
+    values
+}
+
+/// Steps of mixed sizes over two sequences: prefill of 5, one decode step, a ragged batch, and a long prefill.
+pub fn batches(vocab: usize) -> Vec<Batch> {
+    let ids = |seed: u64, n: usize| -> Vec<i32> { random(seed, n).iter().map(|v| ((v + 1.0) * 0.4999 * vocab as f32) as i32).collect() };
+    let mut out = vec![Batch::single(&ids(1, 5), 0), Batch::single(&ids(2, 1), 5)];
+    let mut mixed = Batch::default();
+    mixed.push(0, &ids(3, 1), 6);
+    mixed.push(1, &ids(4, 2), 0);
+    out.push(mixed);
+    let mut long = Batch::default();
+    long.push(1, &ids(5, 36), 2);
+    long.push(0, &ids(6, 1), 7);
+    out.push(long);
+    out
+}
+
+/// Largest difference between plan and graph over all steps, relative to the largest logit.
+pub fn difference(module: &Module, plan: &Plan, weights: &Weights) -> f64 {
+    let bytes = packed(plan, module, weights);
+    let values = effective(plan, weights, &bytes);
+    let bytes: Vec<Cow<'_, [u8]>> = bytes.iter().map(|b| b.as_slice().into()).collect();
+    let states = || module.kv.iter().map(|s| KvState::new(*s)).collect::<Vec<_>>();
+    let (mut kv_plan, mut kv_graph) = (states(), states());
+    let (mut worst, mut largest) = (0f64, 0f64);
+    for batch in batches(module.info.vocab) {
+        let got = eval_plan(plan, &bytes, &mut kv_plan, &batch).unwrap();
+        let want = eval_module(module, &|i| values[i].clone(), &mut kv_graph, &batch).unwrap();
+        assert_eq!(got.len(), want.len());
+        for (g, w) in got.iter().zip(&want) {
+            assert!(g.is_finite());
+            worst = worst.max((f64::from(*g) - w).abs());
+            largest = largest.max(w.abs());
+        }
+    }
+    worst / largest
+}
