@@ -57,7 +57,7 @@ pub struct KvSpec {
 impl KvSpec {
     /// Columns of the key (and of the value) matrix: `kv_heads · head_dim`.
     pub const fn width(&self) -> usize {
-        self.kv_heads * self.head_dim
+        self.kv_heads.saturating_mul(self.head_dim)
     }
 }
 

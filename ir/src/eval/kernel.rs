@@ -4,6 +4,7 @@ use super::kv::KvState;
 use super::rows::elem_name;
 use super::scalar::{binary, normalize, rope, rope_row, unary};
 use super::{Batch, EvalError, Q8Rows, Rows};
+use crate::diag::Severity;
 use crate::graph::F32;
 use crate::kernel::{
     Attention, Body, Embed, Expr, Kernel, Matmul, Norm, ParamId, ParamKind, Pointwise, Prologue, RopeTable, RowElem, RowNorm, Segment,
@@ -11,6 +12,7 @@ use crate::kernel::{
 };
 use crate::quant::{Format, unpack_row};
 use crate::ty::Dim;
+use crate::verify::verify_kernel;
 use std::borrow::Cow;
 
 /// What is bound to a kernel parameter.
@@ -56,6 +58,9 @@ type Values = Vec<Vec<f64>>;
 /// [`EvalError`] when the kernel is malformed, an operand is not what its parameter says, or the batch names tokens, rows or positions that do not exist.
 pub fn eval_kernel(kernel: &Kernel, batch: &Batch, operands: &mut [OperandData<'_>]) -> Result<(), EvalError> {
     batch.check()?;
+    if let Some(d) = verify_kernel(kernel).into_iter().find(|d| d.severity == Severity::Error) {
+        return Err(EvalError::malformed(&kernel.name, d.to_string()));
+    }
     check_operands(kernel, batch, operands)?;
     let cx = Cx { kernel, batch, operands, m: kernel.rows.eval(batch.env()) };
     let mut stores: Vec<(Store, Values)> = vec![];

@@ -356,7 +356,7 @@ mod typing {
             Op::RopeTable { .. } => {
                 arity(op, a, 2)?;
                 index(op, a, 0, Dim::Tokens)?;
-                TensorType::rows(Dim::Tokens, 2 * vector(op, a, 1)?)
+                TensorType::rows(Dim::Tokens, vector(op, a, 1)?.saturating_mul(2))
             }
             Op::Rope { head_dim } => {
                 arity(op, a, 2)?;
@@ -386,7 +386,10 @@ mod typing {
                 let (m, n) = activation(op, a, 0)?;
                 let spec = *kv(op, a, 1)?;
                 index(op, a, 2, Dim::Tokens)?;
-                same(op, "query columns and heads × head size", n, heads * spec.head_dim)?;
+                same(op, "query columns and heads × head size", n, heads.saturating_mul(spec.head_dim))?;
+                if m != Dim::Tokens {
+                    return Err("`attention`: queries need a row per token".into());
+                }
                 multiple(op, "number of KV heads", *heads, spec.kv_heads)?;
                 TensorType::rows(m, n)
             }
@@ -403,13 +406,16 @@ mod typing {
                 TensorType::rows(m, *len)
             }
             Op::ConcatCols => {
+                if a.is_empty() {
+                    return Err("`concat_cols` needs an argument".into());
+                }
                 let (m, mut n) = activation(op, a, 0)?;
                 for i in 1..a.len() {
                     let (mi, ni) = activation(op, a, i)?;
                     if mi != m {
                         return Err("`concat_cols`: row counts differ".into());
                     }
-                    n += ni;
+                    n = n.saturating_add(ni);
                 }
                 TensorType::rows(m, n)
             }
@@ -457,13 +463,14 @@ mod typing {
             return Err("`concat_rows` needs an argument".into());
         }
         let first = tensor(op, a, 0)?.clone();
-        let mut n = 0;
+        let mut n = 0usize;
         for i in 0..a.len() {
             let t = tensor(op, a, i)?;
             if t.shape.len() != first.shape.len() || t.shape[1..] != first.shape[1..] || t.dtype != first.dtype {
                 return Err(format!("`concat_rows`: {t} does not continue {first}"));
             }
-            n += t.shape.first().and_then(|d| d.known()).ok_or("`concat_rows` needs weights")?;
+            let rows = t.shape.first().and_then(|d| d.known()).ok_or("`concat_rows` needs weights")?;
+            n = n.saturating_add(rows);
         }
         let mut t = first;
         t.shape[0] = Dim::Static(n);

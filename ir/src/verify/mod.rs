@@ -1,5 +1,62 @@
-//! Verifiers of all three levels. They collect every error they find, each with its place.
+//! Verifiers of all three levels.
+//!
+//! They collect every finding, each with its place and the name of its rule; the rules are listed in the documentation of the IR. What passes without an
+//! error never makes an evaluator or a backend panic. [`Diagnostics::check`](crate::diag::Diagnostics::check) turns findings into a result.
 
 mod access;
+mod graph;
+mod kernel;
+mod plan;
+
+#[cfg(test)]
+mod tests;
 
 pub use access::{Access, accesses};
+pub use graph::{verify_func, verify_module};
+pub use kernel::verify_kernel;
+pub use plan::{verify_packed, verify_plan};
+
+use crate::diag::{Diagnostic, Place, Severity};
+use crate::kv::KvSpec;
+use crate::quant::{Format, GROUPS};
+use std::collections::HashSet;
+
+/// Collects findings.
+#[derive(Default)]
+struct Sink {
+    out: Vec<Diagnostic>,
+}
+
+impl Sink {
+    fn error(&mut self, code: &'static str, place: Place, message: impl Into<String>) {
+        self.out.push(Diagnostic::error(code, place, message));
+    }
+
+    fn warning(&mut self, code: &'static str, place: Place, message: impl Into<String>) {
+        self.out.push(Diagnostic { severity: Severity::Warning, ..Diagnostic::error(code, place, message) });
+    }
+
+    /// Names in one scope differ and are not empty.
+    fn unique<'a>(&mut self, names: impl Iterator<Item = (&'a str, Place)>) {
+        let mut seen = HashSet::new();
+        for (name, place) in names {
+            if name.is_empty() {
+                self.error("empty-name", place, "has no name");
+            } else if !seen.insert(name) {
+                self.error("duplicate-name", place, format!("the name `{name}` is used twice"));
+            }
+        }
+    }
+}
+
+/// Sizes of a state are positive.
+fn kv_spec(sink: &mut Sink, place: &Place, spec: &KvSpec) {
+    if spec.kv_heads == 0 || spec.head_dim == 0 || spec.window == Some(0) {
+        sink.error("kv-spec", place.clone(), format!("{spec} has a size of 0"));
+    }
+}
+
+/// A quantized format has a group of the table, a plain one has none.
+fn format_ok(format: Format) -> bool {
+    if format.is_quantized() { GROUPS.contains(&usize::from(format.group)) } else { format.group == 0 }
+}

@@ -1,0 +1,274 @@
+//! Rules of the graph level.
+
+use super::{Sink, kv_spec};
+use crate::diag::{Diagnostic, Place};
+use crate::graph::{Arg, Call, Func, Input, Module, Node, Op, Param, Role, Value, ValueType, Weight};
+use crate::ty::{DType, Dim, TensorType};
+use std::collections::HashMap;
+
+/// Checks a module: every function, the weights, the step. Returns all findings.
+pub fn verify_module(module: &Module) -> Vec<Diagnostic> {
+    let mut sink = Sink::default();
+    let sizes = [("vocabulary", module.info.vocab), ("width", module.info.hidden), ("context", module.info.max_context)];
+    for (what, _) in sizes.iter().filter(|(_, n)| *n == 0) {
+        sink.error("model-info", Place::Whole, format!("the {what} of the model is 0"));
+    }
+    sink.unique(module.funcs.iter().map(|f| (f.name.as_str(), Place::Func { func: f.name.clone() })));
+    for f in &module.funcs {
+        sink.out.extend(verify_func(f));
+    }
+    sink.unique(module.weights.iter().map(|w| (w.name.as_str(), Place::Tensor { name: w.name.clone() })));
+    for w in &module.weights {
+        weight(&mut sink, w);
+    }
+    for (index, spec) in module.kv.iter().enumerate() {
+        kv_spec(&mut sink, &Place::Kv { index }, spec);
+    }
+    step(&mut sink, module);
+    sink.out
+}
+
+fn weight(sink: &mut Sink, w: &Weight) {
+    let place = || Place::Tensor { name: w.name.clone() };
+    let Some(elements) = w.ty.elements() else {
+        return sink.error("weight-type", place(), format!("a weight cannot have the type {}", w.ty));
+    };
+    if !w.ty.dtype.is_float() || elements == 0 || !(1..=2).contains(&w.ty.shape.len()) {
+        sink.error("weight-type", place(), format!("must be a float vector or matrix, not {}", w.ty));
+    }
+    if let Some(data) = w.data.as_ref().filter(|d| d.len() != elements) {
+        sink.error("weight-data", place(), format!("has {} values for {}", data.len(), w.ty));
+    }
+}
+
+/// Calls: arguments, states, logits.
+fn step(sink: &mut Sink, module: &Module) {
+    let mut results: Vec<Option<ValueType>> = vec![];
+    let mut states = vec![0usize; module.kv.len()];
+    let mut uses: HashMap<usize, Vec<(Role, Place)>> = HashMap::new();
+    for (i, call) in module.step.iter().enumerate() {
+        let Some(func) = module.funcs.get(call.func) else {
+            sink.error("call-func", Place::Call { call: i, func: call.func.to_string() }, "calls a function that does not exist");
+            continue;
+        };
+        let place = || Place::Call { call: i, func: func.name.clone() };
+        if call.args.len() != func.params.len() {
+            sink.error("call-args", place(), format!("has {} arguments, not {}", call.args.len(), func.params.len()));
+        }
+        call_args(sink, module, call, func, &results, &place());
+        for (arg, param) in call.args.iter().zip(&func.params) {
+            match arg {
+                Arg::Kv(k) => states.get_mut(*k).into_iter().for_each(|n| *n += 1),
+                Arg::Weight(w) => uses.entry(*w).or_default().push((param.role, place())),
+                Arg::Value(_) | Arg::Input(_) => {}
+            }
+        }
+        results.extend(func.results.iter().map(|v| func.ty(*v).cloned()));
+    }
+    for (index, n) in states.into_iter().enumerate() {
+        match n {
+            0 => sink.warning("unused-state", Place::Kv { index }, "no call uses it"),
+            1 => {}
+            n => sink.error("state-calls", Place::Kv { index }, format!("is used by {n} calls; each attention layer has its own")),
+        }
+    }
+    shared(sink, module, &uses);
+    logits(sink, module, &results);
+}
+
+fn call_args(sink: &mut Sink, module: &Module, call: &Call, func: &Func, results: &[Option<ValueType>], place: &Place) {
+    for (arg, param) in call.args.iter().zip(&func.params) {
+        let ty = match *arg {
+            Arg::Value(v) => results.get(v).cloned(),
+            Arg::Weight(w) => module.weights.get(w).map(|w| Some(ValueType::Tensor(w.ty.clone()))),
+            Arg::Kv(k) => module.kv.get(k).map(|k| Some(ValueType::Kv(*k))),
+            Arg::Input(Input::Tokens | Input::Positions) => Some(Some(TensorType::new(DType::I32, [Dim::Tokens]).into())),
+            Arg::Input(Input::OutRows) => Some(Some(TensorType::new(DType::I32, [Dim::Rows]).into())),
+        };
+        let Some(ty) = ty else {
+            sink.error("call-arg", place.clone(), format!("argument `{}` is {arg:?}, which is not defined (yet)", param.name));
+            continue;
+        };
+        let role = match param.role {
+            Role::Data => matches!(arg, Arg::Value(_) | Arg::Input(_)),
+            Role::Weight | Role::SharedWeight => matches!(arg, Arg::Weight(_)),
+            Role::State => matches!(arg, Arg::Kv(_)),
+        };
+        if !role {
+            sink.error("call-role", place.clone(), format!("argument `{}` must be {}, not {arg:?}", param.name, role_name(param.role)));
+        } else if let Some(ty) = ty.filter(|t| *t != param.ty) {
+            sink.error("call-type", place.clone(), format!("argument `{}` must be {}, not {ty}", param.name, param.ty));
+        }
+    }
+}
+
+/// A weight that several parameters read should be declared shared by all of them.
+fn shared(sink: &mut Sink, module: &Module, uses: &HashMap<usize, Vec<(Role, Place)>>) {
+    for (i, w) in module.weights.iter().enumerate() {
+        let Some(uses) = uses.get(&i) else {
+            sink.warning("unused-weight", Place::Tensor { name: w.name.clone() }, "no call uses it");
+            continue;
+        };
+        if uses.len() > 1 {
+            for (_, place) in uses.iter().filter(|(role, _)| *role == Role::Weight) {
+                sink.warning("unshared-weight", place.clone(), format!("`{}` is used elsewhere too: it will be stored twice", w.name));
+            }
+        }
+    }
+}
+
+fn logits(sink: &mut Sink, module: &Module, results: &[Option<ValueType>]) {
+    let want: ValueType = TensorType::rows(Dim::Rows, module.info.vocab).into();
+    match results.get(module.logits) {
+        None => {
+            sink.error("logits", Place::Whole, format!("the step has {} values; the logits are number {}", results.len(), module.logits))
+        }
+        Some(Some(ty)) if *ty != want => sink.error("logits", Place::Whole, format!("the logits must be {want}, not {ty}")),
+        // An undefined result is reported at its function.
+        Some(_) => {}
+    }
+}
+
+fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Data => "a value or an input",
+        Role::Weight | Role::SharedWeight => "a weight",
+        Role::State => "an attention state",
+    }
+}
+
+/// Checks one function. Returns all findings.
+pub fn verify_func(func: &Func) -> Vec<Diagnostic> {
+    let mut v = FuncVerifier { func, sink: Sink::default(), weights: vec![], appended: HashMap::new() };
+    let place = |p: &Param| Place::FuncParam { func: func.name.clone(), param: p.name.clone() };
+    v.sink.unique(func.params.iter().map(|p| (p.name.as_str(), place(p))));
+    for p in &func.params {
+        v.param(p, place(p));
+        v.weights.push(match p.role {
+            Role::Data | Role::State => Known::Run,
+            Role::Weight => Known::Compile,
+            Role::SharedWeight => Known::Shared,
+        });
+    }
+    for (i, node) in func.nodes.iter().enumerate() {
+        v.node(i, node);
+    }
+    v.results();
+    v.sink.out
+}
+
+/// When a value is known.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Known {
+    /// When running.
+    Run,
+    /// When compiling.
+    Compile,
+    /// When compiling, but other functions read it too.
+    Shared,
+}
+
+struct FuncVerifier<'a> {
+    func: &'a Func,
+    sink: Sink,
+    /// Per value.
+    weights: Vec<Known>,
+    /// States that an append has replaced: by which node.
+    appended: HashMap<Value, usize>,
+}
+
+impl FuncVerifier<'_> {
+    fn param(&mut self, p: &Param, place: Place) {
+        let ok = match (&p.ty, p.role) {
+            (ValueType::Kv(spec), Role::State) => return kv_spec(&mut self.sink, &place, spec),
+            (ValueType::Tensor(t), Role::Data) => matches!(t.shape.first(), Some(Dim::Tokens | Dim::Rows)),
+            (ValueType::Tensor(t), Role::Weight | Role::SharedWeight) => {
+                t.dtype.is_float() && (1..=2).contains(&t.shape.len()) && t.elements().is_some_and(|n| n > 0)
+            }
+            (ValueType::Kv(_), _) | (ValueType::Tensor(_), Role::State) => false,
+        };
+        if !ok {
+            self.sink.error("param-role", place, format!("a parameter of type {} cannot be {}", p.ty, role_name(p.role)));
+        }
+    }
+
+    fn node(&mut self, i: usize, node: &Node) {
+        let place = Place::Node { func: self.func.name.clone(), node: i, op: node.op.name() };
+        let defined = self.func.params.len() + i;
+        let mut types = vec![];
+        for v in &node.args {
+            match self.func.ty(*v).filter(|_| (v.0 as usize) < defined) {
+                Some(ty) => types.push(ty.clone()),
+                None => self.sink.error("undefined-value", place.clone(), format!("value {} is not defined before", v.0)),
+            }
+        }
+        if types.len() == node.args.len() {
+            match node.op.infer(&types) {
+                Err(message) => self.sink.error("ill-typed", place.clone(), message),
+                Ok(ty) if ty != node.ty => self.sink.error("recorded-type", place.clone(), format!("is {ty}, but recorded as {}", node.ty)),
+                Ok(_) => {}
+            }
+            self.attributes(&node.op, &place);
+            self.states(i, node, &place);
+        }
+        let known: Vec<Known> = node.args.iter().map(|v| self.weights.get(v.0 as usize).copied().unwrap_or(Known::Run)).collect();
+        self.roles(node, &known, &place);
+        let folds = node.op.weights_only() || matches!(node.op, Op::Unary(_) | Op::Binary(_) | Op::Const(_));
+        self.weights.push(if folds && known.iter().all(|k| *k != Known::Run) { Known::Compile } else { Known::Run });
+    }
+
+    /// Numbers in attributes are finite.
+    fn attributes(&mut self, op: &Op, place: &Place) {
+        let (Op::Const(x) | Op::Normalize { eps: x, .. } | Op::RopeTable { scale: x } | Op::Attention { scale: x, .. }) = op else {
+            return;
+        };
+        if !x.get().is_finite() {
+            self.sink.error("attribute", place.clone(), format!("has the attribute {x}, which is not finite"));
+        }
+    }
+
+    /// Which arguments must, and which must not, be weights.
+    fn roles(&mut self, node: &Node, known: &[Known], place: &Place) {
+        let name = node.op.name();
+        if node.op.weights_only() && known.contains(&Known::Run) {
+            self.sink.error("weights-only", place.clone(), format!("`{name}` is for weights; an argument is known only when running"));
+        }
+        let rewrites = node.op.weights_only() || matches!(node.op, Op::Unary(_) | Op::Binary(_));
+        if rewrites && known.contains(&Known::Shared) && !known.contains(&Known::Run) {
+            self.sink.error("shared-weight", place.clone(), format!("`{name}` rewrites a weight that other functions read too"));
+        }
+        let weight = match node.op {
+            Op::Embed => Some(0),
+            Op::MatMul | Op::RopeTable { .. } => Some(1),
+            _ => None,
+        };
+        if let Some(i) = weight.filter(|i| known.get(*i) == Some(&Known::Run)) {
+            self.sink.error("needs-weight", place.clone(), format!("argument {} of `{name}` must be a weight", i + 1));
+        }
+    }
+
+    /// A state is appended to once, and afterwards only the new one is read.
+    fn states(&mut self, i: usize, node: &Node, place: &Place) {
+        for v in node.args.iter().filter(|v| matches!(self.func.ty(**v), Some(ValueType::Kv(_)))) {
+            if let Some(by) = self.appended.get(v) {
+                self.sink.error("stale-state", place.clone(), format!("uses the state {} that node {by} has replaced", v.0));
+            }
+            if node.op == Op::KvAppend {
+                self.appended.insert(*v, i);
+            }
+        }
+    }
+
+    fn results(&mut self) {
+        let place = || Place::Func { func: self.func.name.clone() };
+        for v in &self.func.results {
+            match self.func.ty(*v) {
+                None => self.sink.error("undefined-value", place(), format!("result {} is not defined", v.0)),
+                Some(ValueType::Kv(_)) => {
+                    self.sink.error("state-result", place(), format!("result {} is a state; states are updated in place", v.0))
+                }
+                Some(ValueType::Tensor(_)) => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,473 @@
+//! Rules of the kernel level.
+
+use super::{Access, Sink, accesses, format_ok, kv_spec};
+use crate::diag::{Diagnostic, Place};
+use crate::graph::F32;
+use crate::kernel::{
+    Attention, Body, Embed, Expr, Kernel, Matmul, Norm, Param, ParamId, ParamKind, Prologue, RopeTable, RowElem, RowNorm, Segment, Store,
+    lcm,
+};
+use crate::kv::{KvDType, KvSpec};
+use crate::quant::{BLOCK, Format, GROUPS};
+use crate::ty::Dim;
+
+/// Checks one kernel. Returns all findings.
+pub fn verify_kernel(kernel: &Kernel) -> Vec<Diagnostic> {
+    let mut v = KernelVerifier { kernel, sink: Sink::default() };
+    if kernel.name.is_empty() {
+        v.error("empty-name", "has no name");
+    }
+    if !matches!(kernel.rows, Dim::Tokens | Dim::Rows) {
+        v.error("kernel-rows", format!("the rows of a kernel are T or R, not {}", kernel.rows));
+    }
+    v.sink.unique(kernel.params.iter().map(|p| (p.name.as_str(), v.param_place(p))).collect::<Vec<_>>().into_iter());
+    kernel.params.iter().for_each(|p| v.param(p));
+    match &kernel.body {
+        Body::Matmul(k) => v.matmul(k),
+        Body::RowNorm(k) => v.row_norm(k),
+        Body::Attention(k) => v.attention(k),
+        Body::Pointwise(k) => v.segments(&k.segments, None),
+        Body::Embed(k) => v.embed(k),
+        Body::RopeTable(k) => v.rope_table(k),
+    }
+    let accesses = accesses(kernel);
+    v.races(&accesses);
+    for (i, p) in kernel.params.iter().enumerate().filter(|(i, _)| accesses.iter().all(|a| a.param != *i)) {
+        v.sink.warning("unused-param", v.param_place(p), format!("operand {i} is not used"));
+    }
+    v.sink.out
+}
+
+/// Input of a matmul, as its weights see it.
+struct Input {
+    cols: usize,
+    /// Group of int8 rows.
+    group: Option<usize>,
+}
+
+struct KernelVerifier<'a> {
+    kernel: &'a Kernel,
+    sink: Sink,
+}
+
+impl<'a> KernelVerifier<'a> {
+    fn place(&self) -> Place {
+        Place::Kernel { kernel: self.kernel.name.clone() }
+    }
+
+    fn param_place(&self, p: &Param) -> Place {
+        Place::KernelParam { kernel: self.kernel.name.clone(), param: p.name.clone() }
+    }
+
+    fn segment_place(&self, segment: usize) -> Place {
+        Place::Segment { kernel: self.kernel.name.clone(), segment }
+    }
+
+    fn error(&mut self, code: &'static str, message: impl Into<String>) {
+        let place = self.place();
+        self.sink.error(code, place, message);
+    }
+
+    fn param(&mut self, p: &Param) {
+        let place = self.param_place(p);
+        let problem = match p.kind {
+            ParamKind::Rows { rows, .. } if !matches!(rows, Dim::Tokens | Dim::Rows) => Some(format!("has {rows} rows instead of T or R")),
+            ParamKind::Rows { cols: 0, .. } => Some("has no columns".into()),
+            ParamKind::Rows { elem: RowElem::Q8 { group }, .. } if !GROUPS.contains(&group) => {
+                Some(format!("is quantized in groups of {group}"))
+            }
+            ParamKind::Matrix { n, k, .. } if n == 0 || k == 0 => Some(format!("is an empty matrix [{n}, {k}]")),
+            ParamKind::Matrix { format, .. } if !format_ok(format) => {
+                Some(format!("has the format {format} in groups of {}", format.group))
+            }
+            ParamKind::Vector { len: 0 } => Some("is an empty vector".into()),
+            ParamKind::Kv(spec) => return kv_spec(&mut self.sink, &place, &spec),
+            ParamKind::Rows { .. } | ParamKind::Matrix { .. } | ParamKind::Vector { .. } => None,
+        };
+        if let Some(problem) = problem {
+            self.sink.error("param-kind", place, problem);
+        }
+    }
+
+    /// The kind of an operand that must be `what`; reports and yields `None` if it is not.
+    fn kind<T>(&mut self, id: ParamId, what: &str, get: impl Fn(&'a ParamKind) -> Option<T>) -> Option<T> {
+        let Some(p) = self.kernel.params.get(id) else {
+            self.error("param-range", format!("operand {id} does not exist; there are {}", self.kernel.params.len()));
+            return None;
+        };
+        let found = get(&p.kind);
+        if found.is_none() {
+            let place = self.param_place(p);
+            self.sink.error("param-kind", place, format!("must be {what}"));
+        }
+        found
+    }
+
+    /// `(columns, storage)` of a matrix of rows that has `rows` rows.
+    fn rows(&mut self, id: ParamId, rows: Dim) -> Option<(usize, RowElem)> {
+        let (have, cols, elem) = self.kind(id, "rows", |k| match *k {
+            ParamKind::Rows { rows, cols, elem } => Some((rows, cols, elem)),
+            _ => None,
+        })?;
+        if have != rows {
+            let place = self.param_place(&self.kernel.params[id]);
+            self.sink.error("param-rows", place, format!("must have {rows} rows, not {have}"));
+        }
+        Some((cols, elem))
+    }
+
+    /// Columns of f32 rows.
+    fn f32_rows(&mut self, id: ParamId, rows: Dim) -> Option<usize> {
+        let (cols, elem) = self.rows(id, rows)?;
+        if elem != RowElem::F32 {
+            let place = self.param_place(&self.kernel.params[id]);
+            self.sink.error("param-elem", place, "must be f32 rows");
+        }
+        Some(cols)
+    }
+
+    fn matrix(&mut self, id: ParamId) -> Option<(usize, usize, Format)> {
+        self.kind(id, "a matrix", |k| match *k {
+            ParamKind::Matrix { n, k, format } => Some((n, k, format)),
+            _ => None,
+        })
+    }
+
+    fn vector(&mut self, id: ParamId) -> Option<usize> {
+        self.kind(id, "a vector", |k| match *k {
+            ParamKind::Vector { len } => Some(len),
+            _ => None,
+        })
+    }
+
+    fn kv(&mut self, id: ParamId) -> Option<KvSpec> {
+        self.kind(id, "an attention state", |k| match *k {
+            ParamKind::Kv(spec) => Some(spec),
+            _ => None,
+        })
+    }
+
+    fn columns(&mut self, id: ParamId, have: usize, want: usize) {
+        if have != want
+            && let Some(p) = self.kernel.params.get(id)
+        {
+            let place = self.param_place(p);
+            self.sink.error("param-columns", place, format!("must have {want} columns, not {have}"));
+        }
+    }
+
+    fn tokens_only(&mut self) {
+        if self.kernel.rows != Dim::Tokens {
+            self.error("kernel-rows", format!("works on tokens: its rows must be T, not {}", self.kernel.rows));
+        }
+    }
+
+    fn finite(&mut self, what: &str, x: F32) {
+        if !x.get().is_finite() {
+            self.error("attribute", format!("{what} {x} is not finite"));
+        }
+    }
+
+    fn norm(&mut self, norm: &Norm, cols: usize) {
+        self.finite("eps", norm.eps);
+        if norm.width == 0 || !cols.is_multiple_of(norm.width) {
+            self.error("norm-width", format!("runs of {} columns do not divide {cols} columns", norm.width));
+        }
+    }
+
+    fn matmul(&mut self, k: &Matmul) {
+        if k.tile_m == 0 {
+            self.error("tile-m", "processes 0 rows per pass");
+        }
+        let x = self.rows(k.x, self.kernel.rows);
+        let group = |elem| match elem {
+            RowElem::F32 => None,
+            RowElem::Q8 { group } => Some(group),
+        };
+        let input = x.map(|(cols, elem)| Input { cols, group: k.prologue.and_then(|p| p.quant).or(group(elem)) });
+        if let (Some(p), Some((cols, elem))) = (&k.prologue, x) {
+            self.prologue(p, cols, elem);
+        }
+        self.segments(&k.segments, Some(input.unwrap_or(Input { cols: 0, group: None })));
+    }
+
+    fn prologue(&mut self, p: &Prologue, cols: usize, elem: RowElem) {
+        if elem != RowElem::F32 {
+            self.error("prologue-input", "a prologue needs f32 rows; its input is int8");
+        }
+        if p.norm.is_none() && p.gain.is_none() && p.quant.is_none() {
+            self.error("prologue-empty", "the prologue does nothing");
+        }
+        if let Some(norm) = &p.norm {
+            self.norm(norm, cols);
+        }
+        if let Some(len) = p.gain.and_then(|g| self.vector(g)).filter(|len| *len != cols) {
+            self.error("vector-length", format!("the gain has {len} elements for {cols} columns"));
+        }
+        if let Some(group) = p.quant.filter(|g| !GROUPS.contains(g)) {
+            self.error("prologue-quant", format!("quantizes in groups of {group}"));
+        }
+    }
+
+    /// `input` is `None` in pointwise kernels.
+    fn segments(&mut self, segments: &[Segment], input: Option<Input>) {
+        if segments.is_empty() {
+            self.error("no-segments", "computes nothing");
+        }
+        for (i, s) in segments.iter().enumerate() {
+            let before = self.sink.out.len();
+            if s.n == 0 || s.tile_n == 0 {
+                self.error("segment-size", format!("has {} columns in tiles of {}", s.n, s.tile_n));
+            } else {
+                match &input {
+                    Some(input) => self.lanes(s, input),
+                    None if !s.weights.is_empty() => self.error("pointwise-weights", "pointwise work has no weights"),
+                    None => {}
+                }
+                self.expr(&s.expr, s, input.is_some());
+                let store_run = self.store(s);
+                if input.is_some() {
+                    self.tile(s, store_run);
+                }
+            }
+            // Findings without an operand of their own are of this segment.
+            let (whole, segment) = (self.place(), self.segment_place(i));
+            self.sink.out[before..].iter_mut().filter(|d| d.place == whole).for_each(|d| d.place = segment.clone());
+        }
+    }
+
+    fn lanes(&mut self, s: &Segment, input: &Input) {
+        if s.weights.is_empty() {
+            self.error("no-lanes", "a matmul segment needs weights");
+        }
+        for w in &s.weights {
+            let Some((n, k, format)) = self.matrix(*w) else { continue };
+            // An input that is no matrix of rows has been reported.
+            if input.cols != 0 && (n, k) != (s.n, input.cols) {
+                self.error("matrix-shape", format!("operand {w} is [{n}, {k}], but must be [{}, {}]", s.n, input.cols));
+            }
+            if let Some(group) = input.group
+                && usize::from(format.group) != group
+            {
+                self.error("int8-group", format!("int8 input in groups of {group} needs weights in the same groups, not {format}"));
+            }
+        }
+        let mut used = vec![false; s.weights.len()];
+        s.expr.visit(&mut |e| {
+            if let Expr::Acc(lane) = e
+                && let Some(u) = used.get_mut(*lane)
+            {
+                *u = true;
+            }
+        });
+        if let Some(lane) = used.iter().position(|u| !u) {
+            let place = self.place();
+            self.sink.warning("unused-lane", place, format!("accumulator {lane} is not used"));
+        }
+    }
+
+    fn expr(&mut self, e: &Expr, s: &Segment, matmul: bool) {
+        match e {
+            Expr::Acc(_) if !matmul => self.error("acc-in-pointwise", "pointwise work has no accumulators"),
+            Expr::Acc(lane) => {
+                if *lane >= s.weights.len() {
+                    self.error("acc-lane", format!("there is no accumulator {lane}; there are {}", s.weights.len()));
+                }
+            }
+            Expr::Rows { param, start } => {
+                if let Some(cols) = self.f32_rows(*param, self.kernel.rows) {
+                    self.range("expr-columns", *param, *start, s.n, cols);
+                }
+            }
+            Expr::Vector(param) => {
+                if let Some(len) = self.vector(*param).filter(|len| *len == 0 || !s.n.is_multiple_of(*len)) {
+                    self.error("vector-length", format!("a vector of {len} elements does not divide {} columns", s.n));
+                }
+            }
+            Expr::Const(c) => self.finite("the constant", *c),
+            Expr::Unary(_, x) => self.expr(x, s, matmul),
+            Expr::Binary(_, a, b) => {
+                self.expr(a, s, matmul);
+                self.expr(b, s, matmul);
+            }
+            Expr::Normalize(norm, x) => {
+                self.norm(norm, s.n);
+                self.expr(x, s, matmul);
+            }
+            Expr::Rope { head_dim, table, x } => {
+                if *head_dim == 0 || !s.n.is_multiple_of(*head_dim) {
+                    self.error("rope-heads", format!("heads of {head_dim} columns do not divide {} columns", s.n));
+                }
+                if let Some(d) = self.f32_rows(*table, self.kernel.rows).filter(|d| d % 2 != 0 || d > head_dim) {
+                    self.error("rope-table", format!("a table of {d} columns does not fit heads of {head_dim}"));
+                }
+                self.expr(x, s, matmul);
+            }
+        }
+    }
+
+    fn range(&mut self, code: &'static str, param: ParamId, start: usize, n: usize, cols: usize) {
+        if start.checked_add(n).is_none_or(|end| end > cols) {
+            self.error(code, format!("columns {start}..{start}+{n} lie outside operand {param} with {cols} columns"));
+        }
+    }
+
+    /// Columns that one tile must not split.
+    fn store(&mut self, s: &Segment) -> usize {
+        match s.store {
+            Store::Rows { param, start } => {
+                let Some((cols, elem)) = self.rows(param, self.kernel.rows) else { return 1 };
+                self.range("store-columns", param, start, s.n, cols);
+                let RowElem::Q8 { group } = elem else { return 1 };
+                let whole = group > 0 && start.is_multiple_of(group) && (s.n.is_multiple_of(group) || start.checked_add(s.n) == Some(cols));
+                if !whole {
+                    self.error("store-group", format!("columns {start}..{start}+{} are not whole groups of {group}", s.n));
+                }
+                group.max(1)
+            }
+            Store::KvKey(param) | Store::KvValue(param) => {
+                if self.kernel.rows != Dim::Tokens {
+                    self.error("kernel-rows", format!("keys and values are stored for tokens: rows must be T, not {}", self.kernel.rows));
+                }
+                let Some(spec) = self.kv(param) else { return 1 };
+                if s.n != spec.width() {
+                    self.error("kv-columns", format!("{} columns are stored into {spec}, which needs {}", s.n, spec.width()));
+                }
+                // int8 has a scale per head.
+                if spec.dtype == KvDType::Int8 { spec.head_dim.max(1) } else { 1 }
+            }
+        }
+    }
+
+    /// Tiles of matmuls: whole blocks, whole runs of columns, whole groups, unless one tile covers everything.
+    fn tile(&mut self, s: &Segment, store_run: usize) {
+        let runs_ok = {
+            let mut ok = true;
+            s.expr.visit(&mut |e| {
+                if let Expr::Normalize(Norm { width: 0, .. }, _) | Expr::Rope { head_dim: 0, .. } = e {
+                    ok = false;
+                }
+            });
+            ok
+        };
+        if s.tile_n >= s.n || !runs_ok {
+            return;
+        }
+        let unit = lcm(lcm(BLOCK, s.expr.column_run()), store_run);
+        if !s.tile_n.is_multiple_of(unit) {
+            self.error("tile-n", format!("tiles of {} columns must be multiples of {unit}", s.tile_n));
+        }
+    }
+
+    fn row_norm(&mut self, k: &RowNorm) {
+        if k.gather && self.kernel.rows != Dim::Rows {
+            self.error("kernel-rows", format!("gathers: its rows must be R, not {}", self.kernel.rows));
+        }
+        let x = self.f32_rows(k.x, if k.gather { Dim::Tokens } else { self.kernel.rows });
+        let out = self.rows(k.out, self.kernel.rows);
+        let Some(cols) = x else { return };
+        if let Some((have, _)) = out {
+            self.columns(k.out, have, cols);
+        }
+        if let Some(norm) = &k.norm {
+            self.norm(norm, cols);
+        }
+        if let Some(len) = k.gain.and_then(|g| self.vector(g)).filter(|len| *len == 0 || !cols.is_multiple_of(*len)) {
+            self.error("vector-length", format!("a gain of {len} elements does not divide {cols} columns"));
+        }
+    }
+
+    fn attention(&mut self, k: &Attention) {
+        self.tokens_only();
+        self.finite("scale", k.scale);
+        let (q, kv, out) = (self.f32_rows(k.q, self.kernel.rows), self.kv(k.kv), self.rows(k.out, self.kernel.rows));
+        let Some(spec) = kv else { return };
+        if spec.kv_heads == 0 || k.heads == 0 || !k.heads.is_multiple_of(spec.kv_heads) {
+            return self.error("attention-heads", format!("{} query heads cannot share {} KV heads", k.heads, spec.kv_heads));
+        }
+        let cols = k.heads.saturating_mul(spec.head_dim);
+        if let Some(q) = q {
+            self.columns(k.q, q, cols);
+        }
+        if let Some((have, elem)) = out {
+            self.columns(k.out, have, cols);
+            let item = cols / spec.kv_heads;
+            if let RowElem::Q8 { group } = elem
+                && (group == 0 || !item.is_multiple_of(group))
+            {
+                self.error("store-group", format!("groups of {group} do not divide the {item} columns of a KV head's queries"));
+            }
+        }
+    }
+
+    fn embed(&mut self, k: &Embed) {
+        self.tokens_only();
+        let (table, out) = (self.matrix(k.table), self.f32_rows(k.out, self.kernel.rows));
+        if let (Some((_, cols, _)), Some(have)) = (table, out) {
+            self.columns(k.out, have, cols);
+        }
+    }
+
+    fn rope_table(&mut self, k: &RopeTable) {
+        self.tokens_only();
+        self.finite("scale", k.scale);
+        let (freq, out) = (self.vector(k.inv_freq), self.f32_rows(k.out, self.kernel.rows));
+        if let (Some(half), Some(have)) = (freq, out) {
+            self.columns(k.out, have, half.saturating_mul(2));
+        }
+    }
+
+    /// Work items run at the same time: what one stores, no other may read or store. An item may read exactly the elements it stores.
+    fn races(&mut self, accesses: &[Access]) {
+        // A row is normalized in place by the item that owns it.
+        if matches!(&self.kernel.body, Body::RowNorm(k) if !k.gather && k.x == k.out) {
+            return;
+        }
+        for (i, w) in accesses.iter().enumerate().filter(|(_, a)| a.write && !a.cols.is_empty()) {
+            for (j, other) in accesses.iter().enumerate().filter(|(j, o)| *j != i && o.param == w.param) {
+                let overlaps = other.cols.start < w.cols.end && w.cols.start < other.cols.end;
+                // Each pair of writes once; reads of the element being written are fine within a segment.
+                let fine = if other.write { j > i } else { other.cols == w.cols && self.same_segment(accesses, j, i) };
+                if overlaps && !fine {
+                    let what = if other.write { "stored twice" } else { "read by other work items than the one that stores them" };
+                    self.error("race", format!("columns {:?} of operand {} are {what}", w.cols, w.param));
+                }
+            }
+        }
+        self.segment_races();
+    }
+
+    /// Whether read `r` belongs to the expression of the segment that ends with write `w` (the list has them in this order).
+    fn same_segment(&self, accesses: &[Access], r: usize, w: usize) -> bool {
+        let may = match &self.kernel.body {
+            Body::Matmul(k) => !(r == 0 && accesses[r].param == k.x),
+            Body::Pointwise(_) => true,
+            Body::RowNorm(_) | Body::Attention(_) | Body::Embed(_) | Body::RopeTable(_) => false,
+        };
+        may && r < w && !accesses[r..w].iter().any(|a| a.write)
+    }
+
+    /// A state is stored once; a rotation does not overwrite its table.
+    fn segment_races(&mut self) {
+        let segments = match &self.kernel.body {
+            Body::Matmul(k) => &k.segments,
+            Body::Pointwise(k) => &k.segments,
+            Body::RowNorm(_) | Body::Attention(_) | Body::Embed(_) | Body::RopeTable(_) => return,
+        };
+        for (i, s) in segments.iter().enumerate() {
+            s.expr.visit(&mut |e| {
+                if let (Expr::Rope { table, .. }, Store::Rows { param, .. }) = (e, &s.store)
+                    && table == param
+                {
+                    let place = Place::Segment { kernel: self.kernel.name.clone(), segment: i };
+                    self.sink.error("race", place, "stores over the table it reads");
+                }
+            });
+            let kv = matches!(s.store, Store::KvKey(_) | Store::KvValue(_));
+            if kv && segments[..i].iter().any(|t| t.store == s.store) {
+                let place = self.segment_place(i);
+                self.sink.error("race", place, "stores the same half of the state as an earlier segment");
+            }
+        }
+    }
+}

@@ -1,0 +1,479 @@
+//! One failing case per rule: a valid thing, one change, the code it must be reported under.
+
+use super::*;
+use crate::eval::fixture;
+use crate::eval::{Batch, OperandData, eval_kernel};
+use crate::graph::{Arg, F32, Func, Input, Module, Node, Op, Role, UnaryOp, Value, ValueType};
+use crate::kernel::{Body, Expr, Kernel, Matmul, Norm, ParamKind, Pointwise, Prologue, RowElem, Store};
+use crate::kv::{KvDType, KvSpec};
+use crate::plan::{Buffer, Operand, PackedWeight, Plan, Slot, Storage, WeightExpr};
+use crate::quant::Elem;
+use crate::ty::{DType, Dim, TensorType};
+use fixture::{FFN, HEAD, HIDDEN, VOCAB, add, f32_rows, kernel, out, param, segment};
+
+fn spec() -> KvSpec {
+    fixture::spec(KvDType::F32, None)
+}
+
+fn w4() -> Format {
+    Format { elem: Elem::W4, group: 32 }
+}
+
+fn codes(found: &[Diagnostic]) -> Vec<&'static str> {
+    found.iter().map(|d| d.code).collect()
+}
+
+/// `found` has the rule `code`, and the place of its first finding reads `place`.
+fn expect(found: &[Diagnostic], code: &str, place: &str) {
+    match found.iter().find(|d| d.code == code) {
+        Some(d) => assert_eq!(d.place.to_string(), place, "{d}"),
+        None => panic!("no `{code}` among {:#?}", found.iter().map(ToString::to_string).collect::<Vec<_>>()),
+    }
+}
+
+// Graph level.
+
+fn bad_module(code: &str, place: &str, change: impl FnOnce(&mut Module)) {
+    let mut m = fixture::module(spec());
+    change(&mut m);
+    expect(&verify_module(&m), code, place);
+}
+
+fn bad_layer(code: &str, place: &str, change: impl FnOnce(&mut Func)) {
+    bad_module(code, place, |m| change(&mut m.funcs[1]));
+}
+
+#[test]
+fn valid_things_have_no_findings() {
+    assert_eq!(verify_module(&fixture::module(spec())), []);
+    for format in [Format::F32, w4()] {
+        let plan = fixture::plan(spec(), format);
+        assert_eq!(verify_plan(&plan), []);
+        assert_eq!(verify_packed(&plan, &fixture::module(spec()).weights), []);
+    }
+}
+
+#[test]
+fn all_findings_are_collected() {
+    let mut m = fixture::module(spec());
+    m.info.vocab = 0;
+    m.funcs[1].nodes[0].args = vec![Value(99)];
+    m.logits = 77;
+    let found = verify_module(&m);
+    for code in ["model-info", "undefined-value", "logits"] {
+        assert!(codes(&found).contains(&code), "{code}");
+    }
+}
+
+#[test]
+fn functions_are_typed_ssa() {
+    let rows: ValueType = TensorType::rows(Dim::Tokens, HIDDEN).into();
+    bad_layer("undefined-value", "function `layer`, node 0 (`normalize`)", |f| f.nodes[0].args = vec![Value(13)]);
+    bad_layer("undefined-value", "function `layer`", |f| f.results = vec![Value(99)]);
+    bad_layer("ill-typed", "function `layer`, node 2 (`matmul`)", |f| f.nodes[2].args.swap(0, 1));
+    bad_layer("recorded-type", "function `layer`, node 0 (`normalize`)", |f| {
+        f.nodes[0].ty = TensorType::rows(Dim::Tokens, HIDDEN + 1).into();
+    });
+    bad_layer("attribute", "function `layer`, node 0 (`normalize`)", |f| {
+        f.nodes[0].op = Op::Normalize { eps: F32::new(f32::NAN), width: HIDDEN };
+    });
+    bad_layer("state-result", "function `layer`", |f| f.results.push(Value(3)));
+    bad_layer("duplicate-name", "function `layer`, parameter `rope`", |f| f.params[0].name = "rope".into());
+    bad_layer("empty-name", "function `layer`, parameter ``", |f| f.params[0].name.clear());
+    // Absurd sizes and missing arguments are findings, not overflows.
+    bad_layer("ill-typed", "function `layer`, node 8 (`attention`)", |f| {
+        f.nodes[8].op = Op::Attention { heads: usize::MAX, scale: F32::new(1.0) };
+    });
+    bad_layer("ill-typed", "function `layer`, node 0 (`concat_cols`)", |f| {
+        f.nodes[0] = Node { op: Op::ConcatCols, args: vec![], ty: rows };
+    });
+}
+
+#[test]
+fn weights_and_data_are_kept_apart() {
+    let neg = |arg: u32, ty: ValueType| Node { op: Op::Unary(UnaryOp::Neg), args: vec![Value(arg)], ty };
+    let table: ValueType = TensorType::rows(Dim::Static(VOCAB), HIDDEN).into();
+    bad_module("weights-only", "function `embed`, node 2 (`slice_rows`)", |m| {
+        let op = Op::SliceRows { start: 0, len: 1 };
+        let f = &mut m.funcs[0];
+        f.params[2].role = Role::Data;
+        f.nodes.push(Node { op, args: vec![Value(2)], ty: TensorType::rows(Dim::Static(1), HIDDEN).into() });
+    });
+    bad_module("shared-weight", "function `embed`, node 2 (`neg`)", |m| m.funcs[0].nodes.push(neg(2, table)));
+    bad_layer("needs-weight", "function `layer`, node 2 (`matmul`)", |f| f.params[5].role = Role::Data);
+    bad_layer("param-role", "function `layer`, parameter `wq`", |f| f.params[5].role = Role::Data);
+    bad_layer("param-role", "function `layer`, parameter `kv`", |f| f.params[3].role = Role::Data);
+    bad_layer("kv-spec", "function `layer`, parameter `kv`", |f| f.params[3].ty = ValueType::Kv(KvSpec { kv_heads: 0, ..spec() }));
+}
+
+#[test]
+fn states_are_linear() {
+    // Node 7 appends, node 8 attends.
+    bad_layer("stale-state", "function `layer`, node 8 (`attention`)", |f| f.nodes[8].args[1] = Value(3));
+    bad_layer("stale-state", "function `layer`, node 19 (`kv_append`)", |f| {
+        let again = f.nodes[7].clone();
+        f.nodes.push(again);
+    });
+}
+
+#[test]
+fn modules_bind_what_functions_need() {
+    let call = "call 1 of `layer`";
+    bad_module("model-info", "", |m| m.info.hidden = 0);
+    bad_module("duplicate-name", "function `embed`", |m| m.funcs[1].name = "embed".into());
+    bad_module("duplicate-name", "tensor `embed`", |m| m.weights[2].name = "embed".into());
+    bad_module("weight-type", "tensor `norm`", |m| m.weights.last_mut().unwrap().ty.dtype = DType::I8);
+    bad_module("weight-type", "tensor `norm`", |m| m.weights.last_mut().unwrap().ty.shape = vec![Dim::Tokens]);
+    bad_module("weight-data", "tensor `$inv_freq`", |m| m.weights[1].data = Some(vec![0.0]));
+    bad_module("kv-spec", "attention state 1", |m| m.kv[1].window = Some(0));
+    bad_module("call-func", "call 1 of `9`", |m| m.step[1].func = 9);
+    bad_module("call-args", call, |m| m.step[1].args.truncate(3));
+    bad_module("call-arg", call, |m| m.step[1].args[0] = Arg::Value(2));
+    bad_module("call-arg", call, |m| m.step[1].args[4] = Arg::Weight(999));
+    bad_module("call-role", call, |m| m.step[1].args[4] = Arg::Value(0));
+    bad_module("call-role", call, |m| m.step[1].args[0] = Arg::Weight(0));
+    bad_module("call-type", call, |m| m.step[1].args.swap(4, 5));
+    bad_module("call-type", call, |m| m.step[1].args[2] = Arg::Input(Input::OutRows));
+    bad_module("call-type", call, |m| m.kv[0].window = Some(3));
+    bad_module("state-calls", "attention state 0", |m| m.step[2].args[3] = Arg::Kv(0));
+    bad_module("unused-state", "attention state 1", |m| m.step[2].args[3] = Arg::Kv(0));
+    bad_module("unused-weight", "tensor `layers.1.g1`", |m| m.step[2].args[4] = m.step[1].args[4]);
+    bad_module("unshared-weight", call, |m| m.step[2].args[4] = m.step[1].args[4]);
+    bad_module("logits", "", |m| m.logits = 0);
+    bad_module("logits", "", |m| m.logits = 77);
+}
+
+// Kernel level.
+
+const QKV: usize = 2;
+const ATTENTION: usize = 3;
+const O: usize = 4;
+const NORM: usize = 7;
+
+fn bad_kernel(which: usize, code: &str, place: &str, change: impl FnOnce(&mut Kernel)) {
+    let mut k = fixture::kernels(spec(), Format::F32).swap_remove(which);
+    change(&mut k);
+    expect(&verify_kernel(&k), code, place);
+    // The evaluator refuses it too, rather than panic.
+    let batch = Batch::single(&[0], 0);
+    let mut operands: Vec<OperandData<'_>> = k.params.iter().map(|_| OperandData::Matrix(vec![].into())).collect();
+    assert!(eval_kernel(&k, &batch, &mut operands).is_err());
+}
+
+fn mm(k: &mut Kernel) -> &mut Matmul {
+    match &mut k.body {
+        Body::Matmul(m) => m,
+        other => panic!("not a matmul: {other:?}"),
+    }
+}
+
+/// Sets the columns or storage of an operand.
+fn retype(k: &mut Kernel, id: usize, cols: usize, elem: RowElem) {
+    k.params[id].kind = ParamKind::Rows { rows: k.rows, cols, elem };
+}
+
+#[test]
+fn operands_are_of_the_right_kind() {
+    bad_kernel(O, "empty-name", "kernel ``", |k| k.name.clear());
+    bad_kernel(O, "duplicate-name", "kernel `o`, operand `x`", |k| k.params[1].name = "x".into());
+    bad_kernel(O, "kernel-rows", "kernel `o`", |k| k.rows = Dim::Static(4));
+    bad_kernel(O, "param-range", "kernel `o`", |k| mm(k).x = 9);
+    bad_kernel(O, "param-kind", "kernel `o`, operand `w`", |k| mm(k).x = 1);
+    bad_kernel(O, "param-rows", "kernel `o`, operand `res`", |k| k.params[2].kind = f32_rows(Dim::Rows, HIDDEN));
+    bad_kernel(O, "param-elem", "kernel `o`, operand `res`", |k| retype(k, 2, HIDDEN, RowElem::Q8 { group: 32 }));
+    bad_kernel(O, "unused-param", "kernel `o`, operand `res`", |k| {
+        mm(k).segments[0].expr = Expr::Acc(0);
+        // An unused operand is only a warning; the evaluator fails on the empty operands.
+    });
+    let sizes = [
+        ParamKind::Rows { rows: Dim::Tokens, cols: 0, elem: RowElem::F32 },
+        ParamKind::Rows { rows: Dim::Static(1), cols: 1, elem: RowElem::F32 },
+        ParamKind::Rows { rows: Dim::Tokens, cols: 32, elem: RowElem::Q8 { group: 0 } },
+        ParamKind::Matrix { n: 0, k: 1, format: Format::F32 },
+        ParamKind::Matrix { n: 1, k: 1, format: Format { elem: Elem::W4, group: 0 } },
+        ParamKind::Matrix { n: 1, k: 1, format: Format { elem: Elem::F32, group: 32 } },
+        ParamKind::Vector { len: 0 },
+    ];
+    for kind in sizes {
+        bad_kernel(O, "param-kind", "kernel `o`, operand `extra`", |k| k.params.push(param("extra", kind)));
+    }
+    let kv = ParamKind::Kv(KvSpec { head_dim: 0, ..spec() });
+    bad_kernel(O, "kv-spec", "kernel `o`, operand `extra`", |k| k.params.push(param("extra", kv)));
+}
+
+#[test]
+fn matmuls_fit_their_weights() {
+    bad_kernel(O, "tile-m", "kernel `o`", |k| mm(k).tile_m = 0);
+    bad_kernel(O, "no-segments", "kernel `o`", |k| mm(k).segments.clear());
+    bad_kernel(O, "segment-size", "kernel `o`, segment 0", |k| mm(k).segments[0].tile_n = 0);
+    bad_kernel(O, "no-lanes", "kernel `o`, segment 0", |k| mm(k).segments[0].weights.clear());
+    bad_kernel(O, "matrix-shape", "kernel `o`, segment 0", |k| retype(k, 0, HIDDEN + 1, RowElem::F32));
+    bad_kernel(O, "matrix-shape", "kernel `o`, segment 0", |k| mm(k).segments[0].n = 16);
+    bad_kernel(O, "int8-group", "kernel `o`, segment 0", |k| retype(k, 0, HIDDEN, RowElem::Q8 { group: 32 }));
+    bad_kernel(O, "acc-lane", "kernel `o`, segment 0", |k| mm(k).segments[0].expr = Expr::Acc(1));
+    bad_kernel(O, "unused-lane", "kernel `o`, segment 0", |k| mm(k).segments[0].expr = Expr::Rows { param: 2, start: 0 });
+    bad_kernel(QKV, "int8-group", "kernel `qkv`, segment 0", |k| {
+        mm(k).prologue.as_mut().unwrap().quant = Some(64);
+        k.params[4..7].iter_mut().for_each(|p| {
+            if let ParamKind::Matrix { format, .. } = &mut p.kind {
+                *format = w4();
+            }
+        });
+    });
+}
+
+#[test]
+fn prologues_have_something_to_do() {
+    let change = |f: fn(&mut Prologue)| move |k: &mut Kernel| f(mm(k).prologue.as_mut().unwrap());
+    bad_kernel(QKV, "norm-width", "kernel `qkv`", change(|p| p.norm = Some(Norm { eps: F32::new(0.0), width: 5 })));
+    bad_kernel(QKV, "norm-width", "kernel `qkv`", change(|p| p.norm = Some(Norm { eps: F32::new(0.0), width: 0 })));
+    bad_kernel(QKV, "attribute", "kernel `qkv`", change(|p| p.norm = Some(Norm { eps: F32::new(f32::INFINITY), width: HIDDEN })));
+    bad_kernel(QKV, "prologue-quant", "kernel `qkv`", change(|p| p.quant = Some(33)));
+    bad_kernel(QKV, "prologue-empty", "kernel `qkv`", change(|p| *p = Prologue { norm: None, gain: None, quant: None }));
+    bad_kernel(QKV, "prologue-input", "kernel `qkv`", |k| retype(k, 0, HIDDEN, RowElem::Q8 { group: 32 }));
+    bad_kernel(QKV, "vector-length", "kernel `qkv`", |k| k.params[3].kind = ParamKind::Vector { len: 16 });
+}
+
+#[test]
+fn expressions_fit_their_columns() {
+    let set = |e: Expr| move |k: &mut Kernel| mm(k).segments[0].expr = e;
+    let acc = || Box::new(Expr::Acc(0));
+    bad_kernel(O, "expr-columns", "kernel `o`, segment 0", set(add(Expr::Acc(0), Expr::Rows { param: 2, start: 1 })));
+    bad_kernel(O, "expr-columns", "kernel `o`, segment 0", set(add(Expr::Acc(0), Expr::Rows { param: 2, start: usize::MAX })));
+    bad_kernel(O, "attribute", "kernel `o`, segment 0", set(add(Expr::Acc(0), Expr::Const(F32::new(f32::NAN)))));
+    bad_kernel(O, "norm-width", "kernel `o`, segment 0", set(Expr::Normalize(Norm { eps: F32::new(0.0), width: 0 }, acc())));
+    bad_kernel(O, "rope-heads", "kernel `o`, segment 0", set(Expr::Rope { head_dim: 5, table: 2, x: acc() }));
+    bad_kernel(O, "rope-heads", "kernel `o`, segment 0", set(Expr::Rope { head_dim: 0, table: 2, x: acc() }));
+    bad_kernel(O, "rope-table", "kernel `o`, segment 0", set(Expr::Rope { head_dim: 16, table: 2, x: acc() }));
+    bad_kernel(O, "vector-length", "kernel `o`, segment 0", |k| {
+        k.params.push(param("v", ParamKind::Vector { len: 5 }));
+        mm(k).segments[0].expr = add(Expr::Acc(0), Expr::Vector(4));
+    });
+}
+
+#[test]
+fn tiles_are_whole_blocks_runs_and_groups() {
+    bad_kernel(O, "tile-n", "kernel `o`, segment 0", |k| mm(k).segments[0].tile_n = 8);
+    bad_kernel(O, "tile-n", "kernel `o`, segment 0", |k| {
+        mm(k).segments[0].expr = Expr::Normalize(Norm { eps: F32::new(0.0), width: HIDDEN }, Box::new(Expr::Acc(0)));
+    });
+    // int8 rows in groups of 32, tiles of 16; of 64 columns, as a tile that covers all needs no rule.
+    let wide = |k: &mut Kernel, tile_n: usize| {
+        retype(k, 3, 64, RowElem::Q8 { group: 32 });
+        k.params[1].kind = ParamKind::Matrix { n: 64, k: HIDDEN, format: Format::F32 };
+        mm(k).segments[0] = crate::kernel::Segment { tile_n, ..segment(64, vec![1], Expr::Acc(0), out(3)) };
+    };
+    bad_kernel(O, "tile-n", "kernel `o`, segment 0", |k| wide(k, 16));
+    for tile_n in [32, 64, 100] {
+        let mut k = fixture::kernels(spec(), Format::F32).swap_remove(O);
+        wide(&mut k, tile_n);
+        assert_eq!(codes(&verify_kernel(&k)), ["unused-param"], "tiles of {tile_n}");
+    }
+    // Heads of an int8 cache have one scale each.
+    let int8 = KvSpec { dtype: KvDType::Int8, kv_heads: 2, head_dim: 32, window: None };
+    bad_kernel(QKV, "tile-n", "kernel `qkv`, segment 2", |k| {
+        k.params[2].kind = ParamKind::Kv(int8);
+        mm(k).segments[2].n = 64;
+    });
+}
+
+#[test]
+fn stores_fit_their_operands() {
+    let q8 = RowElem::Q8 { group: 32 };
+    bad_kernel(O, "store-columns", "kernel `o`, segment 0", |k| mm(k).segments[0].store = Store::Rows { param: 3, start: 1 });
+    bad_kernel(O, "store-group", "kernel `o`, segment 0", |k| {
+        retype(k, 3, 64, q8);
+        mm(k).segments[0].store = Store::Rows { param: 3, start: 16 };
+    });
+    bad_kernel(QKV, "kv-columns", "kernel `qkv`, segment 0", |k| mm(k).segments[0].store = Store::KvKey(2));
+    bad_kernel(QKV, "race", "kernel `qkv`, segment 2", |k| mm(k).segments[2].store = Store::KvKey(2));
+    bad_kernel(QKV, "kernel-rows", "kernel `qkv`, segment 1", |k| k.rows = Dim::Rows);
+}
+
+#[test]
+fn work_items_do_not_race() {
+    let same = |start| move |k: &mut Kernel| mm(k).segments[0].expr = add(Expr::Acc(0), Expr::Rows { param: 3, start });
+    // In place, each element by the item that stores it.
+    let mut k = fixture::kernels(spec(), Format::F32).swap_remove(O);
+    same(0)(&mut k);
+    assert_eq!(codes(&verify_kernel(&k)), ["unused-param"]);
+    bad_kernel(O, "race", "kernel `o`", |k| {
+        retype(k, 3, 64, RowElem::F32);
+        same(16)(k);
+    });
+    bad_kernel(O, "race", "kernel `o`", |k| mm(k).segments[0].store = out(0));
+    bad_kernel(QKV, "race", "kernel `qkv`", |k| {
+        let again = mm(k).segments[0].clone();
+        mm(k).segments.push(again);
+    });
+    bad_kernel(O, "race", "kernel `o`, segment 0", |k| {
+        mm(k).segments[0].expr = Expr::Rope { head_dim: HIDDEN, table: 3, x: Box::new(Expr::Acc(0)) };
+    });
+    bad_kernel(ATTENTION, "race", "kernel `attention`", |k| {
+        if let Body::Attention(a) = &mut k.body {
+            a.out = a.q;
+        }
+    });
+}
+
+#[test]
+fn the_other_families_fit_their_operands() {
+    fn set<B>(get: fn(&mut Body) -> Option<&mut B>, f: fn(&mut B)) -> impl Fn(&mut Kernel) {
+        move |k| f(get(&mut k.body).expect("the family"))
+    }
+    let norm = |f| {
+        set(
+            |b| match b {
+                Body::RowNorm(k) => Some(k),
+                _ => None,
+            },
+            f,
+        )
+    };
+    let attention = |f| {
+        set(
+            |b| match b {
+                Body::Attention(k) => Some(k),
+                _ => None,
+            },
+            f,
+        )
+    };
+    bad_kernel(NORM, "kernel-rows", "kernel `norm`", |k| k.rows = Dim::Tokens);
+    bad_kernel(NORM, "param-rows", "kernel `norm`, operand `x`", norm(|k| k.gather = false));
+    bad_kernel(NORM, "norm-width", "kernel `norm`", norm(|k| k.norm = Some(Norm { eps: F32::new(0.0), width: 7 })));
+    bad_kernel(NORM, "vector-length", "kernel `norm`", |k| k.params[1].kind = ParamKind::Vector { len: 7 });
+    bad_kernel(NORM, "param-columns", "kernel `norm`, operand `out`", |k| retype(k, 2, HIDDEN + 1, RowElem::F32));
+    bad_kernel(ATTENTION, "kernel-rows", "kernel `attention`", |k| k.rows = Dim::Rows);
+    bad_kernel(ATTENTION, "attention-heads", "kernel `attention`", attention(|k| k.heads = 0));
+    bad_kernel(ATTENTION, "param-columns", "kernel `attention`, operand `q`", attention(|k| k.heads = 3));
+    bad_kernel(ATTENTION, "attribute", "kernel `attention`", attention(|k| k.scale = F32::new(f32::NAN)));
+    bad_kernel(ATTENTION, "store-group", "kernel `attention`", |k| retype(k, 2, 2 * HEAD, RowElem::Q8 { group: 64 }));
+    bad_kernel(0, "param-columns", "kernel `embed`, operand `out`", |k| retype(k, 1, HIDDEN - 1, RowElem::F32));
+    bad_kernel(0, "param-elem", "kernel `embed`, operand `out`", |k| retype(k, 1, HIDDEN, RowElem::Q8 { group: 32 }));
+    bad_kernel(0, "kernel-rows", "kernel `embed`", |k| k.rows = Dim::Rows);
+    bad_kernel(1, "param-columns", "kernel `rope`, operand `out`", |k| retype(k, 1, HEAD - 1, RowElem::F32));
+}
+
+#[test]
+fn pointwise_work_has_no_accumulators() {
+    let with = |expr, weights| {
+        let params = vec![param("x", f32_rows(Dim::Tokens, 8)), param("out", f32_rows(Dim::Tokens, 8))];
+        kernel("p", Dim::Tokens, params, Body::Pointwise(Pointwise { segments: vec![segment(8, weights, expr, out(1))] }))
+    };
+    let x = || Expr::Rows { param: 0, start: 0 };
+    assert_eq!(verify_kernel(&with(x(), vec![])), []);
+    expect(&verify_kernel(&with(add(x(), Expr::Acc(0)), vec![])), "acc-in-pointwise", "kernel `p`, segment 0");
+    expect(&verify_kernel(&with(x(), vec![0])), "pointwise-weights", "kernel `p`, segment 0");
+}
+
+// Plan level.
+
+fn bad_plan(code: &str, place: &str, change: impl FnOnce(&mut Plan)) {
+    let mut p = fixture::plan(spec(), Format::F32);
+    change(&mut p);
+    expect(&verify_plan(&p), code, place);
+}
+
+#[test]
+fn plans_are_checked_with_their_kernels() {
+    bad_plan("tile-m", "kernel `o`", |p| mm(&mut p.kernels[O]).tile_m = 0);
+    bad_plan("duplicate-name", "kernel `qkv`", |p| p.kernels[O].name = "qkv".into());
+    bad_plan("kv-spec", "attention state 0", |p| p.kv[0].head_dim = 0);
+    bad_plan("weight-storage", "packed weight 2", |p| p.weights[2].storage = Storage::Vector { len: 0 });
+    bad_plan("unused-kernel", "kernel `extra`", |p| {
+        let extra = Kernel { name: "extra".into(), ..p.kernels[O].clone() };
+        p.kernels.push(extra);
+    });
+    bad_plan("unused-weight", "packed weight 21", |p| {
+        p.weights.push(PackedWeight { expr: WeightExpr::Weight(0), storage: Storage::Vector { len: 1 } });
+    });
+}
+
+#[test]
+fn regimes_ascend_to_any_size() {
+    bad_plan("regimes", "", |p| drop(p.regimes.pop()));
+    bad_plan("regimes", "", |p| p.regimes.clear());
+    bad_plan("regimes", "regime 0", |p| p.regimes[0].max_tokens = None);
+    bad_plan("regimes", "regime 0", |p| p.regimes[0].max_tokens = Some(0));
+    bad_plan("regimes", "regime 1", |p| {
+        let again = p.regimes[0].clone();
+        p.regimes.insert(1, again);
+    });
+}
+
+#[test]
+fn operands_match_their_parameters() {
+    let launch = "regime 1, launch 4 of `o`";
+    let at = |p: &mut Plan, i: usize, o: Operand| p.regimes[1].launches[4].operands[i] = o;
+    bad_plan("launch-kernel", "regime 1, launch 4 of `99`", |p| p.regimes[1].launches[4].kernel = 99);
+    bad_plan("launch-operands", launch, |p| p.regimes[1].launches[4].operands.truncate(2));
+    for wrong in [Operand::Buffer(99), Operand::Buffer(5), Operand::Weight(0), Operand::Kv(0)] {
+        bad_plan("operand-type", launch, |p| at(p, 0, wrong));
+    }
+    for wrong in [Operand::Weight(99), Operand::Weight(0), Operand::Weight(1), Operand::Buffer(0)] {
+        bad_plan("operand-type", launch, |p| at(p, 1, wrong));
+    }
+    bad_plan("operand-type", "regime 0, launch 2 of `qkv`", |p| p.kv[0].window = Some(4));
+    bad_plan("operand-type", "regime 1, launch 2 of `qkv`", |p| p.regimes[1].launches[2].operands[2] = Operand::Kv(7));
+    bad_plan("aliased-operands", launch, |p| at(p, 2, Operand::Buffer(4)));
+}
+
+#[test]
+fn buffers_fit_their_slots() {
+    bad_plan("buffer-type", "regime 0, buffer 3", |p| p.regimes[0].buffers[3].cols = 0);
+    bad_plan("buffer-type", "regime 0, buffer 3", |p| p.regimes[0].buffers[3].rows = Dim::Static(1));
+    bad_plan("slot-range", "regime 0, buffer 3", |p| p.regimes[0].buffers[3].slot = 99);
+    bad_plan("slot-size", "regime 0, buffer 5", |p| p.slots[3].per_token = FFN * 4 - 1);
+    bad_plan("slot-size", "regime 0, buffer 13", |p| p.slots[6] = Slot { per_token: VOCAB * 2, per_row: VOCAB * 2 - 1 });
+    bad_plan("unused-buffer", "regime 0, buffer 14", |p| {
+        p.regimes[0].buffers.push(Buffer { rows: Dim::Tokens, cols: 1, elem: RowElem::F32, slot: 0 });
+    });
+    // Room per token serves logits rows.
+    let mut p = fixture::plan(spec(), Format::F32);
+    p.slots[6] = Slot { per_token: VOCAB * 4, per_row: 0 };
+    assert_eq!(verify_plan(&p), []);
+}
+
+#[test]
+fn buffers_are_written_before_they_are_read() {
+    bad_plan("read-before-write", "regime 1, launch 3 of `o`", |p| drop(p.regimes[1].launches.remove(3)));
+    // Only a part is written.
+    bad_plan("read-before-write", "regime 0, launch 3 of `attention`", |p| {
+        let s = &mut mm(&mut p.kernels[QKV]).segments[0];
+        s.n = 16;
+        p.kernels[QKV].params[4].kind = ParamKind::Matrix { n: 16, k: HIDDEN, format: Format::F32 };
+    });
+    bad_plan("logits", "regime 1", |p| drop(p.regimes[1].launches.pop()));
+    bad_plan("logits", "regime 0", |p| p.logits = 5);
+    bad_plan("logits", "regime 0", |p| p.logits = 55);
+}
+
+#[test]
+fn buffers_alive_together_have_their_own_slots() {
+    bad_plan("slot-overlap", "regime 1, buffer 0", |p| p.regimes[1].buffers[4].slot = 1);
+    // The input of a launch dies in it; its output must not take the place yet.
+    bad_plan("slot-overlap", "regime 1, buffer 3", |p| p.regimes[1].buffers[4].slot = 4);
+    // The logits live to the end.
+    bad_plan("slot-overlap", "regime 1, buffer 12", |p| p.regimes[1].buffers[12].slot = 6);
+}
+
+#[test]
+fn states_are_stored_once_before_attention() {
+    bad_plan("state-order", "regime 1, launch 3 of `attention`", |p| p.regimes[1].launches[3].operands[1] = Operand::Kv(1));
+    bad_plan("state-order", "regime 1, launch 7 of `qkv`", |p| p.regimes[1].launches[7].operands[2] = Operand::Kv(0));
+}
+
+#[test]
+fn packed_weights_have_the_shape_of_their_expression() {
+    let module = fixture::module(spec());
+    let bad = |expr: WeightExpr, code: &str| {
+        let mut p = fixture::plan(spec(), Format::F32);
+        p.weights[3].expr = expr;
+        expect(&verify_packed(&p, &module.weights), code, "packed weight 3");
+    };
+    bad(WeightExpr::Weight(999), "weight-expr");
+    bad(WeightExpr::Weight(0), "weight-storage");
+    bad(WeightExpr::Weight(1), "weight-storage");
+    bad(WeightExpr::Transpose(Box::new(WeightExpr::Weight(1))), "weight-expr");
+}
