@@ -1,20 +1,26 @@
 //! The runtime inside every compiled artifact.
 //!
 //! The compiler appends code, data and weights to a prebuilt copy of this library ([`image`]). From bottom to top:
-//! [`memory`] reserves, [`threads`] run side by side, [`kv`] keeps sequences, [`engine`] takes ragged batches through the kernels,
-//! [`sample`] chooses tokens, and the C API of `include/llmcc.h` is the only thing exported.
+//! [`memory`] reserves, [`threads`] run side by side, [`kv`] keeps sequences, [`engine`] takes ragged batches through the kernels, [`sample`] chooses tokens,
+//! [`text`] turns tokens into text and back, [`generate`] puts these together, and [`capi`], the API of `include/llmcc.h`, is the only thing exported.
 //!
-//! **Invariant:** nothing here knows what the kernels compute; a plan of the ABI's tables is all the runtime sees of a model.
+//! **Invariant:** nothing here knows what the kernels compute; the tables of the ABI are all the runtime sees of a model.
 //! **Invariant:** no panic and no unwinding crosses the C API; user input is validated before it reaches a kernel.
 
+pub mod capi;
 pub mod engine;
 pub mod error;
+pub mod generate;
 pub mod image;
 pub mod json;
 pub mod kv;
 pub mod memory;
 pub mod sample;
+pub mod stream;
 #[cfg(feature = "text")]
+pub mod text;
+#[cfg(not(feature = "text"))]
+#[path = "text_none.rs"]
 pub mod text;
 pub mod threads;
 

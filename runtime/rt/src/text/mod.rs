@@ -73,6 +73,21 @@ impl Text {
 }
 
 impl Config {
+    /// Ids that end a generation.
+    pub fn eos_ids(&self) -> &[i32] {
+        &self.eos_ids
+    }
+
+    /// Id of the token that starts a sequence.
+    pub fn bos_id(&self) -> Option<i32> {
+        self.bos_id
+    }
+
+    /// Whether there is a chat template.
+    pub fn has_template(&self) -> bool {
+        !self.templates.is_empty()
+    }
+
     /// Reads `{"bos_token", "bos_token_id", "eos_token", "eos_token_ids", "add_bos", "chat_template", "special_tokens"}`, all optional. `chat_template` is a
     /// string or, as in Hugging Face's files, a list of `{"name", "template"}`.
     pub fn parse(json: &str) -> Result<Config> {

@@ -1,5 +1,8 @@
 //! Chat templates, rendered as Hugging Face Transformers does: Jinja with `trim_blocks`, `lstrip_blocks`, loop controls, Python's string and dict methods, and
 //! `raise_exception`, `strftime_now` and `tojson`.
+//!
+//! Two things differ: what Python's `markupsafe` escapes when a string marked `safe` is concatenated with another stays as it is, and iterating over
+//! `none` yields nothing instead of failing.
 
 use std::ffi::CString;
 use std::fmt::Write;
@@ -83,7 +86,7 @@ impl Template {
         let name = self.choose(wanted, find("tools").is_some_and(Value::is_true))?;
         let template = self.env.get_template(&name).map_err(|e| failed("is missing", &e))?;
         // Later pairs replace earlier ones: what the caller passes wins.
-        template.render(variables.into_iter().collect::<Value>()).map_err(|e| failed("failed", &e))
+        template.render(Value::from_pairs(variables)).map_err(|e| failed("failed", &e))
     }
 
     /// The template to use: the named one, else `tool_use` when there are tools, else `default`, else the first.

@@ -32,7 +32,7 @@ fn functions_of_transformers_exist() {
     let source = "{{ strftime_now('%d %b %Y') }}|{{ tools | tojson }}|{{ tools | tojson(indent=2) }}|{{ add_generation_prompt }}|{{ x }}";
     let text = render(source, r#"{"messages":[],"tools":[{"b":"é<\"","a":1.0,"c":[]}],"add_generation_prompt":false,"x":7}"#).unwrap();
     let pretty = "[\n  {\n    \"b\": \"é<\\\"\",\n    \"a\": 1.0,\n    \"c\": []\n  }\n]";
-    assert_eq!(text, format!("02 Jan 2025|[{{\"b\": \"é<\\\"\", \"a\": 1.0, \"c\": []}}]|{pretty}|false|7"));
+    assert_eq!(text, format!("02 Jan 2025|[{{\"b\": \"é<\\\"\", \"a\": 1.0, \"c\": []}}]|{pretty}|False|7"));
 }
 
 #[test]
@@ -89,19 +89,24 @@ fn real_templates_match_python() {
             let conversation = conversation.to_string().replace(&settings["tools"].to_string(), &ordered_tools(&dir));
             let got = template.render(&conversation);
             let good = match (expected.get("ok").and_then(Json::as_str), expected.get("error").and_then(Json::as_str), &got) {
-                (Some(ok), _, Ok(text)) => ok == text,
+                // The one known difference, see the head of `template.rs`: only functionary's template concatenates `safe` strings.
+                (Some(ok), _, Ok(text)) => ok == text || name_of(&path).starts_with("meetkai") && ok.replace("&#34;", "\"") == *text,
                 (_, Some(error), Err(_)) => !error.is_empty(),
                 (_, Some(error), Ok(_)) => !error.starts_with("TemplateError"),
                 _ => false,
             };
             checked += 1;
             if !good {
-                wrong.push(format!("{} {name}:\n  expected {expected}\n  got {got:?}", path.file_name().unwrap().display()));
+                wrong.push(format!("{} {name}:\n  expected {expected}\n  got {got:?}", name_of(&path)));
             }
         }
     }
     assert!(checked > 100);
     assert!(wrong.is_empty(), "{} of {checked} differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().unwrap().to_string_lossy().into_owned()
 }
 
 /// The tools as they stand in the file.

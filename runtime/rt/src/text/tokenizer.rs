@@ -15,6 +15,8 @@ impl Tokenizer {
     pub fn new(json: &str, config: &Config) -> Result<Tokenizer> {
         let mut inner = tokenizers::Tokenizer::from_bytes(json)
             .map_err(|e| Error::artifact(format!("the artifact's tokenizer cannot be read ({e}); compile it again")))?;
+        // One prompt at a time needs no thread pool of the crate's own, which would outlive the model.
+        tokenizers::parallelism::set_parallelism(false);
         // Settings of training runs that some tokenizer.json carry; they would cut or pad prompts.
         inner.with_padding(None);
         inner.with_truncation(None).map_err(|e| Error::new(Status::Internal, format!("tokenizer: {e}")))?;

@@ -1,0 +1,241 @@
+/*
+ * llmcc.h: the C API of every artifact made by `llmcc compile`.
+ *
+ * An artifact is a shared object that holds one model: machine code, weights, tokenizer, and this API. Link with it, or open it with
+ * dlopen; no other library is needed. Several artifacts may live in one process when they are opened with dlopen and RTLD_LOCAL.
+ *
+ *     llmcc_model *model;
+ *     if (llmcc_open(NULL, &model) != LLMCC_OK) { puts(llmcc_last_error()); return 1; }
+ *     llmcc_generate(model, "Once upon", 9, NULL, print_piece, NULL, NULL);
+ *     llmcc_close(model);
+ *
+ * Conventions
+ *  - Functions return LLMCC_OK (0) or another llmcc_status; llmcc_last_error() then says what is wrong and what to do about it.
+ *    A failed call changes nothing.
+ *  - Structures start with `size`: set it to sizeof the structure, and every field you do not need to zero, which means the default.
+ *    Later versions may append fields; programs compiled with an older header keep working.
+ *  - Results of unknown length: pass a buffer and its capacity in elements. `*needed` (may be NULL) receives the length; with a NULL buffer only
+ *    that happens. A buffer too small gives LLMCC_E_BUFFER. Text results are UTF-8 and get a final NUL, which the length does not count but the capacity must.
+ *  - Functions may be called from any thread; calls on one model wait for each other. Only closing or freeing a handle needs the caller's care
+ *    that nobody uses it any more. A process that forks must open the model in the child.
+ */
+#ifndef LLMCC_H
+#define LLMCC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Version this header describes. Compatible when the upper 16 bits of llmcc_abi_version() are the same and the lower are not smaller. */
+#define LLMCC_ABI_VERSION 0x00010000u
+
+typedef int32_t llmcc_status;
+enum {
+    LLMCC_OK = 0,
+    LLMCC_E_INVALID = 1,      /* wrong argument: null pointer, unknown sequence, token outside the vocabulary, text that is not UTF-8... */
+    LLMCC_E_ARTIFACT = 2,     /* no model inside, damaged, stripped, of another version, or its weights file is missing */
+    LLMCC_E_CPU = 3,          /* this processor cannot run the artifact's code */
+    LLMCC_E_SYSTEM = 4,       /* the system refused memory, threads or a file */
+    LLMCC_E_CONTEXT_FULL = 5, /* the model's longest context is reached */
+    LLMCC_E_CACHE_FULL = 6,   /* all pages of the KV cache are in use */
+    LLMCC_E_BUFFER = 7,       /* the buffer is too small */
+    LLMCC_E_UNSUPPORTED = 8,  /* the artifact has no tokenizer or chat template, or is older than this header */
+    LLMCC_E_TEMPLATE = 9,     /* the chat template refused the conversation or failed */
+    LLMCC_E_NUMERIC = 10,     /* the logits hold NaN */
+    LLMCC_E_INTERNAL = 11     /* a bug in llmcc */
+};
+
+typedef struct llmcc_model llmcc_model; /* an open model: its threads, cache and sequences */
+typedef struct llmcc_gen llmcc_gen;     /* a generation under way */
+
+/* Version of the API in the artifact, and of the llmcc that made it. */
+uint32_t llmcc_abi_version(void);
+const char *llmcc_version(void);
+
+/* What went wrong in this thread's last failed call. Valid until the thread's next failure. Never NULL. */
+const char *llmcc_last_error(void);
+
+/* ---- model ---------------------------------------------------------------------------------------------------------- */
+
+typedef struct llmcc_options {
+    size_t size;
+    uint32_t threads;          /* 0: one per physical core this process may use */
+    uint32_t flags;            /* LLMCC_OPEN_* */
+    uint64_t max_tokens;       /* tokens the KV cache holds for all sequences together; 0: the longest context, or what fits half of the memory.
+                                  Memory is used as the cache fills, not before. */
+    uint64_t max_batch_tokens; /* tokens taken through the kernels at once, larger batches are cut; 0: 512. Bounds the memory for activations. */
+} llmcc_options;
+
+enum { LLMCC_OPEN_PROFILE = 1 /* measure every kernel, see llmcc_stats; also switched on by LLMCC_PROFILE=1 in the environment */ };
+
+/* Opens the model. `options` may be NULL. A model may be opened several times. */
+llmcc_status llmcc_open(const llmcc_options *options, llmcc_model **out);
+
+/* Ends the model's threads and frees its memory; NULL is fine. Call it before dlclose. Generations still alive keep the model until they are freed. */
+void llmcc_close(llmcc_model *model);
+
+typedef struct llmcc_model_info {
+    size_t size;
+    uint64_t vocab;              /* entries of the vocabulary = floats in a row of logits */
+    uint64_t hidden;             /* width */
+    uint64_t layers;             /* attention layers */
+    uint64_t max_context;        /* longest sequence, in tokens */
+    uint64_t weights_bytes;
+    uint64_t code_bytes;
+    uint64_t kv_bytes_per_token; /* of all layers */
+    uint64_t max_tokens;         /* tokens the KV cache holds */
+    uint64_t max_batch_tokens;
+    uint64_t activation_bytes;   /* for activations and scratch when a step has max_batch_tokens tokens and one row of logits */
+    uint32_t threads;
+    uint32_t isa;                /* 1: x86-64, 3: x86-64-v3, 4: x86-64-v4, 64: aarch64 */
+    int32_t bos_token;           /* -1: none known */
+    uint32_t flags;              /* LLMCC_HAS_* */
+} llmcc_model_info;
+
+enum { LLMCC_HAS_TOKENIZER = 1, LLMCC_HAS_CHAT_TEMPLATE = 2 };
+
+llmcc_status llmcc_info(const llmcc_model *model, llmcc_model_info *info);
+
+/* The JSON manifest: source, options, formats, hashes. Valid while the model is open. */
+const char *llmcc_manifest(const llmcc_model *model);
+
+/* Memory in use and, when profiling, the time of every kernel, as JSON:
+ * {"sequences", "kv_pages_used", "kv_bytes_used", "kv_tokens_max", "activation_bytes", "threads",
+ *  "profile": null | {"batches", "tokens", "steps": [{"regime", "kernel", "layer", "calls", "ns"}]}} */
+llmcc_status llmcc_stats(const llmcc_model *model, char *out, size_t capacity, size_t *needed);
+
+/* ---- sequences and steps ---------------------------------------------------------------------------------------------- */
+
+/* Sequences are numbers >= 0, each with its tokens and their cached keys and values. */
+llmcc_status llmcc_seq_new(const llmcc_model *model, int32_t *seq);
+llmcc_status llmcc_seq_free(const llmcc_model *model, int32_t seq);
+/* Forgets all tokens but the first `len`. */
+llmcc_status llmcc_seq_truncate(const llmcc_model *model, int32_t seq, size_t len);
+/* A second sequence with the same tokens. The cache is shared until they differ, so forking a long prompt costs nothing. */
+llmcc_status llmcc_seq_fork(const llmcc_model *model, int32_t seq, int32_t *copy);
+llmcc_status llmcc_seq_len(const llmcc_model *model, int32_t seq, size_t *len);
+llmcc_status llmcc_seq_tokens(const llmcc_model *model, int32_t seq, int32_t *out, size_t capacity, size_t *needed);
+
+typedef struct llmcc_batch {
+    size_t size;
+    size_t n_tokens;
+    const int32_t *tokens;    /* [n_tokens] */
+    const int32_t *seqs;      /* [n_tokens] the sequence each token is appended to; its position is that sequence's length */
+    size_t n_out;
+    const uint32_t *out_rows; /* [n_out] indices of the tokens after which logits are wanted, in any order */
+} llmcc_batch;
+
+/* Appends tokens to any number of sequences at once: prompts, single tokens, or both mixed. Stores f32 logits [n_out, vocab] in `logits`, which
+ * has room for `capacity` floats. A sequence's logits do not depend on what else is in the batch. */
+llmcc_status llmcc_step(const llmcc_model *model, const llmcc_batch *batch, float *logits, size_t capacity);
+
+/* How to choose a token; all zero: the most probable one. The filters run in this order (that of Hugging Face Transformers):
+ * repetition penalty, temperature, top-k, top-p, min-p. */
+typedef struct llmcc_sampling {
+    float temperature;          /* 0: always the most probable token */
+    uint32_t top_k;             /* keep the k most probable; 0: all */
+    float top_p;                /* keep the most probable with this sum of probabilities; 0 and 1: all */
+    float min_p;                /* drop tokens less probable than this fraction of the most probable; 0: none */
+    float repetition_penalty;   /* > 1 makes tokens seen before less probable; 0 and 1: off */
+    uint32_t repetition_window; /* tokens that count as seen; 0: all */
+    uint64_t seed;              /* equal seeds give equal choices, on every machine */
+    uint32_t reserved[4];       /* zero */
+} llmcc_sampling;
+
+/* Chooses a token from one row of logits. `sampling` may be NULL (greedy). `history` is the sequence so far, used by the repetition penalty.
+ * `draw` numbers the choices of one seed: 0, 1, 2... */
+llmcc_status llmcc_sample(const float *logits, size_t n_logits, const llmcc_sampling *sampling, const int32_t *history, size_t n_history,
+                          uint64_t draw, int32_t *token);
+
+/* ---- text --------------------------------------------------------------------------------------------------------------- */
+
+enum { LLMCC_ADD_SPECIAL = 1 /* llmcc_tokenize */, LLMCC_SHOW_SPECIAL = 2 /* llmcc_detokenize */ };
+
+/* Tokens of UTF-8 text. LLMCC_ADD_SPECIAL adds what the model expects around a plain prompt (a beginning-of-sequence token, mostly). Special
+ * tokens written out in the text are recognised. */
+llmcc_status llmcc_tokenize(const llmcc_model *model, const char *text, size_t len, uint32_t flags, int32_t *out, size_t capacity,
+                            size_t *needed);
+/* Text of tokens; bytes that are not UTF-8 become U+FFFD. */
+llmcc_status llmcc_detokenize(const llmcc_model *model, const int32_t *tokens, size_t n, uint32_t flags, char *out, size_t capacity,
+                              size_t *needed);
+/* The prompt for a conversation, by the model's chat template. `json` is a list of messages [{"role": "user", "content": "Hi"}, ...] or an
+ * object with "messages" and, if wanted, "tools", "add_generation_prompt" (default true), "template" (a name) and any further variables. */
+llmcc_status llmcc_apply_chat_template(const llmcc_model *model, const char *json, size_t len, char *out, size_t capacity, size_t *needed);
+/* Tokens that end a generation. */
+llmcc_status llmcc_eos_tokens(const llmcc_model *model, int32_t *out, size_t capacity, size_t *needed);
+
+/* ---- generation ----------------------------------------------------------------------------------------------------------- */
+
+typedef struct llmcc_gen_params {
+    size_t size;
+    uint64_t max_tokens;         /* 0: until another reason ends it */
+    llmcc_sampling sampling;
+    const char *const *stop;     /* [n_stop] NUL-terminated texts that end the generation and are not shown */
+    size_t n_stop;
+    const int32_t *stop_tokens;  /* [n_stop_tokens] tokens that end it, besides the model's own */
+    size_t n_stop_tokens;
+    uint32_t flags;              /* LLMCC_GEN_* */
+    uint32_t reserved;           /* zero */
+} llmcc_gen_params;
+
+enum {
+    LLMCC_GEN_IGNORE_EOS = 1,   /* go on after end-of-sequence tokens */
+    LLMCC_GEN_NO_TEXT = 2,      /* llmcc_gen_new: tokens only */
+    LLMCC_GEN_SHOW_SPECIAL = 4, /* show special tokens in the text */
+    LLMCC_GEN_RAW_PROMPT = 8    /* llmcc_generate: the prompt is complete (made by a chat template, say), add no special tokens */
+};
+
+typedef int32_t llmcc_finish;
+enum {
+    LLMCC_FINISH_NONE = 0,    /* not ended */
+    LLMCC_FINISH_TOKEN = 1,   /* an end-of-sequence or stop token */
+    LLMCC_FINISH_TEXT = 2,    /* a stop string */
+    LLMCC_FINISH_LENGTH = 3,  /* max_tokens */
+    LLMCC_FINISH_CONTEXT = 4  /* the model's longest context */
+};
+
+typedef struct llmcc_piece {
+    size_t size;
+    const char *text;    /* UTF-8, whole characters, NUL-terminated, may be empty; valid until the generation's next call */
+    size_t text_len;
+    int32_t token;       /* -1 when the generation had ended before */
+    llmcc_finish finish; /* not 0 on the last piece */
+} llmcc_piece;
+
+typedef struct llmcc_gen_stats_t {
+    size_t size;
+    uint64_t prompt_tokens;
+    uint64_t reused_tokens;    /* prompt tokens found in the sequence's cache */
+    uint64_t generated_tokens;
+    uint64_t prefill_ns;       /* until the first generated token */
+    uint64_t decode_ns;        /* all further tokens */
+    llmcc_finish finish;
+    uint32_t reserved;
+} llmcc_gen_stats_t;
+
+/* Starts a generation after `prompt`, the whole sequence from its first token. With `seq` >= 0 it happens in that sequence: the tokens it already
+ * holds of the prompt are not computed again, others are forgotten. So a conversation passes its growing prompt each turn, and pays only for what is new.
+ * With LLMCC_NEW_SEQ the generation has a sequence of its own. `params` may be NULL: greedy, until an end-of-sequence token. */
+#define LLMCC_NEW_SEQ (-1)
+llmcc_status llmcc_gen_new(const llmcc_model *model, int32_t seq, const int32_t *prompt, size_t n, const llmcc_gen_params *params,
+                           llmcc_gen **out);
+/* One more token. The first call evaluates the prompt. After a failure (a full cache, say) it may be called again. */
+llmcc_status llmcc_gen_next(llmcc_gen *gen, llmcc_piece *piece);
+llmcc_status llmcc_gen_stats(const llmcc_gen *gen, llmcc_gen_stats_t *stats);
+/* NULL is fine. The caller's sequence stays, with all tokens but the last generated one. */
+void llmcc_gen_free(llmcc_gen *gen);
+
+/* Called with every token; `text` is as in llmcc_piece. Return nonzero to stop. May call the API. Must not throw or longjmp. */
+typedef int32_t (*llmcc_callback)(void *user, const char *text, size_t len, int32_t token);
+
+/* Text in, text out. `params`, `callback` and `stats` may be NULL. */
+llmcc_status llmcc_generate(const llmcc_model *model, const char *prompt, size_t len, const llmcc_gen_params *params, llmcc_callback callback,
+                            void *user, llmcc_gen_stats_t *stats);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

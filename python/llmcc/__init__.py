@@ -1,0 +1,14 @@
+"""Run language models that ``llmcc compile`` turned into one shared object.
+
+>>> import llmcc
+>>> with llmcc.load("llama.so") as m:                       # doctest: +SKIP
+...     print(m.generate("Once upon a time", max_tokens=20))
+"""
+
+from ._compile import compile
+from ._errors import LlmccError, Status
+from ._model import Model, Piece, load
+from ._session import Session
+
+__version__ = "0.1.0"
+__all__ = ["LlmccError", "Model", "Piece", "Session", "Status", "compile", "load", "__version__"]

@@ -1,0 +1,44 @@
+"""Compiling, by the ``llmcc`` program."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from typing import Union
+
+from ._errors import LlmccError, Status
+
+Option = Union[str, int, float, bool, None]
+
+
+def compile(path: Union[str, os.PathLike[str]], out: Union[str, os.PathLike[str]], **options: Option) -> str:
+    """Compiles the checkpoint at ``path`` to the artifact ``out`` and returns its path.
+
+    ``options`` are those of ``llmcc compile``: ``w4=True`` becomes ``--w4``, ``max_context=2048`` becomes ``--max-context 2048``; ``None`` and ``False``
+    are left out. Uses the program named by the environment variable ``LLMCC``, else the ``llmcc`` in ``PATH``.
+    """
+    program = os.environ.get("LLMCC") or shutil.which("llmcc")
+    if not program:
+        raise LlmccError("the program llmcc is not in PATH; install it, or set LLMCC to its path", Status.SYSTEM)
+    command = [program, "compile", os.fspath(path), *arguments(options), "-o", os.fspath(out)]
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", check=False)
+    except OSError as error:
+        raise LlmccError(f"cannot run {program}: {error}", Status.SYSTEM) from None
+    if done.returncode != 0:
+        message = done.stderr.strip() or done.stdout.strip() or f"{program} ended with status {done.returncode}"
+        raise LlmccError(message)
+    return os.path.abspath(os.fspath(out))
+
+
+def arguments(options: dict[str, Option]) -> list[str]:
+    """Command-line form of keyword options."""
+    result: list[str] = []
+    for name, value in options.items():
+        flag = "--" + name.replace("_", "-")
+        if value is True:
+            result.append(flag)
+        elif value is not None and value is not False:
+            result += [flag, str(value)]
+    return result

@@ -1,0 +1,30 @@
+"""Exceptions."""
+
+from __future__ import annotations
+
+import enum
+
+
+class Status(enum.IntEnum):
+    """Status codes of the C API (``llmcc_status``)."""
+
+    OK = 0
+    INVALID = 1
+    ARTIFACT = 2
+    CPU = 3
+    SYSTEM = 4
+    CONTEXT_FULL = 5
+    CACHE_FULL = 6
+    BUFFER = 7
+    UNSUPPORTED = 8
+    TEMPLATE = 9
+    NUMERIC = 10
+    INTERNAL = 11
+
+
+class LlmccError(RuntimeError):
+    """What failed and what to do about it. ``status`` tells the class of the failure."""
+
+    def __init__(self, message: str, status: Status = Status.INVALID) -> None:
+        super().__init__(message)
+        self.status = status

@@ -1,0 +1,128 @@
+"""Sessions: sequences that keep their cache."""
+
+from __future__ import annotations
+
+import ctypes as c
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Sequence
+
+from . import _ffi as ffi
+from ._errors import LlmccError
+from ._model import Message, Model, Piece, Prompt, _GenParams, _texts
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class Session:
+    """A sequence of tokens whose keys and values stay cached: what was computed once is not computed again.
+
+    Made by :meth:`Model.session`. Close it to release its cache, or use it in a ``with`` statement.
+    """
+
+    def __init__(self, model: Model, _seq: Optional[int] = None, _tokens: Sequence[int] = ()) -> None:
+        self._model = model
+        self._seq: Optional[int] = model._seq_new() if _seq is None else _seq
+        # All tokens; the model may not have seen the last generated one yet.
+        self._tokens = list(_tokens)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_seq", None) is not None:
+            self.close()
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def close(self) -> None:
+        """Releases the cache. Closing twice is fine."""
+        seq, self._seq = self._seq, None
+        if seq is not None:
+            self._model._seq_free(seq)
+
+    @property
+    def tokens(self) -> list[int]:
+        """All tokens of the session."""
+        return list(self._tokens)
+
+    def append(self, tokens: Sequence[int]) -> None:
+        """Appends tokens without asking for logits."""
+        self._run(tokens, [], numpy=False)
+
+    def step(self, tokens: Sequence[int], *, all_rows: bool = False, numpy: bool = True) -> np.ndarray[Any, Any]:
+        """Appends tokens and returns the logits after the last: float32 ``[vocab]``, or after each: ``[len(tokens), vocab]``."""
+        n = len(tokens)
+        if n == 0:
+            raise LlmccError("no tokens to step over")
+        logits = self._run(tokens, range(n) if all_rows else [n - 1], numpy)
+        return logits if all_rows else logits[0]
+
+    def truncate(self, length: int) -> None:
+        """Forgets all tokens but the first ``length``."""
+        if not 0 <= length <= len(self._tokens):
+            raise LlmccError(f"cannot truncate a session of {len(self._tokens)} tokens to {length}")
+        cached = self._cached()
+        if length < cached:
+            with self._model._use() as handle:
+                self._model._lib.seq_truncate(handle, self._need_seq(), length)
+        del self._tokens[length:]
+
+    def fork(self) -> Session:
+        """A copy that shares the cache, until they differ."""
+        copy = c.c_int32()
+        with self._model._use() as handle:
+            self._model._lib.seq_fork(handle, self._need_seq(), c.byref(copy))
+        return Session(self._model, copy.value, self._tokens)
+
+    def generate(self, prompt: Prompt = "", *, max_tokens: Optional[int] = None, **params: Any) -> str:
+        """Appends ``prompt`` and continues; parameters as in :meth:`Model.generate`. Prompt and result become part of the session."""
+        return "".join(self.stream(prompt, max_tokens=max_tokens, **params))
+
+    def stream(self, prompt: Prompt = "", *, max_tokens: Optional[int] = None, **params: Any) -> Iterator[str]:
+        """As :meth:`generate`, but yields the text as it comes."""
+        if isinstance(prompt, str):
+            prompt = self._model.tokenize(prompt, add_special=not self._tokens) if prompt or not self._tokens else []
+        return _texts(self._pieces([*self._tokens, *prompt], max_tokens, params))
+
+    def chat(self, messages: Sequence[Message], *, tools: Optional[Sequence[Mapping[str, Any]]] = None, **params: Any) -> str:
+        """The answer to a conversation, given whole each turn: of what the session holds already, nothing is computed again."""
+        return "".join(self.chat_stream(messages, tools=tools, **params))
+
+    def chat_stream(self, messages: Sequence[Message], *, tools: Optional[Sequence[Mapping[str, Any]]] = None, **params: Any) -> Iterator[str]:
+        """As :meth:`chat`, but yields the text as it comes."""
+        prompt = self._model.tokenize(self._model.apply_chat_template(messages, tools), add_special=False)
+        return _texts(self._pieces(prompt, params.pop("max_tokens", None), params))
+
+    def _pieces(self, tokens: list[int], max_tokens: Optional[int], params: dict[str, Any]) -> Iterator[Piece]:
+        pieces = self._model._pieces(self._need_seq(), tokens, _GenParams(max_tokens, **params))
+        self._tokens = tokens
+
+        def record() -> Iterator[Piece]:
+            for piece in pieces:
+                tokens.append(piece.token)
+                yield piece
+
+        return record()
+
+    def _run(self, tokens: Sequence[int], rows: Sequence[int], numpy: bool) -> Any:
+        seq = self._need_seq()
+        pending = self._tokens[self._cached() :]
+        array = ffi.int32_array([*pending, *tokens], "tokens")
+        logits = self._model._step(seq, array, [len(pending) + row for row in rows], numpy)
+        self._tokens.extend(array[len(pending) :])
+        return logits
+
+    def _cached(self) -> int:
+        length = c.c_size_t()
+        with self._model._use() as handle:
+            self._model._lib.seq_len(handle, self._need_seq(), c.byref(length))
+        return length.value
+
+    def _need_seq(self) -> int:
+        if self._seq is None:
+            raise LlmccError("the session is closed")
+        return self._seq

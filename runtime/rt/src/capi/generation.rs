@@ -1,0 +1,228 @@
+//! Generations: one token at a time, or a whole text with a callback.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::sequences::sampling_from;
+use super::types::*;
+use super::{Model, array, guard, llmcc_model, null, object, read_struct, utf8, write_struct};
+use crate::error::{Error, Result, Status};
+use crate::generate::{GenParams, Generation, Piece};
+
+/// A generation under way.
+#[allow(non_camel_case_types)]
+pub struct llmcc_gen {
+    model: Arc<Model>,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Taken on drop.
+    generation: Option<Generation>,
+    /// Text of the last piece, NUL-terminated.
+    text: Vec<u8>,
+}
+
+impl Drop for llmcc_gen {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(generation) = state.generation.take() {
+            // The sequence may have been freed by the caller already.
+            let _ = generation.close(&mut self.model.engine());
+        }
+    }
+}
+
+impl llmcc_gen {
+    fn new(model: &Arc<Model>, seq: Option<i32>, prompt: &[i32], params: GenParams) -> Result<llmcc_gen> {
+        let generation = Generation::new(&mut model.engine(), model.text(), seq, prompt, params)?;
+        Ok(llmcc_gen { model: model.clone(), state: Mutex::new(State { generation: Some(generation), text: vec![0] }) })
+    }
+
+    fn with<T>(&self, f: impl FnOnce(&mut Generation, &mut Vec<u8>) -> Result<T>) -> Result<T> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let State { generation, text } = &mut *state;
+        let generation = generation.as_mut().ok_or_else(|| Error::new(Status::Internal, "the generation has been freed"))?;
+        f(generation, text)
+    }
+
+    /// The next piece. The engine is released between the chunks of a long prompt.
+    fn next(&self) -> Result<Option<Piece>> {
+        self.with(|generation, text| {
+            while generation.prefill(&mut self.model.engine())? {}
+            let piece = generation.next(&mut self.model.engine(), self.model.text())?;
+            text.clear();
+            text.extend(piece.iter().flat_map(|p| p.text.bytes()));
+            text.push(0);
+            Ok(piece)
+        })
+    }
+
+    fn stats(&self) -> Result<llmcc_gen_stats_t> {
+        self.with(|generation, _| {
+            let s = generation.stats();
+            Ok(llmcc_gen_stats_t {
+                size: size_of::<llmcc_gen_stats_t>(),
+                prompt_tokens: s.prompt_tokens,
+                reused_tokens: s.reused_tokens,
+                generated_tokens: s.generated_tokens,
+                prefill_ns: s.prefill_ns,
+                decode_ns: s.decode_ns,
+                finish: generation.finish().map_or(0, |f| f as i32),
+                reserved: 0,
+            })
+        })
+    }
+}
+
+/// Starts a generation.
+///
+/// # Safety
+/// `model` is open, `prompt` has `n` elements, `params` is null or valid, `out` is writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn llmcc_gen_new(
+    model: *const llmcc_model,
+    seq: i32,
+    prompt: *const i32,
+    n: usize,
+    params: *const llmcc_gen_params,
+    out: *mut *mut llmcc_gen,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let out = out.as_mut().ok_or_else(|| null("out"))?;
+            *out = std::ptr::null_mut();
+            let (model, prompt) = (object(model, "model")?, array(prompt, n, "prompt")?);
+            let params = gen_params(params, LLMCC_GEN_IGNORE_EOS | LLMCC_GEN_NO_TEXT | LLMCC_GEN_SHOW_SPECIAL)?;
+            let made = llmcc_gen::new(model, (seq != -1).then_some(seq), prompt, params)?;
+            *out = Box::into_raw(Box::new(made));
+        }
+        Ok(())
+    })
+}
+
+/// Generates one token. After the last one, `token` is -1 and `finish` repeats the reason.
+///
+/// # Safety
+/// `generation` is alive, `piece` valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn llmcc_gen_next(generation: *const llmcc_gen, piece: *mut llmcc_piece) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let generation = unsafe { object(generation, "gen")? };
+        if piece.is_null() {
+            return Err(null("piece"));
+        }
+        let next = generation.next()?;
+        let value = generation.with(|generation, text| {
+            Ok(llmcc_piece {
+                size: size_of::<llmcc_piece>(),
+                text: text.as_ptr().cast(),
+                text_len: text.len() - 1,
+                token: next.map_or(-1, |p| p.token),
+                finish: generation.finish().map_or(0, |f| f as i32),
+            })
+        })?;
+        // SAFETY: the caller's promise.
+        unsafe { write_struct(piece, &value) }
+    })
+}
+
+/// Counts and times of a generation so far.
+///
+/// # Safety
+/// `generation` is alive, `stats` valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn llmcc_gen_stats(generation: *const llmcc_gen, stats: *mut llmcc_gen_stats_t) -> i32 {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { write_struct(stats, &object(generation, "gen")?.stats()?) })
+}
+
+/// Frees a generation; null is fine.
+///
+/// # Safety
+/// `generation` is null, or alive and used by nobody any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn llmcc_gen_free(generation: *mut llmcc_gen) {
+    guard(|| {
+        if !generation.is_null() {
+            // SAFETY: made by `llmcc_gen_new`, given up by the caller.
+            drop(unsafe { Box::from_raw(generation) });
+        }
+        Ok(())
+    });
+}
+
+/// Continues a text, calling back with each piece.
+///
+/// # Safety
+/// `model` is open, `prompt` has `len` bytes, `params` and `stats` are null or valid, `callback` may be called with `user`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn llmcc_generate(
+    model: *const llmcc_model,
+    prompt: *const c_char,
+    len: usize,
+    params: *const llmcc_gen_params,
+    callback: llmcc_callback,
+    user: *mut c_void,
+    stats: *mut llmcc_gen_stats_t,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (model, prompt) = unsafe { (object(model, "model")?, utf8(prompt, len, "prompt")?) };
+        // SAFETY: the caller's promise.
+        let (raw, params) = unsafe {
+            let raw = read_struct(params)?.flags & LLMCC_GEN_RAW_PROMPT != 0;
+            (raw, gen_params(params, LLMCC_GEN_IGNORE_EOS | LLMCC_GEN_SHOW_SPECIAL | LLMCC_GEN_RAW_PROMPT)?)
+        };
+        let tokens = model.need_text()?.tokenizer()?.encode(prompt, !raw)?;
+        let generation = llmcc_gen::new(model, None, &tokens, params)?;
+        while let Some(piece) = generation.next()? {
+            let Some(callback) = callback else { continue };
+            let mut text = piece.text.into_bytes();
+            text.push(0);
+            // SAFETY: the caller's promise. No lock is held, so the callback may use the API.
+            if unsafe { callback(user, text.as_ptr().cast(), text.len() - 1, piece.token) } != 0 {
+                break;
+            }
+        }
+        if stats.is_null() {
+            return Ok(());
+        }
+        // SAFETY: the caller's promise.
+        unsafe { write_struct(stats, &generation.stats()?) }
+    })
+}
+
+/// The C structure's meaning.
+///
+/// # Safety
+/// `p` is null or valid, with valid arrays.
+unsafe fn gen_params(p: *const llmcc_gen_params, known_flags: u32) -> Result<GenParams> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let c = read_struct(p)?;
+        if c.flags & !known_flags != 0 || c.reserved != 0 {
+            let message = format!("llmcc_gen_params.flags has bits this function does not take: {:#x}", c.flags & !known_flags);
+            return Err(Error::invalid(message));
+        }
+        let mut stop = Vec::new();
+        for &text in array(c.stop, c.n_stop, "stop")? {
+            if text.is_null() {
+                return Err(null("a stop string"));
+            }
+            let bytes = CStr::from_ptr(text).to_bytes();
+            stop.push(utf8(bytes.as_ptr().cast(), bytes.len(), "a stop string")?.to_owned());
+        }
+        Ok(GenParams {
+            max_tokens: usize::try_from(c.max_tokens).unwrap_or(usize::MAX),
+            sampling: sampling_from(&c.sampling)?,
+            stop,
+            stop_tokens: array(c.stop_tokens, c.n_stop_tokens, "stop_tokens")?.to_vec(),
+            ignore_eos: c.flags & LLMCC_GEN_IGNORE_EOS != 0,
+            no_text: c.flags & LLMCC_GEN_NO_TEXT != 0,
+            show_special: c.flags & LLMCC_GEN_SHOW_SPECIAL != 0,
+        })
+    }
+}

@@ -1,0 +1,202 @@
+//! Opening, closing and describing a model; steps.
+
+use std::ffi::{CString, c_char};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::types::*;
+use super::{array, guard, null, object, put_text, read_struct, write_struct};
+use crate::engine::{Batch, Engine, Options};
+use crate::error::{Error, Result, Status};
+use crate::image::Image;
+use crate::text::{Text, no_tokenizer};
+
+/// What a handle of the C API points to. Generations share it, so closing a model while some are alive is harmless.
+pub struct Model {
+    engine: Mutex<Engine>,
+    text: Option<Text>,
+    manifest: CString,
+}
+
+/// An open model, as C sees it.
+#[allow(non_camel_case_types)]
+pub type llmcc_model = Arc<Model>;
+
+impl Model {
+    /// Opens an image.
+    pub fn new(image: Image, options: &Options) -> Result<Model> {
+        let text = Text::new(&image)?;
+        let manifest =
+            CString::new(image.manifest()).map_err(|_| Error::artifact("the artifact's manifest holds a NUL; compile it again"))?;
+        let uk = llmcc_ukernels::table(llmcc_ukernels::detect());
+        Ok(Model { engine: Mutex::new(Engine::new(image, options, uk)?), text, manifest })
+    }
+
+    /// The engine, for one caller at a time.
+    pub fn engine(&self) -> MutexGuard<'_, Engine> {
+        // A panic elsewhere (never in the shipped profile, which aborts) leaves the engine usable: steps commit last.
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tokenizer and templates, if any.
+    pub fn text(&self) -> Option<&Text> {
+        self.text.as_ref()
+    }
+
+    /// Tokenizer and templates, or the error that there are none.
+    pub fn need_text(&self) -> Result<&Text> {
+        self.text.as_ref().ok_or_else(no_tokenizer)
+    }
+}
+
+/// Turns a model into a handle for `llmcc_close`.
+pub fn into_handle(model: Model) -> *mut llmcc_model {
+    Box::into_raw(Box::new(Arc::new(model)))
+}
+
+/// Opens the model in this library.
+///
+/// # Safety
+/// `options` is null or valid, `out` is writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn llmcc_open(options: *const llmcc_options, out: *mut *mut llmcc_model) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (given, out) = unsafe { (read_struct(options)?, out.as_mut().ok_or_else(|| null("out"))?) };
+        *out = std::ptr::null_mut();
+        if given.flags & !LLMCC_OPEN_PROFILE != 0 {
+            return Err(Error::invalid(format!("llmcc_options.flags has unknown bits: {:#x}", given.flags)));
+        }
+        let size = |x: u64, name: &str| usize::try_from(x).map_err(|_| Error::invalid(format!("{name} is {x}, more than fits")));
+        let options = Options {
+            threads: given.threads as usize,
+            max_tokens: size(given.max_tokens, "max_tokens")?,
+            max_batch_tokens: size(given.max_batch_tokens, "max_batch_tokens")?,
+            profile: given.flags & LLMCC_OPEN_PROFILE != 0 || std::env::var_os("LLMCC_PROFILE").is_some_and(|v| v != "0"),
+        };
+        *out = into_handle(Model::new(Image::load()?, &options)?);
+        Ok(())
+    })
+}
+
+/// Closes a model; null is fine.
+///
+/// # Safety
+/// `model` is null or an open handle that nobody uses any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn llmcc_close(model: *mut llmcc_model) {
+    guard(|| {
+        if !model.is_null() {
+            // SAFETY: made by `into_handle`, given up by the caller.
+            drop(unsafe { Box::from_raw(model) });
+        }
+        Ok(())
+    });
+}
+
+/// Describes a model.
+///
+/// # Safety
+/// `model` is open, `info` valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn llmcc_info(model: *const llmcc_model, info: *mut llmcc_model_info) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let model = unsafe { object(model, "model")? };
+        let engine = model.engine();
+        let (image, config) = (engine.image(), model.text().map(Text::config));
+        let desc = image.desc();
+        let page: u64 = image.kv.iter().map(|k| k.page_bytes).sum();
+        let has = |yes: bool, flag: u32| if yes { flag } else { 0 };
+        let value = llmcc_model_info {
+            size: size_of::<llmcc_model_info>(),
+            vocab: desc.vocab,
+            hidden: desc.hidden,
+            layers: image.kv.len() as u64,
+            max_context: desc.max_context,
+            weights_bytes: image.weights_len(),
+            code_bytes: image.code_len(),
+            kv_bytes_per_token: page.div_ceil(llmcc_abi::PAGE_TOKENS as u64),
+            max_tokens: engine.kv().max_tokens() as u64,
+            max_batch_tokens: engine.max_batch_tokens() as u64,
+            activation_bytes: engine.activation_bytes(engine.max_batch_tokens(), 1) as u64,
+            threads: engine.threads() as u32,
+            isa: desc.isa,
+            bos_token: config.and_then(|c| c.bos_id()).unwrap_or(-1),
+            flags: has(config.is_some(), LLMCC_HAS_TOKENIZER) | has(config.is_some_and(|c| c.has_template()), LLMCC_HAS_CHAT_TEMPLATE),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { write_struct(info, &value) }
+    })
+}
+
+/// The JSON manifest; valid while the model is open. Null only for a null model.
+///
+/// # Safety
+/// `model` is null or open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn llmcc_manifest(model: *const llmcc_model) -> *const c_char {
+    // SAFETY: the caller's promise.
+    unsafe { model.as_ref() }.map_or(std::ptr::null(), |m| m.manifest.as_ptr())
+}
+
+/// Memory in use and, when profiling, the time of every kernel, as JSON.
+///
+/// # Safety
+/// `model` is open, `out` has `capacity` bytes, `needed` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn llmcc_stats(model: *const llmcc_model, out: *mut c_char, capacity: usize, needed: *mut usize) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let engine = unsafe { object(model, "model")? }.engine();
+        let (kv, image) = (engine.kv(), engine.image());
+        let page: u64 = image.kv.iter().map(|k| k.page_bytes).sum();
+        let json = format!(
+            "{{\"sequences\":{},\"kv_pages_used\":{},\"kv_bytes_used\":{},\"kv_tokens_max\":{},\"activation_bytes\":{},\"threads\":{},\"profile\":{}}}",
+            kv.sequences(),
+            kv.used_pages(),
+            kv.used_pages() as u64 * page,
+            kv.max_tokens(),
+            engine.arena_bytes(),
+            engine.threads(),
+            engine.profile_json().unwrap_or_else(|| "null".into())
+        );
+        // SAFETY: the caller's promise.
+        unsafe { put_text(&json, out, capacity, needed) }
+    })
+}
+
+/// Appends a ragged batch and stores the wanted logits, f32 `[n_out, vocab]`.
+///
+/// # Safety
+/// `model` is open, `batch` valid, `logits` has `capacity` floats.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn llmcc_step(model: *const llmcc_model, batch: *const llmcc_batch, logits: *mut f32, capacity: usize) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (model, given) = unsafe { (object(model, "model")?, read_struct(batch)?) };
+        if batch.is_null() {
+            return Err(null("batch"));
+        }
+        // SAFETY: the caller's promise.
+        let batch = unsafe {
+            Batch {
+                tokens: array(given.tokens, given.n_tokens, "batch.tokens")?,
+                seqs: array(given.seqs, given.n_tokens, "batch.seqs")?,
+                out_rows: array(given.out_rows, given.n_out, "batch.out_rows")?,
+            }
+        };
+        let mut engine = model.engine();
+        let vocab = engine.image().desc().vocab as usize;
+        if batch.out_rows.len().checked_mul(vocab).is_none_or(|n| n > capacity) {
+            let message = format!("the logits buffer has room for {capacity} floats; {} rows of {vocab} are wanted", batch.out_rows.len());
+            return Err(Error::new(Status::Buffer, message));
+        }
+        if logits.is_null() && !batch.out_rows.is_empty() {
+            return Err(null("logits"));
+        }
+        engine.step(&batch, &mut |row, values| {
+            // SAFETY: `row < n_out`, for which there is room.
+            unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), logits.add(row * vocab), vocab) }
+        })
+    })
+}

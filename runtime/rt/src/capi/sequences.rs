@@ -1,0 +1,127 @@
+//! Sequences and sampling.
+
+use super::types::llmcc_sampling;
+use super::{array, guard, llmcc_model, object, put, put_array};
+use crate::error::{Error, Result};
+use crate::sample::{Sampling, sample};
+
+/// Creates an empty sequence.
+///
+/// # Safety
+/// `model` is open, `seq` writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn llmcc_seq_new(model: *const llmcc_model, seq: *mut i32) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise; a null `seq` is found before a sequence is made.
+        unsafe {
+            put(seq, -1, "seq")?;
+            let new = object(model, "model")?.engine().kv_mut().seq_new()?;
+            put(seq, new, "seq")
+        }
+    })
+}
+
+/// Frees a sequence.
+///
+/// # Safety
+/// `model` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn llmcc_seq_free(model: *const llmcc_model, seq: i32) -> i32 {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { object(model, "model")? }.engine().kv_mut().seq_free(seq))
+}
+
+/// Forgets all but the first `len` tokens.
+///
+/// # Safety
+/// `model` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn llmcc_seq_truncate(model: *const llmcc_model, seq: i32, len: usize) -> i32 {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { object(model, "model")? }.engine().kv_mut().truncate(seq, len))
+}
+
+/// Copies a sequence, sharing its cache.
+///
+/// # Safety
+/// `model` is open, `copy` writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn llmcc_seq_fork(model: *const llmcc_model, seq: i32, copy: *mut i32) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            put(copy, -1, "copy")?;
+            let new = object(model, "model")?.engine().kv_mut().fork(seq)?;
+            put(copy, new, "copy")
+        }
+    })
+}
+
+/// Number of tokens of a sequence.
+///
+/// # Safety
+/// `model` is open, `len` writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn llmcc_seq_len(model: *const llmcc_model, seq: i32, len: *mut usize) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let engine = unsafe { object(model, "model")? }.engine();
+        let n = engine.kv().tokens(seq)?.len();
+        // SAFETY: the caller's promise.
+        unsafe { put(len, n, "len") }
+    })
+}
+
+/// Tokens of a sequence.
+///
+/// # Safety
+/// `model` is open, `out` has `capacity` elements, `needed` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn llmcc_seq_tokens(model: *const llmcc_model, seq: i32, out: *mut i32, capacity: usize, needed: *mut usize) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let engine = unsafe { object(model, "model")? }.engine();
+        // SAFETY: the caller's promise.
+        unsafe { put_array(engine.kv().tokens(seq)?, out, capacity, needed) }
+    })
+}
+
+/// Chooses a token from logits.
+///
+/// # Safety
+/// The arrays have the lengths given; `sampling` is null or valid; `token` is writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn llmcc_sample(
+    logits: *const f32,
+    n_logits: usize,
+    sampling: *const llmcc_sampling,
+    history: *const i32,
+    n_history: usize,
+    draw: u64,
+    token: *mut i32,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let params = sampling.as_ref().map(sampling_from).transpose()?.unwrap_or_default();
+            let (logits, history) = (array(logits, n_logits, "logits")?, array(history, n_history, "history")?);
+            put(token, sample(logits, &params, history, draw)?, "token")
+        }
+    })
+}
+
+/// The C structure's meaning.
+pub(super) fn sampling_from(c: &llmcc_sampling) -> Result<Sampling> {
+    if c.reserved != [0; 4] {
+        return Err(Error::invalid("llmcc_sampling.reserved must be zero"));
+    }
+    Ok(Sampling {
+        temperature: c.temperature,
+        top_k: c.top_k,
+        top_p: c.top_p,
+        min_p: c.min_p,
+        repetition_penalty: c.repetition_penalty,
+        repetition_window: c.repetition_window,
+        seed: c.seed,
+    })
+}

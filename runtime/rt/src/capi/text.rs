@@ -1,0 +1,103 @@
+//! Text to tokens and back, chat templates.
+
+use std::ffi::c_char;
+
+use super::{array, guard, llmcc_model, object, put_array, put_text, utf8};
+use crate::error::{Error, Result};
+
+/// `llmcc_tokenize`: add the model's own start and end tokens.
+pub const LLMCC_ADD_SPECIAL: u32 = 1;
+/// `llmcc_detokenize`: show special tokens.
+pub const LLMCC_SHOW_SPECIAL: u32 = 2;
+
+fn check_flags(flags: u32, known: u32) -> Result<()> {
+    if flags & !known == 0 { Ok(()) } else { Err(Error::invalid(format!("unknown flags {:#x}", flags & !known))) }
+}
+
+/// Token ids of UTF-8 text.
+///
+/// # Safety
+/// `model` is open, `text` has `len` bytes, `out` has `capacity` elements, `needed` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn llmcc_tokenize(
+    model: *const llmcc_model,
+    text: *const c_char,
+    len: usize,
+    flags: u32,
+    out: *mut i32,
+    capacity: usize,
+    needed: *mut usize,
+) -> i32 {
+    guard(|| {
+        check_flags(flags, LLMCC_ADD_SPECIAL)?;
+        // SAFETY: the caller's promise.
+        unsafe {
+            let tokenizer = object(model, "model")?.need_text()?.tokenizer()?;
+            let ids = tokenizer.encode(utf8(text, len, "text")?, flags & LLMCC_ADD_SPECIAL != 0)?;
+            put_array(&ids, out, capacity, needed)
+        }
+    })
+}
+
+/// Text of token ids.
+///
+/// # Safety
+/// `model` is open, `tokens` has `n` elements, `out` has `capacity` bytes, `needed` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn llmcc_detokenize(
+    model: *const llmcc_model,
+    tokens: *const i32,
+    n: usize,
+    flags: u32,
+    out: *mut c_char,
+    capacity: usize,
+    needed: *mut usize,
+) -> i32 {
+    guard(|| {
+        check_flags(flags, LLMCC_SHOW_SPECIAL)?;
+        // SAFETY: the caller's promise.
+        unsafe {
+            let tokenizer = object(model, "model")?.need_text()?.tokenizer()?;
+            let text = tokenizer.decode(array(tokens, n, "tokens")?, flags & LLMCC_SHOW_SPECIAL != 0)?;
+            put_text(&text, out, capacity, needed)
+        }
+    })
+}
+
+/// The prompt for a conversation given as JSON.
+///
+/// # Safety
+/// `model` is open, `json` has `len` bytes, `out` has `capacity` bytes, `needed` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn llmcc_apply_chat_template(
+    model: *const llmcc_model,
+    json: *const c_char,
+    len: usize,
+    out: *mut c_char,
+    capacity: usize,
+    needed: *mut usize,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let text = object(model, "model")?.need_text()?;
+            let prompt = text.apply_template(utf8(json, len, "json")?)?;
+            put_text(&prompt, out, capacity, needed)
+        }
+    })
+}
+
+/// Tokens that end a generation.
+///
+/// # Safety
+/// `model` is open, `out` has `capacity` elements, `needed` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn llmcc_eos_tokens(model: *const llmcc_model, out: *mut i32, capacity: usize, needed: *mut usize) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let ids = object(model, "model")?.text().map_or(&[][..], |t| t.config().eos_ids());
+            put_array(ids, out, capacity, needed)
+        }
+    })
+}

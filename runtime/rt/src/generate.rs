@@ -1,0 +1,251 @@
+//! Generating token by token: prompt, sampling, detokenization, stopping.
+
+use std::time::Instant;
+
+use crate::engine::{Batch, Engine};
+use crate::error::{Error, Result, Status};
+use crate::kv::SeqId;
+use crate::sample::{Sampling, sample};
+use crate::stream::{Detokenizer, StopStrings};
+use crate::text::{Text, no_tokenizer};
+
+/// When to stop and how to choose.
+#[derive(Clone, Debug, Default)]
+pub struct GenParams {
+    /// Most tokens to generate; 0: until another reason ends it.
+    pub max_tokens: usize,
+    /// How tokens are chosen.
+    pub sampling: Sampling,
+    /// Texts that end the generation; they are not part of the output.
+    pub stop: Vec<String>,
+    /// Tokens that end the generation, besides the model's end-of-sequence tokens.
+    pub stop_tokens: Vec<i32>,
+    /// Generate on after end-of-sequence tokens.
+    pub ignore_eos: bool,
+    /// Produce no text, only tokens.
+    pub no_text: bool,
+    /// Show special tokens in the text.
+    pub show_special: bool,
+}
+
+/// Why a generation ended (`llmcc_finish` in `llmcc.h`).
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finish {
+    /// A token that ends sequences or that the caller named.
+    Token = 1,
+    /// A stop string.
+    Text = 2,
+    /// `max_tokens` were generated.
+    Length = 3,
+    /// The sequence reached the model's longest context.
+    Context = 4,
+}
+
+/// One generated token.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Piece {
+    /// Its id.
+    pub token: i32,
+    /// The text it completes; may be empty, or hold the text of several tokens.
+    pub text: String,
+    /// Set on the last piece.
+    pub finish: Option<Finish>,
+}
+
+/// Counts and times of a generation.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct GenStats {
+    /// Tokens of the prompt.
+    pub prompt_tokens: u64,
+    /// Of these, tokens the sequence held already.
+    pub reused_tokens: u64,
+    /// Generated tokens.
+    pub generated_tokens: u64,
+    /// Nanoseconds from the first evaluated prompt token to the first generated token.
+    pub prefill_ns: u64,
+    /// Nanoseconds spent on all further tokens.
+    pub decode_ns: u64,
+}
+
+/// A generation under way.
+pub struct Generation {
+    seq: SeqId,
+    owned: bool,
+    params: GenParams,
+    eos: Vec<i32>,
+    /// Prompt and generated tokens.
+    history: Vec<i32>,
+    /// Tokens of `history` the model has seen.
+    evaluated: usize,
+    detokenizer: Detokenizer,
+    stop: StopStrings,
+    finish: Option<Finish>,
+    stats: GenStats,
+}
+
+impl Generation {
+    /// Prepares to continue `prompt`, which is the *whole* sequence from its first token. In `seq`, if given, the tokens it already holds of the prompt are
+    /// reused and others forgotten; otherwise a sequence of its own is used until [`Generation::close`].
+    ///
+    /// # Errors
+    /// Empty or too long prompt, unknown token or sequence, bad parameters, stop strings without a tokenizer.
+    pub fn new(engine: &mut Engine, text: Option<&Text>, seq: Option<SeqId>, prompt: &[i32], params: GenParams) -> Result<Generation> {
+        params.sampling.check()?;
+        check_prompt(engine, prompt)?;
+        if text.is_none() && !params.stop.is_empty() {
+            return Err(no_tokenizer());
+        }
+        if params.no_text && !params.stop.is_empty() {
+            return Err(Error::invalid("stop strings need text, which LLMCC_GEN_NO_TEXT turns off; use stop tokens"));
+        }
+        if let Some(text) = text.filter(|_| !params.no_text) {
+            // A broken tokenizer is reported now, not after the first token.
+            text.tokenizer()?;
+        }
+        let (seq, owned) = match seq {
+            Some(seq) => (seq, false),
+            None => (engine.kv_mut().seq_new()?, true),
+        };
+        let same = engine.kv().tokens(seq)?.iter().zip(prompt).take_while(|(a, b)| a == b).count();
+        // The last prompt token is always evaluated: its logits are needed.
+        let evaluated = same.min(prompt.len() - 1);
+        engine.kv_mut().truncate(seq, evaluated)?;
+        let eos = match text {
+            Some(text) if !params.ignore_eos => text.config().eos_ids().to_vec(),
+            _ => Vec::new(),
+        };
+        Ok(Generation {
+            seq,
+            owned,
+            eos,
+            history: prompt.to_vec(),
+            evaluated,
+            detokenizer: Detokenizer::new(prompt),
+            stop: StopStrings::new(&params.stop),
+            finish: None,
+            stats: GenStats { prompt_tokens: prompt.len() as u64, reused_tokens: evaluated as u64, ..GenStats::default() },
+            params,
+        })
+    }
+
+    /// Evaluates one chunk of a prompt too long for one step. Returns whether there is more to do before [`Generation::next`]: between the chunks other
+    /// users of the engine get their turn.
+    pub fn prefill(&mut self, engine: &mut Engine) -> Result<bool> {
+        let chunk = engine.max_batch_tokens();
+        if self.history.len() - self.evaluated <= chunk {
+            return Ok(false);
+        }
+        let start = Instant::now();
+        let tokens = &self.history[self.evaluated..self.evaluated + chunk];
+        engine.step(&Batch { tokens, seqs: &vec![self.seq; chunk], out_rows: &[] }, &mut |_, _| {})?;
+        self.evaluated += chunk;
+        self.stats.prefill_ns += start.elapsed().as_nanos() as u64;
+        Ok(true)
+    }
+
+    /// The next token; `None` after the last. After an error (a full cache, say) it may be tried again.
+    pub fn next(&mut self, engine: &mut Engine, text: Option<&Text>) -> Result<Option<Piece>> {
+        if self.finish.is_some() {
+            return Ok(None);
+        }
+        while self.prefill(engine)? {}
+        let start = Instant::now();
+        let token = self.evaluate(engine)?;
+        let first = self.stats.generated_tokens == 0;
+        self.stats.generated_tokens += 1;
+        self.history.push(token);
+        let piece = self.piece(token, engine, text)?;
+        let ns = start.elapsed().as_nanos() as u64;
+        *(if first { &mut self.stats.prefill_ns } else { &mut self.stats.decode_ns }) += ns;
+        Ok(Some(piece))
+    }
+
+    /// Sequence of this generation.
+    pub fn seq(&self) -> SeqId {
+        self.seq
+    }
+
+    /// Why it ended, if it has.
+    pub fn finish(&self) -> Option<Finish> {
+        self.finish
+    }
+
+    /// Counts and times so far.
+    pub fn stats(&self) -> GenStats {
+        self.stats
+    }
+
+    /// Frees the sequence if it is the generation's own.
+    pub fn close(self, engine: &mut Engine) -> Result<()> {
+        if self.owned { engine.kv_mut().seq_free(self.seq) } else { Ok(()) }
+    }
+
+    /// Steps the model over the tokens it has not seen, and chooses the next.
+    fn evaluate(&mut self, engine: &mut Engine) -> Result<i32> {
+        // Somebody else may have truncated the caller's sequence in between.
+        if engine.kv().tokens(self.seq)?.len() != self.evaluated {
+            return Err(Error::invalid("the sequence was changed while a generation was using it; start a new generation"));
+        }
+        let tokens = &self.history[self.evaluated..];
+        let mut chosen = Err(Error::new(Status::Internal, "the step produced no logits"));
+        let batch = Batch { tokens, seqs: &vec![self.seq; tokens.len()], out_rows: &[tokens.len() as u32 - 1] };
+        engine.step(&batch, &mut |_, logits| {
+            chosen = sample(logits, &self.params.sampling, &self.history, self.stats.generated_tokens);
+        })?;
+        self.evaluated = self.history.len();
+        if chosen.is_err() {
+            // Leave one token to evaluate, so that a further try is a step again.
+            self.evaluated -= 1;
+            engine.kv_mut().truncate(self.seq, self.evaluated)?;
+        }
+        chosen
+    }
+
+    /// Text and fate of a new token.
+    fn piece(&mut self, token: i32, engine: &Engine, text: Option<&Text>) -> Result<Piece> {
+        let ends = self.eos.contains(&token) || self.params.stop_tokens.contains(&token);
+        if ends {
+            self.finish = Some(Finish::Token);
+        } else if self.params.max_tokens > 0 && self.stats.generated_tokens >= self.params.max_tokens as u64 {
+            self.finish = Some(Finish::Length);
+        } else if self.evaluated >= engine.kv().max_context() {
+            self.finish = Some(Finish::Context);
+        }
+        let mut shown = String::new();
+        if let Some(text) = text.filter(|_| !self.params.no_text) {
+            let tokenizer = text.tokenizer()?;
+            let decode = |ids: &[i32]| tokenizer.decode(ids, self.params.show_special);
+            if !ends || self.params.show_special {
+                shown = self.detokenizer.push(token, &decode)?;
+            }
+            if self.finish.is_some() {
+                shown += &self.detokenizer.finish(&decode)?;
+            }
+            let (visible, hit) = self.stop.push(&shown);
+            shown = visible;
+            if hit {
+                self.finish = Some(Finish::Text);
+            } else if self.finish.is_some() {
+                shown += &self.stop.finish();
+            }
+        }
+        Ok(Piece { token, text: shown, finish: self.finish })
+    }
+}
+
+fn check_prompt(engine: &Engine, prompt: &[i32]) -> Result<()> {
+    if prompt.is_empty() {
+        return Err(Error::invalid("the prompt has no tokens; give at least one (a beginning-of-sequence token, say)"));
+    }
+    let vocab = engine.image().desc().vocab;
+    if let Some((i, token)) = prompt.iter().enumerate().find(|(_, t)| **t < 0 || **t as u64 >= vocab) {
+        return Err(Error::invalid(format!("prompt token {token} at index {i} is outside the vocabulary of {vocab}")));
+    }
+    let context = engine.kv().max_context();
+    if prompt.len() > context {
+        let message = format!("the prompt has {} tokens, more than the model's longest context of {context}; shorten it", prompt.len());
+        return Err(Error::new(Status::ContextFull, message));
+    }
+    Ok(())
+}

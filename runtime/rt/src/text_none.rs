@@ -1,0 +1,69 @@
+//! Stands in for the module `text` when the runtime is built without that feature.
+
+use crate::error::{Error, Result, Status};
+use crate::image::Image;
+
+/// Cannot exist: the runtime has no tokenizer.
+pub enum Text {}
+
+/// Of a runtime without text.
+pub enum Tokenizer {}
+
+/// Of a runtime without text.
+pub enum Config {}
+
+impl Text {
+    /// No artifact has text for this runtime.
+    pub fn new(_: &Image) -> Result<Option<Text>> {
+        Ok(None)
+    }
+
+    /// Never called.
+    pub fn config(&self) -> &Config {
+        match *self {}
+    }
+
+    /// Never called.
+    pub fn tokenizer(&self) -> Result<&Tokenizer> {
+        match *self {}
+    }
+
+    /// Never called.
+    pub fn apply_template(&self, _: &str) -> Result<String> {
+        match *self {}
+    }
+}
+
+impl Config {
+    /// Never called.
+    pub fn eos_ids(&self) -> &[i32] {
+        match *self {}
+    }
+
+    /// Never called.
+    pub fn bos_id(&self) -> Option<i32> {
+        match *self {}
+    }
+
+    /// Never called.
+    pub fn has_template(&self) -> bool {
+        match *self {}
+    }
+}
+
+impl Tokenizer {
+    /// Never called.
+    pub fn encode(&self, _: &str, _: bool) -> Result<Vec<i32>> {
+        match *self {}
+    }
+
+    /// Never called.
+    pub fn decode(&self, _: &[i32], _: bool) -> Result<String> {
+        match *self {}
+    }
+}
+
+/// The error of every text function.
+pub fn no_tokenizer() -> Error {
+    Error::new(Status::Unsupported, "this runtime was built without text; use tokens, or compile with the full runtime")
+}

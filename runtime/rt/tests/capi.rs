@@ -1,0 +1,368 @@
+//! The C API on the hand-made model: values, errors, generation, threads.
+#![cfg(feature = "text")]
+
+mod common;
+
+use std::ffi::{CStr, c_char, c_void};
+use std::mem::{size_of, zeroed};
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use common::*;
+use llmcc_rt::capi::types::*;
+use llmcc_rt::capi::*;
+use llmcc_rt::{Options, Status};
+
+const TOKENIZER: &str = r#"{"version":"1.0","truncation":null,"padding":null,"added_tokens":[
+    {"id":0,"content":"<s>","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":true},
+    {"id":5,"content":"</s>","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":true}],
+    "normalizer":null,"pre_tokenizer":null,"decoder":{"type":"Fuse"},
+    "post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>","type_id":0}},{"Sequence":{"id":"A","type_id":0}}],
+        "pair":[{"Sequence":{"id":"A","type_id":0}}],"special_tokens":{"<s>":{"id":"<s>","ids":[0],"tokens":["<s>"]}}},
+    "model":{"type":"BPE","dropout":null,"unk_token":null,"continuing_subword_prefix":null,"end_of_word_suffix":null,"fuse_unk":false,
+        "byte_fallback":false,"vocab":{"<s>":0,"a":1,"b":2,"c":3,"d":4,"</s>":5,"e":6},"merges":[]}}"#;
+const CONFIG: &str = r#"{"bos_token":"<s>","bos_token_id":0,"eos_token":"</s>","eos_token_ids":[5],"add_bos":true,
+    "chat_template":"{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}d{% endif %}"}"#;
+
+/// Closes the model at the end.
+struct Handle(*mut llmcc_model);
+
+// SAFETY: the API may be called from any thread.
+unsafe impl Sync for Handle {}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // SAFETY: used by nobody any more.
+        unsafe { llmcc_close(self.0) }
+    }
+}
+
+fn open(options: Options) -> Handle {
+    let image = toy_image_from(toy_data("{\"name\":\"toy\"}", TOKENIZER, CONFIG).leak()).unwrap();
+    Handle(into_handle(Model::new(image, &options).unwrap()))
+}
+
+fn last_error() -> String {
+    // SAFETY: never null, valid until the next failure.
+    unsafe { CStr::from_ptr(llmcc_last_error()).to_str().unwrap().to_owned() }
+}
+
+fn ok(status: i32) {
+    assert_eq!(status, 0, "{}", last_error());
+}
+
+fn fails(status: i32, expected: Status, part: &str) {
+    assert_eq!(status, expected as i32, "{}", last_error());
+    assert!(last_error().contains(part), "{}", last_error());
+}
+
+fn params() -> llmcc_gen_params {
+    // SAFETY: all-zero is the default.
+    llmcc_gen_params { size: size_of::<llmcc_gen_params>(), ..unsafe { zeroed() } }
+}
+
+fn batch(tokens: &[i32], seqs: &[i32], out_rows: &[u32]) -> llmcc_batch {
+    let (n_tokens, n_out) = (tokens.len(), out_rows.len());
+    llmcc_batch {
+        size: size_of::<llmcc_batch>(),
+        n_tokens,
+        tokens: tokens.as_ptr(),
+        seqs: seqs.as_ptr(),
+        n_out,
+        out_rows: out_rows.as_ptr(),
+    }
+}
+
+fn piece() -> llmcc_piece {
+    // SAFETY: all-zero is fine.
+    llmcc_piece { size: size_of::<llmcc_piece>(), ..unsafe { zeroed() } }
+}
+
+/// Runs a generation to its end: tokens, text, reason, reused tokens.
+fn generate(model: &Handle, seq: i32, prompt: &[i32], params: &llmcc_gen_params) -> (Vec<i32>, String, i32, u64) {
+    // SAFETY: valid arguments throughout.
+    unsafe {
+        let mut generation = null_mut();
+        ok(llmcc_gen_new(model.0, seq, prompt.as_ptr(), prompt.len(), params, &mut generation));
+        let (mut tokens, mut text) = (Vec::new(), String::new());
+        loop {
+            let mut piece = piece();
+            ok(llmcc_gen_next(generation, &mut piece));
+            assert_eq!(CStr::from_ptr(piece.text).to_bytes().len(), piece.text_len);
+            text += CStr::from_ptr(piece.text).to_str().unwrap();
+            tokens.push(piece.token);
+            if piece.finish != 0 {
+                let mut stats: llmcc_gen_stats_t = llmcc_gen_stats_t { size: size_of::<llmcc_gen_stats_t>(), ..zeroed() };
+                ok(llmcc_gen_stats(generation, &mut stats));
+                assert_eq!((stats.prompt_tokens, stats.generated_tokens), (prompt.len() as u64, tokens.len() as u64));
+                let finish = piece.finish;
+                ok(llmcc_gen_next(generation, &mut piece));
+                assert_eq!((piece.token, piece.finish, piece.text_len), (-1, finish, 0));
+                llmcc_gen_free(generation);
+                return (tokens, text, finish, stats.reused_tokens);
+            }
+        }
+    }
+}
+
+#[test]
+fn steps_and_sequences() {
+    let model = open(Options { threads: 2, max_tokens: 64, ..Options::default() });
+    // SAFETY: valid arguments, or null ones that must be noticed.
+    unsafe {
+        let (mut a, mut b, mut len) = (-1, -1, 0);
+        ok(llmcc_seq_new(model.0, &mut a));
+        ok(llmcc_step(model.0, &batch(&[1, 2], &[a, a], &[]), null_mut(), 0));
+        ok(llmcc_seq_fork(model.0, a, &mut b));
+        let mut logits = [0f32; 2 * VOCAB];
+        ok(llmcc_step(model.0, &batch(&[3, 4], &[a, b], &[1, 0]), logits.as_mut_ptr(), logits.len()));
+        assert_eq!(logits[..VOCAB - 1], expected(&[1, 2, 4])[..]);
+        assert_eq!(logits[VOCAB..2 * VOCAB - 1], expected(&[1, 2, 3])[..]);
+        ok(llmcc_seq_truncate(model.0, b, 1));
+        ok(llmcc_seq_len(model.0, b, &mut len));
+        assert_eq!(len, 1);
+        let mut tokens = [0; 3];
+        ok(llmcc_seq_tokens(model.0, a, tokens.as_mut_ptr(), 3, &mut len));
+        assert_eq!((tokens, len), ([1, 2, 3], 3));
+        fails(llmcc_seq_tokens(model.0, a, tokens.as_mut_ptr(), 2, &mut len), Status::Buffer, "3 are needed");
+        fails(llmcc_step(model.0, &batch(&[3], &[a], &[0]), logits.as_mut_ptr(), VOCAB - 1), Status::Buffer, "1 rows of 7");
+        fails(llmcc_step(model.0, &batch(&[3], &[a], &[0]), null_mut(), VOCAB), Status::Invalid, "logits is a null");
+        fails(llmcc_step(model.0, &batch(&[7], &[a], &[]), null_mut(), 0), Status::Invalid, "outside the vocabulary");
+        fails(llmcc_step(model.0, &batch(&[1; 80], &[b; 80], &[]), null_mut(), 0), Status::CacheFull, "larger max_tokens");
+        ok(llmcc_seq_free(model.0, b));
+        fails(llmcc_seq_free(model.0, b), Status::Invalid, "already freed");
+        fails(llmcc_seq_len(model.0, 77, &mut len), Status::Invalid, "does not exist");
+    }
+}
+
+#[test]
+fn null_pointers_and_bad_sizes_are_noticed() {
+    let model = open(Options::default());
+    // SAFETY: null pointers must be noticed.
+    unsafe {
+        let mut out = null_mut();
+        fails(llmcc_open(null(), null_mut()), Status::Invalid, "out is a null pointer");
+        fails(llmcc_open(null(), &mut out), Status::Artifact, "bare llmcc runtime");
+        fails(llmcc_info(null(), null_mut()), Status::Invalid, "model is a null");
+        fails(llmcc_info(model.0, null_mut()), Status::Invalid, "llmcc_model_info is a null");
+        fails(llmcc_step(model.0, null(), null_mut(), 0), Status::Invalid, "batch is a null");
+        fails(llmcc_gen_next(null(), null_mut()), Status::Invalid, "gen is a null");
+        fails(llmcc_generate(model.0, null(), 4, null(), None, null_mut(), null_mut()), Status::Invalid, "prompt is a null");
+        fails(llmcc_tokenize(model.0, c"x".as_ptr(), 1, 8, null_mut(), 0, null_mut()), Status::Invalid, "unknown flags");
+        let mut info: llmcc_model_info = zeroed();
+        fails(llmcc_info(model.0, &mut info), Status::Invalid, "sizeof(llmcc_model_info)");
+        // A caller with an older, shorter structure gets what fits; one with a newer one is understood if the rest is zero.
+        info.size = 16;
+        info.hidden = 99;
+        ok(llmcc_info(model.0, &mut info));
+        assert_eq!((info.vocab, info.hidden), (VOCAB as u64, 99));
+        let mut newer = [0u64; 20];
+        newer[0] = 160;
+        ok(llmcc_info(model.0, newer.as_mut_ptr().cast()));
+        newer[0] = 160;
+        newer[19] = 1;
+        fails(llmcc_open(newer.as_ptr().cast(), &mut out), Status::Unsupported, "newer llmcc");
+        llmcc_close(null_mut());
+        llmcc_gen_free(null_mut());
+        assert!(llmcc_manifest(null()).is_null());
+    }
+}
+
+#[test]
+fn descriptions() {
+    let model = open(Options { threads: 2, max_tokens: 1000, max_batch_tokens: 8, ..Options::default() });
+    // SAFETY: valid arguments.
+    unsafe {
+        let mut info = llmcc_model_info { size: size_of::<llmcc_model_info>(), ..zeroed() };
+        ok(llmcc_info(model.0, &mut info));
+        assert_eq!((info.vocab, info.max_context, info.layers, info.threads, info.bos_token), (VOCAB as u64, CONTEXT as u64, 2, 2, 0));
+        assert_eq!((info.kv_bytes_per_token, info.max_tokens, info.max_batch_tokens), (16, 1008, 8));
+        assert_eq!(info.flags, LLMCC_HAS_TOKENIZER | LLMCC_HAS_CHAT_TEMPLATE);
+        assert_eq!(CStr::from_ptr(llmcc_manifest(model.0)), c"{\"name\":\"toy\"}");
+        let (mut eos, mut n) = ([0; 4], 0);
+        ok(llmcc_eos_tokens(model.0, eos.as_mut_ptr(), 4, &mut n));
+        assert_eq!((eos[0], n), (5, 1));
+        let mut buffer = [0 as c_char; 1000];
+        ok(llmcc_stats(model.0, buffer.as_mut_ptr(), 1000, &mut n));
+        let stats: serde_json::Value = serde_json::from_str(CStr::from_ptr(buffer.as_ptr()).to_str().unwrap()).unwrap();
+        assert_eq!((stats["sequences"].as_u64(), stats["profile"].is_null()), (Some(0), true));
+    }
+}
+
+#[test]
+fn text_and_templates() {
+    let model = open(Options::default());
+    // SAFETY: valid arguments.
+    unsafe {
+        let (mut ids, mut n) = ([0; 8], 0);
+        ok(llmcc_tokenize(model.0, c"abe".as_ptr(), 3, LLMCC_ADD_SPECIAL, ids.as_mut_ptr(), 8, &mut n));
+        assert_eq!(ids[..n], [0, 1, 2, 6]);
+        ok(llmcc_tokenize(model.0, c"a</s>".as_ptr(), 5, 0, ids.as_mut_ptr(), 8, &mut n));
+        assert_eq!(ids[..n], [1, 5]);
+        ok(llmcc_tokenize(model.0, c"abcd".as_ptr(), 4, 0, null_mut(), 0, &mut n));
+        assert_eq!(n, 4);
+        fails(llmcc_tokenize(model.0, c"\xff".as_ptr(), 1, 0, null_mut(), 0, &mut n), Status::Invalid, "not UTF-8");
+        let mut text = [1 as c_char; 16];
+        ok(llmcc_detokenize(model.0, [0, 3, 4].as_ptr(), 3, 0, text.as_mut_ptr(), 3, &mut n));
+        assert_eq!((CStr::from_ptr(text.as_ptr()), n), (c"cd", 2));
+        ok(llmcc_detokenize(model.0, [0, 3].as_ptr(), 2, LLMCC_SHOW_SPECIAL, text.as_mut_ptr(), 16, &mut n));
+        assert_eq!(CStr::from_ptr(text.as_ptr()), c"<s>c");
+        fails(llmcc_detokenize(model.0, [3, 4].as_ptr(), 2, 0, text.as_mut_ptr(), 2, &mut n), Status::Buffer, "3 are needed");
+        let json = r#"[{"role":"user","content":"ab"}]"#;
+        ok(llmcc_apply_chat_template(model.0, json.as_ptr().cast(), json.len(), text.as_mut_ptr(), 16, &mut n));
+        assert_eq!(CStr::from_ptr(text.as_ptr()), c"<s>abd");
+    }
+}
+
+#[test]
+fn generations_end_for_each_reason() {
+    let model = open(Options { threads: 1, max_batch_tokens: 3, ..Options::default() });
+    // Greedy: zeros give 'e', anything else gives the end token.
+    assert_eq!(generate(&model, -1, &[0], &params()), (vec![6, 5], "e".into(), 1, 0));
+    let eos = llmcc_gen_params { flags: LLMCC_GEN_IGNORE_EOS | LLMCC_GEN_SHOW_SPECIAL, max_tokens: 3, ..params() };
+    assert_eq!(generate(&model, -1, &[0; 5], &eos), (vec![6, 5, 5], "e</s></s>".into(), 3, 0));
+    let stop_tokens = [6];
+    let stop = llmcc_gen_params { stop_tokens: stop_tokens.as_ptr(), n_stop_tokens: 1, ..params() };
+    assert_eq!(generate(&model, -1, &[0], &stop), (vec![6], String::new(), 1, 0));
+    // Nearly uniform draws, so that all letters come.
+    let mut random = llmcc_gen_params { flags: LLMCC_GEN_IGNORE_EOS, ..params() };
+    random.sampling.temperature = 1e7;
+    random.sampling.seed = 11;
+    let (tokens, text, finish, _) = generate(&model, -1, &[1; 7], &random);
+    // The context holds 200; the last token need not fit.
+    assert_eq!((tokens.len(), finish), (CONTEXT - 7 + 1, 4));
+    assert_eq!(generate(&model, -1, &[1; 7], &random).0, tokens, "a seed is not reproducible");
+    let first = text.find("ab").unwrap();
+    let stops = [c"zz".as_ptr(), c"ab".as_ptr()];
+    let stopped = llmcc_gen_params { stop: stops.as_ptr(), n_stop: 2, ..random };
+    let (_, short, finish, _) = generate(&model, -1, &[1; 7], &stopped);
+    assert_eq!((short.as_str(), finish), (&text[..first], 2));
+    // SAFETY: valid arguments, and null ones.
+    unsafe {
+        let mut generation = null_mut();
+        fails(llmcc_gen_new(model.0, -1, null(), 0, null(), &mut generation), Status::Invalid, "no tokens");
+        fails(llmcc_gen_new(model.0, -1, [9].as_ptr(), 1, null(), &mut generation), Status::Invalid, "vocabulary");
+        fails(llmcc_gen_new(model.0, 3, [1].as_ptr(), 1, null(), &mut generation), Status::Invalid, "sequence 3");
+        fails(llmcc_gen_new(model.0, -1, [0; 201].as_ptr(), 201, null(), &mut generation), Status::ContextFull, "shorten");
+        let bad = llmcc_gen_params { flags: 64, ..params() };
+        fails(llmcc_gen_new(model.0, -1, [1].as_ptr(), 1, &bad, &mut generation), Status::Invalid, "0x40");
+        assert!(generation.is_null());
+        let mut seq = -1;
+        ok(llmcc_seq_new(model.0, &mut seq));
+        ok(llmcc_gen_new(model.0, seq, [0].as_ptr(), 1, null(), &mut generation));
+        ok(llmcc_seq_free(model.0, seq));
+        fails(llmcc_gen_next(generation, &mut piece()), Status::Invalid, "does not exist");
+        llmcc_gen_free(generation);
+    }
+}
+
+#[test]
+fn a_conversation_reuses_its_sequence() {
+    let model = open(Options { threads: 1, ..Options::default() });
+    // SAFETY: valid arguments.
+    unsafe {
+        let (mut seq, mut len) = (-1, 0);
+        ok(llmcc_seq_new(model.0, &mut seq));
+        let short = llmcc_gen_params { max_tokens: 2, flags: LLMCC_GEN_IGNORE_EOS, ..params() };
+        assert_eq!(generate(&model, seq, &[0, 0, 0], &short), (vec![6, 5], "e".into(), 3, 0));
+        ok(llmcc_seq_len(model.0, seq, &mut len));
+        assert_eq!(len, 4, "all tokens but the last generated one");
+        let (tokens, _, _, reused) = generate(&model, seq, &[0, 0, 0, 6, 5, 1], &short);
+        assert_eq!((tokens, reused), (vec![5, 5], 4));
+        // Another continuation: what differs is forgotten.
+        assert_eq!(generate(&model, seq, &[0, 0, 0, 0], &short), (vec![6, 5], "e".into(), 3, 3));
+        // The same again: the last token is computed again.
+        assert_eq!(generate(&model, seq, &[0, 0, 0], &short).3, 2);
+    }
+}
+
+unsafe extern "C" fn collect(user: *mut c_void, text: *const c_char, len: usize, token: i32) -> i32 {
+    // SAFETY: `user` is the Vec passed below.
+    unsafe {
+        let out = &mut *user.cast::<Vec<(String, i32)>>();
+        assert_eq!(CStr::from_ptr(text).to_bytes().len(), len);
+        out.push((CStr::from_ptr(text).to_str().unwrap().to_owned(), token));
+        i32::from(out.len() == 3)
+    }
+}
+
+#[test]
+fn text_generation_calls_back() {
+    let model = open(Options::default());
+    let mut out: Vec<(String, i32)> = Vec::new();
+    // SAFETY: valid arguments.
+    unsafe {
+        let user = (&raw mut out).cast();
+        ok(llmcc_generate(model.0, c"".as_ptr(), 0, null(), Some(collect), user, null_mut()));
+        assert_eq!(out, [("e".into(), 6), (String::new(), 5)]);
+        out.clear();
+        let long = llmcc_gen_params { flags: LLMCC_GEN_IGNORE_EOS | LLMCC_GEN_SHOW_SPECIAL | LLMCC_GEN_RAW_PROMPT, ..params() };
+        let mut stats = llmcc_gen_stats_t { size: size_of::<llmcc_gen_stats_t>(), ..zeroed() };
+        ok(llmcc_generate(model.0, c"ab".as_ptr(), 2, &long, Some(collect), (&raw mut out).cast(), &mut stats));
+        assert_eq!((out.len(), stats.prompt_tokens, stats.finish), (3, 2, 0), "a nonzero result stops");
+        ok(llmcc_generate(model.0, c"ab".as_ptr(), 2, null(), None, null_mut(), null_mut()));
+    }
+}
+
+#[test]
+fn sampling_from_c() {
+    let mut token = -1;
+    let logits = [0.0, 3.0, 1.0];
+    // SAFETY: valid arguments, and null ones.
+    unsafe {
+        ok(llmcc_sample(logits.as_ptr(), 3, null(), null(), 0, 0, &mut token));
+        assert_eq!(token, 1);
+        let mut sampling: llmcc_sampling = zeroed();
+        sampling.repetition_penalty = 100.0;
+        ok(llmcc_sample(logits.as_ptr(), 3, &sampling, [1].as_ptr(), 1, 0, &mut token));
+        assert_eq!(token, 2);
+        sampling.top_p = 2.0;
+        fails(llmcc_sample(logits.as_ptr(), 3, &sampling, null(), 0, 0, &mut token), Status::Invalid, "top_p is 2");
+        fails(llmcc_sample([f32::NAN].as_ptr(), 1, null(), null(), 0, 0, &mut token), Status::Numeric, "NaN");
+        fails(llmcc_sample(logits.as_ptr(), 3, null(), null(), 0, 0, null_mut()), Status::Invalid, "token is a null");
+    }
+}
+
+#[test]
+fn many_threads_share_one_model() {
+    let model = open(Options { threads: 2, max_batch_tokens: 4, max_tokens: 20 * CONTEXT, ..Options::default() });
+    let alone = generate(&model, -1, &[0; 9], &params());
+    let done = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for i in 0..6 {
+            let (model, alone, done) = (&model, &alone, &done);
+            scope.spawn(move || {
+                for _ in 0..30 {
+                    assert_eq!(generate(model, -1, &[0; 9], &params()), *alone);
+                    // SAFETY: valid arguments.
+                    unsafe {
+                        let mut seq = -1;
+                        ok(llmcc_seq_new(model.0, &mut seq));
+                        let mut logits = [0f32; VOCAB];
+                        let tokens = [i, 1, 2, 3, 4, i];
+                        ok(llmcc_step(model.0, &batch(&tokens, &[seq; 6], &[5]), logits.as_mut_ptr(), VOCAB));
+                        assert_eq!(logits[..VOCAB - 1], expected(&tokens)[..]);
+                        ok(llmcc_seq_free(model.0, seq));
+                    }
+                }
+                done.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+    });
+    assert_eq!(done.load(Ordering::Relaxed), 6);
+}
+
+#[test]
+fn generations_outlive_their_model() {
+    // SAFETY: valid arguments.
+    unsafe {
+        let model = open(Options { threads: 2, ..Options::default() });
+        let mut generation = null_mut();
+        ok(llmcc_gen_new(model.0, -1, [0].as_ptr(), 1, null(), &mut generation));
+        drop(model);
+        let mut piece = piece();
+        ok(llmcc_gen_next(generation, &mut piece));
+        assert_eq!(piece.token, 6);
+        llmcc_gen_free(generation);
+    }
+}

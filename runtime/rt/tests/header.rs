@@ -1,0 +1,120 @@
+//! `include/llmcc.h` and the exported functions agree.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::mem::offset_of;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use llmcc_rt::capi::types::*;
+
+fn include() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../include")
+}
+
+/// Static assertions about one structure.
+macro_rules! layout {
+    ($out:ident, $name:ident: $($field:ident)*) => {
+        writeln!($out, "_Static_assert(sizeof({0}) == {1}, \"{0}\");", stringify!($name), size_of::<$name>()).unwrap();
+        $(writeln!($out, "_Static_assert(offsetof({0}, {1}) == {2}, \"{0}.{1}\");", stringify!($name), stringify!($field), offset_of!($name, $field)).unwrap();)*
+        let fields = [$(stringify!($field)),*];
+        let declared = declared_fields(stringify!($name));
+        assert_eq!(declared, fields, "fields of {}", stringify!($name));
+    };
+}
+
+/// Field names of a structure in the header, in order.
+fn declared_fields(name: &str) -> Vec<String> {
+    let header = without_comments(&std::fs::read_to_string(include().join("llmcc.h")).unwrap());
+    let start = header.find(&format!("typedef struct {name} {{")).unwrap();
+    let body = &header[header[start..].find('{').unwrap() + start + 1..];
+    let body = &body[..body.find('}').unwrap()];
+    let field = |line: &str| {
+        let line = line.split('[').next().unwrap();
+        line.rsplit(|c: char| !c.is_alphanumeric() && c != '_').find(|w| !w.is_empty()).map(str::to_owned)
+    };
+    body.split(';').filter_map(field).collect()
+}
+
+fn without_comments(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(start) = rest.find("/*") {
+        out += &rest[..start];
+        rest = rest[start..].find("*/").map_or("", |end| &rest[start + end + 2..]);
+    }
+    out + rest
+}
+
+#[test]
+fn structures_have_the_layout_of_the_header() {
+    let mut c = String::from("#include <stddef.h>\n#include \"llmcc.h\"\n");
+    layout!(c, llmcc_options: size threads flags max_tokens max_batch_tokens);
+    layout!(c, llmcc_model_info: size vocab hidden layers max_context weights_bytes code_bytes kv_bytes_per_token max_tokens
+        max_batch_tokens activation_bytes threads isa bos_token flags);
+    layout!(c, llmcc_batch: size n_tokens tokens seqs n_out out_rows);
+    layout!(c, llmcc_sampling: temperature top_k top_p min_p repetition_penalty repetition_window seed reserved);
+    layout!(c, llmcc_gen_params: size max_tokens sampling stop n_stop stop_tokens n_stop_tokens flags reserved);
+    layout!(c, llmcc_piece: size text text_len token finish);
+    layout!(c, llmcc_gen_stats_t: size prompt_tokens reused_tokens generated_tokens prefill_ns decode_ns finish reserved);
+    let constants = [
+        ("LLMCC_OPEN_PROFILE", LLMCC_OPEN_PROFILE),
+        ("LLMCC_HAS_TOKENIZER", LLMCC_HAS_TOKENIZER),
+        ("LLMCC_HAS_CHAT_TEMPLATE", LLMCC_HAS_CHAT_TEMPLATE),
+        ("LLMCC_GEN_IGNORE_EOS", LLMCC_GEN_IGNORE_EOS),
+        ("LLMCC_GEN_NO_TEXT", LLMCC_GEN_NO_TEXT),
+        ("LLMCC_GEN_SHOW_SPECIAL", LLMCC_GEN_SHOW_SPECIAL),
+        ("LLMCC_GEN_RAW_PROMPT", LLMCC_GEN_RAW_PROMPT),
+        ("LLMCC_ADD_SPECIAL", llmcc_rt::capi::LLMCC_ADD_SPECIAL),
+        ("LLMCC_SHOW_SPECIAL", llmcc_rt::capi::LLMCC_SHOW_SPECIAL),
+        ("LLMCC_ABI_VERSION", llmcc_rt::capi::llmcc_abi_version()),
+        ("LLMCC_E_BUFFER", llmcc_rt::Status::Buffer as u32),
+        ("LLMCC_E_CACHE_FULL", llmcc_rt::Status::CacheFull as u32),
+        ("LLMCC_E_INTERNAL", llmcc_rt::Status::Internal as u32),
+        ("LLMCC_FINISH_CONTEXT", llmcc_rt::generate::Finish::Context as u32),
+    ];
+    for (name, value) in constants {
+        writeln!(c, "_Static_assert({name} == {value}, \"{name}\");").unwrap();
+    }
+    for (compiler, language, standard) in [("cc", "c", "c11"), ("c++", "c++", "c++11")] {
+        let c = if language == "c" { c.clone() } else { c.replace("_Static_assert", "static_assert") };
+        check_with(compiler, language, standard, &c);
+    }
+    check_with("cc", "c", "c99", "#include \"llmcc.h\"\nint main(void) { return llmcc_open(NULL, NULL); }\n");
+}
+
+fn check_with(compiler: &str, language: &str, standard: &str, source: &str) {
+    let path = std::env::temp_dir().join(format!("llmcc-header-{}-{standard}.src", std::process::id()));
+    std::fs::write(&path, source).unwrap();
+    let standard = format!("-std={standard}");
+    let flags = [&standard, "-pedantic", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-x", language];
+    let done = Command::new(compiler).args(flags).arg("-I").arg(include()).arg(&path).output();
+    let removed = std::fs::remove_file(&path);
+    match done {
+        Ok(done) => assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr)),
+        Err(error) => eprintln!("skipped: cannot run {compiler} ({error})"),
+    }
+    removed.unwrap();
+}
+
+#[test]
+fn every_exported_function_is_declared() {
+    let header = without_comments(&std::fs::read_to_string(include().join("llmcc.h")).unwrap());
+    let mut declared = BTreeSet::new();
+    for (at, _) in header.match_indices("llmcc_") {
+        let name: String = header[at..].chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+        if header[at + name.len()..].starts_with('(') {
+            declared.insert(name);
+        }
+    }
+    let mut exported = BTreeSet::new();
+    for file in ["mod.rs", "model.rs", "sequences.rs", "text.rs", "generation.rs"] {
+        let source = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/capi").join(file)).unwrap();
+        for line in source.lines().filter(|l| l.contains("extern \"C\" fn llmcc_")) {
+            let name = line.split("fn ").nth(1).unwrap();
+            exported.insert(name[..name.find('(').unwrap()].to_owned());
+        }
+    }
+    assert!(exported.len() > 20);
+    assert_eq!(declared, exported);
+}
