@@ -1,12 +1,13 @@
 //! Verifiers of all three levels.
 //!
-//! They collect every finding, each with its place and the name of its rule; the rules are listed in the documentation of the IR. What passes without an
+//! They collect every finding, each with its place and the name of its rule; [`RULES`] lists them. What passes without an
 //! error never makes an evaluator or a backend panic. [`Diagnostics::check`](crate::diag::Diagnostics::check) turns findings into a result.
 
 mod access;
 mod graph;
 mod kernel;
 mod plan;
+mod rules;
 
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,7 @@ pub use access::{Access, accesses};
 pub use graph::{verify_func, verify_module};
 pub use kernel::verify_kernel;
 pub use plan::{verify_packed, verify_plan};
+pub use rules::RULES;
 
 use crate::diag::{Diagnostic, Place, Severity};
 use crate::kv::KvSpec;
@@ -29,11 +31,13 @@ struct Sink {
 
 impl Sink {
     fn error(&mut self, code: &'static str, place: Place, message: impl Into<String>) {
+        debug_assert!(RULES.iter().any(|(c, _)| *c == code), "the rule `{code}` is not listed");
         self.out.push(Diagnostic::error(code, place, message));
     }
 
     fn warning(&mut self, code: &'static str, place: Place, message: impl Into<String>) {
-        self.out.push(Diagnostic { severity: Severity::Warning, ..Diagnostic::error(code, place, message) });
+        self.error(code, place, message);
+        self.out.last_mut().into_iter().for_each(|d| d.severity = Severity::Warning);
     }
 
     /// Names in one scope differ and are not empty.

@@ -279,7 +279,9 @@ impl<'a> RegimeVerifier<'a> {
         let last = buffers.filter_map(|(i, b)| Some((states.get(i)?.life?.0, i, b))).max_by_key(|(first, i, _)| (*first, *i));
         let vocab = self.plan.info.vocab;
         match last {
-            Some((_, i, b)) if (b.rows, b.cols, b.elem) == (Dim::Rows, vocab, RowElem::F32) && states[i].written == [0..vocab] => {
+            Some((_, i, b))
+                if (b.rows, b.cols, b.elem) == (Dim::Rows, vocab, RowElem::F32) && states[i].written.iter().eq([&(0..vocab)]) =>
+            {
                 if let Some(life) = &mut states[i].life {
                     life.1 = self.regime.launches.len();
                 }

@@ -1,0 +1,100 @@
+//! The names of the rules, for tests and documentation.
+
+/// Every rule: code and what it asks for. Those marked "(warning)" do not make a thing unusable.
+pub const RULES: &[(&str, &str)] = &[
+    // All levels.
+    ("empty-name", "things have names"),
+    ("duplicate-name", "names in one scope differ"),
+    ("kv-spec", "an attention state has heads, elements and, if any, a window of at least one token"),
+    ("attribute", "numbers in attributes are finite"),
+    // Graph.
+    ("model-info", "vocabulary, width and context are positive"),
+    ("undefined-value", "values are defined before they are used"),
+    ("ill-typed", "arguments follow the typing rule of the operation"),
+    ("recorded-type", "the type written at a node is the one its operation has"),
+    ("param-role", "activations have a row per token or logits row, weights are float vectors or matrices, states are states"),
+    ("weights-only", "operations on weights take values known when compiling"),
+    ("shared-weight", "a weight that other functions read is not rewritten"),
+    ("needs-weight", "tables and matrices of products are weights"),
+    ("stale-state", "a state is appended to once, and read only after that"),
+    ("state-result", "results are tensors"),
+    ("weight-type", "a weight is a float vector or matrix of known size"),
+    ("weight-data", "a weight has as many values as its type says"),
+    ("call-func", "called functions exist"),
+    ("call-args", "a call has an argument per parameter"),
+    ("call-arg", "arguments exist, and values come from earlier calls"),
+    ("call-role", "arguments are what the role of the parameter asks for"),
+    ("call-type", "arguments have the type of the parameter"),
+    ("state-calls", "an attention state belongs to one call"),
+    ("logits", "the logits exist and are f32 [R, vocab]; in a plan, they are all written and not overwritten"),
+    ("unused-state", "a state is used (warning)"),
+    ("unused-weight", "a weight is used (warning)"),
+    ("unshared-weight", "a weight of several uses is declared shared (warning)"),
+    // Kernel.
+    ("kernel-rows", "rows are T or R; tokens' work (attention, embedding, tables, cache) has T, gathers have R"),
+    ("param-range", "operands exist"),
+    ("param-kind", "operands are of the kind their use needs, not empty, with a quantization group of the table"),
+    ("param-rows", "operands have the rows of the kernel (the source of a gather: T)"),
+    ("param-elem", "operands are f32 where int8 is not supported"),
+    ("param-columns", "operands have the columns their use needs"),
+    ("unused-param", "operands are used (warning)"),
+    ("tile-m", "a pass has rows"),
+    ("tile-n", "tiles are whole blocks of 16, column runs of the expression and groups of the store, unless one covers the segment"),
+    ("no-segments", "a matmul or pointwise kernel computes something"),
+    ("segment-size", "segments and tiles have columns"),
+    ("no-lanes", "a matmul segment has weights"),
+    ("pointwise-weights", "a pointwise segment has none"),
+    ("matrix-shape", "matrices are [columns of the segment, columns of the input]"),
+    ("int8-group", "weights for int8 rows are quantized in the same groups"),
+    ("unused-lane", "accumulators are used (warning)"),
+    ("acc-in-pointwise", "pointwise expressions have no accumulators"),
+    ("acc-lane", "accumulators exist"),
+    ("expr-columns", "expressions read columns that exist"),
+    ("vector-length", "vectors divide the columns (the gain of a prologue: has as many elements)"),
+    ("norm-width", "runs of a normalization divide the columns"),
+    ("rope-heads", "heads divide the columns"),
+    ("rope-table", "the table has an even number of columns and no more than a head"),
+    ("prologue-input", "a prologue has f32 input"),
+    ("prologue-empty", "a prologue does something"),
+    ("prologue-quant", "a prologue quantizes in groups of the table"),
+    ("store-columns", "stores lie within the columns"),
+    ("store-group", "int8 stores are whole groups, for attention within the queries of a KV head"),
+    ("kv-columns", "keys and values have the columns of the state"),
+    ("attention-heads", "KV heads divide the query heads"),
+    ("race", "no work item reads or stores what another stores"),
+    // Plan.
+    ("weight-storage", "weights have a storage, of the shape of their expression"),
+    ("weight-expr", "weight expressions are well typed"),
+    ("regimes", "regimes ascend, and the last serves any number of tokens"),
+    ("buffer-type", "buffers have rows of T or R and columns"),
+    ("slot-range", "slots exist"),
+    ("slot-size", "slots hold their buffers at any T and R"),
+    ("slot-overlap", "buffers alive in the same launch have different slots"),
+    ("launch-kernel", "launched kernels exist"),
+    ("launch-operands", "a launch has an operand per parameter"),
+    ("operand-type", "operands exist and are what the parameter says"),
+    ("aliased-operands", "an operand that is written is bound once"),
+    ("read-before-write", "columns are written by earlier launches before they are read"),
+    ("state-order", "keys and values are stored once in a step, before attention reads them"),
+    ("unused-buffer", "buffers are used (warning)"),
+    ("unused-kernel", "kernels are launched (warning)"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::RULES;
+
+    #[test]
+    fn every_rule_is_listed_and_has_a_failing_case() {
+        let tests = include_str!("tests.rs");
+        let sources = [include_str!("mod.rs"), include_str!("graph.rs"), include_str!("kernel.rs"), include_str!("plan.rs")].concat();
+        for (code, _) in RULES {
+            assert!(tests.contains(&format!("\"{code}\"")), "`{code}` has no test");
+            assert!(sources.contains(&format!("\"{code}\"")), "`{code}` is not checked");
+        }
+        let mut names: Vec<_> = RULES.iter().map(|(code, _)| code).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), RULES.len(), "a rule is listed twice");
+    }
+}
