@@ -4,9 +4,7 @@
 //! `#[target_feature]`. Every method is `#[inline(always)]`: only after inlining into such a function does an intrinsic become one instruction.
 //! For the same reason the panels fill arrays in loops and avoid closures, which would be functions of their own without the features.
 
-#[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;
-#[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512;
 
 /// Largest tile of a family of panels. `tokens * vectors` accumulators must leave registers for weights and activations.

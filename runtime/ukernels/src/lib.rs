@@ -24,7 +24,7 @@
 //!
 //! 1. `isa/x.rs`: implement `Isa`; choose tile shapes so that accumulators, weights and one activation fit in the registers.
 //! 2. `table.rs`: one `entries!` line with the target features.
-//! 3. [`Level`]: a variant, and its condition in `cpu.rs`.
+//! 3. [`Level`]: a variant, and its condition in `cpu.rs`. For another architecture, also the `cfg` of the modules below.
 //!
 //! The tests run every level that the machine supports. Look at the disassembly: hot loops must contain no calls and no spills.
 #![no_std]
@@ -33,8 +33,11 @@
 #![allow(clippy::needless_range_loop)]
 
 mod cpu;
+#[cfg(target_arch = "x86_64")]
 mod isa;
+#[cfg(target_arch = "x86_64")]
 mod panel;
+#[cfg(target_arch = "x86_64")]
 mod quant_rows;
 mod reference;
 mod table;

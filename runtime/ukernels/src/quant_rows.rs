@@ -3,14 +3,7 @@
 use llmcc_abi::layout::{K_PAD, groups, padded_k, q8_row};
 
 use crate::isa::Isa;
-
-/// Scale and its inverse for a group whose largest magnitude is `amax`; the inverse is 0 when no code but 0 makes sense: `amax` is 0 (or so
-/// small that `127 / amax` overflows), infinite or NaN. The scale of the latter two makes every result they touch NaN.
-#[inline(always)]
-pub(crate) fn scales(amax: f32) -> (f32, f32) {
-    let inverse = 127.0 / amax;
-    (amax / 127.0, if inverse < f32::INFINITY { inverse } else { 0.0 })
-}
+use crate::reference::scales;
 
 /// Calls `f` with each vector of `n` elements from `x`, the last one filled up with zeros.
 macro_rules! each_vector {

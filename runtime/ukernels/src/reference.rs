@@ -5,8 +5,6 @@
 use llmcc_abi::PanelArgs;
 use llmcc_abi::layout::{self, BLOCK, Elem, block, groups, q8_row};
 
-use crate::quant_rows::scales;
-
 unsafe fn read<T>(p: *const u8, byte: usize) -> T {
     unsafe { p.add(byte).cast::<T>().read_unaligned() }
 }
@@ -125,6 +123,14 @@ pub(crate) unsafe fn panel_int8_rows(p: &PanelArgs, elem: Elem) {
         acc
     };
     unsafe { each_output(p, elem, dot) }
+}
+
+/// Scale and its inverse for a group of an int8 row whose largest magnitude is `amax`; the inverse is 0 when no code but 0 makes sense: `amax` is 0 (or so
+/// small that `127 / amax` overflows), infinite or NaN. The scale of the latter two makes every result they touch NaN.
+#[inline(always)]
+pub(crate) fn scales(amax: f32) -> (f32, f32) {
+    let inverse = 127.0 / amax;
+    (amax / 127.0, if inverse < f32::INFINITY { inverse } else { 0.0 })
 }
 
 /// See [`llmcc_abi::QuantRowsFn`].
