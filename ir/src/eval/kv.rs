@@ -58,7 +58,7 @@ impl KvState {
     /// # Errors
     /// [`EvalError::MissingKv`] if none were stored.
     pub fn key(&self, seq: usize, position: usize, head: usize) -> Result<Vec<f64>, EvalError> {
-        self.head(Part::Keys, seq, position, head)
+        self.head(Part::Keys, seq, position, head).map(decode)
     }
 
     /// Values of one KV head at a position.
@@ -66,7 +66,7 @@ impl KvState {
     /// # Errors
     /// [`EvalError::MissingKv`] if none were stored.
     pub fn value(&self, seq: usize, position: usize, head: usize) -> Result<Vec<f64>, EvalError> {
-        self.head(Part::Values, seq, position, head)
+        self.head(Part::Values, seq, position, head).map(decode)
     }
 
     /// Sequences that have anything stored: one more than the largest sequence number.
@@ -85,20 +85,22 @@ impl KvState {
         self.len(seq) == 0
     }
 
-    /// Attention of one query head over the positions that token `position` of `seq` sees. `q`: `[head_dim]`.
+    /// Attention of one query head over the positions that token `position` of `seq` sees, reading KV head `head`. `q`: `[head_dim]`.
     pub(super) fn attend(&self, seq: usize, position: usize, head: usize, q: &[f64], scale: f64) -> Result<Vec<f64>, EvalError> {
         let first = self.spec.window.map_or(0, |w| (position + 1).saturating_sub(w));
         let mut scores = Vec::with_capacity(position + 1 - first);
         for p in first..=position {
-            scores.push(scale * super::scalar::dot(q, &self.key(seq, p, head)?));
+            let (key, step) = self.head(Part::Keys, seq, p, head)?;
+            scores.push(scale * step * super::scalar::dot(q, key));
         }
         let max = scores.iter().fold(f64::NEG_INFINITY, |m, s| if s.is_nan() { *s } else { m.max(*s) });
         let weights: Vec<f64> = scores.iter().map(|s| (s - max).exp()).collect();
         let sum: f64 = weights.iter().sum();
         let mut out = vec![0.0; self.spec.head_dim];
         for (p, w) in (first..).zip(&weights) {
-            for (o, v) in out.iter_mut().zip(self.value(seq, p, head)?) {
-                *o += w / sum * v;
+            let (value, step) = self.head(Part::Values, seq, p, head)?;
+            for (o, v) in out.iter_mut().zip(value) {
+                *o += w / sum * step * v;
             }
         }
         Ok(out)
@@ -130,12 +132,16 @@ impl KvState {
         rows[position] = Some(row);
     }
 
-    fn head(&self, part: Part, seq: usize, position: usize, head: usize) -> Result<Vec<f64>, EvalError> {
+    /// Numbers of one head as stored, and what to multiply them by.
+    fn head(&self, part: Part, seq: usize, position: usize, head: usize) -> Result<(&[f64], f64), EvalError> {
         let row = self.get(part, seq, position).ok_or(EvalError::MissingKv { seq, position })?;
-        let scale = row.scales.get(head).map_or(1.0, |s| f64::from(*s));
         let d = self.spec.head_dim;
-        Ok(row.data[head * d..][..d].iter().map(|v| scale * v).collect())
+        Ok((&row.data[head * d..][..d], row.scales.get(head).map_or(1.0, |s| f64::from(*s))))
     }
+}
+
+fn decode((data, step): (&[f64], f64)) -> Vec<f64> {
+    data.iter().map(|v| step * v).collect()
 }
 
 impl KvRow {

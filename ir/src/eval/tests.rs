@@ -6,6 +6,7 @@ use crate::kv::{KvDType, KvSpec};
 use crate::plan::WeightExpr;
 use crate::quant::Format;
 use crate::ty::{Dim, TensorType};
+use proptest::prelude::*;
 use std::borrow::Cow;
 
 fn w4(group: u16) -> Format {
@@ -463,4 +464,87 @@ fn weight_expressions_round_each_operation() {
     assert!(run(WeightExpr::SliceRows(1, 2, w(0))).is_err());
     assert!(run(WeightExpr::ConcatRows(vec![*w(0), *w(1)])).is_err());
     assert!(run(WeightExpr::Weight(9)).is_err());
+}
+
+/// Steps that feed each sequence in order: `(sequence, tokens)` chunks, some of them joined into one step.
+fn steps() -> impl Strategy<Value = Vec<Vec<(usize, usize)>>> {
+    prop::collection::vec(prop::collection::vec((0usize..3, 1usize..20), 1..4), 1..4)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// However tokens are cut into steps and mixed, with the cache going through its pages between steps, the plan agrees with the module, and the
+    /// module with itself token by token.
+    #[test]
+    fn any_ragged_batches_agree(steps in steps(), window in prop::option::of(1usize..20), int8 in any::<bool>()) {
+        let spec = fixture::spec(if int8 { KvDType::Int8 } else { KvDType::F32 }, window);
+        let (module, plan) = (fixture::module(spec), fixture::plan(spec, Format::F32));
+        let weights = fixture::weights(&module, Format::F32);
+        let (packed, load) = (fixture::packed(&plan, &weights), |i: usize| weights[i].clone());
+        let (mut whole, mut single, mut paged) = (fixture::states(spec), fixture::states(spec), fixture::states(spec));
+        let mut lens = [0usize; 3];
+        let page = llmcc_abi::layout::page(spec.kv_heads, spec.head_dim, spec.dtype.bytes()).bytes;
+        let tables: Vec<Vec<u32>> = (0..3).map(|s| (0..16).map(|i| i * 3 + s).collect()).collect();
+        for step in steps {
+            let mut batch = Batch::default();
+            for (seq, n) in step {
+                let tokens: Vec<i32> = (0..n).map(|i| ((lens[seq] + i) * 13 + seq * 5) as i32 % VOCAB as i32).collect();
+                batch.push(seq, &tokens, lens[seq] as i32);
+                lens[seq] += n;
+            }
+            let want = eval_module(&module, &load, &mut whole, &batch).unwrap();
+            let got = eval_plan(&plan, &packed, &mut paged, &batch).unwrap();
+            // A code of the int8 cache may round to the other side.
+            let d = distance(&want, &got);
+            prop_assert!(d < if int8 { 2e-2 } else { 2e-6 }, "{}", d);
+            let mut last = vec![];
+            for i in 0..batch.tokens.len() {
+                let one = Batch { tokens: vec![batch.tokens[i]], seqs: vec![batch.seqs[i]], positions: vec![batch.positions[i]], out_rows: vec![0] };
+                let logits = eval_module(&module, &load, &mut single, &one).unwrap();
+                if batch.out_rows.contains(&i) {
+                    last.extend(logits);
+                }
+            }
+            prop_assert_eq!(want, last);
+            for state in &mut paged {
+                let mut pool = vec![0; 48 * page];
+                kv_to_pages(state, &tables, &mut pool).unwrap();
+                let back = kv_from_pages(spec, &tables, &lens, &pool).unwrap();
+                prop_assert!((0..state.sequences()).all(|s| (0..state.len(s)).all(|p| state.key(s, p, 0) == back.key(s, p, 0))));
+                *state = back;
+            }
+        }
+    }
+
+    /// Whatever the numbers in a kernel are, it runs or is refused.
+    #[test]
+    fn wrong_numbers_in_kernels_do_not_panic(which in 0usize..9, at in 0usize..12, to in 0usize..70, group in 0usize..40, format in 0usize..3) {
+        let formats = [Format::F32, w4(32), Format { group: 0, ..w4(32) }];
+        let mut k = fixture::kernels(fixture::spec(KvDType::Int8, Some(to)), formats[format]).swap_remove(which);
+        let n = k.params.len();
+        match (&mut k.params[at % n].kind, at) {
+            (ParamKind::Rows { elem, .. }, 0..4) => *elem = RowElem::Q8 { group },
+            (ParamKind::Rows { cols, .. }, _) => *cols = to,
+            (ParamKind::Matrix { n, .. }, 0..4) => *n = to,
+            (ParamKind::Matrix { k, .. }, _) => *k = to,
+            (ParamKind::Vector { len }, _) => *len = to,
+            (ParamKind::Kv(spec), _) => spec.head_dim = to,
+        }
+        if let Body::Matmul(m) = &mut k.body {
+            m.prologue = (at > 2).then_some(Prologue { norm: None, gain: None, quant: Some(group) });
+            m.segments[0].tile_n = to;
+            m.segments[0].store = if at > 8 { Store::KvKey(to % n) } else { Store::Rows { param: at % n, start: group } };
+        }
+        let batch = Batch::single(&[1, 2, 3], 0);
+        let operand = |p: &crate::kernel::Param| match p.kind {
+            ParamKind::Matrix { .. } => OperandData::Matrix(vec![0; 1 << 14].into()),
+            ParamKind::Vector { .. } => vector(&[1.0; 70]),
+            ParamKind::Kv(spec) => OperandData::Kv(KvState::new(spec)),
+            ParamKind::Rows { elem: RowElem::Q8 { group: 0 }, .. } => rows(0, &[]),
+            ParamKind::Rows { .. } => OperandData::poisoned(&p.kind, &batch).unwrap(),
+        };
+        let mut operands: Vec<_> = k.params.iter().map(operand).collect();
+        let _ = eval_kernel(&k, &batch, &mut operands);
+    }
 }
