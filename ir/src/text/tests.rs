@@ -220,3 +220,12 @@ fn findings_of_the_verifier_are_found_in_the_text() {
     let unknown = Diagnostic::error("example", Place::Slot { slot: 9 }, "wrong");
     assert_eq!(source.locate(unknown.clone()), unknown);
 }
+
+#[test]
+fn every_operation_of_the_table_is_documented() {
+    let page = include_str!("../../../docs/ir.md");
+    for name in syntax::STRUCTURED {
+        let named = [format!("`{name}("), format!("`{name}{{")].iter().any(|n| page.contains(n.as_str()));
+        assert!(named, "docs/ir.md has no line for `{name}`");
+    }
+}
