@@ -17,7 +17,7 @@ pub fn rows_from_bytes(cols: usize, bytes: &[u8]) -> Rows {
     Rows { cols, data: (0..bytes.len() / 4).map(|i| f32::from_le_bytes(word(bytes, i * 4))).collect() }
 }
 
-/// int8 rows as bytes: [`llmcc_abi::layout::Q8Row`] after [`llmcc_abi::layout::Q8Row`], padding zeroed.
+/// int8 rows as bytes, each laid out as an [`llmcc_abi::layout::Q8Row`], padding zeroed.
 pub fn q8_rows_to_bytes(rows: &Q8Rows) -> Vec<u8> {
     let at = q8_row(rows.cols, rows.group);
     let groups = rows.groups();
