@@ -100,7 +100,7 @@ pub enum FrontendError {
     },
     /// The context asked for does not fit the model.
     #[error(
-        "a context of {asked} tokens was asked for, but the model has positions for {most}; ask for at most {most} (or set rope_scaling in config.json)"
+        "a context of {asked} tokens was asked for, but the model has positions for {most}; ask for 1 to {most} (or set rope_scaling in config.json)"
     )]
     Context {
         /// Asked for.

@@ -1,1 +1,26 @@
-//! Entry points of the fuzz targets.
+//! Entry points of the fuzz targets: arbitrary bytes in, no panic out.
+
+use crate::checkpoint::safetensors;
+use crate::config::Config;
+use crate::{rope, tokenizer};
+
+/// A safetensors file. Ranges that pass lie in the file and do not overlap.
+pub fn safetensors(bytes: &[u8]) {
+    let Ok(tensors) = safetensors::parse(bytes) else { return };
+    let sizes: usize = tensors.values().map(|t| bytes[t.bytes.clone()].len()).sum();
+    assert!(sizes <= bytes.len(), "tensors overlap");
+}
+
+/// A `config.json`. Frequencies of those that pass are finite.
+pub fn config(bytes: &[u8]) {
+    let Ok(json) = serde_json::from_slice(bytes) else { return };
+    let Ok(config) = Config::parse(&json) else { return };
+    assert_eq!(config.windows.len(), config.layers);
+    let rope = rope::frequencies(&config.rope);
+    assert!(rope.scale.is_finite() && rope.inv_freq.iter().all(|f| f.is_finite()), "{:?}", config.rope);
+}
+
+/// A SentencePiece `tokenizer.model`.
+pub fn sentencepiece(bytes: &[u8]) {
+    let _ = tokenizer::from_sentencepiece(bytes);
+}

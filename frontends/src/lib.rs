@@ -14,6 +14,8 @@ mod error;
 pub mod fixtures;
 pub mod fuzz;
 pub mod rope;
+#[cfg(test)]
+mod testing;
 pub mod tokenizer;
 
 pub use arch::{Options, lift, unused_tensors};

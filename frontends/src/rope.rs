@@ -77,3 +77,51 @@ fn yarn(c: &RopeConfig, wavelengths: &[f32]) -> Vec<f32> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::testing::{config, with};
+    use serde_json::{Value, json};
+
+    /// Against Transformers. Its power function is not always correctly rounded (1 in 200 values here is off by one unit), ours is; through
+    /// two more roundings that may become two units.
+    #[test]
+    fn frequencies_equal_transformers() {
+        let goldens: Vec<Value> = serde_json::from_str(include_str!("../tests/rope_goldens.json")).unwrap();
+        let (mut total, mut differing) = (0, 0);
+        for case in &goldens {
+            let mut changes = case.clone();
+            changes
+                .as_object_mut()
+                .unwrap()
+                .retain(|k, _| ["head_dim", "max_position_embeddings", "rope_parameters"].contains(&k.as_str()));
+            let c = Config::parse(&with(config("llama"), changes)).unwrap();
+            let rope = frequencies(&c.rope);
+            assert_eq!(rope.scale, case["scale"].as_f64().unwrap() as f32, "{}", case["name"]);
+            let bits: Vec<i64> = case["inv_freq_bits"].as_array().unwrap().iter().map(|b| b.as_i64().unwrap()).collect();
+            assert_eq!(rope.inv_freq.len(), bits.len());
+            for (j, (ours, theirs)) in rope.inv_freq.iter().zip(bits).enumerate() {
+                let ulps = (i64::from(ours.to_bits()) - theirs).abs();
+                assert!(ulps <= 2, "{} [{j}]: {ours} is off by {ulps} units", case["name"]);
+                total += 1;
+                differing += usize::from(ulps > 0);
+            }
+        }
+        assert!(total > 400 && differing * 100 <= total, "{differing} of {total} frequencies differ");
+    }
+
+    #[test]
+    fn extreme_parameters_stay_finite() {
+        let yarn = json!({ "rope_type": "yarn", "factor": 1e6, "original_max_position_embeddings": 1 });
+        let llama3 = json!({ "rope_type": "llama3", "factor": 1e30, "low_freq_factor": 1e-30, "high_freq_factor": 1e30 });
+        for scaling in [yarn, llama3, json!(null)] {
+            for theta in [1.0000001, 1e38] {
+                let json = with(config("llama"), json!({ "rope_theta": theta, "rope_scaling": scaling, "head_dim": 128 }));
+                let rope = frequencies(&Config::parse(&json).unwrap().rope);
+                assert!(rope.inv_freq.iter().all(|f| f.is_finite() && *f >= 0.0), "{json}: {rope:?}");
+            }
+        }
+    }
+}

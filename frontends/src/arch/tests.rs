@@ -1,1 +1,209 @@
+use super::*;
+use crate::config::ConfigError;
+use crate::fixtures::{Tensor, random_tensors, write_checkpoint};
+use crate::testing::{Folder, config, golden, with};
+use llmcc_ir::eval::{Batch, KvState, eval_module};
+use llmcc_ir::graph::{Arg, Role};
+use llmcc_ir::text::print_module;
+use llmcc_ir::verify::verify_module;
+use serde_json::{Value, json};
 
+const GOLDENS: [&str; 11] = [
+    "llama",
+    "llama3",
+    "llama3_sharded",
+    "llama_linear",
+    "llama_yarn",
+    "llama_bias",
+    "llama_bf16",
+    "llama_f16",
+    "mistral",
+    "qwen2",
+    "qwen3",
+];
+
+/// f32 state, as the goldens have.
+const EXACT: Options = Options { kv_dtype: KvDType::F32, max_context: None };
+
+/// A checkpoint with random tensors after `edit`.
+fn checkpoint(config: &Value, edit: impl FnOnce(&mut Vec<Tensor>)) -> (Folder, Checkpoint) {
+    let folder = Folder::new();
+    let mut tensors = random_tensors(config, 1);
+    edit(&mut tensors);
+    write_checkpoint(&folder.0, config, &tensors).unwrap();
+    let ckpt = Checkpoint::open(&folder.0).unwrap();
+    (folder, ckpt)
+}
+
+fn lifted(config: &Value) -> Module {
+    let (_folder, ckpt) = checkpoint(config, |_| ());
+    lift(&ckpt, &Options::default()).unwrap()
+}
+
+/// The graph means what Transformers computes: its f64 evaluation is closer to Transformers' f64 logits than Transformers' own f32 is.
+#[test]
+fn logits_equal_transformers() {
+    for name in GOLDENS {
+        let ckpt = Checkpoint::open(&golden(name)).unwrap();
+        let module = lift(&ckpt, &EXACT).unwrap();
+        let expected = Checkpoint::open(&golden(name).join("golden.safetensors")).unwrap();
+        let data = |t: &str| expected.tensor(t).unwrap().data;
+        let tokens: Vec<i32> = data("tokens").as_chunks().0.iter().map(|b| i32::from_le_bytes(*b)).collect();
+        let f64s: Vec<f64> = data("logits_f64").as_chunks().0.iter().map(|b| f64::from_le_bytes(*b)).collect();
+        let f32s = expected.tensor("logits_f32").unwrap().to_f32();
+        let mut kv: Vec<KvState> = module.kv.iter().map(|s| KvState::new(*s)).collect();
+        let weights = |i: usize| ckpt.tensor(&module.weights[i].name).unwrap().to_f32();
+        let ours = eval_module(&module, &weights, &mut kv, &Batch::single(&tokens, 0)).unwrap();
+        assert_eq!(ours.len(), f64s.len());
+        let error = |x: &mut dyn Iterator<Item = f64>| x.zip(&f64s).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        let (ours, entitled) = (error(&mut ours.iter().copied()), error(&mut f32s.iter().map(|x| f64::from(*x))));
+        assert!(ours <= entitled, "{name}: off by {ours:e}, Transformers in f32 by {entitled:e}");
+    }
+}
+
+#[test]
+fn modules_are_valid() {
+    for name in GOLDENS {
+        let module = lift(&Checkpoint::open(&golden(name)).unwrap(), &EXACT).unwrap();
+        assert_eq!(verify_module(&module), [], "{name}");
+    }
+}
+
+#[test]
+fn modules_print_as_before() {
+    for name in ["llama", "llama_bias", "llama_yarn", "mistral", "qwen2", "qwen3"] {
+        let module = lift(&Checkpoint::open(&golden(name)).unwrap(), &Options::default()).unwrap();
+        insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
+            insta::assert_snapshot!(format!("lift-{name}"), print_module(&module));
+        });
+    }
+}
+
+#[test]
+fn equal_layers_share_a_function() {
+    let names = |m: &Module| m.funcs.iter().map(|f| f.name.clone()).collect::<Vec<_>>();
+    let calls = |m: &Module| m.step.iter().map(|c| c.func).collect::<Vec<_>>();
+    let m = lifted(&with(config("llama"), json!({ "num_hidden_layers": 5 })));
+    assert_eq!((names(&m), calls(&m)), (vec!["embed".into(), "layer".into(), "head".into()], vec![0, 1, 1, 1, 1, 1, 2]));
+    assert_eq!(m.kv.len(), 5);
+    let windows = json!({ "num_hidden_layers": 4, "use_sliding_window": true, "sliding_window": 8, "max_window_layers": 2 });
+    let m = lifted(&with(config("qwen2"), windows));
+    assert_eq!((names(&m), calls(&m)), (vec!["embed".into(), "layer".into(), "layer1".into(), "head".into()], vec![0, 1, 1, 2, 2, 3]));
+    assert_eq!(m.kv.iter().map(|s| s.window).collect::<Vec<_>>(), [None, None, Some(8), Some(8)]);
+    // A layer stored in another type is another layer.
+    let (_folder, ckpt) = checkpoint(&config("llama"), |t| {
+        let w = t.iter_mut().find(|t| t.name == "model.layers.1.mlp.up_proj.weight").unwrap();
+        (w.dtype, w.data) = ("F32", vec![0; 2 * w.data.len()]);
+    });
+    assert_eq!(names(&lift(&ckpt, &EXACT).unwrap()), ["embed", "layer", "layer1", "head"]);
+}
+
+#[test]
+fn a_tied_table_is_one_shared_weight() {
+    let roles = |m: &Module| {
+        let table = m.weights.iter().position(|w| w.name == "model.embed_tokens.weight").unwrap();
+        let used = m.step.iter().flat_map(|c| c.args.iter().zip(&m.funcs[c.func].params));
+        used.filter(|(a, _)| **a == Arg::Weight(table)).map(|(_, p)| p.role).collect::<Vec<_>>()
+    };
+    assert_eq!(roles(&lifted(&with(config("llama"), json!({ "tie_word_embeddings": true })))), [Role::SharedWeight, Role::SharedWeight]);
+    assert_eq!(roles(&lifted(&config("llama"))), [Role::Weight]);
+}
+
+#[test]
+fn windows_longer_than_the_context_vanish() {
+    let (_folder, ckpt) = checkpoint(&with(config("mistral"), json!({ "sliding_window": 32 })), |_| ());
+    let window = |max_context| lift(&ckpt, &Options { max_context, ..EXACT }).unwrap().kv[0].window;
+    assert_eq!((window(None), window(Some(33)), window(Some(32)), window(Some(8))), (Some(32), Some(32), None, None));
+}
+
+#[test]
+fn partial_rotation() {
+    let m = lifted(&with(config("llama"), json!({ "head_dim": 8, "partial_rotary_factor": 0.5 })));
+    assert_eq!(verify_module(&m), []);
+    let inv_freq = m.weights.iter().find(|w| w.name == "$rope.inv_freq").unwrap();
+    assert_eq!(inv_freq.data.as_ref().map(Vec::len), Some(2));
+}
+
+/// The message for a llama checkpoint whose tensors are edited.
+fn message(changes: Value, edit: impl FnOnce(&mut Vec<Tensor>)) -> String {
+    let config = with(config("llama"), changes);
+    let (folder, ckpt) = checkpoint(&config, edit);
+    let text = lift(&ckpt, &EXACT).map_or_else(|e| e.to_string(), |_| "ok".into());
+    text.replace(&*folder.0.to_string_lossy(), "DIR")
+}
+
+fn at<'a>(tensors: &'a mut [Tensor], name: &str) -> &'a mut Tensor {
+    tensors.iter_mut().find(|t| t.name == name).unwrap()
+}
+
+#[test]
+fn tensors_that_do_not_fit_the_configuration() {
+    const UP: &str = "model.layers.1.mlp.up_proj.weight";
+    let none = |_: &mut Vec<Tensor>| ();
+    assert_eq!(message(json!({}), none), "ok");
+    assert_eq!(
+        message(json!({}), |t| t.retain(|t| t.name != UP)),
+        "tensor `model.layers.1.mlp.up_proj.weight` is missing (LlamaForCausalLM needs it with shape [24, 16]); the checkpoint is incomplete or belongs to another architecture"
+    );
+    assert_eq!(
+        message(json!({}), |t| t.retain(|t| t.name != "lm_head.weight")),
+        "tensor `lm_head.weight` is missing (LlamaForCausalLM needs it with shape [32, 16]); if the head shares the embedding table, set `tie_word_embeddings` to true in config.json"
+    );
+    assert_eq!(
+        message(json!({}), |t| t.iter_mut().for_each(|t| t.name = t.name.replace("model.", ""))),
+        "tensor `model.embed_tokens.weight` is missing (LlamaForCausalLM needs it with shape [32, 16]); it is there without the `model.` prefix: this is a bare encoder, not a model for text generation"
+    );
+    assert_eq!(
+        message(json!({}), |t| at(t, UP).name = UP.replace(".weight", ".qweight")),
+        "tensor `model.layers.1.mlp.up_proj.weight` is missing (LlamaForCausalLM needs it with shape [24, 16]); its quantized form is there: use the unquantized checkpoint and compile with --w8 or --w4"
+    );
+    assert_eq!(
+        message(json!({}), |t| at(t, UP).shape = vec![16, 24]),
+        "model.safetensors: tensor `model.layers.1.mlp.up_proj.weight` has shape [16, 24], but config.json makes it [24, 16]; the files belong to different models, or config.json was edited"
+    );
+    let retype = |t: &mut Tensor, dtype, bytes: usize| {
+        (t.dtype, t.data) = (dtype, vec![0; t.shape.iter().product::<usize>() * bytes]);
+    };
+    assert_eq!(
+        message(json!({}), |t| retype(at(t, UP), "F8_E4M3", 1)),
+        "model.safetensors: tensor `model.layers.1.mlp.up_proj.weight` is stored as F8_E4M3; weights must be F32, F16 or BF16: quantized checkpoints are not read yet; use the unquantized one and compile with --w8 or --w4"
+    );
+    for (dtype, bytes) in [("F64", 8), ("I8", 1)] {
+        assert_eq!(
+            message(json!({}), |t| retype(at(t, UP), dtype, bytes)),
+            format!(
+                "model.safetensors: tensor `model.layers.1.mlp.up_proj.weight` is stored as {dtype}; weights must be F32, F16 or BF16: convert the checkpoint, for example with `model.to(torch.bfloat16).save_pretrained(...)`"
+            )
+        );
+    }
+    let folder = Folder::new();
+    write_checkpoint(&folder.0, &with(config("llama"), json!({ "model_type": "bert" })), &[]).unwrap();
+    let error = lift(&Checkpoint::open(&folder.0).unwrap(), &EXACT).unwrap_err();
+    assert!(matches!(&error, FrontendError::Config { source: ConfigError::UnknownArch { .. }, .. }), "{error}");
+    assert!(
+        error.to_string().ends_with("config.json: architecture `bert` is not supported; supported are llama, mistral, qwen2, qwen3"),
+        "{error}"
+    );
+}
+
+#[test]
+fn contexts_beyond_the_model() {
+    let (_folder, ckpt) = checkpoint(&config("llama"), |_| ());
+    let context = |n| lift(&ckpt, &Options { max_context: Some(n), ..EXACT }).map(|m| m.info.max_context).map_err(|e| e.to_string());
+    let error = |n| {
+        Err(format!(
+            "a context of {n} tokens was asked for, but the model has positions for 64; ask for 1 to 64 (or set rope_scaling in config.json)"
+        ))
+    };
+    assert_eq!([context(0), context(1), context(64), context(65)], [error(0), Ok(1), Ok(64), error(65)]);
+}
+
+#[test]
+fn unused_tensors_are_listed() {
+    let extra = |name: &str| Tensor { name: name.into(), dtype: "BF16", shape: vec![1], data: vec![0; 2] };
+    let (_folder, ckpt) = checkpoint(&with(config("llama"), json!({ "tie_word_embeddings": true })), |t| {
+        t.extend(["lm_head.weight", "model.layers.0.self_attn.rotary_emb.inv_freq", "model.layers.0.self_attn.q_proj.bias"].map(extra));
+    });
+    let module = lift(&ckpt, &EXACT).unwrap();
+    assert_eq!(unused_tensors(&ckpt, &module), ["model.layers.0.self_attn.q_proj.bias"]);
+}

@@ -76,6 +76,14 @@ impl TextAssets {
     }
 }
 
+/// The `tokenizer.json` that behaves like a SentencePiece `tokenizer.model`.
+///
+/// # Errors
+/// Says what is malformed or unsupported.
+pub fn from_sentencepiece(model: &[u8]) -> Result<Value, String> {
+    sentencepiece::to_tokenizer_json(model)
+}
+
 /// A `tokenizer.json`, and the file it comes from.
 struct Source {
     path: PathBuf,
@@ -91,7 +99,7 @@ fn find(ckpt: &Checkpoint) -> Result<Option<Source>, FrontendError> {
     }
     if let Some(model) = ckpt.file("tokenizer.model")? {
         let path = path("tokenizer.model");
-        return match sentencepiece::to_tokenizer_json(&model) {
+        return match from_sentencepiece(&model) {
             Ok(json) => Ok(Some(Source { path, json: json.to_string().into_bytes() })),
             Err(what) => Err(FrontendError::Tokenizer { path, what, help: SAVE }),
         };

@@ -1,0 +1,71 @@
+//! Folders and fixtures for this crate's tests.
+
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A fresh folder, removed when dropped.
+pub(crate) struct Folder(pub PathBuf);
+
+impl Folder {
+    pub(crate) fn new() -> Folder {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("llmcc-frontends-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    pub(crate) fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> &Folder {
+        std::fs::write(self.0.join(name), bytes).unwrap();
+        self
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A committed golden checkpoint.
+pub(crate) fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/goldens").join(name)
+}
+
+/// A folder of the data shared between projects; says so when it is absent.
+pub(crate) fn shared(name: &str) -> Option<PathBuf> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data").join(name);
+    if !path.exists() {
+        println!("skipped: {} is not here", path.display());
+        return None;
+    }
+    Some(path)
+}
+
+/// A small valid configuration.
+pub(crate) fn config(model_type: &str) -> Value {
+    let class = match model_type {
+        "llama" => "LlamaForCausalLM",
+        "mistral" => "MistralForCausalLM",
+        "qwen2" => "Qwen2ForCausalLM",
+        _ => "Qwen3ForCausalLM",
+    };
+    json!({
+        "architectures": [class], "model_type": model_type, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4, "vocab_size": 32, "max_position_embeddings": 64,
+        "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "sliding_window": null,
+    })
+}
+
+/// `config` with members replaced; `null` stays, the string "absent" removes.
+pub(crate) fn with(mut config: Value, changes: Value) -> Value {
+    for (key, value) in changes.as_object().unwrap() {
+        let members = config.as_object_mut().unwrap();
+        match value.as_str() {
+            Some("absent") => members.remove(key),
+            _ => members.insert(key.clone(), value.clone()),
+        };
+    }
+    config
+}
