@@ -1,0 +1,147 @@
+"""End to end on a real artifact, named by LLMCC_TEST_ARTIFACT; one with a tokenizer."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+
+import llmcc
+
+PATH = os.environ.get("LLMCC_TEST_ARTIFACT")
+pytestmark = pytest.mark.skipif(not PATH, reason="skipped: set LLMCC_TEST_ARTIFACT to an artifact with a tokenizer")
+PROMPT = "Once upon a time"
+
+
+@pytest.fixture(scope="module")
+def model():
+    with llmcc.load(PATH, max_tokens=4096) as opened:
+        yield opened
+
+
+def test_descriptions(model: llmcc.Model) -> None:
+    info = model.info
+    assert info["vocab"] > 0 and info["layers"] > 0 and info["weights_bytes"] > 0 and info["threads"] >= 1
+    assert isinstance(model.manifest, dict) and model.manifest
+    stats = model.stats()
+    assert stats["profile"] is None and stats["kv_tokens_max"] >= 4096
+    assert "llmcc.Model" in repr(model)
+
+
+def test_text_round_trip(model: llmcc.Model) -> None:
+    tokens = model.tokenize(PROMPT, add_special=False)
+    assert tokens and model.detokenize(tokens).strip() == PROMPT
+    if model.info["bos_token"] is not None and len(model.tokenize(PROMPT)) > len(tokens):
+        assert model.tokenize(PROMPT)[0] == model.info["bos_token"]
+
+
+def test_greedy_generation_is_repeatable_and_streams(model: llmcc.Model) -> None:
+    text = model.generate(PROMPT, max_tokens=24)
+    assert text == model.generate(PROMPT, max_tokens=24)
+    assert "".join(model.stream(PROMPT, max_tokens=24)) == text
+    pieces = list(model.pieces(PROMPT, max_tokens=24))
+    assert "".join(p.text for p in pieces) == text
+    assert [p.finish for p in pieces[:-1]] == [None] * (len(pieces) - 1) and pieces[-1].finish in ("length", "token")
+    assert model.generate(model.tokenize(PROMPT), max_tokens=24) == text
+
+
+def test_greedy_generation_follows_the_logits(model: llmcc.Model) -> None:
+    np = pytest.importorskip("numpy")
+    prompt = model.tokenize(PROMPT)
+    tokens = [p.token for p in model.pieces(prompt, max_tokens=12)]
+    logits = model.forward([*prompt, *tokens])
+    assert logits.shape == (len(prompt) + len(tokens), model.info["vocab"]) and logits.dtype == np.float32
+    assert [int(row.argmax()) for row in logits[len(prompt) - 1 : -1]] == tokens
+
+
+def test_logits_do_not_depend_on_how_tokens_arrive(model: llmcc.Model) -> None:
+    np = pytest.importorskip("numpy")
+    tokens = (model.tokenize(PROMPT) * 8)[:40]
+    whole = model.forward(tokens)
+    with model.session() as s:
+        one_by_one = np.stack([s.step([t]) for t in tokens])
+    np.testing.assert_allclose(one_by_one, whole, rtol=1e-4, atol=1e-4)
+    assert model.forward(tokens[:2], numpy=False)[1] == whole[1].tolist()
+
+
+def test_sampling_is_reproducible(model: llmcc.Model) -> None:
+    options = dict(max_tokens=20, temperature=1.0, top_k=50, top_p=0.95, min_p=0.01, repetition_penalty=1.1)
+    assert model.generate(PROMPT, seed=1, **options) == model.generate(PROMPT, seed=1, **options)
+    assert len({model.generate(PROMPT, seed=s, **options) for s in range(4)}) > 1
+
+
+def test_stop_strings_are_cut_off(model: llmcc.Model) -> None:
+    text = model.generate(PROMPT, max_tokens=24)
+    stop = text[len(text) // 2 :][:3]
+    assert model.generate(PROMPT, max_tokens=24, stop=stop) == text[: text.find(stop)]
+
+
+def test_sessions_continue_and_fork(model: llmcc.Model) -> None:
+    whole = [p.token for p in model.pieces(PROMPT, max_tokens=20, ignore_eos=True)]
+    with model.session() as s:
+        s.append(model.tokenize(PROMPT))
+        n = len(s)
+        s.generate(max_tokens=10, ignore_eos=True)
+        with s.fork() as branch:
+            branch.generate(max_tokens=10, ignore_eos=True)
+            assert branch.tokens[n:] == whole
+        assert s.tokens[n:] == whole[:10]
+        s.truncate(n)
+        s.generate(max_tokens=20, ignore_eos=True)
+        assert s.tokens[n:] == whole
+    with pytest.raises(llmcc.LlmccError, match="closed"):
+        s.append([1])
+
+
+def test_errors(model: llmcc.Model) -> None:
+    with pytest.raises(llmcc.LlmccError, match="outside the vocabulary") as caught:
+        model.forward([model.info["vocab"]])
+    assert caught.value.status == llmcc.Status.INVALID
+    with pytest.raises(llmcc.LlmccError, match="no tokens"):
+        model.generate([])
+    with pytest.raises(llmcc.LlmccError, match="top_p"):
+        model.generate(PROMPT, top_p=2.0, temperature=1.0)
+    if not model.info["has_chat_template"]:
+        with pytest.raises(llmcc.LlmccError) as caught:
+            model.chat([{"role": "user", "content": "Hi"}])
+        assert caught.value.status == llmcc.Status.UNSUPPORTED
+
+
+def test_a_full_cache_is_an_error() -> None:
+    with llmcc.load(PATH, threads=1, max_tokens=16) as small:
+        tokens = small.tokenize(PROMPT)
+        with pytest.raises(llmcc.LlmccError, match="max_tokens") as caught:
+            small.forward((tokens * 40)[:40])
+        assert caught.value.status == llmcc.Status.CACHE_FULL
+        assert small.generate(tokens, max_tokens=2, ignore_eos=True) is not None
+
+
+def test_threads_and_models_do_not_disturb_each_other(model: llmcc.Model) -> None:
+    expected = model.generate(PROMPT, max_tokens=16)
+    results: list[str] = []
+    with llmcc.load(PATH, threads=2, max_tokens=2048) as other:
+        workers = [threading.Thread(target=lambda m=m: results.append(m.generate(PROMPT, max_tokens=16))) for m in [model, other] * 3]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    assert results == [expected] * 6
+
+
+def test_closing() -> None:
+    opened = llmcc.load(PATH, threads=1, max_tokens=1024)
+    stream = opened.stream(PROMPT, max_tokens=3, ignore_eos=True)
+    opened.close()
+    opened.close()
+    # A stream under way ends as if nothing had happened.
+    assert isinstance("".join(stream), str)
+    with pytest.raises(llmcc.LlmccError, match="closed"):
+        opened.generate(PROMPT)
+
+
+def test_profiles() -> None:
+    with llmcc.load(PATH, threads=1, max_tokens=1024, profile=True) as profiled:
+        profiled.generate(PROMPT, max_tokens=3, ignore_eos=True)
+        profile = profiled.stats()["profile"]
+        assert profile["batches"] == 3 and sum(s["ns"] for s in profile["steps"]) > 0

@@ -1,0 +1,163 @@
+"""What can be tested without an artifact: structures, checks of arguments, errors, compiling."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import llmcc
+from llmcc import _ffi as ffi
+from llmcc._compile import arguments
+from llmcc._model import _GenParams
+
+ROOT = Path(__file__).resolve().parents[2]
+HEADER = ROOT / "include" / "llmcc.h"
+STRUCTURES = {
+    "llmcc_options": ffi.Options,
+    "llmcc_model_info": ffi.ModelInfo,
+    "llmcc_batch": ffi.Batch,
+    "llmcc_sampling": ffi.Sampling,
+    "llmcc_gen_params": ffi.GenParams,
+    "llmcc_piece": ffi.Piece,
+    "llmcc_gen_stats_t": ffi.GenStats,
+}
+CONSTANTS = {
+    "LLMCC_NEW_SEQ": ffi.NEW_SEQ,
+    "LLMCC_OPEN_PROFILE": ffi.OPEN_PROFILE,
+    "LLMCC_ADD_SPECIAL": ffi.ADD_SPECIAL,
+    "LLMCC_SHOW_SPECIAL": ffi.SHOW_SPECIAL,
+    "LLMCC_GEN_IGNORE_EOS": ffi.GEN_IGNORE_EOS,
+    "LLMCC_GEN_NO_TEXT": ffi.GEN_NO_TEXT,
+    "LLMCC_GEN_SHOW_SPECIAL": ffi.GEN_SHOW_SPECIAL,
+    "LLMCC_HAS_TOKENIZER": ffi.HAS_TOKENIZER,
+    "LLMCC_HAS_CHAT_TEMPLATE": ffi.HAS_CHAT_TEMPLATE,
+    "LLMCC_ABI_VERSION >> 16": ffi.ABI_MAJOR,
+    **{f"LLMCC_E_{s.name}": int(s) for s in llmcc.Status if s != llmcc.Status.OK},
+}
+
+
+@pytest.mark.skipif(not HEADER.exists() or not shutil.which("cc"), reason="needs the repository's header and a C compiler")
+def test_structures_agree_with_the_header(tmp_path: Path) -> None:
+    lines = ['#include "llmcc.h"', "#include <stddef.h>"]
+    for name, structure in STRUCTURES.items():
+        lines.append(f'_Static_assert(sizeof({name}) == {ctypes.sizeof(structure)}, "{name}");')
+        for field, *_ in structure._fields_:
+            offset = getattr(structure, field).offset
+            lines.append(f'_Static_assert(offsetof({name}, {field}) == {offset}, "{name}.{field}");')
+    lines += [f'_Static_assert(({name}) == {value}, "{name}");' for name, value in CONSTANTS.items()]
+    source = tmp_path / "layout.c"
+    source.write_text("\n".join(lines) + "\n")
+    subprocess.run(["cc", "-std=c11", "-fsyntax-only", "-I", str(HEADER.parent), str(source)], check=True)
+
+
+@pytest.mark.skipif(not HEADER.exists(), reason="needs the repository's header")
+def test_functions_are_declared() -> None:
+    header = HEADER.read_text()
+    for name in ffi._FUNCTIONS:
+        assert f"{name}(" in header
+
+
+def test_options_become_arguments() -> None:
+    options = {"target": "native", "w4": True, "w8": False, "max_context": 2048, "kv": None}
+    assert arguments(options) == ["--target", "native", "--w4", "--max-context", "2048"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX shell")
+def test_compile_runs_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "llmcc"
+    program.write_text('#!/bin/sh\nif [ "$2" = bad ]; then echo "error: no config.json in bad" >&2; exit 1; fi\necho "$@" > "$5"\n')
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("LLMCC", str(program))
+    out = tmp_path / "m.so"
+    assert llmcc.compile("dir", out, w4=True) == str(out)
+    assert out.read_text().split() == ["compile", "dir", "--w4", "-o", str(out)]
+    with pytest.raises(llmcc.LlmccError, match="no config.json in bad"):
+        llmcc.compile("bad", out)
+    monkeypatch.setenv("LLMCC", str(tmp_path / "missing"))
+    with pytest.raises(llmcc.LlmccError, match="cannot run"):
+        llmcc.compile("dir", out)
+    monkeypatch.delenv("LLMCC")
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(llmcc.LlmccError, match="not in PATH"):
+        llmcc.compile("dir", out)
+
+
+def test_files_that_are_no_artifacts(tmp_path: Path) -> None:
+    with pytest.raises(llmcc.LlmccError, match="does not exist") as caught:
+        llmcc.load(tmp_path / "missing.so")
+    assert caught.value.status == llmcc.Status.ARTIFACT
+    text = tmp_path / "text.so"
+    text.write_text("no ELF")
+    with pytest.raises(llmcc.LlmccError, match="not an artifact"):
+        llmcc.load(text)
+    libraries = [line.split()[-1] for line in open("/proc/self/maps") if ".so" in line] if os.path.exists("/proc/self/maps") else []
+    if libraries:
+        with pytest.raises(llmcc.LlmccError, match="not an artifact"):
+            llmcc.load(libraries[0])
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"threads": 0},
+        {"threads": -1},
+        {"threads": 1.5},
+        {"threads": True},
+        {"max_tokens": 2**64},
+        {"max_batch_tokens": 0},
+    ],
+)
+def test_bad_options(bad: dict, tmp_path: Path) -> None:
+    with pytest.raises(llmcc.LlmccError):
+        llmcc.Model.__init__(object.__new__(llmcc.Model), tmp_path / "missing.so", **bad)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"max_tokens": 0},
+        {"max_tokens": -5},
+        {"top_k": -1},
+        {"seed": -1},
+        {"seed": 2**64},
+        {"stop": "a\0b"},
+        {"stop": [3]},
+        {"stop_tokens": ["x"]},
+        {"stop_tokens": [2**31]},
+    ],
+)
+def test_bad_generation_parameters(bad: dict) -> None:
+    with pytest.raises(llmcc.LlmccError):
+        _GenParams(**bad)
+
+
+def test_unknown_generation_parameters_are_refused() -> None:
+    with pytest.raises(TypeError, match="temprature"):
+        _GenParams(temprature=1.0)  # type: ignore[call-arg]
+
+
+def test_generation_parameters_reach_c() -> None:
+    params = _GenParams(7, temperature=0.5, top_k=3, seed=9, stop=["a", "é"], stop_tokens=[4], ignore_eos=True).native(text=False)
+    assert (params.size, params.max_tokens) == (ctypes.sizeof(ffi.GenParams), 7)
+    assert (params.sampling.temperature, params.sampling.top_k, params.sampling.seed) == (0.5, 3, 9)
+    assert [params.stop[i] for i in range(params.n_stop)] == [b"a", "é".encode()]
+    assert (params.stop_tokens[0], params.n_stop_tokens) == (4, 1)
+    assert params.flags == ffi.GEN_IGNORE_EOS | ffi.GEN_NO_TEXT
+
+
+def test_integer_arrays() -> None:
+    assert list(ffi.int32_array([1, -2], "x")) == [1, -2]
+    with pytest.raises(llmcc.LlmccError, match="x must be a sequence of integers"):
+        ffi.int32_array(5, "x")  # type: ignore[arg-type]
+
+
+def test_typed() -> None:
+    assert (Path(llmcc.__file__).parent / "py.typed").exists()
+    assert llmcc.__version__ == "0.1.0"
