@@ -40,6 +40,8 @@ pub(crate) struct Tile {
     c: *mut f32,
     c_stride: usize,
     k: usize,
+    /// `k` with padding.
+    kp: usize,
     group: usize,
     block: Block,
     q8: Q8Row,
@@ -60,6 +62,7 @@ impl Tile {
             c: p.c,
             c_stride: p.c_stride as usize,
             k,
+            kp: layout::padded_k(k),
             group,
             block: layout::block(elem, k, group),
             q8: if quantized { layout::q8_row(k, group) } else { Q8Row { scales: 0, sums: 0, bytes: 0 } },

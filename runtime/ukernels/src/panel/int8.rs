@@ -2,7 +2,7 @@
 
 use core::marker::PhantomData;
 
-use llmcc_abi::layout::{Elem, K_PAD, padded_k};
+use llmcc_abi::layout::{Elem, K_PAD};
 
 use super::{Kernel, Tile, stream_words};
 use crate::isa::{Isa, Shape};
@@ -175,10 +175,9 @@ impl<I: Isa, T: Format<I>> Kernel<I> for Int8<T> {
         unsafe {
             let mut w = t.vectors::<I, NV>(t.block.codes, 4);
             let mut acc = [[I::splat(0.0); NV]; MR];
-            let kp = padded_k(t.k);
             let (mut k, mut group) = (0, 0);
-            while k < kp {
-                let end = kp.min(k + t.group);
+            while k < t.kp {
+                let end = t.kp.min(k + t.group);
                 let mut dot = start::<I, T, MR, NV>(t, group);
                 while k < end {
                     T::slice::<MR, NV>(&mut dot, &w, t.a.add(k), t.a_stride);
