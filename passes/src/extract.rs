@@ -65,6 +65,10 @@ pub type Matrices = BTreeSet<(Id, Format)>;
 impl Problem {
     /// Collects the candidates reachable from `roots` for steps of size `env`.
     pub fn new(g: &Graph, roots: &[Id], target: &TargetSpec, env: Env, only: Option<&Matrices>) -> Problem {
+        Problem::with(g, roots, &mut |class| candidates(g, class, target, env, only))
+    }
+
+    fn with(g: &Graph, roots: &[Id], candidates: &mut dyn FnMut(Id) -> Vec<Candidate>) -> Problem {
         let roots: Vec<Id> = roots.iter().map(|r| g.find(*r)).filter(|r| !available(g, *r)).collect();
         let mut classes = BTreeMap::new();
         let mut todo = roots.clone();
@@ -72,7 +76,7 @@ impl Problem {
             if classes.contains_key(&class) {
                 continue;
             }
-            let candidates = prune(candidates(g, class, target, env, only));
+            let candidates = prune(candidates(class));
             todo.extend(candidates.iter().flat_map(|c| c.needs.iter().copied()));
             classes.insert(class, candidates);
         }
@@ -199,6 +203,9 @@ fn candidates(g: &Graph, class: Id, target: &TargetSpec, env: Env, only: Option<
         };
         let children: Vec<Id> = egg::Language::children(term).iter().map(|c| g.find(*c)).collect();
         let needs: BTreeSet<Id> = children.iter().copied().filter(|c| !available(g, *c)).collect();
+        if needs.contains(&class) {
+            continue;
+        }
         out.push(Candidate { how, children, needs: needs.into_iter().collect(), seconds });
     }
     out

@@ -13,11 +13,13 @@
 pub mod cost;
 pub mod egraph;
 mod error;
+mod explain;
 pub mod extract;
 pub mod implement;
 mod memory;
 pub mod pack;
 pub mod plan;
+pub mod rules;
 pub mod schedule;
 pub mod spec;
 pub mod weights;
@@ -88,6 +90,8 @@ pub struct Choice {
     pub regime: usize,
     /// The kernel.
     pub chosen: String,
+    /// Its predicted seconds.
+    pub seconds: f64,
     /// The cheapest program without it: the kernels that differ. Empty when there is none.
     pub runner_up: String,
     /// Seconds by which that program is slower.
@@ -133,7 +137,7 @@ impl Compiled {
 
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (regime {}): {}", self.func, self.regime, self.chosen)?;
+        write!(f, "{} (regime {}): {} {:.3} µs", self.func, self.regime, self.chosen, self.seconds * 1e6)?;
         if self.runner_up.is_empty() {
             f.write_str("; no alternative")
         } else {
@@ -180,12 +184,14 @@ struct FuncState<'a> {
 
 impl<'a> FuncState<'a> {
     fn new(module: &Module, index: usize, func: &'a Func, opts: &Options) -> Result<FuncState<'a>, PassError> {
-        let Converted { mut graph, params: _, roots, results } = convert(func)?;
+        let may_change = opts.weights.is_quantized() || opts.weights == Format::F32;
+        let Converted { graph, params: _, roots, results } = convert(func, may_change)?;
+        let (mut graph, iterations) = rules::saturate(graph);
         let saturated = graph.total_number_of_nodes();
         let embed = weights::embed_formats(module, index, opts);
         implement::implement(&mut graph, opts, &|i| embed.get(i).copied().unwrap_or(opts.weights));
         let nodes = graph.total_number_of_nodes();
-        let stats = FuncStats { func: func.name.clone(), saturated, iterations: 0, nodes, candidates: 0 };
+        let stats = FuncStats { func: func.name.clone(), saturated, iterations, nodes, candidates: 0 };
         Ok(FuncState { func, graph, roots, results, matrices: None, stats })
     }
 
@@ -197,7 +203,7 @@ impl<'a> FuncState<'a> {
             self.stats.candidates = problem.size();
         }
         let schedule = schedule::schedule(&self.graph, self.func, &problem, &solved, &self.roots[..self.results])?;
-        let _ = (index, explain);
+        explain.extend(explain::explain(&self.func.name, index, &problem, &solved, &schedule)?);
         Ok(schedule)
     }
 

@@ -290,3 +290,14 @@ impl fmt::Display for ExprText<'_> {
         }
     }
 }
+
+/// Chosen tile sizes, as ` 4x64,64`.
+pub fn tiles(kernel: &Kernel) -> String {
+    match &kernel.body {
+        Body::Matmul(m) => {
+            let n: Vec<String> = m.segments.iter().map(|s| s.tile_n.to_string()).collect();
+            format!(" {}x{}", m.tile_m, n.join(","))
+        }
+        _ => String::new(),
+    }
+}

@@ -11,17 +11,19 @@ pub type Graph = EGraph<Term, Facts>;
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     params: Vec<(ValueType, Role)>,
+    /// Whether rules may change the values of weights: not when weights are stored in f16 or bf16, where the changed value would round a second time.
+    pub may_change_weights: bool,
 }
 
 impl Facts {
     /// Facts for the parameters of `func`.
-    pub fn new(func: &Func) -> Facts {
-        Facts { params: func.params.iter().map(|p| (p.ty.clone(), p.role)).collect() }
+    pub fn new(func: &Func, may_change_weights: bool) -> Facts {
+        Facts { params: func.params.iter().map(|p| (p.ty.clone(), p.role)).collect(), may_change_weights }
     }
 
-    /// Facts for the given parameters.
+    /// Facts for the given parameters; weights may change.
     pub fn of_params(params: Vec<(ValueType, Role)>) -> Facts {
-        Facts { params }
+        Facts { params, may_change_weights: true }
     }
 }
 

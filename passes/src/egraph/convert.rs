@@ -17,12 +17,12 @@ pub struct Converted {
     pub results: usize,
 }
 
-/// Adds all operations of `func` to a new e-graph.
+/// Adds all operations of `func` to a new e-graph. `may_change_weights`: see [`Facts`].
 ///
 /// # Errors
 /// A function that refers to undefined values or breaks typing.
-pub fn convert(func: &Func) -> Result<Converted, PassError> {
-    let mut graph = Graph::new(Facts::new(func));
+pub fn convert(func: &Func, may_change_weights: bool) -> Result<Converted, PassError> {
+    let mut graph = Graph::new(Facts::new(func, may_change_weights));
     let params: Vec<Id> = (0..func.params.len()).map(|i| graph.add(Term::Param(i as u32))).collect();
     let mut ids = params.clone();
     let mut states = vec![];

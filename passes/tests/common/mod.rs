@@ -187,7 +187,9 @@ pub fn random(seed: u64, n: usize) -> Vec<f32> {
         s ^= s << 17;
         (s >> 40) as f32 / (1u64 << 23) as f32 - 1.0
     };
-    (0..20).for_each(|_| drop(next()));
+    (0..20).for_each(|_| {
+        next();
+    });
     (0..n).map(|_| next()).collect()
 }
 

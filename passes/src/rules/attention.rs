@@ -1,0 +1,28 @@
+//! Scales of queries become the scale of attention.
+
+use super::Sample::{Appended, Const, Eps, Index, Int, Rows};
+use super::{Right, Rule};
+use crate::egraph::Head;
+use llmcc_ir::graph::Input::Positions;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        name: "query-scale-into-attention",
+        left: "(attention ?h ?s (mul ?q ?c) ?kv ?p)",
+        right: Right::Build(|b| {
+            let scale = b.float("?s")? * b.float("?c")?;
+            let scale = b.constant(scale)?;
+            let (h, q, kv, p) = (b.class("?h")?, b.class("?q")?, b.class("?kv")?, b.class("?p")?);
+            Some(b.op(Head::Attention, &[h, scale, q, kv, p]))
+        }),
+        guard: |m| m.constant("?c"),
+        sample: &[("?h", Int("2")), ("?s", Eps), ("?q", Rows("Q")), ("?c", Const), ("?kv", Appended), ("?p", Index(Positions))],
+    },
+    Rule {
+        name: "constant-through-rope",
+        left: "(rope ?d (mul ?x ?c) ?t)",
+        right: Right::Text("(mul (rope ?d ?x ?t) ?c)"),
+        guard: |m| m.constant("?c"),
+        sample: &[("?d", Int("D")), ("?x", Rows("Q")), ("?c", Const), ("?t", Rows("D"))],
+    },
+];
