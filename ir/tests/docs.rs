@@ -1,9 +1,13 @@
 //! The documentation of the IR is true: its examples parse, verify and read back, its errors look as shown, its tables are complete.
 
 use llmcc_ir::diag::Diagnostic;
-use llmcc_ir::graph::{BinaryOp, UnaryOp};
+use llmcc_ir::eval::{Batch, WeightTensor, eval_module, eval_plan, eval_weight};
+use llmcc_ir::graph::{BinaryOp, Module, UnaryOp};
+use llmcc_ir::plan::{PackedWeight, Plan, Storage};
+use llmcc_ir::quant::{BLOCK, pack_block};
 use llmcc_ir::text::{Item, Source, render};
 use llmcc_ir::verify::{verify_func, verify_kernel, verify_module, verify_packed, verify_plan};
+use std::borrow::Cow;
 use std::path::Path;
 
 const PAGE: &str = include_str!("../../docs/ir.md");
@@ -54,6 +58,45 @@ fn examples_parse_verify_and_read_back() {
     let module = items.iter().find_map(|i| if let Item::Module(m) = i { Some(m) } else { None }).expect("a module");
     let plan = items.iter().find_map(|i| if let Item::Plan(p) = i { Some(p) } else { None }).expect("a plan");
     assert_eq!(verify_packed(plan, &module.weights), []);
+    same_logits(module, plan);
+}
+
+/// The plan computes what the module means, but for int8 weights and activations in its feed-forward block.
+fn same_logits(module: &Module, plan: &Plan) {
+    let mut seed = 1u64;
+    let mut random = || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        half::bf16::from_f32((seed >> 40) as f32 / (1 << 23) as f32 - 1.0).to_f32()
+    };
+    let weights: Vec<Vec<f32>> = module
+        .weights
+        .iter()
+        .map(|w| w.data.clone().unwrap_or_else(|| (0..w.ty.elements().expect("static")).map(|_| random()).collect()))
+        .collect();
+    let mut batch = Batch::default();
+    batch.push(0, &[1, 2, 3], 0);
+    batch.push(1, &[40], 7);
+    let want = eval_module(module, &|i| weights[i].clone(), &mut [], &batch).expect("evaluates");
+    let leaf = |i: usize| {
+        let shape: Vec<usize> = module.weights[i].ty.shape.iter().filter_map(|d| d.known()).collect();
+        Ok(WeightTensor::new(shape, weights[i].clone()).expect("fits"))
+    };
+    let packed = |w: &PackedWeight| {
+        let tensor = eval_weight(&w.expr, &leaf).expect("evaluates");
+        let Storage::Matrix { n, k, format } = w.storage else { panic!("the example has only matrices") };
+        let mut bytes = vec![0; format.packed_bytes(n, k)];
+        for (rows, block) in tensor.data.chunks(BLOCK * k).zip(bytes.chunks_mut(format.block_bytes(k))) {
+            pack_block(format, rows, k, block).expect("packs");
+        }
+        Cow::Owned(bytes)
+    };
+    let packed: Vec<Cow<[u8]>> = plan.weights.iter().map(packed).collect();
+    let got = eval_plan(plan, &packed, &mut [], &batch).expect("runs");
+    assert_eq!(got.len(), want.len());
+    let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|v| v * v).sum::<f64>().sqrt();
+    let off = norm(&mut want.iter().zip(&got).map(|(a, b)| a - f64::from(*b))) / norm(&mut want.iter().copied());
+    // A step of int8 is 1/127 of a group's largest element, for both factors of two products.
+    assert!(off > 0.0 && off < 2.0 / 127.0, "relative error {off}");
 }
 
 #[test]
@@ -92,6 +135,7 @@ fn codes(folder: &str, functions: &[&str]) -> Vec<String> {
             continue;
         }
         let source = std::fs::read_to_string(&path).expect("readable");
+        let source = source.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
         for function in functions {
             let call = format!("{function}(");
             let calls = source.split(&call).skip(1);

@@ -46,7 +46,7 @@ fn excerpt(out: &mut String, text: &str, file: &str, start: usize, end: usize) -
     let line = text[from..to].trim_end_matches('\r').chars().map(|c| if c.is_control() { ' ' } else { c });
     let skip = if before + marked.min(WIDTH / 2) > WIDTH { before - WIDTH / 3 } else { 0 };
     let shown: String = line.clone().skip(skip).take(WIDTH).collect();
-    let more = line.skip(skip + WIDTH).next().is_some();
+    let more = line.clone().nth(skip + WIDTH).is_some();
     let (head, tail) = (if skip > 0 { "…" } else { "" }, if more { "…" } else { "" });
     let column = before - skip + head.chars().count();
     let carets = marked.clamp(1, WIDTH.saturating_sub(before - skip).max(1));
@@ -61,4 +61,45 @@ fn excerpt(out: &mut String, text: &str, file: &str, start: usize, end: usize) -
 fn boundary(text: &str, at: usize) -> usize {
     let at = at.min(text.len());
     (0..=at).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str, range: std::ops::Range<usize>) -> String {
+        render(&Diagnostic::error("code", Place::Text(range), "message"), text, "x.lir")
+    }
+
+    #[test]
+    fn columns_count_characters_and_tabs_as_one() {
+        let text = "a\n\täö%x b\r\nc";
+        let from = text.find("%x").expect("there");
+        assert_eq!(at(text, from..from + 2), "error[code]: message\n --> x.lir:2:4\n  |\n2 |  äö%x b\n  |    ^^\n");
+    }
+
+    #[test]
+    fn of_a_long_line_the_part_around_the_place_is_shown() {
+        let text = format!("{}%x{}", "a ".repeat(5000), " b".repeat(5000));
+        let shown = at(&text, 10_000..10_002);
+        let lines: Vec<&str> = shown.lines().collect();
+        assert!(lines.iter().all(|l| l.chars().count() < WIDTH + 10), "{shown}");
+        let mark = lines[4].find('^').expect("marked");
+        assert_eq!(lines[3].chars().skip(mark).take(2).collect::<String>(), "%x", "{shown}");
+        assert_eq!(lines[1], " --> x.lir:1:10001");
+    }
+
+    #[test]
+    fn places_at_and_past_the_end_and_over_lines_are_shown() {
+        for (text, range) in [("", 0..0), ("", 5..9), ("ab\n", 3..3), ("ab\ncd", 1..5), ("ä", 1..2)] {
+            let shown = at(text, range);
+            assert!(shown.contains('^') && shown.starts_with("error[code]: message\n"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn other_places_are_named() {
+        let d = Diagnostic::error("code", Place::Slot { slot: 3 }, "message").with_help("advice");
+        assert_eq!(render(&d, "text", "x.lir"), "error[code]: message\n --> x.lir: slot 3\n  = help: advice\n");
+    }
 }
