@@ -44,7 +44,7 @@ fn check(name: &str, text: &str) -> Vec<Item> {
         let found: String = findings(item).into_iter().map(|d| show(&source.locate(d))).collect();
         assert_eq!(found, "", "{text}");
         let printed = item.to_string();
-        assert_eq!(Source::parse(&printed).expect("printed text reads back").items, [item.clone()], "{printed}");
+        assert_eq!(Source::parse(&printed).expect("printed text reads back").items, std::slice::from_ref(item), "{printed}");
     }
     source.items
 }
