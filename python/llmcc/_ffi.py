@@ -185,7 +185,8 @@ class Library:
 
     def text(self, call: Any, guess: int = 4096) -> str:
         """Result of ``call(buffer, capacity, needed)``, which stores UTF-8."""
-        return _grown(call, c.create_string_buffer, guess, 1).decode("utf-8")
+        data: bytes = _grown(call, c.create_string_buffer, guess, 1)
+        return data.decode("utf-8")
 
     def ints(self, call: Any, guess: int = 256) -> list[int]:
         """Result of ``call(buffer, capacity, needed)``, which stores int32."""

@@ -210,7 +210,8 @@ class Model:
         array = ffi.int32_array(tokens, "tokens")
         seq = self._seq_new()
         try:
-            return self._step(seq, array, range(len(array)), numpy)
+            logits: np.ndarray[Any, Any] = self._step(seq, array, range(len(array)), numpy)
+            return logits
         finally:
             self._seq_free(seq)
 
@@ -258,7 +259,8 @@ class Model:
         with self._use() as handle:
             self._lib.info(handle, c.byref(info))
             eos = self._lib.ints(lambda *out: self._lib.eos_tokens(handle, *out))
-        result: dict[str, Any] = {name: getattr(info, name) for name, _ in info._fields_ if name not in ("size", "flags")}
+        names = [field[0] for field in info._fields_]
+        result: dict[str, Any] = {name: getattr(info, name) for name in names if name not in ("size", "flags")}
         result["isa"] = _ISA.get(info.isa, str(info.isa))
         result["bos_token"] = info.bos_token if info.bos_token >= 0 else None
         result["eos_tokens"] = eos

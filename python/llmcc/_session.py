@@ -59,7 +59,8 @@ class Session:
         if n == 0:
             raise LlmccError("no tokens to step over")
         logits = self._run(tokens, range(n) if all_rows else [n - 1], numpy)
-        return logits if all_rows else logits[0]
+        rows: np.ndarray[Any, Any] = logits if all_rows else logits[0]
+        return rows
 
     def truncate(self, length: int) -> None:
         """Forgets all tokens but the first ``length``."""

@@ -50,19 +50,30 @@ fn host_isa() -> u32 {
     if cfg!(target_arch = "x86_64") { isa::X86_64 } else { isa::AARCH64 }
 }
 
-/// Buffers: 0 = token values f32 `[T]`, 1 = sums f32 `[T]`, 2 = logits f32 `[R, VOCAB]`.
+/// The data segment for kernels in this process, whose "offsets" are addresses.
 pub fn toy_data(manifest: &str, tokenizer: &str, text_config: &str) -> Vec<u8> {
+    let functions: [KernelFn; 5] = [embed, append, attend, head::<1>, head::<2>];
+    toy_data_at(manifest, tokenizer, text_config, &functions.map(|f| f as usize as u64))
+}
+
+/// The data segment. `code`: offsets of embed, append, attend, head for few and head for many tokens.
+///
+/// Buffers: 0 = token values f32 `[T]`, 1 = sums f32 `[T]`, 2 = logits f32 `[R, VOCAB]`.
+pub fn toy_data_at(manifest: &str, tokenizer: &str, text_config: &str, code: &[u64]) -> Vec<u8> {
     let mut data = Data::new();
     let buffers = [(4, 0), (4, 0), (0, 4 * VOCAB as u64)];
     let buffers = buffers.map(|(per_token, per_row)| BufferDesc { per_token, per_row, fixed: 0 });
-    let functions: [(&str, KernelFn); 5] =
-        [("embed", embed), ("append", append), ("attend", attend), ("head_few", head::<1>), ("head_many", head::<2>)];
-    let kernels = functions.map(|(name, f)| KernelDesc {
-        code: f as usize as u64,
-        name: data.text(name),
-        scratch: if name == "attend" { 64 } else { 0 },
-        scratch_per_m: if name == "attend" { 4 } else { 0 },
-    });
+    let names = ["embed", "append", "attend", "head_few", "head_many"];
+    let kernels: Vec<KernelDesc> = names
+        .iter()
+        .zip(code)
+        .map(|(&name, &code)| KernelDesc {
+            code,
+            name: data.text(name),
+            scratch: if name == "attend" { 64 } else { 0 },
+            scratch_per_m: if name == "attend" { 4 } else { 0 },
+        })
+        .collect();
     let op = |kind, index, offset| OperandDesc { kind, index, offset };
     let operands = [
         op(operand::BUFFER, 0, 0), // 0: embed
@@ -116,7 +127,7 @@ pub fn toy_data(manifest: &str, tokenizer: &str, text_config: &str) -> Vec<u8> {
 }
 
 /// Weights: f32 `[2 + VOCAB]`, used from the third on: `v + 1`.
-static WEIGHTS: [f32; 2 + VOCAB] = [f32::NAN, f32::NAN, 1., 2., 3., 4., 5., 6., 7.];
+pub static WEIGHTS: [f32; 2 + VOCAB] = [f32::NAN, f32::NAN, 1., 2., 3., 4., 5., 6., 7.];
 
 pub fn toy_image_from(data: &[u8]) -> llmcc_rt::Result<Image> {
     // SAFETY: kernel "offsets" are function addresses; data outlives the image in every test (leaked or static).
