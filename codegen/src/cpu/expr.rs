@@ -28,8 +28,15 @@ pub(super) struct Span<'a> {
 /// An expression over buffers.
 enum Node {
     Acc(usize),
-    Rows { param: ParamId, start: usize, cols: usize },
-    Vector { param: ParamId, len: usize },
+    Rows {
+        param: ParamId,
+        start: usize,
+        cols: usize,
+    },
+    Vector {
+        param: ParamId,
+        len: usize,
+    },
     Const(f32),
     Unary(UnaryOp, Box<Node>),
     Binary(BinaryOp, Box<Node>, Box<Node>),

@@ -33,6 +33,9 @@ mod rope;
 mod rownorm;
 mod store;
 
+#[cfg(test)]
+mod tests;
+
 use crate::{Backend, CodegenError, Object};
 use cranelift_codegen::ir::{AbiParam, Function, InstBuilder, Signature, UserFuncName, Value};
 use cranelift_codegen::isa::{CallConv, OwnedTargetIsa};

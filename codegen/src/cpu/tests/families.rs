@@ -1,0 +1,170 @@
+//! Row norms, attention, embedding and RoPE tables.
+
+use super::bound::{Approx, ULP, check_q8, check_row, of_norm};
+use super::gen_::{FORMATS, Gen};
+use super::jit::{Guarded, same_bits};
+use super::{config, run_all};
+use llmcc_abi::{QuantRowsFn, Uk};
+use llmcc_ir::eval::{KvState, OperandData, q8_rows_from_bytes};
+use llmcc_ir::graph::F32;
+use llmcc_ir::kernel::{Attention, Body, Embed, Norm, RopeTable, RowElem, RowNorm};
+use llmcc_ir::kv::{KvDType, KvSpec};
+use llmcc_ir::ty::Dim;
+use llmcc_ukernels::{Level, table};
+use proptest::prelude::*;
+
+proptest! {
+    #![proptest_config(config(60))]
+
+    #[test]
+    fn row_norm(seed in any::<u64>(), width in 1usize..150, runs in 1usize..4) {
+        let mut g = Gen::new(seed, 5, 40);
+        let cols = width * runs;
+        let gather = g.rows == Dim::Rows;
+        let x = if gather { g.input_of(Dim::Tokens, cols) } else { g.input(cols) };
+        let norm = (!g.rng.chance(4)).then_some(Norm { eps: F32::new(1e-5), width });
+        let gain_len = if g.rng.chance(2) { cols } else { width };
+        let gain = g.rng.chance(2).then(|| g.vector(gain_len));
+        let elem = g.rng.pick(&[RowElem::F32, RowElem::Q8 { group: 32 }, RowElem::Q8 { group: 128 }]);
+        let out = g.output(cols, elem);
+        let case = g.case(Body::RowNorm(RowNorm { x, gather, norm, gain, out }));
+        let oracle = case.expected();
+        let OperandData::Rows(input) = &case.operands[x] else { unreachable!() };
+        run_all(&case, |got| for i in 0..case.m() {
+            let row = input.row(if gather { case.batch.out_rows[i] } else { i });
+            let mut values: Vec<Approx> = row.iter().map(|v| Approx { value: (*v).into(), error: 0.0 }).collect();
+            if let Some(norm) = &norm {
+                values = values.chunks(width).flat_map(|run| of_norm(norm, run)).collect();
+            }
+            if let Some(gain) = gain {
+                let OperandData::Vector(gain) = &case.operands[gain] else { unreachable!() };
+                for (j, v) in values.iter_mut().enumerate() {
+                    let gain = f64::from(gain[j % gain.len()]);
+                    *v = Approx { value: v.value * gain, error: (v.error + ULP * v.value.abs()) * gain.abs() };
+                }
+            }
+            match (&got[out], &oracle[out]) {
+                (OperandData::Rows(got), OperandData::Rows(oracle)) => check_row(&values, got.row(i), oracle.row(i)),
+                (OperandData::Q8(got), _) => check_q8(&values, got, i, 0),
+                o => panic!("{o:?}"),
+            }
+        });
+    }
+
+    /// Quantization without a norm has no rounding to disagree about: the bytes of the microkernel.
+    #[test]
+    fn quantized_rows_equal_the_microkernel(seed in any::<u64>(), k in 1usize..300, group in prop_oneof![Just(32usize), Just(64), Just(128)]) {
+        let mut g = Gen::new(seed, 3, 40);
+        g.rows = Dim::Tokens;
+        let x = g.input(k);
+        let out = g.output(k, RowElem::Q8 { group });
+        let mut case = g.case(Body::RowNorm(RowNorm { x, gather: false, norm: None, gain: None, out }));
+        let OperandData::Rows(rows) = &mut case.operands[x] else { unreachable!() };
+        // Zeros, tiny and huge values, ties, and what must not be lost.
+        let special = [0.0, 1e-45, 1e-39, 0.5, 63.5, 127.0, f32::MAX, f32::INFINITY, f32::NAN, -0.0];
+        for (i, v) in rows.data.iter_mut().enumerate() {
+            if (seed.rotate_left(i as u32) & 7) == 0 {
+                *v = special[(seed.rotate_right(i as u32) % 10) as usize];
+            }
+            if seed % 3 == 0 {
+                *v = (*v * 8.0).round() / 2.0;
+            }
+        }
+        let rows = rows.clone();
+        // SAFETY: the table's entry has this type.
+        let quantize: QuantRowsFn = unsafe { std::mem::transmute(table(Level::Scalar).f[Uk::QuantRows as usize]) };
+        let bytes = llmcc_abi::layout::q8_row(k, group).bytes;
+        let mut want = vec![0u8; bytes * rows.rows()];
+        for (i, want) in want.chunks_mut(bytes).enumerate() {
+            // SAFETY: a row of k floats, and the bytes of its int8 form.
+            unsafe { quantize(rows.row(i).as_ptr(), k as u64, group as u64, want.as_mut_ptr()) };
+        }
+        let want = OperandData::Q8(q8_rows_from_bytes(k, group, &want));
+        run_all(&case, |got| assert!(same_bits(&got[out], &want), "{:?}\n{want:?}", got[out]));
+    }
+
+    #[test]
+    fn embed(seed in any::<u64>(), cols in 1usize..150) {
+        let mut g = Gen::new(seed, 5, 40);
+        g.rows = Dim::Tokens;
+        let format = g.format(&FORMATS);
+        let table = g.matrix(40, cols, format);
+        let out = g.output(cols, RowElem::F32);
+        let case = g.case(Body::Embed(Embed { table, out }));
+        let oracle = case.expected();
+        run_all(&case, |got| assert!(same_bits(&got[out], &oracle[out]), "{format}"));
+    }
+
+    #[test]
+    fn rope_table(seed in any::<u64>(), half in 1usize..70) {
+        let mut g = Gen::new(seed, 5, 4000);
+        g.rows = Dim::Tokens;
+        let inv_freq = g.vector(half);
+        let out = g.output(2 * half, RowElem::F32);
+        let case = g.case(Body::RopeTable(RopeTable { inv_freq, scale: F32::new(1.25), out }));
+        let oracle = case.expected();
+        let OperandData::Rows(want) = &oracle[out] else { unreachable!() };
+        run_all(&case, |got| {
+            let OperandData::Rows(got) = &got[out] else { unreachable!() };
+            for (a, b) in got.data.iter().zip(&want.data) {
+                assert!((a - b).abs() <= f32::EPSILON, "{a} {b}");
+            }
+        });
+    }
+
+    #[test]
+    fn attention(seed in any::<u64>(), d in prop_oneof![Just(8usize), Just(64), Just(80), 1usize..40]) {
+        let mut g = Gen::new(seed, 5, 90);
+        g.rows = Dim::Tokens;
+        let dtype = g.rng.pick(KvDType::ALL).0;
+        let kv_heads = g.rng.below(1, 4);
+        let heads = kv_heads * g.rng.below(1, 4);
+        let window = g.rng.chance(3).then(|| g.rng.below(1, 40));
+        let spec = KvSpec { dtype, kv_heads, head_dim: d, window };
+        let q = g.input(heads * d);
+        // Only what the tokens may see is stored: anything else is NaN in the pages.
+        let mut state = KvState::new(spec);
+        for i in 0..g.batch.tokens.len() {
+            let (seq, position) = (g.batch.seqs[i], g.batch.positions[i] as usize);
+            for p in window.map_or(0, |w| (position + 1).saturating_sub(w))..=position {
+                let row = |g: &mut Gen| g.rng.floats(spec.width()).into_iter().map(f64::from).collect::<Vec<_>>();
+                let (k, v) = (row(&mut g), row(&mut g));
+                state.store_key(seq, p, &k);
+                state.store_value(seq, p, &v);
+            }
+        }
+        let kv = g.kv(state);
+        let group = 32;
+        let elem = if (heads / kv_heads * d).is_multiple_of(group) && g.rng.chance(2) { RowElem::Q8 { group } } else { RowElem::F32 };
+        let out = g.output(heads * d, elem);
+        let scale = 1.0 / (d as f32).sqrt();
+        let case = g.case(Body::Attention(Attention { q, kv, out, heads, scale: F32::new(scale) }));
+        let oracle_f32 = {
+            let mut c = case.clone();
+            c.kernel.params[out].kind = llmcc_ir::kernel::ParamKind::Rows { rows: Dim::Tokens, cols: heads * d, elem: RowElem::F32 };
+            c.operands[out] = OperandData::poisoned(&c.kernel.params[out].kind, &c.batch).unwrap();
+            c.expected().swap_remove(out)
+        };
+        let (OperandData::Rows(want), OperandData::Rows(queries)) = (&oracle_f32, &case.operands[q]) else { unreachable!() };
+        run_all(&case, |got| for i in 0..case.m() {
+            // |k|, |v| ≤ 2: an error of a score is at most that of its sum, and changes a probability by as much, relatively.
+            let n = f64::from(case.batch.positions[i] + 1);
+            let sum: f64 = queries.row(i).chunks(d).map(|q| q.iter().map(|x| f64::from(x.abs())).sum()).fold(0.0, f64::max);
+            let score = f64::from(scale) * 2.0 * sum;
+            let relative = 2.0 * score * (d as f64 + 4.0) * ULP + (n + n / 4.0 + 16.0) * ULP;
+            let values: Vec<Approx> =
+                want.row(i).iter().map(|v| Approx { value: (*v).into(), error: 2.0 * relative * 2.0 }).collect();
+            match &got[out] {
+                OperandData::Rows(got) => check_row(&values, got.row(i), want.row(i)),
+                OperandData::Q8(got) => check_q8(&values, got, i, 0),
+                o => panic!("{o:?}"),
+            }
+        });
+    }
+}
+
+#[test]
+fn operands_end_at_an_inaccessible_page() {
+    let g = Guarded::new(&[1, 2, 3]);
+    assert_eq!((g.bytes(), (g.ptr() as usize + 3) % 4096), (&[1u8, 2, 3][..], 0));
+}

@@ -1,0 +1,97 @@
+//! What the code looks like: the expected instructions are there, and nothing needs a relocation or a call.
+
+use super::gen_::Gen;
+use super::jit::Case;
+use super::{CALLS, MADE_HERE, target};
+use crate::Backend;
+use llmcc_ir::eval::KvState;
+use llmcc_ir::graph::{F32, UnaryOp};
+use llmcc_ir::kernel::{Attention, Body, Embed, Expr, Matmul, Norm, RowElem, RowNorm, Segment, Store};
+use llmcc_ir::kv::{KvDType, KvSpec};
+use llmcc_ir::quant::{Elem, Format};
+use llmcc_ir::target::CpuIsa;
+
+fn listing(case: &Case, isa: CpuIsa, portable: bool) -> String {
+    let backend = if portable { MADE_HERE } else { CALLS };
+    backend.lower(&case.kernel, target(isa)).unwrap().listing
+}
+
+fn matmul(format: Format) -> Case {
+    let mut g = Gen::new(7, 2, 4);
+    let (n, k) = (32, 64);
+    let x = if format.group == 0 { g.input(k) } else { g.input_q8(k, format.group.into()) };
+    let weights = vec![g.matrix(n, k, format)];
+    let store = Store::Rows { param: g.output(n, RowElem::F32), start: 0 };
+    let expr = Expr::Unary(UnaryOp::Relu, Box::new(Expr::Acc(0)));
+    g.case(Body::Matmul(Matmul { x, prologue: None, segments: vec![Segment { n, weights, tile_n: 32, expr, store }], tile_m: 4 }))
+}
+
+fn row_norm() -> Case {
+    let mut g = Gen::new(7, 2, 4);
+    let x = g.input(64);
+    let gain = Some(g.vector(64));
+    let out = g.output(64, RowElem::F32);
+    g.case(Body::RowNorm(RowNorm { x, gather: false, norm: Some(Norm { eps: F32::new(1e-5), width: 64 }), gain, out }))
+}
+
+fn attention() -> Case {
+    let mut g = Gen::new(7, 2, 4);
+    let q = g.input(128);
+    let kv = g.kv(KvState::new(KvSpec { dtype: KvDType::F32, kv_heads: 1, head_dim: 64, window: None }));
+    let out = g.output(128, RowElem::F32);
+    g.case(Body::Attention(Attention { q, kv, out, heads: 2, scale: F32::new(0.125) }))
+}
+
+fn embed() -> Case {
+    let mut g = Gen::new(7, 2, 4);
+    let table = g.matrix(40, 64, Format { elem: Elem::W8, group: 32 });
+    let out = g.output(64, RowElem::F32);
+    g.case(Body::Embed(Embed { table, out }))
+}
+
+const W4: Format = Format { elem: Elem::W4, group: 32 };
+
+/// Instruction names with how often they occur, most frequent first: a change of the code shows, register allocation does not.
+fn histogram(listing: &str) -> String {
+    let mut counts = std::collections::BTreeMap::<&str, usize>::new();
+    for line in listing.lines() {
+        if let Some(name) = line.split_whitespace().nth(1).filter(|n| !n.starts_with("0x")) {
+            *counts.entry(name).or_default() += 1;
+        }
+    }
+    counts.iter().map(|(name, n)| format!("{name} {n}\n")).collect()
+}
+
+#[test]
+fn inner_products_use_the_multiply_add_instructions() {
+    let v3 = |format| listing(&matmul(format), CpuIsa::X86_64V3, true);
+    assert!(v3(Format::F32).contains("vfmadd"));
+    assert!(v3(W4).contains("vpmaddwd"));
+    let baseline = listing(&matmul(W4), CpuIsa::X86_64, false);
+    assert!(baseline.contains("pmaddwd") && !baseline.contains(" v"), "{baseline}");
+}
+
+#[test]
+fn nothing_is_called_but_microkernels() {
+    let cases = [matmul(Format::F32), matmul(W4), row_norm(), attention(), embed()];
+    for case in &cases {
+        for isa in [CpuIsa::X86_64, CpuIsa::X86_64V3, CpuIsa::X86_64V4] {
+            let code = listing(case, isa, true);
+            assert!(!code.contains("call"), "{code}");
+        }
+    }
+    let calls = listing(&matmul(W4), CpuIsa::X86_64V3, false);
+    assert_eq!(calls.matches("call").count(), 1, "{calls}");
+}
+
+#[test]
+fn snapshots() {
+    let cases = [("matmul_f32", matmul(Format::F32)), ("matmul_w4", matmul(W4)), ("row_norm", row_norm())];
+    let cases = cases.into_iter().chain([("attention", attention()), ("embed_w8", embed())]);
+    for (name, case) in cases {
+        let text = histogram(&listing(&case, CpuIsa::X86_64V3, true));
+        insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
+            insta::assert_snapshot!(name, text);
+        });
+    }
+}

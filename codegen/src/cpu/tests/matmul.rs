@@ -1,0 +1,136 @@
+//! Matmul and pointwise kernels.
+
+use super::bound::check_segments;
+use super::gen_::{FORMATS, Gen};
+use super::jit::Case;
+use super::{assert_same, config, run_all, v3};
+use llmcc_ir::eval::OperandData;
+use llmcc_ir::graph::F32;
+use llmcc_ir::kernel::{Body, Expr, Matmul, Norm, Param, ParamId, Pointwise, Prologue, RowElem, RowNorm, Store};
+use llmcc_ir::quant::{Elem, Format};
+use proptest::prelude::*;
+
+/// A matmul with f32 rows (`group` 0) or int8 rows.
+fn matmul(seed: u64, k: usize, group: usize, elems: &[Elem]) -> Case {
+    let mut g = Gen::new(seed, 4, 40);
+    let x = if group == 0 { g.input(k) } else { g.input_q8(k, group) };
+    let elems = elems.to_vec();
+    let segments = g.segments(&mut |g, n| {
+        (0..g.rng.below(1, 3))
+            .map(|_| {
+                let mut format = g.format(&elems);
+                if group != 0 {
+                    format.group = group as u16;
+                }
+                g.matrix(n, k, format)
+            })
+            .collect()
+    });
+    let tile_m = g.rng.below(1, 6);
+    g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m }))
+}
+
+proptest! {
+    #![proptest_config(config(60))]
+
+    #[test]
+    fn matmul_of_f32_rows(seed in any::<u64>(), k in 1usize..150) {
+        let case = matmul(seed, k, 0, &FORMATS);
+        run_all(&case, |got| check_segments(&case, got));
+    }
+
+    #[test]
+    fn matmul_of_int8_rows(seed in any::<u64>(), k in 1usize..300, group in prop_oneof![Just(32usize), Just(64), Just(128)]) {
+        let case = matmul(seed, k, group, &[Elem::W8, Elem::W4, Elem::W4a]);
+        run_all(&case, |got| check_segments(&case, got));
+    }
+
+    #[test]
+    fn code_made_here_equals_microkernels(seed in any::<u64>(), k in 1usize..200, group in prop_oneof![Just(0usize), Just(32), Just(128)]) {
+        let Some([here, calls]) = v3() else { return Ok(()) };
+        let elems: &[Elem] = if group == 0 { &FORMATS } else { &[Elem::W8, Elem::W4, Elem::W4a] };
+        let case = matmul(seed, k, group, elems);
+        assert_same(&case.run(&here), &case.run(&calls), "made here and called");
+    }
+
+    #[test]
+    fn pointwise(seed in any::<u64>()) {
+        let mut g = Gen::new(seed, 5, 40);
+        let segments = g.segments(&mut |_, _| vec![]);
+        let case = g.case(Body::Pointwise(Pointwise { segments }));
+        run_all(&case, |got| check_segments(&case, got));
+    }
+
+    /// A fused epilogue gives the bits of a matmul that stores its accumulators and a pointwise kernel.
+    #[test]
+    fn epilogue_equals_pointwise_kernel(seed in any::<u64>(), k in 1usize..100) {
+        let case = matmul(seed, k, 0, &FORMATS);
+        let Body::Matmul(body) = &case.kernel.body else { unreachable!() };
+        for run in super::all() {
+            let fused = case.run(&run);
+            // Accumulators first.
+            let mut plain = case.clone();
+            let mut second = case.clone();
+            let mut products = vec![];
+            let mut segments = vec![];
+            for s in &body.segments {
+                let lanes: Vec<ParamId> = s.weights.iter().map(|w| {
+                    let out = add_output(&mut plain, s.n);
+                    prop_assert_eq!(out, add_output(&mut second, s.n));
+                    let store = Store::Rows { param: out, start: 0 };
+                    products.push(llmcc_ir::kernel::Segment { weights: vec![*w], expr: Expr::Acc(0), store, ..s.clone() });
+                    Ok(out)
+                }).collect::<Result<_, TestCaseError>>()?;
+                let mut s = s.clone();
+                s.weights = vec![];
+                s.expr.visit_mut(&mut |e| if let Expr::Acc(l) = e { *e = Expr::Rows { param: lanes[*l], start: 0 } });
+                segments.push(s);
+            }
+            plain.kernel.body = Body::Matmul(Matmul { segments: products, ..body.clone() });
+            let plain = plain.run(&run);
+            for (i, o) in plain.into_iter().enumerate().skip(case.operands.len()) {
+                second.operands[i] = o;
+            }
+            second.kernel.body = Body::Pointwise(Pointwise { segments });
+            let second = second.run(&run);
+            assert_same(&fused, &second[..fused.len()], "fused and in two kernels");
+        }
+    }
+
+    /// A fused prologue gives the bits of a row-norm kernel and a matmul.
+    #[test]
+    fn prologue_equals_row_norm_kernel(seed in any::<u64>(), k in 1usize..200, quant in prop_oneof![Just(0usize), Just(32), Just(128)]) {
+        let mut g = Gen::new(seed, 4, 40);
+        let x = g.input(k);
+        let norm = (!g.rng.chance(4)).then_some(Norm { eps: F32::new(1e-5), width: k });
+        let gain = g.rng.chance(2).then(|| g.vector(k));
+        let format = if quant == 0 { g.format(&FORMATS) } else { Format { elem: g.rng.pick(&[Elem::W8, Elem::W4, Elem::W4a]), group: quant as u16 } };
+        let n = g.rng.below(1, 60);
+        let weights = vec![g.matrix(n, k, format)];
+        let elem = if quant == 0 { RowElem::F32 } else { RowElem::Q8 { group: quant } };
+        let out = g.output(n, RowElem::F32);
+        let between = g.output(k, elem);
+        let store = Store::Rows { param: out, start: 0 };
+        let segments = vec![llmcc_ir::kernel::Segment { n, weights, tile_n: 32, expr: Expr::Acc(0), store }];
+        let prologue = Some(Prologue { norm, gain, quant: (quant != 0).then_some(quant) });
+        let fused = g.case(Body::Matmul(Matmul { x, prologue, segments: segments.clone(), tile_m: 3 }));
+        for run in super::all() {
+            let together = fused.run(&run);
+            let mut first = fused.clone();
+            first.kernel.body = Body::RowNorm(RowNorm { x, gather: false, norm, gain, out: between });
+            let mut second = fused.clone();
+            second.operands = first.run(&run);
+            second.kernel.body = Body::Matmul(Matmul { x: between, prologue: None, segments: segments.clone(), tile_m: 3 });
+            let apart = second.run(&run);
+            assert_same(&together[out..=out], &apart[out..=out], "fused and in two kernels");
+        }
+    }
+}
+
+/// Adds f32 rows to be written.
+fn add_output(case: &mut Case, cols: usize) -> ParamId {
+    let kind = llmcc_ir::kernel::ParamKind::Rows { rows: case.kernel.rows, cols, elem: RowElem::F32 };
+    case.operands.push(OperandData::poisoned(&kind, &case.batch).unwrap());
+    case.kernel.params.push(Param { name: format!("extra{}", case.operands.len()), kind });
+    case.operands.len() - 1
+}

@@ -1,0 +1,85 @@
+//! Compiled kernels against the oracle, against each other, and against the reference microkernels.
+
+mod bound;
+mod families;
+mod gen_;
+mod jit;
+mod listing;
+mod matmul;
+mod scalar;
+
+use super::CpuBackend;
+use jit::{Case, Run, same_bits};
+use llmcc_ir::eval::OperandData;
+use llmcc_ir::target::{CpuIsa, TARGETS, TargetSpec};
+use llmcc_ukernels::{Level, detect, table};
+use proptest::test_runner::{Config as ProptestConfig, RngSeed};
+
+fn target(isa: CpuIsa) -> &'static TargetSpec {
+    TARGETS.iter().find(|t| t.isa == isa).unwrap()
+}
+
+const MADE_HERE: CpuBackend = CpuBackend { portable: true };
+const CALLS: CpuBackend = CpuBackend { portable: false };
+
+/// The baseline, on any processor.
+fn baseline() -> Run<'static> {
+    Run { backend: &CALLS, target: target(CpuIsa::X86_64), table: table(Level::Scalar), cuts: vec![] }
+}
+
+/// x86-64-v3 with inner products made here and with microkernels of this processor; nothing if it has no AVX2.
+fn v3() -> Option<[Run<'static>; 2]> {
+    if detect() < Level::Avx2 {
+        eprintln!("skipped: this processor has no AVX2");
+        return None;
+    }
+    let run = |backend| Run { backend, target: target(CpuIsa::X86_64V3), table: table(detect()), cuts: vec![] };
+    Some([run(&MADE_HERE), run(&CALLS)])
+}
+
+/// The same kernels in every run, unless PROPTEST_RNG_SEED says otherwise. Seeds shrink to nothing useful; failures print theirs.
+fn config(cases: u32) -> ProptestConfig {
+    let mut config = ProptestConfig { cases, max_shrink_iters: 0, failure_persistence: None, ..ProptestConfig::default() };
+    if config.rng_seed == RngSeed::Random {
+        config.rng_seed = RngSeed::Fixed(1);
+    }
+    config
+}
+
+/// All ways to run a kernel on this processor.
+fn all() -> Vec<Run<'static>> {
+    std::iter::once(baseline()).chain(v3().into_iter().flatten()).collect()
+}
+
+fn assert_same(a: &[OperandData], b: &[OperandData], what: &str) {
+    for (i, (a, b)) in a.iter().zip(b).enumerate() {
+        assert!(same_bits(a, b), "operand {i} differs: {what}\n{a:?}\n{b:?}");
+    }
+}
+
+/// Runs on every backend and checks that neither the split into items nor the rest of the batch changes a bit.
+fn run_all(case: &Case, check: impl Fn(&[OperandData])) {
+    for run in all() {
+        let object = case.compile(&run);
+        let got = case.run_object(&object, &run);
+        check(&got);
+        let items = case.items();
+        let cuts = vec![items / 3, items / 3, items / 2];
+        let split = case.run_object(&object, &Run { cuts, ..run.clone() });
+        assert_same(&got, &split, "items in several ranges");
+        assert_alone(case, &object, &run, &got);
+    }
+}
+
+/// The last row of the batch, run alone, gives the same bits.
+fn assert_alone(case: &Case, object: &crate::Object, run: &Run, together: &[OperandData<'static>]) {
+    if case.operands.iter().any(|o| matches!(o, OperandData::Kv(_))) || case.kernel.rows != llmcc_ir::ty::Dim::Tokens {
+        return;
+    }
+    let Some(alone) = case.only(case.m() - 1) else { return };
+    let got = alone.run_object(object, run);
+    for (i, (a, b)) in got.iter().zip(together).enumerate() {
+        let b = jit::row_of(b, case.m() - 1);
+        assert!(same_bits(a, &b), "operand {i} of a row alone differs\n{a:?}\n{b:?}");
+    }
+}
