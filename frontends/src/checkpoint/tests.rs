@@ -30,25 +30,20 @@ fn malformed_headers() {
         ),
         (
             with_header(r#"{"w":{"dtype":"F32"}}"#, 0),
-            format!("the header is not valid: tensor `w`: missing field `shape` at line 1 column 20 at line 1 column 20; {foreign}"),
+            format!("the header is not valid: tensor `w`: missing field `shape` at line 1 column 20; {foreign}"),
         ),
         (
             one("F32", "[-2]", "[0,8]"),
-            format!(
-                "the header is not valid: tensor `w`: invalid value: integer `-2`, expected u64 at line 1 column 30 at line 1 column 30; {foreign}"
-            ),
+            format!("the header is not valid: tensor `w`: invalid value: integer `-2`, expected u64 at line 1 column 31; {foreign}"),
         ),
-        (
-            with_header(&deep, 0),
-            format!("the header is not valid: tensor `a`: invalid type: map, expected a string at line 1 column 5; {foreign}"),
-        ),
+        (with_header(&deep, 0), format!("the header is not valid: tensor `a`: missing field `dtype` at line 1 column 1800; {foreign}")),
         (one("F31", "[2]", "[0,8]"), "tensor `w` has unknown element type `F31`; write it as F32, F16 or BF16".into()),
         (one("F32", "[2]", "[0,7]"), format!("tensor `w`: F32 [2] takes 8 bytes, but its range 0..7 has another length; {corrupt}")),
         (one("F32", "[2]", "[8,0]"), format!("tensor `w`: F32 [2] takes 8 bytes, but its range 8..0 has another length; {corrupt}")),
-        (one("F32", "[3]", "[0,12]"), format!("tensor `w` ends at byte 67 of the file, which has only 63; {truncated}")),
+        (one("F32", "[3]", "[0,12]"), format!("tensor `w` ends at byte 75 of the file, which has only 71; {truncated}")),
         (
             one("F32", "[1]", "[18446744073709551611,18446744073709551615]"),
-            format!("tensor `w` ends at byte 18446744073709551615 of the file, which has only 97; {truncated}"),
+            format!("tensor `w` ends at byte 18446744073709551615 of the file, which has only 108; {truncated}"),
         ),
         (
             one("F32", "[4294967296,4294967296]", "[0,8]"),
@@ -67,10 +62,10 @@ fn malformed_headers() {
             one("U8", "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,8]", "[0,8]"),
             "tensor `w` has 17 dimensions (at most 16 are supported); the file is corrupt".into(),
         ),
-        (one("U8", "[4]", "[0,4]"), format!("bytes 64..68 of the file belong to no tensor; {corrupt}")),
-        (one("U8", "[4]", "[4,8]"), format!("bytes 60..64 of the file belong to no tensor; {corrupt}")),
-        (two("[0,4]", "[0,4]"), format!("tensors `a` and `b` overlap at byte 117 of the file; {corrupt}")),
-        (two("[2,6]", "[0,4]"), format!("tensors `b` and `a` overlap at byte 119 of the file; {corrupt}")),
+        (one("U8", "[4]", "[0,4]"), format!("bytes 65..69 of the file belong to no tensor; {corrupt}")),
+        (one("U8", "[4]", "[4,8]"), format!("bytes 61..65 of the file belong to no tensor; {corrupt}")),
+        (two("[0,4]", "[0,4]"), format!("tensors `a` and `b` overlap at byte 113 of the file; {corrupt}")),
+        (two("[2,6]", "[0,4]"), format!("tensors `b` and `a` overlap at byte 115 of the file; {corrupt}")),
         (
             with_header(&format!(r#"{{"w":{0},"w":{0}}}"#, t("U8", "[8]", "[0,8]")), 8),
             "tensor `w` appears twice in the header; write the file again".into(),

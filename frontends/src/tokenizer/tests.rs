@@ -1,10 +1,249 @@
 use super::*;
 use crate::fixtures::write_checkpoint;
 use crate::testing::{Folder, config, shared, with};
+use std::path::Path;
+
+/// A checkpoint folder with a tokenizer made here.
+fn folder(changes: Value, files: &[(&str, &str)]) -> (Folder, Checkpoint) {
+    let folder = Folder::new();
+    write_checkpoint(&folder.0, &with(config("llama"), changes), &[]).unwrap();
+    for (name, text) in files {
+        folder.write(name, text);
+    }
+    let ckpt = Checkpoint::open(&folder.0).unwrap();
+    (folder, ckpt)
+}
+
+/// A byte-level BPE with `extra` members; ids: 0 `<s>`, 1 `</s>`, 2 `a`, 3 `b`, 4 `ab`.
+fn tokenizer(extra: Value) -> String {
+    let special = |id: u32, content: &str| json!({ "id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true });
+    let base = json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [special(0, "<s>"), special(1, "</s>")],
+        "normalizer": null, "pre_tokenizer": null, "post_processor": null, "decoder": null,
+        "model": { "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": false,
+            "byte_fallback": false, "ignore_merges": false, "vocab": { "<s>": 0, "</s>": 1, "a": 2, "b": 3, "ab": 4 }, "merges": [["a", "b"]] },
+    });
+    with(base, extra).to_string()
+}
+
+fn load_error(changes: Value, files: &[(&str, &str)]) -> String {
+    let (folder, ckpt) = folder(changes, files);
+    TextAssets::load(&ckpt).unwrap_err().to_string().replace(&*folder.0.to_string_lossy(), "DIR")
+}
 
 #[test]
-fn x() {
-    let _ = shared("stories260K");
-    let f = Folder::new();
-    write_checkpoint(&f.0, &with(config("llama"), json!({})), &[]).unwrap();
+fn settings_of_the_text_side() {
+    let settings = json!({ "bos_token": "<s>", "eos_token": { "content": "</s>" }, "add_bos_token": true, "chat_template": "{{ x }}", "model_max_length": 64 });
+    let generation = json!({ "eos_token_id": [7, 1, 99] });
+    let files = [
+        ("tokenizer.json", tokenizer(json!({}))),
+        ("tokenizer_config.json", settings.to_string()),
+        ("special_tokens_map.json", json!({ "pad_token": "<p>", "bos_token": "ignored" }).to_string()),
+        ("generation_config.json", generation.to_string()),
+    ];
+    let (_folder, ckpt) = folder(json!({ "eos_token_id": 5 }), &files.each_ref().map(|(n, t)| (*n, t.as_str())));
+    let text = TextAssets::load(&ckpt).unwrap();
+    let expected = json!({
+        "bos_token": "<s>", "eos_token": "</s>", "special_tokens": { "bos_token": "<s>", "eos_token": "</s>", "pad_token": "<p>" },
+        "bos_token_id": 0, "eos_token_ids": [7, 1, 5], "add_bos": true, "chat_template": "{{ x }}", "model_max_length": 64,
+        "clean_up_tokenization_spaces": false,
+    });
+    assert_eq!(text.text_config, expected);
+    assert_eq!(text.tokenizer_json.as_deref(), Some(tokenizer(json!({})).as_bytes()), "passed through unchanged");
+}
+
+#[test]
+fn no_tokenizer_at_all() {
+    let (_folder, ckpt) = folder(json!({ "bos_token_id": 3, "eos_token_id": 4 }), &[]);
+    let text = TextAssets::load(&ckpt).unwrap();
+    assert!(text.tokenizer_json.is_none());
+    assert_eq!((&text.text_config["bos_token_id"], &text.text_config["eos_token_ids"]), (&json!(3), &json!([4])));
+    assert_eq!((&text.text_config["add_bos"], &text.text_config["chat_template"]), (&json!(false), &Value::Null));
+}
+
+#[test]
+fn bos_as_the_post_processor_says() {
+    let template = json!({ "type": "TemplateProcessing", "single": [{ "SpecialToken": { "id": "<s>", "type_id": 0 } }, { "Sequence": { "id": "A", "type_id": 0 } }],
+        "pair": [{ "Sequence": { "id": "A", "type_id": 0 } }, { "Sequence": { "id": "B", "type_id": 1 } }], "special_tokens": { "<s>": { "id": "<s>", "ids": [0], "tokens": ["<s>"] } } });
+    let add_bos = |post: Value, settings: Value| {
+        let files = [("tokenizer.json", tokenizer(json!({ "post_processor": post }))), ("tokenizer_config.json", settings.to_string())];
+        let (_folder, ckpt) = folder(json!({}), &files.each_ref().map(|(n, t)| (*n, t.as_str())));
+        TextAssets::load(&ckpt).unwrap().text_config["add_bos"].clone()
+    };
+    assert_eq!(add_bos(template.clone(), json!({ "bos_token": "<s>" })), true);
+    assert_eq!(add_bos(Value::Null, json!({ "bos_token": "<s>" })), false);
+    assert_eq!(add_bos(template, json!({ "bos_token": "<s>", "add_bos_token": false })), false);
+    assert_eq!(add_bos(Value::Null, json!({ "bos_token": null })), false);
+}
+
+#[test]
+fn chat_templates() {
+    let template = |files: &[(&str, &str)]| TextAssets::load(&folder(json!({}), files).1).unwrap().text_config["chat_template"].clone();
+    let list = json!([{ "name": "default", "template": "a" }, { "name": "tool_use", "template": "b" }]);
+    let settings = |t: &Value| json!({ "chat_template": t }).to_string();
+    assert_eq!(template(&[("tokenizer_config.json", &settings(&list))]), list);
+    assert_eq!(template(&[("tokenizer_config.json", &settings(&list)), ("chat_template.jinja", "c")]), "c");
+    assert_eq!(template(&[("tokenizer_config.json", &settings(&json!([3])))]), Value::Null);
+    let error = load_error(json!({}), &[("tokenizer_config.json", "{")]);
+    assert_eq!(error, "DIR/tokenizer_config.json: not valid JSON: EOF while parsing an object at line 1 column 1");
+}
+
+#[test]
+fn truncation_left_over_from_training_is_removed() {
+    let limits = json!({ "truncation": { "direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0 } });
+    let (_folder, ckpt) = folder(json!({}), &[("tokenizer.json", &tokenizer(limits))]);
+    let json = TextAssets::load(&ckpt).unwrap().tokenizer_json.unwrap();
+    assert_eq!(ids_of(&Tokenizer::from_bytes(json).unwrap(), "abbbb"), [4, 3, 3, 3]);
+}
+
+#[test]
+fn tokenizers_that_do_not_fit() {
+    let save = "make a tokenizer.json with Transformers: `AutoTokenizer.from_pretrained(dir).save_pretrained(dir)`";
+    assert_eq!(
+        load_error(json!({ "vocab_size": 4 }), &[("tokenizer.json", &tokenizer(json!({})))]),
+        "DIR/tokenizer.json: tokenizer mismatch: token \"ab\" has id 4, but the model has 4 tokens; use the tokenizer files of this very model"
+    );
+    let error = load_error(json!({}), &[("tokenizer.json", &tokenizer(json!({ "model": { "type": "Strange" } })))]);
+    assert!(error.starts_with("DIR/tokenizer.json: not a usable tokenizer: ") && error.ends_with(save), "{error}");
+    let error = load_error(json!({}), &[("tokenizer.json", "")]);
+    assert_eq!(error, "DIR/tokenizer.json: not valid JSON: EOF while parsing a value at line 1 column 0");
+    let tiktoken = "IQ== 0\nIg== 1\n";
+    assert_eq!(
+        load_error(json!({}), &[("tokenizer.model", tiktoken)]),
+        format!("DIR/tokenizer.model: not a SentencePiece model (a tiktoken file of the same name is not supported); {save}")
+    );
+    assert_eq!(
+        load_error(json!({}), &[("vocab.json", "{}"), ("merges.txt", "")]),
+        format!("DIR/vocab.json: this vocabulary has no tokenizer.json beside it; {save}")
+    );
+}
+
+fn ids_of(t: &Tokenizer, text: &str) -> Vec<u32> {
+    t.encode(text, false).unwrap().get_ids().to_vec()
+}
+
+/// A SentencePiece model converted and loaded.
+fn converted(path: &Path) -> Tokenizer {
+    let json = from_sentencepiece(&std::fs::read(path).unwrap()).unwrap();
+    Tokenizer::from_bytes(json.to_string()).unwrap()
+}
+
+/// A serialized `ModelProto`: pieces `(text, score, type)`, model type, raw normalizer fields.
+fn model_proto(pieces: &[(&str, f32, u8)], model_type: u8, normalizer: &[u8]) -> Vec<u8> {
+    let message = |tag: u8, body: &[u8]| [&[tag, u8::try_from(body.len()).unwrap()], body].concat();
+    let piece = |(text, score, kind): &(&str, f32, u8)| {
+        let body = [message(0x0a, text.as_bytes()), [&[0x15], &score.to_le_bytes()[..]].concat(), vec![0x18, *kind]].concat();
+        message(0x0a, &body)
+    };
+    [pieces.iter().flat_map(piece).collect(), message(0x12, &[0x18, model_type]), message(0x1a, normalizer)].concat()
+}
+
+#[test]
+fn sentencepiece_bpe_merges_by_score() {
+    // `ab` scores better than `bc`; `▁ab` better than all; `<0x41>` and the user's `zz` never take part in merges.
+    let pieces = [
+        ("<unk>", 0.0, 2),
+        ("<s>", 0.0, 3),
+        ("<0x41>", 0.0, 6),
+        ("zz", 0.0, 4),
+        ("▁ab", -1.0, 1),
+        ("ab", -2.0, 1),
+        ("bc", -3.0, 1),
+        ("▁", -4.0, 1),
+        ("a", -5.0, 1),
+        ("b", -6.0, 1),
+        ("c", -7.0, 1),
+        ("z", -8.0, 1),
+        ("<", -9.0, 1),
+    ];
+    // Prefix on (field 3), extra whitespace kept (field 4).
+    let json = from_sentencepiece(&model_proto(&pieces, 2, &[0x18, 1, 0x20, 0])).unwrap();
+    assert_eq!(json["model"]["merges"], json!([["▁", "ab"], ["a", "b"], ["b", "c"]]));
+    let t = Tokenizer::from_bytes(json.to_string()).unwrap();
+    assert_eq!(ids_of(&t, "abc"), [4, 10]);
+    assert_eq!(ids_of(&t, "bc  b"), [7, 6, 7, 7, 9]);
+    assert_eq!(ids_of(&t, "azz"), [7, 8, 3]);
+    assert_eq!(ids_of(&t, "A"), [7, 2]);
+    assert_eq!(t.decode(&ids_of(&t, "abc  b"), true).unwrap(), "abc  b");
+    // Defaults: repeated and outer spaces go.
+    let t = Tokenizer::from_bytes(from_sentencepiece(&model_proto(&pieces, 2, &[])).unwrap().to_string()).unwrap();
+    assert_eq!(ids_of(&t, "  bc   b "), [7, 6, 7, 9]);
+}
+
+#[test]
+fn sentencepiece_unigram() {
+    let pieces = [("<unk>", 0.0, 2), ("▁", -3.0, 1), ("▁a", -2.0, 1), ("b", -2.0, 1), ("ab", -1.0, 1), ("▁ab", -5.0, 1)];
+    let t = Tokenizer::from_bytes(from_sentencepiece(&model_proto(&pieces, 1, &[])).unwrap().to_string()).unwrap();
+    // The best sum: ▁a + b = -4, ▁ + ab = -4 (the same), ▁ab = -5.
+    assert_eq!(ids_of(&t, "b"), [1, 3]);
+    assert_eq!(t.decode(&ids_of(&t, "ab ab"), true).unwrap(), "ab ab");
+}
+
+#[test]
+fn malformed_sentencepiece_models() {
+    let good = model_proto(&[("<unk>", 0.0, 2), ("a", -1.0, 1)], 2, &[]);
+    let error = |bytes: &[u8]| from_sentencepiece(bytes).map(|_| ()).unwrap_err();
+    let malformed = "not a SentencePiece model (a tiktoken file of the same name is not supported)";
+    assert_eq!(error(&[]), malformed);
+    assert_eq!(error(&good[..good.len() - 1]), malformed);
+    assert_eq!(error(&model_proto(&[("a", f32::NAN, 1)], 2, &[])), malformed);
+    assert_eq!(error(&model_proto(&[("a", 0.0, 7)], 2, &[])), malformed);
+    assert_eq!(error(&model_proto(&[("a", 0.0, 1), ("a", 0.0, 1)], 2, &[])), "piece \"a\" appears twice");
+    assert_eq!(error(&model_proto(&[("a", 0.0, 1)], 4, &[])), "SentencePiece model type 4 is not supported (only unigram and BPE)");
+}
+
+/// SentencePiece itself tokenized the stories whose perplexity is stored, so the number of tokens must agree.
+#[test]
+fn stories_tokenize_as_by_sentencepiece() {
+    let (Some(model), Some(text)) = (shared("stories260K"), shared("text/tinystories_a.txt")) else { return };
+    let t = converted(&model.join("hf/tokenizer.model"));
+    let json = |name: &str| -> Value { serde_json::from_slice(&std::fs::read(model.join(name)).unwrap()).unwrap() };
+    let prompt = json("expected/prompt_ids.json");
+    let ids: Vec<u32> = [1].into_iter().chain(ids_of(&t, prompt["prompt"].as_str().unwrap())).collect();
+    assert_eq!(json!(ids), prompt["ids"]);
+
+    let text = std::fs::read_to_string(text).unwrap();
+    let stories = text.split("<|endoftext|>").map(str::trim).filter(|s| !s.is_empty()).take(60);
+    // With BOS, cut to the context of 512; all but the first are predicted.
+    let predicted: usize = stories.map(|s| (ids_of(&t, s).len() + 1).min(512) - 1).sum();
+    assert_eq!(json!(predicted), json("expected/ppl.json")["tokens"]);
+}
+
+/// llama.cpp's vectors for the Llama 2 vocabulary.
+#[test]
+fn llama2_vectors() {
+    let Some(dir) = shared("tokenizers") else { return };
+    let t = converted(&dir.join("llama2/tokenizer.model"));
+    let read = |ext: &str| std::fs::read_to_string(dir.join(format!("llama.cpp/ggml-vocab-llama-spm.gguf.{ext}"))).unwrap();
+    let (inputs, outputs) = (read("inp"), read("out"));
+    let mut n = 0;
+    for (input, output) in inputs.split("\n__ggml_vocab_test__\n").zip(outputs.lines()) {
+        let expected: Vec<u32> = output.split_whitespace().map(|id| id.parse().unwrap()).collect();
+        assert_eq!(ids_of(&t, input), expected, "{input:?}");
+        let decoded = t.decode(&expected, false).unwrap();
+        assert_eq!(decoded, input, "decoded");
+        n += 1;
+    }
+    assert_eq!(n, 46);
+}
+
+#[test]
+fn real_tokenizers_load() {
+    let Some(dir) = shared("tokenizers") else { return };
+    for (name, vocab) in [
+        ("mistral/tokenizer.model.v1", 32_000),
+        ("mistral/mistral_instruct_tokenizer_240323.model.v3", 32_768),
+        ("llama2/tokenizer.model", 32_000),
+    ] {
+        assert_eq!(converted(&dir.join(name)).get_vocab_size(true), vocab, "{name}");
+    }
+    for (name, vocab) in [("phi3", 32_064), ("granite_code", 49_152)] {
+        let read = |file: &str| std::fs::read_to_string(dir.join(name).join(file)).unwrap_or_default();
+        let files = ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"].map(|f| (f, read(f)));
+        let (_folder, ckpt) = folder(json!({ "vocab_size": vocab }), &files.each_ref().map(|(n, t)| (*n, t.as_str())));
+        let text = TextAssets::load(&ckpt).unwrap();
+        assert!(text.tokenizer_json.is_some() && text.text_config["eos_token_ids"] != json!([]), "{name}: {}", text.text_config);
+    }
+    let error = from_sentencepiece(&std::fs::read(dir.join("llama3/tokenizer.model")).unwrap()).unwrap_err();
+    assert_eq!(error, "not a SentencePiece model (a tiktoken file of the same name is not supported)");
 }
