@@ -20,8 +20,10 @@ const ELEMENTWISE: f64 = 0.25;
 const CALL: f64 = 20e-9;
 /// Accumulator bytes that stay in the first-level cache.
 const L1: usize = 32 << 10;
+/// Cores of a larger machine of the same kind.
+const MANY_CORES: usize = 8;
 /// Tile sizes tried.
-const TILE_N: &[usize] = &[16, 32, 48, 64, 96, 128, 192, 256, 512];
+const TILE_N: &[usize] = &[16, 32, 48, 64, 96, 128, 192, 256];
 const TILE_M: &[usize] = &[1, 2, 4, 8, 16, 32, 64];
 
 /// Sets the tile sizes of a kernel to the cheapest for steps of size `env`; returns the predicted seconds.
@@ -32,19 +34,18 @@ pub fn choose_tiles(kernel: &mut Kernel, target: &TargetSpec, env: Env) -> f64 {
         Body::Matmul(_) => TILE_M.iter().copied().filter(|t| *t <= rows.next_power_of_two()).collect(),
         _ => vec![1],
     };
-    let mut best: Option<(f64, Kernel)> = None;
-    for tile_n in TILE_N {
+    let mut best = (f64::INFINITY, 0, 0);
+    for tile_n in if units.is_empty() { &TILE_N[..1] } else { TILE_N } {
         for tile_m in &tiles_m {
             set_tiles(kernel, &units, *tile_n, *tile_m);
             let cost = seconds(kernel, target, env);
-            if best.as_ref().is_none_or(|(c, _)| cost < *c) {
-                best = Some((cost, kernel.clone()));
+            if cost < best.0 {
+                best = (cost, *tile_n, *tile_m);
             }
         }
     }
-    let (cost, chosen) = best.unwrap_or_else(|| (0.0, kernel.clone()));
-    *kernel = chosen;
-    cost
+    set_tiles(kernel, &units, best.1, best.2);
+    best.0
 }
 
 /// For each segment the columns that a tile must hold whole.
@@ -149,9 +150,16 @@ fn matmul(kernel: &Kernel, b: &Matmul, t: &TargetSpec, m: usize) -> f64 {
         let spill = if accumulators > L1 { (m * s.n * 8) as f64 / t.cache } else { 0.0 };
         core_seconds += epilogue(kernel, s, t, m) + spill;
     }
-    let busiest = items.div_ceil(t.cores) as f64 / items.max(1) as f64;
-    let streamed = (weight_bytes / t.memory) * (busiest * t.cores as f64);
-    streamed.max(core_seconds * busiest) + prologue(kernel, b, t, m)
+    let streamed = weight_bytes / t.memory;
+    let computed = core_seconds / t.cores as f64;
+    streamed.max(computed) * imbalance(items, t) + prologue(kernel, b, t, m)
+}
+
+/// How much longer the busiest core works than the average. Counts machines with more cores than the target's typical ones, so that tiles suit them too.
+fn imbalance(items: usize, t: &TargetSpec) -> f64 {
+    let items = items.max(1);
+    let on = |cores: usize| (items.div_ceil(cores) * cores) as f64 / items as f64;
+    on(t.cores).max(on(t.cores.max(MANY_CORES)))
 }
 
 /// Every core prepares all rows for itself.
@@ -189,6 +197,5 @@ fn attention(kernel: &Kernel, a: &Attention, t: &TargetSpec, m: usize) -> f64 {
     let bytes = (2 * context * kv.width() * kv.dtype.bytes()) as f64;
     let macs = (2 * m * context * a.heads * kv.head_dim) as f64;
     let items = (m * kv.kv_heads).max(1);
-    let busiest = items.div_ceil(t.cores) as f64 / items as f64;
-    (bytes / t.memory).max(macs / (t.f32_macs * 0.5) * busiest)
+    (bytes / t.memory).max(macs / (t.f32_macs * 0.5) / t.cores as f64) * imbalance(items, t)
 }

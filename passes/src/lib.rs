@@ -185,11 +185,11 @@ struct FuncState<'a> {
 impl<'a> FuncState<'a> {
     fn new(module: &Module, index: usize, func: &'a Func, opts: &Options) -> Result<FuncState<'a>, PassError> {
         let may_change = opts.weights.is_quantized() || opts.weights == Format::F32;
-        let Converted { graph, params: _, roots, results } = convert(func, may_change)?;
+        let Converted { graph, params: _, roots, results, read_often } = convert(func, may_change)?;
         let (mut graph, iterations) = rules::saturate(graph);
         let saturated = graph.total_number_of_nodes();
         let embed = weights::embed_formats(module, index, opts);
-        implement::implement(&mut graph, opts, &|i| embed.get(i).copied().unwrap_or(opts.weights));
+        implement::implement(&mut graph, opts, &|i| embed.get(i).copied().unwrap_or(opts.weights), &read_often);
         let nodes = graph.total_number_of_nodes();
         let stats = FuncStats { func: func.name.clone(), saturated, iterations, nodes, candidates: 0 };
         Ok(FuncState { func, graph, roots, results, matrices: None, stats })

@@ -27,15 +27,30 @@ pub fn run(cx: &mut Context<'_>, class: Id, op: &OpNode) {
         Head::Binary(_) => 2,
         _ => return,
     };
-    for choice in choices(cx, &op.args[..absorbable]) {
+    let build = |cx: &Context<'_>, choice: &[Source]| {
         let mut d = draft(rows);
         let parts: Option<Vec<Fragment>> = choice.iter().map(|s| cx.fragment(&mut d, s)).collect();
-        let joined = parts.and_then(|p| join(&d, p));
-        let Some((x, lanes, exprs)) = joined else { continue };
-        let Some(expr) = apply(cx, &mut d, op, exprs) else { continue };
+        let (x, lanes, exprs) = join(&d, parts?)?;
+        let expr = apply(cx, &mut d, op, exprs)?;
         let param = d.output(n, RowElem::F32);
         let piece = Piece { value: Fragment { x, lanes, expr }, n, store: Store::Rows { param, start: 0 } };
-        finish(cx, class, d, vec![piece]);
+        finish(d, vec![piece])
+    };
+    put_all(cx, class, &op.args[..absorbable], build);
+}
+
+/// Adds the kernel of every choice of operand sources that works out: the one that absorbs nothing, and those that absorb as much as possible.
+fn put_all(cx: &mut Context<'_>, class: Id, args: &[Id], build: impl Fn(&Context<'_>, &[Source]) -> Option<Draft>) {
+    let absorbed = |choice: &[Source]| choice.iter().filter(|s| matches!(s, Source::Kernel(_))).count();
+    let mut built: Vec<(usize, Draft)> = vec![];
+    for choice in choices(cx, args) {
+        built.extend(build(cx, &choice).map(|d| (absorbed(&choice), d)));
+    }
+    let most = built.iter().map(|(n, _)| *n).max().unwrap_or(0);
+    for (n, d) in built {
+        if n == 0 || n == most {
+            cx.put(class, d);
+        }
     }
 }
 
@@ -46,36 +61,32 @@ pub fn run_stores(cx: &mut Context<'_>, class: Id, op: &OpNode) {
     }
     let Some(ValueType::Kv(spec)) = cx.graph[class].data.ty else { return };
     let Some((rows, _)) = cx.rows_of(op.args[1]) else { return };
-    for choice in choices(cx, &op.args[1..3]) {
+    put_all(cx, class, &op.args[1..3], |cx, choice| {
         let mut d = draft(rows);
         let parts: Option<Vec<Fragment>> = choice.iter().map(|s| cx.fragment(&mut d, s)).collect();
-        let Some(parts) = parts else { continue };
         let kv = d.input(op.args[0], ParamKind::Kv(spec));
         let stores = [Store::KvKey(kv), Store::KvValue(kv)];
-        let pieces = parts.into_iter().zip(stores).map(|(value, store)| Piece { value, n: spec.width(), store }).collect();
-        finish(cx, class, d, pieces);
-    }
+        let pieces = parts?.into_iter().zip(stores).map(|(value, store)| Piece { value, n: spec.width(), store }).collect();
+        finish(d, pieces)
+    });
 }
 
 fn concat(cx: &mut Context<'_>, class: Id, op: &OpNode) {
     let Some((rows, n)) = cx.rows_of(class) else { return };
     let Some((_, left)) = cx.rows_of(op.args[0]) else { return };
-    for choice in choices(cx, &op.args) {
+    put_all(cx, class, &op.args, |cx, choice| {
         let mut d = draft(rows);
         let parts: Option<Vec<Fragment>> = choice.iter().map(|s| cx.fragment(&mut d, s)).collect();
-        let Some(parts) = parts else { continue };
         let param = d.output(n, RowElem::F32);
         let spans = [(0, left), (left, n - left)];
-        let pieces = parts.into_iter().zip(spans).map(|(value, (start, n))| Piece { value, n, store: Store::Rows { param, start } });
-        finish(cx, class, d, pieces.collect());
-    }
+        let pieces = parts?.into_iter().zip(spans).map(|(value, (start, n))| Piece { value, n, store: Store::Rows { param, start } });
+        finish(d, pieces.collect())
+    });
 }
 
-fn finish(cx: &mut Context<'_>, class: Id, mut d: Draft, pieces: Vec<Piece>) {
-    if let Some(b) = body(&d, pieces) {
-        d.body = b;
-        cx.put(class, d);
-    }
+fn finish(mut d: Draft, pieces: Vec<Piece>) -> Option<Draft> {
+    d.body = body(&d, pieces)?;
+    Some(d)
 }
 
 /// All combinations of sources of the operands.

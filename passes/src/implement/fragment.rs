@@ -30,14 +30,20 @@ pub struct Fragment {
 }
 
 impl Context<'_> {
-    /// Ways to obtain the value of `class` inside a kernel: read it, or absorb a kernel that computes it.
+    /// Ways to obtain the value of `class` inside a kernel: read it, or absorb a kernel that computes it. Where a matmul can be absorbed, absorbing only the
+    /// elementwise work after it would be a detour.
     pub fn sources(&self, class: Id) -> Vec<Source> {
         let absorbable = |n: &KernelNode| match segments(&n.0.kernel.body) {
             [s] => matches!(s.store, Store::Rows { start: 0, .. }) && expr_size(&s.expr) < MAX_EXPR,
             _ => false,
         };
-        let kernels = self.row_kernels(class).into_iter().filter(absorbable).map(Source::Kernel);
-        std::iter::once(Source::Leaf(class)).chain(kernels).collect()
+        let mut kernels: Vec<KernelNode> = if self.read_once(class) { self.row_kernels(class) } else { vec![] };
+        kernels.retain(absorbable);
+        let is_matmul = |n: &KernelNode| matches!(n.0.kernel.body, Body::Matmul(_));
+        if kernels.iter().any(is_matmul) {
+            kernels.retain(is_matmul);
+        }
+        std::iter::once(Source::Leaf(class)).chain(kernels.into_iter().map(Source::Kernel)).collect()
     }
 
     /// Brings a source into a draft; `None` if it cannot be an operand.

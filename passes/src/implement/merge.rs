@@ -1,4 +1,6 @@
-//! Horizontal merging: matmuls of the same input whose results meet in one operation become one launch.
+//! Horizontal merging: matmuls of the same input whose results meet in attention become one launch.
+//!
+//! Results that meet in an elementwise operation or a concatenation need no merging: they become lanes or segments of one kernel (`elementwise.rs`).
 
 use super::{Context, KernelNode, OpNode};
 use crate::egraph::{Head, Term};
@@ -9,18 +11,12 @@ use llmcc_ir::kernel::{Body, Matmul};
 /// Most outputs of a merged kernel.
 const MAX_SEGMENTS: usize = 8;
 
-/// Adds merged kernels for pairs of operands of one operation.
+/// Adds the merged kernels of queries and cache update.
 pub fn run(cx: &mut Context<'_>, _: Id, op: &OpNode) {
-    let operands: &[Id] = match op.head {
-        Head::Attention => &op.args[..2],
-        Head::Binary(_) | Head::ConcatCols => &op.args,
-        Head::KvAppend => &op.args[1..3],
-        _ => return,
-    };
-    let (a, b) = (operands[0], operands[1]);
-    if cx.graph.find(a) == cx.graph.find(b) {
+    if op.head != Head::Attention {
         return;
     }
+    let (a, b) = (op.args[0], op.args[1]);
     let matmuls = |class: Id| cx.kernels(class).into_iter().filter(|n| matches!(n.0.kernel.body, Body::Matmul(_))).collect();
     let (left, right): (Vec<KernelNode>, Vec<KernelNode>) = (matmuls(a), matmuls(b));
     for l in &left {

@@ -20,6 +20,7 @@ use egg::Id;
 use llmcc_ir::kernel::ParamKind;
 use llmcc_ir::quant::Format;
 use llmcc_ir::ty::Dim;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// One phase: a name, whether to repeat until nothing changes, and what it adds to a class because of an operation in it.
@@ -63,14 +64,17 @@ pub struct Context<'a> {
     weights: Format,
     act: ActPolicy,
     embed: &'a dyn Fn(usize) -> Format,
+    read_often: BTreeSet<Id>,
 }
 
 /// A kernel node of a class.
 pub type KernelNode = (Arc<Spec>, Vec<Id>);
 
-/// Adds kernels to every class. `embed` gives the storage of the embedding table that is parameter `i` of the function.
-pub fn implement(graph: &mut Graph, opts: &Options, embed: &dyn Fn(usize) -> Format) {
-    let mut cx = Context { graph, weights: opts.weights, act: opts.act, embed };
+/// Adds kernels to every class. `embed` gives the storage of the embedding table that is parameter `i` of the function; `read_often` are classes
+/// of values that several operations of the function read: absorbing their kernels would compute them several times.
+pub fn implement(graph: &mut Graph, opts: &Options, embed: &dyn Fn(usize) -> Format, read_often: &[Id]) {
+    let read_often = read_often.iter().map(|id| graph.find(*id)).collect();
+    let mut cx = Context { graph, weights: opts.weights, act: opts.act, embed, read_often };
     for phase in PHASES {
         for _ in 0..if phase.repeat { MAX_ROUNDS } else { 1 } {
             let before = cx.graph.total_number_of_nodes();
@@ -126,6 +130,11 @@ impl Context<'_> {
             _ => false,
         };
         self.kernels(class).into_iter().filter(|(s, _)| f32_rows(s)).collect()
+    }
+
+    /// Whether the kernels of a class may be absorbed into the kernel that reads it.
+    fn read_once(&self, class: Id) -> bool {
+        !self.read_often.contains(&self.graph.find(class))
     }
 
     /// Adds a kernel with one result to the class of its value.

@@ -19,9 +19,10 @@ pub fn run(cx: &mut Context<'_>, class: Id, _: &OpNode) {
             Some((n, body))
         })
         .collect();
-    if norms.is_empty() {
-        return;
-    }
+    // A row-wise kernel that only finishes what another began is a detour: the prologue can do all of it.
+    let depth = |n: &RowNorm| usize::from(n.norm.is_some()) + usize::from(n.gain.is_some());
+    let Some(most) = norms.iter().map(|(_, n)| depth(n)).max() else { return };
+    let norms: Vec<_> = norms.into_iter().filter(|(_, n)| depth(n) == most).collect();
     for (target, node) in readers(cx, class) {
         for norm in &norms {
             if let Some(d) = absorbed(&node, norm) {

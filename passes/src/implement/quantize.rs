@@ -24,7 +24,9 @@ pub fn run(cx: &mut Context<'_>, class: Id, op: &OpNode) {
         }),
     );
     for node in cx.row_kernels(x) {
-        if writes_whole_groups(&node, group)
+        let again = matches!(node.0.kernel.body, Body::Matmul(_)) && !cx.read_once(x);
+        if !again
+            && writes_whole_groups(&node, group)
             && let [Output::Rows(out)] = node.0.outputs()[..]
         {
             let mut d = Draft::open(&node.0, &node.1);

@@ -1,8 +1,10 @@
 //! Extraction: the cheapest set of kernels that computes the roots.
 //!
 //! A 0/1 program over kernel nodes: a chosen node needs a chosen node in each class it reads, shared classes are paid once, the sum of predicted
-//! seconds is minimal. It is solved exactly. Cycles (a class that would need itself) are rare and excluded by a cut when a solution
+//! seconds is minimal. It is solved exactly, after [`presolve`] has reduced it. Cycles (a class that would need itself) are rare and excluded by a cut when a solution
 //! contains one.
+
+mod presolve;
 
 use crate::PassError;
 use crate::cost::choose_tiles;
@@ -50,6 +52,9 @@ pub struct Problem {
 /// The chosen candidate of each computed class.
 pub type Chosen = BTreeMap<Id, usize>;
 
+/// Candidates still considered, by class.
+type Alive = BTreeMap<Id, Vec<usize>>;
+
 /// A solved problem.
 #[derive(Clone, Debug)]
 pub struct Solved {
@@ -76,7 +81,7 @@ impl Problem {
             if classes.contains_key(&class) {
                 continue;
             }
-            let candidates = prune(candidates(class));
+            let candidates = candidates(class);
             todo.extend(candidates.iter().flat_map(|c| c.needs.iter().copied()));
             classes.insert(class, candidates);
         }
@@ -88,9 +93,14 @@ impl Problem {
     /// # Errors
     /// When a class has no implementation.
     pub fn solve(&self, forbidden: &BTreeSet<(Id, usize)>) -> Result<Solved, PassError> {
+        let of_class = |(class, candidates): (&Id, &Vec<Candidate>)| {
+            (*class, (0..candidates.len()).filter(|i| !forbidden.contains(&(*class, *i))).collect())
+        };
+        let mut alive: Alive = self.classes.iter().map(of_class).collect();
+        presolve::reduce(self, &mut alive);
         let mut cuts: Vec<Vec<(Id, usize)>> = vec![];
         loop {
-            let solved = self.solve_with(forbidden, &cuts)?;
+            let solved = self.solve_with(&alive, &cuts)?;
             match self.cycle(&solved.chosen) {
                 Some(cut) => cuts.push(cut),
                 None => return Ok(solved),
@@ -98,16 +108,16 @@ impl Problem {
         }
     }
 
-    fn solve_with(&self, forbidden: &BTreeSet<(Id, usize)>, cuts: &[Vec<(Id, usize)>]) -> Result<Solved, PassError> {
+    fn solve_with(&self, alive: &Alive, cuts: &[Vec<(Id, usize)>]) -> Result<Solved, PassError> {
         let mut vars = ProblemVariables::new();
         let mut x: BTreeMap<(Id, usize), Variable> = BTreeMap::new();
         let mut objective = Expression::from(0.0);
-        for (class, candidates) in &self.classes {
-            for (i, c) in candidates.iter().enumerate().filter(|(i, _)| !forbidden.contains(&(*class, *i))) {
+        for (class, candidates) in alive {
+            for i in candidates {
                 let v = vars.add(variable().binary());
-                x.insert((*class, i), v);
+                x.insert((*class, *i), v);
                 // Microseconds; the index breaks ties the same way everywhere.
-                objective += v * (c.seconds * 1e6 + 1e-7 * i as f64);
+                objective += v * (self.classes[class][*i].seconds * 1e6 + 1e-7 * *i as f64);
             }
         }
         let of_class = |class: Id| -> Expression {
@@ -117,9 +127,17 @@ impl Problem {
         for root in &self.roots {
             model.add_constraint(constraint!(of_class(*root) >= 1.0));
         }
-        for ((class, i), v) in &x {
-            for need in &self.classes[class][*i].needs {
-                model.add_constraint(constraint!(of_class(*need) - *v >= 0.0));
+        // At most one node of a class is chosen, so all its nodes that need a class share one constraint: this form's relaxation is almost always integral.
+        for (class, candidates) in alive {
+            let mut users: BTreeMap<Id, Expression> = BTreeMap::new();
+            for i in candidates {
+                let Some(v) = x.get(&(*class, *i)) else { continue };
+                for need in &self.classes[class][*i].needs {
+                    *users.entry(*need).or_default() += *v;
+                }
+            }
+            for (need, sum) in users {
+                model.add_constraint(constraint!(of_class(need) - sum >= 0.0));
             }
         }
         for cut in cuts {
@@ -215,17 +233,4 @@ fn candidates(g: &Graph, class: Id, target: &TargetSpec, env: Env, only: Option<
 pub fn matrices(g: &Graph, kernel: &Kernel, children: &[Id]) -> Vec<(Id, Format)> {
     let pairs = kernel.params.iter().zip(children);
     pairs.filter_map(|(p, c)| if let ParamKind::Matrix { format, .. } = p.kind { Some((g.find(*c), format)) } else { None }).collect()
-}
-
-/// Drops candidates that cost no less than another which needs no class they do not need.
-fn prune(candidates: Vec<Candidate>) -> Vec<Candidate> {
-    let subset = |a: &[Id], b: &[Id]| a.iter().all(|x| b.contains(x));
-    let beaten = |i: usize, c: &Candidate| {
-        candidates.iter().enumerate().any(|(j, d)| {
-            let better = d.seconds < c.seconds || (d.seconds == c.seconds && j < i);
-            j != i && better && subset(&d.needs, &c.needs)
-        })
-    };
-    let keep: Vec<bool> = candidates.iter().enumerate().map(|(i, c)| !beaten(i, c)).collect();
-    candidates.into_iter().zip(keep).filter(|(_, k)| *k).map(|(c, _)| c).collect()
 }
