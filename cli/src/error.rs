@@ -14,6 +14,9 @@ pub enum Error {
     /// Rewriting, scheduling or packing.
     #[error(transparent)]
     Pass(#[from] llmcc_passes::PassError),
+    /// A weight that cannot be packed.
+    #[error(transparent)]
+    Pack(#[from] llmcc_passes::pack::PackError),
     /// Code generation.
     #[error(transparent)]
     Codegen(#[from] llmcc_codegen::CodegenError),

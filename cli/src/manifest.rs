@@ -206,12 +206,8 @@ pub fn describe_weight(w: &PackedWeight, l: &Lowered) -> String {
 /// A file that cannot be read.
 pub fn hash_sources(checkpoint: &Checkpoint) -> Result<Vec<SourceFile>, Error> {
     let mut files = vec![];
-    for path in checkpoint.source_paths() {
-        let mut file = std::fs::File::open(&path).map_err(|e| Error::io("read", &path, e))?;
-        let mut hasher = HashingWriter::new(io::sink());
-        let bytes = io::copy(&mut file, &mut hasher).map_err(|e| Error::io("read", &path, e))?;
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        files.push(SourceFile { name, bytes, sha256: hasher.finish() });
+    for f in checkpoint.source_files()? {
+        files.push(SourceFile { name: f.name.clone(), bytes: f.bytes, sha256: hex(&f.sha256()?) });
     }
     files.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(files)

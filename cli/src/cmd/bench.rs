@@ -27,7 +27,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
         args.batch.iter().map(|b| median(args.repeat, || decode(&model, *b, args.steps))).collect::<Result<_, _>>()?;
     // Before the bandwidth buffer adds to it.
     let rss = peak_rss();
-    let memory = stream_bandwidth(model.threads());
+    let memory = stream_bandwidth(model.info().threads);
     let results = Results { args, model: &model, load, prefill, decode, memory, rss };
     super::print(&if args.json { format!("{}\n", results.json()) } else { results.text() })
 }
@@ -58,7 +58,7 @@ fn prefill(model: &Model, n: usize) -> Result<Rate, Error> {
     let ids: Vec<i32> = (0..n).map(|i| token(i, vocab)).collect();
     let seq = model.seq_new()?;
     let start = Instant::now();
-    let chunk = model.max_step_tokens();
+    let chunk = model.info().max_batch_tokens;
     let mut at = 0;
     while at < n {
         let m = chunk.min(n - at);
@@ -73,7 +73,7 @@ fn prefill(model: &Model, n: usize) -> Result<Rate, Error> {
 
 fn decode(model: &Model, batch: usize, steps: usize) -> Result<Rate, Error> {
     let vocab = model.info().vocab;
-    let seqs: Vec<u32> = (0..batch).map(|_| model.seq_new()).collect::<Result<_, _>>()?;
+    let seqs: Vec<i32> = (0..batch).map(|_| model.seq_new()).collect::<Result<_, _>>()?;
     let rows: Vec<u32> = (0..batch as u32).collect();
     let step = |i: usize| {
         let ids: Vec<i32> = (0..batch).map(|b| token(i * 31 + b, vocab)).collect();
@@ -135,10 +135,10 @@ impl Results<'_> {
     }
 
     fn json(&self) -> Value {
-        let profile: Value = serde_json::from_str(&self.model.profile()).unwrap_or_default();
+        let profile: Value = serde_json::from_str(&self.model.stats().unwrap_or_default()).unwrap_or_default();
         json!({
             "artifact": self.args.artifact.display().to_string(),
-            "threads": self.model.threads(),
+            "threads": self.model.info().threads,
             "load_seconds": self.load,
             "peak_rss_bytes": self.rss,
             "stream_bytes_per_second": self.memory,
@@ -154,7 +154,7 @@ impl Results<'_> {
 
     fn text(&self) -> String {
         let mut s = String::new();
-        let _ = writeln!(s, "{} with {} threads", self.args.artifact.display(), self.model.threads());
+        let _ = writeln!(s, "{} with {} threads", self.args.artifact.display(), self.model.info().threads);
         let _ = writeln!(s, "load                  {:8.1} ms", self.load * 1e3);
         for r in &self.prefill {
             let _ = writeln!(
@@ -183,7 +183,7 @@ impl Results<'_> {
         );
         let _ = writeln!(s, "peak RSS              {}", bytes(self.rss));
         if self.args.kernels {
-            let _ = writeln!(s, "{}", self.model.profile());
+            let _ = writeln!(s, "{}", self.model.stats().unwrap_or_default());
         }
         s
     }

@@ -1,11 +1,12 @@
 //! `llmcc verify`: is the artifact what the compiler wrote, and does it compute here?
 
 use crate::args::VerifyArgs;
-use crate::loaded::{EngineOptions, Model, segments};
+use crate::loaded::{EngineOptions, Model, Part, segments};
 use crate::manifest::hex;
 use crate::Error;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+use std::io::{Read, Seek, SeekFrom};
 
 /// Checks hashes of code and weights, then computes with it.
 ///
@@ -18,7 +19,7 @@ pub fn run(args: &VerifyArgs) -> Result<(), Error> {
     let parts = segments(&args.artifact)?;
     for (name, part) in [("code", &parts.code), ("weights", &parts.weights)] {
         let want = manifest[name]["sha256"].as_str().unwrap_or_default();
-        let got = part.sha256()?;
+        let got = sha256(part)?;
         if got != want {
             return Err(Error::Failed(format!(
                 "{}: the {name} are not what the compiler wrote (SHA-256 {got}, manifest says {want}); copy or compile it again",
@@ -55,22 +56,19 @@ fn computes(model: &Model) -> Result<usize, Error> {
     Ok(n)
 }
 
-/// Hash of a part of a file, read in pieces.
-impl crate::loaded::Part {
-    fn sha256(&self) -> Result<String, Error> {
-        use std::io::{Read, Seek, SeekFrom};
-        let fail = |e| Error::io("read", &self.path, e);
-        let mut file = std::fs::File::open(&self.path).map_err(fail)?;
-        file.seek(SeekFrom::Start(self.offset)).map_err(fail)?;
-        let mut hash = Sha256::new();
-        let mut left = self.len;
-        let mut buffer = vec![0; 1 << 20];
-        while left > 0 {
-            let n = buffer.len().min(left.try_into().unwrap_or(usize::MAX));
-            file.read_exact(&mut buffer[..n]).map_err(fail)?;
-            hash.update(&buffer[..n]);
-            left -= n as u64;
-        }
-        Ok(hex(&hash.finalize()))
+/// SHA-256 of a part of a file, read in pieces, hex.
+fn sha256(part: &Part) -> Result<String, Error> {
+    let fail = |e| Error::io("read", &part.path, e);
+    let mut file = std::fs::File::open(&part.path).map_err(fail)?;
+    file.seek(SeekFrom::Start(part.offset)).map_err(fail)?;
+    let mut hash = Sha256::new();
+    let mut left = part.len;
+    let mut buffer = vec![0; 1 << 20];
+    while left > 0 {
+        let n = buffer.len().min(left.try_into().unwrap_or(usize::MAX));
+        file.read_exact(&mut buffer[..n]).map_err(fail)?;
+        hash.update(&buffer[..n]);
+        left -= n as u64;
     }
+    Ok(hex(&hash.finalize()))
 }

@@ -1,0 +1,117 @@
+//! `llmcc run`
+
+use crate::Error;
+use crate::args::{RunArgs, SamplingArgs};
+use crate::loaded::{EngineOptions, GenOptions, Generation, Model};
+use serde_json::{Value, json};
+use std::io::{BufRead, Write};
+
+/// Generates from a prompt, from token ids, or in a conversation.
+///
+/// # Errors
+/// Not an artifact; no tokenizer where text is needed.
+pub fn run(args: &RunArgs) -> Result<(), Error> {
+    let model = Model::open(&args.artifact, EngineOptions { threads: args.engine.threads, ..EngineOptions::default() })?;
+    let mut options = gen_options(&args.sampling);
+    if args.chat {
+        return chat(&model, args, &options);
+    }
+    if let Some(ids) = &args.ids {
+        options.no_text = true;
+        return from_ids(&model, ids, args, &options);
+    }
+    let prompt = args.prompt.as_deref().unwrap_or_default();
+    let ids = model.tokenize(prompt, true)?;
+    super::print(prompt)?;
+    let mut generation = model.generate(None, &ids, &options)?;
+    stream(&mut generation)?;
+    super::print("\n")?;
+    stats(&generation, args)
+}
+
+fn gen_options(s: &SamplingArgs) -> GenOptions {
+    GenOptions {
+        max_tokens: s.max_tokens,
+        temperature: s.temperature,
+        top_k: s.top_k,
+        top_p: s.top_p,
+        min_p: s.min_p,
+        repetition_penalty: s.repetition_penalty,
+        seed: s.seed,
+        stop: s.stop.clone(),
+        ignore_eos: s.ignore_eos,
+        no_text: false,
+    }
+}
+
+/// Prints pieces as they come; returns the whole text.
+fn stream(generation: &mut Generation<'_>) -> Result<String, Error> {
+    let mut text = String::new();
+    for piece in generation {
+        let piece = piece?;
+        super::print(&piece.text)?;
+        text += &piece.text;
+    }
+    Ok(text)
+}
+
+fn from_ids(model: &Model, ids: &[i32], args: &RunArgs, options: &GenOptions) -> Result<(), Error> {
+    let mut generation = model.generate(None, ids, options)?;
+    let mut comma = "";
+    for piece in &mut generation {
+        let piece = piece?;
+        if piece.token >= 0 {
+            super::print(&format!("{comma}{}", piece.token))?;
+            comma = ",";
+        }
+    }
+    super::print("\n")?;
+    stats(&generation, args)
+}
+
+fn chat(model: &Model, args: &RunArgs, options: &GenOptions) -> Result<(), Error> {
+    if !model.info().chat_template {
+        return Err(Error::Artifact { path: args.artifact.clone(), message: "it has no chat template; use -p for plain text".into() });
+    }
+    let mut messages: Vec<Value> = args.system.iter().map(|s| json!({ "role": "system", "content": s })).collect();
+    let seq = model.seq_new()?;
+    let stdin = std::io::stdin();
+    loop {
+        eprint!("> ");
+        let _ = std::io::stderr().flush();
+        let mut line = String::new();
+        let n = stdin.lock().read_line(&mut line).map_err(|e| Error::io("read", "standard input", e))?;
+        if n == 0 {
+            return Ok(());
+        }
+        let line = line.trim();
+        if line.is_empty() {
+            continue;
+        }
+        messages.push(json!({ "role": "user", "content": line }));
+        let prompt = model.apply_chat_template(&Value::Array(messages.clone()).to_string())?;
+        let ids = model.tokenize(&prompt, false)?;
+        let mut generation = model.generate(Some(seq), &ids, options)?;
+        let answer = stream(&mut generation)?;
+        super::print("\n")?;
+        stats(&generation, args)?;
+        messages.push(json!({ "role": "assistant", "content": answer }));
+    }
+}
+
+fn stats(generation: &Generation<'_>, args: &RunArgs) -> Result<(), Error> {
+    if !args.stats {
+        return Ok(());
+    }
+    let s = generation.stats()?;
+    let rate = |n: u64, ns: u64| if ns == 0 { 0.0 } else { n as f64 / (ns as f64 * 1e-9) };
+    eprintln!(
+        "{} prompt tokens ({} from the cache) in {:.1} ms; {} tokens generated, {:.1} tokens/s",
+        s.prompt_tokens,
+        s.reused_tokens,
+        s.prefill_ns as f64 * 1e-6,
+        s.generated_tokens,
+        rate(s.generated_tokens.saturating_sub(1), s.decode_ns)
+    );
+    Ok(())
+}

@@ -1,0 +1,350 @@
+//! An artifact, opened through the C API inside it: the same entry points that C and Python programs use.
+
+mod ffi;
+
+use crate::Error;
+use ffi::Api;
+use llmcc_codegen::locate::{LocateError, locate};
+use std::ffi::{CStr, CString, c_char};
+use std::path::{Path, PathBuf};
+use std::ptr;
+
+pub use ffi::{GenStats, ModelInfo as RawInfo};
+pub use llmcc_codegen::locate::{Part, Parts};
+
+/// Major ABI version of the header this file follows.
+const ABI_MAJOR: u32 = 1;
+
+/// How to open an artifact. Zero means: the runtime's default.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EngineOptions {
+    /// Threads.
+    pub threads: u32,
+    /// Tokens in the KV cache.
+    pub max_tokens: u64,
+    /// Measure every kernel.
+    pub profile: bool,
+}
+
+/// Sizes of an opened model.
+#[derive(Clone, Copy, Debug)]
+pub struct Info {
+    /// Columns of the logits.
+    pub vocab: usize,
+    /// Longest sequence.
+    pub max_context: usize,
+    /// Threads in use.
+    pub threads: usize,
+    /// Tokens taken through the kernels at once.
+    pub max_batch_tokens: usize,
+    /// Whether the artifact has a chat template.
+    pub chat_template: bool,
+}
+
+/// An open model.
+pub struct Model {
+    path: PathBuf,
+    api: Api,
+    model: *mut ffi::Model,
+    info: Info,
+    // Dropped last: the code of everything above.
+    _library: libloading::Library,
+}
+
+/// The parts of the artifact's file.
+///
+/// # Errors
+/// Not an artifact.
+pub fn segments(path: &Path) -> Result<Parts, Error> {
+    locate(path).map_err(|e| match e {
+        LocateError::Io { path, source } => Error::Io { action: "read", path, source },
+        LocateError::NotAnArtifact { path, what } => Error::Artifact { path, message: what },
+    })
+}
+
+impl Model {
+    /// Opens an artifact. The file is checked before any of its code runs.
+    ///
+    /// # Errors
+    /// Not an artifact, damaged, or not for this machine.
+    pub fn open(path: &Path, options: EngineOptions) -> Result<Model, Error> {
+        segments(path)?;
+        let fail = |message: String| Error::Artifact { path: path.to_owned(), message };
+        // dlopen searches the system's folders for a name without a slash.
+        let full = std::fs::canonicalize(path).map_err(|e| Error::io("read", path, e))?;
+        // SAFETY: the file is an artifact of this compiler's making, whose initialisers do nothing but what Rust's runtime does.
+        let library = unsafe { libloading::Library::new(&full) }.map_err(|e| fail(e.to_string()))?;
+        // SAFETY: as above; the version is checked before anything else is called.
+        let api = unsafe { Api::load(&library) }.map_err(|name| fail(format!("it has no entry point {name}; compile it again")))?;
+        // SAFETY: takes nothing.
+        let version = unsafe { (api.llmcc_abi_version)() };
+        if version >> 16 != ABI_MAJOR {
+            return Err(fail(format!("its C API has version {:#x}, this llmcc knows {ABI_MAJOR}; compile it again", version)));
+        }
+        let raw = ffi::Options {
+            size: size_of::<ffi::Options>(),
+            threads: options.threads,
+            flags: if options.profile { ffi::OPEN_PROFILE } else { 0 },
+            max_tokens: options.max_tokens,
+            max_batch_tokens: 0,
+        };
+        let mut model = ptr::null_mut();
+        // SAFETY: both pointers are valid during the call.
+        let status = unsafe { (api.llmcc_open)(&raw, &mut model) };
+        if status != 0 {
+            return Err(fail(last_error(&api)));
+        }
+        let mut m = Model {
+            path: path.to_owned(),
+            api,
+            model,
+            info: Info { vocab: 0, max_context: 0, threads: 0, max_batch_tokens: 0, chat_template: false },
+            _library: library,
+        };
+        let mut info = RawInfo { size: size_of::<RawInfo>(), ..RawInfo::default() };
+        // SAFETY: the model is open; `info` is valid.
+        m.check(unsafe { (m.api.llmcc_info)(m.model, &mut info) })?;
+        m.info = Info {
+            vocab: info.vocab as usize,
+            max_context: info.max_context as usize,
+            threads: info.threads as usize,
+            max_batch_tokens: info.max_batch_tokens as usize,
+            chat_template: info.flags & ffi::HAS_CHAT_TEMPLATE != 0,
+        };
+        Ok(m)
+    }
+
+    fn check(&self, status: i32) -> Result<(), Error> {
+        if status == 0 { Ok(()) } else { Err(Error::Artifact { path: self.path.clone(), message: last_error(&self.api) }) }
+    }
+
+    /// Sizes.
+    pub fn info(&self) -> Info {
+        self.info
+    }
+
+    /// The manifest, JSON.
+    pub fn manifest(&self) -> String {
+        // SAFETY: the string lives as long as the model.
+        let text = unsafe { (self.api.llmcc_manifest)(self.model) };
+        if text.is_null() {
+            return String::new();
+        }
+        // SAFETY: NUL-terminated by contract.
+        unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+    }
+
+    /// Memory in use and, if asked for when opening, time per kernel; JSON.
+    ///
+    /// # Errors
+    /// What the artifact says.
+    pub fn stats(&self) -> Result<String, Error> {
+        self.text(|out, capacity, needed| {
+            // SAFETY: `out` has room for `capacity` bytes.
+            unsafe { (self.api.llmcc_stats)(self.model, out, capacity, needed) }
+        })
+    }
+
+    /// A new sequence.
+    ///
+    /// # Errors
+    /// What the artifact says.
+    pub fn seq_new(&self) -> Result<i32, Error> {
+        let mut seq = -1;
+        // SAFETY: `seq` is valid.
+        self.check(unsafe { (self.api.llmcc_seq_new)(self.model, &mut seq) })?;
+        Ok(seq)
+    }
+
+    /// Ends a sequence.
+    ///
+    /// # Errors
+    /// What the artifact says.
+    pub fn seq_free(&self, seq: i32) -> Result<(), Error> {
+        // SAFETY: any number may be passed.
+        self.check(unsafe { (self.api.llmcc_seq_free)(self.model, seq) })
+    }
+
+    /// Appends `tokens[i]` to `seqs[i]`; returns f32 logits `[out_rows.len(), vocab]`.
+    ///
+    /// # Errors
+    /// What the artifact says.
+    pub fn step(&self, tokens: &[i32], seqs: &[i32], out_rows: &[u32]) -> Result<Vec<f32>, Error> {
+        assert_eq!(tokens.len(), seqs.len(), "a sequence for each token");
+        let mut logits = vec![0f32; out_rows.len() * self.info.vocab];
+        let batch = ffi::Batch {
+            size: size_of::<ffi::Batch>(),
+            n_tokens: tokens.len(),
+            tokens: tokens.as_ptr(),
+            seqs: seqs.as_ptr(),
+            n_out: out_rows.len(),
+            out_rows: out_rows.as_ptr(),
+        };
+        // SAFETY: arrays have the lengths stated.
+        self.check(unsafe { (self.api.llmcc_step)(self.model, &batch, logits.as_mut_ptr(), logits.len()) })?;
+        Ok(logits)
+    }
+
+    /// Tokens of a text; `special` adds what the model expects around a plain prompt.
+    ///
+    /// # Errors
+    /// No tokenizer in the artifact.
+    pub fn tokenize(&self, text: &str, special: bool) -> Result<Vec<i32>, Error> {
+        let flags = if special { ffi::ADD_SPECIAL } else { 0 };
+        let call = |out: *mut i32, capacity, needed: &mut usize| {
+            // SAFETY: the text has the length stated, `out` room for `capacity` tokens.
+            unsafe { (self.api.llmcc_tokenize)(self.model, text.as_ptr().cast(), text.len(), flags, out, capacity, needed) }
+        };
+        let mut needed = 0;
+        self.check(call(ptr::null_mut(), 0, &mut needed))?;
+        let mut ids = vec![0; needed];
+        self.check(call(ids.as_mut_ptr(), needed, &mut needed))?;
+        Ok(ids)
+    }
+
+    /// The prompt for a conversation (JSON messages).
+    ///
+    /// # Errors
+    /// No chat template, or it refuses the conversation.
+    pub fn apply_chat_template(&self, messages: &str) -> Result<String, Error> {
+        self.text(|out, capacity, needed| {
+            // SAFETY: as in `tokenize`.
+            unsafe { (self.api.llmcc_apply_chat_template)(self.model, messages.as_ptr().cast(), messages.len(), out, capacity, needed) }
+        })
+    }
+
+    /// Asks for the length of a text, then for the text.
+    fn text(&self, call: impl Fn(*mut c_char, usize, &mut usize) -> i32) -> Result<String, Error> {
+        let mut needed = 0;
+        self.check(call(ptr::null_mut(), 0, &mut needed))?;
+        let mut bytes = vec![0u8; needed + 1];
+        self.check(call(bytes.as_mut_ptr().cast(), bytes.len(), &mut needed))?;
+        bytes.truncate(needed);
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// Starts a generation after `prompt`, in sequence `seq` if given (whose cached prefix is reused), else in one of its own.
+    ///
+    /// # Errors
+    /// What the artifact says.
+    pub fn generate(&self, seq: Option<i32>, prompt: &[i32], options: &GenOptions) -> Result<Generation<'_>, Error> {
+        let stop: Result<Vec<CString>, _> = options.stop.iter().map(|s| CString::new(s.as_str())).collect();
+        let stop = stop.map_err(|_| Error::Usage("a stop text must not contain NUL".into()))?;
+        let pointers: Vec<*const c_char> = stop.iter().map(|s| s.as_ptr()).collect();
+        let params = ffi::GenParams {
+            size: size_of::<ffi::GenParams>(),
+            max_tokens: options.max_tokens.into(),
+            sampling: ffi::Sampling {
+                temperature: options.temperature,
+                top_k: options.top_k,
+                top_p: options.top_p,
+                min_p: options.min_p,
+                repetition_penalty: options.repetition_penalty,
+                seed: options.seed,
+                ..ffi::Sampling::default()
+            },
+            stop: pointers.as_ptr(),
+            n_stop: pointers.len(),
+            stop_tokens: ptr::null(),
+            n_stop_tokens: 0,
+            flags: if options.ignore_eos { ffi::GEN_IGNORE_EOS } else { 0 } | if options.no_text { ffi::GEN_NO_TEXT } else { 0 },
+            reserved: 0,
+        };
+        let mut handle = ptr::null_mut();
+        // SAFETY: all arrays live through the call, which copies them.
+        self.check(unsafe {
+            (self.api.llmcc_gen_new)(self.model, seq.unwrap_or(-1), prompt.as_ptr(), prompt.len(), &params, &mut handle)
+        })?;
+        Ok(Generation { model: self, handle, ended: false })
+    }
+}
+
+impl Drop for Model {
+    fn drop(&mut self) {
+        // SAFETY: generations borrow the model, so none is alive.
+        unsafe { (self.api.llmcc_close)(self.model) }
+    }
+}
+
+fn last_error(api: &Api) -> String {
+    // SAFETY: never null, NUL-terminated, valid until this thread's next failure.
+    unsafe { CStr::from_ptr((api.llmcc_last_error)()) }.to_string_lossy().into_owned()
+}
+
+/// How to generate.
+#[derive(Clone, Debug, Default)]
+#[allow(missing_docs)]
+pub struct GenOptions {
+    pub max_tokens: u32,
+    pub temperature: f32,
+    pub top_k: u32,
+    pub top_p: f32,
+    pub min_p: f32,
+    pub repetition_penalty: f32,
+    pub seed: u64,
+    pub stop: Vec<String>,
+    pub ignore_eos: bool,
+    /// Token ids only: for artifacts without a tokenizer.
+    pub no_text: bool,
+}
+
+/// A generation under way: an iterator of pieces.
+pub struct Generation<'a> {
+    model: &'a Model,
+    handle: *mut ffi::Gen,
+    ended: bool,
+}
+
+/// One generated token and the text that became complete with it.
+#[derive(Clone, Debug)]
+pub struct Piece {
+    /// Token; -1 if none.
+    pub token: i32,
+    /// Text.
+    pub text: String,
+}
+
+impl Iterator for Generation<'_> {
+    type Item = Result<Piece, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        let mut piece = ffi::Piece { size: size_of::<ffi::Piece>(), text: ptr::null(), text_len: 0, token: -1, finish: 0 };
+        // SAFETY: the generation is alive, `piece` valid.
+        let status = unsafe { (self.model.api.llmcc_gen_next)(self.handle, &mut piece) };
+        if let Err(e) = self.model.check(status) {
+            self.ended = true;
+            return Some(Err(e));
+        }
+        self.ended = piece.finish != 0;
+        let text = if piece.text.is_null() {
+            String::new()
+        } else {
+            // SAFETY: `text_len` bytes, valid until the next call.
+            String::from_utf8_lossy(unsafe { std::slice::from_raw_parts(piece.text.cast::<u8>(), piece.text_len) }).into_owned()
+        };
+        Some(Ok(Piece { token: piece.token, text }))
+    }
+}
+
+impl Generation<'_> {
+    /// Counts and times so far.
+    ///
+    /// # Errors
+    /// What the artifact says.
+    pub fn stats(&self) -> Result<GenStats, Error> {
+        let mut stats = GenStats { size: size_of::<GenStats>(), ..GenStats::default() };
+        // SAFETY: as in `next`.
+        self.model.check(unsafe { (self.model.api.llmcc_gen_stats)(self.handle, &mut stats) })?;
+        Ok(stats)
+    }
+}
+
+impl Drop for Generation<'_> {
+    fn drop(&mut self) {
+        // SAFETY: freed once.
+        unsafe { (self.model.api.llmcc_gen_free)(self.handle) }
+    }
+}
