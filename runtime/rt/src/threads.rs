@@ -275,7 +275,7 @@ mod tests {
             })
             .unwrap();
             let expected = (0..rounds).fold(1u64, |x, _| x * threads as u64 % 1_000_003);
-            let last = if rounds % 2 == 0 { 0 } else { threads };
+            let last = if rounds.is_multiple_of(2) { 0 } else { threads };
             assert!(cells[last..last + threads].iter().all(|c| c.load(Relaxed) == expected));
         }
     }

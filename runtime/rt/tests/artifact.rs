@@ -250,7 +250,8 @@ fn unusable_artifacts_say_why() {
     let mut longer = good.clone();
     longer.push(0);
     let external = parts.link(true, |_| ());
-    let cases: [(&str, Vec<u8>, Option<&[u8]>, Status, &str); 7] = [
+    type Case<'a> = (&'a str, Vec<u8>, Option<&'a [u8]>, Status, &'a str);
+    let cases: [Case; 7] = [
         ("bare", parts.runtime.clone(), None, Status::Artifact, "bare llmcc runtime"),
         ("longer", longer, None, Status::Artifact, "stripped, truncated or edited"),
         ("version", parts.link(false, |i| i.version = 99), None, Status::Artifact, "format version 99"),

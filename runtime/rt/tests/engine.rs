@@ -96,7 +96,8 @@ fn wrong_batches_change_nothing() {
     let mut engine = toy_engine(Options { max_tokens: 32, ..Options::default() });
     let seq = engine.kv_mut().seq_new().unwrap();
     step(&mut engine, &[1, 2], &[seq, seq], &[]).unwrap();
-    let failures: [(&[i32], &[SeqId], &[u32], Status); 7] = [
+    type Case<'a> = (&'a [i32], &'a [SeqId], &'a [u32], Status);
+    let failures: [Case; 7] = [
         (&[1, VOCAB as i32], &[seq, seq], &[0], Status::Invalid),
         (&[-1], &[seq], &[], Status::Invalid),
         (&[1], &[seq + 1], &[], Status::Invalid),

@@ -184,7 +184,7 @@ unsafe extern "C" fn append(ops: *const *mut u8, ctx: *const StepCtx, m: u64, lo
 unsafe extern "C" fn attend(ops: *const *mut u8, ctx: *const StepCtx, m: u64, lo: u64, hi: u64, scratch: *mut u8) {
     // SAFETY: as above.
     unsafe {
-        assert!(hi - lo <= 3 && lo % 3 == 0 && scratch as usize % 64 == 0);
+        assert!(hi - lo <= 3 && lo.is_multiple_of(3) && (scratch as usize).is_multiple_of(64));
         // The whole scratch belongs to this thread: nobody may change it while we work.
         ptr::write_bytes(scratch, lo as u8, 64 + 4 * m as usize);
         let ctx = &*ctx;
