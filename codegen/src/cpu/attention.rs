@@ -249,17 +249,20 @@ impl Plan {
     fn head(&self, low: &Lowering, e: &mut Emit, tile: &Tile, query: Value, state: Value, sums: Value) {
         let zero = e.floats(0.0);
         let d = self.spec.head_dim;
-        let scores = e.fixed(d, 1, &[zero; VECTORS], |e, i, acc| {
+        // Unrolled: a loop turn copies its accumulators.
+        let unroll = if d.is_multiple_of(4) { 4 } else { 1 };
+        let scores = e.fixed(d, unroll, &[zero; VECTORS], |e, i, acc| {
             let q = e.index(query, i, 4);
-            let q = e.load_splat(q, 0);
             let k = e.index(tile.k, i, PAGE_TOKENS * 4);
-            acc.iter()
-                .enumerate()
-                .map(|(v, acc)| {
-                    let k = e.load_lanes(k, v * 16, LANES);
-                    e.fma(k, q, *acc)
-                })
-                .collect()
+            let mut acc = acc.to_vec();
+            for step in 0..unroll {
+                let q = e.load_splat(q, step * 4);
+                for (v, acc) in acc.iter_mut().enumerate() {
+                    let k = e.load_lanes(k, step * PAGE_TOKENS * 4 + v * 16, LANES);
+                    *acc = e.fma(k, q, *acc);
+                }
+            }
+            acc
         });
         let (scale, none) = (e.floats(self.scale), e.floats(f32::NEG_INFINITY));
         let scores: Vec<Value> = scores
@@ -297,44 +300,53 @@ impl Plan {
         self.weigh(e, tile, probabilities, change, sums);
     }
 
-    /// `sums = sums·change + Σ p[t]·V[t]` over the valid slots, 16 columns at a time.
+    /// `sums = sums·change + Σ p[t]·V[t]` over the valid slots, 32 columns at a time.
     fn weigh(&self, e: &mut Emit, tile: &Tile, probabilities: Value, change: Value, sums: Value) {
+        const COLUMNS: usize = 32;
         let d = self.spec.head_dim;
-        let columns = |e: &mut Emit, v: Value, sums: Value, count: usize| {
-            let lanes: Vec<usize> = (0..count).step_by(LANES).map(|i| LANES.min(count - i)).collect();
-            let start: Vec<Value> = lanes
-                .iter()
-                .enumerate()
-                .map(|(i, lanes)| {
-                    let x = e.load_lanes(sums, i * 16, *lanes);
-                    e.fmul(x, change)
-                })
-                .collect();
-            let result = e.range(tile.from, tile.to, 1, &start, |e, slot, acc| {
-                let p = e.index(probabilities, slot, 4);
-                let p = e.load_splat(p, 0);
-                let v = e.index(v, slot, d * 4);
-                acc.iter()
-                    .zip(&lanes)
-                    .enumerate()
-                    .map(|(i, (acc, lanes))| {
-                        let v = e.load_lanes(v, i * 16, *lanes);
-                        e.fma(v, p, *acc)
-                    })
-                    .collect()
-            });
-            for (i, (x, lanes)) in result.iter().zip(&lanes).enumerate() {
-                e.store_lanes(*x, sums, i * 16, *lanes);
-            }
-        };
-        let whole = d / 16 * 16;
-        e.each_fixed(whole * 4, 64, |e, at| {
+        let whole = d / COLUMNS * COLUMNS;
+        e.each_fixed(whole * 4, COLUMNS * 4, |e, at| {
             let (v, sums) = (e.add(tile.v, at), e.add(sums, at));
-            columns(e, v, sums, 16);
+            self.weigh_columns(e, tile, probabilities, change, v, sums, COLUMNS);
         });
         if whole < d {
             let (v, sums) = (e.offset(tile.v, whole * 4), e.offset(sums, whole * 4));
-            columns(e, v, sums, d - whole);
+            self.weigh_columns(e, tile, probabilities, change, v, sums, d - whole);
+        }
+    }
+
+    fn weigh_columns(&self, e: &mut Emit, tile: &Tile, probabilities: Value, change: Value, v: Value, sums: Value, count: usize) {
+        const UNROLL: usize = 4;
+        let stride = self.spec.head_dim * 4;
+        let lanes: Vec<usize> = (0..count).step_by(LANES).map(|i| LANES.min(count - i)).collect();
+        let start: Vec<Value> = lanes
+            .iter()
+            .enumerate()
+            .map(|(i, lanes)| {
+                let x = e.load_lanes(sums, i * 16, *lanes);
+                e.fmul(x, change)
+            })
+            .collect();
+        let add_slots = |e: &mut Emit, slot: Value, slots: usize, acc: &[Value]| {
+            let p = e.index(probabilities, slot, 4);
+            let v = e.index(v, slot, stride);
+            let mut acc = acc.to_vec();
+            for s in 0..slots {
+                let p = e.load_splat(p, s * 4);
+                for (i, (acc, lanes)) in acc.iter_mut().zip(&lanes).enumerate() {
+                    let v = e.load_lanes(v, s * stride + i * 16, *lanes);
+                    *acc = e.fma(v, p, *acc);
+                }
+            }
+            acc
+        };
+        let slots = e.sub(tile.to, tile.from);
+        let whole = e.b.ins().band_imm_s(slots, -(UNROLL as i64));
+        let middle = e.add(tile.from, whole);
+        let acc = e.range(tile.from, middle, UNROLL, &start, |e, slot, acc| add_slots(e, slot, UNROLL, acc));
+        let acc = e.range(middle, tile.to, 1, &acc, |e, slot, acc| add_slots(e, slot, 1, acc));
+        for (i, (x, lanes)) in acc.iter().zip(&lanes).enumerate() {
+            e.store_lanes(*x, sums, i * 16, *lanes);
         }
     }
 

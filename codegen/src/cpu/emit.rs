@@ -162,6 +162,9 @@ impl<'f> Emit<'f> {
 
     /// `a · k`.
     pub fn times(&mut self, a: Value, k: usize) -> Value {
+        if k == 1 {
+            return a;
+        }
         if k.is_power_of_two() {
             return self.b.ins().ishl_imm_u(a, i64::from(k.trailing_zeros()));
         }
@@ -176,6 +179,9 @@ impl<'f> Emit<'f> {
 
     /// `a / k` and `a mod k`, of non-negative i64 below 2³².
     pub fn div_mod(&mut self, a: Value, k: usize) -> (Value, Value) {
+        if k == 1 {
+            return (a, self.int(0));
+        }
         if k.is_power_of_two() {
             let q = self.b.ins().ushr_imm_u(a, i64::from(k.trailing_zeros()));
             return (q, self.b.ins().band_imm_u(a, k as i64 - 1));

@@ -74,11 +74,20 @@ enum Ready {
 }
 
 impl Program {
-    /// Splits `expr` into stages. `width`: most columns evaluated at once; row buffers are reserved in `frame`, padded to a multiple of 32 columns.
+    /// Splits `expr`, which reads `lanes` accumulators, into stages. `width`: most columns evaluated at once; row buffers are reserved in `frame`, padded to a multiple of 32 columns.
     ///
     /// # Errors
     /// Operands of the wrong kind.
-    pub fn new(low: &Lowering, frame: &mut Frame, expr: &Expr, width: usize) -> Result<Program, CodegenError> {
+    pub fn new(low: &Lowering, frame: &mut Frame, expr: &Expr, width: usize, lanes: usize) -> Result<Program, CodegenError> {
+        let mut missing = None;
+        expr.visit(&mut |e| {
+            if let Expr::Acc(lane) = e {
+                missing = missing.or((*lane >= lanes).then_some(*lane))
+            }
+        });
+        if let Some(lane) = missing {
+            return Err(low.error(format!("there is no accumulator {lane}, only {lanes}")));
+        }
         let mut stages = Vec::new();
         let root = split(low, frame, expr, width, &mut stages)?;
         let result = match &root {

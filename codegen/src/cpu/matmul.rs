@@ -45,6 +45,8 @@ struct Plan<'k> {
     program: Program,
     out: ParamId,
     dest: Dest,
+    /// The accumulators are computed where they are stored.
+    in_place: bool,
 }
 
 /// Emits the column tiles `lo..hi`; returns scratch bytes per row.
@@ -92,7 +94,7 @@ fn plan<'k>(
     cols: usize,
     quant: Option<usize>,
 ) -> Result<Plan<'k>, CodegenError> {
-    if segment.tile_n == 0 || !segment.tile_n.is_multiple_of(BLOCK) {
+    if segment.tile_n == 0 || (segment.tile_n < segment.n && !segment.tile_n.is_multiple_of(BLOCK)) {
         return Err(low.error(format!("tile_n {} is not a multiple of {BLOCK}", segment.tile_n)));
     }
     let tile_n = segment.tile_n.min(segment.n.next_multiple_of(BLOCK));
@@ -106,11 +108,16 @@ fn plan<'k>(
         if quant.is_some_and(|group| group != usize::from(format.group)) {
             return Err(low.wrong(*weights, &format!("quantized with the group of the int8 rows, {}", quant.unwrap_or(0))));
         }
-        lanes.push(Lane { weights: *weights, k, format, tile: frame.floats(tile_m * tile_stride) });
+        lanes.push(Lane { weights: *weights, k, format, tile: 0 });
     }
-    let program = Program::new(low, frame, &segment.expr, tile_n)?;
+    let program = Program::new(low, frame, &segment.expr, tile_n, segment.weights.len())?;
     let (out, dest) = Dest::new(low, &segment.store, segment.n, segment.tile_n)?;
-    Ok(Plan { segment, first_item, lanes, tile_stride, program, out, dest })
+    // A plain accumulator into f32 rows needs no tile, if whole blocks may be written.
+    let in_place = matches!((&dest, &segment.expr), (Dest::F32 { .. }, Expr::Acc(0))) && segment.n.is_multiple_of(BLOCK);
+    if !in_place {
+        lanes.iter_mut().for_each(|lane| lane.tile = frame.floats(tile_m * tile_stride));
+    }
+    Ok(Plan { segment, first_item, lanes, tile_stride, program, out, dest, in_place })
 }
 
 impl Plan<'_> {
@@ -135,7 +142,7 @@ impl Plan<'_> {
     }
 
     fn tile(&self, low: &Lowering, e: &mut Emit, input: &Input, args: StackSlot, t: &Tile) {
-        if let (Dest::F32 { start, stride }, Expr::Acc(0), true) = (&self.dest, &self.segment.expr, self.segment.n.is_multiple_of(BLOCK)) {
+        if let (Dest::F32 { start, stride }, true) = (&self.dest, self.in_place) {
             let out = e.index(low.args.operand(self.out), t.row, *stride);
             let out = e.offset(out, start * 4);
             let out = e.index(out, t.col, 4);
@@ -251,7 +258,7 @@ struct Rows {
 impl Rows {
     fn new(low: &Lowering, frame: &mut Frame, x: ParamId, p: &Prologue) -> Result<Rows, CodegenError> {
         let n = low.f32_rows(x)?;
-        let program = Program::new(low, frame, &norm_expr(x, p.norm, p.gain), n)?;
+        let program = Program::new(low, frame, &norm_expr(x, p.norm, p.gain), n, 0)?;
         let (dest, stride) = match p.quant {
             Some(group) => (Dest::Q8 { start: 0, cols: n, group }, layout::q8_row(n, group).bytes),
             None => {

@@ -11,7 +11,7 @@ use llmcc_ir::kernel::Pointwise;
 pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Pointwise) -> Result<(), CodegenError> {
     let mut segments = Vec::new();
     for s in &k.segments {
-        let program = Program::new(low, frame, &s.expr, s.n)?;
+        let program = Program::new(low, frame, &s.expr, s.n, 0)?;
         let (param, dest) = Dest::new(low, &s.store, s.n, s.n)?;
         segments.push((s.n, program, param, dest));
     }

@@ -12,7 +12,7 @@ use std::mem::offset_of;
 /// Emits the rows `lo..hi`.
 pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &RowNorm) -> Result<(), CodegenError> {
     let n = low.f32_rows(k.x)?;
-    let program = Program::new(low, frame, &norm_expr(k.x, k.norm, k.gain), n)?;
+    let program = Program::new(low, frame, &norm_expr(k.x, k.norm, k.gain), n, 0)?;
     let dest = Dest::rows(low, k.out, 0, n, n)?;
     let base = low.args.operand(k.out);
     e.each(low.args.lo, low.args.hi, 1, |e, row| {

@@ -199,7 +199,8 @@ impl Gen {
                 Store::Rows { param: self.output(cols, RowElem::F32), start }
             }
         };
-        let tile_n = quantum * self.rng.below(1, 3);
+        // One tile for everything may have any size.
+        let tile_n = if self.rng.chance(4) { n + self.rng.below(0, 5) } else { quantum * self.rng.below(1, 3) };
         let weights = weights(self, n);
         let depth = self.rng.below(0, 5);
         let expr = self.expr(depth, n, weights.len(), &runs);

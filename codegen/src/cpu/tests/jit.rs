@@ -5,12 +5,14 @@
 
 use crate::{Backend, Object};
 use llmcc_abi::{KernelFn, PAGE_TOKENS, StepCtx, UkTable};
+use llmcc_ir::diag::Diagnostics;
 use llmcc_ir::eval::{
     Batch, KvState, OperandData, eval_kernel, kv_from_pages, kv_to_pages, q8_rows_from_bytes, q8_rows_to_bytes, rows_from_bytes,
     rows_to_bytes,
 };
 use llmcc_ir::kernel::{Kernel, ParamKind, RowElem};
 use llmcc_ir::target::TargetSpec;
+use llmcc_ir::verify::verify_kernel;
 use std::ops::Range;
 
 /// Memory that ends at an inaccessible page.
@@ -168,6 +170,8 @@ impl Case {
 
     /// Compiles.
     pub fn compile(&self, run: &Run) -> Object {
+        let found = Diagnostics(verify_kernel(&self.kernel));
+        found.check().unwrap_or_else(|e| panic!("the test made an invalid kernel: {e}\n{:?}", self.kernel));
         run.backend.lower(&self.kernel, run.target).unwrap_or_else(|e| panic!("{e}\n{:?}", self.kernel))
     }
 

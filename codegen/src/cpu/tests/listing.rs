@@ -51,11 +51,15 @@ fn embed() -> Case {
 
 const W4: Format = Format { elem: Elem::W4, group: 32 };
 
-/// Instruction names with how often they occur, most frequent first: a change of the code shows, register allocation does not.
+/// Instruction names with how often they occur: a change of the code shows, register allocation does not.
 fn histogram(listing: &str) -> String {
     let mut counts = std::collections::BTreeMap::<&str, usize>::new();
-    for line in listing.lines() {
-        if let Some(name) = line.split_whitespace().nth(1).filter(|n| !n.starts_with("0x")) {
+    // Constants follow the last return.
+    let code = listing.rfind("  ret").map_or(listing, |end| &listing[..end]);
+    for line in code.lines().filter(|line| line.starts_with("  ")) {
+        let name = line.split_whitespace().next().unwrap_or_default();
+        // Copies between registers and spills are up to the register allocator.
+        if !matches!(name, "mov" | "movq" | "movdqa" | "movdqu" | "vmovdqu" | "vmovaps" | "vmovups") {
             *counts.entry(name).or_default() += 1;
         }
     }
@@ -93,5 +97,8 @@ fn snapshots() {
         insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
             insta::assert_snapshot!(name, text);
         });
+        if let Ok(folder) = std::env::var("LLMCC_LISTINGS") {
+            std::fs::write(format!("{folder}/{name}.s"), listing(&case, CpuIsa::X86_64V3, true)).unwrap();
+        }
     }
 }
