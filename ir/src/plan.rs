@@ -179,10 +179,12 @@ impl Buffer {
     }
 }
 
-/// Bytes of one row of `cols` columns.
+/// Bytes of one row of `cols` columns; the largest `usize` if there are more.
 pub fn row_bytes(cols: usize, elem: RowElem) -> usize {
     match elem {
-        RowElem::F32 => cols * 4,
+        RowElem::F32 => cols.saturating_mul(4),
+        // Codes, scales and padding are less than 16 bytes per column and 128 more.
+        RowElem::Q8 { .. } if cols > usize::MAX / 32 => usize::MAX,
         RowElem::Q8 { group } => crate::quant::q8_row_bytes(cols, group),
     }
 }

@@ -466,7 +466,7 @@ mod typing {
         let mut n = 0usize;
         for i in 0..a.len() {
             let t = tensor(op, a, i)?;
-            if t.shape.len() != first.shape.len() || t.shape[1..] != first.shape[1..] || t.dtype != first.dtype {
+            if t.shape.len() != first.shape.len() || t.shape.get(1..) != first.shape.get(1..) || t.dtype != first.dtype {
                 return Err(format!("`concat_rows`: {t} does not continue {first}"));
             }
             let rows = t.shape.first().and_then(|d| d.known()).ok_or("`concat_rows` needs weights")?;

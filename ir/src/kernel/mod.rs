@@ -301,7 +301,7 @@ impl Expr {
     }
 }
 
-/// Least common multiple of two positive numbers.
+/// Least common multiple of two positive numbers; the largest `usize` if it is larger.
 pub fn lcm(a: usize, b: usize) -> usize {
     let gcd = |mut a: usize, mut b: usize| {
         while b != 0 {
@@ -309,7 +309,7 @@ pub fn lcm(a: usize, b: usize) -> usize {
         }
         a
     };
-    a / gcd(a, b) * b
+    (a / gcd(a, b)).saturating_mul(b)
 }
 
 impl Kernel {

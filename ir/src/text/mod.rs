@@ -169,9 +169,11 @@ fn item(p: &mut Parser) -> Parsed<Item> {
 
 /// Entry for fuzzing.
 pub mod fuzz {
-    use super::Source;
+    use super::{Item, Source};
+    use crate::diag::Diagnostic;
+    use crate::verify::{verify_func, verify_kernel, verify_module, verify_plan};
 
-    /// Reads arbitrary bytes as text; what is accepted must print and read back as itself.
+    /// Reads arbitrary bytes as text; what is accepted must print and read back as itself, and the verifier must have an answer to it.
     pub fn lir(data: &[u8]) {
         let text = String::from_utf8_lossy(data);
         match Source::parse(&text) {
@@ -181,12 +183,26 @@ pub mod fuzz {
                 }
             }
             Ok(source) => {
+                for item in &source.items {
+                    for finding in findings(item) {
+                        super::render(&source.locate(finding), &text, "fuzz.lir");
+                    }
+                }
                 let printed: String = source.items.iter().map(ToString::to_string).collect();
                 let again = Source::parse(&printed);
                 // Compared as text: numbers that are not finite differ from themselves.
                 let again = again.map(|s| s.items.iter().map(ToString::to_string).collect::<String>());
                 assert_eq!(again.as_deref(), Ok(printed.as_str()), "printed text does not read back");
             }
+        }
+    }
+    /// What the verifier says.
+    pub(super) fn findings(item: &Item) -> Vec<Diagnostic> {
+        match item {
+            Item::Module(m) => verify_module(m),
+            Item::Func(f) => verify_func(f),
+            Item::Kernel(k) => verify_kernel(k),
+            Item::Plan(p) => verify_plan(p),
         }
     }
 }

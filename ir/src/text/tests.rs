@@ -66,6 +66,19 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(Config::with_cases(100))]
+
+    #[test]
+    fn the_verifier_has_an_answer_to_all_that_can_be_written(
+        m in testing::module(), f in testing::func(), k in testing::kernel(), p in testing::plan()
+    ) {
+        for item in [Item::Module(m), Item::Func(f), Item::Kernel(k), Item::Plan(p)] {
+            fuzz::findings(&item);
+        }
+    }
+}
+
 /// A fixed sequence of pseudo-random numbers (xorshift64).
 struct Rng(u64);
 
