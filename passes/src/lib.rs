@@ -2,7 +2,8 @@
 //!
 //! For each *distinct* function: [`egraph`] (conversion), [`rules`] (equalities, to saturation), [`implement`] (kernels and their fusions, to a bounded
 //! fixpoint), then for each regime [`extract`] (the cheapest set of kernels by [`cost`]) and [`schedule`]; calls of the
-//! functions are then put together by [`plan`], and [`memory`] assigns buffers to slots. [`pack`] reads a checkpoint and writes the packed weights.
+//! functions are then put together by [`plan`], and [`memory`] assigns buffers to slots. [`pipeline`] is the table of these passes. [`pack`] reads a
+//! checkpoint and writes the packed weights.
 //!
 //! # Invariants
 //!
@@ -16,8 +17,9 @@ mod error;
 mod explain;
 pub mod extract;
 pub mod implement;
-mod memory;
+pub mod memory;
 pub mod pack;
+pub mod pipeline;
 pub mod plan;
 pub mod rules;
 pub mod schedule;
@@ -26,16 +28,11 @@ pub mod weights;
 
 pub use error::PassError;
 
-use egraph::convert::{Converted, convert};
-use egraph::Graph;
-use extract::{How, Matrices, Problem, Solved};
-use llmcc_ir::graph::{Func, Module};
+use llmcc_ir::graph::Module;
 use llmcc_ir::plan::Plan;
 use llmcc_ir::quant::Format;
 use llmcc_ir::target::TargetSpec;
 use llmcc_ir::ty::Env;
-use schedule::FuncSchedule;
-use std::collections::BTreeSet;
 use std::fmt;
 
 /// Arithmetic of activations in products with quantized weights.
@@ -114,7 +111,7 @@ pub struct FuncStats {
 }
 
 /// A compiled module.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Compiled {
     /// The plan.
     pub plan: Plan,
@@ -151,88 +148,5 @@ impl fmt::Display for Choice {
 /// # Errors
 /// A module that breaks the rules of the graph level, or a function without implementation.
 pub fn compile(module: &Module, opts: &Options) -> Result<Compiled, PassError> {
-    let mut funcs = vec![];
-    for (i, func) in module.funcs.iter().enumerate() {
-        funcs.push(FuncState::new(module, i, func, opts)?);
-    }
-    let mut assembler = plan::Assembler::new(module);
-    let (mut explain, mut costs) = (vec![], vec![]);
-    for (index, regime) in REGIMES.iter().enumerate() {
-        let mut schedules = vec![];
-        for f in &mut funcs {
-            schedules.push(f.regime(index, regime, opts, &mut explain)?);
-        }
-        assembler.regime(regime.max_tokens, &schedules)?;
-        let of_call = |func: usize| schedules[func].steps.iter().map(|s| s.seconds);
-        costs.push(module.step.iter().flat_map(|c| of_call(c.func)).collect());
-    }
-    let plan = assembler.finish()?;
-    let egraph = funcs.iter().map(FuncState::dump).collect();
-    let stats = funcs.into_iter().map(|f| f.stats).collect();
-    Ok(Compiled { plan, explain, egraph, costs, stats })
-}
-
-/// A function on its way through the passes.
-struct FuncState<'a> {
-    func: &'a Func,
-    graph: Graph,
-    roots: Vec<egg::Id>,
-    results: usize,
-    matrices: Option<Matrices>,
-    stats: FuncStats,
-}
-
-impl<'a> FuncState<'a> {
-    fn new(module: &Module, index: usize, func: &'a Func, opts: &Options) -> Result<FuncState<'a>, PassError> {
-        let may_change = opts.weights.is_quantized() || opts.weights == Format::F32;
-        let Converted { graph, params: _, roots, results, read_often } = convert(func, may_change)?;
-        let (mut graph, iterations) = rules::saturate(graph);
-        let saturated = graph.total_number_of_nodes();
-        let embed = weights::embed_formats(module, index, opts);
-        implement::implement(&mut graph, opts, &|i| embed.get(i).copied().unwrap_or(opts.weights), &read_often);
-        let nodes = graph.total_number_of_nodes();
-        let stats = FuncStats { func: func.name.clone(), saturated, iterations, nodes, candidates: 0 };
-        Ok(FuncState { func, graph, roots, results, matrices: None, stats })
-    }
-
-    fn regime(&mut self, index: usize, r: &RegimeSpec, opts: &Options, explain: &mut Vec<Choice>) -> Result<FuncSchedule, PassError> {
-        let problem = Problem::new(&self.graph, &self.roots, opts.target, r.env, self.matrices.as_ref());
-        let solved = problem.solve(&BTreeSet::new())?;
-        if self.matrices.is_none() {
-            self.matrices = Some(used_matrices(&self.graph, &problem, &solved));
-            self.stats.candidates = problem.size();
-        }
-        let schedule = schedule::schedule(&self.graph, self.func, &problem, &solved, &self.roots[..self.results])?;
-        explain.extend(explain::explain(&self.func.name, index, &problem, &solved, &schedule)?);
-        Ok(schedule)
-    }
-
-    fn dump(&self) -> String {
-        let mut out = format!("func {} ({} nodes)\n", self.func.name, self.stats.nodes);
-        let mut classes: Vec<_> = self.graph.classes().collect();
-        classes.sort_by_key(|c| c.id);
-        for c in classes {
-            let ty = c.data.ty.as_ref().map_or(String::new(), |t| format!(": {t}"));
-            out.push_str(&format!("  {}{ty}\n", c.id));
-            let mut nodes: Vec<_> = c.nodes.iter().collect();
-            nodes.sort();
-            for n in nodes {
-                let children: Vec<String> = egg::Language::children(n).iter().map(|i| i.to_string()).collect();
-                out.push_str(&format!("    {n}({})\n", children.join(" ")));
-            }
-        }
-        out
-    }
-}
-
-/// Matrices that the chosen kernels read.
-fn used_matrices(g: &Graph, problem: &Problem, solved: &Solved) -> Matrices {
-    let mut out = Matrices::new();
-    for (class, i) in &solved.chosen {
-        let c = &problem.classes[class][*i];
-        if let How::Kernel(kernel) = &c.how {
-            out.extend(extract::matrices(g, kernel, &c.children));
-        }
-    }
-    out
+    pipeline::run(module, opts)
 }

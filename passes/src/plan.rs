@@ -79,13 +79,9 @@ impl<'a> Assembler<'a> {
         Ok(())
     }
 
-    /// The plan, with its buffers in slots.
-    ///
-    /// # Errors
-    /// See [`crate::memory::assign`].
-    pub fn finish(mut self) -> Result<Plan, PassError> {
-        crate::memory::assign(&mut self.plan, &self.logits)?;
-        Ok(self.plan)
+    /// The plan, its buffers not yet in slots, and the buffer of the logits in each regime.
+    pub fn finish(self) -> (Plan, Vec<usize>) {
+        (self.plan, self.logits)
     }
 
     fn invalid(&self, call: &Call, what: &str) -> PassError {

@@ -9,8 +9,6 @@ use llmcc_ir::graph::{Func, Op};
 pub struct Converted {
     /// The e-graph.
     pub graph: Graph,
-    /// Class of each parameter.
-    pub params: Vec<Id>,
     /// Classes that must be computed: the results, then the updated attention states.
     pub roots: Vec<Id>,
     /// How many of `roots` are results.
@@ -25,8 +23,7 @@ pub struct Converted {
 /// A function that refers to undefined values or breaks typing.
 pub fn convert(func: &Func, may_change_weights: bool) -> Result<Converted, PassError> {
     let mut graph = Graph::new(Facts::new(func, may_change_weights));
-    let params: Vec<Id> = (0..func.params.len()).map(|i| graph.add(Term::Param(i as u32))).collect();
-    let mut ids = params.clone();
+    let mut ids: Vec<Id> = (0..func.params.len()).map(|i| graph.add(Term::Param(i as u32))).collect();
     let mut states = vec![];
     for node in &func.nodes {
         let args: Option<Vec<Id>> = node.args.iter().map(|v| ids.get(v.0 as usize).copied()).collect();
@@ -52,7 +49,7 @@ pub fn convert(func: &Func, may_change_weights: bool) -> Result<Converted, PassE
         by_nodes + func.results.iter().filter(|r| r.0 as usize == v).count()
     };
     let read_often = ids.iter().enumerate().filter(|(v, _)| readers(*v) > 1).map(|(_, id)| *id).collect();
-    Ok(Converted { graph, params, roots, results, read_often })
+    Ok(Converted { graph, roots, results, read_often })
 }
 
 /// Adds one operation; concatenations nest to the right.

@@ -1,0 +1,251 @@
+//! The passes in order.
+
+use crate::egraph::Graph;
+use crate::egraph::convert::{Converted, convert};
+use crate::explain::explain;
+use crate::extract::{self, How, Matrices, Problem, Solved};
+use crate::schedule::FuncSchedule;
+use crate::{Choice, Compiled, FuncStats, Options, PassError, REGIMES, RegimeSpec, memory, plan, rules, schedule, weights};
+use egg::Id;
+use llmcc_ir::diag::{Diagnostic, Severity};
+use llmcc_ir::graph::{Arg, Func, Input, Module, Op};
+use llmcc_ir::plan::Plan;
+use llmcc_ir::quant::Format;
+use llmcc_ir::verify::{verify_module, verify_packed, verify_plan};
+use std::collections::BTreeSet;
+
+/// A pass: one line of [`PIPELINE`].
+pub struct Pass {
+    /// Name in errors.
+    pub name: &'static str,
+    /// What it does.
+    pub about: &'static str,
+    run: fn(&mut State<'_>) -> Result<(), PassError>,
+    /// Checks the state afterwards; skipped in release builds unless [`Pass::always`].
+    check: fn(&State<'_>) -> Vec<Diagnostic>,
+    /// Whether the check runs in release builds too: at the borders of the pipeline.
+    always: bool,
+}
+
+/// All passes in order.
+pub const PIPELINE: &[Pass] = &[
+    Pass { name: "convert", about: "one e-graph per distinct function", run: convert_all, check: check_module, always: true },
+    Pass { name: "saturate", about: "equalities", run: saturate, check: check_classes, always: false },
+    Pass { name: "implement", about: "kernels and their fusions", run: implement, check: check_classes, always: false },
+    Pass { name: "extract", about: "the cheapest kernels per regime, in order", run: extract_all, check: no_check, always: false },
+    Pass { name: "assemble", about: "launches of all calls", run: assemble, check: no_check, always: false },
+    Pass { name: "memory", about: "buffers share slots", run: assign_memory, check: check_plan, always: true },
+];
+
+/// Runs all passes.
+///
+/// # Errors
+/// See [`crate::compile`].
+pub fn run(module: &Module, opts: &Options) -> Result<Compiled, PassError> {
+    let mut state = State { module, opts, funcs: vec![], schedules: vec![], explain: vec![], plan: None, logits: vec![] };
+    for pass in PIPELINE {
+        (pass.run)(&mut state)?;
+        if pass.always || cfg!(debug_assertions) {
+            let found = (pass.check)(&state);
+            if let Some(d) = found.iter().find(|d| d.severity == Severity::Error) {
+                return Err(PassError::Verify { pass: pass.name, what: d.to_string() });
+            }
+        }
+    }
+    let plan = state.plan.ok_or_else(|| PassError::Extract("no plan".into()))?;
+    let cost = |regime: &Vec<FuncSchedule>| {
+        let of_call = |c: &llmcc_ir::graph::Call| regime[c.func].steps.iter().map(|s| s.seconds);
+        module.step.iter().flat_map(of_call).collect()
+    };
+    Ok(Compiled {
+        plan,
+        costs: state.schedules.iter().map(cost).collect(),
+        explain: state.explain,
+        egraph: state.funcs.iter().map(FuncState::dump).collect(),
+        stats: state.funcs.into_iter().map(|f| f.stats).collect(),
+    })
+}
+
+/// Everything the passes have made so far.
+struct State<'a> {
+    module: &'a Module,
+    opts: &'a Options,
+    funcs: Vec<FuncState<'a>>,
+    /// By regime, then function.
+    schedules: Vec<Vec<FuncSchedule>>,
+    explain: Vec<Choice>,
+    plan: Option<Plan>,
+    /// Buffer of the logits in each regime.
+    logits: Vec<usize>,
+}
+
+/// A function on its way through the passes.
+struct FuncState<'a> {
+    func: &'a Func,
+    graph: Graph,
+    roots: Vec<Id>,
+    results: usize,
+    read_often: Vec<Id>,
+    matrices: Option<Matrices>,
+    stats: FuncStats,
+}
+
+fn convert_all(s: &mut State<'_>) -> Result<(), PassError> {
+    if let Some(d) = verify_module(s.module).into_iter().find(|d| d.severity == Severity::Error) {
+        return Err(PassError::Invalid { func: s.module.name.clone(), what: d.to_string() });
+    }
+    check_inputs(s.module)?;
+    let may_change = s.opts.weights.is_quantized() || s.opts.weights == Format::F32;
+    for func in &s.module.funcs {
+        let Converted { graph, roots, results, read_often } = convert(func, may_change)?;
+        let stats = FuncStats { func: func.name.clone(), saturated: 0, iterations: 0, nodes: 0, candidates: 0 };
+        s.funcs.push(FuncState { func, graph, roots, results, read_often, matrices: None, stats });
+    }
+    Ok(())
+}
+
+/// Kernels read tokens, positions and logits rows from the step itself, so every call must bind the parameter used as such to that array.
+fn check_inputs(module: &Module) -> Result<(), PassError> {
+    for call in &module.step {
+        let Some(func) = module.funcs.get(call.func) else { continue };
+        for node in &func.nodes {
+            let wanted = match node.op {
+                Op::Embed => (1, Input::Tokens),
+                Op::RopeTable { .. } => (0, Input::Positions),
+                Op::KvAppend => (3, Input::Positions),
+                Op::Attention { .. } => (2, Input::Positions),
+                Op::GatherRows => (1, Input::OutRows),
+                _ => continue,
+            };
+            let bound = node.args.get(wanted.0).and_then(|v| call.args.get(v.0 as usize));
+            if bound != Some(&Arg::Input(wanted.1)) {
+                return Err(PassError::invalid(func, format!("argument {} of `{}` must be the input {:?}", wanted.0 + 1, node.op.name(), wanted.1)));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn saturate(s: &mut State<'_>) -> Result<(), PassError> {
+    for f in &mut s.funcs {
+        let (graph, iterations) = rules::saturate(std::mem::take(&mut f.graph));
+        f.stats.saturated = graph.total_number_of_nodes();
+        f.stats.iterations = iterations;
+        f.graph = graph;
+    }
+    Ok(())
+}
+
+fn implement(s: &mut State<'_>) -> Result<(), PassError> {
+    for (i, f) in s.funcs.iter_mut().enumerate() {
+        let embed = weights::embed_formats(s.module, i, s.opts);
+        let format = |param: usize| embed.get(param).copied().unwrap_or(s.opts.weights);
+        crate::implement::implement(&mut f.graph, s.opts, &format, &f.read_often);
+        f.stats.nodes = f.graph.total_number_of_nodes();
+    }
+    Ok(())
+}
+
+fn extract_all(s: &mut State<'_>) -> Result<(), PassError> {
+    for (index, regime) in REGIMES.iter().enumerate() {
+        let mut schedules = vec![];
+        for f in &mut s.funcs {
+            let (schedule, choices) = f.extract(index, regime, s.opts)?;
+            schedules.push(schedule);
+            s.explain.extend(choices);
+        }
+        s.schedules.push(schedules);
+    }
+    Ok(())
+}
+
+fn assemble(s: &mut State<'_>) -> Result<(), PassError> {
+    let mut assembler = plan::Assembler::new(s.module);
+    for (regime, schedules) in REGIMES.iter().zip(&s.schedules) {
+        assembler.regime(regime.max_tokens, schedules)?;
+    }
+    let (plan, logits) = assembler.finish();
+    s.plan = Some(plan);
+    s.logits = logits;
+    Ok(())
+}
+
+fn assign_memory(s: &mut State<'_>) -> Result<(), PassError> {
+    match &mut s.plan {
+        Some(plan) => memory::assign(plan, &s.logits),
+        None => Ok(()),
+    }
+}
+
+fn no_check(_: &State<'_>) -> Vec<Diagnostic> {
+    vec![]
+}
+
+/// The input was verified by `convert` itself, as the user's error, not the compiler's.
+fn check_module(_: &State<'_>) -> Vec<Diagnostic> {
+    vec![]
+}
+
+/// Results still have the type that the function declares.
+fn check_classes(s: &State<'_>) -> Vec<Diagnostic> {
+    let mut found = vec![];
+    for f in &s.funcs {
+        for (v, root) in f.func.results.iter().zip(&f.roots) {
+            if f.graph[*root].data.ty.as_ref() != f.func.ty(*v) {
+                let place = llmcc_ir::diag::Place::Func { func: f.func.name.clone() };
+                found.push(Diagnostic::error("recorded-type", place, "a result changed its type in the e-graph"));
+            }
+        }
+    }
+    found
+}
+
+fn check_plan(s: &State<'_>) -> Vec<Diagnostic> {
+    let Some(plan) = &s.plan else { return vec![] };
+    verify_plan(plan).into_iter().chain(verify_packed(plan, &s.module.weights)).collect()
+}
+
+impl FuncState<'_> {
+    /// Chooses and orders the kernels of one regime. The first regime decides which matrices are packed; the others read the same.
+    fn extract(&mut self, index: usize, r: &RegimeSpec, opts: &Options) -> Result<(FuncSchedule, Vec<Choice>), PassError> {
+        let problem = Problem::new(&self.graph, &self.roots, opts.target, r.env, self.matrices.as_ref());
+        let solved = problem.solve(&BTreeSet::new())?;
+        if self.matrices.is_none() {
+            self.matrices = Some(used_matrices(&self.graph, &problem, &solved));
+            self.stats.candidates = problem.size();
+        }
+        let schedule = schedule::schedule(&self.graph, self.func, &problem, &solved, &self.roots[..self.results])?;
+        let choices = explain(&self.func.name, index, &problem, &solved, &schedule)?;
+        Ok((schedule, choices))
+    }
+
+    /// The e-graph as text: classes with their types and nodes, in order of class number.
+    fn dump(&self) -> String {
+        let mut out = format!("func {} ({} nodes)\n", self.func.name, self.stats.nodes);
+        let mut classes: Vec<_> = self.graph.classes().collect();
+        classes.sort_by_key(|c| c.id);
+        for c in classes {
+            let ty = c.data.ty.as_ref().map_or(String::new(), |t| format!(": {t}"));
+            out.push_str(&format!("  {}{ty}\n", c.id));
+            let mut nodes: Vec<_> = c.nodes.iter().collect();
+            nodes.sort();
+            for n in nodes {
+                let children: Vec<String> = egg::Language::children(n).iter().map(|i| i.to_string()).collect();
+                out.push_str(&format!("    {n}({})\n", children.join(" ")));
+            }
+        }
+        out
+    }
+}
+
+/// Matrices that the chosen kernels read.
+fn used_matrices(g: &Graph, problem: &Problem, solved: &Solved) -> Matrices {
+    let mut out = Matrices::new();
+    for (class, i) in &solved.chosen {
+        let c = &problem.classes[class][*i];
+        if let How::Kernel(kernel) = &c.how {
+            out.extend(extract::matrices(g, kernel, &c.children));
+        }
+    }
+    out
+}
