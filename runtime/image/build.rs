@@ -19,7 +19,8 @@ fn main() {
 }
 
 fn build(workspace: &Path, out: &Path, name: &str, features: &str) {
-    let target = out.join("rt");
+    // One folder for all profiles of the compiler: `<target>/<profile>/build/<crate>/out` is four levels down.
+    let target = out.ancestors().nth(4).unwrap_or(out).join("runtime-image");
     let mut cargo = Command::new(env::var_os("CARGO").expect("set by cargo"));
     cargo
         .current_dir(workspace)

@@ -5,6 +5,7 @@ use crate::args::BenchArgs;
 use crate::loaded::{EngineOptions, Model};
 use crate::report::bytes;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Instant;
 
@@ -183,7 +184,32 @@ impl Results<'_> {
         );
         let _ = writeln!(s, "peak RSS              {}", bytes(self.rss));
         if self.args.kernels {
-            let _ = writeln!(s, "{}", self.model.stats().unwrap_or_default());
+            s += &self.kernel_table();
+        }
+        s
+    }
+}
+
+impl Results<'_> {
+    /// Time per kernel over all measurements, calls of all layers together, most expensive first.
+    fn kernel_table(&self) -> String {
+        let stats: Value = serde_json::from_str(&self.model.stats().unwrap_or_default()).unwrap_or_default();
+        let mut by: BTreeMap<(i64, String), (u64, u64)> = BTreeMap::new();
+        for step in stats["profile"]["steps"].as_array().into_iter().flatten() {
+            let key = (step["regime"].as_i64().unwrap_or(-1), step["kernel"].as_str().unwrap_or("?").to_owned());
+            let sum = by.entry(key).or_default();
+            sum.0 += step["ns"].as_u64().unwrap_or(0);
+            sum.1 += step["calls"].as_u64().unwrap_or(0);
+        }
+        let total: u64 = by.values().map(|(ns, _)| ns).sum();
+        let mut rows: Vec<_> = by.into_iter().collect();
+        rows.sort_by_key(|(_, (ns, _))| std::cmp::Reverse(*ns));
+        let mut s = String::from("kernel                      step size     calls   us per call    share\n");
+        for ((regime, kernel), (ns, calls)) in rows {
+            let size = if regime < 0 { "any".to_owned() } else { format!("<= {regime}") };
+            let each = ns as f64 * 1e-3 / calls.max(1) as f64;
+            let share = ns as f64 * 100.0 / total.max(1) as f64;
+            let _ = writeln!(s, "{kernel:<28}{size:<10}{calls:>9}{each:>14.1}{share:>8.1} %");
         }
         s
     }
