@@ -6,6 +6,7 @@
 
 use std::mem::transmute;
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
@@ -48,11 +49,13 @@ const LOGITS_BYTES: usize = 64 << 20;
 
 /// A model ready to run: image, threads, cache and activations.
 pub struct Engine {
-    image: Image,
+    image: Arc<Image>,
     pool: Pool,
     kv: Kv,
     uk: Box<UkTable>,
     max_batch: usize,
+    /// Most rows of logits in a chunk, to bound their memory.
+    max_rows: usize,
     arena: Arena,
     /// One per operand of the plan.
     pointers: Vec<*mut u8>,
@@ -97,13 +100,15 @@ struct Profile {
 
 impl Engine {
     /// Prepares `image` to run with the microkernels `uk`.
-    pub fn new(image: Image, options: &Options, uk: UkTable) -> Result<Engine> {
+    pub fn new(image: impl Into<Arc<Image>>, options: &Options, uk: UkTable) -> Result<Engine> {
+        let image = image.into();
         let max_batch = if options.max_batch_tokens == 0 { DEFAULT_BATCH_TOKENS } else { options.max_batch_tokens };
         if max_batch > 1 << 20 {
             return Err(Error::invalid(format!("max_batch_tokens is {max_batch}; use 1 to {}", 1 << 20)));
         }
         let threads = if options.threads == 0 { threads::default_threads() } else { options.threads };
         let max_context = image.desc().max_context as usize;
+        let max_rows = (LOGITS_BYTES / (4 * image.desc().vocab as usize)).max(1);
         let max_tokens = if options.max_tokens == 0 { default_cache(&image) } else { options.max_tokens };
         let kv = Kv::new(&image.kv, max_tokens, max_context)?;
         let pool = Pool::new(threads)?;
@@ -117,6 +122,7 @@ impl Engine {
             pool,
             kv,
             max_batch,
+            max_rows,
             profile,
         };
         engine.grow(1, 1)?;
@@ -169,7 +175,7 @@ impl Engine {
         order.sort_by_key(|&i| batch.out_rows[i]);
         let (mut from, mut done) = (0, 0);
         while from < batch.tokens.len() {
-            let (to, upto) = self.chunk(batch, &order, from, done);
+            let (to, upto) = chunk(batch, &order, (from, done), self.max_batch, self.max_rows);
             if let Err(error) = self.run_chunk(batch, from..to, &order[done..upto]) {
                 // Only the system can fail here; give back what the rest would have used.
                 wanted.iter().for_each(|&(slot, _)| self.kv.drop_spare_pages(slot));
@@ -207,17 +213,6 @@ impl Engine {
             counts[index[slot] as usize].1 += 1;
         }
         Ok(counts)
-    }
-
-    /// End of the chunk that starts at token `from`, and of its part of `order` that starts at `done`.
-    fn chunk(&self, batch: &Batch, order: &[usize], from: usize, done: usize) -> (usize, usize) {
-        let rows = (LOGITS_BYTES / (4 * self.image.desc().vocab as usize)).max(1);
-        let mut to = batch.tokens.len().min(from + self.max_batch);
-        if let Some(&next) = order.get(done + rows) {
-            to = to.min((batch.out_rows[next] as usize).max(from + 1));
-        }
-        let upto = order[done..].partition_point(|&i| (batch.out_rows[i] as usize) < to) + done;
-        (to, upto)
     }
 
     fn run_chunk(&mut self, batch: &Batch, range: std::ops::Range<usize>, out: &[usize]) -> Result<()> {
@@ -362,6 +357,17 @@ impl Engine {
     }
 }
 
+/// Where the chunk ends that starts at token `from` and entry `done` of `order` (the wanted rows, ascending by token): after at most `max_tokens` tokens and,
+/// but for rows wanted several times, `max_rows` rows.
+fn chunk(batch: &Batch, order: &[usize], (from, done): (usize, usize), max_tokens: usize, max_rows: usize) -> (usize, usize) {
+    let row = |&i: &usize| batch.out_rows[i] as usize;
+    let mut to = batch.tokens.len().min(from + max_tokens);
+    if let Some(first_too_many) = order.get(done + max_rows) {
+        to = to.min(row(first_too_many).max(from + 1));
+    }
+    (to, done + order[done..].partition_point(|i| row(i) < to))
+}
+
 /// What all threads need to walk the steps of one chunk.
 struct Walk<'a> {
     image: &'a Image,
@@ -496,4 +502,32 @@ fn default_cache(image: &Image) -> usize {
     let budget = memory::physical().unwrap_or(8 << 30) / 2;
     let fit = budget / page.max(1) * PAGE_TOKENS as u64;
     image.desc().max_context.min(fit.max(2048)) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ends of all chunks.
+    fn chunks(tokens: usize, out_rows: &[u32], max_tokens: usize, max_rows: usize) -> Vec<(usize, usize)> {
+        let tokens = vec![0; tokens];
+        let batch = Batch { tokens: &tokens, seqs: &tokens, out_rows };
+        let mut order: Vec<usize> = (0..out_rows.len()).collect();
+        order.sort_by_key(|&i| out_rows[i]);
+        let mut ends = vec![(0, 0)];
+        while ends[ends.len() - 1].0 < tokens.len() {
+            ends.push(chunk(&batch, &order, ends[ends.len() - 1], max_tokens, max_rows));
+        }
+        ends.split_off(1)
+    }
+
+    #[test]
+    fn chunks_bound_tokens_and_rows() {
+        assert_eq!(chunks(10, &[9], 4, 8), [(4, 0), (8, 0), (10, 1)]);
+        assert_eq!(chunks(6, &[0, 1, 2, 3, 4, 5], 4, 2), [(2, 2), (4, 4), (6, 6)]);
+        assert_eq!(chunks(6, &[5, 1], 4, 2), [(4, 1), (6, 2)]);
+        // Rows in any order, and wanted several times.
+        assert_eq!(chunks(5, &[3, 0, 3, 3, 1], 5, 2), [(3, 2), (4, 5), (5, 5)]);
+        assert_eq!(chunks(1, &[], 4, 2), [(1, 0)]);
+    }
 }

@@ -1,5 +1,7 @@
 //! Stands in for the module `text` when the runtime is built without that feature.
 
+use std::sync::Arc;
+
 use crate::error::{Error, Result, Status};
 use crate::image::Image;
 
@@ -14,7 +16,7 @@ pub enum Config {}
 
 impl Text {
     /// No artifact has text for this runtime.
-    pub fn new(_: &Image) -> Result<Option<Text>> {
+    pub fn new(_: &Arc<Image>) -> Result<Option<Text>> {
         Ok(None)
     }
 

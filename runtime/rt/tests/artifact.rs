@@ -231,8 +231,9 @@ fn two_artifacts_run_in_one_process() {
         let (a, b) = (Library::open(&a), Library::open(&b));
         let (ma, mb) = (a.model().unwrap(), b.model().unwrap());
         for tokens in [&[3][..], &[1, 2, 3, 4, 5, 6], &[2; 40]] {
-            assert_eq!(a.logits(ma, tokens)[..VOCAB - 1], expected(tokens)[..]);
-            assert_eq!(b.logits(mb, tokens)[..VOCAB - 1], expected(tokens)[..]);
+            let regime = if tokens.len() <= 4 { 1.0 } else { 2.0 };
+            let expected = [expected(tokens), vec![regime]].concat();
+            assert_eq!((a.logits(ma, tokens), b.logits(mb, tokens)), (expected.clone(), expected));
         }
         let manifest: unsafe extern "C" fn(*mut c_void) -> *const c_char = a.get(c"llmcc_manifest");
         // SAFETY: valid while the model is open.

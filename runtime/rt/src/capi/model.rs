@@ -24,6 +24,7 @@ pub type llmcc_model = Arc<Model>;
 impl Model {
     /// Opens an image.
     pub fn new(image: Image, options: &Options) -> Result<Model> {
+        let image = Arc::new(image);
         let text = Text::new(&image)?;
         let manifest =
             CString::new(image.manifest()).map_err(|_| Error::artifact("the artifact's manifest holds a NUL; compile it again"))?;

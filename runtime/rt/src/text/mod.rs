@@ -3,7 +3,7 @@
 mod template;
 mod tokenizer;
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::Value as Json;
 
@@ -14,8 +14,7 @@ pub use tokenizer::Tokenizer;
 
 /// Everything a model knows about text. Tokenizer and template are parsed when first used.
 pub struct Text {
-    /// Copies of the image's documents, so that text needs no lock on the engine.
-    tokenizer_json: String,
+    image: Arc<Image>,
     config: Config,
     tokenizer: OnceLock<Result<Tokenizer>>,
     template: OnceLock<Result<Template>>,
@@ -45,13 +44,13 @@ impl Text {
     ///
     /// # Errors
     /// The configuration is not the JSON the compiler writes.
-    pub fn new(image: &Image) -> Result<Option<Text>> {
+    pub fn new(image: &Arc<Image>) -> Result<Option<Text>> {
         if image.tokenizer().is_empty() {
             return Ok(None);
         }
         let config = Config::parse(image.text_config())?;
         let (tokenizer, template) = Default::default();
-        Ok(Some(Text { tokenizer_json: image.tokenizer().to_owned(), config, tokenizer, template }))
+        Ok(Some(Text { image: image.clone(), config, tokenizer, template }))
     }
 
     /// Special tokens and templates.
@@ -61,7 +60,7 @@ impl Text {
 
     /// The tokenizer, parsed on first use.
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
-        let made = self.tokenizer.get_or_init(|| Tokenizer::new(&self.tokenizer_json, &self.config));
+        let made = self.tokenizer.get_or_init(|| Tokenizer::new(self.image.tokenizer(), &self.config));
         made.as_ref().map_err(Clone::clone)
     }
 

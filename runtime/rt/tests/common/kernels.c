@@ -46,7 +46,7 @@ KERNEL(attend)
         float *logits = ops[2]; \
         for (u64 r = 0; r < m; r++) \
             for (u64 v = lo; v < hi; v++) { \
-                int32_t tag = regime; \
+                volatile int32_t tag = regime; /* else its float would be a constant in another section */ \
                 logits[r * VOCAB + v] = v == VOCAB - 1 ? (float)tag : sums[ctx->out_rows[r]] * weights[v]; \
             } \
     }
