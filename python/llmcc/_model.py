@@ -210,10 +210,31 @@ class Model:
         array = ffi.int32_array(tokens, "tokens")
         seq = self._seq_new()
         try:
-            logits: np.ndarray[Any, Any] = self._step(seq, array, range(len(array)), numpy)
+            logits: np.ndarray[Any, Any] = self._step(array, [seq] * len(array), range(len(array)), numpy)
             return logits
         finally:
             self._seq_free(seq)
+
+    def step(self, batch: Sequence[tuple[Session, Sequence[int]]], *, numpy: bool = True) -> np.ndarray[Any, Any]:
+        """Appends tokens to several sessions at once, prompts and single tokens mixed, and returns the logits after the last token of each:
+        float32 ``[len(batch), vocab]``. A session's logits do not depend on the others, but the work is shared."""
+        all_tokens: list[int] = []
+        seqs: list[int] = []
+        rows: list[int] = []
+        for session, tokens in batch:
+            if session._model is not self or len(tokens) == 0:
+                raise LlmccError("a batch holds pairs of a session of this model and at least one token")
+            if session._need_seq() in seqs:
+                raise LlmccError("a batch holds a session twice; join its tokens")
+            pending = [*session._pending(), *tokens]
+            all_tokens += pending
+            seqs += [session._need_seq()] * len(pending)
+            rows.append(len(all_tokens) - 1)
+        array = ffi.int32_array(all_tokens, "tokens")
+        logits: np.ndarray[Any, Any] = self._step(array, seqs, rows, numpy)
+        for session, tokens in batch:
+            session._tokens.extend(int(t) for t in tokens)
+        return logits
 
     # ---- for Session
 
@@ -228,14 +249,14 @@ class Model:
             with self._use() as handle:
                 self._lib.seq_free(handle, seq)
 
-    def _step(self, seq: int, tokens: Any, rows: Sequence[int], numpy: bool) -> Any:
+    def _step(self, tokens: Any, seqs: Sequence[int], rows: Sequence[int], numpy: bool) -> Any:
         n, vocab = len(tokens), self._info["vocab"]
         np = _numpy() if numpy else None
         logits: Any = np.empty((len(rows), vocab), dtype=np.float32) if np else (c.c_float * (len(rows) * vocab))()
         batch = ffi.Batch(
             n_tokens=n,
             tokens=tokens,
-            seqs=(c.c_int32 * n)(*([seq] * n)),
+            seqs=(c.c_int32 * n)(*seqs),
             n_out=len(rows),
             out_rows=(c.c_uint32 * len(rows))(*rows),
         )

@@ -111,11 +111,15 @@ class Session:
 
     def _run(self, tokens: Sequence[int], rows: Sequence[int], numpy: bool) -> Any:
         seq = self._need_seq()
-        pending = self._tokens[self._cached() :]
+        pending = self._pending()
         array = ffi.int32_array([*pending, *tokens], "tokens")
-        logits = self._model._step(seq, array, [len(pending) + row for row in rows], numpy)
+        logits = self._model._step(array, [seq] * len(array), [len(pending) + row for row in rows], numpy)
         self._tokens.extend(array[len(pending) :])
         return logits
+
+    def _pending(self) -> list[int]:
+        """Tokens the model has not seen yet."""
+        return self._tokens[self._cached() :]
 
     def _cached(self) -> int:
         length = c.c_size_t()

@@ -11,7 +11,7 @@ import llmcc
 
 PATH = os.environ.get("LLMCC_TEST_ARTIFACT")
 pytestmark = pytest.mark.skipif(not PATH, reason="skipped: set LLMCC_TEST_ARTIFACT to an artifact with a tokenizer")
-PROMPT = "Once upon a time"
+PROMPT = os.environ.get("LLMCC_TEST_PROMPT", "Once upon a time")
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +92,21 @@ def test_sessions_continue_and_fork(model: llmcc.Model) -> None:
         assert s.tokens[n:] == whole
     with pytest.raises(llmcc.LlmccError, match="closed"):
         s.append([1])
+
+
+def test_mixed_batches_equal_separate_steps(model: llmcc.Model) -> None:
+    np = pytest.importorskip("numpy")
+    tokens = model.tokenize(PROMPT) * 5
+    with model.session() as a, model.session() as b, model.session() as c:
+        a.append(tokens[:17])
+        mixed = model.step([(a, tokens[17:18]), (b, tokens[:20]), (c, tokens[:1])])
+        np.testing.assert_array_equal(a.tokens, tokens[:18])
+        alone = model.forward(tokens[:20])
+        np.testing.assert_allclose(mixed, alone[[17, 19, 0]], rtol=1e-4, atol=1e-4)
+        with pytest.raises(llmcc.LlmccError, match="twice"):
+            model.step([(a, [1]), (a, [1])])
+        with pytest.raises(llmcc.LlmccError, match="at least one token"):
+            model.step([(a, [])])
 
 
 def test_errors(model: llmcc.Model) -> None:
