@@ -1,1 +1,186 @@
+use super::{PackError, QuantError, TensorBytes, WeightSource, pack, weight_offsets};
+use llmcc_ir::eval::{WeightTensor, eval_weight};
+use llmcc_ir::graph::{BinaryOp, F32, ModelInfo, Module, UnaryOp, Weight};
+use llmcc_ir::plan::{PackedWeight, Plan, Storage, WeightExpr};
+use llmcc_ir::quant::{BLOCK, Format, pack_block};
+use llmcc_ir::ty::{DType, TensorType};
+use std::sync::Mutex;
 
+/// A checkpoint in memory that notes what is released.
+struct Memory {
+    tensors: Vec<(String, DType, Vec<usize>, Vec<u8>)>,
+    released: Mutex<Vec<String>>,
+}
+
+impl WeightSource for Memory {
+    fn tensor(&self, name: &str) -> Option<TensorBytes<'_>> {
+        let (_, dtype, shape, data) = self.tensors.iter().find(|t| t.0 == name)?;
+        Some(TensorBytes { dtype: *dtype, shape: shape.clone(), data })
+    }
+    fn release(&self, name: &str) {
+        self.released.lock().unwrap().push(name.into());
+    }
+}
+
+fn values(n: usize, seed: u32) -> Vec<f32> {
+    (0..n as u32).map(|i| (i.wrapping_mul(2_654_435_761).wrapping_add(seed.wrapping_mul(97_003)) >> 8) as f32 / (1 << 23) as f32 - 1.0).collect()
+}
+
+fn encode(dtype: DType, x: &[f32]) -> Vec<u8> {
+    match dtype {
+        DType::F32 => x.iter().flat_map(|v| v.to_le_bytes()).collect(),
+        DType::F16 => x.iter().flat_map(|v| half::f16::from_f32(*v).to_le_bytes()).collect(),
+        DType::Bf16 => x.iter().flat_map(|v| half::bf16::from_f32(*v).to_le_bytes()).collect(),
+        DType::F64 => x.iter().flat_map(|v| f64::from(*v).to_le_bytes()).collect(),
+        DType::I8 | DType::U8 | DType::I32 | DType::I64 => unreachable!(),
+    }
+}
+
+/// `(name, dtype, shape)` of each weight, with generated values.
+fn setup(weights: &[(&str, DType, &[usize])]) -> (Module, Memory) {
+    let mut source = Memory { tensors: vec![], released: Mutex::new(vec![]) };
+    let mut list = vec![];
+    for (i, (name, dtype, shape)) in weights.iter().enumerate() {
+        let bytes = encode(*dtype, &values(shape.iter().product(), i as u32));
+        source.tensors.push((name.to_string(), *dtype, shape.to_vec(), bytes));
+        let ty = TensorType::new(*dtype, shape.iter().map(|n| (*n).into()));
+        list.push(Weight { name: name.to_string(), ty, data: None });
+    }
+    let info = ModelInfo { vocab: 1, hidden: 1, max_context: 1 };
+    (Module { name: "m".into(), info, weights: list, kv: vec![], funcs: vec![], step: vec![], logits: 0 }, source)
+}
+
+fn plan(module: &Module, weights: Vec<(WeightExpr, Storage)>) -> Plan {
+    let weights = weights.into_iter().map(|(expr, storage)| PackedWeight { expr, storage }).collect();
+    Plan { name: "m".into(), info: module.info, kv: vec![], kernels: vec![], weights, slots: vec![], regimes: vec![], logits: 0 }
+}
+
+fn leaf(module: &Module, source: &Memory, i: usize) -> WeightTensor {
+    let w = &module.weights[i];
+    let (_, dtype, shape, bytes) = &source.tensors[i];
+    assert_eq!(w.name, source.tensors[i].0);
+    let data = match dtype {
+        DType::F32 => bytes.chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect(),
+        DType::F16 => bytes.chunks(2).map(|b| half::f16::from_le_bytes(b.try_into().unwrap()).to_f32()).collect(),
+        DType::Bf16 => bytes.chunks(2).map(|b| half::bf16::from_le_bytes(b.try_into().unwrap()).to_f32()).collect(),
+        _ => bytes.chunks(8).map(|b| f64::from_le_bytes(b.try_into().unwrap()) as f32).collect(),
+    };
+    WeightTensor::new(shape.clone(), data).unwrap()
+}
+
+fn w(i: usize) -> Box<WeightExpr> {
+    Box::new(WeightExpr::Weight(i))
+}
+
+/// Packs and compares with the definition: `eval_weight`, then `pack_block` on the whole matrix.
+fn check(module: &Module, source: &Memory, expr: WeightExpr, formats: &[&str]) {
+    let tensor = eval_weight(&expr, &|i| Ok(leaf(module, source, i))).unwrap();
+    for format in formats {
+        let format = Format::parse(format).unwrap();
+        let storage = match tensor.shape[..] {
+            [n, k] => Storage::Matrix { n, k, format },
+            _ => Storage::Vector { len: tensor.data.len() },
+        };
+        let plan = plan(module, vec![(expr.clone(), storage)]);
+        let mut got = vec![];
+        pack(&plan, module, source, &mut got, &mut |_| ()).unwrap();
+        let mut want = vec![];
+        match storage {
+            Storage::Vector { len } => {
+                want.extend(tensor.data.iter().flat_map(|v| v.to_le_bytes()));
+                assert_eq!(want.len(), len * 4);
+            }
+            Storage::Matrix { k, .. } => {
+                for rows in tensor.data.chunks(BLOCK * k) {
+                    let mut block = vec![0; format.block_bytes(k)];
+                    pack_block(format, rows, k, &mut block).unwrap();
+                    want.extend(block);
+                }
+            }
+        }
+        want.resize(want.len().next_multiple_of(64), 0);
+        assert!(got == want, "{expr:?} as {format}");
+    }
+}
+
+#[test]
+fn streams_exactly_what_the_evaluator_defines() {
+    use DType::{Bf16, F16, F32 as Float, F64};
+    let (m, s) = setup(&[
+        ("a", Bf16, &[100, 172]),
+        ("b", Bf16, &[37, 172]),
+        ("cols", Float, &[172]),
+        ("rows", F16, &[100]),
+        ("same", F64, &[100, 172]),
+        ("half", F16, &[300, 33]),
+    ]);
+    let all = &["f32", "bf16", "w4g32", "w4ag64", "w8g128"];
+    use WeightExpr::{Binary, ConcatRows, Const, ScaleCols, ScaleRows, SliceRows, Transpose, Unary};
+    check(&m, &s, *w(0), all);
+    check(&m, &s, *w(5), all);
+    check(&m, &s, ScaleCols(w(0), w(2)), all);
+    check(&m, &s, ScaleRows(w(0), w(3)), all);
+    check(&m, &s, Transpose(w(0)), all);
+    check(&m, &s, Transpose(Box::new(ScaleRows(w(0), w(3)))), &["f32"]);
+    check(&m, &s, ConcatRows(vec![*w(0), *w(1), SliceRows(5, 20, w(0))]), all);
+    check(&m, &s, SliceRows(17, 60, Box::new(ConcatRows(vec![*w(1), *w(0)]))), all);
+    check(&m, &s, Binary(BinaryOp::Mul, w(0), Box::new(Const(F32::new(0.3)))), all);
+    check(&m, &s, Binary(BinaryOp::Add, w(0), w(2)), all);
+    check(&m, &s, Binary(BinaryOp::Sub, w(0), w(4)), all);
+    check(&m, &s, Unary(UnaryOp::Neg, w(0)), all);
+    check(&m, &s, Binary(BinaryOp::Mul, w(2), w(2)), &["f32"]);
+    check(&m, &s, ConcatRows(vec![*w(2), *w(3)]), &["f32"]);
+    check(&m, &s, SliceRows(3, 9, w(3)), &["f32"]);
+}
+
+#[test]
+fn large_matrices_go_through_many_tasks_in_order() {
+    let (m, s) = setup(&[("big", DType::Bf16, &[20_011, 64])]);
+    check(&m, &s, *w(0), &["w4g32", "bf16"]);
+}
+
+#[test]
+fn weights_are_aligned_reported_and_released_after_their_last_use() {
+    let (m, s) = setup(&[("a", DType::F32, &[40, 40]), ("v", DType::F32, &[5])]);
+    let w4 = Format::parse("w4g32").unwrap();
+    let plan = plan(
+        &m,
+        vec![
+            (*w(0), Storage::Matrix { n: 40, k: 40, format: w4 }),
+            (*w(1), Storage::Vector { len: 5 }),
+            (*w(0), Storage::Matrix { n: 40, k: 40, format: Format::F32 }),
+        ],
+    );
+    let (mut out, mut heard) = (vec![], vec![]);
+    let report = pack(&plan, &m, &s, &mut out, &mut |b| heard.push(b)).unwrap();
+    assert_eq!(weight_offsets(&plan), [0, w4.packed_bytes(40, 40) as u64, w4.packed_bytes(40, 40) as u64 + 64]);
+    assert_eq!(out.len() as u64, report.bytes);
+    assert!(heard.is_sorted() && heard.last() == Some(&report.bytes));
+    assert_eq!(*s.released.lock().unwrap(), ["v", "a"]);
+    assert_eq!(report.tensors[0].name, "a");
+    let QuantError { relative_rms, max } = report.tensors[0].error.unwrap();
+    // Uniform values in groups of 32: a step of amax/8, error step/√12 against a signal of amax/√3.
+    assert!((0.05..0.08).contains(&relative_rms), "{relative_rms}");
+    assert!((0.06..=0.13).contains(&max), "{max}");
+    assert_eq!(report.tensors[2].error, None);
+}
+
+#[test]
+fn bad_values_and_tensors_are_located() {
+    let storage = Storage::Matrix { n: 60, k: 33, format: Format::parse("w4g32").unwrap() };
+    let error = |m: &Module, s: &Memory| {
+        let plan = plan(m, vec![(*w(0), storage)]);
+        pack(&plan, m, s, &mut vec![], &mut |_| ()).unwrap_err()
+    };
+    let (m, mut s) = setup(&[("a", DType::F32, &[60, 33])]);
+    s.tensors[0].3[(50 * 33 + 7) * 4..][..4].copy_from_slice(&f32::NAN.to_le_bytes());
+    let e = error(&m, &s);
+    assert!(matches!(&e, PackError::Value { tensor, row: 50, col: 7, .. } if tensor == "a"), "{e}");
+    s.tensors[0].3[(50 * 33 + 7) * 4..][..4].copy_from_slice(&1e30f32.to_le_bytes());
+    let e = error(&m, &s);
+    assert!(matches!(e, PackError::Value { row: 50, col: 0, what: "is too large", .. }), "{e}");
+    s.tensors[0].2 = vec![33, 60];
+    assert!(matches!(error(&m, &s), PackError::Mismatch { .. }));
+    s.tensors.clear();
+    assert!(matches!(error(&m, &s), PackError::Missing(name) if name == "a"));
+}
