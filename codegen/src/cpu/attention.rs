@@ -186,12 +186,13 @@ impl Plan {
     /// 16-bit floats to f32, in the same order.
     fn widen(&self, low: &Lowering, e: &mut Emit, from: Value, to: usize) -> Value {
         let to = e.offset(low.args.scratch, to);
-        e.each_fixed(self.spec.head_dim * PAGE_TOKENS, LANES, |e, i| {
-            let p = e.index(from, i, 2);
-            let halves = e.load_halves(p, 0);
-            let x = if self.spec.dtype == KvDType::F16 { e.f16_to_f32(halves) } else { e.bf16_to_f32(halves) };
-            let p = e.index(to, i, 4);
-            e.store(x, p, 0);
+        e.each_fixed(self.spec.head_dim * PAGE_TOKENS, PAGE_TOKENS, |e, i| {
+            let (from, to) = (e.index(from, i, 2), e.index(to, i, 4));
+            for v in 0..VECTORS {
+                let halves = e.load_halves(from, v * LANES * 2);
+                let x = if self.spec.dtype == KvDType::F16 { e.f16_to_f32(halves) } else { e.bf16_to_f32(halves) };
+                e.store(x, to, v * 16);
+            }
         });
         to
     }

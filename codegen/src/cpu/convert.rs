@@ -11,7 +11,7 @@ impl<'f> Emit<'f> {
         let bits = self.b.ins().ishl_imm_u(halves, 13);
         let mask = self.ints(0x8fff_e000);
         let bits = self.b.ins().band(bits, mask);
-        let x = self.from_bits(bits);
+        let x = self.as_floats(bits);
         let scale = self.floats(f32::from_bits((127 + 112) << 23));
         self.fmul(x, scale)
     }
@@ -27,13 +27,13 @@ impl<'f> Emit<'f> {
         let exponent = self.b.ins().band(special, exponent);
         let bits = self.bits(x);
         let bits = self.b.ins().bor(bits, exponent);
-        self.from_bits(bits)
+        self.as_floats(bits)
     }
 
     /// Four bf16, extended to i32 in any way, to f32: exact.
     pub fn bf16_to_f32(&mut self, halves: Value) -> Value {
         let bits = self.b.ins().ishl_imm_u(halves, 16);
-        self.from_bits(bits)
+        self.as_floats(bits)
     }
 
     /// Four f32 to f16 in the low half of each i32: round to nearest even, subnormals and infinities included, NaN becomes a quiet NaN.
@@ -51,7 +51,7 @@ impl<'f> Emit<'f> {
         let normal = self.b.ins().ushr_imm_u(normal, 13);
         // Subnormal numbers: adding ½, whose last place is the f16 subnormal unit, rounds as wanted.
         let half = self.floats(0.5);
-        let m = self.from_bits(magnitude);
+        let m = self.as_floats(magnitude);
         let shifted = self.fadd(m, half);
         let shifted = self.bits(shifted);
         let half_bits = self.ints(0.5f32.to_bits());

@@ -228,7 +228,7 @@ impl<'f> Emit<'f> {
     }
 
     /// Four f32 of these bits.
-    pub fn from_bits(&mut self, v: Value) -> Value {
+    pub fn as_floats(&mut self, v: Value) -> Value {
         self.cast(F32X4, v)
     }
 
@@ -277,7 +277,7 @@ impl<'f> Emit<'f> {
 
     /// Lanes of `a` where the mask (all ones or zeros per lane) is set, else of `b`; f32.
     pub fn choose(&mut self, mask: Value, a: Value, b: Value) -> Value {
-        let mask = self.from_bits(mask);
+        let mask = self.as_floats(mask);
         self.b.ins().bitselect(mask, a, b)
     }
 

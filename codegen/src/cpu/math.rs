@@ -14,7 +14,7 @@ const LN2_LOW: f32 = -0.000_212_194_44;
 /// `(eʳ − 1 − r)/r²` on |r| ≤ ln 2 / 2.
 const EXP: [f32; 5] = [0.5, 0.166_665_73, 0.041_666_55, 0.008_363_774, 0.001_392_692_7];
 /// `(tanh(x)/x − 1)/x²` in x² on |x| ≤ 0.625.
-const TANH: [f32; 5] = [-0.333_333_28, 0.133_327_69, -0.053_850_908, 0.020_997_18, -0.006_096_714];
+const TANH: [f32; 5] = [-0.333_333_28, 0.133_327_7, -0.053_850_908, 0.020_997_18, -0.006_096_714];
 /// Parameter of `t = 1/(1 + PHI_T·x)`.
 const PHI_T: f32 = 0.3;
 /// `Φ(−x)·e^(x²/2)/t` in `t` on 0 ≤ x ≤ 14.5.
@@ -88,7 +88,7 @@ impl<'f> Emit<'f> {
         let bias = self.ints(127);
         let biased = self.add(n, bias);
         let bits = self.b.ins().ishl_imm_u(biased, 23);
-        self.from_bits(bits)
+        self.as_floats(bits)
     }
 
     /// `1 + e⁻ˣ`.
@@ -133,7 +133,7 @@ impl<'f> Emit<'f> {
         let sign = self.b.ins().band(bits, sign);
         let large = self.bits(large);
         let large = self.b.ins().bor(large, sign);
-        let large = self.from_bits(large);
+        let large = self.as_floats(large);
         let limit = self.floats(0.625);
         let is_small = self.lanes_where(FloatCC::LessThan, magnitude, limit);
         self.choose(is_small, small, large)
@@ -142,7 +142,10 @@ impl<'f> Emit<'f> {
     /// `x·Φ(x)`, within 8 ulp for x ≥ −13 (below, Φ nears the subnormal numbers). One formula serves both signs: `Φ(−|x|)` has a small
     /// relative error everywhere, and `Φ(|x|) = 1 − Φ(−|x|)` loses nothing since it is at least ½.
     pub fn gelu(&mut self, x: Value) -> Value {
-        let magnitude = self.b.ins().fabs(x);
+        // Beyond the range of the polynomial Φ(−|x|) is 0 in f32, and 1 − Φ is 1.
+        let (magnitude, limit) = (self.b.ins().fabs(x), self.floats(14.5));
+        let beyond = self.lanes_where(FloatCC::GreaterThan, magnitude, limit);
+        let magnitude = self.choose(beyond, limit, magnitude);
         let (one, scale) = (self.floats(1.0), self.floats(PHI_T));
         let t = self.fmul(magnitude, scale);
         let t = self.fadd(t, one);
@@ -153,7 +156,7 @@ impl<'f> Emit<'f> {
         let bits = self.bits(magnitude);
         let mask = self.ints(0xffff_f000);
         let high = self.b.ins().band(bits, mask);
-        let high = self.from_bits(high);
+        let high = self.as_floats(high);
         let minus_half = self.floats(-0.5);
         let main = self.fmul(high, high);
         let main = self.fmul(main, minus_half);
@@ -176,7 +179,7 @@ impl<'f> Emit<'f> {
         let u = self.fmul(square, cubic);
         let u = self.fadd(u, one);
         let u = self.fmul(u, x);
-        let slope = self.floats(1.595_769_1);
+        let slope = self.floats(1.595_769_2);
         let double = self.fmul(u, slope);
         let denominator = self.sigmoid_denominator(double);
         self.fdiv(x, denominator)

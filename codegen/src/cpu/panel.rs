@@ -75,7 +75,7 @@ fn float_row(e: &mut Emit, p: &Panel, w: Value, a: Value) -> Vec<Value> {
             }
             let mask = e.ints(0xffff_0000);
             let bits = e.b.ins().band(pairs, mask);
-            e.from_bits(bits)
+            e.as_floats(bits)
         }),
         Elem::W8 | Elem::W4 | Elem::W4a => decoded(e, p, w, a, acc),
     }

@@ -24,6 +24,11 @@ pub(super) struct Approx {
 }
 
 impl Approx {
+    /// Nothing is known of what follows from a value that may overflow.
+    fn in_range(self) -> Approx {
+        Approx { error: if self.is_bounded() { self.error } else { f64::INFINITY }, ..self }
+    }
+
     /// Far from overflow: expressions of random numbers may leave the range of f32.
     fn is_bounded(&self) -> bool {
         self.value.abs() + self.error < 1e37
@@ -120,7 +125,7 @@ fn of_unary(op: UnaryOp, x: Approx) -> Approx {
         UnaryOp::GeluTanh => 4.0 + 4.0 * (0.8 * (x.value + 0.045 * x.value.powi(3))).abs(),
     };
     // Near a maximum of |f′| the ends of the interval may underestimate; twice is ample for these functions.
-    Approx { value, error: 2.0 * moved + ulps * ULP * value.abs() + TINY }
+    Approx { value, error: 2.0 * moved + ulps * ULP * value.abs() + TINY }.in_range()
 }
 
 fn of_binary(op: BinaryOp, a: Approx, b: Approx) -> Approx {
@@ -131,7 +136,7 @@ fn of_binary(op: BinaryOp, a: Approx, b: Approx) -> Approx {
         BinaryOp::Div => (a.error + value.abs() * b.error) / (b.value.abs() - b.error),
         BinaryOp::Max | BinaryOp::Min => a.error.max(b.error),
     };
-    Approx { value, error: carried + ULP * (value.abs() + carried) + TINY }
+    Approx { value, error: carried + ULP * (value.abs() + carried) + TINY }.in_range()
 }
 
 pub(super) fn of_norm(norm: &Norm, x: &[Approx]) -> Vec<Approx> {

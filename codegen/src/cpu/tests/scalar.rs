@@ -91,7 +91,10 @@ fn tanh() {
 fn gelu() {
     check(UnaryOp::Gelu, 13.0, |_| 8.0);
     for run in super::all() {
-        assert_eq!(function(UnaryOp::Gelu, &[-100.0, 100.0, 0.0], &run), [-0.0, 100.0, 0.0]);
+        let x = [-100.0, 100.0, 0.0, -1e6, 1e6, -1e30, 1e30];
+        assert_eq!(function(UnaryOp::Gelu, &x, &run), [0.0, 100.0, 0.0, 0.0, 1e6, 0.0, 1e30]);
+        assert_eq!(function(UnaryOp::GeluTanh, &x, &run), [0.0, 100.0, 0.0, 0.0, 1e6, 0.0, 1e30]);
+        assert_eq!(function(UnaryOp::Tanh, &x, &run), [-1.0, 1.0, 0.0, -1.0, 1.0, -1.0, 1.0]);
     }
 }
 
