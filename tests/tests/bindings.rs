@@ -1,0 +1,87 @@
+//! The artifact from outside: C programs and the Python package, as a user builds and runs them.
+
+use llmcc_passes::ActPolicy;
+use llmcc_tests::{Artifact, quantized, root};
+use std::process::Command;
+
+fn artifact() -> Artifact {
+    Artifact::compile(&quantized(&root().join("examples/tiny-llama/model"), "w4g32", ActPolicy::Int8))
+}
+
+#[track_caller]
+fn run(command: &mut Command) -> String {
+    let out = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(out.status.success(), "{command:?}: {}\n{text}\n{}", out.status, String::from_utf8_lossy(&out.stderr));
+    text
+}
+
+#[test]
+fn the_header_is_clean_c_and_cpp() {
+    let dir = tempfile::tempdir().expect("folder");
+    for (name, args) in [("h.c", &["-std=c99", "-pedantic"][..]), ("h.cpp", &["-std=c++11", "-x", "c++"])] {
+        let file = dir.path().join(name);
+        std::fs::write(&file, "#include \"llmcc.h\"\nint main(void) { return LLMCC_OK; }\n").expect("written");
+        run(Command::new("cc").args(args).args(["-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I"]).arg(root().join("include")).arg(&file));
+    }
+}
+
+/// Both C examples generate the text that the command line generates.
+#[test]
+fn c_programs_generate() {
+    let a = artifact();
+    let prompt = "def read_file(path):";
+    let exe = a.dir.path().join("dlopen");
+    let include = root().join("include");
+    let cc = || {
+        let mut c = Command::new("cc");
+        c.args(["-O1", "-Wall", "-Werror", "-I"]).arg(&include);
+        c
+    };
+    run(cc().arg(root().join("examples/c/dlopen.c")).arg("-o").arg(&exe).arg("-ldl"));
+    let by_dlopen = run(Command::new(&exe).arg(&a.path).arg(prompt));
+    let exe = a.dir.path().join("direct");
+    run(cc().arg(root().join("examples/c/direct.c")).arg(&a.path).arg("-o").arg(&exe));
+    let direct = run(Command::new(&exe).arg(prompt));
+    let model = a.open(1);
+    let ids = model.tokenize(prompt, true).expect("tokens");
+    let o = llmcc_cli::loaded::GenOptions { max_tokens: 16, ..Default::default() };
+    let text: String = model.generate(None, &ids, &o).expect("generation").map(|p| p.expect("piece").text).collect();
+    let start: String = text.chars().take(24).collect();
+    assert!(!start.trim().is_empty());
+    assert!(by_dlopen.contains(&start), "dlopen.c printed {by_dlopen:?}, the command line {text:?}");
+    assert!(direct.contains(&start), "direct.c printed {direct:?}, the command line {text:?}");
+}
+
+/// The artifact exports the API and nothing else.
+#[test]
+fn only_the_api_is_exported() {
+    let a = artifact();
+    let symbols = run(Command::new("nm").args(["-D", "--defined-only"]).arg(&a.path));
+    let names: Vec<&str> = symbols.lines().filter_map(|l| l.split_whitespace().last()).collect();
+    assert!(names.contains(&"llmcc_open"), "{symbols}");
+    assert!(names.iter().all(|n| n.starts_with("llmcc_") || n.starts_with("LLMCC_")), "{symbols}");
+}
+
+/// The artifact's runtime stays small: under 5 MB with a tokenizer, under 1 MB without.
+#[test]
+fn the_runtime_is_small() {
+    assert!(llmcc_rt_image::FULL.len() < 5_000_000, "{}", llmcc_rt_image::FULL.len());
+    assert!(llmcc_rt_image::CORE.len() < 1_000_000, "{}", llmcc_rt_image::CORE.len());
+}
+
+#[test]
+fn python_package() {
+    let Some(python) = std::env::var_os("LLMCC_PYTHON") else {
+        println!("skipped: LLMCC_PYTHON does not name a Python with the llmcc package (`make test` makes one)");
+        return;
+    };
+    let a = artifact();
+    let out = run(Command::new(python)
+        .args(["-m", "pytest", "-q", "-p", "no:cacheprovider"])
+        .arg(root().join("python/tests"))
+        .env("LLMCC_TEST_ARTIFACT", &a.path)
+        .env("LLMCC_TEST_PROMPT", "def read_file(path):")
+        .env("PYTHONDONTWRITEBYTECODE", "1"));
+    assert!(out.contains(" passed") && !out.contains("failed"), "{out}");
+}

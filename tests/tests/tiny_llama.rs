@@ -1,0 +1,64 @@
+//! The example checkpoint: the same text, perplexities and chat prompt as its goldens (`tests/goldens/make_tiny_llama.py`). The fixtures the
+//! project ships cover with it what the shared data covers with stories260K.
+
+use llmcc_cli::cmd::eval::{PplOptions, perplexity};
+use llmcc_cli::loaded::GenOptions;
+use llmcc_passes::ActPolicy;
+use llmcc_tests::{Artifact, golden, options, quantized, root};
+use serde_json::Value;
+
+fn json(name: &str) -> Value {
+    let path = golden("tiny_llama").join(name);
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    serde_json::from_str(&text).expect("JSON")
+}
+
+fn ids(v: &Value) -> Vec<i32> {
+    v.as_array().expect("ids").iter().map(|i| i.as_i64().expect("an id") as i32).collect()
+}
+
+#[test]
+fn greedy_text_chat_and_tokens_are_the_expected_ones() {
+    let artifact = Artifact::compile(&options(&root().join("examples/tiny-llama/model")));
+    let model = artifact.open(2);
+    let goldens = json("prompts.json");
+    let mut count = 0;
+    for p in goldens["prompts"].as_array().expect("prompts") {
+        let text = p["prompt"].as_str().expect("prompt");
+        let prompt = model.tokenize(text, true).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(prompt, ids(&p["ids"]), "tokens of {text:?}");
+        let want = ids(&p["greedy"]);
+        let o = GenOptions { max_tokens: want.len() as u32, ignore_eos: true, ..GenOptions::default() };
+        let got: Vec<i32> = model.generate(None, &prompt, &o).unwrap_or_else(|e| panic!("{e}")).map(|p| p.unwrap_or_else(|e| panic!("{e}")).token).collect();
+        assert_eq!(got, want, "continuation of {text:?}");
+        count += 1;
+    }
+    assert!(count >= 3);
+    let chat = &goldens["chat"];
+    let rendered = model.apply_chat_template(&chat["messages"].to_string()).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(rendered, chat["text"].as_str().expect("text"));
+    assert_eq!(model.tokenize(&rendered, false).unwrap_or_else(|e| panic!("{e}")), ids(&chat["ids"]));
+}
+
+/// Mean NLL of a small text in every format, against the independent NumPy forward.
+#[test]
+fn perplexity_is_the_quantization_s_own() {
+    let text = std::fs::read_to_string(golden("tiny_llama").join("text.txt")).expect("text");
+    let want = json("ppl.json");
+    let nll = |o| {
+        let artifact = Artifact::compile(&o);
+        let options = PplOptions { separator: Some("<|endoftext|>".into()), ..PplOptions::default() };
+        perplexity(&artifact.open(2), &text, &options).unwrap_or_else(|e| panic!("{e}")).mean_nll
+    };
+    let model = root().join("examples/tiny-llama/model");
+    // (format, key in ppl.json): gains are folded into 8-bit matrices only.
+    for (format, key) in [("f32", "f32"), ("w8g32", "w8 fold"), ("w4g32", "w4"), ("w4ag32", "w4a")] {
+        let expected = want["nll"][key].as_f64().unwrap_or_else(|| panic!("ppl.json has no nll {key}: {want}"));
+        let got = nll(quantized(&model, format, ActPolicy::F32));
+        assert!((got / expected - 1.0).abs() < 2e-4, "{format}: {got:.6}, expected {expected:.6}");
+        if format != "f32" {
+            let int8 = nll(quantized(&model, format, ActPolicy::Int8));
+            assert!(int8 < got + 0.01, "{format}: int8 activations raise the NLL from {got:.4} to {int8:.4}");
+        }
+    }
+}
