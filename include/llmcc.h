@@ -64,8 +64,8 @@ typedef struct llmcc_options {
     size_t size;
     uint32_t threads;          /* 0: one per physical core this process may use */
     uint32_t flags;            /* LLMCC_OPEN_* */
-    uint64_t max_tokens;       /* tokens the KV cache holds for all sequences together; 0: the longest context, or what fits half of the memory.
-                                  Memory is used as the cache fills, not before. */
+    uint64_t max_tokens;       /* tokens the KV cache holds for all sequences together; 0: the longest context, at least 16384, or what fits half
+                                  of the memory. Memory is used as the cache fills, not before. */
     uint64_t max_batch_tokens; /* tokens taken through the kernels at once, larger batches are cut; 0: 512. Bounds the memory for activations. */
 } llmcc_options;
 

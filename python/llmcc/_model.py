@@ -48,7 +48,8 @@ def load(
     """Opens an artifact.
 
     :param threads: by default one per physical core.
-    :param max_tokens: tokens the KV cache holds for all sequences together; by default the longest context, or what fits half of the memory.
+    :param max_tokens: tokens the KV cache holds for all sequences together; by default the longest context, at least 16384, or what
+        fits half of the memory.
     :param max_batch_tokens: tokens taken through the kernels at once; bounds the memory for activations (default 512).
     :param profile: measure every kernel, see :meth:`Model.stats`.
     """

@@ -23,7 +23,7 @@ use crate::threads::{self, Barrier, Pool};
 pub struct Options {
     /// Threads; by default one per physical core.
     pub threads: usize,
-    /// Tokens the KV cache holds for all sequences together; by default the model's longest context, or what fits in half of the machine's memory.
+    /// Tokens the KV cache holds for all sequences together; by default the model's longest context, at least 16384, or what fits in half of the machine's memory.
     pub max_tokens: usize,
     /// Most tokens taken through the kernels at once; by default 512. Larger batches are cut.
     pub max_batch_tokens: usize,
@@ -496,12 +496,12 @@ fn fixed_pointers(image: &Image, kv: &Kv) -> Vec<*mut u8> {
     image.operands.iter().map(pointer).collect()
 }
 
-/// Tokens the cache holds by default: one sequence of the longest context, within half of the machine's memory.
+/// Tokens the cache holds by default: one sequence of the longest context, or several short ones, within half of the machine's memory.
 fn default_cache(image: &Image) -> usize {
     let page: u64 = image.kv.iter().map(|k| k.page_bytes).sum();
     let budget = memory::physical().unwrap_or(8 << 30) / 2;
     let fit = budget / page.max(1) * PAGE_TOKENS as u64;
-    image.desc().max_context.min(fit.max(2048)) as usize
+    image.desc().max_context.max(16384).min(fit.max(2048)) as usize
 }
 
 #[cfg(test)]

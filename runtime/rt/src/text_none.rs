@@ -67,5 +67,8 @@ impl Tokenizer {
 
 /// The error of every text function.
 pub fn no_tokenizer() -> Error {
-    Error::new(Status::Unsupported, "this runtime was built without text; use tokens, or compile with the full runtime")
+    Error::new(
+        Status::Unsupported,
+        "the artifact has no tokenizer (its checkpoint had none, or it was compiled without text); use tokens instead of text",
+    )
 }
