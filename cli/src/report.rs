@@ -13,8 +13,7 @@ pub fn closing(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path) 
     let plan = &l.compiled.plan;
     let beside = if options.place == WeightsPlace::External { " (weights beside it)" } else { "" };
     let _ = writeln!(s, "{}: {} for {}{beside}", out.display(), bytes(f.bytes as f64), options.target.name);
-    let formats: Vec<_> =
-        manifest::bytes_by_format(plan).into_iter().map(|(k, v)| format!("{k} {}", bytes(v as f64))).collect();
+    let formats: Vec<_> = manifest::bytes_by_format(plan).into_iter().map(|(k, v)| format!("{k} {}", bytes(v as f64))).collect();
     let _ = writeln!(s, "  weights     {} ({})", bytes(plan.weight_bytes() as f64), formats.join(", "));
     let _ = writeln!(s, "  runtime     {}, code {}", bytes(f.runtime_bytes as f64), bytes(f.code_bytes as f64));
     let worst = f.packed.tensors.iter().filter_map(|t| t.error).map(|e| e.relative_rms).fold(0.0, f64::max);
@@ -43,11 +42,7 @@ fn memory(l: &Lowered) -> String {
     let kv = manifest::kv_bytes_per_token(plan);
     let context = plan.info.max_context;
     let peak = plan.weight_bytes() + kv * context + per_token * 512 + per_row;
-    format!(
-        "{} at the full context of {context} (cache {} per token, prefill in chunks of 512)",
-        bytes(peak as f64),
-        bytes(kv as f64)
-    )
+    format!("{} at the full context of {context} (cache {} per token, prefill in chunks of 512)", bytes(peak as f64), bytes(kv as f64))
 }
 
 /// For each kernel: choice, runner-up, difference.

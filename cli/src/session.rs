@@ -144,9 +144,8 @@ pub fn lower(options: &CompileOptions, backend: &dyn Backend) -> Result<Lowered,
     let act = options.act.unwrap_or(if format.is_quantized() { ActPolicy::Int8 } else { ActPolicy::F32 });
     let pass_options = llmcc_passes::Options { target: options.target, weights: format, act };
     let compiled = phases.time("rewrite", || llmcc_passes::compile(&module, &pass_options))?;
-    let objects: Vec<Object> = phases.time("codegen", || {
-        compiled.plan.kernels.iter().map(|k| backend.lower(k, options.target)).collect::<Result<_, _>>()
-    })?;
+    let objects: Vec<Object> =
+        phases.time("codegen", || compiled.plan.kernels.iter().map(|k| backend.lower(k, options.target)).collect::<Result<_, _>>())?;
     if options.deny_fallback {
         deny_fallback(&compiled, &objects)?;
     }
@@ -154,13 +153,8 @@ pub fn lower(options: &CompileOptions, backend: &dyn Backend) -> Result<Lowered,
 }
 
 fn deny_fallback(compiled: &Compiled, objects: &[Object]) -> Result<(), Error> {
-    let slow: Vec<String> = compiled
-        .plan
-        .kernels
-        .iter()
-        .zip(objects)
-        .filter_map(|(k, o)| o.generic.map(|why| format!("  {}: {why}", k.name)))
-        .collect();
+    let slow: Vec<String> =
+        compiled.plan.kernels.iter().zip(objects).filter_map(|(k, o)| o.generic.map(|why| format!("  {}: {why}", k.name))).collect();
     if slow.is_empty() {
         return Ok(());
     }
@@ -171,16 +165,10 @@ fn deny_fallback(compiled: &Compiled, objects: &[Object]) -> Result<(), Error> {
 ///
 /// # Errors
 /// Bad values in the checkpoint; the output cannot be written. Nothing is left behind.
-pub fn finish(
-    lowered: &Lowered,
-    options: &CompileOptions,
-    out: &Path,
-    progress: &mut dyn FnMut(u64, u64),
-) -> Result<Finished, Error> {
+pub fn finish(lowered: &Lowered, options: &CompileOptions, out: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Finished, Error> {
     let mut phases = lowered.phases.clone();
     let plan = &lowered.compiled.plan;
-    let runtime =
-        if lowered.texts.tokenizer_json.is_some() { llmcc_rt_image::FULL } else { llmcc_rt_image::CORE };
+    let runtime = if lowered.texts.tokenizer_json.is_some() { llmcc_rt_image::FULL } else { llmcc_rt_image::CORE };
     let code = artifact::layout_code(&lowered.objects);
     let total = plan.weight_bytes() as u64;
     let source = Source(&lowered.checkpoint);
@@ -189,8 +177,7 @@ pub fn finish(
         std::thread::scope(|s| {
             let hashes = s.spawn(|| manifest::hash_sources(&lowered.checkpoint));
             let mut sink = manifest::HashingWriter::new(linker.weights());
-            let packed =
-                llmcc_passes::pack::pack(plan, &lowered.module, &source, &mut sink, &mut |done| progress(done, total));
+            let packed = llmcc_passes::pack::pack(plan, &lowered.module, &source, &mut sink, &mut |done| progress(done, total));
             let files = hashes.join().unwrap_or_else(|p| std::panic::resume_unwind(p));
             (packed, sink.finish(), files)
         })
@@ -211,8 +198,7 @@ pub fn finish(
         text_config: serde_json::to_vec(&lowered.texts.text_config).unwrap_or_default(),
     };
     let bytes = phases.time("write", || {
-        let data =
-            artifact::data_segment(plan, options.target, &lowered.objects, &code, &facts.weight_offsets, &texts);
+        let data = artifact::data_segment(plan, options.target, &lowered.objects, &code, &facts.weight_offsets, &texts);
         linker.finish(&data)
     })?;
     Ok(Finished { bytes, runtime_bytes: runtime.len(), code_bytes: code.bytes.len(), packed, phases })

@@ -239,7 +239,11 @@ fn unwritable_output() {
     // clap keeps the last -o only when overriding; either way it must be one clear error.
     assert!(!out.status.success());
     let run = |to: &str| {
-        Command::new(env!("CARGO_BIN_EXE_llmcc")).current_dir(case.dir.path()).args(["compile", "ck", "-q", "-o", to]).output().expect("runs")
+        Command::new(env!("CARGO_BIN_EXE_llmcc"))
+            .current_dir(case.dir.path())
+            .args(["compile", "ck", "-q", "-o", to])
+            .output()
+            .expect("runs")
     };
     fails(&case, &run("no/such/folder/m.so"), &["no/such/folder/m.so"]);
     fails(&case, &run("ck"), &["ck", "directory"]);
@@ -251,10 +255,7 @@ fn unwritable_output() {
 fn full_disk() {
     let case = Case::new();
     // A limit on the size of files this process may write has the same effect as a full disk and needs no privileges.
-    let script = format!(
-        "trap '' XFSZ; ulimit -f 64; exec {} compile ck -q -o m.so",
-        env!("CARGO_BIN_EXE_llmcc")
-    );
+    let script = format!("trap '' XFSZ; ulimit -f 64; exec {} compile ck -q -o m.so", env!("CARGO_BIN_EXE_llmcc"));
     let out = Command::new("sh").arg("-c").arg(script).current_dir(case.dir.path()).output().expect("sh runs");
     fails(&case, &out, &["m.so"]);
 }

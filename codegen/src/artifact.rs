@@ -42,14 +42,7 @@ pub fn layout_code(objects: &[Object]) -> Code {
 /// Builds the data segment.
 ///
 /// `weight_offsets` has the byte offset of each of the plan's weights in the weights segment.
-pub fn data_segment(
-    plan: &Plan,
-    target: &TargetSpec,
-    objects: &[Object],
-    code: &Code,
-    weight_offsets: &[u64],
-    texts: &Texts,
-) -> Vec<u8> {
+pub fn data_segment(plan: &Plan, target: &TargetSpec, objects: &[Object], code: &Code, weight_offsets: &[u64], texts: &Texts) -> Vec<u8> {
     let mut b = Builder { bytes: vec![0; size_of::<abi::ModelDesc>()] };
     let kernels: Vec<abi::KernelDesc> = plan
         .kernels
@@ -134,9 +127,7 @@ fn chunk(kernel: &Kernel) -> u32 {
 
 fn operand(o: &Operand, regime: &Regime, weight_offsets: &[u64]) -> abi::OperandDesc {
     match *o {
-        Operand::Buffer(b) => {
-            abi::OperandDesc { kind: abi::operand::BUFFER, index: regime.buffers[b].slot as u32, offset: 0 }
-        }
+        Operand::Buffer(b) => abi::OperandDesc { kind: abi::operand::BUFFER, index: regime.buffers[b].slot as u32, offset: 0 },
         Operand::Weight(w) => abi::OperandDesc { kind: abi::operand::WEIGHT, index: 0, offset: weight_offsets[w] },
         Operand::Kv(k) => abi::OperandDesc { kind: abi::operand::KV, index: k as u32, offset: 0 },
     }

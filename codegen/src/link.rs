@@ -179,12 +179,8 @@ fn parse_runtime(bytes: &[u8]) -> Result<Runtime, String> {
     if header.e_phentsize != U16::new(LE, size_of::<ProgramHeader64<LE>>() as u16) {
         return Err("unexpected program header size".into());
     }
-    let end_addr = headers
-        .iter()
-        .filter(|h| h.p_type(LE) == PT_LOAD)
-        .map(|h| h.p_vaddr(LE) + h.p_memsz(LE))
-        .max()
-        .ok_or("no loadable segment")?;
+    let end_addr =
+        headers.iter().filter(|h| h.p_type(LE) == PT_LOAD).map(|h| h.p_vaddr(LE) + h.p_memsz(LE)).max().ok_or("no loadable segment")?;
     let mut found = bytes.windows(IMAGE_MAGIC.len()).enumerate().filter(|(_, w)| *w == IMAGE_MAGIC).map(|(i, _)| i as u64);
     // The magic also occurs where the runtime compares it: the descriptor is the one place followed by zeros.
     let zeros = size_of::<ImageRef>() - IMAGE_MAGIC.len();

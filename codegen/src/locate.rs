@@ -62,7 +62,7 @@ pub fn locate(path: &Path) -> Result<Parts, LocateError> {
     let io = |path: &Path, source| LocateError::Io { path: path.to_owned(), source };
     let not = |what: &str| LocateError::NotAnArtifact { path: path.to_owned(), what: what.to_owned() };
     let file = File::open(path).map_err(|e| io(path, e))?;
-    let len = file.metadata().map_err(|e| io(path, e))?.len();
+    let file_len = file.metadata().map_err(|e| io(path, e))?.len();
     let mut head = vec![];
     file.take(RUNTIME_LIMIT).read_to_end(&mut head).map_err(|e| io(path, e))?;
     let image = find_image(&head).ok_or_else(|| not("not an artifact of llmcc (make one with `llmcc compile`)"))?;
@@ -72,19 +72,23 @@ pub fn locate(path: &Path) -> Result<Parts, LocateError> {
             image.version
         )));
     }
-    if len < image.file_len {
+    if file_len < image.file_len {
         return Err(not(&format!(
-            "it has {len} bytes but should have {}: cut short, or stripped; copy or compile it again",
+            "it has {file_len} bytes but should have {}: cut short, or stripped; copy or compile it again",
             image.file_len
         )));
     }
     let headers = program_headers(path, &head).ok_or_else(|| not("its program headers are damaged; compile it again"))?;
     let part = |addr: u64, len: u64| -> Result<Part, LocateError> {
-        let holds = |h: &&ProgramHeader64<LE>| {
-            h.p_type(LE) == PT_LOAD && addr >= h.p_vaddr(LE) && addr - h.p_vaddr(LE) + len <= h.p_filesz(LE)
+        // Every number comes from the file, so none may overflow or point outside it.
+        let place = |h: &ProgramHeader64<LE>| {
+            let skip = addr.checked_sub(h.p_vaddr(LE))?;
+            let in_segment = skip.checked_add(len)? <= h.p_filesz(LE);
+            let offset = skip.checked_add(h.p_offset(LE))?;
+            (h.p_type(LE) == PT_LOAD && in_segment && offset.checked_add(len)? <= file_len).then_some(offset)
         };
-        let h = headers.iter().find(holds).ok_or_else(|| not("a segment is missing; compile it again"))?;
-        Ok(Part { path: path.to_owned(), offset: addr - h.p_vaddr(LE) + h.p_offset(LE), len })
+        let offset = headers.iter().find_map(place).ok_or_else(|| not("a segment is missing or cut short; compile it again"))?;
+        Ok(Part { path: path.to_owned(), offset, len })
     };
     let weights = if image.flags & FLAG_EXTERNAL_WEIGHTS != 0 {
         external(path, image.weights_len)?

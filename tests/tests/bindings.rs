@@ -22,7 +22,11 @@ fn the_header_is_clean_c_and_cpp() {
     for (name, args) in [("h.c", &["-std=c99", "-pedantic"][..]), ("h.cpp", &["-std=c++11", "-x", "c++"])] {
         let file = dir.path().join(name);
         std::fs::write(&file, "#include \"llmcc.h\"\nint main(void) { return LLMCC_OK; }\n").expect("written");
-        run(Command::new("cc").args(args).args(["-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I"]).arg(root().join("include")).arg(&file));
+        run(Command::new("cc")
+            .args(args)
+            .args(["-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I"])
+            .arg(root().join("include"))
+            .arg(&file));
     }
 }
 

@@ -10,8 +10,29 @@ mod targets;
 
 /// Byte strings that parsers tend to stumble over.
 const TOKENS: &[&[u8]] = &[
-    b"0", b"-1", b"18446744073709551615", b"9223372036854775808", b"4294967296", b"1e999", b"1e-320", b"0.5", b"null", b"true", b"[]", b"{}", b"[", b"}",
-    b"\"", b"\\u0000", b"\xff\xff\xff\xff", b"\0\0\0\0\0\0\0\0", b"\xff\xff\xff\xff\xff\xff\xff\x7f", "▁".as_bytes(), b"%", b"inf", b"NaN",
+    b"0",
+    b"-1",
+    b"18446744073709551615",
+    b"9223372036854775808",
+    b"4294967296",
+    b"1e999",
+    b"1e-320",
+    b"0.5",
+    b"null",
+    b"true",
+    b"[]",
+    b"{}",
+    b"[",
+    b"}",
+    b"\"",
+    b"\\u0000",
+    b"\xff\xff\xff\xff",
+    b"\0\0\0\0\0\0\0\0",
+    b"\xff\xff\xff\xff\xff\xff\xff\x7f",
+    "▁".as_bytes(),
+    b"%",
+    b"inf",
+    b"NaN",
 ];
 
 /// splitmix64

@@ -130,7 +130,14 @@ fn batches_do_not_change_results() {
             let rows: Vec<u32> = (0..tokens.len() as u32).collect();
             let logits = model.step(&tokens, &seqs, &rows).expect("a mixed step");
             for (row, seq) in logits.chunks_exact(g.vocab).zip(&seqs) {
-                if *seq == a { &mut got_a } else if *seq == b { &mut got_b } else { &mut got_c }.extend_from_slice(row);
+                if *seq == a {
+                    &mut got_a
+                } else if *seq == b {
+                    &mut got_b
+                } else {
+                    &mut got_c
+                }
+                .extend_from_slice(row);
             }
             at += n;
         }

@@ -62,6 +62,7 @@ fn decode_takes_five_launches_per_layer() {
     let l = session::lower(&o, &CpuBackend::default()).unwrap_or_else(|e| panic!("{e}"));
     let decode = &l.compiled.plan.regimes[0];
     let layers = l.module.kv.len();
-    let in_layers = decode.launches.iter().filter(|x| l.module.step[x.call].args.iter().any(|a| matches!(a, llmcc_ir::graph::Arg::Kv(_)))).count();
+    let in_layers =
+        decode.launches.iter().filter(|x| l.module.step[x.call].args.iter().any(|a| matches!(a, llmcc_ir::graph::Arg::Kv(_)))).count();
     assert!(in_layers <= 5 * layers, "{in_layers} launches for {layers} layers");
 }

@@ -32,8 +32,7 @@ fn greedy_text_is_the_expected_one() {
 fn perplexity(artifact: &Artifact, text: &Path, documents: usize) -> f64 {
     let model = artifact.open(2);
     let text = std::fs::read_to_string(text).expect("text");
-    let options =
-        llmcc_cli::cmd::eval::PplOptions { separator: Some("<|endoftext|>".into()), documents: Some(documents), window: None };
+    let options = llmcc_cli::cmd::eval::PplOptions { separator: Some("<|endoftext|>".into()), documents: Some(documents), window: None };
     llmcc_cli::cmd::eval::perplexity(&model, &text, &options).unwrap_or_else(|e| panic!("{e}")).perplexity
 }
 

@@ -23,20 +23,24 @@ fn greedy_text_chat_and_tokens_are_the_expected_ones() {
     let model = artifact.open(2);
     let goldens = json("prompts.json");
     let mut count = 0;
-    for p in goldens["prompts"].as_array().expect("prompts") {
+    for p in goldens["cases"].as_array().expect("prompts") {
         let text = p["prompt"].as_str().expect("prompt");
         let prompt = model.tokenize(text, true).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(prompt, ids(&p["ids"]), "tokens of {text:?}");
-        let want = ids(&p["greedy"]);
+        let want = ids(&p["greedy_ids"]);
         let o = GenOptions { max_tokens: want.len() as u32, ignore_eos: true, ..GenOptions::default() };
-        let got: Vec<i32> = model.generate(None, &prompt, &o).unwrap_or_else(|e| panic!("{e}")).map(|p| p.unwrap_or_else(|e| panic!("{e}")).token).collect();
+        let got: Vec<i32> = model
+            .generate(None, &prompt, &o)
+            .unwrap_or_else(|e| panic!("{e}"))
+            .map(|p| p.unwrap_or_else(|e| panic!("{e}")).token)
+            .collect();
         assert_eq!(got, want, "continuation of {text:?}");
         count += 1;
     }
     assert!(count >= 3);
     let chat = &goldens["chat"];
     let rendered = model.apply_chat_template(&chat["messages"].to_string()).unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(rendered, chat["text"].as_str().expect("text"));
+    assert_eq!(rendered, chat["rendered"].as_str().expect("text"));
     assert_eq!(model.tokenize(&rendered, false).unwrap_or_else(|e| panic!("{e}")), ids(&chat["ids"]));
 }
 
@@ -52,7 +56,7 @@ fn perplexity_is_the_quantization_s_own() {
     };
     let model = root().join("examples/tiny-llama/model");
     // (format, key in ppl.json): gains are folded into 8-bit matrices only.
-    for (format, key) in [("f32", "f32"), ("w8g32", "w8 fold"), ("w4g32", "w4"), ("w4ag32", "w4a")] {
+    for (format, key) in [("f32", "f32"), ("w8g32", "w8g32_folded"), ("w4g32", "w4g32"), ("w4ag32", "w4ag32")] {
         let expected = want["nll"][key].as_f64().unwrap_or_else(|| panic!("ppl.json has no nll {key}: {want}"));
         let got = nll(quantized(&model, format, ActPolicy::F32));
         assert!((got / expected - 1.0).abs() < 2e-4, "{format}: {got:.6}, expected {expected:.6}");

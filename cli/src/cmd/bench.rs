@@ -24,8 +24,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
         return Err(Error::Usage(format!("lengths and counts must lie in 1..={}, the artifact's context", info.max_context)));
     }
     let prefill: Vec<Rate> = args.prefill.iter().map(|n| median(args.repeat, || prefill(&model, *n))).collect::<Result<_, _>>()?;
-    let decode: Vec<Rate> =
-        args.batch.iter().map(|b| median(args.repeat, || decode(&model, *b, args.steps))).collect::<Result<_, _>>()?;
+    let decode: Vec<Rate> = args.batch.iter().map(|b| median(args.repeat, || decode(&model, *b, args.steps))).collect::<Result<_, _>>()?;
     // Before the bandwidth buffer adds to it.
     let rss = peak_rss();
     let memory = stream_bandwidth(model.info().threads);

@@ -46,12 +46,7 @@ fn describe(m: &Value, tensors: bool) -> String {
         let _ = writeln!(s, "source      {} {} sha256 {}", text(&f["file"]), bytes(number(&f["bytes"])), text(&f["sha256"]));
     }
     let w = &m["weights"];
-    let formats: Vec<_> = w["by_format"]
-        .as_object()
-        .into_iter()
-        .flatten()
-        .map(|(k, v)| format!("{k} {}", bytes(number(v))))
-        .collect();
+    let formats: Vec<_> = w["by_format"].as_object().into_iter().flatten().map(|(k, v)| format!("{k} {}", bytes(number(v)))).collect();
     let _ = writeln!(s, "weights     {} ({})", bytes(number(&w["bytes"])), formats.join(", "));
     let c = &m["code"];
     let kernels = c["kernels"].as_array().map_or(0, Vec::len);

@@ -1,9 +1,9 @@
 //! `llmcc verify`: is the artifact what the compiler wrote, and does it compute here?
 
+use crate::Error;
 use crate::args::VerifyArgs;
 use crate::loaded::{EngineOptions, Model, Part, segments};
 use crate::manifest::hex;
-use crate::Error;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::io::{Read, Seek, SeekFrom};

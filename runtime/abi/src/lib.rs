@@ -280,8 +280,7 @@ pub struct StepCtx {
 ///
 /// `operands`: one pointer per [`OperandDesc`] of the step; `m`: rows (`T` or `R`); `scratch`: this thread's own memory, 64-byte aligned, of
 /// `scratch + m * scratch_per_m` bytes, contents undefined on entry.
-pub type KernelFn =
-    unsafe extern "C" fn(operands: *const *mut u8, ctx: *const StepCtx, m: u64, lo: u64, hi: u64, scratch: *mut u8);
+pub type KernelFn = unsafe extern "C" fn(operands: *const *mut u8, ctx: *const StepCtx, m: u64, lo: u64, hi: u64, scratch: *mut u8);
 
 /// The microkernels a generated kernel may call. The numeric value is the index in [`UkTable`].
 #[repr(u32)]
@@ -356,7 +355,6 @@ pub struct PanelArgs {
 pub type PanelFn = unsafe extern "C" fn(*const PanelArgs);
 /// Signature of [`Uk::RopeTable`]: for each of `n` positions writes `half` cosines, then `half` sines, each times `scale`:
 /// `out[i, j] = scale·cos(f32(pos[i]·inv_freq[j]))`, `out[i, half + j] = scale·sin(…)`; the angle is rounded to f32 as Transformers does, its cosine is not.
-pub type RopeTableFn =
-    unsafe extern "C" fn(pos: *const i32, n: u64, inv_freq: *const f32, half: u64, scale: f32, out: *mut f32);
+pub type RopeTableFn = unsafe extern "C" fn(pos: *const i32, n: u64, inv_freq: *const f32, half: u64, scale: f32, out: *mut f32);
 /// Signature of [`Uk::QuantRows`]: quantizes one f32 row of `k` elements to a [`layout::Q8Row`] at `out`.
 pub type QuantRowsFn = unsafe extern "C" fn(x: *const f32, k: u64, group: u64, out: *mut u8);
