@@ -120,14 +120,15 @@ fn compiling_twice_gives_the_same() {
 }
 
 #[test]
-fn gains_fold_into_matrices_only_where_nothing_rounds_twice() {
+fn gains_fold_into_matrices_where_the_format_bears_it() {
     let folded = |format: &str, tied: bool| {
         let plan = compile(&Toy { tied, ..Toy::llama() }.module(), &options(format)).unwrap().plan;
         plan.weights.iter().filter(|w| matches!(w.expr, llmcc_ir::plan::WeightExpr::ScaleCols(..))).count()
     };
     assert_eq!(folded("f32", false), 11);
-    assert_eq!(folded("w4g32", false), 11);
-    assert_eq!(folded("w4g32", true), 10, "a tied head keeps its gain");
+    assert_eq!(folded("w8g32", false), 11);
+    assert_eq!(folded("w8g32", true), 10, "a tied head keeps its gain");
+    assert_eq!(folded("w4g32", false), 0);
     assert_eq!(folded("bf16", false), 0);
     assert_eq!(folded("f16", false), 0);
 }

@@ -6,7 +6,6 @@ use common::Toy;
 use llmcc_ir::quant::Format;
 use llmcc_ir::target;
 use llmcc_passes::{Options, compile};
-use std::time::Instant;
 
 /// The 1.2 B shape.
 fn llama_1b() -> Toy {
@@ -14,18 +13,16 @@ fn llama_1b() -> Toy {
 }
 
 #[test]
-fn e_graphs_are_small_and_solved_quickly() {
+fn e_graphs_stay_small() {
     let module = llama_1b().module();
     for format in ["w4g32", "f32", "bf16"] {
         let opts = Options::new(target::find("x86-64-v4").unwrap(), Format::parse(format).unwrap());
-        let start = Instant::now();
         let compiled = compile(&module, &opts).unwrap();
-        eprintln!("{format}: {:?} {:?}", start.elapsed(), compiled.stats);
         for c in &compiled.explain {
-            eprintln!("{c}");
+            assert!(c.gap >= -1e-12, "a better program than the chosen one exists: {c}");
         }
         for s in &compiled.stats {
-            assert!(s.saturated < 200 && s.nodes < 2000 && s.candidates < 400, "{s:?}");
+            assert!(s.saturated < 100 && s.nodes < 250 && s.candidates < 150 && s.iterations < 8, "{s:?}");
         }
     }
 }

@@ -136,34 +136,55 @@ pub fn unpack_row(format: Format, packed: &[u8], k: usize, row: usize, out: &mut
     let bytes = format.block_bytes(k);
     let block = &packed[row / BLOCK * bytes..][..bytes];
     let r = row % BLOCK;
-    let group = usize::from(format.group).max(1);
-    let b = layout::block(format.elem, k, group);
-    let two = |at: usize| [block[at], block[at + 1]];
-    for (c, v) in out[..k].iter_mut().enumerate() {
-        *v = match format.elem {
-            Elem::F32 => {
-                let at = (c * BLOCK + r) * 4;
-                f32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]])
-            }
-            Elem::F16 => f16::from_le_bytes(two((c * BLOCK + r) * 2)).to_f32(),
-            Elem::Bf16 => bf16::from_le_bytes(two(((c / 2 * BLOCK + r) * 2 + c % 2) * 2)).to_f32(),
-            Elem::W8 | Elem::W4 | Elem::W4a => {
-                let g = c / group;
-                let scale = f16::from_le_bytes(two((g * BLOCK + r) * 2)).to_f32();
-                let min = if b.mins == b.codes { 0.0 } else { f16::from_le_bytes(two(b.mins + (g * BLOCK + r) * 2)).to_f32() };
-                let u = code(format.elem, &block[b.codes..], c, r);
-                format.def().decode.map_or(0.0, |d| d.value(u, scale, min))
-            }
-        };
+    let out = &mut out[..k];
+    match format.elem {
+        Elem::F32 => unpack_plain(block, r, out, 1, f32::from_le_bytes),
+        Elem::F16 => unpack_plain(block, r, out, 1, |b| f16::from_le_bytes(b).to_f32()),
+        Elem::Bf16 => unpack_plain(block, r, out, 2, |b| bf16::from_le_bytes(b).to_f32()),
+        Elem::W8 | Elem::W4 | Elem::W4a => unpack_quantized(format, block, r, out),
     }
 }
 
-fn code(elem: Elem, codes: &[u8], c: usize, r: usize) -> u8 {
-    if elem == Elem::W8 {
-        return codes[c / 4 * 64 + r * 4 + c % 4];
+fn unpack_plain<const N: usize>(block: &[u8], r: usize, out: &mut [f32], pair: usize, value: impl Fn([u8; N]) -> f32) {
+    for (c, v) in out.iter_mut().enumerate() {
+        let at = ((c / pair * BLOCK + r) * pair + c % pair) * N;
+        let mut bytes = [0; N];
+        bytes.copy_from_slice(&block[at..at + N]);
+        *v = value(bytes);
     }
-    let byte = codes[c / 8 * 64 + r * 4 + c % 4];
-    if c % 8 < 4 { byte & 15 } else { byte >> 4 }
+}
+
+fn unpack_quantized(format: Format, block: &[u8], r: usize, out: &mut [f32]) {
+    let group = usize::from(format.group).max(1);
+    let b = layout::block(format.elem, out.len(), group);
+    let decode = format.def().decode.unwrap_or(super::Decode { zero: 0, min: false });
+    let get_f16 = |at: usize| f16::from_le_bytes([block[at], block[at + 1]]).to_f32();
+    for (g, run) in out.chunks_mut(group).enumerate() {
+        let scale = get_f16((g * BLOCK + r) * 2);
+        let min = if decode.min { get_f16(b.mins + (g * BLOCK + r) * 2) } else { 0.0 };
+        let mut codes = [0u8; 128];
+        get_codes(format.elem, &block[b.codes..], g * group, r, &mut codes[..run.len().next_multiple_of(8)]);
+        run.iter_mut().zip(codes).for_each(|(v, u)| *v = decode.value(u, scale, min));
+    }
+}
+
+/// The inverse of [`put_codes`]; `codes` is a multiple of 8 long.
+fn get_codes(elem: Elem, from_block: &[u8], from: usize, r: usize, codes: &mut [u8]) {
+    if elem == Elem::W8 {
+        for (c, quad) in codes.chunks_exact_mut(4).enumerate() {
+            let at = (from / 4 + c) * 64 + r * 4;
+            quad.copy_from_slice(&from_block[at..at + 4]);
+        }
+    } else {
+        for (c, eight) in codes.chunks_exact_mut(8).enumerate() {
+            let at = (from / 8 + c) * 64 + r * 4;
+            for j in 0..4 {
+                let byte = from_block[at + j];
+                eight[j] = byte & 15;
+                eight[4 + j] = byte >> 4;
+            }
+        }
+    }
 }
 
 #[cfg(test)]

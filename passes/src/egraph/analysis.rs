@@ -75,12 +75,9 @@ impl Analysis<Term> for Facts {
                 None => Data::default(),
             },
             Term::Int(i) => Data { int: Some(*i), ..Data::default() },
-            Term::Float(x) => Data {
-                ty: llmcc_ir::graph::Op::Const(*x).infer(&[]).ok(),
-                constant: Some(*x),
-                weight: true,
-                ..Data::default()
-            },
+            Term::Float(x) => {
+                Data { ty: llmcc_ir::graph::Op::Const(*x).infer(&[]).ok(), constant: Some(*x), weight: true, ..Data::default() }
+            }
             Term::Op(head, children) => operation(g, *head, children),
             Term::Kernel(..) | Term::Proj(..) => Data::default(),
         }

@@ -120,9 +120,7 @@ impl Problem {
                 objective += v * (self.classes[class][*i].seconds * 1e6 + 1e-7 * *i as f64);
             }
         }
-        let of_class = |class: Id| -> Expression {
-            x.range((class, 0)..=(class, usize::MAX)).map(|(_, v)| Expression::from(*v)).sum()
-        };
+        let of_class = |class: Id| -> Expression { x.range((class, 0)..=(class, usize::MAX)).map(|(_, v)| Expression::from(*v)).sum() };
         let mut model = vars.minimise(objective).using(default_solver);
         for root in &self.roots {
             model.add_constraint(constraint!(of_class(*root) >= 1.0));

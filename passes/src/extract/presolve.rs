@@ -6,6 +6,7 @@
 
 use super::{Alive, Problem};
 use egg::Id;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Rounds of elimination; each may make more classes private.
@@ -17,10 +18,10 @@ pub(super) fn reduce(p: &Problem, alive: &mut Alive) {
     for _ in 0..MAX_ROUNDS {
         restrict_to_reachable(p, alive);
         let users = users(p, alive);
-        let bounds = Bounds { p, users, most: &most };
+        let bounds = Bounds { p, users, most: &most, least: RefCell::default() };
         let classes: Vec<Id> = alive.keys().copied().collect();
-        let changed = classes.into_iter().fold(false, |any, class| bounds.eliminate(class, alive) || any);
-        if !changed {
+        let changed = classes.into_iter().filter(|class| bounds.eliminate(*class, alive)).count();
+        if changed == 0 {
             return;
         }
     }
@@ -79,7 +80,12 @@ struct Bounds<'a> {
     p: &'a Problem,
     users: BTreeMap<Id, BTreeSet<Option<Id>>>,
     most: &'a BTreeMap<Id, f64>,
+    /// Results of [`Bounds::least_of_class`]; candidates dropped since only make them more cautious.
+    least: RefCell<BTreeMap<Id, Least>>,
 }
+
+/// What is surely paid, and the classes that are surely computed besides.
+type Least = (f64, BTreeSet<Id>);
 
 impl Bounds<'_> {
     fn eliminate(&self, class: Id, alive: &mut Alive) -> bool {
@@ -100,24 +106,32 @@ impl Bounds<'_> {
         true
     }
 
-    /// What a candidate surely costs, and the classes that are surely computed besides when it is chosen.
-    fn least(&self, class: Id, index: usize, alive: &Alive) -> (f64, BTreeSet<Id>) {
+    /// For choosing a candidate.
+    fn least(&self, class: Id, index: usize, alive: &Alive) -> Least {
         let c = &self.p.classes[&class][index];
         let (mut cost, mut brings) = (c.seconds, BTreeSet::new());
         for need in &c.needs {
             let private = self.users.get(need).is_some_and(|u| u.len() == 1 && u.contains(&Some(class)));
-            if !private {
+            if private {
+                let (more, classes) = self.least_of_class(*need, alive);
+                cost += more;
+                brings.extend(classes);
+            } else {
                 brings.insert(*need);
-                continue;
-            }
-            let parts: Vec<(f64, BTreeSet<Id>)> =
-                alive.get(need).into_iter().flatten().map(|i| self.least(*need, *i, alive)).collect();
-            cost += parts.iter().map(|p| p.0).fold(f64::INFINITY, f64::min);
-            let mut common = parts.into_iter().map(|p| p.1);
-            if let Some(first) = common.next() {
-                brings.extend(common.fold(first, |a, b| a.intersection(&b).copied().collect()));
             }
         }
+        (cost, brings)
+    }
+
+    /// For computing a class somehow.
+    fn least_of_class(&self, class: Id, alive: &Alive) -> Least {
+        if let Some(known) = self.least.borrow().get(&class) {
+            return known.clone();
+        }
+        let each: Vec<Least> = alive.get(&class).into_iter().flatten().map(|i| self.least(class, *i, alive)).collect();
+        let cost = each.iter().map(|e| e.0).fold(f64::INFINITY, f64::min);
+        let brings = each.into_iter().map(|e| e.1).reduce(|a, b| a.intersection(&b).copied().collect()).unwrap_or_default();
+        self.least.borrow_mut().insert(class, (cost, brings.clone()));
         (cost, brings)
     }
 

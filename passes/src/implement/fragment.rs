@@ -134,10 +134,8 @@ pub fn body(draft: &Draft, pieces: Vec<Piece>) -> Option<Body> {
     if x.is_some() && values.iter().any(|v| v.x.is_none()) || values.iter().any(|v| expr_size(&v.expr) > MAX_EXPR) {
         return None;
     }
-    let segments = pieces
-        .into_iter()
-        .map(|p| Segment { n: p.n, weights: p.value.lanes, tile_n: 0, expr: p.value.expr, store: p.store })
-        .collect();
+    let segments =
+        pieces.into_iter().map(|p| Segment { n: p.n, weights: p.value.lanes, tile_n: 0, expr: p.value.expr, store: p.store }).collect();
     Some(match x {
         Some(x) => Body::Matmul(Matmul { x, prologue: None, segments, tile_m: 0 }),
         None => Body::Pointwise(Pointwise { segments }),

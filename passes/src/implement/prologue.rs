@@ -57,7 +57,9 @@ fn absorbed((spec, children): &KernelNode, ((norm_spec, norm_children), norm): &
     let Body::Matmul(matmul) = d.body.clone() else { return None };
     let Body::RowNorm(inner) = d.import(norm_spec, norm_children) else { return None };
     let [Output::Rows(out)] = norm_spec.outputs()[..] else { return None };
-    let (ParamKind::Rows { elem, .. }, ParamKind::Rows { elem: wanted, .. }) = (norm_spec.kind(out), spec.kind(matmul.x)) else { return None };
+    let (ParamKind::Rows { elem, .. }, ParamKind::Rows { elem: wanted, .. }) = (norm_spec.kind(out), spec.kind(matmul.x)) else {
+        return None;
+    };
     let k = d.operand(inner.x).and_then(|(_, kind)| if let ParamKind::Rows { cols, .. } = kind { Some(*cols) } else { None });
     let gain = inner.gain.and_then(|g| d.operand(g)).map(|(_, kind)| kind.clone());
     // A tiled gain has no place in a prologue.

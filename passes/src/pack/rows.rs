@@ -170,9 +170,7 @@ fn leaf<'a>(i: usize, module: &'a Module, source: &'a dyn WeightSource) -> Resul
         [n, k] => (n, k),
         _ => return Err(RowsError::Shape(format!("weight `{}` is {}", weight.name, weight.ty))),
     };
-    let mismatch = |found: String| {
-        RowsError::Leaf(PackError::Mismatch { name: weight.name.clone(), found, wanted: weight.ty.to_string() })
-    };
+    let mismatch = |found: String| RowsError::Leaf(PackError::Mismatch { name: weight.name.clone(), found, wanted: weight.ty.to_string() });
     let node = match &weight.data {
         Some(v) if v.len() == n * k => Node::Values(v.as_slice().into()),
         Some(v) => return Err(mismatch(format!("{} computed values", v.len()))),

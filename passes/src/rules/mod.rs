@@ -253,4 +253,3 @@ impl Builder<'_> {
 fn always(_: &Match<'_>) -> bool {
     true
 }
-

@@ -29,7 +29,19 @@ pub struct Toy {
 
 impl Toy {
     pub fn llama() -> Toy {
-        Toy { hidden: 64, heads: 4, kv_heads: 2, head_dim: 16, ffn: 96, vocab: 80, layers: 2, bias: false, qk_norm: false, tied: false, window: None }
+        Toy {
+            hidden: 64,
+            heads: 4,
+            kv_heads: 2,
+            head_dim: 16,
+            ffn: 96,
+            vocab: 80,
+            layers: 2,
+            bias: false,
+            qk_norm: false,
+            tied: false,
+            window: None,
+        }
     }
 
     pub fn spec(&self) -> KvSpec {
