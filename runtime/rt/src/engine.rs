@@ -47,6 +47,9 @@ pub const DEFAULT_BATCH_TOKENS: usize = 512;
 /// Logits of one chunk may use this many bytes, unless a single row needs more.
 const LOGITS_BYTES: usize = 64 << 20;
 
+/// Steps that read fewer weights than this, times tokens, run on the calling thread alone: waking and meeting the others would cost more than they help.
+const SOLO_BYTES: u64 = 2 << 20;
+
 /// A model ready to run: image, threads, cache and activations.
 pub struct Engine {
     image: Arc<Image>,
@@ -56,6 +59,7 @@ pub struct Engine {
     max_batch: usize,
     /// Most rows of logits in a chunk, to bound their memory.
     max_rows: usize,
+    solo_bytes: u64,
     arena: Arena,
     /// One per operand of the plan.
     pointers: Vec<*mut u8>,
@@ -123,6 +127,7 @@ impl Engine {
             kv,
             max_batch,
             max_rows,
+            solo_bytes: SOLO_BYTES,
             profile,
         };
         engine.grow(1, 1)?;
@@ -154,6 +159,11 @@ impl Engine {
         self.max_batch
     }
 
+    /// Runs steps on the calling thread alone when weights times tokens are below `bytes`; 0: never. Results are the same.
+    pub fn set_solo_bytes(&mut self, bytes: u64) {
+        self.solo_bytes = bytes;
+    }
+
     /// Bytes of activations and scratch for steps of `tokens` tokens and `rows` logits rows.
     pub fn activation_bytes(&self, tokens: usize, rows: usize) -> usize {
         let scratch = scratch_stride(&self.image, tokens, rows) * self.threads();
@@ -169,6 +179,7 @@ impl Engine {
     ///
     /// Everything is checked first: on an error no sequence has changed and `sink` was not called.
     pub fn step(&mut self, batch: &Batch, sink: &mut dyn FnMut(usize, &[f32])) -> Result<()> {
+        self.pool.check_process()?;
         let wanted = self.check(batch)?;
         self.kv.reserve(&wanted)?;
         let mut order: Vec<usize> = (0..batch.out_rows.len()).collect();
@@ -221,6 +232,7 @@ impl Engine {
         self.fill_inputs(batch, range, out);
         let regime = self.regime(tokens);
         let first = regime.first_step as usize;
+        let solo = self.image.weights_len().saturating_mul(tokens as u64) < self.solo_bytes;
         let i = &self.inputs;
         let ctx = StepCtx {
             tokens: i.tokens.as_ptr(),
@@ -242,10 +254,14 @@ impl Engine {
             ctx: &ctx,
             scratch: self.arena.scratch.ptr(),
             scratch_stride: self.arena.scratch_stride,
-            threads: self.pool.threads() as u64,
+            threads: if solo { 1 } else { self.pool.threads() as u64 },
             profile: self.profile.as_ref(),
         };
-        self.pool.run(&|thread, barrier| walk.run(thread, barrier))?;
+        if solo {
+            walk.run(0, &Barrier::alone());
+        } else {
+            self.pool.run(&|thread, barrier| walk.run(thread, barrier));
+        }
         if let Some(profile) = &mut self.profile {
             profile.tokens += tokens as u64;
             profile.batches += 1;

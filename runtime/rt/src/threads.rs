@@ -71,6 +71,11 @@ pub struct Barrier {
 struct Padded(AtomicU32);
 
 impl Barrier {
+    /// A barrier for one thread, which never waits.
+    pub fn alone() -> Barrier {
+        Barrier::new(1, 0)
+    }
+
     fn new(threads: usize, spin: u32) -> Barrier {
         Barrier { phase: Event::new(), arrived: Padded(AtomicU32::new(0)), threads: threads as u32, spin }
     }
@@ -147,15 +152,11 @@ impl Pool {
     }
 
     /// Runs `job(thread, barrier)` on every thread, `thread` counting from 0 (the caller), and returns when all have finished. Every thread must
-    /// pass the barrier equally often.
-    pub fn run(&mut self, job: &(dyn Fn(usize, &Barrier) + Sync)) -> Result<()> {
-        if self.process != std::process::id() {
-            return Err(Error::invalid("the process was forked after llmcc_open; open the model in the child instead"));
-        }
+    /// pass the barrier equally often. Waits forever where [`Pool::check_process`] fails.
+    pub fn run(&mut self, job: &(dyn Fn(usize, &Barrier) + Sync)) {
         let shared = &*self.shared;
         if self.workers.is_empty() {
-            job(0, &shared.barrier);
-            return Ok(());
+            return job(0, &shared.barrier);
         }
         // SAFETY: the workers are done with the previous job (its last barrier), and see this write through `start`. The
         // erased lifetime ends before this function returns, at the barrier below.
@@ -163,7 +164,14 @@ impl Pool {
         shared.start.advance();
         job(0, &shared.barrier);
         shared.barrier.wait();
-        Ok(())
+    }
+
+    /// Fails in a fork of the process that made the pool, which has none of its threads.
+    pub fn check_process(&self) -> Result<()> {
+        if self.process == std::process::id() {
+            return Ok(());
+        }
+        Err(Error::invalid("the process was forked after llmcc_open; open the model in the child instead"))
     }
 }
 
@@ -272,8 +280,7 @@ mod tests {
                     cells[to + thread].store(sum % 1_000_003, Relaxed);
                     barrier.wait();
                 }
-            })
-            .unwrap();
+            });
             let expected = (0..rounds).fold(1u64, |x, _| x * threads as u64 % 1_000_003);
             let last = if rounds.is_multiple_of(2) { 0 } else { threads };
             assert!(cells[last..last + threads].iter().all(|c| c.load(Relaxed) == expected));
@@ -299,8 +306,7 @@ mod tests {
             let hits = AtomicU64::new(0);
             pool.run(&|thread, _| {
                 hits.fetch_add(1 << (8 * thread), Relaxed);
-            })
-            .unwrap();
+            });
             assert_eq!(hits.load(Relaxed), 0x01_01_01);
             thread::sleep(Duration::from_millis(pause));
         }

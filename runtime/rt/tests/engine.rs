@@ -82,6 +82,21 @@ fn random_ragged_steps_match_the_reference() {
 }
 
 #[test]
+fn small_steps_run_alone_with_the_same_results() {
+    let mut engine = toy_engine(Options { threads: 3, ..Options::default() });
+    let seq = engine.kv_mut().seq_new().unwrap();
+    let mut history = Vec::new();
+    // 36 bytes of weights: steps of up to two tokens are below the limit.
+    engine.set_solo_bytes(100);
+    for n in [1, 2, 3, 1, 9, 2] {
+        let tokens: Vec<i32> = (0..n).map(|i| (i + n) % VOCAB as i32).collect();
+        history.extend(&tokens);
+        let logits = step(&mut engine, &tokens, &vec![seq; tokens.len()], &[n as u32 - 1]).unwrap();
+        assert_eq!(logits[0][..VOCAB - 1], expected(&history)[..]);
+    }
+}
+
+#[test]
 fn regimes_follow_the_number_of_tokens() {
     let mut engine = toy_engine(Options { threads: 2, ..Options::default() });
     let seq = engine.kv_mut().seq_new().unwrap();

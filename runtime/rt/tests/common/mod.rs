@@ -139,7 +139,10 @@ pub fn toy_image() -> Image {
 }
 
 pub fn toy_engine(options: Options) -> Engine {
-    Engine::new(toy_image(), &options, llmcc_ukernels::table(llmcc_ukernels::detect())).unwrap()
+    let mut engine = Engine::new(toy_image(), &options, llmcc_ukernels::table(llmcc_ukernels::detect())).unwrap();
+    // The toy is so small that its steps would all run on one thread.
+    engine.set_solo_bytes(0);
+    engine
 }
 
 /// What the model computes for a whole sequence.
