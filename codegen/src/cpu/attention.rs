@@ -1,7 +1,9 @@
 //! Attention over the paged cache: online softmax, page by page.
 //!
-//! A work item is a token and a KV head; all query heads of that KV head share each page, so the cache is read once. For each page: 16 scores (vectors over tokens), masked outside the
-//! causal window (masked scores and probabilities are *replaced*: unwritten slots may hold anything), new maximum, probabilities, and the weighted sum of values over
+//! A work item is a token and a KV head; all query heads of that KV head share each page, so the cache is read once. For each page: 16
+//! scores (vectors over tokens), masked outside the
+//! causal window (masked scores and probabilities are *replaced*: unwritten slots may hold anything), new maximum, probabilities, and
+//! the weighted sum of values over
 //! the valid slots. The order depends on the token's position alone.
 
 use super::emit::{Emit, F32, I8X16, I32, LANES};

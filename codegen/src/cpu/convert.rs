@@ -5,7 +5,8 @@ use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{InstBuilder, Value};
 
 impl<'f> Emit<'f> {
-    /// Four finite f16, sign-extended to i32, to f32: exact. With the fields in place the exponent is 112 too small; multiplying by 2¹¹² corrects it, also for
+    /// Four finite f16, sign-extended to i32, to f32: exact. With the fields in place the exponent is 112 too small; multiplying by
+    /// 2¹¹² corrects it, also for
     /// subnormals.
     pub fn finite_f16_to_f32(&mut self, halves: Value) -> Value {
         let bits = self.b.ins().ishl_imm_u(halves, 13);

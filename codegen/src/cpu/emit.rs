@@ -1,6 +1,7 @@
 //! A thin layer over [`FunctionBuilder`]: the operations kernels are written in.
 //!
-//! Everything here lowers to plain SSE2 instructions on the x86-64 baseline, without library calls and relocations. Memory is accessed without
+//! Everything here lowers to plain SSE2 instructions on the x86-64 baseline, without library calls and relocations. Memory is accessed
+//! without
 //! alignment: `MemFlagsData::aligned` would let Cranelift fold 16-byte loads into SSE instructions that fault on other addresses.
 
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
@@ -329,7 +330,8 @@ impl<'f> Emit<'f> {
         self.b.ins().select(greater, a, b)
     }
 
-    /// Nearest integer, ties to even, of |x| ≤ 2²² as (f32 vector, its i32 vector). Adding 1.5·2²³ leaves the integer in the low mantissa bits; SSE2
+    /// Nearest integer, ties to even, of |x| ≤ 2²² as (f32 vector, its i32 vector). Adding 1.5·2²³ leaves the integer in the low
+    /// mantissa bits; SSE2
     /// has no rounding instruction.
     pub fn round(&mut self, x: Value) -> (Value, Value) {
         let magic = self.floats(ROUND_MAGIC);

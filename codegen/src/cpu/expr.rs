@@ -1,7 +1,9 @@
 //! Expression trees, evaluated for a run of columns of one row, four columns at a time.
 //!
-//! [`Expr::Normalize`] and [`Expr::Rope`] look at whole runs of columns, so an expression becomes a [`Program`]: a list of stages, each of which
-//! evaluates its argument into a row buffer in scratch and transforms it in place, and a root expression that reads these buffers. Everything that evaluates expressions (epilogues,
+//! [`Expr::Normalize`] and [`Expr::Rope`] look at whole runs of columns, so an expression becomes a [`Program`]: a list of stages,
+//! each of which
+//! evaluates its argument into a row buffer in scratch and transforms it in place, and a root expression that reads these buffers.
+//! Everything that evaluates expressions (epilogues,
 //! pointwise kernels, row norms, prologues) goes through here, so equal expressions give equal bits.
 
 use super::emit::{Emit, F32, LANES};
@@ -74,7 +76,8 @@ enum Ready {
 }
 
 impl Program {
-    /// Splits `expr`, which reads `lanes` accumulators, into stages. `width`: most columns evaluated at once; row buffers are reserved in `frame`, padded to a multiple of 32 columns.
+    /// Splits `expr`, which reads `lanes` accumulators, into stages. `width`: most columns evaluated at once; row buffers are reserved
+    /// in `frame`, padded to a multiple of 32 columns.
     ///
     /// # Errors
     /// Operands of the wrong kind.
@@ -97,7 +100,8 @@ impl Program {
         Ok(Program { stages, root, result })
     }
 
-    /// Evaluates the stages, then calls `sink` with four columns of the result at a time: `(byte offset of the first from the span's start, value, lanes)`.
+    /// Evaluates the stages, then calls `sink` with four columns of the result at a time: `(byte offset of the first from the span's
+    /// start, value, lanes)`.
     pub fn each(&self, low: &Lowering, e: &mut Emit, span: &Span, mut sink: impl FnMut(&mut Emit, Value, Value, usize)) {
         for stage in &self.stages {
             stage.emit(low, e, span);
@@ -126,7 +130,8 @@ impl Program {
 }
 
 impl Node {
-    /// A row buffer that this expression reads, which may be overwritten with its value: elementwise work reads a column before it is written.
+    /// A row buffer that this expression reads, which may be overwritten with its value: elementwise work reads a column before it is
+    /// written.
     fn buffer(&self) -> Option<usize> {
         match self {
             Node::Buffer(at) => Some(*at),
@@ -276,7 +281,8 @@ impl Stage {
     }
 }
 
-/// Divides a run by its root mean square. The sum of squares is kept in 16 partial sums (column mod 16), which are added in a fixed order.
+/// Divides a run by its root mean square. The sum of squares is kept in 16 partial sums (column mod 16), which are added in a fixed
+/// order.
 fn normalize(e: &mut Emit, run: Value, norm: &Norm) {
     const ACCUMULATORS: usize = 4;
     let zero = e.floats(0.0);

@@ -9,7 +9,8 @@ fn args(first: Option<Value>, rest: &[Value]) -> Vec<BlockArg> {
 }
 
 impl<'f> Emit<'f> {
-    /// `for i in (from..to).step_by(step)`, i64, with loop-carried values: the body returns their next values; the last ones are the result.
+    /// `for i in (from..to).step_by(step)`, i64, with loop-carried values: the body returns their next values; the last ones are the
+    /// result.
     pub fn range(
         &mut self,
         from: Value,

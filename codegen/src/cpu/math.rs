@@ -1,6 +1,7 @@
 //! Elementary functions on four f32.
 //!
-//! Polynomials were fitted by Chebyshev interpolation in 40-digit arithmetic on the reduced ranges given with them, and rounded to f32. The error bounds are those
+//! Polynomials were fitted by Chebyshev interpolation in 40-digit arithmetic on the reduced ranges given with them, and rounded to
+//! f32. The error bounds are those
 //! the tests of this module check against f64 on the whole range, in units of the last place (ulp) of the result.
 
 use super::emit::Emit;

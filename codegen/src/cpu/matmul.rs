@@ -1,6 +1,7 @@
 //! Matrix products with prologues and epilogues.
 //!
-//! Work items are column tiles. For each, and for each `tile_m` rows, the accumulators of all lanes are computed into scratch (f32, row-major), then the
+//! Work items are column tiles. For each, and for each `tile_m` rows, the accumulators of all lanes are computed into scratch (f32,
+//! row-major), then the
 //! segment's expression is evaluated over them and stored. A plain `Acc(0)` into f32 rows is computed in place.
 
 use super::emit::{Emit, I64};

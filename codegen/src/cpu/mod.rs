@@ -1,7 +1,9 @@
 //! The CPU backend: Cranelift emits every kernel.
 //!
-//! A kernel becomes one function. Tile loops, prologues, epilogues, norms, attention and everything elementwise are 128-bit vector code made
-//! here; the inner product of a matmul tile is either a call to a microkernel of the runtime ([`llmcc_abi::Uk`]) or, on the x86-64 baseline and
+//! A kernel becomes one function. Tile loops, prologues, epilogues, norms, attention and everything elementwise are 128-bit vector
+//! code made
+//! here; the inner product of a matmul tile is either a call to a microkernel of the runtime ([`llmcc_abi::Uk`]) or, on the x86-64
+//! baseline and
 //! when asked for ([`CpuBackend::portable`]), code made here as well (`panel.rs`).
 //!
 //! # Facts this is built on (Cranelift 0.135, measured)
@@ -13,7 +15,8 @@
 //!
 //! # Invariants
 //!
-//! - A row of the result depends on its own inputs only, never on `m`, `lo..hi` or the tile sizes: sums run in an order fixed by the shape.
+//! - A row of the result depends on its own inputs only, never on `m`, `lo..hi` or the tile sizes: sums run in an order fixed by the
+//! shape.
 //! - Equal expressions give equal bits wherever they are evaluated (`expr.rs`), and arithmetic in expressions is never contracted.
 //! - No byte outside the operands is read or written.
 

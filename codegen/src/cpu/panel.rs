@@ -1,6 +1,7 @@
 //! Inner products of a matmul tile as 128-bit vector code: what the microkernels compute, for targets without them.
 //!
-//! Like theirs, every output is one chain of multiply-adds over `k` in ascending order (int8 rows: over groups). Where the target has fused multiply-add the
+//! Like theirs, every output is one chain of multiply-adds over `k` in ascending order (int8 rows: over groups). Where the target has
+//! fused multiply-add the
 //! results equal theirs bit for bit; on the baseline each multiply-add rounds twice.
 
 use super::emit::{Emit, F32, F32X4, I8X16, I16X8, I32, I32X4, LANES};
@@ -161,7 +162,8 @@ fn decoded(e: &mut Emit, p: &Panel, w: Value, a: Value, acc: Vec<Value>) -> Vec<
                     let zero = e.ints(zero_point(p.format) as u32);
                     let code = e.sub(code, zero);
                     let code = e.b.ins().fcvt_from_sint(F32X4, code);
-                    // The product of code and scale is exact in f32, so that adding the minimum rounds once with or without fused multiply-add.
+                    // The product of code and scale is exact in f32, so that adding the minimum rounds once with or without fused
+                    // multiply-add.
                     let mut weight = e.fmul(code, scales[v]);
                     if let Some(min) = mins.get(v) {
                         weight = e.fadd(weight, *min);

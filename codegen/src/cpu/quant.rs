@@ -13,7 +13,8 @@ fn max_magnitude(e: &mut Emit, acc: Value, v: Value) -> Value {
     e.b.ins().smax(acc, magnitude)
 }
 
-/// From lanes of largest magnitudes: scale `amax/127` (scalar), and per lane its inverse and a mask, 0 where only code 0 makes sense: `amax` is 0, so small that `127/amax`
+/// From lanes of largest magnitudes: scale `amax/127` (scalar), and per lane its inverse and a mask, 0 where only code 0 makes sense:
+/// `amax` is 0, so small that `127/amax`
 /// overflows, infinite or NaN.
 fn from_amax(e: &mut Emit, amax: Value) -> (Value, Value, Value) {
     let bits = e.max_lane_int(amax);
@@ -53,7 +54,8 @@ pub(super) fn codes(e: &mut Emit, v: Value, inverse: Value, valid: Value) -> Val
     e.b.ins().band(codes, valid)
 }
 
-/// Zeroes the columns from `width` up to the next multiple of 32; `n`: columns of the segment, on which alone it depends whether there are any.
+/// Zeroes the columns from `width` up to the next multiple of 32; `n`: columns of the segment, on which alone it depends whether there
+/// are any.
 pub(super) fn pad_row(e: &mut Emit, x: Value, width: Value, n: usize) {
     if n.is_multiple_of(K_PAD) {
         return;
@@ -67,7 +69,8 @@ pub(super) fn pad_row(e: &mut Emit, x: Value, width: Value, n: usize) {
     });
 }
 
-/// Quantizes `width` f32 at `x`, padded with zeros to a multiple of 32, to columns `first..` of an int8 row. `first` is a multiple of the group.
+/// Quantizes `width` f32 at `x`, padded with zeros to a multiple of 32, to columns `first..` of an int8 row. `first` is a multiple of
+/// the group.
 pub(super) fn quantize(e: &mut Emit, x: Value, width: Value, row: Value, first: Value, layout: &Q8Row, group: usize) {
     let zero = e.int(0);
     let padded = e.offset(width, K_PAD - 1);

@@ -1,4 +1,5 @@
-//! How far f32 arithmetic may be from the oracle: every value is computed in f64 with a bound on the error of computing it in f32, propagated
+//! How far f32 arithmetic may be from the oracle: every value is computed in f64 with a bound on the error of computing it in f32,
+//! propagated
 //! operation by operation.
 
 use super::jit::Case;

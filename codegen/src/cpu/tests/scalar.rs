@@ -153,7 +153,8 @@ fn check_stored(dtype: KvDType, x: &[f32], round: impl Fn(f32) -> f64) {
 
 #[test]
 fn cached_floats_round_to_nearest_even() {
-    // The oracle rounds from f64 with the same crate, whose conversion to bf16 drops bits below the subnormal numbers; from f32 it is exact.
+    // The oracle rounds from f64 with the same crate, whose conversion to bf16 drops bits below the subnormal numbers; from f32 it is
+    // exact.
     check_stored(KvDType::F16, &sixteen_bit_cases(|h| f16::from_bits(h).to_f32()), |x| f16::from_f32(x).to_f64());
     check_stored(KvDType::Bf16, &sixteen_bit_cases(|b| bf16::from_bits(b).to_f32()), |x| bf16::from_f32(x).to_f64());
     check_stored(KvDType::F32, &sixteen_bit_cases(|h| f16::from_bits(h).to_f32()), f64::from);
