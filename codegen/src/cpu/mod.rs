@@ -16,7 +16,7 @@
 //! # Invariants
 //!
 //! - A row of the result depends on its own inputs only, never on `m`, `lo..hi` or the tile sizes: sums run in an order fixed by the
-//! shape.
+//!   shape.
 //! - Equal expressions give equal bits wherever they are evaluated (`expr.rs`), and arithmetic in expressions is never contracted.
 //! - No byte outside the operands is read or written.
 
