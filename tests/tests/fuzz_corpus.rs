@@ -79,8 +79,10 @@ fn mutate(data: &mut Vec<u8>, seeds: &[Vec<u8>], r: &mut Random) {
     }
 }
 
-/// The smallest file that looks like an artifact: an ELF header, the descriptor, three segments. Made here because it contains the
-/// version of the format.
+/// Version of the artifact format (`llmcc_abi::ABI_VERSION`). A stale one fails `the_artifact_seed_is_an_artifact`.
+const FORMAT: u32 = 1;
+
+/// The smallest file that looks like an artifact: an ELF header, the descriptor, three segments.
 fn artifact_seed() -> Vec<u8> {
     let header = 64;
     let descriptor = 80;
@@ -95,8 +97,8 @@ fn artifact_seed() -> Vec<u8> {
     file.extend(0u32.to_le_bytes());
     file.extend([64u16, 56, 3, 64, 0, 0].iter().flat_map(|x| x.to_le_bytes()));
     let part = |i: usize| (parts + 16 * i) as u64;
-    file.extend(llmcc_abi::IMAGE_MAGIC);
-    file.extend([llmcc_abi::ABI_VERSION, 0].iter().flat_map(|x| x.to_le_bytes()));
+    file.extend(b"llmcc-image-ref\0");
+    file.extend([FORMAT, 0].iter().flat_map(|x| x.to_le_bytes()));
     file.extend([part(0), 16, part(1), 16, part(2), 16, len as u64].iter().flat_map(|x| x.to_le_bytes()));
     for i in 0..3 {
         file.extend([1u32, 4].iter().flat_map(|x| x.to_le_bytes()));
@@ -117,14 +119,25 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
     seeds
 }
 
+/// A manifest from an artifact, as `llmcc inspect` shows it.
+fn manifest(data: &[u8]) {
+    if let Ok(json) = serde_json::from_slice(data) {
+        llmcc_cli::cmd::inspect::describe(&json, true);
+    }
+}
+
 #[test]
 fn no_target_panics() {
+    // Assert that the libFuzzer side finds its targets too: it knows them by name.
+    targets::TARGETS.iter().for_each(|(name, _)| targets::run(name, b""));
     let cases = std::env::var("LLMCC_FUZZ_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(3000);
-    for (name, _) in targets::TARGETS {
+    // The manifest is read by the command line, which cannot be built with a fuzzer's instrumentation.
+    let all = targets::TARGETS.iter().copied().chain([("manifest", manifest as targets::Target)]);
+    for (name, target) in all {
         let seeds = seeds(name);
         assert!(!seeds.is_empty(), "{name} has no corpus");
         let run = |data: &[u8], what: &str| {
-            if catch_unwind(|| targets::run(name, data)).is_err() {
+            if catch_unwind(|| target(data)).is_err() {
                 panic!("{name} panics on {what}: {:?}\n{}", data, String::from_utf8_lossy(data));
             }
         };

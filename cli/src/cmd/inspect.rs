@@ -22,7 +22,8 @@ pub fn run(args: &InspectArgs) -> Result<(), Error> {
     super::print(&describe(&m, args.tensors))
 }
 
-fn describe(m: &Value, tensors: bool) -> String {
+/// A manifest in words; absent members show as `?`, 0 or nothing.
+pub fn describe(m: &Value, tensors: bool) -> String {
     let mut s = String::new();
     let text = |v: &Value| v.as_str().unwrap_or("?").to_owned();
     let number = |v: &Value| v.as_f64().unwrap_or(0.0);

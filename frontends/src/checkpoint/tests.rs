@@ -82,7 +82,7 @@ fn malformed_headers() {
 #[test]
 fn every_truncation_of_a_file_is_refused() {
     let data = vec![1, 2, 3, 4, 5, 6, 7, 8];
-    let file = fixtures::safetensors(&[Tensor { name: "w".into(), dtype: "F32".into(), shape: vec![2], data }]);
+    let file = fixtures::safetensors(&[Tensor { name: "w".into(), dtype: "F32", shape: vec![2], data }]);
     assert_eq!(message(&file), "ok: 1 tensors");
     for len in 0..file.len() {
         assert!(parse(&file[..len]).is_err(), "{len} of {} bytes", file.len());
@@ -186,6 +186,7 @@ fn folders_that_are_no_checkpoints() {
     let again = "download the checkpoint again, all files of one revision";
     let convert = "convert it to safetensors (for example with Transformers' `save_pretrained`)";
     const INDEX: &str = "model.safetensors.index.json";
+    #[allow(clippy::type_complexity)] // a table: files, what is wrong, message
     let cases: Vec<(Vec<(&str, &[u8])>, &str, String)> = vec![
         (vec![], "none", "DIR/none: cannot open: No such file or directory (os error 2)".into()),
         (vec![], "", "DIR: holds neither model.safetensors nor model.safetensors.index.json; give the folder of a Hugging Face checkpoint".into()),
