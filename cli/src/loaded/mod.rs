@@ -4,12 +4,12 @@ mod ffi;
 
 use crate::Error;
 use ffi::Api;
+use llmcc_abi::capi::*;
 use llmcc_codegen::locate::{LocateError, locate};
 use std::ffi::{CStr, CString, c_char};
 use std::path::{Path, PathBuf};
 use std::ptr;
 
-pub use ffi::{GenStats, ModelInfo as RawInfo};
 pub use llmcc_codegen::locate::{Part, Parts};
 
 /// Major ABI version of the header this file follows.
@@ -81,10 +81,10 @@ impl Model {
         if version >> 16 != ABI_MAJOR {
             return Err(fail(format!("its C API has version {:#x}, this llmcc knows {ABI_MAJOR}; compile it again", version)));
         }
-        let raw = ffi::Options {
-            size: size_of::<ffi::Options>(),
+        let raw = llmcc_options {
+            size: size_of::<llmcc_options>(),
             threads: options.threads,
-            flags: if options.profile { ffi::OPEN_PROFILE } else { 0 },
+            flags: if options.profile { LLMCC_OPEN_PROFILE } else { 0 },
             max_tokens: options.max_tokens,
             max_batch_tokens: 0,
         };
@@ -101,7 +101,7 @@ impl Model {
             info: Info { vocab: 0, max_context: 0, threads: 0, max_batch_tokens: 0, chat_template: false },
             _library: library,
         };
-        let mut info = RawInfo { size: size_of::<RawInfo>(), ..RawInfo::default() };
+        let mut info = llmcc_model_info { size: size_of::<llmcc_model_info>(), ..llmcc_model_info::default() };
         // SAFETY: the model is open; `info` is valid.
         m.check(unsafe { (m.api.llmcc_info)(m.model, &mut info) })?;
         m.info = Info {
@@ -109,7 +109,7 @@ impl Model {
             max_context: info.max_context as usize,
             threads: info.threads as usize,
             max_batch_tokens: info.max_batch_tokens as usize,
-            chat_template: info.flags & ffi::HAS_CHAT_TEMPLATE != 0,
+            chat_template: info.flags & LLMCC_HAS_CHAT_TEMPLATE != 0,
         };
         Ok(m)
     }
@@ -172,8 +172,8 @@ impl Model {
     pub fn step(&self, tokens: &[i32], seqs: &[i32], out_rows: &[u32]) -> Result<Vec<f32>, Error> {
         assert_eq!(tokens.len(), seqs.len(), "a sequence for each token");
         let mut logits = vec![0f32; out_rows.len() * self.info.vocab];
-        let batch = ffi::Batch {
-            size: size_of::<ffi::Batch>(),
+        let batch = llmcc_batch {
+            size: size_of::<llmcc_batch>(),
             n_tokens: tokens.len(),
             tokens: tokens.as_ptr(),
             seqs: seqs.as_ptr(),
@@ -190,7 +190,7 @@ impl Model {
     /// # Errors
     /// No tokenizer in the artifact.
     pub fn tokenize(&self, text: &str, special: bool) -> Result<Vec<i32>, Error> {
-        let flags = if special { ffi::ADD_SPECIAL } else { 0 };
+        let flags = if special { LLMCC_ADD_SPECIAL } else { 0 };
         let call = |out: *mut i32, capacity, needed: &mut usize| {
             // SAFETY: the text has the length stated, `out` room for `capacity` tokens.
             unsafe { (self.api.llmcc_tokenize)(self.model, text.as_ptr().cast(), text.len(), flags, out, capacity, needed) }
@@ -231,23 +231,23 @@ impl Model {
         let stop: Result<Vec<CString>, _> = options.stop.iter().map(|s| CString::new(s.as_str())).collect();
         let stop = stop.map_err(|_| Error::Usage("a stop text must not contain NUL".into()))?;
         let pointers: Vec<*const c_char> = stop.iter().map(|s| s.as_ptr()).collect();
-        let params = ffi::GenParams {
-            size: size_of::<ffi::GenParams>(),
+        let params = llmcc_gen_params {
+            size: size_of::<llmcc_gen_params>(),
             max_tokens: options.max_tokens.into(),
-            sampling: ffi::Sampling {
+            sampling: llmcc_sampling {
                 temperature: options.temperature,
                 top_k: options.top_k,
                 top_p: options.top_p,
                 min_p: options.min_p,
                 repetition_penalty: options.repetition_penalty,
                 seed: options.seed,
-                ..ffi::Sampling::default()
+                ..llmcc_sampling::default()
             },
             stop: pointers.as_ptr(),
             n_stop: pointers.len(),
             stop_tokens: ptr::null(),
             n_stop_tokens: 0,
-            flags: if options.ignore_eos { ffi::GEN_IGNORE_EOS } else { 0 } | if options.no_text { ffi::GEN_NO_TEXT } else { 0 },
+            flags: if options.ignore_eos { LLMCC_GEN_IGNORE_EOS } else { 0 } | if options.no_text { LLMCC_GEN_NO_TEXT } else { 0 },
             reserved: 0,
         };
         let mut handle = ptr::null_mut();
@@ -311,7 +311,7 @@ impl Iterator for Generation<'_> {
         if self.ended {
             return None;
         }
-        let mut piece = ffi::Piece { size: size_of::<ffi::Piece>(), text: ptr::null(), text_len: 0, token: -1, finish: 0 };
+        let mut piece = llmcc_piece { size: size_of::<llmcc_piece>(), text: ptr::null(), text_len: 0, token: -1, finish: 0 };
         // SAFETY: the generation is alive, `piece` valid.
         let status = unsafe { (self.model.api.llmcc_gen_next)(self.handle, &mut piece) };
         if let Err(e) = self.model.check(status) {
@@ -334,8 +334,8 @@ impl Generation<'_> {
     ///
     /// # Errors
     /// What the artifact says.
-    pub fn stats(&self) -> Result<GenStats, Error> {
-        let mut stats = GenStats { size: size_of::<GenStats>(), ..GenStats::default() };
+    pub fn stats(&self) -> Result<llmcc_gen_stats_t, Error> {
+        let mut stats = llmcc_gen_stats_t { size: size_of::<llmcc_gen_stats_t>(), ..llmcc_gen_stats_t::default() };
         // SAFETY: as in `next`.
         self.model.check(unsafe { (self.model.api.llmcc_gen_stats)(self.handle, &mut stats) })?;
         Ok(stats)

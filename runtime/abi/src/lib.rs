@@ -12,6 +12,7 @@
 #![no_std]
 #![warn(missing_docs)]
 
+pub mod capi;
 pub mod layout;
 
 /// Version of every structure in this crate; a runtime refuses an image of another version.

@@ -2,13 +2,9 @@
 
 use std::ffi::c_char;
 
+use super::types::{LLMCC_ADD_SPECIAL, LLMCC_SHOW_SPECIAL};
 use super::{array, guard, llmcc_model, object, put_array, put_text, utf8};
 use crate::error::{Error, Result};
-
-/// `llmcc_tokenize`: add the model's own start and end tokens.
-pub const LLMCC_ADD_SPECIAL: u32 = 1;
-/// `llmcc_detokenize`: show special tokens.
-pub const LLMCC_SHOW_SPECIAL: u32 = 2;
 
 fn check_flags(flags: u32, known: u32) -> Result<()> {
     if flags & !known == 0 { Ok(()) } else { Err(Error::invalid(format!("unknown flags {:#x}", flags & !known))) }

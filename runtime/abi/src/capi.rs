@@ -1,0 +1,184 @@
+//! Structures of `include/llmcc.h`, field by field, for the runtime that implements the C API and the command line that calls it; a
+//! test of the runtime compares their layout with the C compiler's.
+#![allow(non_camel_case_types)]
+
+use core::ffi::{c_char, c_void};
+
+/// Options of `llmcc_open`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct llmcc_options {
+    /// `sizeof(llmcc_options)`.
+    pub size: usize,
+    /// Threads; 0: one per physical core.
+    pub threads: u32,
+    /// [`LLMCC_OPEN_PROFILE`].
+    pub flags: u32,
+    /// Tokens of the KV cache; 0: automatic.
+    pub max_tokens: u64,
+    /// Tokens per step; 0: automatic.
+    pub max_batch_tokens: u64,
+}
+
+/// Measure every kernel.
+pub const LLMCC_OPEN_PROFILE: u32 = 1;
+
+/// Facts about a model.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct llmcc_model_info {
+    /// `sizeof(llmcc_model_info)`.
+    pub size: usize,
+    /// Vocabulary size.
+    pub vocab: u64,
+    /// Model width.
+    pub hidden: u64,
+    /// Attention layers.
+    pub layers: u64,
+    /// Longest sequence.
+    pub max_context: u64,
+    /// Bytes of weights.
+    pub weights_bytes: u64,
+    /// Bytes of machine code.
+    pub code_bytes: u64,
+    /// Bytes of cache per token.
+    pub kv_bytes_per_token: u64,
+    /// Tokens the cache holds.
+    pub max_tokens: u64,
+    /// Largest step.
+    pub max_batch_tokens: u64,
+    /// Activations and scratch of the largest step.
+    pub activation_bytes: u64,
+    /// Threads.
+    pub threads: u32,
+    /// Isa level of the code.
+    pub isa: u32,
+    /// Beginning-of-sequence token, -1: none.
+    pub bos_token: i32,
+    /// [`LLMCC_HAS_TOKENIZER`], [`LLMCC_HAS_CHAT_TEMPLATE`].
+    pub flags: u32,
+}
+
+/// The artifact has a tokenizer.
+pub const LLMCC_HAS_TOKENIZER: u32 = 1;
+/// The artifact has a chat template.
+pub const LLMCC_HAS_CHAT_TEMPLATE: u32 = 2;
+
+/// A ragged batch.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct llmcc_batch {
+    /// `sizeof(llmcc_batch)`.
+    pub size: usize,
+    /// Tokens.
+    pub n_tokens: usize,
+    /// Token ids.
+    pub tokens: *const i32,
+    /// Sequence of each token.
+    pub seqs: *const i32,
+    /// Rows for which logits are wanted.
+    pub n_out: usize,
+    /// Token indices of these rows.
+    pub out_rows: *const u32,
+}
+
+/// How to choose a token.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct llmcc_sampling {
+    /// 0: greedy.
+    pub temperature: f32,
+    /// 0: all.
+    pub top_k: u32,
+    /// 0, 1: all.
+    pub top_p: f32,
+    /// 0: all.
+    pub min_p: f32,
+    /// 0, 1: none.
+    pub repetition_penalty: f32,
+    /// 0: all.
+    pub repetition_window: u32,
+    /// Start of the random numbers.
+    pub seed: u64,
+    /// Zero.
+    pub reserved: [u32; 4],
+}
+
+/// Parameters of a generation.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct llmcc_gen_params {
+    /// `sizeof(llmcc_gen_params)`.
+    pub size: usize,
+    /// 0: no limit.
+    pub max_tokens: u64,
+    /// Choice of tokens.
+    pub sampling: llmcc_sampling,
+    /// NUL-terminated UTF-8 texts that end the generation.
+    pub stop: *const *const c_char,
+    /// Number of these.
+    pub n_stop: usize,
+    /// Tokens that end the generation.
+    pub stop_tokens: *const i32,
+    /// Number of these.
+    pub n_stop_tokens: usize,
+    /// `LLMCC_GEN_*`.
+    pub flags: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// `llmcc_tokenize`: add the model's own start and end tokens.
+pub const LLMCC_ADD_SPECIAL: u32 = 1;
+/// `llmcc_detokenize`: show special tokens.
+pub const LLMCC_SHOW_SPECIAL: u32 = 2;
+
+/// Generate on after end-of-sequence tokens.
+pub const LLMCC_GEN_IGNORE_EOS: u32 = 1;
+/// Produce tokens only.
+pub const LLMCC_GEN_NO_TEXT: u32 = 2;
+/// Show special tokens in the text.
+pub const LLMCC_GEN_SHOW_SPECIAL: u32 = 4;
+/// `llmcc_generate`: the prompt comes from a chat template, add no special tokens.
+pub const LLMCC_GEN_RAW_PROMPT: u32 = 8;
+
+/// One generated token.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct llmcc_piece {
+    /// `sizeof(llmcc_piece)`.
+    pub size: usize,
+    /// UTF-8 text, NUL-terminated.
+    pub text: *const c_char,
+    /// Bytes of it.
+    pub text_len: usize,
+    /// Token id, -1 after the end.
+    pub token: i32,
+    /// 0 or the reason of the end.
+    pub finish: i32,
+}
+
+/// Counts and times.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct llmcc_gen_stats_t {
+    /// `sizeof(llmcc_gen_stats_t)`.
+    pub size: usize,
+    /// Tokens of the prompt.
+    pub prompt_tokens: u64,
+    /// Of these, tokens found in the cache.
+    pub reused_tokens: u64,
+    /// Generated tokens.
+    pub generated_tokens: u64,
+    /// Time to the first token.
+    pub prefill_ns: u64,
+    /// Time of the others.
+    pub decode_ns: u64,
+    /// Reason of the end, 0 while under way.
+    pub finish: i32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// Called with each piece of text; a nonzero result stops the generation.
+pub type llmcc_callback = Option<unsafe extern "C" fn(user: *mut c_void, text: *const c_char, len: usize, token: i32) -> i32>;
