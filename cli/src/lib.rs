@@ -29,10 +29,16 @@ pub fn main() -> ExitCode {
         }
         Err(Error::ClosedPipe) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("error: {e}");
+            let mut said = e.to_string();
+            eprintln!("error: {said}");
             let mut source = std::error::Error::source(&e);
             while let Some(s) = source {
-                eprintln!("  caused by: {s}");
+                // Most messages name their cause already.
+                let cause = s.to_string();
+                if !said.contains(&cause) {
+                    eprintln!("  caused by: {cause}");
+                }
+                said = cause;
                 source = s.source();
             }
             ExitCode::FAILURE
