@@ -281,7 +281,7 @@ pub struct PplArgs {
     /// Documents to use at most
     #[arg(long)]
     pub documents: Option<usize>,
-    /// Tokens per window [default: the artifact's longest context]; longer documents are cut into windows
+    /// Cut documents into windows of this many tokens [default: use each document up to the longest context]
     #[arg(long)]
     pub window: Option<usize>,
     /// Print JSON

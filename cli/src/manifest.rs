@@ -6,7 +6,7 @@ use crate::Error;
 use crate::session::{CompileOptions, Lowered};
 use llmcc_codegen::link::WeightsPlace;
 use llmcc_frontends::Checkpoint;
-use llmcc_ir::plan::{PackedWeight, Plan, Storage, WeightExpr};
+use llmcc_ir::plan::{Plan, Storage, WeightExpr};
 use llmcc_passes::pack::PackReport;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -106,7 +106,7 @@ pub fn build(f: &Facts<'_>) -> Vec<u8> {
             "per_row": per_row,
         },
         "certificate": {
-            "largest_relative_rms_error": f.packed.tensors.iter().filter_map(|t| t.error).map(|e| e.relative_rms).fold(0.0, f64::max),
+            "largest_relative_rms_error": largest_error(f.packed),
             "lossy": lossy(f.lowered),
         },
         "predicted": {
@@ -114,6 +114,11 @@ pub fn build(f: &Facts<'_>) -> Vec<u8> {
         },
     });
     serde_json::to_vec_pretty(&manifest).unwrap_or_default()
+}
+
+/// The largest relative RMS error that storing made in a matrix; 0 when nothing was quantized.
+pub fn largest_error(packed: &PackReport) -> f64 {
+    packed.tensors.iter().filter_map(|t| t.error).map(|e| e.relative_rms).fold(0.0, f64::max)
 }
 
 /// Everything in the artifact that is an approximation of the checkpoint.
@@ -193,11 +198,6 @@ fn weight_name(expr: &WeightExpr, l: &Lowered) -> String {
         WeightExpr::Unary(op, x) => format!("{}({})", op.name(), name(x)),
         WeightExpr::Const(c) => c.to_string(),
     }
-}
-
-/// The same for listings outside the manifest.
-pub fn describe_weight(w: &PackedWeight, l: &Lowered) -> String {
-    format!("{}: {}", weight_name(&w.expr, l), storage_name(&w.storage))
 }
 
 /// Hashes the files of a checkpoint.

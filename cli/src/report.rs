@@ -16,7 +16,7 @@ pub fn closing(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path) 
     let formats: Vec<_> = manifest::bytes_by_format(plan).into_iter().map(|(k, v)| format!("{k} {}", bytes(v as f64))).collect();
     let _ = writeln!(s, "  weights     {} ({})", bytes(plan.weight_bytes() as f64), formats.join(", "));
     let _ = writeln!(s, "  runtime     {}, code {}", bytes(f.runtime_bytes as f64), bytes(f.code_bytes as f64));
-    let worst = f.packed.tensors.iter().filter_map(|t| t.error).map(|e| e.relative_rms).fold(0.0, f64::max);
+    let worst = manifest::largest_error(&f.packed);
     if worst > 0.0 {
         let _ = writeln!(s, "  rounding    largest relative RMS error of a matrix {:.2} %", worst * 100.0);
     }

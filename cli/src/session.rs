@@ -107,20 +107,17 @@ pub fn find_target(name: &str) -> Result<&'static TargetSpec, Error> {
 /// Whatever is wrong with the checkpoint.
 pub fn lift(options: &CompileOptions) -> Result<(Checkpoint, Module), Error> {
     let checkpoint = Checkpoint::open(&options.checkpoint)?;
-    let mut lift = llmcc_frontends::Options { kv_dtype: KvDType::F16, max_context: options.max_context };
-    if let Some(kv) = options.kv {
-        lift.kv_dtype = kv;
-        let module = llmcc_frontends::lift(&checkpoint, &lift)?;
-        return Ok((checkpoint, module));
-    }
-    let module = llmcc_frontends::lift(&checkpoint, &lift)?;
-    let format = options.weights.unwrap_or_else(|| stored_format(&module));
-    if format == Format::F32 {
-        lift.kv_dtype = KvDType::F32;
-        let module = llmcc_frontends::lift(&checkpoint, &lift)?;
-        return Ok((checkpoint, module));
+    let lift_with = |kv_dtype| llmcc_frontends::lift(&checkpoint, &llmcc_frontends::Options { kv_dtype, max_context: options.max_context });
+    let mut module = lift_with(options.kv.unwrap_or(KvDType::F16))?;
+    if options.kv.is_none() && weight_format(options, &module) == Format::F32 {
+        module = lift_with(KvDType::F32)?;
     }
     Ok((checkpoint, module))
+}
+
+/// The storage of the matrices: as asked for, else as in the checkpoint.
+fn weight_format(options: &CompileOptions, module: &Module) -> Format {
+    options.weights.unwrap_or_else(|| stored_format(module))
 }
 
 /// The storage most matrices of the checkpoint have.
@@ -140,16 +137,18 @@ pub fn lower(options: &CompileOptions, backend: &dyn Backend) -> Result<Lowered,
     let mut phases = Phases::default();
     let (checkpoint, module) = phases.time("read", || lift(options))?;
     let texts = phases.time("tokenizer", || TextAssets::load(&checkpoint))?;
-    let format = options.weights.unwrap_or_else(|| stored_format(&module));
-    let act = options.act.unwrap_or(if format.is_quantized() { ActPolicy::Int8 } else { ActPolicy::F32 });
-    let pass_options = llmcc_passes::Options { target: options.target, weights: format, act };
+    let format = weight_format(options, &module);
+    let mut pass_options = llmcc_passes::Options::new(options.target, format);
+    if let Some(act) = options.act {
+        pass_options.act = act;
+    }
     let compiled = phases.time("rewrite", || llmcc_passes::compile(&module, &pass_options))?;
     let objects: Vec<Object> =
         phases.time("codegen", || compiled.plan.kernels.iter().map(|k| backend.lower(k, options.target)).collect::<Result<_, _>>())?;
     if options.deny_fallback {
         deny_fallback(&compiled, &objects)?;
     }
-    Ok(Lowered { checkpoint, texts, module, compiled, objects, format, act, phases })
+    Ok(Lowered { checkpoint, texts, module, compiled, objects, format, act: pass_options.act, phases })
 }
 
 fn deny_fallback(compiled: &Compiled, objects: &[Object]) -> Result<(), Error> {

@@ -28,7 +28,8 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
     // Before the bandwidth buffer adds to it.
     let rss = peak_rss();
     let memory = stream_bandwidth(model.info().threads);
-    let results = Results { args, model: &model, load, prefill, decode, memory, rss };
+    let step_bytes = step_bytes(&model);
+    let results = Results { args, model: &model, load, prefill, decode, memory, rss, step_bytes };
     super::print(&if args.json { format!("{}\n", results.json()) } else { results.text() })
 }
 
@@ -113,6 +114,12 @@ fn stream_bandwidth(threads: usize) -> f64 {
     rates[rates.len() / 2]
 }
 
+/// Bytes of weights a step reads: all but tables of which it looks up rows.
+fn step_bytes(model: &Model) -> f64 {
+    let m: Value = serde_json::from_str(&model.manifest()).unwrap_or_default();
+    m["weights"]["read_per_step"].as_f64().unwrap_or(0.0)
+}
+
 struct Results<'a> {
     args: &'a BenchArgs,
     model: &'a Model,
@@ -121,17 +128,12 @@ struct Results<'a> {
     decode: Vec<Rate>,
     memory: f64,
     rss: f64,
+    step_bytes: f64,
 }
 
 impl Results<'_> {
-    /// Bytes of weights a decode step reads: all but the embedding table, of which it reads a row, unless the head shares it.
-    fn decode_bytes(&self) -> f64 {
-        let m: Value = serde_json::from_str(&self.model.manifest()).unwrap_or_default();
-        m["weights"]["read_per_step"].as_f64().unwrap_or(0.0)
-    }
-
     fn share(&self, r: &Rate) -> f64 {
-        self.decode_bytes() / r.seconds / self.memory
+        self.step_bytes / r.seconds / self.memory
     }
 
     fn json(&self) -> Value {
@@ -142,7 +144,7 @@ impl Results<'_> {
             "load_seconds": self.load,
             "peak_rss_bytes": self.rss,
             "stream_bytes_per_second": self.memory,
-            "weights_read_per_step": self.decode_bytes(),
+            "weights_read_per_step": self.step_bytes,
             "prefill": self.prefill.iter().map(|r| json!({
                 "tokens": r.size, "tokens_per_second": r.tokens_per_second, "time_to_first_token": r.seconds })).collect::<Vec<_>>(),
             "decode": self.decode.iter().map(|r| json!({
@@ -179,7 +181,7 @@ impl Results<'_> {
             s,
             "roofline              {:8.1} GB/s streamed by these threads; a step reads {} of weights",
             self.memory / 1e9,
-            bytes(self.decode_bytes())
+            bytes(self.step_bytes)
         );
         let _ = writeln!(s, "peak RSS              {}", bytes(self.rss));
         if self.args.kernels {

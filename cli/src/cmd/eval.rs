@@ -48,8 +48,9 @@ pub fn ppl(args: &PplArgs) -> Result<(), Error> {
     ))
 }
 
-/// Each document (trimmed of white space) is a sequence of its own, beginning with the beginning-of-text token if the model has one; every token but the first is predicted
-/// from those before it. Documents longer than the window are cut into windows that start afresh.
+/// Each document (trimmed of white space) is a sequence of its own, beginning with the beginning-of-text token if the model has one; every
+/// token but the first is predicted from those before it. A document longer than the context is cut off there, as the reference
+/// figures of `tests/goldens` do; with a window asked for it is cut into windows that start afresh.
 ///
 /// # Errors
 /// No tokenizer; text without tokens.
@@ -67,7 +68,6 @@ pub fn perplexity(model: &Model, text: &str, options: &PplOptions) -> Result<Per
     for document in documents.into_iter().filter(|d| !d.is_empty()).take(options.documents.unwrap_or(usize::MAX)) {
         used += 1;
         let ids = model.tokenize(document, true)?;
-        // Like the protocol of the reference: only the first window, unless a window size was asked for.
         let windows = if options.window.is_some() { ids.len().div_ceil(window) } else { 1 };
         for w in ids.chunks(window).take(windows) {
             let (sum, n) = window_nll(model, w)?;
