@@ -168,7 +168,7 @@ pub fn finish(lowered: &Lowered, options: &CompileOptions, out: &Path, progress:
     let mut phases = lowered.phases.clone();
     let plan = &lowered.compiled.plan;
     let runtime = if lowered.texts.tokenizer_json.is_some() { llmcc_rt_image::FULL } else { llmcc_rt_image::CORE };
-    let code = artifact::layout_code(&lowered.objects);
+    let code = artifact::layout_code(&[&lowered.objects]);
     let total = plan.weight_bytes() as u64;
     let source = Source(&lowered.checkpoint);
     let mut linker = Linker::start(out, runtime, &code.bytes, options.place)?;
@@ -197,8 +197,16 @@ pub fn finish(lowered: &Lowered, options: &CompileOptions, out: &Path, progress:
         text_config: serde_json::to_vec(&lowered.texts.text_config).unwrap_or_default(),
     };
     let bytes = phases.time("write", || {
-        let data = artifact::data_segment(plan, options.target, &lowered.objects, &code, &facts.weight_offsets, &texts);
-        linker.finish(&data)
+        let alternative = artifact::Alternative {
+            plan,
+            target: options.target,
+            objects: &lowered.objects,
+            weight_offsets: &facts.weight_offsets,
+            weights: llmcc_abi::Span { off: 0, len: linker.weights_written() },
+        };
+        let data = artifact::data_segment(&[alternative], &code, &texts);
+        let bytes = linker.seal(&data)?;
+        linker.finish().map(|()| bytes)
     })?;
     Ok(Finished { bytes, runtime_bytes: runtime.len(), code_bytes: code.bytes.len(), packed, phases })
 }

@@ -19,77 +19,155 @@ pub struct Texts {
     pub text_config: Vec<u8>,
 }
 
+/// One version of the model: for one target, with its own kernels, regimes, buffers and packed weights. A fat artifact has several.
+#[derive(Clone, Copy)]
+pub struct Alternative<'a> {
+    /// Kernels and their launches.
+    pub plan: &'a Plan,
+    /// The machine it is for.
+    pub target: &'a TargetSpec,
+    /// Machine code of the plan's kernels, in order.
+    pub objects: &'a [Object],
+    /// Byte offset of each of the plan's weights, from the start of this alternative's own weights.
+    pub weight_offsets: &'a [u64],
+    /// Where this alternative's weights lie in the weights segment; the offset is a multiple of 64.
+    pub weights: abi::Span,
+}
+
 /// The code segment: kernels one after the other, each at a multiple of 64 bytes.
 pub struct Code {
     /// Machine code.
     pub bytes: Vec<u8>,
-    /// Offset of each kernel, in plan order.
-    pub offsets: Vec<u64>,
+    /// For each alternative, where each of its kernels is, in plan order.
+    pub placed: Vec<Vec<Placed>>,
 }
 
-/// Lays out the kernels' machine code.
-pub fn layout_code(objects: &[Object]) -> Code {
-    let mut code = Code { bytes: vec![], offsets: vec![] };
-    for o in objects {
-        // 0xCC (int3 on x86): a jump into padding traps instead of running on.
-        code.bytes.resize(code.bytes.len().next_multiple_of(64), 0xCC);
-        code.offsets.push(code.bytes.len() as u64);
-        code.bytes.extend_from_slice(&o.code);
+/// Where a kernel lies in the code segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Placed {
+    /// Offset of its machine code, or of its PTX.
+    pub code: u64,
+    /// PTX with its final NUL; empty for a CPU.
+    pub ptx: abi::Span,
+    /// cubin; may be empty.
+    pub cubin: abi::Span,
+}
+
+/// Lays out the machine code of all alternatives, given by their objects.
+pub fn layout_code(alternatives: &[&[Object]]) -> Code {
+    let mut code = Code { bytes: vec![], placed: vec![] };
+    for objects in alternatives {
+        let placed = objects.iter().map(|o| code.place(o)).collect();
+        code.placed.push(placed);
     }
     code
 }
 
-/// Builds the data segment.
-///
-/// `weight_offsets` has the byte offset of each of the plan's weights in the weights segment.
-pub fn data_segment(plan: &Plan, target: &TargetSpec, objects: &[Object], code: &Code, weight_offsets: &[u64], texts: &Texts) -> Vec<u8> {
-    let mut b = Builder { bytes: vec![0; size_of::<abi::ModelDesc>()] };
+impl Code {
+    fn place(&mut self, o: &Object) -> Placed {
+        let Some(gpu) = &o.gpu else {
+            return Placed { code: self.append(&o.code, &[]).off, ..Placed::default() };
+        };
+        let ptx = self.append(gpu.ptx.as_bytes(), b"\0");
+        let cubin = if gpu.cubin.is_empty() { abi::Span::default() } else { self.append(&gpu.cubin, &[]) };
+        Placed { code: ptx.off, ptx, cubin }
+    }
+
+    fn append(&mut self, bytes: &[u8], end: &[u8]) -> abi::Span {
+        // 0xCC (int3 on x86): a jump into padding traps instead of running on.
+        self.bytes.resize(self.bytes.len().next_multiple_of(64), 0xCC);
+        let off = self.bytes.len() as u64;
+        self.bytes.extend_from_slice(bytes);
+        self.bytes.extend_from_slice(end);
+        abi::Span { off, len: (bytes.len() + end.len()) as u64 }
+    }
+}
+
+/// Builds the data segment: the tables of each alternative (`code` was laid out from the same list), the most wanted first among those of a kind. The texts
+/// are stored once.
+pub fn data_segment(alternatives: &[Alternative], code: &Code, texts: &Texts) -> Vec<u8> {
+    let mut b = Builder { bytes: vec![] };
+    let mut link: Option<usize> = None;
+    for (alternative, placed) in alternatives.iter().zip(&code.placed) {
+        b.align();
+        let at = b.bytes.len();
+        if let Some(previous) = link {
+            let field = previous + std::mem::offset_of!(abi::ModelDesc, alternative);
+            b.bytes[field..][..8].copy_from_slice(&(at as u64).to_le_bytes());
+        }
+        b.bytes.resize(at + size_of::<abi::ModelDesc>(), 0);
+        let mut desc = model(&mut b, alternative, placed);
+        if link.is_none() {
+            desc.manifest = b.span(&texts.manifest);
+            desc.tokenizer = b.span(&texts.tokenizer);
+            desc.text_config = b.span(&texts.text_config);
+        }
+        b.bytes[at..][..size_of::<abi::ModelDesc>()].copy_from_slice(bytes_of(std::slice::from_ref(&desc)));
+        link = Some(at);
+    }
+    b.bytes
+}
+
+/// Descriptor of one alternative, without texts, and the tables it refers to.
+fn model(b: &mut Builder, a: &Alternative, placed: &[Placed]) -> abi::ModelDesc {
+    let plan = a.plan;
     let kernels: Vec<abi::KernelDesc> = plan
         .kernels
         .iter()
-        .zip(objects)
-        .zip(&code.offsets)
+        .zip(a.objects)
+        .zip(placed)
         .map(|((k, o), at)| abi::KernelDesc {
-            code: *at,
+            code: at.code,
             name: b.span(k.name.as_bytes()),
             scratch: o.scratch,
             scratch_per_m: o.scratch_per_m,
         })
         .collect();
-    let (regimes, steps, operands) = launches(plan, weight_offsets);
-    let desc = abi::ModelDesc {
+    let gpu: Vec<abi::GpuKernelDesc> = a
+        .objects
+        .iter()
+        .zip(placed)
+        .filter_map(|(o, at)| Some((o.gpu.as_ref()?, at)))
+        .map(|(g, at)| abi::GpuKernelDesc {
+            entry: b.span(g.entry.as_bytes()),
+            ptx: at.ptx,
+            cubin: at.cubin,
+            threads: g.threads,
+            shared: g.shared,
+            grid: g.grid,
+        })
+        .collect();
+    let slots = plan.slots.iter().map(|s| abi::BufferDesc { per_token: s.per_token as u64, per_row: s.per_row as u64, fixed: 64 });
+    let (regimes, steps, operands) = launches(plan, a);
+    abi::ModelDesc {
         magic: abi::MODEL_MAGIC,
         version: abi::ABI_VERSION,
-        isa: match target.isa {
-            CpuIsa::X86_64 => abi::isa::X86_64,
-            CpuIsa::X86_64V3 => abi::isa::X86_64_V3,
-            CpuIsa::X86_64V4 => abi::isa::X86_64_V4,
-        },
+        isa: isa(a.target),
         vocab: plan.info.vocab as u64,
         hidden: plan.info.hidden as u64,
         max_context: plan.info.max_context as u64,
         logits_buffer: plan.logits as u64,
-        buffers: b.table(
-            &plan
-                .slots
-                .iter()
-                .map(|s| abi::BufferDesc { per_token: s.per_token as u64, per_row: s.per_row as u64, fixed: 64 })
-                .collect::<Vec<_>>(),
-        ),
+        buffers: b.table(&slots.collect::<Vec<_>>()),
         kernels: b.table(&kernels),
         regimes: b.table(&regimes),
         steps: b.table(&steps),
         operands: b.table(&operands),
         kv: b.table(&plan.kv.iter().map(kv_desc).collect::<Vec<_>>()),
-        manifest: b.span(&texts.manifest),
-        tokenizer: b.span(&texts.tokenizer),
-        text_config: b.span(&texts.text_config),
-    };
-    b.bytes[..size_of::<abi::ModelDesc>()].copy_from_slice(bytes_of(std::slice::from_ref(&desc)));
-    b.bytes
+        gpu: b.table(&gpu),
+        weights: a.weights,
+        ..abi::ModelDesc::default()
+    }
 }
 
-fn launches(plan: &Plan, weight_offsets: &[u64]) -> (Vec<abi::RegimeDesc>, Vec<abi::StepDesc>, Vec<abi::OperandDesc>) {
+fn isa(target: &TargetSpec) -> u32 {
+    match target.isa {
+        CpuIsa::X86_64 => abi::isa::X86_64,
+        CpuIsa::X86_64V3 => abi::isa::X86_64_V3,
+        CpuIsa::X86_64V4 => abi::isa::X86_64_V4,
+    }
+}
+
+fn launches(plan: &Plan, a: &Alternative) -> (Vec<abi::RegimeDesc>, Vec<abi::StepDesc>, Vec<abi::OperandDesc>) {
     let (mut regimes, mut steps, mut operands) = (vec![], vec![], vec![]);
     for r in &plan.regimes {
         regimes.push(abi::RegimeDesc {
@@ -111,7 +189,7 @@ fn launches(plan: &Plan, weight_offsets: &[u64]) -> (Vec<abi::RegimeDesc>, Vec<a
                 operands: l.operands.len() as u32,
                 layer: l.call as u32,
             });
-            operands.extend(l.operands.iter().map(|o| operand(o, r, weight_offsets)));
+            operands.extend(l.operands.iter().map(|o| operand(o, r, a)));
         }
     }
     (regimes, steps, operands)
@@ -125,10 +203,10 @@ fn chunk(kernel: &Kernel) -> u32 {
     }
 }
 
-fn operand(o: &Operand, regime: &Regime, weight_offsets: &[u64]) -> abi::OperandDesc {
+fn operand(o: &Operand, regime: &Regime, a: &Alternative) -> abi::OperandDesc {
     match *o {
         Operand::Buffer(b) => abi::OperandDesc { kind: abi::operand::BUFFER, index: regime.buffers[b].slot as u32, offset: 0 },
-        Operand::Weight(w) => abi::OperandDesc { kind: abi::operand::WEIGHT, index: 0, offset: weight_offsets[w] },
+        Operand::Weight(w) => abi::OperandDesc { kind: abi::operand::WEIGHT, index: 0, offset: a.weights.off + a.weight_offsets[w] },
         Operand::Kv(k) => abi::OperandDesc { kind: abi::operand::KV, index: k as u32, offset: 0 },
     }
 }
@@ -153,6 +231,10 @@ struct Builder {
 }
 
 impl Builder {
+    fn align(&mut self) {
+        self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
+    }
+
     fn span(&mut self, data: &[u8]) -> abi::Span {
         let off = self.bytes.len() as u64;
         self.bytes.extend_from_slice(data);
@@ -160,7 +242,7 @@ impl Builder {
     }
 
     fn table<T: Descriptor>(&mut self, items: &[T]) -> abi::Table {
-        self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
+        self.align();
         let off = self.bytes.len() as u64;
         self.bytes.extend_from_slice(bytes_of(items));
         abi::Table { off, count: items.len() as u64 }
@@ -173,6 +255,7 @@ impl Descriptor for abi::ImageRef {}
 impl Descriptor for abi::ModelDesc {}
 impl Descriptor for abi::BufferDesc {}
 impl Descriptor for abi::KernelDesc {}
+impl Descriptor for abi::GpuKernelDesc {}
 impl Descriptor for abi::RegimeDesc {}
 impl Descriptor for abi::StepDesc {}
 impl Descriptor for abi::OperandDesc {}
@@ -190,9 +273,10 @@ mod tests {
     #[test]
     fn descriptors_have_no_padding() {
         assert_eq!(size_of::<abi::ImageRef>(), 16 + 8 + 7 * 8);
-        assert_eq!(size_of::<abi::ModelDesc>(), 8 + 8 + 4 * 8 + 6 * 16 + 3 * 16);
+        assert_eq!(size_of::<abi::ModelDesc>(), 8 + 8 + 4 * 8 + 7 * 16 + 4 * 16 + 8);
         assert_eq!(size_of::<abi::BufferDesc>(), 24);
         assert_eq!(size_of::<abi::KernelDesc>(), 8 + 16 + 16);
+        assert_eq!(size_of::<abi::GpuKernelDesc>(), 3 * 16 + 8 + 3 * 8);
         assert_eq!(size_of::<abi::RegimeDesc>(), 16);
         assert_eq!(size_of::<abi::StepDesc>(), 32);
         assert_eq!(size_of::<abi::OperandDesc>(), 16);

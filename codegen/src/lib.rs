@@ -38,6 +38,26 @@ pub struct Object {
     pub listing: String,
     /// Set when the kernel takes a slow generic path: the reason.
     pub generic: Option<&'static str>,
+    /// What a GPU kernel has instead of `code`, which is empty then. `scratch` and `scratch_per_m` are bytes of the whole device's workspace, see
+    /// [`llmcc_abi::GpuKernelDesc`].
+    pub gpu: Option<GpuObject>,
+}
+
+/// A GPU kernel: its code and how to launch it.
+#[derive(Clone, Debug)]
+pub struct GpuObject {
+    /// Symbol of the entry.
+    pub entry: String,
+    /// PTX text, without a NUL.
+    pub ptx: String,
+    /// Machine code from `ptxas`, empty when there is none.
+    pub cubin: Vec<u8>,
+    /// Threads per block, 1 to [`llmcc_abi::GPU_MAX_THREADS`].
+    pub threads: u32,
+    /// Bytes of dynamic shared memory per block, at most [`llmcc_abi::GPU_MAX_SHARED`].
+    pub shared: u32,
+    /// Blocks in x, y, z.
+    pub grid: [llmcc_abi::GpuDim; 3],
 }
 
 /// Why a kernel was not compiled.

@@ -9,7 +9,8 @@
 //!
 //! with a new program header table that maps the three segments after the runtime's own, and [`ImageRef`] patched to say where they are.
 //! Weights never pass through memory: they are streamed to their place. The data comes last because its manifest reports on the packing.
-//! Everything is written to a temporary file in the destination's folder and renamed when complete.
+//! Everything is written to a temporary file in the destination's folder and renamed when complete. Before that it can be loaded and run under its
+//! temporary name ([`Linker::seal`]), and its data replaced by what that run taught.
 
 use crate::artifact::bytes_of;
 use llmcc_abi::{ABI_VERSION, FLAG_EXTERNAL_WEIGHTS, IMAGE_MAGIC, ImageRef, SEGMENT_ALIGN};
@@ -55,6 +56,8 @@ pub struct Linker {
     runtime: Runtime,
     image: ImageRef,
     weights_at: u64,
+    /// End of the code or of the embedded weights, once all are written.
+    body_end: Option<u64>,
 }
 
 /// What the runtime object tells about itself.
@@ -88,48 +91,61 @@ impl Linker {
         let mut external = None;
         let mut weights_at = code_off;
         if place == WeightsPlace::External {
-            external = Some(Pending::create(&weights_path(&out.path))?);
+            // The runtime looks for the weights beside the artifact: under the temporary name, too.
+            external = Some(Pending::create_as(&weights_path(&out.path), weights_path(&out.tmp))?);
         } else {
             weights_at = out.pos.next_multiple_of(SEGMENT_ALIGN);
             out.pad_to(weights_at)?;
         }
         let mut runtime = parsed;
         runtime.headers.push(load(PF_R | PF_X, code_off, code_addr, code.len() as u64, PAGE));
-        Ok(Linker { out, external, runtime, image, weights_at })
+        Ok(Linker { out, external, runtime, image, weights_at, body_end: None })
     }
 
-    /// The sink for the packed weights, to be written from start to end before [`Linker::finish`].
+    /// The sink for the packed weights, to be written from start to end before [`Linker::seal`].
     pub fn weights(&mut self) -> &mut dyn Write {
         self.external.as_mut().unwrap_or(&mut self.out)
     }
 
-    /// Writes tables and headers and moves the artifact to its name. Returns its size in bytes.
+    /// Bytes of weights written so far.
+    pub fn weights_written(&self) -> u64 {
+        self.external.as_ref().map_or(self.body_end.unwrap_or(self.out.pos) - self.weights_at, |side| side.pos)
+    }
+
+    /// Writes tables and headers: the artifact is complete, under its [temporary name](Linker::temporary). May be called again with other data, which
+    /// replaces the former. Returns the artifact's size in bytes.
     ///
     /// # Errors
     /// [`LinkError::Io`].
-    pub fn finish(mut self, data: &[u8]) -> Result<u64, LinkError> {
+    pub fn seal(&mut self, data: &[u8]) -> Result<u64, LinkError> {
+        let body_end = *self.body_end.get_or_insert(self.out.pos);
+        self.out.rewind(body_end)?;
+        let mut headers = self.runtime.headers.clone();
         let code_end = self.image.code_addr + self.image.code_len;
         let mut next_addr = code_end.next_multiple_of(SEGMENT_ALIGN);
         match &mut self.external {
-            Some(side) => self.image.weights_len = side.pos,
+            Some(side) => {
+                self.image.weights_len = side.pos;
+                side.flush().map_err(|e| side.fail(e))?;
+            }
             None => {
-                let len = self.out.pos - self.weights_at;
+                let len = body_end - self.weights_at;
                 self.image.weights_addr = next_addr;
                 self.image.weights_len = len;
                 if len > 0 {
-                    self.runtime.headers.push(load(PF_R, self.weights_at, next_addr, len, SEGMENT_ALIGN));
+                    headers.push(load(PF_R, self.weights_at, next_addr, len, SEGMENT_ALIGN));
                 }
                 next_addr += len;
             }
         }
         // The last segment starts with the program headers, so that the loader finds them mapped.
-        let tables_off = self.out.pos.next_multiple_of(PAGE);
+        let tables_off = body_end.next_multiple_of(PAGE);
         let tables_addr = next_addr.next_multiple_of(PAGE);
-        let count = self.runtime.headers.len() + 1;
+        let count = headers.len() + 1;
         let header_bytes = ((count * size_of::<ProgramHeader64<LE>>()) as u64).next_multiple_of(64);
         let len = header_bytes + data.len() as u64;
-        self.runtime.headers.push(load(PF_R, tables_off, tables_addr, len, PAGE));
-        for h in &mut self.runtime.headers {
+        headers.push(load(PF_R, tables_off, tables_addr, len, PAGE));
+        for h in &mut headers {
             if h.p_type.get(LE) == PT_PHDR {
                 *h = ProgramHeader64 { p_type: U32::new(LE, PT_PHDR), ..load(PF_R, tables_off, tables_addr, header_bytes, 8) };
             }
@@ -138,18 +154,30 @@ impl Linker {
         self.image.data_len = data.len() as u64;
         self.image.file_len = tables_off + len;
         self.out.pad_to(tables_off)?;
-        self.out.write(pod::bytes_of_slice(&self.runtime.headers))?;
+        self.out.write(pod::bytes_of_slice(&headers))?;
         self.out.pad_to(tables_off + header_bytes)?;
         self.out.write(data)?;
         self.out.patch(std::mem::offset_of!(FileHeader64<LE>, e_phoff) as u64, &tables_off.to_le_bytes())?;
         self.out.patch(std::mem::offset_of!(FileHeader64<LE>, e_phnum) as u64, &(count as u16).to_le_bytes())?;
         self.out.patch(self.runtime.image_at, bytes_of(std::slice::from_ref(&self.image)))?;
-        let size = self.image.file_len;
+        self.out.flush().map_err(|e| self.out.fail(e))?;
+        Ok(self.image.file_len)
+    }
+
+    /// The file that [`Linker::seal`] completes and [`Linker::finish`] renames.
+    pub fn temporary(&self) -> &Path {
+        &self.out.tmp
+    }
+
+    /// Moves the sealed artifact to its name.
+    ///
+    /// # Errors
+    /// [`LinkError::Io`].
+    pub fn finish(mut self) -> Result<(), LinkError> {
         if let Some(side) = self.external.take() {
             side.commit()?;
         }
-        self.out.commit()?;
-        Ok(size)
+        self.out.commit()
     }
 }
 
@@ -206,7 +234,10 @@ impl Pending {
     fn create(path: &Path) -> Result<Pending, LinkError> {
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".tmp{}", std::process::id()));
-        let tmp = path.with_file_name(name);
+        Pending::create_as(path, path.with_file_name(name))
+    }
+
+    fn create_as(path: &Path, tmp: PathBuf) -> Result<Pending, LinkError> {
         let fail = |source| LinkError::Io { path: path.to_owned(), source };
         if path.is_dir() {
             return Err(fail(io::Error::new(io::ErrorKind::IsADirectory, "it is a directory; give a file name")));
@@ -226,6 +257,17 @@ impl Pending {
     fn pad_to(&mut self, pos: u64) -> Result<(), LinkError> {
         let n = pos.saturating_sub(self.pos);
         io::copy(&mut io::Read::take(io::repeat(0), n), self).map_err(|e| self.fail(e))?;
+        Ok(())
+    }
+
+    /// Continues at `pos`, forgetting what lies behind it.
+    fn rewind(&mut self, pos: u64) -> Result<(), LinkError> {
+        let cut = |f: &mut BufWriter<File>| -> io::Result<()> {
+            f.seek(SeekFrom::Start(pos))?;
+            f.get_ref().set_len(pos)
+        };
+        cut(&mut self.file).map_err(|e| self.fail(e))?;
+        self.pos = pos;
         Ok(())
     }
 

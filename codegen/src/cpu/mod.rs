@@ -252,5 +252,6 @@ fn compile(kernel: &Kernel, isa: &dyn isa::TargetIsa, built: Built) -> Result<Ob
         clif,
         listing,
         generic: None,
+        gpu: None,
     })
 }

@@ -16,7 +16,7 @@ pub mod capi;
 pub mod layout;
 
 /// Version of every structure in this crate; a runtime refuses an image of another version.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 /// First bytes of [`ImageRef`], by which the compiler finds it inside the runtime object.
 pub const IMAGE_MAGIC: [u8; 16] = *b"llmcc-image-ref\0";
 /// First bytes of [`ModelDesc`].
@@ -78,7 +78,7 @@ pub struct Table {
     pub count: u64,
 }
 
-/// The root of the data segment.
+/// The root of the data segment, and of each further version of the model in a fat artifact ([`ModelDesc::alternative`]).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ModelDesc {
@@ -108,12 +108,19 @@ pub struct ModelDesc {
     pub operands: Table,
     /// [`KvDesc`] per attention state, i.e. per attention layer.
     pub kv: Table,
-    /// JSON manifest (UTF-8).
+    /// [`GpuKernelDesc`] per entry of `kernels`; empty for a CPU.
+    pub gpu: Table,
+    /// JSON manifest (UTF-8). Like the other texts in the first descriptor only: the alternatives share it.
     pub manifest: Span,
     /// `tokenizer.json` (UTF-8); empty when the checkpoint has none.
     pub tokenizer: Span,
     /// JSON object with `bos_token`, `eos_token_ids`, `chat_template`, `add_bos`...; empty when there is no tokenizer.
     pub text_config: Span,
+    /// The part of the weights segment that this version of the model reads (offsets from the start of that segment).
+    pub weights: Span,
+    /// Offset in the data segment, a multiple of 8, of the [`ModelDesc`] of the next version of the same model, for another machine; always larger than this
+    /// one's own. 0: this is the last.
+    pub alternative: u64,
 }
 
 /// Instruction-set levels of generated code, in [`ModelDesc::isa`].
@@ -126,6 +133,8 @@ pub mod isa {
     pub const X86_64_V4: u32 = 4;
     /// AArch64 baseline (NEON).
     pub const AARCH64: u32 = 64;
+    /// NVIDIA GPUs: this plus the compute capability times ten, i.e. 1080, 1086, 1089, 1090 (`sm_90a`: exactly 9.0), 1100 (`sm_100a`: exactly 10.0).
+    pub const SM: u32 = 1000;
 }
 
 /// One activation slot. Slots are reused by buffers whose lives do not overlap; a slot's size is linear in the step's size.
@@ -144,15 +153,62 @@ pub struct BufferDesc {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KernelDesc {
-    /// Offset of its entry from the start of the code segment ([`KernelFn`]).
+    /// Offset of its entry from the start of the code segment ([`KernelFn`]); on a GPU, of its PTX.
     pub code: u64,
     /// Name, in the data segment.
     pub name: Span,
-    /// Scratch bytes each thread needs.
+    /// Scratch bytes each thread needs; on a GPU, bytes of its workspace in device memory (see [`GpuKernelDesc`]).
     pub scratch: u64,
-    /// Further scratch bytes each thread needs per token/row of the step (`m`).
+    /// Further scratch bytes each thread needs per token/row of the step (`m`); on a GPU, of the workspace.
     pub scratch_per_m: u64,
 }
+
+/// What a GPU kernel has beyond [`KernelDesc`].
+///
+/// The kernel is `.entry NAME(u64 operand0, ..., u64 operandN-1, u64 ctx, u64 workspace)`: device addresses, one per [`OperandDesc`] of the step in order, then
+/// the address of the [`GpuCtx`] and of `scratch + m * scratch_per_m` bytes of device memory, shared by all kernels of the model: zeroed once when the model
+/// is opened, and whoever uses it leaves the first `scratch` bytes (its counters) zero.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct GpuKernelDesc {
+    /// Symbol of the entry, in the data segment.
+    pub entry: Span,
+    /// PTX text with its final NUL, as offset from the start of the **code** segment.
+    pub ptx: Span,
+    /// Machine code (cubin) for this very architecture, in the **code** segment; empty when there is none.
+    pub cubin: Span,
+    /// Threads per block, 1 to [`GPU_MAX_THREADS`].
+    pub threads: u32,
+    /// Bytes of dynamic shared memory per block, at most [`GPU_MAX_SHARED`].
+    pub shared: u32,
+    /// Blocks in x, y and z.
+    pub grid: [GpuDim; 3],
+}
+
+/// One dimension of a grid: `fixed * (per_m == 0 ? 1 : ceil(m / per_m))` blocks, where `m` is `T` or `R` by [`StepDesc::rows`].
+///
+/// A grid may be launched for a larger `m` than the step has (a captured graph serves all steps of its regime): kernels read the true
+/// sizes from [`GpuCtx`], and blocks beyond them return at once.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GpuDim {
+    /// Blocks, or blocks per `per_m` rows; at least 1.
+    pub fixed: u32,
+    /// Rows that one block (of `fixed`) covers; 0: the dimension does not depend on the number of rows.
+    pub per_m: u32,
+}
+
+impl GpuDim {
+    /// Blocks for `m` rows.
+    pub const fn blocks(self, m: u64) -> u64 {
+        if self.per_m == 0 { self.fixed as u64 } else { (self.fixed as u64).saturating_mul(m.div_ceil(self.per_m as u64)) }
+    }
+}
+
+/// Most threads of a block.
+pub const GPU_MAX_THREADS: u32 = 1024;
+/// Most dynamic shared memory of a block on any supported GPU (227 KiB).
+pub const GPU_MAX_SHARED: u32 = 227 << 10;
 
 /// A kernel sequence for steps of up to `max_tokens` tokens.
 #[repr(C)]
@@ -275,6 +331,30 @@ pub struct StepCtx {
     pub n_seqs: u64,
     /// Microkernels for the machine at hand, indexed by [`Uk`].
     pub uk: *const UkTable,
+}
+
+/// [`StepCtx`] for GPU kernels, in device memory: device addresses, all fields 8 bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GpuCtx {
+    /// `i32 [T]` token ids.
+    pub tokens: u64,
+    /// `i32 [T]` positions.
+    pub positions: u64,
+    /// `i32 [T]` rows of the block table.
+    pub seqs: u64,
+    /// `i32 [R]` token rows whose logits are wanted.
+    pub out_rows: u64,
+    /// `u32 [S, block_stride]` page numbers.
+    pub block_tables: u64,
+    /// Entries per row of `block_tables`.
+    pub block_stride: u64,
+    /// `T`.
+    pub n_tokens: u64,
+    /// `R`.
+    pub n_rows: u64,
+    /// `S`.
+    pub n_seqs: u64,
 }
 
 /// A generated kernel: computes work items `lo..hi`.

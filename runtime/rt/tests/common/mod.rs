@@ -122,6 +122,8 @@ pub fn toy_data_at(manifest: &str, tokenizer: &str, text_config: &str, code: &[u
         manifest: data.text(manifest),
         tokenizer: data.text(tokenizer),
         text_config: data.text(text_config),
+        weights: Span { off: 0, len: size_of_val(&WEIGHTS) as u64 },
+        ..ModelDesc::default()
     };
     data.finish(desc)
 }
