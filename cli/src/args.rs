@@ -28,8 +28,11 @@ pub enum Command {
     Eval(EvalCommand),
     /// List the targets
     Targets,
-    /// Check an artifact: hashes of its parts, and that it computes
+    /// Check an artifact: hashes of its parts, and that it computes what it did when compiled
     Verify(VerifyArgs),
+    /// Run an artifact's golden steps and print what they compute, as JSON: how `compile` runs what it made
+    #[command(hide = true)]
+    Golden(GoldenArgs),
 }
 
 /// `llmcc compile`
@@ -77,6 +80,9 @@ pub struct CompileArgs {
     /// Fail when a kernel takes a generic slow path
     #[arg(long)]
     pub deny_fallback: bool,
+    /// Do not run the finished artifact: no golden vectors for `llmcc verify`
+    #[arg(long)]
+    pub no_golden: bool,
     /// No progress bar and no report
     #[arg(long, short)]
     pub quiet: bool,
@@ -300,4 +306,13 @@ pub struct VerifyArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub engine: EngineArgs,
+}
+
+/// `llmcc golden`
+#[derive(Debug, ClapArgs)]
+pub struct GoldenArgs {
+    /// Artifact
+    pub artifact: PathBuf,
+    /// Seed of the tokens
+    pub seed: u64,
 }

@@ -6,6 +6,7 @@
 pub mod args;
 pub mod cmd;
 pub mod error;
+pub mod golden;
 pub mod loaded;
 pub mod manifest;
 pub mod report;

@@ -3,6 +3,7 @@
 //! Nothing in it depends on the day, the machine or the folder: same input and options give the same bytes.
 
 use crate::Error;
+use crate::golden::{self, Outcome};
 use crate::session::{CompileOptions, Lowered};
 use llmcc_codegen::link::WeightsPlace;
 use llmcc_frontends::Checkpoint;
@@ -33,8 +34,10 @@ pub struct Facts<'a> {
     pub lowered: &'a Lowered,
     /// Options.
     pub options: &'a CompileOptions,
-    /// Code segment.
-    pub code: &'a [u8],
+    /// SHA-256 of the code segment, hex.
+    pub code_sha256: String,
+    /// Its size.
+    pub code_bytes: usize,
     /// Packing results.
     pub packed: &'a PackReport,
     /// Source files.
@@ -43,6 +46,15 @@ pub struct Facts<'a> {
     pub weights_sha256: String,
     /// Offset of each packed weight.
     pub weight_offsets: Vec<u64>,
+    /// What the artifact computed here.
+    pub golden: Outcome,
+}
+
+impl Facts<'_> {
+    /// Seed of the golden steps.
+    pub fn golden_seed(&self) -> u64 {
+        golden::seed(&self.code_sha256, &self.weights_sha256)
+    }
 }
 
 /// The manifest as JSON text.
@@ -85,8 +97,8 @@ pub fn build(f: &Facts<'_>) -> Vec<u8> {
             "attention_layers": plan.kv.len(),
         },
         "code": {
-            "bytes": f.code.len(),
-            "sha256": hex(&Sha256::digest(f.code)),
+            "bytes": f.code_bytes,
+            "sha256": f.code_sha256,
             "kernels": plan.kernels.iter().map(|k| k.name.as_str()).collect::<Vec<_>>(),
             "generic": generic(f.lowered),
         },
@@ -108,6 +120,14 @@ pub fn build(f: &Facts<'_>) -> Vec<u8> {
         "certificate": {
             "largest_relative_rms_error": largest_error(f.packed),
             "lossy": lossy(f.lowered),
+            "golden_difference_to_evaluator": match f.golden {
+                Outcome::Vectors(_, difference) => difference,
+                Outcome::Absent(_) => None,
+            },
+        },
+        "golden": match &f.golden {
+            Outcome::Vectors(g, _) => json!(g),
+            Outcome::Absent(why) => json!({ "absent": why }),
         },
         "predicted": {
             "decode_seconds": f.lowered.compiled.predicted_decode_seconds(),
@@ -239,6 +259,11 @@ impl<W: Write> Write for HashingWriter<W> {
     fn flush(&mut self) -> io::Result<()> {
         self.inner.flush()
     }
+}
+
+/// SHA-256, hex.
+pub fn sha256(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
 }
 
 /// Lower-case hexadecimal.

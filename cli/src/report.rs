@@ -1,5 +1,6 @@
 //! What `compile` says when it is done.
 
+use crate::golden::Outcome;
 use crate::manifest;
 use crate::session::{CompileOptions, Finished, Lowered};
 use llmcc_codegen::link::WeightsPlace;
@@ -29,10 +30,23 @@ pub fn closing(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path) 
     for (k, o) in generic {
         let _ = writeln!(s, "              {}: {}", k.name, o.generic.unwrap_or_default());
     }
+    let _ = writeln!(s, "  golden      {}", golden(&f.golden));
     let times: Vec<_> = f.phases.0.iter().map(|(n, t)| format!("{n} {}", seconds(*t))).collect();
     let total: Duration = f.phases.0.iter().map(|(_, t)| *t).sum();
     let _ = writeln!(s, "  time        {} ({})", seconds(total), times.join(", "));
     s
+}
+
+/// Whether `llmcc verify` will be able to tell a change of results.
+fn golden(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Absent(why) => format!("no golden vectors: {why}"),
+        Outcome::Vectors(g, difference) => {
+            let tokens: usize = g.steps.iter().map(|s| s.tokens).sum();
+            let second = difference.map_or(String::new(), |d| format!("; within {d:.1e} of the evaluator"));
+            format!("vectors of {tokens} tokens in {} steps{second}", g.steps.len())
+        }
+    }
 }
 
 /// Peak memory: weights, cache at the full context, activations of a 512-token step.

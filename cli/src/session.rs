@@ -1,6 +1,7 @@
 //! The compiler driver: checkpoint → graph → plan → machine code → artifact.
 
 use crate::Error;
+use crate::golden::{self, Outcome};
 use crate::manifest::{self, Facts};
 use llmcc_codegen::artifact::{self, Texts};
 use llmcc_codegen::link::{Linker, WeightsPlace};
@@ -36,6 +37,8 @@ pub struct CompileOptions {
     pub place: WeightsPlace,
     /// Fail on generic kernels.
     pub deny_fallback: bool,
+    /// The `llmcc` program, to run the finished artifact for its golden vectors; `None`: do not.
+    pub golden: Option<PathBuf>,
 }
 
 /// Time spent in each phase of a compilation, in order.
@@ -82,6 +85,8 @@ pub struct Finished {
     pub code_bytes: usize,
     /// What packing measured.
     pub packed: PackReport,
+    /// Golden vectors.
+    pub golden: Outcome,
     /// Times.
     pub phases: Phases,
 }
@@ -95,7 +100,7 @@ pub fn find_target(name: &str) -> Result<&'static TargetSpec, Error> {
         let names: Vec<_> = target::TARGETS.iter().map(|t| t.name).collect();
         Error::Usage(format!("unknown target `{name}`; targets: native, {}", names.join(", ")))
     })?;
-    if target.family == Family::Gpu {
+    if target.family() == Family::Gpu {
         return Err(Error::Usage(format!("target `{name}` needs a compiler built with GPU support (cargo feature `gpu`)")));
     }
     Ok(target)
@@ -160,10 +165,10 @@ fn deny_fallback(compiled: &Compiled, objects: &[Object]) -> Result<(), Error> {
     Err(Error::Failed(format!("{} kernels take a generic path (--deny-fallback):\n{}", slow.len(), slow.join("\n"))))
 }
 
-/// Packs the weights and writes the artifact. `progress` hears bytes of packed weights done, of the total.
+/// Packs the weights, writes the artifact and, if asked for, runs it before it gets its name. `progress` hears bytes of packed weights done, of the total.
 ///
 /// # Errors
-/// Bad values in the checkpoint; the output cannot be written. Nothing is left behind.
+/// Bad values in the checkpoint; the output cannot be written; the artifact does not compute what it should. Nothing is left behind.
 pub fn finish(lowered: &Lowered, options: &CompileOptions, out: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Finished, Error> {
     let mut phases = lowered.phases.clone();
     let plan = &lowered.compiled.plan;
@@ -182,33 +187,36 @@ pub fn finish(lowered: &Lowered, options: &CompileOptions, out: &Path, progress:
         })
     });
     let packed = packed?;
-    let facts = Facts {
+    let mut facts = Facts {
         lowered,
         options,
-        code: &code.bytes,
+        code_sha256: manifest::sha256(&code.bytes),
+        code_bytes: code.bytes.len(),
         packed: &packed,
         files: files?,
         weights_sha256: sha,
         weight_offsets: llmcc_passes::pack::weight_offsets(plan),
+        golden: Outcome::Absent("not run yet".into()),
     };
-    let texts = Texts {
-        manifest: manifest::build(&facts),
-        tokenizer: lowered.texts.tokenizer_json.clone().unwrap_or_default(),
-        text_config: serde_json::to_vec(&lowered.texts.text_config).unwrap_or_default(),
-    };
-    let bytes = phases.time("write", || {
-        let alternative = artifact::Alternative {
-            plan,
-            target: options.target,
-            objects: &lowered.objects,
-            weight_offsets: &facts.weight_offsets,
-            weights: llmcc_abi::Span { off: 0, len: linker.weights_written() },
+    let weights = llmcc_abi::Span { off: 0, len: linker.weights_written() };
+    let data = |facts: &Facts<'_>| {
+        let texts = Texts {
+            manifest: manifest::build(facts),
+            tokenizer: lowered.texts.tokenizer_json.clone().unwrap_or_default(),
+            text_config: serde_json::to_vec(&lowered.texts.text_config).unwrap_or_default(),
         };
-        let data = artifact::data_segment(&[alternative], &code, &texts);
-        let bytes = linker.seal(&data)?;
+        let weight_offsets = &facts.weight_offsets;
+        let alternative = artifact::Alternative { plan, target: options.target, objects: &lowered.objects, weight_offsets, weights };
+        artifact::data_segment(&[alternative], &code, &texts)
+    };
+    phases.time("write", || linker.seal(&data(&facts)))?;
+    facts.golden = phases.time("run", || golden::examine(lowered, options, linker.temporary(), facts.golden_seed()))?;
+    let bytes = phases.time("finish", || {
+        let bytes = linker.seal(&data(&facts))?;
         linker.finish().map(|()| bytes)
     })?;
-    Ok(Finished { bytes, runtime_bytes: runtime.len(), code_bytes: code.bytes.len(), packed, phases })
+    let golden = facts.golden;
+    Ok(Finished { bytes, runtime_bytes: runtime.len(), code_bytes: code.bytes.len(), packed, golden, phases })
 }
 
 /// Tensors of a checkpoint for packing.
@@ -227,7 +235,7 @@ impl WeightSource for Source<'_> {
 /// The format asked for by `--w4`, `--w8`, `--dtype`.
 pub fn format_option(args: &crate::args::CompileArgs) -> Option<Format> {
     use crate::args::FloatType;
-    let quantized = |elem| Some(Format { elem, group: args.group });
+    let quantized = |elem| Some(Format::new(elem, args.group));
     match args.dtype {
         _ if args.w4 => quantized(Elem::W4),
         _ if args.w4a => quantized(Elem::W4a),

@@ -41,6 +41,7 @@ pub fn options(checkpoint: &Path) -> CompileOptions {
         max_context: None,
         place: WeightsPlace::Embed,
         deny_fallback: false,
+        golden: None,
     }
 }
 

@@ -66,6 +66,10 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
             Place::External => WeightsPlace::External,
         },
         deny_fallback: args.deny_fallback,
+        golden: match args.no_golden {
+            true => None,
+            false => Some(std::env::current_exe().map_err(|e| Error::io("find", "the llmcc program", e))?),
+        },
     })
 }
 

@@ -74,6 +74,23 @@ pub fn describe(m: &Value, tensors: bool) -> String {
         let worst = number(&m["certificate"]["largest_relative_rms_error"]) * 100.0;
         let _ = writeln!(s, "exactness   {}; largest relative RMS error of a matrix {worst:.2} %", lossy.join("; "));
     }
+    match m["golden"]["steps"].as_array() {
+        Some(steps) => {
+            let tokens: f64 = steps.iter().map(|s| number(&s["tokens"])).sum();
+            let _ = writeln!(
+                s,
+                "golden      {tokens} tokens in {} steps, computed by the code for {}",
+                steps.len(),
+                text(&m["golden"]["target"])
+            );
+        }
+        None => {
+            let _ = writeln!(s, "golden      none: {}", text(&m["golden"]["absent"]));
+        }
+    }
+    if let Some(d) = m["certificate"]["golden_difference_to_evaluator"].as_f64() {
+        let _ = writeln!(s, "evaluator   golden logits within {d:.1e} of an f64 evaluation of the plan, relative to the largest logit");
+    }
     if tensors {
         for t in w["tensors"].as_array().into_iter().flatten() {
             let error = t["relative_rms_error"].as_f64().map_or(String::new(), |e| format!("  error {:.2} %", e * 100.0));

@@ -24,6 +24,7 @@ pub fn run(command: Command) -> Result<(), Error> {
         Command::Eval(EvalCommand::Ppl(args)) => eval::ppl(&args),
         Command::Targets => targets::run(),
         Command::Verify(args) => verify::run(&args),
+        Command::Golden(args) => verify::golden(&args),
     }
 }
 

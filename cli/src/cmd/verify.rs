@@ -1,7 +1,8 @@
 //! `llmcc verify`: is the artifact what the compiler wrote, and does it compute here?
 
 use crate::Error;
-use crate::args::VerifyArgs;
+use crate::args::{GoldenArgs, VerifyArgs};
+use crate::golden::{self, Golden};
 use crate::loaded::{EngineOptions, Model, Part, segments};
 use crate::manifest::hex;
 use serde_json::Value;
@@ -17,6 +18,7 @@ pub fn run(args: &VerifyArgs) -> Result<(), Error> {
     let manifest: Value = serde_json::from_str(&model.manifest())
         .map_err(|e| Error::Artifact { path: args.artifact.clone(), message: format!("its manifest is not JSON: {e}") })?;
     let parts = segments(&args.artifact)?;
+    let mut hashes = vec![];
     for (name, part) in [("code", &parts.code), ("weights", &parts.weights)] {
         let want = manifest[name]["sha256"].as_str().unwrap_or_default();
         let got = sha256(part)?;
@@ -27,9 +29,47 @@ pub fn run(args: &VerifyArgs) -> Result<(), Error> {
             )));
         }
         super::print(&format!("{name:<12} {} bytes, SHA-256 as in the manifest\n", part.len))?;
+        hashes.push(got);
     }
+    let said = golden_vectors(args, &model, &manifest["golden"], golden::seed(&hashes[0], &hashes[1]))?;
+    super::print(&format!("golden       {said}\n"))?;
     let n = computes(&model)?;
     super::print(&format!("computation  {n} tokens in one step equal the same tokens one by one, bit for bit\n"))
+}
+
+/// Compares what the artifact computes with what it computed when it was compiled; returns what there was to compare.
+fn golden_vectors(args: &VerifyArgs, model: &Model, kept: &Value, seed: u64) -> Result<String, Error> {
+    if let Some(why) = kept["absent"].as_str() {
+        return Ok(format!("none: {why}"));
+    }
+    let broken = |message: String| Error::Artifact { path: args.artifact.clone(), message };
+    let kept: Golden = serde_json::from_value(kept.clone()).map_err(|e| broken(format!("its golden vectors are unreadable: {e}")))?;
+    if kept.scheme != golden::SCHEME {
+        return Ok(format!("not compared: made by scheme {}, this llmcc knows {}", kept.scheme, golden::SCHEME));
+    }
+    let info = model.info();
+    let got = golden::compute(model, seed)?;
+    let steps = golden::steps(seed, info.vocab, info.max_context);
+    match golden::difference(&kept.steps, &got, info.vocab, &steps) {
+        Some(what) => Err(Error::Failed(format!(
+            "{}: it does not compute what it did when it was compiled: {what}; it was altered, or this machine computes differently",
+            args.artifact.display()
+        ))),
+        None => {
+            let tokens: usize = got.iter().map(|s| s.tokens).sum();
+            Ok(format!("{tokens} tokens in {} steps give the logits of when it was compiled, bit for bit", got.len()))
+        }
+    }
+}
+
+/// `llmcc golden`: the other end of [`golden::compute_in_child`].
+///
+/// # Errors
+/// Not an artifact, or it fails.
+pub fn golden(args: &GoldenArgs) -> Result<(), Error> {
+    let model = Model::open(&args.artifact, golden::engine_options(0))?;
+    let computed = golden::compute(&model, args.seed)?;
+    super::print(&serde_json::to_string(&computed).unwrap_or_default())
 }
 
 /// The same tokens in one step and one by one must give the same finite logits.

@@ -1,0 +1,266 @@
+//! Golden vectors: what an artifact computed where it was made, kept in its manifest, so that `llmcc verify` can tell whether it still computes the same.
+//!
+//! The steps are fixed but for their token ids, which follow from a seed: the hash of code and weights. So an artifact whose weights were changed
+//! together with their hash in the manifest is asked for other tokens than its golden vectors are about, and fails. Logits are compared bit for bit: they do not
+//! depend on threads, batching or the machine's instruction set.
+//!
+//! `llmcc compile` runs the finished artifact in a child process, under its temporary name: generated code cannot take the compiler down.
+//! For small models it also evaluates the plan with [`llmcc_ir::eval`], which shares no code with the artifact, and refuses to write an
+//! artifact that is further from it than [`bound`].
+
+mod oracle;
+
+pub use oracle::{bound, largest_difference, multiply_adds};
+
+use crate::Error;
+use crate::loaded::{EngineOptions, Model, segments};
+use crate::manifest::hex;
+use crate::session::{CompileOptions, Lowered};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+use std::process::Command;
+
+/// Version of the steps and of what is stored: changes with [`SHAPES`], [`ENTRIES`], [`seed`] or [`Computed`].
+pub const SCHEME: u32 = 1;
+/// Tokens of each step as runs of `(sequence, tokens)`: a prompt over two page borders, single tokens, a batch of a prompt around a single token of the first
+/// sequence, both sequences at once. Every regime of the plan is used.
+const SHAPES: &[&[(usize, usize)]] = &[&[(0, 40)], &[(0, 1)], &[(0, 1)], &[(1, 9), (0, 1), (1, 8)], &[(0, 1), (1, 1)]];
+/// Sequences in [`SHAPES`].
+const SEQUENCES: usize = 2;
+/// Logits kept per row; the hash covers all.
+const ENTRIES: usize = 32;
+/// Tokens that the cache must hold for all steps.
+const CACHE_TOKENS: u64 = 128;
+
+/// Models whose steps take more multiply-adds than this are not evaluated: it would take more than about a second.
+const EVALUATED: u64 = 200_000_000;
+
+/// One call of `llmcc_step`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Token ids.
+    pub tokens: Vec<i32>,
+    /// Sequence of each token, below 2.
+    pub seqs: Vec<usize>,
+    /// Token rows whose logits are wanted.
+    pub out_rows: Vec<u32>,
+}
+
+/// What a step computed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Computed {
+    /// Tokens of the step.
+    pub tokens: usize,
+    /// SHA-256 of all logits' bits (f32, little endian, `[rows, vocab]`), hex.
+    pub sha256: String,
+    /// For each row the bits of [`entries`] of its logits: 8 hexadecimal digits each.
+    pub rows: Vec<String>,
+}
+
+/// The golden vectors of an artifact.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Golden {
+    /// [`SCHEME`] they were made by.
+    pub scheme: u32,
+    /// Target of the code that computed them.
+    pub target: String,
+    /// By step.
+    pub steps: Vec<Computed>,
+}
+
+/// What compiling knows about an artifact's results.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// Golden vectors, and their largest relative difference to the evaluator's result where the model is small enough for that.
+    Vectors(Golden, Option<f64>),
+    /// None, and why.
+    Absent(String),
+}
+
+/// The seed of the steps of an artifact: the first bytes of a SHA-256 of the hashes (hex) of its code and weights.
+pub fn seed(code_sha256: &str, weights_sha256: &str) -> u64 {
+    let hash = Sha256::new().chain_update(code_sha256).chain_update(weights_sha256).finalize();
+    hash.iter().take(8).fold(0, |s, b| s << 8 | u64::from(*b))
+}
+
+/// The steps for a model of these sizes. A short context cuts them.
+pub fn steps(seed: u64, vocab: usize, max_context: usize) -> Vec<Step> {
+    let mut lengths = [0; SEQUENCES];
+    let mut state = seed;
+    let mut out = vec![];
+    for shape in SHAPES {
+        let mut step = Step { tokens: vec![], seqs: vec![], out_rows: vec![] };
+        for (seq, wanted) in *shape {
+            // The first prompt leaves room for single tokens after it.
+            let room = if out.is_empty() { max_context.div_ceil(2) } else { max_context - lengths[*seq] };
+            let n = room.min(*wanted);
+            lengths[*seq] += n;
+            step.tokens.extend((0..n).map(|_| (split_mix(&mut state) % vocab.max(1) as u64) as i32));
+            step.seqs.extend(std::iter::repeat_n(*seq, n));
+        }
+        let last = |i: usize| !step.seqs[i + 1..].contains(&step.seqs[i]);
+        step.out_rows = (0..step.tokens.len()).filter(|i| matches!(i, 0 | 15 | 16) || last(*i)).map(|i| i as u32).collect();
+        if !step.tokens.is_empty() {
+            out.push(step);
+        }
+    }
+    out
+}
+
+/// The next number of a SplitMix64 sequence.
+fn split_mix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let z = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+/// Vocabulary entries whose logits are kept: spread evenly.
+pub fn entries(vocab: usize) -> impl Iterator<Item = usize> {
+    let n = ENTRIES.min(vocab);
+    (0..n).map(move |j| j * vocab / n)
+}
+
+/// How to open an artifact for its golden steps.
+pub fn engine_options(threads: u32) -> EngineOptions {
+    EngineOptions { threads, max_tokens: CACHE_TOKENS, ..EngineOptions::default() }
+}
+
+/// Runs the golden steps.
+///
+/// # Errors
+/// What the artifact says.
+pub fn compute(model: &Model, seed: u64) -> Result<Vec<Computed>, Error> {
+    let info = model.info();
+    let seqs: Vec<i32> = (0..SEQUENCES).map(|_| model.seq_new()).collect::<Result<_, _>>()?;
+    let mut out = vec![];
+    for step in steps(seed, info.vocab, info.max_context) {
+        let of_tokens: Vec<i32> = step.seqs.iter().map(|s| seqs[*s]).collect();
+        let logits = model.step(&step.tokens, &of_tokens, &step.out_rows)?;
+        out.push(Computed::new(&step, &logits, info.vocab));
+    }
+    for seq in seqs {
+        model.seq_free(seq)?;
+    }
+    Ok(out)
+}
+
+impl Computed {
+    /// Of the logits `[step.out_rows.len(), vocab]`.
+    fn new(step: &Step, logits: &[f32], vocab: usize) -> Computed {
+        let mut hash = Sha256::new();
+        let mut rows = vec![];
+        for row in logits.chunks_exact(vocab) {
+            hash.update(row.iter().flat_map(|v| v.to_bits().to_le_bytes()).collect::<Vec<u8>>());
+            rows.push(entries(vocab).map(|e| format!("{:08x}", row[e].to_bits())).collect());
+        }
+        Computed { tokens: step.tokens.len(), sha256: hex(&hash.finalize()), rows }
+    }
+
+    /// The logits kept of a row.
+    fn row(&self, row: usize) -> Vec<f32> {
+        let digits = self.rows.get(row).map_or("", String::as_str).as_bytes();
+        let value = |d: &[u8]| u32::from_str_radix(std::str::from_utf8(d).unwrap_or_default(), 16).map_or(f32::NAN, f32::from_bits);
+        digits.chunks(8).map(value).collect()
+    }
+}
+
+/// Runs the golden steps of the artifact at `path` in a child process: `program` is this command line.
+///
+/// # Errors
+/// The child fails, is killed, or computes something that is not finite.
+pub fn compute_in_child(program: &Path, path: &Path, seed: u64, vocab: usize) -> Result<Vec<Computed>, Error> {
+    let output = Command::new(program).arg("golden").arg(path).arg(seed.to_string()).output().map_err(|e| Error::io("run", program, e))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        return Err(Error::Failed(format!(
+            "the artifact was compiled but does not run here, so nothing was written ({}): {}\n\
+             If this machine lacks what it takes (memory, a folder from which code may run), use --no-golden; else please report this",
+            output.status,
+            said.trim().trim_start_matches("error: ")
+        )));
+    }
+    let steps: Vec<Computed> =
+        serde_json::from_slice(&output.stdout).map_err(|e| Error::Failed(format!("internal error: golden vectors unreadable: {e}")))?;
+    for (i, step) in steps.iter().enumerate() {
+        for row in 0..step.rows.len() {
+            if let Some((entry, v)) = entries(vocab).zip(step.row(row)).find(|(_, v)| !v.is_finite()) {
+                return Err(Error::Failed(format!(
+                    "the compiled model computes {v} (step {}, row {row}, entry {entry} of the logits), so nothing was written: the checkpoint's values \
+                     overflow on the way (try --kv bf16, --act f32 or --dtype f32); --no-golden writes it all the same",
+                    i + 1
+                )));
+            }
+        }
+    }
+    Ok(steps)
+}
+
+/// Runs the finished artifact at `path` for its golden vectors and holds them against the evaluator.
+///
+/// # Errors
+/// As [`compute_in_child`]; a difference to the evaluator beyond [`bound`].
+pub fn examine(l: &Lowered, options: &CompileOptions, path: &Path, seed: u64) -> Result<Outcome, Error> {
+    let Some(program) = &options.golden else { return Ok(Outcome::Absent("compiled with --no-golden".into())) };
+    let target = options.target;
+    if !target.runs_here() {
+        return Ok(Outcome::Absent(format!("the compiling machine cannot run code for {}", target.name)));
+    }
+    let info = &l.compiled.plan.info;
+    let computed = compute_in_child(program, path, seed, info.vocab)?;
+    let steps = steps(seed, info.vocab, info.max_context);
+    let mut difference = None;
+    if multiply_adds(&l.compiled.plan, &steps) <= EVALUATED {
+        let found = largest_difference(l, &read(path)?, &steps, &computed)?;
+        if found > bound(l) {
+            return Err(Error::Failed(format!(
+                "internal error: the artifact's logits differ from the evaluator's by {found:.1e} of the largest logit, at most {:.0e} can be rounding; \
+                 nothing was written; please report this with the command line",
+                bound(l)
+            )));
+        }
+        difference = Some(found);
+    }
+    Ok(Outcome::Vectors(Golden { scheme: SCHEME, target: target.name.into(), steps: computed }, difference))
+}
+
+/// The packed weights of the artifact at `path`.
+fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    let part = segments(path)?.weights;
+    let mut bytes = vec![0; part.len as usize];
+    let read = |bytes: &mut [u8]| -> std::io::Result<()> {
+        let mut file = std::fs::File::open(&part.path)?;
+        file.seek(SeekFrom::Start(part.offset))?;
+        file.read_exact(bytes)
+    };
+    read(&mut bytes).map_err(|e| Error::io("read", &part.path, e))?;
+    Ok(bytes)
+}
+
+/// The first difference between golden vectors and what was computed, in words.
+pub fn difference(want: &[Computed], got: &[Computed], vocab: usize, steps: &[Step]) -> Option<String> {
+    if want.len() != got.len() || want.iter().zip(got).any(|(w, g)| w.tokens != g.tokens || w.rows.len() != g.rows.len()) {
+        return Some("its golden vectors are of other steps than this llmcc computes".into());
+    }
+    for (i, (w, g)) in want.iter().zip(got).enumerate().filter(|(_, (w, g))| w != g) {
+        let place = format!("step {} of {} ({} tokens)", i + 1, want.len(), w.tokens);
+        for row in 0..w.rows.len() {
+            let token = steps.get(i).and_then(|s| s.out_rows.get(row)).copied().unwrap_or_default();
+            for (entry, (a, b)) in entries(vocab).zip(w.row(row).into_iter().zip(g.row(row))) {
+                if a.to_bits() != b.to_bits() {
+                    return Some(format!("{place}: logit {entry} after token {token} is {b:?}, when compiled it was {a:?}"));
+                }
+            }
+        }
+        return Some(format!(
+            "{place}: logits differ from when it was compiled (SHA-256 {}, was {}), in entries that are not kept",
+            g.sha256, w.sha256
+        ));
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests;

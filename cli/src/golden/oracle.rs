@@ -1,0 +1,98 @@
+//! The second opinion: the same steps by the plain f64 evaluator.
+
+use super::{Computed, Step, entries};
+use crate::Error;
+use crate::session::Lowered;
+use llmcc_ir::eval::{Batch, KvState, eval_plan};
+use llmcc_ir::kernel::{Body, Kernel, ParamKind, Prologue, RowElem};
+use llmcc_ir::kv::KvDType;
+use llmcc_ir::plan::Plan;
+use std::borrow::Cow;
+
+/// Multiply-adds of the steps' matrix products.
+pub fn multiply_adds(plan: &Plan, steps: &[Step]) -> u64 {
+    let mut sum = 0;
+    for batch in batches(steps) {
+        let env = batch.env();
+        let regime = plan.regimes.iter().find(|r| r.max_tokens.is_none_or(|n| env.tokens <= n));
+        for kernel in regime.iter().flat_map(|r| &r.launches).filter_map(|l| plan.kernels.get(l.kernel)) {
+            if let Body::Matmul(_) = kernel.body {
+                sum += (weights(kernel) * kernel.rows.eval(env)) as u64;
+            }
+        }
+    }
+    sum
+}
+
+fn weights(kernel: &Kernel) -> usize {
+    let elements = |k: &ParamKind| if let ParamKind::Matrix { n, k, .. } = k { n * k } else { 0 };
+    kernel.params.iter().map(|p| elements(&p.kind)).sum()
+}
+
+/// How far the artifact's logits may be from the evaluator's, relative to the largest logit of a row.
+///
+/// Both round at the same places, so they differ by f32 arithmetic alone, until a value lies so close to the middle between two int8 or
+/// f16 steps that the two round it apart; that difference then travels on.
+pub fn bound(l: &Lowered) -> f64 {
+    let int8 = |e: &RowElem| matches!(e, RowElem::Q8 { .. });
+    let rounds = |k: &Kernel| {
+        let prologue = matches!(&k.body, Body::Matmul(m) if matches!(&m.prologue, Some(Prologue { elem, .. }) if int8(elem)));
+        prologue || k.params.iter().any(|p| matches!(&p.kind, ParamKind::Rows { elem, .. } if int8(elem)))
+    };
+    let plan = &l.compiled.plan;
+    if plan.kernels.iter().any(rounds) || plan.kv.iter().any(|k| k.dtype == KvDType::Int8) {
+        0.05
+    } else if plan.kv.iter().any(|k| k.dtype != KvDType::F32) {
+        0.005
+    } else {
+        1e-4
+    }
+}
+
+/// The largest difference between golden logits and the evaluator's, relative to the largest logit of their row. `weights` is the packed weights segment.
+///
+/// # Errors
+/// [`Error::Failed`]: a plan that the evaluator cannot run, which is a bug of the compiler.
+pub fn largest_difference(l: &Lowered, weights: &[u8], steps: &[Step], got: &[Computed]) -> Result<f64, Error> {
+    let plan = &l.compiled.plan;
+    let internal = |what: String| Error::Failed(format!("internal error: the plan cannot be evaluated: {what}; please report this"));
+    let offsets = llmcc_passes::pack::weight_offsets(plan);
+    let packed: Option<Vec<Cow<'_, [u8]>>> = plan
+        .weights
+        .iter()
+        .zip(offsets)
+        .map(|(w, at)| Some(Cow::Borrowed(weights.get(at as usize..)?.get(..w.storage.bytes())?)))
+        .collect();
+    let packed = packed.ok_or_else(|| internal("weights are missing".into()))?;
+    let mut kv: Vec<KvState> = plan.kv.iter().map(|k| KvState::new(*k)).collect();
+    let vocab = plan.info.vocab;
+    let mut worst = 0f64;
+    for (batch, got) in batches(steps).iter().zip(got) {
+        let logits = eval_plan(plan, &packed, &mut kv, batch).map_err(|e| internal(e.to_string()))?;
+        for (i, want) in logits.chunks_exact(vocab).enumerate() {
+            let largest = want.iter().fold(f32::MIN_POSITIVE, |m, v| m.max(v.abs()));
+            for (entry, value) in entries(vocab).zip(got.row(i)) {
+                let difference = (f64::from(want[entry]) - f64::from(value)).abs() / f64::from(largest);
+                // A NaN must not pass for small.
+                worst = if difference.is_nan() { f64::INFINITY } else { worst.max(difference) };
+            }
+        }
+    }
+    Ok(worst)
+}
+
+/// The steps with each token's position.
+fn batches(steps: &[Step]) -> Vec<Batch> {
+    let mut lengths = vec![0i32; super::SEQUENCES];
+    let mut position = |seq: usize| {
+        lengths[seq] += 1;
+        lengths[seq] - 1
+    };
+    let batch = |s: &Step| Batch {
+        tokens: s.tokens.clone(),
+        seqs: s.seqs.clone(),
+        positions: s.seqs.iter().map(|q| position(*q)).collect(),
+        out_rows: s.out_rows.iter().map(|r| *r as usize).collect(),
+    };
+    steps.iter().map(batch).collect()
+}

@@ -1,0 +1,59 @@
+use super::*;
+
+fn computed(tokens: usize, logits: &[f32], vocab: usize) -> Computed {
+    let step = Step { tokens: vec![0; tokens], seqs: vec![0; tokens], out_rows: vec![] };
+    Computed::new(&step, logits, vocab)
+}
+
+#[test]
+fn steps_depend_on_the_seed_only_in_their_tokens() {
+    let (a, b) = (steps(1, 1000, 4096), steps(2, 1000, 4096));
+    assert_eq!(a, steps(1, 1000, 4096));
+    let sizes: Vec<_> = a.iter().map(|s| s.tokens.len()).collect();
+    assert_eq!(sizes, [40, 1, 1, 18, 2]);
+    assert!(a.iter().zip(&b).all(|(a, b)| (&a.seqs, &a.out_rows) == (&b.seqs, &b.out_rows) && a.tokens != b.tokens));
+    assert_eq!(a[0].out_rows, [0, 15, 16, 39]);
+    assert_eq!(a[3].out_rows, [0, 9, 15, 16, 17]);
+}
+
+#[test]
+fn short_contexts_cut_steps() {
+    for context in 1..90 {
+        let mut lengths = [0; SEQUENCES];
+        for step in steps(7, 3, context) {
+            assert!(!step.tokens.is_empty() && !step.out_rows.is_empty());
+            assert!(step.tokens.iter().all(|t| (0..3).contains(t)));
+            step.seqs.iter().for_each(|s| lengths[*s] += 1);
+        }
+        assert!(lengths.iter().all(|n| (1..=context).contains(n)), "context {context}: {lengths:?}");
+    }
+}
+
+#[test]
+fn entries_are_spread_and_exist() {
+    assert_eq!(entries(5).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+    assert_eq!(entries(64).collect::<Vec<_>>(), (0..32).map(|j| 2 * j).collect::<Vec<_>>());
+    assert!(entries(128_257).all(|e| e < 128_257));
+}
+
+#[test]
+fn the_first_difference_is_named_with_values() {
+    let steps = steps(0, 64, 4096);
+    let logits: Vec<f32> = (0..128).map(|i| i as f32 - 0.5).collect();
+    let want = vec![computed(1, &logits[..64], 64), computed(2, &logits, 64)];
+    assert_eq!(difference(&want, &want, 64, &steps), None);
+    let mut other = logits.clone();
+    other[64 + 10] = -3.25;
+    let got = vec![want[0].clone(), computed(2, &other, 64)];
+    let said = difference(&want, &got, 64, &steps).expect("a difference");
+    assert!(
+        said.starts_with("step 2 of 2 (2 tokens): logit 10 after token") && said.ends_with("is -3.25, when compiled it was 73.5"),
+        "{said}"
+    );
+    // An entry between those that are kept shows in the hash.
+    other.clone_from(&logits);
+    other[1] = 9.0;
+    let got = vec![want[0].clone(), computed(2, &other, 64)];
+    assert!(difference(&want, &got, 64, &steps).expect("a difference").contains("in entries that are not kept"));
+    assert!(difference(&want, &want[..1], 64, &steps).expect("a difference").contains("other steps"));
+}

@@ -1,0 +1,155 @@
+//! Golden vectors: made by `compile`, compared by `verify`.
+
+use llmcc_cli::session::{self, CompileOptions};
+use llmcc_codegen::locate::locate;
+use sha2::{Digest, Sha256};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Folder {
+        Folder(tempfile::tempdir().expect("temporary folder"))
+    }
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+    fn llmcc(&self, args: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_llmcc")).current_dir(self.0.path()).args(args).output().expect("llmcc runs")
+    }
+    /// Compiles a fixture; returns what the report says.
+    fn compile(&self, fixture: &str, out: &str, more: &[&str]) -> String {
+        let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/goldens").join(fixture);
+        let done = self.llmcc(&[&["compile", &from.to_string_lossy(), "-o", out], more].concat());
+        let said = text(&done.stderr);
+        assert!(done.status.success(), "{said}");
+        said
+    }
+    fn verify(&self, artifact: &str) -> Result<String, String> {
+        let done = self.llmcc(&["verify", artifact]);
+        if done.status.success() { Ok(text(&done.stdout)) } else { Err(text(&done.stderr)) }
+    }
+    fn manifest(&self, artifact: &str) -> serde_json::Value {
+        serde_json::from_slice(&self.llmcc(&["inspect", artifact, "--json"]).stdout).expect("manifest")
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn artifacts_verify_where_they_were_made() {
+    let f = Folder::new();
+    for (i, more) in [&["--w4"][..], &["--dtype", "f32"], &["--w8", "--kv", "int8"], &["--weights", "external"], &["--max-context", "5"]]
+        .iter()
+        .enumerate()
+    {
+        let name = format!("{i}.so");
+        let said = f.compile("qwen3", &name, more);
+        assert!(said.contains("golden      vectors of") && said.contains("of the evaluator"), "{said}");
+        let said = f.verify(&name).expect("verifies");
+        assert!(said.contains("give the logits of when it was compiled, bit for bit"), "{said}");
+        let difference = f.manifest(&name)["certificate"]["golden_difference_to_evaluator"].as_f64().expect("a small model is evaluated");
+        eprintln!("{more:?}: {difference:.1e} from the evaluator");
+    }
+}
+
+#[test]
+fn running_the_artifact_leaves_no_trace_in_it() {
+    let f = Folder::new();
+    f.compile("llama3", "a.so", &["--w4"]);
+    f.compile("llama3", "b.so", &["--w4"]);
+    assert!(fs::read(f.path("a.so")).expect("first") == fs::read(f.path("b.so")).expect("second"));
+    let mut names: Vec<_> = fs::read_dir(f.0.path()).expect("folder").map(|e| e.expect("entry").file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["a.so", "b.so"]);
+}
+
+#[test]
+fn without_golden_vectors_everybody_says_so() {
+    let f = Folder::new();
+    assert!(f.compile("llama3", "m.so", &["--no-golden"]).contains("no golden vectors: compiled with --no-golden"));
+    assert!(f.verify("m.so").expect("verifies").contains("none: compiled with --no-golden"));
+    assert!(text(&f.llmcc(&["inspect", "m.so"]).stdout).contains("golden      none"));
+}
+
+/// Flips a bit of the weights at `at` (from the end if negative) and writes the new hash over the old one in the manifest.
+fn tamper(path: &Path, at: i64) {
+    let part = locate(path).expect("an artifact").weights;
+    let mut side = fs::read(&part.path).expect("weights");
+    let range = part.offset as usize..(part.offset + part.len) as usize;
+    let hash = |b: &[u8]| Sha256::digest(b).iter().map(|b| format!("{b:02x}")).collect::<String>();
+    let old = hash(&side[range.clone()]);
+    let i = if at < 0 { range.end - at.unsigned_abs() as usize } else { range.start + at as usize };
+    side[i] ^= 0x10;
+    let new = hash(&side[range]);
+    fs::write(&part.path, side).expect("weights");
+    let mut file = fs::read(path).expect("artifact");
+    let places: Vec<usize> = file.windows(64).enumerate().filter(|(_, w)| *w == old.as_bytes()).map(|(i, _)| i).collect();
+    assert_eq!(places.len(), 1, "the manifest holds the hash of the weights");
+    file[places[0]..places[0] + 64].copy_from_slice(new.as_bytes());
+    fs::write(path, file).expect("artifact");
+}
+
+#[test]
+fn altered_weights_with_a_matching_hash_are_found() {
+    let f = Folder::new();
+    f.compile("llama3", "whole.so", &["--w4"]);
+    f.compile("llama3", "ext.so", &["--w4", "--weights", "external"]);
+    let len = locate(&f.path("whole.so")).expect("an artifact").weights.len as i64;
+    // Whatever byte it is, also in the embedding of a token that no step uses: the hash decides which tokens are asked for.
+    for (artifact, at) in [("whole.so", 0), ("whole.so", len / 3), ("whole.so", -200), ("ext.so", len / 2)] {
+        let kept = fs::read(f.path(artifact)).expect("artifact");
+        tamper(&f.path(artifact), at);
+        let said = f.verify(artifact).expect_err("altered");
+        assert!(said.contains("does not compute what it did when it was compiled: step 1 of 5 (40 tokens): logit"), "{said}");
+        assert!(said.contains("when compiled it was"), "{said}");
+        fs::write(f.path(artifact), kept).expect("artifact");
+    }
+    assert!(f.verify("whole.so").is_ok());
+}
+
+/// Compiles with a stand-in for the program that runs the artifact: a shell script, in which `$LLMCC` is the real one.
+fn compile_with_runner(f: &Folder, script: &str) -> Result<(), String> {
+    use std::os::unix::fs::PermissionsExt;
+    let runner = f.path("runner");
+    fs::write(&runner, format!("#!/bin/sh\nLLMCC={}\n{script}\n", env!("CARGO_BIN_EXE_llmcc"))).expect("script");
+    fs::set_permissions(&runner, fs::Permissions::from_mode(0o755)).expect("script");
+    let options = CompileOptions {
+        checkpoint: Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/goldens/llama3"),
+        target: session::find_target("native").expect("a target"),
+        weights: None,
+        act: None,
+        kv: None,
+        max_context: None,
+        place: llmcc_codegen::link::WeightsPlace::External,
+        deny_fallback: false,
+        golden: Some(runner.clone()),
+    };
+    let lowered = session::lower(&options, &llmcc_codegen::cpu::CpuBackend::default()).expect("lowers");
+    let done = session::finish(&lowered, &options, &f.path("m.so"), &mut |_, _| {}).map(|_| ()).map_err(|e| e.to_string());
+    fs::remove_file(runner).expect("script");
+    if done.is_err() {
+        assert_eq!(fs::read_dir(f.0.path()).expect("folder").count(), 0, "something was left behind");
+    }
+    done
+}
+
+#[test]
+fn an_artifact_that_does_not_compute_is_not_written() {
+    let f = Folder::new();
+    let said = compile_with_runner(&f, "kill -SEGV $$").expect_err("crashed");
+    assert!(said.contains("does not run here, so nothing was written (signal: 11"), "{said}");
+    let said = compile_with_runner(&f, "echo 'error: no memory' >&2; exit 1").expect_err("failed");
+    assert!(said.contains("(exit status: 1): no memory\nIf this machine lacks"), "{said}");
+    // One logit of each first row wrong, then infinite.
+    let wrong = |bits: &str| format!("$LLMCC \"$@\" | sed 's/\"rows\":[[]\".\\{{8\\}}/\"rows\":[\"{bits}/g'");
+    let said = compile_with_runner(&f, &wrong("42c80000")).expect_err("wrong");
+    assert!(said.contains("internal error: the artifact's logits differ from the evaluator's"), "{said}");
+    let said = compile_with_runner(&f, &wrong("7f800000")).expect_err("infinite");
+    assert!(said.contains("computes inf (step 1, row 0, entry 0 of the logits)"), "{said}");
+    compile_with_runner(&f, "exec $LLMCC \"$@\"").expect("the real one");
+}
