@@ -389,10 +389,12 @@ pub enum Uk {
     RopeTable = 9,
     /// int8 quantization of rows ([`QuantRowsFn`]).
     QuantRows = 10,
+    /// Attention of tokens of one sequence to its cache ([`AttendFn`]).
+    Attend = 11,
 }
 
 /// Number of entries of [`UkTable`].
-pub const UK_COUNT: usize = 11;
+pub const UK_COUNT: usize = 12;
 
 /// Addresses of the microkernels chosen for this machine; generated code loads entry [`Uk`] and calls it with that entry's signature.
 #[repr(C)]
@@ -439,3 +441,57 @@ pub type PanelFn = unsafe extern "C" fn(*const PanelArgs);
 pub type RopeTableFn = unsafe extern "C" fn(pos: *const i32, n: u64, inv_freq: *const f32, half: u64, scale: f32, out: *mut f32);
 /// Signature of [`Uk::QuantRows`]: quantizes one f32 row of `k` elements to a [`layout::Q8Row`] at `out`.
 pub type QuantRowsFn = unsafe extern "C" fn(x: *const f32, k: u64, group: u64, out: *mut u8);
+
+/// Arguments of [`Uk::Attend`]: tokens of one sequence, in order, attend to its pages with the query heads of one KV head.
+///
+/// For token `t` and head `h`, over the slots `position - window < s <= position` of the sequence: `out = softmax(scale * q·K) · V`, online, page by page in
+/// ascending order, one f32 chain per score (ascending `d`) and per output (ascending slot). A token's result does not depend on the tokens beside it, nor on the
+/// instruction set.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct AttendArgs {
+    /// Queries: head `h` of token `t` at byte `t * q_stride + h * d * 4`.
+    pub q: *const f32,
+    /// Bytes from one token's queries to the next's.
+    pub q_stride: u64,
+    /// Tokens, with ascending positions.
+    pub tokens: u64,
+    /// Query heads.
+    pub heads: u64,
+    /// Elements per head.
+    pub d: u64,
+    /// Multiplies scores.
+    pub scale: f32,
+    /// See [`kv_dtype`].
+    pub dtype: u32,
+    /// `i32 [tokens]` positions.
+    pub positions: *const i32,
+    /// Sliding window in tokens, 0 = none.
+    pub window: u64,
+    /// The page pool.
+    pub pool: *const u8,
+    /// Page numbers of the sequence.
+    pub pages: *const u32,
+    /// Bytes of a page.
+    pub page_bytes: u64,
+    /// Byte offset in a page of this head's keys `[d][16]`.
+    pub k: u64,
+    /// Of its values `[16][d]`.
+    pub v: u64,
+    /// Of the scales of its keys, f32 `[16]` (int8 only).
+    pub k_scales: u64,
+    /// Of the scales of its values, f32 `[16]` (int8 only).
+    pub v_scales: u64,
+    /// Results: head `h` of token `t` at byte `t * out_stride + h * d * 4`. Must not overlap the queries.
+    pub out: *mut f32,
+    /// Bytes from one token's results to the next's.
+    pub out_stride: u64,
+    /// Scratch: [`ATTEND_WORK`] f32 per token and head.
+    pub work: *mut f32,
+}
+
+/// f32 of [`AttendArgs::work`] per token and head: maximum, sum, correction, one unused, and 16 probabilities.
+pub const ATTEND_WORK: usize = 20;
+
+/// Signature of [`Uk::Attend`].
+pub type AttendFn = unsafe extern "C" fn(*const AttendArgs);

@@ -33,6 +33,8 @@ pub(crate) trait Isa: Copy {
     const DECODE: Shape;
     /// Tile of the panels with int8 rows.
     const INT8: Shape;
+    /// Most rows whose attention scores are computed at once.
+    const ATTEND_SCORES: usize;
     /// Whether [`Isa::dot8`] sees the codes of 8-bit weights unsigned, i.e. 128 too large.
     const W8_UNSIGNED: bool;
 
@@ -113,4 +115,25 @@ pub(crate) trait Isa: Copy {
     unsafe fn max_lane(x: Self::I) -> i32;
     /// Sum of all lanes.
     unsafe fn sum_lanes(x: Self::I) -> i32;
+
+    /// `LANES` bf16, widened.
+    unsafe fn load_bf16(p: *const u8) -> Self::F;
+    /// `LANES` i8 as f32.
+    unsafe fn load_i8(p: *const u8) -> Self::F;
+    /// `a + b`.
+    unsafe fn add(a: Self::F, b: Self::F) -> Self::F;
+    /// `a - b`.
+    unsafe fn sub(a: Self::F, b: Self::F) -> Self::F;
+    /// `a` where it is greater, else `b`.
+    unsafe fn max(a: Self::F, b: Self::F) -> Self::F;
+    /// `2^n` for `n` in `-126..=127`.
+    unsafe fn pow2(n: Self::I) -> Self::F;
+    /// 0 where `x < bound`, else `value`.
+    unsafe fn zero_where_less(value: Self::F, x: Self::F, bound: Self::F) -> Self::F;
+    /// `x` in lanes `from..to` (bounds may lie outside), `other` elsewhere.
+    unsafe fn keep_lanes(x: Self::F, other: Self::F, from: i32, to: i32) -> Self::F;
+    /// Largest lane.
+    unsafe fn max_float_lane(x: Self::F) -> f32;
+    /// Sum of 16 numbers, halves onto halves: 8 + 8, 4 + 4, 2 + 2, 1 + 1. `high` is ignored where `low` has all of them.
+    unsafe fn sum_float_lanes(low: Self::F, high: Self::F) -> f32;
 }

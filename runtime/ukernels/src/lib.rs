@@ -7,6 +7,7 @@
 //!
 //! - `isa.rs`: the trait `Isa`, i.e. what a panel needs from an instruction set; `isa/*.rs`: one implementation per file.
 //! - `panel.rs`: walks a panel in register tiles; `panel/{float,decode,int8}.rs`: a tile of each weight format, generic over `Isa`.
+//! - `attend.rs`: attention over the pages of a sequence, generic over `Isa` and the cache's element type.
 //! - `quant_rows.rs`: int8 quantization, generic over `Isa`. RoPE tables are scalar: a step computes few of them.
 //! - `table.rs`: `#[target_feature]` entry points per instruction set, and the tables of their addresses.
 //! - `cpu.rs`: detection.
@@ -32,6 +33,8 @@
 // The panels index parallel arrays that must become registers; iterators and closures would be functions without the target features.
 #![allow(clippy::needless_range_loop)]
 
+#[cfg(target_arch = "x86_64")]
+mod attend;
 mod cpu;
 #[cfg(target_arch = "x86_64")]
 mod isa;

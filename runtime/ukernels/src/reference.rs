@@ -2,8 +2,8 @@
 //!
 //! It is also what runs on processors without a faster level.
 
-use llmcc_abi::PanelArgs;
 use llmcc_abi::layout::{self, BLOCK, Elem, block, groups, q8_row};
+use llmcc_abi::{AttendArgs, PAGE_TOKENS, PanelArgs, kv_dtype};
 
 unsafe fn read<T>(p: *const u8, byte: usize) -> T {
     unsafe { p.add(byte).cast::<T>().read_unaligned() }
@@ -174,6 +174,85 @@ pub(crate) unsafe extern "C" fn rope_table(pos: *const i32, n: u64, inv_freq: *c
                 row.add(half + j).write((sin * scale as f64) as f32);
             }
         }
+    }
+}
+
+/// `e^x` for `x <= 0`; 0 below -87. Cephes' `expf`, each product and sum fused or rounded as in the fast versions.
+fn exp(x: f32) -> f32 {
+    if x < -87.0 {
+        return 0.0;
+    }
+    let k = libm::rintf(x * core::f32::consts::LOG2_E);
+    let r = libm::fmaf(k, -0.693_359_4, x);
+    let r = libm::fmaf(k, 2.121_944_4e-4, r);
+    let poly = [1.987_569_2e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5];
+    let p = poly[1..].iter().fold(poly[0], |p, c| libm::fmaf(p, r, *c));
+    let p = libm::fmaf(p, r * r, r);
+    (p + 1.0) * f32::from_bits(((k as i32 + 127) << 23) as u32)
+}
+
+/// Element `i` of a cache of type `dtype`.
+unsafe fn cached(p: *const u8, i: usize, dtype: u32) -> f32 {
+    unsafe {
+        match dtype {
+            kv_dtype::F32 => read(p, i * 4),
+            kv_dtype::F16 => f16_to_f32(read(p, i * 2)),
+            kv_dtype::BF16 => bf16_to_f32(read(p, i * 2)),
+            _ => f32::from(read::<i8>(p, i)),
+        }
+    }
+}
+
+/// See [`AttendArgs`].
+pub(crate) unsafe extern "C" fn attend(a: *const AttendArgs) {
+    unsafe {
+        let a = &*a;
+        for token in 0..a.tokens as usize {
+            for head in 0..a.heads as usize {
+                let q = a.q.byte_add(token * a.q_stride as usize).add(head * a.d as usize);
+                let out = a.out.byte_add(token * a.out_stride as usize).add(head * a.d as usize);
+                attend_row(a, a.positions.add(token).read() as usize, q, out);
+            }
+        }
+    }
+}
+
+/// One query at `position`.
+unsafe fn attend_row(a: &AttendArgs, position: usize, q: *const f32, out: *mut f32) {
+    let d = a.d as usize;
+    let first = if a.window == 0 { 0 } else { (position + 1).saturating_sub(a.window as usize) };
+    let (mut maximum, mut sum) = (f32::NEG_INFINITY, 0.0f32);
+    unsafe {
+        (0..d).for_each(|i| out.add(i).write(0.0));
+        for number in first / PAGE_TOKENS..position / PAGE_TOKENS + 1 {
+            let page = a.pool.add(a.pages.add(number).read() as usize * a.page_bytes as usize);
+            let seen = |slot: usize| (first..=position).contains(&(number * PAGE_TOKENS + slot));
+            let scale = |part: u64, slot: usize| if a.dtype == kv_dtype::INT8 { read(page, part as usize + slot * 4) } else { 1.0f32 };
+            let mut p = [f32::NEG_INFINITY; PAGE_TOKENS];
+            for slot in (0..PAGE_TOKENS).filter(|s| seen(*s)) {
+                let term = |acc, i| libm::fmaf(cached(page.add(a.k as usize), i * PAGE_TOKENS + slot, a.dtype), q.add(i).read(), acc);
+                p[slot] = (0..d).fold(0.0, term) * scale(a.k_scales, slot) * a.scale;
+            }
+            let new = p.iter().fold(maximum, |m, s| if *s > m { *s } else { m });
+            p.iter_mut().for_each(|s| *s = exp(*s - new));
+            let correction = exp(maximum - new);
+            maximum = new;
+            // Halves onto halves: 8 + 8, 4 + 4, 2 + 2, 1 + 1.
+            let mut total = p;
+            for half in [8, 4, 2, 1] {
+                (0..half).for_each(|i| total[i] += total[i + half]);
+            }
+            sum = libm::fmaf(sum, correction, total[0]);
+            for i in 0..d {
+                let mut acc = out.add(i).read() * correction;
+                for slot in (0..PAGE_TOKENS).filter(|s| seen(*s)) {
+                    let weight = p[slot] * scale(a.v_scales, slot);
+                    acc = libm::fmaf(cached(page.add(a.v as usize), slot * d + i, a.dtype), weight, acc);
+                }
+                out.add(i).write(acc);
+            }
+        }
+        (0..d).for_each(|i| out.add(i).write(out.add(i).read() / sum));
     }
 }
 

@@ -1,18 +1,19 @@
 //! Entry points and the tables of their addresses.
 
 use llmcc_abi::layout::Elem;
-use llmcc_abi::{PanelArgs, PanelFn, QuantRowsFn, RopeTableFn, UK_COUNT, Uk, UkTable};
+use llmcc_abi::{AttendArgs, AttendFn, PanelArgs, PanelFn, QuantRowsFn, RopeTableFn, UK_COUNT, Uk, UkTable};
 
 use crate::{Level, reference};
 
-/// Addresses of `panels` (entries 0 to 8 of [`Uk`]) and `quant_rows`.
-fn assemble(panels: [PanelFn; 9], quant_rows: QuantRowsFn) -> UkTable {
+/// Addresses of `panels` (entries 0 to 8 of [`Uk`]), `quant_rows` and `attend`.
+fn assemble(panels: [PanelFn; 9], quant_rows: QuantRowsFn, attend: AttendFn) -> UkTable {
     let mut f = [0; UK_COUNT];
     for (address, panel) in f.iter_mut().zip(panels) {
         *address = panel as usize;
     }
     f[Uk::RopeTable as usize] = reference::rope_table as RopeTableFn as usize;
     f[Uk::QuantRows as usize] = quant_rows as usize;
+    f[Uk::Attend as usize] = attend as usize;
     UkTable { f }
 }
 
@@ -41,7 +42,7 @@ mod scalar {
 
     pub(super) fn table() -> UkTable {
         let panels = [panel_f32, panel_f16, panel_bf16, panel_w8, panel_w4, panel_w4a, panel_w8a8, panel_w4a8, panel_w4aa8];
-        assemble(panels.map(|f| f as _), reference::quant_rows)
+        assemble(panels.map(|f| f as _), reference::quant_rows, reference::attend)
     }
 }
 
@@ -50,7 +51,7 @@ mod scalar {
 macro_rules! entries {
     ($module:ident, $isa:path, $features:literal) => {
         mod $module {
-            use super::{PanelArgs, UkTable, assemble};
+            use super::{AttendArgs, PanelArgs, UkTable, assemble};
             use crate::panel::{decode, float, int8, run};
             use $isa as Target;
 
@@ -77,9 +78,14 @@ macro_rules! entries {
                 unsafe { crate::quant_rows::quant_row::<Target>(x, k as usize, group as usize, out) }
             }
 
+            #[target_feature(enable = $features)]
+            unsafe extern "C" fn attend(a: *const AttendArgs) {
+                unsafe { crate::attend::attend::<Target>(&*a) }
+            }
+
             pub(super) fn table() -> UkTable {
                 let panels = [panel_f32, panel_f16, panel_bf16, panel_w8, panel_w4, panel_w4a, panel_w8a8, panel_w4a8, panel_w4aa8];
-                assemble(panels.map(|f| f as _), quant_rows)
+                assemble(panels.map(|f| f as _), quant_rows, attend)
             }
         }
     };

@@ -28,6 +28,7 @@ impl Isa for Avx2 {
     const FLOAT_PAIRS: Shape = Shape { tokens: 6, vectors: 2, single: 4 };
     const DECODE: Shape = Shape { tokens: 4, vectors: 2, single: 4 };
     const INT8: Shape = Shape { tokens: 4, vectors: 1, single: 2 };
+    const ATTEND_SCORES: usize = 4;
     const W8_UNSIGNED: bool = false;
 
     type F = __m256;
@@ -200,5 +201,71 @@ impl Isa for Avx2 {
             let x = _mm_add_epi32(x, _mm_shuffle_epi32::<0b01_00_11_10>(x));
             _mm_cvtsi128_si32(_mm_add_epi32(x, _mm_shuffle_epi32::<0b10_11_00_01>(x)))
         }
+    }
+
+    #[inline(always)]
+    unsafe fn load_bf16(p: *const u8) -> __m256 {
+        unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast())))) }
+    }
+    #[inline(always)]
+    unsafe fn load_i8(p: *const u8) -> __m256 {
+        unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast()))) }
+    }
+    #[inline(always)]
+    unsafe fn add(a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_add_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn sub(a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_sub_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn max(a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_max_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn pow2(n: __m256i) -> __m256 {
+        unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_add_epi32(n, _mm256_set1_epi32(127)))) }
+    }
+    #[inline(always)]
+    unsafe fn zero_where_less(value: __m256, x: __m256, bound: __m256) -> __m256 {
+        unsafe { _mm256_andnot_ps(_mm256_cmp_ps::<_CMP_LT_OQ>(x, bound), value) }
+    }
+    #[inline(always)]
+    unsafe fn keep_lanes(x: __m256, other: __m256, from: i32, to: i32) -> __m256 {
+        unsafe {
+            let lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+            let after = _mm256_cmpgt_epi32(lane, _mm256_set1_epi32(from - 1));
+            let before = _mm256_cmpgt_epi32(_mm256_set1_epi32(to), lane);
+            _mm256_blendv_ps(other, x, _mm256_castsi256_ps(_mm256_and_si256(after, before)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn max_float_lane(x: __m256) -> f32 {
+        unsafe { max_of_8(x) }
+    }
+    #[inline(always)]
+    unsafe fn sum_float_lanes(low: __m256, high: __m256) -> f32 {
+        unsafe { sum_of_8(_mm256_add_ps(low, high)) }
+    }
+}
+
+/// Largest of 8 lanes.
+#[inline(always)]
+pub(super) unsafe fn max_of_8(x: __m256) -> f32 {
+    unsafe {
+        let x = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
+        let x = _mm_max_ps(x, _mm_movehl_ps(x, x));
+        _mm_cvtss_f32(_mm_max_ss(x, _mm_shuffle_ps::<1>(x, x)))
+    }
+}
+
+/// Sum of 8 lanes, halves onto halves.
+#[inline(always)]
+pub(super) unsafe fn sum_of_8(x: __m256) -> f32 {
+    unsafe {
+        let x = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
+        let x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+        _mm_cvtss_f32(_mm_add_ss(x, _mm_shuffle_ps::<1>(x, x)))
     }
 }

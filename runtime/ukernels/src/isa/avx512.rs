@@ -14,6 +14,7 @@ impl Isa for Avx512 {
     const FLOAT_PAIRS: Shape = Shape { tokens: 8, vectors: 2, single: 4 };
     const DECODE: Shape = Shape { tokens: 12, vectors: 2, single: 4 };
     const INT8: Shape = Shape { tokens: 6, vectors: 2, single: 4 };
+    const ATTEND_SCORES: usize = 12;
     const W8_UNSIGNED: bool = true;
 
     type F = __m512;
@@ -162,5 +163,50 @@ impl Isa for Avx512 {
     #[inline(always)]
     unsafe fn sum_lanes(x: __m512i) -> i32 {
         unsafe { _mm512_reduce_add_epi32(x) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_bf16(p: *const u8) -> __m512 {
+        unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast())))) }
+    }
+    #[inline(always)]
+    unsafe fn load_i8(p: *const u8) -> __m512 {
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast()))) }
+    }
+    #[inline(always)]
+    unsafe fn add(a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_add_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn sub(a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_sub_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn max(a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_max_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn pow2(n: __m512i) -> __m512 {
+        unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<23>(_mm512_add_epi32(n, _mm512_set1_epi32(127)))) }
+    }
+    #[inline(always)]
+    unsafe fn zero_where_less(value: __m512, x: __m512, bound: __m512) -> __m512 {
+        unsafe { _mm512_maskz_mov_ps(!_mm512_cmp_ps_mask::<_CMP_LT_OQ>(x, bound), value) }
+    }
+    #[inline(always)]
+    unsafe fn keep_lanes(x: __m512, other: __m512, from: i32, to: i32) -> __m512 {
+        let below = |n: i32| (1u32 << n.clamp(0, 16)) - 1;
+        unsafe { _mm512_mask_mov_ps(other, (below(to) & !below(from)) as __mmask16, x) }
+    }
+    #[inline(always)]
+    unsafe fn max_float_lane(x: __m512) -> f32 {
+        unsafe {
+            let x = _mm256_max_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps::<1>(x));
+            super::avx2::max_of_8(x)
+        }
+    }
+    #[inline(always)]
+    unsafe fn sum_float_lanes(low: __m512, _: __m512) -> f32 {
+        unsafe { super::avx2::sum_of_8(_mm256_add_ps(_mm512_castps512_ps256(low), _mm512_extractf32x8_ps::<1>(low))) }
     }
 }

@@ -1,0 +1,214 @@
+//! Attention over pages: every level equals the scalar reference bit for bit, the reference equals softmax in f64, and no row depends on its neighbours.
+
+mod support;
+
+use half::{bf16, f16};
+use llmcc_abi::layout::page;
+use llmcc_abi::{ATTEND_WORK, AttendArgs, AttendFn, PAGE_TOKENS, Uk, kv_dtype};
+use llmcc_ukernels::{Level, table};
+use support::{Guarded, Rng, levels};
+
+struct Case {
+    dtype: u32,
+    d: usize,
+    heads: usize,
+    kv_heads: usize,
+    head: usize,
+    window: usize,
+    positions: Vec<i32>,
+    /// `[tokens][heads·d + 3]`: rows lie apart.
+    q: Vec<f32>,
+    pool: Vec<u8>,
+    pages: Vec<u32>,
+    /// f64 `[slot][d]`.
+    keys: Vec<Vec<f64>>,
+    values: Vec<Vec<f64>>,
+}
+
+const SCALE: f32 = 0.125;
+
+fn elem_bytes(dtype: u32) -> usize {
+    match dtype {
+        kv_dtype::F32 => 4,
+        kv_dtype::F16 | kv_dtype::BF16 => 2,
+        _ => 1,
+    }
+}
+
+impl Case {
+    fn random(dtype: u32, d: usize, heads: usize, window: usize, positions: Vec<i32>, rng: &mut Rng) -> Case {
+        let (kv_heads, head) = (3, 1);
+        let slots = *positions.iter().max().expect("tokens") as usize + 1;
+        let count = slots.div_ceil(PAGE_TOKENS);
+        let layout = page(kv_heads, d, elem_bytes(dtype));
+        // NaN everywhere: what is not written must not matter.
+        let mut pool = vec![0xff; (count + 3) * layout.bytes];
+        // In another order than the sequence's, with gaps at both ends.
+        let pages: Vec<u32> = (0..count).map(|i| (count - i) as u32).collect();
+        let (mut keys, mut values) = (vec![], vec![]);
+        for slot in 0..slots {
+            let base = pages[slot / PAGE_TOKENS] as usize * layout.bytes;
+            let s = slot % PAGE_TOKENS;
+            let mut put = |part: usize, scales: usize, at: &dyn Fn(usize) -> usize, x: &[f32]| -> Vec<f64> {
+                let amax = x.iter().fold(0f32, |m, v| m.max(v.abs()));
+                if dtype == kv_dtype::INT8 {
+                    let at = base + scales + (head * PAGE_TOKENS + s) * 4;
+                    pool[at..at + 4].copy_from_slice(&(amax / 127.0).to_le_bytes());
+                }
+                let one = |(i, v): (usize, &f32)| {
+                    let at = base + part + at(i) * elem_bytes(dtype);
+                    let mut write = |b: &[u8]| pool[at..at + b.len()].copy_from_slice(b);
+                    match dtype {
+                        kv_dtype::F32 => {
+                            write(&v.to_le_bytes());
+                            f64::from(*v)
+                        }
+                        kv_dtype::F16 => {
+                            write(&f16::from_f32(*v).to_le_bytes());
+                            f16::from_f32(*v).to_f64()
+                        }
+                        kv_dtype::BF16 => {
+                            write(&bf16::from_f32(*v).to_le_bytes());
+                            bf16::from_f32(*v).to_f64()
+                        }
+                        _ => {
+                            let code = (v * (127.0 / amax)).round_ties_even() as i8;
+                            write(&[code as u8]);
+                            f64::from(code) * f64::from(amax / 127.0)
+                        }
+                    }
+                };
+                x.iter().enumerate().map(one).collect()
+            };
+            let k: Vec<f32> = (0..d).map(|_| rng.signed() * 2.0).collect();
+            let v: Vec<f32> = (0..d).map(|_| rng.signed()).collect();
+            keys.push(put(0, layout.k_scales, &|i| (head * d + i) * PAGE_TOKENS + s, &k));
+            values.push(put(layout.v, layout.v_scales, &|i| (head * PAGE_TOKENS + s) * d + i, &v));
+        }
+        let q = (0..positions.len() * (heads * d + 3)).map(|_| rng.signed() * 2.0).collect();
+        Case { dtype, d, heads, kv_heads, head, window, positions, q, pool, pages, keys, values }
+    }
+
+    /// Runs tokens `range`; every operand ends at inaccessible memory.
+    fn run(&self, level: Level, range: std::ops::Range<usize>) -> Vec<f32> {
+        let stride = self.heads * self.d + 3;
+        let bytes = |x: &[f32]| x.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
+        let q = Guarded::from_bytes(&bytes(&self.q[range.start * stride..range.end * stride - 3]));
+        let pool = Guarded::from_bytes(&self.pool);
+        let positions: Vec<u8> = self.positions[range.clone()].iter().flat_map(|p| p.to_le_bytes()).collect();
+        let positions = Guarded::from_bytes(&positions);
+        let pages: Vec<u8> = self.pages.iter().flat_map(|p| p.to_le_bytes()).collect();
+        let pages = Guarded::from_bytes(&pages);
+        let n = range.len();
+        let mut out = Guarded::from_bytes(&vec![0xff; (n * stride - 3) * 4]);
+        let mut work = Guarded::from_bytes(&vec![0xff; n * self.heads * ATTEND_WORK * 4]);
+        let layout = page(self.kv_heads, self.d, elem_bytes(self.dtype));
+        let part = self.head * self.d * PAGE_TOKENS * elem_bytes(self.dtype);
+        let args = AttendArgs {
+            q: q.as_ptr().cast(),
+            q_stride: stride as u64 * 4,
+            tokens: n as u64,
+            heads: self.heads as u64,
+            d: self.d as u64,
+            scale: SCALE,
+            dtype: self.dtype,
+            positions: positions.as_ptr().cast(),
+            window: self.window as u64,
+            pool: pool.as_ptr(),
+            pages: pages.as_ptr().cast(),
+            page_bytes: layout.bytes as u64,
+            k: part as u64,
+            v: (layout.v + part) as u64,
+            k_scales: (layout.k_scales + self.head * PAGE_TOKENS * 4) as u64,
+            v_scales: (layout.v_scales + self.head * PAGE_TOKENS * 4) as u64,
+            out: out.as_mut_ptr().cast(),
+            out_stride: stride as u64 * 4,
+            work: work.as_mut_ptr().cast(),
+        };
+        // SAFETY: the table has the right function at that place, the operands are as it wants them.
+        unsafe {
+            let f: AttendFn = std::mem::transmute(table(level).f[Uk::Attend as usize]);
+            f(&args);
+        }
+        let out: Vec<f32> = out.as_bytes().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+        out.chunks(stride).flat_map(|row| row[..self.heads * self.d].to_vec()).collect()
+    }
+
+    /// Softmax in f64.
+    fn define(&self) -> Vec<f64> {
+        let mut out = vec![];
+        for (t, position) in self.positions.iter().enumerate() {
+            let position = *position as usize;
+            let first = if self.window == 0 { 0 } else { (position + 1).saturating_sub(self.window) };
+            for h in 0..self.heads {
+                let q = &self.q[t * (self.heads * self.d + 3) + h * self.d..][..self.d];
+                let score = |s: usize| f64::from(SCALE) * q.iter().zip(&self.keys[s]).map(|(a, b)| f64::from(*a) * b).sum::<f64>();
+                let scores: Vec<f64> = (first..=position).map(score).collect();
+                let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                let p: Vec<f64> = scores.iter().map(|s| (s - max).exp()).collect();
+                let sum: f64 = p.iter().sum();
+                out.extend((0..self.d).map(|i| p.iter().zip(&self.values[first..]).map(|(p, v)| p * v[i]).sum::<f64>() / sum));
+            }
+        }
+        out
+    }
+
+    fn check(&self) {
+        let all = 0..self.positions.len();
+        let expected = self.run(Level::Scalar, all.clone());
+        for (got, want) in expected.iter().zip(self.define()) {
+            // 1 ulp per exponential and chains of at most 300 terms below 1 in magnitude.
+            assert!((f64::from(*got) - want).abs() < 4e-6, "{got} instead of {want}");
+        }
+        let bits = |x: &[f32]| x.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+        for level in levels() {
+            let got = self.run(level, all.clone());
+            assert_eq!(bits(&got), bits(&expected), "{level:?}, d={}, heads={}, dtype {}", self.d, self.heads, self.dtype);
+            let single: Vec<f32> = all.clone().flat_map(|t| self.run(level, t..t + 1)).collect();
+            assert_eq!(bits(&single), bits(&expected), "{level:?} one by one");
+        }
+    }
+}
+
+const DTYPES: [u32; 4] = [kv_dtype::F32, kv_dtype::F16, kv_dtype::BF16, kv_dtype::INT8];
+
+#[test]
+fn decode_at_every_place_of_a_page() {
+    let mut rng = Rng(11);
+    for dtype in DTYPES {
+        for position in [0, 1, 14, 15, 16, 31, 32, 100] {
+            Case::random(dtype, 64, 4, 0, vec![position], &mut rng).check();
+        }
+    }
+}
+
+#[test]
+fn prompts_across_pages() {
+    let mut rng = Rng(12);
+    for dtype in DTYPES {
+        for (start, n) in [(0, 1), (0, 5), (0, 40), (13, 7), (47, 20)] {
+            Case::random(dtype, 32, 3, 0, (start..start + n).collect(), &mut rng).check();
+        }
+    }
+}
+
+#[test]
+fn windows() {
+    let mut rng = Rng(13);
+    for window in [1, 2, 15, 16, 17, 40] {
+        for dtype in [kv_dtype::F16, kv_dtype::INT8] {
+            Case::random(dtype, 16, 2, window, (30..60).collect(), &mut rng).check();
+        }
+    }
+}
+
+#[test]
+fn odd_sizes() {
+    let mut rng = Rng(14);
+    for d in [1, 4, 8, 12, 20, 80, 96, 100, 128, 136] {
+        for heads in [1, 2, 5, 13] {
+            let dtype = DTYPES[rng.below(4)];
+            Case::random(dtype, d, heads, 0, vec![3, 4, 9, 20, 33], &mut rng).check();
+        }
+    }
+}
