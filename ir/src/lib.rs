@@ -19,6 +19,7 @@
 
 pub mod diag;
 pub mod eval;
+pub mod gpu;
 pub mod graph;
 pub mod kernel;
 pub mod kv;

@@ -1,0 +1,3 @@
+//! What GPU kernels are made of, as data.
+
+pub mod schedule;

@@ -1,0 +1,365 @@
+//! How matrix products are spread over a GPU: a pure function of the kernel and the target, which the emitter follows and the cost model asks.
+//!
+//! Weights lie in strips of 16 rows and tiles of 64 columns ([`Packing::Fragment`](crate::quant::Packing::Fragment)). A **unit** is a column tile of 64 of one
+//! output tile (all its strips and lanes). Units are numbered output tile by output tile, and the blocks of a launch take equal, contiguous shares of them:
+//! whole output tiles, or, where that would leave multiprocessors idle, cut ones, whose partial sums the last of the blocks that share a tile adds in a fixed order.
+
+use crate::kernel::{Body, Kernel, Matmul, ParamKind, RowElem, Segment, Store, lcm};
+use crate::kv::KvDType;
+use crate::quant::{BLOCK, Elem, Format};
+use crate::target::{GpuArch, TargetSpec};
+use llmcc_abi::layout::{FRAGMENT_K, fragment_tile_bytes, round_up};
+
+/// Columns of a unit.
+pub const TILE_K: usize = FRAGMENT_K;
+
+/// How products are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variant {
+    /// Tensor cores, weights streamed past the block, at most 8 rows: bound by memory.
+    Gemv,
+    /// f32 multiply-adds, at most 8 rows at a time: f32 weights or f32 input.
+    Fma,
+    /// Tensor cores (`mma.sync`), input tiles in shared memory.
+    Mma,
+    /// Tensor cores of sm90 (`wgmma`): weights in registers, input tiles in shared memory.
+    Wgmma,
+}
+
+/// Where a block finds its input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// All columns of its rows in shared memory, copied or computed once.
+    Whole,
+    /// In global memory, through the first-level cache.
+    Global,
+    /// Column tiles in shared memory, copied as they are needed.
+    Tiles,
+}
+
+/// Adjacent segments of equal shape, whose output tiles are numbered through.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Phase {
+    /// First segment.
+    pub first: usize,
+    /// Segments.
+    pub segments: usize,
+    /// Output tiles of all of them.
+    pub tiles: usize,
+    /// Strips of one lane that a warp holds.
+    pub strips: usize,
+    /// Warps side by side over the columns of an output tile.
+    pub columns: usize,
+    /// Warps that share a column, each with every `parts`-th unit (`Mma`: warps over the rows).
+    pub parts: usize,
+    /// Whether output tiles may be cut between blocks.
+    pub cut: bool,
+    /// Units in a warp's ring of weights.
+    pub stages: usize,
+}
+
+/// The schedule of a product.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MatmulSchedule {
+    /// How it is computed.
+    pub variant: Variant,
+    /// Rows of a block.
+    pub rows: usize,
+    /// Warps of a block.
+    pub warps: usize,
+    /// Blocks that should fit on a multiprocessor.
+    pub resident: usize,
+    /// Blocks that share the units, for each tile of rows.
+    pub blocks: usize,
+    /// Where the input is.
+    pub input: Input,
+    /// Columns of the input, padded to whole units.
+    pub k: usize,
+    /// One after the other.
+    pub phases: Vec<Phase>,
+    /// Set when another shape of kernel would be much faster: the reason.
+    pub slow: Option<&'static str>,
+}
+
+/// What is known of a product before it is scheduled.
+struct Facts<'a> {
+    kernel: &'a Kernel,
+    body: &'a Matmul,
+    gpu: &'a GpuArch,
+    target: &'a TargetSpec,
+    /// Columns of the input.
+    k: usize,
+    /// Storage of what is multiplied.
+    elem: RowElem,
+}
+
+/// The schedule of a product on a GPU; `None` if the kernel is not a well-formed product or the target no GPU.
+pub fn matmul(kernel: &Kernel, target: &TargetSpec) -> Option<MatmulSchedule> {
+    let facts = Facts::new(kernel, target)?;
+    match facts.variant() {
+        Variant::Gemv | Variant::Fma => facts.streamed(),
+        Variant::Mma | Variant::Wgmma => facts.tiled(),
+    }
+}
+
+impl<'a> Facts<'a> {
+    fn new(kernel: &'a Kernel, target: &'a TargetSpec) -> Option<Facts<'a>> {
+        let (Body::Matmul(body), Some(gpu)) = (&kernel.body, target.gpu()) else { return None };
+        let ParamKind::Rows { cols: k, elem, .. } = kernel.params.get(body.x)?.kind else { return None };
+        let elem = body.prologue.map_or(elem, |p| p.elem);
+        if elem.group().is_some() || body.segments.is_empty() || k == 0 {
+            return None;
+        }
+        let facts = Facts { kernel, body, gpu, target, k, elem };
+        let whole = |s: &Segment| !s.weights.is_empty() && s.n > 0 && s.tile_n > 0 && s.tile_n.is_multiple_of(BLOCK);
+        let fits = body.segments.iter().all(|s| whole(s) && s.weights.iter().all(|w| facts.format(*w).is_some()));
+        fits.then_some(facts)
+    }
+
+    fn format(&self, p: usize) -> Option<Format> {
+        match self.kernel.params.get(p)?.kind {
+            ParamKind::Matrix { format, .. } => Some(format),
+            _ => None,
+        }
+    }
+
+    fn formats(&self, s: &Segment) -> Vec<Option<Format>> {
+        s.weights.iter().map(|w| self.format(*w)).collect()
+    }
+
+    /// Whether tensor cores multiply this format by the input.
+    fn on_tensor_cores(&self, format: Format) -> bool {
+        match (format.elem, self.elem) {
+            (_, RowElem::F32) | (Elem::F32, _) => false,
+            (Elem::F16, elem) => elem == RowElem::F16,
+            (Elem::Bf16, elem) => elem == RowElem::Bf16,
+            _ => true,
+        }
+    }
+
+    fn variant(&self) -> Variant {
+        let all = |f: &dyn Fn(Format) -> bool| self.body.segments.iter().flat_map(|s| &s.weights).all(|w| self.format(*w).is_some_and(f));
+        if !all(&|f| self.on_tensor_cores(f)) {
+            Variant::Fma
+        } else if self.body.tile_m <= GEMV_ROWS || self.body.prologue.is_some() || !self.k.is_multiple_of(TILE_K) || !self.tileable() {
+            Variant::Gemv
+        } else if self.wgmma() {
+            Variant::Wgmma
+        } else {
+            Variant::Mma
+        }
+    }
+
+    /// Whether the tiles suit the kernels with input tiles in shared memory.
+    fn tileable(&self) -> bool {
+        self.body.tile_m.is_multiple_of(16)
+            && self.body.tile_m <= 256
+            && self.body.segments.iter().all(|s| tile_warps(s).is_some() && s.tile_n * s.weights.len() * self.body.tile_m <= MAX_ACCUMULATORS)
+    }
+
+    fn wgmma(&self) -> bool {
+        let whole = |s: &Segment| (s.tile_n * s.weights.len()) == 128 && s.n.is_multiple_of(s.tile_n);
+        self.gpu.processor == "sm_90a" && self.body.tile_m.is_multiple_of(128) && self.body.segments.iter().all(whole)
+    }
+
+    fn kt(&self) -> usize {
+        self.k.div_ceil(TILE_K)
+    }
+
+    /// Bytes of a unit of one strip: codes and the scales of its columns.
+    fn unit_bytes(&self, s: &Segment) -> usize {
+        s.weights.iter().filter_map(|w| self.format(*w)).map(unit_bytes).sum()
+    }
+
+    /// Adjacent segments of equal shape: `(first, count)`.
+    fn groups(&self) -> Vec<(usize, usize)> {
+        let segments = &self.body.segments;
+        let mut out: Vec<(usize, usize)> = vec![];
+        for (i, s) in segments.iter().enumerate() {
+            match out.last_mut() {
+                Some((first, count)) if segments[*first].tile_n == s.tile_n && self.formats(&segments[*first]) == self.formats(s) => *count += 1,
+                _ => out.push((i, 1)),
+            }
+        }
+        out
+    }
+
+    /// Seconds to read the weights of some segments.
+    fn seconds(&self, segments: &[Segment]) -> f64 {
+        let bytes = |s: &Segment| s.n.div_ceil(BLOCK) * self.kt() * self.unit_bytes(s);
+        segments.iter().map(bytes).sum::<usize>() as f64 / self.target.memory
+    }
+
+    /// Whether cutting `tiles` output tiles between `slots` blocks is worth what joining them costs: about a launch.
+    fn cut(&self, segments: &[Segment], tiles: usize, slots: usize) -> bool {
+        let whole = tiles.div_ceil(slots) * slots;
+        let seconds = self.seconds(segments);
+        tiles * self.kt() > slots && seconds * whole as f64 / tiles as f64 > seconds + JOIN * self.target.launch
+    }
+
+    /// At most 8 rows at a time, weights streamed.
+    fn streamed(&self) -> Option<MatmulSchedule> {
+        let variant = self.variant();
+        let k = round_up(self.k, TILE_K);
+        let bytes = if variant == Variant::Fma { 4 } else { 2 };
+        // A row of input, shifted by 16 bytes from the one before, which keeps reads of 8 rows free of bank conflicts.
+        let row = k * bytes + 16;
+        let must = self.body.prologue.is_some() || !self.k.is_multiple_of(TILE_K);
+        for (resident, warps, rows) in [(2, 8, 8), (1, 16, 8), (1, 16, 4), (1, 16, 2), (1, 16, 1)] {
+            let shared = (self.gpu.shared_per_sm as usize / resident - 1024).min(self.gpu.shared_per_block as usize);
+            let (input, left) = match shared.checked_sub(rows * row) {
+                Some(left) if must || rows * row <= shared / 2 => (Input::Whole, left),
+                _ if must => continue,
+                _ => (Input::Global, shared),
+            };
+            let Some(phases) = self.streamed_phases(warps, rows, resident, left) else { continue };
+            let slots = self.gpu.sms as usize * resident;
+            let blocks = phases.iter().map(|p| if p.cut { slots } else { p.tiles.min(slots) }).max()?;
+            let slow = (self.body.tile_m > GEMV_ROWS).then_some("a product of many rows that tensor cores would do faster in tiles");
+            return Some(MatmulSchedule { variant, rows, warps, resident, blocks, input, k, phases, slow });
+        }
+        None
+    }
+
+    fn streamed_phases(&self, warps: usize, rows: usize, resident: usize, shared: usize) -> Option<Vec<Phase>> {
+        let phase = |(first, segments): (usize, usize)| {
+            let group = &self.body.segments[first..first + segments];
+            let s = &group[0];
+            let (lanes, wide) = (s.weights.len(), s.tile_n / BLOCK);
+            // Strips of a warp share what it reads of the input: up to four, more only where there are not enough warps.
+            let divisors = || (1..=wide).filter(|d| wide.is_multiple_of(*d) && wide / d <= warps);
+            let strips = divisors().filter(|d| lanes * d <= 4).max().or_else(|| divisors().min())?;
+            let columns = wide / strips;
+            let parts = (warps / columns).min(self.kt());
+            let tiles = group.iter().map(Segment::tiles).sum();
+            let joined = sums_bytes(parts, rows, s) + self.epilogue_bytes(group, rows);
+            let left = shared.checked_sub(joined + 64)?;
+            let unit = self.unit_bytes(s) * strips;
+            let want = (IN_FLIGHT / (resident * warps * unit)).clamp(2, 11) + 1;
+            let stages = want.min(left / (warps * unit));
+            let cut = self.cut(group, tiles, self.gpu.sms as usize * resident);
+            (stages >= 2).then_some(Phase { first, segments, tiles, strips, columns, parts, cut, stages })
+        };
+        self.groups().into_iter().map(phase).collect()
+    }
+
+    /// Shared memory of the epilogue of any of the segments: a bound (normalized values and int8 cache entries are kept per tile).
+    fn epilogue_bytes(&self, segments: &[Segment], rows: usize) -> usize {
+        let with_runs = |s: &Segment, run: usize| rows * (s.tile_n + s.tile_n.div_ceil(run.max(1))) * 4;
+        let of = |s: &Segment| {
+            let mut bytes = 0;
+            s.expr.visit(&mut |e| {
+                if let crate::kernel::Expr::Normalize(n, _) = e {
+                    bytes += with_runs(s, n.width);
+                }
+            });
+            bytes + self.int8_run(s).map_or(0, |run| with_runs(s, run))
+        };
+        segments.iter().map(of).max().unwrap_or(0)
+    }
+
+    /// Columns of a run of int8 cache entries.
+    fn int8_run(&self, s: &Segment) -> Option<usize> {
+        let (Store::KvKey(p) | Store::KvValue(p)) = s.store else { return None };
+        match self.kernel.params.get(p)?.kind {
+            ParamKind::Kv(kv) if kv.dtype == KvDType::Int8 => Some(kv.head_dim),
+            _ => None,
+        }
+    }
+
+    /// Many rows: tiles of weights times tiles of input.
+    fn tiled(&self) -> Option<MatmulSchedule> {
+        let variant = self.variant();
+        let rows = self.body.tile_m;
+        let resident = if rows <= 64 && variant == Variant::Mma { 2 } else { 1 };
+        let slots = self.gpu.sms as usize * resident;
+        let phase = |(first, segments): (usize, usize)| {
+            let group = &self.body.segments[first..first + segments];
+            let (strips, columns) = tile_warps(&group[0])?;
+            let tiles = group.iter().map(Segment::tiles).sum();
+            let parts = if variant == Variant::Wgmma { 1 } else { (TILE_WARPS / columns).clamp(1, rows / 8) };
+            // Blocks over the rows fill the machine when there are many; few rows are one tile.
+            let cut = variant == Variant::Mma && rows <= 64 && self.cut(group, tiles, slots);
+            Some(Phase { first, segments, tiles, strips, columns, parts, cut, stages: 3 })
+        };
+        let phases: Option<Vec<Phase>> = self.groups().into_iter().map(phase).collect();
+        let phases = phases?;
+        let blocks = phases.iter().map(|p| if p.cut { slots } else { p.tiles }).max()?;
+        let warps = if variant == Variant::Wgmma { 12 } else { TILE_WARPS };
+        Some(MatmulSchedule { variant, rows, warps, resident, blocks, input: Input::Tiles, k: self.k, phases, slow: None })
+    }
+
+    /// Columns that must stay together in a segment.
+    fn run(&self, s: &Segment) -> usize {
+        lcm(lcm(BLOCK, s.expr.column_run()), self.int8_run(s).unwrap_or(1))
+    }
+}
+
+/// Rows of a product whose weights are streamed: the columns of an `mma` of 16×8.
+pub const GEMV_ROWS: usize = 8;
+/// Bytes of weights that should be on their way to each multiprocessor: 4.8 TB/s for 1 µs are 36 KB on each of 132, and as much again for uneven arrival.
+const IN_FLIGHT: usize = 72 << 10;
+/// Launches that joining cut tiles is reckoned as.
+const JOIN: f64 = 1.0;
+/// Warps of a block that computes tiles.
+const TILE_WARPS: usize = 8;
+/// Accumulators of a block that computes tiles: 128 for each of 256 threads.
+const MAX_ACCUMULATORS: usize = 128 * 256;
+
+/// `(strips of a lane per warp, warps over the columns)` in kernels of tiles.
+fn tile_warps(s: &Segment) -> Option<(usize, usize)> {
+    let wide = s.tile_n / BLOCK;
+    let columns = [8, 4, 2, 1].into_iter().find(|c| wide.is_multiple_of(*c) && (wide / c * s.weights.len() >= 2 || *c == 1))?;
+    (wide / columns * s.weights.len() <= 4).then_some((wide / columns, columns))
+}
+
+/// Bytes of a unit of one strip of a format in shared memory: codes, and scales and minima of the groups in it.
+pub fn unit_bytes(format: Format) -> usize {
+    fragment_tile_bytes(format.elem) + unit_scales(format) * 32
+}
+
+/// Groups of scales, and as many of minima, in a unit.
+pub fn unit_scales(format: Format) -> usize {
+    match format.def().decode {
+        None => 0,
+        Some(d) => TILE_K.div_ceil(usize::from(format.group).max(1)) * if d.min { 2 } else { 1 },
+    }
+}
+
+/// Bytes of the partial sums of a block: `[parts][rows][columns + 4]` f32; the padding keeps stores free of bank conflicts.
+pub fn sums_bytes(parts: usize, rows: usize, s: &Segment) -> usize {
+    parts * rows.max(GEMV_ROWS) * sums_stride(s) * 4
+}
+
+/// Elements from one row of partial sums to the next.
+pub fn sums_stride(s: &Segment) -> usize {
+    s.tile_n * s.weights.len() + 4
+}
+
+/// Tiles for steps of up to `rows` rows: `(tile_m, tile_n of each segment)`; `None` if the kernel is no product or the target no GPU.
+pub fn matmul_tiles(kernel: &Kernel, target: &TargetSpec, rows: usize) -> Option<(usize, Vec<usize>)> {
+    let facts = Facts::new(kernel, target)?;
+    let segments = &facts.body.segments;
+    let streamed = facts.variant() == Variant::Fma || facts.body.prologue.is_some() || !facts.k.is_multiple_of(TILE_K);
+    let tile_m = match rows {
+        0..=8 => 8,
+        _ if streamed => 8,
+        9..=16 => 16,
+        17..=32 => 32,
+        33..=64 => 64,
+        _ => 128,
+    };
+    // One width for all, so that their tiles are shared out as one.
+    let run = segments.iter().map(|s| facts.run(s)).fold(BLOCK, lcm);
+    let lanes = segments.iter().map(|s| s.weights.len()).max()?;
+    let run_of = |s: &Segment, run: usize| if s.n.is_multiple_of(run) || run == BLOCK { run } else { facts.run(s) };
+    let wanted = if tile_m > GEMV_ROWS {
+        128 / lanes
+    } else {
+        let slots = facts.gpu.sms as usize * 2;
+        let columns: usize = segments.iter().map(|s| s.n).sum();
+        [64, 32].into_iter().map(|c| c / lanes).find(|c| *c > 0 && columns / c >= 2 * slots).unwrap_or(BLOCK)
+    };
+    let width = run * (wanted / run).max(1);
+    Some((tile_m, segments.iter().map(|s| run_of(s, width)).collect()))
+}
