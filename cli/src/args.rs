@@ -259,7 +259,7 @@ pub struct BenchArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Time per kernel as well
+    /// Time per kernel as well, measured against predicted
     #[arg(long)]
     pub kernels: bool,
     #[command(flatten)]

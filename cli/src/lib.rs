@@ -9,6 +9,7 @@ pub mod error;
 pub mod golden;
 pub mod loaded;
 pub mod manifest;
+pub mod predicted;
 pub mod report;
 pub mod session;
 

@@ -4,6 +4,7 @@
 
 use crate::Error;
 use crate::golden::{self, Outcome};
+use crate::predicted;
 use crate::session::{CompileOptions, Lowered};
 use llmcc_codegen::link::WeightsPlace;
 use llmcc_frontends::Checkpoint;
@@ -129,9 +130,7 @@ pub fn build(f: &Facts<'_>) -> Vec<u8> {
             Outcome::Vectors(g, _) => json!(g),
             Outcome::Absent(why) => json!({ "absent": why }),
         },
-        "predicted": {
-            "decode_seconds": f.lowered.compiled.predicted_decode_seconds(),
-        },
+        "predicted": predicted::predict(plan, f.options.target, f.lowered.compiled.predicted_decode_seconds()),
     });
     serde_json::to_vec_pretty(&manifest).unwrap_or_default()
 }

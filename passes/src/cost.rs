@@ -6,14 +6,14 @@
 
 use crate::spec::segments_mut;
 use llmcc_ir::graph::UnaryOp;
-use llmcc_ir::kernel::{Attention, Body, Expr, Kernel, Matmul, ParamId, ParamKind, Prologue, RowElem, Segment, Store, lcm};
+use llmcc_ir::kernel::{Attention, Body, Expr, Kernel, Matmul, ParamId, ParamKind, RowElem, Segment, Store, lcm};
 use llmcc_ir::plan::row_bytes;
 use llmcc_ir::quant::BLOCK;
 use llmcc_ir::target::TargetSpec;
 use llmcc_ir::ty::Env;
 
 /// Context length at which attention is costed (no choice depends on it).
-const CONTEXT: usize = 512;
+pub const CONTEXT: usize = 512;
 /// Elementwise steps per second and core, relative to multiply-adds.
 const ELEMENTWISE: f64 = 0.25;
 /// Seconds per microkernel call and tile bookkeeping.
@@ -77,14 +77,19 @@ fn set_tiles(kernel: &mut Kernel, units: &[usize], tile_n: usize, tile_m: usize)
     }
 }
 
-/// Predicted seconds of one launch.
+/// Predicted seconds of one launch, attention over [`CONTEXT`] tokens.
 pub fn seconds(kernel: &Kernel, t: &TargetSpec, env: Env) -> f64 {
+    seconds_at(kernel, t, env, CONTEXT)
+}
+
+/// Predicted seconds of one launch whose tokens attend to `context` tokens each.
+pub fn seconds_at(kernel: &Kernel, t: &TargetSpec, env: Env, context: usize) -> f64 {
     let m = kernel.rows.eval(env);
     let elementwise = t.f32_macs * ELEMENTWISE;
     let parallel = m.clamp(1, t.cores) as f64;
     let work = match &kernel.body {
         Body::Matmul(b) => matmul(kernel, b, t, m),
-        Body::Attention(a) => attention(kernel, a, t, m),
+        Body::Attention(a) => attention(kernel, a, t, env, context),
         Body::RowNorm(n) => {
             let cols = cols(kernel, n.x);
             let steps = if n.norm.is_some() { 3.0 } else { 1.0 } + if n.gain.is_some() { 1.0 } else { 0.0 } + quant_steps(kernel, n.out);
@@ -122,10 +127,7 @@ fn input(kernel: &Kernel, b: &Matmul) -> (usize, bool) {
         ParamKind::Rows { cols, elem, .. } => (cols, elem),
         _ => (0, RowElem::F32),
     };
-    let elem = match b.prologue {
-        Some(Prologue { quant: Some(group), .. }) => RowElem::Q8 { group },
-        _ => elem,
-    };
+    let elem = b.prologue.map_or(elem, |p| p.elem);
     (row_bytes(cols, elem), matches!(elem, RowElem::Q8 { .. }))
 }
 
@@ -165,7 +167,7 @@ fn imbalance(items: usize, t: &TargetSpec) -> f64 {
 /// Every core prepares all rows for itself.
 fn prologue(kernel: &Kernel, b: &Matmul, t: &TargetSpec, m: usize) -> f64 {
     let Some(p) = b.prologue else { return 0.0 };
-    let steps = p.norm.map_or(0.0, |_| 3.0) + p.gain.map_or(0.0, |_| 1.0) + p.quant.map_or(0.0, |_| 2.0);
+    let steps = p.norm.map_or(0.0, |_| 3.0) + p.gain.map_or(0.0, |_| 1.0) + p.elem.group().map_or(0.0, |_| 2.0);
     (m * cols(kernel, b.x)) as f64 * (steps / (t.f32_macs * ELEMENTWISE) + 8.0 / t.cache)
 }
 
@@ -191,9 +193,10 @@ fn epilogue(kernel: &Kernel, s: &Segment, t: &TargetSpec, m: usize) -> f64 {
     (m * s.n) as f64 * (steps / (t.f32_macs * ELEMENTWISE) + bytes / t.cache)
 }
 
-fn attention(kernel: &Kernel, a: &Attention, t: &TargetSpec, m: usize) -> f64 {
+fn attention(kernel: &Kernel, a: &Attention, t: &TargetSpec, env: Env, context: usize) -> f64 {
     let ParamKind::Kv(kv) = kernel.params[a.kv].kind else { return 0.0 };
-    let context = kv.window.map_or(CONTEXT, |w| w.min(CONTEXT));
+    let m = kernel.rows.eval(env);
+    let context = kv.window.map_or(context, |w| w.min(context));
     let bytes = (2 * context * kv.width() * kv.dtype.bytes()) as f64;
     let macs = (2 * m * context * a.heads * kv.head_dim) as f64;
     let items = (m * kv.kv_heads).max(1);

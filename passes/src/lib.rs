@@ -25,6 +25,7 @@ pub mod rules;
 pub mod schedule;
 pub mod spec;
 pub mod weights;
+pub mod work;
 
 pub use error::PassError;
 

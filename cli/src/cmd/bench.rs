@@ -1,11 +1,14 @@
 //! `llmcc bench`: how fast an artifact is on this machine, and how close to what the memory allows.
 
+mod kernels;
+
 use crate::Error;
 use crate::args::BenchArgs;
 use crate::loaded::{EngineOptions, Model};
+use crate::predicted::Predicted;
 use crate::report::bytes;
+use kernels::{Measured, Shape};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Instant;
 
@@ -23,13 +26,24 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
     if longest > info.max_context || args.prefill.contains(&0) || args.batch.contains(&0) || args.steps == 0 || args.repeat == 0 {
         return Err(Error::Usage(format!("lengths and counts must lie in 1..={}, the artifact's context", info.max_context)));
     }
-    let prefill: Vec<Rate> = args.prefill.iter().map(|n| median(args.repeat, || prefill(&model, *n))).collect::<Result<_, _>>()?;
-    let decode: Vec<Rate> = args.batch.iter().map(|b| median(args.repeat, || decode(&model, *b, args.steps))).collect::<Result<_, _>>()?;
+    let mut kernels = vec![];
+    let mut measure = |title: String, shapes: Vec<Shape>, f: &dyn Fn() -> Result<Rate, Error>| -> Result<Rate, Error> {
+        let (rate, times) = median(&model, args.repeat, f)?;
+        kernels.push(Measured { title, shapes, times });
+        Ok(rate)
+    };
+    let chunk = info.max_batch_tokens;
+    let each = |n: &usize| measure(format!("prefill of {n} tokens"), prefill_shapes(*n, chunk), &|| prefill(&model, *n));
+    let prefill: Vec<Rate> = args.prefill.iter().map(each).collect::<Result<_, _>>()?;
+    let each = |b: &usize| measure(format!("decode, {b} at once"), vec![decode_shape(*b, args.steps)], &|| decode(&model, *b, args.steps));
+    let decode: Vec<Rate> = args.batch.iter().map(each).collect::<Result<_, _>>()?;
     // Before the bandwidth buffer adds to it.
     let rss = peak_rss();
     let memory = stream_bandwidth(model.info().threads);
-    let step_bytes = step_bytes(&model);
-    let results = Results { args, model: &model, load, prefill, decode, memory, rss, step_bytes };
+    let manifest: Value = serde_json::from_str(&model.manifest()).unwrap_or_default();
+    let step_bytes = manifest["weights"]["read_per_step"].as_f64().unwrap_or(0.0);
+    let predicted = serde_json::from_value(manifest["predicted"].clone()).unwrap_or_default();
+    let results = Results { args, model: &model, load, prefill, decode, memory, rss, step_bytes, kernels, predicted };
     super::print(&if args.json { format!("{}\n", results.json()) } else { results.text() })
 }
 
@@ -44,10 +58,32 @@ struct Rate {
     seconds: f64,
 }
 
-fn median(repeat: usize, mut f: impl FnMut() -> Result<Rate, Error>) -> Result<Rate, Error> {
-    let mut all: Vec<Rate> = (0..repeat).map(|_| f()).collect::<Result<_, _>>()?;
+/// The median of some repetitions, and the time per kernel of each (nothing without a profile).
+fn median(model: &Model, repeat: usize, f: &dyn Fn() -> Result<Rate, Error>) -> Result<(Rate, Vec<kernels::Times>), Error> {
+    let (mut all, mut times) = (vec![], vec![]);
+    let mut before = kernels::times(&model.stats()?);
+    for _ in 0..repeat {
+        all.push(f()?);
+        let after = kernels::times(&model.stats()?);
+        times.push(kernels::since(&before, &after));
+        before = after;
+    }
     all.sort_by(|a, b| a.tokens_per_second.total_cmp(&b.tokens_per_second));
-    Ok(all[all.len() / 2])
+    Ok((all[all.len() / 2], times))
+}
+
+/// The passes of [`prefill`].
+fn prefill_shapes(n: usize, chunk: usize) -> Vec<Shape> {
+    let shape = |at: usize| {
+        let m = chunk.min(n - at);
+        Shape { tokens: m, rows: usize::from(at + m == n), context: at as f64 + (m as f64 + 1.0) / 2.0 }
+    };
+    (0..n).step_by(chunk.max(1)).map(shape).collect()
+}
+
+/// The average pass of [`decode`].
+fn decode_shape(batch: usize, steps: usize) -> Shape {
+    Shape { tokens: batch, rows: batch, context: 1.0 + steps as f64 / 2.0 }
 }
 
 fn token(i: usize, vocab: usize) -> i32 {
@@ -114,12 +150,6 @@ fn stream_bandwidth(threads: usize) -> f64 {
     rates[rates.len() / 2]
 }
 
-/// Bytes of weights a step reads: all but tables of which it looks up rows.
-fn step_bytes(model: &Model) -> f64 {
-    let m: Value = serde_json::from_str(&model.manifest()).unwrap_or_default();
-    m["weights"]["read_per_step"].as_f64().unwrap_or(0.0)
-}
-
 struct Results<'a> {
     args: &'a BenchArgs,
     model: &'a Model,
@@ -128,7 +158,10 @@ struct Results<'a> {
     decode: Vec<Rate>,
     memory: f64,
     rss: f64,
+    /// Bytes of weights a step reads: all but tables of which it looks up rows.
     step_bytes: f64,
+    kernels: Vec<Measured>,
+    predicted: Predicted,
 }
 
 impl Results<'_> {
@@ -137,7 +170,6 @@ impl Results<'_> {
     }
 
     fn json(&self) -> Value {
-        let profile: Value = serde_json::from_str(&self.model.stats().unwrap_or_default()).unwrap_or_default();
         json!({
             "artifact": self.args.artifact.display().to_string(),
             "threads": self.model.info().threads,
@@ -150,7 +182,7 @@ impl Results<'_> {
             "decode": self.decode.iter().map(|r| json!({
                 "sequences": r.size, "tokens_per_second": r.tokens_per_second, "step_seconds": r.seconds,
                 "share_of_roofline": self.share(r) })).collect::<Vec<_>>(),
-            "kernels": if self.args.kernels { profile } else { Value::Null },
+            "kernels": if self.args.kernels { kernels::json(&self.kernels, &self.predicted) } else { Value::Null },
         })
     }
 
@@ -185,32 +217,7 @@ impl Results<'_> {
         );
         let _ = writeln!(s, "peak RSS              {}", bytes(self.rss));
         if self.args.kernels {
-            s += &self.kernel_table();
-        }
-        s
-    }
-}
-
-impl Results<'_> {
-    /// Time per kernel over all measurements, calls of all layers together, most expensive first.
-    fn kernel_table(&self) -> String {
-        let stats: Value = serde_json::from_str(&self.model.stats().unwrap_or_default()).unwrap_or_default();
-        let mut by: BTreeMap<(i64, String), (u64, u64)> = BTreeMap::new();
-        for step in stats["profile"]["steps"].as_array().into_iter().flatten() {
-            let key = (step["regime"].as_i64().unwrap_or(-1), step["kernel"].as_str().unwrap_or("?").to_owned());
-            let sum = by.entry(key).or_default();
-            sum.0 += step["ns"].as_u64().unwrap_or(0);
-            sum.1 += step["calls"].as_u64().unwrap_or(0);
-        }
-        let total: u64 = by.values().map(|(ns, _)| ns).sum();
-        let mut rows: Vec<_> = by.into_iter().collect();
-        rows.sort_by_key(|(_, (ns, _))| std::cmp::Reverse(*ns));
-        let mut s = String::from("kernel                      step size     calls   us per call    share\n");
-        for ((regime, kernel), (ns, calls)) in rows {
-            let size = if regime < 0 { "any".to_owned() } else { format!("<= {regime}") };
-            let each = ns as f64 * 1e-3 / calls.max(1) as f64;
-            let share = ns as f64 * 100.0 / total.max(1) as f64;
-            let _ = writeln!(s, "{kernel:<28}{size:<10}{calls:>9}{each:>14.1}{share:>8.1} %");
+            s += &kernels::text(&self.kernels, &self.predicted);
         }
         s
     }
