@@ -1,7 +1,7 @@
 //! Sequences and the pages of the KV cache they own.
 //!
 //! A page holds [`PAGE_TOKENS`] tokens of *every* attention state: page `p` of state `s` lies `p * page_bytes(s)` into the pool of `s`, so that one
-//! block table per sequence serves all layers. Pools are reserved whole, but a page costs memory only once it is written.
+//! block table per sequence serves all layers. What is here is the bookkeeping; the pages themselves are a [`PageStore`]: [`HostPages`], or a GPU's.
 //!
 //! Sequences may share pages ([`Kv::fork`]); who appends to a shared, partly filled page gets a copy first.
 
@@ -25,10 +25,61 @@ struct Slot {
     pages: Vec<u32>,
 }
 
-/// All sequences, and the page pools of all attention states.
-pub struct Kv {
+/// The memory of the pages.
+pub trait PageStore: Send {
+    /// Copies page `from` of every attention state to page `to`, another one. No step is running.
+    fn copy(&mut self, from: u32, to: u32) -> Result<()>;
+}
+
+/// Pages in this process' memory: a pool per attention state, reserved whole, but a page costs memory only once it is written.
+pub struct HostPages {
     pools: Vec<Region>,
     page_bytes: Vec<usize>,
+}
+
+impl HostPages {
+    /// Pools of `pages` pages for the attention states `descs`.
+    pub fn new(descs: &[KvDesc], pages: usize) -> Result<HostPages> {
+        let page_bytes: Vec<usize> = descs.iter().map(|d| d.page_bytes as usize).collect();
+        let reserve = |&bytes: &usize| Region::reserve(bytes.saturating_mul(pages), "the KV cache; use a smaller max_tokens");
+        let pools = page_bytes.iter().map(reserve).collect::<Result<Vec<_>>>()?;
+        Ok(HostPages { pools, page_bytes })
+    }
+
+    /// Start of each attention state's pool, valid as long as `self`.
+    pub fn pools(&self) -> Vec<*mut u8> {
+        self.pools.iter().map(Region::ptr).collect()
+    }
+}
+
+impl PageStore for HostPages {
+    fn copy(&mut self, from: u32, to: u32) -> Result<()> {
+        for (pool, &bytes) in self.pools.iter().zip(&self.page_bytes) {
+            // SAFETY: both pages lie in the pool and differ; no step is running.
+            unsafe {
+                let (from, to) = (pool.ptr().add(from as usize * bytes), pool.ptr().add(to as usize * bytes));
+                std::ptr::copy_nonoverlapping(from, to, bytes);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Pages that hold `max_tokens` tokens.
+///
+/// # Errors
+/// None, or more than can be numbered.
+pub fn page_count(max_tokens: usize) -> Result<usize> {
+    let pages = max_tokens.div_ceil(PAGE_TOKENS);
+    if pages == 0 || pages > i32::MAX as usize {
+        return Err(Error::invalid(format!("max_tokens is {max_tokens}; use 1 to {}", i32::MAX)));
+    }
+    Ok(pages)
+}
+
+/// All sequences and the pages they own.
+pub struct Kv {
+    pages: Box<dyn PageStore>,
     /// References to each page handed out so far; its length is the number of pages ever used.
     refs: Vec<u32>,
     free: Vec<u32>,
@@ -39,22 +90,10 @@ pub struct Kv {
 }
 
 impl Kv {
-    /// Pools for `max_tokens` cached tokens (rounded up to pages) of the attention states `descs`; a sequence may have `max_context` tokens.
-    pub fn new(descs: &[KvDesc], max_tokens: usize, max_context: usize) -> Result<Kv> {
-        let total_pages = max_tokens.div_ceil(PAGE_TOKENS);
-        if total_pages == 0 || total_pages > i32::MAX as usize {
-            return Err(Error::invalid(format!("max_tokens is {max_tokens}; use 1 to {}", i32::MAX)));
-        }
-        let page_bytes: Vec<usize> = descs.iter().map(|d| d.page_bytes as usize).collect();
-        let reserve = |&bytes: &usize| Region::reserve(bytes.saturating_mul(total_pages), "the KV cache; use a smaller max_tokens");
-        let pools = page_bytes.iter().map(reserve).collect::<Result<Vec<_>>>()?;
+    /// No sequences yet, over `total_pages` pages; a sequence may have `max_context` tokens.
+    pub fn new(pages: Box<dyn PageStore>, total_pages: usize, max_context: usize) -> Kv {
         let (refs, free, slots, free_slots) = Default::default();
-        Ok(Kv { pools, page_bytes, refs, free, total_pages, max_context, slots, free_slots })
-    }
-
-    /// Start of the page pool of attention state `index`.
-    pub fn pool(&self, index: usize) -> *mut u8 {
-        self.pools[index].ptr()
+        Kv { pages, refs, free, total_pages, max_context, slots, free_slots }
     }
 
     /// Tokens all sequences together can hold.
@@ -211,12 +250,9 @@ impl Kv {
             return Ok(());
         }
         let new = self.take()?;
-        for (pool, &bytes) in self.pools.iter().zip(&self.page_bytes) {
-            // SAFETY: both pages lie in the pool and differ; no step is running.
-            unsafe {
-                let (from, to) = (pool.ptr().add(old as usize * bytes), pool.ptr().add(new as usize * bytes));
-                std::ptr::copy_nonoverlapping(from, to, bytes);
-            }
+        if let Err(error) = self.pages.copy(old, new) {
+            self.release(new);
+            return Err(error);
         }
         self.slots[slot].pages[nth] = new;
         self.release(old);
@@ -251,9 +287,15 @@ impl Kv {
 mod tests {
     use super::*;
 
-    fn kv(tokens: usize) -> Kv {
+    fn kv_and_pools(tokens: usize) -> (Kv, Vec<*mut u8>) {
         let desc = KvDesc { kv_heads: 1, head_dim: 1, dtype: 0, window: 0, page_bytes: 128 };
-        Kv::new(&[desc, KvDesc { page_bytes: 64, ..desc }], tokens, 100).unwrap()
+        let pages = HostPages::new(&[desc, KvDesc { page_bytes: 64, ..desc }], page_count(tokens).unwrap()).unwrap();
+        let pools = pages.pools();
+        (Kv::new(Box::new(pages), page_count(tokens).unwrap(), 100), pools)
+    }
+
+    fn kv(tokens: usize) -> Kv {
+        kv_and_pools(tokens).0
     }
 
     fn append(kv: &mut Kv, seq: SeqId, n: usize) -> Result<()> {
@@ -305,14 +347,14 @@ mod tests {
 
     #[test]
     fn forks_share_until_they_append() {
-        let mut kv = kv(64);
+        let (mut kv, pools) = kv_and_pools(64);
         let a = kv.seq_new().unwrap();
         append(&mut kv, a, 20).unwrap();
         let partial = kv.pages(kv.slot(a).unwrap())[1] as usize;
         // SAFETY: inside the pools.
         unsafe {
-            kv.pool(0).add(partial * 128 + 5).write(42);
-            kv.pool(1).add(partial * 64 + 6).write(43);
+            pools[0].add(partial * 128 + 5).write(42);
+            pools[1].add(partial * 64 + 6).write(43);
         }
         let b = kv.fork(a).unwrap();
         assert_eq!(kv.used_pages(), 2);
@@ -322,8 +364,8 @@ mod tests {
         assert_ne!(copy, partial);
         // SAFETY: inside the pools.
         unsafe {
-            assert_eq!(kv.pool(0).add(copy * 128 + 5).read(), 42);
-            assert_eq!(kv.pool(1).add(copy * 64 + 6).read(), 43);
+            assert_eq!(pools[0].add(copy * 128 + 5).read(), 42);
+            assert_eq!(pools[1].add(copy * 64 + 6).read(), 43);
         }
         // The original owns its page alone again: no second copy.
         append(&mut kv, a, 1).unwrap();
@@ -332,6 +374,30 @@ mod tests {
         assert_eq!((kv.used_pages(), kv.tokens(b).unwrap().len()), (2, 21));
         kv.seq_free(b).unwrap();
         assert_eq!(kv.used_pages(), 0);
+    }
+
+    /// A store whose copies fail.
+    struct Broken;
+
+    impl PageStore for Broken {
+        fn copy(&mut self, _: u32, _: u32) -> Result<()> {
+            Err(Error::new(Status::System, "broken"))
+        }
+    }
+
+    #[test]
+    fn a_failing_copy_changes_nothing() {
+        let mut kv = Kv::new(Box::new(Broken), 4, 100);
+        let a = kv.seq_new().unwrap();
+        append(&mut kv, a, 20).unwrap();
+        let b = kv.fork(a).unwrap();
+        for _ in 0..10 {
+            assert_eq!(append(&mut kv, b, 1).unwrap_err().status, Status::System);
+        }
+        assert_eq!((kv.used_pages(), kv.tokens(b).unwrap().len()), (2, 20));
+        kv.seq_free(a).unwrap();
+        // Alone now, so nothing is copied.
+        append(&mut kv, b, 1).unwrap();
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! The runtime inside every compiled artifact.
 //!
 //! The compiler appends code, data and weights to a prebuilt copy of this library ([`image`]). From bottom to top:
-//! [`memory`] reserves, [`threads`] run side by side, [`kv`] keeps sequences, [`engine`] takes ragged batches through the kernels, [`sample`] chooses tokens,
+//! [`memory`] reserves, [`threads`] run side by side, [`cuda`] drives a GPU, [`kv`] keeps sequences, [`engine`] takes ragged batches through the kernels,
+//! [`select`] opens the version of the model that suits the machine, [`sample`] chooses tokens,
 //! [`text`] turns tokens into text and back, [`generate`] puts these together, and [`capi`], the API of `include/llmcc.h`, is the only thing exported.
 //!
 //! **Invariant:** nothing here knows what the kernels compute; the tables of the ABI are all the runtime sees of a model.
 //! **Invariant:** no panic and no unwinding crosses the C API; user input is validated before it reaches a kernel.
 
 pub mod capi;
+pub mod cuda;
 pub mod engine;
 pub mod error;
 pub mod generate;
@@ -16,6 +18,7 @@ pub mod json;
 pub mod kv;
 pub mod memory;
 pub mod sample;
+pub mod select;
 pub mod stream;
 #[cfg(feature = "text")]
 pub mod text;

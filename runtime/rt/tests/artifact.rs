@@ -259,7 +259,7 @@ fn unusable_artifacts_say_why() {
         ("shorter_data", parts.link(false, |i| i.data_len = 50), None, Status::Artifact, "data segment too short"),
         ("no_side_file", external.clone(), None, Status::Artifact, ".weights"),
         ("wrong_side_file", external.clone(), Some(&[0; 8]), Status::Artifact, "has 8 bytes instead of 36"),
-        ("weights_len", parts.link(false, |i| i.weights_len = 8), None, Status::Artifact, "operand"),
+        ("weights_len", parts.link(false, |i| i.weights_len = 8), None, Status::Artifact, "weights lie outside"),
     ];
     for (name, bytes, side, status, part) in cases {
         let path = dir.write(&format!("{name}.so"), &bytes);

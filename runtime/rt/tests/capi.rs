@@ -39,7 +39,7 @@ impl Drop for Handle {
 
 fn open(options: Options) -> Handle {
     let image = toy_image_from(toy_data("{\"name\":\"toy\"}", TOKENIZER, CONFIG).leak()).unwrap();
-    Handle(into_handle(Model::new(image, &options).unwrap()))
+    Handle(into_handle(Model::new(vec![image], &options).unwrap()))
 }
 
 fn last_error() -> String {

@@ -8,6 +8,7 @@ use super::{array, guard, null, object, put_text, read_struct, write_struct};
 use crate::engine::{Batch, Engine, Options};
 use crate::error::{Error, Result, Status};
 use crate::image::Image;
+use crate::select;
 use crate::text::{Text, no_tokenizer};
 
 /// What a handle of the C API points to. Generations share it, so closing a model while some are alive is harmless.
@@ -22,14 +23,14 @@ pub struct Model {
 pub type llmcc_model = Arc<Model>;
 
 impl Model {
-    /// Opens an image.
-    pub fn new(image: Image, options: &Options) -> Result<Model> {
-        let image = Arc::new(image);
+    /// Opens the version of the model that suits this machine best.
+    pub fn new(images: Vec<Image>, options: &Options) -> Result<Model> {
+        let engine = select::open(images, options)?;
+        let image = engine.shared_image();
         let text = Text::new(&image)?;
         let manifest =
             CString::new(image.manifest()).map_err(|_| Error::artifact("the artifact's manifest holds a NUL; compile it again"))?;
-        let uk = llmcc_ukernels::table(llmcc_ukernels::detect());
-        Ok(Model { engine: Mutex::new(Engine::new(image, options, uk)?), text, manifest })
+        Ok(Model { engine: Mutex::new(engine), text, manifest })
     }
 
     /// The engine, for one caller at a time.
@@ -152,13 +153,16 @@ pub unsafe extern "C" fn llmcc_stats(model: *const llmcc_model, out: *mut c_char
         let (kv, image) = (engine.kv(), engine.image());
         let page: u64 = image.kv.iter().map(|k| k.page_bytes).sum();
         let json = format!(
-            "{{\"sequences\":{},\"kv_pages_used\":{},\"kv_bytes_used\":{},\"kv_tokens_max\":{},\"activation_bytes\":{},\"threads\":{},\"profile\":{}}}",
+            "{{\"sequences\":{},\"kv_pages_used\":{},\"kv_bytes_used\":{},\"kv_tokens_max\":{},\"activation_bytes\":{},\"threads\":{},\
+             \"device\":{},\"device_bytes\":{},\"profile\":{}}}",
             kv.sequences(),
             kv.used_pages(),
             kv.used_pages() as u64 * page,
             kv.max_tokens(),
             engine.arena_bytes(),
             engine.threads(),
+            crate::json::string(engine.device()),
+            engine.device_bytes(),
             engine.profile_json().unwrap_or_else(|| "null".into())
         );
         // SAFETY: the caller's promise.

@@ -1,0 +1,320 @@
+//! Runs a chunk on a GPU.
+//!
+//! Per step: one copy of the inputs to the device, one graph launch (or, in the regime for any number of tokens and when kernels are timed, one launch per
+//! kernel), one copy of the wanted logits back, one wait.
+
+use std::ffi::{c_uint, c_void};
+use std::ptr;
+use std::sync::Arc;
+
+use llmcc_abi::{GpuDim, KvDesc, NONE, OperandDesc, StepDesc, operand, rows};
+
+use super::budget::{Budget, largest, workspace};
+use super::device::{Device, DeviceMemory, Pinned};
+use super::event::Event;
+use super::graph::Graph;
+use super::inputs::InputBlock;
+use super::module::Modules;
+use crate::engine::{Executor, Limits, Profile, Step, slot_offsets};
+use crate::error::{Error, Result, Status};
+use crate::image::Image;
+use crate::kv::PageStore;
+
+/// Weights are copied in pieces of this size.
+const STAGING: usize = 16 << 20;
+/// Most blocks in y and z.
+const MAX_GRID_YZ: u64 = 65535;
+
+/// A model on a GPU.
+pub(crate) struct Gpu {
+    // Graphs and modules go before the memory they refer to, all before the device.
+    graphs: Vec<Option<Graph>>,
+    modules: Modules,
+    inputs: InputBlock,
+    logits: Pinned,
+    memory: Memory,
+    /// Operands of all steps, as device addresses.
+    operands: Vec<u64>,
+    /// Address of each kernel's workspace.
+    workspaces: Vec<u64>,
+    events: Vec<Event>,
+    limits: Limits,
+    vocab: usize,
+    device_bytes: u64,
+    device: Arc<Device>,
+}
+
+/// What a model has in device memory, but for inputs and cache.
+struct Memory {
+    weights: DeviceMemory,
+    activations: DeviceMemory,
+    /// Of each slot in `activations`.
+    offsets: Vec<usize>,
+    workspace: DeviceMemory,
+    /// Address of the logits.
+    logits: u64,
+}
+
+/// The cache: a pool per attention state.
+pub(crate) struct DevicePages {
+    device: Arc<Device>,
+    pools: Vec<DeviceMemory>,
+    page_bytes: Vec<usize>,
+}
+
+impl Gpu {
+    /// Loads `image` to `device`, with a cache of `max_tokens` tokens (0: choose). Returns also the cache and its size in tokens.
+    pub fn new(image: &Image, device: &Arc<Device>, limits: Limits, max_tokens: usize) -> Result<(Gpu, DevicePages, usize)> {
+        let _current = device.current()?;
+        let (free, total) = device.memory()?;
+        let budget = Budget::new(image, limits, max_tokens, free)?;
+        budget.check(device.facts(), free, total)?;
+        check_grids(image, limits)?;
+        let modules = Modules::load(device, image)?;
+        let pages = DevicePages::new(device, &image.kv, budget.pages)?;
+        let memory = Memory::new(image, device, limits)?;
+        let workspace = workspace(image, limits).map(|w| w.offsets).unwrap_or_default();
+        let vocab = image.desc().vocab as usize;
+        let inputs = InputBlock::new(device, limits.tokens)?;
+        let gpu = Gpu {
+            graphs: image.regimes.iter().map(|_| None).collect(),
+            modules,
+            logits: Pinned::new(device, 4 * vocab * limits.rows, "logits")?,
+            operands: image.operands.iter().map(|o| memory.address(image, &pages, o)).collect(),
+            workspaces: workspace.iter().map(|offset| memory.workspace.address() + *offset as u64).collect(),
+            events: Vec::new(),
+            limits,
+            vocab,
+            device_bytes: (budget.total() + inputs.len()) as u64,
+            inputs,
+            memory,
+            device: device.clone(),
+        };
+        gpu.memory.upload(image, device)?;
+        Ok((gpu, pages, budget.tokens()))
+    }
+
+    /// Launches `step` for `m` rows.
+    fn launch(&self, image: &Image, step: &StepDesc, m: usize) -> Result<()> {
+        let index = step.kernel as usize;
+        let kernel = &image.gpu[index];
+        let first = step.first_operand as usize;
+        let mut values: Vec<u64> = Vec::with_capacity(step.operands as usize + 2);
+        values.extend_from_slice(&self.operands[first..first + step.operands as usize]);
+        values.extend([self.inputs.context(), self.workspaces[index]]);
+        let mut parameters: Vec<*mut c_void> = values.iter_mut().map(|v| ptr::from_mut(v).cast()).collect();
+        let [x, y, z] = kernel.grid.map(|d| d.blocks(m as u64) as c_uint);
+        // SAFETY: the function takes these parameters, by the ABI; sizes were checked with the image and by `check_grids`; the driver copies the parameters.
+        let code = unsafe {
+            (self.device.api().launch)(
+                self.modules.functions()[index],
+                x,
+                y,
+                z,
+                kernel.threads,
+                1,
+                1,
+                kernel.shared,
+                self.device.stream(),
+                parameters.as_mut_ptr(),
+                ptr::null_mut(),
+            )
+        };
+        self.device.check(code, format_args!("cannot launch kernel `{}`", image.kernel_name(index)))
+    }
+
+    /// Launches the regime's kernels one by one for the step at hand, timing them if wanted.
+    fn launch_all(&mut self, step: &Step) -> Result<()> {
+        if step.profile.is_some() {
+            let wanted = step.image.regimes[step.regime].steps as usize + 1;
+            while self.events.len() < wanted {
+                self.events.push(Event::new(&self.device)?);
+            }
+            self.events[0].record()?;
+        }
+        let (tokens, out) = (step.inputs.tokens.len(), step.inputs.out_rows.len());
+        for (i, s) in regime_steps(step.image, step.regime).iter().enumerate() {
+            let m = if s.rows == rows::TOKENS { tokens } else { out };
+            if m > 0 {
+                self.launch(step.image, s, m)?;
+            }
+            if step.profile.is_some() {
+                self.events[i + 1].record()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Launches the regime's graph, capturing it first when it is new.
+    fn launch_graph(&mut self, image: &Image, regime: usize) -> Result<()> {
+        if self.graphs[regime].is_none() {
+            let graph = Graph::capture(&self.device, || {
+                let most = |s: &StepDesc| largest(s, image.regimes[regime].max_tokens, self.limits);
+                regime_steps(image, regime).iter().try_for_each(|s| self.launch(image, s, most(s)))
+            })?;
+            self.graphs[regime] = Some(graph);
+        }
+        self.graphs[regime].as_ref().map_or(Ok(()), Graph::launch)
+    }
+
+    /// Adds up the times between the events of a step that is over.
+    fn read_times(&self, step: &Step, profile: &Profile) -> Result<()> {
+        let first = step.image.regimes[step.regime].first_step as usize;
+        for (i, s) in regime_steps(step.image, step.regime).iter().enumerate() {
+            if s.rows == rows::TOKENS || !step.inputs.out_rows.is_empty() {
+                profile.add(first + i, self.events[i + 1].nanoseconds_since(&self.events[i])?);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Executor for Gpu {
+    fn ready(&self) -> Result<()> {
+        self.device.check_process()
+    }
+
+    fn run(&mut self, step: &Step) -> Result<()> {
+        let device = self.device.clone();
+        let _current = device.current()?;
+        if self.inputs.grow(&device, step.inputs)? {
+            // The context has moved, and its address is in the graphs.
+            self.graphs.iter_mut().for_each(|g| *g = None);
+        }
+        self.inputs.send(&device, step.inputs)?;
+        let bounded = step.image.regimes[step.regime].max_tokens != NONE;
+        if bounded && step.profile.is_none() {
+            self.launch_graph(step.image, step.regime)?;
+        } else {
+            self.launch_all(step)?;
+        }
+        let bytes = 4 * self.vocab * step.inputs.out_rows.len();
+        if bytes > 0 {
+            // SAFETY: the pinned block has room for the most rows there can be, and is read after the wait below.
+            let code = unsafe { (device.api().copy_to_host)(self.logits.ptr().cast(), self.memory.logits, bytes, device.stream()) };
+            device.check(code, "cannot fetch the logits from the GPU")?;
+        }
+        device.synchronize("the GPU failed in a step, and the model has to be opened again")?;
+        step.profile.map_or(Ok(()), |profile| self.read_times(step, profile))
+    }
+
+    fn logits(&self, row: usize) -> &[f32] {
+        debug_assert!(row < self.limits.rows);
+        // SAFETY: within the block, page aligned, and copied to by the step just waited for.
+        unsafe { std::slice::from_raw_parts(self.logits.ptr().cast::<f32>().add(row * self.vocab), self.vocab) }
+    }
+
+    fn threads(&self) -> usize {
+        1
+    }
+
+    fn device(&self) -> &str {
+        &self.device.facts().name
+    }
+
+    fn activation_bytes(&self, image: &Image, tokens: usize, rows: usize) -> usize {
+        let limits = Limits { tokens, rows };
+        let bytes = || slot_offsets(image, tokens, rows)?.1.checked_add(workspace(image, limits)?.bytes);
+        bytes().unwrap_or(usize::MAX)
+    }
+
+    fn arena_bytes(&self) -> usize {
+        self.memory.activations.len() + self.memory.workspace.len()
+    }
+
+    fn device_bytes(&self) -> u64 {
+        self.device_bytes
+    }
+}
+
+impl Memory {
+    fn new(image: &Image, device: &Arc<Device>, limits: Limits) -> Result<Memory> {
+        let overflow = || Error::new(Status::System, "a step needs more memory than there is; use a smaller max_batch_tokens");
+        let (offsets, bytes) = slot_offsets(image, limits.tokens, limits.rows).ok_or_else(overflow)?;
+        let workspace = workspace(image, limits).ok_or_else(overflow)?;
+        let activations = DeviceMemory::zeroed(device, bytes, "activations")?;
+        Ok(Memory {
+            logits: activations.address() + offsets[image.desc().logits_buffer as usize] as u64,
+            weights: DeviceMemory::new(device, image.weights_len() as usize, "weights")?,
+            workspace: DeviceMemory::zeroed(device, workspace.bytes, "workspace")?,
+            activations,
+            offsets,
+        })
+    }
+
+    /// Device address of an operand.
+    fn address(&self, image: &Image, pages: &DevicePages, o: &OperandDesc) -> u64 {
+        match o.kind {
+            operand::WEIGHT => self.weights.address() + (o.offset - image.desc().weights.off),
+            operand::KV => pages.pools[o.index as usize].address(),
+            // The image was checked: there is no other kind.
+            _ => self.activations.address() + self.offsets[o.index as usize] as u64,
+        }
+    }
+
+    /// Copies the weights to the device through two pinned blocks: while one is on its way, the other is filled.
+    fn upload(&self, image: &Image, device: &Arc<Device>) -> Result<()> {
+        let weights = image.own_weights();
+        image.prefetch_weights();
+        let mut blocks = Vec::new();
+        for (i, part) in weights.chunks(STAGING).enumerate() {
+            if blocks.len() < 2 {
+                blocks.push((Pinned::new(device, STAGING.min(weights.len()), "loading weights")?, Event::new(device)?));
+            }
+            let (block, sent) = &mut blocks[i % 2];
+            sent.wait()?;
+            block.bytes()[..part.len()].copy_from_slice(part);
+            let to = self.weights.address() + (i * STAGING) as u64;
+            // SAFETY: both sides have room for the part, and the block is not written before the event.
+            let code = unsafe { (device.api().copy_to_device)(to, block.ptr().cast(), part.len(), device.stream()) };
+            device.check(code, "cannot copy the weights to the GPU")?;
+            sent.record()?;
+            image.release_weights(part);
+        }
+        device.synchronize("cannot copy the weights to the GPU")
+    }
+}
+
+impl DevicePages {
+    /// Pools of `pages` pages, all zero: what an unused part of a page holds must be numbers, because kernels multiply it by zero.
+    fn new(device: &Arc<Device>, descs: &[KvDesc], pages: usize) -> Result<DevicePages> {
+        let page_bytes: Vec<usize> = descs.iter().map(|d| d.page_bytes as usize).collect();
+        let pool = |bytes: &usize| DeviceMemory::zeroed(device, bytes.saturating_mul(pages), "the KV cache; use a smaller max_tokens");
+        let pools = page_bytes.iter().map(pool).collect::<Result<Vec<_>>>()?;
+        Ok(DevicePages { device: device.clone(), pools, page_bytes })
+    }
+}
+
+impl PageStore for DevicePages {
+    fn copy(&mut self, from: u32, to: u32) -> Result<()> {
+        let device = &self.device;
+        let _current = device.current()?;
+        for (pool, &bytes) in self.pools.iter().zip(&self.page_bytes) {
+            let at = |page: u32| pool.address() + page as u64 * bytes as u64;
+            // SAFETY: both pages lie in the pool and differ; the steps that use them come later on the same stream.
+            let code = unsafe { (device.api().copy_on_device)(at(to), at(from), bytes, device.stream()) };
+            device.check(code, "cannot copy a page of the cache on the GPU")?;
+        }
+        Ok(())
+    }
+}
+
+fn regime_steps(image: &Image, regime: usize) -> &[StepDesc] {
+    let r = image.regimes[regime];
+    &image.steps[r.first_step as usize..][..r.steps as usize]
+}
+
+/// The largest grid of every launch is one the device takes.
+fn check_grids(image: &Image, limits: Limits) -> Result<()> {
+    for regime in 0..image.regimes.len() {
+        for step in regime_steps(image, regime) {
+            let m = largest(step, image.regimes[regime].max_tokens, limits) as u64;
+            let [x, y, z]: [GpuDim; 3] = image.gpu[step.kernel as usize].grid;
+            if x.blocks(m) > i32::MAX as u64 || y.blocks(m) > MAX_GRID_YZ || z.blocks(m) > MAX_GRID_YZ {
+                let name = image.kernel_name(step.kernel as usize);
+                return Err(Error::invalid(format!("kernel `{name}` cannot take {m} rows at once; use a smaller max_batch_tokens")));
+            }
+        }
+    }
+    Ok(())
+}

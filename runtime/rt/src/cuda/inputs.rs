@@ -1,0 +1,104 @@
+//! The arrays of a step on their way to the device: one pinned block, one device block, one copy.
+
+use std::sync::Arc;
+
+use llmcc_abi::GpuCtx;
+
+use super::device::{Device, DeviceMemory, Pinned};
+use crate::engine::Inputs;
+use crate::error::Result;
+
+/// The context lies first, the arrays behind it at multiples of this.
+const ALIGN: usize = 16;
+
+/// A [`GpuCtx`] at a fixed device address, followed by the arrays it points to, wherever they fit.
+pub(crate) struct InputBlock {
+    host: Pinned,
+    device: DeviceMemory,
+}
+
+impl InputBlock {
+    /// A block for steps of up to `tokens` tokens, and for block tables of an ordinary size.
+    pub fn new(device: &Arc<Device>, tokens: usize) -> Result<InputBlock> {
+        InputBlock::with_bytes(device, 4096 + 32 * tokens)
+    }
+
+    fn with_bytes(device: &Arc<Device>, bytes: usize) -> Result<InputBlock> {
+        let bytes = bytes.next_power_of_two().max(1 << 16);
+        Ok(InputBlock {
+            host: Pinned::new(device, bytes, "inputs of steps")?,
+            device: DeviceMemory::new(device, bytes, "inputs of steps")?,
+        })
+    }
+
+    /// Address of the [`GpuCtx`].
+    pub fn context(&self) -> u64 {
+        self.device.address()
+    }
+
+    /// Bytes on the device.
+    pub fn len(&self) -> usize {
+        self.device.len()
+    }
+
+    /// Makes room for `inputs`. Returns whether the block has moved (and with it the context). No copy is under way.
+    pub fn grow(&mut self, device: &Arc<Device>, inputs: &Inputs) -> Result<bool> {
+        let (_, bytes) = places(inputs);
+        if bytes <= self.host.len() {
+            return Ok(false);
+        }
+        *self = InputBlock::with_bytes(device, bytes)?;
+        Ok(true)
+    }
+
+    /// Writes `inputs`, for which there is room, into the pinned block and starts the copy of what is used of it. The device's context is current.
+    pub fn send(&mut self, device: &Device, inputs: &Inputs) -> Result<()> {
+        let (at, used) = places(inputs);
+        let base = self.device.address();
+        let [tokens, positions, seqs, out_rows, block_tables] = at.map(|offset| base + offset as u64);
+        let ctx = GpuCtx {
+            tokens,
+            positions,
+            seqs,
+            out_rows,
+            block_tables,
+            block_stride: inputs.stride as u64,
+            n_tokens: inputs.tokens.len() as u64,
+            n_rows: inputs.out_rows.len() as u64,
+            n_seqs: inputs.slots.len() as u64,
+        };
+        let bytes = self.host.bytes();
+        put(bytes, 0, std::slice::from_ref(&ctx));
+        for (offset, array) in at.into_iter().zip([&inputs.tokens, &inputs.positions, &inputs.seqs, &inputs.out_rows]) {
+            put(bytes, offset, array);
+        }
+        put(bytes, at[4], &inputs.tables);
+        // SAFETY: both blocks have `used` bytes and live on; nobody writes the pinned one before the stream has been waited for.
+        let code = unsafe { (device.api().copy_to_device)(base, self.host.ptr().cast(), used, device.stream()) };
+        device.check(code, "cannot send the inputs of a step to the GPU")
+    }
+}
+
+/// Offsets of tokens, positions, sequences, rows and tables, and the bytes of all.
+fn places(inputs: &Inputs) -> ([usize; 5], usize) {
+    let n = inputs.tokens.len();
+    let mut end = size_of::<GpuCtx>();
+    let at = [n, n, n, inputs.out_rows.len(), inputs.tables.len()].map(|len| {
+        let at = end.next_multiple_of(ALIGN);
+        end = at + 4 * len;
+        at
+    });
+    (at, end)
+}
+
+/// Plain integers, all of whose bytes are initialised.
+trait Plain: Copy {}
+impl Plain for i32 {}
+impl Plain for u32 {}
+impl Plain for GpuCtx {}
+
+fn put<T: Plain>(bytes: &mut [u8], at: usize, items: &[T]) {
+    // SAFETY: `Plain` types have no padding.
+    let from = unsafe { std::slice::from_raw_parts(items.as_ptr().cast::<u8>(), size_of_val(items)) };
+    bytes[at..at + from.len()].copy_from_slice(from);
+}

@@ -1,0 +1,70 @@
+//! Activation memory: a slot per buffer of the plan, sized by the step.
+
+use llmcc_abi::{StepDesc, rows};
+
+use crate::error::{Error, Result, Status};
+use crate::image::Image;
+use crate::memory::Region;
+
+/// Activation slots and scratch for steps of up to `tokens` tokens and `rows` rows.
+pub(super) struct Arena {
+    pub tokens: usize,
+    pub rows: usize,
+    pub region: Region,
+    /// Of each slot in the region.
+    pub offsets: Vec<usize>,
+    pub scratch: Region,
+    /// Bytes of scratch of a thread.
+    pub scratch_stride: usize,
+}
+
+impl Arena {
+    /// Nothing.
+    pub fn empty() -> Arena {
+        Arena { tokens: 0, rows: 0, region: Region::empty(), offsets: Vec::new(), scratch: Region::empty(), scratch_stride: 0 }
+    }
+
+    /// Reserves what steps of that size need with `threads` threads.
+    pub fn new(image: &Image, tokens: usize, rows: usize, threads: usize) -> Result<Arena> {
+        let overflow = || Error::new(Status::System, format!("a step of {tokens} tokens needs more memory than there is"));
+        let (offsets, bytes) = slot_offsets(image, tokens, rows).ok_or_else(overflow)?;
+        let stride = scratch_stride(image, tokens, rows);
+        let scratch = stride.checked_mul(threads).ok_or_else(overflow)?;
+        Ok(Arena {
+            tokens,
+            rows,
+            region: Region::reserve(bytes, "activations; use a smaller max_batch_tokens")?,
+            offsets,
+            scratch: Region::reserve(scratch, "scratch; use fewer threads or a smaller max_batch_tokens")?,
+            scratch_stride: stride,
+        })
+    }
+}
+
+/// Offset of each activation slot in the arena, and the arena's size; `None` when it does not fit the address space.
+pub(crate) fn slot_offsets(image: &Image, tokens: usize, rows: usize) -> Option<(Vec<usize>, usize)> {
+    let mut end = 0usize;
+    let mut offsets = Vec::with_capacity(image.buffers.len());
+    for b in &image.buffers {
+        offsets.push(end);
+        let bytes = (b.per_token as usize)
+            .checked_mul(tokens)?
+            .checked_add((b.per_row as usize).checked_mul(rows)?)?
+            .checked_add(b.fixed as usize)?;
+        // An odd number of cache lines between slots, so that the same row of two of them does not fall in the same cache set.
+        end = end.checked_add(bytes)?.checked_next_multiple_of(64)?.checked_add(192)?;
+    }
+    Some((offsets, end))
+}
+
+/// Bytes of scratch of one thread: what the neediest kernel asks for.
+pub(super) fn scratch_stride(image: &Image, tokens: usize, rows: usize) -> usize {
+    let need = |step: &StepDesc| {
+        let kernel = &image.kernels[step.kernel as usize];
+        let m = if step.rows == rows::TOKENS { tokens } else { rows };
+        (kernel.scratch as usize).saturating_add((kernel.scratch_per_m as usize).saturating_mul(m))
+    };
+    let bytes = image.steps.iter().map(need).max().unwrap_or(0);
+    // Whole pages plus a line, so that threads share neither pages nor cache sets.
+    if bytes == 0 { 0 } else { bytes.saturating_add(4095 + 64) & !4095 | 64 }
+}

@@ -1,0 +1,108 @@
+//! Cutting batches into chunks, and the arrays that describe a chunk to kernels.
+
+use std::ops::Range;
+
+use llmcc_abi::{NONE, PAGE_TOKENS};
+
+use super::{Batch, Limits};
+use crate::kv::Kv;
+
+/// Arrays of a step, as in [`llmcc_abi::StepCtx`].
+#[derive(Default)]
+pub(crate) struct Inputs {
+    /// Token ids.
+    pub tokens: Vec<i32>,
+    /// Their positions.
+    pub positions: Vec<i32>,
+    /// Their rows in `tables`.
+    pub seqs: Vec<i32>,
+    /// Token rows whose logits are wanted, ascending.
+    pub out_rows: Vec<i32>,
+    /// Page numbers, `stride` per sequence.
+    pub tables: Vec<u32>,
+    /// Entries per row of `tables`.
+    pub stride: usize,
+    /// KV slot of each row of `tables`.
+    pub slots: Vec<usize>,
+    /// Row of `tables` of each KV slot, [`NONE`] when absent.
+    row_of_slot: Vec<u32>,
+}
+
+impl Inputs {
+    /// Describes tokens `range` of `batch`, with the rows that `out` (indices in `batch.out_rows`, ascending by token) want.
+    pub fn fill(&mut self, batch: &Batch, range: Range<usize>, out: &[usize], kv: &Kv) {
+        self.tokens.clear();
+        self.tokens.extend_from_slice(&batch.tokens[range.clone()]);
+        self.positions.clear();
+        self.seqs.clear();
+        self.slots.clear();
+        self.row_of_slot.clear();
+        self.row_of_slot.resize(kv.slots(), NONE);
+        let mut lengths: Vec<usize> = Vec::new();
+        for &seq in &batch.seqs[range.clone()] {
+            // Checked by the engine: every sequence exists.
+            let slot = kv.slot(seq).unwrap_or_default();
+            if self.row_of_slot[slot] == NONE {
+                self.row_of_slot[slot] = self.slots.len() as u32;
+                self.slots.push(slot);
+                lengths.push(kv.slot_len(slot));
+            }
+            let row = self.row_of_slot[slot] as usize;
+            self.seqs.push(row as i32);
+            self.positions.push(lengths[row] as i32);
+            lengths[row] += 1;
+        }
+        self.out_rows.clear();
+        self.out_rows.extend(out.iter().map(|&index| batch.out_rows[index] as i32 - range.start as i32));
+        self.out_rows.dedup();
+        self.stride = lengths.iter().map(|l| l.div_ceil(PAGE_TOKENS)).max().unwrap_or(0);
+        self.tables.clear();
+        self.tables.resize(self.stride * self.slots.len(), 0);
+        for (row, &slot) in self.slots.iter().enumerate() {
+            let pages = kv.pages(slot);
+            let n = pages.len().min(self.stride);
+            self.tables[row * self.stride..][..n].copy_from_slice(&pages[..n]);
+        }
+    }
+}
+
+/// Where the chunk ends that starts at token `from` and entry `done` of `order` (the wanted rows, ascending by token): as many tokens as the limits allow, and as
+/// many different rows.
+pub(crate) fn chunk(batch: &Batch, order: &[usize], (from, done): (usize, usize), limits: Limits) -> (usize, usize) {
+    let row = |&i: &usize| batch.out_rows[i] as usize;
+    let mut to = batch.tokens.len().min(from + limits.tokens);
+    let mut different = order[done..].chunk_by(|a, b| row(a) == row(b));
+    if let Some(first_too_many) = different.nth(limits.rows) {
+        to = to.min(row(&first_too_many[0]));
+    }
+    (to, done + order[done..].partition_point(|i| row(i) < to))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ends of all chunks.
+    fn chunks(tokens: usize, out_rows: &[u32], max_tokens: usize, max_rows: usize) -> Vec<(usize, usize)> {
+        let tokens = vec![0; tokens];
+        let batch = Batch { tokens: &tokens, seqs: &tokens, out_rows };
+        let mut order: Vec<usize> = (0..out_rows.len()).collect();
+        order.sort_by_key(|&i| out_rows[i]);
+        let mut ends = vec![(0, 0)];
+        while ends[ends.len() - 1].0 < tokens.len() {
+            ends.push(chunk(&batch, &order, ends[ends.len() - 1], Limits { tokens: max_tokens, rows: max_rows }));
+        }
+        ends.split_off(1)
+    }
+
+    #[test]
+    fn chunks_bound_tokens_and_rows() {
+        assert_eq!(chunks(10, &[9], 4, 8), [(4, 0), (8, 0), (10, 1)]);
+        assert_eq!(chunks(6, &[0, 1, 2, 3, 4, 5], 4, 2), [(2, 2), (4, 4), (6, 6)]);
+        assert_eq!(chunks(6, &[5, 1], 4, 2), [(4, 1), (6, 2)]);
+        assert_eq!(chunks(3, &[0, 1, 2], 4, 1), [(1, 1), (2, 2), (3, 3)]);
+        // Rows in any order; one wanted several times counts once.
+        assert_eq!(chunks(5, &[3, 0, 3, 3, 1], 5, 2), [(3, 2), (5, 5)]);
+        assert_eq!(chunks(1, &[], 4, 2), [(1, 0)]);
+    }
+}

@@ -1,0 +1,223 @@
+//! Runs a chunk with threads.
+//!
+//! All threads walk the same list of steps; each computes its share of a step's work items and meets the others at a barrier. Which share is fixed by
+//! the step, the number of rows and the number of threads, so runs are repeatable.
+
+use std::mem::transmute;
+use std::ptr;
+use std::time::Instant;
+
+use llmcc_abi::{KernelFn, StepCtx, StepDesc, UkTable, operand, rows};
+
+use super::arena::{Arena, scratch_stride, slot_offsets};
+use super::{Executor, Limits, Profile, Step};
+use crate::error::Result;
+use crate::image::Image;
+use crate::threads::{self, Barrier, Pool};
+
+/// Steps that read fewer weights than this, times tokens, run on the calling thread alone: waking and meeting the others would cost more than they help.
+const SOLO_BYTES: u64 = 2 << 20;
+
+/// This processor: threads, activations, and where kernels find their operands.
+pub(super) struct Cpu {
+    pool: Pool,
+    uk: Box<UkTable>,
+    limits: Limits,
+    solo_bytes: u64,
+    arena: Arena,
+    /// One per operand of the plan.
+    pointers: Vec<*mut u8>,
+    vocab: usize,
+    /// Offset of the logits in the arena's region.
+    logits_slot: usize,
+}
+
+// SAFETY: the raw pointers refer to memory that belongs to the same engine (arena, KV pools) or outlives it (weights).
+unsafe impl Send for Cpu {}
+
+impl Cpu {
+    /// `threads` threads (0: choose) for `image`, whose pages lie in `pools`.
+    pub fn new(image: &Image, pools: Vec<*mut u8>, limits: Limits, threads: usize, uk: UkTable) -> Result<Cpu> {
+        let threads = if threads == 0 { threads::default_threads() } else { threads };
+        let desc = image.desc();
+        let mut cpu = Cpu {
+            pool: Pool::new(threads)?,
+            uk: Box::new(uk),
+            limits,
+            solo_bytes: SOLO_BYTES,
+            arena: Arena::empty(),
+            pointers: fixed_pointers(image, &pools),
+            vocab: desc.vocab as usize,
+            logits_slot: desc.logits_buffer as usize,
+        };
+        cpu.grow(image, 1, 1)?;
+        Ok(cpu)
+    }
+
+    /// Makes the arena large enough for `tokens` and `rows`.
+    fn grow(&mut self, image: &Image, tokens: usize, rows: usize) -> Result<()> {
+        if tokens <= self.arena.tokens && rows <= self.arena.rows {
+            return Ok(());
+        }
+        // Powers of two, so that growing prompts do not each allocate; but not above the largest chunk.
+        let round = |n: usize| n.next_power_of_two().min(self.limits.tokens).max(n);
+        let (tokens, rows) = (round(tokens.max(self.arena.tokens)), round(rows.max(self.arena.rows)));
+        self.arena = Arena::empty();
+        self.arena = Arena::new(image, tokens, rows, self.pool.threads())?;
+        for (pointer, operand) in self.pointers.iter_mut().zip(&image.operands) {
+            if operand.kind == operand::BUFFER {
+                *pointer = self.arena.region.ptr().wrapping_add(self.arena.offsets[operand.index as usize]);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Executor for Cpu {
+    fn ready(&self) -> Result<()> {
+        self.pool.check_process()
+    }
+
+    fn run(&mut self, step: &Step) -> Result<()> {
+        let (image, i) = (step.image, step.inputs);
+        let (tokens, rows) = (i.tokens.len(), i.out_rows.len());
+        self.grow(image, tokens, rows)?;
+        let regime = image.regimes[step.regime];
+        let first = regime.first_step as usize;
+        let solo = image.weights_len().saturating_mul(tokens as u64) < self.solo_bytes;
+        let ctx = StepCtx {
+            tokens: i.tokens.as_ptr(),
+            positions: i.positions.as_ptr(),
+            seqs: i.seqs.as_ptr(),
+            out_rows: i.out_rows.as_ptr(),
+            block_tables: i.tables.as_ptr(),
+            block_stride: i.stride as u64,
+            n_tokens: tokens as u64,
+            n_rows: rows as u64,
+            n_seqs: i.slots.len() as u64,
+            uk: &*self.uk,
+        };
+        let walk = Walk {
+            image,
+            first,
+            steps: &image.steps[first..first + regime.steps as usize],
+            pointers: &self.pointers,
+            ctx: &ctx,
+            scratch: self.arena.scratch.ptr(),
+            scratch_stride: self.arena.scratch_stride,
+            threads: if solo { 1 } else { self.pool.threads() as u64 },
+            profile: step.profile,
+        };
+        if solo {
+            walk.run(0, &Barrier::alone());
+        } else {
+            self.pool.run(&|thread, barrier| walk.run(thread, barrier));
+        }
+        Ok(())
+    }
+
+    fn logits(&self, row: usize) -> &[f32] {
+        let offset = self.arena.offsets[self.logits_slot];
+        // SAFETY: the slot has room for `rows` rows of the step just run (checked by `Image`), was written by it, and is 64-byte aligned.
+        unsafe {
+            let first = self.arena.region.ptr().add(offset).cast::<f32>();
+            std::slice::from_raw_parts(first.add(row * self.vocab), self.vocab)
+        }
+    }
+
+    fn threads(&self) -> usize {
+        self.pool.threads()
+    }
+
+    fn device(&self) -> &str {
+        "CPU"
+    }
+
+    fn activation_bytes(&self, image: &Image, tokens: usize, rows: usize) -> usize {
+        let scratch = scratch_stride(image, tokens, rows) * self.threads();
+        slot_offsets(image, tokens, rows).map_or(usize::MAX, |(_, bytes)| bytes.saturating_add(scratch))
+    }
+
+    fn arena_bytes(&self) -> usize {
+        self.arena.region.len() + self.arena.scratch.len()
+    }
+
+    fn device_bytes(&self) -> u64 {
+        0
+    }
+
+    fn set_solo_bytes(&mut self, bytes: u64) {
+        self.solo_bytes = bytes;
+    }
+}
+
+/// What all threads need to walk the steps of one chunk.
+struct Walk<'a> {
+    image: &'a Image,
+    first: usize,
+    steps: &'a [StepDesc],
+    pointers: &'a [*mut u8],
+    ctx: &'a StepCtx,
+    scratch: *mut u8,
+    scratch_stride: usize,
+    threads: u64,
+    profile: Option<&'a Profile>,
+}
+
+// SAFETY: shared read-only; what the pointers refer to is partitioned among the threads by the kernels' work items.
+unsafe impl Sync for Walk<'_> {}
+
+impl Walk<'_> {
+    fn run(&self, thread: usize, barrier: &Barrier) {
+        let scratch = self.scratch.wrapping_add(thread * self.scratch_stride);
+        let clock = self.profile.filter(|_| thread == 0);
+        let mut last = clock.map(|_| Instant::now());
+        for (index, step) in self.steps.iter().enumerate() {
+            let m = if step.rows == rows::TOKENS { self.ctx.n_tokens } else { self.ctx.n_rows };
+            let items = u64::from(step.items) * if step.items_per_m != 0 { m } else { 1 };
+            if items == 0 || m == 0 {
+                continue;
+            }
+            self.share(step, m, items, thread as u64, scratch);
+            barrier.wait();
+            if let (Some(profile), Some(before)) = (clock, last) {
+                let now = Instant::now();
+                profile.add(self.first + index, now.duration_since(before).as_nanos() as u64);
+                last = Some(now);
+            }
+        }
+    }
+
+    /// Runs this thread's share of the `items` work items of `step`.
+    fn share(&self, step: &StepDesc, m: u64, items: u64, thread: u64, scratch: *mut u8) {
+        // SAFETY: the entry lies in the code segment (checked), where the compiler put a function of this type.
+        let kernel = unsafe { transmute::<*const u8, KernelFn>(self.image.kernel_entry(step.kernel as usize)) };
+        let operands = self.pointers[step.first_operand as usize..].as_ptr();
+        // SAFETY: operands and context are live and complete; `scratch` is this thread's own; items are disjoint.
+        let call = |lo: u64, hi: u64| unsafe { kernel(operands, self.ctx, m, lo, hi, scratch) };
+        if step.chunk == 0 {
+            let bound = |t: u64| (u128::from(items) * u128::from(t) / u128::from(self.threads)) as u64;
+            let (lo, hi) = (bound(thread), bound(thread + 1));
+            if lo < hi {
+                call(lo, hi);
+            }
+            return;
+        }
+        let chunk = u64::from(step.chunk);
+        let mut lo = thread * chunk;
+        while lo < items {
+            call(lo, items.min(lo + chunk));
+            lo += self.threads * chunk;
+        }
+    }
+}
+
+/// Operand pointers that never change; those to activations follow when the arena grows.
+fn fixed_pointers(image: &Image, pools: &[*mut u8]) -> Vec<*mut u8> {
+    let pointer = |o: &llmcc_abi::OperandDesc| match o.kind {
+        operand::WEIGHT => image.weights().wrapping_add(o.offset as usize).cast_mut(),
+        operand::KV => pools[o.index as usize],
+        _ => ptr::null_mut(),
+    };
+    image.operands.iter().map(pointer).collect()
+}

@@ -1,0 +1,313 @@
+//! Walks the plan: one call of [`Engine::step`] takes a ragged batch of tokens of many sequences through all kernels.
+//!
+//! What is here is common to all machines: sequences, checks, cutting batches. Batches larger than the activation memory are cut into consecutive chunks, which
+//! does not change results: a token's result depends on its own sequence only. An [`Executor`] runs a chunk: [`cpu`] with threads, `crate::cuda` on a GPU.
+
+mod arena;
+mod batch;
+mod cpu;
+mod profile;
+
+use std::sync::Arc;
+
+use llmcc_abi::{NONE, PAGE_TOKENS, UkTable};
+
+use crate::cuda::Device;
+use crate::error::{Error, Result};
+use crate::image::Image;
+use crate::kv::{HostPages, Kv, PageStore, SeqId, page_count};
+use crate::memory;
+pub(crate) use arena::slot_offsets;
+pub(crate) use batch::Inputs;
+use batch::chunk;
+pub(crate) use profile::Profile;
+
+/// How to run a model. Zero means: choose.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Threads; by default one per physical core. A GPU needs none.
+    pub threads: usize,
+    /// Tokens the KV cache holds for all sequences together; by default the model's longest context, at least 16384, or what fits in half of the machine's
+    /// memory (on a GPU: in what is free).
+    pub max_tokens: usize,
+    /// Most tokens taken through the kernels at once; by default 512, on a GPU 2048. Larger batches are cut.
+    pub max_batch_tokens: usize,
+    /// Measure every kernel.
+    pub profile: bool,
+}
+
+/// A ragged batch: token `i` is appended to sequence `seqs[i]`.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch<'a> {
+    /// Token ids, each below the vocabulary size.
+    pub tokens: &'a [i32],
+    /// Sequence of each token. Tokens of one sequence need not be adjacent.
+    pub seqs: &'a [SeqId],
+    /// Indices of the tokens after which logits are wanted, in any order.
+    pub out_rows: &'a [u32],
+}
+
+/// Default of [`Options::max_batch_tokens`].
+pub const DEFAULT_BATCH_TOKENS: usize = 512;
+/// Default of [`Options::max_batch_tokens`] on a GPU, which needs more tokens at once to be busy.
+pub const DEFAULT_GPU_BATCH_TOKENS: usize = 2048;
+/// Logits of one chunk may use this many bytes, unless a single row needs more.
+const LOGITS_BYTES: usize = 64 << 20;
+
+/// How much goes through the kernels at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Tokens.
+    pub tokens: usize,
+    /// Rows of logits; at most `tokens`.
+    pub rows: usize,
+}
+
+/// One chunk, ready to run: `T = inputs.tokens.len()`, `R = inputs.out_rows.len()`.
+pub(crate) struct Step<'a> {
+    /// The model.
+    pub image: &'a Image,
+    /// Index of the regime that serves `T` tokens.
+    pub regime: usize,
+    /// Arrays of the step.
+    pub inputs: &'a Inputs,
+    /// Where times go, when they are wanted.
+    pub profile: Option<&'a Profile>,
+}
+
+/// Runs the kernels of a chunk on some machine.
+pub(crate) trait Executor: Send {
+    /// Fails where the machine cannot be used (any more): in a fork of the process.
+    fn ready(&self) -> Result<()>;
+
+    /// Runs all kernels of the step and waits for them; within the [`Limits`].
+    fn run(&mut self, step: &Step) -> Result<()>;
+
+    /// Row `row` of the last step's logits.
+    fn logits(&self, row: usize) -> &[f32];
+
+    /// Threads of this process that compute.
+    fn threads(&self) -> usize;
+
+    /// Name of the device.
+    fn device(&self) -> &str;
+
+    /// Bytes of activations and scratch that steps of `tokens` tokens and `rows` logits rows need.
+    fn activation_bytes(&self, image: &Image, tokens: usize, rows: usize) -> usize;
+
+    /// Bytes of activations and scratch allocated now.
+    fn arena_bytes(&self) -> usize;
+
+    /// Bytes of a GPU's memory in use: weights, cache and activations.
+    fn device_bytes(&self) -> u64;
+
+    /// See [`Engine::set_solo_bytes`].
+    fn set_solo_bytes(&mut self, _bytes: u64) {}
+}
+
+/// A model ready to run: image, cache, and the machine it runs on.
+pub struct Engine {
+    image: Arc<Image>,
+    kv: Kv,
+    executor: Box<dyn Executor>,
+    limits: Limits,
+    profile: Option<Profile>,
+    /// Kept to reuse its memory.
+    inputs: Inputs,
+}
+
+impl Engine {
+    /// Prepares `image` to run on this processor with the microkernels `uk`.
+    ///
+    /// # Errors
+    /// Bad options; not enough memory; the image is for another processor or for a GPU.
+    pub fn new(image: impl Into<Arc<Image>>, options: &Options, uk: UkTable) -> Result<Engine> {
+        let image = image.into();
+        crate::image::cpu::check_isa(image.desc().isa)?;
+        let limits = limits(&image, options, DEFAULT_BATCH_TOKENS)?;
+        image.prefetch_weights();
+        let max_tokens = if options.max_tokens == 0 { default_cache(&image) } else { options.max_tokens };
+        let pages = HostPages::new(&image.kv, page_count(max_tokens)?)?;
+        let executor = cpu::Cpu::new(&image, pages.pools(), limits, options.threads, uk)?;
+        Engine::assemble(image, Box::new(pages), max_tokens, Box::new(executor), limits, options)
+    }
+
+    /// Prepares `image` to run on `device`, which it is for.
+    ///
+    /// # Errors
+    /// Bad options; not enough memory on the device; its driver refuses the code.
+    pub fn on_gpu(image: impl Into<Arc<Image>>, options: &Options, device: &Arc<Device>) -> Result<Engine> {
+        let image = image.into();
+        let limits = limits(&image, options, DEFAULT_GPU_BATCH_TOKENS)?;
+        let (gpu, pages, max_tokens) = crate::cuda::Gpu::new(&image, device, limits, options.max_tokens)?;
+        Engine::assemble(image, Box::new(pages), max_tokens, Box::new(gpu), limits, options)
+    }
+
+    fn assemble(
+        image: Arc<Image>,
+        pages: Box<dyn PageStore>,
+        max_tokens: usize,
+        executor: Box<dyn Executor>,
+        limits: Limits,
+        options: &Options,
+    ) -> Result<Engine> {
+        let kv = Kv::new(pages, page_count(max_tokens)?, image.desc().max_context as usize);
+        let profile = options.profile.then(|| Profile::new(image.steps.len()));
+        Ok(Engine { image, kv, executor, limits, profile, inputs: Inputs::default() })
+    }
+
+    /// The model.
+    pub fn image(&self) -> &Image {
+        &self.image
+    }
+
+    /// The model, to share.
+    pub fn shared_image(&self) -> Arc<Image> {
+        self.image.clone()
+    }
+
+    /// Sequences and their cache.
+    pub fn kv(&self) -> &Kv {
+        &self.kv
+    }
+
+    /// Sequences and their cache, to create, truncate, fork and free them.
+    pub fn kv_mut(&mut self) -> &mut Kv {
+        &mut self.kv
+    }
+
+    /// Threads in use.
+    pub fn threads(&self) -> usize {
+        self.executor.threads()
+    }
+
+    /// Name of the machine: "CPU", or the GPU's.
+    pub fn device(&self) -> &str {
+        self.executor.device()
+    }
+
+    /// Bytes of a GPU's memory in use; 0 on a CPU.
+    pub fn device_bytes(&self) -> u64 {
+        self.executor.device_bytes()
+    }
+
+    /// Most tokens taken through the kernels at once.
+    pub fn max_batch_tokens(&self) -> usize {
+        self.limits.tokens
+    }
+
+    /// Runs steps on the calling thread alone when weights times tokens are below `bytes`; 0: never. Results are the same. A GPU ignores it.
+    pub fn set_solo_bytes(&mut self, bytes: u64) {
+        self.executor.set_solo_bytes(bytes);
+    }
+
+    /// Bytes of activations and scratch for steps of `tokens` tokens and `rows` logits rows.
+    pub fn activation_bytes(&self, tokens: usize, rows: usize) -> usize {
+        self.executor.activation_bytes(&self.image, tokens, rows)
+    }
+
+    /// Bytes of activations and scratch allocated now.
+    pub fn arena_bytes(&self) -> usize {
+        self.executor.arena_bytes()
+    }
+
+    /// Appends the batch's tokens to their sequences and calls `sink(i, logits)` for each `out_rows[i]`, `logits` having one f32 per vocabulary entry.
+    ///
+    /// Everything is checked first: on an error no sequence has changed and `sink` was not called. Only when the machine itself fails (no memory, a fault of
+    /// the GPU) part of a batch longer than [`Engine::max_batch_tokens`] may have been appended.
+    pub fn step(&mut self, batch: &Batch, sink: &mut dyn FnMut(usize, &[f32])) -> Result<()> {
+        self.executor.ready()?;
+        let wanted = self.check(batch)?;
+        self.kv.reserve(&wanted)?;
+        let mut order: Vec<usize> = (0..batch.out_rows.len()).collect();
+        order.sort_by_key(|&i| batch.out_rows[i]);
+        let (mut from, mut done) = (0, 0);
+        while from < batch.tokens.len() {
+            let (to, upto) = chunk(batch, &order, (from, done), self.limits);
+            if let Err(error) = self.run_chunk(batch, from..to, &order[done..upto]) {
+                // Only the machine can fail here; give back what the rest would have used.
+                wanted.iter().for_each(|&(slot, _)| self.kv.drop_spare_pages(slot));
+                return Err(error);
+            }
+            let mut row = 0;
+            for (i, &index) in order[done..upto].iter().enumerate() {
+                // A row wanted several times is computed once.
+                row += usize::from(i > 0 && batch.out_rows[index] != batch.out_rows[order[done + i - 1]]);
+                sink(index, self.executor.logits(row));
+            }
+            (from, done) = (to, upto);
+        }
+        Ok(())
+    }
+
+    /// Checks tokens, sequences and rows; returns how many tokens each KV slot gets.
+    fn check(&self, batch: &Batch) -> Result<Vec<(usize, usize)>> {
+        let n = batch.tokens.len();
+        if batch.seqs.len() != n {
+            return Err(Error::invalid(format!("{n} tokens but {} sequence numbers", batch.seqs.len())));
+        }
+        let vocab = self.image.desc().vocab;
+        if let Some((i, token)) = batch.tokens.iter().enumerate().find(|(_, t)| **t < 0 || **t as u64 >= vocab) {
+            return Err(Error::invalid(format!("token {token} at index {i} is outside the vocabulary of {vocab}")));
+        }
+        if let Some(row) = batch.out_rows.iter().find(|r| **r as usize >= n) {
+            return Err(Error::invalid(format!("logits wanted after token {row} of a step of {n} tokens")));
+        }
+        let mut counts: Vec<(usize, usize)> = Vec::new();
+        let mut index = vec![NONE; self.kv.slots()];
+        for &seq in batch.seqs {
+            let slot = self.kv.slot(seq)?;
+            if index[slot] == NONE {
+                index[slot] = counts.len() as u32;
+                counts.push((slot, 0));
+            }
+            counts[index[slot] as usize].1 += 1;
+        }
+        Ok(counts)
+    }
+
+    /// Runs tokens `range`, with logits after the tokens that `out` (indices in `batch.out_rows`, ascending by token) want.
+    fn run_chunk(&mut self, batch: &Batch, range: std::ops::Range<usize>, out: &[usize]) -> Result<()> {
+        self.inputs.fill(batch, range, out, &self.kv);
+        let regime = self.regime(self.inputs.tokens.len());
+        let step = Step { image: &self.image, regime, inputs: &self.inputs, profile: self.profile.as_ref() };
+        self.executor.run(&step)?;
+        if let Some(profile) = &mut self.profile {
+            profile.count(self.inputs.tokens.len());
+        }
+        for (&token, &row) in self.inputs.tokens.iter().zip(&self.inputs.seqs) {
+            self.kv.commit(self.inputs.slots[row as usize], token);
+        }
+        Ok(())
+    }
+
+    fn regime(&self, tokens: usize) -> usize {
+        let found = self.image.regimes.iter().position(|r| r.max_tokens as usize >= tokens);
+        // The image was checked: its last regime serves any number of tokens.
+        found.unwrap_or(self.image.regimes.len() - 1)
+    }
+
+    /// Time per kernel since the model was opened, as JSON; `None` without [`Options::profile`].
+    ///
+    /// `{"batches", "tokens", "steps": [{"regime", "kernel", "layer", "calls", "ns"}]}`; `regime` is the largest number of tokens (-1: any), `layer` is -1 outside layers.
+    pub fn profile_json(&self) -> Option<String> {
+        self.profile.as_ref().map(|p| p.json(&self.image))
+    }
+}
+
+fn limits(image: &Image, options: &Options, default: usize) -> Result<Limits> {
+    let tokens = if options.max_batch_tokens == 0 { default } else { options.max_batch_tokens };
+    if tokens > 1 << 20 {
+        return Err(Error::invalid(format!("max_batch_tokens is {tokens}; use 1 to {}", 1 << 20)));
+    }
+    let rows = (LOGITS_BYTES / (4 * image.desc().vocab as usize)).max(1);
+    Ok(Limits { tokens, rows: rows.min(tokens) })
+}
+
+/// Tokens the cache holds by default: one sequence of the longest context, or several short ones, within half of the machine's memory.
+fn default_cache(image: &Image) -> usize {
+    let page: u64 = image.kv.iter().map(|k| k.page_bytes).sum();
+    let budget = memory::physical().unwrap_or(8 << 30) / 2;
+    let fit = budget / page.max(1) * PAGE_TOKENS as u64;
+    image.desc().max_context.max(16384).min(fit.max(2048)) as usize
+}

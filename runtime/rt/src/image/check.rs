@@ -1,0 +1,204 @@
+//! What makes an image trustworthy: every index, offset and span lies inside what it points into.
+
+use std::ffi::CStr;
+use std::mem::{MaybeUninit, size_of};
+use std::{ptr, slice};
+
+use llmcc_abi::{ABI_VERSION, GPU_MAX_SHARED, GPU_MAX_THREADS, MODEL_MAGIC, ModelDesc, NONE, Span, Table, kv_dtype, layout, operand, rows};
+
+use super::{Image, Segment};
+use crate::error::{Error, Result};
+
+/// More versions than this are not believed.
+pub const MAX_ALTERNATIVES: usize = 16;
+
+impl Image {
+    /// Checks every table against what it points into.
+    pub(super) fn check_all(&self) -> Result<()> {
+        self.check_sizes()?;
+        self.check_weights()?;
+        self.check_kernels()?;
+        self.check_gpu()?;
+        self.check_regimes()?;
+        self.check_steps()?;
+        self.check_operands()?;
+        self.check_kv()?;
+        let d = &self.desc;
+        for (span, what) in [(d.manifest, "manifest"), (d.tokenizer, "tokenizer"), (d.text_config, "text config")] {
+            check_text(self.data, span, what)?;
+        }
+        Ok(())
+    }
+
+    fn check_weights(&self) -> Result<()> {
+        let Span { off, len } = self.desc.weights;
+        if off.checked_add(len).is_none_or(|end| end > self.weights.len) || len > isize::MAX as u64 {
+            return Err(damaged("weights lie outside their segment"));
+        }
+        Ok(())
+    }
+
+    fn check_gpu(&self) -> Result<()> {
+        let expected = if self.gpu_level().is_some() { self.kernels.len() } else { 0 };
+        if self.gpu.len() != expected {
+            return Err(damaged(format_args!("{} GPU kernels instead of {expected}", self.gpu.len())));
+        }
+        for (i, g) in self.gpu.iter().enumerate() {
+            check_text(self.data, g.entry, "GPU kernel entry")?;
+            let bad_entry = self.gpu_entry(i).is_empty() || self.gpu_entry(i).contains('\0');
+            let bad_launch =
+                g.threads == 0 || g.threads > GPU_MAX_THREADS || g.shared > GPU_MAX_SHARED || g.grid.iter().any(|d| d.fixed == 0);
+            if bad_entry || bad_launch {
+                return Err(damaged(format_args!("GPU kernel {i}: {g:?}")));
+            }
+            for span in [g.ptx, g.cubin] {
+                if span.off.checked_add(span.len).is_none_or(|end| end > self.code.len) || span.len > isize::MAX as u64 {
+                    return Err(damaged(format_args!("GPU kernel {i} lies outside the code")));
+                }
+            }
+            // One NUL, at the end: the driver reads up to it.
+            if CStr::from_bytes_with_nul(self.code_bytes(g.ptx)).is_err() {
+                return Err(damaged(format_args!("the PTX of GPU kernel {i} does not end properly")));
+            }
+            if g.cubin.len > 0 && !self.cubin(i).starts_with(b"\x7fELF") {
+                return Err(damaged(format_args!("the cubin of GPU kernel {i} is none")));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_sizes(&self) -> Result<()> {
+        let d = &self.desc;
+        let small = |x: u64| x > 0 && x <= i32::MAX as u64;
+        if !small(d.vocab) || !small(d.max_context) || !small(d.hidden) {
+            return Err(damaged(format_args!("sizes: vocabulary {}, context {}, width {}", d.vocab, d.max_context, d.hidden)));
+        }
+        let logits = usize::try_from(d.logits_buffer).ok().and_then(|i| self.buffers.get(i));
+        match logits {
+            Some(b) if b.per_row.saturating_add(b.fixed) >= d.vocab * 4 => Ok(()),
+            Some(_) => Err(damaged("logits buffer too small")),
+            None => Err(damaged("no such logits buffer")),
+        }
+    }
+
+    fn check_kernels(&self) -> Result<()> {
+        for (i, kernel) in self.kernels.iter().enumerate() {
+            if kernel.code >= self.code.len {
+                return Err(damaged(format_args!("kernel {i} starts outside the code")));
+            }
+            check_text(self.data, kernel.name, "kernel name")?;
+        }
+        Ok(())
+    }
+
+    fn check_regimes(&self) -> Result<()> {
+        let mut below = 0;
+        for (i, r) in self.regimes.iter().enumerate() {
+            if r.max_tokens <= below {
+                return Err(damaged(format_args!("regime {i} is out of order")));
+            }
+            below = r.max_tokens;
+            if u64::from(r.first_step) + u64::from(r.steps) > self.steps.len() as u64 {
+                return Err(damaged(format_args!("regime {i} has steps outside the table")));
+            }
+        }
+        if below != NONE {
+            return Err(damaged("no regime serves steps of any size"));
+        }
+        Ok(())
+    }
+
+    fn check_steps(&self) -> Result<()> {
+        for (i, s) in self.steps.iter().enumerate() {
+            let end = u64::from(s.first_operand) + u64::from(s.operands);
+            let known = s.rows == rows::TOKENS || s.rows == rows::OUT;
+            if s.kernel as usize >= self.kernels.len() || end > self.operands.len() as u64 || !known || s.items_per_m > 1 {
+                return Err(damaged(format_args!("step {i}: {s:?}")));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_operands(&self) -> Result<()> {
+        for (i, o) in self.operands.iter().enumerate() {
+            let index = o.index as usize;
+            let good = match o.kind {
+                operand::BUFFER => index < self.buffers.len() && o.offset == 0,
+                operand::WEIGHT => o.offset.checked_sub(self.desc.weights.off).is_some_and(|at| at < self.desc.weights.len),
+                operand::KV => index < self.kv.len() && o.offset == 0,
+                _ => false,
+            };
+            if !good {
+                return Err(damaged(format_args!("operand {i}: {o:?}")));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_kv(&self) -> Result<()> {
+        for (i, kv) in self.kv.iter().enumerate() {
+            let elem = match kv.dtype {
+                kv_dtype::F32 => 4,
+                kv_dtype::F16 | kv_dtype::BF16 => 2,
+                kv_dtype::INT8 => 1,
+                _ => return Err(damaged(format_args!("attention state {i} has element type {}", kv.dtype))),
+            };
+            let good = kv.kv_heads > 0 && kv.head_dim > 0 && kv.kv_heads <= 1 << 16 && kv.head_dim <= 1 << 16;
+            if !good || kv.page_bytes != layout::page(kv.kv_heads as usize, kv.head_dim as usize, elem).bytes as u64 {
+                return Err(damaged(format_args!("attention state {i}: {kv:?}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+pub fn damaged(what: impl std::fmt::Display) -> Error {
+    Error::artifact(format!("the artifact is damaged ({what}); compile it again"))
+}
+
+pub fn version_error(found: u32) -> Error {
+    Error::artifact(format!(
+        "the artifact has format version {found}, its runtime reads version {ABI_VERSION}; compile it again with one llmcc"
+    ))
+}
+
+/// The descriptor at `at` in the data segment.
+pub(super) fn read_desc(data: Segment, at: u64) -> Result<ModelDesc> {
+    if data.len.checked_sub(at).is_none_or(|room| room < size_of::<ModelDesc>() as u64) {
+        return Err(damaged("data segment too short"));
+    }
+    // SAFETY: the bytes are there, and any bytes are a valid ModelDesc.
+    let desc = unsafe { data.ptr.add(at as usize).cast::<ModelDesc>().read_unaligned() };
+    if desc.magic != MODEL_MAGIC {
+        return Err(damaged(format_args!("no model descriptor at {at} in the data segment")));
+    }
+    if desc.version != ABI_VERSION {
+        return Err(version_error(desc.version));
+    }
+    Ok(desc)
+}
+
+/// Copies a table out of the data segment.
+pub(super) fn table<T: Copy>(data: Segment, table: Table, what: &str) -> Result<Vec<T>> {
+    let bytes = table.count.checked_mul(size_of::<T>() as u64);
+    let inside = bytes.and_then(|b| b.checked_add(table.off)).is_some_and(|end| end <= data.len);
+    if !inside || table.count >= u64::from(NONE) {
+        return Err(damaged(format_args!("table of {what} lies outside the data segment")));
+    }
+    let mut out = vec![MaybeUninit::<T>::uninit(); table.count as usize];
+    // SAFETY: the range was checked; all table types are plain integers, for which any bytes are valid.
+    unsafe {
+        let from = data.ptr.add(table.off as usize);
+        ptr::copy_nonoverlapping(from, out.as_mut_ptr().cast::<u8>(), table.count as usize * size_of::<T>());
+        Ok(out.iter().map(|x| x.assume_init()).collect())
+    }
+}
+
+fn check_text(data: Segment, span: Span, what: &str) -> Result<()> {
+    if span.off.checked_add(span.len).is_none_or(|end| end > data.len) {
+        return Err(damaged(format_args!("{what} lies outside the data segment")));
+    }
+    // SAFETY: just checked.
+    let bytes = unsafe { slice::from_raw_parts(data.ptr.add(span.off as usize), span.len as usize) };
+    std::str::from_utf8(bytes).map(|_| ()).map_err(|_| damaged(format_args!("{what} is not UTF-8")))
+}

@@ -1,0 +1,103 @@
+//! The file of the artifact and its side file.
+
+use std::ffi::CStr;
+use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::{fs, io, ptr};
+
+use crate::error::{Error, Result};
+
+/// The file that the library with address `at` was loaded from, when the system still knows it.
+pub fn own_path(at: *const u8) -> Option<PathBuf> {
+    // SAFETY: dladdr fills `info` when it succeeds; the name is a C string owned by the loader.
+    unsafe {
+        let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
+        if libc::dladdr(at.cast(), info.as_mut_ptr()) == 0 {
+            return None;
+        }
+        let name = info.assume_init().dli_fname;
+        if name.is_null() {
+            return None;
+        }
+        use std::os::unix::ffi::OsStrExt;
+        let path = Path::new(std::ffi::OsStr::from_bytes(CStr::from_ptr(name).to_bytes()));
+        if path.is_absolute() && path.exists() {
+            return Some(path.to_path_buf());
+        }
+    }
+    // Loaded by a relative path: the working directory may have changed since, so ask the kernel.
+    mapped_path(at as usize)
+}
+
+/// The file mapped at `address`, according to `/proc/self/maps`.
+fn mapped_path(address: usize) -> Option<PathBuf> {
+    let maps = fs::read_to_string("/proc/self/maps").ok()?;
+    maps.lines().find_map(|line| {
+        let (range, rest) = line.split_once(' ')?;
+        let (from, to) = range.split_once('-')?;
+        let (from, to) = (usize::from_str_radix(from, 16).ok()?, usize::from_str_radix(to, 16).ok()?);
+        let path = PathBuf::from(rest.get(rest.find('/')?..)?);
+        ((from..to).contains(&address) && path.exists()).then_some(path)
+    })
+}
+
+/// Refuses a file that lost its appended segments. A file that can no longer be found (deleted after loading) is not checked.
+pub fn check_length(path: Option<&Path>, expected: u64) -> Result<()> {
+    let Some((path, found)) = path.and_then(|p| fs::metadata(p).ok().map(|m| (p, m.len()))) else {
+        return Ok(());
+    };
+    if found == expected {
+        return Ok(());
+    }
+    Err(Error::artifact(format!(
+        "{} has {found} bytes instead of {expected}: it was stripped, truncated or edited. Artifacts must not be stripped; copy or compile it again",
+        path.display()
+    )))
+}
+
+/// A file mapped read-only.
+pub struct Mapping {
+    /// First byte.
+    pub ptr: *const u8,
+    len: usize,
+}
+
+// SAFETY: read-only memory.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: exactly the mapping made in `side_file`.
+        unsafe { libc::munmap(self.ptr.cast_mut().cast(), self.len) };
+    }
+}
+
+/// Maps `<artifact>.weights`.
+pub fn side_file(artifact: Option<&Path>, expected: u64) -> Result<Mapping> {
+    let Some(artifact) = artifact else {
+        return Err(Error::artifact("cannot tell where the artifact lies, so its .weights file cannot be found beside it"));
+    };
+    let mut path = artifact.as_os_str().to_owned();
+    path.push(".weights");
+    let path = PathBuf::from(path);
+    let failed = |cause: io::Error| {
+        let hint = "the weights of this artifact are in a side file, which must lie beside it";
+        Error::artifact(format!("cannot open {}: {cause}; {hint}", path.display()))
+    };
+    let file = fs::File::open(&path).map_err(failed)?;
+    let found = file.metadata().map_err(failed)?.len();
+    let len = usize::try_from(found).unwrap_or(0);
+    if found != expected || len == 0 {
+        let message = format!("{} has {found} bytes instead of {expected}: it belongs to another artifact or is damaged", path.display());
+        return Err(Error::artifact(message));
+    }
+    // SAFETY: a fresh read-only mapping; the descriptor may be closed afterwards.
+    let at = unsafe { libc::mmap(ptr::null_mut(), len, libc::PROT_READ, libc::MAP_PRIVATE, file.as_raw_fd(), 0) };
+    if at == libc::MAP_FAILED {
+        return Err(Error::system(format_args!("cannot map {}", path.display()), io::Error::last_os_error()));
+    }
+    Ok(Mapping { ptr: at.cast(), len })
+}

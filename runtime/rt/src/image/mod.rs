@@ -1,0 +1,309 @@
+//! The model inside the artifact: where its segments are, and whether they can be trusted.
+//!
+//! The compiler patches [`IMAGE_REF`] in its copy of this library. Nothing read through it is believed before it has been
+//! checked: after [`Image::load`], every index, offset and span lies inside what it points into, so the engine needs no checks.
+//!
+//! A fat artifact holds several versions of its model, for several machines. Each is an [`Image`] of its own; `crate::select` chooses among them.
+
+mod check;
+pub mod cpu;
+mod file;
+
+use std::ffi::CStr;
+use std::slice;
+use std::sync::Arc;
+
+use llmcc_abi::{
+    ABI_VERSION, BufferDesc, FLAG_EXTERNAL_WEIGHTS, GpuKernelDesc, IMAGE_MAGIC, ImageRef, KernelDesc, KvDesc, ModelDesc, OperandDesc,
+    RegimeDesc, Span, StepDesc, isa,
+};
+
+use crate::error::{Error, Result};
+use check::{MAX_ALTERNATIVES, damaged, read_desc, table, version_error};
+use file::{Mapping, check_length, own_path, side_file};
+
+/// The patched static. `repr(transparent)` over uninitialised-looking storage so that the compiler of this crate can neither
+/// fold its zeros nor move it to read-only data.
+#[repr(transparent)]
+struct Patched(std::cell::UnsafeCell<ImageRef>);
+
+// SAFETY: written by nobody at run time, only in the file.
+unsafe impl Sync for Patched {}
+
+#[used]
+#[unsafe(link_section = ".llmcc.image")]
+static IMAGE_REF: Patched = Patched(std::cell::UnsafeCell::new(ImageRef {
+    magic: IMAGE_MAGIC,
+    version: 0,
+    flags: 0,
+    code_addr: 0,
+    code_len: 0,
+    data_addr: 0,
+    data_len: 0,
+    weights_addr: 0,
+    weights_len: 0,
+    file_len: 0,
+}));
+
+unsafe extern "C" {
+    /// The linker's name for the ELF header of the object this code is linked into.
+    #[link_name = "__ehdr_start"]
+    static EHDR_START: u8;
+}
+
+/// A checked version of the model: owned copies of the tables, and addresses of the segments.
+pub struct Image {
+    desc: ModelDesc,
+    code: Segment,
+    data: Segment,
+    weights: Segment,
+    /// Activation slots.
+    pub buffers: Vec<BufferDesc>,
+    /// Generated kernels.
+    pub kernels: Vec<KernelDesc>,
+    /// Kernel sequences, ascending by number of tokens.
+    pub regimes: Vec<RegimeDesc>,
+    /// Kernel invocations of all regimes.
+    pub steps: Vec<StepDesc>,
+    /// Pointers of all steps.
+    pub operands: Vec<OperandDesc>,
+    /// Attention states.
+    pub kv: Vec<KvDesc>,
+    /// What GPU kernels have beyond `kernels`; empty for a CPU.
+    pub gpu: Vec<GpuKernelDesc>,
+    /// The weights are a private mapping of a file: pages may be dropped and come back.
+    mapped: bool,
+    /// The side file's mapping, when the weights lie there.
+    _side: Option<Arc<Mapping>>,
+}
+
+/// Where the parts of the artifact are in memory.
+#[derive(Clone)]
+struct Parts {
+    code: Segment,
+    data: Segment,
+    weights: Segment,
+    mapped: bool,
+    side: Option<Arc<Mapping>>,
+}
+
+/// A byte range in memory that lives as long as the library (or as the caller of [`Image::from_parts`] promised).
+#[derive(Clone, Copy)]
+struct Segment {
+    ptr: *const u8,
+    len: u64,
+}
+
+// SAFETY: segments are read-only memory.
+unsafe impl Send for Segment {}
+// SAFETY: as above.
+unsafe impl Sync for Segment {}
+
+impl Image {
+    /// The model of the artifact this code runs in: all its versions. Fails when there is none, when the file was damaged or stripped, when it is
+    /// of another ABI version, or when its weights file is missing. Whether this machine can run a version is not checked here.
+    pub fn load() -> Result<Vec<Image>> {
+        // SAFETY: initialised static; volatile because the file on disk, not this source, has the values.
+        let at = unsafe { IMAGE_REF.0.get().read_volatile() };
+        if at.version == 0 || at.data_addr == 0 {
+            return Err(Error::artifact(
+                "this is the bare llmcc runtime: no model was compiled into it. Use the .so written by `llmcc compile`",
+            ));
+        }
+        if at.version != ABI_VERSION {
+            return Err(version_error(at.version));
+        }
+        let path = own_path((&raw const IMAGE_REF).cast());
+        check_length(path.as_deref(), at.file_len)?;
+        let base = &raw const EHDR_START;
+        let segment = |addr: u64, len: u64| Segment { ptr: base.wrapping_add(addr as usize), len };
+        let (weights, side) = if at.flags & FLAG_EXTERNAL_WEIGHTS != 0 {
+            let side = side_file(path.as_deref(), at.weights_len)?;
+            (Segment { ptr: side.ptr, len: at.weights_len }, Some(Arc::new(side)))
+        } else {
+            (segment(at.weights_addr, at.weights_len), None)
+        };
+        let (code, data) = (segment(at.code_addr, at.code_len), segment(at.data_addr, at.data_len));
+        Image::versions(&Parts { code, data, weights, mapped: true, side })
+    }
+
+    /// The first version of a model whose segments lie anywhere in memory: for tests and for running freshly generated code in the compiler's own
+    /// process.
+    ///
+    /// # Safety
+    /// As [`Image::all_from_parts`].
+    pub unsafe fn from_parts(code: *const u8, code_len: u64, data: &[u8], weights: *const u8, weights_len: u64) -> Result<Image> {
+        // SAFETY: the caller's promise.
+        let all = unsafe { Image::all_from_parts(code, code_len, data, weights, weights_len) }?;
+        all.into_iter().next().ok_or_else(|| damaged("no model"))
+    }
+
+    /// As [`Image::load`], for segments anywhere in memory.
+    ///
+    /// # Safety
+    /// `code` holds valid machine code (or, in tests, the kernel offsets are relative to it), and the three ranges outlive the images.
+    pub unsafe fn all_from_parts(code: *const u8, code_len: u64, data: &[u8], weights: *const u8, weights_len: u64) -> Result<Vec<Image>> {
+        let data = Segment { ptr: data.as_ptr(), len: data.len() as u64 };
+        let (code, weights) = (Segment { ptr: code, len: code_len }, Segment { ptr: weights, len: weights_len });
+        Image::versions(&Parts { code, data, weights, mapped: false, side: None })
+    }
+
+    /// Reads and checks the chain of descriptors.
+    fn versions(parts: &Parts) -> Result<Vec<Image>> {
+        let first = read_desc(parts.data, 0)?;
+        let mut images = vec![Image::check(parts, first)?];
+        let (mut at, mut next) = (0, first.alternative);
+        while next != 0 {
+            // Ascending, so the chain ends.
+            if next <= at || !next.is_multiple_of(8) || images.len() >= MAX_ALTERNATIVES {
+                return Err(damaged(format_args!("a further version of the model at {next}")));
+            }
+            let mut desc = read_desc(parts.data, next)?;
+            if (desc.vocab, desc.max_context, desc.hidden) != (first.vocab, first.max_context, first.hidden) {
+                return Err(damaged("versions of different models"));
+            }
+            (at, next) = (next, desc.alternative);
+            (desc.manifest, desc.tokenizer, desc.text_config) = (first.manifest, first.tokenizer, first.text_config);
+            images.push(Image::check(parts, desc)?);
+        }
+        Ok(images)
+    }
+
+    fn check(parts: &Parts, desc: ModelDesc) -> Result<Image> {
+        let data = parts.data;
+        let image = Image {
+            desc,
+            code: parts.code,
+            data,
+            weights: parts.weights,
+            buffers: table(data, desc.buffers, "buffers")?,
+            kernels: table(data, desc.kernels, "kernels")?,
+            regimes: table(data, desc.regimes, "regimes")?,
+            steps: table(data, desc.steps, "steps")?,
+            operands: table(data, desc.operands, "operands")?,
+            kv: table(data, desc.kv, "kv")?,
+            gpu: table(data, desc.gpu, "GPU kernels")?,
+            mapped: parts.mapped,
+            _side: parts.side.clone(),
+        };
+        image.check_all()?;
+        Ok(image)
+    }
+
+    /// The descriptor of this version.
+    pub fn desc(&self) -> &ModelDesc {
+        &self.desc
+    }
+
+    /// Entry point of kernel `index`.
+    pub fn kernel_entry(&self, index: usize) -> *const u8 {
+        self.code.ptr.wrapping_add(self.kernels[index].code as usize)
+    }
+
+    /// Name of kernel `index`.
+    pub fn kernel_name(&self, index: usize) -> &str {
+        self.text(self.kernels[index].name)
+    }
+
+    /// Start of the weights.
+    pub fn weights(&self) -> *const u8 {
+        self.weights.ptr
+    }
+
+    /// Bytes of weights that this version of the model reads.
+    pub fn weights_len(&self) -> u64 {
+        self.desc.weights.len
+    }
+
+    /// The weights this version reads, which start [`ModelDesc::weights`]`.off` bytes into the segment.
+    pub fn own_weights(&self) -> &[u8] {
+        let Span { off, len } = self.desc.weights;
+        if len == 0 {
+            return &[];
+        }
+        // SAFETY: `check` proved that the span lies in the segment, which outlives the image and is never written.
+        unsafe { slice::from_raw_parts(self.weights.ptr.add(off as usize), len as usize) }
+    }
+
+    /// Asks the system to read this version's weights ahead and, where it can, to use huge pages. Failure changes nothing.
+    pub fn prefetch_weights(&self) {
+        self.advise(self.own_weights(), &[libc::MADV_HUGEPAGE, libc::MADV_WILLNEED]);
+    }
+
+    /// Tells the system that `part` of the weights is not needed in memory for now.
+    pub fn release_weights(&self, part: &[u8]) {
+        self.advise(part, &[libc::MADV_DONTNEED]);
+    }
+
+    fn advise(&self, part: &[u8], advices: &[i32]) {
+        const PAGE: usize = 4096;
+        if !self.mapped || part.is_empty() {
+            // The memory is not ours to advise about: dropping pages of a caller's heap would clear them.
+            return;
+        }
+        let start = part.as_ptr() as usize & !(PAGE - 1);
+        let len = part.as_ptr() as usize - start + part.len();
+        for &advice in advices {
+            // SAFETY: hints about read-only private mappings of a file; dropped pages are read again from it.
+            unsafe { libc::madvise(start as *mut libc::c_void, len, advice) };
+        }
+    }
+
+    /// The GPU this version is for, by its compute capability times ten; `None` for a CPU.
+    pub fn gpu_level(&self) -> Option<u32> {
+        self.desc.isa.checked_sub(isa::SM)
+    }
+
+    /// Symbol of GPU kernel `index`.
+    pub fn gpu_entry(&self, index: usize) -> &str {
+        self.text(self.gpu[index].entry)
+    }
+
+    /// PTX of GPU kernel `index`.
+    pub fn ptx(&self, index: usize) -> &CStr {
+        CStr::from_bytes_with_nul(self.code_bytes(self.gpu[index].ptx)).unwrap_or_default()
+    }
+
+    /// Machine code of GPU kernel `index`; may be empty.
+    pub fn cubin(&self, index: usize) -> &[u8] {
+        self.code_bytes(self.gpu[index].cubin)
+    }
+
+    /// Bytes of a checked span of the code segment.
+    fn code_bytes(&self, span: Span) -> &[u8] {
+        if span.len == 0 {
+            return &[];
+        }
+        // SAFETY: `check` proved the bounds, and the segment outlives the image.
+        unsafe { slice::from_raw_parts(self.code.ptr.add(span.off as usize), span.len as usize) }
+    }
+
+    /// Bytes of generated code.
+    pub fn code_len(&self) -> u64 {
+        self.code.len
+    }
+
+    /// The JSON manifest.
+    pub fn manifest(&self) -> &str {
+        self.text(self.desc.manifest)
+    }
+
+    /// `tokenizer.json`, empty when the model has none.
+    pub fn tokenizer(&self) -> &str {
+        self.text(self.desc.tokenizer)
+    }
+
+    /// JSON object with special tokens and chat template, empty when the model has no tokenizer.
+    pub fn text_config(&self) -> &str {
+        self.text(self.desc.text_config)
+    }
+
+    /// Text of a checked span.
+    fn text(&self, span: Span) -> &str {
+        // SAFETY: `check` proved bounds and UTF-8 of every span, and the segment outlives the image.
+        unsafe {
+            let bytes = slice::from_raw_parts(self.data.ptr.add(span.off as usize), span.len as usize);
+            std::str::from_utf8_unchecked(bytes)
+        }
+    }
+}
