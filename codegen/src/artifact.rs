@@ -5,7 +5,7 @@ use llmcc_abi as abi;
 use llmcc_ir::kernel::{Body, Kernel};
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::plan::{Operand, Plan, Regime};
-use llmcc_ir::target::{CpuIsa, TargetSpec};
+use llmcc_ir::target::{Arch, CpuIsa, TargetSpec};
 use llmcc_ir::ty::Dim;
 
 /// Texts stored beside the tables; all may be empty.
@@ -160,10 +160,11 @@ fn model(b: &mut Builder, a: &Alternative, placed: &[Placed]) -> abi::ModelDesc 
 }
 
 fn isa(target: &TargetSpec) -> u32 {
-    match target.isa {
-        CpuIsa::X86_64 => abi::isa::X86_64,
-        CpuIsa::X86_64V3 => abi::isa::X86_64_V3,
-        CpuIsa::X86_64V4 => abi::isa::X86_64_V4,
+    match target.arch {
+        Arch::Cpu(CpuIsa::X86_64) => abi::isa::X86_64,
+        Arch::Cpu(CpuIsa::X86_64V3) => abi::isa::X86_64_V3,
+        Arch::Cpu(CpuIsa::X86_64V4) => abi::isa::X86_64_V4,
+        Arch::Gpu(gpu) => abi::isa::SM + gpu.sm,
     }
 }
 

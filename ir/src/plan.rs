@@ -183,6 +183,8 @@ impl Buffer {
 pub fn row_bytes(cols: usize, elem: RowElem) -> usize {
     match elem {
         RowElem::F32 => cols.saturating_mul(4),
+        RowElem::F16 | RowElem::Bf16 if cols > usize::MAX / 32 => usize::MAX,
+        RowElem::F16 | RowElem::Bf16 => llmcc_abi::layout::half_row(cols),
         // Codes, scales and padding are less than 16 bytes per column and 128 more.
         RowElem::Q8 { .. } if cols > usize::MAX / 32 => usize::MAX,
         RowElem::Q8 { group } => crate::quant::q8_row_bytes(cols, group),

@@ -1,5 +1,7 @@
 //! Targets: what a machine can do, as data for the cost model and the backends.
 
+use llmcc_abi::layout::Packing;
+
 /// Which backend serves a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Family {
@@ -20,32 +22,126 @@ pub enum CpuIsa {
     X86_64V4,
 }
 
+/// What a GPU is, beside the rates of its [`TargetSpec`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GpuArch {
+    /// Compute capability times ten.
+    pub sm: u32,
+    /// Processor name that LLVM and `ptxas` know. With the suffix `a` the code runs on this architecture only, and may use its matrix instructions.
+    pub processor: &'static str,
+    /// PTX version, as LLVM's feature. The lowest that has the instructions we emit, because an older driver reads it:
+    /// 7.4 has cache-eviction hints on sm80 and sm86 (their `mma` and `cp.async` came with 7.0), 7.8 is the first for sm89, 8.0 the first with sm_90a, its
+    /// `wgmma`, bulk copies and `setmaxnreg`, 8.6 the first for sm100.
+    pub ptx: &'static str,
+    /// Streaming multiprocessors.
+    pub sms: u32,
+    /// Bytes of shared memory a block may have.
+    pub shared_per_block: u32,
+    /// Bytes of shared memory of a multiprocessor, 1 KiB of which each resident block loses to the system.
+    pub shared_per_sm: u32,
+    /// 32-bit registers of a multiprocessor.
+    pub registers: u32,
+    /// Dense f16 and bf16 tensor operations per second with f32 accumulation, a multiply-add being two.
+    pub f16_flops: f64,
+    /// The same for e4m3 FP8; 0 where we have no such instruction (sm89 has one, but only from PTX 8.4 on).
+    pub fp8_flops: f64,
+    /// f32 operations per second outside tensor cores.
+    pub f32_flops: f64,
+    /// Bytes of the second-level cache.
+    pub l2_bytes: u64,
+    /// Bytes per second it delivers.
+    pub l2_bandwidth: f64,
+}
+
+/// The machine of a target.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Arch {
+    /// A CPU of this instruction set.
+    Cpu(CpuIsa),
+    /// An NVIDIA GPU.
+    Gpu(GpuArch),
+}
+
 /// One line of the target table.
 ///
-/// Rates are for one core (bandwidth: for the whole machine) of a typical machine of the class; they rank alternatives, and `llmcc bench`
-/// reports how far a real machine is from them.
+/// Rates are for one core (bandwidth: for the whole machine) of a typical machine of the class, a core of a GPU being a multiprocessor; they rank alternatives,
+/// and `llmcc bench` reports how far a real machine is from them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TargetSpec {
     /// Name on the command line.
     pub name: &'static str,
     /// One line for `llmcc targets`.
     pub about: &'static str,
-    /// Backend.
-    pub family: Family,
-    /// Instruction set (CPU).
-    pub isa: CpuIsa,
+    /// What it is; decides the backend.
+    pub arch: Arch,
     /// f32 multiply-adds per second and core.
     pub f32_macs: f64,
     /// int8 multiply-adds per second and core.
     pub int8_macs: f64,
-    /// Streaming bytes per second of main memory.
+    /// Streaming bytes per second of main memory (GPU: of its own).
     pub memory: f64,
     /// Streaming bytes per second of the last-level cache, per core.
     pub cache: f64,
-    /// Seconds to launch a kernel: call plus barrier.
+    /// Seconds to launch a kernel: call plus barrier; in a captured graph of a GPU, from the end of a kernel to the start of the next.
     pub launch: f64,
     /// Cores assumed.
     pub cores: usize,
+}
+
+impl TargetSpec {
+    /// The backend.
+    pub const fn family(&self) -> Family {
+        match self.arch {
+            Arch::Cpu(_) => Family::Cpu,
+            Arch::Gpu(_) => Family::Gpu,
+        }
+    }
+
+    /// The instruction set, of a CPU.
+    pub const fn cpu(&self) -> Option<CpuIsa> {
+        match self.arch {
+            Arch::Cpu(isa) => Some(isa),
+            Arch::Gpu(_) => None,
+        }
+    }
+
+    /// The architecture, of a GPU.
+    pub const fn gpu(&self) -> Option<&GpuArch> {
+        match &self.arch {
+            Arch::Cpu(_) => None,
+            Arch::Gpu(gpu) => Some(gpu),
+        }
+    }
+
+    /// Whether this machine's processor can run code for the target. A GPU is not looked for.
+    pub fn runs_here(&self) -> bool {
+        let level = find("native").filter(|_| cfg!(target_arch = "x86_64")).and_then(TargetSpec::cpu);
+        self.cpu().is_some_and(|isa| level.is_some_and(|l| isa <= l))
+    }
+
+    /// The order in which its kernels read packed matrices.
+    pub const fn packing(&self) -> Packing {
+        match self.arch {
+            Arch::Cpu(_) => Packing::Panel,
+            Arch::Gpu(_) => Packing::Fragment,
+        }
+    }
+
+    /// The line of a GPU: rates per multiprocessor from those of the device. `int8` is in operations per second, a multiply-add being two.
+    const fn of_gpu(name: &'static str, about: &'static str, gpu: GpuArch, memory: f64, int8: f64, launch: f64) -> TargetSpec {
+        let sms = gpu.sms as f64;
+        TargetSpec {
+            name,
+            about,
+            arch: Arch::Gpu(gpu),
+            f32_macs: gpu.f32_flops / 2.0 / sms,
+            int8_macs: int8 / 2.0 / sms,
+            memory,
+            cache: gpu.l2_bandwidth / sms,
+            launch,
+            cores: gpu.sms as usize,
+        }
+    }
 }
 
 /// All targets.
@@ -53,8 +149,7 @@ pub const TARGETS: &[TargetSpec] = &[
     TargetSpec {
         name: "x86-64",
         about: "any 64-bit x86 (SSE2): portable 128-bit code",
-        family: Family::Cpu,
-        isa: CpuIsa::X86_64,
+        arch: Arch::Cpu(CpuIsa::X86_64),
         f32_macs: 10e9,
         int8_macs: 12e9,
         memory: 35e9,
@@ -65,8 +160,7 @@ pub const TARGETS: &[TargetSpec] = &[
     TargetSpec {
         name: "x86-64-v3",
         about: "AVX2, FMA, F16C (Haswell 2013, Zen 2017 and later)",
-        family: Family::Cpu,
-        isa: CpuIsa::X86_64V3,
+        arch: Arch::Cpu(CpuIsa::X86_64V3),
         f32_macs: 50e9,
         int8_macs: 100e9,
         memory: 35e9,
@@ -77,8 +171,7 @@ pub const TARGETS: &[TargetSpec] = &[
     TargetSpec {
         name: "x86-64-v4",
         about: "AVX-512 (Skylake-X 2017, Zen 4 2022 and later), VNNI used where present",
-        family: Family::Cpu,
-        isa: CpuIsa::X86_64V4,
+        arch: Arch::Cpu(CpuIsa::X86_64V4),
         f32_macs: 55e9,
         int8_macs: 220e9,
         memory: 35e9,
@@ -86,9 +179,93 @@ pub const TARGETS: &[TargetSpec] = &[
         launch: 1.0e-6,
         cores: 2,
     },
+    TargetSpec::of_gpu("sm80", "NVIDIA Ampere, compute capability 8.0 and later (rates of an A100 80GB)", SM80, 2.04e12, 624e12, 1.5e-6),
+    TargetSpec::of_gpu("sm86", "NVIDIA Ampere, 8.6 and later (rates of an RTX 3090; also A10, A40)", SM86, 936e9, 284e12, 1.5e-6),
+    TargetSpec::of_gpu("sm89", "NVIDIA Ada, 8.9 and later (rates of an RTX 4090; also L4, L40)", SM89, 1.008e12, 661e12, 1.5e-6),
+    TargetSpec::of_gpu(
+        "sm90",
+        "NVIDIA Hopper, 9.0 only (rates of an H200; an H100 has 3.35 TB/s instead of 4.8)",
+        SM90,
+        4.8e12,
+        1979e12,
+        1.2e-6,
+    ),
+    TargetSpec::of_gpu("sm100", "NVIDIA Blackwell, 10.0 and later (rates of a B200)", SM100, 8e12, 4500e12, 1.2e-6),
 ];
 
-/// The target named `name`; `native` picks the best level this machine has.
+// Peak rates are the vendor's for dense operations; those of the second-level cache, which the vendor does not state, are estimates from published measurements.
+const KIB: u32 = 1024;
+const MIB: u64 = 1 << 20;
+
+const SM80: GpuArch = GpuArch {
+    sm: 80,
+    processor: "sm_80",
+    ptx: "+ptx74",
+    sms: 108,
+    shared_per_block: 163 * KIB,
+    shared_per_sm: 164 * KIB,
+    registers: 65536,
+    f16_flops: 312e12,
+    fp8_flops: 0.0,
+    f32_flops: 19.5e12,
+    l2_bytes: 40 * MIB,
+    l2_bandwidth: 4.5e12,
+};
+
+const SM86: GpuArch = GpuArch {
+    sm: 86,
+    processor: "sm_86",
+    sms: 82,
+    shared_per_block: 99 * KIB,
+    shared_per_sm: 100 * KIB,
+    f16_flops: 71e12,
+    f32_flops: 35.6e12,
+    l2_bytes: 6 * MIB,
+    l2_bandwidth: 2.5e12,
+    ..SM80
+};
+
+const SM89: GpuArch = GpuArch {
+    sm: 89,
+    processor: "sm_89",
+    ptx: "+ptx78",
+    sms: 128,
+    f16_flops: 165e12,
+    f32_flops: 82.6e12,
+    l2_bytes: 72 * MIB,
+    l2_bandwidth: 5e12,
+    ..SM86
+};
+
+const SM90: GpuArch = GpuArch {
+    sm: 90,
+    processor: "sm_90a",
+    ptx: "+ptx80",
+    sms: 132,
+    shared_per_block: 227 * KIB,
+    shared_per_sm: 228 * KIB,
+    registers: 65536,
+    f16_flops: 989e12,
+    fp8_flops: 1979e12,
+    f32_flops: 67e12,
+    l2_bytes: 50 * MIB,
+    l2_bandwidth: 5.5e12,
+};
+
+const SM100: GpuArch = GpuArch {
+    sm: 100,
+    processor: "sm_100",
+    ptx: "+ptx86",
+    sms: 148,
+    f16_flops: 2250e12,
+    fp8_flops: 4500e12,
+    f32_flops: 80e12,
+    l2_bytes: 126 * MIB,
+    l2_bandwidth: 10e12,
+    ..SM90
+};
+
+/// The target named `name`; `native` picks the best level this machine's CPU has.
 pub fn find(name: &str) -> Option<&'static TargetSpec> {
     let name = if name == "native" { native() } else { name };
     TARGETS.iter().find(|t| t.name == name)

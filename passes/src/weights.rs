@@ -97,7 +97,7 @@ pub fn embed_formats(module: &llmcc_ir::graph::Module, func: usize, opts: &crate
     let multiplied = multiplied_weights(module);
     let untied = |weight: usize| {
         if opts.weights.is_quantized() {
-            return Format { elem: Elem::W8, group: opts.weights.group };
+            return Format::new(Elem::W8, opts.weights.group).with_packing(opts.weights.packing);
         }
         match module.weights.get(weight).map(|w| w.ty.dtype) {
             Some(DType::F16) => Format::F16,

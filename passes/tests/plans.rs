@@ -96,7 +96,7 @@ fn regimes_share_weights_and_rounding() {
         for launch in plan.regimes.iter().flat_map(|r| &r.launches) {
             let kernel = &plan.kernels[launch.kernel];
             let Body::Matmul(m) = &kernel.body else { continue };
-            let int8 = match (m.prologue.and_then(|p| p.quant), &kernel.params[m.x].kind) {
+            let int8 = match (m.prologue.and_then(|p| p.elem.group()), &kernel.params[m.x].kind) {
                 (Some(_), _) => true,
                 (None, ParamKind::Rows { elem, .. }) => matches!(elem, RowElem::Q8 { .. }),
                 (None, _) => false,

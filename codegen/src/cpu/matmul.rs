@@ -15,7 +15,7 @@ use cranelift_codegen::ir::{AbiParam, InstBuilder, Signature, StackSlot, StackSl
 use cranelift_codegen::isa::CallConv;
 use llmcc_abi::layout::{self, BLOCK, Elem};
 use llmcc_abi::{PanelArgs, Uk};
-use llmcc_ir::kernel::{Expr, Matmul, ParamId, Prologue, RowElem, Segment};
+use llmcc_ir::kernel::{Expr, Matmul, ParamId, Prologue, Segment};
 use llmcc_ir::plan::row_bytes;
 use llmcc_ir::quant::Format;
 use std::mem::offset_of;
@@ -60,11 +60,11 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Matmul)
         Some(p) => Some(Rows::new(low, frame, k.x, p)?),
         None => None,
     };
-    let quant = match (&k.prologue, elem) {
-        (Some(p), _) => p.quant,
-        (None, RowElem::Q8 { group }) => Some(group),
-        (None, RowElem::F32) => None,
-    };
+    let input = k.prologue.map_or(elem, |p| p.elem);
+    if input.is_half() {
+        return Err(low.error("a prologue for a CPU keeps f32 or quantizes to int8; it has no 16-bit rows".into()));
+    }
+    let quant = input.group();
     let mut plans = Vec::new();
     let mut first_item = 0;
     for segment in &k.segments {
@@ -260,7 +260,7 @@ impl Rows {
     fn new(low: &Lowering, frame: &mut Frame, x: ParamId, p: &Prologue) -> Result<Rows, CodegenError> {
         let n = low.f32_rows(x)?;
         let program = Program::new(low, frame, &norm_expr(x, p.norm, p.gain), n, 0)?;
-        let (dest, stride) = match p.quant {
+        let (dest, stride) = match p.elem.group() {
             Some(group) => (Dest::Q8 { start: 0, cols: n, group }, layout::q8_row(n, group).bytes),
             None => {
                 let stride = (n * 4).next_multiple_of(64);

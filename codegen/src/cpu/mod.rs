@@ -49,8 +49,8 @@ use emit::{Emit, I64};
 use frame::Frame;
 use llmcc_ir::kernel::{Body, Kernel, ParamId, ParamKind, RowElem};
 use llmcc_ir::kv::KvSpec;
-use llmcc_ir::quant::Format;
-use llmcc_ir::target::{CpuIsa, Family, TargetSpec};
+use llmcc_ir::quant::{Format, Packing};
+use llmcc_ir::target::{CpuIsa, TargetSpec};
 
 /// Cranelift code for CPUs.
 #[derive(Clone, Copy, Debug, Default)]
@@ -65,15 +65,15 @@ impl Backend for CpuBackend {
     }
 
     fn lower(&self, kernel: &Kernel, target: &TargetSpec) -> Result<Object, CodegenError> {
-        if target.family != Family::Cpu {
+        let Some(level) = target.cpu() else {
             return Err(unsupported(kernel, format!("the CPU backend does not serve target `{}`", target.name)));
-        }
-        let isa = cranelift_isa(target.isa).map_err(|what| internal(kernel, what))?;
-        let portable = self.portable || target.isa == CpuIsa::X86_64;
-        let built = build(kernel, isa.as_ref(), target.isa != CpuIsa::X86_64, portable)?;
+        };
+        let isa = cranelift_isa(level).map_err(|what| internal(kernel, what))?;
+        let portable = self.portable || level == CpuIsa::X86_64;
+        let built = build(kernel, isa.as_ref(), level != CpuIsa::X86_64, portable)?;
         let mut object = compile(kernel, isa.as_ref(), built)?;
         object.generic = match &kernel.body {
-            Body::Matmul(_) if self.portable && target.isa != CpuIsa::X86_64 => Some("128-bit inner products instead of microkernels"),
+            Body::Matmul(_) if self.portable && level != CpuIsa::X86_64 => Some("128-bit inner products instead of microkernels"),
             Body::Pointwise(_) => Some("elementwise work that no other kernel absorbed"),
             _ => None,
         };
@@ -159,6 +159,7 @@ impl Lowering<'_> {
     /// Columns and storage of a matrix of rows.
     fn rows(&self, p: ParamId) -> Result<(usize, RowElem), CodegenError> {
         match *self.kind(p)? {
+            ParamKind::Rows { elem, .. } if elem.is_half() => Err(self.wrong(p, "a matrix of f32 or int8 rows: CPUs have no 16-bit ones")),
             ParamKind::Rows { cols, elem, .. } => Ok((cols, elem)),
             _ => Err(self.wrong(p, "a matrix of rows")),
         }
@@ -168,13 +169,14 @@ impl Lowering<'_> {
     fn f32_rows(&self, p: ParamId) -> Result<usize, CodegenError> {
         match self.rows(p)? {
             (cols, RowElem::F32) => Ok(cols),
-            (_, RowElem::Q8 { .. }) => Err(self.wrong(p, "a matrix of f32 rows")),
+            (_, RowElem::Q8 { .. } | RowElem::F16 | RowElem::Bf16) => Err(self.wrong(p, "a matrix of f32 rows")),
         }
     }
 
     /// Rows, columns and storage of a packed matrix.
     fn matrix(&self, p: ParamId) -> Result<(usize, usize, Format), CodegenError> {
         match *self.kind(p)? {
+            ParamKind::Matrix { format, .. } if format.packing != Packing::Panel => Err(self.wrong(p, "packed in panels, for a CPU")),
             ParamKind::Matrix { n, k, format } => Ok((n, k, format)),
             _ => Err(self.wrong(p, "a packed matrix")),
         }

@@ -2,10 +2,11 @@
 
 use super::kv::{KvRow, Part};
 use super::{EvalError, KvState, Q8Rows, Rows};
+use crate::kernel::RowElem;
 use crate::kv::{KvDType, KvSpec};
 use half::{bf16, f16};
 use llmcc_abi::PAGE_TOKENS;
-use llmcc_abi::layout::{Page, page, q8_row};
+use llmcc_abi::layout::{Page, half_row, page, q8_row};
 
 /// f32 rows as bytes, row-major.
 pub fn rows_to_bytes(rows: &Rows) -> Vec<u8> {
@@ -15,6 +16,29 @@ pub fn rows_to_bytes(rows: &Rows) -> Vec<u8> {
 /// f32 rows from bytes; a last incomplete element is ignored.
 pub fn rows_from_bytes(cols: usize, bytes: &[u8]) -> Rows {
     Rows { cols, data: (0..bytes.len() / 4).map(|i| f32::from_le_bytes(word(bytes, i * 4))).collect() }
+}
+
+/// f16 or bf16 rows as bytes, each of [`half_row`] bytes, padding zeroed. Values are rounded to nearest even.
+pub fn half_rows_to_bytes(rows: &Rows, elem: RowElem) -> Vec<u8> {
+    let bytes = half_row(rows.cols);
+    let mut out = vec![0u8; rows.rows() * bytes];
+    for (i, row) in out.chunks_mut(bytes.max(1)).enumerate() {
+        for (o, v) in row.chunks_exact_mut(2).zip(rows.row(i)) {
+            let bits = if elem == RowElem::Bf16 { bf16::from_f32(*v).to_bits() } else { f16::from_f32(*v).to_bits() };
+            o.copy_from_slice(&bits.to_le_bytes());
+        }
+    }
+    out
+}
+
+/// f16 or bf16 rows from bytes; a last incomplete row is ignored.
+pub fn half_rows_from_bytes(cols: usize, elem: RowElem, bytes: &[u8]) -> Rows {
+    let value = |b: &[u8]| {
+        let bits = u16::from_le_bytes([b[0], b[1]]);
+        if elem == RowElem::Bf16 { bf16::from_bits(bits).to_f32() } else { f16::from_bits(bits).to_f32() }
+    };
+    let rows = bytes.chunks_exact(half_row(cols).max(1));
+    Rows { cols, data: rows.flat_map(|row| row.chunks_exact(2).take(cols).map(value)).collect() }
 }
 
 /// int8 rows as bytes, each laid out as an [`llmcc_abi::layout::Q8Row`], padding zeroed.

@@ -228,7 +228,7 @@ fn matmul(segments: Vec<Segment>, norm: Option<Prologue>) -> Body {
 pub(crate) fn kernels(kv: KvSpec, format: Format) -> Vec<Kernel> {
     let (tok, w) = (Dim::Tokens, |n, k| ParamKind::Matrix { n, k, format });
     let norm = Norm { eps: F32::new(EPS), width: HIDDEN };
-    let prologue = |gain| Some(Prologue { norm: Some(norm), gain: Some(gain), quant: None });
+    let prologue = |gain| Some(Prologue { norm: Some(norm), gain: Some(gain), elem: RowElem::F32 });
     let rope = || Expr::Rope { head_dim: HEAD, table: 1, x: Box::new(Expr::Acc(0)) };
     let qkv = vec![
         segment(HEADS * HEAD, vec![4], rope(), out(7)),
@@ -264,7 +264,7 @@ pub(crate) fn kernels(kv: KvSpec, format: Format) -> Vec<Kernel> {
             "attention",
             tok,
             vec![p("q", t(HEADS * HEAD)), p("kv", ParamKind::Kv(kv)), p("out", t(HEADS * HEAD))],
-            Body::Attention(Attention { q: 0, kv: 1, out: 2, heads: HEADS, scale: F32::new(SCALE) }),
+            Body::Attention(Attention { q: 0, kv: 1, out: 2, heads: HEADS, scale: F32::new(SCALE), tile_m: 1 }),
         ),
         kernel(
             "o",

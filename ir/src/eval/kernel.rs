@@ -18,7 +18,7 @@ use std::borrow::Cow;
 /// What is bound to a kernel parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OperandData<'a> {
-    /// For [`ParamKind::Rows`] of f32.
+    /// For [`ParamKind::Rows`] of f32, f16 or bf16: of 16 bits, the values are such as the parameter's storage holds.
     Rows(Rows),
     /// For [`ParamKind::Rows`] of int8.
     Q8(Q8Rows),
@@ -37,7 +37,7 @@ impl OperandData<'_> {
             ParamKind::Rows { rows, cols, elem } => {
                 let m = rows.eval(batch.env());
                 Some(match elem {
-                    RowElem::F32 => OperandData::Rows(Rows::poisoned(m, cols)),
+                    RowElem::F32 | RowElem::F16 | RowElem::Bf16 => OperandData::Rows(Rows::poisoned(m, cols)),
                     RowElem::Q8 { group } => OperandData::Q8(Q8Rows::poisoned(m, cols, group)),
                 })
             }
@@ -52,7 +52,8 @@ type Values = Vec<Vec<f64>>;
 /// Runs one kernel on a batch: all its items, reading every operand before storing anything.
 ///
 /// `operands` has one entry per parameter of the kernel; rows that the kernel stores are replaced, rows it does not store keep their values.
-/// Arithmetic is f64; rows are rounded to f32 when stored (also before they are quantized, in f32, to int8 rows or into the cache).
+/// Arithmetic is f64; rows are rounded to f32 when stored (also before they are rounded to f16 or bf16, or quantized, in f32, to int8 rows or into the cache).
+/// What is stored is read back exactly.
 ///
 /// # Errors
 /// [`EvalError`] when the kernel is malformed, an operand is not what its parameter says, or the batch names tokens, rows or positions that do not exist.
@@ -89,10 +90,14 @@ fn check_operands(kernel: &Kernel, batch: &Batch, operands: &[OperandData<'_>]) 
     }
     for (p, o) in kernel.params.iter().zip(operands) {
         let bad = match (&p.kind, o) {
-            (ParamKind::Rows { rows, cols, elem: RowElem::F32 }, OperandData::Rows(r)) => {
+            (ParamKind::Rows { rows, cols, elem }, OperandData::Rows(r)) if elem.group().is_none() => {
                 let m = rows.eval(batch.env());
-                (r.cols != *cols || r.data.len() != m * cols)
-                    .then(|| format!("must be [{m}, {cols}], not {} values in rows of {}", r.data.len(), r.cols))
+                let inexact = |v: &f32| !v.is_nan() && elem.round(*v) != *v;
+                if r.cols != *cols || r.data.len() != m * cols {
+                    Some(format!("must be [{m}, {cols}], not {} values in rows of {}", r.data.len(), r.cols))
+                } else {
+                    r.data.iter().find(|v| inexact(v)).map(|v| format!("cannot hold {v} in {}", elem_name(*elem)))
+                }
             }
             (ParamKind::Rows { rows, cols, elem: RowElem::Q8 { group } }, OperandData::Q8(r)) => {
                 let m = rows.eval(batch.env());
@@ -199,10 +204,11 @@ impl Cx<'_, '_> {
             self.norm(&mut x, norm)?;
         }
         self.gain(&mut x, p.gain)?;
-        Ok(match p.quant {
-            Some(0) => return Err(self.malformed("quantization in groups of 0")),
-            Some(group) => Q8Rows::quantize(&Rows { cols: x.len(), data: to_f32(&x) }, group).row(0),
-            None => x,
+        Ok(match p.elem {
+            RowElem::Q8 { group: 0 } => return Err(self.malformed("quantization in groups of 0")),
+            RowElem::Q8 { group } => Q8Rows::quantize(&Rows { cols: x.len(), data: to_f32(&x) }, group).row(0),
+            RowElem::F16 | RowElem::Bf16 => to_f32(&x).into_iter().map(|v| p.elem.round(v).into()).collect(),
+            RowElem::F32 => x,
         })
     }
 
@@ -350,12 +356,17 @@ fn store(kernel: &Kernel, batch: &Batch, operands: &mut [OperandData<'_>], to: &
     let (Store::Rows { param, .. } | Store::KvKey(param) | Store::KvValue(param)) = to;
     let operand = operands.get_mut(*param).ok_or_else(|| fail(format!("no operand {param}")))?;
     let start = if let Store::Rows { start, .. } = to { *start } else { 0 };
+    let elem = match kernel.params.get(*param).map(|p| &p.kind) {
+        Some(ParamKind::Rows { elem, .. }) => *elem,
+        _ => RowElem::F32,
+    };
     for (i, row) in values.iter().enumerate() {
         let end = start.saturating_add(row.len());
         let row = to_f32(row);
         match (to, &mut *operand) {
             (Store::Rows { .. }, OperandData::Rows(r)) if end <= r.cols && i < r.rows() => {
-                r.data[i * r.cols + start..][..row.len()].copy_from_slice(&row);
+                let to = &mut r.data[i * r.cols + start..][..row.len()];
+                to.iter_mut().zip(row).for_each(|(to, v)| *to = elem.round(v));
             }
             (Store::Rows { .. }, OperandData::Q8(r)) if end <= r.cols && i < r.rows() => {
                 if r.group == 0 || !start.is_multiple_of(r.group) || !(row.len().is_multiple_of(r.group) || end == r.cols) {

@@ -1,7 +1,7 @@
 //! The oracle: plain f64 evaluators of all three levels.
 //!
 //! - [`eval_module`], [`eval_func`]: graph level, no rounding between operations (a cache rounds as its [`KvDType`](crate::kv::KvDType) says, f32 excepted).
-//! - [`eval_kernel`]: kernel level, f64 inside a kernel; a stored row is rounded to f32 or quantized to int8 exactly by the rule of
+//! - [`eval_kernel`]: kernel level, f64 inside a kernel; a stored row is rounded to f32, f16 or bf16, or quantized to int8 exactly by the rule of
 //!   [`llmcc_abi::layout`]; weights are read from their packed bytes.
 //! - [`eval_plan`]: a whole step on memory slots, filled with NaN so that a wrong lifetime shows.
 //! - [`eval_weight`]: weight expressions in f32, the definition of what packing stores.
@@ -22,7 +22,10 @@ pub(crate) mod fixture;
 #[cfg(test)]
 mod tests;
 
-pub use bytes::{kv_from_pages, kv_to_pages, q8_rows_from_bytes, q8_rows_to_bytes, rows_from_bytes, rows_to_bytes};
+pub use bytes::{
+    half_rows_from_bytes, half_rows_to_bytes, kv_from_pages, kv_to_pages, q8_rows_from_bytes, q8_rows_to_bytes, rows_from_bytes,
+    rows_to_bytes,
+};
 pub use graph::{Tensor, Value, eval_func, eval_module};
 pub use kernel::{OperandData, eval_kernel};
 pub use kv::KvState;

@@ -2,7 +2,9 @@
 
 use super::kernel::{OperandData, eval_kernel};
 use super::kv::KvState;
-use super::{Batch, EvalError, q8_rows_from_bytes, q8_rows_to_bytes, rows_from_bytes, rows_to_bytes};
+use super::{
+    Batch, EvalError, half_rows_from_bytes, half_rows_to_bytes, q8_rows_from_bytes, q8_rows_to_bytes, rows_from_bytes, rows_to_bytes,
+};
 use crate::kernel::{Kernel, ParamKind, RowElem};
 use crate::plan::{Buffer, Launch, Operand, Plan, Regime};
 use crate::verify::accesses;
@@ -109,6 +111,7 @@ impl<'a> Run<'a> {
                 match elem {
                     _ if (have_rows, have_cols, have) != (*rows, *cols, *elem) => None,
                     RowElem::F32 => Some(OperandData::Rows(rows_from_bytes(*cols, bytes))),
+                    RowElem::F16 | RowElem::Bf16 => Some(OperandData::Rows(half_rows_from_bytes(*cols, *elem, bytes))),
                     RowElem::Q8 { group } => Some(OperandData::Q8(q8_rows_from_bytes(*cols, *group, bytes))),
                 }
             }
@@ -127,6 +130,7 @@ impl<'a> Run<'a> {
 
     fn write_back(&mut self, buffer: usize, data: &OperandData<'_>) {
         let bytes = match data {
+            OperandData::Rows(r) if self.regime.buffers[buffer].elem.is_half() => half_rows_to_bytes(r, self.regime.buffers[buffer].elem),
             OperandData::Rows(r) => rows_to_bytes(r),
             OperandData::Q8(r) => q8_rows_to_bytes(r),
             OperandData::Matrix(_) | OperandData::Vector(_) | OperandData::Kv(_) => return,

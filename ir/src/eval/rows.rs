@@ -3,7 +3,7 @@
 use crate::kernel::RowElem;
 use llmcc_abi::layout::groups;
 
-/// f32 rows `[rows, cols]`.
+/// f32 rows `[rows, cols]`; also those of f16 and bf16, whose values f32 holds exactly.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rows {
     /// Columns.
@@ -95,6 +95,8 @@ impl Q8Rows {
 pub(super) fn elem_name(elem: RowElem) -> String {
     match elem {
         RowElem::F32 => "f32 rows".into(),
+        RowElem::F16 => "f16 rows".into(),
+        RowElem::Bf16 => "bf16 rows".into(),
         RowElem::Q8 { group } => format!("int8 rows in groups of {group}"),
     }
 }

@@ -4,7 +4,7 @@ use crate::graph::{BinaryOp, F32, Func, FuncBuilder, Node, Op, Role, UnaryOp, Va
 use crate::kernel::{Attention, Body, Expr, Matmul, Norm, ParamKind, Pointwise, Prologue, RopeTable, RowElem, RowNorm, Store};
 use crate::kv::{KvDType, KvSpec};
 use crate::plan::WeightExpr;
-use crate::quant::Format;
+use crate::quant::{Format, Packing};
 use crate::ty::{Dim, TensorType};
 use proptest::prelude::*;
 use std::borrow::Cow;
@@ -83,6 +83,67 @@ fn int8_rows_convert_to_bytes_and_back() {
     assert!(bytes[70..96].iter().all(|b| *b == 0));
     assert_eq!(q8_rows_from_bytes(70, 64, &bytes), q);
     assert_eq!(rows_from_bytes(70, &rows_to_bytes(&x)), x);
+}
+
+#[test]
+fn half_rows_convert_to_bytes_and_back() {
+    let x = Rows { cols: 13, data: random(5, 3 * 13) };
+    for elem in [RowElem::F16, RowElem::Bf16] {
+        let bytes = half_rows_to_bytes(&x, elem);
+        assert_eq!(bytes.len(), 3 * 32, "26 bytes rounded up to 16");
+        let back = half_rows_from_bytes(13, elem, &bytes);
+        let rounded: Vec<f32> = x.data.iter().map(|v| elem.round(*v)).collect();
+        assert_eq!(back, Rows { cols: 13, data: rounded });
+        assert_eq!(half_rows_to_bytes(&back, elem), bytes);
+    }
+}
+
+/// A kernel that stores 16-bit rows, and one that multiplies them by weights in fragment order.
+#[test]
+fn half_rows_round_when_stored_and_read_back_exactly() {
+    let (k, n) = (40, 20);
+    let batch = Batch::single(&[0, 0], 0);
+    let x = random(8, 2 * k);
+    for elem in [RowElem::F16, RowElem::Bf16] {
+        let half = ParamKind::Rows { rows: Dim::Tokens, cols: k, elem };
+        let store = kernel(
+            "store",
+            Dim::Tokens,
+            vec![param("x", f32_rows(Dim::Tokens, k)), param("out", half.clone())],
+            Body::RowNorm(RowNorm { x: 0, gather: false, norm: Some(Norm { eps: F32::new(0.0), width: k }), gain: None, out: 1 }),
+        );
+        let mut o = [rows(k, &x), OperandData::poisoned(&half, &batch).unwrap()];
+        eval_kernel(&store, &batch, &mut o).unwrap();
+        for (row, stored) in x.chunks(k).zip(data(&o[1]).chunks(k)) {
+            let rms = (row.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>() / k as f64).sqrt();
+            assert!(row.iter().zip(stored).all(|(v, s)| *s == elem.round((f64::from(*v) / rms) as f32)));
+        }
+        let format = w4(32).with_packing(Packing::Fragment);
+        let w = random(9, n * k);
+        let product = |x: ParamKind, prologue| {
+            let params = vec![param("x", x), param("w", ParamKind::Matrix { n, k, format }), param("out", f32_rows(Dim::Tokens, n))];
+            let segments = vec![segment(n, vec![1], Expr::Acc(0), out(2))];
+            kernel("mm", Dim::Tokens, params, Body::Matmul(Matmul { x: 0, prologue, segments, tile_m: 2 }))
+        };
+        let packed = OperandData::Matrix(pack(format, &w, n, k).into());
+        let run = |kernel: &crate::kernel::Kernel, x: OperandData<'static>| {
+            let mut o = [x, packed.clone(), rows(n, &[0.0; 40])];
+            eval_kernel(kernel, &batch, &mut o).map(|()| data(&o[2]).to_vec())
+        };
+        let norm = Some(Norm { eps: F32::new(0.0), width: k });
+        let fused = product(f32_rows(Dim::Tokens, k), Some(Prologue { norm, gain: None, elem }));
+        let [_, stored] = o;
+        assert_eq!(run(&fused, rows(k, &x)).unwrap(), run(&product(half.clone(), None), stored).unwrap());
+        // Packing changes no value.
+        let mut panels = product(half.clone(), None);
+        panels.params[1].kind = ParamKind::Matrix { n, k, format: w4(32) };
+        let short: Vec<f32> = x.iter().map(|v| elem.round(*v)).collect();
+        let mut p = [rows(k, &short), OperandData::Matrix(pack(w4(32), &w, n, k).into()), rows(n, &[0.0; 40])];
+        eval_kernel(&panels, &batch, &mut p).unwrap();
+        assert_eq!(run(&product(half.clone(), None), rows(k, &short)).unwrap(), data(&p[2]));
+        let inexact = run(&product(half, None), rows(k, &x)).unwrap_err().to_string();
+        assert!(inexact.contains("cannot hold"), "{inexact}");
+    }
 }
 
 #[test]
@@ -238,7 +299,7 @@ fn a_prologue_equals_its_own_kernel() {
         "fused",
         Dim::Tokens,
         vec![x_param(), g_param(), w_param(), out_param()],
-        product(2, 3, Some(Prologue { norm: Some(norm), gain: Some(1), quant: Some(32) })),
+        product(2, 3, Some(Prologue { norm: Some(norm), gain: Some(1), elem: RowElem::Q8 { group: 32 } })),
     );
     let poison = || OperandData::poisoned(&out_param().kind, &batch).unwrap();
     let mut a = [x.clone(), g.clone(), w.clone(), poison()];
@@ -282,7 +343,7 @@ fn rope_by_hand_leaves_columns_past_the_table() {
 fn attention_by_hand_with_window_and_two_sequences() {
     let spec = KvSpec { dtype: KvDType::F32, kv_heads: 1, head_dim: 1, window: Some(2) };
     let params = vec![param("q", f32_rows(Dim::Tokens, 2)), param("kv", ParamKind::Kv(spec)), param("out", f32_rows(Dim::Tokens, 2))];
-    let body = Body::Attention(Attention { q: 0, kv: 1, out: 2, heads: 2, scale: F32::new(0.5) });
+    let body = Body::Attention(Attention { q: 0, kv: 1, out: 2, heads: 2, scale: F32::new(0.5), tile_m: 1 });
     let k = kernel("a", Dim::Tokens, params, body);
     let mut kv = KvState::new(spec);
     for (p, (key, value)) in [(1e6, 1e6), (2.0, 10.0), (4.0, 20.0)].into_iter().enumerate() {
@@ -532,7 +593,7 @@ proptest! {
             (ParamKind::Kv(spec), _) => spec.head_dim = to,
         }
         if let Body::Matmul(m) = &mut k.body {
-            m.prologue = (at > 2).then_some(Prologue { norm: None, gain: None, quant: Some(group) });
+            m.prologue = (at > 2).then_some(Prologue { norm: None, gain: None, elem: RowElem::Q8 { group } });
             m.segments[0].tile_n = to;
             m.segments[0].store = if at > 8 { Store::KvKey(to % n) } else { Store::Rows { param: at % n, start: group } };
         }

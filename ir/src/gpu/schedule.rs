@@ -204,11 +204,15 @@ impl<'a> Facts<'a> {
         let bytes = if variant == Variant::Fma { 4 } else { 2 };
         // A row of input, shifted by 16 bytes from the one before, which keeps reads of 8 rows free of bank conflicts.
         let row = k * bytes + 16;
+        let norm = self.body.prologue.and_then(|p| p.norm).map(|n| k / n.width.max(1));
         let must = self.body.prologue.is_some() || !self.k.is_multiple_of(TILE_K);
-        for (resident, warps, rows) in [(2, 8, 8), (1, 16, 8), (1, 16, 4), (1, 16, 2), (1, 16, 1)] {
+        let shapes = [8, 4, 2, 1].into_iter().flat_map(|rows| [(1, 16, rows), (1, 8, rows), (1, 4, rows)]);
+        for (resident, warps, rows) in std::iter::once((2, 8, 8)).chain(shapes) {
             let shared = (self.gpu.shared_per_sm as usize / resident - 1024).min(self.gpu.shared_per_block as usize);
-            let (input, left) = match shared.checked_sub(rows * row) {
-                Some(left) if must || rows * row <= shared / 2 => (Input::Whole, left),
+            // With the factors of the normalization and a word for all threads.
+            let staged = rows * (row + norm.map_or(0, |runs| runs.max(1 + warps) * 4)) + 32;
+            let (input, left) = match shared.checked_sub(staged) {
+                Some(left) if must || staged <= shared / 2 => (Input::Whole, left),
                 _ if must => continue,
                 _ => (Input::Global, shared),
             };
@@ -228,7 +232,8 @@ impl<'a> Facts<'a> {
             let (lanes, wide) = (s.weights.len(), s.tile_n / BLOCK);
             // Strips of a warp share what it reads of the input: up to four, more only where there are not enough warps.
             let divisors = || (1..=wide).filter(|d| wide.is_multiple_of(*d) && wide / d <= warps);
-            let strips = divisors().filter(|d| lanes * d <= 4).max().or_else(|| divisors().min())?;
+            let small = |d: &usize| lanes * d <= 4 && d * self.unit_bytes(s) <= 4096;
+            let strips = divisors().filter(small).max().or_else(|| divisors().min())?;
             let columns = wide / strips;
             let parts = (warps / columns).min(self.kt());
             let tiles = group.iter().map(Segment::tiles).sum();

@@ -4,14 +4,15 @@
 //! applied to each output tile ([`Expr`]) with a place to store it ([`Store`]). A kernel computes work *items* that are independent of each
 //! other; all threads of a step share out the items of one kernel, meet at a barrier and go on to the next.
 //!
-//! Rows are those of the step: `M` = `T` (tokens) or `R` (logits rows), by [`Kernel::rows`]. Matrices of rows are [`RowElem::F32`] (`[M, cols]`) or
-//! [`RowElem::Q8`] (int8 codes with a scale and a sum per group of columns).
+//! Rows are those of the step: `M` = `T` (tokens) or `R` (logits rows), by [`Kernel::rows`]. Matrices of rows are [`RowElem::F32`] (`[M, cols]`),
+//! [`RowElem::Q8`] (int8 codes with a scale and a sum per group of columns: what a CPU multiplies), or [`RowElem::F16`] and [`RowElem::Bf16`] (what a
+//! GPU multiplies).
 //!
 //! # Meaning
 //!
 //! - [`Body::Matmul`]: for each segment `s` and lane `l`: `acc_l = x · W_{s,l}ᵀ` (`[M, n_s]`), then `store(expr(acc…))`.
 //!   `x` is the operand, after [`Prologue`] if there is one.
-//! - [`Body::RowNorm`]: each row: optional gather, optional [`Norm`], optional gain; stored as f32 or quantized to int8.
+//! - [`Body::RowNorm`]: each row: optional gather, optional [`Norm`], optional gain; stored as f32, rounded to 16 bits, or quantized to int8.
 //! - [`Body::Attention`]: as `attention` of the graph level, reading the paged cache.
 //! - [`Body::Pointwise`]: segments without accumulators: `store(expr)` for `[M, n]`. It is the generic path for everything elementwise.
 //! - [`Body::Embed`]: rows of a (packed) table by token id.
@@ -88,6 +89,34 @@ pub enum RowElem {
         /// Columns per scale.
         group: usize,
     },
+    /// f16, row-major, each row rounded up to 16 bytes; a stored f32 is rounded to nearest even.
+    F16,
+    /// bfloat16, as [`RowElem::F16`].
+    Bf16,
+}
+
+impl RowElem {
+    /// Columns per scale of int8 rows.
+    pub const fn group(self) -> Option<usize> {
+        match self {
+            RowElem::Q8 { group } => Some(group),
+            RowElem::F32 | RowElem::F16 | RowElem::Bf16 => None,
+        }
+    }
+
+    /// Whether elements are 16-bit floats.
+    pub const fn is_half(self) -> bool {
+        matches!(self, RowElem::F16 | RowElem::Bf16)
+    }
+
+    /// What a float element reads back as once `x` is stored; int8 rows quantize by groups, not by element, and leave `x` as it is.
+    pub fn round(self, x: f32) -> f32 {
+        match self {
+            RowElem::F16 => half::f16::from_f32(x).to_f32(),
+            RowElem::Bf16 => half::bf16::from_f32(x).to_f32(),
+            RowElem::F32 | RowElem::Q8 { .. } => x,
+        }
+    }
 }
 
 /// The computation of a kernel.
@@ -127,8 +156,8 @@ pub struct Prologue {
     pub norm: Option<Norm>,
     /// Gain `[K]`.
     pub gain: Option<ParamId>,
-    /// Quantization to int8 with this group; `None` keeps f32.
-    pub quant: Option<usize>,
+    /// Storage of the result, which is what the weights are multiplied with.
+    pub elem: RowElem,
 }
 
 /// `x / √(mean(x²) + eps)` over runs of `width` columns.
@@ -192,7 +221,7 @@ pub enum Expr {
 /// Destination of a segment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Store {
-    /// Columns `start..start+n` of a matrix of rows (f32, or int8 if the operand is [`RowElem::Q8`]).
+    /// Columns `start..start+n` of a matrix of rows, in the operand's storage.
     Rows {
         /// The operand.
         param: ParamId,
@@ -216,23 +245,26 @@ pub struct RowNorm {
     pub norm: Option<Norm>,
     /// Gain: element `j mod len`.
     pub gain: Option<ParamId>,
-    /// Output rows; quantized when the operand is [`RowElem::Q8`].
+    /// Output rows, in the operand's storage.
     pub out: ParamId,
 }
 
 /// Attention. Work items are `(token, KV head)` pairs, tokens outermost.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Attention {
-    /// Queries `[T, heads·head_dim]`.
+    /// Queries `[T, heads·head_dim]`, not int8.
     pub q: ParamId,
     /// The cache.
     pub kv: ParamId,
-    /// Output `[T, heads·head_dim]`; quantized when the operand is [`RowElem::Q8`] (the group must divide the columns of a KV head's queries).
+    /// Output `[T, heads·head_dim]`, in the operand's storage (a group of [`RowElem::Q8`] must divide the columns of a KV head's queries).
     pub out: ParamId,
     /// Query heads.
     pub heads: usize,
     /// Multiplies `q·k`.
     pub scale: F32,
+    /// Tokens that a GPU's block takes together, sharing what it reads of the cache: 1 for decoding, more for prompts. A CPU takes runs of
+    /// tokens as it finds them.
+    pub tile_m: usize,
 }
 
 /// Elementwise kernel. Work items are rows.

@@ -2,18 +2,19 @@
 //!
 //! [`FORMATS`] is the table: one file and one line per format. A quantized format cuts each row into groups of columns, each with an f16
 //! scale (and an f16 minimum if asymmetric) and unsigned codes; a code stands for the value of its [`Decode`] expression, from which the evaluator and every
-//! backend derive their generic lowering. Byte layout: [`llmcc_abi::layout`].
+//! backend derive their generic lowering. A [`Packing`] orders the elements for a CPU or for tensor cores. Byte layout: [`llmcc_abi::layout`].
 
+mod fragment;
 mod pack;
 mod plain;
 mod w4;
 mod w4a;
 mod w8;
 
-pub use llmcc_abi::layout::{BLOCK, Elem};
+pub use llmcc_abi::layout::{BLOCK, Elem, Packing};
 pub use pack::{PackError, pack_block, unpack_row};
 
-use llmcc_abi::layout;
+use llmcc_abi::layout::{self, Block};
 use std::fmt;
 
 /// One storage format: a line of [`FORMATS`].
@@ -53,22 +54,37 @@ pub const FORMATS: &[FormatDef] = &[plain::F32, plain::F16, plain::BF16, w8::W8,
 /// Groups a quantized format may have.
 pub const GROUPS: &[usize] = &[32, 64, 128];
 
-/// A format with its group size. Text: `bf16`, `w4g32`.
+/// A format with its group size and packing. Text: `bf16`, `w4g32`; with [`Packing::Fragment`]: `bf16.frag`, `w4g32.frag`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Format {
     /// Element storage.
     pub elem: Elem,
     /// Columns per scale; 0 for plain floats.
     pub group: u16,
+    /// Order of the elements. The values stored do not depend on it.
+    pub packing: Packing,
 }
+
+/// Suffix of formats in fragment order.
+const FRAGMENT: &str = ".frag";
 
 impl Format {
     /// Plain f32.
-    pub const F32: Format = Format { elem: Elem::F32, group: 0 };
+    pub const F32: Format = Format::new(Elem::F32, 0);
     /// Plain f16.
-    pub const F16: Format = Format { elem: Elem::F16, group: 0 };
+    pub const F16: Format = Format::new(Elem::F16, 0);
     /// Plain bf16.
-    pub const BF16: Format = Format { elem: Elem::Bf16, group: 0 };
+    pub const BF16: Format = Format::new(Elem::Bf16, 0);
+
+    /// A format in panels; `group` is 0 for plain floats.
+    pub const fn new(elem: Elem, group: u16) -> Format {
+        Format { elem, group, packing: Packing::Panel }
+    }
+
+    /// The same values in another order.
+    pub const fn with_packing(self, packing: Packing) -> Format {
+        Format { packing, ..self }
+    }
 
     /// The table line.
     pub fn def(self) -> &'static FormatDef {
@@ -80,15 +96,19 @@ impl Format {
         self.def().decode.is_some()
     }
 
-    /// Reads `bf16`, `w4g32`...
+    /// Reads `bf16`, `w4g32.frag`...
     pub fn parse(text: &str) -> Option<Format> {
+        let (text, packing) = match text.strip_suffix(FRAGMENT) {
+            Some(text) => (text, Packing::Fragment),
+            None => (text, Packing::Panel),
+        };
         for d in FORMATS {
             let Some(rest) = text.strip_prefix(d.name) else { continue };
             match (d.decode.is_some(), rest.strip_prefix('g')) {
-                (false, None) if rest.is_empty() => return Some(Format { elem: d.elem, group: 0 }),
+                (false, None) if rest.is_empty() => return Some(Format { elem: d.elem, group: 0, packing }),
                 (true, Some(g)) => {
                     if let Some(g) = g.parse().ok().filter(|g| GROUPS.contains(g)) {
-                        return Some(Format { elem: d.elem, group: g as u16 });
+                        return Some(Format { elem: d.elem, group: g as u16, packing });
                     }
                 }
                 _ => {}
@@ -97,21 +117,44 @@ impl Format {
         None
     }
 
+    /// Byte layout of one block of 16 rows of `k` columns.
+    pub fn block(self, k: usize) -> Block {
+        match self.packing {
+            Packing::Panel => layout::block(self.elem, k, self.group.into()),
+            Packing::Fragment => layout::fragment_block(self.elem, k, self.group.into()),
+        }
+    }
+
+    /// Columns stored per row: `k` and its padding.
+    pub fn padded_k(self, k: usize) -> usize {
+        match self.packing {
+            Packing::Fragment => layout::round_up(k, layout::FRAGMENT_K),
+            Packing::Panel if self.is_quantized() => layout::padded_k(k),
+            Packing::Panel => k,
+        }
+    }
+
     /// Bytes of a packed `[n, k]` matrix.
     pub fn packed_bytes(self, n: usize, k: usize) -> usize {
-        layout::packed_bytes(self.elem, n, k, self.group.into())
+        n.div_ceil(BLOCK) * self.block_bytes(k)
     }
 
     /// Bytes of one block of 16 rows.
     pub fn block_bytes(self, k: usize) -> usize {
-        layout::block(self.elem, k, self.group.into()).bytes
+        self.block(k).bytes
     }
 }
 
 impl fmt::Display for Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.def().name)?;
-        if self.is_quantized() { write!(f, "g{}", self.group) } else { Ok(()) }
+        if self.is_quantized() {
+            write!(f, "g{}", self.group)?;
+        }
+        match self.packing {
+            Packing::Panel => Ok(()),
+            Packing::Fragment => f.write_str(FRAGMENT),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Packing rows of f32 into 16-row blocks, and reading rows back.
 
-use super::{BLOCK, Elem, Format};
+use super::{BLOCK, Elem, Format, Packing, fragment};
 use half::{bf16, f16};
 use llmcc_abi::layout;
 
@@ -36,16 +36,11 @@ pub fn pack_block(format: Format, rows: &[f32], k: usize, out: &mut [u8]) -> Res
     debug_assert!(k > 0 && rows.len().is_multiple_of(k) && rows.len() <= BLOCK * k);
     check_finite(rows, k)?;
     out.fill(0);
+    let half = |bytes: [u8; 2], finite: bool| finite.then_some(bytes);
     match format.elem {
-        Elem::F32 => pack_plain(rows, k, out, 1, |v| Some(v.to_le_bytes())),
-        Elem::F16 => pack_plain(rows, k, out, 1, |v| {
-            let h = f16::from_f32(v);
-            h.is_finite().then(|| h.to_le_bytes())
-        }),
-        Elem::Bf16 => pack_plain(rows, k, out, 2, |v| {
-            let h = bf16::from_f32(v);
-            h.is_finite().then(|| h.to_le_bytes())
-        }),
+        Elem::F32 => pack_plain(format, rows, k, out, |v| Some(v.to_le_bytes())),
+        Elem::F16 => pack_plain(format, rows, k, out, |v| half(f16::from_f32(v).to_le_bytes(), f16::from_f32(v).is_finite())),
+        Elem::Bf16 => pack_plain(format, rows, k, out, |v| half(bf16::from_f32(v).to_le_bytes(), bf16::from_f32(v).is_finite())),
         Elem::W8 | Elem::W4 | Elem::W4a => pack_quantized(format, rows, k, out),
     }
 }
@@ -60,17 +55,30 @@ fn check_finite(rows: &[f32], k: usize) -> Result<(), PackError> {
     Err(PackError::NotFinite { row: at / k, col: at % k })
 }
 
-/// `[k/pair][16][pair]` elements of `N` bytes.
+/// Byte offset of plain element `(r, c)` in its block. In panels: `[k/pair][16][pair]` elements, pairs being of bf16.
+fn plain_at(format: Format, r: usize, c: usize) -> usize {
+    let (pair, bytes) = match format.elem {
+        Elem::Bf16 => (2, 2),
+        Elem::F16 => (1, 2),
+        _ => (1, 4),
+    };
+    match format.packing {
+        Packing::Panel => ((c / pair * BLOCK + r) * pair + c % pair) * bytes,
+        Packing::Fragment => layout::fragment_at(format.elem, r, c).0,
+    }
+}
+
+/// Elements of `N` bytes.
 fn pack_plain<const N: usize>(
+    format: Format,
     rows: &[f32],
     k: usize,
     out: &mut [u8],
-    pair: usize,
     bytes: impl Fn(f32) -> Option<[u8; N]>,
 ) -> Result<(), PackError> {
     for (r, row) in rows.chunks_exact(k).enumerate() {
         for (c, v) in row.iter().enumerate() {
-            let at = ((c / pair * BLOCK + r) * pair + c % pair) * N;
+            let at = plain_at(format, r, c);
             out[at..at + N].copy_from_slice(&bytes(*v).ok_or(PackError::TooLarge { row: r, col: c })?);
         }
     }
@@ -79,20 +87,20 @@ fn pack_plain<const N: usize>(
 
 fn pack_quantized(format: Format, rows: &[f32], k: usize, out: &mut [u8]) -> Result<(), PackError> {
     let group = usize::from(format.group);
-    let b = layout::block(format.elem, k, group);
+    let (b, padded) = (format.block(k), format.padded_k(k));
     let def = format.def();
     let decode = def.decode.unwrap_or(super::Decode { zero: 0, min: false });
     let mut codes = [0u8; 128];
     for r in 0..BLOCK {
         let row = rows.get(r * k..(r + 1) * k);
-        for g in 0..layout::groups(k, group) {
-            let from = g * group;
-            let width = group.min(layout::padded_k(k) - from);
+        for (g, from) in (0..padded).step_by(group).enumerate() {
+            let width = group.min(padded - from);
             // Padding decodes to 0 (symmetric) or to an unused minimum (its activations are 0).
             codes[..width].fill(decode.zero as u8);
             let (scale, min) = match row {
                 Some(row) => {
-                    let x = &row[from..k.min(from + group)];
+                    // A group may be all padding.
+                    let x = &row[from.min(k)..k.min(from + group)];
                     (def.quantize)(x, &mut codes[..x.len()])
                 }
                 None => (0.0, 0.0),
@@ -104,7 +112,10 @@ fn pack_quantized(format: Format, rows: &[f32], k: usize, out: &mut [u8]) -> Res
             if decode.min {
                 put_f16(out, b.mins + (g * BLOCK + r) * 2, min);
             }
-            put_codes(format.elem, &codes[..width], from, r, &mut out[b.codes..]);
+            match format.packing {
+                Packing::Panel => put_codes(format.elem, &codes[..width], from, r, &mut out[b.codes..]),
+                Packing::Fragment => fragment::put_codes(format.elem, &codes[..width], from, r, &mut out[b.codes..]),
+            }
         }
     }
     Ok(())
@@ -138,16 +149,16 @@ pub fn unpack_row(format: Format, packed: &[u8], k: usize, row: usize, out: &mut
     let r = row % BLOCK;
     let out = &mut out[..k];
     match format.elem {
-        Elem::F32 => unpack_plain(block, r, out, 1, f32::from_le_bytes),
-        Elem::F16 => unpack_plain(block, r, out, 1, |b| f16::from_le_bytes(b).to_f32()),
-        Elem::Bf16 => unpack_plain(block, r, out, 2, |b| bf16::from_le_bytes(b).to_f32()),
+        Elem::F32 => unpack_plain(format, block, r, out, f32::from_le_bytes),
+        Elem::F16 => unpack_plain(format, block, r, out, |b| f16::from_le_bytes(b).to_f32()),
+        Elem::Bf16 => unpack_plain(format, block, r, out, |b| bf16::from_le_bytes(b).to_f32()),
         Elem::W8 | Elem::W4 | Elem::W4a => unpack_quantized(format, block, r, out),
     }
 }
 
-fn unpack_plain<const N: usize>(block: &[u8], r: usize, out: &mut [f32], pair: usize, value: impl Fn([u8; N]) -> f32) {
+fn unpack_plain<const N: usize>(format: Format, block: &[u8], r: usize, out: &mut [f32], value: impl Fn([u8; N]) -> f32) {
     for (c, v) in out.iter_mut().enumerate() {
-        let at = ((c / pair * BLOCK + r) * pair + c % pair) * N;
+        let at = plain_at(format, r, c);
         let mut bytes = [0; N];
         bytes.copy_from_slice(&block[at..at + N]);
         *v = value(bytes);
@@ -156,14 +167,18 @@ fn unpack_plain<const N: usize>(block: &[u8], r: usize, out: &mut [f32], pair: u
 
 fn unpack_quantized(format: Format, block: &[u8], r: usize, out: &mut [f32]) {
     let group = usize::from(format.group).max(1);
-    let b = layout::block(format.elem, out.len(), group);
+    let b = format.block(out.len());
     let decode = format.def().decode.unwrap_or(super::Decode { zero: 0, min: false });
     let get_f16 = |at: usize| f16::from_le_bytes([block[at], block[at + 1]]).to_f32();
     for (g, run) in out.chunks_mut(group).enumerate() {
         let scale = get_f16((g * BLOCK + r) * 2);
         let min = if decode.min { get_f16(b.mins + (g * BLOCK + r) * 2) } else { 0.0 };
         let mut codes = [0u8; 128];
-        get_codes(format.elem, &block[b.codes..], g * group, r, &mut codes[..run.len().next_multiple_of(8)]);
+        let wanted = &mut codes[..run.len().next_multiple_of(8)];
+        match format.packing {
+            Packing::Panel => get_codes(format.elem, &block[b.codes..], g * group, r, wanted),
+            Packing::Fragment => fragment::get_codes(format.elem, &block[b.codes..], g * group, r, wanted),
+        }
         run.iter_mut().zip(codes).for_each(|(v, u)| *v = decode.value(u, scale, min));
     }
 }
@@ -194,13 +209,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn formats() -> Vec<Format> {
-        FORMATS
-            .iter()
-            .flat_map(|d| match d.decode {
-                None => vec![Format { elem: d.elem, group: 0 }],
-                Some(_) => [32, 64, 128].map(|group| Format { elem: d.elem, group }).to_vec(),
-            })
-            .collect()
+        let plain = FORMATS.iter().flat_map(|d| match d.decode {
+            None => vec![Format::new(d.elem, 0)],
+            Some(_) => [32, 64, 128].map(|group| Format::new(d.elem, group)).to_vec(),
+        });
+        plain.flat_map(|f| [f, f.with_packing(Packing::Fragment)]).collect()
     }
 
     /// Largest error of a format on a group: half a step, a code clipped at the short end of the symmetric range, and f16 rounding of scale and minimum.
@@ -251,7 +264,7 @@ mod tests {
             assert_eq!(pack_block(f, &rows, 40, &mut block), Err(PackError::NotFinite { row: 1, col: 7 }), "{f}");
         }
         rows[47] = 1e30;
-        let w4 = Format { elem: Elem::W4, group: 32 };
+        let w4 = Format::new(Elem::W4, 32);
         let mut block = vec![0; w4.block_bytes(40)];
         assert_eq!(pack_block(w4, &rows, 40, &mut block), Err(PackError::TooLarge { row: 1, col: 0 }));
     }
@@ -263,5 +276,7 @@ mod tests {
         }
         assert_eq!(Format::parse("w4g33"), None);
         assert_eq!(Format::parse("bf16g32"), None);
+        assert_eq!(Format::parse("w4.fragg32"), None);
+        assert_eq!(Format::parse("w4g32.frag").map(|f| f.packing), Some(Packing::Fragment));
     }
 }

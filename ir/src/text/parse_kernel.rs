@@ -46,23 +46,36 @@ pub(super) fn kernel(p: &mut Parser) -> Parsed<Kernel> {
     Ok(Kernel { name: k.kernel, rows, params: k.params, body })
 }
 
-/// Storage of rows: `f32`, `q8g32`.
+/// Storage of rows: `f32`, `q8g32`, `f16`, `bf16`.
 pub(super) fn row_elem(p: &mut Parser) -> Parsed<RowElem> {
     let word = p.peek_word();
     let elem = match word.strip_prefix("q8g").map(str::parse) {
         Some(Ok(group)) => RowElem::Q8 { group },
-        _ if word == "f32" => RowElem::F32,
-        _ => return Err(p.unexpected("the storage of rows: `f32`, or `q8g32` for int8 in groups of 32")),
+        _ => match word {
+            "f32" => RowElem::F32,
+            "f16" => RowElem::F16,
+            "bf16" => RowElem::Bf16,
+            _ => return Err(p.unexpected("the storage of rows: `f32`, `f16`, `bf16`, or `q8g32` for int8 in groups of 32")),
+        },
     };
     p.next();
     Ok(elem)
+}
+
+/// `round=f16`, the part of a prologue.
+fn round(p: &mut Parser) -> Parsed<RowElem> {
+    p.expect_word("round")?;
+    p.expect(b'=')?;
+    let first = p.peek().range();
+    let elem = row_elem(p)?;
+    if elem.is_half() { Ok(elem) } else { Err(fault("syntax", first, "a prologue rounds to `f16` or `bf16`")) }
 }
 
 /// Storage of a packed matrix: `bf16`, `w4g32`.
 pub(super) fn format(p: &mut Parser) -> Parsed<Format> {
     let Some(format) = Format::parse(p.peek_word()) else {
         let names: Vec<String> = FORMATS.iter().map(|d| format!("`{}{}`", d.name, if d.decode.is_some() { "g32" } else { "" })).collect();
-        return Err(p.unexpected(format_args!("a storage format, such as {}", names.join(", "))));
+        return Err(p.unexpected(format_args!("a storage format, such as {}, `w4g32.frag`", names.join(", "))));
     };
     p.next();
     Ok(format)
@@ -138,6 +151,7 @@ impl<'a> Reader<'a> {
                 kv: self.field(p, "kv")?,
                 heads: p.field_size("heads")?,
                 scale: p.field_real("scale")?,
+                tile_m: if p.peek_word() == "tile_m" { p.field_size("tile_m")? } else { 1 },
                 out: self.field(p, "out")?,
             }),
             "embed" => Body::Embed(Embed { table: self.field(p, "table")?, out: self.field(p, "out")? }),
@@ -150,18 +164,22 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// `prologue{norm{…}, gain=%g, quant=32}`
+    /// `prologue{norm{…}, gain=%g, quant=32}`, or `round=f16` in place of `quant`.
     fn prologue(&self, p: &mut Parser<'a>) -> Parsed<Prologue> {
         p.expect_word("prologue")?;
         p.expect(b'{')?;
-        let mut prologue = Prologue { norm: None, gain: None, quant: None };
+        let mut prologue = Prologue { norm: None, gain: None, elem: RowElem::F32 };
         p.list(b'}', |p| {
             let first = p.peek().range();
             let again = match p.peek_word() {
                 "norm" => prologue.norm.replace(norm(p)?).is_some(),
                 "gain" => prologue.gain.replace(self.field(p, "gain")?).is_some(),
-                "quant" => prologue.quant.replace(p.field_size("quant")?).is_some(),
-                _ => return Err(p.one_of("a part of a prologue", &["norm", "gain", "quant"])),
+                "quant" => {
+                    let elem = RowElem::Q8 { group: p.field_size("quant")? };
+                    std::mem::replace(&mut prologue.elem, elem) != RowElem::F32
+                }
+                "round" => std::mem::replace(&mut prologue.elem, round(p)?) != RowElem::F32,
+                _ => return Err(p.one_of("a part of a prologue", &["norm", "gain", "quant", "round"])),
             };
             if again { Err(fault("duplicate-name", first, "a prologue has each part once")) } else { Ok(()) }
         })?;

@@ -45,6 +45,8 @@ impl fmt::Display for Elem {
         match self.0 {
             RowElem::F32 => f.write_str("f32"),
             RowElem::Q8 { group } => write!(f, "q8g{group}"),
+            RowElem::F16 => f.write_str("f16"),
+            RowElem::Bf16 => f.write_str("bf16"),
         }
     }
 }
@@ -87,7 +89,11 @@ fn body(out: &mut String, k: &Kernel, indent: &str) {
         }
         Body::Attention(b) => {
             let (q, kv, o) = (name(b.q), name(b.kv), name(b.out));
-            put!(out, "attention q={q} kv={kv} heads={} scale={} out={o}", b.heads, Float(b.scale.get()));
+            put!(out, "attention q={q} kv={kv} heads={} scale={}", b.heads, Float(b.scale.get()));
+            if b.tile_m != 1 {
+                put!(out, " tile_m={}", b.tile_m);
+            }
+            put!(out, " out={o}");
         }
         Body::Pointwise(b) => {
             out.push_str("pointwise");
@@ -104,7 +110,11 @@ fn prologue(out: &mut String, k: &Kernel, p: &Prologue) {
     let parts = [
         p.norm.map(|n| NormText(n).to_string()),
         p.gain.map(|g| format!("gain={}", Operand(&k.params, g))),
-        p.quant.map(|q| format!("quant={q}")),
+        match p.elem {
+            RowElem::F32 => None,
+            RowElem::Q8 { group } => Some(format!("quant={group}")),
+            RowElem::F16 | RowElem::Bf16 => Some(format!("round={}", Elem(p.elem))),
+        },
     ];
     put!(out, " prologue{{{}}}", List(parts.iter().flatten()));
 }

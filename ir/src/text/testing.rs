@@ -6,7 +6,7 @@ use crate::graph::{Arg, BinaryOp, Call, F32, Func, Input, ModelInfo, Module, Nod
 use crate::kernel::{self, Body, Expr, Kernel, Norm, ParamKind, Prologue, RowElem, Segment, Store};
 use crate::kv::{KvDType, KvSpec};
 use crate::plan::{Buffer, Launch, Operand, PackedWeight, Plan, Regime, Slot, Storage, WeightExpr};
-use crate::quant::{FORMATS, Format, GROUPS};
+use crate::quant::{FORMATS, Format, GROUPS, Packing};
 use crate::ty::{DType, Dim, TensorType};
 use proptest::collection::vec;
 use proptest::option;
@@ -172,13 +172,13 @@ pub fn module() -> impl Strategy<Value = Module> {
 pub fn format() -> impl Strategy<Value = Format> {
     let all = FORMATS.iter().flat_map(|d| {
         let groups = if d.decode.is_some() { GROUPS } else { &[0] };
-        groups.iter().map(|g| Format { elem: d.elem, group: *g as u16 })
+        groups.iter().map(|g| Format::new(d.elem, *g as u16)).flat_map(|f| [f, f.with_packing(Packing::Fragment)])
     });
     select(all.collect::<Vec<_>>())
 }
 
 fn elem() -> impl Strategy<Value = RowElem> {
-    prop_oneof![Just(RowElem::F32), size().prop_map(|group| RowElem::Q8 { group })]
+    prop_oneof![Just(RowElem::F32), Just(RowElem::F16), Just(RowElem::Bf16), size().prop_map(|group| RowElem::Q8 { group })]
 }
 
 fn norm() -> impl Strategy<Value = Norm> {
@@ -224,15 +224,15 @@ fn segments(params: usize) -> impl Strategy<Value = Vec<Segment>> {
 }
 
 fn body(params: usize) -> impl Strategy<Value = Body> {
-    let prologue = (option::of(norm()), option::of(0..params), option::of(size()));
-    let prologue = option::of(prologue.prop_map(|(norm, gain, quant)| Prologue { norm, gain, quant }));
+    let prologue = (option::of(norm()), option::of(0..params), elem());
+    let prologue = option::of(prologue.prop_map(|(norm, gain, elem)| Prologue { norm, gain, elem }));
     prop_oneof![
         4 => (0..params, prologue, segments(params), size())
             .prop_map(|(x, prologue, segments, tile_m)| Body::Matmul(kernel::Matmul { x, prologue, segments, tile_m })),
         1 => (0..params, any::<bool>(), option::of(norm()), option::of(0..params), 0..params)
             .prop_map(|(x, gather, norm, gain, out)| Body::RowNorm(kernel::RowNorm { x, gather, norm, gain, out })),
-        1 => (0..params, 0..params, 0..params, size(), attr())
-            .prop_map(|(q, kv, out, heads, scale)| Body::Attention(kernel::Attention { q, kv, out, heads, scale })),
+        1 => (0..params, 0..params, 0..params, size(), attr(), size())
+            .prop_map(|(q, kv, out, heads, scale, tile_m)| Body::Attention(kernel::Attention { q, kv, out, heads, scale, tile_m })),
         2 => segments(params).prop_map(|segments| Body::Pointwise(kernel::Pointwise { segments })),
         1 => (0..params, 0..params).prop_map(|(table, out)| Body::Embed(kernel::Embed { table, out })),
         1 => (0..params, attr(), 0..params)

@@ -22,6 +22,7 @@ pub fn verify_kernel(kernel: &Kernel) -> Vec<Diagnostic> {
     }
     v.sink.unique(kernel.params.iter().map(|p| (p.name.as_str(), v.param_place(p))).collect::<Vec<_>>().into_iter());
     kernel.params.iter().for_each(|p| v.param(p));
+    v.packings();
     match &kernel.body {
         Body::Matmul(k) => v.matmul(k),
         Body::RowNorm(k) => v.row_norm(k),
@@ -89,6 +90,19 @@ impl<'a> KernelVerifier<'a> {
         }
     }
 
+    /// A kernel reads its matrices in one order.
+    fn packings(&mut self) {
+        let mut packings = self.kernel.params.iter().filter_map(|p| match p.kind {
+            ParamKind::Matrix { format, .. } => Some((p, format.packing)),
+            _ => None,
+        });
+        let Some((_, first)) = packings.next() else { return };
+        if let Some((p, _)) = packings.find(|(_, packing)| *packing != first) {
+            let place = self.param_place(p);
+            self.sink.error("mixed-packing", place, format!("is not packed as {first:?} like the first matrix"));
+        }
+    }
+
     /// The kind of an operand that must be `what`; reports and yields `None` if it is not.
     fn kind<T>(&mut self, id: ParamId, what: &str, get: impl Fn(&'a ParamKind) -> Option<T>) -> Option<T> {
         let Some(p) = self.kernel.params.get(id) else {
@@ -122,6 +136,16 @@ impl<'a> KernelVerifier<'a> {
         if elem != RowElem::F32 {
             let place = self.param_place(&self.kernel.params[id]);
             self.sink.error("param-elem", place, "must be f32 rows");
+        }
+        Some(cols)
+    }
+
+    /// Columns of rows that are not int8.
+    fn float_rows(&mut self, id: ParamId, rows: Dim) -> Option<usize> {
+        let (cols, elem) = self.rows(id, rows)?;
+        if elem.group().is_some() {
+            let place = self.param_place(&self.kernel.params[id]);
+            self.sink.error("param-elem", place, "must not be int8 rows");
         }
         Some(cols)
     }
@@ -180,11 +204,7 @@ impl<'a> KernelVerifier<'a> {
             self.error("tile-m", "processes 0 rows per pass");
         }
         let x = self.rows(k.x, self.kernel.rows);
-        let group = |elem| match elem {
-            RowElem::F32 => None,
-            RowElem::Q8 { group } => Some(group),
-        };
-        let input = x.map(|(cols, elem)| Input { cols, group: k.prologue.and_then(|p| p.quant).or(group(elem)) });
+        let input = x.map(|(cols, elem)| Input { cols, group: k.prologue.map_or(elem, |p| p.elem).group() });
         if let (Some(p), Some((cols, elem))) = (&k.prologue, x) {
             self.prologue(p, cols, elem);
         }
@@ -193,9 +213,9 @@ impl<'a> KernelVerifier<'a> {
 
     fn prologue(&mut self, p: &Prologue, cols: usize, elem: RowElem) {
         if elem != RowElem::F32 {
-            self.error("prologue-input", "a prologue needs f32 rows; its input is int8");
+            self.error("prologue-input", "a prologue needs f32 rows");
         }
-        if p.norm.is_none() && p.gain.is_none() && p.quant.is_none() {
+        if p.norm.is_none() && p.gain.is_none() && p.elem == RowElem::F32 {
             self.error("prologue-empty", "the prologue does nothing");
         }
         if let Some(norm) = &p.norm {
@@ -204,7 +224,7 @@ impl<'a> KernelVerifier<'a> {
         if let Some(len) = p.gain.and_then(|g| self.vector(g)).filter(|len| *len != cols) {
             self.error("vector-length", format!("the gain has {len} elements for {cols} columns"));
         }
-        if let Some(group) = p.quant.filter(|g| !GROUPS.contains(g)) {
+        if let Some(group) = p.elem.group().filter(|g| !GROUPS.contains(g)) {
             self.error("prologue-quant", format!("quantizes in groups of {group}"));
         }
     }
@@ -380,7 +400,7 @@ impl<'a> KernelVerifier<'a> {
     fn attention(&mut self, k: &Attention) {
         self.tokens_only();
         self.finite("scale", k.scale);
-        let (q, kv, out) = (self.f32_rows(k.q, self.kernel.rows), self.kv(k.kv), self.rows(k.out, self.kernel.rows));
+        let (q, kv, out) = (self.float_rows(k.q, self.kernel.rows), self.kv(k.kv), self.rows(k.out, self.kernel.rows));
         let Some(spec) = kv else { return };
         if spec.kv_heads == 0 || k.heads == 0 || !k.heads.is_multiple_of(spec.kv_heads) {
             return self.error("attention-heads", format!("{} query heads cannot share {} KV heads", k.heads, spec.kv_heads));

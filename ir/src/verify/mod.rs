@@ -15,7 +15,7 @@ mod tests;
 pub use access::{Access, accesses};
 pub use graph::{verify_func, verify_module};
 pub use kernel::verify_kernel;
-pub use plan::{verify_packed, verify_plan};
+pub use plan::{verify_packed, verify_plan, verify_target};
 pub use rules::RULES;
 
 use crate::diag::{Diagnostic, Place, Severity};

@@ -3,9 +3,10 @@
 use super::{Access, Sink, accesses, format_ok, kv_spec, verify_kernel};
 use crate::diag::{Diagnostic, Place};
 use crate::graph::Weight;
-use crate::kernel::{Body, Kernel, ParamKind, RowElem, Store};
+use crate::kernel::{Body, Kernel, Matmul, ParamKind, RowElem, Store};
 use crate::plan::{Buffer, Launch, Operand, Plan, Regime, Storage, weight_type};
 use crate::quant::GROUPS;
+use crate::target::{Family, TargetSpec};
 use crate::ty::Dim;
 use std::ops::Range;
 
@@ -33,6 +34,36 @@ pub fn verify_plan(plan: &Plan) -> Vec<Diagnostic> {
         RegimeVerifier { plan, regime, index: i, sink: &mut sink }.run();
     }
     unused(&mut sink, plan);
+    sink.out
+}
+
+/// Checks that a plan is of the kind a target runs: panels and f32 or int8 rows on CPUs, fragments and float rows on GPUs. Returns all findings.
+pub fn verify_target(plan: &Plan, target: &TargetSpec) -> Vec<Diagnostic> {
+    let mut sink = Sink::default();
+    let gpu = target.family() == Family::Gpu;
+    for (weight, w) in plan.weights.iter().enumerate() {
+        if let Storage::Matrix { format, .. } = w.storage
+            && format.packing != target.packing()
+        {
+            let message = format!("is stored as {format}, but `{}` reads {:?} packing", target.name, target.packing());
+            sink.error("target-packing", Place::PackedWeight { weight }, message);
+        }
+    }
+    let misplaced = |elem: RowElem| if gpu { elem.group().is_some() } else { elem.is_half() };
+    for (regime, r) in plan.regimes.iter().enumerate() {
+        for (buffer, b) in r.buffers.iter().enumerate().filter(|(_, b)| misplaced(b.elem)) {
+            let message = format!("has rows of {:?}, which `{}` does not multiply", b.elem, target.name);
+            sink.error("target-rows", Place::Buffer { regime, buffer }, message);
+        }
+    }
+    for k in &plan.kernels {
+        if let Body::Matmul(Matmul { prologue: Some(p), .. }) = &k.body
+            && misplaced(p.elem)
+        {
+            let message = format!("makes rows of {:?}, which `{}` does not multiply", p.elem, target.name);
+            sink.error("target-rows", Place::Kernel { kernel: k.name.clone() }, message);
+        }
+    }
     sink.out
 }
 
@@ -137,10 +168,7 @@ impl<'a> RegimeVerifier<'a> {
 
     fn buffer(&mut self, i: usize, b: &Buffer) {
         let place = self.buffer_place(i);
-        let group_ok = match b.elem {
-            RowElem::F32 => true,
-            RowElem::Q8 { group } => GROUPS.contains(&group),
-        };
+        let group_ok = b.elem.group().is_none_or(|group| GROUPS.contains(&group));
         if b.cols == 0 || !group_ok || !matches!(b.rows, Dim::Tokens | Dim::Rows) {
             return self.sink.error("buffer-type", place, format!("cannot have {} rows of {} columns as {:?}", b.rows, b.cols, b.elem));
         }

@@ -7,7 +7,7 @@ use crate::graph::{Arg, F32, Func, Input, Module, Node, Op, Role, UnaryOp, Value
 use crate::kernel::{Body, Expr, Kernel, Matmul, Norm, ParamKind, Pointwise, Prologue, RowElem, Store};
 use crate::kv::{KvDType, KvSpec};
 use crate::plan::{Buffer, Operand, PackedWeight, Plan, Slot, Storage, WeightExpr};
-use crate::quant::Elem;
+use crate::quant::{Elem, Packing};
 use crate::ty::{DType, Dim, TensorType};
 use fixture::{FFN, HEAD, HIDDEN, VOCAB, add, f32_rows, kernel, out, param, segment};
 
@@ -16,7 +16,7 @@ fn spec() -> KvSpec {
 }
 
 fn w4() -> Format {
-    Format { elem: Elem::W4, group: 32 }
+    Format::new(Elem::W4, 32)
 }
 
 fn codes(found: &[Diagnostic]) -> Vec<&'static str> {
@@ -190,8 +190,8 @@ fn operands_are_of_the_right_kind() {
         ParamKind::Rows { rows: Dim::Static(1), cols: 1, elem: RowElem::F32 },
         ParamKind::Rows { rows: Dim::Tokens, cols: 32, elem: RowElem::Q8 { group: 0 } },
         ParamKind::Matrix { n: 0, k: 1, format: Format::F32 },
-        ParamKind::Matrix { n: 1, k: 1, format: Format { elem: Elem::W4, group: 0 } },
-        ParamKind::Matrix { n: 1, k: 1, format: Format { elem: Elem::F32, group: 32 } },
+        ParamKind::Matrix { n: 1, k: 1, format: Format::new(Elem::W4, 0) },
+        ParamKind::Matrix { n: 1, k: 1, format: Format::new(Elem::F32, 32) },
         ParamKind::Vector { len: 0 },
     ];
     for kind in sizes {
@@ -210,10 +210,13 @@ fn matmuls_fit_their_weights() {
     bad_kernel(O, "matrix-shape", "kernel `o`, segment 0", |k| retype(k, 0, HIDDEN + 1, RowElem::F32));
     bad_kernel(O, "matrix-shape", "kernel `o`, segment 0", |k| mm(k).segments[0].n = 16);
     bad_kernel(O, "int8-group", "kernel `o`, segment 0", |k| retype(k, 0, HIDDEN, RowElem::Q8 { group: 32 }));
+    bad_kernel(QKV, "mixed-packing", "kernel `qkv`, operand `wk`", |k| {
+        k.params[5].kind = ParamKind::Matrix { n: HIDDEN, k: HIDDEN, format: Format::F32.with_packing(Packing::Fragment) };
+    });
     bad_kernel(O, "acc-lane", "kernel `o`, segment 0", |k| mm(k).segments[0].expr = Expr::Acc(1));
     bad_kernel(O, "unused-lane", "kernel `o`, segment 0", |k| mm(k).segments[0].expr = Expr::Rows { param: 2, start: 0 });
     bad_kernel(QKV, "int8-group", "kernel `qkv`, segment 0", |k| {
-        mm(k).prologue.as_mut().unwrap().quant = Some(64);
+        mm(k).prologue.as_mut().unwrap().elem = RowElem::Q8 { group: 64 };
         k.params[4..7].iter_mut().for_each(|p| {
             if let ParamKind::Matrix { format, .. } = &mut p.kind {
                 *format = w4();
@@ -228,8 +231,8 @@ fn prologues_have_something_to_do() {
     bad_kernel(QKV, "norm-width", "kernel `qkv`", change(|p| p.norm = Some(Norm { eps: F32::new(0.0), width: 5 })));
     bad_kernel(QKV, "norm-width", "kernel `qkv`", change(|p| p.norm = Some(Norm { eps: F32::new(0.0), width: 0 })));
     bad_kernel(QKV, "attribute", "kernel `qkv`", change(|p| p.norm = Some(Norm { eps: F32::new(f32::INFINITY), width: HIDDEN })));
-    bad_kernel(QKV, "prologue-quant", "kernel `qkv`", change(|p| p.quant = Some(33)));
-    bad_kernel(QKV, "prologue-empty", "kernel `qkv`", change(|p| *p = Prologue { norm: None, gain: None, quant: None }));
+    bad_kernel(QKV, "prologue-quant", "kernel `qkv`", change(|p| p.elem = RowElem::Q8 { group: 33 }));
+    bad_kernel(QKV, "prologue-empty", "kernel `qkv`", change(|p| *p = Prologue { norm: None, gain: None, elem: RowElem::F32 }));
     bad_kernel(QKV, "prologue-input", "kernel `qkv`", |k| retype(k, 0, HIDDEN, RowElem::Q8 { group: 32 }));
     bad_kernel(QKV, "vector-length", "kernel `qkv`", |k| k.params[3].kind = ParamKind::Vector { len: 16 });
 }
@@ -347,6 +350,7 @@ fn the_other_families_fit_their_operands() {
     bad_kernel(ATTENTION, "kernel-rows", "kernel `attention`", |k| k.rows = Dim::Rows);
     bad_kernel(ATTENTION, "attention-heads", "kernel `attention`", attention(|k| k.heads = 0));
     bad_kernel(ATTENTION, "param-columns", "kernel `attention`, operand `q`", attention(|k| k.heads = 3));
+    bad_kernel(ATTENTION, "param-elem", "kernel `attention`, operand `q`", |k| retype(k, 0, 2 * HEAD, RowElem::Q8 { group: 32 }));
     bad_kernel(ATTENTION, "attribute", "kernel `attention`", attention(|k| k.scale = F32::new(f32::NAN)));
     bad_kernel(ATTENTION, "store-group", "kernel `attention`", |k| retype(k, 2, 2 * HEAD, RowElem::Q8 { group: 64 }));
     bad_kernel(0, "param-columns", "kernel `embed`, operand `out`", |k| retype(k, 1, HIDDEN - 1, RowElem::F32));
@@ -388,6 +392,35 @@ fn plans_are_checked_with_their_kernels() {
     bad_plan("unused-weight", "packed weight 21", |p| {
         p.weights.push(PackedWeight { expr: WeightExpr::Weight(0), storage: Storage::Vector { len: 1 } });
     });
+}
+
+#[test]
+fn plans_fit_their_target() {
+    let target = |name: &str| crate::target::find(name).unwrap();
+    let (cpu, gpu) = (target("x86-64-v3"), target("sm90"));
+    let mut p = fixture::plan(spec(), w4());
+    assert_eq!(verify_target(&p, cpu), []);
+    expect(&verify_target(&p, gpu), "target-packing", "packed weight 0");
+    for k in &mut p.kernels {
+        for param in &mut k.params {
+            if let ParamKind::Matrix { format, .. } = &mut param.kind {
+                *format = format.with_packing(Packing::Fragment);
+            }
+        }
+    }
+    for w in &mut p.weights {
+        if let Storage::Matrix { format, .. } = &mut w.storage {
+            *format = format.with_packing(Packing::Fragment);
+        }
+    }
+    assert_eq!(verify_plan(&p), []);
+    assert_eq!(verify_target(&p, gpu), []);
+    expect(&verify_target(&p, cpu), "target-packing", "packed weight 0");
+    mm(&mut p.kernels[QKV]).prologue.as_mut().unwrap().elem = RowElem::F16;
+    assert_eq!(verify_target(&p, gpu), []);
+    expect(&verify_target(&p, cpu), "target-rows", "kernel `qkv`");
+    p.regimes[0].buffers[3].elem = RowElem::Q8 { group: 32 };
+    expect(&verify_target(&p, gpu), "target-rows", "regime 0, buffer 3");
 }
 
 #[test]

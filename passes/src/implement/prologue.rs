@@ -4,7 +4,7 @@ use super::{Context, KernelNode, OpNode};
 use crate::egraph::Term;
 use crate::spec::{Draft, Output};
 use egg::Id;
-use llmcc_ir::kernel::{Body, Matmul, ParamKind, Prologue, RowElem, RowNorm};
+use llmcc_ir::kernel::{Body, Matmul, ParamKind, Prologue, RowNorm};
 
 /// For one operation that a row-wise kernel computes: adds the variants of all matmuls that read its result.
 pub fn run(cx: &mut Context<'_>, class: Id, _: &OpNode) {
@@ -67,11 +67,7 @@ fn absorbed((spec, children): &KernelNode, ((norm_spec, norm_children), norm): &
     if elem != wanted || !fits {
         return None;
     }
-    let quant = match elem {
-        RowElem::Q8 { group } => Some(*group),
-        RowElem::F32 => None,
-    };
-    let prologue = Some(Prologue { norm: norm.norm, gain: inner.gain, quant });
+    let prologue = Some(Prologue { norm: norm.norm, gain: inner.gain, elem: *elem });
     d.body = Body::Matmul(Matmul { x: inner.x, prologue, ..matmul });
     Some(d)
 }

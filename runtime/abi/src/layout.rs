@@ -14,6 +14,18 @@
 //! Decoded value: `w8`: `s·(u − 128)`, `w4`: `s·(u − 8)`, `w4a`: `s·u + min`. Padding has code value 0 (`w4a`: u = 0) and
 //! activations in the padding are 0; a padding row has scale 0 and minimum 0.
 //!
+//! That is [`Packing::Panel`], for CPUs. **[`Packing::Fragment`]**, for the tensor cores of GPUs, keeps the blocks of 16 rows and their scales and minima
+//! (`kp = round_up(k, 64)` for every format, plain ones too), but orders the elements by tiles of 16 rows × 64 columns, in the order in which a warp holds the
+//! A operand of `mma.m16n8k16`, with the columns permuted so that lane `t` of a quad owns 16 adjacent ones: element `(r, c)` of a tile belongs to lane
+//! `4·(r mod 8) + c/16`, to mma step `(c/4) mod 4`, and is there half `(c mod 2) + 2·(r/8) + 4·(c mod 4 / 2)` of the lane's eight. [`fragment_at`] says where it
+//! lies; every lane reads pieces of 16 bytes, and the columns it multiplies are 16 adjacent elements of the other operand:
+//!
+//! - `f16`, `bf16`: a tile is `[4 steps][32 lanes][8 halves]`; `f32`: `[4 steps][2][32 lanes][4]`, the halves 0–3 before 4–7;
+//! - `w8`: `[2][32 lanes][2 steps][8 halves]` bytes;
+//! - 4-bit: `[32 lanes][4 steps]` u32; half `i` in nibble `i/2 + 4·(i mod 2)`, so that `(w >> 4j) & 0x000f000f` is the pair `(2j, 2j + 1)`.
+//!
+//! **Half rows** of activations (f16, bf16): elements, the row rounded up to 16 bytes; the padding has no meaning.
+//!
 //! **int8 activation rows** ([`Q8Row`]): `kp` int8 codes, then `groups` f32 scales, then `groups` i32 sums of the codes; the row is rounded up
 //! to 64 bytes. Value: `scale·code`; `scale = amax/127` of the group, code = round-to-nearest-even of `x·(127/amax)`, 0 when `amax` is 0.
 
@@ -39,6 +51,20 @@ pub enum Elem {
     /// 4 bits, asymmetric, one f16 scale and one f16 minimum per group.
     W4a = 5,
 }
+
+/// Order of the elements in the blocks of a packed matrix.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u32)]
+pub enum Packing {
+    /// 16 rows side by side: vector lanes of a CPU.
+    #[default]
+    Panel = 0,
+    /// Operand fragments of tensor cores, see the [module](self).
+    Fragment = 1,
+}
+
+/// Columns of a tile of [`Packing::Fragment`], and what its `k` is padded to.
+pub const FRAGMENT_K: usize = 64;
 
 /// `x` rounded up to a multiple of `to`.
 pub const fn round_up(x: usize, to: usize) -> usize {
@@ -89,9 +115,53 @@ pub const fn block(elem: Elem, k: usize, group: usize) -> Block {
     }
 }
 
+/// Layout of a block in fragment order; arguments as for [`block`].
+pub const fn fragment_block(elem: Elem, k: usize, group: usize) -> Block {
+    let kp = round_up(k, FRAGMENT_K);
+    let (scales, mins) = match elem {
+        Elem::F32 | Elem::F16 | Elem::Bf16 => (0, 0),
+        Elem::W8 | Elem::W4 => (kp.div_ceil(group) * 32, 0),
+        Elem::W4a => (kp.div_ceil(group) * 32, kp.div_ceil(group) * 32),
+    };
+    let codes = round_up(scales + mins, 64);
+    Block { mins: if mins == 0 { codes } else { scales }, codes, bytes: codes + kp / FRAGMENT_K * fragment_tile_bytes(elem) }
+}
+
+/// Bytes of a 16×64 tile in fragment order.
+pub const fn fragment_tile_bytes(elem: Elem) -> usize {
+    match elem {
+        Elem::F32 => 4096,
+        Elem::F16 | Elem::Bf16 => 2048,
+        Elem::W8 => 1024,
+        Elem::W4 | Elem::W4a => 512,
+    }
+}
+
+/// Where element `(r, k)` of a block in fragment order lies: byte offset from the block's codes, and bit offset in that byte (4-bit codes only).
+pub const fn fragment_at(elem: Elem, r: usize, k: usize) -> (usize, u32) {
+    let tile = k / FRAGMENT_K * fragment_tile_bytes(elem);
+    let (lane, step) = (r % 8 * 4 + k % FRAGMENT_K / 16, k / 4 % 4);
+    let half = k % 2 + r / 8 * 2 + k % 4 / 2 * 4;
+    let (at, bit) = match elem {
+        Elem::F32 => ((step * 2 + half / 4) * 512 + lane * 16 + half % 4 * 4, 0),
+        Elem::F16 | Elem::Bf16 => (step * 512 + lane * 16 + half * 2, 0),
+        Elem::W8 => (step / 2 * 512 + lane * 16 + step % 2 * 8 + half, 0),
+        Elem::W4 | Elem::W4a => {
+            let nibble = half / 2 + half % 2 * 4;
+            (lane * 16 + step * 4 + nibble / 2, (nibble % 2 * 4) as u32)
+        }
+    };
+    (tile + at, bit)
+}
+
 /// Bytes of a packed matrix of `n` rows.
 pub const fn packed_bytes(elem: Elem, n: usize, k: usize, group: usize) -> usize {
     n.div_ceil(BLOCK) * block(elem, k, group).bytes
+}
+
+/// Bytes of a row of `cols` f16 or bf16 activations.
+pub const fn half_row(cols: usize) -> usize {
+    round_up(cols * 2, 16)
 }
 
 /// Byte layout of an int8 activation row.

@@ -119,7 +119,7 @@ impl Gen {
     pub fn format(&mut self, elems: &[Elem]) -> Format {
         let elem = self.rng.pick(elems);
         let quantized = matches!(elem, Elem::W8 | Elem::W4 | Elem::W4a);
-        Format { elem, group: if quantized { self.rng.pick(&[32, 64, 128]) } else { 0 } }
+        Format::new(elem, if quantized { self.rng.pick(&[32, 64, 128]) } else { 0 })
     }
 
     /// A random expression of `n` columns. `runs`: widths for norms and RoPE, which divide `n`.

@@ -39,17 +39,17 @@ fn attention() -> Case {
     let q = g.input(128);
     let kv = g.kv(KvState::new(KvSpec { dtype: KvDType::F32, kv_heads: 1, head_dim: 64, window: None }));
     let out = g.output(128, RowElem::F32);
-    g.case(Body::Attention(Attention { q, kv, out, heads: 2, scale: F32::new(0.125) }))
+    g.case(Body::Attention(Attention { q, kv, out, heads: 2, scale: F32::new(0.125), tile_m: 1 }))
 }
 
 fn embed() -> Case {
     let mut g = Gen::new(7, 2, 4);
-    let table = g.matrix(40, 64, Format { elem: Elem::W8, group: 32 });
+    let table = g.matrix(40, 64, Format::new(Elem::W8, 32));
     let out = g.output(64, RowElem::F32);
     g.case(Body::Embed(Embed { table, out }))
 }
 
-const W4: Format = Format { elem: Elem::W4, group: 32 };
+const W4: Format = Format::new(Elem::W4, 32);
 
 /// Instruction names with how often they occur: a change of the code shows, register allocation does not.
 fn histogram(listing: &str) -> String {

@@ -105,7 +105,7 @@ proptest! {
         let gain = g.rng.chance(2).then(|| g.vector(k));
         let nothing_else = gain.is_none() && quant == 0;
         let norm = (nothing_else || !g.rng.chance(4)).then_some(Norm { eps: F32::new(1e-5), width: k });
-        let format = if quant == 0 { g.format(&FORMATS) } else { Format { elem: g.rng.pick(&[Elem::W8, Elem::W4, Elem::W4a]), group: quant as u16 } };
+        let format = if quant == 0 { g.format(&FORMATS) } else { Format::new(g.rng.pick(&[Elem::W8, Elem::W4, Elem::W4a]), quant as u16) };
         let n = g.rng.below(1, 60);
         let weights = vec![g.matrix(n, k, format)];
         let elem = if quant == 0 { RowElem::F32 } else { RowElem::Q8 { group: quant } };
@@ -113,7 +113,7 @@ proptest! {
         let between = g.output(k, elem);
         let store = Store::Rows { param: out, start: 0 };
         let segments = vec![llmcc_ir::kernel::Segment { n, weights, tile_n: 32, expr: Expr::Acc(0), store }];
-        let prologue = Some(Prologue { norm, gain, quant: (quant != 0).then_some(quant) });
+        let prologue = Some(Prologue { norm, gain, elem });
         let fused = g.case(Body::Matmul(Matmul { x, prologue, segments: segments.clone(), tile_m: 3 }));
         for run in super::all() {
             let together = fused.run(&run);

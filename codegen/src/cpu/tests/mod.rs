@@ -16,7 +16,7 @@ use llmcc_ukernels::{Level, detect, table};
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 
 fn target(isa: CpuIsa) -> &'static TargetSpec {
-    TARGETS.iter().find(|t| t.isa == isa).unwrap()
+    TARGETS.iter().find(|t| t.cpu() == Some(isa)).unwrap()
 }
 
 const MADE_HERE: CpuBackend = CpuBackend { portable: true };
