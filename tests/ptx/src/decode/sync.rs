@@ -1,0 +1,111 @@
+//! Barriers and fences.
+
+use super::{Dec, Res, nothing};
+use crate::machine::{Exec, Next, lanes};
+
+pub(super) fn decode(d: &mut Dec<'_, '_>) -> Res<Exec> {
+    match d.root {
+        "bar" | "barrier" => barrier(d),
+        "fence" => fence(d),
+        "membar" => {
+            d.pick(&["cta", "gl", "sys"]);
+            Ok(nothing())
+        }
+        "nanosleep" => {
+            d.ty()?;
+            d.src("u32")?;
+            Ok(Box::new(|_, _| Ok(Next::Yield)))
+        }
+        "griddepcontrol" => {
+            d.pick(&["wait", "launch_dependents"]);
+            Ok(nothing())
+        }
+        "setmaxnreg" => setmaxnreg(d),
+        _ => d.unknown(),
+    }
+}
+
+fn setmaxnreg(d: &mut Dec<'_, '_>) -> Res<Exec> {
+    d.ty()?;
+    if !d.flag("sync") || !d.flag("aligned") || d.pick(&["inc", "dec"]).is_none() {
+        return d.unknown();
+    }
+    let n = d.immediate()?;
+    if !(24..=256).contains(&n) || n % 8 != 0 {
+        return Err(d.error("setmaxnreg takes a multiple of 8 from 24 to 256"));
+    }
+    Ok(Box::new(|cx, mask| cx.aligned(mask).map(|()| Next::Step)))
+}
+
+/// Fences of one proxy do nothing here: accesses are ordered by barriers, which the race check asks for. `fence.proxy.async` matters.
+fn fence(d: &mut Dec<'_, '_>) -> Res<Exec> {
+    let proxy = d.flag("proxy");
+    let asynchronous = d.pick(&["async", "async.global", "async.shared::cta"]).is_some();
+    if proxy {
+        d.drop_all(&[
+            "alias",
+            "global",
+            "shared::cta",
+            "shared::cluster",
+            "tensormap::generic",
+            "acquire",
+            "release",
+            "gpu",
+            "cta",
+            "sys",
+            "cluster",
+        ]);
+        if d.remaining() > 0 {
+            d.addr()?;
+            d.immediate()?;
+        }
+    } else {
+        d.drop_all(&["sc", "acq_rel", "acquire", "release", "cta", "cluster", "gpu", "sys", "mbarrier_init", "sync_restrict::shared::cta"]);
+    }
+    if proxy && asynchronous {
+        return Ok(Box::new(|cx, _| {
+            let w = cx.warp.index as usize;
+            cx.cta.shared.clocks.fence_proxy(w);
+            Ok(Next::Step)
+        }));
+    }
+    Ok(nothing())
+}
+
+fn barrier(d: &mut Dec<'_, '_>) -> Res<Exec> {
+    if d.root == "bar" && d.flag("warp") {
+        if !d.flag("sync") {
+            return d.unknown();
+        }
+        let members = d.src("b32")?;
+        return Ok(Box::new(move |cx, mask| {
+            cx.members(mask, members)?;
+            let w = cx.warp.index as usize;
+            cx.cta.shared.clocks.advance(w);
+            Ok(Next::Step)
+        }));
+    }
+    if d.flag("cluster") {
+        // A cluster of one block: the barrier of the block, with an identity of its own.
+        let wait = d.flag("wait");
+        d.drop_all(&["arrive", "aligned", "acquire", "release", "relaxed"]);
+        let last = crate::machine::BARRIERS as u32 - 1;
+        return Ok(Box::new(move |cx, mask| if wait { cx.barrier(mask, last, None, true) } else { Ok(Next::Step) }));
+    }
+    d.drop_all(&["cta", "aligned", "all"]);
+    let wait = match d.pick(&["sync", "arrive"]) {
+        Some(m) => m == "sync",
+        None => return d.unknown(),
+    };
+    let id = d.src("b32")?;
+    let count = if d.remaining() > 0 { Some(d.src("b32")?) } else { None };
+    if !wait && count.is_none() {
+        return Err(d.error("bar.arrive needs the number of threads"));
+    }
+    Ok(Box::new(move |cx, mask| {
+        let lane = lanes(mask).next().unwrap_or(0) as usize;
+        let id = cx.reg(id)[lane] as u32;
+        let count = count.map(|c| cx.reg(c)[lane] as u32);
+        cx.barrier(mask, id, count, wait)
+    }))
+}
