@@ -21,6 +21,14 @@ pub trait Backend {
     /// # Errors
     /// What the backend does not support, or an internal error.
     fn lower(&self, kernel: &Kernel, target: &TargetSpec) -> Result<Object, CodegenError>;
+
+    /// Compiles the kernels of a plan, in order. A backend that gains by it works on several at once.
+    ///
+    /// # Errors
+    /// Those of [`Backend::lower`], for the first kernel that has one.
+    fn lower_all(&self, kernels: &[Kernel], target: &TargetSpec) -> Result<Vec<Object>, CodegenError> {
+        kernels.iter().map(|k| self.lower(k, target)).collect()
+    }
 }
 
 /// Machine code of one kernel.

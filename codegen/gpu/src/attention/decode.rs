@@ -1,0 +1,257 @@
+//! Attention of few tokens over long contexts: bytes are what counts.
+//!
+//! Every warp has its own ring of pages in shared memory, filled by asynchronous copies several pages ahead, and never waits for another warp until its pages
+//! are done. Values of slots that the token does not see are filled with zeros by the copy: whatever lies there is never multiplied.
+
+use super::Shape;
+use super::split::{Item, Results, Split};
+use super::tiles::{Lane, PageAt, Range, State, Tile, k_bytes, page_bytes, v_stride};
+use crate::Source;
+use crate::cx::{Args, Cx};
+use crate::mlir::{Builder, Cache, Cmp, I32, I64, V};
+use llmcc_abi::{GpuCtx, PAGE_TOKENS};
+use llmcc_codegen::CodegenError;
+use std::mem::offset_of;
+
+/// Largest head served.
+const MAX_D: usize = 256;
+
+/// How it is done.
+pub(super) struct Plan {
+    tile: Tile,
+    warps: u32,
+    /// Pages in a warp's ring.
+    stages: usize,
+    /// Blocks on a multiprocessor.
+    resident: u32,
+    rows: usize,
+}
+
+impl Plan {
+    /// `None` if only the plain kernel will do.
+    pub(super) fn new(cx: &Cx<'_>, shape: &Shape) -> Option<Plan> {
+        let (d, gpu) = (shape.spec.head_dim, cx.target.gpu()?);
+        let elem = shape.half().filter(|_| d.is_multiple_of(16) && d <= MAX_D)?;
+        // Accumulators of 16 rows of larger heads do not fit the registers.
+        let most = if d > 128 { 8 } else { 16 };
+        let rows = (1..=most.min(shape.group)).rev().find(|r| shape.group.is_multiple_of(*r))?;
+        let bytes = |warps: u32, stages: usize| warps as usize * stages * page_bytes(d);
+        let fitting = |(warps, stages): (u32, usize)| {
+            let resident = gpu.shared_per_sm as usize / (bytes(warps, stages) + 2048);
+            (bytes(warps, stages) + 1024 <= gpu.shared_per_block as usize).then_some((warps, stages, resident.min(3) as u32))
+        };
+        let mut choices = [(4, 3), (4, 2), (2, 3), (2, 2), (1, 2)].into_iter().filter_map(fitting);
+        let first = choices.next()?;
+        let (warps, stages, resident) = if first.2 >= 2 { first } else { choices.find(|c| c.2 >= 2).unwrap_or(first) };
+        let tile = Tile { elem, d, halves: if rows > 8 { 2 } else { 1 }, scale: shape.scale };
+        Some(Plan { tile, warps, stages, resident: resident.max(1), rows })
+    }
+}
+
+/// Emits the kernel.
+pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Result<Source, CodegenError> {
+    let gpu = cx.target.gpu().ok_or_else(|| cx.error("the target is no GPU"))?;
+    let d = shape.spec.head_dim;
+    let split = Split {
+        rows: plan.rows,
+        units: shape.spec.kv_heads * (shape.group / plan.rows),
+        warps: plan.warps,
+        blocks: (gpu.sms * plan.resident) as usize,
+        shared: plan.warps as usize * plan.stages * page_bytes(d),
+    };
+    split.emit(cx, shape, None, plan.resident, |b, args, item, results| {
+        let lane = Lane::new(b, d);
+        let walk = Walk::new(b, shape, plan, args, item, &lane);
+        let state = walk.run(b);
+        walk.leave(b, &state, results);
+    })
+}
+
+/// A warp's walk over its pages.
+struct Walk<'a> {
+    shape: &'a Shape,
+    plan: &'a Plan,
+    args: Args<'a>,
+    item: &'a Item,
+    lane: &'a Lane,
+    warp: V,
+    /// The warp's ring.
+    ring: V,
+    /// Row of the block table.
+    table: V,
+    /// The KV head's keys in page 0 of the pool.
+    pool: V,
+    k_place: V,
+}
+
+impl<'a> Walk<'a> {
+    fn new(b: &mut Builder, shape: &'a Shape, plan: &'a Plan, args: Args<'a>, item: &'a Item, lane: &'a Lane) -> Walk<'a> {
+        let d = shape.spec.head_dim;
+        let tid = b.sreg("tid.x");
+        let warp = b.shrc(tid, 5);
+        // The same in all lanes, and known to be.
+        let zero = b.i32(0);
+        let warp = b.shuffle_from(warp, zero);
+        let offset = b.mulc(warp, (plan.stages * page_bytes(d)) as i64);
+        let ring = b.shared();
+        let ring = b.at(ring, offset);
+        let seq = args.array_at(b, offset_of!(GpuCtx, seqs), item.token);
+        let stride = args.number(b, offset_of!(GpuCtx, block_stride));
+        let entry = b.mul(seq, stride);
+        let entry = b.zext(entry, I64);
+        let offset = b.shlc(entry, 2);
+        let table = args.array(b, offset_of!(GpuCtx, block_tables));
+        let table = b.at(table, offset);
+        let offset = b.mulc(item.kv_head, k_bytes(d) as i64);
+        let pool = b.at(args.operand(shape.kv), offset);
+        let k_place = lane.k_place(b);
+        Walk { shape, plan, args, item, lane, warp, ring, table, pool, k_place }
+    }
+
+    /// Where page `number` (`i32`) of the sequence lies in the pool: its entry in the block table. Past the end: any valid one.
+    fn entry(&self, b: &mut Builder, number: V) -> V {
+        let last = b.addc(self.item.end_page, -1);
+        let number = b.min(number, last);
+        let offset = b.shlc(number, 2);
+        let p = b.at(self.table, offset);
+        b.load_const(p, I32)
+    }
+
+    /// Address of a stage of the ring.
+    fn stage(&self, b: &mut Builder, stage: V) -> PageAt {
+        let d = self.shape.spec.head_dim;
+        let offset = b.mulc(stage, page_bytes(d) as i64);
+        let k = b.at(self.ring, offset);
+        PageAt { k, v: b.atc(k, k_bytes(d) as i64) }
+    }
+
+    /// Starts the copy of page `number`, which lies at `entry`, into a stage; nothing if it is not the warp's.
+    fn copy(&self, b: &mut Builder, number: V, entry: V, stage: V) {
+        let d = self.shape.spec.head_dim;
+        let inside = b.cmp(Cmp::Slt, number, self.item.end_page);
+        b.if_(inside, |b| {
+            let wide = b.zext(entry, I64);
+            let offset = b.mulc(wide, self.shape.page.bytes as i64);
+            let from = b.at(self.pool, offset);
+            let offset = b.shlc(self.lane.lane, 4);
+            let from = b.at(from, offset);
+            let to = self.stage(b, stage);
+            let k = b.at(to.k, self.k_place);
+            // 32 lanes of 16 bytes: 16 rows of keys.
+            for i in 0..d as i64 / 16 {
+                let (to, from) = (b.atc(k, i * 512), b.atc(from, i * 512));
+                b.cp_async(to, from, Cache::L2);
+            }
+            let from = b.atc(from, self.shape.page.v as i64);
+            let start = b.shlc(number, 4);
+            let start = b.sub(start, self.item.first);
+            for i in 0..d as i64 / 16 {
+                let piece = b.addc(self.lane.lane, i * 32);
+                let token = b.divc(piece, d as i64 / 8);
+                let skip = b.mulc(token, d as i64 / 8);
+                let column = b.sub(piece, skip);
+                let offset = b.mulc(token, v_stride(d) as i64);
+                let column = b.shlc(column, 4);
+                let offset = b.add(offset, column);
+                let (to, from) = (b.at(to.v, offset), b.atc(from, i * 512));
+                let slot = b.add(start, token);
+                let seen = b.cmp(Cmp::Ult, slot, self.item.seen);
+                let (all, none) = (b.i32(16), b.i32(0));
+                let bytes = b.select(seen, all, none);
+                b.cp_async_some(to, from, bytes);
+            }
+        });
+        b.cp_commit();
+    }
+
+    fn queries(&self, b: &mut Builder) -> Vec<V> {
+        let d = self.shape.spec.head_dim;
+        self.plan.tile.queries(b, self.lane, self.shape.q.1, |b, half| {
+            // Rows beyond the last repeat it; their results are not stored.
+            let (row, last) = (self.lane.row(b, half), b.i32(self.plan.rows as i64 - 1));
+            let row = b.min(row, last);
+            let head = b.add(self.item.head, row);
+            let col = b.mulc(head, d as i64);
+            self.shape.element(b, self.args, self.shape.q, self.item.token, col)
+        })
+    }
+
+    fn run(&self, b: &mut Builder) -> State {
+        let (stages, warps) = (self.plan.stages as i64, i64::from(self.plan.warps));
+        let ahead = stages - 1;
+        let first = b.add(self.item.page, self.warp);
+        for i in 0..ahead {
+            let number = b.addc(first, i * warps);
+            let entry = self.entry(b, number);
+            let stage = b.i32(i);
+            self.copy(b, number, entry, stage);
+        }
+        let number = b.addc(first, ahead * warps);
+        let entry = self.entry(b, number);
+        let q = self.queries(b);
+        let (zero, step) = (b.i32(0), b.i32(warps));
+        let mut carried = vec![zero, entry];
+        carried.extend_from_slice(self.plan.tile.start(b).carried());
+        let range = Range { first: self.item.first, count: self.item.seen };
+        let done = b.for_((first, self.item.end_page, step), &carried, |b, page, carried| {
+            let (stage, entry) = (carried[0], carried[1]);
+            // The page has come; and all lanes are done with the one before it, whose place the next copy takes.
+            b.cp_wait(ahead as usize - 1);
+            b.sync_warp();
+            let next = b.addc(page, ahead * warps);
+            let before = self.turn(b, stage, ahead);
+            self.copy(b, next, entry, before);
+            let after = b.addc(next, warps);
+            let entry = self.entry(b, after);
+            let at = self.stage(b, stage);
+            let start = b.shlc(page, 4);
+            let state = State::from_carried(&carried[2..]);
+            let ranges = vec![range; self.plan.tile.halves];
+            let state = self.plan.tile.attend(b, self.lane, (start, &[at]), &q, &ranges, &state);
+            let stage = self.turn(b, stage, 1);
+            let mut next = vec![stage, entry];
+            next.extend_from_slice(state.carried());
+            next
+        });
+        b.cp_wait(0);
+        State::from_carried(&done[2..])
+    }
+
+    /// Stage `stage + by`.
+    fn turn(&self, b: &mut Builder, stage: V, by: i64) -> V {
+        let stages = self.plan.stages as i64;
+        let sum = b.addc(stage, by);
+        let less = b.addc(sum, -stages);
+        let over = b.cmpc(Cmp::Sge, sum, stages);
+        b.select(over, less, sum)
+    }
+
+    /// Leaves the warp's result in shared memory, once all warps are done with their rings.
+    fn leave(&self, b: &mut Builder, state: &State, results: &Results) {
+        let tile = &self.plan.tile;
+        let sums = tile.sums(b, state);
+        b.barrier();
+        for (half, sum) in sums.into_iter().enumerate() {
+            let row = self.lane.row(b, half);
+            let used = b.cmpc(Cmp::Ult, row, self.plan.rows as i64);
+            b.if_(used, |b| {
+                let p = results.value(b, self.warp, row, self.lane.t2);
+                for (i, pair) in state.values(tile, half).into_iter().enumerate() {
+                    let pair = b.pack(&pair);
+                    let p = b.atc(p, i as i64 * 32);
+                    b.store(pair, p);
+                }
+                let first = b.cmpc(Cmp::Eq, self.lane.t2, 0);
+                b.if_(first, |b| {
+                    let p = results.stat(b, self.warp, row);
+                    b.store(state.maximum(half), p);
+                    let p = b.atc(p, 4);
+                    b.store(sum, p);
+                });
+            });
+        }
+    }
+}
+
+/// Tokens of a page are those of a tile.
+const _: () = assert!(PAGE_TOKENS == 16);

@@ -1,0 +1,125 @@
+//! Attention over the paged cache.
+//!
+//! Three kernels, by what is known of the step and of the cache:
+//!
+//! - [`decode`]: few tokens, long contexts. A block takes a token, the query heads of one KV head and a run of pages ([`split`]); its warps take every n-th
+//!   page each, through asynchronous copies and tensor cores. The last block of a token's runs joins them, so that it is one launch.
+//! - [`prefill`]: many tokens. A block takes query rows (tokens × heads of one KV head) and walks the pages they see, shared by all its warps.
+//! - [`plain`]: any head size and any cache, without tensor cores: slow, but always there.
+//!
+//! All use the online softmax in base 2 in f32. Slots outside a token's range may hold anything: their scores are replaced, and their values never multiplied.
+//! Results depend on the tokens' positions and on how many tokens the step has (that decides the runs), not on the order in which blocks happen to run.
+
+mod decode;
+mod plain;
+mod split;
+mod tiles;
+
+use crate::Source;
+use crate::cx::{Args, Cx, row_stride};
+use crate::mlir::{BF16, Builder, Elem, F16, F32, I64, Ty, V};
+use llmcc_abi::layout::{self, Page};
+use llmcc_codegen::CodegenError;
+use llmcc_ir::kernel::{Attention, ParamId, RowElem};
+use llmcc_ir::kv::{KvDType, KvSpec};
+
+/// What an attention kernel is about.
+struct Shape {
+    kv: ParamId,
+    spec: KvSpec,
+    page: Page,
+    q: (ParamId, RowElem),
+    out: (ParamId, RowElem),
+    /// Columns of queries and output.
+    width: usize,
+    /// Query heads per KV head.
+    group: usize,
+    /// Multiplies scores: the kernel's factor, and that from base e to base 2.
+    scale: f32,
+}
+
+/// Emits the kernel.
+///
+/// # Errors
+/// Operands of the wrong kind.
+pub fn emit(cx: &Cx<'_>, k: &Attention) -> Result<Source, CodegenError> {
+    let shape = Shape::new(cx, k)?;
+    match decode::Plan::new(cx, &shape) {
+        Some(plan) => decode::emit(cx, &shape, &plan),
+        None => plain::emit(cx, &shape),
+    }
+}
+
+impl Shape {
+    fn new(cx: &Cx<'_>, k: &Attention) -> Result<Shape, CodegenError> {
+        let spec = cx.kv(k.kv)?;
+        let (q_cols, q) = cx.rows(k.q)?;
+        let (out_cols, out) = cx.rows(k.out)?;
+        let width = k.heads * spec.head_dim;
+        if width == 0 || spec.kv_heads == 0 || !k.heads.is_multiple_of(spec.kv_heads) {
+            return Err(cx.error(format!("{} query heads do not fit {spec}", k.heads)));
+        }
+        if q_cols != width || out_cols != width {
+            return Err(cx.error(format!("queries and output must have {width} columns")));
+        }
+        if q.group().is_some() || out.group().is_some() {
+            return Err(cx.error("int8 rows are not read or made on GPUs"));
+        }
+        Ok(Shape {
+            kv: k.kv,
+            spec,
+            page: layout::page(spec.kv_heads, spec.head_dim, spec.dtype.bytes()),
+            q: (k.q, q),
+            out: (k.out, out),
+            width,
+            group: k.heads / spec.kv_heads,
+            scale: (f64::from(k.scale.get()) * std::f64::consts::LOG2_E) as f32,
+        })
+    }
+
+    /// The 16-bit float of the cache, if it is one.
+    fn half(&self) -> Option<Elem> {
+        match self.spec.dtype {
+            KvDType::F16 => Some(Elem::F16),
+            KvDType::Bf16 => Some(Elem::Bf16),
+            KvDType::F32 | KvDType::Int8 => None,
+        }
+    }
+
+    /// Address of column `col` of row `token` of queries or output.
+    fn element(&self, b: &mut Builder, args: Args<'_>, rows: (ParamId, RowElem), token: V, col: V) -> V {
+        let token = b.zext(token, I64);
+        let start = b.mulc(token, row_stride(self.width, rows.1) as i64);
+        let line = b.at(args.operand(rows.0), start);
+        let offset = b.shlc(col, if rows.1 == RowElem::F32 { 2 } else { 1 });
+        b.at(line, offset)
+    }
+
+    /// Stores f32 values (a scalar, or a vector of adjacent columns) to the output.
+    fn store(&self, b: &mut Builder, args: Args<'_>, token: V, col: V, values: V) {
+        let p = self.element(b, args, self.out, token, col);
+        let narrow = match self.out.1 {
+            RowElem::F16 => F16,
+            RowElem::Bf16 => BF16,
+            RowElem::F32 | RowElem::Q8 { .. } => F32,
+        };
+        let ty = match (values.ty, narrow) {
+            (Ty::Vec(n, _), Ty::S(e)) => Ty::Vec(n, e),
+            _ => narrow,
+        };
+        let values = if narrow == F32 { values } else { b.ftrunc(values, ty) };
+        b.store(values, p);
+    }
+
+    /// First position that a token at `position` sees.
+    fn first_seen(&self, b: &mut Builder, position: V) -> V {
+        let zero = b.i32(0);
+        match self.spec.window {
+            Some(window) => {
+                let first = b.addc(position, 1 - window.min(i32::MAX as usize) as i64);
+                b.smax(first, zero)
+            }
+            None => zero,
+        }
+    }
+}

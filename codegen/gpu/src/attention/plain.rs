@@ -1,0 +1,244 @@
+//! Attention without tensor cores: any head size, any cache.
+//!
+//! An item is a query head. A warp takes a page at a time: two lanes per slot make its score, all lanes together weigh the values, a lane for every 32nd column.
+
+use super::Shape;
+use super::split::{Item, Results, Split};
+use crate::Source;
+use crate::cx::{Args, Cx};
+use crate::mlir::{BF16, Builder, Cmp, F16, F32, I8, I32, I64, V};
+use llmcc_abi::{GpuCtx, PAGE_TOKENS};
+use llmcc_codegen::CodegenError;
+use llmcc_ir::kernel::RowElem;
+use llmcc_ir::kv::KvDType;
+use std::mem::offset_of;
+
+const WARPS: u32 = 4;
+const RESIDENT: u32 = 2;
+
+/// Emits the kernel.
+pub(super) fn emit(cx: &Cx<'_>, shape: &Shape) -> Result<Source, CodegenError> {
+    let gpu = cx.target.gpu().ok_or_else(|| cx.error("the target is no GPU"))?;
+    let split = Split {
+        rows: 1,
+        units: shape.spec.kv_heads * shape.group,
+        warps: WARPS,
+        blocks: (gpu.sms * RESIDENT) as usize,
+        shared: 0,
+    };
+    let reason = match shape.spec.dtype {
+        KvDType::F32 => "attention over an f32 cache, without tensor cores",
+        KvDType::Int8 => "attention over an int8 cache, without tensor cores",
+        KvDType::F16 | KvDType::Bf16 => "attention with a head size that tensor cores do not take",
+    };
+    split.emit(cx, shape, Some(reason), RESIDENT, |b, args, item, results| {
+        let walk = Walk::new(b, shape, args, item);
+        let state = walk.run(b);
+        walk.leave(b, &state, results);
+    })
+}
+
+struct Walk<'a> {
+    shape: &'a Shape,
+    item: &'a Item,
+    warp: V,
+    lane: V,
+    /// The head's query.
+    query: V,
+    /// Row of the block table.
+    table: V,
+    pool: V,
+}
+
+impl<'a> Walk<'a> {
+    fn new(b: &mut Builder, shape: &'a Shape, args: Args<'a>, item: &'a Item) -> Walk<'a> {
+        let tid = b.sreg("tid.x");
+        let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, 31));
+        let col = b.mulc(item.head, shape.spec.head_dim as i64);
+        let query = shape.element(b, args, shape.q, item.token, col);
+        let seq = args.array_at(b, offset_of!(GpuCtx, seqs), item.token);
+        let stride = args.number(b, offset_of!(GpuCtx, block_stride));
+        let entry = b.mul(seq, stride);
+        let entry = b.zext(entry, I64);
+        let offset = b.shlc(entry, 2);
+        let table = args.array(b, offset_of!(GpuCtx, block_tables));
+        let table = b.at(table, offset);
+        Walk { shape, item, warp, lane, query, table, pool: args.operand(shape.kv) }
+    }
+
+    /// Columns that a lane weighs.
+    fn columns(&self) -> usize {
+        self.shape.spec.head_dim.div_ceil(32)
+    }
+
+    /// Maximum, this lane's part of the sum, weighted values of this lane's columns.
+    fn run(&self, b: &mut Builder) -> Vec<V> {
+        let (none, zero) = (b.f32(f32::NEG_INFINITY), b.f32(0.0));
+        let mut start = vec![none];
+        start.resize(2 + self.columns(), zero);
+        let first = b.add(self.item.page, self.warp);
+        let step = b.i32(i64::from(WARPS));
+        b.for_((first, self.item.end_page, step), &start, |b, page, state| self.page(b, page, state))
+    }
+
+    fn page(&self, b: &mut Builder, number: V, state: &[V]) -> Vec<V> {
+        let offset = b.shlc(number, 2);
+        let p = b.at(self.table, offset);
+        let entry = b.load_const(p, I32);
+        let entry = b.zext(entry, I64);
+        let offset = b.mulc(entry, self.shape.page.bytes as i64);
+        let page = b.at(self.pool, offset);
+        let start = b.shlc(number, 4);
+        let start = b.sub(start, self.item.first);
+        let slot = b.andc(self.lane, 15);
+        let at = b.add(start, slot);
+        let seen = b.cmp(Cmp::Ult, at, self.item.seen);
+        let score = self.score(b, page, slot);
+        let (none, zero) = (b.f32(f32::NEG_INFINITY), b.f32(0.0));
+        let score = b.select(seen, score, none);
+        let largest = b.reduce(score, &[8, 4, 2, 1], |b, x, y| b.fmax(x, y));
+        // Every page of the range has a slot that is seen, so the maximum is a number.
+        let maximum = b.fmax(state[0], largest);
+        let x = b.fsub(state[0], maximum);
+        let change = b.exp2(x);
+        let x = b.fsub(score, maximum);
+        let p = b.exp2(x);
+        let sum = b.fma(state[1], change, p);
+        // Values of slots that are not seen are replaced, not multiplied by zero.
+        let weight = match self.shape.spec.dtype {
+            KvDType::Int8 => {
+                let scale = self.scale(b, page, self.shape.page.v_scales, slot);
+                let p = b.fmul(p, scale);
+                b.select(seen, p, zero)
+            }
+            _ => p,
+        };
+        let values: Vec<V> = state[2..].iter().map(|v| b.fmul(*v, change)).collect();
+        let values = self.weigh(b, page, start, weight, &values);
+        [vec![maximum, sum], values].concat()
+    }
+
+    /// The score of a slot, in both of its lanes.
+    fn score(&self, b: &mut Builder, page: V, slot: V) -> V {
+        let d = self.shape.spec.head_dim;
+        let part = b.shrc(self.lane, 4);
+        let head = b.mulc(self.item.kv_head, (d * PAGE_TOKENS) as i64);
+        let head = b.add(head, slot);
+        let (end, two, zero) = (b.i32(d as i64), b.i32(2), b.f32(0.0));
+        let dot = b.for_((part, end, two), &[zero], |b, i, acc| {
+            let line = b.shlc(i, 4);
+            let index = b.add(head, line);
+            let k = self.stored(b, page, index);
+            let q = self.query_at(b, i);
+            vec![b.fma(q, k, acc[0])]
+        });
+        let other = b.shuffle_xor(dot[0], 16);
+        let dot = b.fadd(dot[0], other);
+        let dot = match self.shape.spec.dtype {
+            KvDType::Int8 => {
+                let scale = self.scale(b, page, self.shape.page.k_scales, slot);
+                b.fmul(dot, scale)
+            }
+            _ => dot,
+        };
+        let scale = b.f32(self.shape.scale);
+        b.fmul(dot, scale)
+    }
+
+    fn weigh(&self, b: &mut Builder, page: V, start: V, weight: V, values: &[V]) -> Vec<V> {
+        let d = self.shape.spec.head_dim;
+        let page = b.atc(page, self.shape.page.v as i64);
+        let head = b.mulc(self.item.kv_head, (d * PAGE_TOKENS) as i64);
+        let (first, end, step, zero) = (b.i32(0), b.i32(PAGE_TOKENS as i64), b.i32(1), b.f32(0.0));
+        b.for_((first, end, step), values, |b, slot, values| {
+            let weight = b.shuffle_from(weight, slot);
+            let at = b.add(start, slot);
+            let seen = b.cmp(Cmp::Ult, at, self.item.seen);
+            let line = b.mulc(slot, d as i64);
+            let line = b.add(head, line);
+            let last = b.i32(d as i64 - 1);
+            values
+                .iter()
+                .enumerate()
+                .map(|(i, acc)| {
+                    // Columns beyond the last repeat it; their results are not stored.
+                    let col = b.addc(self.lane, i as i64 * 32);
+                    let col = b.min(col, last);
+                    let index = b.add(line, col);
+                    let v = self.stored(b, page, index);
+                    let v = b.select(seen, v, zero);
+                    b.fma(weight, v, *acc)
+                })
+                .collect()
+        })
+    }
+
+    /// Scale of a slot in the scales at byte `part` of a page.
+    fn scale(&self, b: &mut Builder, page: V, part: usize, slot: V) -> V {
+        let line = b.shlc(self.item.kv_head, 4);
+        let index = b.add(line, slot);
+        let offset = b.shlc(index, 2);
+        let p = b.atc(page, part as i64);
+        let p = b.at(p, offset);
+        b.load_const(p, F32)
+    }
+
+    /// A stored number as f32, int8 codes without their scale.
+    fn stored(&self, b: &mut Builder, base: V, index: V) -> V {
+        let load = |b: &mut Builder, ty, shift| {
+            let offset = b.shlc(index, shift);
+            let p = b.at(base, offset);
+            b.load_const(p, ty)
+        };
+        match self.shape.spec.dtype {
+            KvDType::F32 => load(b, F32, 2),
+            KvDType::F16 => {
+                let x = load(b, F16, 1);
+                b.fext(x, F32)
+            }
+            KvDType::Bf16 => {
+                let x = load(b, BF16, 1);
+                b.fext(x, F32)
+            }
+            KvDType::Int8 => {
+                let x = load(b, I8, 0);
+                let x = b.sext(x, I32);
+                b.sitofp(x, F32)
+            }
+        }
+    }
+
+    fn query_at(&self, b: &mut Builder, col: V) -> V {
+        let (ty, shift) = match self.shape.q.1 {
+            RowElem::F16 => (F16, 1),
+            RowElem::Bf16 => (BF16, 1),
+            RowElem::F32 | RowElem::Q8 { .. } => (F32, 2),
+        };
+        let offset = b.shlc(col, shift);
+        let p = b.at(self.query, offset);
+        let x = b.load_const(p, ty);
+        if ty == F32 { x } else { b.fext(x, F32) }
+    }
+
+    /// Leaves the warp's result in shared memory.
+    fn leave(&self, b: &mut Builder, state: &[V], results: &Results) {
+        let d = self.shape.spec.head_dim;
+        let sum = b.reduce(state[1], &[8, 4, 2, 1], |b, x, y| b.fadd(x, y));
+        let row = b.i32(0);
+        for (i, v) in state[2..].iter().enumerate() {
+            let col = b.addc(self.lane, i as i64 * 32);
+            let inside = b.cmpc(Cmp::Ult, col, d as i64);
+            b.if_(inside, |b| {
+                let p = results.value(b, self.warp, row, col);
+                b.store(*v, p);
+            });
+        }
+        let first = b.cmpc(Cmp::Eq, self.lane, 0);
+        b.if_(first, |b| {
+            let p = results.stat(b, self.warp, row);
+            b.store(state[0], p);
+            let p = b.atc(p, 4);
+            b.store(sum, p);
+        });
+    }
+}

@@ -1,0 +1,315 @@
+//! Sixteen query rows of a warp against pages in shared memory, on tensor cores.
+//!
+//! `S = Q·Kᵀ` and `O = P·V` with `mma.m16n8k16`: rows are queries, so that the accumulators of `S` are, rounded to 16 bits, the left operand of the second
+//! product. Keys lie as `[D][16 tokens]` and values as `[16 tokens][D]`: both are read with transposing `ldmatrix`.
+//!
+//! A lane has rows `g` and `g + 8` (its *halves*; only the first when no more than eight are used) and tokens `2t`, `2t + 1` of every eight, where
+//! `g = lane / 4` and `t = lane % 4`.
+
+use crate::mlir::{Builder, Cmp, Elem, I1, I32, Ty, V};
+use llmcc_abi::PAGE_TOKENS;
+use llmcc_ir::kernel::RowElem;
+
+/// What the products are made of.
+#[derive(Clone, Copy)]
+pub(super) struct Tile {
+    /// f16 or bf16.
+    pub(super) elem: Elem,
+    /// Head size, a multiple of 16.
+    pub(super) d: usize,
+    /// 1: rows 0 to 7 only, 2: all.
+    pub(super) halves: usize,
+    /// Multiplies scores (base 2).
+    pub(super) scale: f32,
+}
+
+/// What a lane has.
+pub(super) struct Lane {
+    pub(super) lane: V,
+    /// Its (first) row.
+    pub(super) g: V,
+    /// Its first column of every eight.
+    pub(super) t2: V,
+    /// Offset of its rows in a page of keys and of values.
+    k: V,
+    v: V,
+}
+
+/// A page in shared memory.
+#[derive(Clone, Copy)]
+pub(super) struct PageAt {
+    pub(super) k: V,
+    pub(super) v: V,
+}
+
+/// Positions that a row sees.
+#[derive(Clone, Copy)]
+pub(super) struct Range {
+    pub(super) first: V,
+    pub(super) count: V,
+}
+
+/// The online softmax of a warp's rows: maximum and (the lane's part of the) sum per half, weighted values.
+#[derive(Clone)]
+pub(super) struct State(Vec<V>);
+
+/// Bytes of a page of keys in shared memory: rows of 16 tokens, 32 bytes, whose halves change places in every other four rows, so that eight rows fill all banks.
+pub(super) const fn k_bytes(d: usize) -> usize {
+    d * PAGE_TOKENS * 2
+}
+
+/// Bytes from one token's values to the next in shared memory: an odd number of 16-byte pieces, for the same reason.
+pub(super) const fn v_stride(d: usize) -> usize {
+    (d / 8 | 1) * 16
+}
+
+/// Bytes of a page in shared memory.
+pub(super) const fn page_bytes(d: usize) -> usize {
+    k_bytes(d) + PAGE_TOKENS * v_stride(d)
+}
+
+impl Lane {
+    pub(super) fn new(b: &mut Builder, d: usize) -> Lane {
+        let tid = b.sreg("tid.x");
+        let lane = b.andc(tid, 31);
+        let g = b.shrc(lane, 2);
+        let t = b.andc(lane, 3);
+        let t2 = b.shlc(t, 1);
+        // Lane l gives row l % 8 of matrix l / 8: bit 0 of the matrix number chooses the eight k, bit 1 the eight n.
+        let low = b.andc(lane, 15);
+        let high = b.shrc(lane, 4);
+        let piece = b.shlc(low, 1);
+        let piece = b.or(piece, high);
+        let turn = b.shrc(low, 2);
+        let turn = b.andc(turn, 1);
+        let piece = b.xor(piece, turn);
+        let k = b.shlc(piece, 4);
+        let row = b.mulc(low, v_stride(d) as i64);
+        let column = b.shlc(high, 4);
+        let v = b.add(row, column);
+        Lane { lane, g, t2, k, v }
+    }
+
+    /// Where 16-byte piece `number` (this lane's, plus a multiple of 32) of a page of keys goes.
+    pub(super) fn k_place(&self, b: &mut Builder) -> V {
+        let turn = b.shrc(self.lane, 3);
+        let turn = b.andc(turn, 1);
+        let piece = b.xor(self.lane, turn);
+        b.shlc(piece, 4)
+    }
+
+    /// The warp's half row `h`: `g + 8h`.
+    pub(super) fn row(&self, b: &mut Builder, half: usize) -> V {
+        b.addc(self.g, 8 * half as i64)
+    }
+}
+
+impl Tile {
+    fn pair(&self) -> Ty {
+        Ty::Vec(2, self.elem)
+    }
+
+    /// Two f32 as a word of two 16-bit floats.
+    fn narrow(&self, b: &mut Builder, x: V, y: V) -> V {
+        let two = b.pack(&[x, y]);
+        let two = b.ftrunc(two, self.pair());
+        b.bitcast(two, I32)
+    }
+
+    /// The left operands of `Q·Kᵀ`; `at` gives the address of the query of a half at column 0 of its head.
+    pub(super) fn queries(&self, b: &mut Builder, lane: &Lane, elem: RowElem, at: impl Fn(&mut Builder, usize) -> V) -> Vec<V> {
+        let size = if elem == RowElem::F32 { 2 } else { 1 };
+        let offset = b.shlc(lane.t2, size);
+        let rows: Vec<V> = (0..self.halves)
+            .map(|half| {
+                let p = at(b, half);
+                b.at(p, offset)
+            })
+            .collect();
+        let zero = b.i32(0);
+        let mut words = vec![];
+        for step in 0..self.d / 16 {
+            for eight in 0..2 {
+                for half in 0..2 {
+                    words.push(match rows.get(half) {
+                        Some(p) => {
+                            let p = b.atc(*p, ((step * 16 + eight * 8) << size) as i64);
+                            self.query_pair(b, p, elem)
+                        }
+                        None => zero,
+                    });
+                }
+            }
+        }
+        words
+    }
+
+    fn query_pair(&self, b: &mut Builder, p: V, elem: RowElem) -> V {
+        let stored = match elem {
+            RowElem::F16 => Elem::F16,
+            RowElem::Bf16 => Elem::Bf16,
+            RowElem::F32 | RowElem::Q8 { .. } => Elem::F32,
+        };
+        if stored == self.elem {
+            return b.load_const(p, I32);
+        }
+        let x = b.load_const(p, Ty::Vec(2, stored));
+        let x = if stored == Elem::F32 { x } else { b.fext(x, Ty::Vec(2, Elem::F32)) };
+        let x = b.ftrunc(x, self.pair());
+        b.bitcast(x, I32)
+    }
+
+    /// Nothing seen.
+    pub(super) fn start(&self, b: &mut Builder) -> State {
+        let (none, zero) = (b.f32(f32::NEG_INFINITY), b.f32(0.0));
+        let mut all = vec![none; self.halves];
+        all.resize(self.halves * 2 + self.values(), zero);
+        State(all)
+    }
+
+    /// Accumulators of the weighted values.
+    fn values(&self) -> usize {
+        self.d / 8 * 2 * self.halves
+    }
+
+    /// Adds adjacent pages, of which the first begins at position `start`, to the state. `ranges` has one range per half.
+    pub(super) fn attend(
+        &self,
+        b: &mut Builder,
+        lane: &Lane,
+        (start, pages): (V, &[PageAt]),
+        q: &[V],
+        ranges: &[Range],
+        state: &State,
+    ) -> State {
+        let scores: Vec<[V; 4]> = pages.iter().flat_map(|p| self.scores(b, lane, p.k, q)).collect();
+        let (mut maxima, mut sums, mut values) = (vec![], vec![], state.0[self.halves * 2..].to_vec());
+        let mut probabilities: Vec<Vec<V>> = vec![];
+        for (half, range) in ranges.iter().enumerate() {
+            let mine: Vec<V> = scores.iter().flat_map(|s| [s[2 * half], s[2 * half + 1]]).collect();
+            let (p, maximum, sum, change) = self.softmax(b, lane, start, &mine, range, (state.0[half], state.0[self.halves + half]));
+            for tile in values.chunks_mut(2 * self.halves) {
+                for x in &mut tile[2 * half..][..2] {
+                    *x = b.fmul(*x, change);
+                }
+            }
+            let words = p.chunks(2).map(|two| self.narrow(b, two[0], two[1])).collect();
+            maxima.push(maximum);
+            sums.push(sum);
+            probabilities.push(words);
+        }
+        for (i, page) in pages.iter().enumerate() {
+            let two: Vec<[V; 2]> = probabilities.iter().map(|words| [words[2 * i], words[2 * i + 1]]).collect();
+            self.weigh(b, lane, page.v, &two, &mut values);
+        }
+        State([maxima, sums, values].concat())
+    }
+
+    /// Scores of a page: two tiles of eight tokens.
+    fn scores(&self, b: &mut Builder, lane: &Lane, k: V, q: &[V]) -> [[V; 4]; 2] {
+        let k = b.at(k, lane.k);
+        let zero = b.f32(0.0);
+        let mut acc = [[zero; 4]; 2];
+        for (step, a) in q.chunks(4).enumerate() {
+            let p = b.atc(k, (step * PAGE_TOKENS * 32) as i64);
+            let words = b.ldmatrix(p, true);
+            for (acc, words) in acc.iter_mut().zip(words.chunks(2)) {
+                let c = b.mma(self.elem, a, words, &acc[..]);
+                // The rows of an unused half stay zero.
+                acc[..2 * self.halves].copy_from_slice(&c[..2 * self.halves]);
+            }
+        }
+        acc
+    }
+
+    /// Probabilities of a half's row, relative to the new maximum; new maximum and sum; what the weighted values so far are multiplied by.
+    fn softmax(
+        &self,
+        b: &mut Builder,
+        lane: &Lane,
+        start: V,
+        scores: &[V],
+        range: &Range,
+        (old, sum): (V, V),
+    ) -> (Vec<V>, V, V, V) {
+        let (scale, none, zero) = (b.f32(self.scale), b.f32(f32::NEG_INFINITY), b.f32(0.0));
+        let offset = b.sub(start, range.first);
+        let offset = b.add(offset, lane.t2);
+        let masked: Vec<V> = scores
+            .iter()
+            .enumerate()
+            .map(|(i, s)| {
+                let s = b.fmul(*s, scale);
+                let slot = b.addc(offset, (i / 2 * 8 + i % 2) as i64);
+                let seen = b.cmp(Cmp::Ult, slot, range.count);
+                b.select(seen, s, none)
+            })
+            .collect();
+        let largest = masked.iter().fold(old, |m, s| b.fmax(m, *s));
+        let maximum = b.reduce(largest, &[1, 2], |b, x, y| b.fmax(x, y));
+        // A row that has seen nothing yet: anything finite will do.
+        let empty = b.op(I1, format!("arith.cmpf oeq, {maximum}, {none} : f32"));
+        let base = b.select(empty, zero, maximum);
+        let p: Vec<V> = masked
+            .iter()
+            .map(|s| {
+                let x = b.fsub(*s, base);
+                b.exp2(x)
+            })
+            .collect();
+        let x = b.fsub(old, base);
+        let change = b.exp2(x);
+        let sum = b.fmul(sum, change);
+        let sum = p.iter().fold(sum, |sum, x| b.fadd(sum, *x));
+        (p, maximum, sum, change)
+    }
+
+    /// `values += P·V` for a page; `p`: the two words of each half.
+    fn weigh(&self, b: &mut Builder, lane: &Lane, v: V, p: &[[V; 2]], values: &mut [V]) {
+        let v = b.at(v, lane.v);
+        let (none, zero) = (b.i32(0), b.f32(0.0));
+        let word = |half: usize, eight: usize| p.get(half).map_or(none, |words| words[eight]);
+        let a = [word(0, 0), word(1, 0), word(0, 1), word(1, 1)];
+        let each = 2 * self.halves;
+        for step in 0..self.d / 16 {
+            let at = b.atc(v, step as i64 * 32);
+            let words = b.ldmatrix(at, true);
+            for (i, words) in words.chunks(2).enumerate() {
+                let mine = &mut values[(step * 2 + i) * each..][..each];
+                let mut c = [zero; 4];
+                c[..each].copy_from_slice(mine);
+                let c = b.mma(self.elem, &a, words, &c);
+                mine.copy_from_slice(&c[..each]);
+            }
+        }
+    }
+
+    /// The sums over all lanes of a row.
+    pub(super) fn sums(&self, b: &mut Builder, state: &State) -> Vec<V> {
+        state.0[self.halves..2 * self.halves].iter().map(|s| b.reduce(*s, &[1, 2], |b, x, y| b.fadd(x, y))).collect()
+    }
+}
+
+impl State {
+    /// The values that a loop carries.
+    pub(super) fn carried(&self) -> &[V] {
+        &self.0
+    }
+
+    /// The state that a loop carries.
+    pub(super) fn from_carried(values: &[V]) -> State {
+        State(values.to_vec())
+    }
+
+    /// Maximum of a half.
+    pub(super) fn maximum(&self, half: usize) -> V {
+        self.0[half]
+    }
+
+    /// Weighted values of a half: pairs of columns, `8i + 2t` and the next.
+    pub(super) fn values(&self, tile: &Tile, half: usize) -> Vec<[V; 2]> {
+        self.0[tile.halves * 2..].chunks(2 * tile.halves).map(|c| [c[2 * half], c[2 * half + 1]]).collect()
+    }
+}
+
+

@@ -1,0 +1,210 @@
+//! Embedding: rows of a table in fragment order by token id.
+//!
+//! A block per token; a thread takes four adjacent columns at a time, which lie together (or in two places) in one lane's part of a tile, see
+//! [`llmcc_abi::layout`].
+
+use crate::cx::{Args, Cx, share_out, when_below};
+use crate::mlir::{Builder, Cmp, Elem, F16, F32, I16, I32, I64, V};
+use crate::piece::{self, col_at, row_at};
+use crate::{Source, blocks, per_rows};
+use llmcc_abi::GpuCtx;
+use llmcc_abi::layout::{self, BLOCK, FRAGMENT_K, Packing};
+use llmcc_codegen::CodegenError;
+use llmcc_ir::kernel::Embed;
+use llmcc_ir::quant::Format;
+use std::mem::offset_of;
+
+/// Emits the kernel.
+///
+/// # Errors
+/// A table in another order, rows of another length, int8 rows.
+pub fn emit(cx: &Cx<'_>, k: &Embed) -> Result<Source, CodegenError> {
+    let (_, cols, format) = cx.matrix(k.table)?;
+    let (out_cols, to) = cx.rows(k.out)?;
+    if out_cols != cols || format.packing != Packing::Fragment {
+        return Err(cx.error("the table must be in fragment order and as wide as the rows"));
+    }
+    let storage = piece::float_storage(cx, to)?;
+    let threads = (cols / 4).next_multiple_of(32).clamp(32, 256) as u32;
+    let mlir = cx.function(threads, 1, |b, args| {
+        let m = cx.row_count(b, args);
+        let row = b.sreg("ctaid.x");
+        when_below(b, row, m, |b| {
+            let entry = Entry::find(b, args, k, cols, format, row);
+            let line = row_at(b, args.operand(k.out), cols, to, row);
+            let quads = b.i32(cols.div_ceil(4) as i64);
+            share_out(b, quads, threads, |b, quad| {
+                let values = entry.four(b, quad);
+                store(b, line, storage, cols, quad, &values);
+            });
+        });
+    });
+    Ok(Source {
+        entry: cx.entry(),
+        mlir,
+        threads,
+        shared: 0,
+        grid: [per_rows(1), blocks(1), blocks(1)],
+        scratch: 0,
+        scratch_per_m: 0,
+        generic: None,
+    })
+}
+
+/// Stores columns `4·quad..` of a row, as far as they exist.
+fn store(b: &mut Builder, line: V, storage: Elem, cols: usize, quad: V, values: &[V]) {
+    let first = b.shlc(quad, 2);
+    // A row of f32 starts at a multiple of 4 columns only if there are as many.
+    if cols.is_multiple_of(4) {
+        let p = col_at(b, line, storage, first);
+        return piece::store(b, values, p, storage);
+    }
+    for (i, v) in values.iter().enumerate() {
+        let col = b.addc(first, i as i64);
+        let inside = b.cmpc(Cmp::Slt, col, cols as i64);
+        b.if_(inside, |b| {
+            let p = col_at(b, line, storage, col);
+            piece::store(b, &[*v], p, storage);
+        });
+    }
+}
+
+/// A row of the table.
+struct Entry {
+    format: Format,
+    block: layout::Block,
+    /// Address of its block of 16 rows.
+    base: V,
+    /// Its number in the block.
+    row: V,
+    /// Offset in a tile of the lane that owns its first 16 columns.
+    lane: V,
+    /// 0 for the first eight rows of the block, 1 for the others.
+    half: V,
+}
+
+impl Entry {
+    fn find(b: &mut Builder, args: Args<'_>, k: &Embed, cols: usize, format: Format, token_row: V) -> Entry {
+        let token = args.array_at(b, offset_of!(GpuCtx, tokens), token_row);
+        let number = b.shrc(token, BLOCK.trailing_zeros().into());
+        let number = b.zext(number, I64);
+        let offset = b.mulc(number, format.block_bytes(cols) as i64);
+        let base = b.at(args.operand(k.table), offset);
+        let row = b.andc(token, BLOCK as i64 - 1);
+        let (group, half) = (b.andc(row, 7), b.shrc(row, 3));
+        let lane = b.shlc(group, 6);
+        Entry { format, block: format.block(cols), base, row, lane, half }
+    }
+
+    /// The values of columns `4·quad..4·quad + 4`.
+    fn four(&self, b: &mut Builder, quad: V) -> Vec<V> {
+        // quad = 16·tile + 4·t + step: lane t of the four that own this row, mma step `step`.
+        let (tile, t, step) = (b.shrc(quad, 4), b.shrc(quad, 2), b.andc(quad, 3));
+        let t = b.andc(t, 3);
+        let tile = b.mulc(tile, layout::fragment_tile_bytes(self.format.elem) as i64);
+        let t = b.shlc(t, 4);
+        let at = b.add(tile, self.lane);
+        let at = b.add(at, t);
+        match self.format.elem {
+            layout::Elem::F32 => self.plain(b, at, step, Elem::F32, (1024, 512)),
+            layout::Elem::F16 => self.plain(b, at, step, Elem::F16, (512, 8)),
+            layout::Elem::Bf16 => self.plain(b, at, step, Elem::Bf16, (512, 8)),
+            layout::Elem::W8 => {
+                let codes = self.bytes(b, at, step);
+                self.decode(b, quad, &codes, Some(128.0))
+            }
+            layout::Elem::W4 | layout::Elem::W4a => {
+                let codes = self.nibbles(b, at, step);
+                let zero = (self.format.elem == layout::Elem::W4).then_some(8.0);
+                self.decode(b, quad, &codes, zero)
+            }
+        }
+    }
+
+    fn codes_at(&self, b: &mut Builder, offset: V) -> V {
+        let codes = b.atc(self.base, self.block.codes as i64);
+        b.at(codes, offset)
+    }
+
+    /// Floats: two pairs, `apart` bytes apart, in the chunk of `per_step` bytes of the step.
+    fn plain(&self, b: &mut Builder, at: V, step: V, elem: Elem, (per_step, apart): (i64, i64)) -> Vec<V> {
+        let chunk = b.mulc(step, per_step);
+        let at = b.add(at, chunk);
+        let half = b.mulc(self.half, 2 * elem.bytes() as i64);
+        let at = b.add(at, half);
+        let p = self.codes_at(b, at);
+        let mut out = piece::load(b, p, elem, 2);
+        let p = b.atc(p, apart);
+        out.extend(piece::load(b, p, elem, 2));
+        out
+    }
+
+    /// Codes of 8 bits, as `i32`.
+    fn bytes(&self, b: &mut Builder, at: V, step: V) -> Vec<V> {
+        let (chunk, within) = (b.shrc(step, 1), b.andc(step, 1));
+        let (chunk, within) = (b.shlc(chunk, 9), b.shlc(within, 3));
+        let at = b.add(at, chunk);
+        let at = b.add(at, within);
+        let half = b.shlc(self.half, 1);
+        let at = b.add(at, half);
+        let p = self.codes_at(b, at);
+        let second = b.atc(p, 4);
+        let mut out = vec![];
+        for p in [p, second] {
+            let pair = b.load_const(p, I16);
+            let pair = b.zext(pair, I32);
+            out.extend([b.andc(pair, 255), b.shrc(pair, 8)]);
+        }
+        out
+    }
+
+    /// Codes of 4 bits, as `i32`.
+    fn nibbles(&self, b: &mut Builder, at: V, step: V) -> Vec<V> {
+        let word = b.shlc(step, 2);
+        let at = b.add(at, word);
+        let p = self.codes_at(b, at);
+        let word = b.load_const(p, I32);
+        let skip = b.shlc(self.half, 2);
+        let word = b.op(I32, format!("arith.shrui {word}, {skip} : i32"));
+        [0, 16, 8, 24]
+            .into_iter()
+            .map(|shift| {
+                let code = b.shrc(word, shift);
+                b.andc(code, 15)
+            })
+            .collect()
+    }
+
+    /// `scale·(code − zero)`, or `scale·code + minimum`.
+    fn decode(&self, b: &mut Builder, quad: V, codes: &[V], zero: Option<f32>) -> Vec<V> {
+        let group = b.divc(quad, i64::from(self.format.group / 4));
+        let index = b.shlc(group, BLOCK.trailing_zeros().into());
+        let index = b.add(index, self.row);
+        let p = col_at(b, self.base, Elem::F16, index);
+        let scale = b.load_const(p, F16);
+        let scale = b.fext(scale, F32);
+        let min = zero.is_none().then(|| {
+            let p = b.atc(p, self.block.mins as i64);
+            let min = b.load_const(p, F16);
+            b.fext(min, F32)
+        });
+        let value = |code: &V| {
+            let u = b.sitofp(*code, F32);
+            match (zero, min) {
+                (Some(zero), _) => {
+                    let zero = b.f32(zero);
+                    let centred = b.fsub(u, zero);
+                    b.fmul(centred, scale)
+                }
+                (None, Some(min)) => {
+                    let scaled = b.fmul(u, scale);
+                    b.fadd(scaled, min)
+                }
+                (None, None) => u,
+            }
+        };
+        codes.iter().map(value).collect()
+    }
+}
+
+const _: () = assert!(FRAGMENT_K == 64 && BLOCK == 16);

@@ -1,0 +1,92 @@
+//! The GPU backend: from kernels to MLIR text, PTX and cubins.
+//!
+//! An emitter per kernel family writes MLIR ([`mlir::Builder`]) in plain Rust, without LLVM. With the cargo feature `llvm`, [`llvm`] lowers that text
+//! to PTX (MLIR's passes, LLVM's NVPTX backend). Text in between is what allows snapshots without LLVM, and LLVM in a process of its own:
+//! a fatal error inside LLVM ends the process it is in.
+//!
+//! # What a kernel sees
+//!
+//! `.entry NAME(operand0, ..., ctx, workspace)`, all device addresses; `ctx` is an [`llmcc_abi::GpuCtx`]. Nothing in it changes from step to step, so launches
+//! can be captured once in a CUDA graph; the numbers of tokens and rows are read from `ctx`, and blocks beyond them return.
+//!
+//! # Adding a kernel
+//!
+//! A file with `pub fn emit(cx: &Cx<'_>, body) -> Result<Source, CodegenError>` and a line in [`emit`].
+
+mod attention;
+pub mod assembler;
+pub mod backend;
+pub mod cx;
+mod embed;
+pub mod epilogue;
+pub mod expr;
+#[cfg(feature = "llvm")]
+pub mod llvm;
+mod matmul;
+pub mod mlir;
+pub mod piece;
+mod pointwise;
+mod rope;
+mod rownorm;
+pub mod worker;
+
+use cx::Cx;
+use llmcc_abi::GpuDim;
+use llmcc_codegen::CodegenError;
+use llmcc_ir::kernel::{Body, Kernel};
+use llmcc_ir::target::TargetSpec;
+
+/// A kernel as MLIR, and how to launch it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Source {
+    /// Symbol of the entry.
+    pub entry: String,
+    /// The MLIR module.
+    pub mlir: String,
+    /// Threads per block.
+    pub threads: u32,
+    /// Bytes of dynamic shared memory per block.
+    pub shared: u32,
+    /// Blocks in x, y, z.
+    pub grid: [GpuDim; 3],
+    /// Bytes of workspace.
+    pub scratch: u64,
+    /// Further bytes of workspace per row.
+    pub scratch_per_m: u64,
+    /// Set when the kernel takes a slow generic path: the reason.
+    pub generic: Option<&'static str>,
+}
+
+/// Writes a verified kernel as MLIR.
+///
+/// # Errors
+/// [`CodegenError::Unsupported`] for what this backend does not do.
+pub fn emit(kernel: &Kernel, target: &TargetSpec) -> Result<Source, CodegenError> {
+    let cx = Cx::new(kernel, target)?;
+    match &kernel.body {
+        Body::Pointwise(body) => pointwise::emit(&cx, body),
+        Body::RowNorm(body) => rownorm::emit(&cx, body),
+        Body::Embed(body) => embed::emit(&cx, body),
+        Body::RopeTable(body) => rope::emit(&cx, body),
+        Body::Attention(body) => attention::emit(&cx, body),
+        Body::Matmul(body) => matmul::emit(&cx, body),
+    }
+}
+
+/// First bytes of the workspace: counters of blocks, zero between kernels. What follows holds anything.
+pub const COUNTER_BYTES: usize = 16 << 10;
+
+/// Most shared memory that a block may have.
+fn shared_limit(cx: &Cx<'_>) -> usize {
+    cx.target.gpu().map_or(0, |gpu| gpu.shared_per_block as usize)
+}
+
+/// `n` blocks, whatever the number of rows.
+pub const fn blocks(n: usize) -> GpuDim {
+    GpuDim { fixed: n as u32, per_m: 0 }
+}
+
+/// One block for every `rows` rows.
+pub const fn per_rows(rows: usize) -> GpuDim {
+    GpuDim { fixed: 1, per_m: rows as u32 }
+}

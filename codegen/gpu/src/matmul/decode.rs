@@ -1,0 +1,212 @@
+//! From packed weights to operands: what a lane does with the 16-byte pieces of a unit of 16×64 weights.
+//!
+//! Codes become half-precision numbers without conversions: or-ed into the mantissa of 1024 (f16) or 128 (bf16), minus that number, which is exact. Scales are
+//! applied afterwards: to the sums where a unit lies in one group, to the weights (one rounding to half) where it does not.
+
+use crate::mlir::{BF16, Builder, Elem as Scalar, F16, F32, I32, Ty, V};
+use llmcc_ir::gpu::schedule::{TILE_K, unit_scales};
+use llmcc_ir::kernel::RowElem;
+use llmcc_ir::quant::{Elem, Format};
+
+/// The A operands of a unit: four registers for each of four `mma` steps.
+pub type Fragments = [[V; 4]; 4];
+
+/// How the scales of a format enter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scaling {
+    /// Not at all.
+    None,
+    /// A unit lies in one group: its sums are multiplied.
+    Sums,
+    /// Weights are multiplied, and the minimum added.
+    Weights,
+}
+
+/// How the scales of `format` enter where sums of a unit are (`sums`) or are not kept apart.
+pub fn scaling(format: Format, sums: bool) -> Scaling {
+    match format.def().decode {
+        None => Scaling::None,
+        Some(d) if sums && !d.min && usize::from(format.group) >= TILE_K => Scaling::Sums,
+        Some(_) => Scaling::Weights,
+    }
+}
+
+/// The scalar type of half-precision input.
+pub fn half(elem: RowElem) -> Scalar {
+    if elem == RowElem::Bf16 { Scalar::Bf16 } else { Scalar::F16 }
+}
+
+/// A pair of equal numbers, given as the bits of one.
+fn pair(b: &mut Builder, bits: u32, half: Scalar) -> V {
+    b.bits32(bits << 16 | bits, Ty::Vec(2, half))
+}
+
+/// A unit's weights as A operands, codes without their scales; `words` are the 32-bit words of the lane's pieces.
+pub fn fragments(b: &mut Builder, format: Format, half: Scalar, words: &[V]) -> Fragments {
+    std::array::from_fn(|step| match format.elem {
+        Elem::F16 | Elem::Bf16 | Elem::F32 => std::array::from_fn(|r| words[4 * step + r]),
+        Elem::W8 => w8(b, half, words[step / 2 * 4 + step % 2 * 2], words[step / 2 * 4 + step % 2 * 2 + 1]),
+        Elem::W4 | Elem::W4a => w4(b, half, words[step], if format.elem == Elem::W4 { 8 } else { 0 }),
+    })
+}
+
+/// Four pairs of 4-bit codes minus `zero`.
+fn w4(b: &mut Builder, half: Scalar, word: V, zero: u32) -> [V; 4] {
+    let ty = Ty::Vec(2, half);
+    if half == Scalar::Bf16 {
+        return std::array::from_fn(|r| {
+            let shifted = b.shrc(word, 4 * r as i64);
+            let codes = b.andc(shifted, 0x000f_000f);
+            let magic = b.orc(codes, 0x4300_4300);
+            let x = b.bitcast(magic, ty);
+            // 128 + u − (128 + zero); as fma, which every target has for bf16.
+            let (one, minus) = (pair(b, 0x3f80, half), pair(b, 0xc300 | zero, half));
+            let x = b.fma(x, one, minus);
+            b.bitcast(x, I32)
+        });
+    }
+    let high = b.shrc(word, 8);
+    std::array::from_fn(|r| {
+        let source = if r < 2 { word } else { high };
+        if r % 2 == 0 {
+            let codes = b.andc(source, 0x000f_000f);
+            let magic = b.orc(codes, 0x6400_6400);
+            let x = b.bitcast(magic, ty);
+            let minus = pair(b, 0x6400 | zero, half);
+            let x = b.fsub(x, minus);
+            b.bitcast(x, I32)
+        } else {
+            // 1024 + 16u, over 16, minus 64 + zero: exact.
+            let codes = b.andc(source, 0x00f0_00f0);
+            let magic = b.orc(codes, 0x6400_6400);
+            let x = b.bitcast(magic, ty);
+            let (sixteenth, minus) = (pair(b, 0x2c00, half), pair(b, if zero == 8 { 0xd480 } else { 0xd400 }, half));
+            let x = b.fma(x, sixteenth, minus);
+            b.bitcast(x, I32)
+        }
+    })
+}
+
+fn prmt(b: &mut Builder, x: V, y: V, selector: u32) -> V {
+    b.asm(I32, &format!("prmt.b32 $0, $1, $2, {selector:#06x};"), "=r,r,r", &[x, y])
+}
+
+/// Four pairs of 8-bit codes minus 128.
+fn w8(b: &mut Builder, half: Scalar, low: V, high: V) -> [V; 4] {
+    std::array::from_fn(|r| {
+        let word = if r < 2 { low } else { high };
+        let first = 2 * (r % 2) as u32;
+        if half == Scalar::F16 {
+            let magic = b.i32(0x6464_6464);
+            let x = prmt(b, word, magic, 0x4040 | (first + 1) << 8 | first);
+            let x = b.bitcast(x, Ty::Vec(2, half));
+            let minus = pair(b, 0x6480, half);
+            let x = b.fsub(x, minus);
+            b.bitcast(x, I32)
+        } else {
+            // 2^23 + u in f32, minus 2^23 + 128: at most 8 significant bits, so that the upper half is the bf16.
+            let magic = b.i32(0x4b00_0000);
+            let minus = b.f32(8_388_736.0);
+            let parts: [V; 2] = std::array::from_fn(|i| {
+                let x = prmt(b, word, magic, 0x7440 | (first + i as u32));
+                let x = b.bitcast(x, F32);
+                let x = b.fsub(x, minus);
+                b.bitcast(x, I32)
+            });
+            prmt(b, parts[0], parts[1], 0x7632)
+        }
+    })
+}
+
+/// Scales (and minima) of a lane's two rows in a unit.
+#[derive(Clone, Copy, Debug)]
+pub struct Scales {
+    /// Of rows `g` and `g + 8`, f16.
+    pub scale: [V; 2],
+    /// Minima of the same.
+    pub min: Option<[V; 2]>,
+}
+
+/// Loads the scales of a lane from a unit in shared memory, whose codes end at `at`.
+pub fn load_scales(b: &mut Builder, format: Format, at: V, lane: V) -> Scales {
+    let groups = TILE_K.div_ceil(usize::from(format.group));
+    let row = b.shrc(lane, 2);
+    let mut index = row;
+    if groups == 2 {
+        // Lane t of a quad has columns 16t…16t+15.
+        let t = b.andc(lane, 3);
+        let group = b.shrc(t, 1);
+        let skip = b.shlc(group, 4);
+        index = b.add(row, skip);
+    }
+    let offset = b.shlc(index, 1);
+    let p = b.at(at, offset);
+    let read = |b: &mut Builder, from: i64| {
+        std::array::from_fn(|h| {
+            let p = b.atc(p, from + 16 * h as i64);
+            b.load(p, F16)
+        })
+    };
+    let scale = read(b, 0);
+    let min = (unit_scales(format) > groups).then(|| read(b, groups as i64 * 32));
+    Scales { scale, min }
+}
+
+/// An f16 as a pair of equal numbers of type `half`.
+fn splat(b: &mut Builder, x: V, half: Scalar) -> V {
+    let x = if half == Scalar::F16 {
+        x
+    } else {
+        let wide = b.fext(x, F32);
+        b.ftrunc(wide, BF16)
+    };
+    b.splat(x, 2)
+}
+
+/// Multiplies weights by their scales, and adds the minima.
+pub fn scale_weights(b: &mut Builder, a: &mut Fragments, s: Scales, half: Scalar) {
+    let scale = s.scale.map(|x| splat(b, x, half));
+    let zero = pair(b, 0x8000, half);
+    let add = s.min.map_or([zero; 2], |m| m.map(|x| splat(b, x, half)));
+    for step in a.iter_mut() {
+        for (r, x) in step.iter_mut().enumerate() {
+            let v = b.bitcast(*x, Ty::Vec(2, half));
+            let v = b.fma(v, scale[r % 2], add[r % 2]);
+            *x = b.bitcast(v, I32);
+        }
+    }
+}
+
+/// The f32 values of a lane's weights in a unit: `[row g, row g + 8][16 columns]`.
+pub fn values(b: &mut Builder, format: Format, words: &[V], scales: Option<Scales>) -> [Vec<V>; 2] {
+    let mut rows = [vec![], vec![]];
+    let half = if format.elem == Elem::Bf16 { Scalar::Bf16 } else { Scalar::F16 };
+    let fragments = (format.elem != Elem::F32).then(|| fragments(b, format, half, words));
+    for step in 0..4 {
+        for pair in 0..2 {
+            for (h, row) in rows.iter_mut().enumerate() {
+                match &fragments {
+                    Some(a) => {
+                        let v = b.bitcast(a[step][h + 2 * pair], Ty::Vec(2, half));
+                        for x in b.unpack(v) {
+                            row.push(b.fext(x, F32));
+                        }
+                    }
+                    None => row.extend((0..2).map(|e| b.bitcast(words[(2 * step + pair) * 4 + 2 * h + e], F32))),
+                }
+            }
+        }
+    }
+    let Some(s) = scales else { return rows };
+    for (h, row) in rows.iter_mut().enumerate() {
+        let scale = b.fext(s.scale[h], F32);
+        let min = s.min.map(|m| b.fext(m[h], F32));
+        for x in row.iter_mut() {
+            *x = match min {
+                Some(min) => b.fma(scale, *x, min),
+                None => b.fmul(scale, *x),
+            };
+        }
+    }
+    rows
+}

@@ -1,0 +1,526 @@
+//! Products of at most 8 rows: weights streamed past the input. Bound by memory, so everything serves the stream.
+//!
+//! Each lane copies the 16-byte pieces of a unit that it will read itself into a ring in shared memory (`cp.async`): no registers are held by what is under
+//! way, no other thread need be waited for, and copying goes on across output tiles while their sums are joined and stored, and while the prologue computes
+//! the input. Only the scales of a unit are shared by a warp.
+//!
+//! Arithmetic of an H200 (4.8 TB/s, 132 multiprocessors at 1.75 GHz): 36 GB/s and multiprocessor, 36 KB per µs of latency. Two blocks of 8 warps with 4.5 KB each
+//! under way are 72 KB; they take 148 KB of its 228 KB of shared memory with 8 rows of 4096 halves. A 4-bit unit of 512 bytes costs a warp some 60
+//! instructions (36 to decode, 4 `mma`, 4 to scale, 6 to load); 71 million units per second are 61 % of what four schedulers issue. 32-bit registers: 4 sums per strip and some 60
+//! temporaries, so that 128 per thread are not reached and two blocks of 256 threads are resident.
+//!
+//! With f32 weights or input ([`Variant::Fma`]) the same stream feeds multiply-adds: each lane has the products of two rows of weights with 16 adjacent columns
+//! of all rows of input, and the four lanes of a quad are added at the end.
+
+use super::decode::{self, Scaling};
+use super::input::{self, Staged};
+use super::work::{self, Block, Room, Share};
+use super::{PhaseCx, Plan};
+use crate::cx::{Args, when_below};
+use crate::mlir::{Builder, Cache, Cmp, Elem, F32, I64, Ty, V, V4I32};
+use crate::{Source, blocks, epilogue, per_rows};
+use llmcc_abi::layout::{fragment_tile_bytes, round_up};
+use llmcc_codegen::CodegenError;
+use llmcc_ir::gpu::schedule::{self, Input, TILE_K, Variant};
+use llmcc_ir::kernel::RowElem;
+use llmcc_ir::quant::Format;
+
+/// Bytes at the start of shared memory for the word that tells all threads something.
+const FLAG: usize = 16;
+
+/// Offsets in shared memory.
+struct Map {
+    factors: usize,
+    x: usize,
+    sums: usize,
+    spare: usize,
+    rings: usize,
+    bytes: usize,
+}
+
+impl Map {
+    fn new(plan: &Plan<'_>, phases: &[PhaseCx<'_>]) -> Map {
+        let s = plan.schedule;
+        let most = |f: &dyn Fn(&PhaseCx<'_>) -> usize| phases.iter().map(f).max().unwrap_or(0);
+        let spare = |p: &PhaseCx<'_>| {
+            let of = |seg| epilogue::shared_bytes(plan.cx, seg, s.rows, p.tile_n);
+            p.segments.iter().map(of).max().unwrap_or(0)
+        };
+        let x = FLAG + input::factor_bytes(plan);
+        let sums = x + if s.input == Input::Whole { input::bytes(plan) } else { 0 };
+        let spare_at = sums + most(&|p| schedule::sums_bytes(p.phase.parts, s.rows, &p.segments[0]));
+        let rings = round_up(spare_at + most(&spare), 16);
+        let bytes = rings + most(&|p| s.warps * p.phase.stages * p.unit_bytes());
+        Map { factors: FLAG, x, sums, spare: spare_at, rings, bytes }
+    }
+}
+
+/// Emits the kernel.
+///
+/// # Errors
+/// Operands of the wrong kind, or more shared memory than there is.
+pub fn emit(plan: &Plan<'_>) -> Result<Source, CodegenError> {
+    let s = plan.schedule;
+    let phases = plan.phases()?;
+    let map = Map::new(plan, &phases);
+    let most = plan.cx.target.gpu().map_or(0, |g| g.shared_per_block as usize);
+    if map.bytes > most {
+        return Err(plan.cx.error(format!("a block needs {} bytes of shared memory, there are {most}", map.bytes)));
+    }
+    let threads = s.warps as u32 * 32;
+    let mut done = Ok(());
+    let mlir = plan.cx.function(threads, s.resident as u32, |b, args| {
+        let m = plan.cx.row_count(b, args);
+        let (x, y) = (b.sreg("ctaid.x"), b.sreg("ctaid.y"));
+        let row0 = b.mulc(y, s.rows as i64);
+        when_below(b, row0, m, |b| {
+            let left = b.sub(m, row0);
+            let most = b.i32(s.rows as i64);
+            let rows = b.min(left, most);
+            let block = Block { row0, rows, x, y };
+            for (i, p) in phases.iter().enumerate() {
+                let stream = Stream { plan, p, args, block, map: &map };
+                if let Err(e) = stream.emit(b, i == 0) {
+                    done = Err(e);
+                }
+            }
+        });
+    });
+    done?;
+    let (scratch, scratch_per_m) = work::workspace(plan);
+    Ok(Source {
+        entry: plan.cx.entry(),
+        mlir,
+        threads,
+        shared: map.bytes as u32,
+        grid: [blocks(s.blocks), per_rows(s.rows), blocks(1)],
+        scratch,
+        scratch_per_m,
+        generic: s.slow,
+    })
+}
+
+/// A phase while it is emitted.
+struct Stream<'a> {
+    plan: &'a Plan<'a>,
+    p: &'a PhaseCx<'a>,
+    args: Args<'a>,
+    block: Block,
+    map: &'a Map,
+}
+
+/// What a thread knows of itself.
+struct Thread {
+    lane: V,
+    /// Quad of the warp, and thread of the quad.
+    g: V,
+    t: V,
+    /// Which column of warps, and which part of the units.
+    column: V,
+    part: V,
+    /// Whether there is such a part.
+    active: V,
+    /// Start of the warp's ring.
+    ring: V,
+    /// Of each lane, for each segment: where its matrix would start if output tiles of all segments were its own.
+    bases: Vec<Vec<V>>,
+    share: Share,
+    /// Input of the rows this thread multiplies, at its columns: one address, or one per row.
+    x: Vec<V>,
+}
+
+impl Stream<'_> {
+    fn is_fma(&self) -> bool {
+        self.plan.schedule.variant == Variant::Fma
+    }
+
+    fn shared(&self, b: &mut Builder, at: usize) -> V {
+        let base = b.shared();
+        b.atc(base, at as i64)
+    }
+
+    /// Strips of a warp: `(lane, number in the lane)`.
+    fn strips(&self) -> Vec<(usize, usize)> {
+        (0..self.p.lanes()).flat_map(|l| (0..self.p.phase.strips).map(move |j| (l, j))).collect()
+    }
+
+    /// Where strip `i` of a warp lies in a unit of its ring.
+    fn strip_at(&self, i: usize) -> i64 {
+        self.strips()[..i].iter().map(|(l, _)| schedule::unit_bytes(self.p.formats[*l]) as i64).sum()
+    }
+
+    fn block_bytes(&self, l: usize) -> i64 {
+        self.p.formats[l].block_bytes(self.plan.k) as i64
+    }
+
+    fn emit(&self, b: &mut Builder, first: bool) -> Result<(), CodegenError> {
+        let s = self.plan.schedule;
+        let share = work::share(b, self.plan, self.p, &self.block);
+        let staged = Staged { base: self.shared(b, self.map.x), stride: input::stride(self.plan) };
+        let th = self.thread(b, share, staged)?;
+        let copied = first && s.input == Input::Whole && input::is_copy(self.plan);
+        let rows = (self.block.row0, self.block.rows);
+        if copied {
+            input::copy(b, self.plan, self.args, staged, rows.0, rows.1)?;
+        }
+        if !first {
+            b.sync_warp();
+        }
+        let mine = b.add(share.lo, th.part);
+        let q0 = b.select(th.active, mine, share.hi);
+        let ahead = self.p.phase.stages as i64 - 1;
+        for i in 0..ahead {
+            let q = b.addc(q0, i * self.p.phase.parts as i64);
+            let slot = b.atc(th.ring, i * self.p.unit_bytes() as i64);
+            self.fetch(b, &th, q, slot);
+        }
+        if copied {
+            b.cp_wait(ahead as usize);
+            b.barrier();
+        } else if first && s.input == Input::Whole {
+            let factors = self.shared(b, self.map.factors);
+            input::compute(b, self.plan, self.args, staged, rows, factors)?;
+        }
+        self.tiles(b, &th, q0)
+    }
+
+    fn thread(&self, b: &mut Builder, share: Share, staged: Staged) -> Result<Thread, CodegenError> {
+        let phase = self.p.phase;
+        let tid = b.sreg("tid.x");
+        let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, 31));
+        let (g, t) = (b.shrc(lane, 2), b.andc(lane, 3));
+        let part = b.divc(warp, phase.columns as i64);
+        let skip = b.mulc(part, phase.columns as i64);
+        let column = b.sub(warp, skip);
+        let active = b.cmpc(Cmp::Slt, part, phase.parts as i64);
+        let rings = self.shared(b, self.map.rings);
+        let offset = b.mulc(warp, (phase.stages * self.p.unit_bytes()) as i64);
+        let ring = b.at(rings, offset);
+        let mut bases = vec![];
+        for l in 0..self.p.lanes() {
+            let bytes = self.block_bytes(l);
+            let mut of = vec![];
+            for (s, start) in self.p.segments.iter().zip(&self.p.starts) {
+                let base = self.args.operand(s.weights[l]);
+                of.push(b.atc(base, -(*start as i64 * self.p.wide() as i64 * bytes)));
+            }
+            bases.push(of);
+        }
+        let x = self.input(b, staged, g, t)?;
+        Ok(Thread { lane, g, t, column, part, active, ring, bases, share, x })
+    }
+
+    /// Addresses of what a thread multiplies with: rows beyond those of the block repeat the last one, and what comes of them is not stored.
+    fn input(&self, b: &mut Builder, staged: Staged, g: V, t: V) -> Result<Vec<V>, CodegenError> {
+        let last = b.addc(self.block.rows, -1);
+        let rows: Vec<V> = if self.is_fma() { (0..self.plan.schedule.rows as i64).map(|r| b.i32(r)).collect() } else { vec![g] };
+        let global = self.plan.schedule.input == Input::Global;
+        let bytes = if global { self.stored_bytes()? } else { input::elem_bytes(self.plan) };
+        let columns = b.mulc(t, 16 * bytes as i64);
+        rows.into_iter()
+            .map(|r| {
+                let r = b.min(r, last);
+                let line = if global {
+                    let r = b.add(self.block.row0, r);
+                    input::row(b, self.plan, self.args, r)?
+                } else {
+                    let skip = b.mulc(r, staged.stride as i64);
+                    b.at(staged.base, skip)
+                };
+                Ok(b.at(line, columns))
+            })
+            .collect()
+    }
+
+    fn stored_bytes(&self) -> Result<usize, CodegenError> {
+        Ok(if self.plan.cx.rows(self.plan.body.x)?.1 == RowElem::F32 { 4 } else { 2 })
+    }
+
+    /// Starts copying unit `q` to `slot`, if it is one of this block's: always one group of copies.
+    fn fetch(&self, b: &mut Builder, th: &Thread, q: V, slot: V) {
+        let inside = b.cmp(Cmp::Slt, q, th.share.hi);
+        b.if_(inside, |b| {
+            let tile = b.divc(q, self.plan.kt() as i64);
+            let skip = b.mulc(tile, self.plan.kt() as i64);
+            let kt = b.sub(q, skip);
+            let piece = b.shlc(th.lane, 4);
+            let own = b.at(slot, piece);
+            for (i, (l, j)) in self.strips().into_iter().enumerate() {
+                let from = self.strip(b, th, tile, l, j);
+                self.fetch_strip(b, th, (from, l), kt, (slot, own, piece), self.strip_at(i));
+            }
+        });
+        b.cp_commit();
+    }
+
+    /// Address of the block of 16 rows that is strip `j` of lane `l` of an output tile.
+    fn strip(&self, b: &mut Builder, th: &Thread, tile: V, l: usize, j: usize) -> V {
+        let (wide, columns) = (self.p.wide() as i64, self.p.phase.columns as i64);
+        let ragged = self.p.segments.iter().any(|s| !s.n.div_ceil(16).is_multiple_of(self.p.wide()));
+        let mut base = th.bases[l][0];
+        // One past the last strip, all segments' tiles numbered through.
+        let end = |i: usize| (self.p.starts[i] * self.p.wide() + self.p.segments[i].n.div_ceil(16)) as i64;
+        let mut last = b.i32(end(0) - 1);
+        for i in 1..self.p.segments.len() {
+            let later = b.cmpc(Cmp::Sge, tile, self.p.starts[i] as i64);
+            base = b.select(later, th.bases[l][i], base);
+            if ragged {
+                let own = b.i32(end(i) - 1);
+                last = b.select(later, own, last);
+            }
+        }
+        let line = b.mulc(tile, wide);
+        let strip = b.add(line, th.column);
+        let mut strip = b.addc(strip, j as i64 * columns);
+        if ragged {
+            strip = b.min(strip, last);
+        }
+        let strip = b.zext(strip, I64);
+        let offset = b.mulc(strip, self.block_bytes(l));
+        b.at(base, offset)
+    }
+
+    /// Copies a strip's part of a unit: the lane's pieces of the codes, and by the first lanes the scales of the groups in it.
+    fn fetch_strip(&self, b: &mut Builder, th: &Thread, (from, l): (V, usize), kt: V, (slot, own, piece): (V, V, V), at: i64) {
+        let format = self.p.formats[l];
+        let layout = format.block(self.plan.k);
+        let bytes = fragment_tile_bytes(format.elem) as i64;
+        let offset = b.mulc(kt, bytes);
+        let offset = b.add(offset, piece);
+        let codes = b.at(from, offset);
+        for c in 0..bytes / 512 {
+            let (to, from) = (b.atc(own, at + c * 512), b.atc(codes, layout.codes as i64 + c * 512));
+            b.cp_async(to, from, Cache::L2);
+        }
+        let all = schedule::unit_scales(format) as i64;
+        if all == 0 {
+            return;
+        }
+        let groups = TILE_K.div_ceil(usize::from(format.group)) as i64;
+        let some = b.cmpc(Cmp::Ult, th.lane, 2 * all);
+        b.if_(some, |b| {
+            let first = if groups == 2 { b.shlc(kt, 1) } else { b.divc(kt, i64::from(format.group) / TILE_K as i64) };
+            let line = b.shlc(first, 5);
+            let mut offset = b.add(line, piece);
+            if all > groups {
+                // The second half of these lanes copies minima.
+                let minima = b.cmpc(Cmp::Uge, th.lane, 2 * groups);
+                let (skip, zero) = (b.i32(layout.mins as i64 - 32 * groups), b.i32(0));
+                let skip = b.select(minima, skip, zero);
+                offset = b.add(offset, skip);
+            }
+            let (to, from) = (b.atc(own, at + bytes), b.at(from, offset));
+            b.cp_async(to, from, Cache::L2);
+        });
+        let _ = slot;
+    }
+
+    fn has_scales(&self) -> bool {
+        self.p.formats.iter().any(|f| f.is_quantized())
+    }
+
+    /// All output tiles of the block's share.
+    fn tiles(&self, b: &mut Builder, th: &Thread, q0: V) -> Result<(), CodegenError> {
+        let (kt, phase) = (self.plan.kt() as i64, self.p.phase);
+        let (first, up) = (b.divc(th.share.lo, kt), b.addc(th.share.hi, kt - 1));
+        let end = b.divc(up, kt);
+        let some = b.cmp(Cmp::Slt, th.share.lo, th.share.hi);
+        let end = b.select(some, end, first);
+        let unit = self.p.unit_bytes() as i64;
+        let (read, write, one) = (b.i32(0), b.i32((phase.stages as i64 - 1) * unit), b.i32(1));
+        let mut done = Ok(());
+        b.for_((first, end, one), &[q0, read, write], |b, tile, carried| {
+            let start = b.mulc(tile, kt);
+            let tile_end = b.addc(start, kt);
+            let end = b.min(tile_end, th.share.hi);
+            let zero = b.f32(0.0);
+            let sums = self.strips().len() * self.sums_of_strip();
+            let mut init = carried.to_vec();
+            init.extend(vec![zero; sums]);
+            let step = b.i32(phase.parts as i64);
+            let out = b.for_((carried[0], end, step), &init, |b, q, carried| {
+                let (read, write) = (carried[1], carried[2]);
+                b.cp_wait(phase.stages - 2);
+                if self.has_scales() {
+                    // Scales were copied by other lanes, and the slot filled next was read by them.
+                    b.sync_warp();
+                }
+                let ahead = b.addc(q, (phase.stages as i64 - 1) * phase.parts as i64);
+                let slot = b.at(th.ring, write);
+                self.fetch(b, th, ahead, slot);
+                let slot = b.at(th.ring, read);
+                let kt = b.sub(q, start);
+                let mut next = vec![b.addc(q, phase.parts as i64)];
+                for at in [read, write] {
+                    let up = b.addc(at, unit);
+                    let over = b.cmpc(Cmp::Sge, up, phase.stages as i64 * unit);
+                    let zero = b.i32(0);
+                    next.push(b.select(over, zero, up));
+                }
+                next.extend(self.unit(b, th, slot, kt, &carried[3..]));
+                next
+            });
+            b.if_(th.active, |b| self.store_sums(b, th, &out[3..]));
+            let room = Room {
+                sums: self.shared(b, self.map.sums),
+                spare: self.shared(b, self.map.spare),
+                flag: self.shared(b, 0),
+            };
+            let whose = (&self.block, th.share, &room);
+            if let Err(e) = work::finish(b, self.args, self.plan, self.p, whose, tile, phase.parts) {
+                done = Err(e);
+            }
+            out[..3].to_vec()
+        });
+        done
+    }
+
+    /// Sums that a lane keeps for a strip.
+    fn sums_of_strip(&self) -> usize {
+        if self.is_fma() { 2 * self.plan.schedule.rows } else { 4 }
+    }
+
+    /// Adds a unit in `slot`, column tile `kt`, to the sums.
+    fn unit(&self, b: &mut Builder, th: &Thread, slot: V, kt: V, sums: &[V]) -> Vec<V> {
+        let n = self.sums_of_strip();
+        let x = if self.is_fma() { vec![] } else { self.half_input(b, th, kt) };
+        let values = if self.is_fma() { self.f32_input(b, th, kt) } else { vec![] };
+        let piece = b.shlc(th.lane, 4);
+        let own = b.at(slot, piece);
+        let mut out = vec![];
+        for (i, (l, _)) in self.strips().into_iter().enumerate() {
+            let format = self.p.formats[l];
+            let bytes = fragment_tile_bytes(format.elem) as i64;
+            let mut words = vec![];
+            for c in 0..bytes / 512 {
+                let p = b.atc(own, self.strip_at(i) + c * 512);
+                let v = b.load(p, V4I32);
+                words.extend(b.unpack(v));
+            }
+            let scales = format.is_quantized().then(|| {
+                let at = b.atc(slot, self.strip_at(i) + bytes);
+                decode::load_scales(b, format, at, th.lane)
+            });
+            let sums = &sums[i * n..][..n];
+            out.extend(if self.is_fma() {
+                multiply_add(b, format, &words, scales, &values, sums)
+            } else {
+                self.multiply(b, format, &words, scales, &x, sums)
+            });
+        }
+        out
+    }
+
+    /// The B operands of a unit: eight words, two for each of four steps.
+    fn half_input(&self, b: &mut Builder, th: &Thread, kt: V) -> Vec<V> {
+        let offset = b.mulc(kt, TILE_K as i64 * 2);
+        let p = b.at(th.x[0], offset);
+        self.words(b, p, 2)
+    }
+
+    /// So many times 16 bytes of input.
+    fn words(&self, b: &mut Builder, p: V, pieces: i64) -> Vec<V> {
+        let mut out = vec![];
+        for i in 0..pieces {
+            let p = b.atc(p, 16 * i);
+            let v = if p.ty == Ty::Global { b.load_const(p, V4I32) } else { b.load(p, V4I32) };
+            out.extend(b.unpack(v));
+        }
+        out
+    }
+
+    /// 16 columns of all rows, as f32.
+    fn f32_input(&self, b: &mut Builder, th: &Thread, kt: V) -> Vec<Vec<V>> {
+        let stored = self.plan.cx.rows(self.plan.body.x).map_or(RowElem::F32, |r| r.1);
+        let wide = self.plan.schedule.input == Input::Whole || stored == RowElem::F32;
+        let offset = b.mulc(kt, TILE_K as i64 * if wide { 4 } else { 2 });
+        let rows = th.x.clone();
+        rows.into_iter()
+            .map(|row| {
+                let p = b.at(row, offset);
+                if wide {
+                    let words = self.words(b, p, 4);
+                    return words.into_iter().map(|w| b.bitcast(w, F32)).collect();
+                }
+                let words = self.words(b, p, 2);
+                words.into_iter().flat_map(|w| input::halves(b, w, decode::half(stored))).collect()
+            })
+            .collect()
+    }
+
+    fn multiply(&self, b: &mut Builder, format: Format, words: &[V], scales: Option<decode::Scales>, x: &[V], sums: &[V]) -> Vec<V> {
+        let half: Elem = decode::half(self.plan.elem);
+        let mut a = decode::fragments(b, format, half, words);
+        let how = decode::scaling(format, true);
+        if let (Scaling::Weights, Some(s)) = (how, scales) {
+            decode::scale_weights(b, &mut a, s, half);
+        }
+        let (Scaling::Sums, Some(s)) = (how, scales) else {
+            return (0..4).fold(sums.to_vec(), |acc, step| b.mma(half, &a[step], &x[2 * step..][..2], &acc));
+        };
+        let zero = b.f32(0.0);
+        let part = (0..4).fold(vec![zero; 4], |acc, step| b.mma(half, &a[step], &x[2 * step..][..2], &acc));
+        let scale = s.scale.map(|s| b.fext(s, F32));
+        (0..4).map(|i| b.fma(part[i], scale[i / 2], sums[i])).collect()
+    }
+
+    /// Writes a warp's sums to shared memory.
+    fn store_sums(&self, b: &mut Builder, th: &Thread, sums: &[V]) {
+        let stride = schedule::sums_stride(&self.p.segments[0]) as i64;
+        let rows = self.plan.schedule.rows.max(8) as i64;
+        let base = self.shared(b, self.map.sums);
+        let skip = b.mulc(th.part, rows * stride * 4);
+        let base = b.at(base, skip);
+        let within = b.shlc(th.column, 4);
+        let within = b.add(within, th.g);
+        let n = self.sums_of_strip();
+        for (i, (l, j)) in self.strips().into_iter().enumerate() {
+            let column = b.addc(within, (l * self.p.tile_n + j * self.p.phase.columns * 16) as i64);
+            let offset = b.shlc(column, 2);
+            let at = b.at(base, offset);
+            let sums = &sums[i * n..][..n];
+            if self.is_fma() {
+                store_fma(b, th, at, stride, sums);
+                continue;
+            }
+            // Sums 0 and 1: row g of the strip, rows 2t and 2t + 1 of the input; 2 and 3: row g + 8.
+            let skip = b.mulc(th.t, 2 * stride * 4);
+            let at = b.at(at, skip);
+            for (k, v) in sums.iter().enumerate() {
+                let p = b.atc(at, (k % 2) as i64 * stride * 4 + (k / 2) as i64 * 32);
+                b.store(*v, p);
+            }
+        }
+    }
+}
+
+/// Adds the products of two rows of weights with all rows of input.
+fn multiply_add(
+    b: &mut Builder,
+    format: Format,
+    words: &[V],
+    scales: Option<decode::Scales>,
+    x: &[Vec<V>],
+    sums: &[V],
+) -> Vec<V> {
+    let w = decode::values(b, format, words, scales);
+    let mut out = sums.to_vec();
+    for (r, x) in x.iter().enumerate() {
+        for (h, w) in w.iter().enumerate() {
+            out[2 * r + h] = w.iter().zip(x).fold(out[2 * r + h], |acc, (w, x)| b.fma(*w, *x, acc));
+        }
+    }
+    out
+}
+
+/// Adds the lanes of each quad and stores the sums of a strip, `[row of input][row g, row g + 8]`.
+fn store_fma(b: &mut Builder, th: &Thread, at: V, stride: i64, sums: &[V]) {
+    let sums: Vec<V> = sums.iter().map(|v| b.reduce(*v, &[1, 2], |b, x, y| b.fadd(x, y))).collect();
+    let first = b.cmpc(Cmp::Eq, th.t, 0);
+    b.if_(first, |b| {
+        for (i, v) in sums.iter().enumerate() {
+            let p = b.atc(at, (i / 2) as i64 * stride * 4 + (i % 2) as i64 * 32);
+            b.store(*v, p);
+        }
+    });
+}

@@ -1,0 +1,47 @@
+//! Elementwise kernels that no other kernel absorbed: a block per row, segments one after the other.
+
+use crate::cx::{Cx, when_below};
+use crate::epilogue::{self, Tile};
+use crate::{Source, blocks, per_rows};
+use llmcc_codegen::CodegenError;
+use llmcc_ir::kernel::Pointwise;
+
+const THREADS: u32 = 256;
+
+/// Emits the kernel.
+///
+/// # Errors
+/// Operands of the wrong kind, or rows too long for the shared memory that normalizing them needs.
+pub fn emit(cx: &Cx<'_>, body: &Pointwise) -> Result<Source, CodegenError> {
+    let shared = body.segments.iter().map(|s| epilogue::shared_bytes(cx, s, 1, s.n)).max().unwrap_or(0);
+    if shared > llmcc_abi::GPU_MAX_SHARED as usize {
+        return Err(cx.error(format!("rows need {shared} bytes of shared memory")));
+    }
+    let mut result = Ok(());
+    let mlir = cx.function(THREADS, 1, |b, args| {
+        let m = cx.row_count(b, args);
+        let row0 = b.sreg("ctaid.x");
+        when_below(b, row0, m, |b| {
+            for s in &body.segments {
+                let (rows, col0, cols) = (b.i32(1), b.i32(0), b.i32(s.n as i64));
+                let spare = b.shared();
+                let tile = Tile { acc: &[], row0, rows, max_rows: 1, col0, cols, max_cols: s.n, spare, threads: THREADS };
+                if let Err(e) = epilogue::run(cx, b, args, s, &tile) {
+                    result = Err(e);
+                }
+                b.barrier();
+            }
+        });
+    });
+    result?;
+    Ok(Source {
+        entry: cx.entry(),
+        mlir,
+        threads: THREADS,
+        shared: shared as u32,
+        grid: [per_rows(1), blocks(1), blocks(1)],
+        scratch: 0,
+        scratch_per_m: 0,
+        generic: Some("elementwise work that no other kernel absorbed"),
+    })
+}
