@@ -28,6 +28,9 @@ const TILE_M: &[usize] = &[1, 2, 4, 8, 16, 32, 64];
 
 /// Sets the tile sizes of a kernel to the cheapest for steps of size `env`; returns the predicted seconds.
 pub fn choose_tiles(kernel: &mut Kernel, target: &TargetSpec, env: Env) -> f64 {
+    if let Some(gpu) = target.gpu() {
+        return crate::cost_gpu::choose_tiles(kernel, target, gpu, env);
+    }
     let rows = kernel.rows.eval(env);
     let units: Vec<usize> = tile_units(kernel);
     let tiles_m: Vec<usize> = match kernel.body {
@@ -79,6 +82,9 @@ fn set_tiles(kernel: &mut Kernel, units: &[usize], tile_n: usize, tile_m: usize)
 
 /// Predicted seconds of one launch, attention over [`CONTEXT`] tokens.
 pub fn seconds(kernel: &Kernel, t: &TargetSpec, env: Env) -> f64 {
+    if let Some(gpu) = t.gpu() {
+        return crate::cost_gpu::seconds(kernel, t, gpu, env);
+    }
     seconds_at(kernel, t, env, CONTEXT)
 }
 

@@ -12,6 +12,7 @@
 //! - Equalities know nothing of kernels, kernels nothing of rules; both meet only in the e-graph.
 
 pub mod cost;
+mod cost_gpu;
 pub mod egraph;
 mod error;
 mod explain;
@@ -30,9 +31,10 @@ pub mod work;
 pub use error::PassError;
 
 use llmcc_ir::graph::Module;
+use llmcc_ir::kernel::RowElem;
 use llmcc_ir::plan::Plan;
-use llmcc_ir::quant::Format;
-use llmcc_ir::target::TargetSpec;
+use llmcc_ir::quant::{Elem, Format};
+use llmcc_ir::target::{Family, TargetSpec};
 use llmcc_ir::ty::Env;
 use std::fmt;
 
@@ -43,6 +45,22 @@ pub enum ActPolicy {
     F32,
     /// Activations are rounded to int8 with the weight's group before every product with a quantized weight.
     Int8,
+    /// Activations are rounded to f16 before every product.
+    F16,
+    /// Activations are rounded to bf16 before every product.
+    Bf16,
+}
+
+impl ActPolicy {
+    /// Storage of the rows that a product with weights of `format` reads.
+    pub fn rows(self, format: Format) -> RowElem {
+        match self {
+            ActPolicy::Int8 if format.is_quantized() => RowElem::Q8 { group: format.group.into() },
+            ActPolicy::F16 => RowElem::F16,
+            ActPolicy::Bf16 => RowElem::Bf16,
+            ActPolicy::Int8 | ActPolicy::F32 => RowElem::F32,
+        }
+    }
 }
 
 /// What to compile for.
@@ -57,9 +75,15 @@ pub struct Options {
 }
 
 impl Options {
-    /// The usual options for weights of a format: int8 activations when it is quantized.
+    /// The usual options for weights of a format. CPUs: int8 activations when it is quantized. GPUs: activations of the weights' own type, bf16 with quantized ones.
     pub fn new(target: &'static TargetSpec, weights: Format) -> Options {
-        Options { target, weights, act: if weights.is_quantized() { ActPolicy::Int8 } else { ActPolicy::F32 } }
+        let act = match (target.family(), weights.elem) {
+            (_, Elem::F32) | (Family::Cpu, Elem::F16 | Elem::Bf16) => ActPolicy::F32,
+            (Family::Cpu, _) => ActPolicy::Int8,
+            (Family::Gpu, Elem::F16) => ActPolicy::F16,
+            (Family::Gpu, _) => ActPolicy::Bf16,
+        };
+        Options { target, weights: weights.with_packing(target.packing()), act }
     }
 }
 
@@ -72,7 +96,22 @@ pub struct RegimeSpec {
     pub env: Env,
 }
 
-/// The regimes of every plan.
+/// The regimes of a plan for `target`.
+pub fn regimes(target: &TargetSpec) -> &'static [RegimeSpec] {
+    match target.family() {
+        Family::Cpu => REGIMES,
+        Family::Gpu => GPU_REGIMES,
+    }
+}
+
+/// Regimes of GPUs: products that only read weights, products of few rows, and prompts.
+pub const GPU_REGIMES: &[RegimeSpec] = &[
+    RegimeSpec { max_tokens: Some(8), env: Env { tokens: 1, rows: 1 } },
+    RegimeSpec { max_tokens: Some(64), env: Env { tokens: 32, rows: 32 } },
+    RegimeSpec { max_tokens: None, env: Env { tokens: 512, rows: 1 } },
+];
+
+/// Regimes of CPUs.
 pub const REGIMES: &[RegimeSpec] = &[
     RegimeSpec { max_tokens: Some(4), env: Env { tokens: 1, rows: 1 } },
     RegimeSpec { max_tokens: Some(32), env: Env { tokens: 16, rows: 16 } },

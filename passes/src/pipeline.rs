@@ -5,7 +5,7 @@ use crate::egraph::convert::{Converted, convert};
 use crate::explain::explain;
 use crate::extract::{self, How, Matrices, Problem, Solved};
 use crate::schedule::FuncSchedule;
-use crate::{Choice, Compiled, FuncStats, Options, PassError, REGIMES, RegimeSpec, memory, plan, rules, schedule, weights};
+use crate::{Choice, Compiled, FuncStats, Options, PassError, RegimeSpec, memory, plan, regimes, rules, schedule, weights};
 use egg::Id;
 use llmcc_ir::diag::{Diagnostic, Severity};
 use llmcc_ir::graph::{Arg, Func, Input, Module, Op};
@@ -159,7 +159,7 @@ fn implement(s: &mut State<'_>) -> Result<(), PassError> {
 }
 
 fn extract_all(s: &mut State<'_>) -> Result<(), PassError> {
-    for (index, regime) in REGIMES.iter().enumerate() {
+    for (index, regime) in regimes(s.opts.target).iter().enumerate() {
         let mut schedules = vec![];
         for f in &mut s.funcs {
             let (schedule, choices) = f.extract(index, regime, s.opts)?;
@@ -173,7 +173,7 @@ fn extract_all(s: &mut State<'_>) -> Result<(), PassError> {
 
 fn assemble(s: &mut State<'_>) -> Result<(), PassError> {
     let mut assembler = plan::Assembler::new(s.module);
-    for (regime, schedules) in REGIMES.iter().zip(&s.schedules) {
+    for (regime, schedules) in regimes(s.opts.target).iter().zip(&s.schedules) {
         assembler.regime(regime.max_tokens, schedules)?;
     }
     let (plan, logits) = assembler.finish();

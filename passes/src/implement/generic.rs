@@ -1,7 +1,6 @@
 //! A kernel of its own for every operation that is not elementwise (those are `elementwise.rs`, with all operands read from buffers).
 
-use super::{Context, OpNode};
-use crate::ActPolicy;
+use super::{Context, OpNode, quantize};
 use crate::egraph::{Graph, Head, Term};
 use crate::spec::Draft;
 use egg::Id;
@@ -50,12 +49,13 @@ fn matmul(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
     let (rows, cols) = cx.rows_of(x)?;
     let (n, k) = cx.matrix_of(w)?;
     let format = cx.weights;
-    let (x, elem) = if format.is_quantized() && cx.act == ActPolicy::Int8 {
-        let group = usize::from(format.group);
-        let g = cx.graph.add(Term::Int(group));
-        (cx.graph.add(Term::Op(Head::Quant, [g, x].into())), RowElem::Q8 { group })
-    } else {
-        (x, RowElem::F32)
+    let elem = cx.act.rows(format);
+    let x = match quantize::attribute(elem) {
+        None => x,
+        Some(storage) => {
+            let storage = cx.graph.add(Term::Int(storage));
+            cx.graph.add(Term::Op(Head::Quant, [storage, x].into()))
+        }
     };
     debug_assert!(cx.rows_of(class).is_none_or(|(r, c)| r == rows && c == n));
     Some(Draft::new(rows, |d| {
@@ -77,7 +77,7 @@ fn attention(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
         let q = d.input(q, q_kind);
         let kv = d.input(kv, ParamKind::Kv(spec));
         let out = d.output(cols, RowElem::F32);
-        Body::Attention(Attention { q, kv, out, heads, scale })
+        Body::Attention(Attention { q, kv, out, heads, scale, tile_m: 1 })
     }))
 }
 

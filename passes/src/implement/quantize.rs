@@ -1,4 +1,4 @@
-//! int8 rows: the producer of a value writes it quantized, or a row-wise kernel does.
+//! int8 and 16-bit rows: the producer of a value writes it quantized, or a row-wise kernel does.
 
 use super::generic::int;
 use super::{Context, KernelNode, OpNode};
@@ -7,43 +7,65 @@ use crate::spec::{Draft, Output};
 use egg::Id;
 use llmcc_ir::kernel::{Body, ParamKind, RowElem, RowNorm};
 
-/// Adds the kernels that compute `quant{group}(x)`.
+/// f16 and bf16 as attribute of `quant`; other numbers are groups of int8 rows, which are at least 32.
+const F16: usize = 1;
+const BF16: usize = 2;
+
+/// The attribute of `quant` for rows stored as `elem`; `None` for f32.
+pub fn attribute(elem: RowElem) -> Option<usize> {
+    match elem {
+        RowElem::F32 => None,
+        RowElem::Q8 { group } => Some(group),
+        RowElem::F16 => Some(F16),
+        RowElem::Bf16 => Some(BF16),
+    }
+}
+
+fn storage(attribute: usize) -> RowElem {
+    match attribute {
+        F16 => RowElem::F16,
+        BF16 => RowElem::Bf16,
+        group => RowElem::Q8 { group },
+    }
+}
+
+/// Adds the kernels that compute `quant{storage}(x)`.
 pub fn run(cx: &mut Context<'_>, class: Id, op: &OpNode) {
     if op.head != Head::Quant {
         return;
     }
-    let Some(group) = int(cx.graph, op.attrs[0]) else { return };
+    let Some(elem) = int(cx.graph, op.attrs[0]).map(storage) else { return };
     let x = op.args[0];
     let (Some((rows, cols)), Some(kind)) = (cx.rows_of(x), cx.rows_kind(x)) else { return };
     cx.put(
         class,
         Draft::new(rows, |d| {
             let x = d.input(x, kind);
-            let out = d.output(cols, RowElem::Q8 { group });
+            let out = d.output(cols, elem);
             Body::RowNorm(RowNorm { x, gather: false, norm: None, gain: None, out })
         }),
     );
     for node in cx.row_kernels(x) {
         let again = matches!(node.0.kernel.body, Body::Matmul(_)) && !cx.read_once(x);
         if !again
-            && writes_whole_groups(&node, group)
+            && writes_whole_groups(&node, elem)
             && let [Output::Rows(out)] = node.0.outputs()[..]
         {
             let mut d = Draft::open(&node.0, &node.1);
-            d.set_elem(out, RowElem::Q8 { group });
+            d.set_elem(out, elem);
             cx.put(class, d);
         }
     }
 }
 
 /// Whether each work item of the kernel can hold whole groups of columns.
-fn writes_whole_groups((spec, _): &KernelNode, group: usize) -> bool {
+fn writes_whole_groups((spec, _): &KernelNode, elem: RowElem) -> bool {
     match &spec.kernel.body {
         Body::Matmul(m) => m.segments.len() == 1,
         Body::Pointwise(p) => p.segments.len() == 1,
         Body::RowNorm(_) => true,
         Body::Attention(a) => match spec.kind(a.kv) {
-            ParamKind::Kv(kv) => (a.heads / kv.kv_heads * kv.head_dim).is_multiple_of(group),
+            ParamKind::Kv(kv) => (a.heads / kv.kv_heads * kv.head_dim).is_multiple_of(elem.group().unwrap_or(1)),
             _ => false,
         },
         Body::Embed(_) | Body::RopeTable(_) => false,

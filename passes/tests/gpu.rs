@@ -1,0 +1,83 @@
+//! Plans for GPUs: 16-bit activations, fragment packing, their own regimes.
+
+mod common;
+
+use common::{Toy, Weights, difference};
+use llmcc_ir::kernel::{Body, ParamKind, RowElem};
+use llmcc_ir::plan::{Plan, Storage};
+use llmcc_ir::quant::{Format, Packing};
+use llmcc_ir::target;
+use llmcc_passes::{ActPolicy, Options, compile};
+
+fn options(target: &str, format: &str) -> Options {
+    Options::new(target::find(target).unwrap(), Format::parse(format).unwrap())
+}
+
+fn toys() -> Vec<Toy> {
+    let llama = Toy::llama();
+    vec![
+        llama,
+        Toy { bias: true, ..llama },
+        Toy { qk_norm: true, tied: true, ..llama },
+        Toy { hidden: 172, heads: 3, kv_heads: 1, head_dim: 24, ffn: 100, vocab: 77, bias: true, qk_norm: true, tied: true, ..llama },
+    ]
+}
+
+#[test]
+fn plans_compute_what_their_modules_mean() {
+    // Rounding of activations: bf16 has 8 bits of mantissa, f16 11; a few roundings per layer, largest difference over all logits.
+    for (format, act, tolerance) in [
+        ("f32", ActPolicy::F32, 1e-5),
+        ("bf16", ActPolicy::Bf16, 0.03),
+        ("f16", ActPolicy::F16, 0.004),
+        ("w4g32", ActPolicy::Bf16, 0.03),
+        ("w8g64", ActPolicy::Bf16, 0.03),
+    ] {
+        for toy in toys() {
+            let opts = options("sm90", format);
+            assert_eq!(opts.act, act);
+            let module = toy.module();
+            let plan = compile(&module, &opts).unwrap().plan;
+            let d = difference(&module, &plan, &Weights::random(&module));
+            assert!(d < tolerance, "{toy:?} {format}: {d}");
+        }
+    }
+}
+
+fn layer_launches(plan: &Plan, regime: usize) -> usize {
+    plan.regimes[regime].launches.iter().filter(|l| l.call == 1).count()
+}
+
+#[test]
+fn a_decoded_layer_takes_five_launches() {
+    for target in ["sm80", "sm90"] {
+        for format in ["bf16", "w4g128"] {
+            for toy in toys() {
+                let plan = compile(&toy.module(), &options(target, format)).unwrap().plan;
+                let names: Vec<_> = plan.regimes[0].launches.iter().map(|l| plan.kernels[l.kernel].name.as_str()).collect();
+                assert_eq!(layer_launches(&plan, 0), 5, "{target} {format} {toy:?}: {names:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn matrices_are_in_fragment_order_and_multiplied_by_halves() {
+    let plan = compile(&Toy::llama().module(), &options("sm90", "w4g128")).unwrap().plan;
+    for w in &plan.weights {
+        if let Storage::Matrix { format, .. } = w.storage {
+            assert_eq!(format.packing, Packing::Fragment);
+        }
+    }
+    for k in &plan.kernels {
+        if let Body::Matmul(m) = &k.body {
+            let elem = match (m.prologue, &k.params[m.x].kind) {
+                (Some(p), _) => p.elem,
+                (None, ParamKind::Rows { elem, .. }) => *elem,
+                (None, _) => RowElem::F32,
+            };
+            assert_eq!(elem, RowElem::Bf16, "{}", k.name);
+        }
+    }
+    assert_eq!(plan.regimes.iter().map(|r| r.max_tokens).collect::<Vec<_>>(), [Some(8), Some(64), None]);
+}
