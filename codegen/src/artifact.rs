@@ -2,7 +2,7 @@
 
 use crate::Object;
 use llmcc_abi as abi;
-use llmcc_ir::kernel::{Body, Kernel};
+
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::plan::{Operand, Plan, Regime};
 use llmcc_ir::target::{Arch, CpuIsa, TargetSpec};
@@ -185,7 +185,7 @@ fn launches(plan: &Plan, a: &Alternative) -> (Vec<abi::RegimeDesc>, Vec<abi::Ste
                 rows: if kernel.rows == Dim::Rows { abi::rows::OUT } else { abi::rows::TOKENS },
                 items: items as u32,
                 items_per_m: per_m.into(),
-                chunk: chunk(kernel),
+                chunk: 0,
                 first_operand: operands.len() as u32,
                 operands: l.operands.len() as u32,
                 layer: l.call as u32,
@@ -194,14 +194,6 @@ fn launches(plan: &Plan, a: &Alternative) -> (Vec<abi::RegimeDesc>, Vec<abi::Ste
         }
     }
     (regimes, steps, operands)
-}
-
-/// Attention over a causal prefix costs more for later tokens, so its items are dealt out one by one.
-fn chunk(kernel: &Kernel) -> u32 {
-    match kernel.body {
-        Body::Attention(_) => 1,
-        Body::Matmul(_) | Body::RowNorm(_) | Body::Pointwise(_) | Body::Embed(_) | Body::RopeTable(_) => 0,
-    }
 }
 
 fn operand(o: &Operand, regime: &Regime, a: &Alternative) -> abi::OperandDesc {

@@ -1,6 +1,6 @@
-//! Attention over the paged cache: online softmax, page by page.
+//! Attention over the paged cache: online softmax, page by page. The 128-bit version; `attend.rs` calls the microkernel instead.
 //!
-//! A work item is a token and a KV head; all query heads of that KV head share each page, so the cache is read once. For each page: 16
+//! A work item is a token and a KV head ([`Item`]); all query heads of that KV head share each page, so the cache is read once. For each page: 16
 //! scores (vectors over tokens), masked outside the
 //! causal window (masked scores and probabilities are *replaced*: unwritten slots may hold anything), new maximum, probabilities, and
 //! the weighted sum of values over
@@ -56,13 +56,52 @@ struct Tile {
     valid: [Value; VECTORS],
 }
 
+/// Tokens that are next to each other in the numbering of items.
+pub(super) const TOKENS: usize = 16;
+
+/// What a work item stands for.
+///
+/// Items of a KV head follow each other, so that a thread's range of items keeps to few heads. Within a head, blocks of [`TOKENS`] tokens come in the order
+/// first, last, second, last but one...: later tokens of a prompt see more of it, and this way every range holds about equal shares. What is left after whole
+/// blocks comes last.
+pub(super) struct Item {
+    /// KV head.
+    pub head: Value,
+    /// Token.
+    pub token: Value,
+    /// The tokens `token..end` belong to this item and those right after it.
+    pub end: Value,
+}
+
+impl Item {
+    /// Item number `item` of `kv_heads · T`.
+    pub fn new(low: &Lowering, e: &mut Emit, item: Value) -> Item {
+        let m = low.args.m;
+        let head = e.b.ins().udiv(item, m);
+        let first = e.b.ins().imul(head, m);
+        let j = e.sub(item, first);
+        let (blocks, _) = e.div_mod(m, TOKENS);
+        let whole = e.times(blocks, TOKENS);
+        let (block, within) = e.div_mod(j, TOKENS);
+        let (half, odd) = e.div_mod(block, 2);
+        let last = e.b.ins().iadd_imm_s(blocks, -1);
+        let mirrored = e.sub(last, half);
+        let is_odd = e.b.ins().icmp_imm_u(IntCC::NotEqual, odd, 0);
+        let block = e.b.ins().select(is_odd, mirrored, half);
+        let start = e.times(block, TOKENS);
+        let (folded, end) = (e.add(start, within), e.offset(start, TOKENS));
+        let in_block = e.compare(IntCC::SignedLessThan, j, whole);
+        Item { head, token: e.b.ins().select(in_block, folded, j), end: e.b.ins().select(in_block, end, m) }
+    }
+}
+
 /// Emits the items `lo..hi`.
 pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Attention) -> Result<(), CodegenError> {
     let plan = Plan::new(low, frame, k)?;
     let positions = low.args.step(e, offset_of!(StepCtx, positions));
     let seqs = low.args.step(e, offset_of!(StepCtx, seqs));
     e.each(low.args.lo, low.args.hi, 1, |e, item| {
-        let (token, head) = e.div_mod(item, plan.spec.kv_heads);
+        let Item { head, token, .. } = Item::new(low, e, item);
         let p = e.index(positions, token, 4);
         let position = e.load_index(p, 0);
         let p = e.index(seqs, token, 4);

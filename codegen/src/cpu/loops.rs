@@ -87,6 +87,40 @@ impl<'f> Emit<'f> {
         self.b.block_params(exit).to_vec()
     }
 
+    /// `let mut i = from; while i < to { i = body(i) }`, i64: a loop whose step depends on the data.
+    pub fn walk(&mut self, from: Value, to: Value, body: impl FnOnce(&mut Self, Value) -> Value) {
+        let (head, exit) = (self.b.create_block(), self.b.create_block());
+        let ty = self.b.func.dfg.value_type(from);
+        self.b.append_block_param(head, ty);
+        let enter = self.compare(IntCC::SignedLessThan, from, to);
+        self.b.ins().brif(enter, head, &args(Some(from), &[]), exit, &[]);
+        self.b.switch_to_block(head);
+        let i = self.b.block_params(head)[0];
+        let next = body(self, i);
+        let again = self.compare(IntCC::SignedLessThan, next, to);
+        self.b.ins().brif(again, head, &args(Some(next), &[]), exit, &[]);
+        self.b.switch_to_block(exit);
+    }
+
+    /// The first `i` in `from..to` for which `keep(i)` is false, else `to` (or `from` if that is not below it).
+    pub fn scan(&mut self, from: Value, to: Value, keep: impl FnOnce(&mut Self, Value) -> Value) -> Value {
+        let (head, body, exit) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
+        let ty = self.b.func.dfg.value_type(from);
+        self.b.append_block_param(head, ty);
+        self.b.append_block_param(exit, ty);
+        self.b.ins().jump(head, &args(Some(from), &[]));
+        self.b.switch_to_block(head);
+        let i = self.b.block_params(head)[0];
+        let inside = self.compare(IntCC::SignedLessThan, i, to);
+        self.b.ins().brif(inside, body, &[], exit, &args(Some(i), &[]));
+        self.b.switch_to_block(body);
+        let go_on = keep(self, i);
+        let next = self.offset(i, 1);
+        self.b.ins().brif(go_on, head, &args(Some(next), &[]), exit, &args(Some(i), &[]));
+        self.b.switch_to_block(exit);
+        self.b.block_params(exit)[0]
+    }
+
     /// `if condition { then }`.
     pub fn when(&mut self, condition: Value, then: impl FnOnce(&mut Self)) {
         let (yes, exit) = (self.b.create_block(), self.b.create_block());

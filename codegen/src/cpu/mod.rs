@@ -20,6 +20,7 @@
 //! - Equal expressions give equal bits wherever they are evaluated (`expr.rs`), and arithmetic in expressions is never contracted.
 //! - No byte outside the operands is read or written.
 
+mod attend;
 mod attention;
 mod convert;
 mod embed;
@@ -223,7 +224,8 @@ fn build(kernel: &Kernel, isa: &dyn isa::TargetIsa, has_fma: bool, portable: boo
     let scratch_per_m = match &kernel.body {
         Body::Matmul(body) => matmul::lower(&low, &mut e, &mut frame, body)?,
         Body::RowNorm(body) => rownorm::lower(&low, &mut e, &mut frame, body).map(|()| 0)?,
-        Body::Attention(body) => attention::lower(&low, &mut e, &mut frame, body).map(|()| 0)?,
+        Body::Attention(body) if portable => attention::lower(&low, &mut e, &mut frame, body).map(|()| 0)?,
+        Body::Attention(body) => attend::lower(&low, &mut e, &mut frame, body).map(|()| 0)?,
         Body::Pointwise(body) => pointwise::lower(&low, &mut e, &mut frame, body).map(|()| 0)?,
         Body::Embed(body) => embed::lower(&low, &mut e, &mut frame, body).map(|()| 0)?,
         Body::RopeTable(body) => rope::lower(&low, &mut e, body).map(|()| 0)?,

@@ -138,7 +138,7 @@ proptest! {
         let elem = if (heads / kv_heads * d).is_multiple_of(group) && g.rng.chance(2) { RowElem::Q8 { group } } else { RowElem::F32 };
         let out = g.output(heads * d, elem);
         let scale = 1.0 / (d as f32).sqrt();
-        let case = g.case(Body::Attention(Attention { q, kv, out, heads, scale: F32::new(scale) }));
+        let case = g.case(Body::Attention(Attention { q, kv, out, heads, scale: F32::new(scale), tile_m: 1 }));
         let oracle_f32 = {
             let mut c = case.clone();
             c.kernel.params[out].kind = llmcc_ir::kernel::ParamKind::Rows { rows: Dim::Tokens, cols: heads * d, elem: RowElem::F32 };
