@@ -8,11 +8,11 @@ use std::mem::size_of;
 use std::{ptr, slice};
 
 use llmcc_abi::*;
-use llmcc_rt::{Engine, Image, Options};
+use llmcc_rt::{Batch, Engine, Image, Options, SeqId};
 
 pub const VOCAB: usize = 7;
 pub const CONTEXT: usize = 200;
-const FEW: u32 = 4;
+pub const FEW: u32 = 4;
 
 /// Collects a data segment.
 #[derive(Default)]
@@ -39,6 +39,16 @@ impl Data {
         Span { off, len: text.len() as u64 }
     }
 
+    /// Bytes so far.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Appends a further version of the model; returns its offset.
+    pub fn version(&mut self, desc: ModelDesc) -> u64 {
+        self.table(&[desc]).off
+    }
+
     pub fn finish(mut self, desc: ModelDesc) -> Vec<u8> {
         // SAFETY: room was made in `new`.
         unsafe { self.bytes.as_mut_ptr().cast::<ModelDesc>().write_unaligned(desc) };
@@ -46,7 +56,7 @@ impl Data {
     }
 }
 
-fn host_isa() -> u32 {
+pub fn host_isa() -> u32 {
     if cfg!(target_arch = "x86_64") { isa::X86_64 } else { isa::AARCH64 }
 }
 
@@ -57,29 +67,45 @@ pub fn toy_data(manifest: &str, tokenizer: &str, text_config: &str) -> Vec<u8> {
 }
 
 /// The data segment. `code`: offsets of embed, append, attend, head for few and head for many tokens.
-///
-/// Buffers: 0 = token values f32 `[T]`, 1 = sums f32 `[T]`, 2 = logits f32 `[R, VOCAB]`.
 pub fn toy_data_at(manifest: &str, tokenizer: &str, text_config: &str, code: &[u64]) -> Vec<u8> {
     let mut data = Data::new();
+    let texts = [manifest, tokenizer, text_config].map(|t| data.text(t));
+    let kernels = data.kernels(code);
+    let desc = toy_desc(&mut data, host_isa(), &kernels, texts);
+    data.finish(desc)
+}
+
+/// Names of the kernels.
+pub const KERNELS: [&str; 5] = ["embed", "append", "attend", "head_few", "head_many"];
+
+impl Data {
+    /// Descriptors of the kernels.
+    pub fn kernels(&mut self, code: &[u64]) -> Vec<KernelDesc> {
+        KERNELS
+            .iter()
+            .zip(code)
+            .map(|(&name, &code)| KernelDesc {
+                code,
+                name: self.text(name),
+                scratch: if name == "attend" { 64 } else { 0 },
+                scratch_per_m: if name == "attend" { 4 } else { 0 },
+            })
+            .collect()
+    }
+}
+
+/// The tables, with these kernels.
+///
+/// Buffers: 0 = token values f32 `[T]`, 1 = sums f32 `[T]`, 2 = logits f32 `[R, VOCAB]`.
+pub fn toy_desc(data: &mut Data, isa: u32, kernels: &[KernelDesc], [manifest, tokenizer, text_config]: [Span; 3]) -> ModelDesc {
     let buffers = [(4, 0), (4, 0), (0, 4 * VOCAB as u64)];
     let buffers = buffers.map(|(per_token, per_row)| BufferDesc { per_token, per_row, fixed: 0 });
-    let names = ["embed", "append", "attend", "head_few", "head_many"];
-    let kernels: Vec<KernelDesc> = names
-        .iter()
-        .zip(code)
-        .map(|(&name, &code)| KernelDesc {
-            code,
-            name: data.text(name),
-            scratch: if name == "attend" { 64 } else { 0 },
-            scratch_per_m: if name == "attend" { 4 } else { 0 },
-        })
-        .collect();
     let op = |kind, index, offset| OperandDesc { kind, index, offset };
     let operands = [
         op(operand::BUFFER, 0, 0), // 0: embed
         op(operand::BUFFER, 0, 0), // 1: append
         op(operand::KV, 0, 0),
-        op(operand::KV, 1, 0), // 3: attend
+        op(operand::KV, 1, 0), // 3: attend, and the last of append
         op(operand::BUFFER, 1, 0),
         op(operand::BUFFER, 1, 0), // 5: head
         op(operand::WEIGHT, 0, 8),
@@ -98,34 +124,33 @@ pub fn toy_data_at(manifest: &str, tokenizer: &str, text_config: &str, code: &[u
     let mut steps = Vec::new();
     for head in [3, 4] {
         steps.push(step(0, rows::TOKENS, 1, 1, 0, 0, 1));
-        steps.push(step(1, rows::TOKENS, 2, 1, 1, 1, 2));
+        steps.push(step(1, rows::TOKENS, 2, 1, 1, 1, 3));
         steps.push(step(2, rows::TOKENS, 1, 1, 3, 3, 2));
         steps.push(step(head, rows::OUT, VOCAB as u32, 0, if head == 3 { 0 } else { 2 }, 5, 3));
     }
     let regime = |max_tokens, first_step| RegimeDesc { max_tokens, first_step, steps: 4, reserved: 0 };
     let page_bytes = layout::page(1, 1, 4).bytes as u64;
     let kv = [KvDesc { kv_heads: 1, head_dim: 1, dtype: kv_dtype::F32, window: 0, page_bytes }; 2];
-    let desc = ModelDesc {
+    ModelDesc {
         magic: MODEL_MAGIC,
         version: ABI_VERSION,
-        isa: host_isa(),
+        isa,
         vocab: VOCAB as u64,
         hidden: 1,
         max_context: CONTEXT as u64,
         logits_buffer: 2,
         buffers: data.table(&buffers),
-        kernels: data.table(&kernels),
+        kernels: data.table(kernels),
         regimes: data.table(&[regime(FEW, 0), regime(NONE, 4)]),
         steps: data.table(&steps),
         operands: data.table(&operands),
         kv: data.table(&kv),
-        manifest: data.text(manifest),
-        tokenizer: data.text(tokenizer),
-        text_config: data.text(text_config),
+        manifest,
+        tokenizer,
+        text_config,
         weights: Span { off: 0, len: size_of_val(&WEIGHTS) as u64 },
         ..ModelDesc::default()
-    };
-    data.finish(desc)
+    }
 }
 
 /// Weights: f32 `[2 + VOCAB]`, used from the third on: `v + 1`.
@@ -153,6 +178,75 @@ pub fn expected(tokens: &[i32]) -> Vec<f32> {
     (0..VOCAB - 1).map(|v| (s * (v as i32 + 1)) as f32).collect()
 }
 
+/// A small deterministic generator.
+pub struct Rng(pub u64);
+
+impl Rng {
+    /// A number below `n`.
+    pub fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) as usize % n
+    }
+}
+
+/// Runs a step; logits per wanted row.
+pub fn step(engine: &mut Engine, tokens: &[i32], seqs: &[SeqId], out_rows: &[u32]) -> llmcc_rt::Result<Vec<Vec<f32>>> {
+    let mut logits = vec![Vec::new(); out_rows.len()];
+    engine.step(&Batch { tokens, seqs, out_rows }, &mut |i, row| {
+        assert!(logits[i].is_empty());
+        logits[i] = row.to_vec();
+    })?;
+    Ok(logits)
+}
+
+/// Takes up to nine sequences through random steps, forks, truncations and ends, and compares all logits with [`expected`].
+pub fn check_random_steps(engine: &mut Engine, seed: u64, steps: usize) {
+    let mut rng = Rng(seed);
+    let mut live: Vec<(SeqId, Vec<i32>)> = Vec::new();
+    for _ in 0..steps {
+        match rng.below(8) {
+            0 | 1 if live.len() < 9 => live.push((engine.kv_mut().seq_new().unwrap(), Vec::new())),
+            2 if !live.is_empty() => {
+                let (seq, tokens) = live[rng.below(live.len())].clone();
+                live.push((engine.kv_mut().fork(seq).unwrap(), tokens));
+            }
+            3 if !live.is_empty() => {
+                let (seq, mut tokens) = live.swap_remove(rng.below(live.len()));
+                tokens.truncate(rng.below(tokens.len() + 1));
+                engine.kv_mut().truncate(seq, tokens.len()).unwrap();
+                live.push((seq, tokens));
+            }
+            4 if live.len() > 4 => {
+                let (seq, _) = live.swap_remove(rng.below(live.len()));
+                engine.kv_mut().seq_free(seq).unwrap();
+            }
+            _ if live.is_empty() => {}
+            _ => {
+                let (mut tokens, mut seqs, mut want) = (Vec::new(), Vec::new(), Vec::new());
+                for _ in 0..rng.below(40) {
+                    let at = rng.below(live.len());
+                    let (seq, history) = &mut live[at];
+                    if history.len() < CONTEXT {
+                        history.push(rng.below(VOCAB) as i32);
+                        tokens.push(history[history.len() - 1]);
+                        seqs.push(*seq);
+                        want.push(expected(history));
+                    }
+                }
+                let out: Vec<u32> =
+                    (0..if tokens.is_empty() { 0 } else { rng.below(12) }).map(|_| rng.below(tokens.len()) as u32).collect();
+                let logits = step(engine, &tokens, &seqs, &out).unwrap();
+                for (row, got) in out.iter().zip(&logits) {
+                    assert_eq!(got[..VOCAB - 1], want[*row as usize][..]);
+                }
+            }
+        }
+        for (seq, tokens) in &live {
+            assert_eq!(engine.kv().tokens(*seq).unwrap(), tokens);
+        }
+    }
+}
+
 unsafe extern "C" fn embed(ops: *const *mut u8, ctx: *const StepCtx, m: u64, lo: u64, hi: u64, _: *mut u8) {
     // SAFETY: the engine keeps the ABI's promises; that is what is tested.
     unsafe {
@@ -175,7 +269,7 @@ unsafe fn cell(pool: *mut u8, ctx: &StepCtx, i: usize, p: usize) -> *mut f32 {
 
 /// Two items per token: item `i` < T writes state 0, the others state 1.
 unsafe extern "C" fn append(ops: *const *mut u8, ctx: *const StepCtx, m: u64, lo: u64, hi: u64, _: *mut u8) {
-    // SAFETY: as above. The pool of state 1 is operand 0 of the next step.
+    // SAFETY: as above.
     unsafe {
         assert!(hi == lo + 1 && hi <= 2 * m);
         let (ctx, item) = (&*ctx, lo as usize);

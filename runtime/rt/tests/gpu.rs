@@ -1,0 +1,553 @@
+//! The runtime on a GPU, as far as a driver made for tests shows it: the hand-made model with its kernels as Rust functions behind the CUDA API.
+
+mod common;
+#[path = "common/cuda.rs"]
+mod cuda;
+
+use common::*;
+use cuda::{Launch, calls};
+use llmcc_abi::*;
+use llmcc_rt::cuda::ffi::{Api, ENTRY_POINTS, LoadError};
+use llmcc_rt::select::{Machine, Wish, open_with};
+use llmcc_rt::{Engine, Image, Options, Result, Status};
+
+/// Rows of a block of `attend`.
+const ATTEND_ROWS: u32 = 3;
+
+const GPU_KERNELS: [(&str, cuda::Kernel, usize); 5] =
+    [("k_embed", embed, 3), ("k_append", append, 5), ("k_attend", attend, 4), ("k_head_few", head_few, 5), ("k_head_many", head_many, 5)];
+
+/// What distinguishes the artifacts of these tests.
+#[derive(Clone, Copy, Default)]
+struct Toy {
+    /// Versions for these GPUs, in this order.
+    gpus: &'static [u32],
+    /// A version for this processor, in front.
+    cpu: bool,
+    cubin: bool,
+}
+
+/// Code and data of an artifact; both live as long as the process.
+fn artifact(toy: Toy) -> (&'static [u8], &'static [u8]) {
+    // CPU kernels, never run here, lie at its start.
+    let mut code = vec![0u8; 64];
+    let mut data = Data::new();
+    let texts = ["{\"fat\":1}", "", ""].map(|t| data.text(t));
+    let mut descs = Vec::new();
+    if toy.cpu {
+        let kernels = data.kernels(&[0; 5]);
+        descs.push(toy_desc(&mut data, host_isa(), &kernels, texts));
+    }
+    for sm in toy.gpus {
+        let mut place = |bytes: &[u8]| {
+            let off = code.len() as u64;
+            code.extend_from_slice(bytes);
+            Span { off, len: bytes.len() as u64 }
+        };
+        let ptx = KERNELS.map(|name| place(format!(".entry k_{name}\0").as_bytes()));
+        let cubin = KERNELS.map(|_| if toy.cubin { place(b"\x7fELF cubin") } else { Span::default() });
+        let gpu: Vec<GpuKernelDesc> = (0..5)
+            .map(|i| GpuKernelDesc {
+                entry: data.text(&format!("k_{}", KERNELS[i])),
+                ptx: ptx[i],
+                cubin: cubin[i],
+                threads: 32 * (i as u32 + 1),
+                shared: if i == 2 { 100 << 10 } else { 0 },
+                grid: grid(i),
+            })
+            .collect();
+        let kernels = data.kernels(&ptx.map(|p| p.off));
+        let gpu = data.table(&gpu);
+        descs.push(ModelDesc { gpu, ..toy_desc(&mut data, isa::SM + sm, &kernels, texts) });
+    }
+    // From the last, so that each knows where the next one is; offsets have to ascend, so their places are computed first.
+    let size = size_of::<ModelDesc>() as u64;
+    let first = (data.len() as u64).next_multiple_of(8);
+    for i in 1..descs.len() {
+        let next = if i + 1 < descs.len() { first + size * i as u64 } else { 0 };
+        let at = data.version(ModelDesc { alternative: next, ..descs[i] });
+        assert_eq!(at, first + size * (i as u64 - 1));
+    }
+    let root = ModelDesc { alternative: if descs.len() > 1 { first } else { 0 }, ..descs[0] };
+    (code.leak(), data.finish(root).leak())
+}
+
+fn grid(kernel: usize) -> [GpuDim; 3] {
+    let dim = |fixed, per_m| GpuDim { fixed, per_m };
+    match kernel {
+        0 => [dim(1, 8), dim(1, 0), dim(1, 0)],
+        1 => [dim(2, 1), dim(1, 0), dim(1, 0)],
+        2 => [dim(1, 0), dim(1, ATTEND_ROWS), dim(1, 0)],
+        _ => [dim(VOCAB as u32, 0), dim(1, 0), dim(1, 1)],
+    }
+}
+
+fn images(toy: Toy) -> Result<Vec<Image>> {
+    let (code, data) = artifact(toy);
+    // SAFETY: leaked; CPU kernels are never run here.
+    unsafe { Image::all_from_parts(code.as_ptr(), code.len() as u64, data, WEIGHTS.as_ptr().cast(), size_of_val(&WEIGHTS) as u64) }
+}
+
+fn open(toy: Toy, options: Options) -> Result<Engine> {
+    open_with(images(toy)?, &options, Wish::default(), || Ok(cuda::api()))
+}
+
+const SM90: Toy = Toy { gpus: &[90], cpu: false, cubin: false };
+
+/// A fresh driver, and the model on it.
+fn engine(options: Options) -> Engine {
+    cuda::reset(&GPU_KERNELS);
+    open(SM90, options).unwrap()
+}
+
+fn options() -> Options {
+    Options { max_tokens: 9 * CONTEXT + 800, max_batch_tokens: 64, ..Options::default() }
+}
+
+// ---- kernels --------------------------------------------------------------------------------------------------------------
+
+/// The context, and the rows the grid was launched for.
+fn context(launch: &Launch) -> GpuCtx {
+    let n = launch.parameters.len();
+    // SAFETY: `device` checks the bounds.
+    unsafe { cuda::device(launch.parameters[n - 2], size_of::<GpuCtx>()).cast::<GpuCtx>().read() }
+}
+
+fn word(address: u64, index: u64) -> i32 {
+    // SAFETY: as above.
+    unsafe { cuda::device(address + 4 * index, 4).cast::<i32>().read() }
+}
+
+fn float(address: u64, index: u64) -> f32 {
+    f32::from_bits(word(address, index) as u32)
+}
+
+fn store(address: u64, index: u64, value: f32) {
+    // SAFETY: as above.
+    unsafe { cuda::device(address + 4 * index, 4).cast::<f32>().write(value) };
+}
+
+fn covers(launch: &Launch, kernel: usize, m: u64) {
+    assert_eq!(launch.threads, 32 * (kernel as u32 + 1));
+    let needed = grid(kernel).map(|d| d.blocks(m) as u32);
+    assert!(launch.grid.iter().zip(needed).all(|(have, need)| *have >= need), "{launch:?} for {m} rows");
+}
+
+fn embed(l: &Launch) {
+    let ctx = context(l);
+    covers(l, 0, ctx.n_tokens);
+    (0..ctx.n_tokens).for_each(|i| store(l.parameters[0], i, word(ctx.tokens, i) as f32));
+}
+
+/// The address of position `p` of batch token `i` in a pool.
+fn cell(pool: u64, ctx: &GpuCtx, i: u64, p: u64) -> u64 {
+    let seq = word(ctx.seqs, i) as u64;
+    assert!(seq < ctx.n_seqs && p / 16 < ctx.block_stride);
+    let page = word(ctx.block_tables, seq * ctx.block_stride + p / 16) as u64;
+    pool + page * layout::page(1, 1, 4).bytes as u64 + 4 * (p % 16)
+}
+
+fn append(l: &Launch) {
+    let ctx = context(l);
+    covers(l, 1, ctx.n_tokens);
+    for i in 0..ctx.n_tokens {
+        for pool in &l.parameters[1..3] {
+            store(cell(*pool, &ctx, i, word(ctx.positions, i) as u64), 0, float(l.parameters[0], i));
+        }
+    }
+}
+
+fn attend(l: &Launch) {
+    let ctx = context(l);
+    covers(l, 2, ctx.n_tokens);
+    assert_eq!(l.shared, 100 << 10);
+    // The counters are as this kernel left them: zero; what follows is its own.
+    let workspace = l.parameters[3];
+    assert!((0..16).all(|i| word(workspace, i) == 0));
+    (0..ctx.n_tokens).for_each(|i| store(workspace, 16 + i, f32::NAN));
+    for i in 0..ctx.n_tokens {
+        let p = word(ctx.positions, i) as u64;
+        let s = (0..=p).map(|q| (q + 1) as f32 * float(cell(l.parameters[0], &ctx, i, q), 0)).sum();
+        store(l.parameters[1], i, s);
+    }
+}
+
+fn head(l: &Launch, kernel: usize, regime: f32) {
+    let ctx = context(l);
+    assert!((regime == 1.0) == (ctx.n_tokens <= u64::from(FEW)));
+    covers(l, kernel, ctx.n_rows);
+    for r in 0..ctx.n_rows {
+        let s = float(l.parameters[0], word(ctx.out_rows, r) as u64);
+        for v in 0..VOCAB as u64 {
+            let value = if v as usize == VOCAB - 1 { regime } else { s * float(l.parameters[1], v) };
+            store(l.parameters[2], r * VOCAB as u64 + v, value);
+        }
+    }
+}
+
+fn head_few(l: &Launch) {
+    head(l, 3, 1.0);
+}
+
+fn head_many(l: &Launch) {
+    head(l, 4, 2.0);
+}
+
+// ---- running --------------------------------------------------------------------------------------------------------------
+
+#[test]
+fn random_ragged_steps_match_the_reference() {
+    for (max_batch_tokens, profile) in [(0, false), (1, false), (3, false), (5, false), (64, true)] {
+        let mut engine = engine(Options { max_batch_tokens, profile, ..options() });
+        check_random_steps(&mut engine, max_batch_tokens as u64, 120);
+        drop(engine);
+        cuda::assert_clean();
+    }
+}
+
+#[test]
+fn a_step_is_one_copy_one_graph_and_one_copy_back() {
+    let mut engine = engine(options());
+    let seq = engine.kv_mut().seq_new().unwrap();
+    let (sent, fetched) = (calls("cuMemcpyHtoDAsync_v2"), calls("cuMemcpyDtoHAsync_v2"));
+    for n in 1..=3 {
+        step(&mut engine, &[1], &[seq], &[0]).unwrap();
+        assert_eq!((calls("cuMemcpyHtoDAsync_v2") - sent, calls("cuMemcpyDtoHAsync_v2") - fetched), (n, n));
+        assert_eq!((calls("cuStreamBeginCapture_v2"), calls("cuGraphLaunch"), calls("cuLaunchKernel")), (1, n, 4));
+    }
+    // Other sizes of the regime, with and without logits, run from the same graph.
+    step(&mut engine, &[1; 4], &[seq; 4], &[]).unwrap();
+    assert_eq!((calls("cuStreamBeginCapture_v2"), calls("cuGraphLaunch"), calls("cuLaunchKernel")), (1, 4, 4));
+    assert_eq!(calls("cuMemcpyDtoHAsync_v2") - fetched, 3);
+    // The regime without a bound is launched kernel by kernel, without those that have nothing to do.
+    step(&mut engine, &[1; 5], &[seq; 5], &[4]).unwrap();
+    assert_eq!((calls("cuStreamBeginCapture_v2"), calls("cuGraphLaunch"), calls("cuLaunchKernel")), (1, 4, 8));
+    step(&mut engine, &[1; 5], &[seq; 5], &[]).unwrap();
+    assert_eq!(calls("cuLaunchKernel"), 11);
+}
+
+#[test]
+fn launches_have_the_grid_of_their_rows() {
+    let mut engine = engine(options());
+    let seq = engine.kv_mut().seq_new().unwrap();
+    step(&mut engine, &[1; 10], &[seq; 10], &[3, 9]).unwrap();
+    step(&mut engine, &[1], &[seq], &[0]).unwrap();
+    let grids = cuda::with(|m| m.launches.iter().map(|l| l.grid).collect::<Vec<_>>());
+    let exact = [[2, 1, 1], [20, 1, 1], [1, 4, 1], [7, 1, 2]];
+    let captured = [[1, 1, 1], [8, 1, 1], [1, 2, 1], [7, 1, 4]];
+    assert_eq!(grids, [exact, captured].concat());
+}
+
+#[test]
+fn rows_wanted_twice_are_computed_once() {
+    let mut engine = engine(options());
+    let seq = engine.kv_mut().seq_new().unwrap();
+    let logits = step(&mut engine, &[1, 2, 3], &[seq; 3], &[2, 0, 2, 2, 1]).unwrap();
+    for (row, logits) in [3, 1, 3, 3, 2].into_iter().zip(logits) {
+        assert_eq!(logits[..VOCAB - 1], expected(&[1, 2, 3][..row])[..]);
+    }
+}
+
+#[test]
+fn large_block_tables_move_the_inputs_and_graphs_follow() {
+    let many = 1300;
+    let mut engine = engine(Options { max_tokens: 16 * many + CONTEXT, max_batch_tokens: 1400, ..Options::default() });
+    let long = engine.kv_mut().seq_new().unwrap();
+    step(&mut engine, &[1], &[long], &[0]).unwrap();
+    step(&mut engine, &vec![0; CONTEXT - 10], &vec![long; CONTEXT - 10], &[]).unwrap();
+    assert_eq!(calls("cuStreamBeginCapture_v2"), 1);
+    // A row of thirteen pages for each of many sequences: more than the block of inputs is made for.
+    let mut seqs: Vec<i32> = (1..many).map(|_| engine.kv_mut().seq_new().unwrap()).collect();
+    seqs.push(long);
+    let logits = step(&mut engine, &vec![2; many], &seqs, &[0, many as u32 - 1]).unwrap();
+    assert_eq!(logits[0][..VOCAB - 1], expected(&[2])[..]);
+    let logits = step(&mut engine, &[3], &[seqs[7]], &[0]).unwrap();
+    assert_eq!(logits[0][..VOCAB - 1], expected(&[2, 3])[..]);
+    assert_eq!(calls("cuStreamBeginCapture_v2"), 2);
+    drop(engine);
+    cuda::assert_clean();
+}
+
+#[test]
+fn profiles_measure_every_kernel() {
+    let mut engine = engine(Options { profile: true, ..options() });
+    let seq = engine.kv_mut().seq_new().unwrap();
+    step(&mut engine, &[1, 2], &[seq, seq], &[]).unwrap();
+    step(&mut engine, &[3], &[seq], &[0]).unwrap();
+    let json = engine.profile_json().unwrap();
+    assert!(json.contains("{\"regime\":4,\"kernel\":\"embed\",\"layer\":0,\"calls\":2,\"ns\":1000000}"), "{json}");
+    assert!(json.contains("\"kernel\":\"head_few\",\"layer\":-1,\"calls\":1,"), "{json}");
+    assert_eq!(calls("cuGraphLaunch"), 0);
+}
+
+#[test]
+fn facts_about_the_device_are_reported() {
+    let engine = engine(options());
+    assert_eq!((engine.device(), engine.threads()), ("Mock GPU", 1));
+    let used = cuda::with(|m| m.used()) as u64;
+    // But for the rounding of allocations.
+    assert!(engine.device_bytes() <= used && used < engine.device_bytes() + 100, "{used} {}", engine.device_bytes());
+    assert_eq!(engine.activation_bytes(64, 64), engine.arena_bytes());
+}
+
+// ---- failures -------------------------------------------------------------------------------------------------------------
+
+fn failure(toy: Toy, options: Options) -> (Status, String) {
+    let error = open(toy, options).err().unwrap();
+    cuda::assert_clean();
+    (error.status, error.message)
+}
+
+#[test]
+fn memory_is_checked_before_anything_is_loaded() {
+    cuda::reset(&GPU_KERNELS);
+    cuda::with(|m| m.memory = 1 << 20);
+    let (status, message) = failure(SM90, Options { max_tokens: 1 << 20, ..options() });
+    assert_eq!(status, Status::System);
+    assert!(message.contains("for the cache of 1048576 tokens") && message.contains("has 1.0 MiB free of 1.0 MiB"), "{message}");
+    assert_eq!((calls("cuMemAlloc_v2"), calls("cuModuleLoadDataEx")), (0, 0));
+    // By itself the cache takes no more than there is.
+    cuda::with(|m| m.memory = 1 << 30);
+    let engine = open(SM90, Options { max_tokens: 0, ..options() }).unwrap();
+    assert_eq!(engine.kv().max_tokens(), 16384);
+    drop(engine);
+    cuda::with(|m| m.memory = (256 << 20) + (150 << 10));
+    let engine = open(SM90, Options { max_tokens: 0, ..options() }).unwrap();
+    assert!((2048..16384).contains(&engine.kv().max_tokens()), "{}", engine.kv().max_tokens());
+}
+
+#[test]
+fn every_call_of_the_driver_may_fail() {
+    // How often a model's life calls each function.
+    let live = |engine: &mut Engine| -> Result<()> {
+        let seq = engine.kv_mut().seq_new()?;
+        step(engine, &[1, 2, 3, 4, 5, 6], &[seq; 6], &[5])?;
+        let copy = engine.kv_mut().fork(seq)?;
+        step(engine, &[1], &[seq], &[0])?;
+        step(engine, &[2], &[copy], &[0])?;
+        Ok(())
+    };
+    let mut engine = engine(options());
+    live(&mut engine).unwrap();
+    drop(engine);
+    let counts = cuda::with(|m| m.calls.clone());
+    // Those that give back, describe or ask for facts without a consequence cannot fail the runtime's calls.
+    let silent = |name: &str| name.contains("Destroy") || name.contains("Free") || name.contains("GetError") || name.contains("Release");
+    let ignored = ["cuDeviceGetName", "cuDriverGetVersion", "cuModuleUnload", "cuCtxPopCurrent_v2", "cuEventElapsedTime"];
+    for (name, count) in counts {
+        if silent(name) || ignored.contains(&name) {
+            continue;
+        }
+        for after in 0..count {
+            cuda::reset(&GPU_KERNELS);
+            cuda::with(|m| m.fail = Some((name, after, cuda::ILLEGAL_ADDRESS)));
+            let result = open(SM90, options()).and_then(|mut engine| {
+                let result = live(&mut engine);
+                let sequences: usize = engine.kv().used_pages();
+                assert!(sequences <= 3);
+                result
+            });
+            let context_lost = name == "cuCtxPushCurrent_v2";
+            if let Err(error) = result {
+                assert!(error.message.contains("CUDA_ERROR_ILLEGAL_ADDRESS") || error.message.contains("GPU"), "{name}: {error}");
+            } else {
+                assert!(context_lost, "{name}, call {after}: the failure was not noticed");
+            }
+            if !context_lost {
+                cuda::assert_clean();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_failed_step_changes_no_sequence() {
+    let mut engine = engine(options());
+    let seq = engine.kv_mut().seq_new().unwrap();
+    step(&mut engine, &[1, 2], &[seq; 2], &[]).unwrap();
+    cuda::with(|m| m.fail = Some(("cuStreamSynchronize", 0, cuda::ILLEGAL_ADDRESS)));
+    let error = step(&mut engine, &[3; 20], &[seq; 20], &[0]).unwrap_err();
+    assert_eq!(error.status, Status::System);
+    assert!(error.message.contains("illegal memory access") && error.message.contains("opened again"), "{error}");
+    assert_eq!((engine.kv().tokens(seq).unwrap(), engine.kv().used_pages()), (&[1, 2][..], 1));
+}
+
+#[test]
+fn cubins_are_used_when_the_driver_takes_them() {
+    let toy = Toy { cubin: true, ..SM90 };
+    cuda::reset(&GPU_KERNELS);
+    cuda::with(|m| m.ptx = (cuda::INVALID_PTX, "PTX was used"));
+    drop(open(toy, options()).unwrap());
+    assert_eq!(calls("cuModuleLoadDataEx"), 5);
+    cuda::reset(&GPU_KERNELS);
+    cuda::with(|m| m.cubin = cuda::NO_BINARY);
+    drop(open(toy, options()).unwrap());
+    assert_eq!(calls("cuModuleLoadDataEx"), 10);
+}
+
+#[test]
+fn the_drivers_compiler_is_quoted() {
+    cuda::reset(&GPU_KERNELS);
+    cuda::with(|m| m.ptx = (cuda::INVALID_PTX, "ptxas application ptx input, line 3; error: unknown symbol"));
+    let (status, message) = failure(SM90, options());
+    assert_eq!(status, Status::System);
+    assert!(message.contains("kernel `embed`") && message.contains("line 3; error") && message.contains("INVALID_PTX"), "{message}");
+    cuda::with(|m| m.ptx = (cuda::UNSUPPORTED_PTX, ""));
+    let (_, message) = failure(SM90, options());
+    assert!(message.contains("CUDA 12.4") && message.contains("update it"), "{message}");
+}
+
+#[test]
+fn a_missing_entry_is_an_error() {
+    cuda::reset(&GPU_KERNELS[..4]);
+    let (_, message) = failure(SM90, options());
+    assert!(message.contains("kernel `head_many` lacks its entry"), "{message}");
+}
+
+#[test]
+fn grids_no_gpu_takes_are_refused() {
+    cuda::reset(&GPU_KERNELS);
+    // A block in y for every three rows.
+    let (status, message) = failure(SM90, Options { max_batch_tokens: 3 * 65536, ..options() });
+    assert_eq!(status, Status::Invalid);
+    assert!(message.contains("`attend`") && message.contains("max_batch_tokens"), "{message}");
+}
+
+// ---- choice of a version --------------------------------------------------------------------------------------------------
+
+fn select(toy: Toy, wish: Wish, driver: std::result::Result<Api, LoadError>) -> std::result::Result<String, (Status, String)> {
+    match open_with(images(toy).unwrap(), &options(), wish, || driver) {
+        Ok(engine) => Ok(format!("{} {}", engine.device(), engine.image().desc().isa)),
+        Err(e) => Err((e.status, e.message)),
+    }
+}
+
+#[test]
+fn the_best_version_this_machine_runs_is_opened() {
+    cuda::reset(&GPU_KERNELS);
+    let none = || Err(LoadError::NoLibrary("libcuda.so.1: no such file".into()));
+    let fat = Toy { gpus: &[80, 90, 89], cpu: true, cubin: false };
+    let auto = Wish::default();
+    let cpu = Ok(format!("CPU {}", host_isa()));
+    assert_eq!(select(fat, auto, Ok(cuda::api())), Ok("Mock GPU 1090".into()));
+    cuda::with(|m| m.capability = (8, 6));
+    assert_eq!(select(fat, auto, Ok(cuda::api())), Ok("Mock GPU 1080".into()));
+    cuda::with(|m| m.capability = (12, 0));
+    assert_eq!(select(fat, auto, Ok(cuda::api())), Ok("Mock GPU 1089".into()));
+    cuda::with(|m| m.capability = (7, 5));
+    assert_eq!(select(fat, auto, Ok(cuda::api())), cpu);
+    cuda::with(|m| (m.capability, m.devices) = ((9, 0), 0));
+    assert_eq!(select(fat, auto, Ok(cuda::api())), cpu);
+    assert_eq!(select(fat, auto, none()), cpu);
+    assert_eq!(select(fat, Wish { machine: Some(Machine::Cpu), gpu: 0 }, Ok(cuda::api())), cpu);
+    cuda::with(|m| m.devices = 2);
+    assert_eq!(select(fat, Wish { machine: Some(Machine::Gpu), gpu: 1 }, Ok(cuda::api())), Ok("Mock GPU 1090".into()));
+    cuda::assert_clean();
+    // All versions share the texts.
+    assert!(images(fat).unwrap().iter().all(|i| i.manifest() == "{\"fat\":1}"));
+    // What a GPU lacks in memory is said, not hidden by a slow version.
+    cuda::with(|m| m.memory = 1000);
+    assert_eq!(select(fat, auto, Ok(cuda::api())).unwrap_err().0, Status::System);
+}
+
+#[test]
+fn without_a_usable_gpu_the_error_says_why() {
+    cuda::reset(&GPU_KERNELS);
+    let fails = |toy, wish, driver, parts: &[&str]| {
+        let (status, message) = select(toy, wish, driver).unwrap_err();
+        assert_eq!(status, Status::Cpu, "{message}");
+        assert!(parts.iter().all(|p| message.contains(p)), "{message}");
+    };
+    let (auto, gpu) = (Wish::default(), Wish { machine: Some(Machine::Gpu), gpu: 3 });
+    let cpu = Wish { machine: Some(Machine::Cpu), gpu: 0 };
+    let missing = Err(LoadError::NoLibrary("libcuda.so.1: cannot open".into()));
+    fails(SM90, auto, missing, &["sm90 (H100, H200)", "no NVIDIA driver (libcuda.so.1: cannot open)", "--target native"]);
+    fails(SM90, auto, Err(LoadError::NoFunction("cuGraphLaunch")), &["lacks cuGraphLaunch", "update"]);
+    fails(SM90, gpu, Ok(cuda::api()), &["no GPU number 3", "sees 1", "LLMCC_CUDA_DEVICE"]);
+    fails(SM90, cpu, Ok(cuda::api()), &["LLMCC_DEVICE=cpu", "no version for processors"]);
+    fails(Toy { gpus: &[], cpu: true, cubin: false }, gpu, Ok(cuda::api()), &["LLMCC_DEVICE=gpu", "no version for GPUs"]);
+    cuda::with(|m| m.capability = (8, 6));
+    fails(SM90, auto, Ok(cuda::api()), &["Mock GPU, of compute capability 8.6", "--target sm86", "--target sm90,sm86"]);
+    cuda::with(|m| m.capability = (7, 0));
+    fails(SM90, auto, Ok(cuda::api()), &["compute capability 7.0", "too old"]);
+    cuda::with(|m| m.devices = 0);
+    fails(SM90, auto, Ok(cuda::api()), &["finds no GPU"]);
+}
+
+#[test]
+fn the_driver_is_not_looked_for_in_vain() {
+    let images = images(Toy { gpus: &[], cpu: true, cubin: false }).unwrap();
+    open_with(images, &options(), Wish::default(), || panic!("no version needs it")).unwrap();
+}
+
+#[test]
+fn entry_points_are_those_of_the_driver() {
+    assert_eq!(ENTRY_POINTS.len(), 41);
+    assert!(ENTRY_POINTS.iter().all(|name| name.starts_with("cu")));
+}
+
+// ---- untrusted tables -----------------------------------------------------------------------------------------------------
+
+#[test]
+fn damaged_gpu_tables_are_refused() {
+    let (code, good) = artifact(SM90);
+    let load = |data: &[u8]| {
+        // SAFETY: nothing is run.
+        unsafe { Image::all_from_parts(code.as_ptr(), code.len() as u64, data, WEIGHTS.as_ptr().cast(), size_of_val(&WEIGHTS) as u64) }
+    };
+    // SAFETY: the segment starts with the descriptor.
+    let desc = unsafe { good.as_ptr().cast::<ModelDesc>().read_unaligned() };
+    let change = |at: usize, bytes: &[u8]| {
+        let mut data = good.to_vec();
+        data[at..at + bytes.len()].copy_from_slice(bytes);
+        load(&data).err().map(|e| (e.status, e.message))
+    };
+    assert!(load(good).is_ok());
+    let kernel = |field: usize| desc.gpu.off as usize + 2 * size_of::<GpuKernelDesc>() + field;
+    use std::mem::offset_of;
+    let (threads, shared, grid) = (offset_of!(GpuKernelDesc, threads), offset_of!(GpuKernelDesc, shared), offset_of!(GpuKernelDesc, grid));
+    let (ptx, cubin) = (offset_of!(GpuKernelDesc, ptx), offset_of!(GpuKernelDesc, cubin));
+    let long = (code.len() as u64 + 1).to_le_bytes();
+    let cases: [(usize, &[u8], &str); 10] = [
+        (kernel(threads), &0u32.to_le_bytes(), "GPU kernel 2"),
+        (kernel(threads), &1025u32.to_le_bytes(), "GPU kernel 2"),
+        (kernel(shared), &((227 << 10) + 1u32).to_le_bytes(), "GPU kernel 2"),
+        (kernel(grid) + 8, &0u32.to_le_bytes(), "GPU kernel 2"),
+        (kernel(ptx), &long, "outside the code"),
+        (kernel(ptx) + 8, &3u64.to_le_bytes(), "does not end"),
+        (kernel(ptx) + 8, &0u64.to_le_bytes(), "does not end"),
+        (kernel(cubin) + 8, &4u64.to_le_bytes(), "cubin of GPU kernel 2"),
+        (kernel(0) + 8, &0u64.to_le_bytes(), "GPU kernel 2"),
+        (offset_of!(ModelDesc, gpu) + 8, &4u64.to_le_bytes(), "4 GPU kernels instead of 5"),
+    ];
+    for (at, bytes, part) in cases {
+        let (status, message) = change(at, bytes).unwrap();
+        assert!(status == Status::Artifact && message.contains(part), "{part}: {message}");
+    }
+    // Any byte of any version's tables: refused, or still in bounds.
+    let (_, fat) = artifact(Toy { gpus: &[80, 90], cpu: true, cubin: false });
+    for at in 0..fat.len() {
+        for flip in [0x01, 0x08, 0x80, 0xff] {
+            let mut bad = fat.to_vec();
+            bad[at] ^= flip;
+            if let Err(error) = load(&bad) {
+                assert_eq!(error.status, Status::Artifact, "{error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn chains_of_versions_end() {
+    let (code, good) = artifact(Toy { gpus: &[80, 90], cpu: true, cubin: false });
+    let at = std::mem::offset_of!(ModelDesc, alternative);
+    let first = u64::from_le_bytes(good[at..at + 8].try_into().unwrap());
+    for (place, value) in [(first as usize + at, first), (first as usize + at, 8), (at, first + 1), (at, good.len() as u64)] {
+        let mut bad = good.to_vec();
+        bad[place..place + 8].copy_from_slice(&value.to_le_bytes());
+        // SAFETY: nothing is run.
+        let loaded =
+            unsafe { Image::all_from_parts(code.as_ptr(), code.len() as u64, &bad, WEIGHTS.as_ptr().cast(), size_of_val(&WEIGHTS) as u64) };
+        assert_eq!(loaded.err().unwrap().status, Status::Artifact);
+    }
+}
