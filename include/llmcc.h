@@ -37,7 +37,7 @@ enum {
     LLMCC_OK = 0,
     LLMCC_E_INVALID = 1,      /* wrong argument: null pointer, unknown sequence, token outside the vocabulary, text that is not UTF-8... */
     LLMCC_E_ARTIFACT = 2,     /* no model inside, damaged, stripped, of another version, or its weights file is missing */
-    LLMCC_E_CPU = 3,          /* this processor cannot run the artifact's code */
+    LLMCC_E_CPU = 3,          /* this machine (its processor or GPU) cannot run the artifact's code */
     LLMCC_E_SYSTEM = 4,       /* the system refused memory, threads or a file */
     LLMCC_E_CONTEXT_FULL = 5, /* the model's longest context is reached */
     LLMCC_E_CACHE_FULL = 6,   /* all pages of the KV cache are in use */
@@ -65,13 +65,16 @@ typedef struct llmcc_options {
     uint32_t threads;          /* 0: one per physical core this process may use */
     uint32_t flags;            /* LLMCC_OPEN_* */
     uint64_t max_tokens;       /* tokens the KV cache holds for all sequences together; 0: the longest context, at least 16384, or what fits half
-                                  of the memory. Memory is used as the cache fills, not before. */
-    uint64_t max_batch_tokens; /* tokens taken through the kernels at once, larger batches are cut; 0: 512. Bounds the memory for activations. */
+                                  of the memory. Memory is used as the cache fills, not before; but on a GPU, where 0 means what fits, at once. */
+    uint64_t max_batch_tokens; /* tokens taken through the kernels at once, larger batches are cut; 0: 512, on a GPU 2048. Bounds the memory for
+                                  activations. */
 } llmcc_options;
 
 enum { LLMCC_OPEN_PROFILE = 1 /* measure every kernel, see llmcc_stats; also switched on by LLMCC_PROFILE=1 in the environment */ };
 
-/* Opens the model. `options` may be NULL. A model may be opened several times. */
+/* Opens the model. `options` may be NULL. A model may be opened several times. An artifact made for several targets runs on a GPU if there is one it has
+ * code for, else on the processor. In the environment, LLMCC_DEVICE=cpu or gpu insists on one of these, LLMCC_CUDA_DEVICE is the number of the GPU (0), and
+ * LLMCC_CUDA_LIBRARY the path of the driver's libcuda.so. */
 llmcc_status llmcc_open(const llmcc_options *options, llmcc_model **out);
 
 /* Ends the model's threads and frees its memory; NULL is fine. Call it before dlclose. Generations still alive keep the model until they are freed. */
@@ -103,7 +106,7 @@ llmcc_status llmcc_info(const llmcc_model *model, llmcc_model_info *info);
 const char *llmcc_manifest(const llmcc_model *model);
 
 /* Memory in use and, when profiling, the time of every kernel, as JSON:
- * {"sequences", "kv_pages_used", "kv_bytes_used", "kv_tokens_max", "activation_bytes", "threads",
+ * {"sequences", "kv_pages_used", "kv_bytes_used", "kv_tokens_max", "activation_bytes", "threads", "device": "CPU" or the GPU's name, "device_bytes",
  *  "profile": null | {"batches", "tokens", "steps": [{"regime", "kernel", "layer", "calls", "ns"}]}} */
 llmcc_status llmcc_stats(const llmcc_model *model, char *out, size_t capacity, size_t *needed);
 

@@ -133,7 +133,8 @@ pub mod isa {
     pub const X86_64_V4: u32 = 4;
     /// AArch64 baseline (NEON).
     pub const AARCH64: u32 = 64;
-    /// NVIDIA GPUs: this plus the compute capability times ten, i.e. 1080, 1086, 1089, 1090 (`sm_90a`: exactly 9.0), 1100 (`sm_100a`: exactly 10.0).
+    /// NVIDIA GPUs: this plus the compute capability times ten, i.e. 1080, 1086, 1089, 1090, 1100; code for
+    /// 9.0 (`sm_90a`) runs on no other, other code on all later ones.
     pub const SM: u32 = 1000;
 }
 
@@ -166,8 +167,8 @@ pub struct KernelDesc {
 /// What a GPU kernel has beyond [`KernelDesc`].
 ///
 /// The kernel is `.entry NAME(u64 operand0, ..., u64 operandN-1, u64 ctx, u64 workspace)`: device addresses, one per [`OperandDesc`] of the step in order, then
-/// the address of the [`GpuCtx`] and of `scratch + m * scratch_per_m` bytes of device memory, shared by all kernels of the model: zeroed once when the model
-/// is opened, and whoever uses it leaves the first `scratch` bytes (its counters) zero.
+/// the address of the [`GpuCtx`] and of the kernel's workspace: at least `scratch + m * scratch_per_m` bytes of device memory, aligned to 256, that no other kernel of
+/// the table uses. It is zeroed once, when the model is opened; afterwards a kernel finds there what its last launch left (counters have to be left zero).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GpuKernelDesc {
@@ -391,10 +392,12 @@ pub enum Uk {
     QuantRows = 10,
     /// Attention of tokens of one sequence to its cache ([`AttendFn`]).
     Attend = 11,
+    /// bf16 weights × bf16 rows.
+    PanelBf16Rows = 12,
 }
 
 /// Number of entries of [`UkTable`].
-pub const UK_COUNT: usize = 12;
+pub const UK_COUNT: usize = 13;
 
 /// Addresses of the microkernels chosen for this machine; generated code loads entry [`Uk`] and calls it with that entry's signature.
 #[repr(C)]
@@ -406,8 +409,8 @@ pub struct UkTable {
 
 /// Arguments of a panel microkernel: `c[m, 16 * blocks] = a[m, k] · w[16 * blocks, k]ᵀ`. See [`layout`] for `w` and int8 `a`.
 ///
-/// Every output is accumulated over `k` in ascending order in one chain per output element (f32: one fused multiply-add per `k`; int8: one
-/// i32 sum per group, then one f32 fused multiply-add per group), whatever `m` and `blocks` are: a token's result never depends on what else is in the batch,
+/// Every output is accumulated over `k` in ascending order in one chain per output element (f32: one fused multiply-add per `k`; bf16 rows: one per `k`, the
+/// second of each pair `2i, 2i + 1` first; int8: one i32 sum per group, then one f32 fused multiply-add per group), whatever `m` and `blocks` are: a token's result never depends on what else is in the batch,
 /// and is the same on every instruction set.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -418,7 +421,7 @@ pub struct PanelArgs {
     pub w_stride: u64,
     /// Blocks.
     pub blocks: u64,
-    /// First activation row: f32 `[k]`, or an int8 row (see [`layout::Q8Row`]).
+    /// First activation row: f32 or bf16 `[k]`, or an int8 row (see [`layout::Q8Row`]).
     pub a: *const u8,
     /// Bytes from one activation row to the next.
     pub a_stride: u64,

@@ -12,7 +12,7 @@ pub enum Status {
     Invalid = 1,
     /// The artifact cannot be used: no model inside, another ABI version, damaged, stripped, weights file missing.
     Artifact = 2,
-    /// This machine cannot run the artifact's code.
+    /// This machine (its processor or GPU) cannot run the artifact's code.
     Cpu = 3,
     /// The system refused memory, threads or a file.
     System = 4,

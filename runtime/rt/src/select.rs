@@ -138,9 +138,9 @@ fn usable(
     Err(format!("GPU {ordinal} of this machine is {name}, of compute capability {}.{}: {target}", capability / 10, capability % 10))
 }
 
-/// Whether a GPU of `capability` runs code for `level`. Code for 9.0 and 10.0 uses instructions that only these have; other code runs on all later GPUs.
+/// Whether a GPU of `capability` runs code for `level`. Code for 9.0 uses instructions that no other has (`sm_90a`); other code runs on all later GPUs.
 fn runs(level: u32, capability: u32) -> bool {
-    if matches!(level, 90 | 100) { capability == level } else { capability >= level }
+    if level == 90 { capability == level } else { capability >= level }
 }
 
 fn names(levels: &[u32]) -> String {
