@@ -21,12 +21,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("llmcc-rt", &["llmcc-abi", "llmcc-ukernels"]),
     ("llmcc-rt-image", &[]),
     ("llmcc-ptx", &[]),
+    ("llmcc-fake-cuda", &["llmcc-ptx"]),
     ("llmcc-ir", &["llmcc-abi"]),
     ("llmcc-frontends", &["llmcc-ir"]),
     ("llmcc-passes", &["llmcc-ir", "llmcc-abi"]),
     ("llmcc-codegen", &["llmcc-ir", "llmcc-abi"]),
     ("llmcc-gpu", &["llmcc-codegen", "llmcc-ir", "llmcc-abi"]),
-    ("llmcc", &["llmcc-abi", "llmcc-ir", "llmcc-frontends", "llmcc-passes", "llmcc-codegen", "llmcc-rt-image"]),
+    ("llmcc", &["llmcc-abi", "llmcc-ir", "llmcc-frontends", "llmcc-passes", "llmcc-codegen", "llmcc-gpu", "llmcc-rt-image"]),
 ];
 
 #[test]

@@ -214,6 +214,18 @@ impl Memory {
         self.load(address, len as u64, false)
     }
 
+    /// Copies `len` bytes; those never written stay so at the destination.
+    ///
+    /// # Errors
+    /// A range is not inside one buffer.
+    pub fn copy(&mut self, to: u64, from: u64, len: usize) -> Result<(), FaultKind> {
+        let data = self.load(from, len as u64, false)?.to_vec();
+        let (i, at) = self.locate(Access::Read, from, len as u64)?;
+        let missing: Vec<usize> = (0..len).filter(|j| self.buffers[i].first_missing(at + j, 1).is_some()).collect();
+        self.store(to, &data)?;
+        missing.iter().try_for_each(|j| self.poison(to + *j as u64, 1))
+    }
+
     /// Marks `len` bytes as never written and fills them with 0xff.
     ///
     /// # Errors

@@ -78,7 +78,15 @@ fn directed_rounding_brackets_the_exact_result() {
 
 #[test]
 fn extremes_and_nan() {
-    let min = |x: f32, y: f32| if x.is_nan() { y } else if y.is_nan() || x < y || (x == y && x.is_sign_negative()) { x } else { y };
+    let min = |x: f32, y: f32| {
+        if x.is_nan() {
+            y
+        } else if y.is_nan() || x < y || (x == y && x.is_sign_negative()) {
+            x
+        } else {
+            y
+        }
+    };
     check("min.f32 %oa, %a0, %a1;", "%oa", floats, move |[x, y]| bits(min(f(x), f(y))));
     check("max.f32 %oa, %a0, %a1;", "%oa", floats, move |[x, y]| bits(-min(-f(x), -f(y))));
     check("max.NaN.f32 %oa, %a0, %a1;", "%oa", floats, |[x, y]| bits(if f(x).is_nan() { f(x) } else { f(x).maximum_or_nan(f(y)) }));
@@ -117,9 +125,12 @@ fn half_precision() {
     check("sub.f16 %oh, %h0, %h1;", "%oh", halves, move |[x, y]| near(h(x) - h(y)));
     check("mul.rn.f16 %oh, %h0, %h1;", "%oh", halves, move |[x, y]| near(h(x) * h(y)));
     check("fma.rn.f16 %oh, %h0, %h1, %h2;", "%oh", |x| halves(x) & 0xbfff_bfff, move |[x, y, z]| near(h(x).mul_add(h(y), h(z))));
-    check("fma.rn.f16x2 %oa, %a0, %a1, %a2;", "%oa", |x| halves(x) & 0xbfff_bfff, move |[x, y, z]| {
-        near(h(x).mul_add(h(y), h(z))) | near(h(x >> 16).mul_add(h(y >> 16), h(z >> 16))) << 16
-    });
+    check(
+        "fma.rn.f16x2 %oa, %a0, %a1, %a2;",
+        "%oa",
+        |x| halves(x) & 0xbfff_bfff,
+        move |[x, y, z]| near(h(x).mul_add(h(y), h(z))) | near(h(x >> 16).mul_add(h(y >> 16), h(z >> 16))) << 16,
+    );
     check("add.rn.f16x2 %oa, %a0, %a1;", "%oa", halves, move |[x, y]| near(h(x) + h(y)) | near(h(x >> 16) + h(y >> 16)) << 16);
     check("neg.f16 %oh, %h0;", "%oh", |x| halves(x) & 0xbfff_bfff, |[x]| (x ^ 0x8000) & 0xffff);
 }
@@ -159,13 +170,21 @@ fn conversions() {
     check("cvt.f32.f16 %oa, %h0;", "%oa", halves, |[x]| bits(f16::from_bits(x as u16).to_f32()));
     check("cvt.f32.bf16 %oa, %h0;", "%oa", |x| x, |[x]| bits(f32::from_bits((x as u32) << 16)));
     // The first operand becomes the upper half.
-    check("cvt.rn.f16x2.f32 %oa, %a0, %a1;", "%oa", |x| u64::from(Random(x).unit().to_bits()), |[x, y]| {
-        u64::from(f16::from_f32(f(x)).to_bits()) << 16 | u64::from(f16::from_f32(f(y)).to_bits())
-    });
-    check("cvt.rn.relu.bf16x2.f32 %oa, %a0, %a1;", "%oa", |x| u64::from(Random(x).unit().to_bits()), |[x, y]| {
-        let one = |x: f32| u64::from(bf16::from_f32(if x > 0.0 { x } else { 0.0 }).to_bits());
-        one(f(x)) << 16 | one(f(y))
-    });
+    check(
+        "cvt.rn.f16x2.f32 %oa, %a0, %a1;",
+        "%oa",
+        |x| u64::from(Random(x).unit().to_bits()),
+        |[x, y]| u64::from(f16::from_f32(f(x)).to_bits()) << 16 | u64::from(f16::from_f32(f(y)).to_bits()),
+    );
+    check(
+        "cvt.rn.relu.bf16x2.f32 %oa, %a0, %a1;",
+        "%oa",
+        |x| u64::from(Random(x).unit().to_bits()),
+        |[x, y]| {
+            let one = |x: f32| u64::from(bf16::from_f32(if x > 0.0 { x } else { 0.0 }).to_bits());
+            one(f(x)) << 16 | one(f(y))
+        },
+    );
     check("cvt.rni.s32.f32 %oa, %a0;", "%oa", floats, |[x]| u64::from(f(x).round_ties_even() as i32 as u32));
     check("cvt.rzi.u32.f32 %oa, %a0;", "%oa", floats, |[x]| u64::from(f(x) as u32));
     check("cvt.rmi.f32.f32 %oa, %a0;", "%oa", floats, |[x]| bits(f(x).floor()));
@@ -193,10 +212,15 @@ fn eight_bit_floats() {
     check("cvt.rn.satfinite.e4m3x2.f32 %oh, %a0, %a1;", "%oh", make, move |[x, y]| {
         nearest(f64::from(f(x))) << 8 | nearest(f64::from(f(y)))
     });
-    check("cvt.rn.f16x2.e4m3x2 %oa, %h0;", "%oa", |x| x & 0x7777, move |[x]| {
-        let one = |b: u64| u64::from(f16::from_f64(value(b)).to_bits());
-        one(x >> 8 & 255) << 16 | one(x & 255)
-    });
+    check(
+        "cvt.rn.f16x2.e4m3x2 %oa, %h0;",
+        "%oa",
+        |x| x & 0x7777,
+        move |[x]| {
+            let one = |b: u64| u64::from(f16::from_f64(value(b)).to_bits());
+            one(x >> 8 & 255) << 16 | one(x & 255)
+        },
+    );
 }
 
 #[test]

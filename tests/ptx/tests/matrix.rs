@@ -85,7 +85,11 @@ fn mma(shape: &str, t: T, k: usize, half_sum: bool) {
     let pc: Vec<u8> = (0..32)
         .flat_map(|l| {
             let v = (0..4).map(move |i| corner(l, i));
-            if half_sum { v.flat_map(|i| f16::from_f64(c[i]).to_le_bytes()).collect::<Vec<u8>>() } else { v.flat_map(|i| word(c[i])).collect() }
+            if half_sum {
+                v.flat_map(|i| f16::from_f64(c[i]).to_le_bytes()).collect::<Vec<u8>>()
+            } else {
+                v.flat_map(|i| word(c[i])).collect()
+            }
         })
         .collect();
     let nc = if half_sum { 2 } else { 4 };
@@ -98,7 +102,16 @@ fn mma(shape: &str, t: T, k: usize, half_sum: bool) {
             body += &format!("ld.global.b32 %{p}{j}, [%x0+{}];\n", 4 * j);
         }
     }
-    let (sum, ty) = (if int { "s32" } else if half_sum { "f16" } else { "f32" }, t.name());
+    let (sum, ty) = (
+        if int {
+            "s32"
+        } else if half_sum {
+            "f16"
+        } else {
+            "f32"
+        },
+        t.name(),
+    );
     body += &format!(
         "mma.sync.aligned.{shape}.row.col.{sum}.{ty}.{ty}.{sum} {{{c}}}, {{{a}}}, {{{b}}}, {{{c}}};\nld.param.u64 %x0, [p3]; mad.wide.u32 %x0, %t, {}, %x0;\n",
         4 * nc,

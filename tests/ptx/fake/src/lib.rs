@@ -1,0 +1,21 @@
+//! A CUDA driver on top of the PTX emulator: built as a shared library, it takes the place of `libcuda.so.1` (`LLMCC_CUDA_LIBRARY` names it to the runtime), so that
+//! the whole path of the runtime runs without a GPU.
+//!
+//! It does what the driver does, at once and in order: there is one device, streams do not overlap, a captured graph is a list of what was given to the stream. What
+//! a driver would refuse is refused here too (no context on this thread, too much shared memory, images for another GPU). A fault that the emulator reports goes to
+//! stderr; the call fails with `CUDA_ERROR_ILLEGAL_ADDRESS`, and so does every later one, until the context is released.
+//!
+//! Environment:
+//! - `LLMCC_FAKE_CUDA_SM`: compute capability times ten, default 90;
+//! - `LLMCC_FAKE_CUDA_MEMORY`: bytes of device memory, default 16 GiB;
+//! - `LLMCC_FAKE_CUDA_ALLOW`: checks to leave out, comma-separated: `uninitialised`, `races`;
+//! - `LLMCC_FAKE_CUDA_LOG`: if set, each launch prints its kernel and counts.
+//!
+//! Cubins are refused with `CUDA_ERROR_NO_BINARY_FOR_GPU`: the runtime falls back to the PTX.
+
+mod code;
+mod driver;
+mod entry;
+
+pub use code::Code;
+pub use entry::*;
