@@ -24,6 +24,10 @@ pub fn detect() -> Level {
     }
     // Opmask and ZMM; AVX-512 F, DQ, BW, VL; VNNI.
     if has(saved, &[5, 6, 7]) && has(seven.ebx, &[16, 17, 30, 31]) && has(seven.ecx, &[11]) {
+        // AVX512_BF16, in subleaf 1 where there is one.
+        if seven.eax >= 1 && has(__cpuid_count(7, 1).eax, &[5]) {
+            return Level::Avx512Bf16;
+        }
         return Level::Avx512;
     }
     Level::Avx2

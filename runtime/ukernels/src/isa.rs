@@ -29,6 +29,8 @@ pub(crate) trait Isa: Copy {
     const FLOAT: Shape;
     /// Tile of the bf16 panel. LLVM loads the activations of both columns of a pair before it uses the first, which takes registers.
     const FLOAT_PAIRS: Shape;
+    /// Tile of the panel with bf16 rows.
+    const BF16: Shape;
     /// Tile of the panels that decode quantized weights to f32.
     const DECODE: Shape;
     /// Tile of the panels with int8 rows.
@@ -68,6 +70,13 @@ pub(crate) trait Isa: Copy {
     unsafe fn bf16_low(x: Self::I) -> Self::F;
     /// The high bf16 of each word, widened.
     unsafe fn bf16_high(x: Self::I) -> Self::F;
+    /// Adds to each lane the products of two bf16: `fma(low, low, fma(high, high, acc))`. (The instruction that does it takes subnormals for zeros.)
+    #[inline(always)]
+    unsafe fn dot_bf16(acc: Self::F, w: Self::I, a: Self::I) -> Self::F {
+        unsafe { Self::fma(Self::bf16_low(w), Self::bf16_low(a), Self::fma(Self::bf16_high(w), Self::bf16_high(a), acc)) }
+    }
+    /// `x` in all lanes, as bits.
+    unsafe fn splat_bits(x: u32) -> Self::I;
     /// Nearest f32 of each i32.
     unsafe fn to_f32(x: Self::I) -> Self::F;
 

@@ -14,7 +14,7 @@
 //!
 //! # Invariants
 //!
-//! - **One chain per output.** An output element is accumulated in ascending `k` in one chain from 0 (f32 rows: one fused multiply-add per `k`; int8 rows: an exact i32 sum and
+//! - **One chain per output.** An output element is accumulated in ascending `k` in one chain from 0 (f32 rows: one fused multiply-add per `k`; bf16 rows: the same, the second of each pair first; int8 rows: an exact i32 sum and
 //!   one fused multiply-add per group, two for asymmetric weights). Tiling therefore never changes a bit of a result: not with the number of rows or blocks, not between instruction sets,
 //!   not against the reference. The tests compare bits. (The bits of a NaN are not specified. The rounding mode is the default one, subnormals are not flushed.)
 //! - **No reading beyond the operands**: f32 rows of `k` elements, packed blocks, int8 rows. The tests place them against an inaccessible page.
@@ -58,11 +58,13 @@ pub enum Level {
     Avx2,
     /// AVX-512 F/BW/VL/DQ and VNNI.
     Avx512,
+    /// The same and BF16.
+    Avx512Bf16,
 }
 
 impl Level {
     /// Every level, ascending.
-    pub const ALL: [Level; 3] = [Level::Scalar, Level::Avx2, Level::Avx512];
+    pub const ALL: [Level; 4] = [Level::Scalar, Level::Avx2, Level::Avx512, Level::Avx512Bf16];
 
     /// Name for messages and options.
     pub const fn name(self) -> &'static str {
@@ -70,6 +72,7 @@ impl Level {
             Level::Scalar => "scalar",
             Level::Avx2 => "avx2",
             Level::Avx512 => "avx512",
+            Level::Avx512Bf16 => "avx512bf16",
         }
     }
 

@@ -96,6 +96,20 @@ pub(crate) unsafe fn panel_f32_rows(p: &PanelArgs, elem: Elem) {
     unsafe { each_output(p, elem, dot) }
 }
 
+/// bf16 weights × bf16 rows: one fused multiply-add per `k`, of each pair `2i, 2i + 1` the second first.
+pub(crate) unsafe fn panel_bf16_rows(p: &PanelArgs, elem: Elem) {
+    let k = p.k as usize;
+    let dot = |w: &Row, a: *const u8| {
+        let term = |acc, k| unsafe { libm::fmaf(w.value(k), bf16_to_f32(read(a, k * 2)), acc) };
+        (0..k.div_ceil(2)).fold(0.0f32, |acc, pair| {
+            let (low, high) = (2 * pair, 2 * pair + 1);
+            // Where there is no second, it is zero.
+            term(if high < k { term(acc, high) } else { acc }, low)
+        })
+    };
+    unsafe { each_output(p, elem, dot) }
+}
+
 /// Quantized weights × int8 rows. Per group, ascending: `acc = fma(f32(Σ code·a), s_w·s_a, acc)`, where `code` has its zero point subtracted (it is 0 for asymmetric
 /// weights, whose minimum follows: `acc = fma(min·s_a, f32(Σ a), acc)`).
 pub(crate) unsafe fn panel_int8_rows(p: &PanelArgs, elem: Elem) {

@@ -5,12 +5,13 @@ use llmcc_abi::{AttendArgs, AttendFn, PanelArgs, PanelFn, QuantRowsFn, RopeTable
 
 use crate::{Level, reference};
 
-/// Addresses of `panels` (entries 0 to 8 of [`Uk`]), `quant_rows` and `attend`.
-fn assemble(panels: [PanelFn; 9], quant_rows: QuantRowsFn, attend: AttendFn) -> UkTable {
+/// Addresses of `panels` (entries 0 to 8 of [`Uk`], then the one with bf16 rows), `quant_rows` and `attend`.
+fn assemble(panels: [PanelFn; 10], quant_rows: QuantRowsFn, attend: AttendFn) -> UkTable {
     let mut f = [0; UK_COUNT];
     for (address, panel) in f.iter_mut().zip(panels) {
         *address = panel as usize;
     }
+    f[Uk::PanelBf16Rows as usize] = panels[9] as usize;
     f[Uk::RopeTable as usize] = reference::rope_table as RopeTableFn as usize;
     f[Uk::QuantRows as usize] = quant_rows as usize;
     f[Uk::Attend as usize] = attend as usize;
@@ -38,10 +39,12 @@ mod scalar {
         panel_w8a8 = panel_int8_rows(W8);
         panel_w4a8 = panel_int8_rows(W4);
         panel_w4aa8 = panel_int8_rows(W4a);
+        panel_bf16_rows = panel_bf16_rows(Bf16);
     }
 
     pub(super) fn table() -> UkTable {
-        let panels = [panel_f32, panel_f16, panel_bf16, panel_w8, panel_w4, panel_w4a, panel_w8a8, panel_w4a8, panel_w4aa8];
+        let panels =
+            [panel_f32, panel_f16, panel_bf16, panel_w8, panel_w4, panel_w4a, panel_w8a8, panel_w4a8, panel_w4aa8, panel_bf16_rows];
         assemble(panels.map(|f| f as _), reference::quant_rows, reference::attend)
     }
 }
@@ -49,11 +52,11 @@ mod scalar {
 /// Entry points of one instruction set, monomorphised under its target features.
 #[cfg(target_arch = "x86_64")]
 macro_rules! entries {
-    ($module:ident, $isa:path, $features:literal) => {
+    ($module:ident, $isa:ty, $features:literal) => {
         mod $module {
             use super::{AttendArgs, PanelArgs, UkTable, assemble};
             use crate::panel::{decode, float, int8, run};
-            use $isa as Target;
+            type Target = $isa;
 
             macro_rules! panels {
                 ($name:ident, $kernel:ty) => {
@@ -72,6 +75,7 @@ macro_rules! entries {
             panels!(panel_w8a8, int8::Int8<int8::W8>);
             panels!(panel_w4a8, int8::Int8<int8::W4>);
             panels!(panel_w4aa8, int8::Int8<int8::W4a>);
+            panels!(panel_bf16_rows, float::Bf16Rows);
 
             #[target_feature(enable = $features)]
             unsafe extern "C" fn quant_rows(x: *const f32, k: u64, group: u64, out: *mut u8) {
@@ -84,7 +88,8 @@ macro_rules! entries {
             }
 
             pub(super) fn table() -> UkTable {
-                let panels = [panel_f32, panel_f16, panel_bf16, panel_w8, panel_w4, panel_w4a, panel_w8a8, panel_w4a8, panel_w4aa8];
+                let panels =
+                    [panel_f32, panel_f16, panel_bf16, panel_w8, panel_w4, panel_w4a, panel_w8a8, panel_w4a8, panel_w4aa8, panel_bf16_rows];
                 assemble(panels.map(|f| f as _), quant_rows, attend)
             }
         }
@@ -94,7 +99,9 @@ macro_rules! entries {
 #[cfg(target_arch = "x86_64")]
 entries!(avx2, crate::isa::avx2::Avx2, "avx2,fma,f16c");
 #[cfg(target_arch = "x86_64")]
-entries!(avx512, crate::isa::avx512::Avx512, "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c");
+entries!(avx512, crate::isa::avx512::Avx512<false>, "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c");
+#[cfg(target_arch = "x86_64")]
+entries!(avx512_bf16, crate::isa::avx512::Avx512<true>, "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16,avx2,fma,f16c");
 
 /// The microkernels of `level`. Calling one on a processor below that level is undefined behaviour: see [`crate::detect`] and
 /// [`crate::table_for`].
@@ -104,6 +111,7 @@ pub fn table(level: Level) -> UkTable {
         Level::Scalar => scalar::table(),
         Level::Avx2 => avx2::table(),
         Level::Avx512 => avx512::table(),
+        Level::Avx512Bf16 => avx512_bf16::table(),
     }
 }
 

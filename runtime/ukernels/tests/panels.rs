@@ -5,7 +5,7 @@ mod support;
 use llmcc_abi::layout::BLOCK;
 use llmcc_ukernels::Level;
 use proptest::prelude::*;
-use support::{Int8Rows, KINDS, Kind, Matrix, Operands, Rng, bits, lay_out, levels};
+use support::{Int8Rows, KINDS, Kind, Matrix, Operands, Rng, Rows, bits, lay_out, levels};
 
 /// Unit roundoff of f32.
 const U: f64 = 1.0 / (1 << 24) as f64;
@@ -47,13 +47,17 @@ fn build(case: Case) -> (Operands, Box<dyn Fn(usize, usize) -> Exact>) {
     let w = Matrix::random(kind.elem, n, k, group, extreme, &mut rng);
     let (packed, w_stride) = w.pack(gap * 64);
     let operands = |a: (support::Guarded, usize)| Operands { kind, m, blocks, k, group, w: packed, w_stride, a: a.0, a_stride: a.1 };
-    if kind.int8_rows {
+    if kind.rows == Rows::Int8 {
         let a = Int8Rows::random(m, k, group, extreme, &mut rng);
         let rows: Vec<_> = (0..m).map(|m| a.row_bytes(m)).collect();
         return (operands(lay_out(&rows, gap * 4)), Box::new(move |m, n| exact_int8(&w, &a, m, n)));
     }
-    let a: Vec<f32> = (0..m * k).map(|_| rng.signed()).collect();
-    let rows: Vec<_> = (0..m).map(|m| a[m * k..][..k].iter().flat_map(|x| x.to_le_bytes()).collect()).collect();
+    let bf16 = kind.rows == Rows::Bf16;
+    let rounded = |x: f32| if bf16 { half::bf16::from_f32(x).to_f32() } else { x };
+    let a: Vec<f32> = (0..m * k).map(|_| rounded(rng.signed())).collect();
+    // The upper half of an f32 is a bf16.
+    let bytes = |x: &f32| x.to_le_bytes()[if bf16 { 2 } else { 0 }..].to_vec();
+    let rows: Vec<_> = (0..m).map(|m| a[m * k..][..k].iter().flat_map(bytes).collect()).collect();
     (operands(lay_out(&rows, gap * 4)), Box::new(move |m, n| exact_f32(&w, &a[m * w.k..][..w.k], n)))
 }
 
@@ -165,7 +169,7 @@ fn largest_codes_do_not_saturate() {
     }
     // All products of one sign.
     for level in levels() {
-        for kind in KINDS.into_iter().filter(|kind| kind.int8_rows) {
+        for kind in KINDS.into_iter().filter(|kind| kind.rows == Rows::Int8) {
             for (stored, code) in [(0u8, 127i8), (0, -127), (255, 127), (255, -127)] {
                 same_sign(level, kind, stored, code);
             }

@@ -26,6 +26,7 @@ impl Isa for Avx2 {
     const LANES: usize = 8;
     const FLOAT: Shape = Shape { tokens: 6, vectors: 2, single: 4 };
     const FLOAT_PAIRS: Shape = Shape { tokens: 6, vectors: 2, single: 4 };
+    const BF16: Shape = Shape { tokens: 4, vectors: 2, single: 4 };
     const DECODE: Shape = Shape { tokens: 4, vectors: 2, single: 4 };
     const INT8: Shape = Shape { tokens: 4, vectors: 1, single: 2 };
     const ATTEND_SCORES: usize = 4;
@@ -76,6 +77,10 @@ impl Isa for Avx2 {
     #[inline(always)]
     unsafe fn bf16_high(x: __m256i) -> __m256 {
         unsafe { _mm256_castsi256_ps(_mm256_and_si256(x, _mm256_set1_epi32(0xffff_0000u32 as i32))) }
+    }
+    #[inline(always)]
+    unsafe fn splat_bits(x: u32) -> __m256i {
+        unsafe { _mm256_set1_epi32(x as i32) }
     }
     #[inline(always)]
     unsafe fn to_f32(x: __m256i) -> __m256 {

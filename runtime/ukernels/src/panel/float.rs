@@ -1,4 +1,4 @@
-//! Unquantized weights × f32 rows: one fused multiply-add per `k`.
+//! Unquantized weights × f32 or bf16 rows: one fused multiply-add per `k`.
 
 use llmcc_abi::layout::Elem;
 
@@ -107,6 +107,47 @@ impl<I: Isa> Kernel<I> for Bf16 {
                     x[v] = I::bf16_low(I::load_words(w[v].add(t.k / 2 * 64)));
                 }
                 fma_row::<I, MR, NV>(&mut acc, &x, t.a.add((t.k - 1) * 4), t.a_stride);
+            }
+            t.store::<I, MR, NV>(&acc);
+        }
+    }
+}
+
+/// bf16 weights × bf16 rows.
+pub(crate) struct Bf16Rows;
+
+impl<I: Isa> Kernel<I> for Bf16Rows {
+    const ELEM: Elem = Elem::Bf16;
+    const SHAPE: Shape = I::BF16;
+
+    #[inline(always)]
+    unsafe fn tile<const MR: usize, const NV: usize>(t: &Tile) {
+        unsafe {
+            let w = t.vectors::<I, NV>(0, 4);
+            let mut x = [I::zero_words(); NV];
+            let mut acc = [[I::splat(0.0); NV]; MR];
+            for pair in 0..t.k / 2 {
+                for v in 0..NV {
+                    x[v] = stream_words::<I, MR>(w[v].add(pair * 64));
+                }
+                for m in 0..MR {
+                    let a = I::splat_word(t.a.add(m * t.a_stride + pair * 4));
+                    for v in 0..NV {
+                        acc[m][v] = I::dot_bf16(acc[m][v], x[v], a);
+                    }
+                }
+            }
+            if t.k % 2 == 1 {
+                for v in 0..NV {
+                    x[v] = I::load_words(w[v].add(t.k / 2 * 64));
+                }
+                for m in 0..MR {
+                    // The row ends here: its last element pairs with zero, as the weight's does.
+                    let a = I::splat_bits(u32::from(t.a.add(m * t.a_stride + (t.k - 1) * 2).cast::<u16>().read_unaligned()));
+                    for v in 0..NV {
+                        acc[m][v] = I::dot_bf16(acc[m][v], x[v], a);
+                    }
+                }
             }
             t.store::<I, MR, NV>(&acc);
         }

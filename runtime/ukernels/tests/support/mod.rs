@@ -40,19 +40,28 @@ impl Rng {
 pub struct Kind {
     pub uk: Uk,
     pub elem: Elem,
-    pub int8_rows: bool,
+    pub rows: Rows,
 }
 
-pub const KINDS: [Kind; 9] = [
-    Kind { uk: Uk::PanelF32, elem: Elem::F32, int8_rows: false },
-    Kind { uk: Uk::PanelF16, elem: Elem::F16, int8_rows: false },
-    Kind { uk: Uk::PanelBf16, elem: Elem::Bf16, int8_rows: false },
-    Kind { uk: Uk::PanelW8, elem: Elem::W8, int8_rows: false },
-    Kind { uk: Uk::PanelW4, elem: Elem::W4, int8_rows: false },
-    Kind { uk: Uk::PanelW4a, elem: Elem::W4a, int8_rows: false },
-    Kind { uk: Uk::PanelW8A8, elem: Elem::W8, int8_rows: true },
-    Kind { uk: Uk::PanelW4A8, elem: Elem::W4, int8_rows: true },
-    Kind { uk: Uk::PanelW4aA8, elem: Elem::W4a, int8_rows: true },
+/// Activation rows of a panel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rows {
+    F32,
+    Bf16,
+    Int8,
+}
+
+pub const KINDS: [Kind; 10] = [
+    Kind { uk: Uk::PanelF32, elem: Elem::F32, rows: Rows::F32 },
+    Kind { uk: Uk::PanelF16, elem: Elem::F16, rows: Rows::F32 },
+    Kind { uk: Uk::PanelBf16, elem: Elem::Bf16, rows: Rows::F32 },
+    Kind { uk: Uk::PanelW8, elem: Elem::W8, rows: Rows::F32 },
+    Kind { uk: Uk::PanelW4, elem: Elem::W4, rows: Rows::F32 },
+    Kind { uk: Uk::PanelW4a, elem: Elem::W4a, rows: Rows::F32 },
+    Kind { uk: Uk::PanelW8A8, elem: Elem::W8, rows: Rows::Int8 },
+    Kind { uk: Uk::PanelW4A8, elem: Elem::W4, rows: Rows::Int8 },
+    Kind { uk: Uk::PanelW4aA8, elem: Elem::W4a, rows: Rows::Int8 },
+    Kind { uk: Uk::PanelBf16Rows, elem: Elem::Bf16, rows: Rows::Bf16 },
 ];
 
 impl Kind {
