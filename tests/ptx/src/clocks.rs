@@ -1,7 +1,8 @@
 //! Vector clocks: which accesses of which warps happened before what.
 //!
 //! Warp `w` advances its own clock at every synchronisation. An access of `w` at clock `c` is ordered before an access of `v` if `v` has seen `c`, that
-//! is, if barriers lead from the one to the other. Two lanes of one warp are ordered if the clock advanced between them (`bar.warp.sync` does).
+//! is, if barriers lead from the one to the other. Two lanes of one warp are ordered if the warp's epoch advanced between them, as it does at `bar.warp.sync` and
+//! at every barrier that the warp waited for, but not where a lane only arrives somewhere.
 
 /// Most warps of a block.
 pub(crate) const WARPS: usize = 32;
@@ -33,6 +34,8 @@ impl Clock {
 /// The clocks of a block.
 pub(crate) struct Clocks {
     pub warps: Vec<Clock>,
+    /// Of each warp: how often its lanes were synchronised.
+    epochs: Vec<u32>,
     barriers: Vec<Clock>,
 }
 
@@ -42,7 +45,7 @@ impl Clocks {
         for (w, c) in all.iter_mut().enumerate() {
             c.seen[w] = 1;
         }
-        Clocks { warps: all, barriers: vec![Clock::default(); barriers] }
+        Clocks { warps: all, epochs: vec![1; warps], barriers: vec![Clock::default(); barriers] }
     }
 
     /// The time of warp `w`.
@@ -51,8 +54,20 @@ impl Clocks {
         self.warps[w].seen[w]
     }
 
-    pub fn advance(&mut self, w: usize) {
+    /// The epoch of warp `w`.
+    #[inline]
+    pub fn epoch(&self, w: usize) -> u32 {
+        self.epochs[w]
+    }
+
+    fn advance(&mut self, w: usize) {
         self.warps[w].seen[w] += 1;
+    }
+
+    /// The lanes of `w` are synchronised with each other.
+    pub fn synchronise(&mut self, w: usize) {
+        self.advance(w);
+        self.epochs[w] += 1;
     }
 
     /// Publishes what `w` did and saw into a barrier's clock.
@@ -66,6 +81,7 @@ impl Clocks {
         let own = self.now(w);
         self.warps[w].join(from);
         self.warps[w].seen[w] = own + 1;
+        self.epochs[w] += 1;
     }
 
     pub fn arrive(&mut self, id: usize, w: usize) {

@@ -23,6 +23,7 @@ struct MBarrier {
     done: Clock,
     init: Who,
     init_clock: u32,
+    init_epoch: u32,
 }
 
 /// The mbarriers of a block, by address.
@@ -75,6 +76,7 @@ impl Cx<'_> {
         }
         self.cta.shared.write(who, address, &[0; 8], true)?;
         let init_clock = self.cta.shared.clocks.now(who.warp as usize);
+        let init_epoch = self.cta.shared.clocks.epoch(who.warp as usize);
         let new = MBarrier {
             count,
             pending: count,
@@ -84,6 +86,7 @@ impl Cx<'_> {
             done: Clock::default(),
             init: who,
             init_clock,
+            init_epoch,
         };
         self.cta.mbarriers.map.insert(address, new);
         Ok(())
@@ -106,7 +109,7 @@ impl Cx<'_> {
         };
         let same = m.init.warp == who.warp;
         let known = if same {
-            m.init.lane == lane || m.init_clock < clocks.now(who.warp as usize)
+            m.init.lane == lane || m.init_epoch < clocks.epoch(who.warp as usize)
         } else {
             m.init_clock <= clocks.warps[who.warp as usize].seen[m.init.warp as usize]
         };

@@ -21,6 +21,7 @@ const LANES: u8 = 255;
 #[derive(Clone, Copy, Default)]
 struct Event {
     clock: u32,
+    epoch: u32,
     pc: u32,
     warp: u8,
     lane: u8,
@@ -113,7 +114,7 @@ impl Shared {
     fn ordered(&self, who: Who, e: Event) -> bool {
         let w = who.warp as usize;
         if u32::from(e.warp) == who.warp {
-            u32::from(e.lane) == who.lane || e.clock < self.clocks.now(w)
+            u32::from(e.lane) == who.lane || e.epoch < self.clocks.epoch(w)
         } else {
             e.clock <= self.clocks.warps[w].seen[e.warp as usize]
         }
@@ -153,14 +154,13 @@ impl Shared {
     fn note_read(&mut self, who: Who, i: usize) {
         let now = self.clocks.now(who.warp as usize);
         let c = self.cells[i];
-        let mine = Event { clock: now, pc: who.pc, warp: who.warp as u8, lane: who.lane as u8 };
+        let epoch = self.clocks.epoch(who.warp as usize);
+        let mine = Event { clock: now, epoch, pc: who.pc, warp: who.warp as u8, lane: who.lane as u8 };
         if c.flags & MANY == 0 {
             let r = c.read;
-            if r.clock == now && r.warp == mine.warp {
-                if r.lane != mine.lane {
-                    self.cells[i].read.lane = LANES;
-                }
-                self.cells[i].read.pc = who.pc;
+            if r.clock != 0 && r.epoch == epoch && r.warp == mine.warp {
+                let lane = if r.lane == mine.lane { r.lane } else { LANES };
+                self.cells[i].read = Event { lane, ..mine };
             } else if r.clock == 0 || self.ordered(who, r) {
                 self.cells[i].read = mine;
             } else {
@@ -173,7 +173,7 @@ impl Shared {
                 } else {
                     self.sets[index as usize] = set;
                 }
-                self.cells[i].read = Event { clock: index, pc: who.pc, warp: 0, lane: LANES };
+                self.cells[i].read = Event { clock: index, epoch: 0, pc: who.pc, warp: 0, lane: LANES };
                 self.cells[i].flags |= MANY;
             }
             return;
@@ -228,12 +228,12 @@ impl Shared {
     }
 
     fn note_write(&mut self, who: Who, i: usize, flags: u8) {
-        let now = self.clocks.now(who.warp as usize);
+        let (now, epoch) = (self.clocks.now(who.warp as usize), self.clocks.epoch(who.warp as usize));
         let c = &mut self.cells[i];
         if c.flags & MANY != 0 {
             self.free_sets.push(c.read.clock);
         }
-        c.write = Event { clock: now, pc: who.pc, warp: who.warp as u8, lane: who.lane as u8 };
+        c.write = Event { clock: now, epoch, pc: who.pc, warp: who.warp as u8, lane: who.lane as u8 };
         c.read = Event::default();
         c.flags = flags;
     }

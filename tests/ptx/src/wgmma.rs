@@ -126,6 +126,6 @@ impl Cx<'_> {
                 self.cta.shared.end_async_read(Who { warp, lane: 255, pc: i.pc }, address, 16);
             }
         }
-        self.cta.shared.clocks.advance(warp as usize);
+        self.cta.shared.clocks.synchronise(warp as usize);
     }
 }

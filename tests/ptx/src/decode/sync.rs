@@ -81,7 +81,7 @@ fn barrier(d: &mut Dec<'_, '_>) -> Res<Exec> {
         return Ok(Box::new(move |cx, mask| {
             cx.members(mask, members)?;
             let w = cx.warp.index as usize;
-            cx.cta.shared.clocks.advance(w);
+            cx.cta.shared.clocks.synchronise(w);
             Ok(Next::Step)
         }));
     }
