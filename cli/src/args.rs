@@ -315,4 +315,6 @@ pub struct GoldenArgs {
     pub artifact: PathBuf,
     /// Seed of the tokens
     pub seed: u64,
+    /// Threads; 0 = one per core
+    pub threads: u32,
 }

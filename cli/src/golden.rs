@@ -167,41 +167,35 @@ impl Computed {
     }
 }
 
-/// Runs the golden steps of the artifact at `path` in a child process: `program` is this command line.
+/// Runs the golden steps of the artifact at `path` in a child process: `program` is this command line. The version for processors runs, also where there is a GPU.
 ///
 /// # Errors
-/// The child fails, is killed, or computes something that is not finite.
-pub fn compute_in_child(program: &Path, path: &Path, seed: u64, vocab: usize) -> Result<Vec<Computed>, Error> {
-    let output = Command::new(program).arg("golden").arg(path).arg(seed.to_string()).output().map_err(|e| Error::io("run", program, e))?;
-    let said = String::from_utf8_lossy(&output.stderr);
+/// [`Error::Failed`] with what the child said or how it ended.
+pub fn compute_in_child(program: &Path, path: &Path, seed: u64, threads: u32) -> Result<Vec<Computed>, Error> {
+    let output = Command::new(program)
+        .arg("golden")
+        .arg(path)
+        .args([seed.to_string(), threads.to_string()])
+        .env("LLMCC_DEVICE", "cpu")
+        .output()
+        .map_err(|e| Error::io("run", program, e))?;
     if !output.status.success() {
-        return Err(Error::Failed(format!(
-            "the artifact was compiled but does not run here, so nothing was written ({}): {}\n\
-             If this machine lacks what it takes (memory, a folder from which code may run), use --no-golden; else please report this",
-            output.status,
-            said.trim().trim_start_matches("error: ")
-        )));
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(Error::Failed(format!("{}: {}", output.status, said.trim().trim_start_matches("error: "))));
     }
-    let steps: Vec<Computed> =
-        serde_json::from_slice(&output.stdout).map_err(|e| Error::Failed(format!("internal error: golden vectors unreadable: {e}")))?;
-    for (i, step) in steps.iter().enumerate() {
-        for row in 0..step.rows.len() {
-            if let Some((entry, v)) = entries(vocab).zip(step.row(row)).find(|(_, v)| !v.is_finite()) {
-                return Err(Error::Failed(format!(
-                    "the compiled model computes {v} (step {}, row {row}, entry {entry} of the logits), so nothing was written: the checkpoint's values \
-                     overflow on the way (try --kv bf16, --act f32 or --dtype f32); --no-golden writes it all the same",
-                    i + 1
-                )));
-            }
-        }
-    }
-    Ok(steps)
+    serde_json::from_slice(&output.stdout).map_err(|e| Error::Failed(format!("internal error: golden vectors unreadable: {e}")))
+}
+
+/// The first logit that is not finite: step, row, entry, value.
+fn not_finite(steps: &[Computed], vocab: usize) -> Option<(usize, usize, usize, f32)> {
+    let rows = steps.iter().enumerate().flat_map(|(i, s)| (0..s.rows.len()).map(move |r| (i, r, s)));
+    rows.flat_map(|(i, r, s)| entries(vocab).zip(s.row(r)).map(move |(e, v)| (i, r, e, v))).find(|(.., v)| !v.is_finite())
 }
 
 /// Runs the finished artifact at `path` for its golden vectors and holds them against the evaluator.
 ///
 /// # Errors
-/// As [`compute_in_child`]; a difference to the evaluator beyond [`bound`].
+/// It does not run; logits that are not finite; a difference to the evaluator beyond [`bound`].
 pub fn examine(l: &Lowered, options: &CompileOptions, path: &Path, seed: u64) -> Result<Outcome, Error> {
     let Some(program) = &options.golden else { return Ok(Outcome::Absent("compiled with --no-golden".into())) };
     let target = options.target;
@@ -209,7 +203,19 @@ pub fn examine(l: &Lowered, options: &CompileOptions, path: &Path, seed: u64) ->
         return Ok(Outcome::Absent(format!("the compiling machine cannot run code for {}", target.name)));
     }
     let info = &l.compiled.plan.info;
-    let computed = compute_in_child(program, path, seed, info.vocab)?;
+    let computed = compute_in_child(program, path, seed, 0).map_err(|e| {
+        Error::Failed(format!(
+            "the artifact was compiled but does not run here, so nothing was written ({e})\n\
+             If this machine lacks what it takes (memory, a folder from which code may run), use --no-golden; else please report this"
+        ))
+    })?;
+    if let Some((step, row, entry, v)) = not_finite(&computed, info.vocab) {
+        return Err(Error::Failed(format!(
+            "the compiled model computes {v} (step {}, row {row}, entry {entry} of the logits), so nothing was written: the checkpoint's values overflow on \
+             the way (try --kv bf16, --act f32 or --dtype f32); --no-golden writes it all the same",
+            step + 1
+        )));
+    }
     let steps = steps(seed, info.vocab, info.max_context);
     let mut difference = None;
     if multiply_adds(&l.compiled.plan, &steps) <= EVALUATED {

@@ -144,7 +144,7 @@ fn an_artifact_that_does_not_compute_is_not_written() {
     let said = compile_with_runner(&f, "kill -SEGV $$").expect_err("crashed");
     assert!(said.contains("does not run here, so nothing was written (signal: 11"), "{said}");
     let said = compile_with_runner(&f, "echo 'error: no memory' >&2; exit 1").expect_err("failed");
-    assert!(said.contains("(exit status: 1): no memory\nIf this machine lacks"), "{said}");
+    assert!(said.contains("(exit status: 1: no memory)\nIf this machine lacks"), "{said}");
     // One logit of each first row wrong, then infinite.
     let wrong = |bits: &str| format!("$LLMCC \"$@\" | sed 's/\"rows\":[[]\".\\{{8\\}}/\"rows\":[\"{bits}/g'");
     let said = compile_with_runner(&f, &wrong("42c80000")).expect_err("wrong");

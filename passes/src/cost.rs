@@ -1,23 +1,54 @@
 //! Predicted seconds of a kernel, and its tile sizes.
 //!
-//! A roofline per kernel: weights stream from memory once, activations and repeated reads of a tile from cache, multiply-adds run at the
-//! target's rate on all cores that have items; the slower of the two decides, plus what cannot overlap (prologue, launch). Figures come from the
-//! [`TargetSpec`] only; nothing is measured while compiling, so a build is reproducible.
+//! Per kernel: weights stream from memory once, activations and repeated reads of a tile from cache, multiply-adds and epilogues run at the
+//! target's rates on all cores that have items, plus what cannot be divided (prologue, launch). Figures come from the [`TargetSpec`] and the constants here; nothing is measured while compiling, so a build is reproducible. The constants were fitted to
+//! `llmcc bench --kernels` on two Zen 4 cores: see docs/cost-model.md.
 
 use crate::spec::segments_mut;
 use llmcc_ir::graph::UnaryOp;
 use llmcc_ir::kernel::{Attention, Body, Expr, Kernel, Matmul, ParamId, ParamKind, RowElem, Segment, Store, lcm};
 use llmcc_ir::plan::row_bytes;
-use llmcc_ir::quant::BLOCK;
+use llmcc_ir::quant::{BLOCK, Format};
 use llmcc_ir::target::TargetSpec;
 use llmcc_ir::ty::Env;
 
 /// Context length at which attention is costed (no choice depends on it).
 pub const CONTEXT: usize = 512;
-/// Elementwise steps per second and core, relative to multiply-adds.
-const ELEMENTWISE: f64 = 0.25;
-/// Seconds per microkernel call and tile bookkeeping.
-const CALL: f64 = 20e-9;
+/// Elementwise steps per second and core: code of 128-bit vectors, whatever the target.
+const ELEMENTWISE: f64 = 6.7e9;
+/// Seconds by which a microkernel call interrupts the stream of weights: with the call, the ends of its pipelines and a new start of the prefetchers.
+const CALL: f64 = 150e-9;
+/// How much of the shorter of streaming and computing is not hidden behind the longer: prefetchers do not look far ahead.
+const NOT_HIDDEN: f64 = 0.5;
+/// Seconds per row of a tile for the loop around an epilogue.
+const ROW: f64 = 25e-9;
+/// Rate at which epilogues read and write rows, relative to the cache's: half of them were last written by another core.
+const ROWS_RATE: f64 = 0.35;
+/// Steps per element of a normalization, of rounding to int8, of decoding a quantized table.
+const NORM_STEPS: f64 = 5.0;
+const QUANT_STEPS: f64 = 3.0;
+const DECODE_STEPS: f64 = 10.0;
+/// Steps per element of a function of `exp`, of a rotation, of storing to the cache.
+const EXP_STEPS: f64 = 15.0;
+const ROTATE_STEPS: f64 = 6.0;
+const KV_STEPS: f64 = 8.0;
+/// Steps per element of a RoPE table: a cosine or a sine in f64.
+const ROPE_STEPS: f64 = 110.0;
+/// Columns' worth of int8 products that scaling a group costs on top of its own.
+const GROUP: f64 = 7.0;
+/// Rows of a register tile, for which codes are loaded and unpacked once, with int8 and with f32 rows; and the rates of that, relative to multiply-adds.
+const INT8_ROWS: usize = 6;
+const F32_ROWS: usize = 12;
+const INT8_UNPACK: f64 = 1.4;
+const F32_UNPACK: f64 = 0.5;
+/// Multiply-adds of attention, relative to those of matrix products; seconds per sequence and head to find its pages, and per token and head to start.
+const ATTENTION: f64 = 0.42;
+const ATTENTION_SEQUENCE: f64 = 0.65e-6;
+const ATTENTION_TOKEN: f64 = 0.2e-6;
+/// Elementwise kernels of their own take one to four times what their steps do. An error of the prediction should not break a fusion.
+const ALONE: f64 = 4.0;
+/// Half the tokens of a page of the cache.
+const HALF_PAGE: usize = 8;
 /// Accumulator bytes that stay in the first-level cache.
 const L1: usize = 32 << 10;
 /// Cores of a larger machine of the same kind.
@@ -33,22 +64,31 @@ pub fn choose_tiles(kernel: &mut Kernel, target: &TargetSpec, env: Env) -> f64 {
     }
     let rows = kernel.rows.eval(env);
     let units: Vec<usize> = tile_units(kernel);
+    // Larger steps than this one may come in the same regime, and rows that are not there cost nothing.
+    let most = (2 * rows).next_power_of_two().max(4);
     let tiles_m: Vec<usize> = match kernel.body {
-        Body::Matmul(_) => TILE_M.iter().copied().filter(|t| *t <= rows.next_power_of_two()).collect(),
+        Body::Matmul(_) => TILE_M.iter().copied().filter(|t| *t <= most).collect(),
         _ => vec![1],
     };
     let mut best = (f64::INFINITY, 0, 0);
     for tile_n in if units.is_empty() { &TILE_N[..1] } else { TILE_N } {
         for tile_m in &tiles_m {
             set_tiles(kernel, &units, *tile_n, *tile_m);
-            let cost = seconds(kernel, target, env);
-            if cost < best.0 {
+            let cost = seconds(kernel, target, env) * on_many_cores(kernel, target);
+            if cost < best.0 || (cost == best.0 && *tile_m > best.2) {
                 best = (cost, *tile_n, *tile_m);
             }
         }
     }
     set_tiles(kernel, &units, best.1, best.2);
-    best.0
+    seconds(kernel, target, env)
+}
+
+/// How much worse a kernel's items divide among the cores of a larger machine than among the target's: tiles should suit both.
+fn on_many_cores(kernel: &Kernel, t: &TargetSpec) -> f64 {
+    let Body::Matmul(b) = &kernel.body else { return 1.0 };
+    let items = b.segments.iter().map(Segment::tiles).sum();
+    (imbalance(items, t.cores.max(MANY_CORES)) / imbalance(items, t.cores)).max(1.0)
 }
 
 /// For each segment the columns that a tile must hold whole.
@@ -82,31 +122,35 @@ fn set_tiles(kernel: &mut Kernel, units: &[usize], tile_n: usize, tile_m: usize)
 
 /// Predicted seconds of one launch, attention over [`CONTEXT`] tokens.
 pub fn seconds(kernel: &Kernel, t: &TargetSpec, env: Env) -> f64 {
-    if let Some(gpu) = t.gpu() {
-        return crate::cost_gpu::seconds(kernel, t, gpu, env);
-    }
     seconds_at(kernel, t, env, CONTEXT)
 }
 
 /// Predicted seconds of one launch whose tokens attend to `context` tokens each.
 pub fn seconds_at(kernel: &Kernel, t: &TargetSpec, env: Env, context: usize) -> f64 {
+    if let Some(gpu) = t.gpu() {
+        return crate::cost_gpu::seconds(kernel, t, gpu, env, context);
+    }
     let m = kernel.rows.eval(env);
-    let elementwise = t.f32_macs * ELEMENTWISE;
+
     let parallel = m.clamp(1, t.cores) as f64;
     let work = match &kernel.body {
         Body::Matmul(b) => matmul(kernel, b, t, m),
         Body::Attention(a) => attention(kernel, a, t, env, context),
         Body::RowNorm(n) => {
             let cols = cols(kernel, n.x);
-            let steps = if n.norm.is_some() { 3.0 } else { 1.0 } + if n.gain.is_some() { 1.0 } else { 0.0 } + quant_steps(kernel, n.out);
-            (m * cols) as f64 * (steps / elementwise + 8.0 / t.cache) / parallel
+            let norm = n.norm.map_or(1.0, |_| NORM_STEPS);
+            let steps = norm + n.gain.map_or(0.0, |_| 1.0) + quant_steps(kernel, n.out);
+            (m * cols) as f64 * (steps / ELEMENTWISE + 8.0 / t.cache) / parallel
         }
-        Body::Pointwise(p) => p.segments.iter().map(|s| epilogue(kernel, s, t, m)).sum::<f64>() / parallel,
+        Body::Pointwise(p) => p.segments.iter().map(|s| epilogue(kernel, s, t, m)).sum::<f64>() * ALONE / parallel,
         Body::Embed(e) => match kernel.params[e.table].kind {
-            ParamKind::Matrix { k, format, .. } => (m * format.packed_bytes(1, k)) as f64 / t.memory,
+            ParamKind::Matrix { k, format, .. } => {
+                let steps = if format.is_quantized() { DECODE_STEPS } else { 1.0 };
+                (m * format.packed_bytes(1, k)) as f64 / t.memory + (m * k) as f64 * steps / ELEMENTWISE / parallel
+            }
             _ => 0.0,
         },
-        Body::RopeTable(r) => (m * cols(kernel, r.out)) as f64 * 40.0 / elementwise,
+        Body::RopeTable(r) => (m * cols(kernel, r.out)) as f64 * ROPE_STEPS / ELEMENTWISE / parallel,
     };
     t.launch + work
 }
@@ -122,7 +166,7 @@ fn cols(kernel: &Kernel, p: ParamId) -> usize {
 
 fn quant_steps(kernel: &Kernel, p: ParamId) -> f64 {
     match kernel.params[p].kind {
-        ParamKind::Rows { elem: RowElem::Q8 { .. }, .. } => 2.0,
+        ParamKind::Rows { elem: RowElem::Q8 { .. }, .. } => QUANT_STEPS,
         _ => 0.0,
     }
 }
@@ -139,8 +183,9 @@ fn input(kernel: &Kernel, b: &Matmul) -> (usize, bool) {
 
 fn matmul(kernel: &Kernel, b: &Matmul, t: &TargetSpec, m: usize) -> f64 {
     let (x_bytes, int8) = input(kernel, b);
-    let passes = m.div_ceil(b.tile_m.max(1)).max(1);
-    let (mut weight_bytes, mut core_seconds, mut items) = (0.0, 0.0, 0);
+    let tile_m = b.tile_m.max(1);
+    let passes = m.div_ceil(tile_m).max(1);
+    let (mut weight_bytes, mut computed, mut items) = (0.0, 0.0, 0);
     for s in &b.segments {
         let tiles = s.tiles();
         items += tiles;
@@ -148,37 +193,52 @@ fn matmul(kernel: &Kernel, b: &Matmul, t: &TargetSpec, m: usize) -> f64 {
             let ParamKind::Matrix { n, k, format } = kernel.params[*w].kind else { continue };
             let bytes = format.packed_bytes(n, k) as f64;
             weight_bytes += bytes;
-            let rate = if int8 { t.int8_macs } else { t.f32_macs };
-            let decode = if format.is_quantized() && !int8 { (n * k * passes) as f64 / (t.f32_macs * 0.5) } else { 0.0 };
-            core_seconds += (m * n * k) as f64 / rate + decode + (tiles * passes) as f64 * CALL;
-            core_seconds += bytes * (passes - 1) as f64 / t.cache;
-            core_seconds += (tiles * m * x_bytes) as f64 / t.cache;
+            computed += multiply((m, n, k), tile_m, format, int8, t);
+            computed += bytes * (passes - 1) as f64 / t.cache;
+            computed += (tiles * m * x_bytes) as f64 / t.cache;
+            computed += (tiles * passes) as f64 * CALL;
         }
-        let accumulators = s.tile_n * b.tile_m * 4 * s.weights.len().max(1);
+        let accumulators = s.tile_n * tile_m.min(m) * 4 * s.weights.len().max(1);
         let spill = if accumulators > L1 { (m * s.n * 8) as f64 / t.cache } else { 0.0 };
-        core_seconds += epilogue(kernel, s, t, m) + spill;
+        computed += epilogue(kernel, s, t, m) + spill;
     }
-    let streamed = weight_bytes / t.memory;
-    let computed = core_seconds / t.cores as f64;
-    streamed.max(computed) * imbalance(items, t) + prologue(kernel, b, t, m)
+    let (streamed, computed) = (weight_bytes / t.memory, computed / t.cores as f64);
+    (streamed.max(computed) + streamed.min(computed) * NOT_HIDDEN) * imbalance(items, t.cores) + prologue(kernel, b, t, m)
 }
 
-/// How much longer the busiest core works than the average. Counts machines with more cores than the target's typical ones, so that tiles suit them too.
-fn imbalance(items: usize, t: &TargetSpec) -> f64 {
+/// Core-seconds of the products of `m` rows with an `n × k` matrix, `tile_m` rows at a time, operands in cache.
+fn multiply((m, n, k): (usize, usize, usize), tile_m: usize, format: Format, int8: bool, t: &TargetSpec) -> f64 {
+    let (elements, macs) = ((n * k) as f64, (m * n * k) as f64);
+    // Register tiles that one column of weights passes through.
+    let tiles = |rows: usize| (m / tile_m * tile_m.div_ceil(rows) + (m % tile_m).div_ceil(rows)) as f64;
+    if int8 {
+        macs / t.int8_macs * (1.0 + GROUP / f64::from(format.group.max(1))) + elements * tiles(INT8_ROWS) / (t.int8_macs * INT8_UNPACK)
+    } else {
+        let unpack = if format.is_quantized() { elements * tiles(F32_ROWS) / (t.f32_macs * F32_UNPACK) } else { 0.0 };
+        macs / t.f32_macs + unpack
+    }
+}
+
+/// How much longer the busiest core works than the average.
+fn imbalance(items: usize, cores: usize) -> f64 {
     let items = items.max(1);
-    let on = |cores: usize| (items.div_ceil(cores) * cores) as f64 / items as f64;
-    on(t.cores).max(on(t.cores.max(MANY_CORES)))
+    (items.div_ceil(cores) * cores) as f64 / items as f64
 }
 
 /// Every core prepares all rows for itself.
 fn prologue(kernel: &Kernel, b: &Matmul, t: &TargetSpec, m: usize) -> f64 {
     let Some(p) = b.prologue else { return 0.0 };
-    let steps = p.norm.map_or(0.0, |_| 3.0) + p.gain.map_or(0.0, |_| 1.0) + p.elem.group().map_or(0.0, |_| 2.0);
-    (m * cols(kernel, b.x)) as f64 * (steps / (t.f32_macs * ELEMENTWISE) + 8.0 / t.cache)
+    let steps = p.norm.map_or(0.0, |_| NORM_STEPS) + p.gain.map_or(0.0, |_| 1.0) + p.elem.group().map_or(0.0, |_| QUANT_STEPS);
+    (m * cols(kernel, b.x)) as f64 * (steps / ELEMENTWISE + 8.0 / t.cache)
 }
 
 /// Core-seconds of an expression and its store over `m` rows.
 fn epilogue(kernel: &Kernel, s: &Segment, t: &TargetSpec, m: usize) -> f64 {
+    // A microkernel writes plain results where they belong.
+    if matches!((&s.expr, &s.store), (Expr::Acc(0), Store::Rows { param, .. }) if quant_steps(kernel, *param) == 0.0) {
+        return 0.0;
+    }
+    let rows = (m * s.tiles()) as f64 * ROW;
     let (mut steps, mut bytes) = (0.0, 4.0);
     s.expr.visit(&mut |e| match e {
         Expr::Acc(_) | Expr::Const(_) => {}
@@ -186,25 +246,30 @@ fn epilogue(kernel: &Kernel, s: &Segment, t: &TargetSpec, m: usize) -> f64 {
         Expr::Unary(op, _) => {
             steps += match op {
                 UnaryOp::Neg | UnaryOp::Relu => 1.0,
-                UnaryOp::Exp | UnaryOp::Sigmoid | UnaryOp::Silu | UnaryOp::Gelu | UnaryOp::GeluTanh | UnaryOp::Tanh => 8.0,
+                UnaryOp::Exp | UnaryOp::Sigmoid | UnaryOp::Silu | UnaryOp::Gelu | UnaryOp::GeluTanh | UnaryOp::Tanh => EXP_STEPS,
             }
         }
         Expr::Binary(..) => steps += 1.0,
-        Expr::Normalize(..) => steps += 3.0,
-        Expr::Rope { .. } => steps += 3.0,
+        Expr::Normalize(..) => steps += NORM_STEPS,
+        Expr::Rope { .. } => steps += ROTATE_STEPS,
     });
-    if let Store::Rows { param, .. } = s.store {
-        steps += quant_steps(kernel, param);
-    }
-    (m * s.n) as f64 * (steps / (t.f32_macs * ELEMENTWISE) + bytes / t.cache)
+    steps += match s.store {
+        Store::Rows { param, .. } => quant_steps(kernel, param),
+        Store::KvKey(_) | Store::KvValue(_) => KV_STEPS,
+    };
+    (m * s.n) as f64 * (steps / ELEMENTWISE + bytes / (t.cache * ROWS_RATE)) + rows
 }
 
 fn attention(kernel: &Kernel, a: &Attention, t: &TargetSpec, env: Env, context: usize) -> f64 {
     let ParamKind::Kv(kv) = kernel.params[a.kv].kind else { return 0.0 };
     let m = kernel.rows.eval(env);
-    let context = kv.window.map_or(context, |w| w.min(context));
-    let bytes = (2 * context * kv.width() * kv.dtype.bytes()) as f64;
+    // Whole pages are computed; half of the last one is beyond the context on average.
+    let context = kv.window.map_or(context, |w| w.min(context)) + HALF_PAGE;
+    let sequences = env.rows.clamp(1, m.max(1));
+    let bytes = (2 * context * kv.width() * kv.dtype.bytes() * sequences) as f64;
     let macs = (2 * m * context * a.heads * kv.head_dim) as f64;
     let items = (m * kv.kv_heads).max(1);
-    (bytes / t.memory).max(macs / (t.f32_macs * 0.5) / t.cores as f64) * imbalance(items, t)
+    let starts = (sequences * kv.kv_heads) as f64 * ATTENTION_SEQUENCE + items as f64 * ATTENTION_TOKEN;
+    let computed = (macs / (t.f32_macs * ATTENTION) + starts) / t.cores as f64;
+    (bytes / t.memory).max(computed * imbalance(items, t.cores))
 }

@@ -36,16 +36,16 @@ pub fn choose_tiles(kernel: &mut Kernel, target: &TargetSpec, gpu: &GpuArch, env
             m.segments.iter_mut().zip(tiles).for_each(|(s, n)| s.tile_n = n);
         }
     }
-    seconds(kernel, target, gpu, env)
+    seconds(kernel, target, gpu, env, CONTEXT)
 }
 
-/// Predicted seconds of one launch.
-pub fn seconds(kernel: &Kernel, t: &TargetSpec, gpu: &GpuArch, env: Env) -> f64 {
+/// Predicted seconds of one launch whose tokens attend to `context` tokens each.
+pub fn seconds(kernel: &Kernel, t: &TargetSpec, gpu: &GpuArch, env: Env, context: usize) -> f64 {
     let m = kernel.rows.eval(env);
     let l2 = |bytes: usize| bytes as f64 / gpu.l2_bandwidth;
     let work = match &kernel.body {
         Body::Matmul(b) => matmul(kernel, b, t, gpu, m),
-        Body::Attention(a) => attention(kernel, a, t, gpu, m),
+        Body::Attention(a) => attention(kernel, a, t, gpu, m, context),
         Body::RowNorm(n) => LATENCY + l2(m * (bytes_of_row(kernel, n.x) + bytes_of_row(kernel, n.out))),
         Body::Pointwise(p) => LATENCY + p.segments.iter().map(|s| epilogue(s, gpu, m)).sum::<f64>(),
         Body::Embed(e) => match kernel.params[e.table].kind {
@@ -109,9 +109,9 @@ fn epilogue(s: &Segment, gpu: &GpuArch, m: usize) -> f64 {
     (m * s.n) as f64 * bytes / gpu.l2_bandwidth
 }
 
-fn attention(kernel: &Kernel, a: &Attention, t: &TargetSpec, gpu: &GpuArch, m: usize) -> f64 {
+fn attention(kernel: &Kernel, a: &Attention, t: &TargetSpec, gpu: &GpuArch, m: usize, context: usize) -> f64 {
     let ParamKind::Kv(kv) = kernel.params[a.kv].kind else { return 0.0 };
-    let context = kv.window.map_or(CONTEXT, |w| w.min(CONTEXT));
+    let context = kv.window.map_or(context, |w| w.min(context));
     let bytes = (2 * context * kv.width() * kv.dtype.bytes()) as f64;
     let flops = (4 * m * context * a.heads * kv.head_dim) as f64;
     LATENCY + (bytes / t.memory).max(flops / (gpu.f16_flops * TENSOR))

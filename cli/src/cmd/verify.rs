@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::args::{GoldenArgs, VerifyArgs};
 use crate::golden::{self, Golden};
-use crate::loaded::{EngineOptions, Model, Part, segments};
+use crate::loaded::{EngineOptions, Info, Model, Part, segments};
 use crate::manifest::hex;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -31,14 +31,14 @@ pub fn run(args: &VerifyArgs) -> Result<(), Error> {
         super::print(&format!("{name:<12} {} bytes, SHA-256 as in the manifest\n", part.len))?;
         hashes.push(got);
     }
-    let said = golden_vectors(args, &model, &manifest["golden"], golden::seed(&hashes[0], &hashes[1]))?;
+    let said = golden_vectors(args, model.info(), &manifest["golden"], golden::seed(&hashes[0], &hashes[1]))?;
     super::print(&format!("golden       {said}\n"))?;
     let n = computes(&model)?;
     super::print(&format!("computation  {n} tokens in one step equal the same tokens one by one, bit for bit\n"))
 }
 
 /// Compares what the artifact computes with what it computed when it was compiled; returns what there was to compare.
-fn golden_vectors(args: &VerifyArgs, model: &Model, kept: &Value, seed: u64) -> Result<String, Error> {
+fn golden_vectors(args: &VerifyArgs, info: Info, kept: &Value, seed: u64) -> Result<String, Error> {
     if let Some(why) = kept["absent"].as_str() {
         return Ok(format!("none: {why}"));
     }
@@ -47,8 +47,9 @@ fn golden_vectors(args: &VerifyArgs, model: &Model, kept: &Value, seed: u64) -> 
     if kept.scheme != golden::SCHEME {
         return Ok(format!("not compared: made by scheme {}, this llmcc knows {}", kept.scheme, golden::SCHEME));
     }
-    let info = model.info();
-    let got = golden::compute(model, seed)?;
+    let program = std::env::current_exe().map_err(|e| Error::io("find", "the llmcc program", e))?;
+    let got = golden::compute_in_child(&program, &args.artifact, seed, args.engine.threads)
+        .map_err(|e| broken(format!("its code for processors does not run here ({e})")))?;
     let steps = golden::steps(seed, info.vocab, info.max_context);
     match golden::difference(&kept.steps, &got, info.vocab, &steps) {
         Some(what) => Err(Error::Failed(format!(
@@ -67,7 +68,7 @@ fn golden_vectors(args: &VerifyArgs, model: &Model, kept: &Value, seed: u64) -> 
 /// # Errors
 /// Not an artifact, or it fails.
 pub fn golden(args: &GoldenArgs) -> Result<(), Error> {
-    let model = Model::open(&args.artifact, golden::engine_options(0))?;
+    let model = Model::open(&args.artifact, golden::engine_options(args.threads))?;
     let computed = golden::compute(&model, args.seed)?;
     super::print(&serde_json::to_string(&computed).unwrap_or_default())
 }

@@ -8,19 +8,10 @@ use llmcc_ir::text::print_module;
 use llmcc_ir::verify::verify_module;
 use serde_json::{Value, json};
 
-const GOLDENS: [&str; 11] = [
-    "llama",
-    "llama3",
-    "llama3_sharded",
-    "llama_linear",
-    "llama_yarn",
-    "llama_bias",
-    "llama_bf16",
-    "llama_f16",
-    "mistral",
-    "qwen2",
-    "qwen3",
-];
+/// Fixtures with what Transformers computed for them.
+fn goldens() -> impl Iterator<Item = &'static str> {
+    include_str!("../../../tests/goldens/fixtures.txt").lines()
+}
 
 /// f32 state, as the goldens have.
 const EXACT: Options = Options { kv_dtype: KvDType::F32, max_context: None };
@@ -43,7 +34,7 @@ fn lifted(config: &Value) -> Module {
 /// The graph means what Transformers computes: its f64 evaluation is closer to Transformers' f64 logits than Transformers' own f32 is.
 #[test]
 fn logits_equal_transformers() {
-    for name in GOLDENS {
+    for name in goldens() {
         let ckpt = Checkpoint::open(&golden(name)).unwrap();
         let module = lift(&ckpt, &EXACT).unwrap();
         let expected = Checkpoint::open(&golden(name).join("golden.safetensors")).unwrap();
@@ -63,7 +54,7 @@ fn logits_equal_transformers() {
 
 #[test]
 fn modules_are_valid() {
-    for name in GOLDENS {
+    for name in goldens() {
         let module = lift(&Checkpoint::open(&golden(name)).unwrap(), &EXACT).unwrap();
         assert_eq!(verify_module(&module), [], "{name}");
     }
