@@ -4,7 +4,7 @@
 //! A thread cuts its range of items into runs of tokens that belong to one sequence. Results do not depend on the cuts: the microkernel treats every token alike.
 
 use super::attention::{Item, TOKENS};
-use super::emit::{Emit, I32, I64};
+use super::emit::{Emit, I32, I64, LANES};
 use super::frame::Frame;
 use super::{CodegenError, Lowering, quant};
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -28,7 +28,7 @@ struct Plan {
     out_elem: RowElem,
     /// Scratch: the arguments of a call.
     args: usize,
-    /// Scratch: results of a run before they are quantized.
+    /// Scratch: results of a run before they are rounded.
     sums: usize,
     /// Scratch of the microkernel.
     work: usize,
@@ -74,12 +74,12 @@ impl Plan {
         let heads = k.heads / spec.kv_heads;
         let width = heads * d;
         match out_elem {
-            RowElem::F32 => {}
+            RowElem::F32 | RowElem::Bf16 => {}
             RowElem::Q8 { group } if width.is_multiple_of(group) => {}
             RowElem::Q8 { group } => return Err(low.error(format!("int8 groups of {group} cut the {width} columns of a KV head"))),
-            RowElem::F16 | RowElem::Bf16 => return Err(low.error("the CPU backend does not write 16-bit rows".into())),
+            RowElem::F16 => return Err(low.error("CPUs have no f16 rows".into())),
         }
-        let quantized = matches!(out_elem, RowElem::Q8 { .. });
+        let rounded = out_elem != RowElem::F32;
         Ok(Plan {
             spec,
             page: layout::page(spec.kv_heads, d, spec.dtype.bytes()),
@@ -88,7 +88,7 @@ impl Plan {
             out_cols,
             out_elem,
             args: frame.bytes(size_of::<AttendArgs>()),
-            sums: frame.floats(if quantized { TOKENS * width } else { 0 }),
+            sums: frame.floats(if rounded { TOKENS * width } else { 0 }),
             work: frame.floats(TOKENS * heads * ATTEND_WORK),
         })
     }
@@ -165,9 +165,32 @@ impl Plan {
         let signature = e.b.import_signature(signature);
         let function = super::rope::microkernel(low, e, Uk::Attend);
         e.b.ins().call_indirect(signature, function, &[call]);
-        if let RowElem::Q8 { group } = self.out_elem {
-            self.quantize(e, out, at, count, results, group);
+        match self.out_elem {
+            RowElem::Q8 { group } => self.quantize(e, out, at, count, results, group),
+            RowElem::Bf16 => self.shorten(e, out, at, count, results),
+            RowElem::F32 | RowElem::F16 => {}
         }
+    }
+
+    /// Rounds the results of a run to bf16 rows.
+    fn shorten(&self, e: &mut Emit, out: Value, at: &Item, count: Value, results: Value) {
+        let zero = e.int(0);
+        e.each(zero, count, 1, |e, i| {
+            let token = e.add(at.token, i);
+            let row = e.index(out, token, row_bytes(self.out_cols, RowElem::Bf16));
+            let row = e.index(row, at.head, self.width * 2);
+            let x = e.index(results, i, self.width * 4);
+            let whole = self.width / LANES * LANES;
+            e.each_fixed(whole, LANES, |e, col| {
+                let (from, to) = (e.index(x, col, 4), e.index(row, col, 2));
+                let v = e.load_lanes(from, 0, LANES);
+                e.store_bf16(v, to, 0, LANES);
+            });
+            if whole < self.width {
+                let v = e.load_lanes(x, whole * 4, self.width - whole);
+                e.store_bf16(v, row, whole * 2, self.width - whole);
+            }
+        });
     }
 
     /// Rounds the results of a run to int8 rows.

@@ -148,6 +148,9 @@ impl Plan {
             return Err(low.error(format!("queries and output must have {width} columns")));
         }
         let heads_per_kv = k.heads / spec.kv_heads;
+        if out_elem.is_half() {
+            return Err(low.error("16-bit rows need the attention microkernel".into()));
+        }
         if let RowElem::Q8 { group } = out_elem
             && !(heads_per_kv * d).is_multiple_of(group)
         {

@@ -1,7 +1,8 @@
 //! Conversions between f32 and the 16-bit floats, by integer arithmetic: Cranelift has none for vectors.
 
-use super::emit::Emit;
+use super::emit::{Emit, LANES};
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
+use cranelift_codegen::ir::types::I64X2;
 use cranelift_codegen::ir::{InstBuilder, Value};
 
 impl<'f> Emit<'f> {
@@ -35,6 +36,21 @@ impl<'f> Emit<'f> {
     pub fn bf16_to_f32(&mut self, halves: Value) -> Value {
         let bits = self.b.ins().ishl_imm_u(halves, 16);
         self.as_floats(bits)
+    }
+
+    /// Rounds the first `lanes` of four f32 to bf16 and stores them.
+    pub fn store_bf16(&mut self, x: Value, p: Value, offset: usize, lanes: usize) {
+        let halves = self.f32_to_bf16(x);
+        if lanes == LANES {
+            let packed = self.b.ins().unarrow(halves, halves);
+            let packed = self.cast(I64X2, packed);
+            let word = self.b.ins().extractlane(packed, 0);
+            return self.store(word, p, offset);
+        }
+        for i in 0..lanes {
+            let half = self.lane(halves, i);
+            self.store_half(half, p, offset + 2 * i);
+        }
     }
 
     /// Four f32 to f16 in the low half of each i32: round to nearest even, subnormals and infinities included, NaN becomes a quiet NaN.

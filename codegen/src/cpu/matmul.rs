@@ -15,7 +15,7 @@ use cranelift_codegen::ir::{AbiParam, InstBuilder, Signature, StackSlot, StackSl
 use cranelift_codegen::isa::CallConv;
 use llmcc_abi::layout::{self, BLOCK, Elem};
 use llmcc_abi::{PanelArgs, Uk};
-use llmcc_ir::kernel::{Expr, Matmul, ParamId, Prologue, Segment};
+use llmcc_ir::kernel::{Expr, Matmul, ParamId, Prologue, RowElem, Segment};
 use llmcc_ir::plan::row_bytes;
 use llmcc_ir::quant::Format;
 use std::mem::offset_of;
@@ -24,8 +24,7 @@ use std::mem::offset_of;
 struct Input {
     base: Value,
     stride: usize,
-    /// int8 rows with this group.
-    quant: Option<usize>,
+    elem: RowElem,
 }
 
 /// A weight matrix of a segment.
@@ -60,15 +59,11 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Matmul)
         Some(p) => Some(Rows::new(low, frame, k.x, p)?),
         None => None,
     };
-    let input = k.prologue.map_or(elem, |p| p.elem);
-    if input.is_half() {
-        return Err(low.error("a prologue for a CPU keeps f32 or quantizes to int8; it has no 16-bit rows".into()));
-    }
-    let quant = input.group();
+    let multiplied = k.prologue.map_or(elem, |p| p.elem);
     let mut plans = Vec::new();
     let mut first_item = 0;
     for segment in &k.segments {
-        plans.push(plan(low, frame, segment, first_item, k.tile_m, cols, quant)?);
+        plans.push(plan(low, frame, segment, first_item, k.tile_m, cols, multiplied)?);
         first_item += segment.tiles();
     }
     let args = e.b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, size_of::<PanelArgs>() as u32, 3));
@@ -76,9 +71,9 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Matmul)
         Some(rows) => {
             let base = e.offset(low.args.scratch, frame.size());
             rows.emit(low, e, base);
-            (Input { base, stride: rows.stride, quant }, rows.stride)
+            (Input { base, stride: rows.stride, elem: multiplied }, rows.stride)
         }
-        None => (Input { base: low.args.operand(k.x), stride: row_bytes(cols, elem), quant }, 0),
+        None => (Input { base: low.args.operand(k.x), stride: row_bytes(cols, elem), elem }, 0),
     };
     for plan in &plans {
         plan.emit(low, e, &input, k.tile_m, args);
@@ -93,7 +88,7 @@ fn plan<'k>(
     first_item: usize,
     tile_m: usize,
     cols: usize,
-    quant: Option<usize>,
+    elem: RowElem,
 ) -> Result<Plan<'k>, CodegenError> {
     if segment.tile_n == 0 || (segment.tile_n < segment.n && !segment.tile_n.is_multiple_of(BLOCK)) {
         return Err(low.error(format!("tile_n {} is not a multiple of {BLOCK}", segment.tile_n)));
@@ -106,8 +101,12 @@ fn plan<'k>(
         if n != segment.n || k != cols {
             return Err(low.wrong(*weights, &format!("a packed matrix of {} rows and {cols} columns", segment.n)));
         }
-        if quant.is_some_and(|group| group != usize::from(format.group)) {
-            return Err(low.wrong(*weights, &format!("quantized with the group of the int8 rows, {}", quant.unwrap_or(0))));
+        match elem {
+            RowElem::F32 => {}
+            RowElem::Q8 { group } if group == usize::from(format.group) => {}
+            RowElem::Q8 { group } => return Err(low.wrong(*weights, &format!("quantized with the group of the int8 rows, {group}"))),
+            RowElem::Bf16 if format.elem == Elem::Bf16 && !low.portable => {}
+            RowElem::Bf16 | RowElem::F16 => return Err(low.error("16-bit rows are multiplied by bf16 microkernels only".into())),
         }
         lanes.push(Lane { weights: *weights, k, format, tile: 0 });
     }
@@ -191,7 +190,7 @@ impl Lane {
         let a = e.index(input.base, t.row, input.stride);
         let panel = Panel {
             format: self.format,
-            quant: input.quant.is_some(),
+            rows_elem: input.elem,
             k: self.k,
             w,
             w_stride: block,
@@ -208,9 +207,10 @@ impl Lane {
 
 /// Calls the microkernel for a panel.
 fn call(low: &Lowering, e: &mut Emit, slot: StackSlot, p: &Panel) {
-    let uk = match (p.format.elem, p.quant) {
+    let uk = match (p.format.elem, p.rows_elem.group().is_some()) {
         (Elem::F32, _) => Uk::PanelF32,
         (Elem::F16, _) => Uk::PanelF16,
+        (Elem::Bf16, _) if p.rows_elem == RowElem::Bf16 => Uk::PanelBf16Rows,
         (Elem::Bf16, _) => Uk::PanelBf16,
         (Elem::W8, false) => Uk::PanelW8,
         (Elem::W4, false) => Uk::PanelW4,
@@ -260,12 +260,17 @@ impl Rows {
     fn new(low: &Lowering, frame: &mut Frame, x: ParamId, p: &Prologue) -> Result<Rows, CodegenError> {
         let n = low.f32_rows(x)?;
         let program = Program::new(low, frame, &norm_expr(x, p.norm, p.gain), n, 0)?;
-        let (dest, stride) = match p.elem.group() {
-            Some(group) => (Dest::Q8 { start: 0, cols: n, group }, layout::q8_row(n, group).bytes),
-            None => {
+        let (dest, stride) = match p.elem {
+            RowElem::Q8 { group } => (Dest::Q8 { start: 0, cols: n, group }, layout::q8_row(n, group).bytes),
+            RowElem::F32 => {
                 let stride = (n * 4).next_multiple_of(64);
                 (Dest::F32 { start: 0, stride }, stride)
             }
+            RowElem::Bf16 => {
+                let stride = (n * 2).next_multiple_of(64);
+                (Dest::Bf16 { start: 0, stride }, stride)
+            }
+            RowElem::F16 => return Err(low.error("CPUs have no f16 rows".into())),
         };
         Ok(Rows { program, dest, stride, n })
     }

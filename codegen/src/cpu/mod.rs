@@ -160,7 +160,7 @@ impl Lowering<'_> {
     /// Columns and storage of a matrix of rows.
     fn rows(&self, p: ParamId) -> Result<(usize, RowElem), CodegenError> {
         match *self.kind(p)? {
-            ParamKind::Rows { elem, .. } if elem.is_half() => Err(self.wrong(p, "a matrix of f32 or int8 rows: CPUs have no 16-bit ones")),
+            ParamKind::Rows { elem: RowElem::F16, .. } => Err(self.wrong(p, "a matrix of f32, bf16 or int8 rows: CPUs have no f16 ones")),
             ParamKind::Rows { cols, elem, .. } => Ok((cols, elem)),
             _ => Err(self.wrong(p, "a matrix of rows")),
         }

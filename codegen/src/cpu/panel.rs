@@ -7,6 +7,7 @@
 use super::emit::{Emit, F32, F32X4, I8X16, I16X8, I32, I32X4, LANES};
 use cranelift_codegen::ir::{InstBuilder, Value};
 use llmcc_abi::layout::{self, BLOCK, Elem};
+use llmcc_ir::kernel::RowElem;
 use llmcc_ir::quant::Format;
 
 /// Vectors in a block of 16 weight rows.
@@ -16,8 +17,8 @@ const VECTORS: usize = BLOCK / LANES;
 pub(super) struct Panel {
     /// Weight format.
     pub format: Format,
-    /// Activations are int8 rows.
-    pub quant: bool,
+    /// Storage of the activations.
+    pub rows_elem: RowElem,
     /// Columns.
     pub k: usize,
     /// First block.
@@ -45,7 +46,7 @@ pub(super) fn emit(e: &mut Emit, p: &Panel) {
         let (w, c) = (block[0], block[1]);
         e.range(zero, p.rows, 1, &[p.a, c], |e, _, row| {
             let (a, c) = (row[0], row[1]);
-            if p.quant {
+            if p.rows_elem.group().is_some() {
                 int8_row(e, p, w, a, c);
             } else {
                 let acc = float_row(e, p, w, a);

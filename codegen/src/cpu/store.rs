@@ -22,6 +22,13 @@ pub(super) enum Dest {
         /// Bytes of a row.
         stride: usize,
     },
+    /// bf16 rows.
+    Bf16 {
+        /// First column.
+        start: usize,
+        /// Bytes of a row.
+        stride: usize,
+    },
     /// int8 rows.
     Q8 {
         /// First column, a multiple of the group.
@@ -72,8 +79,12 @@ impl Dest {
     /// As [`Dest::new`].
     pub fn rows(low: &Lowering, param: ParamId, start: usize, n: usize, tile_n: usize) -> Result<Dest, CodegenError> {
         let (cols, elem) = low.rows(param)?;
-        let RowElem::Q8 { group } = elem else {
-            return Ok(Dest::F32 { start, stride: row_bytes(cols, elem) });
+        let stride = row_bytes(cols, elem);
+        let group = match elem {
+            RowElem::F32 => return Ok(Dest::F32 { start, stride }),
+            RowElem::Bf16 => return Ok(Dest::Bf16 { start, stride }),
+            RowElem::F16 => return Err(low.error("CPUs have no f16 rows".into())),
+            RowElem::Q8 { group } => group,
         };
         let ends_row = start + n == cols;
         if !start.is_multiple_of(group) || !(ends_row || n.is_multiple_of(group)) || (n > tile_n && !tile_n.is_multiple_of(group)) {
@@ -92,6 +103,17 @@ impl Dest {
                 program.each(low, e, span, |e, at, v, lanes| {
                     let p = e.add(row, at);
                     e.store_lanes(v, p, 0, lanes);
+                });
+            }
+            Dest::Bf16 { start, stride } => {
+                let row = e.index(target.base, target.row, *stride);
+                let row = e.offset(row, start * 2);
+                let row = e.index(row, span.col, 2);
+                program.each(low, e, span, |e, at, v, lanes| {
+                    // `at` counts f32.
+                    let at = e.b.ins().ushr_imm_u(at, 1);
+                    let p = e.add(row, at);
+                    e.store_bf16(v, p, 0, lanes);
                 });
             }
             Dest::Q8 { start, cols, group } => {

@@ -112,6 +112,39 @@ proptest! {
         });
     }
 
+    /// Attention into bf16 rows is attention into f32 rows, rounded.
+    #[test]
+    fn attention_into_bf16_rows(seed in any::<u64>(), d in prop_oneof![Just(8usize), 1usize..40]) {
+        let mut g = Gen::new(seed, 5, 60);
+        g.rows = Dim::Tokens;
+        let (kv_heads, heads) = (2, 4);
+        let spec = KvSpec { dtype: KvDType::F16, kv_heads, head_dim: d, window: None };
+        let q = g.input(heads * d);
+        let mut state = KvState::new(spec);
+        for i in 0..g.batch.tokens.len() {
+            for p in 0..=g.batch.positions[i] as usize {
+                let row = |g: &mut Gen| g.rng.floats(spec.width()).into_iter().map(f64::from).collect::<Vec<_>>();
+                let (k, v) = (row(&mut g), row(&mut g));
+                state.store_key(g.batch.seqs[i], p, &k);
+                state.store_value(g.batch.seqs[i], p, &v);
+            }
+        }
+        let kv = g.kv(state);
+        let (exact, rounded) = (g.output(heads * d, RowElem::F32), g.output(heads * d, RowElem::Bf16));
+        let attention = |out| Body::Attention(Attention { q, kv, out, heads, scale: F32::new(0.3), tile_m: 1 });
+        let mut case = g.case(attention(exact));
+        for run in super::with_microkernels() {
+            case.kernel.body = attention(exact);
+            let first = case.run(&run).swap_remove(exact);
+            case.kernel.body = attention(rounded);
+            let second = case.run(&run).swap_remove(rounded);
+            let (OperandData::Rows(a), OperandData::Rows(b)) = (first, second) else { unreachable!() };
+            for (a, b) in a.data.iter().zip(&b.data) {
+                prop_assert_eq!(RowElem::Bf16.round(*a).to_bits(), b.to_bits());
+            }
+        }
+    }
+
     #[test]
     fn attention(seed in any::<u64>(), d in prop_oneof![Just(8usize), Just(64), Just(80), 1usize..40]) {
         let mut g = Gen::new(seed, 5, 90);

@@ -88,6 +88,12 @@ impl Gen {
         self.push(ParamKind::Rows { rows, cols, elem: RowElem::F32 }, OperandData::Rows(Rows { cols, data }))
     }
 
+    /// Random bf16 rows.
+    pub fn input_bf16(&mut self, cols: usize) -> ParamId {
+        let data = self.rng.floats(self.m() * cols).into_iter().map(|x| RowElem::Bf16.round(x)).collect();
+        self.push(ParamKind::Rows { rows: self.rows, cols, elem: RowElem::Bf16 }, OperandData::Rows(Rows { cols, data }))
+    }
+
     /// Random int8 rows.
     pub fn input_q8(&mut self, cols: usize, group: usize) -> ParamId {
         let data = self.rng.floats(self.m() * cols);

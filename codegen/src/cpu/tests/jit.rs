@@ -7,8 +7,8 @@ use crate::{Backend, Object};
 use llmcc_abi::{KernelFn, PAGE_TOKENS, StepCtx, UkTable};
 use llmcc_ir::diag::Diagnostics;
 use llmcc_ir::eval::{
-    Batch, KvState, OperandData, eval_kernel, kv_from_pages, kv_to_pages, q8_rows_from_bytes, q8_rows_to_bytes, rows_from_bytes,
-    rows_to_bytes,
+    Batch, KvState, OperandData, eval_kernel, half_rows_from_bytes, half_rows_to_bytes, kv_from_pages, kv_to_pages, q8_rows_from_bytes,
+    q8_rows_to_bytes, rows_from_bytes, rows_to_bytes,
 };
 use llmcc_ir::kernel::{Kernel, ParamKind, RowElem};
 use llmcc_ir::target::TargetSpec;
@@ -124,6 +124,7 @@ impl Case {
 
     fn bytes(&self, i: usize, tables: &[Vec<u32>]) -> Vec<u8> {
         match (&self.operands[i], &self.kernel.params[i].kind) {
+            (OperandData::Rows(r), ParamKind::Rows { elem, .. }) if elem.is_half() => half_rows_to_bytes(r, *elem),
             (OperandData::Rows(r), _) => rows_to_bytes(r),
             (OperandData::Q8(r), _) => q8_rows_to_bytes(r),
             (OperandData::Matrix(b), _) => b.to_vec(),
@@ -142,6 +143,7 @@ impl Case {
     fn operand(&self, i: usize, bytes: &[u8], tables: &[Vec<u32>], lens: &[usize]) -> OperandData<'static> {
         match self.kernel.params[i].kind {
             ParamKind::Rows { cols, elem: RowElem::F32, .. } => OperandData::Rows(rows_from_bytes(cols, bytes)),
+            ParamKind::Rows { cols, elem, .. } if elem.is_half() => OperandData::Rows(half_rows_from_bytes(cols, elem, bytes)),
             ParamKind::Rows { cols, elem: RowElem::Q8 { group }, .. } => OperandData::Q8(q8_rows_from_bytes(cols, group, bytes)),
             ParamKind::Kv(spec) => OperandData::Kv(kv_from_pages(spec, tables, lens, bytes).unwrap()),
             _ => self.operands[i].clone(),

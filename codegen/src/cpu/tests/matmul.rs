@@ -40,6 +40,60 @@ proptest! {
     }
 
     #[test]
+    fn matmul_of_bf16_rows(seed in any::<u64>(), k in 1usize..150) {
+        let mut g = Gen::new(seed, 4, 40);
+        let x = g.input_bf16(k);
+        let segments = g.segments(&mut |g, n| vec![g.matrix(n, k, Format::BF16)]);
+        let tile_m = g.rng.below(1, 6);
+        let case = g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m }));
+        let all: Vec<_> = super::with_microkernels().iter().map(|run| case.run(run)).collect();
+        for got in &all {
+            check_segments(&case, got);
+            assert_same(got, &all[0], "scalar microkernels and those of this processor");
+        }
+    }
+
+    /// bf16 rows from a row norm, from a prologue, from an epilogue: the same bits.
+    #[test]
+    fn bf16_rows_are_the_same_wherever_they_are_made(seed in any::<u64>(), k in 1usize..200) {
+        let mut g = Gen::new(seed, 4, 40);
+        let x = g.input(k);
+        let gain = g.vector(k);
+        let between = g.output(k, RowElem::Bf16);
+        let copied = g.output(k, RowElem::Bf16);
+        let n = g.rng.below(1, 60);
+        let weights = vec![g.matrix(n, k, Format::BF16)];
+        let out = g.output(n, RowElem::F32);
+        let segment = llmcc_ir::kernel::Segment { n, weights, tile_n: 32, expr: Expr::Acc(0), store: Store::Rows { param: out, start: 0 } };
+        let product = |x, prologue| Body::Matmul(Matmul { x, prologue, segments: vec![segment.clone()], tile_m: 3 });
+        let prologue = Prologue { norm: None, gain: Some(gain), elem: RowElem::Bf16 };
+        let fused = g.case(product(x, Some(prologue)));
+        for run in super::with_microkernels() {
+            let together = fused.run(&run);
+            let mut first = fused.clone();
+            first.kernel.body = Body::RowNorm(RowNorm { x, gather: false, norm: None, gain: Some(gain), out: between });
+            let mut second = fused.clone();
+            second.operands = first.run(&run);
+            let mut pointwise = second.clone();
+            let expr = Expr::Binary(llmcc_ir::graph::BinaryOp::Mul, Box::new(Expr::Rows { param: x, start: 0 }), Box::new(Expr::Vector(gain)));
+            let store = Store::Rows { param: copied, start: 0 };
+            pointwise.kernel.body =
+                Body::Pointwise(Pointwise { segments: vec![llmcc_ir::kernel::Segment { n: k, weights: vec![], tile_n: k.next_multiple_of(16), expr, store }] });
+            let pointwise = pointwise.run(&run);
+            assert_same(&pointwise[copied..=copied], &pointwise[between..=between], "by a row norm and by a pointwise kernel");
+            second.kernel.body = product(between, None);
+            let apart = second.run(&run);
+            assert_same(&together[out..=out], &apart[out..=out], "fused and in two kernels");
+            let want = fused.expected();
+            let (OperandData::Rows(got), OperandData::Rows(want)) = (&together[out], &want[out]) else { unreachable!() };
+            for (a, b) in got.data.iter().zip(&want.data) {
+                // Products of numbers below 4 in a chain of k.
+                prop_assert!((a - b).abs() <= (k + 1) as f32 * 16.0 * f32::EPSILON * k as f32, "{a} {b}");
+            }
+        }
+    }
+
+    #[test]
     fn matmul_of_int8_rows(seed in any::<u64>(), k in 1usize..300, group in prop_oneof![Just(32usize), Just(64), Just(128)]) {
         let case = matmul(seed, k, group, &[Elem::W8, Elem::W4, Elem::W4a]);
         run_all(&case, |got| check_segments(&case, got));

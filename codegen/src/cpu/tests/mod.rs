@@ -37,6 +37,12 @@ fn v3() -> Option<[Run<'static>; 2]> {
     Some([run(&MADE_HERE), run(&CALLS)])
 }
 
+/// x86-64-v3 calling the scalar microkernels and those of this processor; nothing if it has no AVX2.
+fn with_microkernels() -> Vec<Run<'static>> {
+    let Some([_, calls]) = v3() else { return vec![] };
+    vec![Run { table: table(Level::Scalar), ..calls.clone() }, calls]
+}
+
 /// The same kernels in every run, unless PROPTEST_RNG_SEED says otherwise. Seeds shrink to nothing useful; failures print theirs.
 fn config(cases: u32) -> ProptestConfig {
     let mut config = ProptestConfig { cases, max_shrink_iters: 0, failure_persistence: None, ..ProptestConfig::default() };
