@@ -159,9 +159,24 @@ impl Args<'_> {
         self.array_at(b, offset_of!(GpuCtx, positions), row)
     }
 
+    /// Sequence of token `row`: its row of the block table.
+    pub fn seq(&self, b: &mut Builder, row: V) -> V {
+        self.array_at(b, offset_of!(GpuCtx, seqs), row)
+    }
+
+    /// Address of row `seq` of the block table.
+    pub fn table(&self, b: &mut Builder, seq: V) -> V {
+        let stride = self.number(b, offset_of!(GpuCtx, block_stride));
+        let entry = b.mul(seq, stride);
+        let entry = b.zext(entry, I64);
+        let offset = b.shlc(entry, 2);
+        let tables = self.array(b, offset_of!(GpuCtx, block_tables));
+        b.at(tables, offset)
+    }
+
     /// Address of page `number` (in its sequence) of the sequence of token `row`, in the pool `kv` of pages of `page_bytes`.
     pub fn page(&self, b: &mut Builder, kv: V, page_bytes: usize, row: V, number: V) -> V {
-        let seq = self.array_at(b, offset_of!(GpuCtx, seqs), row);
+        let seq = self.seq(b, row);
         let stride = self.number(b, offset_of!(GpuCtx, block_stride));
         let first = b.mul(seq, stride);
         let entry = b.add(first, number);

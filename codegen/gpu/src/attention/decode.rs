@@ -4,14 +4,13 @@
 //! are done. Values of slots that the token does not see are filled with zeros by the copy: whatever lies there is never multiplied.
 
 use super::Shape;
+use super::pool::Pool;
 use super::split::{Item, Results, Split};
-use super::tiles::{Lane, PageAt, Range, State, Tile, k_bytes, page_bytes, v_stride};
+use super::tiles::{Lane, PageAt, Range, State, Tile, page_at, page_bytes};
 use crate::Source;
 use crate::cx::{Args, Cx};
-use crate::mlir::{Builder, Cache, Cmp, I32, I64, V};
-use llmcc_abi::{GpuCtx, PAGE_TOKENS};
+use crate::mlir::{Builder, Cmp, V};
 use llmcc_codegen::CodegenError;
-use std::mem::offset_of;
 
 /// Largest head served.
 const MAX_D: usize = 256;
@@ -43,7 +42,7 @@ impl Plan {
         let mut choices = [(4, 3), (4, 2), (2, 3), (2, 2), (1, 2)].into_iter().filter_map(fitting);
         let first = choices.next()?;
         let (warps, stages, resident) = if first.2 >= 2 { first } else { choices.find(|c| c.2 >= 2).unwrap_or(first) };
-        let tile = Tile { elem, d, halves: if rows > 8 { 2 } else { 1 }, scale: shape.scale };
+        let tile = Tile { elem, d, tiles: 1, halves: if rows > 8 { 2 } else { 1 }, scale: shape.scale };
         Some(Plan { tile, warps, stages, resident: resident.max(1), rows })
     }
 }
@@ -77,11 +76,7 @@ struct Walk<'a> {
     warp: V,
     /// The warp's ring.
     ring: V,
-    /// Row of the block table.
-    table: V,
-    /// The KV head's keys in page 0 of the pool.
-    pool: V,
-    k_place: V,
+    pool: Pool<'a>,
 }
 
 impl<'a> Walk<'a> {
@@ -95,80 +90,44 @@ impl<'a> Walk<'a> {
         let offset = b.mulc(warp, (plan.stages * page_bytes(d)) as i64);
         let ring = b.shared();
         let ring = b.at(ring, offset);
-        let seq = args.array_at(b, offset_of!(GpuCtx, seqs), item.token);
-        let stride = args.number(b, offset_of!(GpuCtx, block_stride));
-        let entry = b.mul(seq, stride);
-        let entry = b.zext(entry, I64);
-        let offset = b.shlc(entry, 2);
-        let table = args.array(b, offset_of!(GpuCtx, block_tables));
-        let table = b.at(table, offset);
-        let offset = b.mulc(item.kv_head, k_bytes(d) as i64);
-        let pool = b.at(args.operand(shape.kv), offset);
-        let k_place = lane.k_place(b);
-        Walk { shape, plan, args, item, lane, warp, ring, table, pool, k_place }
+        let seq = args.seq(b, item.token);
+        let pool = Pool::new(b, shape, args, item.kv_head, seq);
+        Walk { shape, plan, args, item, lane, warp, ring, pool }
     }
 
-    /// Where page `number` (`i32`) of the sequence lies in the pool: its entry in the block table. Past the end: any valid one.
+    /// Page `number` of the sequence; past the end any that there is.
     fn entry(&self, b: &mut Builder, number: V) -> V {
         let last = b.addc(self.item.end_page, -1);
         let number = b.min(number, last);
-        let offset = b.shlc(number, 2);
-        let p = b.at(self.table, offset);
-        b.load_const(p, I32)
+        self.pool.entry(b, number)
     }
 
     /// Address of a stage of the ring.
     fn stage(&self, b: &mut Builder, stage: V) -> PageAt {
-        let d = self.shape.spec.head_dim;
-        let offset = b.mulc(stage, page_bytes(d) as i64);
-        let k = b.at(self.ring, offset);
-        PageAt { k, v: b.atc(k, k_bytes(d) as i64) }
+        let offset = b.mulc(stage, page_bytes(self.plan.tile.d) as i64);
+        let base = b.at(self.ring, offset);
+        page_at(b, base, self.plan.tile.d)
+    }
+
+    fn range(&self) -> Range {
+        Range { first: self.item.first, count: self.item.seen }
     }
 
     /// Starts the copy of page `number`, which lies at `entry`, into a stage; nothing if it is not the warp's.
     fn copy(&self, b: &mut Builder, number: V, entry: V, stage: V) {
-        let d = self.shape.spec.head_dim;
         let inside = b.cmp(Cmp::Slt, number, self.item.end_page);
         b.if_(inside, |b| {
-            let wide = b.zext(entry, I64);
-            let offset = b.mulc(wide, self.shape.page.bytes as i64);
-            let from = b.at(self.pool, offset);
-            let offset = b.shlc(self.lane.lane, 4);
-            let from = b.at(from, offset);
             let to = self.stage(b, stage);
-            let k = b.at(to.k, self.k_place);
-            // 32 lanes of 16 bytes: 16 rows of keys.
-            for i in 0..d as i64 / 16 {
-                let (to, from) = (b.atc(k, i * 512), b.atc(from, i * 512));
-                b.cp_async(to, from, Cache::L2);
-            }
-            let from = b.atc(from, self.shape.page.v as i64);
-            let start = b.shlc(number, 4);
-            let start = b.sub(start, self.item.first);
-            for i in 0..d as i64 / 16 {
-                let piece = b.addc(self.lane.lane, i * 32);
-                let token = b.divc(piece, d as i64 / 8);
-                let skip = b.mulc(token, d as i64 / 8);
-                let column = b.sub(piece, skip);
-                let offset = b.mulc(token, v_stride(d) as i64);
-                let column = b.shlc(column, 4);
-                let offset = b.add(offset, column);
-                let (to, from) = (b.at(to.v, offset), b.atc(from, i * 512));
-                let slot = b.add(start, token);
-                let seen = b.cmp(Cmp::Ult, slot, self.item.seen);
-                let (all, none) = (b.i32(16), b.i32(0));
-                let bytes = b.select(seen, all, none);
-                b.cp_async_some(to, from, bytes);
-            }
+            self.pool.copy(b, (number, entry), to, self.range(), (self.lane.lane, 1));
         });
         b.cp_commit();
     }
 
-    fn queries(&self, b: &mut Builder) -> Vec<V> {
+    fn queries(&self, b: &mut Builder) -> Vec<Vec<V>> {
         let d = self.shape.spec.head_dim;
-        self.plan.tile.queries(b, self.lane, self.shape.q.1, |b, half| {
+        self.plan.tile.queries(b, self.lane, self.shape.q.1, |b, part| {
             // Rows beyond the last repeat it; their results are not stored.
-            let (row, last) = (self.lane.row(b, half), b.i32(self.plan.rows as i64 - 1));
+            let (row, last) = (self.lane.row(b, &self.plan.tile, part), b.i32(self.plan.rows as i64 - 1));
             let row = b.min(row, last);
             let head = b.add(self.item.head, row);
             let col = b.mulc(head, d as i64);
@@ -192,7 +151,6 @@ impl<'a> Walk<'a> {
         let (zero, step) = (b.i32(0), b.i32(warps));
         let mut carried = vec![zero, entry];
         carried.extend_from_slice(self.plan.tile.start(b).carried());
-        let range = Range { first: self.item.first, count: self.item.seen };
         let done = b.for_((first, self.item.end_page, step), &carried, |b, page, carried| {
             let (stage, entry) = (carried[0], carried[1]);
             // The page has come; and all lanes are done with the one before it, whose place the next copy takes.
@@ -206,7 +164,7 @@ impl<'a> Walk<'a> {
             let at = self.stage(b, stage);
             let start = b.shlc(page, 4);
             let state = State::from_carried(&carried[2..]);
-            let ranges = vec![range; self.plan.tile.halves];
+            let ranges = vec![self.range(); self.plan.tile.halves];
             let state = self.plan.tile.attend(b, self.lane, (start, &[at]), &q, &ranges, &state);
             let stage = self.turn(b, stage, 1);
             let mut next = vec![stage, entry];
@@ -231,12 +189,12 @@ impl<'a> Walk<'a> {
         let tile = &self.plan.tile;
         let sums = tile.sums(b, state);
         b.barrier();
-        for (half, sum) in sums.into_iter().enumerate() {
-            let row = self.lane.row(b, half);
+        for (part, sum) in sums.into_iter().enumerate() {
+            let row = self.lane.row(b, tile, part);
             let used = b.cmpc(Cmp::Ult, row, self.plan.rows as i64);
             b.if_(used, |b| {
                 let p = results.value(b, self.warp, row, self.lane.t2);
-                for (i, pair) in state.values(tile, half).into_iter().enumerate() {
+                for (i, pair) in state.values(tile, part).into_iter().enumerate() {
                     let pair = b.pack(&pair);
                     let p = b.atc(p, i as i64 * 32);
                     b.store(pair, p);
@@ -244,7 +202,7 @@ impl<'a> Walk<'a> {
                 let first = b.cmpc(Cmp::Eq, self.lane.t2, 0);
                 b.if_(first, |b| {
                     let p = results.stat(b, self.warp, row);
-                    b.store(state.maximum(half), p);
+                    b.store(state.maximum(part), p);
                     let p = b.atc(p, 4);
                     b.store(sum, p);
                 });
@@ -252,6 +210,3 @@ impl<'a> Walk<'a> {
         }
     }
 }
-
-/// Tokens of a page are those of a tile.
-const _: () = assert!(PAGE_TOKENS == 16);

@@ -12,6 +12,8 @@
 
 mod decode;
 mod plain;
+mod pool;
+mod prefill;
 mod split;
 mod tiles;
 
@@ -44,6 +46,9 @@ struct Shape {
 /// Operands of the wrong kind.
 pub fn emit(cx: &Cx<'_>, k: &Attention) -> Result<Source, CodegenError> {
     let shape = Shape::new(cx, k)?;
+    if let Some(plan) = prefill::Plan::new(cx, &shape, k.tile_m) {
+        return prefill::emit(cx, &shape, &plan);
+    }
     match decode::Plan::new(cx, &shape) {
         Some(plan) => decode::emit(cx, &shape, &plan),
         None => plain::emit(cx, &shape),

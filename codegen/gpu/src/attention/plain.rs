@@ -7,11 +7,10 @@ use super::split::{Item, Results, Split};
 use crate::Source;
 use crate::cx::{Args, Cx};
 use crate::mlir::{BF16, Builder, Cmp, F16, F32, I8, I32, I64, V};
-use llmcc_abi::{GpuCtx, PAGE_TOKENS};
+use llmcc_abi::PAGE_TOKENS;
 use llmcc_codegen::CodegenError;
 use llmcc_ir::kernel::RowElem;
 use llmcc_ir::kv::KvDType;
-use std::mem::offset_of;
 
 const WARPS: u32 = 4;
 const RESIDENT: u32 = 2;
@@ -19,13 +18,7 @@ const RESIDENT: u32 = 2;
 /// Emits the kernel.
 pub(super) fn emit(cx: &Cx<'_>, shape: &Shape) -> Result<Source, CodegenError> {
     let gpu = cx.target.gpu().ok_or_else(|| cx.error("the target is no GPU"))?;
-    let split = Split {
-        rows: 1,
-        units: shape.spec.kv_heads * shape.group,
-        warps: WARPS,
-        blocks: (gpu.sms * RESIDENT) as usize,
-        shared: 0,
-    };
+    let split = Split { rows: 1, units: shape.spec.kv_heads * shape.group, warps: WARPS, blocks: (gpu.sms * RESIDENT) as usize, shared: 0 };
     let reason = match shape.spec.dtype {
         KvDType::F32 => "attention over an f32 cache, without tensor cores",
         KvDType::Int8 => "attention over an int8 cache, without tensor cores",
@@ -56,13 +49,8 @@ impl<'a> Walk<'a> {
         let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, 31));
         let col = b.mulc(item.head, shape.spec.head_dim as i64);
         let query = shape.element(b, args, shape.q, item.token, col);
-        let seq = args.array_at(b, offset_of!(GpuCtx, seqs), item.token);
-        let stride = args.number(b, offset_of!(GpuCtx, block_stride));
-        let entry = b.mul(seq, stride);
-        let entry = b.zext(entry, I64);
-        let offset = b.shlc(entry, 2);
-        let table = args.array(b, offset_of!(GpuCtx, block_tables));
-        let table = b.at(table, offset);
+        let seq = args.seq(b, item.token);
+        let table = args.table(b, seq);
         Walk { shape, item, warp, lane, query, table, pool: args.operand(shape.kv) }
     }
 

@@ -1,9 +1,9 @@
-//! Sixteen query rows of a warp against pages in shared memory, on tensor cores.
+//! Query rows of a warp, in tiles of sixteen, against pages in shared memory, on tensor cores.
 //!
 //! `S = Q·Kᵀ` and `O = P·V` with `mma.m16n8k16`: rows are queries, so that the accumulators of `S` are, rounded to 16 bits, the left operand of the second
 //! product. Keys lie as `[D][16 tokens]` and values as `[16 tokens][D]`: both are read with transposing `ldmatrix`.
 //!
-//! A lane has rows `g` and `g + 8` (its *halves*; only the first when no more than eight are used) and tokens `2t`, `2t + 1` of every eight, where
+//! A lane has rows `g` and `g + 8` of each tile (its *halves*; only the first when no more than eight rows are used) and tokens `2t`, `2t + 1` of every eight, where
 //! `g = lane / 4` and `t = lane % 4`.
 
 use crate::mlir::{Builder, Cmp, Elem, I1, I32, Ty, V};
@@ -17,7 +17,9 @@ pub(super) struct Tile {
     pub(super) elem: Elem,
     /// Head size, a multiple of 16.
     pub(super) d: usize,
-    /// 1: rows 0 to 7 only, 2: all.
+    /// Tiles of sixteen rows of a warp; they share what is read of the pages.
+    pub(super) tiles: usize,
+    /// Halves of a tile. 1: rows 0 to 7 only, 2: all.
     pub(super) halves: usize,
     /// Multiplies scores (base 2).
     pub(super) scale: f32,
@@ -49,9 +51,11 @@ pub(super) struct Range {
     pub(super) count: V,
 }
 
-/// The online softmax of a warp's rows: maximum and (the lane's part of the) sum per half, weighted values.
+/// The online softmax of a warp's rows: maximum and (the lane's part of the) sum of each half of each tile, then their weighted values.
 #[derive(Clone)]
 pub(super) struct State(Vec<V>);
+
+const _: () = assert!(PAGE_TOKENS == 16);
 
 /// Bytes of a page of keys in shared memory: rows of 16 tokens, 32 bytes, whose halves change places in every other four rows, so that eight rows fill all banks.
 pub(super) const fn k_bytes(d: usize) -> usize {
@@ -66,6 +70,11 @@ pub(super) const fn v_stride(d: usize) -> usize {
 /// Bytes of a page in shared memory.
 pub(super) const fn page_bytes(d: usize) -> usize {
     k_bytes(d) + PAGE_TOKENS * v_stride(d)
+}
+
+/// A page whose copy begins at `base`.
+pub(super) fn page_at(b: &mut Builder, base: V, d: usize) -> PageAt {
+    PageAt { k: base, v: b.atc(base, k_bytes(d) as i64) }
 }
 
 impl Lane {
@@ -90,17 +99,9 @@ impl Lane {
         Lane { lane, g, t2, k, v }
     }
 
-    /// Where 16-byte piece `number` (this lane's, plus a multiple of 32) of a page of keys goes.
-    pub(super) fn k_place(&self, b: &mut Builder) -> V {
-        let turn = b.shrc(self.lane, 3);
-        let turn = b.andc(turn, 1);
-        let piece = b.xor(self.lane, turn);
-        b.shlc(piece, 4)
-    }
-
-    /// The warp's half row `h`: `g + 8h`.
-    pub(super) fn row(&self, b: &mut Builder, half: usize) -> V {
-        b.addc(self.g, 8 * half as i64)
+    /// The row of half `part` of a warp: halves are numbered through its tiles.
+    pub(super) fn row(&self, b: &mut Builder, tile: &Tile, part: usize) -> V {
+        b.addc(self.g, (part / tile.halves * 16 + part % tile.halves * 8) as i64)
     }
 }
 
@@ -116,32 +117,36 @@ impl Tile {
         b.bitcast(two, I32)
     }
 
-    /// The left operands of `Q·Kᵀ`; `at` gives the address of the query of a half at column 0 of its head.
-    pub(super) fn queries(&self, b: &mut Builder, lane: &Lane, elem: RowElem, at: impl Fn(&mut Builder, usize) -> V) -> Vec<V> {
+    /// Halves of all tiles.
+    pub(super) fn parts(&self) -> usize {
+        self.tiles * self.halves
+    }
+
+    /// The left operands of `Q·Kᵀ`, for each tile; `at` gives the address of the query of a half at column 0 of its head.
+    pub(super) fn queries(&self, b: &mut Builder, lane: &Lane, elem: RowElem, at: impl Fn(&mut Builder, usize) -> V) -> Vec<Vec<V>> {
         let size = if elem == RowElem::F32 { 2 } else { 1 };
         let offset = b.shlc(lane.t2, size);
-        let rows: Vec<V> = (0..self.halves)
-            .map(|half| {
-                let p = at(b, half);
+        let rows: Vec<V> = (0..self.parts())
+            .map(|part| {
+                let p = at(b, part);
                 b.at(p, offset)
             })
             .collect();
         let zero = b.i32(0);
-        let mut words = vec![];
-        for step in 0..self.d / 16 {
-            for eight in 0..2 {
-                for half in 0..2 {
-                    words.push(match rows.get(half) {
-                        Some(p) => {
-                            let p = b.atc(*p, ((step * 16 + eight * 8) << size) as i64);
-                            self.query_pair(b, p, elem)
-                        }
-                        None => zero,
-                    });
-                }
+        let mut words = |rows: &[V]| {
+            let mut words = vec![];
+            for (step, eight, half) in (0..self.d / 8 * 2).map(|i| (i / 4, i / 2 % 2, i % 2)) {
+                words.push(match rows.get(half) {
+                    Some(p) => {
+                        let p = b.atc(*p, ((step * 16 + eight * 8) << size) as i64);
+                        self.query_pair(b, p, elem)
+                    }
+                    None => zero,
+                });
             }
-        }
-        words
+            words
+        };
+        rows.chunks(self.halves).map(&mut words).collect()
     }
 
     fn query_pair(&self, b: &mut Builder, p: V, elem: RowElem) -> V {
@@ -162,34 +167,37 @@ impl Tile {
     /// Nothing seen.
     pub(super) fn start(&self, b: &mut Builder) -> State {
         let (none, zero) = (b.f32(f32::NEG_INFINITY), b.f32(0.0));
-        let mut all = vec![none; self.halves];
-        all.resize(self.halves * 2 + self.values(), zero);
+        let mut all = vec![none; self.parts()];
+        all.resize(self.parts() * 2 + self.tiles * self.values(), zero);
         State(all)
     }
 
-    /// Accumulators of the weighted values.
+    /// Accumulators of a tile's weighted values.
     fn values(&self) -> usize {
         self.d / 8 * 2 * self.halves
     }
 
-    /// Adds adjacent pages, of which the first begins at position `start`, to the state. `ranges` has one range per half.
+    /// Adds adjacent pages, of which the first begins at position `start`, to the state. `q`: one per tile; `ranges`: one per half.
     pub(super) fn attend(
         &self,
         b: &mut Builder,
         lane: &Lane,
         (start, pages): (V, &[PageAt]),
-        q: &[V],
+        q: &[Vec<V>],
         ranges: &[Range],
         state: &State,
     ) -> State {
-        let scores: Vec<[V; 4]> = pages.iter().flat_map(|p| self.scores(b, lane, p.k, q)).collect();
-        let (mut maxima, mut sums, mut values) = (vec![], vec![], state.0[self.halves * 2..].to_vec());
+        let parts = self.parts();
+        let scores: Vec<Vec<[[V; 4]; 2]>> = pages.iter().map(|p| self.scores(b, lane, p.k, q)).collect();
+        let (mut maxima, mut sums, mut values) = (vec![], vec![], state.0[parts * 2..].to_vec());
+        // For each half, two words per page.
         let mut probabilities: Vec<Vec<V>> = vec![];
-        for (half, range) in ranges.iter().enumerate() {
-            let mine: Vec<V> = scores.iter().flat_map(|s| [s[2 * half], s[2 * half + 1]]).collect();
-            let (p, maximum, sum, change) = self.softmax(b, lane, start, &mine, range, (state.0[half], state.0[self.halves + half]));
-            for tile in values.chunks_mut(2 * self.halves) {
-                for x in &mut tile[2 * half..][..2] {
+        for (part, range) in ranges.iter().enumerate() {
+            let (tile, half) = (part / self.halves, part % self.halves);
+            let mine: Vec<V> = scores.iter().flat_map(|s| s[tile]).flat_map(|c| [c[2 * half], c[2 * half + 1]]).collect();
+            let (p, maximum, sum, change) = self.softmax(b, lane, start, &mine, range, (state.0[part], state.0[parts + part]));
+            for four in values[tile * self.values()..][..self.values()].chunks_mut(2 * self.halves) {
+                for x in &mut four[2 * half..][..2] {
                     *x = b.fmul(*x, change);
                 }
             }
@@ -205,33 +213,27 @@ impl Tile {
         State([maxima, sums, values].concat())
     }
 
-    /// Scores of a page: two tiles of eight tokens.
-    fn scores(&self, b: &mut Builder, lane: &Lane, k: V, q: &[V]) -> [[V; 4]; 2] {
+    /// Scores of a page, for each tile: two products with eight tokens.
+    fn scores(&self, b: &mut Builder, lane: &Lane, k: V, q: &[Vec<V>]) -> Vec<[[V; 4]; 2]> {
         let k = b.at(k, lane.k);
         let zero = b.f32(0.0);
-        let mut acc = [[zero; 4]; 2];
-        for (step, a) in q.chunks(4).enumerate() {
+        let mut acc = vec![[[zero; 4]; 2]; self.tiles];
+        for step in 0..self.d / 16 {
             let p = b.atc(k, (step * PAGE_TOKENS * 32) as i64);
             let words = b.ldmatrix(p, true);
-            for (acc, words) in acc.iter_mut().zip(words.chunks(2)) {
-                let c = b.mma(self.elem, a, words, &acc[..]);
-                // The rows of an unused half stay zero.
-                acc[..2 * self.halves].copy_from_slice(&c[..2 * self.halves]);
+            for (acc, q) in acc.iter_mut().zip(q) {
+                for (acc, words) in acc.iter_mut().zip(words.chunks(2)) {
+                    let c = b.mma(self.elem, &q[step * 4..][..4], words, &acc[..]);
+                    // The rows of an unused half stay zero.
+                    acc[..2 * self.halves].copy_from_slice(&c[..2 * self.halves]);
+                }
             }
         }
         acc
     }
 
     /// Probabilities of a half's row, relative to the new maximum; new maximum and sum; what the weighted values so far are multiplied by.
-    fn softmax(
-        &self,
-        b: &mut Builder,
-        lane: &Lane,
-        start: V,
-        scores: &[V],
-        range: &Range,
-        (old, sum): (V, V),
-    ) -> (Vec<V>, V, V, V) {
+    fn softmax(&self, b: &mut Builder, lane: &Lane, start: V, scores: &[V], range: &Range, (old, sum): (V, V)) -> (Vec<V>, V, V, V) {
         let (scale, none, zero) = (b.f32(self.scale), b.f32(f32::NEG_INFINITY), b.f32(0.0));
         let offset = b.sub(start, range.first);
         let offset = b.add(offset, lane.t2);
@@ -268,25 +270,32 @@ impl Tile {
     fn weigh(&self, b: &mut Builder, lane: &Lane, v: V, p: &[[V; 2]], values: &mut [V]) {
         let v = b.at(v, lane.v);
         let (none, zero) = (b.i32(0), b.f32(0.0));
-        let word = |half: usize, eight: usize| p.get(half).map_or(none, |words| words[eight]);
-        let a = [word(0, 0), word(1, 0), word(0, 1), word(1, 1)];
         let each = 2 * self.halves;
+        let left: Vec<[V; 4]> = p
+            .chunks(self.halves)
+            .map(|p| {
+                let word = |half: usize, eight: usize| p.get(half).map_or(none, |words| words[eight]);
+                [word(0, 0), word(1, 0), word(0, 1), word(1, 1)]
+            })
+            .collect();
         for step in 0..self.d / 16 {
             let at = b.atc(v, step as i64 * 32);
             let words = b.ldmatrix(at, true);
-            for (i, words) in words.chunks(2).enumerate() {
-                let mine = &mut values[(step * 2 + i) * each..][..each];
-                let mut c = [zero; 4];
-                c[..each].copy_from_slice(mine);
-                let c = b.mma(self.elem, &a, words, &c);
-                mine.copy_from_slice(&c[..each]);
+            for (a, values) in left.iter().zip(values.chunks_mut(self.values())) {
+                for (i, words) in words.chunks(2).enumerate() {
+                    let mine = &mut values[(step * 2 + i) * each..][..each];
+                    let mut c = [zero; 4];
+                    c[..each].copy_from_slice(mine);
+                    let c = b.mma(self.elem, a, words, &c);
+                    mine.copy_from_slice(&c[..each]);
+                }
             }
         }
     }
 
     /// The sums over all lanes of a row.
     pub(super) fn sums(&self, b: &mut Builder, state: &State) -> Vec<V> {
-        state.0[self.halves..2 * self.halves].iter().map(|s| b.reduce(*s, &[1, 2], |b, x, y| b.fadd(x, y))).collect()
+        state.0[self.parts()..2 * self.parts()].iter().map(|s| b.reduce(*s, &[1, 2], |b, x, y| b.fadd(x, y))).collect()
     }
 }
 
@@ -302,14 +311,14 @@ impl State {
     }
 
     /// Maximum of a half.
-    pub(super) fn maximum(&self, half: usize) -> V {
-        self.0[half]
+    pub(super) fn maximum(&self, part: usize) -> V {
+        self.0[part]
     }
 
     /// Weighted values of a half: pairs of columns, `8i + 2t` and the next.
-    pub(super) fn values(&self, tile: &Tile, half: usize) -> Vec<[V; 2]> {
-        self.0[tile.halves * 2..].chunks(2 * tile.halves).map(|c| [c[2 * half], c[2 * half + 1]]).collect()
+    pub(super) fn values(&self, tile: &Tile, part: usize) -> Vec<[V; 2]> {
+        let half = part % tile.halves;
+        let mine = &self.0[tile.parts() * 2 + part / tile.halves * tile.values()..][..tile.values()];
+        mine.chunks(2 * tile.halves).map(|c| [c[2 * half], c[2 * half + 1]]).collect()
     }
 }
-
-

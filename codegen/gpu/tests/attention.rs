@@ -1,0 +1,394 @@
+//! Attention kernels, run by the PTX emulator, against the evaluator.
+//!
+//! The bound on an output's error follows from the number formats: queries and probabilities are rounded to the cache's 16 bits (unit roundoff `u`), so that a
+//! score is off by at most `u·scale·Σ|q·k|`, a probability by twice that and by `u`, relatively; and the output is rounded once more.
+
+use llmcc_abi::{GpuCtx, PAGE_TOKENS, layout};
+use llmcc_gpu::llvm::Compiler;
+use llmcc_gpu::worker::Stage;
+use llmcc_gpu::{COUNTER_BYTES, Source};
+use llmcc_ir::eval::{Batch, KvState, OperandData, Rows, eval_kernel, half_rows_from_bytes, half_rows_to_bytes, kv_to_pages};
+use llmcc_ir::eval::{rows_from_bytes, rows_to_bytes};
+use llmcc_ir::graph::F32;
+use llmcc_ir::kernel::{Attention, Body, Kernel, Param, ParamKind, RowElem};
+use llmcc_ir::kv::{KvDType, KvSpec};
+use llmcc_ir::target;
+use llmcc_ir::ty::Dim;
+use llmcc_ptx::{Memory, Module, Options, Stats, launch};
+
+/// A kernel to be tried.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    dtype: KvDType,
+    kv_heads: usize,
+    d: usize,
+    group: usize,
+    window: Option<usize>,
+    q: RowElem,
+    out: RowElem,
+    tile_m: usize,
+    target: &'static str,
+}
+
+const DECODE: Shape = Shape {
+    dtype: KvDType::F16,
+    kv_heads: 2,
+    d: 64,
+    group: 4,
+    window: None,
+    q: RowElem::F32,
+    out: RowElem::F16,
+    tile_m: 1,
+    target: "sm90",
+};
+
+impl Shape {
+    fn spec(&self) -> KvSpec {
+        KvSpec { dtype: self.dtype, kv_heads: self.kv_heads, head_dim: self.d, window: self.window }
+    }
+
+    fn heads(&self) -> usize {
+        self.kv_heads * self.group
+    }
+
+    fn scale(&self) -> f32 {
+        1.0 / (self.d as f32).sqrt()
+    }
+
+    fn kernel(&self) -> Kernel {
+        let cols = self.heads() * self.d;
+        let rows = |name: &str, elem| Param { name: name.into(), kind: ParamKind::Rows { rows: Dim::Tokens, cols, elem } };
+        let kv = Param { name: "kv".into(), kind: ParamKind::Kv(self.spec()) };
+        let body = Attention { q: 0, kv: 1, out: 2, heads: self.heads(), scale: F32::new(self.scale()), tile_m: self.tile_m };
+        Kernel {
+            name: "layer.attention0".into(),
+            rows: Dim::Tokens,
+            params: vec![rows("q", self.q), kv, rows("a", self.out)],
+            body: Body::Attention(body),
+        }
+    }
+
+    fn source(&self) -> Source {
+        llmcc_gpu::emit(&self.kernel(), target::find(self.target).unwrap()).unwrap()
+    }
+
+    /// Unit roundoff of what tensor cores multiply; without them, what adding up may lose.
+    fn roundoff(&self, generic: bool) -> f64 {
+        match self.dtype {
+            _ if generic => self.d as f64 * f64::from(f32::EPSILON),
+            KvDType::Bf16 => 2f64.powi(-8),
+            _ => 2f64.powi(-11),
+        }
+    }
+}
+
+struct Rng(u64);
+
+impl Rng {
+    fn bits(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+    fn below(&mut self, n: usize) -> usize {
+        (self.bits() >> 33) as usize % n
+    }
+    fn float(&mut self) -> f32 {
+        (self.bits() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    }
+}
+
+fn rows_bytes(rows: &Rows, elem: RowElem) -> Vec<u8> {
+    if elem.is_half() { half_rows_to_bytes(rows, elem) } else { rows_to_bytes(rows) }
+}
+
+/// A step: `tokens[i]` = (sequence, position).
+fn batch(tokens: &[(usize, usize)]) -> Batch {
+    Batch {
+        tokens: vec![0; tokens.len()],
+        seqs: tokens.iter().map(|t| t.0).collect(),
+        positions: tokens.iter().map(|t| t.1 as i32).collect(),
+        out_rows: vec![0],
+    }
+}
+
+struct Step {
+    batch: Batch,
+    state: KvState,
+    q: Rows,
+}
+
+impl Step {
+    fn new(shape: &Shape, tokens: &[(usize, usize)], seed: u64) -> Step {
+        let mut rng = Rng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        let mut state = KvState::new(shape.spec());
+        let width = shape.spec().width();
+        let sequences = tokens.iter().map(|t| t.0 + 1).max().unwrap();
+        for seq in 0..sequences {
+            let len = tokens.iter().filter(|t| t.0 == seq).map(|t| t.1 + 1).max().unwrap_or(0);
+            for p in 0..len {
+                let mut row = |scale: f32| -> Vec<f64> { (0..width).map(|_| f64::from(rng.float() * scale)).collect() };
+                let (k, v) = (row(3.0), row(1.0));
+                state.store_key(seq, p, &k);
+                state.store_value(seq, p, &v);
+            }
+        }
+        let cols = shape.heads() * shape.d;
+        let q = Rows { cols, data: (0..tokens.len() * cols).map(|_| shape.q.round(rng.float() * 2.0)).collect() };
+        Step { batch: batch(tokens), state, q }
+    }
+
+    fn expected(&self, shape: &Shape) -> Rows {
+        let kernel = Kernel { params: f32_out(shape), ..shape.kernel() };
+        let mut operands = vec![
+            OperandData::Rows(self.q.clone()),
+            OperandData::Kv(self.state.clone()),
+            OperandData::poisoned(&kernel.params[2].kind, &self.batch).unwrap(),
+        ];
+        eval_kernel(&kernel, &self.batch, &mut operands).unwrap();
+        match operands.pop() {
+            Some(OperandData::Rows(rows)) => rows,
+            _ => unreachable!(),
+        }
+    }
+
+    /// Largest error that the formats allow, for one head of one token.
+    fn bound(&self, shape: &Shape, generic: bool, token: usize, head: usize) -> Vec<f64> {
+        let (seq, position) = (self.batch.seqs[token], self.batch.positions[token] as usize);
+        let q = &self.q.row(token)[head * shape.d..][..shape.d];
+        let first = shape.window.map_or(0, |w| (position + 1).saturating_sub(w));
+        let scale = f64::from(shape.scale());
+        let mut scores = vec![];
+        let mut largest: f64 = 0.0;
+        for p in first..=position {
+            let k = self.state.key(seq, p, head / shape.group).unwrap();
+            let products = || q.iter().zip(&k).map(|(q, k)| f64::from(*q) * k);
+            scores.push(scale * products().sum::<f64>());
+            largest = largest.max(scale * products().map(f64::abs).sum::<f64>());
+        }
+        let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let sum: f64 = scores.iter().map(|s| (s - max).exp()).sum();
+        let u = shape.roundoff(generic);
+        let u_out = match shape.out {
+            RowElem::F16 => 2f64.powi(-11),
+            RowElem::Bf16 => 2f64.powi(-8),
+            _ => 2f64.powi(-23),
+        };
+        let relative = 2.0 * u * largest + u + 2f64.powi(-18) * (1.0 + largest);
+        let mut bound = vec![0.0; shape.d];
+        for (p, s) in (first..).zip(&scores) {
+            let v = self.state.value(seq, p, head / shape.group).unwrap();
+            let weight = (s - max).exp() / sum;
+            for (b, v) in bound.iter_mut().zip(v) {
+                // The second term: probabilities below the smallest normal f16.
+                *b += v.abs() * (weight * (relative + u_out * 1.1) + 2f64.powi(-24) / sum);
+            }
+        }
+        bound
+    }
+}
+
+fn f32_out(shape: &Shape) -> Vec<Param> {
+    let mut params = shape.kernel().params;
+    if let ParamKind::Rows { elem, .. } = &mut params[2].kind {
+        *elem = RowElem::F32;
+    }
+    params
+}
+
+/// Random distinct pages for the sequences, some unused ones between; the pool's free bytes are NaN in every float format.
+fn pages(state: &KvState, spec: KvSpec, rng: &mut Rng) -> (Vec<Vec<u32>>, Vec<u8>) {
+    let needed: Vec<usize> = (0..state.sequences()).map(|s| state.len(s).div_ceil(PAGE_TOKENS)).collect();
+    let total = needed.iter().sum::<usize>() + 3;
+    let mut free: Vec<u32> = (0..total as u32).collect();
+    let tables: Vec<Vec<u32>> = needed.iter().map(|n| (0..*n).map(|_| free.swap_remove(rng.below(free.len()))).collect()).collect();
+    let mut pool = vec![0xff; total * layout::page(spec.kv_heads, spec.head_dim, spec.dtype.bytes()).bytes];
+    kv_to_pages(state, &tables, &mut pool).unwrap();
+    (tables, pool)
+}
+
+/// Runs the kernel twice on the same workspace: the output of both runs must be the same.
+fn run(shape: &Shape, source: &Source, module: &Module, step: &Step) -> (Rows, Stats) {
+    let mut memory = Memory::new();
+    let (tables, pool) = pages(&step.state, shape.spec(), &mut Rng(77));
+    let stride = tables.iter().map(Vec::len).max().unwrap() + 1;
+    let table: Vec<u8> =
+        tables.iter().flat_map(|t| (0..stride).map(|i| t.get(i).copied().unwrap_or(u32::MAX))).flat_map(u32::to_le_bytes).collect();
+    let ints = |v: Vec<i32>| -> Vec<u8> { v.into_iter().flat_map(i32::to_le_bytes).collect() };
+    let batch = &step.batch;
+    let m = batch.tokens.len();
+    let ctx = GpuCtx {
+        tokens: memory.alloc_from(&ints(batch.tokens.clone())),
+        positions: memory.alloc_from(&ints(batch.positions.clone())),
+        seqs: memory.alloc_from(&ints(batch.seqs.iter().map(|s| *s as i32).collect())),
+        out_rows: memory.alloc_from(&ints(batch.out_rows.iter().map(|s| *s as i32).collect())),
+        block_tables: memory.alloc_from(&table),
+        block_stride: stride as u64,
+        n_tokens: m as u64,
+        n_rows: 1,
+        n_seqs: tables.len() as u64,
+    };
+    let words =
+        [ctx.tokens, ctx.positions, ctx.seqs, ctx.out_rows, ctx.block_tables, ctx.block_stride, ctx.n_tokens, ctx.n_rows, ctx.n_seqs];
+    let ctx = memory.alloc_from(&words.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>());
+    let q = memory.alloc_from(&rows_bytes(&step.q, shape.q));
+    let kv = memory.alloc_from(&pool);
+    let cols = step.q.cols;
+    let bytes = m * llmcc_ir::plan::row_bytes(cols, shape.out);
+    let workspace = memory.alloc((source.scratch + source.scratch_per_m * m as u64).max(16) as usize);
+    memory.write(workspace, &vec![0; COUNTER_BYTES.min(source.scratch as usize)]).unwrap();
+    // A captured graph launches more blocks than there are rows.
+    let grid = source.grid.map(|d| d.blocks(m as u64 + 40) as u32);
+    let mut results = vec![];
+    for _ in 0..2 {
+        let out = memory.alloc(bytes);
+        let stats = launch(
+            module,
+            &source.entry,
+            grid,
+            [source.threads, 1, 1],
+            u64::from(source.shared),
+            &[q, kv, out, ctx, workspace],
+            &mut memory,
+            &Options::default(),
+        )
+        .unwrap_or_else(|fault| panic!("{shape:?}: {fault}"));
+        let stride = llmcc_ir::plan::row_bytes(cols, shape.out);
+        for row in 0..m {
+            let at = out + (row * stride) as u64;
+            let size = if shape.out.is_half() { 2 } else { 4 };
+            assert_eq!(memory.first_unwritten(at, cols * size).unwrap(), None, "{shape:?}: row {row} not written");
+        }
+        // What lies between rows may hold anything.
+        let padding = stride - cols * if shape.out.is_half() { 2 } else { 4 };
+        for row in 1..=m {
+            memory.write(out + (row * stride - padding) as u64, &vec![0; padding]).unwrap();
+        }
+        let out = memory.read(out, bytes).unwrap();
+        let rows = if shape.out.is_half() { half_rows_from_bytes(cols, shape.out, out) } else { rows_from_bytes(cols, out) };
+        results.push((rows, stats));
+    }
+    let counters = memory.read(workspace, COUNTER_BYTES.min(source.scratch as usize)).unwrap();
+    assert!(counters.iter().all(|b| *b == 0), "{shape:?}: counters left behind");
+    assert_eq!(results[0].0, results[1].0, "{shape:?}: the second run differs");
+    results.swap_remove(0)
+}
+
+fn ptx(shape: &Shape, source: &Source) -> Module {
+    let gpu = target::find(shape.target).unwrap().gpu().unwrap();
+    let text = Compiler::new().lower(&source.mlir, gpu.processor, gpu.ptx, Stage::Ptx).unwrap();
+    Module::parse(&text).unwrap()
+}
+
+/// Runs a kernel on steps and compares; returns the bank conflicts of the first step.
+fn check(shape: &Shape, steps: &[&[(usize, usize)]]) -> Stats {
+    let source = shape.source();
+    let module = ptx(shape, &source);
+    let mut first = None;
+    for (i, tokens) in steps.iter().enumerate() {
+        let step = Step::new(shape, tokens, i as u64 + 1);
+        let (got, stats) = run(shape, &source, &module, &step);
+        let want = step.expected(shape);
+        for token in 0..tokens.len() {
+            for head in 0..shape.heads() {
+                let bound = step.bound(shape, source.generic.is_some(), token, head);
+                for (j, bound) in bound.iter().enumerate() {
+                    let col = head * shape.d + j;
+                    let (g, w) = (f64::from(got.row(token)[col]), f64::from(want.row(token)[col]));
+                    assert!(
+                        (g - w).abs() <= *bound,
+                        "{shape:?} step {i}: token {token} head {head} column {j}: {g} for {w}, at most {bound} off"
+                    );
+                }
+            }
+        }
+        first.get_or_insert(stats);
+    }
+    first.unwrap()
+}
+
+/// Page borders, a sequence of one token, several sequences in any order.
+const RAGGED: &[(usize, usize)] = &[(2, 40), (0, 0), (1, 15), (3, 16), (0, 1), (2, 31), (4, 129), (3, 17)];
+const LONE: &[(usize, usize)] = &[(0, 0)];
+/// Enough pages for several splits.
+const LONG: &[(usize, usize)] = &[(0, 700)];
+const MIXED: &[(usize, usize)] = &[(1, 333), (0, 3), (2, 64)];
+
+#[test]
+fn decode_of_f16_and_bf16_caches() {
+    check(&DECODE, &[RAGGED, LONE, LONG, MIXED]);
+    check(&Shape { dtype: KvDType::Bf16, out: RowElem::Bf16, ..DECODE }, &[RAGGED, LONG]);
+    check(&Shape { d: 128, group: 2, out: RowElem::F32, ..DECODE }, &[RAGGED, LONG]);
+}
+
+#[test]
+fn decode_with_a_window() {
+    check(&Shape { window: Some(50), ..DECODE }, &[RAGGED, LONG, MIXED]);
+    check(&Shape { window: Some(1), ..DECODE }, &[RAGGED]);
+    check(&Shape { window: Some(300), kv_heads: 1, ..DECODE }, &[LONG]);
+}
+
+#[test]
+fn decode_of_other_heads_and_groups() {
+    check(&Shape { d: 80, group: 1, q: RowElem::F16, ..DECODE }, &[RAGGED]);
+    check(&Shape { d: 96, group: 12, kv_heads: 1, ..DECODE }, &[RAGGED, LONG]);
+    check(&Shape { d: 16, group: 24, kv_heads: 1, q: RowElem::Bf16, ..DECODE }, &[RAGGED]);
+    check(&Shape { d: 256, group: 4, kv_heads: 1, dtype: KvDType::Bf16, target: "sm86", ..DECODE }, &[MIXED]);
+}
+
+#[test]
+fn other_caches_and_head_sizes() {
+    check(&Shape { dtype: KvDType::F32, out: RowElem::F32, ..DECODE }, &[RAGGED, LONG]);
+    check(&Shape { dtype: KvDType::Int8, d: 48, window: Some(20), out: RowElem::F32, ..DECODE }, &[RAGGED, MIXED]);
+    check(&Shape { d: 36, group: 1, ..DECODE }, &[RAGGED, MIXED]);
+    check(&Shape { d: 50, group: 3, dtype: KvDType::Bf16, ..DECODE }, &[RAGGED]);
+}
+
+/// As many splits as there can be.
+#[test]
+fn decode_of_a_very_long_context() {
+    let shape = Shape { kv_heads: 1, group: 2, d: 32, ..DECODE };
+    check(&shape, &[&[(0, 5000)], &[(0, 4095), (1, 2)]]);
+}
+
+const PROMPT: Shape = Shape { tile_m: 32, ..DECODE };
+
+/// `(sequence, first position, tokens)` one after the other.
+fn prompts(parts: &[(usize, usize, usize)]) -> Vec<(usize, usize)> {
+    parts.iter().flat_map(|(seq, first, n)| (*first..first + n).map(|p| (*seq, p))).collect()
+}
+
+#[test]
+fn prefill_of_a_prompt() {
+    let (whole, later) = (prompts(&[(0, 0, 70)]), prompts(&[(0, 150, 37)]));
+    check(&PROMPT, &[&whole, &later, LONE]);
+    check(&Shape { d: 128, dtype: KvDType::Bf16, out: RowElem::Bf16, ..PROMPT }, &[&whole]);
+    check(&Shape { window: Some(20), ..PROMPT }, &[&whole, &later]);
+}
+
+#[test]
+fn prefill_of_several_sequences() {
+    let ragged = prompts(&[(2, 5, 20), (0, 0, 33), (1, 77, 1), (3, 16, 16)]);
+    let mut shuffled = ragged.clone();
+    let mut rng = Rng(5);
+    (1..shuffled.len()).for_each(|i| shuffled.swap(i, rng.below(i + 1)));
+    check(&PROMPT, &[&ragged, &shuffled, RAGGED]);
+    check(&Shape { window: Some(7), ..PROMPT }, &[&shuffled]);
+}
+
+#[test]
+fn prefill_of_other_heads_and_groups() {
+    let ragged = prompts(&[(0, 3, 30), (1, 0, 12)]);
+    check(&Shape { d: 80, group: 3, out: RowElem::F32, ..PROMPT }, &[&ragged]);
+    check(&Shape { d: 96, group: 1, kv_heads: 1, q: RowElem::F16, target: "sm80", ..PROMPT }, &[&ragged]);
+    check(&Shape { d: 16, group: 24, kv_heads: 1, ..PROMPT }, &[&ragged]);
+    check(&Shape { d: 256, group: 2, kv_heads: 1, dtype: KvDType::Bf16, target: "sm86", ..PROMPT }, &[&ragged]);
+}
+
+#[test]
+fn decode_has_no_bank_conflicts_in_its_loop() {
+    let stats = check(&Shape { d: 128, ..DECODE }, &[LONG]);
+    let bad: Vec<_> = stats.conflicts.iter().filter(|c| c.text.contains("ldmatrix")).collect();
+    assert!(bad.is_empty(), "{bad:?}");
+}
