@@ -15,7 +15,10 @@ fn main() {
         ("shared", "st.shared.v4.b32 [%r3], {%r4, %r5, %r6, %r7}; ld.shared.v4.b32 {%r4, %r5, %r6, %r7}, [%r3]; ld.shared.b32 %r8, [%r3];"),
         ("ldmatrix", "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r4, %r5, %r6, %r7}, [%r3];"),
         ("half", "fma.rn.f16x2 %r4, %r4, %r5, %r6; cvt.rn.f16x2.f32 %r5, %r6, %r7;"),
-        ("mma", "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%r4, %r5, %r6, %r7}, {%r8, %r8, %r9, %r9}, {%r8, %r9}, {%r4, %r5, %r6, %r7};"),
+        (
+            "mma",
+            "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%r4, %r5, %r6, %r7}, {%r8, %r8, %r9, %r9}, {%r8, %r9}, {%r4, %r5, %r6, %r7};",
+        ),
     ];
     for (name, body) in loops {
         let text = format!(
@@ -31,7 +34,8 @@ fn main() {
         let mut memory = Memory::new();
         let p = memory.alloc_from(&[0; 4096]);
         let start = now();
-        let stats = launch(&module, "k", [1, 1, 1], [256, 1, 1], 0, &[p], &mut memory, &Options::default()).unwrap_or_else(|f| panic!("{f}"));
+        let stats =
+            launch(&module, "k", [1, 1, 1], [256, 1, 1], 0, &[p], &mut memory, &Options::default()).unwrap_or_else(|f| panic!("{f}"));
         let s = (now() - start) as f64 * 1e-9;
         println!("{name:12} {:8.1} M lane instructions/s", stats.instructions as f64 / s / 1e6);
     }

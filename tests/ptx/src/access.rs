@@ -21,7 +21,7 @@ const BANKS: usize = 32;
 impl Space {
     /// Space and address in it.
     pub fn resolve(self, address: u64) -> (Space, u64) {
-        if self != Space::Generic || address >= WINDOWS_END || address < SHARED_WINDOW {
+        if self != Space::Generic || !(SHARED_WINDOW..WINDOWS_END).contains(&address) {
             return (if self == Space::Generic { Space::Global } else { self }, address);
         }
         match address {
@@ -52,7 +52,7 @@ pub(crate) fn aligned(space: Space, address: u64, bytes: u64) -> Result<(), Faul
 fn within(space: Space, access: Access, address: u64, len: usize, size: usize) -> Result<usize, FaultKind> {
     let at = usize::try_from(address).unwrap_or(usize::MAX);
     if at.checked_add(len).is_none_or(|end| end > size) {
-        let nearest = format!("it is {size} bytes");
+        let nearest = format!("it is {size} bytes").into();
         return Err(FaultKind::OutOfBounds { space: space.name(), access, address, bytes: len as u64, nearest });
     }
     Ok(at)

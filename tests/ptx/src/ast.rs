@@ -6,6 +6,9 @@ use crate::lex::{Tok, Token};
 /// Type of a register: its width in bits, 1 for predicates.
 pub(crate) type Width = u32;
 
+/// Most bytes of a variable, and largest alignment.
+const MAX_VARIABLE: u64 = 1 << 32;
+
 /// A variable of the module or of a kernel.
 #[derive(Clone, Debug)]
 pub(crate) struct Var<'a> {
@@ -259,14 +262,17 @@ impl<'a> Parser<'a> {
         }
         let mut count = 1u64;
         while self.eat('[') {
-            count *= if self.peek() == Some(Tok::Punct(']')) { 0 } else { self.int()? };
+            count = count.saturating_mul(if self.peek() == Some(Tok::Punct(']')) { 0 } else { self.int()? });
             self.expect(']')?;
         }
         let mut init = Vec::new();
         if self.eat('=') {
             self.initialiser(unit, &mut init)?;
         }
-        let size = count.checked_mul(unit).ok_or_else(|| at(line, format!("variable {name} is too large")))?;
+        let size = count
+            .checked_mul(unit)
+            .filter(|s| *s <= MAX_VARIABLE && align <= MAX_VARIABLE)
+            .ok_or_else(|| at(line, format!("variable {name} is too large")))?;
         if init.len() as u64 > size {
             return Err(at(line, format!("initialiser of {name} is longer than it")));
         }

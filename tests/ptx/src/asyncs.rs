@@ -195,7 +195,7 @@ impl Cx<'_> {
 }
 
 fn bulk_shape(shared: u64, global: u64, bytes: u64) -> Result<(), FaultKind> {
-    if bytes == 0 || bytes % 16 != 0 {
+    if bytes == 0 || !bytes.is_multiple_of(16) {
         return Err(FaultKind::Operand(format!("a bulk copy of {bytes} bytes: the size must be a multiple of 16")));
     }
     for (space, address) in [("shared", shared), ("global", global)] {

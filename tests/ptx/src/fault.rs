@@ -44,7 +44,7 @@ impl fmt::Display for Other {
 #[allow(missing_docs)]
 pub enum FaultKind {
     /// An address that is not mapped.
-    OutOfBounds { space: &'static str, access: Access, address: u64, bytes: u64, nearest: String },
+    OutOfBounds { space: &'static str, access: Access, address: u64, bytes: u64, nearest: Box<str> },
     /// An address that is not a multiple of the access size.
     Misaligned { space: &'static str, address: u64, bytes: u64 },
     /// A read of a byte that nobody wrote.
@@ -114,11 +114,11 @@ impl std::error::Error for FaultKind {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// Name of the kernel.
-    pub kernel: String,
+    pub kernel: Box<str>,
     /// Line of the PTX text; 0 where the launch itself is wrong.
     pub line: u32,
     /// That instruction.
-    pub text: String,
+    pub text: Box<str>,
     /// Block, in the grid.
     pub block: [u32; 3],
     /// Thread, in the block.

@@ -177,5 +177,5 @@ fn find<'a>(module: &'a Module, name: &str) -> Result<&'a Kernel, Fault> {
 }
 
 fn bad_launch(name: &str, what: String) -> Fault {
-    Fault { kernel: name.to_owned(), line: 0, text: String::new(), block: [0; 3], thread: [0; 3], kind: FaultKind::Launch(what) }
+    Fault { kernel: name.into(), line: 0, text: Box::default(), block: [0; 3], thread: [0; 3], kind: FaultKind::Launch(what) }
 }

@@ -64,7 +64,7 @@ impl Cx<'_> {
     /// `mbarrier.init`.
     pub fn mbarrier_init(&mut self, lane: u32, address: u64, count: u32) -> Result<(), FaultKind> {
         let who = self.who(lane);
-        if address % 8 != 0 {
+        if !address.is_multiple_of(8) {
             return Err(FaultKind::Misaligned { space: "shared", address, bytes: 8 });
         }
         let count = i64::from(count);

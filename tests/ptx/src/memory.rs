@@ -151,7 +151,7 @@ impl Memory {
         if let Some(b) = self.buffers.get(i).filter(|b| b.base - address < GUARD) {
             nearest = format!("{} bytes before the {}-byte buffer at {:#x}", b.base - address, b.bytes.len(), b.base);
         }
-        FaultKind::OutOfBounds { space: "global", access, address, bytes, nearest }
+        FaultKind::OutOfBounds { space: "global", access, address, bytes, nearest: nearest.into() }
     }
 
     /// Index of the buffer that holds all of the range, and the offset in it.

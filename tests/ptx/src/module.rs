@@ -106,7 +106,7 @@ impl Kernel {
 
     /// Most threads of a block (`.maxntid` or `.reqntid`), if it says so.
     pub fn max_threads(&self) -> Option<u32> {
-        self.max_threads.or(self.exact_threads).map(|d| d.iter().product())
+        self.max_threads.or(self.exact_threads).map(|d| d.iter().fold(1, |n: u32, d| n.saturating_mul(*d)))
     }
 }
 

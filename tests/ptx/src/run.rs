@@ -66,11 +66,18 @@ pub(crate) fn launch(
 }
 
 fn launch_fault(kernel: &Kernel, what: String) -> Fault {
-    Fault { kernel: kernel.name.clone(), line: 0, text: String::new(), block: [0; 3], thread: [0; 3], kind: FaultKind::Launch(what) }
+    Fault {
+        kernel: kernel.name.as_str().into(),
+        line: 0,
+        text: Box::default(),
+        block: [0; 3],
+        thread: [0; 3],
+        kind: FaultKind::Launch(what),
+    }
 }
 
 fn check(kernel: &Kernel, grid: Dim, block: Dim, dynamic_shared: u64, params: &[u8]) -> Result<(), String> {
-    let threads: u64 = block.iter().map(|d| u64::from(*d)).product();
+    let threads: u64 = block.iter().map(|d| u64::from(*d)).fold(1, u64::saturating_mul);
     if threads == 0 || threads > 1024 {
         return Err(format!("a block of {threads} threads: 1 to 1024 are possible"));
     }
@@ -78,7 +85,7 @@ fn check(kernel: &Kernel, grid: Dim, block: Dim, dynamic_shared: u64, params: &[
         return Err(format!("a grid of {grid:?} blocks is not possible"));
     }
     if let Some(max) = kernel.max_threads
-        && threads > max.iter().map(|d| u64::from(*d)).product()
+        && threads > max.iter().map(|d| u64::from(*d)).fold(1, u64::saturating_mul)
     {
         return Err(format!("a block of {threads} threads is larger than .maxntid {max:?}"));
     }
@@ -125,9 +132,9 @@ fn locate(env: &Env<'_>, block: Dim, s: Stopped) -> Fault {
     let t = s.warp * 32 + s.trap.lane.min(31);
     let [x, y, _] = env.block;
     Fault {
-        kernel: env.kernel.name.clone(),
+        kernel: env.kernel.name.as_str().into(),
         line: inst.map_or(0, |i| i.line),
-        text: inst.map_or(String::new(), |i| i.text.clone()),
+        text: inst.map_or(Box::default(), |i| i.text.as_str().into()),
         block,
         thread: [t % x, t / x % y, t / x / y],
         kind,

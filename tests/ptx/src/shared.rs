@@ -95,7 +95,7 @@ impl Shared {
         let at = address.wrapping_sub(SHARED_BASE);
         let size = self.bytes.len() as u64;
         if at.checked_add(len).is_none_or(|end| end > size) {
-            let nearest = format!("it is {size} bytes from {SHARED_BASE:#x}");
+            let nearest = format!("it is {size} bytes from {SHARED_BASE:#x}").into();
             return Err(FaultKind::OutOfBounds { space: "shared", access, address, bytes: len, nearest });
         }
         Ok(at as usize)

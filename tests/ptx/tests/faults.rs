@@ -29,7 +29,7 @@ fn addresses_outside_and_misaligned() {
         matches!(&f.kind, FaultKind::OutOfBounds { space: "global", access: Access::Write, bytes: 4, nearest, .. } if nearest.contains("0 bytes beyond the end of the 256-byte buffer")),
         "{f}"
     );
-    assert_eq!((f.thread, f.text.as_str()), ([64, 0, 0], "st.global.b32 [%x0], %r0"));
+    assert_eq!((f.thread, &*f.text), ([64, 0, 0], "st.global.b32 [%x0], %r0"));
     assert!(f.to_string().contains("kernel k, line "), "{f}");
     let f = fault(1, "ld.global.b32 %r4, [%x0+-4];");
     assert!(matches!(&f.kind, FaultKind::OutOfBounds { nearest, .. } if nearest.contains("4 bytes before")), "{f}");

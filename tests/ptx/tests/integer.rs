@@ -12,7 +12,7 @@ fn addition_and_multiplication() {
     check("add.s16 %oh, %h0, -3;", "%oh", ints, |[a]| u64::from((a as u16).wrapping_sub(3)));
     check("add.sat.s32 %oa, %a0, %a1;", "%oa", ints, |[a, b]| u64::from((a as i32).saturating_add(b as i32) as u32));
     check("mul.lo.s32 %oa, %a0, %a1;", "%oa", ints, |[a, b]| u64::from((a as u32).wrapping_mul(b as u32)));
-    check("mul.hi.s32 %oa, %a0, %a1;", "%oa", ints, |[a, b]| u64::from((i64::from(a as i32) * i64::from(b as i32) >> 32) as u32));
+    check("mul.hi.s32 %oa, %a0, %a1;", "%oa", ints, |[a, b]| u64::from(((i64::from(a as i32) * i64::from(b as i32)) >> 32) as u32));
     check("mul.hi.u64 %od, %d0, %d1;", "%od", ints, |[a, b]| ((u128::from(a) * u128::from(b)) >> 64) as u64);
     check("mul.lo.u64 %od, %d0, %d1;", "%od", ints, |[a, b]| a.wrapping_mul(b));
     check("mul.wide.u32 %od, %a0, %a1;", "%od", ints, |[a, b]| (a & LOW) * (b & LOW));

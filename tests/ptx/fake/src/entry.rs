@@ -461,7 +461,7 @@ pub unsafe extern "C" fn cuLaunchKernel(
         let f = d.functions.get(&function.addr()).ok_or(Code::INVALID_HANDLE)?;
         let module = d.modules.get(&f.module).ok_or(Code::INVALID_HANDLE)?.clone();
         let kernel = module.kernel(&f.name).ok_or(Code::INVALID_HANDLE)?;
-        let threads: u64 = block.iter().map(|b| u64::from(*b)).product();
+        let threads: u64 = block.iter().map(|b| u64::from(*b)).fold(1, u64::saturating_mul);
         let fits = threads > 0 && threads <= u64::from(kernel.max_threads().unwrap_or(1024));
         if shared > f.shared || !fits || grid.contains(&0) || grid_y > 65535 || grid_z > 65535 || !extra.is_null() {
             return Err(Code::INVALID_VALUE);
