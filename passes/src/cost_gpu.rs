@@ -27,7 +27,12 @@ pub fn choose_tiles(kernel: &mut Kernel, target: &TargetSpec, gpu: &GpuArch, env
             m.segments.iter_mut().for_each(|s| s.tile_n = llmcc_ir::quant::BLOCK);
         }
         Body::Pointwise(p) => p.segments.iter_mut().for_each(|s| s.tile_n = s.n.next_multiple_of(llmcc_ir::quant::BLOCK)),
-        Body::RowNorm(_) | Body::Attention(_) | Body::Embed(_) | Body::RopeTable(_) => {}
+        Body::Attention(a) => {
+            if let ParamKind::Kv(kv) = kernel.params[a.kv].kind {
+                a.tile_m = attention_tokens(rows, a.heads / kv.kv_heads.max(1));
+            }
+        }
+        Body::RowNorm(_) | Body::Embed(_) | Body::RopeTable(_) => {}
     }
     if matches!(kernel.body, Body::Matmul(_)) {
         let Some((tile_m, tiles)) = schedule::matmul_tiles(kernel, target, rows) else { return f64::INFINITY };
@@ -37,6 +42,13 @@ pub fn choose_tiles(kernel: &mut Kernel, target: &TargetSpec, gpu: &GpuArch, env
         }
     }
     seconds(kernel, target, gpu, env, CONTEXT)
+}
+
+/// Tokens that a block of attention takes together: of a prompt as many as fill its rows; of few tokens one, whose pages several blocks may share.
+fn attention_tokens(tokens: usize, group: usize) -> usize {
+    const ROWS: usize = 128;
+    const MANY: usize = 64;
+    if tokens > MANY { (ROWS / group.max(1)).max(1) } else { 1 }
 }
 
 /// Predicted seconds of one launch whose tokens attend to `context` tokens each.

@@ -16,6 +16,20 @@ pub enum PassError {
     /// No set of kernels computes the function.
     #[error("no kernels were found for the function: {0}; this is a bug of the compiler, please report it with the model's config.json")]
     Extract(String),
+    /// No combination of the allowed formats is that exact.
+    #[error(
+        "the error budget cannot be kept: the smallest error that the allowed weight formats reach is {least}; raise the budget to that"
+    )]
+    Budget {
+        /// √(Σ nᵢ·eᵢ² / Σ nᵢ) of the most exact program.
+        least: String,
+    },
+    /// Weights could not be read to measure what rounding does to them.
+    #[error("{0}")]
+    Weights(String),
+    /// Several formats are allowed, but there is nothing to measure them on.
+    #[error("choosing among several weight formats needs the weights: use `compile_measured`; this is a bug of the caller")]
+    Unmeasured,
     /// Chosen kernels could not be put in order.
     #[error("function `{func}`: {what}; this is a bug of the compiler, please report it with the model's config.json")]
     Schedule {

@@ -1,16 +1,18 @@
 //! The passes of the compiler: from a [`Module`] to a [`Plan`], and packing of its weights.
 //!
-//! For each *distinct* function: [`egraph`] (conversion), [`rules`] (equalities, to saturation), [`implement`] (kernels and their fusions, to a bounded
-//! fixpoint), then for each regime [`extract`] (the cheapest set of kernels by [`cost`]) and [`schedule`]; calls of the
+//! For each *distinct* function: [`egraph`] (conversion), [`rules`] (equalities, to saturation), [`storage`] (the forms in which weights and states may be
+//! stored, with their errors as [`measure`]d), [`implement`] (kernels and their fusions, to a bounded fixpoint). [`choose`] takes one form of everything within the
+//! error budget, for all functions at once. Then for each regime [`extract`] (the cheapest set of kernels by [`cost`]) and [`schedule`]; calls of the
 //! functions are then put together by [`plan`], and [`memory`] assigns buffers to slots. [`pipeline`] is the table of these passes. [`pack`] reads a
 //! checkpoint and writes the packed weights.
 //!
 //! # Invariants
 //!
 //! - No clock, no randomness, no iteration over hash tables: the same module and options give the same plan.
-//! - Regimes differ in fusion and tiles only. Weight expressions, formats and the rounding of activations are decided by the first.
+//! - Regimes differ in fusion and tiles only. Weight expressions, formats, cache types and the rounding of activations are decided by the first.
 //! - Equalities know nothing of kernels, kernels nothing of rules; both meet only in the e-graph.
 
+pub mod choose;
 pub mod cost;
 mod cost_gpu;
 pub mod egraph;
@@ -18,6 +20,7 @@ mod error;
 mod explain;
 pub mod extract;
 pub mod implement;
+pub mod measure;
 pub mod memory;
 pub mod pack;
 pub mod pipeline;
@@ -25,6 +28,7 @@ pub mod plan;
 pub mod rules;
 pub mod schedule;
 pub mod spec;
+pub mod storage;
 pub mod weights;
 pub mod work;
 
@@ -32,6 +36,7 @@ pub use error::PassError;
 
 use llmcc_ir::graph::Module;
 use llmcc_ir::kernel::RowElem;
+use llmcc_ir::kv::KvDType;
 use llmcc_ir::plan::Plan;
 use llmcc_ir::quant::{Elem, Format};
 use llmcc_ir::target::{Family, TargetSpec};
@@ -64,14 +69,21 @@ impl ActPolicy {
 }
 
 /// What to compile for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// The machine.
     pub target: &'static TargetSpec,
-    /// Storage of matmul weights.
-    pub weights: Format,
+    /// Allowed storage of matmul weights; at least one. Among several the fastest combination within [`Options::error_budget`] is taken.
+    pub formats: Vec<Format>,
     /// Rounding of activations.
     pub act: ActPolicy,
+    /// Largest root mean square relative error of the weights that products read, weighted by parameters: √(Σ nᵢ·eᵢ² / Σ nᵢ). `None`: any. Applies where
+    /// there are several formats. Cache types are allowed whose own error ([`storage::cache_error`]) is not larger.
+    pub error_budget: Option<f64>,
+    /// Allowed types of cached keys and values; empty: as the module says.
+    pub kv: Vec<KvDType>,
+    /// Whether [`Compiled::stored`] says what the next best choice would cost. Takes a solution of the whole program for each entry.
+    pub alternatives: bool,
 }
 
 impl Options {
@@ -83,7 +95,18 @@ impl Options {
             (Family::Gpu, Elem::F16) => ActPolicy::F16,
             (Family::Gpu, _) => ActPolicy::Bf16,
         };
-        Options { target, weights: weights.with_packing(target.packing()), act }
+        let formats = vec![weights.with_packing(target.packing())];
+        Options { target, formats, act, error_budget: None, kv: vec![], alternatives: false }
+    }
+
+    /// The fastest combination of formats within an error budget. Activations: int8 for products with quantized weights (CPUs), bf16 (GPUs).
+    pub fn within(target: &'static TargetSpec, formats: Vec<Format>, error_budget: f64) -> Options {
+        let act = match target.family() {
+            Family::Cpu => ActPolicy::Int8,
+            Family::Gpu => ActPolicy::Bf16,
+        };
+        let formats = formats.into_iter().map(|f| f.with_packing(target.packing())).collect();
+        Options { target, formats, act, error_budget: Some(error_budget), kv: vec![], alternatives: false }
     }
 }
 
@@ -135,6 +158,21 @@ pub struct Choice {
     pub gap: f64,
 }
 
+/// A form chosen for the storage of a weight or a cache.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stored {
+    /// Function and parameter.
+    pub subject: String,
+    /// Format or cache type.
+    pub form: String,
+    /// Relative error, root mean square over all tensors that the calls bind.
+    pub error: f64,
+    /// The fastest other program within the budget: what it stores otherwise. Empty when there is none.
+    pub runner_up: String,
+    /// Seconds of a decoded token by which that is slower.
+    pub gap: f64,
+}
+
 /// Sizes of the work done for one function.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FuncStats {
@@ -163,6 +201,10 @@ pub struct Compiled {
     pub costs: Vec<Vec<f64>>,
     /// Per function.
     pub stats: Vec<FuncStats>,
+    /// Forms of storage, where there was a choice.
+    pub stored: Vec<Stored>,
+    /// Predicted √(Σ nᵢ·eᵢ² / Σ nᵢ) over the parameters that products read, where there was a choice.
+    pub error: Option<f64>,
 }
 
 impl Compiled {
@@ -183,10 +225,25 @@ impl fmt::Display for Choice {
     }
 }
 
-/// Compiles a module.
+impl fmt::Display for Stored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} stored as {}, error {:.3} %", self.subject, self.form, self.error * 100.0)?;
+        if self.runner_up.is_empty() { Ok(()) } else { write!(f, "; next {} (+{:.3} µs)", self.runner_up, self.gap * 1e6) }
+    }
+}
+
+/// Compiles a module with a single weight format.
 ///
 /// # Errors
 /// A module that breaks the rules of the graph level, or a function without implementation.
 pub fn compile(module: &Module, opts: &Options) -> Result<Compiled, PassError> {
-    pipeline::run(module, opts)
+    pipeline::run(module, opts, None)
+}
+
+/// Compiles a module; errors of weight formats are measured on the weights themselves.
+///
+/// # Errors
+/// Those of [`compile`]; weights that cannot be read; a budget that no allowed combination of formats keeps.
+pub fn compile_measured(module: &Module, opts: &Options, source: &dyn pack::WeightSource) -> Result<Compiled, PassError> {
+    pipeline::run(module, opts, Some(source))
 }

@@ -1,18 +1,22 @@
 //! The passes in order.
 
-use crate::egraph::Graph;
+use crate::choose::{Choosing, choose};
 use crate::egraph::convert::{Converted, convert};
+use crate::egraph::{Form, Graph, store_of};
 use crate::explain::explain;
-use crate::extract::{self, How, Matrices, Problem, Solved};
-use crate::schedule::FuncSchedule;
-use crate::{Choice, Compiled, FuncStats, Options, PassError, RegimeSpec, memory, plan, regimes, rules, schedule, weights};
+use crate::extract::{self, Problem, Scope, Solved, Stores};
+use crate::measure::{Measured, measure};
+use crate::pack::WeightSource;
+use crate::schedule::{FuncSchedule, state_param};
+use crate::storage::{self, Matrix, Products, Storages};
+use crate::{Choice, Compiled, FuncStats, Options, PassError, RegimeSpec, Stored, memory, plan, regimes, rules, schedule};
 use egg::Id;
 use llmcc_ir::diag::{Diagnostic, Severity};
 use llmcc_ir::graph::{Arg, Func, Input, Module, Op};
 use llmcc_ir::plan::Plan;
 use llmcc_ir::quant::Format;
 use llmcc_ir::verify::{verify_module, verify_packed, verify_plan};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A pass: one line of [`PIPELINE`].
 pub struct Pass {
@@ -31,7 +35,9 @@ pub struct Pass {
 pub const PIPELINE: &[Pass] = &[
     Pass { name: "convert", about: "one e-graph per distinct function", run: convert_all, check: check_module, always: true },
     Pass { name: "saturate", about: "equalities", run: saturate, check: check_classes, always: false },
+    Pass { name: "store", about: "forms of weights and states, with their errors", run: store, check: no_check, always: false },
     Pass { name: "implement", about: "kernels and their fusions", run: implement, check: check_classes, always: false },
+    Pass { name: "choose", about: "one form of everything, within the error budget", run: choose_forms, check: no_check, always: false },
     Pass { name: "extract", about: "the cheapest kernels per regime, in order", run: extract_all, check: no_check, always: false },
     Pass { name: "assemble", about: "launches of all calls", run: assemble, check: no_check, always: false },
     Pass { name: "memory", about: "buffers share slots", run: assign_memory, check: check_plan, always: true },
@@ -41,8 +47,8 @@ pub const PIPELINE: &[Pass] = &[
 ///
 /// # Errors
 /// See [`crate::compile`].
-pub fn run(module: &Module, opts: &Options) -> Result<Compiled, PassError> {
-    let mut state = State { module, opts, funcs: vec![], schedules: vec![], explain: vec![], plan: None, logits: vec![] };
+pub fn run(module: &Module, opts: &Options, source: Option<&dyn WeightSource>) -> Result<Compiled, PassError> {
+    let mut state = State::new(module, opts, source);
     for pass in PIPELINE {
         (pass.run)(&mut state)?;
         if pass.always || cfg!(debug_assertions) {
@@ -63,6 +69,8 @@ pub fn run(module: &Module, opts: &Options) -> Result<Compiled, PassError> {
         explain: state.explain,
         egraph: state.funcs.iter().map(FuncState::dump).collect(),
         stats: state.funcs.into_iter().map(|f| f.stats).collect(),
+        stored: state.stored,
+        error: state.error,
     })
 }
 
@@ -70,6 +78,10 @@ pub fn run(module: &Module, opts: &Options) -> Result<Compiled, PassError> {
 struct State<'a> {
     module: &'a Module,
     opts: &'a Options,
+    source: Option<&'a dyn WeightSource>,
+    measured: Measured,
+    stored: Vec<Stored>,
+    error: Option<f64>,
     funcs: Vec<FuncState<'a>>,
     /// By regime, then function.
     schedules: Vec<Vec<FuncSchedule>>,
@@ -79,6 +91,24 @@ struct State<'a> {
     logits: Vec<usize>,
 }
 
+impl<'a> State<'a> {
+    fn new(module: &'a Module, opts: &'a Options, source: Option<&'a dyn WeightSource>) -> State<'a> {
+        State {
+            module,
+            opts,
+            source,
+            measured: Measured::new(),
+            stored: vec![],
+            error: None,
+            funcs: vec![],
+            schedules: vec![],
+            explain: vec![],
+            plan: None,
+            logits: vec![],
+        }
+    }
+}
+
 /// A function on its way through the passes.
 struct FuncState<'a> {
     func: &'a Func,
@@ -86,7 +116,10 @@ struct FuncState<'a> {
     roots: Vec<Id>,
     results: usize,
     read_often: Vec<Id>,
-    matrices: Option<Matrices>,
+    matrices: BTreeMap<Id, Matrix>,
+    storages: Storages,
+    /// Stored forms that may be used.
+    stores: Option<Stores>,
     stats: FuncStats,
 }
 
@@ -95,11 +128,12 @@ fn convert_all(s: &mut State<'_>) -> Result<(), PassError> {
         return Err(PassError::Invalid { func: s.module.name.clone(), what: d.to_string() });
     }
     check_inputs(s.module)?;
-    let may_change = exact_enough_to_change(s.opts.weights);
+    let may_change = s.opts.formats.iter().copied().all(exact_enough_to_change);
     for func in &s.module.funcs {
         let Converted { graph, roots, results, read_often } = convert(func, may_change)?;
         let stats = FuncStats { func: func.name.clone(), saturated: 0, iterations: 0, nodes: 0, candidates: 0 };
-        s.funcs.push(FuncState { func, graph, roots, results, read_often, matrices: None, stats });
+        let (matrices, storages) = (BTreeMap::new(), Storages::default());
+        s.funcs.push(FuncState { func, graph, roots, results, read_often, matrices, storages, stores: None, stats });
     }
     Ok(())
 }
@@ -148,11 +182,40 @@ fn saturate(s: &mut State<'_>) -> Result<(), PassError> {
     Ok(())
 }
 
-fn implement(s: &mut State<'_>) -> Result<(), PassError> {
+fn store(s: &mut State<'_>) -> Result<(), PassError> {
+    if s.opts.formats.is_empty() {
+        return Err(PassError::Budget { least: "none: no format is allowed".into() });
+    }
     for (i, f) in s.funcs.iter_mut().enumerate() {
-        let embed = weights::embed_formats(s.module, i, s.opts);
-        let format = |param: usize| embed.get(param).copied().unwrap_or(s.opts.weights);
-        crate::implement::implement(&mut f.graph, s.opts, &format, &f.read_often);
+        f.matrices = storage::matrices(s.module, i, &f.graph)?;
+    }
+    let matrices: Vec<BTreeMap<Id, Matrix>> = s.funcs.iter().map(|f| f.matrices.clone()).collect();
+    if s.opts.formats.len() > 1 {
+        let source = s.source.ok_or(PassError::Unmeasured)?;
+        let all: BTreeSet<_> = matrices.iter().flat_map(BTreeMap::values).flat_map(|m| m.bound.iter().cloned()).collect();
+        let measured = measure(all.into_iter().collect(), &s.opts.formats, s.module, source);
+        s.measured = measured.map_err(|e| PassError::Weights(e.to_string()))?;
+    }
+    let products = Products::new(s.module, s.opts, &matrices, &s.measured);
+    for f in &mut s.funcs {
+        f.storages = products.storages(&f.matrices, &f.graph);
+    }
+    Ok(())
+}
+
+fn choose_forms(s: &mut State<'_>) -> Result<(), PassError> {
+    let funcs: Vec<Choosing<'_>> = s.funcs.iter().map(FuncState::choosing).collect();
+    if let Some(chosen) = choose(s.module, s.opts, &funcs, &s.measured)? {
+        s.funcs.iter_mut().zip(chosen.stores).for_each(|(f, stores)| f.stores = Some(stores));
+        s.stored = chosen.report;
+        s.error = Some(chosen.error);
+    }
+    Ok(())
+}
+
+fn implement(s: &mut State<'_>) -> Result<(), PassError> {
+    for f in &mut s.funcs {
+        crate::implement::implement(&mut f.graph, s.opts.act, &f.storages, &f.read_often);
         f.stats.nodes = f.graph.total_number_of_nodes();
     }
     Ok(())
@@ -176,10 +239,26 @@ fn assemble(s: &mut State<'_>) -> Result<(), PassError> {
     for (regime, schedules) in regimes(s.opts.target).iter().zip(&s.schedules) {
         assembler.regime(regime.max_tokens, schedules)?;
     }
-    let (plan, logits) = assembler.finish();
+    let (mut plan, logits) = assembler.finish();
+    set_cache_types(&mut plan, s);
     s.plan = Some(plan);
     s.logits = logits;
     Ok(())
+}
+
+/// States are cached in the type that the functions which update them chose.
+fn set_cache_types(plan: &mut Plan, s: &State<'_>) {
+    for call in &s.module.step {
+        let Some(f) = s.funcs.get(call.func) else { continue };
+        for store in f.stores.iter().flatten() {
+            let Some((Form::Cached(dtype), _, state)) = store_of(&f.graph, *store) else { continue };
+            if let Some(Arg::Kv(k)) = state_param(&f.graph, state).and_then(|p| call.args.get(p))
+                && let Some(spec) = plan.kv.get_mut(*k)
+            {
+                spec.dtype = dtype;
+            }
+        }
+    }
 }
 
 fn assign_memory(s: &mut State<'_>) -> Result<(), PassError> {
@@ -218,12 +297,17 @@ fn check_plan(s: &State<'_>) -> Vec<Diagnostic> {
 }
 
 impl FuncState<'_> {
-    /// Chooses and orders the kernels of one regime. The first regime decides which matrices are packed; the others read the same.
+    fn choosing(&self) -> Choosing<'_> {
+        Choosing { func: self.func, graph: &self.graph, roots: &self.roots, matrices: &self.matrices, storages: &self.storages }
+    }
+
+    /// Chooses and orders the kernels of one regime. The first regime decides which stored forms are used; the others use the same.
     fn extract(&mut self, index: usize, r: &RegimeSpec, opts: &Options) -> Result<(FuncSchedule, Vec<Choice>), PassError> {
-        let problem = Problem::new(&self.graph, &self.roots, opts.target, r.env, self.matrices.as_ref());
+        let scope = Scope { target: opts.target, env: r.env, only: self.stores.as_ref(), open: &Stores::new() };
+        let problem = Problem::new(&self.graph, &self.roots, scope);
         let solved = problem.solve(&BTreeSet::new())?;
-        if self.matrices.is_none() {
-            self.matrices = Some(used_matrices(&self.graph, &problem, &solved));
+        if index == 0 {
+            self.stores = Some(used_stores(&self.graph, &problem, &solved));
             self.stats.candidates = problem.size();
         }
         let schedule = schedule::schedule(&self.graph, self.func, &problem, &solved, &self.roots[..self.results])?;
@@ -250,14 +334,8 @@ impl FuncState<'_> {
     }
 }
 
-/// Matrices that the chosen kernels read.
-fn used_matrices(g: &Graph, problem: &Problem, solved: &Solved) -> Matrices {
-    let mut out = Matrices::new();
-    for (class, i) in &solved.chosen {
-        let c = &problem.classes[class][*i];
-        if let How::Kernel(kernel) = &c.how {
-            out.extend(extract::matrices(g, kernel, &c.children));
-        }
-    }
-    out
+/// Stored forms that the chosen kernels use.
+fn used_stores(g: &Graph, problem: &Problem, solved: &Solved) -> Stores {
+    let of_class = |(class, i): (&Id, &usize)| extract::stores(g, *class, &problem.classes[class][*i].children);
+    solved.chosen.iter().flat_map(of_class).collect()
 }

@@ -1,7 +1,7 @@
 //! From chosen terms to launches: the order of a function's kernels, and their operands.
 
 use crate::PassError;
-use crate::egraph::{Graph, Head, Term};
+use crate::egraph::{Graph, Head, Term, store_of};
 use crate::extract::{How, Problem, Solved};
 use crate::spec::Output;
 use crate::weights::WeightTerms;
@@ -11,7 +11,7 @@ use llmcc_ir::kernel::{Kernel, ParamKind};
 use llmcc_ir::plan::{Storage, WeightExpr};
 use petgraph::algo::toposort;
 use petgraph::graph::DiGraph;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a launch of a function passes for an operand.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,6 +122,7 @@ impl Resolver<'_> {
             ParamKind::Matrix { n, k, format } => Storage::Matrix { n, k, format },
             ParamKind::Vector { len } => Storage::Vector { len },
         };
+        let class = store_of(self.g, class).map_or(class, |(_, _, of)| of);
         let expr = self.terms.get(self.g, class).ok_or_else(|| self.bug("a weight has no expression"))?;
         Ok(Source::Weight(expr.clone(), storage))
     }
@@ -137,6 +138,7 @@ impl Resolver<'_> {
         let (kernel_class, result) = match candidate.how {
             How::Kernel(_) => (class, 0),
             How::Proj(i) => (candidate.children[0], i),
+            How::Stored => return Err(self.bug("a state is used as rows")),
         };
         let launch = self.position.get(&kernel_class).ok_or_else(|| self.bug("a kernel is not scheduled"))?;
         Ok(Source::Result(*launch, result))
@@ -144,27 +146,38 @@ impl Resolver<'_> {
 
     /// The parameter that holds the attention state of a class.
     fn state(&self, class: Id) -> Result<Source, PassError> {
-        let mut at = self.g.find(class);
-        for _ in 0..=self.func.nodes.len() {
-            if let Some(i) = self.param(at) {
-                return Ok(Source::State(i));
-            }
-            let before = self.g[at].nodes.iter().find_map(|t| match t {
-                Term::Op(Head::KvAppend, children) => Some(children[0]),
-                _ => None,
-            });
-            at = self.g.find(before.ok_or_else(|| self.bug("an attention state has no origin"))?);
-        }
-        Err(self.bug("an attention state is defined by itself"))
+        state_param(self.g, class).map(Source::State).ok_or_else(|| self.bug("an attention state has no origin"))
     }
 
     fn param(&self, class: Id) -> Option<usize> {
-        self.g[class].nodes.iter().filter_map(|t| if let Term::Param(i) = t { Some(*i as usize) } else { None }).min()
+        param(self.g, class)
     }
 
     fn bug(&self, what: &str) -> PassError {
         PassError::Schedule { func: self.func.name.clone(), what: what.to_string() }
     }
+}
+
+fn param(g: &Graph, class: Id) -> Option<usize> {
+    g[class].nodes.iter().filter_map(|t| if let Term::Param(i) = t { Some(*i as usize) } else { None }).min()
+}
+
+/// The parameter that an attention state, however often updated and however cached, was before.
+pub fn state_param(g: &Graph, class: Id) -> Option<usize> {
+    let mut at = g.find(class);
+    let mut seen = BTreeSet::new();
+    while seen.insert(at) {
+        if let Some(i) = param(g, at) {
+            return Some(i);
+        }
+        let before = g[at].nodes.iter().find_map(|t| match t {
+            Term::Op(Head::KvAppend, children) => Some(children[0]),
+            Term::Store(_, _, [of]) => Some(*of),
+            _ => None,
+        });
+        at = g.find(before?);
+    }
+    None
 }
 
 /// Outputs of a scheduled kernel: operands that are matrices of rows after the inputs.

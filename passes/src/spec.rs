@@ -194,6 +194,13 @@ impl Draft {
         self.bound.get(&p)
     }
 
+    /// Whether all matrices that it reads have one format.
+    pub fn reads_one_format(&self) -> bool {
+        let format = |(_, kind): &(Option<Id>, ParamKind)| if let ParamKind::Matrix { format, .. } = kind { Some(*format) } else { None };
+        let mut formats = self.bound.values().filter_map(format);
+        formats.next().is_none_or(|first| formats.all(|f| f == first))
+    }
+
     /// Changes the element storage of an output.
     pub fn set_elem(&mut self, p: ParamId, to: RowElem) {
         if let Some((_, ParamKind::Rows { elem, .. })) = self.bound.get_mut(&p) {

@@ -2,7 +2,6 @@
 
 use crate::egraph::{Graph, Head, Term};
 use egg::Id;
-use llmcc_ir::graph::Func;
 use llmcc_ir::plan::WeightExpr;
 use std::collections::BTreeMap;
 
@@ -44,7 +43,7 @@ impl WeightTerms {
             Term::Param(i) => return Some((1, WeightExpr::Weight(*i as usize))),
             Term::Float(c) => return Some((1, WeightExpr::Const(*c))),
             Term::Op(head, children) => (*head, children),
-            Term::Int(_) | Term::Kernel(..) | Term::Proj(..) => return None,
+            Term::Int(_) | Term::Kernel(..) | Term::Proj(..) | Term::Store(..) => return None,
         };
         let (attrs, args) = children.split_at(head.attributes());
         let args: Option<Vec<&(usize, WeightExpr)>> = args.iter().map(|c| self.best.get(&g.find(*c))).collect();
@@ -87,49 +86,4 @@ pub fn substitute(e: &WeightExpr, weight: &impl Fn(usize) -> Option<usize>) -> O
         WeightExpr::Binary(op, a, b) => WeightExpr::Binary(*op, sub(a)?, sub(b)?),
         WeightExpr::Unary(op, x) => WeightExpr::Unary(*op, sub(x)?),
     })
-}
-
-/// Storage of a function's embedding tables: one entry per parameter of `func`.
-pub fn embed_formats(module: &llmcc_ir::graph::Module, func: usize, opts: &crate::Options) -> Vec<llmcc_ir::quant::Format> {
-    use llmcc_ir::graph::Arg;
-    use llmcc_ir::quant::{Elem, Format};
-    use llmcc_ir::ty::DType;
-    let multiplied = multiplied_weights(module);
-    let untied = |weight: usize| {
-        if opts.weights.is_quantized() {
-            return Format::new(Elem::W8, opts.weights.group).with_packing(opts.weights.packing);
-        }
-        match module.weights.get(weight).map(|w| w.ty.dtype) {
-            Some(DType::F16) => Format::F16,
-            Some(DType::Bf16) => Format::BF16,
-            _ => Format::F32,
-        }
-    };
-    let format = |i: usize| {
-        let bound = module.step.iter().filter(|c| c.func == func).filter_map(|c| match c.args.get(i) {
-            Some(Arg::Weight(w)) => Some(*w),
-            _ => None,
-        });
-        let bound: Vec<usize> = bound.collect();
-        match bound.first() {
-            Some(w) if !bound.iter().any(|w| multiplied.contains(w)) => untied(*w),
-            _ => opts.weights,
-        }
-    };
-    module.funcs.get(func).map_or(vec![], |f: &Func| (0..f.params.len()).map(format).collect())
-}
-
-/// Module weights that are, as they are, an operand of a matmul.
-fn multiplied_weights(module: &llmcc_ir::graph::Module) -> std::collections::BTreeSet<usize> {
-    use llmcc_ir::graph::{Arg, Op};
-    let mut out = std::collections::BTreeSet::new();
-    for call in &module.step {
-        let Some(f) = module.funcs.get(call.func) else { continue };
-        for node in f.nodes.iter().filter(|n| n.op == Op::MatMul) {
-            if let Some(Arg::Weight(w)) = node.args.get(1).and_then(|v| call.args.get(v.0 as usize)) {
-                out.insert(*w);
-            }
-        }
-    }
-    out
 }

@@ -1,8 +1,9 @@
 //! Facts about each e-class: its type, whether it is known when compiling, whether it is a constant.
 
-use super::lang::{Attr, Head, Term};
+use super::lang::{Attr, Form, Head, Term};
 use egg::{Analysis, DidMerge, EGraph, Id};
 use llmcc_ir::graph::{F32, Func, Role, ValueType};
+use llmcc_ir::kv::KvSpec;
 
 /// The e-graph of one function.
 pub type Graph = EGraph<Term, Facts>;
@@ -79,6 +80,7 @@ impl Analysis<Term> for Facts {
                 Data { ty: llmcc_ir::graph::Op::Const(*x).infer(&[]).ok(), constant: Some(*x), weight: true, ..Data::default() }
             }
             Term::Op(head, children) => operation(g, *head, children),
+            Term::Store(form, _, [of]) => stored(g, *form, *of),
             Term::Kernel(..) | Term::Proj(..) => Data::default(),
         }
     }
@@ -92,6 +94,22 @@ impl Analysis<Term> for Facts {
         to.shared |= from.shared;
         DidMerge(*to != before, *to != from)
     }
+}
+
+/// A packed weight is known when compiling too; a cache has the type in which it is kept.
+fn stored(g: &Graph, form: Form, of: Id) -> Data {
+    let Data { ty, weight, shared, .. } = g[of].data.clone();
+    let ty = match (form, ty) {
+        (Form::Cached(dtype), Some(ValueType::Kv(spec))) => Some(ValueType::Kv(KvSpec { dtype, ..spec })),
+        (_, ty) => ty,
+    };
+    Data { ty, weight, shared, ..Data::default() }
+}
+
+/// The form and the value of a class made by [`Term::Store`].
+pub fn store_of(g: &Graph, class: Id) -> Option<(Form, Option<F32>, Id)> {
+    let store = |t: &Term| if let Term::Store(form, error, [of]) = t { Some((*form, *error, g.find(*of))) } else { None };
+    g[class].nodes.iter().find_map(store)
 }
 
 fn operation(g: &Graph, head: Head, children: &[Id]) -> Data {

@@ -6,13 +6,16 @@
 //!   `(slice_cols ?start ?len (matmul ?x ?w)) => (matmul ?x (slice_rows ?start ?len ?w))`;
 //! - implementations ([`Term::Kernel`]): one launch of a fused kernel. With one result the kernel stands in the class of the value it computes; with
 //!   several it has a class of its own and its results are [`Term::Proj`]s of it;
-//! - `quant` ([`Head::Quant`]): a value rounded to int8 rows. It is an approximation, so it is a class apart and never equal to its operand.
+//! - `quant` ([`Head::Quant`]): a value rounded to int8 rows. It is an approximation, so it is a class apart and never equal to its operand;
+//! - storage ([`Term::Store`]): a weight packed in a format, or an attention state cached in a type, with the error that this makes. Classes apart too.
 //!
 //! `concat_cols` and `concat_rows` are binary here (nested to the right) and flattened again when leaving the e-graph.
 
 use crate::spec::Spec;
 use egg::{FromOp, Id, Language};
 use llmcc_ir::graph::{BinaryOp, F32, Op, UnaryOp};
+use llmcc_ir::kv::KvDType;
+use llmcc_ir::quant::Format;
 use std::fmt;
 use std::sync::Arc;
 
@@ -158,6 +161,24 @@ pub enum Attr {
     Float(F32),
 }
 
+/// How a value is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Form {
+    /// A weight matrix in a format.
+    Packed(Format),
+    /// Keys and values of a type.
+    Cached(KvDType),
+}
+
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Form::Packed(format) => write!(f, "{format}"),
+            Form::Cached(dtype) => write!(f, "{dtype}"),
+        }
+    }
+}
+
 /// A node of the e-graph.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Term {
@@ -173,6 +194,8 @@ pub enum Term {
     Kernel(Arc<Spec>, Box<[Id]>),
     /// Result of a kernel with several results.
     Proj(usize, [Id; 1]),
+    /// A value as it is stored, with its relative error where that is known: its own class, equal to nothing.
+    Store(Form, Option<F32>, [Id; 1]),
 }
 
 /// A [`Term`] without its children.
@@ -190,6 +213,8 @@ pub enum TermKey {
     Kernel(Arc<Spec>),
     /// Of [`Term::Proj`].
     Proj(usize),
+    /// Of [`Term::Store`].
+    Store(Form, Option<F32>),
 }
 
 impl Language for Term {
@@ -203,6 +228,7 @@ impl Language for Term {
             Term::Op(h, _) => TermKey::Op(*h),
             Term::Kernel(s, _) => TermKey::Kernel(s.clone()),
             Term::Proj(i, _) => TermKey::Proj(*i),
+            Term::Store(form, error, _) => TermKey::Store(*form, *error),
         }
     }
 
@@ -211,6 +237,7 @@ impl Language for Term {
             (Term::Op(a, x), Term::Op(b, y)) => a == b && x.len() == y.len(),
             (Term::Kernel(a, x), Term::Kernel(b, y)) => x.len() == y.len() && a == b,
             (Term::Proj(a, _), Term::Proj(b, _)) => a == b,
+            (Term::Store(a, x, _), Term::Store(b, y, _)) => a == b && x == y,
             (Term::Param(a), Term::Param(b)) => a == b,
             (Term::Int(a), Term::Int(b)) => a == b,
             (Term::Float(a), Term::Float(b)) => a == b,
@@ -222,7 +249,7 @@ impl Language for Term {
         match self {
             Term::Param(_) | Term::Int(_) | Term::Float(_) => &[],
             Term::Op(_, c) | Term::Kernel(_, c) => c,
-            Term::Proj(_, c) => c,
+            Term::Proj(_, c) | Term::Store(_, _, c) => c,
         }
     }
 
@@ -230,7 +257,7 @@ impl Language for Term {
         match self {
             Term::Param(_) | Term::Int(_) | Term::Float(_) => &mut [],
             Term::Op(_, c) | Term::Kernel(_, c) => c,
-            Term::Proj(_, c) => c,
+            Term::Proj(_, c) | Term::Store(_, _, c) => c,
         }
     }
 }
@@ -244,6 +271,8 @@ impl fmt::Display for Term {
             Term::Op(h, _) => f.write_str(h.name()),
             Term::Kernel(s, _) => write!(f, "{s}"),
             Term::Proj(i, _) => write!(f, "proj{i}"),
+            Term::Store(form, None, _) => write!(f, "store[{form}]"),
+            Term::Store(form, Some(error), _) => write!(f, "store[{form} error {error}]"),
         }
     }
 }

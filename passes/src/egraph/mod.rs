@@ -4,5 +4,5 @@ pub mod analysis;
 pub mod convert;
 pub mod lang;
 
-pub use analysis::{Data, Facts, Graph};
-pub use lang::{Attr, Head, Term};
+pub use analysis::{Data, Facts, Graph, store_of};
+pub use lang::{Attr, Form, Head, Term};

@@ -3,16 +3,20 @@
 //! A 0/1 program over kernel nodes: a chosen node needs a chosen node in each class it reads, shared classes are paid once, the sum of predicted
 //! seconds is minimal. It is solved exactly, after [`presolve`] has reduced it. Cycles (a class that would need itself) are rare and excluded by a cut when a solution
 //! contains one.
+//!
+//! Where a value may be stored in several forms the program has [`Decision`]s: at most one option of each is taken, kernels can only use taken ones, and the
+//! errors of the taken ones together stay within the budget.
 
 mod presolve;
+#[cfg(test)]
+mod tests;
 
 use crate::PassError;
 use crate::cost::choose_tiles;
-use crate::egraph::{Graph, Term};
+use crate::egraph::{Form, Graph, Term, store_of};
 use egg::Id;
 use good_lp::{Expression, ProblemVariables, Solution, SolverModel, Variable, constraint, default_solver, variable};
-use llmcc_ir::kernel::{Kernel, ParamKind};
-use llmcc_ir::quant::Format;
+use llmcc_ir::kernel::Kernel;
 use llmcc_ir::target::TargetSpec;
 use llmcc_ir::ty::Env;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +31,8 @@ pub struct Candidate {
     pub children: Vec<Id>,
     /// Classes that must be computed first.
     pub needs: Vec<Id>,
+    /// Stored forms, of those that [`Problem::decisions`] are about, that must be taken.
+    pub requires: Vec<Id>,
     /// Predicted seconds.
     pub seconds: f64,
 }
@@ -38,6 +44,8 @@ pub enum How {
     Kernel(Arc<Kernel>),
     /// A result of the kernel in the child class.
     Proj(usize),
+    /// An updated attention state, cached in the form of the child class.
+    Stored,
 }
 
 /// All candidates of the classes that the roots may need.
@@ -47,6 +55,26 @@ pub struct Problem {
     pub classes: BTreeMap<Id, Vec<Candidate>>,
     /// Classes to compute.
     pub roots: Vec<Id>,
+    /// Forms to choose from.
+    pub decisions: Vec<Decision>,
+    /// Most that the errors of the taken options may add up to.
+    pub budget: f64,
+}
+
+/// A value that may be stored in several forms.
+#[derive(Clone, Debug)]
+pub struct Decision {
+    /// At most one of them is taken. In order of preference where nothing else decides.
+    pub options: Vec<Alternative>,
+}
+
+/// A form of a [`Decision`].
+#[derive(Clone, Debug)]
+pub struct Alternative {
+    /// Classes ([`Term::Store`]) that can be used when it is taken.
+    pub stores: Vec<Id>,
+    /// What it takes of [`Problem::budget`].
+    pub error: f64,
 }
 
 /// The chosen candidate of each computed class.
@@ -54,6 +82,15 @@ pub type Chosen = BTreeMap<Id, usize>;
 
 /// Candidates still considered, by class.
 type Alive = BTreeMap<Id, Vec<usize>>;
+
+/// What is minimal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Goal {
+    /// Predicted time, within the budget.
+    Seconds,
+    /// The sum of errors.
+    Error,
+}
 
 /// A solved problem.
 #[derive(Clone, Debug)]
@@ -64,13 +101,52 @@ pub struct Solved {
     pub seconds: f64,
 }
 
-/// Matrices with their formats that the first regime packed; later regimes read the same.
-pub type Matrices = BTreeSet<(Id, Format)>;
+/// Classes of stored forms.
+pub type Stores = BTreeSet<Id>;
+
+/// What a problem is made for.
+#[derive(Clone, Copy, Debug)]
+pub struct Scope<'a> {
+    /// The machine.
+    pub target: &'a TargetSpec,
+    /// Step size.
+    pub env: Env,
+    /// The only stored forms that may be used; `None`: any.
+    pub only: Option<&'a Stores>,
+    /// Stored forms about which there will be decisions.
+    pub open: &'a Stores,
+}
 
 impl Problem {
-    /// Collects the candidates reachable from `roots` for steps of size `env`.
-    pub fn new(g: &Graph, roots: &[Id], target: &TargetSpec, env: Env, only: Option<&Matrices>) -> Problem {
-        Problem::with(g, roots, &mut |class| candidates(g, class, target, env, only))
+    /// Collects the candidates reachable from `roots`.
+    pub fn new(g: &Graph, roots: &[Id], scope: Scope<'_>) -> Problem {
+        let caches = caches(g);
+        Problem::with(g, roots, &mut |class| candidates(g, class, scope, &caches))
+    }
+
+    /// Several problems as one: their costs times the given factors are summed. Class `i` of problem `p` becomes [`Problem::joint_id`]`(p, i)`.
+    pub fn joined(parts: Vec<(Problem, f64)>) -> Problem {
+        let mut joint = Problem { classes: BTreeMap::new(), roots: vec![], decisions: vec![], budget: 1.0 };
+        for (at, (part, factor)) in parts.into_iter().enumerate() {
+            let map = |ids: Vec<Id>| -> Vec<Id> { ids.into_iter().map(|id| Problem::joint_id(at, id)).collect() };
+            for (class, candidates) in part.classes {
+                let moved = candidates.into_iter().map(|c| Candidate {
+                    children: map(c.children),
+                    needs: map(c.needs),
+                    requires: map(c.requires),
+                    seconds: c.seconds * factor,
+                    how: c.how,
+                });
+                joint.classes.insert(Problem::joint_id(at, class), moved.collect());
+            }
+            joint.roots.extend(map(part.roots));
+        }
+        joint
+    }
+
+    /// See [`Problem::joined`].
+    pub fn joint_id(problem: usize, class: Id) -> Id {
+        Id::from((problem << 20) + usize::from(class))
     }
 
     fn with(g: &Graph, roots: &[Id], candidates: &mut dyn FnMut(Id) -> Vec<Candidate>) -> Problem {
@@ -85,22 +161,44 @@ impl Problem {
             todo.extend(candidates.iter().flat_map(|c| c.needs.iter().copied()));
             classes.insert(class, candidates);
         }
-        Problem { classes, roots }
+        Problem { classes, roots, decisions: vec![], budget: 1.0 }
     }
 
     /// Solves the problem, without the candidates in `forbidden`.
     ///
     /// # Errors
-    /// When a class has no implementation.
+    /// When a class has no implementation, or no implementation keeps to the budget.
     pub fn solve(&self, forbidden: &BTreeSet<(Id, usize)>) -> Result<Solved, PassError> {
+        self.solve_for(forbidden, Goal::Seconds)
+    }
+
+    /// The smallest sum of errors of all programs.
+    ///
+    /// # Errors
+    /// When a class has no implementation.
+    pub fn least_error(&self) -> Result<f64, PassError> {
+        let solved = self.solve_for(&BTreeSet::new(), Goal::Error)?;
+        Ok(self.taken(&solved.chosen).map(|a| a.error).sum())
+    }
+
+    /// The options that a solution takes, in order of the decisions.
+    pub fn taken<'a>(&'a self, chosen: &'a Chosen) -> impl Iterator<Item = &'a Alternative> {
+        let used: BTreeSet<Id> = chosen.iter().flat_map(|(class, i)| self.classes[class][*i].requires.iter().copied()).collect();
+        self.decisions.iter().flat_map(|d| &d.options).filter(move |a| a.stores.iter().any(|s| used.contains(s)))
+    }
+
+    fn solve_for(&self, forbidden: &BTreeSet<(Id, usize)>, goal: Goal) -> Result<Solved, PassError> {
         let of_class = |(class, candidates): (&Id, &Vec<Candidate>)| {
             (*class, (0..candidates.len()).filter(|i| !forbidden.contains(&(*class, *i))).collect())
         };
         let mut alive: Alive = self.classes.iter().map(of_class).collect();
-        presolve::reduce(self, &mut alive);
+        // Any candidate may have the least error: what costs more time is kept then.
+        if goal == Goal::Seconds {
+            presolve::reduce(self, &mut alive);
+        }
         let mut cuts: Vec<Vec<(Id, usize)>> = vec![];
         loop {
-            let solved = self.solve_with(&alive, &cuts)?;
+            let solved = self.solve_with(&alive, &cuts, goal)?;
             match self.cycle(&solved.chosen) {
                 Some(cut) => cuts.push(cut),
                 None => return Ok(solved),
@@ -108,7 +206,7 @@ impl Problem {
         }
     }
 
-    fn solve_with(&self, alive: &Alive, cuts: &[Vec<(Id, usize)>]) -> Result<Solved, PassError> {
+    fn solve_with(&self, alive: &Alive, cuts: &[Vec<(Id, usize)>], goal: Goal) -> Result<Solved, PassError> {
         let mut vars = ProblemVariables::new();
         let mut x: BTreeMap<(Id, usize), Variable> = BTreeMap::new();
         let mut objective = Expression::from(0.0);
@@ -117,7 +215,15 @@ impl Problem {
                 let v = vars.add(variable().binary());
                 x.insert((*class, *i), v);
                 // Microseconds; the index breaks ties the same way everywhere.
-                objective += v * (self.classes[class][*i].seconds * 1e6 + 1e-7 * *i as f64);
+                let seconds = if goal == Goal::Seconds { self.classes[class][*i].seconds } else { 0.0 };
+                objective += v * (seconds * 1e6 + 1e-7 * *i as f64);
+            }
+        }
+        let mut taken: Vec<Vec<Variable>> = vec![];
+        for d in &self.decisions {
+            taken.push(d.options.iter().map(|_| vars.add(variable().binary())).collect());
+            for (rank, (a, v)) in d.options.iter().zip(&taken[taken.len() - 1]).enumerate() {
+                objective += *v * (1e-6 * rank as f64 + if goal == Goal::Error { a.error } else { 0.0 });
             }
         }
         let of_class = |class: Id| -> Expression { x.range((class, 0)..=(class, usize::MAX)).map(|(_, v)| Expression::from(*v)).sum() };
@@ -138,6 +244,9 @@ impl Problem {
                 model.add_constraint(constraint!(of_class(need) - sum >= 0.0));
             }
         }
+        self.constrain_decisions(&taken, goal, alive, &x, &mut |c| {
+            model.add_constraint(c);
+        });
         for cut in cuts {
             let sum: Expression = cut.iter().filter_map(|key| x.get(key)).map(|v| Expression::from(*v)).sum();
             model.add_constraint(constraint!(sum <= cut.len() as f64 - 1.0));
@@ -145,6 +254,43 @@ impl Problem {
         let solution = model.solve().map_err(|e| PassError::Extract(e.to_string()))?;
         let picked = |class: Id| x.range((class, 0)..=(class, usize::MAX)).find(|(_, v)| solution.value(**v) > 0.5).map(|((_, i), _)| *i);
         self.reachable(picked)
+    }
+
+    /// Constraints of the decisions; `taken` has a variable for each option.
+    fn constrain_decisions(
+        &self,
+        taken: &[Vec<Variable>],
+        goal: Goal,
+        alive: &Alive,
+        x: &BTreeMap<(Id, usize), Variable>,
+        add: &mut dyn FnMut(good_lp::Constraint),
+    ) {
+        let mut option_of: BTreeMap<Id, Variable> = BTreeMap::new();
+        let mut spent = Expression::from(0.0);
+        for (d, vars) in self.decisions.iter().zip(taken) {
+            add(constraint!(vars.iter().map(|v| Expression::from(*v)).sum::<Expression>() <= 1.0));
+            for (a, v) in d.options.iter().zip(vars) {
+                option_of.extend(a.stores.iter().map(|s| (*s, *v)));
+                spent += *v * a.error;
+            }
+        }
+        // A class again needs one constraint only for each option.
+        for (class, candidates) in alive {
+            let mut users: BTreeMap<Id, Expression> = BTreeMap::new();
+            for i in candidates {
+                let Some(v) = x.get(&(*class, *i)) else { continue };
+                for store in &self.classes[class][*i].requires {
+                    *users.entry(*store).or_default() += *v;
+                }
+            }
+            for (store, sum) in users {
+                let Some(option) = option_of.get(&store) else { continue };
+                add(constraint!(*option - sum >= 0.0));
+            }
+        }
+        if goal == Goal::Seconds && !self.decisions.is_empty() {
+            add(constraint!(spent <= self.budget));
+        }
     }
 
     /// Follows the picks from the roots: the part of a solution that is really used.
@@ -199,36 +345,52 @@ pub fn available(g: &Graph, class: Id) -> bool {
     c.data.weight || c.nodes.iter().any(|t| matches!(t, Term::Param(_)))
 }
 
-fn candidates(g: &Graph, class: Id, target: &TargetSpec, env: Env, only: Option<&Matrices>) -> Vec<Candidate> {
-    let mut nodes: Vec<&Term> = g[class].nodes.iter().collect();
-    nodes.sort();
-    let mut out = vec![];
-    for term in nodes {
-        let (how, seconds) = match term {
-            Term::Kernel(spec, children) => {
-                let allowed = |m: (Id, Format)| only.is_none_or(|o| o.contains(&m));
-                if !matrices(g, &spec.kernel, children).into_iter().all(allowed) {
-                    continue;
-                }
-                let mut kernel = spec.kernel.clone();
-                let seconds = choose_tiles(&mut kernel, target, env);
-                (How::Kernel(Arc::new(kernel)), seconds)
-            }
-            Term::Proj(i, _) => (How::Proj(*i), 0.0),
-            Term::Param(_) | Term::Int(_) | Term::Float(_) | Term::Op(..) => continue,
-        };
-        let children: Vec<Id> = egg::Language::children(term).iter().map(|c| g.find(*c)).collect();
-        let needs: BTreeSet<Id> = children.iter().copied().filter(|c| !available(g, *c)).collect();
-        if needs.contains(&class) {
-            continue;
+/// The cached forms of every updated attention state.
+fn caches(g: &Graph) -> BTreeMap<Id, Vec<Id>> {
+    let mut out: BTreeMap<Id, Vec<Id>> = BTreeMap::new();
+    let mut classes: Vec<Id> = g.classes().map(|c| c.id).collect();
+    classes.sort();
+    for class in classes {
+        if let Some((Form::Cached(_), _, of)) = store_of(g, class) {
+            out.entry(of).or_default().push(class);
         }
-        out.push(Candidate { how, children, needs: needs.into_iter().collect(), seconds });
     }
     out
 }
 
-/// Weight matrices that a kernel reads.
-pub fn matrices(g: &Graph, kernel: &Kernel, children: &[Id]) -> Vec<(Id, Format)> {
-    let pairs = kernel.params.iter().zip(children);
-    pairs.filter_map(|(p, c)| if let ParamKind::Matrix { format, .. } = p.kind { Some((g.find(*c), format)) } else { None }).collect()
+fn candidates(g: &Graph, class: Id, scope: Scope<'_>, caches: &BTreeMap<Id, Vec<Id>>) -> Vec<Candidate> {
+    let allowed = |stores: &[Id]| stores.iter().all(|s| scope.only.is_none_or(|o| o.contains(s)));
+    if let Some(forms) = caches.get(&class) {
+        let stored = |form: &Id| Candidate { how: How::Stored, children: vec![*form], needs: vec![*form], requires: vec![], seconds: 0.0 };
+        return forms.iter().filter(|f| allowed(&[**f])).map(stored).collect();
+    }
+    let mut nodes: Vec<&Term> = g[class].nodes.iter().collect();
+    nodes.sort();
+    let mut out = vec![];
+    for term in nodes {
+        let children: Vec<Id> = egg::Language::children(term).iter().map(|c| g.find(*c)).collect();
+        let stores = stores(g, class, &children);
+        let (how, seconds) = match term {
+            Term::Kernel(spec, _) if allowed(&stores) => {
+                let mut kernel = spec.kernel.clone();
+                let seconds = choose_tiles(&mut kernel, scope.target, scope.env);
+                (How::Kernel(Arc::new(kernel)), seconds)
+            }
+            Term::Proj(i, _) if allowed(&stores) => (How::Proj(*i), 0.0),
+            _ => continue,
+        };
+        let needs: BTreeSet<Id> = children.iter().copied().filter(|c| !available(g, *c)).collect();
+        if needs.contains(&class) {
+            continue;
+        }
+        let requires = stores.into_iter().filter(|s| scope.open.contains(s)).collect();
+        out.push(Candidate { how, children, needs: needs.into_iter().collect(), requires, seconds });
+    }
+    out
+}
+
+/// Stored forms that a candidate of `class` uses: those it reads, and its class itself.
+pub fn stores(g: &Graph, class: Id, children: &[Id]) -> Vec<Id> {
+    let all: BTreeSet<Id> = children.iter().copied().chain([class]).filter(|c| store_of(g, *c).is_some()).collect();
+    all.into_iter().collect()
 }

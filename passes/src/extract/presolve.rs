@@ -3,6 +3,9 @@
 //! A candidate `b` of a class is dropped when exchanging it for `a` never costs more: what `a` costs, plus at most the cost of computing from scratch what
 //! `a` needs and `b` does not bring along, is no more than what `b` surely costs. The latter includes the classes that only this class reads
 //! ("private": they go away with `b`), each at its cheapest.
+//!
+//! With decisions about stored forms, `a` must also require no form that the program would not use anyway. What is computed from scratch requires
+//! none at all, and `b` is taken apart into the ways in which its private classes may be computed: in each, what it uses is known, and each must be beaten.
 
 use super::{Alive, Problem};
 use egg::Id;
@@ -35,6 +38,9 @@ fn upper_bounds(p: &Problem, alive: &Alive) -> BTreeMap<Id, f64> {
         for (class, candidates) in alive {
             for i in candidates {
                 let c = &p.classes[class][*i];
+                if !c.requires.is_empty() {
+                    continue;
+                }
                 let cost: Option<f64> = c.needs.iter().map(|n| most.get(n)).sum::<Option<f64>>();
                 if let Some(cost) = cost.map(|n| n + c.seconds)
                     && most.get(class).is_none_or(|old| cost < *old)
@@ -84,18 +90,46 @@ struct Bounds<'a> {
     least: RefCell<BTreeMap<Id, Least>>,
 }
 
-/// What is surely paid, and the classes that are surely computed besides.
-type Least = (f64, BTreeSet<Id>);
+/// Ways that a candidate is taken apart into.
+const MAX_WAYS: usize = 64;
+
+/// What is certain about a way of computing something.
+#[derive(Clone)]
+struct Least {
+    /// Seconds paid.
+    cost: f64,
+    /// Classes computed besides.
+    brings: BTreeSet<Id>,
+    /// Stored forms used.
+    uses: BTreeSet<Id>,
+}
+
+impl Least {
+    fn join(&mut self, other: &Least) {
+        self.cost += other.cost;
+        self.brings.extend(&other.brings);
+        self.uses.extend(&other.uses);
+    }
+
+    /// What is certain of both.
+    fn either(self, other: &Least) -> Least {
+        Least {
+            cost: self.cost.min(other.cost),
+            brings: self.brings.intersection(&other.brings).copied().collect(),
+            uses: self.uses.intersection(&other.uses).copied().collect(),
+        }
+    }
+}
 
 impl Bounds<'_> {
     fn eliminate(&self, class: Id, alive: &mut Alive) -> bool {
         let Some(candidates) = alive.get(&class).cloned() else { return false };
-        let costs: Vec<(f64, BTreeSet<Id>)> = candidates.iter().map(|i| self.least(class, *i, alive)).collect();
+        let ways: Vec<Vec<Least>> = candidates.iter().map(|i| self.ways(class, *i, alive)).collect();
         let mut dropped = BTreeSet::new();
-        for (at_b, b) in candidates.iter().enumerate() {
-            let (least, brings) = &costs[at_b];
-            let beaten = candidates.iter().any(|a| a != b && !dropped.contains(a) && self.exchange(class, *a, brings) <= *least);
-            if beaten {
+        for (b, ways) in candidates.iter().zip(&ways) {
+            let beaten =
+                |way: &Least| candidates.iter().any(|a| a != b && !dropped.contains(a) && self.exchange(class, *a, way) <= way.cost);
+            if ways.iter().all(beaten) {
                 dropped.insert(*b);
             }
         }
@@ -106,21 +140,53 @@ impl Bounds<'_> {
         true
     }
 
-    /// For choosing a candidate.
-    fn least(&self, class: Id, index: usize, alive: &Alive) -> Least {
+    /// Whether only `class` reads `need`.
+    fn private(&self, class: Id, need: Id) -> bool {
+        self.users.get(&need).is_some_and(|u| u.len() == 1 && u.contains(&Some(class)))
+    }
+
+    /// For choosing a candidate: at least one of these holds.
+    fn ways(&self, class: Id, index: usize, alive: &Alive) -> Vec<Least> {
         let c = &self.p.classes[&class][index];
-        let (mut cost, mut brings) = (c.seconds, BTreeSet::new());
-        for need in &c.needs {
-            let private = self.users.get(need).is_some_and(|u| u.len() == 1 && u.contains(&Some(class)));
-            if private {
-                let (more, classes) = self.least_of_class(*need, alive);
-                cost += more;
-                brings.extend(classes);
+        let open = |need: &Id| self.private(class, *need) && alive.get(need).into_iter().flatten().any(|i| self.requires(*need, *i));
+        let (open, closed): (Vec<Id>, Vec<Id>) = c.needs.iter().partition(|n| open(n));
+        let mut ways = vec![self.base(class, index, &closed, alive)];
+        for need in open {
+            let each: Vec<Least> = alive.get(&need).into_iter().flatten().map(|i| self.least(need, *i, alive)).collect();
+            if ways.len() * each.len() > MAX_WAYS {
+                return vec![self.least(class, index, alive)];
+            }
+            let with = |way: &Least, more: &Least| {
+                let mut way = way.clone();
+                way.join(more);
+                way
+            };
+            ways = ways.iter().flat_map(|way| each.iter().map(|more| with(way, more))).collect();
+        }
+        ways
+    }
+
+    fn requires(&self, class: Id, index: usize) -> bool {
+        !self.p.classes[&class][index].requires.is_empty()
+    }
+
+    /// For choosing a candidate, whatever way its private classes are computed.
+    fn least(&self, class: Id, index: usize, alive: &Alive) -> Least {
+        self.base(class, index, &self.p.classes[&class][index].needs, alive)
+    }
+
+    /// For choosing a candidate, counting these of its needs.
+    fn base(&self, class: Id, index: usize, needs: &[Id], alive: &Alive) -> Least {
+        let c = &self.p.classes[&class][index];
+        let mut all = Least { cost: c.seconds, brings: BTreeSet::new(), uses: c.requires.iter().copied().collect() };
+        for need in needs {
+            if self.private(class, *need) {
+                all.join(&self.least_of_class(*need, alive));
             } else {
-                brings.insert(*need);
+                all.brings.insert(*need);
             }
         }
-        (cost, brings)
+        all
     }
 
     /// For computing a class somehow.
@@ -128,17 +194,20 @@ impl Bounds<'_> {
         if let Some(known) = self.least.borrow().get(&class) {
             return known.clone();
         }
-        let each: Vec<Least> = alive.get(&class).into_iter().flatten().map(|i| self.least(class, *i, alive)).collect();
-        let cost = each.iter().map(|e| e.0).fold(f64::INFINITY, f64::min);
-        let brings = each.into_iter().map(|e| e.1).reduce(|a, b| a.intersection(&b).copied().collect()).unwrap_or_default();
-        self.least.borrow_mut().insert(class, (cost, brings.clone()));
-        (cost, brings)
+        let each = alive.get(&class).into_iter().flatten().map(|i| self.least(class, *i, alive));
+        let none = Least { cost: f64::INFINITY, brings: BTreeSet::new(), uses: BTreeSet::new() };
+        let least = each.reduce(|a, b| a.either(&b)).unwrap_or(none);
+        self.least.borrow_mut().insert(class, least.clone());
+        least
     }
 
-    /// The most that choosing a candidate costs when `have` is computed anyway.
-    fn exchange(&self, class: Id, index: usize, have: &BTreeSet<Id>) -> f64 {
+    /// The most that choosing a candidate costs when what `way` brings is computed anyway; infinite if that needs a form that `way` does not use.
+    fn exchange(&self, class: Id, index: usize, way: &Least) -> f64 {
         let c = &self.p.classes[&class][index];
-        let missing = c.needs.iter().filter(|n| !have.contains(n));
+        if c.requires.iter().any(|r| !way.uses.contains(r)) {
+            return f64::INFINITY;
+        }
+        let missing = c.needs.iter().filter(|n| !way.brings.contains(n));
         c.seconds + missing.map(|n| self.most.get(n).copied().unwrap_or(f64::INFINITY)).sum::<f64>()
     }
 }

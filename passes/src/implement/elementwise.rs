@@ -9,7 +9,6 @@ use super::{Context, OpNode};
 use crate::egraph::Head;
 use crate::spec::Draft;
 use egg::Id;
-use llmcc_ir::graph::ValueType;
 use llmcc_ir::kernel::{Expr, Norm, ParamKind, RowElem, Store};
 
 /// Widest run of columns that is normalized in an epilogue: a tile must hold it.
@@ -59,16 +58,19 @@ pub fn run_stores(cx: &mut Context<'_>, class: Id, op: &OpNode) {
     if op.head != Head::KvAppend {
         return;
     }
-    let Some(ValueType::Kv(spec)) = cx.graph[class].data.ty else { return };
     let Some((rows, _)) = cx.rows_of(op.args[1]) else { return };
-    put_all(cx, class, &op.args[1..3], |cx, choice| {
-        let mut d = draft(rows);
-        let parts: Option<Vec<Fragment>> = choice.iter().map(|s| cx.fragment(&mut d, s)).collect();
-        let kv = d.input(op.args[0], ParamKind::Kv(spec));
-        let stores = [Store::KvKey(kv), Store::KvValue(kv)];
-        let pieces = parts?.into_iter().zip(stores).map(|(value, store)| Piece { value, n: spec.width(), store }).collect();
-        finish(d, pieces)
-    });
+    for (spec, class) in cx.states(class) {
+        // A state that an earlier operation updated must be cached in the same type.
+        let before = cx.states(op.args[0]).into_iter().find(|(s, _)| *s == spec).map_or(op.args[0], |(_, id)| id);
+        put_all(cx, class, &op.args[1..3], |cx, choice| {
+            let mut d = draft(rows);
+            let parts: Option<Vec<Fragment>> = choice.iter().map(|s| cx.fragment(&mut d, s)).collect();
+            let kv = d.input(before, ParamKind::Kv(spec));
+            let stores = [Store::KvKey(kv), Store::KvValue(kv)];
+            let pieces = parts?.into_iter().zip(stores).map(|(value, store)| Piece { value, n: spec.width(), store }).collect();
+            finish(d, pieces)
+        });
+    }
 }
 
 fn concat(cx: &mut Context<'_>, class: Id, op: &OpNode) {

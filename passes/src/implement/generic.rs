@@ -4,17 +4,19 @@ use super::{Context, OpNode, quantize};
 use crate::egraph::{Graph, Head, Term};
 use crate::spec::Draft;
 use egg::Id;
-use llmcc_ir::graph::{F32, ValueType};
+use llmcc_ir::graph::F32;
 use llmcc_ir::kernel::{Attention, Body, Embed, Expr, Matmul, ParamKind, RopeTable, RowElem, RowNorm, Segment, Store};
+use llmcc_ir::kv::KvSpec;
+use llmcc_ir::quant::Format;
 
 /// Adds the plain kernel of one operation.
 pub fn run(cx: &mut Context<'_>, class: Id, op: &OpNode) {
-    let draft = match op.head {
-        Head::MatMul => matmul(cx, class, op),
-        Head::Attention => attention(cx, class, op),
-        Head::Embed => embed(cx, class, op),
-        Head::RopeTable => rope_table(cx, class, op),
-        Head::GatherRows => gather(cx, class, op),
+    let drafts = match op.head {
+        Head::MatMul => cx.packed(op.args[1]).into_iter().filter_map(|packed| matmul(cx, class, op, packed)).collect(),
+        Head::Attention => cx.states(op.args[1]).into_iter().filter_map(|state| attention(cx, class, op, state)).collect(),
+        Head::Embed => cx.packed(op.args[0]).into_iter().filter_map(|packed| embed(cx, class, op, packed)).collect(),
+        Head::RopeTable => rope_table(cx, class, op).into_iter().collect(),
+        Head::GatherRows => gather(cx, class, op).into_iter().collect(),
         Head::Unary(_)
         | Head::Binary(_)
         | Head::Normalize
@@ -27,9 +29,9 @@ pub fn run(cx: &mut Context<'_>, class: Id, op: &OpNode) {
         | Head::ScaleRows
         | Head::ConcatRows
         | Head::SliceRows
-        | Head::Quant => None,
+        | Head::Quant => vec![],
     };
-    if let Some(draft) = draft {
+    for draft in drafts {
         cx.put(class, draft);
     }
 }
@@ -44,11 +46,10 @@ pub fn float(g: &Graph, id: Id) -> Option<F32> {
     g[id].data.constant
 }
 
-fn matmul(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
+fn matmul(cx: &mut Context<'_>, class: Id, op: &OpNode, (format, packed): (Format, Id)) -> Option<Draft> {
     let (x, w) = (op.args[0], op.args[1]);
     let (rows, cols) = cx.rows_of(x)?;
     let (n, k) = cx.matrix_of(w)?;
-    let format = cx.weights;
     let elem = cx.act.rows(format);
     let x = match quantize::attribute(elem) {
         None => x,
@@ -60,18 +61,17 @@ fn matmul(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
     debug_assert!(cx.rows_of(class).is_none_or(|(r, c)| r == rows && c == n));
     Some(Draft::new(rows, |d| {
         let x = d.input(x, ParamKind::Rows { rows, cols, elem });
-        let w = d.input(w, ParamKind::Matrix { n, k, format });
+        let w = d.input(packed, ParamKind::Matrix { n, k, format });
         let store = Store::Rows { param: d.output(n, RowElem::F32), start: 0 };
         let segment = Segment { n, weights: vec![w], tile_n: 0, expr: Expr::Acc(0), store };
         Body::Matmul(Matmul { x, prologue: None, segments: vec![segment], tile_m: 0 })
     }))
 }
 
-fn attention(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
+fn attention(cx: &mut Context<'_>, class: Id, op: &OpNode, (spec, kv): (KvSpec, Id)) -> Option<Draft> {
     let (rows, cols) = cx.rows_of(class)?;
     let (heads, scale) = (int(cx.graph, op.attrs[0])?, float(cx.graph, op.attrs[1])?);
-    let (q, kv) = (op.args[0], op.args[1]);
-    let Some(ValueType::Kv(spec)) = cx.graph[kv].data.ty else { return None };
+    let q = op.args[0];
     let q_kind = cx.rows_kind(q)?;
     Some(Draft::new(rows, |d| {
         let q = d.input(q, q_kind);
@@ -81,14 +81,11 @@ fn attention(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
     }))
 }
 
-fn embed(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
+fn embed(cx: &mut Context<'_>, class: Id, op: &OpNode, (format, packed): (Format, Id)) -> Option<Draft> {
     let (rows, cols) = cx.rows_of(class)?;
-    let table = op.args[0];
-    let (n, k) = cx.matrix_of(table)?;
-    let param = cx.graph[table].nodes.iter().find_map(|t| if let Term::Param(i) = t { Some(*i as usize) } else { None });
-    let format = param.map_or(cx.weights, cx.embed);
+    let (n, k) = cx.matrix_of(op.args[0])?;
     Some(Draft::new(rows, |d| {
-        let table = d.input(table, ParamKind::Matrix { n, k, format });
+        let table = d.input(packed, ParamKind::Matrix { n, k, format });
         let out = d.output(cols, RowElem::F32);
         Body::Embed(Embed { table, out })
     }))

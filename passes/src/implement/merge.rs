@@ -16,7 +16,12 @@ pub fn run(cx: &mut Context<'_>, _: Id, op: &OpNode) {
     if op.head != Head::Attention {
         return;
     }
-    let (a, b) = (op.args[0], op.args[1]);
+    for (_, state) in cx.states(op.args[1]) {
+        merge(cx, op.args[0], state);
+    }
+}
+
+fn merge(cx: &mut Context<'_>, a: Id, b: Id) {
     let matmuls = |class: Id| cx.kernels(class).into_iter().filter(|n| matches!(n.0.kernel.body, Body::Matmul(_))).collect();
     let (left, right): (Vec<KernelNode>, Vec<KernelNode>) = (matmuls(a), matmuls(b));
     for l in &left {
@@ -50,7 +55,8 @@ fn merged((ls, lc): &KernelNode, (rs, rc): &KernelNode) -> Option<Draft> {
     let mut d = Draft::open(ls, lc);
     let (Body::Matmul(left), Body::Matmul(right)) = (d.body.clone(), d.import(rs, rc)) else { return None };
     let same_input = d.operand(left.x) == d.operand(right.x);
-    if !same_input || left.prologue != right.prologue || left.segments.len() + right.segments.len() > MAX_SEGMENTS {
+    if !same_input || !d.reads_one_format() || left.prologue != right.prologue || left.segments.len() + right.segments.len() > MAX_SEGMENTS
+    {
         return None;
     }
     let segments = left.segments.into_iter().chain(right.segments).collect();

@@ -3,7 +3,7 @@
 //! [`PHASES`] is the table. Every operation first gets a kernel of its own; then generic absorptions make larger kernels out of the kernels found in the
 //! operand classes. Nothing here knows of layers or attention blocks: that QKV, RoPE and the cache update end in one launch follows from the
 //! absorptions. Phases run once each, in order (those that feed themselves, to a bounded fixpoint), so no kernel is ever built on an approximation
-//! except through its `quant` operand.
+//! except through its `quant` and `store` operands. A kernel reads matrices of one format only: more would multiply its variants.
 
 mod elementwise;
 mod fragment;
@@ -13,14 +13,17 @@ mod prologue;
 mod quantize;
 mod rownorm;
 
-use crate::egraph::{Graph, Head, Term};
+use crate::ActPolicy;
+use crate::egraph::{Form, Graph, Head, Term};
 use crate::spec::{Draft, Output, Spec};
-use crate::{ActPolicy, Options};
+use crate::storage::Storages;
 use egg::Id;
+use llmcc_ir::graph::ValueType;
 use llmcc_ir::kernel::ParamKind;
+use llmcc_ir::kv::KvSpec;
 use llmcc_ir::quant::Format;
 use llmcc_ir::ty::Dim;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// One phase: a name, whether to repeat until nothing changes, and what it adds to a class because of an operation in it.
@@ -44,7 +47,7 @@ pub const PHASES: &[Phase] = &[
 
 /// Rounds of a repeated phase.
 const MAX_ROUNDS: usize = 8;
-/// Kernels a class may hold before absorption leaves it alone.
+/// Kernels a class may hold before absorption leaves it alone, for each format that a weight may have.
 const MAX_KERNELS: usize = 48;
 /// Nodes of an expression tree.
 const MAX_EXPR: usize = 24;
@@ -61,20 +64,25 @@ pub struct OpNode {
 pub struct Context<'a> {
     /// The e-graph, clean (rebuilt) at the start of each round.
     pub graph: &'a mut Graph,
-    weights: Format,
     act: ActPolicy,
-    embed: &'a dyn Fn(usize) -> Format,
+    /// Packed classes of each class of weight matrices, by format.
+    packed: BTreeMap<Id, Vec<(Format, Id)>>,
+    /// Cached classes of each class of updated attention states; none where the type is fixed.
+    cached: BTreeMap<Id, Vec<(KvSpec, Id)>>,
+    max_kernels: usize,
     read_often: BTreeSet<Id>,
 }
 
 /// A kernel node of a class.
 pub type KernelNode = (Arc<Spec>, Vec<Id>);
 
-/// Adds kernels to every class. `embed` gives the storage of the embedding table that is parameter `i` of the function; `read_often` are classes
-/// of values that several operations of the function read: absorbing their kernels would compute them several times.
-pub fn implement(graph: &mut Graph, opts: &Options, embed: &dyn Fn(usize) -> Format, read_often: &[Id]) {
+/// Adds kernels to every class. `storages` are the ways in which weights and states may be stored; `read_often` are classes of values that several
+/// operations of the function read: absorbing their kernels would compute them several times.
+pub fn implement(graph: &mut Graph, act: ActPolicy, storages: &Storages, read_often: &[Id]) {
     let read_often = read_often.iter().map(|id| graph.find(*id)).collect();
-    let mut cx = Context { graph, weights: opts.weights, act: opts.act, embed, read_often };
+    let (packed, cached) = add_stores(graph, storages);
+    let variants = packed.values().map(Vec::len).max().unwrap_or(1) * cached.values().map(Vec::len).max().unwrap_or(1);
+    let mut cx = Context { graph, act, packed, cached, max_kernels: MAX_KERNELS * variants, read_often };
     for phase in PHASES {
         for _ in 0..if phase.repeat { MAX_ROUNDS } else { 1 } {
             let before = cx.graph.total_number_of_nodes();
@@ -89,7 +97,43 @@ pub fn implement(graph: &mut Graph, opts: &Options, embed: &dyn Fn(usize) -> For
     }
 }
 
+type Packed = BTreeMap<Id, Vec<(Format, Id)>>;
+type Cached = BTreeMap<Id, Vec<(KvSpec, Id)>>;
+
+/// Adds the stored forms of weights and states, each in a class of its own.
+fn add_stores(graph: &mut Graph, storages: &Storages) -> (Packed, Cached) {
+    let mut packed = Packed::new();
+    for (class, forms) in &storages.packed {
+        let add = |(format, error): &(Format, _)| (*format, graph.add(Term::Store(Form::Packed(*format), *error, [*class])));
+        packed.insert(*class, forms.iter().map(add).collect());
+    }
+    let mut cached = Cached::new();
+    for (class, forms) in &storages.cached {
+        let Some(ValueType::Kv(spec)) = graph[*class].data.ty else { continue };
+        let add =
+            |(dtype, error): &(_, _)| (KvSpec { dtype: *dtype, ..spec }, graph.add(Term::Store(Form::Cached(*dtype), *error, [*class])));
+        cached.insert(*class, forms.iter().map(add).collect());
+    }
+    graph.rebuild();
+    (packed, cached)
+}
+
 impl Context<'_> {
+    /// The packed classes of a class of weights.
+    fn packed(&self, class: Id) -> Vec<(Format, Id)> {
+        self.packed.get(&self.graph.find(class)).cloned().unwrap_or_default()
+    }
+
+    /// The classes of an updated attention state, one for each type that it may be cached in.
+    fn states(&self, class: Id) -> Vec<(KvSpec, Id)> {
+        let class = self.graph.find(class);
+        match (self.cached.get(&class), self.graph[class].data.ty.as_ref()) {
+            (Some(forms), _) => forms.clone(),
+            (None, Some(ValueType::Kv(spec))) => vec![(*spec, class)],
+            (None, _) => vec![],
+        }
+    }
+
     /// Every operation that happens at run time, with its class, in order of class number.
     fn operations(&self) -> Vec<(Id, OpNode)> {
         let mut classes: Vec<Id> = self.graph.classes().map(|c| c.id).collect();
@@ -139,8 +183,8 @@ impl Context<'_> {
 
     /// Adds a kernel with one result to the class of its value.
     fn put(&mut self, class: Id, draft: Draft) {
-        let full = self.graph[class].nodes.iter().filter(|t| matches!(t, Term::Kernel(..))).count() >= MAX_KERNELS;
-        if full {
+        let full = self.graph[class].nodes.iter().filter(|t| matches!(t, Term::Kernel(..))).count() >= self.max_kernels;
+        if full || !draft.reads_one_format() {
             return;
         }
         let id = self.add(draft);

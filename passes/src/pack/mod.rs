@@ -3,7 +3,7 @@
 //! Streams: a few megabytes of rows are converted, packed and measured at a time, on all cores, and written in order, so memory does not grow with
 //! the checkpoint. Every operation of a weight expression rounds once to f32, as [`llmcc_ir::eval::eval_weight`] defines.
 
-mod rows;
+pub(crate) mod rows;
 #[cfg(test)]
 mod tests;
 
@@ -170,7 +170,7 @@ fn last_uses(plan: &Plan) -> BTreeMap<usize, usize> {
     last
 }
 
-fn leaf_names(e: &WeightExpr, module: &Module) -> String {
+pub(crate) fn leaf_names(e: &WeightExpr, module: &Module) -> String {
     let mut names: Vec<&str> = vec![];
     e.leaves(&mut |i| {
         if let Some(w) = module.weights.get(i)
@@ -288,7 +288,7 @@ impl Sums {
     }
 }
 
-fn located(e: quant::PackError, first: usize, format: Format, name: &str) -> PackError {
+pub(crate) fn located(e: quant::PackError, first: usize, format: Format, name: &str) -> PackError {
     let (row, col, what) = match e {
         quant::PackError::NotFinite { row, col } => (row, col, "is not a finite number"),
         quant::PackError::TooLarge { row, col } => (row, col, "is too large"),

@@ -159,7 +159,7 @@ impl Lowering<'_> {
                 let args: Option<Vec<Value>> = args.iter().map(|a| self.class(*a, above)).collect();
                 self.f.try_op(head.op(&attrs?)?, &args?).ok()
             }
-            Term::Int(_) | Term::Kernel(..) | Term::Proj(..) => None,
+            Term::Int(_) | Term::Kernel(..) | Term::Proj(..) | Term::Store(..) => None,
         }
     }
 }

@@ -1,0 +1,242 @@
+//! Which stored form everything has: one exact program over all functions.
+//!
+//! A function's kernels are costed as often as it is called, and the error of a weight counts for every tensor that the calls bind, so a budget couples the functions.
+//! Their extraction problems are therefore joined into one ([`Problem::joined`]) with a decision for each weight and state: the integer program takes forms,
+//! fusions and kernels together. That is exact without enumerating the Pareto fronts of the functions, and the fronts would have to be large: 4 groups of weights
+//! in 6 formats are 1296 combinations for a layer. Afterwards each function is extracted for each regime with the taken forms only, as if there had been no choice.
+
+use crate::egraph::{Form, Graph, Term};
+use crate::extract::{Alternative, Decision, Problem, Scope, Solved, Stores};
+use crate::measure::Measured;
+use crate::schedule::state_param;
+use crate::storage::{Matrix, Storages};
+use crate::{Options, PassError, Stored, regimes, storage};
+use egg::Id;
+use llmcc_ir::graph::{Arg, Func, Module};
+use llmcc_ir::plan::WeightExpr;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Scale of errors when none is allowed: far above the solver's tolerance.
+const STRICT: f64 = 1e9;
+
+/// A function whose forms are chosen.
+pub struct Choosing<'a> {
+    /// The function.
+    pub func: &'a Func,
+    /// With all kernels.
+    pub graph: &'a Graph,
+    /// Classes to compute.
+    pub roots: &'a [Id],
+    /// Its matrices.
+    pub matrices: &'a BTreeMap<Id, Matrix>,
+    /// Their forms.
+    pub storages: &'a Storages,
+}
+
+/// What was chosen.
+pub struct Chosen {
+    /// Forms that each function may use: the taken ones, and all about which there was nothing to decide.
+    pub stores: Vec<Stores>,
+    /// One entry per decision.
+    pub report: Vec<Stored>,
+    /// √(Σ nᵢ·eᵢ² / Σ nᵢ) over the parameters that products read.
+    pub error: f64,
+}
+
+/// What a decision is about: the tensors that are stored alike, or the states that are cached alike.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Subject {
+    Matrix(BTreeSet<WeightExpr>),
+    Cache(BTreeSet<usize>),
+}
+
+/// A decision in the making.
+struct Open {
+    subject: Subject,
+    name: String,
+    /// Forms with their relative error, share of the budget and classes, by ascending error.
+    options: Vec<(Form, f64, f64, Vec<Id>)>,
+}
+
+/// Chooses the forms of all functions; `None` when there is nothing to choose.
+///
+/// # Errors
+/// [`PassError::Budget`] when no program keeps to the budget.
+pub fn choose(module: &Module, opts: &Options, funcs: &[Choosing<'_>], measured: &Measured) -> Result<Option<Chosen>, PassError> {
+    let all: Vec<BTreeMap<Id, Matrix>> = funcs.iter().map(|f| f.matrices.clone()).collect();
+    let parameters = storage::parameters(module, &all).max(1.0);
+    // One unit of error is the whole budget.
+    let unit = match opts.error_budget {
+        Some(most) if most > 0.0 => most * most * parameters,
+        Some(_) => parameters / STRICT,
+        None => parameters,
+    };
+    let open = open_decisions(module, funcs, measured, unit);
+    if open.is_empty() {
+        return Ok(None);
+    }
+    let problem = joint_problem(module, opts, funcs, &open);
+    let solved = match problem.solve(&BTreeSet::new()) {
+        Ok(solved) => solved,
+        Err(e) => return Err(out_of_reach(&problem, opts, unit / parameters).unwrap_or(e)),
+    };
+    let taken: Vec<Option<usize>> = open.iter().map(|o| taken(&problem, &solved, o)).collect();
+    let spent: f64 = open.iter().zip(&taken).filter_map(|(o, t)| Some(o.options[(*t)?].2)).sum();
+    Ok(Some(Chosen {
+        stores: funcs.iter().enumerate().map(|(at, f)| allowed(at, f.graph, &open, &taken)).collect(),
+        report: report(&problem, &solved, &open, &taken, opts.alternatives),
+        error: (spent * unit / parameters).sqrt(),
+    }))
+}
+
+/// The error of a budget that cannot be kept.
+fn out_of_reach(problem: &Problem, opts: &Options, square: f64) -> Option<PassError> {
+    let least = problem.least_error().ok()?;
+    let limit = if opts.error_budget == Some(0.0) { 0.0 } else { 1.0 };
+    (least > limit).then(|| PassError::Budget { least: format!("{:.2e}", (least * square).sqrt()) })
+}
+
+/// All values that have several forms, those of different functions that are stored alike being one.
+fn open_decisions(module: &Module, funcs: &[Choosing<'_>], measured: &Measured, unit: f64) -> Vec<Open> {
+    let mut open: Vec<Open> = vec![];
+    for (at, f) in funcs.iter().enumerate() {
+        for (class, forms) in f.storages.packed.iter().filter(|(_, forms)| forms.len() > 1) {
+            let Some(m) = f.matrices.get(class) else { continue };
+            let options = forms.iter().filter_map(|(format, _)| {
+                let error = m.error(*format, measured)?;
+                let share = error * error * (m.elements * m.bound.len()) as f64 / unit;
+                option(at, f.graph, *class, Form::Packed(*format), error, share)
+            });
+            let name = format!("{}.{}", f.func.name, name_of(&m.expr, f.func));
+            join(&mut open, Open { subject: Subject::Matrix(m.bound.clone()), name, options: options.collect() });
+        }
+        for (class, forms) in f.storages.cached.iter().filter(|(_, forms)| forms.len() > 1) {
+            let options = forms
+                .iter()
+                .filter_map(|(dtype, error)| option(at, f.graph, *class, Form::Cached(*dtype), error.map_or(0.0, |e| e.get().into()), 0.0));
+            let states = states(module, at, f.graph, *class);
+            join(&mut open, Open { subject: Subject::Cache(states), name: format!("{}.cache", f.func.name), options: options.collect() });
+        }
+    }
+    open
+}
+
+fn option(at: usize, g: &Graph, class: Id, form: Form, error: f64, share: f64) -> Option<(Form, f64, f64, Vec<Id>)> {
+    let store = |t: &Term| matches!(t, Term::Store(f, _, [of]) if *f == form && g.find(*of) == class);
+    let found = g.classes().filter(|c| c.nodes.iter().any(store)).map(|c| c.id).min()?;
+    Some((form, error, share, vec![Problem::joint_id(at, found)]))
+}
+
+/// Adds a decision; joins it with those about the same tensors or states.
+fn join(open: &mut Vec<Open>, mut new: Open) {
+    let same = |a: &Subject, b: &Subject| match (a, b) {
+        (Subject::Cache(x), Subject::Cache(y)) => !x.is_disjoint(y),
+        _ => a == b,
+    };
+    while let Some(i) = open.iter().position(|o| same(&o.subject, &new.subject)) {
+        let old = open.remove(i);
+        if let (Subject::Cache(all), Subject::Cache(more)) = (&mut new.subject, &old.subject) {
+            all.extend(more);
+        }
+        for o in &mut new.options {
+            o.3.extend(old.options.iter().filter(|p| p.0 == o.0).flat_map(|p| p.3.iter().copied()));
+        }
+    }
+    open.push(new);
+}
+
+/// The states that the calls of a function bind to the parameter which `class` updates.
+fn states(module: &Module, func: usize, g: &Graph, class: Id) -> BTreeSet<usize> {
+    let Some(param) = state_param(g, class) else { return BTreeSet::new() };
+    let bound = module.step.iter().filter(|c| c.func == func).filter_map(|c| c.args.get(param));
+    bound.filter_map(|a| if let Arg::Kv(k) = a { Some(*k) } else { None }).collect()
+}
+
+fn joint_problem(module: &Module, opts: &Options, funcs: &[Choosing<'_>], open: &[Open]) -> Problem {
+    let part = |(at, f): (usize, &Choosing<'_>)| {
+        let contested: Stores = classes(f.graph).filter(|id| open.iter().any(|o| o.has(Problem::joint_id(at, *id)))).collect();
+        let calls = module.step.iter().filter(|c| c.func == at).count();
+        let scope = Scope { target: opts.target, env: regimes(opts.target)[0].env, only: None, open: &contested };
+        (Problem::new(f.graph, f.roots, scope), calls as f64)
+    };
+    let mut problem = Problem::joined(funcs.iter().enumerate().map(part).collect());
+    let alternative =
+        |o: &(Form, f64, f64, Vec<Id>)| Alternative { stores: o.3.clone(), error: if opts.error_budget.is_some() { o.2 } else { 0.0 } };
+    problem.decisions = open.iter().map(|o| Decision { options: o.options.iter().map(alternative).collect() }).collect();
+    if opts.error_budget == Some(0.0) {
+        problem.budget = 0.0;
+    }
+    problem
+}
+
+fn classes(g: &Graph) -> impl Iterator<Item = Id> {
+    g.classes().map(|c| c.id)
+}
+
+impl Open {
+    fn has(&self, store: Id) -> bool {
+        self.options.iter().any(|o| o.3.contains(&store))
+    }
+}
+
+/// The option of a decision that a solution uses.
+fn taken(problem: &Problem, solved: &Solved, open: &Open) -> Option<usize> {
+    let used = |store: &Id| solved.chosen.iter().any(|(class, i)| problem.classes[class][*i].requires.contains(store));
+    open.options.iter().position(|o| o.3.iter().any(used))
+}
+
+/// Classes of stored forms of function `at` except those that lost a decision.
+fn allowed(at: usize, g: &Graph, open: &[Open], taken: &[Option<usize>]) -> Stores {
+    let lost = |id: Id| {
+        let id = Problem::joint_id(at, id);
+        open.iter().zip(taken).any(|(o, t)| o.has(id) && t.is_none_or(|t| !o.options[t].3.contains(&id)))
+    };
+    let is_store = |c: &&egg::EClass<Term, crate::egraph::Data>| c.nodes.iter().any(|t| matches!(t, Term::Store(..)));
+    g.classes().filter(is_store).map(|c| c.id).filter(|id| !lost(*id)).collect()
+}
+
+/// One entry per decision that the solution takes, with the fastest program that takes another if `alternatives`.
+fn report(problem: &Problem, solved: &Solved, open: &[Open], taken_by: &[Option<usize>], alternatives: bool) -> Vec<Stored> {
+    let mut out = vec![];
+    for (o, at) in open.iter().zip(taken_by) {
+        let Some(at) = *at else { continue };
+        let (form, error, ..) = o.options[at];
+        let other = if alternatives { without(problem, &o.options[at].3) } else { None };
+        let runner_up = other.as_ref().map(|other| changes(problem, other, open, taken_by)).unwrap_or_default();
+        let gap = other.map_or(0.0, |other| other.seconds - solved.seconds);
+        out.push(Stored { subject: o.name.clone(), form: form.to_string(), error, runner_up, gap });
+    }
+    out
+}
+
+/// The fastest program within the budget that does not use these forms.
+fn without(problem: &Problem, stores: &[Id]) -> Option<Solved> {
+    let uses = |c: &crate::extract::Candidate| c.requires.iter().any(|r| stores.contains(r));
+    let of_class = |(class, candidates): (&Id, &Vec<crate::extract::Candidate>)| {
+        let class = *class;
+        candidates.iter().enumerate().filter(|(_, c)| uses(c)).map(move |(i, _)| (class, i)).collect::<Vec<_>>()
+    };
+    problem.solve(&problem.classes.iter().flat_map(of_class).collect()).ok()
+}
+
+/// The decisions in which `other` differs.
+fn changes(problem: &Problem, other: &Solved, open: &[Open], taken_by: &[Option<usize>]) -> String {
+    let mut parts = vec![];
+    for (o, before) in open.iter().zip(taken_by) {
+        let now = taken(problem, other, o);
+        if now != *before
+            && let Some(now) = now
+        {
+            parts.push(format!("{} {}", o.name, o.options[now].0));
+        }
+    }
+    parts.join(", ")
+}
+
+/// Names of the parameters in an expression.
+fn name_of(e: &WeightExpr, func: &Func) -> String {
+    let mut names: Vec<&str> = vec![];
+    e.leaves(&mut |i| names.extend(func.params.get(i).map(|p| p.name.as_str())));
+    names.dedup();
+    names.join("·")
+}

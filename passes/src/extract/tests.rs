@@ -1,0 +1,90 @@
+//! Exactness of extraction with decisions, against enumeration.
+
+use super::*;
+use proptest::prelude::*;
+
+/// A small random problem. Classes read only later ones, so there are no cycles; class `n - 1` needs nothing.
+fn problem(seed: u64, classes: usize, options: usize) -> Problem {
+    let mut s = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut next = move |n: usize| {
+        s ^= s << 13;
+        s ^= s >> 7;
+        s ^= s << 17;
+        (s >> 33) as usize % n
+    };
+    let store = |d: usize, o: usize| Id::from(1000 + 10 * d + o);
+    let mut out = Problem { classes: BTreeMap::new(), roots: vec![Id::from(0)], decisions: vec![], budget: 1.0 };
+    for class in 0..classes {
+        let mut candidates = vec![];
+        for _ in 0..1 + next(4) {
+            let later: BTreeSet<Id> =
+                (0..next(3)).filter(|_| class + 1 < classes).map(|_| class + 1 + next(classes - class - 1)).map(Id::from).collect();
+            let requires: BTreeSet<Id> = (0..next(2)).map(|_| store(next(2), next(options))).collect();
+            candidates.push(Candidate {
+                how: How::Stored,
+                children: vec![],
+                needs: later.into_iter().collect(),
+                requires: requires.into_iter().collect(),
+                seconds: (1 + next(40)) as f64 * 1e-6,
+            });
+        }
+        out.classes.insert(Id::from(class), candidates);
+    }
+    for d in 0..2 {
+        let alternative = |o: usize| Alternative { stores: vec![store(d, o)], error: o as f64 * 0.3 };
+        out.decisions.push(Decision { options: (0..options).map(alternative).collect() });
+    }
+    out
+}
+
+/// The cheapest program by trying all combinations of candidates.
+fn brute_force(p: &Problem) -> Option<f64> {
+    let sizes: Vec<(Id, usize)> = p.classes.iter().map(|(c, v)| (*c, v.len())).collect();
+    let mut best: Option<f64> = None;
+    let total: usize = sizes.iter().map(|s| s.1).product();
+    for mut code in 0..total {
+        let mut pick = BTreeMap::new();
+        for (class, n) in &sizes {
+            pick.insert(*class, code % n);
+            code /= n;
+        }
+        let solved = p.reachable(|c| pick.get(&c).copied()).ok()?;
+        let used: BTreeSet<Id> = solved.chosen.iter().flat_map(|(c, i)| p.classes[c][*i].requires.clone()).collect();
+        let each = p.decisions.iter().map(|d| d.options.iter().filter(|o| used.contains(&o.stores[0])).collect::<Vec<_>>());
+        let each: Vec<Vec<&Alternative>> = each.collect();
+        let error: f64 = each.iter().flatten().map(|a| a.error).sum();
+        if each.iter().all(|taken| taken.len() <= 1) && error <= p.budget && best.is_none_or(|b| solved.seconds < b) {
+            best = Some(solved.seconds);
+        }
+    }
+    best
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+    #[test]
+    fn the_cheapest_program_within_the_budget_is_found(seed in 0u64..1_000_000, classes in 2usize..7, options in 2usize..4) {
+        let p = problem(seed, classes, options);
+        let best = brute_force(&p);
+        match p.solve(&BTreeSet::new()) {
+            Ok(solved) => {
+                prop_assert!(best.is_some_and(|b| (b - solved.seconds).abs() < 1e-11), "{best:?} {}", solved.seconds);
+                prop_assert!(p.taken(&solved.chosen).map(|a| a.error).sum::<f64>() <= p.budget + 1e-9);
+            }
+            Err(_) => prop_assert!(best.is_none(), "{best:?} was missed"),
+        }
+    }
+
+    #[test]
+    fn the_least_error_is_reachable_and_no_less(seed in 0u64..1_000_000, classes in 2usize..6) {
+        let mut p = problem(seed, classes, 3);
+        p.budget = 100.0;
+        if brute_force(&p).is_some() {
+            let least = p.least_error().unwrap();
+            p.budget = least + 1e-6;
+            prop_assert!(brute_force(&p).is_some());
+            p.budget = least - 1e-6;
+            prop_assert!(brute_force(&p).is_none());
+        }
+    }
+}

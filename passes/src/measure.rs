@@ -1,0 +1,111 @@
+//! What storing a weight in a format does to it, measured on a sample of its blocks.
+//!
+//! The relative error of a matrix is √(Σ(ŵ − w)² / Σw²), ŵ being the packed elements decoded again. Blocks of 16 rows are taken at equal distances; a matrix of up to
+//! [`SAMPLE`] elements is measured whole. No randomness: the same checkpoint gives the same numbers.
+
+use crate::pack::rows::Rows;
+use crate::pack::{PackError, WeightSource};
+use llmcc_ir::graph::Module;
+use llmcc_ir::plan::WeightExpr;
+use llmcc_ir::quant::{self, BLOCK, Format};
+use rayon::prelude::*;
+use std::collections::BTreeMap;
+
+/// Elements measured per matrix.
+const SAMPLE: usize = 1 << 17;
+
+/// Relative errors by weight and format; formats that cannot hold a weight are absent.
+pub type Measured = BTreeMap<WeightExpr, BTreeMap<Format, f64>>;
+
+/// Measures every weight in every format.
+///
+/// # Errors
+/// A missing or misshapen tensor, or one that no format can hold.
+pub fn measure(weights: Vec<WeightExpr>, formats: &[Format], module: &Module, source: &dyn WeightSource) -> Result<Measured, PackError> {
+    let each = weights.into_par_iter().map(|w| {
+        let errors = errors(&w, formats, module, source)?;
+        Ok((w, errors))
+    });
+    each.collect()
+}
+
+fn errors(w: &WeightExpr, formats: &[Format], module: &Module, source: &dyn WeightSource) -> Result<BTreeMap<Format, f64>, PackError> {
+    let name = crate::pack::leaf_names(w, module);
+    let rows = Rows::new(w, module, source).map_err(|e| e.into_error(&name))?;
+    let mut sample = Sample::of(&rows);
+    if sample.signal() == 0.0 {
+        sample = Sample { first: (0..rows.shape().0.div_ceil(BLOCK)).collect(), ..sample };
+    }
+    let mut out = BTreeMap::new();
+    let mut refused = None;
+    for format in formats {
+        match sample.error(*format, &name) {
+            Ok(e) => {
+                out.insert(*format, e);
+            }
+            Err(e) => refused = Some(e),
+        }
+    }
+    match refused {
+        Some(e) if out.is_empty() => Err(e),
+        _ => Ok(out),
+    }
+}
+
+/// Blocks of a matrix.
+struct Sample<'a> {
+    rows: &'a Rows<'a>,
+    /// Numbers of the blocks.
+    first: Vec<usize>,
+}
+
+impl<'a> Sample<'a> {
+    fn of(rows: &'a Rows<'a>) -> Sample<'a> {
+        let (n, k) = rows.shape();
+        let blocks = n.div_ceil(BLOCK);
+        let count = (SAMPLE / (BLOCK * k).max(1)).clamp(2, blocks.max(2)).min(blocks);
+        Sample { rows, first: (0..count).map(|i| (2 * i + 1) * blocks / (2 * count)).collect() }
+    }
+
+    /// Calls `f` with the rows of each block.
+    fn each<E>(&self, mut f: impl FnMut(usize, &[f32]) -> Result<(), E>) -> Result<(), E> {
+        let (n, k) = self.rows.shape();
+        let mut values = vec![0f32; BLOCK * k];
+        for block in &self.first {
+            let count = BLOCK.min(n - block * BLOCK);
+            self.rows.fill(block * BLOCK, &mut values[..count * k]);
+            f(block * BLOCK, &values[..count * k])?;
+        }
+        Ok(())
+    }
+
+    fn signal(&self) -> f64 {
+        let mut sum = 0f64;
+        let add = |_, values: &[f32]| {
+            sum += values.iter().map(|v| f64::from(*v) * f64::from(*v)).sum::<f64>();
+            Ok::<(), ()>(())
+        };
+        // Cannot fail.
+        let _ = self.each(add);
+        sum
+    }
+
+    fn error(&self, format: Format, name: &str) -> Result<f64, PackError> {
+        let (_, k) = self.rows.shape();
+        let mut packed = vec![0u8; format.block_bytes(k)];
+        let mut back = vec![0f32; k];
+        let (mut error, mut signal) = (0f64, 0f64);
+        self.each(|first, values| {
+            quant::pack_block(format, values, k, &mut packed).map_err(|e| crate::pack::located(e, first, format, name))?;
+            for (r, row) in values.chunks_exact(k).enumerate() {
+                quant::unpack_row(format, &packed, k, r, &mut back);
+                for (w, q) in row.iter().zip(&back) {
+                    error += f64::from(q - w) * f64::from(q - w);
+                    signal += f64::from(*w) * f64::from(*w);
+                }
+            }
+            Ok::<(), PackError>(())
+        })?;
+        Ok(if signal > 0.0 { (error / signal).sqrt() } else { 0.0 })
+    }
+}

@@ -1,0 +1,191 @@
+//! Lossy alternatives: the forms in which the weights and states of a function may be stored, and the error of each.
+//!
+//! They are decided on after the equalities have saturated, so that no equality is derived from one. With a single format nothing is measured.
+
+use crate::egraph::{Graph, Head, Term};
+use crate::measure::Measured;
+use crate::schedule::state_param;
+use crate::weights::{WeightTerms, substitute};
+use crate::{Options, PassError};
+use egg::Id;
+use llmcc_ir::graph::{Arg, F32, Module, ValueType};
+use llmcc_ir::kv::{KvDType, KvSpec};
+use llmcc_ir::plan::WeightExpr;
+use llmcc_ir::quant::{Elem, Format};
+use llmcc_ir::ty::DType;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Largest relative error of a cache type that is chosen without being asked for, when there is no error budget.
+pub const CACHE_ERROR: f64 = 0.01;
+
+/// The forms of each class of a function, the first being the one preferred where costs are equal.
+#[derive(Clone, Debug, Default)]
+pub struct Storages {
+    /// Matrices that kernels read.
+    pub packed: BTreeMap<Id, Vec<(Format, Option<F32>)>>,
+    /// Updated attention states; those not mentioned stay of their type.
+    pub cached: BTreeMap<Id, Vec<(KvDType, Option<F32>)>>,
+}
+
+/// A matrix that a function reads.
+#[derive(Clone, Debug)]
+pub struct Matrix {
+    /// Over the function's parameters.
+    pub expr: WeightExpr,
+    /// Over the module's weights: what the calls bind, each once.
+    pub bound: BTreeSet<WeightExpr>,
+    /// Elements.
+    pub elements: usize,
+    /// Whether rows of it are looked up, and it is not multiplied.
+    pub table: bool,
+}
+
+/// The matrices of a function by class.
+pub fn matrices(module: &Module, func: usize, g: &Graph) -> Result<BTreeMap<Id, Matrix>, PassError> {
+    let terms = WeightTerms::new(g);
+    let mut out: BTreeMap<Id, Matrix> = BTreeMap::new();
+    for class in g.classes() {
+        for t in &class.nodes {
+            let (w, table) = match t {
+                Term::Op(Head::MatMul, c) => (c[1], false),
+                Term::Op(Head::Embed, c) => (c[0], true),
+                _ => continue,
+            };
+            let w = g.find(w);
+            let Some(expr) = terms.get(g, w).cloned() else { continue };
+            let elements =
+                g[w].data.ty.as_ref().and_then(ValueType::tensor).map_or(0, |t| t.shape.iter().filter_map(|d| d.known()).product());
+            let m = out.entry(w).or_insert_with(|| Matrix { bound: bound(module, func, &expr), expr, elements, table });
+            m.table &= table;
+        }
+    }
+    Ok(out)
+}
+
+/// What an expression over the parameters of a function is in each of its calls.
+fn bound(module: &Module, func: usize, expr: &WeightExpr) -> BTreeSet<WeightExpr> {
+    let in_call = |args: &Vec<Arg>| substitute(expr, &|i| if let Some(Arg::Weight(w)) = args.get(i) { Some(*w) } else { None });
+    module.step.iter().filter(|c| c.func == func).filter_map(|c| in_call(&c.args)).collect()
+}
+
+/// Everything that products of the module read, by function.
+pub struct Products<'a> {
+    module: &'a Module,
+    opts: &'a Options,
+    /// Weights that are an operand of a product.
+    multiplied: BTreeSet<WeightExpr>,
+    measured: &'a Measured,
+}
+
+impl<'a> Products<'a> {
+    /// Of the matrices of all functions.
+    pub fn new(module: &'a Module, opts: &'a Options, funcs: &[BTreeMap<Id, Matrix>], measured: &'a Measured) -> Products<'a> {
+        Products { module, opts, multiplied: multiplied(funcs), measured }
+    }
+
+    /// The forms of the classes of a function.
+    pub fn storages(&self, matrices: &BTreeMap<Id, Matrix>, g: &Graph) -> Storages {
+        let packed = matrices.iter().map(|(class, m)| (*class, self.formats(m))).collect();
+        let mut cached = BTreeMap::new();
+        if !self.opts.kv.is_empty() {
+            for class in g.classes().filter(|c| c.nodes.iter().any(|t| matches!(t, Term::Op(Head::KvAppend, _)))) {
+                if let Some(ValueType::Kv(spec)) = &class.data.ty
+                    && state_param(g, class.id).is_some()
+                {
+                    cached.insert(class.id, self.cache_types(*spec));
+                }
+            }
+        }
+        Storages { packed, cached }
+    }
+
+    fn formats(&self, m: &Matrix) -> Vec<(Format, Option<F32>)> {
+        if m.table && !m.bound.is_empty() && m.bound.is_disjoint(&self.multiplied) {
+            return vec![(self.table_format(m), None)];
+        }
+        if let [only] = self.opts.formats[..] {
+            return vec![(only, None)];
+        }
+        let error = |f: &Format| Some((*f, m.error(*f, self.measured)?));
+        let mut formats: Vec<(Format, f64)> = self.opts.formats.iter().filter_map(error).collect();
+        formats.sort_by(|a, b| a.1.total_cmp(&b.1));
+        formats.into_iter().map(|(f, e)| (f, Some(F32::new(e as f32)))).collect()
+    }
+
+    /// Storage of a table that is only looked up. It costs memory, not time, so that it keeps 8 bits where products have fewer; with a budget, only if
+    /// 8 bits alone keep to it.
+    fn table_format(&self, m: &Matrix) -> Format {
+        let plain = match m.bound.first() {
+            Some(WeightExpr::Weight(w)) => match self.module.weights.get(*w).map(|w| w.ty.dtype) {
+                Some(DType::F16) => Format::F16,
+                Some(DType::Bf16) => Format::BF16,
+                _ => Format::F32,
+            },
+            _ => Format::F32,
+        };
+        let plain = Format { elem: plain.elem, group: plain.group, ..self.opts.formats[0] };
+        if let [only] = self.opts.formats[..] {
+            return if only.is_quantized() { Format { elem: Elem::W8, ..only } } else { plain };
+        }
+        let eight = self.opts.formats.iter().copied().find(|f| f.elem == Elem::W8);
+        let fits = |f: &Format| m.error(*f, self.measured).is_some_and(|e| self.opts.error_budget.is_none_or(|most| e <= most));
+        eight.filter(fits).unwrap_or(plain)
+    }
+
+    fn cache_types(&self, spec: KvSpec) -> Vec<(KvDType, Option<F32>)> {
+        let mut types: Vec<(KvDType, f64)> = self.opts.kv.iter().map(|d| (*d, cache_error(KvSpec { dtype: *d, ..spec }))).collect();
+        types.sort_by(|a, b| a.1.total_cmp(&b.1));
+        let most = self.opts.error_budget.unwrap_or(CACHE_ERROR);
+        let mut within: Vec<_> = types.iter().filter(|t| t.1 <= most).copied().collect();
+        // Twice the memory buys nothing where 16 bits are exact enough.
+        if within.iter().any(|t| t.0 != KvDType::F32) {
+            within.retain(|t| t.0 != KvDType::F32);
+        }
+        let types = if within.is_empty() { types[..1].to_vec() } else { within };
+        types.into_iter().map(|(d, e)| (d, Some(F32::new(e as f32)))).collect()
+    }
+}
+
+/// The distinct weights that are an operand of a product.
+pub fn multiplied(funcs: &[BTreeMap<Id, Matrix>]) -> BTreeSet<WeightExpr> {
+    funcs.iter().flat_map(BTreeMap::values).filter(|m| !m.table).flat_map(|m| m.bound.iter().cloned()).collect()
+}
+
+/// Elements of the checkpoint's matrices that products read, in whatever expression.
+pub fn parameters(module: &Module, funcs: &[BTreeMap<Id, Matrix>]) -> f64 {
+    let mut leaves = BTreeSet::new();
+    for w in multiplied(funcs) {
+        w.leaves(&mut |i| {
+            leaves.insert(i);
+        });
+    }
+    let elements = |i: usize| -> Option<usize> {
+        let shape = &module.weights.get(i)?.ty.shape;
+        (shape.len() == 2).then(|| shape.iter().filter_map(|d| d.known()).product())
+    };
+    leaves.into_iter().filter_map(elements).sum::<usize>() as f64
+}
+
+impl Matrix {
+    /// Root mean square of the relative errors of everything bound; `None` where the format cannot hold one of them.
+    pub fn error(&self, format: Format, measured: &Measured) -> Option<f64> {
+        let squares: Option<Vec<f64>> = self.bound.iter().map(|w| measured.get(w)?.get(&format).map(|e| e * e)).collect();
+        let squares = squares?;
+        Some((squares.iter().sum::<f64>() / squares.len().max(1) as f64).sqrt())
+    }
+}
+
+/// A-priori relative error (root mean square) of cached keys and values.
+///
+/// Floats: the rounding error of a `p`-bit significand is uniform within half a unit in the last place, and significands are distributed like `1/m`, so it is
+/// `2^-p · √(E[m⁻²]/3) = 0.425 · 2^-p`. int8: steps of the largest element of a head over 127; of `D` normally distributed elements the largest is about
+/// `√(2 ln 2D)` deviations, and the error of a step is its 1/√12. A test holds both against Gaussian data.
+pub fn cache_error(spec: KvSpec) -> f64 {
+    let float = |bits: i32| 0.425 * 2f64.powi(-bits);
+    match spec.dtype {
+        KvDType::F32 => 0.0,
+        KvDType::F16 => float(11),
+        KvDType::Bf16 => float(8),
+        KvDType::Int8 => (2.0 * (2.0 * spec.head_dim.max(1) as f64).ln()).sqrt() / (127.0 * 12f64.sqrt()),
+    }
+}
