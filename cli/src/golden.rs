@@ -250,22 +250,17 @@ pub fn difference(want: &[Computed], got: &[Computed], vocab: usize, steps: &[St
     if want.len() != got.len() || want.iter().zip(got).any(|(w, g)| w.tokens != g.tokens || w.rows.len() != g.rows.len()) {
         return Some("its golden vectors are of other steps than this llmcc computes".into());
     }
-    for (i, (w, g)) in want.iter().zip(got).enumerate().filter(|(_, (w, g))| w != g) {
-        let place = format!("step {} of {} ({} tokens)", i + 1, want.len(), w.tokens);
-        for row in 0..w.rows.len() {
-            let token = steps.get(i).and_then(|s| s.out_rows.get(row)).copied().unwrap_or_default();
-            for (entry, (a, b)) in entries(vocab).zip(w.row(row).into_iter().zip(g.row(row))) {
-                if a.to_bits() != b.to_bits() {
-                    return Some(format!("{place}: logit {entry} after token {token} is {b:?}, when compiled it was {a:?}"));
-                }
+    let (i, (w, g)) = want.iter().zip(got).enumerate().find(|(_, (w, g))| w != g)?;
+    let place = format!("step {} of {} ({} tokens)", i + 1, want.len(), w.tokens);
+    for row in 0..w.rows.len() {
+        let token = steps.get(i).and_then(|s| s.out_rows.get(row)).copied().unwrap_or_default();
+        for (entry, (a, b)) in entries(vocab).zip(w.row(row).into_iter().zip(g.row(row))) {
+            if a.to_bits() != b.to_bits() {
+                return Some(format!("{place}: logit {entry} after token {token} is {b:?}, when compiled it was {a:?}"));
             }
         }
-        return Some(format!(
-            "{place}: logits differ from when it was compiled (SHA-256 {}, was {}), in entries that are not kept",
-            g.sha256, w.sha256
-        ));
     }
-    None
+    Some(format!("{place}: logits differ from when it was compiled (SHA-256 {}, was {}), in entries that are not kept", g.sha256, w.sha256))
 }
 
 #[cfg(test)]
