@@ -1,5 +1,6 @@
-# make demo   builds everything, compiles the example model and generates text from the CLI, from C and from Python
-# make test   everything the tests need, then all tests
+# make demo    builds everything, compiles the example model and generates text from the CLI, from C and from Python
+# make test    everything the tests need, then all tests
+# make GPU=1   the compiler with GPU targets: needs LLVM and MLIR 22, which demo and plain `cargo build` do not
 # Fresh Debian 12 with Rust 1.95: both work as they are; what is missing is installed (apt-get, as root or through sudo).
 
 SHELL := /bin/bash
@@ -14,10 +15,21 @@ MODEL := examples/tiny-llama/model
 DEMO := $(BUILD)/demo
 PROMPT := def read_file(path):
 
-.PHONY: demo test build deps python lint unit clean
+# NVIDIA's assembler and disassembler for what the compiler writes; no GPU is needed to run them.
+NVCC_WHEEL := nvidia-cuda-nvcc-cu12==12.9.86
+NVDISASM_WHEEL := nvidia-cuda-nvdisasm==13.5.37
+LLVM_PACKAGES := g++ llvm-22-dev libmlir-22-dev libpolly-22-dev libclang1-22 libclang-common-22-dev zlib1g-dev libzstd-dev
+GPU_FEATURES := --features llmcc/gpu
 
+.PHONY: demo test build deps llvm ptxas python lint unit clean
+
+ifeq ($(GPU),1)
+build: deps llvm ptxas
+	cargo build --release --locked $(GPU_FEATURES)
+else
 build: deps
 	cargo build --release --locked
+endif
 
 demo: build python
 	mkdir -p $(DEMO)
@@ -48,6 +60,28 @@ deps:
 	fi
 	@command -v cargo >/dev/null || { echo "Rust 1.95 or later is needed: https://rustup.rs"; exit 1; }
 
+# LLVM and MLIR 22: Debian's, from bookworm-security.
+llvm: | deps
+	@missing=""; \
+	for p in $(LLVM_PACKAGES); do dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$p"; done; \
+	if [ -n "$$missing" ]; then \
+	  sudo=""; [ "$$(id -u)" = 0 ] || sudo=sudo; \
+	  echo "installing:$$missing"; \
+	  $$sudo apt-get update -q && $$sudo apt-get install -y -q --no-install-recommends $$missing; \
+	fi
+
+# The links are found by llmcc through the variables below, or on the search path.
+$(BUILD)/cuda/ok: $(VENV)/ok
+	$(PY) -m pip install -q --disable-pip-version-check $(NVCC_WHEEL) $(NVDISASM_WHEEL)
+	mkdir -p $(BUILD)/cuda
+	for tool in ptxas nvdisasm; do \
+	  at="$$(find $(CURDIR)/$(VENV)/lib/python3*/site-packages/nvidia -path "*/bin/$$tool" | head -n 1)"; \
+	  test -n "$$at" && ln -sf "$$at" $(BUILD)/cuda/$$tool; \
+	done
+	touch $@
+
+ptxas: $(BUILD)/cuda/ok
+
 $(VENV)/ok: python/pyproject.toml $(wildcard python/llmcc/*.py) | deps
 	python3 -m venv $(VENV)
 	$(PY) -m pip install -q --disable-pip-version-check numpy==2.2.6 pytest==8.4.2 ./python
@@ -55,12 +89,16 @@ $(VENV)/ok: python/pyproject.toml $(wildcard python/llmcc/*.py) | deps
 
 python: $(VENV)/ok
 
-lint:
+lint: llvm
 	cargo fmt --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo clippy -p llmcc-gpu -p llmcc --all-targets --locked $(GPU_FEATURES) -- -D warnings
 
-unit: python
-	LLMCC_PYTHON=$(CURDIR)/$(PY) cargo test --workspace --locked
+unit: export LLMCC_PYTHON = $(CURDIR)/$(PY)
+unit: export LLMCC_PTXAS = $(CURDIR)/$(BUILD)/cuda/ptxas
+unit: export LLMCC_NVDISASM = $(CURDIR)/$(BUILD)/cuda/nvdisasm
+unit: python llvm ptxas
+	cargo test --workspace --locked $(GPU_FEATURES)
 
 test: deps lint unit
 

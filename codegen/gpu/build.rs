@@ -34,4 +34,5 @@ fn main() {
         println!("cargo::rustc-link-search=native={}", out.display());
     }
     println!("cargo::rustc-link-arg=-Wl,-rpath,{}", lib.display());
+    println!("cargo::metadata=lib={}", lib.display());
 }

@@ -37,7 +37,8 @@ impl Ptxas {
         let dir = tempfile::tempdir().map_err(fail)?;
         let (from, to) = (dir.path().join("kernel.ptx"), dir.path().join("kernel.cubin"));
         std::fs::write(&from, ptx).map_err(fail)?;
-        let out = Command::new(&self.program).arg("-v").arg(format!("-arch={processor}")).arg(&from).arg("-o").arg(&to).output().map_err(fail)?;
+        let out =
+            Command::new(&self.program).arg("-v").arg(format!("-arch={processor}")).arg(&from).arg("-o").arg(&to).output().map_err(fail)?;
         let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
         let said = said.replace(&from.display().to_string(), "kernel.ptx");
         if !out.status.success() {

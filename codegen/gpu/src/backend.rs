@@ -19,7 +19,8 @@ pub struct GpuBackend {
 }
 
 impl GpuBackend {
-    /// A backend; without `ptxas`, objects have PTX only, which the driver translates when the model is opened.
+    /// A backend; without `ptxas`, objects have PTX only, which the driver translates when the model is opened; without LLVM, they have
+    /// MLIR only.
     pub fn new(llvm: Llvm, ptxas: Option<Ptxas>) -> GpuBackend {
         GpuBackend { llvm, ptxas, idle: Mutex::default(), warnings: Mutex::default() }
     }
@@ -67,8 +68,13 @@ impl Backend for GpuBackend {
 
     fn lower(&self, kernel: &Kernel, target: &TargetSpec) -> Result<Object, CodegenError> {
         let (source, arch) = (emit(kernel, target)?, arch(kernel, target)?);
-        let ptx = self.translate(kernel, &source, arch, Stage::Ptx)?;
-        let cubin = self.assemble(kernel, &ptx, arch)?;
+        let (ptx, cubin) = if matches!(self.llvm, Llvm::Absent) {
+            Default::default()
+        } else {
+            let ptx = self.translate(kernel, &source, arch, Stage::Ptx)?;
+            let cubin = self.assemble(kernel, &ptx, arch)?;
+            (ptx, cubin)
+        };
         let Source { entry, mlir, threads, shared, grid, scratch, scratch_per_m, generic } = source;
         Ok(Object {
             code: vec![],
@@ -88,7 +94,10 @@ impl Backend for GpuBackend {
         std::thread::scope(|s| {
             for _ in 0..workers {
                 s.spawn(|| {
-                    while let Some((i, kernel)) = { let i = next.fetch_add(1, Ordering::Relaxed); kernels.get(i).map(|k| (i, k)) } {
+                    while let Some((i, kernel)) = {
+                        let i = next.fetch_add(1, Ordering::Relaxed);
+                        kernels.get(i).map(|k| (i, k))
+                    } {
                         let object = self.lower(kernel, target);
                         lock(&done).push((i, object));
                     }

@@ -1,11 +1,12 @@
 //! From a tile of accumulators to what is stored: the same for pointwise kernels and all products.
 //!
-//! The threads of a block share out the elements of a tile, neighbours in a row to neighbouring threads. Normalized subexpressions and int8 cache entries need something of a whole
+//! The threads of a block share out the elements of a tile, in pieces of up to four columns, neighbours in a row to neighbouring threads. Normalized subexpressions and int8 cache entries need something of a whole
 //! run of columns first: each gets a pass that writes its values to shared memory, and one in which a warp per run reduces them.
 
-use crate::cx::{Args, Cx, f32_at, row_stride, share_out};
-use crate::expr::{Env, Normalized, SharedTile, normalized};
-use crate::mlir::{BF16, Builder, Cmp, F16, F32, I32, I64, I8, Ty, V, WARP};
+use crate::cx::{Args, Cx, row_stride, share_out};
+use crate::expr::{Env, Normalized, SharedTile, normalized, piece_of};
+use crate::mlir::{BF16, Builder, Cmp, Elem, F16, F32, I8, I32, I64, Ty, V, WARP};
+use crate::piece::{self, col_at, row_at};
 use llmcc_abi::{PAGE_TOKENS, layout};
 use llmcc_codegen::CodegenError;
 use llmcc_ir::kernel::{Expr, ParamId, RowElem, Segment, Store};
@@ -21,13 +22,13 @@ pub struct Tile<'a> {
     pub rows: V,
     /// Most rows.
     pub max_rows: usize,
-    /// First column in the segment.
+    /// First column in the segment: a multiple of `max_cols`.
     pub col0: V,
     /// Columns inside the segment (`i32`); runs of columns lie wholly inside or outside.
     pub cols: V,
     /// Most columns.
     pub max_cols: usize,
-    /// Shared memory that the epilogue may use: [`shared_bytes`] bytes.
+    /// Shared memory that the epilogue may use: [`shared_bytes`] bytes, at a multiple of 16.
     pub spare: V,
     /// Threads of the block.
     pub threads: u32,
@@ -35,15 +36,32 @@ pub struct Tile<'a> {
 
 /// Bytes of shared memory that the epilogue of a segment needs besides the accumulators.
 pub fn shared_bytes(cx: &Cx<'_>, s: &Segment, rows: usize, cols: usize) -> usize {
-    let with_runs = |run: usize| rows * (cols + cols.div_ceil(run)) * 4;
+    let with_runs = |run: usize| values_bytes(rows, cols) + (rows * cols.div_ceil(run) * 4).next_multiple_of(16);
     let norms: usize = normalized(&s.expr).iter().map(|(n, _, _)| with_runs(n.width)).sum();
     let store = match s.store {
-        Store::KvKey(p) | Store::KvValue(p) => {
-            cx.kv(p).ok().filter(|kv| kv.dtype == KvDType::Int8).map_or(0, |kv| with_runs(kv.head_dim))
-        }
+        Store::KvKey(p) | Store::KvValue(p) => cx.kv(p).ok().filter(|kv| kv.dtype == KvDType::Int8).map_or(0, |kv| with_runs(kv.head_dim)),
         Store::Rows { .. } => 0,
     };
     norms + store
+}
+
+/// Bytes of the values of a tile: rows are cut in whole pieces.
+fn values_bytes(rows: usize, cols: usize) -> usize {
+    (rows * cols * 4).next_multiple_of(16)
+}
+
+/// Columns of the pieces in which a segment is computed and stored.
+fn piece_width(cx: &Cx<'_>, s: &Segment, tile: &Tile<'_>) -> usize {
+    let cut = piece_of(cx, &s.expr, tile.acc, 4);
+    let columns = match s.store {
+        Store::Rows { param, start } => match cx.rows(param) {
+            Ok((cols, RowElem::F32)) => vec![start, cols],
+            // 16-bit rows start at multiples of 16 bytes.
+            _ => vec![start],
+        },
+        Store::KvKey(p) | Store::KvValue(p) => vec![cx.kv(p).map_or(1, |kv| kv.head_dim)],
+    };
+    piece::widest(cut, columns.into_iter().chain([s.n, tile.max_cols]))
 }
 
 /// Computes and stores a tile. All threads of the block take part; the accumulators are visible to all (a barrier has passed).
@@ -51,18 +69,28 @@ pub fn shared_bytes(cx: &Cx<'_>, s: &Segment, rows: usize, cols: usize) -> usize
 /// # Errors
 /// Operands of the wrong kind.
 pub fn run(cx: &Cx<'_>, b: &mut Builder, args: Args<'_>, s: &Segment, tile: &Tile<'_>) -> Result<(), CodegenError> {
-    let mut env = Env { cx, args, n: s.n, row0: tile.row0, col0: tile.col0, acc: tile.acc, normalized: vec![] };
+    let width = piece_width(cx, s, tile);
+    let mut env = Env { cx, args, n: s.n, width, row0: tile.row0, col0: tile.col0, acc: tile.acc, normalized: vec![] };
     let mut spare = tile.spare;
     for (norm, whole, x) in normalized(&s.expr) {
         let (values, factors) = carve(b, &mut spare, tile, norm.width);
         materialize(b, &env, x, values, tile)?;
         let eps = norm.eps.get();
         let width = norm.width;
-        reduce_runs(b, tile, width, values, factors, |b, sum, x| b.fma(x, x, sum), |b, a, c| b.fadd(a, c), move |b, sum| {
-            let (scale, eps) = (b.f32(1.0 / width as f32), b.f32(eps));
-            let mean = b.fma(sum, scale, eps);
-            b.rsqrt(mean)
-        });
+        reduce_runs(
+            b,
+            tile,
+            width,
+            values,
+            factors,
+            |b, sum, x| b.fma(x, x, sum),
+            |b, a, c| b.fadd(a, c),
+            move |b, sum| {
+                let (scale, eps) = (b.f32(1.0 / width as f32), b.f32(eps));
+                let mean = b.fma(sum, scale, eps);
+                b.rsqrt(mean)
+            },
+        );
         env.normalized.push((whole.clone(), Normalized { values, factors, width }));
     }
     match s.store {
@@ -75,34 +103,43 @@ pub fn run(cx: &Cx<'_>, b: &mut Builder, args: Args<'_>, s: &Segment, tile: &Til
 /// Takes room for the values of a tile and one number per run.
 fn carve(b: &mut Builder, spare: &mut V, tile: &Tile<'_>, run: usize) -> (SharedTile, SharedTile) {
     let values = SharedTile { base: *spare, stride: tile.max_cols };
-    let base = b.atc(*spare, (tile.max_rows * tile.max_cols * 4) as i64);
+    let base = b.atc(*spare, values_bytes(tile.max_rows, tile.max_cols) as i64);
     let factors = SharedTile { base, stride: tile.max_cols.div_ceil(run) };
-    *spare = b.atc(base, (tile.max_rows * factors.stride * 4) as i64);
+    *spare = b.atc(base, (tile.max_rows * factors.stride * 4).next_multiple_of(16) as i64);
     (values, factors)
 }
 
-/// Runs `body(row, col)` for every element of the tile.
-fn elements(
+/// Runs `body(row, col)` for every piece of the tile.
+fn pieces(
     b: &mut Builder,
+    env: &Env<'_>,
     tile: &Tile<'_>,
     body: impl FnOnce(&mut Builder, V, V) -> Result<(), CodegenError>,
 ) -> Result<(), CodegenError> {
-    let n = b.mul(tile.rows, tile.cols);
+    let per_row = tile.max_cols.div_ceil(env.width) as i64;
+    let n = b.mulc(tile.rows, per_row);
     let mut result = Ok(());
     share_out(b, n, tile.threads, |b, i| {
-        let row = b.div(i, tile.cols);
-        let start = b.mul(row, tile.cols);
-        let col = b.sub(i, start);
-        result = body(b, row, col);
+        let row = b.divc(i, per_row);
+        let start = b.mulc(row, per_row);
+        let piece = b.sub(i, start);
+        let col = b.mulc(piece, env.width as i64);
+        // Only the last tile of a segment may be narrower.
+        if env.n.is_multiple_of(tile.max_cols) {
+            result = body(b, row, col);
+        } else {
+            let inside = b.cmp(Cmp::Slt, col, tile.cols);
+            b.if_(inside, |b| result = body(b, row, col));
+        }
     });
     result
 }
 
 fn materialize(b: &mut Builder, env: &Env<'_>, x: &Expr, to: SharedTile, tile: &Tile<'_>) -> Result<(), CodegenError> {
-    elements(b, tile, |b, row, col| {
-        let v = env.value(b, x, row, col)?;
+    pieces(b, env, tile, |b, row, col| {
+        let v = env.values(b, x, row, col)?;
         let p = to.at(b, row, col);
-        b.store(v, p);
+        piece::store(b, &v, p, Elem::F32);
         Ok(())
     })?;
     b.barrier();
@@ -147,33 +184,18 @@ fn reduce_runs(
     b.barrier();
 }
 
-fn store_rows(
-    b: &mut Builder,
-    env: &Env<'_>,
-    e: &Expr,
-    tile: &Tile<'_>,
-    param: ParamId,
-    start: usize,
-) -> Result<(), CodegenError> {
+fn store_rows(b: &mut Builder, env: &Env<'_>, e: &Expr, tile: &Tile<'_>, param: ParamId, start: usize) -> Result<(), CodegenError> {
     let (cols, elem) = env.cx.rows(param)?;
+    let storage = piece::float_storage(env.cx, elem)?;
     let base = env.args.operand(param);
-    elements(b, tile, |b, row, col| {
-        let v = env.value(b, e, row, col)?;
+    pieces(b, env, tile, |b, row, col| {
+        let v = env.values(b, e, row, col)?;
         let row = b.add(tile.row0, row);
+        let line = row_at(b, base, cols, elem, row);
         let col = b.add(tile.col0, col);
         let col = b.addc(col, start as i64);
-        match half_type(elem) {
-            None if elem == RowElem::F32 => {
-                let p = f32_at(b, base, cols, row, col);
-                b.store(v, p);
-            }
-            Some(ty) => {
-                let v = b.ftrunc(v, ty);
-                let p = half_at(b, base, cols, elem, row, col);
-                b.store(v, p);
-            }
-            None => return Err(env.cx.error("int8 rows are not made on GPUs")),
-        }
+        let p = col_at(b, line, storage, col);
+        piece::store(b, &v, p, storage);
         Ok(())
     })
 }
@@ -196,90 +218,120 @@ pub fn half_at(b: &mut Builder, base: V, cols: usize, elem: RowElem, row: V, col
     b.at(line, offset)
 }
 
-/// Where an element of a token goes in its page: `(offset in the page, in elements; head)`.
-fn place(b: &mut Builder, kv: KvSpec, col: V, slot: V, key: bool) -> (V, V) {
-    let d = kv.head_dim as i64;
-    let head = b.divc(col, d);
+/// Where the element `col` (among all heads) of a token goes: its number in its part of the page.
+fn place(b: &mut Builder, kv: KvSpec, col: V, slot: V, key: bool) -> V {
     if key {
         // [head][D][16]: the column counts heads and D already.
         let line = b.mulc(col, PAGE_TOKENS as i64);
-        (b.add(line, slot), head)
-    } else {
-        let within = b.remc(col, d);
+        return b.add(line, slot);
+    }
+    let d = kv.head_dim as i64;
+    let (head, within) = (b.divc(col, d), b.remc(col, d));
+    let line = b.mulc(head, PAGE_TOKENS as i64);
+    let line = b.add(line, slot);
+    let line = b.mulc(line, d);
+    b.add(line, within)
+}
+
+/// Where keys or values of a step go.
+struct Cache<'a> {
+    kv: KvSpec,
+    page: layout::Page,
+    pool: V,
+    key: bool,
+    env: &'a Env<'a>,
+}
+
+impl Cache<'_> {
+    /// Page of the token in row `row` of the tile, and the slot in it.
+    fn slot(&self, b: &mut Builder, row: V) -> (V, V) {
+        let row = b.add(self.env.row0, row);
+        let position = self.env.args.position(b, row);
+        let (number, slot) = (b.shrc(position, 4), b.andc(position, PAGE_TOKENS as i64 - 1));
+        (self.env.args.page(b, self.pool, self.page.bytes, row, number), slot)
+    }
+
+    /// Stores elements of `elem` at columns `col..` of the segment.
+    fn put(&self, b: &mut Builder, page: V, slot: V, col: V, values: &[V], elem: Elem) {
+        let part = b.atc(page, if self.key { 0 } else { self.page.v as i64 });
+        let col = b.add(self.env.col0, col);
+        let first = place(b, self.kv, col, slot, self.key);
+        let p = col_at(b, part, elem, first);
+        let store = |b: &mut Builder, v: &[V], p: V| match elem {
+            Elem::I8 if v.len() > 1 => {
+                let v = b.pack(v);
+                b.store(v, p);
+            }
+            Elem::I8 => b.store(v[0], p),
+            _ => piece::store(b, v, p, elem),
+        };
+        if !self.key {
+            return store(b, values, p);
+        }
+        // Neighbouring columns of a key are a row of slots apart.
+        for (i, v) in values.iter().enumerate() {
+            let p = b.atc(p, (i * PAGE_TOKENS * elem.bytes()) as i64);
+            store(b, &[*v], p);
+        }
+    }
+
+    /// Stores the scale of the head of column `col`.
+    fn put_scale(&self, b: &mut Builder, page: V, slot: V, col: V, scale: V) {
+        let at = b.atc(page, if self.key { self.page.k_scales } else { self.page.v_scales } as i64);
+        let col = b.add(self.env.col0, col);
+        let head = b.divc(col, self.kv.head_dim as i64);
         let line = b.mulc(head, PAGE_TOKENS as i64);
-        let line = b.add(line, slot);
-        let line = b.mulc(line, d);
-        (b.add(line, within), head)
+        let index = b.add(line, slot);
+        let p = col_at(b, at, Elem::F32, index);
+        b.store(scale, p);
     }
 }
 
-fn store_kv(
-    b: &mut Builder,
-    env: &Env<'_>,
-    e: &Expr,
-    tile: &Tile<'_>,
-    param: ParamId,
-    key: bool,
-    mut spare: V,
-) -> Result<(), CodegenError> {
+fn store_kv(b: &mut Builder, env: &Env<'_>, e: &Expr, tile: &Tile<'_>, param: ParamId, key: bool, spare: V) -> Result<(), CodegenError> {
     let kv = env.cx.kv(param)?;
     let page = layout::page(kv.kv_heads, kv.head_dim, kv.dtype.bytes());
-    let pool = env.args.operand(param);
-    let part = if key { 0 } else { page.v };
-    let address = |b: &mut Builder, row: V| {
-        let row = b.add(tile.row0, row);
-        let position = env.args.position(b, row);
-        let (number, slot) = (b.shrc(position, 4), b.andc(position, PAGE_TOKENS as i64 - 1));
-        (env.args.page(b, pool, page.bytes, row, number), slot)
+    let cache = Cache { kv, page, pool: env.args.operand(param), key, env };
+    let elem = match kv.dtype {
+        KvDType::F16 => Elem::F16,
+        KvDType::Bf16 => Elem::Bf16,
+        KvDType::F32 => Elem::F32,
+        KvDType::Int8 => return store_kv_int8(b, &cache, e, tile, spare),
     };
-    if kv.dtype == KvDType::Int8 {
-        let (values, scales) = carve(b, &mut spare, tile, kv.head_dim);
-        materialize(b, env, e, values, tile)?;
-        let magnitude = |b: &mut Builder, x: V| b.op(F32, format!("math.absf {x} : f32"));
-        reduce_runs(b, tile, kv.head_dim, values, scales, |b, m, x| { let x = magnitude(b, x); b.fmax(m, x) }, |b, x, y| b.fmax(x, y), |_, m| m);
-        return elements(b, tile, |b, row, col| {
-            let p = values.at(b, row, col);
-            let x = b.load(p, F32);
-            let run = b.divc(col, kv.head_dim as i64);
-            let p = scales.at(b, row, run);
-            let amax = b.load(p, F32);
-            let (base, slot) = address(b, row);
-            let global = b.add(tile.col0, col);
-            let (offset, head) = place(b, kv, global, slot, key);
-            let code = int8_code(b, x, amax);
-            let at = b.atc(base, part as i64);
-            let at = b.at(at, offset);
-            b.store(code, at);
-            // The first element of a head stores its scale.
-            let within = b.remc(global, kv.head_dim as i64);
-            let first = b.cmpc(Cmp::Eq, within, 0);
-            b.if_(first, |b| {
-                let c = b.f32(127.0);
-                let scale = b.fdiv(amax, c);
-                let at = b.atc(base, if key { page.k_scales } else { page.v_scales } as i64);
-                let line = b.mulc(head, PAGE_TOKENS as i64);
-                let index = b.add(line, slot);
-                let offset = b.shlc(index, 2);
-                let at = b.at(at, offset);
-                b.store(scale, at);
-            });
-            Ok(())
+    pieces(b, env, tile, |b, row, col| {
+        let v = env.values(b, e, row, col)?;
+        let (page, slot) = cache.slot(b, row);
+        cache.put(b, page, slot, col, &v, elem);
+        Ok(())
+    })
+}
+
+/// int8: codes and a scale per head, from the largest magnitude of the head's values, which are kept in shared memory.
+fn store_kv_int8(b: &mut Builder, cache: &Cache<'_>, e: &Expr, tile: &Tile<'_>, mut spare: V) -> Result<(), CodegenError> {
+    let (env, d) = (cache.env, cache.kv.head_dim);
+    let (values, scales) = carve(b, &mut spare, tile, d);
+    materialize(b, env, e, values, tile)?;
+    let larger = |b: &mut Builder, m: V, x: V| {
+        let x = b.op(F32, format!("math.absf {x} : f32"));
+        b.fmax(m, x)
+    };
+    reduce_runs(b, tile, d, values, scales, larger, |b, x, y| b.fmax(x, y), |_, m| m);
+    pieces(b, env, tile, |b, row, col| {
+        let p = values.at(b, row, col);
+        let x = piece::load(b, p, Elem::F32, env.width);
+        let run = b.divc(col, d as i64);
+        let p = scales.at(b, row, run);
+        let amax = b.load(p, F32);
+        let codes: Vec<V> = x.into_iter().map(|x| int8_code(b, x, amax)).collect();
+        let (page, slot) = cache.slot(b, row);
+        cache.put(b, page, slot, col, &codes, Elem::I8);
+        // The first piece of a head stores its scale.
+        let within = b.remc(col, d as i64);
+        let first = b.cmpc(Cmp::Eq, within, 0);
+        b.if_(first, |b| {
+            let c = b.f32(127.0);
+            let scale = b.fdiv(amax, c);
+            cache.put_scale(b, page, slot, col, scale);
         });
-    }
-    elements(b, tile, |b, row, col| {
-        let v = env.value(b, e, row, col)?;
-        let (base, slot) = address(b, row);
-        let global = b.add(tile.col0, col);
-        let (index, _) = place(b, kv, global, slot, key);
-        let (v, shift) = match kv.dtype {
-            KvDType::F16 => (b.ftrunc(v, F16), 1),
-            KvDType::Bf16 => (b.ftrunc(v, BF16), 1),
-            KvDType::F32 | KvDType::Int8 => (v, 2),
-        };
-        let offset = b.shlc(index, shift);
-        let at = b.atc(base, part as i64);
-        let at = b.at(at, offset);
-        b.store(v, at);
         Ok(())
     })
 }

@@ -1,15 +1,17 @@
-//! Expression trees: the value of one element `(row, column)`.
+//! Expression trees: the values of a piece of adjacent columns of one row.
 //!
 //! Every operation rounds to f32 by itself, as the evaluator and the CPU do. Accumulators come from a tile in shared memory, so any column of the
-//! tile can be read: RoPE reads the partner column, a normalized value multiplies by the factor of its run, computed in a pass of its own (`epilogue.rs`).
+//! tile can be read: RoPE reads the partner columns, a normalized value multiplies by the factor of its run, computed in a pass of its own (`epilogue.rs`).
 
-use crate::cx::{Args, Cx, f32_at, vector_at};
-use crate::mlir::{Builder, Cmp, F32, V};
+use crate::cx::{Args, Cx};
+use crate::mlir::{Builder, Cmp, Elem, F32, V};
+use crate::piece::{self, col_at, row_at};
 use llmcc_codegen::CodegenError;
 use llmcc_ir::graph::{BinaryOp, UnaryOp};
 use llmcc_ir::kernel::{Expr, Norm, ParamId, RowElem};
 
-/// An f32 tile in shared memory: element `(row, col)` at `base + 4·(row·stride + col)`.
+/// An f32 tile in shared memory: element `(row, col)` at `base + 4·(row·stride + col)`. `base` is a multiple of 16; where `stride` is a multiple of 4, pieces
+/// of four columns are loaded at once.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedTile {
     /// First element.
@@ -47,6 +49,8 @@ pub struct Env<'a> {
     pub args: Args<'a>,
     /// Columns of the segment.
     pub n: usize,
+    /// Columns of a piece: [`piece_of`] or less.
+    pub width: usize,
     /// First row of the tile in the step.
     pub row0: V,
     /// First column of the tile in the segment.
@@ -55,6 +59,19 @@ pub struct Env<'a> {
     pub acc: &'a [SharedTile],
     /// Normalized subexpressions, in the order in which [`normalized`] lists them.
     pub normalized: Vec<(Expr, Normalized)>,
+}
+
+/// The widest piece (1, 2 or 4 columns) in which an expression can be evaluated: runs, halves of heads, vectors and rows are cut in whole pieces.
+pub fn piece_of(cx: &Cx<'_>, e: &Expr, acc: &[SharedTile], most: usize) -> usize {
+    let mut columns: Vec<usize> = acc.iter().map(|t| t.stride).collect();
+    e.visit(&mut |e| match e {
+        Expr::Acc(_) | Expr::Const(_) | Expr::Unary(..) | Expr::Binary(..) => {}
+        Expr::Rows { param, start } => columns.extend([*start, cx.rows(*param).map_or(1, |(cols, _)| cols)]),
+        Expr::Vector(param) => columns.push(cx.vector(*param).unwrap_or(1)),
+        Expr::Normalize(norm, _) => columns.push(norm.width),
+        Expr::Rope { head_dim, table, .. } => columns.extend([*head_dim, cx.rows(*table).map_or(1, |(rotary, _)| rotary / 2)]),
+    });
+    piece::widest(most, columns)
 }
 
 /// Normalized subexpressions of an expression, inner ones first.
@@ -81,66 +98,73 @@ pub fn normalized(e: &Expr) -> Vec<(Norm, &Expr, &Expr)> {
 }
 
 impl Env<'_> {
-    /// The value of `e` at row `row` and column `col` of the tile (both `i32`, inside the step and the segment).
+    /// The values of `e` at row `row` and columns `col..col + width` of the tile (both `i32`, inside the step and the segment; `col` a multiple of the width).
     ///
     /// # Errors
     /// Operands of the wrong kind.
-    pub fn value(&self, b: &mut Builder, e: &Expr, row: V, col: V) -> Result<V, CodegenError> {
+    pub fn values(&self, b: &mut Builder, e: &Expr, row: V, col: V) -> Result<Vec<V>, CodegenError> {
         Ok(match e {
             Expr::Acc(lane) => {
                 let tile = self.acc.get(*lane).ok_or_else(|| self.cx.error(format!("there is no accumulator {lane}")))?;
                 let p = tile.at(b, row, col);
-                b.load(p, F32)
+                piece::load(b, p, Elem::F32, self.width)
             }
-            Expr::Rows { param, start } => self.rows_value(b, *param, *start, row, col)?,
-            Expr::Vector(param) => {
-                let len = self.cx.vector(*param)?;
-                let col = b.add(self.col0, col);
-                vector_at(b, self.args.operand(*param), len, self.n, col)
-            }
-            Expr::Const(c) => b.f32(c.get()),
+            Expr::Rows { param, start } => self.rows_values(b, *param, *start, row, col)?,
+            Expr::Vector(param) => self.vector_values(b, *param, col)?,
+            Expr::Const(c) => vec![b.f32(c.get()); self.width],
             Expr::Unary(op, x) => {
-                let x = self.value(b, x, row, col)?;
-                unary(b, *op, x)
+                let x = self.values(b, x, row, col)?;
+                x.into_iter().map(|x| unary(b, *op, x)).collect()
             }
             Expr::Binary(op, x, y) => {
-                let (x, y) = (self.value(b, x, row, col)?, self.value(b, y, row, col)?);
-                binary(b, *op, x, y)
+                let (x, y) = (self.values(b, x, row, col)?, self.values(b, y, row, col)?);
+                x.into_iter().zip(y).map(|(x, y)| binary(b, *op, x, y)).collect()
             }
             Expr::Normalize(..) => {
                 let found = self.normalized.iter().find(|(known, _)| known == e);
                 let (_, n) = found.ok_or_else(|| self.cx.error("a normalized value was not prepared"))?;
                 let p = n.values.at(b, row, col);
-                let x = b.load(p, F32);
+                let x = piece::load(b, p, Elem::F32, self.width);
                 let run = b.divc(col, n.width as i64);
                 let p = n.factors.at(b, row, run);
                 let factor = b.load(p, F32);
-                b.fmul(x, factor)
+                x.into_iter().map(|x| b.fmul(x, factor)).collect()
             }
             Expr::Rope { head_dim, table, x } => self.rope(b, *head_dim, *table, x, (row, col))?,
         })
     }
 
-    /// Element of a matrix of rows, converted to f32.
-    fn rows_value(&self, b: &mut Builder, param: ParamId, start: usize, row: V, col: V) -> Result<V, CodegenError> {
+    /// Elements of a matrix of rows, converted to f32.
+    fn rows_values(&self, b: &mut Builder, param: ParamId, start: usize, row: V, col: V) -> Result<Vec<V>, CodegenError> {
         let (cols, elem) = self.cx.rows(param)?;
-        if elem != RowElem::F32 {
-            return Err(self.cx.error("an expression reads rows that are not f32"));
-        }
+        let storage = piece::float_storage(self.cx, elem)?;
         let row = b.add(self.row0, row);
+        let line = row_at(b, self.args.operand(param), cols, elem, row);
         let col = b.add(self.col0, col);
         let col = b.addc(col, start as i64);
-        let p = f32_at(b, self.args.operand(param), cols, row, col);
-        Ok(b.load(p, F32))
+        let p = col_at(b, line, storage, col);
+        Ok(piece::load(b, p, storage, self.width))
+    }
+
+    /// Elements `j mod len` of a vector.
+    fn vector_values(&self, b: &mut Builder, param: ParamId, col: V) -> Result<Vec<V>, CodegenError> {
+        let len = self.cx.vector(param)?;
+        let col = b.add(self.col0, col);
+        let j = if len >= self.n { col } else { b.remc(col, len as i64) };
+        let p = col_at(b, self.args.operand(param), Elem::F32, j);
+        Ok(piece::load(b, p, Elem::F32, self.width))
     }
 
     /// `x` rotated: column `j` of a head pairs with `j ± half`.
-    fn rope(&self, b: &mut Builder, head_dim: usize, table: ParamId, x: &Expr, (row, col): (V, V)) -> Result<V, CodegenError> {
-        let (rotary, _) = self.cx.rows(table)?;
+    fn rope(&self, b: &mut Builder, head_dim: usize, table: ParamId, x: &Expr, (row, col): (V, V)) -> Result<Vec<V>, CodegenError> {
+        let (rotary, elem) = self.cx.rows(table)?;
+        if elem != RowElem::F32 {
+            return Err(self.cx.error("a RoPE table that is not f32"));
+        }
         let half = (rotary / 2) as i64;
         let global = b.add(self.col0, col);
         let j = b.remc(global, head_dim as i64);
-        let own = self.value(b, x, row, col)?;
+        let own = self.values(b, x, row, col)?;
         let low = b.cmpc(Cmp::Slt, j, half);
         let (up, down) = (b.i32(half), b.i32(-half));
         let step = b.select(low, up, down);
@@ -148,17 +172,23 @@ impl Env<'_> {
         // Columns beyond the rotary part are left alone; they have no partner, so they read themselves.
         let rotated = b.cmpc(Cmp::Slt, j, rotary as i64);
         let partner_col = b.select(rotated, partner_col, col);
-        let partner = self.value(b, x, row, partner_col)?;
+        let partner = self.values(b, x, row, partner_col)?;
         let jj = b.remc(j, half.max(1));
         let table_row = b.add(self.row0, row);
-        let p = f32_at(b, self.args.operand(table), rotary, table_row, jj);
-        let (cos, p_sin) = (b.load(p, F32), b.atc(p, half * 4));
-        let sin = b.load(p_sin, F32);
-        let turned = b.fneg(sin);
-        let sin = b.select(low, turned, sin);
-        let (main, cross) = (b.fmul(own, cos), b.fmul(partner, sin));
-        let sum = b.fadd(main, cross);
-        Ok(b.select(rotated, sum, own))
+        let line = row_at(b, self.args.operand(table), rotary, elem, table_row);
+        let p = col_at(b, line, Elem::F32, jj);
+        let cos = piece::load(b, p, Elem::F32, self.width);
+        let p = b.atc(p, half * 4);
+        let sin = piece::load(b, p, Elem::F32, self.width);
+        let mut out = vec![];
+        for i in 0..self.width {
+            let turned = b.fneg(sin[i]);
+            let sin = b.select(low, turned, sin[i]);
+            let (main, cross) = (b.fmul(own[i], cos[i]), b.fmul(partner[i], sin));
+            let sum = b.fadd(main, cross);
+            out.push(b.select(rotated, sum, own[i]));
+        }
+        Ok(out)
     }
 }
 
@@ -187,10 +217,11 @@ fn tanh(b: &mut Builder, x: V) -> V {
     let s = sigmoid(b, x2);
     let (two, minus_one) = (b.f32(2.0), b.f32(-1.0));
     let far = b.fma(s, two, minus_one);
-    // x − x³/3 + 2x⁵/15 − 17x⁷/315: below 1e-7 relative for |x| < 0.25.
+    // x − x³/3 + 2x⁵/15 − 17x⁷/315 + 62x⁹/2835: the next term is below 1e-8 relative for |x| < 0.25.
     let sq = b.fmul(x, x);
-    let (c7, c5, c3) = (b.f32(-17.0 / 315.0), b.f32(2.0 / 15.0), b.f32(-1.0 / 3.0));
-    let p = b.fma(c7, sq, c5);
+    let (c9, c7, c5, c3) = (b.f32(62.0 / 2835.0), b.f32(-17.0 / 315.0), b.f32(2.0 / 15.0), b.f32(-1.0 / 3.0));
+    let p = b.fma(c9, sq, c7);
+    let p = b.fma(p, sq, c5);
     let p = b.fma(p, sq, c3);
     let p = b.fmul(p, sq);
     let near = b.fma(p, x, x);
@@ -244,17 +275,15 @@ pub fn unary(b: &mut Builder, op: UnaryOp, x: V) -> V {
             b.fmul(h, s)
         }
         UnaryOp::GeluTanh => {
+            // (1 + tanh u)/2 = sigmoid 2u, without cancelling.
             let sq = b.fmul(x, x);
             let (c, one) = (b.f32(0.044_715), b.f32(1.0));
             let p = b.fma(c, sq, one);
             let p = b.fmul(p, x);
-            let c = b.f32(0.797_884_56);
+            let c = b.f32(1.595_769_1);
             let y = b.fmul(p, c);
-            let t = tanh(b, y);
-            let half = b.f32(0.5);
-            let s = b.fadd(one, t);
-            let h = b.fmul(x, half);
-            b.fmul(h, s)
+            let s = sigmoid(b, y);
+            b.fmul(x, s)
         }
         UnaryOp::Relu => {
             let zero = b.f32(0.0);

@@ -2,6 +2,7 @@
 //!
 //! A fatal error inside LLVM ends the process it happens in; [`crate::worker`] therefore runs this in child processes.
 
+pub use crate::worker::Stage;
 use inkwell::OptimizationLevel;
 use inkwell::attributes::{Attribute, AttributeLoc};
 use inkwell::context::Context as LlvmContext;
@@ -15,7 +16,6 @@ use melior::ir::operation::OperationLike;
 use melior::ir::{BlockLike, Module};
 use melior::pass::PassManager;
 use melior::utility::{parse_pass_pipeline, register_all_dialects, register_all_llvm_translations, register_all_passes};
-use crate::worker::Stage;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Once;

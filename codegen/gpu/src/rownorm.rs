@@ -126,7 +126,8 @@ impl Run<'_> {
     /// All columns at once, in registers.
     fn held(&self, b: &mut Builder) {
         let (team, pieces) = (self.s.team, self.s.pieces());
-        let numbers: Vec<(V, bool)> = (0..pieces.div_ceil(team)).map(|p| (b.addc(self.lane, (p * team) as i64), (p + 1) * team > pieces)).collect();
+        let numbers: Vec<(V, bool)> =
+            (0..pieces.div_ceil(team)).map(|p| (b.addc(self.lane, (p * team) as i64), (p + 1) * team > pieces)).collect();
         let held: Vec<Vec<V>> = numbers.iter().map(|(i, partial)| self.load(b, *i, *partial)).collect();
         let factor = self.s.k.norm.map(|norm| {
             let zero = b.f32(0.0);

@@ -34,6 +34,8 @@ impl Stage {
 /// Where LLVM runs.
 #[derive(Clone, Debug)]
 pub enum Llvm {
+    /// Nowhere: this compiler was built without it.
+    Absent,
     /// In this process, which a fatal error of LLVM ends.
     #[cfg(feature = "llvm")]
     Here,
@@ -47,9 +49,13 @@ pub struct Worker {
 }
 
 enum Kind {
+    Absent,
     #[cfg(feature = "llvm")]
     Here,
-    Child { llvm: Llvm, process: Option<Process> },
+    Child {
+        llvm: Llvm,
+        process: Option<Process>,
+    },
 }
 
 #[cfg(feature = "llvm")]
@@ -82,6 +88,7 @@ impl Worker {
         let kind = match llvm {
             #[cfg(feature = "llvm")]
             Llvm::Here => Kind::Here,
+            Llvm::Absent => Kind::Absent,
             Llvm::Child(..) => Kind::Child { llvm: llvm.clone(), process: None },
         };
         Worker { kind }
@@ -93,6 +100,7 @@ impl Worker {
     /// [`WorkerError`].
     pub fn lower(&mut self, mlir: &str, chip: &str, features: &str, stage: Stage) -> Result<String, WorkerError> {
         match &mut self.kind {
+            Kind::Absent => Err(WorkerError::Refused("this llmcc was built without LLVM".into())),
             #[cfg(feature = "llvm")]
             Kind::Here => COMPILER.with(|c| c.lower(mlir, chip, features, stage)).map_err(WorkerError::Refused),
             Kind::Child { llvm, process } => {
@@ -122,6 +130,7 @@ fn start(llvm: &Llvm) -> io::Result<Process> {
     let (program, args) = match llvm {
         #[cfg(feature = "llvm")]
         Llvm::Here => return Err(io::Error::other("LLVM runs in this process")),
+        Llvm::Absent => return Err(io::Error::other("there is no LLVM")),
         Llvm::Child(program, args) => (program, args),
     };
     let mut child = Command::new(program).args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;

@@ -1,0 +1,111 @@
+//! Row norms, embedding, RoPE tables and pointwise kernels against the evaluator, through LLVM and the PTX emulator.
+
+mod support;
+
+use llmcc_gpu::llvm::Compiler;
+use llmcc_ir::eval::OperandData;
+use llmcc_ir::graph::F32;
+use llmcc_ir::kernel::{Body, Embed, Norm, Pointwise, RopeTable, RowElem, RowNorm};
+use llmcc_ir::target::{TargetSpec, find};
+use llmcc_ir::ty::Dim;
+use support::bound::{Approx, ULP, check_row, check_segment, of_norm, row};
+use support::{Case, Gen};
+
+/// Random cases per test.
+const CASES: u64 = 40;
+
+fn target(seed: u64) -> &'static TargetSpec {
+    find(["sm80", "sm90"][(seed % 2) as usize]).expect("a target")
+}
+
+#[test]
+fn row_norm() {
+    let compiler = Compiler::new();
+    for seed in 0..CASES {
+        let mut g = Gen::new(seed, 3, 40);
+        g.rows = g.rng.pick(&[Dim::Tokens, Dim::Rows]);
+        // Whole rows of many widths, among them one that threads read twice; runs of a row.
+        let (width, runs) = match seed % 4 {
+            0 => (g.rng.below(1, 150), g.rng.below(2, 5)),
+            1 => (4 * g.rng.below(1, 700), 1),
+            2 => (g.rng.below(1, 3000), 1),
+            _ => (64, g.rng.below(2, 40)),
+        };
+        check_row_norm(&compiler, g, width, runs, seed);
+    }
+}
+
+fn check_row_norm(compiler: &Compiler, mut g: Gen, width: usize, runs: usize, seed: u64) {
+    let cols = width * runs;
+    let gather = g.rows == Dim::Rows;
+    let x = g.input(if gather { Dim::Tokens } else { g.rows }, cols);
+    let norm = (!g.rng.chance(4)).then_some(Norm { eps: F32::new(1e-5), width });
+    let gain_len = if g.rng.chance(2) { cols } else { width };
+    let gain = g.rng.chance(2).then(|| g.vector(gain_len));
+    let elem = g.rng.pick(&[RowElem::F32, RowElem::F16, RowElem::Bf16]);
+    let out = g.output(cols, elem);
+    let case = g.case(Body::RowNorm(RowNorm { x, gather, norm, gain, out }));
+    let got = case.run(compiler, target(seed));
+    for i in 0..case.m() {
+        let mut values: Vec<Approx> =
+            row(&case, x, if gather { case.batch.out_rows[i] } else { i }).into_iter().map(Approx::exact).collect();
+        if let Some(norm) = &norm {
+            values = values.chunks(width).flat_map(|run| of_norm(norm, run)).collect();
+        }
+        if let Some(gain) = gain {
+            let OperandData::Vector(gain) = &case.operands[gain] else { unreachable!() };
+            for (j, v) in values.iter_mut().enumerate() {
+                let gain = f64::from(gain[j % gain.len()]);
+                *v = Approx { value: v.value * gain, error: (v.error + ULP * v.value.abs()) * gain.abs() };
+            }
+        }
+        check_row(&case, &values, &got, out, i, 0);
+    }
+}
+
+/// Codes decode to the very number the evaluator has.
+#[test]
+fn embed() {
+    let compiler = Compiler::new();
+    for seed in 0..CASES {
+        let mut g = Gen::new(seed, 4, 40);
+        let cols = if seed % 2 == 0 { g.rng.below(1, 300) } else { 4 * g.rng.below(1, 80) };
+        let table = g.matrix(40, cols);
+        let out = g.output(cols, RowElem::F32);
+        let case = g.case(Body::Embed(Embed { table, out }));
+        assert_eq!(case.run(&compiler, target(seed))[out], case.expected()[out], "{}", case.text());
+    }
+}
+
+#[test]
+fn rope_table() {
+    let compiler = Compiler::new();
+    for seed in 0..CASES {
+        let mut g = Gen::new(seed, 4, [100, 5000, 1_000_000][(seed % 3) as usize]);
+        let half = g.rng.below(1, 70);
+        let inv_freq = g.vector(half);
+        let out = g.output(2 * half, RowElem::F32);
+        let case = g.case(Body::RopeTable(RopeTable { inv_freq, scale: F32::new(1.25), out }));
+        let (got, want) = (case.run(&compiler, target(seed)), case.expected());
+        let (OperandData::Rows(got), OperandData::Rows(want)) = (&got[out], &want[out]) else { unreachable!() };
+        for (a, b) in got.data.iter().zip(&want.data) {
+            // Both are f64 rounded once; they may fall on two sides of a tie.
+            assert!((a - b).abs() <= f32::EPSILON * b.abs(), "{a} {b}\n{}", case.text());
+        }
+    }
+}
+
+#[test]
+fn pointwise() {
+    let compiler = Compiler::new();
+    for seed in 0..3 * CASES {
+        let mut g = Gen::new(seed, 4, 60);
+        g.rows = if g.rng.chance(4) { Dim::Rows } else { Dim::Tokens };
+        let segments: Vec<_> = (0..g.rng.below(1, 4)).map(|_| g.segment()).collect();
+        let case: Case = g.case(Body::Pointwise(Pointwise { segments: segments.clone() }));
+        let got = case.run(&compiler, target(seed));
+        for s in &segments {
+            check_segment(&case, s, &got);
+        }
+    }
+}
