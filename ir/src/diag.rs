@@ -80,6 +80,15 @@ pub enum Place {
         /// Index of the segment.
         segment: usize,
     },
+    /// An operation of the skeleton of a GPU kernel.
+    GpuOp {
+        /// Name of the kernel.
+        kernel: String,
+        /// Number of the operation, as printed.
+        op: usize,
+        /// The operation, as printed.
+        text: String,
+    },
     /// A launch sequence of a plan.
     Regime {
         /// Index in the plan.
@@ -127,6 +136,7 @@ impl fmt::Display for Place {
             Place::Kernel { kernel } => write!(f, "kernel `{kernel}`"),
             Place::KernelParam { kernel, param } => write!(f, "kernel `{kernel}`, operand `{param}`"),
             Place::Segment { kernel, segment } => write!(f, "kernel `{kernel}`, segment {segment}"),
+            Place::GpuOp { kernel, op, text } => write!(f, "kernel `{kernel}`, operation {op} (`{text}`)"),
             Place::Regime { regime } => write!(f, "regime {regime}"),
             Place::Launch { regime, launch, kernel } => write!(f, "regime {regime}, launch {launch} of `{kernel}`"),
             Place::Buffer { regime, buffer } => write!(f, "regime {regime}, buffer {buffer}"),

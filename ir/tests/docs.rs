@@ -151,6 +151,7 @@ fn codes(folder: &str, functions: &[&str]) -> Vec<String> {
 fn every_error_code_is_documented() {
     let mut all = codes("src/verify", &["error", "warning", "range"]);
     all.extend(codes("src/text", &["fault", "error"]));
+    all.extend(llmcc_ir::gpu::verify::RULES.iter().map(|(code, _)| code.to_string()));
     for code in all {
         assert!(PAGE.contains(&format!("`{code}`")), "docs/ir.md does not list the error `{code}`");
     }

@@ -1,3 +1,11 @@
 //! What GPU kernels are made of, as data.
 
+pub mod layout;
+mod print;
+pub mod program;
+mod run;
 pub mod schedule;
+#[cfg(test)]
+mod tests;
+mod unroll;
+pub mod verify;

@@ -1,0 +1,532 @@
+//! Executes the unrolled steps of a few threads and finds what is not ordered.
+//!
+//! Actors stand for threads: two warps of every role (or of the block) find races between warps, two lanes of a warp those inside one. Order is kept by vector clocks:
+//! every actor counts, and learns others' counts where it synchronizes with them, so a finding does not depend on the order in which actors happen to run. What
+//! completes later has a count of its own: groups of `cp.async` and of `wgmma` one per actor, bulk copies one per `mbarrier`; a wait is what makes an actor learn it.
+
+use super::program::{Arrivals, Op, Phase, Program, RegisterId, Scope, Slot, Source, Sync};
+use super::unroll::Step;
+
+/// What the two actors of a role are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pass {
+    /// Two warps.
+    Warps,
+    /// Two lanes of a warp.
+    Lanes,
+}
+
+/// A broken rule at an operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Finding {
+    pub code: &'static str,
+    /// Number of the operation.
+    pub number: usize,
+    pub message: String,
+}
+
+/// Something that happened: the count it raised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Event {
+    clock: usize,
+    tick: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Write {
+    event: Event,
+    actor: usize,
+    number: usize,
+    /// Through the generic proxy: not seen by asynchronous accesses without a fence.
+    generic: bool,
+    /// The writer's count at its fence.
+    fence: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Read {
+    event: Event,
+    number: usize,
+}
+
+/// One stage of a buffer: what wrote its contents, and what has read them.
+#[derive(Clone, Debug, Default)]
+struct SlotState {
+    writes: Vec<Write>,
+    reads: Vec<Read>,
+}
+
+/// One `mbarrier`.
+#[derive(Clone, Debug, Default)]
+struct BarrierState {
+    /// Phases completed.
+    done: u32,
+    /// Arrivals that the current phase still needs.
+    pending: u32,
+    /// Bytes expected and not yet copied.
+    bytes: i64,
+    /// Counts of those who arrived in the current phase, and in completed ones.
+    arriving: Vec<u32>,
+    completed: Vec<u32>,
+}
+
+/// Registers that asynchronous instructions use.
+#[derive(Clone, Copy, Debug)]
+struct RegisterState {
+    /// Last group that accumulates into them, and that reads them.
+    written: u32,
+    read: u32,
+    /// Touched since the last `wgmma.fence`.
+    dirty: bool,
+}
+
+/// Groups of asynchronous operations of an actor.
+#[derive(Clone, Copy, Debug, Default)]
+struct Groups {
+    committed: u32,
+    /// Last group with an operation in it.
+    used: u32,
+    last: usize,
+}
+
+struct Actor<'a> {
+    role: Option<usize>,
+    steps: Vec<Step<'a>>,
+    at: usize,
+    /// Elected: in its role, and in the block.
+    first: [bool; 2],
+    clock: Vec<u32>,
+    copies: Groups,
+    products: Groups,
+    registers: Vec<RegisterState>,
+    /// The barrier it stands at.
+    meets: Option<Sync>,
+}
+
+pub(super) struct Machine<'a> {
+    program: &'a Program,
+    pass: Pass,
+    actors: Vec<Actor<'a>>,
+    slots: Vec<Vec<SlotState>>,
+    barriers: Vec<Vec<BarrierState>>,
+    /// Initialization of each array of barriers.
+    ready: Vec<Option<Event>>,
+    /// Operations and last bulk copy of each barrier: `(clock, phase, operation)`.
+    bulk: Vec<(usize, u32, usize)>,
+    found: Vec<Finding>,
+}
+
+fn join(a: &mut [u32], b: &[u32]) {
+    a.iter_mut().zip(b).for_each(|(a, b)| *a = (*a).max(*b));
+}
+
+/// Runs actors given as `(role, steps)`, the actors of a role side by side. Returns what is wrong.
+pub(super) fn run<'a>(program: &'a Program, pass: Pass, actors: Vec<(Option<usize>, Vec<Step<'a>>)>) -> Vec<Finding> {
+    let mut m = Machine::new(program, pass, actors);
+    loop {
+        let moved = (0..m.actors.len()).fold(false, |moved, a| m.step(a) || moved);
+        if !moved {
+            break;
+        }
+    }
+    m.finish();
+    m.found
+}
+
+impl<'a> Machine<'a> {
+    fn new(program: &'a Program, pass: Pass, list: Vec<(Option<usize>, Vec<Step<'a>>)>) -> Machine<'a> {
+        let stages: usize = program.barriers.iter().map(|b| b.stages as usize).sum();
+        let clocks = 3 * list.len() + stages;
+        let registers = vec![RegisterState { written: 0, read: 0, dirty: true }; program.registers.len()];
+        let roles: Vec<Option<usize>> = list.iter().map(|(role, _)| *role).collect();
+        let actor = |(i, (role, steps)): (usize, (Option<usize>, Vec<Step<'a>>))| {
+            let mut clock = vec![0; clocks];
+            clock[3 * i] = 1;
+            let first = [roles[..i].iter().all(|r| *r != role), i == 0];
+            let (copies, products) = (Groups::default(), Groups::default());
+            Actor { role, steps, at: 0, first, clock, copies, products, registers: registers.clone(), meets: None }
+        };
+        let barrier = |arrivals: Arrivals| {
+            let all = list.len();
+            let pending = match arrivals {
+                Arrivals::One => 1,
+                Arrivals::All => all,
+                Arrivals::Role(r) => roles.iter().filter(|x| **x == Some(r)).count(),
+            };
+            BarrierState { pending: pending as u32, arriving: vec![0; clocks], completed: vec![0; clocks], ..BarrierState::default() }
+        };
+        Machine {
+            program,
+            pass,
+            slots: program.buffers.iter().map(|b| vec![SlotState::default(); b.stages as usize]).collect(),
+            barriers: program.barriers.iter().map(|b| vec![barrier(b.arrivals); b.stages as usize]).collect(),
+            ready: vec![None; program.barriers.len()],
+            bulk: vec![],
+            found: vec![],
+            actors: list.into_iter().enumerate().map(actor).collect(),
+        }
+    }
+
+    fn find(&mut self, code: &'static str, number: usize, message: String) {
+        if !self.found.iter().any(|f| f.code == code && f.number == number) {
+            self.found.push(Finding { code, number, message });
+        }
+    }
+
+    /// Runs the next operation of an actor; false if it cannot go on.
+    fn step(&mut self, a: usize) -> bool {
+        let Some(step) = self.actors[a].steps.get(self.actors[a].at).copied() else { return false };
+        let goes_on = match step.op {
+            Op::Barrier(sync) => return self.meet(a, *sync),
+            Op::WaitFull(p) => self.wait(a, *p, step, true),
+            Op::WaitEmpty(p) => self.wait(a, *p, step, false),
+            _ => {
+                self.simple(a, step);
+                true
+            }
+        };
+        self.actors[a].at += usize::from(goes_on);
+        goes_on
+    }
+
+    /// Operations that never wait for others.
+    fn simple(&mut self, a: usize, step: Step<'a>) {
+        let number = step.number;
+        let elected = self.actors[a].first[usize::from(!step.in_role)];
+        match *step.op {
+            Op::CpAsync(slot) => {
+                let group = self.actors[a].copies.join_group(number);
+                self.write(a, slot, step, Event { clock: 3 * a + 1, tick: group }, true);
+            }
+            Op::CpCommit => self.actors[a].copies.committed += 1,
+            Op::CpWait(pending) => self.actors[a].learn(3 * a + 1, |g| g.copies, pending),
+            Op::Read { slot, own, .. } => {
+                self.visible(a, slot, step, 0, own, false);
+                let event = self.now(a);
+                self.read(slot, step.index[0], Read { event, number });
+            }
+            Op::Write { slot, .. } => {
+                let event = self.now(a);
+                self.write(a, slot, step, event, true);
+            }
+            Op::FenceAsync => self.fence(a),
+            Op::BarrierInit(b) if elected => self.ready[b] = Some(self.now(a)),
+            Op::Expect(p, bytes) if elected => self.arrive(a, p, step, i64::from(bytes), step.index[0]),
+            Op::BulkCopy(slot, p, bytes) if elected => self.bulk_copy(a, slot, p, i64::from(bytes), step),
+            Op::BarrierInit(_) | Op::Expect(..) | Op::BulkCopy(..) => {}
+            Op::Arrive(p) => self.arrive(a, p, step, 0, step.index[0]),
+            Op::Mma(_, r) | Op::RegisterRead(r) => self.register(a, r, number, false),
+            Op::RegisterWrite(r) => self.register(a, r, number, true),
+            Op::WgmmaFence => self.actors[a].registers.iter_mut().for_each(|r| r.dirty = false),
+            Op::Wgmma(_, acc, from, b) => self.wgmma(a, acc, from, b, step),
+            Op::WgmmaCommit => self.actors[a].products.committed += 1,
+            Op::WgmmaWait(pending) => self.actors[a].learn(3 * a + 2, |g| g.products, pending),
+            Op::Barrier(_) | Op::WaitFull(_) | Op::WaitEmpty(_) | Op::Note(_) => {}
+        }
+    }
+
+    fn now(&self, a: usize) -> Event {
+        Event { clock: 3 * a, tick: self.actors[a].clock[3 * a] }
+    }
+
+    fn knows(&self, a: usize, e: Event) -> bool {
+        self.actors[a].clock[e.clock] >= e.tick
+    }
+
+    /// Buffers of a warp are not seen by other warps.
+    fn tracked(&self, slot: Slot) -> bool {
+        self.pass == Pass::Lanes || self.program.buffers[slot.buffer].scope == Scope::Block
+    }
+
+    fn name(&self, slot: Slot) -> &'a str {
+        let program = self.program;
+        &program.buffers[slot.buffer].name
+    }
+
+    fn slot(&mut self, slot: Slot, index: i64) -> &mut SlotState {
+        let ring = &mut self.slots[slot.buffer];
+        let stage = index.rem_euclid(ring.len() as i64) as usize;
+        &mut ring[stage]
+    }
+
+    /// What is in a slot has been written, and the actor may see it.
+    fn visible(&mut self, a: usize, slot: Slot, step: Step<'a>, which: usize, own: bool, asynchronous: bool) {
+        if !self.tracked(slot) {
+            return;
+        }
+        let number = step.number;
+        let mut writes: Vec<Write> = self.slot(slot, step.index[which]).writes.iter().filter(|w| !own || w.actor == a).copied().collect();
+        // The thread's own first: of several reasons the nearest.
+        writes.sort_by_key(|w| w.actor != a);
+        let name = self.name(slot);
+        if writes.is_empty() {
+            return self.find("read-before-write", number, format!("`{name}` is read before anything is written there"));
+        }
+        for w in writes {
+            let by = w.number;
+            if !self.knows(a, w.event) {
+                let pending = w.event.clock == 3 * a + 1 || w.event.clock >= 3 * self.actors.len();
+                let (code, message) = if pending {
+                    ("read-before-wait", format!("`{name}` is read before its copy by operation {by} is waited for"))
+                } else {
+                    (
+                        "read-before-barrier",
+                        format!("no barrier lies between this read of `{name}` and the writes of others in operation {by}"),
+                    )
+                };
+                return self.find(code, number, message);
+            } else if asynchronous && w.generic && !w.fence.is_some_and(|t| self.actors[a].clock[3 * w.actor] >= t) {
+                let message = format!(
+                    "`{name}`, written in operation {by}, is read asynchronously without `fence_async` between the write and the barrier"
+                );
+                self.find("missing-proxy-fence", number, message);
+            }
+        }
+    }
+
+    fn read(&mut self, slot: Slot, index: i64, read: Read) {
+        if self.tracked(slot) {
+            self.slot(slot, index).reads.push(read);
+        }
+    }
+
+    fn write(&mut self, a: usize, slot: Slot, step: Step<'a>, event: Event, generic: bool) {
+        if !self.tracked(slot) {
+            return;
+        }
+        let number = step.number;
+        let state = self.slot(slot, step.index[0]).clone();
+        let name = self.name(slot);
+        for r in state.reads.iter().filter(|r| !self.knows(a, r.event)) {
+            let message = format!("`{name}` is written while operation {} may still read it", r.number);
+            self.find("overwrite-while-read", number, message);
+            break;
+        }
+        for w in &state.writes {
+            let other_role = self.actors[w.actor].role != self.actors[a].role;
+            // Several asynchronous copies, or several stores, fill different parts of a slot; one kind over the other cannot be told apart from a race.
+            let other_kind = w.event.clock != event.clock && (w.actor == a || !generic);
+            if (other_role || other_kind) && !self.knows(a, w.event) {
+                let message = format!("`{name}` is written while operation {} still writes it", w.number);
+                self.find("overwrite-in-flight", number, message);
+            } else if !generic && w.generic && !w.fence.is_some_and(|t| self.actors[a].clock[3 * w.actor] >= t) {
+                let message =
+                    format!("`{name}`, written in operation {}, is overwritten asynchronously without `fence_async` before", w.number);
+                self.find("missing-proxy-fence", number, message);
+            }
+        }
+        let state = self.slot(slot, step.index[0]);
+        if !state.reads.is_empty() {
+            *state = SlotState::default();
+        }
+        state.writes.push(Write { event, actor: a, number, generic, fence: None });
+    }
+
+    fn fence(&mut self, a: usize) {
+        let clock = self.actors[a].clock.clone();
+        for w in self.slots.iter_mut().flatten().flat_map(|s| &mut s.writes) {
+            if w.actor == a && w.generic && w.fence.is_none() && clock[w.event.clock] >= w.event.tick {
+                w.fence = Some(clock[3 * a]);
+            }
+        }
+    }
+
+    /// Stands at a barrier until all who share it do.
+    fn meet(&mut self, a: usize, sync: Sync) -> bool {
+        if sync == Sync::Warp && self.pass == Pass::Warps {
+            self.actors[a].at += 1;
+            return true;
+        }
+        self.actors[a].meets = Some(sync);
+        let role = self.actors[a].role;
+        let shares = |x: &Actor<'_>| sync == Sync::Block || x.role == role;
+        if !self.actors.iter().filter(|x| shares(x)).all(|x| x.meets == Some(sync)) {
+            return false;
+        }
+        let mut all = self.actors[a].clock.clone();
+        self.actors.iter().filter(|x| shares(x)).for_each(|x| join(&mut all, &x.clock));
+        for (i, x) in self.actors.iter_mut().enumerate().filter(|(_, x)| shares(x)) {
+            x.clock.copy_from_slice(&all);
+            x.clock[3 * i] += 1;
+            x.meets = None;
+            x.at += 1;
+        }
+        true
+    }
+
+    /// Number of the clock of a barrier, its stage, and the phase its index means.
+    fn phase(&self, p: Phase, index: i64) -> (usize, usize, i64) {
+        let stages = self.barriers[p.barrier].len() as i64;
+        let before: usize = self.barriers[..p.barrier].iter().map(Vec::len).sum();
+        let stage = index.rem_euclid(stages) as usize;
+        (3 * self.actors.len() + before + stage, stage, index.div_euclid(stages))
+    }
+
+    fn initialized(&mut self, a: usize, p: Phase, number: usize) {
+        let program = self.program;
+        if !self.ready[p.barrier].is_some_and(|e| self.knows(a, e)) {
+            let name = &program.barriers[p.barrier].name;
+            let message =
+                format!("`{name}` is used before its initialization is known to this thread: initialize it, then meet at a barrier");
+            self.find("barrier-not-initialized", number, message);
+        }
+    }
+
+    fn arrive(&mut self, a: usize, p: Phase, step: Step<'a>, bytes: i64, index: i64) {
+        self.initialized(a, p, step.number);
+        let (clock, stage, _) = self.phase(p, index);
+        let state = &mut self.barriers[p.barrier][stage];
+        state.pending = state.pending.saturating_sub(1);
+        state.bytes += bytes;
+        join(&mut state.arriving, &self.actors[a].clock);
+        self.actors[a].clock[3 * a] += 1;
+        self.complete(p, clock, stage);
+    }
+
+    fn bulk_copy(&mut self, a: usize, slot: Slot, p: Phase, bytes: i64, step: Step<'a>) {
+        self.initialized(a, p, step.number);
+        let (clock, stage, _) = self.phase(p, step.index[1]);
+        let tick = self.barriers[p.barrier][stage].done + 1;
+        self.write(a, slot, step, Event { clock, tick }, false);
+        self.bulk.retain(|b| b.0 != clock);
+        self.bulk.push((clock, tick, step.number));
+        self.barriers[p.barrier][stage].bytes -= bytes;
+        self.complete(p, clock, stage);
+    }
+
+    /// Completes the current phase if nothing is missing.
+    fn complete(&mut self, p: Phase, clock: usize, stage: usize) {
+        let count = match self.program.barriers[p.barrier].arrivals {
+            Arrivals::One => 1,
+            Arrivals::All => self.actors.len(),
+            Arrivals::Role(r) => self.actors.iter().filter(|x| x.role == Some(r)).count(),
+        };
+        let state = &mut self.barriers[p.barrier][stage];
+        if state.pending == 0 && state.bytes == 0 {
+            state.done += 1;
+            state.pending = count as u32;
+            state.arriving[clock] = state.done;
+            let arriving = std::mem::take(&mut state.arriving);
+            join(&mut state.completed, &arriving);
+            state.arriving = vec![0; arriving.len()];
+        }
+    }
+
+    fn wait(&mut self, a: usize, p: Phase, step: Step<'a>, full: bool) -> bool {
+        self.initialized(a, p, step.number);
+        let (_, stage, turn) = self.phase(p, step.index[0]);
+        let state = &self.barriers[p.barrier][stage];
+        let wanted = turn + i64::from(full);
+        // All the hardware tells is whether the number of completed phases is odd.
+        if (i64::from(state.done) - wanted).rem_euclid(2) != 0 {
+            return false;
+        }
+        if i64::from(state.done) != wanted {
+            let program = self.program;
+            let name = &program.barriers[p.barrier].name;
+            let message = format!("`{name}` has completed {} phases where {wanted} are waited for: parity cannot tell", state.done);
+            self.find("barrier-phase", step.number, message);
+        }
+        let completed = &self.barriers[p.barrier][stage].completed;
+        join(&mut self.actors[a].clock, completed);
+        true
+    }
+
+    fn register(&mut self, a: usize, r: RegisterId, number: usize, writes: bool) {
+        let known = self.actors[a].clock[3 * a + 2];
+        let state = &mut self.actors[a].registers[r];
+        state.dirty = true;
+        let pending = if state.written > known {
+            Some(("accumulator-before-wait", "are still accumulated into"))
+        } else if writes && state.read > known {
+            Some(("accumulator-before-wait", "are still read"))
+        } else {
+            None
+        };
+        if let Some((code, what)) = pending {
+            let program = self.program;
+            let name = &program.registers[r];
+            self.find(code, number, format!("`{name}` {what} by a `wgmma` that has not been waited for"));
+        }
+    }
+
+    fn wgmma(&mut self, a: usize, acc: RegisterId, from: Source, b: Slot, step: Step<'a>) {
+        let number = step.number;
+        let group = self.actors[a].products.join_group(number);
+        let event = Event { clock: 3 * a + 2, tick: group };
+        let registers = match from {
+            Source::Registers(r) => vec![acc, r],
+            Source::Shared(slot) => {
+                self.visible(a, slot, step, 0, false, true);
+                self.read(slot, step.index[0], Read { event, number });
+                vec![acc]
+            }
+        };
+        let which = usize::from(matches!(from, Source::Shared(_)));
+        self.visible(a, b, step, which, false, true);
+        self.read(b, step.index[which], Read { event, number });
+        for r in registers {
+            if self.actors[a].registers[r].dirty {
+                let program = self.program;
+                let name = &program.registers[r];
+                let message = format!("`{name}` was used by ordinary instructions after the last `wgmma_fence`");
+                self.find("missing-wgmma-fence", number, message);
+            }
+        }
+        self.actors[a].registers[acc].written = group;
+        if let Source::Registers(r) = from {
+            self.actors[a].registers[r].read = group;
+        }
+    }
+
+    /// What must be so when nobody can go on.
+    fn finish(&mut self) {
+        let stuck: Vec<(usize, Step<'a>)> = self.actors.iter().enumerate().filter_map(|(i, x)| Some((i, *x.steps.get(x.at)?))).collect();
+        for (_, step) in &stuck {
+            let (code, message) = match step.op {
+                Op::WaitFull(p) | Op::WaitEmpty(p) => {
+                    let (_, stage, turn) = self.phase(*p, step.index[0]);
+                    let turn = turn - i64::from(matches!(step.op, Op::WaitEmpty(_)));
+                    let s = &self.barriers[p.barrier][stage];
+                    let what = format!("phase {turn} never completes: {} arrivals and {} bytes are missing", s.pending, s.bytes);
+                    ("wait-never-armed", what)
+                }
+                _ => ("barrier-mismatch", "not all threads that share the barrier reach it".into()),
+            };
+            self.find(code, step.number, message);
+        }
+        if !stuck.is_empty() {
+            return;
+        }
+        for a in 0..self.actors.len() {
+            for (clock, groups, code) in
+                [(3 * a + 1, self.actors[a].copies, "copy-never-waited"), (3 * a + 2, self.actors[a].products, "wgmma-never-waited")]
+            {
+                if groups.used > self.actors[a].clock[clock] {
+                    self.find(code, groups.last, "the kernel ends before it is waited for".into());
+                }
+            }
+        }
+        for (clock, tick, number) in std::mem::take(&mut self.bulk) {
+            if self.actors.iter().all(|x| x.clock[clock] < tick) {
+                self.find("copy-never-waited", number, "the kernel ends before it is waited for".into());
+            }
+        }
+    }
+}
+
+impl Groups {
+    /// The group an operation issued now belongs to.
+    fn join_group(&mut self, number: usize) -> u32 {
+        (self.used, self.last) = (self.committed + 1, number);
+        self.used
+    }
+}
+
+impl Actor<'_> {
+    /// All but the last `pending` committed groups are done.
+    fn learn(&mut self, clock: usize, groups: impl Fn(&Self) -> Groups, pending: u32) {
+        let done = groups(self).committed.saturating_sub(pending);
+        self.clock[clock] = self.clock[clock].max(done);
+    }
+}

@@ -1,0 +1,271 @@
+//! The verifier of programs: executes the skeleton of a kernel for all trip counts up to twice its deepest ring and a few more.
+
+use super::program::{Arrivals, Atom, Op, Phase, Program, Slot, Source, Stmt, Trips};
+use super::run::{Finding, Pass, run};
+use super::unroll::{Choice, LIMIT, Step, count, indices, unknowns, unroll};
+use crate::diag::{Diagnostic, Place};
+use crate::gpu::program::{Condition, Counter, Index, Pattern, Role};
+use std::collections::BTreeSet;
+
+/// Every rule: code and what it asks for.
+pub const RULES: &[(&str, &str)] = &[
+    (
+        "bad-reference",
+        "buffers, barriers, registers, loops and roles exist and are not empty; loops are run once in the text; roles part once, at top level",
+    ),
+    ("pattern-range", "a pattern has at most 32 lanes of 1 to 16 bytes, inside a stage"),
+    ("bank-conflict", "accesses to a buffer that promises it have no bank conflicts"),
+    ("wait-without-commit", "what is waited for by groups is committed somewhere"),
+    ("read-before-write", "what is read has been written"),
+    ("read-before-wait", "a copy is waited for before it is read"),
+    ("read-before-barrier", "a barrier lies between the writes of other threads and a read"),
+    ("overwrite-while-read", "a slot is not written while others may still read it"),
+    ("overwrite-in-flight", "a slot is not written while another role, or an asynchronous copy, writes it"),
+    ("missing-proxy-fence", "`fence_async` lies between ordinary writes and asynchronous accesses, on the writer's side of the barrier"),
+    ("accumulator-before-wait", "registers of a `wgmma` are left alone until it is waited for"),
+    ("missing-wgmma-fence", "`wgmma_fence` lies between ordinary uses of registers and a `wgmma`"),
+    ("barrier-not-initialized", "an `mbarrier` is initialized, and a barrier shows it, before it is used"),
+    ("barrier-phase", "no phase of an `mbarrier` passes unseen by one who waits for it"),
+    ("wait-never-armed", "a phase that is waited for completes"),
+    ("barrier-mismatch", "all threads that share a barrier reach it"),
+    ("copy-never-waited", "copies are waited for before the kernel ends"),
+    ("wgmma-never-waited", "products are waited for before the kernel ends"),
+    ("too-long", "the unrolled program is short enough to be checked"),
+];
+
+/// Combinations of trip counts that are tried at most; beyond, loops are varied one at a time.
+const TRIPS: usize = 200;
+/// The same of facts.
+const FACTS: usize = 8;
+
+/// Checks a program. Returns all findings, each once, with the first trip counts that show it.
+pub fn verify_program(program: &Program) -> Vec<Diagnostic> {
+    let ops = Ops::of(program);
+    let mut out = Findings { program, ops: &ops, list: vec![], seen: BTreeSet::new() };
+    check_references(program, &ops, &mut out);
+    if !out.list.is_empty() {
+        return out.list;
+    }
+    check_patterns(program, &ops, &mut out);
+    check_groups(&ops, &mut out);
+    for choice in choices(program) {
+        let context = describe(program, &choice);
+        for pass in [Pass::Warps, Pass::Lanes] {
+            let actors = actors(program, &choice, pass);
+            if let Some(last) = actors.iter().filter(|(_, s)| s.len() >= LIMIT).filter_map(|(_, s)| s.last()).next() {
+                out.add(Finding { code: "too-long", number: last.number, message: "more steps than are followed".into() }, &context);
+                continue;
+            }
+            run(program, pass, actors).into_iter().for_each(|f| out.add(f, &context));
+        }
+    }
+    out.list
+}
+
+/// The operations of a program, by number.
+struct Ops<'a>(Vec<&'a Op>);
+
+impl<'a> Ops<'a> {
+    fn of(program: &'a Program) -> Ops<'a> {
+        fn visit<'a>(body: &'a [Stmt], out: &mut Vec<&'a Op>) {
+            for stmt in body {
+                match stmt {
+                    Stmt::Op(op) => out.push(op),
+                    Stmt::Loop { body, .. } => visit(body, out),
+                    Stmt::If { then, other, .. } => {
+                        visit(then, out);
+                        visit(other, out);
+                    }
+                    Stmt::Roles(roles) => roles.iter().for_each(|r| visit(&r.body, out)),
+                }
+            }
+        }
+        let mut out = Vec::with_capacity(count(&program.body));
+        visit(&program.body, &mut out);
+        Ops(out)
+    }
+}
+
+struct Findings<'a> {
+    program: &'a Program,
+    ops: &'a Ops<'a>,
+    list: Vec<Diagnostic>,
+    seen: BTreeSet<(&'static str, usize)>,
+}
+
+impl Findings<'_> {
+    fn add(&mut self, f: Finding, context: &str) {
+        if self.seen.insert((f.code, f.number)) {
+            let text = self.ops.0.get(f.number).map_or_else(String::new, |op| self.program.op_text(op));
+            let place = Place::GpuOp { kernel: self.program.name.clone(), op: f.number, text };
+            self.list.push(Diagnostic::error(f.code, place, format!("{}{context}", f.message)));
+        }
+    }
+
+    fn op(&mut self, code: &'static str, number: usize, message: impl Into<String>) {
+        self.add(Finding { code, number, message: message.into() }, "");
+    }
+}
+
+/// ` (turns of k: 3)`
+fn describe(program: &Program, choice: &Choice) -> String {
+    let mut parts: Vec<String> = program.loops.iter().zip(&choice.trips).map(|(n, t)| format!("{t} turns of {n}")).collect();
+    parts.extend(choice.facts.iter().map(|(name, holds)| format!("{}{name}", if *holds { "" } else { "not " })));
+    if parts.is_empty() { String::new() } else { format!(" (with {})", parts.join(", ")) }
+}
+
+/// Trip counts and facts to try: all combinations if they are few; else all loops alike, and one at a time.
+fn choices(program: &Program) -> Vec<Choice> {
+    let stages = program.buffers.iter().map(|b| b.stages).chain(program.barriers.iter().map(|b| b.stages)).max().unwrap_or(1);
+    let cap = 2 * stages + 3;
+    let (loops, facts) = unknowns(program);
+    let range = |trips: Trips| match trips {
+        Trips::Fixed(n) => vec![n.min(cap)],
+        Trips::Any => (0..=cap).collect(),
+        Trips::Some => (1..=cap).collect(),
+    };
+    let options: Vec<Vec<u32>> = (0..program.loops.len()).map(|id| loops.get(&id).map_or(vec![0], |t| range(*t))).collect();
+    let mut trips = product(&options, TRIPS);
+    if trips.is_empty() {
+        let pick = |v: &Vec<u32>, n: u32| v.iter().copied().find(|x| *x >= n).or(v.last().copied()).unwrap_or(0);
+        trips = (0..=cap).map(|n| options.iter().map(|v| pick(v, n)).collect()).collect();
+        for one in 0..options.len() {
+            for n in options[one].iter().take(2) {
+                let mut t: Vec<u32> = options.iter().map(|v| pick(v, stages + 1)).collect();
+                t[one] = *n;
+                trips.push(t);
+            }
+        }
+    }
+    let mut sides = product(&vec![vec![0, 1]; facts.len()], FACTS);
+    if sides.is_empty() {
+        sides = [vec![0; facts.len()], vec![1; facts.len()]].to_vec();
+        sides.extend((0..facts.len()).map(|i| (0..facts.len()).map(|j| u32::from(i == j)).collect()));
+    }
+    let choice = |trips: &Vec<u32>, side: &Vec<u32>| Choice {
+        trips: trips.clone(),
+        facts: facts.iter().cloned().zip(side.iter().map(|s| *s == 1)).collect(),
+    };
+    trips.iter().flat_map(|t| sides.iter().map(move |s| choice(t, s))).collect()
+}
+
+/// All combinations; none if there are more than `most`.
+fn product(options: &[Vec<u32>], most: usize) -> Vec<Vec<u32>> {
+    let size = options.iter().try_fold(1usize, |n, o| n.checked_mul(o.len())).filter(|n| *n <= most);
+    if size.is_none() {
+        return vec![];
+    }
+    options.iter().fold(vec![vec![]], |all, option| {
+        all.iter().flat_map(|head| option.iter().map(move |x| head.iter().copied().chain([*x]).collect())).collect()
+    })
+}
+
+/// The actors of a pass: two of every role, or of the block; one where a role has one warp and warps are compared.
+fn actors<'a>(program: &'a Program, choice: &Choice, pass: Pass) -> Vec<(Option<usize>, Vec<Step<'a>>)> {
+    let copies = |warps: u32| if pass == Pass::Warps && warps < 2 { 1 } else { 2 };
+    let roles = program.body.iter().find_map(|s| if let Stmt::Roles(r) = s { Some(r) } else { None });
+    let all: Vec<(Option<usize>, u32)> = match roles {
+        Some(roles) => roles.iter().enumerate().map(|(i, r)| (Some(i), r.warps)).collect(),
+        None => vec![(None, program.warps)],
+    };
+    let steps = |role| unroll(program, choice, role);
+    all.into_iter().flat_map(|(role, warps)| (0..copies(warps)).map(move |_| role)).map(|role| (role, steps(role))).collect()
+}
+
+fn check_references(program: &Program, ops: &Ops<'_>, out: &mut Findings<'_>) {
+    let bad = |out: &mut Findings<'_>, number, what: String| out.op("bad-reference", number, what);
+    for b in program.buffers.iter().filter(|b| b.stages == 0 || b.bytes == 0) {
+        bad(out, 0, format!("buffer `{}` is empty", b.name));
+    }
+    for b in program.barriers.iter().filter(|b| b.stages == 0) {
+        bad(out, 0, format!("barrier `{}` has no stages", b.name));
+    }
+    if program.warps == 0 {
+        bad(out, 0, "there are no warps".into());
+    }
+    let slot = |s: Slot| s.buffer < program.buffers.len();
+    let phase = |p: Phase| p.barrier < program.barriers.len();
+    let register = |r: usize| r < program.registers.len();
+    for (number, op) in ops.0.iter().enumerate() {
+        let fine = match op {
+            Op::CpAsync(s) | Op::Read { slot: s, .. } | Op::Write { slot: s, .. } => slot(*s),
+            Op::BulkCopy(s, p, _) => slot(*s) && phase(*p),
+            Op::Expect(p, _) | Op::Arrive(p) | Op::WaitFull(p) | Op::WaitEmpty(p) => phase(*p),
+            Op::BarrierInit(b) => *b < program.barriers.len(),
+            Op::Mma(atom, r) => register(*r) && matches!(atom, Atom::M16N8K16 | Atom::M16N8K32),
+            Op::RegisterRead(r) | Op::RegisterWrite(r) => register(*r),
+            Op::Wgmma(atom, r, from, b) => {
+                let from = match from {
+                    Source::Shared(s) => slot(*s),
+                    Source::Registers(r) => register(*r),
+                };
+                register(*r) && from && slot(*b) && matches!(atom, Atom::M64K16(_) | Atom::M64K32(_))
+            }
+            _ => true,
+        };
+        if !fine || indices(op).any(|x| !known_loop(program, x)) {
+            bad(out, number, "names something that does not exist".into());
+        }
+    }
+    let mut seen = vec![false; program.loops.len()];
+    let shape = check_shape(program, &program.body, true, &mut seen);
+    let roles = program.body.iter().filter(|s| matches!(s, Stmt::Roles(_))).count();
+    let arrivals = program.barriers.iter().all(|b| match b.arrivals {
+        Arrivals::Role(r) => program.body.iter().any(|s| matches!(s, Stmt::Roles(roles) if r < roles.len())),
+        Arrivals::One | Arrivals::All => true,
+    });
+    if !shape || roles > 1 || !arrivals {
+        bad(out, 0, "loops are declared and run once in the text; roles part once, at top level, and have warps".into());
+    }
+}
+
+fn known_loop(program: &Program, x: Index) -> bool {
+    x.follows.is_none_or(|(Counter::Turn(l) | Counter::Total(l))| l < program.loops.len())
+}
+
+fn check_shape(program: &Program, body: &[Stmt], top: bool, seen: &mut [bool]) -> bool {
+    body.iter().all(|stmt| match stmt {
+        Stmt::Op(_) => true,
+        Stmt::Loop { id, body, .. } => {
+            let fresh = seen.get_mut(*id).is_some_and(|s| !std::mem::replace(s, true));
+            fresh && check_shape(program, body, false, seen)
+        }
+        Stmt::If { when, then, other } => {
+            let fine = match when {
+                Condition::Within(x, l) => known_loop(program, *x) && *l < program.loops.len(),
+                Condition::Fact(_) => true,
+            };
+            fine && check_shape(program, then, false, seen) && check_shape(program, other, false, seen)
+        }
+        Stmt::Roles(roles) => {
+            let fine = |r: &Role, seen: &mut [bool]| r.warps > 0 && check_shape(program, &r.body, false, seen);
+            top && !roles.is_empty() && roles.iter().all(|r| fine(r, seen))
+        }
+    })
+}
+
+fn check_patterns(program: &Program, ops: &Ops<'_>, out: &mut Findings<'_>) {
+    for (number, op) in ops.0.iter().enumerate() {
+        let (Op::Read { slot, pattern: Some(p), .. } | Op::Write { slot, pattern: Some(p) }) = op else { continue };
+        let buffer = &program.buffers[slot.buffer];
+        let Pattern { lanes, width } = p;
+        let inside = lanes.iter().all(|o| o.checked_add(*width).is_some_and(|end| end <= buffer.bytes));
+        if lanes.is_empty() || lanes.len() > 32 || !(1..=16).contains(width) || !inside {
+            out.op("pattern-range", number, format!("{} lanes of {width} bytes do not fit a stage of {} bytes", lanes.len(), buffer.bytes));
+        } else if buffer.conflict_free && p.conflicts() > 1 {
+            let message = format!("`{}` promises no bank conflicts, but this access has {} ways", buffer.name, p.conflicts());
+            out.op("bank-conflict", number, message);
+        }
+    }
+}
+
+/// Groups that are waited for are committed somewhere.
+fn check_groups(ops: &Ops<'_>, out: &mut Findings<'_>) {
+    let has = |f: fn(&Op) -> bool| ops.0.iter().any(|op| f(op));
+    let (copies, products) = (has(|op| matches!(op, Op::CpCommit)), has(|op| matches!(op, Op::WgmmaCommit)));
+    for (number, op) in ops.0.iter().enumerate() {
+        if matches!(op, Op::CpWait(_)) && !copies || matches!(op, Op::WgmmaWait(_)) && !products {
+            out.op("wait-without-commit", number, "waits for groups, but none is committed");
+        }
+    }
+}
