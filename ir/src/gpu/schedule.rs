@@ -154,7 +154,11 @@ impl<'a> Facts<'a> {
     fn tileable(&self) -> bool {
         self.body.tile_m.is_multiple_of(16)
             && self.body.tile_m <= 256
-            && self.body.segments.iter().all(|s| tile_warps(s).is_some() && s.tile_n * s.weights.len() * self.body.tile_m <= MAX_ACCUMULATORS)
+            && self
+                .body
+                .segments
+                .iter()
+                .all(|s| tile_warps(s).is_some() && s.tile_n * s.weights.len() * self.body.tile_m <= MAX_ACCUMULATORS)
     }
 
     fn wgmma(&self) -> bool {
@@ -177,7 +181,9 @@ impl<'a> Facts<'a> {
         let mut out: Vec<(usize, usize)> = vec![];
         for (i, s) in segments.iter().enumerate() {
             match out.last_mut() {
-                Some((first, count)) if segments[*first].tile_n == s.tile_n && self.formats(&segments[*first]) == self.formats(s) => *count += 1,
+                Some((first, count)) if segments[*first].tile_n == s.tile_n && self.formats(&segments[*first]) == self.formats(s) => {
+                    *count += 1
+                }
                 _ => out.push((i, 1)),
             }
         }

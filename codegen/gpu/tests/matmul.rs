@@ -1,0 +1,374 @@
+//! Products through the emulator against the evaluator: every format, odd sizes, prologues, cut tiles.
+
+use llmcc_gpu::Source;
+use llmcc_gpu::llvm::Compiler;
+use llmcc_gpu::worker::Stage;
+use llmcc_ir::eval::{Batch, OperandData, Rows, eval_kernel, half_rows_from_bytes, half_rows_to_bytes, rows_from_bytes, rows_to_bytes};
+use llmcc_ir::graph::{BinaryOp, F32, UnaryOp};
+use llmcc_ir::kernel::{Body, Expr, Kernel, Matmul, Norm, Param, ParamKind, Prologue, RowElem, Segment, Store};
+use llmcc_ir::quant::{BLOCK, Format, Packing, pack_block, unpack_row};
+use llmcc_ir::target::{TargetSpec, find};
+use llmcc_ir::ty::Dim;
+use llmcc_ptx::{Memory, Module, Options, Stats, launch};
+use std::borrow::Cow;
+
+/// Pseudo-random numbers in −1…1.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> f32 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    }
+
+    fn many(&mut self, n: usize) -> Vec<f32> {
+        (0..n).map(|_| self.next()).collect()
+    }
+}
+
+fn half_elem(elem: RowElem) -> bool {
+    elem != RowElem::F32
+}
+
+/// A packed random matrix.
+fn matrix(r: &mut Random, n: usize, k: usize, format: Format) -> Vec<u8> {
+    let bytes = format.block_bytes(k);
+    let mut out = vec![0; format.packed_bytes(n, k)];
+    for (i, block) in out.chunks_mut(bytes).enumerate() {
+        let rows = BLOCK.min(n - i * BLOCK);
+        pack_block(format, &r.many(rows * k), k, block).unwrap();
+    }
+    out
+}
+
+/// What a case is made of.
+#[derive(Clone)]
+struct Case {
+    m: usize,
+    k: usize,
+    /// Columns and tile of each segment.
+    segments: Vec<(usize, usize)>,
+    lanes: usize,
+    format: Format,
+    /// Storage of the input, and prologue.
+    x: RowElem,
+    prologue: Option<(bool, bool, RowElem)>,
+    tile_m: usize,
+    /// Storage of the outputs.
+    out: RowElem,
+}
+
+impl Case {
+    fn new(m: usize, n: usize, k: usize, format: &str, x: RowElem) -> Case {
+        let format = Format::parse(format).unwrap().with_packing(Packing::Fragment);
+        Case { m, k, segments: vec![(n, 16)], lanes: 1, format, x, prologue: None, tile_m: 8, out: RowElem::F32 }
+    }
+
+    fn elem(&self) -> RowElem {
+        self.prologue.map_or(self.x, |p| p.2)
+    }
+
+    fn kernel(&self) -> Kernel {
+        let rows = |name: &str, cols: usize, elem: RowElem| Param { name: name.into(), kind: ParamKind::Rows { rows: Dim::Tokens, cols, elem } };
+        let mut params = vec![rows("x", self.k, self.x)];
+        let prologue = self.prologue.map(|(norm, gain, elem)| {
+            let gain = gain.then(|| {
+                params.push(Param { name: "gain".into(), kind: ParamKind::Vector { len: self.k } });
+                params.len() - 1
+            });
+            Prologue { norm: norm.then_some(Norm { eps: F32::new(1e-5), width: self.k }), gain, elem }
+        });
+        let mut segments = vec![];
+        for (i, (n, tile_n)) in self.segments.iter().enumerate() {
+            let mut weights = vec![];
+            for l in 0..self.lanes {
+                params.push(Param { name: format!("w{i}{l}"), kind: ParamKind::Matrix { n: *n, k: self.k, format: self.format } });
+                weights.push(params.len() - 1);
+            }
+            params.push(rows(&format!("y{i}"), *n, self.out));
+            let param = params.len() - 1;
+            let expr = match self.lanes {
+                1 => Expr::Acc(0),
+                _ => Expr::Binary(
+                    BinaryOp::Mul,
+                    Box::new(Expr::Unary(UnaryOp::Silu, Box::new(Expr::Acc(0)))),
+                    Box::new(Expr::Acc(1)),
+                ),
+            };
+            segments.push(Segment { n: *n, weights, tile_n: *tile_n, expr, store: Store::Rows { param, start: 0 } });
+        }
+        let body = Body::Matmul(Matmul { x: 0, prologue, segments, tile_m: self.tile_m });
+        Kernel { name: "test.product".into(), rows: Dim::Tokens, params, body }
+    }
+
+    fn operands(&self, kernel: &Kernel, batch: &Batch, r: &mut Random) -> Vec<OperandData<'static>> {
+        let mut out = vec![];
+        for (i, p) in kernel.params.iter().enumerate() {
+            out.push(match &p.kind {
+                ParamKind::Rows { cols, elem, .. } if i == 0 => {
+                    let data = r.many(self.m * cols).into_iter().map(|v| elem.round(v)).collect();
+                    OperandData::Rows(Rows { cols: *cols, data })
+                }
+                ParamKind::Rows { .. } => OperandData::poisoned(&p.kind, batch).unwrap(),
+                ParamKind::Vector { len } => OperandData::Vector(Cow::Owned(r.many(*len))),
+                ParamKind::Matrix { n, k, format } => OperandData::Matrix(Cow::Owned(matrix(r, *n, *k, *format))),
+                ParamKind::Kv(_) => unreachable!(),
+            });
+        }
+        out
+    }
+}
+
+/// Runs a kernel through MLIR, LLVM and the emulator.
+fn run(kernel: &Kernel, source: &Source, ptx: &str, batch: &Batch, operands: &mut [OperandData<'_>]) -> Stats {
+    let m = batch.tokens.len() as u64;
+    let module = Module::parse(ptx).unwrap();
+    let mut memory = Memory::new();
+    let mut args = vec![];
+    for (p, o) in kernel.params.iter().zip(operands.iter()) {
+        args.push(match (&p.kind, o) {
+            (ParamKind::Rows { cols, elem, .. }, OperandData::Rows(rows)) if rows.data.iter().all(|v| v.is_nan()) => {
+                memory.alloc(llmcc_ir::plan::row_bytes(*cols, *elem) * m as usize)
+            }
+            (ParamKind::Rows { elem, .. }, OperandData::Rows(rows)) => {
+                let bytes = if half_elem(*elem) { half_rows_to_bytes(rows, *elem) } else { rows_to_bytes(rows) };
+                memory.alloc_from(&bytes)
+            }
+            (_, OperandData::Vector(v)) => memory.alloc_from(&v.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>()),
+            (_, OperandData::Matrix(b)) => memory.alloc_from(b),
+            _ => unreachable!(),
+        });
+    }
+    let ctx: Vec<u64> = vec![0, 0, 0, 0, 0, 0, m, m, 1];
+    args.push(memory.alloc_from(&ctx.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>()));
+    let scratch = (source.scratch + source.scratch_per_m * m) as usize;
+    let counters = llmcc_gpu::COUNTER_BYTES.min(scratch);
+    let workspace = memory.alloc(scratch.max(16));
+    memory.write(workspace, &vec![0; counters]).unwrap();
+    args.push(workspace);
+    let grid: [u32; 3] = std::array::from_fn(|i| source.grid[i].blocks(m) as u32);
+    let options = Options::default();
+    let stats = launch(&module, &source.entry, grid, [source.threads, 1, 1], source.shared.into(), &args, &mut memory, &options);
+    let stats = stats.unwrap_or_else(|e| panic!("{e}\n{}", kernel.name));
+    assert!(memory.read(workspace, counters).unwrap().iter().all(|b| *b == 0), "counters are left at zero");
+    for ((p, o), at) in kernel.params.iter().zip(operands).zip(&args) {
+        if let (ParamKind::Rows { cols, elem, .. }, OperandData::Rows(rows)) = (&p.kind, o) {
+            let bytes = memory.read(*at, llmcc_ir::plan::row_bytes(*cols, *elem) * m as usize).unwrap();
+            *rows = if half_elem(*elem) { half_rows_from_bytes(*cols, *elem, bytes) } else { rows_from_bytes(*cols, bytes) };
+        }
+    }
+    stats
+}
+
+/// What rounding the weights to the tensor cores' input costs, relative to each.
+fn weight_error(case: &Case) -> f64 {
+    let fits = case.format.is_quantized() && case.elem() != RowElem::F32;
+    let fits = fits && (case.format.group < 64 || case.format.def().decode.unwrap().min || case.tile_m > 8);
+    match case.elem() {
+        // The scale rounds too.
+        RowElem::Bf16 if fits => 2f64.powi(-8),
+        RowElem::F16 if fits => 2f64.powi(-11),
+        _ => 0.0,
+    }
+}
+
+fn check_on(case: &Case, target: &TargetSpec) -> Stats {
+    let kernel = case.kernel();
+    let batch = Batch::single(&vec![0; case.m], 0);
+    let mut r = Random(0x9E37_79B9_7F4A_7C15 ^ (case.k as u64) << 20 ^ case.m as u64);
+    (0..20).for_each(|_| _ = r.next());
+    let mut want = case.operands(&kernel, &batch, &mut r);
+    let mut got = want.clone();
+    let source = llmcc_gpu::emit(&kernel, target).unwrap();
+    let gpu = target.gpu().unwrap();
+    let ptx = Compiler::new().lower(&source.mlir, gpu.processor, gpu.ptx, Stage::Ptx).unwrap();
+    if let Ok(dir) = std::env::var("LLMCC_KEEP") {
+        std::fs::write(format!("{dir}/k.mlir"), &source.mlir).unwrap();
+        std::fs::write(format!("{dir}/k.ptx"), &ptx).unwrap();
+    }
+    let stats = run(&kernel, &source, &ptx, &batch, &mut got);
+    eval_kernel(&kernel, &batch, &mut want).unwrap();
+    compare(case, &kernel, &want, &got);
+    stats
+}
+
+/// Each element within the rounding of its terms: what a half product rounds (the weights, as [`weight_error`]), `k` additions in f32, and the store.
+fn compare(case: &Case, kernel: &Kernel, want: &[OperandData<'_>], got: &[OperandData<'_>]) {
+    let Body::Matmul(body) = &kernel.body else { unreachable!() };
+    let OperandData::Rows(x) = &want[0] else { unreachable!() };
+    for s in &body.segments {
+        let Store::Rows { param, .. } = s.store else { unreachable!() };
+        let (OperandData::Rows(want_y), OperandData::Rows(got_y)) = (&want[param], &got[param]) else { unreachable!() };
+        let mut w = vec![0f32; case.k];
+        for j in 0..s.n {
+            // Σ|x·w| of the lanes, with the input as it is before the prologue, which normalizes to about the same size.
+            let sums: Vec<Vec<f64>> = s
+                .weights
+                .iter()
+                .map(|p| {
+                    let OperandData::Matrix(bytes) = &want[*p] else { unreachable!() };
+                    unpack_row(case.format, bytes, case.k, j, &mut w);
+                    (0..case.m).map(|i| x.row(i).iter().zip(&w).map(|(a, b)| f64::from(a * b).abs()).sum()).collect()
+                })
+                .collect();
+            for i in 0..case.m {
+                // A normalized input is √3 times as large as a uniform one.
+                let grow = if case.prologue.is_some_and(|p| p.0) { 2.0 } else { 1.0 };
+                let input = if case.prologue.is_some() { case.elem().round(1.0 + 2f32.powi(-9)) } else { 1.0 };
+                let rounded = if input == 1.0 { 2f64.powi(-8) } else { 2f64.powi(-11) };
+                let input = if case.prologue.is_some() && case.elem() != RowElem::F32 { rounded * 2f64.powi(-3) } else { 0.0 };
+                let relative = weight_error(case) + input + 2f64.powi(-22) * (case.k as f64).sqrt();
+                // silu(a)·b: each factor's error times the other, at most.
+                let mut bound = sums[0][i] * relative * grow;
+                if case.lanes == 2 {
+                    bound = bound * sums[1][i] * grow * 1.2 + sums[1][i] * relative * grow * sums[0][i] * grow;
+                }
+                let (a, b) = (want_y.row(i)[j], got_y.row(i)[j]);
+                let store = if case.out == RowElem::F32 { 2f64.powi(-22) } else { 2f64.powi(-7) };
+                let off = f64::from(a - b).abs();
+                assert!(off <= bound + f64::from(a).abs() * store, "row {i} column {j}: {b}, not {a}: off by {off}, allowed {bound}");
+            }
+        }
+    }
+}
+
+fn check(case: &Case) -> Stats {
+    check_on(case, find("sm90").unwrap())
+}
+
+/// A target of so few multiprocessors that tiles must be shared out and cut at small sizes.
+fn small(sms: u32) -> TargetSpec {
+    let mut target = *find("sm90").unwrap();
+    if let llmcc_ir::target::Arch::Gpu(gpu) = &mut target.arch {
+        gpu.sms = sms;
+    }
+    // Nothing costs anything to launch, so that cutting always pays.
+    target.launch = 0.0;
+    target
+}
+
+const FORMATS: [&str; 9] = ["w4g32", "w4g64", "w4g128", "w4ag32", "w4ag64", "w8g32", "w8g128", "f16", "bf16"];
+
+#[test]
+fn w4_by_one_row() {
+    check(&Case::new(1, 64, 256, "w4g64", RowElem::F16));
+}
+
+#[test]
+fn all_formats_by_few_rows() {
+    for format in FORMATS {
+        for elem in [RowElem::F16, RowElem::Bf16] {
+            check(&Case::new(3, 40, 320, format, elem));
+        }
+    }
+}
+
+#[test]
+fn more_rows_than_a_block_takes() {
+    check(&Case::new(19, 33, 192, "w4g32", RowElem::F16));
+}
+
+#[test]
+fn columns_that_are_no_whole_units() {
+    for k in [63, 100, 72] {
+        check(&Case::new(2, 32, k, "w4g32", RowElem::F16));
+        check(&Case::new(2, 32, k, "f32", RowElem::F32));
+    }
+}
+
+#[test]
+fn f32_products() {
+    for (format, elem) in [("f32", RowElem::F32), ("w4g64", RowElem::F32), ("f32", RowElem::F16), ("bf16", RowElem::F32), ("bf16", RowElem::F16)] {
+        check(&Case::new(3, 24, 256, format, elem));
+    }
+}
+
+#[test]
+fn prologues() {
+    for (norm, gain) in [(true, true), (true, false), (false, true), (false, false)] {
+        for elem in [RowElem::F16, RowElem::F32] {
+            if (norm, gain, elem) == (false, false, RowElem::F32) {
+                continue;
+            }
+            let mut case = Case::new(3, 32, 256, "w4g64", RowElem::F32);
+            case.prologue = Some((norm, gain, elem));
+            check(&case);
+        }
+    }
+}
+
+#[test]
+fn lanes_and_segments() {
+    let mut case = Case::new(4, 64, 256, "w4g64", RowElem::F16);
+    case.lanes = 2;
+    check(&case);
+    case.lanes = 1;
+    case.segments = vec![(128, 64), (64, 64), (48, 64)];
+    check(&case);
+    case.segments = vec![(128, 64), (64, 32), (40, 16)];
+    check(&case);
+}
+
+#[test]
+fn tiles_cut_between_blocks() {
+    for sms in [1, 3, 5] {
+        let mut case = Case::new(5, 100, 512, "w4g64", RowElem::F16);
+        check_on(&case, &small(sms));
+        case.segments = vec![(128, 64), (64, 64)];
+        case.lanes = 2;
+        check_on(&case, &small(sms));
+    }
+}
+
+/// Products of Llama models of 1 and 8 billion parameters, for one token.
+fn llama(format: &str, tile_m: usize) -> Vec<Case> {
+    let mut out = vec![];
+    for (hidden, head, kv, ffn) in [(2048, 64, 512, 8192), (4096, 128, 1024, 14336)] {
+        let case = |n: usize, k: usize, tile_n: usize| Case { tile_m, segments: vec![(n, tile_n)], ..Case::new(1, n, k, format, RowElem::F16) };
+        let normed = |c: Case| if tile_m > 8 { c } else { Case { x: RowElem::F32, prologue: Some((true, true, RowElem::F16)), ..c } };
+        let wide = |n: usize| if tile_m > 8 { 128 } else { n };
+        let qkv = vec![(hidden, wide(head)), (kv, wide(head)), (kv, wide(head))];
+        out.push(normed(Case { segments: qkv, ..case(hidden, hidden, head) }));
+        out.push(case(hidden, hidden, wide(16)));
+        out.push(normed(Case { lanes: 2, out: RowElem::F16, ..case(ffn, hidden, wide(32) / 2) }));
+        out.push(case(hidden, ffn, wide(16)));
+        out.push(case(128_256, hidden, wide(64)));
+    }
+    out
+}
+
+/// Assembles with `LLMCC_PTXAS`: no kernel spills.
+#[test]
+fn llama_shapes_assemble() {
+    let Ok(ptxas) = std::env::var("LLMCC_PTXAS") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let only = std::env::var("LLMCC_ONLY").unwrap_or_default();
+    for target in ["sm80", "sm86", "sm89", "sm90", "sm100"].iter().filter(|t| t.contains(&only)) {
+        let target = find(target).unwrap();
+        let gpu = target.gpu().unwrap();
+        for (format, tile_m) in [("w4g64", 8), ("w4g32", 8), ("w8g64", 8), ("bf16", 8), ("w4g64", 64), ("w4g64", 128), ("bf16", 128)] {
+            for case in llama(format, tile_m) {
+                let case = if format == "bf16" { to_bf16(case) } else { case };
+                let source = llmcc_gpu::emit(&case.kernel(), target).unwrap();
+                let ptx = Compiler::new().lower(&source.mlir, gpu.processor, gpu.ptx, Stage::Ptx).unwrap();
+                let path = dir.path().join("k.ptx");
+                std::fs::write(&path, &ptx).unwrap();
+                let arch = format!("-arch={}", gpu.processor);
+                let out = std::process::Command::new(&ptxas).args(["-v", &arch, "-o", "/dev/null"]).arg(&path).output().unwrap();
+                let text = String::from_utf8_lossy(&out.stderr).into_owned();
+                let name = format!("{} {format} tile_m {tile_m} {:?} k {}", target.name, case.segments, case.k);
+                assert!(out.status.success(), "{name}: {text}");
+                assert!(text.contains("0 bytes spill stores, 0 bytes spill loads"), "{name}: {text}");
+                let used = text.lines().find(|l| l.contains("Used")).unwrap_or_default();
+                println!("{name}: {used}; {} bytes shared, grid {:?}", source.shared, source.grid[0]);
+            }
+        }
+    }
+}
+
+fn to_bf16(case: Case) -> Case {
+    let half = |e| if e == RowElem::F16 { RowElem::Bf16 } else { e };
+    Case { x: half(case.x), out: half(case.out), prologue: case.prologue.map(|(n, g, e)| (n, g, half(e))), ..case }
+}
