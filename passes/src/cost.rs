@@ -171,18 +171,18 @@ fn quant_steps(kernel: &Kernel, p: ParamId) -> f64 {
     }
 }
 
-/// Bytes of one row as the products read it, and whether they are int8.
-fn input(kernel: &Kernel, b: &Matmul) -> (usize, bool) {
+/// Bytes of one row as the products read it, and how its elements are stored.
+fn input(kernel: &Kernel, b: &Matmul) -> (usize, RowElem) {
     let (cols, elem) = match kernel.params[b.x].kind {
         ParamKind::Rows { cols, elem, .. } => (cols, elem),
         _ => (0, RowElem::F32),
     };
     let elem = b.prologue.map_or(elem, |p| p.elem);
-    (row_bytes(cols, elem), matches!(elem, RowElem::Q8 { .. }))
+    (row_bytes(cols, elem), elem)
 }
 
 fn matmul(kernel: &Kernel, b: &Matmul, t: &TargetSpec, m: usize) -> f64 {
-    let (x_bytes, int8) = input(kernel, b);
+    let (x_bytes, elem) = input(kernel, b);
     let tile_m = b.tile_m.max(1);
     let passes = m.div_ceil(tile_m).max(1);
     let (mut weight_bytes, mut computed, mut items) = (0.0, 0.0, 0);
@@ -193,7 +193,7 @@ fn matmul(kernel: &Kernel, b: &Matmul, t: &TargetSpec, m: usize) -> f64 {
             let ParamKind::Matrix { n, k, format } = kernel.params[*w].kind else { continue };
             let bytes = format.packed_bytes(n, k) as f64;
             weight_bytes += bytes;
-            computed += multiply((m, n, k), tile_m, format, int8, t);
+            computed += multiply((m, n, k), tile_m, format, elem, t);
             computed += bytes * (passes - 1) as f64 / t.cache;
             computed += (tiles * m * x_bytes) as f64 / t.cache;
             computed += (tiles * passes) as f64 * CALL;
@@ -207,15 +207,17 @@ fn matmul(kernel: &Kernel, b: &Matmul, t: &TargetSpec, m: usize) -> f64 {
 }
 
 /// Core-seconds of the products of `m` rows with an `n × k` matrix, `tile_m` rows at a time, operands in cache.
-fn multiply((m, n, k): (usize, usize, usize), tile_m: usize, format: Format, int8: bool, t: &TargetSpec) -> f64 {
+fn multiply((m, n, k): (usize, usize, usize), tile_m: usize, format: Format, elem: RowElem, t: &TargetSpec) -> f64 {
     let (elements, macs) = ((n * k) as f64, (m * n * k) as f64);
     // Register tiles that one column of weights passes through.
     let tiles = |rows: usize| (m / tile_m * tile_m.div_ceil(rows) + (m % tile_m).div_ceil(rows)) as f64;
-    if int8 {
+    if elem.group().is_some() {
         macs / t.int8_macs * (1.0 + GROUP / f64::from(format.group.max(1))) + elements * tiles(INT8_ROWS) / (t.int8_macs * INT8_UNPACK)
     } else {
         let unpack = if format.is_quantized() { elements * tiles(F32_ROWS) / (t.f32_macs * F32_UNPACK) } else { 0.0 };
-        macs / t.f32_macs + unpack
+        // Two products per lane and instruction, where the processor has it.
+        let rate = if elem == RowElem::Bf16 { 2.0 } else { 1.0 };
+        macs / (t.f32_macs * rate) + unpack
     }
 }
 

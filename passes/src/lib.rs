@@ -39,7 +39,7 @@ use llmcc_ir::kernel::RowElem;
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::plan::Plan;
 use llmcc_ir::quant::{Elem, Format};
-use llmcc_ir::target::{Family, TargetSpec};
+use llmcc_ir::target::{CpuIsa, Family, TargetSpec};
 use llmcc_ir::ty::Env;
 use std::fmt;
 
@@ -87,9 +87,10 @@ pub struct Options {
 }
 
 impl Options {
-    /// The usual options for weights of a format. CPUs: int8 activations when it is quantized. GPUs: activations of the weights' own type, bf16 with quantized ones.
+    /// The usual options for weights of a format. CPUs: int8 activations when it is quantized; bf16 ones with bf16 weights on processors that multiply them. GPUs: activations of the weights' own type, bf16 with quantized ones.
     pub fn new(target: &'static TargetSpec, weights: Format) -> Options {
         let act = match (target.family(), weights.elem) {
+            (Family::Cpu, Elem::Bf16) if target.cpu() == Some(CpuIsa::X86_64V4) => ActPolicy::Bf16,
             (_, Elem::F32) | (Family::Cpu, Elem::F16 | Elem::Bf16) => ActPolicy::F32,
             (Family::Cpu, _) => ActPolicy::Int8,
             (Family::Gpu, Elem::F16) => ActPolicy::F16,
