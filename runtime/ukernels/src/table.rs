@@ -100,8 +100,23 @@ macro_rules! entries {
 entries!(avx2, crate::isa::avx2::Avx2, "avx2,fma,f16c");
 #[cfg(target_arch = "x86_64")]
 entries!(avx512, crate::isa::avx512::Avx512<false>, "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c");
+/// AVX-512 with the BF16 dot product, which one microkernel uses: the others are those of [`avx512`], so that they are in the runtime once.
 #[cfg(target_arch = "x86_64")]
-entries!(avx512_bf16, crate::isa::avx512::Avx512<true>, "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16,avx2,fma,f16c");
+mod avx512_bf16 {
+    use super::{PanelArgs, PanelFn, Uk, UkTable, avx512};
+    use crate::panel::{float, run};
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16,avx2,fma,f16c")]
+    unsafe extern "C" fn panel_bf16_rows(p: *const PanelArgs) {
+        unsafe { run::<crate::isa::avx512::Avx512<true>, float::Bf16Rows>(&*p) }
+    }
+
+    pub(super) fn table() -> UkTable {
+        let mut table = avx512::table();
+        table.f[Uk::PanelBf16Rows as usize] = panel_bf16_rows as PanelFn as usize;
+        table
+    }
+}
 
 /// The microkernels of `level`. Calling one on a processor below that level is undefined behaviour: see [`crate::detect`] and
 /// [`crate::table_for`].
