@@ -135,6 +135,8 @@ impl<'a> Products<'a> {
     fn cache_types(&self, spec: KvSpec) -> Vec<(KvDType, Option<F32>)> {
         let mut types: Vec<(KvDType, f64)> = self.opts.kv.iter().map(|d| (*d, cache_error(KvSpec { dtype: *d, ..spec }))).collect();
         types.sort_by(|a, b| a.1.total_cmp(&b.1));
+        // Of types of one size the most exact: a kernel's cost depends on bytes, so that bf16 never is better than f16.
+        types.dedup_by_key(|t| t.0.bytes());
         let most = self.opts.error_budget.unwrap_or(CACHE_ERROR);
         let mut within: Vec<_> = types.iter().filter(|t| t.1 <= most).copied().collect();
         // Twice the memory buys nothing where 16 bits are exact enough.

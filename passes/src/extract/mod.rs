@@ -210,20 +210,22 @@ impl Problem {
         let mut vars = ProblemVariables::new();
         let mut x: BTreeMap<(Id, usize), Variable> = BTreeMap::new();
         let mut objective = Expression::from(0.0);
+        // Equal costs: the more exact form (up to 0.1 ns), then the lower index.
+        let tie = if self.decisions.is_empty() { 1e-7 } else { 1e-8 };
         for (class, candidates) in alive {
             for i in candidates {
                 let v = vars.add(variable().binary());
                 x.insert((*class, *i), v);
                 // Microseconds; the index breaks ties the same way everywhere.
                 let seconds = if goal == Goal::Seconds { self.classes[class][*i].seconds } else { 0.0 };
-                objective += v * (seconds * 1e6 + 1e-7 * *i as f64);
+                objective += v * (seconds * 1e6 + tie * *i as f64);
             }
         }
         let mut taken: Vec<Vec<Variable>> = vec![];
         for d in &self.decisions {
             taken.push(d.options.iter().map(|_| vars.add(variable().binary())).collect());
             for (rank, (a, v)) in d.options.iter().zip(&taken[taken.len() - 1]).enumerate() {
-                objective += *v * (1e-6 * rank as f64 + if goal == Goal::Error { a.error } else { 0.0 });
+                objective += *v * (1e-5 * rank as f64 + if goal == Goal::Error { a.error } else { 0.0 });
             }
         }
         let of_class = |class: Id| -> Expression { x.range((class, 0)..=(class, usize::MAX)).map(|(_, v)| Expression::from(*v)).sum() };
