@@ -322,6 +322,27 @@ fn tiles_cut_between_blocks() {
     }
 }
 
+#[test]
+fn tiles_of_many_rows() {
+    for (tile_m, m) in [(16, 11), (32, 40), (64, 70), (128, 130)] {
+        for (format, elem) in [("w4g64", RowElem::F16), ("w4ag32", RowElem::Bf16), ("w8g128", RowElem::F16), ("bf16", RowElem::Bf16)] {
+            let mut case = Case { tile_m, segments: vec![(128, 128)], ..Case::new(m, 0, 192, format, elem) };
+            check(&case);
+            case.segments = vec![(64, 64), (40, 64)];
+            case.lanes = 2;
+            check(&case);
+        }
+    }
+}
+
+#[test]
+fn tiles_of_many_rows_cut_between_blocks() {
+    for sms in [1, 2, 3] {
+        let case = Case { tile_m: 32, segments: vec![(128, 64), (112, 64)], ..Case::new(45, 0, 320, "w4g32", RowElem::F16) };
+        check_on(&case, &small(sms));
+    }
+}
+
 /// Products of Llama models of 1 and 8 billion parameters, for one token.
 fn llama(format: &str, tile_m: usize) -> Vec<Case> {
     let mut out = vec![];

@@ -143,8 +143,6 @@ impl<'a> Facts<'a> {
             Variant::Fma
         } else if self.body.tile_m <= GEMV_ROWS || self.body.prologue.is_some() || !self.k.is_multiple_of(TILE_K) || !self.tileable() {
             Variant::Gemv
-        } else if self.wgmma() {
-            Variant::Wgmma
         } else {
             Variant::Mma
         }
@@ -159,11 +157,6 @@ impl<'a> Facts<'a> {
                 .segments
                 .iter()
                 .all(|s| tile_warps(s).is_some() && s.tile_n * s.weights.len() * self.body.tile_m <= MAX_ACCUMULATORS)
-    }
-
-    fn wgmma(&self) -> bool {
-        let whole = |s: &Segment| (s.tile_n * s.weights.len()) == 128 && s.n.is_multiple_of(s.tile_n);
-        self.gpu.processor == "sm_90a" && self.body.tile_m.is_multiple_of(128) && self.body.segments.iter().all(whole)
     }
 
     fn kt(&self) -> usize {
@@ -280,24 +273,46 @@ impl<'a> Facts<'a> {
 
     /// Many rows: tiles of weights times tiles of input.
     fn tiled(&self) -> Option<MatmulSchedule> {
-        let variant = self.variant();
+        let shapes: &[(usize, usize)] = if sums_apart(self.body.tile_m) { &[(2, 4), (2, 3), (1, 4), (1, 3)] } else { &[(1, 4), (1, 3)] };
+        let fits = |(resident, stages): &(usize, usize)| {
+            let most = (self.gpu.shared_per_sm as usize / resident - 1024).min(self.gpu.shared_per_block as usize);
+            let s = self.tiles(*resident, *stages)?;
+            (self.tiles_bytes(&s) <= most).then_some(s)
+        };
+        shapes.iter().find_map(fits)
+    }
+
+    fn tiles(&self, resident: usize, stages: usize) -> Option<MatmulSchedule> {
         let rows = self.body.tile_m;
-        let resident = if rows <= 64 && variant == Variant::Mma { 2 } else { 1 };
         let slots = self.gpu.sms as usize * resident;
         let phase = |(first, segments): (usize, usize)| {
             let group = &self.body.segments[first..first + segments];
             let (strips, columns) = tile_warps(&group[0])?;
             let tiles = group.iter().map(Segment::tiles).sum();
-            let parts = if variant == Variant::Wgmma { 1 } else { (TILE_WARPS / columns).clamp(1, rows / 8) };
+            // A power of two, so that groups of 8 rows are shared out evenly.
+            let parts = (TILE_WARPS / columns).min(rows / 8);
             // Blocks over the rows fill the machine when there are many; few rows are one tile.
-            let cut = variant == Variant::Mma && rows <= 64 && self.cut(group, tiles, slots);
-            Some(Phase { first, segments, tiles, strips, columns, parts, cut, stages: 3 })
+            let cut = sums_apart(rows) && self.cut(group, tiles, slots);
+            Some(Phase { first, segments, tiles, strips, columns, parts, cut, stages })
         };
-        let phases: Option<Vec<Phase>> = self.groups().into_iter().map(phase).collect();
-        let phases = phases?;
+        let phases: Vec<Phase> = self.groups().into_iter().map(phase).collect::<Option<_>>()?;
+        if phases.iter().any(|p| !(rows / 8).is_multiple_of(p.parts)) {
+            return None;
+        }
         let blocks = phases.iter().map(|p| if p.cut { slots } else { p.tiles }).max()?;
-        let warps = if variant == Variant::Wgmma { 12 } else { TILE_WARPS };
-        Some(MatmulSchedule { variant, rows, warps, resident, blocks, input: Input::Tiles, k: self.k, phases, slow: None })
+        let variant = self.variant();
+        Some(MatmulSchedule { variant, rows, warps: TILE_WARPS, resident, blocks, input: Input::Tiles, k: self.k, phases, slow: None })
+    }
+
+    /// Shared memory of a block that computes tiles: a bound.
+    fn tiles_bytes(&self, s: &MatmulSchedule) -> usize {
+        let most = |f: &dyn Fn(&Phase, &[Segment]) -> usize| {
+            s.phases.iter().map(|p| f(p, &self.body.segments[p.first..p.first + p.segments])).max().unwrap_or(0)
+        };
+        let rings = most(&|p, g| s.warps * p.stages * p.strips * self.unit_bytes(&g[0]));
+        let stages = most(&|p, _| p.stages) * s.rows * TILE_K * 2 + rings;
+        let sums = most(&|_, g| sums_bytes(1, s.rows, &g[0])) + most(&|_, g| self.epilogue_bytes(g, s.rows));
+        256 + if sums_apart(s.rows) { stages + sums } else { stages.max(sums) }
     }
 
     /// Columns that must stay together in a segment.
@@ -324,6 +339,11 @@ fn tile_warps(s: &Segment) -> Option<(usize, usize)> {
     (wide / columns * s.weights.len() <= 4).then_some((wide / columns, columns))
 }
 
+/// Whether the sums of a tile of so many rows have shared memory of their own, so that the next tile's copies go on while one is finished.
+pub const fn sums_apart(rows: usize) -> bool {
+    rows <= 64
+}
+
 /// Bytes of a unit of one strip of a format in shared memory: codes, and scales and minima of the groups in it.
 pub fn unit_bytes(format: Format) -> usize {
     fragment_tile_bytes(format.elem) + unit_scales(format) * 32
@@ -348,29 +368,44 @@ pub fn sums_stride(s: &Segment) -> usize {
 }
 
 /// Tiles for steps of up to `rows` rows: `(tile_m, tile_n of each segment)`; `None` if the kernel is no product or the target no GPU.
+///
+/// The largest tiles that suit the number of rows and have a schedule.
 pub fn matmul_tiles(kernel: &Kernel, target: &TargetSpec, rows: usize) -> Option<(usize, Vec<usize>)> {
     let facts = Facts::new(kernel, target)?;
-    let segments = &facts.body.segments;
     let streamed = facts.variant() == Variant::Fma || facts.body.prologue.is_some() || !facts.k.is_multiple_of(TILE_K);
-    let tile_m = match rows {
-        0..=8 => 8,
-        _ if streamed => 8,
-        9..=16 => 16,
-        17..=32 => 32,
-        33..=64 => 64,
+    let most = match rows {
+        _ if streamed => GEMV_ROWS,
+        0..=64 => rows.next_power_of_two().max(GEMV_ROWS),
         _ => 128,
     };
-    // One width for all, so that their tiles are shared out as one.
-    let run = segments.iter().map(|s| facts.run(s)).fold(BLOCK, lcm);
-    let lanes = segments.iter().map(|s| s.weights.len()).max()?;
-    let run_of = |s: &Segment, run: usize| if s.n.is_multiple_of(run) || run == BLOCK { run } else { facts.run(s) };
-    let wanted = if tile_m > GEMV_ROWS {
-        128 / lanes
-    } else {
-        let slots = facts.gpu.sms as usize * 2;
-        let columns: usize = segments.iter().map(|s| s.n).sum();
-        [64, 32].into_iter().map(|c| c / lanes).find(|c| *c > 0 && columns / c >= 2 * slots).unwrap_or(BLOCK)
-    };
-    let width = run * (wanted / run).max(1);
-    Some((tile_m, segments.iter().map(|s| run_of(s, width)).collect()))
+    let mut tried = kernel.clone();
+    for tile_m in [128, 64, 32, 16, GEMV_ROWS].into_iter().filter(|m| *m <= most) {
+        let widths = facts.widths(tile_m)?;
+        let Body::Matmul(body) = &mut tried.body else { return None };
+        body.tile_m = tile_m;
+        body.segments.iter_mut().zip(&widths).for_each(|(s, n)| s.tile_n = *n);
+        if matmul(&tried, target).is_some_and(|s| s.slow.is_none() || tile_m == GEMV_ROWS) {
+            return Some((tile_m, widths));
+        }
+    }
+    None
+}
+
+impl Facts<'_> {
+    /// Widths of the output tiles of all segments: one width where runs allow it, so that their tiles are shared out as one.
+    fn widths(&self, tile_m: usize) -> Option<Vec<usize>> {
+        let segments = &self.body.segments;
+        let run = segments.iter().map(|s| self.run(s)).fold(BLOCK, lcm);
+        let lanes = segments.iter().map(|s| s.weights.len()).max()?;
+        let wanted = if tile_m > GEMV_ROWS {
+            128 / lanes
+        } else {
+            let slots = self.gpu.sms as usize * 2;
+            let columns: usize = segments.iter().map(|s| s.n).sum();
+            [64, 32].into_iter().map(|c| c / lanes).find(|c| *c > 0 && columns / c >= 2 * slots).unwrap_or(BLOCK)
+        };
+        let width = |run: usize| run * (wanted / run).max(1);
+        let own = |s: &Segment| if s.n.is_multiple_of(run) { width(run) } else { width(self.run(s)) };
+        Some(segments.iter().map(own).collect())
+    }
 }

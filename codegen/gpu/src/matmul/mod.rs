@@ -5,12 +5,14 @@
 //! - [`stream`]: at most 8 rows of input, weights streamed past them through rings in shared memory; also the f32 products.
 //! - [`tiles`]: tiles of input in shared memory, `mma.sync`.
 //!
-//! What they share: [`decode`] (codes to operands), [`input`] (input to shared memory, with the prologue), [`work`] (which block computes what, and joining
+//! What they share: [`weights`] (rings of weights), [`decode`] (codes to operands), [`input`] (input to shared memory, with the prologue), [`work`] (which block computes what, and joining
 //! output tiles that were cut between blocks).
 
 mod decode;
 mod input;
 mod stream;
+mod tiles;
+mod weights;
 mod work;
 
 use crate::Source;
@@ -18,7 +20,7 @@ use crate::cx::Cx;
 use llmcc_codegen::CodegenError;
 use llmcc_ir::gpu::schedule::{self, MatmulSchedule, Phase, Variant};
 use llmcc_ir::kernel::{Matmul, RowElem, Segment};
-use llmcc_ir::quant::{BLOCK, Elem, Format, Packing};
+use llmcc_ir::quant::{BLOCK, Format, Packing};
 
 /// A product with its schedule.
 struct Plan<'a> {
@@ -102,11 +104,6 @@ pub fn emit(cx: &Cx<'_>, body: &Matmul) -> Result<Source, CodegenError> {
     let plan = Plan { cx, body, schedule: &schedule, k, elem: body.prologue.map_or(stored, |p| p.elem) };
     match schedule.variant {
         Variant::Gemv | Variant::Fma => stream::emit(&plan),
-        Variant::Mma | Variant::Wgmma => Err(cx.error("tiles of many rows")),
+        Variant::Mma | Variant::Wgmma => tiles::emit(&plan),
     }
-}
-
-/// Whether a format holds f32.
-fn is_f32(format: Format) -> bool {
-    format.elem == Elem::F32
 }

@@ -14,12 +14,13 @@
 
 use super::decode::{self, Scaling};
 use super::input::{self, Staged};
+use super::weights::Weights;
 use super::work::{self, Block, Room, Share};
 use super::{PhaseCx, Plan};
 use crate::cx::{Args, when_below};
-use crate::mlir::{Builder, Cache, Cmp, Elem, F32, I64, Ty, V, V4I32};
+use crate::mlir::{Builder, Cmp, Elem, F32, Ty, V, V4I32};
 use crate::{Source, blocks, epilogue, per_rows};
-use llmcc_abi::layout::{fragment_tile_bytes, round_up};
+use llmcc_abi::layout::round_up;
 use llmcc_codegen::CodegenError;
 use llmcc_ir::gpu::schedule::{self, Input, TILE_K, Variant};
 use llmcc_ir::kernel::RowElem;
@@ -110,8 +111,8 @@ struct Stream<'a> {
 }
 
 /// What a thread knows of itself.
-struct Thread {
-    lane: V,
+struct Thread<'a> {
+    weights: Weights<'a>,
     /// Quad of the warp, and thread of the quad.
     g: V,
     t: V,
@@ -122,14 +123,12 @@ struct Thread {
     active: V,
     /// Start of the warp's ring.
     ring: V,
-    /// Of each lane, for each segment: where its matrix would start if output tiles of all segments were its own.
-    bases: Vec<Vec<V>>,
     share: Share,
     /// Input of the rows this thread multiplies, at its columns: one address, or one per row.
     x: Vec<V>,
 }
 
-impl Stream<'_> {
+impl<'a> Stream<'a> {
     fn is_fma(&self) -> bool {
         self.plan.schedule.variant == Variant::Fma
     }
@@ -137,20 +136,6 @@ impl Stream<'_> {
     fn shared(&self, b: &mut Builder, at: usize) -> V {
         let base = b.shared();
         b.atc(base, at as i64)
-    }
-
-    /// Strips of a warp: `(lane, number in the lane)`.
-    fn strips(&self) -> Vec<(usize, usize)> {
-        (0..self.p.lanes()).flat_map(|l| (0..self.p.phase.strips).map(move |j| (l, j))).collect()
-    }
-
-    /// Where strip `i` of a warp lies in a unit of its ring.
-    fn strip_at(&self, i: usize) -> i64 {
-        self.strips()[..i].iter().map(|(l, _)| schedule::unit_bytes(self.p.formats[*l]) as i64).sum()
-    }
-
-    fn block_bytes(&self, l: usize) -> i64 {
-        self.p.formats[l].block_bytes(self.plan.k) as i64
     }
 
     fn emit(&self, b: &mut Builder, first: bool) -> Result<(), CodegenError> {
@@ -184,7 +169,7 @@ impl Stream<'_> {
         self.tiles(b, &th, q0)
     }
 
-    fn thread(&self, b: &mut Builder, share: Share, staged: Staged) -> Result<Thread, CodegenError> {
+    fn thread(&self, b: &mut Builder, share: Share, staged: Staged) -> Result<Thread<'a>, CodegenError> {
         let phase = self.p.phase;
         let tid = b.sreg("tid.x");
         let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, 31));
@@ -196,18 +181,9 @@ impl Stream<'_> {
         let rings = self.shared(b, self.map.rings);
         let offset = b.mulc(warp, (phase.stages * self.p.unit_bytes()) as i64);
         let ring = b.at(rings, offset);
-        let mut bases = vec![];
-        for l in 0..self.p.lanes() {
-            let bytes = self.block_bytes(l);
-            let mut of = vec![];
-            for (s, start) in self.p.segments.iter().zip(&self.p.starts) {
-                let base = self.args.operand(s.weights[l]);
-                of.push(b.atc(base, -(*start as i64 * self.p.wide() as i64 * bytes)));
-            }
-            bases.push(of);
-        }
+        let weights = Weights::new(b, self.plan, self.p, self.args, lane, column);
         let x = self.input(b, staged, g, t)?;
-        Ok(Thread { lane, g, t, column, part, active, ring, bases, share, x })
+        Ok(Thread { weights, g, t, column, part, active, ring, share, x })
     }
 
     /// Addresses of what a thread multiplies with: rows beyond those of the block repeat the last one, and what comes of them is not stored.
@@ -237,90 +213,19 @@ impl Stream<'_> {
     }
 
     /// Starts copying unit `q` to `slot`, if it is one of this block's: always one group of copies.
-    fn fetch(&self, b: &mut Builder, th: &Thread, q: V, slot: V) {
+    fn fetch(&self, b: &mut Builder, th: &Thread<'_>, q: V, slot: V) {
         let inside = b.cmp(Cmp::Slt, q, th.share.hi);
         b.if_(inside, |b| {
             let tile = b.divc(q, self.plan.kt() as i64);
             let skip = b.mulc(tile, self.plan.kt() as i64);
             let kt = b.sub(q, skip);
-            let piece = b.shlc(th.lane, 4);
-            let own = b.at(slot, piece);
-            for (i, (l, j)) in self.strips().into_iter().enumerate() {
-                let from = self.strip(b, th, tile, l, j);
-                self.fetch_strip(b, th, (from, l), kt, (slot, own, piece), self.strip_at(i));
-            }
+            th.weights.fetch(b, tile, kt, slot);
         });
         b.cp_commit();
     }
 
-    /// Address of the block of 16 rows that is strip `j` of lane `l` of an output tile.
-    fn strip(&self, b: &mut Builder, th: &Thread, tile: V, l: usize, j: usize) -> V {
-        let (wide, columns) = (self.p.wide() as i64, self.p.phase.columns as i64);
-        let ragged = self.p.segments.iter().any(|s| !s.n.div_ceil(16).is_multiple_of(self.p.wide()));
-        let mut base = th.bases[l][0];
-        // One past the last strip, all segments' tiles numbered through.
-        let end = |i: usize| (self.p.starts[i] * self.p.wide() + self.p.segments[i].n.div_ceil(16)) as i64;
-        let mut last = b.i32(end(0) - 1);
-        for i in 1..self.p.segments.len() {
-            let later = b.cmpc(Cmp::Sge, tile, self.p.starts[i] as i64);
-            base = b.select(later, th.bases[l][i], base);
-            if ragged {
-                let own = b.i32(end(i) - 1);
-                last = b.select(later, own, last);
-            }
-        }
-        let line = b.mulc(tile, wide);
-        let strip = b.add(line, th.column);
-        let mut strip = b.addc(strip, j as i64 * columns);
-        if ragged {
-            strip = b.min(strip, last);
-        }
-        let strip = b.zext(strip, I64);
-        let offset = b.mulc(strip, self.block_bytes(l));
-        b.at(base, offset)
-    }
-
-    /// Copies a strip's part of a unit: the lane's pieces of the codes, and by the first lanes the scales of the groups in it.
-    fn fetch_strip(&self, b: &mut Builder, th: &Thread, (from, l): (V, usize), kt: V, (slot, own, piece): (V, V, V), at: i64) {
-        let format = self.p.formats[l];
-        let layout = format.block(self.plan.k);
-        let bytes = fragment_tile_bytes(format.elem) as i64;
-        let offset = b.mulc(kt, bytes);
-        let offset = b.add(offset, piece);
-        let codes = b.at(from, offset);
-        for c in 0..bytes / 512 {
-            let (to, from) = (b.atc(own, at + c * 512), b.atc(codes, layout.codes as i64 + c * 512));
-            b.cp_async(to, from, Cache::L2);
-        }
-        let all = schedule::unit_scales(format) as i64;
-        if all == 0 {
-            return;
-        }
-        let groups = TILE_K.div_ceil(usize::from(format.group)) as i64;
-        let some = b.cmpc(Cmp::Ult, th.lane, 2 * all);
-        b.if_(some, |b| {
-            let first = if groups == 2 { b.shlc(kt, 1) } else { b.divc(kt, i64::from(format.group) / TILE_K as i64) };
-            let line = b.shlc(first, 5);
-            let mut offset = b.add(line, piece);
-            if all > groups {
-                // The second half of these lanes copies minima.
-                let minima = b.cmpc(Cmp::Uge, th.lane, 2 * groups);
-                let (skip, zero) = (b.i32(layout.mins as i64 - 32 * groups), b.i32(0));
-                let skip = b.select(minima, skip, zero);
-                offset = b.add(offset, skip);
-            }
-            let (to, from) = (b.atc(own, at + bytes), b.at(from, offset));
-            b.cp_async(to, from, Cache::L2);
-        });
-        let _ = slot;
-    }
-
-    fn has_scales(&self) -> bool {
-        self.p.formats.iter().any(|f| f.is_quantized())
-    }
-
     /// All output tiles of the block's share.
-    fn tiles(&self, b: &mut Builder, th: &Thread, q0: V) -> Result<(), CodegenError> {
+    fn tiles(&self, b: &mut Builder, th: &Thread<'_>, q0: V) -> Result<(), CodegenError> {
         let (kt, phase) = (self.plan.kt() as i64, self.p.phase);
         let (first, up) = (b.divc(th.share.lo, kt), b.addc(th.share.hi, kt - 1));
         let end = b.divc(up, kt);
@@ -334,14 +239,14 @@ impl Stream<'_> {
             let tile_end = b.addc(start, kt);
             let end = b.min(tile_end, th.share.hi);
             let zero = b.f32(0.0);
-            let sums = self.strips().len() * self.sums_of_strip();
+            let sums = th.weights.strips().len() * self.sums_of_strip();
             let mut init = carried.to_vec();
             init.extend(vec![zero; sums]);
             let step = b.i32(phase.parts as i64);
             let out = b.for_((carried[0], end, step), &init, |b, q, carried| {
                 let (read, write) = (carried[1], carried[2]);
                 b.cp_wait(phase.stages - 2);
-                if self.has_scales() {
+                if th.weights.has_scales() {
                     // Scales were copied by other lanes, and the slot filled next was read by them.
                     b.sync_warp();
                 }
@@ -381,26 +286,14 @@ impl Stream<'_> {
     }
 
     /// Adds a unit in `slot`, column tile `kt`, to the sums.
-    fn unit(&self, b: &mut Builder, th: &Thread, slot: V, kt: V, sums: &[V]) -> Vec<V> {
+    fn unit(&self, b: &mut Builder, th: &Thread<'_>, slot: V, kt: V, sums: &[V]) -> Vec<V> {
         let n = self.sums_of_strip();
         let x = if self.is_fma() { vec![] } else { self.half_input(b, th, kt) };
         let values = if self.is_fma() { self.f32_input(b, th, kt) } else { vec![] };
-        let piece = b.shlc(th.lane, 4);
-        let own = b.at(slot, piece);
         let mut out = vec![];
-        for (i, (l, _)) in self.strips().into_iter().enumerate() {
+        for (i, (l, _)) in th.weights.strips().into_iter().enumerate() {
             let format = self.p.formats[l];
-            let bytes = fragment_tile_bytes(format.elem) as i64;
-            let mut words = vec![];
-            for c in 0..bytes / 512 {
-                let p = b.atc(own, self.strip_at(i) + c * 512);
-                let v = b.load(p, V4I32);
-                words.extend(b.unpack(v));
-            }
-            let scales = format.is_quantized().then(|| {
-                let at = b.atc(slot, self.strip_at(i) + bytes);
-                decode::load_scales(b, format, at, th.lane)
-            });
+            let (words, scales) = th.weights.read(b, slot, i);
             let sums = &sums[i * n..][..n];
             out.extend(if self.is_fma() {
                 multiply_add(b, format, &words, scales, &values, sums)
@@ -412,7 +305,7 @@ impl Stream<'_> {
     }
 
     /// The B operands of a unit: eight words, two for each of four steps.
-    fn half_input(&self, b: &mut Builder, th: &Thread, kt: V) -> Vec<V> {
+    fn half_input(&self, b: &mut Builder, th: &Thread<'_>, kt: V) -> Vec<V> {
         let offset = b.mulc(kt, TILE_K as i64 * 2);
         let p = b.at(th.x[0], offset);
         self.words(b, p, 2)
@@ -430,7 +323,7 @@ impl Stream<'_> {
     }
 
     /// 16 columns of all rows, as f32.
-    fn f32_input(&self, b: &mut Builder, th: &Thread, kt: V) -> Vec<Vec<V>> {
+    fn f32_input(&self, b: &mut Builder, th: &Thread<'_>, kt: V) -> Vec<Vec<V>> {
         let stored = self.plan.cx.rows(self.plan.body.x).map_or(RowElem::F32, |r| r.1);
         let wide = self.plan.schedule.input == Input::Whole || stored == RowElem::F32;
         let offset = b.mulc(kt, TILE_K as i64 * if wide { 4 } else { 2 });
@@ -465,7 +358,7 @@ impl Stream<'_> {
     }
 
     /// Writes a warp's sums to shared memory.
-    fn store_sums(&self, b: &mut Builder, th: &Thread, sums: &[V]) {
+    fn store_sums(&self, b: &mut Builder, th: &Thread<'_>, sums: &[V]) {
         let stride = schedule::sums_stride(&self.p.segments[0]) as i64;
         let rows = self.plan.schedule.rows.max(8) as i64;
         let base = self.shared(b, self.map.sums);
@@ -474,7 +367,7 @@ impl Stream<'_> {
         let within = b.shlc(th.column, 4);
         let within = b.add(within, th.g);
         let n = self.sums_of_strip();
-        for (i, (l, j)) in self.strips().into_iter().enumerate() {
+        for (i, (l, j)) in th.weights.strips().into_iter().enumerate() {
             let column = b.addc(within, (l * self.p.tile_n + j * self.p.phase.columns * 16) as i64);
             let offset = b.shlc(column, 2);
             let at = b.at(base, offset);
@@ -514,7 +407,7 @@ fn multiply_add(
 }
 
 /// Adds the lanes of each quad and stores the sums of a strip, `[row of input][row g, row g + 8]`.
-fn store_fma(b: &mut Builder, th: &Thread, at: V, stride: i64, sums: &[V]) {
+fn store_fma(b: &mut Builder, th: &Thread<'_>, at: V, stride: i64, sums: &[V]) {
     let sums: Vec<V> = sums.iter().map(|v| b.reduce(*v, &[1, 2], |b, x, y| b.fadd(x, y))).collect();
     let first = b.cmpc(Cmp::Eq, th.t, 0);
     b.if_(first, |b| {

@@ -1,0 +1,377 @@
+//! Products of many rows by `mma.sync`: tiles of input in shared memory, weights in rings of their warps.
+//!
+//! A block of 8 warps computes 128 columns (of all lanes) for 16 to 128 rows of input. Warps divide columns and rows: a warp holds up to four strips of 16 columns and up to 64 rows.
+//! Every step of 64 columns of input is copied by all threads into one of several stages, with a barrier per step; the weights come
+//! in fragment order through rings, as in [`stream`](super::stream), and need no barrier of their own.
+//!
+//! Rows of a stage are 128 bytes; lane (g, t) reads two pieces of 16 bytes, `2t` and `2t + 1`, of row `g`: eight lanes that read at once have two rows and
+//! four pieces. Exchanging the pieces of a pair in odd rows puts them in eight different groups of banks.
+//!
+//! Up to 64 rows the kernel is bound by weights: copies go on into the next output tile while one is finished, and tiles may be cut between blocks. More rows
+//! are bound by arithmetic: the sums then take the place of the stages, and the next output tile starts afresh.
+
+use super::decode::{self, Scaling};
+use super::weights::Weights;
+use super::work::{self, Block, Room, Share};
+use super::{PhaseCx, Plan, input};
+use crate::cx::{Args, when_below};
+use crate::mlir::{Builder, Cache, Cmp, Elem, V, V4I32};
+use crate::{Source, blocks, epilogue, per_rows};
+use llmcc_abi::layout::round_up;
+use llmcc_codegen::CodegenError;
+use llmcc_ir::gpu::schedule::{self, TILE_K};
+
+/// Bytes at the start of shared memory for the word that tells all threads something.
+const FLAG: usize = 16;
+/// Bytes of a row in a stage.
+const ROW: usize = TILE_K * 2;
+
+/// Offsets in shared memory.
+struct Map {
+    x: usize,
+    rings: usize,
+    sums: usize,
+    spare: usize,
+    bytes: usize,
+}
+
+impl Map {
+    fn new(plan: &Plan<'_>, phases: &[PhaseCx<'_>]) -> Map {
+        let s = plan.schedule;
+        let most = |f: &dyn Fn(&PhaseCx<'_>) -> usize| phases.iter().map(f).max().unwrap_or(0);
+        let spare = |p: &PhaseCx<'_>| {
+            let of = |seg| epilogue::shared_bytes(plan.cx, seg, s.rows, p.tile_n);
+            p.segments.iter().map(of).max().unwrap_or(0)
+        };
+        let stages = most(&|p| p.phase.stages);
+        let x = 128;
+        let rings = x + stages * s.rows * ROW;
+        let end = rings + most(&|p| s.warps * p.phase.stages * p.unit_bytes());
+        let sums = if schedule::sums_apart(s.rows) { round_up(end, 16) } else { x };
+        let spare_at = round_up(sums + most(&|p| schedule::sums_bytes(1, s.rows, &p.segments[0])), 16);
+        Map { x, rings, sums, spare: spare_at, bytes: end.max(spare_at + most(&spare)) }
+    }
+}
+
+/// Emits the kernel.
+///
+/// # Errors
+/// Operands of the wrong kind, or more shared memory than there is.
+pub fn emit(plan: &Plan<'_>) -> Result<Source, CodegenError> {
+    let s = plan.schedule;
+    let phases = plan.phases()?;
+    let map = Map::new(plan, &phases);
+    let most = plan.cx.target.gpu().map_or(0, |g| g.shared_per_block as usize);
+    if map.bytes > most {
+        return Err(plan.cx.error(format!("a block needs {} bytes of shared memory, there are {most}", map.bytes)));
+    }
+    let threads = s.warps as u32 * 32;
+    let mut done = Ok(());
+    let mlir = plan.cx.function(threads, s.resident as u32, |b, args| {
+        let m = plan.cx.row_count(b, args);
+        let (x, y) = (b.sreg("ctaid.x"), b.sreg("ctaid.y"));
+        let row0 = b.mulc(y, s.rows as i64);
+        when_below(b, row0, m, |b| {
+            let left = b.sub(m, row0);
+            let most = b.i32(s.rows as i64);
+            let rows = b.min(left, most);
+            let block = Block { row0, rows, x, y };
+            for (i, p) in phases.iter().enumerate() {
+                let tiles = Tiles { plan, p, args, block, map: &map };
+                if let Err(e) = tiles.emit(b, i == 0) {
+                    done = Err(e);
+                }
+            }
+        });
+    });
+    done?;
+    let (scratch, scratch_per_m) = work::workspace(plan);
+    Ok(Source {
+        entry: plan.cx.entry(),
+        mlir,
+        threads,
+        shared: map.bytes as u32,
+        grid: [blocks(s.blocks), per_rows(s.rows), blocks(1)],
+        scratch,
+        scratch_per_m,
+        generic: s.slow,
+    })
+}
+
+/// A phase while it is emitted.
+struct Tiles<'a> {
+    plan: &'a Plan<'a>,
+    p: &'a PhaseCx<'a>,
+    args: Args<'a>,
+    block: Block,
+    map: &'a Map,
+}
+
+/// What a thread knows of itself.
+struct Thread<'a> {
+    weights: Weights<'a>,
+    /// Quad of the warp, and thread of the quad.
+    g: V,
+    t: V,
+    column: V,
+    /// Which part of the rows the warp has; whether there is such a part.
+    part: V,
+    active: V,
+    ring: V,
+    share: Share,
+    /// What it copies of a stage: addresses of the pieces in the input's first columns, and in the stage.
+    copies: Vec<(V, V)>,
+    /// Where it reads the first piece of its row in a stage; the second is 16 bytes before or after.
+    x: V,
+    other: V,
+}
+
+impl<'a> Tiles<'a> {
+    fn shared(&self, b: &mut Builder, at: usize) -> V {
+        let base = b.shared();
+        b.atc(base, at as i64)
+    }
+
+    /// Groups of 8 rows that a warp multiplies.
+    fn groups(&self) -> usize {
+        (self.plan.schedule.rows / 8).div_ceil(self.p.phase.parts)
+    }
+
+    fn stages(&self) -> i64 {
+        self.p.phase.stages as i64
+    }
+
+    /// Whether copies go on into the next output tile.
+    fn goes_on(&self) -> bool {
+        schedule::sums_apart(self.plan.schedule.rows)
+    }
+
+    fn emit(&self, b: &mut Builder, first: bool) -> Result<(), CodegenError> {
+        let share = work::share(b, self.plan, self.p, &self.block);
+        let th = self.thread(b, share)?;
+        if !first {
+            b.barrier();
+        }
+        if self.goes_on() {
+            self.start(b, &th, share.lo, share.hi);
+        }
+        self.tiles(b, &th)
+    }
+
+    fn thread(&self, b: &mut Builder, share: Share) -> Result<Thread<'a>, CodegenError> {
+        let phase = self.p.phase;
+        let tid = b.sreg("tid.x");
+        let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, 31));
+        let (g, t) = (b.shrc(lane, 2), b.andc(lane, 3));
+        let part = b.divc(warp, phase.columns as i64);
+        let skip = b.mulc(part, phase.columns as i64);
+        let column = b.sub(warp, skip);
+        let active = b.cmpc(Cmp::Slt, part, phase.parts as i64);
+        let rings = self.shared(b, self.map.rings);
+        let offset = b.mulc(warp, self.stages() * self.p.unit_bytes() as i64);
+        let ring = b.at(rings, offset);
+        let weights = Weights::new(b, self.plan, self.p, self.args, lane, column);
+        let copies = self.copies(b, tid)?;
+        // Row g of the warp's first group of rows; pieces 2t and 2t + 1, exchanged in odd rows.
+        let row = b.mulc(part, self.groups() as i64 * 8);
+        let row = b.add(row, g);
+        let line = b.mulc(row, ROW as i64);
+        let odd = b.andc(g, 1);
+        let swap = b.shlc(odd, 4);
+        let own = b.shlc(t, 5);
+        let own = b.add(line, own);
+        let x = b.add(own, swap);
+        let flipped = b.xorc(swap, 16);
+        let other = b.add(own, flipped);
+        Ok(Thread { weights, g, t, column, part, active, ring, share, copies, x, other })
+    }
+
+    /// The pieces of a stage that a thread copies: rows beyond those of the step repeat the last one.
+    fn copies(&self, b: &mut Builder, tid: V) -> Result<Vec<(V, V)>, CodegenError> {
+        let (rows, threads) = (self.plan.schedule.rows, self.plan.schedule.warps * 32);
+        let last = b.addc(self.block.rows, -1);
+        (0..(rows * ROW / 16).div_ceil(threads))
+            .map(|i| {
+                let n = b.addc(tid, (i * threads) as i64);
+                let (row, piece) = (b.shrc(n, 3), b.andc(n, 7));
+                let source = b.min(row, last);
+                let source = b.add(self.block.row0, source);
+                let from = input::row(b, self.plan, self.args, source)?;
+                let offset = b.shlc(piece, 4);
+                let from = b.at(from, offset);
+                let odd = b.andc(row, 1);
+                let place = b.xor(piece, odd);
+                let line = b.shlc(row, 7);
+                let place = b.shlc(place, 4);
+                Ok((from, b.add(line, place)))
+            })
+            .collect()
+    }
+
+    /// Starts copying the first units from `q` on.
+    fn start(&self, b: &mut Builder, th: &Thread<'_>, q: V, end: V) {
+        for i in 0..self.stages() - 1 {
+            let q = b.addc(q, i);
+            let stage = b.i32(i);
+            self.fetch(b, th, q, end, stage);
+        }
+    }
+
+    /// Starts copying unit `q` to a stage, if it is before `end`: always one group of copies.
+    fn fetch(&self, b: &mut Builder, th: &Thread<'_>, q: V, end: V, stage: V) {
+        let inside = b.cmp(Cmp::Slt, q, end);
+        b.if_(inside, |b| {
+            let tile = b.divc(q, self.plan.kt() as i64);
+            let skip = b.mulc(tile, self.plan.kt() as i64);
+            let kt = b.sub(q, skip);
+            let rows = self.plan.schedule.rows;
+            let base = self.shared(b, self.map.x);
+            let to = b.mulc(stage, (rows * ROW) as i64);
+            let to = b.at(base, to);
+            let column = b.mulc(kt, ROW as i64);
+            let pieces = rows * ROW / 16;
+            let threads = self.plan.schedule.warps * 32;
+            for (i, (from, at)) in th.copies.iter().enumerate() {
+                let copy = |b: &mut Builder| {
+                    let (from, to) = (b.at(*from, column), b.at(to, *at));
+                    b.cp_async(to, from, Cache::L2);
+                };
+                if (i + 1) * threads <= pieces {
+                    copy(b);
+                } else {
+                    let tid = b.sreg("tid.x");
+                    let some = b.cmpc(Cmp::Slt, tid, (pieces - i * threads) as i64);
+                    b.if_(some, copy);
+                }
+            }
+            let skip = b.mulc(stage, self.p.unit_bytes() as i64);
+            let slot = b.at(th.ring, skip);
+            if self.p.phase.columns * self.p.phase.parts < self.plan.schedule.warps {
+                b.if_(th.active, |b| th.weights.fetch(b, tile, kt, slot));
+            } else {
+                th.weights.fetch(b, tile, kt, slot);
+            }
+        });
+        b.cp_commit();
+    }
+
+    /// The stage after `stage`.
+    fn next(&self, b: &mut Builder, stage: V) -> V {
+        let up = b.addc(stage, 1);
+        let over = b.cmpc(Cmp::Sge, up, self.stages());
+        let zero = b.i32(0);
+        b.select(over, zero, up)
+    }
+
+    fn tiles(&self, b: &mut Builder, th: &Thread<'_>) -> Result<(), CodegenError> {
+        let kt = self.plan.kt() as i64;
+        let (first, up) = (b.divc(th.share.lo, kt), b.addc(th.share.hi, kt - 1));
+        let end = b.divc(up, kt);
+        let some = b.cmp(Cmp::Slt, th.share.lo, th.share.hi);
+        let end = b.select(some, end, first);
+        let (read, write, one) = (b.i32(0), b.i32(self.stages() - 1), b.i32(1));
+        let mut done = Ok(());
+        b.for_((first, end, one), &[th.share.lo, read, write], |b, tile, carried| {
+            let start = b.mulc(tile, kt);
+            let tile_end = b.addc(start, kt);
+            let end = b.min(tile_end, th.share.hi);
+            let (limit, stages) = if self.goes_on() {
+                (th.share.hi, [carried[1], carried[2]])
+            } else {
+                self.start(b, th, carried[0], end);
+                (end, [read, write])
+            };
+            let zero = b.f32(0.0);
+            let mut init = stages.to_vec();
+            init.extend(vec![zero; th.weights.strips().len() * self.groups() * 4]);
+            let out = b.for_((carried[0], end, one), &init, |b, q, carried| {
+                let (read, write) = (carried[0], carried[1]);
+                b.cp_wait(self.p.phase.stages - 2);
+                b.barrier();
+                let ahead = b.addc(q, self.stages() - 1);
+                self.fetch(b, th, ahead, limit, write);
+                let mut next = vec![self.next(b, read), self.next(b, write)];
+                next.extend(self.unit(b, th, read, &carried[2..]));
+                next
+            });
+            if !self.goes_on() {
+                // Sums take the place of the stages.
+                b.cp_wait(0);
+                b.barrier();
+            }
+            b.if_(th.active, |b| self.store_sums(b, th, &out[2..]));
+            let room =
+                Room { sums: self.shared(b, self.map.sums), spare: self.shared(b, self.map.spare), flag: self.shared(b, FLAG - 16) };
+            if let Err(e) = work::finish(b, self.args, self.plan, self.p, (&self.block, th.share, &room), tile, 1) {
+                done = Err(e);
+            }
+            vec![end, out[0], out[1]]
+        });
+        done
+    }
+
+    /// Adds the unit in a stage to the sums, `[strip][group of rows][4]`.
+    fn unit(&self, b: &mut Builder, th: &Thread<'_>, stage: V, sums: &[V]) -> Vec<V> {
+        let half: Elem = decode::half(self.plan.elem);
+        let skip = b.mulc(stage, self.p.unit_bytes() as i64);
+        let slot = b.at(th.ring, skip);
+        let strips = th.weights.strips();
+        let mut a = vec![];
+        for (i, (l, _)) in strips.iter().enumerate() {
+            let format = self.p.formats[*l];
+            let (words, scales) = th.weights.read(b, slot, i);
+            let mut fragments = decode::fragments(b, format, half, &words);
+            if let (Scaling::Weights, Some(s)) = (decode::scaling(format, false), scales) {
+                decode::scale_weights(b, &mut fragments, s, half);
+            }
+            a.push(fragments);
+        }
+        let base = self.shared(b, self.map.x);
+        let skip = b.mulc(stage, (self.plan.schedule.rows * ROW) as i64);
+        let base = b.at(base, skip);
+        let (first, second) = (b.at(base, th.x), b.at(base, th.other));
+        let mut out = sums.to_vec();
+        for group in 0..self.groups() {
+            let mut x = vec![];
+            for p in [first, second] {
+                let p = b.atc(p, (group * 8 * ROW) as i64);
+                let v = b.load(p, V4I32);
+                x.extend(b.unpack(v));
+            }
+            for step in 0..4 {
+                for (i, a) in a.iter().enumerate() {
+                    let at = (i * self.groups() + group) * 4;
+                    let c = b.mma(half, &a[step], &x[2 * step..][..2], &out[at..at + 4]);
+                    out[at..at + 4].copy_from_slice(&c);
+                }
+            }
+        }
+        out
+    }
+
+    /// Writes a warp's sums to shared memory, `[row][column]`.
+    fn store_sums(&self, b: &mut Builder, th: &Thread<'_>, sums: &[V]) {
+        let stride = schedule::sums_stride(&self.p.segments[0]) as i64;
+        let base = self.shared(b, self.map.sums);
+        let row = b.mulc(th.part, self.groups() as i64 * 8);
+        let pair = b.shlc(th.t, 1);
+        let row = b.add(row, pair);
+        let line = b.mulc(row, stride);
+        let within = b.shlc(th.column, 4);
+        let within = b.add(within, th.g);
+        let index = b.add(line, within);
+        let offset = b.shlc(index, 2);
+        let at = b.at(base, offset);
+        for (i, (l, j)) in th.weights.strips().into_iter().enumerate() {
+            let column = (l * self.p.tile_n + j * self.p.phase.columns * 16) as i64;
+            for group in 0..self.groups() {
+                let sums = &sums[(i * self.groups() + group) * 4..][..4];
+                for (k, v) in sums.iter().enumerate() {
+                    let row = group as i64 * 8 + (k % 2) as i64;
+                    let p = b.atc(at, (row * stride + column + 8 * (k / 2) as i64) * 4);
+                    b.store(*v, p);
+                }
+            }
+        }
+    }
+}
