@@ -717,6 +717,11 @@ impl Builder {
         self.effect(format!("nvvm.cp.async.wait.group {pending}"));
     }
 
+    /// Makes what this thread wrote to shared memory visible to asynchronous readers (wgmma, bulk copies).
+    pub fn fence_proxy_async(&mut self) {
+        self.asm_effect("fence.proxy.async.shared::cta;", "~{memory}", &[]);
+    }
+
     // ---- tensor cores ----------------------------------------------------------------------------------------------
 
     /// Loads four 8×8 matrices of 16-bit elements; lane `l` gives the address of row `l % 8` of matrix `l / 8`.

@@ -335,6 +335,23 @@ fn tiles_of_many_rows() {
     }
 }
 
+/// The same sizes go to `mma.sync` on one target and to `wgmma` on the other.
+#[test]
+fn tiles_by_mma_and_wgmma() {
+    for (tile_m, m) in [(128, 130), (256, 200)] {
+        for (format, elem) in [("w4g64", RowElem::F16), ("w4ag32", RowElem::Bf16), ("w8g128", RowElem::F16), ("bf16", RowElem::Bf16)] {
+            let mut case = Case { tile_m, segments: vec![(128, 128), (72, 128)], ..Case::new(m, 0, 256, format, elem) };
+            check(&case);
+            case.segments = vec![(64, 64), (40, 64)];
+            case.lanes = 2;
+            check(&case);
+            if tile_m == 128 {
+                check_on(&case, find("sm80").unwrap());
+            }
+        }
+    }
+}
+
 #[test]
 fn tiles_of_many_rows_cut_between_blocks() {
     for sms in [1, 2, 3] {

@@ -143,6 +143,8 @@ impl<'a> Facts<'a> {
             Variant::Fma
         } else if self.body.tile_m <= GEMV_ROWS || self.body.prologue.is_some() || !self.k.is_multiple_of(TILE_K) || !self.tileable() {
             Variant::Gemv
+        } else if self.wgmma() {
+            Variant::Wgmma
         } else {
             Variant::Mma
         }
@@ -157,6 +159,12 @@ impl<'a> Facts<'a> {
                 .segments
                 .iter()
                 .all(|s| tile_warps(s).is_some() && s.tile_n * s.weights.len() * self.body.tile_m <= MAX_ACCUMULATORS)
+    }
+
+    /// Whether `wgmma` computes the tiles: 128 columns of lanes of one format by 128 or 256 rows.
+    fn wgmma(&self) -> bool {
+        let fits = |s: &Segment| s.tile_n * s.weights.len() == 128 && self.formats(s).iter().all(|f| *f == self.formats(s)[0]);
+        self.gpu.processor == "sm_90a" && [128, 256].contains(&self.body.tile_m) && self.body.segments.iter().all(fits)
     }
 
     fn kt(&self) -> usize {
@@ -285,10 +293,14 @@ impl<'a> Facts<'a> {
     fn tiles(&self, resident: usize, stages: usize) -> Option<MatmulSchedule> {
         let rows = self.body.tile_m;
         let slots = self.gpu.sms as usize * resident;
+        let wgmma = self.variant() == Variant::Wgmma;
         let phase = |(first, segments): (usize, usize)| {
             let group = &self.body.segments[first..first + segments];
-            let (strips, columns) = tile_warps(&group[0])?;
             let tiles = group.iter().map(Segment::tiles).sum();
+            if wgmma {
+                return Some(Phase { first, segments, tiles, strips: 1, columns: TILE_WARPS, parts: 1, cut: false, stages });
+            }
+            let (strips, columns) = tile_warps(&group[0])?;
             // A power of two, so that groups of 8 rows are shared out evenly.
             let parts = (TILE_WARPS / columns).min(rows / 8);
             // Blocks over the rows fill the machine when there are many; few rows are one tile.
@@ -309,10 +321,14 @@ impl<'a> Facts<'a> {
         let most = |f: &dyn Fn(&Phase, &[Segment]) -> usize| {
             s.phases.iter().map(|p| f(p, &self.body.segments[p.first..p.first + p.segments])).max().unwrap_or(0)
         };
-        let rings = most(&|p, g| s.warps * p.stages * p.strips * self.unit_bytes(&g[0]));
-        let stages = most(&|p, _| p.stages) * s.rows * TILE_K * 2 + rings;
+        let wgmma = s.variant == Variant::Wgmma;
+        // With `wgmma`, a warp has a strip of one lane only.
+        let lanes = |g: &[Segment]| if wgmma { g[0].weights.len() } else { 1 };
+        let rings = most(&|p, g| s.warps * p.stages * p.strips * self.unit_bytes(&g[0]) / lanes(g));
+        let stages = if wgmma { WGMMA_STAGES } else { most(&|p, _| p.stages) };
+        let stages = stages * s.rows * TILE_K * 2 + rings;
         let sums = most(&|_, g| sums_bytes(1, s.rows, &g[0])) + most(&|_, g| self.epilogue_bytes(g, s.rows));
-        256 + if sums_apart(s.rows) { stages + sums } else { stages.max(sums) }
+        1040 + if sums_apart(s.rows) { stages + sums } else { stages.max(sums) }
     }
 
     /// Columns that must stay together in a segment.
@@ -325,6 +341,8 @@ impl<'a> Facts<'a> {
 pub const GEMV_ROWS: usize = 8;
 /// Bytes of weights that should be on their way to each multiprocessor: 4.8 TB/s for 1 µs are 36 KB on each of 132, and as much again for uneven arrival.
 const IN_FLIGHT: usize = 72 << 10;
+/// Stages of input tiles of a `wgmma` kernel.
+pub const WGMMA_STAGES: usize = 3;
 /// Launches that joining cut tiles is reckoned as.
 const JOIN: f64 = 1.0;
 /// Warps of a block that computes tiles.
@@ -376,15 +394,16 @@ pub fn matmul_tiles(kernel: &Kernel, target: &TargetSpec, rows: usize) -> Option
     let most = match rows {
         _ if streamed => GEMV_ROWS,
         0..=64 => rows.next_power_of_two().max(GEMV_ROWS),
-        _ => 128,
+        65..=255 => 128,
+        _ => 256,
     };
     let mut tried = kernel.clone();
-    for tile_m in [128, 64, 32, 16, GEMV_ROWS].into_iter().filter(|m| *m <= most) {
+    for tile_m in [256, 128, 64, 32, 16, GEMV_ROWS].into_iter().filter(|m| *m <= most) {
         let widths = facts.widths(tile_m)?;
         let Body::Matmul(body) = &mut tried.body else { return None };
         body.tile_m = tile_m;
         body.segments.iter_mut().zip(&widths).for_each(|(s, n)| s.tile_n = *n);
-        if matmul(&tried, target).is_some_and(|s| s.slow.is_none() || tile_m == GEMV_ROWS) {
+        if matmul(&tried, target).is_some_and(|s| tile_m == GEMV_ROWS || s.slow.is_none() && (tile_m < 256 || s.variant == Variant::Wgmma)) {
             return Some((tile_m, widths));
         }
     }

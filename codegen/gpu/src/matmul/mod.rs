@@ -3,7 +3,8 @@
 //! [`llmcc_ir::gpu::schedule`] decides the shape; the kernels here follow it:
 //!
 //! - [`stream`]: at most 8 rows of input, weights streamed past them through rings in shared memory; also the f32 products.
-//! - [`tiles`]: tiles of input in shared memory, `mma.sync`.
+//! - [`tiles`]: tiles of input in shared memory, `mma.sync`;
+//! - [`wgmma`]: the same with the instructions of sm_90a, for prompts.
 //!
 //! What they share: [`weights`] (rings of weights), [`decode`] (codes to operands), [`input`] (input to shared memory, with the prologue), [`work`] (which block computes what, and joining
 //! output tiles that were cut between blocks).
@@ -13,6 +14,7 @@ mod input;
 mod stream;
 mod tiles;
 mod weights;
+mod wgmma;
 mod work;
 
 use crate::Source;
@@ -104,6 +106,7 @@ pub fn emit(cx: &Cx<'_>, body: &Matmul) -> Result<Source, CodegenError> {
     let plan = Plan { cx, body, schedule: &schedule, k, elem: body.prologue.map_or(stored, |p| p.elem) };
     match schedule.variant {
         Variant::Gemv | Variant::Fma => stream::emit(&plan),
-        Variant::Mma | Variant::Wgmma => tiles::emit(&plan),
+        Variant::Mma => tiles::emit(&plan),
+        Variant::Wgmma => wgmma::emit(&plan),
     }
 }

@@ -21,10 +21,8 @@ use llmcc_abi::layout::round_up;
 use llmcc_codegen::CodegenError;
 use llmcc_ir::gpu::schedule::{self, TILE_K};
 
-/// Bytes at the start of shared memory for the word that tells all threads something.
-const FLAG: usize = 16;
 /// Bytes of a row in a stage.
-const ROW: usize = TILE_K * 2;
+pub(super) const ROW: usize = TILE_K * 2;
 
 /// Offsets in shared memory.
 struct Map {
@@ -44,6 +42,7 @@ impl Map {
             p.segments.iter().map(of).max().unwrap_or(0)
         };
         let stages = most(&|p| p.phase.stages);
+        // Before the stages, a word that tells all threads something.
         let x = 128;
         let rings = x + stages * s.rows * ROW;
         let end = rings + most(&|p| s.warps * p.phase.stages * p.unit_bytes());
@@ -301,7 +300,7 @@ impl<'a> Tiles<'a> {
             }
             b.if_(th.active, |b| self.store_sums(b, th, &out[2..]));
             let room =
-                Room { sums: self.shared(b, self.map.sums), spare: self.shared(b, self.map.spare), flag: self.shared(b, FLAG - 16) };
+                Room { sums: self.shared(b, self.map.sums), spare: self.shared(b, self.map.spare), flag: self.shared(b, 0) };
             if let Err(e) = work::finish(b, self.args, self.plan, self.p, (&self.block, th.share, &room), tile, 1) {
                 done = Err(e);
             }

@@ -14,6 +14,8 @@ pub struct Weights<'a> {
     /// Number of the lane, and which column of warps it is in.
     lane: V,
     column: V,
+    /// Whether the warp holds one strip only, of a lane of the segments that depends on the warp.
+    single: bool,
     /// Of each lane of the segments, for each segment: where its matrix would start if output tiles of all segments were its own.
     bases: Vec<Vec<V>>,
 }
@@ -31,11 +33,31 @@ impl<'a> Weights<'a> {
             }
             bases.push(of);
         }
-        Weights { plan, p, lane, column, bases }
+        Weights { plan, p, lane, column, single: false, bases }
+    }
+
+    /// Those of a lane of warp `warp`, which holds strip `warp` of all the lanes of the segments (of equal format) one after the other.
+    pub fn single(b: &mut Builder, plan: &'a Plan<'a>, p: &'a PhaseCx<'a>, args: Args<'_>, lane: V, warp: V) -> Weights<'a> {
+        let wide = p.wide() as i64;
+        let of = b.divc(warp, wide);
+        let skip = b.mulc(of, wide);
+        let column = b.sub(warp, skip);
+        let mut all = Weights::new(b, plan, p, args, lane, column);
+        for l in 1..p.lanes() {
+            let later = b.cmpc(Cmp::Uge, of, l as i64);
+            for s in 0..p.segments.len() {
+                all.bases[0][s] = b.select(later, all.bases[l][s], all.bases[0][s]);
+            }
+        }
+        all.single = true;
+        all
     }
 
     /// Strips of a warp: `(lane of the segments, number in the lane)`.
     pub fn strips(&self) -> Vec<(usize, usize)> {
+        if self.single {
+            return vec![(0, 0)];
+        }
         (0..self.p.lanes()).flat_map(|l| (0..self.p.phase.strips).map(move |j| (l, j))).collect()
     }
 
