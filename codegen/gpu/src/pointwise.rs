@@ -14,7 +14,7 @@ const THREADS: u32 = 256;
 /// Operands of the wrong kind, or rows too long for the shared memory that normalizing them needs.
 pub fn emit(cx: &Cx<'_>, body: &Pointwise) -> Result<Source, CodegenError> {
     let shared = body.segments.iter().map(|s| epilogue::shared_bytes(cx, s, 1, s.n)).max().unwrap_or(0);
-    if shared > llmcc_abi::GPU_MAX_SHARED as usize {
+    if shared > crate::shared_limit(cx) {
         return Err(cx.error(format!("rows need {shared} bytes of shared memory")));
     }
     let mut result = Ok(());

@@ -216,3 +216,52 @@ pub(crate) fn keep(entry: &str, mlir: &str) -> Result<PathBuf, io::Error> {
     std::fs::write(Path::new(&path), mlir)?;
     Ok(path)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Worker {
+        Worker::new(&Llvm::Child("/bin/sh".into(), vec!["-c".into(), script.into()]))
+    }
+
+    #[test]
+    fn a_child_that_dies_is_an_error_with_its_last_words() {
+        let mut worker = shell("head -c 20 >/dev/null; echo LLVM ERROR: cannot select >&2; kill -ABRT $$");
+        for _ in 0..2 {
+            let Err(WorkerError::Died(how)) = worker.lower("module {}", "sm_90a", "+ptx80", Stage::Ptx) else { panic!("it lives") };
+            assert!(how.contains("LLVM ERROR: cannot select") && how.contains("signal"), "{how}");
+        }
+    }
+
+    #[test]
+    fn a_child_that_does_not_start_is_an_error() {
+        let mut worker = Worker::new(&Llvm::Child("/no/such/program".into(), vec![]));
+        assert!(matches!(worker.lower("", "sm_90a", "+ptx80", Stage::Ptx), Err(WorkerError::Died(_))));
+    }
+
+    #[test]
+    fn an_answer_that_breaks_off_is_an_error() {
+        let mut worker = shell("printf '\\000\\377\\000\\000\\000short'");
+        assert!(matches!(worker.lower("", "sm_90a", "+ptx80", Stage::Ptx), Err(WorkerError::Died(_))));
+    }
+
+    #[cfg(feature = "llvm")]
+    #[test]
+    fn the_child_answers_each_request() {
+        let mut input = vec![];
+        for mlir in ["module { gpu.module @m { llvm.func @k() attributes {gpu.kernel, nvvm.kernel} { llvm.return } } }", "nonsense"] {
+            for text in ["ptx", "sm_90a", "+ptx80", mlir] {
+                put(&mut input, text).expect("memory");
+            }
+        }
+        let mut output = vec![];
+        serve(&input[..], &mut output).expect("memory");
+        let mut from = &output[1..];
+        let ptx = get(&mut from).expect("an answer");
+        assert!(output[0] == 0 && ptx.contains(".entry k"), "{ptx}");
+        assert_eq!(from[0], 1);
+        let message = get(&mut &from[1..]).expect("an answer");
+        assert!(message.contains("does not parse") && message.contains("nonsense") || message.contains("expected"), "{message}");
+    }
+}
