@@ -289,3 +289,27 @@ fn native() -> &'static str {
     }
     "x86-64"
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_make_sense() {
+        for (i, t) in TARGETS.iter().enumerate() {
+            assert!(TARGETS[..i].iter().all(|o| o.name != t.name), "{} twice", t.name);
+            let rates = [t.f32_macs, t.int8_macs, t.memory, t.cache, t.launch, t.cores as f64];
+            assert!(rates.iter().all(|r| *r > 0.0), "{}", t.name);
+            assert_eq!(find(t.name), Some(t));
+            let Some(gpu) = t.gpu() else { continue };
+            assert_eq!((t.family(), t.packing(), t.cpu()), (Family::Gpu, Packing::Fragment, None));
+            assert_eq!(t.name, format!("sm{}", gpu.sm));
+            assert_eq!(gpu.processor.trim_end_matches('a'), format!("sm_{}", gpu.sm));
+            // The system takes 1 KiB of each block.
+            assert_eq!(gpu.shared_per_sm - gpu.shared_per_block, 1024);
+        }
+        assert_eq!(find("native").map(TargetSpec::family), Some(Family::Cpu));
+        assert_eq!(find("sm90").and_then(TargetSpec::gpu).map(|g| g.processor), Some("sm_90a"));
+        assert_eq!(find("sm70"), None);
+    }
+}

@@ -408,7 +408,7 @@ mod tests {
     fn misfits_are_refused() {
         assert_eq!(LinearLayout::new(&[axis("x", 2)], &[axis("y", 2)], vec![1]), None);
         assert_eq!(LinearLayout::new(&[axis("x", 1)], &[axis("y", 2)], vec![4]), None);
-        assert_eq!(LinearLayout::of(&[axis("x", 3)], &[axis("y", 4)], |x| x * 3 & 15), None, "carries are not linear");
+        assert_eq!(LinearLayout::of(&[axis("x", 3)], &[axis("y", 4)], |x| (x * 3) & 15), None, "carries are not linear");
         assert_eq!(mma_a().then(&mma_b()), None);
         assert_eq!(mma_a().bank_conflicts(4), None);
         assert_eq!(mma_a().to_string(), "(half:3 lane:5) -> (row:4 k:4) [0x10 0x8 0x80 0x20 0x40 0x1 0x2 0x4]");

@@ -124,8 +124,9 @@ fn join(a: &mut [u32], b: &[u32]) {
 pub(super) fn run<'a>(program: &'a Program, pass: Pass, actors: Vec<(Option<usize>, Vec<Step<'a>>)>) -> Vec<Finding> {
     let mut m = Machine::new(program, pass, actors);
     loop {
-        let moved = (0..m.actors.len()).fold(false, |moved, a| m.step(a) || moved);
-        if !moved {
+        // Every actor takes its step: in lock step, findings read best.
+        let moved = (0..m.actors.len()).filter(|a| m.step(*a)).count();
+        if moved == 0 {
             break;
         }
     }
@@ -275,7 +276,7 @@ impl<'a> Machine<'a> {
                     )
                 };
                 return self.find(code, number, message);
-            } else if asynchronous && w.generic && !w.fence.is_some_and(|t| self.actors[a].clock[3 * w.actor] >= t) {
+            } else if asynchronous && w.generic && w.fence.is_none_or(|t| self.actors[a].clock[3 * w.actor] < t) {
                 let message = format!(
                     "`{name}`, written in operation {by}, is read asynchronously without `fence_async` between the write and the barrier"
                 );
@@ -297,10 +298,9 @@ impl<'a> Machine<'a> {
         let number = step.number;
         let state = self.slot(slot, step.index[0]).clone();
         let name = self.name(slot);
-        for r in state.reads.iter().filter(|r| !self.knows(a, r.event)) {
+        if let Some(r) = state.reads.iter().find(|r| !self.knows(a, r.event)) {
             let message = format!("`{name}` is written while operation {} may still read it", r.number);
             self.find("overwrite-while-read", number, message);
-            break;
         }
         for w in &state.writes {
             let other_role = self.actors[w.actor].role != self.actors[a].role;
@@ -309,7 +309,7 @@ impl<'a> Machine<'a> {
             if (other_role || other_kind) && !self.knows(a, w.event) {
                 let message = format!("`{name}` is written while operation {} still writes it", w.number);
                 self.find("overwrite-in-flight", number, message);
-            } else if !generic && w.generic && !w.fence.is_some_and(|t| self.actors[a].clock[3 * w.actor] >= t) {
+            } else if !generic && w.generic && w.fence.is_none_or(|t| self.actors[a].clock[3 * w.actor] < t) {
                 let message =
                     format!("`{name}`, written in operation {}, is overwritten asynchronously without `fence_async` before", w.number);
                 self.find("missing-proxy-fence", number, message);

@@ -66,7 +66,7 @@ mod tests {
             Elem::W4 | Elem::W4a => {
                 let word = u32::from_le_bytes(chunk(0, 512)[step * 4..][..4].try_into().unwrap());
                 let pair = word >> (4 * (i / 2)) & 0x000f_000f;
-                if i % 2 == 0 { pair & 0xffff } else { pair >> 16 }
+                if i.is_multiple_of(2) { pair & 0xffff } else { pair >> 16 }
             }
         }
     }

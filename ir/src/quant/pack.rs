@@ -55,20 +55,17 @@ fn check_finite(rows: &[f32], k: usize) -> Result<(), PackError> {
     Err(PackError::NotFinite { row: at / k, col: at % k })
 }
 
-/// Byte offset of plain element `(r, c)` in its block. In panels: `[k/pair][16][pair]` elements, pairs being of bf16.
-fn plain_at(format: Format, r: usize, c: usize) -> usize {
-    let (pair, bytes) = match format.elem {
-        Elem::Bf16 => (2, 2),
-        Elem::F16 => (1, 2),
-        _ => (1, 4),
-    };
-    match format.packing {
-        Packing::Panel => ((c / pair * BLOCK + r) * pair + c % pair) * bytes,
-        Packing::Fragment => layout::fragment_at(format.elem, r, c).0,
-    }
+/// Byte offset of plain element `(r, c)` of `N` bytes in panels: `[k/pair][16][pair]` elements.
+fn panel_at<const N: usize>(pair: usize, r: usize, c: usize) -> usize {
+    ((c / pair * BLOCK + r) * pair + c % pair) * N
 }
 
-/// Elements of `N` bytes.
+/// The same in fragment order, in which f16 and bf16 do not differ.
+fn fragment_at<const N: usize>(r: usize, c: usize) -> usize {
+    layout::fragment_at(if N == 2 { Elem::F16 } else { Elem::F32 }, r, c).0
+}
+
+/// Elements of `N` bytes. The order is chosen outside of the loops, which are most of the time of packing a model.
 fn pack_plain<const N: usize>(
     format: Format,
     rows: &[f32],
@@ -76,10 +73,24 @@ fn pack_plain<const N: usize>(
     out: &mut [u8],
     bytes: impl Fn(f32) -> Option<[u8; N]>,
 ) -> Result<(), PackError> {
-    for (r, row) in rows.chunks_exact(k).enumerate() {
-        for (c, v) in row.iter().enumerate() {
-            let at = plain_at(format, r, c);
-            out[at..at + N].copy_from_slice(&bytes(*v).ok_or(PackError::TooLarge { row: r, col: c })?);
+    match (format.packing, format.elem) {
+        (Packing::Panel, Elem::Bf16) => put_rows(rows, k, out, |r, c| panel_at::<N>(2, r, c), bytes),
+        (Packing::Panel, _) => put_rows(rows, k, out, |r, c| panel_at::<N>(1, r, c), bytes),
+        (Packing::Fragment, _) => put_rows(rows, k, out, fragment_at::<N>, bytes),
+    }
+}
+
+fn put_rows<const N: usize>(
+    rows: &[f32],
+    k: usize,
+    out: &mut [u8],
+    at: impl Fn(usize, usize) -> usize,
+    bytes: impl Fn(f32) -> Option<[u8; N]>,
+) -> Result<(), PackError> {
+    for (row, x) in rows.chunks_exact(k).enumerate() {
+        for (col, v) in x.iter().enumerate() {
+            let to = at(row, col);
+            out[to..to + N].copy_from_slice(&bytes(*v).ok_or(PackError::TooLarge { row, col })?);
         }
     }
     Ok(())
@@ -157,10 +168,17 @@ pub fn unpack_row(format: Format, packed: &[u8], k: usize, row: usize, out: &mut
 }
 
 fn unpack_plain<const N: usize>(format: Format, block: &[u8], r: usize, out: &mut [f32], value: impl Fn([u8; N]) -> f32) {
+    match (format.packing, format.elem) {
+        (Packing::Panel, Elem::Bf16) => get_row(block, out, |c| panel_at::<N>(2, r, c), value),
+        (Packing::Panel, _) => get_row(block, out, |c| panel_at::<N>(1, r, c), value),
+        (Packing::Fragment, _) => get_row(block, out, |c| fragment_at::<N>(r, c), value),
+    }
+}
+
+fn get_row<const N: usize>(block: &[u8], out: &mut [f32], at: impl Fn(usize) -> usize, value: impl Fn([u8; N]) -> f32) {
     for (c, v) in out.iter_mut().enumerate() {
-        let at = plain_at(format, r, c);
         let mut bytes = [0; N];
-        bytes.copy_from_slice(&block[at..at + N]);
+        bytes.copy_from_slice(&block[at(c)..at(c) + N]);
         *v = value(bytes);
     }
 }

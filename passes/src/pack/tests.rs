@@ -116,7 +116,7 @@ fn streams_exactly_what_the_evaluator_defines() {
         ("same", F64, &[100, 172]),
         ("half", F16, &[300, 33]),
     ]);
-    let all = &["f32", "bf16", "w4g32", "w4ag64", "w8g128"];
+    let all = &["f32", "bf16", "w4g32", "w4ag64", "w8g128", "bf16.frag", "w4g32.frag", "w8g128.frag"];
     use WeightExpr::{Binary, ConcatRows, Const, ScaleCols, ScaleRows, SliceRows, Transpose, Unary};
     check(&m, &s, *w(0), all);
     check(&m, &s, *w(5), all);
