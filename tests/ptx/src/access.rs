@@ -1,5 +1,6 @@
 //! Memory accesses of threads, in every state space, and the banks of shared memory.
 
+use crate::blocks::Touch;
 use crate::fault::{Access, FaultKind};
 use crate::machine::{Cx, LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOWS_END};
 
@@ -67,6 +68,7 @@ impl Cx<'_> {
         let data = match space {
             Space::Global | Space::Const | Space::Generic => {
                 self.count.read += len as u64;
+                self.touch(Access::Read, address, len as u64, atomic)?;
                 self.mem.load(address, len as u64, self.env.options.check_uninitialised)?
             }
             Space::Shared => {
@@ -94,6 +96,7 @@ impl Cx<'_> {
         match space {
             Space::Global | Space::Generic => {
                 self.count.written += data.len() as u64;
+                self.touch(Access::Write, address, data.len() as u64, atomic)?;
                 self.mem.store(address, data)
             }
             Space::Shared => {
@@ -117,11 +120,23 @@ impl Cx<'_> {
             let who = self.who(lane);
             return self.cta.shared.atomic(who, address, len, change);
         }
+        if space != Space::Global {
+            return Err(FaultKind::Operand(format!("atomic operation on {} memory", space.name())));
+        }
+        self.touch(Access::Atomic, address, len, true)?;
         let mut old = [0; 8];
-        self.load(space, lane, address, true, &mut old[..len as usize])?;
+        old[..len as usize].copy_from_slice(self.mem.load(address, len, self.env.options.check_uninitialised)?);
         let old = u64::from_le_bytes(old);
-        self.store(space, lane, address, true, &change(old).to_le_bytes()[..len as usize])?;
+        self.mem.store(address, &change(old).to_le_bytes()[..len as usize])?;
+        self.count.read += len;
+        self.count.written += len;
         Ok(old)
+    }
+
+    /// Checks an access of global memory against other blocks.
+    #[inline]
+    pub fn touch(&mut self, access: Access, address: u64, len: u64, atomic: bool) -> Result<(), FaultKind> {
+        self.mem.touch(len, Touch { access, address, pc: self.pc, atomic })
     }
 
     /// Counts the bank conflicts of one access of `size` bytes at each of `addresses` (lane and address, by lane), as the hardware splits it: so many lanes at

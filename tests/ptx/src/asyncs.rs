@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::fault::FaultKind;
+use crate::fault::{Access, FaultKind};
 use crate::machine::{Cx, lanes};
 use crate::shared::Who;
 
@@ -83,6 +83,7 @@ impl Cx<'_> {
         let mut data = vec![0; bytes as usize];
         if valid > 0 {
             let check = self.env.options.check_uninitialised;
+            self.touch(Access::Read, from, valid, false)?;
             data[..valid as usize].copy_from_slice(self.mem.load(from, valid, check)?);
             self.count.read += valid;
         }
@@ -123,6 +124,7 @@ impl Cx<'_> {
     pub fn bulk_load(&mut self, lane: u32, to: u64, from: u64, bytes: u64, mbarrier: u64) -> Result<(), FaultKind> {
         bulk_shape(to, from, bytes)?;
         let check = self.env.options.check_uninitialised;
+        self.touch(Access::Read, from, bytes, false)?;
         let data = self.mem.load(from, bytes, check)?.to_vec();
         self.count.read += bytes;
         self.bulk_data(lane, to, data, mbarrier)
@@ -146,6 +148,7 @@ impl Cx<'_> {
         let data = self.cta.shared.async_read(who, from, bytes)?.to_vec();
         // The range must be mapped already now.
         self.mem.load(to, bytes, false)?;
+        self.touch(Access::Write, to, bytes, false)?;
         self.count.written += bytes;
         let queue = self.warp.copies.lane(lane);
         let group = queue.open_store;
@@ -186,7 +189,7 @@ impl Cx<'_> {
         while let Some(s) = self.warp.copies.lane(lane).stores.pop_front() {
             if s.reading {
                 let other = crate::fault::Other { thread: Some(self.warp.index * 32 + lane), line: s.pc };
-                return Err(FaultKind::InFlight { access: crate::fault::Access::Read, address: s.from, other });
+                return Err(FaultKind::InFlight { access: Access::Read, address: s.from, other });
             }
             self.mem.store(s.to, &s.data)?;
         }

@@ -269,6 +269,7 @@ pub(crate) fn build<'a>(entry: &Entry<'a>, vars: &[Var<'a>], globals: &[&Var<'a>
         max_threads: entry.max_threads,
         exact_threads: entry.exact_threads,
         granule: 16,
+        global_granule: 16,
         has_wgmma: false,
     };
     let mut b = Builder { scopes: vec![Scope::default()], kernel, immediates: HashMap::new(), classes: HashMap::new() };

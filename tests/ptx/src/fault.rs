@@ -53,6 +53,8 @@ pub enum FaultKind {
     Constant { address: u64 },
     /// Two accesses of shared memory, one a write, with nothing that orders them.
     Race { access: Access, address: u64, other_access: Access, other: Other },
+    /// Two blocks access global memory, one of them writes, and no fences and atomics order them. `block` is the other one's linear index, or none for several.
+    BlockRace { access: Access, address: u64, other_access: Access, block: Option<u32>, line: u32 },
     /// An access of bytes that an asynchronous copy or product, not yet waited for, writes or reads.
     InFlight { access: Access, address: u64, other: Other },
     /// The async proxy reads what a thread wrote, with no `fence.proxy.async` between.
@@ -88,6 +90,13 @@ impl fmt::Display for FaultKind {
             FaultKind::Constant { address } => write!(f, "write to constant memory at {address:#x}"),
             FaultKind::Race { access, address, other_access, other } => {
                 write!(f, "race on shared address {address:#x}: this {access} and the {other_access} of {other} are not ordered")
+            }
+            FaultKind::BlockRace { access, address, other_access, block, line } => {
+                let by = block.map_or("several blocks".to_owned(), |b| format!("block number {b}"));
+                write!(
+                    f,
+                    "race between blocks on global address {address:#x}: this {access} and the {other_access} of {by} at line {line} are not ordered"
+                )
             }
             FaultKind::InFlight { access, address, other } => {
                 write!(f, "{access} of shared address {address:#x}, which the asynchronous operation of {other} still uses")

@@ -36,6 +36,7 @@
 //! - reads of shared or global bytes that nobody wrote (the registers never written hold NaN);
 //! - races on shared memory. Threads are ordered by `bar.sync`, `bar.warp.sync` and mbarriers, tracked with vector clocks; also lanes of one warp need
 //!   `bar.warp.sync` to exchange values through memory;
+//! - races between blocks on global memory, where no fences and atomics order them (they run one after another here, at the same time on a GPU);
 //! - use of bytes that an asynchronous copy has not delivered (copies land at the wait, not before), or overwriting bytes that one still reads;
 //! - asynchronous reads (wgmma, bulk stores) of bytes that threads wrote with no `fence.proxy.async` between;
 //! - registers of a wgmma used before `wgmma.wait_group`, or without `wgmma.fence`;
@@ -44,13 +45,13 @@
 //! Bank conflicts of shared memory are counted per instruction ([`Stats::conflicts`]).
 //!
 //! # Limits
-//! Blocks run one after another, so blocks that wait for each other never end (see [`Options::instruction_limit`]). Clusters have one block. Races between blocks on
-//! global memory are not seen. Lanes of a warp run in lock step and meet again at the immediate post-dominator of a branch: code in which one lane of a warp waits for
+//! Blocks run one after another, so blocks that wait for each other never end (see [`Options::instruction_limit`]). Clusters have one block. Lanes of a warp run in lock step and meet again at the immediate post-dominator of a branch: code in which one lane of a warp waits for
 //! another on a different path is reported as a deadlock.
 
 mod access;
 mod ast;
 mod asyncs;
+mod blocks;
 mod build;
 mod clocks;
 mod decode;
@@ -83,7 +84,7 @@ pub type Dim = [u32; 3];
 pub struct Options {
     /// Report reads of bytes that nobody wrote.
     pub check_uninitialised: bool,
-    /// Report races on shared memory, and asynchronous reads without `fence.proxy.async`.
+    /// Report races on shared memory and between blocks, and asynchronous reads without `fence.proxy.async`.
     pub check_races: bool,
     /// Most instructions of threads.
     pub instruction_limit: u64,

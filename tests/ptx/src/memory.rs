@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crate::blocks::{Blocks, MOST_WATCHED, Shadow, Touch};
 use crate::fault::{Access, FaultKind};
 
 /// Where global addresses begin: beyond 32 bits, so that an address cut to 32 bits is found out.
@@ -19,6 +20,7 @@ pub(crate) struct Buffer {
     init: Vec<u64>,
     missing: u64,
     read_only: bool,
+    shadow: Shadow,
 }
 
 impl Buffer {
@@ -69,6 +71,7 @@ pub struct Memory {
     allocated: u64,
     /// Addresses of the variables of each module used so far.
     pub(crate) modules: HashMap<u64, Vec<u64>>,
+    pub(crate) blocks: Blocks,
 }
 
 impl Memory {
@@ -88,6 +91,7 @@ impl Memory {
             init: vec![0; bytes.div_ceil(64)],
             missing: bytes as u64,
             read_only: false,
+            shadow: Shadow::default(),
         });
         base
     }
@@ -172,6 +176,20 @@ impl Memory {
             }
             None => Err(self.outside(access, address, len)),
         }
+    }
+
+    /// Checks an access against those of other blocks.
+    #[inline]
+    pub(crate) fn touch(&mut self, len: u64, t: Touch) -> Result<(), FaultKind> {
+        if !self.blocks.on() {
+            return Ok(());
+        }
+        let (i, at) = self.locate(t.access, t.address, len)?;
+        let b = &mut self.buffers[i];
+        if b.read_only || b.bytes.len() > MOST_WATCHED {
+            return Ok(());
+        }
+        self.blocks.touch(&mut b.shadow, at, len as usize, t)
     }
 
     /// A kernel's read of `len` bytes. With `check`, bytes never written are a fault.

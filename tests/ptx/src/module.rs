@@ -80,6 +80,8 @@ pub struct Kernel {
     pub(crate) exact_threads: Option<[u32; 3]>,
     /// Smallest access of shared memory, bytes.
     pub(crate) granule: u64,
+    /// Smallest access of global memory, bytes.
+    pub(crate) global_granule: u64,
     pub(crate) has_wgmma: bool,
 }
 

@@ -54,10 +54,15 @@ pub(crate) fn launch(
     let mut count = Counters { code: vec![Counter::default(); kernel.code.len()], ..Counters::default() };
     let mut b = Block::new(&env, &links);
     let mut left = options.instruction_limit;
+    let blocks = grid.iter().map(|d| u64::from(*d)).product();
+    mem.blocks.begin(blocks, kernel.global_granule, options.check_races);
+    let mut index = 0u32;
     for z in 0..grid[2] {
         for y in 0..grid[1] {
             for x in 0..grid[0] {
                 b.start(&env, [x, y, z]);
+                mem.blocks.start_block(index);
+                index = index.wrapping_add(1);
                 b.run(&env, mem, &mut count, &mut left).map_err(|s| locate(&env, [x, y, z], s))?;
             }
         }
@@ -127,6 +132,9 @@ fn locate(env: &Env<'_>, block: Dim, s: Stopped) -> Fault {
         FaultKind::Race { access, address, other_access, other } => FaultKind::Race { access, address, other_access, other: named(other) },
         FaultKind::InFlight { access, address, other } => FaultKind::InFlight { access, address, other: named(other) },
         FaultKind::ProxyFence { address, other } => FaultKind::ProxyFence { address, other: named(other) },
+        FaultKind::BlockRace { access, address, other_access, block, line: pc } => {
+            FaultKind::BlockRace { access, address, other_access, block, line: line(pc) }
+        }
         kind => kind,
     };
     let t = s.warp * 32 + s.trap.lane.min(31);

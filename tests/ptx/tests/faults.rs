@@ -198,3 +198,41 @@ fn grids_and_counts() {
     assert_eq!((s.classes["atom.global"], s.classes["ld.param"]), (3 * 24, 24));
     assert_eq!((s.read, s.written), (5 * 4 * 24, 5 * 4 * 24));
 }
+
+/// Blocks that write what others read or write, with the fences and atomics that make it right, and without.
+#[test]
+fn races_between_blocks() {
+    let head = ".reg .b32 %r<9>; .reg .b64 %x<9>; .reg .pred %p<4>; .shared .align 4 .b8 last[4];
+        ld.param.u64 %x0, [p]; mov.u32 %r0, %ctaid.x; mov.u32 %r1, %tid.x; mad.lo.u32 %r2, %r0, 32, %r1; mad.wide.u32 %x1, %r2, 4, %x0;\n";
+    let run = |code: &str| {
+        let mut mem = Memory::new();
+        let p = mem.alloc_from(&[0; 1024]);
+        let m = parse(&module(".param .u64 p", &format!("{head}{code}\nret;")));
+        let r = launch(&m, "k", [4, 1, 1], [32, 1, 1], 0, &[p], &mut mem, &Options::default());
+        r.map(|_| u32::from_le_bytes(mem.read(p + 1000, 4).expect("mapped").try_into().expect("4")))
+    };
+    let race = |code: &str| match run(code).expect_err(code).kind {
+        FaultKind::BlockRace { access, other_access, block, .. } => (access, other_access, block),
+        k => panic!("{code}: {k}"),
+    };
+    run("ld.global.b32 %r3, [%x1]; st.global.b32 [%x1], %r3; ld.global.b32 %r3, [%x0+768];").unwrap_or_else(|f| panic!("{f}"));
+    assert_eq!(race("st.global.b32 [%x0], %r0;"), (Access::Write, Access::Write, Some(0)));
+    assert_eq!(race("st.global.b32 [%x1], %r0; ld.global.b32 %r3, [%x0+4];"), (Access::Read, Access::Write, Some(0)));
+    assert_eq!(race("ld.global.b32 %r3, [%x0+260]; st.global.b32 [%x1], %r3;"), (Access::Write, Access::Read, None));
+    // The last block adds up what all wrote.
+    let reduce = "st.global.b32 [%x1], %r2; bar.sync 0; setp.ne.u32 %p0, %r1, 0; @%p0 bra WAIT;
+        FENCE atom.ORDER.gpu.global.inc.u32 %r3, [%x0+1020], 3; FENCE st.shared.b32 [last], %r3;
+        WAIT: bar.sync 0; ld.shared.b32 %r3, [last]; setp.ne.u32 %p1, %r3, 3; @%p1 bra END; @%p0 bra END;
+        mov.u32 %r4, 0; mov.u32 %r5, 0;
+        SUM: mad.wide.u32 %x3, %r5, 4, %x0; ld.global.b32 %r6, [%x3]; add.u32 %r4, %r4, %r6; add.u32 %r5, %r5, 1;
+        setp.lt.u32 %p2, %r5, 128; @%p2 bra SUM; st.global.b32 [%x0+1000], %r4; END:";
+    let variant = |fence: &str, order: &str| reduce.replace("FENCE", fence).replace("ORDER", order);
+    assert_eq!(run(&variant("fence.acq_rel.gpu;", "relaxed")), Ok((0..128).sum()));
+    assert_eq!(run(&variant("membar.gl;", "relaxed")), Ok((0..128).sum()));
+    assert_eq!(run(&variant("", "acq_rel")), Ok((0..128).sum()));
+    assert_eq!(race(&variant("", "relaxed")), (Access::Read, Access::Write, Some(0)));
+    assert_eq!(race(&variant("fence.acq_rel.cta;", "relaxed")), (Access::Read, Access::Write, Some(0)));
+    // A fence on one side only.
+    assert_eq!(race(&variant("", "relaxed").replacen("atom", "membar.gl; atom", 1)), (Access::Read, Access::Write, Some(0)));
+    assert_eq!(race(&variant("", "acquire")), (Access::Read, Access::Write, Some(0)));
+}

@@ -98,6 +98,8 @@ fn copy(d: &mut Dec<'_, '_>) -> Res<Exec> {
     }
     let bytes = bytes as u64;
     d.touches_shared(bytes);
+    // With a source size, down to single bytes are read.
+    d.touches_global(if d.remaining() > usize::from(hint) { 1 } else { bytes });
     let policy = usize::from(hint);
     let valid = if d.remaining() > policy { Some(d.src("b32")?) } else { None };
     if hint {

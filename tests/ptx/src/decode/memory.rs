@@ -88,6 +88,7 @@ fn access(d: &mut Dec<'_, '_>, load: bool) -> Res<Exec> {
     if matches!(space, Space::Shared | Space::Generic) {
         d.touches_shared(bytes);
     }
+    d.touches_global(bytes);
     let (addr, regs, extend) = if load {
         let (dsts, have) = d.dst_list(bits)?;
         let extend = (ty.starts_with('s') && have > bits).then_some((bits, have));
@@ -230,6 +231,8 @@ fn change(op: &str, ty: &str) -> Option<Change> {
 
 fn atomic(d: &mut Dec<'_, '_>) -> Res<Exec> {
     let ty = d.ty()?;
+    let both = d.flag("acq_rel");
+    let (acquires, releases) = (d.flag("acquire") || both, d.flag("release") || both);
     d.drop_all(ORDERS);
     d.flag("noftz");
     let hint = d.flag("L2::cache_hint");
@@ -244,6 +247,7 @@ fn atomic(d: &mut Dec<'_, '_>) -> Res<Exec> {
     if matches!(space, Space::Shared | Space::Generic) {
         d.touches_shared(u64::from(bits / 8));
     }
+    d.touches_global(u64::from(bits / 8));
     let dst = if d.root == "atom" { Some(d.dst(bits)?) } else { None };
     let addr = d.addr()?;
     let register = if ty.contains('x') { "b32" } else { ty };
@@ -258,6 +262,9 @@ fn atomic(d: &mut Dec<'_, '_>) -> Res<Exec> {
             let l = lane as usize;
             let (space, address) = space.resolve(base[l].wrapping_add(addr.offset));
             let old = cx.atomic(space, lane, address, u64::from(bits / 8), |old| change(old, b[l], c[l])).map_err(|k| trap(lane, k))?;
+            if space == Space::Global {
+                cx.mem.blocks.atomic(address, acquires, releases);
+            }
             if let Some(dst) = dst {
                 cx.reg_mut(dst)[l] = old;
             }

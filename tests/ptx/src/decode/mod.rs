@@ -287,6 +287,12 @@ impl<'b, 'a> Dec<'b, 'a> {
         if coords.is_empty() { Ok(addr) } else { Err(self.error("coordinates in a plain address")) }
     }
 
+    /// Notes an access of global memory of `bytes` bytes.
+    pub fn touches_global(&mut self, bytes: u64) {
+        let k = &mut self.b.kernel;
+        k.global_granule = k.global_granule.min(bytes);
+    }
+
     /// Notes an access of shared memory of `bytes` bytes.
     pub fn touches_shared(&mut self, bytes: u64) {
         let k = &mut self.b.kernel;

@@ -8,8 +8,8 @@ pub(super) fn decode(d: &mut Dec<'_, '_>) -> Res<Exec> {
         "bar" | "barrier" => barrier(d),
         "fence" => fence(d),
         "membar" => {
-            d.pick(&["cta", "gl", "sys"]);
-            Ok(nothing())
+            let wide = d.pick(&["gl", "sys", "cta"]).is_some_and(|s| s != "cta");
+            Ok(if wide { gpu_fence() } else { nothing() })
         }
         "nanosleep" => {
             d.ty()?;
@@ -37,7 +37,15 @@ fn setmaxnreg(d: &mut Dec<'_, '_>) -> Res<Exec> {
     Ok(Box::new(|cx, mask| cx.aligned(mask).map(|()| Next::Step)))
 }
 
-/// Fences of one proxy do nothing here: accesses are ordered by barriers, which the race check asks for. `fence.proxy.async` matters.
+/// A fence that orders what blocks do.
+fn gpu_fence() -> Exec {
+    Box::new(|cx, _| {
+        cx.mem.blocks.fence();
+        Ok(Next::Step)
+    })
+}
+
+/// Fences within a block do nothing here: accesses are ordered by barriers, which the race check asks for. Those between blocks and `fence.proxy.async` matter.
 fn fence(d: &mut Dec<'_, '_>) -> Res<Exec> {
     let proxy = d.flag("proxy");
     let asynchronous = d.pick(&["async", "async.global", "async.shared::cta"]).is_some();
@@ -60,7 +68,11 @@ fn fence(d: &mut Dec<'_, '_>) -> Res<Exec> {
             d.immediate()?;
         }
     } else {
-        d.drop_all(&["sc", "acq_rel", "acquire", "release", "cta", "cluster", "gpu", "sys", "mbarrier_init", "sync_restrict::shared::cta"]);
+        let wide = d.flag("gpu") | d.flag("sys");
+        d.drop_all(&["sc", "acq_rel", "acquire", "release", "cta", "cluster", "mbarrier_init", "sync_restrict::shared::cta"]);
+        if wide {
+            return Ok(gpu_fence());
+        }
     }
     if proxy && asynchronous {
         return Ok(Box::new(|cx, _| {

@@ -1,0 +1,185 @@
+//! Races between blocks on global memory. Blocks run one after another here but at the same time on a GPU, so what one of them reads or writes must not depend on
+//! another, unless fences and atomics order them.
+//!
+//! A block's clock advances at each `fence.acq_rel.gpu`. An atomic operation hands on what its block (and the blocks it knows of) did before the last fence; a
+//! block that makes an atomic operation on the same address later knows of that after its own next fence, or at once with `.acquire` or `.acq_rel`.
+
+use std::collections::HashMap;
+
+use crate::fault::{Access, FaultKind};
+
+/// Granules of one page of the shadow.
+const PAGE: usize = 256;
+/// Stands for several blocks.
+const MANY: u32 = u32::MAX;
+/// Larger buffers are not watched.
+pub(crate) const MOST_WATCHED: usize = 32 << 20;
+
+#[derive(Clone, Copy, Default)]
+struct Event {
+    /// Index of the block plus one; 0: none.
+    block: u32,
+    clock: u32,
+    pc: u32,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Cell {
+    /// Which launch this is about.
+    launch: u32,
+    write: Event,
+    read: Event,
+    /// The write was atomic.
+    atomic: bool,
+}
+
+/// Shadow of a buffer.
+#[derive(Default)]
+pub(crate) struct Shadow {
+    pages: Vec<Option<Box<[Cell; PAGE]>>>,
+}
+
+impl std::fmt::Debug for Shadow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} pages", self.pages.len())
+    }
+}
+
+impl Shadow {
+    fn cell(&mut self, i: usize) -> &mut Cell {
+        let page = i / PAGE;
+        if self.pages.len() <= page {
+            self.pages.resize_with(page + 1, || None);
+        }
+        &mut self.pages[page].get_or_insert_with(|| Box::new([Cell::default(); PAGE]))[i % PAGE]
+    }
+}
+
+/// What is known of a block: its clock.
+type Known = HashMap<u32, u32>;
+
+fn join(into: &mut Known, from: &Known) {
+    for (b, c) in from {
+        let known = into.entry(*b).or_default();
+        *known = (*known).max(*c);
+    }
+}
+
+/// Order of the blocks of a launch.
+#[derive(Debug, Default)]
+pub(crate) struct Blocks {
+    on: bool,
+    launch: u32,
+    /// log2 of the granule.
+    shift: u32,
+    /// Index of the running block plus one.
+    block: u32,
+    clock: u32,
+    /// What was done until this clock is handed on by atomics.
+    fenced: u32,
+    known: Known,
+    /// What atomics brought, before the next fence.
+    pending: Known,
+    /// What atomics on each address hand on.
+    handed: HashMap<u64, Known>,
+}
+
+/// An access by a kernel.
+#[derive(Clone, Copy)]
+pub(crate) struct Touch {
+    pub access: Access,
+    pub address: u64,
+    pub pc: u32,
+    /// Volatile, relaxed and acquiring accesses do not race with atomics.
+    pub atomic: bool,
+}
+
+impl Blocks {
+    /// A new launch of `blocks` blocks.
+    pub fn begin(&mut self, blocks: u64, granule: u64, check: bool) {
+        self.on = check && blocks > 1;
+        self.launch += 1;
+        self.shift = granule.clamp(1, 16).trailing_zeros();
+        self.handed.clear();
+    }
+
+    pub fn start_block(&mut self, index: u32) {
+        self.block = index + 1;
+        self.clock = 1;
+        self.fenced = 0;
+        self.known.clear();
+        self.pending.clear();
+    }
+
+    pub fn on(&self) -> bool {
+        self.on
+    }
+
+    /// A fence of the whole GPU.
+    pub fn fence(&mut self) {
+        self.fenced = self.clock;
+        self.clock += 1;
+        let pending = std::mem::take(&mut self.pending);
+        join(&mut self.known, &pending);
+    }
+
+    /// An atomic operation on `address`.
+    pub fn atomic(&mut self, address: u64, acquires: bool, releases: bool) {
+        if !self.on {
+            return;
+        }
+        if releases {
+            self.fenced = self.clock;
+            self.clock += 1;
+        }
+        let handed = self.handed.entry(address).or_default();
+        join(&mut self.pending, handed);
+        join(handed, &self.known);
+        let own = handed.entry(self.block).or_default();
+        *own = (*own).max(self.fenced);
+        if acquires {
+            let pending = std::mem::take(&mut self.pending);
+            join(&mut self.known, &pending);
+        }
+    }
+
+    fn ordered(&self, e: Event) -> bool {
+        e.block == 0 || e.block == self.block || (e.block != MANY && self.known.get(&e.block).is_some_and(|c| e.clock <= *c))
+    }
+
+    /// Checks and notes an access of `len` bytes from offset `at` of a buffer.
+    pub fn touch(&mut self, shadow: &mut Shadow, at: usize, len: usize, t: Touch) -> Result<(), FaultKind> {
+        for i in at >> self.shift..(at + len).div_ceil(1 << self.shift) {
+            let launch = self.launch;
+            let c = shadow.cell(i);
+            if c.launch != launch {
+                *c = Cell { launch, ..Cell::default() };
+            }
+            let harmless = t.atomic && c.atomic;
+            if !harmless && !self.ordered(c.write) {
+                return Err(self.race(t, i, at, Access::Write, c.write));
+            }
+            // An atomic's own write is seen by whoever sees what it hands on.
+            let clock = if t.access == Access::Atomic { self.fenced } else { self.clock };
+            let mine = Event { block: self.block, clock, pc: t.pc };
+            if t.access == Access::Read {
+                if !t.atomic {
+                    let several = c.read.block != 0 && c.read.block != self.block && !self.ordered(c.read);
+                    c.read = Event { block: if several { MANY } else { self.block }, ..mine };
+                }
+                continue;
+            }
+            if !self.ordered(c.read) {
+                return Err(self.race(t, i, at, Access::Read, c.read));
+            }
+            *c = Cell { launch, write: mine, read: Event::default(), atomic: t.atomic };
+        }
+        Ok(())
+    }
+
+    fn race(&self, t: Touch, cell: usize, at: usize, other_access: Access, e: Event) -> FaultKind {
+        let address = t.address + ((cell << self.shift) as u64).saturating_sub(at as u64);
+        let block = (e.block != MANY).then_some(e.block.wrapping_sub(1));
+        FaultKind::BlockRace { access: t.access, address, other_access, block, line: e.pc }
+    }
+}
