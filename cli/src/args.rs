@@ -33,15 +33,18 @@ pub enum Command {
     /// Run an artifact's golden steps and print what they compute, as JSON: how `compile` runs what it made
     #[command(hide = true)]
     Golden(GoldenArgs),
+    /// Lowers GPU kernels for a compiling llmcc, which is at the other end of its pipes
+    #[command(hide = true)]
+    LlvmWorker,
 }
 
 /// `llmcc compile`
 #[derive(Debug, ClapArgs)]
-#[command(group(ArgGroup::new("format").args(["w4", "w4a", "w8", "dtype"])))]
+#[command(group(ArgGroup::new("format").args(["w4", "w4a", "w8", "dtype", "error_budget"])))]
 pub struct CompileArgs {
     /// Checkpoint: a folder with config.json and *.safetensors, or one .safetensors file
     pub checkpoint: PathBuf,
-    /// Machine to compile for: `native`, or a name from `llmcc targets`
+    /// Machine to compile for: `native`, or a name from `llmcc targets`; several, most wanted first, for a file that runs on the first that there is
     #[arg(long, default_value = "native")]
     pub target: String,
     /// 4-bit weights, symmetric
@@ -56,8 +59,11 @@ pub struct CompileArgs {
     /// Unquantized weights of this type [default: the checkpoint's]
     #[arg(long, value_enum)]
     pub dtype: Option<FloatType>,
+    /// The fastest mixture of 4-bit, 8-bit and unquantized weights whose root mean square relative error is at most this, e.g. 0.05; instead of --w4, --w8...
+    #[arg(long, value_name = "ERROR", value_parser = parse_budget)]
+    pub error_budget: Option<f64>,
     /// Columns that share a scale in quantized weights
-    #[arg(long, default_value_t = 32, value_parser = parse_group)]
+    #[arg(long, default_value_t = 32, value_parser = parse_group, conflicts_with = "error_budget")]
     pub group: u16,
     /// Activations entering quantized matrix products [default: int8 with quantized weights]
     #[arg(long, value_enum)]
@@ -65,7 +71,7 @@ pub struct CompileArgs {
     /// Longest sequence, in tokens [default: the model's]
     #[arg(long, value_name = "TOKENS")]
     pub max_context: Option<usize>,
-    /// Type of cached keys and values [default: f32 for f32 models, else f16]
+    /// Type of cached keys and values [default: f32 for f32 models, else f16; with --error-budget: auto]
     #[arg(long, value_enum)]
     pub kv: Option<KvType>,
     /// Keep the weights in the artifact, or beside it in <output>.weights
@@ -89,6 +95,13 @@ pub struct CompileArgs {
     /// Output
     #[arg(short, long, required_unless_present = "emit")]
     pub output: Option<PathBuf>,
+}
+
+fn parse_budget(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(x) if (0.0..=1.0).contains(&x) => Ok(x),
+        _ => Err("must be a number from 0 (exact) to 1".into()),
+    }
 }
 
 fn parse_group(text: &str) -> Result<u16, String> {
@@ -129,6 +142,8 @@ pub enum KvType {
     Bf16,
     /// int8 with a scale per token and head
     Int8,
+    /// The fastest of f16, bf16 and int8 that is exact enough: error at most 0.01, or the --error-budget
+    Auto,
 }
 
 /// Places for weights.
@@ -138,6 +153,8 @@ pub enum Place {
     Embed,
     /// In <output>.weights
     External,
+    /// Nowhere: no tensor is read, and <output>.weights is for someone else to make (tools/gpu-check measures large models with random weights)
+    Absent,
 }
 
 /// Stages of the pipeline that can be printed.
@@ -155,6 +172,14 @@ pub enum Stage {
     Clif,
     /// Machine code, disassembled
     Asm,
+    /// GPU kernels as MLIR
+    Mlir,
+    /// GPU kernels as LLVM IR, optimized
+    Llvm,
+    /// GPU kernels as PTX
+    Ptx,
+    /// GPU kernels as machine code, disassembled (needs ptxas and nvdisasm)
+    Sass,
 }
 
 /// `llmcc run`

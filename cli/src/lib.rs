@@ -4,6 +4,8 @@
 //! [`cmd`] has a file per subcommand. Errors are values of [`Error`], printed once, here.
 
 pub mod args;
+pub mod backends;
+pub mod certificate;
 pub mod cmd;
 pub mod error;
 pub mod golden;

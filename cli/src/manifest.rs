@@ -3,16 +3,18 @@
 //! Nothing in it depends on the day, the machine or the folder: same input and options give the same bytes.
 
 use crate::Error;
+use crate::certificate;
 use crate::golden::{self, Outcome};
 use crate::predicted;
 use crate::session::{CompileOptions, Lowered};
 use llmcc_codegen::link::WeightsPlace;
 use llmcc_frontends::Checkpoint;
 use llmcc_ir::plan::{Plan, Storage, WeightExpr};
+use llmcc_ir::quant::Format;
 use llmcc_passes::pack::PackReport;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 /// Version of the manifest's own layout.
@@ -87,9 +89,17 @@ pub fn build(f: &Facts<'_>) -> Vec<u8> {
         "source": f.files.iter().map(|s| json!({ "file": s.name, "bytes": s.bytes, "sha256": s.sha256 })).collect::<Vec<_>>(),
         "options": {
             "target": f.options.target.name,
-            "weights": f.lowered.format.to_string(),
+            "weights": match f.options.choose.error_budget {
+                Some(budget) => format!("within an error of {budget}"),
+                None => f.lowered.format.to_string(),
+            },
             "activations": format!("{:?}", f.lowered.act).to_lowercase(),
-            "place": if f.options.place == WeightsPlace::External { "external" } else { "embed" },
+            "also": f.options.also.iter().map(|t| t.name).collect::<Vec<_>>(),
+            "place": match f.options.place {
+                WeightsPlace::Embed => "embed",
+                WeightsPlace::External => "external",
+                WeightsPlace::Absent => "absent",
+            },
         },
         "info": {
             "vocab": plan.info.vocab,
@@ -110,6 +120,12 @@ pub fn build(f: &Facts<'_>) -> Vec<u8> {
             "by_format": bytes_by_format(plan),
             "tensors": tensors,
         },
+        "alternatives": f.lowered.others.iter().map(|v| json!({
+            "target": v.target.name,
+            "activations": format!("{:?}", v.act).to_lowercase(),
+            "weights": v.compiled.plan.weight_bytes(),
+            "kernels": v.compiled.plan.kernels.iter().map(|k| k.name.as_str()).collect::<Vec<_>>(),
+        })).collect::<Vec<_>>(),
         "kv": plan.kv.iter().map(|k| k.to_string()).collect::<Vec<_>>(),
         "memory": {
             "formula": "weights + kv_per_token·cached tokens + per_token·T + per_row·R  (T tokens and R logits rows in a step)",
@@ -120,6 +136,8 @@ pub fn build(f: &Facts<'_>) -> Vec<u8> {
         },
         "certificate": {
             "largest_relative_rms_error": largest_error(f.packed),
+            "rms_error": certificate::rms_error(plan, f.packed),
+            "budget": certificate::budget(f.lowered, f.options, f.packed),
             "lossy": lossy(f.lowered),
             "golden_difference_to_evaluator": match f.golden {
                 Outcome::Vectors(_, difference) => difference,
@@ -143,7 +161,16 @@ pub fn largest_error(packed: &PackReport) -> f64 {
 /// Everything in the artifact that is an approximation of the checkpoint.
 fn lossy(l: &Lowered) -> Vec<String> {
     let mut list = vec![];
-    if l.format.is_quantized() {
+    let quantized: Vec<Format> = formats(&l.compiled.plan).into_iter().filter(|f| f.is_quantized()).collect();
+    if l.compiled.error.is_some() {
+        if !quantized.is_empty() {
+            list.push(format!("matrices stored as {}", words(quantized.iter().map(ToString::to_string))));
+            if l.act == llmcc_passes::ActPolicy::Int8 {
+                let groups: BTreeSet<u16> = quantized.iter().map(|f| f.group).collect();
+                list.push(format!("activations entering them as int8 in groups of {}", words(groups.iter().map(ToString::to_string))));
+            }
+        }
+    } else if l.format.is_quantized() {
         list.push(format!("matrices stored as {}", l.format));
         if l.act == llmcc_passes::ActPolicy::Int8 {
             list.push(format!("activations entering them as int8 in groups of {}", l.format.group));
@@ -155,6 +182,15 @@ fn lossy(l: &Lowered) -> Vec<String> {
         list.push(format!("keys and values cached as {}", kv.dtype));
     }
     list
+}
+
+/// Formats of the matrices of a plan.
+fn formats(plan: &Plan) -> BTreeSet<Format> {
+    plan.weights.iter().filter_map(|w| if let Storage::Matrix { format, .. } = w.storage { Some(format) } else { None }).collect()
+}
+
+fn words(list: impl Iterator<Item = String>) -> String {
+    list.collect::<Vec<_>>().join(", ")
 }
 
 fn generic(l: &Lowered) -> BTreeMap<&str, &str> {

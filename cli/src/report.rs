@@ -1,7 +1,7 @@
 //! What `compile` says when it is done.
 
 use crate::golden::Outcome;
-use crate::manifest;
+use crate::{certificate, manifest};
 use crate::session::{CompileOptions, Finished, Lowered};
 use llmcc_codegen::link::WeightsPlace;
 use std::fmt::Write;
@@ -12,14 +12,22 @@ use std::time::Duration;
 pub fn closing(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path) -> String {
     let mut s = String::new();
     let plan = &l.compiled.plan;
-    let beside = if options.place == WeightsPlace::External { " (weights beside it)" } else { "" };
-    let _ = writeln!(s, "{}: {} for {}{beside}", out.display(), bytes(f.bytes as f64), options.target.name);
+    let beside = match options.place {
+        WeightsPlace::Embed => "",
+        WeightsPlace::External => " (weights beside it)",
+        WeightsPlace::Absent => " (without weights)",
+    };
+    let targets: Vec<_> = std::iter::once(&options.target).chain(&options.also).map(|t| t.name).collect();
+    let _ = writeln!(s, "{}: {} for {}{beside}", out.display(), bytes(f.bytes as f64), targets.join(", "));
     let formats: Vec<_> = manifest::bytes_by_format(plan).into_iter().map(|(k, v)| format!("{k} {}", bytes(v as f64))).collect();
     let _ = writeln!(s, "  weights     {} ({})", bytes(plan.weight_bytes() as f64), formats.join(", "));
     let _ = writeln!(s, "  runtime     {}, code {}", bytes(f.runtime_bytes as f64), bytes(f.code_bytes as f64));
     let worst = manifest::largest_error(&f.packed);
     if worst > 0.0 {
         let _ = writeln!(s, "  rounding    largest relative RMS error of a matrix {:.2} %", worst * 100.0);
+    }
+    if let Some(line) = certificate::describe(options, l, &f.packed) {
+        let _ = writeln!(s, "  budget      {line}");
     }
     let decode = l.compiled.predicted_decode_seconds();
     let cores = options.target.cores;
@@ -59,9 +67,12 @@ fn memory(l: &Lowered) -> String {
     format!("{} at the full context of {context} (cache {} per token, prefill in chunks of 512)", bytes(peak as f64), bytes(kv as f64))
 }
 
-/// For each kernel: choice, runner-up, difference.
+/// For each stored form and each kernel that was chosen: the choice, the runner-up, the difference.
 pub fn explain(l: &Lowered) -> String {
     let mut s = String::new();
+    for c in &l.compiled.stored {
+        let _ = writeln!(s, "{c}");
+    }
     for c in &l.compiled.explain {
         let _ = writeln!(s, "{c}");
     }

@@ -1,8 +1,9 @@
 //! The compiler driver: checkpoint → graph → plan → machine code → artifact.
 
 use crate::Error;
+use crate::backends::HAS_LLVM;
 use crate::golden::{self, Outcome};
-use crate::manifest::{self, Facts};
+use crate::manifest::{self, Facts, SourceFile};
 use llmcc_codegen::artifact::{self, Texts};
 use llmcc_codegen::link::{Linker, WeightsPlace};
 use llmcc_codegen::{Backend, Object};
@@ -10,10 +11,11 @@ use llmcc_frontends::Checkpoint;
 use llmcc_frontends::tokenizer::TextAssets;
 use llmcc_ir::graph::Module;
 use llmcc_ir::kv::KvDType;
+use llmcc_ir::plan::Plan;
 use llmcc_ir::quant::{Elem, Format};
 use llmcc_ir::target::{self, Family, TargetSpec};
 use llmcc_ir::ty::DType;
-use llmcc_passes::pack::{PackReport, TensorBytes, WeightSource};
+use llmcc_passes::pack::{PackError, PackReport, TensorBytes, WeightSource};
 use llmcc_passes::{ActPolicy, Compiled};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -25,12 +27,16 @@ pub struct CompileOptions {
     pub checkpoint: PathBuf,
     /// Target.
     pub target: &'static TargetSpec,
+    /// Further targets, the most wanted first: the artifact has a version of the model for each.
+    pub also: Vec<&'static TargetSpec>,
     /// Storage of the matrix weights; `None`: as in the checkpoint.
     pub weights: Option<Format>,
     /// Activations entering quantized products; `None`: int8 with quantized weights.
     pub act: Option<ActPolicy>,
-    /// KV cache type; `None`: f32 for f32 weights, else f16.
+    /// KV cache type; `None`: as [`Choose::kv`] finds, else f32 for f32 weights, else f16.
     pub kv: Option<KvDType>,
+    /// What the compiler chooses by cost.
+    pub choose: Choose,
     /// Longest sequence; `None`: the model's.
     pub max_context: Option<usize>,
     /// Embedded or external weights.
@@ -40,6 +46,30 @@ pub struct CompileOptions {
     /// The `llmcc` program, to run the finished artifact for its golden vectors; `None`: do not.
     pub golden: Option<PathBuf>,
 }
+
+/// What the compiler chooses by cost and error, where nothing is asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Choose {
+    /// Choose weight formats, this being the largest root mean square relative error (see `llmcc_passes::Options::error_budget`).
+    pub error_budget: Option<f64>,
+    /// Choose the KV cache type.
+    pub kv: bool,
+    /// Find out what the next best choices would cost, for explanations.
+    pub alternatives: bool,
+}
+
+/// Formats that a mixture within an error budget is made of, besides the checkpoint's own. Each is the smallest of its kind at some error: 4.125 bits per weight, 4.25,
+/// 4.5, 5, 8.125.
+const MIXTURE: &[Format] = &[
+    Format::new(Elem::W4, 128),
+    Format::new(Elem::W4, 64),
+    Format::new(Elem::W4, 32),
+    Format::new(Elem::W4a, 32),
+    Format::new(Elem::W8, 128),
+];
+
+/// Cache types that are chosen from.
+const CACHES: &[KvDType] = &[KvDType::F32, KvDType::F16, KvDType::Bf16, KvDType::Int8];
 
 /// Time spent in each phase of a compilation, in order.
 #[derive(Clone, Debug, Default)]
@@ -67,12 +97,26 @@ pub struct Lowered {
     pub compiled: Compiled,
     /// One per kernel of the plan.
     pub objects: Vec<Object>,
-    /// Format of the matrix weights.
+    /// Format of the matrix weights; with an error budget, the checkpoint's own.
     pub format: Format,
     /// Activations.
     pub act: ActPolicy,
+    /// The versions for further targets.
+    pub others: Vec<Version>,
     /// Times.
     pub phases: Phases,
+}
+
+/// The model compiled for one target.
+pub struct Version {
+    /// The target.
+    pub target: &'static TargetSpec,
+    /// Plan and what the passes report.
+    pub compiled: Compiled,
+    /// One per kernel of the plan.
+    pub objects: Vec<Object>,
+    /// Activations.
+    pub act: ActPolicy,
 }
 
 /// A finished artifact.
@@ -96,14 +140,40 @@ pub struct Finished {
 /// # Errors
 /// [`Error::Usage`] listing the targets.
 pub fn find_target(name: &str) -> Result<&'static TargetSpec, Error> {
-    let target = target::find(name).ok_or_else(|| {
+    target::find(name).ok_or_else(|| {
         let names: Vec<_> = target::TARGETS.iter().map(|t| t.name).collect();
         Error::Usage(format!("unknown target `{name}`; targets: native, {}", names.join(", ")))
-    })?;
-    if target.family() == Family::Gpu {
-        return Err(Error::Usage(format!("target `{name}` needs a compiler built with GPU support (cargo feature `gpu`)")));
+    })
+}
+
+/// The targets in a list of names with commas, without repetitions.
+///
+/// # Errors
+/// [`Error::Usage`] listing the targets.
+pub fn find_targets(names: &str) -> Result<Vec<&'static TargetSpec>, Error> {
+    let mut found: Vec<&TargetSpec> = vec![];
+    for name in names.split(',') {
+        let target = find_target(name.trim())?;
+        if found.iter().all(|t| t.name != target.name) {
+            found.push(target);
+        }
     }
-    Ok(target)
+    Ok(found)
+}
+
+/// Refuses targets that need LLVM when this compiler is built without it.
+///
+/// # Errors
+/// [`Error::Usage`] saying how to get it.
+pub fn check_llvm(options: &CompileOptions) -> Result<(), Error> {
+    let gpu = std::iter::once(&options.target).chain(&options.also).find(|t| t.family() == Family::Gpu);
+    match gpu {
+        Some(t) if !HAS_LLVM => Err(Error::Usage(format!(
+            "target `{}` needs an llmcc with LLVM: build it with `make GPU=1` (cargo feature `gpu`; Debian packages llvm-22-dev and libmlir-22-dev)",
+            t.name
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Opens the checkpoint and lifts it to the graph level.
@@ -114,7 +184,7 @@ pub fn lift(options: &CompileOptions) -> Result<(Checkpoint, Module), Error> {
     let checkpoint = Checkpoint::open(&options.checkpoint)?;
     let lift_with = |kv_dtype| llmcc_frontends::lift(&checkpoint, &llmcc_frontends::Options { kv_dtype, max_context: options.max_context });
     let mut module = lift_with(options.kv.unwrap_or(KvDType::F16))?;
-    if options.kv.is_none() && weight_format(options, &module) == Format::F32 {
+    if options.kv.is_none() && !options.choose.kv && weight_format(options, &module) == Format::F32 {
         module = lift_with(KvDType::F32)?;
     }
     Ok((checkpoint, module))
@@ -143,17 +213,53 @@ pub fn lower(options: &CompileOptions, backend: &dyn Backend) -> Result<Lowered,
     let (checkpoint, module) = phases.time("read", || lift(options))?;
     let texts = phases.time("tokenizer", || TextAssets::load(&checkpoint))?;
     let format = weight_format(options, &module);
-    let mut pass_options = llmcc_passes::Options::new(options.target, format);
-    if let Some(act) = options.act {
-        pass_options.act = act;
-    }
-    let compiled = phases.time("rewrite", || llmcc_passes::compile(&module, &pass_options))?;
-    let objects: Vec<Object> =
-        phases.time("codegen", || compiled.plan.kernels.iter().map(|k| backend.lower(k, options.target)).collect::<Result<_, _>>())?;
+    let Version { compiled, objects, act, .. } = version(options, options.target, (&checkpoint, &module), backend, &mut phases)?;
+    let others =
+        options.also.iter().map(|t| version(options, t, (&checkpoint, &module), backend, &mut phases)).collect::<Result<_, _>>()?;
+    Ok(Lowered { checkpoint, texts, module, compiled, objects, format, act, others, phases })
+}
+
+/// Compiles the model for one target.
+fn version(
+    options: &CompileOptions,
+    target: &'static TargetSpec,
+    (checkpoint, module): (&Checkpoint, &Module),
+    backend: &dyn Backend,
+    phases: &mut Phases,
+) -> Result<Version, Error> {
+    let pass_options = pass_options(options, target, module);
+    let compiled = phases.time("rewrite", || llmcc_passes::compile_measured(module, &pass_options, &Source(checkpoint)))?;
+    let objects = phases.time("codegen", || backend.lower_all(&compiled.plan.kernels, target))?;
     if options.deny_fallback {
         deny_fallback(&compiled, &objects)?;
     }
-    Ok(Lowered { checkpoint, texts, module, compiled, objects, format, act: pass_options.act, phases })
+    Ok(Version { target, compiled, objects, act: pass_options.act })
+}
+
+fn pass_options(options: &CompileOptions, target: &'static TargetSpec, module: &Module) -> llmcc_passes::Options {
+    let mut o = match options.choose.error_budget {
+        Some(budget) => llmcc_passes::Options::within(target, [MIXTURE, &stored_formats(module)].concat(), budget),
+        None => llmcc_passes::Options::new(target, weight_format(options, module)),
+    };
+    if let Some(act) = options.act {
+        o.act = act;
+    }
+    if options.choose.kv && options.kv.is_none() {
+        o.kv = CACHES.to_vec();
+    }
+    o.alternatives = options.choose.alternatives;
+    o
+}
+
+/// The storages that matrices of the checkpoint have: nothing is lost in them.
+fn stored_formats(module: &Module) -> Vec<Format> {
+    let matrices = || module.weights.iter().filter(|w| w.ty.shape.len() == 2);
+    let all = [(DType::F32, Format::F32), (DType::F16, Format::F16), (DType::Bf16, Format::BF16)];
+    let mut found: Vec<Format> = all.into_iter().filter(|(t, _)| matrices().any(|w| w.ty.dtype == *t)).map(|(_, f)| f).collect();
+    if found.is_empty() {
+        found.push(Format::F32);
+    }
+    found
 }
 
 fn deny_fallback(compiled: &Compiled, objects: &[Object]) -> Result<(), Error> {
@@ -173,41 +279,48 @@ pub fn finish(lowered: &Lowered, options: &CompileOptions, out: &Path, progress:
     let mut phases = lowered.phases.clone();
     let plan = &lowered.compiled.plan;
     let runtime = if lowered.texts.tokenizer_json.is_some() { llmcc_rt_image::FULL } else { llmcc_rt_image::CORE };
-    let code = artifact::layout_code(&[&lowered.objects]);
-    let total = plan.weight_bytes() as u64;
-    let source = Source(&lowered.checkpoint);
+    let versions: Vec<_> = std::iter::once((plan, options.target, &lowered.objects))
+        .chain(lowered.others.iter().map(|v| (&v.compiled.plan, v.target, &v.objects)))
+        .collect();
+    let code = artifact::layout_code(&versions.iter().map(|(_, _, objects)| objects.as_slice()).collect::<Vec<_>>());
+    let plans: Vec<&Plan> = versions.iter().map(|(plan, ..)| *plan).collect();
     let mut linker = Linker::start(out, runtime, &code.bytes, options.place)?;
-    let (packed, sha, files) = phases.time("pack weights", || {
-        std::thread::scope(|s| {
-            let hashes = s.spawn(|| manifest::hash_sources(&lowered.checkpoint));
-            let mut sink = manifest::HashingWriter::new(linker.weights());
-            let packed = llmcc_passes::pack::pack(plan, &lowered.module, &source, &mut sink, &mut |done| progress(done, total));
-            let files = hashes.join().unwrap_or_else(|p| std::panic::resume_unwind(p));
-            (packed, sink.finish(), files)
-        })
-    });
-    let packed = packed?;
+    let Packed { reports: packed, sha, files } = match options.place {
+        WeightsPlace::Absent => leave_out(&plans, &mut linker),
+        _ => phases.time("pack weights", || pack_all(lowered, &plans, &mut linker, progress))?,
+    };
+    let weights = weight_spans(&packed);
     let mut facts = Facts {
         lowered,
         options,
         code_sha256: manifest::sha256(&code.bytes),
         code_bytes: code.bytes.len(),
-        packed: &packed,
-        files: files?,
+        packed: &packed[0],
+        files,
         weights_sha256: sha,
         weight_offsets: llmcc_passes::pack::weight_offsets(plan),
         golden: Outcome::Absent("not run yet".into()),
     };
-    let weights = llmcc_abi::Span { off: 0, len: linker.weights_written() };
     let data = |facts: &Facts<'_>| {
         let texts = Texts {
             manifest: manifest::build(facts),
             tokenizer: lowered.texts.tokenizer_json.clone().unwrap_or_default(),
             text_config: serde_json::to_vec(&lowered.texts.text_config).unwrap_or_default(),
         };
-        let weight_offsets = &facts.weight_offsets;
-        let alternative = artifact::Alternative { plan, target: options.target, objects: &lowered.objects, weight_offsets, weights };
-        artifact::data_segment(&[alternative], &code, &texts)
+        let offsets: Vec<_> = versions.iter().map(|(plan, ..)| llmcc_passes::pack::weight_offsets(plan)).collect();
+        let alternatives: Vec<_> = versions
+            .iter()
+            .zip(&offsets)
+            .zip(&weights)
+            .map(|(((plan, target, objects), weight_offsets), weights)| artifact::Alternative {
+                plan,
+                target,
+                objects,
+                weight_offsets,
+                weights: *weights,
+            })
+            .collect();
+        artifact::data_segment(&alternatives, &code, &texts)
     };
     phases.time("write", || linker.seal(&data(&facts)))?;
     facts.golden = phases.time("run", || golden::examine(lowered, options, linker.temporary(), facts.golden_seed()))?;
@@ -216,7 +329,67 @@ pub fn finish(lowered: &Lowered, options: &CompileOptions, out: &Path, progress:
         linker.finish().map(|()| bytes)
     })?;
     let golden = facts.golden;
-    Ok(Finished { bytes, runtime_bytes: runtime.len(), code_bytes: code.bytes.len(), packed, golden, phases })
+    Ok(Finished {
+        bytes,
+        runtime_bytes: runtime.len(),
+        code_bytes: code.bytes.len(),
+        packed: packed.into_iter().next().unwrap_or_default(),
+        golden,
+        phases,
+    })
+}
+
+/// The weights of all versions.
+struct Packed {
+    reports: Vec<PackReport>,
+    /// SHA-256, hex.
+    sha: String,
+    files: Vec<SourceFile>,
+}
+
+/// Packs the weights of all versions, one after the other, while the checkpoint's files are hashed.
+fn pack_all(lowered: &Lowered, plans: &[&Plan], linker: &mut Linker, progress: &mut dyn FnMut(u64, u64)) -> Result<Packed, Error> {
+    let source = Source(&lowered.checkpoint);
+    let total = plans.iter().map(|plan| plan.weight_bytes() as u64).sum();
+    std::thread::scope(|s| {
+        let hashes = s.spawn(|| manifest::hash_sources(&lowered.checkpoint));
+        let mut sink = manifest::HashingWriter::new(linker.weights());
+        let mut before = 0;
+        let reports: Result<Vec<PackReport>, llmcc_passes::pack::PackError> = plans
+            .iter()
+            .map(|plan| {
+                let mut report = |done| progress(before + done, total);
+                let packed = llmcc_passes::pack::pack(plan, &lowered.module, &source, &mut sink, &mut report)?;
+                before += packed.bytes;
+                Ok(packed)
+            })
+            .collect();
+        let files = hashes.join().unwrap_or_else(|p| std::panic::resume_unwind(p));
+        Ok(Packed { reports: reports?, sha: sink.finish(), files: files? })
+    })
+}
+
+/// Only says how large the weights are: neither they nor the checkpoint's tensors are read.
+fn leave_out(plans: &[&Plan], linker: &mut Linker) -> Packed {
+    let end = |plan: &&Plan| {
+        let offsets = llmcc_passes::pack::weight_offsets(plan);
+        let end = offsets.last().zip(plan.weights.last()).map_or(0, |(at, w)| at + w.storage.bytes() as u64);
+        PackReport { bytes: end.next_multiple_of(llmcc_passes::pack::ALIGN), ..PackReport::default() }
+    };
+    let reports: Vec<PackReport> = plans.iter().map(end).collect();
+    linker.leave_out(reports.iter().map(|r| r.bytes).sum());
+    Packed { reports, sha: String::new(), files: vec![] }
+}
+
+/// Where the weights of each version lie in the weights segment: one after the other.
+fn weight_spans(packed: &[PackReport]) -> Vec<llmcc_abi::Span> {
+    let mut off = 0;
+    let mut span = |p: &PackReport| {
+        let here = llmcc_abi::Span { off, len: p.bytes };
+        off += p.bytes;
+        here
+    };
+    packed.iter().map(&mut span).collect()
 }
 
 /// Tensors of a checkpoint for packing.

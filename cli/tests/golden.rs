@@ -121,9 +121,11 @@ fn compile_with_runner(f: &Folder, script: &str) -> Result<(), String> {
     let options = CompileOptions {
         checkpoint: Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/goldens/llama3"),
         target: session::find_target("native").expect("a target"),
+        also: vec![],
         weights: None,
         act: None,
         kv: None,
+        choose: session::Choose::default(),
         max_context: None,
         place: llmcc_codegen::link::WeightsPlace::External,
         deny_fallback: false,

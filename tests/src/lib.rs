@@ -1,7 +1,7 @@
 //! Harness of the end-to-end tests: compile a checkpoint, open the artifact, compare logits.
 
 use llmcc_cli::loaded::{EngineOptions, Model};
-use llmcc_cli::session::{self, CompileOptions};
+use llmcc_cli::session::{self, Choose, CompileOptions};
 use llmcc_codegen::cpu::CpuBackend;
 use llmcc_codegen::link::WeightsPlace;
 use llmcc_ir::kv::KvDType;
@@ -35,9 +35,11 @@ pub fn options(checkpoint: &Path) -> CompileOptions {
     CompileOptions {
         checkpoint: checkpoint.to_owned(),
         target: session::find_target("native").expect("native is a target"),
+        also: vec![],
         weights: None,
-        act: None,
+        act: Some(ActPolicy::F32),
         kv: Some(KvDType::F32),
+        choose: Choose::default(),
         max_context: None,
         place: WeightsPlace::Embed,
         deny_fallback: false,

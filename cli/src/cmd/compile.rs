@@ -1,12 +1,14 @@
 //! `llmcc compile`
 
 use crate::args::{ActType, CompileArgs, KvType, Place, Stage};
-use crate::session::{self, CompileOptions, Lowered};
+use crate::backends::Backends;
+use crate::session::{self, Choose, CompileOptions, Lowered};
 use crate::{Error, report};
 use indicatif::{ProgressBar, ProgressStyle};
-use llmcc_codegen::cpu::CpuBackend;
+use llmcc_codegen::Object;
 use llmcc_codegen::link::WeightsPlace;
 use llmcc_ir::kv::KvDType;
+use llmcc_ir::target::{Family, TargetSpec};
 use llmcc_passes::ActPolicy;
 use std::fmt::Write;
 use std::path::Path;
@@ -21,13 +23,24 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
         let (_, module) = session::lift(&options)?;
         return output(args.output.as_deref(), &llmcc_ir::text::print_module(&module));
     }
-    let backend = CpuBackend::default();
-    let lowered = session::lower(&options, &backend)?;
+    if args.emit.is_none_or(|s| matches!(s, Stage::Llvm | Stage::Ptx | Stage::Sass)) {
+        session::check_llvm(&options)?;
+    }
+    let program = std::env::current_exe().map_err(|e| Error::io("find", "the llmcc program", e))?;
+    let backends = Backends::new(Some(program));
+    let lowered = session::lower(&options, &backends)?;
+    for warning in backends.gpu.warnings() {
+        eprintln!("warning: {warning}");
+    }
     if args.explain {
         eprint!("{}", report::explain(&lowered));
     }
     if let Some(stage) = args.emit {
-        return output(args.output.as_deref(), &emit(stage, &lowered));
+        let text = match stage {
+            Stage::Mlir | Stage::Llvm | Stage::Ptx | Stage::Sass => emit_gpu(stage, &lowered, options.target, &backends)?,
+            _ => emit(stage, &lowered),
+        };
+        return output(args.output.as_deref(), &text);
     }
     let Some(out) = args.output.as_deref() else {
         return Err(Error::Usage("give the output file with -o".into()));
@@ -46,27 +59,37 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
 }
 
 fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
+    let mut targets = session::find_targets(&args.target)?;
+    let target = targets.remove(0);
     Ok(CompileOptions {
         checkpoint: args.checkpoint.clone(),
-        target: session::find_target(&args.target)?,
+        target,
+        also: targets,
         weights: session::format_option(args),
         act: args.act.map(|a| match a {
             ActType::F32 => ActPolicy::F32,
             ActType::Int8 => ActPolicy::Int8,
         }),
-        kv: args.kv.map(|k| match k {
-            KvType::F32 => KvDType::F32,
-            KvType::F16 => KvDType::F16,
-            KvType::Bf16 => KvDType::Bf16,
-            KvType::Int8 => KvDType::Int8,
+        kv: args.kv.and_then(|k| match k {
+            KvType::F32 => Some(KvDType::F32),
+            KvType::F16 => Some(KvDType::F16),
+            KvType::Bf16 => Some(KvDType::Bf16),
+            KvType::Int8 => Some(KvDType::Int8),
+            KvType::Auto => None,
         }),
+        choose: Choose {
+            error_budget: args.error_budget,
+            kv: args.kv == Some(KvType::Auto) || args.kv.is_none() && args.error_budget.is_some(),
+            alternatives: args.explain,
+        },
         max_context: args.max_context,
         place: match args.weights {
             Place::Embed => WeightsPlace::Embed,
             Place::External => WeightsPlace::External,
+            Place::Absent => WeightsPlace::Absent,
         },
         deny_fallback: args.deny_fallback,
-        golden: match args.no_golden {
+        golden: match args.no_golden || args.weights == Place::Absent {
             true => None,
             false => Some(std::env::current_exe().map_err(|e| Error::io("find", "the llmcc program", e))?),
         },
@@ -92,8 +115,35 @@ pub fn emit(stage: Stage, l: &Lowered) -> String {
                 let _ = writeln!(out, "; {}\n{text}", k.name);
             }
         }
+        // These need more than what is at hand: see `emit_gpu`.
+        Stage::Mlir | Stage::Llvm | Stage::Ptx | Stage::Sass => {}
     }
     out
+}
+
+/// The text of a stage that only GPU kernels have, of the first target.
+fn emit_gpu(stage: Stage, l: &Lowered, target: &TargetSpec, backends: &Backends) -> Result<String, Error> {
+    if target.family() != Family::Gpu {
+        return Err(Error::Usage(format!("{} is not a GPU: its stages are clif and asm", target.name)));
+    }
+    let mut out = String::new();
+    for (k, o) in l.compiled.plan.kernels.iter().zip(&l.objects) {
+        let text = match stage {
+            Stage::Mlir => o.clif.clone(),
+            Stage::Llvm => backends.gpu.text(k, target, llmcc_gpu::worker::Stage::LlvmIr)?,
+            Stage::Sass => sass(o)?,
+            _ => o.listing.clone(),
+        };
+        let _ = writeln!(out, "// {}\n{text}", k.name);
+    }
+    Ok(out)
+}
+
+fn sass(o: &Object) -> Result<String, Error> {
+    match o.gpu.as_ref().filter(|g| !g.cubin.is_empty()) {
+        Some(gpu) => llmcc_gpu::assembler::disassemble(&gpu.cubin).map_err(Error::Failed),
+        None => Err(Error::Failed("SASS needs ptxas (PyPI: nvidia-cuda-nvcc-cu12) on the search path, or named by LLMCC_PTXAS".into())),
+    }
 }
 
 fn output(path: Option<&Path>, text: &str) -> Result<(), Error> {

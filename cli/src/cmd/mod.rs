@@ -25,7 +25,19 @@ pub fn run(command: Command) -> Result<(), Error> {
         Command::Targets => targets::run(),
         Command::Verify(args) => verify::run(&args),
         Command::Golden(args) => verify::golden(&args),
+        Command::LlvmWorker => llvm_worker(),
     }
+}
+
+#[cfg(feature = "gpu")]
+fn llvm_worker() -> Result<(), Error> {
+    let done = llmcc_gpu::worker::serve(std::io::stdin().lock(), std::io::stdout().lock());
+    done.map_err(|e| Error::io("talk to", "the compiling llmcc", e))
+}
+
+#[cfg(not(feature = "gpu"))]
+fn llvm_worker() -> Result<(), Error> {
+    Err(Error::Usage("this llmcc was built without LLVM".into()))
 }
 
 /// Writes to standard output; a reader that went away is not an error of ours.

@@ -1,7 +1,8 @@
 //! `llmcc targets`
 
 use crate::Error;
-use llmcc_ir::target::{TARGETS, find};
+use crate::backends::HAS_LLVM;
+use llmcc_ir::target::{Family, TARGETS, find};
 use std::fmt::Write;
 
 /// Lists the targets.
@@ -12,7 +13,11 @@ pub fn run() -> Result<(), Error> {
     let native = find("native").map_or("", |t| t.name);
     let mut out = String::new();
     for t in TARGETS {
-        let mark = if t.name == native { "  (native)" } else { "" };
+        let mark = match t.family() {
+            _ if t.name == native => "  (native)",
+            Family::Gpu if !HAS_LLVM => "  (not in this build: `make GPU=1`)",
+            _ => "",
+        };
         let _ = writeln!(out, "{:<12} {}{mark}", t.name, t.about);
     }
     super::print(&out)
