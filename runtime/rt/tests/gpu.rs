@@ -3,89 +3,27 @@
 mod common;
 #[path = "common/cuda.rs"]
 mod cuda;
+#[path = "common/gpu_model.rs"]
+mod gpu_model;
 
 use common::*;
 use cuda::{Launch, calls};
+use gpu_model::{Toy, artifact, grid};
 use llmcc_abi::*;
 use llmcc_rt::cuda::ffi::{Api, ENTRY_POINTS, LoadError};
 use llmcc_rt::select::{Machine, Wish, open_with};
 use llmcc_rt::{Engine, Image, Options, Result, Status};
 
-/// Rows of a block of `attend`.
-const ATTEND_ROWS: u32 = 3;
-
 const GPU_KERNELS: [(&str, cuda::Kernel, usize); 5] =
     [("k_embed", embed, 3), ("k_append", append, 5), ("k_attend", attend, 4), ("k_head_few", head_few, 5), ("k_head_many", head_many, 5)];
 
-/// What distinguishes the artifacts of these tests.
-#[derive(Clone, Copy, Default)]
-struct Toy {
-    /// Versions for these GPUs, in this order.
-    gpus: &'static [u32],
-    /// A version for this processor, in front.
-    cpu: bool,
-    cubin: bool,
-}
-
-/// Code and data of an artifact; both live as long as the process.
-fn artifact(toy: Toy) -> (&'static [u8], &'static [u8]) {
-    // CPU kernels, never run here, lie at its start.
-    let mut code = vec![0u8; 64];
-    let mut data = Data::new();
-    let texts = ["{\"fat\":1}", "", ""].map(|t| data.text(t));
-    let mut descs = Vec::new();
-    if toy.cpu {
-        let kernels = data.kernels(&[0; 5]);
-        descs.push(toy_desc(&mut data, host_isa(), &kernels, texts));
-    }
-    for sm in toy.gpus {
-        let mut place = |bytes: &[u8]| {
-            let off = code.len() as u64;
-            code.extend_from_slice(bytes);
-            Span { off, len: bytes.len() as u64 }
-        };
-        let ptx = KERNELS.map(|name| place(format!(".entry k_{name}\0").as_bytes()));
-        let cubin = KERNELS.map(|_| if toy.cubin { place(b"\x7fELF cubin") } else { Span::default() });
-        let gpu: Vec<GpuKernelDesc> = (0..5)
-            .map(|i| GpuKernelDesc {
-                entry: data.text(&format!("k_{}", KERNELS[i])),
-                ptx: ptx[i],
-                cubin: cubin[i],
-                threads: 32 * (i as u32 + 1),
-                shared: if i == 2 { 100 << 10 } else { 0 },
-                grid: grid(i),
-            })
-            .collect();
-        let kernels = data.kernels(&ptx.map(|p| p.off));
-        let gpu = data.table(&gpu);
-        descs.push(ModelDesc { gpu, ..toy_desc(&mut data, isa::SM + sm, &kernels, texts) });
-    }
-    // From the last, so that each knows where the next one is; offsets have to ascend, so their places are computed first.
-    let size = size_of::<ModelDesc>() as u64;
-    let first = (data.len() as u64).next_multiple_of(8);
-    for i in 1..descs.len() {
-        let next = if i + 1 < descs.len() { first + size * i as u64 } else { 0 };
-        let at = data.version(ModelDesc { alternative: next, ..descs[i] });
-        assert_eq!(at, first + size * (i as u64 - 1));
-    }
-    let root = ModelDesc { alternative: if descs.len() > 1 { first } else { 0 }, ..descs[0] };
-    (code.leak(), data.finish(root).leak())
-}
-
-fn grid(kernel: usize) -> [GpuDim; 3] {
-    let dim = |fixed, per_m| GpuDim { fixed, per_m };
-    match kernel {
-        0 => [dim(1, 8), dim(1, 0), dim(1, 0)],
-        1 => [dim(2, 1), dim(1, 0), dim(1, 0)],
-        2 => [dim(1, 0), dim(1, ATTEND_ROWS), dim(1, 0)],
-        _ => [dim(VOCAB as u32, 0), dim(1, 0), dim(1, 1)],
-    }
+/// Nothing but what the driver for tests looks at.
+fn ptx(kernel: usize) -> String {
+    format!(".entry k_{}", KERNELS[kernel])
 }
 
 fn images(toy: Toy) -> Result<Vec<Image>> {
-    let (code, data) = artifact(toy);
-    // SAFETY: leaked; CPU kernels are never run here.
-    unsafe { Image::all_from_parts(code.as_ptr(), code.len() as u64, data, WEIGHTS.as_ptr().cast(), size_of_val(&WEIGHTS) as u64) }
+    gpu_model::images(toy, ptx)
 }
 
 fn open(toy: Toy, options: Options) -> Result<Engine> {
@@ -490,7 +428,7 @@ fn entry_points_are_those_of_the_driver() {
 
 #[test]
 fn damaged_gpu_tables_are_refused() {
-    let (code, good) = artifact(SM90);
+    let (code, good) = artifact(SM90, ptx);
     let load = |data: &[u8]| {
         // SAFETY: nothing is run.
         unsafe { Image::all_from_parts(code.as_ptr(), code.len() as u64, data, WEIGHTS.as_ptr().cast(), size_of_val(&WEIGHTS) as u64) }
@@ -506,16 +444,16 @@ fn damaged_gpu_tables_are_refused() {
     let kernel = |field: usize| desc.gpu.off as usize + 2 * size_of::<GpuKernelDesc>() + field;
     use std::mem::offset_of;
     let (threads, shared, grid) = (offset_of!(GpuKernelDesc, threads), offset_of!(GpuKernelDesc, shared), offset_of!(GpuKernelDesc, grid));
-    let (ptx, cubin) = (offset_of!(GpuKernelDesc, ptx), offset_of!(GpuKernelDesc, cubin));
+    let (ptx_at, cubin) = (offset_of!(GpuKernelDesc, ptx), offset_of!(GpuKernelDesc, cubin));
     let long = (code.len() as u64 + 1).to_le_bytes();
     let cases: [(usize, &[u8], &str); 10] = [
         (kernel(threads), &0u32.to_le_bytes(), "GPU kernel 2"),
         (kernel(threads), &1025u32.to_le_bytes(), "GPU kernel 2"),
         (kernel(shared), &((227 << 10) + 1u32).to_le_bytes(), "GPU kernel 2"),
         (kernel(grid) + 8, &0u32.to_le_bytes(), "GPU kernel 2"),
-        (kernel(ptx), &long, "outside the code"),
-        (kernel(ptx) + 8, &3u64.to_le_bytes(), "does not end"),
-        (kernel(ptx) + 8, &0u64.to_le_bytes(), "does not end"),
+        (kernel(ptx_at), &long, "outside the code"),
+        (kernel(ptx_at) + 8, &3u64.to_le_bytes(), "does not end"),
+        (kernel(ptx_at) + 8, &0u64.to_le_bytes(), "does not end"),
         (kernel(cubin) + 8, &4u64.to_le_bytes(), "cubin of GPU kernel 2"),
         (kernel(0) + 8, &0u64.to_le_bytes(), "GPU kernel 2"),
         (offset_of!(ModelDesc, gpu) + 8, &4u64.to_le_bytes(), "4 GPU kernels instead of 5"),
@@ -525,7 +463,7 @@ fn damaged_gpu_tables_are_refused() {
         assert!(status == Status::Artifact && message.contains(part), "{part}: {message}");
     }
     // Any byte of any version's tables: refused, or still in bounds.
-    let (_, fat) = artifact(Toy { gpus: &[80, 90], cpu: true, cubin: false });
+    let (_, fat) = artifact(Toy { gpus: &[80, 90], cpu: true, cubin: false }, ptx);
     for at in 0..fat.len() {
         for flip in [0x01, 0x08, 0x80, 0xff] {
             let mut bad = fat.to_vec();
@@ -539,7 +477,7 @@ fn damaged_gpu_tables_are_refused() {
 
 #[test]
 fn chains_of_versions_end() {
-    let (code, good) = artifact(Toy { gpus: &[80, 90], cpu: true, cubin: false });
+    let (code, good) = artifact(Toy { gpus: &[80, 90], cpu: true, cubin: false }, ptx);
     let at = std::mem::offset_of!(ModelDesc, alternative);
     let first = u64::from_le_bytes(good[at..at + 8].try_into().unwrap());
     for (place, value) in [(first as usize + at, first), (first as usize + at, 8), (at, first + 1), (at, good.len() as u64)] {

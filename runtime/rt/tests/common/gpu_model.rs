@@ -1,0 +1,83 @@
+//! Artifacts of the hand-made model with versions for GPUs.
+#![allow(dead_code)]
+
+use llmcc_abi::*;
+use llmcc_rt::{Image, Result};
+
+use crate::common::*;
+
+/// Rows of a block of `attend`.
+const ATTEND_ROWS: u32 = 3;
+
+/// What distinguishes the artifacts of these tests.
+#[derive(Clone, Copy, Default)]
+pub struct Toy {
+    /// Versions for these GPUs, in this order.
+    pub gpus: &'static [u32],
+    /// A version for this processor, in front.
+    pub cpu: bool,
+    pub cubin: bool,
+}
+
+/// Code and data of an artifact, with this PTX for each kernel; both live as long as the process.
+pub fn artifact(toy: Toy, ptx: fn(usize) -> String) -> (&'static [u8], &'static [u8]) {
+    // CPU kernels, never run here, lie at its start.
+    let mut code = vec![0u8; 64];
+    let mut data = Data::new();
+    let texts = ["{\"fat\":1}", "", ""].map(|t| data.text(t));
+    let mut descs = Vec::new();
+    if toy.cpu {
+        let kernels = data.kernels(&[0; 5]);
+        descs.push(toy_desc(&mut data, host_isa(), &kernels, texts));
+    }
+    for sm in toy.gpus {
+        let mut place = |bytes: &[u8]| {
+            let off = code.len() as u64;
+            code.extend_from_slice(bytes);
+            Span { off, len: bytes.len() as u64 }
+        };
+        let ptx: Vec<Span> = (0..KERNELS.len()).map(|i| place((ptx(i) + "\0").as_bytes())).collect();
+        let cubin = KERNELS.map(|_| if toy.cubin { place(b"\x7fELF cubin") } else { Span::default() });
+        let gpu: Vec<GpuKernelDesc> = (0..5)
+            .map(|i| GpuKernelDesc {
+                entry: data.text(&format!("k_{}", KERNELS[i])),
+                ptx: ptx[i],
+                cubin: cubin[i],
+                threads: 32 * (i as u32 + 1),
+                shared: if i == 2 { 100 << 10 } else { 0 },
+                grid: grid(i),
+            })
+            .collect();
+        let kernels = data.kernels(&ptx.iter().map(|p| p.off).collect::<Vec<_>>());
+        let gpu = data.table(&gpu);
+        descs.push(ModelDesc { gpu, ..toy_desc(&mut data, isa::SM + sm, &kernels, texts) });
+    }
+    // From the last, so that each knows where the next one is; offsets have to ascend, so their places are computed first.
+    let size = size_of::<ModelDesc>() as u64;
+    let first = (data.len() as u64).next_multiple_of(8);
+    for i in 1..descs.len() {
+        let next = if i + 1 < descs.len() { first + size * i as u64 } else { 0 };
+        let at = data.version(ModelDesc { alternative: next, ..descs[i] });
+        assert_eq!(at, first + size * (i as u64 - 1));
+    }
+    let root = ModelDesc { alternative: if descs.len() > 1 { first } else { 0 }, ..descs[0] };
+    (code.leak(), data.finish(root).leak())
+}
+
+/// Grid of each kernel.
+pub fn grid(kernel: usize) -> [GpuDim; 3] {
+    let dim = |fixed, per_m| GpuDim { fixed, per_m };
+    match kernel {
+        0 => [dim(1, 8), dim(1, 0), dim(1, 0)],
+        1 => [dim(2, 1), dim(1, 0), dim(1, 0)],
+        2 => [dim(1, 0), dim(1, ATTEND_ROWS), dim(1, 0)],
+        _ => [dim(VOCAB as u32, 0), dim(1, 0), dim(1, 1)],
+    }
+}
+
+/// The versions of the artifact.
+pub fn images(toy: Toy, ptx: fn(usize) -> String) -> Result<Vec<Image>> {
+    let (code, data) = artifact(toy, ptx);
+    // SAFETY: leaked; CPU kernels are never run here.
+    unsafe { Image::all_from_parts(code.as_ptr(), code.len() as u64, data, WEIGHTS.as_ptr().cast(), size_of_val(&WEIGHTS) as u64) }
+}
