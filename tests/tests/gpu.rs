@@ -1,0 +1,185 @@
+//! Whole models for GPUs, without a GPU: the artifact's runtime opens the fake CUDA driver of `tests/ptx/fake`, which executes the PTX it loads on the
+//! emulator, with its checks of memory, races and async copies on. Logits are compared with Transformers, as those of CPU artifacts are.
+
+use llmcc_cli::backends::{Backends, HAS_LLVM};
+use llmcc_cli::loaded::Model;
+use llmcc_cli::session::{self, CompileOptions};
+use llmcc_ir::kv::KvDType;
+use llmcc_ir::quant::Format;
+use llmcc_ir::target;
+use llmcc_tests::{Artifact, Golden, argmax, golden, logits_in_pieces, options, root};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The fake driver, built beside the tests.
+fn driver() -> &'static Path {
+    static DRIVER: OnceLock<PathBuf> = OnceLock::new();
+    DRIVER.get_or_init(|| {
+        let exe = std::env::current_exe().expect("the test's own path");
+        let folder = exe.parent().and_then(Path::parent).expect("target/<profile>/deps");
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--offline", "--locked", "-p", "llmcc-fake-cuda"]).current_dir(root());
+        if folder.file_name().is_some_and(|f| f == "release") {
+            cargo.arg("--release");
+        }
+        let target = folder.parent().expect("target");
+        assert!(cargo.env("CARGO_TARGET_DIR", target).status().expect("cargo runs").success());
+        folder.join("libllmcc_fake_cuda.so")
+    })
+}
+
+/// Whether this build can make PTX. With the driver named to the runtime.
+fn ready() -> bool {
+    if !HAS_LLVM {
+        eprintln!("skipped: built without the feature `gpu`");
+        return false;
+    }
+    static SET: OnceLock<()> = OnceLock::new();
+    SET.get_or_init(|| {
+        // SAFETY: once, before any artifact of this process is opened.
+        unsafe { std::env::set_var("LLMCC_CUDA_LIBRARY", driver()) };
+    });
+    true
+}
+
+fn gpu_options(name: &str, format: &str, kv: KvDType) -> CompileOptions {
+    CompileOptions {
+        target: target::find("sm90").expect("a target"),
+        weights: Some(Format::parse(format).expect("a format")),
+        kv: Some(kv),
+        act: None,
+        ..options(&golden(name))
+    }
+}
+
+fn compile(options: &CompileOptions) -> Artifact {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let path = dir.path().join("m.so");
+    let lowered = session::lower(options, &Backends::new(None)).unwrap_or_else(|e| panic!("{}: {e}", options.checkpoint.display()));
+    session::finish(&lowered, options, &path, &mut |_, _| {}).unwrap_or_else(|e| panic!("{}: {e}", options.checkpoint.display()));
+    Artifact { dir, path }
+}
+
+/// Largest error over a prompt in pieces.
+fn error(model: &Model, g: &Golden, pieces: &[usize]) -> f64 {
+    let rows: Vec<usize> = (0..g.tokens.len()).collect();
+    g.error(&logits_in_pieces(model, &g.tokens, pieces), &rows)
+}
+
+/// Prefill in one go (the regime of few tokens), token by token, and across pages.
+const PIECES: &[&[usize]] = &[&[40], &[1], &[7, 16, 3, 14]];
+
+#[test]
+fn f32_models_equal_transformers() {
+    if !ready() {
+        return;
+    }
+    for name in ["llama3", "mistral", "qwen2", "qwen3"] {
+        let g = Golden::load(name);
+        let artifact = compile(&gpu_options(name, "f32", KvDType::F32));
+        let model = artifact.open(1);
+        for pieces in PIECES {
+            let (error, allowed) = (error(&model, &g, pieces), 2.0 * g.reference_error(true));
+            assert!(error <= allowed, "{name} in pieces of {pieces:?}: error {error:.2e}, allowed {allowed:.2e}");
+        }
+    }
+}
+
+#[test]
+fn half_precision_models_stay_within_the_error_of_bf16() {
+    if !ready() {
+        return;
+    }
+    for name in ["llama3", "mistral", "qwen2", "qwen3"] {
+        let g = Golden::load(name);
+        for (format, kv) in [("bf16", KvDType::Bf16), ("f16", KvDType::F16)] {
+            let artifact = compile(&gpu_options(name, format, kv));
+            let model = artifact.open(1);
+            for pieces in PIECES {
+                let (error, allowed) = (error(&model, &g, pieces), 2.0 * g.reference_error(false));
+                assert!(error <= allowed, "{name} as {format} in pieces of {pieces:?}: error {error:.2e}, allowed {allowed:.2e}");
+                assert!(error > 0.0, "{name} as {format}: an approximation cannot be exact");
+            }
+        }
+    }
+}
+
+/// Quantized weights are the same numbers on both machines; what differs is the rounding of activations.
+#[test]
+fn quantized_models_equal_those_of_the_cpu() {
+    if !ready() {
+        return;
+    }
+    for (name, format) in [("llama3", "w4g32"), ("qwen3", "w8g64"), ("mistral", "w4ag32")] {
+        let g = Golden::load(name);
+        let gpu = compile(&gpu_options(name, format, KvDType::F16));
+        let cpu = Artifact::compile(&CompileOptions {
+            target: session::find_target("native").expect("a target"),
+            act: Some(llmcc_passes::ActPolicy::F32),
+            ..gpu_options(name, format, KvDType::F16)
+        });
+        let (gpu, cpu) = (gpu.open(1), cpu.open(1));
+        let want = logits_in_pieces(&cpu, &g.tokens, &[40]);
+        for pieces in PIECES {
+            let got = logits_in_pieces(&gpu, &g.tokens, pieces);
+            let worst = got.iter().zip(&want).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max);
+            let allowed = 2.0 * g.reference_error(false);
+            assert!(worst <= allowed, "{name} {format} in pieces of {pieces:?}: {worst:.2e}, allowed {allowed:.2e}");
+        }
+    }
+}
+
+#[test]
+fn greedy_text_equals_transformers() {
+    if !ready() {
+        return;
+    }
+    let name = "llama3";
+    let g = Golden::load(name);
+    let artifact = compile(&gpu_options(name, "f32", KvDType::F32));
+    let model = artifact.open(1);
+    let seq = model.seq_new().expect("a sequence");
+    let n = g.tokens.len();
+    let mut logits = model.step(&g.tokens, &vec![seq; n], &[n as u32 - 1]).expect("prefill");
+    let mut ids = vec![];
+    for _ in 0..g.greedy.len() {
+        let next = argmax(&logits);
+        ids.push(next);
+        logits = model.step(&[next], &[seq], &[0]).expect("decode");
+    }
+    assert_eq!(ids, g.greedy, "{name}");
+}
+
+/// Several sequences in one step, some in their prompt, some decoding: each as if alone, up to the rounding of another kernel.
+#[test]
+fn mixed_batches() {
+    if !ready() {
+        return;
+    }
+    let g = Golden::load("llama3");
+    let artifact = compile(&gpu_options("llama3", "f32", KvDType::F32));
+    let model = artifact.open(1);
+    let others: Vec<i32> = g.tokens.iter().rev().copied().collect();
+    let alone = logits_in_pieces(&model, &others, &[1]);
+    let (a, b) = (model.seq_new().expect("a"), model.seq_new().expect("b"));
+    let (mut got_a, mut got_b, mut at) = (vec![], vec![], 0);
+    for round in 0.. {
+        let n = [9, 1, 17, 2][round % 4].min(g.tokens.len() - at);
+        if n == 0 {
+            break;
+        }
+        let tokens: Vec<i32> = std::iter::once(others[round]).chain(g.tokens[at..at + n].iter().copied()).collect();
+        let seqs: Vec<i32> = std::iter::once(b).chain(vec![a; n]).collect();
+        let rows: Vec<u32> = (0..tokens.len() as u32).collect();
+        let logits = model.step(&tokens, &seqs, &rows).expect("a mixed step");
+        got_b.extend_from_slice(&logits[..g.vocab]);
+        got_a.extend_from_slice(&logits[g.vocab..]);
+        at += n;
+    }
+    let rows: Vec<usize> = (0..g.tokens.len()).collect();
+    let allowed = 2.0 * g.reference_error(true);
+    assert!(g.error(&got_a, &rows) <= allowed, "a prompt beside another sequence");
+    let worst = got_b.iter().zip(&alone).map(|(x, y)| f64::from((x - y).abs())).fold(0.0, f64::max);
+    assert!(worst <= allowed, "a sequence decoding beside a prompt: {worst:.2e}");
+}
