@@ -84,7 +84,8 @@ impl Gen {
         Case { kernel, batch: self.batch, operands: self.operands }
     }
 
-    fn push(&mut self, kind: ParamKind, operand: OperandData<'static>) -> ParamId {
+    /// Adds an operand.
+    pub fn push(&mut self, kind: ParamKind, operand: OperandData<'static>) -> ParamId {
         self.params.push(Param { name: format!("p{}", self.params.len()), kind });
         self.operands.push(operand);
         self.params.len() - 1

@@ -1,0 +1,170 @@
+//! Products with random epilogues (RoPE, norms, residuals, caches), random shapes and tiles, through the emulator against the evaluator.
+
+mod support;
+
+use llmcc_gpu::llvm::Compiler;
+use llmcc_ir::eval::{KvState, OperandData, Rows};
+use llmcc_ir::graph::{BinaryOp, F32, UnaryOp};
+use llmcc_ir::kernel::{Body, Expr, Matmul, Norm, ParamId, ParamKind, RowElem, Segment, Store};
+use llmcc_ir::kv::{KvDType, KvSpec};
+use llmcc_ir::quant::{BLOCK, Format, Packing, pack_block};
+use llmcc_ir::target::find;
+use llmcc_ir::ty::Dim;
+use std::borrow::Cow;
+use support::{Case, Gen};
+
+/// Random f16 rows.
+fn half_input(g: &mut Gen, cols: usize) -> ParamId {
+    let m = Dim::Tokens.eval(g.batch.env());
+    let data = g.rng.floats(m * cols).into_iter().map(|v| RowElem::F16.round(v)).collect();
+    g.push(ParamKind::Rows { rows: Dim::Tokens, cols, elem: RowElem::F16 }, OperandData::Rows(Rows { cols, data }))
+}
+
+/// A random f16 matrix: its products with f16 input are exact.
+fn half_matrix(g: &mut Gen, n: usize, k: usize) -> ParamId {
+    let format = Format::F16.with_packing(Packing::Fragment);
+    let mut bytes = vec![0; format.packed_bytes(n, k)];
+    for (i, block) in bytes.chunks_mut(format.block_bytes(k)).enumerate() {
+        let values = g.rng.floats(BLOCK.min(n - i * BLOCK) * k);
+        pack_block(format, &values, k, block).unwrap();
+    }
+    g.push(ParamKind::Matrix { n, k, format }, OperandData::Matrix(Cow::Owned(bytes)))
+}
+
+fn boxed(e: Expr) -> Box<Expr> {
+    Box::new(e)
+}
+
+/// An epilogue as models have them, or a random one.
+fn epilogue(g: &mut Gen, n: usize, run: usize, lanes: usize) -> Expr {
+    let acc = match lanes {
+        1 => Expr::Acc(0),
+        _ => Expr::Binary(BinaryOp::Mul, boxed(Expr::Unary(UnaryOp::Silu, boxed(Expr::Acc(0)))), boxed(Expr::Acc(1))),
+    };
+    match g.rng.below(0, 5) {
+        0 => acc,
+        1 => {
+            let param = g.input(Dim::Tokens, n + 3);
+            Expr::Binary(BinaryOp::Add, boxed(acc), boxed(Expr::Rows { param, start: 3 }))
+        }
+        2 => {
+            let table = g.input(Dim::Tokens, run / 2 * 2);
+            let gain = g.vector(run);
+            let normed = Expr::Normalize(Norm { eps: F32::new(1e-2), width: run }, boxed(acc));
+            let x = Expr::Binary(BinaryOp::Mul, boxed(normed), boxed(Expr::Vector(gain)));
+            Expr::Rope { head_dim: run, table, x: boxed(x) }
+        }
+        3 => {
+            let table = g.input(Dim::Tokens, run / 4 * 2);
+            Expr::Rope { head_dim: run, table, x: boxed(acc) }
+        }
+        _ => {
+            let vector = g.vector(n);
+            Expr::Binary(BinaryOp::Add, boxed(acc), boxed(Expr::Vector(vector)))
+        }
+    }
+}
+
+fn store(g: &mut Gen, n: usize, run: usize) -> Store {
+    if g.rng.chance(2) {
+        let spec = KvSpec { dtype: g.rng.pick(KvDType::ALL).0, kv_heads: n / run, head_dim: run, window: None };
+        let kv = g.push(ParamKind::Kv(spec), OperandData::Kv(KvState::new(spec)));
+        return if g.rng.chance(2) { Store::KvKey(kv) } else { Store::KvValue(kv) };
+    }
+    let start = g.rng.pick(&[0, 0, 8, 5]);
+    let elem = g.rng.pick(&[RowElem::F32, RowElem::F16, RowElem::Bf16]);
+    let extra = g.rng.pick(&[0, 3]);
+    Store::Rows { param: g.output(start + n + extra, elem), start }
+}
+
+fn product(seed: u64, tokens: usize, tile_m: usize) -> Case {
+    let mut g = Gen::new(seed, tokens, tokens + 20);
+    let k = g.rng.pick(&[64, 128, 320]);
+    let x = half_input(&mut g, k);
+    let lanes = g.rng.below(1, 3);
+    let mut segments = vec![];
+    for _ in 0..g.rng.below(1, 4) {
+        let run = g.rng.pick(&[16, 32, 64]);
+        let n = run * g.rng.below(1, 5);
+        let weights = (0..lanes).map(|_| half_matrix(&mut g, n, k)).collect();
+        let tile_n = if tile_m > 8 { 128 / lanes } else { 64 };
+        let expr = epilogue(&mut g, n, run, lanes);
+        let store = store(&mut g, n, run);
+        segments.push(Segment { n, weights, tile_n, expr, store });
+    }
+    let mut case = g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m }));
+    // Epilogues that keep values of whole tiles may not fit with 256 rows.
+    if llmcc_ir::gpu::schedule::matmul(&case.kernel, find("sm90").unwrap()).is_none()
+        && let Body::Matmul(m) = &mut case.kernel.body
+    {
+        m.tile_m /= 2;
+    }
+    case
+}
+
+/// Rows within f32 rounding of sums of `k` products, and of the storage; caches likewise.
+fn compare(case: &Case, seed: u64) {
+    let compiler = Compiler::new();
+    let want = case.expected();
+    let mut target = *find(if seed % 3 == 0 { "sm80" } else { "sm90" }).unwrap();
+    if let (llmcc_ir::target::Arch::Gpu(gpu), true) = (&mut target.arch, seed % 2 == 0) {
+        // So few multiprocessors that tiles are cut.
+        gpu.sms = 1 + seed as u32 % 3;
+        target.launch = 0.0;
+    }
+    let got = case.run(&compiler, &target);
+    for (i, (want, got)) in want.iter().zip(&got).enumerate() {
+        match (want, got, &case.kernel.params[i].kind) {
+            (OperandData::Rows(w), OperandData::Rows(g), ParamKind::Rows { elem, .. }) => {
+                // Values on either side of a tie round to neighbours.
+                let store = match elem {
+                    RowElem::F16 => 2f32.powi(-10),
+                    RowElem::Bf16 => 2f32.powi(-7),
+                    _ => 0.0,
+                };
+                for (a, b) in w.data.iter().zip(&g.data) {
+                    let close = (a - b).abs() <= 2e-4 + (store + 2e-5) * a.abs() || a.is_nan() && b.is_nan();
+                    assert!(close, "seed {seed} operand {i}: {b}, not {a}\n{}", case.text());
+                }
+            }
+            (OperandData::Kv(w), OperandData::Kv(g), _) => compare_caches(case, w, g, seed),
+            _ => {}
+        }
+    }
+}
+
+fn compare_caches(case: &Case, want: &KvState, got: &KvState, seed: u64) {
+    for (seq, position) in case.batch.seqs.iter().zip(&case.batch.positions) {
+        for head in 0..want.spec.kv_heads {
+            let at = *position as usize;
+            let read = |kv: &KvState, key: bool| if key { kv.key(*seq, at, head) } else { kv.value(*seq, at, head) };
+            for key in [true, false] {
+                let (Ok(a), Ok(b)) = (read(want, key), read(got, key)) else { continue };
+                let most = a.iter().fold(0f64, |m, v| m.max(v.abs()));
+                let step = match want.spec.dtype {
+                    KvDType::F32 => 2f64.powi(-22),
+                    KvDType::F16 => 2f64.powi(-10),
+                    KvDType::Bf16 => 2f64.powi(-7),
+                    KvDType::Int8 => 1.01 / 127.0,
+                };
+                for (a, b) in a.iter().zip(&b) {
+                    assert!((a - b).abs() <= 2e-4 + step * most, "seed {seed} token {position}: {b}, not {a}\n{}", case.text());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn few_rows() {
+    for seed in 1..12 {
+        compare(&product(seed, 5, 8), seed);
+    }
+}
+
+#[test]
+fn tiles_of_rows() {
+    for (seed, tile_m) in [(21, 16), (22, 32), (23, 64), (24, 64), (25, 128), (26, 128), (28, 128), (31, 256)] {
+        compare(&product(seed, tile_m + 7, tile_m), seed);
+    }
+}
