@@ -3,6 +3,7 @@
 
 use llmcc_cli::cmd::eval::{PplOptions, perplexity};
 use llmcc_cli::loaded::GenOptions;
+use llmcc_cli::session::{Choose, CompileOptions};
 use llmcc_passes::ActPolicy;
 use llmcc_tests::{Artifact, golden, options, quantized, root};
 use serde_json::Value;
@@ -65,4 +66,44 @@ fn perplexity_is_the_quantization_s_own() {
             assert!(int8 < got + 0.01, "{format}: int8 activations raise the NLL from {got:.4} to {int8:.4}");
         }
     }
+}
+
+/// A budget between the errors of 8 and of 4 bits gives a mixture that is larger, and better, than 4 bits, and smaller than 8 bits.
+#[test]
+fn a_budget_lies_between_four_and_eight_bits() {
+    let text = std::fs::read_to_string(golden("tiny_llama").join("text.txt")).expect("text");
+    let model = root().join("examples/tiny-llama/model");
+    let measure = |o: &CompileOptions| {
+        let artifact = Artifact::compile(o);
+        let options = PplOptions { separator: Some("<|endoftext|>".into()), ..PplOptions::default() };
+        let model = artifact.open(2);
+        let nll = perplexity(&model, &text, &options).unwrap_or_else(|e| panic!("{e}")).mean_nll;
+        let manifest: Value = serde_json::from_str(&model.manifest()).expect("JSON");
+        (nll, manifest)
+    };
+    let act = ActPolicy::F32;
+    let (four, _) = measure(&quantized(&model, "w4g128", act));
+    let (eight, eights) = measure(&quantized(&model, "w8g128", act));
+    let choose = Choose { error_budget: Some(0.05), kv: false, alternatives: false };
+    let (mixed, manifest) = measure(&CompileOptions { choose, act: Some(act), ..options(&model) });
+    assert!(eight < mixed && mixed < four, "{eight:.5} {mixed:.5} {four:.5}");
+    let error = |m: &Value| m["certificate"]["rms_error"].as_f64().expect("an error");
+    assert!(error(&manifest) <= 0.05 && error(&manifest) > error(&eights), "{}", error(&manifest));
+    let bytes = |m: &Value| m["weights"]["read_per_step"].as_u64().expect("bytes");
+    assert!(bytes(&manifest) < bytes(&eights));
+    assert_eq!(manifest["certificate"]["budget"]["stored"].as_array().map(Vec::len), Some(8));
+}
+
+#[test]
+fn no_error_is_the_checkpoint_itself() {
+    let model = root().join("examples/tiny-llama/model");
+    let choose = Choose { error_budget: Some(0.0), kv: true, alternatives: false };
+    let exact = Artifact::compile(&CompileOptions { choose, kv: None, ..options(&model) });
+    let plain = Artifact::compile(&options(&model));
+    let logits = |a: &Artifact| {
+        let model = a.open(1);
+        let seq = model.seq_new().unwrap_or_else(|e| panic!("{e}"));
+        model.step(&[1, 2, 3], &[seq; 3], &[2]).unwrap_or_else(|e| panic!("{e}"))
+    };
+    assert_eq!(logits(&exact), logits(&plain));
 }
