@@ -71,7 +71,8 @@ impl Case {
     }
 
     fn kernel(&self) -> Kernel {
-        let rows = |name: &str, cols: usize, elem: RowElem| Param { name: name.into(), kind: ParamKind::Rows { rows: Dim::Tokens, cols, elem } };
+        let rows =
+            |name: &str, cols: usize, elem: RowElem| Param { name: name.into(), kind: ParamKind::Rows { rows: Dim::Tokens, cols, elem } };
         let mut params = vec![rows("x", self.k, self.x)];
         let prologue = self.prologue.map(|(norm, gain, elem)| {
             let gain = gain.then(|| {
@@ -91,11 +92,7 @@ impl Case {
             let param = params.len() - 1;
             let expr = match self.lanes {
                 1 => Expr::Acc(0),
-                _ => Expr::Binary(
-                    BinaryOp::Mul,
-                    Box::new(Expr::Unary(UnaryOp::Silu, Box::new(Expr::Acc(0)))),
-                    Box::new(Expr::Acc(1)),
-                ),
+                _ => Expr::Binary(BinaryOp::Mul, Box::new(Expr::Unary(UnaryOp::Silu, Box::new(Expr::Acc(0)))), Box::new(Expr::Acc(1))),
             };
             segments.push(Segment { n: *n, weights, tile_n: *tile_n, expr, store: Store::Rows { param, start: 0 } });
         }
@@ -280,7 +277,9 @@ fn columns_that_are_no_whole_units() {
 
 #[test]
 fn f32_products() {
-    for (format, elem) in [("f32", RowElem::F32), ("w4g64", RowElem::F32), ("f32", RowElem::F16), ("bf16", RowElem::F32), ("bf16", RowElem::F16)] {
+    for (format, elem) in
+        [("f32", RowElem::F32), ("w4g64", RowElem::F32), ("f32", RowElem::F16), ("bf16", RowElem::F32), ("bf16", RowElem::F16)]
+    {
         check(&Case::new(3, 24, 256, format, elem));
     }
 }
@@ -364,7 +363,8 @@ fn tiles_of_many_rows_cut_between_blocks() {
 fn llama(format: &str, tile_m: usize) -> Vec<Case> {
     let mut out = vec![];
     for (hidden, head, kv, ffn) in [(2048, 64, 512, 8192), (4096, 128, 1024, 14336)] {
-        let case = |n: usize, k: usize, tile_n: usize| Case { tile_m, segments: vec![(n, tile_n)], ..Case::new(1, n, k, format, RowElem::F16) };
+        let case =
+            |n: usize, k: usize, tile_n: usize| Case { tile_m, segments: vec![(n, tile_n)], ..Case::new(1, n, k, format, RowElem::F16) };
         let normed = |c: Case| if tile_m > 8 { c } else { Case { x: RowElem::F32, prologue: Some((true, true, RowElem::F16)), ..c } };
         let wide = |n: usize| if tile_m > 8 { 128 } else { n };
         let qkv = vec![(hidden, wide(head)), (kv, wide(head)), (kv, wide(head))];
@@ -387,7 +387,17 @@ fn llama_shapes_assemble() {
         let target = find(target).unwrap();
         let gpu = target.gpu().unwrap();
         let wanted = std::env::var("LLMCC_TILE_M").ok().and_then(|t| t.parse::<usize>().ok());
-        for (format, tile_m) in [("w4g64", 8), ("w4g32", 8), ("w8g64", 8), ("bf16", 8), ("w4g64", 64), ("w4g64", 128), ("bf16", 128), ("w4g64", 256), ("bf16", 256)] {
+        for (format, tile_m) in [
+            ("w4g64", 8),
+            ("w4g32", 8),
+            ("w8g64", 8),
+            ("bf16", 8),
+            ("w4g64", 64),
+            ("w4g64", 128),
+            ("bf16", 128),
+            ("w4g64", 256),
+            ("bf16", 256),
+        ] {
             // A tile of 256 rows is for sm90 only; elsewhere it would have too many sums.
             if wanted.is_some_and(|t| t != tile_m) || tile_m == 256 && gpu.sm != 90 {
                 continue;

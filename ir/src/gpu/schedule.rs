@@ -387,7 +387,7 @@ pub fn sums_stride(s: &Segment) -> usize {
 
 /// Tiles for steps of up to `rows` rows: `(tile_m, tile_n of each segment)`; `None` if the kernel is no product or the target no GPU.
 ///
-/// The largest tiles that suit the number of rows and have a schedule.
+/// The largest tiles that have a schedule for up to 64 rows, which read the weights once; beyond, those that keep the machine busiest.
 pub fn matmul_tiles(kernel: &Kernel, target: &TargetSpec, rows: usize) -> Option<(usize, Vec<usize>)> {
     let facts = Facts::new(kernel, target)?;
     let streamed = facts.variant() == Variant::Fma || facts.body.prologue.is_some() || !facts.k.is_multiple_of(TILE_K);
@@ -398,16 +398,41 @@ pub fn matmul_tiles(kernel: &Kernel, target: &TargetSpec, rows: usize) -> Option
         _ => 256,
     };
     let mut tried = kernel.clone();
+    let mut best: Option<(f64, usize, Vec<usize>)> = None;
     for tile_m in [256, 128, 64, 32, 16, GEMV_ROWS].into_iter().filter(|m| *m <= most) {
         let widths = facts.widths(tile_m)?;
         let Body::Matmul(body) = &mut tried.body else { return None };
         body.tile_m = tile_m;
         body.segments.iter_mut().zip(&widths).for_each(|(s, n)| s.tile_n = *n);
-        if matmul(&tried, target).is_some_and(|s| tile_m == GEMV_ROWS || s.slow.is_none() && (tile_m < 256 || s.variant == Variant::Wgmma)) {
+        let Some(s) = matmul(&tried, target) else { continue };
+        let suits = tile_m == GEMV_ROWS || s.slow.is_none() && (tile_m < 256 || s.variant == Variant::Wgmma);
+        if !suits {
+            continue;
+        }
+        if rows <= 64 {
             return Some((tile_m, widths));
         }
+        let cost = s.cost(rows, facts.gpu.sms as usize);
+        if best.as_ref().is_none_or(|(least, ..)| cost < *least) {
+            best = Some((cost, tile_m, widths));
+        }
     }
-    None
+    best.map(|(_, tile_m, widths)| (tile_m, widths))
+}
+
+impl MatmulSchedule {
+    /// What many rows cost, to compare tiles by: turns of the multiprocessors times rows, over the part of the peak that such tiles reach.
+    fn cost(&self, rows: usize, sms: usize) -> f64 {
+        let turns = (self.blocks * rows.div_ceil(self.rows)).div_ceil(sms * self.resident) * self.resident;
+        let reaches = match (self.variant, self.rows) {
+            (Variant::Wgmma, 256) => 1.0,
+            (Variant::Wgmma, _) => 0.8,
+            (Variant::Mma, 128) => 0.55,
+            (Variant::Mma, 64) => 0.45,
+            _ => 0.2,
+        };
+        (turns * self.rows) as f64 / reaches
+    }
 }
 
 impl Facts<'_> {

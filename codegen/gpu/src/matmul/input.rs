@@ -80,14 +80,7 @@ pub fn copy(b: &mut Builder, plan: &Plan<'_>, args: Args<'_>, to: Staged, row0: 
 ///
 /// # Errors
 /// Operands of the wrong kind.
-pub fn compute(
-    b: &mut Builder,
-    plan: &Plan<'_>,
-    args: Args<'_>,
-    to: Staged,
-    (row0, rows): (V, V),
-    factors: V,
-) -> Result<(), CodegenError> {
+pub fn compute(b: &mut Builder, plan: &Plan<'_>, args: Args<'_>, to: Staged, (row0, rows): (V, V), factors: V) -> Result<(), CodegenError> {
     let (cols, stored) = plan.cx.rows(plan.body.x)?;
     let prologue = plan.body.prologue;
     let norm = prologue.and_then(|p| p.norm);

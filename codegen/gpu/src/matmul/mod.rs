@@ -7,10 +7,11 @@
 //! - [`wgmma`]: the same with the instructions of sm_90a, for prompts.
 //!
 //! What they share: [`weights`] (rings of weights), [`decode`] (codes to operands), [`input`] (input to shared memory, with the prologue), [`work`] (which block computes what, and joining
-//! output tiles that were cut between blocks).
+//! output tiles that were cut between blocks), [`program`] (the skeleton, which is verified before anything is emitted).
 
 mod decode;
 mod input;
+mod program;
 mod stream;
 mod tiles;
 mod weights;
@@ -104,6 +105,10 @@ pub fn emit(cx: &Cx<'_>, body: &Matmul) -> Result<Source, CodegenError> {
         .ok_or_else(|| cx.error("no schedule: the input must be f32, f16 or bf16 and a few rows of it must fit in shared memory"))?;
     let (k, stored) = cx.rows(body.x)?;
     let plan = Plan { cx, body, schedule: &schedule, k, elem: body.prologue.map_or(stored, |p| p.elem) };
+    let found = program::check(&plan, &plan.phases()?);
+    if let Some(first) = found.first() {
+        return Err(cx.error(format!("the schedule is not in order: {first}")));
+    }
     match schedule.variant {
         Variant::Gemv | Variant::Fma => stream::emit(&plan),
         Variant::Mma => tiles::emit(&plan),

@@ -1,7 +1,7 @@
 //! Products of at most 8 rows: weights streamed past the input. Bound by memory, so everything serves the stream.
 //!
 //! Each lane copies the 16-byte pieces of a unit that it will read itself into a ring in shared memory (`cp.async`): no registers are held by what is under
-//! way, no other thread need be waited for, and copying goes on across output tiles while their sums are joined and stored, and while the prologue computes
+//! way, no other warp need be waited for, and copying goes on across output tiles while their sums are joined and stored, and while the prologue computes
 //! the input. Only the scales of a unit are shared by a warp.
 //!
 //! Arithmetic of an H200 (4.8 TB/s, 132 multiprocessors at 1.75 GHz): 36 GB/s and multiprocessor, 36 KB per µs of latency. Two blocks of 8 warps with 4.5 KB each
@@ -246,10 +246,8 @@ impl<'a> Stream<'a> {
             let out = b.for_((carried[0], end, step), &init, |b, q, carried| {
                 let (read, write) = (carried[1], carried[2]);
                 b.cp_wait(phase.stages - 2);
-                if th.weights.has_scales() {
-                    // Scales were copied by other lanes, and the slot filled next was read by them.
-                    b.sync_warp();
-                }
+                // Scales were copied by other lanes, and the slot filled next was read by them.
+                b.sync_warp();
                 let ahead = b.addc(q, (phase.stages as i64 - 1) * phase.parts as i64);
                 let slot = b.at(th.ring, write);
                 self.fetch(b, th, ahead, slot);
@@ -266,11 +264,7 @@ impl<'a> Stream<'a> {
                 next
             });
             b.if_(th.active, |b| self.store_sums(b, th, &out[3..]));
-            let room = Room {
-                sums: self.shared(b, self.map.sums),
-                spare: self.shared(b, self.map.spare),
-                flag: self.shared(b, 0),
-            };
+            let room = Room { sums: self.shared(b, self.map.sums), spare: self.shared(b, self.map.spare), flag: self.shared(b, 0) };
             let whose = (&self.block, th.share, &room);
             if let Err(e) = work::finish(b, self.args, self.plan, self.p, whose, tile, phase.parts) {
                 done = Err(e);
@@ -388,14 +382,7 @@ impl<'a> Stream<'a> {
 }
 
 /// Adds the products of two rows of weights with all rows of input.
-fn multiply_add(
-    b: &mut Builder,
-    format: Format,
-    words: &[V],
-    scales: Option<decode::Scales>,
-    x: &[Vec<V>],
-    sums: &[V],
-) -> Vec<V> {
+fn multiply_add(b: &mut Builder, format: Format, words: &[V], scales: Option<decode::Scales>, x: &[Vec<V>], sums: &[V]) -> Vec<V> {
     let w = decode::values(b, format, words, scales);
     let mut out = sums.to_vec();
     for (r, x) in x.iter().enumerate() {

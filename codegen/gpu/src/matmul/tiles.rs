@@ -299,8 +299,7 @@ impl<'a> Tiles<'a> {
                 b.barrier();
             }
             b.if_(th.active, |b| self.store_sums(b, th, &out[2..]));
-            let room =
-                Room { sums: self.shared(b, self.map.sums), spare: self.shared(b, self.map.spare), flag: self.shared(b, 0) };
+            let room = Room { sums: self.shared(b, self.map.sums), spare: self.shared(b, self.map.spare), flag: self.shared(b, 0) };
             if let Err(e) = work::finish(b, self.args, self.plan, self.p, (&self.block, th.share, &room), tile, 1) {
                 done = Err(e);
             }

@@ -2,8 +2,8 @@
 
 use super::{PhaseCx, Plan};
 use crate::cx::Args;
-use crate::mlir::{Builder, Cache, Cmp, I64, V, V4I32};
 use crate::matmul::decode::{self, Scales};
+use crate::mlir::{Builder, Cache, Cmp, I64, V, V4I32};
 use llmcc_abi::layout::fragment_tile_bytes;
 use llmcc_ir::gpu::schedule::{self, TILE_K};
 

@@ -249,15 +249,7 @@ fn join(
 }
 
 /// The epilogue of output tile `t`, by the segment it lies in.
-fn result(
-    b: &mut Builder,
-    args: Args<'_>,
-    plan: &Plan<'_>,
-    p: &PhaseCx<'_>,
-    block: &Block,
-    room: &Room,
-    t: V,
-) -> Result<(), CodegenError> {
+fn result(b: &mut Builder, args: Args<'_>, plan: &Plan<'_>, p: &PhaseCx<'_>, block: &Block, room: &Room, t: V) -> Result<(), CodegenError> {
     let stride = sums_stride(&p.segments[0]);
     let mut done = Ok(());
     for (i, s) in p.segments.iter().enumerate() {

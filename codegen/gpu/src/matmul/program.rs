@@ -1,0 +1,269 @@
+//! What the kernels do to shared memory, as data: the skeleton that [`verify_program`] executes.
+//!
+//! Copies, waits, barriers, fences and products in the order in which the emitters place them. A block's units are one loop here; that a unit ends an output tile
+//! is a fact of a run, so that both orders of the epilogue and the next unit are tried. Sums that take the place of stages are a buffer of their own, behind
+//! the wait and the barrier that make room for them.
+
+use super::{PhaseCx, Plan, input};
+use llmcc_ir::diag::Diagnostic;
+use llmcc_ir::gpu::program::{
+    Atom, Buffer, BufferId, Condition, Index, LoopId, Op, Pattern, Program, Recorder, RegisterId, Scope, Slot, Source, Sync, Trips,
+};
+use llmcc_ir::gpu::schedule::{self, Input, Variant, WGMMA_STAGES};
+use llmcc_ir::gpu::verify::verify_program;
+
+/// What the verifier finds in the kernel of a plan; a finding is a bug of the emitter.
+pub fn check(plan: &Plan<'_>, phases: &[PhaseCx<'_>]) -> Vec<Diagnostic> {
+    phases.iter().flat_map(|p| verify_program(&program(plan, p))).collect()
+}
+
+/// The skeleton of a phase.
+pub fn program(plan: &Plan<'_>, p: &PhaseCx<'_>) -> Program {
+    let mut r = Recorder::new(&plan.cx.kernel.name, plan.schedule.warps as u32);
+    match plan.schedule.variant {
+        Variant::Gemv | Variant::Fma => stream(&mut r, plan, p),
+        Variant::Mma => tiles(&mut r, plan, p),
+        Variant::Wgmma => wgmma(&mut r, plan, p),
+    }
+    // Loops and branches are closed where they are opened.
+    r.finish().unwrap_or_default()
+}
+
+fn slot(buffer: BufferId, stage: Index) -> Slot {
+    Slot { buffer, stage }
+}
+
+fn pattern(width: u32, of: impl Fn(u32) -> u32) -> Option<Pattern> {
+    Some(Pattern { lanes: (0..32).map(of).collect(), width })
+}
+
+/// A warp's ring of weights.
+fn ring(r: &mut Recorder, p: &PhaseCx<'_>, bytes: usize) -> BufferId {
+    let stages = p.phase.stages as u32;
+    r.buffer(Buffer { name: "ring".into(), bytes: bytes as u32, stages, scope: Scope::Warp, conflict_free: true })
+}
+
+fn has_scales(p: &PhaseCx<'_>) -> bool {
+    p.formats.iter().any(|f| f.is_quantized())
+}
+
+/// Copies ahead of a loop of units.
+fn start(r: &mut Recorder, k: LoopId, copies: &[BufferId], stages: i64) {
+    for i in 0..stages - 1 {
+        ahead(r, k, copies, Index::at(i));
+    }
+}
+
+/// Copies of one unit, and their group.
+fn ahead(r: &mut Recorder, k: LoopId, copies: &[BufferId], index: Index) {
+    r.begin_if(Condition::Within(index, k));
+    copies.iter().for_each(|c| r.op(Op::CpAsync(slot(*c, index))));
+    r.end_if();
+    r.op(Op::CpCommit);
+}
+
+/// A lane's pieces of a unit, and the scales that other lanes copied.
+fn read_weights(r: &mut Recorder, p: &PhaseCx<'_>, ring: BufferId, index: Index) {
+    r.op(Op::Read { slot: slot(ring, index), pattern: pattern(16, |l| 16 * l), own: !has_scales(p) });
+}
+
+/// Sums to shared memory and what becomes of them.
+fn finish(r: &mut Recorder, plan: &Plan<'_>, p: &PhaseCx<'_>, acc: RegisterId, sums: BufferId) {
+    r.op(Op::RegisterRead(acc));
+    let stride = schedule::sums_stride(&p.segments[0]) as u32;
+    // Lane (g, t) has column g of rows 2t and 2t + 1; with f32 arithmetic, one lane of a quad has all rows.
+    let lanes = match plan.schedule.variant {
+        Variant::Fma => Some(Pattern { lanes: (0..8).map(|g| 4 * g).collect(), width: 4 }),
+        _ => pattern(4, |l| 4 * (l % 4 * 2 * stride + l / 4)),
+    };
+    r.op(Op::Write { slot: slot(sums, Index::at(0)), pattern: lanes });
+    r.op(Op::Barrier(Sync::Block));
+    r.op(Op::Read { slot: slot(sums, Index::at(0)), pattern: None, own: false });
+    r.op(Op::Barrier(Sync::Block));
+}
+
+fn sums(r: &mut Recorder, plan: &Plan<'_>, p: &PhaseCx<'_>) -> BufferId {
+    let bytes = schedule::sums_bytes(p.phase.parts, plan.schedule.rows, &p.segments[0]) as u32;
+    r.buffer(Buffer { name: "sums".into(), bytes, stages: 1, scope: Scope::Block, conflict_free: true })
+}
+
+fn stream(r: &mut Recorder, plan: &Plan<'_>, p: &PhaseCx<'_>) {
+    let stages = p.phase.stages as i64;
+    let ring = ring(r, p, p.unit_bytes());
+    let sums = sums(r, plan, p);
+    let whole = plan.schedule.input == Input::Whole;
+    let stride = input::stride(plan) as u32;
+    let x = r.buffer(Buffer {
+        name: "input".into(),
+        bytes: input::bytes(plan) as u32,
+        stages: 1,
+        scope: Scope::Block,
+        conflict_free: plan.schedule.rows == schedule::GEMV_ROWS,
+    });
+    let acc = r.registers("sums");
+    let k = r.declare_loop("units");
+    let copied = whole && input::is_copy(plan);
+    if copied {
+        r.op(Op::CpAsync(slot(x, Index::at(0))));
+        r.op(Op::CpCommit);
+    }
+    start(r, k, &[ring], stages);
+    if copied {
+        r.op(Op::CpWait(stages as u32 - 1));
+        r.op(Op::Barrier(Sync::Block));
+    } else if whole {
+        r.op(Op::Write { slot: slot(x, Index::at(0)), pattern: None });
+        r.op(Op::Barrier(Sync::Block));
+    }
+    r.begin_loop(k, Trips::Any);
+    r.op(Op::CpWait(stages as u32 - 2));
+    r.op(Op::Barrier(Sync::Warp));
+    ahead(r, k, &[ring], Index::turn(k, stages - 1));
+    if whole {
+        let rows = plan.schedule.rows as u32;
+        let lanes = match plan.schedule.variant {
+            Variant::Fma => pattern(16, |l| l % 4 * 64),
+            _ => pattern(16, |l| (l / 4).min(rows - 1) * stride + l % 4 * 32),
+        };
+        // Of f32 input, the lanes of a quad read columns 64 bytes apart: two of them meet in the banks, which costs little beside the arithmetic.
+        let lanes = lanes.filter(|_| plan.schedule.variant != Variant::Fma);
+        r.op(Op::Read { slot: slot(x, Index::at(0)), pattern: lanes, own: false });
+    }
+    read_weights(r, p, ring, Index::turn(k, 0));
+    r.op(Op::Mma(Atom::M16N8K16, acc));
+    r.begin_if(Condition::Fact("the unit is the last of its output tile".into()));
+    finish(r, plan, p, acc, sums);
+    r.end_if();
+    r.end_loop();
+}
+
+fn tiles(r: &mut Recorder, plan: &Plan<'_>, p: &PhaseCx<'_>) {
+    let (stages, rows) = (p.phase.stages as i64, plan.schedule.rows);
+    let ring = ring(r, p, p.unit_bytes());
+    let sums = sums(r, plan, p);
+    let bytes = (rows * super::tiles::ROW) as u32;
+    let x = r.buffer(Buffer { name: "input".into(), bytes, stages: stages as u32, scope: Scope::Block, conflict_free: true });
+    let acc = r.registers("sums");
+    let k = r.declare_loop("units");
+    start(r, k, &[x, ring], stages);
+    r.begin_loop(k, Trips::Any);
+    r.op(Op::CpWait(stages as u32 - 2));
+    r.op(Op::Barrier(Sync::Block));
+    ahead(r, k, &[x, ring], Index::turn(k, stages - 1));
+    read_weights(r, p, ring, Index::turn(k, 0));
+    for swap in [0, 1] {
+        let lanes = pattern(16, |l| {
+            let (g, t) = (l / 4, l % 4);
+            g * super::tiles::ROW as u32 + 32 * t + 16 * ((g & 1) ^ swap)
+        });
+        r.op(Op::Read { slot: slot(x, Index::turn(k, 0)), pattern: lanes, own: false });
+    }
+    r.op(Op::Mma(Atom::M16N8K16, acc));
+    if schedule::sums_apart(rows) {
+        r.begin_if(Condition::Fact("the unit is the last of its output tile".into()));
+        finish(r, plan, p, acc, sums);
+        r.end_if();
+        r.end_loop();
+    } else {
+        r.end_loop();
+        r.op(Op::CpWait(0));
+        r.op(Op::Barrier(Sync::Block));
+        finish(r, plan, p, acc, sums);
+    }
+}
+
+fn wgmma(r: &mut Recorder, plan: &Plan<'_>, p: &PhaseCx<'_>) {
+    let (stages, rows) = (p.phase.stages as i64, plan.schedule.rows);
+    let ring = ring(r, p, schedule::unit_bytes(p.formats[0]));
+    let sums = sums(r, plan, p);
+    let bytes = (rows * super::tiles::ROW) as u32;
+    let x = r.buffer(Buffer { name: "input".into(), bytes, stages: WGMMA_STAGES as u32, scope: Scope::Block, conflict_free: true });
+    let (acc, a) = (r.registers("sums"), r.registers("weights"));
+    let k = r.declare_loop("units");
+    let store = |r: &mut Recorder, stage: Index| {
+        for c in 0..4 {
+            // Lane 2r + h has half h of row r, whose piece c it puts where the swizzle says.
+            let lanes = pattern(16, |l| {
+                let (row, h) = (l / 2, l % 2);
+                row * super::tiles::ROW as u32 + 16 * ((4 * h + c) ^ (row & 7))
+            });
+            r.op(Op::Write { slot: slot(x, stage), pattern: lanes });
+        }
+        r.op(Op::FenceAsync);
+    };
+    start(r, k, &[ring], stages);
+    store(r, Index::at(0));
+    r.begin_loop(k, Trips::Some);
+    store(r, Index::turn(k, 1));
+    r.op(Op::CpWait(stages as u32 - 2));
+    if has_scales(p) {
+        r.op(Op::Barrier(Sync::Warp));
+    }
+    ahead(r, k, &[ring], Index::turn(k, stages - 1));
+    read_weights(r, p, ring, Index::turn(k, 0));
+    r.op(Op::RegisterWrite(a));
+    r.op(Op::Barrier(Sync::Block));
+    r.op(Op::WgmmaFence);
+    for _ in 0..4 {
+        r.op(Op::Wgmma(Atom::M64K16(rows as u32), acc, Source::Registers(a), slot(x, Index::turn(k, 0))));
+    }
+    r.op(Op::WgmmaCommit);
+    r.op(Op::WgmmaWait(0));
+    r.end_loop();
+    r.op(Op::CpWait(0));
+    r.op(Op::Barrier(Sync::Block));
+    finish(r, plan, p, acc, sums);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Plan;
+    use super::check;
+    use crate::cx::Cx;
+    use llmcc_ir::gpu::schedule::{self, Variant};
+    use llmcc_ir::kernel::{Body, Expr, Kernel, Matmul, Param, ParamKind, RowElem, Segment, Store};
+    use llmcc_ir::quant::{Format, Packing};
+    use llmcc_ir::target::{TargetSpec, find};
+    use llmcc_ir::ty::Dim;
+
+    fn kernel(format: &str, elem: RowElem, tile_m: usize, k: usize) -> Kernel {
+        let format = Format::parse(format).unwrap().with_packing(Packing::Fragment);
+        let rows = |cols, elem| ParamKind::Rows { rows: Dim::Tokens, cols, elem };
+        let kinds = [rows(k, elem), ParamKind::Matrix { n: 1024, k, format }, rows(1024, RowElem::F32)];
+        let params = kinds.into_iter().enumerate().map(|(i, kind)| Param { name: format!("p{i}"), kind }).collect();
+        let tile_n = if tile_m > 8 { 128 } else { 32 };
+        let store = Store::Rows { param: 2, start: 0 };
+        let segments = vec![Segment { n: 1024, weights: vec![1], tile_n, expr: Expr::Acc(0), store }];
+        Kernel { name: "k".into(), rows: Dim::Tokens, params, body: Body::Matmul(Matmul { x: 0, prologue: None, segments, tile_m }) }
+    }
+
+    fn findings(kernel: &Kernel, target: &TargetSpec) -> (Variant, usize) {
+        let cx = Cx::new(kernel, target).unwrap();
+        let Body::Matmul(body) = &kernel.body else { unreachable!() };
+        let schedule = schedule::matmul(kernel, target).unwrap();
+        let (k, elem) = cx.rows(0).unwrap();
+        let plan = Plan { cx: &cx, body, schedule: &schedule, k, elem };
+        let found = check(&plan, &plan.phases().unwrap());
+        found.iter().for_each(|d| eprintln!("{d}"));
+        (schedule.variant, found.len())
+    }
+
+    /// The skeleton of every variant is in order, whether lanes copy for themselves or, scales, for each other.
+    #[test]
+    fn skeletons_are_in_order() {
+        let mut seen = vec![];
+        for (format, elem) in [("w4g32", RowElem::F16), ("w4ag64", RowElem::Bf16), ("bf16", RowElem::Bf16), ("f32", RowElem::F32)] {
+            for (tile_m, k) in [(8, 256), (8, 14336), (32, 512), (128, 512), (256, 512)] {
+                for target in ["sm80", "sm90"] {
+                    if tile_m == 256 && target == "sm80" {
+                        continue;
+                    }
+                    let (variant, findings) = findings(&kernel(format, elem, tile_m, k), find(target).unwrap());
+                    assert_eq!(findings, 0, "{format} {tile_m} {target}");
+                    seen.push(variant);
+                }
+            }
+        }
+        assert!([Variant::Gemv, Variant::Fma, Variant::Mma, Variant::Wgmma].iter().all(|v| seen.contains(v)));
+    }
+}
