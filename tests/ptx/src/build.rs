@@ -9,6 +9,9 @@ use crate::flow::joins;
 use crate::machine::{SHARED_BASE, Slot};
 use crate::module::{Inst, Kernel, Param, Special, Step, place_shared};
 
+/// Most shared memory that a kernel may declare with a size, on every target.
+const MAX_STATIC_SHARED: usize = 48 * 1024;
+
 /// What a name stands for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Symbol {
@@ -292,6 +295,12 @@ pub(crate) fn build<'a>(entry: &Entry<'a>, vars: &[Var<'a>], globals: &[&Var<'a>
     b.block(&entry.body)?;
     if b.kernel.static_shared != end {
         return Err(at(entry.line, "shared variables are declared in an unexpected order".into()));
+    }
+    if end > MAX_STATIC_SHARED {
+        return Err(at(
+            entry.line,
+            format!("{end} bytes of shared variables: at most {MAX_STATIC_SHARED}, more only as dynamic shared memory"),
+        ));
     }
     b.kernel.static_shared = dynamic.unwrap_or(end);
     joins(&mut b.kernel.code);

@@ -159,6 +159,6 @@ fn bulk_stores() {
     // A block must not end while its memory is read.
     let f = fault(32, &format!("{fill} fence.proxy.async; bar.sync 0; {}", early.replace("END: st.shared.b32 [%r3], 0;", "END:")));
     assert!(matches!(f.kind, FaultKind::InFlight { .. }), "{f}");
-    let f = fault(1, "cp.async.bulk.global.shared::cta.bulk_group [%x1], [%r2], 24;");
+    let f = fault(1, "mov.u32 %r4, 24; cp.async.bulk.global.shared::cta.bulk_group [%x1], [%r2], %r4;");
     assert!(matches!(&f.kind, FaultKind::Operand(what) if what.contains("multiple of 16")), "{f}");
 }

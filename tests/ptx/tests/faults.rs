@@ -42,7 +42,7 @@ fn addresses_outside_and_misaligned() {
         FaultKind::OutOfBounds { .. }
     ));
     assert!(matches!(fault(1, "st.shared.b32 [s+4096], %r0;").kind, FaultKind::OutOfBounds { space: "shared", .. }));
-    assert!(matches!(fault(1, "st.shared.b32 [0], %r0;").kind, FaultKind::OutOfBounds { space: "shared", .. }));
+    assert!(matches!(fault(1, "mov.u32 %r4, 0; st.shared.b32 [%r4], %r0;").kind, FaultKind::OutOfBounds { space: "shared", .. }));
     assert!(matches!(fault(1, ".local .align 4 .b8 l[8]; st.local.b32 [l+8], %r0;").kind, FaultKind::OutOfBounds { space: "local", .. }));
     assert!(matches!(fault(1, "ld.param.b64 %x1, [p+8];").kind, FaultKind::OutOfBounds { space: "parameter", .. }));
 }

@@ -40,6 +40,8 @@ fn errors_name_the_line_and_its_text() {
     }
     assert!(Module::parse(".version 8.0\n.target sm_90\n.address_size 32\n").is_err());
     assert!(Module::parse(".func f() {}").is_err());
+    let large = Module::parse(&module("", ".shared .align 4 .b8 s[49153];")).map(drop).expect_err("too much");
+    assert!(large.what.contains("49153 bytes of shared variables"), "{large}");
     assert!(Module::parse(".visible .entry k() {").is_err());
 }
 

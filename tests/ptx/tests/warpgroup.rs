@@ -1,9 +1,9 @@
 //! wgmma against a matrix product, for every way to lay a matrix out in shared memory.
 
 mod common;
-use common::{Random, block, module};
+use common::{Random, module, parse};
 use half::bf16;
-use llmcc_ptx::{Fault, FaultKind, Memory};
+use llmcc_ptx::{Fault, FaultKind, Memory, Options, launch};
 
 /// How a matrix lies in shared memory.
 #[derive(Clone, Copy)]
@@ -103,7 +103,7 @@ fn product(case: &Case) -> Result<(), Fault> {
         None => ("{%a0, %a1, %a2, %a3}".to_owned(), u8::from(!case.b.major_k).to_string()),
     };
     let body = format!(
-        ".reg .b32 %r<9>, %a<4>, %d<{half}>; .reg .b64 %x<9>; .reg .pred %p<3>; .shared .align 1024 .b8 s[{both}];
+        ".reg .b32 %r<9>, %a<4>, %d<{half}>; .reg .b64 %x<9>; .reg .pred %p<3>;
         ld.param.u64 %x0, [p]; ld.param.u64 %x1, [f]; ld.param.u64 %x2, [q];
         mov.u32 %r0, %tid.x; shl.b32 %r1, %r0, 4; mov.u32 %r2, s;
         cvt.u64.u32 %x3, %r1; add.s64 %x0, %x0, %x3; add.s64 %x1, %x1, %x3; add.u32 %r3, %r2, %r1;
@@ -123,7 +123,6 @@ fn product(case: &Case) -> Result<(), Fault> {
         mul.wide.u32 %x6, %r0, {row}; add.s64 %x6, %x6, %x2;
         {stores} ret;",
         half = n / 2,
-        both = 2 * ROOM,
         turns = 2 * ROOM / 2048,
         room = ROOM / 16,
         da = case.a.map_or(0, |l| descriptor(l, 64)),
@@ -131,7 +130,9 @@ fn product(case: &Case) -> Result<(), Fault> {
         d = d.join(", "),
         row = 2 * n,
     );
-    block(&module(".param .u64 p, .param .u64 f, .param .u64 q", &(case.change)(body)), 128, &args, &mut mem)?;
+    let text = module(".param .u64 p, .param .u64 f, .param .u64 q", &(case.change)(body));
+    let text = text.replace(".visible", ".extern .shared .align 1024 .b8 s[];\n.visible");
+    launch(&parse(&text), "k", [1, 1, 1], [128, 1, 1], 2 * ROOM as u64, &args, &mut mem, &Options::default())?;
     let out = mem.read(args[2], 128 * n * 2).expect("mapped").to_vec();
     for t in 0..128 {
         let (w, g, q) = (t / 32, t % 32 / 4, t % 4);
