@@ -29,6 +29,22 @@ fn the_undamaged_text_runs() {
     assert!(stats.classes.len() > 45, "{:?}", stats.classes);
 }
 
+/// The syntax that is read is that of NVIDIA's assembler, where that is at hand (`LLMCC_PTXAS` names it, as in `make test`).
+#[test]
+fn the_assembler_takes_the_same_text() {
+    let Some(ptxas) = std::env::var_os("LLMCC_PTXAS").filter(|p| std::path::Path::new(p).exists()) else {
+        eprintln!("skipped: LLMCC_PTXAS does not name an assembler");
+        return;
+    };
+    let dir = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
+    for (i, text) in TEXTS.iter().enumerate() {
+        let (source, object) = (dir.join(format!("text{i}.ptx")), dir.join(format!("text{i}.cubin")));
+        std::fs::write(&source, text).expect("the target folder is writable");
+        let out = std::process::Command::new(&ptxas).arg("-arch=sm_90a").arg(&source).arg("-o").arg(object).output().expect("ptxas runs");
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    }
+}
+
 #[test]
 fn damaged_text_does_not_panic() {
     let mut r = Random(7);
