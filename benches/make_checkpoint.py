@@ -36,6 +36,20 @@ PRESETS = {
         "bos_token_id": 128000,
         "eos_token_id": 128001,
     },
+    "8b": {
+        "hidden_size": 4096,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "intermediate_size": 14336,
+        "vocab_size": 128256,
+        "max_position_embeddings": 131072,
+        "rope_theta": 500000.0,
+        "rope_scaling": LLAMA3 | {"factor": 8.0},
+        "tie_word_embeddings": False,
+        "bos_token_id": 128000,
+        "eos_token_id": 128001,
+    },
     "135m": {
         "hidden_size": 576,
         "num_hidden_layers": 30,
@@ -63,13 +77,12 @@ OVERRIDES = {
 
 def config_of(shape):
     head_dim = shape["hidden_size"] // shape["num_attention_heads"]
-    return shape | {
+    return {"tie_word_embeddings": True} | shape | {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
         "head_dim": head_dim,
         "hidden_act": "silu",
         "rms_norm_eps": 1e-5,
-        "tie_word_embeddings": True,
         "attention_bias": False,
         "mlp_bias": False,
         "torch_dtype": "bfloat16",
@@ -93,6 +106,8 @@ def tensors_of(config):
         yield p + "mlp.up_proj.weight", (ffn, hidden)
         yield p + "mlp.down_proj.weight", (hidden, ffn)
     yield "model.norm.weight", (hidden,)
+    if not config["tie_word_embeddings"]:
+        yield "lm_head.weight", (config["vocab_size"], hidden)
 
 
 def header_of(tensors):
@@ -130,6 +145,7 @@ def main():
     parser.add_argument("preset", choices=PRESETS)
     parser.add_argument("out", type=Path)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--sparse", action="store_true", help="zeros that take no space on disk, for `llmcc compile --weights absent`")
     for flag in OVERRIDES:
         parser.add_argument("--" + flag, type=int)
     args = parser.parse_args()
@@ -146,8 +162,9 @@ def main():
     partial = args.out / "model.safetensors.partial"
     with open(partial, "wb") as out:
         out.write(header)
-        for index, (_, dims) in enumerate(tensors):
+        for index, (_, dims) in enumerate([] if args.sparse else tensors):
             write_tensor(out, np.random.Generator(np.random.SFC64([args.seed, index])), dims)
+        out.truncate(len(header) + size)
     os.replace(partial, args.out / "model.safetensors")
     (args.out / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
     parameters = size // 2

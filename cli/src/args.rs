@@ -153,7 +153,7 @@ pub enum Place {
     Embed,
     /// In <output>.weights
     External,
-    /// Nowhere: no tensor is read, and <output>.weights is for someone else to make (tools/gpu-check measures large models with random weights)
+    /// Nowhere: no tensor is read; <output>.weights is for someone else to make, by the table in <output>.json (tools/gpu-check fills large models with random numbers)
     Absent,
 }
 

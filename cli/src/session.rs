@@ -328,6 +328,10 @@ pub fn finish(lowered: &Lowered, options: &CompileOptions, out: &Path, progress:
         let bytes = linker.seal(&data(&facts))?;
         linker.finish().map(|()| bytes)
     })?;
+    if options.place == WeightsPlace::Absent {
+        let path = PathBuf::from(format!("{}.json", out.display()));
+        std::fs::write(&path, manifest::build(&facts)).map_err(|e| Error::io("write", &path, e))?;
+    }
     let golden = facts.golden;
     Ok(Finished {
         bytes,

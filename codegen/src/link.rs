@@ -31,6 +31,8 @@ pub enum WeightsPlace {
     Embed,
     /// `<artifact>.weights` beside it.
     External,
+    /// As [`WeightsPlace::External`], but someone else makes that file.
+    Absent,
 }
 
 /// Why an artifact could not be written.
@@ -53,6 +55,8 @@ pub enum LinkError {
 pub struct Linker {
     out: Pending,
     external: Option<Pending>,
+    /// Bytes of the weights that someone else makes.
+    absent: u64,
     runtime: Runtime,
     image: ImageRef,
     weights_at: u64,
@@ -79,7 +83,7 @@ impl Linker {
         let image = ImageRef {
             magic: IMAGE_MAGIC,
             version: ABI_VERSION,
-            flags: if place == WeightsPlace::External { FLAG_EXTERNAL_WEIGHTS } else { 0 },
+            flags: if place == WeightsPlace::Embed { 0 } else { FLAG_EXTERNAL_WEIGHTS },
             code_addr,
             code_len: code.len() as u64,
             ..ImageRef::default()
@@ -93,18 +97,23 @@ impl Linker {
         if place == WeightsPlace::External {
             // The runtime looks for the weights beside the artifact: under the temporary name, too.
             external = Some(Pending::create_as(&weights_path(&out.path), weights_path(&out.tmp))?);
-        } else {
+        } else if place == WeightsPlace::Embed {
             weights_at = out.pos.next_multiple_of(SEGMENT_ALIGN);
             out.pad_to(weights_at)?;
         }
         let mut runtime = parsed;
         runtime.headers.push(load(PF_R | PF_X, code_off, code_addr, code.len() as u64, PAGE));
-        Ok(Linker { out, external, runtime, image, weights_at, body_end: None })
+        Ok(Linker { out, external, absent: 0, runtime, image, weights_at, body_end: None })
     }
 
     /// The sink for the packed weights, to be written from start to end before [`Linker::seal`].
     pub fn weights(&mut self) -> &mut dyn Write {
         self.external.as_mut().unwrap_or(&mut self.out)
+    }
+
+    /// Says how many bytes of weights there will be, in place of writing them ([`WeightsPlace::Absent`]).
+    pub fn leave_out(&mut self, bytes: u64) {
+        self.absent = bytes;
     }
 
     /// Bytes of weights written so far.
@@ -128,6 +137,7 @@ impl Linker {
                 self.image.weights_len = side.pos;
                 side.flush().map_err(|e| side.fail(e))?;
             }
+            None if self.image.flags & FLAG_EXTERNAL_WEIGHTS != 0 => self.image.weights_len = self.absent,
             None => {
                 let len = body_end - self.weights_at;
                 self.image.weights_addr = next_addr;

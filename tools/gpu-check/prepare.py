@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""Makes what `gpu_check.py` needs, where the compiler is: no GPU needed here.
+
+    python tools/gpu-check/prepare.py target/gpu-check --target sm90
+
+Compiles with the `llmcc` named by $LLMCC or in PATH, which must have the feature `gpu` (`make GPU=1`):
+ - small checkpoints with random weights, whole, in every weight format: for the GPU, and for the CPU as the reference of quantized ones;
+ - the shapes of Llama-3.2-1B and Llama-3-8B without weights (`--weights absent`): `gpu_check.py` makes those where it runs.
+
+The folder has about 40 MB. Take it and the repository's `tools/` and `python/` folders to the machine with the GPU. Needs NumPy only.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+# Head sizes 64 and 128; one, two and four query heads per KV head.
+SMALL = {
+    "d64": ["--hidden", "256", "--heads", "4", "--kv-heads", "1", "--ffn", "768", "--vocab", "1024", "--layers", "2"],
+    "d128": ["--hidden", "256", "--heads", "2", "--kv-heads", "1", "--ffn", "640", "--vocab", "1024", "--layers", "2"],
+}
+SMALL_FORMATS = {"bf16": [], "f16": ["--dtype", "f16"], "w8": ["--w8", "--group", "64"], "w4": ["--w4", "--group", "128"], "w4a": ["--w4a", "--group", "32"]}
+LARGE = {"llama-3.2-1b": ("1.2b", "1b"), "llama-3-8b": ("8b", "8b")}
+LARGE_FORMATS = {"bf16": [], "w4": ["--w4", "--group", "128"]}
+CPU = "x86-64-v3"
+
+
+def llmcc():
+    program = os.environ.get("LLMCC") or shutil.which("llmcc")
+    if not program:
+        sys.exit("llmcc is not in PATH: build it with `make GPU=1`, or set LLMCC to its path")
+    return program
+
+
+def run(*command):
+    command = [os.fspath(c) for c in command]
+    print("+", " ".join(command), flush=True)
+    subprocess.run(command, check=True)
+
+
+def checkpoint(preset, folder, *options):
+    run(sys.executable, REPOSITORY / "benches" / "make_checkpoint.py", preset, folder, *options)
+
+
+def small(out, target):
+    for name, shape in SMALL.items():
+        folder = out / name
+        checkpoint("135m", folder, *shape)
+        for form, options in SMALL_FORMATS.items():
+            artifact = out / f"{name}-{form}.so"
+            run(llmcc(), "compile", folder, "--target", target, "--kv", "f16", "--max-context", "1024", "--no-golden", *options, "-o", artifact)
+            # The same weights with exact activations, in f32 arithmetic.
+            reference = out / f"{name}-{form}.cpu.so"
+            run(llmcc(), "compile", folder, "--target", CPU, "--act", "f32", "--kv", "f16", "--max-context", "1024", "--no-golden", *options, "-o", reference)
+            yield {"name": f"{name}-{form}", "checkpoint": name, "format": form, "artifact": artifact.name, "reference": reference.name}
+
+
+def large(out, target, scratch):
+    for name, (preset, short) in LARGE.items():
+        folder = scratch / short
+        checkpoint(preset, folder, "--sparse")
+        for form, options in LARGE_FORMATS.items():
+            artifact = out / f"{short}-{form}.so"
+            run(llmcc(), "compile", folder, "--target", target, "--max-context", "8192", "--weights", "absent", *options, "-o", artifact)
+            config = json.loads((folder / "config.json").read_text())
+            yield {"name": name, "format": form, "artifact": artifact.name, "config": config}
+        shutil.rmtree(folder)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--target", default="sm90")
+    parser.add_argument("--only", choices=["small", "large"])
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    scratch = args.out / "shapes"
+    models = {
+        "target": args.target,
+        "small": list(small(args.out, args.target)) if args.only != "large" else [],
+        "large": list(large(args.out, args.target, scratch)) if args.only != "small" else [],
+    }
+    shutil.rmtree(scratch, ignore_errors=True)
+    (args.out / "models.json").write_text(json.dumps(models, indent=1) + "\n")
+    size = sum(f.stat().st_size for f in args.out.rglob("*") if f.is_file())
+    print(f"{args.out}: {size / 1e6:.1f} MB; now, where the GPU is: python tools/gpu-check/gpu_check.py {args.out}")
+
+
+if __name__ == "__main__":
+    main()
