@@ -413,7 +413,7 @@ fn llama_shapes_assemble() {
                 let text = String::from_utf8_lossy(&out.stderr).into_owned();
                 let name = format!("{} {format} tile_m {tile_m} {:?} k {}", target.name, case.segments, case.k);
                 assert!(out.status.success(), "{name}: {text}");
-                assert!(!text.contains("warning"), "{name}: {text}");
+                assert!(!text.contains("warning") && !text.contains("(C75"), "{name}: {text}");
                 assert!(text.contains("0 bytes spill stores, 0 bytes spill loads"), "{name}: {text}");
                 let used = text.lines().find(|l| l.contains("Used")).unwrap_or_default();
                 println!("{name}: {used}; {} bytes shared, grid {:?}", source.shared, source.grid[0]);

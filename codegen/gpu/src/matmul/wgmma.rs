@@ -6,11 +6,11 @@
 //! takes half of a row of a unit, the four pieces of 16 bytes that hold two steps, and stores their words in another order: registers are renamed,
 //! nothing is shuffled, and no bank conflicts arise. Copies by hardware could not do that, and would leave it to another kernel to permute.
 //!
-//! One barrier per unit orders it all, with three stages of input. In turn `i` a thread stores what it loaded of unit `i + 1` and makes it visible to the asynchronous
-//! proxy, starts loading unit `i + 2` to registers, decodes its weights of unit `i`, meets the others, and multiplies. Stage `(i + 1) mod 3` was last read by the products of
-//! unit `i − 2`, which every group had finished when it came to the barrier of turn `i − 1`. Unit `i` was stored before that same barrier.
+//! One barrier per unit orders it all. In turn `i` a thread starts the products of unit `i`; while they run, it stores what it loaded of unit `i + 1` and makes that
+//! visible to the asynchronous proxy, starts loading unit `i + 2` to registers, and decodes its weights of unit `i + 1`; then it waits for the products and meets
+//! the others. The stage that is stored to was last read by the products of a unit before `i`, which every group had finished at the last barrier.
 //!
-//! Registers: 128 sums for 256 rows, 32 of input under way, 16 of weights; 256 threads may have 255 each.
+//! Registers: 128 sums for 256 rows, 32 of input under way, twice 16 of weights; 256 threads may have 255 each.
 
 use super::decode::{self, Scaling};
 use super::tiles::ROW;
@@ -18,7 +18,7 @@ use super::weights::Weights;
 use super::work::{self, Block, Room, Share};
 use super::{PhaseCx, Plan, input};
 use crate::cx::{Args, when_below};
-use crate::mlir::{Builder, Elem, I64, StructElem, Ty, V, V4I32};
+use crate::mlir::{Builder, Cmp, Elem, I64, StructElem, Ty, V, V4I32};
 use crate::{Source, blocks, epilogue, per_rows};
 use llmcc_abi::layout::round_up;
 use llmcc_codegen::CodegenError;
@@ -118,7 +118,7 @@ struct Thread<'a> {
 /// A place in one of several buffers: the turns go round.
 fn next(b: &mut Builder, stage: V, stages: usize) -> V {
     let up = b.addc(stage, 1);
-    let over = b.cmpc(crate::mlir::Cmp::Sge, up, stages as i64);
+    let over = b.cmpc(Cmp::Sge, up, stages as i64);
     let zero = b.i32(0);
     b.select(over, zero, up)
 }
@@ -214,9 +214,13 @@ impl<'a> Product<'a> {
         b.fence_proxy_async();
     }
 
-    /// Starts copying a warp's weights of unit `kt`, if there is one: always one group of copies.
+    /// Starts copying a warp's weights of unit `kt`, if there is one: always one group of copies. What follows the last unit is the last unit again: the last turn
+    /// decodes it, so that it need not be a turn of another kind, and nothing is made of it.
     fn fetch(&self, b: &mut Builder, th: &Thread<'_>, tile: V, kt: V, slot: V) {
-        let inside = b.cmpc(crate::mlir::Cmp::Slt, kt, self.plan.kt() as i64);
+        let units = self.plan.kt() as i64;
+        let inside = b.cmpc(Cmp::Slt, kt, units + 1);
+        let last = b.i32(units - 1);
+        let kt = b.min(kt, last);
         let skip = b.mulc(slot, self.unit_bytes());
         b.if_(inside, |b| {
             let slot = b.at(th.ring, skip);
@@ -237,43 +241,53 @@ impl<'a> Product<'a> {
         self.store(b, th, zero, &x);
         let second = b.min(one, last);
         let held = self.load(b, th, second);
-        let nothing = b.f32(0.0);
         let write = b.i32(ring as i64 - 1);
-        // Stage of this unit, slots of the ring to read and to fill, input under way, sums.
-        let mut init = vec![zero, zero, write];
+        let weights = self.next_weights(b, th, tile, (write, zero, write));
+        b.barrier();
+        let nothing = b.f32(0.0);
+        // Stage of this unit, slots of the ring to read and to fill, input under way, weights, sums.
+        let mut init = vec![zero, one, zero];
         init.extend(&held);
+        init.extend(&weights);
         init.extend(vec![nothing; self.rows() / 2]);
         let end = b.i32(self.plan.kt() as i64);
-        let n = held.len();
+        let (w, n) = (3 + held.len(), 3 + held.len() + weights.len());
         let out = b.for_((zero, end, one), &init, |b, kt, carried| {
             let (stage, read, write) = (carried[0], carried[1], carried[2]);
+            let sums = self.multiply(b, stage, &carried[w..n], &carried[n..]);
             let after = next(b, stage, WGMMA_STAGES);
-            self.store(b, th, after, &carried[3..3 + n]);
+            self.store(b, th, after, &carried[3..w]);
             let ahead = b.addc(kt, 2);
             let ahead = b.min(ahead, last);
             let held = self.load(b, th, ahead);
-            b.cp_wait(ring - 2);
-            if th.weights.has_scales() {
-                b.sync_warp();
-            }
-            let ahead = b.addc(kt, ring as i64 - 1);
-            self.fetch(b, th, tile, ahead, write);
-            let skip = b.mulc(read, self.unit_bytes());
-            let slot = b.at(th.ring, skip);
-            let a = self.weights(b, th, slot);
+            let ahead = b.addc(kt, ring as i64);
+            let weights = self.next_weights(b, th, tile, (ahead, read, write));
+            let sums = self.wait(b, &sums, &carried[w..n]);
             b.barrier();
-            let sums = self.multiply(b, stage, &a, &carried[3 + n..]);
             let mut out = vec![after, next(b, read, ring), next(b, write, ring)];
             out.extend(held);
+            out.extend(weights);
             out.extend(sums);
             out
         });
         // Sums take the place of the stages.
         b.cp_wait(0);
         b.barrier();
-        self.store_sums(b, th, &out[3 + n..]);
+        self.store_sums(b, th, &out[n..]);
         let room = Room { sums: self.shared(b, STAGES_AT), spare: self.shared(b, self.map.spare), flag: self.shared(b, 0) };
         work::finish(b, self.args, self.plan, self.p, (&self.block, th.share, &room), tile, 1)
+    }
+
+    /// Waits for the weights in slot `read` and decodes them, after starting to copy unit `ahead` to slot `write`.
+    fn next_weights(&self, b: &mut Builder, th: &Thread<'_>, tile: V, (ahead, read, write): (V, V, V)) -> Vec<V> {
+        b.cp_wait(self.p.phase.stages - 2);
+        if th.weights.has_scales() {
+            b.sync_warp();
+        }
+        self.fetch(b, th, tile, ahead, write);
+        let skip = b.mulc(read, self.unit_bytes());
+        let slot = b.at(th.ring, skip);
+        self.weights(b, th, slot)
     }
 
     /// The warp's A operands of a unit.
@@ -288,7 +302,7 @@ impl<'a> Product<'a> {
         a.concat()
     }
 
-    /// Four steps of `wgmma` on a stage, and the wait for them: one piece of assembly, so that nothing touches the sums while they are under way.
+    /// Starts four steps of `wgmma` on a stage: one piece of assembly, so that nothing comes between. The sums that it returns are for [`Product::wait`] only.
     fn multiply(&self, b: &mut Builder, stage: V, a: &[V], sums: &[V]) -> Vec<V> {
         let base = self.shared(b, STAGES_AT);
         let skip = b.mulc(stage, (self.rows() * ROW) as i64);
@@ -314,14 +328,20 @@ impl<'a> Product<'a> {
                 2 * n + 16 + step
             );
         }
-        text.push_str("wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0; }");
-        let tied: Vec<String> = (0..n).map(|i| i.to_string()).collect();
-        let constraints =
-            format!("{},{},{},{},~{{memory}}", vec!["=f"; n].join(","), tied.join(","), ["r"; 16].join(","), ["l"; 4].join(","));
+        text.push_str("wgmma.commit_group.sync.aligned; }");
+        let constraints = format!("{},{},~{{memory}}", through(n), ["l"; 4].join(","));
         let mut args = sums.to_vec();
         args.extend(a);
         args.extend((0..4).map(|step| b.addc(descriptor, 2 * step)));
         let s = b.asm_volatile(Ty::Struct(n as u8, StructElem::S(Elem::F32)), &text, &constraints, &args);
+        b.members(s)
+    }
+
+    /// Waits for the products. The sums pass through, and the weights are named, so that nothing else gets the registers of either before.
+    fn wait(&self, b: &mut Builder, sums: &[V], a: &[V]) -> Vec<V> {
+        let args: Vec<V> = sums.iter().chain(a).copied().collect();
+        let ty = Ty::Struct(sums.len() as u8, StructElem::S(Elem::F32));
+        let s = b.asm_volatile(ty, "wgmma.wait_group.sync.aligned 0;", &format!("{},~{{memory}}", through(sums.len())), &args);
         b.members(s)
     }
 
@@ -344,4 +364,10 @@ impl<'a> Product<'a> {
             b.store(*v, p);
         }
     }
+}
+
+/// Constraints of assembly on so many sums, in place, and the weights.
+fn through(sums: usize) -> String {
+    let tied: Vec<String> = (0..sums).map(|i| i.to_string()).collect();
+    format!("{},{},{}", vec!["=f"; sums].join(","), tied.join(","), ["r"; 16].join(","))
 }
