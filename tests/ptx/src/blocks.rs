@@ -55,6 +55,12 @@ impl Shadow {
     }
 }
 
+impl Shadow {
+    fn peek(&self, i: usize) -> Option<&Cell> {
+        self.pages.get(i / PAGE)?.as_ref().map(|p| &p[i % PAGE])
+    }
+}
+
 /// What is known of a block: its clock.
 type Known = HashMap<u32, u32>;
 
@@ -95,9 +101,9 @@ pub(crate) struct Touch {
 }
 
 impl Blocks {
-    /// A new launch of `blocks` blocks.
-    pub fn begin(&mut self, blocks: u64, granule: u64, check: bool) {
-        self.on = check && blocks > 1;
+    /// A new launch.
+    pub fn begin(&mut self, granule: u64, check: bool) {
+        self.on = check;
         self.launch += 1;
         self.shift = granule.clamp(1, 16).trailing_zeros();
         self.handed.clear();
@@ -175,6 +181,12 @@ impl Blocks {
             *c = Cell { launch, write: mine, read: Event::default(), atomic: t.atomic };
         }
         Ok(())
+    }
+
+    /// Instruction that wrote one of these bytes in this launch.
+    pub fn writer(&self, shadow: &Shadow, at: usize, len: usize) -> Option<u32> {
+        let cells = (at >> self.shift..(at + len).div_ceil(1 << self.shift)).filter_map(|i| shadow.peek(i));
+        cells.filter(|c| c.launch == self.launch && c.write.block != 0).map(|c| c.write.pc).next()
     }
 
     fn race(&self, t: Touch, cell: usize, at: usize, other_access: Access, e: Event) -> FaultKind {

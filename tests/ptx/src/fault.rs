@@ -55,6 +55,8 @@ pub enum FaultKind {
     Race { access: Access, address: u64, other_access: Access, other: Other },
     /// Two blocks access global memory, one of them writes, and no fences and atomics order them. `block` is the other one's linear index, or none for several.
     BlockRace { access: Access, address: u64, other_access: Access, block: Option<u32>, line: u32 },
+    /// `ld.global.nc` of bytes that this launch wrote: the read-only cache may hold the old ones.
+    Stale { address: u64, line: u32 },
     /// An access of bytes that an asynchronous copy or product, not yet waited for, writes or reads.
     InFlight { access: Access, address: u64, other: Other },
     /// The async proxy reads what a thread wrote, with no `fence.proxy.async` between.
@@ -97,6 +99,9 @@ impl fmt::Display for FaultKind {
                     f,
                     "race between blocks on global address {address:#x}: this {access} and the {other_access} of {by} at line {line} are not ordered"
                 )
+            }
+            FaultKind::Stale { address, line } => {
+                write!(f, "ld.global.nc of global address {address:#x}, which the same launch wrote at line {line}")
             }
             FaultKind::InFlight { access, address, other } => {
                 write!(f, "{access} of shared address {address:#x}, which the asynchronous operation of {other} still uses")

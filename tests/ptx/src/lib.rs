@@ -37,6 +37,7 @@
 //! - races on shared memory. Threads are ordered by `bar.sync`, `bar.warp.sync` and mbarriers, tracked with vector clocks; also lanes of one warp need
 //!   `bar.warp.sync` to exchange values through memory;
 //! - races between blocks on global memory, where no fences and atomics order them (they run one after another here, at the same time on a GPU);
+//! - `ld.global.nc` of what the same launch wrote;
 //! - use of bytes that an asynchronous copy has not delivered (copies land at the wait, not before), or overwriting bytes that one still reads;
 //! - asynchronous reads (wgmma, bulk stores) of bytes that threads wrote with no `fence.proxy.async` between;
 //! - registers of a wgmma used before `wgmma.wait_group`, or without `wgmma.fence`;

@@ -192,6 +192,18 @@ impl Memory {
         self.blocks.touch(&mut b.shadow, at, len as usize, t)
     }
 
+    /// Checks that a read through the read-only cache sees nothing that the launch wrote.
+    pub(crate) fn check_constant(&mut self, address: u64, len: u64) -> Result<(), FaultKind> {
+        if !self.blocks.on() {
+            return Ok(());
+        }
+        let (i, at) = self.locate(Access::Read, address, len)?;
+        match self.blocks.writer(&self.buffers[i].shadow, at, len as usize) {
+            Some(line) => Err(FaultKind::Stale { address, line }),
+            None => Ok(()),
+        }
+    }
+
     /// A kernel's read of `len` bytes. With `check`, bytes never written are a fault.
     #[inline]
     pub(crate) fn load(&mut self, address: u64, len: u64, check: bool) -> Result<&[u8], FaultKind> {

@@ -54,8 +54,7 @@ pub(crate) fn launch(
     let mut count = Counters { code: vec![Counter::default(); kernel.code.len()], ..Counters::default() };
     let mut b = Block::new(&env, &links);
     let mut left = options.instruction_limit;
-    let blocks = grid.iter().map(|d| u64::from(*d)).product();
-    mem.blocks.begin(blocks, kernel.global_granule, options.check_races);
+    mem.blocks.begin(kernel.global_granule, options.check_races);
     let mut index = 0u32;
     for z in 0..grid[2] {
         for y in 0..grid[1] {
@@ -132,6 +131,7 @@ fn locate(env: &Env<'_>, block: Dim, s: Stopped) -> Fault {
         FaultKind::Race { access, address, other_access, other } => FaultKind::Race { access, address, other_access, other: named(other) },
         FaultKind::InFlight { access, address, other } => FaultKind::InFlight { access, address, other: named(other) },
         FaultKind::ProxyFence { address, other } => FaultKind::ProxyFence { address, other: named(other) },
+        FaultKind::Stale { address, line: pc } => FaultKind::Stale { address, line: line(pc) },
         FaultKind::BlockRace { access, address, other_access, block, line: pc } => {
             FaultKind::BlockRace { access, address, other_access, block, line: line(pc) }
         }

@@ -199,6 +199,13 @@ fn grids_and_counts() {
     assert_eq!((s.read, s.written), (5 * 4 * 24, 5 * 4 * 24));
 }
 
+#[test]
+fn the_read_only_cache_is_read_only() {
+    fine(1, "ld.global.nc.b32 %r4, [%x0+4]; st.global.b32 [%x0], %r0; ld.global.b32 %r4, [%x0];");
+    let f = fault(1, "st.global.b32 [%x0], %r0; ld.global.nc.v2.b32 {%r4, %r5}, [%x0];");
+    assert!(matches!(f.kind, FaultKind::Stale { line, .. } if line > 0), "{f}");
+}
+
 /// Blocks that write what others read or write, with the fences and atomics that make it right, and without.
 #[test]
 fn races_between_blocks() {

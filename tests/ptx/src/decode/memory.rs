@@ -20,7 +20,6 @@ const HINTS: &[&str] = &[
     "cv",
     "wb",
     "wt",
-    "nc",
     "L1::evict_normal",
     "L1::evict_unchanged",
     "L1::evict_first",
@@ -73,6 +72,7 @@ fn access(d: &mut Dec<'_, '_>, load: bool) -> Res<Exec> {
     while let Some(o) = d.pick(ORDERS) {
         atomic |= o != "weak";
     }
+    let constant = d.flag("nc");
     d.drop_all(HINTS);
     let hint = d.flag("L2::cache_hint");
     let space = space(d);
@@ -103,7 +103,7 @@ fn access(d: &mut Dec<'_, '_>, load: bool) -> Res<Exec> {
     if regs.len() as u64 != count {
         return Err(d.error(format!("{count} registers are needed")));
     }
-    let plan = Plan { space, addr, regs, bytes: bytes as usize, element: bits as usize / 8, atomic };
+    let plan = Plan { space, addr, regs, bytes: bytes as usize, element: bits as usize / 8, atomic, constant };
     Ok(if load { Box::new(move |cx, mask| plan.load(cx, mask, extend)) } else { Box::new(move |cx, mask| plan.store(cx, mask)) })
 }
 
@@ -115,6 +115,8 @@ struct Plan {
     bytes: usize,
     element: usize,
     atomic: bool,
+    /// Through the read-only cache.
+    constant: bool,
 }
 
 /// Space and address of every lane; the space of the first lane is returned for the bank count.
@@ -141,6 +143,9 @@ impl Plan {
         let mut buf = [0u8; 64];
         for lane in lanes(mask) {
             let (space, address) = self.target(base[lane as usize], lane, &mut shared);
+            if self.constant {
+                cx.mem.check_constant(address, self.bytes as u64).map_err(|k| trap(lane, k))?;
+            }
             cx.load(space, lane, address, self.atomic, &mut buf[..self.bytes]).map_err(|k| trap(lane, k))?;
             for (i, &r) in self.regs.iter().enumerate() {
                 let at = i * self.element;
