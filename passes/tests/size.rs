@@ -5,7 +5,9 @@ mod common;
 use common::Toy;
 use llmcc_ir::quant::Format;
 use llmcc_ir::target;
-use llmcc_passes::{Options, compile};
+use llmcc_ir::ty::DType;
+use llmcc_passes::pack::{TensorBytes, WeightSource};
+use llmcc_passes::{Options, compile, compile_measured};
 
 /// The 1.2 B shape.
 fn llama_1b() -> Toy {
@@ -24,5 +26,33 @@ fn e_graphs_stay_small() {
         for s in &compiled.stats {
             assert!(s.saturated < 100 && s.nodes < 250 && s.candidates < 150 && s.iterations < 8, "{s:?}");
         }
+    }
+}
+
+/// Every tensor is the beginning of one buffer.
+struct Alias(Vec<u8>, Vec<(String, Vec<usize>)>);
+
+impl WeightSource for Alias {
+    fn tensor(&self, name: &str) -> Option<TensorBytes<'_>> {
+        let (_, shape) = self.1.iter().find(|w| w.0 == name)?;
+        let data = &self.0[..4 * shape.iter().product::<usize>()];
+        Some(TensorBytes { dtype: DType::F32, shape: shape.clone(), data })
+    }
+    fn release(&self, _: &str) {}
+}
+
+#[test]
+fn a_large_model_is_mixed_within_its_budget() {
+    let toy = Toy { vocab: 16384, ..llama_1b() };
+    let module = toy.module();
+    let shapes = module.weights.iter().map(|w| (w.name.clone(), w.ty.shape.iter().filter_map(|d| d.known()).collect())).collect();
+    let bytes = common::random(3, toy.vocab * toy.hidden).iter().flat_map(|v| v.to_le_bytes()).collect();
+    let source = Alias(bytes, shapes);
+    let formats = ["w4g128", "w4g64", "w4g32", "w4ag32", "w8g128", "f32"].map(|f| Format::parse(f).unwrap());
+    for budget in [0.06, 0.02] {
+        let opts = Options::within(target::find("x86-64-v4").unwrap(), formats.to_vec(), budget);
+        let compiled = compile_measured(&module, &opts, &source).unwrap();
+        assert!(compiled.error.unwrap() <= budget);
+        assert!(compiled.stored.iter().any(|s| s.form != compiled.stored[0].form), "{:?}", compiled.stored);
     }
 }

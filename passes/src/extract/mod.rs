@@ -92,6 +92,16 @@ enum Goal {
     Error,
 }
 
+/// Variables of kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kernels {
+    Binary,
+    Relaxed,
+}
+
+/// Distance from 0 or 1 that counts as none.
+const INTEGRAL: f64 = 1e-6;
+
 /// A solved problem.
 #[derive(Clone, Debug)]
 pub struct Solved {
@@ -198,7 +208,14 @@ impl Problem {
         }
         let mut cuts: Vec<Vec<(Id, usize)>> = vec![];
         loop {
-            let solved = self.solve_with(&alive, &cuts, goal)?;
+            // Once the forms are taken, what is left is almost always integral by itself: branching on the forms alone is much faster.
+            let relaxed = if self.decisions.is_empty() { None } else { self.solve_with(&alive, &cuts, goal, Kernels::Relaxed)? };
+            let solved = match relaxed {
+                Some(solved) => solved,
+                None => self
+                    .solve_with(&alive, &cuts, goal, Kernels::Binary)?
+                    .ok_or_else(|| PassError::Extract("a program is not integral".into()))?,
+            };
             match self.cycle(&solved.chosen) {
                 Some(cut) => cuts.push(cut),
                 None => return Ok(solved),
@@ -206,7 +223,8 @@ impl Problem {
         }
     }
 
-    fn solve_with(&self, alive: &Alive, cuts: &[Vec<(Id, usize)>], goal: Goal) -> Result<Solved, PassError> {
+    /// `None` when relaxed kernels are not all taken or left as a whole.
+    fn solve_with(&self, alive: &Alive, cuts: &[Vec<(Id, usize)>], goal: Goal, kernels: Kernels) -> Result<Option<Solved>, PassError> {
         let mut vars = ProblemVariables::new();
         let mut x: BTreeMap<(Id, usize), Variable> = BTreeMap::new();
         let mut objective = Expression::from(0.0);
@@ -214,7 +232,10 @@ impl Problem {
         let tie = if self.decisions.is_empty() { 1e-7 } else { 1e-8 };
         for (class, candidates) in alive {
             for i in candidates {
-                let v = vars.add(variable().binary());
+                let v = vars.add(match kernels {
+                    Kernels::Binary => variable().binary(),
+                    Kernels::Relaxed => variable().min(0.0).max(1.0),
+                });
                 x.insert((*class, *i), v);
                 // Microseconds; the index breaks ties the same way everywhere.
                 let seconds = if goal == Goal::Seconds { self.classes[class][*i].seconds } else { 0.0 };
@@ -254,8 +275,11 @@ impl Problem {
             model.add_constraint(constraint!(sum <= cut.len() as f64 - 1.0));
         }
         let solution = model.solve().map_err(|e| PassError::Extract(e.to_string()))?;
+        if x.values().any(|v| (0.5 - (solution.value(*v) - 0.5).abs()).abs() > INTEGRAL) {
+            return Ok(None);
+        }
         let picked = |class: Id| x.range((class, 0)..=(class, usize::MAX)).find(|(_, v)| solution.value(**v) > 0.5).map(|((_, i), _)| *i);
-        self.reachable(picked)
+        self.reachable(picked).map(Some)
     }
 
     /// Constraints of the decisions; `taken` has a variable for each option.
