@@ -1,5 +1,5 @@
-//! Races between blocks on global memory. Blocks run one after another here but at the same time on a GPU, so what one of them reads or writes must not depend on
-//! another, unless fences and atomics order them.
+//! Races between blocks on global memory. Blocks run one after another here but at the same time on a GPU, so what one of them reads or writes
+//! must not depend on another, unless fences and atomics order them.
 //!
 //! A block's clock advances at each `fence.acq_rel.gpu`. An atomic operation hands on what its block (and the blocks it knows of) did before the last fence; a
 //! block that makes an atomic operation on the same address later knows of that after its own next fence, or at once with `.acquire` or `.acq_rel`.

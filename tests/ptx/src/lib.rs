@@ -46,8 +46,10 @@
 //! Bank conflicts of shared memory are counted per instruction ([`Stats::conflicts`]).
 //!
 //! # Limits
-//! Blocks run one after another, so blocks that wait for each other never end (see [`Options::instruction_limit`]). Clusters have one block. Lanes of a warp run in lock step and meet again at the immediate post-dominator of a branch: code in which one lane of a warp waits for
-//! another on a different path is reported as a deadlock.
+//! Blocks run one after another, so blocks that wait for each other never end (see [`Options::instruction_limit`]). Clusters have one block. Lanes of a warp run in
+//! lock step and meet again at the immediate post-dominator of a branch: code in which one lane of a warp waits for another on a different path is reported as a
+//! deadlock. Not emulated: calls, indirect branches, tensor maps (`cp.async.bulk.tensor`), sparse and block-scaled products. Buffers beyond 32 MiB are not watched
+//! for races between blocks.
 
 mod access;
 mod ast;

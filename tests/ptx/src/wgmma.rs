@@ -1,7 +1,7 @@
 //! State of a warp's asynchronous matrix products.
 //!
-//! Each warp computes its own 16 rows when the instruction is issued, so the four warps of a group need not run together; what they may touch before the wait is
-//! checked.
+//! Each warp computes its own 16 rows when the instruction is issued, so the four warps of a group need not run together; what they may touch
+//! before the wait is checked.
 
 use crate::fault::{FaultKind, Trapped, trap};
 use crate::machine::{Cx, Slot};
