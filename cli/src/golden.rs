@@ -16,6 +16,7 @@ use crate::Error;
 use crate::loaded::{EngineOptions, Model, segments};
 use crate::manifest::hex;
 use crate::session::{CompileOptions, Lowered};
+use llmcc_codegen::link::WeightsPlace;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::io::{Read, Seek, SeekFrom};
@@ -197,11 +198,15 @@ fn not_finite(steps: &[Computed], vocab: usize) -> Option<(usize, usize, usize, 
 /// # Errors
 /// It does not run; logits that are not finite; a difference to the evaluator beyond [`bound`].
 pub fn examine(l: &Lowered, options: &CompileOptions, path: &Path, seed: u64) -> Result<Outcome, Error> {
-    let Some(program) = &options.golden else { return Ok(Outcome::Absent("compiled with --no-golden".into())) };
-    let target = options.target;
-    if !target.runs_here() {
-        return Ok(Outcome::Absent(format!("the compiling machine cannot run code for {}", target.name)));
+    if options.place == WeightsPlace::Absent {
+        return Ok(Outcome::Absent("compiled without its weights".into()));
     }
+    let Some(program) = &options.golden else { return Ok(Outcome::Absent("compiled with --no-golden".into())) };
+    let targets = std::iter::once(options.target).chain(options.also.iter().copied());
+    // As the runtime does: the highest level of the processor's.
+    let Some(target) = targets.filter(|t| t.runs_here()).max_by_key(|t| t.cpu()) else {
+        return Ok(Outcome::Absent(format!("the compiling machine's processor cannot run code for {}", options.target.name)));
+    };
     let info = &l.compiled.plan.info;
     let computed = compute_in_child(program, path, seed, 0).map_err(|e| {
         Error::Failed(format!(
@@ -218,7 +223,8 @@ pub fn examine(l: &Lowered, options: &CompileOptions, path: &Path, seed: u64) ->
     }
     let steps = steps(seed, info.vocab, info.max_context);
     let mut difference = None;
-    if multiply_adds(&l.compiled.plan, &steps) <= EVALUATED {
+    // The versions for further targets have plans of their own, which are not evaluated.
+    if target.name == options.target.name && multiply_adds(&l.compiled.plan, &steps) <= EVALUATED {
         let found = largest_difference(l, &read(path)?, &steps, &computed)?;
         if found > bound(l) {
             return Err(Error::Failed(format!(
