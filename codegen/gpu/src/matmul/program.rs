@@ -178,7 +178,7 @@ fn wgmma(r: &mut Recorder, plan: &Plan<'_>, p: &PhaseCx<'_>) {
     let sums = sums(r, plan, p);
     let bytes = (rows * super::tiles::ROW) as u32;
     let x = r.buffer(Buffer { name: "input".into(), bytes, stages: WGMMA_STAGES as u32, scope: Scope::Block, conflict_free: true });
-    let (acc, a, next) = (r.registers("sums"), r.registers("weights"), r.registers("next weights"));
+    let (acc, a) = (r.registers("sums"), r.registers("weights"));
     let k = r.declare_loop("units");
     let store = |r: &mut Recorder, stage: Index| {
         for c in 0..4 {
@@ -191,36 +191,35 @@ fn wgmma(r: &mut Recorder, plan: &Plan<'_>, p: &PhaseCx<'_>) {
         }
         r.op(Op::FenceAsync);
     };
-    // One unit more than there are is copied and decoded: copies are not bounded by the loop here, and waited for behind it.
-    let copy = |r: &mut Recorder, index: Index| {
-        r.op(Op::CpAsync(slot(ring, index)));
-        r.op(Op::CpCommit);
-    };
-    let decode = |r: &mut Recorder, index: Index, to: RegisterId| {
+    let decode = |r: &mut Recorder| {
         r.op(Op::CpWait(stages as u32 - 2));
         if has_scales(p) {
             r.op(Op::Barrier(Sync::Warp));
         }
-        copy(r, Index { plus: index.plus + stages - 1, ..index });
-        read_weights(r, p, ring, index);
-        r.op(Op::RegisterWrite(to));
+        ahead(r, k, &[ring], Index::turn(k, stages - 1));
+        read_weights(r, p, ring, Index::turn(k, 0));
+        r.op(Op::RegisterWrite(a));
     };
-    (0..stages - 1).for_each(|i| copy(r, Index::at(i)));
+    start(r, k, &[ring], stages);
     store(r, Index::at(0));
-    decode(r, Index::at(0), a);
-    r.op(Op::Barrier(Sync::Block));
     r.begin_loop(k, Trips::Some);
+    // Which group decodes before the barrier and which behind it does not matter to what they share.
+    let early = Condition::Fact("weights are decoded before the barrier".into());
+    r.begin_if(early.clone());
+    decode(r);
+    r.end_if();
+    r.op(Op::Barrier(Sync::Block));
+    r.begin_if(early);
+    r.begin_else();
+    decode(r);
+    r.end_if();
     r.op(Op::WgmmaFence);
     for _ in 0..4 {
         r.op(Op::Wgmma(Atom::M64K16(rows as u32), acc, Source::Registers(a), slot(x, Index::turn(k, 0))));
     }
     r.op(Op::WgmmaCommit);
     store(r, Index::turn(k, 1));
-    decode(r, Index::turn(k, 1), next);
     r.op(Op::WgmmaWait(0));
-    r.op(Op::RegisterRead(next));
-    r.op(Op::RegisterWrite(a));
-    r.op(Op::Barrier(Sync::Block));
     r.end_loop();
     r.op(Op::CpWait(0));
     r.op(Op::Barrier(Sync::Block));

@@ -6,11 +6,14 @@
 //! takes half of a row of a unit, the four pieces of 16 bytes that hold two steps, and stores their words in another order: registers are renamed,
 //! nothing is shuffled, and no bank conflicts arise. Copies by hardware could not do that, and would leave it to another kernel to permute.
 //!
-//! One barrier per unit orders it all. In turn `i` a thread starts the products of unit `i`; while they run, it stores what it loaded of unit `i + 1` and makes that
-//! visible to the asynchronous proxy, starts loading unit `i + 2` to registers, and decodes its weights of unit `i + 1`; then it waits for the products and meets
-//! the others. The stage that is stored to was last read by the products of a unit before `i`, which every group had finished at the last barrier.
+//! One barrier per unit orders it all. Turn `i` of a thread: it decodes its weights of unit `i`, meets the others, starts the products of unit `i`, and while they run stores
+//! what it loaded of unit `i + 1`, makes that visible to the asynchronous proxy, and starts loading unit `i + 2` to registers; then it waits for the products. The stage
+//! that is stored to was last read by the products of unit `i − 2`, which every group had finished when it came to the barrier of turn `i − 1`.
 //!
-//! Registers: 128 sums for 256 rows, 32 of input under way, twice 16 of weights; 256 threads may have 255 each.
+//! The second group decodes after the barrier, so that it does while the products of the first run, which decodes while those of the second do. (Decoding
+//! the next unit while the own products run would be simpler, but `ptxas` takes the registers that it writes for operands of what runs, and waits after every `wgmma`.)
+//!
+//! Registers: 128 sums for 256 rows, 32 of input under way, 16 of weights; 256 threads may have 255 each.
 
 use super::decode::{self, Scaling};
 use super::tiles::ROW;
@@ -18,7 +21,7 @@ use super::weights::Weights;
 use super::work::{self, Block, Room, Share};
 use super::{PhaseCx, Plan, input};
 use crate::cx::{Args, when_below};
-use crate::mlir::{Builder, Cmp, Elem, I64, StructElem, Ty, V, V4I32};
+use crate::mlir::{Builder, Cmp, Elem, I32, I64, StructElem, Ty, V, V4I32};
 use crate::{Source, blocks, epilogue, per_rows};
 use llmcc_abi::layout::round_up;
 use llmcc_codegen::CodegenError;
@@ -214,13 +217,9 @@ impl<'a> Product<'a> {
         b.fence_proxy_async();
     }
 
-    /// Starts copying a warp's weights of unit `kt`, if there is one: always one group of copies. What follows the last unit is the last unit again: the last turn
-    /// decodes it, so that it need not be a turn of another kind, and nothing is made of it.
+    /// Starts copying a warp's weights of unit `kt`, if there is one: always one group of copies.
     fn fetch(&self, b: &mut Builder, th: &Thread<'_>, tile: V, kt: V, slot: V) {
-        let units = self.plan.kt() as i64;
-        let inside = b.cmpc(Cmp::Slt, kt, units + 1);
-        let last = b.i32(units - 1);
-        let kt = b.min(kt, last);
+        let inside = b.cmpc(Cmp::Slt, kt, self.plan.kt() as i64);
         let skip = b.mulc(slot, self.unit_bytes());
         b.if_(inside, |b| {
             let slot = b.at(th.ring, skip);
@@ -242,31 +241,31 @@ impl<'a> Product<'a> {
         let second = b.min(one, last);
         let held = self.load(b, th, second);
         let write = b.i32(ring as i64 - 1);
-        let weights = self.next_weights(b, th, tile, (write, zero, write));
-        b.barrier();
         let nothing = b.f32(0.0);
-        // Stage of this unit, slots of the ring to read and to fill, input under way, weights, sums.
-        let mut init = vec![zero, one, zero];
+        // Stage of this unit, slots of the ring to read and to fill, input under way, sums.
+        let mut init = vec![zero, zero, write];
         init.extend(&held);
-        init.extend(&weights);
         init.extend(vec![nothing; self.rows() / 2]);
         let end = b.i32(self.plan.kt() as i64);
-        let (w, n) = (3 + held.len(), 3 + held.len() + weights.len());
+        let n = 3 + held.len();
+        let early = b.cmpc(Cmp::Slt, th.warp, 4);
         let out = b.for_((zero, end, one), &init, |b, kt, carried| {
             let (stage, read, write) = (carried[0], carried[1], carried[2]);
-            let sums = self.multiply(b, stage, &carried[w..n], &carried[n..]);
+            let ahead = b.addc(kt, ring as i64 - 1);
+            let decode = |b: &mut Builder| self.next_weights(b, th, tile, (ahead, read, write));
+            // The groups take turns: one decodes while the other's products run.
+            let a = b.if_else(early, &[I32; 16], decode, |b| vec![b.i32(0); 16]);
+            b.barrier();
+            let a = b.if_else(early, &[I32; 16], |_| a.clone(), decode);
+            let sums = self.multiply(b, stage, &a, &carried[n..]);
             let after = next(b, stage, WGMMA_STAGES);
-            self.store(b, th, after, &carried[3..w]);
+            self.store(b, th, after, &carried[3..n]);
             let ahead = b.addc(kt, 2);
             let ahead = b.min(ahead, last);
             let held = self.load(b, th, ahead);
-            let ahead = b.addc(kt, ring as i64);
-            let weights = self.next_weights(b, th, tile, (ahead, read, write));
-            let sums = self.wait(b, &sums, &carried[w..n]);
-            b.barrier();
+            let sums = self.wait(b, &sums, &a);
             let mut out = vec![after, next(b, read, ring), next(b, write, ring)];
             out.extend(held);
-            out.extend(weights);
             out.extend(sums);
             out
         });
