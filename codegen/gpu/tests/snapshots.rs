@@ -1,0 +1,65 @@
+//! MLIR and PTX of small kernels. Read the diff before you accept one (`cargo insta review`).
+
+use llmcc_gpu::Source;
+use llmcc_ir::target::find;
+
+const ROW_NORM: &str = "kernel @m.norm0 rows R {
+  param %x: rows f32[T, 256]
+  param %g: vector f32[256]
+  param %y: rows bf16[R, 256]
+  row_norm x=%x gather norm{eps=1e-5, width=256} gain=%g out=%y
+}";
+
+const EMBED: &str = "kernel @m.embed0 rows T {
+  param %w: matrix w4g32.frag[128, 64]
+  param %y: rows f32[T, 64]
+  embed table=%w out=%y
+}";
+
+const POINTWISE: &str = "kernel @m.pointwise0 rows T {
+  param %a: rows f32[T, 64]
+  param %b: rows f32[T, 64]
+  param %y: rows f16[T, 64]
+  pointwise {
+    segment n=64 tile_n=64: %y[0..] = silu(%a[0..]) * %b[0..]
+  }
+}";
+
+const CACHE: &str = "kernel @m.cache0 rows T {
+  param %x: rows f32[T, 128]
+  param %t: rows f32[T, 64]
+  param %kv: kv<f16, 2x64>
+  pointwise {
+    segment n=128 tile_n=128: key %kv = rope{head_dim=64, table=%t}(%x[0..])
+  }
+}";
+
+fn source(text: &str) -> Source {
+    let kernel = llmcc_ir::text::parse_kernel(text).unwrap_or_else(|e| panic!("{e:?}"));
+    llmcc_gpu::emit(&kernel, find("sm90").expect("a target")).unwrap_or_else(|e| panic!("{e}"))
+}
+
+#[test]
+fn mlir() {
+    for (name, text) in [("row_norm", ROW_NORM), ("embed", EMBED), ("pointwise", POINTWISE)] {
+        insta::assert_snapshot!(format!("mlir_{name}"), source(text).mlir);
+    }
+}
+
+#[cfg(feature = "llvm")]
+#[test]
+fn ptx() {
+    for (name, text) in [("row_norm", ROW_NORM), ("embed", EMBED), ("pointwise", POINTWISE), ("cache", CACHE)] {
+        let ptx = llmcc_gpu::llvm::lower(&source(text).mlir, "sm_90a", "+ptx80", llmcc_gpu::worker::Stage::Ptx);
+        insta::assert_snapshot!(format!("ptx_{name}"), ptx.unwrap_or_else(|e| panic!("{e}")));
+    }
+}
+
+/// The oracle rounds after each operation, and so do products with the CPU's code: nothing may be contracted.
+#[cfg(feature = "llvm")]
+#[test]
+fn products_and_sums_are_not_contracted() {
+    let ptx = llmcc_gpu::llvm::lower(&source(CACHE).mlir, "sm_90a", "+ptx80", llmcc_gpu::worker::Stage::Ptx);
+    let ptx = ptx.unwrap_or_else(|e| panic!("{e}"));
+    assert!(ptx.contains("mul.rn.f32") && ptx.contains("add.rn.f32") && !ptx.contains("fma"), "{ptx}");
+}
