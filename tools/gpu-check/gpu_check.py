@@ -109,7 +109,7 @@ def open_on(path, device):
         del os.environ["LLMCC_DEVICE"]
 
 
-def check_small(folder, case, report, cache):
+def check_small(folder, case, report, cache, device):
     """One model in one format: a row of the table."""
     key = case["checkpoint"]
     config = json.loads((folder / key / "config.json").read_text())
@@ -117,19 +117,19 @@ def check_small(folder, case, report, cache):
     prompts = [rng.integers(0, config["vocab_size"], n).tolist() for n in PROMPTS]
     if key not in cache:
         tensors = reference.tensors(folder / key)
-        device = "cuda"
-        exact = reference.Llama(config, tensors, torch.float64, device)
-        rounded = {d: reference.Llama(config, tensors, d, device) for d in (torch.bfloat16, torch.float16)}
+        where = "cpu" if device == "cpu" else "cuda"
+        exact = reference.Llama(config, tensors, torch.float64, where)
+        rounded = {d: reference.Llama(config, tensors, d, where) for d in (torch.bfloat16, torch.float16)}
         with torch.no_grad():
             want = [exact.logits(p).cpu().numpy() for p in prompts]
             theirs = {d: max(relative(m.logits(p).float().cpu().numpy(), w) for p, w in zip(prompts, want)) for d, m in rounded.items()}
         cache[key] = want, theirs
     want, theirs = cache[key]
-    if case["format"] not in ("bf16", "f16"):
+    if "reference" in case:
         with open_on(folder / case["reference"], "cpu") as cpu:
             want = run_prompts(cpu, prompts)
     allowed = max(2 * theirs[torch.float16 if case["format"] == "f16" else torch.bfloat16], FLOOR)
-    with open_on(folder / case["artifact"], "gpu") as gpu:
+    with open_on(folder / case["artifact"], device) as gpu:
         whole = max(relative(g, w) for g, w in zip(run_prompts(gpu, prompts), want))
         single = max(relative(run_decoding(gpu, prompts[i], n), want[i]) for i, n in ((5, 1), (9, 60), (11, 290)))
         several = [i for i, n in enumerate(PROMPTS) if n > 4]
@@ -140,13 +140,13 @@ def check_small(folder, case, report, cache):
     return [case["name"], *numbers, "yes" if again else "no", verdict]
 
 
-def correctness(folder, models, report):
+def correctness(folder, models, report, device):
     report.say("## Correctness\n")
     report.say("Largest relative error of a row of logits; PyTorch's own 16-bit error, doubled, is what is allowed.\n")
     cache, rows = {}, []
     for case in models["small"]:
         try:
-            rows.append(check_small(folder, case, report, cache))
+            rows.append(check_small(folder, case, report, cache, device))
         except Exception as error:  # noqa: BLE001: one failing model must not hide the others
             report.wrong += 1
             rows.append([case["name"], *[""] * 5, f"**{type(error).__name__}: {error}**"])
@@ -352,18 +352,21 @@ def main():
     parser.add_argument("--out", type=Path, help="write the report here as well, as Markdown")
     parser.add_argument("--only", choices=["correctness", "speed"])
     parser.add_argument("--quick", action="store_true", help="fewer steps")
+    parser.add_argument("--cpu", action="store_true", help="try the first part of this script on artifacts for this CPU (`prepare.py --target native`)")
     args = parser.parse_args()
-    if not torch.cuda.is_available():
+    if not args.cpu and not torch.cuda.is_available():
         sys.exit("PyTorch finds no GPU: this is for a machine with one")
     torch.backends.cuda.matmul.allow_tf32 = False
     models = json.loads((args.folder / "models.json").read_text())
     report = Report()
-    report.say(f"# {torch.cuda.get_device_name()}, {time.strftime('%Y-%m-%d')}\n")
-    driver = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True, text=True)
-    report.say(f"Target {models['target']}, driver {driver.stdout.strip() or '?'}, PyTorch {torch.__version__}, {platform.processor() or platform.machine()}; `{' '.join(sys.argv)}`\n")
+    name = "No GPU" if args.cpu else torch.cuda.get_device_name()
+    report.say(f"# {name}, {time.strftime('%Y-%m-%d')}\n")
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    driver = "none" if args.cpu else subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip()
+    report.say(f"Target {models['target']}, driver {driver}, PyTorch {torch.__version__}, {platform.processor() or platform.machine()}; `{' '.join(sys.argv)}`\n")
     if args.only != "speed":
-        correctness(args.folder, models, report)
-    if args.only != "correctness":
+        correctness(args.folder, models, report, "cpu" if args.cpu else "gpu")
+    if args.only != "correctness" and not args.cpu:
         speed(args.folder, models, report, args.quick)
     report.say(f"{report.wrong} wrong." if report.wrong else "Everything is right.")
     if args.out:

@@ -3,7 +3,8 @@
 
     python tools/gpu-check/prepare.py target/gpu-check --target sm90
 
-Compiles with the `llmcc` named by $LLMCC or in PATH, which must have the feature `gpu` (`make GPU=1`):
+Compiles with the `llmcc` named by $LLMCC or in PATH, which must have the feature `gpu` (`make GPU=1`); with `ptxas` in PATH, or named by
+$LLMCC_PTXAS, artifacts hold machine code beside PTX:
  - small checkpoints with random weights, whole, in every weight format: for the GPU, and for the CPU as the reference of quantized ones;
  - the shapes of Llama-3.2-1B and Llama-3-8B without weights (`--weights absent`): `gpu_check.py` makes those where it runs.
 
@@ -20,15 +21,26 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
-# Head sizes 64 and 128; one, two and four query heads per KV head.
+# Head sizes 64 and 128, four and two query heads per KV head.
 SMALL = {
-    "d64": ["--hidden", "256", "--heads", "4", "--kv-heads", "1", "--ffn", "768", "--vocab", "1024", "--layers", "2"],
-    "d128": ["--hidden", "256", "--heads", "2", "--kv-heads", "1", "--ffn", "640", "--vocab", "1024", "--layers", "2"],
+    "d64": ["--hidden", "256", "--heads", "4", "--kv-heads", "1", "--ffn", "512", "--vocab", "512", "--layers", "2"],
+    "d128": ["--hidden", "256", "--heads", "2", "--kv-heads", "1", "--ffn", "448", "--vocab", "512", "--layers", "2"],
 }
-SMALL_FORMATS = {"bf16": [], "f16": ["--dtype", "f16"], "w8": ["--w8", "--group", "64"], "w4": ["--w4", "--group", "128"], "w4a": ["--w4a", "--group", "32"]}
+SMALL_FORMATS = {
+    "bf16": [],
+    "f16": ["--dtype", "f16"],
+    "w8": ["--w8", "--group", "64"],
+    "w4": ["--w4", "--group", "128"],
+    "w4a": ["--w4a", "--group", "32"],
+}
+# Every format once or twice: the folder has to travel.
+CASES = {"d64": ["bf16", "f16", "w8", "w4"], "d128": ["bf16", "w4", "w4a"]}
 LARGE = {"llama-3.2-1b": ("1.2b", "1b"), "llama-3-8b": ("8b", "8b")}
 LARGE_FORMATS = {"bf16": [], "w4": ["--w4", "--group", "128"]}
 CPU = "x86-64-v3"
+QUANTIZED = ("w8", "w4", "w4a")
+# Weights beside the artifact, where they need no alignment to large pages.
+SMALL_OPTIONS = ["--kv", "f16", "--max-context", "1024", "--weights", "external", "--no-golden", "--quiet"]
 
 
 def llmcc():
@@ -52,13 +64,19 @@ def small(out, target):
     for name, shape in SMALL.items():
         folder = out / name
         checkpoint("135m", folder, *shape)
-        for form, options in SMALL_FORMATS.items():
+        for form in CASES[name]:
+            options = SMALL_FORMATS[form]
             artifact = out / f"{name}-{form}.so"
-            run(llmcc(), "compile", folder, "--target", target, "--kv", "f16", "--max-context", "1024", "--no-golden", *options, "-o", artifact)
-            # The same weights with exact activations, in f32 arithmetic.
-            reference = out / f"{name}-{form}.cpu.so"
-            run(llmcc(), "compile", folder, "--target", CPU, "--act", "f32", "--kv", "f16", "--max-context", "1024", "--no-golden", *options, "-o", reference)
-            yield {"name": f"{name}-{form}", "checkpoint": name, "format": form, "artifact": artifact.name, "reference": reference.name}
+            # Of a CPU, to try the script: its own activations are int8, which is another error.
+            exact = [] if target.startswith("sm") else ["--act", "f32"]
+            run(llmcc(), "compile", folder, "--target", target, *exact, *SMALL_OPTIONS, *options, "-o", artifact)
+            model = {"name": f"{name}-{form}", "checkpoint": name, "format": form, "artifact": artifact.name}
+            if form in QUANTIZED:
+                # The same weights with exact activations, in f32 arithmetic.
+                reference = out / f"{name}-{form}.cpu.so"
+                run(llmcc(), "compile", folder, "--target", CPU, "--act", "f32", *SMALL_OPTIONS, *options, "-o", reference)
+                model["reference"] = reference.name
+            yield model
 
 
 def large(out, target, scratch):
