@@ -14,6 +14,7 @@ pub mod manifest;
 pub mod predicted;
 pub mod report;
 pub mod session;
+mod versions;
 
 pub use error::Error;
 

@@ -4,6 +4,7 @@ use crate::Error;
 use crate::backends::HAS_LLVM;
 use crate::golden::{self, Outcome};
 use crate::manifest::{self, Facts, SourceFile};
+use crate::versions::SharedWeights;
 use llmcc_codegen::artifact::{self, Texts};
 use llmcc_codegen::link::{Linker, WeightsPlace};
 use llmcc_codegen::{Backend, Object};
@@ -11,11 +12,10 @@ use llmcc_frontends::Checkpoint;
 use llmcc_frontends::tokenizer::TextAssets;
 use llmcc_ir::graph::Module;
 use llmcc_ir::kv::KvDType;
-use llmcc_ir::plan::Plan;
 use llmcc_ir::quant::{Elem, Format};
 use llmcc_ir::target::{self, Family, TargetSpec};
 use llmcc_ir::ty::DType;
-use llmcc_passes::pack::{PackError, PackReport, TensorBytes, WeightSource};
+use llmcc_passes::pack::{PackReport, TensorBytes, WeightSource};
 use llmcc_passes::{ActPolicy, Compiled};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -283,13 +283,12 @@ pub fn finish(lowered: &Lowered, options: &CompileOptions, out: &Path, progress:
         .chain(lowered.others.iter().map(|v| (&v.compiled.plan, v.target, &v.objects)))
         .collect();
     let code = artifact::layout_code(&versions.iter().map(|(_, _, objects)| objects.as_slice()).collect::<Vec<_>>());
-    let plans: Vec<&Plan> = versions.iter().map(|(plan, ..)| *plan).collect();
+    let shared = SharedWeights::new(&versions.iter().map(|(plan, target, _)| (*plan, *target)).collect::<Vec<_>>());
     let mut linker = Linker::start(out, runtime, &code.bytes, options.place)?;
     let Packed { reports: packed, sha, files } = match options.place {
-        WeightsPlace::Absent => leave_out(&plans, &mut linker),
-        _ => phases.time("pack weights", || pack_all(lowered, &plans, &mut linker, progress))?,
+        WeightsPlace::Absent => leave_out(&shared, &mut linker),
+        _ => phases.time("pack weights", || pack_all(lowered, &shared, &mut linker, progress))?,
     };
-    let weights = weight_spans(&packed);
     let mut facts = Facts {
         lowered,
         options,
@@ -307,12 +306,11 @@ pub fn finish(lowered: &Lowered, options: &CompileOptions, out: &Path, progress:
             tokenizer: lowered.texts.tokenizer_json.clone().unwrap_or_default(),
             text_config: serde_json::to_vec(&lowered.texts.text_config).unwrap_or_default(),
         };
-        let offsets: Vec<_> = versions.iter().map(|(plan, ..)| llmcc_passes::pack::weight_offsets(plan)).collect();
+        let spans = shared.spans();
         let alternatives: Vec<_> = versions
             .iter()
-            .zip(&offsets)
-            .zip(&weights)
-            .map(|(((plan, target, objects), weight_offsets), weights)| artifact::Alternative {
+            .zip(&spans)
+            .map(|((plan, target, objects), (weights, weight_offsets))| artifact::Alternative {
                 plan,
                 target,
                 objects,
@@ -343,7 +341,7 @@ pub fn finish(lowered: &Lowered, options: &CompileOptions, out: &Path, progress:
     })
 }
 
-/// The weights of all versions.
+/// The packed weights of all versions, a report per list.
 struct Packed {
     reports: Vec<PackReport>,
     /// SHA-256, hex.
@@ -351,15 +349,16 @@ struct Packed {
     files: Vec<SourceFile>,
 }
 
-/// Packs the weights of all versions, one after the other, while the checkpoint's files are hashed.
-fn pack_all(lowered: &Lowered, plans: &[&Plan], linker: &mut Linker, progress: &mut dyn FnMut(u64, u64)) -> Result<Packed, Error> {
+/// Packs the weights of all versions, list after list, while the checkpoint's files are hashed.
+fn pack_all(lowered: &Lowered, shared: &SharedWeights, linker: &mut Linker, progress: &mut dyn FnMut(u64, u64)) -> Result<Packed, Error> {
     let source = Source(&lowered.checkpoint);
-    let total = plans.iter().map(|plan| plan.weight_bytes() as u64).sum();
+    let total = shared.bytes().iter().sum();
     std::thread::scope(|s| {
         let hashes = s.spawn(|| manifest::hash_sources(&lowered.checkpoint));
         let mut sink = manifest::HashingWriter::new(linker.weights());
         let mut before = 0;
-        let reports: Result<Vec<PackReport>, llmcc_passes::pack::PackError> = plans
+        let reports: Result<Vec<PackReport>, llmcc_passes::pack::PackError> = shared
+            .lists
             .iter()
             .map(|plan| {
                 let mut report = |done| progress(before + done, total);
@@ -374,26 +373,11 @@ fn pack_all(lowered: &Lowered, plans: &[&Plan], linker: &mut Linker, progress: &
 }
 
 /// Only says how large the weights are: neither they nor the checkpoint's tensors are read.
-fn leave_out(plans: &[&Plan], linker: &mut Linker) -> Packed {
-    let end = |plan: &&Plan| {
-        let offsets = llmcc_passes::pack::weight_offsets(plan);
-        let end = offsets.last().zip(plan.weights.last()).map_or(0, |(at, w)| at + w.storage.bytes() as u64);
-        PackReport { bytes: end.next_multiple_of(llmcc_passes::pack::ALIGN), ..PackReport::default() }
-    };
-    let reports: Vec<PackReport> = plans.iter().map(end).collect();
-    linker.leave_out(reports.iter().map(|r| r.bytes).sum());
+fn leave_out(shared: &SharedWeights, linker: &mut Linker) -> Packed {
+    let bytes = shared.bytes();
+    linker.leave_out(bytes.iter().sum());
+    let reports = bytes.into_iter().map(|bytes| PackReport { bytes, ..PackReport::default() }).collect();
     Packed { reports, sha: String::new(), files: vec![] }
-}
-
-/// Where the weights of each version lie in the weights segment: one after the other.
-fn weight_spans(packed: &[PackReport]) -> Vec<llmcc_abi::Span> {
-    let mut off = 0;
-    let mut span = |p: &PackReport| {
-        let here = llmcc_abi::Span { off, len: p.bytes };
-        off += p.bytes;
-        here
-    };
-    packed.iter().map(&mut span).collect()
 }
 
 /// Tensors of a checkpoint for packing.

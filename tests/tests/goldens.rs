@@ -172,3 +172,19 @@ fn two_artifacts_in_one_process() {
         assert!(h.error(&logits_in_pieces(&mb, &h.tokens, &[13]), &rows) <= 2.0 * h.reference_error(true));
     }
 }
+
+/// An artifact for several processors has their weights once, and computes what the one for this processor computes.
+#[test]
+fn versions_for_several_processors_share_their_weights() {
+    let g = Golden::load("llama3");
+    let target = |name| llmcc_cli::session::find_target(name).expect("a target");
+    let single = Artifact::compile(&options(&golden("llama3")));
+    let mut o = options(&golden("llama3"));
+    o.target = target("x86-64");
+    o.also = vec![target("x86-64-v3"), target("x86-64-v4")];
+    let fat = Artifact::compile(&o);
+    let parts = |a: &Artifact| llmcc_cli::loaded::segments(&a.path).expect("an artifact").weights.len;
+    assert_eq!(parts(&fat), parts(&single));
+    let bits = |a: &Artifact| logits_in_pieces(&a.open(1), &g.tokens, &[20, 1]).iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+    assert!(bits(&fat) == bits(&single), "the version of this processor");
+}
