@@ -249,17 +249,12 @@ impl Join<'_> {
 
     fn emit(&self, b: &mut Builder) {
         let alone = b.cmpc(Cmp::Eq, self.item.splits, 1);
-        let join = |b: &mut Builder, store: &dyn Fn(&mut Builder, V, V, V, V, V)| {
-            self.each_piece(b, |b, row, col| {
-                let (maximum, sum, values) = self.join_warps(b, row, col);
-                store(b, row, col, maximum, sum, values);
-            });
-        };
         b.if_else(
             alone,
             &[],
             |b| {
-                join(b, &|b, row, col, _, sum, values| {
+                self.each_piece(b, |b, row, col| {
+                    let (_, sum, values) = self.join_warps(b, row, col);
                     let factor = b.rcp(sum);
                     let factor = self.all(b, factor);
                     let values = b.fmul(values, factor);
@@ -269,7 +264,8 @@ impl Join<'_> {
             },
             |b| {
                 let mine = self.slot(b, self.item.slot);
-                join(b, &|b, row, col, maximum, sum, values| {
+                self.each_piece(b, |b, row, col| {
+                    let (maximum, sum, values) = self.join_warps(b, row, col);
                     let p = self.slot_value(b, mine, row, col);
                     b.store(values, p);
                     let first = b.cmpc(Cmp::Eq, col, 0);
