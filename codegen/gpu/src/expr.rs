@@ -280,7 +280,7 @@ pub fn unary(b: &mut Builder, op: UnaryOp, x: V) -> V {
             let (c, one) = (b.f32(0.044_715), b.f32(1.0));
             let p = b.fma(c, sq, one);
             let p = b.fmul(p, x);
-            let c = b.f32(1.595_769_1);
+            let c = b.f32(1.595_769);
             let y = b.fmul(p, c);
             let s = sigmoid(b, y);
             b.fmul(x, s)

@@ -64,7 +64,7 @@ pub(super) const fn k_bytes(d: usize) -> usize {
 
 /// Bytes from one token's values to the next in shared memory: an odd number of 16-byte pieces, for the same reason.
 pub(super) const fn v_stride(d: usize) -> usize {
-    (d / 8 | 1) * 16
+    ((d / 8) | 1) * 16
 }
 
 /// Bytes of a page in shared memory.
