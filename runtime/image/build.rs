@@ -12,7 +12,10 @@ fn main() {
     for dir in ["runtime/abi", "runtime/ukernels", "runtime/rt"] {
         println!("cargo::rerun-if-changed={}", workspace.join(dir).display());
     }
-    println!("cargo::rerun-if-changed={}", workspace.join("Cargo.lock").display());
+    // Versions, and the profile.
+    for file in ["Cargo.lock", "Cargo.toml"] {
+        println!("cargo::rerun-if-changed={}", workspace.join(file).display());
+    }
     for (name, features) in [("full", "text"), ("core", "")] {
         build(&workspace, &out, name, features);
     }
