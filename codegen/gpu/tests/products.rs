@@ -106,8 +106,9 @@ fn product(seed: u64, tokens: usize, tile_m: usize) -> Case {
 fn compare(case: &Case, seed: u64) {
     let compiler = Compiler::new();
     let want = case.expected();
-    let mut target = *find(if seed % 3 == 0 { "sm80" } else { "sm90" }).unwrap();
-    if let (llmcc_ir::target::Arch::Gpu(gpu), true) = (&mut target.arch, seed % 2 == 0) {
+    // Little shared memory, much, and wgmma.
+    let mut target = *find(["sm80", "sm86", "sm90", "sm90"][seed as usize % 4]).unwrap();
+    if let (llmcc_ir::target::Arch::Gpu(gpu), true) = (&mut target.arch, seed % 3 == 0) {
         // So few multiprocessors that tiles are cut.
         gpu.sms = 1 + seed as u32 % 3;
         target.launch = 0.0;

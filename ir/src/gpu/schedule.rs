@@ -73,6 +73,9 @@ pub struct MatmulSchedule {
     pub blocks: usize,
     /// Where the input is.
     pub input: Input,
+    /// Whether the sums have shared memory of their own, so that the next output tile's copies go on while one is finished; else they take the place
+    /// of the input and weights.
+    pub apart: bool,
     /// Columns of the input, padded to whole units.
     pub k: usize,
     /// One after the other.
@@ -227,7 +230,7 @@ impl<'a> Facts<'a> {
             let slots = self.gpu.sms as usize * resident;
             let blocks = phases.iter().map(|p| if p.cut { slots } else { p.tiles.min(slots) }).max()?;
             let slow = (self.body.tile_m > GEMV_ROWS).then_some("a product of many rows that tensor cores would do faster in tiles");
-            return Some(MatmulSchedule { variant, rows, warps, resident, blocks, input, k, phases, slow });
+            return Some(MatmulSchedule { variant, rows, warps, resident, blocks, input, apart: true, k, phases, slow });
         }
         None
     }
@@ -281,13 +284,14 @@ impl<'a> Facts<'a> {
 
     /// Many rows: tiles of weights times tiles of input.
     fn tiled(&self) -> Option<MatmulSchedule> {
-        let shapes: &[(usize, usize)] = if sums_apart(self.body.tile_m) { &[(2, 4), (2, 3), (1, 4), (1, 3)] } else { &[(1, 4), (1, 3)] };
-        let fits = |(resident, stages): &(usize, usize)| {
+        let shared = [(1, 4, false), (1, 3, false), (1, 2, false)];
+        let apart = [(2, 4, true), (2, 3, true), (1, 4, true), (1, 3, true)];
+        let few = if self.body.tile_m <= FEW_ROWS { &apart[..] } else { &[] };
+        few.iter().chain(&shared).find_map(|(resident, stages, apart)| {
             let most = (self.gpu.shared_per_sm as usize / resident - 1024).min(self.gpu.shared_per_block as usize);
-            let s = self.tiles(*resident, *stages)?;
+            let s = MatmulSchedule { apart: *apart, ..self.tiles(*resident, *stages)? };
             (self.tiles_bytes(&s) <= most).then_some(s)
-        };
-        shapes.iter().find_map(fits)
+        })
     }
 
     fn tiles(&self, resident: usize, stages: usize) -> Option<MatmulSchedule> {
@@ -304,7 +308,7 @@ impl<'a> Facts<'a> {
             // A power of two, so that groups of 8 rows are shared out evenly.
             let parts = (TILE_WARPS / columns).min(rows / 8);
             // Blocks over the rows fill the machine when there are many; few rows are one tile.
-            let cut = sums_apart(rows) && self.cut(group, tiles, slots);
+            let cut = rows <= FEW_ROWS && self.cut(group, tiles, slots);
             Some(Phase { first, segments, tiles, strips, columns, parts, cut, stages })
         };
         let phases: Vec<Phase> = self.groups().into_iter().map(phase).collect::<Option<_>>()?;
@@ -313,7 +317,18 @@ impl<'a> Facts<'a> {
         }
         let blocks = phases.iter().map(|p| if p.cut { slots } else { p.tiles }).max()?;
         let variant = self.variant();
-        Some(MatmulSchedule { variant, rows, warps: TILE_WARPS, resident, blocks, input: Input::Tiles, k: self.k, phases, slow: None })
+        Some(MatmulSchedule {
+            variant,
+            rows,
+            warps: TILE_WARPS,
+            resident,
+            blocks,
+            input: Input::Tiles,
+            apart: false,
+            k: self.k,
+            phases,
+            slow: None,
+        })
     }
 
     /// Shared memory of a block that computes tiles: a bound.
@@ -328,7 +343,7 @@ impl<'a> Facts<'a> {
         let stages = if wgmma { WGMMA_STAGES } else { most(&|p, _| p.stages) };
         let stages = stages * s.rows * TILE_K * 2 + rings;
         let sums = most(&|_, g| sums_bytes(1, s.rows, &g[0])) + most(&|_, g| self.epilogue_bytes(g, s.rows));
-        1040 + if sums_apart(s.rows) { stages + sums } else { stages.max(sums) }
+        1040 + if s.apart { stages + sums } else { stages.max(sums) }
     }
 
     /// Columns that must stay together in a segment.
@@ -357,10 +372,8 @@ fn tile_warps(s: &Segment) -> Option<(usize, usize)> {
     (wide / columns * s.weights.len() <= 4).then_some((wide / columns, columns))
 }
 
-/// Whether the sums of a tile of so many rows have shared memory of their own, so that the next tile's copies go on while one is finished.
-pub const fn sums_apart(rows: usize) -> bool {
-    rows <= 64
-}
+/// Rows up to which products in tiles are bound by reading the weights.
+const FEW_ROWS: usize = 64;
 
 /// Bytes of a unit of one strip of a format in shared memory: codes, and scales and minima of the groups in it.
 pub fn unit_bytes(format: Format) -> usize {

@@ -159,7 +159,7 @@ fn tiles(r: &mut Recorder, plan: &Plan<'_>, p: &PhaseCx<'_>) {
         r.op(Op::Read { slot: slot(x, Index::turn(k, 0)), pattern: lanes, own: false });
     }
     r.op(Op::Mma(Atom::M16N8K16, acc));
-    if schedule::sums_apart(rows) {
+    if plan.schedule.apart {
         r.begin_if(Condition::Fact("the unit is the last of its output tile".into()));
         finish(r, plan, p, acc, sums);
         r.end_if();
@@ -265,8 +265,8 @@ mod tests {
         let mut seen = vec![];
         for (format, elem) in [("w4g32", RowElem::F16), ("w4ag64", RowElem::Bf16), ("bf16", RowElem::Bf16), ("f32", RowElem::F32)] {
             for (tile_m, k) in [(8, 256), (8, 14336), (32, 512), (128, 512), (256, 512)] {
-                for target in ["sm80", "sm90"] {
-                    if tile_m == 256 && target == "sm80" {
+                for target in ["sm80", "sm86", "sm90"] {
+                    if tile_m == 256 && target != "sm90" {
                         continue;
                     }
                     let (variant, findings) = findings(&kernel(format, elem, tile_m, k), find(target).unwrap());

@@ -8,7 +8,7 @@
 //! four pieces. Exchanging the pieces of a pair in odd rows puts them in eight different groups of banks.
 //!
 //! Up to 64 rows the kernel is bound by weights: copies go on into the next output tile while one is finished, and tiles may be cut between blocks. More rows
-//! are bound by arithmetic: the sums then take the place of the stages, and the next output tile starts afresh.
+//! are bound by arithmetic: the sums then take the place of the stages, and the next output tile starts afresh; so they do where shared memory is short.
 
 use super::decode::{self, Scaling};
 use super::weights::Weights;
@@ -46,7 +46,7 @@ impl Map {
         let x = 128;
         let rings = x + stages * s.rows * ROW;
         let end = rings + most(&|p| s.warps * p.phase.stages * p.unit_bytes());
-        let sums = if schedule::sums_apart(s.rows) { round_up(end, 16) } else { x };
+        let sums = if s.apart { round_up(end, 16) } else { x };
         let spare_at = round_up(sums + most(&|p| schedule::sums_bytes(1, s.rows, &p.segments[0])), 16);
         Map { x, rings, sums, spare: spare_at, bytes: end.max(spare_at + most(&spare)) }
     }
@@ -142,7 +142,7 @@ impl<'a> Tiles<'a> {
 
     /// Whether copies go on into the next output tile.
     fn goes_on(&self) -> bool {
-        schedule::sums_apart(self.plan.schedule.rows)
+        self.plan.schedule.apart
     }
 
     fn emit(&self, b: &mut Builder, first: bool) -> Result<(), CodegenError> {
