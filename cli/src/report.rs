@@ -1,8 +1,8 @@
 //! What `compile` says when it is done.
 
 use crate::golden::Outcome;
-use crate::{certificate, manifest};
 use crate::session::{CompileOptions, Finished, Lowered};
+use crate::{certificate, manifest};
 use llmcc_codegen::link::WeightsPlace;
 use std::fmt::Write;
 use std::path::Path;

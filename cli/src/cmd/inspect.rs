@@ -79,7 +79,8 @@ pub fn describe(m: &Value, tensors: bool) -> String {
         let _ = writeln!(s, "budget      RMS error of all matrices {:.3} % of {:.3} %", number(&b["rms_error"]) * 100.0, most * 100.0);
     }
     for c in b["stored"].as_array().into_iter().flatten() {
-        let _ = writeln!(s, "            {} as {}, error {:.3} %", text(&c["what"]), text(&c["as"]), number(&c["relative_rms_error"]) * 100.0);
+        let _ =
+            writeln!(s, "            {} as {}, error {:.3} %", text(&c["what"]), text(&c["as"]), number(&c["relative_rms_error"]) * 100.0);
     }
     match m["golden"]["steps"].as_array() {
         Some(steps) => {

@@ -13,8 +13,8 @@
 //!
 //! A file with `pub fn emit(cx: &Cx<'_>, body) -> Result<Source, CodegenError>` and a line in [`emit`].
 
-mod attention;
 pub mod assembler;
+mod attention;
 pub mod backend;
 pub mod cx;
 mod embed;

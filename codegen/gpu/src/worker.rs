@@ -26,6 +26,7 @@ impl Stage {
         Stage::NAMES.iter().find(|(s, _)| *s == self).map_or("", |(_, n)| n)
     }
 
+    #[cfg(feature = "llvm")]
     fn parse(name: &str) -> Option<Stage> {
         Stage::NAMES.iter().find(|(_, n)| *n == name).map(|(s, _)| *s)
     }
