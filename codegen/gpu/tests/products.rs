@@ -92,14 +92,7 @@ fn product(seed: u64, tokens: usize, tile_m: usize) -> Case {
         let store = store(&mut g, n, run);
         segments.push(Segment { n, weights, tile_n, expr, store });
     }
-    let mut case = g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m }));
-    // Epilogues that keep values of whole tiles may not fit with 256 rows.
-    if llmcc_ir::gpu::schedule::matmul(&case.kernel, find("sm90").unwrap()).is_none()
-        && let Body::Matmul(m) = &mut case.kernel.body
-    {
-        m.tile_m /= 2;
-    }
-    case
+    g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m }))
 }
 
 /// Rows within f32 rounding of sums of `k` products, and of the storage; caches likewise.

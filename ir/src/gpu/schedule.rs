@@ -101,7 +101,8 @@ pub fn matmul(kernel: &Kernel, target: &TargetSpec) -> Option<MatmulSchedule> {
     let facts = Facts::new(kernel, target)?;
     match facts.variant() {
         Variant::Gemv | Variant::Fma => facts.streamed(),
-        Variant::Mma | Variant::Wgmma => facts.tiled(),
+        // What does not fit in shared memory is streamed, eight rows at a time.
+        Variant::Mma | Variant::Wgmma => facts.tiled().or_else(|| facts.streamed()),
     }
 }
 
@@ -148,8 +149,10 @@ impl<'a> Facts<'a> {
             Variant::Gemv
         } else if self.wgmma() {
             Variant::Wgmma
-        } else {
+        } else if self.body.tile_m <= 128 {
             Variant::Mma
+        } else {
+            Variant::Gemv
         }
     }
 
@@ -209,7 +212,7 @@ impl<'a> Facts<'a> {
 
     /// At most 8 rows at a time, weights streamed.
     fn streamed(&self) -> Option<MatmulSchedule> {
-        let variant = self.variant();
+        let variant = if self.variant() == Variant::Fma { Variant::Fma } else { Variant::Gemv };
         let k = round_up(self.k, TILE_K);
         let bytes = if variant == Variant::Fma { 4 } else { 2 };
         // A row of input, shifted by 16 bytes from the one before, which keeps reads of 8 rows free of bank conflicts.
