@@ -25,6 +25,7 @@ const POINTWISE: &str = "kernel @m.pointwise0 rows T {
   }
 }";
 
+#[cfg(feature = "llvm")]
 const CACHE: &str = "kernel @m.cache0 rows T {
   param %x: rows f32[T, 128]
   param %t: rows f32[T, 64]
