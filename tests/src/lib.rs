@@ -152,6 +152,20 @@ pub fn logits_in_pieces(model: &Model, tokens: &[i32], sizes: &[usize]) -> Vec<f
     out
 }
 
+/// The greedy continuation of a fixture's prompt, as long as the reference's.
+pub fn greedy(model: &Model, g: &Golden) -> Vec<i32> {
+    let seq = model.seq_new().unwrap_or_else(|e| panic!("{e}"));
+    let n = g.tokens.len();
+    let mut logits = model.step(&g.tokens, &vec![seq; n], &[n as u32 - 1]).unwrap_or_else(|e| panic!("{e}"));
+    let mut ids = vec![];
+    for _ in 0..g.greedy.len() {
+        let next = argmax(&logits);
+        ids.push(next);
+        logits = model.step(&[next], &[seq], &[0]).unwrap_or_else(|e| panic!("{e}"));
+    }
+    ids
+}
+
 /// Index of the largest element, the first of equals.
 pub fn argmax(x: &[f32]) -> i32 {
     x.iter().enumerate().fold((0, f32::NEG_INFINITY), |b, (i, v)| if *v > b.1 { (i, *v) } else { b }).0 as i32

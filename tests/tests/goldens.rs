@@ -2,7 +2,7 @@
 
 use llmcc_codegen::link::WeightsPlace;
 use llmcc_ir::kv::KvDType;
-use llmcc_tests::{Artifact, Golden, argmax, golden, logits_in_pieces, options};
+use llmcc_tests::{Artifact, Golden, golden, greedy, logits_in_pieces, options};
 
 /// Fixtures with what Transformers computed for them.
 fn fixtures() -> impl Iterator<Item = &'static str> {
@@ -51,16 +51,7 @@ fn greedy_text_equals_transformers() {
         let g = Golden::load(name);
         let artifact = Artifact::compile(&options(&golden(name)));
         let model = artifact.open(2);
-        let seq = model.seq_new().expect("a sequence");
-        let n = g.tokens.len();
-        let mut logits = model.step(&g.tokens, &vec![seq; n], &[n as u32 - 1]).expect("prefill");
-        let mut ids = vec![];
-        for _ in 0..g.greedy.len() {
-            let next = argmax(&logits);
-            ids.push(next);
-            logits = model.step(&[next], &[seq], &[0]).expect("decode");
-        }
-        assert_eq!(ids, g.greedy, "{name}");
+        assert_eq!(greedy(&model, &g), g.greedy, "{name}");
     }
 }
 

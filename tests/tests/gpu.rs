@@ -7,7 +7,7 @@ use llmcc_cli::session::{self, CompileOptions};
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::Format;
 use llmcc_ir::target;
-use llmcc_tests::{Artifact, Golden, argmax, golden, logits_in_pieces, options, root};
+use llmcc_tests::{Artifact, Golden, golden, greedy, logits_in_pieces, options, root};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -139,16 +139,7 @@ fn greedy_text_equals_transformers() {
     let g = Golden::load(name);
     let artifact = compile(&gpu_options(name, "f32", KvDType::F32));
     let model = artifact.open(1);
-    let seq = model.seq_new().expect("a sequence");
-    let n = g.tokens.len();
-    let mut logits = model.step(&g.tokens, &vec![seq; n], &[n as u32 - 1]).expect("prefill");
-    let mut ids = vec![];
-    for _ in 0..g.greedy.len() {
-        let next = argmax(&logits);
-        ids.push(next);
-        logits = model.step(&[next], &[seq], &[0]).expect("decode");
-    }
-    assert_eq!(ids, g.greedy, "{name}");
+    assert_eq!(greedy(&model, &g), g.greedy, "{name}");
 }
 
 /// Several sequences in one step, some in their prompt, some decoding: each as if alone, up to the rounding of another kernel.
