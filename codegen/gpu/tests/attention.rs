@@ -365,6 +365,7 @@ fn prefill_of_a_prompt() {
     check(&PROMPT, &[&whole, &later, LONE]);
     check(&Shape { d: 128, dtype: KvDType::Bf16, out: RowElem::Bf16, ..PROMPT }, &[&whole]);
     check(&Shape { window: Some(20), ..PROMPT }, &[&whole, &later]);
+    check(&Shape { target: "sm80", ..PROMPT }, &[&whole]);
 }
 
 #[test]
@@ -384,6 +385,21 @@ fn prefill_of_other_heads_and_groups() {
     check(&Shape { d: 96, group: 1, kv_heads: 1, q: RowElem::F16, target: "sm80", ..PROMPT }, &[&ragged]);
     check(&Shape { d: 16, group: 24, kv_heads: 1, ..PROMPT }, &[&ragged]);
     check(&Shape { d: 256, group: 2, kv_heads: 1, dtype: KvDType::Bf16, target: "sm86", ..PROMPT }, &[&ragged]);
+}
+
+/// With `ptxas` at hand: nothing is spilled, on no target.
+#[test]
+fn registers_suffice() {
+    let Some(ptxas) = llmcc_gpu::assembler::Ptxas::find() else { return };
+    for target in target::TARGETS.iter().filter_map(|t| Some((t.name, t.gpu()?))) {
+        for (d, tile_m) in [(64, 1), (128, 1), (64, 32), (128, 32)] {
+            let shape = Shape { d, tile_m, kv_heads: 8, dtype: KvDType::Bf16, target: target.0, ..DECODE };
+            let source = shape.source();
+            let ptx = Compiler::new().lower(&source.mlir, target.1.processor, target.1.ptx, Stage::Ptx).unwrap();
+            let made = ptxas.assemble(&ptx, target.1.processor).unwrap();
+            assert_eq!((made.spills, made.warnings), ([0; 3], vec![]), "{shape:?}: {} registers", made.registers);
+        }
+    }
 }
 
 #[test]

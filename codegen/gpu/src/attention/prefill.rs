@@ -37,8 +37,8 @@ impl Plan {
         if tile_m < 2 || tokens == 0 {
             return None;
         }
-        // Two tiles per warp halve what is read of shared memory, where the registers allow it.
-        let tiles = if d <= 64 { 2 } else { 1 };
+        // Two tiles would halve what is read of shared memory, but even with heads of 64 they fill the registers to the last one, and spill.
+        let tiles = 1;
         let warps = (tokens * shape.group).div_ceil(16 * tiles).next_power_of_two();
         let most = if d > 128 { 2 } else { 4 };
         let fits = |pages: &usize| STAGES * pages * page_bytes(d) + 4096 <= gpu.shared_per_block as usize;
