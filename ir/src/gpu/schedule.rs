@@ -220,7 +220,9 @@ impl<'a> Facts<'a> {
         let norm = self.body.prologue.and_then(|p| p.norm).map(|n| k / n.width.max(1));
         let must = self.body.prologue.is_some() || !self.k.is_multiple_of(TILE_K);
         let shapes = [8, 4, 2, 1].into_iter().flat_map(|rows| [(1, 16, rows), (1, 8, rows), (1, 4, rows)]);
-        for (resident, warps, rows) in std::iter::once((2, 8, 8)).chain(shapes) {
+        // Decoded weights and the f32 input of 8 rows need more than the 128 registers that 512 threads leave each.
+        let fits = |(resident, warps, _): &(usize, usize, usize)| variant != Variant::Fma || resident * warps <= 8;
+        for (resident, warps, rows) in std::iter::once((2, 8, 8)).chain(shapes).filter(fits) {
             let shared = (self.gpu.shared_per_sm as usize / resident - 1024).min(self.gpu.shared_per_block as usize);
             // With the factors of the normalization and a word for all threads.
             let staged = rows * (row + norm.map_or(0, |runs| runs.max(1 + warps) * 4)) + 32;
