@@ -24,7 +24,13 @@ fn ptxas() -> Option<Ptxas> {
 }
 
 fn gpu_options(target: &'static TargetSpec, format: &str) -> CompileOptions {
-    CompileOptions { target, weights: Some(Format::parse(format).expect("a format")), kv: Some(KvDType::F16), act: None, ..options(&golden("llama3")) }
+    CompileOptions {
+        target,
+        weights: Some(Format::parse(format).expect("a format")),
+        kv: Some(KvDType::F16),
+        act: None,
+        ..options(&golden("llama3"))
+    }
 }
 
 /// Whether the kernel multiplies rows of 16 bits.
