@@ -249,7 +249,7 @@ pub struct RowNorm {
     pub out: ParamId,
 }
 
-/// Attention. Work items are `(token, KV head)` pairs, tokens outermost.
+/// Attention. Work items are `(token, KV head)` pairs, numbered as the backend likes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Attention {
     /// Queries `[T, heads·head_dim]`, not int8.
