@@ -14,9 +14,9 @@ use super::decode::{self, Scaling};
 use super::weights::Weights;
 use super::work::{self, Block, Room, Share};
 use super::{PhaseCx, Plan, input};
-use crate::cx::{Args, when_below};
+use crate::cx::Args;
 use crate::mlir::{Builder, Cache, Cmp, Elem, V, V4I32};
-use crate::{Source, blocks, epilogue, per_rows};
+use crate::{Source, epilogue};
 use llmcc_abi::layout::round_up;
 use llmcc_codegen::CodegenError;
 use llmcc_ir::gpu::schedule::{self, TILE_K};
@@ -57,44 +57,9 @@ impl Map {
 /// # Errors
 /// Operands of the wrong kind, or more shared memory than there is.
 pub fn emit(plan: &Plan<'_>) -> Result<Source, CodegenError> {
-    let s = plan.schedule;
     let phases = plan.phases()?;
     let map = Map::new(plan, &phases);
-    let most = plan.cx.target.gpu().map_or(0, |g| g.shared_per_block as usize);
-    if map.bytes > most {
-        return Err(plan.cx.error(format!("a block needs {} bytes of shared memory, there are {most}", map.bytes)));
-    }
-    let threads = s.warps as u32 * 32;
-    let mut done = Ok(());
-    let mlir = plan.cx.function(threads, s.resident as u32, |b, args| {
-        let m = plan.cx.row_count(b, args);
-        let (x, y) = (b.sreg("ctaid.x"), b.sreg("ctaid.y"));
-        let row0 = b.mulc(y, s.rows as i64);
-        when_below(b, row0, m, |b| {
-            let left = b.sub(m, row0);
-            let most = b.i32(s.rows as i64);
-            let rows = b.min(left, most);
-            let block = Block { row0, rows, x, y };
-            for (i, p) in phases.iter().enumerate() {
-                let tiles = Tiles { plan, p, args, block, map: &map };
-                if let Err(e) = tiles.emit(b, i == 0) {
-                    done = Err(e);
-                }
-            }
-        });
-    });
-    done?;
-    let (scratch, scratch_per_m) = work::workspace(plan);
-    Ok(Source {
-        entry: plan.cx.entry(),
-        mlir,
-        threads,
-        shared: map.bytes as u32,
-        grid: [blocks(s.blocks), per_rows(s.rows), blocks(1)],
-        scratch,
-        scratch_per_m,
-        generic: s.slow,
-    })
+    work::kernel(plan, &phases, map.bytes, |b, args, block, i, p| Tiles { plan, p, args, block, map: &map }.emit(b, i == 0))
 }
 
 /// A phase while it is emitted.

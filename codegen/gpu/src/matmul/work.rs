@@ -5,11 +5,11 @@
 //! blocks, so that results do not depend on who was last, and sets the counter back to 0.
 
 use super::{PhaseCx, Plan};
-use crate::COUNTER_BYTES;
-use crate::cx::{Args, share_out};
+use crate::cx::{Args, share_out, when_below};
 use crate::epilogue::{self, Tile};
 use crate::expr::SharedTile;
 use crate::mlir::{Builder, Cmp, F32, I32, V};
+use crate::{COUNTER_BYTES, Source, blocks, per_rows, shared_limit};
 use llmcc_codegen::CodegenError;
 use llmcc_ir::gpu::schedule::sums_stride;
 
@@ -53,8 +53,55 @@ fn slot_bytes(plan: &Plan<'_>) -> usize {
     columns.max().unwrap_or(0) * plan.schedule.rows * 4
 }
 
+/// Emits a kernel around its phases: a line of blocks for each tile of rows, each with `bytes` of shared memory; blocks beyond the step return. `phase` emits a phase, by
+/// its number, for a block.
+///
+/// # Errors
+/// More shared memory than there is, or what `phase` says.
+pub fn kernel(
+    plan: &Plan<'_>,
+    phases: &[PhaseCx<'_>],
+    bytes: usize,
+    mut phase: impl FnMut(&mut Builder, Args<'_>, Block, usize, &PhaseCx<'_>) -> Result<(), CodegenError>,
+) -> Result<Source, CodegenError> {
+    let s = plan.schedule;
+    let most = shared_limit(plan.cx);
+    if bytes > most {
+        return Err(plan.cx.error(format!("a block needs {bytes} bytes of shared memory, there are {most}")));
+    }
+    let threads = s.warps as u32 * 32;
+    let mut done = Ok(());
+    let mlir = plan.cx.function(threads, s.resident as u32, |b, args| {
+        let m = plan.cx.row_count(b, args);
+        let (x, y) = (b.sreg("ctaid.x"), b.sreg("ctaid.y"));
+        let row0 = b.mulc(y, s.rows as i64);
+        when_below(b, row0, m, |b| {
+            let left = b.sub(m, row0);
+            let most = b.i32(s.rows as i64);
+            let rows = b.min(left, most);
+            for (i, p) in phases.iter().enumerate() {
+                if let Err(e) = phase(b, args, Block { row0, rows, x, y }, i, p) {
+                    done = Err(e);
+                }
+            }
+        });
+    });
+    done?;
+    let (scratch, scratch_per_m) = workspace(plan);
+    Ok(Source {
+        entry: plan.cx.entry(),
+        mlir,
+        threads,
+        shared: bytes as u32,
+        grid: [blocks(s.blocks), per_rows(s.rows), blocks(1)],
+        scratch,
+        scratch_per_m,
+        generic: s.slow,
+    })
+}
+
 /// Workspace: `(bytes, bytes per row)`. Two slots per block of every tile of rows.
-pub fn workspace(plan: &Plan<'_>) -> (u64, u64) {
+fn workspace(plan: &Plan<'_>) -> (u64, u64) {
     let tile = 2 * plan.schedule.blocks as u64 * slot_bytes(plan) as u64;
     if tile == 0 { (0, 0) } else { (COUNTER_BYTES as u64 + tile, tile.div_ceil(plan.schedule.rows as u64)) }
 }
