@@ -13,13 +13,13 @@
 //! temporary name ([`Linker::seal`]), and its data replaced by what that run taught.
 
 use crate::artifact::bytes_of;
+use crate::pending::Pending;
 use llmcc_abi::{ABI_VERSION, FLAG_EXTERNAL_WEIGHTS, IMAGE_MAGIC, ImageRef, SEGMENT_ALIGN};
 use object::elf::{FileHeader64, PF_R, PF_X, PT_LOAD, PT_PHDR, ProgramFlags, ProgramHeader64};
 use object::endian::{LittleEndian as LE, U16, U32, U64};
 use object::pod;
 use object::read::elf::{FileHeader, ProgramHeader};
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 const PAGE: u64 = 4096;
@@ -89,16 +89,16 @@ impl Linker {
             ..ImageRef::default()
         };
         let mut out = Pending::create(out)?;
-        out.write(runtime)?;
+        out.append(runtime)?;
         out.pad_to(code_off)?;
-        out.write(code)?;
+        out.append(code)?;
         let mut external = None;
         let mut weights_at = code_off;
         if place == WeightsPlace::External {
             // The runtime looks for the weights beside the artifact: under the temporary name, too.
-            external = Some(Pending::create_as(&weights_path(&out.path), weights_path(&out.tmp))?);
+            external = Some(Pending::create_as(&weights_path(out.path()), weights_path(out.temporary()))?);
         } else if place == WeightsPlace::Embed {
-            weights_at = out.pos.next_multiple_of(SEGMENT_ALIGN);
+            weights_at = out.pos().next_multiple_of(SEGMENT_ALIGN);
             out.pad_to(weights_at)?;
         }
         let mut runtime = parsed;
@@ -118,7 +118,7 @@ impl Linker {
 
     /// Bytes of weights written so far.
     pub fn weights_written(&self) -> u64 {
-        self.external.as_ref().map_or(self.body_end.unwrap_or(self.out.pos) - self.weights_at, |side| side.pos)
+        self.external.as_ref().map_or(self.body_end.unwrap_or(self.out.pos()) - self.weights_at, Pending::pos)
     }
 
     /// Writes tables and headers: the artifact is complete, under its [temporary name](Linker::temporary). May be called again with other data, which
@@ -127,15 +127,15 @@ impl Linker {
     /// # Errors
     /// [`LinkError::Io`].
     pub fn seal(&mut self, data: &[u8]) -> Result<u64, LinkError> {
-        let body_end = *self.body_end.get_or_insert(self.out.pos);
+        let body_end = *self.body_end.get_or_insert(self.out.pos());
         self.out.rewind(body_end)?;
         let mut headers = self.runtime.headers.clone();
         let code_end = self.image.code_addr + self.image.code_len;
         let mut next_addr = code_end.next_multiple_of(SEGMENT_ALIGN);
         match &mut self.external {
             Some(side) => {
-                self.image.weights_len = side.pos;
-                side.flush().map_err(|e| side.fail(e))?;
+                self.image.weights_len = side.pos();
+                side.settle()?;
             }
             None if self.image.flags & FLAG_EXTERNAL_WEIGHTS != 0 => self.image.weights_len = self.absent,
             None => {
@@ -164,19 +164,19 @@ impl Linker {
         self.image.data_len = data.len() as u64;
         self.image.file_len = tables_off + len;
         self.out.pad_to(tables_off)?;
-        self.out.write(pod::bytes_of_slice(&headers))?;
+        self.out.append(pod::bytes_of_slice(&headers))?;
         self.out.pad_to(tables_off + header_bytes)?;
-        self.out.write(data)?;
+        self.out.append(data)?;
         self.out.patch(std::mem::offset_of!(FileHeader64<LE>, e_phoff) as u64, &tables_off.to_le_bytes())?;
         self.out.patch(std::mem::offset_of!(FileHeader64<LE>, e_phnum) as u64, &(count as u16).to_le_bytes())?;
         self.out.patch(self.runtime.image_at, bytes_of(std::slice::from_ref(&self.image)))?;
-        self.out.flush().map_err(|e| self.out.fail(e))?;
+        self.out.settle()?;
         Ok(self.image.file_len)
     }
 
     /// The file that [`Linker::seal`] completes and [`Linker::finish`] renames.
     pub fn temporary(&self) -> &Path {
-        &self.out.tmp
+        self.out.temporary()
     }
 
     /// Moves the sealed artifact to its name.
@@ -229,108 +229,4 @@ fn parse_runtime(bytes: &[u8]) -> Result<Runtime, String> {
         })
         .ok_or("no image descriptor")?;
     Ok(Runtime { headers, image_at, end_addr })
-}
-
-/// A file that appears under its name only when complete.
-struct Pending {
-    path: PathBuf,
-    tmp: PathBuf,
-    file: BufWriter<File>,
-    pos: u64,
-    done: bool,
-}
-
-impl Pending {
-    fn create(path: &Path) -> Result<Pending, LinkError> {
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".tmp{}", std::process::id()));
-        Pending::create_as(path, path.with_file_name(name))
-    }
-
-    fn create_as(path: &Path, tmp: PathBuf) -> Result<Pending, LinkError> {
-        let fail = |source| LinkError::Io { path: path.to_owned(), source };
-        if path.is_dir() {
-            return Err(fail(io::Error::new(io::ErrorKind::IsADirectory, "it is a directory; give a file name")));
-        }
-        let file = File::options().write(true).create_new(true).open(&tmp).map_err(fail)?;
-        Ok(Pending { path: path.to_owned(), tmp, file: BufWriter::with_capacity(1 << 20, file), pos: 0, done: false })
-    }
-
-    fn fail(&self, source: io::Error) -> LinkError {
-        LinkError::Io { path: self.path.clone(), source }
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> Result<(), LinkError> {
-        self.write_all(bytes).map_err(|e| self.fail(e))
-    }
-
-    fn pad_to(&mut self, pos: u64) -> Result<(), LinkError> {
-        let n = pos.saturating_sub(self.pos);
-        io::copy(&mut io::Read::take(io::repeat(0), n), self).map_err(|e| self.fail(e))?;
-        Ok(())
-    }
-
-    /// Continues at `pos`, forgetting what lies behind it.
-    fn rewind(&mut self, pos: u64) -> Result<(), LinkError> {
-        let cut = |f: &mut BufWriter<File>| -> io::Result<()> {
-            f.seek(SeekFrom::Start(pos))?;
-            f.get_ref().set_len(pos)
-        };
-        cut(&mut self.file).map_err(|e| self.fail(e))?;
-        self.pos = pos;
-        Ok(())
-    }
-
-    fn patch(&mut self, at: u64, bytes: &[u8]) -> Result<(), LinkError> {
-        let pos = self.pos;
-        let write = |f: &mut BufWriter<File>| -> io::Result<()> {
-            f.seek(SeekFrom::Start(at))?;
-            f.write_all(bytes)?;
-            f.seek(SeekFrom::Start(pos))?;
-            Ok(())
-        };
-        write(&mut self.file).map_err(|e| self.fail(e))
-    }
-
-    fn commit(mut self) -> Result<(), LinkError> {
-        let finish = |p: &mut Pending| -> io::Result<()> {
-            p.file.flush()?;
-            set_executable(p.file.get_ref())?;
-            fs::rename(&p.tmp, &p.path)
-        };
-        finish(&mut self).map_err(|e| self.fail(e))?;
-        self.done = true;
-        Ok(())
-    }
-}
-
-impl Write for Pending {
-    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        let n = self.file.write(buf)?;
-        self.pos += n as u64;
-        Ok(n)
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
-    }
-}
-
-impl Drop for Pending {
-    fn drop(&mut self) {
-        if !self.done {
-            // Nothing more can be done about a failure here; the name itself was never touched.
-            let _ = fs::remove_file(&self.tmp);
-        }
-    }
-}
-
-#[cfg(unix)]
-fn set_executable(file: &File) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    file.set_permissions(fs::Permissions::from_mode(0o755))
-}
-
-#[cfg(not(unix))]
-fn set_executable(_: &File) -> io::Result<()> {
-    Ok(())
 }
