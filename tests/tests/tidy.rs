@@ -22,6 +22,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("llmcc-rt-image", &[]),
     ("llmcc-ptx", &[]),
     ("llmcc-fake-cuda", &["llmcc-ptx"]),
+    ("llmcc-benches", &["llmcc-abi", "llmcc-ukernels"]),
     ("llmcc-ir", &["llmcc-abi"]),
     ("llmcc-frontends", &["llmcc-ir"]),
     ("llmcc-passes", &["llmcc-ir", "llmcc-abi"]),

@@ -57,6 +57,8 @@ pub(crate) trait Isa: Copy {
     unsafe fn load_f16(p: *const u8) -> Self::F;
     /// Brings the cache line at `p` closer. Any address will do.
     unsafe fn prefetch(p: *const u8);
+    /// The same, as far as the second-level cache.
+    unsafe fn prefetch_l2(p: *const u8);
     /// Writes `LANES` f32.
     unsafe fn store(p: *mut f32, x: Self::F);
     /// `a * b`.

@@ -45,6 +45,8 @@ pub(crate) struct Tile {
     group: usize,
     block: Block,
     q8: Q8Row,
+    /// Bytes from what is read to what is asked for in advance, see [`Tile::ahead`].
+    ahead: usize,
 }
 
 impl Tile {
@@ -66,6 +68,7 @@ impl Tile {
             group,
             block: layout::block(elem, k, group),
             q8: if quantized { layout::q8_row(k, group) } else { Q8Row { scales: 0, sums: 0, bytes: 0 } },
+            ahead: 0,
         }
     }
 
@@ -81,6 +84,24 @@ impl Tile {
                 c: self.c.add(token * self.c_stride + row),
                 ..*self
             }
+        }
+    }
+
+    /// The same tile of `NV` vectors, which asks for the weights of the next one while it reads its own, line by line.
+    ///
+    /// The blocks of a tile are as many streams, each of some kilobytes: too short for the processor's own prefetchers, which start anew at every
+    /// block and every page. The next tile follows in memory, so that each line is asked for once, a whole tile before it is used.
+    #[inline(always)]
+    fn ahead<I: Isa, const NV: usize>(self) -> Tile {
+        let next = (NV * I::LANES).div_ceil(BLOCK) * self.w_stride;
+        Tile { ahead: if next <= AHEAD { next } else { NEAR }, ..self }
+    }
+
+    /// Brings the line of weights that stands for `p` in the next tile, see [`Tile::ahead`]. `v`: the vector that `p` belongs to; of those that share lines the first asks.
+    #[inline(always)]
+    unsafe fn prefetch<I: Isa>(&self, v: usize, p: *const u8) {
+        if (v * I::LANES).is_multiple_of(BLOCK) {
+            unsafe { I::prefetch_l2(p.wrapping_add(self.ahead)) }
         }
     }
 
@@ -108,23 +129,10 @@ impl Tile {
     }
 }
 
-/// Loads words of weights, and asks for what the tile will read some time later: with several rows there is so much arithmetic per byte
-/// that the processor does not look far enough ahead by itself (6 rows of 4-bit weights from DRAM: +30 %). With fewer rows it does, and prefetching only costs.
-#[inline(always)]
-unsafe fn stream_words<I: Isa, const MR: usize>(p: *const u8) -> I::I {
-    unsafe {
-        ahead::<I, MR>(p);
-        I::load_words(p)
-    }
-}
-
-/// See [`stream_words`].
-#[inline(always)]
-unsafe fn ahead<I: Isa, const MR: usize>(p: *const u8) {
-    if const { MR >= 4 } {
-        unsafe { I::prefetch(p.wrapping_add(2048)) }
-    }
-}
+/// Bytes of weights that may be on their way into the second-level cache before they are used: a part of it that leaves room for the activations.
+const AHEAD: usize = 256 << 10;
+/// How far to look ahead in weights of which not even one tile fits in [`AHEAD`].
+const NEAR: usize = 2048;
 
 /// Computes a panel.
 ///
@@ -141,7 +149,7 @@ pub(crate) unsafe fn run<I: Isa, K: Kernel<I>>(p: &PanelArgs) {
                 ($($nv:literal)*) => { $(
                     if const { $nv <= K::SHAPE.single } {
                         while vectors - v >= $nv {
-                            K::tile::<1, $nv>(&first.at::<I>(v, 0));
+                            K::tile::<1, $nv>(&first.at::<I>(v, 0).ahead::<I, $nv>());
                             v += $nv;
                         }
                     }
@@ -170,7 +178,10 @@ unsafe fn strip<I: Isa, K: Kernel<I>, const NV: usize>(first: &Tile, m: usize, v
         ($($mr:literal)*) => { $(
             if const { has_tile($mr, NV, K::SHAPE) } {
                 while m - i >= $mr {
-                    unsafe { K::tile::<$mr, NV>(&first.at::<I>(vector, i)) };
+                    let tile = unsafe { first.at::<I>(vector, i) };
+                    // The first rows bring the next weights, the others find theirs in the cache.
+                    let tile = if i == 0 { tile.ahead::<I, NV>() } else { tile };
+                    unsafe { K::tile::<$mr, NV>(&tile) };
                     i += $mr;
                 }
             }

@@ -40,6 +40,10 @@ impl<const DOT_BF16: bool> Isa for Avx512<DOT_BF16> {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
     }
     #[inline(always)]
+    unsafe fn prefetch_l2(p: *const u8) {
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+    }
+    #[inline(always)]
     unsafe fn store(p: *mut f32, x: __m512) {
         unsafe { _mm512_storeu_ps(p, x) }
     }

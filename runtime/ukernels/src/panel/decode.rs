@@ -5,7 +5,7 @@ use core::marker::PhantomData;
 use llmcc_abi::layout::Elem;
 
 use super::float::fma_row;
-use super::{Kernel, Tile, stream_words};
+use super::{Kernel, Tile};
 use crate::isa::{Isa, Shape};
 
 /// Decoding of one quantized format.
@@ -125,6 +125,7 @@ impl<I: Isa, T: Format<I>> Kernel<I> for Decode<T> {
             while k < t.k {
                 let end = t.k.min(k + t.group);
                 for v in 0..NV {
+                    t.prefetch::<I>(v, scales[v].add(group * 32));
                     g.scale[v] = I::load_f16(scales[v].add(group * 32));
                     if const { matches!(T::ELEM, Elem::W4a) } {
                         g.min[v] = I::load_f16(mins[v].add(group * 32));
@@ -132,7 +133,9 @@ impl<I: Isa, T: Format<I>> Kernel<I> for Decode<T> {
                 }
                 while k < end {
                     for v in 0..NV {
-                        g.codes[v] = T::prepare(stream_words::<I, MR>(codes[v].add(k / T::CHUNK * 64)));
+                        let p = codes[v].add(k / T::CHUNK * 64);
+                        t.prefetch::<I>(v, p);
+                        g.codes[v] = T::prepare(I::load_words(p));
                     }
                     let a = t.a.add(k * 4);
                     if end - k >= T::CHUNK {

@@ -4,7 +4,7 @@ use core::marker::PhantomData;
 
 use llmcc_abi::layout::{Elem, K_PAD};
 
-use super::{Kernel, Tile, stream_words};
+use super::{Kernel, Tile};
 use crate::isa::{Isa, Shape};
 
 /// Integer dot products of one quantized format.
@@ -16,7 +16,7 @@ pub(crate) trait Format<I: Isa> {
     /// What was added to each code to store it, as far as [`Format::slice`] does not undo it.
     const ZERO: i32;
     /// Adds the dot products of [`K_PAD`] columns. `w`: codes of each vector; `a`: the first row.
-    unsafe fn slice<const MR: usize, const NV: usize>(acc: &mut [[I::Dot; NV]; MR], w: &[*const u8; NV], a: *const u8, a_stride: usize);
+    unsafe fn slice<const MR: usize, const NV: usize>(t: &Tile, acc: &mut [[I::Dot; NV]; MR], w: &[*const u8; NV], a: *const u8);
 }
 
 /// 8 bits, symmetric.
@@ -28,15 +28,16 @@ impl<I: Isa> Format<I> for W8 {
     const ZERO: i32 = if I::W8_UNSIGNED { 128 } else { 0 };
 
     #[inline(always)]
-    unsafe fn slice<const MR: usize, const NV: usize>(acc: &mut [[I::Dot; NV]; MR], w: &[*const u8; NV], a: *const u8, a_stride: usize) {
+    unsafe fn slice<const MR: usize, const NV: usize>(t: &Tile, acc: &mut [[I::Dot; NV]; MR], w: &[*const u8; NV], a: *const u8) {
         unsafe {
             let mut x = [I::prepare_dot8(I::zero_words()); NV];
             for chunk in 0..K_PAD / 4 {
                 for v in 0..NV {
-                    x[v] = I::prepare_dot8(stream_words::<I, MR>(w[v].add(chunk * 64)));
+                    t.prefetch::<I>(v, w[v].add(chunk * 64));
+                    x[v] = I::prepare_dot8(I::load_words(w[v].add(chunk * 64)));
                 }
                 for m in 0..MR {
-                    let z = I::splat_word(a.add(m * a_stride + chunk * 4));
+                    let z = I::splat_word(a.add(m * t.a_stride + chunk * 4));
                     for v in 0..NV {
                         acc[m][v] = I::dot8(acc[m][v], x[v], z);
                     }
@@ -48,29 +49,25 @@ impl<I: Isa> Format<I> for W8 {
 
 /// The dot products of a slice of 4-bit codes.
 #[inline(always)]
-unsafe fn slice4<I: Isa, const MR: usize, const NV: usize>(
-    acc: &mut [[I::Dot; NV]; MR],
-    w: &[*const u8; NV],
-    a: *const u8,
-    a_stride: usize,
-) {
+unsafe fn slice4<I: Isa, const MR: usize, const NV: usize>(t: &Tile, acc: &mut [[I::Dot; NV]; MR], w: &[*const u8; NV], a: *const u8) {
     unsafe {
         let mut low = [I::zero_words(); NV];
         let mut high = low;
         for chunk in 0..K_PAD / 8 {
             for v in 0..NV {
-                let x = stream_words::<I, MR>(w[v].add(chunk * 64));
+                t.prefetch::<I>(v, w[v].add(chunk * 64));
+                let x = I::load_words(w[v].add(chunk * 64));
                 low[v] = I::low_nibbles(x);
                 high[v] = I::high_nibbles(x);
             }
             for m in 0..MR {
-                let z = I::splat_word(a.add(m * a_stride + chunk * 8));
+                let z = I::splat_word(a.add(m * t.a_stride + chunk * 8));
                 for v in 0..NV {
                     acc[m][v] = I::dot4(acc[m][v], low[v], z);
                 }
             }
             for m in 0..MR {
-                let z = I::splat_word(a.add(m * a_stride + chunk * 8 + 4));
+                let z = I::splat_word(a.add(m * t.a_stride + chunk * 8 + 4));
                 for v in 0..NV {
                     acc[m][v] = I::dot4(acc[m][v], high[v], z);
                 }
@@ -93,8 +90,8 @@ impl<I: Isa> Format<I> for W4 {
     const ZERO: i32 = 8;
 
     #[inline(always)]
-    unsafe fn slice<const MR: usize, const NV: usize>(acc: &mut [[I::Dot; NV]; MR], w: &[*const u8; NV], a: *const u8, a_stride: usize) {
-        unsafe { slice4::<I, MR, NV>(acc, w, a, a_stride) }
+    unsafe fn slice<const MR: usize, const NV: usize>(t: &Tile, acc: &mut [[I::Dot; NV]; MR], w: &[*const u8; NV], a: *const u8) {
+        unsafe { slice4::<I, MR, NV>(t, acc, w, a) }
     }
 }
 
@@ -107,8 +104,8 @@ impl<I: Isa> Format<I> for W4a {
     const ZERO: i32 = 0;
 
     #[inline(always)]
-    unsafe fn slice<const MR: usize, const NV: usize>(acc: &mut [[I::Dot; NV]; MR], w: &[*const u8; NV], a: *const u8, a_stride: usize) {
-        unsafe { slice4::<I, MR, NV>(acc, w, a, a_stride) }
+    unsafe fn slice<const MR: usize, const NV: usize>(t: &Tile, acc: &mut [[I::Dot; NV]; MR], w: &[*const u8; NV], a: *const u8) {
+        unsafe { slice4::<I, MR, NV>(t, acc, w, a) }
     }
 }
 
@@ -141,6 +138,7 @@ unsafe fn finish<I: Isa, T: Format<I>, const MR: usize, const NV: usize>(
         let mut scale = [I::splat(0.0); NV];
         let mut min = scale;
         for v in 0..NV {
+            t.prefetch::<I>(v, scales[v]);
             scale[v] = I::load_f16(scales[v]);
             if const { matches!(T::ELEM, Elem::W4a) } {
                 min[v] = I::load_f16(mins[v]);
@@ -180,7 +178,7 @@ impl<I: Isa, T: Format<I>> Kernel<I> for Int8<T> {
                 let end = t.kp.min(k + t.group);
                 let mut dot = start::<I, T, MR, NV>(t, group);
                 while k < end {
-                    T::slice::<MR, NV>(&mut dot, &w, t.a.add(k), t.a_stride);
+                    T::slice::<MR, NV>(t, &mut dot, &w, t.a.add(k));
                     for v in 0..NV {
                         w[v] = w[v].add(T::SLICE_BYTES);
                     }

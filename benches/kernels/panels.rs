@@ -1,0 +1,162 @@
+//! Products of activation rows with packed matrices, as the compiler lays them out and calls them.
+
+use llmcc_abi::layout::{self, BLOCK, Elem};
+use llmcc_abi::{PanelArgs, PanelFn, Uk};
+use llmcc_ukernels::{Level, table};
+use std::mem::transmute;
+
+use crate::memory::Memory;
+use crate::peaks::Peaks;
+use crate::team::Team;
+
+/// Activation rows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Rows {
+    /// f32.
+    F32,
+    /// bf16.
+    Bf16,
+    /// int8 with a scale per group.
+    Int8,
+}
+
+/// A kernel: weights × rows.
+pub struct Format {
+    /// As on the command line.
+    pub name: &'static str,
+    uk: Uk,
+    elem: Elem,
+    group: usize,
+    /// What it multiplies with.
+    pub rows: Rows,
+}
+
+/// All kernels.
+pub const FORMATS: &[Format] = &[
+    Format { name: "w4-int8", uk: Uk::PanelW4A8, elem: Elem::W4, group: 128, rows: Rows::Int8 },
+    Format { name: "w4a-int8", uk: Uk::PanelW4aA8, elem: Elem::W4a, group: 128, rows: Rows::Int8 },
+    Format { name: "w8-int8", uk: Uk::PanelW8A8, elem: Elem::W8, group: 128, rows: Rows::Int8 },
+    Format { name: "bf16-bf16", uk: Uk::PanelBf16Rows, elem: Elem::Bf16, group: 0, rows: Rows::Bf16 },
+    Format { name: "w4-f32", uk: Uk::PanelW4, elem: Elem::W4, group: 128, rows: Rows::F32 },
+    Format { name: "w8-f32", uk: Uk::PanelW8, elem: Elem::W8, group: 128, rows: Rows::F32 },
+    Format { name: "bf16-f32", uk: Uk::PanelBf16, elem: Elem::Bf16, group: 0, rows: Rows::F32 },
+    Format { name: "f16-f32", uk: Uk::PanelF16, elem: Elem::F16, group: 0, rows: Rows::F32 },
+    Format { name: "f32-f32", uk: Uk::PanelF32, elem: Elem::F32, group: 0, rows: Rows::F32 },
+];
+
+/// A matrix of a model.
+pub struct Shape {
+    /// As on the command line.
+    pub name: &'static str,
+    n: usize,
+    k: usize,
+}
+
+/// The matrices of Llama-3.2-1B, and one of a model of 135 M parameters.
+pub const SHAPES: &[Shape] = &[
+    Shape { name: "qkv", n: 3072, k: 2048 },
+    Shape { name: "o", n: 2048, k: 2048 },
+    Shape { name: "gate_up", n: 16384, k: 2048 },
+    Shape { name: "down", n: 2048, k: 8192 },
+    Shape { name: "head", n: 128_256, k: 2048 },
+    Shape { name: "small", n: 3072, k: 576 },
+];
+
+/// One product, ready to run.
+pub struct Case<'a> {
+    /// Kernel.
+    pub format: &'a Format,
+    /// Matrix.
+    pub shape: &'a Shape,
+    /// Activation rows.
+    pub rows: usize,
+    tile: usize,
+    f: PanelFn,
+    weights: Memory,
+    matrix: usize,
+    matrices: usize,
+    input: Memory,
+    input_stride: usize,
+    output: Memory,
+}
+
+impl<'a> Case<'a> {
+    /// Random operands for `rows` rows, and `pool` bytes of matrices to multiply them with in turn.
+    pub fn new(format: &'a Format, shape: &'a Shape, rows: usize, tile: usize, level: Level, pool: usize, huge: bool) -> Case<'a> {
+        let matrix = layout::packed_bytes(format.elem, shape.n, shape.k, format.group);
+        let matrices = if rows < 64 { pool.div_ceil(matrix).max(1) } else { 1 };
+        let input_stride = match format.rows {
+            Rows::F32 => shape.k * 4,
+            Rows::Bf16 => layout::half_row(shape.k),
+            Rows::Int8 => layout::q8_row(shape.k, format.group).bytes,
+        };
+        let address = table(level).f[format.uk as usize];
+        Case {
+            format,
+            shape,
+            rows,
+            tile: tile.next_multiple_of(BLOCK),
+            // SAFETY: the entry of a panel has this type.
+            f: unsafe { transmute::<usize, PanelFn>(address) },
+            weights: Memory::new(matrix * matrices, huge),
+            matrix,
+            matrices,
+            input: Memory::new(input_stride * rows, true),
+            input_stride,
+            output: Memory::new(shape.n.next_multiple_of(BLOCK) * rows * 4, true),
+        }
+    }
+
+    /// Bytes of weights that one product reads.
+    pub fn bytes(&self) -> f64 {
+        self.matrix as f64
+    }
+
+    /// Multiply-adds of one product.
+    pub fn macs(&self) -> f64 {
+        (self.rows * self.shape.n * self.shape.k) as f64
+    }
+
+    /// Seconds that a product takes at least.
+    pub fn bound(&self, peaks: &Peaks) -> f64 {
+        (self.bytes() / peaks.bytes).max(self.macs() / peaks.macs)
+    }
+
+    /// Seconds of one product, on average over all matrices.
+    pub fn run(&self, team: Team) -> f64 {
+        // With a small pool, often enough that what was evicted meanwhile does not count.
+        let passes = if self.rows < 64 { (64 << 20) / (self.matrix * self.matrices) + 1 } else { 1 };
+        let seconds = team.time(&|thread| {
+            for matrix in (0..passes).flat_map(|_| 0..self.matrices) {
+                self.product(matrix, team.part(self.shape.n.div_ceil(self.tile), thread));
+            }
+        });
+        seconds / (passes * self.matrices) as f64
+    }
+
+    /// Computes some column tiles of a product, all rows of one before the next, as generated code does.
+    fn product(&self, matrix: usize, tiles: std::ops::Range<usize>) {
+        let stride = layout::block(self.format.elem, self.shape.k, self.format.group).bytes;
+        let columns = self.shape.n.next_multiple_of(BLOCK);
+        for tile in tiles {
+            let first = tile * self.tile;
+            let blocks = self.tile.min(columns - first) / BLOCK;
+            // SAFETY: blocks, rows and results lie in their mappings, by the sizes in `new`; tiles of different threads are disjoint.
+            unsafe {
+                let args = PanelArgs {
+                    w: self.weights.ptr().add(matrix * self.matrix + first / BLOCK * stride),
+                    w_stride: stride as u64,
+                    blocks: blocks as u64,
+                    a: self.input.ptr(),
+                    a_stride: self.input_stride as u64,
+                    m: self.rows as u64,
+                    c: self.output.ptr().cast::<f32>().add(first),
+                    c_stride: columns as u64,
+                    k: self.shape.k as u64,
+                    group: self.format.group as u64,
+                };
+                (self.f)(&args);
+            }
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What the machine can do: bytes from memory, and multiply-adds of the instructions that a kernel is built on.
+
+use std::hint::black_box;
+use std::sync::OnceLock;
+
+use llmcc_ukernels::Level;
+
+use crate::memory::Memory;
+use crate::panels::{Format, Rows};
+use crate::team::Team;
+
+/// Rates of all threads together.
+#[derive(Clone, Copy)]
+pub struct Peaks {
+    /// Bytes per second, streamed from memory.
+    pub bytes: f64,
+    /// Multiply-adds per second.
+    pub macs: f64,
+}
+
+/// Measures both, for kernels of `format`.
+pub fn measure(team: Team, level: Level, format: &Format) -> Peaks {
+    Peaks { bytes: stream(team), macs: arithmetic(team, level, format.rows) }
+}
+
+/// Bytes that a pass reads: more than caches hold.
+const STREAM: usize = 256 << 20;
+
+/// The fastest of three ways to read memory once, each as wide as the machine loads.
+fn stream(team: Team) -> f64 {
+    static DATA: OnceLock<Memory> = OnceLock::new();
+    let data = DATA.get_or_init(|| Memory::new(STREAM, true));
+    let read = |distance: usize| {
+        move |thread: usize| {
+            let part = team.part(STREAM / 64, thread);
+            let mut sum = [0u64; 8];
+            for line in part {
+                // SAFETY: within the mapping; a prefetch may point anywhere.
+                unsafe {
+                    let p = data.ptr().add(line * 64);
+                    if distance > 0 {
+                        prefetch(p.wrapping_add(distance));
+                    }
+                    let words = p.cast::<[u64; 8]>().read();
+                    for i in 0..8 {
+                        sum[i] = sum[i].wrapping_add(words[i]);
+                    }
+                }
+            }
+            black_box(sum);
+        }
+    };
+    let fastest = [0, 1024, 4096].into_iter().map(|distance| team.time(&read(distance)));
+    STREAM as f64 / fastest.fold(f64::INFINITY, f64::min)
+}
+
+#[cfg(target_arch = "x86_64")]
+fn prefetch(p: *const u8) {
+    use core::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+    // SAFETY: SSE is in the baseline, and a prefetch reads nothing.
+    unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn prefetch(_: *const u8) {}
+
+/// Multiply-adds per second of the instruction under kernels with such rows.
+fn arithmetic(team: Team, level: Level, rows: Rows) -> f64 {
+    const TIMES: usize = 400_000;
+    let (per_call, body) = instruction(level, rows);
+    let seconds = team.time(&|_| body(TIMES));
+    (per_call * TIMES * team.threads()) as f64 / seconds
+}
+
+/// Multiply-adds per iteration, and the loop: twelve independent chains of one instruction.
+fn instruction(level: Level, rows: Rows) -> (usize, fn(usize)) {
+    #[cfg(target_arch = "x86_64")]
+    match (level, rows) {
+        (Level::Avx512Bf16, Rows::Bf16) => return (12 * 32, |n| unsafe { x86::dot_bf16(n) }),
+        (Level::Avx512 | Level::Avx512Bf16, Rows::Int8) => return (12 * 64, |n| unsafe { x86::dot_int8(n) }),
+        (Level::Avx512 | Level::Avx512Bf16, _) => return (12 * 16, |n| unsafe { x86::fma512(n) }),
+        (Level::Avx2, Rows::Int8) => return (12 * 32, |n| unsafe { x86::dot_int8_avx2(n) }),
+        (Level::Avx2, _) => return (12 * 8, |n| unsafe { x86::fma256(n) }),
+        _ => {}
+    }
+    let _ = (level, rows);
+    (12, scalar)
+}
+
+fn scalar(n: usize) {
+    let mut acc = [1.0f32; 12];
+    for _ in 0..n {
+        acc = acc.map(|a| black_box(a * 0.5 + 1.0));
+    }
+    black_box(acc);
+}
+
+/// Chains of the instructions, with operands that the compiler cannot know.
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use core::arch::x86_64::*;
+    use std::hint::black_box;
+
+    /// The same bits as another type.
+    fn bf16(x: __m512) -> __m512bh {
+        // SAFETY: both are 64 bytes for which every pattern is a value.
+        unsafe { std::mem::transmute(x) }
+    }
+
+    macro_rules! chains {
+        ($name:ident, $features:literal, $zero:expr, |$acc:ident, $a:ident, $b:ident| $step:expr) => {
+            /// # Safety
+            /// The processor has the features.
+            #[target_feature(enable = $features)]
+            pub unsafe fn $name(n: usize) {
+                let ($a, $b) = (black_box($zero), black_box($zero));
+                let mut chains = [$zero; 12];
+                for _ in 0..n {
+                    for $acc in &mut chains {
+                        *$acc = $step;
+                    }
+                }
+                black_box(chains);
+            }
+        };
+    }
+    chains!(fma512, "avx512f", _mm512_setzero_ps(), |acc, a, b| _mm512_fmadd_ps(a, b, *acc));
+    chains!(fma256, "avx2,fma", _mm256_setzero_ps(), |acc, a, b| _mm256_fmadd_ps(a, b, *acc));
+    chains!(dot_int8, "avx512f,avx512vnni", _mm512_setzero_si512(), |acc, a, b| _mm512_dpbusd_epi32(*acc, a, b));
+    chains!(dot_bf16, "avx512f,avx512bf16", _mm512_setzero_ps(), |acc, a, b| _mm512_dpbf16_ps(
+        *acc,
+        bf16(a),
+        bf16(b)
+    ));
+    // Without VNNI: bytes to pairs of 16 bits, added up in 16 bits, as the kernels do it.
+    chains!(dot_int8_avx2, "avx2", _mm256_setzero_si256(), |acc, a, b| _mm256_add_epi16(*acc, _mm256_maddubs_epi16(a, _mm256_xor_si256(b, *acc))));
+}
