@@ -2,7 +2,7 @@
 
 use super::emit::{Emit, F32, F32X4, I8X16, I32};
 use super::frame::Frame;
-use super::{CodegenError, Lowering};
+use super::{CodegenError, Lowering, panel};
 use cranelift_codegen::ir::{InstBuilder, Value};
 use llmcc_abi::StepCtx;
 use llmcc_abi::layout::{self, BLOCK, Elem};
@@ -91,16 +91,15 @@ fn quantized(e: &mut Emit, format: Format, cols: usize, block: Value, row: Value
     let group = usize::from(format.group);
     let layout = layout::block(format.elem, cols, group);
     let (zero, end) = (e.int(0), e.int(cols as i64));
-    let codes = e.index(block, row, 4);
-    let codes = e.offset(codes, layout.codes);
-    let factors = e.index(block, row, 2);
-    e.range(zero, end, group, &[factors], |e, start, carried| {
-        let half = e.load_half(carried[0], 0);
+    e.each(zero, end, group, |e, start| {
+        let (factors, codes) = panel::group_address(e, &layout, group, block, start);
+        let (factors, codes) = (e.index(factors, row, 2), e.index(codes, row, 4));
+        let half = e.load_half(factors, 0);
         let scale = scalar_f16(e, half);
         let scale = e.splat(scale);
         let decode = format.def().decode;
         let min = decode.is_some_and(|d| d.min).then(|| {
-            let half = e.load_half(carried[0], layout.mins);
+            let half = e.load_half(factors, layout.mins);
             let min = scalar_f16(e, half);
             e.splat(min)
         });
@@ -119,7 +118,6 @@ fn quantized(e: &mut Emit, format: Format, cols: usize, block: Value, row: Value
                 e.store(x, p, i * 16);
             }
         });
-        vec![e.offset(carried[0], BLOCK * 2)]
     });
 }
 

@@ -141,16 +141,13 @@ fn decoded(e: &mut Emit, p: &Panel, w: Value, a: Value, acc: Vec<Value>) -> Vec<
     let group = usize::from(p.format.group);
     let block = layout::block(p.format.elem, p.k, group);
     let (zero, end) = (e.int(0), e.int(p.k as i64));
-    let codes = e.offset(w, block.codes);
-    let mut carried = vec![w];
-    carried.extend(acc);
-    let carried = e.range(zero, end, group, &carried, |e, start, c| {
-        let factors = c[0];
+    e.range(zero, end, group, &acc, |e, start, acc| {
+        let (factors, codes) = group_address(e, &block, group, w, start);
         let scales = halves(e, factors, 0);
         let mins = if has_min(p.format) { halves(e, factors, block.mins) } else { Vec::new() };
         let stop = e.offset(start, group);
         let stop = e.min(stop, end);
-        let acc = e.range(start, stop, 1, &c[1..], |e, k, acc| {
+        e.range(start, stop, 1, acc, |e, k, acc| {
             let (chunk, shift) = code_address(e, p.format.elem, codes, k);
             let x = e.index(a, k, 4);
             let x = e.load_splat(x, 0);
@@ -172,12 +169,19 @@ fn decoded(e: &mut Emit, p: &Panel, w: Value, a: Value, acc: Vec<Value>) -> Vec<
                     e.fma(weight, x, acc[v])
                 })
                 .collect()
-        });
-        let mut next = vec![e.offset(factors, BLOCK * 2)];
-        next.extend(acc);
-        next
-    });
-    carried[1..].to_vec()
+        })
+    })
+}
+
+/// Where the factors of the group that starts at column `start` are, and its codes: an address to which `start` columns of codes are to be added.
+pub(super) fn group_address(e: &mut Emit, block: &layout::Block, group: usize, w: Value, start: Value) -> (Value, Value) {
+    let (record, column) = e.div_mod(start, block.groups * group);
+    let (parity, _) = e.div_mod(column, group);
+    let factors = e.index(w, record, block.record);
+    let factors = e.index(factors, parity, BLOCK * 2);
+    // Before the codes of a group lie those of all before it, and the factors of the records up to its own.
+    let codes = e.index(w, record, block.codes);
+    (factors, e.offset(codes, block.codes))
 }
 
 /// Where column `k` of a block's codes is: the chunk of 16 words, and the bit of its words (i32).
@@ -204,9 +208,9 @@ fn int8_row(e: &mut Emit, p: &Panel, w: Value, a: Value, c: Value) {
         e.store(none, c, v * 16);
     }
     let (zero, end) = (e.int(0), e.int(layout::padded_k(p.k) as i64));
-    let codes = e.offset(w, block.codes);
-    e.range(zero, end, group, &[w, a], |e, start, factors| {
-        let (w_factors, a_factors) = (factors[0], factors[1]);
+    e.range(zero, end, group, &[a], |e, start, factors| {
+        let (w_factors, codes) = group_address(e, &block, group, w, start);
+        let a_factors = factors[0];
         let stop = e.offset(start, group);
         let stop = e.min(stop, end);
         let none = e.ints(0);
@@ -216,7 +220,7 @@ fn int8_row(e: &mut Emit, p: &Panel, w: Value, a: Value, c: Value) {
             if p.format.elem == Elem::W8 { bytes(e, w, a, acc) } else { nibbles(e, w, a, acc) }
         });
         scale_group(e, p, w_factors, a_factors, c, &acc, &block, &q8);
-        vec![e.offset(w_factors, BLOCK * 2), e.offset(a_factors, 4)]
+        vec![e.offset(a_factors, 4)]
     });
 }
 

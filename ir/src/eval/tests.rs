@@ -265,7 +265,8 @@ fn int8_matmul_is_integer_arithmetic() {
             crate::quant::unpack_row(format, &packed, k, j, &mut row);
             let mut sum = 0.0;
             for g in 0..2 {
-                let (scale, min) = (f16((g * 16 + j) * 2), if format == w4a() { f16(layout.mins + (g * 16 + j) * 2) } else { 0.0 });
+                let scales = layout.scales_of(g) + j * 2;
+                let (scale, min) = (f16(scales), if format == w4a() { f16(scales + layout.mins) } else { 0.0 });
                 let code = |c: usize| ((f64::from(row[c]) - min) / scale).round() as i64;
                 let int: i64 = (g * 32..g * 32 + 32).map(|c| code(c) * i64::from(q.codes[c])).sum();
                 sum += f64::from(q.scales[g]) * (scale * int as f64 + min * f64::from(q.sums[g]));

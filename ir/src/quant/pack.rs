@@ -119,12 +119,13 @@ fn pack_quantized(format: Format, rows: &[f32], k: usize, out: &mut [u8]) -> Res
             if !scale.is_finite() || !min.is_finite() {
                 return Err(PackError::TooLarge { row: r, col: from });
             }
-            put_f16(out, (g * BLOCK + r) * 2, scale);
+            let scales = b.scales_of(g) + r * 2;
+            put_f16(out, scales, scale);
             if decode.min {
-                put_f16(out, b.mins + (g * BLOCK + r) * 2, min);
+                put_f16(out, scales + b.mins, min);
             }
             match format.packing {
-                Packing::Panel => put_codes(format.elem, &codes[..width], from, r, &mut out[b.codes..]),
+                Packing::Panel => put_codes(format.elem, &codes[..width], r, &mut out[b.codes_of(g)..]),
                 Packing::Fragment => fragment::put_codes(format.elem, &codes[..width], from, r, &mut out[b.codes..]),
             }
         }
@@ -136,16 +137,16 @@ fn put_f16(out: &mut [u8], at: usize, x: f32) {
     out[at..at + 2].copy_from_slice(&f16::from_f32(x).to_le_bytes());
 }
 
-/// Scatters the codes of columns `from..` of row `r` into chunks of 64 bytes. `codes` is a multiple of 32 long.
-fn put_codes(elem: Elem, codes: &[u8], from: usize, r: usize, out: &mut [u8]) {
+/// Scatters the codes of a group of row `r` into chunks of 64 bytes. `codes` is a multiple of 32 long.
+fn put_codes(elem: Elem, codes: &[u8], r: usize, out: &mut [u8]) {
     if elem == Elem::W8 {
         for (c, quad) in codes.chunks_exact(4).enumerate() {
-            let at = (from / 4 + c) * 64 + r * 4;
+            let at = c * 64 + r * 4;
             out[at..at + 4].copy_from_slice(quad);
         }
     } else {
         for (c, eight) in codes.chunks_exact(8).enumerate() {
-            let at = (from / 8 + c) * 64 + r * 4;
+            let at = c * 64 + r * 4;
             for j in 0..4 {
                 out[at + j] = eight[j] | eight[4 + j] << 4;
             }
@@ -189,12 +190,13 @@ fn unpack_quantized(format: Format, block: &[u8], r: usize, out: &mut [f32]) {
     let decode = format.def().decode.unwrap_or(super::Decode { zero: 0, min: false });
     let get_f16 = |at: usize| f16::from_le_bytes([block[at], block[at + 1]]).to_f32();
     for (g, run) in out.chunks_mut(group).enumerate() {
-        let scale = get_f16((g * BLOCK + r) * 2);
-        let min = if decode.min { get_f16(b.mins + (g * BLOCK + r) * 2) } else { 0.0 };
+        let scales = b.scales_of(g) + r * 2;
+        let scale = get_f16(scales);
+        let min = if decode.min { get_f16(scales + b.mins) } else { 0.0 };
         let mut codes = [0u8; 128];
         let wanted = &mut codes[..run.len().next_multiple_of(8)];
         match format.packing {
-            Packing::Panel => get_codes(format.elem, &block[b.codes..], g * group, r, wanted),
+            Packing::Panel => get_codes(format.elem, &block[b.codes_of(g)..], r, wanted),
             Packing::Fragment => fragment::get_codes(format.elem, &block[b.codes..], g * group, r, wanted),
         }
         run.iter_mut().zip(codes).for_each(|(v, u)| *v = decode.value(u, scale, min));
@@ -202,15 +204,15 @@ fn unpack_quantized(format: Format, block: &[u8], r: usize, out: &mut [f32]) {
 }
 
 /// The inverse of [`put_codes`]; `codes` is a multiple of 8 long.
-fn get_codes(elem: Elem, from_block: &[u8], from: usize, r: usize, codes: &mut [u8]) {
+fn get_codes(elem: Elem, from_block: &[u8], r: usize, codes: &mut [u8]) {
     if elem == Elem::W8 {
         for (c, quad) in codes.chunks_exact_mut(4).enumerate() {
-            let at = (from / 4 + c) * 64 + r * 4;
+            let at = c * 64 + r * 4;
             quad.copy_from_slice(&from_block[at..at + 4]);
         }
     } else {
         for (c, eight) in codes.chunks_exact_mut(8).enumerate() {
-            let at = (from / 8 + c) * 64 + r * 4;
+            let at = c * 64 + r * 4;
             for j in 0..4 {
                 let byte = from_block[at + j];
                 eight[j] = byte & 15;

@@ -6,16 +6,21 @@
 //! - `f32`: `[k][16]` f32.
 //! - `f16`: `[k][16]` f16, rounded up to 64 bytes.
 //! - `bf16`: `[ceil(k/2)][16][2]` bf16: 16 rows of a pair `(k, k+1)` per 64 bytes; an odd `k` is padded with zero.
-//! - quantized (`w8`, `w4`, `w4a`): `kp = round_up(k, 32)`, `groups = ceil(kp / group)` (the last group may be short), then
-//!   1. scales: `[groups][16]` f16; for asymmetric formats followed by minima `[groups][16]` f16; this part rounded up to 64 bytes,
-//!   2. codes in chunks of 64 bytes: `w8`: `[kp/4][16][4]` u8 = code + 128; 4-bit: `[kp/8][16][4]` bytes: byte `(r, j)` of chunk `c` holds code
-//!      `(r, 8c + j)` in its low and `(r, 8c + 4 + j)` in its high nibble, stored unsigned (symmetric: code + 8).
+//! - quantized (`w8`, `w4`, `w4a`): `kp = round_up(k, 32)`, `groups = ceil(kp / group)` (the last group may be short), in records of two groups (asymmetric
+//!   formats: one) that are read from start to end, each
+//!   1. 64 bytes of factors: the scales of both groups, f16 `[2][16]` (of the last record of an odd number of groups only the first half is used); asymmetric: the
+//!      scales f16 `[16]`, then the minima f16 `[16]`,
+//!   2. the codes of its groups in chunks of 64 bytes: `w8`: `[columns/4][16][4]` u8 = code + 128; 4-bit: `[columns/8][16][4]` bytes: byte `(r, j)` of
+//!      chunk `c` holds code `(r, 8c + j)` in its low and `(r, 8c + 4 + j)` in its high nibble, stored unsigned (symmetric: code + 8).
+//!
+//!   So a block is one stream. With all factors in front of all codes it was two, a thin and a thick one, and prefetchers lost track: one thread read 24 GB/s where it
+//!   now reads 30 of the 32 that it can (Zen 4, 4 bits, groups of 128; `benches/kernels`).
 //!
 //! Decoded value: `w8`: `s·(u − 128)`, `w4`: `s·(u − 8)`, `w4a`: `s·u + min`. Padding has code value 0 (`w4a`: u = 0) and
 //! activations in the padding are 0; a padding row has scale 0 and minimum 0.
 //!
-//! That is [`Packing::Panel`], for CPUs. **[`Packing::Fragment`]**, for the tensor cores of GPUs, keeps the blocks of 16 rows and their scales and minima
-//! (`kp = round_up(k, 64)` for every format, plain ones too), but orders the elements by tiles of 16 rows × 64 columns, in the order in which a warp holds the
+//! That is [`Packing::Panel`], for CPUs. **[`Packing::Fragment`]**, for the tensor cores of GPUs, keeps the blocks of 16 rows (`kp = round_up(k, 64)` for every format,
+//! plain ones too) with all factors in front, scales f16 `[groups][16]` before minima f16 `[groups][16]`, rounded up to 64 bytes together, and orders the elements by tiles of 16 rows × 64 columns, in the order in which a warp holds the
 //! A operand of `mma.m16n8k16`, with the columns permuted so that lane `t` of a quad owns 16 adjacent ones: element `(r, c)` of a tile belongs to lane
 //! `4·(r mod 8) + c/16`, to mma step `(c/4) mod 4`, and is there half `(c mod 2) + 2·(r/8) + 4·(c mod 4 / 2)` of the lane's eight. [`fragment_at`] says where it
 //! lies; every lane reads pieces of 16 bytes, and the columns it multiplies are 16 adjacent elements of the other operand:
@@ -84,47 +89,69 @@ pub const fn groups(k: usize, group: usize) -> usize {
 /// Byte layout of one 16-row block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Offset of the group minima (asymmetric formats only; else equal to `codes`).
+    /// Groups in a record: see the [module](self). In fragment order all of them.
+    pub groups: usize,
+    /// From one record to the next.
+    pub record: usize,
+    /// From the scales of a group to its minima (asymmetric formats only).
     pub mins: usize,
-    /// Offset of the codes or elements.
+    /// From the start of a record to its codes; of a plain format, to its elements.
     pub codes: usize,
+    /// Codes of a whole group. (In fragment order groups are not contiguous: see [`fragment_at`].)
+    pub group_codes: usize,
     /// Bytes of the block.
     pub bytes: usize,
+}
+
+impl Block {
+    /// A block of nothing but elements.
+    const fn plain(bytes: usize) -> Block {
+        Block { groups: 1, record: 0, mins: 0, codes: 0, group_codes: 0, bytes }
+    }
+
+    /// Records of `groups` groups, each of `group_codes` bytes, with 64 bytes of factors; `codes`: bytes of all codes, `count` groups.
+    const fn records(groups: usize, mins: usize, group_codes: usize, count: usize, codes: usize) -> Block {
+        Block { groups, record: 64 + groups * group_codes, mins, codes: 64, group_codes, bytes: count.div_ceil(groups) * 64 + codes }
+    }
+
+    /// Offset of the scales, f16 `[16]`, of group `g`.
+    #[inline(always)]
+    pub const fn scales_of(&self, g: usize) -> usize {
+        g / self.groups * self.record + g % self.groups * 32
+    }
+
+    /// Offset of the codes of group `g` in a panel.
+    #[inline(always)]
+    pub const fn codes_of(&self, g: usize) -> usize {
+        g / self.groups * self.record + self.codes + g % self.groups * self.group_codes
+    }
 }
 
 /// Layout of a block of `elem` with `k` columns and quantization group `group` (ignored for unquantized elements).
 pub const fn block(elem: Elem, k: usize, group: usize) -> Block {
     let kp = padded_k(k);
     match elem {
-        Elem::F32 => Block { mins: 0, codes: 0, bytes: k * 64 },
-        Elem::F16 => Block { mins: 0, codes: 0, bytes: round_up(k * 32, 64) },
-        Elem::Bf16 => Block { mins: 0, codes: 0, bytes: k.div_ceil(2) * 64 },
-        Elem::W8 => {
-            let codes = round_up(groups(k, group) * 32, 64);
-            Block { mins: codes, codes, bytes: codes + kp * 16 }
-        }
-        Elem::W4 => {
-            let codes = round_up(groups(k, group) * 32, 64);
-            Block { mins: codes, codes, bytes: codes + kp * 8 }
-        }
-        Elem::W4a => {
-            let mins = groups(k, group) * 32;
-            let codes = round_up(2 * mins, 64);
-            Block { mins, codes, bytes: codes + kp * 8 }
-        }
+        Elem::F32 => Block::plain(k * 64),
+        Elem::F16 => Block::plain(round_up(k * 32, 64)),
+        Elem::Bf16 => Block::plain(k.div_ceil(2) * 64),
+        Elem::W8 => Block::records(2, 0, group * 16, groups(k, group), kp * 16),
+        Elem::W4 => Block::records(2, 0, group * 8, groups(k, group), kp * 8),
+        Elem::W4a => Block::records(1, 32, group * 8, groups(k, group), kp * 8),
     }
 }
 
 /// Layout of a block in fragment order; arguments as for [`block`].
 pub const fn fragment_block(elem: Elem, k: usize, group: usize) -> Block {
     let kp = round_up(k, FRAGMENT_K);
+    // The minima follow all scales.
     let (scales, mins) = match elem {
         Elem::F32 | Elem::F16 | Elem::Bf16 => (0, 0),
         Elem::W8 | Elem::W4 => (kp.div_ceil(group) * 32, 0),
         Elem::W4a => (kp.div_ceil(group) * 32, kp.div_ceil(group) * 32),
     };
     let codes = round_up(scales + mins, 64);
-    Block { mins: if mins == 0 { codes } else { scales }, codes, bytes: codes + kp / FRAGMENT_K * fragment_tile_bytes(elem) }
+    let bytes = codes + kp / FRAGMENT_K * fragment_tile_bytes(elem);
+    Block { groups: usize::MAX, record: 0, mins: scales, codes, group_codes: 0, bytes }
 }
 
 /// Bytes of a 16×64 tile in fragment order.

@@ -13,7 +13,8 @@ pub(crate) struct Shape {
     pub tokens: usize,
     /// Weight vectors of a tile: 1 or 2.
     pub vectors: usize,
-    /// Weight vectors at once when there is a single row, and only more vectors keep several chains of accumulation in flight: 2 or 4.
+    /// Weight vectors at once when there is a single row: 4 or 2, where only more vectors keep several chains of accumulation in flight, or as many as a block has, where it is
+    /// read fastest as one stream.
     pub single: usize,
 }
 
@@ -37,6 +38,8 @@ pub(crate) trait Isa: Copy {
     const INT8: Shape;
     /// Most rows whose attention scores are computed at once.
     const ATTEND_SCORES: usize;
+    /// Integer dot products that must be in flight to keep the multipliers busy.
+    const DOT_CHAINS: usize;
     /// Whether [`Isa::dot8`] sees the codes of 8-bit weights unsigned, i.e. 128 too large.
     const W8_UNSIGNED: bool;
 

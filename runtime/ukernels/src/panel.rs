@@ -99,7 +99,11 @@ impl Tile {
 
     /// Brings the line of weights that stands for `p` in the next tile, see [`Tile::ahead`]. `v`: the vector that `p` belongs to; of those that share lines the first asks.
     #[inline(always)]
-    unsafe fn prefetch<I: Isa>(&self, v: usize, p: *const u8) {
+    unsafe fn prefetch<I: Isa, const MR: usize, const NV: usize>(&self, v: usize, p: *const u8) {
+        // One row and one stream from start to end: that is what the processor's own prefetchers are best at.
+        if const { MR == 1 && NV * I::LANES <= BLOCK } {
+            return;
+        }
         if (v * I::LANES).is_multiple_of(BLOCK) {
             unsafe { I::prefetch_l2(p.wrapping_add(self.ahead)) }
         }
@@ -134,6 +138,33 @@ const AHEAD: usize = 256 << 10;
 /// How far to look ahead in weights of which not even one tile fits in [`AHEAD`].
 const NEAR: usize = 2048;
 
+/// Where the walk through the records of quantized blocks is: [`Block::scales_of`] and [`Block::codes_of`] without divisions.
+struct Place {
+    /// Groups in a record.
+    together: usize,
+    record: usize,
+    /// Offset of the next codes.
+    codes: usize,
+}
+
+impl Place {
+    #[inline(always)]
+    fn new(elem: Elem) -> Place {
+        Place { together: if matches!(elem, Elem::W4a) { 1 } else { 2 }, record: 0, codes: 0 }
+    }
+
+    /// Enters `group`, after all codes of those before. Returns the offset of its scales.
+    #[inline(always)]
+    fn enter(&mut self, t: &Tile, group: usize) -> usize {
+        let within = group % self.together;
+        if within == 0 {
+            self.record = self.codes;
+            self.codes += t.block.codes;
+        }
+        self.record + within * BLOCK * 2
+    }
+}
+
 /// Computes a panel.
 ///
 /// # Safety
@@ -155,7 +186,7 @@ pub(crate) unsafe fn run<I: Isa, K: Kernel<I>>(p: &PanelArgs) {
                     }
                 )* };
             }
-            tiles!(4 2);
+            tiles!(4 2 1);
         }
         if const { K::SHAPE.vectors >= 2 } {
             while vectors - v >= 2 {

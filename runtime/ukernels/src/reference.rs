@@ -26,7 +26,7 @@ fn bf16_to_f32(b: u16) -> f32 {
     f32::from_bits((b as u32) << 16)
 }
 
-/// Stored code of row `row`, column `k` of a block of quantized weights whose codes start at `codes`.
+/// Stored code of row `row`, column `k` of a group of quantized weights whose codes start at `codes`.
 unsafe fn code(elem: Elem, codes: *const u8, row: usize, k: usize) -> u8 {
     if elem == Elem::W8 {
         return unsafe { read(codes, k / 4 * 64 + row * 4 + k % 4) };
@@ -46,15 +46,15 @@ struct Row {
 
 impl Row {
     unsafe fn scale(&self, group: usize) -> f32 {
-        f16_to_f32(unsafe { read(self.w, group * 32 + self.row * 2) })
+        f16_to_f32(unsafe { read(self.w, self.layout.scales_of(group) + self.row * 2) })
     }
 
     unsafe fn min(&self, group: usize) -> f32 {
-        f16_to_f32(unsafe { read(self.w, self.layout.mins + group * 32 + self.row * 2) })
+        f16_to_f32(unsafe { read(self.w, self.layout.scales_of(group) + self.layout.mins + self.row * 2) })
     }
 
     unsafe fn code(&self, k: usize) -> i32 {
-        unsafe { code(self.elem, self.w.add(self.layout.codes), self.row, k) as i32 }
+        unsafe { code(self.elem, self.w.add(self.layout.codes_of(k / self.group)), self.row, k % self.group) as i32 }
     }
 
     /// Decoded weight of column `k`.

@@ -5,7 +5,7 @@ use core::marker::PhantomData;
 use llmcc_abi::layout::Elem;
 
 use super::float::fma_row;
-use super::{Kernel, Tile};
+use super::{Kernel, Place, Tile};
 use crate::isa::{Isa, Shape};
 
 /// Decoding of one quantized format.
@@ -115,26 +115,27 @@ impl<I: Isa, T: Format<I>> Kernel<I> for Decode<T> {
     #[inline(always)]
     unsafe fn tile<const MR: usize, const NV: usize>(t: &Tile) {
         unsafe {
-            let scales = t.vectors::<I, NV>(0, 2);
-            let mins = t.vectors::<I, NV>(t.block.mins, 2);
-            let codes = t.vectors::<I, NV>(t.block.codes, 4);
+            let factors = t.vectors::<I, NV>(0, 2);
+            let codes = t.vectors::<I, NV>(0, 4);
             let zero = [I::splat(0.0); NV];
             let mut g = Group::<I, NV> { scale: zero, min: zero, codes: [I::zero_words(); NV] };
             let mut acc = [zero; MR];
+            let mut place = Place::new(T::ELEM);
             let (mut k, mut group) = (0, 0);
             while k < t.k {
                 let end = t.k.min(k + t.group);
+                let scales = place.enter(t, group);
                 for v in 0..NV {
-                    t.prefetch::<I>(v, scales[v].add(group * 32));
-                    g.scale[v] = I::load_f16(scales[v].add(group * 32));
+                    t.prefetch::<I, MR, NV>(v, factors[v].add(scales));
+                    g.scale[v] = I::load_f16(factors[v].add(scales));
                     if const { matches!(T::ELEM, Elem::W4a) } {
-                        g.min[v] = I::load_f16(mins[v].add(group * 32));
+                        g.min[v] = I::load_f16(factors[v].add(scales + t.block.mins));
                     }
                 }
                 while k < end {
                     for v in 0..NV {
-                        let p = codes[v].add(k / T::CHUNK * 64);
-                        t.prefetch::<I>(v, p);
+                        let p = codes[v].add(place.codes);
+                        t.prefetch::<I, MR, NV>(v, p);
                         g.codes[v] = T::prepare(I::load_words(p));
                     }
                     let a = t.a.add(k * 4);
@@ -155,6 +156,7 @@ impl<I: Isa, T: Format<I>> Kernel<I> for Decode<T> {
                             column::<I, T, MR, NV>(&mut acc, &g, a, t.a_stride, j);
                         }
                     }
+                    place.codes += 64;
                     k += T::CHUNK;
                 }
                 group += 1;

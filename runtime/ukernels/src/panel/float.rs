@@ -41,7 +41,7 @@ impl<I: Isa> Kernel<I> for F32 {
             let mut acc = [x; MR];
             for k in 0..t.k {
                 for v in 0..NV {
-                    t.prefetch::<I>(v, w[v].add(k * 64));
+                    t.prefetch::<I, MR, NV>(v, w[v].add(k * 64));
                     x[v] = I::load(w[v].add(k * 64));
                 }
                 fma_row::<I, MR, NV>(&mut acc, &x, t.a.add(k * 4), t.a_stride);
@@ -66,7 +66,7 @@ impl<I: Isa> Kernel<I> for F16 {
             let mut acc = [x; MR];
             for k in 0..t.k {
                 for v in 0..NV {
-                    t.prefetch::<I>(v, w[v].add(k * 32));
+                    t.prefetch::<I, MR, NV>(v, w[v].add(k * 32));
                     x[v] = I::load_f16(w[v].add(k * 32));
                 }
                 fma_row::<I, MR, NV>(&mut acc, &x, t.a.add(k * 4), t.a_stride);
@@ -93,7 +93,7 @@ impl<I: Isa> Kernel<I> for Bf16 {
             for k in 0..t.k / 2 {
                 let a = t.a.add(k * 8);
                 for v in 0..NV {
-                    t.prefetch::<I>(v, w[v].add(k * 64));
+                    t.prefetch::<I, MR, NV>(v, w[v].add(k * 64));
                     pair[v] = I::load_words(w[v].add(k * 64));
                     x[v] = I::bf16_low(pair[v]);
                 }
@@ -129,7 +129,7 @@ impl<I: Isa> Kernel<I> for Bf16Rows {
             let mut acc = [[I::splat(0.0); NV]; MR];
             for pair in 0..t.k / 2 {
                 for v in 0..NV {
-                    t.prefetch::<I>(v, w[v].add(pair * 64));
+                    t.prefetch::<I, MR, NV>(v, w[v].add(pair * 64));
                     x[v] = I::load_words(w[v].add(pair * 64));
                 }
                 for m in 0..MR {

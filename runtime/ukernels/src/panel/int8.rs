@@ -4,8 +4,20 @@ use core::marker::PhantomData;
 
 use llmcc_abi::layout::{Elem, K_PAD};
 
-use super::{Kernel, Tile};
+use super::{Kernel, Place, Tile};
 use crate::isa::{Isa, Shape};
+
+/// Dot products of a tile, in up to four parts that are added up in the end: a small tile has too few outputs to keep the multipliers busy.
+type Dots<I, const MR: usize, const NV: usize> = [[[<I as Isa>::Dot; NV]; MR]; 4];
+
+/// Parts in use: as many as give [`Isa::DOT_CHAINS`] independent chains.
+const fn parts<I: Isa, const MR: usize, const NV: usize>() -> usize {
+    match I::DOT_CHAINS / (MR * NV) {
+        0 | 1 => 1,
+        2 | 3 => 2,
+        _ => 4,
+    }
+}
 
 /// Integer dot products of one quantized format.
 pub(crate) trait Format<I: Isa> {
@@ -16,7 +28,7 @@ pub(crate) trait Format<I: Isa> {
     /// What was added to each code to store it, as far as [`Format::slice`] does not undo it.
     const ZERO: i32;
     /// Adds the dot products of [`K_PAD`] columns. `w`: codes of each vector; `a`: the first row.
-    unsafe fn slice<const MR: usize, const NV: usize>(t: &Tile, acc: &mut [[I::Dot; NV]; MR], w: &[*const u8; NV], a: *const u8);
+    unsafe fn slice<const MR: usize, const NV: usize>(t: &Tile, dots: &mut Dots<I, MR, NV>, w: &[*const u8; NV], a: *const u8);
 }
 
 /// 8 bits, symmetric.
@@ -28,14 +40,15 @@ impl<I: Isa> Format<I> for W8 {
     const ZERO: i32 = if I::W8_UNSIGNED { 128 } else { 0 };
 
     #[inline(always)]
-    unsafe fn slice<const MR: usize, const NV: usize>(t: &Tile, acc: &mut [[I::Dot; NV]; MR], w: &[*const u8; NV], a: *const u8) {
+    unsafe fn slice<const MR: usize, const NV: usize>(t: &Tile, dots: &mut Dots<I, MR, NV>, w: &[*const u8; NV], a: *const u8) {
         unsafe {
             let mut x = [I::prepare_dot8(I::zero_words()); NV];
             for chunk in 0..K_PAD / 4 {
                 for v in 0..NV {
-                    t.prefetch::<I>(v, w[v].add(chunk * 64));
+                    t.prefetch::<I, MR, NV>(v, w[v].add(chunk * 64));
                     x[v] = I::prepare_dot8(I::load_words(w[v].add(chunk * 64)));
                 }
+                let acc = &mut dots[chunk % parts::<I, MR, NV>()];
                 for m in 0..MR {
                     let z = I::splat_word(a.add(m * t.a_stride + chunk * 4));
                     for v in 0..NV {
@@ -49,23 +62,26 @@ impl<I: Isa> Format<I> for W8 {
 
 /// The dot products of a slice of 4-bit codes.
 #[inline(always)]
-unsafe fn slice4<I: Isa, const MR: usize, const NV: usize>(t: &Tile, acc: &mut [[I::Dot; NV]; MR], w: &[*const u8; NV], a: *const u8) {
+unsafe fn slice4<I: Isa, const MR: usize, const NV: usize>(t: &Tile, dots: &mut Dots<I, MR, NV>, w: &[*const u8; NV], a: *const u8) {
     unsafe {
+        let parts = parts::<I, MR, NV>();
         let mut low = [I::zero_words(); NV];
         let mut high = low;
         for chunk in 0..K_PAD / 8 {
             for v in 0..NV {
-                t.prefetch::<I>(v, w[v].add(chunk * 64));
+                t.prefetch::<I, MR, NV>(v, w[v].add(chunk * 64));
                 let x = I::load_words(w[v].add(chunk * 64));
                 low[v] = I::low_nibbles(x);
                 high[v] = I::high_nibbles(x);
             }
+            let acc = &mut dots[2 * chunk % parts];
             for m in 0..MR {
                 let z = I::splat_word(a.add(m * t.a_stride + chunk * 8));
                 for v in 0..NV {
                     acc[m][v] = I::dot4(acc[m][v], low[v], z);
                 }
             }
+            let acc = &mut dots[(2 * chunk + 1) % parts];
             for m in 0..MR {
                 let z = I::splat_word(a.add(m * t.a_stride + chunk * 8 + 4));
                 for v in 0..NV {
@@ -73,9 +89,11 @@ unsafe fn slice4<I: Isa, const MR: usize, const NV: usize>(t: &Tile, acc: &mut [
                 }
             }
         }
-        for m in 0..MR {
-            for v in 0..NV {
-                acc[m][v] = I::settle(acc[m][v]);
+        for acc in &mut dots[..parts] {
+            for m in 0..MR {
+                for v in 0..NV {
+                    acc[m][v] = I::settle(acc[m][v]);
+                }
             }
         }
     }
@@ -90,8 +108,8 @@ impl<I: Isa> Format<I> for W4 {
     const ZERO: i32 = 8;
 
     #[inline(always)]
-    unsafe fn slice<const MR: usize, const NV: usize>(t: &Tile, acc: &mut [[I::Dot; NV]; MR], w: &[*const u8; NV], a: *const u8) {
-        unsafe { slice4::<I, MR, NV>(t, acc, w, a) }
+    unsafe fn slice<const MR: usize, const NV: usize>(t: &Tile, dots: &mut Dots<I, MR, NV>, w: &[*const u8; NV], a: *const u8) {
+        unsafe { slice4::<I, MR, NV>(t, dots, w, a) }
     }
 }
 
@@ -104,52 +122,54 @@ impl<I: Isa> Format<I> for W4a {
     const ZERO: i32 = 0;
 
     #[inline(always)]
-    unsafe fn slice<const MR: usize, const NV: usize>(t: &Tile, acc: &mut [[I::Dot; NV]; MR], w: &[*const u8; NV], a: *const u8) {
-        unsafe { slice4::<I, MR, NV>(t, acc, w, a) }
+    unsafe fn slice<const MR: usize, const NV: usize>(t: &Tile, dots: &mut Dots<I, MR, NV>, w: &[*const u8; NV], a: *const u8) {
+        unsafe { slice4::<I, MR, NV>(t, dots, w, a) }
     }
 }
 
 /// Starts the dot products of group `group`: what the zero point of the weights will add in excess is taken off in advance.
 #[inline(always)]
-unsafe fn start<I: Isa, T: Format<I>, const MR: usize, const NV: usize>(t: &Tile, group: usize) -> [[I::Dot; NV]; MR] {
+unsafe fn start<I: Isa, T: Format<I>, const MR: usize, const NV: usize>(t: &Tile, group: usize) -> Dots<I, MR, NV> {
     unsafe {
-        let mut dot = [[I::dot(0); NV]; MR];
+        let mut dots = [[[I::dot(0); NV]; MR]; 4];
         if const { T::ZERO != 0 } {
             for m in 0..MR {
                 let sum = t.a.add(m * t.a_stride + t.q8.sums + group * 4).cast::<i32>().read_unaligned();
-                dot[m] = [I::dot(-T::ZERO * sum); NV];
+                dots[0][m] = [I::dot(-T::ZERO * sum); NV];
             }
         }
-        dot
+        dots
     }
 }
 
-/// Scales the dot products of group `group` into `acc`.
+/// Scales the dot products of group `group`, whose factors start at byte `factors` of the block, into `acc`.
 #[inline(always)]
 unsafe fn finish<I: Isa, T: Format<I>, const MR: usize, const NV: usize>(
     t: &Tile,
     group: usize,
-    dot: &[[I::Dot; NV]; MR],
+    factors: usize,
+    dots: &Dots<I, MR, NV>,
     acc: &mut [[I::F; NV]; MR],
 ) {
     unsafe {
-        let scales = t.vectors::<I, NV>(group * 32, 2);
-        let mins = t.vectors::<I, NV>(t.block.mins + group * 32, 2);
+        let scales = t.vectors::<I, NV>(factors, 2);
         let mut scale = [I::splat(0.0); NV];
         let mut min = scale;
         for v in 0..NV {
-            t.prefetch::<I>(v, scales[v]);
             scale[v] = I::load_f16(scales[v]);
             if const { matches!(T::ELEM, Elem::W4a) } {
-                min[v] = I::load_f16(mins[v]);
+                min[v] = I::load_f16(scales[v].add(t.block.mins));
             }
         }
         for m in 0..MR {
             let a = t.a.add(m * t.a_stride + group * 4);
             let a_scale = I::splat(a.add(t.q8.scales).cast::<f32>().read_unaligned());
             for v in 0..NV {
-                let product = I::to_f32(I::total(dot[m][v]));
-                acc[m][v] = I::fma(product, I::mul(scale[v], a_scale), acc[m][v]);
+                let mut total = I::total(dots[0][m][v]);
+                for part in 1..parts::<I, MR, NV>() {
+                    total = I::add_words(total, I::total(dots[part][m][v]));
+                }
+                acc[m][v] = I::fma(I::to_f32(total), I::mul(scale[v], a_scale), acc[m][v]);
             }
             if const { matches!(T::ELEM, Elem::W4a) } {
                 let sum = I::splat(a.add(t.q8.sums).cast::<i32>().read_unaligned() as f32);
@@ -171,20 +191,24 @@ impl<I: Isa, T: Format<I>> Kernel<I> for Int8<T> {
     #[inline(always)]
     unsafe fn tile<const MR: usize, const NV: usize>(t: &Tile) {
         unsafe {
-            let mut w = t.vectors::<I, NV>(t.block.codes, 4);
+            let codes = t.vectors::<I, NV>(0, 4);
             let mut acc = [[I::splat(0.0); NV]; MR];
+            let mut place = Place::new(T::ELEM);
             let (mut k, mut group) = (0, 0);
             while k < t.kp {
                 let end = t.kp.min(k + t.group);
-                let mut dot = start::<I, T, MR, NV>(t, group);
+                let factors = place.enter(t, group);
+                let mut dots = start::<I, T, MR, NV>(t, group);
                 while k < end {
-                    T::slice::<MR, NV>(t, &mut dot, &w, t.a.add(k));
+                    let mut w = codes;
                     for v in 0..NV {
-                        w[v] = w[v].add(T::SLICE_BYTES);
+                        w[v] = codes[v].add(place.codes);
                     }
+                    T::slice::<MR, NV>(t, &mut dots, &w, t.a.add(k));
+                    place.codes += T::SLICE_BYTES;
                     k += K_PAD;
                 }
-                finish::<I, T, MR, NV>(t, group, &dot, &mut acc);
+                finish::<I, T, MR, NV>(t, group, factors, &dots, &mut acc);
                 group += 1;
             }
             t.store::<I, MR, NV>(&acc);

@@ -186,36 +186,41 @@ impl Matrix {
                 }
             }
             Elem::W8 | Elem::W4 | Elem::W4a => {
-                for table in [&self.scales, &self.mins] {
-                    if !table.is_empty() {
-                        for (g, r) in pairs(self.groups(), BLOCK) {
-                            out.extend(row(r).map_or(f16::ZERO, |n| table[n * self.groups() + g]).to_le_bytes());
-                        }
+                let factors = |out: &mut Vec<u8>, table: &[f16], g: usize| {
+                    out.extend((0..BLOCK).flat_map(|r| row(r).map_or(f16::ZERO, |n| table[n * self.groups() + g]).to_le_bytes()));
+                };
+                let together = if self.elem == Elem::W4a { 1 } else { 2 };
+                for first in (0..self.groups()).step_by(together) {
+                    let record = first..self.groups().min(first + together);
+                    record.clone().for_each(|g| factors(&mut out, &self.scales, g));
+                    if self.elem == Elem::W4a {
+                        factors(&mut out, &self.mins, first);
                     }
+                    out.resize(out.len().next_multiple_of(64), 0);
+                    record.for_each(|g| self.pack_codes(g, &row, &mut out));
                 }
-                out.resize(out.len().next_multiple_of(64), 0);
-                self.pack_codes(&row, &mut out);
             }
         }
         out.resize(out.len().next_multiple_of(64), 0);
         out
     }
 
-    fn pack_codes(&self, row: &dyn Fn(usize) -> Option<usize>, out: &mut Vec<u8>) {
+    fn pack_codes(&self, group: usize, row: &dyn Fn(usize) -> Option<usize>, out: &mut Vec<u8>) {
         let zero = match self.elem {
             Elem::W8 => 128,
             Elem::W4 => 8,
             _ => 0,
         };
         let code = |r: usize, k: usize| row(r).filter(|_| k < self.k).map_or(zero, |n| self.codes[n * self.k + k]);
-        let kp = self.k.next_multiple_of(32);
+        let from = group * self.group;
+        let columns = self.group.min(self.k.next_multiple_of(32) - from);
         if self.elem == Elem::W8 {
-            for (chunk, r) in pairs(kp / 4, BLOCK) {
-                out.extend((0..4).map(|j| code(r, 4 * chunk + j)));
+            for (chunk, r) in pairs(columns / 4, BLOCK) {
+                out.extend((0..4).map(|j| code(r, from + 4 * chunk + j)));
             }
         } else {
-            for (chunk, r) in pairs(kp / 8, BLOCK) {
-                out.extend((0..4).map(|j| code(r, 8 * chunk + j) | code(r, 8 * chunk + 4 + j) << 4));
+            for (chunk, r) in pairs(columns / 8, BLOCK) {
+                out.extend((0..4).map(|j| code(r, from + 8 * chunk + j) | code(r, from + 8 * chunk + 4 + j) << 4));
             }
         }
     }
