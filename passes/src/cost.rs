@@ -37,7 +37,7 @@ const ROPE_STEPS: f64 = 110.0;
 /// Columns' worth of int8 products that scaling a group costs on top of its own.
 const GROUP: f64 = 7.0;
 /// Rows of a register tile, for which codes are loaded and unpacked once, with int8 and with f32 rows; and the rates of that, relative to multiply-adds.
-const INT8_ROWS: usize = 6;
+const INT8_ROWS: usize = 8;
 const F32_ROWS: usize = 12;
 const INT8_UNPACK: f64 = 1.4;
 const F32_UNPACK: f64 = 0.5;

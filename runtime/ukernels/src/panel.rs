@@ -97,14 +97,19 @@ impl Tile {
         Tile { ahead: if next <= AHEAD { next } else { NEAR }, ..self }
     }
 
-    /// Brings the line of weights that stands for `p` in the next tile, see [`Tile::ahead`]. `v`: the vector that `p` belongs to; of those that share lines the first asks.
+    /// Asks for weights in advance: `p`, which vector `v` is about to read, stands for the line some way on. Of vectors that share lines the first asks.
     #[inline(always)]
     unsafe fn prefetch<I: Isa, const MR: usize, const NV: usize>(&self, v: usize, p: *const u8) {
-        // One row and one stream from start to end: that is what the processor's own prefetchers are best at.
-        if const { MR == 1 && NV * I::LANES <= BLOCK } {
-            return;
-        }
-        if (v * I::LANES).is_multiple_of(BLOCK) {
+        if const { NV * I::LANES <= BLOCK } {
+            // One stream. With few rows the processor's own prefetchers keep up with it and any instruction of ours costs; with more rows there is so
+            // much arithmetic per byte that it does not look far enough ahead.
+            if const { MR > 3 } && v == 0 {
+                unsafe { I::prefetch(p.wrapping_add(NEAR)) }
+            }
+            if const { MR >= 8 } && v == 0 {
+                unsafe { I::prefetch_l2(p.wrapping_add(self.ahead)) }
+            }
+        } else if (v * I::LANES).is_multiple_of(BLOCK) {
             unsafe { I::prefetch_l2(p.wrapping_add(self.ahead)) }
         }
     }

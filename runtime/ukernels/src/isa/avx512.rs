@@ -14,7 +14,7 @@ impl<const DOT_BF16: bool> Isa for Avx512<DOT_BF16> {
     const FLOAT_PAIRS: Shape = Shape { tokens: 8, vectors: 2, single: 4 };
     const BF16: Shape = Shape { tokens: if DOT_BF16 { 12 } else { 8 }, vectors: 2, single: 4 };
     const DECODE: Shape = Shape { tokens: 12, vectors: 2, single: 4 };
-    const INT8: Shape = Shape { tokens: 6, vectors: 2, single: 1 };
+    const INT8: Shape = Shape { tokens: 8, vectors: 1, single: 1 };
     const ATTEND_SCORES: usize = 12;
     const DOT_CHAINS: usize = 4;
     const W8_UNSIGNED: bool = true;

@@ -145,7 +145,7 @@ unsafe fn start<I: Isa, T: Format<I>, const MR: usize, const NV: usize>(t: &Tile
 /// Whether the factors of a record are loaded when it is entered, not when they are needed, where the processor would see reads go backwards and lose track
 /// of the stream (a row from memory: 85 instead of 95 % of its bandwidth). Larger tiles have no registers for that.
 const fn early(mr: usize, nv: usize) -> bool {
-    mr * nv == 1
+    nv == 1 && mr <= 6
 }
 
 /// Both halves of the factors at byte `factors` of the block of a tile of one vector.
