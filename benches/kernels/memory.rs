@@ -45,7 +45,6 @@ impl Memory {
     pub fn ptr(&self) -> *mut u8 {
         self.start
     }
-
 }
 
 impl Drop for Memory {

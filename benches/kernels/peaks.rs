@@ -141,11 +141,10 @@ mod x86 {
     chains!(fma512, "avx512f", _mm512_setzero_ps(), |acc, a, b| _mm512_fmadd_ps(a, b, *acc));
     chains!(fma256, "avx2,fma", _mm256_setzero_ps(), |acc, a, b| _mm256_fmadd_ps(a, b, *acc));
     chains!(dot_int8, "avx512f,avx512vnni", _mm512_setzero_si512(), |acc, a, b| _mm512_dpbusd_epi32(*acc, a, b));
-    chains!(dot_bf16, "avx512f,avx512bf16", _mm512_setzero_ps(), |acc, a, b| _mm512_dpbf16_ps(
-        *acc,
-        bf16(a),
-        bf16(b)
-    ));
+    chains!(dot_bf16, "avx512f,avx512bf16", _mm512_setzero_ps(), |acc, a, b| _mm512_dpbf16_ps(*acc, bf16(a), bf16(b)));
     // Without VNNI: bytes to pairs of 16 bits, added up in 16 bits, as the kernels do it.
-    chains!(dot_int8_avx2, "avx2", _mm256_setzero_si256(), |acc, a, b| _mm256_add_epi16(*acc, _mm256_maddubs_epi16(a, _mm256_xor_si256(b, *acc))));
+    chains!(dot_int8_avx2, "avx2", _mm256_setzero_si256(), |acc, a, b| _mm256_add_epi16(
+        *acc,
+        _mm256_maddubs_epi16(a, _mm256_xor_si256(b, *acc))
+    ));
 }

@@ -103,7 +103,7 @@ impl Tile {
         if const { NV * I::LANES <= BLOCK } {
             // One stream. With few rows the processor's own prefetchers keep up with it and any instruction of ours costs; with more rows there is so
             // much arithmetic per byte that it does not look far enough ahead.
-            if const { MR > 3 } && v == 0 {
+            if const { MR > FEW } && v == 0 {
                 unsafe { I::prefetch(p.wrapping_add(NEAR)) }
             }
             if const { MR >= 8 } && v == 0 {
@@ -140,6 +140,8 @@ impl Tile {
 
 /// Bytes of weights that may be on their way into the second-level cache before they are used: a part of it that leaves room for the activations.
 const AHEAD: usize = 256 << 10;
+/// Rows with which weights are still read at the speed of memory, if as one stream.
+const FEW: usize = 3;
 /// How far to look ahead in weights of which not even one tile fits in [`AHEAD`].
 const NEAR: usize = 2048;
 
@@ -180,20 +182,21 @@ pub(crate) unsafe fn run<I: Isa, K: Kernel<I>>(p: &PanelArgs) {
     let first = Tile::new(p, K::ELEM);
     let mut v = 0;
     unsafe {
-        if m == 1 {
-            macro_rules! tiles {
+        let one_stream = m <= FEW && const { K::SHAPE.single * I::LANES <= BLOCK };
+        if m == 1 || one_stream {
+            macro_rules! strips {
                 ($($nv:literal)*) => { $(
                     if const { $nv <= K::SHAPE.single } {
                         while vectors - v >= $nv {
-                            K::tile::<1, $nv>(&first.at::<I>(v, 0).ahead::<I, $nv>());
+                            strip::<I, K, $nv>(&first, m, v);
                             v += $nv;
                         }
                     }
                 )* };
             }
-            tiles!(4 2 1);
+            strips!(4 2);
         }
-        if const { K::SHAPE.vectors >= 2 } {
+        if const { K::SHAPE.vectors >= 2 } && !one_stream {
             while vectors - v >= 2 {
                 strip::<I, K, 2>(&first, m, v);
                 v += 2;
@@ -226,7 +229,8 @@ unsafe fn strip<I: Isa, K: Kernel<I>, const NV: usize>(first: &Tile, m: usize, v
     tiles!(12 8 6 4 3 2 1);
 }
 
-/// Whether tiles of `mr` rows × `nv` vectors exist. What remains when the vectors are odd in number is not worth all of them.
+/// Whether tiles of `mr` rows × `nv` vectors exist. What remains when the vectors are odd in number is not worth all of them, nor are vectors that serve few rows only.
 const fn has_tile(mr: usize, nv: usize, shape: Shape) -> bool {
-    mr <= shape.tokens && (nv == shape.vectors || matches!(mr, 1 | 4 | 12))
+    mr <= shape.tokens
+        && (nv == shape.vectors || (nv == shape.single && mr <= if nv > 2 { 1 } else { FEW }) || (nv == 1 && matches!(mr, 1 | 4 | 12)))
 }
