@@ -35,8 +35,10 @@ pub(crate) trait Isa: Copy {
     const DECODE: Shape;
     /// Tile of the panels with int8 rows.
     const INT8: Shape;
-    /// Most rows whose attention scores are computed at once.
+    /// Attention: most pairs of a row and a page whose scores are computed at once.
     const ATTEND_SCORES: usize;
+    /// Attention: most rows whose weighted values are computed at once, with 4 vectors each.
+    const ATTEND_WEIGHS: usize;
     /// Whether [`Isa::dot8`] sees the codes of 8-bit weights unsigned, i.e. 128 too large.
     const W8_UNSIGNED: bool;
 

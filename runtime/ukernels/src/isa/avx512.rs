@@ -16,6 +16,7 @@ impl<const DOT_BF16: bool> Isa for Avx512<DOT_BF16> {
     const DECODE: Shape = Shape { tokens: 12, vectors: 2, single: 4 };
     const INT8: Shape = Shape { tokens: 6, vectors: 2, single: 4 };
     const ATTEND_SCORES: usize = 12;
+    const ATTEND_WEIGHS: usize = 4;
     const W8_UNSIGNED: bool = true;
 
     type F = __m512;
