@@ -149,6 +149,8 @@ def main() -> None:
     plan = measure.Plan(shop.run_python(), shop.root / "logs", args.rounds, shop.stored)
     found: dict[str, Any] = {"machine": report.machine(), "model": str(shop.checkpoint), "group": shop.group(), "rounds": args.rounds, "cases": []}
     print(f"{found['machine']['cpu']}, {found['machine']['cores']} cores; {shop.models.name}, our groups and OpenVINO's and ONNX Runtime's: {found['group']}")
+    if os.getloadavg()[0] > 0.3 * args.threads:
+        print(f"the machine is busy (load {os.getloadavg()[0]:.1f}): engines that spin suffer most, so these ratios mean little", file=sys.stderr)
     if not args.no_check:
         found["agreement"] = measure.agreement(plan, Case("logits", "decode", (), args.threads, steps=0), [e for _, _, group in chosen for e in group])
         print("\n".join(report.agreement(found["agreement"])), flush=True)

@@ -92,7 +92,7 @@ def select(cases: list[Case], words: list[str]) -> list[tuple[Case, int, list[En
     kinds = [sorted({c.name for c in cases}), sorted({e.engine for e in everyone}), sorted({e.format for e in everyone})]
     chosen: list[set[str]] = [set(), set(), set()]
     for word in words:
-        found = [set(fnmatch.filter(names, word)) for names in kinds]
+        found = [{n for n in names if fnmatch.fnmatchcase(n.lower(), word.lower())} for names in kinds]
         if not any(found):
             raise ValueError(f"--only {word} is no case, engine or format; there are {', '.join(sum(kinds, []))}")
         for have, new in zip(chosen, found):

@@ -13,6 +13,7 @@ from cases import Case
 from measure import Measured
 
 MIB = 1 << 20
+SWITCH = {True: "on", False: "off"}
 
 
 def rate(case: Case, seconds: float) -> float:
@@ -46,7 +47,7 @@ def block(case: Case, results: list[Measured]) -> list[str]:
         size, own = r.peak - r.before, ours.peak - ours.before
         compared = spread(ratios(ours.seconds, r.seconds)) if r is not ours and ours.seconds else ""
         memory = f"{size / own:.2f}" if r is not ours and own > 0 else ""
-        settings = ", ".join(f"{k} {v}" for k, v in r.settings.items())
+        settings = ", ".join(f"{k.replace('_', ' ')} {SWITCH.get(v, v)}" for k, v in r.settings.items())
         lines.append(f"  {str(r.entrant):<24} {value:>8}  {compared:<24} {size / MIB:>11.0f}  {memory:>5}  {settings}".rstrip())
     return lines
 

@@ -19,8 +19,8 @@ def supports(case: Any) -> bool:
 
 
 def settings(case: Any, format: str) -> list[dict[str, Any]]:
-    # A quantized V cache needs flash attention. One token of one sequence at no depth knows no difference worth a trial.
-    return [{"flash": True}] if case.kv == "int8" or case.kind == "load" else [{"flash": True}, {"flash": False}]
+    # A quantized V cache needs flash attention. For the first token it makes no difference worth a trial.
+    return [{"flash_attention": True}] if case.kv == "int8" or case.kind == "load" else [{"flash_attention": True}, {"flash_attention": False}]
 
 
 def stored(folder: Path, format: str, kv: str) -> Path:
@@ -45,7 +45,7 @@ def convert(checkpoint: Path, out: Path, format: str, group: int, kv: str) -> No
 
 
 class Engine:
-    def __init__(self, path: str, case: Any, context: int, flash: bool) -> None:
+    def __init__(self, path: str, case: Any, context: int, flash_attention: bool) -> None:
         import llama_cpp as api
 
         self.api = api
@@ -61,7 +61,7 @@ class Engine:
         params.n_seq_max = case.sequences
         params.n_batch = params.n_ubatch = UBATCH
         params.n_threads = params.n_threads_batch = case.threads
-        params.flash_attn_type = api.LLAMA_FLASH_ATTN_TYPE_ENABLED if flash else api.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        params.flash_attn_type = api.LLAMA_FLASH_ATTN_TYPE_ENABLED if flash_attention else api.LLAMA_FLASH_ATTN_TYPE_DISABLED
         params.type_k = params.type_v = getattr(api, _KV[case.kv])
         self.context = api.llama_init_from_model(self.model, params)
         if not self.context:

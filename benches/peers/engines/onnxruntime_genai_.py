@@ -57,7 +57,12 @@ class Engine:
             self.generator.generate_next_token()
 
     def logits(self) -> Any:
-        return self.generator.get_output("logits").reshape(-1, self.generator.get_output("logits").shape[-1])[0]
+        import numpy as np
+
+        logits = self.generator.get_output("logits")
+        row = logits.reshape(-1, logits.shape[-1])[0]
+        # The minimum length has put the end-of-sequence tokens out of reach.
+        return np.where(row < -1e30, 0, row)
 
 
 def describe() -> str:

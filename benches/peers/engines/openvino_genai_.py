@@ -19,7 +19,8 @@ def supports(case: Any) -> bool:
 
 
 def settings(case: Any, format: str) -> list[dict[str, Any]]:
-    return [{"api": "GenAI"}, {"api": "runtime"}]
+    apis: list[dict[str, Any]] = [{"api": "GenAI"}, {"api": "runtime"}]
+    return [api | {"cache": cache} for api in apis for cache in (False, True)] if case.kind == "load" else apis
 
 
 def stored(folder: Path, format: str, kv: str) -> Path:
@@ -34,22 +35,25 @@ def convert(checkpoint: Path, out: Path, format: str, group: int, kv: str) -> No
     model.save_pretrained(out)
 
 
-def properties(case: Any) -> dict[str, Any]:
+def properties(path: str, case: Any, cache: bool) -> dict[str, Any]:
+    """`cache`: the compiled model is kept in a folder beside the original; of use when it is opened again."""
     result: dict[str, Any] = {"INFERENCE_NUM_THREADS": case.threads, "PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1}
     if case.depth:
         result["KV_CACHE_PRECISION"] = _KV[case.kv]
+    if cache:
+        result["CACHE_DIR"] = f"{path}/cache"
     return result
 
 
 class Engine:
-    def __new__(cls, path: str, case: Any, context: int, api: str) -> Any:
-        return (Paged if api == "GenAI" else Plain)(path, case, context)
+    def __new__(cls, path: str, case: Any, context: int, api: str, cache: bool = False) -> Any:
+        return (Paged if api == "GenAI" else Plain)(path, case, context, properties(path, case, cache))
 
 
 class Paged:
     """`ContinuousBatchingPipeline`, a step at a time. It samples (greedily) itself and keeps the logits."""
 
-    def __init__(self, path: str, case: Any, context: int) -> None:
+    def __init__(self, path: str, case: Any, context: int, properties: dict[str, Any]) -> None:
         import openvino_genai as genai
 
         self.genai, self.case = genai, case
@@ -58,7 +62,7 @@ class Paged:
         scheduler.max_num_seqs = case.sequences
         scheduler.num_kv_blocks = case.sequences * (-(-context // 32) + 1)
         scheduler.enable_prefix_caching = False
-        self.pipe = genai.ContinuousBatchingPipeline(path, scheduler, "CPU", properties(case))
+        self.pipe = genai.ContinuousBatchingPipeline(path, scheduler, "CPU", properties)
         self.config = genai.GenerationConfig(max_new_tokens=context - case.prompt, ignore_eos=True, do_sample=False)
         self.handles: list[Any] = []
         self.count = 0
@@ -105,13 +109,13 @@ class Paged:
 class Plain:
     """The stateful model in the plain runtime, with the head cut to the last token of a prompt (as GenAI does)."""
 
-    def __init__(self, path: str, case: Any, context: int) -> None:
+    def __init__(self, path: str, case: Any, context: int, properties: dict[str, Any]) -> None:
         import openvino as ov
 
         core = ov.Core()
         model = core.read_model(f"{path}/openvino_model.xml")
         last_token_only(model)
-        self.request = core.compile_model(model, "CPU", properties(case)).create_infer_request()
+        self.request = core.compile_model(model, "CPU", properties).create_infer_request()
         self.inputs = {name for port in model.inputs for name in port.names}
         self.last: Any = None
 
