@@ -21,7 +21,7 @@ pub(super) fn emit(cx: &Cx<'_>, shape: &Shape) -> Result<Source, CodegenError> {
     let split = Split { rows: 1, units: shape.spec.kv_heads * shape.group, warps: WARPS, blocks: (gpu.sms * RESIDENT) as usize, shared: 0 };
     let reason = match shape.spec.dtype {
         KvDType::F32 => "attention over an f32 cache, without tensor cores",
-        KvDType::Int8 => "attention over an int8 cache, without tensor cores",
+        KvDType::Int8 => "attention over an int8 cache whose head size is no multiple of 32, without tensor cores",
         KvDType::F16 | KvDType::Bf16 => "attention with a head size that tensor cores do not take",
     };
     split.emit(cx, shape, Some(reason), RESIDENT, |b, args, item, results| {
