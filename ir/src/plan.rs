@@ -29,6 +29,17 @@ pub struct Plan {
     pub regimes: Vec<Regime>,
     /// Slot of the logits, f32 `[R, vocab]`.
     pub logits: usize,
+    /// The most probable tokens of each row of logits, where the plan finds them.
+    pub candidates: Option<Candidates>,
+}
+
+/// What [`crate::kernel::TopK`] leaves for the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidates {
+    /// Slot of the rows, f32 `[R, 2k + 1]`.
+    pub slot: usize,
+    /// Candidates per row.
+    pub k: usize,
 }
 
 /// A piece of the activation arena, shared by buffers whose lives do not overlap: `per_token·T + per_row·R` bytes.

@@ -32,7 +32,7 @@ pub fn choose_tiles(kernel: &mut Kernel, target: &TargetSpec, gpu: &GpuArch, env
                 a.tile_m = attention_tokens(rows, a.heads / kv.kv_heads.max(1));
             }
         }
-        Body::RowNorm(_) | Body::Embed(_) | Body::RopeTable(_) => {}
+        Body::RowNorm(_) | Body::Embed(_) | Body::RopeTable(_) | Body::TopK(_) => {}
     }
     if matches!(kernel.body, Body::Matmul(_)) {
         let Some((tile_m, tiles)) = schedule::matmul_tiles(kernel, target, rows) else { return f64::INFINITY };
@@ -65,6 +65,8 @@ pub fn seconds(kernel: &Kernel, t: &TargetSpec, gpu: &GpuArch, env: Env, context
             _ => 0.0,
         },
         Body::RopeTable(r) => LATENCY + l2(m * bytes_of_row(kernel, r.out)),
+        // Blocks search their slices, then one searches what they found.
+        Body::TopK(t) => 2.0 * LATENCY + l2(m * bytes_of_row(kernel, t.x)),
     };
     t.launch + work
 }

@@ -12,6 +12,7 @@
 //! - Regimes differ in fusion and tiles only. Weight expressions, formats, cache types and the rounding of activations are decided by the first.
 //! - Equalities know nothing of kernels, kernels nothing of rules; both meet only in the e-graph.
 
+pub mod candidates;
 pub mod choose;
 pub mod cost;
 mod cost_gpu;

@@ -109,6 +109,7 @@ fn batches(steps: &[Step]) -> Vec<Batch> {
         seqs: s.seqs.clone(),
         positions: s.seqs.iter().map(|q| position(*q)).collect(),
         out_rows: s.out_rows.iter().map(|r| *r as usize).collect(),
+        ..Batch::default()
     };
     steps.iter().map(batch).collect()
 }

@@ -229,6 +229,10 @@ fn build(kernel: &Kernel, isa: &dyn isa::TargetIsa, has_fma: bool, portable: boo
         Body::Pointwise(body) => pointwise::lower(&low, &mut e, &mut frame, body).map(|()| 0)?,
         Body::Embed(body) => embed::lower(&low, &mut e, &mut frame, body).map(|()| 0)?,
         Body::RopeTable(body) => rope::lower(&low, &mut e, body).map(|()| 0)?,
+        Body::TopK(_) => {
+            let what = "the runtime reads logits where they are: there are no candidates on CPUs".into();
+            return Err(unsupported(kernel, what));
+        }
     };
     e.b.ins().return_(&[]);
     e.b.seal_all_blocks();

@@ -8,7 +8,7 @@ use crate::diag::Severity;
 use crate::graph::F32;
 use crate::kernel::{
     Attention, Body, Embed, Expr, Kernel, Matmul, Norm, ParamId, ParamKind, Pointwise, Prologue, RopeTable, RowElem, RowNorm, Segment,
-    Store,
+    Store, TopK,
 };
 use crate::quant::{Format, unpack_row};
 use crate::ty::Dim;
@@ -72,6 +72,7 @@ pub fn eval_kernel(kernel: &Kernel, batch: &Batch, operands: &mut [OperandData<'
         Body::Embed(k) => stores.push((rows_store(k.out), cx.embed(k)?)),
         Body::RopeTable(k) => stores.push((rows_store(k.out), cx.rope_table(k)?)),
         Body::Attention(k) => stores.push((rows_store(k.out), cx.attention(k)?)),
+        Body::TopK(k) => stores.push((rows_store(k.out), cx.top_k(k)?)),
     }
     for (to, values) in stores {
         store(kernel, batch, operands, &to, &values)?;
@@ -315,6 +316,13 @@ impl Cx<'_, '_> {
             EvalError::Malformed { message, .. } => self.malformed(message),
             e => e,
         })
+    }
+}
+
+impl Cx<'_, '_> {
+    fn top_k(&self, k: &TopK) -> Result<Values, EvalError> {
+        let wanted = |i: usize| self.batch.wanted.get(i).copied().unwrap_or_default();
+        (0..self.m).map(|i| Ok(super::top_k::top_k(&self.row(k.x, i)?, k.k, wanted(i)))).collect()
     }
 }
 

@@ -17,6 +17,7 @@
 //! - [`Body::Pointwise`]: segments without accumulators: `store(expr)` for `[M, n]`. It is the generic path for everything elementwise.
 //! - [`Body::Embed`]: rows of a (packed) table by token id.
 //! - [`Body::RopeTable`]: cosines and sines for the step's positions.
+//! - [`Body::TopK`]: the most probable tokens of each row of logits, and how much all others weigh.
 
 use crate::graph::{BinaryOp, F32, UnaryOp};
 use crate::kv::KvSpec;
@@ -134,6 +135,8 @@ pub enum Body {
     Embed(Embed),
     /// RoPE cosines and sines.
     RopeTable(RopeTable),
+    /// The most probable tokens.
+    TopK(TopK),
 }
 
 /// Matrix products sharing one input. Work items are column tiles, numbered through all segments.
@@ -294,6 +297,39 @@ pub struct RopeTable {
     pub out: ParamId,
 }
 
+/// The most probable tokens of each row of logits, so that the host need not read all logits to choose one. Work items are rows.
+///
+/// Of each row the step says how many are wanted ([`llmcc_abi::GpuCtx::wanted`]: none, one, or more, which means `k`) and by what logits are multiplied
+/// before they are powers of two (`scale`, [`llmcc_abi::GpuCtx::scales`]: `log2(e)` over the temperature). An output row holds, in this order,
+///
+/// - the `k` largest logits, descending, −0 as 0;
+/// - their token ids, as f32 (exact: a vocabulary has fewer than 2²⁴ tokens). Equal logits are ordered by ascending id. NaN counts as larger than all numbers,
+///   so that a row which holds one begins with one;
+/// - `Σ 2^((x − max)·scale)` over the whole vocabulary, within a relative [`TopK::SUM_ERROR`], if the maximum is finite and `scale` is between 2⁻¹⁰ and 2¹⁰.
+///
+/// Where one is wanted, only the first logit and id are defined; where none is, nothing is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TopK {
+    /// Logits, f32.
+    pub x: ParamId,
+    /// Candidates per row, at most the columns of `x`.
+    pub k: usize,
+    /// Output, f32 `[R, 2k + 1]`.
+    pub out: ParamId,
+}
+
+impl TopK {
+    /// Largest vocabulary whose ids f32 holds exactly.
+    pub const MOST_COLUMNS: usize = 1 << 24;
+    /// Relative error of the sum of exponentials.
+    pub const SUM_ERROR: f64 = llmcc_abi::layout::CANDIDATE_SUM_ERROR;
+
+    /// Columns of a row of `k` candidates.
+    pub const fn columns(k: usize) -> usize {
+        llmcc_abi::layout::candidate_cols(k)
+    }
+}
+
 impl Expr {
     /// Calls `f` on this expression and all below it, parents first.
     pub fn visit(&self, f: &mut impl FnMut(&Expr)) {
@@ -349,7 +385,7 @@ impl Kernel {
     pub fn items(&self) -> (usize, bool) {
         match &self.body {
             Body::Matmul(k) => (k.segments.iter().map(Segment::tiles).sum(), false),
-            Body::RowNorm(_) | Body::Pointwise(_) | Body::Embed(_) => (1, true),
+            Body::RowNorm(_) | Body::Pointwise(_) | Body::Embed(_) | Body::TopK(_) => (1, true),
             Body::Attention(a) => match self.params.get(a.kv).map(|p| &p.kind) {
                 Some(ParamKind::Kv(kv)) => (kv.kv_heads, true),
                 _ => (1, true),

@@ -7,12 +7,12 @@ use crate::diag::Place;
 use crate::graph::{BinaryOp, F32, UnaryOp};
 use crate::kernel::{
     Attention, Body, Embed, Expr, Kernel, Matmul, Norm, Param, ParamId, ParamKind, Pointwise, Prologue, RopeTable, RowElem, RowNorm,
-    Segment, Store,
+    Segment, Store, TopK,
 };
 use crate::quant::{FORMATS, Format};
 use crate::ty::Dim;
 
-const BODIES: &[&str] = &["matmul", "row_norm", "attention", "pointwise", "embed", "rope_table"];
+const BODIES: &[&str] = &["matmul", "row_norm", "attention", "pointwise", "embed", "rope_table", "top_k"];
 
 /// `kernel @name rows T { param … body }`
 pub(super) fn kernel(p: &mut Parser) -> Parsed<Kernel> {
@@ -160,6 +160,7 @@ impl<'a> Reader<'a> {
                 scale: p.field_real("scale")?,
                 out: self.field(p, "out")?,
             }),
+            "top_k" => Body::TopK(TopK { x: self.field(p, "x")?, k: p.field_size("k")?, out: self.field(p, "out")? }),
             _ => Body::Pointwise(Pointwise { segments: self.segments(p)? }),
         })
     }

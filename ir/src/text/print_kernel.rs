@@ -103,6 +103,7 @@ fn body(out: &mut String, k: &Kernel, indent: &str) {
         Body::RopeTable(b) => {
             put!(out, "rope_table inv_freq={} scale={} out={}", name(b.inv_freq), Float(b.scale.get()), name(b.out));
         }
+        Body::TopK(b) => put!(out, "top_k x={} k={} out={}", name(b.x), b.k, name(b.out)),
     }
 }
 

@@ -237,6 +237,7 @@ fn body(params: usize) -> impl Strategy<Value = Body> {
         1 => (0..params, 0..params).prop_map(|(table, out)| Body::Embed(kernel::Embed { table, out })),
         1 => (0..params, attr(), 0..params)
             .prop_map(|(inv_freq, scale, out)| Body::RopeTable(kernel::RopeTable { inv_freq, scale, out })),
+        1 => (0..params, size(), 0..params).prop_map(|(x, k, out)| Body::TopK(kernel::TopK { x, k, out })),
     ]
 }
 
@@ -291,8 +292,9 @@ fn regime(kernels: usize) -> impl Strategy<Value = Regime> {
 pub fn plan() -> impl Strategy<Value = Plan> {
     let kernels = names(1..4).prop_flat_map(|names| names.into_iter().map(kernel_named).collect::<Vec<_>>());
     let slot = (size(), size()).prop_map(|(per_token, per_row)| Slot { per_token, per_row });
-    let parts = (name(), info(), vec(kv(), 0..3), kernels, vec(packed_weight(), 0..4), vec(slot, 0..4), size());
-    parts.prop_flat_map(|(name, info, kv, kernels, weights, slots, logits)| {
+    let candidates = option::of((size(), size()).prop_map(|(slot, k)| Candidates { slot, k }));
+    let parts = (name(), info(), vec(kv(), 0..3), kernels, vec(packed_weight(), 0..4), vec(slot, 0..4), size(), candidates);
+    parts.prop_flat_map(|(name, info, kv, kernels, weights, slots, logits, candidates)| {
         vec(regime(kernels.len()), 0..3).prop_map(move |regimes| Plan {
             name: name.clone(),
             info,
@@ -302,6 +304,7 @@ pub fn plan() -> impl Strategy<Value = Plan> {
             slots: slots.clone(),
             regimes,
             logits,
+            candidates,
         })
     })
 }

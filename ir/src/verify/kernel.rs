@@ -5,7 +5,7 @@ use crate::diag::{Diagnostic, Place};
 use crate::graph::F32;
 use crate::kernel::{
     Attention, Body, Embed, Expr, Kernel, Matmul, Norm, Param, ParamId, ParamKind, Prologue, RopeTable, RowElem, RowNorm, Segment, Store,
-    lcm,
+    TopK, lcm,
 };
 use crate::kv::{KvDType, KvSpec};
 use crate::quant::{BLOCK, Format, GROUPS};
@@ -30,6 +30,7 @@ pub fn verify_kernel(kernel: &Kernel) -> Vec<Diagnostic> {
         Body::Pointwise(k) => v.segments(&k.segments, None),
         Body::Embed(k) => v.embed(k),
         Body::RopeTable(k) => v.rope_table(k),
+        Body::TopK(k) => v.top_k(k),
     }
     let accesses = accesses(kernel);
     v.races(&accesses);
@@ -437,6 +438,23 @@ impl<'a> KernelVerifier<'a> {
         }
     }
 
+    fn top_k(&mut self, k: &TopK) {
+        if self.kernel.rows != Dim::Rows {
+            self.error("kernel-rows", format!("takes logits: its rows must be R, not {}", self.kernel.rows));
+        }
+        let (x, out) = (self.f32_rows(k.x, self.kernel.rows), self.f32_rows(k.out, self.kernel.rows));
+        let Some(vocab) = x else { return };
+        if k.k == 0 || k.k > vocab {
+            self.error("top-k", format!("wants {} candidates of {vocab} logits", k.k));
+        }
+        if vocab >= TopK::MOST_COLUMNS {
+            self.error("top-k", format!("f32 does not hold the ids of {vocab} tokens"));
+        }
+        if let Some(have) = out {
+            self.columns(k.out, have, llmcc_abi::layout::candidate_cols(k.k));
+        }
+    }
+
     /// Work items run at the same time: what one stores, no other may read or store. An item may read exactly the elements it stores.
     fn races(&mut self, accesses: &[Access]) {
         // A row is normalized in place by the item that owns it.
@@ -462,7 +480,7 @@ impl<'a> KernelVerifier<'a> {
         let may = match &self.kernel.body {
             Body::Matmul(k) => !(r == 0 && accesses[r].param == k.x),
             Body::Pointwise(_) => true,
-            Body::RowNorm(_) | Body::Attention(_) | Body::Embed(_) | Body::RopeTable(_) => false,
+            Body::RowNorm(_) | Body::Attention(_) | Body::Embed(_) | Body::RopeTable(_) | Body::TopK(_) => false,
         };
         may && r < w && !accesses[r..w].iter().any(|a| a.write)
     }
@@ -472,7 +490,7 @@ impl<'a> KernelVerifier<'a> {
         let segments = match &self.kernel.body {
             Body::Matmul(k) => &k.segments,
             Body::Pointwise(k) => &k.segments,
-            Body::RowNorm(_) | Body::Attention(_) | Body::Embed(_) | Body::RopeTable(_) => return,
+            Body::RowNorm(_) | Body::Attention(_) | Body::Embed(_) | Body::RopeTable(_) | Body::TopK(_) => return,
         };
         for (i, s) in segments.iter().enumerate() {
             s.expr.visit(&mut |e| {

@@ -68,6 +68,6 @@ fn writes_whole_groups((spec, _): &KernelNode, elem: RowElem) -> bool {
             ParamKind::Kv(kv) => (a.heads / kv.kv_heads * kv.head_dim).is_multiple_of(elem.group().unwrap_or(1)),
             _ => false,
         },
-        Body::Embed(_) | Body::RopeTable(_) => false,
+        Body::Embed(_) | Body::RopeTable(_) | Body::TopK(_) => false,
     }
 }

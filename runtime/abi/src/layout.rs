@@ -201,3 +201,12 @@ pub const fn page(kv_heads: usize, head_dim: usize, elem_bytes: usize) -> Page {
     let scales = if elem_bytes == 1 { kv_heads * crate::PAGE_TOKENS * 4 } else { 0 };
     Page { v: part, k_scales: 2 * part, v_scales: 2 * part + scales, bytes: 2 * part + 2 * scales }
 }
+
+/// f32 per row of candidates: `k` logits, `k` token ids, and the sum of exponentials (see `llmcc_ir::kernel::TopK`).
+pub const fn candidate_cols(k: usize) -> usize {
+    2 * k + 1
+}
+
+/// Relative error of the sum of exponentials of a row of candidates. Terms are `2^y` with `y = (x − max)·scale` in f32: three roundings and 2 ulp of the
+/// power make `|y|·2⁻²² + 2⁻²²`; terms below `2⁻⁴⁰` do not count even 2²⁴ times, the others lose at most `41·2⁻²²`. Summing adds less than 100 ulp.
+pub const CANDIDATE_SUM_ERROR: f64 = 1.0 / (1 << 15) as f64;

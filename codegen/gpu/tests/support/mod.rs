@@ -2,6 +2,8 @@
 //!
 //! Every operand is a buffer of its own with nothing around it; what a kernel writes starts as NaN and never written, so that reading it is a fault.
 
+#![allow(dead_code)] // Each test takes what it needs.
+
 pub mod bound;
 
 use llmcc_abi::{GpuCtx, PAGE_TOKENS};
@@ -9,8 +11,8 @@ use llmcc_gpu::llvm::Compiler;
 use llmcc_gpu::worker::Stage;
 use llmcc_gpu::{Source, emit};
 use llmcc_ir::eval::{
-    Batch, KvState, OperandData, Rows, eval_kernel, half_rows_from_bytes, half_rows_to_bytes, kv_from_pages, kv_to_pages, rows_from_bytes,
-    rows_to_bytes,
+    Batch, KvState, OperandData, Rows, Wanted, eval_kernel, half_rows_from_bytes, half_rows_to_bytes, kv_from_pages, kv_to_pages,
+    rows_from_bytes, rows_to_bytes,
 };
 use llmcc_ir::graph::{BinaryOp, F32, UnaryOp};
 use llmcc_ir::kernel::{Body, Expr, Kernel, Norm, Param, ParamId, ParamKind, RowElem, Segment, Store};
@@ -245,6 +247,21 @@ impl Case {
         self.run_with_stats(compiler, target).0
     }
 
+    /// Runs `n` times on the same memory, what is written and the workspace included; the operands after each.
+    pub fn run_times(&self, compiler: &Compiler, target: &TargetSpec, n: usize) -> Vec<Vec<OperandData<'static>>> {
+        let source = emit(&self.kernel, target).unwrap_or_else(|e| panic!("{e}\n{}", self.text()));
+        let gpu = target.gpu().expect("a GPU");
+        let ptx = compiler.lower(&source.mlir, gpu.processor, gpu.ptx, Stage::Ptx).unwrap_or_else(|e| panic!("{e}\n{}", source.mlir));
+        let module = Module::parse(&ptx).unwrap_or_else(|e| panic!("{e}\n{ptx}"));
+        let mut loaded = self.load();
+        let args = self.args(&source, &mut loaded);
+        let mut once = || {
+            self.launch(&module, &source, &args, &mut loaded).unwrap_or_else(|e| panic!("{e}\n{ptx}"));
+            (0..self.operands.len()).map(|i| self.operand(i, &mut loaded, &self.lens())).collect()
+        };
+        (0..n).map(|_| once()).collect()
+    }
+
     pub fn run_with_stats(&self, compiler: &Compiler, target: &TargetSpec) -> (Vec<OperandData<'static>>, Stats) {
         let source = emit(&self.kernel, target).unwrap_or_else(|e| panic!("{e}\n{}", self.text()));
         let gpu = target.gpu().expect("a GPU");
@@ -252,7 +269,8 @@ impl Case {
         let ptx = ptx.unwrap_or_else(|e| panic!("{e}\n{}\n{}", self.text(), source.mlir));
         let module = Module::parse(&ptx).unwrap_or_else(|e| panic!("{e}\n{ptx}"));
         let mut loaded = self.load();
-        let stats = self.launch(&module, &source, &mut loaded).unwrap_or_else(|e| panic!("{e}\n{}\n{ptx}", self.text()));
+        let args = self.args(&source, &mut loaded);
+        let stats = self.launch(&module, &source, &args, &mut loaded).unwrap_or_else(|e| panic!("{e}\n{}\n{ptx}", self.text()));
         let lens = self.lens();
         let operands = (0..self.operands.len()).map(|i| self.operand(i, &mut loaded, &lens)).collect();
         (operands, stats)
@@ -262,15 +280,20 @@ impl Case {
         llmcc_ir::text::print_kernel(&self.kernel)
     }
 
-    fn launch(&self, module: &Module, source: &Source, loaded: &mut Loaded) -> Result<Stats, llmcc_ptx::Fault> {
-        let m = self.m() as u64;
+    /// Operands, context and a workspace of zeros.
+    fn args(&self, source: &Source, loaded: &mut Loaded) -> Vec<u64> {
         let ctx = self.context(loaded);
-        let workspace = loaded.memory.alloc_from(&vec![0; ((source.scratch + source.scratch_per_m * m) as usize).max(1)]);
-        let args: Vec<u64> = loaded.addresses.iter().copied().chain([ctx, workspace]).collect();
+        let bytes = (source.scratch + source.scratch_per_m * self.m() as u64) as usize;
+        let workspace = loaded.memory.alloc_from(&vec![0; bytes.max(1)]);
+        loaded.addresses.iter().copied().chain([ctx, workspace]).collect()
+    }
+
+    fn launch(&self, module: &Module, source: &Source, args: &[u64], loaded: &mut Loaded) -> Result<Stats, llmcc_ptx::Fault> {
+        let m = self.m() as u64;
         // A captured graph launches more blocks than there are rows.
         let grid = source.grid.map(|d| d.blocks(m + 3) as u32);
         let (block, shared) = ([source.threads, 1, 1], u64::from(source.shared));
-        launch(module, &source.entry, grid, block, shared, &args, &mut loaded.memory, &Options::default())
+        launch(module, &source.entry, grid, block, shared, args, &mut loaded.memory, &Options::default())
     }
 
     fn load(&self) -> Loaded {
@@ -291,7 +314,10 @@ impl Case {
     fn context(&self, l: &mut Loaded) -> u64 {
         let b = &self.batch;
         let mut array = |values: Vec<i32>| l.memory.alloc_from(&values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>());
+        let wanted: Vec<Wanted> = (0..b.out_rows.len()).map(|i| b.wanted.get(i).copied().unwrap_or_default()).collect();
         let ctx = GpuCtx {
+            wanted: array(wanted.iter().map(|w| w.candidates.min(i32::MAX as usize) as i32).collect()),
+            scales: array(wanted.iter().map(|w| w.scale.get().to_bits() as i32).collect()),
             tokens: array(b.tokens.clone()),
             positions: array(b.positions.clone()),
             seqs: array(b.seqs.iter().map(|s| *s as i32).collect()),
@@ -302,8 +328,8 @@ impl Case {
             n_rows: b.out_rows.len() as u64,
             n_seqs: l.tables.len() as u64,
         };
-        let fields =
-            [ctx.tokens, ctx.positions, ctx.seqs, ctx.out_rows, ctx.block_tables, ctx.block_stride, ctx.n_tokens, ctx.n_rows, ctx.n_seqs];
+        let arrays = [ctx.tokens, ctx.positions, ctx.seqs, ctx.out_rows, ctx.block_tables];
+        let fields = [&arrays[..], &[ctx.block_stride, ctx.n_tokens, ctx.n_rows, ctx.n_seqs, ctx.wanted, ctx.scales]].concat();
         l.memory.alloc_from(&fields.iter().flat_map(|f| f.to_le_bytes()).collect::<Vec<_>>())
     }
 
