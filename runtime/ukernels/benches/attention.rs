@@ -1,4 +1,4 @@
-//! Attention against what the machine can do: `cargo bench -p llmcc-ukernels --bench attention [-- threads]`.
+//! Attention against what the machine can do: `cargo bench -p llmcc-ukernels --bench attention [-- threads [part of a case's name]]`.
 //!
 //! Decoding reads each key and value once, so its bound is the streaming bandwidth measured here; prompts multiply, so theirs is the measured f32 peak. Both are shown for
 //! each case. Layers are so many that no cache holds them; every thread has KV heads of its own, as in a model.
@@ -35,7 +35,7 @@ struct Case {
     from: usize,
     tokens: usize,
     layers: usize,
-    pool: Vec<u8>,
+    pool: peak::Memory,
     pages: Vec<u32>,
     q: Vec<f32>,
 }
@@ -44,10 +44,10 @@ impl Case {
     fn new(shape: Shape, (dtype, bytes): (u32, usize), from: usize, tokens: usize, layers: usize) -> Case {
         let pages = (from + tokens).div_ceil(PAGE_TOKENS);
         let layout = page(shape.kv_heads, shape.d, bytes);
-        let mut pool = vec![0u8; layers * pages * layout.bytes];
+        let mut pool = peak::Memory::new(layers * pages * layout.bytes);
         let values = layout.k_scales.min(layout.bytes);
         let mut state = 1u32;
-        for page in pool.chunks_exact_mut(layout.bytes) {
+        for page in pool.get_mut().chunks_exact_mut(layout.bytes) {
             for at in (0..values).step_by(bytes) {
                 state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                 // Small numbers of either sign in every format.
@@ -93,7 +93,7 @@ impl Case {
                     dtype: self.dtype,
                     positions: positions[first..].as_ptr(),
                     window: 0,
-                    pool: self.pool[layer * self.pages.len() * layout.bytes..].as_ptr(),
+                    pool: self.pool.get()[layer * self.pages.len() * layout.bytes..].as_ptr(),
                     pages: self.pages.as_ptr(),
                     page_bytes: layout.bytes as u64,
                     k: part as u64,
@@ -148,7 +148,12 @@ fn main() {
     let threads: usize = std::env::args().skip(1).find_map(|a| a.parse().ok()).unwrap_or(1);
     println!("{} thread(s), microkernels {}", threads, detect().name());
     println!("{:<34} {:>5} {:>10} {:>7} {:>6} {:>8} {:>6}", "case", "cache", "us/layer", "GB/s", "%", "GFLOP/s", "%");
-    let show = |name: &str, kind: &str, case: &Case| {
+    let wanted = std::env::args().skip(1).find(|a| a.parse::<usize>().is_err() && !a.starts_with('-')).unwrap_or_default();
+    let show = |name: &str, kind: &str, case: &dyn Fn() -> Case| {
+        if !format!("{name} {kind}").contains(&wanted) {
+            return;
+        }
+        let case = case();
         let (stream, flops) = (peak::bandwidth(threads), peak::flops(threads));
         let seconds = case.seconds(threads);
         let (read, done) = (case.read() as f64 / seconds, case.operations() as f64 / seconds);
@@ -165,13 +170,13 @@ fn main() {
             for (kind, dtype, bytes) in TYPES {
                 let layer = 2 * depth * shape.kv_heads * shape.d * bytes;
                 let layers = (192usize << 20).div_ceil(layer).max(2);
-                show(&format!("{name} @{depth}"), kind, &Case::new(shape, (dtype, bytes), depth - 1, 1, layers));
+                show(&format!("{name} @{depth}"), kind, &|| Case::new(shape, (dtype, bytes), depth - 1, 1, layers));
             }
         }
     }
     for prompt in [512, 2048] {
         for (kind, dtype, bytes) in TYPES {
-            show(&format!("prompt of {prompt}, 1.2B"), kind, &Case::new(shapes[0].1, (dtype, bytes), 0, prompt, 1));
+            show(&format!("prompt of {prompt}, 1.2B"), kind, &|| Case::new(shapes[0].1, (dtype, bytes), 0, prompt, 1));
         }
     }
 }

@@ -59,6 +59,8 @@ pub(crate) trait Isa: Copy {
     unsafe fn load_f16(p: *const u8) -> Self::F;
     /// Brings the cache line at `p` closer. Any address will do.
     unsafe fn prefetch(p: *const u8);
+    /// Brings the cache line at `p` to the second level. Any address will do.
+    unsafe fn prefetch_far(p: *const u8);
     /// Writes `LANES` f32.
     unsafe fn store(p: *mut f32, x: Self::F);
     /// `a * b`.

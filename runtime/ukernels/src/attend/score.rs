@@ -29,7 +29,7 @@ pub(super) unsafe fn group<I: Isa, C: Cache<I>>(run: &Run, group: &Group) {
             }
         )* };
     }
-    blocks!(12 1, 8 1, 6 2, 4 2, 4 1, 3 4, 3 1, 2 4, 2 2, 1 4,);
+    blocks!(6 4, 4 4, 4 1, 3 4, 3 1, 2 4, 2 2, 1 4,);
 }
 
 #[inline(always)]
@@ -43,6 +43,10 @@ unsafe fn rows<I: Isa, C: Cache<I>, const R: usize, const P: usize>(run: &Run, g
         while end - page >= P {
             score::<I, C, R, P>(run, group, row, page);
             page += P;
+        }
+        if P > 2 && end - page >= 2 {
+            score::<I, C, R, 2>(run, group, row, page);
+            page += 2;
         }
         while page < end {
             score::<I, C, R, 1>(run, group, row, page);
@@ -59,7 +63,7 @@ unsafe fn score<I: Isa, C: Cache<I>, const R: usize, const P: usize>(run: &Run, 
         for p in 0..P {
             let number = group.page + page + p;
             k[p] = run.page(number).k;
-            ahead[p] = run.ahead(group, number, P.max(2), true);
+            ahead[p] = run.ahead(group, number, 8, true);
             if ahead[p].is_null() {
                 // In the cache already: asking again costs next to nothing.
                 ahead[p] = k[p];
@@ -75,7 +79,7 @@ unsafe fn score<I: Isa, C: Cache<I>, const R: usize, const P: usize>(run: &Run, 
         let mut i = 0;
         while run.d - i >= line {
             for p in 0..P {
-                I::prefetch(ahead[p].wrapping_add(i * bytes));
+                I::prefetch_far(ahead[p].wrapping_add(i * bytes));
             }
             for j in 0..line {
                 add::<I, C, R, P>(&k, &q, i + j, &mut acc);

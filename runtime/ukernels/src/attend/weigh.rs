@@ -22,7 +22,7 @@ pub(super) unsafe fn group<I: Isa, C: Cache<I>>(run: &Run, group: &Group) {
             }
         )* };
     }
-    blocks!(4 3 2 1);
+    blocks!(6 4 3 2 1);
 }
 
 #[inline(always)]
@@ -70,7 +70,7 @@ unsafe fn weigh<I: Isa, C: Cache<I>, const R: usize, const V: usize>(
         while page * PAGE_TOKENS < slots.1 {
             let number = group.page + page;
             let values = run.page(number).v;
-            let ahead = run.ahead(group, number, 2, false);
+            let ahead = run.ahead(group, number, 8, false);
             let ahead = if ahead.is_null() { values } else { ahead };
             let (from, to) = within(page, slots);
             let mut p = [core::ptr::null::<f32>(); R];
@@ -81,7 +81,7 @@ unsafe fn weigh<I: Isa, C: Cache<I>, const R: usize, const V: usize>(
                 let at = (slot * run.d + column) * C::BYTES;
                 let mut line = 0;
                 while line < V * I::LANES * C::BYTES {
-                    I::prefetch(ahead.wrapping_add(at + line));
+                    I::prefetch_far(ahead.wrapping_add(at + line));
                     line += 64;
                 }
                 let mut x = [I::splat(0.0); V];

@@ -55,6 +55,10 @@ impl Isa for Avx2 {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
     }
     #[inline(always)]
+    unsafe fn prefetch_far(p: *const u8) {
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+    }
+    #[inline(always)]
     unsafe fn store(p: *mut f32, x: __m256) {
         unsafe { _mm256_storeu_ps(p, x) }
     }
