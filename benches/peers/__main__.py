@@ -20,6 +20,7 @@ import json
 import os
 import subprocess
 import sys
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -119,7 +120,8 @@ def workshop(args: argparse.Namespace) -> Workshop:
         shop = Workshop(root, root / args.model / "checkpoint", root / args.model, args.llmcc.resolve())
         shop.make_checkpoint(args.model)
     elif (given / "model.safetensors").exists():
-        shop = Workshop(root, given.resolve(), root / given.resolve().name, args.llmcc.resolve())
+        name = f"{given.resolve().name}-{zlib.crc32(bytes(given.resolve())):08x}"
+        shop = Workshop(root, given.resolve(), root / name, args.llmcc.resolve())
     else:
         sys.exit(f"{given} is neither {', '.join(PRESETS)} nor a folder with model.safetensors")
     return shop

@@ -135,10 +135,9 @@ class Player:
     def turn(self) -> float:
         """Seconds of one turn."""
         if self.case.kind == "load":
-            child, seconds = opened(self.plan, self.result.entrant, self.case, self.result.settings, 1)
             self.quit()
-            self.child = child
-            return seconds + child.call("prompt")[0]
+            self.child, seconds = opened(self.plan, self.result.entrant, self.case, self.result.settings, 1)
+            return seconds + self.child.call("prompt")[0]
         assert self.child
         if self.case.kind == "prefill":
             return self.child.call("prompt")[0]

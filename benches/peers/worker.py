@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
 import sys
 import time
 import traceback
@@ -68,7 +70,14 @@ class Worker:
         return {"peak": memory("VmHWM"), "before": self.before}
 
 
+def end_with_parent() -> None:
+    """A stopped process would not notice that nobody is left to talk to."""
+    PR_SET_PDEATHSIG = 1
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def main() -> None:
+    end_with_parent()
     # What an engine prints goes to the log.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

@@ -69,4 +69,4 @@ def describe() -> str:
     import onnxruntime
     import onnxruntime_genai
 
-    return f"ONNX Runtime {onnxruntime.__version__}, GenAI {onnxruntime_genai.__version__}"
+    return f"ONNX Runtime {onnxruntime.__version__}, GenAI {onnxruntime_genai.__version__}: its KV cache is f32"
