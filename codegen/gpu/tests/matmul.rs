@@ -6,7 +6,7 @@ use llmcc_gpu::worker::Stage;
 use llmcc_ir::eval::{Batch, OperandData, Rows, eval_kernel, half_rows_from_bytes, half_rows_to_bytes, rows_from_bytes, rows_to_bytes};
 use llmcc_ir::graph::{BinaryOp, F32, UnaryOp};
 use llmcc_ir::kernel::{Body, Expr, Kernel, Matmul, Norm, Param, ParamKind, Prologue, RowElem, Segment, Store};
-use llmcc_ir::quant::{BLOCK, Format, Packing, pack_block, unpack_row};
+use llmcc_ir::quant::{BLOCK, Elem, Format, Packing, pack_block, unpack_row};
 use llmcc_ir::target::{TargetSpec, find};
 use llmcc_ir::ty::Dim;
 use llmcc_ptx::{Memory, Module, Options, Stats, launch};
@@ -161,7 +161,8 @@ fn run(kernel: &Kernel, source: &Source, ptx: &str, batch: &Batch, operands: &mu
 
 /// What rounding the weights to the tensor cores' input costs, relative to each.
 fn weight_error(case: &Case) -> f64 {
-    let fits = case.format.is_quantized() && case.elem() != RowElem::F32;
+    // fp8 fits in both, and its scales multiply the sums.
+    let fits = case.format.is_quantized() && case.format.elem != Elem::Fp8 && case.elem() != RowElem::F32;
     let fits = fits && (case.format.group < 64 || case.format.def().decode.unwrap().min || case.tile_m > 8);
     match case.elem() {
         // The scale rounds too.
@@ -250,7 +251,7 @@ fn small(sms: u32) -> TargetSpec {
     target
 }
 
-const FORMATS: [&str; 9] = ["w4g32", "w4g64", "w4g128", "w4ag32", "w4ag64", "w8g32", "w8g128", "f16", "bf16"];
+const FORMATS: [&str; 10] = ["w4g32", "w4g64", "w4g128", "w4ag32", "w4ag64", "w8g32", "w8g128", "fp8", "f16", "bf16"];
 
 #[test]
 fn w4_by_one_row() {
@@ -282,7 +283,7 @@ fn columns_that_are_no_whole_units() {
 #[test]
 fn f32_products() {
     for (format, elem) in
-        [("f32", RowElem::F32), ("w4g64", RowElem::F32), ("f32", RowElem::F16), ("bf16", RowElem::F32), ("bf16", RowElem::F16)]
+        [("f32", RowElem::F32), ("w4g64", RowElem::F32), ("fp8", RowElem::F32), ("f32", RowElem::F16), ("bf16", RowElem::F32), ("bf16", RowElem::F16)]
     {
         check(&Case::new(3, 24, 256, format, elem));
     }
@@ -328,7 +329,7 @@ fn tiles_cut_between_blocks() {
 #[test]
 fn tiles_of_many_rows() {
     for (tile_m, m) in [(16, 11), (32, 40), (64, 70), (128, 130)] {
-        for (format, elem) in [("w4g64", RowElem::F16), ("w4ag32", RowElem::Bf16), ("w8g128", RowElem::F16), ("bf16", RowElem::Bf16)] {
+        for (format, elem) in [("w4g64", RowElem::F16), ("w4ag32", RowElem::Bf16), ("w8g128", RowElem::F16), ("fp8", RowElem::Bf16), ("bf16", RowElem::Bf16)] {
             let mut case = Case { tile_m, segments: vec![(128, 128)], ..Case::new(m, 0, 192, format, elem) };
             check(&case);
             case.segments = vec![(64, 64), (40, 64)];
@@ -342,7 +343,7 @@ fn tiles_of_many_rows() {
 #[test]
 fn tiles_by_mma_and_wgmma() {
     for (tile_m, m) in [(128, 130), (256, 200)] {
-        for (format, elem) in [("w4g64", RowElem::F16), ("w4ag32", RowElem::Bf16), ("w8g128", RowElem::F16), ("bf16", RowElem::Bf16)] {
+        for (format, elem) in [("w4g64", RowElem::F16), ("w4ag32", RowElem::Bf16), ("w8g128", RowElem::F16), ("fp8", RowElem::Bf16), ("bf16", RowElem::Bf16)] {
             let mut case = Case { tile_m, segments: vec![(128, 128), (72, 128)], ..Case::new(m, 0, 256, format, elem) };
             check(&case);
             case.segments = vec![(64, 64), (40, 64)];
@@ -409,9 +410,11 @@ fn llama_shapes_assemble() {
             ("w4g64", 8),
             ("w4g32", 8),
             ("w8g64", 8),
+            ("fp8", 8),
             ("bf16", 8),
             ("w4g64", 64),
             ("w4g64", 128),
+            ("fp8", 128),
             ("bf16", 128),
             ("w4g64", 256),
             ("bf16", 256),

@@ -50,7 +50,7 @@ use emit::{Emit, I64};
 use frame::Frame;
 use llmcc_ir::kernel::{Body, Kernel, ParamId, ParamKind, RowElem};
 use llmcc_ir::kv::KvSpec;
-use llmcc_ir::quant::{Format, Packing};
+use llmcc_ir::quant::{Elem, Format, Packing};
 use llmcc_ir::target::{CpuIsa, TargetSpec};
 
 /// Cranelift code for CPUs.
@@ -75,11 +75,17 @@ impl Backend for CpuBackend {
         let mut object = compile(kernel, isa.as_ref(), built)?;
         object.generic = match &kernel.body {
             Body::Matmul(_) if self.portable && level != CpuIsa::X86_64 => Some("128-bit inner products instead of microkernels"),
+            Body::Matmul(_) if reads(kernel, Elem::Fp8) => Some("128-bit inner products: no microkernel multiplies fp8"),
             Body::Pointwise(_) => Some("elementwise work that no other kernel absorbed"),
             _ => None,
         };
         Ok(object)
     }
+}
+
+/// Whether a kernel has a matrix of `elem`.
+fn reads(kernel: &Kernel, elem: Elem) -> bool {
+    kernel.params.iter().any(|p| matches!(p.kind, ParamKind::Matrix { format, .. } if format.elem == elem))
 }
 
 fn unsupported(kernel: &Kernel, what: String) -> CodegenError {

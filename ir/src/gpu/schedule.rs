@@ -137,7 +137,7 @@ impl<'a> Facts<'a> {
             (_, RowElem::F32) | (Elem::F32, _) => false,
             (Elem::F16, elem) => elem == RowElem::F16,
             (Elem::Bf16, elem) => elem == RowElem::Bf16,
-            _ => true,
+            (Elem::W8 | Elem::W4 | Elem::W4a | Elem::Fp8, _) => true,
         }
     }
 
@@ -389,6 +389,8 @@ pub fn unit_bytes(format: Format) -> usize {
 pub fn unit_scales(format: Format) -> usize {
     match format.def().decode {
         None => 0,
+        // One scale for all units of a row: the epilogue applies it.
+        Some(d) if d.float => 0,
         Some(d) => TILE_K.div_ceil(usize::from(format.group).max(1)) * if d.min { 2 } else { 1 },
     }
 }

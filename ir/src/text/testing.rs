@@ -6,7 +6,7 @@ use crate::graph::{Arg, BinaryOp, Call, F32, Func, Input, ModelInfo, Module, Nod
 use crate::kernel::{self, Body, Expr, Kernel, Norm, ParamKind, Prologue, RowElem, Segment, Store};
 use crate::kv::{KvDType, KvSpec};
 use crate::plan::{Buffer, Launch, Operand, PackedWeight, Plan, Regime, Slot, Storage, WeightExpr};
-use crate::quant::{FORMATS, Format, GROUPS, Packing};
+use crate::quant::{FORMATS, Format, Packing};
 use crate::ty::{DType, Dim, TensorType};
 use proptest::collection::vec;
 use proptest::option;
@@ -171,8 +171,7 @@ pub fn module() -> impl Strategy<Value = Module> {
 /// A storage format of the table.
 pub fn format() -> impl Strategy<Value = Format> {
     let all = FORMATS.iter().flat_map(|d| {
-        let groups = if d.decode.is_some() { GROUPS } else { &[0] };
-        groups.iter().map(|g| Format::new(d.elem, *g as u16)).flat_map(|f| [f, f.with_packing(Packing::Fragment)])
+        d.groups().iter().map(|g| Format::new(d.elem, *g as u16)).flat_map(|f| [f, f.with_packing(Packing::Fragment)])
     });
     select(all.collect::<Vec<_>>())
 }

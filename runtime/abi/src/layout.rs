@@ -11,7 +11,9 @@
 //!   2. codes in chunks of 64 bytes: `w8`: `[kp/4][16][4]` u8 = code + 128; 4-bit: `[kp/8][16][4]` bytes: byte `(r, j)` of chunk `c` holds code
 //!      `(r, 8c + j)` in its low and `(r, 8c + 4 + j)` in its high nibble, stored unsigned (symmetric: code + 8).
 //!
-//! Decoded value: `w8`: `s·(u − 128)`, `w4`: `s·(u − 8)`, `w4a`: `s·u + min`. Padding has code value 0 (`w4a`: u = 0) and
+//! - `fp8`: as `w8` with one scale per row, `[16]` f16, in the first 64 bytes; a code is an e4m3 number ([`e4m3_to_f32`]).
+//!
+//! Decoded value: `w8`: `s·(u − 128)`, `w4`: `s·(u − 8)`, `w4a`: `s·u + min`, `fp8`: `s·e4m3(u)`. Padding has code value 0 (`w4a`: u = 0) and
 //! activations in the padding are 0; a padding row has scale 0 and minimum 0.
 //!
 //! That is [`Packing::Panel`], for CPUs. **[`Packing::Fragment`]**, for the tensor cores of GPUs, keeps the blocks of 16 rows and their scales and minima
@@ -22,6 +24,8 @@
 //!
 //! - `f16`, `bf16`: a tile is `[4 steps][32 lanes][8 halves]`; `f32`: `[4 steps][2][32 lanes][4]`, the halves 0–3 before 4–7;
 //! - `w8`: `[2][32 lanes][2 steps][8 halves]` bytes;
+//! - `fp8`: `[2][32 lanes][2 steps][2 rows][4 columns]` bytes, rows `r mod 8` and `r mod 8 + 8`: a piece of 16 bytes is also the A operand of
+//!   `mma.m16n8k32` and `wgmma` for 8-bit types, whose column `16h + 4t + j` is then column `16t + 8p + 4h + j` of the tile in piece `p`;
 //! - 4-bit: `[32 lanes][4 steps]` u32; half `i` in nibble `i/2 + 4·(i mod 2)`, so that `(w >> 4j) & 0x000f000f` is the pair `(2j, 2j + 1)`.
 //!
 //! **Half rows** of activations (f16, bf16): elements, the row rounded up to 16 bytes; the padding has no meaning.
@@ -50,6 +54,8 @@ pub enum Elem {
     W4 = 4,
     /// 4 bits, asymmetric, one f16 scale and one f16 minimum per group.
     W4a = 5,
+    /// 8-bit floats, e4m3, one f16 scale per row.
+    Fp8 = 6,
 }
 
 /// Order of the elements in the blocks of a packed matrix.
@@ -107,6 +113,7 @@ pub const fn block(elem: Elem, k: usize, group: usize) -> Block {
             let codes = round_up(groups(k, group) * 32, 64);
             Block { mins: codes, codes, bytes: codes + kp * 8 }
         }
+        Elem::Fp8 => Block { mins: 64, codes: 64, bytes: 64 + kp * 16 },
         Elem::W4a => {
             let mins = groups(k, group) * 32;
             let codes = round_up(2 * mins, 64);
@@ -122,6 +129,7 @@ pub const fn fragment_block(elem: Elem, k: usize, group: usize) -> Block {
         Elem::F32 | Elem::F16 | Elem::Bf16 => (0, 0),
         Elem::W8 | Elem::W4 => (kp.div_ceil(group) * 32, 0),
         Elem::W4a => (kp.div_ceil(group) * 32, kp.div_ceil(group) * 32),
+        Elem::Fp8 => (32, 0),
     };
     let codes = round_up(scales + mins, 64);
     Block { mins: if mins == 0 { codes } else { scales }, codes, bytes: codes + kp / FRAGMENT_K * fragment_tile_bytes(elem) }
@@ -132,7 +140,7 @@ pub const fn fragment_tile_bytes(elem: Elem) -> usize {
     match elem {
         Elem::F32 => 4096,
         Elem::F16 | Elem::Bf16 => 2048,
-        Elem::W8 => 1024,
+        Elem::W8 | Elem::Fp8 => 1024,
         Elem::W4 | Elem::W4a => 512,
     }
 }
@@ -146,12 +154,25 @@ pub const fn fragment_at(elem: Elem, r: usize, k: usize) -> (usize, u32) {
         Elem::F32 => ((step * 2 + half / 4) * 512 + lane * 16 + half % 4 * 4, 0),
         Elem::F16 | Elem::Bf16 => (step * 512 + lane * 16 + half * 2, 0),
         Elem::W8 => (step / 2 * 512 + lane * 16 + step % 2 * 8 + half, 0),
+        Elem::Fp8 => (step / 2 * 512 + lane * 16 + step % 2 * 8 + r / 8 * 4 + k % 4, 0),
         Elem::W4 | Elem::W4a => {
             let nibble = half / 2 + half % 2 * 4;
             (lane * 16 + step * 4 + nibble / 2, (nibble % 2 * 4) as u32)
         }
     };
     (tile + at, bit)
+}
+
+/// The value of an e4m3 number, as the OCP 8-bit Floating Point Specification has it: sign, 4 bits of exponent with bias 7, 3 of mantissa; subnormal numbers, no
+/// infinities, NaN for an exponent and a mantissa of ones only.
+pub const fn e4m3_to_f32(code: u8) -> f32 {
+    let magnitude = code & 0x7f;
+    if magnitude == 0x7f {
+        return f32::NAN;
+    }
+    // The bits where f32 has its own, 120 exponents too low; the product is exact, also of subnormal numbers.
+    let x = f32::from_bits((magnitude as u32) << 20) * f32::from_bits((127 + 120) << 23);
+    if code >> 7 == 1 { -x } else { x }
 }
 
 /// Bytes of a packed matrix of `n` rows.

@@ -30,7 +30,7 @@ fn bf16_to_f32(b: u16) -> f32 {
 
 /// Stored code of row `row`, column `k` of a block of quantized weights whose codes start at `codes`.
 unsafe fn code(elem: Elem, codes: *const u8, row: usize, k: usize) -> u8 {
-    if elem == Elem::W8 {
+    if matches!(elem, Elem::W8 | Elem::Fp8) {
         return unsafe { read(codes, k / 4 * 64 + row * 4 + k % 4) };
     }
     let byte: u8 = unsafe { read(codes, k / 8 * 64 + row * 4 + k % 4) };
@@ -69,6 +69,7 @@ impl Row {
                 Elem::W8 => self.scale(k / self.group) * (self.code(k) - 128) as f32,
                 Elem::W4 => self.scale(k / self.group) * (self.code(k) - 8) as f32,
                 Elem::W4a => libm::fmaf(self.code(k) as f32, self.scale(k / self.group), self.min(k / self.group)),
+                Elem::Fp8 => self.scale(0) * layout::e4m3_to_f32(self.code(k) as u8),
             }
         }
     }
@@ -120,7 +121,7 @@ pub(crate) unsafe fn panel_int8_rows(p: &PanelArgs, elem: Elem) {
     let zero = match elem {
         Elem::W8 => 128,
         Elem::W4 => 8,
-        Elem::W4a | Elem::F32 | Elem::F16 | Elem::Bf16 => 0,
+        Elem::W4a | Elem::Fp8 | Elem::F32 | Elem::F16 | Elem::Bf16 => 0,
     };
     let dot = |w: &Row, a: *const u8| {
         let mut acc = 0.0f32;

@@ -14,7 +14,7 @@ pub type Fragments = [[V; 4]; 4];
 /// How the scales of a format enter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scaling {
-    /// Not at all.
+    /// Not here.
     None,
     /// A unit lies in one group: its sums are multiplied.
     Sums,
@@ -25,6 +25,8 @@ pub enum Scaling {
 /// How the scales of `format` enter where sums of a unit are (`sums`) or are not kept apart.
 pub fn scaling(format: Format, sums: bool) -> Scaling {
     match format.def().decode {
+        // A scale per row is the epilogue's.
+        Some(d) if d.float => Scaling::None,
         None => Scaling::None,
         Some(d) if sums && !d.min && usize::from(format.group) >= TILE_K => Scaling::Sums,
         Some(_) => Scaling::Weights,
@@ -47,6 +49,7 @@ pub fn fragments(b: &mut Builder, format: Format, half: Scalar, words: &[V]) -> 
         Elem::F16 | Elem::Bf16 | Elem::F32 => std::array::from_fn(|r| words[4 * step + r]),
         Elem::W8 => w8(b, half, words[step / 2 * 4 + step % 2 * 2], words[step / 2 * 4 + step % 2 * 2 + 1]),
         Elem::W4 | Elem::W4a => w4(b, half, words[step], if format.elem == Elem::W4 { 8 } else { 0 }),
+        Elem::Fp8 => fp8(b, half, words[step / 2 * 4 + step % 2 * 2], words[step / 2 * 4 + step % 2 * 2 + 1]),
     })
 }
 
@@ -115,6 +118,27 @@ fn w8(b: &mut Builder, half: Scalar, low: V, high: V) -> [V; 4] {
             });
             prmt(b, parts[0], parts[1], 0x7632)
         }
+    })
+}
+
+/// Four pairs of e4m3 numbers: two of each of two rows' four. Exponent and mantissa go where the wider type has its own, and a product with a power of two, exact also of
+/// subnormal numbers, mends the bias.
+fn fp8(b: &mut Builder, half: Scalar, first: V, second: V) -> [V; 4] {
+    // Shift to the place, bits there, 2^8 or 2^120 as bits.
+    let (shift, magnitude, factor) = if half == Scalar::F16 { (1, 0x3f80_3f80, 0x5c00) } else { (4, 0x07f0_07f0, 0x7b80) };
+    std::array::from_fn(|r| {
+        let word = if r % 2 == 0 { first } else { second };
+        // The two bytes as the upper halves of 16 bits.
+        let zero = b.i32(0);
+        let x = prmt(b, word, zero, if r < 2 { 0x1404 } else { 0x3424 });
+        let sign = b.andc(x, 0x8000_8000u32.into());
+        let low = b.shrc(x, shift);
+        let low = b.andc(low, magnitude);
+        let x = b.or(low, sign);
+        let x = b.bitcast(x, Ty::Vec(2, half));
+        let (factor, zero) = (pair(b, factor, half), pair(b, 0x8000, half));
+        let x = b.fma(x, factor, zero);
+        b.bitcast(x, I32)
     })
 }
 

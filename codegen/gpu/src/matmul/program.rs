@@ -44,7 +44,7 @@ fn ring(r: &mut Recorder, p: &PhaseCx<'_>, bytes: usize) -> BufferId {
 }
 
 fn has_scales(p: &PhaseCx<'_>) -> bool {
-    p.formats.iter().any(|f| f.is_quantized())
+    p.formats.iter().any(|f| schedule::unit_scales(*f) > 0)
 }
 
 /// Copies ahead of a loop of units.
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn skeletons_are_in_order() {
         let mut seen = vec![];
-        for (format, elem) in [("w4g32", RowElem::F16), ("w4ag64", RowElem::Bf16), ("bf16", RowElem::Bf16), ("f32", RowElem::F32)] {
+        for (format, elem) in [("w4g32", RowElem::F16), ("w4ag64", RowElem::Bf16), ("bf16", RowElem::Bf16), ("fp8", RowElem::Bf16), ("f32", RowElem::F32)] {
             for (tile_m, k) in [(8, 256), (8, 14336), (32, 512), (128, 512), (256, 512)] {
                 for target in ["sm80", "sm86", "sm90"] {
                     if tile_m == 256 && target != "sm90" {

@@ -68,7 +68,7 @@ impl<'a> Weights<'a> {
 
     /// Whether lanes copy something for each other.
     pub fn has_scales(&self) -> bool {
-        self.p.formats.iter().any(|f| f.is_quantized())
+        self.p.formats.iter().any(|f| schedule::unit_scales(*f) > 0)
     }
 
     /// Starts copying column tile `kt` of output tile `tile` to `slot`.
@@ -154,7 +154,7 @@ impl<'a> Weights<'a> {
             let v = b.load(p, V4I32);
             words.extend(b.unpack(v));
         }
-        let scales = format.is_quantized().then(|| {
+        let scales = (schedule::unit_scales(format) > 0).then(|| {
             let at = b.atc(slot, self.strip_at(i) + bytes);
             decode::load_scales(b, format, at, self.lane)
         });

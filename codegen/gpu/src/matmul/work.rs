@@ -7,7 +7,7 @@
 use super::{PhaseCx, Plan};
 use crate::cx::{Args, share_out, when_below};
 use crate::epilogue::{self, Tile};
-use crate::expr::SharedTile;
+use crate::expr::{RowScales, SharedTile};
 use crate::mlir::{Builder, Cmp, F32, I32, V};
 use crate::{COUNTER_BYTES, Source, blocks, per_rows, shared_limit};
 use llmcc_codegen::CodegenError;
@@ -306,8 +306,12 @@ fn result(b: &mut Builder, args: Args<'_>, plan: &Plan<'_>, p: &PhaseCx<'_>, blo
             let (end, most) = (b.i32(s.n as i64), b.i32(p.tile_n as i64));
             let left = b.sub(end, col0);
             let cols = b.min(left, most);
-            let acc: Vec<SharedTile> =
-                (0..p.lanes()).map(|l| SharedTile { base: b.atc(room.sums, (l * p.tile_n * 4) as i64), stride }).collect();
+            let lane = |l: usize| {
+                let (format, matrix) = (p.formats[l], args.operand(s.weights[l]));
+                let scale = format.def().by_row().then(|| RowScales { base: matrix, block: format.block_bytes(plan.k) });
+                SharedTile { base: b.atc(room.sums, (l * p.tile_n * 4) as i64), stride, scale }
+            };
+            let acc: Vec<SharedTile> = (0..p.lanes()).map(lane).collect();
             let tile = Tile {
                 acc: &acc,
                 row0: block.row0,

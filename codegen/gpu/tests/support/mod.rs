@@ -113,7 +113,7 @@ impl Gen {
 
     /// A random matrix in a random format, in fragment order.
     pub fn matrix(&mut self, n: usize, k: usize) -> ParamId {
-        let elem = self.rng.pick(&[Elem::F32, Elem::F16, Elem::Bf16, Elem::W8, Elem::W4, Elem::W4a]);
+        let elem = self.rng.pick(&[Elem::F32, Elem::F16, Elem::Bf16, Elem::W8, Elem::W4, Elem::W4a, Elem::Fp8]);
         let quantized = matches!(elem, Elem::W8 | Elem::W4 | Elem::W4a);
         let format = Format::new(elem, if quantized { self.rng.pick(&[32, 64, 128]) } else { 0 }).with_packing(Packing::Fragment);
         let mut bytes = vec![0; format.packed_bytes(n, k)];

@@ -68,7 +68,7 @@ impl Kind {
     /// Quantization groups to test.
     pub fn groups(self) -> &'static [usize] {
         match self.elem {
-            Elem::F32 | Elem::F16 | Elem::Bf16 => &[0],
+            Elem::F32 | Elem::F16 | Elem::Bf16 | Elem::Fp8 => &[0],
             Elem::W8 | Elem::W4 | Elem::W4a => &[32, 64, 128],
         }
     }
@@ -103,7 +103,7 @@ impl Matrix {
                 w.dense = (0..n * k).map(|_| round_to(elem, rng.signed())).collect();
                 return w;
             }
-            Elem::W8 => 255,
+            Elem::W8 | Elem::Fp8 => 255,
             Elem::W4 | Elem::W4a => 15,
         };
         let mut code = || if extreme { largest * rng.below(2) } else { rng.below(largest + 1) };
@@ -185,7 +185,7 @@ impl Matrix {
                     out.extend(half::bf16::from_f32(dense(r, 2 * pair + 1)).to_le_bytes());
                 }
             }
-            Elem::W8 | Elem::W4 | Elem::W4a => {
+            Elem::W8 | Elem::W4 | Elem::W4a | Elem::Fp8 => {
                 for table in [&self.scales, &self.mins] {
                     if !table.is_empty() {
                         for (g, r) in pairs(self.groups(), BLOCK) {
