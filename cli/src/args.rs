@@ -132,6 +132,8 @@ pub enum ActType {
     F32,
     /// int8 with a scale per group: faster
     Int8,
+    /// 8-bit floats (e4m3) with a scale per token: with --fp8, on GPUs that multiply them
+    Fp8,
 }
 
 /// KV cache types.

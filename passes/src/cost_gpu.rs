@@ -105,6 +105,7 @@ fn matmul(kernel: &Kernel, b: &Matmul, t: &TargetSpec, gpu: &GpuArch, m: usize) 
     let rate = match plan.variant {
         schedule::Variant::Fma => gpu.f32_flops,
         schedule::Variant::Gemv | schedule::Variant::Mma | schedule::Variant::Wgmma => gpu.f16_flops * TENSOR,
+        schedule::Variant::WgmmaFp8 => gpu.fp8_flops * TENSOR,
     };
     let uneven = if plan.phases.iter().all(|p| p.cut) { 1.0 } else { waves(plan.blocks * row_tiles, gpu.sms as usize * plan.resident) };
     let again = weights * (row_tiles - 1) as f64 + input as f64;

@@ -55,6 +55,8 @@ pub enum ActPolicy {
     F16,
     /// Activations are rounded to bf16 before every product.
     Bf16,
+    /// Activations are rounded to e4m3 with a scale per row before every product with an fp8 weight, to bf16 before others.
+    Fp8,
 }
 
 impl ActPolicy {
@@ -63,7 +65,8 @@ impl ActPolicy {
         match self {
             ActPolicy::Int8 if format.is_quantized() && !format.def().by_row() => RowElem::Q8 { group: format.group.into() },
             ActPolicy::F16 => RowElem::F16,
-            ActPolicy::Bf16 => RowElem::Bf16,
+            ActPolicy::Fp8 if format.def().by_row() => RowElem::Fp8,
+            ActPolicy::Bf16 | ActPolicy::Fp8 => RowElem::Bf16,
             ActPolicy::Int8 | ActPolicy::F32 => RowElem::F32,
         }
     }

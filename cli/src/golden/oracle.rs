@@ -55,7 +55,7 @@ fn rounding(kernel: &Kernel) -> f64 {
     let of_rows = |e: RowElem| match e {
         RowElem::F32 => EXACT,
         RowElem::F16 => OF_F16,
-        RowElem::Bf16 | RowElem::Q8 { .. } => COARSE,
+        RowElem::Bf16 | RowElem::Q8 { .. } | RowElem::Fp8 => COARSE,
     };
     let prologue = match &kernel.body {
         Body::Matmul(m) => m.prologue.map(|p| of_rows(p.elem)),

@@ -6,6 +6,7 @@
 use crate::cx::{Args, Cx};
 use crate::mlir::{Builder, Cmp, Elem, F32, I64, V};
 use crate::piece::{self, col_at, row_at};
+use llmcc_abi::layout::fp8_row;
 use llmcc_codegen::CodegenError;
 use llmcc_ir::graph::{BinaryOp, UnaryOp};
 use llmcc_ir::kernel::{Expr, Norm, ParamId, RowElem};
@@ -21,6 +22,26 @@ pub struct SharedTile {
     pub stride: usize,
     /// What the values of a column are still to be multiplied by.
     pub scale: Option<RowScales>,
+    /// What the values of a row are still to be multiplied by.
+    pub row_scale: Option<InputScales>,
+}
+
+/// Scales of fp8 rows.
+#[derive(Clone, Copy, Debug)]
+pub struct InputScales {
+    /// The rows.
+    pub base: V,
+    /// Their columns.
+    pub cols: usize,
+}
+
+impl InputScales {
+    /// That of a row.
+    fn load(&self, b: &mut Builder, row: V) -> V {
+        let line = row_at(b, self.base, self.cols, RowElem::Fp8, row);
+        let p = b.atc(line, fp8_row(self.cols).scale as i64);
+        b.load(p, F32)
+    }
 }
 
 /// Scales of the rows of a matrix in fragment order that has one each: they are at the start of its blocks.
@@ -131,7 +152,12 @@ impl Env<'_> {
             Expr::Acc(lane) => {
                 let tile = self.acc.get(*lane).ok_or_else(|| self.cx.error(format!("there is no accumulator {lane}")))?;
                 let p = tile.at(b, row, col);
-                let x = piece::load(b, p, Elem::F32, self.width);
+                let mut x = piece::load(b, p, Elem::F32, self.width);
+                if let Some(scale) = tile.row_scale {
+                    let row = b.add(self.row0, row);
+                    let scale = scale.load(b, row);
+                    x.iter_mut().for_each(|x| *x = b.fmul(*x, scale));
+                }
                 let Some(scale) = tile.scale else { return Ok(x) };
                 let col = b.add(self.col0, col);
                 let scales = scale.load(b, col, self.width);

@@ -754,6 +754,11 @@ impl Builder {
         self.asm_effect("fence.proxy.async.shared::cta;", "~{memory}", &[]);
     }
 
+    /// Two f32 as e4m3 numbers in the bytes of an `i16`, rounded to nearest even, saturated.
+    pub fn e4m3(&mut self, low: V, high: V) -> V {
+        self.asm(I16, "cvt.rn.satfinite.e4m3x2.f32 $0, $2, $1;", "=h,f,f", &[low, high])
+    }
+
     // ---- tensor cores ----------------------------------------------------------------------------------------------
 
     /// Loads four 8×8 matrices of 16-bit elements; lane `l` gives the address of row `l % 8` of matrix `l / 8`.
@@ -766,6 +771,16 @@ impl Builder {
                  eltType = #nvvm.ld_st_matrix_elt_type<b16>}} : (!llvm.ptr<3>) -> !llvm.struct<(i32, i32, i32, i32)>"
             ),
         );
+        self.members(s)
+    }
+
+    /// `m16n8k32`: `C + A·B` with A (4 words) and B (2 words) of e4m3 numbers and C (4 × f32).
+    pub fn mma_e4m3(&mut self, a: &[V], b: &[V], c: &[V]) -> Vec<V> {
+        let text =
+            "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$10, $11, $12, $13};";
+        let args: Vec<V> = a.iter().chain(b).chain(c).copied().collect();
+        let ty = Ty::Struct(4, StructElem::S(Elem::F32));
+        let s = self.asm(ty, text, "=f,=f,=f,=f,r,r,r,r,r,r,f,f,f,f", &args);
         self.members(s)
     }
 

@@ -77,7 +77,7 @@ impl Plan {
             RowElem::F32 | RowElem::Bf16 => {}
             RowElem::Q8 { group } if width.is_multiple_of(group) => {}
             RowElem::Q8 { group } => return Err(low.error(format!("int8 groups of {group} cut the {width} columns of a KV head"))),
-            RowElem::F16 => return Err(low.error("CPUs have no f16 rows".into())),
+            RowElem::F16 | RowElem::Fp8 => return Err(low.error("CPUs have no f16 or fp8 rows".into())),
         }
         let rounded = out_elem != RowElem::F32;
         Ok(Plan {
@@ -171,7 +171,7 @@ impl Plan {
         match self.out_elem {
             RowElem::Q8 { group } => self.quantize(e, out, at, count, results, group),
             RowElem::Bf16 => self.shorten(e, out, at, count, results),
-            RowElem::F32 | RowElem::F16 => {}
+            RowElem::F32 | RowElem::F16 | RowElem::Fp8 => {}
         }
     }
 

@@ -106,7 +106,9 @@ fn plan<'k>(
             RowElem::Q8 { group } if group == usize::from(format.group) => {}
             RowElem::Q8 { group } => return Err(low.wrong(*weights, &format!("quantized with the group of the int8 rows, {group}"))),
             RowElem::Bf16 if format.elem == Elem::Bf16 && !low.portable => {}
-            RowElem::Bf16 | RowElem::F16 => return Err(low.error("16-bit rows are multiplied by bf16 microkernels only".into())),
+            RowElem::Bf16 | RowElem::F16 | RowElem::Fp8 => {
+                return Err(low.error("of 16-bit and fp8 rows, only bf16 ones are multiplied, by bf16 microkernels".into()));
+            }
         }
         lanes.push(Lane { weights: *weights, k, format, tile: 0 });
     }
@@ -278,7 +280,7 @@ impl Rows {
                 let stride = (n * 2).next_multiple_of(64);
                 (Dest::Bf16 { start: 0, stride }, stride)
             }
-            RowElem::F16 => return Err(low.error("CPUs have no f16 rows".into())),
+            RowElem::F16 | RowElem::Fp8 => return Err(low.error("CPUs have no f16 or fp8 rows".into())),
         };
         Ok(Rows { program, dest, stride, n })
     }

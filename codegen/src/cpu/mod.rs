@@ -166,7 +166,9 @@ impl Lowering<'_> {
     /// Columns and storage of a matrix of rows.
     fn rows(&self, p: ParamId) -> Result<(usize, RowElem), CodegenError> {
         match *self.kind(p)? {
-            ParamKind::Rows { elem: RowElem::F16, .. } => Err(self.wrong(p, "a matrix of f32, bf16 or int8 rows: CPUs have no f16 ones")),
+            ParamKind::Rows { elem: RowElem::F16 | RowElem::Fp8, .. } => {
+                Err(self.wrong(p, "a matrix of f32, bf16 or int8 rows: CPUs have no others"))
+            }
             ParamKind::Rows { cols, elem, .. } => Ok((cols, elem)),
             _ => Err(self.wrong(p, "a matrix of rows")),
         }
@@ -176,7 +178,7 @@ impl Lowering<'_> {
     fn f32_rows(&self, p: ParamId) -> Result<usize, CodegenError> {
         match self.rows(p)? {
             (cols, RowElem::F32) => Ok(cols),
-            (_, RowElem::Q8 { .. } | RowElem::F16 | RowElem::Bf16) => Err(self.wrong(p, "a matrix of f32 rows")),
+            (_, RowElem::Q8 { .. } | RowElem::F16 | RowElem::Bf16 | RowElem::Fp8) => Err(self.wrong(p, "a matrix of f32 rows")),
         }
     }
 

@@ -24,14 +24,14 @@ pub(crate) mod fixture;
 mod tests;
 
 pub use bytes::{
-    half_rows_from_bytes, half_rows_to_bytes, kv_from_pages, kv_to_pages, q8_rows_from_bytes, q8_rows_to_bytes, rows_from_bytes,
-    rows_to_bytes,
+    fp8_rows_from_bytes, fp8_rows_to_bytes, half_rows_from_bytes, half_rows_to_bytes, kv_from_pages, kv_to_pages, q8_rows_from_bytes,
+    q8_rows_to_bytes, rows_from_bytes, rows_to_bytes,
 };
 pub use graph::{Tensor, Value, eval_func, eval_module};
 pub use kernel::{OperandData, eval_kernel};
 pub use kv::KvState;
 pub use plan::eval_plan;
-pub use rows::{Q8Rows, Rows, dequantize_q8_row, quantize_q8_row};
+pub use rows::{Fp8Rows, Q8Rows, Rows, dequantize_q8_row, quantize_q8_row};
 pub use scalar::{binary, rope_angle, unary};
 pub use weight::{WeightTensor, eval_weight};
 

@@ -5,14 +5,14 @@
 //! other; all threads of a step share out the items of one kernel, meet at a barrier and go on to the next.
 //!
 //! Rows are those of the step: `M` = `T` (tokens) or `R` (logits rows), by [`Kernel::rows`]. Matrices of rows are [`RowElem::F32`] (`[M, cols]`),
-//! [`RowElem::Q8`] (int8 codes with a scale and a sum per group of columns: what a CPU multiplies), or [`RowElem::F16`] and [`RowElem::Bf16`] (what a
-//! GPU multiplies).
+//! [`RowElem::Q8`] (int8 codes with a scale and a sum per group of columns: what a CPU multiplies), or [`RowElem::F16`], [`RowElem::Bf16`] and
+//! [`RowElem::Fp8`] (what a GPU multiplies).
 //!
 //! # Meaning
 //!
 //! - [`Body::Matmul`]: for each segment `s` and lane `l`: `acc_l = x · W_{s,l}ᵀ` (`[M, n_s]`), then `store(expr(acc…))`.
 //!   `x` is the operand, after [`Prologue`] if there is one.
-//! - [`Body::RowNorm`]: each row: optional gather, optional [`Norm`], optional gain; stored as f32, rounded to 16 bits, or quantized to int8.
+//! - [`Body::RowNorm`]: each row: optional gather, optional [`Norm`], optional gain; stored as f32, rounded to 16 bits, or quantized to int8 or e4m3.
 //! - [`Body::Attention`]: as `attention` of the graph level, reading the paged cache.
 //! - [`Body::Pointwise`]: segments without accumulators: `store(expr)` for `[M, n]`. It is the generic path for everything elementwise.
 //! - [`Body::Embed`]: rows of a (packed) table by token id.
@@ -94,6 +94,8 @@ pub enum RowElem {
     F16,
     /// bfloat16, as [`RowElem::F16`].
     Bf16,
+    /// e4m3 codes with one f32 scale per row (`scale = amax/448`, code = nearest to x·448/amax).
+    Fp8,
 }
 
 impl RowElem {
@@ -101,8 +103,13 @@ impl RowElem {
     pub const fn group(self) -> Option<usize> {
         match self {
             RowElem::Q8 { group } => Some(group),
-            RowElem::F32 | RowElem::F16 | RowElem::Bf16 => None,
+            RowElem::F32 | RowElem::F16 | RowElem::Bf16 | RowElem::Fp8 => None,
         }
+    }
+
+    /// Whether elements have a scale of their row or group.
+    pub const fn is_quantized(self) -> bool {
+        matches!(self, RowElem::Q8 { .. } | RowElem::Fp8)
     }
 
     /// Whether elements are 16-bit floats.
@@ -110,12 +117,12 @@ impl RowElem {
         matches!(self, RowElem::F16 | RowElem::Bf16)
     }
 
-    /// What a float element reads back as once `x` is stored; int8 rows quantize by groups, not by element, and leave `x` as it is.
+    /// What a float element reads back as once `x` is stored; int8 and fp8 rows quantize by groups, not by element, and leave `x` as it is.
     pub fn round(self, x: f32) -> f32 {
         match self {
             RowElem::F16 => half::f16::from_f32(x).to_f32(),
             RowElem::Bf16 => half::bf16::from_f32(x).to_f32(),
-            RowElem::F32 | RowElem::Q8 { .. } => x,
+            RowElem::F32 | RowElem::Q8 { .. } | RowElem::Fp8 => x,
         }
     }
 }
@@ -255,7 +262,7 @@ pub struct RowNorm {
 /// Attention. Work items are `(token, KV head)` pairs, numbered as the backend likes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Attention {
-    /// Queries `[T, heads·head_dim]`, not int8.
+    /// Queries `[T, heads·head_dim]`, not quantized.
     pub q: ParamId,
     /// The cache.
     pub kv: ParamId,

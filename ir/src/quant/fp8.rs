@@ -82,7 +82,8 @@ mod tests {
                 assert_eq!(e4m3_from_f32(-x), nearest(x.into()) | 0x80);
             }
         }
-        for (x, code) in [(0.0, 0), (-0.0, 0x80), (f32::INFINITY, 0x7e), (f32::NEG_INFINITY, 0xfe), (1e-40, 0), (464.0, 0x7e), (1e9, 0x7e)] {
+        for (x, code) in [(0.0, 0), (-0.0, 0x80), (f32::INFINITY, 0x7e), (f32::NEG_INFINITY, 0xfe), (1e-40, 0), (464.0, 0x7e), (1e9, 0x7e)]
+        {
             assert_eq!(e4m3_from_f32(x), code, "{x}");
         }
     }

@@ -47,6 +47,7 @@ impl fmt::Display for Elem {
             RowElem::Q8 { group } => write!(f, "q8g{group}"),
             RowElem::F16 => f.write_str("f16"),
             RowElem::Bf16 => f.write_str("bf16"),
+            RowElem::Fp8 => f.write_str("fp8"),
         }
     }
 }
@@ -114,7 +115,7 @@ fn prologue(out: &mut String, k: &Kernel, p: &Prologue) {
         match p.elem {
             RowElem::F32 => None,
             RowElem::Q8 { group } => Some(format!("quant={group}")),
-            RowElem::F16 | RowElem::Bf16 => Some(format!("round={}", Elem(p.elem))),
+            RowElem::F16 | RowElem::Bf16 | RowElem::Fp8 => Some(format!("round={}", Elem(p.elem))),
         },
     ];
     put!(out, " prologue{{{}}}", List(parts.iter().flatten()));

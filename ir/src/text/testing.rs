@@ -170,14 +170,20 @@ pub fn module() -> impl Strategy<Value = Module> {
 
 /// A storage format of the table.
 pub fn format() -> impl Strategy<Value = Format> {
-    let all = FORMATS.iter().flat_map(|d| {
-        d.groups().iter().map(|g| Format::new(d.elem, *g as u16)).flat_map(|f| [f, f.with_packing(Packing::Fragment)])
-    });
+    let all = FORMATS
+        .iter()
+        .flat_map(|d| d.groups().iter().map(|g| Format::new(d.elem, *g as u16)).flat_map(|f| [f, f.with_packing(Packing::Fragment)]));
     select(all.collect::<Vec<_>>())
 }
 
 fn elem() -> impl Strategy<Value = RowElem> {
-    prop_oneof![Just(RowElem::F32), Just(RowElem::F16), Just(RowElem::Bf16), size().prop_map(|group| RowElem::Q8 { group })]
+    prop_oneof![
+        Just(RowElem::F32),
+        Just(RowElem::F16),
+        Just(RowElem::Bf16),
+        Just(RowElem::Fp8),
+        size().prop_map(|group| RowElem::Q8 { group })
+    ]
 }
 
 fn norm() -> impl Strategy<Value = Norm> {

@@ -8,7 +8,7 @@ use crate::kernel::{
     TopK, lcm,
 };
 use crate::kv::{KvDType, KvSpec};
-use crate::quant::{BLOCK, Format, GROUPS};
+use crate::quant::{BLOCK, Elem, Format, GROUPS};
 use crate::ty::Dim;
 
 /// Checks one kernel. Returns all findings.
@@ -43,8 +43,8 @@ pub fn verify_kernel(kernel: &Kernel) -> Vec<Diagnostic> {
 /// Input of a matmul, as its weights see it.
 struct Input {
     cols: usize,
-    /// Group of int8 rows.
-    group: Option<usize>,
+    /// Storage of what is multiplied.
+    elem: RowElem,
 }
 
 struct KernelVerifier<'a> {
@@ -141,12 +141,12 @@ impl<'a> KernelVerifier<'a> {
         Some(cols)
     }
 
-    /// Columns of rows that are not int8.
+    /// Columns of rows that are not quantized.
     fn float_rows(&mut self, id: ParamId, rows: Dim) -> Option<usize> {
         let (cols, elem) = self.rows(id, rows)?;
-        if elem.group().is_some() {
+        if elem.is_quantized() {
             let place = self.param_place(&self.kernel.params[id]);
-            self.sink.error("param-elem", place, "must not be int8 rows");
+            self.sink.error("param-elem", place, "must not be int8 or fp8 rows");
         }
         Some(cols)
     }
@@ -205,11 +205,11 @@ impl<'a> KernelVerifier<'a> {
             self.error("tile-m", "processes 0 rows per pass");
         }
         let x = self.rows(k.x, self.kernel.rows);
-        let input = x.map(|(cols, elem)| Input { cols, group: k.prologue.map_or(elem, |p| p.elem).group() });
+        let input = x.map(|(cols, elem)| Input { cols, elem: k.prologue.map_or(elem, |p| p.elem) });
         if let (Some(p), Some((cols, elem))) = (&k.prologue, x) {
             self.prologue(p, cols, elem);
         }
-        self.segments(&k.segments, Some(input.unwrap_or(Input { cols: 0, group: None })));
+        self.segments(&k.segments, Some(input.unwrap_or(Input { cols: 0, elem: RowElem::F32 })));
     }
 
     fn prologue(&mut self, p: &Prologue, cols: usize, elem: RowElem) {
@@ -267,10 +267,13 @@ impl<'a> KernelVerifier<'a> {
             if input.cols != 0 && (n, k) != (s.n, input.cols) {
                 self.error("matrix-shape", format!("operand {w} is [{n}, {k}], but must be [{}, {}]", s.n, input.cols));
             }
-            if let Some(group) = input.group
+            if let Some(group) = input.elem.group()
                 && usize::from(format.group) != group
             {
                 self.error("int8-group", format!("int8 input in groups of {group} needs weights in the same groups, not {format}"));
+            }
+            if input.elem == RowElem::Fp8 && format.elem != Elem::Fp8 {
+                self.error("fp8-weights", format!("fp8 input needs fp8 weights, not {format}"));
             }
         }
         let mut used = vec![false; s.weights.len()];
@@ -339,6 +342,9 @@ impl<'a> KernelVerifier<'a> {
             Store::Rows { param, start } => {
                 let Some((cols, elem)) = self.rows(param, self.kernel.rows) else { return 1 };
                 self.range("store-columns", param, start, s.n, cols);
+                if elem == RowElem::Fp8 {
+                    self.error("store-group", "fp8 rows have a scale of all their columns, which only row-wise kernels see");
+                }
                 let RowElem::Q8 { group } = elem else { return 1 };
                 let whole = group > 0 && start.is_multiple_of(group) && (s.n.is_multiple_of(group) || start.checked_add(s.n) == Some(cols));
                 if !whole {
@@ -413,6 +419,9 @@ impl<'a> KernelVerifier<'a> {
         if let Some((have, elem)) = out {
             self.columns(k.out, have, cols);
             let item = cols / spec.kv_heads;
+            if elem == RowElem::Fp8 {
+                self.error("store-group", "fp8 rows have a scale of all their columns, which only row-wise kernels see");
+            }
             if let RowElem::Q8 { group } = elem
                 && (group == 0 || !item.is_multiple_of(group))
             {

@@ -49,7 +49,13 @@ pub fn verify_target(plan: &Plan, target: &TargetSpec) -> Vec<Diagnostic> {
             sink.error("target-packing", Place::PackedWeight { weight }, message);
         }
     }
-    let misplaced = |elem: RowElem| if gpu { elem.group().is_some() } else { elem.is_half() };
+    let fp8 = target.gpu().is_some_and(|g| g.fp8_flops > 0.0);
+    let misplaced = |elem: RowElem| match elem {
+        RowElem::F32 => false,
+        RowElem::Q8 { .. } => gpu,
+        RowElem::F16 | RowElem::Bf16 => !gpu,
+        RowElem::Fp8 => !fp8,
+    };
     for (regime, r) in plan.regimes.iter().enumerate() {
         for (buffer, b) in r.buffers.iter().enumerate().filter(|(_, b)| misplaced(b.elem)) {
             let message = format!("has rows of {:?}, which `{}` does not multiply", b.elem, target.name);

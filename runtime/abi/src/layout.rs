@@ -30,6 +30,11 @@
 //!
 //! **Half rows** of activations (f16, bf16): elements, the row rounded up to 16 bytes; the padding has no meaning.
 //!
+//! **fp8 activation rows** ([`Fp8Row`]): e4m3 codes, `kp = round_up(k, 64)` of them (zeros beyond `k`), then one f32 scale; the row is a multiple of 16 bytes. The codes of 64 columns
+//! lie in the order in which 8-bit tensor-core instructions take the columns of `fp8` weights in fragment order: column `16t + 8p + 4h + j` at byte
+//! `32p + 16h + 4t + j` ([`fp8_place`]). Value: `scale·code`; `scale = amax/448` of the row, code = e4m3 nearest (ties to even, saturated) to `x·(448/amax)`, 0 when
+//! `amax` is 0.
+//!
 //! **int8 activation rows** ([`Q8Row`]): `kp` int8 codes, then `groups` f32 scales, then `groups` i32 sums of the codes; the row is rounded up
 //! to 64 bytes. Value: `scale·code`; `scale = amax/127` of the group, code = round-to-nearest-even of `x·(127/amax)`, 0 when `amax` is 0.
 
@@ -201,6 +206,27 @@ pub const fn q8_row(k: usize, group: usize) -> Q8Row {
     let kp = padded_k(k);
     let g = groups(k, group) * 4;
     Q8Row { scales: kp, sums: kp + g, bytes: round_up(kp + 2 * g, 64) }
+}
+
+/// Byte layout of an fp8 activation row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fp8Row {
+    /// Offset of the f32 scale.
+    pub scale: usize,
+    /// Bytes of the row.
+    pub bytes: usize,
+}
+
+/// Layout of an fp8 row of `k` elements.
+pub const fn fp8_row(k: usize) -> Fp8Row {
+    let scale = round_up(k, FRAGMENT_K);
+    Fp8Row { scale, bytes: scale + 16 }
+}
+
+/// Where the code of column `k` of an fp8 row lies.
+pub const fn fp8_place(k: usize) -> usize {
+    let (t, piece, h) = (k % FRAGMENT_K / 16, k / 8 % 2, k / 4 % 2);
+    k / FRAGMENT_K * FRAGMENT_K + 32 * piece + 16 * h + 4 * t + k % 4
 }
 
 /// Byte layout of a page of the KV cache.

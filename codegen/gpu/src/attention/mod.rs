@@ -70,8 +70,8 @@ impl Shape {
         if q_cols != width || out_cols != width {
             return Err(cx.error(format!("queries and output must have {width} columns")));
         }
-        if q.group().is_some() || out.group().is_some() {
-            return Err(cx.error("int8 rows are not read or made on GPUs"));
+        if q.is_quantized() || out.is_quantized() {
+            return Err(cx.error("attention reads and makes no int8 or fp8 rows on GPUs"));
         }
         Ok(Shape {
             kv: k.kv,
@@ -111,7 +111,7 @@ impl Shape {
         let narrow = match self.out.1 {
             RowElem::F16 => F16,
             RowElem::Bf16 => BF16,
-            RowElem::F32 | RowElem::Q8 { .. } => F32,
+            RowElem::F32 | RowElem::Q8 { .. } | RowElem::Fp8 => F32,
         };
         let ty = match (values.ty, narrow) {
             (Ty::Vec(n, _), Ty::S(e)) => Ty::Vec(n, e),

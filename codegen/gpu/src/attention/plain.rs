@@ -200,7 +200,7 @@ impl<'a> Walk<'a> {
         let (ty, shift) = match self.shape.q.1 {
             RowElem::F16 => (F16, 1),
             RowElem::Bf16 => (BF16, 1),
-            RowElem::F32 | RowElem::Q8 { .. } => (F32, 2),
+            RowElem::F32 | RowElem::Q8 { .. } | RowElem::Fp8 => (F32, 2),
         };
         let offset = b.shlc(col, shift);
         let p = b.at(self.query, offset);

@@ -169,7 +169,7 @@ impl Tile {
         let stored = match elem {
             RowElem::F16 => Elem::F16,
             RowElem::Bf16 => Elem::Bf16,
-            RowElem::F32 | RowElem::Q8 { .. } => Elem::F32,
+            RowElem::F32 | RowElem::Q8 { .. } | RowElem::Fp8 => Elem::F32,
         };
         if stored == self.elem {
             return b.load_const(p, I32);

@@ -11,8 +11,8 @@ use llmcc_gpu::llvm::Compiler;
 use llmcc_gpu::worker::Stage;
 use llmcc_gpu::{Source, emit};
 use llmcc_ir::eval::{
-    Batch, KvState, OperandData, Rows, Wanted, eval_kernel, half_rows_from_bytes, half_rows_to_bytes, kv_from_pages, kv_to_pages,
-    rows_from_bytes, rows_to_bytes,
+    Batch, KvState, OperandData, Rows, Wanted, eval_kernel, fp8_rows_from_bytes, fp8_rows_to_bytes, half_rows_from_bytes,
+    half_rows_to_bytes, kv_from_pages, kv_to_pages, rows_from_bytes, rows_to_bytes,
 };
 use llmcc_ir::graph::{BinaryOp, F32, UnaryOp};
 use llmcc_ir::kernel::{Body, Expr, Kernel, Norm, Param, ParamId, ParamKind, RowElem, Segment, Store};
@@ -265,7 +265,7 @@ impl Case {
     pub fn run_with_stats(&self, compiler: &Compiler, target: &TargetSpec) -> (Vec<OperandData<'static>>, Stats) {
         let source = emit(&self.kernel, target).unwrap_or_else(|e| panic!("{e}\n{}", self.text()));
         let gpu = target.gpu().expect("a GPU");
-        let ptx = compiler.lower(&source.mlir, gpu.processor, gpu.ptx, Stage::Ptx);
+        let ptx = compiler.lower(&source.mlir, gpu.processor, gpu.ptx_for(&self.kernel), Stage::Ptx);
         let ptx = ptx.unwrap_or_else(|e| panic!("{e}\n{}\n{}", self.text(), source.mlir));
         let module = Module::parse(&ptx).unwrap_or_else(|e| panic!("{e}\n{ptx}"));
         let mut loaded = self.load();
@@ -302,7 +302,12 @@ impl Case {
         for i in 0..self.operands.len() {
             let bytes = self.bytes(i, &l.tables);
             let at = l.memory.alloc_from(&bytes);
-            if matches!(&self.operands[i], OperandData::Rows(r) if r.data.iter().all(|v| v.is_nan())) {
+            let unwritten = match &self.operands[i] {
+                OperandData::Rows(r) => r.data.iter().all(|v| v.is_nan()),
+                OperandData::Fp8(r) => r.scales.iter().all(|v| v.is_nan()),
+                _ => false,
+            };
+            if unwritten {
                 l.memory.poison(at, bytes.len()).expect("the buffer is there");
             }
             l.addresses.push(at);
@@ -346,6 +351,7 @@ impl Case {
         match (&self.operands[i], &self.kernel.params[i].kind) {
             (OperandData::Rows(r), ParamKind::Rows { elem: RowElem::F32, .. }) => rows_to_bytes(r),
             (OperandData::Rows(r), ParamKind::Rows { elem, .. }) => half_rows_to_bytes(r, *elem),
+            (OperandData::Fp8(r), _) => fp8_rows_to_bytes(r),
             (OperandData::Matrix(b), _) => b.to_vec(),
             (OperandData::Vector(v), _) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
             (OperandData::Kv(state), ParamKind::Kv(spec)) => {
@@ -364,6 +370,7 @@ impl Case {
         let bytes = l.memory.read(l.addresses[i], l.lens[i]).expect("the buffer is there").to_vec();
         match self.kernel.params[i].kind {
             ParamKind::Rows { cols, elem: RowElem::F32, .. } => OperandData::Rows(rows_from_bytes(cols, &bytes)),
+            ParamKind::Rows { cols, elem: RowElem::Fp8, .. } => OperandData::Fp8(fp8_rows_from_bytes(cols, &bytes)),
             ParamKind::Rows { cols, elem, .. } => OperandData::Rows(half_rows_from_bytes(cols, elem, &bytes)),
             ParamKind::Kv(spec) => OperandData::Kv(kv_from_pages(spec, &l.tables, lens, &bytes).expect("reads back")),
             _ => self.operands[i].clone(),
