@@ -2,30 +2,33 @@
 //!
 //! # Who does what
 //!
-//! - **A group of four warps brings** weights and input to a ring of stages, one unit of 64 columns of input each, and does nothing else ([`produce`]). A strip's weights of a unit are adjacent
-//!   in fragment order, so a lane starts a copy in bulk of them (and one of their scales), which the hardware completes. Input is copied in pieces of 16 bytes (`cp.async`), which go
-//!   where the 128-byte swizzle wants them.
-//! - **Two groups of four warps multiply**, 64 columns each ([`consume`]): weights are the A operand, in registers, decoded as everywhere ([`operand`]); input is the B operand. While the products of a unit
-//!   run, the next unit's weights are decoded, to the other of two sets of registers; so the tensor cores always have the products of the next unit waiting.
-//! - **`mbarrier`s** per stage say that weights are there (the bytes of the bulk copies), that input is there (each bringing warp arrives), and that the stage is free again (each multiplying warp
-//!   arrives). Nobody meets anybody else until the output tile is complete.
+//! - **A group of four warps brings** weights and input to a ring of stages, one unit of 64 columns of input each, and does nothing else ([`produce`]).
+//!   A strip's weights of a unit are adjacent in fragment order, so a lane starts a copy in bulk of them (and one of their scales), which the hardware
+//!   completes. Input is copied in pieces of 16 bytes (`cp.async`), which go where the 128-byte swizzle wants them.
+//! - **Two groups of four warps multiply**, 64 columns each ([`consume`]): weights are the A operand, in registers, decoded as everywhere
+//!   ([`operand`]); input is the B operand. While the products of a unit run, the next unit's weights are decoded, to the other of two sets of
+//!   registers; so the tensor cores always have the products of the next unit waiting.
+//! - **`mbarrier`s** per stage say that weights are there (the bytes of the bulk copies), that input is there (each bringing warp arrives), and that
+//!   the stage is free again (each multiplying warp arrives). Nobody meets anybody else until the output tile is complete.
 //!
 //! The bringing warps give most of their registers to the others: 88 and 208 instead of 168 each.
 //!
 //! # Why input comes by `cp.async`
 //!
-//! Tensor maps would do it with less instructions, but they hold addresses and sizes, which the runtime would have to encode for each operand of each launch; and how many rows there are is known from the
-//! step only. Bulk copies without maps cannot swizzle, so whoever stores the input would have to: a layout of rows that every kernel and evaluator had to know. Sixteen `cp.async` per thread
-//! and unit of 256 rows cost 5 % of the issue slots of a scheduler (beside the address arithmetic), and move the same bytes over the same paths. They write as ordinary stores do, so their warps wait for them,
-//! fence, and only then arrive: for the copies of two units before, so that three units are on their way.
+//! Tensor maps would do it with less instructions, but they hold addresses and sizes, which the runtime would have to encode for each operand of each
+//! launch; and how many rows there are is known from the step only. Bulk copies without maps cannot swizzle, so whoever stores the input would have to:
+//! a layout of rows that every kernel and evaluator had to know. Sixteen `cp.async` per thread and unit of 256 rows cost 5 % of the issue slots of a
+//! scheduler (beside the address arithmetic), and move the same bytes over the same paths. They write as ordinary stores do, so their warps wait for
+//! them, fence, and only then arrive: for the copies of two units before, so that three units are on their way.
 //!
-//! Fragment order has permuted the columns of a unit so that a lane has 16 adjacent ones; `wgmma` wants the columns `16s + 2t…` of step `s` in lane `t` of a quad. Not the input
-//! is permuted (that took as many bytes of shared memory again as the input has) but the weights: 16-bit ones are read from shared memory as the lane needs them, codes are exchanged in
-//! the quad before they are decoded.
+//! Fragment order has permuted the columns of a unit so that a lane has 16 adjacent ones; `wgmma` wants the columns `16s + 2t…` of step `s` in lane `t`
+//! of a quad. Not the input is permuted (that took as many bytes of shared memory again as the input has) but the weights: 16-bit ones are read from
+//! shared memory as the lane needs them, codes are exchanged in the quad before they are decoded.
 //!
 //! # What bounds it
 //!
-//! Per unit of 128 × 256: 2·128·256·64 = 4.2 Mflop, 1024 cycles of the tensor cores (4096 flop per cycle). Beside that, of 128 bytes of shared memory per cycle, for bf16 and 4-bit weights:
+//! Per unit of 128 × 256: 2·128·256·64 = 4.2 Mflop, 1024 cycles of the tensor cores (4096 flop per cycle). Beside that, of 128 bytes of shared memory
+//! per cycle, for bf16 and 4-bit weights:
 //!
 //! | | bf16 | w4g32 |
 //! |---|---|---|
@@ -36,13 +39,20 @@
 //! | quads exchange words | 0 | 32 |
 //! | sum | 1152 | 888 |
 //!
-//! so that 4-bit weights are bound by the tensor cores, and bf16 by shared memory at 89 % of them. Issue slots: a multiplying warp takes about 90 per unit for 4 bits, two of them on each of four schedulers: a sixth of 1024.
-//! From the second-level cache come 48 KB (36.5 KB) per unit: 47 (36) bytes per cycle and multiprocessor. That is more than the cache is known to
-//! give to all multiprocessors at once (30 to 40), so bf16 may be bound by it at two thirds to four fifths of the peak; sharing input in clusters of two blocks would halve the 32 KB, and is what is to be tried first on a machine.
-//! Blocks are taken in columns of tiles of rows, so that what runs together shares both operands in the cache.
+//! so that 4-bit weights are bound by the tensor cores, and bf16 by shared memory at 89 % of them. (With both operands in shared memory bf16 would read
+//! its weights by 128 cycles quicker, but that wants another order of weights than all other products read.) Issue slots: a multiplying warp takes
+//! about 125 per unit for 4 bits, 60 for bf16, two of them on each of four schedulers, a bringing warp about 80: a third of 1024 at most. Registers:
+//! 128 sums, 32 of weights, 184 in all by `ptxas`, which spills nothing.
 //!
-//! At the end of an output tile the sums take the place of the stages: 8192 columns of input take 131 000 cycles, filling the ring and the epilogue about 8000.
-//! For 8192³ in bf16 that makes an expected 65 to 80 % of the peak, where cuBLAS reaches 75 to 80 %; none of this has been measured.
+//! From the second-level cache come 48 KB (36.5 KB) per unit: at full rate 47 (36) bytes per cycle and multiprocessor. Kernels of others with this tile
+//! and without clusters are reported at seven tenths of the peak, so it gives 33 at least; it may well be what bounds bf16 first. Sharing input in
+//! clusters of two blocks would halve the 32 KB, and is to be tried first on a machine. Blocks are taken in columns of tiles of rows, so that what runs
+//! together finds both operands in the cache.
+//!
+//! Filling the ring takes about 2000 cycles, the epilogue, for which the sums take the place of the stages, about 6000; 8192 columns of input take 131000.
+//! So 8192³ in bf16 is expected at 60 to 70 % of the peak, four fifths to all of what cuBLAS reaches. None of this has been measured; on a
+//! machine, see first whether the fences of the bringing warps wait for their newer copies too (then input should be announced by
+//! `cp.async.mbarrier.arrive`).
 
 mod consume;
 mod operand;
