@@ -40,7 +40,7 @@ pub enum Command {
 
 /// `llmcc compile`
 #[derive(Debug, ClapArgs)]
-#[command(group(ArgGroup::new("format").args(["w4", "w4a", "w8", "dtype", "error_budget"])))]
+#[command(group(ArgGroup::new("format").args(["w4", "w4a", "w8", "fp8", "dtype", "error_budget"])))]
 pub struct CompileArgs {
     /// Checkpoint: a folder with config.json and *.safetensors, or one .safetensors file
     pub checkpoint: PathBuf,
@@ -56,6 +56,9 @@ pub struct CompileArgs {
     /// 8-bit weights
     #[arg(long)]
     pub w8: bool,
+    /// 8-bit floating-point weights (e4m3), a scale per row of a matrix
+    #[arg(long)]
+    pub fp8: bool,
     /// Unquantized weights of this type [default: the checkpoint's]
     #[arg(long, value_enum)]
     pub dtype: Option<FloatType>,
@@ -63,7 +66,7 @@ pub struct CompileArgs {
     #[arg(long, value_name = "ERROR", value_parser = parse_budget)]
     pub error_budget: Option<f64>,
     /// Columns that share a scale in quantized weights
-    #[arg(long, default_value_t = 32, value_parser = parse_group, conflicts_with = "error_budget")]
+    #[arg(long, default_value_t = 32, value_parser = parse_group, conflicts_with_all = ["error_budget", "fp8"])]
     pub group: u16,
     /// Activations entering quantized matrix products [default: int8 with quantized weights]
     #[arg(long, value_enum)]
@@ -129,6 +132,8 @@ pub enum ActType {
     F32,
     /// int8 with a scale per group: faster
     Int8,
+    /// 8-bit floats (e4m3) with a scale per token: with --fp8, on GPUs that multiply them
+    Fp8,
 }
 
 /// KV cache types.

@@ -175,6 +175,9 @@ fn lossy(l: &Lowered) -> Vec<String> {
         if l.act == llmcc_passes::ActPolicy::Int8 {
             list.push(format!("activations entering them as int8 in groups of {}", l.format.group));
         }
+        if l.act == llmcc_passes::ActPolicy::Fp8 {
+            list.push("activations entering them as fp8, a scale per token".into());
+        }
     } else if l.format != crate::session::stored_format(&l.module) {
         list.push(format!("matrices rounded to {}", l.format));
     }

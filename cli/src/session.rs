@@ -393,7 +393,7 @@ impl WeightSource for Source<'_> {
     }
 }
 
-/// The format asked for by `--w4`, `--w8`, `--dtype`.
+/// The format asked for by `--w4`, `--w8`, `--fp8`, `--dtype`.
 pub fn format_option(args: &crate::args::CompileArgs) -> Option<Format> {
     use crate::args::FloatType;
     let quantized = |elem| Some(Format::new(elem, args.group));
@@ -401,6 +401,7 @@ pub fn format_option(args: &crate::args::CompileArgs) -> Option<Format> {
         _ if args.w4 => quantized(Elem::W4),
         _ if args.w4a => quantized(Elem::W4a),
         _ if args.w8 => quantized(Elem::W8),
+        _ if args.fp8 => Some(Format::FP8),
         Some(FloatType::F32) => Some(Format::F32),
         Some(FloatType::F16) => Some(Format::F16),
         Some(FloatType::Bf16) => Some(Format::BF16),

@@ -79,6 +79,7 @@ mod tests {
             slots: vec![],
             regimes: vec![],
             logits: 0,
+            candidates: None,
         }
     }
 

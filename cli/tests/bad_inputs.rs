@@ -265,7 +265,10 @@ fn wrong_usage() {
     let case = Case::new();
     fails(&case, &case.compile(&["--target", "vax"]), &["vax", "x86-64-v3"]);
     fails(&case, &case.compile(&["--max-context", "999999999"]), &["999999999"]);
-    for bad in [&["--group", "33"][..], &["--w4", "--w8"], &["--nonsense"]] {
+    fails(&case, &case.compile(&["--act", "fp8"]), &["--act fp8", "--fp8"]);
+    fails(&case, &case.compile(&["--act", "int8", "--fp8"]), &["--act int8", "--w8"]);
+    fails(&case, &case.compile(&["--act", "fp8", "--fp8", "--target", "sm80"]), &["sm80", "--act fp8"]);
+    for bad in [&["--group", "33"][..], &["--fp8", "--group", "32"], &["--w4", "--w8"], &["--nonsense"]] {
         let out = case.compile(bad);
         assert_eq!(out.status.code(), Some(2), "{bad:?}");
         assert_eq!(case.leftovers(), [] as [&str; 0]);

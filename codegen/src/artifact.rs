@@ -147,6 +147,8 @@ fn model(b: &mut Builder, a: &Alternative, placed: &[Placed]) -> abi::ModelDesc 
         hidden: plan.info.hidden as u64,
         max_context: plan.info.max_context as u64,
         logits_buffer: plan.logits as u64,
+        candidates_buffer: plan.candidates.map_or(0, |c| c.slot as u64),
+        candidates: plan.candidates.map_or(0, |c| c.k as u64),
         buffers: b.table(&slots.collect::<Vec<_>>()),
         kernels: b.table(&kernels),
         regimes: b.table(&regimes),

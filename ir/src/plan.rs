@@ -29,6 +29,17 @@ pub struct Plan {
     pub regimes: Vec<Regime>,
     /// Slot of the logits, f32 `[R, vocab]`.
     pub logits: usize,
+    /// The most probable tokens of each row of logits, where the plan finds them.
+    pub candidates: Option<Candidates>,
+}
+
+/// What [`crate::kernel::TopK`] leaves for the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidates {
+    /// Slot of the rows, f32 `[R, 2k + 1]`.
+    pub slot: usize,
+    /// Candidates per row.
+    pub k: usize,
 }
 
 /// A piece of the activation arena, shared by buffers whose lives do not overlap: `per_token·T + per_row·R` bytes.
@@ -188,6 +199,8 @@ pub fn row_bytes(cols: usize, elem: RowElem) -> usize {
         // Codes, scales and padding are less than 16 bytes per column and 128 more.
         RowElem::Q8 { .. } if cols > usize::MAX / 32 => usize::MAX,
         RowElem::Q8 { group } => crate::quant::q8_row_bytes(cols, group),
+        RowElem::Fp8 if cols > usize::MAX / 32 => usize::MAX,
+        RowElem::Fp8 => llmcc_abi::layout::fp8_row(cols).bytes,
     }
 }
 

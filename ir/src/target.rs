@@ -1,5 +1,6 @@
 //! Targets: what a machine can do, as data for the cost model and the backends.
 
+use crate::kernel::{Kernel, Param, ParamKind, RowElem};
 use llmcc_abi::layout::Packing;
 
 /// Which backend serves a target.
@@ -43,7 +44,7 @@ pub struct GpuArch {
     pub registers: u32,
     /// Dense f16 and bf16 tensor operations per second with f32 accumulation, a multiply-add being two.
     pub f16_flops: f64,
-    /// The same for e4m3 FP8; 0 where we have no such instruction (sm89 has one, but only from PTX 8.4 on).
+    /// The same for e4m3; 0 where there is no such instruction.
     pub fp8_flops: f64,
     /// f32 operations per second outside tensor cores.
     pub f32_flops: f64,
@@ -51,6 +52,19 @@ pub struct GpuArch {
     pub l2_bytes: u64,
     /// Bytes per second it delivers.
     pub l2_bandwidth: f64,
+}
+
+impl GpuArch {
+    /// Whether `mma.sync` multiplies e4m3 numbers. sm90 has an instruction of its own for that only in `wgmma`.
+    pub fn has_fp8_mma(&self) -> bool {
+        self.fp8_flops > 0.0 && self.sm != 90
+    }
+
+    /// PTX version for a kernel: on sm89, e4m3 numbers are known from 8.4 on, and only kernels that have some ask for it.
+    pub fn ptx_for(&self, kernel: &Kernel) -> &'static str {
+        let fp8 = |p: &Param| matches!(p.kind, ParamKind::Rows { elem: RowElem::Fp8, .. });
+        if self.sm == 89 && kernel.params.iter().any(fp8) { "+ptx84" } else { self.ptx }
+    }
 }
 
 /// The machine of a target.
@@ -231,6 +245,7 @@ const SM89: GpuArch = GpuArch {
     ptx: "+ptx78",
     sms: 128,
     f16_flops: 165e12,
+    fp8_flops: 330e12,
     f32_flops: 82.6e12,
     l2_bytes: 72 * MIB,
     l2_bandwidth: 5e12,

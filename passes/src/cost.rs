@@ -151,6 +151,8 @@ pub fn seconds_at(kernel: &Kernel, t: &TargetSpec, env: Env, context: usize) -> 
             _ => 0.0,
         },
         Body::RopeTable(r) => (m * cols(kernel, r.out)) as f64 * ROPE_STEPS / ELEMENTWISE / parallel,
+        // Only GPUs have it.
+        Body::TopK(_) => 0.0,
     };
     t.launch + work
 }

@@ -32,7 +32,7 @@ pub fn choose_tiles(kernel: &mut Kernel, target: &TargetSpec, gpu: &GpuArch, env
                 a.tile_m = attention_tokens(rows, a.heads / kv.kv_heads.max(1));
             }
         }
-        Body::RowNorm(_) | Body::Embed(_) | Body::RopeTable(_) => {}
+        Body::RowNorm(_) | Body::Embed(_) | Body::RopeTable(_) | Body::TopK(_) => {}
     }
     if matches!(kernel.body, Body::Matmul(_)) {
         let Some((tile_m, tiles)) = schedule::matmul_tiles(kernel, target, rows) else { return f64::INFINITY };
@@ -65,6 +65,8 @@ pub fn seconds(kernel: &Kernel, t: &TargetSpec, gpu: &GpuArch, env: Env, context
             _ => 0.0,
         },
         Body::RopeTable(r) => LATENCY + l2(m * bytes_of_row(kernel, r.out)),
+        // Blocks search their slices, then one searches what they found.
+        Body::TopK(t) => 2.0 * LATENCY + l2(m * bytes_of_row(kernel, t.x)),
     };
     t.launch + work
 }
@@ -103,6 +105,7 @@ fn matmul(kernel: &Kernel, b: &Matmul, t: &TargetSpec, gpu: &GpuArch, m: usize) 
     let rate = match plan.variant {
         schedule::Variant::Fma => gpu.f32_flops,
         schedule::Variant::Gemv | schedule::Variant::Mma | schedule::Variant::Wgmma => gpu.f16_flops * TENSOR,
+        schedule::Variant::WgmmaFp8 => gpu.fp8_flops * TENSOR,
     };
     let uneven = if plan.phases.iter().all(|p| p.cut) { 1.0 } else { waves(plan.blocks * row_tiles, gpu.sms as usize * plan.resident) };
     let again = weights * (row_tiles - 1) as f64 + input as f64;

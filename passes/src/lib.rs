@@ -12,6 +12,7 @@
 //! - Regimes differ in fusion and tiles only. Weight expressions, formats, cache types and the rounding of activations are decided by the first.
 //! - Equalities know nothing of kernels, kernels nothing of rules; both meet only in the e-graph.
 
+pub mod candidates;
 pub mod choose;
 pub mod cost;
 mod cost_gpu;
@@ -48,21 +49,24 @@ use std::fmt;
 pub enum ActPolicy {
     /// f32 activations everywhere.
     F32,
-    /// Activations are rounded to int8 with the weight's group before every product with a quantized weight.
+    /// Activations are rounded to int8 with the weight's group before every product with a weight quantized to integers.
     Int8,
     /// Activations are rounded to f16 before every product.
     F16,
     /// Activations are rounded to bf16 before every product.
     Bf16,
+    /// Activations are rounded to e4m3 with a scale per row before every product with an fp8 weight, to bf16 before others.
+    Fp8,
 }
 
 impl ActPolicy {
     /// Storage of the rows that a product with weights of `format` reads.
     pub fn rows(self, format: Format) -> RowElem {
         match self {
-            ActPolicy::Int8 if format.is_quantized() => RowElem::Q8 { group: format.group.into() },
+            ActPolicy::Int8 if format.is_quantized() && !format.def().by_row() => RowElem::Q8 { group: format.group.into() },
             ActPolicy::F16 => RowElem::F16,
-            ActPolicy::Bf16 => RowElem::Bf16,
+            ActPolicy::Fp8 if format.def().by_row() => RowElem::Fp8,
+            ActPolicy::Bf16 | ActPolicy::Fp8 => RowElem::Bf16,
             ActPolicy::Int8 | ActPolicy::F32 => RowElem::F32,
         }
     }
@@ -87,11 +91,11 @@ pub struct Options {
 }
 
 impl Options {
-    /// The usual options for weights of a format. CPUs: int8 activations when it is quantized; bf16 ones with bf16 weights on processors that multiply them. GPUs: activations of the weights' own type, bf16 with quantized ones.
+    /// The usual options for weights of a format. CPUs: int8 activations when it is quantized to integers; bf16 ones with bf16 weights on processors that multiply them. GPUs: activations of the weights' own type, bf16 with quantized ones.
     pub fn new(target: &'static TargetSpec, weights: Format) -> Options {
         let act = match (target.family(), weights.elem) {
             (Family::Cpu, Elem::Bf16) if target.cpu() == Some(CpuIsa::X86_64V4) => ActPolicy::Bf16,
-            (_, Elem::F32) | (Family::Cpu, Elem::F16 | Elem::Bf16) => ActPolicy::F32,
+            (_, Elem::F32) | (Family::Cpu, Elem::F16 | Elem::Bf16 | Elem::Fp8) => ActPolicy::F32,
             (Family::Cpu, _) => ActPolicy::Int8,
             (Family::Gpu, Elem::F16) => ActPolicy::F16,
             (Family::Gpu, _) => ActPolicy::Bf16,

@@ -5,7 +5,8 @@
 //! only one regime runs at a time.
 
 use crate::PassError;
-use llmcc_ir::plan::{Buffer, Operand, Plan, Regime, Slot};
+use llmcc_ir::kernel::Body;
+use llmcc_ir::plan::{Buffer, Candidates, Operand, Plan, Regime, Slot};
 use llmcc_ir::ty::Dim;
 use petgraph::graph::{NodeIndex, UnGraph};
 
@@ -16,32 +17,39 @@ struct Life {
     to: usize,
 }
 
-/// Assigns every buffer of the plan to a slot. `logits` is the buffer of the logits in each regime: it gets slot 0 for itself.
+/// Assigns every buffer of the plan to a slot. `logits` is the buffer of the logits in each regime, `candidates` that of the candidates, if there are
+/// any: what the runtime reads after the step gets slots for itself, 0 and 1.
 ///
 /// # Errors
 /// A regime without logits.
-pub fn assign(plan: &mut Plan, logits: &[usize]) -> Result<(), PassError> {
+pub fn assign(plan: &mut Plan, logits: &[usize], candidates: &[usize]) -> Result<(), PassError> {
     let mut token_slots: Vec<usize> = vec![];
     let mut row_slots: Vec<usize> = vec![];
     let mut placed = vec![];
-    for (regime, logits) in plan.regimes.iter().zip(logits) {
-        if *logits >= regime.buffers.len() {
-            return Err(PassError::Extract("the logits are not computed".into()));
-        }
-        placed.push(color(regime, *logits, &mut token_slots, &mut row_slots));
+    for (i, regime) in plan.regimes.iter().enumerate() {
+        let results = [Some(logits), Some(candidates).filter(|c| !c.is_empty())].into_iter().flatten();
+        let results: Option<Vec<usize>> = results.map(|r| r.get(i).copied().filter(|b| *b < regime.buffers.len())).collect();
+        let results = results.ok_or_else(|| PassError::Extract("the logits are not computed".into()))?;
+        placed.push(color(regime, &results, &mut token_slots, &mut row_slots));
     }
-    let logits_row = plan.regimes.iter().zip(logits).map(|(r, l)| r.buffers[*l].row_bytes()).max().unwrap_or(0);
-    plan.slots = vec![Slot { per_token: 0, per_row: logits_row }];
+    let row_of = |buffers: &[usize]| plan.regimes.iter().zip(buffers).map(|(r, b)| r.buffers[*b].row_bytes()).max();
+    let results: Vec<usize> = [row_of(logits).or(Some(0)), row_of(candidates)].into_iter().flatten().collect();
+    let fixed = results.len();
+    plan.slots = results.iter().map(|b| Slot { per_token: 0, per_row: *b }).collect();
     plan.slots.extend(token_slots.iter().map(|b| Slot { per_token: *b, per_row: 0 }));
     plan.slots.extend(row_slots.iter().map(|b| Slot { per_token: 0, per_row: *b }));
     plan.logits = 0;
+    plan.candidates = plan.kernels.iter().find_map(|k| match &k.body {
+        Body::TopK(t) => Some(Candidates { slot: 1, k: t.k }),
+        _ => None,
+    });
     let tokens = token_slots.len();
     for (regime, places) in plan.regimes.iter_mut().zip(placed) {
         for (b, place) in regime.buffers.iter_mut().zip(places) {
             b.slot = match place {
-                Place::Logits => 0,
-                Place::Tokens(i) => 1 + i,
-                Place::Rows(i) => 1 + tokens + i,
+                Place::Result(i) => i,
+                Place::Tokens(i) => fixed + i,
+                Place::Rows(i) => fixed + tokens + i,
             };
         }
     }
@@ -51,7 +59,8 @@ pub fn assign(plan: &mut Plan, logits: &[usize]) -> Result<(), PassError> {
 /// A slot before slots are numbered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    Logits,
+    /// Of a result of the step.
+    Result(usize),
     Tokens(usize),
     Rows(usize),
 }
@@ -69,8 +78,8 @@ fn lives(regime: &Regime) -> Vec<Life> {
     lives
 }
 
-/// Places the buffers of one regime; slots grow to their largest buffer.
-fn color(regime: &Regime, logits: usize, token_slots: &mut Vec<usize>, row_slots: &mut Vec<usize>) -> Vec<Place> {
+/// Places the buffers of one regime, `results` in slots of their own; slots grow to their largest buffer.
+fn color(regime: &Regime, results: &[usize], token_slots: &mut Vec<usize>, row_slots: &mut Vec<usize>) -> Vec<Place> {
     let lives = lives(regime);
     let mut graph: UnGraph<usize, ()> = UnGraph::new_undirected();
     let nodes: Vec<NodeIndex> = (0..lives.len()).map(|i| graph.add_node(i)).collect();
@@ -81,11 +90,11 @@ fn color(regime: &Regime, logits: usize, token_slots: &mut Vec<usize>, row_slots
             }
         }
     }
-    let mut order: Vec<usize> = (0..lives.len()).filter(|b| *b != logits).collect();
+    let mut order: Vec<usize> = (0..lives.len()).filter(|b| !results.contains(b)).collect();
     let size = |b: &Buffer| b.row_bytes();
     order.sort_by_key(|i| (usize::MAX - size(&regime.buffers[*i]), *i));
     let mut places: Vec<Option<Place>> = vec![None; lives.len()];
-    places[logits] = Some(Place::Logits);
+    results.iter().enumerate().for_each(|(i, b)| places[*b] = Some(Place::Result(i)));
     for i in order {
         let taken: Vec<Place> = graph.neighbors(nodes[i]).filter_map(|n| places[graph[n]]).collect();
         let bytes = size(&regime.buffers[i]);
@@ -95,7 +104,7 @@ fn color(regime: &Regime, logits: usize, token_slots: &mut Vec<usize>, row_slots
             Place::Rows(pick(row_slots, bytes, |s| !taken.contains(&Place::Rows(s))))
         });
     }
-    places.into_iter().map(|p| p.unwrap_or(Place::Logits)).collect()
+    places.into_iter().map(|p| p.unwrap_or(Place::Result(0))).collect()
 }
 
 /// The first free slot, grown to `bytes` if smaller, or a new one.

@@ -9,7 +9,7 @@ use crate::measure::{Measured, measure};
 use crate::pack::WeightSource;
 use crate::schedule::{FuncSchedule, state_param};
 use crate::storage::{self, Matrix, Products, Storages};
-use crate::{Choice, Compiled, FuncStats, Options, PassError, RegimeSpec, Stored, memory, plan, regimes, rules, schedule};
+use crate::{Choice, Compiled, FuncStats, Options, PassError, RegimeSpec, Stored, candidates, memory, plan, regimes, rules, schedule};
 use egg::Id;
 use llmcc_ir::diag::{Diagnostic, Severity};
 use llmcc_ir::graph::{Arg, Func, Input, Module, Op};
@@ -40,6 +40,7 @@ pub const PIPELINE: &[Pass] = &[
     Pass { name: "choose", about: "one form of everything, within the error budget", run: choose_forms, check: no_check, always: false },
     Pass { name: "extract", about: "the cheapest kernels per regime, in order", run: extract_all, check: no_check, always: false },
     Pass { name: "assemble", about: "launches of all calls", run: assemble, check: no_check, always: false },
+    Pass { name: "candidates", about: "the most probable tokens, on GPUs", run: add_candidates, check: no_check, always: false },
     Pass { name: "memory", about: "buffers share slots", run: assign_memory, check: check_plan, always: true },
 ];
 
@@ -59,13 +60,14 @@ pub fn run(module: &Module, opts: &Options, source: Option<&dyn WeightSource>) -
         }
     }
     let plan = state.plan.ok_or_else(|| PassError::Extract("no plan".into()))?;
-    let cost = |regime: &Vec<FuncSchedule>| {
+    let cost = |(regime, spec): (&Vec<FuncSchedule>, &RegimeSpec)| {
         let of_call = |c: &llmcc_ir::graph::Call| regime[c.func].steps.iter().map(|s| s.seconds);
-        module.step.iter().flat_map(of_call).collect()
+        module.step.iter().flat_map(of_call).chain(candidates::cost(&plan, opts.target, spec.env)).collect()
     };
+    let costs = state.schedules.iter().zip(regimes(opts.target)).map(cost).collect();
     Ok(Compiled {
         plan,
-        costs: state.schedules.iter().map(cost).collect(),
+        costs,
         explain: state.explain,
         egraph: state.funcs.iter().map(FuncState::dump).collect(),
         stats: state.funcs.into_iter().map(|f| f.stats).collect(),
@@ -89,6 +91,8 @@ struct State<'a> {
     plan: Option<Plan>,
     /// Buffer of the logits in each regime.
     logits: Vec<usize>,
+    /// Buffer of the candidates in each regime; empty where there are none.
+    candidates: Vec<usize>,
 }
 
 impl<'a> State<'a> {
@@ -105,6 +109,7 @@ impl<'a> State<'a> {
             explain: vec![],
             plan: None,
             logits: vec![],
+            candidates: vec![],
         }
     }
 }
@@ -261,9 +266,16 @@ fn set_cache_types(plan: &mut Plan, s: &State<'_>) {
     }
 }
 
+fn add_candidates(s: &mut State<'_>) -> Result<(), PassError> {
+    if let Some(plan) = &mut s.plan {
+        s.candidates = candidates::add(plan, s.module, s.opts.target, &s.logits);
+    }
+    Ok(())
+}
+
 fn assign_memory(s: &mut State<'_>) -> Result<(), PassError> {
     match &mut s.plan {
-        Some(plan) => memory::assign(plan, &s.logits),
+        Some(plan) => memory::assign(plan, &s.logits, &s.candidates),
         None => Ok(()),
     }
 }

@@ -38,6 +38,7 @@ impl<'a> Assembler<'a> {
             slots: vec![],
             regimes: vec![],
             logits: 0,
+            candidates: None,
         };
         Assembler { module, plan, kernels: BTreeMap::new(), names: BTreeMap::new(), weights: BTreeMap::new(), logits: vec![] }
     }

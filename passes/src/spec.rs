@@ -50,7 +50,7 @@ pub fn segments(body: &Body) -> &[Segment] {
     match body {
         Body::Matmul(m) => &m.segments,
         Body::Pointwise(p) => &p.segments,
-        Body::RowNorm(_) | Body::Attention(_) | Body::Embed(_) | Body::RopeTable(_) => &[],
+        Body::RowNorm(_) | Body::Attention(_) | Body::Embed(_) | Body::RopeTable(_) | Body::TopK(_) => &[],
     }
 }
 
@@ -59,7 +59,7 @@ pub fn segments_mut(body: &mut Body) -> &mut [Segment] {
     match body {
         Body::Matmul(m) => &mut m.segments,
         Body::Pointwise(p) => &mut p.segments,
-        Body::RowNorm(_) | Body::Attention(_) | Body::Embed(_) | Body::RopeTable(_) => &mut [],
+        Body::RowNorm(_) | Body::Attention(_) | Body::Embed(_) | Body::RopeTable(_) | Body::TopK(_) => &mut [],
     }
 }
 
@@ -72,6 +72,7 @@ pub fn family(kernel: &Kernel) -> &'static str {
         Body::Pointwise(_) => "pointwise",
         Body::Embed(_) => "embed",
         Body::RopeTable(_) => "rope_table",
+        Body::TopK(_) => "top_k",
     }
 }
 
@@ -94,6 +95,7 @@ pub fn visit_params(body: &mut Body, f: &mut impl FnMut(&mut ParamId)) {
         Body::Attention(a) => [&mut a.q, &mut a.kv, &mut a.out].into_iter().for_each(f),
         Body::Embed(e) => [&mut e.table, &mut e.out].into_iter().for_each(f),
         Body::RopeTable(r) => [&mut r.inv_freq, &mut r.out].into_iter().for_each(f),
+        Body::TopK(t) => [&mut t.x, &mut t.out].into_iter().for_each(f),
     }
 }
 

@@ -125,7 +125,11 @@ impl<'a> Products<'a> {
         };
         let plain = Format { elem: plain.elem, group: plain.group, ..self.opts.formats[0] };
         if let [only] = self.opts.formats[..] {
-            return if only.is_quantized() { Format { elem: Elem::W8, ..only } } else { plain };
+            return match only.is_quantized() {
+                true if only.def().bits >= 8 => only,
+                true => Format { elem: Elem::W8, ..only },
+                false => plain,
+            };
         }
         let eight = self.opts.formats.iter().copied().find(|f| f.elem == Elem::W8);
         let fits = |f: &Format| m.error(*f, self.measured).is_some_and(|e| self.opts.error_budget.is_none_or(|most| e <= most));

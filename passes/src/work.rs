@@ -24,7 +24,7 @@ pub fn work(kernel: &Kernel, env: Env, context: usize) -> Work {
             ParamKind::Matrix { k, format, .. } => Work { bytes: (m * format.packed_bytes(1, k)) as f64, ..Work::default() },
             _ => Work::default(),
         },
-        Body::RowNorm(_) | Body::Pointwise(_) | Body::RopeTable(_) => Work::default(),
+        Body::RowNorm(_) | Body::Pointwise(_) | Body::RopeTable(_) | Body::TopK(_) => Work::default(),
     }
 }
 

@@ -6,13 +6,14 @@ in f32 with the rounded ones, halves to even. A scale of 0 gives codes 0.
 - `w8`:  s = max|x| / 127;                              q = clamp(round(x / s), -127, 127);      value s * q
 - `w4`:  s = (signed element of largest magnitude) / -8; q = clamp(round(x / s), -8, 7);          value s * q
 - `w4a`: m = min(x), s = (max(x) - m) / 15;             q = clamp(round((x - m) / s), 0, 15);    value s * q + m
+- `fp8`: s = max|x| / 448 of the whole row;             q = the e4m3 number nearest to x / s;    value s * q
 - int8 activations: s = max|x| / 127 in f32;            q = round(x * (127 / max|x|));           value s * q
 """
 
 import numpy as np
 
 F16, F32 = np.float16, np.float32
-WEIGHT_FORMATS = ("w8", "w4", "w4a")
+WEIGHT_FORMATS = ("w8", "w4", "w4a", "fp8")
 
 
 def _divide(x, s):
@@ -38,20 +39,31 @@ def _w4a(x):
     return np.clip(np.rint(_divide(x - m.astype(F32), s.astype(F32))), 0, 15), s, m
 
 
-_FORMATS = {"w8": _w8, "w4": _w4, "w4a": _w4a}
+def _fp8(x):
+    """Codes are kept as the numbers they stand for: torch rounds to e4m3 (halves to even); x / s is at most 448 and a half part in a thousand."""
+    import torch
+
+    s = (np.abs(x).max(axis=1, keepdims=True) / F32(448)).astype(F16)
+    q = np.clip(_divide(x, s.astype(F32)), -448, 448)
+    return torch.from_numpy(q).to(torch.float8_e4m3fn).to(torch.float32).numpy(), s, np.zeros_like(s)
+
+
+_FORMATS = {"w8": _w8, "w4": _w4, "w4a": _w4a, "fp8": _fp8}
 
 
 def encode(w, fmt, group):
     """(codes i16[n, k], scales f16[n, groups], minima f16[n, groups]) of the f32 matrix `w[n, k]`; minima are 0 in symmetric formats."""
     w = np.ascontiguousarray(w, dtype=F32)
+    group = w.shape[1] if fmt == "fp8" else group
     parts = [_FORMATS[fmt](w[:, start : start + group]) for start in range(0, w.shape[1], group)]
     codes, scales, minima = (np.concatenate(p, axis=1) for p in zip(*parts))
-    return codes.astype(np.int16), scales, minima
+    return codes if fmt == "fp8" else codes.astype(np.int16), scales, minima
 
 
 def weights(w, fmt, group):
     """Decoded values (f64) of the f32 matrix `w[n, k]` in format `fmt`."""
     codes, scales, minima = encode(w, fmt, group)
+    group = w.shape[1] if fmt == "fp8" else group
     spread = [np.repeat(part.astype(np.float64), group, axis=1)[:, : w.shape[1]] for part in (scales, minima)]
     return spread[0] * codes + spread[1]
 
@@ -76,4 +88,4 @@ def int8_activations(x, group):
 
 def bits_per_weight(fmt, group):
     """Stored bits per weight when `k` is a multiple of `group`."""
-    return {"w8": 8 + 16 / group, "w4": 4 + 16 / group, "w4a": 4 + 32 / group}[fmt]
+    return {"w8": 8 + 16 / group, "w4": 4 + 16 / group, "w4a": 4 + 32 / group, "fp8": 8}[fmt]

@@ -111,7 +111,7 @@ fn quantized_models_equal_those_of_the_cpu() {
     if !ready() {
         return;
     }
-    for (name, format) in [("llama3", "w4g32"), ("qwen3", "w8g64"), ("mistral", "w4ag32")] {
+    for (name, format) in [("llama3", "w4g32"), ("qwen3", "w8g64"), ("mistral", "w4ag32"), ("qwen2", "fp8")] {
         let g = Golden::load(name);
         let gpu = compile(&gpu_options(name, format, KvDType::F16));
         let cpu = Artifact::compile(&CompileOptions {
@@ -127,6 +127,39 @@ fn quantized_models_equal_those_of_the_cpu() {
             let allowed = 2.0 * g.reference_error(false);
             assert!(worst <= allowed, "{name} {format} in pieces of {pieces:?}: {worst:.2e}, allowed {allowed:.2e}");
         }
+    }
+}
+
+/// fp8 activations: the same rounding in all regimes, so that how a prompt is cut changes the order of sums only; and not far from what f32 activations give.
+#[test]
+fn fp8_activations_do_not_depend_on_the_regime() {
+    if !ready() {
+        return;
+    }
+    let g = Golden::load("llama3");
+    let f32s = CompileOptions {
+        target: session::find_target("native").expect("a target"),
+        act: Some(llmcc_passes::ActPolicy::F32),
+        ..gpu_options("llama3", "fp8", KvDType::F16)
+    };
+    let want = logits_in_pieces(&Artifact::compile(&f32s).open(1), &g.tokens, &[40]);
+    for target in ["sm89", "sm90"] {
+        let target = target::find(target).expect("a target");
+        let gpu =
+            compile(&CompileOptions { target, act: Some(llmcc_passes::ActPolicy::Fp8), ..gpu_options("llama3", "fp8", KvDType::F16) });
+        let gpu = gpu.open(1);
+        let whole = logits_in_pieces(&gpu, &g.tokens, PIECES[0]);
+        for pieces in &PIECES[1..] {
+            let got = logits_in_pieces(&gpu, &g.tokens, pieces);
+            let worst = got.iter().zip(&whole).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max);
+            let allowed = 2.0 * g.reference_error(false);
+            assert!(worst <= allowed, "{} in pieces of {pieces:?}: {worst:.2e}, allowed {allowed:.2e}", target.name);
+        }
+        // Each of some ten products in a row adds 2.6 %, independent of the others.
+        let square = |x: f32| f64::from(x) * f64::from(x);
+        let error: f64 = whole.iter().zip(&want).map(|(a, b)| square(a - b)).sum();
+        let relative = (error / want.iter().map(|x| square(*x)).sum::<f64>()).sqrt();
+        assert!(relative > 0.0 && relative < 0.026 * 10f64.sqrt(), "{}: relative error {relative:.3}", target.name);
     }
 }
 

@@ -28,15 +28,15 @@ fn gpu_options(target: &'static TargetSpec, format: &str) -> CompileOptions {
         target,
         weights: Some(Format::parse(format).expect("a format")),
         kv: Some(KvDType::F16),
-        act: None,
+        act: (format == "fp8").then_some(llmcc_passes::ActPolicy::Fp8),
         ..options(&golden("llama3"))
     }
 }
 
-/// Whether the kernel multiplies rows of 16 bits.
+/// Whether the kernel multiplies rows of 16 or 8 bits.
 fn multiplies_halves(k: &Kernel) -> bool {
     use llmcc_ir::kernel::ParamKind;
-    let half = |p: usize| matches!(&k.params[p].kind, ParamKind::Rows { elem: RowElem::F16 | RowElem::Bf16, .. });
+    let half = |p: usize| matches!(&k.params[p].kind, ParamKind::Rows { elem: RowElem::F16 | RowElem::Bf16 | RowElem::Fp8, .. });
     match &k.body {
         Body::Matmul(m) => half(m.x) || m.prologue.is_some_and(|p| p.elem.is_half()),
         _ => false,
@@ -85,7 +85,8 @@ fn every_kernel_assembles_for_every_target() {
     let Some(ptxas) = ptxas() else { return };
     let (mut all, mut wrong) = (String::new(), vec![]);
     for target in TARGETS.iter().filter(|t| t.family() == Family::Gpu) {
-        for format in ["w4g32", "bf16"] {
+        let fp8 = target.gpu().is_some_and(|g| g.fp8_flops > 0.0);
+        for format in ["w4g32", "bf16"].into_iter().chain(fp8.then_some("fp8")) {
             let _ = write!(all, "{} {format}\n{}\n", target.name, table(&ptxas, target, format, &mut wrong));
         }
     }

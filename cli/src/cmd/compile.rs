@@ -60,6 +60,7 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
 
 fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
     let mut targets = session::find_targets(&args.target)?;
+    check_activations(args, &targets)?;
     let target = targets.remove(0);
     Ok(CompileOptions {
         checkpoint: args.checkpoint.clone(),
@@ -69,6 +70,7 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
         act: args.act.map(|a| match a {
             ActType::F32 => ActPolicy::F32,
             ActType::Int8 => ActPolicy::Int8,
+            ActType::Fp8 => ActPolicy::Fp8,
         }),
         kv: args.kv.and_then(|k| match k {
             KvType::F32 => Some(KvDType::F32),
@@ -94,6 +96,23 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
             false => Some(std::env::current_exe().map_err(|e| Error::io("find", "the llmcc program", e))?),
         },
     })
+}
+
+/// Activations that the weights or a target do not go with.
+fn check_activations(args: &CompileArgs, targets: &[&TargetSpec]) -> Result<(), Error> {
+    if args.act == Some(ActType::Int8) && args.fp8 {
+        return Err(Error::Usage("--act int8 is for weights of integers (--w4, --w4a, --w8); with --fp8 give --act fp8, or none".into()));
+    }
+    if args.act != Some(ActType::Fp8) {
+        return Ok(());
+    }
+    if !args.fp8 {
+        return Err(Error::Usage("--act fp8 goes with --fp8: the matrices must be of 8-bit floats as well".into()));
+    }
+    match targets.iter().find(|t| t.gpu().is_none_or(|g| g.fp8_flops == 0.0)) {
+        Some(t) => Err(Error::Usage(format!("`{}` multiplies no fp8 activations: leave out --act fp8, or the target", t.name))),
+        None => Ok(()),
+    }
 }
 
 /// The text of a stage after the graph.

@@ -55,7 +55,7 @@ fn rounding(kernel: &Kernel) -> f64 {
     let of_rows = |e: RowElem| match e {
         RowElem::F32 => EXACT,
         RowElem::F16 => OF_F16,
-        RowElem::Bf16 | RowElem::Q8 { .. } => COARSE,
+        RowElem::Bf16 | RowElem::Q8 { .. } | RowElem::Fp8 => COARSE,
     };
     let prologue = match &kernel.body {
         Body::Matmul(m) => m.prologue.map(|p| of_rows(p.elem)),
@@ -109,6 +109,7 @@ fn batches(steps: &[Step]) -> Vec<Batch> {
         seqs: s.seqs.clone(),
         positions: s.seqs.iter().map(|q| position(*q)).collect(),
         out_rows: s.out_rows.iter().map(|r| *r as usize).collect(),
+        ..Batch::default()
     };
     steps.iter().map(batch).collect()
 }

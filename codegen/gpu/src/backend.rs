@@ -42,7 +42,7 @@ impl GpuBackend {
     fn translate(&self, kernel: &Kernel, source: &Source, arch: &GpuArch, stage: Stage) -> Result<String, CodegenError> {
         let idle = lock(&self.idle).pop();
         let mut worker = idle.unwrap_or_else(|| Worker::new(&self.llvm));
-        let result = worker.lower(&source.mlir, arch.processor, arch.ptx, stage);
+        let result = worker.lower(&source.mlir, arch.processor, arch.ptx_for(kernel), stage);
         lock(&self.idle).push(worker);
         result.map_err(|e| {
             let kept = match keep(&source.entry, &source.mlir) {

@@ -68,6 +68,7 @@ impl<'k> Cx<'k> {
             Body::Attention(a) => vec![a.out],
             Body::Embed(e) => vec![e.out],
             Body::RopeTable(r) => vec![r.out],
+            Body::TopK(t) => vec![t.out],
         }
     }
 

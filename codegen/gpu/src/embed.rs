@@ -113,6 +113,7 @@ impl Entry {
                 let codes = self.bytes(b, at, step);
                 self.decode(b, quad, &codes, Some(128.0))
             }
+            layout::Elem::Fp8 => self.floats(b, at, step),
             layout::Elem::W4 | layout::Elem::W4a => {
                 let codes = self.nibbles(b, at, step);
                 let zero = (self.format.elem == layout::Elem::W4).then_some(8.0);
@@ -156,6 +157,33 @@ impl Entry {
             out.extend([b.andc(pair, 255), b.shrc(pair, 8)]);
         }
         out
+    }
+
+    /// e4m3 numbers times the scale of their row: exponent and mantissa where f32 has its own, times 2^120.
+    fn floats(&self, b: &mut Builder, at: V, step: V) -> Vec<V> {
+        let (chunk, within) = (b.shrc(step, 1), b.andc(step, 1));
+        let (chunk, within) = (b.shlc(chunk, 9), b.shlc(within, 3));
+        let at = b.add(at, chunk);
+        let at = b.add(at, within);
+        let half = b.shlc(self.half, 2);
+        let at = b.add(at, half);
+        let p = self.codes_at(b, at);
+        let word = b.load_const(p, I32);
+        let p = col_at(b, self.base, Elem::F16, self.row);
+        let scale = b.load_const(p, F16);
+        let scale = b.fext(scale, F32);
+        let bias = b.f32(f32::from_bits((127 + 120) << 23));
+        (0..4)
+            .map(|i| {
+                let x = b.shlc(word, 24 - 8 * i);
+                let (sign, magnitude) = (b.andc(x, 1 << 31), b.shrc(x, 4));
+                let magnitude = b.andc(magnitude, 0x07f0_0000);
+                let bits = b.or(sign, magnitude);
+                let x = b.bitcast(bits, F32);
+                let x = b.fmul(x, bias);
+                b.fmul(x, scale)
+            })
+            .collect()
     }
 
     /// Codes of 4 bits, as `i32`.

@@ -102,9 +102,9 @@ pub fn run(cx: &Cx<'_>, b: &mut Builder, args: Args<'_>, s: &Segment, tile: &Til
 
 /// Takes room for the values of a tile and one number per run.
 fn carve(b: &mut Builder, spare: &mut V, tile: &Tile<'_>, run: usize) -> (SharedTile, SharedTile) {
-    let values = SharedTile { base: *spare, stride: tile.max_cols };
+    let values = SharedTile { base: *spare, stride: tile.max_cols, scale: None, row_scale: None };
     let base = b.atc(*spare, values_bytes(tile.max_rows, tile.max_cols) as i64);
-    let factors = SharedTile { base, stride: tile.max_cols.div_ceil(run) };
+    let factors = SharedTile { base, stride: tile.max_cols.div_ceil(run), scale: None, row_scale: None };
     *spare = b.atc(base, (tile.max_rows * factors.stride * 4).next_multiple_of(16) as i64);
     (values, factors)
 }
@@ -205,7 +205,7 @@ pub fn half_type(elem: RowElem) -> Option<Ty> {
     match elem {
         RowElem::F16 => Some(F16),
         RowElem::Bf16 => Some(BF16),
-        RowElem::F32 | RowElem::Q8 { .. } => None,
+        RowElem::F32 | RowElem::Q8 { .. } | RowElem::Fp8 => None,
     }
 }
 

@@ -4,11 +4,13 @@
 //! tile can be read: RoPE reads the partner columns, a normalized value multiplies by the factor of its run, computed in a pass of its own (`epilogue.rs`).
 
 use crate::cx::{Args, Cx};
-use crate::mlir::{Builder, Cmp, Elem, F32, V};
+use crate::mlir::{Builder, Cmp, Elem, F32, I64, V};
 use crate::piece::{self, col_at, row_at};
+use llmcc_abi::layout::fp8_row;
 use llmcc_codegen::CodegenError;
 use llmcc_ir::graph::{BinaryOp, UnaryOp};
 use llmcc_ir::kernel::{Expr, Norm, ParamId, RowElem};
+use llmcc_ir::quant::BLOCK;
 
 /// An f32 tile in shared memory: element `(row, col)` at `base + 4·(row·stride + col)`. `base` is a multiple of 16; where `stride` is a multiple of 4, pieces
 /// of four columns are loaded at once.
@@ -18,6 +20,49 @@ pub struct SharedTile {
     pub base: V,
     /// Elements from one row to the next.
     pub stride: usize,
+    /// What the values of a column are still to be multiplied by.
+    pub scale: Option<RowScales>,
+    /// What the values of a row are still to be multiplied by.
+    pub row_scale: Option<InputScales>,
+}
+
+/// Scales of fp8 rows.
+#[derive(Clone, Copy, Debug)]
+pub struct InputScales {
+    /// The rows.
+    pub base: V,
+    /// Their columns.
+    pub cols: usize,
+}
+
+impl InputScales {
+    /// That of a row.
+    fn load(&self, b: &mut Builder, row: V) -> V {
+        let line = row_at(b, self.base, self.cols, RowElem::Fp8, row);
+        let p = b.atc(line, fp8_row(self.cols).scale as i64);
+        b.load(p, F32)
+    }
+}
+
+/// Scales of the rows of a matrix in fragment order that has one each: they are at the start of its blocks.
+#[derive(Clone, Copy, Debug)]
+pub struct RowScales {
+    /// The matrix.
+    pub base: V,
+    /// Bytes of a block of 16 rows.
+    pub block: usize,
+}
+
+impl RowScales {
+    /// Those of rows `row..row + n`, all in one block.
+    fn load(&self, b: &mut Builder, row: V, n: usize) -> Vec<V> {
+        let (block, within) = (b.shrc(row, BLOCK.trailing_zeros().into()), b.andc(row, BLOCK as i64 - 1));
+        let block = b.zext(block, I64);
+        let start = b.mulc(block, self.block as i64);
+        let line = b.at(self.base, start);
+        let p = col_at(b, line, Elem::F16, within);
+        piece::load(b, p, Elem::F16, n)
+    }
 }
 
 impl SharedTile {
@@ -107,7 +152,16 @@ impl Env<'_> {
             Expr::Acc(lane) => {
                 let tile = self.acc.get(*lane).ok_or_else(|| self.cx.error(format!("there is no accumulator {lane}")))?;
                 let p = tile.at(b, row, col);
-                piece::load(b, p, Elem::F32, self.width)
+                let mut x = piece::load(b, p, Elem::F32, self.width);
+                if let Some(scale) = tile.row_scale {
+                    let row = b.add(self.row0, row);
+                    let scale = scale.load(b, row);
+                    x.iter_mut().for_each(|x| *x = b.fmul(*x, scale));
+                }
+                let Some(scale) = tile.scale else { return Ok(x) };
+                let col = b.add(self.col0, col);
+                let scales = scale.load(b, col, self.width);
+                x.into_iter().zip(scales).map(|(x, s)| b.fmul(x, s)).collect()
             }
             Expr::Rows { param, start } => self.rows_values(b, *param, *start, row, col)?,
             Expr::Vector(param) => self.vector_values(b, *param, col)?,

@@ -28,6 +28,7 @@ pub mod piece;
 mod pointwise;
 mod rope;
 mod rownorm;
+mod sample;
 pub mod worker;
 
 use cx::Cx;
@@ -70,6 +71,7 @@ pub fn emit(kernel: &Kernel, target: &TargetSpec) -> Result<Source, CodegenError
         Body::RopeTable(body) => rope::emit(&cx, body),
         Body::Attention(body) => attention::emit(&cx, body),
         Body::Matmul(body) => matmul::emit(&cx, body),
+        Body::TopK(body) => sample::emit(&cx, body),
     }
 }
 

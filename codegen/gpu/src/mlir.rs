@@ -158,6 +158,8 @@ pub struct Builder {
     depth: usize,
     next: u32,
     smem: V,
+    /// Threads that meet at [`Builder::barrier`], where they are not all of the block.
+    team: Option<u32>,
 }
 
 /// Threads of a warp.
@@ -166,7 +168,8 @@ pub const WARP: i32 = 32;
 impl Builder {
     /// Emits a kernel called `name`: one global pointer per entry of `params`, at most `threads` threads in a block, of which `min_blocks` should fit on a multiprocessor.
     pub fn kernel(name: &str, params: &[Access], threads: u32, min_blocks: u32, body: impl FnOnce(&mut Builder, &[V])) -> String {
-        let mut b = Builder { out: String::new(), depth: 2, next: params.len() as u32, smem: V { id: 0, part: None, ty: Ty::Shared } };
+        let mut b =
+            Builder { out: String::new(), depth: 2, next: params.len() as u32, smem: V { id: 0, part: None, ty: Ty::Shared }, team: None };
         let args: Vec<V> = (0..params.len()).map(|i| V { id: i as u32, part: None, ty: Ty::Global }).collect();
         b.smem = b.op(Ty::Shared, "llvm.mlir.addressof @shared : !llvm.ptr<3>");
         body(&mut b, &args);
@@ -545,9 +548,26 @@ impl Builder {
     pub fn sreg(&mut self, name: &str) -> V {
         self.op(I32, format!("nvvm.read.ptx.sreg.{name} : i32"))
     }
-    /// Meets all threads of the block.
+    /// Meets all threads of the block, or, inside of [`Builder::team`], those of the team.
     pub fn barrier(&mut self) {
+        match self.team {
+            None => self.effect("nvvm.barrier"),
+            Some(threads) => {
+                let (id, threads) = (self.i32(1), self.i32(i64::from(threads)));
+                self.effect(format!("nvvm.barrier id = {id} number_of_threads = {threads}"));
+            }
+        }
+    }
+    /// Meets all threads of the block, also inside of [`Builder::team`].
+    pub fn barrier_all(&mut self) {
         self.effect("nvvm.barrier");
+    }
+    /// Emits code that only the first `threads` threads of the block run: whole warps. Its barriers are theirs.
+    pub fn team<R>(&mut self, threads: u32, body: impl FnOnce(&mut Builder) -> R) -> R {
+        let before = self.team.replace(threads);
+        let result = body(self);
+        self.team = before;
+        result
     }
     /// Meets the threads of the warp.
     pub fn sync_warp(&mut self) {
@@ -575,6 +595,12 @@ impl Builder {
         })
     }
 
+    /// Combines the `i32`s of all lanes in one instruction; `kind` is `add`, `umax` or `umin`.
+    pub fn redux(&mut self, v: V, kind: &str) -> V {
+        let all = self.i32(-1);
+        self.op(I32, format!("nvvm.redux.sync {kind} {v}, {all} : i32 -> i32"))
+    }
+
     /// Orders this thread's memory accesses before and after it for all threads of the device.
     pub fn fence(&mut self) {
         self.asm_effect("fence.acq_rel.gpu;", "~{memory}", &[]);
@@ -582,6 +608,12 @@ impl Builder {
     /// Adds to an `i32` in global memory that other blocks add to as well; the value before.
     pub fn atomic_add(&mut self, p: V, x: V) -> V {
         self.asm_volatile(I32, "atom.acq_rel.gpu.global.add.u32 $0, [$1], $2;", "=r,l,r,~{memory}", &[p, x])
+    }
+
+    /// Adds to an `i32` in shared memory that other threads add to as well; the value before.
+    pub fn atomic_add_shared(&mut self, p: V, x: V) -> V {
+        let address = self.shared_address(p);
+        self.asm_volatile(I32, "atom.shared.add.u32 $0, [$1], $2;", "=r,r,r,~{memory}", &[address, x])
     }
 
     // ---- assembly --------------------------------------------------------------------------------------------------
@@ -722,6 +754,11 @@ impl Builder {
         self.asm_effect("fence.proxy.async.shared::cta;", "~{memory}", &[]);
     }
 
+    /// Two f32 as e4m3 numbers in the bytes of an `i16`, rounded to nearest even, saturated.
+    pub fn e4m3(&mut self, low: V, high: V) -> V {
+        self.asm(I16, "cvt.rn.satfinite.e4m3x2.f32 $0, $2, $1;", "=h,f,f", &[low, high])
+    }
+
     // ---- tensor cores ----------------------------------------------------------------------------------------------
 
     /// Loads four 8×8 matrices of 16-bit elements; lane `l` gives the address of row `l % 8` of matrix `l / 8`.
@@ -734,6 +771,16 @@ impl Builder {
                  eltType = #nvvm.ld_st_matrix_elt_type<b16>}} : (!llvm.ptr<3>) -> !llvm.struct<(i32, i32, i32, i32)>"
             ),
         );
+        self.members(s)
+    }
+
+    /// `m16n8k32`: `C + A·B` with A (4 words) and B (2 words) of e4m3 numbers and C (4 × f32).
+    pub fn mma_e4m3(&mut self, a: &[V], b: &[V], c: &[V]) -> Vec<V> {
+        let text =
+            "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$10, $11, $12, $13};";
+        let args: Vec<V> = a.iter().chain(b).chain(c).copied().collect();
+        let ty = Ty::Struct(4, StructElem::S(Elem::F32));
+        let s = self.asm(ty, text, "=f,=f,=f,=f,r,r,r,r,r,r,f,f,f,f", &args);
         self.members(s)
     }
 

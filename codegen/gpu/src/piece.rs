@@ -5,13 +5,13 @@ use crate::mlir::{BF16, Builder, Elem, F16, F32, I64, Ty, V};
 use llmcc_codegen::CodegenError;
 use llmcc_ir::kernel::RowElem;
 
-/// The type in memory of an element of a matrix of rows; int8 rows, which GPUs do not use, have none.
+/// The type in memory of an element of a matrix of rows; int8 rows, which GPUs do not use, and fp8 rows, which only products read, have none.
 pub fn storage(elem: RowElem) -> Option<Elem> {
     match elem {
         RowElem::F32 => Some(Elem::F32),
         RowElem::F16 => Some(Elem::F16),
         RowElem::Bf16 => Some(Elem::Bf16),
-        RowElem::Q8 { .. } => None,
+        RowElem::Q8 { .. } | RowElem::Fp8 => None,
     }
 }
 
@@ -20,7 +20,7 @@ pub fn storage(elem: RowElem) -> Option<Elem> {
 /// # Errors
 /// int8 rows.
 pub fn float_storage(cx: &crate::cx::Cx<'_>, elem: RowElem) -> Result<Elem, CodegenError> {
-    storage(elem).ok_or_else(|| cx.error("int8 rows are not used on GPUs"))
+    storage(elem).ok_or_else(|| cx.error("int8 rows are not used on GPUs, and fp8 rows only by row-wise kernels and products"))
 }
 
 /// Address of row `row` (`i32`) of a matrix of rows at `base`.

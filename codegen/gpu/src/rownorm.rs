@@ -4,12 +4,14 @@
 //! f32: per thread in ascending columns, then over lanes and warps in a fixed tree, so a row's result does not depend on the others.
 
 use crate::cx::{Args, Cx, when_below};
-use crate::mlir::{Builder, Cmp, Elem, F32, I32, V, WARP};
+use crate::mlir::{Builder, Cmp, Elem, F32, I8, I32, V, WARP};
 use crate::piece::{self, col_at, row_at};
 use crate::{Source, blocks, per_rows};
 use llmcc_abi::GpuCtx;
+use llmcc_abi::layout::fp8_row;
 use llmcc_codegen::CodegenError;
 use llmcc_ir::kernel::{ParamId, RowElem, RowNorm};
+use llmcc_ir::quant::E4M3_MAX;
 use std::mem::offset_of;
 
 /// Most threads of a block.
@@ -20,7 +22,7 @@ const HELD: usize = 4;
 /// Emits the kernel.
 ///
 /// # Errors
-/// int8 rows.
+/// int8 rows; fp8 rows of several normalized runs.
 pub fn emit(cx: &Cx<'_>, k: &RowNorm) -> Result<Source, CodegenError> {
     let shape = Shape::new(cx, k)?;
     let mlir = cx.function(shape.threads as u32, 1, |b, args| {
@@ -32,7 +34,8 @@ pub fn emit(cx: &Cx<'_>, k: &RowNorm) -> Result<Source, CodegenError> {
         entry: cx.entry(),
         mlir,
         threads: shape.threads as u32,
-        shared: if shape.warps() > 1 { 4 * shape.warps() as u32 } else { 0 },
+        // Sums of the warps; then their largest magnitudes.
+        shared: if shape.warps() > 1 { 8 * shape.warps() as u32 } else { 0 },
         grid: [per_rows(1), blocks(1), blocks(1)],
         scratch: 0,
         scratch_per_m: 0,
@@ -44,7 +47,9 @@ struct Shape<'k> {
     k: &'k RowNorm,
     cols: usize,
     from: (RowElem, Elem),
-    to: (RowElem, Elem),
+    /// `None`: fp8.
+    to: Option<Elem>,
+    out: RowElem,
     gain: Option<(ParamId, usize)>,
     /// Columns of a run; all, when the whole row is one.
     width: usize,
@@ -73,8 +78,12 @@ impl<'k> Shape<'k> {
         } else {
             ((cols / width).next_power_of_two().min(MAX_THREADS / warp) * warp, warp)
         };
-        let float = |elem| piece::float_storage(cx, elem).map(|e| (elem, e));
-        Ok(Shape { k, cols, from: float(from)?, to: float(to)?, gain, width, step, threads, team })
+        let storage = |elem| piece::float_storage(cx, elem);
+        let stored = if to == RowElem::Fp8 { None } else { Some(storage(to)?) };
+        if stored.is_none() && width != cols {
+            return Err(cx.error("fp8 rows have one scale: they are made of rows normalized as a whole"));
+        }
+        Ok(Shape { k, cols, from: (from, storage(from)?), to: stored, out: to, gain, width, step, threads, team })
     }
 
     /// Warps that share a sum.
@@ -91,7 +100,7 @@ impl<'k> Shape<'k> {
 fn rows(s: &Shape<'_>, b: &mut Builder, args: Args<'_>, row: V) {
     let source = if s.k.gather { args.array_at(b, offset_of!(GpuCtx, out_rows), row) } else { row };
     let x = row_at(b, args.operand(s.k.x), s.cols, s.from.0, source);
-    let y = row_at(b, args.operand(s.k.out), s.cols, s.to.0, row);
+    let y = row_at(b, args.operand(s.k.out), s.cols, s.out, row);
     let gain = s.gain.map(|(g, _)| args.operand(g));
     let tid = b.sreg("tid.x");
     if s.width == s.cols {
@@ -134,6 +143,20 @@ impl Run<'_> {
             let sum = held.iter().flatten().fold(zero, |sum, x| b.fma(*x, *x, sum));
             self.factor(b, sum, norm.eps.get())
         });
+        if self.s.to.is_none() {
+            let mut most = b.f32(0.0);
+            let mut scaled = vec![];
+            for ((i, partial), values) in numbers.iter().zip(&held) {
+                let values = self.scaled(b, *i, *partial, values, factor);
+                most = magnitude(b, most, &values);
+                scaled.push(values);
+            }
+            let scale = self.scale(b, most);
+            for ((i, partial), values) in numbers.iter().zip(&scaled) {
+                self.guarded(b, *i, *partial, |b| self.store_codes(b, *i, values, scale));
+            }
+            return self.finish_codes(b, scale);
+        }
         for ((i, partial), values) in numbers.iter().zip(&held) {
             self.guarded(b, *i, *partial, |b| self.store(b, *i, values, factor));
         }
@@ -150,6 +173,22 @@ impl Run<'_> {
             });
             self.factor(b, sum[0], norm.eps.get())
         });
+        if self.s.to.is_none() {
+            let zero = b.f32(0.0);
+            let most = b.for_((self.lane, n, step), &[zero], |b, i, most| {
+                let values = self.load(b, i, false);
+                let values = self.scaled(b, i, false, &values, factor);
+                vec![magnitude(b, most[0], &values)]
+            });
+            let scale = self.scale(b, most[0]);
+            b.for_((self.lane, n, step), &[], |b, i, _| {
+                let values = self.load(b, i, false);
+                let values = self.scaled(b, i, false, &values, factor);
+                self.store_codes(b, i, &values, scale);
+                vec![]
+            });
+            return self.finish_codes(b, scale);
+        }
         b.for_((self.lane, n, step), &[], |b, i, _| {
             let values = self.load(b, i, false);
             self.store(b, i, &values, factor);
@@ -192,14 +231,23 @@ impl Run<'_> {
         let mut sum = b.reduce(sum, &[16, 8, 4, 2, 1], |b, x, y| b.fadd(x, y));
         let warps = self.s.warps();
         if warps > 1 {
-            sum = across_warps(b, sum, warps);
+            sum = across_warps(b, sum, warps, 0, |b, x, y| b.fadd(x, y));
         }
         let (scale, eps) = (b.f32(1.0 / self.s.width as f32), b.f32(eps));
         let mean = b.fma(sum, scale, eps);
         b.rsqrt(mean)
     }
 
-    fn store(&self, b: &mut Builder, i: V, values: &[V], factor: Option<V>) {
+    /// Normalized values times their gains, of a piece that may not exist.
+    fn scaled(&self, b: &mut Builder, i: V, partial: bool, values: &[V], factor: Option<V>) -> Vec<V> {
+        if !partial || self.gain.is_none() {
+            return self.apply(b, i, values, factor);
+        }
+        let inside = b.cmpc(Cmp::Slt, i, self.s.pieces() as i64);
+        b.if_else(inside, &vec![F32; self.s.step], |b| self.apply(b, i, values, factor), |_| values.to_vec())
+    }
+
+    fn apply(&self, b: &mut Builder, i: V, values: &[V], factor: Option<V>) -> Vec<V> {
         let col = self.column(b, i);
         let mut values = values.to_vec();
         if let Some(factor) = factor {
@@ -211,16 +259,106 @@ impl Run<'_> {
             let gains = piece::load(b, p, Elem::F32, self.s.step);
             values.iter_mut().zip(gains).for_each(|(x, g)| *x = b.fmul(*x, g));
         }
-        let p = col_at(b, self.y, self.s.to.1, col);
-        piece::store(b, &values, p, self.s.to.1);
+        values
+    }
+
+    fn store(&self, b: &mut Builder, i: V, values: &[V], factor: Option<V>) {
+        let values = self.apply(b, i, values, factor);
+        let col = self.column(b, i);
+        let storage = self.s.to.unwrap_or(Elem::F32);
+        let p = col_at(b, self.y, storage, col);
+        piece::store(b, &values, p, storage);
+    }
+
+    /// The team's largest magnitude, in every thread: `(what values are multiplied with, what codes are to be)`.
+    fn scale(&self, b: &mut Builder, most: V) -> (V, V) {
+        let warps = self.s.warps();
+        let mut most = b.reduce(most, &[16, 8, 4, 2, 1], |b, x, y| b.fmax(x, y));
+        if warps > 1 {
+            most = across_warps(b, most, warps, warps, |b, x, y| b.fmax(x, y));
+        }
+        let largest = b.f32(E4M3_MAX);
+        let inverse = b.fdiv(largest, most);
+        let huge = b.f32(f32::MAX);
+        let finite = b.op(crate::mlir::I1, format!("arith.cmpf ole, {inverse}, {huge} : f32"));
+        let zero = b.f32(0.0);
+        (b.select(finite, inverse, zero), b.fdiv(most, largest))
+    }
+
+    /// Stores a piece as e4m3 codes, in the order of fp8 rows.
+    fn store_codes(&self, b: &mut Builder, i: V, values: &[V], (inverse, _): (V, V)) {
+        let col = self.column(b, i);
+        let codes: Vec<V> = values
+            .chunks(2)
+            .map(|pair| {
+                let pair: Vec<V> = pair.iter().map(|x| b.fmul(*x, inverse)).collect();
+                b.e4m3(pair[0], *pair.last().unwrap_or(&pair[0]))
+            })
+            .collect();
+        let p = self.code_at(b, col);
+        match (values.len(), &codes[..]) {
+            (4, [low, high]) => {
+                let (low, high) = (b.zext(*low, I32), b.zext(*high, I32));
+                let high = b.shlc(high, 16);
+                let word = b.or(low, high);
+                b.store(word, p);
+            }
+            (2, [pair]) => b.store(*pair, p),
+            (_, codes) => {
+                let code = b.trunc(codes[0], I8);
+                b.store(code, p);
+            }
+        }
+    }
+
+    /// Address of the code of column `col`, as [`fp8_place`](llmcc_abi::layout::fp8_place) has it: column 64u + 16t + 8p + 4h + j is byte 64u + 32p + 16h + 4t + j.
+    fn code_at(&self, b: &mut Builder, col: V) -> V {
+        let (unit, t) = (b.andc(col, !63), b.shrc(col, 2));
+        let (t, part, j) = (b.andc(t, 12), b.andc(col, 12), b.andc(col, 3));
+        let part = b.shlc(part, 2);
+        let place = b.or(unit, t);
+        let place = b.or(place, part);
+        let place = b.or(place, j);
+        b.at(self.y, place)
+    }
+
+    /// Zeros beyond the last column, and the scale.
+    fn finish_codes(&self, b: &mut Builder, (_, scale): (V, V)) {
+        let at = fp8_row(self.s.cols).scale;
+        let missing = at - self.s.cols;
+        if missing > 0 {
+            let (n, step) = (b.i32(missing as i64), b.i32(self.s.team as i64));
+            b.for_((self.lane, n, step), &[], |b, i, _| {
+                let col = b.addc(i, self.s.cols as i64);
+                let p = self.code_at(b, col);
+                let zero = b.i32(0);
+                let zero = b.trunc(zero, I8);
+                b.store(zero, p);
+                vec![]
+            });
+        }
+        let first = b.cmpc(Cmp::Eq, self.lane, 0);
+        b.if_(first, |b| {
+            let p = b.atc(self.y, at as i64);
+            b.store(scale, p);
+        });
     }
 }
 
-/// The sum over `warps` (a power of two) warps of a value that is the same in all lanes of each; uses `4·warps` bytes of shared memory.
-fn across_warps(b: &mut Builder, sum: V, warps: usize) -> V {
+/// The largest of a magnitude and those of some values.
+fn magnitude(b: &mut Builder, most: V, values: &[V]) -> V {
+    values.iter().fold(most, |most, x| {
+        let x = b.op(F32, format!("math.absf {x} : f32"));
+        b.fmax(most, x)
+    })
+}
+
+/// Joins a value of each of `warps` (a power of two) warps, the same in all lanes of each; uses `4·warps` bytes of shared memory from word `from` on.
+fn across_warps(b: &mut Builder, sum: V, warps: usize, from: usize, join: impl Fn(&mut Builder, V, V) -> V) -> V {
     let tid = b.sreg("tid.x");
     let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, i64::from(WARP) - 1));
     let shared = b.shared();
+    let shared = b.atc(shared, 4 * from as i64);
     let first = b.cmpc(Cmp::Eq, lane, 0);
     b.if_(first, |b| {
         let p = col_at(b, shared, Elem::F32, warp);
@@ -232,5 +370,5 @@ fn across_warps(b: &mut Builder, sum: V, warps: usize) -> V {
     let p = col_at(b, shared, Elem::F32, mine);
     let sum = b.load(p, F32);
     let masks: Vec<i64> = (0..warps.trailing_zeros()).rev().map(|i| 1 << i).collect();
-    b.reduce(sum, &masks, |b, x, y| b.fadd(x, y))
+    b.reduce(sum, &masks, join)
 }

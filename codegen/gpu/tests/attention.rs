@@ -110,6 +110,7 @@ fn batch(tokens: &[(usize, usize)]) -> Batch {
         seqs: tokens.iter().map(|t| t.0).collect(),
         positions: tokens.iter().map(|t| t.1 as i32).collect(),
         out_rows: vec![0],
+        ..Batch::default()
     }
 }
 
@@ -181,8 +182,9 @@ impl Step {
             let v = self.state.value(seq, p, head / shape.group).unwrap();
             let weight = (s - max).exp() / sum;
             for (b, v) in bound.iter_mut().zip(v) {
-                // The second term: probabilities below the smallest normal f16.
-                *b += v.abs() * (weight * (relative + u_out * 1.1) + 2f64.powi(-24) / sum);
+                // The second term: probabilities below the smallest normal f16. Of int8 values they are relative to the largest of other scales.
+                let tiny = if shape.dtype == KvDType::Int8 { 2f64.powi(-21) } else { 2f64.powi(-24) };
+                *b += v.abs() * (weight * (relative + u_out * 1.1) + tiny / sum);
             }
         }
         bound
@@ -228,6 +230,7 @@ fn run(shape: &Shape, source: &Source, module: &Module, step: &Step) -> (Rows, S
         n_tokens: m as u64,
         n_rows: 1,
         n_seqs: tables.len() as u64,
+        ..GpuCtx::default()
     };
     let words =
         [ctx.tokens, ctx.positions, ctx.seqs, ctx.out_rows, ctx.block_tables, ctx.block_stride, ctx.n_tokens, ctx.n_rows, ctx.n_seqs];
@@ -345,6 +348,51 @@ fn other_caches_and_head_sizes() {
     check(&Shape { d: 50, group: 3, dtype: KvDType::Bf16, ..DECODE }, &[RAGGED]);
 }
 
+/// On tensor cores: any multiple of 32.
+#[test]
+fn decode_of_int8_caches() {
+    let int8 = Shape { dtype: KvDType::Int8, ..DECODE };
+    assert_eq!(int8.source().generic, None);
+    check(&int8, &[RAGGED, LONE, LONG, MIXED]);
+    check(&Shape { d: 128, group: 2, q: RowElem::Bf16, out: RowElem::Bf16, ..int8 }, &[RAGGED, LONG]);
+    check(&Shape { d: 96, group: 12, kv_heads: 1, q: RowElem::F16, out: RowElem::F32, window: Some(50), ..int8 }, &[RAGGED, LONG]);
+    check(&Shape { d: 32, group: 1, target: "sm80", ..int8 }, &[MIXED]);
+}
+
+#[test]
+fn prefill_of_int8_caches() {
+    let int8 = Shape { dtype: KvDType::Int8, ..PROMPT };
+    assert_eq!(int8.source().generic, None);
+    let ragged = prompts(&[(2, 5, 20), (0, 0, 33), (1, 77, 1), (3, 16, 16)]);
+    check(&int8, &[&prompts(&[(0, 0, 70)]), &ragged, LONE]);
+    check(&Shape { d: 128, q: RowElem::Bf16, out: RowElem::Bf16, window: Some(20), target: "sm86", ..int8 }, &[&ragged]);
+}
+
+/// Values whose scales are far apart, or zero: probabilities stay in the range of f16, and sums in that of f32.
+#[test]
+fn scales_of_int8_values_may_be_anything() {
+    let shape = Shape { dtype: KvDType::Int8, out: RowElem::F32, ..DECODE };
+    let source = shape.source();
+    let module = ptx(&shape, &source);
+    let mut step = Step::new(&shape, &[(0, 100)], 3);
+    let width = shape.spec().width();
+    for (p, size) in (0..101).zip([0.0, 1e-30, 1e-9, 1e-4, 1.0, 3e5].into_iter().cycle()) {
+        let row: Vec<f64> = (0..width).map(|i| size * (((i * 7 + p) % 13) as f64 - 6.0)).collect();
+        step.state.store_value(0, p, &row);
+    }
+    for keep in [1.0, 1e-9, 0.0] {
+        let mut step = Step { batch: step.batch.clone(), state: step.state.clone(), q: step.q.clone() };
+        if keep < 1.0 {
+            (0..101).for_each(|p| step.state.store_value(0, p, &vec![keep * p as f64; width]));
+        }
+        let (got, want) = (run(&shape, &source, &module, &step).0, step.expected(&shape));
+        let size = want.data.iter().fold(0f32, |m, x| m.max(x.abs()));
+        for (g, w) in got.data.iter().zip(&want.data) {
+            assert!((g - w).abs() <= size * 4e-3, "{g} for {w} of at most {size}");
+        }
+    }
+}
+
 /// As many splits as there can be.
 #[test]
 fn decode_of_a_very_long_context() {
@@ -392,8 +440,10 @@ fn prefill_of_other_heads_and_groups() {
 fn registers_suffice() {
     let Some(ptxas) = llmcc_gpu::assembler::Ptxas::find() else { return };
     for target in target::TARGETS.iter().filter_map(|t| Some((t.name, t.gpu()?))) {
-        for (d, tile_m) in [(64, 1), (128, 1), (64, 32), (128, 32)] {
-            let shape = Shape { d, tile_m, kv_heads: 8, dtype: KvDType::Bf16, target: target.0, ..DECODE };
+        for (d, tile_m, dtype) in
+            [64, 128].into_iter().flat_map(|d| [1, 32].map(|m| [KvDType::Bf16, KvDType::Int8].map(|t| (d, m, t)))).flatten()
+        {
+            let shape = Shape { d, tile_m, kv_heads: 8, dtype, target: target.0, ..DECODE };
             let source = shape.source();
             let ptx = Compiler::new().lower(&source.mlir, target.1.processor, target.1.ptx, Stage::Ptx).unwrap();
             let made = ptxas.assemble(&ptx, target.1.processor).unwrap();
@@ -405,6 +455,7 @@ fn registers_suffice() {
 #[test]
 fn decode_has_no_bank_conflicts_in_its_loop() {
     let stats = check(&Shape { d: 128, ..DECODE }, &[LONG]);
-    let bad: Vec<_> = stats.conflicts.iter().filter(|c| c.text.contains("ldmatrix")).collect();
+    let coded = check(&Shape { d: 128, dtype: KvDType::Int8, ..DECODE }, &[LONG]);
+    let bad: Vec<_> = stats.conflicts.iter().chain(&coded.conflicts).filter(|c| c.text.contains("ldmatrix")).collect();
     assert!(bad.is_empty(), "{bad:?}");
 }

@@ -6,7 +6,7 @@ use llmcc_gpu::worker::Stage;
 use llmcc_ir::eval::{Batch, OperandData, Rows, eval_kernel, half_rows_from_bytes, half_rows_to_bytes, rows_from_bytes, rows_to_bytes};
 use llmcc_ir::graph::{BinaryOp, F32, UnaryOp};
 use llmcc_ir::kernel::{Body, Expr, Kernel, Matmul, Norm, Param, ParamKind, Prologue, RowElem, Segment, Store};
-use llmcc_ir::quant::{BLOCK, Format, Packing, pack_block, unpack_row};
+use llmcc_ir::quant::{BLOCK, Elem, Format, Packing, pack_block, unpack_row};
 use llmcc_ir::target::{TargetSpec, find};
 use llmcc_ir::ty::Dim;
 use llmcc_ptx::{Memory, Module, Options, Stats, launch};
@@ -161,7 +161,8 @@ fn run(kernel: &Kernel, source: &Source, ptx: &str, batch: &Batch, operands: &mu
 
 /// What rounding the weights to the tensor cores' input costs, relative to each.
 fn weight_error(case: &Case) -> f64 {
-    let fits = case.format.is_quantized() && case.elem() != RowElem::F32;
+    // fp8 fits in both, and its scales multiply the sums.
+    let fits = case.format.is_quantized() && case.format.elem != Elem::Fp8 && case.elem() != RowElem::F32;
     let fits = fits && (case.format.group < 64 || case.format.def().decode.unwrap().min || case.tile_m > 8);
     match case.elem() {
         // The scale rounds too.
@@ -172,7 +173,10 @@ fn weight_error(case: &Case) -> f64 {
 }
 
 fn check_on(case: &Case, target: &TargetSpec) -> Stats {
-    let kernel = case.kernel();
+    check_kernel(case, case.kernel(), target)
+}
+
+fn check_kernel(case: &Case, kernel: Kernel, target: &TargetSpec) -> Stats {
     let batch = Batch::single(&vec![0; case.m], 0);
     let mut r = Random(0x9E37_79B9_7F4A_7C15 ^ (case.k as u64) << 20 ^ case.m as u64);
     (0..20).for_each(|_| _ = r.next());
@@ -220,7 +224,8 @@ fn compare(case: &Case, kernel: &Kernel, want: &[OperandData<'_>], got: &[Operan
         for j in 0..s.n {
             let lane = |p: &usize| {
                 let OperandData::Matrix(bytes) = &want[*p] else { unreachable!() };
-                unpack_row(case.format, bytes, case.k, j, &mut w);
+                let ParamKind::Matrix { format, .. } = kernel.params[*p].kind else { unreachable!() };
+                unpack_row(format, bytes, case.k, j, &mut w);
                 magnitudes(case, x, &w)
             };
             let lanes: Vec<Vec<f64>> = s.weights.iter().map(lane).collect();
@@ -250,7 +255,7 @@ fn small(sms: u32) -> TargetSpec {
     target
 }
 
-const FORMATS: [&str; 9] = ["w4g32", "w4g64", "w4g128", "w4ag32", "w4ag64", "w8g32", "w8g128", "f16", "bf16"];
+const FORMATS: [&str; 10] = ["w4g32", "w4g64", "w4g128", "w4ag32", "w4ag64", "w8g32", "w8g128", "fp8", "f16", "bf16"];
 
 #[test]
 fn w4_by_one_row() {
@@ -281,9 +286,14 @@ fn columns_that_are_no_whole_units() {
 
 #[test]
 fn f32_products() {
-    for (format, elem) in
-        [("f32", RowElem::F32), ("w4g64", RowElem::F32), ("f32", RowElem::F16), ("bf16", RowElem::F32), ("bf16", RowElem::F16)]
-    {
+    for (format, elem) in [
+        ("f32", RowElem::F32),
+        ("w4g64", RowElem::F32),
+        ("fp8", RowElem::F32),
+        ("f32", RowElem::F16),
+        ("bf16", RowElem::F32),
+        ("bf16", RowElem::F16),
+    ] {
         check(&Case::new(3, 24, 256, format, elem));
     }
 }
@@ -328,7 +338,9 @@ fn tiles_cut_between_blocks() {
 #[test]
 fn tiles_of_many_rows() {
     for (tile_m, m) in [(16, 11), (32, 40), (64, 70), (128, 130)] {
-        for (format, elem) in [("w4g64", RowElem::F16), ("w4ag32", RowElem::Bf16), ("w8g128", RowElem::F16), ("bf16", RowElem::Bf16)] {
+        for (format, elem) in
+            [("w4g64", RowElem::F16), ("w4ag32", RowElem::Bf16), ("w8g128", RowElem::F16), ("fp8", RowElem::Bf16), ("bf16", RowElem::Bf16)]
+        {
             let mut case = Case { tile_m, segments: vec![(128, 128)], ..Case::new(m, 0, 192, format, elem) };
             check(&case);
             case.segments = vec![(64, 64), (40, 64)];
@@ -342,7 +354,9 @@ fn tiles_of_many_rows() {
 #[test]
 fn tiles_by_mma_and_wgmma() {
     for (tile_m, m) in [(128, 130), (256, 200)] {
-        for (format, elem) in [("w4g64", RowElem::F16), ("w4ag32", RowElem::Bf16), ("w8g128", RowElem::F16), ("bf16", RowElem::Bf16)] {
+        for (format, elem) in
+            [("w4g64", RowElem::F16), ("w4ag32", RowElem::Bf16), ("w8g128", RowElem::F16), ("fp8", RowElem::Bf16), ("bf16", RowElem::Bf16)]
+        {
             let mut case = Case { tile_m, segments: vec![(128, 128), (72, 128)], ..Case::new(m, 0, 256, format, elem) };
             check(&case);
             case.segments = vec![(64, 64), (40, 64)];
@@ -352,6 +366,36 @@ fn tiles_by_mma_and_wgmma() {
                 check_on(&case, find("sm80").unwrap());
             }
         }
+    }
+}
+
+/// The pipeline of `wgmma` kernels: fewer units than stages, one more, an odd number, many turns of the ring; blocks in groups of tiles of rows.
+#[test]
+fn pipelines_of_wgmma() {
+    for (i, k) in [64, 128, 320, 448, 1088].into_iter().enumerate() {
+        let (format, elem) = [("w4g32", RowElem::Bf16), ("f16", RowElem::F16), ("w8g32", RowElem::F16), ("w4ag64", RowElem::F16)][i % 4];
+        check(&Case { tile_m: 128, segments: vec![(136, 128)], ..Case::new(77, 0, k, format, elem) });
+    }
+    for (format, elem) in [("bf16", RowElem::Bf16), ("w4g128", RowElem::F16), ("w8g64", RowElem::Bf16)] {
+        check(&Case { tile_m: 256, segments: vec![(104, 128)], ..Case::new(259, 0, 704, format, elem) });
+    }
+    let rows = Case { tile_m: 128, segments: vec![(128, 128), (200, 128)], ..Case::new(128 * 9 + 5, 0, 64, "w4g64", RowElem::F16) };
+    check(&rows);
+}
+
+/// Segments of different formats are tiles of their own, which a block computes one after the other through the same ring.
+#[test]
+fn pipelines_through_several_tiles() {
+    for (tile_m, formats) in [(128, ["w4g64", "f16"]), (256, ["w8g32", "f16"]), (128, ["w4ag32", "w4g128"])] {
+        let case = Case { tile_m, segments: vec![(128, 128), (160, 128)], ..Case::new(150, 0, 320, formats[0], RowElem::F16) };
+        let mut kernel = case.kernel();
+        let other = Format::parse(formats[1]).unwrap().with_packing(Packing::Fragment);
+        if let ParamKind::Matrix { format, .. } = &mut kernel.params[3].kind {
+            *format = other;
+        }
+        let s = llmcc_ir::gpu::schedule::matmul(&kernel, find("sm90").unwrap()).unwrap();
+        assert_eq!((s.phases.len(), s.producers), (2, 4));
+        check_kernel(&case, kernel, find("sm90").unwrap());
     }
 }
 
@@ -409,9 +453,11 @@ fn llama_shapes_assemble() {
             ("w4g64", 8),
             ("w4g32", 8),
             ("w8g64", 8),
+            ("fp8", 8),
             ("bf16", 8),
             ("w4g64", 64),
             ("w4g64", 128),
+            ("fp8", 128),
             ("bf16", 128),
             ("w4g64", 256),
             ("bf16", 256),
@@ -429,7 +475,8 @@ fn llama_shapes_assemble() {
                 let case = if format == "bf16" { to_bf16(case) } else { case };
                 let source = llmcc_gpu::emit(&case.kernel(), target).unwrap();
                 let ptx = Compiler::new().lower(&source.mlir, gpu.processor, gpu.ptx, Stage::Ptx).unwrap();
-                let path = dir.path().join("k.ptx");
+                let kept = std::env::var("LLMCC_KEEP").map_or_else(|_| dir.path().to_path_buf(), std::path::PathBuf::from);
+                let path = kept.join("k.ptx");
                 std::fs::write(&path, &ptx).unwrap();
                 let arch = format!("-arch={}", gpu.processor);
                 let out = std::process::Command::new(&ptxas).args(["-v", &arch, "-o", "/dev/null"]).arg(&path).output().unwrap();

@@ -25,6 +25,13 @@ const POINTWISE: &str = "kernel @m.pointwise0 rows T {
   }
 }";
 
+const DECODE: &str = "kernel @m.attention0 rows T {
+  param %q: rows f16[T, 128]
+  param %kv: kv<f16, 2x32>
+  param %y: rows f16[T, 128]
+  attention q=%q kv=%kv heads=4 scale=0.25 out=%y
+}";
+
 #[cfg(feature = "llvm")]
 const CACHE: &str = "kernel @m.cache0 rows T {
   param %x: rows f32[T, 128]
@@ -35,6 +42,12 @@ const CACHE: &str = "kernel @m.cache0 rows T {
   }
 }";
 
+const TOP_K: &str = "kernel @m.top_k0 rows R {
+  param %x: rows f32[R, 9001]
+  param %y: rows f32[R, 129]
+  top_k x=%x k=64 out=%y
+}";
+
 fn source(text: &str) -> Source {
     let kernel = llmcc_ir::text::parse_kernel(text).unwrap_or_else(|e| panic!("{e:?}"));
     llmcc_gpu::emit(&kernel, find("sm90").expect("a target")).unwrap_or_else(|e| panic!("{e}"))
@@ -42,8 +55,19 @@ fn source(text: &str) -> Source {
 
 #[test]
 fn mlir() {
-    for (name, text) in [("row_norm", ROW_NORM), ("embed", EMBED), ("pointwise", POINTWISE)] {
+    for (name, text) in [("row_norm", ROW_NORM), ("embed", EMBED), ("pointwise", POINTWISE), ("top_k", TOP_K)] {
         insta::assert_snapshot!(format!("mlir_{name}"), source(text).mlir);
+    }
+}
+
+/// The kernels of attention: for one token over a 16-bit cache and over an int8 one, for prompts, and without tensor cores.
+#[test]
+fn attention() {
+    let int8 = DECODE.replace("f16, 2x32", "int8, 2x32");
+    let prompt = DECODE.replace("scale=0.25", "scale=0.25 tile_m=32").replace("2x32", "2x32, window 64");
+    let plain = DECODE.replace("kv<f16", "kv<f32");
+    for (name, text) in [("decode", DECODE), ("int8", &int8), ("prompt", &prompt), ("plain", &plain)] {
+        insta::assert_snapshot!(format!("mlir_attention_{name}"), source(text).mlir);
     }
 }
 

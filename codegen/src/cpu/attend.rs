@@ -11,7 +11,7 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{AbiParam, InstBuilder, Signature, Value};
 use cranelift_codegen::isa::CallConv;
 use llmcc_abi::layout::{self, Page};
-use llmcc_abi::{ATTEND_WORK, AttendArgs, PAGE_TOKENS, StepCtx, Uk, kv_dtype};
+use llmcc_abi::{ATTEND_PARTS, AttendArgs, PAGE_TOKENS, StepCtx, Uk, attend_work, kv_dtype};
 use llmcc_ir::kernel::{Attention, RowElem};
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::plan::row_bytes;
@@ -77,7 +77,7 @@ impl Plan {
             RowElem::F32 | RowElem::Bf16 => {}
             RowElem::Q8 { group } if width.is_multiple_of(group) => {}
             RowElem::Q8 { group } => return Err(low.error(format!("int8 groups of {group} cut the {width} columns of a KV head"))),
-            RowElem::F16 => return Err(low.error("CPUs have no f16 rows".into())),
+            RowElem::F16 | RowElem::Fp8 => return Err(low.error("CPUs have no f16 or fp8 rows".into())),
         }
         let rounded = out_elem != RowElem::F32;
         Ok(Plan {
@@ -89,7 +89,7 @@ impl Plan {
             out_elem,
             args: frame.bytes(size_of::<AttendArgs>()),
             sums: frame.floats(if rounded { TOKENS * width } else { 0 }),
-            work: frame.floats(TOKENS * heads * ATTEND_WORK),
+            work: frame.floats(attend_work(TOKENS * heads, d)),
         })
     }
 
@@ -104,6 +104,8 @@ impl Plan {
             (offset_of!(AttendArgs, window), self.spec.window.unwrap_or(0)),
             (offset_of!(AttendArgs, page_bytes), self.page.bytes),
             (offset_of!(AttendArgs, out_stride), out_stride),
+            (offset_of!(AttendArgs, part_from), 0),
+            (offset_of!(AttendArgs, part_to), ATTEND_PARTS),
         ];
         for (offset, number) in numbers {
             let number = e.int(number as i64);
@@ -162,13 +164,14 @@ impl Plan {
         }
         let mut signature = Signature::new(CallConv::SystemV);
         signature.params.push(AbiParam::new(I64));
+        signature.returns.push(AbiParam::new(I64));
         let signature = e.b.import_signature(signature);
         let function = super::rope::microkernel(low, e, Uk::Attend);
         e.b.ins().call_indirect(signature, function, &[call]);
         match self.out_elem {
             RowElem::Q8 { group } => self.quantize(e, out, at, count, results, group),
             RowElem::Bf16 => self.shorten(e, out, at, count, results),
-            RowElem::F32 | RowElem::F16 => {}
+            RowElem::F32 | RowElem::F16 | RowElem::Fp8 => {}
         }
     }
 

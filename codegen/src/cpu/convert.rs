@@ -18,6 +18,20 @@ impl<'f> Emit<'f> {
         self.fmul(x, scale)
     }
 
+    /// Four e4m3 numbers that are not NaN, in the lowest bytes of i32 (what is above is ignored), to f32: as [`Emit::finite_f16_to_f32`].
+    pub fn e4m3_to_f32(&mut self, codes: Value) -> Value {
+        let top = self.b.ins().ishl_imm_u(codes, 24);
+        let sign = self.ints(0x8000_0000);
+        let sign = self.b.ins().band(top, sign);
+        let magnitude = self.b.ins().ushr_imm_u(top, 4);
+        let mask = self.ints(0x07f0_0000);
+        let magnitude = self.b.ins().band(magnitude, mask);
+        let bits = self.b.ins().bor(sign, magnitude);
+        let x = self.as_floats(bits);
+        let scale = self.floats(f32::from_bits((127 + 120) << 23));
+        self.fmul(x, scale)
+    }
+
     /// Four f16, sign-extended to i32, to f32: exact, infinities and NaN included.
     pub fn f16_to_f32(&mut self, halves: Value) -> Value {
         let x = self.finite_f16_to_f32(halves);

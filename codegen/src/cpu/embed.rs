@@ -88,7 +88,7 @@ fn scalar_f16(e: &mut Emit, half: Value) -> Value {
 
 /// 8 columns at a time.
 fn quantized(e: &mut Emit, format: Format, cols: usize, block: Value, row: Value, out: Value) {
-    let group = usize::from(format.group);
+    let group = if format.def().by_row() { cols } else { usize::from(format.group) };
     let layout = layout::block(format.elem, cols, group);
     let (zero, end) = (e.int(0), e.int(cols as i64));
     e.each(zero, end, group, |e, start| {
@@ -108,9 +108,13 @@ fn quantized(e: &mut Emit, format: Format, cols: usize, block: Value, row: Value
         e.each(start, stop, 8, |e, k| {
             let p = e.index(out, k, 4);
             for (i, code) in eight_codes(e, format.elem, codes, k).into_iter().enumerate() {
-                let zero = e.ints(decode.map_or(0, |d| d.zero) as u32);
-                let code = e.sub(code, zero);
-                let code = e.b.ins().fcvt_from_sint(F32X4, code);
+                let code = if format.def().by_row() {
+                    e.e4m3_to_f32(code)
+                } else {
+                    let zero = e.ints(decode.map_or(0, |d| d.zero) as u32);
+                    let code = e.sub(code, zero);
+                    e.b.ins().fcvt_from_sint(F32X4, code)
+                };
                 let mut x = e.fmul(code, scale);
                 if let Some(min) = min {
                     x = e.fadd(x, min);
@@ -123,7 +127,7 @@ fn quantized(e: &mut Emit, format: Format, cols: usize, block: Value, row: Value
 
 /// Codes of columns `k..k + 8`; `codes`: those of the row in the first chunk.
 fn eight_codes(e: &mut Emit, elem: Elem, codes: Value, k: Value) -> [Value; 2] {
-    if elem == Elem::W8 {
+    if matches!(elem, Elem::W8 | Elem::Fp8) {
         let p = e.index(codes, k, BLOCK);
         return [0, 64].map(|offset| {
             let word = e.load(I32, p, offset);

@@ -106,7 +106,9 @@ fn plan<'k>(
             RowElem::Q8 { group } if group == usize::from(format.group) => {}
             RowElem::Q8 { group } => return Err(low.wrong(*weights, &format!("quantized with the group of the int8 rows, {group}"))),
             RowElem::Bf16 if format.elem == Elem::Bf16 && !low.portable => {}
-            RowElem::Bf16 | RowElem::F16 => return Err(low.error("16-bit rows are multiplied by bf16 microkernels only".into())),
+            RowElem::Bf16 | RowElem::F16 | RowElem::Fp8 => {
+                return Err(low.error("of 16-bit and fp8 rows, only bf16 ones are multiplied, by bf16 microkernels".into()));
+            }
         }
         lanes.push(Lane { weights: *weights, k, format, tile: 0 });
     }
@@ -201,13 +203,17 @@ impl Lane {
             c: out,
             c_stride: stride,
         };
-        if low.portable { panel::emit(e, &panel) } else { call(low, e, args, &panel) }
+        match microkernel_of(&panel) {
+            Some(uk) if !low.portable => call(low, e, args, &panel, uk),
+            _ => panel::emit(e, &panel),
+        }
     }
 }
 
-/// Calls the microkernel for a panel.
-fn call(low: &Lowering, e: &mut Emit, slot: StackSlot, p: &Panel) {
-    let uk = match (p.format.elem, p.rows_elem.group().is_some()) {
+/// The microkernel for a panel, if there is one.
+fn microkernel_of(p: &Panel) -> Option<Uk> {
+    Some(match (p.format.elem, p.rows_elem.group().is_some()) {
+        (Elem::Fp8, _) => return None,
         (Elem::F32, _) => Uk::PanelF32,
         (Elem::F16, _) => Uk::PanelF16,
         (Elem::Bf16, _) if p.rows_elem == RowElem::Bf16 => Uk::PanelBf16Rows,
@@ -218,7 +224,11 @@ fn call(low: &Lowering, e: &mut Emit, slot: StackSlot, p: &Panel) {
         (Elem::W8, true) => Uk::PanelW8A8,
         (Elem::W4, true) => Uk::PanelW4A8,
         (Elem::W4a, true) => Uk::PanelW4aA8,
-    };
+    })
+}
+
+/// Calls the microkernel for a panel.
+fn call(low: &Lowering, e: &mut Emit, slot: StackSlot, p: &Panel, uk: Uk) {
     let args = e.b.ins().stack_addr(I64, slot, 0);
     let numbers = [
         (offset_of!(PanelArgs, w_stride), p.w_stride),
@@ -270,7 +280,7 @@ impl Rows {
                 let stride = (n * 2).next_multiple_of(64);
                 (Dest::Bf16 { start: 0, stride }, stride)
             }
-            RowElem::F16 => return Err(low.error("CPUs have no f16 rows".into())),
+            RowElem::F16 | RowElem::Fp8 => return Err(low.error("CPUs have no f16 or fp8 rows".into())),
         };
         Ok(Rows { program, dest, stride, n })
     }

@@ -50,7 +50,7 @@ use emit::{Emit, I64};
 use frame::Frame;
 use llmcc_ir::kernel::{Body, Kernel, ParamId, ParamKind, RowElem};
 use llmcc_ir::kv::KvSpec;
-use llmcc_ir::quant::{Format, Packing};
+use llmcc_ir::quant::{Elem, Format, Packing};
 use llmcc_ir::target::{CpuIsa, TargetSpec};
 
 /// Cranelift code for CPUs.
@@ -75,11 +75,17 @@ impl Backend for CpuBackend {
         let mut object = compile(kernel, isa.as_ref(), built)?;
         object.generic = match &kernel.body {
             Body::Matmul(_) if self.portable && level != CpuIsa::X86_64 => Some("128-bit inner products instead of microkernels"),
+            Body::Matmul(_) if reads(kernel, Elem::Fp8) => Some("128-bit inner products: no microkernel multiplies fp8"),
             Body::Pointwise(_) => Some("elementwise work that no other kernel absorbed"),
             _ => None,
         };
         Ok(object)
     }
+}
+
+/// Whether a kernel has a matrix of `elem`.
+fn reads(kernel: &Kernel, elem: Elem) -> bool {
+    kernel.params.iter().any(|p| matches!(p.kind, ParamKind::Matrix { format, .. } if format.elem == elem))
 }
 
 fn unsupported(kernel: &Kernel, what: String) -> CodegenError {
@@ -160,7 +166,9 @@ impl Lowering<'_> {
     /// Columns and storage of a matrix of rows.
     fn rows(&self, p: ParamId) -> Result<(usize, RowElem), CodegenError> {
         match *self.kind(p)? {
-            ParamKind::Rows { elem: RowElem::F16, .. } => Err(self.wrong(p, "a matrix of f32, bf16 or int8 rows: CPUs have no f16 ones")),
+            ParamKind::Rows { elem: RowElem::F16 | RowElem::Fp8, .. } => {
+                Err(self.wrong(p, "a matrix of f32, bf16 or int8 rows: CPUs have no others"))
+            }
             ParamKind::Rows { cols, elem, .. } => Ok((cols, elem)),
             _ => Err(self.wrong(p, "a matrix of rows")),
         }
@@ -170,7 +178,7 @@ impl Lowering<'_> {
     fn f32_rows(&self, p: ParamId) -> Result<usize, CodegenError> {
         match self.rows(p)? {
             (cols, RowElem::F32) => Ok(cols),
-            (_, RowElem::Q8 { .. } | RowElem::F16 | RowElem::Bf16) => Err(self.wrong(p, "a matrix of f32 rows")),
+            (_, RowElem::Q8 { .. } | RowElem::F16 | RowElem::Bf16 | RowElem::Fp8) => Err(self.wrong(p, "a matrix of f32 rows")),
         }
     }
 
@@ -229,6 +237,10 @@ fn build(kernel: &Kernel, isa: &dyn isa::TargetIsa, has_fma: bool, portable: boo
         Body::Pointwise(body) => pointwise::lower(&low, &mut e, &mut frame, body).map(|()| 0)?,
         Body::Embed(body) => embed::lower(&low, &mut e, &mut frame, body).map(|()| 0)?,
         Body::RopeTable(body) => rope::lower(&low, &mut e, body).map(|()| 0)?,
+        Body::TopK(_) => {
+            let what = "the runtime reads logits where they are: there are no candidates on CPUs".into();
+            return Err(unsupported(kernel, what));
+        }
     };
     e.b.ins().return_(&[]);
     e.b.seal_all_blocks();

@@ -79,7 +79,7 @@ fn float_row(e: &mut Emit, p: &Panel, w: Value, a: Value) -> Vec<Value> {
             let bits = e.b.ins().band(pairs, mask);
             e.as_floats(bits)
         }),
-        Elem::W8 | Elem::W4 | Elem::W4a => decoded(e, p, w, a, acc),
+        Elem::W8 | Elem::W4 | Elem::W4a | Elem::Fp8 => decoded(e, p, w, a, acc),
     }
 }
 
@@ -138,7 +138,7 @@ fn has_min(format: Format) -> bool {
 
 /// Quantized weights, decoded to f32 by their [`llmcc_ir::quant::Decode`] expression.
 fn decoded(e: &mut Emit, p: &Panel, w: Value, a: Value, acc: Vec<Value>) -> Vec<Value> {
-    let group = usize::from(p.format.group);
+    let group = if p.format.def().by_row() { p.k } else { usize::from(p.format.group) };
     let block = layout::block(p.format.elem, p.k, group);
     let (zero, end) = (e.int(0), e.int(p.k as i64));
     e.range(zero, end, group, &acc, |e, start, acc| {
@@ -155,11 +155,7 @@ fn decoded(e: &mut Emit, p: &Panel, w: Value, a: Value, acc: Vec<Value>) -> Vec<
                 .map(|v| {
                     let code = e.load(I32X4, chunk, v * 16);
                     let code = e.b.ins().ushr(code, shift);
-                    let mask = e.ints(if p.format.elem == Elem::W8 { 255 } else { 15 });
-                    let code = e.b.ins().band(code, mask);
-                    let zero = e.ints(zero_point(p.format) as u32);
-                    let code = e.sub(code, zero);
-                    let code = e.b.ins().fcvt_from_sint(F32X4, code);
+                    let code = number(e, p.format, code);
                     // The product of code and scale is exact in f32, so that adding the minimum rounds once with or without fused
                     // multiply-add.
                     let mut weight = e.fmul(code, scales[v]);
@@ -184,9 +180,21 @@ pub(super) fn group_address(e: &mut Emit, block: &layout::Block, group: usize, w
     (factors, e.offset(codes, block.codes))
 }
 
+/// The numbers that codes stand for, without their scales; what is above the bits of a code is ignored.
+fn number(e: &mut Emit, format: Format, code: Value) -> Value {
+    if format.def().by_row() {
+        return e.e4m3_to_f32(code);
+    }
+    let mask = e.ints(if format.elem == Elem::W8 { 255 } else { 15 });
+    let code = e.b.ins().band(code, mask);
+    let zero = e.ints(zero_point(format) as u32);
+    let code = e.sub(code, zero);
+    e.b.ins().fcvt_from_sint(F32X4, code)
+}
+
 /// Where column `k` of a block's codes is: the chunk of 16 words, and the bit of its words (i32).
 fn code_address(e: &mut Emit, elem: Elem, codes: Value, k: Value) -> (Value, Value) {
-    let word = if elem == Elem::W8 { 4 } else { 8 };
+    let word = if matches!(elem, Elem::W8 | Elem::Fp8) { 4 } else { 8 };
     let (number, in_word) = e.div_mod(k, word);
     let chunk = e.index(codes, number, 64);
     let (high, byte) = e.div_mod(in_word, 4);

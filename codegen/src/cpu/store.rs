@@ -83,7 +83,7 @@ impl Dest {
         let group = match elem {
             RowElem::F32 => return Ok(Dest::F32 { start, stride }),
             RowElem::Bf16 => return Ok(Dest::Bf16 { start, stride }),
-            RowElem::F16 => return Err(low.error("CPUs have no f16 rows".into())),
+            RowElem::F16 | RowElem::Fp8 => return Err(low.error("CPUs have no f16 or fp8 rows".into())),
             RowElem::Q8 { group } => group,
         };
         let ends_row = start + n == cols;

@@ -1,12 +1,12 @@
 //! Conversion between evaluator operands and the byte layouts of [`llmcc_abi::layout`], for tests that run generated code.
 
 use super::kv::{KvRow, Part};
-use super::{EvalError, KvState, Q8Rows, Rows};
+use super::{EvalError, Fp8Rows, KvState, Q8Rows, Rows};
 use crate::kernel::RowElem;
 use crate::kv::{KvDType, KvSpec};
 use half::{bf16, f16};
 use llmcc_abi::PAGE_TOKENS;
-use llmcc_abi::layout::{Page, half_row, page, q8_row};
+use llmcc_abi::layout::{Page, fp8_place, fp8_row, half_row, page, q8_row};
 
 /// f32 rows as bytes, row-major.
 pub fn rows_to_bytes(rows: &Rows) -> Vec<u8> {
@@ -39,6 +39,30 @@ pub fn half_rows_from_bytes(cols: usize, elem: RowElem, bytes: &[u8]) -> Rows {
     };
     let rows = bytes.chunks_exact(half_row(cols).max(1));
     Rows { cols, data: rows.flat_map(|row| row.chunks_exact(2).take(cols).map(value)).collect() }
+}
+
+/// fp8 rows as bytes, each laid out as an [`llmcc_abi::layout::Fp8Row`], padding zeroed.
+pub fn fp8_rows_to_bytes(rows: &Fp8Rows) -> Vec<u8> {
+    let at = fp8_row(rows.cols);
+    let mut out = vec![0u8; rows.rows() * at.bytes];
+    for (i, row) in out.chunks_mut(at.bytes).enumerate() {
+        for (c, code) in rows.codes[i * rows.cols..][..rows.cols].iter().enumerate() {
+            row[fp8_place(c)] = *code;
+        }
+        row[at.scale..][..4].copy_from_slice(&rows.scales[i].to_le_bytes());
+    }
+    out
+}
+
+/// fp8 rows from bytes; a last incomplete row is ignored.
+pub fn fp8_rows_from_bytes(cols: usize, bytes: &[u8]) -> Fp8Rows {
+    let at = fp8_row(cols);
+    let mut q = Fp8Rows { cols, codes: vec![], scales: vec![] };
+    for row in bytes.chunks_exact(at.bytes) {
+        q.codes.extend((0..cols).map(|c| row[fp8_place(c)]));
+        q.scales.push(f32::from_le_bytes(word(row, at.scale)));
+    }
+    q
 }
 
 /// int8 rows as bytes, each laid out as an [`llmcc_abi::layout::Q8Row`], padding zeroed.

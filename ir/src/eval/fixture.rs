@@ -344,6 +344,7 @@ pub(crate) fn plan(kv: KvSpec, format: Format) -> Plan {
         slots: vec![slot(HEAD, 0), slot(HIDDEN, 0), slot(HIDDEN, 0), slot(FFN, 0), slot(HEADS * HEAD, 0), slot(0, HIDDEN), slot(0, VOCAB)],
         regimes: vec![regime(Some(1)), regime(None)],
         logits: 6,
+        candidates: None,
     }
 }
 

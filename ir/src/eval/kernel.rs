@@ -3,12 +3,12 @@
 use super::kv::KvState;
 use super::rows::elem_name;
 use super::scalar::{binary, normalize, rope, rope_row, unary};
-use super::{Batch, EvalError, Q8Rows, Rows};
+use super::{Batch, EvalError, Fp8Rows, Q8Rows, Rows};
 use crate::diag::Severity;
 use crate::graph::F32;
 use crate::kernel::{
     Attention, Body, Embed, Expr, Kernel, Matmul, Norm, ParamId, ParamKind, Pointwise, Prologue, RopeTable, RowElem, RowNorm, Segment,
-    Store,
+    Store, TopK,
 };
 use crate::quant::{Format, unpack_row};
 use crate::ty::Dim;
@@ -22,6 +22,8 @@ pub enum OperandData<'a> {
     Rows(Rows),
     /// For [`ParamKind::Rows`] of int8.
     Q8(Q8Rows),
+    /// For [`ParamKind::Rows`] of e4m3.
+    Fp8(Fp8Rows),
     /// For [`ParamKind::Matrix`]: packed bytes, see [`llmcc_abi::layout`].
     Matrix(Cow<'a, [u8]>),
     /// For [`ParamKind::Vector`].
@@ -39,6 +41,7 @@ impl OperandData<'_> {
                 Some(match elem {
                     RowElem::F32 | RowElem::F16 | RowElem::Bf16 => OperandData::Rows(Rows::poisoned(m, cols)),
                     RowElem::Q8 { group } => OperandData::Q8(Q8Rows::poisoned(m, cols, group)),
+                    RowElem::Fp8 => OperandData::Fp8(Fp8Rows::poisoned(m, cols)),
                 })
             }
             ParamKind::Matrix { .. } | ParamKind::Vector { .. } | ParamKind::Kv(_) => None,
@@ -52,7 +55,7 @@ type Values = Vec<Vec<f64>>;
 /// Runs one kernel on a batch: all its items, reading every operand before storing anything.
 ///
 /// `operands` has one entry per parameter of the kernel; rows that the kernel stores are replaced, rows it does not store keep their values.
-/// Arithmetic is f64; rows are rounded to f32 when stored (also before they are rounded to f16 or bf16, or quantized, in f32, to int8 rows or into the cache).
+/// Arithmetic is f64; rows are rounded to f32 when stored (also before they are rounded to f16 or bf16, or quantized, in f32, to int8 or fp8 rows or into the cache).
 /// What is stored is read back exactly.
 ///
 /// # Errors
@@ -72,6 +75,7 @@ pub fn eval_kernel(kernel: &Kernel, batch: &Batch, operands: &mut [OperandData<'
         Body::Embed(k) => stores.push((rows_store(k.out), cx.embed(k)?)),
         Body::RopeTable(k) => stores.push((rows_store(k.out), cx.rope_table(k)?)),
         Body::Attention(k) => stores.push((rows_store(k.out), cx.attention(k)?)),
+        Body::TopK(k) => stores.push((rows_store(k.out), cx.top_k(k)?)),
     }
     for (to, values) in stores {
         store(kernel, batch, operands, &to, &values)?;
@@ -90,7 +94,7 @@ fn check_operands(kernel: &Kernel, batch: &Batch, operands: &[OperandData<'_>]) 
     }
     for (p, o) in kernel.params.iter().zip(operands) {
         let bad = match (&p.kind, o) {
-            (ParamKind::Rows { rows, cols, elem }, OperandData::Rows(r)) if elem.group().is_none() => {
+            (ParamKind::Rows { rows, cols, elem }, OperandData::Rows(r)) if !elem.is_quantized() => {
                 let m = rows.eval(batch.env());
                 let inexact = |v: &f32| !v.is_nan() && elem.round(*v) != *v;
                 if r.cols != *cols || r.data.len() != m * cols {
@@ -104,6 +108,11 @@ fn check_operands(kernel: &Kernel, batch: &Batch, operands: &[OperandData<'_>]) 
                 let fits = r.cols == *cols && r.group == *group && r.codes.len() == m * cols;
                 let fits = fits && r.scales.len() == m * r.groups() && r.sums.len() == r.scales.len();
                 (!fits).then(|| format!("must be int8 [{m}, {cols}] in groups of {group}"))
+            }
+            (ParamKind::Rows { rows, cols, elem: RowElem::Fp8 }, OperandData::Fp8(r)) => {
+                let m = rows.eval(batch.env());
+                let fits = r.cols == *cols && r.scales.len() == m && r.codes.len() == m * cols;
+                (!fits).then(|| format!("must be fp8 [{m}, {cols}]"))
             }
             (ParamKind::Matrix { n, k, format }, OperandData::Matrix(b)) => {
                 let want = format.packed_bytes(*n, *k);
@@ -141,6 +150,7 @@ impl Cx<'_, '_> {
         match self.operands.get(param) {
             Some(OperandData::Rows(r)) if i < r.rows() => Ok(r.row(i).iter().map(|v| f64::from(*v)).collect()),
             Some(OperandData::Q8(r)) if i < r.rows() => Ok(r.row(i)),
+            Some(OperandData::Fp8(r)) if i < r.rows() => Ok(r.row(i)),
             _ => Err(self.malformed(format!("operand {param} has no row {i}"))),
         }
     }
@@ -207,6 +217,7 @@ impl Cx<'_, '_> {
         Ok(match p.elem {
             RowElem::Q8 { group: 0 } => return Err(self.malformed("quantization in groups of 0")),
             RowElem::Q8 { group } => Q8Rows::quantize(&Rows { cols: x.len(), data: to_f32(&x) }, group).row(0),
+            RowElem::Fp8 => Fp8Rows::quantize(&Rows { cols: x.len(), data: to_f32(&x) }).row(0),
             RowElem::F16 | RowElem::Bf16 => to_f32(&x).into_iter().map(|v| p.elem.round(v).into()).collect(),
             RowElem::F32 => x,
         })
@@ -318,6 +329,13 @@ impl Cx<'_, '_> {
     }
 }
 
+impl Cx<'_, '_> {
+    fn top_k(&self, k: &TopK) -> Result<Values, EvalError> {
+        let wanted = |i: usize| self.batch.wanted.get(i).copied().unwrap_or_default();
+        (0..self.m).map(|i| Ok(super::top_k::top_k(&self.row(k.x, i)?, k.k, wanted(i)))).collect()
+    }
+}
+
 /// Attention of each token's queries `[heads · head_dim]` over its sequence, as at the graph level.
 pub(super) fn attention(
     kv: &KvState,
@@ -377,6 +395,7 @@ fn store(kernel: &Kernel, batch: &Batch, operands: &mut [OperandData<'_>], to: &
                 }
                 r.store(i, start, &row);
             }
+            (Store::Rows { .. }, OperandData::Fp8(r)) if row.len() == r.cols && i < r.rows() => r.store(i, &row),
             (Store::KvKey(_) | Store::KvValue(_), OperandData::Kv(kv)) if row.len() == kv.spec.width() && kernel.rows == Dim::Tokens => {
                 let (seq, position) = (batch.seqs[i], batch.positions[i] as usize);
                 let row: Vec<f64> = row.iter().map(|v| f64::from(*v)).collect();

@@ -15,6 +15,7 @@ mod kv;
 mod plan;
 mod rows;
 mod scalar;
+mod top_k;
 mod weight;
 
 #[cfg(test)]
@@ -23,17 +24,18 @@ pub(crate) mod fixture;
 mod tests;
 
 pub use bytes::{
-    half_rows_from_bytes, half_rows_to_bytes, kv_from_pages, kv_to_pages, q8_rows_from_bytes, q8_rows_to_bytes, rows_from_bytes,
-    rows_to_bytes,
+    fp8_rows_from_bytes, fp8_rows_to_bytes, half_rows_from_bytes, half_rows_to_bytes, kv_from_pages, kv_to_pages, q8_rows_from_bytes,
+    q8_rows_to_bytes, rows_from_bytes, rows_to_bytes,
 };
 pub use graph::{Tensor, Value, eval_func, eval_module};
 pub use kernel::{OperandData, eval_kernel};
 pub use kv::KvState;
 pub use plan::eval_plan;
-pub use rows::{Q8Rows, Rows, dequantize_q8_row, quantize_q8_row};
+pub use rows::{Fp8Rows, Q8Rows, Rows, dequantize_q8_row, quantize_q8_row};
 pub use scalar::{binary, rope_angle, unary};
 pub use weight::{WeightTensor, eval_weight};
 
+use crate::graph::F32;
 use crate::ty::Env;
 
 /// Tokens of one step: any number of sequences, in any order.
@@ -47,13 +49,36 @@ pub struct Batch {
     pub positions: Vec<i32>,
     /// `[R]` token rows whose logits are wanted.
     pub out_rows: Vec<usize>,
+    /// `[R]` what is wanted of the candidates of each row; rows beyond the last want all, at temperature 1.
+    pub wanted: Vec<Wanted>,
+}
+
+/// What a step wants of [`TopK`](crate::kernel::TopK) for one row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// 0, 1, or more: all.
+    pub candidates: usize,
+    /// What logits are multiplied with before they are powers of two.
+    pub scale: F32,
+}
+
+impl Default for Wanted {
+    fn default() -> Wanted {
+        Wanted { candidates: usize::MAX, scale: F32::new(std::f32::consts::LOG2_E) }
+    }
 }
 
 impl Batch {
     /// Tokens of sequence 0 from position `start`, logits for all of them.
     pub fn single(tokens: &[i32], start: i32) -> Batch {
         let n = tokens.len();
-        Batch { tokens: tokens.to_vec(), seqs: vec![0; n], positions: (start..).take(n).collect(), out_rows: (0..n).collect() }
+        Batch {
+            tokens: tokens.to_vec(),
+            seqs: vec![0; n],
+            positions: (start..).take(n).collect(),
+            out_rows: (0..n).collect(),
+            wanted: vec![],
+        }
     }
 
     /// Appends tokens of sequence `seq` from position `start`, with logits for the last one.

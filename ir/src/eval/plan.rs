@@ -3,7 +3,8 @@
 use super::kernel::{OperandData, eval_kernel};
 use super::kv::KvState;
 use super::{
-    Batch, EvalError, half_rows_from_bytes, half_rows_to_bytes, q8_rows_from_bytes, q8_rows_to_bytes, rows_from_bytes, rows_to_bytes,
+    Batch, EvalError, fp8_rows_from_bytes, fp8_rows_to_bytes, half_rows_from_bytes, half_rows_to_bytes, q8_rows_from_bytes,
+    q8_rows_to_bytes, rows_from_bytes, rows_to_bytes,
 };
 use crate::kernel::{Kernel, ParamKind, RowElem};
 use crate::plan::{Buffer, Launch, Operand, Plan, Regime};
@@ -113,6 +114,7 @@ impl<'a> Run<'a> {
                     RowElem::F32 => Some(OperandData::Rows(rows_from_bytes(*cols, bytes))),
                     RowElem::F16 | RowElem::Bf16 => Some(OperandData::Rows(half_rows_from_bytes(*cols, *elem, bytes))),
                     RowElem::Q8 { group } => Some(OperandData::Q8(q8_rows_from_bytes(*cols, *group, bytes))),
+                    RowElem::Fp8 => Some(OperandData::Fp8(fp8_rows_from_bytes(*cols, bytes))),
                 }
             }
             (ParamKind::Matrix { .. }, Operand::Weight(w)) => Some(OperandData::Matrix(Cow::Borrowed(self.weights.get(w)?))),
@@ -133,6 +135,7 @@ impl<'a> Run<'a> {
             OperandData::Rows(r) if self.regime.buffers[buffer].elem.is_half() => half_rows_to_bytes(r, self.regime.buffers[buffer].elem),
             OperandData::Rows(r) => rows_to_bytes(r),
             OperandData::Q8(r) => q8_rows_to_bytes(r),
+            OperandData::Fp8(r) => fp8_rows_to_bytes(r),
             OperandData::Matrix(_) | OperandData::Vector(_) | OperandData::Kv(_) => return,
         };
         let slot = self.regime.buffers[buffer].slot;

@@ -1,6 +1,7 @@
 //! Matrices of rows as kernels store them.
 
 use crate::kernel::RowElem;
+use crate::quant::{E4M3_MAX, e4m3_from_f32, e4m3_to_f32};
 use llmcc_abi::layout::groups;
 
 /// f32 rows `[rows, cols]`; also those of f16 and bf16, whose values f32 holds exactly.
@@ -25,6 +26,17 @@ pub struct Q8Rows {
     pub scales: Vec<f32>,
     /// Sums of the codes, `[rows, groups]`.
     pub sums: Vec<i32>,
+}
+
+/// e4m3 rows `[rows, cols]` with a scale per row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fp8Rows {
+    /// Columns.
+    pub cols: usize,
+    /// Codes, `[rows, cols]`, in the order of the columns (no padding).
+    pub codes: Vec<u8>,
+    /// Scales, `[rows]`.
+    pub scales: Vec<f32>,
 }
 
 impl Rows {
@@ -91,12 +103,58 @@ impl Q8Rows {
     }
 }
 
+impl Fp8Rows {
+    /// `rows` rows of NaN.
+    pub fn poisoned(rows: usize, cols: usize) -> Fp8Rows {
+        Fp8Rows { cols, codes: vec![0x7f; rows * cols], scales: vec![f32::NAN; rows] }
+    }
+
+    /// Quantizes f32 rows, in f32 arithmetic: `amax` = largest magnitude of a row, `scale = amax/448`, code = the e4m3 number nearest to `x·(448/amax)`; where `448/amax` is not finite
+    /// (`amax` is 0 or nearly) all codes are 0.
+    pub fn quantize(x: &Rows) -> Fp8Rows {
+        let mut q = Fp8Rows { cols: x.cols, codes: vec![], scales: vec![] };
+        for i in 0..x.rows() {
+            let (codes, scale) = quantize_fp8_row(x.row(i));
+            q.codes.extend(codes);
+            q.scales.push(scale);
+        }
+        q
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.scales.len()
+    }
+
+    /// The values of row `i`, exact.
+    pub fn row(&self, i: usize) -> Vec<f64> {
+        let scale = f64::from(self.scales[i]);
+        self.codes[i * self.cols..][..self.cols].iter().map(|c| scale * f64::from(e4m3_to_f32(*c))).collect()
+    }
+
+    /// Stores a whole row.
+    pub(super) fn store(&mut self, i: usize, x: &[f32]) {
+        let (codes, scale) = quantize_fp8_row(x);
+        self.codes[i * self.cols..][..self.cols].copy_from_slice(&codes);
+        self.scales[i] = scale;
+    }
+}
+
+/// The codes of a row, and its scale.
+fn quantize_fp8_row(x: &[f32]) -> (Vec<u8>, f32) {
+    let amax = amax(x);
+    let inverse = E4M3_MAX / amax;
+    let inverse = if inverse.is_finite() { inverse } else { 0.0 };
+    (x.iter().map(|v| if inverse > 0.0 { e4m3_from_f32(v * inverse) } else { 0 }).collect(), amax / E4M3_MAX)
+}
+
 /// The storage of an operand's rows.
 pub(super) fn elem_name(elem: RowElem) -> String {
     match elem {
         RowElem::F32 => "f32 rows".into(),
         RowElem::F16 => "f16 rows".into(),
         RowElem::Bf16 => "bf16 rows".into(),
+        RowElem::Fp8 => "fp8 rows".into(),
         RowElem::Q8 { group } => format!("int8 rows in groups of {group}"),
     }
 }

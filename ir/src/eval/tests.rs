@@ -325,7 +325,7 @@ fn a_prologue_equals_its_own_kernel() {
 fn rope_by_hand_leaves_columns_past_the_table() {
     let params = vec![param("inv_freq", ParamKind::Vector { len: 1 }), param("out", f32_rows(Dim::Tokens, 2))];
     let k = kernel("r", Dim::Tokens, params, Body::RopeTable(RopeTable { inv_freq: 0, scale: F32::new(2.0), out: 1 }));
-    let batch = Batch { tokens: vec![0], seqs: vec![0], positions: vec![3], out_rows: vec![] };
+    let batch = Batch { tokens: vec![0], seqs: vec![0], positions: vec![3], out_rows: vec![], ..Batch::default() };
     let mut o = [vector(&[0.1]), rows(2, &[0.0, 0.0])];
     eval_kernel(&k, &batch, &mut o).unwrap();
     let angle = f64::from(3.0 * 0.1f32);
@@ -353,7 +353,7 @@ fn attention_by_hand_with_window_and_two_sequences() {
     }
     kv.store_key(1, 0, &[1.0]);
     kv.store_value(1, 0, &[7.0]);
-    let batch = Batch { tokens: vec![0, 0], seqs: vec![0, 1], positions: vec![2, 0], out_rows: vec![] };
+    let batch = Batch { tokens: vec![0, 0], seqs: vec![0, 1], positions: vec![2, 0], out_rows: vec![], ..Batch::default() };
     let mut o = [rows(2, &[1.0, 0.0, 3.0, 4.0]), OperandData::Kv(kv), rows(2, &[0.0; 4])];
     eval_kernel(&k, &batch, &mut o).unwrap();
     // Head 0 of token 0: scores 1 and 2 over the last two positions; head 1: equal scores. Sequence 1 sees one position.
@@ -562,7 +562,7 @@ proptest! {
             prop_assert!(d < if int8 { 2e-2 } else { 2e-6 }, "{}", d);
             let mut last = vec![];
             for i in 0..batch.tokens.len() {
-                let one = Batch { tokens: vec![batch.tokens[i]], seqs: vec![batch.seqs[i]], positions: vec![batch.positions[i]], out_rows: vec![0] };
+                let one = Batch { tokens: vec![batch.tokens[i]], seqs: vec![batch.seqs[i]], positions: vec![batch.positions[i]], out_rows: vec![0], ..Batch::default() };
                 let logits = eval_module(&module, &load, &mut single, &one).unwrap();
                 if batch.out_rows.contains(&i) {
                     last.extend(logits);

@@ -265,7 +265,7 @@ pub fn fragment(elem: Elem) -> LinearLayout {
     let bits = match elem {
         Elem::F32 => 15,
         Elem::F16 | Elem::Bf16 => 14,
-        Elem::W8 => 13,
+        Elem::W8 | Elem::Fp8 => 13,
         Elem::W4 | Elem::W4a => 12,
     };
     fixed(&[axis("row", 4), axis("k", 6)], &[axis("bit", bits)], &(0..10).map(|b| place(1 << b)).collect::<Vec<_>>())

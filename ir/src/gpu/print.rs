@@ -51,6 +51,8 @@ impl Program {
             Op::Write { slot, pattern } => format!("write {}{}", self.slot(*slot), degree(pattern)),
             Op::FenceAsync => "fence_async".into(),
             Op::BarrierInit(b) => format!("init {}", name(&self.barriers, *b, |b| &b.name)),
+            Op::FenceInit => "fence_init".into(),
+            Op::Registers(n) => format!("registers {n}"),
             Op::Expect(p, bytes) => format!("expect {} {bytes}", self.phase(*p)),
             Op::BulkCopy(s, p, bytes) => format!("bulk_copy {} on {} {bytes}", self.slot(*s), self.phase(*p)),
             Op::Arrive(p) => format!("arrive {}", self.phase(*p)),
@@ -94,6 +96,8 @@ impl Program {
                 Stmt::If { when, then, other } => {
                     let when = match when {
                         Condition::Within(x, l) => format!("{} < turns of {}", self.index(*x), name(&self.loops, *l, |n| n)),
+                        Condition::AtLeast(x, n) => format!("{} >= {n}", self.index(*x)),
+                        Condition::Even(x) => format!("{} is even", self.index(*x)),
                         Condition::Fact(text) => text.clone(),
                     };
                     writeln!(f, "     {pad}if {when} {{")?;

@@ -14,7 +14,7 @@ pub type BufferId = usize;
 pub type BarrierId = usize;
 /// Number of a set of registers: index in [`Program::registers`].
 pub type RegisterId = usize;
-/// Number of a loop, unique in a program.
+/// Number of a loop, unique in a program; roles that share one turn equally often.
 pub type LoopId = usize;
 
 /// A kernel's skeleton.
@@ -203,8 +203,12 @@ pub enum Op {
     },
     /// `fence.proxy.async`: orders this thread's earlier accesses to shared memory before asynchronous ones that follow.
     FenceAsync,
-    /// `mbarrier.init` of an array and the fence that shows it to the asynchronous proxy. Elected.
+    /// `mbarrier.init` of an array. Elected.
     BarrierInit(BarrierId),
+    /// `fence.mbarrier_init` (with `fence.proxy.async`): shows this thread's initialized barriers to the asynchronous proxy. Elected.
+    FenceInit,
+    /// `setmaxnreg`: the threads of the role have so many registers from here on.
+    Registers(u32),
     /// `mbarrier.arrive.expect_tx` of so many bytes. Elected.
     Expect(Phase, u32),
     /// `cp.async.bulk` (tensor or not) of so many bytes of a slot, which completes on an `mbarrier`. Elected.
@@ -260,6 +264,10 @@ pub enum Trips {
 pub enum Condition {
     /// The index is less than the turns the loop makes: guards of copies ahead.
     Within(Index, LoopId),
+    /// The index is at least this.
+    AtLeast(Index, i64),
+    /// The index is even: what alternates between two sets of registers.
+    Even(Index),
     /// Some fact that does not change while the kernel runs; equal names are equal facts.
     Fact(String),
 }

@@ -109,8 +109,9 @@ pub(super) struct Machine<'a> {
     actors: Vec<Actor<'a>>,
     slots: Vec<Vec<SlotState>>,
     barriers: Vec<Vec<BarrierState>>,
-    /// Initialization of each array of barriers.
+    /// Initialization of each array of barriers, and the fence after it.
     ready: Vec<Option<Event>>,
+    fenced: Vec<Option<Event>>,
     /// Operations and last bulk copy of each barrier: `(clock, phase, operation)`.
     bulk: Vec<(usize, u32, usize)>,
     found: Vec<Finding>,
@@ -162,6 +163,7 @@ impl<'a> Machine<'a> {
             slots: program.buffers.iter().map(|b| vec![SlotState::default(); b.stages as usize]).collect(),
             barriers: program.barriers.iter().map(|b| vec![barrier(b.arrivals); b.stages as usize]).collect(),
             ready: vec![None; program.barriers.len()],
+            fenced: vec![None; program.barriers.len()],
             bulk: vec![],
             found: vec![],
             actors: list.into_iter().enumerate().map(actor).collect(),
@@ -214,7 +216,12 @@ impl<'a> Machine<'a> {
             Op::BarrierInit(b) if elected => self.ready[b] = Some(self.now(a)),
             Op::Expect(p, bytes) if elected => self.arrive(a, p, step, i64::from(bytes), step.index[0]),
             Op::BulkCopy(slot, p, bytes) if elected => self.bulk_copy(a, slot, p, i64::from(bytes), step),
-            Op::BarrierInit(_) | Op::Expect(..) | Op::BulkCopy(..) => {}
+            Op::FenceInit if elected => {
+                let now = self.now(a);
+                let ready = self.ready.iter().map(|r| r.filter(|e| e.clock == now.clock));
+                self.fenced.iter_mut().zip(ready).filter(|(f, r)| f.is_none() && r.is_some()).for_each(|(f, _)| *f = Some(now));
+            }
+            Op::BarrierInit(_) | Op::FenceInit | Op::Expect(..) | Op::BulkCopy(..) | Op::Registers(_) => {}
             Op::Arrive(p) => self.arrive(a, p, step, 0, step.index[0]),
             Op::Mma(_, r) | Op::RegisterRead(r) => self.register(a, r, number, false),
             Op::RegisterWrite(r) => self.register(a, r, number, true),
@@ -385,6 +392,13 @@ impl<'a> Machine<'a> {
 
     fn bulk_copy(&mut self, a: usize, slot: Slot, p: Phase, bytes: i64, step: Step<'a>) {
         self.initialized(a, p, step.number);
+        if !self.fenced[p.barrier].is_some_and(|e| self.knows(a, e)) {
+            let program = self.program;
+            let name = &program.barriers[p.barrier].name;
+            let message =
+                format!("the asynchronous proxy may not know of the initialization of `{name}`: fence it, then meet at a barrier");
+            self.find("missing-init-fence", step.number, message);
+        }
         let (clock, stage, _) = self.phase(p, step.index[1]);
         let tick = self.barriers[p.barrier][stage].done + 1;
         self.write(a, slot, step, Event { clock, tick }, false);

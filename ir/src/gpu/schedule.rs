@@ -22,8 +22,10 @@ pub enum Variant {
     Fma,
     /// Tensor cores (`mma.sync`), input tiles in shared memory.
     Mma,
-    /// Tensor cores of sm90 (`wgmma`): weights in registers, input tiles in shared memory.
+    /// Tensor cores of sm90 (`wgmma`): weights in registers, input tiles in shared memory, both brought there by warps that do nothing else.
     Wgmma,
+    /// The same for fp8 weights and fp8 rows.
+    WgmmaFp8,
 }
 
 /// Where a block finds its input.
@@ -65,8 +67,10 @@ pub struct MatmulSchedule {
     pub variant: Variant,
     /// Rows of a block.
     pub rows: usize,
-    /// Warps of a block.
+    /// Warps of a block that compute.
     pub warps: usize,
+    /// Further warps, which bring weights and input to shared memory (`Wgmma`).
+    pub producers: usize,
     /// Blocks that should fit on a multiprocessor.
     pub resident: usize,
     /// Blocks that share the units, for each tile of rows.
@@ -102,7 +106,9 @@ pub fn matmul(kernel: &Kernel, target: &TargetSpec) -> Option<MatmulSchedule> {
     match facts.variant() {
         Variant::Gemv | Variant::Fma => facts.streamed(),
         // What does not fit in shared memory is streamed, eight rows at a time.
-        Variant::Mma | Variant::Wgmma => facts.tiled().or_else(|| facts.streamed()),
+        Variant::Mma | Variant::Wgmma if facts.elem != RowElem::Fp8 => facts.tiled().or_else(|| facts.streamed()),
+        // fp8 rows are multiplied in tiles only.
+        Variant::Mma | Variant::Wgmma | Variant::WgmmaFp8 => facts.tileable().then(|| facts.tiled())?,
     }
 }
 
@@ -116,6 +122,10 @@ impl<'a> Facts<'a> {
         }
         let facts = Facts { kernel, body, gpu, target, k, elem };
         let whole = |s: &Segment| !s.weights.is_empty() && s.n > 0 && s.tile_n > 0 && s.tile_n.is_multiple_of(BLOCK);
+        let fp8 = |s: &Segment| s.weights.iter().all(|w| facts.format(*w).is_some_and(|f| f.elem == Elem::Fp8));
+        if elem == RowElem::Fp8 && (body.prologue.is_some() || gpu.fp8_flops == 0.0 || !body.segments.iter().all(fp8)) {
+            return None;
+        }
         let fits = body.segments.iter().all(|s| whole(s) && s.weights.iter().all(|w| facts.format(*w).is_some()));
         fits.then_some(facts)
     }
@@ -137,12 +147,15 @@ impl<'a> Facts<'a> {
             (_, RowElem::F32) | (Elem::F32, _) => false,
             (Elem::F16, elem) => elem == RowElem::F16,
             (Elem::Bf16, elem) => elem == RowElem::Bf16,
-            _ => true,
+            (Elem::W8 | Elem::W4 | Elem::W4a | Elem::Fp8, _) => true,
         }
     }
 
     fn variant(&self) -> Variant {
         let all = |f: &dyn Fn(Format) -> bool| self.body.segments.iter().flat_map(|s| &s.weights).all(|w| self.format(*w).is_some_and(f));
+        if self.elem == RowElem::Fp8 {
+            return if self.wgmma() && self.k.is_multiple_of(FP8_TURN) { Variant::WgmmaFp8 } else { Variant::Mma };
+        }
         if !all(&|f| self.on_tensor_cores(f)) {
             Variant::Fma
         } else if self.body.tile_m <= GEMV_ROWS || self.body.prologue.is_some() || !self.k.is_multiple_of(TILE_K) || !self.tileable() {
@@ -235,7 +248,7 @@ impl<'a> Facts<'a> {
             let slots = self.gpu.sms as usize * resident;
             let blocks = phases.iter().map(|p| if p.cut { slots } else { p.tiles.min(slots) }).max()?;
             let slow = (self.body.tile_m > GEMV_ROWS).then_some("a product of many rows that tensor cores would do faster in tiles");
-            return Some(MatmulSchedule { variant, rows, warps, resident, blocks, input, apart: true, k, phases, slow });
+            return Some(MatmulSchedule { variant, rows, warps, producers: 0, resident, blocks, input, apart: true, k, phases, slow });
         }
         None
     }
@@ -289,10 +302,13 @@ impl<'a> Facts<'a> {
 
     /// Many rows: tiles of weights times tiles of input.
     fn tiled(&self) -> Option<MatmulSchedule> {
+        // With `wgmma` as many as there is room for: copies then have more than a microsecond to arrive.
+        let deep = [(1, 6, false), (1, 5, false)];
+        let deep = if self.variant() == Variant::Wgmma { &deep[..] } else { &[] };
         let shared = [(1, 4, false), (1, 3, false), (1, 2, false)];
         let apart = [(2, 4, true), (2, 3, true), (1, 4, true), (1, 3, true)];
         let few = if self.body.tile_m <= FEW_ROWS { &apart[..] } else { &[] };
-        few.iter().chain(&shared).find_map(|(resident, stages, apart)| {
+        few.iter().chain(deep).chain(&shared).find_map(|(resident, stages, apart)| {
             let most = (self.gpu.shared_per_sm as usize / resident - 1024).min(self.gpu.shared_per_block as usize);
             let s = MatmulSchedule { apart: *apart, ..self.tiles(*resident, *stages)? };
             (self.tiles_bytes(&s) <= most).then_some(s)
@@ -302,7 +318,8 @@ impl<'a> Facts<'a> {
     fn tiles(&self, resident: usize, stages: usize) -> Option<MatmulSchedule> {
         let rows = self.body.tile_m;
         let slots = self.gpu.sms as usize * resident;
-        let wgmma = self.variant() == Variant::Wgmma;
+        let variant = self.variant();
+        let wgmma = matches!(variant, Variant::Wgmma | Variant::WgmmaFp8);
         let phase = |(first, segments): (usize, usize)| {
             let group = &self.body.segments[first..first + segments];
             let tiles = group.iter().map(Segment::tiles).sum();
@@ -321,16 +338,17 @@ impl<'a> Facts<'a> {
             return None;
         }
         let blocks = phases.iter().map(|p| if p.cut { slots } else { p.tiles }).max()?;
-        let variant = self.variant();
         Some(MatmulSchedule {
             variant,
             rows,
             warps: TILE_WARPS,
+            producers: if variant == Variant::Wgmma { WGMMA_PRODUCERS } else { 0 },
             resident,
             blocks,
             input: Input::Tiles,
             apart: false,
-            k: self.k,
+            // fp8 rows are stored in whole units.
+            k: round_up(self.k, TILE_K),
             phases,
             slow: None,
         })
@@ -341,12 +359,17 @@ impl<'a> Facts<'a> {
         let most = |f: &dyn Fn(&Phase, &[Segment]) -> usize| {
             s.phases.iter().map(|p| f(p, &self.body.segments[p.first..p.first + p.segments])).max().unwrap_or(0)
         };
-        let wgmma = s.variant == Variant::Wgmma;
-        // With `wgmma`, a warp has a strip of one lane only.
-        let lanes = |g: &[Segment]| if wgmma { g[0].weights.len() } else { 1 };
-        let rings = most(&|p, g| s.warps * p.stages * p.strips * self.unit_bytes(&g[0]) / lanes(g));
-        let stages = if wgmma { WGMMA_STAGES } else { most(&|p, _| p.stages) };
-        let stages = stages * s.rows * TILE_K * 2 + rings;
+        let unit = |g: &Segment| match s.variant {
+            // With `wgmma`, a warp has a strip of one lane only.
+            Variant::Wgmma => g.weights.first().and_then(|w| self.format(*w)).map_or(0, wgmma_strip_bytes),
+            Variant::WgmmaFp8 => g.weights.first().and_then(|w| self.format(*w)).map_or(0, unit_bytes),
+            _ => self.unit_bytes(g),
+        };
+        let rings = most(&|p, g| s.warps * p.stages * p.strips * unit(&g[0]));
+        let bytes = if self.elem == RowElem::Fp8 { 1 } else { 2 };
+        // A stage of fp8 by `wgmma` is a turn.
+        let units = if s.variant == Variant::WgmmaFp8 { FP8_TURN / TILE_K } else { 1 };
+        let stages = (most(&|p, _| p.stages) * s.rows * TILE_K * bytes + rings) * units;
         let sums = most(&|_, g| sums_bytes(1, s.rows, &g[0])) + most(&|_, g| self.epilogue_bytes(g, s.rows));
         1040 + if s.apart { stages + sums } else { stages.max(sums) }
     }
@@ -357,12 +380,16 @@ impl<'a> Facts<'a> {
     }
 }
 
+/// Columns of a turn of a `wgmma` kernel for fp8: lines of 128 bytes.
+pub const FP8_TURN: usize = 2 * TILE_K;
 /// Rows of a product whose weights are streamed: the columns of an `mma` of 16×8.
 pub const GEMV_ROWS: usize = 8;
 /// Bytes of weights that should be on their way to each multiprocessor: 4.8 TB/s for 1 µs are 36 KB on each of 132, and as much again for uneven arrival.
 const IN_FLIGHT: usize = 72 << 10;
-/// Stages of input tiles of a `wgmma` kernel.
-pub const WGMMA_STAGES: usize = 3;
+/// Warps of a `wgmma` kernel that bring weights and input: a group of four, so that they can give registers to the others.
+pub const WGMMA_PRODUCERS: usize = 4;
+/// Bytes from one 512-byte piece of a strip's 16-bit weights to the next in a stage of a `wgmma` kernel: shifted, so that lanes which read from two of them do not meet in the banks.
+pub const WGMMA_PIECE: usize = 512 + 32;
 /// Launches that joining cut tiles is reckoned as.
 const JOIN: f64 = 1.0;
 /// Warps of a block that computes tiles.
@@ -385,10 +412,18 @@ pub fn unit_bytes(format: Format) -> usize {
     fragment_tile_bytes(format.elem) + unit_scales(format) * 32
 }
 
+/// Bytes of a unit of one strip of a format in a stage of a `wgmma` kernel: as [`unit_bytes`], pieces of 16-bit weights [`WGMMA_PIECE`] apart.
+pub fn wgmma_strip_bytes(format: Format) -> usize {
+    let shifts = if fragment_tile_bytes(format.elem) == 2048 { 3 * (WGMMA_PIECE - 512) } else { 0 };
+    unit_bytes(format) + shifts
+}
+
 /// Groups of scales, and as many of minima, in a unit.
 pub fn unit_scales(format: Format) -> usize {
     match format.def().decode {
         None => 0,
+        // One scale for all units of a row: the epilogue applies it.
+        Some(d) if d.float => 0,
         Some(d) => TILE_K.div_ceil(usize::from(format.group).max(1)) * if d.min { 2 } else { 1 },
     }
 }
@@ -408,9 +443,11 @@ pub fn sums_stride(s: &Segment) -> usize {
 /// The largest tiles that have a schedule for up to 64 rows, which read the weights once; beyond, those that keep the machine busiest.
 pub fn matmul_tiles(kernel: &Kernel, target: &TargetSpec, rows: usize) -> Option<(usize, Vec<usize>)> {
     let facts = Facts::new(kernel, target)?;
-    let streamed = facts.variant() == Variant::Fma || facts.body.prologue.is_some() || !facts.k.is_multiple_of(TILE_K);
+    let whole = facts.elem == RowElem::Fp8 || facts.k.is_multiple_of(TILE_K);
+    let streamed = facts.variant() == Variant::Fma || facts.body.prologue.is_some() || !whole;
     let most = match rows {
         _ if streamed => GEMV_ROWS,
+        0..=64 if facts.elem == RowElem::Fp8 => rows.next_power_of_two().max(2 * GEMV_ROWS),
         0..=64 => rows.next_power_of_two().max(GEMV_ROWS),
         65..=255 => 128,
         _ => 256,
@@ -423,7 +460,7 @@ pub fn matmul_tiles(kernel: &Kernel, target: &TargetSpec, rows: usize) -> Option
         body.tile_m = tile_m;
         body.segments.iter_mut().zip(&widths).for_each(|(s, n)| s.tile_n = *n);
         let Some(s) = matmul(&tried, target) else { continue };
-        let suits = tile_m == GEMV_ROWS || s.slow.is_none() && (tile_m < 256 || s.variant == Variant::Wgmma);
+        let suits = tile_m == GEMV_ROWS || s.slow.is_none() && (tile_m < 256 || s.variant != Variant::Mma);
         if !suits {
             continue;
         }
@@ -443,8 +480,8 @@ impl MatmulSchedule {
     fn cost(&self, rows: usize, sms: usize) -> f64 {
         let turns = (self.blocks * rows.div_ceil(self.rows)).div_ceil(sms * self.resident) * self.resident;
         let reaches = match (self.variant, self.rows) {
-            (Variant::Wgmma, 256) => 1.0,
-            (Variant::Wgmma, _) => 0.8,
+            (Variant::Wgmma | Variant::WgmmaFp8, 256) => 1.0,
+            (Variant::Wgmma | Variant::WgmmaFp8, _) => 0.8,
             (Variant::Mma, 128) => 0.55,
             (Variant::Mma, 64) => 0.45,
             _ => 0.2,

@@ -81,9 +81,11 @@ fn specialised(stages: u32) -> Program {
     let (tile, k, tile2, k2) = (r.declare_loop("tile"), r.declare_loop("k"), r.declare_loop("tile'"), r.declare_loop("k'"));
     r.op(Op::BarrierInit(full));
     r.op(Op::BarrierInit(empty));
+    r.op(Op::FenceInit);
     r.op(Op::Barrier(Sync::Block));
     r.begin_roles();
-    r.begin_role("load", 1);
+    r.begin_role("load", 4);
+    r.op(Op::Registers(40));
     r.begin_loop(tile, Trips::Fixed(2));
     r.begin_loop(k, Trips::Fixed(5));
     let i = Index::total(k, 0);
@@ -95,6 +97,7 @@ fn specialised(stages: u32) -> Program {
     r.end_loop();
     r.end_role();
     r.begin_role("multiply", 4);
+    r.op(Op::Registers(232));
     r.begin_loop(tile2, Trips::Fixed(2));
     r.begin_loop(k2, Trips::Fixed(5));
     let i = Index::total(k2, 0);
@@ -291,6 +294,83 @@ fn phases_are_armed_and_complete() {
     // A copy that nobody waits for.
     let copies = change(&p, number(&p, wait), &|_| vec![]);
     assert!(verify_program(&copies).iter().any(|d| d.code == "read-before-wait"));
+}
+
+#[test]
+fn initialized_barriers_are_shown_to_the_asynchronous_proxy() {
+    let p = specialised(3);
+    let copies = ["bulk_copy a[all k] on full[all k] 4096", "bulk_copy b[all k] on full[all k] 4096"];
+    let unfenced = verify_program(&without(&p, "fence_init"));
+    assert!(unfenced.iter().all(|d| d.code == "missing-init-fence"), "{unfenced:?}");
+    assert_eq!(unfenced.len(), copies.len());
+    // Before the initialization it fences nothing.
+    let early = change(&without(&p, "fence_init"), number(&p, "init full"), &|op| vec![Op::FenceInit, op.clone()]);
+    expect(&early, "missing-init-fence", copies[0]);
+}
+
+#[test]
+fn registers_are_only_moved() {
+    let p = specialised(2);
+    let set = |text: &str, n| instead(&p, text, Op::Registers(n));
+    // 8 warps have 256 each, so that there is nothing to gain; 16 would have 128.
+    assert_eq!(verify_program(&set("registers 232", 256)), []);
+    expect(&set("registers 232", 236), "register-budget", "registers 236");
+    expect(&set("registers 40", 16), "register-budget", "registers 16");
+    let many = Program { warps: 16, ..p.clone() };
+    assert_eq!(verify_program(&many), []);
+    let mut greedy = set("registers 40", 240);
+    if let Some(Stmt::Roles(roles)) = greedy.body.last_mut() {
+        roles.iter_mut().for_each(|r| r.warps = 8);
+    }
+    expect(&Program { warps: 16, ..greedy.clone() }, "register-budget", "registers 232");
+    if let Some(Stmt::Roles(roles)) = greedy.body.last_mut() {
+        roles[0].warps = 2;
+    }
+    expect(&greedy, "register-budget", "registers 240");
+    let outside = change(&p, 0, &|op| vec![op.clone(), Op::Registers(64)]);
+    expect(&outside, "register-budget", "registers 64");
+}
+
+/// Roles that share a loop agree on its turns, odd or even.
+#[test]
+fn roles_share_loops() {
+    let build = |late: i64| {
+        let mut r = Recorder::new("shared", 8);
+        let ring = r.buffer(buffer("ring", 3, Scope::Block));
+        let (full, empty) = (r.barrier("full", 3, Arrivals::Role(0)), r.barrier("empty", 3, Arrivals::Role(1)));
+        let k = r.declare_loop("k");
+        r.op(Op::BarrierInit(full));
+        r.op(Op::BarrierInit(empty));
+        r.op(Op::Barrier(Sync::Block));
+        let i = Index::total(k, 0);
+        r.begin_roles();
+        r.begin_role("store", 4);
+        r.begin_loop(k, Trips::Any);
+        r.op(Op::WaitEmpty(Phase { barrier: empty, index: i }));
+        r.op(Op::Write { slot: at(ring, i), pattern: None });
+        r.op(Op::Arrive(Phase { barrier: full, index: i }));
+        r.end_loop();
+        r.end_role();
+        r.begin_role("load", 4);
+        r.begin_loop(k, Trips::Any);
+        for odd in [false, true] {
+            r.begin_if(Condition::Even(Index::turn(k, i64::from(odd))));
+            r.op(Op::WaitFull(Phase { barrier: full, index: i }));
+            r.op(Op::Read { slot: at(ring, i), pattern: None, own: false });
+            r.end_if();
+        }
+        r.begin_if(Condition::AtLeast(Index::turn(k, 0), late));
+        r.op(Op::Arrive(Phase { barrier: empty, index: Index::total(k, -late) }));
+        r.end_if();
+        r.end_loop();
+        r.end_role();
+        r.end_roles();
+        r.finish().unwrap()
+    };
+    assert_eq!(verify_program(&build(0)), []);
+    assert_eq!(verify_program(&build(2)), []);
+    // Room is made for the store that it waits for.
+    expect(&build(3), "wait-never-armed", "wait_full full[all k]");
 }
 
 #[test]

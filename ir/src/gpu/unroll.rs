@@ -93,6 +93,8 @@ impl<'a> Unroll<'a, '_> {
     fn holds(&self, when: &Condition) -> bool {
         match when {
             Condition::Within(x, l) => self.value(*x) < self.trips(*l),
+            Condition::AtLeast(x, n) => self.value(*x) >= *n,
+            Condition::Even(x) => self.value(*x).rem_euclid(2) == 0,
             Condition::Fact(name) => self.choice.facts.get(name).copied().unwrap_or(false),
         }
     }
@@ -168,6 +170,8 @@ pub(super) fn indices(op: &Op) -> impl Iterator<Item = Index> {
         | Op::Barrier(_)
         | Op::FenceAsync
         | Op::BarrierInit(_)
+        | Op::FenceInit
+        | Op::Registers(_)
         | Op::Mma(..)
         | Op::WgmmaFence
         | Op::WgmmaCommit

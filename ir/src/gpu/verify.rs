@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 pub const RULES: &[(&str, &str)] = &[
     (
         "bad-reference",
-        "buffers, barriers, registers, loops and roles exist and are not empty; loops are run once in the text; roles part once, at top level",
+        "buffers, barriers, registers, loops and roles exist and are not empty; loops are run once in the text, or once in each role; roles part once, at top level",
     ),
     ("pattern-range", "a pattern has at most 32 lanes of 1 to 16 bytes, inside a stage"),
     ("bank-conflict", "accesses to a buffer that promises it have no bank conflicts"),
@@ -25,6 +25,14 @@ pub const RULES: &[(&str, &str)] = &[
     ("accumulator-before-wait", "registers of a `wgmma` are left alone until it is waited for"),
     ("missing-wgmma-fence", "`wgmma_fence` lies between ordinary uses of registers and a `wgmma`"),
     ("barrier-not-initialized", "an `mbarrier` is initialized, and a barrier shows it, before it is used"),
+    (
+        "missing-init-fence",
+        "`fence_init` lies between the initialization of an `mbarrier` and the barrier that shows it, where copies in bulk report to it",
+    ),
+    (
+        "register-budget",
+        "roles that change their registers are groups of four warps, have 24 to 256 in steps of 8, and together no more than the block",
+    ),
     ("barrier-phase", "no phase of an `mbarrier` passes unseen by one who waits for it"),
     ("wait-never-armed", "a phase that is waited for completes"),
     ("barrier-mismatch", "all threads that share a barrier reach it"),
@@ -48,6 +56,7 @@ pub fn verify_program(program: &Program) -> Vec<Diagnostic> {
     }
     check_patterns(program, &ops, &mut out);
     check_groups(&ops, &mut out);
+    check_registers(program, &mut out);
     for choice in choices(program) {
         let context = describe(program, &choice);
         for pass in [Pass::Warps, Pass::Lanes] {
@@ -67,6 +76,10 @@ struct Ops<'a>(Vec<&'a Op>);
 
 impl<'a> Ops<'a> {
     fn of(program: &'a Program) -> Ops<'a> {
+        Ops::in_body(&program.body)
+    }
+
+    fn in_body(body: &'a [Stmt]) -> Ops<'a> {
         fn visit<'a>(body: &'a [Stmt], out: &mut Vec<&'a Op>) {
             for stmt in body {
                 match stmt {
@@ -80,8 +93,8 @@ impl<'a> Ops<'a> {
                 }
             }
         }
-        let mut out = Vec::with_capacity(count(&program.body));
-        visit(&program.body, &mut out);
+        let mut out = Vec::with_capacity(count(body));
+        visit(body, &mut out);
         Ops(out)
     }
 }
@@ -233,13 +246,21 @@ fn check_shape(program: &Program, body: &[Stmt], top: bool, seen: &mut [bool]) -
         Stmt::If { when, then, other } => {
             let fine = match when {
                 Condition::Within(x, l) => known_loop(program, *x) && *l < program.loops.len(),
+                Condition::AtLeast(x, _) | Condition::Even(x) => known_loop(program, *x),
                 Condition::Fact(_) => true,
             };
             fine && check_shape(program, then, false, seen) && check_shape(program, other, false, seen)
         }
         Stmt::Roles(roles) => {
-            let fine = |r: &Role, seen: &mut [bool]| r.warps > 0 && check_shape(program, &r.body, false, seen);
-            top && !roles.is_empty() && roles.iter().all(|r| fine(r, seen))
+            // Each role may run a loop that others run too: all turn equally often.
+            let before = seen.to_vec();
+            let mut fine = |r: &Role| {
+                let mut own = before.clone();
+                let fine = r.warps > 0 && check_shape(program, &r.body, false, &mut own);
+                seen.iter_mut().zip(own).for_each(|(all, own)| *all |= own);
+                fine
+            };
+            top && !roles.is_empty() && roles.iter().all(&mut fine)
         }
     })
 }
@@ -268,4 +289,50 @@ fn check_groups(ops: &Ops<'_>, out: &mut Findings<'_>) {
             out.op("wait-without-commit", number, "waits for groups, but none is committed");
         }
     }
+}
+
+/// Registers of a multiprocessor, for each of so many threads of its only block: a multiple of 8.
+fn registers_of(threads: u32) -> u32 {
+    (65_536 / threads.max(1) / 8 * 8).min(256)
+}
+
+/// Registers that roles take and leave.
+fn check_registers(program: &Program, out: &mut Findings<'_>) {
+    let all = registers_of(program.warps * 32);
+    let mut number = 0;
+    for stmt in &program.body {
+        let Stmt::Roles(roles) = stmt else {
+            check_no_registers(std::slice::from_ref(stmt), &mut number, out);
+            continue;
+        };
+        let (mut sum, mut last) = (0, None);
+        for role in roles {
+            let mut most = None;
+            for (i, op) in Ops::in_body(&role.body).0.into_iter().enumerate() {
+                let Op::Registers(n) = op else { continue };
+                last = Some(number + i);
+                most = most.max(Some(*n));
+                if !n.is_multiple_of(8) || !(24..=256).contains(n) || !role.warps.is_multiple_of(4) {
+                    let message = format!("{n} registers for the {} warps of `{}`", role.warps, role.name);
+                    out.op("register-budget", number + i, message);
+                }
+            }
+            sum += role.warps * most.unwrap_or(all);
+            number += count(&role.body);
+        }
+        if let Some(last) = last.filter(|_| sum > program.warps * all) {
+            let message = format!("{} registers where the block has {}", sum * 32, program.warps * all * 32);
+            out.op("register-budget", last, message);
+        }
+    }
+}
+
+/// Outside of roles, registers stay as they are.
+fn check_no_registers(body: &[Stmt], number: &mut usize, out: &mut Findings<'_>) {
+    for (i, op) in Ops::in_body(body).0.into_iter().enumerate() {
+        if matches!(op, Op::Registers(_)) {
+            out.op("register-budget", *number + i, "all warps of the block change their registers");
+        }
+    }
+    *number += count(body);
 }

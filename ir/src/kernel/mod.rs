@@ -5,18 +5,19 @@
 //! other; all threads of a step share out the items of one kernel, meet at a barrier and go on to the next.
 //!
 //! Rows are those of the step: `M` = `T` (tokens) or `R` (logits rows), by [`Kernel::rows`]. Matrices of rows are [`RowElem::F32`] (`[M, cols]`),
-//! [`RowElem::Q8`] (int8 codes with a scale and a sum per group of columns: what a CPU multiplies), or [`RowElem::F16`] and [`RowElem::Bf16`] (what a
-//! GPU multiplies).
+//! [`RowElem::Q8`] (int8 codes with a scale and a sum per group of columns: what a CPU multiplies), or [`RowElem::F16`], [`RowElem::Bf16`] and
+//! [`RowElem::Fp8`] (what a GPU multiplies).
 //!
 //! # Meaning
 //!
 //! - [`Body::Matmul`]: for each segment `s` and lane `l`: `acc_l = x · W_{s,l}ᵀ` (`[M, n_s]`), then `store(expr(acc…))`.
 //!   `x` is the operand, after [`Prologue`] if there is one.
-//! - [`Body::RowNorm`]: each row: optional gather, optional [`Norm`], optional gain; stored as f32, rounded to 16 bits, or quantized to int8.
+//! - [`Body::RowNorm`]: each row: optional gather, optional [`Norm`], optional gain; stored as f32, rounded to 16 bits, or quantized to int8 or e4m3.
 //! - [`Body::Attention`]: as `attention` of the graph level, reading the paged cache.
 //! - [`Body::Pointwise`]: segments without accumulators: `store(expr)` for `[M, n]`. It is the generic path for everything elementwise.
 //! - [`Body::Embed`]: rows of a (packed) table by token id.
 //! - [`Body::RopeTable`]: cosines and sines for the step's positions.
+//! - [`Body::TopK`]: the most probable tokens of each row of logits, and how much all others weigh.
 
 use crate::graph::{BinaryOp, F32, UnaryOp};
 use crate::kv::KvSpec;
@@ -93,6 +94,8 @@ pub enum RowElem {
     F16,
     /// bfloat16, as [`RowElem::F16`].
     Bf16,
+    /// e4m3 codes with one f32 scale per row (`scale = amax/448`, code = nearest to x·448/amax).
+    Fp8,
 }
 
 impl RowElem {
@@ -100,8 +103,13 @@ impl RowElem {
     pub const fn group(self) -> Option<usize> {
         match self {
             RowElem::Q8 { group } => Some(group),
-            RowElem::F32 | RowElem::F16 | RowElem::Bf16 => None,
+            RowElem::F32 | RowElem::F16 | RowElem::Bf16 | RowElem::Fp8 => None,
         }
+    }
+
+    /// Whether elements have a scale of their row or group.
+    pub const fn is_quantized(self) -> bool {
+        matches!(self, RowElem::Q8 { .. } | RowElem::Fp8)
     }
 
     /// Whether elements are 16-bit floats.
@@ -109,12 +117,12 @@ impl RowElem {
         matches!(self, RowElem::F16 | RowElem::Bf16)
     }
 
-    /// What a float element reads back as once `x` is stored; int8 rows quantize by groups, not by element, and leave `x` as it is.
+    /// What a float element reads back as once `x` is stored; int8 and fp8 rows quantize by groups, not by element, and leave `x` as it is.
     pub fn round(self, x: f32) -> f32 {
         match self {
             RowElem::F16 => half::f16::from_f32(x).to_f32(),
             RowElem::Bf16 => half::bf16::from_f32(x).to_f32(),
-            RowElem::F32 | RowElem::Q8 { .. } => x,
+            RowElem::F32 | RowElem::Q8 { .. } | RowElem::Fp8 => x,
         }
     }
 }
@@ -134,6 +142,8 @@ pub enum Body {
     Embed(Embed),
     /// RoPE cosines and sines.
     RopeTable(RopeTable),
+    /// The most probable tokens.
+    TopK(TopK),
 }
 
 /// Matrix products sharing one input. Work items are column tiles, numbered through all segments.
@@ -252,7 +262,7 @@ pub struct RowNorm {
 /// Attention. Work items are `(token, KV head)` pairs, numbered as the backend likes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Attention {
-    /// Queries `[T, heads·head_dim]`, not int8.
+    /// Queries `[T, heads·head_dim]`, not quantized.
     pub q: ParamId,
     /// The cache.
     pub kv: ParamId,
@@ -292,6 +302,39 @@ pub struct RopeTable {
     pub scale: F32,
     /// Output `[T, D]`, f32.
     pub out: ParamId,
+}
+
+/// The most probable tokens of each row of logits, so that the host need not read all logits to choose one. Work items are rows.
+///
+/// Of each row the step says how many are wanted ([`llmcc_abi::GpuCtx::wanted`]: none, one, or more, which means `k`) and by what logits are multiplied
+/// before they are powers of two (`scale`, [`llmcc_abi::GpuCtx::scales`]: `log2(e)` over the temperature). An output row holds, in this order,
+///
+/// - the `k` largest logits, descending, −0 as 0;
+/// - their token ids, as f32 (exact: a vocabulary has fewer than 2²⁴ tokens). Equal logits are ordered by ascending id. NaN counts as larger than all numbers,
+///   so that a row which holds one begins with one;
+/// - `Σ 2^((x − max)·scale)` over the whole vocabulary, within a relative [`TopK::SUM_ERROR`], if the maximum is finite and `scale` is between 2⁻¹⁰ and 2¹⁰.
+///
+/// Where one is wanted, only the first logit and id are defined; where none is, nothing is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TopK {
+    /// Logits, f32.
+    pub x: ParamId,
+    /// Candidates per row, at most the columns of `x`.
+    pub k: usize,
+    /// Output, f32 `[R, 2k + 1]`.
+    pub out: ParamId,
+}
+
+impl TopK {
+    /// Largest vocabulary whose ids f32 holds exactly.
+    pub const MOST_COLUMNS: usize = 1 << 24;
+    /// Relative error of the sum of exponentials.
+    pub const SUM_ERROR: f64 = llmcc_abi::layout::CANDIDATE_SUM_ERROR;
+
+    /// Columns of a row of `k` candidates.
+    pub const fn columns(k: usize) -> usize {
+        llmcc_abi::layout::candidate_cols(k)
+    }
 }
 
 impl Expr {
@@ -349,7 +392,7 @@ impl Kernel {
     pub fn items(&self) -> (usize, bool) {
         match &self.body {
             Body::Matmul(k) => (k.segments.iter().map(Segment::tiles).sum(), false),
-            Body::RowNorm(_) | Body::Pointwise(_) | Body::Embed(_) => (1, true),
+            Body::RowNorm(_) | Body::Pointwise(_) | Body::Embed(_) | Body::TopK(_) => (1, true),
             Body::Attention(a) => match self.params.get(a.kv).map(|p| &p.kind) {
                 Some(ParamKind::Kv(kv)) => (kv.kv_heads, true),
                 _ => (1, true),

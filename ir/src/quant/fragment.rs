@@ -10,7 +10,10 @@ use llmcc_abi::layout::fragment_at;
 pub(super) fn put_codes(elem: Elem, codes: &[u8], from: usize, r: usize, out: &mut [u8]) {
     for (q, four) in codes.chunks_exact(4).enumerate() {
         let (at, _) = fragment_at(elem, r % 8, from + 4 * q);
-        if elem == Elem::W8 {
+        if elem == Elem::Fp8 {
+            let at = at + r / 8 * 4;
+            out[at..at + 4].copy_from_slice(four);
+        } else if elem == Elem::W8 {
             let at = at + r / 8 * 2;
             out[at..at + 2].copy_from_slice(&four[..2]);
             out[at + 4..at + 6].copy_from_slice(&four[2..]);
@@ -26,7 +29,10 @@ pub(super) fn put_codes(elem: Elem, codes: &[u8], from: usize, r: usize, out: &m
 pub(super) fn get_codes(elem: Elem, block: &[u8], from: usize, r: usize, codes: &mut [u8]) {
     for (q, four) in codes.chunks_exact_mut(4).enumerate() {
         let (at, _) = fragment_at(elem, r % 8, from + 4 * q);
-        if elem == Elem::W8 {
+        if elem == Elem::Fp8 {
+            let at = at + r / 8 * 4;
+            four.copy_from_slice(&block[at..at + 4]);
+        } else if elem == Elem::W8 {
             let at = at + r / 8 * 2;
             four[..2].copy_from_slice(&block[at..at + 2]);
             four[2..].copy_from_slice(&block[at + 4..at + 6]);
@@ -39,7 +45,7 @@ pub(super) fn get_codes(elem: Elem, block: &[u8], from: usize, r: usize, codes: 
 
 #[cfg(test)]
 mod tests {
-    use super::super::{FORMATS, Format, GROUPS, Packing, pack_block, unpack_row};
+    use super::super::{FORMATS, Format, Packing, pack_block, unpack_row};
     use super::*;
     use half::{bf16, f16};
     use llmcc_abi::layout::FRAGMENT_K;
@@ -63,6 +69,8 @@ mod tests {
             }
             Elem::F16 | Elem::Bf16 => u32::from(u16::from_le_bytes(chunk(step, 2048)[i * 2..][..2].try_into().unwrap())),
             Elem::W8 => chunk(step / 2, 1024)[step % 2 * 8 + i].into(),
+            // A word is a row's four columns of the step: pairs 0 and 2 of the halves, or 1 and 3.
+            Elem::Fp8 => chunk(step / 2, 1024)[step % 2 * 8 + i / 2 % 2 * 4 + i % 2 + i / 4 * 2].into(),
             Elem::W4 | Elem::W4a => {
                 let word = u32::from_le_bytes(chunk(0, 512)[step * 4..][..4].try_into().unwrap());
                 let pair = word >> (4 * (i / 2)) & 0x000f_000f;
@@ -80,7 +88,7 @@ mod tests {
     /// quad multiplies 16 adjacent columns.
     #[test]
     fn fragments_are_the_a_operand_with_adjacent_columns_per_lane() {
-        for (elem, codes) in [(Elem::W8, 256), (Elem::W4, 16), (Elem::W4a, 16)] {
+        for (elem, codes) in [(Elem::W8, 256), (Elem::W4, 16), (Elem::W4a, 16), (Elem::Fp8, 256)] {
             let mut out = vec![0; 2 * llmcc_abi::layout::fragment_tile_bytes(elem)];
             for r in 0..16 {
                 let row: Vec<u8> = (0..2 * FRAGMENT_K).map(|k| number(r, k, codes) as u8).collect();
@@ -105,6 +113,26 @@ mod tests {
             let t = col % 8 / 2;
             let e = col % 2 + if col >= 8 { 2 } else { 0 };
             f(tile, lane, step, i, row, tile * FRAGMENT_K + 16 * t + 4 * step + e);
+        }
+    }
+
+    /// `(row, column)` of byte `j` of register `r` of the A operand of lane `lane`, as the PTX ISA describes `mma.m16n8k32` for 8-bit types.
+    fn mma_a8(lane: usize, r: usize, j: usize) -> (usize, usize) {
+        (lane / 4 + r % 2 * 8, lane % 4 * 4 + j + r / 2 * 16)
+    }
+
+    /// A piece of 16 bytes is an A operand for 8-bit types, whose columns are those of the lane in 16-bit steps, in another order.
+    #[test]
+    fn pieces_of_fp8_are_operands_of_8_bits() {
+        let mut out = vec![0; llmcc_abi::layout::fragment_tile_bytes(Elem::Fp8)];
+        let code = |r: usize, k: usize| number(r, k, 251) as u8;
+        for r in 0..16 {
+            put_codes(Elem::Fp8, &(0..FRAGMENT_K).map(|k| code(r, k)).collect::<Vec<_>>(), 0, r, &mut out);
+        }
+        for (piece, lane, r, j) in (0..1024).map(|i| (i / 512, i / 16 % 32, i / 4 % 4, i % 4)) {
+            let (row, col) = mma_a8(lane, r, j);
+            let (h, t) = (col / 16, col / 4 % 4);
+            assert_eq!(out[piece * 512 + lane * 16 + 4 * r + j], code(row, 16 * t + 8 * piece + 4 * h + j));
         }
     }
 
@@ -149,7 +177,7 @@ mod tests {
     #[test]
     fn packings_store_the_same_values() {
         for d in FORMATS.iter().filter(|d| d.decode.is_some()) {
-            for (group, k, n) in GROUPS.iter().flat_map(|g| [(*g, 200, 16), (*g, 31, 3), (*g, 33, 1), (*g, 64, 16)]) {
+            for (group, k, n) in d.groups().iter().flat_map(|g| [(*g, 200, 16), (*g, 31, 3), (*g, 33, 1), (*g, 64, 16)]) {
                 let rows: Vec<f32> = (0..n * k).map(|i| ((i * 2_654_435_761) % 1000) as f32 / 500.0 - 1.0).collect();
                 let read = |format: Format| {
                     let mut out = vec![0xAA; format.block_bytes(k)];

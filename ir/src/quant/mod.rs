@@ -1,9 +1,10 @@
 //! Storage formats of weight matrices.
 //!
-//! [`FORMATS`] is the table: one file and one line per format. A quantized format cuts each row into groups of columns, each with an f16
-//! scale (and an f16 minimum if asymmetric) and unsigned codes; a code stands for the value of its [`Decode`] expression, from which the evaluator and every
+//! [`FORMATS`] is the table: one file and one line per format. A quantized format cuts each row into groups of columns (or leaves it whole), each with an f16
+//! scale (and an f16 minimum if asymmetric) and codes; a code stands for the value of its [`Decode`] expression, from which the evaluator and every
 //! backend derive their generic lowering. A [`Packing`] orders the elements for a CPU or for tensor cores. Byte layout: [`llmcc_abi::layout`].
 
+mod fp8;
 mod fragment;
 mod pack;
 mod plain;
@@ -11,6 +12,7 @@ mod w4;
 mod w4a;
 mod w8;
 
+pub use fp8::{E4M3_MAX, e4m3_from_f32, e4m3_to_f32};
 pub use llmcc_abi::layout::{BLOCK, Elem, Packing};
 pub use pack::{PackError, pack_block, unpack_row};
 
@@ -27,39 +29,56 @@ pub struct FormatDef {
     pub bits: u32,
     /// How codes become values; `None` for plain floats.
     pub decode: Option<Decode>,
-    /// Quantizes one group of a row: writes a code per element and returns `(scale, min)`, both exactly representable in f16.
+    /// Quantizes one group of a row (the whole row where formats have no groups): writes a code per element and returns `(scale, min)`, both exactly representable in f16.
     pub quantize: fn(x: &[f32], codes: &mut [u8]) -> (f32, f32),
 }
 
-/// The value of an unsigned code `u`: `scale·(u − zero)`, plus the group's minimum if `min`.
+/// The value of a code `u`: `scale·(u − zero)`, plus the group's minimum if `min`; of a float, `scale·e4m3(u)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decode {
     /// Subtracted from the code.
     pub zero: i32,
     /// Whether a minimum is added (asymmetric format).
     pub min: bool,
+    /// Whether codes are e4m3 numbers, and there is a scale per row.
+    pub float: bool,
 }
 
 impl Decode {
-    /// The decoded value in f32: `scale·(u − zero)` rounded once; with a minimum, `fma(scale, u − zero, min)`.
+    /// The decoded value in f32: `scale·(u − zero)` or `scale·e4m3(u)` rounded once; with a minimum, `fma(scale, u − zero, min)`.
     pub fn value(self, u: u8, scale: f32, min: f32) -> f32 {
+        if self.float {
+            return scale * e4m3_to_f32(u);
+        }
         let q = (i32::from(u) - self.zero) as f32;
         if self.min { scale.mul_add(q, min) } else { scale * q }
     }
 }
 
 /// All storage formats.
-pub const FORMATS: &[FormatDef] = &[plain::F32, plain::F16, plain::BF16, w8::W8, w4::W4, w4a::W4A];
+pub const FORMATS: &[FormatDef] = &[plain::F32, plain::F16, plain::BF16, w8::W8, w4::W4, w4a::W4A, fp8::FP8];
 
-/// Groups a quantized format may have.
+/// Groups a quantized format of integers may have.
 pub const GROUPS: &[usize] = &[32, 64, 128];
 
-/// A format with its group size and packing. Text: `bf16`, `w4g32`; with [`Packing::Fragment`]: `bf16.frag`, `w4g32.frag`.
+impl FormatDef {
+    /// Groups it may have; 0 where there are none.
+    pub fn groups(&self) -> &'static [usize] {
+        if self.decode.is_some_and(|d| !d.float) { GROUPS } else { &[0] }
+    }
+
+    /// Whether there is one scale per row.
+    pub fn by_row(&self) -> bool {
+        self.decode.is_some_and(|d| d.float)
+    }
+}
+
+/// A format with its group size and packing. Text: `bf16`, `w4g32`, `fp8`; with [`Packing::Fragment`]: `bf16.frag`, `w4g32.frag`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Format {
     /// Element storage.
     pub elem: Elem,
-    /// Columns per scale; 0 for plain floats.
+    /// Columns per scale; 0 for plain floats, and where there is a scale per row.
     pub group: u16,
     /// Order of the elements. The values stored do not depend on it.
     pub packing: Packing,
@@ -76,7 +95,10 @@ impl Format {
     /// Plain bf16.
     pub const BF16: Format = Format::new(Elem::Bf16, 0);
 
-    /// A format in panels; `group` is 0 for plain floats.
+    /// e4m3 with a scale per row.
+    pub const FP8: Format = Format::new(Elem::Fp8, 0);
+
+    /// A format in panels; `group` is 0 where there are none.
     pub const fn new(elem: Elem, group: u16) -> Format {
         Format { elem, group, packing: Packing::Panel }
     }
@@ -104,14 +126,13 @@ impl Format {
         };
         for d in FORMATS {
             let Some(rest) = text.strip_prefix(d.name) else { continue };
-            match (d.decode.is_some(), rest.strip_prefix('g')) {
-                (false, None) if rest.is_empty() => return Some(Format { elem: d.elem, group: 0, packing }),
-                (true, Some(g)) => {
-                    if let Some(g) = g.parse().ok().filter(|g| GROUPS.contains(g)) {
-                        return Some(Format { elem: d.elem, group: g as u16, packing });
-                    }
-                }
-                _ => {}
+            let group = match rest.strip_prefix('g') {
+                None if rest.is_empty() => Some(0),
+                Some(g) if g != "0" => g.parse().ok(),
+                _ => None,
+            };
+            if let Some(group) = group.filter(|g| d.groups().contains(g)) {
+                return Some(Format { elem: d.elem, group: group as u16, packing });
             }
         }
         None
@@ -148,7 +169,7 @@ impl Format {
 impl fmt::Display for Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.def().name)?;
-        if self.is_quantized() {
+        if self.is_quantized() && !self.def().by_row() {
             write!(f, "g{}", self.group)?;
         }
         match self.packing {

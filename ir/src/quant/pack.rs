@@ -41,7 +41,7 @@ pub fn pack_block(format: Format, rows: &[f32], k: usize, out: &mut [u8]) -> Res
         Elem::F32 => pack_plain(format, rows, k, out, |v| Some(v.to_le_bytes())),
         Elem::F16 => pack_plain(format, rows, k, out, |v| half(f16::from_f32(v).to_le_bytes(), f16::from_f32(v).is_finite())),
         Elem::Bf16 => pack_plain(format, rows, k, out, |v| half(bf16::from_f32(v).to_le_bytes(), bf16::from_f32(v).is_finite())),
-        Elem::W8 | Elem::W4 | Elem::W4a => pack_quantized(format, rows, k, out),
+        Elem::W8 | Elem::W4 | Elem::W4a | Elem::Fp8 => pack_quantized(format, rows, k, out),
     }
 }
 
@@ -97,11 +97,11 @@ fn put_rows<const N: usize>(
 }
 
 fn pack_quantized(format: Format, rows: &[f32], k: usize, out: &mut [u8]) -> Result<(), PackError> {
-    let group = usize::from(format.group);
     let (b, padded) = (format.block(k), format.padded_k(k));
+    let group = columns_of_scale(format, padded);
     let def = format.def();
-    let decode = def.decode.unwrap_or(super::Decode { zero: 0, min: false });
-    let mut codes = [0u8; 128];
+    let decode = def.decode.unwrap_or(super::Decode { zero: 0, min: false, float: false });
+    let mut codes = vec![0u8; group];
     for r in 0..BLOCK {
         let row = rows.get(r * k..(r + 1) * k);
         for (g, from) in (0..padded).step_by(group).enumerate() {
@@ -133,13 +133,18 @@ fn pack_quantized(format: Format, rows: &[f32], k: usize, out: &mut [u8]) -> Res
     Ok(())
 }
 
+/// Columns that share a scale, in rows of `padded` columns.
+fn columns_of_scale(format: Format, padded: usize) -> usize {
+    if format.def().by_row() { padded } else { usize::from(format.group).max(1) }
+}
+
 fn put_f16(out: &mut [u8], at: usize, x: f32) {
     out[at..at + 2].copy_from_slice(&f16::from_f32(x).to_le_bytes());
 }
 
 /// Scatters the codes of a group of row `r` into chunks of 64 bytes. `codes` is a multiple of 32 long.
 fn put_codes(elem: Elem, codes: &[u8], r: usize, out: &mut [u8]) {
-    if elem == Elem::W8 {
+    if matches!(elem, Elem::W8 | Elem::Fp8) {
         for (c, quad) in codes.chunks_exact(4).enumerate() {
             let at = c * 64 + r * 4;
             out[at..at + 4].copy_from_slice(quad);
@@ -164,7 +169,7 @@ pub fn unpack_row(format: Format, packed: &[u8], k: usize, row: usize, out: &mut
         Elem::F32 => unpack_plain(format, block, r, out, f32::from_le_bytes),
         Elem::F16 => unpack_plain(format, block, r, out, |b| f16::from_le_bytes(b).to_f32()),
         Elem::Bf16 => unpack_plain(format, block, r, out, |b| bf16::from_le_bytes(b).to_f32()),
-        Elem::W8 | Elem::W4 | Elem::W4a => unpack_quantized(format, block, r, out),
+        Elem::W8 | Elem::W4 | Elem::W4a | Elem::Fp8 => unpack_quantized(format, block, r, out),
     }
 }
 
@@ -185,27 +190,27 @@ fn get_row<const N: usize>(block: &[u8], out: &mut [f32], at: impl Fn(usize) -> 
 }
 
 fn unpack_quantized(format: Format, block: &[u8], r: usize, out: &mut [f32]) {
-    let group = usize::from(format.group).max(1);
+    let group = columns_of_scale(format, out.len());
     let b = format.block(out.len());
-    let decode = format.def().decode.unwrap_or(super::Decode { zero: 0, min: false });
+    let decode = format.def().decode.unwrap_or(super::Decode { zero: 0, min: false, float: false });
+    let mut codes = vec![0u8; group.next_multiple_of(8)];
     let get_f16 = |at: usize| f16::from_le_bytes([block[at], block[at + 1]]).to_f32();
     for (g, run) in out.chunks_mut(group).enumerate() {
         let scales = b.scales_of(g) + r * 2;
         let scale = get_f16(scales);
         let min = if decode.min { get_f16(scales + b.mins) } else { 0.0 };
-        let mut codes = [0u8; 128];
         let wanted = &mut codes[..run.len().next_multiple_of(8)];
         match format.packing {
             Packing::Panel => get_codes(format.elem, &block[b.codes_of(g)..], r, wanted),
             Packing::Fragment => fragment::get_codes(format.elem, &block[b.codes..], g * group, r, wanted),
         }
-        run.iter_mut().zip(codes).for_each(|(v, u)| *v = decode.value(u, scale, min));
+        run.iter_mut().zip(&codes).for_each(|(v, u)| *v = decode.value(*u, scale, min));
     }
 }
 
 /// The inverse of [`put_codes`]; `codes` is a multiple of 8 long.
 fn get_codes(elem: Elem, from_block: &[u8], r: usize, codes: &mut [u8]) {
-    if elem == Elem::W8 {
+    if matches!(elem, Elem::W8 | Elem::Fp8) {
         for (c, quad) in codes.chunks_exact_mut(4).enumerate() {
             let at = c * 64 + r * 4;
             quad.copy_from_slice(&from_block[at..at + 4]);
@@ -229,11 +234,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn formats() -> Vec<Format> {
-        let plain = FORMATS.iter().flat_map(|d| match d.decode {
-            None => vec![Format::new(d.elem, 0)],
-            Some(_) => [32, 64, 128].map(|group| Format::new(d.elem, group)).to_vec(),
-        });
-        plain.flat_map(|f| [f, f.with_packing(Packing::Fragment)]).collect()
+        let panels = FORMATS.iter().flat_map(|d| d.groups().iter().map(|group| Format::new(d.elem, *group as u16)));
+        panels.flat_map(|f| [f, f.with_packing(Packing::Fragment)]).collect()
     }
 
     /// Largest error of a format on a group: half a step, a code clipped at the short end of the symmetric range, and f16 rounding of scale and minimum.
@@ -247,6 +249,8 @@ mod tests {
             Elem::W8 => amax * (0.5 / 127.0 + 2f32.powi(-10)) + tiny,
             Elem::W4 => amax * (1.0 / 8.0 + 2f32.powi(-8)) + tiny,
             Elem::W4a => amax * (2.0 / 15.0 * 0.5 + 2f32.powi(-7)) + tiny,
+            // Half of the largest step, 32 of 448.
+            Elem::Fp8 => amax * (16.0 / 448.0 + 2f32.powi(-11)) + tiny,
         }
     }
 
@@ -295,6 +299,10 @@ mod tests {
             assert_eq!(Format::parse(&f.to_string()), Some(f));
         }
         assert_eq!(Format::parse("w4g33"), None);
+        assert_eq!(Format::parse("w4"), None);
+        assert_eq!(Format::parse("fp8"), Some(Format::FP8));
+        assert_eq!(Format::parse("fp8g32"), None);
+        assert_eq!(Format::parse("fp8g0"), None);
         assert_eq!(Format::parse("bf16g32"), None);
         assert_eq!(Format::parse("w4.fragg32"), None);
         assert_eq!(Format::parse("w4g32.frag").map(|f| f.packing), Some(Packing::Fragment));

@@ -3,7 +3,7 @@
 use super::{Decode, Elem, FormatDef, encode, round_f16};
 
 pub(super) const W8: FormatDef =
-    FormatDef { name: "w8", elem: Elem::W8, bits: 8, decode: Some(Decode { zero: 128, min: false }), quantize };
+    FormatDef { name: "w8", elem: Elem::W8, bits: 8, decode: Some(Decode { zero: 128, min: false, float: false }), quantize };
 
 fn quantize(x: &[f32], codes: &mut [u8]) -> (f32, f32) {
     let amax = x.iter().fold(0f32, |m, v| m.max(v.abs()));

@@ -7,12 +7,12 @@ use crate::diag::Place;
 use crate::graph::{BinaryOp, F32, UnaryOp};
 use crate::kernel::{
     Attention, Body, Embed, Expr, Kernel, Matmul, Norm, Param, ParamId, ParamKind, Pointwise, Prologue, RopeTable, RowElem, RowNorm,
-    Segment, Store,
+    Segment, Store, TopK,
 };
 use crate::quant::{FORMATS, Format};
 use crate::ty::Dim;
 
-const BODIES: &[&str] = &["matmul", "row_norm", "attention", "pointwise", "embed", "rope_table"];
+const BODIES: &[&str] = &["matmul", "row_norm", "attention", "pointwise", "embed", "rope_table", "top_k"];
 
 /// `kernel @name rows T { param … body }`
 pub(super) fn kernel(p: &mut Parser) -> Parsed<Kernel> {
@@ -46,7 +46,7 @@ pub(super) fn kernel(p: &mut Parser) -> Parsed<Kernel> {
     Ok(Kernel { name: k.kernel, rows, params: k.params, body })
 }
 
-/// Storage of rows: `f32`, `q8g32`, `f16`, `bf16`.
+/// Storage of rows: `f32`, `q8g32`, `f16`, `bf16`, `fp8`.
 pub(super) fn row_elem(p: &mut Parser) -> Parsed<RowElem> {
     let word = p.peek_word();
     let elem = match word.strip_prefix("q8g").map(str::parse) {
@@ -55,7 +55,8 @@ pub(super) fn row_elem(p: &mut Parser) -> Parsed<RowElem> {
             "f32" => RowElem::F32,
             "f16" => RowElem::F16,
             "bf16" => RowElem::Bf16,
-            _ => return Err(p.unexpected("the storage of rows: `f32`, `f16`, `bf16`, or `q8g32` for int8 in groups of 32")),
+            "fp8" => RowElem::Fp8,
+            _ => return Err(p.unexpected("the storage of rows: `f32`, `f16`, `bf16`, `fp8`, or `q8g32` for int8 in groups of 32")),
         },
     };
     p.next();
@@ -68,13 +69,17 @@ fn round(p: &mut Parser) -> Parsed<RowElem> {
     p.expect(b'=')?;
     let first = p.peek().range();
     let elem = row_elem(p)?;
-    if elem.is_half() { Ok(elem) } else { Err(fault("syntax", first, "a prologue rounds to `f16` or `bf16`")) }
+    if elem.is_half() || elem == RowElem::Fp8 {
+        Ok(elem)
+    } else {
+        Err(fault("syntax", first, "a prologue rounds to `f16`, `bf16` or `fp8`"))
+    }
 }
 
 /// Storage of a packed matrix: `bf16`, `w4g32`.
 pub(super) fn format(p: &mut Parser) -> Parsed<Format> {
     let Some(format) = Format::parse(p.peek_word()) else {
-        let names: Vec<String> = FORMATS.iter().map(|d| format!("`{}{}`", d.name, if d.decode.is_some() { "g32" } else { "" })).collect();
+        let names: Vec<String> = FORMATS.iter().map(|d| format!("`{}{}`", d.name, if d.groups() == [0] { "" } else { "g32" })).collect();
         return Err(p.unexpected(format_args!("a storage format, such as {}, `w4g32.frag`", names.join(", "))));
     };
     p.next();
@@ -160,6 +165,7 @@ impl<'a> Reader<'a> {
                 scale: p.field_real("scale")?,
                 out: self.field(p, "out")?,
             }),
+            "top_k" => Body::TopK(TopK { x: self.field(p, "x")?, k: p.field_size("k")?, out: self.field(p, "out")? }),
             _ => Body::Pointwise(Pointwise { segments: self.segments(p)? }),
         })
     }

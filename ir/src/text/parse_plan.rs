@@ -9,10 +9,10 @@ use crate::diag::Place;
 use crate::graph::{BinaryOp, F32, ModelInfo, UnaryOp};
 use crate::kernel::Kernel;
 use crate::kv::KvSpec;
-use crate::plan::{Buffer, Launch, Operand, PackedWeight, Plan, Regime, Slot, Storage, WeightExpr};
+use crate::plan::{Buffer, Candidates, Launch, Operand, PackedWeight, Plan, Regime, Slot, Storage, WeightExpr};
 use std::collections::HashMap;
 
-const PLAN_WORDS: &[&str] = &["info", "kv", "weight", "kernel", "slot", "regime", "logits"];
+const PLAN_WORDS: &[&str] = &["info", "kv", "weight", "kernel", "slot", "regime", "logits", "candidates"];
 
 /// What of a plan has been read.
 #[derive(Default)]
@@ -26,6 +26,7 @@ struct Parts {
     slots: Vec<Slot>,
     regimes: Vec<Regime>,
     logits: Option<usize>,
+    candidates: Option<Candidates>,
     next_kv: usize,
     next_weight: usize,
     next_slot: usize,
@@ -46,8 +47,8 @@ pub(super) fn plan(p: &mut Parser) -> Parsed<Plan> {
         (None, _) => return Err(lacks("info")),
         (_, None) => return Err(lacks("logits")),
     };
-    let Parts { kv, weights, kernels, slots, regimes, .. } = parts;
-    Ok(Plan { name, info, kv, kernels, weights, slots, regimes, logits })
+    let Parts { kv, weights, kernels, slots, regimes, candidates, .. } = parts;
+    Ok(Plan { name, info, kv, kernels, weights, slots, regimes, logits, candidates })
 }
 
 fn statement(p: &mut Parser, parts: &mut Parts) -> Parsed<()> {
@@ -62,6 +63,13 @@ fn statement(p: &mut Parser, parts: &mut Parts) -> Parsed<()> {
             p.expect_word("slot")?;
             let slot = p.size("the slot's number")?;
             parts.logits.replace(slot).is_some()
+        }
+        "candidates" => {
+            p.next();
+            p.expect_word("slot")?;
+            let slot = p.size("the slot's number")?;
+            let k = p.field_size("k")?;
+            parts.candidates.replace(Candidates { slot, k }).is_some()
         }
         "kv" => {
             state(p, &mut parts.kv, &mut parts.next_kv)?;

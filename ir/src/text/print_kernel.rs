@@ -47,6 +47,7 @@ impl fmt::Display for Elem {
             RowElem::Q8 { group } => write!(f, "q8g{group}"),
             RowElem::F16 => f.write_str("f16"),
             RowElem::Bf16 => f.write_str("bf16"),
+            RowElem::Fp8 => f.write_str("fp8"),
         }
     }
 }
@@ -103,6 +104,7 @@ fn body(out: &mut String, k: &Kernel, indent: &str) {
         Body::RopeTable(b) => {
             put!(out, "rope_table inv_freq={} scale={} out={}", name(b.inv_freq), Float(b.scale.get()), name(b.out));
         }
+        Body::TopK(b) => put!(out, "top_k x={} k={} out={}", name(b.x), b.k, name(b.out)),
     }
 }
 
@@ -113,7 +115,7 @@ fn prologue(out: &mut String, k: &Kernel, p: &Prologue) {
         match p.elem {
             RowElem::F32 => None,
             RowElem::Q8 { group } => Some(format!("quant={group}")),
-            RowElem::F16 | RowElem::Bf16 => Some(format!("round={}", Elem(p.elem))),
+            RowElem::F16 | RowElem::Bf16 | RowElem::Fp8 => Some(format!("round={}", Elem(p.elem))),
         },
     ];
     put!(out, " prologue{{{}}}", List(parts.iter().flatten()));

@@ -27,7 +27,11 @@ pub fn print_plan(p: &Plan) -> String {
     for r in &p.regimes {
         regime(&mut out, p, r);
     }
-    put!(out, "  logits slot {}\n}}\n", p.logits);
+    put!(out, "  logits slot {}\n", p.logits);
+    if let Some(c) = p.candidates {
+        put!(out, "  candidates slot {} k={}\n", c.slot, c.k);
+    }
+    out.push_str("}\n");
     out
 }
 

@@ -6,7 +6,7 @@ use crate::graph::{Arg, BinaryOp, Call, F32, Func, Input, ModelInfo, Module, Nod
 use crate::kernel::{self, Body, Expr, Kernel, Norm, ParamKind, Prologue, RowElem, Segment, Store};
 use crate::kv::{KvDType, KvSpec};
 use crate::plan::{Buffer, Launch, Operand, PackedWeight, Plan, Regime, Slot, Storage, WeightExpr};
-use crate::quant::{FORMATS, Format, GROUPS, Packing};
+use crate::quant::{FORMATS, Format, Packing};
 use crate::ty::{DType, Dim, TensorType};
 use proptest::collection::vec;
 use proptest::option;
@@ -170,15 +170,20 @@ pub fn module() -> impl Strategy<Value = Module> {
 
 /// A storage format of the table.
 pub fn format() -> impl Strategy<Value = Format> {
-    let all = FORMATS.iter().flat_map(|d| {
-        let groups = if d.decode.is_some() { GROUPS } else { &[0] };
-        groups.iter().map(|g| Format::new(d.elem, *g as u16)).flat_map(|f| [f, f.with_packing(Packing::Fragment)])
-    });
+    let all = FORMATS
+        .iter()
+        .flat_map(|d| d.groups().iter().map(|g| Format::new(d.elem, *g as u16)).flat_map(|f| [f, f.with_packing(Packing::Fragment)]));
     select(all.collect::<Vec<_>>())
 }
 
 fn elem() -> impl Strategy<Value = RowElem> {
-    prop_oneof![Just(RowElem::F32), Just(RowElem::F16), Just(RowElem::Bf16), size().prop_map(|group| RowElem::Q8 { group })]
+    prop_oneof![
+        Just(RowElem::F32),
+        Just(RowElem::F16),
+        Just(RowElem::Bf16),
+        Just(RowElem::Fp8),
+        size().prop_map(|group| RowElem::Q8 { group })
+    ]
 }
 
 fn norm() -> impl Strategy<Value = Norm> {
@@ -237,6 +242,7 @@ fn body(params: usize) -> impl Strategy<Value = Body> {
         1 => (0..params, 0..params).prop_map(|(table, out)| Body::Embed(kernel::Embed { table, out })),
         1 => (0..params, attr(), 0..params)
             .prop_map(|(inv_freq, scale, out)| Body::RopeTable(kernel::RopeTable { inv_freq, scale, out })),
+        1 => (0..params, size(), 0..params).prop_map(|(x, k, out)| Body::TopK(kernel::TopK { x, k, out })),
     ]
 }
 
@@ -291,8 +297,9 @@ fn regime(kernels: usize) -> impl Strategy<Value = Regime> {
 pub fn plan() -> impl Strategy<Value = Plan> {
     let kernels = names(1..4).prop_flat_map(|names| names.into_iter().map(kernel_named).collect::<Vec<_>>());
     let slot = (size(), size()).prop_map(|(per_token, per_row)| Slot { per_token, per_row });
-    let parts = (name(), info(), vec(kv(), 0..3), kernels, vec(packed_weight(), 0..4), vec(slot, 0..4), size());
-    parts.prop_flat_map(|(name, info, kv, kernels, weights, slots, logits)| {
+    let candidates = option::of((size(), size()).prop_map(|(slot, k)| Candidates { slot, k }));
+    let parts = (name(), info(), vec(kv(), 0..3), kernels, vec(packed_weight(), 0..4), vec(slot, 0..4), size(), candidates);
+    parts.prop_flat_map(|(name, info, kv, kernels, weights, slots, logits, candidates)| {
         vec(regime(kernels.len()), 0..3).prop_map(move |regimes| Plan {
             name: name.clone(),
             info,
@@ -302,6 +309,7 @@ pub fn plan() -> impl Strategy<Value = Plan> {
             slots: slots.clone(),
             regimes,
             logits,
+            candidates,
         })
     })
 }

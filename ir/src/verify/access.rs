@@ -46,6 +46,10 @@ pub fn accesses(kernel: &Kernel) -> Vec<Access> {
             list.whole(k.inv_freq, false);
             list.whole(k.out, true);
         }
+        Body::TopK(k) => {
+            list.whole(k.x, false);
+            list.whole(k.out, true);
+        }
     }
     list.out
 }

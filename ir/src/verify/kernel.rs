@@ -5,10 +5,10 @@ use crate::diag::{Diagnostic, Place};
 use crate::graph::F32;
 use crate::kernel::{
     Attention, Body, Embed, Expr, Kernel, Matmul, Norm, Param, ParamId, ParamKind, Prologue, RopeTable, RowElem, RowNorm, Segment, Store,
-    lcm,
+    TopK, lcm,
 };
 use crate::kv::{KvDType, KvSpec};
-use crate::quant::{BLOCK, Format, GROUPS};
+use crate::quant::{BLOCK, Elem, Format, GROUPS};
 use crate::ty::Dim;
 
 /// Checks one kernel. Returns all findings.
@@ -30,6 +30,7 @@ pub fn verify_kernel(kernel: &Kernel) -> Vec<Diagnostic> {
         Body::Pointwise(k) => v.segments(&k.segments, None),
         Body::Embed(k) => v.embed(k),
         Body::RopeTable(k) => v.rope_table(k),
+        Body::TopK(k) => v.top_k(k),
     }
     let accesses = accesses(kernel);
     v.races(&accesses);
@@ -42,8 +43,8 @@ pub fn verify_kernel(kernel: &Kernel) -> Vec<Diagnostic> {
 /// Input of a matmul, as its weights see it.
 struct Input {
     cols: usize,
-    /// Group of int8 rows.
-    group: Option<usize>,
+    /// Storage of what is multiplied.
+    elem: RowElem,
 }
 
 struct KernelVerifier<'a> {
@@ -140,12 +141,12 @@ impl<'a> KernelVerifier<'a> {
         Some(cols)
     }
 
-    /// Columns of rows that are not int8.
+    /// Columns of rows that are not quantized.
     fn float_rows(&mut self, id: ParamId, rows: Dim) -> Option<usize> {
         let (cols, elem) = self.rows(id, rows)?;
-        if elem.group().is_some() {
+        if elem.is_quantized() {
             let place = self.param_place(&self.kernel.params[id]);
-            self.sink.error("param-elem", place, "must not be int8 rows");
+            self.sink.error("param-elem", place, "must not be int8 or fp8 rows");
         }
         Some(cols)
     }
@@ -204,11 +205,11 @@ impl<'a> KernelVerifier<'a> {
             self.error("tile-m", "processes 0 rows per pass");
         }
         let x = self.rows(k.x, self.kernel.rows);
-        let input = x.map(|(cols, elem)| Input { cols, group: k.prologue.map_or(elem, |p| p.elem).group() });
+        let input = x.map(|(cols, elem)| Input { cols, elem: k.prologue.map_or(elem, |p| p.elem) });
         if let (Some(p), Some((cols, elem))) = (&k.prologue, x) {
             self.prologue(p, cols, elem);
         }
-        self.segments(&k.segments, Some(input.unwrap_or(Input { cols: 0, group: None })));
+        self.segments(&k.segments, Some(input.unwrap_or(Input { cols: 0, elem: RowElem::F32 })));
     }
 
     fn prologue(&mut self, p: &Prologue, cols: usize, elem: RowElem) {
@@ -266,10 +267,13 @@ impl<'a> KernelVerifier<'a> {
             if input.cols != 0 && (n, k) != (s.n, input.cols) {
                 self.error("matrix-shape", format!("operand {w} is [{n}, {k}], but must be [{}, {}]", s.n, input.cols));
             }
-            if let Some(group) = input.group
+            if let Some(group) = input.elem.group()
                 && usize::from(format.group) != group
             {
                 self.error("int8-group", format!("int8 input in groups of {group} needs weights in the same groups, not {format}"));
+            }
+            if input.elem == RowElem::Fp8 && format.elem != Elem::Fp8 {
+                self.error("fp8-weights", format!("fp8 input needs fp8 weights, not {format}"));
             }
         }
         let mut used = vec![false; s.weights.len()];
@@ -338,6 +342,9 @@ impl<'a> KernelVerifier<'a> {
             Store::Rows { param, start } => {
                 let Some((cols, elem)) = self.rows(param, self.kernel.rows) else { return 1 };
                 self.range("store-columns", param, start, s.n, cols);
+                if elem == RowElem::Fp8 {
+                    self.error("store-group", "fp8 rows have a scale of all their columns, which only row-wise kernels see");
+                }
                 let RowElem::Q8 { group } = elem else { return 1 };
                 let whole = group > 0 && start.is_multiple_of(group) && (s.n.is_multiple_of(group) || start.checked_add(s.n) == Some(cols));
                 if !whole {
@@ -412,6 +419,9 @@ impl<'a> KernelVerifier<'a> {
         if let Some((have, elem)) = out {
             self.columns(k.out, have, cols);
             let item = cols / spec.kv_heads;
+            if elem == RowElem::Fp8 {
+                self.error("store-group", "fp8 rows have a scale of all their columns, which only row-wise kernels see");
+            }
             if let RowElem::Q8 { group } = elem
                 && (group == 0 || !item.is_multiple_of(group))
             {
@@ -434,6 +444,23 @@ impl<'a> KernelVerifier<'a> {
         let (freq, out) = (self.vector(k.inv_freq), self.f32_rows(k.out, self.kernel.rows));
         if let (Some(half), Some(have)) = (freq, out) {
             self.columns(k.out, have, half.saturating_mul(2));
+        }
+    }
+
+    fn top_k(&mut self, k: &TopK) {
+        if self.kernel.rows != Dim::Rows {
+            self.error("kernel-rows", format!("takes logits: its rows must be R, not {}", self.kernel.rows));
+        }
+        let (x, out) = (self.f32_rows(k.x, self.kernel.rows), self.f32_rows(k.out, self.kernel.rows));
+        let Some(vocab) = x else { return };
+        if k.k == 0 || k.k > vocab {
+            self.error("top-k", format!("wants {} candidates of {vocab} logits", k.k));
+        }
+        if vocab >= TopK::MOST_COLUMNS {
+            self.error("top-k", format!("f32 does not hold the ids of {vocab} tokens"));
+        }
+        if let Some(have) = out {
+            self.columns(k.out, have, llmcc_abi::layout::candidate_cols(k.k));
         }
     }
 
@@ -462,7 +489,7 @@ impl<'a> KernelVerifier<'a> {
         let may = match &self.kernel.body {
             Body::Matmul(k) => !(r == 0 && accesses[r].param == k.x),
             Body::Pointwise(_) => true,
-            Body::RowNorm(_) | Body::Attention(_) | Body::Embed(_) | Body::RopeTable(_) => false,
+            Body::RowNorm(_) | Body::Attention(_) | Body::Embed(_) | Body::RopeTable(_) | Body::TopK(_) => false,
         };
         may && r < w && !accesses[r..w].iter().any(|a| a.write)
     }
@@ -472,7 +499,7 @@ impl<'a> KernelVerifier<'a> {
         let segments = match &self.kernel.body {
             Body::Matmul(k) => &k.segments,
             Body::Pointwise(k) => &k.segments,
-            Body::RowNorm(_) | Body::Attention(_) | Body::Embed(_) | Body::RopeTable(_) => return,
+            Body::RowNorm(_) | Body::Attention(_) | Body::Embed(_) | Body::RopeTable(_) | Body::TopK(_) => return,
         };
         for (i, s) in segments.iter().enumerate() {
             s.expr.visit(&mut |e| {

@@ -20,7 +20,7 @@ pub use rules::RULES;
 
 use crate::diag::{Diagnostic, Place, Severity};
 use crate::kv::KvSpec;
-use crate::quant::{Format, GROUPS};
+use crate::quant::Format;
 use std::collections::HashSet;
 
 /// Collects findings.
@@ -60,7 +60,7 @@ fn kv_spec(sink: &mut Sink, place: &Place, spec: &KvSpec) {
     }
 }
 
-/// A quantized format has a group of the table, a plain one has none.
+/// A format has a group of the table, or none.
 fn format_ok(format: Format) -> bool {
-    if format.is_quantized() { GROUPS.contains(&usize::from(format.group)) } else { format.group == 0 }
+    format.def().groups().contains(&usize::from(format.group))
 }

@@ -4,7 +4,7 @@ use super::{Access, Sink, accesses, format_ok, kv_spec, verify_kernel};
 use crate::diag::{Diagnostic, Place};
 use crate::graph::Weight;
 use crate::kernel::{Body, Kernel, Matmul, ParamKind, RowElem, Store};
-use crate::plan::{Buffer, Launch, Operand, Plan, Regime, Storage, weight_type};
+use crate::plan::{Buffer, Candidates, Launch, Operand, Plan, Regime, Storage, weight_type};
 use crate::quant::GROUPS;
 use crate::target::{Family, TargetSpec};
 use crate::ty::Dim;
@@ -49,12 +49,22 @@ pub fn verify_target(plan: &Plan, target: &TargetSpec) -> Vec<Diagnostic> {
             sink.error("target-packing", Place::PackedWeight { weight }, message);
         }
     }
-    let misplaced = |elem: RowElem| if gpu { elem.group().is_some() } else { elem.is_half() };
+    let fp8 = target.gpu().is_some_and(|g| g.fp8_flops > 0.0);
+    let misplaced = |elem: RowElem| match elem {
+        RowElem::F32 => false,
+        RowElem::Q8 { .. } => gpu,
+        RowElem::F16 | RowElem::Bf16 => !gpu,
+        RowElem::Fp8 => !fp8,
+    };
     for (regime, r) in plan.regimes.iter().enumerate() {
         for (buffer, b) in r.buffers.iter().enumerate().filter(|(_, b)| misplaced(b.elem)) {
             let message = format!("has rows of {:?}, which `{}` does not multiply", b.elem, target.name);
             sink.error("target-rows", Place::Buffer { regime, buffer }, message);
         }
+    }
+    if let Some(k) = plan.kernels.iter().find(|k| !gpu && matches!(k.body, Body::TopK(_))) {
+        let message = format!("`{}` has the logits where they are read: it needs no candidates", target.name);
+        sink.error("target-kernel", Place::Kernel { kernel: k.name.clone() }, message);
     }
     for k in &plan.kernels {
         if let Body::Matmul(Matmul { prologue: Some(p), .. }) = &k.body
@@ -154,7 +164,11 @@ impl<'a> RegimeVerifier<'a> {
         for (i, launch) in self.regime.launches.iter().enumerate() {
             self.launch(i, launch, &mut states, &mut kv);
         }
-        self.logits(&mut states);
+        let (slot, vocab) = (self.plan.logits, self.plan.info.vocab);
+        self.result(&mut states, "logits", slot, vocab);
+        if let Some(Candidates { slot, k }) = self.plan.candidates {
+            self.result(&mut states, "candidates", slot, llmcc_abi::layout::candidate_cols(k));
+        }
         self.lifetimes(&states);
         for (buffer, s) in states.iter().enumerate().filter(|(_, s)| s.life.is_none()) {
             debug_assert!(s.written.is_empty());
@@ -284,7 +298,7 @@ impl<'a> RegimeVerifier<'a> {
                 }
                 return;
             }
-            Body::RowNorm(_) | Body::Embed(_) | Body::RopeTable(_) => return,
+            Body::RowNorm(_) | Body::Embed(_) | Body::RopeTable(_) | Body::TopK(_) => return,
         };
         for s in segments {
             let (param, keys) = match s.store {
@@ -300,23 +314,20 @@ impl<'a> RegimeVerifier<'a> {
         }
     }
 
-    /// The last buffer of the logits slot is the logits; it lives to the end of the step.
-    fn logits(&mut self, states: &mut [State]) {
+    /// The last buffer of the slot of a result is that result; it lives to the end of the step.
+    fn result(&mut self, states: &mut [State], what: &'static str, slot: usize, cols: usize) {
         let place = Place::Regime { regime: self.index };
-        let buffers = self.regime.buffers.iter().enumerate().filter(|(_, b)| b.slot == self.plan.logits);
+        let buffers = self.regime.buffers.iter().enumerate().filter(|(_, b)| b.slot == slot);
         let last = buffers.filter_map(|(i, b)| Some((states.get(i)?.life?.0, i, b))).max_by_key(|(first, i, _)| (*first, *i));
-        let vocab = self.plan.info.vocab;
         match last {
-            Some((_, i, b))
-                if (b.rows, b.cols, b.elem) == (Dim::Rows, vocab, RowElem::F32) && states[i].written.iter().eq([&(0..vocab)]) =>
-            {
+            Some((_, i, b)) if (b.rows, b.cols, b.elem) == (Dim::Rows, cols, RowElem::F32) && states[i].written.iter().eq([&(0..cols)]) => {
                 if let Some(life) = &mut states[i].life {
                     life.1 = self.regime.launches.len();
                 }
             }
             _ => {
-                let message = format!("slot {} does not end with f32 logits [R, {vocab}], all written", self.plan.logits);
-                self.sink.error("logits", place, message);
+                let message = format!("slot {slot} does not end with f32 {what} [R, {cols}], all written");
+                self.sink.error(what, place, message);
             }
         }
     }

@@ -210,6 +210,8 @@ fn matmuls_fit_their_weights() {
     bad_kernel(O, "matrix-shape", "kernel `o`, segment 0", |k| retype(k, 0, HIDDEN + 1, RowElem::F32));
     bad_kernel(O, "matrix-shape", "kernel `o`, segment 0", |k| mm(k).segments[0].n = 16);
     bad_kernel(O, "int8-group", "kernel `o`, segment 0", |k| retype(k, 0, HIDDEN, RowElem::Q8 { group: 32 }));
+    bad_kernel(O, "fp8-weights", "kernel `o`, segment 0", |k| retype(k, 0, HIDDEN, RowElem::Fp8));
+    bad_kernel(O, "store-group", "kernel `o`, segment 0", |k| retype(k, 3, HIDDEN, RowElem::Fp8));
     bad_kernel(QKV, "mixed-packing", "kernel `qkv`, operand `wk`", |k| {
         k.params[5].kind = ParamKind::Matrix { n: HIDDEN, k: HIDDEN, format: Format::F32.with_packing(Packing::Fragment) };
     });
@@ -353,6 +355,7 @@ fn the_other_families_fit_their_operands() {
     bad_kernel(ATTENTION, "param-elem", "kernel `attention`, operand `q`", |k| retype(k, 0, 2 * HEAD, RowElem::Q8 { group: 32 }));
     bad_kernel(ATTENTION, "attribute", "kernel `attention`", attention(|k| k.scale = F32::new(f32::NAN)));
     bad_kernel(ATTENTION, "store-group", "kernel `attention`", |k| retype(k, 2, 2 * HEAD, RowElem::Q8 { group: 64 }));
+    bad_kernel(ATTENTION, "store-group", "kernel `attention`", |k| retype(k, 2, 2 * HEAD, RowElem::Fp8));
     bad_kernel(0, "param-columns", "kernel `embed`, operand `out`", |k| retype(k, 1, HIDDEN - 1, RowElem::F32));
     bad_kernel(0, "param-elem", "kernel `embed`, operand `out`", |k| retype(k, 1, HIDDEN, RowElem::Q8 { group: 32 }));
     bad_kernel(0, "kernel-rows", "kernel `embed`", |k| k.rows = Dim::Rows);

@@ -57,7 +57,7 @@ impl Context<'_> {
                 let (x, mut segments) = match draft.import(spec, children) {
                     Body::Matmul(m) => (Some(m.x), m.segments),
                     Body::Pointwise(p) => (None, p.segments),
-                    Body::RowNorm(_) | Body::Attention(_) | Body::Embed(_) | Body::RopeTable(_) => return None,
+                    Body::RowNorm(_) | Body::Attention(_) | Body::Embed(_) | Body::RopeTable(_) | Body::TopK(_) => return None,
                 };
                 let s = segments.pop()?;
                 Some(Fragment { x, lanes: s.weights, expr: s.expr })

@@ -4,7 +4,7 @@ use super::{Context, KernelNode, OpNode};
 use crate::egraph::Term;
 use crate::spec::{Draft, Output};
 use egg::Id;
-use llmcc_ir::kernel::{Body, Matmul, ParamKind, Prologue, RowNorm};
+use llmcc_ir::kernel::{Body, Matmul, ParamKind, Prologue, RowElem, RowNorm};
 
 /// For one operation that a row-wise kernel computes: adds the variants of all matmuls that read its result.
 pub fn run(cx: &mut Context<'_>, class: Id, _: &OpNode) {
@@ -64,7 +64,8 @@ fn absorbed((spec, children): &KernelNode, ((norm_spec, norm_children), norm): &
     let gain = inner.gain.and_then(|g| d.operand(g)).map(|(_, kind)| kind.clone());
     // A tiled gain has no place in a prologue.
     let fits = gain.is_none_or(|g| matches!(g, ParamKind::Vector { len } if Some(len) == k));
-    if elem != wanted || !fits {
+    // Tensor cores read fp8 rows from tiles that are copied as they are.
+    if elem != wanted || !fits || *elem == RowElem::Fp8 {
         return None;
     }
     let prologue = Some(Prologue { norm: norm.norm, gain: inner.gain, elem: *elem });

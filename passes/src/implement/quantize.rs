@@ -1,4 +1,4 @@
-//! int8 and 16-bit rows: the producer of a value writes it quantized, or a row-wise kernel does.
+//! int8, 16-bit and fp8 rows: the producer of a value writes it quantized, or a row-wise kernel does.
 
 use super::generic::int;
 use super::{Context, KernelNode, OpNode};
@@ -7,9 +7,10 @@ use crate::spec::{Draft, Output};
 use egg::Id;
 use llmcc_ir::kernel::{Body, ParamKind, RowElem, RowNorm};
 
-/// f16 and bf16 as attribute of `quant`; other numbers are groups of int8 rows, which are at least 32.
+/// f16, bf16 and fp8 as attribute of `quant`; other numbers are groups of int8 rows, which are at least 32.
 const F16: usize = 1;
 const BF16: usize = 2;
+const FP8: usize = 3;
 
 /// The attribute of `quant` for rows stored as `elem`; `None` for f32.
 pub fn attribute(elem: RowElem) -> Option<usize> {
@@ -18,6 +19,7 @@ pub fn attribute(elem: RowElem) -> Option<usize> {
         RowElem::Q8 { group } => Some(group),
         RowElem::F16 => Some(F16),
         RowElem::Bf16 => Some(BF16),
+        RowElem::Fp8 => Some(FP8),
     }
 }
 
@@ -25,6 +27,7 @@ fn storage(attribute: usize) -> RowElem {
     match attribute {
         F16 => RowElem::F16,
         BF16 => RowElem::Bf16,
+        FP8 => RowElem::Fp8,
         group => RowElem::Q8 { group },
     }
 }
@@ -61,6 +64,12 @@ pub fn run(cx: &mut Context<'_>, class: Id, op: &OpNode) {
 /// Whether each work item of the kernel can hold whole groups of columns.
 fn writes_whole_groups((spec, _): &KernelNode, elem: RowElem) -> bool {
     match &spec.kernel.body {
+        // The scale of a row is known to those who have the row.
+        Body::RowNorm(n) if elem == RowElem::Fp8 => match spec.kind(n.x) {
+            ParamKind::Rows { cols, .. } => n.norm.is_none_or(|norm| norm.width == *cols),
+            _ => false,
+        },
+        _ if elem == RowElem::Fp8 => false,
         Body::Matmul(m) => m.segments.len() == 1,
         Body::Pointwise(p) => p.segments.len() == 1,
         Body::RowNorm(_) => true,
@@ -68,6 +77,6 @@ fn writes_whole_groups((spec, _): &KernelNode, elem: RowElem) -> bool {
             ParamKind::Kv(kv) => (a.heads / kv.kv_heads * kv.head_dim).is_multiple_of(elem.group().unwrap_or(1)),
             _ => false,
         },
-        Body::Embed(_) | Body::RopeTable(_) => false,
+        Body::Embed(_) | Body::RopeTable(_) | Body::TopK(_) => false,
     }
 }

@@ -54,7 +54,17 @@ fn setup(weights: &[(&str, DType, &[usize])]) -> (Module, Memory) {
 
 fn plan(module: &Module, weights: Vec<(WeightExpr, Storage)>) -> Plan {
     let weights = weights.into_iter().map(|(expr, storage)| PackedWeight { expr, storage }).collect();
-    Plan { name: "m".into(), info: module.info, kv: vec![], kernels: vec![], weights, slots: vec![], regimes: vec![], logits: 0 }
+    Plan {
+        name: "m".into(),
+        info: module.info,
+        kv: vec![],
+        kernels: vec![],
+        weights,
+        slots: vec![],
+        regimes: vec![],
+        logits: 0,
+        candidates: None,
+    }
 }
 
 fn leaf(module: &Module, source: &Memory, i: usize) -> WeightTensor {

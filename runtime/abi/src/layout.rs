@@ -16,7 +16,9 @@
 //!   So a block is one stream. With all factors in front of all codes it was two, a thin and a thick one, and prefetchers lost track: one thread read 24 GB/s where it
 //!   now reads 30 of the 32 that it can (Zen 4, 4 bits, groups of 128; `benches/kernels`).
 //!
-//! Decoded value: `w8`: `s·(u − 128)`, `w4`: `s·(u − 8)`, `w4a`: `s·u + min`. Padding has code value 0 (`w4a`: u = 0) and
+//! - `fp8`: as `w8` with one scale per row, `[16]` f16, in the first 64 bytes; a code is an e4m3 number ([`e4m3_to_f32`]).
+//!
+//! Decoded value: `w8`: `s·(u − 128)`, `w4`: `s·(u − 8)`, `w4a`: `s·u + min`, `fp8`: `s·e4m3(u)`. Padding has code value 0 (`w4a`: u = 0) and
 //! activations in the padding are 0; a padding row has scale 0 and minimum 0.
 //!
 //! That is [`Packing::Panel`], for CPUs. **[`Packing::Fragment`]**, for the tensor cores of GPUs, keeps the blocks of 16 rows (`kp = round_up(k, 64)` for every format,
@@ -27,9 +29,16 @@
 //!
 //! - `f16`, `bf16`: a tile is `[4 steps][32 lanes][8 halves]`; `f32`: `[4 steps][2][32 lanes][4]`, the halves 0–3 before 4–7;
 //! - `w8`: `[2][32 lanes][2 steps][8 halves]` bytes;
+//! - `fp8`: `[2][32 lanes][2 steps][2 rows][4 columns]` bytes, rows `r mod 8` and `r mod 8 + 8`: a piece of 16 bytes is also the A operand of
+//!   `mma.m16n8k32` and `wgmma` for 8-bit types, whose column `16h + 4t + j` is then column `16t + 8p + 4h + j` of the tile in piece `p`;
 //! - 4-bit: `[32 lanes][4 steps]` u32; half `i` in nibble `i/2 + 4·(i mod 2)`, so that `(w >> 4j) & 0x000f000f` is the pair `(2j, 2j + 1)`.
 //!
 //! **Half rows** of activations (f16, bf16): elements, the row rounded up to 16 bytes; the padding has no meaning.
+//!
+//! **fp8 activation rows** ([`Fp8Row`]): e4m3 codes, `kp = round_up(k, 64)` of them (zeros beyond `k`), then one f32 scale; the row is a multiple of 16 bytes. The codes of 64 columns
+//! lie in the order in which 8-bit tensor-core instructions take the columns of `fp8` weights in fragment order: column `16t + 8p + 4h + j` at byte
+//! `32p + 16h + 4t + j` ([`fp8_place`]). Value: `scale·code`; `scale = amax/448` of the row, code = e4m3 nearest (ties to even, saturated) to `x·(448/amax)`, 0 when
+//! `amax` is 0.
 //!
 //! **int8 activation rows** ([`Q8Row`]): `kp` int8 codes, then `groups` f32 scales, then `groups` i32 sums of the codes; the row is rounded up
 //! to 64 bytes. Value: `scale·code`; `scale = amax/127` of the group, code = round-to-nearest-even of `x·(127/amax)`, 0 when `amax` is 0.
@@ -55,6 +64,8 @@ pub enum Elem {
     W4 = 4,
     /// 4 bits, asymmetric, one f16 scale and one f16 minimum per group.
     W4a = 5,
+    /// 8-bit floats, e4m3, one f16 scale per row.
+    Fp8 = 6,
 }
 
 /// Order of the elements in the blocks of a packed matrix.
@@ -137,6 +148,7 @@ pub const fn block(elem: Elem, k: usize, group: usize) -> Block {
         Elem::W8 => Block::records(2, 0, group * 16, groups(k, group), kp * 16),
         Elem::W4 => Block::records(2, 0, group * 8, groups(k, group), kp * 8),
         Elem::W4a => Block::records(1, 32, group * 8, groups(k, group), kp * 8),
+        Elem::Fp8 => Block::records(1, 0, kp * 16, 1, kp * 16),
     }
 }
 
@@ -148,6 +160,7 @@ pub const fn fragment_block(elem: Elem, k: usize, group: usize) -> Block {
         Elem::F32 | Elem::F16 | Elem::Bf16 => (0, 0),
         Elem::W8 | Elem::W4 => (kp.div_ceil(group) * 32, 0),
         Elem::W4a => (kp.div_ceil(group) * 32, kp.div_ceil(group) * 32),
+        Elem::Fp8 => (32, 0),
     };
     let codes = round_up(scales + mins, 64);
     let bytes = codes + kp / FRAGMENT_K * fragment_tile_bytes(elem);
@@ -159,7 +172,7 @@ pub const fn fragment_tile_bytes(elem: Elem) -> usize {
     match elem {
         Elem::F32 => 4096,
         Elem::F16 | Elem::Bf16 => 2048,
-        Elem::W8 => 1024,
+        Elem::W8 | Elem::Fp8 => 1024,
         Elem::W4 | Elem::W4a => 512,
     }
 }
@@ -173,12 +186,25 @@ pub const fn fragment_at(elem: Elem, r: usize, k: usize) -> (usize, u32) {
         Elem::F32 => ((step * 2 + half / 4) * 512 + lane * 16 + half % 4 * 4, 0),
         Elem::F16 | Elem::Bf16 => (step * 512 + lane * 16 + half * 2, 0),
         Elem::W8 => (step / 2 * 512 + lane * 16 + step % 2 * 8 + half, 0),
+        Elem::Fp8 => (step / 2 * 512 + lane * 16 + step % 2 * 8 + r / 8 * 4 + k % 4, 0),
         Elem::W4 | Elem::W4a => {
             let nibble = half / 2 + half % 2 * 4;
             (lane * 16 + step * 4 + nibble / 2, (nibble % 2 * 4) as u32)
         }
     };
     (tile + at, bit)
+}
+
+/// The value of an e4m3 number, as the OCP 8-bit Floating Point Specification has it: sign, 4 bits of exponent with bias 7, 3 of mantissa; subnormal numbers, no
+/// infinities, NaN for an exponent and a mantissa of ones only.
+pub const fn e4m3_to_f32(code: u8) -> f32 {
+    let magnitude = code & 0x7f;
+    if magnitude == 0x7f {
+        return f32::NAN;
+    }
+    // The bits where f32 has its own, 120 exponents too low; the product is exact, also of subnormal numbers.
+    let x = f32::from_bits((magnitude as u32) << 20) * f32::from_bits((127 + 120) << 23);
+    if code >> 7 == 1 { -x } else { x }
 }
 
 /// Bytes of a packed matrix of `n` rows.
@@ -209,6 +235,27 @@ pub const fn q8_row(k: usize, group: usize) -> Q8Row {
     Q8Row { scales: kp, sums: kp + g, bytes: round_up(kp + 2 * g, 64) }
 }
 
+/// Byte layout of an fp8 activation row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fp8Row {
+    /// Offset of the f32 scale.
+    pub scale: usize,
+    /// Bytes of the row.
+    pub bytes: usize,
+}
+
+/// Layout of an fp8 row of `k` elements.
+pub const fn fp8_row(k: usize) -> Fp8Row {
+    let scale = round_up(k, FRAGMENT_K);
+    Fp8Row { scale, bytes: scale + 16 }
+}
+
+/// Where the code of column `k` of an fp8 row lies.
+pub const fn fp8_place(k: usize) -> usize {
+    let (t, piece, h) = (k % FRAGMENT_K / 16, k / 8 % 2, k / 4 % 2);
+    k / FRAGMENT_K * FRAGMENT_K + 32 * piece + 16 * h + 4 * t + k % 4
+}
+
 /// Byte layout of a page of the KV cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Page {
@@ -228,3 +275,12 @@ pub const fn page(kv_heads: usize, head_dim: usize, elem_bytes: usize) -> Page {
     let scales = if elem_bytes == 1 { kv_heads * crate::PAGE_TOKENS * 4 } else { 0 };
     Page { v: part, k_scales: 2 * part, v_scales: 2 * part + scales, bytes: 2 * part + 2 * scales }
 }
+
+/// f32 per row of candidates: `k` logits, `k` token ids, and the sum of exponentials (see `llmcc_ir::kernel::TopK`).
+pub const fn candidate_cols(k: usize) -> usize {
+    2 * k + 1
+}
+
+/// Relative error of the sum of exponentials of a row of candidates. Terms are `2^y` with `y = (x − max)·scale` in f32: three roundings and 2 ulp of the
+/// power make `|y|·2⁻²² + 2⁻²²`; terms below `2⁻⁴⁰` do not count even 2²⁴ times, the others lose at most `41·2⁻²²`. Summing adds less than 100 ulp.
+pub const CANDIDATE_SUM_ERROR: f64 = 1.0 / (1 << 15) as f64;

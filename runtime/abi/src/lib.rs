@@ -16,7 +16,7 @@ pub mod capi;
 pub mod layout;
 
 /// Version of every structure in this crate; a runtime refuses an image of another version.
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;
 /// First bytes of [`ImageRef`], by which the compiler finds it inside the runtime object.
 pub const IMAGE_MAGIC: [u8; 16] = *b"llmcc-image-ref\0";
 /// First bytes of [`ModelDesc`].
@@ -96,6 +96,10 @@ pub struct ModelDesc {
     pub max_context: u64,
     /// Index in the buffer table of the logits, f32 `[R, vocab]`.
     pub logits_buffer: u64,
+    /// Index in the buffer table of the most probable tokens of each logits row: [`layout::candidate_cols`]`(candidates)` f32 per row.
+    pub candidates_buffer: u64,
+    /// How many of them there are per row; 0: the model computes logits only.
+    pub candidates: u64,
     /// [`BufferDesc`] per activation slot.
     pub buffers: Table,
     /// [`KernelDesc`] per generated kernel.
@@ -356,6 +360,11 @@ pub struct GpuCtx {
     pub n_rows: u64,
     /// `S`.
     pub n_seqs: u64,
+    /// `i32 [R]` how many of its most probable tokens are wanted of each logits row: 0, 1, or more, which means all that the artifact finds
+    /// ([`ModelDesc::candidates`]).
+    pub wanted: u64,
+    /// `f32 [R]` `log2(e)` divided by the temperature at which the exponentials of a row are summed.
+    pub scales: u64,
 }
 
 /// A generated kernel: computes work items `lo..hi`.
@@ -445,11 +454,19 @@ pub type RopeTableFn = unsafe extern "C" fn(pos: *const i32, n: u64, inv_freq: *
 /// Signature of [`Uk::QuantRows`]: quantizes one f32 row of `k` elements to a [`layout::Q8Row`] at `out`.
 pub type QuantRowsFn = unsafe extern "C" fn(x: *const f32, k: u64, group: u64, out: *mut u8);
 
+/// Tokens of context that attention takes at once: blocks start at multiples of it.
+pub const ATTEND_BLOCK: usize = 256;
+/// Parts into which the blocks of a context may be divided among threads.
+pub const ATTEND_PARTS: usize = 16;
+/// Most tokens of a step whose attention may be divided that way: more tokens are work enough.
+pub const ATTEND_SPLIT_TOKENS: usize = 16;
+
 /// Arguments of [`Uk::Attend`]: tokens of one sequence, in order, attend to its pages with the query heads of one KV head.
 ///
-/// For token `t` and head `h`, over the slots `position - window < s <= position` of the sequence: `out = softmax(scale * q·K) · V`, online, page by page in
-/// ascending order, one f32 chain per score (ascending `d`) and per output (ascending slot). A token's result does not depend on the tokens beside it, nor on the
-/// instruction set.
+/// For token `t` and head `h`, over the slots `position - window < s <= position` of the sequence: `out = softmax(scale * q·K) · V`. Each block of [`ATTEND_BLOCK`]
+/// slots gives a maximum `m`, a sum `l` of `e^(score - m)` and the weighted values `o`: one f32 chain per score (ascending `d`) and per element of `o` (ascending slot),
+/// a sum per slot modulo 16 (ascending) and of these sums by halves. Blocks are merged in ascending order: with `M` the larger maximum, `L = L·e^(old - M) + l·e^(m - M)`, the
+/// same for the values, second product first, the first one fused. So a token's result does not depend on the tokens beside it, on who computed which block, nor on the instruction set.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct AttendArgs {
@@ -489,12 +506,35 @@ pub struct AttendArgs {
     pub out: *mut f32,
     /// Bytes from one token's results to the next's.
     pub out_stride: u64,
-    /// Scratch: [`ATTEND_WORK`] f32 per token and head.
+    /// Scratch: [`attend_work`] f32.
     pub work: *mut f32,
+    /// The part of the context to go through: of its `n` blocks those from `ceil(n * part_from / 16)` up to `ceil(n * part_to / 16)`
+    /// (16 is [`ATTEND_PARTS`]). All of it, `0..16`, unless `tokens` is 1.
+    pub part_from: u64,
+    /// See `part_from`.
+    pub part_to: u64,
+    /// Where the threads that share a context leave their blocks: [`attend_shared`] bytes, 64-byte aligned, the first 64 of them zero before and after. Not
+    /// accessed by who has all blocks.
+    pub shared: *mut u8,
 }
 
-/// f32 of [`AttendArgs::work`] per token and head: maximum, sum, correction, one unused, and 16 probabilities.
-pub const ATTEND_WORK: usize = 20;
+/// Query rows (token, head) whose scores are kept at once.
+pub const ATTEND_ROWS: usize = 32;
 
-/// Signature of [`Uk::Attend`].
-pub type AttendFn = unsafe extern "C" fn(*const AttendArgs);
+/// f32 of [`AttendArgs::work`] for `rows` pairs of a token and a head with `d` elements: what the blocks so far gave, then the scores and results of a block.
+pub const fn attend_work(rows: usize, d: usize) -> usize {
+    2 * rows + if rows < ATTEND_ROWS { rows } else { ATTEND_ROWS } * (ATTEND_BLOCK + attend_record(d))
+}
+
+/// f32 of a block's result for one head: maximum, sum, `d` weighted values.
+pub const fn attend_record(d: usize) -> usize {
+    2 + d
+}
+
+/// Bytes of [`AttendArgs::shared`] beyond the first 64 for each block of the context.
+pub const fn attend_shared(heads: usize, d: usize) -> usize {
+    heads * attend_record(d) * 4
+}
+
+/// Signature of [`Uk::Attend`]. 1: the results are in place; 0: another thread will put them there, the one that finishes the last block.
+pub type AttendFn = unsafe extern "C" fn(*const AttendArgs) -> u64;

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use crate::candidates;
 use crate::engine::{Batch, Engine};
 use crate::error::{Error, Result, Status};
 use crate::kv::SeqId;
@@ -190,8 +191,15 @@ impl Generation {
         let tokens = &self.history[self.evaluated..];
         let mut chosen = Err(Error::new(Status::Internal, "the step produced no logits"));
         let batch = Batch { tokens, seqs: &vec![self.seq; tokens.len()], out_rows: &[tokens.len() as u32 - 1] };
-        engine.step(&batch, &mut |_, logits| {
-            chosen = sample(logits, &self.params.sampling, &self.history, self.stats.generated_tokens);
+        let (params, draw) = (&self.params.sampling, self.stats.generated_tokens);
+        let vocab = engine.image().desc().vocab as usize;
+        let want = candidates::want(params, engine.candidates(), vocab);
+        engine.step_for(&batch, &[want], &mut |_, mut row| {
+            chosen = match row.candidates().map(|c| candidates::choose(&c, params, vocab, draw)).transpose() {
+                Ok(Some(Some(token))) => Ok(token),
+                Ok(_) => row.logits().and_then(|logits| sample(logits, params, &self.history, draw)),
+                Err(error) => Err(error),
+            };
         })?;
         self.evaluated = self.history.len();
         if chosen.is_err() {

@@ -44,15 +44,20 @@ impl Sampling {
         }
         Ok(())
     }
+
+    /// Whether logits are changed by what was seen before.
+    pub(crate) fn penalizes(&self) -> bool {
+        self.repetition_penalty != 0.0 && self.repetition_penalty != 1.0
+    }
 }
 
 /// A token that may still be chosen.
 #[derive(Clone, Copy)]
-struct Candidate {
-    logit: f32,
-    token: u32,
+pub(crate) struct Candidate {
+    pub logit: f32,
+    pub token: u32,
     /// Relative to the most probable token, which has 1.
-    weight: f64,
+    pub weight: f64,
 }
 
 /// Chooses a token from `logits`. `history` is the sequence so far; `draw` numbers the random draws of one seed.
@@ -63,7 +68,7 @@ pub fn sample(logits: &[f32], params: &Sampling, history: &[i32], draw: u64) -> 
     params.check()?;
     let penalized;
     let mut logits = logits;
-    if params.repetition_penalty != 0.0 && params.repetition_penalty != 1.0 {
+    if params.penalizes() {
         penalized = penalize(logits, params, history);
         logits = &penalized;
     }
@@ -72,36 +77,57 @@ pub fn sample(logits: &[f32], params: &Sampling, history: &[i32], draw: u64) -> 
         return Ok(best as i32);
     }
     let mut kept = candidates(logits, params.top_k as usize);
-    let (max, temperature) = (f64::from(logits[best]), f64::from(params.temperature));
-    for c in &mut kept {
+    weigh(&mut kept, logits[best], params);
+    Ok(filter_and_draw(kept, params, draw, best as i32))
+}
+
+/// Sets the weights of tokens, whose largest logit is `max`.
+pub(crate) fn weigh(tokens: &mut [Candidate], max: f32, params: &Sampling) {
+    let (max, temperature) = (f64::from(max), f64::from(params.temperature));
+    for c in tokens {
         c.weight = exp((f64::from(c.logit) - max) / temperature);
     }
+}
+
+/// Applies top-p and min-p to what top-k has kept, by token id, and draws. `best` is the most probable token.
+pub(crate) fn filter_and_draw(mut kept: Vec<Candidate>, params: &Sampling, draw: u64, best: i32) -> i32 {
     if params.top_p > 0.0 && params.top_p < 1.0 {
         top_p(&mut kept, f64::from(params.top_p));
     }
     if params.min_p > 0.0 {
         kept.retain(|c| c.weight >= f64::from(params.min_p));
     }
+    draw_from(&kept, params, draw, best)
+}
+
+/// One draw among tokens, in this order.
+pub(crate) fn draw_from(kept: &[Candidate], params: &Sampling, draw: u64, best: i32) -> i32 {
     let total: f64 = kept.iter().map(|c| c.weight).sum();
     let mut rest = uniform(params.seed, draw) * total;
-    for c in &kept {
+    for c in kept {
         rest -= c.weight;
         if rest < 0.0 {
-            return Ok(c.token as i32);
+            return c.token as i32;
         }
     }
     // Rounding may leave a remainder of a few ulps.
-    Ok(kept.iter().rev().find(|c| c.weight > 0.0).map_or(best as i32, |c| c.token as i32))
+    kept.iter().rev().find(|c| c.weight > 0.0).map_or(best, |c| c.token as i32)
 }
+
+/// There is no most probable token.
+pub(crate) fn numeric(what: &str) -> Error {
+    Error::new(Status::Numeric, format!("cannot choose a token: {what}; the model's weights or inputs are damaged"))
+}
+
+pub(crate) const NAN: &str = "the logits hold NaN";
+pub(crate) const INFINITE: &str = "no logit is finite";
 
 /// Index of the largest logit, the first of equals.
 fn argmax(logits: &[f32]) -> Result<usize> {
-    let numeric =
-        |what: &str| Error::new(Status::Numeric, format!("cannot choose a token: {what}; the model's weights or inputs are damaged"));
     let mut best = 0;
     for (i, &x) in logits.iter().enumerate() {
         if x.is_nan() {
-            return Err(numeric("the logits hold NaN"));
+            return Err(numeric(NAN));
         }
         if x > logits[best] {
             best = i;
@@ -109,7 +135,7 @@ fn argmax(logits: &[f32]) -> Result<usize> {
     }
     match logits.get(best) {
         Some(x) if x.is_finite() => Ok(best),
-        _ => Err(numeric("no logit is finite")),
+        _ => Err(numeric(INFINITE)),
     }
 }
 

@@ -36,8 +36,10 @@ pub(crate) trait Isa: Copy {
     const DECODE: Shape;
     /// Tile of the panels with int8 rows.
     const INT8: Shape;
-    /// Most rows whose attention scores are computed at once.
+    /// Attention: most pairs of a row and a page whose scores are computed at once.
     const ATTEND_SCORES: usize;
+    /// Attention: most rows whose weighted values are computed at once, with 4 vectors each.
+    const ATTEND_WEIGHS: usize;
     /// Integer dot products that must be in flight to keep the multipliers busy.
     const DOT_CHAINS: usize;
     /// Whether [`Isa::dot8`] sees the codes of 8-bit weights unsigned, i.e. 128 too large.
@@ -60,8 +62,8 @@ pub(crate) trait Isa: Copy {
     unsafe fn load_f16(p: *const u8) -> Self::F;
     /// Brings the cache line at `p` closer. Any address will do.
     unsafe fn prefetch(p: *const u8);
-    /// The same, as far as the second-level cache.
-    unsafe fn prefetch_l2(p: *const u8);
+    /// Brings the cache line at `p` to the second level. Any address will do.
+    unsafe fn prefetch_far(p: *const u8);
     /// Writes `LANES` f32.
     unsafe fn store(p: *mut f32, x: Self::F);
     /// `a * b`.

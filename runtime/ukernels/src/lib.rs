@@ -7,7 +7,7 @@
 //!
 //! - `isa.rs`: the trait `Isa`, i.e. what a panel needs from an instruction set; `isa/*.rs`: one implementation per file.
 //! - `panel.rs`: walks a panel in register tiles; `panel/{float,decode,int8}.rs`: a tile of each weight format, generic over `Isa`.
-//! - `attend.rs`: attention over the pages of a sequence, generic over `Isa` and the cache's element type.
+//! - `attend.rs`, `attend/*.rs`: attention over the pages of a sequence, generic over `Isa` and the cache's element type; `split.rs`: its division among threads.
 //! - `quant_rows.rs`: int8 quantization, generic over `Isa`. RoPE tables are scalar: a step computes few of them.
 //! - `table.rs`: `#[target_feature]` entry points per instruction set, and the tables of their addresses.
 //! - `cpu.rs`: detection.
@@ -43,6 +43,7 @@ mod panel;
 #[cfg(target_arch = "x86_64")]
 mod quant_rows;
 mod reference;
+mod split;
 mod table;
 
 pub use cpu::detect;

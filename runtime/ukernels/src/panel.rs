@@ -107,10 +107,10 @@ impl Tile {
                 unsafe { I::prefetch(p.wrapping_add(NEAR)) }
             }
             if const { MR >= 8 } && v == 0 {
-                unsafe { I::prefetch_l2(p.wrapping_add(self.ahead)) }
+                unsafe { I::prefetch_far(p.wrapping_add(self.ahead)) }
             }
         } else if (v * I::LANES).is_multiple_of(BLOCK) {
-            unsafe { I::prefetch_l2(p.wrapping_add(self.ahead)) }
+            unsafe { I::prefetch_far(p.wrapping_add(self.ahead)) }
         }
     }
 

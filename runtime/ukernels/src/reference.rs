@@ -3,7 +3,9 @@
 //! It is also what runs on processors without a faster level.
 
 use llmcc_abi::layout::{self, BLOCK, Elem, block, groups, q8_row};
-use llmcc_abi::{AttendArgs, PAGE_TOKENS, PanelArgs, kv_dtype};
+use llmcc_abi::{ATTEND_BLOCK, AttendArgs, PAGE_TOKENS, PanelArgs, attend_record, kv_dtype};
+
+use crate::split::{Share, oldest};
 
 unsafe fn read<T>(p: *const u8, byte: usize) -> T {
     unsafe { p.add(byte).cast::<T>().read_unaligned() }
@@ -28,7 +30,7 @@ fn bf16_to_f32(b: u16) -> f32 {
 
 /// Stored code of row `row`, column `k` of a group of quantized weights whose codes start at `codes`.
 unsafe fn code(elem: Elem, codes: *const u8, row: usize, k: usize) -> u8 {
-    if elem == Elem::W8 {
+    if matches!(elem, Elem::W8 | Elem::Fp8) {
         return unsafe { read(codes, k / 4 * 64 + row * 4 + k % 4) };
     }
     let byte: u8 = unsafe { read(codes, k / 8 * 64 + row * 4 + k % 4) };
@@ -67,6 +69,7 @@ impl Row {
                 Elem::W8 => self.scale(k / self.group) * (self.code(k) - 128) as f32,
                 Elem::W4 => self.scale(k / self.group) * (self.code(k) - 8) as f32,
                 Elem::W4a => libm::fmaf(self.code(k) as f32, self.scale(k / self.group), self.min(k / self.group)),
+                Elem::Fp8 => self.scale(0) * layout::e4m3_to_f32(self.code(k) as u8),
             }
         }
     }
@@ -74,7 +77,9 @@ impl Row {
 
 /// Calls `f(weight row, activation row)` for each output and stores what it returns.
 unsafe fn each_output(p: &PanelArgs, elem: Elem, f: impl Fn(&Row, *const u8) -> f32) {
-    let (k, group) = (p.k as usize, p.group as usize);
+    let k = p.k as usize;
+    // fp8 has one scale per row.
+    let group = if elem == Elem::Fp8 { k.max(1) } else { p.group as usize };
     for n in 0..p.blocks as usize * BLOCK {
         let w = unsafe { p.w.add(n / BLOCK * p.w_stride as usize) };
         let row = Row { elem, w, row: n % BLOCK, layout: block(elem, k, group), group };
@@ -118,7 +123,7 @@ pub(crate) unsafe fn panel_int8_rows(p: &PanelArgs, elem: Elem) {
     let zero = match elem {
         Elem::W8 => 128,
         Elem::W4 => 8,
-        Elem::W4a | Elem::F32 | Elem::F16 | Elem::Bf16 => 0,
+        Elem::W4a | Elem::Fp8 | Elem::F32 | Elem::F16 | Elem::Bf16 => 0,
     };
     let dot = |w: &Row, a: *const u8| {
         let mut acc = 0.0f32;
@@ -218,55 +223,84 @@ unsafe fn cached(p: *const u8, i: usize, dtype: u32) -> f32 {
 }
 
 /// See [`AttendArgs`].
-pub(crate) unsafe extern "C" fn attend(a: *const AttendArgs) {
+pub(crate) unsafe extern "C" fn attend(a: *const AttendArgs) -> u64 {
     unsafe {
         let a = &*a;
-        for token in 0..a.tokens as usize {
-            for head in 0..a.heads as usize {
-                let q = a.q.byte_add(token * a.q_stride as usize).add(head * a.d as usize);
-                let out = a.out.byte_add(token * a.out_stride as usize).add(head * a.d as usize);
-                attend_row(a, a.positions.add(token).read() as usize, q, out);
+        if a.tokens == 0 {
+            return 1;
+        }
+        let (share, d) = (Share::new(a), a.d as usize);
+        let rows = |f: &mut dyn FnMut(usize, usize, *const f32, *mut f32)| {
+            for row in 0..(a.tokens * a.heads) as usize {
+                let (token, head) = (row / a.heads as usize, row % a.heads as usize);
+                let q = a.q.byte_add(token * a.q_stride as usize).add(head * d);
+                let out = a.out.byte_add(token * a.out_stride as usize).add(head * d);
+                f(row, a.positions.add(token).read() as usize, q, out);
+            }
+        };
+        if !share.alone() {
+            for block in share.own.clone() {
+                let records = share.record(a, block);
+                rows(&mut |row, position, q, _| attend_block(a, block, position, q, records.add(row * attend_record(d))));
+            }
+            if !share.arrive(a) {
+                return 0;
             }
         }
+        rows(&mut |row, position, q, out| {
+            let (mut maximum, mut sum) = (f32::NEG_INFINITY, 0.0f32);
+            (0..d).for_each(|i| out.add(i).write(0.0));
+            for block in oldest(a, position) / ATTEND_BLOCK..position / ATTEND_BLOCK + 1 {
+                let mut record = a.work;
+                if share.alone() {
+                    attend_block(a, block, position, q, record);
+                } else {
+                    record = share.record(a, block).add(row * attend_record(d));
+                }
+                let new = if record.read() > maximum { record.read() } else { maximum };
+                let (keep, take) = (exp(maximum - new), exp(record.read() - new));
+                maximum = new;
+                sum = libm::fmaf(sum, keep, record.add(1).read() * take);
+                (0..d).for_each(|i| out.add(i).write(libm::fmaf(out.add(i).read(), keep, record.add(2 + i).read() * take)));
+            }
+            (0..d).for_each(|i| out.add(i).write(out.add(i).read() / sum));
+        });
+        1
     }
 }
 
-/// One query at `position`.
-unsafe fn attend_row(a: &AttendArgs, position: usize, q: *const f32, out: *mut f32) {
+/// One query at `position` and one block: maximum, sum, weighted values at `record`.
+unsafe fn attend_block(a: &AttendArgs, block: usize, position: usize, q: *const f32, record: *mut f32) {
     let d = a.d as usize;
-    let first = if a.window == 0 { 0 } else { (position + 1).saturating_sub(a.window as usize) };
-    let (mut maximum, mut sum) = (f32::NEG_INFINITY, 0.0f32);
+    let slots = oldest(a, position).max(block * ATTEND_BLOCK)..(position + 1).min((block + 1) * ATTEND_BLOCK);
+    let mut p = [f32::NEG_INFINITY; ATTEND_BLOCK];
     unsafe {
-        (0..d).for_each(|i| out.add(i).write(0.0));
-        for number in first / PAGE_TOKENS..position / PAGE_TOKENS + 1 {
-            let page = a.pool.add(a.pages.add(number).read() as usize * a.page_bytes as usize);
-            let seen = |slot: usize| (first..=position).contains(&(number * PAGE_TOKENS + slot));
-            let scale = |part: u64, slot: usize| if a.dtype == kv_dtype::INT8 { read(page, part as usize + slot * 4) } else { 1.0f32 };
-            let mut p = [f32::NEG_INFINITY; PAGE_TOKENS];
-            for slot in (0..PAGE_TOKENS).filter(|s| seen(*s)) {
-                let term = |acc, i| libm::fmaf(cached(page.add(a.k as usize), i * PAGE_TOKENS + slot, a.dtype), q.add(i).read(), acc);
-                p[slot] = (0..d).fold(0.0, term) * scale(a.k_scales, slot) * a.scale;
-            }
-            let new = p.iter().fold(maximum, |m, s| if *s > m { *s } else { m });
-            p.iter_mut().for_each(|s| *s = exp(*s - new));
-            let correction = exp(maximum - new);
-            maximum = new;
-            // Halves onto halves: 8 + 8, 4 + 4, 2 + 2, 1 + 1.
-            let mut total = p;
-            for half in [8, 4, 2, 1] {
-                (0..half).for_each(|i| total[i] += total[i + half]);
-            }
-            sum = libm::fmaf(sum, correction, total[0]);
-            for i in 0..d {
-                let mut acc = out.add(i).read() * correction;
-                for slot in (0..PAGE_TOKENS).filter(|s| seen(*s)) {
-                    let weight = p[slot] * scale(a.v_scales, slot);
-                    acc = libm::fmaf(cached(page.add(a.v as usize), slot * d + i, a.dtype), weight, acc);
-                }
-                out.add(i).write(acc);
-            }
+        let page = |slot: usize| a.pool.add(a.pages.add(slot / PAGE_TOKENS).read() as usize * a.page_bytes as usize);
+        let scale = |part: u64, slot: usize| {
+            if a.dtype == kv_dtype::INT8 { read(page(slot), part as usize + slot % PAGE_TOKENS * 4) } else { 1.0f32 }
+        };
+        for slot in slots.clone() {
+            let keys = page(slot).add(a.k as usize);
+            let term = |acc, i| libm::fmaf(cached(keys, i * PAGE_TOKENS + slot % PAGE_TOKENS, a.dtype), q.add(i).read(), acc);
+            p[slot % ATTEND_BLOCK] = (0..d).fold(0.0, term) * scale(a.k_scales, slot) * a.scale;
         }
-        (0..d).for_each(|i| out.add(i).write(out.add(i).read() / sum));
+        let maximum = p.iter().fold(f32::NEG_INFINITY, |m, s| if *s > m { *s } else { m });
+        p.iter_mut().for_each(|s| *s = exp(*s - maximum));
+        let mut total = [0.0f32; PAGE_TOKENS];
+        p.iter().enumerate().for_each(|(i, p)| total[i % PAGE_TOKENS] += p);
+        // Halves onto halves: 8 + 8, 4 + 4, 2 + 2, 1 + 1.
+        for half in [8, 4, 2, 1] {
+            (0..half).for_each(|i| total[i] += total[i + half]);
+        }
+        record.write(maximum);
+        record.add(1).write(total[0]);
+        for i in 0..d {
+            let term = |acc, slot: usize| {
+                let weight = p[slot % ATTEND_BLOCK] * scale(a.v_scales, slot);
+                libm::fmaf(cached(page(slot).add(a.v as usize), slot % PAGE_TOKENS * d + i, a.dtype), weight, acc)
+            };
+            record.add(2 + i).write(slots.clone().fold(0.0, term));
+        }
     }
 }
 

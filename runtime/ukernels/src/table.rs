@@ -83,7 +83,7 @@ macro_rules! entries {
             }
 
             #[target_feature(enable = $features)]
-            unsafe extern "C" fn attend(a: *const AttendArgs) {
+            unsafe extern "C" fn attend(a: *const AttendArgs) -> u64 {
                 unsafe { crate::attend::attend::<Target>(&*a) }
             }
 

@@ -4,8 +4,9 @@ mod support;
 
 use half::{bf16, f16};
 use llmcc_abi::layout::page;
-use llmcc_abi::{ATTEND_WORK, AttendArgs, AttendFn, PAGE_TOKENS, Uk, kv_dtype};
+use llmcc_abi::{ATTEND_BLOCK, ATTEND_PARTS, AttendArgs, AttendFn, PAGE_TOKENS, Uk, attend_shared, attend_work, kv_dtype};
 use llmcc_ukernels::{Level, table};
+use std::ops::Range;
 use support::{Guarded, Rng, levels};
 
 struct Case {
@@ -90,7 +91,12 @@ impl Case {
     }
 
     /// Runs tokens `range`; every operand ends at inaccessible memory.
-    fn run(&self, level: Level, range: std::ops::Range<usize>) -> Vec<f32> {
+    fn run(&self, level: Level, range: Range<usize>) -> Vec<f32> {
+        self.run_parts(level, range, std::slice::from_ref(&(0..ATTEND_PARTS)))
+    }
+
+    /// The same in several calls, one per part of the context.
+    fn run_parts(&self, level: Level, range: Range<usize>, parts: &[Range<usize>]) -> Vec<f32> {
         let stride = self.heads * self.d + 3;
         let bytes = |x: &[f32]| x.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
         let q = Guarded::from_bytes(&bytes(&self.q[range.start * stride..range.end * stride - 3]));
@@ -101,7 +107,11 @@ impl Case {
         let pages = Guarded::from_bytes(&pages);
         let n = range.len();
         let mut out = Guarded::from_bytes(&vec![0xff; (n * stride - 3) * 4]);
-        let mut work = Guarded::from_bytes(&vec![0xff; n * self.heads * ATTEND_WORK * 4]);
+        let mut work = Guarded::from_bytes(&vec![0xff; attend_work(n * self.heads, self.d) * 4]);
+        let blocks = self.positions[range.start] as usize / ATTEND_BLOCK + 1;
+        let mut bytes = vec![0xff; 64 + if parts.len() > 1 { blocks * attend_shared(self.heads, self.d) } else { 0 }];
+        bytes[..64].fill(0);
+        let mut shared = Guarded::from_bytes(&bytes);
         let layout = page(self.kv_heads, self.d, elem_bytes(self.dtype));
         let part = self.head * self.d * PAGE_TOKENS * elem_bytes(self.dtype);
         let args = AttendArgs {
@@ -124,12 +134,18 @@ impl Case {
             out: out.as_mut_ptr().cast(),
             out_stride: stride as u64 * 4,
             work: work.as_mut_ptr().cast(),
+            part_from: 0,
+            part_to: 0,
+            shared: shared.as_mut_ptr().cast(),
         };
         // SAFETY: the table has the right function at that place, the operands are as it wants them.
         unsafe {
             let f: AttendFn = std::mem::transmute(table(level).f[Uk::Attend as usize]);
-            f(&args);
+            let done: u64 = parts.iter().map(|p| f(&AttendArgs { part_from: p.start as u64, part_to: p.end as u64, ..args })).sum();
+            // Exactly one of them brings the results.
+            assert_eq!(done, 1);
         }
+        assert!(shared.as_bytes()[..64].iter().all(|b| *b == 0));
         let out: Vec<f32> = out.as_bytes().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
         out.chunks(stride).flat_map(|row| row[..self.heads * self.d].to_vec()).collect()
     }
@@ -209,6 +225,51 @@ fn odd_sizes() {
         for heads in [1, 2, 5, 13] {
             let dtype = DTYPES[rng.below(4)];
             Case::random(dtype, d, heads, 0, vec![3, 4, 9, 20, 33], &mut rng).check();
+        }
+    }
+}
+
+#[test]
+fn long_contexts() {
+    let mut rng = Rng(15);
+    for dtype in DTYPES {
+        for (heads, window) in [(3, 0), (1, 300), (6, 600)] {
+            Case::random(dtype, 24, heads, window, (500..520).chain([767, 768, 1000]).collect(), &mut rng).check();
+        }
+    }
+}
+
+/// More query heads than a group of rows.
+#[test]
+fn many_heads() {
+    Case::random(kv_dtype::F16, 16, 40, 0, vec![254, 255, 256, 300], &mut Rng(16)).check();
+}
+
+#[test]
+fn a_context_divided_is_the_same() {
+    let mut rng = Rng(17);
+    let bits = |x: &[f32]| x.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+    for dtype in DTYPES {
+        for (position, window) in [(100, 0), (255, 0), (700, 0), (2111, 0), (2111, 900), (5000, 0)] {
+            let case = Case::random(dtype, 16, 3, window, vec![position], &mut rng);
+            for level in levels() {
+                let whole = case.run(level, 0..1);
+                for cuts in [&[8][..], &[1, 2, 3], &[5, 11], &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]] {
+                    let bounds: Vec<usize> = [0].iter().chain(cuts).chain(&[ATTEND_PARTS]).copied().collect();
+                    let mut parts: Vec<Range<usize>> = bounds.windows(2).map(|w| w[0]..w[1]).collect();
+                    assert_eq!(
+                        bits(&case.run_parts(level, 0..1, &parts)),
+                        bits(&whole),
+                        "{level:?} dtype {dtype} at {position}: {parts:?}"
+                    );
+                    parts.reverse();
+                    assert_eq!(
+                        bits(&case.run_parts(level, 0..1, &parts)),
+                        bits(&whole),
+                        "{level:?} dtype {dtype} at {position}: {parts:?}"
+                    );
+                }
+            }
         }
     }
 }

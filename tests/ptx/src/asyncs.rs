@@ -134,6 +134,7 @@ impl Cx<'_> {
     pub fn bulk_data(&mut self, lane: u32, to: u64, data: Vec<u8>, mbarrier: u64) -> Result<(), FaultKind> {
         let who = self.who(lane);
         self.mbarrier(lane, mbarrier)?;
+        self.mbarrier_shown(mbarrier)?;
         self.cta.shared.begin_write(who, to, data.len() as u64)?;
         let clock = self.cta.shared.clocks.now(who.warp as usize);
         self.publish_to(mbarrier, who.warp);

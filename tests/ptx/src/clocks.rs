@@ -70,6 +70,12 @@ impl Clocks {
         self.epochs[w] += 1;
     }
 
+    /// What `w` did until now is before what it does from now on, for those who see the time that this returns.
+    pub fn mark(&mut self, w: usize) -> u32 {
+        self.advance(w);
+        self.now(w) - 1
+    }
+
     /// Publishes what `w` did and saw into a barrier's clock.
     pub fn publish(&mut self, w: usize, into: &mut Clock) {
         into.join(&self.warps[w]);

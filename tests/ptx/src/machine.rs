@@ -67,6 +67,8 @@ pub(crate) struct Warp {
     pub local: Vec<u8>,
     pub copies: Copies,
     pub group: Group,
+    /// Registers of each thread, as far as `setmaxnreg` counts them.
+    pub registers: u32,
     /// Executed instructions, for `%clock`.
     pub clock: u64,
 }
@@ -92,6 +94,8 @@ pub(crate) struct Cta {
     pub flight: InFlight,
     /// Threads that have not exited.
     pub live: u32,
+    /// Registers that `setmaxnreg.dec` gave up.
+    pub free_registers: u32,
     /// Counts whatever may let a waiting warp go on.
     pub events: u64,
 }
@@ -170,6 +174,29 @@ impl Cx<'_> {
             }
         }
         Ok(())
+    }
+
+    /// `setmaxnreg`: `n` registers per thread from here on; `more` waits until others have given up as many.
+    pub fn set_registers(&mut self, n: u32, more: bool) -> Result<Next, Trapped> {
+        let own = self.warp.registers;
+        if (more && n < own) || (!more && n > own) {
+            let what = if more { "inc" } else { "dec" };
+            return Err(trap(0, FaultKind::Operand(format!("setmaxnreg.{what} to {n} registers, of {own}"))));
+        }
+        if !more {
+            self.cta.free_registers += (own - n) * 32;
+        } else if let Some(left) = self.cta.free_registers.checked_sub((n - own) * 32) {
+            self.cta.free_registers = left;
+        } else {
+            // Once more, when others have run.
+            if let Some(path) = self.warp.stack.last_mut() {
+                path.pc = self.pc;
+            }
+            return Ok(Next::Yield);
+        }
+        self.warp.registers = n;
+        self.cta.events += 1;
+        Ok(Next::Step)
     }
 
     /// Arrives at barrier `id`; waits there if `wait`.

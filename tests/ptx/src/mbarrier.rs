@@ -24,6 +24,8 @@ struct MBarrier {
     init: Who,
     init_clock: u32,
     init_epoch: u32,
+    /// Warp and time of the fence that showed the initialisation to the async proxy.
+    shown: Option<(u32, u32)>,
 }
 
 /// The mbarriers of a block, by address.
@@ -87,6 +89,7 @@ impl Cx<'_> {
             init: who,
             init_clock,
             init_epoch,
+            shown: None,
         };
         self.cta.mbarriers.map.insert(address, new);
         Ok(())
@@ -118,6 +121,28 @@ impl Cx<'_> {
             return Err(FaultKind::Race { access: Access::Atomic, address, other_access: Access::Write, other });
         }
         Ok(())
+    }
+
+    /// `fence.mbarrier_init`, and `fence.proxy.async` too: what this warp initialised, or saw initialised, is shown to the async proxy.
+    pub fn show_mbarriers(&mut self) {
+        let w = self.warp.index as usize;
+        let now = self.cta.shared.clocks.mark(w);
+        let seen = self.cta.shared.clocks.warps[w].seen;
+        for m in self.cta.mbarriers.map.values_mut() {
+            if m.shown.is_none() && m.init_clock <= seen[m.init.warp as usize] {
+                m.shown = Some((w as u32, now));
+            }
+        }
+    }
+
+    /// Checks that the async proxy knows of the mbarrier at `address`, as far as this thread can tell.
+    pub fn mbarrier_shown(&self, address: u64) -> Result<(), FaultKind> {
+        let Some(m) = self.cta.mbarriers.map.get(&address) else { return Ok(()) };
+        let seen = &self.cta.shared.clocks.warps[self.warp.index as usize].seen;
+        if !self.env.options.check_races || m.shown.is_some_and(|(w, at)| at <= seen[w as usize]) {
+            return Ok(());
+        }
+        Err(FaultKind::ProxyFence { address, other: Other { thread: Some(m.init.warp * 32 + m.init.lane), line: m.init.pc } })
     }
 
     fn with(&mut self, address: u64, change: impl FnOnce(&mut MBarrier)) {

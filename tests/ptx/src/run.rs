@@ -196,6 +196,7 @@ impl Block {
             mbarriers: MBarriers::default(),
             flight: InFlight::default(),
             live: 0,
+            free_registers: 0,
             events: 0,
         };
         Block { cta, warps: (0..n as u32).map(warp).collect(), threads }
@@ -211,12 +212,15 @@ impl Block {
         cta.mbarriers.reset();
         cta.flight = InFlight::default();
         cta.live = self.threads;
+        cta.free_registers = 0;
+        let registers = registers(env.kernel, self.threads);
         for w in &mut self.warps {
             let lanes = (self.threads - 32 * w.index).min(32);
             w.live = if lanes == 32 { u32::MAX } else { (1 << lanes) - 1 };
             w.stack = vec![Path { pc: 0, join: u32::MAX, mask: w.live }];
             w.copies.reset();
             w.group.reset(env.kernel);
+            w.registers = registers;
             for &(slot, special) in &env.kernel.specials {
                 let index = w.index;
                 w.regs[slot as usize] = std::array::from_fn(|lane| special_value(env, special, at, index, lane as u32));
@@ -259,6 +263,10 @@ impl Block {
                 let what = format!("warps of one group ran {} and {} wgmma instructions", first.executed, w.group.executed);
                 return Err(Stopped { warp: w.index, pc: u32::MAX, trap: trap(0, FaultKind::Operand(what)) });
             }
+            if let Some(w) = group.iter().find(|w| w.registers != group[0].registers) {
+                let what = format!("setmaxnreg left warps of one group with {} and {} registers", group[0].registers, w.registers);
+                return Err(Stopped { warp: w.index, pc: u32::MAX, trap: trap(0, FaultKind::Operand(what)) });
+            }
         }
         Ok(())
     }
@@ -280,6 +288,12 @@ impl Block {
         let pc = self.warps[first].stack.last().map_or(0, |p| p.pc.saturating_sub(1));
         Stopped { warp: first as u32, pc, trap: trap(0, FaultKind::Deadlock { waiting: at.join(", ") }) }
     }
+}
+
+/// Registers of each thread at the start: what a multiprocessor has for a block of as many threads as the kernel allows.
+fn registers(kernel: &Kernel, threads: u32) -> u32 {
+    let most = kernel.max_threads.or(kernel.exact_threads).map_or(threads, |d| d.iter().fold(1, |n: u32, d| n.saturating_mul(*d)));
+    (65_536 / most.max(32) / 8 * 8).min(256)
 }
 
 fn special_value(env: &Env<'_>, s: Special, at: Dim, warp: u32, lane: u32) -> u64 {

@@ -162,3 +162,40 @@ fn bulk_stores() {
     let f = fault(1, "mov.u32 %r4, 24; cp.async.bulk.global.shared::cta.bulk_group [%x1], [%r2], %r4;");
     assert!(matches!(&f.kind, FaultKind::Operand(what) if what.contains("multiple of 16")), "{f}");
 }
+
+/// Registers only move between warps of a block of 384 threads, which have 168 each.
+#[test]
+fn registers_move_between_warps() {
+    let roles = |many: &str, few: &str| format!("setp.lt.u32 %p1, %r0, 256; @!%p1 bra FEW; {many} bra END; FEW: {few} END:");
+    let (inc, dec) = ("setmaxnreg.inc.sync.aligned.u32 224;", "setmaxnreg.dec.sync.aligned.u32 56;");
+    fine(384, &roles(inc, dec));
+    // One who waits for registers that nobody gives up.
+    let f = fault(384, &roles("setmaxnreg.inc.sync.aligned.u32 232;", dec));
+    assert!(matches!(&f.kind, FaultKind::Deadlock { waiting } if waiting.contains("polls")), "{f}");
+    let f = fault(384, &roles("setmaxnreg.dec.sync.aligned.u32 176;", dec));
+    assert!(matches!(&f.kind, FaultKind::Operand(what) if what.contains("to 176 registers, of 168")), "{f}");
+    let f = fault(384, &roles(inc, &format!("{dec} setmaxnreg.inc.sync.aligned.u32 40;")));
+    assert!(matches!(&f.kind, FaultKind::Operand(what) if what.contains("inc to 40 registers, of 56")), "{f}");
+    // Three of four warps of a group.
+    let f = fault(384, &format!("setp.lt.u32 %p1, %r0, 96; @!%p1 bra END; {dec} END:"));
+    assert!(matches!(&f.kind, FaultKind::Operand(what) if what.contains("56 and 168 registers")), "{f}");
+}
+
+/// A bulk copy reports to an mbarrier whose initialisation the async proxy must know of.
+#[test]
+fn bulk_copies_need_fenced_mbarriers() {
+    let code = "@%p0 mbarrier.init.shared::cta.b64 [bar], 1; FENCE bar.sync 0; @!%p0 bra END;
+        mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [bar], 512; mov.u32 %r10, bar;
+        cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2], [%x0], 512, [%r10];
+        END: WAIT: mbarrier.try_wait.parity.shared::cta.b64 %p1, [bar], 0; @!%p1 bra WAIT;";
+    let with = |fence: &str| format!("{} {READ}", code.replace("FENCE", fence));
+    for fence in ["fence.mbarrier_init.release.cluster;", "fence.proxy.async.shared::cta;"] {
+        let out = fine(32, &with(fence));
+        assert!((0..128).all(|i| out[i] == i as u32));
+    }
+    let f = fault(32, &with(""));
+    assert!(matches!(&f.kind, FaultKind::ProxyFence { other, .. } if other.thread == Some(0)), "{f}");
+    // By a warp that does not know of it yet.
+    let f = fault(64, &with("setp.ge.u32 %p2, %r0, 32; @%p2 fence.proxy.async.shared::cta;"));
+    assert!(matches!(&f.kind, FaultKind::ProxyFence { .. }), "{f}");
+}

@@ -6,7 +6,7 @@
 use super::Shape;
 use super::pool::Pool;
 use super::split::{Item, Results, Split};
-use super::tiles::{Lane, PageAt, Range, State, Tile, page_at, page_bytes};
+use super::tiles::{Lane, PageAt, Range, State, Tile};
 use crate::Source;
 use crate::cx::{Args, Cx};
 use crate::mlir::{Builder, Cmp, V};
@@ -30,19 +30,23 @@ impl Plan {
     /// `None` if only the plain kernel will do.
     pub(super) fn new(cx: &Cx<'_>, shape: &Shape) -> Option<Plan> {
         let (d, gpu) = (shape.spec.head_dim, cx.target.gpu()?);
-        let elem = shape.half().filter(|_| d.is_multiple_of(16) && d <= MAX_D)?;
+        let (elem, int8) = shape.multiplied().filter(|_| d <= MAX_D)?;
         // Accumulators of 16 rows of larger heads do not fit the registers.
         let most = if d > 128 { 8 } else { 16 };
         let rows = (1..=most.min(shape.group)).rev().find(|r| shape.group.is_multiple_of(*r))?;
-        let bytes = |warps: u32, stages: usize| warps as usize * stages * page_bytes(d);
+        let tile = Tile { elem, int8, d, tiles: 1, halves: if rows > 8 { 2 } else { 1 }, scale: shape.scale };
+        let bytes = |warps: u32, stages: usize| warps as usize * stages * tile.page_bytes();
+        // Codes take registers on their way to f16: with large heads, those of three blocks are too few.
+        let most = if int8 && d > 64 { 2 } else { 3 };
         let fitting = |(warps, stages): (u32, usize)| {
             let resident = gpu.shared_per_sm as usize / (bytes(warps, stages) + 2048);
-            (bytes(warps, stages) + 1024 <= gpu.shared_per_block as usize).then_some((warps, stages, resident.min(3) as u32))
+            (bytes(warps, stages) + 1024 <= gpu.shared_per_block as usize).then_some((warps, stages, resident.min(most) as u32))
         };
-        let mut choices = [(4, 3), (4, 2), (2, 3), (2, 2), (1, 2)].into_iter().filter_map(fitting);
+        // Pages of codes are half as large: more of them are on their way.
+        let deep = int8.then_some((4, 5));
+        let mut choices = deep.into_iter().chain([(4, 3), (4, 2), (2, 3), (2, 2), (1, 2)]).filter_map(fitting);
         let first = choices.next()?;
         let (warps, stages, resident) = if first.2 >= 2 { first } else { choices.find(|c| c.2 >= 2).unwrap_or(first) };
-        let tile = Tile { elem, d, tiles: 1, halves: if rows > 8 { 2 } else { 1 }, scale: shape.scale };
         Some(Plan { tile, warps, stages, resident: resident.max(1), rows })
     }
 }
@@ -50,16 +54,15 @@ impl Plan {
 /// Emits the kernel.
 pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Result<Source, CodegenError> {
     let gpu = cx.target.gpu().ok_or_else(|| cx.error("the target is no GPU"))?;
-    let d = shape.spec.head_dim;
     let split = Split {
         rows: plan.rows,
         units: shape.spec.kv_heads * (shape.group / plan.rows),
         warps: plan.warps,
         blocks: (gpu.sms * plan.resident) as usize,
-        shared: plan.warps as usize * plan.stages * page_bytes(d),
+        shared: plan.warps as usize * plan.stages * plan.tile.page_bytes(),
     };
     split.emit(cx, shape, None, plan.resident, |b, args, item, results| {
-        let lane = Lane::new(b, d);
+        let lane = Lane::new(b, &plan.tile);
         let walk = Walk::new(b, shape, plan, args, item, &lane);
         let state = walk.run(b);
         walk.leave(b, &state, results);
@@ -81,17 +84,16 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn new(b: &mut Builder, shape: &'a Shape, plan: &'a Plan, args: Args<'a>, item: &'a Item, lane: &'a Lane) -> Walk<'a> {
-        let d = shape.spec.head_dim;
         let tid = b.sreg("tid.x");
         let warp = b.shrc(tid, 5);
         // The same in all lanes, and known to be.
         let zero = b.i32(0);
         let warp = b.shuffle_from(warp, zero);
-        let offset = b.mulc(warp, (plan.stages * page_bytes(d)) as i64);
+        let offset = b.mulc(warp, (plan.stages * plan.tile.page_bytes()) as i64);
         let ring = b.shared();
         let ring = b.at(ring, offset);
         let seq = args.seq(b, item.token);
-        let pool = Pool::new(b, shape, args, item.kv_head, seq);
+        let pool = Pool::new(b, (shape, &plan.tile), args, item.kv_head, seq);
         Walk { shape, plan, args, item, lane, warp, ring, pool }
     }
 
@@ -104,9 +106,9 @@ impl<'a> Walk<'a> {
 
     /// Address of a stage of the ring.
     fn stage(&self, b: &mut Builder, stage: V) -> PageAt {
-        let offset = b.mulc(stage, page_bytes(self.plan.tile.d) as i64);
+        let offset = b.mulc(stage, self.plan.tile.page_bytes() as i64);
         let base = b.at(self.ring, offset);
-        page_at(b, base, self.plan.tile.d)
+        self.plan.tile.page_at(b, base)
     }
 
     fn range(&self) -> Range {
@@ -193,13 +195,14 @@ impl<'a> Walk<'a> {
             let row = self.lane.row(b, tile, part);
             let used = b.cmpc(Cmp::Ult, row, self.plan.rows as i64);
             b.if_(used, |b| {
-                let p = results.value(b, self.warp, row, self.lane.t2);
-                for (i, pair) in state.values(tile, part).into_iter().enumerate() {
-                    let pair = b.pack(&pair);
-                    let p = b.atc(p, i as i64 * 32);
-                    b.store(pair, p);
+                let p = results.value(b, self.warp, row, self.lane.first);
+                let (runs, columns) = state.values(tile, part);
+                for (i, run) in runs.into_iter().enumerate() {
+                    let run = b.pack(&run);
+                    let p = b.atc(p, (i * columns * 4) as i64);
+                    b.store(run, p);
                 }
-                let first = b.cmpc(Cmp::Eq, self.lane.t2, 0);
+                let first = b.cmpc(Cmp::Eq, self.lane.first, 0);
                 b.if_(first, |b| {
                     let p = results.stat(b, self.warp, row);
                     b.store(state.maximum(part), p);

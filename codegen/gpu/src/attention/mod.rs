@@ -7,9 +7,12 @@
 //! - [`prefill`]: many tokens. A block takes query rows (tokens × heads of one KV head) and walks the pages they see, shared by all its warps.
 //! - [`plain`]: any head size and any cache, without tensor cores: slow, but always there.
 //!
+//! The first two serve caches of 16 bits and int8 ones ([`codes`]).
+//!
 //! All use the online softmax in base 2 in f32. Slots outside a token's range may hold anything: their scores are replaced, and their values never multiplied.
 //! Results depend on the tokens' positions and on how many tokens the step has (that decides the runs), not on the order in which blocks happen to run.
 
+mod codes;
 mod decode;
 mod plain;
 mod pool;
@@ -67,8 +70,8 @@ impl Shape {
         if q_cols != width || out_cols != width {
             return Err(cx.error(format!("queries and output must have {width} columns")));
         }
-        if q.group().is_some() || out.group().is_some() {
-            return Err(cx.error("int8 rows are not read or made on GPUs"));
+        if q.is_quantized() || out.is_quantized() {
+            return Err(cx.error("attention reads and makes no int8 or fp8 rows on GPUs"));
         }
         Ok(Shape {
             kv: k.kv,
@@ -82,12 +85,14 @@ impl Shape {
         })
     }
 
-    /// The 16-bit float of the cache, if it is one.
-    fn half(&self) -> Option<Elem> {
+    /// The 16-bit float that tensor cores multiply, and whether it comes from int8 codes; `None` if only the plain kernel will do.
+    fn multiplied(&self) -> Option<(Elem, bool)> {
+        let d = self.spec.head_dim;
         match self.spec.dtype {
-            KvDType::F16 => Some(Elem::F16),
-            KvDType::Bf16 => Some(Elem::Bf16),
-            KvDType::F32 | KvDType::Int8 => None,
+            KvDType::F16 => d.is_multiple_of(16).then_some((Elem::F16, false)),
+            KvDType::Bf16 => d.is_multiple_of(16).then_some((Elem::Bf16, false)),
+            KvDType::Int8 => d.is_multiple_of(32).then_some((Elem::F16, true)),
+            KvDType::F32 => None,
         }
     }
 
@@ -106,7 +111,7 @@ impl Shape {
         let narrow = match self.out.1 {
             RowElem::F16 => F16,
             RowElem::Bf16 => BF16,
-            RowElem::F32 | RowElem::Q8 { .. } => F32,
+            RowElem::F32 | RowElem::Q8 { .. } | RowElem::Fp8 => F32,
         };
         let ty = match (values.ty, narrow) {
             (Ty::Vec(n, _), Ty::S(e)) => Ty::Vec(n, e),

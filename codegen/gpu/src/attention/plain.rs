@@ -21,7 +21,7 @@ pub(super) fn emit(cx: &Cx<'_>, shape: &Shape) -> Result<Source, CodegenError> {
     let split = Split { rows: 1, units: shape.spec.kv_heads * shape.group, warps: WARPS, blocks: (gpu.sms * RESIDENT) as usize, shared: 0 };
     let reason = match shape.spec.dtype {
         KvDType::F32 => "attention over an f32 cache, without tensor cores",
-        KvDType::Int8 => "attention over an int8 cache, without tensor cores",
+        KvDType::Int8 => "attention over an int8 cache whose head size is no multiple of 32, without tensor cores",
         KvDType::F16 | KvDType::Bf16 => "attention with a head size that tensor cores do not take",
     };
     split.emit(cx, shape, Some(reason), RESIDENT, |b, args, item, results| {
@@ -200,7 +200,7 @@ impl<'a> Walk<'a> {
         let (ty, shift) = match self.shape.q.1 {
             RowElem::F16 => (F16, 1),
             RowElem::Bf16 => (BF16, 1),
-            RowElem::F32 | RowElem::Q8 { .. } => (F32, 2),
+            RowElem::F32 | RowElem::Q8 { .. } | RowElem::Fp8 => (F32, 2),
         };
         let offset = b.shlc(col, shift);
         let p = b.at(self.query, offset);

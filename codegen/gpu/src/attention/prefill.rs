@@ -8,7 +8,7 @@
 
 use super::Shape;
 use super::pool::Pool;
-use super::tiles::{Lane, PageAt, Range, State, Tile, page_at, page_bytes};
+use super::tiles::{Lane, PageAt, Range, State, Tile};
 use crate::cx::{Args, Cx, when_below};
 use crate::mlir::{Builder, Cmp, I32, V};
 use crate::{Source, blocks, per_rows};
@@ -32,7 +32,7 @@ impl Plan {
     /// `None` if a kernel for fewer tokens will do, or must.
     pub(super) fn new(cx: &Cx<'_>, shape: &Shape, tile_m: usize) -> Option<Plan> {
         let (d, gpu) = (shape.spec.head_dim, cx.target.gpu()?);
-        let elem = shape.half().filter(|_| d.is_multiple_of(16) && d <= 256)?;
+        let (elem, int8) = shape.multiplied().filter(|_| d <= 256)?;
         let tokens = tile_m.min(MAX_ROWS / shape.group);
         if tile_m < 2 || tokens == 0 {
             return None;
@@ -41,14 +41,14 @@ impl Plan {
         let tiles = 1;
         let warps = (tokens * shape.group).div_ceil(16 * tiles).next_power_of_two();
         let most = if d > 128 { 2 } else { 4 };
-        let fits = |pages: &usize| STAGES * pages * page_bytes(d) + 4096 <= gpu.shared_per_block as usize;
+        let tile = Tile { elem, int8, d, tiles, halves: 2, scale: shape.scale };
+        let fits = |pages: &usize| STAGES * pages * tile.page_bytes() + 4096 <= gpu.shared_per_block as usize;
         let pages = [4, 2, 1].into_iter().filter(|p| *p <= most.min(warps)).find(fits)?;
-        let tile = Tile { elem, d, tiles, halves: 2, scale: shape.scale };
         Some(Plan { tile, warps, pages, tokens })
     }
 
     fn stage_bytes(&self) -> usize {
-        self.pages * page_bytes(self.tile.d)
+        self.pages * self.tile.page_bytes()
     }
 
     fn threads(&self) -> u32 {
@@ -74,7 +74,7 @@ pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Result<Source, Co
             let count = b.sub(m, token0);
             let most = b.i32(plan.tokens as i64);
             let count = b.min(count, most);
-            let lane = Lane::new(b, plan.tile.d);
+            let lane = Lane::new(b, &plan.tile);
             let tid = b.sreg("tid.x");
             let warp = b.shrc(tid, 5);
             let kv_head = b.sreg("ctaid.x");
@@ -212,7 +212,7 @@ impl Walk<'_> {
             let state = State::from_carried(state);
             let pass = Pass {
                 walk: self,
-                pool: Pool::new(b, self.shape, self.args, self.kv_head, seq),
+                pool: Pool::new(b, (self.shape, &self.plan.tile), self.args, self.kv_head, seq),
                 page: words[0],
                 end_page: words[1],
                 range: Range { first: words[2], count: words[3] },
@@ -237,12 +237,13 @@ impl Walk<'_> {
             b.if_(row.used, |b| {
                 let factor = b.rcp(sum);
                 let col = self.column(b, row);
-                let col = b.add(col, self.lane.t2);
-                for (i, pair) in state.values(&self.plan.tile, part).into_iter().enumerate() {
-                    let pair = pair.map(|x| b.fmul(x, factor));
-                    let pair = b.pack(&pair);
-                    let col = b.addc(col, i as i64 * 8);
-                    self.shape.store(b, self.args, row.token, col, pair);
+                let col = b.add(col, self.lane.first);
+                let (runs, columns) = state.values(&self.plan.tile, part);
+                for (i, run) in runs.into_iter().enumerate() {
+                    let run: Vec<V> = run.into_iter().map(|x| b.fmul(x, factor)).collect();
+                    let run = b.pack(&run);
+                    let col = b.addc(col, (i * columns) as i64);
+                    self.shape.store(b, self.args, row.token, col, run);
                 }
             });
         }
@@ -267,8 +268,8 @@ impl Pass<'_> {
         let base = b.at(base, offset);
         (0..plan.pages)
             .map(|i| {
-                let base = b.atc(base, (i * page_bytes(plan.tile.d)) as i64);
-                page_at(b, base, plan.tile.d)
+                let base = b.atc(base, (i * plan.tile.page_bytes()) as i64);
+                plan.tile.page_at(b, base)
             })
             .collect()
     }
@@ -287,9 +288,9 @@ impl Pass<'_> {
             let offset = b.mulc(stage, plan.stage_bytes() as i64);
             let base = b.shared();
             let base = b.at(base, offset);
-            let offset = b.mulc(which, page_bytes(plan.tile.d) as i64);
+            let offset = b.mulc(which, plan.tile.page_bytes() as i64);
             let base = b.at(base, offset);
-            let to = page_at(b, base, plan.tile.d);
+            let to = plan.tile.page_at(b, base);
             let skip = b.mulc(which, warps as i64 * 32);
             let piece = b.sub(self.walk.tid, skip);
             self.pool.copy(b, (number, entry), to, self.range, (piece, warps));

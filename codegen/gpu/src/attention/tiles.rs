@@ -4,8 +4,9 @@
 //! product. Keys lie as `[D][16 tokens]` and values as `[16 tokens][D]`: both are read with transposing `ldmatrix`.
 //!
 //! A lane has rows `g` and `g + 8` of each tile (its *halves*; only the first when no more than eight rows are used) and tokens `2t`, `2t + 1` of every eight, where
-//! `g = lane / 4` and `t = lane % 4`.
+//! `g = lane / 4` and `t = lane % 4`. Of int8 pages it has other tokens and columns: see [`codes`](super::codes).
 
+use super::codes::{self, Scales};
 use crate::mlir::{Builder, Cmp, Elem, I1, I32, Ty, V};
 use llmcc_abi::PAGE_TOKENS;
 use llmcc_ir::kernel::RowElem;
@@ -15,6 +16,8 @@ use llmcc_ir::kernel::RowElem;
 pub(super) struct Tile {
     /// f16 or bf16.
     pub(super) elem: Elem,
+    /// The cache has int8 codes, which become f16.
+    pub(super) int8: bool,
     /// Head size, a multiple of 16.
     pub(super) d: usize,
     /// Tiles of sixteen rows of a warp; they share what is read of the pages.
@@ -30,8 +33,10 @@ pub(super) struct Lane {
     pub(super) lane: V,
     /// Its (first) row.
     pub(super) g: V,
-    /// Its first column of every eight.
-    pub(super) t2: V,
+    /// Its first token of those of a product, and its first column of a run of results.
+    pub(super) first: V,
+    /// Twice its number in its row: its first column of every eight of the queries.
+    t2: V,
     /// Offset of its rows in a page of keys and of values.
     k: V,
     v: V,
@@ -42,6 +47,8 @@ pub(super) struct Lane {
 pub(super) struct PageAt {
     pub(super) k: V,
     pub(super) v: V,
+    /// Scales of the keys and then of the values, if it is int8.
+    pub(super) scales: V,
 }
 
 /// Positions that a row sees.
@@ -57,28 +64,8 @@ pub(super) struct State(Vec<V>);
 
 const _: () = assert!(PAGE_TOKENS == 16);
 
-/// Bytes of a page of keys in shared memory: rows of 16 tokens, 32 bytes, whose halves change places in every other four rows, so that eight rows fill all banks.
-pub(super) const fn k_bytes(d: usize) -> usize {
-    d * PAGE_TOKENS * 2
-}
-
-/// Bytes from one token's values to the next in shared memory: an odd number of 16-byte pieces, for the same reason.
-pub(super) const fn v_stride(d: usize) -> usize {
-    ((d / 8) | 1) * 16
-}
-
-/// Bytes of a page in shared memory.
-pub(super) const fn page_bytes(d: usize) -> usize {
-    k_bytes(d) + PAGE_TOKENS * v_stride(d)
-}
-
-/// A page whose copy begins at `base`.
-pub(super) fn page_at(b: &mut Builder, base: V, d: usize) -> PageAt {
-    PageAt { k: base, v: b.atc(base, k_bytes(d) as i64) }
-}
-
 impl Lane {
-    pub(super) fn new(b: &mut Builder, d: usize) -> Lane {
+    pub(super) fn new(b: &mut Builder, tile: &Tile) -> Lane {
         let tid = b.sreg("tid.x");
         let lane = b.andc(tid, 31);
         let g = b.shrc(lane, 2);
@@ -87,16 +74,18 @@ impl Lane {
         // Lane l gives row l % 8 of matrix l / 8: bit 0 of the matrix number chooses the eight k, bit 1 the eight n.
         let low = b.andc(lane, 15);
         let high = b.shrc(lane, 4);
+        let row = b.mulc(low, tile.v_stride() as i64);
+        let column = b.shlc(high, 4);
+        let v = b.add(row, column);
+        if tile.int8 {
+            return Lane { lane, g, first: b.shlc(t, 2), t2, k: b.shlc(lane, 4), v };
+        }
         let piece = b.shlc(low, 1);
         let piece = b.or(piece, high);
         let turn = b.shrc(low, 2);
         let turn = b.andc(turn, 1);
         let piece = b.xor(piece, turn);
-        let k = b.shlc(piece, 4);
-        let row = b.mulc(low, v_stride(d) as i64);
-        let column = b.shlc(high, 4);
-        let v = b.add(row, column);
-        Lane { lane, g, t2, k, v }
+        Lane { lane, g, first: t2, t2, k: b.shlc(piece, 4), v }
     }
 
     /// The row of half `part` of a warp: halves are numbered through its tiles.
@@ -106,6 +95,33 @@ impl Lane {
 }
 
 impl Tile {
+    /// Bytes of a page of keys in shared memory. Of 16 bits: rows of 16 tokens, 32 bytes, whose halves change places in every other four rows, so that eight rows
+    /// fill all banks; rows of codes have 16 bytes and do so anyway.
+    pub(super) const fn k_bytes(&self) -> usize {
+        self.d * PAGE_TOKENS * self.bytes()
+    }
+
+    /// Bytes from one token's values to the next in shared memory: an odd number of 16-byte pieces, for the same reason.
+    pub(super) const fn v_stride(&self) -> usize {
+        ((self.d * self.bytes() / 16) | 1) * 16
+    }
+
+    /// Bytes of a page in shared memory.
+    pub(super) const fn page_bytes(&self) -> usize {
+        self.k_bytes() + PAGE_TOKENS * self.v_stride() + if self.int8 { 2 * codes::SCALE_BYTES } else { 0 }
+    }
+
+    /// Bytes of an element in the cache.
+    pub(super) const fn bytes(&self) -> usize {
+        if self.int8 { 1 } else { 2 }
+    }
+
+    /// A page whose copy begins at `base`.
+    pub(super) fn page_at(&self, b: &mut Builder, base: V) -> PageAt {
+        let v = b.atc(base, self.k_bytes() as i64);
+        PageAt { k: base, v, scales: b.atc(v, (PAGE_TOKENS * self.v_stride()) as i64) }
+    }
+
     fn pair(&self) -> Ty {
         Ty::Vec(2, self.elem)
     }
@@ -153,7 +169,7 @@ impl Tile {
         let stored = match elem {
             RowElem::F16 => Elem::F16,
             RowElem::Bf16 => Elem::Bf16,
-            RowElem::F32 | RowElem::Q8 { .. } => Elem::F32,
+            RowElem::F32 | RowElem::Q8 { .. } | RowElem::Fp8 => Elem::F32,
         };
         if stored == self.elem {
             return b.load_const(p, I32);
@@ -189,13 +205,14 @@ impl Tile {
     ) -> State {
         let parts = self.parts();
         let scores: Vec<Vec<[[V; 4]; 2]>> = pages.iter().map(|p| self.scores(b, lane, p.k, q)).collect();
+        let scales: Vec<Scales> = if self.int8 { pages.iter().map(|p| Scales::load(b, lane.first, p.scales)).collect() } else { vec![] };
         let (mut maxima, mut sums, mut values) = (vec![], vec![], state.0[parts * 2..].to_vec());
         // For each half, two words per page.
         let mut probabilities: Vec<Vec<V>> = vec![];
         for (part, range) in ranges.iter().enumerate() {
             let (tile, half) = (part / self.halves, part % self.halves);
-            let mine: Vec<V> = scores.iter().flat_map(|s| s[tile]).flat_map(|c| [c[2 * half], c[2 * half + 1]]).collect();
-            let (p, maximum, sum, change) = self.softmax(b, lane, start, &mine, range, (state.0[part], state.0[parts + part]));
+            let mine: Vec<V> = scores.iter().flat_map(|s| self.in_order(s[tile], half)).collect();
+            let (p, maximum, sum, change) = self.softmax(b, lane, start, (&mine, &scales), range, (state.0[part], state.0[parts + part]));
             for four in values[tile * self.values()..][..self.values()].chunks_mut(2 * self.halves) {
                 for x in &mut four[2 * half..][..2] {
                     *x = b.fmul(*x, change);
@@ -213,46 +230,85 @@ impl Tile {
         State([maxima, sums, values].concat())
     }
 
+    /// A half's scores of a page, by token.
+    fn in_order(&self, [x, y]: [[V; 4]; 2], half: usize) -> [V; 4] {
+        let h = 2 * half;
+        if self.int8 { [x[h], y[h], x[h + 1], y[h + 1]] } else { [x[h], x[h + 1], y[h], y[h + 1]] }
+    }
+
+    /// Number in its page of a lane's `i`th token, less that of its first; `i` counts through all pages.
+    fn token(&self, i: usize) -> usize {
+        i / 4 * PAGE_TOKENS + if self.int8 { i % 4 } else { i % 4 / 2 * 8 + i % 2 }
+    }
+
     /// Scores of a page, for each tile: two products with eight tokens.
     fn scores(&self, b: &mut Builder, lane: &Lane, k: V, q: &[Vec<V>]) -> Vec<[[V; 4]; 2]> {
         let k = b.at(k, lane.k);
         let zero = b.f32(0.0);
         let mut acc = vec![[[zero; 4]; 2]; self.tiles];
-        for step in 0..self.d / 16 {
-            let p = b.atc(k, (step * PAGE_TOKENS * 32) as i64);
+        let mut step = 0;
+        for load in 0..self.k_bytes() / 512 {
+            let p = b.atc(k, load as i64 * 512);
             let words = b.ldmatrix(p, true);
-            for (acc, q) in acc.iter_mut().zip(q) {
-                for (acc, words) in acc.iter_mut().zip(words.chunks(2)) {
-                    let c = b.mma(self.elem, &q[step * 4..][..4], words, &acc[..]);
-                    // The rows of an unused half stay zero.
-                    acc[..2 * self.halves].copy_from_slice(&c[..2 * self.halves]);
+            for right in self.operands(b, &words) {
+                for (acc, q) in acc.iter_mut().zip(q) {
+                    for (acc, right) in acc.iter_mut().zip(&right) {
+                        let c = b.mma(self.elem, &q[step * 4..][..4], right, &acc[..]);
+                        // The rows of an unused half stay zero.
+                        acc[..2 * self.halves].copy_from_slice(&c[..2 * self.halves]);
+                    }
                 }
+                step += 1;
             }
         }
         acc
     }
 
+    /// What four words of a page become: right operands of pairs of products.
+    fn operands(&self, b: &mut Builder, words: &[V]) -> Vec<[[V; 2]; 2]> {
+        match self.int8 {
+            true => words.chunks(2).map(|words| codes::operands(b, words)).collect(),
+            false => vec![[[words[0], words[1]], [words[2], words[3]]]],
+        }
+    }
+
     /// Probabilities of a half's row, relative to the new maximum; new maximum and sum; what the weighted values so far are multiplied by.
-    fn softmax(&self, b: &mut Builder, lane: &Lane, start: V, scores: &[V], range: &Range, (old, sum): (V, V)) -> (Vec<V>, V, V, V) {
+    fn softmax(
+        &self,
+        b: &mut Builder,
+        lane: &Lane,
+        start: V,
+        (scores, scales): (&[V], &[Scales]),
+        range: &Range,
+        (old, sum): (V, V),
+    ) -> (Vec<V>, V, V, V) {
         let (scale, none, zero) = (b.f32(self.scale), b.f32(f32::NEG_INFINITY), b.f32(0.0));
         let offset = b.sub(start, range.first);
-        let offset = b.add(offset, lane.t2);
-        let masked: Vec<V> = scores
+        let offset = b.add(offset, lane.first);
+        let seen: Vec<V> = (0..scores.len())
+            .map(|i| {
+                let slot = b.addc(offset, self.token(i) as i64);
+                b.cmp(Cmp::Ult, slot, range.count)
+            })
+            .collect();
+        let scores: Vec<V> = scores
             .iter()
             .enumerate()
             .map(|(i, s)| {
                 let s = b.fmul(*s, scale);
-                let slot = b.addc(offset, (i / 2 * 8 + i % 2) as i64);
-                let seen = b.cmp(Cmp::Ult, slot, range.count);
-                b.select(seen, s, none)
+                let s = scales.get(i / 4).map_or(s, |of| b.fmul(s, of.keys[i % 4]));
+                b.select(seen[i], s, none)
             })
             .collect();
+        // What is multiplied: see `codes`.
+        let masked: Vec<V> =
+            scores.iter().enumerate().map(|(i, s)| scales.get(i / 4).map_or(*s, |of| b.fadd(*s, of.exponents[i % 4]))).collect();
         let largest = masked.iter().fold(old, |m, s| b.fmax(m, *s));
         let maximum = b.reduce(largest, &[1, 2], |b, x, y| b.fmax(x, y));
         // A row that has seen nothing yet: anything finite will do.
         let empty = b.op(I1, format!("arith.cmpf oeq, {maximum}, {none} : f32"));
         let base = b.select(empty, zero, maximum);
-        let p: Vec<V> = masked
+        let p: Vec<V> = scores
             .iter()
             .map(|s| {
                 let x = b.fsub(*s, base);
@@ -263,6 +319,14 @@ impl Tile {
         let change = b.exp2(x);
         let sum = b.fmul(sum, change);
         let sum = p.iter().fold(sum, |sum, x| b.fadd(sum, *x));
+        let weighted = |(i, p): (usize, &V)| match scales.get(i / 4) {
+            Some(of) => {
+                let scaled = b.fmul(*p, of.values[i % 4]);
+                b.select(seen[i], scaled, zero)
+            }
+            None => *p,
+        };
+        let p = p.iter().enumerate().map(weighted).collect();
         (p, maximum, sum, change)
     }
 
@@ -278,17 +342,19 @@ impl Tile {
                 [word(0, 0), word(1, 0), word(0, 1), word(1, 1)]
             })
             .collect();
-        for step in 0..self.d / 16 {
-            let at = b.atc(v, step as i64 * 32);
+        let mut eight = 0;
+        for load in 0..self.d * self.bytes() / 32 {
+            let at = b.atc(v, load as i64 * 32);
             let words = b.ldmatrix(at, true);
-            for (a, values) in left.iter().zip(values.chunks_mut(self.values())) {
-                for (i, words) in words.chunks(2).enumerate() {
-                    let mine = &mut values[(step * 2 + i) * each..][..each];
+            for right in self.operands(b, &words).iter().flatten() {
+                for (a, values) in left.iter().zip(values.chunks_mut(self.values())) {
+                    let mine = &mut values[eight * each..][..each];
                     let mut c = [zero; 4];
                     c[..each].copy_from_slice(mine);
-                    let c = b.mma(self.elem, a, words, &c);
+                    let c = b.mma(self.elem, a, right, &c);
                     mine.copy_from_slice(&c[..each]);
                 }
+                eight += 1;
             }
         }
     }
@@ -315,10 +381,14 @@ impl State {
         self.0[part]
     }
 
-    /// Weighted values of a half: pairs of columns, `8i + 2t` and the next.
-    pub(super) fn values(&self, tile: &Tile, part: usize) -> Vec<[V; 2]> {
+    /// Weighted values of a half in runs of adjacent columns, the first beginning at the lane's first column; and the columns from one run to the next.
+    pub(super) fn values(&self, tile: &Tile, part: usize) -> (Vec<Vec<V>>, usize) {
         let half = part % tile.halves;
         let mine = &self.0[tile.parts() * 2 + part / tile.halves * tile.values()..][..tile.values()];
-        mine.chunks(2 * tile.halves).map(|c| [c[2 * half], c[2 * half + 1]]).collect()
+        let pairs: Vec<[V; 2]> = mine.chunks(2 * tile.halves).map(|c| [c[2 * half], c[2 * half + 1]]).collect();
+        match tile.int8 {
+            true => (pairs.chunks(2).map(|two| vec![two[0][0], two[1][0], two[0][1], two[1][1]]).collect(), 16),
+            false => (pairs.into_iter().map(Vec::from).collect(), 8),
+        }
     }
 }

@@ -14,7 +14,7 @@ pub type Fragments = [[V; 4]; 4];
 /// How the scales of a format enter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scaling {
-    /// Not at all.
+    /// Not here.
     None,
     /// A unit lies in one group: its sums are multiplied.
     Sums,
@@ -25,6 +25,8 @@ pub enum Scaling {
 /// How the scales of `format` enter where sums of a unit are (`sums`) or are not kept apart.
 pub fn scaling(format: Format, sums: bool) -> Scaling {
     match format.def().decode {
+        // A scale per row is the epilogue's.
+        Some(d) if d.float => Scaling::None,
         None => Scaling::None,
         Some(d) if sums && !d.min && usize::from(format.group) >= TILE_K => Scaling::Sums,
         Some(_) => Scaling::Weights,
@@ -47,6 +49,7 @@ pub fn fragments(b: &mut Builder, format: Format, half: Scalar, words: &[V]) -> 
         Elem::F16 | Elem::Bf16 | Elem::F32 => std::array::from_fn(|r| words[4 * step + r]),
         Elem::W8 => w8(b, half, words[step / 2 * 4 + step % 2 * 2], words[step / 2 * 4 + step % 2 * 2 + 1]),
         Elem::W4 | Elem::W4a => w4(b, half, words[step], if format.elem == Elem::W4 { 8 } else { 0 }),
+        Elem::Fp8 => fp8(b, half, words[step / 2 * 4 + step % 2 * 2], words[step / 2 * 4 + step % 2 * 2 + 1]),
     })
 }
 
@@ -91,6 +94,11 @@ fn prmt(b: &mut Builder, x: V, y: V, selector: u32) -> V {
     b.asm(I32, &format!("prmt.b32 $0, $1, $2, {selector:#06x};"), "=r,r,r", &[x, y])
 }
 
+/// Four bytes of two words, by a selector that is known when running.
+pub fn permute_bytes(b: &mut Builder, x: V, y: V, selector: V) -> V {
+    b.asm(I32, "prmt.b32 $0, $1, $2, $3;", "=r,r,r,r", &[x, y, selector])
+}
+
 /// Four pairs of 8-bit codes minus 128.
 fn w8(b: &mut Builder, half: Scalar, low: V, high: V) -> [V; 4] {
     std::array::from_fn(|r| {
@@ -118,6 +126,37 @@ fn w8(b: &mut Builder, half: Scalar, low: V, high: V) -> [V; 4] {
     })
 }
 
+/// Exchanges the upper half of the first word with the lower half of the second, of each pair of words: what is by rows becomes by pairs of columns, and back.
+pub fn exchange_halves(b: &mut Builder, words: &[V]) -> Vec<V> {
+    words.chunks_exact(2).flat_map(|w| [0x5410, 0x7632].map(|bytes| prmt(b, w[0], w[1], bytes))).collect()
+}
+
+/// Four pairs of e4m3 numbers: two of each of two rows' four.
+fn fp8(b: &mut Builder, half: Scalar, first: V, second: V) -> [V; 4] {
+    let (first, second) = (fp8_word(b, half, first), fp8_word(b, half, second));
+    [first[0], second[0], first[1], second[1]]
+}
+
+/// The two pairs of four e4m3 numbers. Exponent and mantissa go where the wider type has its own, and a product with a power of two, exact also of subnormal
+/// numbers, mends the bias.
+pub fn fp8_word(b: &mut Builder, half: Scalar, word: V) -> [V; 2] {
+    // Shift to the place, bits there, 2^8 or 2^120 as bits.
+    let (shift, magnitude, factor) = if half == Scalar::F16 { (1, 0x3f80_3f80, 0x5c00) } else { (4, 0x07f0_07f0, 0x7b80) };
+    // The two bytes as the upper halves of 16 bits.
+    [0x1404, 0x3424].map(|bytes| {
+        let zero = b.i32(0);
+        let x = prmt(b, word, zero, bytes);
+        let sign = b.andc(x, 0x8000_8000u32.into());
+        let low = b.shrc(x, shift);
+        let low = b.andc(low, magnitude);
+        let x = b.or(low, sign);
+        let x = b.bitcast(x, Ty::Vec(2, half));
+        let (factor, zero) = (pair(b, factor, half), pair(b, 0x8000, half));
+        let x = b.fma(x, factor, zero);
+        b.bitcast(x, I32)
+    })
+}
+
 /// Scales (and minima) of a lane's two rows in a unit.
 #[derive(Clone, Copy, Debug)]
 pub struct Scales {
@@ -139,6 +178,23 @@ pub fn load_scales(b: &mut Builder, format: Format, at: V, lane: V) -> Scales {
         let skip = b.shlc(group, 4);
         index = b.add(row, skip);
     }
+    scales_at(b, format, at, index)
+}
+
+/// Loads the scales of rows `row` and `row + 8` for each group in a unit whose codes end at `at`.
+pub fn load_group_scales(b: &mut Builder, format: Format, at: V, row: V) -> Vec<Scales> {
+    let groups = TILE_K.div_ceil(usize::from(format.group)) as i64;
+    (0..groups)
+        .map(|group| {
+            let index = b.addc(row, 16 * group);
+            scales_at(b, format, at, index)
+        })
+        .collect()
+}
+
+/// The scales (and minima) number `index` and eight further, of those at `at`.
+fn scales_at(b: &mut Builder, format: Format, at: V, index: V) -> Scales {
+    let groups = TILE_K.div_ceil(usize::from(format.group));
     let offset = b.shlc(index, 1);
     let p = b.at(at, offset);
     let read = |b: &mut Builder, from: i64| {
@@ -163,8 +219,8 @@ fn splat(b: &mut Builder, x: V, half: Scalar) -> V {
     b.splat(x, 2)
 }
 
-/// Multiplies weights by their scales, and adds the minima.
-pub fn scale_weights(b: &mut Builder, a: &mut Fragments, s: Scales, half: Scalar) {
+/// Multiplies the weights of some steps by their scales, and adds the minima.
+pub fn scale_weights(b: &mut Builder, a: &mut [[V; 4]], s: Scales, half: Scalar) {
     let scale = s.scale.map(|x| splat(b, x, half));
     let zero = pair(b, 0x8000, half);
     let add = s.min.map_or([zero; 2], |m| m.map(|x| splat(b, x, half)));

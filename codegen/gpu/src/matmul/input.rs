@@ -21,7 +21,11 @@ pub struct Staged {
 
 /// Bytes of an element of the staged input.
 pub fn elem_bytes(plan: &Plan<'_>) -> usize {
-    if plan.schedule.variant == Variant::Fma { 4 } else { 2 }
+    match plan.elem {
+        _ if plan.schedule.variant == Variant::Fma => 4,
+        RowElem::Fp8 => 1,
+        _ => 2,
+    }
 }
 
 /// Bytes of a row of the staged input.
@@ -206,7 +210,7 @@ fn store(b: &mut Builder, row: V, col: V, x: &[V], plan: &Plan<'_>) {
     let half = match plan.elem {
         RowElem::F16 => Some(F16),
         RowElem::Bf16 => Some(BF16),
-        RowElem::F32 | RowElem::Q8 { .. } => None,
+        RowElem::F32 | RowElem::Q8 { .. } | RowElem::Fp8 => None,
     };
     let mut x: Vec<V> = x.iter().map(|v| half.map_or(*v, |ty| b.ftrunc(*v, ty))).collect();
     if f32s {

@@ -4,12 +4,14 @@
 //!
 //! - [`stream`]: at most 8 rows of input, weights streamed past them through rings in shared memory; also the f32 products.
 //! - [`tiles`]: tiles of input in shared memory, `mma.sync`;
-//! - [`wgmma`]: the same with the instructions of sm_90a, for prompts.
+//! - [`wgmma`]: the same with the instructions of sm_90a, for prompts; [`fp8`] where both operands are fp8.
 //!
 //! What they share: [`weights`] (rings of weights), [`decode`] (codes to operands), [`input`] (input to shared memory, with the prologue), [`work`] (which block computes what, and joining
 //! output tiles that were cut between blocks), [`program`] (the skeleton, which is verified before anything is emitted).
 
 mod decode;
+mod fp8;
+mod hopper;
 mod input;
 mod program;
 mod stream;
@@ -101,8 +103,9 @@ impl PhaseCx<'_> {
 /// # Errors
 /// Operands of the wrong kind, or shapes that no schedule serves.
 pub fn emit(cx: &Cx<'_>, body: &Matmul) -> Result<Source, CodegenError> {
-    let schedule = schedule::matmul(cx.kernel, cx.target)
-        .ok_or_else(|| cx.error("no schedule: the input must be f32, f16 or bf16 and a few rows of it must fit in shared memory"))?;
+    let schedule = schedule::matmul(cx.kernel, cx.target).ok_or_else(|| {
+        cx.error("no schedule: the input must be f32, f16, bf16, or fp8 with fp8 weights, and a few rows of it must fit in shared memory")
+    })?;
     let (k, stored) = cx.rows(body.x)?;
     let plan = Plan { cx, body, schedule: &schedule, k, elem: body.prologue.map_or(stored, |p| p.elem) };
     let found = program::check(&plan, &plan.phases()?);
@@ -113,5 +116,6 @@ pub fn emit(cx: &Cx<'_>, body: &Matmul) -> Result<Source, CodegenError> {
         Variant::Gemv | Variant::Fma => stream::emit(&plan),
         Variant::Mma => tiles::emit(&plan),
         Variant::Wgmma => wgmma::emit(&plan),
+        Variant::WgmmaFp8 => fp8::emit(&plan),
     }
 }

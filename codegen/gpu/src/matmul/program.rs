@@ -7,10 +7,12 @@
 use super::{PhaseCx, Plan, input};
 use llmcc_ir::diag::Diagnostic;
 use llmcc_ir::gpu::program::{
-    Atom, Buffer, BufferId, Condition, Index, LoopId, Op, Pattern, Program, Recorder, RegisterId, Scope, Slot, Source, Sync, Trips,
+    Arrivals, Atom, BarrierId, Buffer, BufferId, Condition, Index, LoopId, Op, Pattern, Phase, Program, Recorder, RegisterId, Scope, Slot,
+    Source, Sync, Trips,
 };
-use llmcc_ir::gpu::schedule::{self, Input, Variant, WGMMA_STAGES};
+use llmcc_ir::gpu::schedule::{self, Input, Variant};
 use llmcc_ir::gpu::verify::verify_program;
+use llmcc_ir::kernel::RowElem;
 
 /// What the verifier finds in the kernel of a plan; a finding is a bug of the emitter.
 pub fn check(plan: &Plan<'_>, phases: &[PhaseCx<'_>]) -> Vec<Diagnostic> {
@@ -19,11 +21,12 @@ pub fn check(plan: &Plan<'_>, phases: &[PhaseCx<'_>]) -> Vec<Diagnostic> {
 
 /// The skeleton of a phase.
 pub fn program(plan: &Plan<'_>, p: &PhaseCx<'_>) -> Program {
-    let mut r = Recorder::new(&plan.cx.kernel.name, plan.schedule.warps as u32);
+    let mut r = Recorder::new(&plan.cx.kernel.name, (plan.schedule.warps + plan.schedule.producers) as u32);
     match plan.schedule.variant {
         Variant::Gemv | Variant::Fma => stream(&mut r, plan, p),
         Variant::Mma => tiles(&mut r, plan, p),
         Variant::Wgmma => wgmma(&mut r, plan, p),
+        Variant::WgmmaFp8 => super::fp8::program(&mut r, plan, p),
     }
     // Loops and branches are closed where they are opened.
     r.finish().unwrap_or_default()
@@ -44,7 +47,7 @@ fn ring(r: &mut Recorder, p: &PhaseCx<'_>, bytes: usize) -> BufferId {
 }
 
 fn has_scales(p: &PhaseCx<'_>) -> bool {
-    p.formats.iter().any(|f| f.is_quantized())
+    p.formats.iter().any(|f| schedule::unit_scales(*f) > 0)
 }
 
 /// Copies ahead of a loop of units.
@@ -68,7 +71,7 @@ fn read_weights(r: &mut Recorder, p: &PhaseCx<'_>, ring: BufferId, index: Index)
 }
 
 /// Sums to shared memory and what becomes of them.
-fn finish(r: &mut Recorder, plan: &Plan<'_>, p: &PhaseCx<'_>, acc: RegisterId, sums: BufferId) {
+pub(super) fn finish(r: &mut Recorder, plan: &Plan<'_>, p: &PhaseCx<'_>, acc: RegisterId, sums: BufferId) {
     r.op(Op::RegisterRead(acc));
     let stride = schedule::sums_stride(&p.segments[0]) as u32;
     // Lane (g, t) has column g of rows 2t and 2t + 1; with f32 arithmetic, one lane of a quad has all rows.
@@ -141,7 +144,8 @@ fn tiles(r: &mut Recorder, plan: &Plan<'_>, p: &PhaseCx<'_>) {
     let (stages, rows) = (p.phase.stages as i64, plan.schedule.rows);
     let ring = ring(r, p, p.unit_bytes());
     let sums = sums(r, plan, p);
-    let bytes = (rows * super::tiles::ROW) as u32;
+    let line = super::tiles::line(plan) as u32;
+    let bytes = rows as u32 * line;
     let x = r.buffer(Buffer { name: "input".into(), bytes, stages: stages as u32, scope: Scope::Block, conflict_free: true });
     let acc = r.registers("sums");
     let k = r.declare_loop("units");
@@ -151,14 +155,19 @@ fn tiles(r: &mut Recorder, plan: &Plan<'_>, p: &PhaseCx<'_>) {
     r.op(Op::Barrier(Sync::Block));
     ahead(r, k, &[x, ring], Index::turn(k, stages - 1));
     read_weights(r, p, ring, Index::turn(k, 0));
-    for swap in [0, 1] {
-        let lanes = pattern(16, |l| {
-            let (g, t) = (l / 4, l % 4);
-            g * super::tiles::ROW as u32 + 32 * t + 16 * ((g & 1) ^ swap)
-        });
-        r.op(Op::Read { slot: slot(x, Index::turn(k, 0)), pattern: lanes, own: false });
+    if plan.elem == RowElem::Fp8 {
+        let lanes = |piece: u32| pattern(4, |l| l / 4 * line + 16 * (piece ^ (l / 8 & 3)) + l % 4 * 4);
+        (0..4).for_each(|piece| r.op(Op::Read { slot: slot(x, Index::turn(k, 0)), pattern: lanes(piece), own: false }));
+    } else {
+        for swap in [0, 1] {
+            let lanes = pattern(16, |l| {
+                let (g, t) = (l / 4, l % 4);
+                g * line + 32 * t + 16 * ((g & 1) ^ swap)
+            });
+            r.op(Op::Read { slot: slot(x, Index::turn(k, 0)), pattern: lanes, own: false });
+        }
     }
-    r.op(Op::Mma(Atom::M16N8K16, acc));
+    r.op(Op::Mma(if super::tiles::multiplies_bytes(plan) { Atom::M16N8K32 } else { Atom::M16N8K16 }, acc));
     if plan.schedule.apart {
         r.begin_if(Condition::Fact("the unit is the last of its output tile".into()));
         finish(r, plan, p, acc, sums);
@@ -172,58 +181,158 @@ fn tiles(r: &mut Recorder, plan: &Plan<'_>, p: &PhaseCx<'_>) {
     }
 }
 
+/// What the warps of a [`wgmma`](super::wgmma) kernel share.
+struct Ring {
+    weights: BufferId,
+    input: BufferId,
+    /// Its `mbarrier`s: weights are there, input is there, all have been read.
+    weights_there: BarrierId,
+    input_there: BarrierId,
+    free: BarrierId,
+    tile: LoopId,
+    k: LoopId,
+}
+
+/// Numbers of the roles.
+const BRING: usize = 0;
+const MULTIPLY: usize = 1;
+
 fn wgmma(r: &mut Recorder, plan: &Plan<'_>, p: &PhaseCx<'_>) {
-    let (stages, rows) = (p.phase.stages as i64, plan.schedule.rows);
-    let ring = ring(r, p, schedule::unit_bytes(p.formats[0]));
-    let sums = sums(r, plan, p);
-    let bytes = (rows * super::tiles::ROW) as u32;
-    let x = r.buffer(Buffer { name: "input".into(), bytes, stages: WGMMA_STAGES as u32, scope: Scope::Block, conflict_free: true });
-    let (acc, a) = (r.registers("sums"), r.registers("weights"));
-    let k = r.declare_loop("units");
-    let store = |r: &mut Recorder, stage: Index| {
-        for c in 0..4 {
-            // Lane 2r + h has half h of row r, whose piece c it puts where the swizzle says.
-            let lanes = pattern(16, |l| {
-                let (row, h) = (l / 2, l % 2);
-                row * super::tiles::ROW as u32 + 16 * ((4 * h + c) ^ (row & 7))
-            });
-            r.op(Op::Write { slot: slot(x, stage), pattern: lanes });
-        }
-        r.op(Op::FenceAsync);
+    let stages = p.phase.stages as u32;
+    let strip = schedule::wgmma_strip_bytes(p.formats[0]);
+    // 16-bit weights are read in two ways.
+    let conflict_free = p.formats[0].is_quantized();
+    let bytes = (plan.schedule.warps * strip) as u32;
+    let weights = r.buffer(Buffer { name: "weights".into(), bytes, stages, scope: Scope::Block, conflict_free });
+    let bytes = (plan.schedule.rows * super::tiles::ROW) as u32;
+    let input = r.buffer(Buffer { name: "input".into(), bytes, stages, scope: Scope::Block, conflict_free: true });
+    let ring = Ring {
+        weights,
+        input,
+        weights_there: r.barrier("weights there", stages, Arrivals::One),
+        input_there: r.barrier("input there", stages, Arrivals::Role(BRING)),
+        free: r.barrier("free", stages, Arrivals::Role(MULTIPLY)),
+        tile: r.declare_loop("tiles"),
+        k: r.declare_loop("units"),
     };
-    let decode = |r: &mut Recorder| {
-        r.op(Op::CpWait(stages as u32 - 2));
-        if has_scales(p) {
-            r.op(Op::Barrier(Sync::Warp));
+    [ring.weights_there, ring.input_there, ring.free].into_iter().for_each(|b| r.op(Op::BarrierInit(b)));
+    r.op(Op::FenceInit);
+    r.op(Op::Barrier(Sync::Block));
+    r.begin_roles();
+    r.begin_role("bring", plan.schedule.producers as u32);
+    r.op(Op::Registers(super::wgmma::REGISTERS.0 as u32));
+    r.begin_loop(ring.tile, Trips::Fixed(2));
+    bring(r, &ring, plan, p);
+    r.op(Op::Barrier(Sync::Block));
+    r.end_loop();
+    r.end_role();
+    r.begin_role("multiply", plan.schedule.warps as u32);
+    r.op(Op::Registers(super::wgmma::REGISTERS.1 as u32));
+    multiply(r, &ring, plan, p);
+    r.end_role();
+    r.end_roles();
+}
+
+/// The units of an output tile, brought.
+fn bring(r: &mut Recorder, ring: &Ring, plan: &Plan<'_>, p: &PhaseCx<'_>) {
+    let ahead = super::wgmma::ahead(p.phase.stages) as i64;
+    let format = p.formats[0];
+    let bytes = (plan.schedule.warps * schedule::unit_bytes(format)) as u32;
+    let announce = |r: &mut Recorder, index: Index| {
+        r.op(Op::CpWait(ahead as u32));
+        r.op(Op::FenceAsync);
+        r.op(Op::Barrier(Sync::Warp));
+        r.op(Op::Arrive(Phase { barrier: ring.input_there, index }));
+    };
+    let now = Index::total(ring.k, 0);
+    r.begin_loop(ring.k, Trips::Some);
+    r.op(Op::WaitEmpty(Phase { barrier: ring.free, index: now }));
+    let there = Phase { barrier: ring.weights_there, index: now };
+    r.op(Op::Expect(there, bytes));
+    r.op(Op::BulkCopy(slot(ring.weights, now), there, bytes));
+    r.op(Op::CpAsync(slot(ring.input, now)));
+    r.op(Op::CpCommit);
+    r.begin_if(Condition::AtLeast(Index::turn(ring.k, 0), ahead));
+    announce(r, Index::total(ring.k, -ahead));
+    r.end_if();
+    r.end_loop();
+    for late in 0..ahead {
+        r.op(Op::CpCommit);
+        r.begin_if(Condition::AtLeast(Index::turn(ring.k, late), ahead));
+        announce(r, Index::total(ring.k, late - ahead));
+        r.end_if();
+    }
+}
+
+/// Output tiles: products, then the sums in place of the stages.
+fn multiply(r: &mut Recorder, ring: &Ring, plan: &Plan<'_>, p: &PhaseCx<'_>) {
+    let atom = Atom::M64K16(plan.schedule.rows as u32);
+    let acc = r.registers("sums");
+    let a = [r.registers("weights of even units"), r.registers("weights of odd units")];
+    let decode = |r: &mut Recorder, index: Index, a: RegisterId| {
+        r.op(Op::WaitFull(Phase { barrier: ring.weights_there, index }));
+        for pattern in weight_patterns(p) {
+            r.op(Op::Read { slot: slot(ring.weights, index), pattern, own: false });
         }
-        ahead(r, k, &[ring], Index::turn(k, stages - 1));
-        read_weights(r, p, ring, Index::turn(k, 0));
         r.op(Op::RegisterWrite(a));
     };
-    start(r, k, &[ring], stages);
-    store(r, Index::at(0));
-    r.begin_loop(k, Trips::Some);
-    // Which group decodes before the barrier and which behind it does not matter to what they share.
-    let early = Condition::Fact("weights are decoded before the barrier".into());
-    r.begin_if(early.clone());
-    decode(r);
-    r.end_if();
-    r.op(Op::Barrier(Sync::Block));
-    r.begin_if(early);
-    r.begin_else();
-    decode(r);
-    r.end_if();
-    r.op(Op::WgmmaFence);
-    for _ in 0..4 {
-        r.op(Op::Wgmma(Atom::M64K16(rows as u32), acc, Source::Registers(a), slot(x, Index::turn(k, 0))));
+    let now = Index::total(ring.k, 0);
+    r.begin_loop(ring.tile, Trips::Fixed(2));
+    decode(r, now, a[0]);
+    r.begin_loop(ring.k, Trips::Some);
+    r.op(Op::WaitFull(Phase { barrier: ring.input_there, index: now }));
+    for odd in [0, 1] {
+        r.begin_if(Condition::Even(Index::turn(ring.k, odd as i64)));
+        r.op(Op::WgmmaFence);
+        for _ in 0..4 {
+            r.op(Op::Wgmma(atom, acc, Source::Registers(a[odd]), slot(ring.input, now)));
+        }
+        r.op(Op::WgmmaCommit);
+        r.op(Op::WgmmaWait(1));
+        r.begin_if(Condition::AtLeast(Index::turn(ring.k, 0), 1));
+        r.op(Op::Arrive(Phase { barrier: ring.free, index: Index::total(ring.k, -1) }));
+        r.end_if();
+        r.begin_if(Condition::Within(Index::turn(ring.k, 1), ring.k));
+        decode(r, Index::total(ring.k, 1), a[1 - odd]);
+        r.end_if();
+        r.end_if();
     }
-    r.op(Op::WgmmaCommit);
-    store(r, Index::turn(k, 1));
-    r.op(Op::WgmmaWait(0));
     r.end_loop();
-    r.op(Op::CpWait(0));
+    r.op(Op::WgmmaWait(0));
+    r.op(Op::Arrive(Phase { barrier: ring.free, index: Index::total(ring.k, -1) }));
+    r.op(Op::Barrier(Sync::Role));
+    epilogue(r, ring, plan, p, acc);
+    r.op(Op::FenceAsync);
     r.op(Op::Barrier(Sync::Block));
-    finish(r, plan, p, acc, sums);
+    r.end_loop();
+}
+
+/// The sums take the place of all stages.
+fn epilogue(r: &mut Recorder, ring: &Ring, plan: &Plan<'_>, p: &PhaseCx<'_>, acc: RegisterId) {
+    r.op(Op::RegisterRead(acc));
+    let stride = schedule::sums_stride(&p.segments[0]) as u32;
+    let lanes = pattern(4, |l| 4 * (l % 4 * 2 * stride + l / 4));
+    let inside = |bytes: usize| lanes.clone().filter(|p| p.lanes.iter().all(|l| l + 4 <= bytes as u32));
+    let input = inside(plan.schedule.rows * super::tiles::ROW);
+    let all = || (0..p.phase.stages as i64).map(Index::at);
+    for i in all() {
+        r.op(Op::Write { slot: slot(ring.input, i), pattern: input.clone() });
+        r.op(Op::Write { slot: slot(ring.weights, i), pattern: None });
+    }
+    r.op(Op::Barrier(Sync::Role));
+    for buffer in [ring.input, ring.weights] {
+        all().for_each(|i| r.op(Op::Read { slot: slot(buffer, i), pattern: None, own: false }));
+    }
+    r.op(Op::Barrier(Sync::Role));
+}
+
+/// What the lanes of a warp read of its strip's weights at once.
+fn weight_patterns(p: &PhaseCx<'_>) -> Vec<Option<Pattern>> {
+    if p.formats[0].is_quantized() {
+        return vec![pattern(16, |l| 16 * l), None];
+    }
+    let piece = schedule::WGMMA_PIECE as u32;
+    vec![pattern(8, |l| l / 4 * 64 + l % 2 * 8 + l / 2 % 2 * piece)]
 }
 
 #[cfg(test)]
@@ -263,7 +372,9 @@ mod tests {
     #[test]
     fn skeletons_are_in_order() {
         let mut seen = vec![];
-        for (format, elem) in [("w4g32", RowElem::F16), ("w4ag64", RowElem::Bf16), ("bf16", RowElem::Bf16), ("f32", RowElem::F32)] {
+        for (format, elem) in
+            [("w4g32", RowElem::F16), ("w4ag64", RowElem::Bf16), ("bf16", RowElem::Bf16), ("fp8", RowElem::Bf16), ("f32", RowElem::F32)]
+        {
             for (tile_m, k) in [(8, 256), (8, 14336), (32, 512), (128, 512), (256, 512)] {
                 for target in ["sm80", "sm86", "sm90"] {
                     if tile_m == 256 && target != "sm90" {

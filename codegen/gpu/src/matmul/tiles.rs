@@ -7,6 +7,8 @@
 //! Rows of a stage are 128 bytes; lane (g, t) reads two pieces of 16 bytes, `2t` and `2t + 1`, of row `g`: eight lanes that read at once have two rows and
 //! four pieces. Exchanging the pieces of a pair in odd rows puts them in eight different groups of banks.
 //!
+//! Rows of fp8 are 64 bytes, and stored in the order of the operands: lane t of a quad has the words of four columns each at `4t` of all four pieces, which are exchanged between pairs of rows.
+//!
 //! Up to 64 rows the kernel is bound by weights: copies go on into the next output tile while one is finished, and tiles may be cut between blocks. More rows
 //! are bound by arithmetic: the sums then take the place of the stages, and the next output tile starts afresh; so they do where shared memory is short.
 
@@ -15,14 +17,25 @@ use super::weights::Weights;
 use super::work::{self, Block, Room, Share};
 use super::{PhaseCx, Plan, input};
 use crate::cx::Args;
-use crate::mlir::{Builder, Cache, Cmp, Elem, V, V4I32};
+use crate::mlir::{Builder, Cache, Cmp, Elem, I32, V, V4I32};
 use crate::{Source, epilogue};
 use llmcc_abi::layout::round_up;
 use llmcc_codegen::CodegenError;
 use llmcc_ir::gpu::schedule::{self, TILE_K};
+use llmcc_ir::kernel::RowElem;
+
+/// Bytes of a row of 16-bit input in a stage.
+pub(super) const ROW: usize = TILE_K * 2;
 
 /// Bytes of a row in a stage.
-pub(super) const ROW: usize = TILE_K * 2;
+pub(super) fn line(plan: &Plan<'_>) -> usize {
+    TILE_K * input::elem_bytes(plan)
+}
+
+/// Whether fp8 rows are multiplied as they are; else both operands become f16, which holds their products' factors exactly.
+pub(super) fn multiplies_bytes(plan: &Plan<'_>) -> bool {
+    plan.elem == RowElem::Fp8 && plan.cx.target.gpu().is_some_and(|g| g.has_fp8_mma())
+}
 
 /// Offsets in shared memory.
 struct Map {
@@ -44,7 +57,7 @@ impl Map {
         let stages = most(&|p| p.phase.stages);
         // Before the stages, a word that tells all threads something.
         let x = 128;
-        let rings = x + stages * s.rows * ROW;
+        let rings = x + stages * s.rows * line(plan);
         let end = rings + most(&|p| s.warps * p.phase.stages * p.unit_bytes());
         let sums = if s.apart { round_up(end, 16) } else { x };
         let spare_at = round_up(sums + most(&|p| schedule::sums_bytes(1, s.rows, &p.segments[0])), 16);
@@ -85,9 +98,8 @@ struct Thread<'a> {
     share: Share,
     /// What it copies of a stage: addresses of the pieces in the input's first columns, and in the stage.
     copies: Vec<(V, V)>,
-    /// Where it reads the first piece of its row in a stage; the second is 16 bytes before or after.
-    x: V,
-    other: V,
+    /// Where it reads in a stage: the two pieces of its row that have its 16 columns; the words of four columns each, of fp8 rows.
+    x: Vec<V>,
 }
 
 impl<'a> Tiles<'a> {
@@ -136,36 +148,69 @@ impl<'a> Tiles<'a> {
         let ring = b.at(rings, offset);
         let weights = Weights::new(b, self.plan, self.p, self.args, lane, column);
         let copies = self.copies(b, tid)?;
-        // Row g of the warp's first group of rows; pieces 2t and 2t + 1, exchanged in odd rows.
+        // Row g of the warp's first group of rows.
         let row = b.mulc(part, self.groups() as i64 * 8);
         let row = b.add(row, g);
-        let line = b.mulc(row, ROW as i64);
+        let line = b.mulc(row, self.line());
+        let x = self.reads(b, line, g, t);
+        Ok(Thread { weights, g, t, column, part, active, ring, share, copies, x })
+    }
+
+    /// Bytes of a row in a stage.
+    fn line(&self) -> i64 {
+        line(self.plan) as i64
+    }
+
+    fn is_fp8(&self) -> bool {
+        self.plan.elem == RowElem::Fp8
+    }
+
+    /// Where a thread reads in a stage, in its row at `row`.
+    fn reads(&self, b: &mut Builder, row: V, g: V, t: V) -> Vec<V> {
+        if self.is_fp8() {
+            // Piece i has the columns 16t + 4i… of all lanes t of a quad.
+            let swizzle = b.shrc(g, 1);
+            let swizzle = b.andc(swizzle, 3);
+            let word = b.shlc(t, 2);
+            let own = b.add(row, word);
+            let at = |i| {
+                let piece = b.xorc(swizzle, i);
+                let piece = b.shlc(piece, 4);
+                b.add(own, piece)
+            };
+            return (0..4).map(at).collect();
+        }
+        // Pieces 2t and 2t + 1, exchanged in odd rows.
         let odd = b.andc(g, 1);
         let swap = b.shlc(odd, 4);
         let own = b.shlc(t, 5);
-        let own = b.add(line, own);
-        let x = b.add(own, swap);
+        let own = b.add(row, own);
         let flipped = b.xorc(swap, 16);
-        let other = b.add(own, flipped);
-        Ok(Thread { weights, g, t, column, part, active, ring, share, copies, x, other })
+        vec![b.add(own, swap), b.add(own, flipped)]
     }
 
     /// The pieces of a stage that a thread copies: rows beyond those of the step repeat the last one.
     fn copies(&self, b: &mut Builder, tid: V) -> Result<Vec<(V, V)>, CodegenError> {
         let (rows, threads) = (self.plan.schedule.rows, self.plan.schedule.warps * 32);
         let last = b.addc(self.block.rows, -1);
-        (0..(rows * ROW / 16).div_ceil(threads))
+        let pieces = self.line() / 16;
+        (0..(rows * pieces as usize).div_ceil(threads))
             .map(|i| {
                 let n = b.addc(tid, (i * threads) as i64);
-                let (row, piece) = (b.shrc(n, 3), b.andc(n, 7));
+                let (row, piece) = (b.shrc(n, pieces.trailing_zeros().into()), b.andc(n, pieces - 1));
                 let source = b.min(row, last);
                 let source = b.add(self.block.row0, source);
                 let from = input::row(b, self.plan, self.args, source)?;
                 let offset = b.shlc(piece, 4);
                 let from = b.at(from, offset);
-                let odd = b.andc(row, 1);
-                let place = b.xor(piece, odd);
-                let line = b.shlc(row, 7);
+                let swizzle = if self.is_fp8() {
+                    let pair = b.shrc(row, 1);
+                    b.andc(pair, 3)
+                } else {
+                    b.andc(row, 1)
+                };
+                let place = b.xor(piece, swizzle);
+                let line = b.mulc(row, self.line());
                 let place = b.shlc(place, 4);
                 Ok((from, b.add(line, place)))
             })
@@ -190,10 +235,10 @@ impl<'a> Tiles<'a> {
             let kt = b.sub(q, skip);
             let rows = self.plan.schedule.rows;
             let base = self.shared(b, self.map.x);
-            let to = b.mulc(stage, (rows * ROW) as i64);
+            let to = b.mulc(stage, rows as i64 * self.line());
             let to = b.at(base, to);
-            let column = b.mulc(kt, ROW as i64);
-            let pieces = rows * ROW / 16;
+            let column = b.mulc(kt, self.line());
+            let pieces = rows * self.line() as usize / 16;
             let threads = self.plan.schedule.warps * 32;
             for (i, (from, at)) in th.copies.iter().enumerate() {
                 let copy = |b: &mut Builder| {
@@ -276,38 +321,55 @@ impl<'a> Tiles<'a> {
     /// Adds the unit in a stage to the sums, `[strip][group of rows][4]`.
     fn unit(&self, b: &mut Builder, th: &Thread<'_>, stage: V, sums: &[V]) -> Vec<V> {
         let half: Elem = decode::half(self.plan.elem);
+        let bytes = multiplies_bytes(self.plan);
         let skip = b.mulc(stage, self.p.unit_bytes() as i64);
         let slot = b.at(th.ring, skip);
         let strips = th.weights.strips();
-        let mut a = vec![];
+        let mut a: Vec<Vec<[V; 4]>> = vec![];
         for (i, (l, _)) in strips.iter().enumerate() {
             let format = self.p.formats[*l];
             let (words, scales) = th.weights.read(b, slot, i);
+            if bytes {
+                a.push(words.chunks_exact(4).map(|w| [w[0], w[1], w[2], w[3]]).collect());
+                continue;
+            }
             let mut fragments = decode::fragments(b, format, half, &words);
             if let (Scaling::Weights, Some(s)) = (decode::scaling(format, false), scales) {
                 decode::scale_weights(b, &mut fragments, s, half);
             }
-            a.push(fragments);
+            a.push(fragments.to_vec());
         }
         let base = self.shared(b, self.map.x);
-        let skip = b.mulc(stage, (self.plan.schedule.rows * ROW) as i64);
+        let skip = b.mulc(stage, self.plan.schedule.rows as i64 * self.line());
         let base = b.at(base, skip);
-        let (first, second) = (b.at(base, th.x), b.at(base, th.other));
         let mut out = sums.to_vec();
         for group in 0..self.groups() {
-            let mut x = vec![];
-            for p in [first, second] {
-                let p = b.atc(p, (group * 8 * ROW) as i64);
-                let v = b.load(p, V4I32);
-                x.extend(b.unpack(v));
-            }
-            for step in 0..4 {
+            let x = self.input(b, th, base, group, bytes);
+            for step in 0..a[0].len() {
                 for (i, a) in a.iter().enumerate() {
                     let at = (i * self.groups() + group) * 4;
-                    let c = b.mma(half, &a[step], &x[2 * step..][..2], &out[at..at + 4]);
+                    let (a, x, c) = (&a[step], &x[2 * step..][..2], &out[at..at + 4]);
+                    let c = if bytes { b.mma_e4m3(a, x, c) } else { b.mma(half, a, x, c) };
                     out[at..at + 4].copy_from_slice(&c);
                 }
             }
+        }
+        out
+    }
+
+    /// The B operands of a unit of a group of rows, two words for each step.
+    fn input(&self, b: &mut Builder, th: &Thread<'_>, base: V, group: usize, bytes: bool) -> Vec<V> {
+        let mut out = vec![];
+        for at in &th.x {
+            let p = b.at(base, *at);
+            let p = b.atc(p, group as i64 * 8 * self.line());
+            if !self.is_fp8() {
+                let v = b.load(p, V4I32);
+                out.extend(b.unpack(v));
+                continue;
+            }
+            let word = b.load(p, I32);
+            if bytes { out.push(word) } else { out.extend(decode::fp8_word(b, decode::half(self.plan.elem), word)) }
         }
         out
     }

@@ -66,11 +66,6 @@ impl<'a> Weights<'a> {
         self.strips()[..i].iter().map(|(l, _)| schedule::unit_bytes(self.p.formats[*l]) as i64).sum()
     }
 
-    /// Whether lanes copy something for each other.
-    pub fn has_scales(&self) -> bool {
-        self.p.formats.iter().any(|f| f.is_quantized())
-    }
-
     /// Starts copying column tile `kt` of output tile `tile` to `slot`.
     pub fn fetch(&self, b: &mut Builder, tile: V, kt: V, slot: V) {
         let piece = b.shlc(self.lane, 4);
@@ -82,7 +77,7 @@ impl<'a> Weights<'a> {
     }
 
     /// Address of the block of 16 rows that is strip `j` of lane `l` of an output tile.
-    fn strip(&self, b: &mut Builder, tile: V, l: usize, j: usize) -> V {
+    pub fn strip(&self, b: &mut Builder, tile: V, l: usize, j: usize) -> V {
         let (wide, columns) = (self.p.wide() as i64, self.p.phase.columns as i64);
         let ragged = self.p.segments.iter().any(|s| !s.n.div_ceil(16).is_multiple_of(self.p.wide()));
         let mut base = self.bases[l][0];
@@ -154,7 +149,7 @@ impl<'a> Weights<'a> {
             let v = b.load(p, V4I32);
             words.extend(b.unpack(v));
         }
-        let scales = format.is_quantized().then(|| {
+        let scales = (schedule::unit_scales(format) > 0).then(|| {
             let at = b.atc(slot, self.strip_at(i) + bytes);
             decode::load_scales(b, format, at, self.lane)
         });

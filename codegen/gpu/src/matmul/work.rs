@@ -7,11 +7,12 @@
 use super::{PhaseCx, Plan};
 use crate::cx::{Args, share_out, when_below};
 use crate::epilogue::{self, Tile};
-use crate::expr::SharedTile;
+use crate::expr::{InputScales, RowScales, SharedTile};
 use crate::mlir::{Builder, Cmp, F32, I32, V};
 use crate::{COUNTER_BYTES, Source, blocks, per_rows, shared_limit};
 use llmcc_codegen::CodegenError;
-use llmcc_ir::gpu::schedule::sums_stride;
+use llmcc_ir::gpu::schedule::{Variant, sums_stride};
+use llmcc_ir::kernel::RowElem;
 
 /// What a block knows of itself.
 #[derive(Clone, Copy)]
@@ -64,26 +65,39 @@ pub fn kernel(
     bytes: usize,
     mut phase: impl FnMut(&mut Builder, Args<'_>, Block, usize, &PhaseCx<'_>) -> Result<(), CodegenError>,
 ) -> Result<Source, CodegenError> {
+    block_kernel(plan, bytes, |b, args, block| phases.iter().enumerate().try_for_each(|(i, p)| phase(b, args, block, i, p)))
+}
+
+/// The same, with what a block does as a whole.
+///
+/// # Errors
+/// As [`kernel`].
+pub fn block_kernel(
+    plan: &Plan<'_>,
+    bytes: usize,
+    body: impl FnOnce(&mut Builder, Args<'_>, Block) -> Result<(), CodegenError>,
+) -> Result<Source, CodegenError> {
     let s = plan.schedule;
     let most = shared_limit(plan.cx);
     if bytes > most {
         return Err(plan.cx.error(format!("a block needs {bytes} bytes of shared memory, there are {most}")));
     }
-    let threads = s.warps as u32 * 32;
+    let threads = (s.warps + s.producers) as u32 * 32;
     let mut done = Ok(());
     let mlir = plan.cx.function(threads, s.resident as u32, |b, args| {
         let m = plan.cx.row_count(b, args);
         let (x, y) = (b.sreg("ctaid.x"), b.sreg("ctaid.y"));
         let row0 = b.mulc(y, s.rows as i64);
         when_below(b, row0, m, |b| {
+            let (mut x, mut y, mut row0) = (x, y, row0);
+            if matches!(s.variant, Variant::Wgmma | Variant::WgmmaFp8) {
+                (x, y) = grouped(b, plan, (x, y), m);
+                row0 = b.mulc(y, s.rows as i64);
+            }
             let left = b.sub(m, row0);
             let most = b.i32(s.rows as i64);
             let rows = b.min(left, most);
-            for (i, p) in phases.iter().enumerate() {
-                if let Err(e) = phase(b, args, Block { row0, rows, x, y }, i, p) {
-                    done = Err(e);
-                }
-            }
+            done = body(b, args, Block { row0, rows, x, y });
         });
     });
     done?;
@@ -98,6 +112,30 @@ pub fn kernel(
         scratch_per_m,
         generic: s.slow,
     })
+}
+
+/// Tiles of rows that neighbouring blocks go through before they come to the next columns.
+const GROUP: i64 = 8;
+
+/// Another order of the blocks of a step of `m` rows. Blocks start in the order of their numbers, about one for each multiprocessor at a time: taking them in columns of
+/// [`GROUP`] tiles of rows, those that run together read about as many rows of weights as of input, which is the least of both; in lines they would read all weights for each tile of rows.
+fn grouped(b: &mut Builder, plan: &Plan<'_>, (x, y): (V, V), m: V) -> (V, V) {
+    let wide = plan.schedule.blocks as i64;
+    let up = b.addc(m, plan.schedule.rows as i64 - 1);
+    let tiles = b.divc(up, plan.schedule.rows as i64);
+    let line = b.mulc(y, wide);
+    let number = b.add(line, x);
+    let group = b.divc(number, wide * GROUP);
+    let skip = b.mulc(group, wide * GROUP);
+    let within = b.sub(number, skip);
+    let first = b.mulc(group, GROUP);
+    let left = b.sub(tiles, first);
+    let most = b.i32(GROUP);
+    let height = b.min(left, most);
+    let x = b.div(within, height);
+    let skip = b.mul(x, height);
+    let row = b.sub(within, skip);
+    (x, b.add(first, row))
 }
 
 /// Workspace: `(bytes, bytes per row)`. Two slots per block of every tile of rows.
@@ -306,8 +344,13 @@ fn result(b: &mut Builder, args: Args<'_>, plan: &Plan<'_>, p: &PhaseCx<'_>, blo
             let (end, most) = (b.i32(s.n as i64), b.i32(p.tile_n as i64));
             let left = b.sub(end, col0);
             let cols = b.min(left, most);
-            let acc: Vec<SharedTile> =
-                (0..p.lanes()).map(|l| SharedTile { base: b.atc(room.sums, (l * p.tile_n * 4) as i64), stride }).collect();
+            let lane = |l: usize| {
+                let (format, matrix) = (p.formats[l], args.operand(s.weights[l]));
+                let scale = format.def().by_row().then(|| RowScales { base: matrix, block: format.block_bytes(plan.k) });
+                let row_scale = (plan.elem == RowElem::Fp8).then(|| InputScales { base: args.operand(plan.body.x), cols: plan.k });
+                SharedTile { base: b.atc(room.sums, (l * p.tile_n * 4) as i64), stride, scale, row_scale }
+            };
+            let acc: Vec<SharedTile> = (0..p.lanes()).map(lane).collect();
             let tile = Tile {
                 acc: &acc,
                 row0: block.row0,

@@ -2,6 +2,8 @@
 //!
 //! Every operand is a buffer of its own with nothing around it; what a kernel writes starts as NaN and never written, so that reading it is a fault.
 
+#![allow(dead_code)] // Each test takes what it needs.
+
 pub mod bound;
 
 use llmcc_abi::{GpuCtx, PAGE_TOKENS};
@@ -9,8 +11,8 @@ use llmcc_gpu::llvm::Compiler;
 use llmcc_gpu::worker::Stage;
 use llmcc_gpu::{Source, emit};
 use llmcc_ir::eval::{
-    Batch, KvState, OperandData, Rows, eval_kernel, half_rows_from_bytes, half_rows_to_bytes, kv_from_pages, kv_to_pages, rows_from_bytes,
-    rows_to_bytes,
+    Batch, KvState, OperandData, Rows, Wanted, eval_kernel, fp8_rows_from_bytes, fp8_rows_to_bytes, half_rows_from_bytes,
+    half_rows_to_bytes, kv_from_pages, kv_to_pages, rows_from_bytes, rows_to_bytes,
 };
 use llmcc_ir::graph::{BinaryOp, F32, UnaryOp};
 use llmcc_ir::kernel::{Body, Expr, Kernel, Norm, Param, ParamId, ParamKind, RowElem, Segment, Store};
@@ -111,7 +113,7 @@ impl Gen {
 
     /// A random matrix in a random format, in fragment order.
     pub fn matrix(&mut self, n: usize, k: usize) -> ParamId {
-        let elem = self.rng.pick(&[Elem::F32, Elem::F16, Elem::Bf16, Elem::W8, Elem::W4, Elem::W4a]);
+        let elem = self.rng.pick(&[Elem::F32, Elem::F16, Elem::Bf16, Elem::W8, Elem::W4, Elem::W4a, Elem::Fp8]);
         let quantized = matches!(elem, Elem::W8 | Elem::W4 | Elem::W4a);
         let format = Format::new(elem, if quantized { self.rng.pick(&[32, 64, 128]) } else { 0 }).with_packing(Packing::Fragment);
         let mut bytes = vec![0; format.packed_bytes(n, k)];
@@ -245,14 +247,30 @@ impl Case {
         self.run_with_stats(compiler, target).0
     }
 
+    /// Runs `n` times on the same memory, what is written and the workspace included; the operands after each.
+    pub fn run_times(&self, compiler: &Compiler, target: &TargetSpec, n: usize) -> Vec<Vec<OperandData<'static>>> {
+        let source = emit(&self.kernel, target).unwrap_or_else(|e| panic!("{e}\n{}", self.text()));
+        let gpu = target.gpu().expect("a GPU");
+        let ptx = compiler.lower(&source.mlir, gpu.processor, gpu.ptx, Stage::Ptx).unwrap_or_else(|e| panic!("{e}\n{}", source.mlir));
+        let module = Module::parse(&ptx).unwrap_or_else(|e| panic!("{e}\n{ptx}"));
+        let mut loaded = self.load();
+        let args = self.args(&source, &mut loaded);
+        let mut once = || {
+            self.launch(&module, &source, &args, &mut loaded).unwrap_or_else(|e| panic!("{e}\n{ptx}"));
+            (0..self.operands.len()).map(|i| self.operand(i, &mut loaded, &self.lens())).collect()
+        };
+        (0..n).map(|_| once()).collect()
+    }
+
     pub fn run_with_stats(&self, compiler: &Compiler, target: &TargetSpec) -> (Vec<OperandData<'static>>, Stats) {
         let source = emit(&self.kernel, target).unwrap_or_else(|e| panic!("{e}\n{}", self.text()));
         let gpu = target.gpu().expect("a GPU");
-        let ptx = compiler.lower(&source.mlir, gpu.processor, gpu.ptx, Stage::Ptx);
+        let ptx = compiler.lower(&source.mlir, gpu.processor, gpu.ptx_for(&self.kernel), Stage::Ptx);
         let ptx = ptx.unwrap_or_else(|e| panic!("{e}\n{}\n{}", self.text(), source.mlir));
         let module = Module::parse(&ptx).unwrap_or_else(|e| panic!("{e}\n{ptx}"));
         let mut loaded = self.load();
-        let stats = self.launch(&module, &source, &mut loaded).unwrap_or_else(|e| panic!("{e}\n{}\n{ptx}", self.text()));
+        let args = self.args(&source, &mut loaded);
+        let stats = self.launch(&module, &source, &args, &mut loaded).unwrap_or_else(|e| panic!("{e}\n{}\n{ptx}", self.text()));
         let lens = self.lens();
         let operands = (0..self.operands.len()).map(|i| self.operand(i, &mut loaded, &lens)).collect();
         (operands, stats)
@@ -262,15 +280,20 @@ impl Case {
         llmcc_ir::text::print_kernel(&self.kernel)
     }
 
-    fn launch(&self, module: &Module, source: &Source, loaded: &mut Loaded) -> Result<Stats, llmcc_ptx::Fault> {
-        let m = self.m() as u64;
+    /// Operands, context and a workspace of zeros.
+    fn args(&self, source: &Source, loaded: &mut Loaded) -> Vec<u64> {
         let ctx = self.context(loaded);
-        let workspace = loaded.memory.alloc_from(&vec![0; ((source.scratch + source.scratch_per_m * m) as usize).max(1)]);
-        let args: Vec<u64> = loaded.addresses.iter().copied().chain([ctx, workspace]).collect();
+        let bytes = (source.scratch + source.scratch_per_m * self.m() as u64) as usize;
+        let workspace = loaded.memory.alloc_from(&vec![0; bytes.max(1)]);
+        loaded.addresses.iter().copied().chain([ctx, workspace]).collect()
+    }
+
+    fn launch(&self, module: &Module, source: &Source, args: &[u64], loaded: &mut Loaded) -> Result<Stats, llmcc_ptx::Fault> {
+        let m = self.m() as u64;
         // A captured graph launches more blocks than there are rows.
         let grid = source.grid.map(|d| d.blocks(m + 3) as u32);
         let (block, shared) = ([source.threads, 1, 1], u64::from(source.shared));
-        launch(module, &source.entry, grid, block, shared, &args, &mut loaded.memory, &Options::default())
+        launch(module, &source.entry, grid, block, shared, args, &mut loaded.memory, &Options::default())
     }
 
     fn load(&self) -> Loaded {
@@ -279,7 +302,12 @@ impl Case {
         for i in 0..self.operands.len() {
             let bytes = self.bytes(i, &l.tables);
             let at = l.memory.alloc_from(&bytes);
-            if matches!(&self.operands[i], OperandData::Rows(r) if r.data.iter().all(|v| v.is_nan())) {
+            let unwritten = match &self.operands[i] {
+                OperandData::Rows(r) => r.data.iter().all(|v| v.is_nan()),
+                OperandData::Fp8(r) => r.scales.iter().all(|v| v.is_nan()),
+                _ => false,
+            };
+            if unwritten {
                 l.memory.poison(at, bytes.len()).expect("the buffer is there");
             }
             l.addresses.push(at);
@@ -291,7 +319,10 @@ impl Case {
     fn context(&self, l: &mut Loaded) -> u64 {
         let b = &self.batch;
         let mut array = |values: Vec<i32>| l.memory.alloc_from(&values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>());
+        let wanted: Vec<Wanted> = (0..b.out_rows.len()).map(|i| b.wanted.get(i).copied().unwrap_or_default()).collect();
         let ctx = GpuCtx {
+            wanted: array(wanted.iter().map(|w| w.candidates.min(i32::MAX as usize) as i32).collect()),
+            scales: array(wanted.iter().map(|w| w.scale.get().to_bits() as i32).collect()),
             tokens: array(b.tokens.clone()),
             positions: array(b.positions.clone()),
             seqs: array(b.seqs.iter().map(|s| *s as i32).collect()),
@@ -302,8 +333,8 @@ impl Case {
             n_rows: b.out_rows.len() as u64,
             n_seqs: l.tables.len() as u64,
         };
-        let fields =
-            [ctx.tokens, ctx.positions, ctx.seqs, ctx.out_rows, ctx.block_tables, ctx.block_stride, ctx.n_tokens, ctx.n_rows, ctx.n_seqs];
+        let arrays = [ctx.tokens, ctx.positions, ctx.seqs, ctx.out_rows, ctx.block_tables];
+        let fields = [&arrays[..], &[ctx.block_stride, ctx.n_tokens, ctx.n_rows, ctx.n_seqs, ctx.wanted, ctx.scales]].concat();
         l.memory.alloc_from(&fields.iter().flat_map(|f| f.to_le_bytes()).collect::<Vec<_>>())
     }
 
@@ -320,6 +351,7 @@ impl Case {
         match (&self.operands[i], &self.kernel.params[i].kind) {
             (OperandData::Rows(r), ParamKind::Rows { elem: RowElem::F32, .. }) => rows_to_bytes(r),
             (OperandData::Rows(r), ParamKind::Rows { elem, .. }) => half_rows_to_bytes(r, *elem),
+            (OperandData::Fp8(r), _) => fp8_rows_to_bytes(r),
             (OperandData::Matrix(b), _) => b.to_vec(),
             (OperandData::Vector(v), _) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
             (OperandData::Kv(state), ParamKind::Kv(spec)) => {
@@ -338,6 +370,7 @@ impl Case {
         let bytes = l.memory.read(l.addresses[i], l.lens[i]).expect("the buffer is there").to_vec();
         match self.kernel.params[i].kind {
             ParamKind::Rows { cols, elem: RowElem::F32, .. } => OperandData::Rows(rows_from_bytes(cols, &bytes)),
+            ParamKind::Rows { cols, elem: RowElem::Fp8, .. } => OperandData::Fp8(fp8_rows_from_bytes(cols, &bytes)),
             ParamKind::Rows { cols, elem, .. } => OperandData::Rows(half_rows_from_bytes(cols, elem, &bytes)),
             ParamKind::Kv(spec) => OperandData::Kv(kv_from_pages(spec, &l.tables, lens, &bytes).expect("reads back")),
             _ => self.operands[i].clone(),

@@ -52,7 +52,7 @@ pub(super) struct Gen {
     operands: Vec<OperandData<'static>>,
 }
 
-pub(super) const FORMATS: [Elem; 6] = [Elem::F32, Elem::F16, Elem::Bf16, Elem::W8, Elem::W4, Elem::W4a];
+pub(super) const FORMATS: [Elem; 7] = [Elem::F32, Elem::F16, Elem::Bf16, Elem::W8, Elem::W4, Elem::W4a, Elem::Fp8];
 
 impl Gen {
     /// With a ragged batch of at most `tokens` tokens per sequence.

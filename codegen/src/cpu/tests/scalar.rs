@@ -13,7 +13,7 @@ use llmcc_ir::ty::Dim;
 /// `expr(x)` of given numbers, as a pointwise kernel.
 fn apply(expr: impl Fn(ParamId) -> Expr, store: impl Fn(&mut Gen, usize) -> Store, x: &[f32]) -> (Case, Store) {
     let mut g = Gen::new(1, 1, 1);
-    g.batch = Batch { tokens: vec![0], seqs: vec![0], positions: vec![3], out_rows: vec![0] };
+    g.batch = Batch { tokens: vec![0], seqs: vec![0], positions: vec![3], out_rows: vec![0], ..Batch::default() };
     g.rows = Dim::Tokens;
     let p = g.input(x.len());
     let store = store(&mut g, x.len());

@@ -154,7 +154,7 @@ pub unsafe extern "C" fn llmcc_stats(model: *const llmcc_model, out: *mut c_char
         let page: u64 = image.kv.iter().map(|k| k.page_bytes).sum();
         let json = format!(
             "{{\"sequences\":{},\"kv_pages_used\":{},\"kv_bytes_used\":{},\"kv_tokens_max\":{},\"activation_bytes\":{},\"threads\":{},\
-             \"device\":{},\"device_bytes\":{},\"profile\":{}}}",
+             \"device\":{},\"device_bytes\":{},\"fetched_bytes\":{},\"profile\":{}}}",
             kv.sequences(),
             kv.used_pages(),
             kv.used_pages() as u64 * page,
@@ -163,6 +163,7 @@ pub unsafe extern "C" fn llmcc_stats(model: *const llmcc_model, out: *mut c_char
             engine.threads(),
             crate::json::string(engine.device()),
             engine.device_bytes(),
+            engine.fetched_bytes(),
             engine.profile_json().unwrap_or_else(|| "null".into())
         );
         // SAFETY: the caller's promise.

@@ -1,7 +1,7 @@
 //! Runs a chunk on a GPU.
 //!
 //! Per step: one copy of the inputs to the device, one graph launch (or, in the regime for any number of tokens and when kernels are timed, one launch per
-//! kernel), one copy of the wanted logits back, one wait.
+//! kernel), one copy of what is wanted of the rows back (their most probable tokens, or their logits), one wait.
 
 use std::ffi::{c_uint, c_void};
 use std::ptr;
@@ -15,6 +15,7 @@ use super::event::Event;
 use super::graph::Graph;
 use super::inputs::InputBlock;
 use super::module::Modules;
+use super::results::Results;
 use crate::engine::{Executor, Limits, Profile, Step, slot_offsets};
 use crate::error::{Error, Result, Status};
 use crate::image::Image;
@@ -31,7 +32,7 @@ pub(crate) struct Gpu {
     graphs: Vec<Option<Graph>>,
     modules: Modules,
     inputs: InputBlock,
-    logits: Pinned,
+    results: Results,
     memory: Memory,
     /// Operands of all steps, as device addresses.
     operands: Vec<u64>,
@@ -39,7 +40,6 @@ pub(crate) struct Gpu {
     workspaces: Vec<u64>,
     events: Vec<Event>,
     limits: Limits,
-    vocab: usize,
     device_bytes: u64,
     device: Arc<Device>,
 }
@@ -51,8 +51,6 @@ struct Memory {
     /// Of each slot in `activations`.
     offsets: Vec<usize>,
     workspace: DeviceMemory,
-    /// Address of the logits.
-    logits: u64,
 }
 
 /// The cache: a pool per attention state.
@@ -74,17 +72,15 @@ impl Gpu {
         let pages = DevicePages::new(device, &image.kv, budget.pages)?;
         let memory = Memory::new(image, device, limits)?;
         let workspace = workspace(image, limits).map(|w| w.offsets).unwrap_or_default();
-        let vocab = image.desc().vocab as usize;
         let inputs = InputBlock::new(device, limits.tokens)?;
         let gpu = Gpu {
             graphs: image.regimes.iter().map(|_| None).collect(),
             modules,
-            logits: Pinned::new(device, 4 * vocab * limits.rows, "logits")?,
+            results: Results::new(device, image, limits, |slot| memory.slot(slot))?,
             operands: image.operands.iter().map(|o| memory.address(image, &pages, o)).collect(),
             workspaces: workspace.iter().map(|offset| memory.workspace.address() + *offset as u64).collect(),
             events: Vec::new(),
             limits,
-            vocab,
             device_bytes: (budget.total() + inputs.len()) as u64,
             inputs,
             memory,
@@ -188,20 +184,25 @@ impl Executor for Gpu {
         } else {
             self.launch_all(step)?;
         }
-        let bytes = 4 * self.vocab * step.inputs.out_rows.len();
-        if bytes > 0 {
-            // SAFETY: the pinned block has room for the most rows there can be, and is read after the wait below.
-            let code = unsafe { (device.api().copy_to_host)(self.logits.ptr().cast(), self.memory.logits, bytes, device.stream()) };
-            device.check(code, "cannot fetch the logits from the GPU")?;
-        }
+        self.results.fetch(&device, &step.inputs.wants)?;
         device.synchronize("the GPU failed in a step, and the model has to be opened again")?;
         step.profile.map_or(Ok(()), |profile| self.read_times(step, profile))
     }
 
-    fn logits(&self, row: usize) -> &[f32] {
-        debug_assert!(row < self.limits.rows);
-        // SAFETY: within the block, page aligned, and copied to by the step just waited for.
-        unsafe { std::slice::from_raw_parts(self.logits.ptr().cast::<f32>().add(row * self.vocab), self.vocab) }
+    fn logits(&mut self, row: usize) -> Result<&[f32]> {
+        self.results.logits(&self.device, row)
+    }
+
+    fn candidate_count(&self) -> usize {
+        self.results.candidate_count()
+    }
+
+    fn candidates(&self, row: usize) -> &[f32] {
+        self.results.candidates(row)
+    }
+
+    fn fetched_bytes(&self) -> u64 {
+        self.results.fetched_bytes()
     }
 
     fn threads(&self) -> usize {
@@ -234,12 +235,16 @@ impl Memory {
         let workspace = workspace(image, limits).ok_or_else(overflow)?;
         let activations = DeviceMemory::zeroed(device, bytes, "activations")?;
         Ok(Memory {
-            logits: activations.address() + offsets[image.desc().logits_buffer as usize] as u64,
             weights: DeviceMemory::new(device, image.weights_len() as usize, "weights")?,
             workspace: DeviceMemory::zeroed(device, workspace.bytes, "workspace")?,
             activations,
             offsets,
         })
+    }
+
+    /// Device address of an activation slot.
+    fn slot(&self, slot: u64) -> u64 {
+        self.activations.address() + self.offsets[slot as usize] as u64
     }
 
     /// Device address of an operand.
@@ -248,7 +253,7 @@ impl Memory {
             operand::WEIGHT => self.weights.address() + (o.offset - image.desc().weights.off),
             operand::KV => pages.pools[o.index as usize].address(),
             // The image was checked: there is no other kind.
-            _ => self.activations.address() + self.offsets[o.index as usize] as u64,
+            _ => self.slot(o.index.into()),
         }
     }
 

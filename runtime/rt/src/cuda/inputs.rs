@@ -55,7 +55,7 @@ impl InputBlock {
     pub fn send(&mut self, device: &Device, inputs: &Inputs) -> Result<()> {
         let (at, used) = places(inputs);
         let base = self.device.address();
-        let [tokens, positions, seqs, out_rows, block_tables] = at.map(|offset| base + offset as u64);
+        let [tokens, positions, seqs, out_rows, wanted, scales, block_tables] = at.map(|offset| base + offset as u64);
         let ctx = GpuCtx {
             tokens,
             positions,
@@ -66,24 +66,28 @@ impl InputBlock {
             n_tokens: inputs.tokens.len() as u64,
             n_rows: inputs.out_rows.len() as u64,
             n_seqs: inputs.slots.len() as u64,
+            wanted,
+            scales,
         };
         let bytes = self.host.bytes();
         put(bytes, 0, std::slice::from_ref(&ctx));
         for (offset, array) in at.into_iter().zip([&inputs.tokens, &inputs.positions, &inputs.seqs, &inputs.out_rows]) {
             put(bytes, offset, array);
         }
-        put(bytes, at[4], &inputs.tables);
+        put_each(bytes, at[4], inputs.wants.iter().map(|w| w.count()));
+        put_each(bytes, at[5], inputs.wants.iter().map(|w| w.scale()));
+        put(bytes, at[6], &inputs.tables);
         // SAFETY: both blocks have `used` bytes and live on; nobody writes the pinned one before the stream has been waited for.
         let code = unsafe { (device.api().copy_to_device)(base, self.host.ptr().cast(), used, device.stream()) };
         device.check(code, "cannot send the inputs of a step to the GPU")
     }
 }
 
-/// Offsets of tokens, positions, sequences, rows and tables, and the bytes of all.
-fn places(inputs: &Inputs) -> ([usize; 5], usize) {
-    let n = inputs.tokens.len();
+/// Offsets of tokens, positions, sequences, rows, what is wanted of them, scales, and tables, and the bytes of all.
+fn places(inputs: &Inputs) -> ([usize; 7], usize) {
+    let (n, rows) = (inputs.tokens.len(), inputs.out_rows.len());
     let mut end = size_of::<GpuCtx>();
-    let at = [n, n, n, inputs.out_rows.len(), inputs.tables.len()].map(|len| {
+    let at = [n, n, n, rows, rows, rows, inputs.tables.len()].map(|len| {
         let at = end.next_multiple_of(ALIGN);
         end = at + 4 * len;
         at
@@ -95,7 +99,12 @@ fn places(inputs: &Inputs) -> ([usize; 5], usize) {
 trait Plain: Copy {}
 impl Plain for i32 {}
 impl Plain for u32 {}
+impl Plain for f32 {}
 impl Plain for GpuCtx {}
+
+fn put_each<T: Plain>(bytes: &mut [u8], at: usize, items: impl Iterator<Item = T>) {
+    items.enumerate().for_each(|(i, item)| put(bytes, at + i * size_of::<T>(), std::slice::from_ref(&item)));
+}
 
 fn put<T: Plain>(bytes: &mut [u8], at: usize, items: &[T]) {
     // SAFETY: `Plain` types have no padding.

@@ -5,6 +5,7 @@ use std::ops::Range;
 use llmcc_abi::{NONE, PAGE_TOKENS};
 
 use super::{Batch, Limits};
+use crate::candidates::Want;
 use crate::kv::Kv;
 
 /// Arrays of a step, as in [`llmcc_abi::StepCtx`].
@@ -18,6 +19,8 @@ pub(crate) struct Inputs {
     pub seqs: Vec<i32>,
     /// Token rows whose logits are wanted, ascending.
     pub out_rows: Vec<i32>,
+    /// What is wanted of each of them.
+    pub wants: Vec<Want>,
     /// Page numbers, `stride` per sequence.
     pub tables: Vec<u32>,
     /// Entries per row of `tables`.
@@ -29,8 +32,9 @@ pub(crate) struct Inputs {
 }
 
 impl Inputs {
-    /// Describes tokens `range` of `batch`, with the rows that `out` (indices in `batch.out_rows`, ascending by token) want.
-    pub fn fill(&mut self, batch: &Batch, range: Range<usize>, out: &[usize], kv: &Kv) {
+    /// Describes tokens `range` of `batch`, with the rows that `out` (indices in `batch.out_rows`, ascending by token) want; `wants` has an entry per
+    /// `batch.out_rows`, or none: all want logits.
+    pub fn fill(&mut self, batch: &Batch, wants: &[Want], range: Range<usize>, out: &[usize], kv: &Kv) {
         self.tokens.clear();
         self.tokens.extend_from_slice(&batch.tokens[range.clone()]);
         self.positions.clear();
@@ -53,8 +57,12 @@ impl Inputs {
             lengths[row] += 1;
         }
         self.out_rows.clear();
-        self.out_rows.extend(out.iter().map(|&index| batch.out_rows[index] as i32 - range.start as i32));
-        self.out_rows.dedup();
+        self.wants.clear();
+        for same in out.chunk_by(|a, b| batch.out_rows[*a] == batch.out_rows[*b]) {
+            self.out_rows.push(batch.out_rows[same[0]] as i32 - range.start as i32);
+            let want = same.iter().map(|i| wants.get(*i).copied().unwrap_or_default()).reduce(Want::both);
+            self.wants.push(want.unwrap_or_default());
+        }
         self.stride = lengths.iter().map(|l| l.div_ceil(PAGE_TOKENS)).max().unwrap_or(0);
         self.tables.clear();
         self.tables.resize(self.stride * self.slots.len(), 0);

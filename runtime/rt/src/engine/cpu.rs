@@ -116,12 +116,12 @@ impl Executor for Cpu {
         Ok(())
     }
 
-    fn logits(&self, row: usize) -> &[f32] {
+    fn logits(&mut self, row: usize) -> Result<&[f32]> {
         let offset = self.arena.offsets[self.logits_slot];
         // SAFETY: the slot has room for `rows` rows of the step just run (checked by `Image`), was written by it, and is 64-byte aligned.
         unsafe {
             let first = self.arena.region.ptr().add(offset).cast::<f32>();
-            std::slice::from_raw_parts(first.add(row * self.vocab), self.vocab)
+            Ok(std::slice::from_raw_parts(first.add(row * self.vocab), self.vocab))
         }
     }
 

@@ -7,11 +7,13 @@ mod arena;
 mod batch;
 mod cpu;
 mod profile;
+mod row;
 
 use std::sync::Arc;
 
 use llmcc_abi::{NONE, PAGE_TOKENS, UkTable};
 
+use crate::candidates::Want;
 use crate::cuda::Device;
 use crate::error::{Error, Result};
 use crate::image::Image;
@@ -21,6 +23,7 @@ pub(crate) use arena::slot_offsets;
 pub(crate) use batch::Inputs;
 use batch::chunk;
 pub(crate) use profile::Profile;
+pub use row::Row;
 
 /// How to run a model. Zero means: choose.
 #[derive(Clone, Copy, Debug, Default)]
@@ -83,8 +86,23 @@ pub(crate) trait Executor: Send {
     /// Runs all kernels of the step and waits for them; within the [`Limits`].
     fn run(&mut self, step: &Step) -> Result<()>;
 
-    /// Row `row` of the last step's logits.
-    fn logits(&self, row: usize) -> &[f32];
+    /// Row `row` of the last step's logits, which are fetched now if the step was not asked for them.
+    fn logits(&mut self, row: usize) -> Result<&[f32]>;
+
+    /// How many of its most probable tokens a step can find for a row; 0: it has logits only.
+    fn candidate_count(&self) -> usize {
+        0
+    }
+
+    /// The candidates of row `row` of the last step, if it was asked for them ([`llmcc_abi::layout::candidate_cols`]).
+    fn candidates(&self, _row: usize) -> &[f32] {
+        &[]
+    }
+
+    /// Bytes fetched from a GPU since the model was opened.
+    fn fetched_bytes(&self) -> u64 {
+        0
+    }
 
     /// Threads of this process that compute.
     fn threads(&self) -> usize;
@@ -216,7 +234,29 @@ impl Engine {
     /// Everything is checked first: on an error no sequence has changed and `sink` was not called. Only when the machine itself fails (no memory, a fault of
     /// the GPU) part of a batch longer than [`Engine::max_batch_tokens`] may have been appended.
     pub fn step(&mut self, batch: &Batch, sink: &mut dyn FnMut(usize, &[f32])) -> Result<()> {
+        let mut failed = Ok(());
+        self.step_for(batch, &[], &mut |i, mut row| match row.logits() {
+            Ok(logits) => sink(i, logits),
+            Err(error) => failed = Err(error),
+        })?;
+        failed
+    }
+
+    /// Most probable tokens that a step can find for a row; 0: it has logits only.
+    pub fn candidates(&self) -> usize {
+        self.executor.candidate_count()
+    }
+
+    /// Bytes of results fetched from a GPU since the model was opened.
+    pub fn fetched_bytes(&self) -> u64 {
+        self.executor.fetched_bytes()
+    }
+
+    /// As [`Engine::step`], with rows of which something else than all logits may be wanted: `wants[i]` of `out_rows[i]` (no entry: logits). A row can give its logits in any
+    /// case, at the cost of fetching them.
+    pub fn step_for(&mut self, batch: &Batch, wants: &[Want], sink: &mut dyn FnMut(usize, Row)) -> Result<()> {
         self.executor.ready()?;
+        let wants = if self.executor.candidate_count() > 0 { wants } else { &[] };
         let wanted = self.check(batch)?;
         self.kv.reserve(&wanted)?;
         let mut order: Vec<usize> = (0..batch.out_rows.len()).collect();
@@ -224,7 +264,7 @@ impl Engine {
         let (mut from, mut done) = (0, 0);
         while from < batch.tokens.len() {
             let (to, upto) = chunk(batch, &order, (from, done), self.limits);
-            if let Err(error) = self.run_chunk(batch, from..to, &order[done..upto]) {
+            if let Err(error) = self.run_chunk(batch, wants, from..to, &order[done..upto]) {
                 // Only the machine can fail here; give back what the rest would have used.
                 wanted.iter().for_each(|&(slot, _)| self.kv.drop_spare_pages(slot));
                 return Err(error);
@@ -233,7 +273,7 @@ impl Engine {
             for (i, &index) in order[done..upto].iter().enumerate() {
                 // A row wanted several times is computed once.
                 row += usize::from(i > 0 && batch.out_rows[index] != batch.out_rows[order[done + i - 1]]);
-                sink(index, self.executor.logits(row));
+                sink(index, Row::new(&mut *self.executor, row, self.inputs.wants[row]));
             }
             (from, done) = (to, upto);
         }
@@ -267,8 +307,8 @@ impl Engine {
     }
 
     /// Runs tokens `range`, with logits after the tokens that `out` (indices in `batch.out_rows`, ascending by token) want.
-    fn run_chunk(&mut self, batch: &Batch, range: std::ops::Range<usize>, out: &[usize]) -> Result<()> {
-        self.inputs.fill(batch, range, out, &self.kv);
+    fn run_chunk(&mut self, batch: &Batch, wants: &[Want], range: std::ops::Range<usize>, out: &[usize]) -> Result<()> {
+        self.inputs.fill(batch, wants, range, out, &self.kv);
         let regime = self.regime(self.inputs.tokens.len());
         let step = Step { image: &self.image, regime, inputs: &self.inputs, profile: self.profile.as_ref() };
         self.executor.run(&step)?;

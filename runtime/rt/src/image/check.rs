@@ -4,7 +4,9 @@ use std::ffi::CStr;
 use std::mem::{MaybeUninit, size_of};
 use std::{ptr, slice};
 
-use llmcc_abi::{ABI_VERSION, GPU_MAX_SHARED, GPU_MAX_THREADS, MODEL_MAGIC, ModelDesc, NONE, Span, Table, kv_dtype, layout, operand, rows};
+use llmcc_abi::{
+    ABI_VERSION, BufferDesc, GPU_MAX_SHARED, GPU_MAX_THREADS, MODEL_MAGIC, ModelDesc, NONE, Span, Table, kv_dtype, layout, operand, rows,
+};
 
 use super::{Image, Segment};
 use crate::error::{Error, Result};
@@ -75,10 +77,19 @@ impl Image {
         }
         let logits = usize::try_from(d.logits_buffer).ok().and_then(|i| self.buffers.get(i));
         match logits {
-            Some(b) if b.per_row.saturating_add(b.fixed) >= d.vocab * 4 => Ok(()),
-            Some(_) => Err(damaged("logits buffer too small")),
-            None => Err(damaged("no such logits buffer")),
+            Some(b) if b.per_row.saturating_add(b.fixed) >= d.vocab * 4 => {}
+            Some(_) => return Err(damaged("logits buffer too small")),
+            None => return Err(damaged("no such logits buffer")),
         }
+        if d.candidates == 0 {
+            return Ok(());
+        }
+        let candidates = usize::try_from(d.candidates_buffer).ok().and_then(|i| self.buffers.get(i));
+        let holds = |b: &BufferDesc| b.per_row >= 4 * layout::candidate_cols(d.candidates as usize) as u64;
+        if d.candidates > d.vocab || self.gpu_level().is_none() || !candidates.is_some_and(holds) {
+            return Err(damaged(format_args!("{} candidates in buffer {}", d.candidates, d.candidates_buffer)));
+        }
+        Ok(())
     }
 
     fn check_kernels(&self) -> Result<()> {

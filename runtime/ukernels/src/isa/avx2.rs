@@ -30,6 +30,7 @@ impl Isa for Avx2 {
     const DECODE: Shape = Shape { tokens: 4, vectors: 2, single: 4 };
     const INT8: Shape = Shape { tokens: 4, vectors: 1, single: 2 };
     const ATTEND_SCORES: usize = 4;
+    const ATTEND_WEIGHS: usize = 2;
     const DOT_CHAINS: usize = 1;
     const W8_UNSIGNED: bool = false;
 
@@ -55,7 +56,7 @@ impl Isa for Avx2 {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
     }
     #[inline(always)]
-    unsafe fn prefetch_l2(p: *const u8) {
+    unsafe fn prefetch_far(p: *const u8) {
         unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
     }
     #[inline(always)]

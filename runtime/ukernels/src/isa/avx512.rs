@@ -15,7 +15,8 @@ impl<const DOT_BF16: bool> Isa for Avx512<DOT_BF16> {
     const BF16: Shape = Shape { tokens: if DOT_BF16 { 12 } else { 8 }, vectors: 2, single: if DOT_BF16 { 1 } else { 4 } };
     const DECODE: Shape = Shape { tokens: 12, vectors: 2, single: 4 };
     const INT8: Shape = Shape { tokens: 8, vectors: 1, single: 1 };
-    const ATTEND_SCORES: usize = 12;
+    const ATTEND_SCORES: usize = 24;
+    const ATTEND_WEIGHS: usize = 6;
     const DOT_CHAINS: usize = 4;
     const W8_UNSIGNED: bool = true;
 
@@ -41,7 +42,7 @@ impl<const DOT_BF16: bool> Isa for Avx512<DOT_BF16> {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
     }
     #[inline(always)]
-    unsafe fn prefetch_l2(p: *const u8) {
+    unsafe fn prefetch_far(p: *const u8) {
         unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
     }
     #[inline(always)]

@@ -68,7 +68,7 @@ impl Kind {
     /// Quantization groups to test.
     pub fn groups(self) -> &'static [usize] {
         match self.elem {
-            Elem::F32 | Elem::F16 | Elem::Bf16 => &[0],
+            Elem::F32 | Elem::F16 | Elem::Bf16 | Elem::Fp8 => &[0],
             Elem::W8 | Elem::W4 | Elem::W4a => &[32, 64, 128],
         }
     }
@@ -103,7 +103,7 @@ impl Matrix {
                 w.dense = (0..n * k).map(|_| round_to(elem, rng.signed())).collect();
                 return w;
             }
-            Elem::W8 => 255,
+            Elem::W8 | Elem::Fp8 => 255,
             Elem::W4 | Elem::W4a => 15,
         };
         let mut code = || if extreme { largest * rng.below(2) } else { rng.below(largest + 1) };
@@ -185,11 +185,11 @@ impl Matrix {
                     out.extend(half::bf16::from_f32(dense(r, 2 * pair + 1)).to_le_bytes());
                 }
             }
-            Elem::W8 | Elem::W4 | Elem::W4a => {
+            Elem::W8 | Elem::W4 | Elem::W4a | Elem::Fp8 => {
                 let factors = |out: &mut Vec<u8>, table: &[f16], g: usize| {
                     out.extend((0..BLOCK).flat_map(|r| row(r).map_or(f16::ZERO, |n| table[n * self.groups() + g]).to_le_bytes()));
                 };
-                let together = if self.elem == Elem::W4a { 1 } else { 2 };
+                let together = if matches!(self.elem, Elem::W4a | Elem::Fp8) { 1 } else { 2 };
                 for first in (0..self.groups()).step_by(together) {
                     let record = first..self.groups().min(first + together);
                     record.clone().for_each(|g| factors(&mut out, &self.scales, g));

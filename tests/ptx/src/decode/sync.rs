@@ -27,14 +27,17 @@ pub(super) fn decode(d: &mut Dec<'_, '_>) -> Res<Exec> {
 
 fn setmaxnreg(d: &mut Dec<'_, '_>) -> Res<Exec> {
     d.ty()?;
-    if !d.flag("sync") || !d.flag("aligned") || d.pick(&["inc", "dec"]).is_none() {
-        return d.unknown();
-    }
+    let (whole, op) = (d.flag("sync") & d.flag("aligned"), d.pick(&["inc", "dec"]));
+    let (true, Some(op)) = (whole, op) else { return d.unknown() };
+    let more = op == "inc";
     let n = d.immediate()?;
     if !(24..=256).contains(&n) || n % 8 != 0 {
         return Err(d.error("setmaxnreg takes a multiple of 8 from 24 to 256"));
     }
-    Ok(Box::new(|cx, mask| cx.aligned(mask).map(|()| Next::Step)))
+    Ok(Box::new(move |cx, mask| {
+        cx.aligned(mask)?;
+        cx.set_registers(n as u32, more)
+    }))
 }
 
 /// A fence that orders what blocks do.
@@ -69,7 +72,14 @@ fn fence(d: &mut Dec<'_, '_>) -> Res<Exec> {
         }
     } else {
         let wide = d.flag("gpu") | d.flag("sys");
-        d.drop_all(&["sc", "acq_rel", "acquire", "release", "cta", "cluster", "mbarrier_init", "sync_restrict::shared::cta"]);
+        if d.flag("mbarrier_init") {
+            d.drop_all(&["release", "cluster"]);
+            return Ok(Box::new(|cx, _| {
+                cx.show_mbarriers();
+                Ok(Next::Step)
+            }));
+        }
+        d.drop_all(&["sc", "acq_rel", "acquire", "release", "cta", "cluster", "sync_restrict::shared::cta"]);
         if wide {
             return Ok(gpu_fence());
         }
@@ -78,6 +88,7 @@ fn fence(d: &mut Dec<'_, '_>) -> Res<Exec> {
         return Ok(Box::new(|cx, _| {
             let w = cx.warp.index as usize;
             cx.cta.shared.clocks.fence_proxy(w);
+            cx.show_mbarriers();
             Ok(Next::Step)
         }));
     }

@@ -1,0 +1,105 @@
+"""Writes a Llama checkpoint in Hugging Face layout as GGUF in F16. Runs where the packages gguf and numpy are."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any, Iterator
+
+from safetensors_file import header, tensors
+
+_BLOCK = {
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+}
+_TOP = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+
+
+def _name(name: str) -> str:
+    name = name.removesuffix(".weight")
+    if name in _TOP:
+        return f"{_TOP[name]}.weight"
+    _, _, layer, rest = name.split(".", 3)
+    return f"blk.{layer}.{_BLOCK[rest]}.weight"
+
+
+def _interleave(w: Any, heads: int) -> Any:
+    """Rows of q and k from half-split to interleaved rotary order, as llama.cpp has them."""
+    rows, cols = w.shape
+    return w.reshape(heads, 2, rows // heads // 2, cols).swapaxes(1, 2).reshape(rows, cols)
+
+
+def _rope_factors(config: dict[str, Any], head_dim: int) -> Any:
+    """Divisors of the rotary frequencies for "llama3" scaling (the formula of the Llama 3.1 release), or None."""
+    import numpy as np
+
+    scaling = config.get("rope_scaling")
+    if not scaling:
+        return None
+    if scaling["rope_type"] != "llama3":
+        raise ValueError(f"rope scaling {scaling['rope_type']} is not supported here")
+    factor, low, high = scaling["factor"], scaling["low_freq_factor"], scaling["high_freq_factor"]
+    divisors = []
+    for i in range(0, head_dim, 2):
+        wavelength = 2 * math.pi * config["rope_theta"] ** (i / head_dim)
+        turns = scaling["original_max_position_embeddings"] / wavelength
+        smooth = min(max((turns - low) / (high - low), 0.0), 1.0)
+        divisors.append(1 / ((1 - smooth) / factor + smooth))
+    return np.array(divisors, np.float32)
+
+
+def _converted(folder: Path, heads: int, kv_heads: int) -> Iterator[Any]:
+    import numpy as np
+
+    for name, t in tensors(folder):
+        if name.endswith(("q_proj.weight", "k_proj.weight")):
+            t = _interleave(t, heads if "q_proj" in name else kv_heads)
+        yield t if t.ndim == 1 else t.astype(np.float16)
+
+
+def write(folder: Path, out: Path) -> None:
+    import gguf
+    import numpy as np
+
+    config = json.loads((folder / "config.json").read_text())
+    heads, kv_heads, vocab = config["num_attention_heads"], config["num_key_value_heads"], config["vocab_size"]
+    head_dim = config.get("head_dim") or config["hidden_size"] // heads
+    w = gguf.GGUFWriter(str(out), "llama")
+    w.add_context_length(config["max_position_embeddings"])
+    w.add_embedding_length(config["hidden_size"])
+    w.add_block_count(config["num_hidden_layers"])
+    w.add_feed_forward_length(config["intermediate_size"])
+    w.add_head_count(heads)
+    w.add_head_count_kv(kv_heads)
+    w.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    w.add_rope_dimension_count(head_dim)
+    w.add_rope_freq_base(config["rope_theta"])
+    w.add_vocab_size(vocab)
+    w.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
+    w.add_tokenizer_model("llama")
+    w.add_token_list([f"<{i}>" for i in range(vocab)])
+    w.add_token_scores([0.0] * vocab)
+    w.add_token_types([gguf.TokenType.NORMAL] * vocab)
+    factors = _rope_factors(config, head_dim)
+    if factors is not None:
+        w.add_tensor_info("rope_freqs.weight", factors.shape, factors.dtype, factors.nbytes)
+    # The table first, then the tensors in the same order: one at a time is in memory.
+    for name, t in header(folder)[0].items():
+        dtype = np.dtype(np.float32 if len(t["shape"]) == 1 else np.float16)
+        w.add_tensor_info(_name(name), t["shape"], dtype, math.prod(t["shape"]) * dtype.itemsize)
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_ti_data_to_file()
+    if factors is not None:
+        w.write_tensor_data(factors)
+    for data in _converted(folder, heads, kv_heads):
+        w.write_tensor_data(data)
+    w.close()

@@ -1,0 +1,188 @@
+//! The warps that multiply.
+
+use super::super::decode;
+use super::super::work::{self, Room, Share};
+use super::operand::Reader;
+use super::{Event, Product, STAGES_AT, Turn};
+use crate::mlir::{Builder, Cmp, Elem, I64, StructElem, Ty, V};
+use llmcc_codegen::CodegenError;
+use llmcc_ir::gpu::schedule;
+use std::fmt::Write;
+
+/// What a thread knows of itself.
+struct Thread {
+    warp: V,
+    lane: V,
+    reader: Reader,
+    share: Share,
+}
+
+/// Whether there was a unit before in the same output tile.
+#[derive(Clone, Copy)]
+enum Before {
+    Never,
+    Always,
+    If(V),
+}
+
+impl Product<'_> {
+    pub(super) fn consume(&self, b: &mut Builder, at: &mut Turn) -> Result<(), CodegenError> {
+        let tid = b.sreg("tid.x");
+        let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, 31));
+        let reader = self.reader(b, warp, lane);
+        let share = work::share(b, self.plan, self.p, &self.block);
+        let th = Thread { warp, lane, reader, share };
+        self.each_tile(b, at, |b, tile, turn| self.tile(b, &th, tile, turn))
+    }
+
+    /// Two units per turn of the loop, so that each has its own registers for weights.
+    fn tile(&self, b: &mut Builder, th: &Thread, tile: V, turn: Turn) -> Result<Turn, CodegenError> {
+        let kt = self.plan.kt();
+        // The last units are apart: nothing is decoded after the last.
+        let tail = if kt.is_multiple_of(2) { 2 } else { 1 };
+        let (zero, turns, one) = (b.i32(0), b.i32(((kt - tail) / 2) as i64), b.i32(1));
+        let nothing = b.f32(0.0);
+        let mut init = turn.values().to_vec();
+        init.extend(self.decode(b, th, turn));
+        init.extend(vec![nothing; self.rows() / 2]);
+        let out = b.for_((zero, turns, one), &init, |b, i, carried| {
+            let (turn, a, sums) = (Turn::of(carried), &carried[2..18], &carried[18..]);
+            let before = b.cmpc(Cmp::Ne, i, 0);
+            let (turn, a, sums) = self.unit(b, th, turn, a, sums, Before::If(before));
+            let (turn, a, sums) = self.unit(b, th, turn, &a, &sums, Before::Always);
+            [turn.values().to_vec(), a, sums].concat()
+        });
+        let (mut turn, mut a, mut sums) = (Turn::of(&out), out[2..18].to_vec(), out[18..].to_vec());
+        let looped = if kt > 2 { Before::Always } else { Before::Never };
+        if tail == 2 {
+            (turn, a, sums) = self.unit(b, th, turn, &a, &sums, looped);
+        }
+        let sums = self.start(b, turn, &a, &sums);
+        self.release(b, th, turn, if tail == 2 { Before::Always } else { looped });
+        let sums = self.wait_all(b, &sums, &a);
+        let next = turn.next(b, self.map.stages);
+        self.free(b, th, turn.stage, Before::Always);
+        // Both groups have read the stages: sums take their place.
+        b.barrier();
+        self.store_sums(b, th, &sums);
+        let room = Room { sums: self.shared(b, STAGES_AT), spare: self.shared(b, self.map.spare), flag: self.shared(b, STAGES_AT - 16) };
+        work::finish(b, self.args, self.plan, self.p, (&self.block, th.share, &room), tile, 1)?;
+        // What was stored there comes before the copies that follow.
+        b.fence_proxy_async();
+        b.barrier_all();
+        Ok(next)
+    }
+
+    /// Starts the products of a unit, frees the stage of the one before (if there is one: `before`), and decodes the weights of the next.
+    fn unit(&self, b: &mut Builder, th: &Thread, turn: Turn, a: &[V], sums: &[V], before: Before) -> (Turn, Vec<V>, Vec<V>) {
+        let sums = self.start(b, turn, a, sums);
+        self.release(b, th, turn, before);
+        let next = turn.next(b, self.map.stages);
+        let a = self.decode(b, th, next);
+        (next, a, sums)
+    }
+
+    fn start(&self, b: &mut Builder, turn: Turn, a: &[V], sums: &[V]) -> Vec<V> {
+        let there = Event::Input.barrier(b, self.map, turn.stage);
+        b.mbarrier_wait(there, turn.parity);
+        self.multiply(b, turn.stage, a, sums)
+    }
+
+    /// Waits for the weights of a unit and decodes them.
+    fn decode(&self, b: &mut Builder, th: &Thread, turn: Turn) -> Vec<V> {
+        let there = Event::Weights.barrier(b, self.map, turn.stage);
+        b.mbarrier_wait(there, turn.parity);
+        self.operands(b, &th.reader, turn.stage)
+    }
+
+    /// Waits for the products of the unit before that of `turn`, and frees its stage.
+    fn release(&self, b: &mut Builder, th: &Thread, turn: Turn, before: Before) {
+        if matches!(before, Before::Never) {
+            return;
+        }
+        b.asm_effect("wgmma.wait_group.sync.aligned 1;", "~{memory}", &[]);
+        let first = b.cmpc(Cmp::Eq, turn.stage, 0);
+        let (last, down) = (b.i32(self.map.stages as i64 - 1), b.addc(turn.stage, -1));
+        let stage = b.select(first, last, down);
+        self.free(b, th, stage, before);
+    }
+
+    /// A lane of the warp arrives for it.
+    fn free(&self, b: &mut Builder, th: &Thread, stage: V, when: Before) {
+        let mut one = b.cmpc(Cmp::Eq, th.lane, 0);
+        if let Before::If(when) = when {
+            one = b.and(one, when);
+        }
+        b.if_(one, |b| {
+            let free = Event::Free.barrier(b, self.map, stage);
+            b.mbarrier_arrive(free);
+        });
+    }
+
+    /// Starts four steps of `wgmma` on a stage: one piece of assembly, so that nothing comes between. The sums that it returns are for further products and [`Product::wait_all`] only.
+    fn multiply(&self, b: &mut Builder, stage: V, a: &[V], sums: &[V]) -> Vec<V> {
+        let base = self.input_at(b, stage);
+        let address = b.shared_address(base);
+        let address = b.shrc(address, 4);
+        let address = b.andc(address, 0x3fff);
+        let address = b.zext(address, I64);
+        // Lines of 128 bytes with their swizzle, groups of eight lines 1024 bytes apart.
+        let descriptor = b.orc(address, (1u64 << 62 | 64 << 32 | 1 << 16) as i64);
+        let n = sums.len();
+        let half = if decode::half(self.plan.elem) == Elem::Bf16 { "bf16" } else { "f16" };
+        let list: Vec<String> = (0..n).map(|i| format!("${i}")).collect();
+        let list = list.join(", ");
+        let mut text = String::from("{ .reg .pred p; setp.eq.b32 p, 0, 0; wgmma.fence.sync.aligned; ");
+        for step in 0..4 {
+            let a: Vec<String> = (0..4).map(|r| format!("${}", 2 * n + 4 * step + r)).collect();
+            let _ = write!(
+                text,
+                "wgmma.mma_async.sync.aligned.m64n{}k16.f32.{half}.{half} {{{list}}}, {{{}}}, ${}, p, 1, 1, 0; ",
+                self.rows(),
+                a.join(", "),
+                2 * n + 16 + step
+            );
+        }
+        text.push_str("wgmma.commit_group.sync.aligned; }");
+        let constraints = format!("{},{},~{{memory}}", through(n), ["l"; 4].join(","));
+        let mut args = sums.to_vec();
+        args.extend(a);
+        args.extend((0..4).map(|step| b.addc(descriptor, 2 * step)));
+        let s = b.asm_volatile(Ty::Struct(n as u8, StructElem::S(Elem::F32)), &text, &constraints, &args);
+        b.members(s)
+    }
+
+    /// Waits for all products. The sums pass through, and the weights are named, so that nothing else gets the registers of either before.
+    fn wait_all(&self, b: &mut Builder, sums: &[V], a: &[V]) -> Vec<V> {
+        let args: Vec<V> = sums.iter().chain(a).copied().collect();
+        let ty = Ty::Struct(sums.len() as u8, StructElem::S(Elem::F32));
+        let s = b.asm_volatile(ty, "wgmma.wait_group.sync.aligned 0;", &format!("{},~{{memory}}", through(sums.len())), &args);
+        b.members(s)
+    }
+
+    /// Writes a warp's sums to shared memory, `[row][column]`.
+    fn store_sums(&self, b: &mut Builder, th: &Thread, sums: &[V]) {
+        let stride = schedule::sums_stride(&self.p.segments[0]) as i64;
+        let base = self.shared(b, STAGES_AT);
+        let (g, t) = (b.shrc(th.lane, 2), b.andc(th.lane, 3));
+        let line = b.mulc(t, 2 * stride);
+        // Strips of all lanes follow each other, as warps do.
+        let column = b.shlc(th.warp, 4);
+        let column = b.add(column, g);
+        let index = b.add(line, column);
+        let offset = b.shlc(index, 2);
+        let at = b.at(base, offset);
+        for (i, v) in sums.iter().enumerate() {
+            let (group, k) = (i / 4, i % 4);
+            let row = (group * 8 + k % 2) as i64;
+            let p = b.atc(at, (row * stride + 8 * (k / 2) as i64) * 4);
+            b.store(*v, p);
+        }
+    }
+}
+
+/// Constraints of assembly on so many sums, in place, and the weights.
+fn through(sums: usize) -> String {
+    let tied: Vec<String> = (0..sums).map(|i| i.to_string()).collect();
+    format!("{},{},{}", vec!["=f"; sums].join(","), tied.join(","), ["r"; 16].join(","))
+}

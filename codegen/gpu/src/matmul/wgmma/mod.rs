@@ -1,0 +1,269 @@
+//! Products of many rows by `wgmma` (sm_90a): 128 columns (of all lanes) by 128 or 256 rows of input per block, as a pipeline between warps.
+//!
+//! # Who does what
+//!
+//! - **A group of four warps brings** weights and input to a ring of stages, one unit of 64 columns of input each, and does nothing else ([`produce`]).
+//!   A strip's weights of a unit are adjacent in fragment order, so a lane starts a copy in bulk of them (and one of their scales), which the hardware
+//!   completes. Input is copied in pieces of 16 bytes (`cp.async`), which go where the 128-byte swizzle wants them.
+//! - **Two groups of four warps multiply**, 64 columns each ([`consume`]): weights are the A operand, in registers, decoded as everywhere
+//!   ([`operand`]); input is the B operand. While the products of a unit run, the next unit's weights are decoded, to the other of two sets of
+//!   registers; so the tensor cores always have the products of the next unit waiting.
+//! - **`mbarrier`s** per stage say that weights are there (the bytes of the bulk copies), that input is there (each bringing warp arrives), and that
+//!   the stage is free again (each multiplying warp arrives). Nobody meets anybody else until the output tile is complete.
+//!
+//! The bringing warps give most of their registers to the others: 88 and 208 instead of 168 each.
+//!
+//! # Why input comes by `cp.async`
+//!
+//! Tensor maps would do it with less instructions, but they hold addresses and sizes, which the runtime would have to encode for each operand of each
+//! launch; and how many rows there are is known from the step only. Bulk copies without maps cannot swizzle, so whoever stores the input would have to:
+//! a layout of rows that every kernel and evaluator had to know. Sixteen `cp.async` per thread and unit of 256 rows cost 5 % of the issue slots of a
+//! scheduler (beside the address arithmetic), and move the same bytes over the same paths. They write as ordinary stores do, so their warps wait for
+//! them, fence, and only then arrive: for the copies of two units before, so that three units are on their way.
+//!
+//! Fragment order has permuted the columns of a unit so that a lane has 16 adjacent ones; `wgmma` wants the columns `16s + 2t…` of step `s` in lane `t`
+//! of a quad. Not the input is permuted (that took as many bytes of shared memory again as the input has) but the weights: 16-bit ones are read from
+//! shared memory as the lane needs them, codes are exchanged in the quad before they are decoded.
+//!
+//! # What bounds it
+//!
+//! Per unit of 128 × 256: 2·128·256·64 = 4.2 Mflop, 1024 cycles of the tensor cores (4096 flop per cycle). Beside that, of 128 bytes of shared memory
+//! per cycle, for bf16 and 4-bit weights:
+//!
+//! | | bf16 | w4g32 |
+//! |---|---|---|
+//! | `wgmma` reads input, each group for itself: 2 × 32 KB | 512 cycles | 512 |
+//! | input is written: 32 KB | 256 | 256 |
+//! | weights are written: 16 KB, 4.5 KB | 128 | 36 |
+//! | weights are read (16-bit ones in two ways) | 256 | 36 + 16 |
+//! | quads exchange words | 0 | 32 |
+//! | sum | 1152 | 888 |
+//!
+//! so that 4-bit weights are bound by the tensor cores, and bf16 by shared memory at 89 % of them. (With both operands in shared memory bf16 would read
+//! its weights by 128 cycles quicker, but that wants another order of weights than all other products read.) Issue slots: a multiplying warp takes
+//! about 125 per unit for 4 bits, 60 for bf16, two of them on each of four schedulers, a bringing warp about 80: a third of 1024 at most. Registers:
+//! 128 sums, 32 of weights, 184 in all by `ptxas`, which spills nothing.
+//!
+//! From the second-level cache come 48 KB (36.5 KB) per unit: at full rate 47 (36) bytes per cycle and multiprocessor. Kernels of others with this tile
+//! and without clusters are reported at seven tenths of the peak, so it gives 33 at least; it may well be what bounds bf16 first. Sharing input in
+//! clusters of two blocks would halve the 32 KB, and is to be tried first on a machine. Blocks are taken in columns of tiles of rows, so that what runs
+//! together finds both operands in the cache.
+//!
+//! Filling the ring takes about 2000 cycles, the epilogue, for which the sums take the place of the stages, about 6000; 8192 columns of input take 131000.
+//! So 8192³ in bf16 is expected at 60 to 70 % of the peak, four fifths to all of what cuBLAS reaches. None of this has been measured; on a
+//! machine, see first whether the fences of the bringing warps wait for their newer copies too (then input should be announced by
+//! `cp.async.mbarrier.arrive`).
+
+mod consume;
+mod operand;
+mod produce;
+
+use super::tiles::ROW;
+use super::work::{self, Block};
+use super::{PhaseCx, Plan};
+use crate::cx::Args;
+use crate::mlir::{Builder, Cmp, V};
+use crate::{Source, epilogue};
+use llmcc_abi::layout::round_up;
+use llmcc_codegen::CodegenError;
+use llmcc_ir::gpu::schedule;
+
+/// Shared memory starts with the `mbarrier`s; stages are aligned to 1024 bytes, as the swizzle wants.
+const STAGES_AT: usize = 1024;
+/// Registers of the warps that bring, and of those that multiply; 384 threads have 168 each to begin with.
+pub(super) const REGISTERS: (usize, usize) = (88, 208);
+
+/// Units whose copies of input are under way before the oldest is waited for. With one stage less than there are, the bringing warps would wait for room that is
+/// made only with the unit they have not announced.
+pub(super) fn ahead(stages: usize) -> usize {
+    stages.saturating_sub(2).min(2)
+}
+
+/// Offsets in shared memory: `mbarrier`s, stages of input, stages of weights; the sums take the place of the stages.
+struct Map {
+    stages: usize,
+    weights: usize,
+    /// Bytes of a stage of weights: of the strips of eight warps.
+    weight_bytes: usize,
+    spare: usize,
+    bytes: usize,
+}
+
+/// The `mbarrier`s of a stage.
+#[derive(Clone, Copy)]
+enum Event {
+    /// Its weights are there.
+    Weights,
+    /// Its input is there.
+    Input,
+    /// All have read it.
+    Free,
+}
+
+impl Map {
+    fn new(plan: &Plan<'_>, phases: &[PhaseCx<'_>]) -> Map {
+        let s = plan.schedule;
+        let most = |f: &dyn Fn(&PhaseCx<'_>) -> usize| phases.iter().map(f).max().unwrap_or(0);
+        let spare = |p: &PhaseCx<'_>| {
+            let of = |seg| epilogue::shared_bytes(plan.cx, seg, s.rows, p.tile_n);
+            p.segments.iter().map(of).max().unwrap_or(0)
+        };
+        // The same in all phases: the ring goes on from one to the next.
+        let stages = most(&|p| p.phase.stages);
+        let weights = STAGES_AT + stages * s.rows * ROW;
+        let weight_bytes = s.warps * most(&|p| schedule::wgmma_strip_bytes(p.formats[0]));
+        let end = weights + stages * weight_bytes;
+        let spare_at = round_up(STAGES_AT + most(&|p| schedule::sums_bytes(1, s.rows, &p.segments[0])), 16);
+        Map { stages, weights, weight_bytes, spare: spare_at, bytes: end.max(spare_at + most(&spare)) }
+    }
+}
+
+/// Emits the kernel.
+///
+/// # Errors
+/// Operands of the wrong kind, or more shared memory than there is.
+pub fn emit(plan: &Plan<'_>) -> Result<Source, CodegenError> {
+    let phases = plan.phases()?;
+    let map = Map::new(plan, &phases);
+    work::block_kernel(plan, map.bytes, |b, args, block| {
+        let product = |p| Product { plan, p, args, block, map: &map };
+        initialize(b, plan, &map);
+        let tid = b.sreg("tid.x");
+        let multiplies = b.cmpc(Cmp::Slt, tid, plan.schedule.warps as i64 * 32);
+        let mut done = (Ok(()), Ok(()));
+        b.if_else(
+            multiplies,
+            &[],
+            |b| {
+                b.more_registers(REGISTERS.1);
+                let mut at = Turn::start(b);
+                done.0 = b.team(plan.schedule.warps as u32 * 32, |b| phases.iter().try_for_each(|p| product(p).consume(b, &mut at)));
+                vec![]
+            },
+            |b| {
+                b.fewer_registers(REGISTERS.0);
+                let mut at = Turn::start(b);
+                done.1 = phases.iter().try_for_each(|p| product(p).produce(b, &mut at));
+                vec![]
+            },
+        );
+        done.0.and(done.1)
+    })
+}
+
+/// The `mbarrier`s, by one thread.
+fn initialize(b: &mut Builder, plan: &Plan<'_>, map: &Map) {
+    let tid = b.sreg("tid.x");
+    let first = b.cmpc(Cmp::Eq, tid, 0);
+    b.if_(first, |b| {
+        let (one, bringing, multiplying) = (1, plan.schedule.producers as i64, plan.schedule.warps as i64);
+        for stage in 0..map.stages {
+            let stage = b.i32(stage as i64);
+            for (event, arrivals) in [(Event::Weights, one), (Event::Input, bringing), (Event::Free, multiplying)] {
+                let barrier = event.barrier(b, map, stage);
+                b.mbarrier_init(barrier, arrivals);
+            }
+        }
+        b.fence_mbarriers();
+    });
+    b.barrier_all();
+}
+
+impl Event {
+    /// Its `mbarrier` of a stage.
+    fn barrier(self, b: &mut Builder, map: &Map, stage: V) -> V {
+        let base = b.shared();
+        let base = b.atc(base, (self as usize * map.stages * 8) as i64);
+        let base = b.shared_address(base);
+        let offset = b.shlc(stage, 3);
+        b.add(base, offset)
+    }
+}
+
+/// A turn of the ring: which stage, and the parity of its phase.
+#[derive(Clone, Copy)]
+struct Turn {
+    stage: V,
+    parity: V,
+}
+
+impl Turn {
+    fn start(b: &mut Builder) -> Turn {
+        Turn { stage: b.i32(0), parity: b.i32(0) }
+    }
+
+    fn of(values: &[V]) -> Turn {
+        Turn { stage: values[0], parity: values[1] }
+    }
+
+    fn values(self) -> [V; 2] {
+        [self.stage, self.parity]
+    }
+
+    fn next(self, b: &mut Builder, stages: usize) -> Turn {
+        let up = b.addc(self.stage, 1);
+        let over = b.cmpc(Cmp::Sge, up, stages as i64);
+        let (zero, other) = (b.i32(0), b.xorc(self.parity, 1));
+        Turn { stage: b.select(over, zero, up), parity: b.select(over, other, self.parity) }
+    }
+}
+
+/// A phase while it is emitted.
+struct Product<'a> {
+    plan: &'a Plan<'a>,
+    p: &'a PhaseCx<'a>,
+    args: Args<'a>,
+    block: Block,
+    map: &'a Map,
+}
+
+impl Product<'_> {
+    fn shared(&self, b: &mut Builder, at: usize) -> V {
+        let base = b.shared();
+        b.atc(base, at as i64)
+    }
+
+    fn rows(&self) -> usize {
+        self.plan.schedule.rows
+    }
+
+    /// Bytes of a strip's weights in a stage.
+    fn strip_bytes(&self) -> usize {
+        schedule::wgmma_strip_bytes(self.p.formats[0])
+    }
+
+    /// Where the input of a stage starts, and its weights.
+    fn input_at(&self, b: &mut Builder, stage: V) -> V {
+        let skip = b.mulc(stage, (self.rows() * ROW) as i64);
+        let base = self.shared(b, STAGES_AT);
+        b.at(base, skip)
+    }
+
+    fn weights_at(&self, b: &mut Builder, stage: V) -> V {
+        let skip = b.mulc(stage, self.map.weight_bytes as i64);
+        let base = self.shared(b, self.map.weights);
+        b.at(base, skip)
+    }
+
+    /// Runs `body` for the block's output tiles, with the turn of the ring going round.
+    fn each_tile(
+        &self,
+        b: &mut Builder,
+        at: &mut Turn,
+        mut body: impl FnMut(&mut Builder, V, Turn) -> Result<Turn, CodegenError>,
+    ) -> Result<(), CodegenError> {
+        let share = work::share(b, self.plan, self.p, &self.block);
+        let kt = self.plan.kt() as i64;
+        let (first, end, one) = (b.divc(share.lo, kt), b.divc(share.hi, kt), b.i32(1));
+        let mut done = Ok(());
+        let out = b.for_((first, end, one), &at.values(), |b, tile, carried| match body(b, tile, Turn::of(carried)) {
+            Ok(next) => next.values().to_vec(),
+            Err(e) => {
+                done = Err(e);
+                carried.to_vec()
+            }
+        });
+        *at = Turn::of(&out);
+        done
+    }
+}

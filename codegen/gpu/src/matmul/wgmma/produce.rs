@@ -1,0 +1,172 @@
+//! The warps that bring weights and input to the stages.
+
+use super::super::input;
+use super::super::tiles::ROW;
+use super::super::weights::Weights;
+use super::{Event, Product, Turn, ahead};
+use crate::mlir::{Builder, Cache, Cmp, I64, V};
+use llmcc_abi::layout::fragment_tile_bytes;
+use llmcc_codegen::CodegenError;
+use llmcc_ir::gpu::schedule::{self, TILE_K, WGMMA_PIECE};
+
+/// What a thread knows of itself.
+struct Thread<'a> {
+    tid: V,
+    lane: V,
+    /// Of the strip that it copies weights of, and whether it does.
+    weights: Weights<'a>,
+    strip: V,
+    copies: V,
+    /// The piece of 16 bytes that it copies of each of its rows: the first row's place in a stage.
+    place: V,
+    /// Offsets of its rows, at that piece, from the start of the input.
+    rows: Vec<V>,
+}
+
+impl<'a> Product<'a> {
+    /// Whether a strip's weights are copied in pieces of 512 bytes by four lanes; else as a whole by one.
+    fn in_pieces(&self) -> bool {
+        fragment_tile_bytes(self.p.formats[0].elem) == 2048
+    }
+
+    pub(super) fn produce(&self, b: &mut Builder, at: &mut Turn) -> Result<(), CodegenError> {
+        let th = self.producer(b)?;
+        self.each_tile(b, at, |b, tile, turn| {
+            let next = self.bring(b, &th, tile, turn);
+            // The sums have taken the place of the stages: until they have become results.
+            b.barrier_all();
+            Ok(next)
+        })
+    }
+
+    fn producer(&self, b: &mut Builder) -> Result<Thread<'a>, CodegenError> {
+        let s = self.plan.schedule;
+        let tid = b.sreg("tid.x");
+        let tid = b.addc(tid, -(s.warps as i64 * 32));
+        let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, 31));
+        // Copies of the lanes of a warp start one after the other: every warp has its part of the strips.
+        let strips = (s.warps / s.producers) as i64;
+        let shift = if self.in_pieces() { 2 } else { 0 };
+        let (number, first) = (b.shrc(lane, shift), b.mulc(warp, strips));
+        let copies = b.cmpc(Cmp::Slt, number, strips);
+        let number = b.remc(number, strips);
+        let strip = b.add(first, number);
+        let weights = Weights::single(b, self.plan, self.p, self.args, lane, strip);
+        // Eight threads copy a line of 128 bytes; rows that a thread copies are so far apart that the swizzle moves their pieces alike.
+        let each = s.producers * 32 / 8;
+        let (row, piece) = (b.shrc(tid, 3), b.andc(tid, 7));
+        let swizzle = b.andc(row, 7);
+        let to = b.xor(piece, swizzle);
+        let (line, to) = (b.shlc(row, 7), b.shlc(to, 4));
+        let place = b.add(line, to);
+        let last = b.addc(self.block.rows, -1);
+        let (cols, elem) = self.plan.cx.rows(self.plan.body.x)?;
+        let stride = crate::cx::row_stride(cols, elem) as i64;
+        let skip = b.shlc(piece, 4);
+        let rows = (0..self.rows() / each)
+            .map(|i| {
+                // Rows beyond those of the step repeat the last one.
+                let row = b.addc(row, (i * each) as i64);
+                let row = b.min(row, last);
+                let offset = b.mulc(row, stride);
+                b.add(offset, skip)
+            })
+            .collect();
+        Ok(Thread { tid, lane, weights, strip, copies, place, rows })
+    }
+
+    /// Brings all units of an output tile.
+    fn bring(&self, b: &mut Builder, th: &Thread<'_>, tile: V, turn: Turn) -> Turn {
+        let (kt, ahead) = (self.plan.kt() as i64, ahead(self.map.stages));
+        let weights = th.weights.strip(b, tile, 0, 0);
+        let x = input::row(b, self.plan, self.args, self.block.row0).ok();
+        let (zero, end, one) = (b.i32(0), b.i32(kt + ahead as i64), b.i32(1));
+        // Where copies start, and what they have to be announced for.
+        let init = [turn.values(), turn.values()].concat();
+        let out = b.for_((zero, end, one), &init, |b, i, carried| {
+            let (start, arrive) = (Turn::of(&carried[..2]), Turn::of(&carried[2..]));
+            let inside = b.cmpc(Cmp::Slt, i, kt);
+            b.if_(inside, |b| {
+                let free = Event::Free.barrier(b, self.map, start.stage);
+                // The first turn of the ring has nothing to wait for.
+                let parity = b.xorc(start.parity, 1);
+                b.mbarrier_wait(free, parity);
+                self.copy_weights(b, th, weights, i, start.stage);
+                if let Some(x) = x {
+                    self.copy_input(b, th, x, i, start.stage);
+                }
+            });
+            b.cp_commit();
+            let late = b.cmpc(Cmp::Sge, i, ahead as i64);
+            b.if_(late, |b| {
+                b.cp_wait(ahead);
+                b.fence_proxy_async();
+                b.sync_warp();
+                let first = b.cmpc(Cmp::Eq, th.lane, 0);
+                b.if_(first, |b| {
+                    let there = Event::Input.barrier(b, self.map, arrive.stage);
+                    b.mbarrier_arrive(there);
+                });
+            });
+            // A turn of the ring each; none where nothing was done.
+            let next = [start, arrive].map(|t| t.next(b, self.map.stages));
+            let pick =
+                |b: &mut Builder, c: V, new: Turn, old: Turn| [b.select(c, new.stage, old.stage), b.select(c, new.parity, old.parity)];
+            [pick(b, inside, next[0], start), pick(b, late, next[1], arrive)].concat()
+        });
+        Turn::of(&out)
+    }
+
+    /// Starts copying the weights of unit `kt` of the warp's strips: as many lanes as there are copies.
+    fn copy_weights(&self, b: &mut Builder, th: &Thread<'_>, from: V, kt: V, stage: V) {
+        let format = self.p.formats[0];
+        let layout = format.block(self.plan.k);
+        let tile = fragment_tile_bytes(format.elem);
+        let scales = schedule::unit_scales(format) * 32;
+        let there = Event::Weights.barrier(b, self.map, stage);
+        // One thread announces the bytes of all. What is copied before cannot complete the phase, which lacks its arrival.
+        let first = b.cmpc(Cmp::Eq, th.tid, 0);
+        b.if_(first, |b| b.mbarrier_expect(there, self.plan.schedule.warps * (tile + scales)));
+        let slot = self.weights_at(b, stage);
+        let skip = b.mulc(th.strip, self.strip_bytes() as i64);
+        let slot = b.at(slot, skip);
+        let kt64 = b.zext(kt, I64);
+        let offset = b.mulc(kt64, tile as i64);
+        let codes = b.at(from, offset);
+        let codes = b.atc(codes, layout.codes as i64);
+        b.if_(th.copies, |b| {
+            if self.in_pieces() {
+                let piece = b.andc(th.lane, 3);
+                let (skip, to) = (b.shlc(piece, 9), b.mulc(piece, WGMMA_PIECE as i64));
+                let (from, to) = (b.at(codes, skip), b.at(slot, to));
+                return b.bulk_copy(to, from, 512, there);
+            }
+            b.bulk_copy(slot, codes, tile, there);
+            if scales == 0 {
+                return;
+            }
+            let groups = TILE_K.div_ceil(usize::from(format.group).max(1));
+            let group = if groups == 2 { b.shlc(kt, 1) } else { b.divc(kt, i64::from(format.group) / TILE_K as i64) };
+            let offset = b.shlc(group, 5);
+            let from = b.at(from, offset);
+            for (i, at) in [0, layout.mins].into_iter().take(scales / (groups * 32)).enumerate() {
+                let (to, from) = (b.atc(slot, (tile + i * groups * 32) as i64), b.atc(from, at as i64));
+                b.bulk_copy(to, from, groups * 32, there);
+            }
+        });
+    }
+
+    /// Starts copying a thread's pieces of unit `kt` of the input.
+    fn copy_input(&self, b: &mut Builder, th: &Thread<'_>, x: V, kt: V, stage: V) {
+        let column = b.mulc(kt, ROW as i64);
+        let from = b.at(x, column);
+        let base = self.input_at(b, stage);
+        let to = b.at(base, th.place);
+        let apart = self.plan.schedule.producers * 32 / 8 * ROW;
+        for (i, row) in th.rows.iter().enumerate() {
+            let row = b.zext(*row, I64);
+            let (from, to) = (b.at(from, row), b.atc(to, (i * apart) as i64));
+            b.cp_async(to, from, Cache::L2);
+        }
+    }
+}

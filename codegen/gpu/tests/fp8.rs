@@ -1,0 +1,219 @@
+//! fp8 rows through the emulator against the evaluator: made by row-wise kernels, multiplied with fp8 weights by every instruction that there is for it.
+
+#[allow(dead_code)]
+mod support;
+
+use llmcc_gpu::assembler::{Ptxas, disassemble};
+use llmcc_gpu::llvm::Compiler;
+use llmcc_gpu::worker::Stage;
+use llmcc_ir::eval::{Batch, Fp8Rows, OperandData, Rows, eval_kernel};
+use llmcc_ir::gpu::schedule::{Variant, matmul};
+use llmcc_ir::graph::{BinaryOp, F32, UnaryOp};
+use llmcc_ir::kernel::{Body, Expr, Matmul, Norm, ParamId, ParamKind, RowElem, RowNorm, Segment, Store};
+use llmcc_ir::quant::{BLOCK, Format, Packing, e4m3_to_f32, pack_block, unpack_row};
+use llmcc_ir::target::find;
+use llmcc_ir::ty::Dim;
+use std::borrow::Cow;
+use support::{Case, Gen};
+
+/// A step of `m` tokens.
+fn gen_of(seed: u64, m: usize) -> Gen {
+    let mut g = Gen::new(seed, 1, 1);
+    g.batch = Batch::single(&vec![0; m], 0);
+    g
+}
+
+fn codes(o: &OperandData<'_>) -> Fp8Rows {
+    let OperandData::Fp8(rows) = o else { panic!("not fp8 rows") };
+    rows.clone()
+}
+
+/// Rows of every size: whole and broken units, in registers and in passes.
+const COLS: [usize; 7] = [64, 576, 4096, 14336, 50, 130, 33];
+
+#[test]
+fn rounded_rows_are_those_of_the_evaluator() {
+    let (compiler, target) = (Compiler::new(), find("sm90").unwrap());
+    for cols in COLS {
+        let mut g = gen_of(cols as u64, 3);
+        let x = g.input(Dim::Tokens, cols);
+        let out = g.output(cols, RowElem::Fp8);
+        let mut case = g.case(Body::RowNorm(RowNorm { x, gather: false, norm: None, gain: None, out }));
+        // A row of zeros and one of tiny numbers.
+        let OperandData::Rows(rows) = &mut case.operands[x] else { unreachable!() };
+        rows.data[..cols].fill(0.0);
+        rows.data[cols..2 * cols].iter_mut().for_each(|v| *v *= 1e-30);
+        let mut want = case.operands.clone();
+        eval_kernel(&case.kernel, &case.batch, &mut want).unwrap();
+        assert_eq!(codes(&case.run(&compiler, target)[out]), codes(&want[out]), "{cols} columns");
+    }
+}
+
+#[test]
+fn normalized_rows_are_near_those_of_the_evaluator() {
+    let (compiler, target) = (Compiler::new(), find("sm90").unwrap());
+    for (cols, with_gain) in COLS.into_iter().flat_map(|c| [(c, true), (c, false)]) {
+        let mut g = gen_of(cols as u64, 3);
+        let x = g.input(Dim::Tokens, cols);
+        let gain = with_gain.then(|| g.vector(cols));
+        let out = g.output(cols, RowElem::Fp8);
+        let norm = Some(Norm { eps: F32::new(1e-5), width: cols });
+        let case = g.case(Body::RowNorm(RowNorm { x, gather: false, norm, gain, out }));
+        let mut want = case.operands.clone();
+        eval_kernel(&case.kernel, &case.batch, &mut want).unwrap();
+        let (got, want) = (codes(&case.run(&compiler, target)[out]), codes(&want[out]));
+        for (a, b) in got.scales.iter().zip(&want.scales) {
+            assert!((a / b - 1.0).abs() < 1e-5, "scale {a}, not {b}");
+        }
+        // The other side of a rounding boundary, at most.
+        let near = |a: u8, b: u8| a == b || a & 0x80 == b & 0x80 && a.abs_diff(b) == 1 || e4m3_to_f32(a) == e4m3_to_f32(b);
+        let off = got.codes.iter().zip(&want.codes).filter(|(a, b)| a != b).inspect(|(a, b)| assert!(near(**a, **b))).count();
+        assert!(off * 500 <= got.codes.len().max(500), "{off} of {} codes differ", got.codes.len());
+    }
+}
+
+struct Product {
+    m: usize,
+    k: usize,
+    /// Columns and tile of each segment.
+    segments: Vec<(usize, usize)>,
+    lanes: usize,
+    tile_m: usize,
+}
+
+impl Product {
+    fn matrix(g: &mut Gen, n: usize, k: usize) -> ParamId {
+        let format = Format::FP8.with_packing(Packing::Fragment);
+        let mut bytes = vec![0; format.packed_bytes(n, k)];
+        for (i, block) in bytes.chunks_mut(format.block_bytes(k)).enumerate() {
+            let values = g.rng.floats(BLOCK.min(n - i * BLOCK) * k);
+            pack_block(format, &values, k, block).unwrap();
+        }
+        g.push(ParamKind::Matrix { n, k, format }, OperandData::Matrix(Cow::Owned(bytes)))
+    }
+
+    fn case(&self) -> Case {
+        let mut g = gen_of((self.m * self.k) as u64, self.m);
+        let data = g.rng.floats(self.m * self.k);
+        let rows = Fp8Rows::quantize(&Rows { cols: self.k, data });
+        let x = g.push(ParamKind::Rows { rows: Dim::Tokens, cols: self.k, elem: RowElem::Fp8 }, OperandData::Fp8(rows));
+        let mut segments = vec![];
+        for (n, tile_n) in &self.segments {
+            let weights = (0..self.lanes).map(|_| Product::matrix(&mut g, *n, self.k)).collect();
+            let param = g.output(*n, RowElem::F32);
+            let silu = |x| Box::new(Expr::Unary(UnaryOp::Silu, Box::new(x)));
+            let expr = if self.lanes == 1 { Expr::Acc(0) } else { Expr::Binary(BinaryOp::Mul, silu(Expr::Acc(0)), Box::new(Expr::Acc(1))) };
+            segments.push(Segment { n: *n, weights, tile_n: *tile_n, expr, store: Store::Rows { param, start: 0 } });
+        }
+        g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m: self.tile_m }))
+    }
+
+    fn check(&self, targets: &[(&str, Variant)]) {
+        let case = self.case();
+        let mut want = case.operands.clone();
+        eval_kernel(&case.kernel, &case.batch, &mut want).unwrap();
+        for (name, variant) in targets {
+            let target = find(name).unwrap();
+            assert_eq!(matmul(&case.kernel, target).unwrap().variant, *variant, "{name}");
+            self.compare(&case, &want, &case.run(&Compiler::new(), target));
+        }
+    }
+
+    /// Both factors are exact in the tensor cores: `k` additions in f32 and two scales remain.
+    fn compare(&self, case: &Case, want: &[OperandData<'_>], got: &[OperandData<'_>]) {
+        let Body::Matmul(body) = &case.kernel.body else { unreachable!() };
+        let x = codes(&case.operands[body.x]);
+        let relative = 2f64.powi(-21) * (self.k as f64).sqrt();
+        for s in &body.segments {
+            let Store::Rows { param, .. } = s.store else { unreachable!() };
+            let (OperandData::Rows(a), OperandData::Rows(b)) = (&want[param], &got[param]) else { unreachable!() };
+            let mut w = vec![0f32; self.k];
+            for j in 0..s.n {
+                let sizes: Vec<Vec<f64>> = s
+                    .weights
+                    .iter()
+                    .map(|p| {
+                        let OperandData::Matrix(bytes) = &want[*p] else { unreachable!() };
+                        unpack_row(Format::FP8.with_packing(Packing::Fragment), bytes, self.k, j, &mut w);
+                        (0..self.m).map(|i| x.row(i).iter().zip(&w).map(|(a, b)| (a * f64::from(*b)).abs()).sum()).collect()
+                    })
+                    .collect();
+                for i in 0..self.m {
+                    let bound = relative * if self.lanes == 2 { sizes[0][i] * sizes[1][i] * 2.2 } else { sizes[0][i] };
+                    let (a, b) = (f64::from(a.row(i)[j]), f64::from(b.row(i)[j]));
+                    assert!((a - b).abs() <= bound + a.abs() * 2f64.powi(-22), "row {i} column {j}: {b}, not {a}, allowed {bound:e}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn products_of_few_rows() {
+    let targets = [("sm90", Variant::Mma), ("sm89", Variant::Mma)];
+    for (m, k, tile_m) in [(1, 64, 16), (5, 576, 16), (11, 100, 16), (40, 320, 32), (70, 192, 64)] {
+        Product { m, k, segments: vec![(128, 128)], lanes: 1, tile_m }.check(&targets);
+        Product { m, k, segments: vec![(64, 64), (40, 64)], lanes: 2, tile_m }.check(&targets);
+    }
+}
+
+#[test]
+fn products_of_prompts() {
+    let targets = [("sm90", Variant::WgmmaFp8), ("sm89", Variant::Mma)];
+    for k in [128, 384, 1024] {
+        Product { m: 130, k, segments: vec![(128, 128), (72, 128)], lanes: 1, tile_m: 128 }.check(&targets);
+        Product { m: 200, k, segments: vec![(128, 128), (40, 128)], lanes: 1, tile_m: 256 }.check(&targets[..1]);
+        Product { m: 200, k, segments: vec![(64, 64), (40, 64)], lanes: 2, tile_m: 256 }.check(&targets[..1]);
+    }
+    // No whole turns.
+    Product { m: 130, k: 192, segments: vec![(128, 128)], lanes: 1, tile_m: 128 }.check(&[("sm90", Variant::Mma)]);
+}
+
+#[test]
+fn snapshot() {
+    let case = Product { m: 1, k: 256, segments: vec![(128, 128)], lanes: 1, tile_m: 128 }.case();
+    insta::assert_snapshot!("matmul_wgmma_fp8", llmcc_gpu::emit(&case.kernel, find("sm90").unwrap()).unwrap().mlir);
+}
+
+/// Products of Llama models of 1 and 8 billion parameters through `ptxas`, where it is: nothing is spilled, and prompts on sm90 are multiplied by the fp8 `wgmma`.
+#[test]
+fn llama_shapes_assemble() {
+    let Some(ptxas) = Ptxas::find() else { return };
+    let compiler = Compiler::new();
+    let sizes = [(2048, 8192), (4096, 14336)];
+    for (name, tile_m) in
+        [("sm89", 16), ("sm89", 128), ("sm90", 16), ("sm90", 64), ("sm90", 128), ("sm90", 256), ("sm100", 16), ("sm100", 128)]
+    {
+        let target = find(name).unwrap();
+        let gpu = target.gpu().unwrap();
+        for (hidden, ffn) in sizes.into_iter().take(if name == "sm90" { 2 } else { 1 }) {
+            for (k, n, lanes) in [(hidden, hidden, 1), (hidden, ffn, 2), (ffn, hidden, 1)] {
+                let format = Format::FP8.with_packing(Packing::Fragment);
+                let mut g = gen_of(1, 1);
+                let x =
+                    g.push(ParamKind::Rows { rows: Dim::Tokens, cols: k, elem: RowElem::Fp8 }, OperandData::Fp8(Fp8Rows::poisoned(1, k)));
+                let matrix = |g: &mut Gen| g.push(ParamKind::Matrix { n, k, format }, OperandData::Matrix(Cow::Borrowed(&[])));
+                let weights = (0..lanes).map(|_| matrix(&mut g)).collect();
+                let param = g.output(n, RowElem::F32);
+                let acc = |l| Box::new(Expr::Acc(l));
+                let expr = if lanes == 1 { Expr::Acc(0) } else { Expr::Binary(BinaryOp::Mul, acc(0), acc(1)) };
+                let segments = vec![Segment { n, weights, tile_n: 128 / lanes, expr, store: Store::Rows { param, start: 0 } }];
+                let kernel = g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m })).kernel;
+                let source = llmcc_gpu::emit(&kernel, target).unwrap();
+                let ptx = compiler.lower(&source.mlir, gpu.processor, gpu.ptx_for(&kernel), Stage::Ptx).unwrap();
+                let done = ptxas.assemble(&ptx, gpu.processor).unwrap();
+                let place = format!("{name} tile_m {tile_m} k {k} n {n}");
+                assert!(done.spills == [0; 3] && done.warnings.is_empty(), "{place}: {:?} {:?}", done.spills, done.warnings);
+                assert!(done.registers * source.threads <= gpu.registers, "{place}: {} registers", done.registers);
+                let sass = disassemble(&done.cubin).unwrap();
+                let wanted = match (name, tile_m) {
+                    ("sm90", 128..) => "QGMMA",
+                    ("sm90", _) => "HMMA",
+                    _ => "QMMA",
+                };
+                assert!(sass.contains(wanted), "{place}: no {wanted}");
+                println!("{place}: {} registers, {} shared, {wanted}", done.registers, source.shared);
+            }
+        }
+    }
+}

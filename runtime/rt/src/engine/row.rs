@@ -1,0 +1,31 @@
+//! What a step gives for one wanted row.
+
+use super::Executor;
+use crate::candidates::{Candidates, Want};
+use crate::error::Result;
+
+/// A row of results; it lives until the next step.
+pub struct Row<'a> {
+    executor: &'a mut dyn Executor,
+    row: usize,
+    want: Want,
+}
+
+impl<'a> Row<'a> {
+    pub(super) fn new(executor: &'a mut dyn Executor, row: usize, want: Want) -> Row<'a> {
+        Row { executor, row, want }
+    }
+
+    /// The most probable tokens, if they were wanted and the machine finds them.
+    pub fn candidates(&self) -> Option<Candidates<'_>> {
+        Candidates::of(self.executor.candidates(self.row), self.want)
+    }
+
+    /// The logits, one f32 per vocabulary entry; fetched now if they were not wanted before.
+    ///
+    /// # Errors
+    /// The machine fails.
+    pub fn logits(&mut self) -> Result<&[f32]> {
+        self.executor.logits(self.row)
+    }
+}

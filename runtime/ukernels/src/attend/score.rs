@@ -1,0 +1,121 @@
+//! Scores of a block: products of queries and keys.
+
+use llmcc_abi::PAGE_TOKENS;
+
+use super::{Cache, Group, Run};
+use crate::isa::Isa;
+
+/// Pages at once for `rows` rows, where registers hold sums of `pairs` pairs of a row and a page: so many that enough chains of accumulation are in flight.
+const fn pages(pairs: usize, rows: usize) -> usize {
+    match pairs / rows {
+        0 => 0,
+        1 => 1,
+        2 | 3 => 2,
+        _ => 4,
+    }
+}
+
+/// All scores of a block: `q·k`, in the cache's unit and without any mask.
+#[inline(always)]
+pub(super) unsafe fn group<I: Isa, C: Cache<I>>(run: &Run, group: &Group) {
+    let mut row = 0;
+    macro_rules! blocks {
+        ($($rows:literal $pages:literal,)*) => { $(
+            if const { pages(I::ATTEND_SCORES, $rows) == $pages } {
+                while group.rows - row >= $rows {
+                    unsafe { rows::<I, C, $rows, $pages>(run, group, row) };
+                    row += $rows;
+                }
+            }
+        )* };
+    }
+    blocks!(6 4, 4 4, 4 1, 3 4, 3 1, 2 4, 2 2, 1 4,);
+}
+
+#[inline(always)]
+unsafe fn rows<I: Isa, C: Cache<I>, const R: usize, const P: usize>(run: &Run, group: &Group, row: usize) {
+    unsafe {
+        let (from, to) = run.union(group.first + row, R, group.page);
+        if from >= to {
+            return;
+        }
+        let (mut page, end) = (from / PAGE_TOKENS, to.div_ceil(PAGE_TOKENS));
+        while end - page >= P {
+            score::<I, C, R, P>(run, group, row, page);
+            page += P;
+        }
+        if P > 2 && end - page >= 2 {
+            score::<I, C, R, 2>(run, group, row, page);
+            page += 2;
+        }
+        while page < end {
+            score::<I, C, R, 1>(run, group, row, page);
+            page += 1;
+        }
+    }
+}
+
+/// Scores of `R` rows and `P` pages.
+#[inline(always)]
+unsafe fn score<I: Isa, C: Cache<I>, const R: usize, const P: usize>(run: &Run, group: &Group, row: usize, page: usize) {
+    unsafe {
+        let (mut k, mut ahead, mut q) = ([core::ptr::null::<u8>(); P], [core::ptr::null::<u8>(); P], [core::ptr::null::<f32>(); R]);
+        for p in 0..P {
+            let number = group.page + page + p;
+            k[p] = run.page(number).k;
+            ahead[p] = run.ahead(group, number, 8, true);
+            if ahead[p].is_null() {
+                // In the cache already: asking again costs next to nothing.
+                ahead[p] = k[p];
+            }
+        }
+        for r in 0..R {
+            q[r] = run.query(group.first + row + r);
+        }
+        // A page is 16 slots: one vector, or two.
+        let mut acc = [[[I::splat(0.0); 2]; P]; R];
+        let bytes = PAGE_TOKENS * C::BYTES;
+        let line = 64 / bytes;
+        let mut i = 0;
+        while run.d - i >= line {
+            for p in 0..P {
+                I::prefetch_far(ahead[p].wrapping_add(i * bytes));
+            }
+            for j in 0..line {
+                add::<I, C, R, P>(&k, &q, i + j, &mut acc);
+            }
+            i += line;
+        }
+        while i < run.d {
+            add::<I, C, R, P>(&k, &q, i, &mut acc);
+            i += 1;
+        }
+        for r in 0..R {
+            for p in 0..P {
+                for v in 0..PAGE_TOKENS / I::LANES {
+                    I::store(group.scores(row + r).add((page + p) * PAGE_TOKENS + v * I::LANES), acc[r][p][v]);
+                }
+            }
+        }
+    }
+}
+
+/// Adds the products with element `i` of the keys.
+#[inline(always)]
+unsafe fn add<I: Isa, C: Cache<I>, const R: usize, const P: usize>(
+    k: &[*const u8; P],
+    q: &[*const f32; R],
+    i: usize,
+    acc: &mut [[[I::F; 2]; P]; R],
+) {
+    unsafe {
+        for p in 0..P {
+            for v in 0..PAGE_TOKENS / I::LANES {
+                let keys = C::load(k[p].add((i * PAGE_TOKENS + v * I::LANES) * C::BYTES));
+                for r in 0..R {
+                    acc[r][p][v] = I::fma(keys, I::splat(q[r].add(i).read()), acc[r][p][v]);
+                }
+            }
+        }
+    }
+}

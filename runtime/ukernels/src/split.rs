@@ -1,0 +1,57 @@
+//! Who computes which blocks of a context. Nothing here touches a number of the result.
+
+use core::ops::Range;
+use core::sync::atomic::{AtomicU32, Ordering::*};
+
+use llmcc_abi::{ATTEND_BLOCK, ATTEND_PARTS, AttendArgs, attend_record};
+
+/// Blocks that a call works on.
+pub(crate) struct Share {
+    /// Blocks that any of its tokens sees.
+    pub all: Range<usize>,
+    /// Those of them that are its own.
+    pub own: Range<usize>,
+}
+
+/// First slot that a token at `position` sees.
+pub(crate) fn oldest(a: &AttendArgs, position: usize) -> usize {
+    if a.window == 0 { 0 } else { (position + 1).saturating_sub(a.window as usize) }
+}
+
+impl Share {
+    /// Positions ascend: the first token sees the oldest slots, the last one the newest.
+    ///
+    /// # Safety
+    /// As [`llmcc_abi::AttendFn`]; there is a token.
+    pub unsafe fn new(a: &AttendArgs) -> Share {
+        let position = |t: u64| unsafe { a.positions.add(t as usize).read() as usize };
+        let all = oldest(a, position(0)) / ATTEND_BLOCK..position(a.tokens - 1) / ATTEND_BLOCK + 1;
+        let at = |part: u64| all.start + (all.len() * part as usize).div_ceil(ATTEND_PARTS);
+        Share { own: at(a.part_from)..at(a.part_to), all: all.clone() }
+    }
+
+    /// Whether nobody else has a part in the result.
+    pub fn alone(&self) -> bool {
+        self.own == self.all
+    }
+
+    /// Where the results of block `block` go, or lie, in the shared memory.
+    pub fn record(&self, a: &AttendArgs, block: usize) -> *mut f32 {
+        let floats = (block - self.all.start) * (a.heads * a.tokens) as usize * attend_record(a.d as usize);
+        a.shared.wrapping_add(64).cast::<f32>().wrapping_add(floats)
+    }
+
+    /// Says that the own blocks are in shared memory; whether all blocks are there now. Who is told so is the only one, sees them all, and the counter is zero again.
+    ///
+    /// # Safety
+    /// As [`llmcc_abi::AttendFn`]; called once.
+    pub unsafe fn arrive(&self, a: &AttendArgs) -> bool {
+        let done = unsafe { &*a.shared.cast::<AtomicU32>() };
+        let own = self.own.len() as u32;
+        let last = own > 0 && done.fetch_add(own, AcqRel) + own == self.all.len() as u32;
+        if last {
+            done.store(0, Relaxed);
+        }
+        last
+    }
+}
