@@ -5,7 +5,7 @@
 use crate::graph::{Arg, BinaryOp, Call, F32, Func, Input, ModelInfo, Module, Node, Op, Param, Role, UnaryOp, Value, ValueType, Weight};
 use crate::kernel::{self, Body, Expr, Kernel, Norm, ParamKind, Prologue, RowElem, Segment, Store};
 use crate::kv::{KvDType, KvSpec};
-use crate::plan::{Buffer, Launch, Operand, PackedWeight, Plan, Regime, Slot, Storage, WeightExpr};
+use crate::plan::{Buffer, Candidates, Launch, Operand, PackedWeight, Plan, Regime, Slot, Storage, WeightExpr};
 use crate::quant::{FORMATS, Format, Packing};
 use crate::ty::{DType, Dim, TensorType};
 use proptest::collection::vec;
