@@ -7,7 +7,6 @@ pub mod artifact;
 pub mod cpu;
 pub mod link;
 pub mod locate;
-mod pending;
 
 use llmcc_ir::kernel::Kernel;
 use llmcc_ir::target::TargetSpec;

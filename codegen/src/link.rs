@@ -12,13 +12,15 @@
 //! Everything is written to a temporary file in the destination's folder and renamed when complete. Before that it can be loaded and run under its
 //! temporary name ([`Linker::seal`]), and its data replaced by what that run taught.
 
+mod pending;
+
 use crate::artifact::bytes_of;
-use crate::pending::Pending;
 use llmcc_abi::{ABI_VERSION, FLAG_EXTERNAL_WEIGHTS, IMAGE_MAGIC, ImageRef, SEGMENT_ALIGN};
 use object::elf::{FileHeader64, PF_R, PF_X, PT_LOAD, PT_PHDR, ProgramFlags, ProgramHeader64};
 use object::endian::{LittleEndian as LE, U16, U32, U64};
 use object::pod;
 use object::read::elf::{FileHeader, ProgramHeader};
+use pending::Pending;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 

@@ -4,7 +4,7 @@
 //! [`PIECE`]s in folios of 2 MiB, which the kernel then maps as huge pages. Decoding streams the weights through one such mapping, and with
 //! 4 KiB pages a single thread reaches some 20 % less of the memory's bandwidth (`benches/kernels --pages`).
 
-use crate::link::LinkError;
+use super::LinkError;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 const PIECE: u64 = 4 << 20;
 
 /// A file being written. Dropped before [`Pending::commit`], it leaves nothing behind.
-pub(crate) struct Pending {
+pub(super) struct Pending {
     path: PathBuf,
     tmp: PathBuf,
     file: File,
