@@ -80,7 +80,7 @@ fn mutate(data: &mut Vec<u8>, seeds: &[Vec<u8>], r: &mut Random) {
 }
 
 /// Version of the artifact format (`llmcc_abi::ABI_VERSION`). A stale one fails `the_artifact_seed_is_an_artifact`.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// The smallest file that looks like an artifact: an ELF header, the descriptor, three segments.
 fn artifact_seed() -> Vec<u8> {

@@ -5,11 +5,14 @@
 
 Needs an NVIDIA driver, PyTorch and NumPy, and the folder that `prepare.py` made where the compiler is; neither the CUDA toolkit nor LLVM.
 
-1. Correctness. Every small model in every weight format, through all regimes of the plan: prompts, several tokens, single tokens, ragged batches of several
+1. Kernels, each alone, through the driver: every kernel of all the models here, in steps of one token, of several, of ragged sequences, compared with what it means in
+   PyTorch in f64 (`kernels.py`). The error may be twice that of PyTorch in f32 with 16-bit operands and results.
+2. Models. Every small model in every weight format, through all regimes of the plan: prompts, several tokens, single tokens, ragged batches of several
    sequences. The reference of unquantized models is PyTorch in f64; of quantized ones the same weights in f32 arithmetic on the CPU. The error may be twice that of
    PyTorch in the model's 16-bit type.
-2. Speed. The shapes of Llama-3.2-1B and 8B with random weights made here: tokens per second of decoding and of prompts, beside PyTorch (bf16; its 4-bit product) and
-   the measured bandwidth of this machine; then every kernel with what it reaches.
+3. Speed. Kernels at the shapes of `shapes.py`, alone, beside PyTorch's (cuBLAS, its 4-bit product, its attention) and the measured peaks of this machine; then the shapes of
+   Llama-3.2-1B and 8B with random weights made here: tokens per second of decoding and of prompts, beside PyTorch in bf16 and in 4 bits; then every kernel of these
+   with what it reaches inside of the model.
 
 Exit status 1 when something is wrong, so that it can be a test.
 """
@@ -30,8 +33,12 @@ sys.path[:0] = [str(REPOSITORY / "python"), str(Path(__file__).resolve().parent)
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
+import arrays  # noqa: E402
+import cuda  # noqa: E402
+import kernels as alone  # noqa: E402
 import llmcc  # noqa: E402
 import reference  # noqa: E402
+import speed as shapes  # noqa: E402
 import weights  # noqa: E402
 
 # Lengths that meet page borders and all regimes (up to 8 tokens, up to 64, more).
@@ -141,7 +148,7 @@ def check_small(folder, case, report, cache, device):
 
 
 def correctness(folder, models, report, device):
-    report.say("## Correctness\n")
+    report.say("## Models\n")
     report.say("Largest relative error of a row of logits; PyTorch's own 16-bit error, doubled, is what is allowed.\n")
     cache, rows = {}, []
     for case in models["small"]:
@@ -309,7 +316,14 @@ def subtract(after, before):
 
 def speed(folder, models, report, quick):
     report.say("## Speed\n")
-    copy, _ = machine(report)
+    copy, peak = machine(report)
+    report.say("### Kernels alone\n")
+    report.say("In CUDA graphs of many launches, over copies of their large operands: nothing is found in the L2 cache. PyTorch's the same way; its share of our time.\n")
+    driver = cuda.Cuda()
+    shapes.measure_all(folder / "speed", report, arrays.Torch(driver), driver, copy, peak, torch, 5 if quick else 20)
+    gc.collect()
+    torch.cuda.empty_cache()
+    report.say("### Models\n")
     rows = []
     context, steps = 512, 32 if quick else 128
     batches = [8] if quick else [8, 32]
@@ -350,9 +364,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--out", type=Path, help="write the report here as well, as Markdown")
-    parser.add_argument("--only", choices=["correctness", "speed"])
+    parser.add_argument("--only", choices=["kernels", "models", "speed"])
     parser.add_argument("--quick", action="store_true", help="fewer steps")
-    parser.add_argument("--cpu", action="store_true", help="try the first part of this script on artifacts for this CPU (`prepare.py --target native`)")
+    parser.add_argument("--cpu", action="store_true", help="try the second part of this script on artifacts for this CPU (`prepare.py --target native`)")
     args = parser.parse_args()
     if not args.cpu and not torch.cuda.is_available():
         sys.exit("PyTorch finds no GPU: this is for a machine with one")
@@ -364,9 +378,14 @@ def main():
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     driver = "none" if args.cpu else subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip()
     report.say(f"Target {models['target']}, driver {driver}, PyTorch {torch.__version__}, {platform.processor() or platform.machine()}; `{' '.join(sys.argv)}`\n")
-    if args.only != "speed":
+    if args.only in (None, "kernels") and not args.cpu:
+        report.say("## Kernels\n")
+        report.say("Largest error of what is stored, relative to the root mean square of its row.\n")
+        driver = cuda.Cuda()
+        alone.check_all(args.folder / "kernels", report, arrays.Torch(driver), driver)
+    if args.only in (None, "models"):
         correctness(args.folder, models, report, "cpu" if args.cpu else "gpu")
-    if args.only != "correctness" and not args.cpu:
+    if args.only in (None, "speed") and not args.cpu:
         speed(args.folder, models, report, args.quick)
     report.say(f"{report.wrong} wrong." if report.wrong else "Everything is right.")
     if args.out:

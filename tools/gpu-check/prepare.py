@@ -6,18 +6,23 @@
 Compiles with the `llmcc` named by $LLMCC or in PATH, which must have the feature `gpu` (`make GPU=1`); with `ptxas` in PATH, or named by
 $LLMCC_PTXAS, artifacts hold machine code beside PTX:
  - small checkpoints with random weights, whole, in every weight format: for the GPU, and for the CPU as the reference of quantized ones;
- - the shapes of Llama-3.2-1B and Llama-3-8B without weights (`--weights absent`): `gpu_check.py` makes those where it runs.
+ - the shapes of Llama-3.2-1B and Llama-3-8B without weights (`--weights absent`): `gpu_check.py` makes those where it runs;
+ - every kernel of all of them, and those of `shapes.py`, alone.
 
 The folder has about 40 MB. Take it and the repository's `tools/` and `python/` folders to the machine with the GPU. Needs NumPy only.
 """
 
 import argparse
+import gzip
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import shapes
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -56,11 +61,41 @@ def run(*command):
     subprocess.run(command, check=True)
 
 
+class Kernels:
+    """Text of the kernels of models, each once."""
+
+    def __init__(self):
+        self.texts = {}
+
+    def add(self, model, folder, target, *options):
+        file = folder.parent / "kernels.lir"
+        run(llmcc(), "compile", folder, "--target", target, *options, "--emit=kernels", "-o", file)
+        for text in re.split(r"^(?=kernel )", file.read_text(), flags=re.M)[1:]:
+            name, rest = re.match(r'kernel @"?([^\s"]+)"?([\s\S]*)', text).groups()
+            self.texts.setdefault(rest.strip(), f"{model}.{name}".replace("-", "_"))
+        file.unlink()
+
+    def write(self, folder):
+        folder.mkdir(exist_ok=True)
+        file = folder / "kernels.lir"
+        file.write_text("".join(f"kernel @{name} {rest}\n" for rest, name in self.texts.items()))
+        return file
+
+
+def lower(file, target):
+    run(llmcc(), "lower", file, "--target", target, "-o", file.parent)
+    file.unlink()
+    # The folder has to travel.
+    for code in [*file.parent.glob("*.cubin"), *file.parent.glob("*.ptx")]:
+        Path(f"{code}.gz").write_bytes(gzip.compress(code.read_bytes(), 9))
+        code.unlink()
+
+
 def checkpoint(preset, folder, *options):
     run(sys.executable, REPOSITORY / "benches" / "make_checkpoint.py", preset, folder, *options)
 
 
-def small(out, target):
+def small(out, target, kernels):
     for name, shape in SMALL.items():
         folder = out / name
         checkpoint("135m", folder, *shape)
@@ -70,6 +105,8 @@ def small(out, target):
             # Of a CPU, to try the script: its own activations are int8, which is another error.
             exact = [] if target.startswith("sm") else ["--act", "f32"]
             run(llmcc(), "compile", folder, "--target", target, *exact, *SMALL_OPTIONS, *options, "-o", artifact)
+            if target.startswith("sm"):
+                kernels.add(f"{name}-{form}", folder, target, *options, "--kv", "f16", "--max-context", "1024")
             model = {"name": f"{name}-{form}", "checkpoint": name, "format": form, "artifact": artifact.name}
             if form in QUANTIZED:
                 # The same weights with exact activations, in f32 arithmetic.
@@ -79,13 +116,14 @@ def small(out, target):
             yield model
 
 
-def large(out, target, scratch):
+def large(out, target, scratch, kernels):
     for name, (preset, short) in LARGE.items():
         folder = scratch / short
         checkpoint(preset, folder, "--sparse")
         for form, options in LARGE_FORMATS.items():
             artifact = out / f"{short}-{form}.so"
             run(llmcc(), "compile", folder, "--target", target, "--max-context", "8192", "--weights", "absent", *options, "-o", artifact)
+            kernels.add(f"{short}-{form}", folder, target, *options, "--weights", "absent")
             config = json.loads((folder / "config.json").read_text())
             yield {"name": name, "format": form, "artifact": artifact.name, "config": config}
         shutil.rmtree(folder)
@@ -99,12 +137,20 @@ def main():
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     scratch = args.out / "shapes"
+    kernels = Kernels()
     models = {
         "target": args.target,
-        "small": list(small(args.out, args.target)) if args.only != "large" else [],
-        "large": list(large(args.out, args.target, scratch)) if args.only != "small" else [],
+        "small": list(small(args.out, args.target, kernels)) if args.only != "large" else [],
+        "large": list(large(args.out, args.target, scratch, kernels)) if args.only != "small" else [],
     }
     shutil.rmtree(scratch, ignore_errors=True)
+    if args.target.startswith("sm"):
+        # Cached values of other types are not in any of the models.
+        if args.only != "large":
+            for kv in ("bf16", "int8"):
+                kernels.add(f"d128-{kv}", args.out / "d128", args.target, "--kv", kv, "--max-context", "1024")
+        lower(kernels.write(args.out / "kernels"), args.target)
+        lower(shapes.write(args.out / "speed"), args.target)
     (args.out / "models.json").write_text(json.dumps(models, indent=1) + "\n")
     size = sum(f.stat().st_size for f in args.out.rglob("*") if f.is_file())
     print(f"{args.out}: {size / 1e6:.1f} MB; now, where the GPU is: python tools/gpu-check/gpu_check.py {args.out}")

@@ -185,6 +185,19 @@ impl Model {
         Ok(logits)
     }
 
+    /// Chooses a token from one row of logits as `options` say; `history` is the sequence so far, `draw` numbers the choices of one seed.
+    ///
+    /// # Errors
+    /// What the artifact says.
+    pub fn sample(&self, logits: &[f32], options: &GenOptions, history: &[i32], draw: u64) -> Result<i32, Error> {
+        let (sampling, mut token) = (options.sampling(), -1);
+        // SAFETY: arrays have the lengths stated.
+        self.check(unsafe {
+            (self.api.llmcc_sample)(logits.as_ptr(), logits.len(), &sampling, history.as_ptr(), history.len(), draw, &mut token)
+        })?;
+        Ok(token)
+    }
+
     /// Tokens of a text; `special` adds what the model expects around a plain prompt.
     ///
     /// # Errors
@@ -234,15 +247,7 @@ impl Model {
         let params = llmcc_gen_params {
             size: size_of::<llmcc_gen_params>(),
             max_tokens: options.max_tokens.into(),
-            sampling: llmcc_sampling {
-                temperature: options.temperature,
-                top_k: options.top_k,
-                top_p: options.top_p,
-                min_p: options.min_p,
-                repetition_penalty: options.repetition_penalty,
-                seed: options.seed,
-                ..llmcc_sampling::default()
-            },
+            sampling: options.sampling(),
             stop: pointers.as_ptr(),
             n_stop: pointers.len(),
             stop_tokens: ptr::null(),
@@ -286,6 +291,20 @@ pub struct GenOptions {
     pub ignore_eos: bool,
     /// Token ids only: for artifacts without a tokenizer.
     pub no_text: bool,
+}
+
+impl GenOptions {
+    fn sampling(&self) -> llmcc_sampling {
+        llmcc_sampling {
+            temperature: self.temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            repetition_penalty: self.repetition_penalty,
+            seed: self.seed,
+            ..llmcc_sampling::default()
+        }
+    }
 }
 
 /// A generation under way: an iterator of pieces.

@@ -239,28 +239,28 @@ fn bring(r: &mut Recorder, ring: &Ring, plan: &Plan<'_>, p: &PhaseCx<'_>) {
     let format = p.formats[0];
     let bytes = (plan.schedule.warps * schedule::unit_bytes(format)) as u32;
     let announce = |r: &mut Recorder, index: Index| {
-        r.op(Op::CpWait(ahead as u32));
+        r.op(Op::CpWait(ahead as u32 - 1));
         r.op(Op::FenceAsync);
         r.op(Op::Barrier(Sync::Warp));
         r.op(Op::Arrive(Phase { barrier: ring.input_there, index }));
     };
     let now = Index::total(ring.k, 0);
     r.begin_loop(ring.k, Trips::Some);
+    r.begin_if(Condition::AtLeast(Index::turn(ring.k, 0), ahead));
+    announce(r, Index::total(ring.k, -ahead));
+    r.end_if();
     r.op(Op::WaitEmpty(Phase { barrier: ring.free, index: now }));
     let there = Phase { barrier: ring.weights_there, index: now };
     r.op(Op::Expect(there, bytes));
     r.op(Op::BulkCopy(slot(ring.weights, now), there, bytes));
     r.op(Op::CpAsync(slot(ring.input, now)));
     r.op(Op::CpCommit);
-    r.begin_if(Condition::AtLeast(Index::turn(ring.k, 0), ahead));
-    announce(r, Index::total(ring.k, -ahead));
-    r.end_if();
     r.end_loop();
     for late in 0..ahead {
-        r.op(Op::CpCommit);
         r.begin_if(Condition::AtLeast(Index::turn(ring.k, late), ahead));
         announce(r, Index::total(ring.k, late - ahead));
         r.end_if();
+        r.op(Op::CpCommit);
     }
 }
 
@@ -338,8 +338,9 @@ fn weight_patterns(p: &PhaseCx<'_>) -> Vec<Option<Pattern>> {
 #[cfg(test)]
 mod tests {
     use super::super::Plan;
-    use super::check;
+    use super::{Op, Program, Sync, check, program, verify_program};
     use crate::cx::Cx;
+    use llmcc_ir::gpu::program::{Role, Stmt};
     use llmcc_ir::gpu::schedule::{self, Variant};
     use llmcc_ir::kernel::{Body, Expr, Kernel, Matmul, Param, ParamKind, RowElem, Segment, Store};
     use llmcc_ir::quant::{Format, Packing};
@@ -387,5 +388,57 @@ mod tests {
             }
         }
         assert!([Variant::Gemv, Variant::Fma, Variant::Mma, Variant::Wgmma].iter().all(|v| seen.contains(v)));
+    }
+    /// A body without its operation number `number`, which is returned too.
+    fn without(body: &[Stmt], next: &mut usize, number: usize, gone: &mut Option<Op>) -> Vec<Stmt> {
+        let mut out = vec![];
+        for stmt in body {
+            let mut inner = |body: &[Stmt]| without(body, next, number, gone);
+            out.push(match stmt {
+                Stmt::Op(op) => {
+                    *next += 1;
+                    if *next - 1 == number {
+                        *gone = Some(op.clone());
+                        continue;
+                    }
+                    stmt.clone()
+                }
+                Stmt::Loop { id, trips, body } => Stmt::Loop { id: *id, trips: *trips, body: inner(body) },
+                Stmt::If { when, then, other } => Stmt::If { when: when.clone(), then: inner(then), other: inner(other) },
+                Stmt::Roles(roles) => Stmt::Roles(roles.iter().map(|r| Role { body: inner(&r.body), ..r.clone() }).collect()),
+            });
+        }
+        out
+    }
+
+    /// What orders accesses. Not so: the barriers of a warp, one lane of which arrives for all (here each lane arrives), and a group of no copies.
+    fn orders(op: &Op) -> bool {
+        let rest = matches!(
+            op,
+            Op::Registers(_) | Op::Read { .. } | Op::Write { .. } | Op::Wgmma(..) | Op::RegisterRead(_) | Op::RegisterWrite(_)
+        );
+        !rest && !matches!(op, Op::Barrier(Sync::Warp) | Op::CpCommit)
+    }
+
+    /// Whatever orders something in the pipeline of a `wgmma` kernel, the verifier misses it when it is left out.
+    #[test]
+    fn nothing_can_be_left_out_of_the_pipeline() {
+        let kernel = kernel("w4g32", RowElem::F16, 256, 512);
+        let (cx, target) = (Cx::new(&kernel, find("sm90").unwrap()).unwrap(), find("sm90").unwrap());
+        let Body::Matmul(body) = &kernel.body else { unreachable!() };
+        let schedule = schedule::matmul(&kernel, target).unwrap();
+        let plan = Plan { cx: &cx, body, schedule: &schedule, k: 512, elem: RowElem::F16 };
+        let whole = program(&plan, &plan.phases().unwrap()[0]);
+        let mut missed = vec![];
+        for number in 0.. {
+            let mut gone = None;
+            let body = without(&whole.body, &mut 0, number, &mut gone);
+            let Some(op) = gone else { break };
+            if orders(&op) && verify_program(&Program { body, ..whole.clone() }).is_empty() {
+                missed.push(format!("{number} {op:?}"));
+            }
+        }
+        // The epilogue ends with a barrier of its own, before that of the block.
+        assert!(missed.len() == 1 && missed[0].ends_with(" Barrier(Role)"), "{whole}{}", missed.join("\n"));
     }
 }

@@ -19,7 +19,7 @@
 //! launch; and how many rows there are is known from the step only. Bulk copies without maps cannot swizzle, so whoever stores the input would have to:
 //! a layout of rows that every kernel and evaluator had to know. Sixteen `cp.async` per thread and unit of 256 rows cost 5 % of the issue slots of a
 //! scheduler (beside the address arithmetic), and move the same bytes over the same paths. They write as ordinary stores do, so their warps wait for
-//! them, fence, and only then arrive: for the copies of two units before, so that three units are on their way.
+//! them, fence, and only then arrive: for a unit of which they started the copies two or three units before.
 //!
 //! Fragment order has permuted the columns of a unit so that a lane has 16 adjacent ones; `wgmma` wants the columns `16s + 2t…` of step `s` in lane `t`
 //! of a quad. Not the input is permuted (that took as many bytes of shared memory again as the input has) but the weights: 16-bit ones are read from
@@ -73,10 +73,10 @@ const STAGES_AT: usize = 1024;
 /// Registers of the warps that bring, and of those that multiply; 384 threads have 168 each to begin with.
 pub(super) const REGISTERS: (usize, usize) = (88, 208);
 
-/// Units whose copies of input are under way before the oldest is waited for. With one stage less than there are, the bringing warps would wait for room that is
-/// made only with the unit they have not announced.
+/// Units whose copies of input are under way before the oldest is waited for, at least 1. If these were all stages, the bringing warps would wait for room that is made only with a
+/// unit they have not announced; with two less, a unit is announced while the one before it is multiplied.
 pub(super) fn ahead(stages: usize) -> usize {
-    stages.saturating_sub(2).min(2)
+    stages.saturating_sub(2).clamp(1, 3)
 }
 
 /// Offsets in shared memory: `mbarrier`s, stages of input, stages of weights; the sums take the place of the stages.

@@ -85,6 +85,9 @@ impl<'a> Product<'a> {
         let init = [turn.values(), turn.values()].concat();
         let out = b.for_((zero, end, one), &init, |b, i, carried| {
             let (start, arrive) = (Turn::of(&carried[..2]), Turn::of(&carried[2..]));
+            // First what has arrived is announced: the wait for room may be long.
+            let late = b.cmpc(Cmp::Sge, i, ahead as i64);
+            b.if_(late, |b| self.announce(b, th, arrive.stage, ahead));
             let inside = b.cmpc(Cmp::Slt, i, kt);
             b.if_(inside, |b| {
                 let free = Event::Free.barrier(b, self.map, start.stage);
@@ -97,17 +100,6 @@ impl<'a> Product<'a> {
                 }
             });
             b.cp_commit();
-            let late = b.cmpc(Cmp::Sge, i, ahead as i64);
-            b.if_(late, |b| {
-                b.cp_wait(ahead);
-                b.fence_proxy_async();
-                b.sync_warp();
-                let first = b.cmpc(Cmp::Eq, th.lane, 0);
-                b.if_(first, |b| {
-                    let there = Event::Input.barrier(b, self.map, arrive.stage);
-                    b.mbarrier_arrive(there);
-                });
-            });
             // A turn of the ring each; none where nothing was done.
             let next = [start, arrive].map(|t| t.next(b, self.map.stages));
             let pick =
@@ -115,6 +107,18 @@ impl<'a> Product<'a> {
             [pick(b, inside, next[0], start), pick(b, late, next[1], arrive)].concat()
         });
         Turn::of(&out)
+    }
+
+    /// Says that the warp's part of the input of a stage is there, once it is: that of the oldest of `ahead` units.
+    fn announce(&self, b: &mut Builder, th: &Thread<'_>, stage: V, ahead: usize) {
+        b.cp_wait(ahead - 1);
+        b.fence_proxy_async();
+        b.sync_warp();
+        let first = b.cmpc(Cmp::Eq, th.lane, 0);
+        b.if_(first, |b| {
+            let there = Event::Input.barrier(b, self.map, stage);
+            b.mbarrier_arrive(there);
+        });
     }
 
     /// Starts copying the weights of unit `kt` of the warp's strips: as many lanes as there are copies.
