@@ -265,8 +265,7 @@ impl Case {
     /// The same with token `i` alone.
     pub fn only(&self, i: usize) -> Option<Case> {
         let b = &self.batch;
-        let batch =
-            Batch { tokens: vec![b.tokens[i]], seqs: vec![0], positions: vec![b.positions[i]], out_rows: vec![0], ..Batch::default() };
+        let batch = Batch { tokens: vec![b.tokens[i]], seqs: vec![0], positions: vec![b.positions[i]], out_rows: vec![0], ..Batch::default() };
         let rows = self.kernel.params.iter().all(|p| !matches!(p.kind, ParamKind::Rows { rows, .. } if rows != self.kernel.rows));
         rows.then(|| Case { kernel: self.kernel.clone(), batch, operands: self.operands.iter().map(|o| row_of(o, i)).collect() })
     }
