@@ -8,9 +8,10 @@
 //!
 //! Random bytes serve as weights and activations: the speed does not depend on them.
 
-mod memory;
 mod panels;
 mod peaks;
+#[path = "../../cli/src/cmd/bench/stream.rs"]
+mod stream;
 mod team;
 
 use clap::Parser;

@@ -5,8 +5,8 @@ use llmcc_abi::{PanelArgs, PanelFn, Uk};
 use llmcc_ukernels::{Level, table};
 use std::mem::transmute;
 
-use crate::memory::Memory;
 use crate::peaks::Peaks;
+use crate::stream::Memory;
 use crate::team::Team;
 
 /// Activation rows.
@@ -98,12 +98,12 @@ impl<'a> Case<'a> {
             tile: tile.next_multiple_of(BLOCK),
             // SAFETY: the entry of a panel has this type.
             f: unsafe { transmute::<usize, PanelFn>(address) },
-            weights: Memory::new(matrix * matrices, huge),
+            weights: noise(matrix * matrices, huge),
             matrix,
             matrices,
-            input: Memory::new(input_stride * rows, true),
+            input: noise(input_stride * rows, true),
             input_stride,
-            output: Memory::new(shape.n.next_multiple_of(BLOCK) * rows * 4, true),
+            output: noise(shape.n.next_multiple_of(BLOCK) * rows * 4, true),
         }
     }
 
@@ -159,4 +159,18 @@ impl<'a> Case<'a> {
             }
         }
     }
+}
+
+/// Memory full of halves and floats of moderate size: no bit of an exponent's top is set, so that nothing becomes infinite or subnormal for long.
+fn noise(len: usize, huge: bool) -> Memory {
+    let memory = Memory::new(len, huge).unwrap_or_else(|| panic!("no memory for {len} bytes"));
+    let mut x = 0x9e37_79b9_7f4a_7c15u64;
+    for word in 0..len / 8 {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        // SAFETY: within the mapping.
+        unsafe { memory.ptr().cast::<u64>().add(word).write(x & 0x3f7f_3f7f_3f7f_3f7f) };
+    }
+    memory
 }

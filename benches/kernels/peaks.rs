@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 
 use llmcc_ukernels::Level;
 
-use crate::memory::Memory;
 use crate::panels::{Format, Rows};
+use crate::stream::{Memory, bandwidth};
 use crate::team::Team;
 
 /// Rates of all threads together.
@@ -26,34 +26,9 @@ pub fn measure(team: Team, level: Level, format: &Format) -> Peaks {
 /// Bytes that a pass reads: more than caches hold.
 const STREAM: usize = 256 << 20;
 
-/// The fastest of three ways to read memory once: without prefetching, and with two distances of it.
 fn stream(team: Team) -> f64 {
-    static DATA: OnceLock<Memory> = OnceLock::new();
-    let data = DATA.get_or_init(|| Memory::new(STREAM, true));
-    let fastest = [0, 1024, 4096].into_iter().map(|distance| {
-        team.time(&|thread| {
-            let part = team.part(STREAM / 4096, thread);
-            // SAFETY: the part lies in the mapping.
-            unsafe { read(data.ptr().add(part.start * 4096), part.len() * 4096, distance) }
-        })
-    });
-    STREAM as f64 / fastest.fold(f64::INFINITY, f64::min)
-}
-
-/// Reads `len` bytes, a multiple of 256.
-///
-/// # Safety
-/// They can be read.
-unsafe fn read(p: *const u8, len: usize, distance: usize) {
-    #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: as for this function; the processor has the instructions.
-        return unsafe { x86::read(p, len, distance) };
-    }
-    let _ = distance;
-    // SAFETY: as for this function.
-    let words = unsafe { std::slice::from_raw_parts(p.cast::<u64>(), len / 8) };
-    black_box(words.iter().fold(0u64, |a, b| a.wrapping_add(*b)));
+    static DATA: OnceLock<Option<Memory>> = OnceLock::new();
+    DATA.get_or_init(|| Memory::new(STREAM, true)).as_ref().map_or(0.0, |data| bandwidth(data, team.threads()))
 }
 
 /// Multiply-adds per second of the instruction under kernels with such rows.
@@ -92,28 +67,6 @@ fn scalar(n: usize) {
 mod x86 {
     use core::arch::x86_64::*;
     use std::hint::black_box;
-
-    /// See [`super::read`].
-    ///
-    /// # Safety
-    /// `len` bytes, a multiple of 256, can be read at `p`, and the processor has the feature.
-    #[target_feature(enable = "avx2")]
-    pub unsafe fn read(p: *const u8, len: usize, distance: usize) {
-        let mut sums = [_mm256_setzero_si256(); 8];
-        for at in (0..len).step_by(256) {
-            for (i, sum) in sums.iter_mut().enumerate() {
-                // SAFETY: within the bytes; a prefetch may point anywhere.
-                unsafe {
-                    let p = p.add(at + i * 32);
-                    if distance > 0 && i % 2 == 0 {
-                        _mm_prefetch::<_MM_HINT_T1>(p.wrapping_add(distance).cast());
-                    }
-                    *sum = _mm256_add_epi64(*sum, _mm256_loadu_si256(p.cast()));
-                }
-            }
-        }
-        black_box(sums);
-    }
 
     /// The same bits as another type.
     fn bf16(x: __m512) -> __m512bh {

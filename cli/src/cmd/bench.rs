@@ -1,6 +1,7 @@
 //! `llmcc bench`: how fast an artifact is on this machine, and how close to what the memory allows.
 
 mod kernels;
+mod stream;
 
 use crate::Error;
 use crate::args::BenchArgs;
@@ -128,24 +129,10 @@ fn decode(model: &Model, batch: usize, steps: usize) -> Result<Rate, Error> {
     Ok(Rate { size: batch, tokens_per_second: batch as f64 / seconds, seconds })
 }
 
-/// Bytes per second of reading memory once through with `threads` threads: the roofline of decode. Median of five passes.
+/// Bytes per second that `threads` threads stream from memory, the roofline of decode: the median of five measurements, 0 without memory for one.
 fn stream_bandwidth(threads: usize) -> f64 {
-    const BYTES: usize = 512 << 20;
-    let data = vec![1u64; BYTES / 8];
-    let mut rates: Vec<f64> = (0..5)
-        .map(|_| {
-            let start = Instant::now();
-            let sum: u64 = std::thread::scope(|s| {
-                let handles: Vec<_> = data
-                    .chunks(data.len().div_ceil(threads.max(1)))
-                    .map(|part| s.spawn(move || part.iter().fold(0u64, |a, b| a.wrapping_add(*b))))
-                    .collect();
-                handles.into_iter().map(|h| h.join().unwrap_or(0)).sum()
-            });
-            std::hint::black_box(sum);
-            BYTES as f64 / start.elapsed().as_secs_f64()
-        })
-        .collect();
+    let Some(memory) = stream::Memory::new(512 << 20, true) else { return 0.0 };
+    let mut rates: Vec<f64> = (0..5).map(|_| stream::bandwidth(&memory, threads)).collect();
     rates.sort_by(f64::total_cmp);
     rates[rates.len() / 2]
 }
