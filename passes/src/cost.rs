@@ -19,7 +19,7 @@ const ELEMENTWISE: f64 = 6.7e9;
 /// Seconds by which a microkernel call interrupts the stream of weights: with the call, the ends of its pipelines and a new start of the prefetchers.
 const CALL: f64 = 150e-9;
 /// How much of the shorter of streaming and computing is not hidden behind the longer: prefetchers do not look far ahead.
-const NOT_HIDDEN: f64 = 0.5;
+const NOT_HIDDEN: f64 = 0.15;
 /// Seconds per row of a tile for the loop around an epilogue.
 const ROW: f64 = 25e-9;
 /// Rate at which epilogues read and write rows, relative to the cache's: half of them were last written by another core.

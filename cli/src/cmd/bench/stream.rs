@@ -45,6 +45,7 @@ impl Memory {
     }
 
     /// First byte.
+    #[allow(dead_code, reason = "benches/kernels fills the memory, llmcc bench only reads it")]
     pub fn ptr(&self) -> *mut u8 {
         self.start
     }
