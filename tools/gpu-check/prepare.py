@@ -124,7 +124,7 @@ def large(out, target, scratch, kernels):
         for form, options in LARGE_FORMATS.items():
             artifact = out / f"{short}-{form}.so"
             run(llmcc(), "compile", folder, "--target", target, "--max-context", "8192", "--weights", "absent", *options, "-o", artifact)
-            kernels.add(f"{short}-{form}", folder, target, *options, "--weights", "absent")
+            kernels.add(f"llama-{short}-{form}", folder, target, *options, "--weights", "absent")
             config = json.loads((folder / "config.json").read_text())
             yield {"name": name, "format": form, "artifact": artifact.name, "config": config}
         shutil.rmtree(folder)
