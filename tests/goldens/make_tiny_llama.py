@@ -69,7 +69,7 @@ def perplexities():
     result = {"documents": len(stories), "tokens": count, "nll": {"f32": nll}}
     for fmt in numpy_quant.WEIGHT_FORMATS:
         for fold in (False, True):
-            key = f"{fmt}g32{'_folded' if fold else ''}"
+            key = (fmt if fmt == "fp8" else f"{fmt}g32") + ("_folded" if fold else "")
             result["nll"][key] = numpy_llama.story_nll(numpy_llama.Model(MODEL, fmt, 32, fold), sequences)[0]
     return result
 

@@ -6,7 +6,7 @@ perplexities of a checkpoint whose matrices went through `numpy_quant`). Everyth
 float32: inverse frequencies of RoPE, folding of norm gains, and the quantization rules.
 
     python numpy_llama.py check
-    python numpy_llama.py ppl MODEL_FOLDER STORIES.txt [--quant w8|w4|w4a --group 32 [--fold] [--act int8]] [--table]
+    python numpy_llama.py ppl MODEL_FOLDER STORIES.txt [--quant w8|w4|w4a|fp8 --group 32 [--fold] [--act int8|fp8]] [--table]
 """
 
 import argparse
@@ -167,6 +167,8 @@ class Model:
     def linear(self, x, name):
         if self.act == "int8":
             x = quant.int8_activations(x, self.group)
+        elif self.act == "fp8":
+            x = quant.fp8_activations(x)
         y = x @ self.tensors[name if name.endswith(".weight") else name + ".weight"].T
         bias = self.tensors.get(name + ".bias")
         return y if bias is None else y + bias
@@ -280,9 +282,9 @@ def ppl(args):
     print("| format | group | bits/weight | folded | activations | perplexity | NLL - f32 |\n|---|---|---|---|---|---|---|")
     print(f"| f32 | | 32 | no | f64 | {math.exp(base):.6f} | 0 |")
     for fmt in quant.WEIGHT_FORMATS:
-        for group in (32, 64, 128):
+        for group in (32,) if fmt == "fp8" else (32, 64, 128):
             for fold in (False, True):
-                for act in (None, "int8"):
+                for act in (None, "fp8" if fmt == "fp8" else "int8"):
                     nll, _ = story_nll(Model(args.model, fmt, group, fold, act), sequences)
                     bits = quant.bits_per_weight(fmt, group)
                     cells = f"{bits:g} | {'yes' if fold else 'no'} | {act or 'f64'} | {math.exp(nll):.6f} | {nll - base:+.6f}"
@@ -302,7 +304,7 @@ def main():
     p.add_argument("--quant", choices=quant.WEIGHT_FORMATS)
     p.add_argument("--group", type=int, default=32)
     p.add_argument("--fold", action="store_true", help="fold norm gains into the next projections before quantizing")
-    p.add_argument("--act", choices=["int8"], help="also round the inputs of every matmul to int8 groups")
+    p.add_argument("--act", choices=["int8", "fp8"], help="also round the inputs of every matmul to int8 groups, or to e4m3 with a scale per token")
     p.add_argument("--table", action="store_true", help="all formats, groups, with and without folding and int8 activations")
     args = parser.parse_args()
     sys.exit(args.run(args))

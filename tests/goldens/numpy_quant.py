@@ -7,6 +7,7 @@ in f32 with the rounded ones, halves to even. A scale of 0 gives codes 0.
 - `w4`:  s = (signed element of largest magnitude) / -8; q = clamp(round(x / s), -8, 7);          value s * q
 - `w4a`: m = min(x), s = (max(x) - m) / 15;             q = clamp(round((x - m) / s), 0, 15);    value s * q + m
 - `fp8`: s = max|x| / 448 of the whole row;             q = the e4m3 number nearest to x / s;    value s * q
+- fp8 activations:     s = max|x| / 448 in f32;            q = nearest to x * (448 / max|x|);        value s * q
 - int8 activations: s = max|x| / 127 in f32;            q = round(x * (127 / max|x|));           value s * q
 """
 
@@ -39,13 +40,17 @@ def _w4a(x):
     return np.clip(np.rint(_divide(x - m.astype(F32), s.astype(F32))), 0, 15), s, m
 
 
-def _fp8(x):
-    """Codes are kept as the numbers they stand for: torch rounds to e4m3 (halves to even); x / s is at most 448 and a half part in a thousand."""
+def _e4m3(x):
+    """The e4m3 numbers nearest to `x` (halves to even), saturated, as f32."""
     import torch
 
+    return torch.from_numpy(np.clip(x, F32(-448), F32(448))).to(torch.float8_e4m3fn).to(torch.float32).numpy()
+
+
+def _fp8(x):
+    """Codes are kept as the numbers they stand for."""
     s = (np.abs(x).max(axis=1, keepdims=True) / F32(448)).astype(F16)
-    q = np.clip(_divide(x, s.astype(F32)), -448, 448)
-    return torch.from_numpy(q).to(torch.float8_e4m3fn).to(torch.float32).numpy(), s, np.zeros_like(s)
+    return _e4m3(_divide(x, s.astype(F32))), s, np.zeros_like(s)
 
 
 _FORMATS = {"w8": _w8, "w4": _w4, "w4a": _w4a, "fp8": _fp8}
@@ -84,6 +89,13 @@ def int8_activations(x, group):
     """Decoded values (f64) of the rows `x[t, k]` as int8 activation rows."""
     codes, scales = encode_int8(x, group)
     return np.repeat(scales.astype(np.float64), group, axis=1)[:, : x.shape[1]] * codes
+
+
+def fp8_activations(x):
+    """Decoded values (f64) of the rows `x[t, k]` as fp8 activation rows: a scale per row."""
+    x = np.ascontiguousarray(x, dtype=F32)
+    amax = np.abs(x).max(axis=1, keepdims=True)
+    return (amax / F32(448)).astype(np.float64) * _e4m3(x * _divide(F32(448), amax)).astype(np.float64)
 
 
 def bits_per_weight(fmt, group):

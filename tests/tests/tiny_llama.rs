@@ -57,11 +57,11 @@ fn perplexity_is_the_quantization_s_own() {
     };
     let model = root().join("examples/tiny-llama/model");
     // (format, key in ppl.json): gains are folded into 8-bit matrices only.
-    for (format, key) in [("f32", "f32"), ("w8g32", "w8g32_folded"), ("w4g32", "w4g32"), ("w4ag32", "w4ag32")] {
+    for (format, key) in [("f32", "f32"), ("w8g32", "w8g32_folded"), ("w4g32", "w4g32"), ("w4ag32", "w4ag32"), ("fp8", "fp8_folded")] {
         let expected = want["nll"][key].as_f64().unwrap_or_else(|| panic!("ppl.json has no nll {key}: {want}"));
         let got = nll(quantized(&model, format, ActPolicy::F32));
         assert!((got / expected - 1.0).abs() < 2e-4, "{format}: {got:.6}, expected {expected:.6}");
-        if format != "f32" {
+        if format.starts_with('w') {
             let int8 = nll(quantized(&model, format, ActPolicy::Int8));
             assert!(int8 < got + 0.01, "{format}: int8 activations raise the NLL from {got:.4} to {int8:.4}");
         }

@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 # What has the same name and means the same.
-SHARED = ("float64", "float32", "int32", "int64", "exp", "sqrt", "tanh", "cos", "sin", "where", "maximum", "minimum", "amax")
+SHARED = ("float64", "float32", "int32", "int64", "exp", "sqrt", "tanh", "cos", "sin", "where", "maximum", "minimum", "amax", "floor", "log2", "exp2", "round")
 
 
 class Numpy:

@@ -31,17 +31,28 @@ class Evaluator:
 
     def weight(self, param, elem):
         """A matrix as it is multiplied with rows of `elem`: 16-bit products have scales and weights of these 16 bits, as PyTorch's 4-bit product has."""
-        w = self.operands[param]
+        w, elem = self.operands[param], "f16" if elem == "fp8" else elem
         if self.exact or elem not in HALVES or not isinstance(w, Quantized):
             return self.rounded(self.value(param), elem)
         x = w.wide(self.xp, self.rounded(w.scale, elem)) * w.codes
         return self.rounded(x if w.minimum is None else x + w.wide(self.xp, self.rounded(w.minimum, elem)), elem)
 
     def rounded(self, x, elem):
-        """`x` in 16 bits, where that is how it is stored; the exact value is not rounded."""
+        """`x` in 16 bits or, by rows, in fp8, where that is how it is stored; the exact value is not rounded."""
+        if not self.exact and elem == "fp8":
+            return self.fp8(x)
         if self.exact or elem not in HALVES:
             return x
         return self.xp.decode(self.xp.encode(x, elem), elem, self.dtype)
+
+    def fp8(self, x):
+        """Rows of e4m3 numbers of which the largest is 448: three bits of mantissa, exponents from -6 on."""
+        xp = self.xp
+        scale = xp.amax(abs(x), -1)[..., None] / 448 + 1e-30
+        x = x / scale
+        exponent = xp.floor(xp.log2(xp.maximum(abs(x), xp.full((1,), 2.0**-6, self.dtype))))
+        step = xp.exp2(exponent - 3)
+        return xp.round(x / step) * step * scale
 
     def indices(self, x):
         return self.xp.array(x, self.xp.int64)

@@ -19,7 +19,7 @@ import numpy as np
 from arrays import Numpy, Torch
 from cuda import Cuda
 from evaluate import HALVES, Evaluator
-from operands import Cache, Step, Unknown, matrix, row_bytes, rows_from_bytes, rows_to_bytes
+from operands import Cache, Step, Unknown, matrix, random_rows, row_bytes, rows_from_bytes
 
 # Relative errors that are nothing: sums in another order, on tensor cores whose sums are not rounded but cut, and approximate functions.
 FLOOR, FLOOR_PRODUCTS = 4e-5, 2e-4
@@ -86,12 +86,11 @@ class Run:
         xp = self.xp
         if p["kind"] == "rows":
             m = self.step.rows(p["rows"])
-            if p["elem"] not in ("f32", *HALVES):
+            if p["elem"] not in ("f32", "fp8", *HALVES):
                 raise Unknown(f"rows of {p['elem']}")
             if not random:
                 return xp.bytes(m * row_bytes(p["cols"], p["elem"]), 0xFF), None
-            data = rows_to_bytes(xp, xp.normal((m, p["cols"])), p["elem"])
-            return data, rows_from_bytes(xp, data, m, p["cols"], p["elem"], xp.float32)
+            return random_rows(xp, m, p["cols"], p["elem"])
         if p["kind"] == "matrix":
             return matrix(xp, p["format"], p["group"], p["n"], p["k"])
         if p["kind"] == "vector":
@@ -146,7 +145,7 @@ class Run:
     def floor(self):
         body = self.kernel["body"]
         elems = [p.get("elem") for p in self.kernel["params"]] + [(body.get("prologue") or {}).get("elem")]
-        return FLOOR_PRODUCTS if body["family"] in ("matmul", "attention") and any(e in (*HALVES, "int8") for e in elems) else FLOOR
+        return FLOOR_PRODUCTS if body["family"] in ("matmul", "attention") and any(e in (*HALVES, "int8", "fp8") for e in elems) else FLOOR
 
     def largest(self, x):
         """Infinite where there is no number."""
@@ -197,7 +196,8 @@ class Run:
             elif p["kind"] == "rows":
                 m, size = self.step.rows(p["rows"]), 4 if p["elem"] == "f32" else 2
                 columns = np.zeros(row_bytes(p["cols"], p["elem"]), bool)
-                columns[p["cols"] * size :] = True
+                # What pads a row, and the scale of one in fp8, belong to no column.
+                columns[0 if p["elem"] == "fp8" else p["cols"] * size :] = True
                 for s in mine:
                     n = next(x["n"] for x in self.segments() if x["store"] == s)
                     columns[s[2] * size : (s[2] + n) * size] = True

@@ -133,19 +133,37 @@ def wide(xp, x, group, k):
 
 
 def row_bytes(columns, elem):
-    return columns * 4 if elem == "f32" else up(columns * 2, 16)
+    return columns * 4 if elem == "f32" else up(columns, TILE_K) + 16 if elem == "fp8" else up(columns * 2, 16)
 
 
-def rows_to_bytes(xp, values, elem):
-    """Rows, each as long as it is stored; what pads them is no number."""
-    data = xp.encode(values, elem)
-    m, size = data.shape
-    return padded(xp, data, m, row_bytes(values.shape[1], elem), 0xFF).reshape(-1)
+def random_rows(xp, m, columns, elem):
+    """Rows as they are stored, and their values; what pads them is no number."""
+    if elem == "fp8":
+        codes = xp.integers(0, 127, (m, columns)) + 128 * xp.integers(0, 2, (m, columns))
+        stored = xp.full((m, up(columns, TILE_K)), 0, codes.dtype)
+        stored[:, fp8_places(xp, columns)] = codes
+        scale = (0.5 + xp.cast(xp.integers(0, 1024, (m, 1)), xp.float32) / 1024) / 128
+        data = xp.join([xp.encode(stored, "int32").reshape((m, -1, 4))[..., 0], xp.encode(scale, "f32"), xp.full((m, 12), 0xFF, xp.bytes(1, 0).dtype)], 1)
+    else:
+        data = xp.encode(xp.normal((m, columns)), elem)
+        data = padded(xp, data, m, row_bytes(columns, elem), 0xFF)
+    data = data.reshape(-1)
+    return data, rows_from_bytes(xp, data, m, columns, elem, xp.float32)
 
 
 def rows_from_bytes(xp, data, m, columns, elem, dtype):
-    size = 4 if elem == "f32" else 2
-    return xp.decode(data.reshape((m, row_bytes(columns, elem)))[:, : columns * size], elem, dtype)
+    data = data.reshape((m, row_bytes(columns, elem)))
+    if elem == "fp8":
+        codes = xp.cast(data[:, fp8_places(xp, columns)], xp.int64)
+        scale = xp.decode(data[:, up(columns, TILE_K) :][:, :4], "f32", dtype)
+        return xp.array(E4M3, dtype)[codes] * scale
+    return xp.decode(data[:, : columns * (4 if elem == "f32" else 2)], elem, dtype)
+
+
+def fp8_places(xp, columns):
+    """Where the code of each column of an fp8 row lies: column 16t + 8p + 4h + j of 64 at 32p + 16h + 4t + j."""
+    k = np.arange(columns)
+    return xp.array(k // 64 * 64 + 32 * (k // 8 % 2) + 16 * (k // 4 % 2) + 4 * (k % 64 // 16) + k % 4, xp.int64)
 
 
 # ---- the cache ------------------------------------------------------------------------------------------------------------------

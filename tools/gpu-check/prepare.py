@@ -37,13 +37,14 @@ SMALL_FORMATS = {
     "w8": ["--w8", "--group", "64"],
     "w4": ["--w4", "--group", "128"],
     "w4a": ["--w4a", "--group", "32"],
+    "fp8": ["--fp8"],
 }
 # Every format once or twice: the folder has to travel.
-CASES = {"d64": ["bf16", "f16", "w8", "w4"], "d128": ["bf16", "w4", "w4a"]}
+CASES = {"d64": ["bf16", "f16", "w8", "w4", "fp8"], "d128": ["bf16", "w4", "w4a"]}
 LARGE = {"llama-3.2-1b": ("1.2b", "1b"), "llama-3-8b": ("8b", "8b")}
 LARGE_FORMATS = {"bf16": [], "w4": ["--w4", "--group", "128"]}
 CPU = "x86-64-v3"
-QUANTIZED = ("w8", "w4", "w4a")
+QUANTIZED = ("w8", "w4", "w4a", "fp8")
 # Weights beside the artifact, where they need no alignment to large pages.
 SMALL_OPTIONS = ["--kv", "f16", "--max-context", "1024", "--weights", "external", "--no-golden", "--quiet"]
 
@@ -123,7 +124,7 @@ def large(out, target, scratch, kernels):
         for form, options in LARGE_FORMATS.items():
             artifact = out / f"{short}-{form}.so"
             run(llmcc(), "compile", folder, "--target", target, "--max-context", "8192", "--weights", "absent", *options, "-o", artifact)
-            kernels.add(f"{short}-{form}", folder, target, *options, "--weights", "absent")
+            kernels.add(f"llama-{short}-{form}", folder, target, *options, "--weights", "absent")
             config = json.loads((folder / "config.json").read_text())
             yield {"name": name, "format": form, "artifact": artifact.name, "config": config}
         shutil.rmtree(folder)
@@ -145,10 +146,11 @@ def main():
     }
     shutil.rmtree(scratch, ignore_errors=True)
     if args.target.startswith("sm"):
-        # Cached values of other types are not in any of the models.
+        # Kernels that none of the models has: other caches, fp8 activations.
         if args.only != "large":
-            for kv in ("bf16", "int8"):
-                kernels.add(f"d128-{kv}", args.out / "d128", args.target, "--kv", kv, "--max-context", "1024")
+            for options in (["--kv", "bf16"], ["--kv", "int8"], ["--fp8", "--act", "fp8"]):
+                name = "d128-" + "-".join(o.strip("-") for o in options)
+                kernels.add(name, args.out / "d128", args.target, *options, "--max-context", "1024")
         lower(kernels.write(args.out / "kernels"), args.target)
         lower(shapes.write(args.out / "speed"), args.target)
     (args.out / "models.json").write_text(json.dumps(models, indent=1) + "\n")

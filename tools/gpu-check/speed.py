@@ -16,7 +16,7 @@ def cost(kernel, step):
     """Bytes that must be moved and floating-point operations, of a product or of attention."""
     body, params = kernel["body"], kernel["params"]
     m = step.rows(kernel["rows"])
-    width = {"f32": 4, "f16": 2, "bf16": 2, "int8": 1}
+    width = {"f32": 4, "f16": 2, "bf16": 2, "int8": 1, "fp8": 1}
     moved = sum(m * p["cols"] * width[p["elem"]] for p in params if p["kind"] == "rows")
     work = 0
     if body["family"] == "matmul":

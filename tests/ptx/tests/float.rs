@@ -221,6 +221,9 @@ fn eight_bit_floats() {
             one(x >> 8 & 255) << 16 | one(x & 255)
         },
     );
+    // NaN is all ones; infinities saturate.
+    check("cvt.rn.satfinite.e4m3x2.f32 %oh, %a0, %a1;", "%oh", |_| f32::NAN.to_bits().into(), |[_, _]| 0x7f7f);
+    check("cvt.rn.satfinite.e4m3x2.f32 %oh, %a0, %a1;", "%oh", |_| f32::NEG_INFINITY.to_bits().into(), |[_, _]| 0xfefe);
 }
 
 #[test]

@@ -60,6 +60,8 @@ struct Case {
     n: usize,
     a: Option<Layout>,
     b: Layout,
+    /// Two e4m3 numbers in place of each bf16: they lie in the same places.
+    bytes: bool,
     /// Instructions in place of the usual ones, by name.
     change: fn(String) -> String,
 }
@@ -68,9 +70,16 @@ struct Case {
 fn product(case: &Case) -> Result<(), Fault> {
     let n = case.n;
     let mut r = Random(n as u64);
-    let mut matrix = |rows: usize| -> Vec<Vec<bf16>> { (0..rows).map(|_| (0..16).map(|_| bf16::from_f32(r.unit())).collect()).collect() };
+    let mut element = || {
+        let mut code = || match (r.unit() * 128.0 + 128.0) as u16 & 0xff {
+            nan @ (0x7f | 0xff) => nan - 1,
+            code => code,
+        };
+        if case.bytes { code() << 8 | code() } else { bf16::from_f32(r.unit()).to_bits() }
+    };
+    let mut matrix = |rows: usize| -> Vec<Vec<u16>> { (0..rows).map(|_| (0..16).map(|_| element()).collect()).collect() };
     let (a, b) = (matrix(64), matrix(n));
-    let place = |m: &[Vec<bf16>], l: Layout| {
+    let place = |m: &[Vec<u16>], l: Layout| {
         let mut out = vec![0u8; ROOM];
         for (mn, row) in m.iter().enumerate() {
             for (k, v) in row.iter().enumerate() {
@@ -130,6 +139,10 @@ fn product(case: &Case) -> Result<(), Fault> {
         d = d.join(", "),
         row = 2 * n,
     );
+    let body = match case.bytes {
+        true => body.replace("k16.f32.bf16.bf16", "k32.f32.e4m3.e4m3").replace("%p1, 1, 1, 0;", "%p1, 1, 1;"),
+        false => body,
+    };
     let text = module(".param .u64 p, .param .u64 f, .param .u64 q", &(case.change)(body));
     let text = text.replace(".visible", ".extern .shared .align 1024 .b8 s[];\n.visible");
     launch(&parse(&text), "k", [1, 1, 1], [128, 1, 1], 2 * ROOM as u64, &args, &mut mem, &Options::default())?;
@@ -138,13 +151,28 @@ fn product(case: &Case) -> Result<(), Fault> {
         let (w, g, q) = (t / 32, t % 32 / 4, t % 4);
         for i in 0..n / 2 {
             let (row, col) = (16 * w + g + 8 * (i % 4 / 2), 8 * (i / 4) + 2 * q + i % 2);
-            let want: f64 = 0.5 + (0..16).map(|k| a[row][k].to_f64() * b[col][k].to_f64()).sum::<f64>();
+            let dots: Vec<[f64; 2]> = (0..16).map(|k| dot(case, a[row][k], b[col][k])).collect();
+            let want: f64 = 0.5 + dots.as_flattened().iter().sum::<f64>();
             let at = t * n * 2 + 4 * i;
             let got = f32::from_le_bytes(out[at..at + 4].try_into().expect("4"));
-            assert!((f64::from(got) - want).abs() < 1e-5, "row {row} column {col}: {got} instead of {want}");
+            let most = 1e-5 + dots.as_flattened().iter().map(|x| x.abs()).sum::<f64>() * 2f64.powi(-20) * f64::from(u8::from(case.bytes));
+            assert!((f64::from(got) - want).abs() < most, "row {row} column {col}: {got} instead of {want}");
         }
     }
     Ok(())
+}
+
+/// The product of two bf16 numbers, or those of two pairs of e4m3 numbers, as the OCP specification of FP8 has them.
+fn dot(case: &Case, a: u16, b: u16) -> [f64; 2] {
+    if !case.bytes {
+        return [bf16::from_bits(a).to_f64() * bf16::from_bits(b).to_f64(), 0.0];
+    }
+    let value = |code: u16| {
+        let (exponent, mantissa) = (i32::from(code >> 3 & 15), f64::from(code & 7) / 8.0);
+        let magnitude = if exponent == 0 { mantissa * 2f64.powi(-6) } else { (1.0 + mantissa) * 2f64.powi(exponent - 7) };
+        if code >> 7 & 1 == 1 { -magnitude } else { magnitude }
+    };
+    [value(a & 0xff) * value(b & 0xff), value(a >> 8) * value(b >> 8)]
 }
 
 fn same(body: String) -> String {
@@ -160,19 +188,30 @@ fn products_match_in_every_layout() {
             let l = Layout { swizzle, major_k };
             // Tiles along mn must fill the swizzled width.
             for n in [64, 128] {
-                product(&Case { n, a: Some(PLAIN), b: l, change: same }).unwrap_or_else(|f| panic!("b {swizzle} {major_k} {n}: {f}"));
+                product(&Case { n, a: Some(PLAIN), b: l, bytes: false, change: same })
+                    .unwrap_or_else(|f| panic!("b {swizzle} {major_k} {n}: {f}"));
             }
-            product(&Case { n: 8, a: Some(l), b: PLAIN, change: same }).unwrap_or_else(|f| panic!("a {swizzle} {major_k}: {f}"));
+            product(&Case { n: 8, a: Some(l), b: PLAIN, bytes: false, change: same })
+                .unwrap_or_else(|f| panic!("a {swizzle} {major_k}: {f}"));
         }
     }
-    product(&Case { n: 256, a: None, b: PLAIN, change: same }).unwrap_or_else(|f| panic!("{f}"));
-    product(&Case { n: 24, a: None, b: PLAIN, change: same }).unwrap_or_else(|f| panic!("{f}"));
+    product(&Case { n: 256, a: None, b: PLAIN, bytes: false, change: same }).unwrap_or_else(|f| panic!("{f}"));
+    product(&Case { n: 24, a: None, b: PLAIN, bytes: false, change: same }).unwrap_or_else(|f| panic!("{f}"));
+}
+
+#[test]
+fn products_of_e4m3_match() {
+    for n in [8, 64, 128, 256] {
+        product(&Case { n, a: None, b: PLAIN, bytes: true, change: same }).unwrap_or_else(|f| panic!("{n}: {f}"));
+        let b = Layout { swizzle: 64, major_k: true };
+        product(&Case { n, a: None, b, bytes: true, change: same }).unwrap_or_else(|f| panic!("{n}: {f}"));
+    }
 }
 
 #[test]
 fn what_is_missing_is_reported() {
     let fault = |change: fn(String) -> String| {
-        let case = Case { n: 16, a: None, b: PLAIN, change };
+        let case = Case { n: 16, a: None, b: PLAIN, bytes: false, change };
         product(&case).expect_err("a fault").kind
     };
     let wait = |b: String| b.replace("wgmma.wait_group.sync.aligned 0;", "");
