@@ -41,8 +41,8 @@
 //!
 //! so that 4-bit weights are bound by the tensor cores, and bf16 by shared memory at 89 % of them. (With both operands in shared memory bf16 would read
 //! its weights by 128 cycles quicker, but that wants another order of weights than all other products read.) Issue slots: a multiplying warp takes
-//! about 125 per unit for 4 bits, 60 for bf16, two of them on each of four schedulers, a bringing warp about 80: a third of 1024 at most. Registers:
-//! 128 sums, 32 of weights, 184 in all by `ptxas`, which spills nothing.
+//! about 125 per unit for 4 bits, 60 for bf16, two of them on each of four schedulers; a bringing warp about 110, and 9 for each bulk copy it starts
+//! (8 for bf16): less than four tenths of 1024. Registers: 128 sums, 32 of weights, 184 in all by `ptxas`, which spills nothing.
 //!
 //! From the second-level cache come 48 KB (36.5 KB) per unit: at full rate 47 (36) bytes per cycle and multiprocessor. Kernels of others with this tile
 //! and without clusters are reported at seven tenths of the peak, so it gives 33 at least; it may well be what bounds bf16 first. Sharing input in
