@@ -106,7 +106,8 @@ impl Tile {
             if const { MR > FEW } && v == 0 {
                 unsafe { I::prefetch(p.wrapping_add(NEAR)) }
             }
-            if const { MR >= 8 } && v == 0 {
+            // Nor does that reach memory in time when a line takes longer to multiply than to read.
+            if const { MR >= 6 } && v == 0 {
                 unsafe { I::prefetch_far(p.wrapping_add(self.ahead)) }
             }
         } else if (v * I::LANES).is_multiple_of(BLOCK) {
