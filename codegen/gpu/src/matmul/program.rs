@@ -156,7 +156,7 @@ fn tiles(r: &mut Recorder, plan: &Plan<'_>, p: &PhaseCx<'_>) {
     ahead(r, k, &[x, ring], Index::turn(k, stages - 1));
     read_weights(r, p, ring, Index::turn(k, 0));
     if plan.elem == RowElem::Fp8 {
-        let lanes = |piece: u32| pattern(4, |l| l / 4 * line + 16 * (piece ^ (l / 8 & 3)) + l % 4 * 4);
+        let lanes = |piece: u32| pattern(4, |l| l / 4 * line + 16 * (piece ^ ((l / 8) & 3)) + l % 4 * 4);
         (0..4).for_each(|piece| r.op(Op::Read { slot: slot(x, Index::turn(k, 0)), pattern: lanes(piece), own: false }));
     } else {
         for swap in [0, 1] {
