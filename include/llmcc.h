@@ -70,7 +70,11 @@ typedef struct llmcc_options {
                                   activations. */
 } llmcc_options;
 
-enum { LLMCC_OPEN_PROFILE = 1 /* measure every kernel, see llmcc_stats; also switched on by LLMCC_PROFILE=1 in the environment */ };
+enum {
+    LLMCC_OPEN_PROFILE = 1, /* measure every kernel, see llmcc_stats; also switched on by LLMCC_PROFILE=1 in the environment */
+    LLMCC_OPEN_PIN = 2      /* each thread stays on a processor of its own, among those of the caller's affinity mask, one of each physical core first; the calling thread
+                               only while it computes. For machines with nothing else to do; under other load the system places threads better. */
+};
 
 /* Opens the model. `options` may be NULL. A model may be opened several times. An artifact made for several targets runs on a GPU if there is one it has
  * code for, else on the processor. In the environment, LLMCC_DEVICE=cpu or gpu insists on one of these, LLMCC_CUDA_DEVICE is the number of the GPU (0), and

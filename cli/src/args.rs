@@ -254,6 +254,9 @@ pub struct EngineArgs {
     /// Threads; 0 = one per core
     #[arg(long, default_value_t = 0)]
     pub threads: u32,
+    /// Keep each thread on a processor of its own (which: see taskset)
+    #[arg(long)]
+    pub pin: bool,
 }
 
 /// `llmcc inspect`

@@ -11,6 +11,7 @@ from ._errors import LlmccError, Status
 ABI_MAJOR = 1
 NEW_SEQ = -1
 OPEN_PROFILE = 1
+OPEN_PIN = 2
 ADD_SPECIAL = 1
 SHOW_SPECIAL = 2
 GEN_IGNORE_EOS = 1

@@ -24,6 +24,8 @@ pub struct EngineOptions {
     pub max_tokens: u64,
     /// Measure every kernel.
     pub profile: bool,
+    /// Keep each thread on a processor of its own.
+    pub pin: bool,
 }
 
 /// Sizes of an opened model.
@@ -84,7 +86,7 @@ impl Model {
         let raw = llmcc_options {
             size: size_of::<llmcc_options>(),
             threads: options.threads,
-            flags: if options.profile { LLMCC_OPEN_PROFILE } else { 0 },
+            flags: if options.profile { LLMCC_OPEN_PROFILE } else { 0 } | if options.pin { LLMCC_OPEN_PIN } else { 0 },
             max_tokens: options.max_tokens,
             max_batch_tokens: 0,
         };

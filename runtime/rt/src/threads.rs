@@ -8,8 +8,9 @@ use std::hint::spin_loop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use std::thread::{self, JoinHandle};
-use std::{io, mem, ptr};
+use std::{mem, ptr};
 
+use crate::cores::{self, Pinned};
 use crate::error::{Error, Result};
 
 /// Most threads a pool may have.
@@ -117,27 +118,35 @@ pub struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
     process: u32,
+    /// Where the caller stays while it computes.
+    home: Option<usize>,
 }
 
 impl Pool {
-    /// A pool of `threads` threads in all.
-    pub fn new(threads: usize) -> Result<Pool> {
+    /// A pool of `threads` threads in all. With `pin` each stays on a processor of its own (see [`cores::in_order`]; further threads share them), the caller only while it
+    /// runs a job.
+    pub fn new(threads: usize, pin: bool) -> Result<Pool> {
         if threads == 0 || threads > MAX_THREADS {
             return Err(Error::invalid(format!("{threads} threads asked for; use 1 to {MAX_THREADS}")));
         }
         // With more threads than processors spinning steals the time of those one waits for.
-        let spin = if threads <= available() { SPIN } else { 20 };
+        let spin = if threads <= cores::available() { SPIN } else { 20 };
         let shared = Arc::new(Shared {
             start: Event::new(),
             barrier: Barrier::new(threads, spin),
             quit: AtomicBool::new(false),
             job: UnsafeCell::new(None),
         });
-        let mut pool = Pool { shared, workers: Vec::with_capacity(threads - 1), process: std::process::id() };
+        let homes = if pin { cores::in_order() } else { vec![] };
+        let home = |index: usize| homes.get(index % homes.len().max(1)).copied();
+        let mut pool = Pool { shared, workers: Vec::with_capacity(threads - 1), process: std::process::id(), home: home(0) };
         let _masked = SignalsBlocked::new();
         for index in 1..threads {
-            let shared = pool.shared.clone();
-            let spawned = thread::Builder::new().name(format!("llmcc-{index}")).spawn(move || worker(&shared, index));
+            let (shared, home) = (pool.shared.clone(), home(index));
+            let spawned = thread::Builder::new().name(format!("llmcc-{index}")).spawn(move || {
+                let _pinned = home.map(Pinned::to);
+                worker(&shared, index);
+            });
             match spawned {
                 Ok(handle) => pool.workers.push(handle),
                 Err(cause) => return Err(Error::system(format_args!("cannot start thread {index} of {threads}"), cause)),
@@ -155,6 +164,7 @@ impl Pool {
     /// pass the barrier equally often. Waits forever where [`Pool::check_process`] fails.
     pub fn run(&mut self, job: &(dyn Fn(usize, &Barrier) + Sync)) {
         let shared = &*self.shared;
+        let _pinned = self.home.map(Pinned::to);
         if self.workers.is_empty() {
             return job(0, &shared.barrier);
         }
@@ -230,35 +240,9 @@ impl Drop for SignalsBlocked {
     }
 }
 
-/// Processors this process may use, by affinity and cgroup quota.
-fn available() -> usize {
-    thread::available_parallelism().map_or(1, usize::from)
-}
-
 /// Threads to use when nobody says: one per physical core this process may use. Hyper-threads share the units the kernels keep busy.
 pub fn default_threads() -> usize {
-    available().min(physical_cores().unwrap_or(usize::MAX)).clamp(1, MAX_THREADS)
-}
-
-/// Distinct physical cores among the processors in our affinity mask.
-fn physical_cores() -> Option<usize> {
-    let mut cores = std::collections::BTreeSet::new();
-    for cpu in affinity().ok()? {
-        let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
-        cores.insert(std::fs::read_to_string(path).ok()?);
-    }
-    (!cores.is_empty()).then_some(cores.len())
-}
-
-fn affinity() -> io::Result<Vec<usize>> {
-    // SAFETY: the kernel fills the set.
-    unsafe {
-        let mut set: libc::cpu_set_t = mem::zeroed();
-        if libc::sched_getaffinity(0, size_of_val(&set), &mut set) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok((0..libc::CPU_SETSIZE as usize).filter(|&cpu| libc::CPU_ISSET(cpu, &set)).collect())
-    }
+    cores::available().min(cores::physical().unwrap_or(usize::MAX)).clamp(1, MAX_THREADS)
 }
 
 #[cfg(test)]
@@ -269,7 +253,7 @@ mod tests {
 
     /// Each round, every thread adds up what all threads wrote in the round before.
     fn rounds(threads: usize, jobs: usize, rounds: u64) {
-        let mut pool = Pool::new(threads).unwrap();
+        let mut pool = Pool::new(threads, threads % 2 == 0).unwrap();
         let cells: Vec<AtomicU64> = (0..2 * threads).map(|_| AtomicU64::new(0)).collect();
         for _ in 0..jobs {
             cells.iter().for_each(|c| c.store(1, Relaxed));
@@ -296,12 +280,12 @@ mod tests {
 
     #[test]
     fn more_threads_than_cores() {
-        rounds(2 * available() + 7, 20, 20);
+        rounds(2 * cores::available() + 7, 20, 20);
     }
 
     #[test]
     fn idle_workers_sleep_and_wake() {
-        let mut pool = Pool::new(3).unwrap();
+        let mut pool = Pool::new(3, false).unwrap();
         for pause in [0, 1, 20] {
             let hits = AtomicU64::new(0);
             pool.run(&|thread, _| {
@@ -315,10 +299,10 @@ mod tests {
     #[test]
     fn pools_end_and_bad_sizes_are_refused() {
         for _ in 0..20 {
-            drop(Pool::new(4).unwrap());
+            drop(Pool::new(4, true).unwrap());
         }
-        assert!(Pool::new(0).is_err());
-        assert!(Pool::new(MAX_THREADS + 1).is_err());
+        assert!(Pool::new(0, false).is_err());
+        assert!(Pool::new(MAX_THREADS + 1, true).is_err());
         assert!(default_threads() >= 1);
     }
 }

@@ -36,12 +36,12 @@ pub(super) struct Cpu {
 unsafe impl Send for Cpu {}
 
 impl Cpu {
-    /// `threads` threads (0: choose) for `image`, whose pages lie in `pools`.
-    pub fn new(image: &Image, pools: Vec<*mut u8>, limits: Limits, threads: usize, uk: UkTable) -> Result<Cpu> {
+    /// `threads` threads (0: choose), pinned or not, for `image`, whose pages lie in `pools`.
+    pub fn new(image: &Image, pools: Vec<*mut u8>, limits: Limits, (threads, pin): (usize, bool), uk: UkTable) -> Result<Cpu> {
         let threads = if threads == 0 { threads::default_threads() } else { threads };
         let desc = image.desc();
         let mut cpu = Cpu {
-            pool: Pool::new(threads)?,
+            pool: Pool::new(threads, pin)?,
             uk: Box::new(uk),
             limits,
             solo_bytes: SOLO_BYTES,

@@ -37,6 +37,8 @@ pub struct Options {
     pub max_batch_tokens: usize,
     /// Measure every kernel.
     pub profile: bool,
+    /// Keep each thread on a processor of its own, the calling one while it computes.
+    pub pin: bool,
 }
 
 /// A ragged batch: token `i` is appended to sequence `seqs[i]`.
@@ -146,7 +148,7 @@ impl Engine {
         image.prefetch_weights();
         let max_tokens = if options.max_tokens == 0 { default_cache(&image) } else { options.max_tokens };
         let pages = HostPages::new(&image.kv, page_count(max_tokens)?)?;
-        let executor = cpu::Cpu::new(&image, pages.pools(), limits, options.threads, uk)?;
+        let executor = cpu::Cpu::new(&image, pages.pools(), limits, (options.threads, options.pin), uk)?;
         Engine::assemble(image, Box::new(pages), max_tokens, Box::new(executor), limits, options)
     }
 
