@@ -119,7 +119,7 @@ llmcc_status llmcc_stats(const llmcc_model *model, char *out, size_t capacity, s
 /* Sequences are numbers >= 0, each with its tokens and their cached keys and values. */
 llmcc_status llmcc_seq_new(const llmcc_model *model, int32_t *seq);
 llmcc_status llmcc_seq_free(const llmcc_model *model, int32_t seq);
-/* Forgets all tokens but the first `len`. */
+/* Forgets all tokens but the first `len`. With a sliding window: invalid unless the keys and values that the next token sees are still there, or `len` is 0. */
 llmcc_status llmcc_seq_truncate(const llmcc_model *model, int32_t seq, size_t len);
 /* A second sequence with the same tokens. The cache is shared until they differ, so forking a long prompt costs nothing. */
 llmcc_status llmcc_seq_fork(const llmcc_model *model, int32_t seq, int32_t *copy);

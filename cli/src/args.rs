@@ -28,6 +28,8 @@ pub enum Command {
     Eval(EvalCommand),
     /// List the targets
     Targets,
+    /// Lower single GPU kernels, given as text, to code and a description of how to launch them
+    Lower(LowerArgs),
     /// Check an artifact: hashes of its parts, and that it computes what it did when compiled
     Verify(VerifyArgs),
     /// Run an artifact's golden steps and print what they compute, as JSON: how `compile` runs what it made
@@ -329,6 +331,19 @@ pub struct PplArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub engine: EngineArgs,
+}
+
+/// `llmcc lower`
+#[derive(Debug, ClapArgs)]
+pub struct LowerArgs {
+    /// Kernels, as `compile --emit=kernels` prints them
+    pub kernels: PathBuf,
+    /// GPU to lower for: a name from `llmcc targets`
+    #[arg(long, default_value = "sm90")]
+    pub target: String,
+    /// Folder for kernels.json and the code (machine code with ptxas in PATH, else PTX)
+    #[arg(short, long)]
+    pub output: PathBuf,
 }
 
 /// `llmcc verify`

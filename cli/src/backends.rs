@@ -25,6 +25,11 @@ impl Backends {
         Backends { cpu: CpuBackend::default(), gpu: GpuBackend::new(llvm(program), Ptxas::find()) }
     }
 
+    /// LLVM in this process, and no `ptxas`: GPU kernels as PTX only, which is what an emulator reads.
+    pub fn ptx() -> Backends {
+        Backends { cpu: CpuBackend::default(), gpu: GpuBackend::new(llvm(None), None) }
+    }
+
     fn of(&self, target: &TargetSpec) -> &dyn Backend {
         match target.family() {
             Family::Cpu => &self.cpu,

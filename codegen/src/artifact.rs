@@ -121,6 +121,7 @@ fn model(b: &mut Builder, a: &Alternative, placed: &[Placed]) -> abi::ModelDesc 
             name: b.span(k.name.as_bytes()),
             scratch: o.scratch,
             scratch_per_m: o.scratch_per_m,
+            shared_per_block: o.shared_per_block,
         })
         .collect();
     let gpu: Vec<abi::GpuKernelDesc> = a

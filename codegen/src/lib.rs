@@ -40,6 +40,8 @@ pub struct Object {
     pub scratch: u64,
     /// Further scratch bytes per row of the step, a multiple of 64.
     pub scratch_per_m: u64,
+    /// See [`llmcc_abi::KernelDesc::shared_per_block`]; 0 on GPUs.
+    pub shared_per_block: u64,
     /// The backend's intermediate code, for `--emit=clif`.
     pub clif: String,
     /// Disassembly, for `--emit=asm`.

@@ -12,7 +12,16 @@ fn plan() -> Plan {
 }
 
 fn cpu_object(byte: u8) -> Object {
-    Object { code: vec![byte; 70], scratch: 64, scratch_per_m: 0, clif: String::new(), listing: String::new(), generic: None, gpu: None }
+    Object {
+        code: vec![byte; 70],
+        scratch: 64,
+        scratch_per_m: 0,
+        shared_per_block: 0,
+        clif: String::new(),
+        listing: String::new(),
+        generic: None,
+        gpu: None,
+    }
 }
 
 fn gpu_object(name: &str, cubin: &[u8]) -> Object {

@@ -6,7 +6,10 @@
 
 use crate::spec::segments_mut;
 use llmcc_ir::graph::UnaryOp;
-use llmcc_ir::kernel::{Attention, Body, Expr, Kernel, Matmul, ParamId, ParamKind, RowElem, Segment, Store, lcm};
+use llmcc_ir::kernel::{
+    ATTEND_BLOCK, ATTEND_PARTS, ATTEND_SPLIT_TOKENS, Attention, Body, Expr, Kernel, Matmul, ParamId, ParamKind, RowElem, Segment, Store,
+    lcm,
+};
 use llmcc_ir::plan::row_bytes;
 use llmcc_ir::quant::{BLOCK, Format};
 use llmcc_ir::target::TargetSpec;
@@ -42,7 +45,7 @@ const F32_ROWS: usize = 12;
 const INT8_UNPACK: f64 = 1.4;
 const F32_UNPACK: f64 = 0.5;
 /// Multiply-adds of attention, relative to those of matrix products; seconds per sequence and head to find its pages, and per token and head to start.
-const ATTENTION: f64 = 0.42;
+const ATTENTION: f64 = 0.62;
 const ATTENTION_SEQUENCE: f64 = 0.65e-6;
 const ATTENTION_TOKEN: f64 = 0.2e-6;
 /// Elementwise kernels of their own take one to four times what their steps do. An error of the prediction should not break a fusion.
@@ -275,5 +278,8 @@ fn attention(kernel: &Kernel, a: &Attention, t: &TargetSpec, env: Env, context: 
     let items = (m * kv.kv_heads).max(1);
     let starts = (sequences * kv.kv_heads) as f64 * ATTENTION_SEQUENCE + items as f64 * ATTENTION_TOKEN;
     let computed = (macs / (t.f32_macs * ATTENTION) + starts) / t.cores as f64;
+    // Few tokens' long contexts are divided.
+    let parts = if m <= ATTEND_SPLIT_TOKENS { context.div_ceil(ATTEND_BLOCK).min(ATTEND_PARTS) } else { 1 };
+    let items = items * parts;
     (bytes / t.memory).max(computed * imbalance(items, t.cores))
 }

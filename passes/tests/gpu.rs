@@ -106,3 +106,27 @@ fn matrices_are_in_fragment_order_and_multiplied_by_halves() {
     }
     assert_eq!(plan.regimes.iter().map(|r| r.max_tokens).collect::<Vec<_>>(), [Some(8), Some(64), None]);
 }
+
+/// Every regime ends with finding the candidates of the logits; both have slots of their own, which the runtime reads. CPUs need none.
+#[test]
+fn regimes_end_with_candidates() {
+    for toy in toys() {
+        let module = toy.module();
+        let compiled = compile(&module, &options("sm90", "bf16")).unwrap();
+        let plan = &compiled.plan;
+        let k = toy.vocab.min(llmcc_passes::candidates::CANDIDATES);
+        assert_eq!((plan.logits, plan.candidates.map(|c| (c.slot, c.k))), (0, Some((1, k))));
+        for (regime, costs) in plan.regimes.iter().zip(&compiled.costs) {
+            assert_eq!(regime.launches.len(), costs.len());
+            let last = regime.launches.last().unwrap();
+            assert!(matches!(&plan.kernels[last.kernel].body, Body::TopK(t) if t.k == k));
+            for (slot, operand) in last.operands.iter().enumerate() {
+                let llmcc_ir::plan::Operand::Buffer(b) = operand else { panic!("{operand:?}") };
+                assert_eq!(regime.buffers[*b].slot, slot);
+                assert_eq!(regime.buffers.iter().filter(|other| other.slot == slot).count(), 1);
+            }
+        }
+        let cpu = compile(&module, &Options::new(target::find("x86-64-v3").unwrap(), Format::F32)).unwrap().plan;
+        assert!(cpu.candidates.is_none() && cpu.kernels.iter().all(|k| !matches!(k.body, Body::TopK(_))));
+    }
+}

@@ -2,32 +2,13 @@
 //! emulator, with its checks of memory, races and async copies on. Logits are compared with Transformers, as those of CPU artifacts are.
 
 use llmcc_cli::backends::{Backends, HAS_LLVM};
-use llmcc_cli::loaded::Model;
+use llmcc_cli::loaded::{GenOptions, Model};
 use llmcc_cli::session::{self, CompileOptions};
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::Format;
 use llmcc_ir::target;
-use llmcc_tests::{Artifact, Golden, golden, greedy, logits_in_pieces, options, root};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use llmcc_tests::{Artifact, Golden, fake_driver, golden, greedy, logits_in_pieces, options};
 use std::sync::OnceLock;
-
-/// The fake driver, built beside the tests.
-fn driver() -> &'static Path {
-    static DRIVER: OnceLock<PathBuf> = OnceLock::new();
-    DRIVER.get_or_init(|| {
-        let exe = std::env::current_exe().expect("the test's own path");
-        let folder = exe.parent().and_then(Path::parent).expect("target/<profile>/deps");
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--offline", "--locked", "-p", "llmcc-fake-cuda"]).current_dir(root());
-        if folder.file_name().is_some_and(|f| f == "release") {
-            cargo.arg("--release");
-        }
-        let target = folder.parent().expect("target");
-        assert!(cargo.env("CARGO_TARGET_DIR", target).status().expect("cargo runs").success());
-        folder.join("libllmcc_fake_cuda.so")
-    })
-}
 
 /// Whether this build can make PTX. With the driver named to the runtime.
 fn ready() -> bool {
@@ -38,7 +19,7 @@ fn ready() -> bool {
     static SET: OnceLock<()> = OnceLock::new();
     SET.get_or_init(|| {
         // SAFETY: once, before any artifact of this process is opened.
-        unsafe { std::env::set_var("LLMCC_CUDA_LIBRARY", driver()) };
+        unsafe { std::env::set_var("LLMCC_CUDA_LIBRARY", fake_driver()) };
     });
     true
 }
@@ -206,4 +187,54 @@ fn mixed_batches() {
     assert!(g.error(&got_a, &rows) <= allowed, "a prompt beside another sequence");
     let worst = got_b.iter().zip(&alone).map(|(x, y)| f64::from((x - y).abs())).fold(0.0, f64::max);
     assert!(worst <= allowed, "a sequence decoding beside a prompt: {worst:.2e}");
+}
+
+/// Bytes of results that the runtime has fetched from the GPU.
+fn fetched(model: &Model) -> usize {
+    let stats: serde_json::Value = serde_json::from_str(&model.stats().expect("statistics")).expect("JSON");
+    stats["fetched_bytes"].as_u64().expect("a number") as usize
+}
+
+/// A generation has the tokens that all logits give, and fetches them only where the most probable tokens do not decide.
+#[test]
+fn generations_fetch_candidates() {
+    if !ready() {
+        return;
+    }
+    let g = Golden::load("llama3");
+    let artifact = compile(&gpu_options("llama3", "f32", KvDType::F32));
+    let model = artifact.open(1);
+    let (n, all, few) = (6, 4 * g.vocab, 4 * llmcc_ir::kernel::TopK::columns(llmcc_passes::candidates::CANDIDATES));
+    let base = GenOptions { max_tokens: n as u32, no_text: true, temperature: 0.8, seed: 5, ..GenOptions::default() };
+    let cases = [
+        (GenOptions { temperature: 0.0, ..base.clone() }, Some(few)),
+        (GenOptions { top_k: 20, ..base.clone() }, Some(few)),
+        (GenOptions { top_k: 40, top_p: 0.9, min_p: 0.02, ..base.clone() }, Some(few)),
+        (GenOptions { min_p: 0.1, ..base.clone() }, Some(few)),
+        // Some rows may be left open.
+        (GenOptions { top_p: 0.7, ..base.clone() }, None),
+        (GenOptions { top_k: 100, top_p: 0.99, ..base.clone() }, None),
+        // Nothing but all logits will do.
+        (base.clone(), Some(all)),
+        (GenOptions { repetition_penalty: 1.3, ..base.clone() }, Some(all)),
+    ];
+    for (options, bytes) in cases {
+        let before = fetched(&model);
+        let tokens: Result<Vec<i32>, _> = model.generate(None, &g.tokens, &options).expect("starts").map(|p| p.map(|p| p.token)).collect();
+        let (tokens, after) = (tokens.expect("generates"), fetched(&model) - before);
+        let mut history = g.tokens.clone();
+        let seq = model.seq_new().expect("a sequence");
+        let mut logits = model.step(&history, &vec![seq; history.len()], &[history.len() as u32 - 1]).expect("a step");
+        for (draw, token) in tokens.iter().enumerate() {
+            assert_eq!(*token, model.sample(&logits, &options, &history, draw as u64).expect("chooses"), "token {draw} with {options:?}");
+            history.push(*token);
+            logits = model.step(&[*token], &[seq], &[0]).expect("a step");
+        }
+        model.seq_free(seq).expect("frees");
+        assert_eq!(tokens.len(), n);
+        match bytes {
+            Some(each) => assert_eq!(after, n * each, "{options:?}"),
+            None => assert!(after >= n * few && after <= n * (few + all), "{after} bytes with {options:?}"),
+        }
+    }
 }

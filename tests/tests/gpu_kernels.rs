@@ -63,7 +63,7 @@ fn table(ptxas: &Ptxas, target: &'static TargetSpec, format: &str, wrong: &mut V
             wrong.push(format!("{} cannot be launched: {} registers", place(), done.registers));
         }
         let sass = disassemble(&done.cubin).unwrap_or_else(|e| panic!("{e}"));
-        let matrix: Vec<&str> = ["HGMMA", "HMMA", "QGMMA", "IMMA"].into_iter().filter(|i| sass.contains(i)).collect();
+        let matrix: Vec<&str> = ["HGMMA", "HMMA", "QGMMA", "QMMA", "IMMA"].into_iter().filter(|i| sass.contains(i)).collect();
         if multiplies_halves(k) && matrix.is_empty() {
             wrong.push(format!("{} has no tensor-core instruction", place()));
         }

@@ -4,6 +4,7 @@ pub mod bench;
 pub mod compile;
 pub mod eval;
 pub mod inspect;
+pub mod lower;
 pub mod run;
 pub mod targets;
 pub mod verify;
@@ -23,6 +24,7 @@ pub fn run(command: Command) -> Result<(), Error> {
         Command::Bench(args) => bench::run(&args),
         Command::Eval(EvalCommand::Ppl(args)) => eval::ppl(&args),
         Command::Targets => targets::run(),
+        Command::Lower(args) => lower::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Golden(args) => verify::golden(&args),
         Command::LlvmWorker => llvm_worker(),

@@ -80,6 +80,7 @@ impl Backend for GpuBackend {
             code: vec![],
             scratch,
             scratch_per_m,
+            shared_per_block: 0,
             clif: mlir,
             listing: ptx.clone(),
             generic,

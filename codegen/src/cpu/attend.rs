@@ -2,6 +2,9 @@
 //! keys and values are widened once for all of them.
 //!
 //! A thread cuts its range of items into runs of tokens that belong to one sequence. Results do not depend on the cuts: the microkernel treats every token alike.
+//!
+//! In steps of few tokens a thread's range may begin or end within a (token, KV head): it has some of the sixteen parts of that context. Threads leave what the blocks gave in the slot of
+//! the first boundary between threads that lies inside, and the one that finishes the last block merges them and rounds the result. Nobody waits.
 
 use super::attention::{Item, TOKENS};
 use super::emit::{Emit, I32, I64, LANES};
@@ -11,7 +14,7 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{AbiParam, InstBuilder, Signature, Value};
 use cranelift_codegen::isa::CallConv;
 use llmcc_abi::layout::{self, Page};
-use llmcc_abi::{ATTEND_PARTS, AttendArgs, PAGE_TOKENS, StepCtx, Uk, attend_work, kv_dtype};
+use llmcc_abi::{ATTEND_PARTS, ATTEND_SPLIT_TOKENS, AttendArgs, PAGE_TOKENS, StepCtx, Uk, attend_shared, attend_work, kv_dtype};
 use llmcc_ir::kernel::{Attention, RowElem};
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::plan::row_bytes;
@@ -22,6 +25,8 @@ struct Plan {
     page: Page,
     /// Query heads per KV head.
     heads: usize,
+    /// Work items of a token.
+    kv_units: usize,
     /// Columns of the queries of one KV head.
     width: usize,
     out_cols: usize,
@@ -34,16 +39,39 @@ struct Plan {
     work: usize,
 }
 
-/// Emits the items `lo..hi`.
-pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Attention) -> Result<(), CodegenError> {
+/// A part of a context, or tokens with all of theirs.
+struct Work {
+    at: Item,
+    /// Row of the block table.
+    seq: Value,
+    /// Tokens.
+    count: Value,
+    /// Parts `from..to` of [`ATTEND_PARTS`].
+    from: Value,
+    to: Value,
+    /// Memory shared with those who have the other parts.
+    shared: Value,
+}
+
+/// Emits the items `lo..hi`; returns [`llmcc_abi::KernelDesc::shared_per_block`].
+pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Attention) -> Result<usize, CodegenError> {
     let plan = Plan::new(low, frame, k)?;
     let call = e.offset(low.args.scratch, plan.args);
     plan.constants(low, e, k, call);
     let seqs = low.args.step(e, offset_of!(StepCtx, seqs));
-    e.walk(low.args.lo, low.args.hi, |e, item| {
+    let (lo, hi) = bounds(low, e);
+    e.walk(lo, hi, |e, unit| {
+        let (item, from) = e.div_mod(unit, ATTEND_PARTS);
         let at = Item::new(low, e, item);
-        let left = e.sub(low.args.hi, item);
-        let limit = e.add(at.token, left);
+        let left = e.sub(hi, unit);
+        let (items, _) = e.div_mod(left, ATTEND_PARTS);
+        // Whole contexts of as many tokens as there are, or a part of one.
+        let start = e.b.ins().icmp_imm_u(IntCC::Equal, from, 0);
+        let some = e.b.ins().icmp_imm_u(IntCC::NotEqual, items, 0);
+        let whole = e.b.ins().band(start, some);
+        let (one, all) = (e.int(1), e.int(ATTEND_PARTS as i64));
+        let tokens = e.b.ins().select(whole, items, one);
+        let limit = e.add(at.token, tokens);
         let limit = e.min(limit, at.end);
         let p = e.index(seqs, at.token, 4);
         let seq = e.load_index(p, 0);
@@ -54,10 +82,43 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Attenti
             e.compare(IntCC::Equal, other, seq)
         });
         let count = e.sub(end, at.token);
-        plan.run(low, e, k, call, &at, seq, count);
-        e.add(item, count)
+        let to = e.add(from, left);
+        let to = e.min(to, all);
+        let shared = slot(low, e, item, plan.kv_units);
+        plan.run(low, e, k, call, &Work { at, seq, count, from, to, shared });
+        let done = e.sub(to, from);
+        let done = e.b.ins().imul(done, count);
+        e.add(unit, done)
     });
-    Ok(())
+    Ok(attend_shared(plan.heads, plan.spec.head_dim))
+}
+
+/// The range of items; in steps of many tokens, which are work enough, moved up to whole tokens.
+fn bounds(low: &Lowering, e: &mut Emit) -> (Value, Value) {
+    let few = e.b.ins().icmp_imm_u(IntCC::UnsignedLessThanOrEqual, low.args.m, ATTEND_SPLIT_TOKENS as i64);
+    let mut bound = |x: Value| {
+        let up = e.offset(x, ATTEND_PARTS - 1);
+        let up = e.b.ins().band_imm_s(up, -(ATTEND_PARTS as i64));
+        e.b.ins().select(few, x, up)
+    };
+    (bound(low.args.lo), bound(low.args.hi))
+}
+
+/// The slot of the first boundary between threads inside a (token, KV head): thread `t` begins at `units * t / threads`, so that is the smallest `t` with
+/// `t >= (first + 1) * threads / units`, less one since nothing ends before thread 0.
+fn slot(low: &Lowering, e: &mut Emit, item: Value, kv_units: usize) -> Value {
+    let units = e.times(low.args.m, kv_units);
+    let threads = low.args.step(e, offset_of!(StepCtx, threads));
+    let first = e.times(item, ATTEND_PARTS);
+    let inside = e.offset(first, 1);
+    let scaled = e.b.ins().imul(inside, threads);
+    let scaled = e.b.ins().iadd_imm_s(scaled, -1);
+    // The quotient rounded up, less one.
+    let number = e.b.ins().udiv(scaled, units);
+    let stride = low.args.step(e, offset_of!(StepCtx, shared_stride));
+    let at = e.b.ins().imul(number, stride);
+    let shared = low.args.step(e, offset_of!(StepCtx, shared));
+    e.add(shared, at)
 }
 
 impl Plan {
@@ -84,6 +145,7 @@ impl Plan {
             spec,
             page: layout::page(spec.kv_heads, d, spec.dtype.bytes()),
             heads,
+            kv_units: spec.kv_heads * ATTEND_PARTS,
             width,
             out_cols,
             out_elem,
@@ -104,8 +166,6 @@ impl Plan {
             (offset_of!(AttendArgs, window), self.spec.window.unwrap_or(0)),
             (offset_of!(AttendArgs, page_bytes), self.page.bytes),
             (offset_of!(AttendArgs, out_stride), out_stride),
-            (offset_of!(AttendArgs, part_from), 0),
-            (offset_of!(AttendArgs, part_to), ATTEND_PARTS),
         ];
         for (offset, number) in numbers {
             let number = e.int(number as i64);
@@ -126,15 +186,16 @@ impl Plan {
         e.store(work, call, offset_of!(AttendArgs, work));
     }
 
-    /// `count` tokens of sequence `seq` from the item's token on.
-    fn run(&self, low: &Lowering, e: &mut Emit, k: &Attention, call: Value, at: &Item, seq: Value, count: Value) {
+    /// Tokens of one sequence from the item's token on.
+    fn run(&self, low: &Lowering, e: &mut Emit, k: &Attention, call: Value, work: &Work) {
+        let (at, count) = (&work.at, work.count);
         let q = e.index(low.args.operand(k.q), at.token, row_bytes(k.heads * self.spec.head_dim, RowElem::F32));
         let q = e.index(q, at.head, self.width * 4);
         let positions = low.args.step(e, offset_of!(StepCtx, positions));
         let positions = e.index(positions, at.token, 4);
         let tables = low.args.step(e, offset_of!(StepCtx, block_tables));
         let stride = low.args.step(e, offset_of!(StepCtx, block_stride));
-        let first = e.b.ins().imul(seq, stride);
+        let first = e.b.ins().imul(work.seq, stride);
         let pages = e.index(tables, first, 4);
         let part = self.spec.head_dim * PAGE_TOKENS * self.spec.dtype.bytes();
         let keys = e.times(at.head, part);
@@ -158,6 +219,9 @@ impl Plan {
             (offset_of!(AttendArgs, k_scales), k_scales),
             (offset_of!(AttendArgs, v_scales), v_scales),
             (offset_of!(AttendArgs, out), results),
+            (offset_of!(AttendArgs, part_from), work.from),
+            (offset_of!(AttendArgs, part_to), work.to),
+            (offset_of!(AttendArgs, shared), work.shared),
         ];
         for (offset, value) in values {
             e.store(value, call, offset);
@@ -167,10 +231,11 @@ impl Plan {
         signature.returns.push(AbiParam::new(I64));
         let signature = e.b.import_signature(signature);
         let function = super::rope::microkernel(low, e, Uk::Attend);
-        e.b.ins().call_indirect(signature, function, &[call]);
+        let called = e.b.ins().call_indirect(signature, function, &[call]);
+        let complete = e.b.inst_results(called)[0];
         match self.out_elem {
-            RowElem::Q8 { group } => self.quantize(e, out, at, count, results, group),
-            RowElem::Bf16 => self.shorten(e, out, at, count, results),
+            RowElem::Q8 { group } => e.when(complete, |e| self.quantize(e, out, at, count, results, group)),
+            RowElem::Bf16 => e.when(complete, |e| self.shorten(e, out, at, count, results)),
             RowElem::F32 | RowElem::F16 | RowElem::Fp8 => {}
         }
     }

@@ -1,6 +1,6 @@
 //! Attention over the paged cache: online softmax, page by page. The 128-bit version; `attend.rs` calls the microkernel instead.
 //!
-//! A work item is a token and a KV head ([`Item`]); all query heads of that KV head share each page, so the cache is read once. For each page: 16
+//! A work item is a part of a token and a KV head ([`Item`]); all query heads of that KV head share each page, so the cache is read once. For each page: 16
 //! scores (vectors over tokens), masked outside the
 //! causal window (masked scores and probabilities are *replaced*: unwritten slots may hold anything), new maximum, probabilities, and
 //! the weighted sum of values over
@@ -14,7 +14,7 @@ use super::{CodegenError, Lowering};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value};
 use llmcc_abi::layout::{self, Page};
-use llmcc_abi::{PAGE_TOKENS, StepCtx};
+use llmcc_abi::{ATTEND_PARTS, PAGE_TOKENS, StepCtx};
 use llmcc_ir::kernel::{Attention, RowElem};
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::plan::row_bytes;
@@ -100,7 +100,12 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Attenti
     let plan = Plan::new(low, frame, k)?;
     let positions = low.args.step(e, offset_of!(StepCtx, positions));
     let seqs = low.args.step(e, offset_of!(StepCtx, seqs));
-    e.each(low.args.lo, low.args.hi, 1, |e, item| {
+    // Items come in parts, which threads may divide; here who has the first part has them all.
+    let [lo, hi] = [low.args.lo, low.args.hi].map(|bound| {
+        let bound = e.offset(bound, ATTEND_PARTS - 1);
+        e.div_mod(bound, ATTEND_PARTS).0
+    });
+    e.each(lo, hi, 1, |e, item| {
         let Item { head, token, .. } = Item::new(low, e, item);
         let p = e.index(positions, token, 4);
         let position = e.load_index(p, 0);

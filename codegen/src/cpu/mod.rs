@@ -213,6 +213,7 @@ struct Built {
     func: Function,
     scratch: usize,
     scratch_per_m: usize,
+    shared_per_block: usize,
 }
 
 fn build(kernel: &Kernel, isa: &dyn isa::TargetIsa, has_fma: bool, portable: bool) -> Result<Built, CodegenError> {
@@ -229,11 +230,15 @@ fn build(kernel: &Kernel, isa: &dyn isa::TargetIsa, has_fma: bool, portable: boo
     let args = Args { operands, ctx: p[1], m: p[2], lo: p[3], hi: p[4], scratch: p[5] };
     let low = Lowering { kernel, args, portable };
     let mut frame = Frame::default();
+    let mut shared_per_block = 0;
     let scratch_per_m = match &kernel.body {
         Body::Matmul(body) => matmul::lower(&low, &mut e, &mut frame, body)?,
         Body::RowNorm(body) => rownorm::lower(&low, &mut e, &mut frame, body).map(|()| 0)?,
         Body::Attention(body) if portable => attention::lower(&low, &mut e, &mut frame, body).map(|()| 0)?,
-        Body::Attention(body) => attend::lower(&low, &mut e, &mut frame, body).map(|()| 0)?,
+        Body::Attention(body) => {
+            shared_per_block = attend::lower(&low, &mut e, &mut frame, body)?;
+            0
+        }
         Body::Pointwise(body) => pointwise::lower(&low, &mut e, &mut frame, body).map(|()| 0)?,
         Body::Embed(body) => embed::lower(&low, &mut e, &mut frame, body).map(|()| 0)?,
         Body::RopeTable(body) => rope::lower(&low, &mut e, body).map(|()| 0)?,
@@ -245,7 +250,7 @@ fn build(kernel: &Kernel, isa: &dyn isa::TargetIsa, has_fma: bool, portable: boo
     e.b.ins().return_(&[]);
     e.b.seal_all_blocks();
     e.b.finalize(isa.frontend_config());
-    Ok(Built { func, scratch: frame.size(), scratch_per_m })
+    Ok(Built { func, scratch: frame.size(), scratch_per_m, shared_per_block })
 }
 
 fn compile(kernel: &Kernel, isa: &dyn isa::TargetIsa, built: Built) -> Result<Object, CodegenError> {
@@ -265,6 +270,7 @@ fn compile(kernel: &Kernel, isa: &dyn isa::TargetIsa, built: Built) -> Result<Ob
         code: code.code_buffer().to_vec(),
         scratch: built.scratch as u64,
         scratch_per_m: built.scratch_per_m as u64,
+        shared_per_block: built.shared_per_block as u64,
         clif,
         listing,
         generic: None,

@@ -21,3 +21,51 @@ pub(super) fn top_k(x: &[f64], k: usize, wanted: Wanted) -> Vec<f64> {
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Batch, OperandData, Rows, Wanted, eval_kernel};
+    use crate::graph::F32;
+    use crate::kernel::{Body, Kernel, Param, ParamKind, RowElem, TopK};
+    use crate::ty::Dim;
+
+    fn kernel(vocab: usize, k: usize) -> Kernel {
+        let rows = |cols| ParamKind::Rows { rows: Dim::Rows, cols, elem: RowElem::F32 };
+        let param = |name: &str, cols| Param { name: name.into(), kind: rows(cols) };
+        let params = vec![param("x", vocab), param("out", TopK::columns(k))];
+        Kernel { name: "h.top_k0".into(), rows: Dim::Rows, params, body: Body::TopK(TopK { x: 0, k, out: 1 }) }
+    }
+
+    fn run(k: usize, rows: &[&[f32]], wanted: Vec<Wanted>) -> Vec<Vec<f32>> {
+        let kernel = kernel(rows[0].len(), k);
+        let batch = Batch { wanted, ..Batch::single(&vec![0; rows.len()], 0) };
+        let x = OperandData::Rows(Rows { cols: rows[0].len(), data: rows.concat() });
+        let mut operands = [x, OperandData::poisoned(&kernel.params[1].kind, &batch).unwrap()];
+        eval_kernel(&kernel, &batch, &mut operands).unwrap();
+        let OperandData::Rows(out) = &operands[1] else { unreachable!() };
+        (0..rows.len()).map(|i| out.row(i).to_vec()).collect()
+    }
+
+    #[test]
+    fn by_hand() {
+        let all = Wanted::default();
+        let scaled = Wanted { scale: F32::new(2.0), ..all };
+        let out = run(3, &[&[1.0, 3.0, 2.0, 3.0], &[-1.0, -0.0, 0.0, f32::NEG_INFINITY]], vec![all, scaled]);
+        let e = std::f32::consts::E;
+        assert_eq!(out[0][..6], [3.0, 3.0, 2.0, 1.0, 3.0, 2.0]);
+        assert!((out[0][6] - (2.0 + 1.0 / e + 1.0 / e / e)).abs() < 1e-6);
+        // Zeros of both signs are equal; −∞ weighs nothing.
+        assert_eq!(out[1], [0.0, 0.0, -1.0, 1.0, 2.0, 0.0, 2.25]);
+        assert!(out[1][0].is_sign_positive());
+    }
+
+    #[test]
+    fn only_what_is_wanted_is_defined_and_nan_comes_first() {
+        let wanted = |candidates| Wanted { candidates, ..Wanted::default() };
+        let x: &[f32] = &[5.0, f32::NAN, f32::INFINITY, -f32::NAN];
+        let out = run(2, &[x, x, x], vec![wanted(0), wanted(1), wanted(2)]);
+        assert!(out[0].iter().all(|v| v.is_nan()));
+        assert_eq!((out[1][0].is_nan(), out[1][2], out[1][3].is_nan()), (true, 1.0, true));
+        assert_eq!((out[2][1].is_nan(), &out[2][2..4]), (true, &[1.0, 3.0][..]));
+    }
+}

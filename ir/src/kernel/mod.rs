@@ -23,6 +23,7 @@ use crate::graph::{BinaryOp, F32, UnaryOp};
 use crate::kv::KvSpec;
 use crate::quant::Format;
 use crate::ty::Dim;
+pub use llmcc_abi::{ATTEND_BLOCK, ATTEND_PARTS, ATTEND_SPLIT_TOKENS};
 
 /// Operand number of a kernel: index in [`Kernel::params`].
 pub type ParamId = usize;
@@ -259,7 +260,7 @@ pub struct RowNorm {
     pub out: ParamId,
 }
 
-/// Attention. Work items are `(token, KV head)` pairs, numbered as the backend likes.
+/// Attention. Work items are `(token, KV head)` pairs in [`ATTEND_PARTS`] parts each, numbered as the backend likes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Attention {
     /// Queries `[T, heads·head_dim]`, not quantized.
@@ -394,7 +395,7 @@ impl Kernel {
             Body::Matmul(k) => (k.segments.iter().map(Segment::tiles).sum(), false),
             Body::RowNorm(_) | Body::Pointwise(_) | Body::Embed(_) | Body::TopK(_) => (1, true),
             Body::Attention(a) => match self.params.get(a.kv).map(|p| &p.kind) {
-                Some(ParamKind::Kv(kv)) => (kv.kv_heads, true),
+                Some(ParamKind::Kv(kv)) => (kv.kv_heads * ATTEND_PARTS, true),
                 _ => (1, true),
             },
             Body::RopeTable(_) => (1, false),

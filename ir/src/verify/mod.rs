@@ -11,6 +11,8 @@ mod rules;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod top_k_tests;
 
 pub use access::{Access, accesses};
 pub use graph::{verify_func, verify_module};

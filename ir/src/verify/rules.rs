@@ -63,6 +63,7 @@ pub const RULES: &[(&str, &str)] = &[
     ("store-group", "int8 stores are whole groups, for attention within the queries of a KV head; fp8 rows are stored by row-wise kernels"),
     ("kv-columns", "keys and values have the columns of the state"),
     ("attention-heads", "KV heads divide the query heads"),
+    ("top-k", "there are at most as many candidates as logits, and fewer logits than 2^24"),
     ("race", "no work item reads or stores what another stores"),
     // Plan.
     ("weight-storage", "weights have a storage, of the shape of their expression"),
@@ -80,6 +81,8 @@ pub const RULES: &[(&str, &str)] = &[
     ("state-order", "keys and values are stored once in a step, before attention reads them"),
     ("target-packing", "matrices are packed as the target reads them"),
     ("target-rows", "rows are int8 only for CPUs, 16-bit floats only for GPUs, fp8 only for GPUs that have its instructions"),
+    ("candidates", "the candidates of a plan are f32 [R, 2k + 1], all written and not overwritten"),
+    ("target-kernel", "only GPUs look for candidates"),
     ("unused-buffer", "buffers are used (warning)"),
     ("unused-kernel", "kernels are launched (warning)"),
 ];
@@ -90,7 +93,7 @@ mod tests {
 
     #[test]
     fn every_rule_is_listed_and_has_a_failing_case() {
-        let tests = include_str!("tests.rs");
+        let tests = concat!(include_str!("tests.rs"), include_str!("top_k_tests.rs"));
         let sources = [include_str!("mod.rs"), include_str!("graph.rs"), include_str!("kernel.rs"), include_str!("plan.rs")].concat();
         for (code, _) in RULES {
             assert!(tests.contains(&format!("\"{code}\"")), "`{code}` has no test");

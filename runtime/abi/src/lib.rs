@@ -166,6 +166,8 @@ pub struct KernelDesc {
     pub scratch: u64,
     /// Further scratch bytes each thread needs per token/row of the step (`m`); on a GPU, of the workspace.
     pub scratch_per_m: u64,
+    /// CPUs: bytes of [`StepCtx::shared`] that a pair of neighbouring threads needs for each [`ATTEND_BLOCK`] tokens of context; 0: none at all.
+    pub shared_per_block: u64,
 }
 
 /// What a GPU kernel has beyond [`KernelDesc`].
@@ -336,6 +338,12 @@ pub struct StepCtx {
     pub n_seqs: u64,
     /// Microkernels for the machine at hand, indexed by [`Uk`].
     pub uk: *const UkTable,
+    /// Threads among which the work items of a kernel are divided: thread `t` has those from `items * t / threads` on.
+    pub threads: u64,
+    /// What threads leave for each other within a kernel: a slot for each boundary between two threads, the first 64 bytes of each zero between kernels.
+    pub shared: *mut u8,
+    /// Bytes of a slot: 64, and [`KernelDesc::shared_per_block`] for each block of the longest context of the step and one more.
+    pub shared_stride: u64,
 }
 
 /// [`StepCtx`] for GPU kernels, in device memory: device addresses, all fields 8 bytes.

@@ -1,3 +1,5 @@
+//! Choosing from candidates, against choosing from all logits.
+
 use super::*;
 use crate::sample::sample;
 

@@ -110,7 +110,7 @@ impl Generation {
         };
         let same = engine.kv().tokens(seq)?.iter().zip(prompt).take_while(|(a, b)| a == b).count();
         // The last prompt token is always evaluated: its logits are needed.
-        let evaluated = same.min(prompt.len() - 1);
+        let evaluated = engine.kv().reusable(seq, same.min(prompt.len() - 1))?;
         engine.kv_mut().truncate(seq, evaluated)?;
         let eos = match text {
             Some(text) if !params.ignore_eos => text.config().eos_ids().to_vec(),

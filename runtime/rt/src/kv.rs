@@ -3,6 +3,9 @@
 //! A page holds [`PAGE_TOKENS`] tokens of *every* attention state: page `p` of state `s` lies `p * page_bytes(s)` into the pool of `s`, so that one
 //! block table per sequence serves all layers. What is here is the bookkeeping; the pages themselves are a [`PageStore`]: [`HostPages`], or a GPU's.
 //!
+//! When every attention state has a sliding window, pages that the longest of them has left behind are given back ([`Kv::slide`]), so a sequence needs memory for its window (and a chunk of
+//! its prompt), however long it becomes. A page serves all states, so one state without a window keeps everything.
+//!
 //! Sequences may share pages ([`Kv::fork`]); who appends to a shared, partly filled page gets a copy first.
 
 use llmcc_abi::{KvDesc, PAGE_TOKENS};
@@ -15,6 +18,8 @@ pub type SeqId = i32;
 
 const SLOT_BITS: u32 = 20;
 const MAX_SLOTS: usize = 1 << SLOT_BITS;
+/// Pages that are kept behind a window, so that the last tokens of a sequence can be taken back.
+const KEPT_BEHIND: usize = 2;
 const GENERATIONS: u32 = 1 << (31 - SLOT_BITS);
 
 #[derive(Default)]
@@ -23,6 +28,8 @@ struct Slot {
     used: bool,
     tokens: Vec<i32>,
     pages: Vec<u32>,
+    /// So many of the first pages have been given back: their numbers are 0 and mean nothing.
+    gone: usize,
 }
 
 /// The memory of the pages.
@@ -85,6 +92,8 @@ pub struct Kv {
     free: Vec<u32>,
     total_pages: usize,
     max_context: usize,
+    /// Longest sliding window; 0: some state sees the whole sequence.
+    window: usize,
     slots: Vec<Slot>,
     free_slots: Vec<u32>,
 }
@@ -93,7 +102,19 @@ impl Kv {
     /// No sequences yet, over `total_pages` pages; a sequence may have `max_context` tokens.
     pub fn new(pages: Box<dyn PageStore>, total_pages: usize, max_context: usize) -> Kv {
         let (refs, free, slots, free_slots) = Default::default();
-        Kv { pages, refs, free, total_pages, max_context, slots, free_slots }
+        Kv { pages, refs, free, total_pages, max_context, window: 0, slots, free_slots }
+    }
+
+    /// With pages given back once all the attention states `descs` have left them behind.
+    pub fn with_windows(mut self, descs: &[KvDesc]) -> Kv {
+        let windows = || descs.iter().map(|d| d.window as usize);
+        self.window = if windows().any(|w| w == 0) { 0 } else { windows().max().unwrap_or(0) };
+        self
+    }
+
+    /// Whether pages are given back, so that [`Kv::extend`] is needed.
+    pub fn slides(&self) -> bool {
+        self.window > 0
     }
 
     /// Tokens all sequences together can hold.
@@ -154,9 +175,22 @@ impl Kv {
         if len > old {
             return Err(Error::invalid(format!("cannot truncate a sequence of {old} tokens to {len}")));
         }
+        if len > 0 && self.reusable(seq, len)? == 0 {
+            return Err(Error::invalid(format!(
+                "cannot truncate a sequence of {old} tokens to {len}: what the next token would see has left the sliding window of {}. \
+                 Truncate it to 0 and evaluate its tokens again",
+                self.window
+            )));
+        }
         self.slots[index].tokens.truncate(len);
         self.drop_spare_pages(index);
         Ok(())
+    }
+
+    /// `len`, or 0 if a sequence of so many tokens cannot be continued since what its window sees has been given back.
+    pub fn reusable(&self, seq: SeqId, len: usize) -> Result<usize> {
+        let gone = self.slots[self.slot(seq)?].gone;
+        Ok(if self.first_page(len) < gone { 0 } else { len })
     }
 
     /// A new sequence with the same tokens, sharing the cached pages.
@@ -164,10 +198,11 @@ impl Kv {
         let from = self.slot(seq)?;
         let new = self.seq_new()?;
         let to = self.slot(new)?;
-        let (tokens, pages) = (self.slots[from].tokens.clone(), self.slots[from].pages.clone());
-        pages.iter().for_each(|&p| self.refs[p as usize] += 1);
+        let (tokens, pages, gone) = (self.slots[from].tokens.clone(), self.slots[from].pages.clone(), self.slots[from].gone);
+        pages[gone..].iter().for_each(|&p| self.refs[p as usize] += 1);
         self.slots[to].tokens = tokens;
         self.slots[to].pages = pages;
+        self.slots[to].gone = gone;
         Ok(new)
     }
 
@@ -185,7 +220,7 @@ impl Kv {
         }
     }
 
-    /// Page numbers of slot `slot`, in order.
+    /// Page numbers of slot `slot`, in order. Pages that its window has left behind are 0.
     pub fn pages(&self, slot: usize) -> &[u32] {
         &self.slots[slot].pages
     }
@@ -195,8 +230,9 @@ impl Kv {
         self.slots[slot].tokens.len()
     }
 
-    /// Makes room for `extra` more tokens in each `(slot, extra)`, or fails and changes nothing.
-    pub fn reserve(&mut self, wanted: &[(usize, usize)]) -> Result<()> {
+    /// Makes room for `extra` more tokens in each `(slot, extra)`, or fails and changes nothing. Where pages are given back, this only makes sure that room can be made
+    /// ([`Kv::extend`]) for chunks of up to `chunk` tokens, one after the other.
+    pub fn reserve(&mut self, wanted: &[(usize, usize)], chunk: usize) -> Result<()> {
         for &(slot, extra) in wanted {
             let len = self.slots[slot].tokens.len();
             if extra > self.max_context - len {
@@ -206,6 +242,11 @@ impl Kv {
                 );
                 return Err(Error::new(Status::ContextFull, message));
             }
+        }
+        if self.slides() {
+            let most: usize = wanted.iter().map(|&(slot, extra)| self.most_new(slot, extra, chunk)).sum();
+            let free = self.free.len() + self.total_pages - self.refs.len();
+            return if most > free { Err(self.full()) } else { Ok(()) };
         }
         for &(slot, extra) in wanted {
             if let Err(error) = self.reserve_one(slot, extra) {
@@ -221,14 +262,53 @@ impl Kv {
         self.slots[slot].tokens.push(token);
     }
 
+    /// Makes room for the next `extra` tokens of a slot, which have been reserved.
+    pub fn extend(&mut self, slot: usize, extra: usize) -> Result<()> {
+        self.reserve_one(slot, extra)
+    }
+
+    /// Gives back the pages of a slot that its window has left behind. What the window of the next token sees stays, and a little more.
+    pub fn slide(&mut self, slot: usize) {
+        if !self.slides() {
+            return;
+        }
+        let keep = self.first_page(self.slots[slot].tokens.len()).saturating_sub(KEPT_BEHIND);
+        for nth in self.slots[slot].gone..keep {
+            let page = std::mem::take(&mut self.slots[slot].pages[nth]);
+            self.release(page);
+        }
+        self.slots[slot].gone = self.slots[slot].gone.max(keep);
+    }
+
+    /// First page that the next token of a sequence of `len` tokens sees.
+    fn first_page(&self, len: usize) -> usize {
+        if self.window == 0 { 0 } else { (len + 1).saturating_sub(self.window) / PAGE_TOKENS }
+    }
+
+    /// Most pages that `extra` more tokens can ever need at once beyond those in use, in chunks of up to `chunk`.
+    fn most_new(&self, slot: usize, extra: usize, chunk: usize) -> usize {
+        let slot = &self.slots[slot];
+        let held = &slot.pages[slot.gone..];
+        let all = (slot.tokens.len() + extra).div_ceil(PAGE_TOKENS) - slot.gone;
+        // A window and a chunk begin and end within pages.
+        let window = self.window.div_ceil(PAGE_TOKENS) + chunk.min(extra).div_ceil(PAGE_TOKENS) + KEPT_BEHIND + 2;
+        // Shared pages stay in use when this sequence gives them back; the last one may have to be copied.
+        let own = held.iter().filter(|p| self.refs[**p as usize] == 1).count();
+        let copies = usize::from(own < held.len());
+        all.saturating_sub(held.len()).min(window.saturating_sub(own)) + copies
+    }
+
     /// Releases reserved pages no token has been committed to.
     pub fn drop_spare_pages(&mut self, slot: usize) {
         let keep = self.slots[slot].tokens.len().div_ceil(PAGE_TOKENS);
         while self.slots[slot].pages.len() > keep {
-            if let Some(page) = self.slots[slot].pages.pop() {
+            if let Some(page) = self.slots[slot].pages.pop()
+                && self.slots[slot].pages.len() >= self.slots[slot].gone
+            {
                 self.release(page);
             }
         }
+        self.slots[slot].gone = self.slots[slot].gone.min(keep);
     }
 
     fn reserve_one(&mut self, slot: usize, extra: usize) -> Result<()> {
@@ -268,11 +348,15 @@ impl Kv {
             self.refs.push(1);
             return Ok(self.refs.len() as u32 - 1);
         }
+        Err(self.full())
+    }
+
+    fn full(&self) -> Error {
         let message = format!(
             "the KV cache is full: all {} tokens are in use. Free or truncate sequences, or open the model with a larger max_tokens",
             self.max_tokens()
         );
-        Err(Error::new(Status::CacheFull, message))
+        Error::new(Status::CacheFull, message)
     }
 
     fn release(&mut self, page: u32) {
@@ -300,7 +384,7 @@ mod tests {
 
     fn append(kv: &mut Kv, seq: SeqId, n: usize) -> Result<()> {
         let slot = kv.slot(seq)?;
-        kv.reserve(&[(slot, n)])?;
+        kv.reserve(&[(slot, n)], n)?;
         (0..n).for_each(|i| kv.commit(slot, i as i32));
         Ok(())
     }
@@ -338,7 +422,7 @@ mod tests {
         let (a, b) = (kv.seq_new().unwrap(), kv.seq_new().unwrap());
         append(&mut kv, a, 20).unwrap();
         let both = [(kv.slot(b).unwrap(), 16), (kv.slot(a).unwrap(), 29)];
-        let error = kv.reserve(&both).unwrap_err();
+        let error = kv.reserve(&both, 64).unwrap_err();
         assert_eq!(error.status, Status::CacheFull);
         assert_eq!((kv.used_pages(), kv.tokens(a).unwrap().len()), (2, 20));
         append(&mut kv, b, 32).unwrap();
@@ -410,5 +494,105 @@ mod tests {
         append(&mut kv, b, 1).unwrap();
         let (pa, pb) = (kv.pages(kv.slot(a).unwrap()).to_vec(), kv.pages(kv.slot(b).unwrap()).to_vec());
         assert!(pa[0] != pb[0] && pb.len() == 1);
+    }
+
+    /// Pools of `pages` pages, and windows of 40 and 24 tokens.
+    fn sliding(pages: usize) -> Kv {
+        let desc = KvDesc { kv_heads: 1, head_dim: 1, dtype: 0, window: 40, page_bytes: 128 };
+        let descs = [desc, KvDesc { window: 24, ..desc }];
+        let store = HostPages::new(&descs, pages).unwrap();
+        Kv::new(Box::new(store), pages, 100_000).with_windows(&descs)
+    }
+
+    /// Appends as the engine does: in chunks.
+    fn append_chunks(kv: &mut Kv, seq: SeqId, n: usize, chunk: usize) -> Result<()> {
+        let slot = kv.slot(seq)?;
+        kv.reserve(&[(slot, n)], chunk)?;
+        for at in (0..n).step_by(chunk) {
+            let count = chunk.min(n - at);
+            kv.extend(slot, count)?;
+            (0..count).for_each(|i| kv.commit(slot, i as i32));
+            kv.slide(slot);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn pages_behind_the_window_are_given_back() {
+        let mut kv = sliding(20);
+        let a = kv.seq_new().unwrap();
+        for n in 1..=1000 {
+            append_chunks(&mut kv, a, 1, 1).unwrap();
+            // The window and its ends, and what is kept behind.
+            assert!(kv.used_pages() <= 40usize.div_ceil(PAGE_TOKENS) + 1 + KEPT_BEHIND, "{n}: {}", kv.used_pages());
+            // All that the next token sees is there.
+            let slot = kv.slot(a).unwrap();
+            assert!(kv.slots[slot].gone * PAGE_TOKENS <= (n + 1usize).saturating_sub(40));
+            assert_eq!(kv.pages(slot).len(), n.div_ceil(PAGE_TOKENS));
+        }
+        // A prompt far longer than the cache, in chunks.
+        append_chunks(&mut kv, a, 5000, 64).unwrap();
+        assert_eq!(kv.tokens(a).unwrap().len(), 6000);
+        kv.seq_free(a).unwrap();
+        assert_eq!((kv.used_pages(), kv.sequences()), (0, 0));
+    }
+
+    #[test]
+    fn one_state_without_a_window_keeps_everything() {
+        let desc = KvDesc { kv_heads: 1, head_dim: 1, dtype: 0, window: 0, page_bytes: 128 };
+        let descs = [KvDesc { window: 40, ..desc }, desc];
+        let store = HostPages::new(&descs, 40).unwrap();
+        let mut kv = Kv::new(Box::new(store), 40, 1000).with_windows(&descs);
+        let a = kv.seq_new().unwrap();
+        append_chunks(&mut kv, a, 600, 16).unwrap();
+        assert_eq!(kv.used_pages(), 38);
+    }
+
+    #[test]
+    fn too_large_a_chunk_changes_nothing() {
+        let mut kv = sliding(12);
+        let (a, b) = (kv.seq_new().unwrap(), kv.seq_new().unwrap());
+        append_chunks(&mut kv, a, 300, 16).unwrap();
+        let used = kv.used_pages();
+        assert_eq!(append_chunks(&mut kv, b, 300, 160).unwrap_err().status, Status::CacheFull);
+        assert_eq!((kv.used_pages(), kv.tokens(b).unwrap().len()), (used, 0));
+        append_chunks(&mut kv, a, 300, 16).unwrap();
+    }
+
+    #[test]
+    fn windows_of_forks_slide_apart() {
+        let mut kv = sliding(40);
+        let a = kv.seq_new().unwrap();
+        append_chunks(&mut kv, a, 100, 10).unwrap();
+        let b = kv.fork(a).unwrap();
+        let shared = kv.pages(kv.slot(b).unwrap()).to_vec();
+        append_chunks(&mut kv, a, 200, 10).unwrap();
+        // The fork still has what it had.
+        let slot = kv.slot(b).unwrap();
+        assert_eq!(kv.pages(slot), shared);
+        assert!(shared[kv.slots[slot].gone..].iter().all(|p| kv.refs[*p as usize] == 1));
+        append_chunks(&mut kv, b, 200, 10).unwrap();
+        let (pa, pb) = (kv.slot(a).unwrap(), kv.slot(b).unwrap());
+        let live = |kv: &Kv, s: usize| kv.slots[s].pages[kv.slots[s].gone..].to_vec();
+        assert!(live(&kv, pa).iter().all(|p| !live(&kv, pb).contains(p)));
+        assert_eq!(kv.used_pages(), live(&kv, pa).len() + live(&kv, pb).len());
+        kv.seq_free(a).unwrap();
+        kv.seq_free(b).unwrap();
+        assert_eq!(kv.used_pages(), 0);
+    }
+
+    #[test]
+    fn sequences_can_be_cut_within_what_is_kept() {
+        let mut kv = sliding(20);
+        let a = kv.seq_new().unwrap();
+        append_chunks(&mut kv, a, 500, 20).unwrap();
+        kv.truncate(a, 480).unwrap();
+        append_chunks(&mut kv, a, 40, 20).unwrap();
+        let error = kv.truncate(a, 300).unwrap_err();
+        assert!(error.status == Status::Invalid && error.message.contains("sliding window of 40"), "{}", error.message);
+        assert_eq!(kv.tokens(a).unwrap().len(), 520);
+        kv.truncate(a, 0).unwrap();
+        assert_eq!(kv.used_pages(), 0);
+        append_chunks(&mut kv, a, 100, 20).unwrap();
     }
 }

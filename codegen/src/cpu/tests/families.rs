@@ -196,6 +196,42 @@ proptest! {
     }
 }
 
+/// However many threads divide long contexts, and in whatever order they finish: the same bits.
+#[test]
+fn threads_share_long_contexts() {
+    for (seed, dtype, tokens) in [(1, KvDType::F16, 1), (2, KvDType::Int8, 3), (3, KvDType::F32, 2)] {
+        let mut g = Gen::new(seed, tokens, 10);
+        g.rows = Dim::Tokens;
+        for i in 0..g.batch.tokens.len() {
+            (g.batch.seqs[i], g.batch.positions[i]) = (i, 1300 - 500 * i as i32);
+        }
+        let (kv_heads, heads, d) = (2, 6, 32);
+        let spec = KvSpec { dtype, kv_heads, head_dim: d, window: None };
+        let q = g.input(heads * d);
+        let mut state = KvState::new(spec);
+        for i in 0..g.batch.tokens.len() {
+            for p in 0..=g.batch.positions[i] as usize {
+                let row = |g: &mut Gen| g.rng.floats(spec.width()).into_iter().map(f64::from).collect::<Vec<_>>();
+                let (k, v) = (row(&mut g), row(&mut g));
+                state.store_key(g.batch.seqs[i], p, &k);
+                state.store_value(g.batch.seqs[i], p, &v);
+            }
+        }
+        let kv = g.kv(state);
+        let out = g.output(heads * d, RowElem::Q8 { group: 32 });
+        let case = g.case(Body::Attention(Attention { q, kv, out, heads, scale: F32::new(0.3), tile_m: 1 }));
+        for run in super::with_microkernels() {
+            let object = case.compile(&run);
+            let whole = case.run_object(&object, &run);
+            for threads in [2, 3, 7, 16, 61] {
+                let cuts = (1..threads).map(|t| case.items() * t / threads).collect();
+                let shared = case.run_object(&object, &Run { cuts, ..run.clone() });
+                assert!(same_bits(&shared[out], &whole[out]), "{threads} threads, {dtype}");
+            }
+        }
+    }
+}
+
 #[test]
 fn operands_end_at_an_inaccessible_page() {
     let g = Guarded::new(&[1, 2, 3]);

@@ -4,7 +4,7 @@
 //! there too. What a kernel writes starts as NaN.
 
 use crate::{Backend, Object};
-use llmcc_abi::{KernelFn, PAGE_TOKENS, StepCtx, UkTable};
+use llmcc_abi::{ATTEND_BLOCK, KernelFn, PAGE_TOKENS, StepCtx, UkTable};
 use llmcc_ir::diag::Diagnostics;
 use llmcc_ir::eval::{
     Batch, KvState, OperandData, eval_kernel, half_rows_from_bytes, half_rows_to_bytes, kv_from_pages, kv_to_pages, q8_rows_from_bytes,
@@ -192,6 +192,11 @@ impl Case {
         let out_rows: Vec<i32> = batch.out_rows.iter().map(|r| *r as i32).collect();
         let stride = tables.first().map_or(0, Vec::len);
         let block_tables: Vec<u32> = tables.concat();
+        let threads = run.cuts.len() + 1;
+        let blocks = (stride * PAGE_TOKENS).div_ceil(ATTEND_BLOCK) + 1;
+        let slot = (64 + blocks * object.shared_per_block as usize).next_multiple_of(64);
+        // Aligned to 64 bytes: it ends where a page does.
+        let shared = Guarded::new(&vec![0; slot * run.cuts.len()]);
         let ctx = StepCtx {
             tokens: batch.tokens.as_ptr(),
             positions: batch.positions.as_ptr(),
@@ -203,6 +208,9 @@ impl Case {
             n_rows: out_rows.len() as u64,
             n_seqs: tables.len() as u64,
             uk: &run.table,
+            threads: threads as u64,
+            shared: shared.ptr(),
+            shared_stride: slot as u64,
         };
         let m = self.m() as u64;
         let scratch_len = (object.scratch + m * object.scratch_per_m) as usize;
@@ -265,7 +273,8 @@ impl Case {
     /// The same with token `i` alone.
     pub fn only(&self, i: usize) -> Option<Case> {
         let b = &self.batch;
-        let batch = Batch { tokens: vec![b.tokens[i]], seqs: vec![0], positions: vec![b.positions[i]], out_rows: vec![0], ..Batch::default() };
+        let batch =
+            Batch { tokens: vec![b.tokens[i]], seqs: vec![0], positions: vec![b.positions[i]], out_rows: vec![0], ..Batch::default() };
         let rows = self.kernel.params.iter().all(|p| !matches!(p.kind, ParamKind::Rows { rows, .. } if rows != self.kernel.rows));
         rows.then(|| Case { kernel: self.kernel.clone(), batch, operands: self.operands.iter().map(|o| row_of(o, i)).collect() })
     }

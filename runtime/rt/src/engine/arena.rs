@@ -1,6 +1,6 @@
 //! Activation memory: a slot per buffer of the plan, sized by the step.
 
-use llmcc_abi::{StepDesc, rows};
+use llmcc_abi::{ATTEND_BLOCK, PAGE_TOKENS, StepDesc, rows};
 
 use crate::error::{Error, Result, Status};
 use crate::image::Image;
@@ -38,6 +38,41 @@ impl Arena {
             scratch: Region::reserve(scratch, "scratch; use fewer threads or a smaller max_batch_tokens")?,
             scratch_stride: stride,
         })
+    }
+}
+
+/// What threads leave for each other within a kernel: see [`llmcc_abi::StepCtx::shared`]. Only pages that are written take memory.
+pub(super) struct Shared {
+    pub region: Region,
+    /// Bytes of a slot.
+    pub stride: usize,
+}
+
+impl Shared {
+    /// Nothing.
+    pub const fn empty() -> Shared {
+        Shared { region: Region::empty(), stride: 0 }
+    }
+
+    /// Makes the slots large enough for contexts of `pages` pages, one slot for each boundary between `threads` threads. No step is running.
+    pub fn grow(&mut self, image: &Image, pages: usize, threads: usize) -> Result<()> {
+        let need = image.steps.iter().map(|s| image.kernels[s.kernel as usize].shared_per_block as usize).max().unwrap_or(0);
+        // A context of one block is never divided.
+        let blocks = (pages * PAGE_TOKENS).div_ceil(ATTEND_BLOCK);
+        if need == 0 || threads == 1 || blocks <= 1 {
+            return Ok(());
+        }
+        let stride = |blocks: usize| need.checked_mul(blocks + 1)?.checked_add(64)?.checked_next_multiple_of(64);
+        if stride(blocks).is_some_and(|s| s <= self.stride) {
+            return Ok(());
+        }
+        // Powers of two, so that a growing context seldom allocates.
+        let stride = stride(blocks.next_power_of_two());
+        let bytes = stride.and_then(|s| s.checked_mul(threads - 1)).unwrap_or(usize::MAX);
+        *self = Shared::empty();
+        self.region = Region::reserve(bytes, "what threads share; use fewer threads or a smaller max_context")?;
+        self.stride = stride.unwrap_or(0);
+        Ok(())
     }
 }
 

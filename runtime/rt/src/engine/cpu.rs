@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use llmcc_abi::{KernelFn, StepCtx, StepDesc, UkTable, operand, rows};
 
-use super::arena::{Arena, scratch_stride, slot_offsets};
+use super::arena::{Arena, Shared, scratch_stride, slot_offsets};
 use super::{Executor, Limits, Profile, Step};
 use crate::error::Result;
 use crate::image::Image;
@@ -25,6 +25,7 @@ pub(super) struct Cpu {
     limits: Limits,
     solo_bytes: u64,
     arena: Arena,
+    shared: Shared,
     /// One per operand of the plan.
     pointers: Vec<*mut u8>,
     vocab: usize,
@@ -46,6 +47,7 @@ impl Cpu {
             limits,
             solo_bytes: SOLO_BYTES,
             arena: Arena::empty(),
+            shared: Shared::empty(),
             pointers: fixed_pointers(image, &pools),
             vocab: desc.vocab as usize,
             logits_slot: desc.logits_buffer as usize,
@@ -82,9 +84,11 @@ impl Executor for Cpu {
         let (image, i) = (step.image, step.inputs);
         let (tokens, rows) = (i.tokens.len(), i.out_rows.len());
         self.grow(image, tokens, rows)?;
+        self.shared.grow(image, i.stride, self.pool.threads())?;
         let regime = image.regimes[step.regime];
         let first = regime.first_step as usize;
         let solo = image.weights_len().saturating_mul(tokens as u64) < self.solo_bytes;
+        let threads = if solo { 1 } else { self.pool.threads() as u64 };
         let ctx = StepCtx {
             tokens: i.tokens.as_ptr(),
             positions: i.positions.as_ptr(),
@@ -96,6 +100,9 @@ impl Executor for Cpu {
             n_rows: rows as u64,
             n_seqs: i.slots.len() as u64,
             uk: &*self.uk,
+            threads,
+            shared: self.shared.region.ptr(),
+            shared_stride: self.shared.stride as u64,
         };
         let walk = Walk {
             image,
@@ -105,7 +112,7 @@ impl Executor for Cpu {
             ctx: &ctx,
             scratch: self.arena.scratch.ptr(),
             scratch_stride: self.arena.scratch_stride,
-            threads: if solo { 1 } else { self.pool.threads() as u64 },
+            threads,
             profile: step.profile,
         };
         if solo {

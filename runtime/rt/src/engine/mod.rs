@@ -171,7 +171,7 @@ impl Engine {
         limits: Limits,
         options: &Options,
     ) -> Result<Engine> {
-        let kv = Kv::new(pages, page_count(max_tokens)?, image.desc().max_context as usize);
+        let kv = Kv::new(pages, page_count(max_tokens)?, image.desc().max_context as usize).with_windows(&image.kv);
         let profile = options.profile.then(|| Profile::new(image.steps.len()));
         Ok(Engine { image, kv, executor, limits, profile, inputs: Inputs::default() })
     }
@@ -260,13 +260,14 @@ impl Engine {
         self.executor.ready()?;
         let wants = if self.executor.candidate_count() > 0 { wants } else { &[] };
         let wanted = self.check(batch)?;
-        self.kv.reserve(&wanted)?;
+        self.kv.reserve(&wanted, self.limits.tokens)?;
         let mut order: Vec<usize> = (0..batch.out_rows.len()).collect();
         order.sort_by_key(|&i| batch.out_rows[i]);
         let (mut from, mut done) = (0, 0);
         while from < batch.tokens.len() {
             let (to, upto) = chunk(batch, &order, (from, done), self.limits);
-            if let Err(error) = self.run_chunk(batch, wants, from..to, &order[done..upto]) {
+            let result = self.make_room(batch, from..to).and_then(|()| self.run_chunk(batch, wants, from..to, &order[done..upto]));
+            if let Err(error) = result {
                 // Only the machine can fail here; give back what the rest would have used.
                 wanted.iter().for_each(|&(slot, _)| self.kv.drop_spare_pages(slot));
                 return Err(error);
@@ -308,6 +309,17 @@ impl Engine {
         Ok(counts)
     }
 
+    /// Pages for tokens `range`, whose sequences give pages back as their windows move on. (Other sequences have had all their pages reserved.)
+    fn make_room(&mut self, batch: &Batch, range: std::ops::Range<usize>) -> Result<()> {
+        if self.kv.slides() {
+            let part = Batch { tokens: &batch.tokens[range.clone()], seqs: &batch.seqs[range], out_rows: &[] };
+            for (slot, count) in self.check(&part)? {
+                self.kv.extend(slot, count)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Runs tokens `range`, with logits after the tokens that `out` (indices in `batch.out_rows`, ascending by token) want.
     fn run_chunk(&mut self, batch: &Batch, wants: &[Want], range: std::ops::Range<usize>, out: &[usize]) -> Result<()> {
         self.inputs.fill(batch, wants, range, out, &self.kv);
@@ -320,6 +332,7 @@ impl Engine {
         for (&token, &row) in self.inputs.tokens.iter().zip(&self.inputs.seqs) {
             self.kv.commit(self.inputs.slots[row as usize], token);
         }
+        self.inputs.slots.iter().for_each(|&slot| self.kv.slide(slot));
         Ok(())
     }
 

@@ -78,17 +78,23 @@ pub fn toy_data_at(manifest: &str, tokenizer: &str, text_config: &str, code: &[u
 /// Names of the kernels.
 pub const KERNELS: [&str; 5] = ["embed", "append", "attend", "head_few", "head_many"];
 
+/// Name of a kernel; the sixth is that of candidates.
+pub fn kernel_name(i: usize) -> &'static str {
+    KERNELS.get(i).copied().unwrap_or("top_k")
+}
+
 impl Data {
     /// Descriptors of the kernels.
     pub fn kernels(&mut self, code: &[u64]) -> Vec<KernelDesc> {
-        KERNELS
-            .iter()
-            .zip(code)
-            .map(|(&name, &code)| KernelDesc {
+        code.iter()
+            .enumerate()
+            .map(|(i, &code)| (kernel_name(i), code))
+            .map(|(name, code)| KernelDesc {
                 code,
                 name: self.text(name),
                 scratch: if name == "attend" { 64 } else { 0 },
                 scratch_per_m: if name == "attend" { 4 } else { 0 },
+                shared_per_block: 0,
             })
             .collect()
     }
@@ -97,8 +103,19 @@ impl Data {
 /// The tables, with these kernels.
 ///
 /// Buffers: 0 = token values f32 `[T]`, 1 = sums f32 `[T]`, 2 = logits f32 `[R, VOCAB]`.
-pub fn toy_desc(data: &mut Data, isa: u32, kernels: &[KernelDesc], [manifest, tokenizer, text_config]: [Span; 3]) -> ModelDesc {
-    let buffers = [(4, 0), (4, 0), (0, 4 * VOCAB as u64)];
+pub fn toy_desc(data: &mut Data, isa: u32, kernels: &[KernelDesc], texts: [Span; 3]) -> ModelDesc {
+    toy_desc_with(data, isa, kernels, texts, 0)
+}
+
+/// As [`toy_desc`], with a kernel at the end (the sixth) that finds so many candidates for buffer 3, unless there are to be none.
+pub fn toy_desc_with(
+    data: &mut Data,
+    isa: u32,
+    kernels: &[KernelDesc],
+    [manifest, tokenizer, text_config]: [Span; 3],
+    candidates: usize,
+) -> ModelDesc {
+    let buffers = [(4, 0), (4, 0), (0, 4 * VOCAB as u64), (0, 4 * layout::candidate_cols(candidates) as u64)];
     let buffers = buffers.map(|(per_token, per_row)| BufferDesc { per_token, per_row, fixed: 0 });
     let op = |kind, index, offset| OperandDesc { kind, index, offset };
     let operands = [
@@ -110,6 +127,8 @@ pub fn toy_desc(data: &mut Data, isa: u32, kernels: &[KernelDesc], [manifest, to
         op(operand::BUFFER, 1, 0), // 5: head
         op(operand::WEIGHT, 0, 8),
         op(operand::BUFFER, 2, 0),
+        op(operand::BUFFER, 2, 0), // 8: candidates
+        op(operand::BUFFER, 3, 0),
     ];
     let step = |kernel, rows, items, items_per_m, chunk, first_operand, operands| StepDesc {
         kernel,
@@ -127,8 +146,12 @@ pub fn toy_desc(data: &mut Data, isa: u32, kernels: &[KernelDesc], [manifest, to
         steps.push(step(1, rows::TOKENS, 2, 1, 1, 1, 3));
         steps.push(step(2, rows::TOKENS, 1, 1, 3, 3, 2));
         steps.push(step(head, rows::OUT, VOCAB as u32, 0, if head == 3 { 0 } else { 2 }, 5, 3));
+        if candidates > 0 {
+            steps.push(step(5, rows::OUT, 1, 1, 0, 8, 2));
+        }
     }
-    let regime = |max_tokens, first_step| RegimeDesc { max_tokens, first_step, steps: 4, reserved: 0 };
+    let each = steps.len() as u32 / 2;
+    let regime = |max_tokens, first_step| RegimeDesc { max_tokens, first_step, steps: each, reserved: 0 };
     let page_bytes = layout::page(1, 1, 4).bytes as u64;
     let kv = [KvDesc { kv_heads: 1, head_dim: 1, dtype: kv_dtype::F32, window: 0, page_bytes }; 2];
     ModelDesc {
@@ -139,9 +162,11 @@ pub fn toy_desc(data: &mut Data, isa: u32, kernels: &[KernelDesc], [manifest, to
         hidden: 1,
         max_context: CONTEXT as u64,
         logits_buffer: 2,
+        candidates_buffer: 3,
+        candidates: candidates as u64,
         buffers: data.table(&buffers),
         kernels: data.table(kernels),
-        regimes: data.table(&[regime(FEW, 0), regime(NONE, 4)]),
+        regimes: data.table(&[regime(FEW, 0), regime(NONE, each)]),
         steps: data.table(&steps),
         operands: data.table(&operands),
         kv: data.table(&kv),

@@ -44,11 +44,8 @@ unsafe fn rows<I: Isa, C: Cache<I>, const R: usize, const P: usize>(run: &Run, g
             score::<I, C, R, P>(run, group, row, page);
             page += P;
         }
-        if P > 2 && end - page >= 2 {
-            score::<I, C, R, 2>(run, group, row, page);
-            page += 2;
-        }
-        while page < end {
+        // Few instances, since all of them are in every artifact.
+        while P > 1 && page < end {
             score::<I, C, R, 1>(run, group, row, page);
             page += 1;
         }

@@ -41,10 +41,12 @@ unsafe fn rows<I: Isa, C: Cache<I>, const R: usize>(run: &Run, group: &Group, ro
             }
         )* };
     }
-    blocks!(COLUMNS, 2, 1,);
+    blocks!(COLUMNS, 1,);
     // What is less than a vector: alone in a vector filled up with zeros.
     if column < run.d {
-        unsafe { tail::<I, C, R>(run, group, row, slots, column) };
+        for r in row..row + R {
+            unsafe { tail::<I, C>(run, group, r, slots, column) };
+        }
     }
 }
 
@@ -107,22 +109,20 @@ unsafe fn weigh<I: Isa, C: Cache<I>, const R: usize, const V: usize>(
 }
 
 #[inline(always)]
-unsafe fn tail<I: Isa, C: Cache<I>, const R: usize>(run: &Run, group: &Group, row: usize, slots: (usize, usize), column: usize) {
+unsafe fn tail<I: Isa, C: Cache<I>>(run: &Run, group: &Group, row: usize, slots: (usize, usize), column: usize) {
     let count = run.d - column;
     unsafe {
-        for r in row..row + R {
-            let mut acc = I::splat(0.0);
-            for slot in slots.0..slots.1 {
-                let values = run.page(group.page + slot / PAGE_TOKENS).v;
-                let mut bytes = [0u8; PAGE_TOKENS * 4];
-                let at = values.add((slot % PAGE_TOKENS * run.d + column) * C::BYTES);
-                core::ptr::copy_nonoverlapping(at, bytes.as_mut_ptr(), count * C::BYTES);
-                acc = I::fma(C::load(bytes.as_ptr()), I::splat(group.scores(r).add(slot).read()), acc);
-            }
-            let mut lanes = [0f32; PAGE_TOKENS];
-            I::store(lanes.as_mut_ptr(), acc);
-            let out = group.records.add(r * attend_record(run.d) + VALUES + column);
-            core::ptr::copy_nonoverlapping(lanes.as_ptr(), out, count);
+        let mut acc = I::splat(0.0);
+        for slot in slots.0..slots.1 {
+            let values = run.page(group.page + slot / PAGE_TOKENS).v;
+            let mut bytes = [0u8; PAGE_TOKENS * 4];
+            let at = values.add((slot % PAGE_TOKENS * run.d + column) * C::BYTES);
+            core::ptr::copy_nonoverlapping(at, bytes.as_mut_ptr(), count * C::BYTES);
+            acc = I::fma(C::load(bytes.as_ptr()), I::splat(group.scores(row).add(slot).read()), acc);
         }
+        let mut lanes = [0f32; PAGE_TOKENS];
+        I::store(lanes.as_mut_ptr(), acc);
+        let out = group.records.add(row * attend_record(run.d) + VALUES + column);
+        core::ptr::copy_nonoverlapping(lanes.as_ptr(), out, count);
     }
 }

@@ -1,0 +1,179 @@
+//! `llmcc lower`: single kernels, given as text, to code with a description of how to launch them.
+//!
+//! What `tools/gpu-check` runs kernels from without an artifact. Their text is what `compile --emit=kernels` prints, or written by hand.
+
+use crate::Error;
+use crate::args::LowerArgs;
+use crate::backends::{Backends, HAS_LLVM};
+use crate::session;
+use llmcc_codegen::{Backend, GpuObject, Object};
+use llmcc_ir::kernel::{Body, Expr, Kernel, Norm, Param, ParamKind, RowElem, Segment, Store};
+use llmcc_ir::target::{Family, TargetSpec};
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// Lowers the kernels of a file into a folder.
+///
+/// # Errors
+/// Whatever is wrong with the text, the target or the folder.
+pub fn run(args: &LowerArgs) -> Result<(), Error> {
+    let target = session::find_target(&args.target)?;
+    if target.family() != Family::Gpu {
+        return Err(Error::Usage(format!("`lower` is for GPU targets; `{}` is none", target.name)));
+    }
+    if !HAS_LLVM {
+        return Err(Error::Usage("`lower` needs an llmcc with LLVM: build it with `make GPU=1`".into()));
+    }
+    let program = std::env::current_exe().map_err(|e| Error::io("find", "the llmcc program", e))?;
+    let backends = Backends::new(Some(program));
+    write(&read(&args.kernels)?, target, &backends, &args.output)?;
+    for warning in backends.gpu.warnings() {
+        eprintln!("warning: {warning}");
+    }
+    Ok(())
+}
+
+/// The kernels of a file, verified.
+///
+/// # Errors
+/// A file that cannot be read, or the first kernel that is wrong.
+pub fn read(path: &Path) -> Result<Vec<Kernel>, Error> {
+    let text = std::fs::read_to_string(path).map_err(|e| Error::io("read", path, e))?;
+    let mut texts: Vec<(usize, String)> = vec![];
+    for (i, line) in text.lines().enumerate() {
+        if line.starts_with("kernel") {
+            texts.push((i + 1, String::new()));
+        }
+        match texts.last_mut() {
+            Some((_, last)) => last.extend([line, "\n"]),
+            None if line.trim().is_empty() || line.starts_with("//") => {}
+            None => return Err(Error::Failed(format!("{}:{}: expected `kernel`", path.display(), i + 1))),
+        }
+    }
+    let wrong = |line: usize, what: &dyn std::fmt::Display| Error::Failed(format!("{}: kernel at line {line}: {what}", path.display()));
+    let mut kernels = vec![];
+    for (line, text) in texts {
+        let kernel = llmcc_ir::text::parse_kernel(&text);
+        let kernel = kernel.map_err(|e| e.first().map_or_else(|| wrong(line, &"is not a kernel"), |d| wrong(line, d)))?;
+        if let Some(d) = llmcc_ir::verify::verify_kernel(&kernel).first() {
+            return Err(wrong(line, d));
+        }
+        kernels.push(kernel);
+    }
+    Ok(kernels)
+}
+
+/// Writes `kernels.json` and a file of code for each kernel: machine code where the backend has `ptxas`, else PTX.
+///
+/// # Errors
+/// Kernels that cannot be lowered, a folder that cannot be written.
+pub fn write(kernels: &[Kernel], target: &TargetSpec, backend: &dyn Backend, folder: &Path) -> Result<(), Error> {
+    std::fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, e))?;
+    let put = |name: &str, bytes: &[u8]| {
+        let path = folder.join(name);
+        std::fs::write(&path, bytes).map_err(|e| Error::io("write", path, e))
+    };
+    let mut all = vec![];
+    for (i, (kernel, object)) in kernels.iter().zip(backend.lower_all(kernels, target)?).enumerate() {
+        let Some(gpu) = &object.gpu else { continue };
+        let file = match gpu.cubin.is_empty() {
+            true => format!("{i:03}.ptx"),
+            false => format!("{i:03}.cubin"),
+        };
+        put(&file, if gpu.cubin.is_empty() { gpu.ptx.as_bytes() } else { &gpu.cubin })?;
+        all.push(describe(kernel, &object, gpu, &file));
+    }
+    let text = format!("{:#}\n", json!({ "target": target.name, "kernels": all }));
+    put("kernels.json", text.as_bytes())
+}
+
+fn describe(k: &Kernel, object: &Object, gpu: &GpuObject, file: &str) -> Value {
+    json!({
+        "name": k.name,
+        "file": file,
+        "entry": gpu.entry,
+        "threads": gpu.threads,
+        "shared": gpu.shared,
+        // Blocks: as many for every so many rows (0: altogether).
+        "grid": gpu.grid.map(|d| [d.fixed, d.per_m]),
+        // Bytes, and bytes per row.
+        "workspace": [object.scratch, object.scratch_per_m],
+        "generic": object.generic,
+        "rows": k.rows.to_string(),
+        "params": k.params.iter().map(param).collect::<Vec<_>>(),
+        "body": body(&k.body),
+        "text": llmcc_ir::text::print_kernel(k),
+    })
+}
+
+fn param(p: &Param) -> Value {
+    match &p.kind {
+        ParamKind::Rows { rows, cols, elem } => json!({ "kind": "rows", "rows": rows.to_string(), "cols": cols, "elem": elem_name(*elem) }),
+        ParamKind::Matrix { n, k, format } => {
+            json!({ "kind": "matrix", "n": n, "k": k, "format": format.def().name, "group": format.group })
+        }
+        ParamKind::Vector { len } => json!({ "kind": "vector", "len": len }),
+        ParamKind::Kv(s) => {
+            json!({ "kind": "kv", "elem": s.dtype.to_string(), "heads": s.kv_heads, "head_dim": s.head_dim, "window": s.window })
+        }
+    }
+}
+
+fn elem_name(elem: RowElem) -> String {
+    match elem {
+        RowElem::F32 => "f32".into(),
+        RowElem::F16 => "f16".into(),
+        RowElem::Bf16 => "bf16".into(),
+        RowElem::Fp8 => "fp8".into(),
+        RowElem::Q8 { group } => format!("q8g{group}"),
+    }
+}
+
+fn norm(n: &Norm) -> Value {
+    json!({ "eps": n.eps.get(), "width": n.width })
+}
+
+fn body(body: &Body) -> Value {
+    match body {
+        Body::Matmul(b) => json!({
+            "family": "matmul",
+            "x": b.x,
+            "prologue": b.prologue.map(|p| json!({ "norm": p.norm.as_ref().map(norm), "gain": p.gain, "elem": elem_name(p.elem) })),
+            "segments": b.segments.iter().map(segment).collect::<Vec<_>>(),
+            "tile_m": b.tile_m,
+        }),
+        Body::RowNorm(b) => json!({
+            "family": "row_norm", "x": b.x, "gather": b.gather, "norm": b.norm.as_ref().map(norm), "gain": b.gain, "out": b.out,
+        }),
+        Body::Attention(b) => json!({
+            "family": "attention", "q": b.q, "kv": b.kv, "out": b.out, "heads": b.heads, "scale": b.scale.get(), "tile_m": b.tile_m,
+        }),
+        Body::Pointwise(b) => json!({ "family": "pointwise", "segments": b.segments.iter().map(segment).collect::<Vec<_>>() }),
+        Body::Embed(b) => json!({ "family": "embed", "table": b.table, "out": b.out }),
+        Body::RopeTable(b) => json!({ "family": "rope_table", "inv_freq": b.inv_freq, "scale": b.scale.get(), "out": b.out }),
+        Body::TopK(b) => json!({ "family": "top_k", "x": b.x, "k": b.k, "out": b.out }),
+    }
+}
+
+fn segment(s: &Segment) -> Value {
+    let store = match s.store {
+        Store::Rows { param, start } => json!(["rows", param, start]),
+        Store::KvKey(param) => json!(["key", param]),
+        Store::KvValue(param) => json!(["value", param]),
+    };
+    json!({ "n": s.n, "weights": s.weights, "expr": expr(&s.expr), "store": store })
+}
+
+/// An expression as a list: what it is, its numbers, what it is made of.
+fn expr(e: &Expr) -> Value {
+    match e {
+        Expr::Acc(lane) => json!(["acc", lane]),
+        Expr::Rows { param, start } => json!(["rows", param, start]),
+        Expr::Vector(param) => json!(["vector", param]),
+        Expr::Const(x) => json!(["const", x.get()]),
+        Expr::Unary(op, x) => json!([op.name(), expr(x)]),
+        Expr::Binary(op, a, b) => json!([op.name(), expr(a), expr(b)]),
+        Expr::Normalize(n, x) => json!(["norm", norm(n), expr(x)]),
+        Expr::Rope { head_dim, table, x } => json!(["rope", head_dim, table, expr(x)]),
+    }
+}
