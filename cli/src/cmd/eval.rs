@@ -35,7 +35,8 @@ pub struct Perplexity {
 /// An artifact without a tokenizer; files that cannot be read.
 pub fn ppl(args: &PplArgs) -> Result<(), Error> {
     let text = std::fs::read_to_string(&args.file).map_err(|e| Error::io("read", &args.file, e))?;
-    let model = Model::open(&args.artifact, EngineOptions { threads: args.engine.threads, pin: args.engine.pin, ..EngineOptions::default() })?;
+    let model =
+        Model::open(&args.artifact, EngineOptions { threads: args.engine.threads, pin: args.engine.pin, ..EngineOptions::default() })?;
     let options = PplOptions { separator: args.separator.clone(), documents: args.documents, window: args.window };
     let p = perplexity(&model, &text, &options)?;
     if args.json {

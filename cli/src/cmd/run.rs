@@ -11,7 +11,8 @@ use std::io::{BufRead, Write};
 /// # Errors
 /// Not an artifact; no tokenizer where text is needed.
 pub fn run(args: &RunArgs) -> Result<(), Error> {
-    let model = Model::open(&args.artifact, EngineOptions { threads: args.engine.threads, pin: args.engine.pin, ..EngineOptions::default() })?;
+    let model =
+        Model::open(&args.artifact, EngineOptions { threads: args.engine.threads, pin: args.engine.pin, ..EngineOptions::default() })?;
     let mut options = gen_options(&args.sampling);
     if args.chat {
         return chat(&model, args, &options);

@@ -14,7 +14,8 @@ use std::io::{Read, Seek, SeekFrom};
 /// # Errors
 /// [`Error::Failed`] saying what differs.
 pub fn run(args: &VerifyArgs) -> Result<(), Error> {
-    let model = Model::open(&args.artifact, EngineOptions { threads: args.engine.threads, pin: args.engine.pin, ..EngineOptions::default() })?;
+    let model =
+        Model::open(&args.artifact, EngineOptions { threads: args.engine.threads, pin: args.engine.pin, ..EngineOptions::default() })?;
     let manifest: Value = serde_json::from_str(&model.manifest())
         .map_err(|e| Error::Artifact { path: args.artifact.clone(), message: format!("its manifest is not JSON: {e}") })?;
     let parts = segments(&args.artifact)?;

@@ -10,9 +10,9 @@
 
 pub mod candidates;
 pub mod capi;
+pub mod cores;
 pub mod cuda;
 pub mod engine;
-pub mod cores;
 mod error;
 pub mod generate;
 pub mod image;
