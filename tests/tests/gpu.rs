@@ -136,11 +136,12 @@ fn fp8_activations_do_not_depend_on_the_regime() {
             let allowed = 2.0 * g.reference_error(false);
             assert!(worst <= allowed, "{} in pieces of {pieces:?}: {worst:.2e}, allowed {allowed:.2e}", target.name);
         }
-        // Each of some ten products in a row adds 2.6 %, independent of the others.
+        // What rounded rows are multiplied to is off by 2.6 %, independent of the others: queries, keys, values, attention's output, gate, up and down of two
+        // layers, and the logits.
         let square = |x: f32| f64::from(x) * f64::from(x);
         let error: f64 = whole.iter().zip(&want).map(|(a, b)| square(a - b)).sum();
         let relative = (error / want.iter().map(|x| square(*x)).sum::<f64>()).sqrt();
-        assert!(relative > 0.0 && relative < 0.026 * 10f64.sqrt(), "{}: relative error {relative:.3}", target.name);
+        assert!(relative > 0.0 && relative < 0.026 * 15f64.sqrt(), "{}: relative error {relative:.3}", target.name);
     }
 }
 

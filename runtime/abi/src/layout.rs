@@ -278,7 +278,7 @@ pub const fn page(kv_heads: usize, head_dim: usize, elem_bytes: usize) -> Page {
 
 /// f32 per row of candidates: `k` logits, `k` token ids, and the sum of exponentials (see `llmcc_ir::kernel::TopK`).
 pub const fn candidate_cols(k: usize) -> usize {
-    2 * k + 1
+    k.saturating_mul(2).saturating_add(1)
 }
 
 /// Relative error of the sum of exponentials of a row of candidates. Terms are `2^y` with `y = (x − max)·scale` in f32: three roundings and 2 ulp of the

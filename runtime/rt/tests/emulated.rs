@@ -101,7 +101,7 @@ fn ptx(index: usize) -> String {
 }
 
 fn open(options: Options) -> Engine {
-    select::open(gpu_model::images(Toy { gpus: &[80], cpu: false, cubin: true }, ptx).unwrap(), &options).unwrap()
+    select::open(gpu_model::images(Toy { gpus: &[80], cpu: false, cubin: true, candidates: 0 }, ptx).unwrap(), &options).unwrap()
 }
 
 #[test]

@@ -10,6 +10,7 @@ use common::*;
 use cuda::{Launch, calls};
 use gpu_model::{Toy, artifact, grid};
 use llmcc_abi::*;
+use llmcc_rt::candidates::Want;
 use llmcc_rt::cuda::ffi::{Api, ENTRY_POINTS, LoadError};
 use llmcc_rt::select::{Machine, Wish, open_with};
 use llmcc_rt::{Engine, Image, Options, Result, Status};
@@ -19,7 +20,7 @@ const GPU_KERNELS: [(&str, cuda::Kernel, usize); 5] =
 
 /// Nothing but what the driver for tests looks at.
 fn ptx(kernel: usize) -> String {
-    format!(".entry k_{}", KERNELS[kernel])
+    format!(".entry k_{}", kernel_name(kernel))
 }
 
 fn images(toy: Toy) -> Result<Vec<Image>> {
@@ -30,7 +31,7 @@ fn open(toy: Toy, options: Options) -> Result<Engine> {
     open_with(images(toy)?, &options, Wish::default(), || Ok(cuda::api()))
 }
 
-const SM90: Toy = Toy { gpus: &[90], cpu: false, cubin: false };
+const SM90: Toy = Toy { gpus: &[90], cpu: false, cubin: false, candidates: 0 };
 
 /// A fresh driver, and the model on it.
 fn engine(options: Options) -> Engine {
@@ -131,6 +132,30 @@ fn head_many(l: &Launch) {
     head(l, 4, 2.0);
 }
 
+/// Candidates of [`TOP`].
+const K: usize = 3;
+/// A model that finds them.
+const TOP: Toy = Toy { gpus: &[90], cpu: false, cubin: false, candidates: K };
+
+fn top_k(l: &Launch) {
+    let ctx = context(l);
+    covers(l, 5, ctx.n_rows);
+    for r in 0..ctx.n_rows {
+        let wanted = (word(ctx.wanted, r).max(0) as usize).min(K);
+        let n = if wanted > 1 { K } else { wanted };
+        let x: Vec<f32> = (0..VOCAB as u64).map(|v| float(l.parameters[0], r * VOCAB as u64 + v)).collect();
+        let mut order: Vec<usize> = (0..VOCAB).collect();
+        order.sort_by(|a, b| x[*b].total_cmp(&x[*a]));
+        let first = r * layout::candidate_cols(K) as u64;
+        for (i, id) in order.iter().take(n).enumerate() {
+            store(l.parameters[1], first + i as u64, x[*id]);
+            store(l.parameters[1], first + (K + i) as u64, *id as f32);
+        }
+        let sum = x.iter().map(|v| ((v - x[order[0]]) * float(ctx.scales, r)).exp2()).sum();
+        store(l.parameters[1], first + 2 * K as u64, sum);
+    }
+}
+
 // ---- running --------------------------------------------------------------------------------------------------------------
 
 #[test]
@@ -184,6 +209,66 @@ fn rows_wanted_twice_are_computed_once() {
     for (row, logits) in [3, 1, 3, 3, 2].into_iter().zip(logits) {
         assert_eq!(logits[..VOCAB - 1], expected(&[1, 2, 3][..row])[..]);
     }
+}
+
+/// An engine whose model finds candidates, with a sequence.
+fn top_engine() -> (Engine, i32) {
+    cuda::reset(&[&GPU_KERNELS[..], &[("k_top_k", top_k, 4)]].concat());
+    let mut engine = open(TOP, options()).unwrap();
+    assert_eq!(engine.candidates(), K);
+    let seq = engine.kv_mut().seq_new().unwrap();
+    (engine, seq)
+}
+
+/// Rows in any order, some wanted twice, of each what is wanted; anything else only later, if at all.
+#[test]
+fn rows_give_what_is_wanted_of_them() {
+    let (mut engine, seq) = top_engine();
+    let tokens = [1, 2, 3, 4, 5, 6];
+    let top = Want::Top { scale: 0.25 };
+    // Of tokens 0 to 5: logits, the best, the best and more, nothing, logits and the best, the best.
+    let out_rows = [4, 2, 0, 1, 2, 5, 4];
+    let wants = [Want::Best, Want::Best, Want::Logits, Want::Best, top, Want::Best, Want::Logits];
+    let mut seen = [0; 7];
+    let batch = llmcc_rt::Batch { tokens: &tokens, seqs: &[seq; 6], out_rows: &out_rows };
+    let row = |token: u32| (VOCAB * 4, expected(&tokens[..=token as usize]));
+    let before = engine.fetched_bytes();
+    let mut later = 0;
+    engine
+        .step_for(&batch, &wants, &mut |i, mut got| {
+            seen[i] += 1;
+            let (bytes, logits) = row(out_rows[i]);
+            let best = logits.iter().rposition(|x| *x == logits.iter().fold(0.0, |m: f32, x| m.max(*x))).unwrap();
+            match (out_rows[i], got.candidates()) {
+                // Nothing but logits serves both who want this row.
+                (0 | 4, none) => assert!(none.is_none()),
+                (_, Some(c)) => {
+                    let greedy = llmcc_rt::sample::Sampling::default();
+                    assert_eq!(llmcc_rt::candidates::choose(&c, &greedy, VOCAB, 0).unwrap(), Some(best as i32));
+                    later += bytes * usize::from(i == 1);
+                }
+                (_, None) => panic!("row {i} has no candidates"),
+            }
+            if [0, 1, 2, 6].contains(&i) {
+                assert_eq!(got.logits().unwrap()[..VOCAB - 1], logits[..]);
+            }
+        })
+        .unwrap();
+    assert_eq!(seen, [1; 7]);
+    // Five rows, two of them as logits, and one fetched later.
+    let fetched = (engine.fetched_bytes() - before) as usize;
+    assert_eq!(fetched, 2 * VOCAB * 4 + 3 * 4 * layout::candidate_cols(K) + later);
+    drop(engine);
+    cuda::assert_clean();
+}
+
+/// Steps for all logits copy them at once, as if there were no candidates.
+#[test]
+fn logits_of_models_with_candidates() {
+    let (mut engine, _) = top_engine();
+    check_random_steps(&mut engine, 7, 60);
+    drop(engine);
+    cuda::assert_clean();
 }
 
 #[test]
@@ -364,7 +449,7 @@ fn select(toy: Toy, wish: Wish, driver: std::result::Result<Api, LoadError>) -> 
 fn the_best_version_this_machine_runs_is_opened() {
     cuda::reset(&GPU_KERNELS);
     let none = || Err(LoadError::NoLibrary("libcuda.so.1: no such file".into()));
-    let fat = Toy { gpus: &[80, 90, 89], cpu: true, cubin: false };
+    let fat = Toy { gpus: &[80, 90, 89], cpu: true, cubin: false, candidates: 0 };
     let auto = Wish::default();
     let cpu = Ok(format!("CPU {}", host_isa()));
     assert_eq!(select(fat, auto, Ok(cuda::api())), Ok("Mock GPU 1090".into()));
@@ -403,7 +488,7 @@ fn without_a_usable_gpu_the_error_says_why() {
     fails(SM90, auto, Err(LoadError::NoFunction("cuGraphLaunch")), &["lacks cuGraphLaunch", "update"]);
     fails(SM90, gpu, Ok(cuda::api()), &["no GPU number 3", "sees 1", "LLMCC_CUDA_DEVICE"]);
     fails(SM90, cpu, Ok(cuda::api()), &["LLMCC_DEVICE=cpu", "no version for processors"]);
-    fails(Toy { gpus: &[], cpu: true, cubin: false }, gpu, Ok(cuda::api()), &["LLMCC_DEVICE=gpu", "no version for GPUs"]);
+    fails(Toy { gpus: &[], cpu: true, cubin: false, candidates: 0 }, gpu, Ok(cuda::api()), &["LLMCC_DEVICE=gpu", "no version for GPUs"]);
     cuda::with(|m| m.capability = (8, 6));
     fails(SM90, auto, Ok(cuda::api()), &["Mock GPU, of compute capability 8.6", "--target sm86", "--target sm90,sm86"]);
     cuda::with(|m| m.capability = (7, 0));
@@ -414,7 +499,7 @@ fn without_a_usable_gpu_the_error_says_why() {
 
 #[test]
 fn the_driver_is_not_looked_for_in_vain() {
-    let images = images(Toy { gpus: &[], cpu: true, cubin: false }).unwrap();
+    let images = images(Toy { gpus: &[], cpu: true, cubin: false, candidates: 0 }).unwrap();
     open_with(images, &options(), Wish::default(), || panic!("no version needs it")).unwrap();
 }
 
@@ -463,7 +548,7 @@ fn damaged_gpu_tables_are_refused() {
         assert!(status == Status::Artifact && message.contains(part), "{part}: {message}");
     }
     // Any byte of any version's tables: refused, or still in bounds.
-    let (_, fat) = artifact(Toy { gpus: &[80, 90], cpu: true, cubin: false }, ptx);
+    let (_, fat) = artifact(Toy { gpus: &[80, 90], cpu: true, cubin: false, candidates: 0 }, ptx);
     for at in 0..fat.len() {
         for flip in [0x01, 0x08, 0x80, 0xff] {
             let mut bad = fat.to_vec();
@@ -477,7 +562,7 @@ fn damaged_gpu_tables_are_refused() {
 
 #[test]
 fn chains_of_versions_end() {
-    let (code, good) = artifact(Toy { gpus: &[80, 90], cpu: true, cubin: false }, ptx);
+    let (code, good) = artifact(Toy { gpus: &[80, 90], cpu: true, cubin: false, candidates: 0 }, ptx);
     let at = std::mem::offset_of!(ModelDesc, alternative);
     let first = u64::from_le_bytes(good[at..at + 8].try_into().unwrap());
     for (place, value) in [(first as usize + at, first), (first as usize + at, 8), (at, first + 1), (at, good.len() as u64)] {

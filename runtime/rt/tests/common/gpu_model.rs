@@ -17,6 +17,8 @@ pub struct Toy {
     /// A version for this processor, in front.
     pub cpu: bool,
     pub cubin: bool,
+    /// Candidates that versions for GPUs find.
+    pub candidates: usize,
 }
 
 /// Code and data of an artifact, with this PTX for each kernel; both live as long as the process.
@@ -30,17 +32,18 @@ pub fn artifact(toy: Toy, ptx: fn(usize) -> String) -> (&'static [u8], &'static 
         let kernels = data.kernels(&[0; 5]);
         descs.push(toy_desc(&mut data, host_isa(), &kernels, texts));
     }
+    let n = KERNELS.len() + usize::from(toy.candidates > 0);
     for sm in toy.gpus {
         let mut place = |bytes: &[u8]| {
             let off = code.len() as u64;
             code.extend_from_slice(bytes);
             Span { off, len: bytes.len() as u64 }
         };
-        let ptx: Vec<Span> = (0..KERNELS.len()).map(|i| place((ptx(i) + "\0").as_bytes())).collect();
-        let cubin = KERNELS.map(|_| if toy.cubin { place(b"\x7fELF cubin") } else { Span::default() });
-        let gpu: Vec<GpuKernelDesc> = (0..5)
+        let ptx: Vec<Span> = (0..n).map(|i| place((ptx(i) + "\0").as_bytes())).collect();
+        let cubin: Vec<Span> = (0..n).map(|_| if toy.cubin { place(b"\x7fELF cubin") } else { Span::default() }).collect();
+        let gpu: Vec<GpuKernelDesc> = (0..n)
             .map(|i| GpuKernelDesc {
-                entry: data.text(&format!("k_{}", KERNELS[i])),
+                entry: data.text(&format!("k_{}", kernel_name(i))),
                 ptx: ptx[i],
                 cubin: cubin[i],
                 threads: 32 * (i as u32 + 1),
@@ -50,7 +53,7 @@ pub fn artifact(toy: Toy, ptx: fn(usize) -> String) -> (&'static [u8], &'static 
             .collect();
         let kernels = data.kernels(&ptx.iter().map(|p| p.off).collect::<Vec<_>>());
         let gpu = data.table(&gpu);
-        descs.push(ModelDesc { gpu, ..toy_desc(&mut data, isa::SM + sm, &kernels, texts) });
+        descs.push(ModelDesc { gpu, ..toy_desc_with(&mut data, isa::SM + sm, &kernels, texts, toy.candidates) });
     }
     // From the last, so that each knows where the next one is; offsets have to ascend, so their places are computed first.
     let size = size_of::<ModelDesc>() as u64;
@@ -71,6 +74,7 @@ pub fn grid(kernel: usize) -> [GpuDim; 3] {
         0 => [dim(1, 8), dim(1, 0), dim(1, 0)],
         1 => [dim(2, 1), dim(1, 0), dim(1, 0)],
         2 => [dim(1, 0), dim(1, ATTEND_ROWS), dim(1, 0)],
+        5 => [dim(2, 1), dim(1, 0), dim(1, 0)],
         _ => [dim(VOCAB as u32, 0), dim(1, 0), dim(1, 1)],
     }
 }
