@@ -24,6 +24,8 @@ pub(crate) trait Cache<I: Isa> {
     const BYTES: usize;
     /// Whether each slot has a scale.
     const SCALED: bool;
+    /// Whether there are tiles for all numbers of rows. The types that are rarely asked for go without, since every instance is in every artifact.
+    const ALL_TILES: bool;
     /// `LANES` elements as f32.
     ///
     /// # Safety
@@ -32,12 +34,13 @@ pub(crate) trait Cache<I: Isa> {
 }
 
 macro_rules! caches {
-    ($($(#[$doc:meta])* $name:ident: $bytes:literal, $scaled:literal, $load:ident;)*) => { $(
+    ($($(#[$doc:meta])* $name:ident: $bytes:literal, $scaled:literal, $all:literal, $load:ident;)*) => { $(
         $(#[$doc])*
         pub(crate) struct $name;
         impl<I: Isa> Cache<I> for $name {
             const BYTES: usize = $bytes;
             const SCALED: bool = $scaled;
+            const ALL_TILES: bool = $all;
             #[inline(always)]
             unsafe fn load(p: *const u8) -> I::F {
                 unsafe { I::$load(p) }
@@ -47,13 +50,13 @@ macro_rules! caches {
 }
 caches! {
     /// f32.
-    KvF32: 4, false, load;
+    KvF32: 4, false, false, load;
     /// IEEE binary16.
-    KvF16: 2, false, load_f16;
+    KvF16: 2, false, true, load_f16;
     /// bfloat16.
-    KvBf16: 2, false, load_bf16;
+    KvBf16: 2, false, false, load_bf16;
     /// int8 with scales.
-    KvInt8: 1, true, load_i8;
+    KvInt8: 1, true, true, load_i8;
 }
 
 /// Offsets in the result of a block for a row: see [`attend_record`].

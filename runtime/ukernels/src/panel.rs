@@ -18,6 +18,8 @@ pub(crate) trait Kernel<I: Isa> {
     const ELEM: Elem;
     /// Largest tile.
     const SHAPE: Shape;
+    /// Whether a tile takes so much code that those of 3 and 8 rows are left out: every tile is in every artifact.
+    const LONG: bool = false;
     /// Computes `MR` rows × `NV` vectors of `c`.
     ///
     /// # Safety
@@ -216,7 +218,7 @@ unsafe fn strip<I: Isa, K: Kernel<I>, const NV: usize>(first: &Tile, m: usize, v
     let mut i = 0;
     macro_rules! tiles {
         ($($mr:literal)*) => { $(
-            if const { has_tile($mr, NV, K::SHAPE) } {
+            if const { has_tile($mr, NV, K::SHAPE) && !(K::LONG && matches!($mr, 3 | 8)) } {
                 while m - i >= $mr {
                     let tile = unsafe { first.at::<I>(vector, i) };
                     // The first rows bring the next weights, the others find theirs in the cache.
@@ -233,5 +235,5 @@ unsafe fn strip<I: Isa, K: Kernel<I>, const NV: usize>(first: &Tile, m: usize, v
 /// Whether tiles of `mr` rows × `nv` vectors exist. What remains when the vectors are odd in number is not worth all of them, nor are vectors that serve few rows only.
 const fn has_tile(mr: usize, nv: usize, shape: Shape) -> bool {
     mr <= shape.tokens
-        && (nv == shape.vectors || (nv == shape.single && mr <= if nv > 2 { 1 } else { FEW }) || (nv == 1 && matches!(mr, 1 | 4 | 12)))
+        && (nv == shape.vectors || (nv == shape.single && mr <= if nv > 2 { 1 } else { FEW }) || (nv == 1 && matches!(mr, 1 | 4)))
 }

@@ -21,7 +21,7 @@ pub(super) unsafe fn group<I: Isa, C: Cache<I>>(run: &Run, group: &Group) {
     let mut row = 0;
     macro_rules! blocks {
         ($($rows:literal $pages:literal,)*) => { $(
-            if const { pages(I::ATTEND_SCORES, $rows) == $pages } {
+            if const { pages(I::ATTEND_SCORES, $rows) == $pages && (C::ALL_TILES || $rows % 3 != 0) } {
                 while group.rows - row >= $rows {
                     unsafe { rows::<I, C, $rows, $pages>(run, group, row) };
                     row += $rows;

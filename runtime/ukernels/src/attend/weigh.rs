@@ -14,7 +14,7 @@ pub(super) unsafe fn group<I: Isa, C: Cache<I>>(run: &Run, group: &Group) {
     let mut row = 0;
     macro_rules! blocks {
         ($($n:literal)*) => { $(
-            if const { $n <= I::ATTEND_WEIGHS } {
+            if const { $n <= I::ATTEND_WEIGHS && (C::ALL_TILES || $n % 3 != 0) } {
                 while group.rows - row >= $n {
                     unsafe { rows::<I, C, $n>(run, group, row) };
                     row += $n;

@@ -111,6 +111,7 @@ unsafe fn column<I: Isa, T: Format<I>, const MR: usize, const NV: usize>(
 impl<I: Isa, T: Format<I>> Kernel<I> for Decode<T> {
     const ELEM: Elem = T::ELEM;
     const SHAPE: Shape = I::DECODE;
+    const LONG: bool = true;
 
     #[inline(always)]
     unsafe fn tile<const MR: usize, const NV: usize>(t: &Tile) {
