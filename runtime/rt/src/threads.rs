@@ -253,7 +253,7 @@ mod tests {
 
     /// Each round, every thread adds up what all threads wrote in the round before.
     fn rounds(threads: usize, jobs: usize, rounds: u64) {
-        let mut pool = Pool::new(threads, threads % 2 == 0).unwrap();
+        let mut pool = Pool::new(threads, threads.is_multiple_of(2)).unwrap();
         let cells: Vec<AtomicU64> = (0..2 * threads).map(|_| AtomicU64::new(0)).collect();
         for _ in 0..jobs {
             cells.iter().for_each(|c| c.store(1, Relaxed));

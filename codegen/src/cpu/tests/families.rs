@@ -2,7 +2,7 @@
 
 use super::bound::{Approx, ULP, check_q8, check_row, of_norm};
 use super::gen_::{FORMATS, Gen};
-use super::jit::{Guarded, same_bits};
+use super::jit::{Guarded, Run, same_bits};
 use super::{config, run_all};
 use llmcc_abi::{QuantRowsFn, Uk};
 use llmcc_ir::eval::{KvState, OperandData, q8_rows_from_bytes};
