@@ -269,9 +269,9 @@ mod tests {
     #[test]
     fn descriptors_have_no_padding() {
         assert_eq!(size_of::<abi::ImageRef>(), 16 + 8 + 7 * 8);
-        assert_eq!(size_of::<abi::ModelDesc>(), 8 + 8 + 4 * 8 + 7 * 16 + 4 * 16 + 8);
+        assert_eq!(size_of::<abi::ModelDesc>(), 8 + 8 + 6 * 8 + 7 * 16 + 4 * 16 + 8);
         assert_eq!(size_of::<abi::BufferDesc>(), 24);
-        assert_eq!(size_of::<abi::KernelDesc>(), 8 + 16 + 16);
+        assert_eq!(size_of::<abi::KernelDesc>(), 8 + 16 + 24);
         assert_eq!(size_of::<abi::GpuKernelDesc>(), 3 * 16 + 8 + 3 * 8);
         assert_eq!(size_of::<abi::RegimeDesc>(), 16);
         assert_eq!(size_of::<abi::StepDesc>(), 32);
