@@ -68,7 +68,7 @@ fn perplexity_is_the_quantization_s_own() {
     }
 }
 
-/// A budget between the errors of 8 and of 4 bits gives a mixture that is larger, and better, than 4 bits, and smaller than 8 bits.
+/// A budget between the errors of 8 and of 4 bits gives a mixture that is better than 4 bits, and smaller than 8 bits.
 #[test]
 fn a_budget_lies_between_four_and_eight_bits() {
     let text = std::fs::read_to_string(golden("tiny_llama").join("text.txt")).expect("text");
@@ -86,7 +86,8 @@ fn a_budget_lies_between_four_and_eight_bits() {
     let (eight, eights) = measure(&quantized(&model, "w8g128", act));
     let choose = Choose { error_budget: Some(0.05), kv: false, alternatives: false };
     let (mixed, manifest) = measure(&CompileOptions { choose, act: Some(act), ..options(&model) });
-    assert!(eight < mixed && mixed < four, "{eight:.5} {mixed:.5} {four:.5}");
+    // Half the error of 4 bits does a quarter of their harm. (Small errors change the likelihood of so short a text by chance, up or down.)
+    assert!((mixed - eight).abs() < (four - eight) / 2.0, "{eight:.5} {mixed:.5} {four:.5}");
     let error = |m: &Value| m["certificate"]["rms_error"].as_f64().expect("an error");
     assert!(error(&manifest) <= 0.05 && error(&manifest) > error(&eights), "{}", error(&manifest));
     let bytes = |m: &Value| m["weights"]["read_per_step"].as_u64().expect("bytes");
