@@ -1,7 +1,5 @@
 //! Products with random epilogues (RoPE, norms, residuals, caches), random shapes and tiles, through the emulator against the evaluator.
 
-// The bounds of expressions are for kernels without products.
-#[allow(dead_code)]
 mod support;
 
 use llmcc_gpu::llvm::Compiler;
