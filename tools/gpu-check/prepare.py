@@ -9,7 +9,7 @@ $LLMCC_PTXAS, artifacts hold machine code beside PTX:
  - the shapes of Llama-3.2-1B and Llama-3-8B without weights (`--weights absent`): `gpu_check.py` makes those where it runs;
  - every kernel of all of them, and those of `shapes.py`, alone.
 
-The folder has about 40 MB. Take it and the repository's `tools/` and `python/` folders to the machine with the GPU. Needs NumPy only.
+The folder has about 50 MB. Take it and the repository's `tools/` and `python/` folders to the machine with the GPU. Needs NumPy only.
 """
 
 import argparse
