@@ -192,6 +192,11 @@ impl Builder {
         self.smem
     }
 
+    /// Byte `at` of it.
+    pub fn shared_at(&mut self, at: usize) -> V {
+        self.atc(self.smem, at as i64)
+    }
+
     fn line(&mut self, text: &str) {
         for _ in 0..=self.depth {
             self.out.push_str("  ");

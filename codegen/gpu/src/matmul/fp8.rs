@@ -12,17 +12,17 @@
 //!
 //! Registers: 128 sums for 256 rows, 16 of weights, 16 of addresses; 256 threads may have 255 each.
 
+use super::warpgroup::{self, Step};
 use super::weights::Weights;
 use super::work::{self, Block, Room, Share};
 use super::{PhaseCx, Plan, input};
+use crate::Source;
 use crate::cx::Args;
-use crate::mlir::{Builder, Cache, Cmp, Elem, I64, StructElem, Ty, V};
-use crate::{Source, epilogue};
+use crate::mlir::{Builder, Cache, Cmp, V};
 use llmcc_abi::layout::round_up;
 use llmcc_codegen::CodegenError;
 use llmcc_ir::gpu::program::{Atom, Buffer, Condition, Index, Op, Pattern, Recorder, Scope, Slot, Source as From, Sync, Trips};
 use llmcc_ir::gpu::schedule::{self, FP8_TURN};
-use std::fmt::Write;
 
 /// Bytes of a row in a stage: a turn.
 const LINE: usize = 128;
@@ -42,15 +42,11 @@ struct Map {
 impl Map {
     fn new(plan: &Plan<'_>, phases: &[PhaseCx<'_>]) -> Map {
         let s = plan.schedule;
-        let most = |f: &dyn Fn(&PhaseCx<'_>) -> usize| phases.iter().map(f).max().unwrap_or(0);
-        let spare = |p: &PhaseCx<'_>| {
-            let of = |seg| epilogue::shared_bytes(plan.cx, seg, s.rows, p.tile_n);
-            p.segments.iter().map(of).max().unwrap_or(0)
-        };
+        let most = |f: &dyn Fn(&PhaseCx<'_>) -> usize| work::most(phases, f);
         let rings = STAGES_AT + most(&|p| p.phase.stages) * s.rows * LINE;
         let end = rings + most(&|p| s.warps * p.phase.stages * slot_bytes(p));
         let spare_at = round_up(STAGES_AT + most(&|p| schedule::sums_bytes(1, s.rows, &p.segments[0])), 16);
-        Map { rings, spare: spare_at, bytes: end.max(spare_at + most(&spare)) }
+        Map { rings, spare: spare_at, bytes: end.max(spare_at + work::spare_bytes(plan, phases)) }
     }
 }
 
@@ -142,11 +138,6 @@ fn next(b: &mut Builder, stage: V, stages: usize) -> V {
 }
 
 impl<'a> Product<'a> {
-    fn shared(&self, b: &mut Builder, at: usize) -> V {
-        let base = b.shared();
-        b.atc(base, at as i64)
-    }
-
     fn rows(&self) -> usize {
         self.plan.schedule.rows
     }
@@ -160,7 +151,7 @@ impl<'a> Product<'a> {
         let share = work::share(b, self.plan, self.p, &self.block);
         let tid = b.sreg("tid.x");
         let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, 31));
-        let rings = self.shared(b, self.map.rings);
+        let rings = b.shared_at(self.map.rings);
         let offset = b.mulc(warp, (self.p.phase.stages * slot_bytes(self.p)) as i64);
         let ring = b.at(rings, offset);
         let weights = Weights::single(b, self.plan, self.p, self.args, lane, warp);
@@ -202,7 +193,7 @@ impl<'a> Product<'a> {
         let inside = b.cmpc(Cmp::Slt, turn, self.turns());
         b.if_(inside, |b| {
             let column = b.mulc(turn, LINE as i64);
-            let base = self.shared(b, STAGES_AT);
+            let base = b.shared_at(STAGES_AT);
             let skip = b.mulc(stage, (self.rows() * LINE) as i64);
             let base = b.at(base, skip);
             for (from, place) in &th.pieces {
@@ -241,7 +232,7 @@ impl<'a> Product<'a> {
             let sums = self.multiply(b, read, &a, &carried[2..]);
             let ahead = b.addc(turn, stages as i64 - 1);
             self.fetch(b, th, tile, ahead, write);
-            let sums = self.wait(b, &sums, &a);
+            let sums = warpgroup::wait_all(b, &sums, &a);
             let mut out = vec![next(b, read, stages), next(b, write, stages)];
             out.extend(sums);
             out
@@ -249,8 +240,9 @@ impl<'a> Product<'a> {
         // Sums take the place of the stages.
         b.cp_wait(0);
         b.barrier();
-        self.store_sums(b, th, &out[2..]);
-        let room = Room { sums: self.shared(b, STAGES_AT), spare: self.shared(b, self.map.spare), flag: self.shared(b, 0) };
+        let at = b.shared_at(STAGES_AT);
+        warpgroup::store_sums(b, self.p, at, (th.warp, th.lane), &out[2..]);
+        let room = Room { sums: b.shared_at(STAGES_AT), spare: b.shared_at(self.map.spare), flag: b.shared_at(0) };
         work::finish(b, self.args, self.plan, self.p, (&self.block, th.share, &room), tile, 1)
     }
 
@@ -266,72 +258,11 @@ impl<'a> Product<'a> {
         out
     }
 
-    /// Starts the steps of a turn: one piece of assembly, so that nothing comes between. The sums that it returns are for [`Product::wait`] only.
+    /// Starts the products of a turn.
     fn multiply(&self, b: &mut Builder, stage: V, a: &[V], sums: &[V]) -> Vec<V> {
-        let base = self.shared(b, STAGES_AT);
+        let base = b.shared_at(STAGES_AT);
         let skip = b.mulc(stage, (self.rows() * LINE) as i64);
-        let base = b.at(base, skip);
-        let address = b.shared_address(base);
-        let address = b.shrc(address, 4);
-        let address = b.andc(address, 0x3fff);
-        let address = b.zext(address, I64);
-        // Lines of 128 bytes with their swizzle, groups of eight lines 1024 bytes apart.
-        let descriptor = b.orc(address, (1u64 << 62 | 64 << 32 | 1 << 16) as i64);
-        let n = sums.len();
-        let list: Vec<String> = (0..n).map(|i| format!("${i}")).collect();
-        let list = list.join(", ");
-        let mut text = String::from("{ .reg .pred p; setp.eq.b32 p, 0, 0; wgmma.fence.sync.aligned; ");
-        for step in 0..STEPS {
-            let a: Vec<String> = (0..4).map(|r| format!("${}", 2 * n + 4 * step + r)).collect();
-            let _ = write!(
-                text,
-                "wgmma.mma_async.sync.aligned.m64n{}k32.f32.e4m3.e4m3 {{{list}}}, {{{}}}, ${}, p, 1, 1; ",
-                self.rows(),
-                a.join(", "),
-                2 * n + 4 * STEPS + step
-            );
-        }
-        text.push_str("wgmma.commit_group.sync.aligned; }");
-        let constraints = format!("{},{},~{{memory}}", through(n), ["l"; STEPS].join(","));
-        let mut args = sums.to_vec();
-        args.extend(a);
-        // A step is 32 bytes further along the lines.
-        args.extend((0..STEPS as i64).map(|step| b.addc(descriptor, 2 * step)));
-        let s = b.asm_volatile(Ty::Struct(n as u8, StructElem::S(Elem::F32)), &text, &constraints, &args);
-        b.members(s)
+        let input = b.at(base, skip);
+        warpgroup::start(b, &Step { shape: "k32.f32.e4m3.e4m3", order: "" }, input, a, sums)
     }
-
-    /// Waits for the products. The sums pass through, and the weights are named, so that nothing else gets the registers of either before.
-    fn wait(&self, b: &mut Builder, sums: &[V], a: &[V]) -> Vec<V> {
-        let args: Vec<V> = sums.iter().chain(a).copied().collect();
-        let ty = Ty::Struct(sums.len() as u8, StructElem::S(Elem::F32));
-        let s = b.asm_volatile(ty, "wgmma.wait_group.sync.aligned 0;", &format!("{},~{{memory}}", through(sums.len())), &args);
-        b.members(s)
-    }
-
-    /// Writes a warp's sums to shared memory, `[row][column]`.
-    fn store_sums(&self, b: &mut Builder, th: &Thread<'_>, sums: &[V]) {
-        let stride = schedule::sums_stride(&self.p.segments[0]) as i64;
-        let base = self.shared(b, STAGES_AT);
-        let (g, t) = (b.shrc(th.lane, 2), b.andc(th.lane, 3));
-        let line = b.mulc(t, 2 * stride);
-        // Strips of all lanes follow each other, as warps do.
-        let column = b.shlc(th.warp, 4);
-        let column = b.add(column, g);
-        let index = b.add(line, column);
-        let offset = b.shlc(index, 2);
-        let at = b.at(base, offset);
-        for (i, v) in sums.iter().enumerate() {
-            let (group, k) = (i / 4, i % 4);
-            let row = (group * 8 + k % 2) as i64;
-            let p = b.atc(at, (row * stride + 8 * (k / 2) as i64) * 4);
-            b.store(*v, p);
-        }
-    }
-}
-
-/// Constraints of assembly on so many sums, in place, and the weights.
-fn through(sums: usize) -> String {
-    let tied: Vec<String> = (0..sums).map(|i| i.to_string()).collect();
-    format!("{},{},{}", vec!["=f"; sums].join(","), tied.join(","), ["r"; 4 * STEPS].join(","))
 }

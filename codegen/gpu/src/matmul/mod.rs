@@ -16,6 +16,7 @@ mod input;
 mod program;
 mod stream;
 mod tiles;
+mod warpgroup;
 mod weights;
 mod wgmma;
 mod work;

@@ -17,9 +17,9 @@ use super::input::{self, Staged};
 use super::weights::Weights;
 use super::work::{self, Block, Room, Share};
 use super::{PhaseCx, Plan};
+use crate::Source;
 use crate::cx::Args;
 use crate::mlir::{Builder, Cmp, Elem, F32, Ty, V, V4I32};
-use crate::{Source, epilogue};
 use llmcc_abi::layout::round_up;
 use llmcc_codegen::CodegenError;
 use llmcc_ir::gpu::schedule::{self, Input, TILE_K, Variant};
@@ -42,15 +42,11 @@ struct Map {
 impl Map {
     fn new(plan: &Plan<'_>, phases: &[PhaseCx<'_>]) -> Map {
         let s = plan.schedule;
-        let most = |f: &dyn Fn(&PhaseCx<'_>) -> usize| phases.iter().map(f).max().unwrap_or(0);
-        let spare = |p: &PhaseCx<'_>| {
-            let of = |seg| epilogue::shared_bytes(plan.cx, seg, s.rows, p.tile_n);
-            p.segments.iter().map(of).max().unwrap_or(0)
-        };
+        let most = |f: &dyn Fn(&PhaseCx<'_>) -> usize| work::most(phases, f);
         let x = FLAG + input::factor_bytes(plan);
         let sums = x + if s.input == Input::Whole { input::bytes(plan) } else { 0 };
         let spare_at = sums + most(&|p| schedule::sums_bytes(p.phase.parts, s.rows, &p.segments[0]));
-        let rings = round_up(spare_at + most(&spare), 16);
+        let rings = round_up(spare_at + work::spare_bytes(plan, phases), 16);
         let bytes = rings + most(&|p| s.warps * p.phase.stages * p.unit_bytes());
         Map { factors: FLAG, x, sums, spare: spare_at, rings, bytes }
     }
@@ -98,15 +94,10 @@ impl<'a> Stream<'a> {
         self.plan.schedule.variant == Variant::Fma
     }
 
-    fn shared(&self, b: &mut Builder, at: usize) -> V {
-        let base = b.shared();
-        b.atc(base, at as i64)
-    }
-
     fn emit(&self, b: &mut Builder, first: bool) -> Result<(), CodegenError> {
         let s = self.plan.schedule;
         let share = work::share(b, self.plan, self.p, &self.block);
-        let staged = Staged { base: self.shared(b, self.map.x), stride: input::stride(self.plan) };
+        let staged = Staged { base: b.shared_at(self.map.x), stride: input::stride(self.plan) };
         let th = self.thread(b, share, staged)?;
         let copied = first && s.input == Input::Whole && input::is_copy(self.plan);
         let rows = (self.block.row0, self.block.rows);
@@ -128,7 +119,7 @@ impl<'a> Stream<'a> {
             b.cp_wait(ahead as usize);
             b.barrier();
         } else if first && s.input == Input::Whole {
-            let factors = self.shared(b, self.map.factors);
+            let factors = b.shared_at(self.map.factors);
             input::compute(b, self.plan, self.args, staged, rows, factors)?;
         }
         self.tiles(b, &th, q0)
@@ -143,7 +134,7 @@ impl<'a> Stream<'a> {
         let skip = b.mulc(part, phase.columns as i64);
         let column = b.sub(warp, skip);
         let active = b.cmpc(Cmp::Slt, part, phase.parts as i64);
-        let rings = self.shared(b, self.map.rings);
+        let rings = b.shared_at(self.map.rings);
         let offset = b.mulc(warp, (phase.stages * self.p.unit_bytes()) as i64);
         let ring = b.at(rings, offset);
         let weights = Weights::new(b, self.plan, self.p, self.args, lane, column);
@@ -229,7 +220,7 @@ impl<'a> Stream<'a> {
                 next
             });
             b.if_(th.active, |b| self.store_sums(b, th, &out[3..]));
-            let room = Room { sums: self.shared(b, self.map.sums), spare: self.shared(b, self.map.spare), flag: self.shared(b, 0) };
+            let room = Room { sums: b.shared_at(self.map.sums), spare: b.shared_at(self.map.spare), flag: b.shared_at(0) };
             let whose = (&self.block, th.share, &room);
             if let Err(e) = work::finish(b, self.args, self.plan, self.p, whose, tile, phase.parts) {
                 done = Err(e);
@@ -320,7 +311,7 @@ impl<'a> Stream<'a> {
     fn store_sums(&self, b: &mut Builder, th: &Thread<'_>, sums: &[V]) {
         let stride = schedule::sums_stride(&self.p.segments[0]) as i64;
         let rows = self.plan.schedule.rows.max(8) as i64;
-        let base = self.shared(b, self.map.sums);
+        let base = b.shared_at(self.map.sums);
         let skip = b.mulc(th.part, rows * stride * 4);
         let base = b.at(base, skip);
         let within = b.shlc(th.column, 4);

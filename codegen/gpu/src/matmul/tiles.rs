@@ -16,9 +16,9 @@ use super::decode::{self, Scaling};
 use super::weights::Weights;
 use super::work::{self, Block, Room, Share};
 use super::{PhaseCx, Plan, input};
+use crate::Source;
 use crate::cx::Args;
 use crate::mlir::{Builder, Cache, Cmp, Elem, I32, V, V4I32};
-use crate::{Source, epilogue};
 use llmcc_abi::layout::round_up;
 use llmcc_codegen::CodegenError;
 use llmcc_ir::gpu::schedule::{self, TILE_K};
@@ -49,11 +49,7 @@ struct Map {
 impl Map {
     fn new(plan: &Plan<'_>, phases: &[PhaseCx<'_>]) -> Map {
         let s = plan.schedule;
-        let most = |f: &dyn Fn(&PhaseCx<'_>) -> usize| phases.iter().map(f).max().unwrap_or(0);
-        let spare = |p: &PhaseCx<'_>| {
-            let of = |seg| epilogue::shared_bytes(plan.cx, seg, s.rows, p.tile_n);
-            p.segments.iter().map(of).max().unwrap_or(0)
-        };
+        let most = |f: &dyn Fn(&PhaseCx<'_>) -> usize| work::most(phases, f);
         let stages = most(&|p| p.phase.stages);
         // Before the stages, a word that tells all threads something.
         let x = 128;
@@ -61,7 +57,7 @@ impl Map {
         let end = rings + most(&|p| s.warps * p.phase.stages * p.unit_bytes());
         let sums = if s.apart { round_up(end, 16) } else { x };
         let spare_at = round_up(sums + most(&|p| schedule::sums_bytes(1, s.rows, &p.segments[0])), 16);
-        Map { x, rings, sums, spare: spare_at, bytes: end.max(spare_at + most(&spare)) }
+        Map { x, rings, sums, spare: spare_at, bytes: end.max(spare_at + work::spare_bytes(plan, phases)) }
     }
 }
 
@@ -103,11 +99,6 @@ struct Thread<'a> {
 }
 
 impl<'a> Tiles<'a> {
-    fn shared(&self, b: &mut Builder, at: usize) -> V {
-        let base = b.shared();
-        b.atc(base, at as i64)
-    }
-
     /// Groups of 8 rows that a warp multiplies.
     fn groups(&self) -> usize {
         (self.plan.schedule.rows / 8).div_ceil(self.p.phase.parts)
@@ -143,7 +134,7 @@ impl<'a> Tiles<'a> {
         let skip = b.mulc(part, phase.columns as i64);
         let column = b.sub(warp, skip);
         let active = b.cmpc(Cmp::Slt, part, phase.parts as i64);
-        let rings = self.shared(b, self.map.rings);
+        let rings = b.shared_at(self.map.rings);
         let offset = b.mulc(warp, self.stages() * self.p.unit_bytes() as i64);
         let ring = b.at(rings, offset);
         let weights = Weights::new(b, self.plan, self.p, self.args, lane, column);
@@ -234,7 +225,7 @@ impl<'a> Tiles<'a> {
             let skip = b.mulc(tile, self.plan.kt() as i64);
             let kt = b.sub(q, skip);
             let rows = self.plan.schedule.rows;
-            let base = self.shared(b, self.map.x);
+            let base = b.shared_at(self.map.x);
             let to = b.mulc(stage, rows as i64 * self.line());
             let to = b.at(base, to);
             let column = b.mulc(kt, self.line());
@@ -309,7 +300,7 @@ impl<'a> Tiles<'a> {
                 b.barrier();
             }
             b.if_(th.active, |b| self.store_sums(b, th, &out[2..]));
-            let room = Room { sums: self.shared(b, self.map.sums), spare: self.shared(b, self.map.spare), flag: self.shared(b, 0) };
+            let room = Room { sums: b.shared_at(self.map.sums), spare: b.shared_at(self.map.spare), flag: b.shared_at(0) };
             if let Err(e) = work::finish(b, self.args, self.plan, self.p, (&self.block, th.share, &room), tile, 1) {
                 done = Err(e);
             }
@@ -339,7 +330,7 @@ impl<'a> Tiles<'a> {
             }
             a.push(fragments.to_vec());
         }
-        let base = self.shared(b, self.map.x);
+        let base = b.shared_at(self.map.x);
         let skip = b.mulc(stage, self.plan.schedule.rows as i64 * self.line());
         let base = b.at(base, skip);
         let mut out = sums.to_vec();
@@ -377,7 +368,7 @@ impl<'a> Tiles<'a> {
     /// Writes a warp's sums to shared memory, `[row][column]`.
     fn store_sums(&self, b: &mut Builder, th: &Thread<'_>, sums: &[V]) {
         let stride = schedule::sums_stride(&self.p.segments[0]) as i64;
-        let base = self.shared(b, self.map.sums);
+        let base = b.shared_at(self.map.sums);
         let row = b.mulc(th.part, self.groups() as i64 * 8);
         let pair = b.shlc(th.t, 1);
         let row = b.add(row, pair);

@@ -45,6 +45,17 @@ pub struct Room {
     pub flag: V,
 }
 
+/// The most of something that any phase needs: phases follow each other in the same shared memory.
+pub fn most(phases: &[PhaseCx<'_>], f: impl Fn(&PhaseCx<'_>) -> usize) -> usize {
+    phases.iter().map(f).max().unwrap_or(0)
+}
+
+/// Bytes of [`Room::spare`].
+pub fn spare_bytes(plan: &Plan<'_>, phases: &[PhaseCx<'_>]) -> usize {
+    let of = |p: &PhaseCx<'_>| p.segments.iter().map(|s| epilogue::shared_bytes(plan.cx, s, plan.schedule.rows, p.tile_n)).max();
+    most(phases, |p| of(p).unwrap_or(0))
+}
+
 /// Bytes of a slot for partial sums in the workspace.
 fn slot_bytes(plan: &Plan<'_>) -> usize {
     let columns = plan.schedule.phases.iter().filter(|p| p.cut).map(|p| {

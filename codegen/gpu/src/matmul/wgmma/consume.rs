@@ -1,13 +1,12 @@
 //! The warps that multiply.
 
 use super::super::decode;
+use super::super::warpgroup::{self, Step};
 use super::super::work::{self, Room, Share};
 use super::operand::Reader;
 use super::{Event, Product, STAGES_AT, Turn};
-use crate::mlir::{Builder, Cmp, Elem, I64, StructElem, Ty, V};
+use crate::mlir::{Builder, Cmp, Elem, V};
 use llmcc_codegen::CodegenError;
-use llmcc_ir::gpu::schedule;
-use std::fmt::Write;
 
 /// What a thread knows of itself.
 struct Thread {
@@ -59,13 +58,14 @@ impl Product<'_> {
         }
         let sums = self.start(b, turn, &a, &sums);
         self.release(b, th, turn, if tail == 2 { Before::Always } else { looped });
-        let sums = self.wait_all(b, &sums, &a);
+        let sums = warpgroup::wait_all(b, &sums, &a);
         let next = turn.next(b, self.map.stages);
         self.free(b, th, turn.stage, Before::Always);
         // Both groups have read the stages: sums take their place.
         b.barrier();
-        self.store_sums(b, th, &sums);
-        let room = Room { sums: self.shared(b, STAGES_AT), spare: self.shared(b, self.map.spare), flag: self.shared(b, STAGES_AT - 16) };
+        let at = b.shared_at(STAGES_AT);
+        warpgroup::store_sums(b, self.p, at, (th.warp, th.lane), &sums);
+        let room = Room { sums: b.shared_at(STAGES_AT), spare: b.shared_at(self.map.spare), flag: b.shared_at(STAGES_AT - 16) };
         work::finish(b, self.args, self.plan, self.p, (&self.block, th.share, &room), tile, 1)?;
         // What was stored there comes before the copies that follow.
         b.fence_proxy_async();
@@ -119,70 +119,10 @@ impl Product<'_> {
         });
     }
 
-    /// Starts four steps of `wgmma` on a stage: one piece of assembly, so that nothing comes between. The sums that it returns are for further products and [`Product::wait_all`] only.
+    /// Starts the products of a stage.
     fn multiply(&self, b: &mut Builder, stage: V, a: &[V], sums: &[V]) -> Vec<V> {
-        let base = self.input_at(b, stage);
-        let address = b.shared_address(base);
-        let address = b.shrc(address, 4);
-        let address = b.andc(address, 0x3fff);
-        let address = b.zext(address, I64);
-        // Lines of 128 bytes with their swizzle, groups of eight lines 1024 bytes apart.
-        let descriptor = b.orc(address, (1u64 << 62 | 64 << 32 | 1 << 16) as i64);
-        let n = sums.len();
-        let half = if decode::half(self.plan.elem) == Elem::Bf16 { "bf16" } else { "f16" };
-        let list: Vec<String> = (0..n).map(|i| format!("${i}")).collect();
-        let list = list.join(", ");
-        let mut text = String::from("{ .reg .pred p; setp.eq.b32 p, 0, 0; wgmma.fence.sync.aligned; ");
-        for step in 0..4 {
-            let a: Vec<String> = (0..4).map(|r| format!("${}", 2 * n + 4 * step + r)).collect();
-            let _ = write!(
-                text,
-                "wgmma.mma_async.sync.aligned.m64n{}k16.f32.{half}.{half} {{{list}}}, {{{}}}, ${}, p, 1, 1, 0; ",
-                self.rows(),
-                a.join(", "),
-                2 * n + 16 + step
-            );
-        }
-        text.push_str("wgmma.commit_group.sync.aligned; }");
-        let constraints = format!("{},{},~{{memory}}", through(n), ["l"; 4].join(","));
-        let mut args = sums.to_vec();
-        args.extend(a);
-        args.extend((0..4).map(|step| b.addc(descriptor, 2 * step)));
-        let s = b.asm_volatile(Ty::Struct(n as u8, StructElem::S(Elem::F32)), &text, &constraints, &args);
-        b.members(s)
+        let input = self.input_at(b, stage);
+        let shape = if decode::half(self.plan.elem) == Elem::Bf16 { "k16.f32.bf16.bf16" } else { "k16.f32.f16.f16" };
+        warpgroup::start(b, &Step { shape, order: ", 0" }, input, a, sums)
     }
-
-    /// Waits for all products. The sums pass through, and the weights are named, so that nothing else gets the registers of either before.
-    fn wait_all(&self, b: &mut Builder, sums: &[V], a: &[V]) -> Vec<V> {
-        let args: Vec<V> = sums.iter().chain(a).copied().collect();
-        let ty = Ty::Struct(sums.len() as u8, StructElem::S(Elem::F32));
-        let s = b.asm_volatile(ty, "wgmma.wait_group.sync.aligned 0;", &format!("{},~{{memory}}", through(sums.len())), &args);
-        b.members(s)
-    }
-
-    /// Writes a warp's sums to shared memory, `[row][column]`.
-    fn store_sums(&self, b: &mut Builder, th: &Thread, sums: &[V]) {
-        let stride = schedule::sums_stride(&self.p.segments[0]) as i64;
-        let base = self.shared(b, STAGES_AT);
-        let (g, t) = (b.shrc(th.lane, 2), b.andc(th.lane, 3));
-        let line = b.mulc(t, 2 * stride);
-        // Strips of all lanes follow each other, as warps do.
-        let column = b.shlc(th.warp, 4);
-        let column = b.add(column, g);
-        let index = b.add(line, column);
-        let offset = b.shlc(index, 2);
-        let at = b.at(base, offset);
-        for (i, v) in sums.iter().enumerate() {
-            let (group, k) = (i / 4, i % 4);
-            let row = (group * 8 + k % 2) as i64;
-            let p = b.atc(at, (row * stride + 8 * (k / 2) as i64) * 4);
-            b.store(*v, p);
-        }
-    }
-}
-
-/// Constraints of assembly on so many sums, in place, and the weights.
-fn through(sums: usize) -> String {
-    let tied: Vec<String> = (0..sums).map(|i| i.to_string()).collect();
-    format!("{},{},{}", vec!["=f"; sums].join(","), tied.join(","), ["r"; 16].join(","))
 }

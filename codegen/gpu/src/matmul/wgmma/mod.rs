@@ -61,9 +61,9 @@ mod produce;
 use super::tiles::ROW;
 use super::work::{self, Block};
 use super::{PhaseCx, Plan};
+use crate::Source;
 use crate::cx::Args;
 use crate::mlir::{Builder, Cmp, V};
-use crate::{Source, epilogue};
 use llmcc_abi::layout::round_up;
 use llmcc_codegen::CodegenError;
 use llmcc_ir::gpu::schedule;
@@ -103,18 +103,14 @@ enum Event {
 impl Map {
     fn new(plan: &Plan<'_>, phases: &[PhaseCx<'_>]) -> Map {
         let s = plan.schedule;
-        let most = |f: &dyn Fn(&PhaseCx<'_>) -> usize| phases.iter().map(f).max().unwrap_or(0);
-        let spare = |p: &PhaseCx<'_>| {
-            let of = |seg| epilogue::shared_bytes(plan.cx, seg, s.rows, p.tile_n);
-            p.segments.iter().map(of).max().unwrap_or(0)
-        };
+        let most = |f: &dyn Fn(&PhaseCx<'_>) -> usize| work::most(phases, f);
         // The same in all phases: the ring goes on from one to the next.
         let stages = most(&|p| p.phase.stages);
         let weights = STAGES_AT + stages * s.rows * ROW;
         let weight_bytes = s.warps * most(&|p| schedule::wgmma_strip_bytes(p.formats[0]));
         let end = weights + stages * weight_bytes;
         let spare_at = round_up(STAGES_AT + most(&|p| schedule::sums_bytes(1, s.rows, &p.segments[0])), 16);
-        Map { stages, weights, weight_bytes, spare: spare_at, bytes: end.max(spare_at + most(&spare)) }
+        Map { stages, weights, weight_bytes, spare: spare_at, bytes: end.max(spare_at + work::spare_bytes(plan, phases)) }
     }
 }
 
@@ -218,11 +214,6 @@ struct Product<'a> {
 }
 
 impl Product<'_> {
-    fn shared(&self, b: &mut Builder, at: usize) -> V {
-        let base = b.shared();
-        b.atc(base, at as i64)
-    }
-
     fn rows(&self) -> usize {
         self.plan.schedule.rows
     }
@@ -235,13 +226,13 @@ impl Product<'_> {
     /// Where the input of a stage starts, and its weights.
     fn input_at(&self, b: &mut Builder, stage: V) -> V {
         let skip = b.mulc(stage, (self.rows() * ROW) as i64);
-        let base = self.shared(b, STAGES_AT);
+        let base = b.shared_at(STAGES_AT);
         b.at(base, skip)
     }
 
     fn weights_at(&self, b: &mut Builder, stage: V) -> V {
         let skip = b.mulc(stage, self.map.weight_bytes as i64);
-        let base = self.shared(b, self.map.weights);
+        let base = b.shared_at(self.map.weights);
         b.at(base, skip)
     }
 
