@@ -9,16 +9,12 @@
 //! Random bytes serve as weights and activations: the speed does not depend on them.
 
 mod panels;
-mod peaks;
-#[path = "../../cli/src/cmd/bench/stream.rs"]
-mod stream;
-mod team;
 
 use clap::Parser;
+use llmcc_benches::peaks::{self, Peaks};
+use llmcc_benches::team::Team;
 use llmcc_ukernels::{Level, detect};
 use panels::{Case, FORMATS, SHAPES};
-use peaks::Peaks;
-use team::Team;
 
 /// Options.
 #[derive(Parser)]
@@ -70,7 +66,7 @@ fn main() {
                 let case = Case::new(format, shape, rows, args.tile, level, args.pool << 20, args.pages == "huge");
                 let mut runs: Vec<(f64, Peaks)> = (0..args.rounds.max(1))
                     .map(|_| {
-                        let peaks = peaks::measure(team, level, format);
+                        let peaks = peaks::measure(team, level, format.rows);
                         (case.run(team), peaks)
                     })
                     .collect();

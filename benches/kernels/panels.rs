@@ -5,20 +5,9 @@ use llmcc_abi::{PanelArgs, PanelFn, Uk};
 use llmcc_ukernels::{Level, table};
 use std::mem::transmute;
 
-use crate::peaks::Peaks;
-use crate::stream::Memory;
-use crate::team::Team;
-
-/// Activation rows.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Rows {
-    /// f32.
-    F32,
-    /// bf16.
-    Bf16,
-    /// int8 with a scale per group.
-    Int8,
-}
+use llmcc_benches::peaks::{Peaks, Rows};
+use llmcc_benches::stream::Memory;
+use llmcc_benches::team::Team;
 
 /// A kernel: weights × rows.
 pub struct Format {

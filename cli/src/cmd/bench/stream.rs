@@ -1,6 +1,6 @@
 //! How fast this machine reads memory: the bound of decoding, measured when it is needed because it drifts.
 //!
-//! `llmcc bench` and `benches/kernels` both include this file, so that they mean the same by it.
+//! `llmcc bench` and the benchmarks of kernels (`benches`) both include this file, so that they mean the same by it.
 
 use std::hint::black_box;
 use std::ptr;
@@ -43,11 +43,25 @@ impl Memory {
         }
         Some(Memory { map, map_len, start, len })
     }
+}
 
+#[allow(dead_code, reason = "benchmarks of kernels fill the memory, llmcc bench only reads it")]
+impl Memory {
     /// First byte.
-    #[allow(dead_code, reason = "benches/kernels fills the memory, llmcc bench only reads it")]
     pub fn ptr(&self) -> *mut u8 {
         self.start
+    }
+
+    /// All of it.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: the mapping is ours, and initialised by the system.
+        unsafe { std::slice::from_raw_parts(self.start, self.len) }
+    }
+
+    /// All of it, to be filled.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and nobody else has it.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }
     }
 }
 

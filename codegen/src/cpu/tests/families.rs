@@ -7,11 +7,25 @@ use super::{config, run_all};
 use llmcc_abi::{QuantRowsFn, Uk};
 use llmcc_ir::eval::{KvState, OperandData, q8_rows_from_bytes};
 use llmcc_ir::graph::F32;
-use llmcc_ir::kernel::{Attention, Body, Embed, Norm, RopeTable, RowElem, RowNorm};
+use llmcc_ir::kernel::{Attention, Body, Embed, Norm, ParamId, RopeTable, RowElem, RowNorm};
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::ty::Dim;
 use llmcc_ukernels::{Level, table};
 use proptest::prelude::*;
+
+/// A cache with random keys and values up to the position of every token.
+fn cached(g: &mut Gen, spec: KvSpec) -> ParamId {
+    let mut state = KvState::new(spec);
+    for i in 0..g.batch.tokens.len() {
+        for p in 0..=g.batch.positions[i] as usize {
+            let row = |g: &mut Gen| g.rng.floats(spec.width()).into_iter().map(f64::from).collect::<Vec<_>>();
+            let (k, v) = (row(g), row(g));
+            state.store_key(g.batch.seqs[i], p, &k);
+            state.store_value(g.batch.seqs[i], p, &v);
+        }
+    }
+    g.kv(state)
+}
 
 proptest! {
     #![proptest_config(config(60))]
@@ -120,16 +134,7 @@ proptest! {
         let (kv_heads, heads) = (2, 4);
         let spec = KvSpec { dtype: KvDType::F16, kv_heads, head_dim: d, window: None };
         let q = g.input(heads * d);
-        let mut state = KvState::new(spec);
-        for i in 0..g.batch.tokens.len() {
-            for p in 0..=g.batch.positions[i] as usize {
-                let row = |g: &mut Gen| g.rng.floats(spec.width()).into_iter().map(f64::from).collect::<Vec<_>>();
-                let (k, v) = (row(&mut g), row(&mut g));
-                state.store_key(g.batch.seqs[i], p, &k);
-                state.store_value(g.batch.seqs[i], p, &v);
-            }
-        }
-        let kv = g.kv(state);
+        let kv = cached(&mut g, spec);
         let (exact, rounded) = (g.output(heads * d, RowElem::F32), g.output(heads * d, RowElem::Bf16));
         let attention = |out| Body::Attention(Attention { q, kv, out, heads, scale: F32::new(0.3), tile_m: 1 });
         let mut case = g.case(attention(exact));
@@ -208,16 +213,7 @@ fn threads_share_long_contexts() {
         let (kv_heads, heads, d) = (2, 6, 32);
         let spec = KvSpec { dtype, kv_heads, head_dim: d, window: None };
         let q = g.input(heads * d);
-        let mut state = KvState::new(spec);
-        for i in 0..g.batch.tokens.len() {
-            for p in 0..=g.batch.positions[i] as usize {
-                let row = |g: &mut Gen| g.rng.floats(spec.width()).into_iter().map(f64::from).collect::<Vec<_>>();
-                let (k, v) = (row(&mut g), row(&mut g));
-                state.store_key(g.batch.seqs[i], p, &k);
-                state.store_value(g.batch.seqs[i], p, &v);
-            }
-        }
-        let kv = g.kv(state);
+        let kv = cached(&mut g, spec);
         let out = g.output(heads * d, RowElem::Q8 { group: 32 });
         let case = g.case(Body::Attention(Attention { q, kv, out, heads, scale: F32::new(0.3), tile_m: 1 }));
         for run in super::with_microkernels() {

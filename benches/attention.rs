@@ -1,18 +1,16 @@
-//! Attention against what the machine can do: `cargo bench -p llmcc-ukernels --bench attention [-- threads [part of a case's name]]`.
+//! Attention against what the machine can do: `cargo run --release -p llmcc-benches --bin attention [-- threads [part of a case's name]]`.
 //!
 //! Decoding reads each key and value once, so its bound is the streaming bandwidth measured here; prompts multiply, so theirs is the measured f32 peak. Both are shown for
 //! each case. Layers are so many that no cache holds them; every thread has KV heads of its own, as in a model.
 
-mod attention {
-    pub mod peak;
-}
-
 use std::sync::Barrier;
 use std::time::Instant;
 
-use attention::peak;
 use llmcc_abi::layout::page;
 use llmcc_abi::{ATTEND_PARTS, AttendArgs, AttendFn, PAGE_TOKENS, Uk, attend_work, kv_dtype};
+use llmcc_benches::peaks::{self, Rows};
+use llmcc_benches::stream::Memory;
+use llmcc_benches::team::Team;
 use llmcc_ukernels::{detect, table};
 
 const TYPES: [(&str, u32, usize); 4] =
@@ -35,7 +33,7 @@ struct Case {
     from: usize,
     tokens: usize,
     layers: usize,
-    pool: peak::Memory,
+    pool: Memory,
     pages: Vec<u32>,
     q: Vec<f32>,
 }
@@ -44,10 +42,10 @@ impl Case {
     fn new(shape: Shape, (dtype, bytes): (u32, usize), from: usize, tokens: usize, layers: usize) -> Case {
         let pages = (from + tokens).div_ceil(PAGE_TOKENS);
         let layout = page(shape.kv_heads, shape.d, bytes);
-        let mut pool = peak::Memory::new(layers * pages * layout.bytes);
+        let mut pool = Memory::new(layers * pages * layout.bytes, true).expect("memory for the cache");
         let values = layout.k_scales.min(layout.bytes);
         let mut state = 1u32;
-        for page in pool.get_mut().chunks_exact_mut(layout.bytes) {
+        for page in pool.bytes_mut().chunks_exact_mut(layout.bytes) {
             for at in (0..values).step_by(bytes) {
                 state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                 // Small numbers of either sign in every format.
@@ -93,7 +91,7 @@ impl Case {
                     dtype: self.dtype,
                     positions: positions[first..].as_ptr(),
                     window: 0,
-                    pool: self.pool.get()[layer * self.pages.len() * layout.bytes..].as_ptr(),
+                    pool: self.pool.bytes()[layer * self.pages.len() * layout.bytes..].as_ptr(),
                     pages: self.pages.as_ptr(),
                     page_bytes: layout.bytes as u64,
                     k: part as u64,
@@ -154,7 +152,9 @@ fn main() {
             return;
         }
         let case = case();
-        let (stream, flops) = (peak::bandwidth(threads), peak::flops(threads));
+        let peaks = peaks::measure(Team::new(threads), detect(), Rows::F32);
+        // A fused multiply-add is two operations.
+        let (stream, flops) = (peaks.bytes, 2.0 * peaks.macs);
         let seconds = case.seconds(threads);
         let (read, done) = (case.read() as f64 / seconds, case.operations() as f64 / seconds);
         let (a, b) = (read / stream * 100.0, done / flops * 100.0);

@@ -5,7 +5,6 @@ use std::sync::OnceLock;
 
 use llmcc_ukernels::Level;
 
-use crate::panels::{Format, Rows};
 use crate::stream::{Memory, bandwidth};
 use crate::team::Team;
 
@@ -18,9 +17,20 @@ pub struct Peaks {
     pub macs: f64,
 }
 
-/// Measures both, for kernels of `format`.
-pub fn measure(team: Team, level: Level, format: &Format) -> Peaks {
-    Peaks { bytes: stream(team), macs: arithmetic(team, level, format.rows) }
+/// Activation rows of a product, which decide the instruction under it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Rows {
+    /// f32.
+    F32,
+    /// bf16.
+    Bf16,
+    /// int8 with a scale per group.
+    Int8,
+}
+
+/// Measures both, for kernels with such rows.
+pub fn measure(team: Team, level: Level, rows: Rows) -> Peaks {
+    Peaks { bytes: stream(team), macs: arithmetic(team, level, rows) }
 }
 
 /// Bytes that a pass reads: more than caches hold.
