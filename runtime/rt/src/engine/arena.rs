@@ -46,17 +46,20 @@ pub(super) struct Shared {
     pub region: Region,
     /// Bytes of a slot.
     pub stride: usize,
+    /// Bytes of a slot per block of context, of the kernel that needs most.
+    per_block: usize,
 }
 
 impl Shared {
-    /// Nothing.
-    pub const fn empty() -> Shared {
-        Shared { region: Region::empty(), stride: 0 }
+    /// No slots yet, for the kernels of `image`.
+    pub fn new(image: &Image) -> Shared {
+        let per_block = image.kernels.iter().map(|k| k.shared_per_block as usize).max().unwrap_or(0);
+        Shared { region: Region::empty(), stride: 0, per_block }
     }
 
     /// Makes the slots large enough for contexts of `pages` pages, one slot for each boundary between `threads` threads. No step is running.
-    pub fn grow(&mut self, image: &Image, pages: usize, threads: usize) -> Result<()> {
-        let need = image.steps.iter().map(|s| image.kernels[s.kernel as usize].shared_per_block as usize).max().unwrap_or(0);
+    pub fn grow(&mut self, pages: usize, threads: usize) -> Result<()> {
+        let need = self.per_block;
         // A context of one block is never divided.
         let blocks = (pages * PAGE_TOKENS).div_ceil(ATTEND_BLOCK);
         if need == 0 || threads == 1 || blocks <= 1 {
@@ -69,7 +72,7 @@ impl Shared {
         // Powers of two, so that a growing context seldom allocates.
         let stride = stride(blocks.next_power_of_two());
         let bytes = stride.and_then(|s| s.checked_mul(threads - 1)).unwrap_or(usize::MAX);
-        *self = Shared::empty();
+        (self.region, self.stride) = (Region::empty(), 0);
         self.region = Region::reserve(bytes, "what threads share; use fewer threads or a smaller max_context")?;
         self.stride = stride.unwrap_or(0);
         Ok(())

@@ -47,7 +47,7 @@ impl Cpu {
             limits,
             solo_bytes: SOLO_BYTES,
             arena: Arena::empty(),
-            shared: Shared::empty(),
+            shared: Shared::new(image),
             pointers: fixed_pointers(image, &pools),
             vocab: desc.vocab as usize,
             logits_slot: desc.logits_buffer as usize,
@@ -84,7 +84,7 @@ impl Executor for Cpu {
         let (image, i) = (step.image, step.inputs);
         let (tokens, rows) = (i.tokens.len(), i.out_rows.len());
         self.grow(image, tokens, rows)?;
-        self.shared.grow(image, i.stride, self.pool.threads())?;
+        self.shared.grow(i.stride, self.pool.threads())?;
         let regime = image.regimes[step.regime];
         let first = regime.first_step as usize;
         let solo = image.weights_len().saturating_mul(tokens as u64) < self.solo_bytes;
