@@ -159,7 +159,7 @@ fn noise(len: usize, huge: bool) -> Memory {
         x ^= x >> 7;
         x ^= x << 17;
         // SAFETY: within the mapping.
-        unsafe { memory.ptr().cast::<u64>().add(word).write(x & 0x3f7f_3f7f_3f7f_3f7f) };
+        unsafe { memory.ptr().cast::<u64>().add(word).write(x & 0x3f7f_3f7f_3f7f_3f7f | 0x3000_3000_3000_3000) };
     }
     memory
 }

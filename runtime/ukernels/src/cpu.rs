@@ -26,11 +26,33 @@ pub fn detect() -> Level {
     if has(saved, &[5, 6, 7]) && has(seven.ebx, &[16, 17, 30, 31]) && has(seven.ecx, &[11]) {
         // AVX512_BF16, in subleaf 1 where there is one.
         if seven.eax >= 1 && has(__cpuid_count(7, 1).eax, &[5]) {
-            return Level::Avx512Bf16;
+            // Tile configuration and data; AMX-TILE, AMX-INT8.
+            let tiles = has(saved, &[17, 18]) && has(seven.edx, &[24, 25]) && may_use_tiles();
+            return if tiles { Level::Amx } else { Level::Avx512Bf16 };
         }
         return Level::Avx512;
     }
     Level::Avx2
+}
+
+/// Asks Linux to let this process use tiles, whose 8 KB it saves only for those who asked. It refuses if a thread has too small a stack for signals.
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn may_use_tiles() -> bool {
+    const ARCH_PRCTL: usize = 158;
+    const ARCH_REQ_XCOMP_PERM: usize = 0x1023;
+    const XFEATURE_XTILE_DATA: usize = 18;
+    let mut result = ARCH_PRCTL;
+    // SAFETY: the system call reads no memory of ours; it overwrites these two registers.
+    unsafe {
+        core::arch::asm!("syscall", inout("rax") result, in("rdi") ARCH_REQ_XCOMP_PERM, in("rsi") XFEATURE_XTILE_DATA,
+            out("rcx") _, out("r11") _, options(nostack));
+    }
+    result == 0
+}
+
+#[cfg(all(target_arch = "x86_64", not(target_os = "linux")))]
+fn may_use_tiles() -> bool {
+    false
 }
 
 /// State components that the operating system saves.

@@ -61,11 +61,13 @@ pub enum Level {
     Avx512,
     /// The same and BF16.
     Avx512Bf16,
+    /// The same and AMX-INT8.
+    Amx,
 }
 
 impl Level {
     /// Every level, ascending.
-    pub const ALL: [Level; 4] = [Level::Scalar, Level::Avx2, Level::Avx512, Level::Avx512Bf16];
+    pub const ALL: [Level; 5] = [Level::Scalar, Level::Avx2, Level::Avx512, Level::Avx512Bf16, Level::Amx];
 
     /// Name for messages and options.
     pub const fn name(self) -> &'static str {
@@ -74,6 +76,7 @@ impl Level {
             Level::Avx2 => "avx2",
             Level::Avx512 => "avx512",
             Level::Avx512Bf16 => "avx512bf16",
+            Level::Amx => "amx",
         }
     }
 

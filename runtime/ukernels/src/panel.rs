@@ -3,6 +3,7 @@
 //! [`run`] walks the tiles; a [`Kernel`] computes one tile over the whole of `k`, so that every output element is one chain of accumulation
 //! in registers, whatever the tile it falls into.
 
+pub(crate) mod amx;
 pub(crate) mod decode;
 pub(crate) mod float;
 pub(crate) mod int8;

@@ -61,7 +61,7 @@ macro_rules! entries {
             macro_rules! panels {
                 ($name:ident, $kernel:ty) => {
                     #[target_feature(enable = $features)]
-                    unsafe extern "C" fn $name(p: *const PanelArgs) {
+                    pub(super) unsafe extern "C" fn $name(p: *const PanelArgs) {
                         unsafe { run::<Target, $kernel>(&*p) }
                     }
                 };
@@ -118,6 +118,37 @@ mod avx512_bf16 {
     }
 }
 
+/// The same with AMX for int8 rows, where there are enough of them.
+#[cfg(target_arch = "x86_64")]
+mod amx {
+    use super::{Elem, PanelArgs, PanelFn, Uk, UkTable, avx512, avx512_bf16};
+    use crate::panel::amx;
+
+    macro_rules! panels {
+        ($($name:ident($elem:ident), $uk:ident;)*) => {
+            $(
+                #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+                unsafe extern "C" fn $name(p: *const PanelArgs) {
+                    unsafe {
+                        if amx::suits(&*p) { amx::run::<{ Elem::$elem as u32 }>(&*p) } else { avx512::$name(p) }
+                    }
+                }
+            )*
+
+            pub(super) fn table() -> UkTable {
+                let mut table = avx512_bf16::table();
+                $( table.f[Uk::$uk as usize] = $name as PanelFn as usize; )*
+                table
+            }
+        };
+    }
+    panels! {
+        panel_w8a8(W8), PanelW8A8;
+        panel_w4a8(W4), PanelW4A8;
+        panel_w4aa8(W4a), PanelW4aA8;
+    }
+}
+
 /// The microkernels of `level`. Calling one on a processor below that level is undefined behaviour: see [`crate::detect`] and
 /// [`crate::table_for`].
 #[cfg(target_arch = "x86_64")]
@@ -127,6 +158,7 @@ pub fn table(level: Level) -> UkTable {
         Level::Avx2 => avx2::table(),
         Level::Avx512 => avx512::table(),
         Level::Avx512Bf16 => avx512_bf16::table(),
+        Level::Amx => amx::table(),
     }
 }
 

@@ -136,6 +136,20 @@ fn every_tile_size() {
     }
 }
 
+/// Matrix units take over where rows are many and groups whole tiles: all numbers of rows in their tiles, one block and pairs, steps and groups that end early.
+#[test]
+fn whole_tiles() {
+    for kind in KINDS.into_iter().filter(|kind| kind.rows == Rows::Int8) {
+        for &group in kind.groups() {
+            for m in [5, 6, 7, 15, 16, 17, 31, 32, 33, 47, 48, 49, 64, 70] {
+                for (blocks, k) in [(1, 64), (2, 128), (3, 192), (2, 250), (1, 256), (3, 320), (2, 576), (4, 1024)] {
+                    check(Case { extreme: k == 256, ..Case::new(kind, m, blocks, k, group) });
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn every_tail() {
     for kind in KINDS {
@@ -186,11 +200,13 @@ fn same_sign(level: Level, kind: Kind, stored: u8, code: i8) {
     w.scales.fill(half::f16::ONE);
     w.mins.fill(half::f16::ZERO);
     let a = Int8Rows { k, group, codes: vec![code; k], scales: vec![1.0; 2] };
-    let (packed, w_stride) = w.pack(0);
-    let (rows, a_stride) = lay_out(&[a.row_bytes(0)], 0);
-    let operands = Operands { kind, m: 1, blocks: 1, k, group, w: packed, w_stride, a: rows, a_stride };
     let expected = (k as i32 * w.code(0, 0) * code as i32) as f32;
-    assert_eq!(operands.run_all(level), [expected; BLOCK], "{kind:?} {level:?} {stored} {code}");
+    for m in [1, 20] {
+        let (packed, w_stride) = w.pack(0);
+        let (rows, a_stride) = lay_out(&vec![a.row_bytes(0); m], 0);
+        let operands = Operands { kind, m, blocks: 1, k, group, w: packed, w_stride, a: rows, a_stride };
+        assert_eq!(operands.run_all(level), vec![expected; m * BLOCK], "{kind:?} {level:?} {stored} {code}");
+    }
 }
 
 #[test]

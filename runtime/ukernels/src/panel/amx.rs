@@ -1,0 +1,359 @@
+//! Quantized weights × int8 rows by AMX: the matrix unit multiplies 16 × 64 by 64 × 16 bytes at a time, vector code scales the sums of each group.
+//!
+//! The same chain as everywhere: per group an exact integer sum, then one f32 fused multiply-add. So the bits are those of the other levels, and rows may
+//! be cut anywhere between this code and theirs.
+//!
+//! # Structure
+//!
+//! Two blocks of weights at a time, [`STEP`] columns at a time, are decoded to signed bytes ([`decode`]): four columns of 16 rows are a line of 64 bytes, which is what a tile of
+//! the B operand wants. All activation rows pass over them, 32 at a time ([`products`]): they are tiles of the A operand as they are stored. While the matrix unit works on a
+//! group, the sums of the group before it, stored to memory by then, are scaled and added to the output ([`scale`]), which is in the first-level cache.
+//!
+//! # What bounds it
+//!
+//! Per group of 128 columns of 32 × 32 outputs the matrix unit takes 8 × 16 cycles, 12 loads of tiles some 100 and four stores 64, the scaling of 64 vectors 2 cycles each, and decoding
+//! 32 × 128 codes some 80, which is divided among the rows. On a Granite Rapids core (3.3 GHz) that gives 0.7 to 0.8 T multiply-adds per second of the 3.1 that
+//! the unit could do without scales, 3 times what VNNI does there.
+//!
+//! The instructions are written as assembly, since their intrinsics are not stable. Nobody else uses tiles, so they may live from one piece of assembly to the next.
+
+use core::arch::asm;
+use core::arch::x86_64::*;
+use core::mem::MaybeUninit;
+
+use llmcc_abi::PanelArgs;
+use llmcc_abi::layout::{self, BLOCK, Block, Elem, Q8Row};
+
+use super::{AHEAD, NEAR};
+
+/// Rows that pass over decoded weights: more would drive each other from the first-level cache.
+const ROWS: usize = 128;
+/// Columns that are decoded at a time: a whole number of groups.
+const STEP: usize = 256;
+/// Rows and columns of a tile of sums.
+const SIDE: usize = 16;
+/// Columns of a tile of activations or weights, unless groups are shorter.
+const DEPTH: usize = 64;
+/// Columns in the smallest group.
+const LEAST: usize = 32;
+/// Bytes of a line: four columns of a block of weights, or 16 sums.
+const LINE: usize = 64;
+/// Bytes of a tile of sums.
+const TILE: usize = SIDE * LINE;
+/// Fewest rows worth it: fewer are bound by memory, which one row's code reads best.
+pub(crate) const MIN_ROWS: usize = 6;
+
+/// The integer sums of a group, a tile after the other; twice, because one is filled while the other is read.
+#[repr(C, align(64))]
+struct Sums([[[[i32; SIDE]; SIDE]; 4]; 2]);
+
+/// Outputs on their way, a tile after the other. In place, rows would often lie a power of two apart and drive each other from the cache.
+#[repr(C, align(64))]
+struct Outputs([[f32; BLOCK]; 2 * ROWS]);
+
+/// A step of decoded weights of a block.
+#[repr(C, align(64))]
+struct Decoded {
+    codes: [u8; BLOCK * STEP],
+    scales: [[f32; BLOCK]; STEP / LEAST],
+    mins: [[f32; BLOCK]; STEP / LEAST],
+}
+
+/// A panel.
+struct Panel<'a> {
+    p: &'a PanelArgs,
+    group: usize,
+    kp: usize,
+    /// Columns of a tile.
+    depth: usize,
+    block: Block,
+    q8: Q8Row,
+}
+
+/// Whether groups are whole tiles: otherwise other code has to do it.
+#[inline(always)]
+pub(crate) fn suits(p: &PanelArgs) -> bool {
+    let (k, group) = (p.k as usize, p.group as usize);
+    p.m as usize >= MIN_ROWS && group >= LEAST && STEP.is_multiple_of(group) && layout::padded_k(k).is_multiple_of(group.min(DEPTH))
+}
+
+/// Computes a panel of `ELEM`, an [`Elem`].
+///
+/// # Safety
+/// As [`llmcc_abi::PanelFn`]; the processor has AVX-512 and AMX-INT8, this process may use tiles, and [`suits`].
+#[inline(always)]
+pub(crate) unsafe fn run<const ELEM: u32>(p: &PanelArgs) {
+    let (k, group, elem) = (p.k as usize, p.group as usize, elem(ELEM));
+    let panel = Panel { p, group, kp: layout::padded_k(k), depth: group.min(DEPTH), block: layout::block(elem, k, group), q8: layout::q8_row(k, group) };
+    let (rows, whole) = (p.m as usize, p.m as usize / 32 * 32);
+    unsafe {
+        if whole > 0 {
+            configure((SIDE, SIDE), panel.depth);
+            panel.pass::<ELEM, 2>(0, whole);
+        }
+        match rows - whole {
+            0 => {}
+            rest @ 1..=SIDE => {
+                configure((rest, 0), panel.depth);
+                panel.pass::<ELEM, 1>(whole, rest);
+            }
+            rest => {
+                configure((SIDE, rest - SIDE), panel.depth);
+                panel.pass::<ELEM, 2>(whole, rest);
+            }
+        }
+        asm!("tilerelease", options(nostack, nomem));
+    }
+}
+
+const fn elem(number: u32) -> Elem {
+    match number {
+        n if n == Elem::W8 as u32 => Elem::W8,
+        n if n == Elem::W4 as u32 => Elem::W4,
+        _ => Elem::W4a,
+    }
+}
+
+/// Configures the tiles for that many activation rows, in the first tile and the second, of `depth` columns.
+#[inline(always)]
+unsafe fn configure((first, second): (usize, usize), depth: usize) {
+    #[repr(C, align(64))]
+    struct Config([u8; 64]);
+    let mut c = Config([0; 64]);
+    c.0[0] = 1;
+    // Sums of the first rows, of the second; activations; weights. Tiles without rows stay as they are: unusable.
+    let (sums, weights) = (LINE, depth / 4);
+    let tiles = [(first, sums), (first, sums), (second, sums), (second, sums), (first, depth), (second, depth), (weights, LINE), (weights, LINE)];
+    for (tile, (rows, bytes)) in tiles.into_iter().enumerate() {
+        c.0[16 + 2 * tile] = if rows > 0 { bytes as u8 } else { 0 };
+        c.0[48 + tile] = rows as u8;
+    }
+    unsafe { asm!("ldtilecfg [{}]", in(reg) &c, options(nostack, readonly)) }
+}
+
+macro_rules! zero {
+    ($tile:literal) => {
+        asm!(concat!("tilezero tmm", $tile), options(nostack, nomem, preserves_flags))
+    };
+}
+macro_rules! load {
+    ($tile:literal, $p:expr, $stride:expr) => {
+        asm!(concat!("tileloadd tmm", $tile, ", [{} + {}]"), in(reg) $p, in(reg) $stride, options(nostack, readonly, preserves_flags))
+    };
+}
+macro_rules! store {
+    ($tile:literal, $p:expr) => {
+        asm!(concat!("tilestored [{} + {}], tmm", $tile), in(reg) $p, in(reg) LINE, options(nostack, preserves_flags))
+    };
+}
+macro_rules! multiply {
+    ($sums:literal, $a:literal, $b:literal) => {
+        asm!(concat!("tdpbssd tmm", $sums, ", tmm", $a, ", tmm", $b), options(nostack, nomem, preserves_flags))
+    };
+}
+
+impl Panel<'_> {
+    /// Rows `first..first + rows` of all blocks, in `PARTS` tiles at a time.
+    #[inline(always)]
+    unsafe fn pass<const ELEM: u32, const PARTS: usize>(&self, first: usize, rows: usize) {
+        let blocks = self.p.blocks as usize;
+        let mut b = 0;
+        while blocks - b >= 2 {
+            unsafe { self.rows::<ELEM, PARTS, 2>(first, rows, b) };
+            b += 2;
+        }
+        if b < blocks {
+            unsafe { self.rows::<ELEM, PARTS, 1>(first, rows, b) };
+        }
+    }
+
+    /// The rows of `BLOCKS` blocks, [`ROWS`] at a time.
+    #[inline(always)]
+    unsafe fn rows<const ELEM: u32, const PARTS: usize, const BLOCKS: usize>(&self, first: usize, rows: usize, b: usize) {
+        for start in (0..rows).step_by(ROWS) {
+            unsafe { self.strip::<ELEM, PARTS, BLOCKS>(first + start, ROWS.min(rows - start), b) };
+        }
+    }
+
+    /// The rows of `BLOCKS` blocks from block `b` on.
+    #[inline(always)]
+    unsafe fn strip<const ELEM: u32, const PARTS: usize, const BLOCKS: usize>(&self, first: usize, rows: usize, b: usize) {
+        let mut decoded = MaybeUninit::<[Decoded; BLOCKS]>::uninit();
+        let decoded = decoded.as_mut_ptr().cast::<Decoded>();
+        let mut outputs = MaybeUninit::<Outputs>::uninit();
+        let outputs = outputs.as_mut_ptr().cast::<f32>();
+        // Outputs of `PARTS` tiles of rows.
+        let each = PARTS * SIDE * BLOCKS * BLOCK;
+        unsafe {
+            for i in 0..rows.div_ceil(PARTS * SIDE) * PARTS * SIDE * BLOCKS {
+                _mm512_store_ps(outputs.add(i * BLOCK), _mm512_setzero_ps());
+            }
+            let mut k = 0;
+            while k < self.kp {
+                let end = self.kp.min(k + STEP);
+                for block in 0..BLOCKS {
+                    self.decode::<ELEM, BLOCKS>(b + block, k, end, decoded.add(block));
+                }
+                for i in 0..rows.div_ceil(PARTS * SIDE) {
+                    self.products::<ELEM, PARTS, BLOCKS>(decoded, first + i * PARTS * SIDE, (k, end), outputs.add(i * each));
+                }
+                k = end;
+            }
+            for row in 0..rows {
+                let tile = row / SIDE * BLOCKS;
+                let c = self.p.c.add((first + row) * self.p.c_stride as usize + b * BLOCK);
+                for block in 0..BLOCKS {
+                    let from = outputs.add(((tile + block) * SIDE + row % SIDE) * BLOCK);
+                    _mm512_storeu_ps(c.add(block * BLOCK), _mm512_load_ps(from));
+                }
+            }
+        }
+    }
+
+    /// Decodes columns `k..end` of block `b`, and asks for those of the blocks after.
+    #[inline(always)]
+    unsafe fn decode<const ELEM: u32, const BLOCKS: usize>(&self, b: usize, k: usize, end: usize, to: *mut Decoded) {
+        unsafe {
+            let w = self.p.w.add(b * self.p.w_stride as usize);
+            let far = BLOCKS * self.p.w_stride as usize;
+            let far = if far <= AHEAD { far } else { NEAR };
+            let mut out = (&raw mut (*to).codes).cast::<u8>();
+            for (i, group) in (k / self.group..end.div_ceil(self.group)).enumerate() {
+                let factors = w.add(self.block.scales_of(group));
+                _mm512_storeu_ps((&raw mut (*to).scales[i]).cast(), _mm512_cvtph_ps(_mm256_loadu_si256(factors.cast())));
+                if const { matches!(elem(ELEM), Elem::W4a) } {
+                    let mins = _mm256_loadu_si256(factors.add(self.block.mins).cast());
+                    _mm512_storeu_ps((&raw mut (*to).mins[i]).cast(), _mm512_cvtph_ps(mins));
+                }
+                let codes = w.add(self.block.codes_of(group));
+                let columns = self.group.min(end - group * self.group);
+                let lines = if const { matches!(elem(ELEM), Elem::W8) } { columns / 4 } else { columns / 8 };
+                for line in 0..lines {
+                    let p = codes.add(line * 64);
+                    _mm_prefetch::<_MM_HINT_T1>(p.wrapping_add(far).cast());
+                    out = line_of::<ELEM>(_mm512_loadu_si512(p.cast()), out);
+                }
+            }
+        }
+    }
+
+    /// Adds the products of columns `k.0..k.1` to `PARTS * 16` rows, from row `row` on, of `BLOCKS` blocks; the tiles' configuration knows if there are less.
+    #[inline(always)]
+    unsafe fn products<const ELEM: u32, const PARTS: usize, const BLOCKS: usize>(&self, w: *const Decoded, row: usize, k: (usize, usize), outputs: *mut f32) {
+        let mut sums = MaybeUninit::<Sums>::uninit();
+        let sums = sums.as_mut_ptr().cast::<u8>();
+        let stride = self.p.a_stride as usize;
+        let rows = (PARTS * SIDE).min(self.p.m as usize - row);
+        unsafe {
+            let row = self.p.a.add(row * stride);
+            let first = k.0 / self.group;
+            let groups = (k.1 - k.0).div_ceil(self.group);
+            let mut codes = (&raw const (*w).codes).cast::<u8>();
+            for i in 0..groups {
+                let start = k.0 + i * self.group;
+                let pieces = (k.1 - start).min(self.group) / self.depth;
+                zero!(0);
+                zero!(1);
+                if const { PARTS == 2 } {
+                    zero!(2);
+                    zero!(3);
+                }
+                for piece in 0..pieces {
+                    let a = row.add(start + piece * self.depth);
+                    load!(6, codes, LINE);
+                    load!(4, a, stride);
+                    multiply!(0, 4, 6);
+                    if const { BLOCKS == 2 } {
+                        load!(7, codes.add(size_of::<Decoded>()), LINE);
+                        multiply!(1, 4, 7);
+                    }
+                    if const { PARTS == 2 } {
+                        load!(5, a.add(SIDE * stride), stride);
+                        multiply!(2, 5, 6);
+                        if const { BLOCKS == 2 } {
+                            multiply!(3, 5, 7);
+                        }
+                    }
+                    codes = codes.add(self.depth * BLOCK);
+                }
+                if i > 0 {
+                    self.finish::<ELEM, PARTS, BLOCKS>(w, (i - 1, first + i - 1), (row, rows), sums.add((i - 1) % 2 * 4 * TILE), outputs);
+                }
+                let to = sums.add(i % 2 * 4 * TILE);
+                store!(0, to);
+                if const { BLOCKS == 2 } {
+                    store!(1, to.add(TILE));
+                }
+                if const { PARTS == 2 } {
+                    store!(2, to.add(2 * TILE));
+                    if const { BLOCKS == 2 } {
+                        store!(3, to.add(3 * TILE));
+                    }
+                }
+            }
+            let i = groups - 1;
+            self.finish::<ELEM, PARTS, BLOCKS>(w, (i, first + i), (row, rows), sums.add(i % 2 * 4 * TILE), outputs);
+        }
+    }
+
+    /// Scales the sums of a group, number `group.0` of those decoded and `group.1` of all, and adds them to the output. `a`: the first row, and how many.
+    #[inline(always)]
+    unsafe fn finish<const ELEM: u32, const PARTS: usize, const BLOCKS: usize>(
+        &self,
+        w: *const Decoded,
+        group: (usize, usize),
+        a: (*const u8, usize),
+        sums: *const u8,
+        outputs: *mut f32,
+    ) {
+        let a_stride = self.p.a_stride as usize;
+        unsafe {
+            for part in 0..PARTS {
+                let rows = SIDE.min(a.1.saturating_sub(part * SIDE));
+                let factors = a.0.add(part * SIDE * a_stride + group.1 * 4);
+                for block in 0..BLOCKS {
+                    let w = w.add(block);
+                    let scale = _mm512_loadu_ps((&raw const (*w).scales[group.0]).cast());
+                    let min = if const { matches!(elem(ELEM), Elem::W4a) } {
+                        _mm512_loadu_ps((&raw const (*w).mins[group.0]).cast())
+                    } else {
+                        _mm512_setzero_ps()
+                    };
+                    let mut sums = sums.add((part * 2 + block) * TILE);
+                    let mut a = factors;
+                    let mut out = outputs.add((part * BLOCKS + block) * SIDE * BLOCK);
+                    for _ in 0..rows {
+                        let a_scale = _mm512_set1_ps(a.add(self.q8.scales).cast::<f32>().read_unaligned());
+                        let total = _mm512_cvtepi32_ps(_mm512_loadu_si512(sums.cast()));
+                        let mut acc = _mm512_fmadd_ps(total, _mm512_mul_ps(scale, a_scale), _mm512_load_ps(out));
+                        if const { matches!(elem(ELEM), Elem::W4a) } {
+                            let sum = _mm512_set1_ps(a.add(self.q8.sums).cast::<i32>().read_unaligned() as f32);
+                            acc = _mm512_fmadd_ps(_mm512_mul_ps(min, a_scale), sum, acc);
+                        }
+                        _mm512_store_ps(out, acc);
+                        sums = sums.add(LINE);
+                        a = a.add(a_stride);
+                        out = out.add(BLOCK);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Writes the codes of a line as signed bytes; returns where the next go.
+#[inline(always)]
+unsafe fn line_of<const ELEM: u32>(x: __m512i, out: *mut u8) -> *mut u8 {
+    unsafe {
+        let low4 = _mm512_set1_epi8(15);
+        let zero = _mm512_set1_epi8(if const { matches!(elem(ELEM), Elem::W4) } { 8 } else { 0 });
+        if const { matches!(elem(ELEM), Elem::W8) } {
+            _mm512_storeu_si512(out.cast(), _mm512_xor_si512(x, _mm512_set1_epi8(-128)));
+            return out.add(64);
+        }
+        let (low, high) = (_mm512_and_si512(x, low4), _mm512_and_si512(_mm512_srli_epi16::<4>(x), low4));
+        _mm512_storeu_si512(out.cast(), _mm512_sub_epi8(low, zero));
+        _mm512_storeu_si512(out.add(64).cast(), _mm512_sub_epi8(high, zero));
+        out.add(128)
+    }
+}
