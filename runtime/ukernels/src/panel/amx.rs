@@ -43,7 +43,7 @@ const TILE: usize = SIDE * LINE;
 /// Fewest rows worth it: fewer are bound by memory, which one row's code reads best.
 pub(crate) const MIN_ROWS: usize = 6;
 
-/// The integer sums of a group, a tile after the other; twice, because one is filled while the other is read.
+/// The integer sums of two groups, a tile after the other.
 #[repr(C, align(64))]
 struct Sums([[[[i32; SIDE]; SIDE]; 4]; 2]);
 
@@ -239,103 +239,139 @@ impl Panel<'_> {
 
     /// Adds the products of columns `k.0..k.1` to `PARTS * 16` rows, from row `row` on, of `BLOCKS` blocks; the tiles' configuration knows if there are less.
     #[inline(always)]
-    unsafe fn products<const ELEM: u32, const PARTS: usize, const BLOCKS: usize>(&self, w: *const Decoded, row: usize, k: (usize, usize), outputs: *mut f32) {
+    unsafe fn products<const ELEM: u32, const PARTS: usize, const BLOCKS: usize>(
+        &self,
+        w: *const Decoded,
+        row: usize,
+        k: (usize, usize),
+        outputs: *mut f32,
+    ) {
         let mut sums = MaybeUninit::<Sums>::uninit();
         let sums = sums.as_mut_ptr().cast::<u8>();
-        let stride = self.p.a_stride as usize;
         let rows = (PARTS * SIDE).min(self.p.m as usize - row);
         unsafe {
-            let row = self.p.a.add(row * stride);
+            let a = self.p.a.add(row * self.p.a_stride as usize);
             let first = k.0 / self.group;
             let groups = (k.1 - k.0).div_ceil(self.group);
             let mut codes = (&raw const (*w).codes).cast::<u8>();
-            for i in 0..groups {
-                let start = k.0 + i * self.group;
-                let pieces = (k.1 - start).min(self.group) / self.depth;
-                zero!(0);
-                zero!(1);
-                if const { PARTS == 2 } {
-                    zero!(2);
-                    zero!(3);
+            // Two groups at a time: outputs are then loaded and stored half as often.
+            for i in (0..groups).step_by(2) {
+                let together = (groups - i).min(2);
+                for half in 0..together {
+                    let start = k.0 + (i + half) * self.group;
+                    let pieces = (k.1 - start).min(self.group) / self.depth;
+                    codes = self.sum::<PARTS, BLOCKS>(a.add(start), codes, pieces, sums.add(half * 4 * TILE));
                 }
-                for piece in 0..pieces {
-                    let a = row.add(start + piece * self.depth);
-                    load!(6, codes, LINE);
-                    load!(4, a, stride);
-                    multiply!(0, 4, 6);
-                    if const { BLOCKS == 2 } {
-                        load!(7, codes.add(size_of::<Decoded>()), LINE);
-                        multiply!(1, 4, 7);
-                    }
-                    if const { PARTS == 2 } {
-                        load!(5, a.add(SIDE * stride), stride);
-                        multiply!(2, 5, 6);
-                        if const { BLOCKS == 2 } {
-                            multiply!(3, 5, 7);
-                        }
-                    }
-                    codes = codes.add(self.depth * BLOCK);
-                }
-                if i > 0 {
-                    self.finish::<ELEM, PARTS, BLOCKS>(w, (i - 1, first + i - 1), (row, rows), sums.add((i - 1) % 2 * 4 * TILE), outputs);
-                }
-                let to = sums.add(i % 2 * 4 * TILE);
-                store!(0, to);
-                if const { BLOCKS == 2 } {
-                    store!(1, to.add(TILE));
-                }
-                if const { PARTS == 2 } {
-                    store!(2, to.add(2 * TILE));
-                    if const { BLOCKS == 2 } {
-                        store!(3, to.add(3 * TILE));
-                    }
-                }
+                let scale = Scale { panel: self, w, sums, outputs, a, rows, decoded: i, group: first + i };
+                if together == 2 { scale.all::<ELEM, PARTS, BLOCKS, 2>() } else { scale.all::<ELEM, PARTS, BLOCKS, 1>() }
             }
-            let i = groups - 1;
-            self.finish::<ELEM, PARTS, BLOCKS>(w, (i, first + i), (row, rows), sums.add(i % 2 * 4 * TILE), outputs);
         }
     }
 
-    /// Scales the sums of a group, number `group.0` of those decoded and `group.1` of all, and adds them to the output. `a`: the first row, and how many.
+    /// The integer sums of a group, of `pieces` tiles of columns from `a` and `codes` on. Returns where the codes of the next are.
     #[inline(always)]
-    unsafe fn finish<const ELEM: u32, const PARTS: usize, const BLOCKS: usize>(
-        &self,
-        w: *const Decoded,
-        group: (usize, usize),
-        a: (*const u8, usize),
-        sums: *const u8,
-        outputs: *mut f32,
-    ) {
-        let a_stride = self.p.a_stride as usize;
+    unsafe fn sum<const PARTS: usize, const BLOCKS: usize>(&self, a: *const u8, codes: *const u8, pieces: usize, to: *mut u8) -> *const u8 {
+        let stride = self.p.a_stride as usize;
+        let mut codes = codes;
         unsafe {
-            for part in 0..PARTS {
-                let rows = SIDE.min(a.1.saturating_sub(part * SIDE));
-                let factors = a.0.add(part * SIDE * a_stride + group.1 * 4);
-                for block in 0..BLOCKS {
-                    let w = w.add(block);
-                    let scale = _mm512_loadu_ps((&raw const (*w).scales[group.0]).cast());
-                    let min = if const { matches!(elem(ELEM), Elem::W4a) } {
-                        _mm512_loadu_ps((&raw const (*w).mins[group.0]).cast())
-                    } else {
-                        _mm512_setzero_ps()
-                    };
-                    let mut sums = sums.add((part * 2 + block) * TILE);
-                    let mut a = factors;
-                    let mut out = outputs.add((part * BLOCKS + block) * SIDE * BLOCK);
-                    for _ in 0..rows {
-                        let a_scale = _mm512_set1_ps(a.add(self.q8.scales).cast::<f32>().read_unaligned());
-                        let total = _mm512_cvtepi32_ps(_mm512_loadu_si512(sums.cast()));
-                        let mut acc = _mm512_fmadd_ps(total, _mm512_mul_ps(scale, a_scale), _mm512_load_ps(out));
-                        if const { matches!(elem(ELEM), Elem::W4a) } {
-                            let sum = _mm512_set1_ps(a.add(self.q8.sums).cast::<i32>().read_unaligned() as f32);
-                            acc = _mm512_fmadd_ps(_mm512_mul_ps(min, a_scale), sum, acc);
-                        }
-                        _mm512_store_ps(out, acc);
-                        sums = sums.add(LINE);
-                        a = a.add(a_stride);
-                        out = out.add(BLOCK);
+            zero!(0);
+            zero!(1);
+            if const { PARTS == 2 } {
+                zero!(2);
+                zero!(3);
+            }
+            for piece in 0..pieces {
+                let a = a.add(piece * self.depth);
+                load!(6, codes, LINE);
+                load!(4, a, stride);
+                multiply!(0, 4, 6);
+                if const { BLOCKS == 2 } {
+                    load!(7, codes.add(size_of::<Decoded>()), LINE);
+                    multiply!(1, 4, 7);
+                }
+                if const { PARTS == 2 } {
+                    load!(5, a.add(SIDE * stride), stride);
+                    multiply!(2, 5, 6);
+                    if const { BLOCKS == 2 } {
+                        multiply!(3, 5, 7);
                     }
                 }
+                codes = codes.add(self.depth * BLOCK);
+            }
+            store!(0, to);
+            if const { BLOCKS == 2 } {
+                store!(1, to.add(TILE));
+            }
+            if const { PARTS == 2 } {
+                store!(2, to.add(2 * TILE));
+                if const { BLOCKS == 2 } {
+                    store!(3, to.add(3 * TILE));
+                }
+            }
+        }
+        codes
+    }
+}
+
+/// Sums to be scaled and added to the outputs.
+struct Scale<'a> {
+    panel: &'a Panel<'a>,
+    w: *const Decoded,
+    sums: *const u8,
+    outputs: *mut f32,
+    /// The first activation row, and how many there are.
+    a: *const u8,
+    rows: usize,
+    /// Number of the first group, of those decoded and of all.
+    decoded: usize,
+    group: usize,
+}
+
+impl Scale<'_> {
+    /// `GROUPS` groups, in ascending order.
+    #[inline(always)]
+    unsafe fn all<const ELEM: u32, const PARTS: usize, const BLOCKS: usize, const GROUPS: usize>(&self) {
+        for part in 0..PARTS {
+            for block in 0..BLOCKS {
+                unsafe { self.tile::<ELEM, GROUPS>(part, block, (part * BLOCKS + block) * SIDE * BLOCK) };
+            }
+        }
+    }
+
+    /// A tile, whose outputs start at `at`.
+    #[inline(always)]
+    unsafe fn tile<const ELEM: u32, const GROUPS: usize>(&self, part: usize, block: usize, at: usize) {
+        let asymmetric = const { matches!(elem(ELEM), Elem::W4a) };
+        let (q8, a_stride) = (&self.panel.q8, self.panel.p.a_stride as usize);
+        let rows = SIDE.min(self.rows.saturating_sub(part * SIDE));
+        unsafe {
+            let w = &raw const *self.w.add(block);
+            let mut scale = [_mm512_setzero_ps(); GROUPS];
+            let mut min = scale;
+            for g in 0..GROUPS {
+                scale[g] = _mm512_load_ps((&raw const (*w).scales[self.decoded + g]).cast());
+                if asymmetric {
+                    min[g] = _mm512_load_ps((&raw const (*w).mins[self.decoded + g]).cast());
+                }
+            }
+            let mut a = self.a.add(part * SIDE * a_stride + self.group * 4);
+            let mut sums = self.sums.add((part * 2 + block) * TILE);
+            let mut out = self.outputs.add(at);
+            for _ in 0..rows {
+                let mut acc = _mm512_load_ps(out);
+                for g in 0..GROUPS {
+                    let a_scale = _mm512_set1_ps(a.add(q8.scales + g * 4).cast::<f32>().read_unaligned());
+                    let total = _mm512_cvtepi32_ps(_mm512_load_si512(sums.add(g * 4 * TILE).cast()));
+                    acc = _mm512_fmadd_ps(total, _mm512_mul_ps(scale[g], a_scale), acc);
+                    if asymmetric {
+                        let sum = _mm512_set1_ps(a.add(q8.sums + g * 4).cast::<i32>().read_unaligned() as f32);
+                        acc = _mm512_fmadd_ps(_mm512_mul_ps(min[g], a_scale), sum, acc);
+                    }
+                }
+                _mm512_store_ps(out, acc);
+                sums = sums.add(LINE);
+                a = a.add(a_stride);
+                out = out.add(BLOCK);
             }
         }
     }
