@@ -59,6 +59,36 @@ struct Decoded {
     mins: [[f32; BLOCK]; STEP / LEAST],
 }
 
+/// What is read some steps later, line by line: a request now and then while there is other work, since a burst of them would wait for each other.
+struct Ahead {
+    next: *const u8,
+    end: *const u8,
+    /// To the same line of the second block; 0 if there is none.
+    other: usize,
+}
+
+impl Ahead {
+    /// Asks for a line of each block.
+    #[inline(always)]
+    unsafe fn some(&mut self) {
+        if self.next < self.end {
+            unsafe {
+                _mm_prefetch::<_MM_HINT_T1>(self.next.cast());
+                _mm_prefetch::<_MM_HINT_T1>(self.next.wrapping_add(self.other).cast());
+            }
+            self.next = self.next.wrapping_add(LINE);
+        }
+    }
+
+    /// Asks for all that is left.
+    #[inline(always)]
+    unsafe fn rest(&mut self) {
+        while self.next < self.end {
+            unsafe { self.some() }
+        }
+    }
+}
+
 /// A panel.
 struct Panel<'a> {
     p: &'a PanelArgs,
@@ -192,11 +222,13 @@ impl Panel<'_> {
             while k < self.kp {
                 let end = self.kp.min(k + STEP);
                 for block in 0..BLOCKS {
-                    self.decode::<ELEM, BLOCKS>(b + block, k, end, decoded.add(block));
+                    self.decode::<ELEM>(b + block, k, end, decoded.add(block));
                 }
+                let mut ahead = self.ahead::<BLOCKS>(b, k, end);
                 for i in 0..rows.div_ceil(PARTS * SIDE) {
-                    self.products::<ELEM, PARTS, BLOCKS>(decoded, first + i * PARTS * SIDE, (k, end), outputs.add(i * each));
+                    self.products::<ELEM, PARTS, BLOCKS>(decoded, first + i * PARTS * SIDE, (k, end), outputs.add(i * each), &mut ahead);
                 }
+                ahead.rest();
                 k = end;
             }
             for row in 0..rows {
@@ -210,13 +242,20 @@ impl Panel<'_> {
         }
     }
 
-    /// Decodes columns `k..end` of block `b`, and asks for those of the blocks after.
+    /// What follows columns `k..end` of the blocks from `b` on, as far on as the second-level cache allows: the same columns of the next blocks, if possible.
     #[inline(always)]
-    unsafe fn decode<const ELEM: u32, const BLOCKS: usize>(&self, b: usize, k: usize, end: usize, to: *mut Decoded) {
+    fn ahead<const BLOCKS: usize>(&self, b: usize, k: usize, end: usize) -> Ahead {
+        let stride = self.p.w_stride as usize;
+        let far = if BLOCKS * stride <= AHEAD { BLOCKS * stride } else { NEAR };
+        let of = |column: usize| self.p.w.wrapping_add(b * stride + self.block.codes_of(column / self.group) + far);
+        Ahead { next: of(k), end: of(end), other: (BLOCKS - 1) * stride }
+    }
+
+    /// Decodes columns `k..end` of block `b`.
+    #[inline(always)]
+    unsafe fn decode<const ELEM: u32>(&self, b: usize, k: usize, end: usize, to: *mut Decoded) {
         unsafe {
             let w = self.p.w.add(b * self.p.w_stride as usize);
-            let far = BLOCKS * self.p.w_stride as usize;
-            let far = if far <= AHEAD { far } else { NEAR };
             let mut out = (&raw mut (*to).codes).cast::<u8>();
             for (i, group) in (k / self.group..end.div_ceil(self.group)).enumerate() {
                 let factors = w.add(self.block.scales_of(group));
@@ -230,7 +269,6 @@ impl Panel<'_> {
                 let lines = if const { matches!(elem(ELEM), Elem::W8) } { columns / 4 } else { columns / 8 };
                 for line in 0..lines {
                     let p = codes.add(line * 64);
-                    _mm_prefetch::<_MM_HINT_T1>(p.wrapping_add(far).cast());
                     out = line_of::<ELEM>(_mm512_loadu_si512(p.cast()), out);
                 }
             }
@@ -245,6 +283,7 @@ impl Panel<'_> {
         row: usize,
         k: (usize, usize),
         outputs: *mut f32,
+        ahead: &mut Ahead,
     ) {
         let mut sums = MaybeUninit::<Sums>::uninit();
         let sums = sums.as_mut_ptr().cast::<u8>();
@@ -263,7 +302,7 @@ impl Panel<'_> {
                     codes = self.sum::<PARTS, BLOCKS>(a.add(start), codes, pieces, sums.add(half * 4 * TILE));
                 }
                 let scale = Scale { panel: self, w, sums, outputs, a, rows, decoded: i, group: first + i };
-                if together == 2 { scale.all::<ELEM, PARTS, BLOCKS, 2>() } else { scale.all::<ELEM, PARTS, BLOCKS, 1>() }
+                if together == 2 { scale.all::<ELEM, PARTS, BLOCKS, 2>(ahead) } else { scale.all::<ELEM, PARTS, BLOCKS, 1>(ahead) }
             }
         }
     }
@@ -330,17 +369,17 @@ struct Scale<'a> {
 impl Scale<'_> {
     /// `GROUPS` groups, in ascending order.
     #[inline(always)]
-    unsafe fn all<const ELEM: u32, const PARTS: usize, const BLOCKS: usize, const GROUPS: usize>(&self) {
+    unsafe fn all<const ELEM: u32, const PARTS: usize, const BLOCKS: usize, const GROUPS: usize>(&self, ahead: &mut Ahead) {
         for part in 0..PARTS {
             for block in 0..BLOCKS {
-                unsafe { self.tile::<ELEM, GROUPS>(part, block, (part * BLOCKS + block) * SIDE * BLOCK) };
+                unsafe { self.tile::<ELEM, GROUPS>(part, block, (part * BLOCKS + block) * SIDE * BLOCK, ahead) };
             }
         }
     }
 
     /// A tile, whose outputs start at `at`.
     #[inline(always)]
-    unsafe fn tile<const ELEM: u32, const GROUPS: usize>(&self, part: usize, block: usize, at: usize) {
+    unsafe fn tile<const ELEM: u32, const GROUPS: usize>(&self, part: usize, block: usize, at: usize, ahead: &mut Ahead) {
         let asymmetric = const { matches!(elem(ELEM), Elem::W4a) };
         let (q8, a_stride) = (&self.panel.q8, self.panel.p.a_stride as usize);
         let rows = SIDE.min(self.rows.saturating_sub(part * SIDE));
@@ -358,6 +397,7 @@ impl Scale<'_> {
             let mut sums = self.sums.add((part * 2 + block) * TILE);
             let mut out = self.outputs.add(at);
             for _ in 0..rows {
+                ahead.some();
                 let mut acc = _mm512_load_ps(out);
                 for g in 0..GROUPS {
                     let a_scale = _mm512_set1_ps(a.add(q8.scales + g * 4).cast::<f32>().read_unaligned());
