@@ -54,7 +54,8 @@ fn instruction(level: Level, rows: Rows) -> (usize, fn(usize)) {
     #[cfg(target_arch = "x86_64")]
     match (level, rows) {
         (Level::Amx, Rows::Int8) => return (4 * 16 * 16 * 64, |n| unsafe { x86::tiles_int8(n) }),
-        (Level::Avx512Bf16 | Level::Amx, Rows::Bf16) => return (12 * 32, |n| unsafe { x86::dot_bf16(n) }),
+        (Level::Amx, Rows::Bf16) => return (4 * 16 * 16 * 32, |n| unsafe { x86::tiles_bf16(n) }),
+        (Level::Avx512Bf16, Rows::Bf16) => return (12 * 32, |n| unsafe { x86::dot_bf16(n) }),
         (Level::Avx512 | Level::Avx512Bf16, Rows::Int8) => return (12 * 64, |n| unsafe { x86::dot_int8(n) }),
         (Level::Avx512 | Level::Avx512Bf16 | Level::Amx, _) => return (12 * 16, |n| unsafe { x86::fma512(n) }),
         (Level::Avx2, Rows::Int8) => return (12 * 32, |n| unsafe { x86::dot_int8_avx2(n) }),
@@ -102,29 +103,40 @@ mod x86 {
             }
         };
     }
-    /// AMX: four sums of tiles, as many as leave room for two tiles of each operand.
-    ///
-    /// # Safety
-    /// The processor has AMX-INT8 and this process may use it, which the level says.
-    pub unsafe fn tiles_int8(n: usize) {
-        #[repr(C, align(64))]
-        struct Config([u8; 64]);
-        let mut config = Config([0; 64]);
-        config.0[0] = 1;
-        for tile in 0..8 {
-            config.0[16 + 2 * tile] = 64;
-            config.0[48 + tile] = 16;
-        }
-        // SAFETY: tiles are configured first and released in the end; configuring zeroes them.
-        unsafe {
-            core::arch::asm!("ldtilecfg [{}]", in(reg) &config, options(nostack, readonly));
-            for _ in 0..n {
-                core::arch::asm!("tdpbssd tmm0, tmm4, tmm6", "tdpbssd tmm1, tmm4, tmm7", "tdpbssd tmm2, tmm5, tmm6", "tdpbssd tmm3, tmm5, tmm7",
-                    options(nostack, nomem, preserves_flags));
+    macro_rules! tiles {
+        ($name:ident, $instruction:literal) => {
+            /// AMX: four sums of tiles, as many as leave room for two tiles of each operand.
+            ///
+            /// # Safety
+            /// The processor has AMX and this process may use it, which the level says.
+            pub unsafe fn $name(n: usize) {
+                #[repr(C, align(64))]
+                struct Config([u8; 64]);
+                let mut config = Config([0; 64]);
+                config.0[0] = 1;
+                for tile in 0..8 {
+                    config.0[16 + 2 * tile] = 64;
+                    config.0[48 + tile] = 16;
+                }
+                // SAFETY: tiles are configured first and released in the end; configuring zeroes them.
+                unsafe {
+                    core::arch::asm!("ldtilecfg [{}]", in(reg) &config, options(nostack, readonly));
+                    for _ in 0..n {
+                        core::arch::asm!(
+                            concat!($instruction, " tmm0, tmm4, tmm6"),
+                            concat!($instruction, " tmm1, tmm4, tmm7"),
+                            concat!($instruction, " tmm2, tmm5, tmm6"),
+                            concat!($instruction, " tmm3, tmm5, tmm7"),
+                            options(nostack, nomem, preserves_flags)
+                        );
+                    }
+                    core::arch::asm!("tilerelease", options(nostack, nomem));
+                }
             }
-            core::arch::asm!("tilerelease", options(nostack, nomem));
-        }
+        };
     }
+    tiles!(tiles_int8, "tdpbssd");
+    tiles!(tiles_bf16, "tdpbf16ps");
 
     chains!(fma512, "avx512f", _mm512_setzero_ps(), |acc, a, b| _mm512_fmadd_ps(a, b, *acc));
     chains!(fma256, "avx2,fma", _mm256_setzero_ps(), |acc, a, b| _mm256_fmadd_ps(a, b, *acc));

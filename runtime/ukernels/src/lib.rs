@@ -61,7 +61,7 @@ pub enum Level {
     Avx512,
     /// The same and BF16.
     Avx512Bf16,
-    /// The same and AMX-INT8.
+    /// The same and AMX with INT8 and BF16.
     Amx,
 }
 

@@ -1,62 +1,69 @@
-//! Quantized weights × int8 rows by AMX: the matrix unit multiplies 16 × 64 by 64 × 16 bytes at a time, vector code scales the sums of each group.
+//! Products by AMX: the matrix unit multiplies 16 × 64 by 64 × 16 bytes at a time.
 //!
-//! The same chain as everywhere: per group an exact integer sum, then one f32 fused multiply-add. So the bits are those of the other levels, and rows may
-//! be cut anywhere between this code and theirs.
-//!
-//! # Structure
-//!
-//! Two blocks of weights at a time, [`STEP`] columns at a time, are decoded to signed bytes ([`decode`]): four columns of 16 rows are a line of 64 bytes, which is what a tile of
-//! the B operand wants. All activation rows pass over them, 32 at a time ([`products`]): they are tiles of the A operand as they are stored. While the matrix unit works on a
-//! group, the sums of the group before it, stored to memory by then, are scaled and added to the output ([`scale`]), which is in the first-level cache.
-//!
-//! # What bounds it
-//!
-//! Per group of 128 columns of 32 × 32 outputs the matrix unit takes 8 × 16 cycles, 12 loads of tiles some 100 and four stores 64, the scaling of 64 vectors 2 cycles each, and decoding
-//! 32 × 128 codes some 80, which is divided among the rows. On a Granite Rapids core (3.3 GHz) that gives 0.7 to 0.8 T multiply-adds per second of the 3.1 that
-//! the unit could do without scales, 3 times what VNNI does there.
+//! Rows of activations are tiles of its A operand as they are stored, and lines of a block of weights (16 rows side by side, four bytes of each) tiles of its B operand. Two by two
+//! tiles of sums are computed at once, so that four tiles loaded serve four products.
 //!
 //! The instructions are written as assembly, since their intrinsics are not stable. Nobody else uses tiles, so they may live from one piece of assembly to the next.
 
+pub(crate) mod bf16;
+pub(crate) mod int8;
+
 use core::arch::asm;
 use core::arch::x86_64::*;
-use core::mem::MaybeUninit;
 
-use llmcc_abi::PanelArgs;
-use llmcc_abi::layout::{self, BLOCK, Block, Elem, Q8Row};
-
-use super::{AHEAD, NEAR};
-
-/// Rows that pass over decoded weights: more would drive each other from the first-level cache.
-const ROWS: usize = 128;
-/// Columns that are decoded at a time: a whole number of groups.
-const STEP: usize = 256;
 /// Rows and columns of a tile of sums.
 const SIDE: usize = 16;
-/// Columns of a tile of activations or weights, unless groups are shorter.
-const DEPTH: usize = 64;
-/// Columns in the smallest group.
-const LEAST: usize = 32;
-/// Bytes of a line: four columns of a block of weights, or 16 sums.
+/// Bytes of a line: four of each of a block's rows, or 16 sums.
 const LINE: usize = 64;
 /// Bytes of a tile of sums.
 const TILE: usize = SIDE * LINE;
-/// Fewest rows worth it: fewer are bound by memory, which one row's code reads best.
-pub(crate) const MIN_ROWS: usize = 6;
 
-/// The integer sums of two groups, a tile after the other.
-#[repr(C, align(64))]
-struct Sums([[[[i32; SIDE]; SIDE]; 4]; 2]);
+/// Configures the tiles for that many activation rows, in the first tile and the second, of `depth` bytes of columns.
+#[inline(always)]
+unsafe fn configure((first, second): (usize, usize), depth: usize) {
+    #[repr(C, align(64))]
+    struct Config([u8; 64]);
+    let mut c = Config([0; 64]);
+    c.0[0] = 1;
+    // Sums of the first rows, of the second; activations; weights. Tiles without rows stay as they are: unusable.
+    let (sums, weights) = (LINE, depth / 4);
+    let tiles = [(first, sums), (first, sums), (second, sums), (second, sums), (first, depth), (second, depth), (weights, LINE), (weights, LINE)];
+    for (tile, (rows, bytes)) in tiles.into_iter().enumerate() {
+        c.0[16 + 2 * tile] = if rows > 0 { bytes as u8 } else { 0 };
+        c.0[48 + tile] = rows as u8;
+    }
+    unsafe { asm!("ldtilecfg [{}]", in(reg) &c, options(nostack, readonly)) }
+}
 
-/// Outputs on their way, a tile after the other. In place, rows would often lie a power of two apart and drive each other from the cache.
-#[repr(C, align(64))]
-struct Outputs([[f32; BLOCK]; 2 * ROWS]);
+macro_rules! zero {
+    ($tile:literal) => {
+        asm!(concat!("tilezero tmm", $tile), options(nostack, nomem, preserves_flags))
+    };
+}
+macro_rules! load {
+    ($tile:literal, $p:expr, $stride:expr) => {
+        asm!(concat!("tileloadd tmm", $tile, ", [{} + {}]"), in(reg) $p, in(reg) $stride, options(nostack, readonly, preserves_flags))
+    };
+}
+macro_rules! store {
+    ($tile:literal, $p:expr, $stride:expr) => {
+        asm!(concat!("tilestored [{} + {}], tmm", $tile), in(reg) $p, in(reg) $stride, options(nostack, preserves_flags))
+    };
+}
+macro_rules! multiply {
+    ($bf16:expr, $sums:literal, $a:literal, $b:literal) => {
+        if const { $bf16 } {
+            asm!(concat!("tdpbf16ps tmm", $sums, ", tmm", $a, ", tmm", $b), options(nostack, nomem, preserves_flags))
+        } else {
+            asm!(concat!("tdpbssd tmm", $sums, ", tmm", $a, ", tmm", $b), options(nostack, nomem, preserves_flags))
+        }
+    };
+}
 
-/// A step of decoded weights of a block.
-#[repr(C, align(64))]
-struct Decoded {
-    codes: [u8; BLOCK * STEP],
-    scales: [[f32; BLOCK]; STEP / LEAST],
-    mins: [[f32; BLOCK]; STEP / LEAST],
+/// Gives the tiles back: what is not in use need not be saved when threads are switched.
+#[inline(always)]
+unsafe fn release() {
+    unsafe { asm!("tilerelease", options(nostack, nomem)) }
 }
 
 /// What is read some steps later, line by line: a request now and then while there is other work, since a burst of them would wait for each other.
@@ -89,347 +96,130 @@ impl Ahead {
     }
 }
 
-/// A panel.
-struct Panel<'a> {
-    p: &'a PanelArgs,
-    group: usize,
-    kp: usize,
-    /// Columns of a tile.
+/// Operands of the products of up to 2 × 16 rows with up to two blocks, tile by tile of columns.
+#[derive(Clone, Copy)]
+struct Operands {
+    a: *const u8,
+    a_stride: usize,
+    /// From the first rows to the second.
+    second: usize,
+    w: *const u8,
+    /// From a line of the first block to that of the second.
+    other: usize,
+    /// Tiles of columns.
+    pieces: usize,
+    /// Bytes of the columns of a tile in a row.
     depth: usize,
-    block: Block,
-    q8: Q8Row,
+    /// From the first tile of activations to that of the next columns.
+    next: usize,
+    /// How far ahead weights are asked for while they are read, of bf16; 0: not at all.
+    ahead: usize,
 }
 
-/// Whether groups are whole tiles: otherwise other code has to do it.
-#[inline(always)]
-pub(crate) fn suits(p: &PanelArgs) -> bool {
-    let (k, group) = (p.k as usize, p.group as usize);
-    p.m as usize >= MIN_ROWS && group >= LEAST && STEP.is_multiple_of(group) && layout::padded_k(k).is_multiple_of(group.min(DEPTH))
-}
-
-/// Computes a panel of `ELEM`, an [`Elem`].
+/// Sets the tiles of sums to 0.
 ///
 /// # Safety
-/// As [`llmcc_abi::PanelFn`]; the processor has AVX-512 and AMX-INT8, this process may use tiles, and [`suits`].
+/// The tiles are configured for the rows; `PARTS` and `BLOCKS` are 1 or 2.
 #[inline(always)]
-pub(crate) unsafe fn run<const ELEM: u32>(p: &PanelArgs) {
-    let (k, group, elem) = (p.k as usize, p.group as usize, elem(ELEM));
-    let panel = Panel { p, group, kp: layout::padded_k(k), depth: group.min(DEPTH), block: layout::block(elem, k, group), q8: layout::q8_row(k, group) };
-    let (rows, whole) = (p.m as usize, p.m as usize / 32 * 32);
+unsafe fn clear<const PARTS: usize, const BLOCKS: usize>() {
     unsafe {
-        if whole > 0 {
-            configure((SIDE, SIDE), panel.depth);
-            panel.pass::<ELEM, 2>(0, whole);
-        }
-        match rows - whole {
-            0 => {}
-            rest @ 1..=SIDE => {
-                configure((rest, 0), panel.depth);
-                panel.pass::<ELEM, 1>(whole, rest);
-            }
-            rest => {
-                configure((SIDE, rest - SIDE), panel.depth);
-                panel.pass::<ELEM, 2>(whole, rest);
-            }
-        }
-        asm!("tilerelease", options(nostack, nomem));
-    }
-}
-
-const fn elem(number: u32) -> Elem {
-    match number {
-        n if n == Elem::W8 as u32 => Elem::W8,
-        n if n == Elem::W4 as u32 => Elem::W4,
-        _ => Elem::W4a,
-    }
-}
-
-/// Configures the tiles for that many activation rows, in the first tile and the second, of `depth` columns.
-#[inline(always)]
-unsafe fn configure((first, second): (usize, usize), depth: usize) {
-    #[repr(C, align(64))]
-    struct Config([u8; 64]);
-    let mut c = Config([0; 64]);
-    c.0[0] = 1;
-    // Sums of the first rows, of the second; activations; weights. Tiles without rows stay as they are: unusable.
-    let (sums, weights) = (LINE, depth / 4);
-    let tiles = [(first, sums), (first, sums), (second, sums), (second, sums), (first, depth), (second, depth), (weights, LINE), (weights, LINE)];
-    for (tile, (rows, bytes)) in tiles.into_iter().enumerate() {
-        c.0[16 + 2 * tile] = if rows > 0 { bytes as u8 } else { 0 };
-        c.0[48 + tile] = rows as u8;
-    }
-    unsafe { asm!("ldtilecfg [{}]", in(reg) &c, options(nostack, readonly)) }
-}
-
-macro_rules! zero {
-    ($tile:literal) => {
-        asm!(concat!("tilezero tmm", $tile), options(nostack, nomem, preserves_flags))
-    };
-}
-macro_rules! load {
-    ($tile:literal, $p:expr, $stride:expr) => {
-        asm!(concat!("tileloadd tmm", $tile, ", [{} + {}]"), in(reg) $p, in(reg) $stride, options(nostack, readonly, preserves_flags))
-    };
-}
-macro_rules! store {
-    ($tile:literal, $p:expr) => {
-        asm!(concat!("tilestored [{} + {}], tmm", $tile), in(reg) $p, in(reg) LINE, options(nostack, preserves_flags))
-    };
-}
-macro_rules! multiply {
-    ($sums:literal, $a:literal, $b:literal) => {
-        asm!(concat!("tdpbssd tmm", $sums, ", tmm", $a, ", tmm", $b), options(nostack, nomem, preserves_flags))
-    };
-}
-
-impl Panel<'_> {
-    /// Rows `first..first + rows` of all blocks, in `PARTS` tiles at a time.
-    #[inline(always)]
-    unsafe fn pass<const ELEM: u32, const PARTS: usize>(&self, first: usize, rows: usize) {
-        let blocks = self.p.blocks as usize;
-        let mut b = 0;
-        while blocks - b >= 2 {
-            unsafe { self.rows::<ELEM, PARTS, 2>(first, rows, b) };
-            b += 2;
-        }
-        if b < blocks {
-            unsafe { self.rows::<ELEM, PARTS, 1>(first, rows, b) };
-        }
-    }
-
-    /// The rows of `BLOCKS` blocks, [`ROWS`] at a time.
-    #[inline(always)]
-    unsafe fn rows<const ELEM: u32, const PARTS: usize, const BLOCKS: usize>(&self, first: usize, rows: usize, b: usize) {
-        for start in (0..rows).step_by(ROWS) {
-            unsafe { self.strip::<ELEM, PARTS, BLOCKS>(first + start, ROWS.min(rows - start), b) };
-        }
-    }
-
-    /// The rows of `BLOCKS` blocks from block `b` on.
-    #[inline(always)]
-    unsafe fn strip<const ELEM: u32, const PARTS: usize, const BLOCKS: usize>(&self, first: usize, rows: usize, b: usize) {
-        let mut decoded = MaybeUninit::<[Decoded; BLOCKS]>::uninit();
-        let decoded = decoded.as_mut_ptr().cast::<Decoded>();
-        let mut outputs = MaybeUninit::<Outputs>::uninit();
-        let outputs = outputs.as_mut_ptr().cast::<f32>();
-        // Outputs of `PARTS` tiles of rows.
-        let each = PARTS * SIDE * BLOCKS * BLOCK;
-        unsafe {
-            for i in 0..rows.div_ceil(PARTS * SIDE) * PARTS * SIDE * BLOCKS {
-                _mm512_store_ps(outputs.add(i * BLOCK), _mm512_setzero_ps());
-            }
-            let mut k = 0;
-            while k < self.kp {
-                let end = self.kp.min(k + STEP);
-                for block in 0..BLOCKS {
-                    self.decode::<ELEM>(b + block, k, end, decoded.add(block));
-                }
-                let mut ahead = self.ahead::<BLOCKS>(b, k, end);
-                for i in 0..rows.div_ceil(PARTS * SIDE) {
-                    self.products::<ELEM, PARTS, BLOCKS>(decoded, first + i * PARTS * SIDE, (k, end), outputs.add(i * each), &mut ahead);
-                }
-                ahead.rest();
-                k = end;
-            }
-            for row in 0..rows {
-                let tile = row / SIDE * BLOCKS;
-                let c = self.p.c.add((first + row) * self.p.c_stride as usize + b * BLOCK);
-                for block in 0..BLOCKS {
-                    let from = outputs.add(((tile + block) * SIDE + row % SIDE) * BLOCK);
-                    _mm512_storeu_ps(c.add(block * BLOCK), _mm512_load_ps(from));
-                }
-            }
-        }
-    }
-
-    /// What follows columns `k..end` of the blocks from `b` on, as far on as the second-level cache allows: the same columns of the next blocks, if possible.
-    #[inline(always)]
-    fn ahead<const BLOCKS: usize>(&self, b: usize, k: usize, end: usize) -> Ahead {
-        let stride = self.p.w_stride as usize;
-        let far = if BLOCKS * stride <= AHEAD { BLOCKS * stride } else { NEAR };
-        let of = |column: usize| self.p.w.wrapping_add(b * stride + self.block.codes_of(column / self.group) + far);
-        Ahead { next: of(k), end: of(end), other: (BLOCKS - 1) * stride }
-    }
-
-    /// Decodes columns `k..end` of block `b`.
-    #[inline(always)]
-    unsafe fn decode<const ELEM: u32>(&self, b: usize, k: usize, end: usize, to: *mut Decoded) {
-        unsafe {
-            let w = self.p.w.add(b * self.p.w_stride as usize);
-            let mut out = (&raw mut (*to).codes).cast::<u8>();
-            for (i, group) in (k / self.group..end.div_ceil(self.group)).enumerate() {
-                let factors = w.add(self.block.scales_of(group));
-                _mm512_storeu_ps((&raw mut (*to).scales[i]).cast(), _mm512_cvtph_ps(_mm256_loadu_si256(factors.cast())));
-                if const { matches!(elem(ELEM), Elem::W4a) } {
-                    let mins = _mm256_loadu_si256(factors.add(self.block.mins).cast());
-                    _mm512_storeu_ps((&raw mut (*to).mins[i]).cast(), _mm512_cvtph_ps(mins));
-                }
-                let codes = w.add(self.block.codes_of(group));
-                let columns = self.group.min(end - group * self.group);
-                let lines = if const { matches!(elem(ELEM), Elem::W8) } { columns / 4 } else { columns / 8 };
-                for line in 0..lines {
-                    let p = codes.add(line * 64);
-                    out = line_of::<ELEM>(_mm512_loadu_si512(p.cast()), out);
-                }
-            }
-        }
-    }
-
-    /// Adds the products of columns `k.0..k.1` to `PARTS * 16` rows, from row `row` on, of `BLOCKS` blocks; the tiles' configuration knows if there are less.
-    #[inline(always)]
-    unsafe fn products<const ELEM: u32, const PARTS: usize, const BLOCKS: usize>(
-        &self,
-        w: *const Decoded,
-        row: usize,
-        k: (usize, usize),
-        outputs: *mut f32,
-        ahead: &mut Ahead,
-    ) {
-        let mut sums = MaybeUninit::<Sums>::uninit();
-        let sums = sums.as_mut_ptr().cast::<u8>();
-        let rows = (PARTS * SIDE).min(self.p.m as usize - row);
-        unsafe {
-            let a = self.p.a.add(row * self.p.a_stride as usize);
-            let first = k.0 / self.group;
-            let groups = (k.1 - k.0).div_ceil(self.group);
-            let mut codes = (&raw const (*w).codes).cast::<u8>();
-            // Two groups at a time: outputs are then loaded and stored half as often.
-            for i in (0..groups).step_by(2) {
-                let together = (groups - i).min(2);
-                for half in 0..together {
-                    let start = k.0 + (i + half) * self.group;
-                    let pieces = (k.1 - start).min(self.group) / self.depth;
-                    codes = self.sum::<PARTS, BLOCKS>(a.add(start), codes, pieces, sums.add(half * 4 * TILE));
-                }
-                let scale = Scale { panel: self, w, sums, outputs, a, rows, decoded: i, group: first + i };
-                if together == 2 { scale.all::<ELEM, PARTS, BLOCKS, 2>(ahead) } else { scale.all::<ELEM, PARTS, BLOCKS, 1>(ahead) }
-            }
-        }
-    }
-
-    /// The integer sums of a group, of `pieces` tiles of columns from `a` and `codes` on. Returns where the codes of the next are.
-    #[inline(always)]
-    unsafe fn sum<const PARTS: usize, const BLOCKS: usize>(&self, a: *const u8, codes: *const u8, pieces: usize, to: *mut u8) -> *const u8 {
-        let stride = self.p.a_stride as usize;
-        let mut codes = codes;
-        unsafe {
-            zero!(0);
+        zero!(0);
+        if const { BLOCKS == 2 } {
             zero!(1);
-            if const { PARTS == 2 } {
-                zero!(2);
+        }
+        if const { PARTS == 2 } {
+            zero!(2);
+            if const { BLOCKS == 2 } {
                 zero!(3);
             }
-            for piece in 0..pieces {
-                let a = a.add(piece * self.depth);
-                load!(6, codes, LINE);
-                load!(4, a, stride);
-                multiply!(0, 4, 6);
-                if const { BLOCKS == 2 } {
-                    load!(7, codes.add(size_of::<Decoded>()), LINE);
-                    multiply!(1, 4, 7);
-                }
-                if const { PARTS == 2 } {
-                    load!(5, a.add(SIDE * stride), stride);
-                    multiply!(2, 5, 6);
+        }
+    }
+}
+
+/// Adds products to the sums, in tiles 0 (first rows, first block), 1 (second block), 2 and 3 (second rows).
+///
+/// # Safety
+/// As [`clear`].
+#[inline(always)]
+unsafe fn sum<const BF16: bool, const PARTS: usize, const BLOCKS: usize>(o: &Operands) {
+    unsafe {
+        for piece in 0..o.pieces {
+            let (a, w) = (o.a.add(piece * o.next), o.w.add(piece * o.depth * SIDE));
+            if BF16 && o.ahead > 0 {
+                for line in 0..SIDE {
+                    let p = w.wrapping_add(o.ahead + line * LINE);
+                    _mm_prefetch::<_MM_HINT_T1>(p.cast());
                     if const { BLOCKS == 2 } {
-                        multiply!(3, 5, 7);
+                        _mm_prefetch::<_MM_HINT_T1>(p.wrapping_add(o.other).cast());
                     }
                 }
-                codes = codes.add(self.depth * BLOCK);
             }
-            store!(0, to);
+            load!(6, w, LINE);
+            load!(4, a, o.a_stride);
+            multiply!(BF16, 0, 4, 6);
             if const { BLOCKS == 2 } {
-                store!(1, to.add(TILE));
+                load!(7, w.add(o.other), LINE);
+                multiply!(BF16, 1, 4, 7);
             }
             if const { PARTS == 2 } {
-                store!(2, to.add(2 * TILE));
+                load!(5, a.add(o.second), o.a_stride);
+                multiply!(BF16, 2, 5, 6);
                 if const { BLOCKS == 2 } {
-                    store!(3, to.add(3 * TILE));
+                    multiply!(BF16, 3, 5, 7);
                 }
-            }
-        }
-        codes
-    }
-}
-
-/// Sums to be scaled and added to the outputs.
-struct Scale<'a> {
-    panel: &'a Panel<'a>,
-    w: *const Decoded,
-    sums: *const u8,
-    outputs: *mut f32,
-    /// The first activation row, and how many there are.
-    a: *const u8,
-    rows: usize,
-    /// Number of the first group, of those decoded and of all.
-    decoded: usize,
-    group: usize,
-}
-
-impl Scale<'_> {
-    /// `GROUPS` groups, in ascending order.
-    #[inline(always)]
-    unsafe fn all<const ELEM: u32, const PARTS: usize, const BLOCKS: usize, const GROUPS: usize>(&self, ahead: &mut Ahead) {
-        for part in 0..PARTS {
-            for block in 0..BLOCKS {
-                unsafe { self.tile::<ELEM, GROUPS>(part, block, (part * BLOCKS + block) * SIDE * BLOCK, ahead) };
-            }
-        }
-    }
-
-    /// A tile, whose outputs start at `at`.
-    #[inline(always)]
-    unsafe fn tile<const ELEM: u32, const GROUPS: usize>(&self, part: usize, block: usize, at: usize, ahead: &mut Ahead) {
-        let asymmetric = const { matches!(elem(ELEM), Elem::W4a) };
-        let (q8, a_stride) = (&self.panel.q8, self.panel.p.a_stride as usize);
-        let rows = SIDE.min(self.rows.saturating_sub(part * SIDE));
-        unsafe {
-            let w = &raw const *self.w.add(block);
-            let mut scale = [_mm512_setzero_ps(); GROUPS];
-            let mut min = scale;
-            for g in 0..GROUPS {
-                scale[g] = _mm512_load_ps((&raw const (*w).scales[self.decoded + g]).cast());
-                if asymmetric {
-                    min[g] = _mm512_load_ps((&raw const (*w).mins[self.decoded + g]).cast());
-                }
-            }
-            let mut a = self.a.add(part * SIDE * a_stride + self.group * 4);
-            let mut sums = self.sums.add((part * 2 + block) * TILE);
-            let mut out = self.outputs.add(at);
-            for _ in 0..rows {
-                ahead.some();
-                let mut acc = _mm512_load_ps(out);
-                for g in 0..GROUPS {
-                    let a_scale = _mm512_set1_ps(a.add(q8.scales + g * 4).cast::<f32>().read_unaligned());
-                    let total = _mm512_cvtepi32_ps(_mm512_load_si512(sums.add(g * 4 * TILE).cast()));
-                    acc = _mm512_fmadd_ps(total, _mm512_mul_ps(scale[g], a_scale), acc);
-                    if asymmetric {
-                        let sum = _mm512_set1_ps(a.add(q8.sums + g * 4).cast::<i32>().read_unaligned() as f32);
-                        acc = _mm512_fmadd_ps(_mm512_mul_ps(min[g], a_scale), sum, acc);
-                    }
-                }
-                _mm512_store_ps(out, acc);
-                sums = sums.add(LINE);
-                a = a.add(a_stride);
-                out = out.add(BLOCK);
             }
         }
     }
 }
 
-/// Writes the codes of a line as signed bytes; returns where the next go.
+/// Where tiles of sums are in memory.
+#[derive(Clone, Copy)]
+struct Place {
+    at: *mut u8,
+    /// To the tile of the second block.
+    across: usize,
+    /// To that of the second rows.
+    down: usize,
+    /// From one line to the next.
+    stride: usize,
+}
+
+/// Writes the sums.
+///
+/// # Safety
+/// As [`clear`].
 #[inline(always)]
-unsafe fn line_of<const ELEM: u32>(x: __m512i, out: *mut u8) -> *mut u8 {
+unsafe fn store<const PARTS: usize, const BLOCKS: usize>(to: &Place) {
     unsafe {
-        let low4 = _mm512_set1_epi8(15);
-        let zero = _mm512_set1_epi8(if const { matches!(elem(ELEM), Elem::W4) } { 8 } else { 0 });
-        if const { matches!(elem(ELEM), Elem::W8) } {
-            _mm512_storeu_si512(out.cast(), _mm512_xor_si512(x, _mm512_set1_epi8(-128)));
-            return out.add(64);
+        store!(0, to.at, to.stride);
+        if const { BLOCKS == 2 } {
+            store!(1, to.at.add(to.across), to.stride);
         }
-        let (low, high) = (_mm512_and_si512(x, low4), _mm512_and_si512(_mm512_srli_epi16::<4>(x), low4));
-        _mm512_storeu_si512(out.cast(), _mm512_sub_epi8(low, zero));
-        _mm512_storeu_si512(out.add(64).cast(), _mm512_sub_epi8(high, zero));
-        out.add(128)
+        if const { PARTS == 2 } {
+            store!(2, to.at.add(to.down), to.stride);
+            if const { BLOCKS == 2 } {
+                store!(3, to.at.add(to.down + to.across), to.stride);
+            }
+        }
+    }
+}
+
+/// Reads what [`store`] wrote.
+///
+/// # Safety
+/// As [`clear`].
+#[inline(always)]
+unsafe fn restore<const PARTS: usize, const BLOCKS: usize>(from: &Place) {
+    unsafe {
+        load!(0, from.at, from.stride);
+        if const { BLOCKS == 2 } {
+            load!(1, from.at.add(from.across), from.stride);
+        }
+        if const { PARTS == 2 } {
+            load!(2, from.at.add(from.down), from.stride);
+            if const { BLOCKS == 2 } {
+                load!(3, from.at.add(from.down + from.across), from.stride);
+            }
+        }
     }
 }

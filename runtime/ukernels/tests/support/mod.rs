@@ -342,6 +342,30 @@ impl Operands {
     pub fn run_all(&self, level: Level) -> Vec<f32> {
         self.run(level, 0..self.m, 0..self.blocks)
     }
+
+    /// bf16 weights × bf16 rows in the order of `TDPBF16PS` (Intel's Software Developer's Manual, volume 2): of 32 columns the products of even ones, and of odd ones, each in one chain
+    /// from zero, whose sum is added to what there was.
+    pub fn bf16_in_tiles(&self) -> Vec<f32> {
+        let bf16 = |bytes: &[u8], at: usize| flushed(half::bf16::from_le_bytes([bytes[at], bytes[at + 1]]).to_f32());
+        let (a, w) = (self.a.as_bytes(), self.w.as_bytes());
+        let output = |m: usize, n: usize| {
+            (0..self.k).step_by(32).fold(0.0f32, |acc, start| {
+                let chain = |odd: usize| {
+                    (start..start + 32).step_by(2).fold(0.0f32, |sum, k| {
+                        let w = bf16(w, n / BLOCK * self.w_stride + k / 2 * 64 + n % BLOCK * 4 + odd * 2);
+                        flushed(w.mul_add(bf16(a, m * self.a_stride + (k + odd) * 2), sum))
+                    })
+                };
+                flushed(acc + flushed(chain(0) + chain(1)))
+            })
+        };
+        (0..self.m).flat_map(|m| (0..self.blocks * BLOCK).map(move |n| (m, n))).map(|(m, n)| output(m, n)).collect()
+    }
+}
+
+/// Zero instead of a subnormal number, with its sign.
+fn flushed(x: f32) -> f32 {
+    if x.is_subnormal() { 0.0f32.copysign(x) } else { x }
 }
 
 pub fn panel(table: &UkTable, uk: Uk) -> PanelFn {
