@@ -72,8 +72,10 @@ typedef struct llmcc_options {
 
 enum {
     LLMCC_OPEN_PROFILE = 1, /* measure every kernel, see llmcc_stats; also switched on by LLMCC_PROFILE=1 in the environment */
-    LLMCC_OPEN_PIN = 2      /* each thread stays on a processor of its own, among those of the caller's affinity mask, one of each physical core first; the calling thread
+    LLMCC_OPEN_PIN = 2,     /* each thread stays on a processor of its own, among those of the caller's affinity mask, one of each physical core first; the calling thread
                                only while it computes. For machines with nothing else to do; under other load the system places threads better. */
+    LLMCC_OPEN_PORTABLE = 4 /* logits have the same bits on every processor. Without it they have so but for products of bf16 rows, which processors with AMX sum in
+                               another order, several times as fast. */
 };
 
 /* Opens the model. `options` may be NULL. A model may be opened several times. An artifact made for several targets runs on a GPU if there is one it has

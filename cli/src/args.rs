@@ -1,5 +1,6 @@
 //! The command line as types.
 
+use crate::loaded::EngineOptions;
 use clap::{ArgGroup, Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -259,6 +260,16 @@ pub struct EngineArgs {
     /// Keep each thread on a processor of its own (which: see taskset)
     #[arg(long)]
     pub pin: bool,
+    /// The same bits on every processor, also of bf16 products, which those with AMX otherwise sum in another order and faster
+    #[arg(long)]
+    pub portable: bool,
+}
+
+impl EngineArgs {
+    /// The options that they are.
+    pub fn options(&self) -> EngineOptions {
+        EngineOptions { threads: self.threads, pin: self.pin, portable: self.portable, ..EngineOptions::default() }
+    }
 }
 
 /// `llmcc inspect`

@@ -124,9 +124,9 @@ pub fn entries(vocab: usize) -> impl Iterator<Item = usize> {
     (0..n).map(move |j| j * vocab / n)
 }
 
-/// How to open an artifact for its golden steps.
+/// How to open an artifact for its golden steps: they are compared on other machines, too.
 pub fn engine_options(threads: u32) -> EngineOptions {
-    EngineOptions { threads, max_tokens: CACHE_TOKENS, ..EngineOptions::default() }
+    EngineOptions { threads, max_tokens: CACHE_TOKENS, portable: true, ..EngineOptions::default() }
 }
 
 /// Runs the golden steps.

@@ -76,6 +76,21 @@ pub enum Arch {
     Gpu(GpuArch),
 }
 
+/// What products of quantized weights and int8 rows take beside their multiply-adds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Int8Products {
+    /// Columns' worth of products that scaling a group costs.
+    pub group: f64,
+    /// Most rows for which codes are unpacked once.
+    pub rows: usize,
+    /// Codes unpacked per second and core.
+    pub unpack: f64,
+    /// Fewest rows that a matrix unit is used for, and what it computes at least. Fewer rows are as good as bound by memory.
+    pub unit: (usize, usize),
+    /// How much of the shorter of streaming and computing is not hidden behind the longer, by such a unit.
+    pub exposed: f64,
+}
+
 /// One line of the target table.
 ///
 /// Rates are for one core (bandwidth: for the whole machine) of a typical machine of the class, a core of a GPU being a multiprocessor; they rank alternatives,
@@ -90,8 +105,12 @@ pub struct TargetSpec {
     pub arch: Arch,
     /// f32 multiply-adds per second and core.
     pub f32_macs: f64,
+    /// Multiply-adds of bf16 rows per second and core.
+    pub bf16_macs: f64,
     /// int8 multiply-adds per second and core.
     pub int8_macs: f64,
+    /// What else int8 products take. Of CPUs.
+    pub int8: Int8Products,
     /// Streaming bytes per second of main memory (GPU: of its own).
     pub memory: f64,
     /// Streaming bytes per second of the last-level cache, per core.
@@ -149,7 +168,9 @@ impl TargetSpec {
             about,
             arch: Arch::Gpu(gpu),
             f32_macs: gpu.f32_flops / 2.0 / sms,
+            bf16_macs: gpu.f16_flops / 2.0 / sms,
             int8_macs: int8 / 2.0 / sms,
+            int8: Int8Products { group: 0.0, rows: 1, unpack: f64::INFINITY, unit: (0, 1), exposed: 0.0 },
             memory,
             cache: gpu.l2_bandwidth / sms,
             launch,
@@ -165,7 +186,9 @@ pub const TARGETS: &[TargetSpec] = &[
         about: "any 64-bit x86 (SSE2): portable 128-bit code",
         arch: Arch::Cpu(CpuIsa::X86_64),
         f32_macs: 10e9,
+        bf16_macs: 10e9,
         int8_macs: 18e9,
+        int8: Int8Products { group: 7.0, rows: 8, unpack: 25.2e9, unit: (0, 1), exposed: 0.15 },
         memory: 31e9,
         cache: 40e9,
         launch: 1.2e-6,
@@ -176,7 +199,9 @@ pub const TARGETS: &[TargetSpec] = &[
         about: "AVX2, FMA, F16C (Haswell 2013, Zen 2017 and later)",
         arch: Arch::Cpu(CpuIsa::X86_64V3),
         f32_macs: 50e9,
+        bf16_macs: 50e9,
         int8_macs: 100e9,
+        int8: Int8Products { group: 7.0, rows: 8, unpack: 140e9, unit: (0, 1), exposed: 0.15 },
         memory: 40e9,
         cache: 80e9,
         launch: 1.2e-6,
@@ -187,9 +212,24 @@ pub const TARGETS: &[TargetSpec] = &[
         about: "AVX-512 (Skylake-X 2017, Zen 4 2022 and later), VNNI used where present",
         arch: Arch::Cpu(CpuIsa::X86_64V4),
         f32_macs: 56e9,
+        bf16_macs: 112e9,
         int8_macs: 240e9,
+        int8: Int8Products { group: 7.0, rows: 8, unpack: 336e9, unit: (0, 1), exposed: 0.15 },
         memory: 45e9,
         cache: 100e9,
+        launch: 1.2e-6,
+        cores: 2,
+    },
+    TargetSpec {
+        name: "x86-64-v4-amx",
+        about: "the same, tuned for AMX (Xeon: Sapphire Rapids 2023 and later); also runs without",
+        arch: Arch::Cpu(CpuIsa::X86_64V4),
+        f32_macs: 104e9,
+        bf16_macs: 340e9,
+        int8_macs: 1150e9,
+        int8: Int8Products { group: 59.0, rows: 128, unpack: 120e9, unit: (6, 16), exposed: 0.65 },
+        memory: 31e9,
+        cache: 60e9,
         launch: 1.2e-6,
         cores: 2,
     },
@@ -296,13 +336,21 @@ fn native() -> &'static str {
             && is_x86_feature_detected!("avx512dq")
             && is_x86_feature_detected!("avx512vl");
         if v4 {
-            return "x86-64-v4";
+            return if has_amx() { "x86-64-v4-amx" } else { "x86-64-v4" };
         }
         if v3 {
             return "x86-64-v3";
         }
     }
     "x86-64"
+}
+
+/// Whether the processor multiplies tiles of int8 and bf16. Whether the system lets a process do so is asked when an artifact is opened.
+#[cfg(target_arch = "x86_64")]
+fn has_amx() -> bool {
+    use std::arch::x86_64::{__cpuid, __cpuid_count};
+    // AMX-BF16, AMX-TILE, AMX-INT8.
+    __cpuid(0).eax >= 7 && [22, 24, 25].iter().all(|bit| __cpuid_count(7, 0).edx >> bit & 1 == 1)
 }
 
 #[cfg(test)]
@@ -313,7 +361,7 @@ mod tests {
     fn lines_make_sense() {
         for (i, t) in TARGETS.iter().enumerate() {
             assert!(TARGETS[..i].iter().all(|o| o.name != t.name), "{} twice", t.name);
-            let rates = [t.f32_macs, t.int8_macs, t.memory, t.cache, t.launch, t.cores as f64];
+            let rates = [t.f32_macs, t.bf16_macs, t.int8_macs, t.int8.unpack, t.memory, t.cache, t.launch, t.cores as f64];
             assert!(rates.iter().all(|r| *r > 0.0), "{}", t.name);
             assert_eq!(find(t.name), Some(t));
             let Some(gpu) = t.gpu() else { continue };

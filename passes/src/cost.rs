@@ -21,7 +21,7 @@ pub const CONTEXT: usize = 512;
 const ELEMENTWISE: f64 = 6.7e9;
 /// Seconds by which a microkernel call interrupts the stream of weights: with the call, the ends of its pipelines and a new start of the prefetchers.
 const CALL: f64 = 150e-9;
-/// How much of the shorter of streaming and computing is not hidden behind the longer: prefetchers do not look far ahead.
+/// How much of the shorter of streaming and computing is not hidden behind the longer, without a matrix unit: prefetchers do not look far ahead.
 const NOT_HIDDEN: f64 = 0.15;
 /// Seconds per row of a tile for the loop around an epilogue.
 const ROW: f64 = 25e-9;
@@ -37,12 +37,8 @@ const ROTATE_STEPS: f64 = 6.0;
 const KV_STEPS: f64 = 8.0;
 /// Steps per element of a RoPE table: a cosine or a sine in f64.
 const ROPE_STEPS: f64 = 110.0;
-/// Columns' worth of int8 products that scaling a group costs on top of its own.
-const GROUP: f64 = 7.0;
-/// Rows of a register tile, for which codes are loaded and unpacked once, with int8 and with f32 rows; and the rates of that, relative to multiply-adds.
-const INT8_ROWS: usize = 8;
+/// Rows of a register tile of f32 rows, for which codes are loaded and unpacked once; and the rate of that, relative to multiply-adds.
 const F32_ROWS: usize = 12;
-const INT8_UNPACK: f64 = 1.4;
 const F32_UNPACK: f64 = 0.5;
 /// Multiply-adds of attention, relative to those of matrix products; seconds per sequence and head to find its pages, and per token and head to start.
 const ATTENTION: f64 = 0.62;
@@ -58,7 +54,9 @@ const L1: usize = 32 << 10;
 const MANY_CORES: usize = 8;
 /// Tile sizes tried.
 const TILE_N: &[usize] = &[16, 32, 48, 64, 96, 128, 192, 256];
-const TILE_M: &[usize] = &[1, 2, 4, 8, 16, 32, 64];
+/// Most rows of a tile, unless unpacked codes serve more.
+const MOST_ROWS: usize = 64;
+const TILE_M: &[usize] = &[1, 2, 4, 8, 16, 32, 64, 128];
 
 /// Sets the tile sizes of a kernel to the cheapest for steps of size `env`; returns the predicted seconds.
 pub fn choose_tiles(kernel: &mut Kernel, target: &TargetSpec, env: Env) -> f64 {
@@ -70,7 +68,7 @@ pub fn choose_tiles(kernel: &mut Kernel, target: &TargetSpec, env: Env) -> f64 {
     // Larger steps than this one may come in the same regime, and rows that are not there cost nothing.
     let most = (2 * rows).next_power_of_two().max(4);
     let tiles_m: Vec<usize> = match kernel.body {
-        Body::Matmul(_) => TILE_M.iter().copied().filter(|t| *t <= most).collect(),
+        Body::Matmul(_) => TILE_M.iter().copied().filter(|t| *t <= most.min(MOST_ROWS.max(target.int8.rows))).collect(),
         _ => vec![1],
     };
     let mut best = (f64::INFINITY, 0, 0);
@@ -208,7 +206,8 @@ fn matmul(kernel: &Kernel, b: &Matmul, t: &TargetSpec, m: usize) -> f64 {
         computed += epilogue(kernel, s, t, m) + spill;
     }
     let (streamed, computed) = (weight_bytes / t.memory, computed / t.cores as f64);
-    (streamed.max(computed) + streamed.min(computed) * NOT_HIDDEN) * imbalance(items, t.cores) + prologue(kernel, b, t, m)
+    let exposed = if elem.group().is_some() && m >= t.int8.unit.0 { t.int8.exposed } else { NOT_HIDDEN };
+    (streamed.max(computed) + streamed.min(computed) * exposed) * imbalance(items, t.cores) + prologue(kernel, b, t, m)
 }
 
 /// Core-seconds of the products of `m` rows with an `n × k` matrix, `tile_m` rows at a time, operands in cache.
@@ -217,12 +216,12 @@ fn multiply((m, n, k): (usize, usize, usize), tile_m: usize, format: Format, ele
     // Register tiles that one column of weights passes through.
     let tiles = |rows: usize| (m / tile_m * tile_m.div_ceil(rows) + (m % tile_m).div_ceil(rows)) as f64;
     if elem.group().is_some() {
-        macs / t.int8_macs * (1.0 + GROUP / f64::from(format.group.max(1))) + elements * tiles(INT8_ROWS) / (t.int8_macs * INT8_UNPACK)
+        let computed = if m >= t.int8.unit.0 { m.max(t.int8.unit.1) } else { m };
+        (n * k * computed) as f64 / t.int8_macs * (1.0 + t.int8.group / f64::from(format.group.max(1)))
+            + elements * tiles(t.int8.rows) / t.int8.unpack
     } else {
         let unpack = if format.is_quantized() { elements * tiles(F32_ROWS) / (t.f32_macs * F32_UNPACK) } else { 0.0 };
-        // Two products per lane and instruction, where the processor has it.
-        let rate = if elem == RowElem::Bf16 { 2.0 } else { 1.0 };
-        macs / (t.f32_macs * rate) + unpack
+        macs / if elem == RowElem::Bf16 { t.bf16_macs } else { t.f32_macs } + unpack
     }
 }
 

@@ -45,6 +45,7 @@ def load(
     max_batch_tokens: Optional[int] = None,
     profile: bool = False,
     pin: bool = False,
+    portable: bool = False,
 ) -> Model:
     """Opens an artifact.
 
@@ -54,8 +55,9 @@ def load(
     :param max_batch_tokens: tokens taken through the kernels at once; bounds the memory for activations (default 512).
     :param profile: measure every kernel, see :meth:`Model.stats`.
     :param pin: keep each thread on a processor of its own, the calling one while it computes.
+    :param portable: the same bits on every processor, also of products of bf16 rows, which processors with AMX otherwise sum in another order, several times as fast.
     """
-    return Model(path, threads, max_tokens, max_batch_tokens=max_batch_tokens, profile=profile, pin=pin)
+    return Model(path, threads, max_tokens, max_batch_tokens=max_batch_tokens, profile=profile, pin=pin, portable=portable)
 
 
 class Model:
@@ -70,6 +72,7 @@ class Model:
         max_batch_tokens: Optional[int] = None,
         profile: bool = False,
         pin: bool = False,
+        portable: bool = False,
     ) -> None:
         self._handle: Optional[c.c_void_p] = None
         self._lock = threading.Lock()
@@ -80,7 +83,7 @@ class Model:
             threads=_positive(threads, "threads", 32),
             max_tokens=_positive(max_tokens, "max_tokens", 64),
             max_batch_tokens=_positive(max_batch_tokens, "max_batch_tokens", 64),
-            flags=(ffi.OPEN_PROFILE if profile else 0) | (ffi.OPEN_PIN if pin else 0),
+            flags=(ffi.OPEN_PROFILE if profile else 0) | (ffi.OPEN_PIN if pin else 0) | (ffi.OPEN_PORTABLE if portable else 0),
         )
         handle = c.c_void_p()
         self._lib.open(c.byref(options), c.byref(handle))

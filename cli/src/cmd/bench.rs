@@ -19,7 +19,7 @@ use std::time::Instant;
 /// Not an artifact; sizes that do not fit its context.
 pub fn run(args: &BenchArgs) -> Result<(), Error> {
     let start = Instant::now();
-    let options = EngineOptions { threads: args.engine.threads, pin: args.engine.pin, profile: args.kernels, ..EngineOptions::default() };
+    let options = EngineOptions { profile: args.kernels, ..args.engine.options() };
     let model = Model::open(&args.artifact, options)?;
     let load = start.elapsed().as_secs_f64();
     let info = model.info();

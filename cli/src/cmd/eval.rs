@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::args::PplArgs;
-use crate::loaded::{EngineOptions, Model};
+use crate::loaded::Model;
 use serde_json::json;
 
 /// How a text is cut.
@@ -35,8 +35,7 @@ pub struct Perplexity {
 /// An artifact without a tokenizer; files that cannot be read.
 pub fn ppl(args: &PplArgs) -> Result<(), Error> {
     let text = std::fs::read_to_string(&args.file).map_err(|e| Error::io("read", &args.file, e))?;
-    let model =
-        Model::open(&args.artifact, EngineOptions { threads: args.engine.threads, pin: args.engine.pin, ..EngineOptions::default() })?;
+    let model = Model::open(&args.artifact, args.engine.options())?;
     let options = PplOptions { separator: args.separator.clone(), documents: args.documents, window: args.window };
     let p = perplexity(&model, &text, &options)?;
     if args.json {

@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::args::{RunArgs, SamplingArgs};
-use crate::loaded::{EngineOptions, GenOptions, Generation, Model};
+use crate::loaded::{GenOptions, Generation, Model};
 use serde_json::{Value, json};
 use std::io::{BufRead, Write};
 
@@ -11,8 +11,7 @@ use std::io::{BufRead, Write};
 /// # Errors
 /// Not an artifact; no tokenizer where text is needed.
 pub fn run(args: &RunArgs) -> Result<(), Error> {
-    let model =
-        Model::open(&args.artifact, EngineOptions { threads: args.engine.threads, pin: args.engine.pin, ..EngineOptions::default() })?;
+    let model = Model::open(&args.artifact, args.engine.options())?;
     let mut options = gen_options(&args.sampling);
     if args.chat {
         return chat(&model, args, &options);

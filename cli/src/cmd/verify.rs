@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::args::{GoldenArgs, VerifyArgs};
 use crate::golden::{self, Golden};
-use crate::loaded::{EngineOptions, Info, Model, Part, segments};
+use crate::loaded::{Info, Model, Part, segments};
 use crate::manifest::hex;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -14,8 +14,7 @@ use std::io::{Read, Seek, SeekFrom};
 /// # Errors
 /// [`Error::Failed`] saying what differs.
 pub fn run(args: &VerifyArgs) -> Result<(), Error> {
-    let model =
-        Model::open(&args.artifact, EngineOptions { threads: args.engine.threads, pin: args.engine.pin, ..EngineOptions::default() })?;
+    let model = Model::open(&args.artifact, args.engine.options())?;
     let manifest: Value = serde_json::from_str(&model.manifest())
         .map_err(|e| Error::Artifact { path: args.artifact.clone(), message: format!("its manifest is not JSON: {e}") })?;
     let parts = segments(&args.artifact)?;

@@ -26,6 +26,8 @@ pub struct EngineOptions {
     pub profile: bool,
     /// Keep each thread on a processor of its own.
     pub pin: bool,
+    /// The same bits on every processor.
+    pub portable: bool,
 }
 
 /// Sizes of an opened model.
@@ -86,7 +88,10 @@ impl Model {
         let raw = llmcc_options {
             size: size_of::<llmcc_options>(),
             threads: options.threads,
-            flags: if options.profile { LLMCC_OPEN_PROFILE } else { 0 } | if options.pin { LLMCC_OPEN_PIN } else { 0 },
+            flags: [(options.profile, LLMCC_OPEN_PROFILE), (options.pin, LLMCC_OPEN_PIN), (options.portable, LLMCC_OPEN_PORTABLE)]
+                .into_iter()
+                .map(|(on, flag)| if on { flag } else { 0 })
+                .sum(),
             max_tokens: options.max_tokens,
             max_batch_tokens: 0,
         };

@@ -12,7 +12,7 @@ pub struct llmcc_options {
     pub size: usize,
     /// Threads; 0: one per physical core.
     pub threads: u32,
-    /// [`LLMCC_OPEN_PROFILE`], [`LLMCC_OPEN_PIN`].
+    /// [`LLMCC_OPEN_PROFILE`], [`LLMCC_OPEN_PIN`], [`LLMCC_OPEN_PORTABLE`].
     pub flags: u32,
     /// Tokens of the KV cache; 0: automatic.
     pub max_tokens: u64,
@@ -24,6 +24,8 @@ pub struct llmcc_options {
 pub const LLMCC_OPEN_PROFILE: u32 = 1;
 /// Keep each thread on a processor of its own.
 pub const LLMCC_OPEN_PIN: u32 = 2;
+/// The same bits on every processor.
+pub const LLMCC_OPEN_PORTABLE: u32 = 4;
 
 /// Facts about a model.
 #[repr(C)]

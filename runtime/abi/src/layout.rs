@@ -228,11 +228,12 @@ pub struct Q8Row {
     pub bytes: usize,
 }
 
-/// Layout of an int8 row of `k` elements with quantization group `group`.
+/// Layout of an int8 row of `k` elements with quantization group `group`. Rows take an odd number of cache lines: columns of many rows are read together, and would drive each
+/// other from the cache if rows were a power of two apart.
 pub const fn q8_row(k: usize, group: usize) -> Q8Row {
     let kp = padded_k(k);
     let g = groups(k, group) * 4;
-    Q8Row { scales: kp, sums: kp + g, bytes: round_up(kp + 2 * g, 64) }
+    Q8Row { scales: kp, sums: kp + g, bytes: (round_up(kp + 2 * g, 64) / 64 | 1) * 64 }
 }
 
 /// Byte layout of an fp8 activation row.

@@ -108,7 +108,8 @@ fn open_cpu(cpus: Vec<Image>, options: &Options) -> Result<Engine> {
     for image in cpus {
         last = check_isa(image.desc().isa);
         if last.is_ok() {
-            return Engine::new(image, options, llmcc_ukernels::table(llmcc_ukernels::detect()));
+            let table = if options.portable { llmcc_ukernels::portable_table } else { llmcc_ukernels::table };
+            return Engine::new(image, options, table(llmcc_ukernels::detect()));
         }
     }
     // The reason for the least demanding version.

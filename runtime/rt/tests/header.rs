@@ -59,6 +59,8 @@ fn structures_have_the_layout_of_the_header() {
     layout!(c, llmcc_gen_stats_t: size prompt_tokens reused_tokens generated_tokens prefill_ns decode_ns finish reserved);
     let constants = [
         ("LLMCC_OPEN_PROFILE", LLMCC_OPEN_PROFILE),
+        ("LLMCC_OPEN_PIN", LLMCC_OPEN_PIN),
+        ("LLMCC_OPEN_PORTABLE", LLMCC_OPEN_PORTABLE),
         ("LLMCC_HAS_TOKENIZER", LLMCC_HAS_TOKENIZER),
         ("LLMCC_HAS_CHAT_TEMPLATE", LLMCC_HAS_CHAT_TEMPLATE),
         ("LLMCC_GEN_IGNORE_EOS", LLMCC_GEN_IGNORE_EOS),

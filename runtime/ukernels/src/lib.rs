@@ -6,7 +6,8 @@
 //! # Structure
 //!
 //! - `isa.rs`: the trait `Isa`, i.e. what a panel needs from an instruction set; `isa/*.rs`: one implementation per file.
-//! - `panel.rs`: walks a panel in register tiles; `panel/{float,decode,int8}.rs`: a tile of each weight format, generic over `Isa`.
+//! - `panel.rs`: walks a panel in register tiles; `panel/{float,decode,int8}.rs`: a tile of each weight format, generic over `Isa`; `panel/amx.rs`, `panel/amx/*.rs`: panels for the matrix
+//!   unit of AMX, which has no vectors to be generic over.
 //! - `attend.rs`, `attend/*.rs`: attention over the pages of a sequence, generic over `Isa` and the cache's element type; `split.rs`: its division among threads.
 //! - `quant_rows.rs`: int8 quantization, generic over `Isa`. RoPE tables are scalar: a step computes few of them.
 //! - `table.rs`: `#[target_feature]` entry points per instruction set, and the tables of their addresses.
@@ -17,6 +18,8 @@
 //! - **One chain per output.** An output element is accumulated in ascending `k` in one chain from 0 (f32 rows: one fused multiply-add per `k`; bf16 rows: the same, the second of each pair first; int8 rows: an exact i32 sum and
 //!   one fused multiply-add per group, two for asymmetric weights). Tiling therefore never changes a bit of a result: not with the number of rows or blocks, not between instruction sets,
 //!   not against the reference. The tests compare bits. (The bits of a NaN are not specified. The rounding mode is the default one, subnormals are not flushed.)
+//! - **But for AMX with bf16 rows**, where the instruction sums 32 columns at a time in its own order (`panel/amx/bf16.rs`): the same for all numbers of rows and blocks, and held against its definition, but
+//!   not the bits of the other levels. [`portable_table`] has theirs.
 //! - **No reading beyond the operands**: f32 rows of `k` elements, packed blocks, int8 rows. The tests place them against an inaccessible page.
 //! - int8 codes of activations lie in `-127..=127` (-128 would overflow in AVX2), groups are multiples of 32.
 //! - Functions with `#[target_feature]` are reachable only through a table, which is chosen by [`detect`].
@@ -48,7 +51,7 @@ mod table;
 
 pub use cpu::detect;
 use llmcc_abi::UkTable;
-pub use table::table;
+pub use table::{portable_table, table};
 
 /// A set of microkernels, ordered from the slowest to the fastest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -146,9 +146,7 @@ mod amx {
     }
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
     unsafe extern "C" fn panel_bf16_rows(p: *const PanelArgs) {
-        unsafe {
-            if bf16::suits(&*p) { bf16::run(&*p) } else { avx512::panel_bf16_rows(p) }
-        }
+        unsafe { if bf16::suits(&*p) { bf16::run(&*p) } else { avx512::panel_bf16_rows(p) } }
     }
 
     panels! {
@@ -156,6 +154,16 @@ mod amx {
         panel_w4a8(W4), PanelW4A8;
         panel_w4aa8(W4a), PanelW4aA8;
     }
+}
+
+/// The microkernels of `level`, but with the bits that all levels have: AMX sums products of bf16 rows in an order of its own.
+pub fn portable_table(level: Level) -> UkTable {
+    let mut all = table(level);
+    if level == Level::Amx {
+        let entry = Uk::PanelBf16Rows as usize;
+        all.f[entry] = table(Level::Avx512).f[entry];
+    }
+    all
 }
 
 /// The microkernels of `level`. Calling one on a processor below that level is undefined behaviour: see [`crate::detect`] and

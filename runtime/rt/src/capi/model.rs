@@ -65,7 +65,7 @@ pub unsafe extern "C" fn llmcc_open(options: *const llmcc_options, out: *mut *mu
         // SAFETY: the caller's promise.
         let (given, out) = unsafe { (read_struct(options)?, out.as_mut().ok_or_else(|| null("out"))?) };
         *out = std::ptr::null_mut();
-        if given.flags & !(LLMCC_OPEN_PROFILE | LLMCC_OPEN_PIN) != 0 {
+        if given.flags & !(LLMCC_OPEN_PROFILE | LLMCC_OPEN_PIN | LLMCC_OPEN_PORTABLE) != 0 {
             return Err(Error::invalid(format!("llmcc_options.flags has unknown bits: {:#x}", given.flags)));
         }
         let size = |x: u64, name: &str| usize::try_from(x).map_err(|_| Error::invalid(format!("{name} is {x}, more than fits")));
@@ -75,6 +75,7 @@ pub unsafe extern "C" fn llmcc_open(options: *const llmcc_options, out: *mut *mu
             max_batch_tokens: size(given.max_batch_tokens, "max_batch_tokens")?,
             profile: given.flags & LLMCC_OPEN_PROFILE != 0 || std::env::var_os("LLMCC_PROFILE").is_some_and(|v| v != "0"),
             pin: given.flags & LLMCC_OPEN_PIN != 0,
+            portable: given.flags & LLMCC_OPEN_PORTABLE != 0,
         };
         *out = into_handle(Model::new(Image::load()?, &options)?);
         Ok(())

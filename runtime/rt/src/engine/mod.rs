@@ -39,6 +39,8 @@ pub struct Options {
     pub profile: bool,
     /// Keep each thread on a processor of its own, the calling one while it computes.
     pub pin: bool,
+    /// Sum products of bf16 rows as processors without AMX do, so that logits have the same bits on every processor.
+    pub portable: bool,
 }
 
 /// A ragged batch: token `i` is appended to sequence `seqs[i]`.

@@ -27,7 +27,8 @@ unsafe fn configure((first, second): (usize, usize), depth: usize) {
     c.0[0] = 1;
     // Sums of the first rows, of the second; activations; weights. Tiles without rows stay as they are: unusable.
     let (sums, weights) = (LINE, depth / 4);
-    let tiles = [(first, sums), (first, sums), (second, sums), (second, sums), (first, depth), (second, depth), (weights, LINE), (weights, LINE)];
+    let tiles =
+        [(first, sums), (first, sums), (second, sums), (second, sums), (first, depth), (second, depth), (weights, LINE), (weights, LINE)];
     for (tile, (rows, bytes)) in tiles.into_iter().enumerate() {
         c.0[16 + 2 * tile] = if rows > 0 { bytes as u8 } else { 0 };
         c.0[48 + tile] = rows as u8;

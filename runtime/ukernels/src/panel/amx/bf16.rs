@@ -122,7 +122,12 @@ unsafe fn block(p: &PanelArgs, row: usize, first: usize, end: usize) {
             pack(p, row, columns, &mut packed);
             for b in (first..end).step_by(2) {
                 let at = sums.as_mut_ptr().cast::<u8>().add((b - first) / 2 * 4 * TILE);
-                let t = Columns { a: packed.as_ptr().cast(), columns, sums: Place { at, across: TILE, down: 2 * TILE, stride: LINE }, ask: row == 0 };
+                let t = Columns {
+                    a: packed.as_ptr().cast(),
+                    columns,
+                    sums: Place { at, across: TILE, down: 2 * TILE, stride: LINE },
+                    ask: row == 0,
+                };
                 if end - b >= 2 { tiles::<2>(p, &t, b) } else { tiles::<1>(p, &t, b) }
             }
         }
@@ -170,7 +175,11 @@ struct Columns {
 unsafe fn tiles<const BLOCKS: usize>(p: &PanelArgs, t: &Columns, b: usize) {
     let (w_stride, (piece, pieces)) = (p.w_stride as usize, t.columns);
     unsafe {
-        if piece == 0 { clear::<2, BLOCKS>() } else { restore::<2, BLOCKS>(&t.sums) }
+        if piece == 0 {
+            clear::<2, BLOCKS>()
+        } else {
+            restore::<2, BLOCKS>(&t.sums)
+        }
         sum::<true, 2, BLOCKS>(&Operands {
             a: t.a,
             a_stride: LINE,

@@ -75,7 +75,14 @@ pub(crate) fn suits(p: &PanelArgs) -> bool {
 #[inline(always)]
 pub(crate) unsafe fn run<const ELEM: u32>(p: &PanelArgs) {
     let (k, group, elem) = (p.k as usize, p.group as usize, elem(ELEM));
-    let panel = Panel { p, group, kp: layout::padded_k(k), depth: group.min(DEPTH), block: layout::block(elem, k, group), q8: layout::q8_row(k, group) };
+    let panel = Panel {
+        p,
+        group,
+        kp: layout::padded_k(k),
+        depth: group.min(DEPTH),
+        block: layout::block(elem, k, group),
+        q8: layout::q8_row(k, group),
+    };
     let (rows, whole) = (p.m as usize, p.m as usize / 32 * 32);
     unsafe {
         if whole > 0 {
