@@ -1,0 +1,94 @@
+//! Control flow: loops and conditions, with values carried.
+
+use std::fmt::Write;
+
+use super::{Builder, Ty, V};
+
+impl Builder {
+    fn results(&mut self, init: &[V]) -> (String, Vec<V>) {
+        let id = self.next;
+        self.next += 1;
+        match init {
+            [] => (String::new(), vec![]),
+            [one] => (format!("%{id} = "), vec![V { id, part: None, ty: one.ty }]),
+            many => {
+                let part = |(i, v): (usize, &V)| V { id, part: Some(i as u16), ty: v.ty };
+                (format!("%{id}:{} = ", many.len()), many.iter().enumerate().map(part).collect())
+            }
+        }
+    }
+
+    fn types(values: &[V]) -> String {
+        values.iter().map(|v| v.ty.to_string()).collect::<Vec<_>>().join(", ")
+    }
+
+    fn yield_(&mut self, values: &[V]) {
+        if !values.is_empty() {
+            let names: Vec<String> = values.iter().map(V::to_string).collect();
+            self.line(&format!("scf.yield {} : {}", names.join(", "), Builder::types(values)));
+        }
+    }
+
+    /// `for i in (lo..hi).step_by(step)` (`i32`, signed) with values carried round: `body` gets `i` and the values and returns the next ones.
+    pub fn for_(&mut self, (lo, hi, step): (V, V, V), init: &[V], body: impl FnOnce(&mut Builder, V, &[V]) -> Vec<V>) -> Vec<V> {
+        let iv = self.fresh(lo.ty);
+        let args: Vec<V> = init.iter().map(|v| self.fresh(v.ty)).collect();
+        let (prefix, results) = self.results(init);
+        let mut head = format!("{prefix}scf.for {iv} = {lo} to {hi} step {step}");
+        if !init.is_empty() {
+            let pairs: Vec<String> = args.iter().zip(init).map(|(a, i)| format!("{a} = {i}")).collect();
+            let _ = write!(head, " iter_args({}) -> ({})", pairs.join(", "), Builder::types(init));
+        }
+        self.line(&format!("{head} : {} {{", lo.ty));
+        self.depth += 1;
+        let next = body(self, iv, &args);
+        debug_assert_eq!(next.len(), init.len(), "values carried round a loop");
+        self.yield_(&next);
+        self.depth -= 1;
+        self.line("}");
+        results
+    }
+
+    /// `for i in lo..hi step s` with constant bounds and nothing carried.
+    pub fn for_range(&mut self, lo: V, hi: V, step: i64, body: impl FnOnce(&mut Builder, V)) {
+        let step = self.int_const(lo.ty, step);
+        self.for_((lo, hi, step), &[], |b, i, _| {
+            body(b, i);
+            vec![]
+        });
+    }
+
+    /// `if c { then }`.
+    pub fn if_(&mut self, c: V, then: impl FnOnce(&mut Builder)) {
+        self.line(&format!("scf.if {c} {{"));
+        self.depth += 1;
+        then(self);
+        self.depth -= 1;
+        self.line("}");
+    }
+
+    /// `if c { then } else { otherwise }` with results.
+    pub fn if_else(
+        &mut self,
+        c: V,
+        types: &[Ty],
+        then: impl FnOnce(&mut Builder) -> Vec<V>,
+        otherwise: impl FnOnce(&mut Builder) -> Vec<V>,
+    ) -> Vec<V> {
+        let like: Vec<V> = types.iter().map(|ty| V { id: 0, part: None, ty: *ty }).collect();
+        let (prefix, results) = self.results(&like);
+        let arrow = if types.is_empty() { String::new() } else { format!(" -> ({})", Builder::types(&like)) };
+        self.line(&format!("{prefix}scf.if {c}{arrow} {{"));
+        self.depth += 1;
+        let values = then(self);
+        self.yield_(&values);
+        self.depth -= 1;
+        self.line("} else {");
+        self.depth += 1;
+        let values = otherwise(self);
+        self.yield_(&values);
+        self.depth -= 1;
+        self.line("}");
+        results
+    }
+}

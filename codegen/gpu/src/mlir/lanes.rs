@@ -1,0 +1,35 @@
+//! Exchange between the lanes of a warp.
+
+use super::{Builder, I32, V};
+
+/// Threads of a warp.
+pub const WARP: i32 = 32;
+
+impl Builder {
+    /// The value of the lane whose number differs in `mask`.
+    pub fn shuffle_xor(&mut self, v: V, mask: i64) -> V {
+        self.shuffle("bfly", v, mask)
+    }
+    /// The value of lane `lane` (a value below 32).
+    pub fn shuffle_from(&mut self, v: V, lane: V) -> V {
+        let (all, clamp) = (self.i32(-1), self.i32(31));
+        self.op(v.ty, format!("nvvm.shfl.sync idx {all}, {v}, {lane}, {clamp} : {0} -> {0}", v.ty))
+    }
+    fn shuffle(&mut self, kind: &str, v: V, by: i64) -> V {
+        let (all, by, clamp) = (self.i32(-1), self.i32(by), self.i32(31));
+        self.op(v.ty, format!("nvvm.shfl.sync {kind} {all}, {v}, {by}, {clamp} : {0} -> {0}", v.ty))
+    }
+    /// Combines over lanes whose numbers differ in `masks`, in that order: every lane gets the result.
+    pub fn reduce(&mut self, v: V, masks: &[i64], combine: impl Fn(&mut Builder, V, V) -> V) -> V {
+        masks.iter().fold(v, |acc, m| {
+            let other = self.shuffle_xor(acc, *m);
+            combine(self, acc, other)
+        })
+    }
+
+    /// Combines the `i32`s of all lanes in one instruction; `kind` is `add`, `umax` or `umin`.
+    pub fn redux(&mut self, v: V, kind: &str) -> V {
+        let all = self.i32(-1);
+        self.op(I32, format!("nvvm.redux.sync {kind} {v}, {all} : i32 -> i32"))
+    }
+}

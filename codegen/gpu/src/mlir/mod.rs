@@ -1,0 +1,109 @@
+//! A builder of MLIR text: one kernel, in the `nvvm`, `llvm`, `arith` and `scf` dialects.
+//!
+//! Text, not LLVM objects, so that kernels are made, printed and snapshot-tested without LLVM installed, and LLVM itself can run in another process.
+//! The builder knows the type of every value and prints one operation per method; whatever repeats in kernels (byte addressing, quads, warp
+//! reductions, async copies) has a method here, so that emitters read like the kernels they make.
+//!
+//! Values are typed [`V`]; a mistake in types is a bug of an emitter and shows as an MLIR error with the operation's text.
+
+mod asm;
+mod constants;
+mod control;
+mod copies;
+mod floats;
+mod integers;
+mod lanes;
+mod memory;
+mod mma;
+mod threads;
+mod types;
+mod vectors;
+
+pub use copies::Cache;
+pub use integers::Cmp;
+pub use lanes::WARP;
+pub use types::{BF16, Elem, F16, F32, F64, I1, I8, I16, I32, I64, StructElem, Ty, V, V4I32};
+
+/// What a pointer parameter is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Only read, by no one else written during the kernel.
+    Read,
+    /// Written (and perhaps read).
+    Write,
+}
+
+/// Makes the text of one kernel.
+pub struct Builder {
+    out: String,
+    depth: usize,
+    next: u32,
+    smem: V,
+    /// Threads that meet at [`Builder::barrier`], where they are not all of the block.
+    team: Option<u32>,
+}
+
+impl Builder {
+    /// Emits a kernel called `name`: one global pointer per entry of `params`, at most `threads` threads in a block, of which `min_blocks` should fit on a multiprocessor.
+    pub fn kernel(name: &str, params: &[Access], threads: u32, min_blocks: u32, body: impl FnOnce(&mut Builder, &[V])) -> String {
+        let mut b =
+            Builder { out: String::new(), depth: 2, next: params.len() as u32, smem: V { id: 0, part: None, ty: Ty::Shared }, team: None };
+        let args: Vec<V> = (0..params.len()).map(|i| V { id: i as u32, part: None, ty: Ty::Global }).collect();
+        b.smem = b.op(Ty::Shared, "llvm.mlir.addressof @shared : !llvm.ptr<3>");
+        body(&mut b, &args);
+        let attribute = |a: &Access| if *a == Access::Read { ", llvm.readonly" } else { "" };
+        let list: Vec<String> = args
+            .iter()
+            .zip(params)
+            .map(|(v, a)| format!("{v}: !llvm.ptr<1> {{llvm.noalias, llvm.align = 16 : i64{}}}", attribute(a)))
+            .collect();
+        format!(
+            "module {{\n  gpu.module @kernels {{\n    llvm.mlir.global external @shared() {{addr_space = 3 : i32, alignment = 1024 : i64}} : !llvm.array<0 x i8>\n    \
+             llvm.func @{name}({}) attributes {{gpu.kernel, nvvm.kernel, nvvm.maxntid = array<i32: {threads}, 1, 1>, nvvm.minctasm = {min_blocks} : i32}} {{\n{}      llvm.return\n    }}\n  }}\n}}\n",
+            list.join(", "),
+            b.out
+        )
+    }
+
+    /// Start of the dynamic shared memory.
+    pub fn shared(&self) -> V {
+        self.smem
+    }
+
+    /// Byte `at` of it.
+    pub fn shared_at(&mut self, at: usize) -> V {
+        self.atc(self.smem, at as i64)
+    }
+
+    fn line(&mut self, text: &str) {
+        for _ in 0..=self.depth {
+            self.out.push_str("  ");
+        }
+        self.out.push_str(text);
+        self.out.push('\n');
+    }
+
+    fn fresh(&mut self, ty: Ty) -> V {
+        let v = V { id: self.next, part: None, ty };
+        self.next += 1;
+        v
+    }
+
+    /// Emits an operation without result, as MLIR text.
+    pub fn effect(&mut self, text: impl AsRef<str>) {
+        self.line(text.as_ref());
+    }
+
+    /// Emits an operation with one result of type `ty`, as MLIR text.
+    pub fn op(&mut self, ty: Ty, text: impl AsRef<str>) -> V {
+        let v = self.fresh(ty);
+        self.line(&format!("{v} = {}", text.as_ref()));
+        v
+    }
+
+    /// An operation on two values of one type, with a result of that type.
+    fn two(&mut self, name: &str, a: V, b: V) -> V {
+        debug_assert_eq!(a.ty, b.ty, "{name}");
+        self.op(a.ty, format!("{name} {a}, {b} : {}", a.ty))
+    }
+}
