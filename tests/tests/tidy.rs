@@ -22,6 +22,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("llmcc-rt-image", &[]),
     ("llmcc-ptx", &[]),
     ("llmcc-fake-cuda", &["llmcc-ptx"]),
+    ("llmcc-test-support", &["llmcc-ir", "llmcc-abi"]),
     ("llmcc-benches", &["llmcc-abi", "llmcc-ukernels"]),
     ("llmcc-ir", &["llmcc-abi"]),
     ("llmcc-frontends", &["llmcc-ir"]),

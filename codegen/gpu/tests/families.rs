@@ -6,10 +6,11 @@ use llmcc_gpu::llvm::Compiler;
 use llmcc_ir::eval::OperandData;
 use llmcc_ir::graph::F32;
 use llmcc_ir::kernel::{Body, Embed, Norm, Pointwise, RopeTable, RowElem, RowNorm};
+use llmcc_ir::quant::Packing;
 use llmcc_ir::target::{TargetSpec, find};
 use llmcc_ir::ty::Dim;
-use support::bound::{Approx, ULP, check_row, check_segment, of_norm, row};
-use support::{Case, Gen};
+use llmcc_test_support::{Bounds, FORMATS};
+use support::{Case, Emulated, Gen, own_error, segment};
 
 /// Random cases per test.
 const CASES: u64 = 40;
@@ -45,22 +46,7 @@ fn check_row_norm(compiler: &Compiler, mut g: Gen, width: usize, runs: usize, se
     let elem = g.rng.pick(&[RowElem::F32, RowElem::F16, RowElem::Bf16]);
     let out = g.output(cols, elem);
     let case = g.case(Body::RowNorm(RowNorm { x, gather, norm, gain, out }));
-    let got = case.run(compiler, target(seed));
-    for i in 0..case.m() {
-        let mut values: Vec<Approx> =
-            row(&case, x, if gather { case.batch.out_rows[i] } else { i }).into_iter().map(Approx::exact).collect();
-        if let Some(norm) = &norm {
-            values = values.chunks(width).flat_map(|run| of_norm(norm, run)).collect();
-        }
-        if let Some(gain) = gain {
-            let OperandData::Vector(gain) = &case.operands[gain] else { unreachable!() };
-            for (j, v) in values.iter_mut().enumerate() {
-                let gain = f64::from(gain[j % gain.len()]);
-                *v = Approx { value: v.value * gain, error: (v.error + ULP * v.value.abs()) * gain.abs() };
-            }
-        }
-        check_row(&case, &values, &got, out, i, 0);
-    }
+    Bounds::new(&case, own_error).check_row_norm(&case.run(compiler, target(seed)));
 }
 
 /// Codes decode to the very number the evaluator has.
@@ -70,7 +56,8 @@ fn embed() {
     for seed in 0..CASES {
         let mut g = Gen::new(seed, 4, 40);
         let cols = if seed % 2 == 0 { g.rng.below(1, 300) } else { 4 * g.rng.below(1, 80) };
-        let table = g.matrix(40, cols);
+        let format = g.format(&FORMATS).with_packing(Packing::Fragment);
+        let table = g.matrix(40, cols, format);
         let out = g.output(cols, RowElem::F32);
         let case = g.case(Body::Embed(Embed { table, out }));
         assert_eq!(case.run(&compiler, target(seed))[out], case.expected()[out], "{}", case.text());
@@ -101,11 +88,8 @@ fn pointwise() {
     for seed in 0..3 * CASES {
         let mut g = Gen::new(seed, 4, 60);
         g.rows = if g.rng.chance(4) { Dim::Rows } else { Dim::Tokens };
-        let segments: Vec<_> = (0..g.rng.below(1, 4)).map(|_| g.segment()).collect();
-        let case: Case = g.case(Body::Pointwise(Pointwise { segments: segments.clone() }));
-        let got = case.run(&compiler, target(seed));
-        for s in &segments {
-            check_segment(&case, s, &got);
-        }
+        let segments: Vec<_> = (0..g.rng.below(1, 4)).map(|_| segment(&mut g)).collect();
+        let case: Case = g.case(Body::Pointwise(Pointwise { segments }));
+        Bounds::new(&case, own_error).check_segments(&case.run(&compiler, target(seed)));
     }
 }

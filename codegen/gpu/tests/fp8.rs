@@ -8,12 +8,12 @@ use llmcc_gpu::worker::Stage;
 use llmcc_ir::eval::{Batch, Fp8Rows, OperandData, Rows, eval_kernel};
 use llmcc_ir::gpu::schedule::{Variant, matmul};
 use llmcc_ir::graph::{BinaryOp, F32, UnaryOp};
-use llmcc_ir::kernel::{Body, Expr, Matmul, Norm, ParamId, ParamKind, RowElem, RowNorm, Segment, Store};
-use llmcc_ir::quant::{BLOCK, Format, Packing, e4m3_to_f32, pack_block, unpack_row};
+use llmcc_ir::kernel::{Body, Expr, Matmul, Norm, ParamKind, RowElem, RowNorm, Segment, Store};
+use llmcc_ir::quant::{Format, Packing, e4m3_to_f32, unpack_row};
 use llmcc_ir::target::find;
 use llmcc_ir::ty::Dim;
 use std::borrow::Cow;
-use support::{Case, Gen};
+use support::{Case, Emulated, Gen};
 
 /// A step of `m` tokens.
 fn gen_of(seed: u64, m: usize) -> Gen {
@@ -81,16 +81,6 @@ struct Product {
 }
 
 impl Product {
-    fn matrix(g: &mut Gen, n: usize, k: usize) -> ParamId {
-        let format = Format::FP8.with_packing(Packing::Fragment);
-        let mut bytes = vec![0; format.packed_bytes(n, k)];
-        for (i, block) in bytes.chunks_mut(format.block_bytes(k)).enumerate() {
-            let values = g.rng.floats(BLOCK.min(n - i * BLOCK) * k);
-            pack_block(format, &values, k, block).unwrap();
-        }
-        g.push(ParamKind::Matrix { n, k, format }, OperandData::Matrix(Cow::Owned(bytes)))
-    }
-
     fn case(&self) -> Case {
         let mut g = gen_of((self.m * self.k) as u64, self.m);
         let data = g.rng.floats(self.m * self.k);
@@ -98,7 +88,7 @@ impl Product {
         let x = g.push(ParamKind::Rows { rows: Dim::Tokens, cols: self.k, elem: RowElem::Fp8 }, OperandData::Fp8(rows));
         let mut segments = vec![];
         for (n, tile_n) in &self.segments {
-            let weights = (0..self.lanes).map(|_| Product::matrix(&mut g, *n, self.k)).collect();
+            let weights = (0..self.lanes).map(|_| g.matrix(*n, self.k, Format::FP8.with_packing(Packing::Fragment))).collect();
             let param = g.output(*n, RowElem::F32);
             let silu = |x| Box::new(Expr::Unary(UnaryOp::Silu, Box::new(x)));
             let expr = if self.lanes == 1 { Expr::Acc(0) } else { Expr::Binary(BinaryOp::Mul, silu(Expr::Acc(0)), Box::new(Expr::Acc(1))) };

@@ -3,33 +3,14 @@
 mod support;
 
 use llmcc_gpu::llvm::Compiler;
-use llmcc_ir::eval::{KvState, OperandData, Rows};
+use llmcc_ir::eval::{KvState, OperandData};
 use llmcc_ir::graph::{BinaryOp, F32, UnaryOp};
-use llmcc_ir::kernel::{Body, Expr, Matmul, Norm, ParamId, ParamKind, RowElem, Segment, Store};
+use llmcc_ir::kernel::{Body, Expr, Matmul, Norm, ParamKind, RowElem, Segment, Store};
 use llmcc_ir::kv::{KvDType, KvSpec};
-use llmcc_ir::quant::{BLOCK, Format, Packing, pack_block};
+use llmcc_ir::quant::{Format, Packing};
 use llmcc_ir::target::find;
 use llmcc_ir::ty::Dim;
-use std::borrow::Cow;
-use support::{Case, Gen};
-
-/// Random f16 rows.
-fn half_input(g: &mut Gen, cols: usize) -> ParamId {
-    let m = Dim::Tokens.eval(g.batch.env());
-    let data = g.rng.floats(m * cols).into_iter().map(|v| RowElem::F16.round(v)).collect();
-    g.push(ParamKind::Rows { rows: Dim::Tokens, cols, elem: RowElem::F16 }, OperandData::Rows(Rows { cols, data }))
-}
-
-/// A random f16 matrix: its products with f16 input are exact.
-fn half_matrix(g: &mut Gen, n: usize, k: usize) -> ParamId {
-    let format = Format::F16.with_packing(Packing::Fragment);
-    let mut bytes = vec![0; format.packed_bytes(n, k)];
-    for (i, block) in bytes.chunks_mut(format.block_bytes(k)).enumerate() {
-        let values = g.rng.floats(BLOCK.min(n - i * BLOCK) * k);
-        pack_block(format, &values, k, block).unwrap();
-    }
-    g.push(ParamKind::Matrix { n, k, format }, OperandData::Matrix(Cow::Owned(bytes)))
-}
+use support::{Case, Emulated, Gen};
 
 fn boxed(e: Expr) -> Box<Expr> {
     Box::new(e)
@@ -68,7 +49,7 @@ fn epilogue(g: &mut Gen, n: usize, run: usize, lanes: usize) -> Expr {
 fn store(g: &mut Gen, n: usize, run: usize) -> Store {
     if g.rng.chance(2) {
         let spec = KvSpec { dtype: g.rng.pick(KvDType::ALL).0, kv_heads: n / run, head_dim: run, window: None };
-        let kv = g.push(ParamKind::Kv(spec), OperandData::Kv(KvState::new(spec)));
+        let kv = g.kv(KvState::new(spec));
         return if g.rng.chance(2) { Store::KvKey(kv) } else { Store::KvValue(kv) };
     }
     let start = g.rng.pick(&[0, 0, 8, 5]);
@@ -80,13 +61,15 @@ fn store(g: &mut Gen, n: usize, run: usize) -> Store {
 fn product(seed: u64, tokens: usize, tile_m: usize) -> Case {
     let mut g = Gen::new(seed, tokens, tokens + 20);
     let k = g.rng.pick(&[64, 128, 320]);
-    let x = half_input(&mut g, k);
+    let x = g.input_half(k, RowElem::F16);
     let lanes = g.rng.below(1, 3);
+    // Products with f16 input are exact.
+    let format = Format::F16.with_packing(Packing::Fragment);
     let mut segments = vec![];
     for _ in 0..g.rng.below(1, 4) {
         let run = g.rng.pick(&[16, 32, 64]);
         let n = run * g.rng.below(1, 5);
-        let weights = (0..lanes).map(|_| half_matrix(&mut g, n, k)).collect();
+        let weights = (0..lanes).map(|_| g.matrix(n, k, format)).collect();
         let tile_n = if tile_m > 8 { 128 / lanes } else { 64 };
         let expr = epilogue(&mut g, n, run, lanes);
         let store = store(&mut g, n, run);

@@ -8,7 +8,8 @@ use llmcc_ir::graph::F32;
 use llmcc_ir::kernel::{Body, ParamKind, RowElem, TopK};
 use llmcc_ir::target::{TargetSpec, find};
 use llmcc_ir::ty::Dim;
-use support::{Case, Gen, Rng};
+use llmcc_test_support::Rng;
+use support::{Case, Emulated, Gen};
 
 fn target(seed: u64) -> &'static TargetSpec {
     find(["sm80", "sm90"][(seed % 2) as usize]).expect("a target")

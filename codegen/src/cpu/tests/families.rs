@@ -1,15 +1,15 @@
 //! Row norms, attention, embedding and RoPE tables.
 
-use super::bound::{Approx, ULP, check_q8, check_row, of_norm};
-use super::gen_::{FORMATS, Gen};
-use super::jit::{Guarded, Run, same_bits};
-use super::{config, run_all};
+use super::generate::random;
+use super::jit::{Guarded, Jit, Run, same_bits};
+use super::{config, own_error, run_all};
 use llmcc_abi::{QuantRowsFn, Uk};
 use llmcc_ir::eval::{KvState, OperandData, q8_rows_from_bytes};
 use llmcc_ir::graph::F32;
 use llmcc_ir::kernel::{Attention, Body, Embed, Norm, ParamId, RopeTable, RowElem, RowNorm};
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::ty::Dim;
+use llmcc_test_support::{Approx, Bounds, FORMATS, Gen, ULP};
 use llmcc_ukernels::{Level, table};
 use proptest::prelude::*;
 
@@ -32,45 +32,26 @@ proptest! {
 
     #[test]
     fn row_norm(seed in any::<u64>(), width in 1usize..150, runs in 1usize..4) {
-        let mut g = Gen::new(seed, 5, 40);
+        let mut g = random(seed, 5, 40);
         let cols = width * runs;
         let gather = g.rows == Dim::Rows;
-        let x = if gather { g.input_of(Dim::Tokens, cols) } else { g.input(cols) };
+        let x = if gather { g.input(Dim::Tokens, cols) } else { g.input(g.rows, cols) };
         let norm = (!g.rng.chance(4)).then_some(Norm { eps: F32::new(1e-5), width });
         let gain_len = if g.rng.chance(2) { cols } else { width };
         let gain = g.rng.chance(2).then(|| g.vector(gain_len));
         let elem = g.rng.pick(&[RowElem::F32, RowElem::Q8 { group: 32 }, RowElem::Q8 { group: 128 }]);
         let out = g.output(cols, elem);
         let case = g.case(Body::RowNorm(RowNorm { x, gather, norm, gain, out }));
-        let oracle = case.expected();
-        let OperandData::Rows(input) = &case.operands[x] else { unreachable!() };
-        run_all(&case, |got| for i in 0..case.m() {
-            let row = input.row(if gather { case.batch.out_rows[i] } else { i });
-            let mut values: Vec<Approx> = row.iter().map(|v| Approx { value: (*v).into(), error: 0.0 }).collect();
-            if let Some(norm) = &norm {
-                values = values.chunks(width).flat_map(|run| of_norm(norm, run)).collect();
-            }
-            if let Some(gain) = gain {
-                let OperandData::Vector(gain) = &case.operands[gain] else { unreachable!() };
-                for (j, v) in values.iter_mut().enumerate() {
-                    let gain = f64::from(gain[j % gain.len()]);
-                    *v = Approx { value: v.value * gain, error: (v.error + ULP * v.value.abs()) * gain.abs() };
-                }
-            }
-            match (&got[out], &oracle[out]) {
-                (OperandData::Rows(got), OperandData::Rows(oracle)) => check_row(&values, got.row(i), oracle.row(i)),
-                (OperandData::Q8(got), _) => check_q8(&values, got, i, 0),
-                o => panic!("{o:?}"),
-            }
-        });
+        let bounds = Bounds::new(&case, own_error);
+        run_all(&case, |got| bounds.check_row_norm(got));
     }
 
     /// Quantization without a norm has no rounding to disagree about: the bytes of the microkernel.
     #[test]
     fn quantized_rows_equal_the_microkernel(seed in any::<u64>(), k in 1usize..300, group in prop_oneof![Just(32usize), Just(64), Just(128)]) {
-        let mut g = Gen::new(seed, 3, 40);
+        let mut g = random(seed, 3, 40);
         g.rows = Dim::Tokens;
-        let x = g.input(k);
+        let x = g.input(g.rows, k);
         let out = g.output(k, RowElem::Q8 { group });
         let mut case = g.case(Body::RowNorm(RowNorm { x, gather: false, norm: None, gain: None, out }));
         let OperandData::Rows(rows) = &mut case.operands[x] else { unreachable!() };
@@ -99,7 +80,7 @@ proptest! {
 
     #[test]
     fn embed(seed in any::<u64>(), cols in 1usize..150) {
-        let mut g = Gen::new(seed, 5, 40);
+        let mut g = random(seed, 5, 40);
         g.rows = Dim::Tokens;
         let format = g.format(&FORMATS);
         let table = g.matrix(40, cols, format);
@@ -111,7 +92,7 @@ proptest! {
 
     #[test]
     fn rope_table(seed in any::<u64>(), half in 1usize..70) {
-        let mut g = Gen::new(seed, 5, 4000);
+        let mut g = random(seed, 5, 4000);
         g.rows = Dim::Tokens;
         let inv_freq = g.vector(half);
         let out = g.output(2 * half, RowElem::F32);
@@ -129,11 +110,11 @@ proptest! {
     /// Attention into bf16 rows is attention into f32 rows, rounded.
     #[test]
     fn attention_into_bf16_rows(seed in any::<u64>(), d in prop_oneof![Just(8usize), 1usize..40]) {
-        let mut g = Gen::new(seed, 5, 60);
+        let mut g = random(seed, 5, 60);
         g.rows = Dim::Tokens;
         let (kv_heads, heads) = (2, 4);
         let spec = KvSpec { dtype: KvDType::F16, kv_heads, head_dim: d, window: None };
-        let q = g.input(heads * d);
+        let q = g.input(g.rows, heads * d);
         let kv = cached(&mut g, spec);
         let (exact, rounded) = (g.output(heads * d, RowElem::F32), g.output(heads * d, RowElem::Bf16));
         let attention = |out| Body::Attention(Attention { q, kv, out, heads, scale: F32::new(0.3), tile_m: 1 });
@@ -152,14 +133,14 @@ proptest! {
 
     #[test]
     fn attention(seed in any::<u64>(), d in prop_oneof![Just(8usize), Just(64), Just(80), 1usize..40]) {
-        let mut g = Gen::new(seed, 5, 90);
+        let mut g = random(seed, 5, 90);
         g.rows = Dim::Tokens;
         let dtype = g.rng.pick(KvDType::ALL).0;
         let kv_heads = g.rng.below(1, 4);
         let heads = kv_heads * g.rng.below(1, 4);
         let window = g.rng.chance(3).then(|| g.rng.below(1, 40));
         let spec = KvSpec { dtype, kv_heads, head_dim: d, window };
-        let q = g.input(heads * d);
+        let q = g.input(g.rows, heads * d);
         // Only what the tokens may see is stored: anything else is NaN in the pages.
         let mut state = KvState::new(spec);
         for i in 0..g.batch.tokens.len() {
@@ -183,6 +164,7 @@ proptest! {
             c.operands[out] = OperandData::poisoned(&c.kernel.params[out].kind, &c.batch).unwrap();
             c.expected().swap_remove(out)
         };
+        let bounds = Bounds::new(&case, own_error);
         let (OperandData::Rows(want), OperandData::Rows(queries)) = (&oracle_f32, &case.operands[q]) else { unreachable!() };
         run_all(&case, |got| for i in 0..case.m() {
             // |k|, |v| ≤ 2: an error of a score is at most that of its sum, and changes a probability by as much, relatively.
@@ -192,11 +174,7 @@ proptest! {
             let relative = 2.0 * score * (d as f64 + 4.0) * ULP + (n + n / 4.0 + 16.0) * ULP;
             let values: Vec<Approx> =
                 want.row(i).iter().map(|v| Approx { value: (*v).into(), error: 2.0 * relative * 2.0 }).collect();
-            match &got[out] {
-                OperandData::Rows(got) => check_row(&values, got.row(i), want.row(i)),
-                OperandData::Q8(got) => check_q8(&values, got, i, 0),
-                o => panic!("{o:?}"),
-            }
+            bounds.check_row(&values, got, out, i, 0);
         });
     }
 }
@@ -205,14 +183,14 @@ proptest! {
 #[test]
 fn threads_share_long_contexts() {
     for (seed, dtype, tokens) in [(1, KvDType::F16, 1), (2, KvDType::Int8, 3), (3, KvDType::F32, 2)] {
-        let mut g = Gen::new(seed, tokens, 10);
+        let mut g = random(seed, tokens, 10);
         g.rows = Dim::Tokens;
         for i in 0..g.batch.tokens.len() {
             (g.batch.seqs[i], g.batch.positions[i]) = (i, (1300 - 500 * i as i32).max(20));
         }
         let (kv_heads, heads, d) = (2, 6, 32);
         let spec = KvSpec { dtype, kv_heads, head_dim: d, window: None };
-        let q = g.input(heads * d);
+        let q = g.input(g.rows, heads * d);
         let kv = cached(&mut g, spec);
         let out = g.output(heads * d, RowElem::Q8 { group: 32 });
         let case = g.case(Body::Attention(Attention { q, kv, out, heads, scale: F32::new(0.3), tile_m: 1 }));

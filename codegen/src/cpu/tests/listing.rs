@@ -1,7 +1,6 @@
 //! What the code looks like: the expected instructions are there, and nothing needs a relocation or a call.
 
-use super::gen_::Gen;
-use super::jit::Case;
+use super::generate::random;
 use super::{CALLS, MADE_HERE, target};
 use crate::Backend;
 use llmcc_ir::eval::KvState;
@@ -10,6 +9,7 @@ use llmcc_ir::kernel::{Attention, Body, Embed, Expr, Matmul, Norm, RowElem, RowN
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::quant::{Elem, Format};
 use llmcc_ir::target::CpuIsa;
+use llmcc_test_support::Case;
 
 fn listing(case: &Case, isa: CpuIsa, portable: bool) -> String {
     let backend = if portable { MADE_HERE } else { CALLS };
@@ -17,9 +17,9 @@ fn listing(case: &Case, isa: CpuIsa, portable: bool) -> String {
 }
 
 fn matmul(format: Format) -> Case {
-    let mut g = Gen::new(7, 2, 4);
+    let mut g = random(7, 2, 4);
     let (n, k) = (32, 64);
-    let x = if format.group == 0 { g.input(k) } else { g.input_q8(k, format.group.into()) };
+    let x = if format.group == 0 { g.input(g.rows, k) } else { g.input_q8(k, format.group.into()) };
     let weights = vec![g.matrix(n, k, format)];
     let store = Store::Rows { param: g.output(n, RowElem::F32), start: 0 };
     let expr = Expr::Unary(UnaryOp::Relu, Box::new(Expr::Acc(0)));
@@ -27,23 +27,23 @@ fn matmul(format: Format) -> Case {
 }
 
 fn row_norm() -> Case {
-    let mut g = Gen::new(7, 2, 4);
-    let x = g.input(64);
+    let mut g = random(7, 2, 4);
+    let x = g.input(g.rows, 64);
     let gain = Some(g.vector(64));
     let out = g.output(64, RowElem::F32);
     g.case(Body::RowNorm(RowNorm { x, gather: false, norm: Some(Norm { eps: F32::new(1e-5), width: 64 }), gain, out }))
 }
 
 fn attention() -> Case {
-    let mut g = Gen::new(7, 2, 4);
-    let q = g.input(128);
+    let mut g = random(7, 2, 4);
+    let q = g.input(g.rows, 128);
     let kv = g.kv(KvState::new(KvSpec { dtype: KvDType::F32, kv_heads: 1, head_dim: 64, window: None }));
     let out = g.output(128, RowElem::F32);
     g.case(Body::Attention(Attention { q, kv, out, heads: 2, scale: F32::new(0.125), tile_m: 1 }))
 }
 
 fn embed() -> Case {
-    let mut g = Gen::new(7, 2, 4);
+    let mut g = random(7, 2, 4);
     let table = g.matrix(40, 64, Format::new(Elem::W8, 32));
     let out = g.output(64, RowElem::F32);
     g.case(Body::Embed(Embed { table, out }))

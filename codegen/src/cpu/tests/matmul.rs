@@ -1,21 +1,21 @@
 //! Matmul and pointwise kernels.
 
-use super::bound::check_segments;
-use super::gen_::{FORMATS, Gen};
-use super::jit::Case;
-use super::{assert_same, config, run_all, v3};
+use super::generate::{random, segments};
+use super::jit::Jit;
+use super::{assert_same, config, own_error, run_all, v3};
 use llmcc_ir::eval::OperandData;
 use llmcc_ir::graph::F32;
 use llmcc_ir::kernel::{Body, Expr, Matmul, Norm, Param, ParamId, Pointwise, Prologue, RowElem, RowNorm, Store};
 use llmcc_ir::quant::{Elem, Format};
+use llmcc_test_support::{Bounds, Case, FORMATS};
 use proptest::prelude::*;
 
 /// A matmul with f32 rows (`group` 0) or int8 rows.
 fn matmul(seed: u64, k: usize, group: usize, elems: &[Elem]) -> Case {
-    let mut g = Gen::new(seed, 4, 40);
-    let x = if group == 0 { g.input(k) } else { g.input_q8(k, group) };
+    let mut g = random(seed, 4, 40);
+    let x = if group == 0 { g.input(g.rows, k) } else { g.input_q8(k, group) };
     let elems = elems.to_vec();
-    let segments = g.segments(&mut |g, n| {
+    let segments = segments(&mut g, &mut |g, n| {
         (0..g.rng.below(1, 3))
             .map(|_| {
                 let mut format = g.format(&elems);
@@ -36,19 +36,21 @@ proptest! {
     #[test]
     fn matmul_of_f32_rows(seed in any::<u64>(), k in 1usize..150) {
         let case = matmul(seed, k, 0, &FORMATS);
-        run_all(&case, |got| check_segments(&case, got));
+        let bounds = Bounds::new(&case, own_error);
+        run_all(&case, |got| bounds.check_segments(got));
     }
 
     #[test]
     fn matmul_of_bf16_rows(seed in any::<u64>(), k in 1usize..150) {
-        let mut g = Gen::new(seed, 4, 40);
-        let x = g.input_bf16(k);
-        let segments = g.segments(&mut |g, n| vec![g.matrix(n, k, Format::BF16)]);
+        let mut g = random(seed, 4, 40);
+        let x = g.input_half(k, RowElem::Bf16);
+        let segments = segments(&mut g, &mut |g, n| vec![g.matrix(n, k, Format::BF16)]);
         let tile_m = g.rng.below(1, 6);
         let case = g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m }));
         let all: Vec<_> = super::with_microkernels().iter().map(|run| case.run(run)).collect();
+        let bounds = Bounds::new(&case, own_error);
         for got in &all {
-            check_segments(&case, got);
+            bounds.check_segments(got);
             assert_same(got, &all[0], "scalar microkernels and those of this processor");
         }
     }
@@ -56,8 +58,8 @@ proptest! {
     /// bf16 rows from a row norm, from a prologue, from an epilogue: the same bits.
     #[test]
     fn bf16_rows_are_the_same_wherever_they_are_made(seed in any::<u64>(), k in 1usize..200) {
-        let mut g = Gen::new(seed, 4, 40);
-        let x = g.input(k);
+        let mut g = random(seed, 4, 40);
+        let x = g.input(g.rows, k);
         let gain = g.vector(k);
         let between = g.output(k, RowElem::Bf16);
         let copied = g.output(k, RowElem::Bf16);
@@ -96,7 +98,8 @@ proptest! {
     #[test]
     fn matmul_of_int8_rows(seed in any::<u64>(), k in 1usize..300, group in prop_oneof![Just(32usize), Just(64), Just(128)]) {
         let case = matmul(seed, k, group, &[Elem::W8, Elem::W4, Elem::W4a]);
-        run_all(&case, |got| check_segments(&case, got));
+        let bounds = Bounds::new(&case, own_error);
+        run_all(&case, |got| bounds.check_segments(got));
     }
 
     #[test]
@@ -109,10 +112,11 @@ proptest! {
 
     #[test]
     fn pointwise(seed in any::<u64>()) {
-        let mut g = Gen::new(seed, 5, 40);
-        let segments = g.segments(&mut |_, _| vec![]);
+        let mut g = random(seed, 5, 40);
+        let segments = segments(&mut g, &mut |_, _| vec![]);
         let case = g.case(Body::Pointwise(Pointwise { segments }));
-        run_all(&case, |got| check_segments(&case, got));
+        let bounds = Bounds::new(&case, own_error);
+        run_all(&case, |got| bounds.check_segments(got));
     }
 
     /// A fused epilogue gives the bits of a matmul that stores its accumulators and a pointwise kernel.
@@ -154,8 +158,8 @@ proptest! {
     /// A fused prologue gives the bits of a row-norm kernel and a matmul.
     #[test]
     fn prologue_equals_row_norm_kernel(seed in any::<u64>(), k in 1usize..200, quant in prop_oneof![Just(0usize), Just(32), Just(128)]) {
-        let mut g = Gen::new(seed, 4, 40);
-        let x = g.input(k);
+        let mut g = random(seed, 4, 40);
+        let x = g.input(g.rows, k);
         let gain = g.rng.chance(2).then(|| g.vector(k));
         let nothing_else = gain.is_none() && quant == 0;
         let norm = (nothing_else || !g.rng.chance(4)).then_some(Norm { eps: F32::new(1e-5), width: k });

@@ -1,17 +1,18 @@
 //! Compiled kernels against the oracle, against each other, and against the reference microkernels.
 
-mod bound;
 mod families;
-mod gen_;
+mod generate;
 mod jit;
 mod listing;
 mod matmul;
 mod scalar;
 
 use super::CpuBackend;
-use jit::{Case, Run, same_bits};
+use jit::{Jit, Run, same_bits};
 use llmcc_ir::eval::OperandData;
+use llmcc_ir::graph::UnaryOp;
 use llmcc_ir::target::{CpuIsa, TARGETS, TargetSpec};
+use llmcc_test_support::{Case, ULP, row_of};
 use llmcc_ukernels::{Level, detect, table};
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 
@@ -85,7 +86,19 @@ fn assert_alone(case: &Case, object: &crate::Object, run: &Run, together: &[Oper
     let Some(alone) = case.only(case.m() - 1) else { return };
     let got = alone.run_object(object, run);
     for (i, (a, b)) in got.iter().zip(together).enumerate() {
-        let b = jit::row_of(b, case.m() - 1);
+        let b = row_of(b, case.m() - 1);
         assert!(same_bits(a, &b), "operand {i} of a row alone differs\n{a:?}\n{b:?}");
     }
+}
+
+/// Error of an elementary function, absolute; `scalar.rs` holds the code to it.
+fn own_error(op: UnaryOp, x: f64, value: f64) -> f64 {
+    let ulps = match op {
+        UnaryOp::Neg | UnaryOp::Relu => 0.0,
+        UnaryOp::Exp => 2.0,
+        UnaryOp::Sigmoid | UnaryOp::Silu | UnaryOp::Tanh => 4.0,
+        UnaryOp::Gelu => 8.0,
+        UnaryOp::GeluTanh => 4.0 + 4.0 * (0.8 * (x + 0.045 * x.powi(3))).abs(),
+    };
+    ulps * ULP * value.abs()
 }

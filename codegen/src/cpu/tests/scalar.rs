@@ -1,21 +1,21 @@
 //! Elementary functions and conversions over their whole ranges, through pointwise kernels.
 
-use super::bound::{ULP, reference};
-use super::gen_::Gen;
-use super::jit::{Case, Run};
+use super::generate::random;
+use super::jit::{Jit, Run};
 use half::{bf16, f16};
 use llmcc_ir::eval::{Batch, KvState, OperandData, Rows};
 use llmcc_ir::graph::UnaryOp;
 use llmcc_ir::kernel::{Body, Expr, ParamId, Pointwise, RowElem, Segment, Store};
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::ty::Dim;
+use llmcc_test_support::{Case, Gen, ULP, reference};
 
 /// `expr(x)` of given numbers, as a pointwise kernel.
 fn apply(expr: impl Fn(ParamId) -> Expr, store: impl Fn(&mut Gen, usize) -> Store, x: &[f32]) -> (Case, Store) {
-    let mut g = Gen::new(1, 1, 1);
+    let mut g = random(1, 1, 1);
     g.batch = Batch { tokens: vec![0], seqs: vec![0], positions: vec![3], out_rows: vec![0], ..Batch::default() };
     g.rows = Dim::Tokens;
-    let p = g.input(x.len());
+    let p = g.input(g.rows, x.len());
     let store = store(&mut g, x.len());
     let segment = Segment { n: x.len(), weights: vec![], tile_n: 16, expr: expr(p), store: store.clone() };
     let mut case = g.case(Body::Pointwise(Pointwise { segments: vec![segment] }));

@@ -1,0 +1,133 @@
+//! A kernel with its operands and a step, and how these stand in memory.
+
+use llmcc_abi::PAGE_TOKENS;
+use llmcc_ir::eval::{
+    Batch, OperandData, Q8Rows, Rows, eval_kernel, fp8_rows_from_bytes, fp8_rows_to_bytes, half_rows_from_bytes, half_rows_to_bytes,
+    kv_from_pages, kv_to_pages, q8_rows_from_bytes, q8_rows_to_bytes, rows_from_bytes, rows_to_bytes,
+};
+use llmcc_ir::kernel::{Kernel, ParamKind, RowElem};
+
+/// A kernel with its operands and a step.
+#[derive(Clone)]
+pub struct Case {
+    /// The kernel.
+    pub kernel: Kernel,
+    /// The step's tokens.
+    pub batch: Batch,
+    /// An operand per parameter; what the kernel writes is NaN.
+    pub operands: Vec<OperandData<'static>>,
+}
+
+impl Case {
+    /// Rows of the kernel.
+    pub fn m(&self) -> usize {
+        self.kernel.rows.eval(self.batch.env())
+    }
+
+    /// The operands after the kernel, as the evaluator says.
+    pub fn expected(&self) -> Vec<OperandData<'static>> {
+        let mut operands = self.operands.clone();
+        eval_kernel(&self.kernel, &self.batch, &mut operands).unwrap_or_else(|e| panic!("{e}\n{}", self.text()));
+        operands
+    }
+
+    /// The kernel's text, for messages.
+    pub fn text(&self) -> String {
+        llmcc_ir::text::print_kernel(&self.kernel)
+    }
+
+    /// Row `i` of an operand, decoded.
+    pub fn row(&self, param: usize, i: usize) -> Vec<f64> {
+        match &self.operands[param] {
+            OperandData::Rows(r) => r.row(i).iter().map(|v| f64::from(*v)).collect(),
+            OperandData::Q8(r) => r.row(i),
+            o => panic!("not rows: {o:?}"),
+        }
+    }
+
+    fn sequences(&self) -> usize {
+        self.batch.seqs.iter().max().map_or(0, |s| s + 1)
+    }
+
+    /// Pages of each sequence: scattered over the pool, every other page unused.
+    pub fn tables(&self) -> Vec<Vec<u32>> {
+        let sequences = self.sequences();
+        let longest = self.batch.positions.iter().max().map_or(0, |p| *p as usize + 1);
+        let each = longest.div_ceil(PAGE_TOKENS);
+        let pages = sequences * each;
+        (0..sequences).map(|s| (0..each).map(|i| (2 * (pages - i * sequences - s) - 1) as u32).collect()).collect()
+    }
+
+    /// The bytes of operand `i` as kernels read them; a cache as a pool of pages.
+    pub fn bytes(&self, i: usize, tables: &[Vec<u32>]) -> Vec<u8> {
+        match (&self.operands[i], &self.kernel.params[i].kind) {
+            (OperandData::Rows(r), ParamKind::Rows { elem, .. }) if elem.is_half() => half_rows_to_bytes(r, *elem),
+            (OperandData::Rows(r), _) => rows_to_bytes(r),
+            (OperandData::Q8(r), _) => q8_rows_to_bytes(r),
+            (OperandData::Fp8(r), _) => fp8_rows_to_bytes(r),
+            (OperandData::Matrix(b), _) => b.to_vec(),
+            (OperandData::Vector(v), _) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
+            (OperandData::Kv(state), ParamKind::Kv(spec)) => {
+                let page = llmcc_abi::layout::page(spec.kv_heads, spec.head_dim, spec.dtype.bytes()).bytes;
+                let pages = tables.iter().flatten().max().map_or(0, |p| *p as usize + 1);
+                // All ones is NaN in every float format.
+                let mut pool = vec![0xff; pages * page];
+                kv_to_pages(state, tables, &mut pool).expect("the pool has these pages");
+                pool
+            }
+            (o, k) => panic!("{o:?} does not fit {k:?}"),
+        }
+    }
+
+    /// Operand `i` from its bytes after the kernel; what no kernel writes is taken as it was.
+    pub fn operand(&self, i: usize, bytes: &[u8], tables: &[Vec<u32>]) -> OperandData<'static> {
+        match self.kernel.params[i].kind {
+            ParamKind::Rows { cols, elem: RowElem::F32, .. } => OperandData::Rows(rows_from_bytes(cols, bytes)),
+            ParamKind::Rows { cols, elem: RowElem::Fp8, .. } => OperandData::Fp8(fp8_rows_from_bytes(cols, bytes)),
+            ParamKind::Rows { cols, elem: RowElem::Q8 { group }, .. } => OperandData::Q8(q8_rows_from_bytes(cols, group, bytes)),
+            ParamKind::Rows { cols, elem, .. } => OperandData::Rows(half_rows_from_bytes(cols, elem, bytes)),
+            ParamKind::Kv(spec) => OperandData::Kv(kv_from_pages(spec, tables, &self.lens(), bytes).expect("the pool has these pages")),
+            _ => self.operands[i].clone(),
+        }
+    }
+
+    /// Positions of each sequence that are stored after the step.
+    fn lens(&self) -> Vec<usize> {
+        let in_batch = |s: usize| {
+            let positions = self.batch.positions.iter().zip(&self.batch.seqs);
+            positions.filter(|(_, q)| **q == s).map(|(p, _)| *p as usize + 1).max().unwrap_or(0)
+        };
+        let stored = |s: usize| {
+            let states = self.operands.iter().filter_map(|o| if let OperandData::Kv(k) = o { Some(k.len(s)) } else { None });
+            states.max().unwrap_or(0)
+        };
+        (0..self.sequences()).map(|s| in_batch(s).max(stored(s))).collect()
+    }
+
+    /// The same with token `i` alone; nothing for kernels that read rows of another number.
+    pub fn only(&self, i: usize) -> Option<Case> {
+        let b = &self.batch;
+        let batch =
+            Batch { tokens: vec![b.tokens[i]], seqs: vec![0], positions: vec![b.positions[i]], out_rows: vec![0], ..Batch::default() };
+        let rows = self.kernel.params.iter().all(|p| !matches!(p.kind, ParamKind::Rows { rows, .. } if rows != self.kernel.rows));
+        rows.then(|| Case { kernel: self.kernel.clone(), batch, operands: self.operands.iter().map(|o| row_of(o, i)).collect() })
+    }
+}
+
+/// Row `i` of rows; other operands as they are.
+pub fn row_of(operand: &OperandData<'static>, i: usize) -> OperandData<'static> {
+    match operand {
+        OperandData::Rows(r) => OperandData::Rows(Rows { cols: r.cols, data: r.row(i).to_vec() }),
+        OperandData::Q8(q) => {
+            let g = q.groups();
+            OperandData::Q8(Q8Rows {
+                cols: q.cols,
+                group: q.group,
+                codes: q.codes[i * q.cols..][..q.cols].to_vec(),
+                scales: q.scales[i * g..][..g].to_vec(),
+                sums: q.sums[i * g..][..g].to_vec(),
+            })
+        }
+        other => other.clone(),
+    }
+}

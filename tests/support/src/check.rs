@@ -1,0 +1,204 @@
+//! What a kernel stored, against bounds on f32 arithmetic; and the bounds' own values against the evaluator.
+
+use crate::bound::{Approx, ULP, of_binary, of_norm, of_rope, of_unary};
+use crate::case::Case;
+use llmcc_ir::eval::{KvState, OperandData, Q8Rows};
+use llmcc_ir::graph::UnaryOp;
+use llmcc_ir::kernel::{Body, Expr, ParamId, ParamKind, RowElem, RowNorm, Segment, Store};
+use llmcc_ir::kv::KvDType;
+use llmcc_ir::quant::{Elem, unpack_row};
+
+/// Absolute error of the evaluator itself: f64 rounding of values of moderate size.
+const ORACLE: f64 = 1e-11;
+
+/// Absolute error of a backend's elementary function where it takes `x` to `value`.
+pub type OwnError = fn(UnaryOp, x: f64, value: f64) -> f64;
+
+/// Bounds on what a backend makes of a case.
+pub struct Bounds<'a> {
+    case: &'a Case,
+    own: OwnError,
+    oracle: Vec<OperandData<'static>>,
+}
+
+impl<'a> Bounds<'a> {
+    /// For a backend whose elementary functions are off by `own`.
+    pub fn new(case: &'a Case, own: OwnError) -> Bounds<'a> {
+        Bounds { case, own, oracle: case.expected() }
+    }
+
+    /// Checks every segment of a product without prologue, or of a pointwise kernel.
+    pub fn check_segments(&self, got: &[OperandData]) {
+        let case = self.case;
+        match &case.kernel.body {
+            Body::Matmul(k) => {
+                assert!(k.prologue.is_none(), "prologues are compared with row norms");
+                let x: Vec<Vec<f64>> = (0..case.m()).map(|i| case.row(k.x, i)).collect();
+                let int8 = matches!(case.operands[k.x], OperandData::Q8(_));
+                for s in &k.segments {
+                    let lanes: Vec<_> = s.weights.iter().map(|w| self.product(&x, *w, int8)).collect();
+                    self.check_segment(s, &lanes, got);
+                }
+            }
+            Body::Pointwise(k) => k.segments.iter().for_each(|s| self.check_segment(s, &[], got)),
+            body => panic!("no segments in {body:?}"),
+        }
+    }
+
+    /// Checks every row of a row norm.
+    pub fn check_row_norm(&self, got: &[OperandData]) {
+        let case = self.case;
+        let Body::RowNorm(RowNorm { x, gather, norm, gain, out }) = case.kernel.body else { panic!("no row norm") };
+        for i in 0..case.m() {
+            let row = case.row(x, if gather { case.batch.out_rows[i] } else { i });
+            let mut values: Vec<Approx> = row.into_iter().map(Approx::exact).collect();
+            if let Some(norm) = &norm {
+                values = values.chunks(norm.width).flat_map(|run| of_norm(norm, run)).collect();
+            }
+            if let Some(gain) = gain {
+                let OperandData::Vector(gain) = &case.operands[gain] else { panic!("not a vector") };
+                for (j, v) in values.iter_mut().enumerate() {
+                    let gain = f64::from(gain[j % gain.len()]);
+                    *v = Approx { value: v.value * gain, error: (v.error + ULP * v.value.abs()) * gain.abs() };
+                }
+            }
+            self.check_row(&values, got, out, i, 0);
+        }
+    }
+
+    /// `x·wᵀ` for every row and column.
+    fn product(&self, x: &[Vec<f64>], weights: ParamId, int8: bool) -> Vec<Vec<Approx>> {
+        let (ParamKind::Matrix { n, k, format }, OperandData::Matrix(bytes)) =
+            (&self.case.kernel.params[weights].kind, &self.case.operands[weights])
+        else {
+            panic!("not a matrix")
+        };
+        let mut out = vec![vec![]; x.len()];
+        let mut w = vec![0f32; *k];
+        for j in 0..*n {
+            unpack_row(*format, bytes, *k, j, &mut w);
+            let largest = w.iter().fold(0f64, |m, v| m.max(f64::from(v.abs())));
+            for (out, x) in out.iter_mut().zip(x) {
+                let terms = || x.iter().zip(&w).map(|(a, b)| a * f64::from(*b));
+                // int8 rows multiply code and minimum apart: each part may be twice as large as the weights.
+                let magnitude: f64 = if int8 && format.elem == Elem::W4a {
+                    x.iter().map(|a| 4.0 * a.abs() * largest).sum()
+                } else {
+                    terms().map(f64::abs).sum()
+                };
+                out.push(Approx { value: terms().sum(), error: (*k as f64 + 4.0) * ULP * magnitude });
+            }
+        }
+        out
+    }
+
+    fn expr(&self, e: &Expr, n: usize, i: usize, lanes: &[Vec<Vec<Approx>>]) -> Vec<Approx> {
+        let of = |e: &Expr| self.expr(e, n, i, lanes);
+        match e {
+            Expr::Acc(lane) => lanes[*lane][i].clone(),
+            Expr::Rows { param, start } => self.case.row(*param, i)[*start..start + n].iter().copied().map(Approx::exact).collect(),
+            Expr::Vector(param) => {
+                let OperandData::Vector(v) = &self.case.operands[*param] else { panic!("not a vector") };
+                (0..n).map(|j| Approx::exact(v[j % v.len()].into())).collect()
+            }
+            Expr::Const(c) => vec![Approx::exact(c.get().into()); n],
+            Expr::Unary(op, x) => of(x).into_iter().map(|x| of_unary(*op, x, |x, value| (self.own)(*op, x, value))).collect(),
+            Expr::Binary(op, a, b) => of(a).into_iter().zip(of(b)).map(|(a, b)| of_binary(*op, a, b)).collect(),
+            Expr::Normalize(norm, x) => of(x).chunks(norm.width).flat_map(|run| of_norm(norm, run)).collect(),
+            Expr::Rope { head_dim, table, x } => {
+                let (mut x, table) = (of(x), self.case.row(*table, i));
+                x.chunks_mut(*head_dim).for_each(|head| of_rope(head, &table));
+                x
+            }
+        }
+    }
+
+    fn check_segment(&self, s: &Segment, lanes: &[Vec<Vec<Approx>>], got: &[OperandData]) {
+        for i in 0..self.case.m() {
+            let values = self.expr(&s.expr, s.n, i, lanes);
+            match s.store {
+                Store::Rows { param, start } => self.check_row(&values, got, param, i, start),
+                Store::KvKey(p) | Store::KvValue(p) => self.check_cached(&values, got, p, i, matches!(s.store, Store::KvKey(_))),
+            }
+        }
+    }
+
+    /// Checks columns `start..` of row `i` of an operand.
+    pub fn check_row(&self, values: &[Approx], got: &[OperandData], param: ParamId, i: usize, start: usize) {
+        let ParamKind::Rows { elem, .. } = self.case.kernel.params[param].kind else { panic!("not rows") };
+        let place = |j: usize| format!("row {i}, column {j} of operand {param}\n{}", self.case.text());
+        match (&got[param], &self.oracle[param]) {
+            (OperandData::Rows(got), OperandData::Rows(oracle)) => {
+                for (j, a) in values.iter().enumerate().filter(|(_, a)| a.is_bounded()) {
+                    check(a, got.row(i)[start + j].into(), oracle.row(i)[start + j].into(), |a| rounding(a, elem), || place(j));
+                }
+            }
+            (OperandData::Q8(got), OperandData::Q8(_)) => check_q8(values, got, i, start),
+            o => panic!("not rows: {o:?}"),
+        }
+    }
+
+    fn check_cached(&self, values: &[Approx], got: &[OperandData], param: ParamId, i: usize, key: bool) {
+        let (OperandData::Kv(got), OperandData::Kv(oracle)) = (&got[param], &self.oracle[param]) else { panic!("not a state") };
+        let batch = &self.case.batch;
+        let (seq, position, spec) = (batch.seqs[i], batch.positions[i] as usize, got.spec);
+        let read = |s: &KvState, h| if key { s.key(seq, position, h) } else { s.value(seq, position, h) }.expect("stored");
+        for (h, head) in values.chunks(spec.head_dim).enumerate() {
+            if !head.iter().all(Approx::is_bounded) {
+                continue;
+            }
+            let largest = head.iter().fold(0f64, |m, a| m.max(a.size()));
+            let (got, oracle) = (read(got, h), read(oracle, h));
+            for (j, a) in head.iter().enumerate() {
+                let stored = |a: &Approx| match spec.dtype {
+                    KvDType::F32 => rounding(a, RowElem::F32),
+                    KvDType::F16 => rounding(a, RowElem::F16),
+                    KvDType::Bf16 => rounding(a, RowElem::Bf16),
+                    KvDType::Int8 => Some(largest / 127.0 * (0.5 + 1e-3) + a.error),
+                };
+                check(a, got[j], oracle[j], stored, || {
+                    format!("token {i}, head {h}, element {j} of the cache ({spec})\n{}", self.case.text())
+                });
+            }
+        }
+    }
+}
+
+/// What storing may add; `None` for values that may overflow.
+fn rounding(a: &Approx, elem: RowElem) -> Option<f64> {
+    match elem {
+        RowElem::F16 => (a.size() <= 65504.0).then_some(a.size() / 2048.0 + 2f64.powi(-25)),
+        RowElem::Bf16 => Some(a.size() / 256.0),
+        _ => Some(ULP * a.value.abs() + 1e-44),
+    }
+}
+
+/// `stored`: what storing a value may add to its error.
+fn check(a: &Approx, got: f64, oracle: f64, stored: impl Fn(&Approx) -> Option<f64>, place: impl Fn() -> String) {
+    let (Some(allowed), Some(own)) = (stored(a), stored(&Approx::exact(a.value))) else {
+        assert!(got.abs() > 65000.0, "{got}, expected overflow of {a:?}: {}", place());
+        return;
+    };
+    assert!((oracle - a.value).abs() <= own + ORACLE, "the evaluator's {oracle}, expected {}: {}", a.value, place());
+    assert!((got - a.value).abs() <= a.error + allowed, "{got}, expected {a:?} within {allowed:e}: {}", place());
+}
+
+/// int8 rows: the scale belongs to values within the bounds, each code is a nearest one under that scale, sums are exact.
+fn check_q8(row: &[Approx], got: &Q8Rows, i: usize, start: usize) {
+    for (g, part) in row.chunks(got.group).enumerate() {
+        let at = i * got.groups() + start / got.group + g;
+        let amax = part.iter().fold(0f64, |m, a| m.max(a.value.abs()));
+        let error = part.iter().fold(0f64, |m, a| m.max(a.error));
+        let scale = f64::from(got.scales[at]);
+        let codes = &got.codes[i * got.cols + start + g * got.group..][..part.len()];
+        assert_eq!(got.sums[at], codes.iter().map(|c| i32::from(*c)).sum::<i32>(), "group {g}: {codes:?}");
+        if amax < 1e-30 || !part.iter().all(Approx::is_bounded) {
+            continue;
+        }
+        assert!((scale * 127.0 - amax).abs() <= error + 2.0 * ULP * amax + 1e-42, "scale {scale} for a largest magnitude of {amax}");
+        for (code, a) in codes.iter().zip(part) {
+            let slack = 0.5 + a.error / scale + 127.0 * 2.0 * ULP;
+            assert!((f64::from(*code) - a.value / scale).abs() <= slack, "code {code} for {a:?} at scale {scale}");
+        }
+    }
+}
