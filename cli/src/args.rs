@@ -71,7 +71,7 @@ pub struct CompileArgs {
     /// Columns that share a scale in quantized weights
     #[arg(long, default_value_t = 32, value_parser = parse_group, conflicts_with_all = ["error_budget", "fp8"])]
     pub group: u16,
-    /// Activations entering quantized matrix products [default: int8 with quantized weights]
+    /// Activations entering quantized matrix products, on the targets that multiply such ones [default: int8 with quantized weights, on GPUs bf16]
     #[arg(long, value_enum)]
     pub act: Option<ActType>,
     /// Longest sequence, in tokens [default: the model's]
@@ -362,9 +362,9 @@ pub struct LowerArgs {
 pub struct VerifyArgs {
     /// Artifact
     pub artifact: PathBuf,
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub engine: EngineArgs,
+    /// Threads; 0 = one per core
+    #[arg(long, default_value_t = 0)]
+    pub threads: u32,
 }
 
 /// `llmcc golden`
@@ -376,4 +376,7 @@ pub struct GoldenArgs {
     pub seed: u64,
     /// Threads; 0 = one per core
     pub threads: u32,
+    /// Also compute tokens together and one by one
+    #[arg(long)]
+    pub batching: bool,
 }

@@ -41,6 +41,14 @@ pub enum Error {
         /// What the loader or the artifact said.
         message: String,
     },
+    /// An artifact without a version that this machine runs.
+    #[error("{}: {message}", path.display())]
+    Machine {
+        /// The artifact.
+        path: PathBuf,
+        /// What the artifact said.
+        message: String,
+    },
     /// A check found a difference.
     #[error("{0}")]
     Failed(String),

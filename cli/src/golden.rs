@@ -2,26 +2,30 @@
 //!
 //! The steps are fixed but for their token ids, which follow from a seed: the hash of code and weights. So an artifact whose weights were changed
 //! together with their hash in the manifest is asked for other tokens than its golden vectors are about, and fails. Logits are compared bit for bit: they do not
-//! depend on threads, batching or the machine's instruction set.
+//! depend on threads or batching. They are those of one version of the model, for a processor; another version of the same artifact rounds elsewhere, and is
+//! held against them with a tolerance ([`Distance`]).
 //!
 //! `llmcc compile` runs the finished artifact in a child process, under its temporary name: generated code cannot take the compiler down.
 //! For small models it also evaluates the plan with [`llmcc_ir::eval`], which shares no code with the artifact, and refuses to write an
 //! artifact that is further from it than [`bound`].
 
 mod oracle;
+mod run;
 
 pub use oracle::{bound, largest_difference, multiply_adds};
+pub use run::{Answer, Ran, compute_in_child};
 
 use crate::Error;
 use crate::loaded::{EngineOptions, Model, segments};
 use crate::manifest::hex;
 use crate::session::{CompileOptions, Lowered};
+use crate::versions::SharedWeights;
 use llmcc_codegen::link::WeightsPlace;
+use llmcc_ir::target::Family;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
-use std::process::Command;
 
 /// Version of the steps and of what is stored: changes with [`SHAPES`], [`ENTRIES`], [`seed`] or [`Computed`].
 pub const SCHEME: u32 = 1;
@@ -168,25 +172,6 @@ impl Computed {
     }
 }
 
-/// Runs the golden steps of the artifact at `path` in a child process: `program` is this command line. The version for processors runs, also where there is a GPU.
-///
-/// # Errors
-/// [`Error::Failed`] with what the child said or how it ended.
-pub fn compute_in_child(program: &Path, path: &Path, seed: u64, threads: u32) -> Result<Vec<Computed>, Error> {
-    let output = Command::new(program)
-        .arg("golden")
-        .arg(path)
-        .args([seed.to_string(), threads.to_string()])
-        .env("LLMCC_DEVICE", "cpu")
-        .output()
-        .map_err(|e| Error::io("run", program, e))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(Error::Failed(format!("{}: {}", output.status, said.trim().trim_start_matches("error: "))));
-    }
-    serde_json::from_slice(&output.stdout).map_err(|e| Error::Failed(format!("internal error: golden vectors unreadable: {e}")))
-}
-
 /// The first logit that is not finite: step, row, entry, value.
 fn not_finite(steps: &[Computed], vocab: usize) -> Option<(usize, usize, usize, f32)> {
     let rows = steps.iter().enumerate().flat_map(|(i, s)| (0..s.rows.len()).map(move |r| (i, r, s)));
@@ -202,18 +187,25 @@ pub fn examine(l: &Lowered, options: &CompileOptions, path: &Path, seed: u64) ->
         return Ok(Outcome::Absent("compiled without its weights".into()));
     }
     let Some(program) = &options.golden else { return Ok(Outcome::Absent("compiled with --no-golden".into())) };
-    let targets = std::iter::once(options.target).chain(options.also.iter().copied());
+    let cpus = || std::iter::once(options.target).chain(options.also.iter().copied()).filter(|t| t.family() == Family::Cpu);
     // As the runtime does: the highest level of the processor's.
-    let Some(target) = targets.filter(|t| t.runs_here()).max_by_key(|t| t.cpu()) else {
-        return Ok(Outcome::Absent(format!("the compiling machine's processor cannot run code for {}", options.target.name)));
+    let Some(target) = cpus().filter(|t| t.runs_here()).max_by_key(|t| t.cpu()) else {
+        return Ok(Outcome::Absent(match cpus().next() {
+            Some(t) => format!("the compiling machine's processor cannot run code for {}", t.name),
+            None => format!(
+                "they are computed by a processor, and there is no version for one (`--target {},x86-64-v3` adds it)",
+                options.target.name
+            ),
+        }));
     };
     let info = &l.compiled.plan.info;
-    let computed = compute_in_child(program, path, seed, 0).map_err(|e| {
-        Error::Failed(format!(
-            "the artifact was compiled but does not run here, so nothing was written ({e})\n\
+    let computed =
+        compute_in_child(program, path, seed, Family::Cpu, 0, false).and_then(Answer::ran).map(|ran| ran.steps).map_err(|e| {
+            Error::Failed(format!(
+                "the artifact was compiled but does not run here, so nothing was written ({e})\n\
              If this machine lacks what it takes (memory, a folder from which code may run), use --no-golden; else please report this"
-        ))
-    })?;
+            ))
+        })?;
     if let Some((step, row, entry, v)) = not_finite(&computed, info.vocab) {
         return Err(Error::Failed(format!(
             "the compiled model computes {v} (step {}, row {row}, entry {entry} of the logits), so nothing was written: the checkpoint's values overflow on \
@@ -222,15 +214,20 @@ pub fn examine(l: &Lowered, options: &CompileOptions, path: &Path, seed: u64) ->
         )));
     }
     let steps = steps(seed, info.vocab, info.max_context);
+    let versions = l.versions(options);
+    let ran = versions.iter().position(|v| v.target.name == target.name).unwrap_or_default();
+    let plan = &versions[ran].compiled.plan;
     let mut difference = None;
-    // The versions for further targets have plans of their own, which are not evaluated.
-    if target.name == options.target.name && multiply_adds(&l.compiled.plan, &steps) <= EVALUATED {
-        let found = largest_difference(l, &read(path)?, &steps, &computed)?;
-        if found > bound(l) {
+    if multiply_adds(plan, &steps) <= EVALUATED {
+        let shared = SharedWeights::new(&versions.iter().map(|v| (&v.compiled.plan, v.target)).collect::<Vec<_>>());
+        let (span, offsets) = shared.spans().swap_remove(ran);
+        let places: Vec<u64> = offsets.iter().map(|at| span.off + at).collect();
+        let found = largest_difference(plan, (&read(path)?, &places), &steps, &computed)?;
+        let allowed = bound(plan);
+        if found > allowed {
             return Err(Error::Failed(format!(
-                "internal error: the artifact's logits differ from the evaluator's by {found:.1e} of the largest logit, at most {:.0e} can be rounding; \
+                "internal error: the artifact's logits differ from the evaluator's by {found:.1e} of the largest logit, at most {allowed:.0e} can be rounding; \
                  nothing was written; please report this with the command line",
-                bound(l)
             )));
         }
         difference = Some(found);
@@ -267,6 +264,38 @@ pub fn difference(want: &[Computed], got: &[Computed], vocab: usize, steps: &[St
         }
     }
     Some(format!("{place}: logits differ from when it was compiled (SHA-256 {}, was {}), in entries that are not kept", g.sha256, w.sha256))
+}
+
+/// How far logits are from golden vectors of another version, or from those of the same tokens in steps of other sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Distance {
+    /// Root mean square of the differences, relative to that of the logits; 0 where some are not finite.
+    pub relative: f64,
+    /// Whether all logits are finite.
+    pub finite: bool,
+    /// Whether all bits are the same.
+    pub same_bits: bool,
+}
+
+impl Distance {
+    /// Of logits from others.
+    pub fn of(want: &[f32], got: &[f32]) -> Distance {
+        let squares = |x: &mut dyn Iterator<Item = f64>| x.map(|v| v * v).sum::<f64>();
+        let differences = squares(&mut want.iter().zip(got).map(|(a, b)| f64::from(*a) - f64::from(*b)));
+        let relative = (differences / squares(&mut want.iter().map(|v| f64::from(*v))).max(f64::MIN_POSITIVE)).sqrt();
+        let finite = want.iter().chain(got).all(|v| v.is_finite());
+        let same_bits = want.iter().zip(got).all(|(a, b)| a.to_bits() == b.to_bits());
+        Distance { relative: if finite { relative } else { 0.0 }, finite, same_bits }
+    }
+
+    /// Of what was computed from golden vectors, as far as their logits are kept; `None` when they are of other steps.
+    pub fn between(want: &[Computed], got: &[Computed]) -> Option<Distance> {
+        if want.len() != got.len() || want.iter().zip(got).any(|(w, g)| w.tokens != g.tokens || w.rows.len() != g.rows.len()) {
+            return None;
+        }
+        let logits = |all: &[Computed]| all.iter().flat_map(|s| (0..s.rows.len()).flat_map(|r| s.row(r))).collect::<Vec<f32>>();
+        Some(Distance { same_bits: want == got, ..Distance::of(&logits(want), &logits(got)) })
+    }
 }
 
 #[cfg(test)]

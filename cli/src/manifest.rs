@@ -6,12 +6,15 @@ use crate::Error;
 use crate::certificate;
 use crate::golden::{self, Outcome};
 use crate::predicted;
-use crate::session::{CompileOptions, Lowered};
+use crate::session::{CompileOptions, Lowered, VersionRef};
+use llmcc_codegen::Object;
 use llmcc_codegen::link::WeightsPlace;
 use llmcc_frontends::Checkpoint;
 use llmcc_ir::plan::{Plan, Storage, WeightExpr};
 use llmcc_ir::quant::Format;
+use llmcc_ir::target::{self, TargetSpec};
 use llmcc_passes::pack::PackReport;
+use llmcc_passes::{ActPolicy, Compiled};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
@@ -93,7 +96,8 @@ pub fn build(f: &Facts<'_>) -> Vec<u8> {
                 Some(budget) => format!("within an error of {budget}"),
                 None => f.lowered.format.to_string(),
             },
-            "activations": format!("{:?}", f.lowered.act).to_lowercase(),
+            "activations": f.lowered.act.to_string(),
+            "activations_wanted": f.options.act.map(|a| a.to_string()),
             "also": f.options.also.iter().map(|t| t.name).collect::<Vec<_>>(),
             "place": match f.options.place {
                 WeightsPlace::Embed => "embed",
@@ -111,7 +115,7 @@ pub fn build(f: &Facts<'_>) -> Vec<u8> {
             "bytes": f.code_bytes,
             "sha256": f.code_sha256,
             "kernels": plan.kernels.iter().map(|k| k.name.as_str()).collect::<Vec<_>>(),
-            "generic": generic(f.lowered),
+            "generic": generic(&f.lowered.compiled.plan, &f.lowered.objects),
         },
         "weights": {
             "bytes": plan.weight_bytes(),
@@ -120,12 +124,7 @@ pub fn build(f: &Facts<'_>) -> Vec<u8> {
             "by_format": bytes_by_format(plan),
             "tensors": tensors,
         },
-        "alternatives": f.lowered.others.iter().map(|v| json!({
-            "target": v.target.name,
-            "activations": format!("{:?}", v.act).to_lowercase(),
-            "weights": v.compiled.plan.weight_bytes(),
-            "kernels": v.compiled.plan.kernels.iter().map(|k| k.name.as_str()).collect::<Vec<_>>(),
-        })).collect::<Vec<_>>(),
+        "versions": f.lowered.versions(f.options).iter().map(|v| version(f.lowered, v)).collect::<Vec<_>>(),
         "kv": plan.kv.iter().map(|k| k.to_string()).collect::<Vec<_>>(),
         "memory": {
             "formula": "weights + kv_per_token·cached tokens + per_token·T + per_row·R  (T tokens and R logits rows in a step)",
@@ -138,7 +137,7 @@ pub fn build(f: &Facts<'_>) -> Vec<u8> {
             "largest_relative_rms_error": largest_error(f.packed),
             "rms_error": certificate::rms_error(plan, f.packed),
             "budget": certificate::budget(f.lowered, f.options, f.packed),
-            "lossy": lossy(f.lowered),
+            "lossy": lossy(f.lowered, &f.lowered.compiled, f.lowered.act),
             "golden_difference_to_evaluator": match f.golden {
                 Outcome::Vectors(_, difference) => difference,
                 Outcome::Absent(_) => None,
@@ -148,7 +147,6 @@ pub fn build(f: &Facts<'_>) -> Vec<u8> {
             Outcome::Vectors(g, _) => json!(g),
             Outcome::Absent(why) => json!({ "absent": why }),
         },
-        "predicted": predicted::predict(plan, f.options.target, f.lowered.compiled.predicted_decode_seconds()),
     });
     serde_json::to_vec_pretty(&manifest).unwrap_or_default()
 }
@@ -158,30 +156,63 @@ pub fn largest_error(packed: &PackReport) -> f64 {
     packed.tensors.iter().filter_map(|t| t.error).map(|e| e.relative_rms).fold(0.0, f64::max)
 }
 
-/// Everything in the artifact that is an approximation of the checkpoint.
-fn lossy(l: &Lowered) -> Vec<String> {
+/// What one version of the model is.
+fn version(l: &Lowered, v: &VersionRef<'_>) -> Value {
+    let plan = &v.compiled.plan;
+    json!({
+        "target": v.target.name,
+        "activations": v.act.to_string(),
+        "weights": plan.weight_bytes(),
+        "read_per_step": read_per_step(plan),
+        "kernels": plan.kernels.iter().map(|k| k.name.as_str()).collect::<Vec<_>>(),
+        "generic": generic(plan, v.objects),
+        "lossy": lossy(l, v.compiled, v.act),
+        "tolerance": golden::bound(plan),
+        "predicted": predicted::predict(plan, v.target, v.compiled.predicted_decode_seconds()),
+    })
+}
+
+/// A version of the model as a manifest tells of it.
+pub struct Version<'a> {
+    /// Name of its target.
+    pub target: &'a str,
+    /// What it is; `None` if this llmcc knows no such target.
+    pub spec: Option<&'static TargetSpec>,
+    /// The manifest's entry.
+    pub facts: &'a Value,
+}
+
+/// The versions that a manifest lists.
+pub fn versions(manifest: &Value) -> Vec<Version<'_>> {
+    let all = manifest["versions"].as_array().into_iter().flatten();
+    let named = all.map(|facts| (facts["target"].as_str().unwrap_or("?"), facts));
+    named.map(|(target, facts)| Version { target, spec: target::find(target), facts }).collect()
+}
+
+/// Everything in a version that is an approximation of the checkpoint.
+fn lossy(l: &Lowered, compiled: &Compiled, act: ActPolicy) -> Vec<String> {
     let mut list = vec![];
-    let quantized: Vec<Format> = formats(&l.compiled.plan).into_iter().filter(|f| f.is_quantized()).collect();
-    if l.compiled.error.is_some() {
+    let quantized: Vec<Format> = formats(&compiled.plan).into_iter().filter(|f| f.is_quantized()).collect();
+    if compiled.error.is_some() {
         if !quantized.is_empty() {
             list.push(format!("matrices stored as {}", words(quantized.iter().map(ToString::to_string))));
-            if l.act == llmcc_passes::ActPolicy::Int8 {
+            if act == ActPolicy::Int8 {
                 let groups: BTreeSet<u16> = quantized.iter().map(|f| f.group).collect();
                 list.push(format!("activations entering them as int8 in groups of {}", words(groups.iter().map(ToString::to_string))));
             }
         }
     } else if l.format.is_quantized() {
         list.push(format!("matrices stored as {}", l.format));
-        if l.act == llmcc_passes::ActPolicy::Int8 {
+        if act == ActPolicy::Int8 {
             list.push(format!("activations entering them as int8 in groups of {}", l.format.group));
         }
-        if l.act == llmcc_passes::ActPolicy::Fp8 {
+        if act == ActPolicy::Fp8 {
             list.push("activations entering them as fp8, a scale per token".into());
         }
     } else if l.format != crate::session::stored_format(&l.module) {
         list.push(format!("matrices rounded to {}", l.format));
     }
-    if let Some(kv) = l.compiled.plan.kv.first().filter(|k| k.dtype != llmcc_ir::kv::KvDType::F32) {
+    if let Some(kv) = compiled.plan.kv.first().filter(|k| k.dtype != llmcc_ir::kv::KvDType::F32) {
         list.push(format!("keys and values cached as {}", kv.dtype));
     }
     list
@@ -196,8 +227,8 @@ fn words(list: impl Iterator<Item = String>) -> String {
     list.collect::<Vec<_>>().join(", ")
 }
 
-fn generic(l: &Lowered) -> BTreeMap<&str, &str> {
-    l.compiled.plan.kernels.iter().zip(&l.objects).filter_map(|(k, o)| Some((k.name.as_str(), o.generic?))).collect()
+fn generic<'a>(plan: &'a Plan, objects: &'a [Object]) -> BTreeMap<&'a str, &'a str> {
+    plan.kernels.iter().zip(objects).filter_map(|(k, o)| Some((k.name.as_str(), o.generic?))).collect()
 }
 
 /// Bytes of the packed weights by storage format.

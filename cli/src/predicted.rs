@@ -24,6 +24,8 @@ pub struct Predicted {
 /// Rates of the target.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
+    /// Its name.
+    pub target: String,
     /// Cores assumed.
     pub cores: usize,
     /// Bytes per second of main memory.
@@ -77,7 +79,13 @@ fn is_zero(v: &f64) -> bool {
 
 /// The predictions for a plan on its target.
 pub fn predict(plan: &Plan, target: &TargetSpec, decode_seconds: f64) -> Predicted {
-    let machine = Machine { cores: target.cores, memory: target.memory, f32_macs: target.f32_macs, int8_macs: target.int8_macs };
+    let machine = Machine {
+        target: target.name.into(),
+        cores: target.cores,
+        memory: target.memory,
+        f32_macs: target.f32_macs,
+        int8_macs: target.int8_macs,
+    };
     let mut kernels = vec![];
     let mut smallest = 1;
     for regime in &plan.regimes {

@@ -1,9 +1,10 @@
 //! What `compile` says when it is done.
 
 use crate::golden::Outcome;
-use crate::session::{CompileOptions, Finished, Lowered};
+use crate::session::{CompileOptions, Finished, Lowered, VersionRef};
 use crate::{certificate, manifest};
 use llmcc_codegen::link::WeightsPlace;
+use llmcc_ir::target::Family;
 use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
@@ -29,30 +30,63 @@ pub fn closing(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path) 
     if let Some(line) = certificate::describe(options, l, &f.packed) {
         let _ = writeln!(s, "  budget      {line}");
     }
-    let decode = l.compiled.predicted_decode_seconds();
-    let cores = options.target.cores;
-    let _ = writeln!(s, "  predicted   {:.1} tokens/s at batch 1 on {cores} cores (roofline of {})", 1.0 / decode, options.target.name);
-    let _ = writeln!(s, "  memory      {}", memory(l));
-    let generic: Vec<_> = plan.kernels.iter().zip(&l.objects).filter(|(_, o)| o.generic.is_some()).collect();
-    let _ = writeln!(s, "  kernels     {}, {} on generic paths", plan.kernels.len(), generic.len());
-    for (k, o) in generic {
-        let _ = writeln!(s, "              {}: {}", k.name, o.generic.unwrap_or_default());
+    if let Some(line) = activations(l, options) {
+        let _ = writeln!(s, "  activations {line}");
     }
-    let _ = writeln!(s, "  golden      {}", golden(&f.golden));
+    for v in l.versions(options) {
+        let (rate, cores) = (1.0 / v.compiled.predicted_decode_seconds(), v.target.cores);
+        let what = if v.target.family() == Family::Cpu { "cores" } else { "multiprocessors" };
+        let _ = writeln!(s, "  predicted   {rate:.1} tokens/s at batch 1 on {cores} {what} (roofline of {})", v.target.name);
+    }
+    let _ = writeln!(s, "  memory      {}", memory(l));
+    for v in l.versions(options) {
+        s += &kernels(&v);
+    }
+    let _ = writeln!(s, "  golden      {}", golden(&f.golden, &targets));
     let times: Vec<_> = f.phases.0.iter().map(|(n, t)| format!("{n} {}", seconds(*t))).collect();
     let total: Duration = f.phases.0.iter().map(|(_, t)| *t).sum();
     let _ = writeln!(s, "  time        {} ({})", seconds(total), times.join(", "));
     s
 }
 
+/// How many kernels a version has, and which are slow.
+fn kernels(v: &VersionRef<'_>) -> String {
+    let kernels = &v.compiled.plan.kernels;
+    let generic: Vec<_> = kernels.iter().zip(v.objects).filter_map(|(k, o)| Some((&k.name, o.generic?))).collect();
+    let mut s = format!("  kernels     {} for {}, {} on generic paths\n", kernels.len(), v.target.name, generic.len());
+    for (name, why) in generic {
+        let _ = writeln!(s, "              {name}: {why}");
+    }
+    s
+}
+
+/// Which activations each version has, where some were asked for or versions differ.
+fn activations(l: &Lowered, options: &CompileOptions) -> Option<String> {
+    let versions = l.versions(options);
+    let differ = versions.iter().any(|v| v.act != versions[0].act);
+    if options.act.is_none() && !differ {
+        return None;
+    }
+    let each = |v: &VersionRef<'_>| match options.act.filter(|a| !a.runs_on(v.target)) {
+        Some(wanted) => format!("{} on {}, which does not multiply {wanted}", v.act, v.target.name),
+        None => format!("{} on {}", v.act, v.target.name),
+    };
+    Some(versions.iter().map(each).collect::<Vec<_>>().join("; "))
+}
+
 /// Whether `llmcc verify` will be able to tell a change of results.
-fn golden(outcome: &Outcome) -> String {
+fn golden(outcome: &Outcome, targets: &[&str]) -> String {
     match outcome {
         Outcome::Absent(why) => format!("no golden vectors: {why}"),
         Outcome::Vectors(g, difference) => {
             let tokens: usize = g.steps.iter().map(|s| s.tokens).sum();
             let second = difference.map_or(String::new(), |d| format!("; within {d:.1e} of the evaluator"));
-            format!("vectors of {tokens} tokens in {} steps{second}", g.steps.len())
+            let others: Vec<_> = targets.iter().copied().filter(|t| *t != g.target).collect();
+            let which = match others.is_empty() {
+                true => String::new(),
+                false => format!(", by the version for {} ({} not run)", g.target, others.join(", ")),
+            };
+            format!("vectors of {tokens} tokens in {} steps{which}{second}", g.steps.len())
         }
     }
 }

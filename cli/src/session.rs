@@ -31,7 +31,7 @@ pub struct CompileOptions {
     pub also: Vec<&'static TargetSpec>,
     /// Storage of the matrix weights; `None`: as in the checkpoint.
     pub weights: Option<Format>,
-    /// Activations entering quantized products; `None`: int8 with quantized weights.
+    /// Activations entering quantized products, on the targets that multiply such ones; `None` and elsewhere: what suits weights and target.
     pub act: Option<ActPolicy>,
     /// KV cache type; `None`: as [`Choose::kv`] finds, else f32 for f32 weights, else f16.
     pub kv: Option<KvDType>,
@@ -115,6 +115,19 @@ pub struct Version {
     pub compiled: Compiled,
     /// One per kernel of the plan.
     pub objects: Vec<Object>,
+    /// Activations.
+    pub act: ActPolicy,
+}
+
+/// A version, the first or a further one.
+#[derive(Clone, Copy)]
+pub struct VersionRef<'a> {
+    /// The target.
+    pub target: &'static TargetSpec,
+    /// Plan and what the passes report.
+    pub compiled: &'a Compiled,
+    /// One per kernel of the plan.
+    pub objects: &'a [Object],
     /// Activations.
     pub act: ActPolicy,
 }
@@ -219,6 +232,15 @@ pub fn lower(options: &CompileOptions, backend: &dyn Backend) -> Result<Lowered,
     Ok(Lowered { checkpoint, texts, module, compiled, objects, format, act, others, phases })
 }
 
+impl Lowered {
+    /// All versions, the most wanted first: target, plan with what the passes report, code, activations.
+    pub fn versions<'a>(&'a self, options: &CompileOptions) -> Vec<VersionRef<'a>> {
+        let first = VersionRef { target: options.target, compiled: &self.compiled, objects: &self.objects, act: self.act };
+        let other = |v: &'a Version| VersionRef { target: v.target, compiled: &v.compiled, objects: &v.objects, act: v.act };
+        std::iter::once(first).chain(self.others.iter().map(other)).collect()
+    }
+}
+
 /// Compiles the model for one target.
 fn version(
     options: &CompileOptions,
@@ -241,7 +263,7 @@ fn pass_options(options: &CompileOptions, target: &'static TargetSpec, module: &
         Some(budget) => llmcc_passes::Options::within(target, [MIXTURE, &stored_formats(module)].concat(), budget),
         None => llmcc_passes::Options::new(target, weight_format(options, module)),
     };
-    if let Some(act) = options.act {
+    if let Some(act) = options.act.filter(|a| a.runs_on(target)) {
         o.act = act;
     }
     if options.choose.kv && options.kv.is_none() {
@@ -279,11 +301,9 @@ pub fn finish(lowered: &Lowered, options: &CompileOptions, out: &Path, progress:
     let mut phases = lowered.phases.clone();
     let plan = &lowered.compiled.plan;
     let runtime = if lowered.texts.tokenizer_json.is_some() { llmcc_rt_image::FULL } else { llmcc_rt_image::CORE };
-    let versions: Vec<_> = std::iter::once((plan, options.target, &lowered.objects))
-        .chain(lowered.others.iter().map(|v| (&v.compiled.plan, v.target, &v.objects)))
-        .collect();
-    let code = artifact::layout_code(&versions.iter().map(|(_, _, objects)| objects.as_slice()).collect::<Vec<_>>());
-    let shared = SharedWeights::new(&versions.iter().map(|(plan, target, _)| (*plan, *target)).collect::<Vec<_>>());
+    let versions = lowered.versions(options);
+    let code = artifact::layout_code(&versions.iter().map(|v| v.objects).collect::<Vec<_>>());
+    let shared = SharedWeights::new(&versions.iter().map(|v| (&v.compiled.plan, v.target)).collect::<Vec<_>>());
     let mut linker = Linker::start(out, runtime, &code.bytes, options.place)?;
     let Packed { reports: packed, sha, files } = match options.place {
         WeightsPlace::Absent => leave_out(&shared, &mut linker),
@@ -310,10 +330,10 @@ pub fn finish(lowered: &Lowered, options: &CompileOptions, out: &Path, progress:
         let alternatives: Vec<_> = versions
             .iter()
             .zip(&spans)
-            .map(|((plan, target, objects), (weights, weight_offsets))| artifact::Alternative {
-                plan,
-                target,
-                objects,
+            .map(|(v, (weights, weight_offsets))| artifact::Alternative {
+                plan: &v.compiled.plan,
+                target: v.target,
+                objects: v.objects,
                 weight_offsets,
                 weights: *weights,
             })

@@ -267,6 +267,9 @@ fn wrong_usage() {
     fails(&case, &case.compile(&["--max-context", "999999999"]), &["999999999"]);
     fails(&case, &case.compile(&["--act", "fp8"]), &["--act fp8", "--fp8"]);
     fails(&case, &case.compile(&["--act", "int8", "--fp8"]), &["--act int8", "--w8"]);
+    fails(&case, &case.compile(&["--act", "int8"]), &["--act int8", "--w8"]);
+    fails(&case, &case.compile(&["--act", "int8", "--w8", "--target", "sm90"]), &["`sm90` multiplies no int8", "x86-64-v3"]);
+    fails(&case, &case.compile(&["--act", "fp8", "--fp8", "--target", "sm80,x86-64-v3"]), &["none of sm80, x86-64-v3", "sm89, sm90"]);
     fails(&case, &case.compile(&["--act", "fp8", "--fp8", "--target", "sm80"]), &["sm80", "--act fp8"]);
     for bad in [&["--group", "33"][..], &["--fp8", "--group", "32"], &["--w4", "--w8"], &["--nonsense"]] {
         let out = case.compile(bad);

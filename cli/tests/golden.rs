@@ -2,7 +2,10 @@
 
 use llmcc_cli::session::{self, CompileOptions};
 use llmcc_codegen::locate::locate;
+use llmcc_ir::target::find;
+use llmcc_test_support::fake_driver;
 use sha2::{Digest, Sha256};
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -17,7 +20,17 @@ impl Folder {
         self.0.path().join(name)
     }
     fn llmcc(&self, args: &[&str]) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_llmcc")).current_dir(self.0.path()).args(args).output().expect("llmcc runs")
+        self.llmcc_with(&[], args)
+    }
+    fn llmcc_with(&self, environment: &[(&str, &OsStr)], args: &[&str]) -> Output {
+        let mut llmcc = Command::new(env!("CARGO_BIN_EXE_llmcc"));
+        llmcc.envs(environment.iter().copied()).current_dir(self.0.path()).args(args).output().expect("llmcc runs")
+    }
+    /// What a command prints that must succeed.
+    fn says(&self, environment: &[(&str, &OsStr)], args: &[&str]) -> String {
+        let done = self.llmcc_with(environment, args);
+        assert!(done.status.success(), "{args:?}: {}", text(&done.stderr));
+        text(&done.stdout)
     }
     /// Compiles a fixture; returns what the report says.
     fn compile(&self, fixture: &str, out: &str, more: &[&str]) -> String {
@@ -154,4 +167,80 @@ fn an_artifact_that_does_not_compute_is_not_written() {
     let said = compile_with_runner(&f, &wrong("7f800000")).expect_err("infinite");
     assert!(said.contains("computes inf (step 1, row 0, entry 0 of the logits)"), "{said}");
     compile_with_runner(&f, "exec $LLMCC \"$@\"").expect("the real one");
+}
+
+const MEASURE: [&str; 11] = ["bench", "m.so", "--prefill", "4", "--batch", "1", "--steps", "1", "--repeat", "1", "--kernels"];
+
+/// Of the versions for processors, one can run; the others are named.
+#[test]
+fn versions_for_other_processors_are_named() {
+    let f = Folder::new();
+    let said = f.compile("llama3", "m.so", &["--w4", "--act", "int8", "--target", "x86-64,x86-64-v3"]);
+    assert!(said.contains("activations int8 on x86-64; int8 on x86-64-v3"), "{said}");
+    if !find("x86-64-v3").expect("a target").runs_here() {
+        return;
+    }
+    assert!(said.contains("by the version for x86-64-v3 (x86-64 not run); within"), "{said}");
+    let said = f.verify("m.so").expect("verifies");
+    assert!(said.contains("golden       x86-64-v3: 62 tokens"), "{said}");
+    assert!(said.contains("not checked  x86-64: this machine runs the version for x86-64-v3"), "{said}");
+    let bench = f.says(&[], &MEASURE);
+    assert!(bench.contains("version for x86-64-v3") && bench.contains("predicted for x86-64-v3: "), "{bench}");
+}
+
+/// A fat artifact on a machine without a GPU, and on one with.
+#[test]
+fn versions_for_gpus_are_checked_where_there_is_one() {
+    if !llmcc_cli::backends::HAS_LLVM || !find("x86-64-v3").expect("a target").runs_here() {
+        eprintln!("skipped: built without the feature `gpu`, or for want of a processor with AVX2");
+        return;
+    }
+    let f = Folder::new();
+    let said = f.compile("llama3", "m.so", &["--fp8", "--act", "fp8", "--target", "sm90,x86-64-v3"]);
+    assert!(said.contains("activations fp8 on sm90; f32 on x86-64-v3, which does not multiply fp8"), "{said}");
+    let manifest = f.manifest("m.so");
+    let of = |key: &str| manifest["versions"].as_array().expect("versions").iter().map(|v| v[key].clone()).collect::<Vec<_>>();
+    assert_eq!(of("target"), ["sm90", "x86-64-v3"]);
+    assert_eq!(of("activations"), ["fp8", "f32"]);
+    assert_eq!(manifest["options"]["activations_wanted"], "fp8");
+    assert!(of("lossy")[0].to_string().contains("as fp8, a scale per token") && !of("lossy")[1].to_string().contains("scale per token"));
+    assert!(of("predicted").iter().all(|p| p["decode_seconds"].as_f64().is_some_and(|s| s > 0.0)));
+    assert!(manifest["certificate"]["golden_difference_to_evaluator"].as_f64().is_some(), "the version that runs is evaluated");
+
+    let nowhere = [("LLMCC_CUDA_LIBRARY", OsStr::new("/nowhere/libcuda.so"))];
+    let said = f.says(&nowhere, &["verify", "m.so"]);
+    assert!(said.contains("golden       x86-64-v3: 62 tokens") && said.contains("compiled, bit for bit"), "{said}");
+    assert!(said.contains("not checked  sm90: ") && said.contains("no NVIDIA driver"), "{said}");
+
+    let gpu = [("LLMCC_CUDA_LIBRARY", fake_driver().as_os_str())];
+    let said = f.says(&gpu, &["verify", "m.so"]);
+    assert!(said.contains("golden       sm90 on PTX emulator") && said.contains("computed by the version for x86-64-v3"), "{said}");
+    assert!(said.contains("computation  x86-64-v3: ") && said.contains("computation  sm90 on"), "{said}");
+    assert!(!said.contains("not checked"), "{said}");
+    let bench = f.says(&gpu, &MEASURE);
+    assert!(bench.contains("predicted for sm90: ") && bench.contains("layer.attention0"), "{bench}");
+    assert!(!bench.contains('?'), "every kernel has a prediction: {bench}");
+}
+
+/// A machine that runs no version still describes the artifact and compares its hashes.
+#[test]
+fn artifacts_for_other_machines_are_described() {
+    if !llmcc_cli::backends::HAS_LLVM {
+        eprintln!("skipped: built without the feature `gpu`");
+        return;
+    }
+    let f = Folder::new();
+    let said = f.compile("llama3", "m.so", &["--w4", "--target", "sm90"]);
+    assert!(said.contains("no golden vectors: they are computed by a processor"), "{said}");
+    let nowhere = [("LLMCC_CUDA_LIBRARY", OsStr::new("/nowhere/libcuda.so"))];
+    assert!(f.says(&nowhere, &["inspect", "m.so"]).contains("version     sm90: activations bf16"));
+    let said = f.says(&nowhere, &["verify", "m.so"]);
+    assert!(said.contains("weights      ") && said.contains("SHA-256 as in the manifest"), "{said}");
+    assert!(said.contains("not checked  sm90: ") && !said.contains("computation"), "{said}");
+    let mut file = fs::read(f.path("m.so")).expect("artifact");
+    let part = locate(&f.path("m.so")).expect("an artifact").code;
+    file[part.offset as usize + 100] ^= 1;
+    fs::write(f.path("m.so"), file).expect("artifact");
+    let said = f.verify("m.so").expect_err("altered");
+    assert!(said.contains("m.so: code: not what the compiler wrote"), "{said}");
 }

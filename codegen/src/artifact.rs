@@ -162,7 +162,8 @@ fn model(b: &mut Builder, a: &Alternative, placed: &[Placed]) -> abi::ModelDesc 
     }
 }
 
-fn isa(target: &TargetSpec) -> u32 {
+/// The instruction-set level of a target (`llmcc_abi::isa`).
+pub fn isa(target: &TargetSpec) -> u32 {
     match target.arch {
         Arch::Cpu(CpuIsa::X86_64) => abi::isa::X86_64,
         Arch::Cpu(CpuIsa::X86_64V3) => abi::isa::X86_64_V3,

@@ -1,11 +1,12 @@
 //! Finding the parts of an artifact from its file, without loading it.
 
-use llmcc_abi::{ABI_VERSION, FLAG_EXTERNAL_WEIGHTS, IMAGE_MAGIC, ImageRef};
+use llmcc_abi::{ABI_VERSION, FLAG_EXTERNAL_WEIGHTS, IMAGE_MAGIC, ImageRef, MODEL_MAGIC, ModelDesc, Span};
 use object::elf::{FileHeader64, PT_LOAD, ProgramHeader64};
 use object::endian::LittleEndian as LE;
 use object::read::elf::{FileHeader, ProgramHeader};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::mem::offset_of;
 use std::path::{Path, PathBuf};
 
 /// A byte range of a file.
@@ -100,6 +101,32 @@ pub fn locate(path: &Path) -> Result<Parts, LocateError> {
     Ok(Parts { code: part(image.code_addr, image.code_len)?, data: part(image.data_addr, image.data_len)?, weights })
 }
 
+/// The manifest (JSON) of the artifact at `path`, from the file alone.
+///
+/// # Errors
+/// As [`locate`]; tables that are damaged.
+pub fn manifest(path: &Path) -> Result<Vec<u8>, LocateError> {
+    let data = locate(path)?.data;
+    let damaged = || LocateError::NotAnArtifact { path: path.to_owned(), what: "its tables are damaged; copy or compile it again".into() };
+    let mut file = File::open(path).map_err(|source| LocateError::Io { path: path.to_owned(), source })?;
+    let mut read = |offset: u64, len: u64| -> Result<Vec<u8>, LocateError> {
+        // Numbers of the file: within the data, so that no memory is asked for that is not in it.
+        if offset.checked_add(len).is_none_or(|end| end > data.len) {
+            return Err(damaged());
+        }
+        let mut bytes = vec![0; len as usize];
+        let done = file.seek(SeekFrom::Start(data.offset + offset)).and_then(|_| file.read_exact(&mut bytes));
+        done.map(|()| bytes).map_err(|source| LocateError::Io { path: path.to_owned(), source })
+    };
+    let head = read(0, size_of::<ModelDesc>() as u64)?;
+    let number = |at: usize| head[at..at + 8].iter().rev().fold(0u64, |a, b| a << 8 | u64::from(*b));
+    if head[..8] != MODEL_MAGIC {
+        return Err(damaged());
+    }
+    let span = offset_of!(ModelDesc, manifest);
+    read(number(span + offset_of!(Span, off)), number(span + offset_of!(Span, len)))
+}
+
 fn external(path: &Path, len: u64) -> Result<Part, LocateError> {
     let side = crate::link::weights_path(path);
     let found = std::fs::metadata(&side).map_err(|source| LocateError::Io { path: side.clone(), source })?.len();
@@ -141,7 +168,6 @@ fn find_image(bytes: &[u8]) -> Option<ImageRef> {
 
 /// The program headers, which lie behind the weights.
 fn program_headers(path: &Path, head: &[u8]) -> Option<Vec<ProgramHeader64<LE>>> {
-    use std::io::{Seek, SeekFrom};
     let header = FileHeader64::<LE>::parse(head).ok()?;
     let count = usize::from(header.e_phnum.get(LE));
     let mut raw = vec![0u8; count * size_of::<ProgramHeader64<LE>>()];

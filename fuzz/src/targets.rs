@@ -33,5 +33,6 @@ fn artifact(data: &[u8]) {
             assert!(part.path != path || end <= len, "a part lies outside the file");
         }
     }
+    let _ = llmcc_codegen::locate::manifest(&path);
     let _ = std::fs::remove_file(&path);
 }

@@ -70,6 +70,29 @@ impl ActPolicy {
             ActPolicy::Int8 | ActPolicy::F32 => RowElem::F32,
         }
     }
+
+    /// Whether `target` multiplies rows rounded so.
+    pub fn runs_on(self, target: &TargetSpec) -> bool {
+        match self {
+            ActPolicy::F32 => true,
+            ActPolicy::Int8 => target.family() == Family::Cpu,
+            ActPolicy::F16 => target.family() == Family::Gpu,
+            ActPolicy::Bf16 => target.family() == Family::Gpu || target.cpu() == Some(CpuIsa::X86_64V4),
+            ActPolicy::Fp8 => target.gpu().is_some_and(|g| g.fp8_flops > 0.0),
+        }
+    }
+}
+
+impl fmt::Display for ActPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ActPolicy::F32 => "f32",
+            ActPolicy::Int8 => "int8",
+            ActPolicy::F16 => "f16",
+            ActPolicy::Bf16 => "bf16",
+            ActPolicy::Fp8 => "fp8",
+        })
+    }
 }
 
 /// What to compile for.

@@ -69,6 +69,21 @@ fn fp8_rows_stay_near_and_are_shared_by_regimes() {
     }
 }
 
+/// What [`ActPolicy::runs_on`] says is what plans are verified by.
+#[test]
+fn activations_run_where_they_are_said_to() {
+    let module = Toy::llama().module();
+    for target in target::TARGETS.iter().filter(|t| t.gpu().is_some()) {
+        // Those that can be asked for.
+        for (act, format) in [(ActPolicy::F32, "w8g64"), (ActPolicy::Int8, "w8g64"), (ActPolicy::Fp8, "fp8")] {
+            let done = compile(&module, &Options { act, ..options(target.name, format) });
+            assert_eq!(done.is_ok(), act.runs_on(target), "{act} on {}", target.name);
+        }
+    }
+    let cpu = target::find("x86-64-v4").unwrap();
+    assert!(ActPolicy::Int8.runs_on(cpu) && ActPolicy::F32.runs_on(cpu) && !ActPolicy::Fp8.runs_on(cpu));
+}
+
 fn layer_launches(plan: &Plan, regime: usize) -> usize {
     plan.regimes[regime].launches.iter().filter(|l| l.call == 1).count()
 }

@@ -8,9 +8,9 @@ use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::Format;
 use llmcc_passes::ActPolicy;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::OnceLock;
 use tempfile::TempDir;
+
+pub use llmcc_test_support::fake_driver;
 
 /// The workspace.
 pub fn root() -> PathBuf {
@@ -30,23 +30,6 @@ pub fn shared(path: &str) -> Option<PathBuf> {
     }
     eprintln!("skipped: ../shared/data/{path} is not there");
     None
-}
-
-/// The fake CUDA driver of `tests/ptx/fake`, built beside the tests.
-pub fn fake_driver() -> &'static Path {
-    static DRIVER: OnceLock<PathBuf> = OnceLock::new();
-    DRIVER.get_or_init(|| {
-        let exe = std::env::current_exe().expect("the test's own path");
-        let folder = exe.parent().and_then(Path::parent).expect("target/<profile>/deps");
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--offline", "--locked", "-p", "llmcc-fake-cuda"]).current_dir(root());
-        if folder.file_name().is_some_and(|f| f == "release") {
-            cargo.arg("--release");
-        }
-        let target = folder.parent().expect("target");
-        assert!(cargo.env("CARGO_TARGET_DIR", target).status().expect("cargo runs").success());
-        folder.join("libllmcc_fake_cuda.so")
-    })
 }
 
 /// Options for a checkpoint: native target, as stored, f32 cache.

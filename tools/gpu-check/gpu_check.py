@@ -270,7 +270,7 @@ def kernels(folder, case, context, report, copy):
     """What each kernel of decoding and of a prompt reaches: measured by the runtime, bytes and operations from the manifest."""
     path = folder / case["artifact"]
     with llmcc.load(path, profile=True, max_tokens=8192) as model:
-        predicted = {(k["regime"], k["kernel"]): k for k in model.manifest["predicted"]["kernels"]}
+        predicted = {(k["regime"], k["kernel"]): k for k in model.manifest["versions"][0]["predicted"]["kernels"]}
         # Each part alone, so that the size of its steps is known.
         with model.session() as s:
             s.step([1] * context)

@@ -6,9 +6,12 @@ mod stream;
 use crate::Error;
 use crate::args::BenchArgs;
 use crate::loaded::{EngineOptions, Model};
+use crate::manifest;
 use crate::predicted::Predicted;
 use crate::report::bytes;
 use kernels::{Measured, Shape};
+use llmcc_codegen::artifact::isa;
+use llmcc_ir::target::Family;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::time::Instant;
@@ -40,11 +43,17 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
     let decode: Vec<Rate> = args.batch.iter().map(each).collect::<Result<_, _>>()?;
     // Before the bandwidth buffer adds to it.
     let rss = peak_rss();
-    let memory = stream_bandwidth(model.info().threads);
     let manifest: Value = serde_json::from_str(&model.manifest()).unwrap_or_default();
-    let step_bytes = manifest["weights"]["read_per_step"].as_f64().unwrap_or(0.0);
-    let predicted = serde_json::from_value(manifest["predicted"].clone()).unwrap_or_default();
-    let results = Results { args, model: &model, load, prefill, decode, memory, rss, step_bytes, kernels, predicted };
+    let versions = manifest::versions(&manifest);
+    let version = versions.iter().find(|v| v.spec.is_some_and(|t| isa(t) == info.isa));
+    let step_bytes = version.and_then(|v| v.facts["read_per_step"].as_f64()).unwrap_or(0.0);
+    let predicted: Predicted = version.and_then(|v| serde_json::from_value(v.facts["predicted"].clone()).ok()).unwrap_or_default();
+    let gpu = version.and_then(|v| v.spec).is_some_and(|t| t.family() == Family::Gpu);
+    // This process cannot stream a GPU's memory; the target's line says what the kind has.
+    let memory = if gpu { predicted.machine.memory } else { stream_bandwidth(info.threads) };
+    let target = version.map_or("?", |v| v.target).to_owned();
+    let machine = Machine { device: model.device()?, target, gpu, memory };
+    let results = Results { args, model: &model, load, prefill, decode, machine, rss, step_bytes, kernels, predicted };
     super::print(&if args.json { format!("{}\n", results.json()) } else { results.text() })
 }
 
@@ -137,13 +146,24 @@ fn stream_bandwidth(threads: usize) -> f64 {
     rates[rates.len() / 2]
 }
 
+/// What computed.
+struct Machine {
+    /// `CPU`, or the GPU's name.
+    device: String,
+    /// Target of the version that ran.
+    target: String,
+    gpu: bool,
+    /// Bytes per second of its memory.
+    memory: f64,
+}
+
 struct Results<'a> {
     args: &'a BenchArgs,
     model: &'a Model,
     load: f64,
     prefill: Vec<Rate>,
     decode: Vec<Rate>,
-    memory: f64,
+    machine: Machine,
     rss: f64,
     /// Bytes of weights a step reads: all but tables of which it looks up rows.
     step_bytes: f64,
@@ -153,16 +173,18 @@ struct Results<'a> {
 
 impl Results<'_> {
     fn share(&self, r: &Rate) -> f64 {
-        self.step_bytes / r.seconds / self.memory
+        self.step_bytes / r.seconds / self.machine.memory
     }
 
     fn json(&self) -> Value {
         json!({
             "artifact": self.args.artifact.display().to_string(),
+            "device": self.machine.device,
+            "target": self.machine.target,
             "threads": self.model.info().threads,
             "load_seconds": self.load,
             "peak_rss_bytes": self.rss,
-            "stream_bytes_per_second": self.memory,
+            "stream_bytes_per_second": self.machine.memory,
             "weights_read_per_step": self.step_bytes,
             "prefill": self.prefill.iter().map(|r| json!({
                 "tokens": r.size, "tokens_per_second": r.tokens_per_second, "time_to_first_token": r.seconds })).collect::<Vec<_>>(),
@@ -175,7 +197,12 @@ impl Results<'_> {
 
     fn text(&self) -> String {
         let mut s = String::new();
-        let _ = writeln!(s, "{} with {} threads", self.args.artifact.display(), self.model.info().threads);
+        let Machine { device, target, gpu, memory } = &self.machine;
+        let threads = self.model.info().threads;
+        let _ = match gpu {
+            true => writeln!(s, "{} on {device}, version for {target}", self.args.artifact.display()),
+            false => writeln!(s, "{} with {threads} threads, version for {target}", self.args.artifact.display()),
+        };
         let _ = writeln!(s, "load                  {:8.1} ms", self.load * 1e3);
         for r in &self.prefill {
             let _ = writeln!(
@@ -198,8 +225,9 @@ impl Results<'_> {
         }
         let _ = writeln!(
             s,
-            "roofline              {:8.1} GB/s streamed by these threads; a step reads {} of weights",
-            self.memory / 1e9,
+            "roofline              {:8.1} GB/s {}; a step reads {} of weights",
+            memory / 1e9,
+            if *gpu { "of memory, by the target's line" } else { "streamed by these threads" },
             bytes(self.step_bytes)
         );
         let _ = writeln!(s, "peak RSS              {}", bytes(self.rss));

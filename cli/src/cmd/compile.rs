@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use llmcc_codegen::Object;
 use llmcc_codegen::link::WeightsPlace;
 use llmcc_ir::kv::KvDType;
-use llmcc_ir::target::{Family, TargetSpec};
+use llmcc_ir::target::{Family, TARGETS, TargetSpec};
 use llmcc_passes::ActPolicy;
 use std::fmt::Write;
 use std::path::Path;
@@ -67,11 +67,7 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
         target,
         also: targets,
         weights: session::format_option(args),
-        act: args.act.map(|a| match a {
-            ActType::F32 => ActPolicy::F32,
-            ActType::Int8 => ActPolicy::Int8,
-            ActType::Fp8 => ActPolicy::Fp8,
-        }),
+        act: args.act.map(policy),
         kv: args.kv.and_then(|k| match k {
             KvType::F32 => Some(KvDType::F32),
             KvType::F16 => Some(KvDType::F16),
@@ -98,21 +94,34 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
     })
 }
 
-/// Activations that the weights or a target do not go with.
+fn policy(act: ActType) -> ActPolicy {
+    match act {
+        ActType::F32 => ActPolicy::F32,
+        ActType::Int8 => ActPolicy::Int8,
+        ActType::Fp8 => ActPolicy::Fp8,
+    }
+}
+
+/// Activations that the weights or all targets do not go with.
 fn check_activations(args: &CompileArgs, targets: &[&TargetSpec]) -> Result<(), Error> {
-    if args.act == Some(ActType::Int8) && args.fp8 {
+    let Some(act) = args.act else { return Ok(()) };
+    if act == ActType::Int8 && args.fp8 {
         return Err(Error::Usage("--act int8 is for weights of integers (--w4, --w4a, --w8); with --fp8 give --act fp8, or none".into()));
     }
-    if args.act != Some(ActType::Fp8) {
-        return Ok(());
+    if act == ActType::Int8 && !(args.w4 || args.w4a || args.w8 || args.error_budget.is_some()) {
+        return Err(Error::Usage("--act int8 goes with quantized weights: give --w4, --w4a, --w8 or --error-budget as well".into()));
     }
-    if !args.fp8 {
+    if act == ActType::Fp8 && !args.fp8 {
         return Err(Error::Usage("--act fp8 goes with --fp8: the matrices must be of 8-bit floats as well".into()));
     }
-    match targets.iter().find(|t| t.gpu().is_none_or(|g| g.fp8_flops == 0.0)) {
-        Some(t) => Err(Error::Usage(format!("`{}` multiplies no fp8 activations: leave out --act fp8, or the target", t.name))),
-        None => Ok(()),
+    let act = policy(act);
+    if targets.iter().any(|t| act.runs_on(t)) {
+        return Ok(());
     }
+    let names: Vec<_> = targets.iter().map(|t| t.name).collect();
+    let who = if names.len() == 1 { format!("`{}` multiplies no", names[0]) } else { format!("none of {} multiplies", names.join(", ")) };
+    let those = TARGETS.iter().filter(|t| act.runs_on(t)).map(|t| t.name).collect::<Vec<_>>().join(", ");
+    Err(Error::Usage(format!("{who} {act} activations ({those} do): leave out --act {act}, or choose another target")))
 }
 
 /// The text of a stage after the graph.

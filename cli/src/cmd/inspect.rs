@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::args::InspectArgs;
-use crate::loaded::{EngineOptions, Model};
+use crate::loaded::manifest_of;
 use crate::report::bytes;
 use serde_json::Value;
 use std::fmt::Write;
@@ -12,14 +12,21 @@ use std::fmt::Write;
 /// # Errors
 /// Not an artifact.
 pub fn run(args: &InspectArgs) -> Result<(), Error> {
-    let model = Model::open(&args.artifact, EngineOptions { threads: 1, ..EngineOptions::default() })?;
-    let text = model.manifest();
-    if args.json {
-        return super::print(&format!("{text}\n"));
-    }
-    let m: Value = serde_json::from_str(&text)
-        .map_err(|e| Error::Artifact { path: args.artifact.clone(), message: format!("its manifest is not JSON: {e}") })?;
-    super::print(&describe(&m, args.tensors))
+    // From the file: artifacts for other machines are described as well.
+    let m = manifest_of(&args.artifact)?;
+    super::print(&if args.json { format!("{m:#}\n") } else { describe(&m, args.tensors) })
+}
+
+/// A version in words.
+fn version(v: &Value) -> String {
+    let kernels = v["kernels"].as_array().map_or(0, Vec::len);
+    let generic = v["generic"].as_object().map_or(0, serde_json::Map::len);
+    format!(
+        "{}: activations {}, {kernels} kernels, {generic} on generic paths, {:.1} tokens/s at batch 1 predicted",
+        v["target"].as_str().unwrap_or("?"),
+        v["activations"].as_str().unwrap_or("?"),
+        1.0 / v["predicted"]["decode_seconds"].as_f64().unwrap_or(0.0)
+    )
 }
 
 /// A manifest in words; absent members show as `?`, 0 or nothing.
@@ -29,13 +36,14 @@ pub fn describe(m: &Value, tensors: bool) -> String {
     let number = |v: &Value| v.as_f64().unwrap_or(0.0);
     let _ = writeln!(s, "model       {} (llmcc {})", text(&m["model"]), text(&m["llmcc"]));
     let o = &m["options"];
+    let targets: Vec<String> = std::iter::once(&o["target"]).chain(o["also"].as_array().into_iter().flatten()).map(text).collect();
     let _ = writeln!(
         s,
         "options     target {}, weights {} ({}), activations {}",
-        text(&o["target"]),
+        targets.join(", "),
         text(&o["weights"]),
         text(&o["place"]),
-        text(&o["activations"])
+        o["activations_wanted"].as_str().unwrap_or("as suits weights and target")
     );
     let i = &m["info"];
     let _ = writeln!(
@@ -49,10 +57,10 @@ pub fn describe(m: &Value, tensors: bool) -> String {
     let w = &m["weights"];
     let formats: Vec<_> = w["by_format"].as_object().into_iter().flatten().map(|(k, v)| format!("{k} {}", bytes(number(v)))).collect();
     let _ = writeln!(s, "weights     {} ({})", bytes(number(&w["bytes"])), formats.join(", "));
-    let c = &m["code"];
-    let kernels = c["kernels"].as_array().map_or(0, Vec::len);
-    let generic = c["generic"].as_object().map_or(0, serde_json::Map::len);
-    let _ = writeln!(s, "code        {} in {kernels} kernels, {generic} on generic paths", bytes(number(&c["bytes"])));
+    let _ = writeln!(s, "code        {}", bytes(number(&m["code"]["bytes"])));
+    for v in m["versions"].as_array().into_iter().flatten() {
+        let _ = writeln!(s, "version     {}", version(v));
+    }
     let mut kv: Vec<String> = m["kv"].as_array().into_iter().flatten().map(text).collect();
     kv.sort();
     kv.dedup();

@@ -2,21 +2,55 @@
 
 use crate::Error;
 use crate::args::{GoldenArgs, VerifyArgs};
-use crate::golden::{self, Golden};
-use crate::loaded::{Info, Model, Part, segments};
-use crate::manifest::hex;
+use crate::golden::{self, Answer, Distance, Golden, Ran};
+use crate::loaded::{Part, manifest_of, segments};
+use crate::manifest::{self, Version, hex};
+use llmcc_codegen::artifact::isa;
+use llmcc_ir::target::{Family, TargetSpec};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::io::{Read, Seek, SeekFrom};
 
-/// Checks hashes of code and weights, then computes with it.
+/// Checks hashes of code and weights, then computes with each version that this machine runs; says which it does not.
 ///
 /// # Errors
 /// [`Error::Failed`] saying what differs.
 pub fn run(args: &VerifyArgs) -> Result<(), Error> {
-    let model = Model::open(&args.artifact, args.engine.options())?;
-    let manifest: Value = serde_json::from_str(&model.manifest())
-        .map_err(|e| Error::Artifact { path: args.artifact.clone(), message: format!("its manifest is not JSON: {e}") })?;
+    let manifest = manifest_of(&args.artifact)?;
+    let seed = hashes(args, &manifest)?;
+    let kept = golden_vectors(args, &manifest["golden"])?;
+    let versions = manifest::versions(&manifest);
+    let mut unchecked = vec![];
+    for family in [Family::Cpu, Family::Gpu] {
+        let mine: Vec<&Version<'_>> = versions.iter().filter(|v| v.spec.is_some_and(|t| t.family() == family)).collect();
+        if mine.is_empty() {
+            continue;
+        }
+        match answer(args, seed, family)? {
+            Answer::Refused(why) => unchecked.push((mine, why)),
+            Answer::Ran(ran) => {
+                let (ours, others): (Vec<_>, Vec<_>) = mine.into_iter().partition(|v| v.spec.is_some_and(|t| isa(t) == ran.isa));
+                let Some(version) = ours.first() else {
+                    return Err(broken(args, "its manifest does not know the version that runs here".into()));
+                };
+                let checked = Checked { args, manifest: &manifest, version, ran: &ran };
+                super::print(&checked.golden(&kept, seed)?)?;
+                super::print(&checked.computation()?)?;
+                unchecked.push((others, format!("this machine runs the version for {}", version.target)));
+            }
+        }
+    }
+    let line = |(v, why): (&&Version<'_>, &String)| format!("not checked  {}: {why}\n", v.target);
+    let lines: String = unchecked.iter().flat_map(|(all, why)| all.iter().map(move |v| line((v, why)))).collect();
+    super::print(&lines)
+}
+
+fn broken(args: &VerifyArgs, message: String) -> Error {
+    Error::Artifact { path: args.artifact.clone(), message }
+}
+
+/// Compares code and weights with their hashes in the manifest; the seed of the golden steps.
+fn hashes(args: &VerifyArgs, manifest: &Value) -> Result<u64, Error> {
     let parts = segments(&args.artifact)?;
     let mut hashes = vec![];
     for (name, part) in [("code", &parts.code), ("weights", &parts.weights)] {
@@ -24,43 +58,118 @@ pub fn run(args: &VerifyArgs) -> Result<(), Error> {
         let got = sha256(part)?;
         if got != want {
             return Err(Error::Failed(format!(
-                "{}: the {name} are not what the compiler wrote (SHA-256 {got}, manifest says {want}); copy or compile it again",
+                "{}: {name}: not what the compiler wrote (SHA-256 {got}, manifest says {want}); copy or compile it again",
                 args.artifact.display()
             )));
         }
         super::print(&format!("{name:<12} {} bytes, SHA-256 as in the manifest\n", part.len))?;
         hashes.push(got);
     }
-    let said = golden_vectors(args, model.info(), &manifest["golden"], golden::seed(&hashes[0], &hashes[1]))?;
-    super::print(&format!("golden       {said}\n"))?;
-    let n = computes(&model)?;
-    super::print(&format!("computation  {n} tokens in one step equal the same tokens one by one, bit for bit\n"))
+    Ok(golden::seed(&hashes[0], &hashes[1]))
 }
 
-/// Compares what the artifact computes with what it computed when it was compiled; returns what there was to compare.
-fn golden_vectors(args: &VerifyArgs, info: Info, kept: &Value, seed: u64) -> Result<String, Error> {
+/// The golden vectors in the manifest, or why there are none to compare with.
+fn golden_vectors(args: &VerifyArgs, kept: &Value) -> Result<Result<Golden, String>, Error> {
     if let Some(why) = kept["absent"].as_str() {
-        return Ok(format!("none: {why}"));
+        return Ok(Err(format!("none: {why}")));
     }
-    let broken = |message: String| Error::Artifact { path: args.artifact.clone(), message };
-    let kept: Golden = serde_json::from_value(kept.clone()).map_err(|e| broken(format!("its golden vectors are unreadable: {e}")))?;
-    if kept.scheme != golden::SCHEME {
-        return Ok(format!("not compared: made by scheme {}, this llmcc knows {}", kept.scheme, golden::SCHEME));
-    }
+    let kept: Golden = serde_json::from_value(kept.clone()).map_err(|e| broken(args, format!("its golden vectors are unreadable: {e}")))?;
+    Ok(match kept.scheme {
+        golden::SCHEME => Ok(kept),
+        other => Err(format!("not compared: made by scheme {other}, this llmcc knows {}", golden::SCHEME)),
+    })
+}
+
+/// What the best version for this machine's processor, or its GPU, computes.
+fn answer(args: &VerifyArgs, seed: u64, family: Family) -> Result<Answer, Error> {
     let program = std::env::current_exe().map_err(|e| Error::io("find", "the llmcc program", e))?;
-    let got = golden::compute_in_child(&program, &args.artifact, seed, args.engine.threads)
-        .map_err(|e| broken(format!("its code for processors does not run here ({e})")))?;
-    let steps = golden::steps(seed, info.vocab, info.max_context);
-    match golden::difference(&kept.steps, &got, info.vocab, &steps) {
-        Some(what) => Err(Error::Failed(format!(
-            "{}: it does not compute what it did when it was compiled: {what}; it was altered, or this machine computes differently",
-            args.artifact.display()
-        ))),
-        None => {
-            let tokens: usize = got.iter().map(|s| s.tokens).sum();
-            Ok(format!("{tokens} tokens in {} steps give the logits of when it was compiled, bit for bit", got.len()))
+    let machines = if family == Family::Cpu { "processors" } else { "GPUs" };
+    golden::compute_in_child(&program, &args.artifact, seed, family, args.threads, true)
+        .map_err(|e| broken(args, format!("its version for {machines} does not run here ({e})")))
+}
+
+/// A version that computed here.
+struct Checked<'a> {
+    args: &'a VerifyArgs,
+    manifest: &'a Value,
+    version: &'a Version<'a>,
+    ran: &'a Ran,
+}
+
+impl Checked<'_> {
+    /// The version and where it ran.
+    fn place(&self) -> String {
+        match self.version.spec.map(TargetSpec::family) {
+            Some(Family::Gpu) => format!("{} on {}", self.version.target, self.ran.device),
+            _ => self.version.target.to_owned(),
         }
     }
+
+    /// Compares with what was computed at compile time: bit for bit if by this version or one that rounds as it does.
+    fn golden(&self, kept: &Result<Golden, String>, seed: u64) -> Result<String, Error> {
+        let kept = match kept {
+            Ok(kept) => kept,
+            Err(why) => return Ok(format!("golden       {why}\n")),
+        };
+        let ran = self.ran;
+        let tokens: usize = ran.steps.iter().map(|s| s.tokens).sum();
+        let said = |what: String| Ok(format!("golden       {}: {tokens} tokens in {} steps give {what}\n", self.place(), ran.steps.len()));
+        match Distance::between(&kept.steps, &ran.steps) {
+            Some(d) if d.same_bits => said("the logits of when it was compiled, bit for bit".into()),
+            Some(d) if d.finite && d.relative <= ANOTHER_ROUNDING && !self.rounds_as(&kept.target) => said(format!(
+                "the logits of when it was compiled but for rounding: they were computed by the version for {}, which rounds elsewhere, and are {} apart",
+                kept.target,
+                percent(d.relative)
+            )),
+            _ => {
+                let steps = golden::steps(seed, ran.vocab, ran.max_context);
+                Err(Error::Failed(format!(
+                    "{}: it does not compute what it did when it was compiled: {}; it was altered, or this machine computes differently",
+                    self.args.artifact.display(),
+                    golden::difference(&kept.steps, &ran.steps, ran.vocab, &steps).unwrap_or_default()
+                )))
+            }
+        }
+    }
+
+    /// Whether this version gives the bits of that for `target`: both for processors, with the same approximations.
+    fn rounds_as(&self, target: &str) -> bool {
+        let of_cpu = |v: &&Version<'_>| v.spec.is_some_and(|t| t.family() == Family::Cpu);
+        let versions = manifest::versions(self.manifest);
+        let Some(other) = versions.iter().find(|v| v.target == target).filter(of_cpu) else { return false };
+        let same = |key: &str| self.version.facts[key] == other.facts[key];
+        of_cpu(&self.version) && ["activations", "lossy", "weights", "read_per_step"].iter().all(|key| same(key))
+    }
+
+    /// The same tokens in one step and one by one must give the same finite logits; on a GPU, whose kernels for few and many tokens sum in another order, nearly.
+    fn computation(&self) -> Result<String, Error> {
+        let Some((n, apart)) = self.ran.batching else { return Ok(String::new()) };
+        let failed = |what: &str| Err(Error::Failed(format!("{}: {}: {what}", self.args.artifact.display(), self.place())));
+        if !apart.finite {
+            return failed(&format!("logits of {n} tokens are not all finite"));
+        }
+        let said = |how: &str| Ok(format!("computation  {}: {n} tokens in one step equal the same tokens one by one{how}\n", self.place()));
+        if apart.same_bits {
+            return said(", bit for bit");
+        }
+        let gpu = self.version.spec.is_some_and(|t| t.family() == Family::Gpu);
+        // Either may be as far from exact as that.
+        let allowed = if gpu { 2.0 * self.version.facts["tolerance"].as_f64().unwrap_or(0.0) } else { 0.0 };
+        if apart.relative > allowed {
+            let (apart, allowed) = (percent(apart.relative), percent(allowed));
+            return failed(&format!(
+                "logits depend on how {n} tokens were batched: they are {apart} apart, {allowed} may be rounding; please report this"
+            ));
+        }
+        said(&format!(" but for rounding: {} apart", percent(apart.relative)))
+    }
+}
+
+/// Largest distance of logits that may come of another rounding of the same model; those of unrelated models are some √2 apart.
+const ANOTHER_ROUNDING: f64 = 0.5;
+
+fn percent(x: f64) -> String {
+    if x < 1e-3 { format!("{:.0e} %", x * 100.0) } else { format!("{:.1} %", x * 100.0) }
 }
 
 /// `llmcc golden`: the other end of [`golden::compute_in_child`].
@@ -68,33 +177,8 @@ fn golden_vectors(args: &VerifyArgs, info: Info, kept: &Value, seed: u64) -> Res
 /// # Errors
 /// Not an artifact, or it fails.
 pub fn golden(args: &GoldenArgs) -> Result<(), Error> {
-    let model = Model::open(&args.artifact, golden::engine_options(args.threads))?;
-    let computed = golden::compute(&model, args.seed)?;
-    super::print(&serde_json::to_string(&computed).unwrap_or_default())
-}
-
-/// The same tokens in one step and one by one must give the same finite logits.
-fn computes(model: &Model) -> Result<usize, Error> {
-    let info = model.info();
-    let n = 24.min(info.max_context);
-    let ids: Vec<i32> = (0..n).map(|i| ((i * 7919 + 13) % info.vocab) as i32).collect();
-    let rows: Vec<u32> = (0..n as u32).collect();
-    let seq = model.seq_new()?;
-    let together = model.step(&ids, &vec![seq; n], &rows)?;
-    model.seq_free(seq)?;
-    let seq = model.seq_new()?;
-    for (i, id) in ids.iter().enumerate() {
-        let row = model.step(&[*id], &[seq], &[0])?;
-        let want = &together[i * info.vocab..(i + 1) * info.vocab];
-        if row.iter().any(|v| !v.is_finite()) {
-            return Err(Error::Failed(format!("logits after {} tokens are not finite", i + 1)));
-        }
-        if row.iter().map(|v| v.to_bits()).ne(want.iter().map(|v| v.to_bits())) {
-            return Err(Error::Failed(format!("logits after {} tokens depend on how they were batched; please report this", i + 1)));
-        }
-    }
-    model.seq_free(seq)?;
-    Ok(n)
+    let answer = Answer::here(&args.artifact, args.seed, args.threads, args.batching)?;
+    super::print(&serde_json::to_string(&answer).unwrap_or_default())
 }
 
 /// SHA-256 of a part of a file, read in pieces, hex.
@@ -112,4 +196,59 @@ fn sha256(part: &Part) -> Result<String, Error> {
         left -= n as u64;
     }
     Ok(hex(&hash.finalize()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::golden::Computed;
+    use serde_json::json;
+
+    fn computed(logit: f32) -> Vec<Computed> {
+        let bits = |v: f32| format!("{:08x}", v.to_bits());
+        vec![Computed { tokens: 2, sha256: bits(logit), rows: vec![bits(1.0) + &bits(logit)] }]
+    }
+
+    /// What is said of a version that computes `logit` beside 1, by golden vectors with 2 from the version for `by`.
+    fn said(of: &str, activations: &str, by: &str, logit: f32, apart: Option<f64>) -> Result<(String, String), String> {
+        let version =
+            |target: &str, activations: &str| json!({ "target": target, "activations": activations, "lossy": [], "tolerance": 0.1 });
+        let manifest = json!({ "versions": [version(by, "f32"), version(of, activations)] });
+        let versions = manifest::versions(&manifest);
+        let batching = apart.map(|relative| (24, Distance { relative, finite: true, same_bits: false }));
+        let ran = Ran { isa: 0, device: "a machine".into(), vocab: 2, max_context: 8, steps: computed(logit), batching };
+        let args = VerifyArgs { artifact: "m.so".into(), threads: 1 };
+        let checked = Checked { args: &args, manifest: &manifest, version: &versions[1], ran: &ran };
+        let kept = Ok(Golden { scheme: golden::SCHEME, target: by.into(), steps: computed(2.0) });
+        let golden = checked.golden(&kept, 1).map_err(|e| e.to_string())?;
+        Ok((golden, checked.computation().map_err(|e| e.to_string())?))
+    }
+
+    #[test]
+    fn versions_that_round_alike_give_the_same_bits() {
+        assert!(said("x86-64-v3", "f32", "x86-64-v4", 2.0, None).expect("the same").0.contains("bit for bit"));
+        let wrong = said("x86-64-v3", "f32", "x86-64-v4", 2.001, None).expect_err("the same approximations");
+        assert!(wrong.contains("logit 1") && wrong.contains("when compiled it was 2.0"), "{wrong}");
+    }
+
+    #[test]
+    fn versions_that_round_elsewhere_are_near() {
+        let (near, _) = said("x86-64-v3", "int8", "x86-64-v4", 2.1, None).expect("other activations");
+        assert!(near.contains("computed by the version for x86-64-v4, which rounds elsewhere, and are 4.5 % apart"), "{near}");
+        assert!(said("sm90", "f32", "x86-64-v4", 2.1, None).expect("a GPU").0.contains("sm90 on a machine: 2 tokens"));
+        for another in [-2.0, 9.0, f32::NAN] {
+            assert!(said("sm90", "f32", "x86-64-v4", another, None).is_err(), "{another}");
+        }
+    }
+
+    #[test]
+    fn batches_change_the_order_of_sums_on_gpus_only() {
+        assert!(
+            said("sm90", "f32", "x86-64-v4", 2.0, Some(0.01)).expect("within the tolerance").1.contains("but for rounding: 1.0 % apart")
+        );
+        for (target, apart) in [("sm90", 0.3), ("x86-64-v3", 1e-6)] {
+            let wrong = said(target, "f32", "x86-64-v4", 2.0, Some(apart)).expect_err("too far apart");
+            assert!(wrong.contains("depend on how 24 tokens were batched"), "{wrong}");
+        }
+    }
 }

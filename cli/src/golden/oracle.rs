@@ -2,7 +2,6 @@
 
 use super::{Computed, Step, entries};
 use crate::Error;
-use crate::session::Lowered;
 use llmcc_ir::eval::{Batch, KvState, eval_plan};
 use llmcc_ir::kernel::{Body, Kernel, ParamKind, RowElem};
 use llmcc_ir::kv::KvDType;
@@ -33,8 +32,8 @@ fn weights(kernel: &Kernel) -> usize {
 ///
 /// Both round at the same places, so they differ by f32 arithmetic alone, until a value lies so close to the middle between two steps of a coarser type that
 /// the two round it apart; that difference then travels on. Largest of the test fixtures: 1.5e-2 with int8, 1.3e-4 with an f16 cache, 1.2e-6 in f32.
-pub fn bound(l: &Lowered) -> f64 {
-    l.compiled.plan.kernels.iter().map(rounding).chain(l.compiled.plan.kv.iter().map(|k| of_cache(k.dtype))).fold(EXACT, f64::max)
+pub fn bound(plan: &Plan) -> f64 {
+    plan.kernels.iter().map(rounding).chain(plan.kv.iter().map(|k| of_cache(k.dtype))).fold(EXACT, f64::max)
 }
 
 const EXACT: f64 = 1e-4;
@@ -65,19 +64,18 @@ fn rounding(kernel: &Kernel) -> f64 {
     params.chain(prologue).fold(EXACT, f64::max)
 }
 
-/// The largest difference between golden logits and the evaluator's, relative to the largest logit of their row. `weights` is the packed weights segment.
+/// The largest difference between golden logits and the evaluator's, relative to the largest logit of their row. `weights`: the packed weights segment, and where in
+/// it each weight of the plan is.
 ///
 /// # Errors
 /// [`Error::Failed`]: a plan that the evaluator cannot run, which is a bug of the compiler.
-pub fn largest_difference(l: &Lowered, weights: &[u8], steps: &[Step], got: &[Computed]) -> Result<f64, Error> {
-    let plan = &l.compiled.plan;
+pub fn largest_difference(plan: &Plan, (weights, offsets): (&[u8], &[u64]), steps: &[Step], got: &[Computed]) -> Result<f64, Error> {
     let internal = |what: String| Error::Failed(format!("internal error: the plan cannot be evaluated: {what}; please report this"));
-    let offsets = llmcc_passes::pack::weight_offsets(plan);
     let packed: Option<Vec<Cow<'_, [u8]>>> = plan
         .weights
         .iter()
         .zip(offsets)
-        .map(|(w, at)| Some(Cow::Borrowed(weights.get(at as usize..)?.get(..w.storage.bytes())?)))
+        .map(|(w, at)| Some(Cow::Borrowed(weights.get(*at as usize..)?.get(..w.storage.bytes())?)))
         .collect();
     let packed = packed.ok_or_else(|| internal("weights are missing".into()))?;
     let mut kv: Vec<KvState> = plan.kv.iter().map(|k| KvState::new(*k)).collect();

@@ -57,3 +57,20 @@ fn the_first_difference_is_named_with_values() {
     assert!(difference(&want, &got, 64, &steps).expect("a difference").contains("in entries that are not kept"));
     assert!(difference(&want, &want[..1], 64, &steps).expect("a difference").contains("other steps"));
 }
+
+#[test]
+fn distances_are_relative_and_see_what_is_not_finite() {
+    let same = Distance::of(&[3.0, 4.0], &[3.0, 4.0]);
+    assert!(same.same_bits && same.finite && same.relative == 0.0);
+    let off = Distance::of(&[3.0, 4.0], &[3.0, 3.5]);
+    assert!(!off.same_bits && (off.relative - 0.1).abs() < 1e-9, "{off:?}");
+    // JSON has no infinity: it must come back as what it was.
+    for bad in [f32::NAN, f32::INFINITY] {
+        let lost = Distance::of(&[3.0, 4.0], &[3.0, bad]);
+        assert!(!lost.finite);
+        assert_eq!(serde_json::from_str::<Distance>(&serde_json::to_string(&lost).expect("JSON")).expect("reads back"), lost);
+    }
+    let want = vec![computed(1, &[1.0, 2.0], 2)];
+    assert!(Distance::between(&want, &want).expect("of the same steps").same_bits);
+    assert_eq!(Distance::between(&want, &[]), None);
+}

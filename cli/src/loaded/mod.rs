@@ -5,13 +5,15 @@ mod ffi;
 use crate::Error;
 use ffi::Api;
 use llmcc_abi::capi::*;
-use llmcc_codegen::locate::{LocateError, locate};
+use llmcc_codegen::locate::{LocateError, locate, manifest as manifest_text};
 use std::ffi::{CStr, CString, c_char};
 use std::path::{Path, PathBuf};
 use std::ptr;
 
 pub use llmcc_codegen::locate::{Part, Parts};
 
+/// `LLMCC_E_CPU` of the header: this machine runs no version of the model.
+const NOT_THIS_MACHINE: i32 = 3;
 /// Major ABI version of the header this file follows.
 const ABI_MAJOR: u32 = 1;
 
@@ -43,6 +45,8 @@ pub struct Info {
     pub max_batch_tokens: usize,
     /// Whether the artifact has a chat template.
     pub chat_template: bool,
+    /// Instruction-set level of the version that runs (`llmcc_abi::isa`).
+    pub isa: u32,
 }
 
 /// An open model.
@@ -60,10 +64,23 @@ pub struct Model {
 /// # Errors
 /// Not an artifact.
 pub fn segments(path: &Path) -> Result<Parts, Error> {
-    locate(path).map_err(|e| match e {
+    locate(path).map_err(unusable)
+}
+
+fn unusable(e: LocateError) -> Error {
+    match e {
         LocateError::Io { path, source } => Error::Io { action: "read", path, source },
         LocateError::NotAnArtifact { path, what } => Error::Artifact { path, message: what },
-    })
+    }
+}
+
+/// The manifest in the artifact at `path`, whatever machine it is for: none of its code runs.
+///
+/// # Errors
+/// Not an artifact, or damaged.
+pub fn manifest_of(path: &Path) -> Result<serde_json::Value, Error> {
+    let text = manifest_text(path).map_err(unusable)?;
+    serde_json::from_slice(&text).map_err(|e| Error::Artifact { path: path.to_owned(), message: format!("its manifest is not JSON: {e}") })
 }
 
 impl Model {
@@ -98,14 +115,16 @@ impl Model {
         let mut model = ptr::null_mut();
         // SAFETY: both pointers are valid during the call.
         let status = unsafe { (api.llmcc_open)(&raw, &mut model) };
-        if status != 0 {
-            return Err(fail(last_error(&api)));
+        match status {
+            0 => {}
+            NOT_THIS_MACHINE => return Err(Error::Machine { path: path.to_owned(), message: last_error(&api) }),
+            _ => return Err(fail(last_error(&api))),
         }
         let mut m = Model {
             path: path.to_owned(),
             api,
             model,
-            info: Info { vocab: 0, max_context: 0, threads: 0, max_batch_tokens: 0, chat_template: false },
+            info: Info { vocab: 0, max_context: 0, threads: 0, max_batch_tokens: 0, chat_template: false, isa: 0 },
             _library: library,
         };
         let mut info = llmcc_model_info { size: size_of::<llmcc_model_info>(), ..llmcc_model_info::default() };
@@ -117,12 +136,22 @@ impl Model {
             threads: info.threads as usize,
             max_batch_tokens: info.max_batch_tokens as usize,
             chat_template: info.flags & LLMCC_HAS_CHAT_TEMPLATE != 0,
+            isa: info.isa,
         };
         Ok(m)
     }
 
     fn check(&self, status: i32) -> Result<(), Error> {
         if status == 0 { Ok(()) } else { Err(Error::Artifact { path: self.path.clone(), message: last_error(&self.api) }) }
+    }
+
+    /// Name of the machine that computes: `CPU`, or the GPU's.
+    ///
+    /// # Errors
+    /// What the artifact says.
+    pub fn device(&self) -> Result<String, Error> {
+        let stats: serde_json::Value = serde_json::from_str(&self.stats()?).unwrap_or_default();
+        Ok(stats["device"].as_str().unwrap_or("?").to_owned())
     }
 
     /// Sizes.

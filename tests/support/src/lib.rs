@@ -1,14 +1,16 @@
 //! What the tests of all backends share: random kernels with their operands, how operands stand in memory, and how far a backend's f32 arithmetic may be
-//! from the evaluator. How a kernel is run is a matter of each backend.
+//! from the evaluator; and a GPU that is none. How a kernel is run is a matter of each backend.
 
 mod bound;
 mod case;
 mod check;
+mod driver;
 mod generate;
 mod rng;
 
 pub use bound::{Approx, ULP, reference};
 pub use case::{Case, row_of};
 pub use check::{Bounds, OwnError};
+pub use driver::fake_driver;
 pub use generate::{FORMATS, Gen, Margins};
 pub use rng::Rng;

@@ -131,7 +131,8 @@ fn rate(m: &Machine, int8: bool, bytes: f64, macs: f64, seconds: f64) -> Option<
 pub fn text(all: &[Measured], predicted: &Predicted) -> String {
     let m = &predicted.machine;
     let mut s = format!(
-        "\npredicted for {} cores, {} GB/s, per core {} f32 and {} int8 GOP/s; µs per call\n",
+        "\npredicted for {}: {} cores, {} GB/s, per core {} f32 and {} int8 GOP/s; µs per call\n",
+        m.target,
         m.cores,
         m.memory * 1e-9,
         m.f32_macs * 2e-9,
@@ -196,7 +197,7 @@ mod tests {
         let attention = Point { m: 2.0, us: 1.0, us_per_context: 0.5, ..Point::default() };
         Predicted {
             decode_seconds: 0.0,
-            machine: Machine { cores: 2, memory: 10e9, f32_macs: 50e9, int8_macs: 100e9 },
+            machine: Machine { target: "x86-64-v3".into(), cores: 2, memory: 10e9, f32_macs: 50e9, int8_macs: 100e9 },
             kernels: vec![
                 cost(4, "a", false, vec![point(1.0), point(4.0)]),
                 cost(4, "attention", false, vec![attention]),
