@@ -45,8 +45,8 @@ pub struct KernelCost {
     pub kernel: String,
     /// Whether its rows are those of the logits, not the tokens.
     pub of_logits: bool,
-    /// Whether it multiplies 8-bit integers.
-    pub int8: bool,
+    /// Multiply-adds per second and core of the kind that it does, at most.
+    pub peak: f64,
     /// Ascending by [`Point::m`].
     pub points: Vec<Point>,
 }
@@ -128,7 +128,7 @@ fn of_regime(plan: &Plan, regime: &Regime, target: &TargetSpec, smallest: usize,
             regime: regime.max_tokens.map_or(-1, |m| m as i64),
             kernel: kernel.name.clone(),
             of_logits,
-            int8: work(kernel, env(1), 0).int8,
+            peak: work(kernel, env(1), 0).peak(target),
             points: sizes.into_iter().map(point).collect(),
         })
     };

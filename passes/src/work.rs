@@ -1,17 +1,35 @@
 //! What a launch has to do whatever the machine: bytes from memory and multiply-adds, by which a measured time becomes a rate.
 
 use llmcc_ir::kernel::{Attention, Body, Kernel, Matmul, ParamKind, RowElem};
+use llmcc_ir::target::TargetSpec;
 use llmcc_ir::ty::Env;
 
 /// Work of one launch.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Work {
     /// Bytes of weights and cache that come from main memory. Activations are taken to stay in the processor's caches.
     pub bytes: f64,
     /// Multiply-adds.
     pub macs: f64,
-    /// Whether those are of 8-bit integers.
-    pub int8: bool,
+    /// What rows they are of.
+    pub elem: RowElem,
+}
+
+impl Default for Work {
+    fn default() -> Work {
+        Work { bytes: 0.0, macs: 0.0, elem: RowElem::F32 }
+    }
+}
+
+impl Work {
+    /// Multiply-adds of that kind that a core of the target does per second at most.
+    pub fn peak(&self, target: &TargetSpec) -> f64 {
+        match self.elem {
+            RowElem::F32 => target.f32_macs,
+            RowElem::Bf16 | RowElem::F16 => target.bf16_macs,
+            RowElem::Q8 { .. } | RowElem::Fp8 => target.int8_macs,
+        }
+    }
 }
 
 /// Work of a launch whose tokens attend to `context` tokens each. `env.rows` counts sequences: each wants the logits of its last token.
@@ -28,18 +46,17 @@ pub fn work(kernel: &Kernel, env: Env, context: usize) -> Work {
     }
 }
 
-/// Whether the products of a kernel are of 8-bit integers.
-pub fn int8(kernel: &Kernel, b: &Matmul) -> bool {
+/// How the rows are stored that a product multiplies.
+fn multiplied(kernel: &Kernel, b: &Matmul) -> RowElem {
     let stored = match kernel.params[b.x].kind {
         ParamKind::Rows { elem, .. } => elem,
         _ => RowElem::F32,
     };
-    let elem = b.prologue.map_or(stored, |p| p.elem);
-    matches!(elem, RowElem::Q8 { .. })
+    b.prologue.map_or(stored, |p| p.elem)
 }
 
 fn matmul(kernel: &Kernel, b: &Matmul, m: usize) -> Work {
-    let mut out = Work { int8: int8(kernel, b), ..Work::default() };
+    let mut out = Work { elem: multiplied(kernel, b), ..Work::default() };
     for w in b.segments.iter().flat_map(|s| &s.weights) {
         if let ParamKind::Matrix { n, k, format } = kernel.params[*w].kind {
             out.bytes += format.packed_bytes(n, k) as f64;
@@ -55,6 +72,6 @@ fn attention(kernel: &Kernel, a: &Attention, m: usize, sequences: usize, context
     Work {
         bytes: (2 * context * kv.width() * kv.dtype.bytes() * sequences.clamp(1, m.max(1))) as f64,
         macs: (2 * m * context * a.heads * kv.head_dim) as f64,
-        int8: false,
+        elem: RowElem::F32,
     }
 }

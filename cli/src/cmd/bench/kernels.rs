@@ -104,7 +104,7 @@ impl Measured {
             macs += o + macs_per_context * s.context;
         }
         let n = mine.len() as f64;
-        (n > 0.0).then(|| Prediction { us: us / n, rate: rate(&all.machine, cost.int8, bytes / n, macs / n, measured * 1e-6) })
+        (n > 0.0).then(|| Prediction { us: us / n, rate: rate(&all.machine, cost.peak, bytes / n, macs / n, measured * 1e-6) })
     }
 }
 
@@ -115,9 +115,8 @@ fn regime(all: &Predicted, tokens: usize) -> Option<i64> {
 }
 
 /// The rate of the resource that takes longer by itself, and its share of what there is.
-fn rate(m: &Machine, int8: bool, bytes: f64, macs: f64, seconds: f64) -> Option<(f64, &'static str, f64)> {
-    let peak = if int8 { m.int8_macs } else { m.f32_macs } * m.cores as f64;
-    let (memory, compute) = (bytes / m.memory, macs / peak);
+fn rate(m: &Machine, peak: f64, bytes: f64, macs: f64, seconds: f64) -> Option<(f64, &'static str, f64)> {
+    let (memory, compute) = (bytes / m.memory, macs / (peak * m.cores as f64));
     if !(memory.max(compute) > 0.0 && memory.is_finite() && compute.is_finite()) {
         return None;
     }
@@ -189,7 +188,7 @@ mod tests {
     }
 
     fn cost(regime: i64, kernel: &str, of_logits: bool, points: Vec<Point>) -> KernelCost {
-        KernelCost { regime, kernel: kernel.into(), of_logits, int8: false, points }
+        KernelCost { regime, kernel: kernel.into(), of_logits, peak: 50e9, points }
     }
 
     fn predicted() -> Predicted {
