@@ -41,7 +41,7 @@
 //! `amax` is 0.
 //!
 //! **int8 activation rows** ([`Q8Row`]): `kp` int8 codes, then `groups` f32 scales, then `groups` i32 sums of the codes; the row is rounded up
-//! to 64 bytes. Value: `scale·code`; `scale = amax/127` of the group, code = round-to-nearest-even of `x·(127/amax)`, 0 when `amax` is 0.
+//! to an odd number of 64 bytes. Value: `scale·code`; `scale = amax/127` of the group, code = round-to-nearest-even of `x·(127/amax)`, 0 when `amax` is 0.
 
 /// Rows in a weight block.
 pub const BLOCK: usize = 16;

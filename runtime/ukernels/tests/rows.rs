@@ -37,7 +37,7 @@ fn define(x: &[f32], group: usize) -> Vec<u8> {
     }
     codes.resize(codes.len().next_multiple_of(32), 0);
     let mut row = [codes, scales, sums].concat();
-    row.resize(row.len().next_multiple_of(64), 0);
+    row.resize((row.len().div_ceil(64) | 1) * 64, 0);
     row
 }
 
