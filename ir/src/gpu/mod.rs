@@ -1,5 +1,6 @@
 //! What GPU kernels are made of, as data.
 
+pub mod attention;
 pub mod layout;
 mod print;
 pub mod program;

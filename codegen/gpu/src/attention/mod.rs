@@ -1,13 +1,14 @@
 //! Attention over the paged cache.
 //!
-//! Three kernels, by what is known of the step and of the cache:
+//! Four kernels, by what is known of the step and of the cache:
 //!
 //! - [`decode`]: few tokens, long contexts. A block takes a token, the query heads of one KV head and a run of pages ([`split`]); its warps take every n-th
 //!   page each, through asynchronous copies and tensor cores. The last block of a token's runs joins them, so that it is one launch.
 //! - [`prefill`]: many tokens. A block takes query rows (tokens × heads of one KV head) and walks the pages they see, shared by all its warps.
+//! - [`warpgroup`]: the same on sm90, by `wgmma` and a pipeline between warps, for caches of 16 bits and heads of up to 128.
 //! - [`plain`]: any head size and any cache, without tensor cores: slow, but always there.
 //!
-//! The first two serve caches of 16 bits and int8 ones ([`codes`]).
+//! [`decode`] and [`prefill`] serve caches of 16 bits and int8 ones ([`codes`]). [`llmcc_ir::gpu::attention`] says when [`warpgroup`] does it.
 //!
 //! All use the online softmax in base 2 in f32. Slots outside a token's range may hold anything: their scores are replaced, and their values never multiplied.
 //! Results depend on the tokens' positions and on how many tokens the step has (that decides the runs), not on the order in which blocks happen to run.
@@ -17,8 +18,10 @@ mod decode;
 mod plain;
 mod pool;
 mod prefill;
+mod rows;
 mod split;
 mod tiles;
+mod warpgroup;
 
 use crate::Source;
 use crate::cx::{Args, Cx, row_stride};
@@ -49,6 +52,9 @@ struct Shape {
 /// Operands of the wrong kind.
 pub fn emit(cx: &Cx<'_>, k: &Attention) -> Result<Source, CodegenError> {
     let shape = Shape::new(cx, k)?;
+    if let Some(plan) = warpgroup::Plan::new(cx, &shape, k.tile_m) {
+        return warpgroup::emit(cx, &shape, &plan);
+    }
     if let Some(plan) = prefill::Plan::new(cx, &shape, k.tile_m) {
         return prefill::emit(cx, &shape, &plan);
     }

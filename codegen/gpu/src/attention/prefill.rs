@@ -8,8 +8,9 @@
 
 use super::Shape;
 use super::pool::Pool;
+use super::rows::{Block, Row};
 use super::tiles::{Lane, PageAt, Range, State, Tile};
-use crate::cx::{Args, Cx, when_below};
+use crate::cx::Cx;
 use crate::mlir::{Builder, Cmp, I32, V};
 use crate::{Source, blocks, per_rows};
 use llmcc_codegen::CodegenError;
@@ -63,22 +64,11 @@ const WORDS: usize = 4;
 /// Emits the kernel.
 pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Result<Source, CodegenError> {
     let mlir = cx.function(plan.threads(), 1, |b, args| {
-        let m = cx.row_count(b, args);
-        let up = b.addc(m, plan.tokens as i64 - 1);
-        let tiles = b.divc(up, plan.tokens as i64);
-        let y = b.sreg("ctaid.y");
-        when_below(b, y, tiles, |b| {
-            let last = b.addc(tiles, -1);
-            let tile = b.sub(last, y);
-            let token0 = b.mulc(tile, plan.tokens as i64);
-            let count = b.sub(m, token0);
-            let most = b.i32(plan.tokens as i64);
-            let count = b.min(count, most);
+        Block::take(b, (cx, shape, args), plan.tokens, |b, block| {
             let lane = Lane::new(b, &plan.tile);
             let tid = b.sreg("tid.x");
             let warp = b.shrc(tid, 5);
-            let kv_head = b.sreg("ctaid.x");
-            let walk = Walk { shape, plan, args, lane: &lane, tid, warp, kv_head, token0, count };
+            let walk = Walk { block, plan, lane: &lane, tid, warp };
             walk.list(b);
             b.barrier();
             let rows = walk.rows(b);
@@ -98,28 +88,12 @@ pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Result<Source, Co
     })
 }
 
-/// A row of a lane.
-struct Row {
-    /// Token of the step.
-    token: V,
-    head: V,
-    seq: V,
-    range: Range,
-    /// False for rows that pad the last tile.
-    used: V,
-}
-
 struct Walk<'a> {
-    shape: &'a Shape,
+    block: Block<'a>,
     plan: &'a Plan,
-    args: Args<'a>,
     lane: &'a Lane,
     tid: V,
     warp: V,
-    kv_head: V,
-    /// First token, and number of tokens.
-    token0: V,
-    count: V,
 }
 
 impl Walk<'_> {
@@ -130,25 +104,17 @@ impl Walk<'_> {
         b.at(base, offset)
     }
 
-    /// Positions that a token sees.
-    fn range(&self, b: &mut Builder, token: V) -> Range {
-        let position = self.args.position(b, token);
-        let first = self.shape.first_seen(b, position);
-        let count = b.sub(position, first);
-        Range { first, count: b.addc(count, 1) }
-    }
-
     /// Writes the list of walks: see [`WORDS`].
     fn list(&self, b: &mut Builder) {
-        let mine = b.cmp(Cmp::Slt, self.tid, self.count);
+        let mine = b.cmp(Cmp::Slt, self.tid, self.block.count);
         b.if_(mine, |b| {
-            let token = b.add(self.token0, self.tid);
-            let seq = self.args.seq(b, token);
+            let token = b.add(self.block.token0, self.tid);
+            let seq = self.block.args.seq(b, token);
             let (zero, one, most) = (b.i32(0), b.i32(1), b.i32(i64::from(i32::MAX)));
-            let all = b.for_((zero, self.count, one), &[most, zero, zero], |b, j, c| {
-                let token = b.add(self.token0, j);
-                let other = self.args.seq(b, token);
-                let range = self.range(b, token);
+            let all = b.for_((zero, self.block.count, one), &[most, zero, zero], |b, j, c| {
+                let token = b.add(self.block.token0, j);
+                let other = self.block.args.seq(b, token);
+                let range = self.block.range(b, token);
                 let end = b.add(range.first, range.count);
                 let same = b.cmp(Cmp::Eq, other, seq);
                 let earlier = b.cmp(Cmp::Slt, j, self.tid);
@@ -170,49 +136,35 @@ impl Walk<'_> {
         });
     }
 
-    /// The rows of this lane: rows of a block are numbered token by token.
+    /// The rows of this lane.
     fn rows(&self, b: &mut Builder) -> Vec<Row> {
-        let group = self.shape.group as i64;
         let start = b.mulc(self.warp, 16 * self.plan.tile.tiles as i64);
         (0..self.plan.tile.parts())
             .map(|part| {
                 let row = self.lane.row(b, &self.plan.tile, part);
                 let row = b.add(start, row);
-                let i = b.divc(row, group);
-                let skip = b.mulc(i, group);
-                let within = b.sub(row, skip);
-                let used = b.cmp(Cmp::Slt, i, self.count);
-                let last = b.addc(self.count, -1);
-                let i = b.min(i, last);
-                let token = b.add(self.token0, i);
-                let first = b.mulc(self.kv_head, group);
-                let head = b.add(first, within);
-                Row { token, head, seq: self.args.seq(b, token), range: self.range(b, token), used }
+                self.block.row(b, row)
             })
             .collect()
     }
 
-    fn column(&self, b: &mut Builder, row: &Row) -> V {
-        b.mulc(row.head, self.plan.tile.d as i64)
-    }
-
     fn run(&self, b: &mut Builder, rows: &[Row]) -> State {
-        let q = self.plan.tile.queries(b, self.lane, self.shape.q.1, |b, part| {
-            let col = self.column(b, &rows[part]);
-            self.shape.element(b, self.args, self.shape.q, rows[part].token, col)
+        let q = self.plan.tile.queries(b, self.lane, self.block.shape.q.1, |b, part| {
+            let col = self.block.column(b, rows[part].head);
+            self.block.shape.element(b, self.block.args, self.block.shape.q, rows[part].token, col)
         });
         let start = self.plan.tile.start(b);
         let (zero, one) = (b.i32(0), b.i32(1));
-        let done = b.for_((zero, self.count, one), start.carried(), |b, i, state| {
+        let done = b.for_((zero, self.block.count, one), start.carried(), |b, i, state| {
             let p = self.listed(b, i);
             let words = b.load(p, crate::mlir::V4I32);
             let words = b.unpack(words);
-            let token = b.add(self.token0, i);
-            let seq = self.args.seq(b, token);
+            let token = b.add(self.block.token0, i);
+            let seq = self.block.args.seq(b, token);
             let state = State::from_carried(state);
             let pass = Pass {
                 walk: self,
-                pool: Pool::new(b, (self.shape, &self.plan.tile), self.args, self.kv_head, seq),
+                pool: Pool::new(b, (self.block.shape, &self.plan.tile), self.block.args, self.block.kv_head, seq),
                 page: words[0],
                 end_page: words[1],
                 range: Range { first: words[2], count: words[3] },
@@ -236,14 +188,14 @@ impl Walk<'_> {
         for (part, (row, sum)) in rows.iter().zip(sums).enumerate() {
             b.if_(row.used, |b| {
                 let factor = b.rcp(sum);
-                let col = self.column(b, row);
+                let col = self.block.column(b, row.head);
                 let col = b.add(col, self.lane.first);
                 let (runs, columns) = state.values(&self.plan.tile, part);
                 for (i, run) in runs.into_iter().enumerate() {
                     let run: Vec<V> = run.into_iter().map(|x| b.fmul(x, factor)).collect();
                     let run = b.pack(&run);
                     let col = b.addc(col, (i * columns) as i64);
-                    self.shape.store(b, self.args, row.token, col, run);
+                    self.block.shape.store(b, self.block.args, row.token, col, run);
                 }
             });
         }

@@ -1,0 +1,222 @@
+//! The warps that multiply: 16 rows each, 64 in a group. While the products of a tile's values run, the next tile's scores become probabilities.
+
+use super::list::Walk;
+use super::products::wait;
+use super::softmax::{self, ROWS, Rows, column, row};
+use super::{Attend, Event, LINE, QUERIES_AT, TILE, WARPS};
+use crate::attention::rows::Row;
+use crate::attention::tiles::Range;
+use crate::mlir::{Builder, Cmp, Elem, Ty, V, V4I32};
+use crate::piece;
+
+/// What a thread knows of itself.
+struct Thread {
+    /// Its rows.
+    rows: Vec<Row>,
+    /// Twice its number in its row.
+    column: V,
+    /// Descriptor of the queries of its group.
+    queries: V,
+}
+
+/// The state of a lane: its rows and their weighted values.
+struct State {
+    rows: Rows,
+    values: Vec<V>,
+}
+
+impl State {
+    fn carried(&self) -> Vec<V> {
+        [self.rows.values(), self.values.clone()].concat()
+    }
+
+    fn of(values: &[V]) -> State {
+        State { rows: Rows::of(values), values: values[2 * ROWS..].to_vec() }
+    }
+}
+
+impl Attend<'_> {
+    pub(super) fn consume(&self, b: &mut Builder) {
+        let th = self.consumer(b);
+        let (zero, one, nothing) = (b.i32(0), b.i32(1), b.f32(0.0));
+        let start = State { rows: Rows::start(b), values: vec![nothing; self.plan.d / 2] };
+        let walks = self.walks(b);
+        let done = b.for_((zero, walks, one), &[vec![zero], start.carried()].concat(), |b, number, carried| {
+            let (before, state) = (carried[0], State::of(&carried[1..]));
+            let walk = self.walk(b, number);
+            let state = self.follow(b, &th, &walk, before, state);
+            [vec![b.add(before, walk.tiles)], state.carried()].concat()
+        });
+        self.store(b, &th, &State::of(&done[1..]));
+    }
+
+    fn consumer(&self, b: &mut Builder) -> Thread {
+        let warp = b.shrc(self.tid, 5);
+        self.store_queries(b, warp);
+        let (g, t) = (b.shrc(self.lane, 2), b.andc(self.lane, 3));
+        let first = b.shlc(warp, 4);
+        let first = b.add(first, g);
+        let rows = (0..ROWS as i64)
+            .map(|half| {
+                let row = b.addc(first, 8 * half);
+                self.block.row(b, row)
+            })
+            .collect();
+        let group = b.shrc(warp, 2);
+        let skip = b.mulc(group, self.plan.query_bytes() as i64);
+        let at = b.shared_at(QUERIES_AT);
+        let at = b.at(at, skip);
+        Thread { rows, column: b.shlc(t, 1), queries: self.plan.query_matrix(b, at) }
+    }
+
+    /// Stores the queries of the warp's rows, in pieces of 16 bytes. Rows that pad the block repeat a token.
+    fn store_queries(&self, b: &mut Builder, warp: V) {
+        let (shape, each) = (self.block.shape, self.plan.d as i64 / 8);
+        for i in 0..self.plan.d as i64 / 16 {
+            let number = b.addc(self.lane, 32 * i);
+            let (line, piece) = (b.divc(number, each), b.remc(number, each));
+            let first = b.shlc(warp, 4);
+            let row = b.add(first, line);
+            let (token, head, _) = self.block.query(b, row);
+            let column = self.block.column(b, head);
+            let within = b.shlc(piece, 3);
+            let column = b.add(column, within);
+            let p = shape.element(b, self.block.args, shape.q, token, column);
+            let words = self.query(b, p);
+            let to = self.query_place(b, row, piece);
+            b.store(words, to);
+        }
+        b.fence_proxy_async();
+        b.barrier();
+    }
+
+    /// Eight elements of a query at `p`, as four words.
+    fn query(&self, b: &mut Builder, p: V) -> V {
+        let stored = piece::storage(self.block.shape.q.1).unwrap_or(Elem::F32);
+        if stored == self.plan.elem {
+            return b.load_const(p, V4I32);
+        }
+        let words: Vec<V> = (0..2)
+            .flat_map(|half| {
+                let p = b.atc(p, half * 4 * stored.bytes() as i64);
+                let x = b.load_const(p, Ty::Vec(4, stored));
+                let x = if stored == Elem::F32 { x } else { b.fext(x, Ty::Vec(4, Elem::F32)) };
+                let x = b.ftrunc(x, Ty::Vec(4, self.plan.elem));
+                let x = b.bitcast(x, Ty::Vec(2, Elem::I32));
+                b.unpack(x)
+            })
+            .collect();
+        b.pack(&words)
+    }
+
+    /// Where piece `piece` of row `row` goes: groups of 64 rows, blocks of 64 columns, lines with the 128-byte swizzle.
+    fn query_place(&self, b: &mut Builder, row: V, piece: V) -> V {
+        let (group, line) = (b.shrc(row, 6), b.andc(row, 63));
+        let (block, piece) = (b.shrc(piece, 3), b.andc(piece, 7));
+        let turn = b.andc(line, 7);
+        let piece = b.xor(piece, turn);
+        let base = b.shared_at(QUERIES_AT);
+        let parts =
+            [b.mulc(group, self.plan.query_bytes() as i64), b.mulc(block, 64 * LINE as i64), b.mulc(line, LINE as i64), b.shlc(piece, 4)];
+        parts.into_iter().fold(base, |p, part| b.at(p, part))
+    }
+
+    /// Follows a walk, whose first tile is number `before` of the kernel.
+    fn follow(&self, b: &mut Builder, th: &Thread, walk: &Walk, before: V, state: State) -> State {
+        let ranges = self.ranges(b, th, walk);
+        let (stage, scores) = self.start_scores(b, th, before);
+        let scores = wait(b, 0, &scores, &[]);
+        self.arrive(b, Event::KeysFree, stage);
+        let zero = b.i32(0);
+        let (tile, rows) = self.softmax(b, th, walk, (zero, &ranges), &scores, &state.rows);
+        let values = rescale(b, &state.values, &tile.change);
+        let words = self.plan.narrow(b, &tile.probabilities);
+        let (one, n, kept) = (b.i32(1), words.len(), 2 * ROWS);
+        let init = [rows.values(), words, values].concat();
+        let out = b.for_((one, walk.tiles, one), &init, |b, i, carried| {
+            let (rows, words, values) = (Rows::of(carried), &carried[kept..kept + n], &carried[kept + n..]);
+            let number = b.add(before, i);
+            let (stage, scores) = self.start_scores(b, th, number);
+            let (old, values) = self.start_values(b, words, number, values);
+            let scores = wait(b, 1, &scores, &[]);
+            self.arrive(b, Event::KeysFree, stage);
+            let (tile, rows) = self.softmax(b, th, walk, (i, &ranges), &scores, &rows);
+            // The probabilities pass through, so that they take the place of the words only now.
+            let through = wait(b, 0, &[values.clone(), tile.probabilities].concat(), words);
+            self.arrive(b, Event::ValuesFree, old);
+            let (values, probabilities) = through.split_at(values.len());
+            let values = rescale(b, values, &tile.change);
+            let words = self.plan.narrow(b, probabilities);
+            [rows.values(), words, values].concat()
+        });
+        let (rows, words, values) = (Rows::of(&out), &out[kept..kept + n], &out[kept + n..]);
+        let after = b.add(before, walk.tiles);
+        let (old, values) = self.start_values(b, words, after, values);
+        let values = wait(b, 0, &values, words);
+        self.arrive(b, Event::ValuesFree, old);
+        State { rows, values }
+    }
+
+    /// Positions that the rows see in the sequence of a walk: rows of others see nothing.
+    fn ranges(&self, b: &mut Builder, th: &Thread, walk: &Walk) -> [Range; ROWS] {
+        std::array::from_fn(|i| {
+            let row = &th.rows[i];
+            let (here, none) = (b.cmp(Cmp::Eq, row.seq, walk.seq), b.i32(0));
+            Range { first: row.range.first, count: b.select(here, row.range.count, none) }
+        })
+    }
+
+    /// Waits for the keys of tile `number` and starts their products; returns their stage too.
+    fn start_scores(&self, b: &mut Builder, th: &Thread, number: V) -> (V, Vec<V>) {
+        let stage = self.wait(b, Event::Keys, number);
+        let at = self.stage(b, self.plan.keys_at(), stage);
+        let keys = self.plan.key_matrix(b, at);
+        (stage, self.plan.start_scores(b, th.queries, keys))
+    }
+
+    /// Waits for the values of the tile before tile `number` and starts their products; returns their stage too.
+    fn start_values(&self, b: &mut Builder, words: &[V], number: V, sums: &[V]) -> (V, Vec<V>) {
+        let number = b.addc(number, -1);
+        let stage = self.wait(b, Event::Values, number);
+        let at = self.stage(b, self.plan.values_at(), stage);
+        let values = self.plan.value_matrix(b, at);
+        (stage, self.plan.start_values(b, words, values, sums))
+    }
+
+    fn softmax(
+        &self,
+        b: &mut Builder,
+        th: &Thread,
+        walk: &Walk,
+        (tile, ranges): (V, &[Range; ROWS]),
+        scores: &[V],
+        rows: &Rows,
+    ) -> (softmax::Tile, Rows) {
+        let first = walk.start(b, tile);
+        let scores = softmax::mask(b, scores, first, th.column, ranges);
+        softmax::softmax(b, self.block.shape.scale, &scores, rows)
+    }
+
+    fn store(&self, b: &mut Builder, th: &Thread, state: &State) {
+        let sums = state.rows.total(b);
+        for (r, (mine, sum)) in th.rows.iter().zip(sums).enumerate() {
+            b.if_(mine.used, |b| {
+                let factor = b.rcp(sum);
+                let start = self.block.column(b, mine.head);
+                let start = b.add(start, th.column);
+                for i in (0..state.values.len()).step_by(2).filter(|i| row(*i) == r) {
+                    let two = [state.values[i], state.values[i + 1]].map(|x| b.fmul(x, factor));
+                    let two = b.pack(&two);
+                    let col = b.addc(start, column(i) as i64);
+                    self.block.shape.store(b, self.block.args, mine.token, col, two);
+                }
+            });
+        }
+    }
+}
+
+fn rescale(b: &mut Builder, values: &[V], change: &[V; ROWS]) -> Vec<V> {
+    values.iter().enumerate().map(|(i, x)| b.fmul(*x, change[row(i)])).collect()
+}
+
+const _: () = assert!(WARPS == 8 && TILE.is_multiple_of(16));

@@ -1,0 +1,202 @@
+mod consume;
+mod list;
+mod produce;
+mod products;
+mod program;
+mod softmax;
+
+use super::Shape;
+use super::rows::Block;
+use crate::Source;
+use crate::cx::Cx;
+use crate::mlir::{Builder, Cmp, Elem, V};
+use crate::ring::{self, Ring};
+use crate::{blocks, per_rows};
+use llmcc_abi::PAGE_TOKENS;
+use llmcc_codegen::CodegenError;
+use llmcc_ir::gpu::attention::{self, ROWS, TILE};
+use llmcc_ir::gpu::layout::Swizzle;
+
+/// Warps that multiply.
+const WARPS: usize = ROWS / 16;
+/// Warps that bring pages: a group of four, so that they can give registers to the others.
+const PRODUCERS: usize = 4;
+/// Pages of a tile.
+const PAGES: usize = TILE / PAGE_TOKENS;
+/// Bytes of a line of shared memory with the widest swizzle.
+const LINE: usize = 128;
+/// Registers of the warps that bring, and of those that multiply; 384 threads have 168 each to begin with.
+const REGISTERS: (usize, usize) = (72, 216);
+/// Shared memory starts with the `mbarrier`s; what follows is aligned to 1024 bytes, as the swizzle wants.
+const QUERIES_AT: usize = 1024;
+
+/// How it is done.
+pub(super) struct Plan {
+    elem: Elem,
+    /// Head size, a multiple of 16.
+    d: usize,
+    /// Tokens of a block.
+    tokens: usize,
+    /// Stages of the ring of keys, and of that of values: a power of two.
+    stages: usize,
+}
+
+/// The `mbarrier`s of a stage.
+#[derive(Clone, Copy)]
+enum Event {
+    /// Its keys are there.
+    Keys,
+    /// Its values are there.
+    Values,
+    /// All have read its keys.
+    KeysFree,
+    /// All have read its values.
+    ValuesFree,
+}
+
+impl Plan {
+    /// `None` if another kernel will do, or must.
+    pub(super) fn new(cx: &Cx<'_>, shape: &Shape, tile_m: usize) -> Option<Plan> {
+        let gpu = cx.target.gpu()?;
+        let schedule = attention::warpgroups(&shape.spec, shape.group, tile_m, gpu)?;
+        // Maxima are those of scores that are not scaled yet.
+        let (elem, _) = shape.multiplied().filter(|_| shape.scale > 0.0)?;
+        let plan = |stages| Plan { elem, d: shape.spec.head_dim, tokens: schedule.tokens, stages };
+        [4, 2].into_iter().map(plan).find(|p| p.shared() <= gpu.shared_per_block as usize)
+    }
+
+    /// Turns of the pipeline from the start of a copy to its announcement, at least 1. With more, the bringing warps could wait for room that is made only with tiles they have not announced.
+    fn late(&self) -> usize {
+        self.stages / 2
+    }
+
+    fn ring(&self) -> Ring {
+        Ring { at: 0, stages: self.stages }
+    }
+
+    /// Bytes of the queries of a group of warps: lines of 64 columns.
+    fn query_bytes(&self) -> usize {
+        self.d.div_ceil(64) * 64 * LINE
+    }
+
+    /// Bytes of a tile of keys, and of one of values.
+    fn tile_bytes(&self) -> usize {
+        TILE * self.d * 2
+    }
+
+    /// Swizzle of the values: as wide as the head allows.
+    fn values(&self) -> Swizzle {
+        match self.d {
+            d if d.is_multiple_of(64) => Swizzle::B128,
+            d if d.is_multiple_of(32) => Swizzle::B64,
+            _ => Swizzle::B32,
+        }
+    }
+
+    fn keys_at(&self) -> usize {
+        QUERIES_AT + 2 * self.query_bytes()
+    }
+
+    fn values_at(&self) -> usize {
+        self.keys_at() + self.stages * self.tile_bytes()
+    }
+
+    /// Where the list of walks lies.
+    fn list_at(&self) -> usize {
+        self.values_at() + self.stages * self.tile_bytes()
+    }
+
+    fn shared(&self) -> usize {
+        self.list_at() + list::bytes(self.tokens)
+    }
+}
+
+/// A block while it is emitted.
+struct Attend<'a> {
+    plan: &'a Plan,
+    block: Block<'a>,
+    tid: V,
+    lane: V,
+}
+
+/// Emits the kernel.
+///
+/// # Errors
+/// A pipeline that is not in order: a bug of the emitter.
+pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Result<Source, CodegenError> {
+    if let Some(first) = program::check(&cx.kernel.name, plan).first() {
+        return Err(cx.error(format!("the pipeline is not in order: {first}")));
+    }
+    let threads = ((WARPS + PRODUCERS) * 32) as u32;
+    let mlir = cx.function(threads, 1, |b, args| {
+        Block::take(b, (cx, shape, args), plan.tokens, |b, block| {
+            let tid = b.sreg("tid.x");
+            let lane = b.andc(tid, 31);
+            let attend = Attend { plan, block, tid, lane };
+            attend.list(b);
+            let (bringing, multiplying) = (PRODUCERS as i64, WARPS as i64);
+            // In the order of the events.
+            ring::initialize(b, &[(plan.ring(), &[bringing, bringing, multiplying, multiplying])]);
+            let multiplies = b.cmpc(Cmp::Slt, tid, WARPS as i64 * 32);
+            b.if_else(
+                multiplies,
+                &[],
+                |b| {
+                    b.more_registers(REGISTERS.1);
+                    b.team(WARPS as u32 * 32, |b| attend.consume(b));
+                    vec![]
+                },
+                |b| {
+                    b.fewer_registers(REGISTERS.0);
+                    attend.produce(b);
+                    vec![]
+                },
+            );
+        });
+    });
+    Ok(Source {
+        entry: cx.entry(),
+        mlir,
+        threads,
+        shared: plan.shared() as u32,
+        grid: [blocks(shape.spec.kv_heads), per_rows(plan.tokens), blocks(1)],
+        scratch: 0,
+        scratch_per_m: 0,
+        generic: None,
+    })
+}
+
+impl Attend<'_> {
+    /// Stage and parity of tile `number`, counted from the start of the kernel.
+    fn turn(&self, b: &mut Builder, number: V) -> (V, V) {
+        let stages = self.plan.stages as i64;
+        let (stage, turn) = (b.andc(number, stages - 1), b.divc(number, stages));
+        (stage, b.andc(turn, 1))
+    }
+
+    /// Waits for an event of the stage of tile `number`; returns the stage.
+    fn wait(&self, b: &mut Builder, event: Event, number: V) -> V {
+        let (stage, parity) = self.turn(b, number);
+        let barrier = self.plan.ring().barrier(b, event as usize, stage);
+        // The first turn of the ring has no room to wait for.
+        let parity = if matches!(event, Event::KeysFree | Event::ValuesFree) { b.xorc(parity, 1) } else { parity };
+        b.mbarrier_wait(barrier, parity);
+        stage
+    }
+
+    /// A lane of the warp arrives for it.
+    fn arrive(&self, b: &mut Builder, event: Event, stage: V) {
+        let first = b.cmpc(Cmp::Eq, self.lane, 0);
+        b.if_(first, |b| {
+            let barrier = self.plan.ring().barrier(b, event as usize, stage);
+            b.mbarrier_arrive(barrier);
+        });
+    }
+
+    /// A stage of keys or values that begin at `at`.
+    fn stage(&self, b: &mut Builder, at: usize, stage: V) -> V {
+        let base = b.shared_at(at);
+        let skip = b.mulc(stage, self.plan.tile_bytes() as i64);
+        b.at(base, skip)
+    }
+}
