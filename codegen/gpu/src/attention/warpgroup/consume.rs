@@ -35,6 +35,28 @@ impl State {
     }
 }
 
+/// What the loop over a walk's tiles carries: a tile whose products with the values are to be started.
+struct Turn {
+    rows: Rows,
+    /// Of the values, which are there.
+    stage: V,
+    /// The probabilities.
+    words: Vec<V>,
+    values: Vec<V>,
+}
+
+impl Turn {
+    fn carried(&self) -> Vec<V> {
+        [self.rows.values(), vec![self.stage], self.words.clone(), self.values.clone()].concat()
+    }
+
+    fn of(all: &[V]) -> Turn {
+        let (rows, all) = all.split_at(2 * ROWS);
+        let (words, values) = all[1..].split_at(TILE / 4);
+        Turn { rows: Rows::of(rows), stage: all[0], words: words.to_vec(), values: values.to_vec() }
+    }
+}
+
 impl Attend<'_> {
     pub(super) fn consume(&self, b: &mut Builder) {
         let th = self.consumer(b);
@@ -122,39 +144,40 @@ impl Attend<'_> {
     }
 
     /// Follows a walk, whose first tile is number `before` of the kernel.
+    ///
+    /// The next values are waited for between the softmax and the end of the products before: the assembler moves waits for products up as far as it can, but not beyond that loop, so the
+    /// softmax stays beside the products.
     fn follow(&self, b: &mut Builder, th: &Thread, walk: &Walk, before: V, state: State) -> State {
         let ranges = self.ranges(b, th, walk);
         let (stage, scores) = self.start_scores(b, th, before);
         let scores = wait(b, 0, &scores, &[]);
         self.arrive(b, Event::KeysFree, stage);
-        let zero = b.i32(0);
+        let (zero, one) = (b.i32(0), b.i32(1));
         let (tile, rows) = self.softmax(b, th, walk, (zero, &ranges), &scores, &state.rows);
+        let stage = self.wait(b, Event::Values, before);
         let values = rescale(b, &state.values, &tile.change);
-        let words = self.plan.narrow(b, &tile.probabilities);
-        let (one, n, kept) = (b.i32(1), words.len(), 2 * ROWS);
-        let init = [rows.values(), words, values].concat();
-        let out = b.for_((one, walk.tiles, one), &init, |b, i, carried| {
-            let (rows, words, values) = (Rows::of(carried), &carried[kept..kept + n], &carried[kept + n..]);
+        let start = Turn { rows, stage, words: self.plan.narrow(b, &tile.probabilities), values };
+        let out = b.for_((one, walk.tiles, one), &start.carried(), |b, i, carried| {
+            let turn = Turn::of(carried);
             let number = b.add(before, i);
             let (stage, scores) = self.start_scores(b, th, number);
-            let (old, values) = self.start_values(b, words, number, values);
+            let values = self.start_values(b, &turn);
             let scores = wait(b, 1, &scores, &[]);
             self.arrive(b, Event::KeysFree, stage);
-            let (tile, rows) = self.softmax(b, th, walk, (i, &ranges), &scores, &rows);
+            let (tile, rows) = self.softmax(b, th, walk, (i, &ranges), &scores, &turn.rows);
+            let stage = self.wait(b, Event::Values, number);
             // The probabilities pass through, so that they take the place of the words only now.
-            let through = wait(b, 0, &[values.clone(), tile.probabilities].concat(), words);
-            self.arrive(b, Event::ValuesFree, old);
-            let (values, probabilities) = through.split_at(values.len());
+            let through = wait(b, 0, &[values, tile.probabilities].concat(), &turn.words);
+            self.arrive(b, Event::ValuesFree, turn.stage);
+            let (values, probabilities) = through.split_at(self.plan.d / 2);
             let values = rescale(b, values, &tile.change);
-            let words = self.plan.narrow(b, probabilities);
-            [rows.values(), words, values].concat()
+            Turn { rows, stage, words: self.plan.narrow(b, probabilities), values }.carried()
         });
-        let (rows, words, values) = (Rows::of(&out), &out[kept..kept + n], &out[kept + n..]);
-        let after = b.add(before, walk.tiles);
-        let (old, values) = self.start_values(b, words, after, values);
-        let values = wait(b, 0, &values, words);
-        self.arrive(b, Event::ValuesFree, old);
-        State { rows, values }
+        let turn = Turn::of(&out);
+        let values = self.start_values(b, &turn);
+        let values = wait(b, 0, &values, &turn.words);
+        self.arrive(b, Event::ValuesFree, turn.stage);
+        State { rows: turn.rows, values }
     }
 
     /// Positions that the rows see in the sequence of a walk: rows of others see nothing.
@@ -174,13 +197,11 @@ impl Attend<'_> {
         (stage, self.plan.start_scores(b, th.queries, keys))
     }
 
-    /// Waits for the values of the tile before tile `number` and starts their products; returns their stage too.
-    fn start_values(&self, b: &mut Builder, words: &[V], number: V, sums: &[V]) -> (V, Vec<V>) {
-        let number = b.addc(number, -1);
-        let stage = self.wait(b, Event::Values, number);
-        let at = self.stage(b, self.plan.values_at(), stage);
+    /// Starts the products of the probabilities with the values that have been waited for.
+    fn start_values(&self, b: &mut Builder, turn: &Turn) -> Vec<V> {
+        let at = self.stage(b, self.plan.values_at(), turn.stage);
         let values = self.plan.value_matrix(b, at);
-        (stage, self.plan.start_values(b, words, values, sums))
+        self.plan.start_values(b, &turn.words, values, &turn.values)
     }
 
     fn softmax(
@@ -215,6 +236,7 @@ impl Attend<'_> {
     }
 }
 
+/// Makes weighted values relative to new maxima.
 fn rescale(b: &mut Builder, values: &[V], change: &[V; ROWS]) -> Vec<V> {
     values.iter().enumerate().map(|(i, x)| b.fmul(*x, change[row(i)])).collect()
 }

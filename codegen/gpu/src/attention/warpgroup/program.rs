@@ -125,7 +125,6 @@ fn multiply(r: &mut Recorder, rings: &Rings, plan: &Plan, queries: BufferId) {
     r.op(Op::Barrier(Sync::Role));
     let index = |plus| Index::total(rings.tile, plus);
     let weigh = |r: &mut Recorder| {
-        r.op(Op::WaitFull(Phase { barrier: rings.values.there, index: index(-1) }));
         r.op(Op::WgmmaFence);
         r.op(Op::Wgmma(Atom::M64K16(plan.d as u32), sums, Source::Registers(words), at(rings.values.buffer, index(-1))));
         r.op(Op::WgmmaCommit);
@@ -149,6 +148,7 @@ fn multiply(r: &mut Recorder, rings: &Rings, plan: &Plan, queries: BufferId) {
     r.end_if();
     r.op(Op::Arrive(Phase { barrier: rings.keys.free, index: index(0) }));
     r.op(Op::RegisterRead(scores));
+    r.op(Op::WaitFull(Phase { barrier: rings.values.there, index: index(0) }));
     r.begin_if(later());
     weighed(r);
     r.end_if();
