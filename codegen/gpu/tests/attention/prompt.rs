@@ -1,0 +1,119 @@
+//! Many tokens: by `wgmma` on sm90, by `mma.sync` elsewhere and for int8 caches.
+
+use super::*;
+
+const PROMPT: Shape = Shape { tile_m: 32, ..DECODE };
+const MMA: Shape = Shape { target: "sm80", ..PROMPT };
+
+/// `(sequence, first position, tokens)` one after the other.
+fn prompts(parts: &[(usize, usize, usize)]) -> Vec<(usize, usize)> {
+    parts.iter().flat_map(|(seq, first, n)| (*first..first + n).map(|p| (*seq, p))).collect()
+}
+
+fn shuffled(tokens: &[(usize, usize)], rng: &mut Rng) -> Vec<(usize, usize)> {
+    let mut tokens = tokens.to_vec();
+    (1..tokens.len()).for_each(|i| tokens.swap(i, rng.below(i + 1)));
+    tokens
+}
+
+/// The kernel with warps that bring and warps that multiply.
+fn check_warpgroups(shape: &Shape, steps: &[&[(usize, usize)]]) -> Stats {
+    assert_eq!(shape.source().threads, 384, "{shape:?} is not for groups of warps");
+    check(shape, steps)
+}
+
+#[test]
+fn prefill_of_a_prompt() {
+    let (whole, later) = (prompts(&[(0, 0, 70)]), prompts(&[(0, 150, 37)]));
+    check(&MMA, &[&whole, &later, LONE]);
+    check(&Shape { d: 128, dtype: KvDType::Bf16, out: RowElem::Bf16, ..MMA }, &[&whole]);
+    check(&Shape { window: Some(20), ..MMA }, &[&whole, &later]);
+    // A few rows, and small heads with many: neither fills two groups of warps.
+    check(&Shape { tile_m: 8, target: "sm90", ..MMA }, &[&whole]);
+}
+
+#[test]
+fn prefill_of_several_sequences() {
+    let ragged = prompts(&[(2, 5, 20), (0, 0, 33), (1, 77, 1), (3, 16, 16)]);
+    let mixed = shuffled(&ragged, &mut Rng(5));
+    check(&MMA, &[&ragged, &mixed, RAGGED]);
+    check(&Shape { window: Some(7), ..MMA }, &[&mixed]);
+}
+
+#[test]
+fn prefill_of_other_heads_and_groups() {
+    let ragged = prompts(&[(0, 3, 30), (1, 0, 12)]);
+    check(&Shape { d: 80, group: 3, out: RowElem::F32, ..MMA }, &[&ragged]);
+    check(&Shape { d: 96, group: 1, kv_heads: 1, q: RowElem::F16, ..MMA }, &[&ragged]);
+    check(&Shape { d: 16, group: 24, kv_heads: 1, ..MMA }, &[&ragged]);
+    check(&Shape { d: 256, group: 2, kv_heads: 1, dtype: KvDType::Bf16, target: "sm86", ..MMA }, &[&ragged]);
+    check(&Shape { d: 160, group: 4, kv_heads: 1, target: "sm90", ..MMA }, &[&ragged]);
+}
+
+#[test]
+fn prefill_of_int8_caches() {
+    let int8 = Shape { dtype: KvDType::Int8, ..PROMPT };
+    assert_eq!(int8.source().generic, None);
+    let ragged = prompts(&[(2, 5, 20), (0, 0, 33), (1, 77, 1), (3, 16, 16)]);
+    check(&int8, &[&prompts(&[(0, 0, 70)]), &ragged, LONE]);
+    check(&Shape { d: 128, q: RowElem::Bf16, out: RowElem::Bf16, window: Some(20), target: "sm86", ..int8 }, &[&ragged]);
+}
+
+#[test]
+fn warpgroups_on_a_prompt() {
+    let (whole, later) = (prompts(&[(0, 0, 70)]), prompts(&[(0, 150, 37)]));
+    check_warpgroups(&PROMPT, &[&whole, &later, LONE]);
+    let large = Shape { d: 128, dtype: KvDType::Bf16, q: RowElem::Bf16, out: RowElem::Bf16, ..PROMPT };
+    check_warpgroups(&large, &[&whole, &later]);
+    check_warpgroups(&Shape { window: Some(20), ..PROMPT }, &[&whole, &later]);
+    // Tiles that are seen whole, in part and not at all.
+    check_warpgroups(&Shape { window: Some(200), kv_heads: 1, ..large }, &[&prompts(&[(0, 340, 33)])]);
+}
+
+#[test]
+fn warpgroups_on_several_sequences() {
+    let ragged = prompts(&[(2, 5, 20), (0, 0, 33), (1, 77, 1), (3, 16, 16)]);
+    let mixed = shuffled(&ragged, &mut Rng(5));
+    check_warpgroups(&PROMPT, &[&ragged, &mixed, RAGGED]);
+    check_warpgroups(&Shape { window: Some(7), d: 128, kv_heads: 1, ..PROMPT }, &[&mixed]);
+    // A token of every sequence, in blocks of many tokens.
+    let lone: Vec<(usize, usize)> = (0..140).map(|s| (s, s * 7 % 40)).collect();
+    check_warpgroups(&Shape { group: 1, kv_heads: 1, d: 16, tile_m: 128, ..PROMPT }, &[&lone]);
+}
+
+/// The rings go round several times, also from one sequence to the next.
+#[test]
+fn warpgroups_on_long_contexts() {
+    let long = prompts(&[(0, 1100, 20), (1, 700, 9), (2, 1400, 3)]);
+    check_warpgroups(&Shape { kv_heads: 1, ..PROMPT }, &[&long]);
+    check_warpgroups(&Shape { kv_heads: 1, d: 128, dtype: KvDType::Bf16, ..PROMPT }, &[&long]);
+    check_warpgroups(&Shape { kv_heads: 1, d: 80, window: Some(600), ..PROMPT }, &[&long]);
+}
+
+/// Any heads, groups, windows, types and steps.
+#[test]
+fn warpgroups_on_random_steps() {
+    for seed in 1..=24 {
+        let mut rng = Rng(0x9E37_79B9_7F4A_7C15u64.wrapping_mul(seed));
+        let pick = |rng: &mut Rng, of: &[usize]| of[rng.below(of.len())];
+        let group = pick(&mut rng, &[1, 1, 2, 3, 4, 4, 5, 7, 8, 8, 12, 24]);
+        let rows = [RowElem::F32, RowElem::F16, RowElem::Bf16];
+        let shape = Shape {
+            dtype: [KvDType::F16, KvDType::Bf16][rng.below(2)],
+            kv_heads: 1 + rng.below(2),
+            d: pick(&mut rng, &[16, 32, 48, 64, 64, 80, 96, 112, 128, 128]),
+            group,
+            window: (rng.below(3) == 0).then(|| 1 + rng.below(300)),
+            q: rows[rng.below(3)],
+            out: rows[rng.below(3)],
+            tile_m: 128 / group,
+            target: "sm90",
+        };
+        let parts: Vec<(usize, usize, usize)> = (0..1 + rng.below(4)).map(|s| (s, rng.below(300) * rng.below(2), 1 + rng.below(30))).collect();
+        let mut tokens = prompts(&parts);
+        if rng.below(3) == 0 {
+            tokens = shuffled(&tokens, &mut rng);
+        }
+        check_warpgroups(&shape, &[&tokens]);
+    }
+}
