@@ -109,7 +109,8 @@ fn warpgroups_on_random_steps() {
             tile_m: 128 / group,
             target: "sm90",
         };
-        let parts: Vec<(usize, usize, usize)> = (0..1 + rng.below(4)).map(|s| (s, rng.below(300) * rng.below(2), 1 + rng.below(30))).collect();
+        let parts: Vec<(usize, usize, usize)> =
+            (0..1 + rng.below(4)).map(|s| (s, rng.below(300) * rng.below(2), 1 + rng.below(30))).collect();
         let mut tokens = prompts(&parts);
         if rng.below(3) == 0 {
             tokens = shuffled(&tokens, &mut rng);

@@ -2,12 +2,11 @@
 
 use super::list::Walk;
 use super::products::wait;
-use super::softmax::{self, ROWS, Rows, column, row};
-use super::{Attend, Event, LINE, QUERIES_AT, TILE, WARPS};
+use super::softmax::{self, ROWS, Rows, row};
+use super::{Attend, Event, QUERIES_AT, TILE, WARPS};
 use crate::attention::rows::Row;
 use crate::attention::tiles::Range;
-use crate::mlir::{Builder, Cmp, Elem, Ty, V, V4I32};
-use crate::piece;
+use crate::mlir::{Builder, Cmp, V};
 
 /// What a thread knows of itself.
 struct Thread {
@@ -69,12 +68,12 @@ impl Attend<'_> {
             let state = self.follow(b, &th, &walk, before, state);
             [vec![b.add(before, walk.tiles)], state.carried()].concat()
         });
-        self.store(b, &th, &State::of(&done[1..]));
+        let state = State::of(&done[1..]);
+        self.give(b, &state.rows, &state.values);
     }
 
     fn consumer(&self, b: &mut Builder) -> Thread {
         let warp = b.shrc(self.tid, 5);
-        self.store_queries(b, warp);
         let (g, t) = (b.shrc(self.lane, 2), b.andc(self.lane, 3));
         let first = b.shlc(warp, 4);
         let first = b.add(first, g);
@@ -89,58 +88,6 @@ impl Attend<'_> {
         let at = b.shared_at(QUERIES_AT);
         let at = b.at(at, skip);
         Thread { rows, column: b.shlc(t, 1), queries: self.plan.query_matrix(b, at) }
-    }
-
-    /// Stores the queries of the warp's rows, in pieces of 16 bytes. Rows that pad the block repeat a token.
-    fn store_queries(&self, b: &mut Builder, warp: V) {
-        let (shape, each) = (self.block.shape, self.plan.d as i64 / 8);
-        for i in 0..self.plan.d as i64 / 16 {
-            let number = b.addc(self.lane, 32 * i);
-            let (line, piece) = (b.divc(number, each), b.remc(number, each));
-            let first = b.shlc(warp, 4);
-            let row = b.add(first, line);
-            let (token, head, _) = self.block.query(b, row);
-            let column = self.block.column(b, head);
-            let within = b.shlc(piece, 3);
-            let column = b.add(column, within);
-            let p = shape.element(b, self.block.args, shape.q, token, column);
-            let words = self.query(b, p);
-            let to = self.query_place(b, row, piece);
-            b.store(words, to);
-        }
-        b.fence_proxy_async();
-        b.barrier();
-    }
-
-    /// Eight elements of a query at `p`, as four words.
-    fn query(&self, b: &mut Builder, p: V) -> V {
-        let stored = piece::storage(self.block.shape.q.1).unwrap_or(Elem::F32);
-        if stored == self.plan.elem {
-            return b.load_const(p, V4I32);
-        }
-        let words: Vec<V> = (0..2)
-            .flat_map(|half| {
-                let p = b.atc(p, half * 4 * stored.bytes() as i64);
-                let x = b.load_const(p, Ty::Vec(4, stored));
-                let x = if stored == Elem::F32 { x } else { b.fext(x, Ty::Vec(4, Elem::F32)) };
-                let x = b.ftrunc(x, Ty::Vec(4, self.plan.elem));
-                let x = b.bitcast(x, Ty::Vec(2, Elem::I32));
-                b.unpack(x)
-            })
-            .collect();
-        b.pack(&words)
-    }
-
-    /// Where piece `piece` of row `row` goes: groups of 64 rows, blocks of 64 columns, lines with the 128-byte swizzle.
-    fn query_place(&self, b: &mut Builder, row: V, piece: V) -> V {
-        let (group, line) = (b.shrc(row, 6), b.andc(row, 63));
-        let (block, piece) = (b.shrc(piece, 3), b.andc(piece, 7));
-        let turn = b.andc(line, 7);
-        let piece = b.xor(piece, turn);
-        let base = b.shared_at(QUERIES_AT);
-        let parts =
-            [b.mulc(group, self.plan.query_bytes() as i64), b.mulc(block, 64 * LINE as i64), b.mulc(line, LINE as i64), b.shlc(piece, 4)];
-        parts.into_iter().fold(base, |p, part| b.at(p, part))
     }
 
     /// Follows a walk, whose first tile is number `before` of the kernel.
@@ -216,23 +163,6 @@ impl Attend<'_> {
         let first = walk.start(b, tile);
         let scores = softmax::mask(b, scores, first, th.column, ranges);
         softmax::softmax(b, self.block.shape.scale, &scores, rows)
-    }
-
-    fn store(&self, b: &mut Builder, th: &Thread, state: &State) {
-        let sums = state.rows.total(b);
-        for (r, (mine, sum)) in th.rows.iter().zip(sums).enumerate() {
-            b.if_(mine.used, |b| {
-                let factor = b.rcp(sum);
-                let start = self.block.column(b, mine.head);
-                let start = b.add(start, th.column);
-                for i in (0..state.values.len()).step_by(2).filter(|i| row(*i) == r) {
-                    let two = [state.values[i], state.values[i + 1]].map(|x| b.fmul(x, factor));
-                    let two = b.pack(&two);
-                    let col = b.addc(start, column(i) as i64);
-                    self.block.shape.store(b, self.block.args, mine.token, col, two);
-                }
-            });
-        }
     }
 }
 

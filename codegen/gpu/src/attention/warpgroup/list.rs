@@ -1,6 +1,6 @@
-//! The walks of a block: which pages of which sequences its tokens see. Usually it is one; found by the first warp.
+//! The walks of a block: which pages of which sequences its tokens see. Usually it is one. Found by the first of the warps that bring.
 
-use super::{Attend, PAGES, TILE};
+use super::{Attend, PAGES, TILE, WARPS};
 use crate::mlir::{Builder, Cmp, I32, V, V4I32};
 use llmcc_abi::PAGE_TOKENS;
 
@@ -45,7 +45,7 @@ impl Attend<'_> {
 
     /// Writes the list. A barrier must follow.
     pub(super) fn list(&self, b: &mut Builder) {
-        let first = b.cmpc(Cmp::Slt, self.tid, LANES as i64);
+        let first = b.cmpc(Cmp::Slt, self.tid, (WARPS * LANES + LANES) as i64);
         b.if_(first, |b| {
             let tokens: Vec<Token> = (0..self.plan.tokens.div_ceil(LANES)).map(|i| self.token(b, i)).collect();
             let left: Vec<V> = tokens

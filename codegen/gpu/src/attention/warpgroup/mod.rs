@@ -1,4 +1,5 @@
 mod consume;
+mod inout;
 mod list;
 mod produce;
 mod products;
@@ -133,11 +134,22 @@ pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Result<Source, Co
             let tid = b.sreg("tid.x");
             let lane = b.andc(tid, 31);
             let attend = Attend { plan, block, tid, lane };
-            attend.list(b);
+            let multiplies = b.cmpc(Cmp::Slt, tid, WARPS as i64 * 32);
+            b.if_else(
+                multiplies,
+                &[],
+                |b| {
+                    attend.take(b);
+                    vec![]
+                },
+                |b| {
+                    attend.list(b);
+                    vec![]
+                },
+            );
             let (bringing, multiplying) = (PRODUCERS as i64, WARPS as i64);
             // In the order of the events.
             ring::initialize(b, &[(plan.ring(), &[bringing, bringing, multiplying, multiplying])]);
-            let multiplies = b.cmpc(Cmp::Slt, tid, WARPS as i64 * 32);
             b.if_else(
                 multiplies,
                 &[],

@@ -4,7 +4,8 @@ use super::{LINE, PRODUCERS, Plan, REGISTERS, TILE, WARPS};
 use llmcc_ir::diag::Diagnostic;
 use llmcc_ir::gpu::layout::Swizzle;
 use llmcc_ir::gpu::program::{
-    Arrivals, Atom, BarrierId, Buffer, BufferId, Condition, Index, LoopId, Op, Pattern, Phase, Program, Recorder, Scope, Slot, Source, Sync, Trips,
+    Arrivals, Atom, BarrierId, Buffer, BufferId, Condition, Index, LoopId, Op, Pattern, Phase, Program, Recorder, Scope, Slot, Source,
+    Sync, Trips,
 };
 use llmcc_ir::gpu::verify::verify_program;
 
@@ -36,8 +37,13 @@ pub(super) fn check(name: &str, plan: &Plan) -> Vec<Diagnostic> {
 pub(super) fn program(name: &str, plan: &Plan) -> Program {
     let mut r = Recorder::new(name, (WARPS + PRODUCERS) as u32);
     let stages = plan.stages as u32;
-    let queries =
-        r.buffer(Buffer { name: "queries".into(), bytes: 2 * plan.query_bytes() as u32, stages: 1, scope: Scope::Block, conflict_free: true });
+    let queries = r.buffer(Buffer {
+        name: "queries".into(),
+        bytes: 2 * plan.query_bytes() as u32,
+        stages: 1,
+        scope: Scope::Block,
+        conflict_free: true,
+    });
     let ring = |r: &mut Recorder, name: &str| {
         let bytes = plan.tile_bytes() as u32;
         Ring {
@@ -48,19 +54,18 @@ pub(super) fn program(name: &str, plan: &Plan) -> Program {
     };
     let (keys, values) = (ring(&mut r, "keys"), ring(&mut r, "values"));
     let rings = Rings { keys, values, walk: r.declare_loop("walks"), tile: r.declare_loop("tiles") };
-    r.op(Op::Note("the first warp lists the walks, before the barrier".into()));
     [keys.there, values.there, keys.free, values.free].into_iter().for_each(|b| r.op(Op::BarrierInit(b)));
     r.op(Op::FenceInit);
-    r.op(Op::Barrier(Sync::Block));
     r.begin_roles();
     r.begin_role("bring", PRODUCERS as u32);
+    r.op(Op::Note("the first warp lists the walks".into()));
+    r.op(Op::Barrier(Sync::Block));
     r.op(Op::Registers(REGISTERS.0 as u32));
     r.begin_loop(rings.walk, Trips::Fixed(2));
     bring(&mut r, &rings, plan);
     r.end_loop();
     r.end_role();
     r.begin_role("multiply", WARPS as u32);
-    r.op(Op::Registers(REGISTERS.1 as u32));
     multiply(&mut r, &rings, plan, queries);
     r.end_role();
     r.end_roles();
@@ -122,7 +127,8 @@ fn multiply(r: &mut Recorder, rings: &Rings, plan: &Plan, queries: BufferId) {
     // Heads whose lines are no multiple of eight pieces meet in the banks, once per block.
     r.op(Op::Write { slot: queries, pattern: plan.d.is_multiple_of(64).then_some(pattern) });
     r.op(Op::FenceAsync);
-    r.op(Op::Barrier(Sync::Role));
+    r.op(Op::Barrier(Sync::Block));
+    r.op(Op::Registers(REGISTERS.1 as u32));
     let index = |plus| Index::total(rings.tile, plus);
     let weigh = |r: &mut Recorder| {
         r.op(Op::WgmmaFence);
@@ -159,4 +165,18 @@ fn multiply(r: &mut Recorder, rings: &Rings, plan: &Plan, queries: BufferId) {
     weighed(r);
     r.end_loop();
     r.op(Op::RegisterRead(sums));
+    results(r, rings, plan);
+}
+
+/// The results take the place of the stages, a warp's rows for itself.
+fn results(r: &mut Recorder, rings: &Rings, plan: &Plan) {
+    let bytes = (16 * (plan.d + 8) * 4) as u32;
+    let own = r.buffer(Buffer { name: "results".into(), bytes, stages: 1, scope: Scope::Warp, conflict_free: false });
+    r.op(Op::Barrier(Sync::Role));
+    for ring in [rings.keys, rings.values] {
+        (0..plan.stages as i64).for_each(|i| r.op(Op::Write { slot: at(ring.buffer, Index::at(i)), pattern: None }));
+    }
+    r.op(Op::Write { slot: at(own, Index::at(0)), pattern: None });
+    r.op(Op::Barrier(Sync::Warp));
+    r.op(Op::Read { slot: at(own, Index::at(0)), pattern: None, own: false });
 }
