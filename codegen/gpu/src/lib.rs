@@ -20,6 +20,8 @@ pub mod cx;
 mod embed;
 pub mod epilogue;
 pub mod expr;
+#[cfg(test)]
+mod left_out;
 #[cfg(feature = "llvm")]
 pub mod llvm;
 mod matmul;

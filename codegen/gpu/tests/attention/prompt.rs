@@ -1,14 +1,8 @@
-//! Many tokens: by `wgmma` on sm90, by `mma.sync` elsewhere and for int8 caches.
+//! Prompts by `wgmma`, with warps that bring and warps that multiply; and by `mma.sync`, as on other targets.
 
 use super::*;
 
-const PROMPT: Shape = Shape { tile_m: 32, ..DECODE };
 const MMA: Shape = Shape { target: "sm80", ..PROMPT };
-
-/// `(sequence, first position, tokens)` one after the other.
-fn prompts(parts: &[(usize, usize, usize)]) -> Vec<(usize, usize)> {
-    parts.iter().flat_map(|(seq, first, n)| (*first..first + n).map(|p| (*seq, p))).collect()
-}
 
 fn shuffled(tokens: &[(usize, usize)], rng: &mut Rng) -> Vec<(usize, usize)> {
     let mut tokens = tokens.to_vec();
@@ -23,40 +17,14 @@ fn check_warpgroups(shape: &Shape, steps: &[&[(usize, usize)]]) -> Stats {
 }
 
 #[test]
-fn prefill_of_a_prompt() {
-    let (whole, later) = (prompts(&[(0, 0, 70)]), prompts(&[(0, 150, 37)]));
-    check(&MMA, &[&whole, &later, LONE]);
-    check(&Shape { d: 128, dtype: KvDType::Bf16, out: RowElem::Bf16, ..MMA }, &[&whole]);
-    check(&Shape { window: Some(20), ..MMA }, &[&whole, &later]);
-    // A few rows, and small heads with many: neither fills two groups of warps.
-    check(&Shape { tile_m: 8, target: "sm90", ..MMA }, &[&whole]);
-}
-
-#[test]
-fn prefill_of_several_sequences() {
+fn prompts_by_mma() {
     let ragged = prompts(&[(2, 5, 20), (0, 0, 33), (1, 77, 1), (3, 16, 16)]);
     let mixed = shuffled(&ragged, &mut Rng(5));
-    check(&MMA, &[&ragged, &mixed, RAGGED]);
-    check(&Shape { window: Some(7), ..MMA }, &[&mixed]);
-}
-
-#[test]
-fn prefill_of_other_heads_and_groups() {
-    let ragged = prompts(&[(0, 3, 30), (1, 0, 12)]);
-    check(&Shape { d: 80, group: 3, out: RowElem::F32, ..MMA }, &[&ragged]);
-    check(&Shape { d: 96, group: 1, kv_heads: 1, q: RowElem::F16, ..MMA }, &[&ragged]);
-    check(&Shape { d: 16, group: 24, kv_heads: 1, ..MMA }, &[&ragged]);
-    check(&Shape { d: 256, group: 2, kv_heads: 1, dtype: KvDType::Bf16, target: "sm86", ..MMA }, &[&ragged]);
-    check(&Shape { d: 160, group: 4, kv_heads: 1, target: "sm90", ..MMA }, &[&ragged]);
-}
-
-#[test]
-fn prefill_of_int8_caches() {
-    let int8 = Shape { dtype: KvDType::Int8, ..PROMPT };
-    assert_eq!(int8.source().generic, None);
-    let ragged = prompts(&[(2, 5, 20), (0, 0, 33), (1, 77, 1), (3, 16, 16)]);
-    check(&int8, &[&prompts(&[(0, 0, 70)]), &ragged, LONE]);
-    check(&Shape { d: 128, q: RowElem::Bf16, out: RowElem::Bf16, window: Some(20), target: "sm86", ..int8 }, &[&ragged]);
+    check(&MMA, &[&prompts(&[(0, 150, 37)]), &mixed, LONE]);
+    check(&Shape { d: 128, dtype: KvDType::Bf16, window: Some(7), out: RowElem::Bf16, ..MMA }, &[&mixed]);
+    // What `wgmma` does not do on sm90: few rows, larger heads.
+    check(&Shape { tile_m: 8, target: "sm90", ..MMA }, &[&ragged]);
+    check(&Shape { d: 160, kv_heads: 1, target: "sm90", ..MMA }, &[&ragged]);
 }
 
 #[test]

@@ -20,8 +20,10 @@ pub(super) struct Walk {
     /// First position that some row sees, and the number of positions.
     pub(super) first: V,
     pub(super) count: V,
-    /// First page, and the page after the last.
+    /// Page where the first tile begins: tiles are the same ones wherever a window begins, else a row's bits would depend on the other tokens.
     pub(super) page: V,
+    /// First page that is there, and the page after the last.
+    pub(super) there: V,
     pub(super) end: V,
     /// Tiles, at least 1.
     pub(super) tiles: V,
@@ -134,12 +136,13 @@ impl Attend<'_> {
         let words = b.load(at, V4I32);
         let words = b.unpack(words);
         let (seq, first, end) = (words[0], words[1], words[2]);
-        let (page, count) = (b.divc(first, PAGE_TOKENS as i64), b.sub(end, first));
+        let (there, count) = (b.divc(first, PAGE_TOKENS as i64), b.sub(end, first));
+        let page = b.andc(there, -(PAGES as i64));
         let up = b.addc(end, PAGE_TOKENS as i64 - 1);
         let end = b.divc(up, PAGE_TOKENS as i64);
         let pages = b.sub(end, page);
         let up = b.addc(pages, PAGES as i64 - 1);
-        Walk { seq, first, count, page, end, tiles: b.divc(up, PAGES as i64) }
+        Walk { seq, first, count, page, there, end, tiles: b.divc(up, PAGES as i64) }
     }
 }
 

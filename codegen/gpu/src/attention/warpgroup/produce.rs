@@ -103,7 +103,7 @@ impl Attend<'_> {
         });
     }
 
-    /// Pages of the pool for the warp's part of a tile. Past the end, any page will do: scores of its keys are replaced, and its values become zero.
+    /// Pages of the pool for the warp's part of a tile. Outside of the walk, any page will do: scores of its keys are replaced, and its values become zero.
     fn entries(&self, b: &mut Builder, th: &Thread, walk: &Walk, table: V, tile: V) -> Entries {
         let last = b.addc(walk.end, -1);
         let first = self.page(b, th, walk, tile);
@@ -111,6 +111,7 @@ impl Attend<'_> {
             .map(|i| {
                 let number = b.addc(first, i as i64);
                 let number = b.min(number, last);
+                let number = b.max(number, walk.there);
                 let offset = b.shlc(number, 2);
                 let p = b.at(table, offset);
                 b.load_const(p, I32)

@@ -107,7 +107,9 @@ pub(super) fn softmax(b: &mut Builder, scale: f32, scores: &[V], rows: &Rows) ->
         let base = b.select(empty, zero, next.maxima[r]);
         let base = b.fmul(base, scale);
         bases[r] = b.fneg(base);
-        let by = b.fma(rows.maxima[r], scale, bases[r]);
+        // Exactly 1 where the maximum stays: tiles that the row does not see change nothing.
+        let old = b.fmul(rows.maxima[r], scale);
+        let by = b.fsub(old, base);
         change[r] = b.exp2(by);
     }
     let probabilities: Vec<V> = scores
