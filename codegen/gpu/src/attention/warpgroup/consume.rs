@@ -1,6 +1,7 @@
 //! The warps that multiply: 16 rows each, 64 in a group. While the products of a tile's values run, the next tile's scores become probabilities.
 
 use super::list::Walk;
+use super::order::Order;
 use super::products::wait;
 use super::softmax::{self, ROWS, Rows, row};
 use super::{Attend, Event, QUERIES_AT, TILE, WARPS};
@@ -16,6 +17,7 @@ struct Thread {
     column: V,
     /// Descriptor of the queries of its group.
     queries: V,
+    order: Order,
 }
 
 /// The state of a lane: its rows and their weighted values.
@@ -60,6 +62,7 @@ impl Attend<'_> {
     pub(super) fn consume(&self, b: &mut Builder) {
         let th = self.consumer(b);
         let (zero, one, nothing) = (b.i32(0), b.i32(1), b.f32(0.0));
+        th.order.start(b);
         let start = State { rows: Rows::start(b), values: vec![nothing; self.plan.d / 2] };
         let walks = self.walks(b);
         let done = b.for_((zero, walks, one), &[vec![zero], start.carried()].concat(), |b, number, carried| {
@@ -68,6 +71,7 @@ impl Attend<'_> {
             let state = self.follow(b, &th, &walk, before, state);
             [vec![b.add(before, walk.tiles)], state.carried()].concat()
         });
+        th.order.finish(b);
         let state = State::of(&done[1..]);
         self.give(b, &state.rows, &state.values);
     }
@@ -87,7 +91,7 @@ impl Attend<'_> {
         let skip = b.mulc(group, self.plan.query_bytes() as i64);
         let at = b.shared_at(QUERIES_AT);
         let at = b.at(at, skip);
-        Thread { rows, column: b.shlc(t, 1), queries: self.plan.query_matrix(b, at) }
+        Thread { rows, column: b.shlc(t, 1), queries: self.plan.query_matrix(b, at), order: Order { group } }
     }
 
     /// Follows a walk, whose first tile is number `before` of the kernel.
@@ -97,6 +101,7 @@ impl Attend<'_> {
     fn follow(&self, b: &mut Builder, th: &Thread, walk: &Walk, before: V, state: State) -> State {
         let ranges = self.ranges(b, th, walk);
         let (stage, scores) = self.start_scores(b, th, before);
+        th.order.leave(b);
         let scores = wait(b, 0, &scores, &[]);
         self.arrive(b, Event::KeysFree, stage);
         let (zero, one) = (b.i32(0), b.i32(1));
@@ -109,6 +114,7 @@ impl Attend<'_> {
             let number = b.add(before, i);
             let (stage, scores) = self.start_scores(b, th, number);
             let values = self.start_values(b, &turn);
+            th.order.leave(b);
             let scores = wait(b, 1, &scores, &[]);
             self.arrive(b, Event::KeysFree, stage);
             let (tile, rows) = self.softmax(b, th, walk, (i, &ranges), &scores, &turn.rows);
@@ -136,11 +142,12 @@ impl Attend<'_> {
         })
     }
 
-    /// Waits for the keys of tile `number` and starts their products; returns their stage too.
+    /// Waits for the keys of tile `number`, and until the other group has started its products; starts those with the keys; returns their stage too.
     fn start_scores(&self, b: &mut Builder, th: &Thread, number: V) -> (V, Vec<V>) {
         let stage = self.wait(b, Event::Keys, number);
         let at = self.stage(b, self.plan.keys_at(), stage);
         let keys = self.plan.key_matrix(b, at);
+        th.order.enter(b);
         (stage, self.plan.start_scores(b, th.queries, keys))
     }
 

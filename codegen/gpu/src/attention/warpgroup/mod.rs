@@ -1,6 +1,7 @@
 mod consume;
 mod inout;
 mod list;
+mod order;
 mod produce;
 mod products;
 mod program;
