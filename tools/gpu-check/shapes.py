@@ -58,6 +58,7 @@ def shapes(small=False):
         yield product("s.bf16", "bf16 product, 70 tokens, 128×128", "bf16", 128, 128, 70, 128, 128)
         yield attention("s.decode", "attention, 1 token after 40", 4, 1, 64, [[40, 1]], 1)
         yield attention("s.decode8", "attention, 1 token after 40, int8 cache", 4, 1, 64, [[40, 1]], 1, "int8")
+        yield attention("s.prompt", "attention, prompt of 40", 4, 1, 64, [[0, 40]], 32)
         return
     for form, label in (("w4g128", "w4"), ("w8g128", "w8"), ("bf16", "bf16")):
         for n, k in ((4096, 14336), (14336, 4096), (8192, 8192), (28672, 8192), (8192, 28672)):
