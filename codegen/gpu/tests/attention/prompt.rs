@@ -1,6 +1,7 @@
 //! Prompts by `wgmma`, with warps that bring and warps that multiply; and by `mma.sync`, as on other targets.
 
 use super::*;
+use llmcc_gpu::assembler::{Ptxas, disassemble};
 
 const MMA: Shape = Shape { target: "sm80", ..PROMPT };
 
@@ -101,14 +102,14 @@ fn warpgroups_have_no_bank_conflicts() {
 /// With `ptxas` at hand: nothing is spilled, nothing serialized, and the tensor cores are those of sm90.
 #[test]
 fn warpgroups_have_registers() {
-    let Some(ptxas) = llmcc_gpu::assembler::Ptxas::find() else { return };
+    let Some(ptxas) = Ptxas::find() else { return };
     let gpu = target::find("sm90").unwrap().gpu().unwrap();
     for (d, window, q) in (1..=8).map(|i| (16 * i, (i % 2 == 0).then_some(4096), if i > 4 { RowElem::Bf16 } else { RowElem::F32 })) {
         let shape = Shape { d, window, q, kv_heads: 8, dtype: KvDType::Bf16, ..PROMPT };
         let ptx = Compiler::new().lower(&shape.source().mlir, gpu.processor, gpu.ptx, Stage::Ptx).unwrap();
         let made = ptxas.assemble(&ptx, gpu.processor).unwrap();
         assert_eq!((made.spills, made.warnings), ([0; 3], vec![]), "{shape:?}: {} registers", made.registers);
-        let sass = llmcc_gpu::assembler::disassemble(&made.cubin).unwrap();
+        let sass = disassemble(&made.cubin).unwrap();
         assert!(sass.contains("HGMMA.64x128x16") && sass.contains("tnspB"), "{shape:?}");
     }
 }

@@ -120,11 +120,11 @@ pub(super) fn softmax(b: &mut Builder, scale: f32, scores: &[V], rows: &Rows) ->
             b.exp2(x)
         })
         .collect();
-    for r in 0..ROWS {
+    next.sums = std::array::from_fn(|r| {
         let mine: Vec<V> = probabilities.iter().enumerate().filter(|(i, _)| row(*i) == r).map(|(_, s)| *s).collect();
         let sum = combine(b, &mine, |b, x, y| b.fadd(x, y));
-        next.sums[r] = b.fma(rows.sums[r], change[r], sum);
-    }
+        b.fma(rows.sums[r], change[r], sum)
+    });
     (Tile { probabilities, change }, next)
 }
 
