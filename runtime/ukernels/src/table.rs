@@ -131,7 +131,7 @@ mod amx {
                 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
                 unsafe extern "C" fn $name(p: *const PanelArgs) {
                     unsafe {
-                        if int8::suits(&*p) { int8::run::<{ Elem::$elem as u32 }>(&*p) } else { avx512::$name(p) }
+                        if int8::suits(&*p) { int8::run(&*p, Elem::$elem) } else { avx512::$name(p) }
                     }
                 }
             )*

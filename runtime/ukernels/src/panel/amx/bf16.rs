@@ -111,7 +111,8 @@ unsafe fn many(p: &PanelArgs, row: usize) {
 }
 
 /// 17 to 32 rows of blocks `first..end`, some columns after the other.
-#[inline(always)]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
+#[inline(never)]
 unsafe fn block(p: &PanelArgs, row: usize, first: usize, end: usize) {
     let mut packed = MaybeUninit::<Packed>::uninit();
     let mut sums = MaybeUninit::<Sums>::uninit();

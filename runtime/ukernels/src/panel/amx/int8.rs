@@ -53,6 +53,7 @@ struct Decoded {
 /// A panel.
 struct Panel<'a> {
     p: &'a PanelArgs,
+    elem: Elem,
     group: usize,
     kp: usize,
     /// Columns of a tile.
@@ -68,15 +69,16 @@ pub(crate) fn suits(p: &PanelArgs) -> bool {
     p.m as usize >= MIN_ROWS && group >= LEAST && STEP.is_multiple_of(group) && layout::padded_k(k).is_multiple_of(group.min(DEPTH))
 }
 
-/// Computes a panel of `ELEM`, an [`Elem`].
+/// Computes a panel of quantized weights.
 ///
 /// # Safety
 /// As [`llmcc_abi::PanelFn`]; the processor has AVX-512 and AMX-INT8, this process may use tiles, and [`suits`].
 #[inline(always)]
-pub(crate) unsafe fn run<const ELEM: u32>(p: &PanelArgs) {
-    let (k, group, elem) = (p.k as usize, p.group as usize, elem(ELEM));
+pub(crate) unsafe fn run(p: &PanelArgs, elem: Elem) {
+    let (k, group) = (p.k as usize, p.group as usize);
     let panel = Panel {
         p,
+        elem,
         group,
         kp: layout::padded_k(k),
         depth: group.min(DEPTH),
@@ -87,17 +89,17 @@ pub(crate) unsafe fn run<const ELEM: u32>(p: &PanelArgs) {
     unsafe {
         if whole > 0 {
             configure((SIDE, SIDE), panel.depth);
-            panel.pass::<ELEM, 2>(0, whole);
+            panel.pass::<2>(0, whole);
         }
         match rows - whole {
             0 => {}
             rest @ 1..=SIDE => {
                 configure((rest, 0), panel.depth);
-                panel.pass::<ELEM, 1>(whole, rest);
+                panel.pass::<1>(whole, rest);
             }
             rest => {
                 configure((SIDE, rest - SIDE), panel.depth);
-                panel.pass::<ELEM, 2>(whole, rest);
+                panel.pass::<2>(whole, rest);
             }
         }
         release();
@@ -115,29 +117,30 @@ const fn elem(number: u32) -> Elem {
 impl Panel<'_> {
     /// Rows `first..first + rows` of all blocks, in `PARTS` tiles at a time.
     #[inline(always)]
-    unsafe fn pass<const ELEM: u32, const PARTS: usize>(&self, first: usize, rows: usize) {
+    unsafe fn pass<const PARTS: usize>(&self, first: usize, rows: usize) {
         let blocks = self.p.blocks as usize;
         let mut b = 0;
         while blocks - b >= 2 {
-            unsafe { self.rows::<ELEM, PARTS, 2>(first, rows, b) };
+            unsafe { self.rows::<PARTS, 2>(first, rows, b) };
             b += 2;
         }
         if b < blocks {
-            unsafe { self.rows::<ELEM, PARTS, 1>(first, rows, b) };
+            unsafe { self.rows::<PARTS, 1>(first, rows, b) };
         }
     }
 
     /// The rows of `BLOCKS` blocks, [`ROWS`] at a time.
     #[inline(always)]
-    unsafe fn rows<const ELEM: u32, const PARTS: usize, const BLOCKS: usize>(&self, first: usize, rows: usize, b: usize) {
+    unsafe fn rows<const PARTS: usize, const BLOCKS: usize>(&self, first: usize, rows: usize, b: usize) {
         for start in (0..rows).step_by(ROWS) {
-            unsafe { self.strip::<ELEM, PARTS, BLOCKS>(first + start, ROWS.min(rows - start), b) };
+            unsafe { self.strip::<PARTS, BLOCKS>(first + start, ROWS.min(rows - start), b) };
         }
     }
 
     /// The rows of `BLOCKS` blocks from block `b` on.
-    #[inline(always)]
-    unsafe fn strip<const ELEM: u32, const PARTS: usize, const BLOCKS: usize>(&self, first: usize, rows: usize, b: usize) {
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
+    #[inline(never)]
+    unsafe fn strip<const PARTS: usize, const BLOCKS: usize>(&self, first: usize, rows: usize, b: usize) {
         let mut decoded = MaybeUninit::<[Decoded; BLOCKS]>::uninit();
         let decoded = decoded.as_mut_ptr().cast::<Decoded>();
         let mut outputs = MaybeUninit::<Outputs>::uninit();
@@ -152,11 +155,11 @@ impl Panel<'_> {
             while k < self.kp {
                 let end = self.kp.min(k + STEP);
                 for block in 0..BLOCKS {
-                    self.decode::<ELEM>(b + block, k, end, decoded.add(block));
+                    self.decode(b + block, k, end, decoded.add(block));
                 }
                 let mut ahead = self.ahead::<BLOCKS>(b, k, end);
                 for i in 0..rows.div_ceil(PARTS * SIDE) {
-                    self.products::<ELEM, PARTS, BLOCKS>(decoded, first + i * PARTS * SIDE, (k, end), outputs.add(i * each), &mut ahead);
+                    self.products::<PARTS, BLOCKS>(decoded, first + i * PARTS * SIDE, (k, end), outputs.add(i * each), &mut ahead);
                 }
                 ahead.rest();
                 k = end;
@@ -183,7 +186,19 @@ impl Panel<'_> {
 
     /// Decodes columns `k..end` of block `b`.
     #[inline(always)]
-    unsafe fn decode<const ELEM: u32>(&self, b: usize, k: usize, end: usize, to: *mut Decoded) {
+    unsafe fn decode(&self, b: usize, k: usize, end: usize, to: *mut Decoded) {
+        unsafe {
+            match self.elem {
+                Elem::W8 => self.decode_as::<{ Elem::W8 as u32 }>(b, k, end, to),
+                Elem::W4 => self.decode_as::<{ Elem::W4 as u32 }>(b, k, end, to),
+                _ => self.decode_as::<{ Elem::W4a as u32 }>(b, k, end, to),
+            }
+        }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
+    #[inline(never)]
+    unsafe fn decode_as<const ELEM: u32>(&self, b: usize, k: usize, end: usize, to: *mut Decoded) {
         unsafe {
             let w = self.p.w.add(b * self.p.w_stride as usize);
             let mut out = (&raw mut (*to).codes).cast::<u8>();
@@ -207,7 +222,7 @@ impl Panel<'_> {
 
     /// Adds the products of columns `k.0..k.1` to `PARTS * 16` rows, from row `row` on, of `BLOCKS` blocks; the tiles' configuration knows if there are less.
     #[inline(always)]
-    unsafe fn products<const ELEM: u32, const PARTS: usize, const BLOCKS: usize>(
+    unsafe fn products<const PARTS: usize, const BLOCKS: usize>(
         &self,
         w: *const Decoded,
         row: usize,
@@ -247,7 +262,11 @@ impl Panel<'_> {
                     codes = codes.add(pieces * depth * SIDE);
                 }
                 let scale = Scale { panel: self, w, sums, outputs, a, rows, decoded: i, group: first + i };
-                if together == 2 { scale.all::<ELEM, PARTS, BLOCKS, 2>(ahead) } else { scale.all::<ELEM, PARTS, BLOCKS, 1>(ahead) }
+                if self.elem == Elem::W4a {
+                    scale.some::<true, PARTS, BLOCKS>(together, ahead);
+                } else {
+                    scale.some::<false, PARTS, BLOCKS>(together, ahead);
+                }
             }
         }
     }
@@ -268,20 +287,30 @@ struct Scale<'a> {
 }
 
 impl Scale<'_> {
+    /// One or two groups.
+    #[inline(always)]
+    unsafe fn some<const ASYMMETRIC: bool, const PARTS: usize, const BLOCKS: usize>(&self, groups: usize, ahead: &mut Ahead) {
+        unsafe {
+            if groups == 2 { self.all::<ASYMMETRIC, PARTS, BLOCKS, 2>(ahead) } else { self.all::<ASYMMETRIC, PARTS, BLOCKS, 1>(ahead) }
+        }
+    }
+
     /// `GROUPS` groups, in ascending order.
     #[inline(always)]
-    unsafe fn all<const ELEM: u32, const PARTS: usize, const BLOCKS: usize, const GROUPS: usize>(&self, ahead: &mut Ahead) {
+    unsafe fn all<const ASYMMETRIC: bool, const PARTS: usize, const BLOCKS: usize, const GROUPS: usize>(&self, ahead: &mut Ahead) {
         for part in 0..PARTS {
             for block in 0..BLOCKS {
-                unsafe { self.tile::<ELEM, GROUPS>(part, block, (part * BLOCKS + block) * SIDE * BLOCK, ahead) };
+                unsafe { self.tile::<ASYMMETRIC, GROUPS>(part, block, (part * BLOCKS + block) * SIDE * BLOCK, ahead) };
             }
         }
     }
 
     /// A tile, whose outputs start at `at`.
-    #[inline(always)]
-    unsafe fn tile<const ELEM: u32, const GROUPS: usize>(&self, part: usize, block: usize, at: usize, ahead: &mut Ahead) {
-        let asymmetric = const { matches!(elem(ELEM), Elem::W4a) };
+    ///
+    /// One function for all formats and shapes, since every kernel is in every artifact.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
+    #[inline(never)]
+    unsafe fn tile<const ASYMMETRIC: bool, const GROUPS: usize>(&self, part: usize, block: usize, at: usize, ahead: &mut Ahead) {
         let (q8, a_stride) = (&self.panel.q8, self.panel.p.a_stride as usize);
         let rows = SIDE.min(self.rows.saturating_sub(part * SIDE));
         unsafe {
@@ -290,7 +319,7 @@ impl Scale<'_> {
             let mut min = scale;
             for g in 0..GROUPS {
                 scale[g] = _mm512_load_ps((&raw const (*w).scales[self.decoded + g]).cast());
-                if asymmetric {
+                if ASYMMETRIC {
                     min[g] = _mm512_load_ps((&raw const (*w).mins[self.decoded + g]).cast());
                 }
             }
@@ -304,7 +333,7 @@ impl Scale<'_> {
                     let a_scale = _mm512_set1_ps(a.add(q8.scales + g * 4).cast::<f32>().read_unaligned());
                     let total = _mm512_cvtepi32_ps(_mm512_load_si512(sums.add(g * 4 * TILE).cast()));
                     acc = _mm512_fmadd_ps(total, _mm512_mul_ps(scale[g], a_scale), acc);
-                    if asymmetric {
+                    if ASYMMETRIC {
                         let sum = _mm512_set1_ps(a.add(q8.sums + g * 4).cast::<i32>().read_unaligned() as f32);
                         acc = _mm512_fmadd_ps(_mm512_mul_ps(min[g], a_scale), sum, acc);
                     }
