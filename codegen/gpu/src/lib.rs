@@ -26,6 +26,7 @@ mod matmul;
 pub mod mlir;
 pub mod piece;
 mod pointwise;
+mod ring;
 mod rope;
 mod rownorm;
 mod sample;

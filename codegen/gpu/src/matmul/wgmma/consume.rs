@@ -4,8 +4,9 @@ use super::super::decode;
 use super::super::warpgroup::{self, Step};
 use super::super::work::{self, Room, Share};
 use super::operand::Reader;
-use super::{Event, Product, STAGES_AT, Turn};
+use super::{Event, Product, STAGES_AT};
 use crate::mlir::{Builder, Cmp, Elem, V};
+use crate::ring::Turn;
 use llmcc_codegen::CodegenError;
 
 /// What a thread knows of itself.

@@ -64,6 +64,7 @@ use super::{PhaseCx, Plan};
 use crate::Source;
 use crate::cx::Args;
 use crate::mlir::{Builder, Cmp, V};
+use crate::ring::{self, Ring, Turn};
 use llmcc_abi::layout::round_up;
 use llmcc_codegen::CodegenError;
 use llmcc_ir::gpu::schedule;
@@ -112,6 +113,10 @@ impl Map {
         let spare_at = round_up(STAGES_AT + most(&|p| schedule::sums_bytes(1, s.rows, &p.segments[0])), 16);
         Map { stages, weights, weight_bytes, spare: spare_at, bytes: end.max(spare_at + work::spare_bytes(plan, phases)) }
     }
+
+    fn ring(&self) -> Ring {
+        Ring { at: 0, stages: self.stages }
+    }
 }
 
 /// Emits the kernel.
@@ -147,60 +152,17 @@ pub fn emit(plan: &Plan<'_>) -> Result<Source, CodegenError> {
     })
 }
 
-/// The `mbarrier`s, by one thread.
+/// The `mbarrier`s of the ring.
 fn initialize(b: &mut Builder, plan: &Plan<'_>, map: &Map) {
-    let tid = b.sreg("tid.x");
-    let first = b.cmpc(Cmp::Eq, tid, 0);
-    b.if_(first, |b| {
-        let (one, bringing, multiplying) = (1, plan.schedule.producers as i64, plan.schedule.warps as i64);
-        for stage in 0..map.stages {
-            let stage = b.i32(stage as i64);
-            for (event, arrivals) in [(Event::Weights, one), (Event::Input, bringing), (Event::Free, multiplying)] {
-                let barrier = event.barrier(b, map, stage);
-                b.mbarrier_init(barrier, arrivals);
-            }
-        }
-        b.fence_mbarriers();
-    });
-    b.barrier_all();
+    let (one, bringing, multiplying) = (1, plan.schedule.producers as i64, plan.schedule.warps as i64);
+    // In the order of the events.
+    ring::initialize(b, &[(map.ring(), &[one, bringing, multiplying])]);
 }
 
 impl Event {
     /// Its `mbarrier` of a stage.
     fn barrier(self, b: &mut Builder, map: &Map, stage: V) -> V {
-        let base = b.shared();
-        let base = b.atc(base, (self as usize * map.stages * 8) as i64);
-        let base = b.shared_address(base);
-        let offset = b.shlc(stage, 3);
-        b.add(base, offset)
-    }
-}
-
-/// A turn of the ring: which stage, and the parity of its phase.
-#[derive(Clone, Copy)]
-struct Turn {
-    stage: V,
-    parity: V,
-}
-
-impl Turn {
-    fn start(b: &mut Builder) -> Turn {
-        Turn { stage: b.i32(0), parity: b.i32(0) }
-    }
-
-    fn of(values: &[V]) -> Turn {
-        Turn { stage: values[0], parity: values[1] }
-    }
-
-    fn values(self) -> [V; 2] {
-        [self.stage, self.parity]
-    }
-
-    fn next(self, b: &mut Builder, stages: usize) -> Turn {
-        let up = b.addc(self.stage, 1);
-        let over = b.cmpc(Cmp::Sge, up, stages as i64);
-        let (zero, other) = (b.i32(0), b.xorc(self.parity, 1));
-        Turn { stage: b.select(over, zero, up), parity: b.select(over, other, self.parity) }
+        map.ring().barrier(b, self as usize, stage)
     }
 }
 

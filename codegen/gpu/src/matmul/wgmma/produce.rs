@@ -3,8 +3,9 @@
 use super::super::input;
 use super::super::tiles::ROW;
 use super::super::weights::Weights;
-use super::{Event, Product, Turn, ahead};
+use super::{Event, Product, ahead};
 use crate::mlir::{Builder, Cache, Cmp, I64, V};
+use crate::ring::Turn;
 use llmcc_abi::layout::fragment_tile_bytes;
 use llmcc_codegen::CodegenError;
 use llmcc_ir::gpu::schedule::{self, TILE_K, WGMMA_PIECE};

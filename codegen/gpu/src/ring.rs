@@ -1,0 +1,76 @@
+//! Rings of stages in shared memory between warps that bring and warps that multiply: their turns, and the `mbarrier`s that guard them.
+
+use crate::mlir::{Builder, Cmp, V};
+
+/// The `mbarrier`s of a ring: of each event (something is there, something is free again) one for every stage, 8 bytes each, event by event.
+#[derive(Clone, Copy, Debug)]
+pub struct Ring {
+    /// Where in shared memory, a multiple of 8.
+    pub at: usize,
+    /// Stages.
+    pub stages: usize,
+}
+
+impl Ring {
+    /// The address of an event's `mbarrier` of a stage.
+    pub fn barrier(self, b: &mut Builder, event: usize, stage: V) -> V {
+        let base = b.shared();
+        let base = b.atc(base, (self.at + event * self.stages * 8) as i64);
+        let base = b.shared_address(base);
+        let offset = b.shlc(stage, 3);
+        b.add(base, offset)
+    }
+}
+
+/// Initializes the `mbarrier`s of rings, of which each event awaits so many arrivals in every stage: by one thread, and all threads of the block wait for it.
+pub fn initialize(b: &mut Builder, rings: &[(Ring, &[i64])]) {
+    let tid = b.sreg("tid.x");
+    let first = b.cmpc(Cmp::Eq, tid, 0);
+    b.if_(first, |b| {
+        for (ring, arrivals) in rings {
+            for stage in 0..ring.stages {
+                let stage = b.i32(stage as i64);
+                for (event, arrivals) in arrivals.iter().enumerate() {
+                    let barrier = ring.barrier(b, event, stage);
+                    b.mbarrier_init(barrier, *arrivals);
+                }
+            }
+        }
+        b.fence_mbarriers();
+    });
+    b.barrier_all();
+}
+
+/// A turn of a ring: which stage, and the parity of its phase.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    /// The stage, an `i32`.
+    pub stage: V,
+    /// 0 in the first turn of the ring, 1 in the second, and so on.
+    pub parity: V,
+}
+
+impl Turn {
+    /// The first.
+    pub fn start(b: &mut Builder) -> Turn {
+        Turn { stage: b.i32(0), parity: b.i32(0) }
+    }
+
+    /// From what a loop carries, see [`Turn::values`].
+    pub fn of(values: &[V]) -> Turn {
+        Turn { stage: values[0], parity: values[1] }
+    }
+
+    /// What a loop carries.
+    pub fn values(self) -> [V; 2] {
+        [self.stage, self.parity]
+    }
+
+    /// The one after, in a ring of so many stages.
+    pub fn next(self, b: &mut Builder, stages: usize) -> Turn {
+        let up = b.addc(self.stage, 1);
+        let over = b.cmpc(Cmp::Sge, up, stages as i64);
+        let (zero, other) = (b.i32(0), b.xorc(self.parity, 1));
+        Turn { stage: b.select(over, zero, up), parity: b.select(over, other, self.parity) }
+    }
+}
