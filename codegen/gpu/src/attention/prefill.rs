@@ -158,7 +158,9 @@ impl Walk<'_> {
                 vec![b.select(same, first, c[0]), b.select(same, last, c[1]), b.or(c[2], earlier)]
             });
             let (first, end) = (all[0], all[1]);
+            // Pages that are attended to together are the same ones wherever a window begins: else a row's bits would depend on the other tokens.
             let page = b.shrc(first, 4);
+            let page = b.andc(page, -(self.plan.pages as i64));
             let end_page = b.addc(end, 15);
             let end_page = b.shrc(end_page, 4);
             let fresh = b.cmpc(Cmp::Eq, all[2], 0);
@@ -274,7 +276,7 @@ impl Pass<'_> {
             .collect()
     }
 
-    /// Starts copying the pages from `page` on into a stage: some warps per page. Past the end, any page will do, its values being zero.
+    /// Starts copying the pages from `page` on into a stage: some warps per page. Outside of the range, any page will do, its values being zero.
     fn copy(&self, b: &mut Builder, page: V, stage: V) {
         let plan = self.walk.plan;
         let inside = b.cmp(Cmp::Slt, page, self.end_page);
@@ -284,6 +286,8 @@ impl Pass<'_> {
             let number = b.add(page, which);
             let last = b.addc(self.end_page, -1);
             let there = b.min(number, last);
+            let first = b.shrc(self.range.first, 4);
+            let there = b.max(there, first);
             let entry = self.pool.entry(b, there);
             let offset = b.mulc(stage, plan.stage_bytes() as i64);
             let base = b.shared();
