@@ -54,7 +54,8 @@ impl Assembled {
     /// Blocks of so many threads and bytes of shared memory that a multiprocessor holds at once. Warps get registers by 256; each block loses 1 KiB of shared memory to the system.
     pub fn resident(&self, gpu: &GpuArch, threads: u32, shared: u32) -> u32 {
         let registers = self.registers.max(1).next_multiple_of(8) * threads.next_multiple_of(32).max(32);
-        (gpu.registers / registers).min(gpu.shared_per_sm / (shared + 1024)).min(gpu.threads_per_sm / threads.max(1))
+        let room = (gpu.registers / registers).min(gpu.shared_per_sm / (shared + 1024));
+        room.min(gpu.threads_per_sm / threads.max(1)).min(gpu.blocks_per_sm)
     }
 }
 
@@ -137,6 +138,7 @@ mod tests {
         assert_eq!(of(33).resident(gpu, 256, 0), 6, "1536 threads");
         assert_eq!(of(65).resident(gpu, 256, 0), 3, "72 registers of each of 256 threads");
         assert_eq!(of(33).resident(gpu, 256, 33 << 10), 2, "100 KiB, of which each block loses one");
+        assert_eq!(of(16).resident(gpu, 32, 0), 24);
         assert_eq!(wanted_resident(".maxntid 256\n.minnctapersm 3\n{"), 3);
         assert_eq!(wanted_resident(".maxntid 256"), 1);
     }

@@ -5,6 +5,9 @@
 //! and rows of others see nothing of them. Usually there is one.
 //!
 //! Blocks with the last tokens come first: they have the longest walks.
+//!
+//! Registers decide how many warps a multiprocessor has: 128 or fewer for 16-bit heads of up to 64, so that two blocks of eight warps fit; about 220 for heads of 128, and 205 to 255
+//! for int8 caches, so that one does, where shared memory would hold three and more.
 
 use super::Shape;
 use super::pool::Pool;
@@ -26,6 +29,8 @@ pub(super) struct Plan {
     pages: usize,
     /// Tokens of a block.
     tokens: usize,
+    /// Blocks on a multiprocessor.
+    resident: u32,
 }
 
 impl Plan {
@@ -40,11 +45,14 @@ impl Plan {
         // Two tiles would halve what is read of shared memory, but even with heads of 64 they fill the registers to the last one, and spill.
         let tiles = 1;
         let warps = (tokens * shape.group).div_ceil(16 * tiles).next_power_of_two();
-        let most = if d > 128 { 2 } else { 4 };
+        // Registers of all warps of a block: with heads of up to 64 and scores of two pages at a time, two blocks fit, whose warps do not wait for each other. (Of int8 pages the codes take
+        // what is left: four bytes would be spilled.)
+        let resident = if d <= 64 && !int8 { 2 } else { 1 };
+        let most = if d > 128 || resident > 1 { 2 } else { 4 };
         let tile = Tile { elem, int8, d, tiles, halves: 2, scale: shape.scale };
         let fits = |pages: &usize| STAGES * pages * tile.page_bytes() + 4096 <= gpu.shared_per_block as usize;
         let pages = [4, 2, 1].into_iter().filter(|p| *p <= most.min(warps)).find(fits)?;
-        Some(Plan { tile, warps, pages, tokens })
+        Some(Plan { tile, warps, pages, tokens, resident })
     }
 
     fn stage_bytes(&self) -> usize {
@@ -62,7 +70,7 @@ const WORDS: usize = 4;
 
 /// Emits the kernel.
 pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Result<Source, CodegenError> {
-    let mlir = cx.function(plan.threads(), 1, |b, args| {
+    let mlir = cx.function(plan.threads(), plan.resident, |b, args| {
         let m = cx.row_count(b, args);
         let up = b.addc(m, plan.tokens as i64 - 1);
         let tiles = b.divc(up, plan.tokens as i64);
