@@ -1,10 +1,11 @@
 //! Attention of few tokens over long contexts: bytes are what counts.
 //!
-//! Every warp has its own ring of pages in shared memory, filled by asynchronous copies several pages ahead, also beyond the end of a chunk, and waits for other warps only there. Values of slots that the token does not see are filled with zeros by the copy: whatever lies there is never multiplied.
+//! Every warp has its own ring of pages in shared memory, filled by asynchronous copies several pages ahead, also beyond the end of a chunk, and waits for
+//! other warps only there. Values of slots that the token does not see are filled with zeros by the copy: whatever lies there is never multiplied.
 
 use super::Shape;
-use super::join::{Results, joined_bytes};
 use super::pool::Pool;
+use super::results::{Results, joined_bytes};
 use super::split::{Item, Split};
 use super::tiles::{Lane, PageAt, Range, State, Tile};
 use crate::Source;

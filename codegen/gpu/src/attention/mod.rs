@@ -18,6 +18,7 @@ mod join;
 mod plain;
 mod pool;
 mod prefill;
+mod results;
 mod split;
 mod tiles;
 

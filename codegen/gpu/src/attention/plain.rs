@@ -3,7 +3,7 @@
 //! An item is a query head. A warp takes a page at a time: two lanes per slot make its score, all lanes together weigh the values, a lane for every 32nd column.
 
 use super::Shape;
-use super::join::Results;
+use super::results::Results;
 use super::split::{Item, Split};
 use crate::Source;
 use crate::cx::{Args, Cx};

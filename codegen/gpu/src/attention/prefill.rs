@@ -45,8 +45,8 @@ impl Plan {
         // Two tiles would halve what is read of shared memory, but even with heads of 64 they fill the registers to the last one, and spill.
         let tiles = 1;
         let warps = (tokens * shape.group).div_ceil(16 * tiles).next_power_of_two();
-        // Registers of all warps of a block: with heads of up to 64 and scores of two pages at a time, two blocks fit, whose warps do not wait for each other. (Of int8 pages the codes take
-        // what is left: four bytes would be spilled.)
+        // With heads of up to 64 and scores of two pages at a time, the registers of two blocks fit, whose warps do not wait for each other. (Of int8 pages
+        // the codes take what is left: four bytes would be spilled.)
         let resident = if d <= 64 && !int8 { 2 } else { 1 };
         let most = if d > 128 || resident > 1 { 2 } else { 4 };
         let tile = Tile { elem, int8, d, tiles, halves: 2, scale: shape.scale };

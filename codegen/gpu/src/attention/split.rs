@@ -1,11 +1,11 @@
 //! How decoding is dealt to blocks.
 //!
-//! What a token sees is cut into **chunks** of pages, as many and as long as it alone decides: as would fill the machine if nothing else were there (at most [`MAX_CHUNKS`]), and
-//! no shorter than [`MIN_PAGES`]. Each chunk is reduced to `(maximum, sum, weighted values)` per head, by the warps of one block, and the chunks are added in their order
+//! What a token sees is cut into **chunks** of pages, as many and as long as it alone decides: as would fill the machine if nothing else were there (at most
+//! [`MAX_CHUNKS`]), and no shorter than [`MIN_PAGES`]. Each chunk is reduced to `(maximum, sum, weighted values)` per head, by the warps of one block, and the chunks are added in their order
 //! ([`join`](super::join)). That makes all the bits of a result; which block takes which chunks makes none of them.
 //!
-//! So the dealing may follow the step. The grid is fixed; an item is a token, a unit (the query heads that share a pass over the cache) and a **share** of the chunks: as many shares of
-//! a token as items fill the grid. A block goes through the chunks of its share without a pause: copies of the next one are under way while one is finished. Where there is one
+//! So the dealing may follow the step. The grid is fixed; an item is a token, a unit (the query heads that share a pass over the cache) and a **share** of the
+//! chunks: as many shares of a token as items fill the grid. A block goes through the chunks of its share without a pause: copies of the next one are under way while one is finished. Where there is one
 //! share, it adds them up as it goes; where there are several, it leaves each in the workspace, and the block that counts last adds all.
 //!
 //! # What it costs
@@ -19,13 +19,15 @@
 //! | 16384 | 32 | 32 | 256, 1 | 256, 8 | 264 in turns, 32 |
 //!
 //! When a token's splits were as many as the step left room for, its results depended on how many others there were. Against that, one sequence of 4096 or more
-//! costs the same; one of 512 has 32 blocks of 8 pages instead of 64 of 4: each warp two pages instead of one, both on their way at once. Eight sequences of 4096 leave 32 results of
-//! each unit instead of 4: 4 MB more are written and read, most of it in the second-level cache, beside 134 MB of pages (3 %), and the last block of a unit reads 66 KB, about a
-//! microsecond; of 16384, a quarter of that part. 64 sequences leave nothing in the workspace; they end a chunk of 64 KB, which takes a block's part of the bandwidth 6000 cycles, with
-//! two barriers and about 150 instructions of each thread, while two pages of every warp are on their way.
+//! costs the same; one of 512 has 32 blocks of 8 pages instead of 64 of 4: each warp two pages instead of one, both on their way at once. Eight sequences of
+//! 4096 leave 32 results of each unit instead of 4: 4 MB more are written and read, most of it in the second-level cache, beside 134 MB of pages (3 %), and the last block of a unit reads 66 KB, about a
+//! microsecond; of 16384, a quarter of that part. 64 sequences leave nothing in the workspace; they end a chunk of 64 KB, which takes a block's part of the
+//! bandwidth 6000 cycles, with two barriers and about 130 instructions of each thread, while two pages of every warp are on their way. The workspace has room for the chunks of as many tokens as have several
+//! shares: 9 MB here.
 
 use super::Shape;
-use super::join::{Join, Results, joined_bytes, slot_floats};
+use super::join::Join;
+use super::results::{Results, joined_bytes, slot_floats};
 use crate::cx::{Args, Cx};
 use crate::mlir::{Builder, Cmp, V};
 use crate::{COUNTER_BYTES, Source, blocks};
