@@ -42,6 +42,10 @@ pub struct GpuArch {
     pub shared_per_sm: u32,
     /// 32-bit registers of a multiprocessor.
     pub registers: u32,
+    /// Threads it holds at once.
+    pub threads_per_sm: u32,
+    /// Blocks it holds at once.
+    pub blocks_per_sm: u32,
     /// Dense f16 and bf16 tensor operations per second with f32 accumulation, a multiply-add being two.
     pub f16_flops: f64,
     /// The same for e4m3; 0 where there is no such instruction.
@@ -259,6 +263,8 @@ const SM80: GpuArch = GpuArch {
     shared_per_block: 163 * KIB,
     shared_per_sm: 164 * KIB,
     registers: 65536,
+    threads_per_sm: 2048,
+    blocks_per_sm: 32,
     f16_flops: 312e12,
     fp8_flops: 0.0,
     f32_flops: 19.5e12,
@@ -270,6 +276,8 @@ const SM86: GpuArch = GpuArch {
     sm: 86,
     processor: "sm_86",
     sms: 82,
+    threads_per_sm: 1536,
+    blocks_per_sm: 16,
     shared_per_block: 99 * KIB,
     shared_per_sm: 100 * KIB,
     f16_flops: 71e12,
@@ -284,6 +292,7 @@ const SM89: GpuArch = GpuArch {
     processor: "sm_89",
     ptx: "+ptx78",
     sms: 128,
+    blocks_per_sm: 24,
     f16_flops: 165e12,
     fp8_flops: 330e12,
     f32_flops: 82.6e12,
@@ -300,6 +309,8 @@ const SM90: GpuArch = GpuArch {
     shared_per_block: 227 * KIB,
     shared_per_sm: 228 * KIB,
     registers: 65536,
+    threads_per_sm: 2048,
+    blocks_per_sm: 32,
     f16_flops: 989e12,
     fp8_flops: 1979e12,
     f32_flops: 67e12,

@@ -1,8 +1,9 @@
-//! Every kernel of a model for every GPU target, assembled by `ptxas`: registers, no spills, tensor-core instructions where they are promised, no warnings.
+//! Every kernel of a model for every GPU target, assembled by `ptxas`: registers, no spills, as many blocks on a multiprocessor as its schedule counts on, tensor-core instructions
+//! where they are promised, no warnings.
 
 use llmcc_cli::backends::{Backends, HAS_LLVM};
 use llmcc_cli::session::{self, CompileOptions};
-use llmcc_gpu::assembler::{Ptxas, disassemble};
+use llmcc_gpu::assembler::{Ptxas, disassemble, wanted_resident};
 use llmcc_ir::kernel::{Body, Kernel, RowElem};
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::Format;
@@ -43,7 +44,7 @@ fn multiplies_halves(k: &Kernel) -> bool {
     }
 }
 
-/// One line per kernel: `name registers instructions`.
+/// One line per kernel: threads and registers, shared memory, blocks on a multiprocessor (and how many the schedule counts on), instructions.
 fn table(ptxas: &Ptxas, target: &'static TargetSpec, format: &str, wrong: &mut Vec<String>) -> String {
     let lowered =
         session::lower(&gpu_options(target, format), &Backends::new(None)).unwrap_or_else(|e| panic!("{} {format}: {e}", target.name));
@@ -59,8 +60,9 @@ fn table(ptxas: &Ptxas, target: &'static TargetSpec, format: &str, wrong: &mut V
         if !done.warnings.is_empty() {
             wrong.push(format!("{}: {:?}", place(), done.warnings));
         }
-        if done.registers * gpu.threads > arch.registers {
-            wrong.push(format!("{} cannot be launched: {} registers", place(), done.registers));
+        let (resident, wanted) = (done.resident(arch, gpu.threads, gpu.shared), wanted_resident(&gpu.ptx));
+        if resident < wanted.max(1) {
+            wrong.push(format!("{}: {resident} blocks fit where {wanted} should, {} registers", place(), done.registers));
         }
         let sass = disassemble(&done.cubin).unwrap_or_else(|e| panic!("{e}"));
         let matrix: Vec<&str> = ["HGMMA", "HMMA", "QGMMA", "QMMA", "IMMA"].into_iter().filter(|i| sass.contains(i)).collect();
@@ -69,11 +71,13 @@ fn table(ptxas: &Ptxas, target: &'static TargetSpec, format: &str, wrong: &mut V
         }
         let _ = writeln!(
             out,
-            "{:<28} {:>4} threads {:>4} registers {:>7} shared  {}",
+            "{:<28} {:>4} threads {:>4} registers {:>7} shared {:>3} blocks of {:>2}  {}",
             k.name,
             gpu.threads,
             done.registers,
             gpu.shared,
+            resident,
+            wanted,
             matrix.join(" ")
         );
     }

@@ -26,9 +26,9 @@ class Shape:
         return {"name": self.name, "what": self.what, "parts": self.parts, "goal": self.goal}
 
 
-def product(name, what, form, n, k, rows, tile_m, tile_n, goal=None):
+def product(name, what, form, n, k, rows, tile_m, tile_n, goal=None, elem="bf16"):
     text = f"""kernel @{name} rows T {{
-  param %x: rows bf16[T, {k}]
+  param %x: rows {elem}[T, {k}]
   param %w: matrix {form}.frag[{n}, {k}]
   param %y: rows bf16[T, {n}]
   matmul x=%x tile_m={tile_m} {{
@@ -56,6 +56,7 @@ def shapes(small=False):
     if small:
         yield product("s.w4", "w4 product, 1 token, 64×256", "w4g128", 64, 256, 1, 8, 16)
         yield product("s.bf16", "bf16 product, 70 tokens, 128×128", "bf16", 128, 128, 70, 128, 128)
+        yield product("s.fp8", "fp8 product, 70 tokens, 128×256", "fp8", 128, 256, 70, 128, 128, elem="fp8")
         yield attention("s.decode", "attention, 1 token after 40", 4, 1, 64, [[40, 1]], 1)
         yield attention("s.decode8", "attention, 1 token after 40, int8 cache", 4, 1, 64, [[40, 1]], 1, "int8")
         yield attention("s.prompt", "attention, prompt of 40", 4, 1, 64, [[0, 40]], 32)
@@ -70,6 +71,8 @@ def shapes(small=False):
         yield product(f"many.bf16_{tile}", f"bf16 product, 8192³, tiles of {tile}", "bf16", 8192, 8192, 8192, tile, 128, ("torch", 80))
         yield product(f"many.w4_{tile}", f"w4 product, 8192³, tiles of {tile}", "w4g128", 8192, 8192, 8192, tile, 128)
         yield product(f"prompt.bf16_{tile}", f"bf16 product, 512 tokens, 14336×4096, tiles of {tile}", "bf16", 14336, 4096, 512, tile, 128)
+        yield product(f"many.fp8_{tile}", f"fp8 product, 8192³, tiles of {tile}", "fp8", 8192, 8192, 8192, tile, 128, elem="fp8")
+        yield product(f"prompt.fp8_{tile}", f"fp8 product, 512 tokens, 14336×4096, tiles of {tile}", "fp8", 14336, 4096, 512, tile, 128, elem="fp8")
     for heads, kv, d in ((32, 8, 64), (32, 8, 128)):
         for length in (2048, 8192):
             yield attention(f"prompt.d{d}_{length}", f"attention, prompt of {length}, heads of {d}", heads, kv, d, [[0, length]], 32, goal=("torch", 60))

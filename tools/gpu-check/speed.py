@@ -99,6 +99,11 @@ def peers(torch, kernel, step, rotate):
 
             some = [Int4(n, k, p["group"], "cuda") for _ in range(min(64, max(2, -(-2 * rotate // (n * k)))))]
             return {"_weight_int4pack_mm": [lambda w=w: w(x) for w in some]}
+        if params[body["x"]]["elem"] == "fp8":
+            form, one = torch.float8_e4m3fn, torch.ones((), device="cuda")
+            some = [torch.randn(n, k, **options).to(form).t() for _ in range(2)]
+            mine = x.to(form)
+            return {"_scaled_mm": [lambda w=w: torch._scaled_mm(mine, w, scale_a=one, scale_b=one, out_dtype=torch.bfloat16) for w in some]}
     if body["family"] == "attention":
         return attention_peers(torch, body, params[body["kv"]], step, rotate, options)
     return {}

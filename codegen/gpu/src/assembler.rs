@@ -1,5 +1,6 @@
 //! NVIDIA's `ptxas` and disassemblers, where they are installed.
 
+use llmcc_ir::target::GpuArch;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -47,6 +48,22 @@ impl Ptxas {
         let cubin = std::fs::read(&to).map_err(fail)?;
         Ok(Assembled { cubin, ..report(&said) })
     }
+}
+
+impl Assembled {
+    /// Blocks of so many threads and bytes of shared memory that a multiprocessor holds at once. Warps get registers by 256; each block loses 1 KiB of shared memory to the system.
+    pub fn resident(&self, gpu: &GpuArch, threads: u32, shared: u32) -> u32 {
+        let registers = self.registers.max(1).next_multiple_of(8) * threads.next_multiple_of(32).max(32);
+        let room = (gpu.registers / registers).min(gpu.shared_per_sm / (shared + 1024));
+        room.min(gpu.threads_per_sm / threads.max(1)).min(gpu.blocks_per_sm)
+    }
+}
+
+/// Blocks on a multiprocessor that a kernel counts on: `.minnctapersm` of its PTX, else 1.
+pub fn wanted_resident(ptx: &str) -> u32 {
+    let number = ptx.split_once(".minnctapersm").map_or("", |(_, rest)| rest.trim_start());
+    let end = number.find(|c: char| !c.is_ascii_digit()).unwrap_or(number.len());
+    number[..end].parse().unwrap_or(1)
 }
 
 /// Reads the report of `ptxas -v`.
@@ -111,5 +128,18 @@ mod tests {
                     ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized";
         let r = report(said);
         assert_eq!((r.registers, r.spills, r.warnings.len()), (40, [16, 4, 8], 1));
+    }
+
+    /// Each of the limits, by hand.
+    #[test]
+    fn blocks_that_fit() {
+        let gpu = llmcc_ir::target::find("sm89").and_then(|t| t.gpu()).unwrap();
+        let of = |registers| Assembled { registers, ..Assembled::default() };
+        assert_eq!(of(33).resident(gpu, 256, 0), 6, "1536 threads");
+        assert_eq!(of(65).resident(gpu, 256, 0), 3, "72 registers of each of 256 threads");
+        assert_eq!(of(33).resident(gpu, 256, 33 << 10), 2, "100 KiB, of which each block loses one");
+        assert_eq!(of(16).resident(gpu, 32, 0), 24);
+        assert_eq!(wanted_resident(".maxntid 256\n.minnctapersm 3\n{"), 3);
+        assert_eq!(wanted_resident(".maxntid 256"), 1);
     }
 }

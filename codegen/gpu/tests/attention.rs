@@ -7,6 +7,7 @@
 mod prompt;
 
 use llmcc_abi::{GpuCtx, PAGE_TOKENS, layout};
+use llmcc_gpu::assembler::{Ptxas, wanted_resident};
 use llmcc_gpu::llvm::Compiler;
 use llmcc_gpu::worker::Stage;
 use llmcc_gpu::{COUNTER_BYTES, Source};
@@ -73,6 +74,15 @@ impl Shape {
 
     fn source(&self) -> Source {
         llmcc_gpu::emit(&self.kernel(), target::find(self.target).unwrap()).unwrap()
+    }
+
+    /// For a machine of so many multiprocessors.
+    fn source_for(&self, sms: u32) -> Source {
+        let mut target = *target::find(self.target).unwrap();
+        if let target::Arch::Gpu(gpu) = &mut target.arch {
+            gpu.sms = sms;
+        }
+        llmcc_gpu::emit(&self.kernel(), &target).unwrap()
     }
 
     /// Unit roundoff of what tensor cores multiply; without them, what adding up may lose.
@@ -317,7 +327,7 @@ fn check(shape: &Shape, steps: &[&[(usize, usize)]]) -> Stats {
 /// Page borders, a sequence of one token, several sequences in any order.
 const RAGGED: &[(usize, usize)] = &[(2, 40), (0, 0), (1, 15), (3, 16), (0, 1), (2, 31), (4, 129), (3, 17)];
 const LONE: &[(usize, usize)] = &[(0, 0)];
-/// Enough pages for several splits.
+/// Enough pages for several chunks.
 const LONG: &[(usize, usize)] = &[(0, 700)];
 const MIXED: &[(usize, usize)] = &[(1, 333), (0, 3), (2, 64)];
 
@@ -396,7 +406,49 @@ fn scales_of_int8_values_may_be_anything() {
     }
 }
 
-/// As many splits as there can be.
+/// Every token of a step has the same bits in the whole step, alone, and between two of the others.
+fn same_bits_in_any_company(shape: &Shape, sms: u32, tokens: &[(usize, usize)]) {
+    let source = shape.source_for(sms);
+    let module = ptx(shape, &source);
+    let whole = Step::new(shape, tokens, 11);
+    let bits = |row: &[f32]| row.iter().map(|x| x.to_bits()).collect::<Vec<u32>>();
+    let run = |step: &Step| run(shape, &source, &module, step).0;
+    let some = |which: &[usize]| {
+        let data = which.iter().flat_map(|i| whole.q.row(*i).to_vec()).collect();
+        let of: Vec<(usize, usize)> = which.iter().map(|i| tokens[*i]).collect();
+        run(&Step { batch: batch(&of), state: whole.state.clone(), q: Rows { cols: whole.q.cols, data } })
+    };
+    let all = run(&whole);
+    for i in 0..tokens.len() {
+        let others = [(i + 1) % tokens.len(), i, (i + 2) % tokens.len()];
+        let (alone, few) = (some(&[i]), some(&others));
+        assert!(bits(all.row(i)) == bits(alone.row(0)), "{shape:?}: token {i}, {:?}, alone", tokens[i]);
+        assert!(bits(all.row(i)) == bits(few.row(1)), "{shape:?}: token {i}, {:?}, beside two", tokens[i]);
+    }
+}
+
+/// Alone, a sequence's chunks are dealt to many blocks; beside a few others, to some; beside many, to one.
+#[test]
+fn decode_has_the_same_bits_in_any_company() {
+    let mut tokens = vec![(0, 1400), (1, 0), (2, 299), (3, 127), (4, 128), (5, 700), (6, 15), (7, 16)];
+    tokens.extend((8..14).map(|s| (s, 3 * s)));
+    same_bits_in_any_company(&DECODE, 6, &tokens);
+    same_bits_in_any_company(&Shape { dtype: KvDType::Int8, out: RowElem::F32, window: Some(333), ..DECODE }, 6, &tokens);
+    same_bits_in_any_company(&Shape { d: 36, group: 1, out: RowElem::F32, ..DECODE }, 7, &tokens[..9]);
+}
+
+/// Also where a block's tokens are of several sequences, or see different parts of one.
+#[test]
+fn prefill_has_the_same_bits_in_any_company() {
+    let tokens = prompts(&[(2, 143, 6), (0, 0, 3), (2, 40, 1), (1, 77, 1), (0, 29, 4), (3, 16, 1)]);
+    for window in [None, Some(20), Some(75)] {
+        same_bits_in_any_company(&Shape { out: RowElem::F32, window, ..PROMPT }, 132, &tokens);
+        same_bits_in_any_company(&Shape { d: 80, window, target: "sm80", ..PROMPT }, 108, &tokens);
+    }
+    same_bits_in_any_company(&Shape { dtype: KvDType::Int8, d: 128, window: Some(33), ..PROMPT }, 132, &tokens);
+}
+
+/// As many chunks as there can be.
 #[test]
 fn decode_of_a_very_long_context() {
     let shape = Shape { kv_heads: 1, group: 2, d: 32, ..DECODE };
@@ -438,18 +490,23 @@ fn prefill_of_other_heads_and_groups() {
     check(&Shape { d: 256, group: 2, kv_heads: 1, dtype: KvDType::Bf16, target: "sm86", ..PROMPT }, &[&ragged]);
 }
 
-/// With `ptxas` at hand: nothing is spilled, on no target.
+/// With `ptxas` at hand: nothing is spilled, on no target, and as many blocks fit on a multiprocessor as the grid counts on.
 #[test]
 fn registers_suffice() {
-    let Some(ptxas) = llmcc_gpu::assembler::Ptxas::find() else { return };
+    let Some(ptxas) = Ptxas::find() else { return };
     for target in target::TARGETS.iter().filter_map(|t| Some((t.name, t.gpu()?))) {
         for (d, tile_m, dtype) in
             [64, 128].into_iter().flat_map(|d| [1, 32].map(|m| [KvDType::Bf16, KvDType::Int8].map(|t| (d, m, t)))).flatten()
         {
-            let shape = Shape { d, tile_m, kv_heads: 8, dtype, target: target.0, ..DECODE };
+            // The form that takes most.
+            let window = (tile_m > 1).then_some(1000);
+            let shape = Shape { d, tile_m, window, kv_heads: 8, dtype, target: target.0, ..DECODE };
             let source = shape.source();
             let ptx = Compiler::new().lower(&source.mlir, target.1.processor, target.1.ptx, Stage::Ptx).unwrap();
             let made = ptxas.assemble(&ptx, target.1.processor).unwrap();
+            let (resident, wanted) = (made.resident(target.1, source.threads, source.shared), wanted_resident(&ptx));
+            println!("{shape:?}: {} registers, {} shared, {resident} blocks of {wanted}", made.registers, source.shared);
+            assert!(resident >= wanted, "{shape:?}: {} registers, {resident} blocks of {wanted} fit", made.registers);
             assert_eq!((made.spills, made.warnings), ([0; 3], vec![]), "{shape:?}: {} registers", made.registers);
         }
     }

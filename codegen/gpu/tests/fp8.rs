@@ -2,7 +2,7 @@
 
 mod support;
 
-use llmcc_gpu::assembler::{Ptxas, disassemble};
+use llmcc_gpu::assembler::{Ptxas, disassemble, wanted_resident};
 use llmcc_gpu::llvm::Compiler;
 use llmcc_gpu::worker::Stage;
 use llmcc_ir::eval::{Batch, Fp8Rows, OperandData, Rows, eval_kernel};
@@ -74,9 +74,8 @@ fn normalized_rows_are_near_those_of_the_evaluator() {
 struct Product {
     m: usize,
     k: usize,
-    /// Columns and tile of each segment.
+    /// Columns and tile of each segment; an output tile has 128 columns, of one lane or of two.
     segments: Vec<(usize, usize)>,
-    lanes: usize,
     tile_m: usize,
 }
 
@@ -88,10 +87,11 @@ impl Product {
         let x = g.push(ParamKind::Rows { rows: Dim::Tokens, cols: self.k, elem: RowElem::Fp8 }, OperandData::Fp8(rows));
         let mut segments = vec![];
         for (n, tile_n) in &self.segments {
-            let weights = (0..self.lanes).map(|_| g.matrix(*n, self.k, Format::FP8.with_packing(Packing::Fragment))).collect();
+            let lanes = 128 / tile_n;
+            let weights = (0..lanes).map(|_| g.matrix(*n, self.k, Format::FP8.with_packing(Packing::Fragment))).collect();
             let param = g.output(*n, RowElem::F32);
             let silu = |x| Box::new(Expr::Unary(UnaryOp::Silu, Box::new(x)));
-            let expr = if self.lanes == 1 { Expr::Acc(0) } else { Expr::Binary(BinaryOp::Mul, silu(Expr::Acc(0)), Box::new(Expr::Acc(1))) };
+            let expr = if lanes == 1 { Expr::Acc(0) } else { Expr::Binary(BinaryOp::Mul, silu(Expr::Acc(0)), Box::new(Expr::Acc(1))) };
             segments.push(Segment { n: *n, weights, tile_n: *tile_n, expr, store: Store::Rows { param, start: 0 } });
         }
         g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m: self.tile_m }))
@@ -127,7 +127,7 @@ impl Product {
                         (0..self.m).map(|i| x.row(i).iter().zip(&w).map(|(a, b)| (a * f64::from(*b)).abs()).sum()).collect()
                     })
                     .collect();
-                let both = sizes.get(self.lanes - 1).filter(|_| self.lanes == 2);
+                let both = sizes.get(1);
                 for (i, size) in sizes[0].iter().enumerate() {
                     let bound = relative * both.map_or(*size, |other| size * other[i] * 2.2);
                     let (a, b) = (f64::from(a.row(i)[j]), f64::from(b.row(i)[j]));
@@ -142,8 +142,8 @@ impl Product {
 fn products_of_few_rows() {
     let targets = [("sm90", Variant::Mma), ("sm89", Variant::Mma)];
     for (m, k, tile_m) in [(1, 64, 16), (5, 576, 16), (11, 100, 16), (40, 320, 32), (70, 192, 64)] {
-        Product { m, k, segments: vec![(128, 128)], lanes: 1, tile_m }.check(&targets);
-        Product { m, k, segments: vec![(64, 64), (40, 64)], lanes: 2, tile_m }.check(&targets);
+        Product { m, k, segments: vec![(128, 128)], tile_m }.check(&targets);
+        Product { m, k, segments: vec![(64, 64), (40, 64)], tile_m }.check(&targets);
     }
 }
 
@@ -151,17 +151,26 @@ fn products_of_few_rows() {
 fn products_of_prompts() {
     let targets = [("sm90", Variant::WgmmaFp8), ("sm89", Variant::Mma)];
     for k in [128, 384, 1024] {
-        Product { m: 130, k, segments: vec![(128, 128), (72, 128)], lanes: 1, tile_m: 128 }.check(&targets);
-        Product { m: 200, k, segments: vec![(128, 128), (40, 128)], lanes: 1, tile_m: 256 }.check(&targets[..1]);
-        Product { m: 200, k, segments: vec![(64, 64), (40, 64)], lanes: 2, tile_m: 256 }.check(&targets[..1]);
+        Product { m: 130, k, segments: vec![(128, 128), (72, 128)], tile_m: 128 }.check(&targets);
+        Product { m: 200, k, segments: vec![(128, 128), (40, 128)], tile_m: 256 }.check(&targets[..1]);
+        Product { m: 200, k, segments: vec![(64, 64), (40, 64)], tile_m: 256 }.check(&targets[..1]);
     }
-    // No whole turns.
-    Product { m: 130, k: 192, segments: vec![(128, 128)], lanes: 1, tile_m: 128 }.check(&[("sm90", Variant::Mma)]);
+    // Output tiles of two kinds, one after the other through the same ring: few and many stages, an even and an odd number.
+    for (k, tile_m) in [(256, 128), (640, 256)] {
+        let p = Product { m: 150, k, segments: vec![(128, 128), (72, 64), (136, 128)], tile_m };
+        let s = matmul(&p.case().kernel, find("sm90").unwrap()).unwrap();
+        assert_eq!((s.phases.len(), s.producers), (3, 4));
+        p.check(&targets[..1]);
+    }
+    // A row of input tiles beyond the first eight.
+    Product { m: 128 * 9 + 5, k: 128, segments: vec![(200, 128)], tile_m: 128 }.check(&targets[..1]);
+    // No whole stages.
+    Product { m: 130, k: 192, segments: vec![(128, 128)], tile_m: 128 }.check(&[("sm90", Variant::Mma)]);
 }
 
 #[test]
 fn snapshot() {
-    let case = Product { m: 1, k: 256, segments: vec![(128, 128)], lanes: 1, tile_m: 128 }.case();
+    let case = Product { m: 1, k: 256, segments: vec![(128, 128)], tile_m: 128 }.case();
     insta::assert_snapshot!("matmul_wgmma_fp8", llmcc_gpu::emit(&case.kernel, find("sm90").unwrap()).unwrap().mlir);
 }
 
@@ -194,7 +203,8 @@ fn llama_shapes_assemble() {
                 let done = ptxas.assemble(&ptx, gpu.processor).unwrap();
                 let place = format!("{name} tile_m {tile_m} k {k} n {n}");
                 assert!(done.spills == [0; 3] && done.warnings.is_empty(), "{place}: {:?} {:?}", done.spills, done.warnings);
-                assert!(done.registers * source.threads <= gpu.registers, "{place}: {} registers", done.registers);
+                let resident = done.resident(gpu, source.threads, source.shared);
+                assert!(resident >= wanted_resident(&ptx).max(1), "{place}: {} registers, {resident} blocks fit", done.registers);
                 let sass = disassemble(&done.cubin).unwrap();
                 let wanted = match (name, tile_m) {
                     ("sm90", 128..) => "QGMMA",
@@ -207,7 +217,7 @@ fn llama_shapes_assemble() {
                     "{place}: no {wanted}: {:?}",
                     sass.lines().filter(|l| l.contains("MMA")).take(3).collect::<Vec<_>>()
                 );
-                println!("{place}: {} registers, {} shared, {wanted}", done.registers, source.shared);
+                println!("{place}: {} registers, {} shared, {resident} blocks, {wanted}", done.registers, source.shared);
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Products through the emulator against the evaluator: every format, odd sizes, prologues, cut tiles.
 
 use llmcc_gpu::Source;
+use llmcc_gpu::assembler::{Ptxas, wanted_resident};
 use llmcc_gpu::llvm::Compiler;
 use llmcc_gpu::worker::Stage;
 use llmcc_ir::eval::{Batch, OperandData, Rows, eval_kernel, half_rows_from_bytes, half_rows_to_bytes, rows_from_bytes, rows_to_bytes};
@@ -439,11 +440,10 @@ fn llama(format: &str, tile_m: usize) -> Vec<Case> {
     out
 }
 
-/// Assembles with `LLMCC_PTXAS`: no kernel spills.
+/// With `ptxas` at hand: no kernel spills, and as many blocks fit on a multiprocessor as the schedule counts on.
 #[test]
 fn llama_shapes_assemble() {
-    let Ok(ptxas) = std::env::var("LLMCC_PTXAS") else { return };
-    let dir = tempfile::tempdir().unwrap();
+    let Some(ptxas) = Ptxas::find() else { return };
     let only = std::env::var("LLMCC_ONLY").unwrap_or_default();
     for target in ["sm80", "sm86", "sm89", "sm90", "sm100"].iter().filter(|t| t.contains(&only)) {
         let target = find(target).unwrap();
@@ -475,18 +475,12 @@ fn llama_shapes_assemble() {
                 let case = if format == "bf16" { to_bf16(case) } else { case };
                 let source = llmcc_gpu::emit(&case.kernel(), target).unwrap();
                 let ptx = Compiler::new().lower(&source.mlir, gpu.processor, gpu.ptx, Stage::Ptx).unwrap();
-                let kept = std::env::var("LLMCC_KEEP").map_or_else(|_| dir.path().to_path_buf(), std::path::PathBuf::from);
-                let path = kept.join("k.ptx");
-                std::fs::write(&path, &ptx).unwrap();
-                let arch = format!("-arch={}", gpu.processor);
-                let out = std::process::Command::new(&ptxas).args(["-v", &arch, "-o", "/dev/null"]).arg(&path).output().unwrap();
-                let text = String::from_utf8_lossy(&out.stderr).into_owned();
+                let done = ptxas.assemble(&ptx, gpu.processor).unwrap();
                 let name = format!("{} {format} tile_m {tile_m} {:?} k {}", target.name, case.segments, case.k);
-                assert!(out.status.success(), "{name}: {text}");
-                assert!(!text.contains("warning") && !text.contains("(C75"), "{name}: {text}");
-                assert!(text.contains("0 bytes spill stores, 0 bytes spill loads"), "{name}: {text}");
-                let used = text.lines().find(|l| l.contains("Used")).unwrap_or_default();
-                println!("{name}: {used}; {} bytes shared, grid {:?}", source.shared, source.grid[0]);
+                assert!(done.spills == [0; 3] && done.warnings.is_empty(), "{name}: {:?} {:?}", done.spills, done.warnings);
+                let (resident, wanted) = (done.resident(gpu, source.threads, source.shared), wanted_resident(&ptx));
+                println!("{name}: {} registers, {} bytes shared, {resident} blocks of {wanted}", done.registers, source.shared);
+                assert!(resident >= wanted, "{name}: {} registers, {resident} blocks of {wanted} fit", done.registers);
             }
         }
     }

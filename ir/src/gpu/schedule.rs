@@ -28,6 +28,21 @@ pub enum Variant {
     WgmmaFp8,
 }
 
+impl Variant {
+    /// Whether it is a pipeline of warps that bring and warps that multiply (sm90).
+    pub const fn is_wgmma(self) -> bool {
+        matches!(self, Variant::Wgmma | Variant::WgmmaFp8)
+    }
+
+    /// Units of a stage: with `wgmma`, lines of 128 bytes of input.
+    pub const fn stage_units(self) -> usize {
+        match self {
+            Variant::WgmmaFp8 => 2,
+            _ => 1,
+        }
+    }
+}
+
 /// Where a block finds its input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input {
@@ -69,7 +84,7 @@ pub struct MatmulSchedule {
     pub rows: usize,
     /// Warps of a block that compute.
     pub warps: usize,
-    /// Further warps, which bring weights and input to shared memory (`Wgmma`).
+    /// Further warps, which bring weights and input to shared memory ([`Variant::is_wgmma`]).
     pub producers: usize,
     /// Blocks that should fit on a multiprocessor.
     pub resident: usize,
@@ -154,7 +169,8 @@ impl<'a> Facts<'a> {
     fn variant(&self) -> Variant {
         let all = |f: &dyn Fn(Format) -> bool| self.body.segments.iter().flat_map(|s| &s.weights).all(|w| self.format(*w).is_some_and(f));
         if self.elem == RowElem::Fp8 {
-            return if self.wgmma() && self.k.is_multiple_of(FP8_TURN) { Variant::WgmmaFp8 } else { Variant::Mma };
+            let whole = self.k.is_multiple_of(TILE_K * Variant::WgmmaFp8.stage_units());
+            return if whole && self.wgmma() { Variant::WgmmaFp8 } else { Variant::Mma };
         }
         if !all(&|f| self.on_tensor_cores(f)) {
             Variant::Fma
@@ -304,7 +320,7 @@ impl<'a> Facts<'a> {
     fn tiled(&self) -> Option<MatmulSchedule> {
         // With `wgmma` as many as there is room for: copies then have more than a microsecond to arrive.
         let deep = [(1, 6, false), (1, 5, false)];
-        let deep = if self.variant() == Variant::Wgmma { &deep[..] } else { &[] };
+        let deep = if self.variant().is_wgmma() { &deep[..] } else { &[] };
         let shared = [(1, 4, false), (1, 3, false), (1, 2, false)];
         let apart = [(2, 4, true), (2, 3, true), (1, 4, true), (1, 3, true)];
         let few = if self.body.tile_m <= FEW_ROWS { &apart[..] } else { &[] };
@@ -319,11 +335,10 @@ impl<'a> Facts<'a> {
         let rows = self.body.tile_m;
         let slots = self.gpu.sms as usize * resident;
         let variant = self.variant();
-        let wgmma = matches!(variant, Variant::Wgmma | Variant::WgmmaFp8);
         let phase = |(first, segments): (usize, usize)| {
             let group = &self.body.segments[first..first + segments];
             let tiles = group.iter().map(Segment::tiles).sum();
-            if wgmma {
+            if variant.is_wgmma() {
                 return Some(Phase { first, segments, tiles, strips: 1, columns: TILE_WARPS, parts: 1, cut: false, stages });
             }
             let (strips, columns) = tile_warps(&group[0])?;
@@ -342,7 +357,7 @@ impl<'a> Facts<'a> {
             variant,
             rows,
             warps: TILE_WARPS,
-            producers: if variant == Variant::Wgmma { WGMMA_PRODUCERS } else { 0 },
+            producers: if variant.is_wgmma() { WGMMA_PRODUCERS } else { 0 },
             resident,
             blocks,
             input: Input::Tiles,
@@ -359,17 +374,13 @@ impl<'a> Facts<'a> {
         let most = |f: &dyn Fn(&Phase, &[Segment]) -> usize| {
             s.phases.iter().map(|p| f(p, &self.body.segments[p.first..p.first + p.segments])).max().unwrap_or(0)
         };
-        let unit = |g: &Segment| match s.variant {
-            // With `wgmma`, a warp has a strip of one lane only.
-            Variant::Wgmma => g.weights.first().and_then(|w| self.format(*w)).map_or(0, wgmma_strip_bytes),
-            Variant::WgmmaFp8 => g.weights.first().and_then(|w| self.format(*w)).map_or(0, unit_bytes),
-            _ => self.unit_bytes(g),
-        };
+        let units = s.variant.stage_units();
+        // With `wgmma`, a warp has a strip of one lane only.
+        let strip = |g: &Segment| g.weights.first().and_then(|w| self.format(*w)).map_or(0, |f| wgmma_strip_bytes(f, units));
+        let unit = |g: &Segment| if s.variant.is_wgmma() { strip(g) } else { self.unit_bytes(g) };
         let rings = most(&|p, g| s.warps * p.stages * p.strips * unit(&g[0]));
         let bytes = if self.elem == RowElem::Fp8 { 1 } else { 2 };
-        // A stage of fp8 by `wgmma` is a turn.
-        let units = if s.variant == Variant::WgmmaFp8 { FP8_TURN / TILE_K } else { 1 };
-        let stages = (most(&|p, _| p.stages) * s.rows * TILE_K * bytes + rings) * units;
+        let stages = most(&|p, _| p.stages) * s.rows * TILE_K * units * bytes + rings;
         let sums = most(&|_, g| sums_bytes(1, s.rows, &g[0])) + most(&|_, g| self.epilogue_bytes(g, s.rows));
         1040 + if s.apart { stages + sums } else { stages.max(sums) }
     }
@@ -380,8 +391,6 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// Columns of a turn of a `wgmma` kernel for fp8: lines of 128 bytes.
-pub const FP8_TURN: usize = 2 * TILE_K;
 /// Rows of a product whose weights are streamed: the columns of an `mma` of 16×8.
 pub const GEMV_ROWS: usize = 8;
 /// Bytes of weights that should be on their way to each multiprocessor: 4.8 TB/s for 1 µs are 36 KB on each of 132, and as much again for uneven arrival.
@@ -412,10 +421,10 @@ pub fn unit_bytes(format: Format) -> usize {
     fragment_tile_bytes(format.elem) + unit_scales(format) * 32
 }
 
-/// Bytes of a unit of one strip of a format in a stage of a `wgmma` kernel: as [`unit_bytes`], pieces of 16-bit weights [`WGMMA_PIECE`] apart.
-pub fn wgmma_strip_bytes(format: Format) -> usize {
+/// Bytes of so many units of one strip of a format in a stage of a `wgmma` kernel: [`unit_bytes`] each, pieces of 16-bit weights [`WGMMA_PIECE`] apart.
+pub fn wgmma_strip_bytes(format: Format, units: usize) -> usize {
     let shifts = if fragment_tile_bytes(format.elem) == 2048 { 3 * (WGMMA_PIECE - 512) } else { 0 };
-    unit_bytes(format) + shifts
+    units * (unit_bytes(format) + shifts)
 }
 
 /// Groups of scales, and as many of minima, in a unit.
@@ -480,8 +489,8 @@ impl MatmulSchedule {
     fn cost(&self, rows: usize, sms: usize) -> f64 {
         let turns = (self.blocks * rows.div_ceil(self.rows)).div_ceil(sms * self.resident) * self.resident;
         let reaches = match (self.variant, self.rows) {
-            (Variant::Wgmma | Variant::WgmmaFp8, 256) => 1.0,
-            (Variant::Wgmma | Variant::WgmmaFp8, _) => 0.8,
+            (v, 256) if v.is_wgmma() => 1.0,
+            (v, _) if v.is_wgmma() => 0.8,
             (Variant::Mma, 128) => 0.55,
             (Variant::Mma, 64) => 0.45,
             _ => 0.2,

@@ -1,11 +1,12 @@
 //! Attention of few tokens over long contexts: bytes are what counts.
 //!
-//! Every warp has its own ring of pages in shared memory, filled by asynchronous copies several pages ahead, and never waits for another warp until its pages
-//! are done. Values of slots that the token does not see are filled with zeros by the copy: whatever lies there is never multiplied.
+//! Every warp has its own ring of pages in shared memory, filled by asynchronous copies several pages ahead, also beyond the end of a chunk, and waits for
+//! other warps only there. Values of slots that the token does not see are filled with zeros by the copy: whatever lies there is never multiplied.
 
 use super::Shape;
 use super::pool::Pool;
-use super::split::{Item, Results, Split};
+use super::results::{Results, joined_bytes};
+use super::split::{Item, Split};
 use super::tiles::{Lane, PageAt, Range, State, Tile};
 use crate::Source;
 use crate::cx::{Args, Cx};
@@ -35,12 +36,12 @@ impl Plan {
         let most = if d > 128 { 8 } else { 16 };
         let rows = (1..=most.min(shape.group)).rev().find(|r| shape.group.is_multiple_of(*r))?;
         let tile = Tile { elem, int8, d, tiles: 1, halves: if rows > 8 { 2 } else { 1 }, scale: shape.scale };
-        let bytes = |warps: u32, stages: usize| warps as usize * stages * tile.page_bytes();
+        let bytes = |warps: u32, stages: usize| warps as usize * stages * tile.page_bytes() + joined_bytes(warps, rows, d);
         // Codes take registers on their way to f16: with large heads, those of three blocks are too few.
         let most = if int8 && d > 64 { 2 } else { 3 };
         let fitting = |(warps, stages): (u32, usize)| {
-            let resident = gpu.shared_per_sm as usize / (bytes(warps, stages) + 2048);
-            (bytes(warps, stages) + 1024 <= gpu.shared_per_block as usize).then_some((warps, stages, resident.min(most) as u32))
+            let resident = gpu.shared_per_sm as usize / (bytes(warps, stages) + 1024);
+            (bytes(warps, stages) <= gpu.shared_per_block as usize).then_some((warps, stages, resident.min(most) as u32))
         };
         // Pages of codes are half as large: more of them are on their way.
         let deep = int8.then_some((4, 5));
@@ -61,11 +62,15 @@ pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Result<Source, Co
         blocks: (gpu.sms * plan.resident) as usize,
         shared: plan.warps as usize * plan.stages * plan.tile.page_bytes(),
     };
-    split.emit(cx, shape, None, plan.resident, |b, args, item, results| {
+    split.emit(cx, shape, None, plan.resident, |b, args, item, chunks| {
         let lane = Lane::new(b, &plan.tile);
         let walk = Walk::new(b, shape, plan, args, item, &lane);
-        let state = walk.run(b);
-        walk.leave(b, &state, results);
+        let (q, carried) = walk.start(b);
+        chunks.each(b, &carried, |b, pages, carried, results| {
+            let (state, next) = walk.chunk(b, &q, pages, carried);
+            walk.leave(b, &state, results);
+            next
+        });
     })
 }
 
@@ -137,7 +142,8 @@ impl<'a> Walk<'a> {
         })
     }
 
-    fn run(&self, b: &mut Builder) -> State {
+    /// Starts the first copies. The queries, and what goes from page to page: the stage to read and the entry of the page that is copied next.
+    fn start(&self, b: &mut Builder) -> (Vec<Vec<V>>, Vec<V>) {
         let (stages, warps) = (self.plan.stages as i64, i64::from(self.plan.warps));
         let ahead = stages - 1;
         let first = b.add(self.item.page, self.warp);
@@ -149,11 +155,17 @@ impl<'a> Walk<'a> {
         }
         let number = b.addc(first, ahead * warps);
         let entry = self.entry(b, number);
-        let q = self.queries(b);
-        let (zero, step) = (b.i32(0), b.i32(warps));
-        let mut carried = vec![zero, entry];
+        let zero = b.i32(0);
+        (self.queries(b), vec![zero, entry])
+    }
+
+    /// Attends to the warp's pages of a chunk, from zero; copies go on into the next one.
+    fn chunk(&self, b: &mut Builder, q: &[Vec<V>], (first, end): (V, V), carried: &[V]) -> (State, Vec<V>) {
+        let (ahead, warps) = (self.plan.stages as i64 - 1, i64::from(self.plan.warps));
+        let (first, step) = (b.add(first, self.warp), b.i32(warps));
+        let mut carried = carried.to_vec();
         carried.extend_from_slice(self.plan.tile.start(b).carried());
-        let done = b.for_((first, self.item.end_page, step), &carried, |b, page, carried| {
+        let done = b.for_((first, end, step), &carried, |b, page, carried| {
             let (stage, entry) = (carried[0], carried[1]);
             // The page has come; and all lanes are done with the one before it, whose place the next copy takes.
             b.cp_wait(ahead as usize - 1);
@@ -167,14 +179,13 @@ impl<'a> Walk<'a> {
             let start = b.shlc(page, 4);
             let state = State::from_carried(&carried[2..]);
             let ranges = vec![self.range(); self.plan.tile.halves];
-            let state = self.plan.tile.attend(b, self.lane, (start, &[at]), &q, &ranges, &state);
+            let state = self.plan.tile.attend(b, self.lane, (start, &[at]), q, &ranges, &state);
             let stage = self.turn(b, stage, 1);
             let mut next = vec![stage, entry];
             next.extend_from_slice(state.carried());
             next
         });
-        b.cp_wait(0);
-        State::from_carried(&done[2..])
+        (State::from_carried(&done[2..]), done[..2].to_vec())
     }
 
     /// Stage `stage + by`.
@@ -186,11 +197,10 @@ impl<'a> Walk<'a> {
         b.select(over, less, sum)
     }
 
-    /// Leaves the warp's result in shared memory, once all warps are done with their rings.
+    /// Leaves the warp's result of a chunk in shared memory.
     fn leave(&self, b: &mut Builder, state: &State, results: &Results) {
         let tile = &self.plan.tile;
         let sums = tile.sums(b, state);
-        b.barrier();
         for (part, sum) in sums.into_iter().enumerate() {
             let row = self.lane.row(b, tile, part);
             let used = b.cmpc(Cmp::Ult, row, self.plan.rows as i64);

@@ -2,8 +2,8 @@
 //!
 //! Four kernels, by what is known of the step and of the cache:
 //!
-//! - [`decode`]: few tokens, long contexts. A block takes a token, the query heads of one KV head and a run of pages ([`split`]); its warps take every n-th
-//!   page each, through asynchronous copies and tensor cores. The last block of a token's runs joins them, so that it is one launch.
+//! - [`decode`]: few tokens, long contexts. A block takes a token, the query heads of one KV head and some chunks of the pages ([`split`]); its warps take every n-th
+//!   page each, through asynchronous copies and tensor cores. The last block of a token's chunks joins them ([`join`]), so that it is one launch.
 //! - [`prefill`]: many tokens. A block takes query rows (tokens × heads of one KV head) and walks the pages they see, shared by all its warps.
 //! - [`warpgroup`]: the same on sm90, by `wgmma` and a pipeline between warps, for caches of 16 bits and heads of up to 128.
 //! - [`plain`]: any head size and any cache, without tensor cores: slow, but always there.
@@ -11,13 +11,15 @@
 //! [`decode`] and [`prefill`] serve caches of 16 bits and int8 ones ([`codes`]). [`llmcc_ir::gpu::attention`] says when [`warpgroup`] does it.
 //!
 //! All use the online softmax in base 2 in f32. Slots outside a token's range may hold anything: their scores are replaced, and their values never multiplied.
-//! Results depend on the tokens' positions and on how many tokens the step has (that decides the runs), not on the order in which blocks happen to run.
+//! A token's result depends on its own query, pages and position: not on the other tokens of the step, nor on the order in which blocks happen to run.
 
 mod codes;
 mod decode;
+mod join;
 mod plain;
 mod pool;
 mod prefill;
+mod results;
 mod rows;
 mod split;
 mod tiles;

@@ -3,7 +3,8 @@
 //! An item is a query head. A warp takes a page at a time: two lanes per slot make its score, all lanes together weigh the values, a lane for every 32nd column.
 
 use super::Shape;
-use super::split::{Item, Results, Split};
+use super::results::Results;
+use super::split::{Item, Split};
 use crate::Source;
 use crate::cx::{Args, Cx};
 use crate::mlir::{BF16, Builder, Cmp, F16, F32, I8, I32, I64, V};
@@ -24,10 +25,13 @@ pub(super) fn emit(cx: &Cx<'_>, shape: &Shape) -> Result<Source, CodegenError> {
         KvDType::Int8 => "attention over an int8 cache whose head size is no multiple of 32, without tensor cores",
         KvDType::F16 | KvDType::Bf16 => "attention with a head size that tensor cores do not take",
     };
-    split.emit(cx, shape, Some(reason), RESIDENT, |b, args, item, results| {
+    split.emit(cx, shape, Some(reason), RESIDENT, |b, args, item, chunks| {
         let walk = Walk::new(b, shape, args, item);
-        let state = walk.run(b);
-        walk.leave(b, &state, results);
+        chunks.each(b, &[], |b, pages, _, results| {
+            let state = walk.run(b, pages);
+            walk.leave(b, &state, results);
+            vec![]
+        });
     })
 }
 
@@ -60,13 +64,13 @@ impl<'a> Walk<'a> {
     }
 
     /// Maximum, this lane's part of the sum, weighted values of this lane's columns.
-    fn run(&self, b: &mut Builder) -> Vec<V> {
+    fn run(&self, b: &mut Builder, (first, end): (V, V)) -> Vec<V> {
         let (none, zero) = (b.f32(f32::NEG_INFINITY), b.f32(0.0));
         let mut start = vec![none];
         start.resize(2 + self.columns(), zero);
-        let first = b.add(self.item.page, self.warp);
+        let first = b.add(first, self.warp);
         let step = b.i32(i64::from(WARPS));
-        b.for_((first, self.item.end_page, step), &start, |b, page, state| self.page(b, page, state))
+        b.for_((first, end, step), &start, |b, page, state| self.page(b, page, state))
     }
 
     fn page(&self, b: &mut Builder, number: V, state: &[V]) -> Vec<V> {

@@ -5,6 +5,9 @@
 //! and rows of others see nothing of them. Usually there is one.
 //!
 //! Blocks with the last tokens come first: they have the longest walks.
+//!
+//! Registers decide how many warps a multiprocessor has: 128 or fewer for 16-bit heads of up to 64, so that two blocks of eight warps fit; about 220 for heads of 128, and 205 to 255
+//! for int8 caches, so that one does, where shared memory would hold three and more.
 
 use super::Shape;
 use super::pool::Pool;
@@ -27,6 +30,8 @@ pub(super) struct Plan {
     pages: usize,
     /// Tokens of a block.
     tokens: usize,
+    /// Blocks on a multiprocessor.
+    resident: u32,
 }
 
 impl Plan {
@@ -41,11 +46,14 @@ impl Plan {
         // Two tiles would halve what is read of shared memory, but even with heads of 64 they fill the registers to the last one, and spill.
         let tiles = 1;
         let warps = (tokens * shape.group).div_ceil(16 * tiles).next_power_of_two();
-        let most = if d > 128 { 2 } else { 4 };
+        // With heads of up to 64 and scores of two pages at a time, the registers of two blocks fit, whose warps do not wait for each other. (Of int8 pages
+        // the codes take what is left: four bytes would be spilled.)
+        let resident = if d <= 64 && !int8 { 2 } else { 1 };
+        let most = if d > 128 || resident > 1 { 2 } else { 4 };
         let tile = Tile { elem, int8, d, tiles, halves: 2, scale: shape.scale };
         let fits = |pages: &usize| STAGES * pages * tile.page_bytes() + 4096 <= gpu.shared_per_block as usize;
         let pages = [4, 2, 1].into_iter().filter(|p| *p <= most.min(warps)).find(fits)?;
-        Some(Plan { tile, warps, pages, tokens })
+        Some(Plan { tile, warps, pages, tokens, resident })
     }
 
     fn stage_bytes(&self) -> usize {
@@ -63,7 +71,7 @@ const WORDS: usize = 4;
 
 /// Emits the kernel.
 pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Result<Source, CodegenError> {
-    let mlir = cx.function(plan.threads(), 1, |b, args| {
+    let mlir = cx.function(plan.threads(), plan.resident, |b, args| {
         Block::take(b, (cx, shape, args), plan.tokens, |b, block| {
             let lane = Lane::new(b, &plan.tile);
             let tid = b.sreg("tid.x");
@@ -124,7 +132,9 @@ impl Walk<'_> {
                 vec![b.select(same, first, c[0]), b.select(same, last, c[1]), b.or(c[2], earlier)]
             });
             let (first, end) = (all[0], all[1]);
+            // Pages that are attended to together are the same ones wherever a window begins: else a row's bits would depend on the other tokens.
             let page = b.shrc(first, 4);
+            let page = b.andc(page, -(self.plan.pages as i64));
             let end_page = b.addc(end, 15);
             let end_page = b.shrc(end_page, 4);
             let fresh = b.cmpc(Cmp::Eq, all[2], 0);
@@ -226,7 +236,7 @@ impl Pass<'_> {
             .collect()
     }
 
-    /// Starts copying the pages from `page` on into a stage: some warps per page. Past the end, any page will do, its values being zero.
+    /// Starts copying the pages from `page` on into a stage: some warps per page. Outside of the range, any page will do, its values being zero.
     fn copy(&self, b: &mut Builder, page: V, stage: V) {
         let plan = self.walk.plan;
         let inside = b.cmp(Cmp::Slt, page, self.end_page);
@@ -236,6 +246,8 @@ impl Pass<'_> {
             let number = b.add(page, which);
             let last = b.addc(self.end_page, -1);
             let there = b.min(number, last);
+            let first = b.shrc(self.range.first, 4);
+            let there = b.max(there, first);
             let entry = self.pool.entry(b, there);
             let offset = b.mulc(stage, plan.stage_bytes() as i64);
             let base = b.shared();

@@ -4,13 +4,12 @@
 //!
 //! - [`stream`]: at most 8 rows of input, weights streamed past them through rings in shared memory; also the f32 products.
 //! - [`tiles`]: tiles of input in shared memory, `mma.sync`;
-//! - [`wgmma`]: the same with the instructions of sm_90a, for prompts; [`fp8`] where both operands are fp8.
+//! - [`wgmma`]: the same with the instructions of sm_90a, for prompts; of 16-bit rows, and of fp8 rows with fp8 weights.
 //!
 //! What they share: [`weights`] (rings of weights), [`decode`] (codes to operands), [`input`] (input to shared memory, with the prologue), [`work`] (which block computes what, and joining
 //! output tiles that were cut between blocks), [`program`] (the skeleton, which is verified before anything is emitted).
 
 mod decode;
-mod fp8;
 mod hopper;
 mod input;
 mod program;
@@ -116,7 +115,6 @@ pub fn emit(cx: &Cx<'_>, body: &Matmul) -> Result<Source, CodegenError> {
     match schedule.variant {
         Variant::Gemv | Variant::Fma => stream::emit(&plan),
         Variant::Mma => tiles::emit(&plan),
-        Variant::Wgmma => wgmma::emit(&plan),
-        Variant::WgmmaFp8 => fp8::emit(&plan),
+        Variant::Wgmma | Variant::WgmmaFp8 => wgmma::emit(&plan),
     }
 }

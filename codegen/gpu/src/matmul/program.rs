@@ -25,8 +25,7 @@ pub fn program(plan: &Plan<'_>, p: &PhaseCx<'_>) -> Program {
     match plan.schedule.variant {
         Variant::Gemv | Variant::Fma => stream(&mut r, plan, p),
         Variant::Mma => tiles(&mut r, plan, p),
-        Variant::Wgmma => wgmma(&mut r, plan, p),
-        Variant::WgmmaFp8 => super::fp8::program(&mut r, plan, p),
+        Variant::Wgmma | Variant::WgmmaFp8 => wgmma(&mut r, plan, p),
     }
     // Loops and branches are closed where they are opened.
     r.finish().unwrap_or_default()
@@ -71,7 +70,7 @@ fn read_weights(r: &mut Recorder, p: &PhaseCx<'_>, ring: BufferId, index: Index)
 }
 
 /// Sums to shared memory and what becomes of them.
-pub(super) fn finish(r: &mut Recorder, plan: &Plan<'_>, p: &PhaseCx<'_>, acc: RegisterId, sums: BufferId) {
+fn finish(r: &mut Recorder, plan: &Plan<'_>, p: &PhaseCx<'_>, acc: RegisterId, sums: BufferId) {
     r.op(Op::RegisterRead(acc));
     let stride = schedule::sums_stride(&p.segments[0]) as u32;
     // Lane (g, t) has column g of rows 2t and 2t + 1; with f32 arithmetic, one lane of a quad has all rows.
@@ -199,7 +198,7 @@ const MULTIPLY: usize = 1;
 
 fn wgmma(r: &mut Recorder, plan: &Plan<'_>, p: &PhaseCx<'_>) {
     let stages = p.phase.stages as u32;
-    let strip = schedule::wgmma_strip_bytes(p.formats[0]);
+    let strip = schedule::wgmma_strip_bytes(p.formats[0], plan.schedule.variant.stage_units());
     // 16-bit weights are read in two ways.
     let conflict_free = p.formats[0].is_quantized();
     let bytes = (plan.schedule.warps * strip) as u32;
@@ -237,7 +236,7 @@ fn wgmma(r: &mut Recorder, plan: &Plan<'_>, p: &PhaseCx<'_>) {
 fn bring(r: &mut Recorder, ring: &Ring, plan: &Plan<'_>, p: &PhaseCx<'_>) {
     let ahead = super::wgmma::ahead(p.phase.stages) as i64;
     let format = p.formats[0];
-    let bytes = (plan.schedule.warps * schedule::unit_bytes(format)) as u32;
+    let bytes = (plan.schedule.warps * plan.schedule.variant.stage_units() * schedule::unit_bytes(format)) as u32;
     let announce = |r: &mut Recorder, index: Index| {
         r.op(Op::CpWait(ahead as u32 - 1));
         r.op(Op::FenceAsync);
@@ -266,7 +265,8 @@ fn bring(r: &mut Recorder, ring: &Ring, plan: &Plan<'_>, p: &PhaseCx<'_>) {
 
 /// Output tiles: products, then the sums in place of the stages.
 fn multiply(r: &mut Recorder, ring: &Ring, plan: &Plan<'_>, p: &PhaseCx<'_>) {
-    let atom = Atom::M64K16(plan.schedule.rows as u32);
+    let n = plan.schedule.rows as u32;
+    let atom = if plan.elem == RowElem::Fp8 { Atom::M64K32(n) } else { Atom::M64K16(n) };
     let acc = r.registers("sums");
     let a = [r.registers("weights of even units"), r.registers("weights of odd units")];
     let decode = |r: &mut Recorder, index: Index, a: RegisterId| {
@@ -373,12 +373,19 @@ mod tests {
     #[test]
     fn skeletons_are_in_order() {
         let mut seen = vec![];
-        for (format, elem) in
-            [("w4g32", RowElem::F16), ("w4ag64", RowElem::Bf16), ("bf16", RowElem::Bf16), ("fp8", RowElem::Bf16), ("f32", RowElem::F32)]
-        {
+        for (format, elem) in [
+            ("w4g32", RowElem::F16),
+            ("w4ag64", RowElem::Bf16),
+            ("bf16", RowElem::Bf16),
+            ("fp8", RowElem::Bf16),
+            ("f32", RowElem::F32),
+            ("fp8", RowElem::Fp8),
+        ] {
             for (tile_m, k) in [(8, 256), (8, 14336), (32, 512), (128, 512), (256, 512)] {
-                for target in ["sm80", "sm86", "sm90"] {
-                    if tile_m == 256 && target != "sm90" {
+                for target in ["sm80", "sm86", "sm89", "sm90"] {
+                    // fp8 rows are multiplied in tiles, where there is an instruction for them.
+                    let fp8 = elem == RowElem::Fp8;
+                    if tile_m == 256 && target != "sm90" || fp8 && (tile_m == 8 || ["sm80", "sm86"].contains(&target)) {
                         continue;
                     }
                     let (variant, findings) = findings(&kernel(format, elem, tile_m, k), find(target).unwrap());
@@ -387,8 +394,9 @@ mod tests {
                 }
             }
         }
-        assert!([Variant::Gemv, Variant::Fma, Variant::Mma, Variant::Wgmma].iter().all(|v| seen.contains(v)));
+        assert!([Variant::Gemv, Variant::Fma, Variant::Mma, Variant::Wgmma, Variant::WgmmaFp8].iter().all(|v| seen.contains(v)));
     }
+
     /// A body without its operation number `number`, which is returned too.
     fn without(body: &[Stmt], next: &mut usize, number: usize, gone: &mut Option<Op>) -> Vec<Stmt> {
         let mut out = vec![];
@@ -423,11 +431,17 @@ mod tests {
     /// Whatever orders something in the pipeline of a `wgmma` kernel, the verifier misses it when it is left out.
     #[test]
     fn nothing_can_be_left_out_of_the_pipeline() {
-        let kernel = kernel("w4g32", RowElem::F16, 256, 512);
+        for (format, elem) in [("w4g32", RowElem::F16), ("fp8", RowElem::Fp8)] {
+            nothing_can_be_left_out(format, elem);
+        }
+    }
+
+    fn nothing_can_be_left_out(format: &str, elem: RowElem) {
+        let kernel = kernel(format, elem, 256, 1024);
         let (cx, target) = (Cx::new(&kernel, find("sm90").unwrap()).unwrap(), find("sm90").unwrap());
         let Body::Matmul(body) = &kernel.body else { unreachable!() };
         let schedule = schedule::matmul(&kernel, target).unwrap();
-        let plan = Plan { cx: &cx, body, schedule: &schedule, k: 512, elem: RowElem::F16 };
+        let plan = Plan { cx: &cx, body, schedule: &schedule, k: 1024, elem };
         let whole = program(&plan, &plan.phases().unwrap()[0]);
         let mut missed = vec![];
         for number in 0.. {

@@ -11,7 +11,7 @@ use crate::expr::{InputScales, RowScales, SharedTile};
 use crate::mlir::{Builder, Cmp, F32, I32, V};
 use crate::{COUNTER_BYTES, Source, blocks, per_rows, shared_limit};
 use llmcc_codegen::CodegenError;
-use llmcc_ir::gpu::schedule::{Variant, sums_stride};
+use llmcc_ir::gpu::schedule::sums_stride;
 use llmcc_ir::kernel::RowElem;
 
 /// What a block knows of itself.
@@ -101,7 +101,7 @@ pub fn block_kernel(
         let row0 = b.mulc(y, s.rows as i64);
         when_below(b, row0, m, |b| {
             let (mut x, mut y, mut row0) = (x, y, row0);
-            if matches!(s.variant, Variant::Wgmma | Variant::WgmmaFp8) {
+            if s.variant.is_wgmma() {
                 (x, y) = grouped(b, plan, (x, y), m);
                 row0 = b.mulc(y, s.rows as i64);
             }

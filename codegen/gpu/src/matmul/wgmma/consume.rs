@@ -1,13 +1,13 @@
 //! The warps that multiply.
 
-use super::super::decode;
 use super::super::warpgroup::{self, Step};
 use super::super::work::{self, Room, Share};
 use super::operand::Reader;
 use super::{Event, Product, STAGES_AT};
-use crate::mlir::{Builder, Cmp, Elem, V};
+use crate::mlir::{Builder, Cmp, V};
 use crate::ring::Turn;
 use llmcc_codegen::CodegenError;
+use llmcc_ir::kernel::RowElem;
 
 /// What a thread knows of itself.
 struct Thread {
@@ -37,10 +37,10 @@ impl Product<'_> {
 
     /// Two units per turn of the loop, so that each has its own registers for weights.
     fn tile(&self, b: &mut Builder, th: &Thread, tile: V, turn: Turn) -> Result<Turn, CodegenError> {
-        let kt = self.plan.kt();
-        // The last units are apart: nothing is decoded after the last.
-        let tail = if kt.is_multiple_of(2) { 2 } else { 1 };
-        let (zero, turns, one) = (b.i32(0), b.i32(((kt - tail) / 2) as i64), b.i32(1));
+        let all = self.turns();
+        // The last stages are apart: nothing is decoded after the last.
+        let tail = if all.is_multiple_of(2) { 2 } else { 1 };
+        let (zero, turns, one) = (b.i32(0), b.i32(((all - tail) / 2) as i64), b.i32(1));
         let nothing = b.f32(0.0);
         let mut init = turn.values().to_vec();
         init.extend(self.decode(b, th, turn));
@@ -53,7 +53,7 @@ impl Product<'_> {
             [turn.values().to_vec(), a, sums].concat()
         });
         let (mut turn, mut a, mut sums) = (Turn::of(&out), out[2..18].to_vec(), out[18..].to_vec());
-        let looped = if kt > 2 { Before::Always } else { Before::Never };
+        let looped = if all > 2 { Before::Always } else { Before::Never };
         if tail == 2 {
             (turn, a, sums) = self.unit(b, th, turn, &a, &sums, looped);
         }
@@ -123,7 +123,12 @@ impl Product<'_> {
     /// Starts the products of a stage.
     fn multiply(&self, b: &mut Builder, stage: V, a: &[V], sums: &[V]) -> Vec<V> {
         let input = self.input_at(b, stage);
-        let shape = if decode::half(self.plan.elem) == Elem::Bf16 { "k16.f32.bf16.bf16" } else { "k16.f32.f16.f16" };
-        warpgroup::start(b, &Step { shape, order: ", 0" }, input, a, sums)
+        // Steps of 32 bytes of a line.
+        let (shape, order) = match self.plan.elem {
+            RowElem::Fp8 => ("k32.f32.e4m3.e4m3", ""),
+            RowElem::Bf16 => ("k16.f32.bf16.bf16", ", 0"),
+            _ => ("k16.f32.f16.f16", ", 0"),
+        };
+        warpgroup::start(b, &Step { shape, order }, input, a, sums)
     }
 }

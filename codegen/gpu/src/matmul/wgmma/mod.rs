@@ -1,13 +1,15 @@
-//! Products of many rows by `wgmma` (sm_90a): 128 columns (of all lanes) by 128 or 256 rows of input per block, as a pipeline between warps.
+//! Products of many rows by `wgmma` (sm_90a): 128 columns (of all lanes) by 128 or 256 rows of input per block, as a pipeline between warps. Rows are of 16 bits, weights of
+//! any kind that becomes 16 bits; or both are fp8.
 //!
 //! # Who does what
 //!
-//! - **A group of four warps brings** weights and input to a ring of stages, one unit of 64 columns of input each, and does nothing else ([`produce`]).
-//!   A strip's weights of a unit are adjacent in fragment order, so a lane starts a copy in bulk of them (and one of their scales), which the hardware
-//!   completes. Input is copied in pieces of 16 bytes (`cp.async`), which go where the 128-byte swizzle wants them.
+//! - **A group of four warps brings** weights and input to a ring of stages, one unit of 64 columns of input each (128 columns of fp8: two units, in as
+//!   many bytes), and does nothing else ([`produce`]). A strip's weights of a stage are adjacent in fragment order, so a lane starts a copy in bulk of
+//!   them (and one of their scales), which the hardware completes. Input is copied in pieces of 16 bytes (`cp.async`), which go where the 128-byte
+//!   swizzle wants them.
 //! - **Two groups of four warps multiply**, 64 columns each ([`consume`]): weights are the A operand, in registers, decoded as everywhere
-//!   ([`operand`]); input is the B operand. While the products of a unit run, the next unit's weights are decoded, to the other of two sets of
-//!   registers; so the tensor cores always have the products of the next unit waiting.
+//!   ([`operand`]); input is the B operand. While the products of a stage run, the next stage's weights are decoded, to the other of two sets of
+//!   registers; so the tensor cores always have the products of the next stage waiting.
 //! - **`mbarrier`s** per stage say that weights are there (the bytes of the bulk copies), that input is there (each bringing warp arrives), and that
 //!   the stage is free again (each multiplying warp arrives). Nobody meets anybody else until the output tile is complete.
 //!
@@ -25,32 +27,46 @@
 //! of a quad. Not the input is permuted (that took as many bytes of shared memory again as the input has) but the weights: 16-bit ones are read from
 //! shared memory as the lane needs them, codes are exchanged in the quad before they are decoded.
 //!
+//! # fp8 rows with fp8 weights
+//!
+//! Nothing is decoded, and nothing exchanged: a lane's piece of 16 bytes of weights is its A operand of a step of 32 columns, and
+//! [fp8 rows](llmcc_abi::layout::Fp8Row) lie in the order of the weights. The scales of both operands are the epilogue's. A piece has words of two rows of
+//! weights, so weights are no operand in shared memory as they are stored; nothing is lost by that: `wgmma` would read 16 KB of them per stage from
+//! there, which is what the warps read now, in four loads of a lane.
+//!
+//! **Precision.** A sum is one chain of `wgmma`s through all columns in f32 registers. Hopper keeps less of it than f32 has: it aligns the 32 products of
+//! a step to the largest and adds about 14 bits of each; sums of 4096 random products were measured to be off by up to 2 % (DeepSeek-V3 Technical
+//! Report, 2024, sections 3.3.2 and 3.5.2, on an H800). The emulator adds in f32, so its bound says nothing of this. The remedy there, adding the sums
+//! of every 128 columns to others in f32, takes 128 registers more than there are at 256 rows, and at 128 rows 128 issue slots of each scheduler per
+//! stage of 512 cycles: to be measured on a machine before it is chosen.
+//!
 //! # What bounds it
 //!
-//! Per unit of 128 × 256: 2·128·256·64 = 4.2 Mflop, 1024 cycles of the tensor cores (4096 flop per cycle). Beside that, of 128 bytes of shared memory
-//! per cycle, for bf16 and 4-bit weights:
+//! Per unit of 128 × 256: 2·128·256·64 = 4.2 Mflop, 1024 cycles of the tensor cores (4096 flop per cycle); of fp8 per stage of two units, at twice the
+//! rate, as many. Beside that, of 128 bytes of shared memory per cycle, for bf16 and 4-bit weights, and for fp8:
 //!
-//! | | bf16 | w4g32 |
-//! |---|---|---|
-//! | `wgmma` reads input, each group for itself: 2 × 32 KB | 512 cycles | 512 |
-//! | input is written: 32 KB | 256 | 256 |
-//! | weights are written: 16 KB, 4.5 KB | 128 | 36 |
-//! | weights are read (16-bit ones in two ways) | 256 | 36 + 16 |
-//! | quads exchange words | 0 | 32 |
-//! | sum | 1152 | 888 |
+//! | | bf16 | w4g32 | fp8 |
+//! |---|---|---|---|
+//! | `wgmma` reads input, each group for itself: 2 × 32 KB | 512 cycles | 512 | 512 |
+//! | input is written: 32 KB | 256 | 256 | 256 |
+//! | weights are written: 16 KB, 4.5 KB, 16 KB | 128 | 36 | 128 |
+//! | weights are read (16-bit ones in two ways) | 256 | 36 + 16 | 128 |
+//! | quads exchange words | 0 | 32 | 0 |
+//! | sum | 1152 | 888 | 1024 |
 //!
-//! so that 4-bit weights are bound by the tensor cores, and bf16 by shared memory at 89 % of them. (With both operands in shared memory bf16 would read
-//! its weights by 128 cycles quicker, but that wants another order of weights than all other products read.) Issue slots: a multiplying warp takes
-//! about 125 per unit for 4 bits, 60 for bf16, two of them on each of four schedulers; a bringing warp about 110, and 9 for each bulk copy it starts
-//! (8 for bf16): less than four tenths of 1024. Registers: 128 sums, 32 of weights, 184 in all by `ptxas`, which spills nothing.
+//! so that 4-bit weights are bound by the tensor cores, bf16 by shared memory at 89 % of them, and fp8 by both alike. (With both operands in shared
+//! memory bf16 would read its weights by 128 cycles quicker, but that wants another order of weights than all other products read.) Issue slots: a
+//! multiplying warp takes about 125 per unit for 4 bits, 60 for bf16, 50 per stage of fp8, two of them on each of four schedulers; a bringing warp about 110, and 9 for each
+//! bulk copy it starts (8 for bf16): less than four tenths of 1024. Registers: 128 sums, 32 of weights, 184 in all by `ptxas`, which spills nothing.
 //!
-//! From the second-level cache come 48 KB (36.5 KB) per unit: at full rate 47 (36) bytes per cycle and multiprocessor. Kernels of others with this tile
+//! From the second-level cache come 48 KB (36.5 KB for 4 bits) per stage: at full rate 47 (36) bytes per cycle and multiprocessor. Kernels of others with this tile
 //! and without clusters are reported at seven tenths of the peak, so it gives 33 at least; it may well be what bounds bf16 first. Sharing input in
 //! clusters of two blocks would halve the 32 KB, and is to be tried first on a machine. Blocks are taken in columns of tiles of rows, so that what runs
 //! together finds both operands in the cache.
 //!
-//! Filling the ring takes about 2000 cycles, the epilogue, for which the sums take the place of the stages, about 6000; 8192 columns of input take 131000.
-//! So 8192³ in bf16 is expected at 60 to 70 % of the peak, four fifths to all of what cuBLAS reaches. None of this has been measured; on a
+//! Filling the ring takes about 2000 cycles, the epilogue, for which the sums take the place of the stages, about 6000; 8192 columns of input take 131000,
+//! of fp8 half of that. So 8192³ in bf16 is expected at 60 to 70 % of the peak, four fifths to all of what cuBLAS reaches, and in fp8 at 55 to 65 % of
+//! twice the peak. None of this has been measured; on a
 //! machine, see first whether the fences of the bringing warps wait for their newer copies too (then input should be announced by
 //! `cp.async.mbarrier.arrive`).
 
@@ -108,7 +124,7 @@ impl Map {
         // The same in all phases: the ring goes on from one to the next.
         let stages = most(&|p| p.phase.stages);
         let weights = STAGES_AT + stages * s.rows * ROW;
-        let weight_bytes = s.warps * most(&|p| schedule::wgmma_strip_bytes(p.formats[0]));
+        let weight_bytes = s.warps * most(&|p| schedule::wgmma_strip_bytes(p.formats[0], s.variant.stage_units()));
         let end = weights + stages * weight_bytes;
         let spare_at = round_up(STAGES_AT + most(&|p| schedule::sums_bytes(1, s.rows, &p.segments[0])), 16);
         Map { stages, weights, weight_bytes, spare: spare_at, bytes: end.max(spare_at + work::spare_bytes(plan, phases)) }
@@ -180,9 +196,19 @@ impl Product<'_> {
         self.plan.schedule.rows
     }
 
+    /// Units of a stage.
+    fn units(&self) -> usize {
+        self.plan.schedule.variant.stage_units()
+    }
+
+    /// Stages of an output tile.
+    fn turns(&self) -> usize {
+        self.plan.kt() / self.units()
+    }
+
     /// Bytes of a strip's weights in a stage.
     fn strip_bytes(&self) -> usize {
-        schedule::wgmma_strip_bytes(self.p.formats[0])
+        schedule::wgmma_strip_bytes(self.p.formats[0], self.units())
     }
 
     /// Where the input of a stage starts, and its weights.

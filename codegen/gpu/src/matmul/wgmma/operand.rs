@@ -8,6 +8,7 @@ use super::Product;
 use crate::mlir::{Builder, Cmp, Elem, Ty, V, V4I32};
 use llmcc_abi::layout::fragment_tile_bytes;
 use llmcc_ir::gpu::schedule::WGMMA_PIECE;
+use llmcc_ir::kernel::RowElem;
 use llmcc_ir::quant::Elem as Stored;
 
 /// What a lane needs to know to find its weights.
@@ -39,9 +40,13 @@ impl Product<'_> {
 
     /// The A operands of a warp in a stage.
     pub(super) fn operands(&self, b: &mut Builder, r: &Reader, stage: V) -> Vec<V> {
-        let (half, format) = (decode::half(self.plan.elem), self.p.formats[0]);
         let slot = self.weights_at(b, stage);
         let slot = b.at(slot, r.strip);
+        if self.plan.elem == RowElem::Fp8 {
+            // A piece is the operand of a step, and the input lies in the same order.
+            return self.pieces(b, r, slot);
+        }
+        let (half, format) = (decode::half(self.plan.elem), self.p.formats[0]);
         let words = match format.elem {
             Stored::W4 | Stored::W4a => self.words4(b, r, slot),
             Stored::W8 => {
@@ -100,7 +105,7 @@ impl Product<'_> {
         let own = b.shlc(r.lane, 4);
         let own = b.at(slot, own);
         let mut words = vec![];
-        for piece in 0..fragment_tile_bytes(self.p.formats[0].elem) as i64 / 512 {
+        for piece in 0..(self.units() * fragment_tile_bytes(self.p.formats[0].elem)) as i64 / 512 {
             let p = b.atc(own, 512 * piece);
             let v = b.load(p, V4I32);
             words.extend(b.unpack(v));

@@ -78,10 +78,10 @@ impl<'a> Product<'a> {
 
     /// Brings all units of an output tile.
     fn bring(&self, b: &mut Builder, th: &Thread<'_>, tile: V, turn: Turn) -> Turn {
-        let (kt, ahead) = (self.plan.kt() as i64, ahead(self.map.stages));
+        let (turns, ahead) = (self.turns() as i64, ahead(self.map.stages));
         let weights = th.weights.strip(b, tile, 0, 0);
         let x = input::row(b, self.plan, self.args, self.block.row0).ok();
-        let (zero, end, one) = (b.i32(0), b.i32(kt + ahead as i64), b.i32(1));
+        let (zero, end, one) = (b.i32(0), b.i32(turns + ahead as i64), b.i32(1));
         // Where copies start, and what they have to be announced for.
         let init = [turn.values(), turn.values()].concat();
         let out = b.for_((zero, end, one), &init, |b, i, carried| {
@@ -89,7 +89,7 @@ impl<'a> Product<'a> {
             // First what has arrived is announced: the wait for room may be long.
             let late = b.cmpc(Cmp::Sge, i, ahead as i64);
             b.if_(late, |b| self.announce(b, th, arrive.stage, ahead));
-            let inside = b.cmpc(Cmp::Slt, i, kt);
+            let inside = b.cmpc(Cmp::Slt, i, turns);
             b.if_(inside, |b| {
                 let free = Event::Free.barrier(b, self.map, start.stage);
                 // The first turn of the ring has nothing to wait for.
@@ -122,11 +122,12 @@ impl<'a> Product<'a> {
         });
     }
 
-    /// Starts copying the weights of unit `kt` of the warp's strips: as many lanes as there are copies.
-    fn copy_weights(&self, b: &mut Builder, th: &Thread<'_>, from: V, kt: V, stage: V) {
+    /// Starts copying the weights of stage number `turn` of an output tile, of the warp's strips: as many lanes as there are copies.
+    fn copy_weights(&self, b: &mut Builder, th: &Thread<'_>, from: V, turn: V, stage: V) {
         let format = self.p.formats[0];
         let layout = format.block(self.plan.k);
-        let tile = fragment_tile_bytes(format.elem);
+        // Units of a strip are adjacent; where there are several, without scales.
+        let tile = self.units() * fragment_tile_bytes(format.elem);
         let scales = schedule::unit_scales(format) * 32;
         let there = Event::Weights.barrier(b, self.map, stage);
         // One thread announces the bytes of all. What is copied before cannot complete the phase, which lacks its arrival.
@@ -135,8 +136,8 @@ impl<'a> Product<'a> {
         let slot = self.weights_at(b, stage);
         let skip = b.mulc(th.strip, self.strip_bytes() as i64);
         let slot = b.at(slot, skip);
-        let kt64 = b.zext(kt, I64);
-        let offset = b.mulc(kt64, tile as i64);
+        let turn64 = b.zext(turn, I64);
+        let offset = b.mulc(turn64, tile as i64);
         let codes = b.at(from, offset);
         let codes = b.atc(codes, layout.codes as i64);
         b.if_(th.copies, |b| {
@@ -151,7 +152,7 @@ impl<'a> Product<'a> {
                 return;
             }
             let groups = TILE_K.div_ceil(usize::from(format.group).max(1));
-            let group = if groups == 2 { b.shlc(kt, 1) } else { b.divc(kt, i64::from(format.group) / TILE_K as i64) };
+            let group = if groups == 2 { b.shlc(turn, 1) } else { b.divc(turn, i64::from(format.group) / TILE_K as i64) };
             let offset = b.shlc(group, 5);
             let from = b.at(from, offset);
             for (i, at) in [0, layout.mins].into_iter().take(scales / (groups * 32)).enumerate() {
@@ -161,9 +162,9 @@ impl<'a> Product<'a> {
         });
     }
 
-    /// Starts copying a thread's pieces of unit `kt` of the input.
-    fn copy_input(&self, b: &mut Builder, th: &Thread<'_>, x: V, kt: V, stage: V) {
-        let column = b.mulc(kt, ROW as i64);
+    /// Starts copying a thread's pieces of the input of stage number `turn`.
+    fn copy_input(&self, b: &mut Builder, th: &Thread<'_>, x: V, turn: V, stage: V) {
+        let column = b.mulc(turn, ROW as i64);
         let from = b.at(x, column);
         let base = self.input_at(b, stage);
         let to = b.at(base, th.place);

@@ -1,0 +1,302 @@
+//! How the results of warps become those of a chunk, and those of chunks the output.
+//!
+//! A result is, per row, the maximum score, the sum of the weights and the weighted values (f32, unnormalized). Results of a chunk's warps are added in their order at once, to the
+//! largest of their maxima. Chunks are added one after the other, whether by the block that made them all, in shared memory, or by the last of several blocks, from the
+//! workspace: by the same operations, so that it makes no difference.
+
+use super::Shape;
+use super::results::{Results, joined_bytes, results_bytes, slot_floats, width};
+use super::split::{Item, Split};
+use crate::COUNTER_BYTES;
+use crate::cx::{Args, share_out};
+use crate::mlir::{Builder, Cmp, Elem, F32, I32, I64, Ty, V};
+
+/// Chunks whose loads are under way together when they are added from the workspace.
+const JOIN: usize = 8;
+
+/// A piece of a result: maximum, sum, and values of some columns.
+#[derive(Clone, Copy)]
+struct Part {
+    maximum: V,
+    sum: V,
+    values: V,
+}
+
+/// What becomes of the results of an item's chunks.
+pub(super) struct Join<'a> {
+    pub(super) split: &'a Split,
+    pub(super) shape: &'a Shape,
+    pub(super) args: Args<'a>,
+    pub(super) item: &'a Item,
+    pub(super) results: Results,
+}
+
+impl Join<'_> {
+    fn d(&self) -> usize {
+        self.shape.spec.head_dim
+    }
+
+    /// The type of a piece's values.
+    fn ty(&self) -> Ty {
+        if width(self.d()) == 4 { Ty::Vec(4, Elem::F32) } else { F32 }
+    }
+
+    /// Runs `body(row, first column, number)` for the pieces of the result, shared out: a thread has the same ones every time.
+    fn each_piece(&self, b: &mut Builder, body: impl FnOnce(&mut Builder, V, V, V)) {
+        let per_row = (self.d() / width(self.d())) as i64;
+        let n = b.i32(self.split.rows as i64 * per_row);
+        share_out(b, n, self.split.threads(), |b, i| {
+            let row = b.divc(i, per_row);
+            let start = b.mulc(row, per_row);
+            let piece = b.sub(i, start);
+            let col = b.mulc(piece, width(self.d()) as i64);
+            body(b, row, col, i);
+        });
+    }
+
+    /// A number for every column of a piece.
+    fn all(&self, b: &mut Builder, x: V) -> V {
+        if width(self.d()) == 4 { b.splat(x, 4) } else { x }
+    }
+
+    /// Nothing seen.
+    fn nothing(&self, b: &mut Builder) -> Part {
+        let (none, zero) = (b.f32(f32::NEG_INFINITY), b.f32(0.0));
+        Part { maximum: none, sum: zero, values: self.all(b, zero) }
+    }
+
+    /// A result and that of the next chunk.
+    fn add(&self, b: &mut Builder, sums: Part, next: Part) -> Part {
+        let maximum = b.fmax(sums.maximum, next.maximum);
+        let weight = |b: &mut Builder, of: Part| {
+            let x = b.fsub(of.maximum, maximum);
+            b.exp2(x)
+        };
+        let (old, new) = (weight(b, sums), weight(b, next));
+        let sum = b.fmul(next.sum, new);
+        let sum = b.fma(sums.sum, old, sum);
+        let (old, new) = (self.all(b, old), self.all(b, new));
+        let values = b.fmul(next.values, new);
+        let values = b.fma(sums.values, old, values);
+        Part { maximum, sum, values }
+    }
+
+    /// Where the sums of the chunks so far are, of a piece: values, and maximum and sum.
+    fn sums(&self, b: &mut Builder, number: V) -> (V, V) {
+        let d = self.d();
+        let base = b.shared_at(self.split.shared + results_bytes(self.split.warps, self.split.rows, d));
+        let stats = b.atc(base, (self.split.rows * d * 4) as i64);
+        let (value, stat) = (b.mulc(number, width(d) as i64 * 4), b.shlc(number, 3));
+        (b.at(base, value), b.at(stats, stat))
+    }
+
+    fn load_sums(&self, b: &mut Builder, number: V) -> Part {
+        let (values, stats) = self.sums(b, number);
+        let maximum = b.load(stats, F32);
+        let second = b.atc(stats, 4);
+        Part { maximum, sum: b.load(second, F32), values: b.load(values, self.ty()) }
+    }
+
+    fn store_sums(&self, b: &mut Builder, number: V, part: Part) {
+        let (values, stats) = self.sums(b, number);
+        b.store(part.values, values);
+        b.store(part.maximum, stats);
+        let second = b.atc(stats, 4);
+        b.store(part.sum, second);
+    }
+
+    /// Whether the block has all chunks of its token.
+    fn alone(&self, b: &mut Builder) -> V {
+        b.cmpc(Cmp::Eq, self.item.shares, 1)
+    }
+
+    /// Before the first chunk.
+    pub(super) fn clear(&self, b: &mut Builder) {
+        self.each_piece(b, |b, _, _, number| {
+            let nothing = self.nothing(b);
+            self.store_sums(b, number, nothing);
+        });
+    }
+
+    /// Takes the results of the warps for a chunk: to the sums, or to the workspace.
+    pub(super) fn take(&self, b: &mut Builder, chunk: V) {
+        let alone = self.alone(b);
+        let slot = self.slot(b, chunk);
+        self.each_piece(b, |b, row, col, number| {
+            let part = self.join_warps(b, row, col);
+            b.if_else(
+                alone,
+                &[],
+                |b| {
+                    let sums = self.load_sums(b, number);
+                    let sums = self.add(b, sums, part);
+                    self.store_sums(b, number, sums);
+                    vec![]
+                },
+                |b| {
+                    let p = self.slot_value(b, slot, row, col);
+                    b.store(part.values, p);
+                    let first = b.cmpc(Cmp::Eq, col, 0);
+                    b.if_(first, |b| {
+                        let p = self.slot_stat(b, slot, row);
+                        b.store(part.maximum, p);
+                        let p = b.atc(p, 4);
+                        b.store(part.sum, p);
+                    });
+                    vec![]
+                },
+            );
+        });
+    }
+
+    /// After the last chunk: stores the output, if this block has all chunks or counts last.
+    pub(super) fn finish(&self, b: &mut Builder) {
+        let alone = self.alone(b);
+        b.if_else(
+            alone,
+            &[],
+            |b| {
+                self.each_piece(b, |b, row, col, number| {
+                    let sums = self.load_sums(b, number);
+                    self.store_out(b, (row, col), sums);
+                });
+                vec![]
+            },
+            |b| {
+                self.join_shares(b);
+                vec![]
+            },
+        );
+    }
+
+    fn store_out(&self, b: &mut Builder, (row, col): (V, V), sums: Part) {
+        let factor = b.rcp(sums.sum);
+        let factor = self.all(b, factor);
+        let values = b.fmul(sums.values, factor);
+        let head = b.add(self.item.head, row);
+        let start = b.mulc(head, self.d() as i64);
+        let col = b.add(start, col);
+        self.shape.store(b, self.args, self.item.token, col, values);
+    }
+
+    /// A piece of a chunk's result, over the warps.
+    fn join_warps(&self, b: &mut Builder, row: V, col: V) -> Part {
+        let warps: Vec<V> = (0..self.split.warps).map(|w| b.i32(i64::from(w))).collect();
+        let stats: Vec<(V, V)> = warps
+            .iter()
+            .map(|w| {
+                let p = self.results.stat(b, *w, row);
+                let maximum = b.load(p, F32);
+                let p = b.atc(p, 4);
+                (maximum, b.load(p, F32))
+            })
+            .collect();
+        // At least one warp had a page, so the maximum is a number; a warp without one has −∞ and weighs nothing.
+        let maximum = stats[1..].iter().fold(stats[0].0, |m, (x, _)| b.fmax(m, *x));
+        let Part { mut sum, mut values, .. } = self.nothing(b);
+        for (w, (m, s)) in warps.iter().zip(stats) {
+            let x = b.fsub(m, maximum);
+            let weight = b.exp2(x);
+            sum = b.fma(weight, s, sum);
+            let p = self.results.value(b, *w, row, col);
+            let v = b.load(p, self.ty());
+            let weight = self.all(b, weight);
+            values = b.fma(weight, v, values);
+        }
+        Part { maximum, sum, values }
+    }
+
+    /// Address of the result of a chunk in the workspace.
+    fn slot(&self, b: &mut Builder, chunk: V) -> V {
+        let first = b.mulc(self.item.number, self.split.most() as i64);
+        let slot = b.add(first, chunk);
+        let slot = b.zext(slot, I64);
+        let offset = b.mulc(slot, (slot_floats(self.split.rows, self.d()) * 4) as i64);
+        let base = b.atc(self.args.workspace(), COUNTER_BYTES as i64);
+        b.at(base, offset)
+    }
+
+    fn slot_value(&self, b: &mut Builder, slot: V, row: V, col: V) -> V {
+        let start = b.mulc(row, self.d() as i64);
+        let index = b.add(start, col);
+        let offset = b.shlc(index, 2);
+        b.at(slot, offset)
+    }
+
+    fn slot_stat(&self, b: &mut Builder, slot: V, row: V) -> V {
+        let stats = b.atc(slot, (self.split.rows * self.d() * 4) as i64);
+        let offset = b.shlc(row, 3);
+        b.at(stats, offset)
+    }
+
+    /// Counts this share; the last one adds all chunks.
+    fn join_shares(&self, b: &mut Builder) {
+        b.fence();
+        b.barrier();
+        let flag = b.shared_at(self.split.shared + joined_bytes(self.split.warps, self.split.rows, self.d()) - 16);
+        let tid = b.sreg("tid.x");
+        let one_thread = b.cmpc(Cmp::Eq, tid, 0);
+        b.if_(one_thread, |b| {
+            let offset = b.shlc(self.item.number, 2);
+            let counter = b.at(self.args.workspace(), offset);
+            let one = b.i32(1);
+            let before = b.atomic_add(counter, one);
+            let after = b.addc(before, 1);
+            let last = b.cmp(Cmp::Eq, after, self.item.shares);
+            b.if_(last, |b| {
+                let zero = b.i32(0);
+                b.store(zero, counter);
+            });
+            let word = b.zext(last, I32);
+            b.store(word, flag);
+        });
+        b.barrier();
+        let last = b.load(flag, I32);
+        let last = b.cmpc(Cmp::Ne, last, 0);
+        b.if_(last, |b| {
+            b.fence();
+            self.each_piece(b, |b, row, col, _| {
+                let sums = self.add_chunks(b, row, col);
+                self.store_out(b, (row, col), sums);
+            });
+        });
+        // The word may be written again.
+        b.barrier();
+    }
+
+    /// A piece over all chunks of the token, from the workspace.
+    fn add_chunks(&self, b: &mut Builder, row: V, col: V) -> Part {
+        let Part { maximum, sum, values } = self.nothing(b);
+        let (first, step) = (b.i32(0), b.i32(JOIN as i64));
+        let last = b.addc(self.item.chunks, -1);
+        let out = b.for_((first, self.item.chunks, step), &[maximum, sum, values], |b, i, sums| {
+            // All loads first; beyond the last chunk, the last again, which is not added.
+            let loaded: Vec<(V, Part)> = (0..JOIN as i64)
+                .map(|j| {
+                    let chunk = b.addc(i, j);
+                    let there = b.min(chunk, last);
+                    let slot = self.slot(b, there);
+                    let p = self.slot_stat(b, slot, row);
+                    let maximum = b.load(p, F32);
+                    let p = b.atc(p, 4);
+                    let sum = b.load(p, F32);
+                    let p = self.slot_value(b, slot, row, col);
+                    (chunk, Part { maximum, sum, values: b.load(p, self.ty()) })
+                })
+                .collect();
+            let mut sums = Part { maximum: sums[0], sum: sums[1], values: sums[2] };
+            for (chunk, part) in loaded {
+                let more = self.add(b, sums, part);
+                let there = b.cmp(Cmp::Slt, chunk, self.item.chunks);
+                let pick = |b: &mut Builder, new, old| b.select(there, new, old);
+                sums = Part {
+                    maximum: pick(b, more.maximum, sums.maximum),
+                    sum: pick(b, more.sum, sums.sum),
+                    values: pick(b, more.values, sums.values),
+                };
+            }
+            vec![sums.maximum, sums.sum, sums.values]
+        });
+        Part { maximum: out[0], sum: out[1], values: out[2] }
+    }
+}
