@@ -53,6 +53,9 @@ proptest! {
             bounds.check_segments(got);
             assert_same(got, &all[0], "scalar microkernels and those of this processor");
         }
+        if let Some(run) = super::with_its_own_order() {
+            bounds.check_segments(&case.run(&run));
+        }
     }
 
     /// bf16 rows from a row norm, from a prologue, from an epilogue: the same bits.

@@ -13,7 +13,7 @@ use llmcc_ir::eval::OperandData;
 use llmcc_ir::graph::UnaryOp;
 use llmcc_ir::target::{CpuIsa, TARGETS, TargetSpec};
 use llmcc_test_support::{Case, ULP, row_of};
-use llmcc_ukernels::{Level, detect, table};
+use llmcc_ukernels::{Level, detect, portable_table, table};
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 
 fn target(isa: CpuIsa) -> &'static TargetSpec {
@@ -38,10 +38,15 @@ fn v3() -> Option<[Run<'static>; 2]> {
     Some([run(&MADE_HERE), run(&CALLS)])
 }
 
-/// x86-64-v3 calling the scalar microkernels and those of this processor; nothing if it has no AVX2.
+/// x86-64-v3 calling the scalar microkernels and those of this processor that must give the same bits; nothing if it has no AVX2.
 fn with_microkernels() -> Vec<Run<'static>> {
     let Some([_, calls]) = v3() else { return vec![] };
-    vec![Run { table: table(Level::Scalar), ..calls.clone() }, calls]
+    vec![Run { table: table(Level::Scalar), ..calls.clone() }, Run { table: portable_table(detect()), ..calls }]
+}
+
+/// x86-64-v3 calling the microkernels of this processor, whatever order they sum bf16 rows in; nothing if it has no AVX2.
+fn with_its_own_order() -> Option<Run<'static>> {
+    v3().map(|[_, calls]| calls)
 }
 
 /// The same kernels in every run, unless PROPTEST_RNG_SEED says otherwise. Seeds shrink to nothing useful; failures print theirs.
