@@ -32,7 +32,7 @@ struct Args {
     /// Shapes (qkv, o, gate_up, down, head, small), all but `small` by default.
     #[arg(long, value_delimiter = ',')]
     shape: Vec<String>,
-    /// Instruction set (avx2, avx512, avx512bf16), the best by default.
+    /// Instruction set (avx2, avx512, avx512bf16, amx), the best by default.
     #[arg(long)]
     level: Option<String>,
     /// Pages of the weights: huge as for an artifact on a file system with large folios, or 4 KiB.
