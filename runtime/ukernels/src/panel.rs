@@ -104,9 +104,9 @@ impl Tile {
     #[inline(always)]
     unsafe fn prefetch<I: Isa, const MR: usize, const NV: usize>(&self, v: usize, p: *const u8) {
         if const { NV * I::LANES <= BLOCK } {
-            // One stream. With few rows the processor's own prefetchers keep up with it and any instruction of ours costs; with more rows there is so
+            // One stream. With few rows the processor's own prefetchers may keep up with it, and any instruction of ours costs; with more rows there is so
             // much arithmetic per byte that it does not look far enough ahead.
-            if const { MR > FEW } && v == 0 {
+            if const { MR > I::STREAMS } && v == 0 {
                 unsafe { I::prefetch(p.wrapping_add(NEAR)) }
             }
             // Nor does that reach memory in time when a line takes longer to multiply than to read.
@@ -144,7 +144,7 @@ impl Tile {
 
 /// Bytes of weights that may be on their way into the second-level cache before they are used: a part of it that leaves room for the activations.
 const AHEAD: usize = 256 << 10;
-/// Rows with which weights are still read at the speed of memory, if as one stream.
+/// Rows with which weights are still read at the speed of memory, if as one stream: those of tiles that have no more than one vector.
 const FEW: usize = 3;
 /// How far to look ahead in weights of which not even one tile fits in [`AHEAD`].
 const NEAR: usize = 2048;

@@ -123,7 +123,13 @@ mod avx512_bf16 {
 #[cfg(target_arch = "x86_64")]
 mod amx {
     use super::{Elem, PanelArgs, PanelFn, Uk, UkTable, avx512};
+    use crate::isa::avx512::Avx512;
     use crate::panel::amx::{bf16, int8};
+    use crate::panel::int8::{self as rows, Int8};
+    use crate::panel::run;
+
+    /// Processors with AMX look less far ahead than AMD's.
+    type Asking = Avx512<false, true>;
 
     macro_rules! panels {
         ($($name:ident($elem:ident), $uk:ident;)*) => {
@@ -131,7 +137,11 @@ mod amx {
                 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
                 unsafe extern "C" fn $name(p: *const PanelArgs) {
                     unsafe {
-                        if int8::suits(&*p) { int8::run(&*p, Elem::$elem) } else { avx512::$name(p) }
+                        match (*p).m {
+                            1 => run::<Asking, Int8<rows::$elem>>(&*p),
+                            _ if int8::suits(&*p) => int8::run(&*p, Elem::$elem),
+                            _ => avx512::$name(p),
+                        }
                     }
                 }
             )*

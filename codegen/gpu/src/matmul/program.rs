@@ -338,9 +338,9 @@ fn weight_patterns(p: &PhaseCx<'_>) -> Vec<Option<Pattern>> {
 #[cfg(test)]
 mod tests {
     use super::super::Plan;
-    use super::{Op, Program, Sync, check, program, verify_program};
+    use super::{check, program};
     use crate::cx::Cx;
-    use llmcc_ir::gpu::program::{Role, Stmt};
+    use crate::left_out::unnoticed;
     use llmcc_ir::gpu::schedule::{self, Variant};
     use llmcc_ir::kernel::{Body, Expr, Kernel, Matmul, Param, ParamKind, RowElem, Segment, Store};
     use llmcc_ir::quant::{Format, Packing};
@@ -397,37 +397,6 @@ mod tests {
         assert!([Variant::Gemv, Variant::Fma, Variant::Mma, Variant::Wgmma, Variant::WgmmaFp8].iter().all(|v| seen.contains(v)));
     }
 
-    /// A body without its operation number `number`, which is returned too.
-    fn without(body: &[Stmt], next: &mut usize, number: usize, gone: &mut Option<Op>) -> Vec<Stmt> {
-        let mut out = vec![];
-        for stmt in body {
-            let mut inner = |body: &[Stmt]| without(body, next, number, gone);
-            out.push(match stmt {
-                Stmt::Op(op) => {
-                    *next += 1;
-                    if *next - 1 == number {
-                        *gone = Some(op.clone());
-                        continue;
-                    }
-                    stmt.clone()
-                }
-                Stmt::Loop { id, trips, body } => Stmt::Loop { id: *id, trips: *trips, body: inner(body) },
-                Stmt::If { when, then, other } => Stmt::If { when: when.clone(), then: inner(then), other: inner(other) },
-                Stmt::Roles(roles) => Stmt::Roles(roles.iter().map(|r| Role { body: inner(&r.body), ..r.clone() }).collect()),
-            });
-        }
-        out
-    }
-
-    /// What orders accesses. Not so: the barriers of a warp, one lane of which arrives for all (here each lane arrives), and a group of no copies.
-    fn orders(op: &Op) -> bool {
-        let rest = matches!(
-            op,
-            Op::Registers(_) | Op::Read { .. } | Op::Write { .. } | Op::Wgmma(..) | Op::RegisterRead(_) | Op::RegisterWrite(_)
-        );
-        !rest && !matches!(op, Op::Barrier(Sync::Warp) | Op::CpCommit)
-    }
-
     /// Whatever orders something in the pipeline of a `wgmma` kernel, the verifier misses it when it is left out.
     #[test]
     fn nothing_can_be_left_out_of_the_pipeline() {
@@ -443,15 +412,7 @@ mod tests {
         let schedule = schedule::matmul(&kernel, target).unwrap();
         let plan = Plan { cx: &cx, body, schedule: &schedule, k: 1024, elem };
         let whole = program(&plan, &plan.phases().unwrap()[0]);
-        let mut missed = vec![];
-        for number in 0.. {
-            let mut gone = None;
-            let body = without(&whole.body, &mut 0, number, &mut gone);
-            let Some(op) = gone else { break };
-            if orders(&op) && verify_program(&Program { body, ..whole.clone() }).is_empty() {
-                missed.push(format!("{number} {op:?}"));
-            }
-        }
+        let missed = unnoticed(&whole);
         // The epilogue ends with a barrier of its own, before that of the block.
         assert!(missed.len() == 1 && missed[0].ends_with(" Barrier(Role)"), "{whole}{}", missed.join("\n"));
     }
