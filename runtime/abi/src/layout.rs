@@ -233,7 +233,7 @@ pub struct Q8Row {
 pub const fn q8_row(k: usize, group: usize) -> Q8Row {
     let kp = padded_k(k);
     let g = groups(k, group) * 4;
-    Q8Row { scales: kp, sums: kp + g, bytes: (round_up(kp + 2 * g, 64) / 64 | 1) * 64 }
+    Q8Row { scales: kp, sums: kp + g, bytes: ((round_up(kp + 2 * g, 64) / 64) | 1) * 64 }
 }
 
 /// Byte layout of an fp8 activation row.

@@ -144,7 +144,7 @@ impl Tile {
 
 /// Bytes of weights that may be on their way into the second-level cache before they are used: a part of it that leaves room for the activations.
 const AHEAD: usize = 256 << 10;
-/// Rows with which weights are still read at the speed of memory, if as one stream: those of tiles that have no more than one vector.
+/// Most rows with which weights are still read at the speed of memory, if as one stream.
 const FEW: usize = 3;
 /// How far to look ahead in weights of which not even one tile fits in [`AHEAD`].
 const NEAR: usize = 2048;
