@@ -89,9 +89,18 @@ pub struct Int8Products {
     pub rows: usize,
     /// Codes unpacked per second and core.
     pub unpack: f64,
-    /// Fewest rows that a matrix unit is used for, and what it computes at least. Fewer rows are as good as bound by memory.
-    pub unit: (usize, usize),
-    /// How much of the shorter of streaming and computing is not hidden behind the longer, by such a unit.
+    /// The matrix unit that does them, where there is one.
+    pub unit: Option<MatrixUnit>,
+}
+
+/// A unit of a CPU that multiplies tiles.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MatrixUnit {
+    /// Fewest rows that it is used for. Fewer are as good as bound by memory.
+    pub from: usize,
+    /// Rows that it computes at least.
+    pub least: usize,
+    /// How much of the shorter of streaming and computing is not hidden behind the longer.
     pub exposed: f64,
 }
 
@@ -174,7 +183,7 @@ impl TargetSpec {
             f32_macs: gpu.f32_flops / 2.0 / sms,
             bf16_macs: gpu.f16_flops / 2.0 / sms,
             int8_macs: int8 / 2.0 / sms,
-            int8: Int8Products { group: 0.0, rows: 1, unpack: f64::INFINITY, unit: (0, 1), exposed: 0.0 },
+            int8: Int8Products { group: 0.0, rows: 1, unpack: f64::INFINITY, unit: None },
             memory,
             cache: gpu.l2_bandwidth / sms,
             launch,
@@ -192,7 +201,7 @@ pub const TARGETS: &[TargetSpec] = &[
         f32_macs: 10e9,
         bf16_macs: 10e9,
         int8_macs: 18e9,
-        int8: Int8Products { group: 7.0, rows: 8, unpack: 25.2e9, unit: (0, 1), exposed: 0.15 },
+        int8: Int8Products { group: 7.0, rows: 8, unpack: 25.2e9, unit: None },
         memory: 31e9,
         cache: 40e9,
         launch: 1.2e-6,
@@ -205,7 +214,7 @@ pub const TARGETS: &[TargetSpec] = &[
         f32_macs: 50e9,
         bf16_macs: 50e9,
         int8_macs: 100e9,
-        int8: Int8Products { group: 7.0, rows: 8, unpack: 140e9, unit: (0, 1), exposed: 0.15 },
+        int8: Int8Products { group: 7.0, rows: 8, unpack: 140e9, unit: None },
         memory: 40e9,
         cache: 80e9,
         launch: 1.2e-6,
@@ -218,7 +227,7 @@ pub const TARGETS: &[TargetSpec] = &[
         f32_macs: 56e9,
         bf16_macs: 112e9,
         int8_macs: 240e9,
-        int8: Int8Products { group: 7.0, rows: 8, unpack: 336e9, unit: (0, 1), exposed: 0.15 },
+        int8: Int8Products { group: 7.0, rows: 8, unpack: 336e9, unit: None },
         memory: 45e9,
         cache: 100e9,
         launch: 1.2e-6,
@@ -231,7 +240,7 @@ pub const TARGETS: &[TargetSpec] = &[
         f32_macs: 104e9,
         bf16_macs: 340e9,
         int8_macs: 1150e9,
-        int8: Int8Products { group: 59.0, rows: 128, unpack: 120e9, unit: (6, 16), exposed: 0.65 },
+        int8: Int8Products { group: 59.0, rows: 128, unpack: 120e9, unit: Some(MatrixUnit { from: 6, least: 16, exposed: 0.65 }) },
         memory: 31e9,
         cache: 60e9,
         launch: 1.2e-6,

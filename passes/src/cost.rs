@@ -5,6 +5,7 @@
 //! `llmcc bench --kernels` on two Zen 4 cores: see docs/cost-model.md.
 
 use crate::spec::segments_mut;
+use crate::work::multiplied;
 use llmcc_ir::graph::UnaryOp;
 use llmcc_ir::kernel::{
     ATTEND_BLOCK, ATTEND_PARTS, ATTEND_SPLIT_TOKENS, Attention, Body, Expr, Kernel, Matmul, ParamId, ParamKind, RowElem, Segment, Store,
@@ -12,7 +13,7 @@ use llmcc_ir::kernel::{
 };
 use llmcc_ir::plan::row_bytes;
 use llmcc_ir::quant::{BLOCK, Format};
-use llmcc_ir::target::TargetSpec;
+use llmcc_ir::target::{MatrixUnit, TargetSpec};
 use llmcc_ir::ty::Env;
 
 /// Context length at which attention is costed (no choice depends on it).
@@ -54,9 +55,9 @@ const L1: usize = 32 << 10;
 const MANY_CORES: usize = 8;
 /// Tile sizes tried.
 const TILE_N: &[usize] = &[16, 32, 48, 64, 96, 128, 192, 256];
+const TILE_M: &[usize] = &[1, 2, 4, 8, 16, 32, 64, 128];
 /// Most rows of a tile, unless unpacked codes serve more.
 const MOST_ROWS: usize = 64;
-const TILE_M: &[usize] = &[1, 2, 4, 8, 16, 32, 64, 128];
 
 /// Sets the tile sizes of a kernel to the cheapest for steps of size `env`; returns the predicted seconds.
 pub fn choose_tiles(kernel: &mut Kernel, target: &TargetSpec, env: Env) -> f64 {
@@ -176,11 +177,11 @@ fn quant_steps(kernel: &Kernel, p: ParamId) -> f64 {
 
 /// Bytes of one row as the products read it, and how its elements are stored.
 fn input(kernel: &Kernel, b: &Matmul) -> (usize, RowElem) {
-    let (cols, elem) = match kernel.params[b.x].kind {
-        ParamKind::Rows { cols, elem, .. } => (cols, elem),
-        _ => (0, RowElem::F32),
+    let cols = match kernel.params[b.x].kind {
+        ParamKind::Rows { cols, .. } => cols,
+        _ => 0,
     };
-    let elem = b.prologue.map_or(elem, |p| p.elem);
+    let elem = multiplied(kernel, b);
     (row_bytes(cols, elem), elem)
 }
 
@@ -206,8 +207,13 @@ fn matmul(kernel: &Kernel, b: &Matmul, t: &TargetSpec, m: usize) -> f64 {
         computed += epilogue(kernel, s, t, m) + spill;
     }
     let (streamed, computed) = (weight_bytes / t.memory, computed / t.cores as f64);
-    let exposed = if elem.group().is_some() && m >= t.int8.unit.0 { t.int8.exposed } else { NOT_HIDDEN };
+    let exposed = unit_for(elem, t, m).map_or(NOT_HIDDEN, |u| u.exposed);
     (streamed.max(computed) + streamed.min(computed) * exposed) * imbalance(items, t.cores) + prologue(kernel, b, t, m)
+}
+
+/// The matrix unit that multiplies `m` such rows, if one does.
+fn unit_for(elem: RowElem, t: &TargetSpec, m: usize) -> Option<MatrixUnit> {
+    t.int8.unit.filter(|u| elem.group().is_some() && m >= u.from)
 }
 
 /// Core-seconds of the products of `m` rows with an `n × k` matrix, `tile_m` rows at a time, operands in cache.
@@ -216,7 +222,7 @@ fn multiply((m, n, k): (usize, usize, usize), tile_m: usize, format: Format, ele
     // Register tiles that one column of weights passes through.
     let tiles = |rows: usize| (m / tile_m * tile_m.div_ceil(rows) + (m % tile_m).div_ceil(rows)) as f64;
     if elem.group().is_some() {
-        let computed = if m >= t.int8.unit.0 { m.max(t.int8.unit.1) } else { m };
+        let computed = unit_for(elem, t, m).map_or(m, |u| m.max(u.least));
         (n * k * computed) as f64 / t.int8_macs * (1.0 + t.int8.group / f64::from(format.group.max(1)))
             + elements * tiles(t.int8.rows) / t.int8.unpack
     } else {

@@ -47,7 +47,7 @@ pub fn work(kernel: &Kernel, env: Env, context: usize) -> Work {
 }
 
 /// How the rows are stored that a product multiplies.
-fn multiplied(kernel: &Kernel, b: &Matmul) -> RowElem {
+pub(crate) fn multiplied(kernel: &Kernel, b: &Matmul) -> RowElem {
     let stored = match kernel.params[b.x].kind {
         ParamKind::Rows { elem, .. } => elem,
         _ => RowElem::F32,

@@ -36,8 +36,8 @@ pub(crate) trait Isa: Copy {
     const DECODE: Shape;
     /// Tile of the panels with int8 rows.
     const INT8: Shape;
-    /// Most rows for which the processor's own prefetchers keep up with one stream of weights, so that asking in advance only costs.
-    const STREAMS: usize;
+    /// Whether weights of few rows are asked for in advance, too: the processor's own prefetchers do not keep up with the stream.
+    const ASKS: bool;
     /// Attention: most pairs of a row and a page whose scores are computed at once.
     const ATTEND_SCORES: usize;
     /// Attention: most rows whose weighted values are computed at once, with 4 vectors each.

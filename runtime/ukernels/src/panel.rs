@@ -106,7 +106,7 @@ impl Tile {
         if const { NV * I::LANES <= BLOCK } {
             // One stream. With few rows the processor's own prefetchers may keep up with it, and any instruction of ours costs; with more rows there is so
             // much arithmetic per byte that it does not look far enough ahead.
-            if const { MR > I::STREAMS } && v == 0 {
+            if const { MR > FEW || I::ASKS } && v == 0 {
                 unsafe { I::prefetch(p.wrapping_add(NEAR)) }
             }
             // Nor does that reach memory in time when a line takes longer to multiply than to read.

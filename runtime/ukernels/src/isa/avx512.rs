@@ -15,7 +15,7 @@ impl<const DOT_BF16: bool, const ASK: bool> Isa for Avx512<DOT_BF16, ASK> {
     const BF16: Shape = Shape { tokens: if DOT_BF16 { 12 } else { 8 }, vectors: 2, single: if DOT_BF16 { 1 } else { 4 } };
     const DECODE: Shape = Shape { tokens: 12, vectors: 2, single: 4 };
     const INT8: Shape = Shape { tokens: if ASK { 1 } else { 8 }, vectors: 1, single: 1 };
-    const STREAMS: usize = if ASK { 0 } else { 3 };
+    const ASKS: bool = ASK;
     const ATTEND_SCORES: usize = 24;
     const ATTEND_WEIGHS: usize = 6;
     const DOT_CHAINS: usize = 4;

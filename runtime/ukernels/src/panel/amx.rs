@@ -18,6 +18,25 @@ const LINE: usize = 64;
 /// Bytes of a tile of sums.
 const TILE: usize = SIDE * LINE;
 
+/// Rows that are computed with one configuration of the tiles: all pairs of whole tiles, or what remains.
+struct Pass {
+    first: usize,
+    rows: usize,
+    /// Rows of the first tile and of the second. Without a second there is one tile of rows.
+    tiles: (usize, usize),
+}
+
+/// Both passes over `rows` rows; either may be empty.
+#[inline(always)]
+fn passes(rows: usize) -> [Pass; 2] {
+    let rest = rows % (2 * SIDE);
+    let whole = rows - rest;
+    [
+        Pass { first: 0, rows: whole, tiles: (SIDE, SIDE) },
+        Pass { first: whole, rows: rest, tiles: (rest.min(SIDE), rest.saturating_sub(SIDE)) },
+    ]
+}
+
 /// Configures the tiles for that many activation rows, in the first tile and the second, of `depth` bytes of columns.
 #[inline(always)]
 unsafe fn configure((first, second): (usize, usize), depth: usize) {

@@ -16,7 +16,7 @@ use llmcc_abi::PanelArgs;
 use llmcc_abi::layout::BLOCK;
 
 use super::super::NEAR;
-use super::{LINE, Operands, Place, SIDE, TILE, clear, configure, release, restore, store, sum};
+use super::{LINE, Operands, Place, SIDE, TILE, clear, configure, passes, release, restore, store, sum};
 
 /// Columns of a tile.
 pub(crate) const DEPTH: usize = 32;
@@ -33,23 +33,15 @@ pub(crate) fn suits(p: &PanelArgs) -> bool {
 /// As [`llmcc_abi::PanelFn`]; the processor has AMX-BF16, this process may use tiles, and [`suits`].
 #[inline(always)]
 pub(crate) unsafe fn run(p: &PanelArgs) {
-    let (rows, whole) = (p.m as usize, p.m as usize / (2 * SIDE) * 2 * SIDE);
     unsafe {
-        if whole > 0 {
-            configure((SIDE, SIDE), LINE);
-            for row in (0..whole).step_by(2 * SIDE) {
-                many(p, row);
-            }
-        }
-        match rows - whole {
-            0 => {}
-            rest @ 1..=SIDE => {
-                configure((rest, 0), LINE);
-                few(p, whole);
-            }
-            rest => {
-                configure((SIDE, rest - SIDE), LINE);
-                many(p, whole);
+        for pass in passes(p.m as usize).into_iter().filter(|pass| pass.rows > 0) {
+            configure(pass.tiles, LINE);
+            if pass.tiles.1 > 0 {
+                for row in (pass.first..pass.first + pass.rows).step_by(2 * SIDE) {
+                    many(p, row);
+                }
+            } else {
+                few(p, pass.first);
             }
         }
         release();

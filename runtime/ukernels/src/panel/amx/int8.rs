@@ -20,8 +20,15 @@ use core::mem::MaybeUninit;
 use llmcc_abi::PanelArgs;
 use llmcc_abi::layout::{self, BLOCK, Block, Elem, Q8Row};
 
+use crate::isa::Isa;
+use crate::isa::avx512::Avx512;
+
+use super::super::int8::{Format, W4, W4a, W8};
 use super::super::{AHEAD, NEAR};
-use super::{Ahead, LINE, Operands, Place, SIDE, TILE, clear, configure, release, store, sum};
+use super::{Ahead, LINE, Operands, Place, SIDE, TILE, clear, configure, passes, release, store, sum};
+
+/// Vector code beside the matrix unit.
+type Vectors = Avx512<false>;
 
 /// Rows that pass over decoded weights: more would drive each other from the first-level cache.
 const ROWS: usize = 128;
@@ -85,32 +92,12 @@ pub(crate) unsafe fn run(p: &PanelArgs, elem: Elem) {
         block: layout::block(elem, k, group),
         q8: layout::q8_row(k, group),
     };
-    let (rows, whole) = (p.m as usize, p.m as usize / 32 * 32);
     unsafe {
-        if whole > 0 {
-            configure((SIDE, SIDE), panel.depth);
-            panel.pass::<2>(0, whole);
-        }
-        match rows - whole {
-            0 => {}
-            rest @ 1..=SIDE => {
-                configure((rest, 0), panel.depth);
-                panel.pass::<1>(whole, rest);
-            }
-            rest => {
-                configure((SIDE, rest - SIDE), panel.depth);
-                panel.pass::<2>(whole, rest);
-            }
+        for pass in passes(p.m as usize).into_iter().filter(|pass| pass.rows > 0) {
+            configure(pass.tiles, panel.depth);
+            if pass.tiles.1 > 0 { panel.pass::<2>(pass.first, pass.rows) } else { panel.pass::<1>(pass.first, pass.rows) }
         }
         release();
-    }
-}
-
-const fn elem(number: u32) -> Elem {
-    match number {
-        n if n == Elem::W8 as u32 => Elem::W8,
-        n if n == Elem::W4 as u32 => Elem::W4,
-        _ => Elem::W4a,
     }
 }
 
@@ -189,32 +176,31 @@ impl Panel<'_> {
     unsafe fn decode(&self, b: usize, k: usize, end: usize, to: *mut Decoded) {
         unsafe {
             match self.elem {
-                Elem::W8 => self.decode_as::<{ Elem::W8 as u32 }>(b, k, end, to),
-                Elem::W4 => self.decode_as::<{ Elem::W4 as u32 }>(b, k, end, to),
-                _ => self.decode_as::<{ Elem::W4a as u32 }>(b, k, end, to),
+                Elem::W8 => self.decode_as::<W8>(b, k, end, to),
+                Elem::W4 => self.decode_as::<W4>(b, k, end, to),
+                _ => self.decode_as::<W4a>(b, k, end, to),
             }
         }
     }
 
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
     #[inline(never)]
-    unsafe fn decode_as<const ELEM: u32>(&self, b: usize, k: usize, end: usize, to: *mut Decoded) {
+    unsafe fn decode_as<T: Format<Vectors>>(&self, b: usize, k: usize, end: usize, to: *mut Decoded) {
         unsafe {
             let w = self.p.w.add(b * self.p.w_stride as usize);
             let mut out = (&raw mut (*to).codes).cast::<u8>();
             for (i, group) in (k / self.group..end.div_ceil(self.group)).enumerate() {
                 let factors = w.add(self.block.scales_of(group));
-                _mm512_storeu_ps((&raw mut (*to).scales[i]).cast(), _mm512_cvtph_ps(_mm256_loadu_si256(factors.cast())));
-                if const { matches!(elem(ELEM), Elem::W4a) } {
-                    let mins = _mm256_loadu_si256(factors.add(self.block.mins).cast());
-                    _mm512_storeu_ps((&raw mut (*to).mins[i]).cast(), _mm512_cvtph_ps(mins));
+                _mm512_storeu_ps((&raw mut (*to).scales[i]).cast(), Vectors::load_f16(factors));
+                if const { matches!(T::ELEM, Elem::W4a) } {
+                    _mm512_storeu_ps((&raw mut (*to).mins[i]).cast(), Vectors::load_f16(factors.add(self.block.mins)));
                 }
                 let codes = w.add(self.block.codes_of(group));
                 let columns = self.group.min(end - group * self.group);
-                let lines = if const { matches!(elem(ELEM), Elem::W8) } { columns / 4 } else { columns / 8 };
+                let lines = if const { matches!(T::ELEM, Elem::W8) } { columns / 4 } else { columns / 8 };
                 for line in 0..lines {
                     let p = codes.add(line * 64);
-                    out = line_of::<ELEM>(_mm512_loadu_si512(p.cast()), out);
+                    out = line_of::<T>(_mm512_loadu_si512(p.cast()), out);
                 }
             }
         }
@@ -349,17 +335,15 @@ impl Scale<'_> {
 
 /// Writes the codes of a line as signed bytes; returns where the next go.
 #[inline(always)]
-unsafe fn line_of<const ELEM: u32>(x: __m512i, out: *mut u8) -> *mut u8 {
+unsafe fn line_of<T: Format<Vectors>>(x: __m512i, out: *mut u8) -> *mut u8 {
     unsafe {
-        let low4 = _mm512_set1_epi8(15);
-        let zero = _mm512_set1_epi8(if const { matches!(elem(ELEM), Elem::W4) } { 8 } else { 0 });
-        if const { matches!(elem(ELEM), Elem::W8) } {
+        if const { matches!(T::ELEM, Elem::W8) } {
             _mm512_storeu_si512(out.cast(), _mm512_xor_si512(x, _mm512_set1_epi8(-128)));
             return out.add(64);
         }
-        let (low, high) = (_mm512_and_si512(x, low4), _mm512_and_si512(_mm512_srli_epi16::<4>(x), low4));
-        _mm512_storeu_si512(out.cast(), _mm512_sub_epi8(low, zero));
-        _mm512_storeu_si512(out.add(64).cast(), _mm512_sub_epi8(high, zero));
+        let zero = _mm512_set1_epi8(T::ZERO as i8);
+        _mm512_storeu_si512(out.cast(), _mm512_sub_epi8(Vectors::low_nibbles(x), zero));
+        _mm512_storeu_si512(out.add(64).cast(), _mm512_sub_epi8(Vectors::high_nibbles(x), zero));
         out.add(128)
     }
 }
