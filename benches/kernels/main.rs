@@ -63,7 +63,7 @@ fn main() {
     for format in FORMATS.iter().filter(|f| wanted(&args.format, f.name)) {
         for shape in SHAPES.iter().filter(|s| if args.shape.is_empty() { s.name != "small" } else { wanted(&args.shape, s.name) }) {
             for &rows in &args.rows {
-                let case = Case::new(format, shape, rows, args.tile, level, args.pool << 20, args.pages == "huge");
+                let case = Case::new(format, shape, rows, args.tile, level, args.pool << 20, args.pages == "huge", args.threads);
                 let mut runs: Vec<(f64, Peaks)> = (0..args.rounds.max(1))
                     .map(|_| {
                         let peaks = peaks::measure(team, level, format.rows);

@@ -51,6 +51,9 @@ pub const SHAPES: &[Shape] = &[
     Shape { name: "small", n: 3072, k: 576 },
 ];
 
+/// Rows per call: as many as the compiler takes at once where codes are decoded for many.
+const STRIP: usize = 128;
+
 /// One product, ready to run.
 pub struct Case<'a> {
     /// Kernel.
@@ -71,7 +74,7 @@ pub struct Case<'a> {
 
 impl<'a> Case<'a> {
     /// Random operands for `rows` rows, and `pool` bytes of matrices to multiply them with in turn.
-    pub fn new(format: &'a Format, shape: &'a Shape, rows: usize, tile: usize, level: Level, pool: usize, huge: bool) -> Case<'a> {
+    pub fn new(format: &'a Format, shape: &'a Shape, rows: usize, tile: usize, level: Level, pool: usize, huge: bool, threads: usize) -> Case<'a> {
         let matrix = layout::packed_bytes(format.elem, shape.n, shape.k, format.group);
         let matrices = if rows < 64 { pool.div_ceil(matrix).max(1) } else { 1 };
         let input_stride = match format.rows {
@@ -92,7 +95,7 @@ impl<'a> Case<'a> {
             matrices,
             input: noise(input_stride * rows, true),
             input_stride,
-            output: noise(shape.n.next_multiple_of(BLOCK) * rows * 4, true),
+            output: noise(threads * STRIP * tile.next_multiple_of(BLOCK) * 4, true),
         }
     }
 
@@ -117,34 +120,36 @@ impl<'a> Case<'a> {
         let passes = if self.rows < 64 { (64 << 20) / (self.matrix * self.matrices) + 1 } else { 1 };
         let seconds = team.time(&|thread| {
             for matrix in (0..passes).flat_map(|_| 0..self.matrices) {
-                self.product(matrix, team.part(self.shape.n.div_ceil(self.tile), thread));
+                self.product(matrix, thread, team.part(self.shape.n.div_ceil(self.tile), thread));
             }
         });
         seconds / (passes * self.matrices) as f64
     }
 
-    /// Computes some column tiles of a product, all rows of one before the next, as generated code does.
-    fn product(&self, matrix: usize, tiles: std::ops::Range<usize>) {
+    /// Computes some column tiles of a product in a thread's scratch, [`STRIP`] rows at a time, as generated code does.
+    fn product(&self, matrix: usize, thread: usize, tiles: std::ops::Range<usize>) {
         let stride = layout::block(self.format.elem, self.shape.k, self.format.group).bytes;
         let columns = self.shape.n.next_multiple_of(BLOCK);
         for tile in tiles {
             let first = tile * self.tile;
             let blocks = self.tile.min(columns - first) / BLOCK;
-            // SAFETY: blocks, rows and results lie in their mappings, by the sizes in `new`; tiles of different threads are disjoint.
-            unsafe {
-                let args = PanelArgs {
-                    w: self.weights.ptr().add(matrix * self.matrix + first / BLOCK * stride),
-                    w_stride: stride as u64,
-                    blocks: blocks as u64,
-                    a: self.input.ptr(),
-                    a_stride: self.input_stride as u64,
-                    m: self.rows as u64,
-                    c: self.output.ptr().cast::<f32>().add(first),
-                    c_stride: columns as u64,
-                    k: self.shape.k as u64,
-                    group: self.format.group as u64,
-                };
-                (self.f)(&args);
+            for row in (0..self.rows).step_by(STRIP) {
+                // SAFETY: blocks, rows and results lie in their mappings, by the sizes in `new`; the scratch of different threads is disjoint.
+                unsafe {
+                    let args = PanelArgs {
+                        w: self.weights.ptr().add(matrix * self.matrix + first / BLOCK * stride),
+                        w_stride: stride as u64,
+                        blocks: blocks as u64,
+                        a: self.input.ptr().add(row * self.input_stride),
+                        a_stride: self.input_stride as u64,
+                        m: STRIP.min(self.rows - row) as u64,
+                        c: self.output.ptr().cast::<f32>().add(thread * STRIP * self.tile),
+                        c_stride: self.tile as u64,
+                        k: self.shape.k as u64,
+                        group: self.format.group as u64,
+                    };
+                    (self.f)(&args);
+                }
             }
         }
     }

@@ -139,7 +139,7 @@ mod amx {
                     unsafe {
                         match (*p).m {
                             1 => run::<Asking, Int8<rows::$elem>>(&*p),
-                            _ if int8::suits(&*p) => int8::run(&*p, Elem::$elem),
+                            _ if int8::suits(&*p, Elem::$elem) => int8::run(&*p, Elem::$elem),
                             _ => avx512::$name(p),
                         }
                     }

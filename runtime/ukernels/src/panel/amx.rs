@@ -5,10 +5,6 @@
 //!
 //! The instructions are written as assembly, since their intrinsics are not stable. Nobody else uses tiles, so they may live from one piece of assembly to the next.
 
-pub(crate) mod bf16;
-pub(crate) mod int8;
-
-use core::arch::asm;
 use core::arch::x86_64::*;
 
 /// Rows and columns of a tile of sums.
@@ -52,38 +48,41 @@ unsafe fn configure((first, second): (usize, usize), depth: usize) {
         c.0[16 + 2 * tile] = if rows > 0 { bytes as u8 } else { 0 };
         c.0[48 + tile] = rows as u8;
     }
-    unsafe { asm!("ldtilecfg [{}]", in(reg) &c, options(nostack, readonly)) }
+    unsafe { core::arch::asm!("ldtilecfg [{}]", in(reg) &c, options(nostack, readonly)) }
 }
 
 macro_rules! zero {
     ($tile:literal) => {
-        asm!(concat!("tilezero tmm", $tile), options(nostack, nomem, preserves_flags))
+        core::arch::asm!(concat!("tilezero tmm", $tile), options(nostack, nomem, preserves_flags))
     };
 }
 macro_rules! load {
     ($tile:literal, $p:expr, $stride:expr) => {
-        asm!(concat!("tileloadd tmm", $tile, ", [{} + {}]"), in(reg) $p, in(reg) $stride, options(nostack, readonly, preserves_flags))
+        core::arch::asm!(concat!("tileloadd tmm", $tile, ", [{} + {}]"), in(reg) $p, in(reg) $stride, options(nostack, readonly, preserves_flags))
     };
 }
 macro_rules! store {
     ($tile:literal, $p:expr, $stride:expr) => {
-        asm!(concat!("tilestored [{} + {}], tmm", $tile), in(reg) $p, in(reg) $stride, options(nostack, preserves_flags))
+        core::arch::asm!(concat!("tilestored [{} + {}], tmm", $tile), in(reg) $p, in(reg) $stride, options(nostack, preserves_flags))
     };
 }
 macro_rules! multiply {
     ($bf16:expr, $sums:literal, $a:literal, $b:literal) => {
         if const { $bf16 } {
-            asm!(concat!("tdpbf16ps tmm", $sums, ", tmm", $a, ", tmm", $b), options(nostack, nomem, preserves_flags))
+            core::arch::asm!(concat!("tdpbf16ps tmm", $sums, ", tmm", $a, ", tmm", $b), options(nostack, nomem, preserves_flags))
         } else {
-            asm!(concat!("tdpbssd tmm", $sums, ", tmm", $a, ", tmm", $b), options(nostack, nomem, preserves_flags))
+            core::arch::asm!(concat!("tdpbssd tmm", $sums, ", tmm", $a, ", tmm", $b), options(nostack, nomem, preserves_flags))
         }
     };
 }
 
+pub(crate) mod bf16;
+pub(crate) mod int8;
+
 /// Gives the tiles back: what is not in use need not be saved when threads are switched.
 #[inline(always)]
 unsafe fn release() {
-    unsafe { asm!("tilerelease", options(nostack, nomem)) }
+    unsafe { core::arch::asm!("tilerelease", options(nostack, nomem)) }
 }
 
 /// What is read some steps later, line by line: a request now and then while there is other work, since a burst of them would wait for each other.

@@ -6,7 +6,8 @@
 //! # Structure
 //!
 //! Two blocks of weights at a time, [`STEP`] columns at a time, are decoded to signed bytes ([`Panel::decode`]). All activation rows, up to [`ROWS`], pass over them, 32 at a time: the sums
-//! of two groups are stored to memory ([`Panel::products`]), from where they are scaled and added to the outputs ([`Scale`]), all in the first-level cache.
+//! of two groups are stored to memory ([`Panel::products`]), from where they are scaled and added to the outputs ([`Scale`]), all in the first-level cache. Rows that do not fill one tile
+//! have code of their own, [`few`].
 //!
 //! # What bounds it
 //!
@@ -25,11 +26,15 @@ use crate::isa::avx512::Avx512;
 
 use super::super::int8::{Format, W4, W4a, W8};
 use super::super::{AHEAD, NEAR};
-use super::{Ahead, LINE, Operands, Place, SIDE, TILE, clear, configure, passes, release, store, sum};
+use super::{Ahead, LINE, Operands, Pass, Place, SIDE, TILE, clear, configure, passes, release, store, sum};
+
+mod few;
 
 /// Vector code beside the matrix unit.
 type Vectors = Avx512<false>;
 
+/// Tiles of rows multiplied at once.
+const PARTS: usize = 2;
 /// Rows that pass over decoded weights: more would drive each other from the first-level cache.
 const ROWS: usize = 128;
 /// Columns that are decoded at a time: a whole number of groups.
@@ -38,8 +43,8 @@ const STEP: usize = 256;
 const DEPTH: usize = 64;
 /// Columns in the smallest group.
 const LEAST: usize = 32;
-/// Fewest rows worth it: fewer are bound by memory, which one row's code reads best.
-pub(crate) const MIN_ROWS: usize = 6;
+/// Fewest rows worth it, of 4-bit codes, whose unpacking vector code repeats for every few rows, and of 8-bit codes.
+const FEWEST: (usize, usize) = (3, 6);
 
 /// The integer sums of two groups, a tile after the other.
 #[repr(C, align(64))]
@@ -69,11 +74,14 @@ struct Panel<'a> {
     q8: Q8Row,
 }
 
-/// Whether groups are whole tiles: otherwise other code has to do it.
+/// Whether there are enough rows and groups are whole tiles: otherwise other code does it.
 #[inline(always)]
-pub(crate) fn suits(p: &PanelArgs) -> bool {
+pub(crate) fn suits(p: &PanelArgs, elem: Elem) -> bool {
     let (k, group) = (p.k as usize, p.group as usize);
-    p.m as usize >= MIN_ROWS && group >= LEAST && STEP.is_multiple_of(group) && layout::padded_k(k).is_multiple_of(group.min(DEPTH))
+    p.m as usize >= if elem == Elem::W8 { FEWEST.1 } else { FEWEST.0 }
+        && group >= LEAST
+        && STEP.is_multiple_of(group)
+        && layout::padded_k(k).is_multiple_of(group.min(DEPTH))
 }
 
 /// Computes a panel of quantized weights.
@@ -94,40 +102,63 @@ pub(crate) unsafe fn run(p: &PanelArgs, elem: Elem) {
     };
     unsafe {
         for pass in passes(p.m as usize).into_iter().filter(|pass| pass.rows > 0) {
-            configure(pass.tiles, panel.depth);
-            if pass.tiles.1 > 0 { panel.pass::<2>(pass.first, pass.rows) } else { panel.pass::<1>(pass.first, pass.rows) }
+            if pass.tiles.1 > 0 {
+                configure(pass.tiles, panel.depth);
+                panel.pass(pass.first, pass.rows);
+            } else {
+                configure((pass.rows, pass.rows), panel.depth);
+                match panel.elem {
+                    Elem::W8 => panel.few::<W8>(&pass),
+                    Elem::W4 => panel.few::<W4>(&pass),
+                    _ => panel.few::<W4a>(&pass),
+                }
+            }
         }
         release();
     }
 }
 
 impl Panel<'_> {
-    /// Rows `first..first + rows` of all blocks, in `PARTS` tiles at a time.
+    /// The rows of a pass that are at most a tile.
     #[inline(always)]
-    unsafe fn pass<const PARTS: usize>(&self, first: usize, rows: usize) {
+    unsafe fn few<T: Format<Vectors>>(&self, pass: &Pass) {
         let blocks = self.p.blocks as usize;
         let mut b = 0;
         while blocks - b >= 2 {
-            unsafe { self.rows::<PARTS, 2>(first, rows, b) };
+            unsafe { few::run::<T, 2>(self, pass.first, pass.rows, b) };
             b += 2;
         }
         if b < blocks {
-            unsafe { self.rows::<PARTS, 1>(first, rows, b) };
+            unsafe { few::run::<T, 1>(self, pass.first, pass.rows, b) };
+        }
+    }
+
+    /// Rows `first..first + rows` of all blocks, two tiles at a time.
+    #[inline(always)]
+    unsafe fn pass(&self, first: usize, rows: usize) {
+        let blocks = self.p.blocks as usize;
+        let mut b = 0;
+        while blocks - b >= 2 {
+            unsafe { self.rows::<2>(first, rows, b) };
+            b += 2;
+        }
+        if b < blocks {
+            unsafe { self.rows::<1>(first, rows, b) };
         }
     }
 
     /// The rows of `BLOCKS` blocks, [`ROWS`] at a time.
     #[inline(always)]
-    unsafe fn rows<const PARTS: usize, const BLOCKS: usize>(&self, first: usize, rows: usize, b: usize) {
+    unsafe fn rows<const BLOCKS: usize>(&self, first: usize, rows: usize, b: usize) {
         for start in (0..rows).step_by(ROWS) {
-            unsafe { self.strip::<PARTS, BLOCKS>(first + start, ROWS.min(rows - start), b) };
+            unsafe { self.strip::<BLOCKS>(first + start, ROWS.min(rows - start), b) };
         }
     }
 
     /// The rows of `BLOCKS` blocks from block `b` on.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
     #[inline(never)]
-    unsafe fn strip<const PARTS: usize, const BLOCKS: usize>(&self, first: usize, rows: usize, b: usize) {
+    unsafe fn strip<const BLOCKS: usize>(&self, first: usize, rows: usize, b: usize) {
         let mut decoded = MaybeUninit::<[Decoded; BLOCKS]>::uninit();
         let decoded = decoded.as_mut_ptr().cast::<Decoded>();
         let mut outputs = MaybeUninit::<Outputs>::uninit();
@@ -146,7 +177,7 @@ impl Panel<'_> {
                 }
                 let mut ahead = self.ahead::<BLOCKS>(b, k, end);
                 for i in 0..rows.div_ceil(PARTS * SIDE) {
-                    self.products::<PARTS, BLOCKS>(decoded, first + i * PARTS * SIDE, (k, end), outputs.add(i * each), &mut ahead);
+                    self.products::<BLOCKS>(decoded, first + i * PARTS * SIDE, (k, end), outputs.add(i * each), &mut ahead);
                 }
                 ahead.rest();
                 k = end;
@@ -208,14 +239,7 @@ impl Panel<'_> {
 
     /// Adds the products of columns `k.0..k.1` to `PARTS * 16` rows, from row `row` on, of `BLOCKS` blocks; the tiles' configuration knows if there are less.
     #[inline(always)]
-    unsafe fn products<const PARTS: usize, const BLOCKS: usize>(
-        &self,
-        w: *const Decoded,
-        row: usize,
-        k: (usize, usize),
-        outputs: *mut f32,
-        ahead: &mut Ahead,
-    ) {
+    unsafe fn products<const BLOCKS: usize>(&self, w: *const Decoded, row: usize, k: (usize, usize), outputs: *mut f32, ahead: &mut Ahead) {
         let mut sums = MaybeUninit::<Sums>::uninit();
         let sums = sums.as_mut_ptr().cast::<u8>();
         let rows = (PARTS * SIDE).min(self.p.m as usize - row);
@@ -249,9 +273,9 @@ impl Panel<'_> {
                 }
                 let scale = Scale { panel: self, w, sums, outputs, a, rows, decoded: i, group: first + i };
                 if self.elem == Elem::W4a {
-                    scale.some::<true, PARTS, BLOCKS>(together, ahead);
+                    scale.some::<true, BLOCKS>(together, ahead);
                 } else {
-                    scale.some::<false, PARTS, BLOCKS>(together, ahead);
+                    scale.some::<false, BLOCKS>(together, ahead);
                 }
             }
         }
@@ -275,15 +299,13 @@ struct Scale<'a> {
 impl Scale<'_> {
     /// One or two groups.
     #[inline(always)]
-    unsafe fn some<const ASYMMETRIC: bool, const PARTS: usize, const BLOCKS: usize>(&self, groups: usize, ahead: &mut Ahead) {
-        unsafe {
-            if groups == 2 { self.all::<ASYMMETRIC, PARTS, BLOCKS, 2>(ahead) } else { self.all::<ASYMMETRIC, PARTS, BLOCKS, 1>(ahead) }
-        }
+    unsafe fn some<const ASYMMETRIC: bool, const BLOCKS: usize>(&self, groups: usize, ahead: &mut Ahead) {
+        unsafe { if groups == 2 { self.all::<ASYMMETRIC, BLOCKS, 2>(ahead) } else { self.all::<ASYMMETRIC, BLOCKS, 1>(ahead) } }
     }
 
     /// `GROUPS` groups, in ascending order.
     #[inline(always)]
-    unsafe fn all<const ASYMMETRIC: bool, const PARTS: usize, const BLOCKS: usize, const GROUPS: usize>(&self, ahead: &mut Ahead) {
+    unsafe fn all<const ASYMMETRIC: bool, const BLOCKS: usize, const GROUPS: usize>(&self, ahead: &mut Ahead) {
         for part in 0..PARTS {
             for block in 0..BLOCKS {
                 unsafe { self.tile::<ASYMMETRIC, GROUPS>(part, block, (part * BLOCKS + block) * SIDE * BLOCK, ahead) };
