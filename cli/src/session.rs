@@ -162,16 +162,32 @@ pub fn find_target(name: &str) -> Result<&'static TargetSpec, Error> {
 /// The targets in a list of names with commas, without repetitions.
 ///
 /// # Errors
-/// [`Error::Usage`] listing the targets.
+/// [`Error::Usage`] listing the targets, or naming two that the runtime could not choose between: those of one instruction-set level.
 pub fn find_targets(names: &str) -> Result<Vec<&'static TargetSpec>, Error> {
-    let mut found: Vec<&TargetSpec> = vec![];
-    for name in names.split(',') {
-        let target = find_target(name.trim())?;
-        if found.iter().all(|t| t.name != target.name) {
-            found.push(target);
+    let mut found: Vec<(&str, &TargetSpec)> = vec![];
+    for name in names.split(',').map(str::trim) {
+        let target = find_target(name)?;
+        match found.iter().find(|(_, t)| artifact::isa(t) == artifact::isa(target)) {
+            None => found.push((name, target)),
+            Some((_, same)) if same.name == target.name => {}
+            Some(other) => return Err(one_level(names, *other, (name, target))),
         }
     }
-    Ok(found)
+    Ok(found.into_iter().map(|(_, target)| target).collect())
+}
+
+/// Two targets, each as it was called and found, whose code the same machines run.
+fn one_level(list: &str, first: (&str, &TargetSpec), second: (&str, &TargetSpec)) -> Error {
+    let called = |(name, target): (&str, &TargetSpec)| match name == target.name {
+        true => format!("`{name}`"),
+        false => format!("`{name}` (`{}` on this machine)", target.name),
+    };
+    Error::Usage(format!(
+        "--target {list}: {} and {} are of one instruction-set level and only tuned for different processors, so an artifact with both would always run the first: \
+         leave one of them out (`llmcc targets` says what each is tuned for)",
+        called(first),
+        called(second)
+    ))
 }
 
 /// Refuses targets that need LLVM when this compiler is built without it.

@@ -1,5 +1,8 @@
 //! A table of bad inputs: each ends in one message that says what and where, a non-zero status, and nothing left behind.
 
+use llmcc_cli::session::find_targets;
+use llmcc_codegen::artifact::isa;
+use llmcc_ir::target::{TARGETS, find};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -276,6 +279,25 @@ fn wrong_usage() {
         assert_eq!(out.status.code(), Some(2), "{bad:?}");
         assert_eq!(case.leftovers(), [] as [&str; 0]);
     }
+}
+
+/// The runtime chooses a version by its level: the second of one level would never run.
+#[test]
+fn targets_of_one_level() {
+    let case = Case::new();
+    let says = [
+        "--target x86-64-v4,sm90,x86-64-v4-amx: `x86-64-v4` and `x86-64-v4-amx` are of one instruction-set level",
+        "leave one of them out",
+    ];
+    fails(&case, &case.compile(&["--target", "x86-64-v4,sm90,x86-64-v4-amx"]), &says);
+    let native = find("native").expect("a target");
+    for other in TARGETS.iter().filter(|t| isa(t) == isa(native) && t.name != native.name) {
+        let says = [format!("`native` (`{}` on this machine) and `{}`", native.name, other.name)];
+        fails(&case, &case.compile(&["--target", &format!("native,{}", other.name)]), &says.each_ref().map(String::as_str));
+    }
+    let names = |list| find_targets(list).map(|all| all.iter().map(|t| t.name).collect::<Vec<_>>());
+    assert_eq!(names("sm90, x86-64-v4,sm90,x86-64-v4").expect("repeated"), ["sm90", "x86-64-v4"]);
+    assert_eq!(names("x86-64-v4-amx,x86-64-v3,x86-64,sm80,sm86").expect("different").len(), 5);
 }
 
 #[test]

@@ -18,7 +18,7 @@ pub fn run() -> Result<(), Error> {
             Family::Gpu if !HAS_LLVM => "  (not in this build: `make GPU=1`)",
             _ => "",
         };
-        let _ = writeln!(out, "{:<12} {}{mark}", t.name, t.about);
+        let _ = writeln!(out, "{:<14} {}{mark}", t.name, t.about);
     }
     super::print(&out)
 }
