@@ -13,7 +13,7 @@ mod oracle;
 mod run;
 
 pub use oracle::{bound, largest_difference, multiply_adds};
-pub use run::{Answer, Ran, compute_in_child};
+pub use run::{Answer, Batching, OwnOrder, Ran, compute_in_child};
 
 use crate::Error;
 use crate::loaded::{EngineOptions, Model, segments};

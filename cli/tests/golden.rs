@@ -4,6 +4,7 @@ use llmcc_cli::session::{self, CompileOptions};
 use llmcc_codegen::locate::locate;
 use llmcc_ir::target::find;
 use llmcc_test_support::fake_driver;
+use llmcc_ukernels::{Level, detect};
 use sha2::{Digest, Sha256};
 use std::ffi::OsStr;
 use std::fs;
@@ -167,6 +168,33 @@ fn an_artifact_that_does_not_compute_is_not_written() {
     let said = compile_with_runner(&f, &wrong("7f800000")).expect_err("infinite");
     assert!(said.contains("computes inf (step 1, row 0, entry 0 of the logits)"), "{said}");
     compile_with_runner(&f, "exec $LLMCC \"$@\"").expect("the real one");
+}
+
+/// Batches are compared in the processor's own order of sums as well, which AMX has for bf16 rows.
+#[test]
+fn batches_are_verified_in_the_processor_s_own_order() {
+    if !find("x86-64-v4").expect("a target").runs_here() {
+        eprintln!("skipped for want of a processor with AVX-512");
+        return;
+    }
+    let f = Folder::new();
+    let amx = detect() == Level::Amx;
+    for (format, own_order) in [(&["--dtype", "bf16"][..], amx), (&["--w4"], false)] {
+        f.compile("qwen3", "m.so", &[format, &["--target", "x86-64-v4"]].concat());
+        let said = f.verify("m.so").expect("verifies");
+        let computation: Vec<&str> = said.lines().filter(|l| l.starts_with("computation  x86-64-v4: 24 tokens")).collect();
+        assert!(computation.iter().all(|l| l.contains(", bit for bit")), "{said}");
+        match computation[..] {
+            [portable, own] if own_order => {
+                assert!(
+                    portable.contains("in the portable order of sums") && own.contains("in this processor's own order of sums"),
+                    "{said}"
+                );
+            }
+            [one] if !own_order => assert!(one.contains("own order of sums gives the same"), "{said}"),
+            _ => panic!("AMX: {amx}; {said}"),
+        }
+    }
 }
 
 const MEASURE: [&str; 11] = ["bench", "m.so", "--prefill", "4", "--batch", "1", "--steps", "1", "--repeat", "1", "--kernels"];

@@ -142,23 +142,51 @@ impl Checked<'_> {
     }
 
     /// The same tokens in one step and one by one must give the same finite logits; on a GPU, whose kernels for few and many tokens sum in another order, nearly.
+    /// On a processor with an order of sums of its own they must in that, too, and be near those in portable order.
     fn computation(&self) -> Result<String, Error> {
-        let Some((n, apart)) = self.ran.batching else { return Ok(String::new()) };
-        let failed = |what: &str| Err(Error::Failed(format!("{}: {}: {what}", self.args.artifact.display(), self.place())));
-        if !apart.finite {
-            return failed(&format!("logits of {n} tokens are not all finite"));
+        let Some(batching) = &self.ran.batching else { return Ok(String::new()) };
+        let n = batching.tokens;
+        if self.version.spec.is_some_and(|t| t.family() == Family::Gpu) {
+            return Ok(self.batches(n, batching.apart, self.rounding(), "")? + "\n");
         }
-        let said = |how: &str| Ok(format!("computation  {}: {n} tokens in one step equal the same tokens one by one{how}\n", self.place()));
+        let Some(own) = batching.own else {
+            let line = self.batches(n, batching.apart, 0.0, "")?;
+            return Ok(format!("{line}; this processor's own order of sums gives the same\n"));
+        };
+        let portable = self.batches(n, batching.apart, 0.0, " in the portable order of sums")?;
+        let ours = self.batches(n, own.apart, 0.0, " in this processor's own order of sums")?;
+        let (apart, allowed) = (percent(own.from_portable.relative), percent(self.rounding()));
+        if own.from_portable.relative > self.rounding() {
+            return self.failed(&format!(
+                "logits in this processor's own order of sums are {apart} apart from those in the portable one (`--portable`), {allowed} may be rounding; please report this"
+            ));
+        }
+        Ok(format!("{portable}\n{ours}; from those in the portable order they are {apart} apart\n"))
+    }
+
+    /// How far two of this version's results may be apart, either being as far from exact as its arithmetic allows.
+    fn rounding(&self) -> f64 {
+        2.0 * self.version.facts["tolerance"].as_f64().unwrap_or(0.0)
+    }
+
+    fn failed(&self, what: &str) -> Result<String, Error> {
+        Err(Error::Failed(format!("{}: {}: {what}", self.args.artifact.display(), self.place())))
+    }
+
+    /// What is said of logits of `n` tokens in one step and one by one that are `apart`: a line without its end.
+    fn batches(&self, n: usize, apart: Distance, allowed: f64, order: &str) -> Result<String, Error> {
+        if !apart.finite {
+            return self.failed(&format!("logits of {n} tokens are not all finite{order}"));
+        }
+        let said =
+            |how: &str| Ok(format!("computation  {}: {n} tokens in one step equal the same tokens one by one{order}{how}", self.place()));
         if apart.same_bits {
             return said(", bit for bit");
         }
-        let gpu = self.version.spec.is_some_and(|t| t.family() == Family::Gpu);
-        // Either may be as far from exact as that.
-        let allowed = if gpu { 2.0 * self.version.facts["tolerance"].as_f64().unwrap_or(0.0) } else { 0.0 };
         if apart.relative > allowed {
             let (apart, allowed) = (percent(apart.relative), percent(allowed));
-            return failed(&format!(
-                "logits depend on how {n} tokens were batched: they are {apart} apart, {allowed} may be rounding; please report this"
+            return self.failed(&format!(
+                "logits depend on how {n} tokens were batched{order}: they are {apart} apart, {allowed} may be rounding; please report this"
             ));
         }
         said(&format!(" but for rounding: {} apart", percent(apart.relative)))
@@ -169,6 +197,9 @@ impl Checked<'_> {
 const ANOTHER_ROUNDING: f64 = 0.5;
 
 fn percent(x: f64) -> String {
+    if x == 0.0 {
+        return "0 %".into();
+    }
     if x < 1e-3 { format!("{:.0e} %", x * 100.0) } else { format!("{:.1} %", x * 100.0) }
 }
 
@@ -201,7 +232,7 @@ fn sha256(part: &Part) -> Result<String, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::golden::Computed;
+    use crate::golden::{Batching, Computed, OwnOrder};
     use serde_json::json;
 
     fn computed(logit: f32) -> Vec<Computed> {
@@ -211,11 +242,20 @@ mod tests {
 
     /// What is said of a version that computes `logit` beside 1, by golden vectors with 2 from the version for `by`.
     fn said(of: &str, activations: &str, by: &str, logit: f32, apart: Option<f64>) -> Result<(String, String), String> {
+        let batching = apart.map(|relative| Batching { tokens: 24, apart: distance(relative), own: None });
+        said_of(of, activations, by, logit, batching)
+    }
+
+    /// 0: the same bits.
+    fn distance(relative: f64) -> Distance {
+        Distance { relative, finite: true, same_bits: relative == 0.0 }
+    }
+
+    fn said_of(of: &str, activations: &str, by: &str, logit: f32, batching: Option<Batching>) -> Result<(String, String), String> {
         let version =
             |target: &str, activations: &str| json!({ "target": target, "activations": activations, "lossy": [], "tolerance": 0.1 });
         let manifest = json!({ "versions": [version(by, "f32"), version(of, activations)] });
         let versions = manifest::versions(&manifest);
-        let batching = apart.map(|relative| (24, Distance { relative, finite: true, same_bits: false }));
         let ran = Ran { isa: 0, device: "a machine".into(), vocab: 2, max_context: 8, steps: computed(logit), batching };
         let args = VerifyArgs { artifact: "m.so".into(), threads: 1 };
         let checked = Checked { args: &args, manifest: &manifest, version: &versions[1], ran: &ran };
@@ -238,6 +278,31 @@ mod tests {
         assert!(said("sm90", "f32", "x86-64-v4", 2.1, None).expect("a GPU").0.contains("sm90 on a machine: 2 tokens"));
         for another in [-2.0, 9.0, f32::NAN] {
             assert!(said("sm90", "f32", "x86-64-v4", another, None).is_err(), "{another}");
+        }
+    }
+
+    #[test]
+    fn processors_are_checked_in_their_own_order_of_sums_too() {
+        let said = |portable: f64, own: Option<(f64, f64)>| {
+            let own = own.map(|(apart, from_portable)| OwnOrder { apart: distance(apart), from_portable: distance(from_portable) });
+            let batching = Batching { tokens: 24, apart: distance(portable), own };
+            said_of("x86-64-v4", "bf16", "x86-64-v4", 2.0, Some(batching)).map(|(_, computation)| computation)
+        };
+        let one = said(0.0, None).expect("one order");
+        assert!(one.ends_with("one by one, bit for bit; this processor's own order of sums gives the same\n"), "{one}");
+        let two = said(0.0, Some((0.0, 0.002))).expect("two orders");
+        assert!(two.contains("in the portable order of sums, bit for bit\ncomputation  x86-64-v4: 24 tokens"), "{two}");
+        assert!(
+            two.ends_with("in this processor's own order of sums, bit for bit; from those in the portable order they are 0.2 % apart\n"),
+            "{two}"
+        );
+        for (portable, own, says) in [
+            (1e-6, (0.0, 0.002), "batched in the portable order of sums"),
+            (0.0, (1e-6, 0.002), "batched in this processor's own order of sums"),
+            (0.0, (0.0, 0.3), "are 30.0 % apart from those in the portable one"),
+        ] {
+            let wrong = said(portable, Some(own)).expect_err("too far apart");
+            assert!(wrong.contains(says), "{wrong}");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::{Computed, Distance, compute, engine_options};
 use crate::Error;
-use crate::loaded::Model;
+use crate::loaded::{EngineOptions, Model};
 use llmcc_ir::target::Family;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -21,8 +21,28 @@ pub struct Ran {
     pub max_context: usize,
     /// Golden steps.
     pub steps: Vec<Computed>,
-    /// Tokens that were computed in one step and one by one, and how far the logits were apart. Not for `compile`.
-    pub batching: Option<(usize, Distance)>,
+    /// Whether logits depend on what is computed together. Not for `compile`.
+    pub batching: Option<Batching>,
+}
+
+/// The same tokens in one step and one by one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Batching {
+    /// Tokens.
+    pub tokens: usize,
+    /// How far the logits of the two are apart; on processors, in the portable order of sums.
+    pub apart: Distance,
+    /// In the processor's own order of sums, where that gives other logits.
+    pub own: Option<OwnOrder>,
+}
+
+/// What a processor computes when it need not give the bits of all others (without `LLMCC_OPEN_PORTABLE`).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OwnOrder {
+    /// How far the logits of one step and of single tokens are apart.
+    pub apart: Distance,
+    /// How far those of the step are from those in portable order.
+    pub from_portable: Distance,
 }
 
 /// The answer of a child.
@@ -56,33 +76,63 @@ impl Answer {
             other => other?,
         };
         let info = model.info();
-        Ok(Answer::Ran(Ran {
-            isa: info.isa,
-            device: model.device()?,
-            vocab: info.vocab,
-            max_context: info.max_context,
-            steps: compute(&model, seed)?,
-            batching: if batching { Some(together_and_apart(&model)?) } else { None },
-        }))
+        let (device, steps) = (model.device()?, compute(&model, seed)?);
+        let batching = if batching { Some(Batching::of(model, path, threads)?) } else { None };
+        Ok(Answer::Ran(Ran { isa: info.isa, device, vocab: info.vocab, max_context: info.max_context, steps, batching }))
     }
 }
 
-/// The same tokens in one step and one by one: their number, and how far the logits are apart.
-fn together_and_apart(model: &Model) -> Result<(usize, Distance), Error> {
-    let info = model.info();
-    let n = 24.min(info.max_context);
-    let ids: Vec<i32> = (0..n).map(|i| ((i * 7919 + 13) % info.vocab) as i32).collect();
-    let rows: Vec<u32> = (0..n as u32).collect();
-    let seq = model.seq_new()?;
-    let together = model.step(&ids, &vec![seq; n], &rows)?;
-    model.seq_free(seq)?;
-    let seq = model.seq_new()?;
-    let mut apart = vec![];
-    for id in &ids {
-        apart.extend(model.step(&[*id], &[seq], &[0])?);
+impl Batching {
+    /// Of the artifact at `path`, which is open as `portable`. A processor's version is opened again, to sum in its own order.
+    fn of(portable: Model, path: &Path, threads: u32) -> Result<Batching, Error> {
+        let processor = portable.info().isa < llmcc_abi::isa::SM;
+        let ours = TwoWays::compute(&portable)?;
+        drop(portable);
+        let own = match processor {
+            true => Some(TwoWays::compute(&Model::open(path, EngineOptions { portable: false, ..engine_options(threads) })?)?),
+            false => None,
+        };
+        let own = own
+            .filter(|own| !own.same_bits(&ours))
+            .map(|own| OwnOrder { apart: own.apart(), from_portable: Distance::of(&ours.together, &own.together) });
+        Ok(Batching { tokens: ours.tokens, apart: ours.apart(), own })
     }
-    model.seq_free(seq)?;
-    Ok((n, Distance::of(&together, &apart)))
+}
+
+/// Logits of the same tokens, `[tokens, vocab]`.
+struct TwoWays {
+    tokens: usize,
+    /// Of one step.
+    together: Vec<f32>,
+    /// Of a step for each.
+    singly: Vec<f32>,
+}
+
+impl TwoWays {
+    fn compute(model: &Model) -> Result<TwoWays, Error> {
+        let info = model.info();
+        let tokens = 24.min(info.max_context);
+        let ids: Vec<i32> = (0..tokens).map(|i| ((i * 7919 + 13) % info.vocab) as i32).collect();
+        let rows: Vec<u32> = (0..tokens as u32).collect();
+        let seq = model.seq_new()?;
+        let together = model.step(&ids, &vec![seq; tokens], &rows)?;
+        model.seq_free(seq)?;
+        let seq = model.seq_new()?;
+        let mut singly = vec![];
+        for id in &ids {
+            singly.extend(model.step(&[*id], &[seq], &[0])?);
+        }
+        model.seq_free(seq)?;
+        Ok(TwoWays { tokens, together, singly })
+    }
+
+    fn apart(&self) -> Distance {
+        Distance::of(&self.together, &self.singly)
+    }
+
+    fn same_bits(&self, other: &TwoWays) -> bool {
+        Distance::of(&self.together, &other.together).same_bits && Distance::of(&self.singly, &other.singly).same_bits
+    }
 }
 
 /// Runs the golden steps of the artifact at `path` in a child process, on this machine's processor or its GPU: `program` is this command line. `batching`: also whether results depend
