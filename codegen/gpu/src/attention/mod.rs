@@ -16,6 +16,7 @@
 mod codes;
 mod decode;
 mod join;
+mod list;
 mod plain;
 mod pool;
 mod prefill;

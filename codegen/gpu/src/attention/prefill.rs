@@ -2,7 +2,7 @@
 //!
 //! A block takes some adjacent tokens with all query heads of one KV head: its rows. They share the pages, which the warps copy together, a few at a time,
 //! while they work on those before. Tokens of a step may belong to several sequences, in any order: the block walks the pages of one sequence after the other,
-//! and rows of others see nothing of them. Usually there is one.
+//! as the first warp has listed them ([`list`](super::list)), and rows of others see nothing of them. Usually there is one.
 //!
 //! Blocks with the last tokens come first: they have the longest walks.
 //!
@@ -10,11 +10,12 @@
 //! for int8 caches, so that one does, where shared memory would hold three and more.
 
 use super::Shape;
+use super::list::{List, Walk};
 use super::pool::Pool;
 use super::rows::{Block, Row};
 use super::tiles::{Lane, PageAt, Range, State, Tile};
 use crate::cx::Cx;
-use crate::mlir::{Builder, Cmp, I32, V};
+use crate::mlir::{Builder, Cmp, V};
 use crate::{Source, blocks, per_rows};
 use llmcc_codegen::CodegenError;
 
@@ -60,14 +61,14 @@ impl Plan {
         self.pages * self.tile.page_bytes()
     }
 
+    fn list(&self) -> List {
+        List { at: STAGES * self.stage_bytes(), tokens: self.tokens }
+    }
+
     fn threads(&self) -> u32 {
         self.warps as u32 * 32
     }
 }
-
-/// Words that the block keeps of each token: the first page of its sequence's walk, the page after the last, the first position, the number of positions.
-/// Both pages are 0 unless the token is the first of its sequence in the block.
-const WORDS: usize = 4;
 
 /// Emits the kernel.
 pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Result<Source, CodegenError> {
@@ -76,19 +77,20 @@ pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Result<Source, Co
             let lane = Lane::new(b, &plan.tile);
             let tid = b.sreg("tid.x");
             let warp = b.shrc(tid, 5);
-            let walk = Walk { block, plan, lane: &lane, tid, warp };
-            walk.list(b);
+            let first = b.cmpc(Cmp::Eq, warp, 0);
+            b.if_(first, |b| plan.list().write(b, &block, lane.lane));
             b.barrier();
-            let rows = walk.rows(b);
-            let state = walk.run(b, &rows);
-            walk.store(b, &rows, &state);
+            let attend = Attend { block, plan, lane: &lane, tid, warp };
+            let rows = attend.rows(b);
+            let state = attend.run(b, &rows);
+            attend.store(b, &rows, &state);
         });
     });
     Ok(Source {
         entry: cx.entry(),
         mlir,
         threads: plan.threads(),
-        shared: (STAGES * plan.stage_bytes() + plan.tokens * WORDS * 4) as u32,
+        shared: (plan.list().at + plan.list().bytes()) as u32,
         grid: [blocks(shape.spec.kv_heads), per_rows(plan.tokens), blocks(1)],
         scratch: 0,
         scratch_per_m: 0,
@@ -96,7 +98,8 @@ pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Result<Source, Co
     })
 }
 
-struct Walk<'a> {
+/// A block while it is emitted.
+struct Attend<'a> {
     block: Block<'a>,
     plan: &'a Plan,
     lane: &'a Lane,
@@ -104,48 +107,7 @@ struct Walk<'a> {
     warp: V,
 }
 
-impl Walk<'_> {
-    fn listed(&self, b: &mut Builder, i: V) -> V {
-        let base = b.shared();
-        let base = b.atc(base, (STAGES * self.plan.stage_bytes()) as i64);
-        let offset = b.mulc(i, WORDS as i64 * 4);
-        b.at(base, offset)
-    }
-
-    /// Writes the list of walks: see [`WORDS`].
-    fn list(&self, b: &mut Builder) {
-        let mine = b.cmp(Cmp::Slt, self.tid, self.block.count);
-        b.if_(mine, |b| {
-            let token = b.add(self.block.token0, self.tid);
-            let seq = self.block.args.seq(b, token);
-            let (zero, one, most) = (b.i32(0), b.i32(1), b.i32(i64::from(i32::MAX)));
-            let all = b.for_((zero, self.block.count, one), &[most, zero, zero], |b, j, c| {
-                let token = b.add(self.block.token0, j);
-                let other = self.block.args.seq(b, token);
-                let range = self.block.range(b, token);
-                let end = b.add(range.first, range.count);
-                let same = b.cmp(Cmp::Eq, other, seq);
-                let earlier = b.cmp(Cmp::Slt, j, self.tid);
-                let earlier = b.and(same, earlier);
-                let earlier = b.zext(earlier, I32);
-                let (first, last) = (b.min(c[0], range.first), b.max(c[1], end));
-                vec![b.select(same, first, c[0]), b.select(same, last, c[1]), b.or(c[2], earlier)]
-            });
-            let (first, end) = (all[0], all[1]);
-            // Pages that are attended to together are the same ones wherever a window begins: else a row's bits would depend on the other tokens.
-            let page = b.shrc(first, 4);
-            let page = b.andc(page, -(self.plan.pages as i64));
-            let end_page = b.addc(end, 15);
-            let end_page = b.shrc(end_page, 4);
-            let fresh = b.cmpc(Cmp::Eq, all[2], 0);
-            let (page, end_page) = (b.select(fresh, page, zero), b.select(fresh, end_page, zero));
-            let positions = b.sub(end, first);
-            let words = b.pack(&[page, end_page, first, positions]);
-            let p = self.listed(b, self.tid);
-            b.store(words, p);
-        });
-    }
-
+impl Attend<'_> {
     /// The rows of this lane.
     fn rows(&self, b: &mut Builder) -> Vec<Row> {
         let start = b.mulc(self.warp, 16 * self.plan.tile.tiles as i64);
@@ -165,30 +127,22 @@ impl Walk<'_> {
         });
         let start = self.plan.tile.start(b);
         let (zero, one) = (b.i32(0), b.i32(1));
-        let done = b.for_((zero, self.block.count, one), start.carried(), |b, i, state| {
-            let p = self.listed(b, i);
-            let words = b.load(p, crate::mlir::V4I32);
-            let words = b.unpack(words);
-            let token = b.add(self.block.token0, i);
-            let seq = self.block.args.seq(b, token);
+        let list = self.plan.list();
+        let walks = list.count(b);
+        let done = b.for_((zero, walks, one), start.carried(), |b, number, state| {
+            let walk = list.walk(b, number, self.plan.pages);
             let state = State::from_carried(state);
-            let pass = Pass {
-                walk: self,
-                pool: Pool::new(b, (self.block.shape, &self.plan.tile), self.block.args, self.block.kv_head, seq),
-                page: words[0],
-                end_page: words[1],
-                range: Range { first: words[2], count: words[3] },
-            };
+            let pool = Pool::new(b, (self.block.shape, &self.plan.tile), self.block.args, self.block.kv_head, walk.seq);
             let ranges: Vec<Range> = rows
                 .iter()
                 .map(|row| {
-                    let here = b.cmp(Cmp::Eq, row.seq, seq);
+                    let here = b.cmp(Cmp::Eq, row.seq, walk.seq);
                     let here = b.and(here, row.used);
                     let none = b.i32(0);
                     Range { first: row.range.first, count: b.select(here, row.range.count, none) }
                 })
                 .collect();
-            pass.run(b, &q, &ranges, &state).carried().to_vec()
+            Pass { attend: self, pool, walk }.run(b, &q, &ranges, &state).carried().to_vec()
         });
         State::from_carried(&done)
     }
@@ -214,17 +168,14 @@ impl Walk<'_> {
 
 /// The walk over the pages of one sequence.
 struct Pass<'a> {
-    walk: &'a Walk<'a>,
+    attend: &'a Attend<'a>,
     pool: Pool<'a>,
-    page: V,
-    end_page: V,
-    /// Positions that some row sees.
-    range: Range,
+    walk: Walk,
 }
 
 impl Pass<'_> {
     fn stage(&self, b: &mut Builder, stage: V) -> Vec<PageAt> {
-        let plan = self.walk.plan;
+        let plan = self.attend.plan;
         let offset = b.mulc(stage, plan.stage_bytes() as i64);
         let base = b.shared();
         let base = b.at(base, offset);
@@ -238,16 +189,15 @@ impl Pass<'_> {
 
     /// Starts copying the pages from `page` on into a stage: some warps per page. Outside of the range, any page will do, its values being zero.
     fn copy(&self, b: &mut Builder, page: V, stage: V) {
-        let plan = self.walk.plan;
-        let inside = b.cmp(Cmp::Slt, page, self.end_page);
+        let plan = self.attend.plan;
+        let inside = b.cmp(Cmp::Slt, page, self.walk.end);
         b.if_(inside, |b| {
             let warps = plan.warps / plan.pages;
-            let which = b.divc(self.walk.warp, warps as i64);
+            let which = b.divc(self.attend.warp, warps as i64);
             let number = b.add(page, which);
-            let last = b.addc(self.end_page, -1);
+            let last = b.addc(self.walk.end, -1);
             let there = b.min(number, last);
-            let first = b.shrc(self.range.first, 4);
-            let there = b.max(there, first);
+            let there = b.max(there, self.walk.there);
             let entry = self.pool.entry(b, there);
             let offset = b.mulc(stage, plan.stage_bytes() as i64);
             let base = b.shared();
@@ -256,19 +206,19 @@ impl Pass<'_> {
             let base = b.at(base, offset);
             let to = plan.tile.page_at(b, base);
             let skip = b.mulc(which, warps as i64 * 32);
-            let piece = b.sub(self.walk.tid, skip);
-            self.pool.copy(b, (number, entry), to, self.range, (piece, warps));
+            let piece = b.sub(self.attend.tid, skip);
+            self.pool.copy(b, (number, entry), to, self.walk.range, (piece, warps));
         });
         b.cp_commit();
     }
 
     fn run(&self, b: &mut Builder, q: &[Vec<V>], ranges: &[Range], state: &State) -> State {
-        let plan = self.walk.plan;
+        let plan = self.attend.plan;
         let (zero, step) = (b.i32(0), b.i32(plan.pages as i64));
-        self.copy(b, self.page, zero);
+        self.copy(b, self.walk.page, zero);
         let mut carried = vec![zero];
         carried.extend_from_slice(state.carried());
-        let done = b.for_((self.page, self.end_page, step), &carried, |b, page, carried| {
+        let done = b.for_((self.walk.page, self.walk.end, step), &carried, |b, page, carried| {
             let stage = carried[0];
             let other = b.xorc(stage, 1);
             b.cp_wait(0);
@@ -279,7 +229,7 @@ impl Pass<'_> {
             let pages = self.stage(b, stage);
             let start = b.shlc(page, 4);
             let state = State::from_carried(&carried[1..]);
-            let state = plan.tile.attend(b, self.walk.lane, (start, &pages), q, ranges, &state);
+            let state = plan.tile.attend(b, self.attend.lane, (start, &pages), q, ranges, &state);
             let mut next = vec![other];
             next.extend_from_slice(state.carried());
             next

@@ -17,12 +17,22 @@ fn check_warpgroups(shape: &Shape, steps: &[&[(usize, usize)]]) -> Stats {
     check(shape, steps)
 }
 
+/// A token each of many sequences.
+fn lone() -> Vec<(usize, usize)> {
+    (0..140).map(|s| (s, s * 7 % 40)).collect()
+}
+
 #[test]
 fn prompts_by_mma() {
     let ragged = prompts(&[(2, 5, 20), (0, 0, 33), (1, 77, 1), (3, 16, 16)]);
     let mixed = shuffled(&ragged, &mut Rng(5));
     check(&MMA, &[&prompts(&[(0, 150, 37)]), &mixed, LONE]);
     check(&Shape { d: 128, dtype: KvDType::Bf16, window: Some(7), out: RowElem::Bf16, ..MMA }, &[&mixed]);
+    // A token of every sequence, and several of some, in blocks of many tokens.
+    let many = Shape { group: 1, kv_heads: 1, d: 16, tile_m: 128, ..MMA };
+    let mixed = shuffled(&prompts(&[(0, 3, 60), (1, 0, 2), (2, 90, 71), (3, 16, 1)]), &mut Rng(7));
+    check(&many, &[&lone(), &mixed]);
+    check(&Shape { window: Some(9), dtype: KvDType::Int8, d: 32, ..many }, &[&mixed]);
     // What `wgmma` does not do on sm90: few rows, larger heads.
     check(&Shape { tile_m: 8, target: "sm90", ..MMA }, &[&ragged]);
     check(&Shape { d: 160, kv_heads: 1, target: "sm90", ..MMA }, &[&ragged]);
@@ -46,8 +56,7 @@ fn warpgroups_on_several_sequences() {
     check_warpgroups(&PROMPT, &[&ragged, &mixed, RAGGED]);
     check_warpgroups(&Shape { window: Some(7), d: 128, kv_heads: 1, ..PROMPT }, &[&mixed]);
     // A token of every sequence, in blocks of many tokens.
-    let lone: Vec<(usize, usize)> = (0..140).map(|s| (s, s * 7 % 40)).collect();
-    check_warpgroups(&Shape { group: 1, kv_heads: 1, d: 16, tile_m: 128, ..PROMPT }, &[&lone]);
+    check_warpgroups(&Shape { group: 1, kv_heads: 1, d: 16, tile_m: 128, ..PROMPT }, &[&lone()]);
 }
 
 /// The rings go round several times, also from one sequence to the next.

@@ -1,10 +1,9 @@
 //! The warps that multiply: 16 rows each, 64 in a group. While the products of a tile's values run, the next tile's scores become probabilities.
 
-use super::list::Walk;
 use super::order::Order;
 use super::products::wait;
 use super::softmax::{self, ROWS, Rows, row};
-use super::{Attend, Event, QUERIES_AT, TILE, WARPS};
+use super::{Attend, Event, QUERIES_AT, TILE, WARPS, Walk};
 use crate::attention::rows::Row;
 use crate::attention::tiles::Range;
 use crate::mlir::{Builder, Cmp, V};
@@ -64,7 +63,7 @@ impl Attend<'_> {
         let (zero, one, nothing) = (b.i32(0), b.i32(1), b.f32(0.0));
         th.order.start(b);
         let start = State { rows: Rows::start(b), values: vec![nothing; self.plan.d / 2] };
-        let walks = self.walks(b);
+        let walks = self.plan.list().count(b);
         let done = b.for_((zero, walks, one), &[vec![zero], start.carried()].concat(), |b, number, carried| {
             let (before, state) = (carried[0], State::of(&carried[1..]));
             let walk = self.walk(b, number);
@@ -137,7 +136,7 @@ impl Attend<'_> {
     fn ranges(&self, b: &mut Builder, th: &Thread, walk: &Walk) -> [Range; ROWS] {
         std::array::from_fn(|i| {
             let row = &th.rows[i];
-            let (here, none) = (b.cmp(Cmp::Eq, row.seq, walk.seq), b.i32(0));
+            let (here, none) = (b.cmp(Cmp::Eq, row.seq, walk.pages.seq), b.i32(0));
             Range { first: row.range.first, count: b.select(here, row.range.count, none) }
         })
     }

@@ -4,7 +4,7 @@
 //! # Who does what
 //!
 //! - **A group of four warps brings** pages to two rings of stages, one of keys and one of values, by `cp.async`, and does nothing else ([`produce`]). Before that, one of
-//!   them lists the walks: which sequences the block's tokens are of, and what they see ([`list`]).
+//!   them lists the walks: which sequences the block's tokens are of, and what they see ([`list`](mod@super::list)).
 //! - **Two groups of four warps multiply**, 64 rows each ([`consume`]): `S = Q·Kᵀ` with both operands in shared memory, the softmax in registers
 //!   ([`softmax`](mod@softmax)), `O += P·V` with the probabilities as the left operand in registers, where the first product has left its results in the right places
 //!   ([`products`]). Both products of a turn start together, the scores of a tile and the values of the tile before: while the values are multiplied, the scores become
@@ -56,7 +56,6 @@
 
 mod consume;
 mod inout;
-mod list;
 mod order;
 mod produce;
 mod products;
@@ -64,6 +63,7 @@ mod program;
 mod softmax;
 
 use super::Shape;
+use super::list::{self, List};
 use super::rows::Block;
 use crate::Source;
 use crate::cx::Cx;
@@ -159,14 +159,20 @@ impl Plan {
         self.keys_at() + self.stages * self.tile_bytes()
     }
 
-    /// Where the list of walks lies.
-    fn list_at(&self) -> usize {
-        self.values_at() + self.stages * self.tile_bytes()
+    fn list(&self) -> List {
+        List { at: self.values_at() + self.stages * self.tile_bytes(), tokens: self.tokens }
     }
 
     fn shared(&self) -> usize {
-        self.list_at() + list::bytes(self.tokens)
+        self.list().at + self.list().bytes()
     }
+}
+
+/// A walk, in tiles.
+struct Walk {
+    pages: list::Walk,
+    /// Their number, at least 1.
+    tiles: V,
 }
 
 /// A block while it is emitted.
@@ -200,7 +206,8 @@ pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Result<Source, Co
                     vec![]
                 },
                 |b| {
-                    attend.list(b);
+                    let first = b.cmpc(Cmp::Slt, tid, (WARPS * 32 + 32) as i64);
+                    b.if_(first, |b| plan.list().write(b, &attend.block, lane));
                     vec![]
                 },
             );
@@ -235,7 +242,23 @@ pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Result<Source, Co
     })
 }
 
+impl Walk {
+    /// Position of the first token of a tile.
+    fn start(&self, b: &mut Builder, tile: V) -> V {
+        let (start, skip) = (b.mulc(self.pages.page, PAGE_TOKENS as i64), b.mulc(tile, TILE as i64));
+        b.add(start, skip)
+    }
+}
+
 impl Attend<'_> {
+    /// Walk `number`.
+    fn walk(&self, b: &mut Builder, number: V) -> Walk {
+        let walk = self.plan.list().walk(b, number, PAGES);
+        let pages = b.sub(walk.end, walk.page);
+        let up = b.addc(pages, PAGES as i64 - 1);
+        Walk { pages: walk, tiles: b.divc(up, PAGES as i64) }
+    }
+
     /// Stage and parity of tile `number`, counted from the start of the kernel.
     fn turn(&self, b: &mut Builder, number: V) -> (V, V) {
         let stages = self.plan.stages as i64;

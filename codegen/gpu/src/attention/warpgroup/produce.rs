@@ -1,8 +1,7 @@
 //! The warps that bring pages: each two of the eight pages of a tile, tile by tile first their keys, then, of the tile before, their values: the order in which
 //! they are multiplied.
 
-use super::list::Walk;
-use super::{Attend, Event, LINE, PAGES, PRODUCERS, TILE};
+use super::{Attend, Event, LINE, PAGES, PRODUCERS, TILE, Walk};
 use crate::mlir::{Builder, Cache, Cmp, I32, I64, V};
 use llmcc_abi::PAGE_TOKENS;
 use llmcc_ir::gpu::layout::Swizzle;
@@ -28,7 +27,7 @@ impl Attend<'_> {
     pub(super) fn produce(&self, b: &mut Builder) {
         let th = self.producer(b);
         let (zero, one) = (b.i32(0), b.i32(1));
-        let walks = self.walks(b);
+        let walks = self.plan.list().count(b);
         b.for_((zero, walks, one), &[zero], |b, number, carried| {
             let walk = self.walk(b, number);
             self.bring(b, &th, &walk, carried[0]);
@@ -74,7 +73,7 @@ impl Attend<'_> {
     /// Brings all tiles of a walk, whose first is number `before` of the kernel.
     fn bring(&self, b: &mut Builder, th: &Thread, walk: &Walk, before: V) {
         let late = self.plan.late() as i64;
-        let table = self.block.args.table(b, walk.seq);
+        let table = self.block.args.table(b, walk.pages.seq);
         let (zero, one) = (b.i32(0), b.i32(1));
         let first = self.entries(b, th, walk, table, zero);
         let turns = b.addc(walk.tiles, 1 + late);
@@ -105,13 +104,13 @@ impl Attend<'_> {
 
     /// Pages of the pool for the warp's part of a tile. Outside of the walk, any page will do: scores of its keys are replaced, and its values become zero.
     fn entries(&self, b: &mut Builder, th: &Thread, walk: &Walk, table: V, tile: V) -> Entries {
-        let last = b.addc(walk.end, -1);
+        let last = b.addc(walk.pages.end, -1);
         let first = self.page(b, th, walk, tile);
         (0..MINE)
             .map(|i| {
                 let number = b.addc(first, i as i64);
                 let number = b.min(number, last);
-                let number = b.max(number, walk.there);
+                let number = b.max(number, walk.pages.there);
                 let offset = b.shlc(number, 2);
                 let p = b.at(table, offset);
                 b.load_const(p, I32)
@@ -122,7 +121,7 @@ impl Attend<'_> {
     /// Number in its sequence of the warp's first page of a tile.
     fn page(&self, b: &mut Builder, th: &Thread, walk: &Walk, tile: V) -> V {
         let skip = b.mulc(tile, PAGES as i64);
-        let first = b.add(walk.page, skip);
+        let first = b.add(walk.pages.page, skip);
         b.add(first, th.page)
     }
 
@@ -165,7 +164,7 @@ impl Attend<'_> {
         let to = b.at(to, skip);
         let first = self.page(b, th, walk, tile);
         let start = b.mulc(first, PAGE_TOKENS as i64);
-        let start = b.sub(start, walk.first);
+        let start = b.sub(start, walk.pages.range.first);
         for (i, entry) in entries.iter().enumerate() {
             let from = self.from(b, th.values, *entry);
             let (to, start) = (b.atc(to, (i * self.plan.page_bytes()) as i64), b.addc(start, (i * PAGE_TOKENS) as i64));
@@ -175,7 +174,7 @@ impl Attend<'_> {
                 let from = b.at(from, offset);
                 let (token, place) = self.value_place(b, piece);
                 let slot = b.add(start, token);
-                let seen = b.cmp(Cmp::Ult, slot, walk.count);
+                let seen = b.cmp(Cmp::Ult, slot, walk.pages.range.count);
                 let (all, none) = (b.i32(16), b.i32(0));
                 let bytes = b.select(seen, all, none);
                 let to = b.at(to, place);
