@@ -78,7 +78,7 @@ pub fn emit(kernel: &Kernel, target: &TargetSpec) -> Result<Source, CodegenError
     }
 }
 
-/// First bytes of the workspace: counters of blocks, zero between kernels. What follows holds anything.
+/// First bytes of a kernel's workspace, where [`Source::scratch`] is not 0: counters of blocks, zero between launches. What follows holds anything.
 pub const COUNTER_BYTES: usize = 16 << 10;
 
 /// Most shared memory that a block may have.

@@ -5,7 +5,7 @@ mod support;
 use llmcc_gpu::assembler::{Ptxas, disassemble, wanted_resident};
 use llmcc_gpu::llvm::Compiler;
 use llmcc_gpu::worker::Stage;
-use llmcc_ir::eval::{Batch, Fp8Rows, OperandData, Rows, eval_kernel};
+use llmcc_ir::eval::{Fp8Rows, OperandData, Rows, eval_kernel};
 use llmcc_ir::gpu::schedule::{Variant, matmul};
 use llmcc_ir::graph::{BinaryOp, F32, UnaryOp};
 use llmcc_ir::kernel::{Body, Expr, Matmul, Norm, ParamKind, RowElem, RowNorm, Segment, Store};
@@ -13,14 +13,7 @@ use llmcc_ir::quant::{Format, Packing, e4m3_to_f32, unpack_row};
 use llmcc_ir::target::find;
 use llmcc_ir::ty::Dim;
 use std::borrow::Cow;
-use support::{Case, Emulated, Gen};
-
-/// A step of `m` tokens.
-fn gen_of(seed: u64, m: usize) -> Gen {
-    let mut g = Gen::new(seed, 1, 1);
-    g.batch = Batch::single(&vec![0; m], 0);
-    g
-}
+use support::{Case, Emulated, Gen, step_of};
 
 fn codes(o: &OperandData<'_>) -> Fp8Rows {
     let OperandData::Fp8(rows) = o else { panic!("not fp8 rows") };
@@ -34,7 +27,7 @@ const COLS: [usize; 7] = [64, 576, 4096, 14336, 50, 130, 33];
 fn rounded_rows_are_those_of_the_evaluator() {
     let (compiler, target) = (Compiler::new(), find("sm90").unwrap());
     for cols in COLS {
-        let mut g = gen_of(cols as u64, 3);
+        let mut g = step_of(cols as u64, 3);
         let x = g.input(Dim::Tokens, cols);
         let out = g.output(cols, RowElem::Fp8);
         let mut case = g.case(Body::RowNorm(RowNorm { x, gather: false, norm: None, gain: None, out }));
@@ -52,7 +45,7 @@ fn rounded_rows_are_those_of_the_evaluator() {
 fn normalized_rows_are_near_those_of_the_evaluator() {
     let (compiler, target) = (Compiler::new(), find("sm90").unwrap());
     for (cols, with_gain) in COLS.into_iter().flat_map(|c| [(c, true), (c, false)]) {
-        let mut g = gen_of(cols as u64, 3);
+        let mut g = step_of(cols as u64, 3);
         let x = g.input(Dim::Tokens, cols);
         let gain = with_gain.then(|| g.vector(cols));
         let out = g.output(cols, RowElem::Fp8);
@@ -81,7 +74,7 @@ struct Product {
 
 impl Product {
     fn case(&self) -> Case {
-        let mut g = gen_of((self.m * self.k) as u64, self.m);
+        let mut g = step_of((self.m * self.k) as u64, self.m);
         let data = g.rng.floats(self.m * self.k);
         let rows = Fp8Rows::quantize(&Rows { cols: self.k, data });
         let x = g.push(ParamKind::Rows { rows: Dim::Tokens, cols: self.k, elem: RowElem::Fp8 }, OperandData::Fp8(rows));
@@ -188,7 +181,7 @@ fn llama_shapes_assemble() {
         for (hidden, ffn) in sizes.into_iter().take(if name == "sm90" { 2 } else { 1 }) {
             for (k, n, lanes) in [(hidden, hidden, 1), (hidden, ffn, 2), (ffn, hidden, 1)] {
                 let format = Format::FP8.with_packing(Packing::Fragment);
-                let mut g = gen_of(1, 1);
+                let mut g = step_of(1, 1);
                 let x =
                     g.push(ParamKind::Rows { rows: Dim::Tokens, cols: k, elem: RowElem::Fp8 }, OperandData::Fp8(Fp8Rows::poisoned(1, k)));
                 let matrix = |g: &mut Gen| g.push(ParamKind::Matrix { n, k, format }, OperandData::Matrix(Cow::Borrowed(&[])));

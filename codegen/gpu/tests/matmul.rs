@@ -1,58 +1,30 @@
 //! Products through the emulator against the evaluator: every format, odd sizes, prologues, cut tiles.
 
-use llmcc_gpu::Source;
+mod support;
+
 use llmcc_gpu::assembler::{Ptxas, wanted_resident};
 use llmcc_gpu::llvm::Compiler;
 use llmcc_gpu::worker::Stage;
-use llmcc_ir::eval::{Batch, OperandData, Rows, eval_kernel, half_rows_from_bytes, half_rows_to_bytes, rows_from_bytes, rows_to_bytes};
+use llmcc_ir::eval::{OperandData, Rows};
 use llmcc_ir::graph::{BinaryOp, F32, UnaryOp};
-use llmcc_ir::kernel::{Body, Expr, Kernel, Matmul, Norm, Param, ParamKind, Prologue, RowElem, Segment, Store};
-use llmcc_ir::quant::{BLOCK, Elem, Format, Packing, pack_block, unpack_row};
+use llmcc_ir::kernel::{Body, Expr, Kernel, Matmul, Norm, ParamKind, Prologue, RowElem, Segment, Store};
+use llmcc_ir::quant::{Elem, Format, Packing, unpack_row};
 use llmcc_ir::target::{TargetSpec, find};
 use llmcc_ir::ty::Dim;
-use llmcc_ptx::{Memory, Module, Options, Stats, launch};
 use std::borrow::Cow;
+use support::{Case, Emulated, Gen, step_of};
 
-/// Pseudo-random numbers in −1…1.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> f32 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    }
-
-    fn many(&mut self, n: usize) -> Vec<f32> {
-        (0..n).map(|_| self.next()).collect()
-    }
-}
-
-fn half_elem(elem: RowElem) -> bool {
-    elem != RowElem::F32
-}
-
-/// A packed random matrix.
-fn matrix(r: &mut Random, n: usize, k: usize, format: Format) -> Vec<u8> {
-    let bytes = format.block_bytes(k);
-    let mut out = vec![0; format.packed_bytes(n, k)];
-    for (i, block) in out.chunks_mut(bytes).enumerate() {
-        let rows = BLOCK.min(n - i * BLOCK);
-        pack_block(format, &r.many(rows * k), k, block).unwrap();
-    }
-    out
-}
-
-/// What a case is made of.
+/// What a product is made of.
 #[derive(Clone)]
-struct Case {
+struct Product {
     m: usize,
     k: usize,
     /// Columns and tile of each segment.
     segments: Vec<(usize, usize)>,
     lanes: usize,
     format: Format,
+    /// Of the segments after the first, if another.
+    later: Option<Format>,
     /// Storage of the input, and prologue.
     x: RowElem,
     prologue: Option<(bool, bool, RowElem)>,
@@ -61,107 +33,55 @@ struct Case {
     out: RowElem,
 }
 
-impl Case {
-    fn new(m: usize, n: usize, k: usize, format: &str, x: RowElem) -> Case {
+impl Product {
+    fn new(m: usize, n: usize, k: usize, format: &str, x: RowElem) -> Product {
         let format = Format::parse(format).unwrap().with_packing(Packing::Fragment);
-        Case { m, k, segments: vec![(n, 16)], lanes: 1, format, x, prologue: None, tile_m: 8, out: RowElem::F32 }
+        Product { m, k, segments: vec![(n, 16)], lanes: 1, format, later: None, x, prologue: None, tile_m: 8, out: RowElem::F32 }
     }
 
     fn elem(&self) -> RowElem {
         self.prologue.map_or(self.x, |p| p.2)
     }
 
+    fn input(&self, g: &mut Gen) -> usize {
+        if self.x == RowElem::F32 { g.input(Dim::Tokens, self.k) } else { g.input_half(self.k, self.x) }
+    }
+
+    /// The kernel with its operands.
+    fn case(&self) -> Case {
+        self.case_with(|g, n, format| g.matrix(n, self.k, format))
+    }
+
+    /// The kernel alone.
     fn kernel(&self) -> Kernel {
-        let rows =
-            |name: &str, cols: usize, elem: RowElem| Param { name: name.into(), kind: ParamKind::Rows { rows: Dim::Tokens, cols, elem } };
-        let mut params = vec![rows("x", self.k, self.x)];
+        let empty = |g: &mut Gen, n, format| g.push(ParamKind::Matrix { n, k: self.k, format }, OperandData::Matrix(Cow::Borrowed(&[])));
+        self.case_with(empty).kernel
+    }
+
+    fn case_with(&self, matrix: impl Fn(&mut Gen, usize, Format) -> usize) -> Case {
+        let mut g = step_of((self.k as u64) << 20 ^ self.m as u64, self.m);
+        let x = self.input(&mut g);
         let prologue = self.prologue.map(|(norm, gain, elem)| {
-            let gain = gain.then(|| {
-                params.push(Param { name: "gain".into(), kind: ParamKind::Vector { len: self.k } });
-                params.len() - 1
-            });
+            let gain = gain.then(|| g.vector(self.k));
             Prologue { norm: norm.then_some(Norm { eps: F32::new(1e-5), width: self.k }), gain, elem }
         });
         let mut segments = vec![];
         for (i, (n, tile_n)) in self.segments.iter().enumerate() {
-            let mut weights = vec![];
-            for l in 0..self.lanes {
-                params.push(Param { name: format!("w{i}{l}"), kind: ParamKind::Matrix { n: *n, k: self.k, format: self.format } });
-                weights.push(params.len() - 1);
-            }
-            params.push(rows(&format!("y{i}"), *n, self.out));
-            let param = params.len() - 1;
+            let format = self.later.filter(|_| i > 0).unwrap_or(self.format);
+            let weights = (0..self.lanes).map(|_| matrix(&mut g, *n, format)).collect();
+            let param = g.output(*n, self.out);
             let expr = match self.lanes {
                 1 => Expr::Acc(0),
                 _ => Expr::Binary(BinaryOp::Mul, Box::new(Expr::Unary(UnaryOp::Silu, Box::new(Expr::Acc(0)))), Box::new(Expr::Acc(1))),
             };
             segments.push(Segment { n: *n, weights, tile_n: *tile_n, expr, store: Store::Rows { param, start: 0 } });
         }
-        let body = Body::Matmul(Matmul { x: 0, prologue, segments, tile_m: self.tile_m });
-        Kernel { name: "test.product".into(), rows: Dim::Tokens, params, body }
+        g.case(Body::Matmul(Matmul { x, prologue, segments, tile_m: self.tile_m }))
     }
-
-    fn operands(&self, kernel: &Kernel, batch: &Batch, r: &mut Random) -> Vec<OperandData<'static>> {
-        let mut out = vec![];
-        for (i, p) in kernel.params.iter().enumerate() {
-            out.push(match &p.kind {
-                ParamKind::Rows { cols, elem, .. } if i == 0 => {
-                    let data = r.many(self.m * cols).into_iter().map(|v| elem.round(v)).collect();
-                    OperandData::Rows(Rows { cols: *cols, data })
-                }
-                ParamKind::Rows { .. } => OperandData::poisoned(&p.kind, batch).unwrap(),
-                ParamKind::Vector { len } => OperandData::Vector(Cow::Owned(r.many(*len))),
-                ParamKind::Matrix { n, k, format } => OperandData::Matrix(Cow::Owned(matrix(r, *n, *k, *format))),
-                ParamKind::Kv(_) => unreachable!(),
-            });
-        }
-        out
-    }
-}
-
-/// Runs a kernel through MLIR, LLVM and the emulator.
-fn run(kernel: &Kernel, source: &Source, ptx: &str, batch: &Batch, operands: &mut [OperandData<'_>]) -> Stats {
-    let m = batch.tokens.len() as u64;
-    let module = Module::parse(ptx).unwrap();
-    let mut memory = Memory::new();
-    let mut args = vec![];
-    for (p, o) in kernel.params.iter().zip(operands.iter()) {
-        args.push(match (&p.kind, o) {
-            (ParamKind::Rows { cols, elem, .. }, OperandData::Rows(rows)) if rows.data.iter().all(|v| v.is_nan()) => {
-                memory.alloc(llmcc_ir::plan::row_bytes(*cols, *elem) * m as usize)
-            }
-            (ParamKind::Rows { elem, .. }, OperandData::Rows(rows)) => {
-                let bytes = if half_elem(*elem) { half_rows_to_bytes(rows, *elem) } else { rows_to_bytes(rows) };
-                memory.alloc_from(&bytes)
-            }
-            (_, OperandData::Vector(v)) => memory.alloc_from(&v.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>()),
-            (_, OperandData::Matrix(b)) => memory.alloc_from(b),
-            _ => unreachable!(),
-        });
-    }
-    let ctx: Vec<u64> = vec![0, 0, 0, 0, 0, 0, m, m, 1];
-    args.push(memory.alloc_from(&ctx.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>()));
-    let scratch = (source.scratch + source.scratch_per_m * m) as usize;
-    let counters = llmcc_gpu::COUNTER_BYTES.min(scratch);
-    let workspace = memory.alloc(scratch.max(16));
-    memory.write(workspace, &vec![0; counters]).unwrap();
-    args.push(workspace);
-    let grid: [u32; 3] = std::array::from_fn(|i| source.grid[i].blocks(m) as u32);
-    let options = Options::default();
-    let stats = launch(&module, &source.entry, grid, [source.threads, 1, 1], source.shared.into(), &args, &mut memory, &options);
-    let stats = stats.unwrap_or_else(|e| panic!("{e}\n{}", kernel.name));
-    assert!(memory.read(workspace, counters).unwrap().iter().all(|b| *b == 0), "counters are left at zero");
-    for ((p, o), at) in kernel.params.iter().zip(operands).zip(&args) {
-        if let (ParamKind::Rows { cols, elem, .. }, OperandData::Rows(rows)) = (&p.kind, o) {
-            let bytes = memory.read(*at, llmcc_ir::plan::row_bytes(*cols, *elem) * m as usize).unwrap();
-            *rows = if half_elem(*elem) { half_rows_from_bytes(*cols, *elem, bytes) } else { rows_from_bytes(*cols, bytes) };
-        }
-    }
-    stats
 }
 
 /// What rounding the weights to the tensor cores' input costs, relative to each.
-fn weight_error(case: &Case) -> f64 {
+fn weight_error(case: &Product) -> f64 {
     // fp8 fits in both, and its scales multiply the sums.
     let fits = case.format.is_quantized() && case.format.elem != Elem::Fp8 && case.elem() != RowElem::F32;
     let fits = fits && (case.format.group < 64 || case.format.def().decode.unwrap().min || case.tile_m > 8);
@@ -173,32 +93,14 @@ fn weight_error(case: &Case) -> f64 {
     }
 }
 
-fn check_on(case: &Case, target: &TargetSpec) -> Stats {
-    check_kernel(case, case.kernel(), target)
-}
-
-fn check_kernel(case: &Case, kernel: Kernel, target: &TargetSpec) -> Stats {
-    let batch = Batch::single(&vec![0; case.m], 0);
-    let mut r = Random(0x9E37_79B9_7F4A_7C15 ^ (case.k as u64) << 20 ^ case.m as u64);
-    (0..20).for_each(|_| _ = r.next());
-    let mut want = case.operands(&kernel, &batch, &mut r);
-    let mut got = want.clone();
-    let source = llmcc_gpu::emit(&kernel, target).unwrap();
-    let gpu = target.gpu().unwrap();
-    let ptx = Compiler::new().lower(&source.mlir, gpu.processor, gpu.ptx, Stage::Ptx).unwrap();
-    if let Ok(dir) = std::env::var("LLMCC_KEEP") {
-        std::fs::write(format!("{dir}/k.mlir"), &source.mlir).unwrap();
-        std::fs::write(format!("{dir}/k.ptx"), &ptx).unwrap();
-    }
-    let stats = run(&kernel, &source, &ptx, &batch, &mut got);
-    eval_kernel(&kernel, &batch, &mut want).unwrap();
-    compare(case, &kernel, &want, &got);
-    stats
+fn check_on(product: &Product, target: &TargetSpec) {
+    let case = product.case();
+    compare(product, &case.kernel, &case.expected(), &case.run(&Compiler::new(), target));
 }
 
 /// Error of a sum of products relative to the sum of their magnitudes: rounded weights ([`weight_error`]), input that the prologue rounds differently where it
 /// differs in the last bit of f32, and `k` additions in f32.
-fn relative_error(case: &Case) -> f64 {
+fn relative_error(case: &Product) -> f64 {
     let input = match case.prologue.map(|p| p.2) {
         Some(RowElem::Bf16) => 2f64.powi(-11),
         Some(RowElem::F16) => 2f64.powi(-14),
@@ -207,13 +109,13 @@ fn relative_error(case: &Case) -> f64 {
     weight_error(case) + input + 2f64.powi(-22) * (case.k as f64).sqrt()
 }
 
-/// Σ|x·w| for each row of input, with the input as it is before the prologue; a normalized input is √3 times as large as a uniform one.
-fn magnitudes(case: &Case, x: &Rows, w: &[f32]) -> Vec<f64> {
+/// Σ|x·w| for each row of input, with the input as it is before the prologue; a normalized input is 1.3 times as large as those of [`Gen`].
+fn magnitudes(case: &Product, x: &Rows, w: &[f32]) -> Vec<f64> {
     let grow = if case.prologue.is_some_and(|p| p.0) { 2.0 } else { 1.0 };
     (0..case.m).map(|i| x.row(i).iter().zip(w).map(|(a, b)| f64::from(a * b).abs()).sum::<f64>() * grow).collect()
 }
 
-fn compare(case: &Case, kernel: &Kernel, want: &[OperandData<'_>], got: &[OperandData<'_>]) {
+fn compare(case: &Product, kernel: &Kernel, want: &[OperandData<'_>], got: &[OperandData<'_>]) {
     let Body::Matmul(body) = &kernel.body else { unreachable!() };
     let OperandData::Rows(x) = &want[0] else { unreachable!() };
     let relative = relative_error(case);
@@ -241,8 +143,8 @@ fn compare(case: &Case, kernel: &Kernel, want: &[OperandData<'_>], got: &[Operan
     }
 }
 
-fn check(case: &Case) -> Stats {
-    check_on(case, find("sm90").unwrap())
+fn check(product: &Product) {
+    check_on(product, find("sm90").unwrap());
 }
 
 /// A target of so few multiprocessors that tiles must be shared out and cut at small sizes.
@@ -260,28 +162,28 @@ const FORMATS: [&str; 10] = ["w4g32", "w4g64", "w4g128", "w4ag32", "w4ag64", "w8
 
 #[test]
 fn w4_by_one_row() {
-    check(&Case::new(1, 64, 256, "w4g64", RowElem::F16));
+    check(&Product::new(1, 64, 256, "w4g64", RowElem::F16));
 }
 
 #[test]
 fn all_formats_by_few_rows() {
     for format in FORMATS {
         for elem in [RowElem::F16, RowElem::Bf16] {
-            check(&Case::new(3, 40, 320, format, elem));
+            check(&Product::new(3, 40, 320, format, elem));
         }
     }
 }
 
 #[test]
 fn more_rows_than_a_block_takes() {
-    check(&Case::new(19, 33, 192, "w4g32", RowElem::F16));
+    check(&Product::new(19, 33, 192, "w4g32", RowElem::F16));
 }
 
 #[test]
 fn columns_that_are_no_whole_units() {
     for k in [63, 100, 72] {
-        check(&Case::new(2, 32, k, "w4g32", RowElem::F16));
-        check(&Case::new(2, 32, k, "f32", RowElem::F32));
+        check(&Product::new(2, 32, k, "w4g32", RowElem::F16));
+        check(&Product::new(2, 32, k, "f32", RowElem::F32));
     }
 }
 
@@ -295,7 +197,7 @@ fn f32_products() {
         ("bf16", RowElem::F32),
         ("bf16", RowElem::F16),
     ] {
-        check(&Case::new(3, 24, 256, format, elem));
+        check(&Product::new(3, 24, 256, format, elem));
     }
 }
 
@@ -306,7 +208,7 @@ fn prologues() {
             if (norm, gain, elem) == (false, false, RowElem::F32) {
                 continue;
             }
-            let mut case = Case::new(3, 32, 256, "w4g64", RowElem::F32);
+            let mut case = Product::new(3, 32, 256, "w4g64", RowElem::F32);
             case.prologue = Some((norm, gain, elem));
             check(&case);
         }
@@ -315,7 +217,7 @@ fn prologues() {
 
 #[test]
 fn lanes_and_segments() {
-    let mut case = Case::new(4, 64, 256, "w4g64", RowElem::F16);
+    let mut case = Product::new(4, 64, 256, "w4g64", RowElem::F16);
     case.lanes = 2;
     check(&case);
     case.lanes = 1;
@@ -328,7 +230,7 @@ fn lanes_and_segments() {
 #[test]
 fn tiles_cut_between_blocks() {
     for sms in [1, 3, 5] {
-        let mut case = Case::new(5, 100, 512, "w4g64", RowElem::F16);
+        let mut case = Product::new(5, 100, 512, "w4g64", RowElem::F16);
         check_on(&case, &small(sms));
         case.segments = vec![(128, 64), (64, 64)];
         case.lanes = 2;
@@ -342,7 +244,7 @@ fn tiles_of_many_rows() {
         for (format, elem) in
             [("w4g64", RowElem::F16), ("w4ag32", RowElem::Bf16), ("w8g128", RowElem::F16), ("fp8", RowElem::Bf16), ("bf16", RowElem::Bf16)]
         {
-            let mut case = Case { tile_m, segments: vec![(128, 128)], ..Case::new(m, 0, 192, format, elem) };
+            let mut case = Product { tile_m, segments: vec![(128, 128)], ..Product::new(m, 0, 192, format, elem) };
             check(&case);
             case.segments = vec![(64, 64), (40, 64)];
             case.lanes = 2;
@@ -358,7 +260,7 @@ fn tiles_by_mma_and_wgmma() {
         for (format, elem) in
             [("w4g64", RowElem::F16), ("w4ag32", RowElem::Bf16), ("w8g128", RowElem::F16), ("fp8", RowElem::Bf16), ("bf16", RowElem::Bf16)]
         {
-            let mut case = Case { tile_m, segments: vec![(128, 128), (72, 128)], ..Case::new(m, 0, 256, format, elem) };
+            let mut case = Product { tile_m, segments: vec![(128, 128), (72, 128)], ..Product::new(m, 0, 256, format, elem) };
             check(&case);
             case.segments = vec![(64, 64), (40, 64)];
             case.lanes = 2;
@@ -375,12 +277,12 @@ fn tiles_by_mma_and_wgmma() {
 fn pipelines_of_wgmma() {
     for (i, k) in [64, 128, 320, 448, 1088].into_iter().enumerate() {
         let (format, elem) = [("w4g32", RowElem::Bf16), ("f16", RowElem::F16), ("w8g32", RowElem::F16), ("w4ag64", RowElem::F16)][i % 4];
-        check(&Case { tile_m: 128, segments: vec![(136, 128)], ..Case::new(77, 0, k, format, elem) });
+        check(&Product { tile_m: 128, segments: vec![(136, 128)], ..Product::new(77, 0, k, format, elem) });
     }
     for (format, elem) in [("bf16", RowElem::Bf16), ("w4g128", RowElem::F16), ("w8g64", RowElem::Bf16)] {
-        check(&Case { tile_m: 256, segments: vec![(104, 128)], ..Case::new(259, 0, 704, format, elem) });
+        check(&Product { tile_m: 256, segments: vec![(104, 128)], ..Product::new(259, 0, 704, format, elem) });
     }
-    let rows = Case { tile_m: 128, segments: vec![(128, 128), (200, 128)], ..Case::new(128 * 9 + 5, 0, 64, "w4g64", RowElem::F16) };
+    let rows = Product { tile_m: 128, segments: vec![(128, 128), (200, 128)], ..Product::new(128 * 9 + 5, 0, 64, "w4g64", RowElem::F16) };
     check(&rows);
 }
 
@@ -388,22 +290,18 @@ fn pipelines_of_wgmma() {
 #[test]
 fn pipelines_through_several_tiles() {
     for (tile_m, formats) in [(128, ["w4g64", "f16"]), (256, ["w8g32", "f16"]), (128, ["w4ag32", "w4g128"])] {
-        let case = Case { tile_m, segments: vec![(128, 128), (160, 128)], ..Case::new(150, 0, 320, formats[0], RowElem::F16) };
-        let mut kernel = case.kernel();
-        let other = Format::parse(formats[1]).unwrap().with_packing(Packing::Fragment);
-        if let ParamKind::Matrix { format, .. } = &mut kernel.params[3].kind {
-            *format = other;
-        }
-        let s = llmcc_ir::gpu::schedule::matmul(&kernel, find("sm90").unwrap()).unwrap();
+        let later = Some(Format::parse(formats[1]).unwrap().with_packing(Packing::Fragment));
+        let two = Product { tile_m, segments: vec![(128, 128), (160, 128)], later, ..Product::new(150, 0, 320, formats[0], RowElem::F16) };
+        let s = llmcc_ir::gpu::schedule::matmul(&two.kernel(), find("sm90").unwrap()).unwrap();
         assert_eq!((s.phases.len(), s.producers), (2, 4));
-        check_kernel(&case, kernel, find("sm90").unwrap());
+        check(&two);
     }
 }
 
 #[test]
 fn tiles_of_many_rows_cut_between_blocks() {
     for sms in [1, 2, 3] {
-        let case = Case { tile_m: 32, segments: vec![(128, 64), (112, 64)], ..Case::new(45, 0, 320, "w4g32", RowElem::F16) };
+        let case = Product { tile_m: 32, segments: vec![(128, 64), (112, 64)], ..Product::new(45, 0, 320, "w4g32", RowElem::F16) };
         check_on(&case, &small(sms));
     }
 }
@@ -412,7 +310,8 @@ fn tiles_of_many_rows_cut_between_blocks() {
 #[test]
 fn snapshots() {
     let target = find("sm90").unwrap();
-    let small = |tile_m, tile_n, format, elem| Case { tile_m, segments: vec![(tile_n, tile_n)], ..Case::new(1, 0, 128, format, elem) };
+    let small =
+        |tile_m, tile_n, format, elem| Product { tile_m, segments: vec![(tile_n, tile_n)], ..Product::new(1, 0, 128, format, elem) };
     for (name, case) in [
         ("stream", small(8, 16, "w4g64", RowElem::F16)),
         ("mma", small(16, 32, "w8g64", RowElem::Bf16)),
@@ -423,17 +322,20 @@ fn snapshots() {
 }
 
 /// Products of Llama models of 1 and 8 billion parameters, for one token.
-fn llama(format: &str, tile_m: usize) -> Vec<Case> {
+fn llama(format: &str, tile_m: usize) -> Vec<Product> {
     let mut out = vec![];
     for (hidden, head, kv, ffn) in [(2048, 64, 512, 8192), (4096, 128, 1024, 14336)] {
-        let case =
-            |n: usize, k: usize, tile_n: usize| Case { tile_m, segments: vec![(n, tile_n)], ..Case::new(1, n, k, format, RowElem::F16) };
-        let normed = |c: Case| if tile_m > 8 { c } else { Case { x: RowElem::F32, prologue: Some((true, true, RowElem::F16)), ..c } };
+        let case = |n: usize, k: usize, tile_n: usize| Product {
+            tile_m,
+            segments: vec![(n, tile_n)],
+            ..Product::new(1, n, k, format, RowElem::F16)
+        };
+        let normed = |c: Product| if tile_m > 8 { c } else { Product { x: RowElem::F32, prologue: Some((true, true, RowElem::F16)), ..c } };
         let wide = |n: usize| if tile_m > 8 { 128 } else { n };
         let qkv = vec![(hidden, wide(head)), (kv, wide(head)), (kv, wide(head))];
-        out.push(normed(Case { segments: qkv, ..case(hidden, hidden, head) }));
+        out.push(normed(Product { segments: qkv, ..case(hidden, hidden, head) }));
         out.push(case(hidden, hidden, wide(16)));
-        out.push(normed(Case { lanes: 2, out: RowElem::F16, ..case(ffn, hidden, wide(32) / 2) }));
+        out.push(normed(Product { lanes: 2, out: RowElem::F16, ..case(ffn, hidden, wide(32) / 2) }));
         out.push(case(hidden, ffn, wide(16)));
         out.push(case(128_256, hidden, wide(64)));
     }
@@ -486,7 +388,7 @@ fn llama_shapes_assemble() {
     }
 }
 
-fn to_bf16(case: Case) -> Case {
+fn to_bf16(case: Product) -> Product {
     let half = |e| if e == RowElem::F16 { RowElem::Bf16 } else { e };
-    Case { x: half(case.x), out: half(case.out), prologue: case.prologue.map(|(n, g, e)| (n, g, half(e))), ..case }
+    Product { x: half(case.x), out: half(case.out), prologue: case.prologue.map(|(n, g, e)| (n, g, half(e))), ..case }
 }

@@ -7,8 +7,8 @@
 use llmcc_abi::GpuCtx;
 use llmcc_gpu::llvm::Compiler;
 use llmcc_gpu::worker::Stage;
-use llmcc_gpu::{Source, emit};
-use llmcc_ir::eval::{KvState, OperandData, Wanted};
+use llmcc_gpu::{COUNTER_BYTES, Source, emit};
+use llmcc_ir::eval::{Batch, KvState, OperandData, Wanted};
 use llmcc_ir::graph::UnaryOp;
 use llmcc_ir::kernel::{RowElem, Segment, Store};
 use llmcc_ir::quant::BLOCK;
@@ -17,6 +17,13 @@ use llmcc_ir::ty::Dim;
 use llmcc_ptx::{Memory, Module, Options, Stats, launch};
 use llmcc_test_support::ULP;
 pub use llmcc_test_support::{Case, Gen};
+
+/// A case in the making, of a step of `m` tokens of one sequence.
+pub fn step_of(seed: u64, m: usize) -> Gen {
+    let mut g = Gen::new(seed, 1, 1);
+    g.batch = Batch::single(&vec![0; m], 0);
+    g
+}
 
 /// A segment of a pointwise kernel with a random width, expression and destination.
 pub fn segment(g: &mut Gen) -> Segment {
@@ -64,6 +71,8 @@ struct Prepared<'a> {
     /// Address and length of each operand.
     operands: Vec<(u64, usize)>,
     args: Vec<u64>,
+    /// Address and length of the counters in the workspace.
+    counters: (u64, usize),
 }
 
 impl<'a> Prepared<'a> {
@@ -78,8 +87,13 @@ impl<'a> Prepared<'a> {
         let ctx = context(case, &mut memory, &tables);
         let scratch = (source.scratch + source.scratch_per_m * case.m() as u64) as usize;
         let workspace = memory.alloc_from(&vec![0; scratch.max(1)]);
+        let counters = COUNTER_BYTES.min(source.scratch as usize);
+        // What follows the counters may hold anything. (Top-k has a counter per row instead.)
+        if counters > 0 {
+            memory.poison(workspace + counters as u64, scratch - counters).expect("the workspace is there");
+        }
         let args = operands.iter().map(|(at, _)| *at).chain([ctx, workspace]).collect();
-        Prepared { case, ptx, module, source, memory, tables, operands, args }
+        Prepared { case, ptx, module, source, memory, tables, operands, args, counters: (workspace, counters) }
     }
 
     fn launch(&mut self) -> Stats {
@@ -88,7 +102,10 @@ impl<'a> Prepared<'a> {
         let source = &self.source;
         let (grid, block, shared) = (source.grid.map(|d| d.blocks(m) as u32), [source.threads, 1, 1], u64::from(source.shared));
         let done = launch(&self.module, &source.entry, grid, block, shared, &self.args, &mut self.memory, &Options::default());
-        done.unwrap_or_else(|e| panic!("{e}\n{}\n{}", self.case.text(), self.ptx))
+        let stats = done.unwrap_or_else(|e| panic!("{e}\n{}\n{}", self.case.text(), self.ptx));
+        let counters = self.memory.read(self.counters.0, self.counters.1).expect("the workspace is there");
+        assert!(counters.iter().all(|b| *b == 0), "counters are left behind\n{}", self.case.text());
+        stats
     }
 
     fn operands(&mut self) -> Vec<OperandData<'static>> {
