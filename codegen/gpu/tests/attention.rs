@@ -5,20 +5,21 @@
 
 #[path = "attention/prompt.rs"]
 mod prompt;
+mod support;
 
-use llmcc_abi::{GpuCtx, PAGE_TOKENS, layout};
+use llmcc_gpu::Source;
 use llmcc_gpu::assembler::{Ptxas, wanted_resident};
 use llmcc_gpu::llvm::Compiler;
 use llmcc_gpu::worker::Stage;
-use llmcc_gpu::{COUNTER_BYTES, Source};
-use llmcc_ir::eval::{Batch, KvState, OperandData, Rows, eval_kernel, half_rows_from_bytes, half_rows_to_bytes, kv_to_pages};
-use llmcc_ir::eval::{rows_from_bytes, rows_to_bytes};
+use llmcc_ir::eval::{Batch, KvState, OperandData, Rows};
 use llmcc_ir::graph::F32;
 use llmcc_ir::kernel::{Attention, Body, Kernel, Param, ParamKind, RowElem};
 use llmcc_ir::kv::{KvDType, KvSpec};
-use llmcc_ir::target;
+use llmcc_ir::target::{self, TargetSpec};
 use llmcc_ir::ty::Dim;
-use llmcc_ptx::{Memory, Module, Options, Stats, launch};
+use llmcc_ptx::Stats;
+use llmcc_test_support::Rng;
+use support::{Case, Compiled};
 
 /// A kernel to be tried.
 #[derive(Clone, Copy, Debug)]
@@ -72,17 +73,16 @@ impl Shape {
         }
     }
 
-    fn source(&self) -> Source {
-        llmcc_gpu::emit(&self.kernel(), target::find(self.target).unwrap()).unwrap()
+    fn compiled(&self, target: &TargetSpec) -> Compiled {
+        Compiled::new(&self.kernel(), &Compiler::new(), target)
     }
 
-    /// For a machine of so many multiprocessors.
-    fn source_for(&self, sms: u32) -> Source {
-        let mut target = *target::find(self.target).unwrap();
-        if let target::Arch::Gpu(gpu) = &mut target.arch {
-            gpu.sms = sms;
-        }
-        llmcc_gpu::emit(&self.kernel(), &target).unwrap()
+    fn source(&self) -> Source {
+        llmcc_gpu::emit(&self.kernel(), self.target()).unwrap()
+    }
+
+    fn target(&self) -> &'static TargetSpec {
+        target::find(self.target).unwrap()
     }
 
     /// Unit roundoff of what tensor cores multiply; without them, what adding up may lose.
@@ -93,27 +93,6 @@ impl Shape {
             _ => 2f64.powi(-11),
         }
     }
-}
-
-struct Rng(u64);
-
-impl Rng {
-    fn bits(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
-    }
-    fn below(&mut self, n: usize) -> usize {
-        (self.bits() >> 33) as usize % n
-    }
-    fn float(&mut self) -> f32 {
-        (self.bits() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    }
-}
-
-fn rows_bytes(rows: &Rows, elem: RowElem) -> Vec<u8> {
-    if elem.is_half() { half_rows_to_bytes(rows, elem) } else { rows_to_bytes(rows) }
 }
 
 /// A step: `tokens[i]` = (sequence, position).
@@ -135,7 +114,7 @@ struct Step {
 
 impl Step {
     fn new(shape: &Shape, tokens: &[(usize, usize)], seed: u64) -> Step {
-        let mut rng = Rng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        let mut rng = Rng::new(seed);
         let mut state = KvState::new(shape.spec());
         let width = shape.spec().width();
         let sequences = tokens.iter().map(|t| t.0 + 1).max().unwrap();
@@ -153,18 +132,14 @@ impl Step {
         Step { batch: batch(tokens), state, q }
     }
 
+    fn case(&self, kernel: Kernel) -> Case {
+        let out = OperandData::poisoned(&kernel.params[2].kind, &self.batch).unwrap();
+        let operands = vec![OperandData::Rows(self.q.clone()), OperandData::Kv(self.state.clone()), out];
+        Case { kernel, batch: self.batch.clone(), operands }
+    }
+
     fn expected(&self, shape: &Shape) -> Rows {
-        let kernel = Kernel { params: f32_out(shape), ..shape.kernel() };
-        let mut operands = vec![
-            OperandData::Rows(self.q.clone()),
-            OperandData::Kv(self.state.clone()),
-            OperandData::poisoned(&kernel.params[2].kind, &self.batch).unwrap(),
-        ];
-        eval_kernel(&kernel, &self.batch, &mut operands).unwrap();
-        match operands.pop() {
-            Some(OperandData::Rows(rows)) => rows,
-            _ => unreachable!(),
-        }
+        output(self.case(Kernel { params: f32_out(shape), ..shape.kernel() }).expected())
     }
 
     /// Largest error that the formats allow, for one head of one token.
@@ -212,103 +187,32 @@ fn f32_out(shape: &Shape) -> Vec<Param> {
     params
 }
 
-/// Random distinct pages for the sequences, some unused ones between; the pool's free bytes are NaN in every float format.
-fn pages(state: &KvState, spec: KvSpec, rng: &mut Rng) -> (Vec<Vec<u32>>, Vec<u8>) {
-    let needed: Vec<usize> = (0..state.sequences()).map(|s| state.len(s).div_ceil(PAGE_TOKENS)).collect();
-    let total = needed.iter().sum::<usize>() + 3;
-    let mut free: Vec<u32> = (0..total as u32).collect();
-    let tables: Vec<Vec<u32>> = needed.iter().map(|n| (0..*n).map(|_| free.swap_remove(rng.below(free.len()))).collect()).collect();
-    let mut pool = vec![0xff; total * layout::page(spec.kv_heads, spec.head_dim, spec.dtype.bytes()).bytes];
-    kv_to_pages(state, &tables, &mut pool).unwrap();
-    (tables, pool)
+fn output(mut operands: Vec<OperandData<'static>>) -> Rows {
+    match operands.pop() {
+        Some(OperandData::Rows(rows)) => rows,
+        _ => unreachable!(),
+    }
 }
 
 /// Runs the kernel twice on the same workspace: the output of both runs must be the same.
-fn run(shape: &Shape, source: &Source, module: &Module, step: &Step) -> (Rows, Stats) {
-    let mut memory = Memory::new();
-    let (tables, pool) = pages(&step.state, shape.spec(), &mut Rng(77));
-    let stride = tables.iter().map(Vec::len).max().unwrap() + 1;
-    let table: Vec<u8> =
-        tables.iter().flat_map(|t| (0..stride).map(|i| t.get(i).copied().unwrap_or(u32::MAX))).flat_map(u32::to_le_bytes).collect();
-    let ints = |v: Vec<i32>| -> Vec<u8> { v.into_iter().flat_map(i32::to_le_bytes).collect() };
-    let batch = &step.batch;
-    let m = batch.tokens.len();
-    let ctx = GpuCtx {
-        tokens: memory.alloc_from(&ints(batch.tokens.clone())),
-        positions: memory.alloc_from(&ints(batch.positions.clone())),
-        seqs: memory.alloc_from(&ints(batch.seqs.iter().map(|s| *s as i32).collect())),
-        out_rows: memory.alloc_from(&ints(batch.out_rows.iter().map(|s| *s as i32).collect())),
-        block_tables: memory.alloc_from(&table),
-        block_stride: stride as u64,
-        n_tokens: m as u64,
-        n_rows: 1,
-        n_seqs: tables.len() as u64,
-        ..GpuCtx::default()
-    };
-    let words =
-        [ctx.tokens, ctx.positions, ctx.seqs, ctx.out_rows, ctx.block_tables, ctx.block_stride, ctx.n_tokens, ctx.n_rows, ctx.n_seqs];
-    let ctx = memory.alloc_from(&words.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>());
-    let q = memory.alloc_from(&rows_bytes(&step.q, shape.q));
-    let kv = memory.alloc_from(&pool);
-    let cols = step.q.cols;
-    let bytes = m * llmcc_ir::plan::row_bytes(cols, shape.out);
-    let workspace = memory.alloc((source.scratch + source.scratch_per_m * m as u64).max(16) as usize);
-    memory.write(workspace, &vec![0; COUNTER_BYTES.min(source.scratch as usize)]).unwrap();
-    // A captured graph launches more blocks than there are rows.
-    let grid = source.grid.map(|d| d.blocks(m as u64 + 40) as u32);
-    let mut results = vec![];
-    for _ in 0..2 {
-        let out = memory.alloc(bytes);
-        let stats = launch(
-            module,
-            &source.entry,
-            grid,
-            [source.threads, 1, 1],
-            u64::from(source.shared),
-            &[q, kv, out, ctx, workspace],
-            &mut memory,
-            &Options::default(),
-        )
-        .unwrap_or_else(|fault| panic!("{shape:?}: {fault}"));
-        let stride = llmcc_ir::plan::row_bytes(cols, shape.out);
-        for row in 0..m {
-            let at = out + (row * stride) as u64;
-            let size = if shape.out.is_half() { 2 } else { 4 };
-            assert_eq!(memory.first_unwritten(at, cols * size).unwrap(), None, "{shape:?}: row {row} not written");
-        }
-        // What lies between rows may hold anything.
-        let padding = stride - cols * if shape.out.is_half() { 2 } else { 4 };
-        for row in 1..=m {
-            memory.write(out + (row * stride - padding) as u64, &vec![0; padding]).unwrap();
-        }
-        let out = memory.read(out, bytes).unwrap();
-        let rows = if shape.out.is_half() { half_rows_from_bytes(cols, shape.out, out) } else { rows_from_bytes(cols, out) };
-        results.push((rows, stats));
-    }
-    let counters = memory.read(workspace, COUNTER_BYTES.min(source.scratch as usize)).unwrap();
-    assert!(counters.iter().all(|b| *b == 0), "{shape:?}: counters left behind");
-    assert_eq!(results[0].0, results[1].0, "{shape:?}: the second run differs");
-    results.swap_remove(0)
-}
-
-fn ptx(shape: &Shape, source: &Source) -> Module {
-    let gpu = target::find(shape.target).unwrap().gpu().unwrap();
-    let text = Compiler::new().lower(&source.mlir, gpu.processor, gpu.ptx, Stage::Ptx).unwrap();
-    Module::parse(&text).unwrap()
+fn run(shape: &Shape, compiled: &Compiled, step: &Step) -> (Rows, Stats) {
+    let (runs, stats) = compiled.run(&step.case(shape.kernel()), 2);
+    let mut runs: Vec<Rows> = runs.into_iter().map(output).collect();
+    assert_eq!(runs[0], runs[1], "{shape:?}: the second run differs, or something is not written");
+    (runs.swap_remove(0), stats)
 }
 
 /// Runs a kernel on steps and compares; returns the bank conflicts of the first step.
 fn check(shape: &Shape, steps: &[&[(usize, usize)]]) -> Stats {
-    let source = shape.source();
-    let module = ptx(shape, &source);
+    let compiled = shape.compiled(shape.target());
     let mut first = None;
     for (i, tokens) in steps.iter().enumerate() {
         let step = Step::new(shape, tokens, i as u64 + 1);
-        let (got, stats) = run(shape, &source, &module, &step);
+        let (got, stats) = run(shape, &compiled, &step);
         let want = step.expected(shape);
         for token in 0..tokens.len() {
             for head in 0..shape.heads() {
-                let bound = step.bound(shape, source.generic.is_some(), token, head);
+                let bound = step.bound(shape, compiled.source.generic.is_some(), token, head);
                 for (j, bound) in bound.iter().enumerate() {
                     let col = head * shape.d + j;
                     let (g, w) = (f64::from(got.row(token)[col]), f64::from(want.row(token)[col]));
@@ -385,8 +289,7 @@ fn prefill_of_int8_caches() {
 #[test]
 fn scales_of_int8_values_may_be_anything() {
     let shape = Shape { dtype: KvDType::Int8, out: RowElem::F32, ..DECODE };
-    let source = shape.source();
-    let module = ptx(&shape, &source);
+    let compiled = shape.compiled(shape.target());
     let mut step = Step::new(&shape, &[(0, 100)], 3);
     let width = shape.spec().width();
     for (p, size) in (0..101).zip([0.0, 1e-30, 1e-9, 1e-4, 1.0, 3e5].into_iter().cycle()) {
@@ -398,7 +301,7 @@ fn scales_of_int8_values_may_be_anything() {
         if keep < 1.0 {
             (0..101).for_each(|p| step.state.store_value(0, p, &vec![keep * p as f64; width]));
         }
-        let (got, want) = (run(&shape, &source, &module, &step).0, step.expected(&shape));
+        let (got, want) = (run(&shape, &compiled, &step).0, step.expected(&shape));
         let size = want.data.iter().fold(0f32, |m, x| m.max(x.abs()));
         for (g, w) in got.data.iter().zip(&want.data) {
             assert!((g - w).abs() <= size * 4e-3, "{g} for {w} of at most {size}");
@@ -408,11 +311,14 @@ fn scales_of_int8_values_may_be_anything() {
 
 /// Every token of a step has the same bits in the whole step, alone, and between two of the others.
 fn same_bits_in_any_company(shape: &Shape, sms: u32, tokens: &[(usize, usize)]) {
-    let source = shape.source_for(sms);
-    let module = ptx(shape, &source);
+    let mut target = *shape.target();
+    if let target::Arch::Gpu(gpu) = &mut target.arch {
+        gpu.sms = sms;
+    }
+    let compiled = shape.compiled(&target);
     let whole = Step::new(shape, tokens, 11);
     let bits = |row: &[f32]| row.iter().map(|x| x.to_bits()).collect::<Vec<u32>>();
-    let run = |step: &Step| run(shape, &source, &module, step).0;
+    let run = |step: &Step| run(shape, &compiled, step).0;
     let some = |which: &[usize]| {
         let data = which.iter().flat_map(|i| whole.q.row(*i).to_vec()).collect();
         let of: Vec<(usize, usize)> = which.iter().map(|i| tokens[*i]).collect();
@@ -475,8 +381,8 @@ fn prefill_of_a_prompt() {
 fn prefill_of_several_sequences() {
     let ragged = prompts(&[(2, 5, 20), (0, 0, 33), (1, 77, 1), (3, 16, 16)]);
     let mut shuffled = ragged.clone();
-    let mut rng = Rng(5);
-    (1..shuffled.len()).for_each(|i| shuffled.swap(i, rng.below(i + 1)));
+    let mut rng = Rng::new(5);
+    (1..shuffled.len()).for_each(|i| shuffled.swap(i, rng.below(0, i + 1)));
     check(&PROMPT, &[&ragged, &shuffled, RAGGED]);
     check(&Shape { window: Some(7), ..PROMPT }, &[&shuffled]);
 }

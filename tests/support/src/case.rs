@@ -2,8 +2,8 @@
 
 use llmcc_abi::PAGE_TOKENS;
 use llmcc_ir::eval::{
-    Batch, OperandData, Q8Rows, Rows, eval_kernel, fp8_rows_from_bytes, fp8_rows_to_bytes, half_rows_from_bytes, half_rows_to_bytes,
-    kv_from_pages, kv_to_pages, q8_rows_from_bytes, q8_rows_to_bytes, rows_from_bytes, rows_to_bytes,
+    Batch, KvState, OperandData, Q8Rows, Rows, eval_kernel, fp8_rows_from_bytes, fp8_rows_to_bytes, half_rows_from_bytes,
+    half_rows_to_bytes, kv_from_pages, kv_to_pages, q8_rows_from_bytes, q8_rows_to_bytes, rows_from_bytes, rows_to_bytes,
 };
 use llmcc_ir::kernel::{Kernel, ParamKind, RowElem};
 
@@ -45,15 +45,21 @@ impl Case {
         }
     }
 
+    fn states(&self) -> impl Iterator<Item = &KvState> {
+        self.operands.iter().filter_map(|o| if let OperandData::Kv(k) = o { Some(k) } else { None })
+    }
+
+    /// Those of the step, and those that are stored.
     fn sequences(&self) -> usize {
-        self.batch.seqs.iter().max().map_or(0, |s| s + 1)
+        let stored = self.states().map(KvState::sequences).max().unwrap_or(0);
+        self.batch.seqs.iter().max().map_or(0, |s| s + 1).max(stored)
     }
 
     /// Pages of each sequence: scattered over the pool, every other page unused.
     pub fn tables(&self) -> Vec<Vec<u32>> {
         let sequences = self.sequences();
-        let longest = self.batch.positions.iter().max().map_or(0, |p| *p as usize + 1);
-        let each = longest.div_ceil(PAGE_TOKENS);
+        let longest = self.lens().into_iter().max();
+        let each = longest.unwrap_or(0).div_ceil(PAGE_TOKENS);
         let pages = sequences * each;
         (0..sequences).map(|s| (0..each).map(|i| (2 * (pages - i * sequences - s) - 1) as u32).collect()).collect()
     }
@@ -92,15 +98,12 @@ impl Case {
     }
 
     /// Positions of each sequence that are stored after the step.
-    fn lens(&self) -> Vec<usize> {
+    pub fn lens(&self) -> Vec<usize> {
         let in_batch = |s: usize| {
             let positions = self.batch.positions.iter().zip(&self.batch.seqs);
             positions.filter(|(_, q)| **q == s).map(|(p, _)| *p as usize + 1).max().unwrap_or(0)
         };
-        let stored = |s: usize| {
-            let states = self.operands.iter().filter_map(|o| if let OperandData::Kv(k) = o { Some(k.len(s)) } else { None });
-            states.max().unwrap_or(0)
-        };
+        let stored = |s: usize| self.states().map(|k| k.len(s)).max().unwrap_or(0);
         (0..self.sequences()).map(|s| in_batch(s).max(stored(s))).collect()
     }
 

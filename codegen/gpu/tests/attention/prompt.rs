@@ -7,7 +7,7 @@ const MMA: Shape = Shape { target: "sm80", ..PROMPT };
 
 fn shuffled(tokens: &[(usize, usize)], rng: &mut Rng) -> Vec<(usize, usize)> {
     let mut tokens = tokens.to_vec();
-    (1..tokens.len()).for_each(|i| tokens.swap(i, rng.below(i + 1)));
+    (1..tokens.len()).for_each(|i| tokens.swap(i, rng.below(0, i + 1)));
     tokens
 }
 
@@ -25,12 +25,12 @@ fn lone() -> Vec<(usize, usize)> {
 #[test]
 fn prompts_by_mma() {
     let ragged = prompts(&[(2, 5, 20), (0, 0, 33), (1, 77, 1), (3, 16, 16)]);
-    let mixed = shuffled(&ragged, &mut Rng(5));
+    let mixed = shuffled(&ragged, &mut Rng::new(5));
     check(&MMA, &[&prompts(&[(0, 150, 37)]), &mixed, LONE]);
     check(&Shape { d: 128, dtype: KvDType::Bf16, window: Some(7), out: RowElem::Bf16, ..MMA }, &[&mixed]);
     // A token of every sequence, and several of some, in blocks of many tokens.
     let many = Shape { group: 1, kv_heads: 1, d: 16, tile_m: 128, ..MMA };
-    let mixed = shuffled(&prompts(&[(0, 3, 60), (1, 0, 2), (2, 90, 71), (3, 16, 1)]), &mut Rng(7));
+    let mixed = shuffled(&prompts(&[(0, 3, 60), (1, 0, 2), (2, 90, 71), (3, 16, 1)]), &mut Rng::new(7));
     check(&many, &[&lone(), &mixed]);
     check(&Shape { window: Some(9), dtype: KvDType::Int8, d: 32, ..many }, &[&mixed]);
     // What `wgmma` does not do on sm90: few rows, larger heads.
@@ -52,7 +52,7 @@ fn warpgroups_on_a_prompt() {
 #[test]
 fn warpgroups_on_several_sequences() {
     let ragged = prompts(&[(2, 5, 20), (0, 0, 33), (1, 77, 1), (3, 16, 16)]);
-    let mixed = shuffled(&ragged, &mut Rng(5));
+    let mixed = shuffled(&ragged, &mut Rng::new(5));
     check_warpgroups(&PROMPT, &[&ragged, &mixed, RAGGED]);
     check_warpgroups(&Shape { window: Some(7), d: 128, kv_heads: 1, ..PROMPT }, &[&mixed]);
     // A token of every sequence, in blocks of many tokens.
@@ -72,25 +72,24 @@ fn warpgroups_on_long_contexts() {
 #[test]
 fn warpgroups_on_random_steps() {
     for seed in 1..=24 {
-        let mut rng = Rng(0x9E37_79B9_7F4A_7C15u64.wrapping_mul(seed));
-        let pick = |rng: &mut Rng, of: &[usize]| of[rng.below(of.len())];
-        let group = pick(&mut rng, &[1, 1, 2, 3, 4, 4, 5, 7, 8, 8, 12, 24]);
+        let mut rng = Rng::new(seed);
+        let group = rng.pick(&[1, 1, 2, 3, 4, 4, 5, 7, 8, 8, 12, 24]);
         let rows = [RowElem::F32, RowElem::F16, RowElem::Bf16];
         let shape = Shape {
-            dtype: [KvDType::F16, KvDType::Bf16][rng.below(2)],
-            kv_heads: 1 + rng.below(2),
-            d: pick(&mut rng, &[16, 32, 48, 64, 64, 80, 96, 112, 128, 128]),
+            dtype: rng.pick(&[KvDType::F16, KvDType::Bf16]),
+            kv_heads: 1 + rng.below(0, 2),
+            d: rng.pick(&[16, 32, 48, 64, 64, 80, 96, 112, 128, 128]),
             group,
-            window: (rng.below(3) == 0).then(|| 1 + rng.below(300)),
-            q: rows[rng.below(3)],
-            out: rows[rng.below(3)],
+            window: (rng.below(0, 3) == 0).then(|| 1 + rng.below(0, 300)),
+            q: rng.pick(&rows),
+            out: rng.pick(&rows),
             tile_m: 128 / group,
             target: "sm90",
         };
         let parts: Vec<(usize, usize, usize)> =
-            (0..1 + rng.below(4)).map(|s| (s, rng.below(300) * rng.below(2), 1 + rng.below(30))).collect();
+            (0..1 + rng.below(0, 4)).map(|s| (s, rng.below(0, 300) * rng.below(0, 2), 1 + rng.below(0, 30))).collect();
         let mut tokens = prompts(&parts);
-        if rng.below(3) == 0 {
+        if rng.below(0, 3) == 0 {
             tokens = shuffled(&tokens, &mut rng);
         }
         check_warpgroups(&shape, &[&tokens]);

@@ -4,13 +4,13 @@
 
 #![allow(dead_code)] // Each test takes what it needs.
 
-use llmcc_abi::GpuCtx;
+use llmcc_abi::{GpuCtx, PAGE_TOKENS};
 use llmcc_gpu::llvm::Compiler;
 use llmcc_gpu::worker::Stage;
 use llmcc_gpu::{COUNTER_BYTES, Source, emit};
 use llmcc_ir::eval::{Batch, KvState, OperandData, Wanted};
 use llmcc_ir::graph::UnaryOp;
-use llmcc_ir::kernel::{RowElem, Segment, Store};
+use llmcc_ir::kernel::{Kernel, RowElem, Segment, Store};
 use llmcc_ir::quant::BLOCK;
 use llmcc_ir::target::TargetSpec;
 use llmcc_ir::ty::Dim;
@@ -60,31 +60,57 @@ pub fn own_error(op: UnaryOp, x: f64, value: f64) -> f64 {
     }
 }
 
-/// A case compiled, with its operands, step and workspace in device memory.
-struct Prepared<'a> {
-    case: &'a Case,
+/// A kernel compiled.
+pub struct Compiled {
+    /// As emitted.
+    pub source: Source,
     ptx: String,
     module: Module,
-    source: Source,
+}
+
+impl Compiled {
+    /// Emits a kernel for `target`.
+    pub fn new(kernel: &Kernel, compiler: &Compiler, target: &TargetSpec) -> Compiled {
+        let text = || llmcc_ir::text::print_kernel(kernel);
+        let source = emit(kernel, target).unwrap_or_else(|e| panic!("{e}\n{}", text()));
+        let gpu = target.gpu().expect("a GPU");
+        let ptx = compiler.lower(&source.mlir, gpu.processor, gpu.ptx_for(kernel), Stage::Ptx);
+        let ptx = ptx.unwrap_or_else(|e| panic!("{e}\n{}\n{}", text(), source.mlir));
+        let module = Module::parse(&ptx).unwrap_or_else(|e| panic!("{e}\n{ptx}"));
+        Compiled { source, ptx, module }
+    }
+
+    /// Runs a case of this kernel `n` times in the same memory and workspace; the operands after each, and what was counted the last time.
+    pub fn run(&self, case: &Case, n: usize) -> (Vec<Vec<OperandData<'static>>>, Stats) {
+        let mut prepared = Prepared::new(case, self);
+        let mut stats = Stats::default();
+        let mut once = || {
+            stats = prepared.launch();
+            prepared.operands()
+        };
+        ((0..n).map(|_| once()).collect(), stats)
+    }
+}
+
+/// A case with its operands, step and workspace in device memory.
+struct Prepared<'a> {
+    case: &'a Case,
+    compiled: &'a Compiled,
     memory: Memory,
     tables: Vec<Vec<u32>>,
-    /// Address and length of each operand.
-    operands: Vec<(u64, usize)>,
+    /// Address and length of each operand, and whether the kernel is to write it first.
+    operands: Vec<(u64, usize, bool)>,
     args: Vec<u64>,
     /// Address and length of the counters in the workspace.
     counters: (u64, usize),
 }
 
 impl<'a> Prepared<'a> {
-    fn new(case: &'a Case, compiler: &Compiler, target: &TargetSpec) -> Prepared<'a> {
-        let source = emit(&case.kernel, target).unwrap_or_else(|e| panic!("{e}\n{}", case.text()));
-        let gpu = target.gpu().expect("a GPU");
-        let ptx = compiler.lower(&source.mlir, gpu.processor, gpu.ptx_for(&case.kernel), Stage::Ptx);
-        let ptx = ptx.unwrap_or_else(|e| panic!("{e}\n{}\n{}", case.text(), source.mlir));
-        let module = Module::parse(&ptx).unwrap_or_else(|e| panic!("{e}\n{ptx}"));
+    fn new(case: &'a Case, compiled: &'a Compiled) -> Prepared<'a> {
         let (mut memory, tables) = (Memory::new(), case.tables());
         let operands: Vec<_> = (0..case.operands.len()).map(|i| load(case, i, &mut memory, &tables)).collect();
         let ctx = context(case, &mut memory, &tables);
+        let source = &compiled.source;
         let scratch = (source.scratch + source.scratch_per_m * case.m() as u64) as usize;
         let workspace = memory.alloc_from(&vec![0; scratch.max(1)]);
         let counters = COUNTER_BYTES.min(source.scratch as usize);
@@ -92,24 +118,27 @@ impl<'a> Prepared<'a> {
         if counters > 0 {
             memory.poison(workspace + counters as u64, scratch - counters).expect("the workspace is there");
         }
-        let args = operands.iter().map(|(at, _)| *at).chain([ctx, workspace]).collect();
-        Prepared { case, ptx, module, source, memory, tables, operands, args, counters: (workspace, counters) }
+        let args = operands.iter().map(|(at, ..)| *at).chain([ctx, workspace]).collect();
+        Prepared { case, compiled, memory, tables, operands, args, counters: (workspace, counters) }
     }
 
     fn launch(&mut self) -> Stats {
+        for (at, len, _) in self.operands.iter().filter(|(.., unwritten)| *unwritten) {
+            self.memory.poison(*at, *len).expect("the buffer is there");
+        }
         // A captured graph launches more blocks than there are rows.
-        let m = self.case.m() as u64 + 3;
-        let source = &self.source;
+        let m = self.case.m() as u64 + 40;
+        let Compiled { source, ptx, module } = self.compiled;
         let (grid, block, shared) = (source.grid.map(|d| d.blocks(m) as u32), [source.threads, 1, 1], u64::from(source.shared));
-        let done = launch(&self.module, &source.entry, grid, block, shared, &self.args, &mut self.memory, &Options::default());
-        let stats = done.unwrap_or_else(|e| panic!("{e}\n{}\n{}", self.case.text(), self.ptx));
+        let done = launch(module, &source.entry, grid, block, shared, &self.args, &mut self.memory, &Options::default());
+        let stats = done.unwrap_or_else(|e| panic!("{e}\n{}\n{ptx}", self.case.text()));
         let counters = self.memory.read(self.counters.0, self.counters.1).expect("the workspace is there");
         assert!(counters.iter().all(|b| *b == 0), "counters are left behind\n{}", self.case.text());
         stats
     }
 
     fn operands(&mut self) -> Vec<OperandData<'static>> {
-        let read = |(i, (at, len)): (usize, &(u64, usize))| {
+        let read = |(i, (at, len, _)): (usize, &(u64, usize, bool))| {
             let bytes = self.memory.read(*at, *len).expect("the buffer is there");
             self.case.operand(i, bytes, &self.tables)
         };
@@ -118,25 +147,25 @@ impl<'a> Prepared<'a> {
 }
 
 /// Puts operand `i` into a buffer of its own.
-fn load(case: &Case, i: usize, memory: &mut Memory, tables: &[Vec<u32>]) -> (u64, usize) {
+fn load(case: &Case, i: usize, memory: &mut Memory, tables: &[Vec<u32>]) -> (u64, usize, bool) {
     let bytes = case.bytes(i, tables);
-    let at = memory.alloc_from(&bytes);
     let unwritten = match &case.operands[i] {
         OperandData::Rows(r) => r.data.iter().all(|v| v.is_nan()),
         OperandData::Fp8(r) => r.scales.iter().all(|v| v.is_nan()),
         _ => false,
     };
-    if unwritten {
-        memory.poison(at, bytes.len()).expect("the buffer is there");
-    }
-    (at, bytes.len())
+    (memory.alloc_from(&bytes), bytes.len(), unwritten)
 }
 
-/// The step, as kernels read it.
+/// The step, as kernels read it. Pages that a sequence does not have, be it that another one has as many, are none of the pool's.
 fn context(case: &Case, memory: &mut Memory, tables: &[Vec<u32>]) -> u64 {
     let b = &case.batch;
     let mut array = |values: Vec<i32>| memory.alloc_from(&values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>());
     let wanted: Vec<Wanted> = (0..b.out_rows.len()).map(|i| b.wanted.get(i).copied().unwrap_or_default()).collect();
+    let lens = case.lens();
+    let has = |seq: usize, page: usize| page * PAGE_TOKENS < lens[seq];
+    let entry = |(seq, page, number): (usize, usize, u32)| if has(seq, page) { number as i32 } else { -1 };
+    let entries = tables.iter().enumerate().flat_map(|(s, t)| t.iter().enumerate().map(move |(i, n)| (s, i, *n))).map(entry).collect();
     let ctx = GpuCtx {
         wanted: array(wanted.iter().map(|w| w.candidates.min(i32::MAX as usize) as i32).collect()),
         scales: array(wanted.iter().map(|w| w.scale.get().to_bits() as i32).collect()),
@@ -144,7 +173,7 @@ fn context(case: &Case, memory: &mut Memory, tables: &[Vec<u32>]) -> u64 {
         positions: array(b.positions.clone()),
         seqs: array(b.seqs.iter().map(|s| *s as i32).collect()),
         out_rows: array(b.out_rows.iter().map(|r| *r as i32).collect()),
-        block_tables: array(tables.concat().iter().map(|p| *p as i32).collect()),
+        block_tables: array(entries),
         block_stride: tables.first().map_or(0, Vec::len) as u64,
         n_tokens: b.tokens.len() as u64,
         n_rows: b.out_rows.len() as u64,
@@ -171,17 +200,11 @@ pub trait Emulated {
 
 impl Emulated for Case {
     fn run_with_stats(&self, compiler: &Compiler, target: &TargetSpec) -> (Vec<OperandData<'static>>, Stats) {
-        let mut prepared = Prepared::new(self, compiler, target);
-        let stats = prepared.launch();
-        (prepared.operands(), stats)
+        let (mut all, stats) = Compiled::new(&self.kernel, compiler, target).run(self, 1);
+        (all.remove(0), stats)
     }
 
     fn run_times(&self, compiler: &Compiler, target: &TargetSpec, n: usize) -> Vec<Vec<OperandData<'static>>> {
-        let mut prepared = Prepared::new(self, compiler, target);
-        let mut once = || {
-            prepared.launch();
-            prepared.operands()
-        };
-        (0..n).map(|_| once()).collect()
+        Compiled::new(&self.kernel, compiler, target).run(self, n).0
     }
 }
