@@ -514,7 +514,7 @@ pub struct AttendArgs {
     pub out: *mut f32,
     /// Bytes from one token's results to the next's.
     pub out_stride: u64,
-    /// Scratch: [`attend_work`] f32.
+    /// Scratch: [`attend_work`] f32; fastest where it is 64-byte aligned.
     pub work: *mut f32,
     /// The part of the context to go through: of its `n` blocks those from `ceil(n * part_from / 16)` up to `ceil(n * part_to / 16)`
     /// (16 is [`ATTEND_PARTS`]). All of it, `0..16`, unless `tokens` is 1.
@@ -527,16 +527,21 @@ pub struct AttendArgs {
 }
 
 /// Query rows (token, head) whose scores are kept at once.
-pub const ATTEND_ROWS: usize = 32;
+pub const ATTEND_ROWS: usize = 64;
+/// f32 from one row's scores to the next's: rows begin in different sets of a cache.
+pub const ATTEND_STRIDE: usize = ATTEND_BLOCK + PAGE_TOKENS;
+/// Pages that are widened to f32 at once, for many rows.
+pub const ATTEND_WIDE: usize = 4;
 
-/// f32 of [`AttendArgs::work`] for `rows` pairs of a token and a head with `d` elements: what the blocks so far gave, then the scores and results of a block.
+/// f32 of [`AttendArgs::work`] for `rows` pairs of a token and a head with `d` elements: widened pages and queries, then the scores and the results of a block, then what the blocks so far gave.
 pub const fn attend_work(rows: usize, d: usize) -> usize {
-    2 * rows + if rows < ATTEND_ROWS { rows } else { ATTEND_ROWS } * (ATTEND_BLOCK + attend_record(d))
+    let group = if rows < ATTEND_ROWS { rows } else { ATTEND_ROWS };
+    ATTEND_WIDE * PAGE_TOKENS * d + group * (d.next_multiple_of(16) + ATTEND_STRIDE + attend_record(d)) + 2 * rows
 }
 
-/// f32 of a block's result for one head: maximum, sum, `d` weighted values.
+/// f32 of a block's result for one head: `d` weighted values, maximum, sum, and what makes a whole number of cache lines.
 pub const fn attend_record(d: usize) -> usize {
-    2 + d
+    (d + 2).next_multiple_of(16)
 }
 
 /// Bytes of [`AttendArgs::shared`] beyond the first 64 for each block of the context.

@@ -1,13 +1,16 @@
 //! Attention over pages of the cache, generic over [`Isa`] and the element type of the cache.
 //!
 //! Rows are (token, query head) pairs; all share the pages of one KV head. A context is taken in blocks of 256 tokens, each by groups of rows: all scores of the
-//! block (`score.rs`: a key vector is widened once for several rows), then the softmax of each row over the block (`soften.rs`), then the weighted values, whose sums stay in registers
-//! through the whole block (`weigh.rs`), and last the blocks are merged (`merge.rs`). So what is not a multiply-add is a few per cent, and blocks are what threads share out (`../split.rs`). A row has its
-//! own chains of accumulation over fixed blocks: tiles, groups and threads change no bit of it.
+//! block (`score.rs`), then the softmax of each row over the block (`soften.rs`), then the weighted values (`weigh.rs`), and last the blocks are merged (`merge.rs`). So what is not a
+//! multiply-add is a tenth, and blocks are what threads share out (`../split.rs`). A row has its own chains of accumulation over fixed blocks: tiles, groups and threads change no bit of it.
 //!
-//! With few rows the bound is memory: every loop asks for the page that is its next but one, through the block table, while it works on another.
+//! With few rows the bound is memory: tiles of rows go through the pages as they lie in the cache, and every loop asks for the page that is its next but one, through the block table, while it
+//! works on another. With many rows it is arithmetic: four pages at a time are widened to f32 (`wide.rs`) and stay in the first-level cache while all tiles of rows use them. Otherwise each tile
+//! would widen them again, which on Intel takes the ports that multiply, and would find few of them there: pages of a head are a multiple of what selects a cache set apart, as queries are.
 
-use llmcc_abi::{ATTEND_BLOCK, ATTEND_ROWS, AttendArgs, PAGE_TOKENS, attend_record, kv_dtype};
+use core::mem::MaybeUninit;
+
+use llmcc_abi::{ATTEND_BLOCK, ATTEND_ROWS, ATTEND_STRIDE, ATTEND_WIDE, AttendArgs, PAGE_TOKENS, attend_record};
 
 use crate::isa::Isa;
 use crate::split::{self, Share};
@@ -17,15 +20,16 @@ mod merge;
 mod score;
 mod soften;
 mod weigh;
+mod wide;
 
 /// Element type of a cache.
 pub(crate) trait Cache<I: Isa> {
     /// Bytes per element.
     const BYTES: usize;
-    /// Whether each slot has a scale.
-    const SCALED: bool;
     /// Whether there are tiles for all numbers of rows. The types that are rarely asked for go without, since every instance is in every artifact.
     const ALL_TILES: bool;
+    /// Whether these are pages widened to f32, for many rows.
+    const WIDE: bool;
     /// `LANES` elements as f32.
     ///
     /// # Safety
@@ -34,13 +38,13 @@ pub(crate) trait Cache<I: Isa> {
 }
 
 macro_rules! caches {
-    ($($(#[$doc:meta])* $name:ident: $bytes:literal, $scaled:literal, $all:literal, $load:ident;)*) => { $(
+    ($($(#[$doc:meta])* $name:ident: $bytes:literal, $all:literal, $wide:literal, $load:ident;)*) => { $(
         $(#[$doc])*
         pub(crate) struct $name;
         impl<I: Isa> Cache<I> for $name {
             const BYTES: usize = $bytes;
-            const SCALED: bool = $scaled;
             const ALL_TILES: bool = $all;
+            const WIDE: bool = $wide;
             #[inline(always)]
             unsafe fn load(p: *const u8) -> I::F {
                 unsafe { I::$load(p) }
@@ -52,17 +56,42 @@ caches! {
     /// f32.
     KvF32: 4, false, false, load;
     /// IEEE binary16.
-    KvF16: 2, false, true, load_f16;
+    KvF16: 2, true, false, load_f16;
     /// bfloat16.
     KvBf16: 2, false, false, load_bf16;
     /// int8 with scales.
-    KvInt8: 1, true, true, load_i8;
+    KvInt8: 1, true, false, load_i8;
+    /// Any of them as f32.
+    Wide: 4, true, true, load;
 }
 
-/// Offsets in the result of a block for a row: see [`attend_record`].
-const MAXIMUM: usize = 0;
-const SUM: usize = 1;
-const VALUES: usize = 2;
+/// `$body` with the type of the cache as `$C`.
+macro_rules! typed {
+    ($dtype:expr, $C:ident => $body:expr) => {
+        match $dtype {
+            llmcc_abi::kv_dtype::F32 => {
+                type $C = super::KvF32;
+                $body
+            }
+            llmcc_abi::kv_dtype::F16 => {
+                type $C = super::KvF16;
+                $body
+            }
+            llmcc_abi::kv_dtype::BF16 => {
+                type $C = super::KvBf16;
+                $body
+            }
+            _ => {
+                type $C = super::KvInt8;
+                $body
+            }
+        }
+    };
+}
+use typed;
+
+/// Rows of a group from which on pages are widened for all of them: each then takes part in so many products that widening costs a tenth of them at most.
+const MANY_ROWS: usize = 24;
 
 /// Pages of a block.
 const PAGES: usize = ATTEND_BLOCK / PAGE_TOKENS;
@@ -87,67 +116,97 @@ struct Page {
     v_scales: *const u8,
 }
 
+/// A row at work on a block.
+#[derive(Clone, Copy)]
+struct Row {
+    q: *const f32,
+    out: *mut f32,
+    /// Slots, counted from the block's first, that it sees; none if not `from < to`.
+    from: usize,
+    to: usize,
+    /// Whether it sees nothing before this block, and nothing after it.
+    begins: bool,
+    ends: bool,
+}
+
 /// A group of rows at work on a block.
 #[derive(Clone, Copy)]
-struct Group {
-    /// First row.
-    first: usize,
-    rows: usize,
+struct Group<'a> {
+    rows: &'a [Row],
     /// First page of the block.
     page: usize,
     /// Pages of the block, counted from `page`, that any row sees.
     from: usize,
     to: usize,
-    /// Scores, later weights, `[rows][ATTEND_BLOCK]`.
+    /// For many rows: pages as f32, page `n` of the block at place `n % ATTEND_WIDE`.
+    wide: *mut f32,
+    /// For many rows: their queries, see `wide.rs`.
+    queries: *mut f32,
+    /// Scores, later weights, `[rows][ATTEND_STRIDE]`.
     scores: *mut f32,
     /// Results `[rows][attend_record]`.
     records: *mut f32,
+    /// Of each row, maximum and sum over the blocks so far.
+    state: *mut f32,
 }
 
-impl Group {
-    /// Scores of row `row` of the group.
+impl Group<'_> {
+    #[inline(always)]
+    unsafe fn row(&self, row: usize) -> &Row {
+        unsafe { self.rows.get_unchecked(row) }
+    }
+
+    /// Scores of row `row`.
     #[inline(always)]
     fn scores(&self, row: usize) -> *mut f32 {
-        self.scores.wrapping_add(row * ATTEND_BLOCK)
+        self.scores.wrapping_add(row * ATTEND_STRIDE)
+    }
+
+    /// Slots that any of `rows` rows from `row` on sees; none if not `from < to`.
+    #[inline(always)]
+    unsafe fn union(&self, row: usize, rows: usize) -> (usize, usize) {
+        // Positions ascend, and so do both bounds.
+        unsafe { (self.row(row).from, self.row(row + rows - 1).to) }
+    }
+
+    /// Whether the rows are so many that pages are widened for them.
+    #[inline(always)]
+    fn many(&self) -> bool {
+        self.rows.len() >= MANY_ROWS
     }
 }
 
 impl Run<'_> {
     #[inline(always)]
-    unsafe fn query(&self, row: usize) -> *const f32 {
-        unsafe { self.a.q.byte_add(row / self.heads * self.a.q_stride as usize).add(row % self.heads * self.d) }
-    }
-
-    #[inline(always)]
-    unsafe fn out(&self, row: usize) -> *mut f32 {
-        unsafe { self.a.out.byte_add(row / self.heads * self.a.out_stride as usize).add(row % self.heads * self.d) }
-    }
-
-    /// Maximum and sum over the blocks so far.
-    #[inline(always)]
-    fn state(&self, row: usize) -> *mut f32 {
-        self.a.work.wrapping_add(2 * row)
-    }
-
-    #[inline(always)]
     unsafe fn position(&self, row: usize) -> usize {
         unsafe { self.a.positions.add(row / self.heads).read() as usize }
     }
 
-    /// Slots `from..to`, counted from the block at page `page`, that a row sees; none if not `from < to`.
+    /// Writes rows `first..first + count` as the block at page `page` concerns them.
     #[inline(always)]
-    unsafe fn range(&self, row: usize, page: usize) -> (usize, usize) {
-        let position = unsafe { self.position(row) };
+    unsafe fn table<'t>(&self, table: &'t mut [MaybeUninit<Row>; ATTEND_ROWS], first: usize, count: usize, page: usize) -> &'t [Row] {
+        let a = self.a;
         let start = page * PAGE_TOKENS;
-        let from = split::oldest(self.a, position).saturating_sub(start);
-        (from, (position + 1).saturating_sub(start).min(ATTEND_BLOCK))
-    }
-
-    /// Slots of a block that any of `rows` rows from `row` on sees; none if not `from < to`.
-    #[inline(always)]
-    unsafe fn union(&self, row: usize, rows: usize, page: usize) -> (usize, usize) {
-        // Positions ascend, and so do both bounds.
-        unsafe { (self.range(row, page).0, self.range(row + rows - 1, page).1) }
+        let (mut token, mut head) = (first / self.heads, first % self.heads);
+        unsafe {
+            for i in 0..count {
+                let position = a.positions.add(token).read() as usize;
+                let oldest = split::oldest(a, position);
+                table.get_unchecked_mut(i).write(Row {
+                    q: a.q.byte_add(token * a.q_stride as usize).add(head * self.d),
+                    out: a.out.byte_add(token * a.out_stride as usize).add(head * self.d),
+                    from: oldest.saturating_sub(start),
+                    to: (position + 1).saturating_sub(start).min(ATTEND_BLOCK),
+                    begins: oldest >= start,
+                    ends: position < start + ATTEND_BLOCK,
+                });
+                head += 1;
+                if head == self.heads {
+                    (token, head) = (token + 1, 0);
+                }
+            }
+            core::slice::from_raw_parts(table.as_ptr().cast(), count)
+        }
     }
 
     /// Page `number` of the sequence.
@@ -194,18 +253,6 @@ const FEW_ROWS: usize = 8;
 /// As [`llmcc_abi::AttendFn`]; the processor has the features of `I`.
 #[inline(always)]
 pub(crate) unsafe fn attend<I: Isa>(a: &AttendArgs) -> u64 {
-    unsafe {
-        match a.dtype {
-            kv_dtype::F32 => attend_as::<I, KvF32>(a),
-            kv_dtype::F16 => attend_as::<I, KvF16>(a),
-            kv_dtype::BF16 => attend_as::<I, KvBf16>(a),
-            _ => attend_as::<I, KvInt8>(a),
-        }
-    }
-}
-
-#[inline(always)]
-unsafe fn attend_as<I: Isa, C: Cache<I>>(a: &AttendArgs) -> u64 {
     let (heads, d) = (a.heads as usize, a.d as usize);
     let rows = a.tokens as usize * heads;
     if rows == 0 {
@@ -216,23 +263,34 @@ unsafe fn attend_as<I: Isa, C: Cache<I>>(a: &AttendArgs) -> u64 {
         let mut run = Run { a, rows, heads, d, end_page: 0 };
         run.end_page = (run.position(rows - 1) / PAGE_TOKENS + 1).min(share.own.end * PAGES);
         let alone = share.alone();
-        if alone {
-            merge::start(&run);
-        }
+        // Groups of about the same size.
+        let most = rows.div_ceil(rows.div_ceil(ATTEND_ROWS));
+        let queries = a.work.wrapping_add(ATTEND_WIDE * PAGE_TOKENS * d);
+        let scores = queries.wrapping_add(most * d.next_multiple_of(wide::PART));
+        let own = scores.wrapping_add(most * ATTEND_STRIDE);
+        let state = own.wrapping_add(most * attend_record(d));
+        let mut copied = false;
+        let mut table = [const { MaybeUninit::uninit() }; ATTEND_ROWS];
         for block in share.own.clone() {
             let mut first = 0;
             while first < rows {
-                let count = ATTEND_ROWS.min(rows - first);
-                let scores = a.work.add(2 * rows);
-                let records = if alone { scores.add(count * ATTEND_BLOCK) } else { share.record(a, block).add(first * attend_record(d)) };
+                let count = most.min(rows - first);
                 let page = block * PAGES;
-                let (from, to) = run.union(first, count, page);
+                let table = run.table(&mut table, first, count, page);
+                let records = if alone { own } else { share.record(a, block).add(first * attend_record(d)) };
+                let state = state.wrapping_add(2 * first);
+                let mut group = Group { rows: table, page, from: 0, to: 0, wide: a.work, queries, scores, records, state };
+                let (from, to) = group.union(0, count);
                 if from < to {
-                    let (from, to) = (from / PAGE_TOKENS, to.div_ceil(PAGE_TOKENS));
-                    let group = Group { first, rows: count, page, from, to, scores, records };
-                    score::group::<I, C>(&run, &group);
-                    soften::group::<I, C>(&run, &group);
-                    weigh::group::<I, C>(&run, &group);
+                    (group.from, group.to) = (from / PAGE_TOKENS, to.div_ceil(PAGE_TOKENS));
+                    if group.many() && !copied {
+                        wide::copy_queries::<I>(&run, &group);
+                        // Another group's would take their place.
+                        copied = most == rows;
+                    }
+                    score::group::<I>(&run, &group);
+                    soften::group::<I>(&run, &group);
+                    weigh::group::<I>(&run, &group);
                     if alone {
                         merge::group::<I>(&run, &group);
                     }
@@ -240,25 +298,23 @@ unsafe fn attend_as<I: Isa, C: Cache<I>>(a: &AttendArgs) -> u64 {
                 first += count;
             }
         }
-        if !alone {
-            if !share.arrive(a) {
-                return 0;
-            }
-            merge::start(&run);
-            for block in share.all.clone() {
-                let group = Group {
-                    first: 0,
-                    rows,
-                    page: block * PAGES,
-                    from: 0,
-                    to: PAGES,
-                    scores: core::ptr::null_mut(),
-                    records: share.record(a, block),
-                };
-                merge::group::<I>(&run, &group);
+        if alone {
+            return 1;
+        }
+        if !share.arrive(a) {
+            return 0;
+        }
+        for block in share.all.clone() {
+            let mut first = 0;
+            while first < rows {
+                let count = most.min(rows - first);
+                let rows = run.table(&mut table, first, count, block * PAGES);
+                let records = share.record(a, block).add(first * attend_record(d));
+                let state = state.wrapping_add(2 * first);
+                merge::group::<I>(&run, &Group { rows, page: 0, from: 0, to: 0, wide: a.work, queries, scores, records, state });
+                first += count;
             }
         }
-        merge::finish(&run);
     }
     1
 }

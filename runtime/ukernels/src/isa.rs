@@ -140,6 +140,8 @@ pub(crate) trait Isa: Copy {
     unsafe fn load_i8(p: *const u8) -> Self::F;
     /// `a + b`.
     unsafe fn add(a: Self::F, b: Self::F) -> Self::F;
+    /// `a / b`.
+    unsafe fn div(a: Self::F, b: Self::F) -> Self::F;
     /// `a - b`.
     unsafe fn sub(a: Self::F, b: Self::F) -> Self::F;
     /// `a` where it is greater, else `b`.

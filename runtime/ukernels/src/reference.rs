@@ -257,11 +257,12 @@ pub(crate) unsafe extern "C" fn attend(a: *const AttendArgs) -> u64 {
                 } else {
                     record = share.record(a, block).add(row * attend_record(d));
                 }
-                let new = if record.read() > maximum { record.read() } else { maximum };
-                let (keep, take) = (exp(maximum - new), exp(record.read() - new));
+                let (largest, total) = (record.add(d).read(), record.add(d + 1).read());
+                let new = if largest > maximum { largest } else { maximum };
+                let (keep, take) = (exp(maximum - new), exp(largest - new));
                 maximum = new;
-                sum = libm::fmaf(sum, keep, record.add(1).read() * take);
-                (0..d).for_each(|i| out.add(i).write(libm::fmaf(out.add(i).read(), keep, record.add(2 + i).read() * take)));
+                sum = libm::fmaf(sum, keep, total * take);
+                (0..d).for_each(|i| out.add(i).write(libm::fmaf(out.add(i).read(), keep, record.add(i).read() * take)));
             }
             (0..d).for_each(|i| out.add(i).write(out.add(i).read() / sum));
         });
@@ -269,7 +270,7 @@ pub(crate) unsafe extern "C" fn attend(a: *const AttendArgs) -> u64 {
     }
 }
 
-/// One query at `position` and one block: maximum, sum, weighted values at `record`.
+/// One query at `position` and one block: weighted values, maximum, sum at `record`.
 unsafe fn attend_block(a: &AttendArgs, block: usize, position: usize, q: *const f32, record: *mut f32) {
     let d = a.d as usize;
     let slots = oldest(a, position).max(block * ATTEND_BLOCK)..(position + 1).min((block + 1) * ATTEND_BLOCK);
@@ -292,14 +293,14 @@ unsafe fn attend_block(a: &AttendArgs, block: usize, position: usize, q: *const 
         for half in [8, 4, 2, 1] {
             (0..half).for_each(|i| total[i] += total[i + half]);
         }
-        record.write(maximum);
-        record.add(1).write(total[0]);
+        record.add(d).write(maximum);
+        record.add(d + 1).write(total[0]);
         for i in 0..d {
             let term = |acc, slot: usize| {
                 let weight = p[slot % ATTEND_BLOCK] * scale(a.v_scales, slot);
                 libm::fmaf(cached(page(slot).add(a.v as usize), slot % PAGE_TOKENS * d + i, a.dtype), weight, acc)
             };
-            record.add(2 + i).write(slots.clone().fold(0.0, term));
+            record.add(i).write(slots.clone().fold(0.0, term));
         }
     }
 }

@@ -239,6 +239,30 @@ fn long_contexts() {
     }
 }
 
+/// Few rows, many (whose pages are widened and whose queries are copied), and more than a group of them; contexts and windows that begin and end within what is widened at once,
+/// heads of whole parts of a query, of a part and a half, and of less than one.
+#[test]
+fn groups_of_all_sizes() {
+    let mut rng = Rng(18);
+    for heads in [23, 24, 25, 29, 63, 64, 65, 130] {
+        for (d, window, positions) in [(32, 0, vec![70]), (24, 150, vec![330]), (9, 0, vec![255, 256]), (20, 33, vec![40, 300])] {
+            let dtype = DTYPES[rng.below(4)];
+            Case::random(dtype, d, heads, window, positions, &mut rng).check();
+        }
+    }
+}
+
+/// The tokens of one call of a prompt, as generated code cuts them, in all types.
+#[test]
+fn prompts_beyond_a_block() {
+    let mut rng = Rng(19);
+    for dtype in DTYPES {
+        for (d, heads, window) in [(64, 4, 0), (80, 3, 0), (64, 4, 200)] {
+            Case::random(dtype, d, heads, window, (504..520).collect(), &mut rng).check();
+        }
+    }
+}
+
 /// More query heads than a group of rows.
 #[test]
 fn many_heads() {
@@ -250,8 +274,10 @@ fn a_context_divided_is_the_same() {
     let mut rng = Rng(17);
     let bits = |x: &[f32]| x.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
     for dtype in DTYPES {
-        for (position, window) in [(100, 0), (255, 0), (700, 0), (2111, 0), (2111, 900), (5000, 0)] {
-            let case = Case::random(dtype, 16, 3, window, vec![position], &mut rng);
+        // The last one: two groups of many rows.
+        for (heads, position, window) in [(3, 100, 0), (3, 255, 0), (3, 700, 0), (3, 2111, 0), (3, 2111, 900), (3, 5000, 0), (70, 1000, 0)]
+        {
+            let case = Case::random(dtype, 16, heads, window, vec![position], &mut rng);
             for level in levels() {
                 let whole = case.run(level, 0..1);
                 for cuts in [&[8][..], &[1, 2, 3], &[5, 11], &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]] {

@@ -23,7 +23,9 @@ pub(super) unsafe fn exp<I: Isa>(x: I::F) -> I::F {
             p = I::fma(p, r, I::splat(EXP_POLY[c]));
         }
         let p = I::fma(p, I::mul(r, r), r);
-        let value = I::mul(I::add(p, I::splat(1.0)), I::pow2(n));
+        // `(p + 1) · 2^n`: the result is no subnormal, so that rounding it is rounding the sum.
+        let power = I::pow2(n);
+        let value = I::fma(p, power, power);
         I::zero_where_less(value, x, I::splat(EXP_MIN))
     }
 }

@@ -3,30 +3,17 @@
 use llmcc_abi::attend_record;
 
 use super::exp::exp;
-use super::{Group, MAXIMUM, Run, SUM, VALUES};
+use super::{Group, Row, Run};
 use crate::isa::Isa;
 
-/// Nothing seen yet.
-#[inline(always)]
-pub(super) unsafe fn start(run: &Run) {
-    for row in 0..run.rows {
-        unsafe {
-            run.state(row).add(MAXIMUM).write(f32::NEG_INFINITY);
-            run.state(row).add(SUM).write(0.0);
-            run.out(row).write_bytes(0, run.d);
-        }
-    }
-}
-
-/// Adds a block.
+/// Adds a block. The first that a row sees is its result so far, and after the last one that is divided by the sum of the probabilities.
 #[inline(always)]
 pub(super) unsafe fn group<I: Isa>(run: &Run, group: &Group) {
-    unsafe {
-        for i in 0..group.rows {
-            let row = group.first + i;
-            let (from, to) = run.range(row, group.page);
-            if from < to {
-                add::<I>(run, row, group.records.add(i * attend_record(run.d)));
+    for i in 0..group.rows.len() {
+        unsafe {
+            let row = group.row(i);
+            if row.from < row.to {
+                add::<I>(run, group, i);
             }
         }
     }
@@ -40,46 +27,45 @@ unsafe fn first<I: Isa>(x: I::F) -> f32 {
     lanes[0]
 }
 
+/// What lies at `out`, times `keep`, and the block's `values`, times `take`.
 #[inline(always)]
-unsafe fn add<I: Isa>(run: &Run, row: usize, record: *const f32) {
+unsafe fn result<I: Isa>(row: &Row, out: *const f32, values: *const f32, keep: I::F, take: I::F, sum: I::F) -> I::F {
     unsafe {
-        let (state, out) = (run.state(row), run.out(row));
-        let (old, new) = (I::splat(state.add(MAXIMUM).read()), I::splat(record.add(MAXIMUM).read()));
-        let largest = I::max(new, old);
-        let (keep, take) = (exp::<I>(I::sub(old, largest)), exp::<I>(I::sub(new, largest)));
-        let sum = I::mul(I::splat(record.add(SUM).read()), take);
-        let sum = I::fma(I::splat(state.add(SUM).read()), keep, sum);
-        state.add(MAXIMUM).write(first::<I>(largest));
-        state.add(SUM).write(first::<I>(sum));
-        let values = record.add(VALUES);
-        let mut column = 0;
-        while run.d - column >= I::LANES {
-            let x = I::mul(I::load(values.add(column).cast()), take);
-            I::store(out.add(column), I::fma(I::load(out.add(column).cast()), keep, x));
-            column += I::LANES;
-        }
-        if column < run.d {
-            let count = run.d - column;
-            let (mut a, mut b) = ([0f32; 16], [0f32; 16]);
-            core::ptr::copy_nonoverlapping(out.add(column), a.as_mut_ptr(), count);
-            core::ptr::copy_nonoverlapping(values.add(column), b.as_mut_ptr(), count);
-            let x = I::mul(I::load(b.as_ptr().cast()), take);
-            I::store(a.as_mut_ptr(), I::fma(I::load(a.as_ptr().cast()), keep, x));
-            core::ptr::copy_nonoverlapping(a.as_ptr(), out.add(column), count);
-        }
+        let old = if row.begins { I::splat(0.0) } else { I::load(out.cast()) };
+        let x = I::fma(old, keep, I::mul(I::load(values.cast()), take));
+        if row.ends { I::div(x, sum) } else { x }
     }
 }
 
-/// Divides by the sums of the probabilities.
 #[inline(always)]
-pub(super) unsafe fn finish(run: &Run) {
-    for row in 0..run.rows {
-        unsafe {
-            let total = run.state(row).add(SUM).read();
-            for i in 0..run.d {
-                let p = run.out(row).add(i);
-                p.write(p.read() / total);
-            }
+unsafe fn add<I: Isa>(run: &Run, group: &Group, i: usize) {
+    unsafe {
+        let (row, d) = (*group.row(i), run.d);
+        let (values, state) = (group.records.add(i * attend_record(d)), group.state.add(2 * i));
+        let (new, total) = (I::splat(values.add(d).read()), I::splat(values.add(d + 1).read()));
+        let (mut keep, mut take, mut sum, mut largest) = (I::splat(0.0), I::splat(1.0), total, new);
+        if !row.begins {
+            let old = I::splat(state.read());
+            largest = I::max(new, old);
+            (keep, take) = (exp::<I>(I::sub(old, largest)), exp::<I>(I::sub(new, largest)));
+            sum = I::fma(I::splat(state.add(1).read()), keep, I::mul(total, take));
+        }
+        state.write(first::<I>(largest));
+        state.add(1).write(first::<I>(sum));
+        let mut column = 0;
+        while d - column >= I::LANES {
+            let out = row.out.add(column);
+            I::store(out, result::<I>(&row, out, values.add(column), keep, take, sum));
+            column += I::LANES;
+        }
+        if column < d {
+            let count = d - column;
+            let (mut a, mut b) = ([0f32; 16], [0f32; 16]);
+            core::ptr::copy_nonoverlapping(row.out.add(column), a.as_mut_ptr(), count);
+            core::ptr::copy_nonoverlapping(values.add(column), b.as_mut_ptr(), count);
+            let x = result::<I>(&row, a.as_ptr(), b.as_ptr(), keep, take, sum);
+            I::store(a.as_mut_ptr(), x);
+            core::ptr::copy_nonoverlapping(a.as_ptr(), row.out.add(column), count);
         }
     }
 }

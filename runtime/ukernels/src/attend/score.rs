@@ -2,7 +2,7 @@
 
 use llmcc_abi::PAGE_TOKENS;
 
-use super::{Cache, Group, Run};
+use super::{Cache, Group, Run, Wide, typed, wide};
 use crate::isa::Isa;
 
 /// Pages at once for `rows` rows, where registers hold sums of `pairs` pairs of a row and a page: so many that enough chains of accumulation are in flight.
@@ -17,13 +17,30 @@ const fn pages(pairs: usize, rows: usize) -> usize {
 
 /// All scores of a block: `q·k`, in the cache's unit and without any mask.
 #[inline(always)]
-pub(super) unsafe fn group<I: Isa, C: Cache<I>>(run: &Run, group: &Group) {
+pub(super) unsafe fn group<I: Isa>(run: &Run, group: &Group) {
+    unsafe {
+        if !group.many() {
+            return typed!(run.a.dtype, C => tiles::<I, C>(run, group, group.from, group.to));
+        }
+        let mut page = group.from;
+        while page < group.to {
+            let end = wide::end(group, page);
+            wide::pages::<I>(run, group, page, end, true);
+            tiles::<I, Wide>(run, group, page, end);
+            page = end;
+        }
+    }
+}
+
+/// Pages `from..to`.
+#[inline(always)]
+unsafe fn tiles<I: Isa, C: Cache<I>>(run: &Run, group: &Group, from: usize, to: usize) {
     let mut row = 0;
     macro_rules! blocks {
         ($($rows:literal $pages:literal,)*) => { $(
             if const { pages(I::ATTEND_SCORES, $rows) == $pages && (C::ALL_TILES || $rows % 3 != 0) } {
-                while group.rows - row >= $rows {
-                    unsafe { rows::<I, C, $rows, $pages>(run, group, row) };
+                while group.rows.len() - row >= $rows {
+                    unsafe { rows::<I, C, $rows, $pages>(run, group, row, from, to) };
                     row += $rows;
                 }
             }
@@ -33,18 +50,22 @@ pub(super) unsafe fn group<I: Isa, C: Cache<I>>(run: &Run, group: &Group) {
 }
 
 #[inline(always)]
-unsafe fn rows<I: Isa, C: Cache<I>, const R: usize, const P: usize>(run: &Run, group: &Group, row: usize) {
+unsafe fn rows<I: Isa, C: Cache<I>, const R: usize, const P: usize>(run: &Run, group: &Group, row: usize, from: usize, to: usize) {
     unsafe {
-        let (from, to) = run.union(group.first + row, R, group.page);
-        if from >= to {
+        let seen = group.union(row, R);
+        if seen.0 >= seen.1 {
             return;
         }
-        let (mut page, end) = (from / PAGE_TOKENS, to.div_ceil(PAGE_TOKENS));
-        while end - page >= P {
+        let (mut page, end) = (from.max(seen.0 / PAGE_TOKENS), to.min(seen.1.div_ceil(PAGE_TOKENS)));
+        while page + P <= end {
             score::<I, C, R, P>(run, group, row, page);
             page += P;
         }
         // Few instances, since all of them are in every artifact.
+        if const { C::WIDE && P > 2 } && page + 2 <= end {
+            score::<I, C, R, 2>(run, group, row, page);
+            page += 2;
+        }
         while P > 1 && page < end {
             score::<I, C, R, 1>(run, group, row, page);
             page += 1;
@@ -58,6 +79,10 @@ unsafe fn score<I: Isa, C: Cache<I>, const R: usize, const P: usize>(run: &Run, 
     unsafe {
         let (mut k, mut ahead, mut q) = ([core::ptr::null::<u8>(); P], [core::ptr::null::<u8>(); P], [core::ptr::null::<f32>(); R]);
         for p in 0..P {
+            if C::WIDE {
+                k[p] = wide::place(run, group, page).wrapping_add(p * PAGE_TOKENS * run.d).cast();
+                continue;
+            }
             let number = group.page + page + p;
             k[p] = run.page(number).k;
             ahead[p] = run.ahead(group, number, 8, true);
@@ -67,13 +92,27 @@ unsafe fn score<I: Isa, C: Cache<I>, const R: usize, const P: usize>(run: &Run, 
             }
         }
         for r in 0..R {
-            q[r] = run.query(group.first + row + r);
+            q[r] = group.row(row + r).q;
         }
         // A page is 16 slots: one vector, or two.
         let mut acc = [[[I::splat(0.0); 2]; P]; R];
         let bytes = PAGE_TOKENS * C::BYTES;
         let line = 64 / bytes;
         let mut i = 0;
+        while C::WIDE && i < run.d {
+            let base = wide::queries(group, row, i / wide::PART);
+            for r in 0..R {
+                q[r] = base.wrapping_add(r * wide::PART);
+            }
+            let count = wide::PART.min(run.d - i);
+            for j in 0..count {
+                add::<I, C, R, P>(&k, &q, j, &mut acc);
+            }
+            for p in 0..P {
+                k[p] = k[p].wrapping_add(count * bytes);
+            }
+            i += count;
+        }
         while run.d - i >= line {
             for p in 0..P {
                 I::prefetch_far(ahead[p].wrapping_add(i * bytes));

@@ -1,75 +1,170 @@
 //! Softmax over a block: scores become weights of values.
 
-use llmcc_abi::{ATTEND_BLOCK, PAGE_TOKENS, attend_record};
+use llmcc_abi::{PAGE_TOKENS, attend_record, kv_dtype};
 
 use super::exp::exp;
-use super::{Cache, Group, MAXIMUM, Run, SUM};
+use super::{Group, Row, Run};
 use crate::isa::Isa;
+
+/// Rows whose maxima are found before any of their exponentials, so that these do not wait for them. Their scores fit in the first-level cache.
+const TOGETHER: usize = 8;
 
 /// Rows of a group.
 #[inline(always)]
-pub(super) unsafe fn group<I: Isa, C: Cache<I>>(run: &Run, group: &Group) {
-    for row in 0..group.rows {
-        unsafe { soften::<I, C>(run, group, row) };
+pub(super) unsafe fn group<I: Isa>(run: &Run, group: &Group) {
+    unsafe {
+        // Only int8 has scales.
+        if run.a.dtype == kv_dtype::INT8 { rows::<I, true>(run, group) } else { rows::<I, false>(run, group) }
     }
 }
 
-/// Maximum and sum of a row; its scores become weights, 0 where it sees nothing.
 #[inline(always)]
-unsafe fn soften<I: Isa, C: Cache<I>>(run: &Run, group: &Group, row: usize) {
-    unsafe {
-        let (scores, record) = (group.scores(row), group.records.add(row * attend_record(run.d)));
-        let (from, to) = run.range(group.first + row, group.page);
-        let to = to.max(from).min(ATTEND_BLOCK);
-        let from = from.min(to);
-        let pages = if from < to { (from / PAGE_TOKENS, to.div_ceil(PAGE_TOKENS)) } else { (group.to, group.to) };
-        // Other rows of a tile may see these pages: their values must not count for this one.
-        for page in (group.from..pages.0).chain(pages.1..group.to) {
-            scores.add(page * PAGE_TOKENS).write_bytes(0, PAGE_TOKENS);
+unsafe fn rows<I: Isa, const SCALED: bool>(run: &Run, group: &Group) {
+    let mut first = 0;
+    while first < group.rows.len() {
+        let count = TOGETHER.min(group.rows.len() - first);
+        let mut largest = [0.0; TOGETHER];
+        for i in 0..count {
+            unsafe { largest[i] = scale::<I, SCALED>(run, group, first + i) };
         }
-        let (zero, none) = (I::splat(0.0), I::splat(f32::NEG_INFINITY));
-        let mut largest = [none; 2];
-        let mut page = pages.0;
-        while page < pages.1 {
-            let at = run.page(group.page + page);
-            for v in 0..PAGE_TOKENS / I::LANES {
-                let slot = page * PAGE_TOKENS + v * I::LANES;
-                let mut s = I::load(scores.add(slot).cast());
-                if C::SCALED {
-                    s = I::mul(s, I::load(at.k_scales.add(v * I::LANES * 4)));
+        for i in 0..count {
+            unsafe { soften::<I, SCALED>(run, group, first + i, largest[i]) };
+        }
+        first += count;
+    }
+}
+
+/// Pages of the block of which a row sees something.
+#[derive(Clone, Copy)]
+struct Seen {
+    from: usize,
+    to: usize,
+    /// Those of which it sees all slots; none if not `whole < end`.
+    whole: usize,
+    end: usize,
+}
+
+#[inline(always)]
+unsafe fn seen(group: &Group, row: usize) -> Seen {
+    let row = unsafe { group.row(row) };
+    if row.from >= row.to {
+        return Seen { from: group.to, to: group.to, whole: group.to, end: group.to };
+    }
+    Seen {
+        from: row.from / PAGE_TOKENS,
+        to: row.to.div_ceil(PAGE_TOKENS),
+        whole: row.from.div_ceil(PAGE_TOKENS),
+        end: row.to / PAGE_TOKENS,
+    }
+}
+
+/// `x` at slots that row `row` sees, `other` elsewhere, for the vector at `slot`.
+#[inline(always)]
+unsafe fn mask<I: Isa>(group: &Group, row: usize, slot: usize, x: I::F, other: I::F) -> I::F {
+    unsafe {
+        let Row { from, to, .. } = *group.row(row);
+        I::keep_lanes(x, other, from as i32 - slot as i32, to as i32 - slot as i32)
+    }
+}
+
+/// Runs `$f::<.., MASKED>` on the pages that a row sees, in order: masked are the first and the last one, if only a part of them is seen.
+macro_rules! pages {
+    ($f:ident($run:expr, $group:expr, $row:expr, $seen:expr, $($more:expr),*)) => {
+        let seen = $seen;
+        $f::<I, SCALED, true>($run, $group, $row, (seen.from, seen.whole.min(seen.to)), $($more),*);
+        $f::<I, SCALED, false>($run, $group, $row, (seen.whole, seen.end), $($more),*);
+        $f::<I, SCALED, true>($run, $group, $row, (seen.whole.max(seen.end), seen.to), $($more),*);
+    };
+}
+
+/// Scores in their unit, masked; the largest of them.
+#[inline(always)]
+unsafe fn scale<I: Isa, const SCALED: bool>(run: &Run, group: &Group, row: usize) -> f32 {
+    unsafe {
+        let mut largest = [I::splat(f32::NEG_INFINITY); 2];
+        pages!(scale_pages(run, group, row, seen(group, row), &mut largest));
+        I::max_float_lane(I::max(largest[1], largest[0]))
+    }
+}
+
+#[inline(always)]
+unsafe fn scale_pages<I: Isa, const SCALED: bool, const MASKED: bool>(
+    run: &Run,
+    group: &Group,
+    row: usize,
+    (mut page, end): (usize, usize),
+    largest: &mut [I::F; 2],
+) {
+    let factor = unsafe { I::splat(run.a.scale) };
+    while page < end {
+        for v in 0..PAGE_TOKENS / I::LANES {
+            let slot = page * PAGE_TOKENS + v * I::LANES;
+            unsafe {
+                let at = group.scores(row).add(slot);
+                let mut s = I::load(at.cast());
+                if SCALED {
+                    s = I::mul(s, I::load(run.page(group.page + page).k_scales.add(v * I::LANES * 4)));
                 }
-                s = I::mul(s, I::splat(run.a.scale));
-                if slot < from || slot + I::LANES > to {
-                    s = I::keep_lanes(s, none, from as i32 - slot as i32, to as i32 - slot as i32);
+                s = I::mul(s, factor);
+                if MASKED {
+                    s = mask::<I>(group, row, slot, s, I::splat(f32::NEG_INFINITY));
                 }
-                I::store(scores.add(slot), s);
+                I::store(at, s);
                 largest[v] = I::max(s, largest[v]);
             }
-            page += 1;
         }
-        let largest = I::max_float_lane(I::max(largest[1], largest[0]));
-        let mut total = [zero; 2];
-        let mut page = pages.0;
-        while page < pages.1 {
-            let at = run.page(group.page + page);
+        page += 1;
+    }
+}
+
+/// Weights of values, 0 where the row sees nothing; maximum and sum.
+#[inline(always)]
+unsafe fn soften<I: Isa, const SCALED: bool>(run: &Run, group: &Group, row: usize, largest: f32) {
+    unsafe {
+        let zero = I::splat(0.0);
+        let seen = seen(group, row);
+        // Other rows of a tile may see these pages: their values must not count for this one.
+        for page in (group.from..seen.from).chain(seen.to..group.to) {
             for v in 0..PAGE_TOKENS / I::LANES {
-                let slot = page * PAGE_TOKENS + v * I::LANES;
+                I::store(group.scores(row).add(page * PAGE_TOKENS + v * I::LANES), zero);
+            }
+        }
+        let mut total = [zero; 2];
+        pages!(soften_pages(run, group, row, seen, I::splat(largest), &mut total));
+        let record = group.records.add(row * attend_record(run.d) + run.d);
+        record.write(largest);
+        record.add(1).write(I::sum_float_lanes(total[0], total[1]));
+    }
+}
+
+#[inline(always)]
+unsafe fn soften_pages<I: Isa, const SCALED: bool, const MASKED: bool>(
+    run: &Run,
+    group: &Group,
+    row: usize,
+    (mut page, end): (usize, usize),
+    largest: I::F,
+    total: &mut [I::F; 2],
+) {
+    while page < end {
+        for v in 0..PAGE_TOKENS / I::LANES {
+            let slot = page * PAGE_TOKENS + v * I::LANES;
+            unsafe {
+                let at = group.scores(row).add(slot);
                 // What was masked is far below the maximum: its weight is 0.
-                let mut p = exp::<I>(I::sub(I::load(scores.add(slot).cast()), I::splat(largest)));
+                let mut p = exp::<I>(I::sub(I::load(at.cast()), largest));
                 total[v] = I::add(total[v], p);
-                if C::SCALED {
-                    // Slots outside the range may hold any scale.
-                    let mut scales = I::load(at.v_scales.add(v * I::LANES * 4));
-                    if slot < from || slot + I::LANES > to {
-                        scales = I::keep_lanes(scales, zero, from as i32 - slot as i32, to as i32 - slot as i32);
+                if SCALED {
+                    let mut scales = I::load(run.page(group.page + page).v_scales.add(v * I::LANES * 4));
+                    if MASKED {
+                        // Slots outside the range may hold any scale.
+                        scales = mask::<I>(group, row, slot, scales, I::splat(0.0));
                     }
                     p = I::mul(p, scales);
                 }
-                I::store(scores.add(slot), p);
+                I::store(at, p);
             }
-            page += 1;
         }
-        record.add(MAXIMUM).write(largest);
-        record.add(SUM).write(I::sum_float_lanes(total[0], total[1]));
+        page += 1;
     }
 }

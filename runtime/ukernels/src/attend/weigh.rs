@@ -1,8 +1,8 @@
 //! Weighted values of a block.
 
-use llmcc_abi::{PAGE_TOKENS, attend_record};
+use llmcc_abi::{ATTEND_STRIDE, PAGE_TOKENS, attend_record};
 
-use super::{Cache, Group, Run, VALUES};
+use super::{Cache, Group, Run, Wide, typed, wide};
 use crate::isa::Isa;
 
 /// Vectors of columns at once.
@@ -10,13 +10,30 @@ const COLUMNS: usize = 4;
 
 /// `Σ p·V` of all rows of a group.
 #[inline(always)]
-pub(super) unsafe fn group<I: Isa, C: Cache<I>>(run: &Run, group: &Group) {
+pub(super) unsafe fn group<I: Isa>(run: &Run, group: &Group) {
+    unsafe {
+        if !group.many() {
+            return typed!(run.a.dtype, C => tiles::<I, C>(run, group, group.from, group.to));
+        }
+        let mut page = group.from;
+        while page < group.to {
+            let end = wide::end(group, page);
+            wide::pages::<I>(run, group, page, end, false);
+            tiles::<I, Wide>(run, group, page, end);
+            page = end;
+        }
+    }
+}
+
+/// Pages `from..to`.
+#[inline(always)]
+unsafe fn tiles<I: Isa, C: Cache<I>>(run: &Run, group: &Group, from: usize, to: usize) {
     let mut row = 0;
     macro_rules! blocks {
         ($($n:literal)*) => { $(
             if const { $n <= I::ATTEND_WEIGHS && (C::ALL_TILES || $n % 3 != 0) } {
-                while group.rows - row >= $n {
-                    unsafe { rows::<I, C, $n>(run, group, row) };
+                while group.rows.len() - row >= $n {
+                    unsafe { rows::<I, C, $n>(run, group, row, from * PAGE_TOKENS, to * PAGE_TOKENS) };
                     row += $n;
                 }
             }
@@ -25,18 +42,29 @@ pub(super) unsafe fn group<I: Isa, C: Cache<I>>(run: &Run, group: &Group) {
     blocks!(6 4 3 2 1);
 }
 
+/// What a tile sees of the pages at hand.
+#[derive(Clone, Copy)]
+struct Seen {
+    /// Slots of the block.
+    from: usize,
+    to: usize,
+    /// Whether it has seen some before.
+    continued: bool,
+}
+
+/// Slots `from..to`.
 #[inline(always)]
-unsafe fn rows<I: Isa, C: Cache<I>, const R: usize>(run: &Run, group: &Group, row: usize) {
-    let (from, to) = unsafe { run.union(group.first + row, R, group.page) };
-    if from >= to {
+unsafe fn rows<I: Isa, C: Cache<I>, const R: usize>(run: &Run, group: &Group, row: usize, from: usize, to: usize) {
+    let (first, end) = unsafe { group.union(row, R) };
+    let seen = Seen { from: from.max(first), to: to.min(end), continued: first < from };
+    if seen.from >= seen.to {
         return;
     }
-    let slots = (from, to);
     let mut column = 0;
     macro_rules! blocks {
         ($($n:expr,)*) => { $(
             while run.d - column >= $n * I::LANES {
-                unsafe { weigh::<I, C, R, { $n }>(run, group, row, slots, column) };
+                unsafe { weigh::<I, C, R, { $n }>(run, group, row, seen, column) };
                 column += $n * I::LANES;
             }
         )* };
@@ -45,44 +73,51 @@ unsafe fn rows<I: Isa, C: Cache<I>, const R: usize>(run: &Run, group: &Group, ro
     // What is less than a vector: alone in a vector filled up with zeros.
     if column < run.d {
         for r in row..row + R {
-            unsafe { tail::<I, C>(run, group, r, slots, column) };
+            unsafe { tail::<I, C>(run, group, r, seen, column) };
         }
     }
 }
 
-/// Slots of page `page` among `from..to`, all counted from the block's start.
+/// Values of page `page` of the block.
 #[inline(always)]
-fn within(page: usize, (from, to): (usize, usize)) -> (usize, usize) {
+unsafe fn values<I: Isa, C: Cache<I>>(run: &Run, group: &Group, page: usize) -> *const u8 {
+    if C::WIDE { wide::place(run, group, page).cast() } else { unsafe { run.page(group.page + page).v } }
+}
+
+/// Slots of page `page` among those seen.
+#[inline(always)]
+fn within(page: usize, seen: Seen) -> (usize, usize) {
     let start = page * PAGE_TOKENS;
-    (from.saturating_sub(start), (to - start).min(PAGE_TOKENS))
+    (seen.from.saturating_sub(start), (seen.to - start).min(PAGE_TOKENS))
 }
 
 /// `Σ p·V` for `R` rows and `V` vectors of columns from `column` on.
 #[inline(always)]
-unsafe fn weigh<I: Isa, C: Cache<I>, const R: usize, const V: usize>(
-    run: &Run,
-    group: &Group,
-    row: usize,
-    slots: (usize, usize),
-    column: usize,
-) {
+unsafe fn weigh<I: Isa, C: Cache<I>, const R: usize, const V: usize>(run: &Run, group: &Group, row: usize, seen: Seen, column: usize) {
     unsafe {
+        let out = group.records.add(row * attend_record(run.d) + column);
         let mut acc = [[I::splat(0.0); V]; R];
-        let mut page = slots.0 / PAGE_TOKENS;
-        while page * PAGE_TOKENS < slots.1 {
-            let number = group.page + page;
-            let values = run.page(number).v;
-            let ahead = run.ahead(group, number, 8, false);
-            let ahead = if ahead.is_null() { values } else { ahead };
-            let (from, to) = within(page, slots);
-            let mut p = [core::ptr::null::<f32>(); R];
+        if C::WIDE && seen.continued {
             for r in 0..R {
-                p[r] = group.scores(row + r).add(page * PAGE_TOKENS);
+                for v in 0..V {
+                    acc[r][v] = I::load(out.add(r * attend_record(run.d) + v * I::LANES).cast());
+                }
             }
+        }
+        let mut page = seen.from / PAGE_TOKENS;
+        while page * PAGE_TOKENS < seen.to {
+            let values = values::<I, C>(run, group, page);
+            let mut ahead = values;
+            if !C::WIDE {
+                let next = run.ahead(group, group.page + page, 8, false);
+                ahead = if next.is_null() { values } else { next };
+            }
+            let (from, to) = within(page, seen);
+            let p = group.scores(row).add(page * PAGE_TOKENS);
             for slot in from..to {
                 let at = (slot * run.d + column) * C::BYTES;
                 let mut line = 0;
-                while line < V * I::LANES * C::BYTES {
+                while !C::WIDE && line < V * I::LANES * C::BYTES {
                     I::prefetch_far(ahead.wrapping_add(at + line));
                     line += 64;
                 }
@@ -91,7 +126,7 @@ unsafe fn weigh<I: Isa, C: Cache<I>, const R: usize, const V: usize>(
                     x[v] = C::load(values.add(at + v * I::LANES * C::BYTES));
                 }
                 for r in 0..R {
-                    let p = I::splat(p[r].add(slot).read());
+                    let p = I::splat(p.add(r * ATTEND_STRIDE + slot).read());
                     for v in 0..V {
                         acc[r][v] = I::fma(x[v], p, acc[r][v]);
                     }
@@ -100,29 +135,31 @@ unsafe fn weigh<I: Isa, C: Cache<I>, const R: usize, const V: usize>(
             page += 1;
         }
         for r in 0..R {
-            let out = group.records.add((row + r) * attend_record(run.d) + VALUES + column);
             for v in 0..V {
-                I::store(out.add(v * I::LANES), acc[r][v]);
+                I::store(out.add(r * attend_record(run.d) + v * I::LANES), acc[r][v]);
             }
         }
     }
 }
 
 #[inline(always)]
-unsafe fn tail<I: Isa, C: Cache<I>>(run: &Run, group: &Group, row: usize, slots: (usize, usize), column: usize) {
+unsafe fn tail<I: Isa, C: Cache<I>>(run: &Run, group: &Group, row: usize, seen: Seen, column: usize) {
     let count = run.d - column;
     unsafe {
-        let mut acc = I::splat(0.0);
-        for slot in slots.0..slots.1 {
-            let values = run.page(group.page + slot / PAGE_TOKENS).v;
+        let out = group.records.add(row * attend_record(run.d) + column);
+        let mut lanes = [0f32; PAGE_TOKENS];
+        if C::WIDE && seen.continued {
+            core::ptr::copy_nonoverlapping(out, lanes.as_mut_ptr(), count);
+        }
+        let mut acc = I::load(lanes.as_ptr().cast());
+        for slot in seen.from..seen.to {
+            let values = values::<I, C>(run, group, slot / PAGE_TOKENS);
             let mut bytes = [0u8; PAGE_TOKENS * 4];
             let at = values.add((slot % PAGE_TOKENS * run.d + column) * C::BYTES);
             core::ptr::copy_nonoverlapping(at, bytes.as_mut_ptr(), count * C::BYTES);
             acc = I::fma(C::load(bytes.as_ptr()), I::splat(group.scores(row).add(slot).read()), acc);
         }
-        let mut lanes = [0f32; PAGE_TOKENS];
         I::store(lanes.as_mut_ptr(), acc);
-        let out = group.records.add(row * attend_record(run.d) + VALUES + column);
         core::ptr::copy_nonoverlapping(lanes.as_ptr(), out, count);
     }
 }

@@ -228,6 +228,10 @@ impl Isa for Avx2 {
         unsafe { _mm256_add_ps(a, b) }
     }
     #[inline(always)]
+    unsafe fn div(a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_div_ps(a, b) }
+    }
+    #[inline(always)]
     unsafe fn sub(a: __m256, b: __m256) -> __m256 {
         unsafe { _mm256_sub_ps(a, b) }
     }

@@ -201,6 +201,10 @@ impl<const DOT_BF16: bool, const ASK: bool> Isa for Avx512<DOT_BF16, ASK> {
         unsafe { _mm512_add_ps(a, b) }
     }
     #[inline(always)]
+    unsafe fn div(a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_div_ps(a, b) }
+    }
+    #[inline(always)]
     unsafe fn sub(a: __m512, b: __m512) -> __m512 {
         unsafe { _mm512_sub_ps(a, b) }
     }

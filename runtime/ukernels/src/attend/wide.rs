@@ -1,0 +1,68 @@
+//! What many rows use again and again, brought together: pages of the cache as f32, and the queries.
+
+use llmcc_abi::{ATTEND_WIDE, PAGE_TOKENS};
+
+use super::{Cache, Group, Run, typed};
+use crate::isa::Isa;
+
+/// Elements of a query that lie together.
+pub(super) const PART: usize = 16;
+
+/// The page after the last one that is widened together with page `page`.
+#[inline(always)]
+pub(super) fn end(group: &Group, page: usize) -> usize {
+    (page / ATTEND_WIDE * ATTEND_WIDE + ATTEND_WIDE).min(group.to)
+}
+
+/// Where page `page` lies when it is widened.
+#[inline(always)]
+pub(super) fn place(run: &Run, group: &Group, page: usize) -> *mut f32 {
+    group.wide.wrapping_add(page % ATTEND_WIDE * PAGE_TOKENS * run.d)
+}
+
+/// Widens the keys or the values of pages `from..to`, which are at most [`ATTEND_WIDE`].
+#[inline(always)]
+pub(super) unsafe fn pages<I: Isa>(run: &Run, group: &Group, from: usize, to: usize, keys: bool) {
+    for page in from..to {
+        unsafe {
+            let at = run.page(group.page + page);
+            let (from, to) = (if keys { at.k } else { at.v }, place(run, group, page));
+            typed!(run.a.dtype, C => widen::<I, C>(from, run.d * PAGE_TOKENS, to));
+        }
+    }
+}
+
+/// `count` elements, a multiple of 16.
+#[inline(always)]
+unsafe fn widen<I: Isa, C: Cache<I>>(from: *const u8, count: usize, to: *mut f32) {
+    let mut i = 0;
+    while i < count {
+        unsafe { I::store(to.add(i), C::load(from.add(i * C::BYTES))) };
+        i += I::LANES;
+    }
+}
+
+/// Elements `16 * part..16 * part + 16` of the queries, `[rows][16]`: rows lie a constant apart, so that one register addresses those of a tile.
+#[inline(always)]
+pub(super) fn queries(group: &Group, row: usize, part: usize) -> *mut f32 {
+    group.queries.wrapping_add((part * group.rows.len() + row) * PART)
+}
+
+/// Copies the queries of all rows to where [`queries`] says.
+#[inline(always)]
+pub(super) unsafe fn copy_queries<I: Isa>(run: &Run, group: &Group) {
+    for row in 0..group.rows.len() {
+        unsafe {
+            let from = group.row(row).q;
+            let mut i = 0;
+            while run.d - i >= I::LANES {
+                I::store(queries(group, row, i / PART).add(i % PART), I::load(from.add(i).cast()));
+                i += I::LANES;
+            }
+            while i < run.d {
+                queries(group, row, i / PART).add(i % PART).write(from.add(i).read());
+                i += 1;
+            }
+        }
+    }
+}
