@@ -234,7 +234,7 @@ impl Plan {
         let called = e.b.ins().call_indirect(signature, function, &[call]);
         let complete = e.b.inst_results(called)[0];
         match self.out_elem {
-            RowElem::Q8 { group } => e.when(complete, |e| self.quantize(e, out, at, count, results, group)),
+            RowElem::Q8 { group } => e.when(complete, |e| self.quantize(low, e, out, at, count, results, group)),
             RowElem::Bf16 => e.when(complete, |e| self.shorten(e, out, at, count, results)),
             RowElem::F32 | RowElem::F16 | RowElem::Fp8 => {}
         }
@@ -262,7 +262,7 @@ impl Plan {
     }
 
     /// Rounds the results of a run to int8 rows.
-    fn quantize(&self, e: &mut Emit, out: Value, at: &Item, count: Value, results: Value, group: usize) {
+    fn quantize(&self, low: &Lowering, e: &mut Emit, out: Value, at: &Item, count: Value, results: Value, group: usize) {
         let layout = layout::q8_row(self.out_cols, group);
         let zero = e.int(0);
         e.each(zero, count, 1, |e, i| {
@@ -271,7 +271,7 @@ impl Plan {
             let x = e.index(results, i, self.width * 4);
             let first = e.times(at.head, self.width);
             let width = e.int(self.width as i64);
-            quant::quantize(e, x, width, row, first, &layout, group);
+            quant::quantize(low, e, x, width, row, first, &layout, group);
         });
     }
 }

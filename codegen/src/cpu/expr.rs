@@ -1,4 +1,4 @@
-//! Expression trees, evaluated for a run of columns of one row, four columns at a time.
+//! Expression trees, evaluated for a run of columns of one row: by the microkernel `Map` where it can, else four columns at a time.
 //!
 //! [`Expr::Normalize`] and [`Expr::Rope`] look at whole runs of columns, so an expression becomes a [`Program`]: a list of stages,
 //! each of which
@@ -8,8 +8,11 @@
 
 use super::emit::{Emit, F32, LANES};
 use super::frame::Frame;
+use super::wide::{self, Map};
 use super::{CodegenError, Lowering};
+use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value};
+use llmcc_abi::math::{Binary, Unary};
 use llmcc_ir::graph::{BinaryOp, UnaryOp};
 use llmcc_ir::kernel::{Expr, Norm, ParamId};
 
@@ -100,13 +103,12 @@ impl Program {
         Ok(Program { stages, root, result })
     }
 
-    /// Evaluates the stages, then calls `sink` with four columns of the result at a time: `(byte offset of the first from the span's
-    /// start, value, lanes)`.
-    pub fn each(&self, low: &Lowering, e: &mut Emit, span: &Span, mut sink: impl FnMut(&mut Emit, Value, Value, usize)) {
+    /// Evaluates the whole span to f32 at `out`.
+    pub fn store(&self, low: &Lowering, e: &mut Emit, span: &Span, out: Value) {
         for stage in &self.stages {
             stage.emit(low, e, span);
         }
-        columns(low, e, span, &self.root, &mut sink);
+        evaluate(low, e, span, &self.root, out);
     }
 
     /// Evaluates the whole span into memory and returns its address: f32, room for the columns rounded up to 32.
@@ -119,10 +121,7 @@ impl Program {
             Node::Buffer(at) => e.offset(low.args.scratch, at),
             _ => {
                 let out = e.offset(low.args.scratch, self.result);
-                columns(low, e, span, &self.root, &mut |e, at, v, lanes| {
-                    let p = e.add(out, at);
-                    e.store_lanes(v, p, 0, lanes);
-                });
+                evaluate(low, e, span, &self.root, out);
                 out
             }
         }
@@ -172,23 +171,12 @@ fn stage(frame: &mut Frame, x: Node, width: usize, run: Run, stages: &mut Vec<St
     Node::Buffer(buffer)
 }
 
-/// Calls `sink` for each four columns of `node` (the last ones of the segment may be fewer).
-fn columns(low: &Lowering, e: &mut Emit, span: &Span, node: &Node, sink: &mut impl FnMut(&mut Emit, Value, Value, usize)) {
+/// Evaluates `node` to f32 at `out`.
+fn evaluate(low: &Lowering, e: &mut Emit, span: &Span, node: &Node, out: Value) {
     let ready = prepare(low, e, span, node);
-    let zero = e.int(0);
-    let tail = span.n % LANES;
-    let bytes = e.times(span.width, 4);
-    let whole = if tail == 0 { bytes } else { e.b.ins().band_imm_s(bytes, -16) };
-    e.each(zero, whole, 16, |e, at| {
-        let v = ready.value(e, at, LANES);
-        sink(e, at, v, LANES);
-    });
-    if tail != 0 {
-        let more = e.compare(cranelift_codegen::ir::condcodes::IntCC::NotEqual, bytes, whole);
-        e.when(more, |e| {
-            let v = ready.value(e, whole, tail);
-            sink(e, whole, v, tail);
-        });
+    match ready.map() {
+        Some(map) if !low.portable => map.call(low, e, span.width, out),
+        _ => ready.store(e, span, out),
     }
 }
 
@@ -214,6 +202,52 @@ fn prepare(low: &Lowering, e: &mut Emit, span: &Span, node: &Node) -> Ready {
 }
 
 impl Ready {
+    /// As a call of a microkernel, if it can be one.
+    fn map(&self) -> Option<Map> {
+        if let Some((unary, a)) = self.function() {
+            return Some(Map { unary, binary: Binary::First, a, b: a });
+        }
+        let Ready::Binary(op, x, y) = self else { return None };
+        let binary = wide::binary(*op)?;
+        // Both functions that there are take their operands in any order.
+        let ((unary, a), b) = match (x.function()?, y.function()?) {
+            (x, (Unary::Same, b)) => (x, b),
+            ((Unary::Same, b), y) => (y, b),
+            _ => return None,
+        };
+        Some(Map { unary, binary, a, b })
+    }
+
+    /// A function of memory.
+    fn function(&self) -> Option<(Unary, Value)> {
+        match self {
+            Ready::At(p) => Some((Unary::Same, *p)),
+            Ready::Unary(op, x) => match **x {
+                Ready::At(p) => Some((wide::unary(*op)?, p)),
+                _ => None,
+            },
+            Ready::Wrapped { .. } | Ready::Const(_) | Ready::Binary(..) => None,
+        }
+    }
+
+    /// Stores the span's columns at `out`, four at a time (the last ones of the segment may be fewer).
+    fn store(&self, e: &mut Emit, span: &Span, out: Value) {
+        let zero = e.int(0);
+        let tail = span.n % LANES;
+        let bytes = e.times(span.width, 4);
+        let whole = if tail == 0 { bytes } else { e.b.ins().band_imm_s(bytes, -16) };
+        let some = |e: &mut Emit, at: Value, lanes: usize| {
+            let v = self.value(e, at, lanes);
+            let p = e.add(out, at);
+            e.store_lanes(v, p, 0, lanes);
+        };
+        e.each(zero, whole, 16, |e, at| some(e, at, LANES));
+        if tail != 0 {
+            let more = e.compare(IntCC::NotEqual, bytes, whole);
+            e.when(more, |e| some(e, whole, tail));
+        }
+    }
+
     /// Value of `lanes` columns, `at` bytes from the start of the span; the other lanes hold anything.
     fn value(&self, e: &mut Emit, at: Value, lanes: usize) -> Value {
         match self {
@@ -264,10 +298,7 @@ impl Stage {
         let buffer = e.offset(low.args.scratch, self.buffer);
         let in_place = matches!(self.x, Node::Buffer(at) if at == self.buffer);
         if !in_place {
-            columns(low, e, span, &self.x, &mut |e, at, v, lanes| {
-                let p = e.add(buffer, at);
-                e.store_lanes(v, p, 0, lanes);
-            });
+            evaluate(low, e, span, &self.x, buffer);
         }
         let bytes = e.times(span.width, 4);
         let end = e.add(buffer, bytes);

@@ -1,36 +1,18 @@
 //! Elementary functions on four f32.
 //!
-//! Polynomials were fitted by Chebyshev interpolation in 40-digit arithmetic on the reduced ranges given with them, and rounded to
-//! f32. The error bounds are those
-//! the tests of this module check against f64 on the whole range, in units of the last place (ulp) of the result.
+//! Their constants are those of [`llmcc_abi::math`]: the microkernel `Map` computes the same bits, more lanes at a time. The error bounds
+//! are those the tests of this module check against f64 on the whole range, in units of the last place (ulp) of the result.
 
 use super::emit::Emit;
 use cranelift_codegen::ir::condcodes::FloatCC;
 use cranelift_codegen::ir::{InstBuilder, Value};
+use llmcc_abi::math::{EXP, EXP_LEAST, EXP_MOST, GELU_CUBIC, GELU_SLOPE, LN2_HIGH, LN2_LOW, PHI, PHI_HIGH, PHI_MOST, PHI_T};
 use llmcc_ir::graph::{BinaryOp, UnaryOp};
 
-/// ln 2 as a short number, whose product with an exponent is exact, and the rest.
-const LN2_HIGH: f32 = 0.693_359_4;
-const LN2_LOW: f32 = -0.000_212_194_44;
-/// `(eʳ − 1 − r)/r²` on |r| ≤ ln 2 / 2.
-const EXP: [f32; 5] = [0.5, 0.166_665_73, 0.041_666_55, 0.008_363_774, 0.001_392_692_7];
-/// `(tanh(x)/x − 1)/x²` in x² on |x| ≤ 0.625.
+/// Below this magnitude `tanh` is a polynomial.
+const TANH_SMALL: f32 = 0.625;
+/// `(tanh(x)/x − 1)/x²` in x² on |x| ≤ [`TANH_SMALL`].
 const TANH: [f32; 5] = [-0.333_333_28, 0.133_327_7, -0.053_850_908, 0.020_997_18, -0.006_096_714];
-/// Parameter of `t = 1/(1 + PHI_T·x)`.
-const PHI_T: f32 = 0.3;
-/// `Φ(−x)·e^(x²/2)/t` in `t` on 0 ≤ x ≤ 14.5.
-const PHI: [f32; 10] = [
-    0.119_687_75,
-    0.119_550_43,
-    0.110_418_41,
-    0.077_517_904,
-    0.098_711_38,
-    -0.084_213_48,
-    0.197_550_58,
-    -0.232_524_41,
-    0.114_257_455,
-    -0.020_956_025,
-];
 
 impl<'f> Emit<'f> {
     fn polynomial(&mut self, x: Value, coefficients: &[f32]) -> Value {
@@ -52,7 +34,7 @@ impl<'f> Emit<'f> {
     /// `e^(x + tail)` for a small `tail`.
     fn exp_sum(&mut self, x: Value, tail: Option<Value>) -> Value {
         // Comparisons with NaN are false, which keeps it.
-        let (low, high) = (self.floats(-104.0), self.floats(89.0));
+        let (low, high) = (self.floats(EXP_LEAST), self.floats(EXP_MOST));
         let below = self.lanes_where(FloatCC::LessThan, x, low);
         let x = self.choose(below, low, x);
         let above = self.lanes_where(FloatCC::GreaterThan, x, high);
@@ -135,7 +117,7 @@ impl<'f> Emit<'f> {
         let large = self.bits(large);
         let large = self.b.ins().bor(large, sign);
         let large = self.as_floats(large);
-        let limit = self.floats(0.625);
+        let limit = self.floats(TANH_SMALL);
         let is_small = self.lanes_where(FloatCC::LessThan, magnitude, limit);
         self.choose(is_small, small, large)
     }
@@ -144,7 +126,7 @@ impl<'f> Emit<'f> {
     /// relative error everywhere, and `Φ(|x|) = 1 − Φ(−|x|)` loses nothing since it is at least ½.
     pub fn gelu(&mut self, x: Value) -> Value {
         // Beyond the range of the polynomial Φ(−|x|) is 0 in f32, and 1 − Φ is 1.
-        let (magnitude, limit) = (self.b.ins().fabs(x), self.floats(14.5));
+        let (magnitude, limit) = (self.b.ins().fabs(x), self.floats(PHI_MOST));
         let beyond = self.lanes_where(FloatCC::GreaterThan, magnitude, limit);
         let magnitude = self.choose(beyond, limit, magnitude);
         let (one, scale) = (self.floats(1.0), self.floats(PHI_T));
@@ -155,7 +137,7 @@ impl<'f> Emit<'f> {
         let p = self.fmul(p, t);
         // x² needs more bits than f32 has: x² = h² + (x − h)(x + h), h being the upper 12 bits of x.
         let bits = self.bits(magnitude);
-        let mask = self.ints(0xffff_f000);
+        let mask = self.ints(PHI_HIGH);
         let high = self.b.ins().band(bits, mask);
         let high = self.as_floats(high);
         let minus_half = self.floats(-0.5);
@@ -176,11 +158,11 @@ impl<'f> Emit<'f> {
     /// `x/2·(1+tanh u) = x/(1+e^(−2u))`, `u = √(2/π)·(x+0.044715x³)`; within 4 ulp plus the condition of `e^(2u)` (`|2u|` ulp).
     pub fn gelu_tanh(&mut self, x: Value) -> Value {
         let square = self.fmul(x, x);
-        let (cubic, one) = (self.floats(0.044_715), self.floats(1.0));
+        let (cubic, one) = (self.floats(GELU_CUBIC), self.floats(1.0));
         let u = self.fmul(square, cubic);
         let u = self.fadd(u, one);
         let u = self.fmul(u, x);
-        let slope = self.floats(1.595_769_2);
+        let slope = self.floats(GELU_SLOPE);
         let double = self.fmul(u, slope);
         let denominator = self.sigmoid_denominator(double);
         self.fdiv(x, denominator)

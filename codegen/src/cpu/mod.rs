@@ -1,10 +1,9 @@
 //! The CPU backend: Cranelift emits every kernel.
 //!
-//! A kernel becomes one function. Tile loops, prologues, epilogues, norms, attention and everything elementwise are 128-bit vector
-//! code made
-//! here; the inner product of a matmul tile is either a call to a microkernel of the runtime ([`llmcc_abi::Uk`]) or, on the x86-64
-//! baseline and
-//! when asked for ([`CpuBackend::portable`]), code made here as well (`panel.rs`).
+//! A kernel becomes one function: tile loops, addresses, norms, rotations, stores to the cache are 128-bit vector code made here. What is most of the work is
+//! called, from a table of microkernels of the runtime ([`llmcc_abi::Uk`]) whose vectors are as long as the processor's: the inner product of a matmul tile, attention,
+//! rounding to int8, and expressions that are a function of one operand joined with another (`wide.rs`), such as `silu(gate)·up`. On the x86-64 baseline, and when asked for
+//! ([`CpuBackend::portable`]), all of that is made here as well, with the same bits (products: where the target has fused multiply-add).
 //!
 //! # Facts this is built on (Cranelift 0.135, measured)
 //!
@@ -36,6 +35,7 @@ mod quant;
 mod rope;
 mod rownorm;
 mod store;
+mod wide;
 
 #[cfg(test)]
 mod tests;

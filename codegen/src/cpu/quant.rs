@@ -1,6 +1,8 @@
-//! int8 quantization of rows, by the rule of [`llmcc_abi::layout`]: the same codes, scales and sums as the microkernel `QuantRows`.
+//! int8 quantization of rows, by the rule of [`llmcc_abi::layout`]: a call of the microkernel `QuantRows`, or code that gives the same codes, scales and sums.
 
+use super::Lowering;
 use super::emit::{Emit, F32, LANES};
+use super::wide::{self, Codes};
 use cranelift_codegen::ir::condcodes::FloatCC;
 use cranelift_codegen::ir::{InstBuilder, Value};
 use llmcc_abi::layout::{K_PAD, Q8Row};
@@ -71,13 +73,17 @@ pub(super) fn pad_row(e: &mut Emit, x: Value, width: Value, n: usize) {
 
 /// Quantizes `width` f32 at `x`, padded with zeros to a multiple of 32, to columns `first..` of an int8 row. `first` is a multiple of
 /// the group.
-pub(super) fn quantize(e: &mut Emit, x: Value, width: Value, row: Value, first: Value, layout: &Q8Row, group: usize) {
-    let zero = e.int(0);
-    let padded = e.offset(width, K_PAD - 1);
-    let padded = e.b.ins().band_imm_s(padded, -(K_PAD as i64));
+pub(super) fn quantize(low: &Lowering, e: &mut Emit, x: Value, width: Value, row: Value, first: Value, layout: &Q8Row, group: usize) {
     let (number, _) = e.div_mod(first, group);
     let factors = e.index(row, number, 4);
     let out = e.add(row, first);
+    if !low.portable {
+        let to = Codes { codes: out, scales: e.offset(factors, layout.scales), sums: e.offset(factors, layout.sums) };
+        return wide::quantize(low, e, x, width, group, &to);
+    }
+    let zero = e.int(0);
+    let padded = e.offset(width, K_PAD - 1);
+    let padded = e.b.ins().band_imm_s(padded, -(K_PAD as i64));
     e.range(zero, padded, group, &[factors], |e, start, carried| {
         let end = e.offset(start, group);
         let end = e.min(end, padded);

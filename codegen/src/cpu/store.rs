@@ -100,20 +100,17 @@ impl Dest {
                 let row = e.index(target.base, target.row, *stride);
                 let row = e.offset(row, start * 4);
                 let row = e.index(row, span.col, 4);
-                program.each(low, e, span, |e, at, v, lanes| {
-                    let p = e.add(row, at);
-                    e.store_lanes(v, p, 0, lanes);
-                });
+                program.store(low, e, span, row);
             }
             Dest::Bf16 { start, stride } => {
+                let x = program.to_buffer(low, e, span);
                 let row = e.index(target.base, target.row, *stride);
                 let row = e.offset(row, start * 2);
                 let row = e.index(row, span.col, 2);
-                program.each(low, e, span, |e, at, v, lanes| {
-                    // `at` counts f32.
-                    let at = e.b.ins().ushr_imm_u(at, 1);
-                    let p = e.add(row, at);
-                    e.store_bf16(v, p, 0, lanes);
+                each_four(e, span, |e, at, lanes| {
+                    let (from, to) = (e.index(x, at, 4), e.index(row, at, 2));
+                    let v = e.load_lanes(from, 0, lanes);
+                    e.store_bf16(v, to, 0, lanes);
                 });
             }
             Dest::Q8 { start, cols, group } => {
@@ -122,7 +119,7 @@ impl Dest {
                 let row = e.index(target.base, target.row, layout.bytes);
                 let first = e.offset(span.col, *start);
                 quant::pad_row(e, x, span.width, span.n);
-                quant::quantize(e, x, span.width, row, first, &layout, *group);
+                quant::quantize(low, e, x, span.width, row, first, &layout, *group);
             }
             Dest::Kv { spec, key } => {
                 let x = program.to_buffer(low, e, span);
@@ -134,6 +131,17 @@ impl Dest {
                 }
             }
         }
+    }
+}
+
+/// Calls `f` with the number of each fourth column of a span, and how many follow: the last ones of the segment may be fewer.
+fn each_four(e: &mut Emit, span: &Span, f: impl Fn(&mut Emit, Value, usize)) {
+    let (zero, tail) = (e.int(0), span.n % LANES);
+    let whole = if tail == 0 { span.width } else { e.b.ins().band_imm_s(span.width, -4) };
+    e.each(zero, whole, LANES, |e, at| f(e, at, LANES));
+    if tail != 0 {
+        let more = e.compare(IntCC::NotEqual, whole, span.width);
+        e.when(more, |e| f(e, whole, tail));
     }
 }
 
@@ -199,19 +207,12 @@ impl Slot<'_> {
 
     /// f32, f16, bf16. `x`: the span's columns in f32.
     fn store_floats(&self, e: &mut Emit, x: Value, span: &Span) {
-        let (zero, tail) = (e.int(0), span.n % LANES);
-        let whole = if tail == 0 { span.width } else { e.b.ins().band_imm_s(span.width, -4) };
-        let step = |e: &mut Emit, at: Value, lanes: usize| {
+        each_four(e, span, |e, at, lanes| {
             let p = e.index(x, at, 4);
             let v = e.load_lanes(p, 0, lanes);
             let col = e.add(span.col, at);
             self.store_columns(e, v, col, lanes);
-        };
-        e.each(zero, whole, LANES, |e, at| step(e, at, LANES));
-        if tail != 0 {
-            let more = e.compare(IntCC::NotEqual, whole, span.width);
-            e.when(more, |e| step(e, whole, tail));
-        }
+        });
     }
 
     fn store_columns(&self, e: &mut Emit, v: Value, col: Value, lanes: usize) {

@@ -14,9 +14,10 @@
 
 pub mod capi;
 pub mod layout;
+pub mod math;
 
 /// Version of every structure in this crate; a runtime refuses an image of another version.
-pub const ABI_VERSION: u32 = 3;
+pub const ABI_VERSION: u32 = 4;
 /// First bytes of [`ImageRef`], by which the compiler finds it inside the runtime object.
 pub const IMAGE_MAGIC: [u8; 16] = *b"llmcc-image-ref\0";
 /// First bytes of [`ModelDesc`].
@@ -405,16 +406,18 @@ pub enum Uk {
     PanelW4aA8 = 8,
     /// Cosine/sine table for RoPE ([`RopeTableFn`]).
     RopeTable = 9,
-    /// int8 quantization of rows ([`QuantRowsFn`]).
+    /// int8 quantization of columns of a row ([`QuantRowsFn`]).
     QuantRows = 10,
     /// Attention of tokens of one sequence to its cache ([`AttendFn`]).
     Attend = 11,
     /// bf16 weights × bf16 rows.
     PanelBf16Rows = 12,
+    /// Elementwise functions of rows ([`MapFn`]).
+    Map = 13,
 }
 
 /// Number of entries of [`UkTable`].
-pub const UK_COUNT: usize = 13;
+pub const UK_COUNT: usize = 14;
 
 /// Addresses of the microkernels chosen for this machine; generated code loads entry [`Uk`] and calls it with that entry's signature.
 #[repr(C)]
@@ -459,8 +462,12 @@ pub type PanelFn = unsafe extern "C" fn(*const PanelArgs);
 /// Signature of [`Uk::RopeTable`]: for each of `n` positions writes `half` cosines, then `half` sines, each times `scale`:
 /// `out[i, j] = scale·cos(f32(pos[i]·inv_freq[j]))`, `out[i, half + j] = scale·sin(…)`; the angle is rounded to f32 as Transformers does, its cosine is not.
 pub type RopeTableFn = unsafe extern "C" fn(pos: *const i32, n: u64, inv_freq: *const f32, half: u64, scale: f32, out: *mut f32);
-/// Signature of [`Uk::QuantRows`]: quantizes one f32 row of `k` elements to a [`layout::Q8Row`] at `out`.
-pub type QuantRowsFn = unsafe extern "C" fn(x: *const f32, k: u64, group: u64, out: *mut u8);
+/// Signature of [`Uk::QuantRows`]: quantizes `k` f32 from `x`, which are whole groups or the end of a row, to the codes, scales and sums of a
+/// [`layout::Q8Row`]; codes are written up to the next multiple of [`layout::K_PAD`], zeros beyond `k`.
+pub type QuantRowsFn = unsafe extern "C" fn(x: *const f32, k: u64, group: u64, codes: *mut i8, scales: *mut f32, sums: *mut i32);
+/// Signature of [`Uk::Map`]: `out[i] = binary(unary(a[i]), b[i])` for `n` f32, with the bits of [`math`]. `out` may be `a` or `b`, but overlap neither otherwise; without
+/// a `binary` ([`math::Binary::First`]), `b` is not read.
+pub type MapFn = unsafe extern "C" fn(unary: math::Unary, binary: math::Binary, n: u64, a: *const f32, b: *const f32, out: *mut f32);
 
 /// Tokens of context that attention takes at once: blocks start at multiples of it.
 pub const ATTEND_BLOCK: usize = 256;

@@ -146,8 +146,18 @@ pub(crate) trait Isa: Copy {
     unsafe fn sub(a: Self::F, b: Self::F) -> Self::F;
     /// `a` where it is greater, else `b`.
     unsafe fn max(a: Self::F, b: Self::F) -> Self::F;
+    /// `a` where it is less, else `b`.
+    unsafe fn min(a: Self::F, b: Self::F) -> Self::F;
+    /// `a / b`.
+    unsafe fn div(a: Self::F, b: Self::F) -> Self::F;
+    /// Numbers of those bits of `x` that are set in `mask`.
+    unsafe fn keep_bits(x: Self::F, mask: u32) -> Self::F;
+    /// `yes` where `x < bound`, else `no`.
+    unsafe fn where_less(x: Self::F, bound: Self::F, yes: Self::F, no: Self::F) -> Self::F;
     /// `2^n` for `n` in `-126..=127`.
     unsafe fn pow2(n: Self::I) -> Self::F;
+    /// `y · 2^n` for `n` in `-252..=254`, rounded once where `y` is between ½ and 2.
+    unsafe fn scale(y: Self::F, n: Self::I) -> Self::F;
     /// 0 where `x < bound`, else `value`.
     unsafe fn zero_where_less(value: Self::F, x: Self::F, bound: Self::F) -> Self::F;
     /// `x` in lanes `from..to` (bounds may lie outside), `other` elsewhere.

@@ -9,6 +9,7 @@
 //! - `panel.rs`: walks a panel in register tiles; `panel/{float,decode,int8}.rs`: a tile of each weight format, generic over `Isa`; `panel/amx.rs`, `panel/amx/*.rs`: panels for the matrix
 //!   unit of AMX, which has no vectors to be generic over.
 //! - `attend.rs`, `attend/*.rs`: attention over the pages of a sequence, generic over `Isa` and the cache's element type; `split.rs`: its division among threads.
+//! - `map.rs`, `map/math.rs`: elementwise functions of rows, generic over `Isa`.
 //! - `quant_rows.rs`: int8 quantization, generic over `Isa`. RoPE tables are scalar: a step computes few of them.
 //! - `table.rs`: `#[target_feature]` entry points per instruction set, and the tables of their addresses.
 //! - `cpu.rs`: detection.
@@ -41,6 +42,8 @@ mod attend;
 mod cpu;
 #[cfg(target_arch = "x86_64")]
 mod isa;
+#[cfg(target_arch = "x86_64")]
+mod map;
 #[cfg(target_arch = "x86_64")]
 mod panel;
 #[cfg(target_arch = "x86_64")]

@@ -1,6 +1,6 @@
 //! int8 quantization of an activation row.
 
-use llmcc_abi::layout::{K_PAD, groups, padded_k, q8_row};
+use llmcc_abi::layout::{K_PAD, groups, padded_k};
 
 use crate::isa::Isa;
 use crate::reference::scales;
@@ -24,21 +24,17 @@ macro_rules! each_vector {
     }};
 }
 
-/// Quantizes a row.
+/// Quantizes columns of a row.
 ///
 /// # Safety
 /// As [`llmcc_abi::QuantRowsFn`]; the processor has the features of `I`.
 #[inline(always)]
-pub(crate) unsafe fn quant_row<I: Isa>(x: *const f32, k: usize, group: usize, out: *mut u8) {
+pub(crate) unsafe fn quant_row<I: Isa>(x: *const f32, k: usize, group: usize, codes: *mut i8, row_scales: *mut f32, sums: *mut i32) {
     unsafe {
-        let row = q8_row(k, group);
-        // Padding: after the codes, and at the end of the row.
         let kp = padded_k(k);
         if kp != k {
-            out.add(kp - K_PAD).write_bytes(0, K_PAD);
+            codes.add(kp - K_PAD).write_bytes(0, K_PAD);
         }
-        let used = row.sums + groups(k, group) * 4;
-        out.add(used).write_bytes(0, row.bytes - used);
         for g in 0..groups(k, group) {
             let start = g * group;
             let (x, n) = (x.add(start), group.min(k - start));
@@ -51,16 +47,16 @@ pub(crate) unsafe fn quant_row<I: Isa>(x: *const f32, k: usize, group: usize, ou
             if inverse > 0.0 {
                 let inverse = I::splat(inverse);
                 each_vector!(I, x, n, |at, v| {
-                    let codes = I::round(I::mul(v, inverse));
-                    sum = I::add_words(sum, codes);
+                    let code = I::round(I::mul(v, inverse));
+                    sum = I::add_words(sum, code);
                     // `LANES` divides the padding, so that a whole vector may be written.
-                    I::store_bytes(out.add(start + at), codes);
+                    I::store_bytes(codes.add(start + at).cast(), code);
                 });
             } else {
-                out.add(start).write_bytes(0, n);
+                codes.add(start).write_bytes(0, n);
             }
-            out.add(row.scales + g * 4).cast::<f32>().write_unaligned(scale);
-            out.add(row.sums + g * 4).cast::<i32>().write_unaligned(I::sum_lanes(sum));
+            row_scales.add(g).write_unaligned(scale);
+            sums.add(g).write_unaligned(I::sum_lanes(sum));
         }
     }
 }

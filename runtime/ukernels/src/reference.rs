@@ -7,6 +7,9 @@ use llmcc_abi::{ATTEND_BLOCK, AttendArgs, PAGE_TOKENS, PanelArgs, attend_record,
 
 use crate::split::{Share, oldest};
 
+mod map;
+pub(crate) use map::map;
+
 unsafe fn read<T>(p: *const u8, byte: usize) -> T {
     unsafe { p.add(byte).cast::<T>().read_unaligned() }
 }
@@ -153,10 +156,9 @@ pub(crate) fn scales(amax: f32) -> (f32, f32) {
 }
 
 /// See [`llmcc_abi::QuantRowsFn`].
-pub(crate) unsafe extern "C" fn quant_rows(x: *const f32, k: u64, group: u64, out: *mut u8) {
+pub(crate) unsafe extern "C" fn quant_rows(x: *const f32, k: u64, group: u64, codes: *mut i8, row_scales: *mut f32, sums: *mut i32) {
     let (k, group) = (k as usize, group as usize);
-    let row = q8_row(k, group);
-    unsafe { out.write_bytes(0, row.bytes) };
+    unsafe { codes.write_bytes(0, layout::padded_k(k)) };
     for g in 0..groups(k, group) {
         let columns = g * group..k.min((g + 1) * group);
         unsafe {
@@ -169,11 +171,11 @@ pub(crate) unsafe extern "C" fn quant_rows(x: *const f32, k: u64, group: u64, ou
                 for j in columns {
                     let code = libm::rintf(x.add(j).read() * inverse) as i32;
                     sum += code;
-                    out.add(j).write(code as i8 as u8);
+                    codes.add(j).write(code as i8);
                 }
             }
-            out.add(row.scales + g * 4).cast::<f32>().write_unaligned(scale);
-            out.add(row.sums + g * 4).cast::<i32>().write_unaligned(sum);
+            row_scales.add(g).write_unaligned(scale);
+            sums.add(g).write_unaligned(sum);
         }
     }
 }

@@ -1,12 +1,13 @@
 //! Entry points and the tables of their addresses.
 
 use llmcc_abi::layout::Elem;
-use llmcc_abi::{AttendArgs, AttendFn, PanelArgs, PanelFn, QuantRowsFn, RopeTableFn, UK_COUNT, Uk, UkTable};
+use llmcc_abi::math::{Binary, Unary};
+use llmcc_abi::{AttendArgs, AttendFn, MapFn, PanelArgs, PanelFn, QuantRowsFn, RopeTableFn, UK_COUNT, Uk, UkTable};
 
 use crate::{Level, reference};
 
-/// Addresses of `panels` (entries 0 to 8 of [`Uk`], then the one with bf16 rows), `quant_rows` and `attend`.
-fn assemble(panels: [PanelFn; 10], quant_rows: QuantRowsFn, attend: AttendFn) -> UkTable {
+/// Addresses of `panels` (entries 0 to 8 of [`Uk`], then the one with bf16 rows), `quant_rows`, `attend` and `map`.
+fn assemble(panels: [PanelFn; 10], quant_rows: QuantRowsFn, attend: AttendFn, map: MapFn) -> UkTable {
     let mut f = [0; UK_COUNT];
     for (address, panel) in f.iter_mut().zip(panels) {
         *address = panel as usize;
@@ -15,6 +16,7 @@ fn assemble(panels: [PanelFn; 10], quant_rows: QuantRowsFn, attend: AttendFn) ->
     f[Uk::RopeTable as usize] = reference::rope_table as RopeTableFn as usize;
     f[Uk::QuantRows as usize] = quant_rows as usize;
     f[Uk::Attend as usize] = attend as usize;
+    f[Uk::Map as usize] = map as usize;
     UkTable { f }
 }
 
@@ -45,7 +47,7 @@ mod scalar {
     pub(super) fn table() -> UkTable {
         let panels =
             [panel_f32, panel_f16, panel_bf16, panel_w8, panel_w4, panel_w4a, panel_w8a8, panel_w4a8, panel_w4aa8, panel_bf16_rows];
-        assemble(panels.map(|f| f as _), reference::quant_rows, reference::attend)
+        assemble(panels.map(|f| f as _), reference::quant_rows, reference::attend, reference::map)
     }
 }
 
@@ -54,7 +56,7 @@ mod scalar {
 macro_rules! entries {
     ($module:ident, $isa:ty, $features:literal) => {
         mod $module {
-            use super::{AttendArgs, PanelArgs, UkTable, assemble};
+            use super::{AttendArgs, Binary, PanelArgs, UkTable, Unary, assemble};
             use crate::panel::{decode, float, int8, run};
             type Target = $isa;
 
@@ -78,8 +80,13 @@ macro_rules! entries {
             panels!(panel_bf16_rows, float::Bf16Rows);
 
             #[target_feature(enable = $features)]
-            unsafe extern "C" fn quant_rows(x: *const f32, k: u64, group: u64, out: *mut u8) {
-                unsafe { crate::quant_rows::quant_row::<Target>(x, k as usize, group as usize, out) }
+            unsafe extern "C" fn quant_rows(x: *const f32, k: u64, group: u64, codes: *mut i8, scales: *mut f32, sums: *mut i32) {
+                unsafe { crate::quant_rows::quant_row::<Target>(x, k as usize, group as usize, codes, scales, sums) }
+            }
+
+            #[target_feature(enable = $features)]
+            unsafe extern "C" fn map(unary: Unary, binary: Binary, n: u64, a: *const f32, b: *const f32, out: *mut f32) {
+                unsafe { crate::map::map::<Target>(unary, binary, n as usize, a, b, out) }
             }
 
             #[target_feature(enable = $features)]
@@ -90,7 +97,7 @@ macro_rules! entries {
             pub(super) fn table() -> UkTable {
                 let panels =
                     [panel_f32, panel_f16, panel_bf16, panel_w8, panel_w4, panel_w4a, panel_w8a8, panel_w4a8, panel_w4aa8, panel_bf16_rows];
-                assemble(panels.map(|f| f as _), quant_rows, attend)
+                assemble(panels.map(|f| f as _), quant_rows, attend, map)
             }
         }
     };

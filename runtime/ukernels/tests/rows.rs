@@ -2,7 +2,7 @@
 
 mod support;
 
-use llmcc_abi::layout::q8_row;
+use llmcc_abi::layout::{groups, padded_k, q8_row};
 use llmcc_abi::{RopeTableFn, Uk};
 use llmcc_ukernels::{Level, table};
 use support::{Guarded, Rng, levels, quant_rows};
@@ -11,9 +11,22 @@ use support::{Guarded, Rng, levels, quant_rows};
 fn quantize(level: Level, x: &[f32], group: usize) -> Vec<u8> {
     let input: Vec<u8> = x.iter().flat_map(|x| x.to_le_bytes()).collect();
     let input = Guarded::from_bytes(&input);
-    let mut out = Guarded::from_bytes(&vec![0xaa; q8_row(x.len(), group).bytes]);
-    unsafe { quant_rows(level)(input.as_ptr().cast(), x.len() as u64, group as u64, out.as_mut_ptr()) };
-    out.as_bytes().to_vec()
+    let (codes, factors) = (padded_k(x.len()), groups(x.len(), group) * 4);
+    let mut out = [codes, factors, factors].map(|bytes| Guarded::from_bytes(&vec![0xaa; bytes]));
+    let [c, f, s] = &mut out;
+    unsafe {
+        quant_rows(level)(
+            input.as_ptr().cast(),
+            x.len() as u64,
+            group as u64,
+            c.as_mut_ptr().cast(),
+            f.as_mut_ptr().cast(),
+            s.as_mut_ptr().cast(),
+        )
+    };
+    let mut row = out.map(|part| part.as_bytes().to_vec()).concat();
+    row.resize(q8_row(x.len(), group).bytes, 0);
+    row
 }
 
 /// Every level gives the bytes that the definition in `layout` gives.

@@ -68,11 +68,15 @@ proptest! {
         let rows = rows.clone();
         // SAFETY: the table's entry has this type.
         let quantize: QuantRowsFn = unsafe { std::mem::transmute(table(Level::Scalar).f[Uk::QuantRows as usize]) };
-        let bytes = llmcc_abi::layout::q8_row(k, group).bytes;
+        let layout = llmcc_abi::layout::q8_row(k, group);
+        let bytes = layout.bytes;
         let mut want = vec![0u8; bytes * rows.rows()];
         for (i, want) in want.chunks_mut(bytes).enumerate() {
             // SAFETY: a row of k floats, and the bytes of its int8 form.
-            unsafe { quantize(rows.row(i).as_ptr(), k as u64, group as u64, want.as_mut_ptr()) };
+            unsafe {
+                let (scales, sums) = (want.as_mut_ptr().add(layout.scales), want.as_mut_ptr().add(layout.sums));
+                quantize(rows.row(i).as_ptr(), k as u64, group as u64, want.as_mut_ptr().cast(), scales.cast(), sums.cast());
+            }
         }
         let want = OperandData::Q8(q8_rows_from_bytes(k, group, &want));
         run_all(&case, |got| assert!(same_bits(&got[out], &want), "{:?}\n{want:?}", got[out]));

@@ -6,6 +6,7 @@ mod jit;
 mod listing;
 mod matmul;
 mod scalar;
+mod wide;
 
 use super::CpuBackend;
 use jit::{Jit, Run, same_bits};

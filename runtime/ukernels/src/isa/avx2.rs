@@ -240,8 +240,32 @@ impl Isa for Avx2 {
         unsafe { _mm256_max_ps(a, b) }
     }
     #[inline(always)]
+    unsafe fn min(a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_min_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn div(a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_div_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn keep_bits(x: __m256, mask: u32) -> __m256 {
+        unsafe { _mm256_and_ps(x, _mm256_set1_ps(f32::from_bits(mask))) }
+    }
+    #[inline(always)]
+    unsafe fn where_less(x: __m256, bound: __m256, yes: __m256, no: __m256) -> __m256 {
+        unsafe { _mm256_blendv_ps(no, yes, _mm256_cmp_ps::<_CMP_LT_OQ>(x, bound)) }
+    }
+    #[inline(always)]
     unsafe fn pow2(n: __m256i) -> __m256 {
         unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_add_epi32(n, _mm256_set1_epi32(127)))) }
+    }
+    // In two steps, of which the first is exact.
+    #[inline(always)]
+    unsafe fn scale(y: __m256, n: __m256i) -> __m256 {
+        unsafe {
+            let half = _mm256_srai_epi32::<1>(n);
+            _mm256_mul_ps(_mm256_mul_ps(y, Self::pow2(half)), Self::pow2(_mm256_sub_epi32(n, half)))
+        }
     }
     #[inline(always)]
     unsafe fn zero_where_less(value: __m256, x: __m256, bound: __m256) -> __m256 {

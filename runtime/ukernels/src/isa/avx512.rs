@@ -213,8 +213,28 @@ impl<const DOT_BF16: bool, const ASK: bool> Isa for Avx512<DOT_BF16, ASK> {
         unsafe { _mm512_max_ps(a, b) }
     }
     #[inline(always)]
+    unsafe fn min(a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_min_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn div(a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_div_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn keep_bits(x: __m512, mask: u32) -> __m512 {
+        unsafe { _mm512_and_ps(x, _mm512_set1_ps(f32::from_bits(mask))) }
+    }
+    #[inline(always)]
+    unsafe fn where_less(x: __m512, bound: __m512, yes: __m512, no: __m512) -> __m512 {
+        unsafe { _mm512_mask_mov_ps(no, _mm512_cmp_ps_mask::<_CMP_LT_OQ>(x, bound), yes) }
+    }
+    #[inline(always)]
     unsafe fn pow2(n: __m512i) -> __m512 {
         unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<23>(_mm512_add_epi32(n, _mm512_set1_epi32(127)))) }
+    }
+    #[inline(always)]
+    unsafe fn scale(y: __m512, n: __m512i) -> __m512 {
+        unsafe { _mm512_scalef_ps(y, _mm512_cvtepi32_ps(n)) }
     }
     #[inline(always)]
     unsafe fn zero_where_less(value: __m512, x: __m512, bound: __m512) -> __m512 {

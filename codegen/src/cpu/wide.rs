@@ -1,0 +1,69 @@
+//! Elementwise work by microkernels, whose vectors are as long as the processor has them. They compute the bits of the code that
+//! `math.rs`, `expr.rs` and `quant.rs` make, which stays for targets without them.
+
+use super::Lowering;
+use super::emit::{Emit, I32, I64};
+use super::rope::microkernel;
+use cranelift_codegen::ir::{AbiParam, InstBuilder, Signature, Type, Value};
+use cranelift_codegen::isa::CallConv;
+use llmcc_abi::Uk;
+use llmcc_abi::math::{Binary, Unary};
+use llmcc_ir::graph::{BinaryOp, UnaryOp};
+
+/// One call of `Map`: `binary(unary(a), b)` of memory.
+pub(super) struct Map {
+    pub unary: Unary,
+    pub binary: Binary,
+    pub a: Value,
+    pub b: Value,
+}
+
+impl Map {
+    /// Computes `width` f32 at `out`, which may be `a` or `b`.
+    pub fn call(&self, low: &Lowering, e: &mut Emit, width: Value, out: Value) {
+        let unary = e.b.ins().iconst(I32, self.unary as i64);
+        let binary = e.b.ins().iconst(I32, self.binary as i64);
+        call(low, e, Uk::Map, &[I32, I32, I64, I64, I64, I64], &[unary, binary, width, self.a, self.b, out]);
+    }
+}
+
+/// Where the parts of an int8 row lie whose columns are quantized.
+pub(super) struct Codes {
+    pub codes: Value,
+    pub scales: Value,
+    pub sums: Value,
+}
+
+/// Quantizes `width` f32 at `x`.
+pub(super) fn quantize(low: &Lowering, e: &mut Emit, x: Value, width: Value, group: usize, to: &Codes) {
+    let group = e.int(group as i64);
+    call(low, e, Uk::QuantRows, &[I64; 6], &[x, width, group, to.codes, to.scales, to.sums]);
+}
+
+fn call(low: &Lowering, e: &mut Emit, uk: Uk, types: &[Type], args: &[Value]) {
+    let mut signature = Signature::new(CallConv::SystemV);
+    signature.params.extend(types.iter().copied().map(AbiParam::new));
+    let signature = e.b.import_signature(signature);
+    let function = microkernel(low, e, uk);
+    e.b.ins().call_indirect(signature, function, args);
+}
+
+/// The function of the microkernel that is `op`, if it has it.
+pub(super) fn unary(op: UnaryOp) -> Option<Unary> {
+    match op {
+        UnaryOp::Silu => Some(Unary::Silu),
+        UnaryOp::Gelu => Some(Unary::Gelu),
+        UnaryOp::GeluTanh => Some(Unary::GeluTanh),
+        UnaryOp::Relu => Some(Unary::Relu),
+        UnaryOp::Neg | UnaryOp::Exp | UnaryOp::Sigmoid | UnaryOp::Tanh => None,
+    }
+}
+
+/// As [`unary`].
+pub(super) fn binary(op: BinaryOp) -> Option<Binary> {
+    match op {
+        BinaryOp::Add => Some(Binary::Add),
+        BinaryOp::Mul => Some(Binary::Mul),
+        BinaryOp::Sub | BinaryOp::Div | BinaryOp::Max | BinaryOp::Min => None,
+    }
+}

@@ -1,0 +1,65 @@
+//! Elementary functions, operation for operation those of `codegen/src/cpu/math.rs`: constants and meaning are in [`llmcc_abi::math`].
+
+use llmcc_abi::math::*;
+
+use crate::isa::Isa;
+
+/// The polynomial with coefficients `c`, lowest power first.
+#[inline(always)]
+unsafe fn polynomial<I: Isa, const N: usize>(x: I::F, c: [f32; N]) -> I::F {
+    unsafe {
+        let mut y = I::splat(c[N - 1]);
+        for i in 1..N {
+            y = I::add(I::mul(y, x), I::splat(c[N - 1 - i]));
+        }
+        y
+    }
+}
+
+/// `e^(x + tail)` for a small `tail`.
+#[inline(always)]
+unsafe fn exp<I: Isa>(x: I::F, tail: Option<I::F>) -> I::F {
+    unsafe {
+        // NaN passes: it is the second operand.
+        let x = I::min(I::splat(EXP_MOST), I::max(I::splat(EXP_LEAST), x));
+        let exponent = I::round(I::mul(x, I::splat(core::f32::consts::LOG2_E)));
+        let n = I::to_f32(exponent);
+        let r = I::sub(I::sub(x, I::mul(n, I::splat(LN2_HIGH))), I::mul(n, I::splat(LN2_LOW)));
+        let r = if let Some(tail) = tail { I::add(r, tail) } else { r };
+        let q = I::mul(polynomial::<I, 5>(r, EXP), I::mul(r, r));
+        let y = I::add(I::add(q, r), I::splat(1.0));
+        I::scale(y, exponent)
+    }
+}
+
+/// `x/(1 + e⁻ᵘ)`.
+#[inline(always)]
+pub(super) unsafe fn gated<I: Isa>(x: I::F, u: I::F) -> I::F {
+    unsafe { I::div(x, I::add(exp::<I>(I::sub(I::splat(-0.0), u), None), I::splat(1.0))) }
+}
+
+/// `x·Φ(x)`.
+#[inline(always)]
+pub(super) unsafe fn gelu<I: Isa>(x: I::F) -> I::F {
+    unsafe {
+        let one = I::splat(1.0);
+        let magnitude = I::min(I::splat(PHI_MOST), I::keep_bits(x, 0x7fff_ffff));
+        let t = I::div(one, I::add(I::mul(magnitude, I::splat(PHI_T)), one));
+        let p = I::mul(polynomial::<I, 10>(t, PHI), t);
+        let high = I::keep_bits(magnitude, PHI_HIGH);
+        let main = I::mul(I::mul(high, high), I::splat(-0.5));
+        let tail = I::mul(I::mul(I::sub(magnitude, high), I::add(magnitude, high)), I::splat(-0.5));
+        let lower = I::mul(p, exp::<I>(main, Some(tail)));
+        let upper = I::sub(one, lower);
+        I::mul(x, I::where_less(x, I::splat(0.0), lower, upper))
+    }
+}
+
+/// `2√(2/π)·(x+0.044715x³)`: what [`gated`] takes for `u` where the tanh approximation of GELU is meant.
+#[inline(always)]
+pub(super) unsafe fn gelu_slope<I: Isa>(x: I::F) -> I::F {
+    unsafe {
+        let u = I::add(I::mul(I::mul(x, x), I::splat(GELU_CUBIC)), I::splat(1.0));
+        I::mul(I::mul(u, x), I::splat(GELU_SLOPE))
+    }
+}

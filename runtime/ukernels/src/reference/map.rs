@@ -1,0 +1,69 @@
+//! Elementwise functions, one number at a time: operation for operation those of `codegen/src/cpu/math.rs`.
+
+use llmcc_abi::math::*;
+
+/// See [`llmcc_abi::MapFn`].
+pub(crate) unsafe extern "C" fn map(unary: Unary, binary: Binary, n: u64, a: *const f32, b: *const f32, out: *mut f32) {
+    for i in 0..n as usize {
+        let x = apply(unary, unsafe { a.add(i).read() });
+        let y = if binary == Binary::First { 0.0 } else { unsafe { b.add(i).read() } };
+        unsafe { out.add(i).write(join(binary, x, y)) };
+    }
+}
+
+fn apply(op: Unary, x: f32) -> f32 {
+    match op {
+        Unary::Same => x,
+        Unary::Silu => gated(x, x),
+        Unary::Gelu => gelu(x),
+        Unary::GeluTanh => gated(x, (x * x * GELU_CUBIC + 1.0) * x * GELU_SLOPE),
+        Unary::Relu => larger(0.0, x),
+    }
+}
+
+fn join(op: Binary, a: f32, b: f32) -> f32 {
+    match op {
+        Binary::First => a,
+        Binary::Add => a + b,
+        Binary::Mul => a * b,
+    }
+}
+
+/// `b` if either is NaN.
+fn larger(a: f32, b: f32) -> f32 {
+    if a > b { a } else { b }
+}
+
+/// As [`larger`].
+fn smaller(a: f32, b: f32) -> f32 {
+    if a < b { a } else { b }
+}
+
+fn polynomial(x: f32, c: &[f32]) -> f32 {
+    c.iter().rev().copied().reduce(|y, c| y * x + c).unwrap_or(0.0)
+}
+
+fn exp(x: f32, tail: f32) -> f32 {
+    let x = smaller(EXP_MOST, larger(EXP_LEAST, x));
+    let n = libm::rintf(x * core::f32::consts::LOG2_E);
+    let r = x - n * LN2_HIGH - n * LN2_LOW + tail;
+    let y = polynomial(r, &EXP) * (r * r) + r + 1.0;
+    // In two steps, of which the first is exact: n reaches 128 and -150.
+    let half = n as i32 >> 1;
+    let power = |n: i32| f32::from_bits(((n + 127) << 23) as u32);
+    y * power(half) * power(n as i32 - half)
+}
+
+fn gated(x: f32, u: f32) -> f32 {
+    x / (exp(-u, 0.0) + 1.0)
+}
+
+fn gelu(x: f32) -> f32 {
+    let magnitude = smaller(PHI_MOST, x.abs());
+    let t = 1.0 / (magnitude * PHI_T + 1.0);
+    // x² needs more bits than f32 has: x² = h² + (x − h)(x + h).
+    let high = f32::from_bits(magnitude.to_bits() & PHI_HIGH);
+    let tail = (magnitude - high) * (magnitude + high) * -0.5;
+    let lower = polynomial(t, &PHI) * t * exp(high * high * -0.5, tail);
+    x * if x < 0.0 { lower } else { 1.0 - lower }
+}
