@@ -7,9 +7,9 @@
 //! the first boundary between threads that lies inside, and the one that finishes the last block merges them and rounds the result. Nobody waits.
 
 use super::attention::{Item, TOKENS};
-use super::emit::{Emit, I32, I64, LANES};
+use super::emit::{Emit, I32, I64};
 use super::frame::Frame;
-use super::{CodegenError, Lowering, quant};
+use super::{CodegenError, Lowering, quant, wide};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{AbiParam, InstBuilder, Signature, Value};
 use cranelift_codegen::isa::CallConv;
@@ -235,29 +235,21 @@ impl Plan {
         let complete = e.b.inst_results(called)[0];
         match self.out_elem {
             RowElem::Q8 { group } => e.when(complete, |e| self.quantize(low, e, out, at, count, results, group)),
-            RowElem::Bf16 => e.when(complete, |e| self.shorten(e, out, at, count, results)),
+            RowElem::Bf16 => e.when(complete, |e| self.shorten(low, e, out, at, count, results)),
             RowElem::F32 | RowElem::F16 | RowElem::Fp8 => {}
         }
     }
 
     /// Rounds the results of a run to bf16 rows.
-    fn shorten(&self, e: &mut Emit, out: Value, at: &Item, count: Value, results: Value) {
+    fn shorten(&self, low: &Lowering, e: &mut Emit, out: Value, at: &Item, count: Value, results: Value) {
         let zero = e.int(0);
         e.each(zero, count, 1, |e, i| {
             let token = e.add(at.token, i);
             let row = e.index(out, token, row_bytes(self.out_cols, RowElem::Bf16));
             let row = e.index(row, at.head, self.width * 2);
             let x = e.index(results, i, self.width * 4);
-            let whole = self.width / LANES * LANES;
-            e.each_fixed(whole, LANES, |e, col| {
-                let (from, to) = (e.index(x, col, 4), e.index(row, col, 2));
-                let v = e.load_lanes(from, 0, LANES);
-                e.store_bf16(v, to, 0, LANES);
-            });
-            if whole < self.width {
-                let v = e.load_lanes(x, whole * 4, self.width - whole);
-                e.store_bf16(v, row, whole * 2, self.width - whole);
-            }
+            let width = e.int(self.width as i64);
+            wide::round_bf16(low, e, x, width, row);
         });
     }
 

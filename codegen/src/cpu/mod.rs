@@ -34,6 +34,7 @@ mod pointwise;
 mod quant;
 mod rope;
 mod rownorm;
+mod runs;
 mod store;
 mod wide;
 

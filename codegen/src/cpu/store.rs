@@ -3,6 +3,7 @@
 use super::emit::{Emit, LANES};
 use super::expr::{Program, Span};
 use super::quant;
+use super::wide;
 use super::{CodegenError, Lowering};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value};
@@ -107,6 +108,9 @@ impl Dest {
                 let row = e.index(target.base, target.row, *stride);
                 let row = e.offset(row, start * 2);
                 let row = e.index(row, span.col, 2);
+                if !low.portable {
+                    return wide::round_bf16(low, e, x, span.width, row);
+                }
                 each_four(e, span, |e, at, lanes| {
                     let (from, to) = (e.index(x, at, 4), e.index(row, at, 2));
                     let v = e.load_lanes(from, 0, lanes);

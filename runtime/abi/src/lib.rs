@@ -414,10 +414,12 @@ pub enum Uk {
     PanelBf16Rows = 12,
     /// Elementwise functions of rows ([`MapFn`]).
     Map = 13,
+    /// Rounding of rows to bf16 ([`RoundBf16Fn`]).
+    RoundBf16 = 14,
 }
 
 /// Number of entries of [`UkTable`].
-pub const UK_COUNT: usize = 14;
+pub const UK_COUNT: usize = 15;
 
 /// Addresses of the microkernels chosen for this machine; generated code loads entry [`Uk`] and calls it with that entry's signature.
 #[repr(C)]
@@ -465,6 +467,8 @@ pub type RopeTableFn = unsafe extern "C" fn(pos: *const i32, n: u64, inv_freq: *
 /// Signature of [`Uk::QuantRows`]: quantizes `k` f32 from `x`, which are whole groups or the end of a row, to the codes, scales and sums of a
 /// [`layout::Q8Row`]; codes are written up to the next multiple of [`layout::K_PAD`], zeros beyond `k`.
 pub type QuantRowsFn = unsafe extern "C" fn(x: *const f32, k: u64, group: u64, codes: *mut i8, scales: *mut f32, sums: *mut i32);
+/// Signature of [`Uk::RoundBf16`]: rounds `n` f32 from `x` to bf16, to nearest even; NaN becomes a quiet NaN.
+pub type RoundBf16Fn = unsafe extern "C" fn(x: *const f32, n: u64, out: *mut u16);
 /// Signature of [`Uk::Map`]: `out[i] = binary(unary(a[i]), b[i])` for `n` f32, with the bits of [`math`]. `out` may be `a` or `b`, but overlap neither otherwise; without
 /// a `binary` ([`math::Binary::First`]), `b` is not read.
 pub type MapFn = unsafe extern "C" fn(unary: math::Unary, binary: math::Binary, n: u64, a: *const f32, b: *const f32, out: *mut f32);

@@ -136,6 +136,8 @@ pub(crate) trait Isa: Copy {
 
     /// `LANES` bf16, widened.
     unsafe fn load_bf16(p: *const u8) -> Self::F;
+    /// Writes `LANES` numbers rounded to bf16, to nearest even; NaN becomes a quiet NaN.
+    unsafe fn store_bf16(p: *mut u16, x: Self::F);
     /// `LANES` i8 as f32.
     unsafe fn load_i8(p: *const u8) -> Self::F;
     /// `a + b`.

@@ -10,7 +10,7 @@
 //!   unit of AMX, which has no vectors to be generic over.
 //! - `attend.rs`, `attend/*.rs`: attention over the pages of a sequence, generic over `Isa` and the cache's element type; `split.rs`: its division among threads.
 //! - `map.rs`, `map/math.rs`: elementwise functions of rows, generic over `Isa`.
-//! - `quant_rows.rs`: int8 quantization, generic over `Isa`. RoPE tables are scalar: a step computes few of them.
+//! - `quant_rows.rs`: rounding of rows to int8 and bf16, generic over `Isa`. RoPE tables are scalar: a step computes few of them.
 //! - `table.rs`: `#[target_feature]` entry points per instruction set, and the tables of their addresses.
 //! - `cpu.rs`: detection.
 //!

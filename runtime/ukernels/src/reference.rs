@@ -180,6 +180,16 @@ pub(crate) unsafe extern "C" fn quant_rows(x: *const f32, k: u64, group: u64, co
     }
 }
 
+/// See [`llmcc_abi::RoundBf16Fn`].
+pub(crate) unsafe extern "C" fn round_bf16(x: *const f32, n: u64, out: *mut u16) {
+    for i in 0..n as usize {
+        let x = unsafe { x.add(i).read() };
+        let bits = x.to_bits();
+        let rounded = if x.is_nan() { bits | 0x0040_0000 } else { bits + 0x7fff + (bits >> 16 & 1) };
+        unsafe { out.add(i).write((rounded >> 16) as u16) };
+    }
+}
+
 /// See [`llmcc_abi::RopeTableFn`]. `pos` becomes f32 before the multiplication, as in Transformers; the sine, the cosine and their product with
 /// `scale` are f64, rounded to f32 once.
 pub(crate) unsafe extern "C" fn rope_table(pos: *const i32, n: u64, inv_freq: *const f32, half: u64, scale: f32, out: *mut f32) {

@@ -2,27 +2,36 @@
 
 use llmcc_abi::layout::Elem;
 use llmcc_abi::math::{Binary, Unary};
-use llmcc_abi::{AttendArgs, AttendFn, MapFn, PanelArgs, PanelFn, QuantRowsFn, RopeTableFn, UK_COUNT, Uk, UkTable};
+use llmcc_abi::{AttendArgs, AttendFn, MapFn, PanelArgs, PanelFn, QuantRowsFn, RopeTableFn, RoundBf16Fn, UK_COUNT, Uk, UkTable};
 
 use crate::{Level, reference};
 
-/// Addresses of `panels` (entries 0 to 8 of [`Uk`], then the one with bf16 rows), `quant_rows`, `attend` and `map`.
-fn assemble(panels: [PanelFn; 10], quant_rows: QuantRowsFn, attend: AttendFn, map: MapFn) -> UkTable {
+/// Entries that are no panels.
+struct Rest {
+    quant_rows: QuantRowsFn,
+    round_bf16: RoundBf16Fn,
+    attend: AttendFn,
+    map: MapFn,
+}
+
+/// Addresses of `panels` (entries 0 to 8 of [`Uk`], then the one with bf16 rows), and `rest`.
+fn assemble(panels: [PanelFn; 10], rest: Rest) -> UkTable {
     let mut f = [0; UK_COUNT];
     for (address, panel) in f.iter_mut().zip(panels) {
         *address = panel as usize;
     }
     f[Uk::PanelBf16Rows as usize] = panels[9] as usize;
     f[Uk::RopeTable as usize] = reference::rope_table as RopeTableFn as usize;
-    f[Uk::QuantRows as usize] = quant_rows as usize;
-    f[Uk::Attend as usize] = attend as usize;
-    f[Uk::Map as usize] = map as usize;
+    f[Uk::QuantRows as usize] = rest.quant_rows as usize;
+    f[Uk::RoundBf16 as usize] = rest.round_bf16 as usize;
+    f[Uk::Attend as usize] = rest.attend as usize;
+    f[Uk::Map as usize] = rest.map as usize;
     UkTable { f }
 }
 
 /// Scalar entry points.
 mod scalar {
-    use super::{Elem, PanelArgs, UkTable, assemble, reference};
+    use super::{Elem, PanelArgs, Rest, UkTable, assemble, reference};
 
     macro_rules! panels {
         ($($name:ident = $rows:ident($elem:ident);)*) => { $(
@@ -47,7 +56,8 @@ mod scalar {
     pub(super) fn table() -> UkTable {
         let panels =
             [panel_f32, panel_f16, panel_bf16, panel_w8, panel_w4, panel_w4a, panel_w8a8, panel_w4a8, panel_w4aa8, panel_bf16_rows];
-        assemble(panels.map(|f| f as _), reference::quant_rows, reference::attend, reference::map)
+        let (quant_rows, round_bf16) = (reference::quant_rows, reference::round_bf16);
+        assemble(panels.map(|f| f as _), Rest { quant_rows, round_bf16, attend: reference::attend, map: reference::map })
     }
 }
 
@@ -56,7 +66,7 @@ mod scalar {
 macro_rules! entries {
     ($module:ident, $isa:ty, $features:literal) => {
         mod $module {
-            use super::{AttendArgs, Binary, PanelArgs, UkTable, Unary, assemble};
+            use super::{AttendArgs, Binary, PanelArgs, Rest, UkTable, Unary, assemble};
             use crate::panel::{decode, float, int8, run};
             type Target = $isa;
 
@@ -85,6 +95,11 @@ macro_rules! entries {
             }
 
             #[target_feature(enable = $features)]
+            unsafe extern "C" fn round_bf16(x: *const f32, n: u64, out: *mut u16) {
+                unsafe { crate::quant_rows::round_bf16::<Target>(x, n as usize, out) }
+            }
+
+            #[target_feature(enable = $features)]
             unsafe extern "C" fn map(unary: Unary, binary: Binary, n: u64, a: *const f32, b: *const f32, out: *mut f32) {
                 unsafe { crate::map::map::<Target>(unary, binary, n as usize, a, b, out) }
             }
@@ -97,7 +112,7 @@ macro_rules! entries {
             pub(super) fn table() -> UkTable {
                 let panels =
                     [panel_f32, panel_f16, panel_bf16, panel_w8, panel_w4, panel_w4a, panel_w8a8, panel_w4a8, panel_w4aa8, panel_bf16_rows];
-                assemble(panels.map(|f| f as _), quant_rows, attend, map)
+                assemble(panels.map(|f| f as _), Rest { quant_rows, round_bf16, attend, map })
             }
         }
     };

@@ -1,9 +1,9 @@
-//! int8 quantization of rows and RoPE tables.
+//! Rounding of rows to int8 and bf16, and RoPE tables.
 
 mod support;
 
 use llmcc_abi::layout::{groups, padded_k, q8_row};
-use llmcc_abi::{RopeTableFn, Uk};
+use llmcc_abi::{RopeTableFn, RoundBf16Fn, Uk};
 use llmcc_ukernels::{Level, table};
 use support::{Guarded, Rng, levels, quant_rows};
 
@@ -116,6 +116,27 @@ fn infinity_and_nan_reach_the_scale() {
                 let s = f32::from_le_bytes([row[64], row[65], row[66], row[67]]);
                 assert!(s == scale || s.is_nan() && scale.is_nan(), "{level:?}");
             }
+        }
+    }
+}
+
+#[test]
+fn bf16_rounds_to_nearest_even() {
+    let mut rng = Rng(9);
+    // Around the middle between two numbers, and anything.
+    let number = |rng: &mut Rng| match rng.below(3) {
+        0 => (rng.bits() as u32 & 0xffff_0000) | (0x7fff + rng.below(3) as u32),
+        _ => rng.bits() as u32,
+    };
+    for n in (0..70).chain([4099]) {
+        let x: Vec<f32> = (0..n).map(|_| f32::from_bits(number(&mut rng))).collect();
+        let input = Guarded::from_bytes(&x.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>());
+        let want: Vec<u8> = x.iter().flat_map(|x| half::bf16::from_f32(*x).to_le_bytes()).collect();
+        for level in levels() {
+            let round = unsafe { std::mem::transmute::<usize, RoundBf16Fn>(table(level).f[Uk::RoundBf16 as usize]) };
+            let mut out = Guarded::from_bytes(&vec![0xaa; 2 * n]);
+            unsafe { round(input.as_ptr().cast(), n as u64, out.as_mut_ptr().cast()) };
+            assert_eq!(out.as_bytes(), want, "{level:?}");
         }
     }
 }

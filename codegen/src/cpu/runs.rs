@@ -1,0 +1,72 @@
+//! Transformations of whole runs of columns, in place: normalization and rotation.
+
+use super::emit::{Emit, LANES};
+use cranelift_codegen::ir::{InstBuilder, Value};
+use llmcc_ir::kernel::Norm;
+
+/// Divides a run by its root mean square. The sum of squares is kept in 16 partial sums (column mod 16), which are added in a fixed
+/// order.
+pub(super) fn normalize(e: &mut Emit, run: Value, norm: &Norm) {
+    const ACCUMULATORS: usize = 4;
+    let zero = e.floats(0.0);
+    let block = ACCUMULATORS * LANES;
+    let blocks = norm.width / block * block;
+    let square = |e: &mut Emit, p: Value, offset: usize, lanes: usize, acc: Value| {
+        let v = e.load_lanes(p, offset, lanes);
+        let v = e.fmul(v, v);
+        e.fadd(acc, v)
+    };
+    let mut acc = e.fixed(blocks * 4, block * 4, &[zero; ACCUMULATORS], |e, at, acc| {
+        let p = e.add(run, at);
+        acc.iter().enumerate().map(|(i, a)| square(e, p, i * 16, LANES, *a)).collect()
+    });
+    for (i, col) in (blocks..norm.width).step_by(LANES).enumerate() {
+        acc[i] = square(e, run, col * 4, LANES.min(norm.width - col), acc[i]);
+    }
+    let (a, b) = (e.fadd(acc[0], acc[1]), e.fadd(acc[2], acc[3]));
+    let sum = e.fadd(a, b);
+    let sum = e.sum_lanes(sum);
+    let (width, eps, one) = (e.float(norm.width as f32), e.float(norm.eps.get()), e.float(1.0));
+    let mean = e.fdiv(sum, width);
+    let mean = e.fadd(mean, eps);
+    let root = e.b.ins().sqrt(mean);
+    let factor = e.fdiv(one, root);
+    let factor = e.splat(factor);
+    let scale = |e: &mut Emit, p: Value, lanes: usize| {
+        let v = e.load_lanes(p, 0, lanes);
+        let v = e.fmul(v, factor);
+        e.store_lanes(v, p, 0, lanes);
+    };
+    let whole = norm.width / LANES * LANES;
+    e.each_fixed(whole * 4, 16, |e, at| {
+        let p = e.add(run, at);
+        scale(e, p, LANES);
+    });
+    if whole < norm.width {
+        let p = e.offset(run, whole * 4);
+        scale(e, p, norm.width - whole);
+    }
+}
+
+/// Rotates the first `dim` columns of a head; `table` has `dim/2` cosines, then `dim/2` sines.
+pub(super) fn rotate(e: &mut Emit, head: Value, table: Value, dim: usize) {
+    let half = dim / 2;
+    let pairs = |e: &mut Emit, x: Value, t: Value, lanes: usize| {
+        let (a, b) = (e.load_lanes(x, 0, lanes), e.load_lanes(x, half * 4, lanes));
+        let (cos, sin) = (e.load_lanes(t, 0, lanes), e.load_lanes(t, half * 4, lanes));
+        let (ac, bs) = (e.fmul(a, cos), e.fmul(b, sin));
+        let (bc, as_) = (e.fmul(b, cos), e.fmul(a, sin));
+        let (first, second) = (e.fsub(ac, bs), e.fadd(bc, as_));
+        e.store_lanes(first, x, 0, lanes);
+        e.store_lanes(second, x, half * 4, lanes);
+    };
+    let whole = half / LANES * LANES;
+    e.each_fixed(whole * 4, 16, |e, at| {
+        let (x, t) = (e.add(head, at), e.add(table, at));
+        pairs(e, x, t, LANES);
+    });
+    if whole < half {
+        let (x, t) = (e.offset(head, whole * 4), e.offset(table, whole * 4));
+        pairs(e, x, t, half - whole);
+    }
+}
