@@ -74,7 +74,16 @@ pub struct Case<'a> {
 
 impl<'a> Case<'a> {
     /// Random operands for `rows` rows, and `pool` bytes of matrices to multiply them with in turn.
-    pub fn new(format: &'a Format, shape: &'a Shape, rows: usize, tile: usize, level: Level, pool: usize, huge: bool, threads: usize) -> Case<'a> {
+    pub fn new(
+        format: &'a Format,
+        shape: &'a Shape,
+        rows: usize,
+        tile: usize,
+        level: Level,
+        pool: usize,
+        huge: bool,
+        threads: usize,
+    ) -> Case<'a> {
         let matrix = layout::packed_bytes(format.elem, shape.n, shape.k, format.group);
         let matrices = if rows < 64 { pool.div_ceil(matrix).max(1) } else { 1 };
         let input_stride = match format.rows {

@@ -150,8 +150,6 @@ pub(crate) trait Isa: Copy {
     unsafe fn max(a: Self::F, b: Self::F) -> Self::F;
     /// `a` where it is less, else `b`.
     unsafe fn min(a: Self::F, b: Self::F) -> Self::F;
-    /// `a / b`.
-    unsafe fn div(a: Self::F, b: Self::F) -> Self::F;
     /// Numbers of those bits of `x` that are set in `mask`.
     unsafe fn keep_bits(x: Self::F, mask: u32) -> Self::F;
     /// `yes` where `x < bound`, else `no`.

@@ -256,10 +256,6 @@ impl Isa for Avx2 {
         unsafe { _mm256_min_ps(a, b) }
     }
     #[inline(always)]
-    unsafe fn div(a: __m256, b: __m256) -> __m256 {
-        unsafe { _mm256_div_ps(a, b) }
-    }
-    #[inline(always)]
     unsafe fn keep_bits(x: __m256, mask: u32) -> __m256 {
         unsafe { _mm256_and_ps(x, _mm256_set1_ps(f32::from_bits(mask))) }
     }

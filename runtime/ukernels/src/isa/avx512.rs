@@ -228,10 +228,6 @@ impl<const DOT_BF16: bool, const ASK: bool> Isa for Avx512<DOT_BF16, ASK> {
         unsafe { _mm512_min_ps(a, b) }
     }
     #[inline(always)]
-    unsafe fn div(a: __m512, b: __m512) -> __m512 {
-        unsafe { _mm512_div_ps(a, b) }
-    }
-    #[inline(always)]
     unsafe fn keep_bits(x: __m512, mask: u32) -> __m512 {
         unsafe { _mm512_and_ps(x, _mm512_set1_ps(f32::from_bits(mask))) }
     }
