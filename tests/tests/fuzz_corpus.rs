@@ -79,9 +79,6 @@ fn mutate(data: &mut Vec<u8>, seeds: &[Vec<u8>], r: &mut Random) {
     }
 }
 
-/// Version of the artifact format (`llmcc_abi::ABI_VERSION`). A stale one fails `the_artifact_seed_is_an_artifact`.
-const FORMAT: u32 = 3;
-
 /// The smallest file that looks like an artifact: an ELF header, the descriptor, three segments.
 fn artifact_seed() -> Vec<u8> {
     let header = 64;
@@ -98,7 +95,7 @@ fn artifact_seed() -> Vec<u8> {
     file.extend([64u16, 56, 3, 64, 0, 0].iter().flat_map(|x| x.to_le_bytes()));
     let part = |i: usize| (parts + 16 * i) as u64;
     file.extend(b"llmcc-image-ref\0");
-    file.extend([FORMAT, 0].iter().flat_map(|x| x.to_le_bytes()));
+    file.extend([llmcc_abi::ABI_VERSION, 0].iter().flat_map(|x| x.to_le_bytes()));
     file.extend([part(0), 16, part(1), 16, part(2), 16, len as u64].iter().flat_map(|x| x.to_le_bytes()));
     for i in 0..3 {
         file.extend([1u32, 4].iter().flat_map(|x| x.to_le_bytes()));
