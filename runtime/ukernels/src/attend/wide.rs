@@ -8,16 +8,10 @@ use crate::isa::Isa;
 /// Elements of a query that lie together.
 pub(super) const PART: usize = 16;
 
-/// Widens the keys or the values of the block's pages, a few after the other, and calls `f` with the first of them and the one after the last while they are there.
+/// The page after the last one that is widened together with page `page`.
 #[inline(always)]
-pub(super) unsafe fn each<I: Isa>(run: &Run, group: &Group, keys: bool, f: impl Fn(usize, usize)) {
-    let mut page = group.from;
-    while page < group.to {
-        let end = (page / ATTEND_WIDE * ATTEND_WIDE + ATTEND_WIDE).min(group.to);
-        unsafe { pages::<I>(run, group, page, end, keys) };
-        f(page, end);
-        page = end;
-    }
+pub(super) fn end(group: &Group, page: usize) -> usize {
+    (page / ATTEND_WIDE * ATTEND_WIDE + ATTEND_WIDE).min(group.to)
 }
 
 /// Where page `page` lies when it is widened.
@@ -28,7 +22,7 @@ pub(super) fn place(run: &Run, group: &Group, page: usize) -> *mut f32 {
 
 /// Widens the keys or the values of pages `from..to`, which are at most [`ATTEND_WIDE`].
 #[inline(always)]
-unsafe fn pages<I: Isa>(run: &Run, group: &Group, from: usize, to: usize, keys: bool) {
+pub(super) unsafe fn pages<I: Isa>(run: &Run, group: &Group, from: usize, to: usize, keys: bool) {
     for page in from..to {
         unsafe {
             let at = run.page(group.page + page);
