@@ -148,7 +148,7 @@ fn whole_tiles() {
     for kind in KINDS.into_iter().filter(|kind| kind.rows != Rows::F32) {
         for &group in kind.groups() {
             for m in [1, 2, 5, 6, 7, 15, 16, 17, 31, 32, 33, 47, 48, 49, 64, 70] {
-                for (blocks, k) in [(1, 64), (2, 128), (3, 192), (2, 250), (1, 256), (3, 320), (2, 576), (4, 1024)] {
+                for (blocks, k) in [(1, 64), (2, 128), (3, 192), (2, 250), (1, 256), (3, 320), (2, 576), (4, 1024), (3, 1184)] {
                     check(Case { extreme: k == 256, ..Case::new(kind, m, blocks, k, group) });
                 }
             }

@@ -315,7 +315,8 @@ impl Operands {
     /// Runs `rows` of `self.m` and `blocks` of `self.blocks` at `level`; returns `[rows, 16 * blocks]`.
     pub fn run(&self, level: Level, rows: std::ops::Range<usize>, blocks: std::ops::Range<usize>) -> Vec<f32> {
         let (m, n) = (rows.len(), blocks.len() * BLOCK);
-        let stride = n + 3;
+        // Lines of rows may be cut anywhere, or be an odd number, as in the scratch of generated code.
+        let stride = if m.is_multiple_of(2) { (blocks.len() | 1) * BLOCK } else { n + 3 };
         let len = if m == 0 { 0 } else { (m - 1) * stride + n };
         let mut c = Guarded::from_bytes(&UNTOUCHED.to_le_bytes().repeat(len));
         let args = PanelArgs {

@@ -25,12 +25,14 @@ use crate::panel::int8::Format;
 const TILES: usize = 4;
 /// Tiles that are decoded before they are multiplied.
 const EARLY: usize = TILES - 1;
+/// Blocks at a time, or one twice.
+const BLOCKS: usize = 2;
 /// Lines decoded in one go: tiles are whole multiples.
 const LINES: usize = 4;
 
 /// What stays in the first-level cache.
 #[repr(C, align(64))]
-struct Work<const BLOCKS: usize> {
+struct Work {
     tiles: [[[u8; TILE]; BLOCKS]; TILES],
     /// Sums of two pairs of groups: both blocks of the first group, both of the second.
     sums: [[[u8; TILE]; 4]; 2],
@@ -39,37 +41,40 @@ struct Work<const BLOCKS: usize> {
     outputs: [[[f32; BLOCK]; SIDE]; BLOCKS],
 }
 
-/// `BLOCKS` blocks on their way.
-struct Few<'a, T, const BLOCKS: usize> {
+/// Two blocks on their way.
+struct Few<'a, T> {
     panel: &'a Panel<'a>,
-    /// First block.
+    /// First block, and what lies between it and the second.
     w: *const u8,
+    other: usize,
     /// Activations, and how many rows.
     a: *const u8,
     rows: usize,
     /// Groups.
     groups: usize,
-    work: *mut Work<BLOCKS>,
+    work: *mut Work,
     /// What is decoded next, and the tiles of its record that remain.
     next: *const u8,
     of_record: usize,
     format: PhantomData<T>,
 }
 
-/// Rows `first..first + rows`, at most a tile, of the `BLOCKS` blocks from block `b` on.
+/// Rows `first..first + rows`, at most a tile, of blocks `b` and `b + 1`, if there are two.
 ///
 /// # Safety
 /// As [`super::run`]; the tiles are configured for these rows twice.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
 #[inline(never)]
-pub(super) unsafe fn run<T: Format<Vectors>, const BLOCKS: usize>(panel: &Panel, first: usize, rows: usize, b: usize) {
-    let mut work = MaybeUninit::<Work<BLOCKS>>::uninit();
+pub(super) unsafe fn run<T: Format<Vectors>>(panel: &Panel, first: usize, rows: usize, b: usize) {
+    let mut work = MaybeUninit::<Work>::uninit();
     let (p, count, of_group) = (panel.p, panel.kp / panel.depth, panel.group / panel.depth);
+    let blocks = BLOCKS.min(p.blocks as usize - b);
     unsafe {
         let w = p.w.add(b * p.w_stride as usize);
-        let mut few = Few::<T, BLOCKS> {
+        let mut few = Few::<T> {
             panel,
             w,
+            other: (blocks - 1) * p.w_stride as usize,
             a: p.a.add(first * p.a_stride as usize),
             rows,
             groups: panel.kp.div_ceil(panel.group),
@@ -104,7 +109,7 @@ pub(super) unsafe fn run<T: Format<Vectors>, const BLOCKS: usize>(panel: &Panel,
         }
         few.scale(pair - 1);
         for row in 0..rows {
-            for block in 0..BLOCKS {
+            for block in 0..blocks {
                 let c = p.c.add((first + row) * p.c_stride as usize + (b + block) * BLOCK);
                 _mm512_storeu_ps(c, _mm512_load_ps((&raw const (*few.work).outputs[block][row]).cast()));
             }
@@ -112,7 +117,7 @@ pub(super) unsafe fn run<T: Format<Vectors>, const BLOCKS: usize>(panel: &Panel,
     }
 }
 
-impl<T: Format<Vectors>, const BLOCKS: usize> Few<'_, T, BLOCKS> {
+impl<T: Format<Vectors>> Few<'_, T> {
     /// Decodes tile `t`, the next one.
     #[inline(always)]
     unsafe fn decode(&mut self, t: usize) {
@@ -125,7 +130,7 @@ impl<T: Format<Vectors>, const BLOCKS: usize> Few<'_, T, BLOCKS> {
             }
             self.of_record -= 1;
             for block in 0..BLOCKS {
-                let mut from = self.next.add(block * panel.p.w_stride as usize);
+                let mut from = self.next.add(block * self.other);
                 let mut to = (&raw mut (*self.work).tiles[t % TILES][block]).cast::<u8>();
                 for _ in 0..lines / LINES {
                     for _ in 0..LINES {
@@ -146,7 +151,7 @@ impl<T: Format<Vectors>, const BLOCKS: usize> Few<'_, T, BLOCKS> {
         for half in 0..2.min(self.groups - 2 * pair) {
             for block in 0..BLOCKS {
                 unsafe {
-                    let from = self.w.add(block * self.panel.p.w_stride as usize + block_of.scales_of(2 * pair + half));
+                    let from = self.w.add(block * self.other + block_of.scales_of(2 * pair + half));
                     let to = &mut (*self.work).factors[pair % 2][block];
                     _mm512_store_ps((&raw mut to[0][half]).cast(), Vectors::load_f16(from));
                     if const { matches!(T::ELEM, Elem::W4a) } {
@@ -164,19 +169,13 @@ impl<T: Format<Vectors>, const BLOCKS: usize> Few<'_, T, BLOCKS> {
             let w = (&raw const (*self.work).tiles[t % TILES]).cast::<u8>();
             load!(4, self.a.add(t * self.panel.depth), self.panel.p.a_stride);
             load!(6, w, LINE);
-            if const { BLOCKS == 2 } {
-                load!(7, w.add(TILE), LINE);
-            }
+            load!(7, w.add(TILE), LINE);
             if second {
                 multiply!(false, 2, 4, 6);
-                if const { BLOCKS == 2 } {
-                    multiply!(false, 3, 4, 7);
-                }
+                multiply!(false, 3, 4, 7);
             } else {
                 multiply!(false, 0, 4, 6);
-                if const { BLOCKS == 2 } {
-                    multiply!(false, 1, 4, 7);
-                }
+                multiply!(false, 1, 4, 7);
             }
         }
     }
