@@ -129,8 +129,6 @@ struct Operands {
     pieces: usize,
     /// Bytes of the columns of a tile in a row.
     depth: usize,
-    /// From the first tile of activations to that of the next columns.
-    next: usize,
     /// How far ahead weights are asked for while they are read, of bf16; 0: not at all.
     ahead: usize,
 }
@@ -163,7 +161,7 @@ unsafe fn clear<const PARTS: usize, const BLOCKS: usize>() {
 unsafe fn sum<const BF16: bool, const PARTS: usize, const BLOCKS: usize>(o: &Operands) {
     unsafe {
         for piece in 0..o.pieces {
-            let (a, w) = (o.a.add(piece * o.next), o.w.add(piece * o.depth * SIDE));
+            let (a, w) = (o.a.add(piece * o.depth), o.w.add(piece * o.depth * SIDE));
             if BF16 && o.ahead > 0 {
                 for line in 0..SIDE {
                     let p = w.wrapping_add(o.ahead + line * LINE);
