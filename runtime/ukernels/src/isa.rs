@@ -26,16 +26,18 @@ pub(crate) struct Shape {
 pub(crate) trait Isa: Copy {
     /// Rows (32-bit lanes) of a vector; divides 16.
     const LANES: usize;
-    /// Tile of the panels with unquantized weights.
+    /// Tile of the panel with f32 weights. More rows than those of this tile and the next two share widened weights, if they are f32.
     const FLOAT: Shape;
-    /// Tile of the bf16 panel. LLVM loads the activations of both columns of a pair before it uses the first, which takes registers.
-    const FLOAT_PAIRS: Shape;
+    /// Tile of the panels with f16 and bf16 weights, which are read from memory at its speed: few rows as long as it is that which bounds them.
+    const HALVES: Shape;
     /// Tile of the panel with bf16 rows.
     const BF16: Shape;
     /// Tile of the panels that decode quantized weights to f32.
     const DECODE: Shape;
     /// Tile of the panels with int8 rows.
     const INT8: Shape;
+    /// Most f32 rows of a tile of two vectors of widened weights.
+    const MANY: usize;
     /// Whether weights of few rows are asked for in advance, too: the processor's own prefetchers do not keep up with the stream.
     const ASKS: bool;
     /// Attention: most pairs of a row and a page whose scores are computed at once.

@@ -7,6 +7,7 @@ pub(crate) mod amx;
 pub(crate) mod decode;
 pub(crate) mod float;
 pub(crate) mod int8;
+pub(crate) mod many;
 
 use llmcc_abi::PanelArgs;
 use llmcc_abi::layout::{self, BLOCK, Block, Elem, Q8Row};
@@ -210,6 +211,24 @@ pub(crate) unsafe fn run<I: Isa, K: Kernel<I>>(p: &PanelArgs) {
             strip::<I, K, 1>(&first, m, v);
             v += 1;
         }
+    }
+}
+
+/// Computes a panel with f32 rows.
+///
+/// # Safety
+/// As [`run`]; `parts` are those of `I` and `K`.
+#[inline(always)]
+pub(crate) unsafe fn run_f32<I: Isa, K: many::Widen<I>>(p: &PanelArgs, parts: &many::Parts) {
+    let mut rest = *p;
+    unsafe {
+        if p.m as usize > K::SHAPE.tokens && p.k > 0 {
+            let done = many::run(p, parts);
+            rest.w = p.w.add(done * p.w_stride as usize);
+            rest.c = p.c.add(done * BLOCK);
+            rest.blocks -= done as u64;
+        }
+        run::<I, K>(&rest)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Entry points and the tables of their addresses.
 
-use llmcc_abi::layout::Elem;
+use llmcc_abi::layout::{BLOCK, Elem};
 use llmcc_abi::math::{Binary, Unary};
 use llmcc_abi::{AttendArgs, AttendFn, MapFn, PanelArgs, PanelFn, QuantRowsFn, RopeTableFn, RoundBf16Fn, UK_COUNT, Uk, UkTable};
 
@@ -66,8 +66,9 @@ mod scalar {
 macro_rules! entries {
     ($module:ident, $isa:ty, $features:literal) => {
         mod $module {
-            use super::{AttendArgs, Binary, PanelArgs, Rest, UkTable, Unary, assemble};
-            use crate::panel::{decode, float, int8, run};
+            use super::{AttendArgs, BLOCK, Binary, PanelArgs, Rest, UkTable, Unary, assemble};
+            use crate::isa::Isa;
+            use crate::panel::{Kernel, Tile, decode, float, int8, many, run, run_f32};
             type Target = $isa;
 
             macro_rules! panels {
@@ -77,13 +78,34 @@ macro_rules! entries {
                         unsafe { run::<Target, $kernel>(&*p) }
                     }
                 };
+                ($name:ident, $kernel:ty, $multiply:ident) => {
+                    #[target_feature(enable = $features)]
+                    pub(super) unsafe extern "C" fn $name(p: *const PanelArgs) {
+                        #[target_feature(enable = $features)]
+                        unsafe fn widen(t: &Tile, w: *const u8, from: usize, to: usize, out: *mut f32) {
+                            unsafe { <$kernel as many::Widen<Target>>::widen(t, w, from, to, out) }
+                        }
+                        const PARTS: many::Parts = many::Parts {
+                            elem: <$kernel as Kernel<Target>>::ELEM,
+                            blocks: 2 * Target::LANES / BLOCK,
+                            widen,
+                            multiply: $multiply,
+                        };
+                        unsafe { run_f32::<Target, $kernel>(&*p, &PARTS) }
+                    }
+                };
             }
-            panels!(panel_f32, float::F32);
-            panels!(panel_f16, float::F16);
-            panels!(panel_bf16, float::Bf16);
-            panels!(panel_w8, decode::Decode<decode::W8>);
-            panels!(panel_w4, decode::Decode<decode::W4>);
-            panels!(panel_w4a, decode::Decode<decode::W4a>);
+            #[target_feature(enable = $features)]
+            unsafe fn columns(p: &many::Columns) {
+                unsafe { many::columns::<Target>(p) }
+            }
+
+            panels!(panel_f32, float::F32, columns);
+            panels!(panel_f16, float::F16, columns);
+            panels!(panel_bf16, float::Bf16, columns);
+            panels!(panel_w8, decode::Decode<decode::W8>, columns);
+            panels!(panel_w4, decode::Decode<decode::W4>, columns);
+            panels!(panel_w4a, decode::Decode<decode::W4a>, columns);
             panels!(panel_w8a8, int8::Int8<int8::W8>);
             panels!(panel_w4a8, int8::Int8<int8::W4>);
             panels!(panel_w4aa8, int8::Int8<int8::W4a>);

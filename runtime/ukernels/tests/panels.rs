@@ -156,6 +156,18 @@ fn whole_tiles() {
     }
 }
 
+/// f32 rows that share widened weights: more columns and more rows than pass at once, whole tiles and what remains, blocks that end early.
+#[test]
+fn many_rows() {
+    for kind in KINDS.into_iter().filter(|kind| kind.rows == Rows::F32) {
+        for &group in kind.groups() {
+            for (m, blocks, k) in [(9, 5, 129), (24, 2, 300), (25, 3, 256), (128, 1, 130), (129, 3, 136), (260, 2, 143)] {
+                check(Case::new(kind, m, blocks, k, group));
+            }
+        }
+    }
+}
+
 #[test]
 fn every_tail() {
     for kind in KINDS {

@@ -24,8 +24,9 @@ pub(crate) struct Signed8 {
 
 impl Isa for Avx2 {
     const LANES: usize = 8;
-    const FLOAT: Shape = Shape { tokens: 6, vectors: 2, single: 4 };
-    const FLOAT_PAIRS: Shape = Shape { tokens: 6, vectors: 2, single: 4 };
+    const FLOAT: Shape = Shape { tokens: 4, vectors: 2, single: 4 };
+    const HALVES: Shape = Shape { tokens: 4, vectors: 2, single: 4 };
+    const MANY: usize = 6;
     const BF16: Shape = Shape { tokens: 4, vectors: 2, single: 4 };
     const DECODE: Shape = Shape { tokens: 4, vectors: 2, single: 4 };
     const INT8: Shape = Shape { tokens: 4, vectors: 1, single: 2 };

@@ -10,10 +10,11 @@ pub(crate) struct Avx512<const DOT_BF16: bool, const ASK: bool = false>;
 
 impl<const DOT_BF16: bool, const ASK: bool> Isa for Avx512<DOT_BF16, ASK> {
     const LANES: usize = 16;
-    const FLOAT: Shape = Shape { tokens: 12, vectors: 2, single: 4 };
-    const FLOAT_PAIRS: Shape = Shape { tokens: 8, vectors: 2, single: 4 };
+    const FLOAT: Shape = Shape { tokens: 4, vectors: 2, single: 4 };
+    const HALVES: Shape = Shape { tokens: 8, vectors: 2, single: 4 };
+    const MANY: usize = 12;
     const BF16: Shape = Shape { tokens: if DOT_BF16 { 12 } else { 8 }, vectors: 2, single: if DOT_BF16 { 1 } else { 4 } };
-    const DECODE: Shape = Shape { tokens: 12, vectors: 2, single: 4 };
+    const DECODE: Shape = Shape { tokens: 4, vectors: 2, single: 4 };
     const INT8: Shape = Shape { tokens: if ASK { 1 } else { 8 }, vectors: 1, single: 1 };
     const ASKS: bool = ASK;
     const ATTEND_SCORES: usize = 24;

@@ -2,9 +2,10 @@
 
 use core::marker::PhantomData;
 
-use llmcc_abi::layout::Elem;
+use llmcc_abi::layout::{BLOCK, Elem};
 
 use super::float::fma_row;
+use super::many::Widen;
 use super::{Kernel, Place, Tile};
 use crate::isa::{Isa, Shape};
 
@@ -163,6 +164,30 @@ impl<I: Isa, T: Format<I>> Kernel<I> for Decode<T> {
                 group += 1;
             }
             t.store::<I, MR, NV>(&acc);
+        }
+    }
+}
+
+impl<I: Isa, T: Format<I>> Widen<I> for Decode<T> {
+    #[inline(always)]
+    unsafe fn widen(t: &Tile, w: *const u8, from: usize, to: usize, out: *mut f32) {
+        for first in (from..to).step_by(t.group) {
+            let group = first / t.group;
+            for lane in (0..BLOCK).step_by(I::LANES) {
+                unsafe {
+                    let factors = w.add(t.block.scales_of(group) + lane * 2);
+                    let scale = I::load_f16(factors);
+                    let min = if const { matches!(T::ELEM, Elem::W4a) } { I::load_f16(factors.add(t.block.mins)) } else { scale };
+                    let codes = w.add(t.block.codes_of(group) + lane * 4);
+                    for chunk in 0..(to.min(first + t.group) - first).div_ceil(T::CHUNK) {
+                        let x = T::prepare(I::load_words(codes.add(chunk * 64)));
+                        let out = out.add((first - from + chunk * T::CHUNK) * BLOCK + lane);
+                        for j in 0..T::CHUNK {
+                            I::store(out.add(j * BLOCK), T::value(x, j, scale, min));
+                        }
+                    }
+                }
+            }
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Unquantized weights × f32 or bf16 rows: one fused multiply-add per `k`.
 
-use llmcc_abi::layout::Elem;
+use llmcc_abi::layout::{BLOCK, Elem};
 
+use super::many::Widen;
 use super::{Kernel, Tile};
 use crate::isa::{Isa, Shape};
 
@@ -51,12 +52,17 @@ impl<I: Isa> Kernel<I> for F32 {
     }
 }
 
+impl<I: Isa> Widen<I> for F32 {
+    #[inline(always)]
+    unsafe fn widen(_: &Tile, _: *const u8, _: usize, _: usize, _: *mut f32) {}
+}
+
 /// f16 weights.
 pub(crate) struct F16;
 
 impl<I: Isa> Kernel<I> for F16 {
     const ELEM: Elem = Elem::F16;
-    const SHAPE: Shape = I::FLOAT;
+    const SHAPE: Shape = I::HALVES;
 
     #[inline(always)]
     unsafe fn tile<const MR: usize, const NV: usize>(t: &Tile) {
@@ -76,12 +82,21 @@ impl<I: Isa> Kernel<I> for F16 {
     }
 }
 
+impl<I: Isa> Widen<I> for F16 {
+    #[inline(always)]
+    unsafe fn widen(_: &Tile, w: *const u8, from: usize, to: usize, out: *mut f32) {
+        for vector in 0..(to - from) * BLOCK / I::LANES {
+            unsafe { I::store(out.add(vector * I::LANES), I::load_f16(w.add(from * 32 + vector * I::LANES * 2))) }
+        }
+    }
+}
+
 /// bf16 weights.
 pub(crate) struct Bf16;
 
 impl<I: Isa> Kernel<I> for Bf16 {
     const ELEM: Elem = Elem::Bf16;
-    const SHAPE: Shape = I::FLOAT_PAIRS;
+    const SHAPE: Shape = I::HALVES;
 
     #[inline(always)]
     unsafe fn tile<const MR: usize, const NV: usize>(t: &Tile) {
@@ -110,6 +125,21 @@ impl<I: Isa> Kernel<I> for Bf16 {
                 fma_row::<I, MR, NV>(&mut acc, &x, t.a.add((t.k - 1) * 4), t.a_stride);
             }
             t.store::<I, MR, NV>(&acc);
+        }
+    }
+}
+
+impl<I: Isa> Widen<I> for Bf16 {
+    #[inline(always)]
+    unsafe fn widen(_: &Tile, w: *const u8, from: usize, to: usize, out: *mut f32) {
+        for pair in 0..(to - from).div_ceil(2) {
+            for lane in (0..BLOCK).step_by(I::LANES) {
+                unsafe {
+                    let x = I::load_words(w.add((from / 2 + pair) * 64 + lane * 4));
+                    I::store(out.add(2 * pair * BLOCK + lane), I::bf16_low(x));
+                    I::store(out.add((2 * pair + 1) * BLOCK + lane), I::bf16_high(x));
+                }
+            }
         }
     }
 }

@@ -1,0 +1,242 @@
+//! Many f32 rows: weights are widened to f32, some columns at a time, and multiplied from the first-level cache with all rows.
+//!
+//! A tile over all of `k`, as few rows have it, reads its activations from the second-level cache or from beyond it, and decodes its weights anew. Here 128 columns pass at a time: two blocks of weights are
+//! decoded once for all rows (16 KB of f32), and the same columns of all rows serve one pair of blocks after the other. Sums wait in `c` meanwhile, which changes none of their bits, and every format
+//! multiplies with the same code.
+
+use core::mem::MaybeUninit;
+
+use llmcc_abi::PanelArgs;
+use llmcc_abi::layout::{BLOCK, Elem};
+
+use super::float::fma_row;
+use super::{Kernel, Tile};
+use crate::isa::Isa;
+
+/// Columns that pass at once: whole groups of every format.
+const DEPTH: usize = 128;
+/// Bytes of the weights of a column of a block as f32.
+const COLUMN: usize = BLOCK * 4;
+
+/// A format whose weights can be widened.
+pub(crate) trait Widen<I: Isa>: Kernel<I> {
+    /// See [`WidenFn`].
+    unsafe fn widen(t: &Tile, w: *const u8, from: usize, to: usize, out: *mut f32);
+}
+
+/// Activation rows that pass together: the most that scratch has room for.
+const ROWS: usize = 128;
+/// Columns of a piece of a packed row: a cache line.
+const PIECE: usize = 16;
+
+/// Operands as they are multiplied.
+#[repr(C, align(64))]
+struct Scratch {
+    /// Widened weights of the blocks of a tile.
+    w: [[[f32; BLOCK]; DEPTH]; 2],
+    /// Activations, tile by tile, `[DEPTH / PIECE][rows of the tile][PIECE]`: in place, rows often lie a power of two apart and drive each other from the cache.
+    a: [[f32; DEPTH]; ROWS],
+}
+
+/// Columns of activation rows and of widened weights.
+pub(crate) struct Columns {
+    /// Weights of the first and the last vector: 64 bytes per column.
+    w: [*const u8; 2],
+    /// The weights after these, and how many bytes of each stream to ask for in all.
+    next: [*const u8; 2],
+    ask: usize,
+    /// Rows as they are, to be packed; or null, if they have been.
+    rows: *const u8,
+    row_stride: usize,
+    /// Packed rows.
+    a: *mut f32,
+    m: usize,
+    c: *mut f32,
+    c_stride: usize,
+    count: usize,
+    /// Whether sums start here.
+    first: bool,
+}
+
+/// Multiplies all rows, in tiles of about the same size.
+///
+/// # Safety
+/// The operands are those of a panel with two vectors of weights; there are more than [`Isa::FEW`] rows.
+#[inline(always)]
+pub(crate) unsafe fn columns<I: Isa>(p: &Columns) {
+    let tiles = p.m.div_ceil(I::MANY);
+    let share = p.ask / tiles;
+    let mut row = 0;
+    for i in 0..tiles {
+        let rows = (p.m - row).div_ceil(tiles - i);
+        unsafe {
+            if !p.rows.is_null() {
+                pack::<I>(p, row, rows);
+            }
+            macro_rules! tiles {
+                ($($mr:literal)*) => {
+                    match rows {
+                        $( $mr if const { $mr <= I::MANY && $mr > I::MANY / 2 - 2 } => tile::<I, $mr>(p, row, i * share, share), )*
+                        _ => {}
+                    }
+                };
+            }
+            tiles!(3 4 5 6 7 8 9 10 11 12);
+        }
+        row += rows;
+    }
+}
+
+/// Packs `rows` rows from `row` on.
+#[inline(always)]
+unsafe fn pack<I: Isa>(p: &Columns, row: usize, rows: usize) {
+    for m in 0..rows {
+        unsafe {
+            let from = p.rows.add((row + m) * p.row_stride).cast::<f32>();
+            let to = p.a.add(row * DEPTH + m * PIECE);
+            for piece in 0..p.count / PIECE {
+                for v in (0..PIECE).step_by(I::LANES) {
+                    I::store(to.add(piece * rows * PIECE + v), I::load(from.add(piece * PIECE + v).cast()));
+                }
+            }
+            for k in p.count / PIECE * PIECE..p.count {
+                to.add(k / PIECE * rows * PIECE + k % PIECE).write(from.add(k).read_unaligned());
+            }
+        }
+    }
+}
+
+/// Multiplies `MR` rows from `row` on, and asks for `share` bytes from offset `at` of the weights to come: as it goes, since many at once would wait for one another, and the multipliers for
+/// them.
+#[inline(always)]
+unsafe fn tile<I: Isa, const MR: usize>(p: &Columns, row: usize, mut at: usize, share: usize) {
+    let start = at;
+    unsafe {
+        let c = p.c.add(row * p.c_stride);
+        let mut x = [I::splat(0.0); 2];
+        let mut acc = [x; MR];
+        if !p.first {
+            for m in 0..MR {
+                for v in 0..2 {
+                    acc[m][v] = I::load(c.add(m * p.c_stride + v * I::LANES).cast());
+                }
+            }
+        }
+        for from in (0..p.count).step_by(PIECE) {
+            while at < start + share * (from + PIECE) / DEPTH {
+                for v in (0..2).step_by(BLOCK / I::LANES) {
+                    I::prefetch_far(p.next[v].wrapping_add(at));
+                }
+                at += 64;
+            }
+            let a = p.a.add(row * DEPTH + from * MR);
+            for k in 0..PIECE.min(p.count - from) {
+                for v in 0..2 {
+                    x[v] = I::load(p.w[v].add((from + k) * COLUMN));
+                }
+                fma_row::<I, MR, 2>(&mut acc, &x, a.add(k).cast(), PIECE * 4);
+            }
+        }
+        for m in 0..MR {
+            for v in 0..2 {
+                I::store(c.add(m * p.c_stride + v * I::LANES), acc[m][v]);
+            }
+        }
+    }
+}
+
+/// Writes columns `from..to` of a block, which starts at `w`, as f32 `[to - from][16]`; up to 7 more columns are written. `from` is a multiple of 128. The tile is the first of its panel.
+pub(crate) type WidenFn = unsafe fn(t: &Tile, w: *const u8, from: usize, to: usize, out: *mut f32);
+
+/// What a panel is computed with.
+pub(crate) struct Parts {
+    /// Weight format.
+    pub elem: Elem,
+    /// Blocks that two vectors of weights span.
+    pub blocks: usize,
+    /// [`Widen::widen`]; f32 blocks are used as they are.
+    pub widen: WidenFn,
+    /// [`columns`].
+    pub multiply: unsafe fn(&Columns),
+}
+
+/// Byte of a block around which column `k` begins, `k` a multiple of [`DEPTH`], and bytes per column.
+fn place(t: &Tile, elem: Elem, k: usize) -> (usize, usize) {
+    let b = &t.block;
+    match elem {
+        Elem::F32 => (k * COLUMN, COLUMN),
+        Elem::F16 | Elem::Bf16 => (k * COLUMN / 2, COLUMN / 2),
+        _ => (b.codes_of(k / t.group) - b.codes, b.record.div_ceil(b.groups * t.group)),
+    }
+}
+
+/// Computes whole tiles of two vectors, as many as there are. Returns the number of blocks.
+///
+/// # Safety
+/// As [`super::run`], for what `parts` were made for.
+pub(super) unsafe fn run(p: &PanelArgs, parts: &Parts) -> usize {
+    let first = Tile::new(p, parts.elem);
+    let end = p.blocks as usize / parts.blocks * parts.blocks;
+    let mut scratch = MaybeUninit::<Scratch>::uninit();
+    let (all, mut row) = (p.m as usize, 0);
+    while row < all {
+        // Passes of about the same size: the last one is no single row.
+        let rows = (all - row).div_ceil((all - row).div_ceil(ROWS));
+        for from in (0..p.k as usize).step_by(DEPTH) {
+            for block in (0..end).step_by(parts.blocks) {
+                unsafe { some(p, parts, &first, scratch.as_mut_ptr(), (row, rows), (from, block, end)) };
+            }
+        }
+        row += rows;
+    }
+    end
+}
+
+/// Multiplies `rows` rows from `row` on, [`DEPTH`] columns from `from` on, with the blocks of a tile, of which the last ends at block `end`.
+#[inline(always)]
+unsafe fn some(
+    p: &PanelArgs,
+    parts: &Parts,
+    first: &Tile,
+    scratch: *mut Scratch,
+    (row, rows): (usize, usize),
+    (from, block, end): (usize, usize, usize),
+) {
+    let (k, stride) = (p.k as usize, p.w_stride as usize);
+    let to = k.min(from + DEPTH);
+    let after = block + parts.blocks;
+    // Where the walk goes on: the next blocks, or the next columns of the first ones.
+    let (next, next_k) = match (after < end, to < k) {
+        (true, _) => (after, from),
+        (false, true) => (0, to),
+        (false, false) => (after, 0),
+    };
+    let ((at, step), (next_at, _)) = (place(first, parts.elem, from), place(first, parts.elem, next_k));
+    unsafe {
+        let mut w = [p.w.add(block * stride + at), p.w.add((block + parts.blocks - 1) * stride + at)];
+        if parts.elem != Elem::F32 {
+            for b in 0..parts.blocks {
+                let out = (&raw mut (*scratch).w[b]).cast::<f32>();
+                (parts.widen)(first, p.w.add((block + b) * stride), from, to, out);
+            }
+            w = [(&raw const (*scratch).w[0]).cast(), (&raw const (*scratch).w[parts.blocks - 1]).cast()];
+        }
+        if parts.blocks == 1 {
+            w[1] = w[0].add(COLUMN / 2);
+        }
+        let next = p.w.wrapping_add(next * stride + next_at);
+        (parts.multiply)(&Columns {
+            w,
+            next: [next, next.wrapping_add(stride)],
+            ask: step * DEPTH,
+            rows: if block == 0 { p.a.add(row * p.a_stride as usize + from * 4) } else { core::ptr::null() },
+            row_stride: p.a_stride as usize,
+            a: (&raw mut (*scratch).a).cast(),
+            m: rows,
+            c: p.c.add(row * p.c_stride as usize + block * BLOCK),
+            c_stride: p.c_stride as usize,
+            count: to - from,
+            first: from == 0,
+        });
+    }
+}
