@@ -106,8 +106,8 @@ impl Tile {
     unsafe fn prefetch<I: Isa, const MR: usize, const NV: usize>(&self, v: usize, p: *const u8) {
         if const { NV * I::LANES <= BLOCK } {
             // One stream. With few rows the processor's own prefetchers may keep up with it, and any instruction of ours costs; with more rows there is so
-            // much arithmetic per byte that it does not look far enough ahead.
-            if const { MR > FEW || I::ASKS } && v == 0 {
+            // much arithmetic per byte that it does not look far enough ahead. (Nor does it, where a line takes several vectors, with two rows: a third of the speed, on a Xeon.)
+            if const { MR > FEW || I::ASKS || (MR > 1 && I::LANES < BLOCK) } && v == 0 {
                 unsafe { I::prefetch(p.wrapping_add(NEAR)) }
             }
             // Nor does that reach memory in time when a line takes longer to multiply than to read.

@@ -22,6 +22,22 @@ pub(crate) struct Signed8 {
     magnitude: __m256i,
 }
 
+impl Avx2 {
+    /// The field `mask` at bit `shift` of each word, minus `zero`. In the mantissa of a number whose last bits weigh as much it is converted without
+    /// a conversion, and mostly without a shift: this many instructions compete for the ports of multiply-adds.
+    #[inline(always)]
+    unsafe fn field(x: __m256i, shift: i32, mask: i32, zero: f32) -> __m256 {
+        unsafe {
+            let (x, shift) =
+                if shift + (32 - mask.leading_zeros() as i32) > 23 { (_mm256_srli_epi32::<16>(x), shift - 16) } else { (x, shift) };
+            let exponent = (127 + 23 - shift) << 23;
+            let mask = _mm256_set1_epi32(mask << shift);
+            let number = _mm256_castsi256_ps(_mm256_or_si256(_mm256_and_si256(x, mask), _mm256_set1_epi32(exponent)));
+            _mm256_sub_ps(number, _mm256_set1_ps(f32::from_bits(exponent as u32) + zero))
+        }
+    }
+}
+
 impl Isa for Avx2 {
     const LANES: usize = 8;
     const FLOAT: Shape = Shape { tokens: 4, vectors: 2, single: 4 };
@@ -97,33 +113,23 @@ impl Isa for Avx2 {
 
     #[inline(always)]
     unsafe fn prepare_bytes(x: __m256i) -> __m256i {
-        unsafe { _mm256_xor_si256(x, _mm256_set1_epi8(-128)) }
+        x
     }
     #[inline(always)]
     unsafe fn byte_value(x: __m256i, shift: i32) -> __m256 {
-        unsafe {
-            let top = _mm256_sllv_epi32(x, _mm256_set1_epi32(24 - shift));
-            _mm256_cvtepi32_ps(_mm256_srai_epi32::<24>(top))
-        }
+        unsafe { Self::field(x, shift, 255, 128.0) }
     }
-    // u - 8 is the two's complement value of the nibble u ^ 8.
     #[inline(always)]
     unsafe fn prepare_nibbles(x: __m256i) -> __m256i {
-        unsafe { _mm256_xor_si256(x, _mm256_set1_epi32(0x8888_8888u32 as i32)) }
+        x
     }
     #[inline(always)]
     unsafe fn nibble_value(x: __m256i, shift: i32) -> __m256 {
-        unsafe {
-            let top = _mm256_sllv_epi32(x, _mm256_set1_epi32(28 - shift));
-            _mm256_cvtepi32_ps(_mm256_srai_epi32::<28>(top))
-        }
+        unsafe { Self::field(x, shift, 15, 8.0) }
     }
     #[inline(always)]
     unsafe fn nibble_unsigned(x: __m256i, shift: i32) -> __m256 {
-        unsafe {
-            let low = _mm256_srlv_epi32(x, _mm256_set1_epi32(shift));
-            _mm256_cvtepi32_ps(_mm256_and_si256(low, _mm256_set1_epi32(15)))
-        }
+        unsafe { Self::field(x, shift, 15, 0.0) }
     }
 
     #[inline(always)]
