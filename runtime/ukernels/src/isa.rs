@@ -26,17 +26,17 @@ pub(crate) struct Shape {
 pub(crate) trait Isa: Copy {
     /// Rows (32-bit lanes) of a vector; divides 16.
     const LANES: usize;
-    /// Tile of the panel with f32 weights. More rows than those of this tile and the next two share widened weights, if they are f32.
+    /// Tile of the panel with f32 weights. (Of this and the next shape: more f32 rows share widened weights. At least 4.)
     const FLOAT: Shape;
-    /// Tile of the panels with f16 and bf16 weights, which are read from memory at its speed: few rows as long as it is that which bounds them.
+    /// Tile of the panels with f16 and bf16 weights and f32 rows: as many as memory bounds, since a tile over all of `k` reads it faster.
     const HALVES: Shape;
     /// Tile of the panel with bf16 rows.
     const BF16: Shape;
-    /// Tile of the panels that decode quantized weights to f32.
+    /// Tile of the panels that decode quantized weights to f32. More rows share widened weights.
     const DECODE: Shape;
     /// Tile of the panels with int8 rows.
     const INT8: Shape;
-    /// Most f32 rows of a tile of two vectors of widened weights.
+    /// Most rows of a tile of two vectors of widened weights: at most 12.
     const MANY: usize;
     /// Whether weights of few rows are asked for in advance, too: the processor's own prefetchers do not keep up with the stream.
     const ASKS: bool;

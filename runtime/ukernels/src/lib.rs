@@ -6,7 +6,7 @@
 //! # Structure
 //!
 //! - `isa.rs`: the trait `Isa`, i.e. what a panel needs from an instruction set; `isa/*.rs`: one implementation per file.
-//! - `panel.rs`: walks a panel in register tiles; `panel/{float,decode,int8}.rs`: a tile of each weight format, generic over `Isa`; `panel/amx.rs`, `panel/amx/*.rs`: panels for the matrix
+//! - `panel.rs`: walks a panel in register tiles; `panel/{float,decode,int8}.rs`: a tile of each weight format, generic over `Isa`; `panel/many.rs`: products of many f32 rows, once for all formats; `panel/amx.rs`, `panel/amx/*.rs`: panels for the matrix
 //!   unit of AMX, which has no vectors to be generic over.
 //! - `attend.rs`, `attend/*.rs`: attention over the pages of a sequence, generic over `Isa` and the cache's element type; `split.rs`: its division among threads.
 //! - `map.rs`, `map/math.rs`: elementwise functions of rows, generic over `Isa`.

@@ -1,7 +1,7 @@
 //! Panels: `c[m, 16 * blocks] = a[m, k] · w[16 * blocks, k]ᵀ`, cut into register tiles.
 //!
 //! [`run`] walks the tiles; a [`Kernel`] computes one tile over the whole of `k`, so that every output element is one chain of accumulation
-//! in registers, whatever the tile it falls into.
+//! in registers, whatever the tile it falls into. Many f32 rows are an exception: [`many`].
 
 pub(crate) mod amx;
 pub(crate) mod decode;
@@ -20,7 +20,7 @@ pub(crate) trait Kernel<I: Isa> {
     const ELEM: Elem;
     /// Largest tile.
     const SHAPE: Shape;
-    /// Whether a tile takes so much code that those of 3 and 8 rows are left out: every tile is in every artifact.
+    /// Whether a tile takes so much code that that of 3 rows is left out: every tile is in every artifact.
     const LONG: bool = false;
     /// Computes `MR` rows × `NV` vectors of `c`.
     ///
@@ -214,7 +214,7 @@ pub(crate) unsafe fn run<I: Isa, K: Kernel<I>>(p: &PanelArgs) {
     }
 }
 
-/// Computes a panel with f32 rows.
+/// Computes a panel with f32 rows: many by [`many`], few as all others.
 ///
 /// # Safety
 /// As [`run`]; `parts` are those of `I` and `K`.
@@ -238,7 +238,7 @@ unsafe fn strip<I: Isa, K: Kernel<I>, const NV: usize>(first: &Tile, m: usize, v
     let mut i = 0;
     macro_rules! tiles {
         ($($mr:literal)*) => { $(
-            if const { has_tile($mr, NV, K::SHAPE) && !(K::LONG && matches!($mr, 3 | 8)) } {
+            if const { has_tile($mr, NV, K::SHAPE) && !(K::LONG && $mr == 3) } {
                 while m - i >= $mr {
                     let tile = unsafe { first.at::<I>(vector, i) };
                     // The first rows bring the next weights, the others find theirs in the cache.

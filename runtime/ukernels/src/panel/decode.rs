@@ -1,4 +1,4 @@
-//! Quantized weights × f32 rows: weights are decoded in registers, then one fused multiply-add per `k`.
+//! Quantized weights × f32 rows: weights are decoded in registers (for many rows, to memory: [`super::many`]), then one fused multiply-add per `k`.
 
 use core::marker::PhantomData;
 
