@@ -26,8 +26,8 @@ pub fn detect() -> Level {
     if has(saved, &[5, 6, 7]) && has(seven.ebx, &[16, 17, 30, 31]) && has(seven.ecx, &[11]) {
         // AVX512_BF16, in subleaf 1 where there is one.
         if seven.eax >= 1 && has(__cpuid_count(7, 1).eax, &[5]) {
-            // Tile configuration and data; AMX-BF16, AMX-TILE, AMX-INT8.
-            let tiles = has(saved, &[17, 18]) && has(seven.edx, &[22, 24, 25]) && may_use_tiles();
+            // Tile configuration and data; AMX-BF16, AMX-TILE, AMX-INT8; GFNI.
+            let tiles = has(saved, &[17, 18]) && has(seven.edx, &[22, 24, 25]) && has(seven.ecx, &[8]) && may_use_tiles();
             return if tiles { Level::Amx } else { Level::Avx512Bf16 };
         }
         return Level::Avx512;

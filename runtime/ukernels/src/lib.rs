@@ -67,7 +67,7 @@ pub enum Level {
     Avx512,
     /// The same and BF16.
     Avx512Bf16,
-    /// The same and AMX with INT8 and BF16.
+    /// The same and AMX with INT8 and BF16, and GFNI, which every processor with AMX has.
     Amx,
 }
 

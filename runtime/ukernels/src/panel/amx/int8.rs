@@ -48,6 +48,7 @@ pub(crate) fn suits(p: &PanelArgs, elem: Elem) -> bool {
     p.m as usize >= if elem == Elem::W8 { FEWEST.1 } else { FEWEST.0 }
         && group >= LEAST
         && many::STEP.is_multiple_of(group)
+        && k > 0
         && layout::padded_k(k).is_multiple_of(group.min(DEPTH))
 }
 
@@ -103,9 +104,18 @@ unsafe fn line_of<T: Format<Vectors>>(x: __m512i, out: *mut u8) -> *mut u8 {
             _mm512_storeu_si512(out.cast(), _mm512_xor_si512(x, _mm512_set1_epi8(-128)));
             return out.add(64);
         }
-        let zero = _mm512_set1_epi8(T::ZERO as i8);
-        _mm512_storeu_si512(out.cast(), _mm512_sub_epi8(Vectors::low_nibbles(x), zero));
-        _mm512_storeu_si512(out.add(64).cast(), _mm512_sub_epi8(Vectors::high_nibbles(x), zero));
+        // Signed bytes from nibbles in one instruction: without minimum the fourth bit, inverted, is the sign, so that 8 becomes 0.
+        const SIGNED: i64 = 0x0102_0408_0808_0808;
+        const UNSIGNED: i64 = 0x0102_0408_0000_0000;
+        let (low, high) = if const { matches!(T::ELEM, Elem::W4) } {
+            let bits = |shift: i64| _mm512_set1_epi64(SIGNED << shift);
+            (_mm512_gf2p8affine_epi64_epi8::<0xf8>(x, bits(0)), _mm512_gf2p8affine_epi64_epi8::<0xf8>(x, bits(4)))
+        } else {
+            let bits = |shift: i64| _mm512_set1_epi64(UNSIGNED << shift);
+            (_mm512_gf2p8affine_epi64_epi8::<0>(x, bits(0)), _mm512_gf2p8affine_epi64_epi8::<0>(x, bits(4)))
+        };
+        _mm512_storeu_si512(out.cast(), low);
+        _mm512_storeu_si512(out.add(64).cast(), high);
         out.add(128)
     }
 }

@@ -63,7 +63,7 @@ struct Few<'a, T> {
 ///
 /// # Safety
 /// As [`super::run`]; the tiles are configured for these rows twice.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c,gfni")]
 #[inline(never)]
 pub(super) unsafe fn run<T: Format<Vectors>>(panel: &Panel, first: usize, rows: usize, b: usize) {
     let mut work = MaybeUninit::<Work>::uninit();

@@ -98,7 +98,7 @@ struct Strip<'a> {
 ///
 /// # Safety
 /// As [`super::run`]; the tiles are configured for pairs of tiles of rows, of which the last may be short if it is the only one.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c,gfni")]
 #[inline(never)]
 pub(super) unsafe fn run(panel: &Panel, first: usize, rows: usize) {
     let mut kept = MaybeUninit::<Rows>::uninit();
@@ -119,7 +119,7 @@ pub(super) unsafe fn run(panel: &Panel, first: usize, rows: usize) {
 
 impl Panel<'_> {
     /// Reads the factors of groups `from..to` of rows `first..first + rows`.
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c,gfni")]
     unsafe fn factors(&self, first: usize, rows: usize, (from, to): (usize, usize), kept: *mut Rows) {
         for at in (from..to).step_by(SIDE) {
             for row in (0..rows).step_by(SIDE) {
@@ -136,7 +136,7 @@ impl Panel<'_> {
     }
 
     /// Adds the products of a section of groups of rows `first..first + rows` of the blocks `b` and `b + 1`, if there are two.
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c,gfni")]
     unsafe fn blocks(&self, first: usize, rows: usize, b: usize, section: (usize, usize), kept: *const Rows) {
         let mut work = MaybeUninit::<Work>::uninit();
         let work = work.as_mut_ptr();
@@ -188,7 +188,7 @@ unsafe fn copy(rows: usize, blocks: usize, from: (*const f32, usize), to: (*mut 
 
 impl Strip<'_> {
     /// All units of groups `from..to`.
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c,gfni")]
     #[inline(never)]
     unsafe fn groups<const ASYMMETRIC: bool>(&mut self, (from, to): (usize, usize)) {
         let each = STEP / self.panel.group;
@@ -243,7 +243,7 @@ impl Strip<'_> {
         unsafe { (&raw mut (*self.work).codes).cast::<u8>().add((buffer * 2 + block) * STEP * BLOCK) }
     }
 
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c,gfni")]
     #[inline(never)]
     unsafe fn decode_as<T: Format<Vectors>>(&self, block: usize, g: usize, end: usize, mut to: *mut u8) {
         let of = &self.panel.block;
@@ -388,7 +388,7 @@ impl Due {
 /// Scales sums of `count` rows, an even number, and adds them to the outputs.
 ///
 /// One function, since it is needed after each product; its arguments are in registers, since it takes no longer than one.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c,gfni")]
 #[inline(never)]
 unsafe fn scale<const ASYMMETRIC: bool>(
     mut sums: *const u8,
@@ -432,7 +432,7 @@ struct Square {
 
 impl Square {
     /// Writes a column each to lines at `to`, as far apart as [`Rows`] has them; integers as f32. Behind the last row it is repeated.
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c,gfni")]
     #[inline(never)]
     unsafe fn transpose(&self, from: *const u8, integers: bool, to: *mut f32) {
         let some = (1u32 << self.columns).wrapping_sub(1) as __mmask16;
