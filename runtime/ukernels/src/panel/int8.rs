@@ -222,6 +222,8 @@ impl<I: Isa, T: Format<I>> Kernel<I> for Int8<T> {
                 let end = t.kp.min(k + t.group);
                 let factors = place.enter(t, group);
                 if const { early(MR, NV) } && factors == place.record {
+                    // Factors take lines of the stream as well: without this, as many lines of codes further on would not be asked for.
+                    t.prefetch::<I, MR, NV>(0, t.w.add(factors));
                     record = halves::<I, NV>(t, factors);
                 }
                 let mut dots = start::<I, T, MR, NV>(t, group);
