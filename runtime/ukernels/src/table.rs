@@ -182,7 +182,7 @@ mod amx {
                 unsafe extern "C" fn $name(p: *const PanelArgs) {
                     unsafe {
                         match (*p).m {
-                            1 => run::<Asking, Int8<rows::$elem>>(&*p),
+                            1 | 2 => run::<Asking, Int8<rows::$elem>>(&*p),
                             _ if int8::suits(&*p, Elem::$elem) => int8::run(&*p, Elem::$elem),
                             _ => avx512::$name(p),
                         }
