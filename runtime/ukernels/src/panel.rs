@@ -157,8 +157,8 @@ const NEAR: usize = 2048;
 /// How far few rows look ahead into memory where they have to ([`Isa::ASKS`]): the lines that a core can wait for, 48 at the second level, and some more, so that there is always one to
 /// ask for next. More of them would wait in the first level, where they are in the way of the lines at hand.
 const LATER: usize = 4096;
-/// And how far into the second level: what has come from memory meanwhile. Asking memory for the first level at once (2048 bytes ahead) gave 78 to 86 % of its bandwidth
-/// instead of 91 to 95 %, as that level waits for 16 lines only.
+/// And how far into the second level: what has come from memory meanwhile. Asking memory for the first level at once (2048 bytes ahead) gave 78 to 90 % of its bandwidth,
+/// by the minute, instead of 90 to 95 %, as that level waits for 16 lines only.
 const SOON: usize = 1024;
 
 /// Where the walk through the records of quantized blocks is: [`Block::scales_of`] and [`Block::codes_of`] without divisions.
