@@ -9,12 +9,14 @@ from typing import Any, Optional
 import engines
 
 OURS = "llmcc"
+COMPUTED = 4096
 
 
 @dataclass(frozen=True)
 class Case:
     """One row block of the table. `kind`: `decode` (a turn is `steps` tokens of every sequence), `prefill` (a turn is one prompt) or `load` (a turn is a new
-    process that opens the model and gives one token). With `depth` the prompt is computed once and the turns go on from there; else each turn has a fresh one."""
+    process that opens the model and gives one token). With `depth` the prompt is computed once and the turns go on from there; else each turn has a fresh one. Prompts beyond
+    `COMPUTED` tokens need not be computed: what counts is how many the cache holds."""
 
     name: str
     kind: str
@@ -65,12 +67,14 @@ def all_cases(threads: int) -> list[Case]:
     one = [Case("decode-1t", "decode", every, threads=1)] if threads > 1 else []
     batched = [Case(f"batch-{n}", "decode", (4, 8), sequences=n, steps=16) for n in (4, 8, 16)]
     depth = [Case(f"depth-{kv}", "decode", four, prompt=4096, steps=16, depth=True, kv=kv) for kv in ("f16", "int8")]
+    deep = [replace(case, name=case.name.replace("depth", "deep"), prompt=16384) for case in depth]
     cases = [
         *one,
         Case("decode", "decode", every),
         Case("prefill-512", "prefill", every, prompt=512, steps=0),
         *batched,
         *depth,
+        *deep,
         Case("load", "load", every, prompt=1, steps=0),
     ]
     return [case if case.threads else replace(case, threads=threads) for case in cases]

@@ -1,4 +1,7 @@
-"""llama.cpp through llama-cpp-python's bindings of its C API: `llama_decode` on batches, logits read in place."""
+"""llama.cpp through llama-cpp-python's bindings of its C API: `llama_decode` on batches, logits read in place.
+
+A prompt of 16384 tokens would take it minutes, for each setting and format. There the first 512 are computed, and their part of the cache is copied behind itself, with its positions shifted, until
+the cache holds as many as the prompt has: the steps that are measured cost the same."""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ CONVERTER = "run"
 _FTYPES = {"Q4_0": "Q4_0", "Q4_0 pure": "Q4_0", "Q4_K_M": "Q4_K_M", "Q8_0": "Q8_0"}
 _KV = {"f16": "GGML_TYPE_F16", "int8": "GGML_TYPE_Q8_0"}
 UBATCH = 512
+COMPUTED = 4096  # as in `cases`
 
 
 def supports(case: Any) -> bool:
@@ -58,7 +62,10 @@ class Engine:
             raise RuntimeError(f"llama.cpp cannot open {path}")
         params = api.llama_context_default_params()
         params.n_ctx = case.sequences * -(-context // 256) * 256
-        params.n_seq_max = case.sequences
+        # A filled cache takes a second sequence, through which copies come.
+        self.filled = case.depth and case.prompt > COMPUTED
+        params.n_seq_max = 2 if self.filled else case.sequences
+        params.kv_unified = self.filled
         params.n_batch = params.n_ubatch = UBATCH
         params.n_threads = params.n_threads_batch = case.threads
         params.flash_attn_type = api.LLAMA_FLASH_ATTN_TYPE_ENABLED if flash_attention else api.LLAMA_FLASH_ATTN_TYPE_DISABLED
@@ -94,6 +101,30 @@ class Engine:
 
     def prompt(self, prompts: list[list[int]]) -> None:
         self.api.llama_memory_clear(self.memory, False)
+        if self.filled:
+            self._fill(prompts[0])
+            return
+        self._compute(prompts)
+
+    def _fill(self, prompt: list[int]) -> None:
+        """The first tokens of a prompt, again and again."""
+        api, first, copy = self.api, 0, 1
+        self._compute([prompt[:UBATCH]])
+        size = api.llama_state_seq_get_size(self.context, first)
+        state = (ctypes.c_uint8 * size)()
+        if api.llama_state_seq_get_data(self.context, state, size, first) != size:
+            raise RuntimeError("llama.cpp does not give its cache out")
+        while self.length < len(prompt):
+            if api.llama_state_seq_set_data(self.context, state, size, copy) != size:
+                raise RuntimeError("llama.cpp does not take a copy of its cache")
+            api.llama_memory_seq_add(self.memory, copy, 0, -1, self.length)
+            api.llama_memory_seq_cp(self.memory, copy, first, -1, -1)
+            api.llama_memory_seq_rm(self.memory, copy, -1, -1)
+            self.length += UBATCH
+        if api.llama_memory_seq_pos_max(self.memory, first) + 1 != self.length:
+            raise RuntimeError("llama.cpp has lost a part of its cache")
+
+    def _compute(self, prompts: list[list[int]]) -> None:
         self.length = len(prompts[0])
         self.next = []
         # Batches of whole prompts, or pieces of one.
@@ -122,4 +153,5 @@ def describe() -> str:
     import llama_cpp as api
 
     features = [word.strip() for word in api.llama_print_system_info().decode().split("|") if word.strip().endswith("= 1")]
-    return f"llama-cpp-python {api.__version__} ({', '.join(f.removesuffix(' = 1') for f in features)})"
+    how = ', '.join(f.removesuffix(' = 1') for f in features)
+    return f"llama-cpp-python {api.__version__} ({how}): prompts beyond {COMPUTED} tokens are copies of their first {UBATCH} in the cache"

@@ -21,6 +21,9 @@ def supports(case: Any) -> bool:
 
 def settings(case: Any, format: str) -> list[dict[str, Any]]:
     apis: list[dict[str, Any]] = [{"api": "GenAI"}, {"api": "runtime"}]
+    if case.prompt > 4096:
+        # A prompt of minutes for each: only the one that is made for long contexts.
+        return apis[:1]
     if case.kind == "load":
         return [api | {"cache": cache} for api in apis for cache in (False, True)]
     if case.kind == "prefill" or case.sequences > 1:
