@@ -1,7 +1,8 @@
 //! Attention against what the machine can do: `cargo run --release -p llmcc-benches --bin attention [-- threads [part of a case's name]]`.
 //!
 //! Decoding reads each key and value once, so its bound is the streaming bandwidth measured here; prompts multiply, so theirs is the measured f32 peak. Both are shown for
-//! each case. Layers are so many that no cache holds them; every thread has KV heads of its own, as in a model.
+//! each case. Layers are so many that no cache holds them; every thread has KV heads of its own, as in a model. Cases `cached` have one layer that the second-level cache
+//! holds: what instructions alone take.
 
 use std::sync::Barrier;
 use std::time::Instant;
@@ -32,6 +33,8 @@ struct Case {
     /// Positions `from..from + tokens`, 16 per call.
     from: usize,
     tokens: usize,
+    /// Passes through a layer in a round, and layers in memory, which they go through in turns.
+    passes: usize,
     layers: usize,
     pool: Memory,
     pages: Vec<u32>,
@@ -39,7 +42,7 @@ struct Case {
 }
 
 impl Case {
-    fn new(shape: Shape, (dtype, bytes): (u32, usize), from: usize, tokens: usize, layers: usize) -> Case {
+    fn new(shape: Shape, (dtype, bytes): (u32, usize), from: usize, tokens: usize, passes: usize, layers: usize) -> Case {
         let pages = (from + tokens).div_ceil(PAGE_TOKENS);
         let layout = page(shape.kv_heads, shape.d, bytes);
         let mut pool = Memory::new(layers * pages * layout.bytes, true).expect("memory for the cache");
@@ -58,12 +61,13 @@ impl Case {
             page[values..].chunks_exact_mut(4).for_each(|s| s.copy_from_slice(&0.01f32.to_le_bytes()));
         }
         let q = (0..tokens * shape.kv_heads * shape.heads * shape.d).map(|i| (i % 17) as f32 / 17.0 - 0.5).collect();
-        Case { shape, dtype, bytes, from, tokens, layers, pool, pages: (0..pages as u32).collect(), q }
+        Case { shape, dtype, bytes, from, tokens, passes, layers, pool, pages: (0..pages as u32).collect(), q }
     }
 
-    /// Bytes of the cache that a step reads in a layer.
+    /// Bytes of the cache that a step reads in a layer, scales among them.
     fn read(&self) -> usize {
-        2 * (self.from + self.tokens) * self.shape.kv_heads * self.shape.d * self.bytes
+        let scales = if self.bytes == 1 { 4 } else { 0 };
+        2 * (self.from + self.tokens) * self.shape.kv_heads * (self.shape.d * self.bytes + scales)
     }
 
     /// Operations (a multiplication and an addition are two) of a layer.
@@ -78,7 +82,9 @@ impl Case {
         let layout = page(kv_heads, d, self.bytes);
         let stride = kv_heads * n * d;
         let positions: Vec<i32> = (self.from..self.from + self.tokens).map(|p| p as i32).collect();
-        for head in heads {
+        // One token takes all heads in one call.
+        let together = if self.tokens == 1 { heads.len() } else { 1 };
+        for head in heads.step_by(together) {
             for first in (0..self.tokens).step_by(16) {
                 let part = head * d * PAGE_TOKENS * self.bytes;
                 let args = AttendArgs {
@@ -86,6 +92,7 @@ impl Case {
                     q_stride: stride as u64 * 4,
                     tokens: 16.min(self.tokens - first) as u64,
                     heads: n as u64,
+                    kv_heads: together as u64,
                     d: d as u64,
                     scale: 0.1,
                     dtype: self.dtype,
@@ -124,11 +131,11 @@ impl Case {
             for _ in 0..7 {
                 barrier.wait();
                 let start = Instant::now();
-                for layer in 0..self.layers {
-                    self.layer(f, layer, own.clone(), &mut out, &mut work);
+                for pass in 0..self.passes {
+                    self.layer(f, pass % self.layers, own.clone(), &mut out, &mut work);
                 }
                 barrier.wait();
-                times.push(start.elapsed().as_secs_f64() / self.layers as f64);
+                times.push(start.elapsed().as_secs_f64() / self.passes as f64);
             }
             times.sort_by(f64::total_cmp);
             times[times.len() / 2]
@@ -170,13 +177,16 @@ fn main() {
             for (kind, dtype, bytes) in TYPES {
                 let layer = 2 * depth * shape.kv_heads * shape.d * bytes;
                 let layers = (192usize << 20).div_ceil(layer).max(2);
-                show(&format!("{name} @{depth}"), kind, &|| Case::new(shape, (dtype, bytes), depth - 1, 1, layers));
+                show(&format!("{name} @{depth}"), kind, &|| Case::new(shape, (dtype, bytes), depth - 1, 1, layers, layers));
             }
+        }
+        for (kind, dtype, bytes) in TYPES {
+            show(&format!("{name} @512 cached"), kind, &|| Case::new(shape, (dtype, bytes), 511, 1, 100, 1));
         }
     }
     for prompt in [512, 2048] {
         for (kind, dtype, bytes) in TYPES {
-            show(&format!("prompt of {prompt}, 1.2B"), kind, &|| Case::new(shapes[0].1, (dtype, bytes), 0, prompt, 1));
+            show(&format!("prompt of {prompt}, 1.2B"), kind, &|| Case::new(shapes[0].1, (dtype, bytes), 0, prompt, 1, 1));
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Attention by the microkernel [`llmcc_abi::Uk::Attend`]: consecutive tokens of one sequence and all query heads of a KV head in one call, so that
 //! keys and values are widened once for all of them.
 //!
-//! A thread cuts its range of items into runs of tokens that belong to one sequence. Results do not depend on the cuts: the microkernel treats every token alike.
+//! A thread cuts its range of items into runs of tokens that belong to one sequence; a step of a single token, whose bound is memory, into runs of KV heads, which the microkernel goes through
+//! together, page by page: alone, a KV head reads 1 or 2 KB here and there, at half the bandwidth. Results do not depend on the cuts: the microkernel treats every token alike.
 //!
 //! In steps of few tokens a thread's range may begin or end within a (token, KV head): it has some of the sixteen parts of that context. Threads leave what the blocks gave in the slot of
 //! the first boundary between threads that lies inside, and the one that finishes the last block merges them and rounds the result. Nobody waits.
@@ -44,8 +45,9 @@ struct Work {
     at: Item,
     /// Row of the block table.
     seq: Value,
-    /// Tokens.
+    /// Tokens, and KV heads: more than one only of either.
     count: Value,
+    kv_heads: Value,
     /// Parts `from..to` of [`ATTEND_PARTS`].
     from: Value,
     to: Value,
@@ -84,10 +86,17 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Attenti
         let count = e.sub(end, at.token);
         let to = e.add(from, left);
         let to = e.min(to, all);
+        // A single token takes all KV heads that are to be done whole.
+        let single = e.b.ins().icmp_imm_u(IntCC::Equal, low.args.m, 1);
+        let together = e.b.ins().band(whole, single);
+        let most = e.int(TOKENS as i64);
+        let heads = e.min(items, most);
+        let kv_heads = e.b.ins().select(together, heads, one);
         let shared = slot(low, e, item, plan.kv_units);
-        plan.run(low, e, k, call, &Work { at, seq, count, from, to, shared });
+        plan.run(low, e, k, call, &Work { at, seq, count, kv_heads, from, to, shared });
         let done = e.sub(to, from);
         let done = e.b.ins().imul(done, count);
+        let done = e.b.ins().imul(done, kv_heads);
         e.add(unit, done)
     });
     Ok(attend_shared(plan.heads, plan.spec.head_dim))
@@ -188,7 +197,7 @@ impl Plan {
 
     /// Tokens of one sequence from the item's token on.
     fn run(&self, low: &Lowering, e: &mut Emit, k: &Attention, call: Value, work: &Work) {
-        let (at, count) = (&work.at, work.count);
+        let at = &work.at;
         let q = e.index(low.args.operand(k.q), at.token, row_bytes(k.heads * self.spec.head_dim, RowElem::F32));
         let q = e.index(q, at.head, self.width * 4);
         let positions = low.args.step(e, offset_of!(StepCtx, positions));
@@ -211,7 +220,8 @@ impl Plan {
         };
         let values = [
             (offset_of!(AttendArgs, q), q),
-            (offset_of!(AttendArgs, tokens), count),
+            (offset_of!(AttendArgs, tokens), work.count),
+            (offset_of!(AttendArgs, kv_heads), work.kv_heads),
             (offset_of!(AttendArgs, positions), positions),
             (offset_of!(AttendArgs, pages), pages),
             (offset_of!(AttendArgs, k), keys),
@@ -234,19 +244,28 @@ impl Plan {
         let called = e.b.ins().call_indirect(signature, function, &[call]);
         let complete = e.b.inst_results(called)[0];
         match self.out_elem {
-            RowElem::Q8 { group } => e.when(complete, |e| self.quantize(low, e, out, at, count, results, group)),
-            RowElem::Bf16 => e.when(complete, |e| self.shorten(low, e, out, at, count, results)),
+            RowElem::Q8 { group } => e.when(complete, |e| self.quantize(low, e, out, work, results, group)),
+            RowElem::Bf16 => e.when(complete, |e| self.shorten(low, e, out, work, results)),
             RowElem::F32 | RowElem::F16 | RowElem::Fp8 => {}
         }
     }
 
-    /// Rounds the results of a run to bf16 rows.
-    fn shorten(&self, low: &Lowering, e: &mut Emit, out: Value, at: &Item, count: Value, results: Value) {
-        let zero = e.int(0);
+    /// Runs `body(index, token, KV head)` for each result of a run.
+    fn each(&self, e: &mut Emit, work: &Work, body: impl FnOnce(&mut Emit, Value, Value, Value)) {
+        let (zero, count) = (e.int(0), e.b.ins().imul(work.count, work.kv_heads));
+        let tokens = e.b.ins().icmp_imm_u(IntCC::Equal, work.kv_heads, 1);
         e.each(zero, count, 1, |e, i| {
-            let token = e.add(at.token, i);
+            let (token, head) = (e.b.ins().select(tokens, i, zero), e.b.ins().select(tokens, zero, i));
+            let (token, head) = (e.add(work.at.token, token), e.add(work.at.head, head));
+            body(e, i, token, head);
+        });
+    }
+
+    /// Rounds the results of a run to bf16 rows.
+    fn shorten(&self, low: &Lowering, e: &mut Emit, out: Value, work: &Work, results: Value) {
+        self.each(e, work, |e, i, token, head| {
             let row = e.index(out, token, row_bytes(self.out_cols, RowElem::Bf16));
-            let row = e.index(row, at.head, self.width * 2);
+            let row = e.index(row, head, self.width * 2);
             let x = e.index(results, i, self.width * 4);
             let width = e.int(self.width as i64);
             wide::round_bf16(low, e, x, width, row);
@@ -254,14 +273,12 @@ impl Plan {
     }
 
     /// Rounds the results of a run to int8 rows.
-    fn quantize(&self, low: &Lowering, e: &mut Emit, out: Value, at: &Item, count: Value, results: Value, group: usize) {
+    fn quantize(&self, low: &Lowering, e: &mut Emit, out: Value, work: &Work, results: Value, group: usize) {
         let layout = layout::q8_row(self.out_cols, group);
-        let zero = e.int(0);
-        e.each(zero, count, 1, |e, i| {
-            let token = e.add(at.token, i);
+        self.each(e, work, |e, i, token, head| {
             let row = e.index(out, token, layout.bytes);
             let x = e.index(results, i, self.width * 4);
-            let first = e.times(at.head, self.width);
+            let first = e.times(head, self.width);
             let width = e.int(self.width as i64);
             quant::quantize(low, e, x, width, row, first, &layout, group);
         });

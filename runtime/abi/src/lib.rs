@@ -480,7 +480,8 @@ pub const ATTEND_PARTS: usize = 16;
 /// Most tokens of a step whose attention may be divided that way: more tokens are work enough.
 pub const ATTEND_SPLIT_TOKENS: usize = 16;
 
-/// Arguments of [`Uk::Attend`]: tokens of one sequence, in order, attend to its pages with the query heads of one KV head.
+/// Arguments of [`Uk::Attend`]: tokens of one sequence, in order, attend to its pages with the query heads of one KV head. A single token may do so with several KV heads in one call,
+/// which goes through the pages once, and so reads them in longer runs.
 ///
 /// For token `t` and head `h`, over the slots `position - window < s <= position` of the sequence: `out = softmax(scale * q·K) · V`. Each block of [`ATTEND_BLOCK`]
 /// slots gives a maximum `m`, a sum `l` of `e^(score - m)` and the weighted values `o`: one f32 chain per score (ascending `d`) and per element of `o` (ascending slot),
@@ -495,8 +496,10 @@ pub struct AttendArgs {
     pub q_stride: u64,
     /// Tokens, with ascending positions.
     pub tokens: u64,
-    /// Query heads.
+    /// Query heads of a KV head.
     pub heads: u64,
+    /// KV heads, more than 1 only for a single token with all parts: see [`AttendArgs::kv_head`].
+    pub kv_heads: u64,
     /// Elements per head.
     pub d: u64,
     /// Multiplies scores.
@@ -513,7 +516,7 @@ pub struct AttendArgs {
     pub pages: *const u32,
     /// Bytes of a page.
     pub page_bytes: u64,
-    /// Byte offset in a page of this head's keys `[d][16]`.
+    /// Byte offset in a page of the (first) KV head's keys `[d][16]`.
     pub k: u64,
     /// Of its values `[16][d]`.
     pub v: u64,
@@ -537,6 +540,34 @@ pub struct AttendArgs {
     pub shared: *mut u8,
 }
 
+impl AttendArgs {
+    /// The arguments for KV head `n` of `kv_heads` alone: queries, keys, values, scales and results of one head follow those of another.
+    pub fn kv_head(&self, n: usize) -> AttendArgs {
+        let width = n * (self.heads * self.d) as usize;
+        let (part, scales) = ((n * self.head_bytes()) as u64, (n * PAGE_TOKENS * 4) as u64);
+        AttendArgs {
+            kv_heads: 1,
+            q: self.q.wrapping_add(width),
+            out: self.out.wrapping_add(width),
+            k: self.k + part,
+            v: self.v + part,
+            k_scales: self.k_scales + scales,
+            v_scales: self.v_scales + scales,
+            ..*self
+        }
+    }
+
+    /// Bytes of a KV head's keys, or values, in a page.
+    pub fn head_bytes(&self) -> usize {
+        let bytes = match self.dtype {
+            kv_dtype::F32 => 4,
+            kv_dtype::F16 | kv_dtype::BF16 => 2,
+            _ => 1,
+        };
+        self.d as usize * PAGE_TOKENS * bytes
+    }
+}
+
 /// Query rows (token, head) whose scores are kept at once.
 pub const ATTEND_ROWS: usize = 64;
 /// f32 from one row's scores to the next's: rows begin in different sets of a cache.
@@ -544,7 +575,7 @@ pub const ATTEND_STRIDE: usize = ATTEND_BLOCK + PAGE_TOKENS;
 /// Pages that are widened to f32 at once, for many rows.
 pub const ATTEND_WIDE: usize = 4;
 
-/// f32 of [`AttendArgs::work`] for `rows` pairs of a token and a head with `d` elements: widened pages and queries, then the scores and the results of a block, then what the blocks so far gave.
+/// f32 of [`AttendArgs::work`] for `rows` pairs of a token and a query head, those of all KV heads, with `d` elements: widened pages and queries, then the scores and the results of a block, then what the blocks so far gave.
 pub const fn attend_work(rows: usize, d: usize) -> usize {
     let group = if rows < ATTEND_ROWS { rows } else { ATTEND_ROWS };
     ATTEND_WIDE * PAGE_TOKENS * d + group * (d.next_multiple_of(16) + ATTEND_STRIDE + attend_record(d)) + 2 * rows

@@ -1,11 +1,16 @@
 //! Attention over pages of the cache, generic over [`Isa`] and the element type of the cache.
 //!
 //! Rows are (token, query head) pairs; all share the pages of one KV head. A context is taken in blocks of 256 tokens, each by groups of rows: all scores of the
-//! block (`score.rs`), then the softmax of each row over the block (`soften.rs`), then the weighted values (`weigh.rs`), and last the blocks are merged (`merge.rs`). So what is not a
-//! multiply-add is a tenth, and blocks are what threads share out (`../split.rs`). A row has its own chains of accumulation over fixed blocks: tiles, groups and threads change no bit of it.
+//! block (`score.rs`), then the softmax of each row over the block (`soften.rs`), then the weighted values (`weigh.rs`), and last the blocks are merged (`merge.rs`); for one KV head of the
+//! call after the other, before the next block. So what is not a multiply-add is a tenth, and blocks are what threads share out (`../split.rs`). A row has its own chains of accumulation over
+//! fixed blocks: tiles, groups and threads change no bit of it.
 //!
-//! With few rows the bound is memory: tiles of rows go through the pages as they lie in the cache, and every loop asks for the page that is its next but one, through the block table, while it
-//! works on another. With many rows it is arithmetic: four pages at a time are widened to f32 (`wide.rs`) and stay in the first-level cache while all tiles of rows use them. Otherwise each tile
+//! With few rows the bound is memory: tiles of rows go through the pages as they lie in the cache, and scores and weighted values ask for pages further on, through the block table, while they
+//! work on others. Those reach the bandwidth of long runs only if what lies beside the part of a KV head is wanted soon, too, hence the order of heads (measured on a Xeon: a thread reads 10 GB/s
+//! of 17 where each head goes through the whole context, 16 where all heads go through a block). An int8 cache is then bound by the vector ports: of six instructions on 16 elements, four
+//! multiply and two widen.
+//!
+//! With many rows the bound is arithmetic: four pages at a time are widened to f32 (`wide.rs`) and stay in the first-level cache while all tiles of rows use them. Otherwise each tile
 //! would widen them again, which on Intel takes the ports that multiply, and would find few of them there: pages of a head are a multiple of what selects a cache set apart, as queries are.
 
 use core::mem::MaybeUninit;
@@ -105,6 +110,9 @@ struct Run<'a> {
     d: usize,
     /// The page after the last one to be read.
     end_page: usize,
+    /// Bytes from the keys of the first KV head of the call to this one's, and whether another follows.
+    keys_before: usize,
+    more: bool,
 }
 
 /// A page of one KV head.
@@ -177,11 +185,6 @@ impl Group<'_> {
 }
 
 impl Run<'_> {
-    #[inline(always)]
-    unsafe fn position(&self, row: usize) -> usize {
-        unsafe { self.a.positions.add(row / self.heads).read() as usize }
-    }
-
     /// Writes rows `first..first + count` as the block at page `page` concerns them.
     #[inline(always)]
     unsafe fn table<'t>(&self, table: &'t mut [MaybeUninit<Row>; ATTEND_ROWS], first: usize, count: usize, page: usize) -> &'t [Row] {
@@ -225,19 +228,21 @@ impl Run<'_> {
     }
 
     /// The keys or values that will be wanted `distance` pages after page `number` (of the block of `group`): keys of a block are followed by its values, those by the keys of the next
-    /// block. Null: nothing follows, or the call computes so much per byte that asking would only take time.
+    /// KV head, or of the next block. Null: nothing follows, or the call computes so much per byte that asking would only take time.
     #[inline(always)]
     unsafe fn ahead(&self, group: &Group, number: usize, distance: usize, keys: bool) -> *const u8 {
         if self.rows > FEW_ROWS {
             return core::ptr::null();
         }
         let (next, end) = (number + distance, group.page + group.to);
+        let again = (group.page + group.from + next).wrapping_sub(end).min(end - 1);
         unsafe {
             match (keys, next < end) {
                 (true, true) => self.page(next).k,
-                (true, false) => self.page((group.page + group.from + next - end).min(end - 1)).v,
+                (true, false) => self.page(again).v,
                 (false, true) => self.page(next).v,
-                (false, false) if next < self.end_page => self.page(next).k,
+                (false, false) if self.more => self.page(again).k.wrapping_add(self.a.head_bytes()),
+                (false, false) if next < self.end_page => self.page(next).k.wrapping_sub(self.keys_before),
                 (false, false) => core::ptr::null(),
             }
         }
@@ -253,15 +258,14 @@ const FEW_ROWS: usize = 8;
 /// As [`llmcc_abi::AttendFn`]; the processor has the features of `I`.
 #[inline(always)]
 pub(crate) unsafe fn attend<I: Isa>(a: &AttendArgs) -> u64 {
-    let (heads, d) = (a.heads as usize, a.d as usize);
+    let (heads, kv_heads, d) = (a.heads as usize, a.kv_heads as usize, a.d as usize);
     let rows = a.tokens as usize * heads;
-    if rows == 0 {
+    if rows == 0 || kv_heads == 0 {
         return 1;
     }
     unsafe {
         let share = Share::new(a);
-        let mut run = Run { a, rows, heads, d, end_page: 0 };
-        run.end_page = (run.position(rows - 1) / PAGE_TOKENS + 1).min(share.own.end * PAGES);
+        let end_page = (a.positions.add(a.tokens as usize - 1).read() as usize / PAGE_TOKENS + 1).min(share.own.end * PAGES);
         let alone = share.alone();
         // Groups of about the same size.
         let most = rows.div_ceil(rows.div_ceil(ATTEND_ROWS));
@@ -271,7 +275,11 @@ pub(crate) unsafe fn attend<I: Isa>(a: &AttendArgs) -> u64 {
         let state = own.wrapping_add(most * attend_record(d));
         let mut copied = false;
         let mut table = [const { MaybeUninit::uninit() }; ATTEND_ROWS];
-        for block in share.own.clone() {
+        for step in share.own.start * kv_heads..share.own.end * kv_heads {
+            let (block, head) = (step / kv_heads, step % kv_heads);
+            let one = a.kv_head(head);
+            let run = Run { a: &one, rows, heads, d, end_page, keys_before: head * a.head_bytes(), more: head + 1 < kv_heads };
+            let state = state.wrapping_add(2 * head * rows);
             let mut first = 0;
             while first < rows {
                 let count = most.min(rows - first);
@@ -285,8 +293,8 @@ pub(crate) unsafe fn attend<I: Isa>(a: &AttendArgs) -> u64 {
                     (group.from, group.to) = (from / PAGE_TOKENS, to.div_ceil(PAGE_TOKENS));
                     if group.many() && !copied {
                         wide::copy_queries::<I>(&run, &group);
-                        // Another group's would take their place.
-                        copied = most == rows;
+                        // Another group's, or head's, would take their place.
+                        copied = most == rows && kv_heads == 1;
                     }
                     score::group::<I>(&run, &group);
                     soften::group::<I>(&run, &group);
@@ -304,6 +312,7 @@ pub(crate) unsafe fn attend<I: Isa>(a: &AttendArgs) -> u64 {
         if !share.arrive(a) {
             return 0;
         }
+        let run = Run { a, rows, heads, d, end_page, keys_before: 0, more: false };
         for block in share.all.clone() {
             let mut first = 0;
             while first < rows {

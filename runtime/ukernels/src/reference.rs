@@ -241,6 +241,10 @@ pub(crate) unsafe extern "C" fn attend(a: *const AttendArgs) -> u64 {
         if a.tokens == 0 {
             return 1;
         }
+        if a.kv_heads != 1 {
+            (0..a.kv_heads as usize).for_each(|n| assert!(attend(&a.kv_head(n)) == 1));
+            return 1;
+        }
         let (share, d) = (Share::new(a), a.d as usize);
         let rows = |f: &mut dyn FnMut(usize, usize, *const f32, *mut f32)| {
             for row in 0..(a.tokens * a.heads) as usize {

@@ -17,11 +17,11 @@ struct Case {
     head: usize,
     window: usize,
     positions: Vec<i32>,
-    /// `[tokens][heads·d + 3]`: rows lie apart.
+    /// `[tokens][kv_heads·heads·d + 3]`: rows lie apart.
     q: Vec<f32>,
     pool: Vec<u8>,
     pages: Vec<u32>,
-    /// f64 `[slot][d]`.
+    /// Of KV head `head`, f64 `[slot][d]`.
     keys: Vec<Vec<f64>>,
     values: Vec<Vec<f64>>,
 }
@@ -50,10 +50,10 @@ impl Case {
         for slot in 0..slots {
             let base = pages[slot / PAGE_TOKENS] as usize * layout.bytes;
             let s = slot % PAGE_TOKENS;
-            let mut put = |part: usize, scales: usize, at: &dyn Fn(usize) -> usize, x: &[f32]| -> Vec<f64> {
+            let mut put = |n: usize, part: usize, scales: usize, at: &dyn Fn(usize) -> usize, x: &[f32]| -> Vec<f64> {
                 let amax = x.iter().fold(0f32, |m, v| m.max(v.abs()));
                 if dtype == kv_dtype::INT8 {
-                    let at = base + scales + (head * PAGE_TOKENS + s) * 4;
+                    let at = base + scales + (n * PAGE_TOKENS + s) * 4;
                     pool[at..at + 4].copy_from_slice(&(amax / 127.0).to_le_bytes());
                 }
                 let one = |(i, v): (usize, &f32)| {
@@ -81,12 +81,18 @@ impl Case {
                 };
                 x.iter().enumerate().map(one).collect()
             };
-            let k: Vec<f32> = (0..d).map(|_| rng.signed() * 2.0).collect();
-            let v: Vec<f32> = (0..d).map(|_| rng.signed()).collect();
-            keys.push(put(0, layout.k_scales, &|i| (head * d + i) * PAGE_TOKENS + s, &k));
-            values.push(put(layout.v, layout.v_scales, &|i| (head * PAGE_TOKENS + s) * d + i, &v));
+            for n in 0..kv_heads {
+                let k: Vec<f32> = (0..d).map(|_| rng.signed() * 2.0).collect();
+                let v: Vec<f32> = (0..d).map(|_| rng.signed()).collect();
+                let k = put(n, 0, layout.k_scales, &|i| (n * d + i) * PAGE_TOKENS + s, &k);
+                let v = put(n, layout.v, layout.v_scales, &|i| (n * PAGE_TOKENS + s) * d + i, &v);
+                if n == head {
+                    keys.push(k);
+                    values.push(v);
+                }
+            }
         }
-        let q = (0..positions.len() * (heads * d + 3)).map(|_| rng.signed() * 2.0).collect();
+        let q = (0..positions.len() * (kv_heads * heads * d + 3)).map(|_| rng.signed() * 2.0).collect();
         Case { dtype, d, heads, kv_heads, head, window, positions, q, pool, pages, keys, values }
     }
 
@@ -97,28 +103,37 @@ impl Case {
 
     /// The same in several calls, one per part of the context.
     fn run_parts(&self, level: Level, range: Range<usize>, parts: &[Range<usize>]) -> Vec<f32> {
-        let stride = self.heads * self.d + 3;
+        self.run_heads(level, range, parts, self.head..self.head + 1)
+    }
+
+    /// The same for several KV heads in one call.
+    fn run_heads(&self, level: Level, range: Range<usize>, parts: &[Range<usize>], heads: Range<usize>) -> Vec<f32> {
+        let stride = self.stride();
+        let width = heads.len() * self.heads * self.d;
         let bytes = |x: &[f32]| x.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
-        let q = Guarded::from_bytes(&bytes(&self.q[range.start * stride..range.end * stride - 3]));
+        let q = Guarded::from_bytes(&bytes(
+            &self.q[range.start * stride + heads.start * self.heads * self.d..][..(range.len() - 1) * stride + width],
+        ));
         let pool = Guarded::from_bytes(&self.pool);
         let positions: Vec<u8> = self.positions[range.clone()].iter().flat_map(|p| p.to_le_bytes()).collect();
         let positions = Guarded::from_bytes(&positions);
         let pages: Vec<u8> = self.pages.iter().flat_map(|p| p.to_le_bytes()).collect();
         let pages = Guarded::from_bytes(&pages);
         let n = range.len();
-        let mut out = Guarded::from_bytes(&vec![0xff; (n * stride - 3) * 4]);
-        let mut work = Guarded::from_bytes(&vec![0xff; attend_work(n * self.heads, self.d) * 4]);
+        let mut out = Guarded::from_bytes(&vec![0xff; ((n - 1) * stride + width) * 4]);
+        let mut work = Guarded::from_bytes(&vec![0xff; attend_work(n * heads.len() * self.heads, self.d) * 4]);
         let blocks = self.positions[range.start] as usize / ATTEND_BLOCK + 1;
         let mut bytes = vec![0xff; 64 + if parts.len() > 1 { blocks * attend_shared(self.heads, self.d) } else { 0 }];
         bytes[..64].fill(0);
         let mut shared = Guarded::from_bytes(&bytes);
         let layout = page(self.kv_heads, self.d, elem_bytes(self.dtype));
-        let part = self.head * self.d * PAGE_TOKENS * elem_bytes(self.dtype);
+        let part = heads.start * self.d * PAGE_TOKENS * elem_bytes(self.dtype);
         let args = AttendArgs {
             q: q.as_ptr().cast(),
             q_stride: stride as u64 * 4,
             tokens: n as u64,
             heads: self.heads as u64,
+            kv_heads: heads.len() as u64,
             d: self.d as u64,
             scale: SCALE,
             dtype: self.dtype,
@@ -129,8 +144,8 @@ impl Case {
             page_bytes: layout.bytes as u64,
             k: part as u64,
             v: (layout.v + part) as u64,
-            k_scales: (layout.k_scales + self.head * PAGE_TOKENS * 4) as u64,
-            v_scales: (layout.v_scales + self.head * PAGE_TOKENS * 4) as u64,
+            k_scales: (layout.k_scales + heads.start * PAGE_TOKENS * 4) as u64,
+            v_scales: (layout.v_scales + heads.start * PAGE_TOKENS * 4) as u64,
             out: out.as_mut_ptr().cast(),
             out_stride: stride as u64 * 4,
             work: work.as_mut_ptr().cast(),
@@ -147,7 +162,12 @@ impl Case {
         }
         assert!(shared.as_bytes()[..64].iter().all(|b| *b == 0));
         let out: Vec<f32> = out.as_bytes().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
-        out.chunks(stride).flat_map(|row| row[..self.heads * self.d].to_vec()).collect()
+        out.chunks(stride).flat_map(|row| row[..width].to_vec()).collect()
+    }
+
+    /// Numbers from one token's queries to the next's.
+    fn stride(&self) -> usize {
+        self.kv_heads * self.heads * self.d + 3
     }
 
     /// Softmax in f64.
@@ -157,7 +177,7 @@ impl Case {
             let position = *position as usize;
             let first = if self.window == 0 { 0 } else { (position + 1).saturating_sub(self.window) };
             for h in 0..self.heads {
-                let q = &self.q[t * (self.heads * self.d + 3) + h * self.d..][..self.d];
+                let q = &self.q[t * self.stride() + (self.head * self.heads + h) * self.d..][..self.d];
                 let score = |s: usize| f64::from(SCALE) * q.iter().zip(&self.keys[s]).map(|(a, b)| f64::from(*a) * b).sum::<f64>();
                 let scores: Vec<f64> = (first..=position).map(score).collect();
                 let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -294,6 +314,27 @@ fn a_context_divided_is_the_same() {
                         bits(&whole),
                         "{level:?} dtype {dtype} at {position}: {parts:?}"
                     );
+                }
+            }
+        }
+    }
+}
+
+/// One token with all KV heads in a call has the bits of a call for each. Few rows and many, contexts of several blocks, windows, heads that no vector divides.
+#[test]
+fn heads_in_one_call_are_the_same() {
+    let mut rng = Rng(20);
+    let bits = |x: &[f32]| x.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+    let all = std::slice::from_ref(&(0..ATTEND_PARTS));
+    for dtype in DTYPES {
+        for (d, heads, position, window) in [(64, 4, 700, 0), (20, 1, 90, 0), (24, 3, 1000, 300), (16, 30, 300, 0), (8, 70, 600, 0)] {
+            let case = Case::random(dtype, d, heads, window, vec![position], &mut rng);
+            let alone: Vec<f32> = (0..3).flat_map(|n| case.run_heads(Level::Scalar, 0..1, all, n..n + 1)).collect();
+            for level in levels() {
+                for range in [0..3, 1..3] {
+                    let expected = &alone[range.start * heads * d..];
+                    let got = case.run_heads(level, 0..1, all, range.clone());
+                    assert_eq!(bits(&got), bits(expected), "{level:?} dtype {dtype} d={d} heads={heads}, KV heads {range:?}");
                 }
             }
         }

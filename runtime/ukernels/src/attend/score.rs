@@ -85,6 +85,10 @@ unsafe fn score<I: Isa, C: Cache<I>, const R: usize, const P: usize>(run: &Run, 
             }
             let number = group.page + page + p;
             k[p] = run.page(number).k;
+            if C::BYTES == 1 {
+                I::prefetch(run.page(number).k_scales);
+                I::prefetch(run.page(number).v_scales);
+            }
             ahead[p] = run.ahead(group, number, 8, true);
             if ahead[p].is_null() {
                 // In the cache already: asking again costs next to nothing.
