@@ -17,7 +17,7 @@ pub mod layout;
 pub mod math;
 
 /// Version of every structure in this crate; a runtime refuses an image of another version.
-pub const ABI_VERSION: u32 = 4;
+pub const ABI_VERSION: u32 = 5;
 /// First bytes of [`ImageRef`], by which the compiler finds it inside the runtime object.
 pub const IMAGE_MAGIC: [u8; 16] = *b"llmcc-image-ref\0";
 /// First bytes of [`ModelDesc`].
