@@ -10,7 +10,6 @@ use core::arch::x86_64::*;
 use llmcc_abi::PanelArgs;
 use llmcc_abi::layout::{self, Block, Elem, Q8Row};
 
-use crate::isa::Isa;
 use crate::isa::avx512::Avx512;
 
 use super::super::int8::{Format, W4, W4a, W8};

@@ -18,8 +18,8 @@ use llmcc_abi::layout::{BLOCK, Elem};
 use super::super::{LINE, Place, SIDE, TILE, clear, store};
 use super::{Panel, Vectors, line_of};
 use crate::isa::Isa;
-use crate::panel::NEAR;
 use crate::panel::int8::Format;
+use crate::panel::{LATER, SOON};
 
 /// Decoded tiles that are kept.
 const TILES: usize = 4;
@@ -134,7 +134,8 @@ impl<T: Format<Vectors>> Few<'_, T> {
                 let mut to = (&raw mut (*self.work).tiles[t % TILES][block]).cast::<u8>();
                 for _ in 0..lines / LINES {
                     for _ in 0..LINES {
-                        _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(NEAR).cast());
+                        _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(SOON).cast());
+                        _mm_prefetch::<_MM_HINT_T1>(from.wrapping_add(LATER).cast());
                         to = line_of::<T>(_mm512_loadu_si512(from.cast()), to);
                         from = from.add(LINE);
                     }
