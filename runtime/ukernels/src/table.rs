@@ -172,8 +172,8 @@ mod amx {
     use crate::panel::int8::{self as rows, Int8};
     use crate::panel::run;
 
-    /// Processors with AMX look less far ahead than AMD's. Asked in advance, up to 4 rows are multiplied as fast as memory brings their weights, which the matrix unit does not reach; 3 rows
-    /// would be, too, for another 3 KB of code.
+    /// Processors with AMX look less far ahead than AMD's. Asked in advance, up to 4 rows are multiplied as fast as memory brings their weights, which the matrix unit does not
+    /// reach.
     type Asking = Avx512<false, true>;
 
     macro_rules! panels {
@@ -183,8 +183,8 @@ mod amx {
                 unsafe extern "C" fn $name(p: *const PanelArgs) {
                     unsafe {
                         match (*p).m {
-                            1 | 2 | 4 => run::<Asking, Int8<rows::$elem>>(&*p),
-                            _ if int8::suits(&*p, Elem::$elem) => int8::run(&*p, Elem::$elem),
+                            1..=4 => run::<Asking, Int8<rows::$elem>>(&*p),
+                            _ if int8::suits(&*p) => int8::run(&*p, Elem::$elem),
                             _ => avx512::$name(p),
                         }
                     }

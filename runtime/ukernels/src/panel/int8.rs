@@ -209,8 +209,6 @@ pub(crate) struct Int8<T>(PhantomData<T>);
 impl<I: Isa, T: Format<I>> Kernel<I> for Int8<T> {
     const ELEM: Elem = T::ELEM;
     const SHAPE: Shape = I::INT8;
-    // The variant that asks is there besides the plain one, which has all tiles.
-    const LONG: bool = I::ASKS;
 
     #[inline(always)]
     unsafe fn tile<const MR: usize, const NV: usize>(t: &Tile) {

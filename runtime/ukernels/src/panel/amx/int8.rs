@@ -25,8 +25,8 @@ type Vectors = Avx512<false>;
 const DEPTH: usize = 64;
 /// Columns in the smallest group.
 const LEAST: usize = 32;
-/// Fewest rows worth it, of 4-bit codes, whose unpacking vector code repeats for every few rows, and of 8-bit codes.
-const FEWEST: (usize, usize) = (3, 6);
+/// Fewest rows worth it: up to 4 are multiplied by vector code as fast as memory brings their weights.
+const FEWEST: usize = 5;
 
 /// A panel.
 struct Panel<'a> {
@@ -42,9 +42,9 @@ struct Panel<'a> {
 
 /// Whether there are enough rows and groups are whole tiles: otherwise other code does it.
 #[inline(always)]
-pub(crate) fn suits(p: &PanelArgs, elem: Elem) -> bool {
+pub(crate) fn suits(p: &PanelArgs) -> bool {
     let (k, group) = (p.k as usize, p.group as usize);
-    p.m as usize >= if elem == Elem::W8 { FEWEST.1 } else { FEWEST.0 }
+    p.m as usize >= FEWEST
         && group >= LEAST
         && many::STEP.is_multiple_of(group)
         && k > 0
