@@ -12,6 +12,7 @@
 use core::arch::x86_64::*;
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
+use core::ops::Range;
 
 use llmcc_abi::layout::{BLOCK, Elem};
 
@@ -47,9 +48,8 @@ struct Few<'a, T> {
     /// First block, and what lies between it and the second.
     w: *const u8,
     other: usize,
-    /// Activations, and how many rows.
+    /// Activations.
     a: *const u8,
-    rows: usize,
     /// Groups.
     groups: usize,
     work: *mut Work,
@@ -76,7 +76,6 @@ pub(super) unsafe fn run<T: Format<Vectors>>(panel: &Panel, first: usize, rows: 
             w,
             other: (blocks - 1) * p.w_stride as usize,
             a: p.a.add(first * p.a_stride as usize),
-            rows,
             groups: panel.kp.div_ceil(panel.group),
             work: work.as_mut_ptr(),
             next: w,
@@ -84,7 +83,8 @@ pub(super) unsafe fn run<T: Format<Vectors>>(panel: &Panel, first: usize, rows: 
             format: PhantomData,
         };
         (&raw mut (*few.work).outputs).write_bytes(0, 1);
-        let (mut pair, mut of_pair) = (0, 0);
+        // Of the pair of groups before this one, some rows are scaled with every tile.
+        let (mut pair, mut of_pair, mut scaled) = (0, 0, 0);
         for t in 0..count + EARLY {
             if t < count {
                 few.decode(t);
@@ -98,16 +98,19 @@ pub(super) unsafe fn run<T: Format<Vectors>>(panel: &Panel, first: usize, rows: 
             }
             few.multiply(t - EARLY, of_pair >= of_group);
             of_pair += 1;
-            if of_pair == 2 * of_group || t - EARLY + 1 == count {
+            let last = of_pair == 2 * of_group || t - EARLY + 1 == count;
+            if pair > 0 {
+                let to = if last { rows } else { (rows * of_pair).div_ceil(2 * of_group) };
+                few.scale(pair - 1, scaled..to);
+                scaled = to;
+            }
+            if last {
                 let to = (&raw mut (*few.work).sums[pair % 2]).cast();
                 store::<2, BLOCKS>(&Place { at: to, across: TILE, down: 2 * TILE, stride: LINE });
-                if pair > 0 {
-                    few.scale(pair - 1);
-                }
-                (pair, of_pair) = (pair + 1, 0);
+                (pair, of_pair, scaled) = (pair + 1, 0, 0);
             }
         }
-        few.scale(pair - 1);
+        few.scale(pair - 1, 0..rows);
         for row in 0..rows {
             for block in 0..blocks {
                 let c = p.c.add((first + row) * p.c_stride as usize + (b + block) * BLOCK);
@@ -181,14 +184,14 @@ impl<T: Format<Vectors>> Few<'_, T> {
         }
     }
 
-    /// Scales the sums of a pair of groups and adds them to the outputs.
+    /// Scales the sums of a pair of groups of some rows and adds them to the outputs.
     #[inline(always)]
-    unsafe fn scale(&mut self, pair: usize) {
-        unsafe { if self.groups - 2 * pair >= 2 { self.scale_groups::<2>(pair) } else { self.scale_groups::<1>(pair) } }
+    unsafe fn scale(&mut self, pair: usize, rows: Range<usize>) {
+        unsafe { if self.groups - 2 * pair >= 2 { self.scale_groups::<2>(pair, rows) } else { self.scale_groups::<1>(pair, rows) } }
     }
 
     #[inline(always)]
-    unsafe fn scale_groups<const GROUPS: usize>(&mut self, pair: usize) {
+    unsafe fn scale_groups<const GROUPS: usize>(&mut self, pair: usize, rows: Range<usize>) {
         let (q8, a_stride) = (&self.panel.q8, self.panel.p.a_stride as usize);
         unsafe {
             let work = self.work;
@@ -202,8 +205,8 @@ impl<T: Format<Vectors>> Few<'_, T> {
                     }
                 }
             }
-            let mut a = self.a.add(pair * 2 * 4);
-            for row in 0..self.rows {
+            let mut a = self.a.add(rows.start * a_stride + pair * 2 * 4);
+            for row in rows {
                 let mut acc = [_mm512_setzero_ps(); BLOCKS];
                 for block in 0..BLOCKS {
                     acc[block] = load((&raw const (*work).outputs[block]).cast::<[f32; BLOCK]>().add(row));
