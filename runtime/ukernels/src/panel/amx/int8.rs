@@ -13,7 +13,7 @@ use llmcc_abi::layout::{self, Block, Elem, Q8Row};
 use crate::isa::avx512::Avx512;
 
 use super::super::int8::{Format, W4, W4a, W8};
-use super::{Pass, configure, passes, release};
+use super::{configure, passes, release};
 
 mod few;
 mod many;
@@ -75,23 +75,13 @@ pub(crate) unsafe fn run(p: &PanelArgs, elem: Elem) {
             } else {
                 configure((pass.rows, pass.rows), panel.depth);
                 match panel.elem {
-                    Elem::W8 => panel.few::<W8>(&pass),
-                    Elem::W4 => panel.few::<W4>(&pass),
-                    _ => panel.few::<W4a>(&pass),
+                    Elem::W8 => few::run::<W8>(&panel, pass.first, pass.rows),
+                    Elem::W4 => few::run::<W4>(&panel, pass.first, pass.rows),
+                    _ => few::run::<W4a>(&panel, pass.first, pass.rows),
                 }
             }
         }
         release();
-    }
-}
-
-impl Panel<'_> {
-    /// The rows of a pass that are at most a tile.
-    #[inline(always)]
-    unsafe fn few<T: Format<Vectors>>(&self, pass: &Pass) {
-        for b in (0..self.p.blocks as usize).step_by(2) {
-            unsafe { few::run::<T>(self, pass.first, pass.rows, b) };
-        }
     }
 }
 
