@@ -178,6 +178,7 @@ impl Panel<'_> {
 
 /// Copies rows of blocks from somewhere to somewhere else, each with its stride in floats.
 #[target_feature(enable = "avx512f")]
+#[inline(never)]
 unsafe fn copy(rows: usize, blocks: usize, from: (*const f32, usize), to: (*mut f32, usize)) {
     for row in 0..rows {
         for block in 0..blocks {
@@ -223,7 +224,7 @@ impl Strip<'_> {
     }
 
     /// Decodes groups `g..end` to buffer `buffer`.
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn decode(&self, g: usize, end: usize, buffer: usize) {
         for block in 0..if self.other > 0 { 2 } else { 1 } {
             unsafe {
