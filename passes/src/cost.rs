@@ -41,8 +41,8 @@ const ROTATE_STEPS: f64 = 6.0;
 const KV_STEPS: f64 = 8.0;
 /// Steps per element of a RoPE table: a cosine or a sine in f64.
 const ROPE_STEPS: f64 = 110.0;
-/// Rows of a register tile of f32 rows, for which codes are loaded and unpacked once; and the rate of that, relative to multiply-adds.
-const F32_ROWS: usize = 12;
+/// f32 rows for which codes are loaded and unpacked once; and the rate of that, relative to multiply-adds.
+const F32_ROWS: usize = 128;
 const F32_UNPACK: f64 = 0.5;
 /// Multiply-adds of attention, relative to those of matrix products; seconds per sequence and head to find its pages, and per token and head to start.
 const ATTENTION: f64 = 0.62;
@@ -233,11 +233,12 @@ fn matmul(kernel: &Kernel, b: &Matmul, t: &TargetSpec, m: usize) -> f64 {
         computed += epilogue(kernel, s, t, m) + spill;
     }
     let (streamed, computed) = (weight_bytes / t.memory, computed / t.cores as f64);
-    let exposed = unit_for(elem, t, m).map_or(NOT_HIDDEN, |u| u.exposed);
+    let by_unit = unit_for(elem, t, m).or(t.int8.unit.filter(|_| elem == RowElem::Bf16));
+    let exposed = by_unit.map_or(NOT_HIDDEN, |u| u.exposed);
     (streamed.max(computed) + streamed.min(computed) * exposed) * imbalance(items, t.cores) + prologue(kernel, b, t, m)
 }
 
-/// The matrix unit that multiplies `m` such rows, if one does.
+/// The matrix unit that multiplies `m` such rows of int8, if one does.
 fn unit_for(elem: RowElem, t: &TargetSpec, m: usize) -> Option<MatrixUnit> {
     t.int8.unit.filter(|u| elem.group().is_some() && m >= u.from)
 }
