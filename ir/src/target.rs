@@ -240,7 +240,7 @@ pub const TARGETS: &[TargetSpec] = &[
         f32_macs: 104e9,
         bf16_macs: 500e9,
         int8_macs: 2580e9,
-        int8: Int8Products { group: 221.0, rows: 64, unpack: 120e9, unit: Some(MatrixUnit { from: 5, least: 16, exposed: 0.4 }) },
+        int8: Int8Products { group: 221.0, rows: 128, unpack: 120e9, unit: Some(MatrixUnit { from: 5, least: 16, exposed: 0.4 }) },
         memory: 31e9,
         cache: 60e9,
         launch: 1.2e-6,
