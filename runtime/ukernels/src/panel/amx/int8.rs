@@ -17,6 +17,7 @@ use super::{configure, passes, release};
 
 mod few;
 mod many;
+mod rows;
 
 /// Vector code beside the matrix unit.
 type Vectors = Avx512<false>;
