@@ -104,7 +104,7 @@ impl<'a> Case<'a> {
             matrices,
             input: noise(input_stride * rows, true),
             input_stride,
-            output: noise(threads * STRIP * scratch_row(tile) * 4, true),
+            output: noise(threads * STRIP * layout::tile_row(tile) * 4, true),
         }
     }
 
@@ -152,8 +152,8 @@ impl<'a> Case<'a> {
                         a: self.input.ptr().add(row * self.input_stride),
                         a_stride: self.input_stride as u64,
                         m: STRIP.min(self.rows - row) as u64,
-                        c: self.output.ptr().cast::<f32>().add(thread * STRIP * scratch_row(self.tile)),
-                        c_stride: scratch_row(self.tile) as u64,
+                        c: self.output.ptr().cast::<f32>().add(thread * STRIP * layout::tile_row(self.tile)),
+                        c_stride: layout::tile_row(self.tile) as u64,
                         k: self.shape.k as u64,
                         group: self.format.group as u64,
                     };
@@ -162,11 +162,6 @@ impl<'a> Case<'a> {
             }
         }
     }
-}
-
-/// Floats of a row of a tile in scratch: an odd number of lines.
-fn scratch_row(tile: usize) -> usize {
-    (tile.div_ceil(BLOCK) | 1) * BLOCK
 }
 
 /// Memory full of halves and floats of moderate size: no bit of an exponent's top is set, so that nothing becomes infinite or subnormal for long.

@@ -233,14 +233,13 @@ fn matmul(kernel: &Kernel, b: &Matmul, t: &TargetSpec, m: usize) -> f64 {
         computed += epilogue(kernel, s, t, m) + spill;
     }
     let (streamed, computed) = (weight_bytes / t.memory, computed / t.cores as f64);
-    let by_unit = unit_for(elem, t, m).or(t.int8.unit.filter(|_| elem == RowElem::Bf16));
-    let exposed = by_unit.map_or(NOT_HIDDEN, |u| u.exposed);
+    let exposed = unit_for(elem, t, m).map_or(NOT_HIDDEN, |u| u.exposed);
     (streamed.max(computed) + streamed.min(computed) * exposed) * imbalance(items, t.cores) + prologue(kernel, b, t, m)
 }
 
-/// The matrix unit that multiplies `m` such rows of int8, if one does.
+/// The matrix unit that multiplies `m` such rows, if one does: any number of bf16 rows, and many of int8.
 fn unit_for(elem: RowElem, t: &TargetSpec, m: usize) -> Option<MatrixUnit> {
-    t.int8.unit.filter(|u| elem.group().is_some() && m >= u.from)
+    t.int8.unit.filter(|u| elem == RowElem::Bf16 || (elem.group().is_some() && m >= u.from))
 }
 
 /// Core-seconds of the products of `m` rows with an `n × k` matrix, `tile_m` rows at a time, operands in cache.

@@ -94,8 +94,7 @@ fn plan<'k>(
         return Err(low.error(format!("tile_n {} is not a multiple of {BLOCK}", segment.tile_n)));
     }
     let tile_n = segment.tile_n.min(segment.n.next_multiple_of(BLOCK));
-    // An odd number of cache lines: columns of many rows are summed up together, and would drive each other from the cache if rows were a power of two apart.
-    let tile_stride = tile_n.next_multiple_of(2 * BLOCK) + BLOCK;
+    let tile_stride = layout::tile_row(tile_n);
     let mut lanes = Vec::new();
     for weights in &segment.weights {
         let (n, k, format) = low.matrix(*weights)?;

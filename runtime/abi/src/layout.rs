@@ -217,6 +217,12 @@ pub const fn half_row(cols: usize) -> usize {
     round_up(cols * 2, 16)
 }
 
+/// f32 from one row of a product's tile in scratch to the next, of `cols` columns. Rows take an odd number of cache lines: columns of many rows are summed up together, and would drive each
+/// other from the cache if rows were a power of two apart.
+pub const fn tile_row(cols: usize) -> usize {
+    round_up(cols, 2 * BLOCK) + BLOCK
+}
+
 /// Byte layout of an int8 activation row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Q8Row {

@@ -313,6 +313,16 @@ pub mod kv_dtype {
     pub const BF16: u32 = 2;
     /// int8 with one f32 scale per token and head.
     pub const INT8: u32 = 3;
+
+    /// Bytes of an element; none if there is no such type.
+    pub const fn bytes(dtype: u32) -> Option<usize> {
+        match dtype {
+            F32 => Some(4),
+            F16 | BF16 => Some(2),
+            INT8 => Some(1),
+            _ => None,
+        }
+    }
 }
 
 /// What every kernel sees of the step. All arrays are owned by the runtime and constant during the step.
@@ -559,12 +569,7 @@ impl AttendArgs {
 
     /// Bytes of a KV head's keys, or values, in a page.
     pub fn head_bytes(&self) -> usize {
-        let bytes = match self.dtype {
-            kv_dtype::F32 => 4,
-            kv_dtype::F16 | kv_dtype::BF16 => 2,
-            _ => 1,
-        };
-        self.d as usize * PAGE_TOKENS * bytes
+        self.d as usize * PAGE_TOKENS * kv_dtype::bytes(self.dtype).unwrap_or_default()
     }
 }
 

@@ -148,11 +148,8 @@ impl Image {
 
     fn check_kv(&self) -> Result<()> {
         for (i, kv) in self.kv.iter().enumerate() {
-            let elem = match kv.dtype {
-                kv_dtype::F32 => 4,
-                kv_dtype::F16 | kv_dtype::BF16 => 2,
-                kv_dtype::INT8 => 1,
-                _ => return Err(damaged(format_args!("attention state {i} has element type {}", kv.dtype))),
+            let Some(elem) = kv_dtype::bytes(kv.dtype) else {
+                return Err(damaged(format_args!("attention state {i} has element type {}", kv.dtype)));
             };
             let good = kv.kv_heads > 0 && kv.head_dim > 0 && kv.kv_heads <= 1 << 16 && kv.head_dim <= 1 << 16;
             if !good || kv.page_bytes != layout::page(kv.kv_heads as usize, kv.head_dim as usize, elem).bytes as u64 {

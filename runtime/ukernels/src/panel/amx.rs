@@ -115,24 +115,6 @@ impl Ahead {
     }
 }
 
-/// Operands of the products of up to 2 × 16 rows with up to two blocks, tile by tile of columns.
-#[derive(Clone, Copy)]
-struct Operands {
-    a: *const u8,
-    a_stride: usize,
-    /// From the first rows to the second.
-    second: usize,
-    w: *const u8,
-    /// From a line of the first block to that of the second.
-    other: usize,
-    /// Tiles of columns.
-    pieces: usize,
-    /// Bytes of the columns of a tile in a row.
-    depth: usize,
-    /// How far ahead weights are asked for while they are read, of bf16; 0: not at all.
-    ahead: usize,
-}
-
 /// Sets the tiles of sums to 0.
 ///
 /// # Safety
@@ -148,42 +130,6 @@ unsafe fn clear<const PARTS: usize, const BLOCKS: usize>() {
             zero!(2);
             if const { BLOCKS == 2 } {
                 zero!(3);
-            }
-        }
-    }
-}
-
-/// Adds products to the sums, in tiles 0 (first rows, first block), 1 (second block), 2 and 3 (second rows).
-///
-/// # Safety
-/// As [`clear`].
-#[inline(always)]
-unsafe fn sum<const BF16: bool, const PARTS: usize, const BLOCKS: usize>(o: &Operands) {
-    unsafe {
-        for piece in 0..o.pieces {
-            let (a, w) = (o.a.add(piece * o.depth), o.w.add(piece * o.depth * SIDE));
-            if BF16 && o.ahead > 0 {
-                for line in 0..SIDE {
-                    let p = w.wrapping_add(o.ahead + line * LINE);
-                    _mm_prefetch::<_MM_HINT_T1>(p.cast());
-                    if const { BLOCKS == 2 } {
-                        _mm_prefetch::<_MM_HINT_T1>(p.wrapping_add(o.other).cast());
-                    }
-                }
-            }
-            load!(6, w, LINE);
-            load!(4, a, o.a_stride);
-            multiply!(BF16, 0, 4, 6);
-            if const { BLOCKS == 2 } {
-                load!(7, w.add(o.other), LINE);
-                multiply!(BF16, 1, 4, 7);
-            }
-            if const { PARTS == 2 } {
-                load!(5, a.add(o.second), o.a_stride);
-                multiply!(BF16, 2, 5, 6);
-                if const { BLOCKS == 2 } {
-                    multiply!(BF16, 3, 5, 7);
-                }
             }
         }
     }
@@ -216,26 +162,6 @@ unsafe fn store<const PARTS: usize, const BLOCKS: usize>(to: &Place) {
             store!(2, to.at.add(to.down), to.stride);
             if const { BLOCKS == 2 } {
                 store!(3, to.at.add(to.down + to.across), to.stride);
-            }
-        }
-    }
-}
-
-/// Reads what [`store`] wrote.
-///
-/// # Safety
-/// As [`clear`].
-#[inline(always)]
-unsafe fn restore<const PARTS: usize, const BLOCKS: usize>(from: &Place) {
-    unsafe {
-        load!(0, from.at, from.stride);
-        if const { BLOCKS == 2 } {
-            load!(1, from.at.add(from.across), from.stride);
-        }
-        if const { PARTS == 2 } {
-            load!(2, from.at.add(from.down), from.stride);
-            if const { BLOCKS == 2 } {
-                load!(3, from.at.add(from.down + from.across), from.stride);
             }
         }
     }

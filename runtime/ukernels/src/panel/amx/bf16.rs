@@ -15,7 +15,7 @@ use llmcc_abi::PanelArgs;
 use llmcc_abi::layout::BLOCK;
 
 use super::super::NEAR;
-use super::{LINE, Operands, Place, SIDE, TILE, clear, configure, passes, release, restore, store, sum};
+use super::{LINE, Place, SIDE, TILE, clear, configure, passes, release, store};
 
 /// Columns of a tile.
 pub(crate) const DEPTH: usize = 32;
@@ -60,16 +60,9 @@ unsafe fn stream<const BLOCKS: usize>(p: &PanelArgs, row: usize, b: usize) {
     let (a_stride, w_stride) = (p.a_stride as usize, p.w_stride as usize);
     unsafe {
         clear::<1, BLOCKS>();
-        sum::<true, 1, BLOCKS>(&Operands {
-            a: p.a.add(row * a_stride),
-            a_stride,
-            second: 0,
-            w: p.w.add(b * w_stride),
-            other: w_stride,
-            pieces: p.k as usize / DEPTH,
-            depth: LINE,
-            ahead: NEAR,
-        });
+        let w = p.w.add(b * w_stride);
+        let ask = Ask { from: w.wrapping_add(NEAR), lines: SIDE };
+        sum::<1, BLOCKS>(&Operands { a: p.a.add(row * a_stride), a_stride, w, other: w_stride, pieces: p.k as usize / DEPTH, ask });
         let c_stride = p.c_stride as usize;
         store::<1, BLOCKS>(&Place { at: p.c.add(row * c_stride + b * BLOCK).cast(), across: LINE, down: 0, stride: c_stride * 4 });
     }
@@ -123,28 +116,83 @@ impl Part {
                 }
                 let a = p.a.add(row * a_stride + self.piece * LINE);
                 let w = p.w.add(b * w_stride + self.piece * TILE);
-                let asked = w.wrapping_add(BLOCKS * w_stride + pair * lines * LINE);
-                for piece in 0..self.pieces {
-                    for line in 0..lines {
-                        let p = asked.wrapping_add(piece * TILE + line * LINE);
-                        _mm_prefetch::<_MM_HINT_T1>(p.cast());
-                        if const { BLOCKS == 2 } {
-                            _mm_prefetch::<_MM_HINT_T1>(p.wrapping_add(w_stride).cast());
-                        }
-                    }
-                    let step = Operands {
-                        a: a.add(piece * LINE),
-                        a_stride,
-                        second: SIDE * a_stride,
-                        w: w.add(piece * TILE),
-                        other: w_stride,
-                        pieces: 1,
-                        depth: LINE,
-                        ahead: 0,
-                    };
-                    sum::<true, 2, BLOCKS>(&step);
-                }
+                let ask = Ask { from: w.wrapping_add(BLOCKS * w_stride + pair * lines * LINE), lines };
+                sum::<2, BLOCKS>(&Operands { a, a_stride, w, other: w_stride, pieces: self.pieces, ask });
                 store::<2, BLOCKS>(&sums);
+            }
+        }
+    }
+}
+
+/// Operands of the products of up to 2 × 16 rows with up to two blocks, tile by tile of columns.
+struct Operands {
+    a: *const u8,
+    a_stride: usize,
+    w: *const u8,
+    /// From a line of the first block to that of the second.
+    other: usize,
+    /// Tiles of columns.
+    pieces: usize,
+    ask: Ask,
+}
+
+/// Weights asked for with every tile of columns.
+struct Ask {
+    /// The first of them, with the first tile.
+    from: *const u8,
+    /// Lines of each block.
+    lines: usize,
+}
+
+/// Adds products to the sums, in tiles 0 (first rows, first block), 1 (second block), 2 and 3 (second rows).
+///
+/// # Safety
+/// As [`clear`].
+#[inline(always)]
+unsafe fn sum<const PARTS: usize, const BLOCKS: usize>(o: &Operands) {
+    unsafe {
+        for piece in 0..o.pieces {
+            let (a, w) = (o.a.add(piece * LINE), o.w.add(piece * TILE));
+            for line in 0..o.ask.lines {
+                let p = o.ask.from.wrapping_add(piece * TILE + line * LINE);
+                _mm_prefetch::<_MM_HINT_T1>(p.cast());
+                if const { BLOCKS == 2 } {
+                    _mm_prefetch::<_MM_HINT_T1>(p.wrapping_add(o.other).cast());
+                }
+            }
+            load!(6, w, LINE);
+            load!(4, a, o.a_stride);
+            multiply!(true, 0, 4, 6);
+            if const { BLOCKS == 2 } {
+                load!(7, w.add(o.other), LINE);
+                multiply!(true, 1, 4, 7);
+            }
+            if const { PARTS == 2 } {
+                load!(5, a.add(SIDE * o.a_stride), o.a_stride);
+                multiply!(true, 2, 5, 6);
+                if const { BLOCKS == 2 } {
+                    multiply!(true, 3, 5, 7);
+                }
+            }
+        }
+    }
+}
+
+/// Reads the sums that [`store`] wrote.
+///
+/// # Safety
+/// As [`clear`].
+#[inline(always)]
+unsafe fn restore<const PARTS: usize, const BLOCKS: usize>(from: &Place) {
+    unsafe {
+        load!(0, from.at, from.stride);
+        if const { BLOCKS == 2 } {
+            load!(1, from.at.add(from.across), from.stride);
+        }
+        if const { PARTS == 2 } {
+            load!(2, from.at.add(from.down), from.stride);
+            if const { BLOCKS == 2 } {
+                load!(3, from.at.add(from.down + from.across), from.stride);
             }
         }
     }
