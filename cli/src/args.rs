@@ -1,7 +1,7 @@
 //! The command line as types.
 
 use crate::loaded::EngineOptions;
-use clap::{ArgGroup, Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 /// Ahead-of-time compiler for LLM inference: a checkpoint in, one shared object out.
@@ -11,6 +11,19 @@ pub struct Args {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Args {
+    /// Reads the command line; ends the process with a message where it makes no sense.
+    pub fn read() -> Args {
+        // `-n -1` is a value to be refused as such, not an option that is not known.
+        let matches = negative_numbers_are_values(Args::command()).get_matches();
+        Args::from_arg_matches(&matches).unwrap_or_else(|e| e.exit())
+    }
+}
+
+fn negative_numbers_are_values(command: clap::Command) -> clap::Command {
+    command.mut_args(|a| if a.get_action().takes_values() { a.allow_negative_numbers(true) } else { a }).mut_subcommands(negative_numbers_are_values)
 }
 
 /// Subcommands.
@@ -206,7 +219,7 @@ pub struct RunArgs {
     #[arg(long, value_delimiter = ',')]
     pub ids: Option<Vec<i32>>,
     /// System message for --chat
-    #[arg(long, requires = "chat")]
+    #[arg(long)]
     pub system: Option<String>,
     #[command(flatten)]
     #[allow(missing_docs)]
@@ -223,7 +236,7 @@ pub struct RunArgs {
 #[derive(Debug, ClapArgs)]
 pub struct SamplingArgs {
     /// Tokens to generate at most
-    #[arg(short = 'n', long, default_value_t = 256)]
+    #[arg(short = 'n', long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     pub max_tokens: u32,
     /// 0 = always the most likely token
     #[arg(long, default_value_t = 0.0)]

@@ -11,6 +11,7 @@ pub mod error;
 pub mod golden;
 pub mod loaded;
 pub mod manifest;
+pub mod output;
 pub mod predicted;
 pub mod report;
 pub mod session;
@@ -18,13 +19,12 @@ mod versions;
 
 pub use error::Error;
 
-use clap::Parser;
 use std::process::ExitCode;
 
 /// Runs the command line. Exit status: 0 success, 1 failure, 2 wrong usage.
 pub fn main() -> ExitCode {
     report_panics();
-    let args = args::Args::parse();
+    let args = args::Args::read();
     match cmd::run(args.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Error::Usage(message)) => {

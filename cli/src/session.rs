@@ -6,7 +6,7 @@ use crate::golden::{self, Outcome};
 use crate::manifest::{self, Facts, SourceFile};
 use crate::versions::SharedWeights;
 use llmcc_codegen::artifact::{self, Texts};
-use llmcc_codegen::link::{Linker, WeightsPlace};
+use llmcc_codegen::link::{Linker, Pending, WeightsPlace};
 use llmcc_codegen::{Backend, Object};
 use llmcc_frontends::Checkpoint;
 use llmcc_frontends::tokenizer::TextAssets;
@@ -364,7 +364,7 @@ pub fn finish(lowered: &Lowered, options: &CompileOptions, out: &Path, progress:
     })?;
     if options.place == WeightsPlace::Absent {
         let path = PathBuf::from(format!("{}.json", out.display()));
-        std::fs::write(&path, manifest::build(&facts)).map_err(|e| Error::io("write", &path, e))?;
+        Pending::write_file(&path, &manifest::build(&facts))?;
     }
     let golden = facts.golden;
     Ok(Finished {

@@ -13,6 +13,7 @@
 //! temporary name ([`Linker::seal`]), and its data replaced by what that run taught.
 
 mod pending;
+mod place;
 
 use crate::artifact::bytes_of;
 use llmcc_abi::{ABI_VERSION, FLAG_EXTERNAL_WEIGHTS, IMAGE_MAGIC, ImageRef, SEGMENT_ALIGN};
@@ -20,7 +21,8 @@ use object::elf::{FileHeader64, PF_R, PF_X, PT_LOAD, PT_PHDR, ProgramFlags, Prog
 use object::endian::{LittleEndian as LE, U16, U32, U64};
 use object::pod;
 use object::read::elf::{FileHeader, ProgramHeader};
-use pending::Pending;
+pub use pending::Pending;
+pub use place::remove_unfinished;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -187,9 +189,9 @@ impl Linker {
     /// [`LinkError::Io`].
     pub fn finish(mut self) -> Result<(), LinkError> {
         if let Some(side) = self.external.take() {
-            side.commit()?;
+            side.commit(0o644)?;
         }
-        self.out.commit()
+        self.out.commit(0o755)
     }
 }
 

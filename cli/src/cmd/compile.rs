@@ -3,10 +3,10 @@
 use crate::args::{ActType, CompileArgs, KvType, Place, Stage};
 use crate::backends::Backends;
 use crate::session::{self, Choose, CompileOptions, Lowered};
-use crate::{Error, report};
+use crate::{Error, output, report};
 use indicatif::{ProgressBar, ProgressStyle};
 use llmcc_codegen::Object;
-use llmcc_codegen::link::WeightsPlace;
+use llmcc_codegen::link::{WeightsPlace, weights_path};
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::target::{Family, TARGETS, TargetSpec};
 use llmcc_passes::ActPolicy;
@@ -19,9 +19,14 @@ use std::path::Path;
 /// Whatever is wrong with checkpoint, options or output.
 pub fn run(args: &CompileArgs) -> Result<(), Error> {
     let options = options(args)?;
+    if let Some(out) = &args.output {
+        output::spare_checkpoint(out, &args.checkpoint)?;
+        output::spare_checkpoint(&weights_path(out), &args.checkpoint)?;
+        output::clean_up_on_signals();
+    }
     if args.emit == Some(Stage::Graph) {
         let (_, module) = session::lift(&options)?;
-        return output(args.output.as_deref(), &llmcc_ir::text::print_module(&module));
+        return show(args.output.as_deref(), &llmcc_ir::text::print_module(&module));
     }
     if args.emit.is_none_or(|s| matches!(s, Stage::Llvm | Stage::Ptx | Stage::Sass)) {
         session::check_llvm(&options)?;
@@ -40,7 +45,7 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
             Stage::Mlir | Stage::Llvm | Stage::Ptx | Stage::Sass => emit_gpu(stage, &lowered, options.target, &backends)?,
             _ => emit(stage, &lowered),
         };
-        return output(args.output.as_deref(), &text);
+        return show(args.output.as_deref(), &text);
     }
     let Some(out) = args.output.as_deref() else {
         return Err(Error::Usage("give the output file with -o".into()));
@@ -174,9 +179,10 @@ fn sass(o: &Object) -> Result<String, Error> {
     }
 }
 
-fn output(path: Option<&Path>, text: &str) -> Result<(), Error> {
+/// Writes a stage to its file, or prints it.
+fn show(path: Option<&Path>, text: &str) -> Result<(), Error> {
     match path {
-        Some(path) => std::fs::write(path, text).map_err(|e| Error::io("write", path, e)),
+        Some(path) => output::write_text(path, text),
         None => super::print(text),
     }
 }

@@ -6,6 +6,8 @@ use crate::Error;
 use crate::args::LowerArgs;
 use crate::backends::{Backends, HAS_LLVM};
 use crate::session;
+
+use llmcc_codegen::link::Pending;
 use llmcc_codegen::{Backend, GpuObject, Object};
 use llmcc_ir::kernel::{Body, Expr, Kernel, Norm, Param, ParamKind, RowElem, Segment, Store};
 use llmcc_ir::target::{Family, TargetSpec};
@@ -70,8 +72,7 @@ pub fn read(path: &Path) -> Result<Vec<Kernel>, Error> {
 pub fn write(kernels: &[Kernel], target: &TargetSpec, backend: &dyn Backend, folder: &Path) -> Result<(), Error> {
     std::fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, e))?;
     let put = |name: &str, bytes: &[u8]| {
-        let path = folder.join(name);
-        std::fs::write(&path, bytes).map_err(|e| Error::io("write", path, e))
+        Pending::write_file(&folder.join(name), bytes).map_err(Error::from)
     };
     let mut all = vec![];
     for (i, (kernel, object)) in kernels.iter().zip(backend.lower_all(kernels, target)?).enumerate() {

@@ -11,6 +11,9 @@ use std::io::{BufRead, Write};
 /// # Errors
 /// Not an artifact; no tokenizer where text is needed.
 pub fn run(args: &RunArgs) -> Result<(), Error> {
+    if args.system.is_some() && !args.chat {
+        return Err(Error::Usage("--system goes with --chat: with -p or --ids the text is continued as it is, without roles".into()));
+    }
     let model = Model::open(&args.artifact, args.engine.options())?;
     let mut options = gen_options(&args.sampling);
     if args.chat {

@@ -4,18 +4,19 @@
 //! [`PIECE`]s in folios of 2 MiB, which the kernel then maps as huge pages. Decoding streams the weights through one such mapping, and with
 //! 4 KiB pages a single thread reaches some 20 % less of the memory's bandwidth (`benches/kernels --pages`).
 
+use super::place::{Place, REGISTRY};
 use super::LinkError;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Bytes per write to the file: two huge pages.
 const PIECE: u64 = 4 << 20;
 
-/// A file being written. Dropped before [`Pending::commit`], it leaves nothing behind.
-pub(super) struct Pending {
-    path: PathBuf,
+/// A file being written. Dropped before [`Pending::commit`], or when a signal ends the process (see [`super::remove_unfinished`]), it leaves nothing behind.
+pub struct Pending {
+    place: Place,
     tmp: PathBuf,
     file: File,
     /// What has not been written yet: the bytes up to `pos`, never across a multiple of [`PIECE`].
@@ -25,26 +26,43 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    /// Starts `path` under a temporary name beside it.
+    /// Starts `path` under a temporary name in its folder. A link is followed: what it leads to is replaced, not the link.
+    ///
+    /// # Errors
+    /// [`LinkError::Io`] when `path` is no place for a file (a folder, a device, a pipe) or the temporary file cannot be made.
     pub fn create(path: &Path) -> Result<Pending, LinkError> {
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".tmp{}", std::process::id()));
-        Pending::create_as(path, path.with_file_name(name))
+        let place = Place::of(path)?;
+        let (tmp, file) = REGISTRY.start(&place)?;
+        Ok(Pending::with(place, tmp, file))
     }
 
     /// Starts `path` under the name `tmp`.
+    ///
+    /// # Errors
+    /// As [`Pending::create`], and when there is a file of that name.
     pub fn create_as(path: &Path, tmp: PathBuf) -> Result<Pending, LinkError> {
-        let fail = |source| LinkError::Io { path: path.to_owned(), source };
-        if path.is_dir() {
-            return Err(fail(io::Error::new(io::ErrorKind::IsADirectory, "it is a directory; give a file name")));
-        }
-        let file = File::options().write(true).create_new(true).open(&tmp).map_err(fail)?;
-        Ok(Pending { path: path.to_owned(), tmp, file, buffer: Vec::with_capacity(PIECE as usize), pos: 0, done: false })
+        let place = Place::of(path)?;
+        let file = REGISTRY.start_as(&tmp).map_err(|source| LinkError::Io { path: tmp.clone(), source })?;
+        Ok(Pending::with(place, tmp, file))
     }
 
-    /// The final name.
+    fn with(place: Place, tmp: PathBuf, file: File) -> Pending {
+        Pending { place, tmp, file, buffer: Vec::with_capacity(PIECE as usize), pos: 0, done: false }
+    }
+
+    /// Writes the whole of a file, which appears when complete.
+    ///
+    /// # Errors
+    /// As [`Pending::create`]; the file cannot be written.
+    pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), LinkError> {
+        let mut file = Pending::create(path)?;
+        file.append(bytes)?;
+        file.commit(0o644)
+    }
+
+    /// The final name, with links followed.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.place.target()
     }
 
     /// The name until [`Pending::commit`].
@@ -58,11 +76,17 @@ impl Pending {
     }
 
     /// Appends `bytes`.
+    ///
+    /// # Errors
+    /// [`LinkError::Io`], as all below.
     pub fn append(&mut self, bytes: &[u8]) -> Result<(), LinkError> {
         self.write_all(bytes).map_err(|e| self.fail(e))
     }
 
     /// Appends zeros up to `pos`.
+    ///
+    /// # Errors
+    /// [`LinkError::Io`].
     pub fn pad_to(&mut self, pos: u64) -> Result<(), LinkError> {
         let n = pos.saturating_sub(self.pos);
         io::copy(&mut io::Read::take(io::repeat(0), n), self).map_err(|e| self.fail(e))?;
@@ -70,6 +94,9 @@ impl Pending {
     }
 
     /// Continues at `pos`, forgetting what lies behind it.
+    ///
+    /// # Errors
+    /// [`LinkError::Io`].
     pub fn rewind(&mut self, pos: u64) -> Result<(), LinkError> {
         self.settle()?;
         self.file.set_len(pos).map_err(|e| self.fail(e))?;
@@ -78,26 +105,37 @@ impl Pending {
     }
 
     /// Overwrites bytes at `at`, all of which have been appended before.
+    ///
+    /// # Errors
+    /// [`LinkError::Io`].
     pub fn patch(&mut self, at: u64, bytes: &[u8]) -> Result<(), LinkError> {
         self.settle()?;
         self.file.write_all_at(bytes, at).map_err(|e| self.fail(e))
     }
 
     /// Writes out what is buffered.
+    ///
+    /// # Errors
+    /// [`LinkError::Io`].
     pub fn settle(&mut self) -> Result<(), LinkError> {
         self.flush().map_err(|e| self.fail(e))
     }
 
-    /// Gives the complete file its name, executable.
-    pub fn commit(mut self) -> Result<(), LinkError> {
+    /// Gives the complete file its name and these permissions. Its bytes reach the disk before its name does: after a crash the name stands for the
+    /// former file or for the whole of the new one.
+    ///
+    /// # Errors
+    /// [`LinkError::Io`].
+    pub fn commit(mut self, mode: u32) -> Result<(), LinkError> {
         self.settle()?;
-        set_executable(&self.file).and_then(|()| fs::rename(&self.tmp, &self.path)).map_err(|e| self.fail(e))?;
+        let named = self.file.set_permissions(fs::Permissions::from_mode(mode)).and_then(|()| self.file.sync_all());
+        named.and_then(|()| REGISTRY.finish(&self.tmp, self.place.target())).map_err(|e| self.fail(e))?;
         self.done = true;
-        Ok(())
+        self.place.sync_folder().map_err(|e| self.fail(e))
     }
 
     fn fail(&self, source: io::Error) -> LinkError {
-        LinkError::Io { path: self.path.clone(), source }
+        LinkError::Io { path: self.place.target().to_owned(), source }
     }
 }
 
@@ -123,15 +161,9 @@ impl Write for Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         if !self.done {
-            // Nothing more can be done about a failure here; the name itself was never touched.
-            let _ = fs::remove_file(&self.tmp);
+            REGISTRY.discard(&self.tmp);
         }
     }
-}
-
-fn set_executable(file: &File) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    file.set_permissions(fs::Permissions::from_mode(0o755))
 }
 
 #[cfg(test)]
@@ -153,12 +185,13 @@ mod tests {
         file.patch(5, b"patched").unwrap();
         file.append(b".").unwrap();
         assert!(!path.exists());
-        file.commit().unwrap();
+        file.commit(0o755).unwrap();
         let mut expected = bytes;
         expected[5..12].copy_from_slice(b"patched");
         expected.extend_from_slice(&[0; 10]);
         expected.extend_from_slice(b"end.");
         assert!(fs::read(&path).unwrap() == expected);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o755);
     }
 
     #[test]
