@@ -91,7 +91,8 @@ def entrants() -> list[Entrant]:
 
 def select(cases: list[Case], words: list[str]) -> list[tuple[Case, int, list[Entrant]]]:
     """(case, bits, entrants with ours first) for the words of `--only`. A word is a pattern for a case, an engine or a format; words of one
-    kind add up, kinds restrict each other. Ours always takes part: without it there is no ratio. Raises ValueError for a word that fits nothing."""
+    kind add up, kinds restrict each other. Ours always takes part, in its first format of those bits unless a word names another: without it there is no ratio.
+    Raises ValueError for a word that fits nothing."""
     everyone = entrants()
     kinds = [sorted({c.name for c in cases}), sorted({e.engine for e in everyone}), sorted({e.format for e in everyone})]
     chosen: list[set[str]] = [set(), set(), set()]
@@ -111,6 +112,7 @@ def select(cases: list[Case], words: list[str]) -> list[tuple[Case, int, list[En
             group = [e for e in everyone if e.bits == bits and e.module.supports(case)]
             peers = [e for e in group if e.engine != OURS and wanted(1, e.engine) and wanted(2, e.format)]
             ours = [e for e in group if e.engine == OURS]
+            ours = [e for e in ours if e.format in chosen[2]][:1] or ours[:1]
             alone = OURS in chosen[1] and wanted(2, ours[0].format) if ours else False
             if peers or alone:
                 result.append((case, bits, ours + peers))

@@ -23,7 +23,9 @@ impl Args {
 }
 
 fn negative_numbers_are_values(command: clap::Command) -> clap::Command {
-    command.mut_args(|a| if a.get_action().takes_values() { a.allow_negative_numbers(true) } else { a }).mut_subcommands(negative_numbers_are_values)
+    command
+        .mut_args(|a| if a.get_action().takes_values() { a.allow_negative_numbers(true) } else { a })
+        .mut_subcommands(negative_numbers_are_values)
 }
 
 /// Subcommands.

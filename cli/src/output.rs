@@ -21,11 +21,9 @@ pub fn spare_checkpoint(out: &Path, checkpoint: &Path) -> Result<(), Error> {
     let same = |path: &PathBuf| fs::metadata(path).is_ok_and(|m| identity(&m) == identity(&written));
     match files_of(checkpoint).into_iter().find(same) {
         None => Ok(()),
-        Some(file) => Err(Error::Usage(format!(
-            "-o {} would replace {}, a file of the checkpoint: give another name",
-            out.display(),
-            file.display()
-        ))),
+        Some(file) => {
+            Err(Error::Usage(format!("-o {} would replace {}, a file of the checkpoint: give another name", out.display(), file.display())))
+        }
     }
 }
 

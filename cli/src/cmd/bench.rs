@@ -39,9 +39,10 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
     let chunk = info.max_batch_tokens;
     let each = |n: &usize| measure(format!("prefill of {n} tokens"), prefill_shapes(*n, chunk), &|| prefill(&model, *n));
     let prefill: Vec<Rate> = args.prefill.iter().map(each).collect::<Result<_, _>>()?;
-    let each = |b: &usize| measure(format!("decode, {b} at once"), vec![decode_shape(*b, args.steps)], &|| decode(&model, *b, args.steps));
-    let decode: Vec<Rate> = args.batch.iter().map(each).collect::<Result<_, _>>()?;
-    // Before the bandwidth buffer adds to it.
+    for batch in &args.batch {
+        decode(&model, *batch, 1)?;
+    }
+    // All kinds of steps have run once; the memory that is streamed for comparison would add to it.
     let rss = peak_rss();
     let manifest: Value = serde_json::from_str(&model.manifest()).unwrap_or_default();
     let versions = manifest::versions(&manifest);
@@ -50,9 +51,14 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
     let predicted: Predicted = version.and_then(|v| serde_json::from_value(v.facts["predicted"].clone()).ok()).unwrap_or_default();
     let gpu = version.and_then(|v| v.spec).is_some_and(|t| t.family() == Family::Gpu);
     // This process cannot stream a GPU's memory; the target's line says what the kind has.
-    let memory = if gpu { predicted.machine.memory } else { stream_bandwidth(info.threads) };
+    let roofline = if gpu { Roofline::Known(predicted.machine.memory) } else { Roofline::streamed(info.threads) };
+    let each = |b: &usize| {
+        let beside = |f: &dyn Fn() -> Result<Rate, Error>| roofline.beside(f);
+        measure(format!("decode, {b} at once"), vec![decode_shape(*b, args.steps)], &|| beside(&|| decode(&model, *b, args.steps)))
+    };
+    let decode: Vec<Rate> = args.batch.iter().map(each).collect::<Result<_, _>>()?;
     let target = version.map_or("?", |v| v.target).to_owned();
-    let machine = Machine { device: model.device()?, target, gpu, memory };
+    let machine = Machine { device: model.device()?, target, gpu };
     let results = Results { args, model: &model, load, prefill, decode, machine, rss, step_bytes, kernels, predicted };
     super::print(&if args.json { format!("{}\n", results.json()) } else { results.text() })
 }
@@ -66,6 +72,8 @@ struct Rate {
     tokens_per_second: f64,
     /// Seconds of the whole (prefill: to the first token) or of one step (decode).
     seconds: f64,
+    /// Bytes per second of the memory around that time; 0 where it was not measured.
+    memory: f64,
 }
 
 /// The median of some repetitions, and the time per kernel of each (nothing without a profile).
@@ -115,7 +123,7 @@ fn prefill(model: &Model, n: usize) -> Result<Rate, Error> {
     }
     let seconds = start.elapsed().as_secs_f64();
     model.seq_free(seq)?;
-    Ok(Rate { size: n, tokens_per_second: n as f64 / seconds, seconds })
+    Ok(Rate { size: n, tokens_per_second: n as f64 / seconds, seconds, memory: 0.0 })
 }
 
 fn decode(model: &Model, batch: usize, steps: usize) -> Result<Rate, Error> {
@@ -135,15 +143,36 @@ fn decode(model: &Model, batch: usize, steps: usize) -> Result<Rate, Error> {
     for s in seqs {
         model.seq_free(s)?;
     }
-    Ok(Rate { size: batch, tokens_per_second: batch as f64 / seconds, seconds })
+    Ok(Rate { size: batch, tokens_per_second: batch as f64 / seconds, seconds, memory: 0.0 })
 }
 
-/// Bytes per second that `threads` threads stream from memory, the roofline of decode: the median of five measurements, 0 without memory for one.
-fn stream_bandwidth(threads: usize) -> f64 {
-    let Some(memory) = stream::Memory::new(512 << 20, true) else { return 0.0 };
-    let mut rates: Vec<f64> = (0..5).map(|_| stream::bandwidth(&memory, threads)).collect();
-    rates.sort_by(f64::total_cmp);
-    rates[rates.len() / 2]
+/// How fast the memory is that weights come from.
+enum Roofline {
+    /// By the target's line, in bytes per second.
+    Known(f64),
+    /// As so many threads stream it.
+    Streamed(stream::Memory, usize),
+}
+
+impl Roofline {
+    /// To be measured; 0 without memory to stream.
+    fn streamed(threads: usize) -> Roofline {
+        stream::Memory::new(512 << 20, true).map_or(Roofline::Known(0.0), |memory| Roofline::Streamed(memory, threads))
+    }
+
+    fn now(&self) -> f64 {
+        match self {
+            Roofline::Known(rate) => *rate,
+            Roofline::Streamed(memory, threads) => stream::bandwidth(memory, *threads),
+        }
+    }
+
+    /// Runs a measurement between two of the memory: what a virtual machine gets of it changes by half within minutes, and the share of it with the moment.
+    fn beside(&self, f: &dyn Fn() -> Result<Rate, Error>) -> Result<Rate, Error> {
+        let before = self.now();
+        let rate = f()?;
+        Ok(Rate { memory: (before + self.now()) / 2.0, ..rate })
+    }
 }
 
 /// What computed.
@@ -153,8 +182,6 @@ struct Machine {
     /// Target of the version that ran.
     target: String,
     gpu: bool,
-    /// Bytes per second of its memory.
-    memory: f64,
 }
 
 struct Results<'a> {
@@ -173,7 +200,13 @@ struct Results<'a> {
 
 impl Results<'_> {
     fn share(&self, r: &Rate) -> f64 {
-        self.step_bytes / r.seconds / self.machine.memory
+        self.step_bytes / r.seconds / r.memory
+    }
+
+    /// Bytes per second of the memory, the least and the most beside any measurement.
+    fn memory(&self) -> (f64, f64) {
+        let rates = || self.decode.iter().map(|r| r.memory);
+        (rates().fold(f64::INFINITY, f64::min), rates().fold(0.0, f64::max))
     }
 
     fn json(&self) -> Value {
@@ -184,20 +217,20 @@ impl Results<'_> {
             "threads": self.model.info().threads,
             "load_seconds": self.load,
             "peak_rss_bytes": self.rss,
-            "stream_bytes_per_second": self.machine.memory,
             "weights_read_per_step": self.step_bytes,
             "prefill": self.prefill.iter().map(|r| json!({
                 "tokens": r.size, "tokens_per_second": r.tokens_per_second, "time_to_first_token": r.seconds })).collect::<Vec<_>>(),
             "decode": self.decode.iter().map(|r| json!({
                 "sequences": r.size, "tokens_per_second": r.tokens_per_second, "step_seconds": r.seconds,
-                "share_of_roofline": self.share(r) })).collect::<Vec<_>>(),
+                "stream_bytes_per_second": r.memory, "share_of_roofline": self.share(r) })).collect::<Vec<_>>(),
             "kernels": if self.args.kernels { kernels::json(&self.kernels, &self.predicted) } else { Value::Null },
         })
     }
 
     fn text(&self) -> String {
         let mut s = String::new();
-        let Machine { device, target, gpu, memory } = &self.machine;
+        let Machine { device, target, gpu } = &self.machine;
+        let (least, most) = self.memory();
         let threads = self.model.info().threads;
         let _ = match gpu {
             true => writeln!(s, "{} on {device}, version for {target}", self.args.artifact.display()),
@@ -216,18 +249,20 @@ impl Results<'_> {
         for r in &self.decode {
             let _ = writeln!(
                 s,
-                "decode  {:>5} at once {:8.1} tokens/s   {:.2} ms per step, {:.0} % of the roofline",
+                "decode  {:>5} at once {:8.1} tokens/s   {:.2} ms per step, {:.0} % of the roofline ({:.1} GB/s)",
                 r.size,
                 r.tokens_per_second,
                 r.seconds * 1e3,
-                self.share(r) * 100.0
+                self.share(r) * 100.0,
+                r.memory / 1e9
             );
         }
         let _ = writeln!(
             s,
-            "roofline              {:8.1} GB/s {}; a step reads {} of weights",
-            memory / 1e9,
-            if *gpu { "of memory, by the target's line" } else { "streamed by these threads" },
+            "roofline              {:.1} to {:.1} GB/s {}; a step reads {} of weights",
+            least / 1e9,
+            most / 1e9,
+            if *gpu { "of memory, by the target's line" } else { "streamed by these threads right before and after" },
             bytes(self.step_bytes)
         );
         let _ = writeln!(s, "peak RSS              {}", bytes(self.rss));

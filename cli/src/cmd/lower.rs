@@ -71,9 +71,7 @@ pub fn read(path: &Path) -> Result<Vec<Kernel>, Error> {
 /// Kernels that cannot be lowered, a folder that cannot be written.
 pub fn write(kernels: &[Kernel], target: &TargetSpec, backend: &dyn Backend, folder: &Path) -> Result<(), Error> {
     std::fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, e))?;
-    let put = |name: &str, bytes: &[u8]| {
-        Pending::write_file(&folder.join(name), bytes).map_err(Error::from)
-    };
+    let put = |name: &str, bytes: &[u8]| Pending::write_file(&folder.join(name), bytes).map_err(Error::from);
     let mut all = vec![];
     for (i, (kernel, object)) in kernels.iter().zip(backend.lower_all(kernels, target)?).enumerate() {
         let Some(gpu) = &object.gpu else { continue };

@@ -4,8 +4,8 @@
 //! [`PIECE`]s in folios of 2 MiB, which the kernel then maps as huge pages. Decoding streams the weights through one such mapping, and with
 //! 4 KiB pages a single thread reaches some 20 % less of the memory's bandwidth (`benches/kernels --pages`).
 
-use super::place::{Place, REGISTRY};
 use super::LinkError;
+use super::place::{Place, REGISTRY};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};

@@ -24,7 +24,9 @@ impl Place {
         let target = follow(path).map_err(|source| LinkError::Io { path: path.to_owned(), source })?;
         match fs::metadata(&target) {
             Ok(m) if m.is_dir() => Err(fail(io::ErrorKind::IsADirectory, "it is a directory; give a file name")),
-            Ok(m) if !m.is_file() => Err(fail(io::ErrorKind::InvalidInput, &format!("it is {}; give the name of a file", kind(m.file_type())))),
+            Ok(m) if !m.is_file() => {
+                Err(fail(io::ErrorKind::InvalidInput, &format!("it is {}; give the name of a file", kind(m.file_type()))))
+            }
             _ if target.file_name().is_none() => Err(fail(io::ErrorKind::InvalidInput, "it is no file name")),
             _ => Ok(Place { target }),
         }
@@ -45,7 +47,9 @@ impl Place {
     /// Has the folder's entry for the file written to disk. File systems that cannot do so with folders are left alone.
     pub fn sync_folder(&self) -> io::Result<()> {
         match File::open(self.folder()).and_then(|f| f.sync_all()) {
-            Err(e) if !matches!(e.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied) => Err(e),
+            Err(e) if !matches!(e.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied) => {
+                Err(e)
+            }
             _ => Ok(()),
         }
     }
@@ -95,7 +99,10 @@ impl Registry {
                 Ok(file) => return Ok((tmp, file)),
             }
         }
-        let source = io::Error::new(io::ErrorKind::AlreadyExists, format!("{ATTEMPTS} files .llmcc-*.tmp of interrupted runs lie there; remove them"));
+        let source = io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            format!("{ATTEMPTS} files .llmcc-*.tmp of interrupted runs lie there; remove them"),
+        );
         Err(LinkError::Io { path: place.folder().to_owned(), source })
     }
 
@@ -172,7 +179,9 @@ mod tests {
         // SAFETY: a valid path.
         assert_eq!(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }, 0);
         let socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
-        for (name, what) in [("a", "circle"), ("null", "a device"), ("pipe", "a pipe"), ("socket", "a socket"), ("", "directory"), ("..", "directory")] {
+        for (name, what) in
+            [("a", "circle"), ("null", "a device"), ("pipe", "a pipe"), ("socket", "a socket"), ("", "directory"), ("..", "directory")]
+        {
             let e = written(&at(name)).unwrap_err().to_string();
             assert!(e.contains(what), "{name}: {e}");
         }
