@@ -226,8 +226,8 @@ class Model:
     def generate(self, prompt: Union[Prompt, Prompts], *, max_tokens: Optional[int] = None, **params: Any) -> Union[str, list[str]]:
         """Continues ``prompt`` (text, or tokens) and returns the new text; of a list of prompts the list of texts.
 
-        Prompts of a list generate together: up to ``max_batch`` at once, and where one ends, the next begins. They wait for room in the cache where there is none. Each text is the one it would
-        have alone.
+        Prompts of a list generate together: up to ``max_batch`` at once, and where one ends, the next begins. They wait for room in the cache where there
+        is none. Each text is the one it would have alone, bit for bit.
 
         :param max_tokens: most tokens to generate; by default until the model ends the text or its context is full.
         :param temperature: 0 (default) always takes the most probable token.
@@ -356,7 +356,8 @@ class Model:
         :param logits: float32 ``[vocab]``: a row of :meth:`step` or :meth:`forward`, any array of float32, or numbers.
         :param history: the tokens so far, for the repetition penalty.
         :param draw: number of the choice among those of one seed; a generation's n-th token has ``draw=n`` (from 0).
-        :param sampling: ``temperature``, ``top_k``, ``top_p``, ``min_p``, ``repetition_penalty``, ``repetition_window``, ``seed``, ``logit_bias``, as in :meth:`generate`.
+        :param sampling: ``temperature``, ``top_k``, ``top_p``, ``min_p``, ``repetition_penalty``, ``repetition_window``, ``seed``, ``logit_bias``, as in
+            :meth:`generate`.
         """
         row = ffi.float_row(logits, "logits")
         tokens = ffi.int32_array(history, "history")
@@ -397,8 +398,8 @@ class Model:
         """Appends tokens to several sessions at once, prompts and single tokens mixed, and returns the logits after the last token of each:
         float32 ``[len(batch), vocab]``. A session's logits do not depend on the others, but the work is shared.
 
-        :param rows: after which tokens logits are wanted; then the result is a list of float32 ``[rows, vocab]``, one per session (parts of one array). ``"all"`` or ``"last"`` for all sessions,
-            or a choice for each: ``"all"``, ``"last"``, or indices of its tokens, which may be negative, and none.
+        :param rows: after which tokens logits are wanted; then the result is a list of float32 ``[rows, vocab]``, one per session (parts of one array).
+            ``"all"`` or ``"last"`` for all sessions, or a choice for each: ``"all"``, ``"last"``, or any indices of its tokens, which may be negative.
         """
         entries = list(batch)
         wanted = batch_rows(rows, [len(tokens) for _, tokens in entries])

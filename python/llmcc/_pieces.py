@@ -45,8 +45,8 @@ class Piece:
 class Completion:
     """A whole generation.
 
-    ``tokens`` are the generated ones, with the one that ended it, if any; ``text`` is theirs. ``finish`` is as in :class:`Piece`. ``logprobs`` has an entry per token, and
-    ``prompt_logprobs`` one per token of the prompt (``None`` for the first, which nothing predicts), if they were asked for.
+    ``tokens`` are the generated ones, with the one that ended it, if any; ``text`` is theirs. ``finish`` is as in :class:`Piece`. ``logprobs`` has an entry
+    per token, and ``prompt_logprobs`` one per token of the prompt (``None`` for the first, which nothing predicts), if they were asked for.
     """
 
     text: str

@@ -4,12 +4,12 @@
 
     llmcc-eval --model llmcc --model_args path=model.so --tasks hellaswag
 
-``llmcc-eval`` (or ``python -m llmcc.lm_eval``) is the harness' own program, ``lm_eval``, which knows this model besides its own. From Python, ``import llmcc.lm_eval`` before
-``lm_eval.simple_evaluate(model="llmcc", model_args={"path": "model.so"}, ...)`` does the same.
+``llmcc-eval`` (or ``python -m llmcc.lm_eval``) is the harness' own program, ``lm_eval``, which knows this model besides its own (it finds models by import, and
+has no plugins). From Python, ``import llmcc.lm_eval`` before ``lm_eval.simple_evaluate(model="llmcc", model_args={"path": "model.so"}, ...)`` does the same.
 
-Texts become tokens as in the harness' ``hf`` model, so that results can be compared: a continuation's tokens are those of the whole text behind the tokens of the context, contexts too long lose
-their beginning, and rolling windows begin with the beginning-of-sequence token. Requests are evaluated together in ragged batches; what they share at their beginning (a few-shot prompt, a
-question with several answers) is evaluated once. Neither changes a bit of the results.
+Texts become tokens as in the harness' ``hf`` model, so that results can be compared: a continuation's tokens are those of the whole text behind the tokens of
+the context, contexts too long lose their beginning, and rolling windows begin with the beginning-of-sequence token. Requests are evaluated together in ragged
+batches; what they share at their beginning (a few-shot prompt, a question with several answers) is evaluated once. Neither changes a bit of the results.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The adapter for lm-evaluation-harness, on tasks of its own: nothing is fetched.
 
-Run on the artifacts LLMCC_TEST_ARTIFACT (any with a tokenizer) and, against values of Transformers, LLMCC_TEST_EXACT (the example model, not quantized). With LLMCC_TEST_EVAL the harness must be installed.
+Run on the artifacts LLMCC_TEST_ARTIFACT (any with a tokenizer) and, against values of Transformers, LLMCC_TEST_EXACT (the example model, all in float32).
+With LLMCC_TEST_EVAL the harness must be installed.
 """
 
 from __future__ import annotations
@@ -144,7 +145,7 @@ def test_tasks_by_the_program(tmp_path: Path) -> None:
     model.close()
 
 
-@pytest.mark.skipif(not EXACT or not GOLDENS.exists(), reason="skipped: set LLMCC_TEST_EXACT to the example model's artifact, not quantized")
+@pytest.mark.skipif(not EXACT or not GOLDENS.exists(), reason="skipped: set LLMCC_TEST_EXACT to the example model's artifact in float32")
 def test_likelihoods_of_transformers() -> None:
     goldens = safetensors(GOLDENS / "logits.safetensors")
     tokens = goldens["tokens"].tolist()

@@ -1,6 +1,7 @@
 //! Values that the caller adds to logits before a token is chosen.
 //!
-//! They come first of all filters, before the repetition penalty and the temperature, as in Hugging Face Transformers (`sequence_bias`) and in OpenAI's and vLLM's `logit_bias`.
+//! They come first of all filters, before the repetition penalty and the temperature, as in Hugging Face Transformers (`sequence_bias`) and in OpenAI's and
+//! vLLM's `logit_bias`.
 
 use std::borrow::Cow;
 

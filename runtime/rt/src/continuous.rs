@@ -1,9 +1,9 @@
 //! Several generations in one step: continuous batching.
 //!
-//! A call takes the running generations one token further and fills the rest of the step with prompts, in the order given, which is the order of their rank: a prompt is begun when the
-//! cache has room for all of it, and none overtakes another. Where the cache is full all the same, the last generations give their pages back, and evaluate their tokens again when
-//! there is room (as vLLM preempts by recomputation, Kwon et al. 2023). Tokens are those of generating one by one, bit for bit, as a sequence's logits depend neither on what else is in a step nor on
-//! how its tokens are cut into steps.
+//! A call takes the running generations one token further and fills the rest of the step with prompts, in the order given, which is the order of their rank: a
+//! prompt is begun when the cache has room for all of it, and none overtakes another. Where the cache is full all the same, the last generations give their
+//! pages back, and evaluate their tokens again when there is room (as vLLM preempts by recomputation, Kwon et al. 2023). Tokens are those of generating one by
+//! one, bit for bit, as a sequence's logits depend neither on what else is in a step nor on how its tokens are cut into steps.
 
 use std::time::Instant;
 

@@ -1,7 +1,8 @@
 //! Logarithms of the probabilities that the model gives to tokens.
 //!
-//! `logprob(t) = x[t] - max - ln Σ exp(x[i] - max)`, the log-softmax of a row of logits, in f64, with sums in the order of ids and with this runtime's own exponential function and
-//! logarithm: equal logits give equal bits on every machine. It is the model's distribution, before bias, penalty, temperature and filters.
+//! `logprob(t) = x[t] - max - ln Σ exp(x[i] - max)`, the log-softmax of a row of logits, in f64, with sums in the order of ids and with this runtime's own
+//! exponential function and logarithm: equal logits give equal bits on every machine. It is the model's distribution, before bias, penalty, temperature and
+//! filters.
 
 use crate::error::Result;
 use crate::sample::{INFINITE, NAN, candidates, exp, more_probable, numeric};
