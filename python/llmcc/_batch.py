@@ -116,15 +116,15 @@ class BatchTexts(Iterator["tuple[int, str]"]):
                 return index, piece.text
 
 
-def is_batch(prompt: Any) -> bool:
-    """Whether this is a list of prompts, rather than one."""
+def as_batch(prompt: Any) -> Optional[list[Prompt]]:
+    """The prompts, if this is a list of them; ``None`` if it is one."""
     if isinstance(prompt, (str, bytes)) or not hasattr(prompt, "__len__") or len(prompt) == 0:
-        return False
+        return None
     first = prompt[0]
-    return isinstance(first, (str, Sequence)) or getattr(first, "ndim", 0) >= 1
+    return list(prompt) if isinstance(first, (str, Sequence)) or getattr(first, "ndim", 0) >= 1 else None
 
 
-def encoded(model: Model, prompt: Prompt) -> list[int]:
+def encoded(model: Model, prompt: Any) -> list[int]:
     """Tokens of one prompt."""
     return model.tokenize(prompt) if isinstance(prompt, str) else list(prompt)
 

@@ -245,9 +245,10 @@ class Model:
         :param each: with a list of prompts: a mapping per prompt with its own parameters (``{"seed": 3}``), which override the common ones.
         :param max_batch: with a list of prompts: how many generate at once (default 64).
         """
-        if _batch.is_batch(prompt):
-            return [c.text for c in self.complete(prompt, max_tokens=max_tokens, **params)]
-        return "".join(self.stream(prompt, max_tokens=max_tokens, **params))
+        prompts = _batch.as_batch(prompt)
+        if prompts is not None:
+            return [c.text for c in self.complete(prompts, max_tokens=max_tokens, **params)]
+        return "".join(_texts(self._pieces_of(prompt, max_tokens, params)))
 
     @overload
     def complete(self, prompt: Prompt, *, max_tokens: Optional[int] = None, prompt_logprobs: Optional[int] = None, **params: Any) -> Completion: ...
@@ -263,8 +264,8 @@ class Model:
         :param logprobs: also tell how probable each token was; the number is that of the most probable tokens to tell with each, and may be 0.
         :param prompt_logprobs: the same for the tokens of the prompt (which are evaluated once more for it).
         """
-        batch = _batch.is_batch(prompt)
-        prompts = [_batch.encoded(self, p) for p in (prompt if batch else [prompt])]
+        batch = _batch.as_batch(prompt)
+        prompts = [_batch.encoded(self, p) for p in ([prompt] if batch is None else batch)]
         if prompt_logprobs is not None:
             _natural(prompt_logprobs, "prompt_logprobs", 31)
         pieces = self._begin(prompts, max_tokens, params)
@@ -272,7 +273,7 @@ class Model:
         if prompt_logprobs is not None:
             judged = _score.score(self, [(p, 1) for p in prompts], prompt_logprobs)
             results = [replace(r, prompt_logprobs=[None, *logprobs]) for r, logprobs in zip(results, judged)]
-        return results if batch else results[0]
+        return results[0] if batch is None else results
 
     @overload
     def stream(self, prompt: Prompt, *, max_tokens: Optional[int] = None, **params: Any) -> Iterator[str]: ...
@@ -284,9 +285,10 @@ class Model:
         self, prompt: Union[Prompt, Prompts], *, max_tokens: Optional[int] = None, **params: Any
     ) -> Union[Iterator[str], Iterator[tuple[int, str]]]:
         """As :meth:`generate`, but yields the text as it comes, in whole characters; of a list of prompts pairs of a prompt's index and a text."""
-        if _batch.is_batch(prompt):
-            return _batch.BatchTexts(self.pieces(prompt, max_tokens=max_tokens, **params))
-        return _texts(self.pieces(prompt, max_tokens=max_tokens, **params))
+        prompts = _batch.as_batch(prompt)
+        if prompts is not None:
+            return _batch.BatchTexts(self.pieces(prompts, max_tokens=max_tokens, **params))
+        return _texts(self._pieces_of(prompt, max_tokens, params))
 
     @overload
     def pieces(self, prompt: Prompt, *, max_tokens: Optional[int] = None, **params: Any) -> Iterator[Piece]: ...
@@ -301,8 +303,12 @@ class Model:
 
         :param logprobs: as in :meth:`complete`.
         """
-        if _batch.is_batch(prompt):
-            return self._begin([_batch.encoded(self, p) for p in prompt], max_tokens, params)
+        prompts = _batch.as_batch(prompt)
+        if prompts is not None:
+            return self._begin([_batch.encoded(self, p) for p in prompts], max_tokens, params)
+        return self._pieces_of(prompt, max_tokens, params)
+
+    def _pieces_of(self, prompt: Any, max_tokens: Optional[int], params: Mapping[str, Any]) -> Iterator[Piece]:
         tokens = self.tokenize(prompt) if isinstance(prompt, str) else prompt
         return self._pieces(ffi.NEW_SEQ, tokens, _GenParams(max_tokens, **params))
 
@@ -324,7 +330,9 @@ class Model:
     # ---- logits
 
     @overload
-    def score(self, prompt: Prompt, continuation: Optional[Prompt] = None, *, top: int = 0) -> list[TokenLogprob]: ...
+    def score(  # type: ignore[overload-overlap]  # a text is a sequence of texts, too
+        self, prompt: Prompt, continuation: Optional[Prompt] = None, *, top: int = 0
+    ) -> list[TokenLogprob]: ...
 
     @overload
     def score(self, prompt: Prompts, continuation: Optional[Prompts] = None, *, top: int = 0) -> list[list[TokenLogprob]]: ...
@@ -339,16 +347,19 @@ class Model:
         :param top: also tell this many of the most probable tokens at each place.
         """
         _natural(top, "top", 31)
-        if not _batch.is_batch(prompt):
-            return self.score([prompt], None if continuation is None else [continuation], top=top)[0]
+        batch = _batch.as_batch(prompt)
+        prompts: list[Any] = [prompt] if batch is None else batch
+        continuations: Any = [continuation] if batch is None else continuation
         if continuation is None:
-            return _score.score(self, [(_batch.encoded(self, p), 1) for p in prompt], top)
-        if isinstance(continuation, str) or len(continuation) != len(prompt):
-            raise ValueError(f"continuation must be a list of {len(prompt)}, one for each prompt")
-        items = [_score.encode_pair(self, p, q) for p, q in zip(prompt, continuation)]
-        if any(start == 0 for _, start in items):
+            items = [(_batch.encoded(self, p), 1) for p in prompts]
+        else:
+            if isinstance(continuations, str) or len(continuations) != len(prompts):
+                raise ValueError(f"continuation must be a list of {len(prompts)}, one for each prompt")
+            items = [_score.encode_pair(self, p, q) for p, q in zip(prompts, continuations)]
+        if any(len(tokens) == 0 or start == 0 for tokens, start in items):
             raise ValueError("a prompt has no tokens; give at least one (a beginning-of-sequence token, say)")
-        return _score.score(self, items, top)
+        results = _score.score(self, items, top)
+        return results[0] if batch is None else results
 
     def sample(self, logits: Any, *, history: Sequence[int] = (), draw: int = 0, **sampling: Any) -> int:
         """Chooses a token from one row of logits, as :meth:`generate` does.

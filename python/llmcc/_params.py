@@ -43,7 +43,7 @@ def native_bias(logit_bias: Optional[Mapping[int, float]]) -> Any:
         return None
     if not isinstance(logit_bias, Mapping):
         raise TypeError(f"logit_bias must map tokens to numbers, not be a {type(logit_bias).__name__}")
-    entries = []
+    entries: list[ffi.LogitBias] = []
     for token, value in logit_bias.items():
         if isinstance(token, bool) or not isinstance(token, numbers.Integral):
             raise TypeError(f"logit_bias: {token!r} is no token id (an integer)")

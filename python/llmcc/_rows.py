@@ -22,7 +22,7 @@ def chosen_rows(rows: Rows, n: int) -> list[int]:
         if rows != "all":
             raise ValueError(f'rows is {rows!r}; use "all", "last" or indices')
         return list(range(n))
-    result = []
+    result: list[int] = []
     for row in rows:
         if isinstance(row, bool) or not isinstance(row, numbers.Integral):
             raise TypeError(f"rows must be integers, not {type(row).__name__}")

@@ -130,9 +130,9 @@ class LlmccLM(TemplateLM):  # type: ignore[misc]
 
     def _loglikelihood_tokens(self, requests: Sequence[TokenRequest], disable_tqdm: bool = False, **_: Any) -> list[tuple[float, bool]]:
         judged = self._judge([(context, continuation) for _, context, continuation in requests], disable_tqdm)
-        for (key, _, _), answer in zip(requests, judged):
-            if key is not None:
-                self.cache_hook.add_partial("loglikelihood", key, answer)
+        for request, answer in zip(requests, judged):
+            if request[0] is not None:
+                self.cache_hook.add_partial("loglikelihood", request[0], answer)
         return judged
 
     def _judge(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], disable_tqdm: bool) -> list[tuple[float, bool]]:
@@ -256,7 +256,7 @@ class LlmccLM(TemplateLM):  # type: ignore[misc]
         return text[: at + len(whole)] if text.startswith(whole, at) else text[: at + len(last.strip())]
 
     def _render(self, chat_history: list[dict[str, str]], add_generation_prompt: bool) -> str:
-        named = {} if self._template is None else {"template": self._template}
+        named: dict[str, Any] = {} if self._template is None else {"template": self._template}
         return self.model.apply_chat_template(chat_history, add_generation_prompt=add_generation_prompt, **named)
 
 
