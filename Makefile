@@ -21,7 +21,7 @@ NVDISASM_WHEEL := nvidia-cuda-nvdisasm==13.5.37
 LLVM_PACKAGES := g++ llvm-22-dev libmlir-22-dev libpolly-22-dev libclang1-22 libclang-common-22-dev zlib1g-dev libzstd-dev
 GPU_FEATURES := --features llmcc/gpu
 
-.PHONY: demo test build deps llvm ptxas python lint unit clean
+.PHONY: demo test build deps llvm ptxas python eval lint unit clean
 
 ifeq ($(GPU),1)
 build: deps llvm ptxas
@@ -89,6 +89,13 @@ $(VENV)/ok: python/pyproject.toml $(wildcard python/llmcc/*.py) | deps
 
 python: $(VENV)/ok
 
+# lm-evaluation-harness, for the tests of its adapter: no PyTorch, but Arrow, pandas and SciPy (some 700 MB, a minute).
+$(VENV)/eval-ok: $(VENV)/ok python/eval-constraints.txt
+	$(PY) -m pip install -q --disable-pip-version-check -c python/eval-constraints.txt './python[eval]'
+	touch $@
+
+eval: $(VENV)/eval-ok
+
 lint: llvm
 	cargo fmt --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
@@ -97,7 +104,8 @@ lint: llvm
 unit: export LLMCC_PYTHON = $(CURDIR)/$(PY)
 unit: export LLMCC_PTXAS = $(CURDIR)/$(BUILD)/cuda/ptxas
 unit: export LLMCC_NVDISASM = $(CURDIR)/$(BUILD)/cuda/nvdisasm
-unit: python llvm ptxas
+unit: export LLMCC_TEST_EVAL = 1
+unit: python eval llvm ptxas
 	cargo test --workspace --locked $(GPU_FEATURES)
 
 test: deps lint unit

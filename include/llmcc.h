@@ -30,7 +30,7 @@ extern "C" {
 #endif
 
 /* Version this header describes. Compatible when the upper 16 bits of llmcc_abi_version() are the same and the lower are not smaller. */
-#define LLMCC_ABI_VERSION 0x00010000u
+#define LLMCC_ABI_VERSION 0x00010001u
 
 typedef int32_t llmcc_status;
 enum {
@@ -141,8 +141,14 @@ typedef struct llmcc_batch {
  * has room for `capacity` floats. A sequence's logits do not depend on what else is in the batch. */
 llmcc_status llmcc_step(const llmcc_model *model, const llmcc_batch *batch, float *logits, size_t capacity);
 
-/* How to choose a token; all zero: the most probable one. The filters run in this order (that of Hugging Face Transformers):
- * repetition penalty, temperature, top-k, top-p, min-p. */
+/* What is added to the logit of a token; -INFINITY bans it. */
+typedef struct llmcc_logit_bias {
+    int32_t token;
+    float value;
+} llmcc_logit_bias;
+
+/* How to choose a token; all zero: the most probable one. The steps run in this order (that of Hugging Face Transformers):
+ * bias, repetition penalty, temperature, top-k, top-p, min-p. */
 typedef struct llmcc_sampling {
     float temperature;          /* 0: always the most probable token */
     uint32_t top_k;             /* keep the k most probable; 0: all */
@@ -151,13 +157,26 @@ typedef struct llmcc_sampling {
     float repetition_penalty;   /* > 1 makes tokens seen before less probable; 0 and 1: off */
     uint32_t repetition_window; /* tokens that count as seen; 0: all */
     uint64_t seed;              /* equal seeds give equal choices, on every machine */
-    uint32_t reserved[4];       /* zero */
+    const llmcc_logit_bias *bias; /* [n_bias] needed during the call only; a token listed twice gets both values */
+    uint32_t n_bias;
+    uint32_t reserved;          /* zero */
 } llmcc_sampling;
 
 /* Chooses a token from one row of logits. `sampling` may be NULL (greedy). `history` is the sequence so far, used by the repetition penalty.
  * `draw` numbers the choices of one seed: 0, 1, 2... */
 llmcc_status llmcc_sample(const float *logits, size_t n_logits, const llmcc_sampling *sampling, const int32_t *history, size_t n_history,
                           uint64_t draw, int32_t *token);
+
+/* Log-probabilities by one row of logits: log-softmax, natural logarithm, in f64. They are those of the model's own distribution, before bias, penalty,
+ * temperature and filters. `logprobs` [n_tokens] receives those of `tokens`; `top_tokens` and `top_logprobs` [n_top] the most probable tokens, the most
+ * probable first, equal ones by id. Either number may be 0. LLMCC_E_NUMERIC: NaN or infinity among the logits, or all -infinity. */
+llmcc_status llmcc_logprobs(const float *logits, size_t n_logits, const int32_t *tokens, size_t n_tokens, double *logprobs, size_t n_top,
+                            int32_t *top_tokens, double *top_logprobs);
+/* As llmcc_step, with such log-probabilities instead of logits: of `targets[i]` after token `batch.out_rows[i]`, in `logprobs` [n_out], and the most
+ * probable tokens there in `top_tokens` and `top_logprobs` [n_out, n_top]. So a text is judged without memory for all its logits. A row may be wanted
+ * several times, with other targets. Where a row holds NaN or infinity, the results are NaN, and tokens -1. */
+llmcc_status llmcc_step_logprobs(const llmcc_model *model, const llmcc_batch *batch, const int32_t *targets, double *logprobs, size_t n_top,
+                                 int32_t *top_tokens, double *top_logprobs);
 
 /* ---- text --------------------------------------------------------------------------------------------------------------- */
 
@@ -173,6 +192,22 @@ llmcc_status llmcc_detokenize(const llmcc_model *model, const int32_t *tokens, s
 /* The prompt for a conversation, by the model's chat template. `json` is a list of messages [{"role": "user", "content": "Hi"}, ...] or an
  * object with "messages" and, if wanted, "tools", "add_generation_prompt" (default true), "template" (a name) and any further variables. */
 llmcc_status llmcc_apply_chat_template(const llmcc_model *model, const char *json, size_t len, char *out, size_t capacity, size_t *needed);
+/* A token as the tokenizer's vocabulary writes it (words with the mark of their leading space, "<0x0A>"), and the token written so (-1: none). Tokens that
+ * only the model has, whose vocabulary is padded, are empty. */
+llmcc_status llmcc_token_piece(const llmcc_model *model, int32_t token, char *out, size_t capacity, size_t *needed);
+llmcc_status llmcc_piece_token(const llmcc_model *model, const char *piece, size_t len, int32_t *token);
+/* The bytes that a token adds in the middle of a text (" the", "\n"); of a special token its name. Without a final NUL: they may hold NUL, and need not be
+ * whole characters. */
+llmcc_status llmcc_token_bytes(const llmcc_model *model, int32_t token, uint8_t *out, size_t capacity, size_t *needed);
+enum {
+    LLMCC_TOKEN_SPECIAL = 1, /* shown with LLMCC_SHOW_SPECIAL only */
+    LLMCC_TOKEN_BYTE = 2,    /* one byte, for what has no other token */
+    LLMCC_TOKEN_ENDS = 4,    /* ends a generation */
+    LLMCC_TOKEN_UNUSED = 8   /* the tokenizer has no such token */
+};
+llmcc_status llmcc_token_flags(const llmcc_model *model, int32_t token, uint32_t *flags);
+/* Entries of the tokenizer's vocabulary; the model's (llmcc_model_info.vocab) may be larger. */
+llmcc_status llmcc_tokenizer_size(const llmcc_model *model, size_t *n);
 /* Tokens that end a generation. */
 llmcc_status llmcc_eos_tokens(const llmcc_model *model, int32_t *out, size_t capacity, size_t *needed);
 
@@ -187,14 +222,15 @@ typedef struct llmcc_gen_params {
     const int32_t *stop_tokens;  /* [n_stop_tokens] tokens that end it, besides the model's own */
     size_t n_stop_tokens;
     uint32_t flags;              /* LLMCC_GEN_* */
-    uint32_t reserved;           /* zero */
+    uint32_t top_logprobs;       /* with LLMCC_GEN_LOGPROBS: also those of so many of the most probable tokens */
 } llmcc_gen_params;
 
 enum {
     LLMCC_GEN_IGNORE_EOS = 1,   /* go on after end-of-sequence tokens */
     LLMCC_GEN_NO_TEXT = 2,      /* llmcc_gen_new: tokens only */
     LLMCC_GEN_SHOW_SPECIAL = 4, /* show special tokens in the text */
-    LLMCC_GEN_RAW_PROMPT = 8    /* llmcc_generate: the prompt is complete (made by a chat template, say), add no special tokens */
+    LLMCC_GEN_RAW_PROMPT = 8,   /* llmcc_generate: the prompt is complete (made by a chat template, say), add no special tokens */
+    LLMCC_GEN_LOGPROBS = 16     /* llmcc_gen_new: pieces tell log-probabilities */
 };
 
 typedef int32_t llmcc_finish;
@@ -212,6 +248,10 @@ typedef struct llmcc_piece {
     size_t text_len;
     int32_t token;       /* -1 when the generation had ended before */
     llmcc_finish finish; /* not 0 on the last piece */
+    double logprob;      /* with LLMCC_GEN_LOGPROBS, as llmcc_logprobs gives it */
+    const int32_t *top_tokens;  /* [n_top] valid as long as `text` */
+    const double *top_logprobs; /* [n_top] */
+    size_t n_top;
 } llmcc_piece;
 
 typedef struct llmcc_gen_stats_t {
@@ -233,6 +273,12 @@ llmcc_status llmcc_gen_new(const llmcc_model *model, int32_t seq, const int32_t 
                            llmcc_gen **out);
 /* One more token. The first call evaluates the prompt. After a failure (a full cache, say) it may be called again. */
 llmcc_status llmcc_gen_next(llmcc_gen *gen, llmcc_piece *piece);
+/* One more token for each of several generations of one model, in one step: continuous batching. From call to call, ended generations may be left out and
+ * new ones added. `gens` [n] are in the order of their rank, `pieces` [n] all have the same size. A generation that has no token yet gives token -1 and
+ * finish 0: its prompt takes several steps (of max_batch_tokens), or waits for room in the cache. Where the cache is full, the last generations with
+ * sequences of their own give theirs back and evaluate their tokens again later; LLMCC_E_CACHE_FULL comes only when not even one has room. Tokens are the
+ * same, bit for bit, as from llmcc_gen_next. Free ended generations: they keep their cache until then. */
+llmcc_status llmcc_gen_next_batch(llmcc_gen *const *gens, size_t n, llmcc_piece *pieces);
 llmcc_status llmcc_gen_stats(const llmcc_gen *gen, llmcc_gen_stats_t *stats);
 /* NULL is fine. The caller's sequence stays, with all tokens but the last generated one. */
 void llmcc_gen_free(llmcc_gen *gen);

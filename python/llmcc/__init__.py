@@ -7,8 +7,9 @@
 
 from ._compile import compile
 from ._errors import LlmccError, Status
-from ._model import Model, Piece, load
+from ._model import Model, load
+from ._pieces import Completion, Piece, TokenLogprob
 from ._session import Session
 
 __version__ = "0.1.0"
-__all__ = ["LlmccError", "Model", "Piece", "Session", "Status", "compile", "load", "__version__"]
+__all__ = ["Completion", "LlmccError", "Model", "Piece", "Session", "Status", "TokenLogprob", "compile", "load", "__version__"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
 import ctypes as c
 import os
+from array import array
 from typing import Any, Sequence
 
 from ._errors import LlmccError, Status
@@ -18,6 +20,11 @@ SHOW_SPECIAL = 2
 GEN_IGNORE_EOS = 1
 GEN_NO_TEXT = 2
 GEN_SHOW_SPECIAL = 4
+GEN_LOGPROBS = 16
+TOKEN_SPECIAL = 1
+TOKEN_BYTE = 2
+TOKEN_ENDS = 4
+TOKEN_UNUSED = 8
 HAS_TOKENIZER = 1
 HAS_CHAT_TEMPLATE = 2
 
@@ -70,6 +77,10 @@ class Batch(Sized):
     ]
 
 
+class LogitBias(c.Structure):
+    _fields_ = [("token", c.c_int32), ("value", c.c_float)]
+
+
 class Sampling(c.Structure):
     _fields_ = [
         ("temperature", c.c_float),
@@ -79,7 +90,9 @@ class Sampling(c.Structure):
         ("repetition_penalty", c.c_float),
         ("repetition_window", c.c_uint32),
         ("seed", c.c_uint64),
-        ("reserved", c.c_uint32 * 4),
+        ("bias", c.POINTER(LogitBias)),
+        ("n_bias", c.c_uint32),
+        ("reserved", c.c_uint32),
     ]
 
 
@@ -93,7 +106,7 @@ class GenParams(Sized):
         ("stop_tokens", c.POINTER(c.c_int32)),
         ("n_stop_tokens", c.c_size_t),
         ("flags", c.c_uint32),
-        ("reserved", c.c_uint32),
+        ("top_logprobs", c.c_uint32),
     ]
 
 
@@ -104,6 +117,10 @@ class Piece(Sized):
         ("text_len", c.c_size_t),
         ("token", c.c_int32),
         ("finish", c.c_int32),
+        ("logprob", c.c_double),
+        ("top_tokens", c.POINTER(c.c_int32)),
+        ("top_logprobs", c.POINTER(c.c_double)),
+        ("n_top", c.c_size_t),
     ]
 
 
@@ -122,6 +139,7 @@ class GenStats(Sized):
 
 _P = c.c_void_p
 _I32P = c.POINTER(c.c_int32)
+_F64P = c.POINTER(c.c_double)
 _SIZEP = c.POINTER(c.c_size_t)
 
 # Name: (result, arguments). A result of c_int32 is a status.
@@ -149,6 +167,20 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "llmcc_gen_next": (c.c_int32, [_P, c.POINTER(Piece)]),
     "llmcc_gen_stats": (c.c_int32, [_P, c.POINTER(GenStats)]),
     "llmcc_gen_free": (None, [_P]),
+    "llmcc_sample": (c.c_int32, [_P, c.c_size_t, c.POINTER(Sampling), _I32P, c.c_size_t, c.c_uint64, _I32P]),
+}
+# As above, for those that artifacts with a smaller minor version of the API lack.
+_SINCE: dict[int, dict[str, tuple[Any, list[Any]]]] = {
+    1: {
+        "llmcc_logprobs": (c.c_int32, [_P, c.c_size_t, _I32P, c.c_size_t, _F64P, c.c_size_t, _I32P, _F64P]),
+        "llmcc_step_logprobs": (c.c_int32, [_P, c.POINTER(Batch), _I32P, _F64P, c.c_size_t, _I32P, _F64P]),
+        "llmcc_gen_next_batch": (c.c_int32, [c.POINTER(_P), c.c_size_t, c.POINTER(Piece)]),
+        "llmcc_token_piece": (c.c_int32, [_P, c.c_int32, c.c_char_p, c.c_size_t, _SIZEP]),
+        "llmcc_piece_token": (c.c_int32, [_P, c.c_char_p, c.c_size_t, _I32P]),
+        "llmcc_token_bytes": (c.c_int32, [_P, c.c_int32, c.c_char_p, c.c_size_t, _SIZEP]),
+        "llmcc_token_flags": (c.c_int32, [_P, c.c_int32, c.POINTER(c.c_uint32)]),
+        "llmcc_tokenizer_size": (c.c_int32, [_P, _SIZEP]),
+    },
 }
 
 
@@ -171,8 +203,17 @@ class Library:
         if version >> 16 != ABI_MAJOR:
             found = f"{version >> 16}.{version & 0xFFFF}"
             raise LlmccError(f"{path} has API version {found}, this package speaks {ABI_MAJOR}; compile it again", Status.ARTIFACT)
+        self._path, self._minor = path, version & 0xFFFF
+        for minor, functions in _SINCE.items():
+            for name, (result, arguments) in functions.items() if minor <= self._minor else ():
+                function = getattr(self._dll, name)
+                function.restype = result
+                function.argtypes = arguments
 
     def __getattr__(self, name: str) -> Any:
+        if any("llmcc_" + name in functions for minor, functions in _SINCE.items() if minor > self._minor):
+            message = f"{self._path} was made by an older llmcc, whose API has no llmcc_{name}; compile it again"
+            raise LlmccError(message, Status.UNSUPPORTED)
         function = getattr(self._dll, "llmcc_" + name)
         if function.restype is not c.c_int32:
             return function
@@ -187,8 +228,13 @@ class Library:
 
     def text(self, call: Any, guess: int = 4096) -> str:
         """Result of ``call(buffer, capacity, needed)``, which stores UTF-8."""
-        data: bytes = _grown(call, c.create_string_buffer, guess, 1)
+        data: builtins.bytes = _grown(call, c.create_string_buffer, guess, 1)
         return data.decode("utf-8")
+
+    def bytes(self, call: Any, guess: int = 64) -> builtins.bytes:
+        """Result of ``call(buffer, capacity, needed)``, which stores bytes."""
+        data: builtins.bytes = _grown(call, c.create_string_buffer, guess, 0)
+        return data
 
     def ints(self, call: Any, guess: int = 256) -> list[int]:
         """Result of ``call(buffer, capacity, needed)``, which stores int32."""
@@ -225,3 +271,26 @@ def int32_array(values: Sequence[int], what: str) -> Any:
         if not -(2**31) <= number < 2**31:
             raise LlmccError(f"{what} holds {number}, which is no 32-bit integer")
     return (c.c_int32 * len(numbers))(*numbers)
+
+
+def float_row(values: Any, what: str) -> Any:
+    """A C array of the floats: the memory of a one-dimensional float32 array (NumPy's, ``array.array("f")``, ...) itself, else a copy.
+
+    :raises TypeError: not a row of numbers.
+    """
+    try:
+        view = memoryview(values)
+    except TypeError:
+        view = None
+    if view is not None and view.ndim != 1:
+        raise TypeError(f"{what} must be one row, not an array of {view.ndim} dimensions")
+    if view is not None and view.format == "f" and view.c_contiguous:
+        kind = c.c_float * len(view)
+        return kind.from_buffer_copy(view) if view.readonly else kind.from_buffer(view)
+    if isinstance(values, (str, bytes, bytearray)):
+        raise TypeError(f"{what} must be a row of floats, not {type(values).__name__}")
+    try:
+        copy = array("f", values)
+    except TypeError as error:
+        raise TypeError(f"{what} must be a row of floats ({error})") from None
+    return (c.c_float * len(copy)).from_buffer(copy)

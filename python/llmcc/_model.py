@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import ctypes as c
+import itertools
 import json
+import numbers
 import os
 import threading
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Sequence, Union
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Sequence, Union, overload
 
-from . import _ffi as ffi
+from . import _batch, _ffi as ffi, _score
+from ._batch import Texts as _texts
 from ._errors import LlmccError, Status
+from ._params import GenParams as _GenParams, native_sampling, natural as _natural, positive as _positive, utf8 as _utf8
+from ._pieces import Completion, Piece, TokenLogprob
+from ._rows import Rows, batch_rows
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,23 +24,10 @@ if TYPE_CHECKING:
     from ._session import Session
 
 Prompt = Union[str, Sequence[int]]
+Prompts = Sequence[Prompt]
 Message = Mapping[str, Any]
 
-_FINISH = {0: None, 1: "token", 2: "text", 3: "length", 4: "context"}
 _ISA = {1: "x86-64", 3: "x86-64-v3", 4: "x86-64-v4", 64: "aarch64"}
-
-
-@dataclass(frozen=True)
-class Piece:
-    """One generated token.
-
-    ``text`` is what it completes: whole characters, maybe none. ``finish`` is set on the last piece: ``"token"`` (an end-of-sequence or stop token),
-    ``"text"`` (a stop string), ``"length"`` (``max_tokens``) or ``"context"`` (the model's longest context).
-    """
-
-    token: int
-    text: str
-    finish: Optional[str]
 
 
 def load(
@@ -148,6 +141,62 @@ class Model:
         with self._use() as handle:
             return self._lib.text(lambda *out: self._lib.detokenize(handle, array, len(array), flags, *out), 16 * len(array) + 64)
 
+    def token_to_piece(self, token: int) -> str:
+        """The token as the tokenizer's vocabulary writes it (``"Ġthe"``, ``"▁the"``, ``"<0x0A>"``); empty for one that only the model has."""
+        with self._use() as handle:
+            return self._lib.text(lambda *out: self._lib.token_piece(handle, _token(token), *out), 64)
+
+    def piece_to_token(self, piece: str) -> Optional[int]:
+        """The token that the vocabulary writes so, if there is one."""
+        data, token = _utf8(piece), c.c_int32()
+        with self._use() as handle:
+            self._lib.piece_token(handle, data, len(data), c.byref(token))
+        return token.value if token.value >= 0 else None
+
+    def token_bytes(self, token: int) -> bytes:
+        """The bytes that a token adds in the middle of a text (``b" the"``), not always whole characters; of a special token its name."""
+        with self._use() as handle:
+            return self._lib.bytes(lambda *out: self._lib.token_bytes(handle, _token(token), *out))
+
+    def is_special(self, token: int) -> bool:
+        """Whether texts leave the token out, unless they are asked for it (``show_special``)."""
+        return bool(self._token_flags(token) & ffi.TOKEN_SPECIAL)
+
+    def is_byte(self, token: int) -> bool:
+        """Whether the token is a single byte, for what has no other token (``"<0x0A>"``)."""
+        return bool(self._token_flags(token) & ffi.TOKEN_BYTE)
+
+    @property
+    def vocab_size(self) -> int:
+        """Entries of the model's vocabulary: logits of a row."""
+        vocab: int = self._info["vocab"]
+        return vocab
+
+    @property
+    def tokenizer_size(self) -> int:
+        """Entries of the tokenizer's vocabulary; the model's may be larger."""
+        n = c.c_size_t()
+        with self._use() as handle:
+            self._lib.tokenizer_size(handle, c.byref(n))
+        return n.value
+
+    @property
+    def bos_token(self) -> Optional[int]:
+        """The token that begins a sequence, if one is known."""
+        bos: Optional[int] = self._info["bos_token"]
+        return bos
+
+    @property
+    def eos_tokens(self) -> list[int]:
+        """Tokens that end a generation."""
+        return list(self._info["eos_tokens"])
+
+    def _token_flags(self, token: int) -> int:
+        flags = c.c_uint32()
+        with self._use() as handle:
+            self._lib.token_flags(handle, _token(token), c.byref(flags))
+        return flags.value
+
     def apply_chat_template(
         self,
         messages: Sequence[Message],
@@ -168,8 +217,17 @@ class Model:
 
     # ---- generation
 
-    def generate(self, prompt: Prompt, *, max_tokens: Optional[int] = None, **params: Any) -> str:
-        """Continues ``prompt`` (text, or tokens) and returns the new text.
+    @overload
+    def generate(self, prompt: Prompt, *, max_tokens: Optional[int] = None, **params: Any) -> str: ...
+
+    @overload
+    def generate(self, prompt: Prompts, *, max_tokens: Optional[int] = None, **params: Any) -> list[str]: ...
+
+    def generate(self, prompt: Union[Prompt, Prompts], *, max_tokens: Optional[int] = None, **params: Any) -> Union[str, list[str]]:
+        """Continues ``prompt`` (text, or tokens) and returns the new text; of a list of prompts the list of texts.
+
+        Prompts of a list generate together: up to ``max_batch`` at once, and where one ends, the next begins. They wait for room in the cache where there
+        is none. Each text is the one it would have alone, bit for bit.
 
         :param max_tokens: most tokens to generate; by default until the model ends the text or its context is full.
         :param temperature: 0 (default) always takes the most probable token.
@@ -179,19 +237,78 @@ class Model:
         :param repetition_penalty: above 1: makes tokens seen before less probable.
         :param repetition_window: how many of the last tokens count as seen (default: all).
         :param seed: equal seeds give equal texts.
+        :param logit_bias: what is added to the logits of tokens, before everything else (the repetition penalty comes next); ``-math.inf`` bans a token.
         :param stop: texts that end the generation and are not part of it.
         :param stop_tokens: tokens that end the generation, besides the model's own.
         :param ignore_eos: go on after end-of-sequence tokens.
         :param show_special: keep special tokens in the text.
+        :param each: with a list of prompts: a mapping per prompt with its own parameters (``{"seed": 3}``), which override the common ones.
+        :param max_batch: with a list of prompts: how many generate at once (default 64).
         """
-        return "".join(self.stream(prompt, max_tokens=max_tokens, **params))
+        prompts = _batch.as_batch(prompt)
+        if prompts is not None:
+            return [c.text for c in self.complete(prompts, max_tokens=max_tokens, **params)]
+        return "".join(_texts(self._pieces_of(prompt, max_tokens, params)))
 
-    def stream(self, prompt: Prompt, *, max_tokens: Optional[int] = None, **params: Any) -> Iterator[str]:
-        """As :meth:`generate`, but yields the text as it comes, in whole characters."""
-        return _texts(self.pieces(prompt, max_tokens=max_tokens, **params))
+    @overload
+    def complete(self, prompt: Prompt, *, max_tokens: Optional[int] = None, prompt_logprobs: Optional[int] = None, **params: Any) -> Completion: ...
 
-    def pieces(self, prompt: Prompt, *, max_tokens: Optional[int] = None, **params: Any) -> Iterator[Piece]:
-        """As :meth:`generate`, but yields every token as a :class:`Piece`."""
+    @overload
+    def complete(self, prompt: Prompts, *, max_tokens: Optional[int] = None, prompt_logprobs: Optional[int] = None, **params: Any) -> list[Completion]: ...
+
+    def complete(
+        self, prompt: Union[Prompt, Prompts], *, max_tokens: Optional[int] = None, prompt_logprobs: Optional[int] = None, **params: Any
+    ) -> Union[Completion, list[Completion]]:
+        """As :meth:`generate`, but returns all that is known of the generation: a :class:`Completion`, of a list of prompts a list of them.
+
+        :param logprobs: also tell how probable each token was; the number is that of the most probable tokens to tell with each, and may be 0.
+        :param prompt_logprobs: the same for the tokens of the prompt (which are evaluated once more for it).
+        """
+        batch = _batch.as_batch(prompt)
+        prompts = [_batch.encoded(self, p) for p in ([prompt] if batch is None else batch)]
+        if prompt_logprobs is not None:
+            _natural(prompt_logprobs, "prompt_logprobs", 31)
+        pieces = self._begin(prompts, max_tokens, params)
+        results = _batch.complete(pieces, prompts)
+        if prompt_logprobs is not None:
+            judged = _score.score(self, [(p, 1) for p in prompts], prompt_logprobs)
+            results = [replace(r, prompt_logprobs=[None, *logprobs]) for r, logprobs in zip(results, judged)]
+        return results[0] if batch is None else results
+
+    @overload
+    def stream(self, prompt: Prompt, *, max_tokens: Optional[int] = None, **params: Any) -> Iterator[str]: ...
+
+    @overload
+    def stream(self, prompt: Prompts, *, max_tokens: Optional[int] = None, **params: Any) -> Iterator[tuple[int, str]]: ...
+
+    def stream(
+        self, prompt: Union[Prompt, Prompts], *, max_tokens: Optional[int] = None, **params: Any
+    ) -> Union[Iterator[str], Iterator[tuple[int, str]]]:
+        """As :meth:`generate`, but yields the text as it comes, in whole characters; of a list of prompts pairs of a prompt's index and a text."""
+        prompts = _batch.as_batch(prompt)
+        if prompts is not None:
+            return _batch.BatchTexts(self.pieces(prompts, max_tokens=max_tokens, **params))
+        return _texts(self._pieces_of(prompt, max_tokens, params))
+
+    @overload
+    def pieces(self, prompt: Prompt, *, max_tokens: Optional[int] = None, **params: Any) -> Iterator[Piece]: ...
+
+    @overload
+    def pieces(self, prompt: Prompts, *, max_tokens: Optional[int] = None, **params: Any) -> Iterator[tuple[int, Piece]]: ...
+
+    def pieces(
+        self, prompt: Union[Prompt, Prompts], *, max_tokens: Optional[int] = None, **params: Any
+    ) -> Union[Iterator[Piece], Iterator[tuple[int, Piece]]]:
+        """As :meth:`generate`, but yields every token as a :class:`Piece`; of a list of prompts pairs of a prompt's index and a piece.
+
+        :param logprobs: as in :meth:`complete`.
+        """
+        prompts = _batch.as_batch(prompt)
+        if prompts is not None:
+            return self._begin([_batch.encoded(self, p) for p in prompts], max_tokens, params)
+        return self._pieces_of(prompt, max_tokens, params)
+
+    def _pieces_of(self, prompt: Any, max_tokens: Optional[int], params: Mapping[str, Any]) -> Iterator[Piece]:
         tokens = self.tokenize(prompt) if isinstance(prompt, str) else prompt
         return self._pieces(ffi.NEW_SEQ, tokens, _GenParams(max_tokens, **params))
 
@@ -212,6 +329,64 @@ class Model:
 
     # ---- logits
 
+    @overload
+    def score(  # type: ignore[overload-overlap]  # a text is a sequence of texts, too
+        self, prompt: Prompt, continuation: Optional[Prompt] = None, *, top: int = 0
+    ) -> list[TokenLogprob]: ...
+
+    @overload
+    def score(self, prompt: Prompts, continuation: Optional[Prompts] = None, *, top: int = 0) -> list[list[TokenLogprob]]: ...
+
+    def score(
+        self, prompt: Union[Prompt, Prompts], continuation: Union[Prompt, Prompts, None] = None, *, top: int = 0
+    ) -> Union[list[TokenLogprob], list[list[TokenLogprob]]]:
+        """How probable the model finds the tokens of ``continuation`` after ``prompt``, or, without one, those of ``prompt`` from the second on.
+
+        Of lists of prompts (and continuations), the lists of results. They are evaluated together, and beginnings that they share once.
+
+        :param top: also tell this many of the most probable tokens at each place.
+        """
+        _natural(top, "top", 31)
+        batch = _batch.as_batch(prompt)
+        prompts: list[Any] = [prompt] if batch is None else batch
+        continuations: Any = [continuation] if batch is None else continuation
+        if continuation is None:
+            items = [(_batch.encoded(self, p), 1) for p in prompts]
+        else:
+            if isinstance(continuations, str) or len(continuations) != len(prompts):
+                raise ValueError(f"continuation must be a list of {len(prompts)}, one for each prompt")
+            items = [_score.encode_pair(self, p, q) for p, q in zip(prompts, continuations)]
+        if any(len(tokens) == 0 or start == 0 for tokens, start in items):
+            raise ValueError("a prompt has no tokens; give at least one (a beginning-of-sequence token, say)")
+        results = _score.score(self, items, top)
+        return results[0] if batch is None else results
+
+    def sample(self, logits: Any, *, history: Sequence[int] = (), draw: int = 0, **sampling: Any) -> int:
+        """Chooses a token from one row of logits, as :meth:`generate` does.
+
+        :param logits: float32 ``[vocab]``: a row of :meth:`step` or :meth:`forward`, any array of float32, or numbers.
+        :param history: the tokens so far, for the repetition penalty.
+        :param draw: number of the choice among those of one seed; a generation's n-th token has ``draw=n`` (from 0).
+        :param sampling: ``temperature``, ``top_k``, ``top_p``, ``min_p``, ``repetition_penalty``, ``repetition_window``, ``seed``, ``logit_bias``, as in
+            :meth:`generate`.
+        """
+        row = ffi.float_row(logits, "logits")
+        tokens = ffi.int32_array(history, "history")
+        native = native_sampling(**sampling)
+        token = c.c_int32()
+        self._lib.sample(c.byref(row), len(row), c.byref(native), tokens, len(tokens), _natural(draw, "draw", 64), c.byref(token))
+        return token.value
+
+    def logprobs(self, logits: Any, tokens: Sequence[int] = (), *, top: int = 0) -> tuple[list[float], list[tuple[int, float]]]:
+        """Log-probabilities (the log-softmax, in float64) of ``tokens`` by one row of logits, and the ``top`` most probable tokens with theirs."""
+        row = ffi.float_row(logits, "logits")
+        array, n = ffi.int32_array(tokens, "tokens"), _natural(top, "top", 31)
+        if n > len(row):
+            raise ValueError(f"top is {n}, but the row has {len(row)} logits")
+        values, top_tokens, top_values = (c.c_double * len(array))(), (c.c_int32 * n)(), (c.c_double * n)()
+        self._lib.logprobs(c.byref(row), len(row), array, len(array), values, n, top_tokens, top_values)
+        return list(values), list(zip(top_tokens, top_values))
+
     def forward(self, tokens: Sequence[int], *, numpy: bool = True) -> np.ndarray[Any, Any]:
         """Logits after each of ``tokens``: float32 ``[len(tokens), vocab]``. With ``numpy=False`` nested lists, for which NumPy is not needed."""
         array = ffi.int32_array(tokens, "tokens")
@@ -222,26 +397,43 @@ class Model:
         finally:
             self._seq_free(seq)
 
-    def step(self, batch: Sequence[tuple[Session, Sequence[int]]], *, numpy: bool = True) -> np.ndarray[Any, Any]:
+    @overload
+    def step(self, batch: Sequence[tuple[Session, Sequence[int]]], *, rows: None = None, numpy: bool = True) -> np.ndarray[Any, Any]: ...
+
+    @overload
+    def step(self, batch: Sequence[tuple[Session, Sequence[int]]], *, rows: Union[str, Sequence[Rows]], numpy: bool = True) -> list[np.ndarray[Any, Any]]: ...
+
+    def step(
+        self, batch: Sequence[tuple[Session, Sequence[int]]], *, rows: Union[None, str, Sequence[Rows]] = None, numpy: bool = True
+    ) -> Union[np.ndarray[Any, Any], list[np.ndarray[Any, Any]]]:
         """Appends tokens to several sessions at once, prompts and single tokens mixed, and returns the logits after the last token of each:
-        float32 ``[len(batch), vocab]``. A session's logits do not depend on the others, but the work is shared."""
+        float32 ``[len(batch), vocab]``. A session's logits do not depend on the others, but the work is shared.
+
+        :param rows: after which tokens logits are wanted; then the result is a list of float32 ``[rows, vocab]``, one per session (parts of one array).
+            ``"all"`` or ``"last"`` for all sessions, or a choice for each: ``"all"``, ``"last"``, or any indices of its tokens, which may be negative.
+        """
+        entries = list(batch)
+        wanted = batch_rows(rows, [len(tokens) for _, tokens in entries])
         all_tokens: list[int] = []
         seqs: list[int] = []
-        rows: list[int] = []
-        for session, tokens in batch:
+        out: list[int] = []
+        for (session, tokens), indices in zip(entries, wanted):
             if session._model is not self or len(tokens) == 0:
                 raise LlmccError("a batch holds pairs of a session of this model and at least one token")
             if session._need_seq() in seqs:
                 raise LlmccError("a batch holds a session twice; join its tokens")
-            pending = [*session._pending(), *tokens]
-            all_tokens += pending
-            seqs += [session._need_seq()] * len(pending)
-            rows.append(len(all_tokens) - 1)
+            pending = session._pending()
+            out += [len(all_tokens) + len(pending) + index for index in indices]
+            all_tokens += [*pending, *tokens]
+            seqs += [session._need_seq()] * (len(pending) + len(tokens))
         array = ffi.int32_array(all_tokens, "tokens")
-        logits: np.ndarray[Any, Any] = self._step(array, seqs, rows, numpy)
-        for session, tokens in batch:
+        logits: np.ndarray[Any, Any] = self._step(array, seqs, out, numpy)
+        for session, tokens in entries:
             session._tokens.extend(int(t) for t in tokens)
-        return logits
+        if rows is None:
+            return logits
+        ends = list(itertools.accumulate(len(indices) for indices in wanted))
+        return [logits[end - len(indices) : end] for end, indices in zip(ends, wanted)]
 
     # ---- for Session
 
@@ -256,31 +448,47 @@ class Model:
             with self._use() as handle:
                 self._lib.seq_free(handle, seq)
 
+    def _seq_fork(self, seq: int) -> int:
+        copy = c.c_int32()
+        with self._use() as handle:
+            self._lib.seq_fork(handle, seq, c.byref(copy))
+        return copy.value
+
+    def _seq_truncate(self, seq: int, length: int) -> None:
+        with self._use() as handle:
+            self._lib.seq_truncate(handle, seq, length)
+
+    def _step_rows(self, tokens: Sequence[int], seqs: Sequence[int]) -> None:
+        """A step without results."""
+        if len(tokens) > 0:
+            self._step(ffi.int32_array(tokens, "tokens"), seqs, [], numpy=False)
+
+    def _step_logprobs(
+        self, tokens: Sequence[int], seqs: Sequence[int], rows: Sequence[int], targets: Sequence[int], top: int
+    ) -> list[TokenLogprob]:
+        """A step that judges ``targets`` after the tokens ``rows``."""
+        batch = _native_batch(ffi.int32_array(tokens, "tokens"), seqs, rows)
+        with self._use() as handle:
+            return _score.step_logprobs(self._lib, handle, batch, targets, top)
+
     def _step(self, tokens: Any, seqs: Sequence[int], rows: Sequence[int], numpy: bool) -> Any:
-        n, vocab = len(tokens), self._info["vocab"]
+        vocab = self._info["vocab"]
         np = _numpy() if numpy else None
         logits: Any = np.empty((len(rows), vocab), dtype=np.float32) if np else (c.c_float * (len(rows) * vocab))()
-        batch = ffi.Batch(
-            n_tokens=n,
-            tokens=tokens,
-            seqs=(c.c_int32 * n)(*seqs),
-            n_out=len(rows),
-            out_rows=(c.c_uint32 * len(rows))(*rows),
-        )
+        batch = _native_batch(tokens, seqs, rows)
         with self._use() as handle:
             pointer = logits.ctypes.data_as(c.c_void_p) if np else c.cast(logits, c.c_void_p)
             self._lib.step(handle, c.byref(batch), pointer, len(rows) * vocab)
         return logits if np else [list(logits[i * vocab : (i + 1) * vocab]) for i in range(len(rows))]
 
     def _pieces(self, seq: int, tokens: Sequence[int], params: _GenParams) -> Iterator[Piece]:
-        array = ffi.int32_array(tokens, "the prompt")
-        text = bool(self._info["has_tokenizer"])
-        native = params.native(text)
-        gen = c.c_void_p()
         # Here, not in the iterator, so that errors come from the call itself.
-        with self._use() as handle:
-            self._lib.gen_new(handle, seq, array, len(array), c.byref(native), c.byref(gen))
-        return _Generation(self._lib, gen)
+        return _batch.Generation(self._lib, _batch.start(self, seq, tokens, params), params.logprobs is not None)
+
+    def _begin(self, prompts: Sequence[Sequence[int]], max_tokens: Optional[int], params: Mapping[str, Any]) -> _batch.BatchGeneration:
+        common = dict(params)
+        each, max_batch = common.pop("each", None), common.pop("max_batch", None)
+        return _batch.begin(self, prompts, each, max_batch, {"max_tokens": max_tokens, **common})
 
     def _read_info(self) -> dict[str, Any]:
         info = ffi.ModelInfo()
@@ -299,6 +507,17 @@ class Model:
 
     def _use(self) -> _Use:
         return _Use(self)
+
+
+def _native_batch(tokens: Any, seqs: Sequence[int], rows: Sequence[int]) -> ffi.Batch:
+    n = len(tokens)
+    return ffi.Batch(
+        n_tokens=n,
+        tokens=tokens,
+        seqs=(c.c_int32 * n)(*seqs),
+        n_out=len(rows),
+        out_rows=(c.c_uint32 * len(rows))(*rows),
+    )
 
 
 class _Use:
@@ -323,121 +542,13 @@ class _Use:
                 model._busy -= 1
 
 
-class _Generation(Iterator[Piece]):
-    """Tokens of a generation; frees it at the end, on an error, and when it is no longer wanted."""
-
-    def __init__(self, lib: ffi.Library, gen: c.c_void_p) -> None:
-        self._lib, self._gen = lib, gen
-
-    def __next__(self) -> Piece:
-        if not self._gen:
-            raise StopIteration
-        piece = ffi.Piece()
-        try:
-            self._lib.gen_next(self._gen, c.byref(piece))
-        except BaseException:
-            self.close()
-            raise
-        text = c.string_at(piece.text, piece.text_len).decode("utf-8")
-        finish = _FINISH.get(piece.finish, "other")
-        if finish is not None:
-            self.close()
-        if piece.token < 0:
-            raise StopIteration
-        return Piece(piece.token, text, finish)
-
-    def close(self) -> None:
-        gen, self._gen = self._gen, c.c_void_p()
-        if gen:
-            self._lib.gen_free(gen)
-
-    def __del__(self) -> None:
-        self.close()
-
-
-class _GenParams:
-    """Checks the parameters of a generation and makes the C structure."""
-
-    def __init__(
-        self,
-        max_tokens: Optional[int] = None,
-        *,
-        temperature: float = 0.0,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        min_p: float = 0.0,
-        repetition_penalty: float = 1.0,
-        repetition_window: int = 0,
-        seed: int = 0,
-        stop: Union[str, Sequence[str]] = (),
-        stop_tokens: Sequence[int] = (),
-        ignore_eos: bool = False,
-        show_special: bool = False,
-    ) -> None:
-        self.max_tokens = _positive(max_tokens, "max_tokens", 64)
-        self.sampling = ffi.Sampling(
-            temperature=temperature,
-            top_k=_natural(top_k, "top_k", 32),
-            top_p=top_p,
-            min_p=min_p,
-            repetition_penalty=repetition_penalty,
-            repetition_window=_natural(repetition_window, "repetition_window", 32),
-            seed=_natural(seed, "seed", 64),
-        )
-        stops = [stop] if isinstance(stop, str) else list(stop)
-        self.stop = [_utf8(s) for s in stops]
-        if any(b"\0" in s for s in self.stop):
-            raise LlmccError("a stop string holds a NUL character")
-        self.stop_tokens = ffi.int32_array(stop_tokens, "stop_tokens")
-        self.flags = (ffi.GEN_IGNORE_EOS if ignore_eos else 0) | (ffi.GEN_SHOW_SPECIAL if show_special else 0)
-
-    def native(self, text: bool) -> ffi.GenParams:
-        return ffi.GenParams(
-            max_tokens=self.max_tokens,
-            sampling=self.sampling,
-            stop=(c.c_char_p * len(self.stop))(*self.stop),
-            n_stop=len(self.stop),
-            stop_tokens=self.stop_tokens,
-            n_stop_tokens=len(self.stop_tokens),
-            flags=self.flags | (0 if text else ffi.GEN_NO_TEXT),
-        )
-
-
-class _texts(Iterator[str]):
-    """The texts of pieces, without empty ones."""
-
-    def __init__(self, pieces: Iterator[Piece]) -> None:
-        self._pieces = pieces
-
-    def __next__(self) -> str:
-        while True:
-            text = next(self._pieces).text
-            if text:
-                return text
-
-
-def _natural(value: int, name: str, bits: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**bits:
-        raise LlmccError(f"{name} is {value!r}; use an integer from 0 to 2**{bits} - 1")
-    return value
-
-
-def _positive(value: Optional[int], name: str, bits: int) -> int:
-    """For C, where 0 means the default; None does so here."""
-    if value is None:
-        return 0
-    if _natural(value, name, bits) == 0:
-        raise LlmccError(f"{name} is 0; use a positive number, or None for the default")
-    return value
-
-
-def _utf8(text: str) -> bytes:
-    if not isinstance(text, str):
-        raise LlmccError(f"expected text (str), got {type(text).__name__}")
-    try:
-        return text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise LlmccError(f"the text is not valid Unicode: {error}") from None
+def _token(token: int) -> int:
+    """A token id that C can take; whether the model has it, C says."""
+    if isinstance(token, bool) or not isinstance(token, numbers.Integral):
+        raise TypeError(f"token must be an integer, not {type(token).__name__}")
+    if not 0 <= token < 2**31:
+        raise ValueError(f"token {token} is outside the vocabulary")
+    return int(token)
 
 
 def _numpy() -> Any:

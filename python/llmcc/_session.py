@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Sequence
 
 from . import _ffi as ffi
 from ._errors import LlmccError
-from ._model import Message, Model, Piece, Prompt, _GenParams, _texts
+from ._model import Message, Model, Prompt
+from ._batch import Texts as _texts
+from ._params import GenParams as _GenParams
+from ._pieces import Piece
+from ._rows import Rows, chosen_rows
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,14 +57,18 @@ class Session:
         """Appends tokens without asking for logits."""
         self._run(tokens, [], numpy=False)
 
-    def step(self, tokens: Sequence[int], *, all_rows: bool = False, numpy: bool = True) -> np.ndarray[Any, Any]:
-        """Appends tokens and returns the logits after the last: float32 ``[vocab]``, or after each: ``[len(tokens), vocab]``."""
-        n = len(tokens)
-        if n == 0:
+    def step(self, tokens: Sequence[int], *, all_rows: bool = False, rows: Rows = None, numpy: bool = True) -> np.ndarray[Any, Any]:
+        """Appends tokens and returns the logits after the last: float32 ``[vocab]``, or after each: ``[len(tokens), vocab]``.
+
+        :param rows: after which tokens: ``"all"``, ``"last"``, or their indices, which may be negative; then the result is ``[rows, vocab]``.
+        """
+        if len(tokens) == 0:
             raise LlmccError("no tokens to step over")
-        logits = self._run(tokens, range(n) if all_rows else [n - 1], numpy)
-        rows: np.ndarray[Any, Any] = logits if all_rows else logits[0]
-        return rows
+        if all_rows and rows is not None:
+            raise ValueError("all_rows and rows exclude each other")
+        logits: np.ndarray[Any, Any] = self._run(tokens, chosen_rows("all" if all_rows else rows, len(tokens)), numpy)
+        last: np.ndarray[Any, Any] = logits if all_rows or rows is not None else logits[0]
+        return last
 
     def truncate(self, length: int) -> None:
         """Forgets all tokens but the first ``length``."""

@@ -1,7 +1,7 @@
 //! The artifact from outside: C programs and the Python package, as a user builds and runs them.
 
 use llmcc_passes::ActPolicy;
-use llmcc_tests::{Artifact, quantized, root};
+use llmcc_tests::{Artifact, options, quantized, root};
 use std::process::Command;
 
 fn artifact() -> Artifact {
@@ -30,7 +30,7 @@ fn the_header_is_clean_c_and_cpp() {
     }
 }
 
-/// Both C examples generate the text that the command line generates.
+/// All C examples generate the text that the command line generates.
 #[test]
 fn c_programs_generate() {
     let a = artifact();
@@ -55,6 +55,10 @@ fn c_programs_generate() {
     assert!(!start.trim().is_empty());
     assert!(by_dlopen.contains(&start), "dlopen.c printed {by_dlopen:?}, the command line {text:?}");
     assert!(direct.contains(&start), "direct.c printed {direct:?}, the command line {text:?}");
+    let exe = a.dir.path().join("batch");
+    run(cc().arg(root().join("examples/c/batch.c")).arg(&a.path).arg("-o").arg(&exe));
+    let batch = run(Command::new(&exe).args(["import os", prompt, "class A:"]));
+    assert!(batch.contains(&format!("{prompt}{text}")), "batch.c printed {batch:?}, the command line {text:?}");
 }
 
 /// The artifact exports the API and nothing else.
@@ -81,10 +85,14 @@ fn python_package() {
         return;
     };
     let a = artifact();
+    // In f32 throughout, as the goldens of Transformers are.
+    let exact = Artifact::compile(&options(&root().join("examples/tiny-llama/model")));
+    // The adapter for lm-evaluation-harness must not be skipped where `make test` has installed the harness (LLMCC_TEST_EVAL).
     let out = run(Command::new(python)
         .args(["-m", "pytest", "-q", "-p", "no:cacheprovider"])
         .arg(root().join("python/tests"))
         .env("LLMCC_TEST_ARTIFACT", &a.path)
+        .env("LLMCC_TEST_EXACT", &exact.path)
         .env("LLMCC_TEST_PROMPT", "def read_file(path):")
         .env("PYTHONDONTWRITEBYTECODE", "1"));
     assert!(out.contains(" passed") && !out.contains("failed"), "{out}");

@@ -289,7 +289,7 @@ impl Model {
             stop_tokens: ptr::null(),
             n_stop_tokens: 0,
             flags: if options.ignore_eos { LLMCC_GEN_IGNORE_EOS } else { 0 } | if options.no_text { LLMCC_GEN_NO_TEXT } else { 0 },
-            reserved: 0,
+            top_logprobs: 0,
         };
         let mut handle = ptr::null_mut();
         // SAFETY: all arrays live through the call, which copies them.
@@ -366,7 +366,7 @@ impl Iterator for Generation<'_> {
         if self.ended {
             return None;
         }
-        let mut piece = llmcc_piece { size: size_of::<llmcc_piece>(), text: ptr::null(), text_len: 0, token: -1, finish: 0 };
+        let mut piece = llmcc_piece::default();
         // SAFETY: the generation is alive, `piece` valid.
         let status = unsafe { (self.model.api.llmcc_gen_next)(self.handle, &mut piece) };
         if let Err(e) = self.model.check(status) {

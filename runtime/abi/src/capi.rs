@@ -86,9 +86,19 @@ pub struct llmcc_batch {
     pub out_rows: *const u32,
 }
 
+/// What is added to the logit of a token.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct llmcc_logit_bias {
+    /// Token id.
+    pub token: i32,
+    /// Added to its logit; -infinity bans it.
+    pub value: f32,
+}
+
 /// How to choose a token.
 #[repr(C)]
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub struct llmcc_sampling {
     /// 0: greedy.
     pub temperature: f32,
@@ -104,8 +114,30 @@ pub struct llmcc_sampling {
     pub repetition_window: u32,
     /// Start of the random numbers.
     pub seed: u64,
+    /// Added to logits before anything else.
+    pub bias: *const llmcc_logit_bias,
+    /// Number of these.
+    pub n_bias: u32,
     /// Zero.
-    pub reserved: [u32; 4],
+    pub reserved: u32,
+}
+
+impl Default for llmcc_sampling {
+    /// All zero: the most probable token.
+    fn default() -> Self {
+        llmcc_sampling {
+            temperature: 0.0,
+            top_k: 0,
+            top_p: 0.0,
+            min_p: 0.0,
+            repetition_penalty: 0.0,
+            repetition_window: 0,
+            seed: 0,
+            bias: core::ptr::null(),
+            n_bias: 0,
+            reserved: 0,
+        }
+    }
 }
 
 /// Parameters of a generation.
@@ -128,8 +160,8 @@ pub struct llmcc_gen_params {
     pub n_stop_tokens: usize,
     /// `LLMCC_GEN_*`.
     pub flags: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// With [`LLMCC_GEN_LOGPROBS`]: so many of the most probable tokens, too.
+    pub top_logprobs: u32,
 }
 
 /// `llmcc_tokenize`: add the model's own start and end tokens.
@@ -145,6 +177,17 @@ pub const LLMCC_GEN_NO_TEXT: u32 = 2;
 pub const LLMCC_GEN_SHOW_SPECIAL: u32 = 4;
 /// `llmcc_generate`: the prompt comes from a chat template, add no special tokens.
 pub const LLMCC_GEN_RAW_PROMPT: u32 = 8;
+/// `llmcc_gen_new`: pieces have log-probabilities.
+pub const LLMCC_GEN_LOGPROBS: u32 = 16;
+
+/// The text leaves the token out, unless it is asked for.
+pub const LLMCC_TOKEN_SPECIAL: u32 = 1;
+/// The token is a single byte.
+pub const LLMCC_TOKEN_BYTE: u32 = 2;
+/// The token ends a generation.
+pub const LLMCC_TOKEN_ENDS: u32 = 4;
+/// The tokenizer has no such token.
+pub const LLMCC_TOKEN_UNUSED: u32 = 8;
 
 /// One generated token.
 #[repr(C)]
@@ -160,6 +203,31 @@ pub struct llmcc_piece {
     pub token: i32,
     /// 0 or the reason of the end.
     pub finish: i32,
+    /// Log-probability of the token; 0 if not asked for.
+    pub logprob: f64,
+    /// The most probable tokens.
+    pub top_tokens: *const i32,
+    /// Their log-probabilities.
+    pub top_logprobs: *const f64,
+    /// How many there are.
+    pub n_top: usize,
+}
+
+impl Default for llmcc_piece {
+    /// No token yet.
+    fn default() -> Self {
+        llmcc_piece {
+            size: size_of::<llmcc_piece>(),
+            text: core::ptr::null(),
+            text_len: 0,
+            token: -1,
+            finish: 0,
+            logprob: 0.0,
+            top_tokens: core::ptr::null(),
+            top_logprobs: core::ptr::null(),
+            n_top: 0,
+        }
+    }
 }
 
 /// Counts and times.

@@ -2,10 +2,12 @@
 
 use std::time::Instant;
 
-use crate::candidates;
-use crate::engine::{Batch, Engine};
+use crate::bias::Bias;
+use crate::candidates::{self, Want};
+use crate::engine::{Batch, Engine, Row};
 use crate::error::{Error, Result, Status};
 use crate::kv::SeqId;
+use crate::logprob::{LogProb, LogProbs};
 use crate::sample::{Sampling, sample};
 use crate::stream::{Detokenizer, StopStrings};
 use crate::text::{Text, no_tokenizer};
@@ -17,6 +19,10 @@ pub struct GenParams {
     pub max_tokens: usize,
     /// How tokens are chosen.
     pub sampling: Sampling,
+    /// What is added to logits before.
+    pub bias: Bias,
+    /// Pieces tell the log-probability of their token, and those of so many of the most probable ones.
+    pub logprobs: Option<usize>,
     /// Texts that end the generation; they are not part of the output.
     pub stop: Vec<String>,
     /// Tokens that end the generation, besides the model's end-of-sequence tokens.
@@ -52,7 +58,21 @@ pub struct Piece {
     pub text: String,
     /// Set on the last piece.
     pub finish: Option<Finish>,
+    /// How probable the token was, if that was asked for.
+    pub logprob: Option<TokenLogProbs>,
 }
+
+/// Log-probabilities at one position, of the model's own distribution: before bias, penalty, temperature and filters.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TokenLogProbs {
+    /// Of the chosen token.
+    pub chosen: f64,
+    /// The most probable tokens, the most probable first.
+    pub top: Vec<LogProb>,
+}
+
+/// A token that was chosen, but is not part of the sequence yet.
+pub(crate) type Choice = (i32, Option<TokenLogProbs>);
 
 /// Counts and times of a generation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -73,6 +93,7 @@ pub struct GenStats {
 pub struct Generation {
     seq: SeqId,
     owned: bool,
+    vocab: usize,
     params: GenParams,
     eos: Vec<i32>,
     /// Prompt and generated tokens.
@@ -119,6 +140,7 @@ impl Generation {
         Ok(Generation {
             seq,
             owned,
+            vocab: engine.image().desc().vocab as usize,
             eos,
             history: prompt.to_vec(),
             evaluated,
@@ -152,14 +174,19 @@ impl Generation {
         }
         while self.prefill(engine)? {}
         let start = Instant::now();
-        let token = self.evaluate(engine)?;
+        let choice = self.evaluate(engine)?;
+        self.accept(choice, start, engine, text).map(Some)
+    }
+
+    /// Makes a chosen token part of the sequence. The step for it began at `start`.
+    pub(crate) fn accept(&mut self, (token, logprob): Choice, start: Instant, engine: &Engine, text: Option<&Text>) -> Result<Piece> {
         let first = self.stats.generated_tokens == 0;
         self.stats.generated_tokens += 1;
         self.history.push(token);
         let piece = self.piece(token, engine, text)?;
         let ns = start.elapsed().as_nanos() as u64;
         *(if first { &mut self.stats.prefill_ns } else { &mut self.stats.decode_ns }) += ns;
-        Ok(Some(piece))
+        Ok(Piece { logprob, ..piece })
     }
 
     /// Sequence of this generation.
@@ -183,31 +210,88 @@ impl Generation {
     }
 
     /// Steps the model over the tokens it has not seen, and chooses the next.
-    fn evaluate(&mut self, engine: &mut Engine) -> Result<i32> {
-        // Somebody else may have truncated the caller's sequence in between.
+    fn evaluate(&mut self, engine: &mut Engine) -> Result<Choice> {
+        self.check_sequence(engine)?;
+        let tokens = self.pending();
+        let mut chosen = Err(Error::new(Status::Internal, "the step produced no logits"));
+        let batch = Batch { tokens, seqs: &vec![self.seq; tokens.len()], out_rows: &[tokens.len() as u32 - 1] };
+        let want = self.want(engine);
+        engine.step_for(&batch, &[want], &mut |_, row| chosen = self.choose(row))?;
+        self.evaluated = self.history.len();
+        if chosen.is_err() {
+            self.take_back(engine)?;
+        }
+        chosen
+    }
+
+    /// Fails if somebody else has changed the sequence.
+    pub(crate) fn check_sequence(&self, engine: &Engine) -> Result<()> {
         if engine.kv().tokens(self.seq)?.len() != self.evaluated {
             return Err(Error::invalid("the sequence was changed while a generation was using it; start a new generation"));
         }
-        let tokens = &self.history[self.evaluated..];
-        let mut chosen = Err(Error::new(Status::Internal, "the step produced no logits"));
-        let batch = Batch { tokens, seqs: &vec![self.seq; tokens.len()], out_rows: &[tokens.len() as u32 - 1] };
-        let (params, draw) = (&self.params.sampling, self.stats.generated_tokens);
-        let vocab = engine.image().desc().vocab as usize;
-        let want = candidates::want(params, engine.candidates(), vocab);
-        engine.step_for(&batch, &[want], &mut |_, mut row| {
-            chosen = match row.candidates().map(|c| candidates::choose(&c, params, vocab, draw)).transpose() {
-                Ok(Some(Some(token))) => Ok(token),
-                Ok(_) => row.logits().and_then(|logits| sample(logits, params, &self.history, draw)),
-                Err(error) => Err(error),
-            };
-        })?;
-        self.evaluated = self.history.len();
-        if chosen.is_err() {
-            // Leave one token to evaluate, so that a further try is a step again.
-            self.evaluated -= 1;
-            engine.kv_mut().truncate(self.seq, self.evaluated)?;
+        Ok(())
+    }
+
+    /// Tokens that the model has not seen; at least one.
+    pub(crate) fn pending(&self) -> &[i32] {
+        &self.history[self.evaluated..]
+    }
+
+    /// Tokens that the model has seen.
+    pub(crate) fn evaluated(&self) -> usize {
+        self.evaluated
+    }
+
+    /// The model has seen `count` of the pending tokens, after a step that began at `start`.
+    pub(crate) fn advance(&mut self, count: usize, start: Instant) {
+        self.evaluated += count;
+        if !self.pending().is_empty() {
+            self.stats.prefill_ns += start.elapsed().as_nanos() as u64;
         }
-        chosen
+    }
+
+    /// After a failed choice: leaves one token to evaluate, so that a further try is a step again.
+    pub(crate) fn take_back(&mut self, engine: &mut Engine) -> Result<()> {
+        self.evaluated -= 1;
+        engine.kv_mut().truncate(self.seq, self.evaluated)
+    }
+
+    /// Gives the cache of the generation's own sequence back; its tokens will be evaluated again. Returns whether there was any.
+    pub(crate) fn suspend(&mut self, engine: &mut Engine) -> Result<bool> {
+        if !self.owned || self.evaluated == 0 {
+            return Ok(false);
+        }
+        engine.kv_mut().truncate(self.seq, 0)?;
+        self.evaluated = 0;
+        Ok(true)
+    }
+
+    /// What the next choice needs of its row.
+    pub(crate) fn want(&self, engine: &Engine) -> Want {
+        if self.params.logprobs.is_some() || !self.params.bias.is_empty() {
+            return Want::Logits;
+        }
+        candidates::want(&self.params.sampling, engine.candidates(), engine.image().desc().vocab as usize)
+    }
+
+    /// Chooses the next token from the row after the last one.
+    pub(crate) fn choose(&self, mut row: Row) -> Result<Choice> {
+        let (params, draw) = (&self.params.sampling, self.stats.generated_tokens);
+        if let Some(candidates) = row.candidates()
+            && let Some(token) = candidates::choose(&candidates, params, self.vocab, draw)?
+        {
+            return Ok((token, None));
+        }
+        let logits = row.logits()?;
+        let token = sample(&self.params.bias.apply(logits)?, params, &self.history, draw)?;
+        let logprob = match self.params.logprobs {
+            None => None,
+            Some(n) => {
+                let all = LogProbs::new(logits)?;
+                Some(TokenLogProbs { chosen: all.of(token).unwrap_or(f64::NEG_INFINITY), top: all.top(n) })
+            }
+        };
+        Ok((token, logprob))
     }
 
     /// Text and fate of a new token.
@@ -238,7 +322,7 @@ impl Generation {
                 shown += &self.stop.finish();
             }
         }
-        Ok(Piece { token, text: shown, finish: self.finish })
+        Ok(Piece { token, text: shown, finish: self.finish, logprob: None })
     }
 }
 

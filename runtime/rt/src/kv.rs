@@ -132,6 +132,17 @@ impl Kv {
         self.refs.len() - self.free.len()
     }
 
+    /// Pages that nobody uses.
+    pub fn free_pages(&self) -> usize {
+        self.free.len() + self.total_pages - self.refs.len()
+    }
+
+    /// Most pages that a sequence of its own uses while it grows to `len` tokens in steps of up to `chunk`.
+    pub fn pages_for(&self, len: usize, chunk: usize) -> usize {
+        let all = len.div_ceil(PAGE_TOKENS);
+        if self.slides() { all.min(self.window_pages(chunk)) } else { all }
+    }
+
     /// Number of live sequences.
     pub fn sequences(&self) -> usize {
         self.slots.len() - self.free_slots.len()
@@ -245,8 +256,7 @@ impl Kv {
         }
         if self.slides() {
             let most: usize = wanted.iter().map(|&(slot, extra)| self.most_new(slot, extra, chunk)).sum();
-            let free = self.free.len() + self.total_pages - self.refs.len();
-            return if most > free { Err(self.full()) } else { Ok(()) };
+            return if most > self.free_pages() { Err(self.full()) } else { Ok(()) };
         }
         for &(slot, extra) in wanted {
             if let Err(error) = self.reserve_one(slot, extra) {
@@ -290,12 +300,16 @@ impl Kv {
         let slot = &self.slots[slot];
         let held = &slot.pages[slot.gone..];
         let all = (slot.tokens.len() + extra).div_ceil(PAGE_TOKENS) - slot.gone;
-        // A window and a chunk begin and end within pages.
-        let window = self.window.div_ceil(PAGE_TOKENS) + chunk.min(extra).div_ceil(PAGE_TOKENS) + KEPT_BEHIND + 2;
+        let window = self.window_pages(chunk.min(extra));
         // Shared pages stay in use when this sequence gives them back; the last one may have to be copied.
         let own = held.iter().filter(|p| self.refs[**p as usize] == 1).count();
         let copies = usize::from(own < held.len());
         all.saturating_sub(held.len()).min(window.saturating_sub(own)) + copies
+    }
+
+    /// Pages of a window and a chunk, which begin and end within pages.
+    fn window_pages(&self, chunk: usize) -> usize {
+        self.window.div_ceil(PAGE_TOKENS) + chunk.div_ceil(PAGE_TOKENS) + KEPT_BEHIND + 2
     }
 
     /// Releases reserved pages no token has been committed to.

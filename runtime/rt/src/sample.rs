@@ -151,12 +151,12 @@ fn penalize(logits: &[f32], params: &Sampling, history: &[i32]) -> Vec<f32> {
     out
 }
 
-fn more_probable(a: &Candidate, b: &Candidate) -> std::cmp::Ordering {
+pub(crate) fn more_probable(a: &Candidate, b: &Candidate) -> std::cmp::Ordering {
     b.logit.total_cmp(&a.logit).then(a.token.cmp(&b.token))
 }
 
 /// The `k` most probable tokens (0: all), by token id.
-fn candidates(logits: &[f32], k: usize) -> Vec<Candidate> {
+pub(crate) fn candidates(logits: &[f32], k: usize) -> Vec<Candidate> {
     // Adding 0 makes -0 equal to 0 for `total_cmp`.
     let all = logits.iter().zip(0..).map(|(&logit, token)| Candidate { logit: logit + 0.0, token, weight: 0.0 });
     let mut kept: Vec<Candidate> = all.collect();
@@ -202,7 +202,7 @@ fn uniform(seed: u64, draw: u64) -> f64 {
 }
 
 /// `e^x` for `x <= 0`, within 2 ulp; 0 below -700. Plain arithmetic only, so the same everywhere, and without branches, so it vectorises.
-fn exp(x: f64) -> f64 {
+pub(crate) fn exp(x: f64) -> f64 {
     const MAGIC: f64 = 6_755_399_441_055_744.0; // 1.5 * 2^52: adding it rounds to an integer in the low bits.
     let y = x.max(-700.0);
     let shifted = y * std::f64::consts::LOG2_E + MAGIC;

@@ -63,6 +63,36 @@ impl Tokenizer {
     pub fn decode(&self, _: &[i32], _: bool) -> Result<String> {
         match *self {}
     }
+
+    /// Never called.
+    pub fn vocab_size(&self) -> usize {
+        match *self {}
+    }
+
+    /// Never called.
+    pub fn token_id(&self, _: &str) -> Option<i32> {
+        match *self {}
+    }
+
+    /// Never called.
+    pub fn is_special(&self, _: i32) -> bool {
+        match *self {}
+    }
+
+    /// Never called.
+    pub fn byte(&self, _: i32) -> Option<u8> {
+        match *self {}
+    }
+
+    /// Never called.
+    pub fn bytes(&self, _: i32) -> Result<Vec<u8>> {
+        match *self {}
+    }
+
+    /// Never called.
+    pub fn piece(&self, _: i32) -> Option<String> {
+        match *self {}
+    }
 }
 
 /// The error of every text function.

@@ -53,9 +53,10 @@ fn structures_have_the_layout_of_the_header() {
     layout!(c, llmcc_model_info: size vocab hidden layers max_context weights_bytes code_bytes kv_bytes_per_token max_tokens
         max_batch_tokens activation_bytes threads isa bos_token flags);
     layout!(c, llmcc_batch: size n_tokens tokens seqs n_out out_rows);
-    layout!(c, llmcc_sampling: temperature top_k top_p min_p repetition_penalty repetition_window seed reserved);
-    layout!(c, llmcc_gen_params: size max_tokens sampling stop n_stop stop_tokens n_stop_tokens flags reserved);
-    layout!(c, llmcc_piece: size text text_len token finish);
+    layout!(c, llmcc_logit_bias: token value);
+    layout!(c, llmcc_sampling: temperature top_k top_p min_p repetition_penalty repetition_window seed bias n_bias reserved);
+    layout!(c, llmcc_gen_params: size max_tokens sampling stop n_stop stop_tokens n_stop_tokens flags top_logprobs);
+    layout!(c, llmcc_piece: size text text_len token finish logprob top_tokens top_logprobs n_top);
     layout!(c, llmcc_gen_stats_t: size prompt_tokens reused_tokens generated_tokens prefill_ns decode_ns finish reserved);
     let constants = [
         ("LLMCC_OPEN_PROFILE", LLMCC_OPEN_PROFILE),
@@ -67,6 +68,11 @@ fn structures_have_the_layout_of_the_header() {
         ("LLMCC_GEN_NO_TEXT", LLMCC_GEN_NO_TEXT),
         ("LLMCC_GEN_SHOW_SPECIAL", LLMCC_GEN_SHOW_SPECIAL),
         ("LLMCC_GEN_RAW_PROMPT", LLMCC_GEN_RAW_PROMPT),
+        ("LLMCC_GEN_LOGPROBS", LLMCC_GEN_LOGPROBS),
+        ("LLMCC_TOKEN_SPECIAL", LLMCC_TOKEN_SPECIAL),
+        ("LLMCC_TOKEN_BYTE", LLMCC_TOKEN_BYTE),
+        ("LLMCC_TOKEN_ENDS", LLMCC_TOKEN_ENDS),
+        ("LLMCC_TOKEN_UNUSED", LLMCC_TOKEN_UNUSED),
         ("LLMCC_ADD_SPECIAL", LLMCC_ADD_SPECIAL),
         ("LLMCC_SHOW_SPECIAL", LLMCC_SHOW_SPECIAL),
         ("LLMCC_ABI_VERSION", llmcc_rt::capi::llmcc_abi_version()),
@@ -110,7 +116,7 @@ fn every_exported_function_is_declared() {
         }
     }
     let mut exported = BTreeSet::new();
-    for file in ["mod.rs", "model.rs", "sequences.rs", "text.rs", "generation.rs"] {
+    for file in ["mod.rs", "model.rs", "sequences.rs", "text.rs", "generation.rs", "gen_batch.rs", "logprobs.rs", "vocab.rs"] {
         let source = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/capi").join(file)).unwrap();
         for line in source.lines().filter(|l| l.contains("extern \"C\" fn llmcc_")) {
             let name = line.split("fn ").nth(1).unwrap();

@@ -1,9 +1,9 @@
 //! Generations: one token at a time, or a whole text with a callback.
 
 use std::ffi::{CStr, c_char, c_void};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::sequences::sampling_from;
+use super::sequences::{bias_from, sampling_from};
 use super::types::*;
 use super::{Model, array, guard, llmcc_model, null, object, read_struct, utf8, write_struct};
 use crate::error::{Error, Result, Status};
@@ -12,15 +12,51 @@ use crate::generate::{GenParams, Generation, Piece};
 /// A generation under way.
 #[allow(non_camel_case_types)]
 pub struct llmcc_gen {
-    model: Arc<Model>,
-    state: Mutex<State>,
+    pub(super) model: Arc<Model>,
+    pub(super) state: Mutex<State>,
 }
 
-struct State {
+pub(super) struct State {
     /// Taken on drop.
     generation: Option<Generation>,
     /// Text of the last piece, NUL-terminated.
     text: Vec<u8>,
+    /// Its most probable tokens and their log-probabilities.
+    top_tokens: Vec<i32>,
+    top_logprobs: Vec<f64>,
+}
+
+impl State {
+    fn new(generation: Generation) -> State {
+        State { generation: Some(generation), text: vec![0], top_tokens: Vec::new(), top_logprobs: Vec::new() }
+    }
+
+    /// The generation, alive as long as its handle.
+    pub(super) fn generation(&mut self) -> Result<&mut Generation> {
+        self.generation.as_mut().ok_or_else(|| Error::new(Status::Internal, "the generation has been freed"))
+    }
+
+    /// Keeps what C sees of a piece until the next one.
+    pub(super) fn show(&mut self, piece: Option<Piece>) -> llmcc_piece {
+        let token = piece.as_ref().map_or(-1, |p| p.token);
+        let (text, logprob) = piece.map(|p| (p.text, p.logprob)).unwrap_or_default();
+        self.text = text.into_bytes();
+        self.text.push(0);
+        let top = logprob.as_ref().map_or(&[][..], |l| &l.top);
+        self.top_tokens = top.iter().map(|t| t.token).collect();
+        self.top_logprobs = top.iter().map(|t| t.logprob).collect();
+        llmcc_piece {
+            size: size_of::<llmcc_piece>(),
+            text: self.text.as_ptr().cast(),
+            text_len: self.text.len() - 1,
+            token,
+            finish: self.generation.as_ref().and_then(Generation::finish).map_or(0, |f| f as i32),
+            logprob: logprob.as_ref().map_or(0.0, |l| l.chosen),
+            top_tokens: self.top_tokens.as_ptr(),
+            top_logprobs: self.top_logprobs.as_ptr(),
+            n_top: self.top_tokens.len(),
+        }
+    }
 }
 
 impl Drop for llmcc_gen {
@@ -36,41 +72,33 @@ impl Drop for llmcc_gen {
 impl llmcc_gen {
     fn new(model: &Arc<Model>, seq: Option<i32>, prompt: &[i32], params: GenParams) -> Result<llmcc_gen> {
         let generation = Generation::new(&mut model.engine(), model.text(), seq, prompt, params)?;
-        Ok(llmcc_gen { model: model.clone(), state: Mutex::new(State { generation: Some(generation), text: vec![0] }) })
+        Ok(llmcc_gen { model: model.clone(), state: Mutex::new(State::new(generation)) })
     }
 
-    fn with<T>(&self, f: impl FnOnce(&mut Generation, &mut Vec<u8>) -> Result<T>) -> Result<T> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let State { generation, text } = &mut *state;
-        let generation = generation.as_mut().ok_or_else(|| Error::new(Status::Internal, "the generation has been freed"))?;
-        f(generation, text)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The next piece. The engine is released between the chunks of a long prompt.
-    fn next(&self) -> Result<Option<Piece>> {
-        self.with(|generation, text| {
-            while generation.prefill(&mut self.model.engine())? {}
-            let piece = generation.next(&mut self.model.engine(), self.model.text())?;
-            text.clear();
-            text.extend(piece.iter().flat_map(|p| p.text.bytes()));
-            text.push(0);
-            Ok(piece)
-        })
+    fn next(&self, state: &mut State) -> Result<Option<Piece>> {
+        let generation = state.generation()?;
+        while generation.prefill(&mut self.model.engine())? {}
+        generation.next(&mut self.model.engine(), self.model.text())
     }
 
     fn stats(&self) -> Result<llmcc_gen_stats_t> {
-        self.with(|generation, _| {
-            let s = generation.stats();
-            Ok(llmcc_gen_stats_t {
-                size: size_of::<llmcc_gen_stats_t>(),
-                prompt_tokens: s.prompt_tokens,
-                reused_tokens: s.reused_tokens,
-                generated_tokens: s.generated_tokens,
-                prefill_ns: s.prefill_ns,
-                decode_ns: s.decode_ns,
-                finish: generation.finish().map_or(0, |f| f as i32),
-                reserved: 0,
-            })
+        let mut state = self.state();
+        let generation = state.generation()?;
+        let s = generation.stats();
+        Ok(llmcc_gen_stats_t {
+            size: size_of::<llmcc_gen_stats_t>(),
+            prompt_tokens: s.prompt_tokens,
+            reused_tokens: s.reused_tokens,
+            generated_tokens: s.generated_tokens,
+            prefill_ns: s.prefill_ns,
+            decode_ns: s.decode_ns,
+            finish: generation.finish().map_or(0, |f| f as i32),
+            reserved: 0,
         })
     }
 }
@@ -94,7 +122,7 @@ pub unsafe extern "C" fn llmcc_gen_new(
             let out = out.as_mut().ok_or_else(|| null("out"))?;
             *out = std::ptr::null_mut();
             let (model, prompt) = (object(model, "model")?, array(prompt, n, "prompt")?);
-            let params = gen_params(params, LLMCC_GEN_IGNORE_EOS | LLMCC_GEN_NO_TEXT | LLMCC_GEN_SHOW_SPECIAL)?;
+            let params = gen_params(params, LLMCC_GEN_IGNORE_EOS | LLMCC_GEN_NO_TEXT | LLMCC_GEN_SHOW_SPECIAL | LLMCC_GEN_LOGPROBS, model)?;
             let made = llmcc_gen::new(model, (seq != -1).then_some(seq), prompt, params)?;
             *out = Box::into_raw(Box::new(made));
         }
@@ -114,16 +142,9 @@ pub unsafe extern "C" fn llmcc_gen_next(generation: *const llmcc_gen, piece: *mu
         if piece.is_null() {
             return Err(null("piece"));
         }
-        let next = generation.next()?;
-        let value = generation.with(|generation, text| {
-            Ok(llmcc_piece {
-                size: size_of::<llmcc_piece>(),
-                text: text.as_ptr().cast(),
-                text_len: text.len() - 1,
-                token: next.map_or(-1, |p| p.token),
-                finish: generation.finish().map_or(0, |f| f as i32),
-            })
-        })?;
+        let mut state = generation.state();
+        let next = generation.next(&mut state)?;
+        let value = state.show(next);
         // SAFETY: the caller's promise.
         unsafe { write_struct(piece, &value) }
     })
@@ -174,11 +195,11 @@ pub unsafe extern "C" fn llmcc_generate(
         // SAFETY: the caller's promise.
         let (raw, params) = unsafe {
             let raw = read_struct(params)?.flags & LLMCC_GEN_RAW_PROMPT != 0;
-            (raw, gen_params(params, LLMCC_GEN_IGNORE_EOS | LLMCC_GEN_SHOW_SPECIAL | LLMCC_GEN_RAW_PROMPT)?)
+            (raw, gen_params(params, LLMCC_GEN_IGNORE_EOS | LLMCC_GEN_SHOW_SPECIAL | LLMCC_GEN_RAW_PROMPT, model)?)
         };
         let tokens = model.need_text()?.tokenizer()?.encode(prompt, !raw)?;
         let generation = llmcc_gen::new(model, None, &tokens, params)?;
-        while let Some(piece) = generation.next()? {
+        while let Some(piece) = generation.next(&mut generation.state())? {
             let Some(callback) = callback else { continue };
             let mut text = piece.text.into_bytes();
             text.push(0);
@@ -199,13 +220,17 @@ pub unsafe extern "C" fn llmcc_generate(
 ///
 /// # Safety
 /// `p` is null or valid, with valid arrays.
-unsafe fn gen_params(p: *const llmcc_gen_params, known_flags: u32) -> Result<GenParams> {
+unsafe fn gen_params(p: *const llmcc_gen_params, known_flags: u32, model: &Model) -> Result<GenParams> {
     // SAFETY: the caller's promise.
     unsafe {
         let c = read_struct(p)?;
-        if c.flags & !known_flags != 0 || c.reserved != 0 {
+        if c.flags & !known_flags != 0 {
             let message = format!("llmcc_gen_params.flags has bits this function does not take: {:#x}", c.flags & !known_flags);
             return Err(Error::invalid(message));
+        }
+        let logprobs = c.flags & LLMCC_GEN_LOGPROBS != 0;
+        if c.top_logprobs > 0 && !logprobs {
+            return Err(Error::invalid("llmcc_gen_params.top_logprobs needs the flag LLMCC_GEN_LOGPROBS"));
         }
         let mut stop = Vec::new();
         for &text in array(c.stop, c.n_stop, "stop")? {
@@ -218,6 +243,8 @@ unsafe fn gen_params(p: *const llmcc_gen_params, known_flags: u32) -> Result<Gen
         Ok(GenParams {
             max_tokens: usize::try_from(c.max_tokens).unwrap_or(usize::MAX),
             sampling: sampling_from(&c.sampling)?,
+            bias: bias_from(&c.sampling, model.vocab())?,
+            logprobs: logprobs.then_some(c.top_logprobs as usize),
             stop,
             stop_tokens: array(c.stop_tokens, c.n_stop_tokens, "stop_tokens")?.to_vec(),
             ignore_eos: c.flags & LLMCC_GEN_IGNORE_EOS != 0,

@@ -3,11 +3,14 @@
 //! Every function checks its pointers, never unwinds, and leaves the reason of a failure in a thread-local string. Structures start with their size as the
 //! caller was compiled with, so that fields may be added: missing ones count as zero, unknown ones must be zero.
 
+mod gen_batch;
 mod generation;
+mod logprobs;
 mod model;
 mod sequences;
 mod text;
 pub mod types;
+mod vocab;
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
@@ -16,10 +19,13 @@ use std::{ptr, slice};
 
 use crate::error::{Error, Result, Status};
 
+pub use gen_batch::*;
 pub use generation::*;
+pub use logprobs::*;
 pub use model::*;
 pub use sequences::*;
 pub use text::*;
+pub use vocab::*;
 
 thread_local! {
     static LAST_ERROR: RefCell<CString> = RefCell::default();
@@ -35,7 +41,7 @@ pub extern "C" fn llmcc_last_error() -> *const c_char {
 /// Version of this API: the major version in the upper 16 bits changes when programs must be compiled again.
 #[unsafe(no_mangle)]
 pub extern "C" fn llmcc_abi_version() -> u32 {
-    1 << 16
+    1 << 16 | 1
 }
 
 /// Version of llmcc that built the runtime.

@@ -39,6 +39,11 @@ impl Model {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Entries of the vocabulary.
+    pub fn vocab(&self) -> usize {
+        self.engine().image().desc().vocab as usize
+    }
+
     /// Tokenizer and templates, if any.
     pub fn text(&self) -> Option<&Text> {
         self.text.as_ref()

@@ -2,6 +2,7 @@
 
 use super::types::llmcc_sampling;
 use super::{array, guard, llmcc_model, object, put, put_array};
+use crate::bias::Bias;
 use crate::error::{Error, Result};
 use crate::sample::{Sampling, sample};
 
@@ -105,14 +106,15 @@ pub unsafe extern "C" fn llmcc_sample(
         unsafe {
             let params = sampling.as_ref().map(sampling_from).transpose()?.unwrap_or_default();
             let (logits, history) = (array(logits, n_logits, "logits")?, array(history, n_history, "history")?);
-            put(token, sample(logits, &params, history, draw)?, "token")
+            let bias = sampling.as_ref().map(|s| bias_from(s, logits.len())).transpose()?.unwrap_or_default();
+            put(token, sample(&bias.apply(logits)?, &params, history, draw)?, "token")
         }
     })
 }
 
 /// The C structure's meaning.
 pub(super) fn sampling_from(c: &llmcc_sampling) -> Result<Sampling> {
-    if c.reserved != [0; 4] {
+    if c.reserved != 0 {
         return Err(Error::invalid("llmcc_sampling.reserved must be zero"));
     }
     Ok(Sampling {
@@ -124,4 +126,13 @@ pub(super) fn sampling_from(c: &llmcc_sampling) -> Result<Sampling> {
         repetition_window: c.repetition_window,
         seed: c.seed,
     })
+}
+
+/// What the structure adds to the logits of `vocab` tokens.
+///
+/// # Safety
+/// `c.bias` is null or has `c.n_bias` elements.
+pub(super) unsafe fn bias_from(c: &llmcc_sampling, vocab: usize) -> Result<Bias> {
+    // SAFETY: the caller's promise.
+    Bias::new(unsafe { array(c.bias, c.n_bias as usize, "llmcc_sampling.bias")? }, vocab)
 }

@@ -1,5 +1,6 @@
 //! From text to tokens and back: the tokenizer and chat template the compiler put into the artifact.
 
+mod pieces;
 mod template;
 mod tokenizer;
 

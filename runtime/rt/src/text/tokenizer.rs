@@ -5,7 +5,7 @@ use crate::error::{Error, Result, Status};
 
 /// A parsed tokenizer.
 pub struct Tokenizer {
-    inner: tokenizers::Tokenizer,
+    pub(super) inner: tokenizers::Tokenizer,
     bos: Option<(u32, String)>,
     add_bos: Option<bool>,
 }

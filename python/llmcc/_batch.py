@@ -1,0 +1,187 @@
+"""Generations: one, and many at once by continuous batching."""
+
+from __future__ import annotations
+
+import ctypes as c
+from collections import deque
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Sequence
+
+from . import _ffi as ffi
+from ._params import GenParams, natural
+from ._pieces import Completion, Piece, finish_of, piece_of
+
+if TYPE_CHECKING:
+    from ._model import Model, Prompt
+
+#: Sequences that generate at once, unless told otherwise.
+MAX_BATCH = 64
+
+
+class Generation(Iterator[Piece]):
+    """Tokens of a generation; frees it at the end, on an error, and when it is no longer wanted."""
+
+    def __init__(self, lib: ffi.Library, gen: c.c_void_p, logprobs: bool) -> None:
+        self._lib, self._gen, self._logprobs = lib, gen, logprobs
+
+    def __next__(self) -> Piece:
+        if not self._gen:
+            raise StopIteration
+        piece = ffi.Piece()
+        try:
+            self._lib.gen_next(self._gen, c.byref(piece))
+        except BaseException:
+            self.close()
+            raise
+        result = piece_of(piece, self._logprobs) if piece.token >= 0 else None
+        if finish_of(piece) is not None:
+            self.close()
+        if result is None:
+            raise StopIteration
+        return result
+
+    def close(self) -> None:
+        gen, self._gen = self._gen, c.c_void_p()
+        if gen:
+            self._lib.gen_free(gen)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class BatchGeneration(Iterator["tuple[int, Piece]"]):
+    """Tokens of many generations as they come, with the index of their prompt. Up to ``most`` go on at once; where one ends, the next begins."""
+
+    def __init__(self, lib: ffi.Library, gens: Sequence[c.c_void_p], logprobs: Sequence[bool], most: int) -> None:
+        self._lib, self._logprobs, self._most = lib, logprobs, most
+        self._gens: dict[int, c.c_void_p] = dict(enumerate(gens))
+        self._ready: deque[tuple[int, Piece]] = deque()
+
+    def __next__(self) -> tuple[int, Piece]:
+        while not self._ready:
+            if not self._gens:
+                raise StopIteration
+            try:
+                self._step()
+            except BaseException:
+                self.close()
+                raise
+        return self._ready.popleft()
+
+    def _step(self) -> None:
+        # In order of their prompts: the first ones are served first.
+        active = [index for index, _ in zip(self._gens, range(self._most))]
+        handles = (c.c_void_p * len(active))(*(self._gens[index].value for index in active))
+        pieces = (ffi.Piece * len(active))()
+        for piece in pieces:
+            piece.size = c.sizeof(ffi.Piece)
+        self._lib.gen_next_batch(handles, len(active), pieces)
+        for index, piece in zip(active, pieces):
+            if piece.token >= 0:
+                self._ready.append((index, piece_of(piece, self._logprobs[index])))
+            if finish_of(piece) is not None:
+                self._lib.gen_free(self._gens.pop(index))
+
+    def close(self) -> None:
+        gens, self._gens = self._gens, {}
+        for gen in gens.values():
+            self._lib.gen_free(gen)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class Texts(Iterator[str]):
+    """The texts of pieces, without empty ones."""
+
+    def __init__(self, pieces: Iterator[Piece]) -> None:
+        self._pieces = pieces
+
+    def __next__(self) -> str:
+        while True:
+            text = next(self._pieces).text
+            if text:
+                return text
+
+
+class BatchTexts(Iterator["tuple[int, str]"]):
+    """The texts of pieces with their indices, without empty ones."""
+
+    def __init__(self, pieces: Iterator[tuple[int, Piece]]) -> None:
+        self._pieces = pieces
+
+    def __next__(self) -> tuple[int, str]:
+        while True:
+            index, piece = next(self._pieces)
+            if piece.text:
+                return index, piece.text
+
+
+def as_batch(prompt: Any) -> Optional[list[Prompt]]:
+    """The prompts, if this is a list of them; ``None`` if it is one."""
+    if isinstance(prompt, (str, bytes)) or not hasattr(prompt, "__len__") or len(prompt) == 0:
+        return None
+    first = prompt[0]
+    return list(prompt) if isinstance(first, (str, Sequence)) or getattr(first, "ndim", 0) >= 1 else None
+
+
+def encoded(model: Model, prompt: Any) -> list[int]:
+    """Tokens of one prompt."""
+    return model.tokenize(prompt) if isinstance(prompt, str) else list(prompt)
+
+
+def start(model: Model, seq: int, tokens: Sequence[int], params: GenParams) -> c.c_void_p:
+    """A generation of the C API."""
+    array = ffi.int32_array(tokens, "the prompt")
+    native = params.native(bool(model._info["has_tokenizer"]))
+    gen = c.c_void_p()
+    with model._use() as handle:
+        model._lib.gen_new(handle, seq, array, len(array), c.byref(native), c.byref(gen))
+    return gen
+
+
+def begin(
+    model: Model,
+    prompts: Sequence[Sequence[int]],
+    each: Optional[Sequence[Mapping[str, Any]]],
+    max_batch: Optional[int],
+    common: Mapping[str, Any],
+) -> BatchGeneration:
+    """Prepares a generation per prompt, with parameters ``common`` to all but for what ``each`` says of its own."""
+    if each is not None and len(each) != len(prompts):
+        raise ValueError(f"each has {len(each)} entries, but there are {len(prompts)} prompts")
+    most = MAX_BATCH if max_batch is None else natural(max_batch, "max_batch", 31)
+    if most == 0:
+        raise ValueError("max_batch is 0; use a positive number, or None for the default")
+    gens: list[c.c_void_p] = []
+    logprobs: list[bool] = []
+    # All are made now, so that errors come from the call itself. They need no cache before they begin.
+    try:
+        for i, tokens in enumerate(prompts):
+            params = GenParams(**{**common, **(each[i] if each is not None else {})})
+            gens.append(start(model, ffi.NEW_SEQ, tokens, params))
+            logprobs.append(params.logprobs is not None)
+    except BaseException:
+        for gen in gens:
+            model._lib.gen_free(gen)
+        raise
+    return BatchGeneration(model._lib, gens, logprobs, most)
+
+
+def complete(pieces: Iterator[tuple[int, Piece]], prompts: Sequence[Sequence[int]]) -> list[Completion]:
+    """Collects the pieces of all prompts."""
+    collected: list[list[Piece]] = [[] for _ in prompts]
+    for index, piece in pieces:
+        collected[index].append(piece)
+    return [completion(prompt, pieces) for prompt, pieces in zip(prompts, collected)]
+
+
+def completion(prompt: Sequence[int], pieces: Sequence[Piece]) -> Completion:
+    """Joins the pieces of one prompt."""
+    logprobs = [p.logprob for p in pieces if p.logprob is not None]
+    return Completion(
+        text="".join(p.text for p in pieces),
+        tokens=[p.token for p in pieces],
+        finish=pieces[-1].finish if pieces else None,
+        prompt_tokens=[int(t) for t in prompt],
+        logprobs=logprobs if len(logprobs) == len(pieces) and pieces else None,
+    )

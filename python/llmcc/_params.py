@@ -1,0 +1,138 @@
+"""Parameters of generations, and their C structures."""
+
+from __future__ import annotations
+
+import ctypes as c
+import math
+import numbers
+from typing import Any, Mapping, Optional, Sequence, Union
+
+from . import _ffi as ffi
+from ._errors import LlmccError
+
+
+def native_sampling(
+    *,
+    temperature: float = 0.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+    repetition_penalty: float = 1.0,
+    repetition_window: int = 0,
+    seed: int = 0,
+    logit_bias: Optional[Mapping[int, float]] = None,
+) -> ffi.Sampling:
+    """How to choose a token, as C takes it."""
+    bias = native_bias(logit_bias)
+    return ffi.Sampling(
+        temperature=temperature,
+        top_k=natural(top_k, "top_k", 32),
+        top_p=top_p,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
+        repetition_window=natural(repetition_window, "repetition_window", 32),
+        seed=natural(seed, "seed", 64),
+        bias=bias,
+        n_bias=0 if bias is None else len(bias),
+    )
+
+
+def native_bias(logit_bias: Optional[Mapping[int, float]]) -> Any:
+    """A C array, or None."""
+    if logit_bias is None:
+        return None
+    if not isinstance(logit_bias, Mapping):
+        raise TypeError(f"logit_bias must map tokens to numbers, not be a {type(logit_bias).__name__}")
+    entries: list[ffi.LogitBias] = []
+    for token, value in logit_bias.items():
+        if isinstance(token, bool) or not isinstance(token, numbers.Integral):
+            raise TypeError(f"logit_bias: {token!r} is no token id (an integer)")
+        if not 0 <= token < 2**31:
+            raise ValueError(f"logit_bias: token {token} is outside the vocabulary")
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            raise TypeError(f"logit_bias: {value!r} for token {token} is no number")
+        if math.isnan(value) or value == math.inf or math.isinf(c.c_float(value).value) != math.isinf(value):
+            raise ValueError(f"logit_bias: {value} for token {token}; use a number that float32 holds, or -inf to ban the token")
+        entries.append(ffi.LogitBias(int(token), float(value)))
+    return (ffi.LogitBias * len(entries))(*entries)
+
+
+class GenParams:
+    """Checks the parameters of a generation and makes the C structure."""
+
+    def __init__(
+        self,
+        max_tokens: Optional[int] = None,
+        *,
+        stop: Union[str, Sequence[str]] = (),
+        stop_tokens: Sequence[int] = (),
+        ignore_eos: bool = False,
+        show_special: bool = False,
+        logprobs: Optional[int] = None,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        repetition_window: int = 0,
+        seed: int = 0,
+        logit_bias: Optional[Mapping[int, float]] = None,
+    ) -> None:
+        self.max_tokens = positive(max_tokens, "max_tokens", 64)
+        self.sampling = native_sampling(
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            repetition_penalty=repetition_penalty,
+            repetition_window=repetition_window,
+            seed=seed,
+            logit_bias=logit_bias,
+        )
+        stops = [stop] if isinstance(stop, str) else list(stop)
+        self.stop = [utf8(s) for s in stops]
+        if any(b"\0" in s for s in self.stop):
+            raise LlmccError("a stop string holds a NUL character")
+        self.stop_tokens = ffi.int32_array(stop_tokens, "stop_tokens")
+        self.flags = (ffi.GEN_IGNORE_EOS if ignore_eos else 0) | (ffi.GEN_SHOW_SPECIAL if show_special else 0)
+        # None: no log-probabilities; a number: with so many alternatives.
+        self.logprobs = None if logprobs is None else natural(logprobs, "logprobs", 32)
+
+    def native(self, text: bool) -> ffi.GenParams:
+        """The C structure; valid as long as ``self``."""
+        return ffi.GenParams(
+            max_tokens=self.max_tokens,
+            sampling=self.sampling,
+            stop=(c.c_char_p * len(self.stop))(*self.stop),
+            n_stop=len(self.stop),
+            stop_tokens=self.stop_tokens,
+            n_stop_tokens=len(self.stop_tokens),
+            flags=self.flags | (0 if text else ffi.GEN_NO_TEXT) | (0 if self.logprobs is None else ffi.GEN_LOGPROBS),
+            top_logprobs=self.logprobs or 0,
+        )
+
+
+def natural(value: int, name: str, bits: int) -> int:
+    """``value``, which must be an integer that fits ``bits`` bits."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**bits:
+        raise LlmccError(f"{name} is {value!r}; use an integer from 0 to 2**{bits} - 1")
+    return value
+
+
+def positive(value: Optional[int], name: str, bits: int) -> int:
+    """For C, where 0 means the default; None does so here."""
+    if value is None:
+        return 0
+    if natural(value, name, bits) == 0:
+        raise LlmccError(f"{name} is 0; use a positive number, or None for the default")
+    return value
+
+
+def utf8(text: str) -> bytes:
+    """``text`` as C takes it."""
+    if not isinstance(text, str):
+        raise LlmccError(f"expected text (str), got {type(text).__name__}")
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise LlmccError(f"the text is not valid Unicode: {error}") from None

@@ -1,0 +1,41 @@
+"""Which rows of logits a step gives."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Sequence, Union
+
+#: After which of a sequence's new tokens: ``"all"``, ``"last"`` (as ``None``), or indices, which may be negative.
+Rows = Union[None, str, Sequence[int]]
+
+
+def chosen_rows(rows: Rows, n: int) -> list[int]:
+    """Indices among ``n`` tokens.
+
+    :raises TypeError: neither a known word nor integers.
+    :raises ValueError: an unknown word.
+    :raises IndexError: an index outside the tokens.
+    """
+    if rows is None or rows == "last":
+        return [n - 1]
+    if isinstance(rows, str):
+        if rows != "all":
+            raise ValueError(f'rows is {rows!r}; use "all", "last" or indices')
+        return list(range(n))
+    result: list[int] = []
+    for row in rows:
+        if isinstance(row, bool) or not isinstance(row, numbers.Integral):
+            raise TypeError(f"rows must be integers, not {type(row).__name__}")
+        if not -n <= row < n:
+            raise IndexError(f"row {row} of a step of {n} tokens")
+        result.append(int(row) % n)
+    return result
+
+
+def batch_rows(rows: Union[None, str, Sequence[Rows]], lengths: Sequence[int]) -> list[list[int]]:
+    """Indices for each of several sequences with so many new tokens."""
+    if rows is None or isinstance(rows, str):
+        return [chosen_rows(rows, n) for n in lengths]
+    if len(rows) != len(lengths):
+        raise ValueError(f"rows has {len(rows)} entries, but the batch {len(lengths)}")
+    return [chosen_rows(choice, n) for choice, n in zip(rows, lengths)]

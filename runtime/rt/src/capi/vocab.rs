@@ -1,0 +1,119 @@
+//! Entries of the vocabulary.
+
+use std::ffi::c_char;
+
+use super::types::{LLMCC_TOKEN_BYTE, LLMCC_TOKEN_ENDS, LLMCC_TOKEN_SPECIAL, LLMCC_TOKEN_UNUSED};
+use super::{Model, guard, llmcc_model, null, object, put, put_array, put_text, utf8};
+use crate::error::{Error, Result};
+
+/// Refuses tokens that the model does not have.
+fn check_token(model: &Model, token: i32) -> Result<()> {
+    let vocab = model.vocab();
+    if usize::try_from(token).is_ok_and(|t| t < vocab) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("token {token} is outside the vocabulary of {vocab}")))
+}
+
+/// A token as the tokenizer's vocabulary writes it.
+///
+/// # Safety
+/// `model` is open, `out` has `capacity` bytes, `needed` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn llmcc_token_piece(
+    model: *const llmcc_model,
+    token: i32,
+    out: *mut c_char,
+    capacity: usize,
+    needed: *mut usize,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let model = object(model, "model")?;
+            let tokenizer = model.need_text()?.tokenizer()?;
+            check_token(model, token)?;
+            put_text(&tokenizer.piece(token).unwrap_or_default(), out, capacity, needed)
+        }
+    })
+}
+
+/// The bytes that a token adds to a text.
+///
+/// # Safety
+/// `model` is open, `out` has `capacity` bytes, `needed` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn llmcc_token_bytes(
+    model: *const llmcc_model,
+    token: i32,
+    out: *mut u8,
+    capacity: usize,
+    needed: *mut usize,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let model = object(model, "model")?;
+            let tokenizer = model.need_text()?.tokenizer()?;
+            check_token(model, token)?;
+            put_array(&tokenizer.bytes(token)?, out, capacity, needed)
+        }
+    })
+}
+
+/// What kind of token it is.
+///
+/// # Safety
+/// `model` is open, `flags` writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn llmcc_token_flags(model: *const llmcc_model, token: i32, flags: *mut u32) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let model = unsafe { object(model, "model")? };
+        let text = model.need_text()?;
+        let tokenizer = text.tokenizer()?;
+        check_token(model, token)?;
+        let bits = [
+            (tokenizer.is_special(token), LLMCC_TOKEN_SPECIAL),
+            (tokenizer.byte(token).is_some(), LLMCC_TOKEN_BYTE),
+            (text.config().eos_ids().contains(&token), LLMCC_TOKEN_ENDS),
+            (tokenizer.piece(token).is_none(), LLMCC_TOKEN_UNUSED),
+        ];
+        let found = bits.iter().filter(|(is, _)| *is).fold(0, |all, (_, bit)| all | bit);
+        // SAFETY: the caller's promise.
+        unsafe { put(flags, found, "flags") }
+    })
+}
+
+/// The token that the vocabulary writes so; -1: none.
+///
+/// # Safety
+/// `model` is open, `piece` has `len` bytes, `token` is writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn llmcc_piece_token(model: *const llmcc_model, piece: *const c_char, len: usize, token: *mut i32) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let tokenizer = object(model, "model")?.need_text()?.tokenizer()?;
+            put(token, tokenizer.token_id(utf8(piece, len, "piece")?).unwrap_or(-1), "token")
+        }
+    })
+}
+
+/// Entries of the tokenizer's vocabulary.
+///
+/// # Safety
+/// `model` is open, `n` writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn llmcc_tokenizer_size(model: *const llmcc_model, n: *mut usize) -> i32 {
+    guard(|| {
+        if n.is_null() {
+            return Err(null("n"));
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            let tokenizer = object(model, "model")?.need_text()?.tokenizer()?;
+            put(n, tokenizer.vocab_size(), "n")
+        }
+    })
+}

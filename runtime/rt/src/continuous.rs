@@ -1,0 +1,147 @@
+//! Several generations in one step: continuous batching.
+//!
+//! A call takes the running generations one token further and fills the rest of the step with prompts, in the order given, which is the order of their rank: a
+//! prompt is begun when the cache has room for all of it, and none overtakes another. Where the cache is full all the same, the last generations give their
+//! pages back, and evaluate their tokens again when there is room (as vLLM preempts by recomputation, Kwon et al. 2023). Tokens are those of generating one by
+//! one, bit for bit, as a sequence's logits depend neither on what else is in a step nor on how its tokens are cut into steps.
+
+use std::time::Instant;
+
+use crate::candidates::Want;
+use crate::engine::{Batch, Engine};
+use crate::error::{Error, Result, Status};
+use crate::generate::{Choice, Generation, Piece};
+use crate::kv::SeqId;
+use crate::text::Text;
+
+/// What one step evaluates.
+#[derive(Default)]
+struct Plan {
+    tokens: Vec<i32>,
+    seqs: Vec<SeqId>,
+    /// Rows after which a token is chosen.
+    out_rows: Vec<u32>,
+    wants: Vec<Want>,
+    /// Generation of each of these rows.
+    chooses: Vec<usize>,
+    /// Generations that take part, and their numbers of tokens.
+    parts: Vec<(usize, usize)>,
+    /// Most of them.
+    most: usize,
+}
+
+/// One step of all `gens`, which are of one model. `None`: this one has ended before, or has no token yet, since its prompt is long or waits for room.
+///
+/// # Errors
+/// The same sequence twice; the cache has no room for even one of them; what a single generation may fail with. Then none has got a token.
+pub fn next(gens: &mut [&mut Generation], engine: &mut Engine, text: Option<&Text>) -> Result<Vec<Option<Piece>>> {
+    check(gens, engine)?;
+    let start = Instant::now();
+    let mut chosen: Vec<Option<Result<Choice>>> = Vec::new();
+    let mut most = usize::MAX;
+    let plan = loop {
+        let plan = plan(gens, engine, most);
+        chosen.clear();
+        chosen.resize_with(plan.chooses.len(), || None);
+        let batch = Batch { tokens: &plan.tokens, seqs: &plan.seqs, out_rows: &plan.out_rows };
+        let done = engine.step_for(&batch, &plan.wants, &mut |i, row| chosen[i] = Some(gens[plan.chooses[i]].choose(row)));
+        match done {
+            Ok(()) => break plan,
+            Err(error) if error.status == Status::CacheFull && make_room(gens, engine)? => {}
+            // Sequences of the caller's keep their pages; perhaps the first of them can go on.
+            Err(error) if error.status == Status::CacheFull && plan.parts.len() > 1 => most = plan.parts.len() - 1,
+            Err(error) => return Err(error),
+        }
+    };
+    for &(i, count) in &plan.parts {
+        gens[i].advance(count, start);
+    }
+    let missing = || Err(Error::new(Status::Internal, "the step produced no logits"));
+    let results: Result<Vec<Choice>> = (plan.chooses.iter().zip(chosen))
+        .map(|(i, choice)| choice.unwrap_or_else(missing).map_err(|e| Error::new(e.status, format!("generation {i}: {}", e.message))))
+        .collect();
+    let results = match results {
+        Ok(results) => results,
+        Err(error) => {
+            plan.chooses.iter().try_for_each(|&i| gens[i].take_back(engine))?;
+            return Err(error);
+        }
+    };
+    let mut pieces: Vec<Option<Piece>> = gens.iter().map(|_| None).collect();
+    for (&i, choice) in plan.chooses.iter().zip(results) {
+        pieces[i] = Some(gens[i].accept(choice, start, engine, text)?);
+    }
+    Ok(pieces)
+}
+
+/// Every generation has a sequence of its own, which nobody else has changed.
+fn check(gens: &[&mut Generation], engine: &Engine) -> Result<()> {
+    let mut seqs: Vec<SeqId> = Vec::with_capacity(gens.len());
+    for generation in gens.iter().filter(|g| g.finish().is_none()) {
+        generation.check_sequence(engine)?;
+        seqs.push(generation.seq());
+    }
+    seqs.sort_unstable();
+    match seqs.windows(2).find(|two| two[0] == two[1]) {
+        Some(two) => Err(Error::invalid(format!("two generations use sequence {}; give each its own", two[0]))),
+        None => Ok(()),
+    }
+}
+
+/// The next step, of up to `most` generations.
+fn plan(gens: &[&mut Generation], engine: &Engine, most: usize) -> Plan {
+    let limit = engine.max_batch_tokens();
+    let mut plan = Plan { most, ..Plan::default() };
+    let alive = |begun: bool| (0..gens.len()).filter(move |&i| gens[i].finish().is_none() && begun == (gens[i].evaluated() > 0));
+    // Those whose prompt has been evaluated first: nobody waits for a token because of others' prompts.
+    let (running, filling): (Vec<usize>, Vec<usize>) = alive(true).partition(|&i| gens[i].pending().len() == 1);
+    for &i in running.iter().chain(&filling) {
+        plan.add(i, gens[i], limit, engine);
+    }
+    // What those begun will use with their next token is not free.
+    let pages = |len: usize| engine.kv().pages_for(len, limit);
+    let whole = |i: usize| pages(gens[i].evaluated() + gens[i].pending().len() + 1);
+    let grow: usize = running.iter().chain(&filling).map(|&i| whole(i).saturating_sub(pages(gens[i].evaluated()))).sum();
+    let mut free = engine.kv().free_pages().saturating_sub(grow);
+    for i in alive(false) {
+        // The first of all is tried in any case.
+        if whole(i) > free && !plan.parts.is_empty() {
+            break;
+        }
+        free = free.saturating_sub(whole(i));
+        plan.add(i, gens[i], limit, engine);
+    }
+    plan
+}
+
+impl Plan {
+    /// Adds as much of generation number `i` as the step has room for.
+    fn add(&mut self, i: usize, generation: &Generation, limit: usize, engine: &Engine) {
+        let pending = generation.pending();
+        let count = pending.len().min(limit - self.tokens.len());
+        if count == 0 || self.parts.len() == self.most {
+            return;
+        }
+        self.tokens.extend_from_slice(&pending[..count]);
+        self.seqs.resize(self.tokens.len(), generation.seq());
+        self.parts.push((i, count));
+        if count == pending.len() {
+            self.out_rows.push(self.tokens.len() as u32 - 1);
+            self.wants.push(generation.want(engine));
+            self.chooses.push(i);
+        }
+    }
+}
+
+/// Takes the pages of the last generation that has some, an ended one before those that go on, but never those of the only one.
+fn make_room(gens: &mut [&mut Generation], engine: &mut Engine) -> Result<bool> {
+    for ended in [true, false] {
+        let first = gens.iter().position(|g| g.finish().is_none());
+        for i in (0..gens.len()).rev().filter(|&i| Some(i) != first) {
+            if gens[i].finish().is_some() == ended && gens[i].suspend(engine)? {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
