@@ -12,15 +12,19 @@ pub mod candidates;
 pub mod capi;
 pub mod cores;
 pub mod cuda;
+pub mod desk;
 pub mod engine;
 mod error;
 pub mod generate;
+#[cfg(any(feature = "heap", test))]
+mod heap;
 pub mod image;
 pub mod json;
 pub mod kv;
 pub mod memory;
 pub mod sample;
 pub mod select;
+pub mod spawn;
 pub mod stream;
 #[cfg(feature = "text")]
 pub mod text;
@@ -28,6 +32,7 @@ pub mod text;
 #[path = "text_none.rs"]
 pub mod text;
 pub mod threads;
+pub mod unload;
 
 pub use engine::{Batch, Engine, Options};
 pub use error::{Error, Result, Status};
