@@ -78,7 +78,6 @@ class Model:
         self._lock = threading.Lock()
         self._busy = 0
         self.path = os.path.abspath(os.fspath(path))
-        self._lib = ffi.Library(self.path)
         options = ffi.Options(
             threads=_positive(threads, "threads", 32),
             max_tokens=_positive(max_tokens, "max_tokens", 64),
@@ -86,9 +85,18 @@ class Model:
             flags=(ffi.OPEN_PROFILE if profile else 0) | (ffi.OPEN_PIN if pin else 0) | (ffi.OPEN_PORTABLE if portable else 0),
         )
         handle = c.c_void_p()
-        self._lib.open(c.byref(options), c.byref(handle))
+        self._lib = ffi.Library.acquire(self.path)
+        try:
+            self._lib.open(c.byref(options), c.byref(handle))
+        except BaseException:
+            self._lib.release()
+            raise
         self._handle = handle
-        self._info = self._read_info()
+        try:
+            self._info = self._read_info()
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Model:
         return self
@@ -105,13 +113,15 @@ class Model:
         return f"<llmcc.Model {self.path!r}{'' if self._handle else ' (closed)'}>"
 
     def close(self) -> None:
-        """Frees the model's memory and threads. Closing twice is fine. Streams still under way keep them until they end."""
+        """Frees the model's memory and threads, and unloads the artifact when nothing of it is open any more. Closing twice is fine. Streams still under way keep both until
+        they end."""
         with self._lock:
             if self._busy:
                 raise LlmccError("the model is in use by another thread; wait for that first")
             handle, self._handle = self._handle, None
         if handle is not None:
             self._lib.close(handle)
+            self._lib.release()
 
     @property
     def info(self) -> dict[str, Any]:
@@ -233,7 +243,7 @@ class Model:
                 raise LlmccError("a batch holds pairs of a session of this model and at least one token")
             if session._need_seq() in seqs:
                 raise LlmccError("a batch holds a session twice; join its tokens")
-            pending = [*session._pending(), *tokens]
+            pending = [*session._pending(), *ffi.integers(tokens, "tokens")]
             all_tokens += pending
             seqs += [session._need_seq()] * len(pending)
             rows.append(len(all_tokens) - 1)
@@ -280,7 +290,7 @@ class Model:
         # Here, not in the iterator, so that errors come from the call itself.
         with self._use() as handle:
             self._lib.gen_new(handle, seq, array, len(array), c.byref(native), c.byref(gen))
-        return _Generation(self._lib, gen)
+            return _Generation(self._lib, gen)
 
     def _read_info(self) -> dict[str, Any]:
         info = ffi.ModelInfo()
@@ -327,29 +337,34 @@ class _Generation(Iterator[Piece]):
     """Tokens of a generation; frees it at the end, on an error, and when it is no longer wanted."""
 
     def __init__(self, lib: ffi.Library, gen: c.c_void_p) -> None:
-        self._lib, self._gen = lib, gen
+        self._lib, self._gen = lib.share(), gen
+        # Held while the library works on it, so that nobody frees it meanwhile.
+        self._lock = threading.RLock()
 
     def __next__(self) -> Piece:
-        if not self._gen:
-            raise StopIteration
-        piece = ffi.Piece()
-        try:
-            self._lib.gen_next(self._gen, c.byref(piece))
-        except BaseException:
-            self.close()
-            raise
-        text = c.string_at(piece.text, piece.text_len).decode("utf-8")
-        finish = _FINISH.get(piece.finish, "other")
-        if finish is not None:
-            self.close()
+        with self._lock:
+            if not self._gen:
+                raise StopIteration
+            piece = ffi.Piece()
+            try:
+                self._lib.gen_next(self._gen, c.byref(piece))
+                text = c.string_at(piece.text, piece.text_len).decode("utf-8")
+            except BaseException:
+                self.close()
+                raise
+            finish = _FINISH.get(piece.finish, "other")
+            if finish is not None:
+                self.close()
         if piece.token < 0:
             raise StopIteration
         return Piece(piece.token, text, finish)
 
     def close(self) -> None:
-        gen, self._gen = self._gen, c.c_void_p()
-        if gen:
-            self._lib.gen_free(gen)
+        with self._lock:
+            gen, self._gen = self._gen, c.c_void_p()
+            if gen:
+                self._lib.gen_free(gen)
+                self._lib.release()
 
     def __del__(self) -> None:
         self.close()

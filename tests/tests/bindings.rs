@@ -1,7 +1,7 @@
 //! The artifact from outside: C programs and the Python package, as a user builds and runs them.
 
 use llmcc_passes::ActPolicy;
-use llmcc_tests::{Artifact, quantized, root};
+use llmcc_tests::{Artifact, golden, options, quantized, root};
 use std::process::Command;
 
 fn artifact() -> Artifact {
@@ -80,11 +80,12 @@ fn python_package() {
         println!("skipped: LLMCC_PYTHON does not name a Python with the llmcc package (`make test` makes one)");
         return;
     };
-    let a = artifact();
+    let (a, other) = (artifact(), Artifact::compile(&options(&golden("llama"))));
     let out = run(Command::new(python)
         .args(["-m", "pytest", "-q", "-p", "no:cacheprovider"])
         .arg(root().join("python/tests"))
         .env("LLMCC_TEST_ARTIFACT", &a.path)
+        .env("LLMCC_TEST_OTHER_ARTIFACT", &other.path)
         .env("LLMCC_TEST_PROMPT", "def read_file(path):")
         .env("PYTHONDONTWRITEBYTECODE", "1"));
     assert!(out.contains(" passed") && !out.contains("failed"), "{out}");
