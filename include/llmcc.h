@@ -11,13 +11,19 @@
  *
  * Conventions
  *  - Functions return LLMCC_OK (0) or another llmcc_status; llmcc_last_error() then says what is wrong and what to do about it.
- *    A failed call changes nothing.
+ *    A failed call changes nothing: neither the model nor what its pointers refer to, but for `*needed` when a buffer is too small.
+ *    (Exceptions: callbacks that have been made, and after a fault of the machine itself the contents of `logits`.)
  *  - Structures start with `size`: set it to sizeof the structure, and every field you do not need to zero, which means the default.
  *    Later versions may append fields; programs compiled with an older header keep working.
  *  - Results of unknown length: pass a buffer and its capacity in elements. `*needed` (may be NULL) receives the length; with a NULL buffer only
  *    that happens. A buffer too small gives LLMCC_E_BUFFER. Text results are UTF-8 and get a final NUL, which the length does not count but the capacity must.
- *  - Functions may be called from any thread; calls on one model wait for each other. Only closing or freeing a handle needs the caller's care
- *    that nobody uses it any more. A process that forks must open the model in the child.
+ *  - Functions may be called from any thread; calls on one model wait for each other.
+ *  - Handles are numbers that are looked up, not addresses. One that was closed or freed gives LLMCC_E_INVALID; closing or freeing it again, or NULL, does nothing.
+ *  - The child of a fork has no models: handles of the parent give LLMCC_E_INVALID there (closing them does nothing). Open the model in the child. If another thread was inside this
+ *    library when the process was forked, do so after exec only.
+ *  - dlclose leaves nothing in the process: no mapping, memory, thread, descriptor or key. Close all models, free all generations, and wait for calls of other threads before it.
+ *    A file that was replaced under its old name (write another file and rename it, as `llmcc compile` does) is loaded anew after dlclose; while the old one is loaded, dlopen gives
+ *    that one for the same path, and llmcc_open says so: open the new one by another spelling of its path.
  */
 #ifndef LLMCC_H
 #define LLMCC_H
@@ -55,7 +61,7 @@ typedef struct llmcc_gen llmcc_gen;     /* a generation under way */
 uint32_t llmcc_abi_version(void);
 const char *llmcc_version(void);
 
-/* What went wrong in this thread's last failed call. Valid until the thread's next failure. Never NULL. */
+/* What went wrong in this thread's last failed call, up to 2047 bytes. Valid until the thread's next failure, or dlclose. Never NULL. */
 const char *llmcc_last_error(void);
 
 /* ---- model ---------------------------------------------------------------------------------------------------------- */
@@ -83,7 +89,9 @@ enum {
  * LLMCC_CUDA_LIBRARY the path of the driver's libcuda.so. */
 llmcc_status llmcc_open(const llmcc_options *options, llmcc_model **out);
 
-/* Ends the model's threads and frees its memory; NULL is fine. Call it before dlclose. Generations still alive keep the model until they are freed. */
+/* Ends the model's threads and frees its memory; NULL and closed handles are fine. Call it before dlclose. Calls of other threads on this model are waited for; an llmcc_generate among
+ * them ends after its token, with LLMCC_E_INVALID. In a callback it does not wait: the model ends with the last call under way, this one included. Generations still alive keep the
+ * model until they are freed. */
 void llmcc_close(llmcc_model *model);
 
 typedef struct llmcc_model_info {
@@ -108,7 +116,7 @@ enum { LLMCC_HAS_TOKENIZER = 1, LLMCC_HAS_CHAT_TEMPLATE = 2 };
 
 llmcc_status llmcc_info(const llmcc_model *model, llmcc_model_info *info);
 
-/* The JSON manifest: source, options, formats, hashes. Valid while the model is open. */
+/* The JSON manifest: source, options, formats, hashes. Valid while the model is open. NULL for what is no open model. */
 const char *llmcc_manifest(const llmcc_model *model);
 
 /* Memory in use and, when profiling, the time of every kernel, as JSON:
@@ -118,7 +126,8 @@ llmcc_status llmcc_stats(const llmcc_model *model, char *out, size_t capacity, s
 
 /* ---- sequences and steps ---------------------------------------------------------------------------------------------- */
 
-/* Sequences are numbers >= 0, each with its tokens and their cached keys and values. */
+/* Sequences are numbers >= 0, each with its tokens and their cached keys and values. They count up: the number of a freed one does not come back before a thousand million others,
+ * so its use is an error. */
 llmcc_status llmcc_seq_new(const llmcc_model *model, int32_t *seq);
 llmcc_status llmcc_seq_free(const llmcc_model *model, int32_t seq);
 /* Forgets all tokens but the first `len`. With a sliding window: invalid unless the keys and values that the next token sees are still there, or `len` is 0. */
@@ -186,7 +195,7 @@ enum { LLMCC_ADD_SPECIAL = 1 /* llmcc_tokenize */, LLMCC_SHOW_SPECIAL = 2 /* llm
  * tokens written out in the text are recognised. */
 llmcc_status llmcc_tokenize(const llmcc_model *model, const char *text, size_t len, uint32_t flags, int32_t *out, size_t capacity,
                             size_t *needed);
-/* Text of tokens; bytes that are not UTF-8 become U+FFFD. */
+/* Text of tokens, each below the size of the vocabulary; bytes that are not UTF-8 become U+FFFD. */
 llmcc_status llmcc_detokenize(const llmcc_model *model, const int32_t *tokens, size_t n, uint32_t flags, char *out, size_t capacity,
                               size_t *needed);
 /* The prompt for a conversation, by the model's chat template. `json` is a list of messages [{"role": "user", "content": "Hi"}, ...] or an
@@ -280,10 +289,10 @@ llmcc_status llmcc_gen_next(llmcc_gen *gen, llmcc_piece *piece);
  * same, bit for bit, as from llmcc_gen_next. Free ended generations: they keep their cache until then. */
 llmcc_status llmcc_gen_next_batch(llmcc_gen *const *gens, size_t n, llmcc_piece *pieces);
 llmcc_status llmcc_gen_stats(const llmcc_gen *gen, llmcc_gen_stats_t *stats);
-/* NULL is fine. The caller's sequence stays, with all tokens but the last generated one. */
+/* NULL and freed handles are fine. The caller's sequence stays, with all tokens but the last generated one. Waits for a call of another thread on this generation. */
 void llmcc_gen_free(llmcc_gen *gen);
 
-/* Called with every token; `text` is as in llmcc_piece. Return nonzero to stop. May call the API. Must not throw or longjmp. */
+/* Called with every token; `text` is as in llmcc_piece. Return nonzero to stop. May call the API, also to close the model. Must not throw or longjmp. */
 typedef int32_t (*llmcc_callback)(void *user, const char *text, size_t len, int32_t token);
 
 /* Text in, text out. `params`, `callback` and `stats` may be NULL. */

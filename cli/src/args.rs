@@ -132,6 +132,20 @@ fn parse_group(text: &str) -> Result<u16, String> {
     }
 }
 
+fn parse_share(text: &str) -> Result<f32, String> {
+    match text.parse() {
+        Ok(x) if (0.0..=1.0).contains(&x) => Ok(x),
+        _ => Err("must be a number from 0 to 1".into()),
+    }
+}
+
+fn parse_scale(text: &str) -> Result<f32, String> {
+    match text.parse() {
+        Ok(x) if (0.0..=f32::MAX).contains(&x) => Ok(x),
+        _ => Err("must be 0 or a positive number".into()),
+    }
+}
+
 /// Unquantized weight types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum FloatType {
@@ -241,19 +255,19 @@ pub struct SamplingArgs {
     #[arg(short = 'n', long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     pub max_tokens: u32,
     /// 0 = always the most likely token
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 0.0, value_parser = parse_scale)]
     pub temperature: f32,
     /// Keep the k most likely tokens; 0 = all
     #[arg(long, default_value_t = 0)]
     pub top_k: u32,
     /// Keep the most likely tokens whose probabilities add up to this
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, value_parser = parse_share)]
     pub top_p: f32,
     /// Drop tokens less likely than this fraction of the most likely one
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 0.0, value_parser = parse_share)]
     pub min_p: f32,
     /// > 1 makes tokens that already occurred less likely
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, value_parser = parse_scale)]
     pub repetition_penalty: f32,
     /// Seed: the same seed gives the same text
     #[arg(long, default_value_t = 0)]
@@ -272,6 +286,9 @@ pub struct EngineArgs {
     /// Threads; 0 = one per core
     #[arg(long, default_value_t = 0)]
     pub threads: u32,
+    /// Tokens the cache of keys and values holds [default: the model's longest context, at least 16384, or what fits half of the memory]
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub cache_tokens: Option<u64>,
     /// Keep each thread on a processor of its own (which: see taskset)
     #[arg(long)]
     pub pin: bool,
@@ -283,7 +300,8 @@ pub struct EngineArgs {
 impl EngineArgs {
     /// The options that they are.
     pub fn options(&self) -> EngineOptions {
-        EngineOptions { threads: self.threads, pin: self.pin, portable: self.portable, ..EngineOptions::default() }
+        let max_tokens = self.cache_tokens.unwrap_or(0);
+        EngineOptions { threads: self.threads, max_tokens, pin: self.pin, portable: self.portable, ..EngineOptions::default() }
     }
 }
 

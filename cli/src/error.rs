@@ -62,4 +62,14 @@ impl Error {
     pub fn io(action: &'static str, path: impl Into<PathBuf>, source: std::io::Error) -> Error {
         Error::Io { action, path: path.into(), source }
     }
+
+    /// What an artifact says of a field of `llmcc_options`, in terms of the options that set it on the command line.
+    #[must_use]
+    pub fn in_options(self) -> Error {
+        let ours = |message: String| message.replace("max_tokens", "--cache-tokens");
+        match self {
+            Error::Artifact { path, message } => Error::Artifact { path, message: ours(message) },
+            other => other,
+        }
+    }
 }

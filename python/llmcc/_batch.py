@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes as c
+import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Sequence
 
@@ -22,27 +23,31 @@ class Generation(Iterator[Piece]):
 
     def __init__(self, lib: ffi.Library, gen: c.c_void_p, logprobs: bool) -> None:
         self._lib, self._gen, self._logprobs = lib, gen, logprobs
+        # Held while the library works on it, so that nobody frees it meanwhile.
+        self._lock = threading.RLock()
 
     def __next__(self) -> Piece:
-        if not self._gen:
-            raise StopIteration
-        piece = ffi.Piece()
-        try:
-            self._lib.gen_next(self._gen, c.byref(piece))
-        except BaseException:
-            self.close()
-            raise
-        result = piece_of(piece, self._logprobs) if piece.token >= 0 else None
-        if finish_of(piece) is not None:
-            self.close()
+        with self._lock:
+            if not self._gen:
+                raise StopIteration
+            piece = ffi.Piece()
+            try:
+                self._lib.gen_next(self._gen, c.byref(piece))
+                result = piece_of(piece, self._logprobs) if piece.token >= 0 else None
+            except BaseException:
+                self.close()
+                raise
+            if finish_of(piece) is not None:
+                self.close()
         if result is None:
             raise StopIteration
         return result
 
     def close(self) -> None:
-        gen, self._gen = self._gen, c.c_void_p()
-        if gen:
-            self._lib.gen_free(gen)
+        with self._lock:
+            gen, self._gen = self._gen, c.c_void_p()
+            if gen:
+                free(self._lib, gen)
 
     def __del__(self) -> None:
         self.close()
@@ -55,17 +60,20 @@ class BatchGeneration(Iterator["tuple[int, Piece]"]):
         self._lib, self._logprobs, self._most = lib, logprobs, most
         self._gens: dict[int, c.c_void_p] = dict(enumerate(gens))
         self._ready: deque[tuple[int, Piece]] = deque()
+        # As that of a single generation.
+        self._lock = threading.RLock()
 
     def __next__(self) -> tuple[int, Piece]:
-        while not self._ready:
-            if not self._gens:
-                raise StopIteration
-            try:
-                self._step()
-            except BaseException:
-                self.close()
-                raise
-        return self._ready.popleft()
+        with self._lock:
+            while not self._ready:
+                if not self._gens:
+                    raise StopIteration
+                try:
+                    self._step()
+                except BaseException:
+                    self.close()
+                    raise
+            return self._ready.popleft()
 
     def _step(self) -> None:
         # In order of their prompts: the first ones are served first.
@@ -75,16 +83,17 @@ class BatchGeneration(Iterator["tuple[int, Piece]"]):
         for piece in pieces:
             piece.size = c.sizeof(ffi.Piece)
         self._lib.gen_next_batch(handles, len(active), pieces)
+        # What the pieces point to lasts as long as their generations.
+        self._ready.extend((index, piece_of(piece, self._logprobs[index])) for index, piece in zip(active, pieces) if piece.token >= 0)
         for index, piece in zip(active, pieces):
-            if piece.token >= 0:
-                self._ready.append((index, piece_of(piece, self._logprobs[index])))
             if finish_of(piece) is not None:
-                self._lib.gen_free(self._gens.pop(index))
+                free(self._lib, self._gens.pop(index))
 
     def close(self) -> None:
-        gens, self._gens = self._gens, {}
-        for gen in gens.values():
-            self._lib.gen_free(gen)
+        with self._lock:
+            gens, self._gens = self._gens, {}
+            for gen in gens.values():
+                free(self._lib, gen)
 
     def __del__(self) -> None:
         self.close()
@@ -130,13 +139,20 @@ def encoded(model: Model, prompt: Any) -> list[int]:
 
 
 def start(model: Model, seq: int, tokens: Sequence[int], params: GenParams) -> c.c_void_p:
-    """A generation of the C API."""
+    """A generation of the C API, a user of the library until it is freed: see :func:`free`."""
     array = ffi.int32_array(tokens, "the prompt")
     native = params.native(bool(model._info["has_tokenizer"]))
     gen = c.c_void_p()
     with model._use() as handle:
         model._lib.gen_new(handle, seq, array, len(array), c.byref(native), c.byref(gen))
+        model._lib.share()
     return gen
+
+
+def free(lib: ffi.Library, gen: c.c_void_p) -> None:
+    """Ends what :func:`start` made."""
+    lib.gen_free(gen)
+    lib.release()
 
 
 def begin(
@@ -162,7 +178,7 @@ def begin(
             logprobs.append(params.logprobs is not None)
     except BaseException:
         for gen in gens:
-            model._lib.gen_free(gen)
+            free(model._lib, gen)
         raise
     return BatchGeneration(model._lib, gens, logprobs, most)
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import _ctypes
 import builtins
 import ctypes as c
+import operator
 import os
+import platform
+import stat
+import sys
+import threading
 from array import array
-from typing import Any, Sequence
+from typing import Any, Optional, Sequence
 
 from ._errors import LlmccError, Status
 
@@ -185,43 +191,119 @@ _SINCE: dict[int, dict[str, tuple[Any, list[Any]]]] = {
 
 
 class Library:
-    """An artifact's functions. Those that return a status raise :class:`LlmccError` instead."""
+    """An artifact's functions. Those that return a status raise :class:`LlmccError` instead.
 
-    def __init__(self, path: str) -> None:
-        if not os.path.exists(path):
-            raise LlmccError(f"{path} does not exist; make it with `llmcc compile`", Status.ARTIFACT)
+    Models and generations of one file share a library, which is unloaded when the last of them lets go of it. So a file that was replaced is loaded anew, also while models of
+    the old one are open.
+    """
+
+    # By device and inode: what the loader itself goes by.
+    _loaded: dict[tuple[int, int], Library] = {}
+    # Reentrant: the garbage collector may free a model while its thread is in here.
+    _lock = threading.RLock()
+    _dll: Optional[c.CDLL] = None
+
+    @classmethod
+    def acquire(cls, path: str) -> Library:
+        """The library of the file at ``path``, for one more user; see :meth:`release`."""
+        with cls._lock:
+            found = _stat(path)
+            library = cls._loaded.get((found.st_dev, found.st_ino))
+            if library is None:
+                library = cls(path, found)
+                cls._loaded[found.st_dev, found.st_ino] = library
+            elif library._stamp != (found.st_size, found.st_mtime_ns):
+                raise LlmccError(
+                    f"{path} was overwritten while a model of it is open, which is damaged now. Close all its models and load it again; to replace an artifact in use, "
+                    "write another file and rename it, as `llmcc compile` does",
+                    Status.ARTIFACT,
+                )
+            library._users += 1
+            return library
+
+    def __init__(self, path: str, found: os.stat_result) -> None:
+        self._users = 0
+        self._key = (found.st_dev, found.st_ino)
+        self._stamp = (found.st_size, found.st_mtime_ns)
+        self._name = self._unused_name(path)
         try:
             # Local: two artifacts define the same names.
-            self._dll = c.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+            self._dll = c.CDLL(self._name, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+        except OSError as error:
+            raise LlmccError(f"{path} is not an artifact of llmcc that can be loaded here: {_why_not(path) or error}", Status.ARTIFACT) from None
+        try:
+            self._check(path, found)
+        except BaseException:
+            self._unload()
+            raise
+
+    def _check(self, path: str, found: os.stat_result) -> None:
+        dll = self._dll
+        assert dll is not None
+        try:
             for name, (result, arguments) in _FUNCTIONS.items():
-                function = getattr(self._dll, name)
+                function = getattr(dll, name)
                 function.restype = result
                 function.argtypes = arguments
-        except (OSError, AttributeError) as error:
-            raise LlmccError(f"{path} is not an artifact of llmcc ({error})", Status.ARTIFACT) from None
-        version = self._dll.llmcc_abi_version()
+        except AttributeError as error:
+            raise LlmccError(f"{path} is not an artifact of llmcc ({error}), or made by an older one; compile it again", Status.ARTIFACT) from None
+        version = dll.llmcc_abi_version()
         if version >> 16 != ABI_MAJOR:
-            found = f"{version >> 16}.{version & 0xFFFF}"
-            raise LlmccError(f"{path} has API version {found}, this package speaks {ABI_MAJOR}; compile it again", Status.ARTIFACT)
+            name = f"{version >> 16}.{version & 0xFFFF}"
+            raise LlmccError(f"{path} has API version {name}, this package speaks {ABI_MAJOR}; compile it again", Status.ARTIFACT)
         self._path, self._minor = path, version & 0xFFFF
         for minor, functions in _SINCE.items():
             for name, (result, arguments) in functions.items() if minor <= self._minor else ():
-                function = getattr(self._dll, name)
+                function = getattr(dll, name)
                 function.restype = result
                 function.argtypes = arguments
+        now = _stat(path)
+        if (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns) != (*self._key, *self._stamp):
+            raise LlmccError(f"{path} was replaced while it was being loaded; load it again", Status.ARTIFACT)
+
+    def _unused_name(self, path: str) -> str:
+        """The path, spelled unlike those of all libraries that are loaded: for a name it knows, the loader gives its library again, whatever lies there now."""
+        names = {library._name for library in self._loaded.values()}
+        folder, name = os.path.split(path)
+        while os.path.join(folder, name) in names:
+            name = os.path.join(".", name)
+        return os.path.join(folder, name)
+
+    def share(self) -> Library:
+        """The same library, for one more user."""
+        with self._lock:
+            self._users += 1
+        return self
+
+    def release(self) -> None:
+        """The user's last word: nobody may use it on their behalf any more."""
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                self._loaded.pop(self._key, None)
+                self._unload()
+
+    def _unload(self, dlclose: Any = _ctypes.dlclose, is_finalizing: Any = sys.is_finalizing) -> None:
+        dll, self._dll = self._dll, None
+        # When Python ends, other threads may be in the library still; then the system cleans up.
+        if dll is not None and not is_finalizing():
+            dlclose(dll._handle)
 
     def __getattr__(self, name: str) -> Any:
+        dll = self._dll
+        if dll is None:
+            raise LlmccError("the model is closed")
         if any("llmcc_" + name in functions for minor, functions in _SINCE.items() if minor > self._minor):
             message = f"{self._path} was made by an older llmcc, whose API has no llmcc_{name}; compile it again"
             raise LlmccError(message, Status.UNSUPPORTED)
-        function = getattr(self._dll, "llmcc_" + name)
+        function = getattr(dll, "llmcc_" + name)
         if function.restype is not c.c_int32:
             return function
 
         def checked(*arguments: Any) -> None:
             status = function(*arguments)
             if status != 0:
-                message = self._dll.llmcc_last_error().decode("utf-8", "replace")
+                message = dll.llmcc_last_error().decode("utf-8", "replace")
                 raise LlmccError(message, _status(status))
 
         return checked
@@ -261,12 +343,63 @@ def _status(code: int) -> Status:
         return Status.INTERNAL
 
 
+def _stat(path: str) -> os.stat_result:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        raise LlmccError(f"{path} does not exist; make it with `llmcc compile`", Status.ARTIFACT) from None
+    except OSError as error:
+        raise LlmccError(f"{path} cannot be read: {error.strerror}", Status.ARTIFACT) from None
+    if not stat.S_ISREG(found.st_mode):
+        raise LlmccError(f"{path} is not a regular file; give the .so written by `llmcc compile`", Status.ARTIFACT)
+    return found
+
+
+_MACHINES = {62: "x86_64", 183: "aarch64"}
+
+
+def _why_not(path: str) -> Optional[str]:
+    """What is wrong with a file that the loader refuses, where that can be told better than by the loader."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(20)
+    except OSError as error:
+        return error.strerror
+    if len(head) < 20 or head[:4] != b"\x7fELF":
+        return "it is no shared object; give the .so written by `llmcc compile`"
+    machine = int.from_bytes(head[18:20], "little")
+    found = _MACHINES.get(machine, f"machine {machine}")
+    if found != platform.machine():
+        return f"it is for {found}, and this machine is {platform.machine()}; compile it for this one"
+    return None
+
+
+def integers(values: Sequence[int], what: str) -> list[int]:
+    """The values as a list, if they are integers: Python's or NumPy's, but no bytes, booleans or numbers with a fraction."""
+    kind = getattr(getattr(values, "dtype", None), "kind", "i")
+    if isinstance(values, (str, bytes, bytearray, memoryview)) or kind not in "iu":
+        found = type(values).__name__ if kind in "iu" else f"an array of {getattr(values, 'dtype')}"
+        raise TypeError(f"{what} must be a sequence of integers, not {found}")
+    try:
+        items = values.tolist() if hasattr(values, "dtype") and hasattr(values, "tolist") else list(values)
+    except TypeError:
+        raise TypeError(f"{what} must be a sequence of integers, not {type(values).__name__}") from None
+    if not isinstance(items, list):
+        raise TypeError(f"{what} must be a sequence of integers, not a single one")
+    for index, item in enumerate(items):
+        try:
+            # (NumPy's booleans have had an index, with a warning.)
+            if isinstance(item, bool) or type(item).__name__ in ("bool", "bool_"):
+                raise TypeError
+            items[index] = operator.index(item)
+        except TypeError:
+            raise TypeError(f"{what} must be a sequence of integers; item {index} is {item!r}") from None
+    return items
+
+
 def int32_array(values: Sequence[int], what: str) -> Any:
     """A C array of the values, which must be integers of 32 bits."""
-    try:
-        numbers = [int(v) for v in values]
-    except (TypeError, ValueError) as error:
-        raise LlmccError(f"{what} must be a sequence of integers ({error})") from None
+    numbers = integers(values, what)
     for number in numbers:
         if not -(2**31) <= number < 2**31:
             raise LlmccError(f"{what} holds {number}, which is no 32-bit integer")

@@ -71,7 +71,6 @@ class Model:
         self._lock = threading.Lock()
         self._busy = 0
         self.path = os.path.abspath(os.fspath(path))
-        self._lib = ffi.Library(self.path)
         options = ffi.Options(
             threads=_positive(threads, "threads", 32),
             max_tokens=_positive(max_tokens, "max_tokens", 64),
@@ -79,9 +78,18 @@ class Model:
             flags=(ffi.OPEN_PROFILE if profile else 0) | (ffi.OPEN_PIN if pin else 0) | (ffi.OPEN_PORTABLE if portable else 0),
         )
         handle = c.c_void_p()
-        self._lib.open(c.byref(options), c.byref(handle))
+        self._lib = ffi.Library.acquire(self.path)
+        try:
+            self._lib.open(c.byref(options), c.byref(handle))
+        except BaseException:
+            self._lib.release()
+            raise
         self._handle = handle
-        self._info = self._read_info()
+        try:
+            self._info = self._read_info()
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Model:
         return self
@@ -98,13 +106,15 @@ class Model:
         return f"<llmcc.Model {self.path!r}{'' if self._handle else ' (closed)'}>"
 
     def close(self) -> None:
-        """Frees the model's memory and threads. Closing twice is fine. Streams still under way keep them until they end."""
+        """Frees the model's memory and threads, and unloads the artifact when nothing of it is open any more. Closing twice is fine. Streams still under way keep both until
+        they end."""
         with self._lock:
             if self._busy:
                 raise LlmccError("the model is in use by another thread; wait for that first")
             handle, self._handle = self._handle, None
         if handle is not None:
             self._lib.close(handle)
+            self._lib.release()
 
     @property
     def info(self) -> dict[str, Any]:
@@ -374,7 +384,8 @@ class Model:
         tokens = ffi.int32_array(history, "history")
         native = native_sampling(**sampling)
         token = c.c_int32()
-        self._lib.sample(c.byref(row), len(row), c.byref(native), tokens, len(tokens), _natural(draw, "draw", 64), c.byref(token))
+        with self._use():
+            self._lib.sample(c.byref(row), len(row), c.byref(native), tokens, len(tokens), _natural(draw, "draw", 64), c.byref(token))
         return token.value
 
     def logprobs(self, logits: Any, tokens: Sequence[int] = (), *, top: int = 0) -> tuple[list[float], list[tuple[int, float]]]:
@@ -384,7 +395,8 @@ class Model:
         if n > len(row):
             raise ValueError(f"top is {n}, but the row has {len(row)} logits")
         values, top_tokens, top_values = (c.c_double * len(array))(), (c.c_int32 * n)(), (c.c_double * n)()
-        self._lib.logprobs(c.byref(row), len(row), array, len(array), values, n, top_tokens, top_values)
+        with self._use():
+            self._lib.logprobs(c.byref(row), len(row), array, len(array), values, n, top_tokens, top_values)
         return list(values), list(zip(top_tokens, top_values))
 
     def forward(self, tokens: Sequence[int], *, numpy: bool = True) -> np.ndarray[Any, Any]:
@@ -412,7 +424,7 @@ class Model:
         :param rows: after which tokens logits are wanted; then the result is a list of float32 ``[rows, vocab]``, one per session (parts of one array).
             ``"all"`` or ``"last"`` for all sessions, or a choice for each: ``"all"``, ``"last"``, or any indices of its tokens, which may be negative.
         """
-        entries = list(batch)
+        entries = [(session, ffi.integers(tokens, "tokens")) for session, tokens in batch]
         wanted = batch_rows(rows, [len(tokens) for _, tokens in entries])
         all_tokens: list[int] = []
         seqs: list[int] = []
@@ -429,7 +441,7 @@ class Model:
         array = ffi.int32_array(all_tokens, "tokens")
         logits: np.ndarray[Any, Any] = self._step(array, seqs, out, numpy)
         for session, tokens in entries:
-            session._tokens.extend(int(t) for t in tokens)
+            session._tokens.extend(tokens)
         if rows is None:
             return logits
         ends = list(itertools.accumulate(len(indices) for indices in wanted))

@@ -95,7 +95,7 @@ class Session:
         """As :meth:`generate`, but yields the text as it comes."""
         if isinstance(prompt, str):
             prompt = self._model.tokenize(prompt, add_special=not self._tokens) if prompt or not self._tokens else []
-        return _texts(self._pieces([*self._tokens, *prompt], max_tokens, params))
+        return _texts(self._pieces([*self._tokens, *ffi.integers(prompt, "the prompt")], max_tokens, params))
 
     def chat(self, messages: Sequence[Message], *, tools: Optional[Sequence[Mapping[str, Any]]] = None, **params: Any) -> str:
         """The answer to a conversation, given whole each turn: of what the session holds already, nothing is computed again."""
@@ -120,7 +120,7 @@ class Session:
     def _run(self, tokens: Sequence[int], rows: Sequence[int], numpy: bool) -> Any:
         seq = self._need_seq()
         pending = self._pending()
-        array = ffi.int32_array([*pending, *tokens], "tokens")
+        array = ffi.int32_array([*pending, *ffi.integers(tokens, "tokens")], "tokens")
         logits = self._model._step(array, [seq] * len(array), [len(pending) + row for row in rows], numpy)
         self._tokens.extend(array[len(pending) :])
         return logits

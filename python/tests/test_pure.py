@@ -140,7 +140,7 @@ def test_bad_options(bad: dict, tmp_path: Path) -> None:
     ],
 )
 def test_bad_generation_parameters(bad: dict) -> None:
-    with pytest.raises(llmcc.LlmccError):
+    with pytest.raises((llmcc.LlmccError, TypeError)):
         _GenParams(**bad)
 
 
@@ -160,8 +160,22 @@ def test_generation_parameters_reach_c() -> None:
 
 def test_integer_arrays() -> None:
     assert list(ffi.int32_array([1, -2], "x")) == [1, -2]
-    with pytest.raises(llmcc.LlmccError, match="x must be a sequence of integers"):
-        ffi.int32_array(5, "x")  # type: ignore[arg-type]
+    for bad in (5, b"abc", bytearray(b"abc"), memoryview(b"abc"), "abc", [1.5], [1.0], [True], ["1"], [None], [[1]], None):
+        with pytest.raises(TypeError, match="x must be a sequence of integers"):
+            ffi.int32_array(bad, "x")  # type: ignore[arg-type]
+
+
+def test_numpy_arrays_of_integers() -> None:
+    np = pytest.importorskip("numpy")
+    for dtype in (np.int8, np.int32, np.int64, np.uint16, np.uint64):
+        assert list(ffi.int32_array(np.array([1, 2], dtype), "x")) == [1, 2]
+        assert list(ffi.int32_array([dtype(3)], "x")) == [3]
+    assert list(ffi.int32_array(np.arange(6)[::2], "x")) == [0, 2, 4]
+    for bad in (np.array([1.0]), np.array([True]), np.array(5), np.ones((2, 2), int), np.array(["1"]), [np.float32(1.0)], [np.bool_(True)]):
+        with pytest.raises(TypeError, match="x must be a sequence of integers"):
+            ffi.int32_array(bad, "x")
+    with pytest.raises(llmcc.LlmccError, match="no 32-bit integer"):
+        ffi.int32_array(np.array([2**40]), "x")
 
 
 def test_typed() -> None:

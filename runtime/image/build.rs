@@ -16,7 +16,7 @@ fn main() {
     for file in ["Cargo.lock", "Cargo.toml"] {
         println!("cargo::rerun-if-changed={}", workspace.join(file).display());
     }
-    for (name, features) in [("full", "text"), ("core", "")] {
+    for (name, features) in [("full", "text,heap"), ("core", "heap")] {
         build(&workspace, &out, name, features);
     }
 }

@@ -1,7 +1,7 @@
 //! The artifact from outside: C programs and the Python package, as a user builds and runs them.
 
 use llmcc_passes::ActPolicy;
-use llmcc_tests::{Artifact, options, quantized, root};
+use llmcc_tests::{Artifact, golden, options, quantized, root};
 use std::process::Command;
 
 fn artifact() -> Artifact {
@@ -84,7 +84,7 @@ fn python_package() {
         println!("skipped: LLMCC_PYTHON does not name a Python with the llmcc package (`make test` makes one)");
         return;
     };
-    let a = artifact();
+    let (a, other) = (artifact(), Artifact::compile(&options(&golden("llama"))));
     // In f32 throughout, as the goldens of Transformers are.
     let exact = Artifact::compile(&options(&root().join("examples/tiny-llama/model")));
     // The adapter for lm-evaluation-harness must not be skipped where `make test` has installed the harness (LLMCC_TEST_EVAL).
@@ -93,6 +93,7 @@ fn python_package() {
         .arg(root().join("python/tests"))
         .env("LLMCC_TEST_ARTIFACT", &a.path)
         .env("LLMCC_TEST_EXACT", &exact.path)
+        .env("LLMCC_TEST_OTHER_ARTIFACT", &other.path)
         .env("LLMCC_TEST_PROMPT", "def read_file(path):")
         .env("PYTHONDONTWRITEBYTECODE", "1"));
     assert!(out.contains(" passed") && !out.contains("failed"), "{out}");

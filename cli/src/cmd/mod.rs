@@ -19,10 +19,10 @@ use crate::args::{Command, EvalCommand};
 pub fn run(command: Command) -> Result<(), Error> {
     match command {
         Command::Compile(args) => compile::run(&args),
-        Command::Run(args) => run::run(&args),
+        Command::Run(args) => run::run(&args).map_err(Error::in_options),
         Command::Inspect(args) => inspect::run(&args),
-        Command::Bench(args) => bench::run(&args),
-        Command::Eval(EvalCommand::Ppl(args)) => eval::ppl(&args),
+        Command::Bench(args) => bench::run(&args).map_err(Error::in_options),
+        Command::Eval(EvalCommand::Ppl(args)) => eval::ppl(&args).map_err(Error::in_options),
         Command::Targets => targets::run(),
         Command::Lower(args) => lower::run(&args),
         Command::Verify(args) => verify::run(&args),

@@ -25,8 +25,9 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
     }
     let prompt = args.prompt.as_deref().unwrap_or_default();
     let ids = model.tokenize(prompt, true)?;
-    super::print(prompt)?;
+    // Nothing is printed before all that can be refused has been accepted.
     let mut generation = model.generate(None, &ids, &options)?;
+    super::print(prompt)?;
     stream(&mut generation)?;
     super::print("\n")?;
     stats(&generation, args)

@@ -94,7 +94,7 @@ impl Model {
         // dlopen searches the system's folders for a name without a slash.
         let full = std::fs::canonicalize(path).map_err(|e| Error::io("read", path, e))?;
         // SAFETY: the file is an artifact of this compiler's making, whose initialisers do nothing but what Rust's runtime does.
-        let library = unsafe { libloading::Library::new(&full) }.map_err(|e| fail(e.to_string()))?;
+        let library = unsafe { libloading::Library::new(&full) }.map_err(|e| fail(why_not_loaded(&full, &e)))?;
         // SAFETY: as above; the version is checked before anything else is called.
         let api = unsafe { Api::load(&library) }.map_err(|name| fail(format!("it has no entry point {name}; compile it again")))?;
         // SAFETY: takes nothing.
@@ -305,6 +305,28 @@ impl Drop for Model {
         // SAFETY: generations borrow the model, so none is alive.
         unsafe { (self.api.llmcc_close)(self.model) }
     }
+}
+
+/// Why the loader refuses an artifact, in its words or better ones.
+fn why_not_loaded(path: &Path, error: &libloading::Error) -> String {
+    if let Ok(found) = machine(path)
+        && found != std::env::consts::ARCH
+    {
+        return format!("it is for {found}, and this machine is {}; compile it for this one", std::env::consts::ARCH);
+    }
+    let cause = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
+    format!("it cannot be loaded: {cause}")
+}
+
+/// The architecture in the header of an ELF file.
+fn machine(path: &Path) -> std::io::Result<String> {
+    let mut head = [0; 20];
+    std::io::Read::read_exact(&mut std::fs::File::open(path)?, &mut head)?;
+    Ok(match u16::from_le_bytes([head[18], head[19]]) {
+        62 => "x86_64".into(),
+        183 => "aarch64".into(),
+        other => format!("ELF machine {other}"),
+    })
 }
 
 fn last_error(api: &Api) -> String {

@@ -13,19 +13,19 @@ use llmcc_abi::{KvDesc, PAGE_TOKENS};
 use crate::error::{Error, Result, Status};
 use crate::memory::Region;
 
-/// Handle of a sequence. Handles are not reused soon after [`Kv::seq_free`], so stale ones are noticed.
+/// Handle of a sequence. They count up, so a handle that was freed is noticed when it is used again: numbers start over after a thousand million sequences or more.
 pub type SeqId = i32;
 
-const SLOT_BITS: u32 = 20;
-const MAX_SLOTS: usize = 1 << SLOT_BITS;
+/// Most sequences at a time.
+const MAX_SEQUENCES: usize = 1 << 20;
 /// Pages that are kept behind a window, so that the last tokens of a sequence can be taken back.
 const KEPT_BEHIND: usize = 2;
-const GENERATIONS: u32 = 1 << (31 - SLOT_BITS);
 
+/// A place for a sequence: that of handle `id` is `id` modulo their number, a power of two.
 #[derive(Default)]
 struct Slot {
-    generation: u32,
-    used: bool,
+    /// Handle of the sequence that is here.
+    id: Option<SeqId>,
     tokens: Vec<i32>,
     pages: Vec<u32>,
     /// So many of the first pages have been given back: their numbers are 0 and mean nothing.
@@ -48,7 +48,8 @@ impl HostPages {
     /// Pools of `pages` pages for the attention states `descs`.
     pub fn new(descs: &[KvDesc], pages: usize) -> Result<HostPages> {
         let page_bytes: Vec<usize> = descs.iter().map(|d| d.page_bytes as usize).collect();
-        let reserve = |&bytes: &usize| Region::reserve(bytes.saturating_mul(pages), "the KV cache; use a smaller max_tokens");
+        let purpose = format!("the KV cache of {} tokens; use a smaller max_tokens", pages.saturating_mul(PAGE_TOKENS));
+        let reserve = |&bytes: &usize| Region::reserve(bytes.saturating_mul(pages), &purpose);
         let pools = page_bytes.iter().map(reserve).collect::<Result<Vec<_>>>()?;
         Ok(HostPages { pools, page_bytes })
     }
@@ -95,14 +96,17 @@ pub struct Kv {
     /// Longest sliding window; 0: some state sees the whole sequence.
     window: usize,
     slots: Vec<Slot>,
-    free_slots: Vec<u32>,
+    /// Slots in use.
+    live: usize,
+    /// The next handle, unless its slot is in use.
+    next_id: SeqId,
 }
 
 impl Kv {
     /// No sequences yet, over `total_pages` pages; a sequence may have `max_context` tokens.
     pub fn new(pages: Box<dyn PageStore>, total_pages: usize, max_context: usize) -> Kv {
-        let (refs, free, slots, free_slots) = Default::default();
-        Kv { pages, refs, free, total_pages, max_context, window: 0, slots, free_slots }
+        let (refs, free, slots) = Default::default();
+        Kv { pages, refs, free, total_pages, max_context, window: 0, slots, live: 0, next_id: 0 }
     }
 
     /// With pages given back once all the attention states `descs` have left them behind.
@@ -145,7 +149,7 @@ impl Kv {
 
     /// Number of live sequences.
     pub fn sequences(&self) -> usize {
-        self.slots.len() - self.free_slots.len()
+        self.live
     }
 
     /// Upper bound of [`Kv::slot`].
@@ -153,18 +157,41 @@ impl Kv {
         self.slots.len()
     }
 
-    /// An empty sequence.
+    /// An empty sequence. Slots of other sequences may move.
     pub fn seq_new(&mut self) -> Result<SeqId> {
-        let slot = match self.free_slots.pop() {
-            Some(slot) => slot as usize,
-            None if self.slots.len() < MAX_SLOTS => {
-                self.slots.push(Slot::default());
-                self.slots.len() - 1
+        if self.live == MAX_SEQUENCES {
+            return Err(Error::invalid(format!("{MAX_SEQUENCES} sequences exist; free some with llmcc_seq_free")));
+        }
+        // At most every other slot is in use, so few handles are skipped.
+        if 2 * self.live >= self.slots.len() {
+            self.more_slots();
+        }
+        loop {
+            let id = self.next_id;
+            self.next_id = id.checked_add(1).unwrap_or(0);
+            let at = self.index(id);
+            if self.slots[at].id.is_none() {
+                self.slots[at].id = Some(id);
+                self.live += 1;
+                return Ok(id);
             }
-            None => return Err(Error::invalid(format!("{MAX_SLOTS} sequences exist; free some with llmcc_seq_free"))),
-        };
-        self.slots[slot].used = true;
-        Ok((self.slots[slot].generation << SLOT_BITS) as i32 | slot as i32)
+        }
+    }
+
+    fn more_slots(&mut self) {
+        let old = std::mem::take(&mut self.slots);
+        self.slots.resize_with((2 * old.len()).max(8), Slot::default);
+        for slot in old {
+            // Handles that differ modulo the old number differ modulo the new one.
+            if let Some(id) = slot.id {
+                let at = self.index(id);
+                self.slots[at] = slot;
+            }
+        }
+    }
+
+    fn index(&self, seq: SeqId) -> usize {
+        seq as usize & (self.slots.len().wrapping_sub(1))
     }
 
     /// Ends a sequence and releases its pages.
@@ -172,10 +199,9 @@ impl Kv {
         self.truncate(seq, 0)?;
         let index = self.slot(seq)?;
         let slot = &mut self.slots[index];
-        slot.used = false;
-        slot.generation = (slot.generation + 1) % GENERATIONS;
+        slot.id = None;
         slot.tokens = Vec::new();
-        self.free_slots.push(index as u32);
+        self.live -= 1;
         Ok(())
     }
 
@@ -206,9 +232,9 @@ impl Kv {
 
     /// A new sequence with the same tokens, sharing the cached pages.
     pub fn fork(&mut self, seq: SeqId) -> Result<SeqId> {
-        let from = self.slot(seq)?;
+        self.slot(seq)?;
         let new = self.seq_new()?;
-        let to = self.slot(new)?;
+        let (from, to) = (self.slot(seq)?, self.slot(new)?);
         let (tokens, pages, gone) = (self.slots[from].tokens.clone(), self.slots[from].pages.clone(), self.slots[from].gone);
         pages[gone..].iter().for_each(|&p| self.refs[p as usize] += 1);
         self.slots[to].tokens = tokens;
@@ -222,11 +248,11 @@ impl Kv {
         Ok(&self.slots[self.slot(seq)?].tokens)
     }
 
-    /// Index of a live sequence in `0..slots()`.
+    /// Index of a live sequence in `0..slots()`, until the next [`Kv::seq_new`] or [`Kv::fork`].
     pub fn slot(&self, seq: SeqId) -> Result<usize> {
-        let index = seq as usize & (MAX_SLOTS - 1);
-        match self.slots.get(index) {
-            Some(s) if seq >= 0 && s.used && s.generation == seq as u32 >> SLOT_BITS => Ok(index),
+        let at = self.index(seq);
+        match self.slots.get(at) {
+            Some(s) if s.id == Some(seq) => Ok(at),
             _ => Err(Error::invalid(format!("sequence {seq} does not exist (never created, or already freed)"))),
         }
     }
@@ -270,6 +296,14 @@ impl Kv {
     /// Appends a token whose keys and values have been written to the reserved pages.
     pub fn commit(&mut self, slot: usize, token: i32) {
         self.slots[slot].tokens.push(token);
+    }
+
+    /// After a failed step: forgets all tokens of a slot but the first `len`. Where what the next token then sees has been given back, the tokens stay.
+    pub fn take_back(&mut self, slot: usize, len: usize) {
+        if len == 0 || self.first_page(len) >= self.slots[slot].gone {
+            self.slots[slot].tokens.truncate(len);
+        }
+        self.drop_spare_pages(slot);
     }
 
     /// Makes room for the next `extra` tokens of a slot, which have been reserved.

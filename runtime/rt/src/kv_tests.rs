@@ -47,6 +47,33 @@ fn stale_handles_are_refused() {
     assert_eq!(kv.tokens(b).unwrap(), &[] as &[i32]);
 }
 
+/// Handles of sequences freed long ago stay strange, and those in use stay right while the table grows and the numbers start over.
+#[test]
+fn handles_do_not_come_back() {
+    let mut kv = kv(64);
+    let first = kv.seq_new().unwrap();
+    append(&mut kv, first, 3).unwrap();
+    let stale = kv.seq_new().unwrap();
+    kv.seq_free(stale).unwrap();
+    for _ in 0..10_000 {
+        let seq = kv.seq_new().unwrap();
+        assert!(seq != stale && kv.tokens(stale).is_err());
+        kv.seq_free(seq).unwrap();
+    }
+    assert!(kv.slots() < 64, "{} slots for two sequences", kv.slots());
+    kv.next_id = SeqId::MAX - 50;
+    let mut all: Vec<SeqId> = (0..1000).map(|_| kv.seq_new().unwrap()).collect();
+    assert_eq!((kv.sequences(), kv.tokens(first).unwrap().len()), (1001, 3));
+    let copy = kv.fork(first).unwrap();
+    assert_eq!(kv.tokens(copy).unwrap(), kv.tokens(first).unwrap());
+    all.extend([first, copy]);
+    all.sort_unstable();
+    all.dedup();
+    assert!(all.len() == 1002 && all[0] >= 0);
+    all.iter().for_each(|&seq| kv.seq_free(seq).unwrap());
+    assert!(all.iter().all(|&seq| kv.slot(seq).is_err()) && kv.sequences() == 0 && kv.used_pages() == 0);
+}
+
 #[test]
 fn a_full_cache_changes_nothing() {
     let mut kv = kv(64);
@@ -146,6 +173,28 @@ fn append_chunks(kv: &mut Kv, seq: SeqId, n: usize, chunk: usize) -> Result<()> 
         kv.slide(slot);
     }
     Ok(())
+}
+
+#[test]
+fn a_failed_step_is_taken_back() {
+    let mut kv = kv(64);
+    let a = kv.seq_new().unwrap();
+    append(&mut kv, a, 20).unwrap();
+    append(&mut kv, a, 30).unwrap();
+    let slot = kv.slot(a).unwrap();
+    kv.take_back(slot, 20);
+    assert_eq!((kv.slot_len(slot), kv.used_pages()), (20, 2));
+    // What the next token would see may be gone: then the tokens stay, and with 0 they never do.
+    let mut kv = sliding(20);
+    let a = kv.seq_new().unwrap();
+    append_chunks(&mut kv, a, 200, 8).unwrap();
+    let slot = kv.slot(a).unwrap();
+    kv.take_back(slot, 199);
+    assert_eq!(kv.slot_len(slot), 199);
+    kv.take_back(slot, 60);
+    assert_eq!(kv.slot_len(slot), 199);
+    kv.take_back(slot, 0);
+    assert_eq!((kv.slot_len(slot), kv.used_pages()), (0, 0));
 }
 
 #[test]

@@ -15,9 +15,12 @@ pub mod capi;
 pub mod continuous;
 pub mod cores;
 pub mod cuda;
+pub mod desk;
 pub mod engine;
 mod error;
 pub mod generate;
+#[cfg(any(feature = "heap", test))]
+mod heap;
 pub mod image;
 pub mod json;
 pub mod kv;
@@ -25,6 +28,7 @@ pub mod logprob;
 pub mod memory;
 pub mod sample;
 pub mod select;
+pub mod spawn;
 pub mod stream;
 #[cfg(feature = "text")]
 pub mod text;
@@ -32,6 +36,7 @@ pub mod text;
 #[path = "text_none.rs"]
 pub mod text;
 pub mod threads;
+pub mod unload;
 
 pub use engine::{Batch, Engine, Options};
 pub use error::{Error, Result, Status};

@@ -28,7 +28,13 @@ impl Detokenizer {
     /// The text that `token` completes, maybe none.
     pub fn push(&mut self, token: i32, decode: &Decode) -> Result<String> {
         self.ids.push(token);
-        let text = decode(&self.ids)?;
+        let text = match decode(&self.ids) {
+            Ok(text) => text,
+            Err(error) => {
+                self.ids.pop();
+                return Err(error);
+            }
+        };
         if text.ends_with(char::REPLACEMENT_CHARACTER) && self.ids.len() - self.read <= MAX_UNFINISHED {
             return Ok(String::new());
         }

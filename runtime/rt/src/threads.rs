@@ -7,14 +7,16 @@ use std::cell::UnsafeCell;
 use std::hint::spin_loop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
-use std::thread::{self, JoinHandle};
 use std::{mem, ptr};
 
 use crate::cores::{self, Pinned};
 use crate::error::{Error, Result};
+use crate::spawn::Thread;
 
 /// Most threads a pool may have.
 pub const MAX_THREADS: usize = 1024;
+/// Stack of a worker.
+const STACK: usize = 2 << 20;
 /// Spins before sleeping: some 50 microseconds.
 const SPIN: u32 = 4000;
 
@@ -116,7 +118,7 @@ unsafe impl Send for Shared {}
 /// `threads - 1` workers; the caller of [`Pool::run`] is the last thread.
 pub struct Pool {
     shared: Arc<Shared>,
-    workers: Vec<JoinHandle<()>>,
+    workers: Vec<Thread>,
     process: u32,
     /// Where the caller stays while it computes.
     home: Option<usize>,
@@ -140,10 +142,9 @@ impl Pool {
         let homes = if pin { cores::in_order() } else { vec![] };
         let home = |index: usize| homes.get(index % homes.len().max(1)).copied();
         let mut pool = Pool { shared, workers: Vec::with_capacity(threads - 1), process: std::process::id(), home: home(0) };
-        let _masked = SignalsBlocked::new();
         for index in 1..threads {
             let (shared, home) = (pool.shared.clone(), home(index));
-            let spawned = thread::Builder::new().name(format!("llmcc-{index}")).spawn(move || {
+            let spawned = Thread::spawn(&format!("llmcc-{index}"), STACK, move || {
                 let _pinned = home.map(Pinned::to);
                 worker(&shared, index);
             });
@@ -189,14 +190,12 @@ impl Drop for Pool {
     fn drop(&mut self) {
         if self.process != std::process::id() {
             // A fork has no workers to join.
-            mem::take(&mut self.workers).into_iter().for_each(mem::forget);
             return;
         }
         self.shared.quit.store(true, Release);
         self.shared.start.advance();
         for worker in self.workers.drain(..) {
-            // A worker can only fail by a bug in a job, which has been reported by its panic already.
-            let _ = worker.join();
+            worker.join();
         }
     }
 }
@@ -214,29 +213,6 @@ fn worker(shared: &Shared, index: usize) {
             unsafe { (*job)(index, &shared.barrier) };
         }
         shared.barrier.wait();
-    }
-}
-
-/// Blocks all signals while it lives, so that workers never run the host program's handlers.
-struct SignalsBlocked(libc::sigset_t);
-
-impl SignalsBlocked {
-    fn new() -> SignalsBlocked {
-        // SAFETY: both sets are initialised before they are read.
-        unsafe {
-            let mut all: libc::sigset_t = mem::zeroed();
-            let mut old: libc::sigset_t = mem::zeroed();
-            libc::sigfillset(&mut all);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
-            SignalsBlocked(old)
-        }
-    }
-}
-
-impl Drop for SignalsBlocked {
-    fn drop(&mut self) {
-        // SAFETY: restores the mask saved in `new`.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, ptr::null_mut()) };
     }
 }
 
@@ -292,7 +268,7 @@ mod tests {
                 hits.fetch_add(1 << (8 * thread), Relaxed);
             });
             assert_eq!(hits.load(Relaxed), 0x01_01_01);
-            thread::sleep(Duration::from_millis(pause));
+            std::thread::sleep(Duration::from_millis(pause));
         }
     }
 

@@ -243,6 +243,64 @@ fn two_artifacts_run_in_one_process() {
     }
 }
 
+/// Whether the file at `path`, or one that lay there, is mapped.
+fn mapped(path: &Path) -> bool {
+    std::fs::read_to_string("/proc/self/maps").unwrap().contains(path.to_str().unwrap())
+}
+
+#[test]
+fn replaced_files_are_noticed_and_loaded_after_dlclose() {
+    let dir = Dir::new("replaced");
+    let Some(parts) = parts(&dir) else { return };
+    let bytes = parts.link(false, |_| ());
+    let path = dir.write("m.so", &bytes);
+    let library = Library::open(&path);
+    let model = library.model().unwrap();
+    std::fs::rename(dir.write("new.so", &bytes), &path).unwrap();
+    // The loader knows this path, so it gives the old library, which knows that it is not what lies there.
+    let again = Library::open(&path);
+    for library in [&library, &again] {
+        let (status, message) = library.model().unwrap_err();
+        assert!(status == Status::Artifact as i32 && message.contains("m.so was replaced"), "{message}");
+    }
+    assert_eq!(library.logits(model, &[1, 2])[..VOCAB - 1], expected(&[1, 2])[..], "the open model stays usable");
+    // By another spelling both are there.
+    let beside = Library::open(&path.parent().unwrap().join("./m.so"));
+    let new = beside.model().unwrap();
+    assert_eq!(beside.logits(new, &[1, 2]), library.logits(model, &[1, 2]));
+    beside.close(new);
+    again.close(model);
+    library.close(null_mut());
+    assert!(!mapped(&path));
+    let library = Library::open(&path);
+    let model = library.model().unwrap();
+    // Deleted, and nothing in its place: the mapped file is all there is.
+    std::fs::remove_file(&path).unwrap();
+    let second = library.model().unwrap();
+    library.logits(second, &[1]);
+    let close: unsafe extern "C" fn(*mut c_void) = library.get(c"llmcc_close");
+    // SAFETY: any value may be passed.
+    unsafe { close(second) };
+    library.close(model);
+    assert!(!mapped(&path));
+}
+
+#[test]
+fn files_changed_in_place_are_noticed() {
+    let dir = Dir::new("changed");
+    let Some(parts) = parts(&dir) else { return };
+    let path = dir.write("m.so", &parts.link(false, |_| ()));
+    let library = Library::open(&path);
+    let model = library.model().unwrap();
+    std::fs::File::open(&path).unwrap().set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    let (status, message) = library.model().unwrap_err();
+    assert!(status == Status::Artifact as i32 && message.contains("was changed after it had been loaded"), "{message}");
+    library.close(model);
+    let library = Library::open(&path);
+    let model = library.model().unwrap();
+    library.close(model);
+}
+
 #[test]
 fn unusable_artifacts_say_why() {
     let dir = Dir::new("bad");

@@ -1,8 +1,8 @@
 //! The C API on the hand-made model: values, errors, generation, threads.
 #![cfg(feature = "text")]
 
-#[path = "common/c.rs"]
-mod c;
+#[path = "common/api.rs"]
+mod api;
 mod common;
 
 use std::ffi::{CStr, c_char, c_void};
@@ -10,7 +10,7 @@ use std::mem::{size_of, zeroed};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use c::*;
+use api::*;
 use common::*;
 use llmcc_rt::capi::types::*;
 use llmcc_rt::capi::*;

@@ -1,14 +1,14 @@
 //! The C API for evaluation: several generations at once, logit bias, log-probabilities, single tokens.
 #![cfg(feature = "text")]
 
-#[path = "common/c.rs"]
-mod c;
+#[path = "common/api.rs"]
+mod api;
 mod common;
 
 use std::ffi::c_char;
 use std::ptr::{null, null_mut};
 
-use c::*;
+use api::*;
 use common::*;
 use llmcc_rt::capi::types::*;
 use llmcc_rt::capi::*;

@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-use super::generation::{State, llmcc_gen};
+use super::generation::{Gen, State, llmcc_gen};
+use super::handles::{GENERATIONS, Held};
 use super::types::llmcc_piece;
-use super::{array, checked_size, guard, null, object, write_struct};
+use super::{array, checked_size, guard, null, write_struct};
 use crate::continuous;
 use crate::error::{Error, Result};
 
@@ -18,7 +19,7 @@ pub unsafe extern "C" fn llmcc_gen_next_batch(gens: *const *mut llmcc_gen, n: us
         // SAFETY: the caller's promise.
         unsafe {
             let gens = array(gens, n, "gens")?;
-            let gens = gens.iter().map(|g| object(g.cast_const(), "a generation")).collect::<Result<Vec<&llmcc_gen>>>()?;
+            let gens = gens.iter().map(|g| GENERATIONS.get(g.cast_const())).collect::<Result<Vec<Held<Gen>>>>()?;
             let pieces = checked_pieces(pieces, n)?;
             next_batch(&gens, |i, value| write_struct(pieces(i), &value))
         }
@@ -48,15 +49,15 @@ unsafe fn checked_pieces(pieces: *mut llmcc_piece, n: usize) -> Result<impl Fn(u
     Ok(move |i: usize| unsafe { pieces.byte_add(i * size) })
 }
 
-fn next_batch(gens: &[&llmcc_gen], mut write: impl FnMut(usize, llmcc_piece) -> Result<()>) -> Result<()> {
+fn next_batch(gens: &[Held<Gen>], mut write: impl FnMut(usize, llmcc_piece) -> Result<()>) -> Result<()> {
     let Some(first) = gens.first() else { return Ok(()) };
     if let Some(i) = gens.iter().position(|g| !Arc::ptr_eq(&g.model, &first.model)) {
         return Err(Error::invalid(format!("generation {i} is of another model than the first; take each model's on their own")));
     }
     // Locked by address, so that two callers with the same generations cannot wait for each other.
     let mut order: Vec<usize> = (0..gens.len()).collect();
-    order.sort_unstable_by_key(|&i| std::ptr::from_ref(gens[i]));
-    if let Some(two) = order.windows(2).find(|two| std::ptr::eq(gens[two[0]], gens[two[1]])) {
+    order.sort_unstable_by_key(|&i| Arc::as_ptr(&gens[i]));
+    if let Some(two) = order.windows(2).find(|two| Arc::ptr_eq(&gens[two[0]], &gens[two[1]])) {
         return Err(Error::invalid(format!("generations {} and {} are the same", two[0].min(two[1]), two[0].max(two[1]))));
     }
     let mut states: Vec<(usize, MutexGuard<State>)> =

@@ -3,17 +3,26 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::handles::{GENERATIONS, MODELS, callback as in_callback};
 use super::sequences::{bias_from, sampling_from};
 use super::types::*;
-use super::{Model, array, guard, llmcc_model, null, object, read_struct, utf8, write_struct};
+use super::{Model, Out, OutStruct, array, guard, llmcc_model, null, read_struct, utf8};
 use crate::error::{Error, Result, Status};
 use crate::generate::{GenParams, Generation, Piece};
+use crate::unload::Alive;
 
-/// A generation under way.
+/// A generation under way, as C sees it: a number of [`GENERATIONS`].
 #[allow(non_camel_case_types)]
+#[repr(C)]
 pub struct llmcc_gen {
+    _opaque: [u8; 0],
+}
+
+/// What such a handle stands for.
+pub struct Gen {
     pub(super) model: Arc<Model>,
     pub(super) state: Mutex<State>,
+    _alive: Alive,
 }
 
 pub(super) struct State {
@@ -59,20 +68,25 @@ impl State {
     }
 }
 
-impl Drop for llmcc_gen {
+impl Drop for Gen {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(generation) = state.generation.take() {
+        // (A fork has only copies of the sequence and of the engine, whose lock may be held for ever.)
+        if let Some(generation) = state.generation.take().filter(|_| !self.model.forked()) {
             // The sequence may have been freed by the caller already.
             let _ = generation.close(&mut self.model.engine());
         }
     }
 }
 
-impl llmcc_gen {
-    fn new(model: &Arc<Model>, seq: Option<i32>, prompt: &[i32], params: GenParams) -> Result<llmcc_gen> {
+impl Gen {
+    fn new(model: &Arc<Model>, seq: Option<i32>, prompt: &[i32], params: GenParams) -> Result<Gen> {
+        if model.text().is_some() && !params.no_text {
+            // Read now, on a thread for such work, so that it is there when it is needed.
+            model.tokenizer()?;
+        }
         let generation = Generation::new(&mut model.engine(), model.text(), seq, prompt, params)?;
-        Ok(llmcc_gen { model: model.clone(), state: Mutex::new(State::new(generation)) })
+        Ok(Gen { model: model.clone(), state: Mutex::new(State::new(generation)), _alive: Alive::new() })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -119,12 +133,11 @@ pub unsafe extern "C" fn llmcc_gen_new(
     guard(|| {
         // SAFETY: the caller's promise.
         unsafe {
-            let out = out.as_mut().ok_or_else(|| null("out"))?;
-            *out = std::ptr::null_mut();
-            let (model, prompt) = (object(model, "model")?, array(prompt, n, "prompt")?);
-            let params = gen_params(params, LLMCC_GEN_IGNORE_EOS | LLMCC_GEN_NO_TEXT | LLMCC_GEN_SHOW_SPECIAL | LLMCC_GEN_LOGPROBS, model)?;
-            let made = llmcc_gen::new(model, (seq != -1).then_some(seq), prompt, params)?;
-            *out = Box::into_raw(Box::new(made));
+            let out = Out::new(out, "out")?;
+            let (model, prompt) = (MODELS.get(model)?, array(prompt, n, "prompt")?);
+            let flags = LLMCC_GEN_IGNORE_EOS | LLMCC_GEN_NO_TEXT | LLMCC_GEN_SHOW_SPECIAL | LLMCC_GEN_LOGPROBS;
+            let made = Gen::new(&model, (seq != -1).then_some(seq), prompt, gen_params(params, flags, &model)?)?;
+            out.set(GENERATIONS.insert(Arc::new(made)).cast());
         }
         Ok(())
     })
@@ -138,15 +151,11 @@ pub unsafe extern "C" fn llmcc_gen_new(
 pub unsafe extern "C" fn llmcc_gen_next(generation: *const llmcc_gen, piece: *mut llmcc_piece) -> i32 {
     guard(|| {
         // SAFETY: the caller's promise.
-        let generation = unsafe { object(generation, "gen")? };
-        if piece.is_null() {
-            return Err(null("piece"));
-        }
+        let (generation, piece) = unsafe { (GENERATIONS.get(generation)?, OutStruct::new(piece)?) };
         let mut state = generation.state();
         let next = generation.next(&mut state)?;
         let value = state.show(next);
-        // SAFETY: the caller's promise.
-        unsafe { write_struct(piece, &value) }
+        piece.set(&value)
     })
 }
 
@@ -156,21 +165,21 @@ pub unsafe extern "C" fn llmcc_gen_next(generation: *const llmcc_gen, piece: *mu
 /// `generation` is alive, `stats` valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn llmcc_gen_stats(generation: *const llmcc_gen, stats: *mut llmcc_gen_stats_t) -> i32 {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe { write_struct(stats, &object(generation, "gen")?.stats()?) })
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (generation, stats) = unsafe { (GENERATIONS.get(generation)?, OutStruct::new(stats)?) };
+        stats.set(&generation.stats()?)
+    })
 }
 
 /// Frees a generation; null is fine.
 ///
 /// # Safety
-/// `generation` is null, or alive and used by nobody any more.
+/// None: any value may be passed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn llmcc_gen_free(generation: *mut llmcc_gen) {
     guard(|| {
-        if !generation.is_null() {
-            // SAFETY: made by `llmcc_gen_new`, given up by the caller.
-            drop(unsafe { Box::from_raw(generation) });
-        }
+        GENERATIONS.close(generation, |_| ());
         Ok(())
     });
 }
@@ -191,28 +200,32 @@ pub unsafe extern "C" fn llmcc_generate(
 ) -> i32 {
     guard(|| {
         // SAFETY: the caller's promise.
-        let (model, prompt) = unsafe { (object(model, "model")?, utf8(prompt, len, "prompt")?) };
+        let (model, prompt) = unsafe { (MODELS.get(model)?, utf8(prompt, len, "prompt")?) };
+        // SAFETY: the caller's promise.
+        let stats = unsafe { (!stats.is_null()).then(|| OutStruct::new(stats)).transpose()? };
         // SAFETY: the caller's promise.
         let (raw, params) = unsafe {
             let raw = read_struct(params)?.flags & LLMCC_GEN_RAW_PROMPT != 0;
-            (raw, gen_params(params, LLMCC_GEN_IGNORE_EOS | LLMCC_GEN_SHOW_SPECIAL | LLMCC_GEN_RAW_PROMPT, model)?)
+            (raw, gen_params(params, LLMCC_GEN_IGNORE_EOS | LLMCC_GEN_SHOW_SPECIAL | LLMCC_GEN_RAW_PROMPT, &model)?)
         };
-        let tokens = model.need_text()?.tokenizer()?.encode(prompt, !raw)?;
-        let generation = llmcc_gen::new(model, None, &tokens, params)?;
-        while let Some(piece) = generation.next(&mut generation.state())? {
+        params.sampling.check()?;
+        let tokens = model.with_text(|t| t.tokenizer()?.encode(prompt, !raw))?;
+        let generation = Gen::new(&model, None, &tokens, params)?;
+        loop {
+            model.check_open()?;
+            let Some(piece) = generation.next(&mut generation.state())? else { break };
             let Some(callback) = callback else { continue };
             let mut text = piece.text.into_bytes();
             text.push(0);
             // SAFETY: the caller's promise. No lock is held, so the callback may use the API.
-            if unsafe { callback(user, text.as_ptr().cast(), text.len() - 1, piece.token) } != 0 {
+            if in_callback(|| unsafe { callback(user, text.as_ptr().cast(), text.len() - 1, piece.token) }) != 0 {
                 break;
             }
         }
-        if stats.is_null() {
-            return Ok(());
+        match stats {
+            Some(stats) => stats.set(&generation.stats()?),
+            None => Ok(()),
         }
-        // SAFETY: the caller's promise.
-        unsafe { write_struct(stats, &generation.stats()?) }
     })
 }
 

@@ -1,7 +1,8 @@
 //! Log-probabilities of tokens.
 
+use super::handles::MODELS;
 use super::types::llmcc_batch;
-use super::{array, guard, llmcc_model, null, object, read_struct};
+use super::{array, guard, llmcc_model, null, read_struct};
 use crate::engine::Batch;
 use crate::error::{Error, Result};
 use crate::logprob::{LogProb, LogProbs};
@@ -90,7 +91,7 @@ pub unsafe extern "C" fn llmcc_step_logprobs(
 ) -> i32 {
     guard(|| {
         // SAFETY: the caller's promise.
-        let (model, given) = unsafe { (object(model, "model")?, read_struct(batch)?) };
+        let (model, given) = unsafe { (MODELS.get(model)?, read_struct(batch)?) };
         if batch.is_null() {
             return Err(null("batch"));
         }

@@ -1,10 +1,11 @@
 //! The exported functions, declared and documented in `include/llmcc.h`.
 //!
-//! Every function checks its pointers, never unwinds, and leaves the reason of a failure in a thread-local string. Structures start with their size as the
-//! caller was compiled with, so that fields may be added: missing ones count as zero, unknown ones must be zero.
+//! Every function checks all its arguments before it does anything, so that a failed call changes nothing; it never unwinds, and leaves the reason of a failure in thread-local bytes.
+//! Structures start with their size as the caller was compiled with, so that fields may be added: missing ones count as zero, unknown ones must be zero.
 
 mod gen_batch;
 mod generation;
+pub mod handles;
 mod logprobs;
 mod model;
 mod sequences;
@@ -12,8 +13,8 @@ mod text;
 pub mod types;
 mod vocab;
 
-use std::cell::RefCell;
-use std::ffi::{CString, c_char};
+use std::cell::UnsafeCell;
+use std::ffi::c_char;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::{ptr, slice};
 
@@ -27,15 +28,32 @@ pub use sequences::*;
 pub use text::*;
 pub use vocab::*;
 
+/// Bytes kept of a message, its final NUL included.
+const MESSAGE: usize = 2048;
+
 thread_local! {
-    static LAST_ERROR: RefCell<CString> = RefCell::default();
+    // Plain bytes, which need no destructor at the thread's end: see `crate::unload`.
+    static LAST_ERROR: UnsafeCell<[u8; MESSAGE]> = const { UnsafeCell::new([0; MESSAGE]) };
 }
 
 /// Message of the last call of this thread that failed; empty before that. Valid until the thread's next failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn llmcc_last_error() -> *const c_char {
-    // During the thread's exit the string may be gone already.
-    LAST_ERROR.try_with(|e| e.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+    LAST_ERROR.with(|bytes| bytes.get().cast())
+}
+
+/// Keeps a message for [`llmcc_last_error`]. The end of a very long one is cut off.
+fn set_last_error(message: &str) {
+    const CUT: &str = "...";
+    let cut = message.len() >= MESSAGE;
+    let kept = if cut { &message[..message.floor_char_boundary(MESSAGE - 1 - CUT.len())] } else { message };
+    LAST_ERROR.with(|bytes| {
+        // SAFETY: only this thread has the address, and no reference to the bytes is alive.
+        let bytes = unsafe { &mut *bytes.get() };
+        // Interior NULs cannot occur in our own texts, but in quoted ones.
+        let text = kept.bytes().chain(CUT.bytes().filter(|_| cut)).map(|b| if b == 0 { b'?' } else { b });
+        bytes.iter_mut().zip(text.chain([0])).for_each(|(to, from)| *to = from);
+    });
 }
 
 /// Version of this API: the major version in the upper 16 bits changes when programs must be compiled again.
@@ -53,14 +71,16 @@ pub extern "C" fn llmcc_version() -> *const c_char {
 
 /// Runs the body of an exported function: turns errors into status codes, and panics (where they unwind) into [`Status::Internal`].
 fn guard(body: impl FnOnce() -> Result<()>) -> i32 {
+    let Some(_inside) = crate::unload::enter() else {
+        set_last_error("the process is ending");
+        return Status::System as i32;
+    };
     let result = catch_unwind(AssertUnwindSafe(body))
         .unwrap_or_else(|_| Err(Error::new(Status::Internal, "the runtime panicked: a bug in llmcc, please report it")));
     match result {
         Ok(()) => Status::Ok as i32,
         Err(error) => {
-            // Interior NULs cannot occur in our own texts, but in quoted ones.
-            let message = CString::new(error.message.replace('\0', "\u{fffd}")).unwrap_or_default();
-            let _ = LAST_ERROR.try_with(|e| *e.borrow_mut() = message);
+            set_last_error(&error.message);
             error.status as i32
         }
     }
@@ -70,13 +90,43 @@ fn null(name: &str) -> Error {
     Error::invalid(format!("{name} is a null pointer"))
 }
 
-/// Borrows an object behind a handle.
-///
-/// # Safety
-/// `p` is null or points to a live `T` that stays so for `'a`.
-unsafe fn object<'a, T>(p: *const T, name: &str) -> Result<&'a T> {
-    // SAFETY: the caller's promise.
-    unsafe { p.as_ref() }.ok_or_else(|| null(name))
+/// A pointer through which a result is stored, checked before the work for it is done.
+struct Out<T>(*mut T);
+
+impl<T> Out<T> {
+    /// # Safety
+    /// `p` is null or writable.
+    unsafe fn new(p: *mut T, name: &str) -> Result<Out<T>> {
+        if p.is_null() {
+            return Err(null(name));
+        }
+        if p.is_aligned() { Ok(Out(p)) } else { Err(Error::invalid(format!("{name} is misaligned"))) }
+    }
+
+    fn set(self, value: T) {
+        // SAFETY: the promise given to `new`; not null and aligned.
+        unsafe { self.0.write(value) }
+    }
+}
+
+/// A structure of the API that a result is stored in, checked before the work for it is done.
+struct OutStruct<T>(*mut T);
+
+impl<T: Sized0> OutStruct<T> {
+    /// # Safety
+    /// `p` is null or points to a writable structure of as many bytes as its first field says.
+    unsafe fn new(p: *mut T) -> Result<OutStruct<T>> {
+        if p.is_null() {
+            return Err(null(T::NAME));
+        }
+        // SAFETY: the caller's promise.
+        unsafe { checked_size(p) }.map(|_| OutStruct(p))
+    }
+
+    fn set(self, value: &T) -> Result<()> {
+        // SAFETY: the promise given to `new`.
+        unsafe { write_struct(self.0, value) }
+    }
 }
 
 /// Borrows an array.
@@ -107,31 +157,21 @@ unsafe fn utf8<'a>(p: *const c_char, len: usize, name: &str) -> Result<&'a str> 
     std::str::from_utf8(bytes).map_err(|e| Error::invalid(format!("{name} is not UTF-8 (byte {} is wrong)", e.valid_up_to())))
 }
 
-/// Writes `value` to `p`.
-///
-/// # Safety
-/// `p` is null or writable.
-unsafe fn put<T>(p: *mut T, value: T, name: &str) -> Result<()> {
-    if p.is_null() {
-        return Err(null(name));
-    }
-    // SAFETY: the caller's promise.
-    unsafe { p.write(value) };
-    Ok(())
-}
-
 /// Stores the length of `items` in `needed` and copies them to `out`, which has room for `capacity`. A null `out` only asks for the length.
 ///
 /// # Safety
 /// `out` is null or has room for `capacity` elements, `needed` is null or writable.
 unsafe fn put_array<T: Copy>(items: &[T], out: *mut T, capacity: usize, needed: *mut usize) -> Result<()> {
+    if !out.is_aligned() || !needed.is_aligned() {
+        return Err(Error::invalid("the buffer, or the pointer to its length, is misaligned"));
+    }
     // SAFETY: the caller's promise.
     unsafe {
         if !needed.is_null() {
             needed.write(items.len());
         }
         if out.is_null() {
-            return if needed.is_null() { Err(null("the length")) } else { Ok(()) };
+            return if needed.is_null() { Err(null("the buffer, and so is the pointer to its length")) } else { Ok(()) };
         }
         if items.len() > capacity {
             return Err(Error::new(Status::Buffer, format!("the buffer has room for {capacity} elements, {} are needed", items.len())));
@@ -149,7 +189,7 @@ unsafe fn put_text(text: &str, out: *mut c_char, capacity: usize, needed: *mut u
     // SAFETY: the caller's promise; the NUL is written only after the text and it were found to fit.
     unsafe {
         if !out.is_null() && capacity <= text.len() {
-            if !needed.is_null() {
+            if !needed.is_null() && needed.is_aligned() {
                 needed.write(text.len());
             }
             let message = format!("the buffer has {capacity} bytes, {} are needed (with the final NUL)", text.len() + 1);

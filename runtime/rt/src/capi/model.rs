@@ -1,26 +1,42 @@
 //! Opening, closing and describing a model; steps.
 
 use std::ffi::{CString, c_char};
+use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::handles::MODELS;
 use super::types::*;
-use super::{array, guard, null, object, put_text, read_struct, write_struct};
+use super::{Out, OutStruct, array, guard, null, put_text, read_struct};
+use crate::desk::Desk;
 use crate::engine::{Batch, Engine, Options};
 use crate::error::{Error, Result, Status};
 use crate::image::Image;
 use crate::select;
-use crate::text::{Text, no_tokenizer};
+use crate::text::{Text, Tokenizer, no_tokenizer};
+use crate::unload::Alive;
 
 /// What a handle of the C API points to. Generations share it, so closing a model while some are alive is harmless.
 pub struct Model {
     engine: Mutex<Engine>,
     text: Option<Text>,
+    /// Where text is encoded and templates are rendered.
+    desk: Desk,
     manifest: CString,
+    vocab: usize,
+    process: u32,
+    /// `llmcc_close` was called.
+    closed: AtomicBool,
+    tokenizer_read: AtomicBool,
+    /// Dropped last.
+    _alive: Alive,
 }
 
-/// An open model, as C sees it.
+/// An open model, as C sees it: a number of [`MODELS`].
 #[allow(non_camel_case_types)]
-pub type llmcc_model = Arc<Model>;
+#[repr(C)]
+pub struct llmcc_model {
+    _opaque: [u8; 0],
+}
 
 impl Model {
     /// Opens the version of the model that suits this machine best.
@@ -30,18 +46,65 @@ impl Model {
         let text = Text::new(&image)?;
         let manifest =
             CString::new(image.manifest()).map_err(|_| Error::artifact("the artifact's manifest holds a NUL; compile it again"))?;
-        Ok(Model { engine: Mutex::new(engine), text, manifest })
+        Ok(Model {
+            engine: Mutex::new(engine),
+            text,
+            desk: Desk::default(),
+            manifest,
+            vocab: image.desc().vocab as usize,
+            process: std::process::id(),
+            closed: AtomicBool::new(false),
+            tokenizer_read: AtomicBool::new(false),
+            _alive: Alive::new(),
+        })
+    }
+
+    /// Fails in a fork of the process, where the engine may be locked for ever, and when the model has been closed.
+    pub(super) fn check_open(&self) -> Result<()> {
+        if self.forked() {
+            return Err(Error::invalid("the process was forked after llmcc_open; open the model in the child instead"));
+        }
+        if self.closed.load(Relaxed) {
+            return Err(Error::invalid("the model was closed while it was generating"));
+        }
+        Ok(())
+    }
+
+    /// Whether this is a fork of the process that opened the model.
+    pub(super) fn forked(&self) -> bool {
+        self.process != std::process::id()
+    }
+
+    /// Entries of the vocabulary.
+    pub(super) fn vocab(&self) -> usize {
+        self.vocab
+    }
+
+    /// Works with text, on a thread of the model's own.
+    ///
+    /// # Errors
+    /// No tokenizer, or what `work` says.
+    pub(super) fn with_text<T: Send>(&self, work: impl FnOnce(&Text) -> Result<T> + Send) -> Result<T> {
+        let text = self.need_text()?;
+        self.desk.run(|| work(text))
+    }
+
+    /// The tokenizer, which is read on a thread of the model's own.
+    ///
+    /// # Errors
+    /// No tokenizer, or one that cannot be read.
+    pub(super) fn tokenizer(&self) -> Result<&Tokenizer> {
+        if !self.tokenizer_read.load(Acquire) {
+            self.with_text(|t| t.tokenizer().map(|_| ()))?;
+            self.tokenizer_read.store(true, Release);
+        }
+        self.need_text()?.tokenizer()
     }
 
     /// The engine, for one caller at a time.
     pub fn engine(&self) -> MutexGuard<'_, Engine> {
         // A panic elsewhere (never in the shipped profile, which aborts) leaves the engine usable: steps commit last.
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Entries of the vocabulary.
-    pub fn vocab(&self) -> usize {
-        self.engine().image().desc().vocab as usize
     }
 
     /// Tokenizer and templates, if any.
@@ -57,7 +120,7 @@ impl Model {
 
 /// Turns a model into a handle for `llmcc_close`.
 pub fn into_handle(model: Model) -> *mut llmcc_model {
-    Box::into_raw(Box::new(Arc::new(model)))
+    MODELS.insert(Arc::new(model)).cast()
 }
 
 /// Opens the model in this library.
@@ -68,8 +131,7 @@ pub fn into_handle(model: Model) -> *mut llmcc_model {
 pub unsafe extern "C" fn llmcc_open(options: *const llmcc_options, out: *mut *mut llmcc_model) -> i32 {
     guard(|| {
         // SAFETY: the caller's promise.
-        let (given, out) = unsafe { (read_struct(options)?, out.as_mut().ok_or_else(|| null("out"))?) };
-        *out = std::ptr::null_mut();
+        let (given, out) = unsafe { (read_struct(options)?, Out::new(out, "out")?) };
         if given.flags & !(LLMCC_OPEN_PROFILE | LLMCC_OPEN_PIN | LLMCC_OPEN_PORTABLE) != 0 {
             return Err(Error::invalid(format!("llmcc_options.flags has unknown bits: {:#x}", given.flags)));
         }
@@ -82,7 +144,7 @@ pub unsafe extern "C" fn llmcc_open(options: *const llmcc_options, out: *mut *mu
             pin: given.flags & LLMCC_OPEN_PIN != 0,
             portable: given.flags & LLMCC_OPEN_PORTABLE != 0,
         };
-        *out = into_handle(Model::new(Image::load()?, &options)?);
+        out.set(into_handle(Model::new(Image::load()?, &options)?));
         Ok(())
     })
 }
@@ -90,14 +152,11 @@ pub unsafe extern "C" fn llmcc_open(options: *const llmcc_options, out: *mut *mu
 /// Closes a model; null is fine.
 ///
 /// # Safety
-/// `model` is null or an open handle that nobody uses any more.
+/// None: any value may be passed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn llmcc_close(model: *mut llmcc_model) {
     guard(|| {
-        if !model.is_null() {
-            // SAFETY: made by `into_handle`, given up by the caller.
-            drop(unsafe { Box::from_raw(model) });
-        }
+        MODELS.close(model, |m| m.closed.store(true, Relaxed));
         Ok(())
     });
 }
@@ -110,7 +169,7 @@ pub unsafe extern "C" fn llmcc_close(model: *mut llmcc_model) {
 pub unsafe extern "C" fn llmcc_info(model: *const llmcc_model, info: *mut llmcc_model_info) -> i32 {
     guard(|| {
         // SAFETY: the caller's promise.
-        let model = unsafe { object(model, "model")? };
+        let (model, info) = unsafe { (MODELS.get(model)?, OutStruct::new(info)?) };
         let engine = model.engine();
         let (image, config) = (engine.image(), model.text().map(Text::config));
         let desc = image.desc();
@@ -133,19 +192,22 @@ pub unsafe extern "C" fn llmcc_info(model: *const llmcc_model, info: *mut llmcc_
             bos_token: config.and_then(|c| c.bos_id()).unwrap_or(-1),
             flags: has(config.is_some(), LLMCC_HAS_TOKENIZER) | has(config.is_some_and(|c| c.has_template()), LLMCC_HAS_CHAT_TEMPLATE),
         };
-        // SAFETY: the caller's promise.
-        unsafe { write_struct(info, &value) }
+        info.set(&value)
     })
 }
 
-/// The JSON manifest; valid while the model is open. Null only for a null model.
+/// The JSON manifest; valid while the model is open. Null for what is no open model.
 ///
 /// # Safety
-/// `model` is null or open.
+/// None: any value may be passed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn llmcc_manifest(model: *const llmcc_model) -> *const c_char {
-    // SAFETY: the caller's promise.
-    unsafe { model.as_ref() }.map_or(std::ptr::null(), |m| m.manifest.as_ptr())
+    let mut manifest = std::ptr::null();
+    guard(|| {
+        manifest = MODELS.get(model)?.manifest.as_ptr();
+        Ok(())
+    });
+    manifest
 }
 
 /// Memory in use and, when profiling, the time of every kernel, as JSON.
@@ -155,8 +217,8 @@ pub unsafe extern "C" fn llmcc_manifest(model: *const llmcc_model) -> *const c_c
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn llmcc_stats(model: *const llmcc_model, out: *mut c_char, capacity: usize, needed: *mut usize) -> i32 {
     guard(|| {
-        // SAFETY: the caller's promise.
-        let engine = unsafe { object(model, "model")? }.engine();
+        let model = MODELS.get(model)?;
+        let engine = model.engine();
         let (kv, image) = (engine.kv(), engine.image());
         let page: u64 = image.kv.iter().map(|k| k.page_bytes).sum();
         let json = format!(
@@ -186,7 +248,7 @@ pub unsafe extern "C" fn llmcc_stats(model: *const llmcc_model, out: *mut c_char
 pub unsafe extern "C" fn llmcc_step(model: *const llmcc_model, batch: *const llmcc_batch, logits: *mut f32, capacity: usize) -> i32 {
     guard(|| {
         // SAFETY: the caller's promise.
-        let (model, given) = unsafe { (object(model, "model")?, read_struct(batch)?) };
+        let (model, given) = unsafe { (MODELS.get(model)?, read_struct(batch)?) };
         if batch.is_null() {
             return Err(null("batch"));
         }
@@ -198,8 +260,7 @@ pub unsafe extern "C" fn llmcc_step(model: *const llmcc_model, batch: *const llm
                 out_rows: array(given.out_rows, given.n_out, "batch.out_rows")?,
             }
         };
-        let mut engine = model.engine();
-        let vocab = engine.image().desc().vocab as usize;
+        let vocab = model.vocab();
         if batch.out_rows.len().checked_mul(vocab).is_none_or(|n| n > capacity) {
             let message = format!("the logits buffer has room for {capacity} floats; {} rows of {vocab} are wanted", batch.out_rows.len());
             return Err(Error::new(Status::Buffer, message));
@@ -207,7 +268,10 @@ pub unsafe extern "C" fn llmcc_step(model: *const llmcc_model, batch: *const llm
         if logits.is_null() && !batch.out_rows.is_empty() {
             return Err(null("logits"));
         }
-        engine.step(&batch, &mut |row, values| {
+        if !logits.is_aligned() {
+            return Err(Error::invalid("logits is misaligned"));
+        }
+        model.engine().step(&batch, &mut |row, values| {
             // SAFETY: `row < n_out`, for which there is room.
             unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), logits.add(row * vocab), vocab) }
         })

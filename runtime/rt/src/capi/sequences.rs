@@ -1,7 +1,8 @@
 //! Sequences and sampling.
 
+use super::handles::MODELS;
 use super::types::llmcc_sampling;
-use super::{array, guard, llmcc_model, object, put, put_array};
+use super::{Out, array, guard, llmcc_model, put_array};
 use crate::bias::Bias;
 use crate::error::{Error, Result};
 use crate::sample::{Sampling, sample};
@@ -13,12 +14,10 @@ use crate::sample::{Sampling, sample};
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn llmcc_seq_new(model: *const llmcc_model, seq: *mut i32) -> i32 {
     guard(|| {
-        // SAFETY: the caller's promise; a null `seq` is found before a sequence is made.
-        unsafe {
-            put(seq, -1, "seq")?;
-            let new = object(model, "model")?.engine().kv_mut().seq_new()?;
-            put(seq, new, "seq")
-        }
+        // SAFETY: the caller's promise.
+        let (model, seq) = unsafe { (MODELS.get(model)?, Out::new(seq, "seq")?) };
+        seq.set(model.engine().kv_mut().seq_new()?);
+        Ok(())
     })
 }
 
@@ -28,8 +27,7 @@ pub unsafe extern "C" fn llmcc_seq_new(model: *const llmcc_model, seq: *mut i32)
 /// `model` is open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn llmcc_seq_free(model: *const llmcc_model, seq: i32) -> i32 {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe { object(model, "model")? }.engine().kv_mut().seq_free(seq))
+    guard(|| MODELS.get(model)?.engine().kv_mut().seq_free(seq))
 }
 
 /// Forgets all but the first `len` tokens.
@@ -38,8 +36,7 @@ pub unsafe extern "C" fn llmcc_seq_free(model: *const llmcc_model, seq: i32) -> 
 /// `model` is open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn llmcc_seq_truncate(model: *const llmcc_model, seq: i32, len: usize) -> i32 {
-    // SAFETY: the caller's promise.
-    guard(|| unsafe { object(model, "model")? }.engine().kv_mut().truncate(seq, len))
+    guard(|| MODELS.get(model)?.engine().kv_mut().truncate(seq, len))
 }
 
 /// Copies a sequence, sharing its cache.
@@ -50,11 +47,9 @@ pub unsafe extern "C" fn llmcc_seq_truncate(model: *const llmcc_model, seq: i32,
 pub unsafe extern "C" fn llmcc_seq_fork(model: *const llmcc_model, seq: i32, copy: *mut i32) -> i32 {
     guard(|| {
         // SAFETY: the caller's promise.
-        unsafe {
-            put(copy, -1, "copy")?;
-            let new = object(model, "model")?.engine().kv_mut().fork(seq)?;
-            put(copy, new, "copy")
-        }
+        let (model, copy) = unsafe { (MODELS.get(model)?, Out::new(copy, "copy")?) };
+        copy.set(model.engine().kv_mut().fork(seq)?);
+        Ok(())
     })
 }
 
@@ -66,10 +61,9 @@ pub unsafe extern "C" fn llmcc_seq_fork(model: *const llmcc_model, seq: i32, cop
 pub unsafe extern "C" fn llmcc_seq_len(model: *const llmcc_model, seq: i32, len: *mut usize) -> i32 {
     guard(|| {
         // SAFETY: the caller's promise.
-        let engine = unsafe { object(model, "model")? }.engine();
-        let n = engine.kv().tokens(seq)?.len();
-        // SAFETY: the caller's promise.
-        unsafe { put(len, n, "len") }
+        let (model, len) = unsafe { (MODELS.get(model)?, Out::new(len, "len")?) };
+        len.set(model.engine().kv().tokens(seq)?.len());
+        Ok(())
     })
 }
 
@@ -80,8 +74,8 @@ pub unsafe extern "C" fn llmcc_seq_len(model: *const llmcc_model, seq: i32, len:
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn llmcc_seq_tokens(model: *const llmcc_model, seq: i32, out: *mut i32, capacity: usize, needed: *mut usize) -> i32 {
     guard(|| {
-        // SAFETY: the caller's promise.
-        let engine = unsafe { object(model, "model")? }.engine();
+        let model = MODELS.get(model)?;
+        let engine = model.engine();
         // SAFETY: the caller's promise.
         unsafe { put_array(engine.kv().tokens(seq)?, out, capacity, needed) }
     })
@@ -107,8 +101,10 @@ pub unsafe extern "C" fn llmcc_sample(
             let params = sampling.as_ref().map(sampling_from).transpose()?.unwrap_or_default();
             let (logits, history) = (array(logits, n_logits, "logits")?, array(history, n_history, "history")?);
             let bias = sampling.as_ref().map(|s| bias_from(s, logits.len())).transpose()?.unwrap_or_default();
-            put(token, sample(&bias.apply(logits)?, &params, history, draw)?, "token")
+            let token = Out::new(token, "token")?;
+            token.set(sample(&bias.apply(logits)?, &params, history, draw)?);
         }
+        Ok(())
     })
 }
 

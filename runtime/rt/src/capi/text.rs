@@ -2,8 +2,9 @@
 
 use std::ffi::c_char;
 
+use super::handles::MODELS;
 use super::types::{LLMCC_ADD_SPECIAL, LLMCC_SHOW_SPECIAL};
-use super::{array, guard, llmcc_model, object, put_array, put_text, utf8};
+use super::{array, guard, llmcc_model, put_array, put_text, utf8};
 use crate::error::{Error, Result};
 
 fn check_flags(flags: u32, known: u32) -> Result<()> {
@@ -28,8 +29,8 @@ pub unsafe extern "C" fn llmcc_tokenize(
         check_flags(flags, LLMCC_ADD_SPECIAL)?;
         // SAFETY: the caller's promise.
         unsafe {
-            let tokenizer = object(model, "model")?.need_text()?.tokenizer()?;
-            let ids = tokenizer.encode(utf8(text, len, "text")?, flags & LLMCC_ADD_SPECIAL != 0)?;
+            let (model, text) = (MODELS.get(model)?, utf8(text, len, "text")?);
+            let ids = model.with_text(|t| t.tokenizer()?.encode(text, flags & LLMCC_ADD_SPECIAL != 0))?;
             put_array(&ids, out, capacity, needed)
         }
     })
@@ -53,8 +54,12 @@ pub unsafe extern "C" fn llmcc_detokenize(
         check_flags(flags, LLMCC_SHOW_SPECIAL)?;
         // SAFETY: the caller's promise.
         unsafe {
-            let tokenizer = object(model, "model")?.need_text()?.tokenizer()?;
-            let text = tokenizer.decode(array(tokens, n, "tokens")?, flags & LLMCC_SHOW_SPECIAL != 0)?;
+            let (model, tokens) = (MODELS.get(model)?, array(tokens, n, "tokens")?);
+            let vocab = model.vocab();
+            if let Some((i, token)) = tokens.iter().enumerate().find(|(_, t)| usize::try_from(**t).map_or(true, |t| t >= vocab)) {
+                return Err(Error::invalid(format!("token {token} at index {i} is outside the vocabulary of {vocab}")));
+            }
+            let text = model.tokenizer()?.decode(tokens, flags & LLMCC_SHOW_SPECIAL != 0)?;
             put_text(&text, out, capacity, needed)
         }
     })
@@ -76,8 +81,8 @@ pub unsafe extern "C" fn llmcc_apply_chat_template(
     guard(|| {
         // SAFETY: the caller's promise.
         unsafe {
-            let text = object(model, "model")?.need_text()?;
-            let prompt = text.apply_template(utf8(json, len, "json")?)?;
+            let (model, json) = (MODELS.get(model)?, utf8(json, len, "json")?);
+            let prompt = model.with_text(|t| t.apply_template(json))?;
             put_text(&prompt, out, capacity, needed)
         }
     })
@@ -92,7 +97,8 @@ pub unsafe extern "C" fn llmcc_eos_tokens(model: *const llmcc_model, out: *mut i
     guard(|| {
         // SAFETY: the caller's promise.
         unsafe {
-            let ids = object(model, "model")?.text().map_or(&[][..], |t| t.config().eos_ids());
+            let model = MODELS.get(model)?;
+            let ids = model.text().map_or(&[][..], |t| t.config().eos_ids());
             put_array(ids, out, capacity, needed)
         }
     })

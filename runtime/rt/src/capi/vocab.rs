@@ -2,8 +2,9 @@
 
 use std::ffi::c_char;
 
+use super::handles::MODELS;
 use super::types::{LLMCC_TOKEN_BYTE, LLMCC_TOKEN_ENDS, LLMCC_TOKEN_SPECIAL, LLMCC_TOKEN_UNUSED};
-use super::{Model, guard, llmcc_model, null, object, put, put_array, put_text, utf8};
+use super::{Model, Out, guard, llmcc_model, put_array, put_text, utf8};
 use crate::error::{Error, Result};
 
 /// Refuses tokens that the model does not have.
@@ -30,8 +31,8 @@ pub unsafe extern "C" fn llmcc_token_piece(
     guard(|| {
         // SAFETY: the caller's promise.
         unsafe {
-            let model = object(model, "model")?;
-            let tokenizer = model.need_text()?.tokenizer()?;
+            let model = MODELS.get(model)?;
+            let tokenizer = model.tokenizer()?;
             check_token(model, token)?;
             put_text(&tokenizer.piece(token).unwrap_or_default(), out, capacity, needed)
         }
@@ -53,8 +54,8 @@ pub unsafe extern "C" fn llmcc_token_bytes(
     guard(|| {
         // SAFETY: the caller's promise.
         unsafe {
-            let model = object(model, "model")?;
-            let tokenizer = model.need_text()?.tokenizer()?;
+            let model = MODELS.get(model)?;
+            let tokenizer = model.tokenizer()?;
             check_token(model, token)?;
             put_array(&tokenizer.bytes(token)?, out, capacity, needed)
         }
@@ -69,9 +70,8 @@ pub unsafe extern "C" fn llmcc_token_bytes(
 pub unsafe extern "C" fn llmcc_token_flags(model: *const llmcc_model, token: i32, flags: *mut u32) -> i32 {
     guard(|| {
         // SAFETY: the caller's promise.
-        let model = unsafe { object(model, "model")? };
-        let text = model.need_text()?;
-        let tokenizer = text.tokenizer()?;
+        let (model, flags) = unsafe { (MODELS.get(model)?, Out::new(flags, "flags")?) };
+        let (text, tokenizer) = (model.need_text()?, model.tokenizer()?);
         check_token(model, token)?;
         let bits = [
             (tokenizer.is_special(token), LLMCC_TOKEN_SPECIAL),
@@ -80,8 +80,8 @@ pub unsafe extern "C" fn llmcc_token_flags(model: *const llmcc_model, token: i32
             (tokenizer.piece(token).is_none(), LLMCC_TOKEN_UNUSED),
         ];
         let found = bits.iter().filter(|(is, _)| *is).fold(0, |all, (_, bit)| all | bit);
-        // SAFETY: the caller's promise.
-        unsafe { put(flags, found, "flags") }
+        flags.set(found);
+        Ok(())
     })
 }
 
@@ -93,10 +93,9 @@ pub unsafe extern "C" fn llmcc_token_flags(model: *const llmcc_model, token: i32
 pub unsafe extern "C" fn llmcc_piece_token(model: *const llmcc_model, piece: *const c_char, len: usize, token: *mut i32) -> i32 {
     guard(|| {
         // SAFETY: the caller's promise.
-        unsafe {
-            let tokenizer = object(model, "model")?.need_text()?.tokenizer()?;
-            put(token, tokenizer.token_id(utf8(piece, len, "piece")?).unwrap_or(-1), "token")
-        }
+        let (model, piece, token) = unsafe { (MODELS.get(model)?, utf8(piece, len, "piece")?, Out::new(token, "token")?) };
+        token.set(model.tokenizer()?.token_id(piece).unwrap_or(-1));
+        Ok(())
     })
 }
 
@@ -107,13 +106,9 @@ pub unsafe extern "C" fn llmcc_piece_token(model: *const llmcc_model, piece: *co
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn llmcc_tokenizer_size(model: *const llmcc_model, n: *mut usize) -> i32 {
     guard(|| {
-        if n.is_null() {
-            return Err(null("n"));
-        }
         // SAFETY: the caller's promise.
-        unsafe {
-            let tokenizer = object(model, "model")?.need_text()?.tokenizer()?;
-            put(n, tokenizer.vocab_size(), "n")
-        }
+        let (model, n) = unsafe { (MODELS.get(model)?, Out::new(n, "n")?) };
+        n.set(model.tokenizer()?.vocab_size());
+        Ok(())
     })
 }

@@ -235,8 +235,8 @@ impl Engine {
 
     /// Appends the batch's tokens to their sequences and calls `sink(i, logits)` for each `out_rows[i]`, `logits` having one f32 per vocabulary entry.
     ///
-    /// Everything is checked first: on an error no sequence has changed and `sink` was not called. Only when the machine itself fails (no memory, a fault of
-    /// the GPU) part of a batch longer than [`Engine::max_batch_tokens`] may have been appended.
+    /// Everything is checked first. When the machine itself fails (no memory, a fault of the GPU) after some chunks of a batch longer than [`Engine::max_batch_tokens`], `sink` has been
+    /// called for these, but their tokens are taken back: on an error no sequence has changed. (Except one whose sliding window has moved on meanwhile: it keeps them.)
     pub fn step(&mut self, batch: &Batch, sink: &mut dyn FnMut(usize, &[f32])) -> Result<()> {
         let mut failed = Ok(());
         self.step_for(batch, &[], &mut |i, mut row| match row.logits() {
@@ -263,6 +263,7 @@ impl Engine {
         let wants = if self.executor.candidate_count() > 0 { wants } else { &[] };
         let wanted = self.check(batch)?;
         self.kv.reserve(&wanted, self.limits.tokens)?;
+        let before: Vec<usize> = wanted.iter().map(|&(slot, _)| self.kv.slot_len(slot)).collect();
         let mut order: Vec<usize> = (0..batch.out_rows.len()).collect();
         order.sort_by_key(|&i| batch.out_rows[i]);
         let (mut from, mut done) = (0, 0);
@@ -270,8 +271,8 @@ impl Engine {
             let (to, upto) = chunk(batch, &order, (from, done), self.limits);
             let result = self.make_room(batch, from..to).and_then(|()| self.run_chunk(batch, wants, from..to, &order[done..upto]));
             if let Err(error) = result {
-                // Only the machine can fail here; give back what the rest would have used.
-                wanted.iter().for_each(|&(slot, _)| self.kv.drop_spare_pages(slot));
+                // Only the machine can fail here.
+                wanted.iter().zip(before).for_each(|(&(slot, _), len)| self.kv.take_back(slot, len));
                 return Err(error);
             }
             let mut row = 0;

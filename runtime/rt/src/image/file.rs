@@ -1,46 +1,10 @@
-//! The file of the artifact and its side file.
+//! The length of the artifact's file, and its side file.
 
-use std::ffi::CStr;
-use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::{fs, io, ptr};
 
 use crate::error::{Error, Result};
-
-/// The file that the library with address `at` was loaded from, when the system still knows it.
-pub fn own_path(at: *const u8) -> Option<PathBuf> {
-    // SAFETY: dladdr fills `info` when it succeeds; the name is a C string owned by the loader.
-    unsafe {
-        let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
-        if libc::dladdr(at.cast(), info.as_mut_ptr()) == 0 {
-            return None;
-        }
-        let name = info.assume_init().dli_fname;
-        if name.is_null() {
-            return None;
-        }
-        use std::os::unix::ffi::OsStrExt;
-        let path = Path::new(std::ffi::OsStr::from_bytes(CStr::from_ptr(name).to_bytes()));
-        if path.is_absolute() && path.exists() {
-            return Some(path.to_path_buf());
-        }
-    }
-    // Loaded by a relative path: the working directory may have changed since, so ask the kernel.
-    mapped_path(at as usize)
-}
-
-/// The file mapped at `address`, according to `/proc/self/maps`.
-fn mapped_path(address: usize) -> Option<PathBuf> {
-    let maps = fs::read_to_string("/proc/self/maps").ok()?;
-    maps.lines().find_map(|line| {
-        let (range, rest) = line.split_once(' ')?;
-        let (from, to) = range.split_once('-')?;
-        let (from, to) = (usize::from_str_radix(from, 16).ok()?, usize::from_str_radix(to, 16).ok()?);
-        let path = PathBuf::from(rest.get(rest.find('/')?..)?);
-        ((from..to).contains(&address) && path.exists()).then_some(path)
-    })
-}
 
 /// Refuses a file that lost its appended segments. A file that can no longer be found (deleted after loading) is not checked.
 pub fn check_length(path: Option<&Path>, expected: u64) -> Result<()> {

@@ -8,6 +8,7 @@
 mod check;
 pub mod cpu;
 mod file;
+mod origin;
 
 use std::ffi::CStr;
 use std::slice;
@@ -20,7 +21,7 @@ use llmcc_abi::{
 
 use crate::error::{Error, Result};
 use check::{MAX_ALTERNATIVES, damaged, read_desc, table, version_error};
-use file::{Mapping, check_length, own_path, side_file};
+use file::{Mapping, check_length, side_file};
 
 /// The patched static. `repr(transparent)` over uninitialised-looking storage so that the compiler of this crate can neither
 /// fold its zeros nor move it to read-only data.
@@ -113,7 +114,7 @@ impl Image {
         if at.version != ABI_VERSION {
             return Err(version_error(at.version));
         }
-        let path = own_path((&raw const IMAGE_REF).cast());
+        let path = origin::find((&raw const IMAGE_REF).cast())?;
         check_length(path.as_deref(), at.file_len)?;
         let base = &raw const EHDR_START;
         let segment = |addr: u64, len: u64| Segment { ptr: base.wrapping_add(addr as usize), len };

@@ -30,7 +30,7 @@ unsafe impl Sync for Handle {}
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: used by nobody any more.
+        // SAFETY: any value may be passed.
         unsafe { llmcc_close(self.0) }
     }
 }

@@ -1,0 +1,454 @@
+//! "A failed call changes nothing": every function of `llmcc.h` that can fail, with every wrong argument there is.
+#![cfg(feature = "text")]
+
+#[path = "common/api.rs"]
+mod api;
+mod common;
+
+use std::collections::BTreeSet;
+use std::ffi::{CStr, c_char, c_void};
+use std::mem::{size_of, zeroed};
+use std::path::Path;
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use api::*;
+use common::*;
+use llmcc_rt::Options;
+use llmcc_rt::Status::{self, *};
+use llmcc_rt::capi::types::*;
+use llmcc_rt::capi::*;
+
+/// Everything that calls store results in.
+#[repr(C)]
+struct Outs {
+    needed: usize,
+    number: i32,
+    token: i32,
+    len: usize,
+    model: *mut llmcc_model,
+    generation: *mut llmcc_gen,
+    ids: [i32; 8],
+    text: [c_char; 8],
+    logits: [f32; 2 * VOCAB],
+    info: llmcc_model_info,
+    piece: llmcc_piece,
+    stats: llmcc_gen_stats_t,
+}
+
+impl Outs {
+    fn new() -> Outs {
+        // SAFETY: integers, floats and pointers of which none is followed.
+        unsafe {
+            let mut outs: Outs = zeroed();
+            (&raw mut outs).cast::<u8>().write_bytes(0x5a, size_of::<Outs>());
+            outs.info.size = size_of::<llmcc_model_info>();
+            outs.piece.size = size_of::<llmcc_piece>();
+            outs.stats.size = size_of::<llmcc_gen_stats_t>();
+            outs
+        }
+    }
+
+    /// All bytes behind `needed`.
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: every byte was written in `new`; fields have no padding between them that calls could change.
+        unsafe { &std::slice::from_raw_parts((&raw const *self).cast::<u8>(), size_of::<Outs>())[size_of::<usize>()..] }
+    }
+}
+
+/// What the calls are made with.
+struct World {
+    model: Handle,
+    /// Holds tokens 1, 2, 3.
+    seq: i32,
+    /// Of the caller's sequence `gen_seq`, one token in.
+    generation: *mut llmcc_gen,
+    gen_seq: i32,
+    freed_seq: i32,
+    freed_gen: *mut llmcc_gen,
+    closed: *mut llmcc_model,
+}
+
+impl World {
+    fn new() -> World {
+        let model = open(Options { threads: 1, max_tokens: 48, max_batch_tokens: 16, ..Options::default() });
+        // SAFETY: valid arguments.
+        unsafe {
+            let (mut seq, mut gen_seq, mut freed_seq, mut generation, mut freed_gen) = (-1, -1, -1, null_mut(), null_mut());
+            ok(llmcc_seq_new(model.0, &mut seq));
+            ok(llmcc_step(model.0, &batch(&[1, 2, 3], &[seq; 3], &[]), null_mut(), 0));
+            ok(llmcc_seq_new(model.0, &mut gen_seq));
+            ok(llmcc_seq_new(model.0, &mut freed_seq));
+            ok(llmcc_seq_free(model.0, freed_seq));
+            let forever = llmcc_gen_params { flags: LLMCC_GEN_IGNORE_EOS, ..params() };
+            ok(llmcc_gen_new(model.0, gen_seq, [1].as_ptr(), 1, &forever, &mut generation));
+            let mut piece = llmcc_piece { size: size_of::<llmcc_piece>(), ..zeroed() };
+            ok(llmcc_gen_next(generation, &mut piece));
+            ok(llmcc_gen_new(model.0, -1, [1].as_ptr(), 1, &forever, &mut freed_gen));
+            llmcc_gen_free(freed_gen);
+            let other = open(Options { threads: 1, ..Options::default() });
+            let closed = other.0;
+            drop(other);
+            World { model, seq, generation, gen_seq, freed_seq, freed_gen, closed }
+        }
+    }
+
+    /// All that calls could have changed.
+    fn state(&self) -> (String, Vec<Vec<i32>>, u64) {
+        // SAFETY: valid arguments.
+        unsafe {
+            let (mut text, mut n) = ([0 as c_char; 2000], 0);
+            ok(llmcc_stats(self.model.0, text.as_mut_ptr(), text.len(), &mut n));
+            let tokens = [self.seq, self.gen_seq].map(|seq| {
+                let mut ids = vec![0; 64];
+                ok(llmcc_seq_tokens(self.model.0, seq, ids.as_mut_ptr(), 64, &mut n));
+                ids.truncate(n);
+                ids
+            });
+            let mut stats = llmcc_gen_stats_t { size: size_of::<llmcc_gen_stats_t>(), ..zeroed() };
+            ok(llmcc_gen_stats(self.generation, &mut stats));
+            (CStr::from_ptr(text.as_ptr()).to_str().unwrap().to_owned(), tokens.to_vec(), stats.generated_tokens)
+        }
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // SAFETY: any value may be passed.
+        unsafe { llmcc_gen_free(self.generation) }
+    }
+}
+
+fn params() -> llmcc_gen_params {
+    // SAFETY: all-zero is the default.
+    llmcc_gen_params { size: size_of::<llmcc_gen_params>(), ..unsafe { zeroed() } }
+}
+
+fn batch(tokens: &[i32], seqs: &[i32], out_rows: &[u32]) -> llmcc_batch {
+    llmcc_batch {
+        size: size_of::<llmcc_batch>(),
+        n_tokens: tokens.len(),
+        tokens: tokens.as_ptr(),
+        seqs: seqs.as_ptr(),
+        n_out: out_rows.len(),
+        out_rows: out_rows.as_ptr(),
+    }
+}
+
+static CALLED: AtomicUsize = AtomicUsize::new(0);
+
+unsafe extern "C" fn called(_: *mut c_void, _: *const c_char, _: usize, _: i32) -> i32 {
+    CALLED.fetch_add(1, SeqCst);
+    0
+}
+
+/// Function, what fails, part of the message, the call.
+type Row<'a> = (&'a str, Status, &'a str, Box<dyn Fn(&World, &mut Outs) -> i32 + 'a>);
+
+macro_rules! row {
+    ($function:ident, $status:expr, $part:expr, |$w:ident, $o:ident| ($($argument:expr),*)) => {
+        // SAFETY: arguments are valid, or wrong in a way that must be noticed.
+        (stringify!($function), $status, $part, Box::new(move |$w: &World, $o: &mut Outs| unsafe { let _ = (&$w, &$o); $function($($argument),*) }))
+    };
+}
+
+/// Pointers into `text` at an odd address.
+fn odd<T>(o: &mut Outs) -> *mut T {
+    o.text.as_mut_ptr().wrapping_byte_add(1).cast()
+}
+
+/// A structure of size 0.
+fn empty<T>() -> *mut T {
+    static ZEROES: [AtomicUsize; 16] = [const { AtomicUsize::new(0) }; 16];
+    ZEROES.as_ptr().cast_mut().cast()
+}
+
+fn about_models<'a>() -> Vec<Row<'a>> {
+    let options = |size, flags| llmcc_options { size, threads: 0, flags, max_tokens: 0, max_batch_tokens: 0 };
+    let newer: &[usize; 8] = Box::leak(Box::new([64, 0, 0, 0, 0, 0, 0, 1]));
+    vec![
+        row!(llmcc_open, Invalid, "out is a null pointer", |_w, _o| (null(), null_mut())),
+        row!(llmcc_open, Invalid, "out is misaligned", |_w, o| (null(), odd(o))),
+        row!(llmcc_open, Invalid, "llmcc_options.size is 3", |_w, o| (&options(3, 0), &mut o.model)),
+        row!(llmcc_open, Invalid, "unknown bits: 0x40", |_w, o| (&options(size_of::<llmcc_options>(), 64), &mut o.model)),
+        row!(llmcc_open, Unsupported, "newer llmcc", |_w, o| (newer.as_ptr().cast(), &mut o.model)),
+        row!(llmcc_open, Artifact, "bare llmcc runtime", |_w, o| (null(), &mut o.model)),
+        row!(llmcc_info, Invalid, "model is a null", |_w, o| (null(), &mut o.info)),
+        row!(llmcc_info, Invalid, "closed", |w, o| (w.closed, &mut o.info)),
+        row!(llmcc_info, Invalid, "not an open handle", |_w, o| ((&raw const *o).cast(), &mut o.info)),
+        row!(llmcc_info, Invalid, "llmcc_model_info is a null", |w, _o| (w.model.0, null_mut())),
+        row!(llmcc_info, Invalid, "llmcc_model_info is misaligned", |w, o| (w.model.0, odd(o))),
+        row!(llmcc_stats, Invalid, "model is a null", |_w, o| (null(), o.text.as_mut_ptr(), 8, &mut o.needed)),
+        row!(llmcc_stats, Invalid, "the buffer", |w, _o| (w.model.0, null_mut(), 0, null_mut())),
+        row!(llmcc_stats, Buffer, "8 bytes", |w, o| (w.model.0, o.text.as_mut_ptr(), 8, &mut o.needed)),
+        row!(llmcc_stats, Invalid, "misaligned", |w, o| (w.model.0, null_mut(), 0, odd(o))),
+    ]
+}
+
+fn about_sequences<'a>() -> Vec<Row<'a>> {
+    vec![
+        row!(llmcc_seq_new, Invalid, "model is a null", |_w, o| (null(), &mut o.number)),
+        row!(llmcc_seq_new, Invalid, "seq is a null", |w, _o| (w.model.0, null_mut())),
+        row!(llmcc_seq_new, Invalid, "closed", |w, o| (w.closed, &mut o.number)),
+        row!(llmcc_seq_free, Invalid, "model is a null", |w, _o| (null(), w.seq)),
+        row!(llmcc_seq_free, Invalid, "already freed", |w, _o| (w.model.0, w.freed_seq)),
+        row!(llmcc_seq_free, Invalid, "sequence -1 ", |w, _o| (w.model.0, -1)),
+        row!(llmcc_seq_truncate, Invalid, "model is a null", |w, _o| (null(), w.seq, 0)),
+        row!(llmcc_seq_truncate, Invalid, "does not exist", |w, _o| (w.model.0, w.freed_seq, 0)),
+        row!(llmcc_seq_truncate, Invalid, "3 tokens to 4", |w, _o| (w.model.0, w.seq, 4)),
+        row!(llmcc_seq_fork, Invalid, "model is a null", |w, o| (null(), w.seq, &mut o.number)),
+        row!(llmcc_seq_fork, Invalid, "copy is a null", |w, _o| (w.model.0, w.seq, null_mut())),
+        row!(llmcc_seq_fork, Invalid, "does not exist", |w, o| (w.model.0, w.freed_seq, &mut o.number)),
+        row!(llmcc_seq_len, Invalid, "model is a null", |w, o| (null(), w.seq, &mut o.len)),
+        row!(llmcc_seq_len, Invalid, "len is a null", |w, _o| (w.model.0, w.seq, null_mut())),
+        row!(llmcc_seq_len, Invalid, "does not exist", |w, o| (w.model.0, 12345, &mut o.len)),
+        row!(llmcc_seq_tokens, Invalid, "model is a null", |w, o| (null(), w.seq, o.ids.as_mut_ptr(), 8, &mut o.needed)),
+        row!(llmcc_seq_tokens, Invalid, "does not exist", |w, o| (w.model.0, w.freed_seq, o.ids.as_mut_ptr(), 8, &mut o.needed)),
+        row!(llmcc_seq_tokens, Buffer, "3 are needed", |w, o| (w.model.0, w.seq, o.ids.as_mut_ptr(), 2, &mut o.needed)),
+        row!(llmcc_seq_tokens, Invalid, "misaligned", |w, o| (w.model.0, w.seq, odd(o), 1, &mut o.needed)),
+    ]
+}
+
+fn about_steps<'a>() -> Vec<Row<'a>> {
+    fn step(w: &World, o: &mut Outs, capacity: usize, change: impl Fn(&mut llmcc_batch)) -> i32 {
+        let (tokens, seqs, rows) = ([1, 2], [w.seq; 2], [1]);
+        let mut batch = batch(&tokens, &seqs, &rows);
+        change(&mut batch);
+        // SAFETY: as for the rows.
+        unsafe { llmcc_step(w.model.0, &batch, o.logits.as_mut_ptr(), capacity) }
+    }
+    macro_rules! step {
+        ($status:expr, $part:expr, $change:expr) => {
+            ("llmcc_step", $status, $part, Box::new(move |w: &World, o: &mut Outs| step(w, o, 2 * VOCAB, $change)))
+        };
+    }
+    static LONG: [i32; 201] = [0; 201];
+    static STRANGE: [i32; 2] = [1, 7];
+    vec![
+        row!(llmcc_step, Invalid, "model is a null", |_w, o| (null(), null(), o.logits.as_mut_ptr(), 0)),
+        row!(llmcc_step, Invalid, "batch is a null", |w, o| (w.model.0, null(), o.logits.as_mut_ptr(), 0)),
+        step!(Invalid, "llmcc_batch.size is 0", |b| b.size = 0),
+        step!(Invalid, "batch.tokens is a null", |b| b.tokens = null()),
+        step!(Invalid, "batch.seqs is a null", |b| b.seqs = null()),
+        step!(Invalid, "batch.out_rows is a null", |b| b.out_rows = null()),
+        step!(Invalid, "too long", |b| b.n_tokens = usize::MAX),
+        step!(Invalid, "misaligned", |b| b.tokens = b.tokens.wrapping_byte_add(1)),
+        step!(Invalid, "token 7 at index 1 is outside the vocabulary of 7", |b| b.tokens = STRANGE.as_ptr()),
+        step!(Invalid, "sequence 7 ", |b| b.seqs = STRANGE.as_ptr()),
+        step!(Invalid, "after token 1 of a step of 1", |b| b.n_tokens = 1),
+        ("llmcc_step", Buffer, "room for 6 floats", Box::new(|w, o| step(w, o, VOCAB - 1, |_| ()))),
+        row!(llmcc_step, Invalid, "logits is a null", |w, _o| (w.model.0, &batch(&[1], &[w.seq], &[0]), null_mut(), VOCAB)),
+        row!(llmcc_step, Invalid, "logits is misaligned", |w, o| (w.model.0, &batch(&[1], &[w.seq], &[0]), odd(o), VOCAB)),
+        // Longer than a chunk: it must be noticed before the first.
+        row!(llmcc_step, CacheFull, "is full", |w, _o| (w.model.0, &batch(&[1; 40], &[w.seq; 40], &[]), null_mut(), 0)),
+        row!(llmcc_step, ContextFull, "longest context", |w, _o| (w.model.0, &batch(&LONG, &[w.seq; 201], &[]), null_mut(), 0)),
+    ]
+}
+
+fn about_choosing<'a>() -> Vec<Row<'a>> {
+    static LOGITS: [f32; 3] = [0.0, 1.0, f32::NEG_INFINITY];
+    let sampling = |temperature, top_p, reserved| {
+        // SAFETY: all-zero is the default.
+        let zero: llmcc_sampling = unsafe { zeroed() };
+        llmcc_sampling { temperature, top_p, reserved: [reserved, 0, 0, 0], ..zero }
+    };
+    let l = LOGITS.as_ptr();
+    vec![
+        row!(llmcc_sample, Invalid, "logits is a null", |_w, o| (null(), 3, null(), null(), 0, 0, &mut o.token)),
+        row!(llmcc_sample, Numeric, "no logit is finite", |_w, o| (l, 0, null(), null(), 0, 0, &mut o.token)),
+        row!(llmcc_sample, Invalid, "history is a null", |_w, o| (l, 3, null(), null(), 2, 0, &mut o.token)),
+        row!(llmcc_sample, Invalid, "token is a null", |_w, _o| (l, 3, null(), null(), 0, 0, null_mut())),
+        row!(llmcc_sample, Invalid, "top_p is 2", |_w, o| (l, 3, &sampling(1.0, 2.0, 0), null(), 0, 0, &mut o.token)),
+        row!(llmcc_sample, Invalid, "temperature is NaN", |_w, o| (l, 3, &sampling(f32::NAN, 0.0, 0), null(), 0, 0, &mut o.token)),
+        row!(llmcc_sample, Invalid, "reserved", |_w, o| (l, 3, &sampling(0.0, 0.0, 1), null(), 0, 0, &mut o.token)),
+    ]
+}
+
+fn about_text<'a>() -> Vec<Row<'a>> {
+    let s = |text: &'static CStr| text.as_ptr();
+    vec![
+        row!(llmcc_tokenize, Invalid, "model is a null", |_w, o| (null(), s(c"a"), 1, 0, o.ids.as_mut_ptr(), 8, &mut o.needed)),
+        row!(llmcc_tokenize, Invalid, "text is a null", |w, o| (w.model.0, null(), 1, 0, o.ids.as_mut_ptr(), 8, &mut o.needed)),
+        row!(llmcc_tokenize, Invalid, "not UTF-8", |w, o| (w.model.0, s(c"a\xff"), 2, 0, o.ids.as_mut_ptr(), 8, &mut o.needed)),
+        row!(llmcc_tokenize, Invalid, "unknown flags 0x8", |w, o| (w.model.0, s(c"a"), 1, 8, o.ids.as_mut_ptr(), 8, &mut o.needed)),
+        row!(llmcc_tokenize, Invalid, "the buffer", |w, _o| (w.model.0, s(c"a"), 1, 0, null_mut(), 8, null_mut())),
+        row!(llmcc_tokenize, Buffer, "2 are needed", |w, o| (w.model.0, s(c"ab"), 2, 0, o.ids.as_mut_ptr(), 1, &mut o.needed)),
+        row!(llmcc_detokenize, Invalid, "model is a null", |_w, o| (null(), [1].as_ptr(), 1, 0, o.text.as_mut_ptr(), 8, &mut o.needed)),
+        row!(llmcc_detokenize, Invalid, "tokens is a null", |w, o| (w.model.0, null(), 1, 0, o.text.as_mut_ptr(), 8, &mut o.needed)),
+        row!(llmcc_detokenize, Invalid, "token 7 at index 1 is outside the vocabulary of 7", |w, o| (
+            w.model.0,
+            [1, 7].as_ptr(),
+            2,
+            0,
+            o.text.as_mut_ptr(),
+            8,
+            &mut o.needed
+        )),
+        row!(llmcc_detokenize, Invalid, "token -1 at index 0", |w, o| (
+            w.model.0,
+            [-1].as_ptr(),
+            1,
+            0,
+            o.text.as_mut_ptr(),
+            8,
+            &mut o.needed
+        )),
+        row!(llmcc_detokenize, Invalid, "unknown flags 0x1", |w, o| (w.model.0, [1].as_ptr(), 1, 1, o.text.as_mut_ptr(), 8, &mut o.needed)),
+        row!(llmcc_detokenize, Buffer, "2 are needed", |w, o| (w.model.0, [1].as_ptr(), 1, 0, o.text.as_mut_ptr(), 1, &mut o.needed)),
+        row!(llmcc_apply_chat_template, Invalid, "model is a null", |_w, o| (null(), s(c"[]"), 2, o.text.as_mut_ptr(), 8, &mut o.needed)),
+        row!(llmcc_apply_chat_template, Invalid, "json is a null", |w, o| (w.model.0, null(), 2, o.text.as_mut_ptr(), 8, &mut o.needed)),
+        row!(llmcc_apply_chat_template, Invalid, "not a JSON list", |w, o| (w.model.0, s(c"["), 1, o.text.as_mut_ptr(), 8, &mut o.needed)),
+        row!(llmcc_apply_chat_template, Buffer, "1 bytes", |w, o| (w.model.0, s(c"[]"), 2, o.text.as_mut_ptr(), 1, &mut o.needed)),
+        row!(llmcc_eos_tokens, Invalid, "model is a null", |_w, o| (null(), o.ids.as_mut_ptr(), 8, &mut o.needed)),
+        row!(llmcc_eos_tokens, Invalid, "the buffer", |w, _o| (w.model.0, null_mut(), 8, null_mut())),
+        row!(llmcc_eos_tokens, Buffer, "1 are needed", |w, o| (w.model.0, o.ids.as_mut_ptr(), 0, &mut o.needed)),
+    ]
+}
+
+fn about_generations<'a>() -> Vec<Row<'a>> {
+    macro_rules! with {
+        ($status:expr, $part:expr, $change:expr) => {
+            [
+                (
+                    "llmcc_gen_new",
+                    $status,
+                    $part,
+                    Box::new(move |w: &World, o: &mut Outs| {
+                        let mut p = params();
+                        let change: fn(&mut llmcc_gen_params) = $change;
+                        change(&mut p);
+                        // SAFETY: as for the rows.
+                        unsafe { llmcc_gen_new(w.model.0, -1, [1].as_ptr(), 1, &p, &mut o.generation) }
+                    }) as Box<dyn Fn(&World, &mut Outs) -> i32>,
+                ),
+                (
+                    "llmcc_generate",
+                    $status,
+                    $part,
+                    Box::new(move |w: &World, o: &mut Outs| {
+                        let mut p = params();
+                        let change: fn(&mut llmcc_gen_params) = $change;
+                        change(&mut p);
+                        // SAFETY: as for the rows.
+                        unsafe { llmcc_generate(w.model.0, c"a".as_ptr(), 1, &p, Some(called), null_mut(), &mut o.stats) }
+                    }),
+                ),
+            ]
+        };
+    }
+    static NULLS: [usize; 1] = [0];
+    static NOT_UTF8: &[u8] = b"\xff\0";
+    let long: &[i32] = vec![0; 201].leak();
+    let both: Vec<Row> = [
+        with!(Invalid, "llmcc_gen_params.size is 1", |p| p.size = 1),
+        with!(Invalid, "0x40", |p| p.flags = 64),
+        with!(Invalid, "flags", |p| p.reserved = 1),
+        with!(Invalid, "stop is a null", |p| p.n_stop = 1),
+        with!(Invalid, "a stop string is a null", |p| (p.stop, p.n_stop) = (NULLS.as_ptr().cast(), 1)),
+        with!(Invalid, "a stop string is not UTF-8", |p| {
+            let list: &[*const c_char; 1] = Box::leak(Box::new([NOT_UTF8.as_ptr().cast()]));
+            (p.stop, p.n_stop) = (list.as_ptr(), 1)
+        }),
+        with!(Invalid, "stop_tokens is a null", |p| p.n_stop_tokens = 1),
+        with!(Invalid, "top_p is 1.5", |p| p.sampling.top_p = 1.5),
+        with!(Invalid, "min_p is -1", |p| p.sampling.min_p = -1.0),
+        with!(Invalid, "temperature is inf", |p| p.sampling.temperature = f32::INFINITY),
+        with!(Invalid, "repetition_penalty is NaN", |p| p.sampling.repetition_penalty = f32::NAN),
+        with!(Invalid, "reserved", |p| p.sampling.reserved[3] = 1),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let mut rows: Vec<Row> = vec![
+        row!(llmcc_gen_new, Invalid, "model is a null", |_w, o| (null(), -1, [1].as_ptr(), 1, null(), &mut o.generation)),
+        row!(llmcc_gen_new, Invalid, "out is a null", |w, _o| (w.model.0, -1, [1].as_ptr(), 1, null(), null_mut())),
+        row!(llmcc_gen_new, Invalid, "prompt is a null", |w, o| (w.model.0, -1, null(), 1, null(), &mut o.generation)),
+        row!(llmcc_gen_new, Invalid, "no tokens", |w, o| (w.model.0, w.seq, null(), 0, null(), &mut o.generation)),
+        row!(llmcc_gen_new, Invalid, "token 9 at index 0", |w, o| (w.model.0, w.seq, [9].as_ptr(), 1, null(), &mut o.generation)),
+        row!(llmcc_gen_new, Invalid, "does not exist", |w, o| (w.model.0, w.freed_seq, [1].as_ptr(), 1, null(), &mut o.generation)),
+        row!(llmcc_gen_new, ContextFull, "shorten", |w, o| (w.model.0, w.seq, long.as_ptr(), 201, null(), &mut o.generation)),
+        row!(llmcc_gen_next, Invalid, "gen is a null", |_w, o| (null(), &mut o.piece)),
+        row!(llmcc_gen_next, Invalid, "freed", |w, o| (w.freed_gen, &mut o.piece)),
+        row!(llmcc_gen_next, Invalid, "not an open handle", |w, o| (w.model.0.cast(), &mut o.piece)),
+        row!(llmcc_gen_next, Invalid, "llmcc_piece is a null", |w, _o| (w.generation, null_mut())),
+        row!(llmcc_gen_next, Invalid, "llmcc_piece is misaligned", |w, o| (w.generation, odd(o))),
+        row!(llmcc_gen_next, Invalid, "llmcc_piece.size is 0", |w, _o| (w.generation, empty())),
+        row!(llmcc_gen_stats, Invalid, "gen is a null", |_w, o| (null(), &mut o.stats)),
+        row!(llmcc_gen_stats, Invalid, "freed", |w, o| (w.freed_gen, &mut o.stats)),
+        row!(llmcc_gen_stats, Invalid, "llmcc_gen_stats_t is a null", |w, _o| (w.generation, null_mut())),
+        row!(llmcc_generate, Invalid, "model is a null", |_w, o| (
+            null(),
+            c"a".as_ptr(),
+            1,
+            null(),
+            Some(called),
+            null_mut(),
+            &mut o.stats
+        )),
+        row!(llmcc_generate, Invalid, "prompt is a null", |w, o| (w.model.0, null(), 1, null(), Some(called), null_mut(), &mut o.stats)),
+        row!(llmcc_generate, Invalid, "prompt is not UTF-8", |w, o| (
+            w.model.0,
+            c"\xff".as_ptr(),
+            1,
+            null(),
+            Some(called),
+            null_mut(),
+            &mut o.stats
+        )),
+        row!(llmcc_generate, Invalid, "0x2", |w, o| (
+            w.model.0,
+            c"a".as_ptr(),
+            1,
+            &llmcc_gen_params { flags: LLMCC_GEN_NO_TEXT, ..params() },
+            Some(called),
+            null_mut(),
+            &mut o.stats
+        )),
+        row!(llmcc_generate, Invalid, "llmcc_gen_stats_t.size is 0", |w, _o| (
+            w.model.0,
+            c"a".as_ptr(),
+            1,
+            null(),
+            Some(called),
+            null_mut(),
+            empty()
+        )),
+    ];
+    rows.extend(both);
+    rows
+}
+
+#[test]
+fn a_failed_call_changes_nothing() {
+    let world = World::new();
+    let before = world.state();
+    let tables = [about_models(), about_sequences(), about_steps(), about_choosing(), about_text(), about_generations()];
+    let mut seen = BTreeSet::new();
+    for (function, status, part, call) in tables.into_iter().flatten() {
+        let (mut outs, untouched) = (Outs::new(), Outs::new());
+        let got = call(&world, &mut outs);
+        let what = format!("{function}, expecting {part:?}: {}", last_error());
+        assert_eq!(got, status as i32, "{what}");
+        assert!(last_error().contains(part), "{what}");
+        assert!(outs.bytes() == untouched.bytes(), "{what}: a result was stored");
+        assert!(status == Buffer || outs.needed == untouched.needed, "{what}: a length was stored");
+        assert_eq!(world.state(), before, "{what}");
+        seen.insert(function.to_owned());
+    }
+    assert_eq!(CALLED.load(SeqCst), 0, "a callback ran");
+    assert_eq!(seen, declared(), "functions of the header without a row here");
+    // All is as usable as before.
+    // SAFETY: valid arguments.
+    unsafe {
+        let mut piece = llmcc_piece { size: size_of::<llmcc_piece>(), ..zeroed() };
+        ok(llmcc_gen_next(world.generation, &mut piece));
+        assert!(piece.token >= 0);
+    }
+}
+
+/// Functions of the header that return a status.
+fn declared() -> BTreeSet<String> {
+    let header = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../include/llmcc.h")).unwrap();
+    let name = |line: &str| Some(line.strip_prefix("llmcc_status ")?.split('(').next()?.to_owned());
+    header.lines().filter_map(name).collect()
+}
