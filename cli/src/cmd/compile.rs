@@ -20,7 +20,7 @@ use std::path::Path;
 pub fn run(args: &CompileArgs) -> Result<(), Error> {
     let options = options(args)?;
     if args.emit == Some(Stage::Graph) {
-        let (_, module) = session::lift(&options)?;
+        let (_, module, _) = session::lift(&options)?;
         return output(args.output.as_deref(), &llmcc_ir::text::print_module(&module));
     }
     if args.emit.is_none_or(|s| matches!(s, Stage::Llvm | Stage::Ptx | Stage::Sass)) {
@@ -86,6 +86,7 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
             Place::External => WeightsPlace::External,
             Place::Absent => WeightsPlace::Absent,
         },
+        ignore_unused: args.ignore_unused,
         deny_fallback: args.deny_fallback,
         golden: match args.no_golden || args.weights == Place::Absent {
             true => None,
