@@ -65,10 +65,10 @@ pub struct CompileArgs {
     /// Machine to compile for: `native`, or a name from `llmcc targets`; several, most wanted first, for a file that runs on the first that there is
     #[arg(long, default_value = "native")]
     pub target: String,
-    /// 4-bit weights, symmetric
+    /// 4-bit weights, symmetric (an embedding table that is not the head as well keeps 8 bits)
     #[arg(long)]
     pub w4: bool,
-    /// 4-bit weights, asymmetric
+    /// 4-bit weights, asymmetric (embedding table: as with --w4)
     #[arg(long)]
     pub w4a: bool,
     /// 8-bit weights
@@ -104,6 +104,9 @@ pub struct CompileArgs {
     /// Say for each kernel what was chosen, the runner-up and the difference in cost
     #[arg(long)]
     pub explain: bool,
+    /// Compile although the checkpoint holds tensors that the model does not use; the report lists them
+    #[arg(long)]
+    pub ignore_unused: bool,
     /// Fail when a kernel takes a generic slow path
     #[arg(long)]
     pub deny_fallback: bool,

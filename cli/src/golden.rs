@@ -12,7 +12,7 @@
 mod oracle;
 mod run;
 
-pub use oracle::{bound, largest_difference, multiply_adds};
+pub use oracle::{Weights, bound, largest_difference, multiply_adds, overflow};
 pub use run::{Answer, Batching, OwnOrder, Ran, compute_in_child};
 
 use crate::Error;
@@ -21,7 +21,10 @@ use crate::manifest::hex;
 use crate::session::{CompileOptions, Lowered};
 use crate::versions::SharedWeights;
 use llmcc_codegen::link::WeightsPlace;
+use llmcc_ir::kv::KvDType;
+use llmcc_ir::quant::Format;
 use llmcc_ir::target::Family;
+use llmcc_passes::ActPolicy;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::io::{Read, Seek, SeekFrom};
@@ -209,8 +212,9 @@ pub fn examine(l: &Lowered, options: &CompileOptions, path: &Path, seed: u64) ->
     if let Some((step, row, entry, v)) = not_finite(&computed, info.vocab) {
         return Err(Error::Failed(format!(
             "the compiled model computes {v} (step {}, row {row}, entry {entry} of the logits), so nothing was written: the checkpoint's values overflow on \
-             the way (try --kv bf16, --act f32 or --dtype f32); --no-golden writes it all the same",
-            step + 1
+             the way{}; --no-golden writes it all the same",
+            step + 1,
+            wider(l)
         )));
     }
     let steps = steps(seed, info.vocab, info.max_context);
@@ -222,9 +226,17 @@ pub fn examine(l: &Lowered, options: &CompileOptions, path: &Path, seed: u64) ->
         let shared = SharedWeights::new(&versions.iter().map(|v| (&v.compiled.plan, v.target)).collect::<Vec<_>>());
         let (span, offsets) = shared.spans().swap_remove(ran);
         let places: Vec<u64> = offsets.iter().map(|at| span.off + at).collect();
-        let found = largest_difference(plan, (&read(path)?, &places), &steps, &computed)?;
+        let packed = read(path)?;
+        let weights = Weights { bytes: &packed, offsets: &places };
+        let found = largest_difference(plan, weights, &steps, &computed)?;
         let allowed = bound(plan);
         if found > allowed {
+            if let Some((kernel, value)) = overflow(plan, weights, &steps)? {
+                return Err(Error::Failed(format!(
+                    "the model's values are too large for f32: `{kernel}` computes {value:e}, and the sum of squares in the norm after it overflows, so that logits are wrong; nothing \
+                     was written: scale the checkpoint's weights down (a model that was trained has no such values); --no-golden writes it all the same"
+                )));
+            }
             return Err(Error::Failed(format!(
                 "internal error: the artifact's logits differ from the evaluator's by {found:.1e} of the largest logit, at most {allowed:.0e} can be rounding; \
                  nothing was written; please report this with the command line",
@@ -233,6 +245,21 @@ pub fn examine(l: &Lowered, options: &CompileOptions, path: &Path, seed: u64) ->
         difference = Some(found);
     }
     Ok(Outcome::Vectors(Golden { scheme: SCHEME, target: target.name.into(), steps: computed }, difference))
+}
+
+/// What holds larger values than what was chosen.
+fn wider(l: &Lowered) -> String {
+    let mut wider = vec![];
+    if l.compiled.plan.kv.iter().any(|k| k.dtype == KvDType::F16) {
+        wider.push("--kv bf16");
+    }
+    if l.act != ActPolicy::F32 && l.format.is_quantized() {
+        wider.push("--act f32");
+    }
+    if l.format != Format::F32 {
+        wider.push("--dtype f32");
+    }
+    if wider.is_empty() { ", in f32: scale its weights down".into() } else { format!(" (try {})", wider.join(", ")) }
 }
 
 /// The packed weights of the artifact at `path`.

@@ -4,7 +4,10 @@ use crate::golden::Outcome;
 use crate::session::{CompileOptions, Finished, Lowered, VersionRef};
 use crate::{certificate, manifest};
 use llmcc_codegen::link::WeightsPlace;
+use llmcc_ir::plan::{PackedWeight, Storage};
+use llmcc_ir::quant::Format;
 use llmcc_ir::target::Family;
+use llmcc_passes::pack::TensorReport;
 use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
@@ -22,6 +25,9 @@ pub fn closing(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path) 
     let _ = writeln!(s, "{}: {} for {}{beside}", out.display(), bytes(f.bytes as f64), targets.join(", "));
     let formats: Vec<_> = manifest::bytes_by_format(plan).into_iter().map(|(k, v)| format!("{k} {}", bytes(v as f64))).collect();
     let _ = writeln!(s, "  weights     {} ({})", bytes(plan.weight_bytes() as f64), formats.join(", "));
+    for (tensor, format) in other_formats(l, f) {
+        let _ = writeln!(s, "              {tensor} as {format}: its rows are looked up, not multiplied, so fewer bits would save no time");
+    }
     let _ = writeln!(s, "  runtime     {}, code {}", bytes(f.runtime_bytes as f64), bytes(f.code_bytes as f64));
     let worst = manifest::largest_error(&f.packed);
     if worst > 0.0 {
@@ -43,10 +49,24 @@ pub fn closing(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path) 
         s += &kernels(&v);
     }
     let _ = writeln!(s, "  golden      {}", golden(&f.golden, &targets));
+    for warning in &l.warnings {
+        let _ = writeln!(s, "  warning     {warning}");
+    }
     let times: Vec<_> = f.phases.0.iter().map(|(n, t)| format!("{n} {}", seconds(*t))).collect();
     let total: Duration = f.phases.0.iter().map(|(_, t)| *t).sum();
     let _ = writeln!(s, "  time        {} ({})", seconds(total), times.join(", "));
     s
+}
+
+/// Tables that are stored in other formats than the one asked for.
+fn other_formats<'a>(l: &Lowered, f: &'a Finished) -> Vec<(&'a str, Format)> {
+    let asked = l.format;
+    let weights = l.compiled.plan.weights.iter().zip(&f.packed.tensors);
+    let other = |(w, t): (&PackedWeight, &'a TensorReport)| match w.storage {
+        Storage::Matrix { format, .. } if asked.is_quantized() && format.elem != asked.elem => Some((t.name.as_str(), format)),
+        _ => None,
+    };
+    weights.filter_map(other).collect()
 }
 
 /// How many kernels a version has, and which are slow.

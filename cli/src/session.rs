@@ -8,8 +8,8 @@ use crate::versions::SharedWeights;
 use llmcc_codegen::artifact::{self, Texts};
 use llmcc_codegen::link::{Linker, Pending, WeightsPlace};
 use llmcc_codegen::{Backend, Object};
-use llmcc_frontends::Checkpoint;
 use llmcc_frontends::tokenizer::TextAssets;
+use llmcc_frontends::{Checkpoint, FrontendError};
 use llmcc_ir::graph::Module;
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::{Elem, Format};
@@ -41,6 +41,8 @@ pub struct CompileOptions {
     pub max_context: Option<usize>,
     /// Embedded or external weights.
     pub place: WeightsPlace,
+    /// Leave tensors aside that the model does not use, instead of refusing the checkpoint.
+    pub ignore_unused: bool,
     /// Fail on generic kernels.
     pub deny_fallback: bool,
     /// The `llmcc` program, to run the finished artifact for its golden vectors; `None`: do not.
@@ -93,6 +95,8 @@ pub struct Lowered {
     pub texts: TextAssets,
     /// Graph level.
     pub module: Module,
+    /// What of the checkpoint was left aside.
+    pub warnings: Vec<String>,
     /// Plan and what the passes report.
     pub compiled: Compiled,
     /// One per kernel of the plan.
@@ -205,18 +209,31 @@ pub fn check_llvm(options: &CompileOptions) -> Result<(), Error> {
     }
 }
 
-/// Opens the checkpoint and lifts it to the graph level.
+/// Opens the checkpoint and lifts it to the graph level. Also returns what of the checkpoint was left aside.
 ///
 /// # Errors
 /// Whatever is wrong with the checkpoint.
-pub fn lift(options: &CompileOptions) -> Result<(Checkpoint, Module), Error> {
+pub fn lift(options: &CompileOptions) -> Result<(Checkpoint, Module, Vec<String>), Error> {
     let checkpoint = Checkpoint::open(&options.checkpoint)?;
     let lift_with = |kv_dtype| llmcc_frontends::lift(&checkpoint, &llmcc_frontends::Options { kv_dtype, max_context: options.max_context });
     let mut module = lift_with(options.kv.unwrap_or(KvDType::F16))?;
     if options.kv.is_none() && !options.choose.kv && weight_format(options, &module) == Format::F32 {
         module = lift_with(KvDType::F32)?;
     }
-    Ok((checkpoint, module))
+    let warnings = left_aside(options, &checkpoint, &module)?;
+    Ok((checkpoint, module, warnings))
+}
+
+/// Fields that nobody knows, and with [`CompileOptions::ignore_unused`] the tensors without a use.
+fn left_aside(options: &CompileOptions, checkpoint: &Checkpoint, module: &Module) -> Result<Vec<String>, Error> {
+    let unread = llmcc_frontends::arch::config(checkpoint)?.unread;
+    let mut warnings: Vec<String> = unread.into_iter().map(|field| format!("config.json: {field}, which is not read")).collect();
+    match llmcc_frontends::unused::find(checkpoint, module)? {
+        Some(unused) if options.ignore_unused => warnings.push(unused.to_string()),
+        Some(unused) => return Err(FrontendError::UnusedTensors(unused).into()),
+        None => {}
+    }
+    Ok(warnings)
 }
 
 /// The storage of the matrices: as asked for, else as in the checkpoint.
@@ -239,13 +256,13 @@ pub fn stored_format(module: &Module) -> Format {
 /// Whatever is wrong with the checkpoint; [`Error::Failed`] for generic kernels with `deny_fallback`.
 pub fn lower(options: &CompileOptions, backend: &dyn Backend) -> Result<Lowered, Error> {
     let mut phases = Phases::default();
-    let (checkpoint, module) = phases.time("read", || lift(options))?;
+    let (checkpoint, module, warnings) = phases.time("read", || lift(options))?;
     let texts = phases.time("tokenizer", || TextAssets::load(&checkpoint))?;
     let format = weight_format(options, &module);
     let Version { compiled, objects, act, .. } = version(options, options.target, (&checkpoint, &module), backend, &mut phases)?;
     let others =
         options.also.iter().map(|t| version(options, t, (&checkpoint, &module), backend, &mut phases)).collect::<Result<_, _>>()?;
-    Ok(Lowered { checkpoint, texts, module, compiled, objects, format, act, others, phases })
+    Ok(Lowered { checkpoint, texts, module, warnings, compiled, objects, format, act, others, phases })
 }
 
 impl Lowered {

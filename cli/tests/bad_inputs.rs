@@ -2,6 +2,7 @@
 
 use llmcc_cli::session::find_targets;
 use llmcc_codegen::artifact::isa;
+use llmcc_frontends::fixtures::{Tensor, random_tensors, write_checkpoint};
 use llmcc_ir::target::{TARGETS, find};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -55,6 +56,22 @@ impl Case {
             .args(more)
             .output()
             .expect("llmcc runs")
+    }
+    /// Whether it compiles, and what it says.
+    fn report(&self, more: &[&str]) -> (bool, String) {
+        let mut c = Command::new(env!("CARGO_BIN_EXE_llmcc"));
+        let out = c.current_dir(self.dir.path()).args(["compile", "ck", "-o", "m.so"]).args(more).output().expect("llmcc runs");
+        (out.status.success(), String::from_utf8_lossy(&out.stderr).into_owned())
+    }
+    /// Sets element `i` of an f32 tensor.
+    fn edit_value(&self, tensor: &str, i: usize, value: f32) {
+        let path = self.path("model.safetensors");
+        let mut file = fs::read(&path).expect("model");
+        let n = u64::from_le_bytes(file[..8].try_into().expect("8 bytes")) as usize;
+        let header: serde_json::Value = serde_json::from_slice(&file[8..8 + n]).expect("JSON");
+        let at = 8 + n + header[tensor]["data_offsets"][0].as_u64().expect("offset") as usize + 4 * i;
+        file[at..at + 4].copy_from_slice(&value.to_le_bytes());
+        fs::write(&path, file).expect("written");
     }
     /// What is in the folder besides the checkpoint.
     fn leftovers(&self) -> Vec<String> {
@@ -201,15 +218,175 @@ fn wrong_dtype() {
 fn not_a_number() {
     for options in [&["--w4"][..], &["--w8"], &["--dtype", "bf16"], &[]] {
         let case = Case::new();
-        let path = case.path("model.safetensors");
-        let mut file = fs::read(&path).expect("model");
-        let n = u64::from_le_bytes(file[..8].try_into().expect("8 bytes")) as usize;
-        let header: serde_json::Value = serde_json::from_slice(&file[8..8 + n]).expect("JSON");
-        let at = 8 + n + header[Q]["data_offsets"][0].as_u64().expect("offset") as usize + 4 * 70;
-        file[at..at + 4].copy_from_slice(&f32::NAN.to_le_bytes());
-        fs::write(&path, file).expect("written");
+        case.edit_value(Q, 70, f32::NAN);
         fails(&case, &case.compile(options), &[Q, "row 1"]);
     }
+}
+
+/// One layer fewer than the file has; a head beside a tied table that is another one.
+#[test]
+fn tensors_without_a_use() {
+    let case = Case::new();
+    case.edit_config(|c| c["num_hidden_layers"] = 1.into());
+    let says =
+        ["9 tensors", "`model.layers.1.mlp.up_proj.weight`", "layer 1 is in the file, but `num_hidden_layers` is 1", "--ignore-unused"];
+    fails(&case, &case.compile(&[]), &says);
+    fails(&case, &case.compile(&["--emit", "graph"]), &says);
+    let (done, said) = case.report(&["--ignore-unused"]);
+    assert!(done && said.contains("  warning     9 tensors of the checkpoint are not used"), "{said}");
+
+    let case = Case::new();
+    let config: serde_json::Value = serde_json::from_slice(&fs::read(case.path("config.json")).expect("config")).expect("JSON");
+    let mut tensors = random_tensors(&config, 1);
+    let table = tensors.iter().find(|t| t.name == "model.embed_tokens.weight").expect("table").clone();
+    tensors.push(Tensor { name: "lm_head.weight".into(), data: table.data.iter().map(|b| b ^ 1).collect(), ..table });
+    write_checkpoint(&case.path(""), &config, &tensors).expect("checkpoint");
+    fails(&case, &case.compile(&[]), &["`lm_head.weight` differs from it", "set `tie_word_embeddings` to false"]);
+    case.edit_config(|c| c["tie_word_embeddings"] = false.into());
+    assert!(case.compile(&[]).status.success());
+}
+
+/// Fields that change the mathematics of some architecture, and one that nobody knows.
+#[test]
+fn fields_without_a_reader() {
+    for (field, value) in [
+        ("attn_logit_softcapping", serde_json::json!(50.0)),
+        ("residual_multiplier", serde_json::json!(0.22)),
+        ("num_experts", serde_json::json!(8)),
+        ("partial_rotary_factor", serde_json::json!(0.5)),
+        ("sliding_window", serde_json::json!(16)),
+        ("text_config", serde_json::json!({ "hidden_size": 64 })),
+    ] {
+        let case = Case::new();
+        case.edit_config(|c| c[field] = value.clone());
+        fails(
+            &case,
+            &case.compile(&[]),
+            &["config.json", &format!("`{field}` is {value}"), "LlamaForCausalLM does not read it", "remove it"],
+        );
+    }
+    let case = Case::new();
+    case.edit_config(|c| {
+        c["attn_logit_softcapping"] = serde_json::Value::Null;
+        c["residual_multiplier"] = 1.0.into();
+        c["num_experts"] = 0.into();
+        c["novelty"] = "x".into();
+    });
+    let (done, said) = case.report(&[]);
+    assert!(done && said.contains("  warning     config.json: `novelty` is \"x\", which is not read"), "{said}");
+    assert_eq!(said.matches("warning").count(), 1, "{said}");
+}
+
+/// Neither may anyone wait for a writer, nor read zeros for ever.
+#[cfg(target_os = "linux")]
+#[test]
+fn pipes_and_devices() {
+    // A process that hangs dies of its limit.
+    let limited = |case: &Case, args: &[&str]| {
+        let mut c = Command::new("timeout");
+        c.current_dir(case.dir.path()).args(["--signal=KILL", "60", env!("CARGO_BIN_EXE_llmcc")]).args(args);
+        c.output().expect("timeout runs")
+    };
+    let pipe = |path: &Path| assert!(Command::new("mkfifo").arg(path).status().expect("mkfifo runs").success());
+    let optional = [
+        "tokenizer.json",
+        "tokenizer.model",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "generation_config.json",
+        "chat_template.jinja",
+    ];
+    for name in ["config.json", "model.safetensors"].into_iter().chain(optional) {
+        let case = Case::new();
+        let _ = fs::remove_file(case.path(name));
+        pipe(&case.path(name));
+        let compile = ["compile", "ck", "-o", "m.so", "-q"];
+        fails(&case, &limited(&case, &compile), &[name, "it is a named pipe; a regular file is needed here"]);
+        fs::remove_file(case.path(name)).expect("pipe");
+        std::os::unix::fs::symlink("/dev/zero", case.path(name)).expect("link");
+        fails(&case, &limited(&case, &compile), &[name, "it is a device"]);
+    }
+    let case = Case::new();
+    pipe(&case.path("pipe"));
+    let says = ["ck/pipe", "it is a named pipe"];
+    for command in [
+        &["inspect", "ck/pipe"][..],
+        &["verify", "ck/pipe"],
+        &["bench", "ck/pipe"],
+        &["run", "ck/pipe", "--ids", "1"],
+        &["eval", "ppl", "absent.so", "ck/pipe"],
+        &["compile", "ck/pipe", "-o", "m.so"],
+    ] {
+        fails(&case, &limited(&case, command), &says);
+    }
+    assert!(llmcc_cli::cmd::lower::read(&case.path("pipe")).is_err_and(|e| e.to_string().contains("it is a named pipe")));
+}
+
+/// What is no JSON says where, and what to do.
+#[test]
+fn config_that_does_not_parse() {
+    let case = Case::new();
+    for (text, says) in [
+        ("\u{feff}{}", ["byte order mark", "save it as UTF-8 without"]),
+        ("{\n \"hidden_size\": 64,\n}", ["trailing comma at line 3 column 1", "remove the comma"]),
+        ("{\"hidden_size\": 64", ["line 1 column 18", "cut off: download it again"]),
+        ("{\"hidden_size\": 64,\n\"hidden_size\": 32}", ["key `hidden_size` occurs twice at line 2", "remove one"]),
+        ("[1]", ["it holds a list", "use the model's own config.json"]),
+        ("{\"rms_norm_eps\": NaN}", ["line 1 column 18", "JSON has no NaN"]),
+    ] {
+        fs::write(case.path("config.json"), text).expect("written");
+        fails(&case, &case.compile(&[]), &["config.json", says[0], says[1]]);
+    }
+    let out =
+        Command::new(env!("CARGO_BIN_EXE_llmcc")).current_dir(case.dir.path()).args(["compile", "ck/config.json", "-o", "m.so"]).output();
+    fails(&case, &out.expect("runs"), &["ck/config.json: a folder or a .safetensors file is expected; give the folder, `ck`"]);
+}
+
+/// A value that a format does not hold, and what would hold it.
+#[test]
+fn values_that_do_not_fit() {
+    let number = "100000000000000000000";
+    for (options, says) in [
+        (&["--dtype", "f16"][..], [Q, "row 1, column 6: 1", "is too large for f16: give --dtype bf16 or --dtype f32"]),
+        (&["--w4"], [Q, "row 1, column 0: 1", "is too large for w4g32, whose scales are f16: give --dtype bf16 or --dtype f32"]),
+    ] {
+        let case = Case::new();
+        case.edit_value(Q, 70, 1e20);
+        fails(&case, &case.compile(options), &says);
+        fails(&case, &case.compile(options), &[number]);
+    }
+}
+
+/// Weights so large that f32 overflows in a norm, where it gives finite logits that are wrong.
+#[test]
+fn weights_that_overflow_a_norm() {
+    let case = Case::new();
+    let path = case.path("model.safetensors");
+    let mut file = fs::read(&path).expect("model");
+    let n = u64::from_le_bytes(file[..8].try_into().expect("8 bytes")) as usize;
+    for v in file[8 + n..].as_chunks_mut::<4>().0 {
+        *v = (f32::from_le_bytes(*v) * 1e4).to_le_bytes();
+    }
+    fs::write(&path, file).expect("written");
+    fails(
+        &case,
+        &case.compile(&[]),
+        &["the model's values are too large for f32", "the sum of squares", "scale the checkpoint's weights down"],
+    );
+    fails(&case, &case.compile(&["--kv", "f16"]), &["computes NaN", "(try --kv bf16)"]);
+}
+
+/// Tables keep 8 bits with `--w4`, and the report says so.
+#[test]
+fn what_is_stored_otherwise() {
+    let case = Case::new();
+    case.edit_config(|c| c["tie_word_embeddings"] = false.into());
+    let config: serde_json::Value = serde_json::from_slice(&fs::read(case.path("config.json")).expect("config")).expect("JSON");
+    write_checkpoint(&case.path(""), &config, &random_tensors(&config, 1)).expect("checkpoint");
+    let (done, said) = case.report(&["--w4"]);
+    assert!(done && said.contains("model.embed_tokens.weight as w8g32: its rows are looked up"), "{said}");
+    let (done, said) = case.report(&["--w8"]);
+    assert!(done && !said.contains("looked up"), "{said}");
 }
 
 #[test]

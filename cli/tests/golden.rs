@@ -142,6 +142,7 @@ fn compile_with_runner(f: &Folder, script: &str) -> Result<(), String> {
         choose: session::Choose::default(),
         max_context: None,
         place: llmcc_codegen::link::WeightsPlace::External,
+        ignore_unused: false,
         deny_fallback: false,
         golden: Some(runner.clone()),
     };

@@ -2,6 +2,9 @@
 
 use crate::checkpoint::safetensors::HeaderError;
 use crate::config::ConfigError;
+use crate::json;
+use crate::unused::Unused;
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 /// A problem with the user's checkpoint. The text says what is wrong, where, and what to do.
@@ -18,6 +21,28 @@ pub enum FrontendError {
         /// Why it failed.
         source: std::io::Error,
     },
+    /// A file of another kind than a regular one.
+    #[error("{}: it is {what}; a regular file is needed here", path.display())]
+    NotAFile {
+        /// Where.
+        path: PathBuf,
+        /// What it is.
+        what: String,
+    },
+    /// A file that is read as a whole is larger than any sensible one.
+    #[error("{}: the file is longer than 1 GiB, so it cannot be what it is called; give the model's own", path.display())]
+    TooLong {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A text that is none.
+    #[error("{}: byte {at} is not UTF-8; give a text file in UTF-8", path.display())]
+    NotUtf8 {
+        /// The file.
+        path: PathBuf,
+        /// Offset of the first wrong byte.
+        at: usize,
+    },
     /// The path holds something other than a supported checkpoint.
     #[error("{}: {what}; {help}", path.display())]
     NotACheckpoint {
@@ -26,7 +51,7 @@ pub enum FrontendError {
         /// What was found.
         what: String,
         /// What to do.
-        help: &'static str,
+        help: Cow<'static, str>,
     },
     /// A safetensors file is malformed.
     #[error("{}: {source}", path.display())]
@@ -45,7 +70,7 @@ pub enum FrontendError {
         what: String,
     },
     /// A JSON file does not parse.
-    #[error("{}: not valid JSON: {source}", path.display())]
+    #[error("{}: not valid JSON: {source}; {}", path.display(), json::help(source))]
     Json {
         /// The file.
         path: PathBuf,
@@ -72,6 +97,9 @@ pub enum FrontendError {
         /// What may be the reason, starting with "; ", or empty.
         hint: String,
     },
+    /// Tensors that no part of the model reads.
+    #[error("{0}; if you know that the model does not need them, give --ignore-unused")]
+    UnusedTensors(Unused),
     /// A tensor has another shape than config.json says.
     #[error(
         "{file}: tensor `{name}` has shape {found:?}, but config.json makes it {expected:?}; the files belong to different models, or config.json was edited"

@@ -2,7 +2,7 @@
 
 use crate::checkpoint::safetensors;
 use crate::config::Config;
-use crate::{rope, tokenizer};
+use crate::{json, rope, tokenizer};
 
 /// A safetensors file. Ranges that pass lie in the file and do not overlap.
 pub fn safetensors(bytes: &[u8]) {
@@ -13,7 +13,7 @@ pub fn safetensors(bytes: &[u8]) {
 
 /// A `config.json`. Frequencies of those that pass are finite.
 pub fn config(bytes: &[u8]) {
-    let Ok(json) = serde_json::from_slice(bytes) else { return };
+    let Ok(json) = json::parse(bytes) else { return };
     let Ok(config) = Config::parse(&json) else { return };
     assert_eq!(config.windows.len(), config.layers);
     let rope = rope::frequencies(&config.rope);

@@ -97,7 +97,8 @@ mod tests {
                 .as_object_mut()
                 .unwrap()
                 .retain(|k, _| ["head_dim", "max_position_embeddings", "rope_parameters"].contains(&k.as_str()));
-            let c = Config::parse(&with(config("llama"), changes)).unwrap();
+            let base = with(config("llama"), json!({ "rope_theta": "absent" }));
+            let c = Config::parse(&with(base, changes)).unwrap();
             let rope = frequencies(&c.rope);
             assert_eq!(rope.scale, case["scale"].as_f64().unwrap() as f32, "{}", case["name"]);
             let bits: Vec<i64> = case["inv_freq_bits"].as_array().unwrap().iter().map(|b| b.as_i64().unwrap()).collect();

@@ -96,7 +96,7 @@ impl<'a> Sample<'a> {
         let mut back = vec![0f32; k];
         let (mut error, mut signal) = (0f64, 0f64);
         self.each(|first, values| {
-            quant::pack_block(format, values, k, &mut packed).map_err(|e| crate::pack::located(e, first, format, name))?;
+            quant::pack_block(format, values, k, &mut packed).map_err(|e| crate::pack::located(e, first, (values, k), format, name))?;
             for (r, row) in values.chunks_exact(k).enumerate() {
                 quant::unpack_row(format, &packed, k, r, &mut back);
                 for (w, q) in row.iter().zip(&back) {

@@ -44,6 +44,7 @@ pub fn options(checkpoint: &Path) -> CompileOptions {
         choose: Choose::default(),
         max_context: None,
         place: WeightsPlace::Embed,
+        ignore_unused: false,
         deny_fallback: false,
         golden: None,
     }

@@ -25,7 +25,7 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
         output::clean_up_on_signals();
     }
     if args.emit == Some(Stage::Graph) {
-        let (_, module) = session::lift(&options)?;
+        let (_, module, _) = session::lift(&options)?;
         return show(args.output.as_deref(), &llmcc_ir::text::print_module(&module));
     }
     if args.emit.is_none_or(|s| matches!(s, Stage::Llvm | Stage::Ptx | Stage::Sass)) {
@@ -91,6 +91,7 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
             Place::External => WeightsPlace::External,
             Place::Absent => WeightsPlace::Absent,
         },
+        ignore_unused: args.ignore_unused,
         deny_fallback: args.deny_fallback,
         golden: match args.no_golden || args.weights == Place::Absent {
             true => None,

@@ -34,7 +34,7 @@ pub struct Perplexity {
 /// # Errors
 /// An artifact without a tokenizer; files that cannot be read.
 pub fn ppl(args: &PplArgs) -> Result<(), Error> {
-    let text = std::fs::read_to_string(&args.file).map_err(|e| Error::io("read", &args.file, e))?;
+    let text = llmcc_frontends::input::read_text(&args.file)?;
     let model = Model::open(&args.artifact, args.engine.options())?;
     let options = PplOptions { separator: args.separator.clone(), documents: args.documents, window: args.window };
     let p = perplexity(&model, &text, &options)?;

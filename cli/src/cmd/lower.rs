@@ -40,7 +40,7 @@ pub fn run(args: &LowerArgs) -> Result<(), Error> {
 /// # Errors
 /// A file that cannot be read, or the first kernel that is wrong.
 pub fn read(path: &Path) -> Result<Vec<Kernel>, Error> {
-    let text = std::fs::read_to_string(path).map_err(|e| Error::io("read", path, e))?;
+    let text = llmcc_frontends::input::read_text(path)?;
     let mut texts: Vec<(usize, String)> = vec![];
     for (i, line) in text.lines().enumerate() {
         if line.starts_with("kernel") {

@@ -2,10 +2,10 @@
 
 use super::{Computed, Step, entries};
 use crate::Error;
-use llmcc_ir::eval::{Batch, KvState, eval_plan};
+use llmcc_ir::eval::{Batch, KvState, Rows, eval_plan, eval_plan_watched};
 use llmcc_ir::kernel::{Body, Kernel, ParamKind, RowElem};
 use llmcc_ir::kv::KvDType;
-use llmcc_ir::plan::Plan;
+use llmcc_ir::plan::{PackedWeight, Plan};
 use std::borrow::Cow;
 
 /// Multiply-adds of the steps' matrix products.
@@ -64,25 +64,61 @@ fn rounding(kernel: &Kernel) -> f64 {
     params.chain(prologue).fold(EXACT, f64::max)
 }
 
-/// The largest difference between golden logits and the evaluator's, relative to the largest logit of their row. `weights`: the packed weights segment, and where in
-/// it each weight of the plan is.
+/// The weights segment of an artifact.
+#[derive(Clone, Copy, Debug)]
+pub struct Weights<'a> {
+    /// Packed bytes.
+    pub bytes: &'a [u8],
+    /// Where each weight of the plan is.
+    pub offsets: &'a [u64],
+}
+
+/// Internal errors that no file of a user can cause.
+fn internal(what: &str) -> Error {
+    Error::Failed(format!("internal error: the plan cannot be evaluated: {what}; please report this"))
+}
+
+impl<'a> Weights<'a> {
+    /// Each weight of a plan.
+    fn of(&self, plan: &Plan) -> Result<Vec<Cow<'a, [u8]>>, Error> {
+        let one = |(w, at): (&PackedWeight, &u64)| Some(Cow::Borrowed(self.bytes.get(*at as usize..)?.get(..w.storage.bytes())?));
+        plan.weights.iter().zip(self.offsets).map(one).collect::<Option<_>>().ok_or_else(|| internal("weights are missing"))
+    }
+}
+
+/// The first kernel that stores a value whose square, summed over a row, leaves f32: a norm of that row is 0 in f32, as in other engines, and right in the
+/// evaluator.
+///
+/// # Errors
+/// As [`largest_difference`].
+pub fn overflow(plan: &Plan, weights: Weights<'_>, steps: &[Step]) -> Result<Option<(String, f32)>, Error> {
+    let packed = weights.of(plan)?;
+    let mut kv: Vec<KvState> = plan.kv.iter().map(|k| KvState::new(*k)).collect();
+    let mut first = None;
+    let mut watch = |kernel: &Kernel, rows: &Rows| {
+        let largest = rows.data.iter().fold(0f32, |m, v| m.max(v.abs()));
+        let square = f64::from(largest) * f64::from(largest) * rows.cols as f64;
+        if first.is_none() && square > f64::from(f32::MAX) {
+            first = Some((kernel.name.clone(), largest));
+        }
+    };
+    for batch in &batches(steps) {
+        eval_plan_watched(plan, &packed, &mut kv, batch, &mut watch).map_err(|e| internal(&e.to_string()))?;
+    }
+    Ok(first)
+}
+
+/// The largest difference between golden logits and the evaluator's, relative to the largest logit of their row.
 ///
 /// # Errors
 /// [`Error::Failed`]: a plan that the evaluator cannot run, which is a bug of the compiler.
-pub fn largest_difference(plan: &Plan, (weights, offsets): (&[u8], &[u64]), steps: &[Step], got: &[Computed]) -> Result<f64, Error> {
-    let internal = |what: String| Error::Failed(format!("internal error: the plan cannot be evaluated: {what}; please report this"));
-    let packed: Option<Vec<Cow<'_, [u8]>>> = plan
-        .weights
-        .iter()
-        .zip(offsets)
-        .map(|(w, at)| Some(Cow::Borrowed(weights.get(*at as usize..)?.get(..w.storage.bytes())?)))
-        .collect();
-    let packed = packed.ok_or_else(|| internal("weights are missing".into()))?;
+pub fn largest_difference(plan: &Plan, weights: Weights<'_>, steps: &[Step], got: &[Computed]) -> Result<f64, Error> {
+    let packed = weights.of(plan)?;
     let mut kv: Vec<KvState> = plan.kv.iter().map(|k| KvState::new(*k)).collect();
     let vocab = plan.info.vocab;
     let mut worst = 0f64;
     for (batch, got) in batches(steps).iter().zip(got) {
-        let logits = eval_plan(plan, &packed, &mut kv, batch).map_err(|e| internal(e.to_string()))?;
+        let logits = eval_plan(plan, &packed, &mut kv, batch).map_err(|e| internal(&e.to_string()))?;
         for (i, want) in logits.chunks_exact(vocab).enumerate() {
             let largest = want.iter().fold(f32::MIN_POSITIVE, |m, v| m.max(v.abs()));
             for (entry, value) in entries(vocab).zip(got.row(i)) {

@@ -64,6 +64,8 @@ pub struct Model {
 /// # Errors
 /// Not an artifact.
 pub fn segments(path: &Path) -> Result<Parts, Error> {
+    // A pipe or a device would keep waiting whoever reads it.
+    llmcc_frontends::input::open(path)?;
     locate(path).map_err(unusable)
 }
 
@@ -79,6 +81,7 @@ fn unusable(e: LocateError) -> Error {
 /// # Errors
 /// Not an artifact, or damaged.
 pub fn manifest_of(path: &Path) -> Result<serde_json::Value, Error> {
+    llmcc_frontends::input::open(path)?;
     let text = manifest_text(path).map_err(unusable)?;
     serde_json::from_slice(&text).map_err(|e| Error::Artifact { path: path.to_owned(), message: format!("its manifest is not JSON: {e}") })
 }

@@ -1,7 +1,7 @@
 //! Blocks that architectures share. `declare` checks and binds the weights of a block, `emit` adds its operations: a function's
 //! parameters come before its operations.
 
-use super::lifter::{Call1, Lifter};
+use super::lifter::{Call1, HEAD, Lifter, TABLE};
 use crate::error::FrontendError;
 use crate::rope;
 use llmcc_ir::graph::{F32, Input, Op, UnaryOp, Value};
@@ -44,7 +44,7 @@ pub(super) fn embedding(l: &mut Lifter) -> Result<Stream, FrontendError> {
     let rope = rope::frequencies(&c.rope);
     let mut f = l.func("embed");
     let shape = [c.vocab, c.hidden];
-    let table = if c.tied { f.shared_weight("table", TABLE, &shape)? } else { f.weight("table", TABLE, &shape)? };
+    let table = if c.tied { f.shared_weight("table", f.tied_table(), &shape)? } else { f.weight("table", TABLE, &shape)? };
     let inv_freq = f.computed("inv_freq", "$rope.inv_freq", rope.inv_freq);
     let tokens = f.input(Input::Tokens);
     let positions = f.input(Input::Positions);
@@ -53,8 +53,6 @@ pub(super) fn embedding(l: &mut Lifter) -> Result<Stream, FrontendError> {
     let first = f.call(&[x, angles]);
     Ok(Stream { x: first, rope: first + 1 })
 }
-
-const TABLE: &str = "model.embed_tokens.weight";
 
 /// One pre-norm layer: `x += attention(norm(x)); x += mlp(norm(x))`. Returns the new residual stream.
 fn layer(l: &mut Lifter, s: Stream, i: usize, spec: AttentionSpec) -> Result<usize, FrontendError> {
@@ -79,7 +77,7 @@ pub(super) fn head(l: &mut Lifter, s: Stream) -> Result<(), FrontendError> {
     let rows = f.input(Input::OutRows);
     let norm = Norm::declare(&mut f, "norm.g", "model.norm.weight", c.hidden)?;
     let shape = [c.vocab, c.hidden];
-    let table = if c.tied { f.shared_weight("table", TABLE, &shape)? } else { f.weight("head.w", "lm_head.weight", &shape)? };
+    let table = if c.tied { f.shared_weight("table", f.tied_table(), &shape)? } else { f.weight("head.w", HEAD, &shape)? };
     let x = f.op(Op::GatherRows, &[x, rows]);
     let x = norm.emit(&mut f, x);
     let logits = f.f.matmul(x, table);

@@ -7,6 +7,11 @@ use llmcc_ir::graph::{Arg, Call, Func, FuncBuilder, Input, ModelInfo, Module, Op
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::ty::{DType, Dim, TensorType};
 
+/// Embedding table.
+pub(crate) const TABLE: &str = "model.embed_tokens.weight";
+/// Head, unless it is the embedding table.
+pub(crate) const HEAD: &str = "lm_head.weight";
+
 /// Builds a [`Module`] call by call.
 pub(super) struct Lifter<'a> {
     ckpt: &'a Checkpoint,
@@ -79,7 +84,7 @@ impl<'a> Lifter<'a> {
     }
 
     fn missing(&self, tensor: &str, shape: &[usize]) -> FrontendError {
-        let hint = if tensor == "lm_head.weight" {
+        let hint = if tensor == HEAD {
             "; if the head shares the embedding table, set `tie_word_embeddings` to true in config.json"
         } else if self.has(tensor.trim_start_matches("model.")) {
             "; it is there without the `model.` prefix: this is a bare encoder, not a model for text generation"
@@ -123,6 +128,11 @@ impl<'a> Call1<'_, 'a> {
     /// A weight of the checkpoint, checked.
     pub(super) fn weight(&mut self, name: &str, tensor: &str, shape: &[usize]) -> Result<Value, FrontendError> {
         self.bind_weight(name, tensor, shape, Role::Weight)
+    }
+
+    /// The table of embedding and head; a file may hold it by either name.
+    pub(super) fn tied_table(&self) -> &'static str {
+        if !self.lifter.has(TABLE) && self.lifter.has(HEAD) { HEAD } else { TABLE }
     }
 
     /// A weight that several functions read.

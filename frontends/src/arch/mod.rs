@@ -10,12 +10,14 @@ mod qwen2;
 mod qwen3;
 
 use crate::checkpoint::Checkpoint;
+use crate::config::fields::Field;
+use crate::config::known::Neutral;
 use crate::config::{Config, Defaults};
 use crate::error::FrontendError;
 use lifter::Lifter;
+pub(crate) use lifter::{HEAD, TABLE};
 use llmcc_ir::graph::Module;
 use llmcc_ir::kv::KvDType;
-use std::collections::BTreeSet;
 
 /// Every supported architecture.
 pub const ARCHS: &[&Arch] = &[&llama::ARCH, &mistral::ARCH, &qwen2::ARCH, &qwen3::ARCH];
@@ -26,6 +28,10 @@ pub struct Arch {
     pub model_type: &'static str,
     /// Class in `architectures` of `config.json`.
     pub class: &'static str,
+    /// The fields of `config.json` that it reads, and the values that they may have, as tables. Nothing else is read.
+    pub fields: &'static [&'static [Field]],
+    /// Fields that it does not read because the class leaves no choice, with the values that agree with it; all others are refused.
+    pub fixed: &'static [(&'static str, Neutral)],
     /// What absent fields of `config.json` mean.
     pub defaults: Defaults,
     /// Adds the functions and calls of the model.
@@ -90,14 +96,6 @@ pub fn lift(ckpt: &Checkpoint, options: &Options) -> Result<Module, FrontendErro
     let mut lifter = Lifter::new(ckpt, &config, options.kv_dtype, max_context);
     (config.arch.lift)(&mut lifter)?;
     Ok(lifter.finish())
-}
-
-/// Tensors of the checkpoint that the module does not read and that are not known to be redundant: worth a warning.
-pub fn unused_tensors(ckpt: &Checkpoint, module: &Module) -> Vec<String> {
-    let used: BTreeSet<&str> = module.weights.iter().map(|w| w.name.as_str()).collect();
-    // Recomputed here, or a copy of the tied table.
-    let redundant = |n: &str| n == "lm_head.weight" || n.ends_with("rotary_emb.inv_freq");
-    ckpt.names().filter(|n| !used.contains(n) && !redundant(n)).map(String::from).collect()
 }
 
 #[cfg(test)]

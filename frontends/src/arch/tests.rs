@@ -107,14 +107,6 @@ fn windows_longer_than_the_context_vanish() {
     assert_eq!((window(None), window(Some(33)), window(Some(32)), window(Some(8))), (Some(32), Some(32), None, None));
 }
 
-#[test]
-fn partial_rotation() {
-    let m = lifted(&with(config("llama"), json!({ "head_dim": 8, "partial_rotary_factor": 0.5 })));
-    assert_eq!(verify_module(&m), []);
-    let inv_freq = m.weights.iter().find(|w| w.name == "$rope.inv_freq").unwrap();
-    assert_eq!(inv_freq.data.as_ref().map(Vec::len), Some(2));
-}
-
 /// The message for a llama checkpoint whose tensors are edited.
 fn message(changes: Value, edit: impl FnOnce(&mut Vec<Tensor>)) -> String {
     let config = with(config("llama"), changes);
@@ -187,14 +179,4 @@ fn contexts_beyond_the_model() {
         ))
     };
     assert_eq!([context(0), context(1), context(64), context(65)], [error(0), Ok(1), Ok(64), error(65)]);
-}
-
-#[test]
-fn unused_tensors_are_listed() {
-    let extra = |name: &str| Tensor { name: name.into(), dtype: "BF16", shape: vec![1], data: vec![0; 2] };
-    let (_folder, ckpt) = checkpoint(&with(config("llama"), json!({ "tie_word_embeddings": true })), |t| {
-        t.extend(["lm_head.weight", "model.layers.0.self_attn.rotary_emb.inv_freq", "model.layers.0.self_attn.q_proj.bias"].map(extra));
-    });
-    let module = lift(&ckpt, &EXACT).unwrap();
-    assert_eq!(unused_tensors(&ckpt, &module), ["model.layers.0.self_attn.q_proj.bias"]);
 }

@@ -3,11 +3,10 @@
 use super::safetensors::{self, TensorInfo};
 use super::{Checkpoint, Shard, file_name};
 use crate::error::FrontendError;
+use crate::{input, json};
 use memmap2::{Advice, Mmap};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 const SINGLE: &str = "model.safetensors";
@@ -20,6 +19,14 @@ pub(super) fn open(path: &Path) -> Result<Checkpoint, FrontendError> {
     let dir = if meta.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
     let tensors = if meta.is_dir() { find_tensors(path)? } else { path.to_path_buf() };
     let by_index = tensors.extension().is_some_and(|e| e == "json");
+    if by_index && !file_name(&tensors).ends_with("index.json") {
+        let folder = if dir == Path::new("") { Path::new(".") } else { dir };
+        return Err(FrontendError::NotACheckpoint {
+            path: path.to_path_buf(),
+            what: "a folder or a .safetensors file is expected".into(),
+            help: format!("give the folder, `{}`", folder.display()).into(),
+        });
+    }
     let (shards, index) = if by_index {
         open_index(dir, &tensors)?
     } else {
@@ -27,10 +34,10 @@ pub(super) fn open(path: &Path) -> Result<Checkpoint, FrontendError> {
         (vec![shard], tensors.into_iter().map(|(name, t)| (name, (0, t))).collect())
     };
     let config_path = dir.join("config.json");
-    let config = read_json(&config_path)?.ok_or_else(|| FrontendError::NotACheckpoint {
+    let config = json::read_optional(&config_path)?.ok_or_else(|| FrontendError::NotACheckpoint {
         path: config_path.clone(),
         what: "the file is missing".into(),
-        help: "a checkpoint needs its config.json beside the tensors; download it too",
+        help: "a checkpoint needs its config.json beside the tensors; download it too".into(),
     })?;
     let mut sources = vec![config_path.clone()];
     sources.extend(by_index.then_some(tensors));
@@ -46,7 +53,8 @@ fn io(path: &Path, action: &'static str, source: std::io::Error) -> FrontendErro
 fn find_tensors(dir: &Path) -> Result<PathBuf, FrontendError> {
     for name in [SINGLE, INDEX] {
         let path = dir.join(name);
-        if path.is_file() {
+        // Whatever it is: if it is no file, opening it says what it is.
+        if path.symlink_metadata().is_ok() {
             return Ok(path);
         }
     }
@@ -62,24 +70,17 @@ fn find_tensors(dir: &Path) -> Result<PathBuf, FrontendError> {
     } else {
         (format!("holds neither {SINGLE} nor {INDEX}"), "give the folder of a Hugging Face checkpoint")
     };
-    Err(FrontendError::NotACheckpoint { path: dir.to_path_buf(), what, help })
+    Err(FrontendError::NotACheckpoint { path: dir.to_path_buf(), what, help: help.into() })
 }
 
 /// Maps one file and reads its header.
 fn open_shard(path: &Path) -> Result<(Shard, BTreeMap<String, TensorInfo>), FrontendError> {
-    let file = File::open(path).map_err(|source| io(path, "open", source))?;
-    if !file.metadata().map_err(|source| io(path, "stat", source))?.is_file() {
-        return Err(FrontendError::NotACheckpoint {
-            path: path.to_path_buf(),
-            what: "is not a regular file".into(),
-            help: "give a .safetensors file or the folder that holds it",
-        });
-    }
+    let file = input::open(path)?;
     // SAFETY: the mapping is private and read-only; that nobody truncates the file meanwhile is the documented
     // condition of `Checkpoint`.
     let map = unsafe { Mmap::map(&file) }.map_err(|source| io(path, "map", source))?;
     if let Some(what) = foreign_format(&map) {
-        return Err(FrontendError::NotACheckpoint { path: path.to_path_buf(), what, help: CONVERT });
+        return Err(FrontendError::NotACheckpoint { path: path.to_path_buf(), what, help: CONVERT.into() });
     }
     let tensors = safetensors::parse(&map).map_err(|source| FrontendError::Safetensors { path: path.to_path_buf(), source })?;
     // Packing walks each tensor once, front to back. Only a hint, so failure is harmless.
@@ -106,8 +107,8 @@ type Shards = (Vec<Shard>, BTreeMap<String, (usize, TensorInfo)>);
 /// Opens the shards named by an index and checks that the index and the shards agree.
 fn open_index(dir: &Path, path: &Path) -> Result<Shards, FrontendError> {
     let bad = |what: String| FrontendError::Index { path: path.to_path_buf(), what };
-    let json = read_json(path)?.ok_or_else(|| bad("the file vanished".into()))?;
-    let map = json.get("weight_map").and_then(Value::as_object).ok_or_else(|| bad("`weight_map` is missing".into()))?;
+    let index = json::read_optional(path)?.ok_or_else(|| bad("the file vanished".into()))?;
+    let map = index.get("weight_map").and_then(Value::as_object).ok_or_else(|| bad("`weight_map` is missing".into()))?;
     let mut wanted: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (tensor, file) in map {
         let file = file.as_str().ok_or_else(|| bad(format!("the file of tensor `{tensor}` is not a string")))?;
@@ -123,7 +124,7 @@ fn open_index(dir: &Path, path: &Path) -> Result<Shards, FrontendError> {
     let (mut shards, mut index) = (vec![], BTreeMap::new());
     for (file, names) in wanted {
         let shard_path = dir.join(file);
-        if !shard_path.exists() {
+        if shard_path.symlink_metadata().is_err() {
             return Err(bad(format!("shard `{file}` is missing")));
         }
         let (shard, tensors) = open_shard(&shard_path)?;
@@ -139,18 +140,4 @@ fn open_index(dir: &Path, path: &Path) -> Result<Shards, FrontendError> {
         shards.push(shard);
     }
     Ok((shards, index))
-}
-
-/// Contents of a file; `None` when absent.
-pub(super) fn read_optional(path: &Path) -> Result<Option<Vec<u8>>, FrontendError> {
-    match std::fs::read(path) {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(io(path, "read", source)),
-    }
-}
-
-fn read_json(path: &Path) -> Result<Option<Value>, FrontendError> {
-    let parse = |bytes: Vec<u8>| serde_json::from_slice(&bytes).map_err(|source| FrontendError::Json { path: path.to_path_buf(), source });
-    read_optional(path)?.map(parse).transpose()
 }

@@ -4,13 +4,13 @@ mod load;
 pub mod safetensors;
 
 use crate::error::FrontendError;
+use crate::{input, json};
 use llmcc_ir::ty::DType;
 use memmap2::{Mmap, UncheckedAdvice};
 use safetensors::TensorInfo;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -96,7 +96,7 @@ impl SourceFile {
     /// When the file cannot be read.
     pub fn sha256(&self) -> Result<[u8; 32], FrontendError> {
         let io = |source| FrontendError::Io { path: self.path.clone(), action: "read", source };
-        let mut file = File::open(&self.path).map_err(io)?;
+        let mut file = input::open(&self.path)?;
         let (mut hash, mut buffer) = (Sha256::new(), vec![0u8; 1 << 20]);
         loop {
             match file.read(&mut buffer).map_err(io)? {
@@ -137,9 +137,7 @@ impl Checkpoint {
     /// # Errors
     /// When it cannot be read or parsed.
     pub fn json(&self, name: &str) -> Result<Option<Value>, FrontendError> {
-        load::read_optional(&self.dir.join(name))?
-            .map(|bytes| serde_json::from_slice(&bytes).map_err(|source| FrontendError::Json { path: self.dir.join(name), source }))
-            .transpose()
+        json::read_optional(&self.dir.join(name))
     }
 
     /// A file of the checkpoint folder; `None` when absent.
@@ -147,7 +145,7 @@ impl Checkpoint {
     /// # Errors
     /// When it cannot be read.
     pub fn file(&self, name: &str) -> Result<Option<Vec<u8>>, FrontendError> {
-        load::read_optional(&self.dir.join(name))
+        input::read_optional(&self.dir.join(name))
     }
 
     /// Names of all tensors, sorted.

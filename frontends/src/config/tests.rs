@@ -1,5 +1,7 @@
 use super::*;
 use crate::testing::{config, golden, shared, with};
+use fields::{Accepts, Field};
+use known::{MATHEMATICS, Neutral};
 use serde_json::json;
 
 fn parse(json: &Value) -> String {
@@ -8,6 +10,12 @@ fn parse(json: &Value) -> String {
 
 #[test]
 fn bad_configurations() {
+    let unread = |what: &str| {
+        format!(
+            "{what}, which changes what a model computes, but LlamaForCausalLM does not read it: if the model was trained with it, it is of another architecture, which is not \
+             supported; if it is left over from elsewhere, remove it from config.json"
+        )
+    };
     let size = |max: usize| format!("it must be a whole number from 1 to {max}");
     let supported = "is not supported; supported are llama, mistral, qwen2, qwen3";
     let cases = [
@@ -39,17 +47,17 @@ fn bad_configurations() {
             json!({ "num_attention_heads": 6, "head_dim": null }),
             "field `hidden_size` is 16; it must be a multiple of `num_attention_heads` (6)".into(),
         ),
-        (json!({ "head_dim": 5 }), "field `head_dim` is 5; it must be such that the rotated part (5) is even and not 0".into()),
+        (json!({ "head_dim": 5 }), "field `head_dim` is 5; it must be even, as pairs of elements are rotated".into()),
         (
             json!({ "hidden_act": "quick_gelu" }),
-            "field `hidden_act` is \"quick_gelu\", which is not supported; supported are silu, gelu, gelu_pytorch_tanh and relu".into(),
+            "field `hidden_act` is \"quick_gelu\", which is not supported; supported are silu, swish, gelu, gelu_new, gelu_pytorch_tanh, gelu_fast and relu"
+                .into(),
         ),
         (json!({ "rms_norm_eps": -1e-5 }), "field `rms_norm_eps` is -1e-5; it must be at least 0 and less than 1".into()),
         (json!({ "rms_norm_eps": 1e300 }), "field `rms_norm_eps` is 1e300; it must be at least 0 and less than 1".into()),
         (json!({ "rms_norm_eps": "NaN" }), "field `rms_norm_eps` is \"NaN\"; it must be a finite number".into()),
         (json!({ "rope_theta": 0 }), "field `rope_theta` is 0.0; it must be a finite number above 1".into()),
         (json!({ "rope_theta": 1e39 }), "field `rope_theta` is 1e39; it must be a finite number above 1".into()),
-        (json!({ "partial_rotary_factor": 1.5 }), "field `partial_rotary_factor` is 1.5; it must be above 0 and at most 1".into()),
         (json!({ "tie_word_embeddings": 1 }), "field `tie_word_embeddings` is 1; it must be true or false".into()),
         (json!({ "eos_token_id": 32 }), "field `eos_token_id` is 32; it must be a token id below `vocab_size` (32)".into()),
         (json!({ "eos_token_id": [1, "x"] }), "field `eos_token_id` is \"x\"; it must be a token id below `vocab_size` (32)".into()),
@@ -94,12 +102,38 @@ fn bad_configurations() {
             json!({ "rope_scaling": { "rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 0 } }),
             format!("field `rope_scaling.original_max_position_embeddings` is 0; {}", size(1 << 28)),
         ),
+        (
+            json!({ "rope_scaling": { "type": "linear", "rope_type": "yarn", "factor": 2 } }),
+            "field `rope_scaling.type` is \"linear\"; it must be as `rope_type` (\"yarn\"), or absent".into(),
+        ),
+        (
+            json!({ "rope_scaling": { "type": "linear", "factor": 2 }, "rope_parameters": { "rope_theta": 1e4 } }),
+            "field `rope_scaling` is {\"factor\":2,\"type\":\"linear\"}, which is not supported; `rope_parameters` says something else: remove the one that is not the model's"
+                .into(),
+        ),
+        (json!({ "rope_scaling": { "type": "linear", "factor": 2, "attn_factor": 0.5 } }), unread("`rope_scaling.attn_factor` is 0.5")),
+        (json!({ "rope_parameters": { "partial_rotary_factor": 0.5 } }), unread("`rope_parameters.partial_rotary_factor` is 0.5")),
+        (
+            json!({ "rope_theta": 5e5, "rope_parameters": { "rope_theta": 1e6 } }),
+            "field `rope_theta` is 500000.0; it must be as `rope_parameters.rope_theta` (1000000.0), or absent".into(),
+        ),
+        (json!({ "rope_theta": 1e6, "rope_parameters": { "rope_theta": 1e6, "factor": 8.0 } }), unread("`rope_parameters.factor` is 8.0")),
+        // Transformers' class rotates whole heads, whatever this says; other engines follow it.
+        (json!({ "partial_rotary_factor": 0.5 }), unread("`partial_rotary_factor` is 0.5")),
+        (json!({ "sliding_window": 8 }), unread("`sliding_window` is 8")),
+        (json!({ "norm_eps": 1e-6 }), unread("`norm_eps` is 1e-6")),
+        (
+            json!({ "num_experts": 8, "attn_logit_softcapping": 50.0 }),
+            "`attn_logit_softcapping` is 50.0 and `num_experts` is 8, which changes what a model computes, but LlamaForCausalLM does not read them: if the model was trained with them, \
+             it is of another architecture, which is not supported; if they are left over from elsewhere, remove them from config.json"
+                .into(),
+        ),
         (json!({}), "ok".into()),
     ];
     for (changes, expected) in cases {
         assert_eq!(parse(&with(config("llama"), changes.clone())), expected, "{changes}");
     }
-    assert_eq!(parse(&json!([])), "config.json is not a JSON object; use the model's own file");
+    assert_eq!(parse(&json!([])), "it holds a list, not an object with the fields of a model; use the model's own config.json");
 }
 
 #[test]
@@ -123,7 +157,14 @@ fn absent_fields_mean_what_transformers_means() {
 fn windows_of_the_layers() {
     let windows = |arch: &str, changes: Value| Config::parse(&with(config(arch), changes)).map(|c| c.windows).map_err(|e| e.to_string());
     let (s, f) = ("sliding_attention", "full_attention");
-    assert_eq!(windows("llama", json!({ "sliding_window": 8 })), Ok(vec![None, None]));
+    assert!(windows("llama", json!({ "sliding_window": 8 })).is_err());
+    assert_eq!(windows("llama", json!({ "sliding_window": 8, "use_sliding_window": false, "max_window_layers": 1 })), Ok(vec![None, None]));
+    assert_eq!(windows("llama", json!({ "sliding_window": 64, "layer_types": [f, f] })), Ok(vec![None, None]));
+    assert!(windows("llama", json!({ "layer_types": [f, s] })).is_err());
+    // Its class has a window in all layers, whatever these say.
+    assert!(windows("mistral", json!({ "sliding_window": 8, "use_sliding_window": false })).is_err());
+    assert!(windows("mistral", json!({ "sliding_window": 8, "max_window_layers": 1 })).is_err());
+    assert_eq!(windows("mistral", json!({ "sliding_window": null, "use_sliding_window": false })), Ok(vec![None, None]));
     assert_eq!(windows("mistral", json!({ "sliding_window": 8 })), Ok(vec![Some(8), Some(8)]));
     assert_eq!(windows("mistral", json!({ "sliding_window": null })), Ok(vec![None, None]));
     let mixed = windows("mistral", json!({ "sliding_window": 8, "layer_types": [s, f] })).unwrap_err();
@@ -154,7 +195,159 @@ fn both_forms_of_rope_parameters() {
     let new = rope(json!({ "rope_theta": "absent", "rope_parameters": { "rope_type": "linear", "factor": 4, "rope_theta": 5e5 } }));
     assert_eq!(old, new);
     assert_eq!(old, RopeConfig { theta: 5e5, dim: 4, scaling: RopeScaling::Linear { factor: 4.0 } });
-    assert_eq!(rope(json!({ "partial_rotary_factor": 0.5 })).dim, 2);
+    assert_eq!(rope(json!({ "partial_rotary_factor": 1.0 })).dim, 4);
+}
+
+const ARCHS: [&str; 4] = ["llama", "mistral", "qwen2", "qwen3"];
+
+fn fields_of(arch: &str) -> impl Iterator<Item = &'static Field> {
+    arch::by_model_type(arch).unwrap().fields.iter().copied().flatten()
+}
+
+/// Values that change nothing, and some that do.
+fn samples(rule: Neutral) -> (Vec<Value>, Vec<Value>) {
+    let (neutral, other) = match rule {
+        Neutral::Off => (json!([false, 0, "", [], {}]), json!([true, 2, 0.5, "x", [1], { "a": 1 }])),
+        Neutral::On => (json!([true]), json!([false, { "a": 1 }])),
+        Neutral::One => (json!([1, 1.0]), json!([0, 0.25, 2, "x"])),
+        Neutral::Words(words) => (json!(words), json!(["alibi", 3, true])),
+        Neutral::All(word) => {
+            let v: Value = serde_json::from_str(word).unwrap_or(json!(word));
+            (json!([[v, v], []]), json!([["x", v], [0], "x", 2]))
+        }
+        // Of the configurations below: 16 wide, 4 heads of 4, 2 layers, ...
+        Neutral::Same("num_hidden_layers") => (json!([2]), json!([3])),
+        Neutral::Same("vocab_size") => (json!([32]), json!([30])),
+        Neutral::Same("hidden_size") => (json!([16, 16.0]), json!([32])),
+        Neutral::Same("num_attention_heads") => (json!([4]), json!([8])),
+        Neutral::Same("num_key_value_heads") => (json!([2]), json!([4])),
+        Neutral::Same("intermediate_size") => (json!([24]), json!([32])),
+        Neutral::Same("rms_norm_eps") => (json!([1e-5]), json!([1e-6])),
+        Neutral::Same("rope_theta") => (json!([10000]), json!([1e6])),
+        Neutral::Same("hidden_act") => (json!([]), json!(["gelu"])),
+        Neutral::Same("tie_word_embeddings") => (json!([false]), json!([true])),
+        Neutral::Same(other) => panic!("no samples for {other}"),
+        Neutral::HeadDim => (json!([4, 0]), json!([2, 8, "x"])),
+        Neutral::AttentionScale => (json!([0.5]), json!([0.25, 1, "x"])),
+        Neutral::NoExperts => (json!([0, false, []]), json!([2, true, "x"])),
+        Neutral::NoWindow => (json!([64, 100]), json!([8])),
+        // The configurations have no window, so that nothing here changes one: see `windows_of_the_layers`.
+        Neutral::WindowsOff | Neutral::WindowsOn => (json!([false, true]), json!([])),
+    };
+    let list = |v: Value| v.as_array().unwrap().clone();
+    (list(neutral), list(other))
+}
+
+/// For every architecture, every field that changes the mathematics of any is read, or refused by name with each value that would change something.
+#[test]
+fn fields_that_change_the_mathematics() {
+    for arch in ARCHS {
+        let parsed = |field: &str, v: &Value| Config::parse(&with(config(arch), json!({ field: v })));
+        for (rule, names) in MATHEMATICS {
+            for name in names.split_whitespace().filter(|name| fields_of(arch).all(|f| f.name != *name)) {
+                let fixed = arch::by_model_type(arch).unwrap().fixed.iter().find(|(n, _)| *n == name);
+                let rule = fixed.map_or(*rule, |(_, rule)| *rule);
+                let (neutral, other) = samples(rule);
+                for v in neutral.iter().chain([&Value::Null]) {
+                    let found = parsed(name, v).unwrap_or_else(|e| panic!("{arch}, {name} {v}: {e}"));
+                    assert_eq!(found.unread, [] as [&str; 0], "{arch}, {name} {v}");
+                }
+                for v in &other {
+                    match parsed(name, v) {
+                        Err(ConfigError::Unread { fields, .. }) => assert_eq!(fields, [format!("`{name}` is {v}")], "{arch}"),
+                        other => panic!("{arch}, {name} {v}: {other:?}"),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The same for what has a rule of its own.
+#[test]
+fn fields_that_depend_on_others() {
+    let refused = |arch: &str, changes: Value| match Config::parse(&with(config(arch), changes)) {
+        Ok(c) => c.unread,
+        Err(ConfigError::Unread { fields, .. }) => [vec!["refused".to_string()], fields].concat(),
+        Err(e) => panic!("{e}"),
+    };
+    let fine: Vec<String> = vec![];
+    assert_eq!(refused("qwen2", json!({ "attention_bias": true, "qkv_bias": true })), fine);
+    assert_eq!(refused("qwen2", json!({ "attention_bias": false })), ["refused", "`attention_bias` is false"]);
+    assert_eq!(refused("mistral", json!({ "attention_bias": true })), ["refused", "`attention_bias` is true"]);
+    assert_eq!(refused("qwen3", json!({ "mlp_bias": true })), ["refused", "`mlp_bias` is true"]);
+    assert_eq!(refused("qwen3", json!({ "use_qk_norm": true })), fine);
+    assert_eq!(refused("qwen3", json!({ "use_qk_norm": false })), ["refused", "`use_qk_norm` is false"]);
+    assert_eq!(refused("qwen3", json!({ "num_experts": 0, "num_experts_per_tok": 8, "moe_intermediate_size": 768 })), fine);
+    assert_eq!(refused("qwen3", json!({ "num_experts_per_tok": 8 })), ["refused", "`num_experts_per_tok` is 8"]);
+    assert_eq!(refused("llama", json!({ "use_sliding_window": true })), fine);
+    let window = json!({ "use_sliding_window": true, "sliding_window": 8 });
+    assert_eq!(refused("llama", window), ["refused", "`sliding_window` is 8", "`use_sliding_window` is true"]);
+    assert_eq!(refused("llama", json!({ "mask_value": -10000, "transformers_version": "5", "novelty": null })), ["`mask_value` is -10000"]);
+    assert_eq!(
+        refused("llama", json!({ "rope_scaling": { "type": "yarn", "factor": 2, "finetuned": true, "x": 1 } })),
+        ["`rope_scaling.x` is 1"]
+    );
+}
+
+/// What an architecture declares, it reads: a value of a wrong type is an error, another good one makes another configuration.
+#[test]
+fn declared_fields_are_read() {
+    for arch in ARCHS {
+        // Windows in upper layers, so that all about windows matters.
+        let windowed = fields_of(arch).any(|f| f.name == "use_sliding_window");
+        let base = match windowed {
+            true => with(config(arch), json!({ "use_sliding_window": true, "sliding_window": 8, "max_window_layers": 1 })),
+            false => config(arch),
+        };
+        let base =
+            with(base, json!({ "rope_scaling": { "rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4 } }));
+        let read = |changes: Value| Config::parse(&with(base.clone(), changes));
+        let plain = format!("{:?}", read(json!({})).unwrap());
+        for Field { name, accepts } in fields_of(arch) {
+            let (wrong, good) = match accepts {
+                Accepts::Size(_) if *name == "num_hidden_layers" => (json!("2"), json!(1)),
+                Accepts::Size(_) if *name == "num_key_value_heads" => (json!(2.5), json!(1)),
+                Accepts::Size(max) => (json!(max + 1), json!(12)),
+                Accepts::Count => (json!(-1), json!(0)),
+                Accepts::Number => (json!("1e-6"), json!(if *name == "rope_theta" { 5e5 } else { 1e-3 })),
+                Accepts::Flag => (json!("true"), json!(*name != "use_sliding_window")),
+                Accepts::Text => (json!(3), json!(if *name == "model_type" { "absent" } else { "a/b" })),
+                Accepts::OneOf(_) => (json!("sigmoid"), json!("relu")),
+                Accepts::ListOf(_) => (json!(["sliding_attention", 3]), json!(["sliding_attention", "full_attention"])),
+                Accepts::Tokens => (json!("x"), json!([3, 4])),
+                Accepts::Object => (json!([]), json!({ "rope_type": "linear", "factor": 2 })),
+                Accepts::Any => (json!({ "quant_method": "gptq" }), json!(null)),
+            };
+            if *name != "architectures" {
+                let error = read(json!({ *name: wrong })).unwrap_err().to_string();
+                assert!(error.contains(name), "{arch}: {error}");
+            }
+            // These two say which architecture it is; the other rope object is refused beside one; Mistral has the same attention in all layers.
+            let only_refused = ["model_type", "architectures", "quantization_config", "rope_parameters"].contains(name);
+            if !only_refused && !(*name == "layer_types" && arch == "mistral") {
+                let found = format!("{:?}", read(json!({ *name: good })).unwrap_or_else(|e| panic!("{arch}, {name}: {e}")));
+                assert_ne!(found, plain, "{arch} declares {name}, but does not read it");
+            }
+        }
+    }
+}
+
+/// Numbers that no model has end in a message, whatever the field.
+#[test]
+fn absurd_numbers() {
+    let numbers = json!([0, -1, 1.5, 1e300, -1e300, 18446744073709551615u64, i64::MIN, 5e-324, "NaN", "12", true, [], {}, [[]]]);
+    for arch in ARCHS {
+        for field in fields_of(arch) {
+            for v in numbers.as_array().unwrap() {
+                let json = with(config(arch), json!({ field.name: v }));
+                match Config::parse(&json) {
+                    Err(e) => assert!(e.to_string().contains('`'), "{e}"),
+                    Ok(c) => drop(crate::rope::frequencies(&c.rope)),
+                }
+            }
+        }
+    }
 }
 
 #[test]
@@ -202,6 +395,15 @@ fn real_configurations() {
         };
         assert_eq!(found, expected, "{name}");
     }
+    // Configurations of another compiler's presets: those of the supported architectures parse, but for the one that has a field of that compiler's own.
+    let presets: Map<String, Value> = serde_json::from_slice(&std::fs::read(dir.join("mlc_llm_presets.json")).unwrap()).unwrap();
+    let ours = |c: &Value| c["model_type"].as_str().is_some_and(|t| ARCHS.contains(&t));
+    let refused = presets.iter().filter(|(_, c)| ours(c)).filter_map(|(name, c)| Some(format!("{name}: {}", Config::parse(c).err()?)));
+    let refused: Vec<String> = refused.collect();
+    assert!(
+        matches!(&refused[..], [one] if one.starts_with("mistral_7b: `attention_sink_size` is 4 and `sliding_window_size` is 4096")),
+        "{refused:?}"
+    );
 }
 
 #[test]

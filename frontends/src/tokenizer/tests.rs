@@ -85,7 +85,10 @@ fn chat_templates() {
     assert_eq!(template(&[("tokenizer_config.json", &settings(&list)), ("chat_template.jinja", "c")]), "c");
     assert_eq!(template(&[("tokenizer_config.json", &settings(&json!([3])))]), Value::Null);
     let error = load_error(json!({}), &[("tokenizer_config.json", "{")]);
-    assert_eq!(error, "DIR/tokenizer_config.json: not valid JSON: EOF while parsing an object at line 1 column 1");
+    assert_eq!(
+        error,
+        "DIR/tokenizer_config.json: not valid JSON: EOF while parsing an object at line 1 column 1; the file is empty or cut off: download it again"
+    );
 }
 
 #[test]
@@ -106,7 +109,10 @@ fn tokenizers_that_do_not_fit() {
     let error = load_error(json!({}), &[("tokenizer.json", &tokenizer(json!({ "model": { "type": "Strange" } })))]);
     assert!(error.starts_with("DIR/tokenizer.json: not a usable tokenizer: ") && error.ends_with(save), "{error}");
     let error = load_error(json!({}), &[("tokenizer.json", "")]);
-    assert_eq!(error, "DIR/tokenizer.json: not valid JSON: EOF while parsing a value at line 1 column 0");
+    assert_eq!(
+        error,
+        "DIR/tokenizer.json: not valid JSON: EOF while parsing a value at line 1 column 0; the file is empty or cut off: download it again"
+    );
     let tiktoken = "IQ== 0\nIg== 1\n";
     assert_eq!(
         load_error(json!({}), &[("tokenizer.model", tiktoken)]),

@@ -30,7 +30,7 @@ pub use bytes::{
 pub use graph::{Tensor, Value, eval_func, eval_module};
 pub use kernel::{OperandData, eval_kernel};
 pub use kv::KvState;
-pub use plan::eval_plan;
+pub use plan::{eval_plan, eval_plan_watched};
 pub use rows::{Fp8Rows, Q8Rows, Rows, dequantize_q8_row, quantize_q8_row};
 pub use scalar::{binary, rope_angle, unary};
 pub use weight::{WeightTensor, eval_weight};

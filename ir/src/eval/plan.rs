@@ -3,7 +3,7 @@
 use super::kernel::{OperandData, eval_kernel};
 use super::kv::KvState;
 use super::{
-    Batch, EvalError, fp8_rows_from_bytes, fp8_rows_to_bytes, half_rows_from_bytes, half_rows_to_bytes, q8_rows_from_bytes,
+    Batch, EvalError, Rows, fp8_rows_from_bytes, fp8_rows_to_bytes, half_rows_from_bytes, half_rows_to_bytes, q8_rows_from_bytes,
     q8_rows_to_bytes, rows_from_bytes, rows_to_bytes,
 };
 use crate::kernel::{Kernel, ParamKind, RowElem};
@@ -19,6 +19,20 @@ use std::borrow::Cow;
 /// # Errors
 /// [`EvalError`] when the plan is malformed, or as [`eval_kernel`].
 pub fn eval_plan(plan: &Plan, weights: &[Cow<'_, [u8]>], kv: &mut [KvState], batch: &Batch) -> Result<Vec<f32>, EvalError> {
+    eval_plan_watched(plan, weights, kv, batch, &mut |_, _| ())
+}
+
+/// [`eval_plan`]; `watch` sees the rows that each kernel stores.
+///
+/// # Errors
+/// As [`eval_plan`].
+pub fn eval_plan_watched(
+    plan: &Plan,
+    weights: &[Cow<'_, [u8]>],
+    kv: &mut [KvState],
+    batch: &Batch,
+    watch: &mut dyn FnMut(&Kernel, &Rows),
+) -> Result<Vec<f32>, EvalError> {
     batch.check()?;
     let env = batch.env();
     if kv.len() != plan.kv.len() || weights.len() != plan.weights.len() {
@@ -30,7 +44,7 @@ pub fn eval_plan(plan: &Plan, weights: &[Cow<'_, [u8]>], kv: &mut [KvState], bat
     let slots = plan.slots.iter().map(|s| vec![0xFF; s.per_token * env.tokens + s.per_row * env.rows]).collect();
     let mut run = Run { plan, regime, weights, batch, slots, written: vec![false; regime.buffers.len()] };
     for (i, launch) in regime.launches.iter().enumerate() {
-        run.launch(i, launch, kv)?;
+        run.launch(i, launch, kv, watch)?;
     }
     let bytes = env.rows * plan.info.vocab * 4;
     let logits = run.slots.get(plan.logits).and_then(|s| s.get(..bytes));
@@ -51,7 +65,7 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn launch(&mut self, i: usize, launch: &Launch, kv: &mut [KvState]) -> Result<(), EvalError> {
+    fn launch(&mut self, i: usize, launch: &Launch, kv: &mut [KvState], watch: &mut dyn FnMut(&Kernel, &Rows)) -> Result<(), EvalError> {
         let kernel = self.plan.kernels.get(launch.kernel);
         let kernel = kernel.ok_or_else(|| EvalError::malformed(format!("launch {i}"), format!("no kernel {}", launch.kernel)))?;
         let fail = |message: String| EvalError::malformed(format!("launch {i} of `{}`", kernel.name), message);
@@ -75,7 +89,12 @@ impl<'a> Run<'a> {
         for (j, (data, operand)) in operands.into_iter().zip(&launch.operands).enumerate() {
             match (data, operand) {
                 (OperandData::Kv(state), Operand::Kv(k)) => kv[*k] = state,
-                (data, Operand::Buffer(b)) if stored.contains(&j) => self.write_back(*b, &data),
+                (data, Operand::Buffer(b)) if stored.contains(&j) => {
+                    if let OperandData::Rows(rows) = &data {
+                        watch(kernel, rows);
+                    }
+                    self.write_back(*b, &data);
+                }
                 _ => {}
             }
         }

@@ -58,7 +58,7 @@ pub enum PackError {
         wanted: String,
     },
     /// A value cannot be stored.
-    #[error("{tensor}: row {row}, column {col} {what}; the checkpoint is damaged, or its values do not fit {format}: try `--dtype f32`")]
+    #[error("{tensor}: row {row}, column {col}: {value} {what}")]
     Value {
         /// Tensors the weight is computed from.
         tensor: String,
@@ -66,10 +66,10 @@ pub enum PackError {
         row: usize,
         /// Column (for quantized formats: the first of its group).
         col: usize,
-        /// What is wrong.
-        what: &'static str,
-        /// Storage format.
-        format: String,
+        /// The value (for quantized formats: the largest of its group).
+        value: f32,
+        /// What is wrong with it, and what to do.
+        what: String,
     },
     /// A weight expression breaks the rules (a compiler bug).
     #[error("weight expression over {tensor}: {what}; this is a bug of the compiler, please report it")]
@@ -215,8 +215,7 @@ impl Output<'_> {
             return Err(PackError::Expression { tensor: name.into(), what: format!("{} elements, not {len}", values.len()) });
         }
         if let Some(i) = values.iter().position(|v| !v.is_finite()) {
-            let what = "is not a finite number";
-            return Err(PackError::Value { tensor: name.into(), row: i, col: 0, what, format: "f32".into() });
+            return Err(PackError::Value { tensor: name.into(), row: i, col: 0, value: values[i], what: not_finite(name) });
         }
         let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
         self.write(&bytes)
@@ -262,7 +261,7 @@ fn pack_blocks(
         let count = BLOCK.min(n - first);
         let values = &mut values[..count * k];
         rows.fill(first, values);
-        quant::pack_block(format, values, k, out).map_err(|e| located(e, first, format, name))?;
+        quant::pack_block(format, values, k, out).map_err(|e| located(e, first, (values, k), format, name))?;
         if format.is_quantized() {
             for (r, row) in values.chunks_exact(k).enumerate() {
                 quant::unpack_row(format, out, k, r, &mut back);
@@ -288,10 +287,26 @@ impl Sums {
     }
 }
 
-pub(crate) fn located(e: quant::PackError, first: usize, format: Format, name: &str) -> PackError {
-    let (row, col, what) = match e {
-        quant::PackError::NotFinite { row, col } => (row, col, "is not a finite number"),
-        quant::PackError::TooLarge { row, col } => (row, col, "is too large"),
+/// The error for a value of the rows `values`, of `k` columns each, that start at row `first` of a weight.
+pub(crate) fn located(e: quant::PackError, first: usize, (values, k): (&[f32], usize), format: Format, name: &str) -> PackError {
+    let (row, col, width, what) = match e {
+        quant::PackError::NotFinite { row, col } => (row, col, 1, not_finite(name)),
+        quant::PackError::TooLarge { row, col } if format.is_quantized() => {
+            let group = if format.def().by_row() { k } else { usize::from(format.group) };
+            (row, col, group, format!("is too large for {format}, whose scales are f16: give --dtype bf16 or --dtype f32"))
+        }
+        quant::PackError::TooLarge { row, col } => {
+            let wider = if format.elem == quant::Elem::F16 { "--dtype bf16 or --dtype f32" } else { "--dtype f32" };
+            (row, col, 1, format!("is too large for {format}: give {wider}"))
+        }
     };
-    PackError::Value { tensor: name.into(), row: first + row, col, what, format: format.to_string() }
+    let row_values = values.chunks(k).nth(row).unwrap_or_default();
+    let value = row_values.iter().skip(col).take(width).copied().fold(0f32, |m, v| if v.abs() <= m.abs() { m } else { v });
+    PackError::Value { tensor: name.into(), row: first + row, col, value, what }
+}
+
+/// What a value that is no number means. Formats do not matter: none stores it.
+fn not_finite(name: &str) -> String {
+    let folded = if name.contains(" + ") { ", or the tensors that are multiplied here do not fit f32 together" } else { "" };
+    format!("is not a finite number, so the checkpoint is damaged{folded}: download or convert it again")
 }

@@ -187,10 +187,20 @@ fn bad_values_and_tensors_are_located() {
     let (m, mut s) = setup(&[("a", DType::F32, &[60, 33])]);
     s.tensors[0].3[(50 * 33 + 7) * 4..][..4].copy_from_slice(&f32::NAN.to_le_bytes());
     let e = error(&m, &s);
-    assert!(matches!(&e, PackError::Value { tensor, row: 50, col: 7, .. } if tensor == "a"), "{e}");
+    assert_eq!(
+        e.to_string(),
+        "a: row 50, column 7: NaN is not a finite number, so the checkpoint is damaged: download or convert it again"
+    );
     s.tensors[0].3[(50 * 33 + 7) * 4..][..4].copy_from_slice(&1e30f32.to_le_bytes());
-    let e = error(&m, &s);
-    assert!(matches!(e, PackError::Value { row: 50, col: 0, what: "is too large", .. }), "{e}");
+    let large = |what: &str| format!("a: row 50, column {what}");
+    let number = "1000000000000000000000000000000";
+    assert_eq!(
+        error(&m, &s).to_string(),
+        large(&format!("0: {number} is too large for w4g32, whose scales are f16: give --dtype bf16 or --dtype f32"))
+    );
+    let plan = plan(&m, vec![(*w(0), Storage::Matrix { n: 60, k: 33, format: Format::F16 })]);
+    let e = pack(&plan, &m, &s, &mut vec![], &mut |_| ()).unwrap_err();
+    assert_eq!(e.to_string(), large(&format!("7: {number} is too large for f16: give --dtype bf16 or --dtype f32")));
     s.tensors[0].2 = vec![33, 60];
     assert!(matches!(error(&m, &s), PackError::Mismatch { .. }));
     s.tensors.clear();

@@ -1,0 +1,142 @@
+//! Opening the files that a user names.
+//!
+//! Only regular files: a named pipe would wait for a writer, `/dev/zero` never ends. A file that is named and missing, or of another kind, says what it is.
+
+use crate::error::FrontendError;
+use std::fs::{File, FileType, OpenOptions};
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+/// Largest file that is read as a whole (tensors are mapped). Far above any `tokenizer.json`, far below a machine's memory.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// Opens a regular file for reading.
+///
+/// # Errors
+/// [`FrontendError::Io`]; [`FrontendError::NotAFile`] for folders, pipes, sockets and devices.
+pub fn open(path: &Path) -> Result<File, FrontendError> {
+    let io = |source| FrontendError::Io { path: path.to_path_buf(), action: "open", source };
+    let regular = |kind: FileType| match kind.is_file() {
+        true => Ok(()),
+        false => Err(FrontendError::NotAFile { path: path.to_path_buf(), what: describe(kind) }),
+    };
+    // Before it is opened, since opening a device may do something; and after, since it may have become another file.
+    match std::fs::metadata(path) {
+        Ok(meta) => regular(meta.file_type())?,
+        Err(source) => return Err(dangling(path).unwrap_or_else(|| io(source))),
+    }
+    // Opening a pipe without a writer does not wait then; nothing changes for regular files.
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(io)?;
+    regular(file.metadata().map_err(io)?.file_type())?;
+    Ok(file)
+}
+
+/// The contents of a regular file.
+///
+/// # Errors
+/// As [`open`]; a file of more than 1 GiB.
+pub fn read(path: &Path) -> Result<Vec<u8>, FrontendError> {
+    read_all(open(path)?, path)
+}
+
+/// The contents of a UTF-8 text. `/dev/stdin` and `/dev/fd/N` are read to their end whatever they are: they are what the caller redirected there.
+///
+/// # Errors
+/// As [`read`]; [`FrontendError::NotUtf8`].
+pub fn read_text(path: &Path) -> Result<String, FrontendError> {
+    let redirected = path == Path::new("/dev/stdin") || path.starts_with("/dev/fd");
+    let file = match redirected {
+        true => File::open(path).map_err(|source| FrontendError::Io { path: path.to_path_buf(), action: "open", source })?,
+        false => open(path)?,
+    };
+    String::from_utf8(read_all(file, path)?)
+        .map_err(|e| FrontendError::NotUtf8 { path: path.to_path_buf(), at: e.utf8_error().valid_up_to() })
+}
+
+/// [`read`]; `None` where there is nothing of that name.
+pub(crate) fn read_optional(path: &Path) -> Result<Option<Vec<u8>>, FrontendError> {
+    match read(path) {
+        Err(FrontendError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
+        result => result.map(Some),
+    }
+}
+
+fn read_all(file: File, path: &Path) -> Result<Vec<u8>, FrontendError> {
+    let mut bytes = vec![];
+    let io = |source| FrontendError::Io { path: path.to_path_buf(), action: "read", source };
+    if file.metadata().map_err(io)?.len() <= MOST_BYTES {
+        file.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(io)?;
+        if bytes.len() as u64 <= MOST_BYTES {
+            return Ok(bytes);
+        }
+    }
+    Err(FrontendError::TooLong { path: path.to_path_buf() })
+}
+
+/// What a file is that is not a regular one.
+fn describe(kind: FileType) -> String {
+    let kinds = [
+        (kind.is_dir(), "a folder"),
+        (kind.is_fifo(), "a named pipe"),
+        (kind.is_char_device() || kind.is_block_device(), "a device"),
+        (kind.is_socket(), "a socket"),
+    ];
+    kinds.into_iter().find(|(is, _)| *is).map_or("no regular file", |(_, name)| name).into()
+}
+
+/// The error for a link to a file that is not there.
+fn dangling(path: &Path) -> Option<FrontendError> {
+    let target = std::fs::read_link(path).ok()?;
+    Some(FrontendError::NotAFile { path: path.to_path_buf(), what: format!("a link to {}, which is not there", target.display()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Folder;
+    use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixListener;
+    use std::process::Command;
+
+    /// None of these may wait; a pipe without a writer would for ever.
+    #[test]
+    fn only_regular_files() {
+        let folder = Folder::new();
+        let at = |name: &str| folder.0.join(name);
+        folder.write("text", "a");
+        symlink("text", at("link")).unwrap();
+        symlink("/dev/zero", at("zero")).unwrap();
+        symlink("nowhere", at("dangling")).unwrap();
+        assert!(Command::new("mkfifo").arg(at("pipe")).status().unwrap().success());
+        let _socket = UnixListener::bind(at("socket")).unwrap();
+        std::fs::create_dir(at("folder")).unwrap();
+        let say = |name: &str| {
+            let text = read(&at(name)).map_or_else(|e| e.to_string(), |bytes| format!("{} bytes", bytes.len()));
+            text.replace(&*folder.0.to_string_lossy(), "DIR")
+        };
+        assert_eq!((say("text"), say("link")), ("1 bytes".into(), "1 bytes".into()));
+        assert_eq!(say("absent"), "DIR/absent: cannot open: No such file or directory (os error 2)");
+        for (name, what) in [
+            ("zero", "a device"),
+            ("pipe", "a named pipe"),
+            ("socket", "a socket"),
+            ("folder", "a folder"),
+            ("dangling", "a link to nowhere, which is not there"),
+        ] {
+            assert_eq!(say(name), format!("DIR/{name}: it is {what}; a regular file is needed here"));
+        }
+        assert!(read_optional(&at("absent")).unwrap().is_none());
+        assert!(read_optional(&at("dangling")).is_err());
+    }
+
+    #[test]
+    fn files_that_are_too_long_or_no_text() {
+        let folder = Folder::new();
+        let path = folder.0.join("sparse");
+        File::create(&path).unwrap().set_len(MOST_BYTES + 1).unwrap();
+        assert!(read(&path).unwrap_err().to_string().contains("longer than 1 GiB"));
+        folder.write("text", b"ab\xff");
+        assert!(read_text(&folder.0.join("text")).unwrap_err().to_string().contains("byte 2 "));
+    }
+}

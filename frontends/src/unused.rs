@@ -1,0 +1,231 @@
+//! Tensors of a checkpoint that no part of the model reads.
+//!
+//! A file holds what its model computes with. Tensors without a use mean that config.json describes another model (fewer layers, no biases), which would
+//! compile and write garbage.
+
+use crate::arch::{self, HEAD, TABLE};
+use crate::checkpoint::Checkpoint;
+use crate::config::Config;
+use crate::error::FrontendError;
+use llmcc_ir::graph::Module;
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// Tensors named in a message.
+const NAMED: usize = 12;
+/// Bytes compared at once.
+const BLOCK: usize = 1 << 24;
+
+/// Tensors that the model does not use, at least one, and why they may be there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unused {
+    /// Names, sorted.
+    pub tensors: Vec<String>,
+    /// Likely reasons, as sentences without a point.
+    pub reasons: Vec<String>,
+}
+
+impl fmt::Display for Unused {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let n = self.tensors.len();
+        let named: Vec<String> = self.tensors.iter().take(NAMED).map(|t| format!("`{t}`")).collect();
+        let (noun, verb) = if n == 1 { ("tensor", "is") } else { ("tensors", "are") };
+        write!(f, "{n} {noun} of the checkpoint {verb} not used by the model: {}", named.join(", "))?;
+        if n > NAMED {
+            write!(f, " and {} more", n - NAMED)?;
+        }
+        write!(f, "; {}", self.reasons.join("; "))
+    }
+}
+
+/// The tensors of a checkpoint that `module`, lifted from it, does not read: without those known to be recomputed or copies. A tied head is compared with the
+/// embedding table, which reads both where both are there.
+///
+/// # Errors
+/// When config.json is wrong.
+pub fn find(ckpt: &Checkpoint, module: &Module) -> Result<Option<Unused>, FrontendError> {
+    let config = arch::config(ckpt)?;
+    let used: BTreeSet<&str> = module.weights.iter().map(|w| w.name.as_str()).collect();
+    let redundant = |name: &str| recomputed(ckpt, name) || config.tied && name == HEAD && equal(ckpt, HEAD, TABLE);
+    let tensors: Vec<String> = ckpt.names().filter(|n| !used.contains(n) && !redundant(n)).map(String::from).collect();
+    let reasons = reasons(&config, &tensors);
+    Ok(if tensors.is_empty() { None } else { Some(Unused { tensors, reasons }) })
+}
+
+/// Buffers that older versions of Transformers saved, and that follow from config.json: rotary tables, causal masks, positions.
+fn recomputed(ckpt: &Checkpoint, name: &str) -> bool {
+    let rotary = ["inv_freq", "original_inv_freq", "cos_cached", "sin_cached"];
+    let of_rotary = name.rsplit_once('.').is_some_and(|(at, last)| rotary.contains(&last) && at.ends_with("rotary_emb"));
+    let square = || ckpt.info(name).is_some_and(|i| matches!(i.shape[..], [1, 1, n, m] if n == m));
+    let mask = (name.ends_with(".attn.bias") || name.ends_with(".self_attn.bias")) && square();
+    of_rotary || mask || name.ends_with("attn.masked_bias") || name.rsplit('.').next() == Some("position_ids")
+}
+
+/// Whether two tensors are the same, to the bit. Their pages are given back.
+fn equal(ckpt: &Checkpoint, a: &str, b: &str) -> bool {
+    let (Some(x), Some(y)) = (ckpt.tensor(a), ckpt.tensor(b)) else { return false };
+    let same = (x.dtype, &x.shape) == (y.dtype, &y.shape) && x.data.chunks(BLOCK).eq(y.data.chunks(BLOCK));
+    ckpt.release(a);
+    ckpt.release(b);
+    same
+}
+
+/// Why tensors may be in a file whose model does not use them.
+fn reasons(config: &Config, tensors: &[String]) -> Vec<String> {
+    let class = config.arch.class;
+    let reads = |field: &str| config.arch.fields.iter().copied().flatten().any(|f| f.name == field);
+    let any = |is: &dyn Fn(&str) -> bool| tensors.iter().any(|t| is(t));
+    let mut reasons = vec![];
+    let beyond: BTreeSet<usize> = tensors.iter().filter_map(|t| layer(t)).filter(|i| *i >= config.layers).collect();
+    if let (Some(first), Some(last)) = (beyond.first(), beyond.last()) {
+        let which = if first == last { format!("layer {first} is") } else { format!("layers {first} to {last} are") };
+        reasons.push(format!("{which} in the file, but `num_hidden_layers` is {} in config.json", config.layers));
+    }
+    for (part, field) in [("self_attn.", "attention_bias"), ("mlp.", "mlp_bias")] {
+        if any(&|t| layer(t).is_some_and(|i| i < config.layers) && t.contains(part) && t.ends_with(".bias")) {
+            reasons.push(match reads(field) {
+                true => format!("there are biases in the file, but `{field}` is false in config.json"),
+                false => format!("there are biases in the file, but {class} has none there"),
+            });
+        }
+    }
+    if any(&|t| t == HEAD) {
+        reasons.push(format!(
+            "`tie_word_embeddings` is true in config.json, which makes `{TABLE}` the head, but `{HEAD}` differs from it: to use the file's head, as Transformers 5 does, \
+             set `tie_word_embeddings` to false"
+        ));
+    }
+    if any(&|t| t.contains("q_norm") || t.contains("k_norm")) {
+        reasons.push(format!("there are norms of queries or keys in the file, which {class} does not have"));
+    }
+    if any(&|t| t.contains(".experts.") || t.contains("block_sparse_moe")) {
+        reasons.push(format!("there are experts in the file, which {class} does not have"));
+    }
+    if any(&|t| t.contains("lora_")) {
+        reasons.push("there is an adapter in the file: merge it into the weights (`merge_and_unload` of PEFT)".into());
+    }
+    if any(&|t| t.ends_with("_scale") || t.ends_with("_scale_inv") || t.ends_with(".scales") || t.ends_with(".qzeros")) {
+        reasons.push("there are scales of quantized weights in the file: use the unquantized checkpoint".into());
+    }
+    if reasons.is_empty() {
+        reasons.push(format!("the file and config.json ({class}) belong to different models, or config.json was edited"));
+    }
+    reasons
+}
+
+/// The number of a tensor's layer.
+fn layer(tensor: &str) -> Option<usize> {
+    tensor.strip_prefix("model.layers.")?.split('.').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::{Tensor, random_tensors, write_checkpoint};
+    use crate::testing::{Folder, config, golden, with};
+    use crate::{Options, lift};
+    use serde_json::{Value, json};
+
+    /// What is unused when a checkpoint made for `made` and then edited is read with `config`.
+    fn unused(made: &Value, config: &Value, edit: impl FnOnce(&mut Vec<Tensor>)) -> String {
+        let folder = Folder::new();
+        let mut tensors = random_tensors(made, 1);
+        edit(&mut tensors);
+        write_checkpoint(&folder.0, config, &tensors).unwrap();
+        let ckpt = Checkpoint::open(&folder.0).unwrap();
+        let module = lift(&ckpt, &Options::default()).unwrap();
+        find(&ckpt, &module).unwrap().map_or_else(|| "nothing".into(), |u| u.to_string())
+    }
+
+    fn same(model_type: &str, changes: Value, edit: impl FnOnce(&mut Vec<Tensor>)) -> String {
+        let config = with(config(model_type), changes);
+        unused(&config, &config, edit)
+    }
+
+    fn tensor(name: &str, shape: &[usize]) -> Tensor {
+        Tensor { name: name.into(), dtype: "BF16", shape: shape.to_vec(), data: vec![0; 2 * shape.iter().product::<usize>()] }
+    }
+
+    #[test]
+    fn sound_checkpoints_are_used_whole() {
+        for arch in arch::supported() {
+            assert_eq!(same(arch, json!({}), |_| ()), "nothing", "{arch}");
+            assert_eq!(same(arch, json!({ "tie_word_embeddings": true }), |_| ()), "nothing", "{arch}");
+        }
+        for name in include_str!("../../tests/goldens/fixtures.txt").lines() {
+            let ckpt = Checkpoint::open(&golden(name)).unwrap();
+            assert_eq!(find(&ckpt, &lift(&ckpt, &Options::default()).unwrap()).unwrap(), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_layer_less() {
+        let made = with(config("llama"), json!({ "num_hidden_layers": 4 }));
+        let text = unused(&made, &config("llama"), |_| ());
+        assert!(
+            text.starts_with("18 tensors of the checkpoint are not used by the model: `model.layers.2.input_layernorm.weight`, "),
+            "{text}"
+        );
+        let end =
+            "`model.layers.3.mlp.gate_proj.weight` and 6 more; layers 2 to 3 are in the file, but `num_hidden_layers` is 2 in config.json";
+        assert!(text.ends_with(end), "{text}");
+    }
+
+    #[test]
+    fn biases_that_are_switched_off() {
+        let biased = |field: &str, arch: &str| unused(&with(config(arch), json!({ field: true })), &config(arch), |_| ());
+        let off = |field: &str| format!("; there are biases in the file, but `{field}` is false in config.json");
+        assert!(biased("attention_bias", "llama").ends_with(&off("attention_bias")));
+        assert!(biased("mlp_bias", "llama").ends_with(&off("mlp_bias")));
+        assert!(biased("attention_bias", "mistral").ends_with("; there are biases in the file, but MistralForCausalLM has none there"));
+        let text = unused(&with(config("qwen3"), json!({ "model_type": "qwen3" })), &config("llama"), |_| ());
+        assert!(text.ends_with("; there are norms of queries or keys in the file, which LlamaForCausalLM does not have"), "{text}");
+    }
+
+    #[test]
+    fn a_tied_head() {
+        let tied = json!({ "tie_word_embeddings": true });
+        let head = |data: fn(&[u8]) -> Vec<u8>| {
+            same("llama", tied.clone(), |t| {
+                let table = t.iter().find(|t| t.name == TABLE).unwrap();
+                let head = Tensor { name: HEAD.into(), data: data(&table.data), ..table.clone() };
+                t.push(head);
+            })
+        };
+        assert_eq!(head(<[u8]>::to_vec), "nothing");
+        let changed = head(|d| d.iter().enumerate().map(|(i, b)| if i + 1 == d.len() { b ^ 1 } else { *b }).collect());
+        assert_eq!(
+            changed,
+            "1 tensor of the checkpoint is not used by the model: `lm_head.weight`; `tie_word_embeddings` is true in config.json, which makes `model.embed_tokens.weight` the head, \
+             but `lm_head.weight` differs from it: to use the file's head, as Transformers 5 does, set `tie_word_embeddings` to false"
+        );
+        // Transformers takes the one that is there.
+        let renamed = same("llama", tied, |t| t.iter_mut().filter(|t| t.name == TABLE).for_each(|t| t.name = HEAD.into()));
+        assert_eq!(renamed, "nothing");
+    }
+
+    #[test]
+    fn leftovers_and_strangers() {
+        let extra = |name: &str, shape: &[usize]| same("llama", json!({}), |t| t.push(tensor(name, shape)));
+        for (name, shape) in [
+            ("model.layers.0.self_attn.rotary_emb.inv_freq", &[2][..]),
+            ("model.rotary_emb.cos_cached", &[1, 1, 64, 4]),
+            ("model.layers.0.self_attn.bias", &[1, 1, 64, 64]),
+            ("model.layers.0.self_attn.masked_bias", &[]),
+            ("model.embeddings.position_ids", &[1, 64]),
+        ] {
+            assert_eq!(extra(name, shape), "nothing", "{name}");
+        }
+        for (name, reason) in [
+            ("model.layers.0.self_attn.bias", "biases"),
+            ("model.layers.0.mlp.experts.0.w1.weight", "experts"),
+            ("base_model.model.layers.0.lora_A.weight", "adapter"),
+            ("model.layers.0.mlp.up_proj.weight_scale", "unquantized"),
+            ("rotary.inv_freq", "different models"),
+            ("model.vision_tower.weight", "different models"),
+        ] {
+            let text = extra(name, &[4]);
+            assert!(text.contains(&format!("`{name}`")) && text.contains(reason), "{text}");
+        }
+    }
+}
