@@ -374,7 +374,9 @@ class Model:
         tokens = ffi.int32_array(history, "history")
         native = native_sampling(**sampling)
         token = c.c_int32()
-        self._lib.sample(c.byref(row), len(row), c.byref(native), tokens, len(tokens), _natural(draw, "draw", 64), c.byref(token))
+        number = _natural(draw, "draw", 64)
+        with self._use():
+            self._lib.sample(c.byref(row), len(row), c.byref(native), tokens, len(tokens), number, c.byref(token))
         return token.value
 
     def logprobs(self, logits: Any, tokens: Sequence[int] = (), *, top: int = 0) -> tuple[list[float], list[tuple[int, float]]]:
@@ -384,7 +386,8 @@ class Model:
         if n > len(row):
             raise ValueError(f"top is {n}, but the row has {len(row)} logits")
         values, top_tokens, top_values = (c.c_double * len(array))(), (c.c_int32 * n)(), (c.c_double * n)()
-        self._lib.logprobs(c.byref(row), len(row), array, len(array), values, n, top_tokens, top_values)
+        with self._use():
+            self._lib.logprobs(c.byref(row), len(row), array, len(array), values, n, top_tokens, top_values)
         return list(values), list(zip(top_tokens, top_values))
 
     def forward(self, tokens: Sequence[int], *, numpy: bool = True) -> np.ndarray[Any, Any]:
