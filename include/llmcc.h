@@ -255,7 +255,7 @@ typedef struct llmcc_piece {
     size_t size;
     const char *text;    /* UTF-8, whole characters, NUL-terminated, may be empty; valid until the generation's next call */
     size_t text_len;
-    int32_t token;       /* -1 when the generation had ended before */
+    int32_t token;       /* -1 when the generation had ended before, or (llmcc_gen_next_batch) has no token yet */
     llmcc_finish finish; /* not 0 on the last piece */
     double logprob;      /* with LLMCC_GEN_LOGPROBS, as llmcc_logprobs gives it */
     const int32_t *top_tokens;  /* [n_top] valid as long as `text` */

@@ -384,8 +384,9 @@ class Model:
         tokens = ffi.int32_array(history, "history")
         native = native_sampling(**sampling)
         token = c.c_int32()
+        number = _natural(draw, "draw", 64)
         with self._use():
-            self._lib.sample(c.byref(row), len(row), c.byref(native), tokens, len(tokens), _natural(draw, "draw", 64), c.byref(token))
+            self._lib.sample(c.byref(row), len(row), c.byref(native), tokens, len(tokens), number, c.byref(token))
         return token.value
 
     def logprobs(self, logits: Any, tokens: Sequence[int] = (), *, top: int = 0) -> tuple[list[float], list[tuple[int, float]]]:

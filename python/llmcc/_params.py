@@ -25,11 +25,11 @@ def native_sampling(
     """How to choose a token, as C takes it."""
     bias = native_bias(logit_bias)
     return ffi.Sampling(
-        temperature=temperature,
+        temperature=real(temperature, "temperature"),
         top_k=natural(top_k, "top_k", 32),
-        top_p=top_p,
-        min_p=min_p,
-        repetition_penalty=repetition_penalty,
+        top_p=real(top_p, "top_p"),
+        min_p=real(min_p, "min_p"),
+        repetition_penalty=real(repetition_penalty, "repetition_penalty"),
         repetition_window=natural(repetition_window, "repetition_window", 32),
         seed=natural(seed, "seed", 64),
         bias=bias,
@@ -49,11 +49,10 @@ def native_bias(logit_bias: Optional[Mapping[int, float]]) -> Any:
             raise TypeError(f"logit_bias: {token!r} is no token id (an integer)")
         if not 0 <= token < 2**31:
             raise ValueError(f"logit_bias: token {token} is outside the vocabulary")
-        if isinstance(value, bool) or not isinstance(value, numbers.Real):
-            raise TypeError(f"logit_bias: {value!r} for token {token} is no number")
-        if math.isnan(value) or value == math.inf or math.isinf(c.c_float(value).value) != math.isinf(value):
-            raise ValueError(f"logit_bias: {value} for token {token}; use a number that float32 holds, or -inf to ban the token")
-        entries.append(ffi.LogitBias(int(token), float(value)))
+        number = real(value, f"logit_bias[{token}]")
+        if math.isnan(number) or number == math.inf or math.isinf(c.c_float(number).value) != math.isinf(number):
+            raise ValueError(f"logit_bias[{token}] is {value}; use a number that float32 holds, or -inf to ban the token")
+        entries.append(ffi.LogitBias(int(token), number))
     return (ffi.LogitBias * len(entries))(*entries)
 
 
@@ -110,6 +109,16 @@ class GenParams:
             flags=self.flags | (0 if text else ffi.GEN_NO_TEXT) | (0 if self.logprobs is None else ffi.GEN_LOGPROBS),
             top_logprobs=self.logprobs or 0,
         )
+
+
+def real(value: float, name: str) -> float:
+    """``value``, which must be a number."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be a number, not {type(value).__name__}")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is {value}, more than a float holds") from None
 
 
 def natural(value: int, name: str, bits: int) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import llmcc
+from llmcc import _ffi as ffi
 
 PATH = os.environ.get("LLMCC_TEST_ARTIFACT")
 pytestmark = pytest.mark.skipif(not PATH, reason="skipped: set LLMCC_TEST_ARTIFACT to an artifact with a tokenizer")
@@ -115,6 +116,15 @@ def test_batches_stream(model: llmcc.Model) -> None:
     assert model.generate([PROMPT], max_tokens=3) == [model.generate(PROMPT, max_tokens=3)]
     stop = expected[0][3:6]
     assert model.generate(prompts, max_tokens=12, stop=stop)[0] == expected[0][: expected[0].find(stop)]
+
+
+def test_artifacts_of_an_older_api_say_what_they_lack(model: llmcc.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ffi, "_SINCE", {**ffi._SINCE, 999: {"llmcc_from_the_future": (None, [])}})
+    with pytest.raises(llmcc.LlmccError, match="older llmcc, whose API has no llmcc_from_the_future; compile it again") as caught:
+        model._lib.from_the_future()
+    assert caught.value.status == llmcc.Status.UNSUPPORTED
+    with llmcc.load(PATH, threads=1, max_tokens=1024) as opened:
+        assert opened.generate(PROMPT, max_tokens=2) == model.generate(PROMPT, max_tokens=2)
 
 
 def test_bad_batches(model: llmcc.Model) -> None:
@@ -242,6 +252,8 @@ def test_sample_chooses_as_generations_do(model: llmcc.Model) -> None:
         model.sample([0.0], top_p=3.0)
     with pytest.raises(TypeError, match="stop"):
         model.sample([0.0], stop="x")
+    with pytest.raises(TypeError, match="temperature must be a number, not str"):
+        model.sample([0.0], temperature="hot")
 
 
 def test_logit_bias(model: llmcc.Model) -> None:
@@ -251,7 +263,9 @@ def test_logit_bias(model: llmcc.Model) -> None:
     # Before the penalty, which divides the sum: a large one makes the favourite change each time.
     penalized = model.complete(PROMPT, max_tokens=2, logit_bias={3: 1e4, 4: 0.9e4}, repetition_penalty=2.0)
     assert penalized.tokens == [3, 4]
-    for bias, error in [({"a": 1.0}, TypeError), ({1: "x"}, TypeError), ([1], TypeError), ({-1: 1.0}, ValueError), ({1: math.nan}, ValueError), ({1: 1e300}, ValueError)]:
+    types: list[Any] = [{"a": 1.0}, {1: "x"}, [1], {1: True}]
+    values: list[Any] = [{-1: 1.0}, {1: math.nan}, {1: math.inf}, {1: 1e300}, {1: 10**400}]
+    for bias, error in [*((b, TypeError) for b in types), *((b, ValueError) for b in values)]:
         with pytest.raises(error, match="logit_bias"):
             model.generate(PROMPT, logit_bias=bias)
     with pytest.raises(llmcc.LlmccError, match="outside the vocabulary"):

@@ -10,8 +10,12 @@ use common::*;
 use cuda::{Launch, calls};
 use gpu_model::{Toy, artifact, grid};
 use llmcc_abi::*;
+use llmcc_rt::bias::Bias;
 use llmcc_rt::candidates::Want;
+use llmcc_rt::capi::types::llmcc_logit_bias;
+use llmcc_rt::continuous;
 use llmcc_rt::cuda::ffi::{Api, ENTRY_POINTS, LoadError};
+use llmcc_rt::generate::{GenParams, Generation};
 use llmcc_rt::select::{Machine, Wish, open_with};
 use llmcc_rt::{Engine, Image, Options, Result, Status};
 
@@ -258,6 +262,27 @@ fn rows_give_what_is_wanted_of_them() {
     // Five rows, two of them as logits, and one fetched later.
     let fetched = (engine.fetched_bytes() - before) as usize;
     assert_eq!(fetched, 2 * VOCAB * 4 + 3 * 4 * layout::candidate_cols(K) + later);
+    drop(engine);
+    cuda::assert_clean();
+}
+
+/// A bias and log-probabilities need all logits of their rows; a generation beside them in the same step only its candidates.
+#[test]
+fn biased_and_judged_generations_fetch_their_logits() {
+    let (mut engine, _) = top_engine();
+    let bias = Bias::new(&[llmcc_logit_bias { token: 2, value: 1e6 }], VOCAB).unwrap();
+    let params =
+        [GenParams::default(), GenParams { bias, ..GenParams::default() }, GenParams { logprobs: Some(2), ..GenParams::default() }];
+    let mut gens = params.map(|p| Generation::new(&mut engine, None, None, &[1, 2], p).unwrap());
+    let before = engine.fetched_bytes();
+    let pieces = continuous::next(&mut gens.iter_mut().collect::<Vec<_>>(), &mut engine, None).unwrap();
+    let pieces: Vec<_> = pieces.into_iter().map(Option::unwrap).collect();
+    assert_eq!(pieces.iter().map(|p| p.token).collect::<Vec<_>>(), [5, 2, 5]);
+    assert!(pieces[0].logprob.is_none() && pieces[1].logprob.is_none());
+    let top: Vec<i32> = pieces[2].logprob.as_ref().unwrap().top.iter().map(|t| t.token).collect();
+    assert_eq!(top, [5, 4]);
+    assert_eq!((engine.fetched_bytes() - before) as usize, 2 * VOCAB * 4 + 4 * layout::candidate_cols(K));
+    gens.into_iter().for_each(|g| g.close(&mut engine).unwrap());
     drop(engine);
     cuda::assert_clean();
 }
