@@ -275,6 +275,8 @@ fn fields_without_a_reader() {
     let (done, said) = case.report(&[]);
     assert!(done && said.contains("  warning     config.json: `novelty` is \"x\", which is not read"), "{said}");
     assert_eq!(said.matches("warning").count(), 1, "{said}");
+    let (done, said) = case.report(&["--emit", "graph"]);
+    assert!(done && said.contains("warning: config.json: `novelty` is"), "{said}");
 }
 
 /// Neither may anyone wait for a writer, nor read zeros for ever.

@@ -25,7 +25,8 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
         output::clean_up_on_signals();
     }
     if args.emit == Some(Stage::Graph) {
-        let (_, module, _) = session::lift(&options)?;
+        let (_, module, warnings) = session::lift(&options)?;
+        warn(args, &warnings);
         return show(args.output.as_deref(), &llmcc_ir::text::print_module(&module));
     }
     if args.emit.is_none_or(|s| matches!(s, Stage::Llvm | Stage::Ptx | Stage::Sass)) {
@@ -41,6 +42,7 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
         eprint!("{}", report::explain(&lowered));
     }
     if let Some(stage) = args.emit {
+        warn(args, &lowered.warnings);
         let text = match stage {
             Stage::Mlir | Stage::Llvm | Stage::Ptx | Stage::Sass => emit_gpu(stage, &lowered, options.target, &backends)?,
             _ => emit(stage, &lowered),
@@ -61,6 +63,13 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
         eprint!("{}", report::closing(&lowered, &finished, &options, out));
     }
     Ok(())
+}
+
+/// Says what of the checkpoint was left aside, where there is no closing report to say it.
+fn warn(args: &CompileArgs, warnings: &[String]) {
+    for warning in warnings.iter().filter(|_| !args.quiet) {
+        eprintln!("warning: {warning}");
+    }
 }
 
 fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
