@@ -47,8 +47,6 @@ struct Held {
 
 fn held() -> Held {
     let count = |dir: &str| std::fs::read_dir(dir).expect("proc").count();
-    let status = std::fs::read_to_string("/proc/self/status").expect("proc");
-    let resident = status.lines().find_map(|l| l.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse::<usize>().ok());
     let mut key = 0;
     // SAFETY: the key is writable, and deleted at once; the others have no preconditions.
     let heap = unsafe {
@@ -58,6 +56,9 @@ fn held() -> Held {
         let info = mallinfo2();
         info.uordblks + info.hblkhd
     };
+    // After free memory has gone back to the system.
+    let status = std::fs::read_to_string("/proc/self/status").expect("proc");
+    let resident = status.lines().find_map(|l| l.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse::<usize>().ok());
     Held {
         mappings: std::fs::read_to_string("/proc/self/maps").expect("proc").lines().count(),
         descriptors: count("/proc/self/fd"),
@@ -136,7 +137,7 @@ fn nothing_stays_of_artifacts_that_were_closed() {
     let (answers, from_helper) = mpsc::channel();
     let helper = thread::spawn(move || jobs.into_iter().for_each(|m| answers.send(m.work()).expect("test")));
     let channels = (to_helper, from_helper);
-    let mut visits = |from: usize, to: usize| {
+    let visits = |from: usize, to: usize| {
         let mut texts: Vec<String> = vec![];
         for i in from..to {
             // Another file each time, but for every eighth, which replaces the one before.
