@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _ctypes
 import builtins
 import ctypes as c
 import operator
@@ -283,11 +282,11 @@ class Library:
                 self._loaded.pop(self._key, None)
                 self._unload()
 
-    def _unload(self, dlclose: Any = _ctypes.dlclose, is_finalizing: Any = sys.is_finalizing) -> None:
+    def _unload(self, is_finalizing: Any = sys.is_finalizing) -> None:
         dll, self._dll = self._dll, None
         # When Python ends, other threads may be in the library still; then the system cleans up.
         if dll is not None and not is_finalizing():
-            dlclose(dll._handle)
+            c.CDLL(None).dlclose(c.c_void_p(dll._handle))
 
     def __getattr__(self, name: str) -> Any:
         dll = self._dll
