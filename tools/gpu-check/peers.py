@@ -1,26 +1,9 @@
-"""Llama in PyTorch: the reference of the small models, and the speed to compare with."""
+"""Llama in PyTorch, in bf16 or with its 4-bit product: the speed to compare with."""
 
-import json
 import math
 
 import torch
 import torch.nn.functional as F
-
-DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
-
-
-def tensors(folder):
-    """The tensors of `model.safetensors`."""
-    data = (folder / "model.safetensors").read_bytes()
-    size = int.from_bytes(data[:8], "little")
-    out = {}
-    for name, entry in json.loads(data[8 : 8 + size]).items():
-        if name != "__metadata__":
-            first, last = entry["data_offsets"]
-            raw = torch.frombuffer(bytearray(data[8 + size + first : 8 + size + last]), dtype=DTYPES[entry["dtype"]])
-            out[name] = raw.reshape(entry["shape"])
-    return out
-
 
 def frequencies(config, device):
     d = config["head_dim"]
@@ -151,3 +134,29 @@ def random_weights(config, device, int4=False):
         for name, n, k in [("gate", ffn, hidden), ("up", ffn, hidden), ("down", hidden, ffn)]:
             w[f"{p}mlp.{name}_proj.weight"] = make(n, k)
     return w
+
+
+def decode_rate(config, batch, context, int4, options):
+    """Tokens per second: one captured CUDA graph per step, static cache."""
+    from speed import torch_seconds
+
+    with torch.no_grad():
+        w = random_weights(config, "cuda", int4)
+        model = Decoder(config, w, torch.bfloat16, "cuda", batch, context, linear_of_any)
+        return batch / torch_seconds(torch, [model.step], options["timed"], options["warm"], launches=1)
+
+
+def prefill_rate(config, length, options):
+    """Tokens per second of a prompt."""
+    with torch.no_grad():
+        model = Llama(config, random_weights(config, "cuda"), torch.bfloat16, "cuda")
+        tokens = torch.ones(length, dtype=torch.long, device="cuda")
+        times = []
+        for _ in range(options["timed"] + 2):
+            first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            first.record()
+            model.logits(tokens)
+            last.record()
+            torch.cuda.synchronize()
+            times.append(first.elapsed_time(last) / 1e3)
+        return length / sorted(times[2:])[options["timed"] // 2]
