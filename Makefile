@@ -1,6 +1,7 @@
 # make demo    builds everything, compiles the example model and generates text from the CLI, from C and from Python
 # make test    everything the tests need, then all tests
 # make GPU=1   the compiler with GPU targets: needs LLVM and MLIR 22, which demo and plain `cargo build` do not
+# make gpu-check   all that a machine with a GPU needs to check and measure kernels and models: docs/gpu-results.md
 # Fresh Debian 12 with Rust 1.95: both work as they are; what is missing is installed (apt-get, as root or through sudo).
 
 SHELL := /bin/bash
@@ -21,7 +22,7 @@ NVDISASM_WHEEL := nvidia-cuda-nvdisasm==13.5.37
 LLVM_PACKAGES := g++ llvm-22-dev libmlir-22-dev libpolly-22-dev libclang1-22 libclang-common-22-dev zlib1g-dev libzstd-dev
 GPU_FEATURES := --features llmcc/gpu
 
-.PHONY: demo test build deps llvm ptxas python eval lint unit clean
+.PHONY: demo test build deps llvm ptxas python eval lint unit gpu-check clean
 
 ifeq ($(GPU),1)
 build: deps llvm ptxas
@@ -109,6 +110,10 @@ unit: python eval llvm ptxas
 	cargo test --workspace --locked $(GPU_FEATURES)
 
 test: deps lint unit
+
+gpu-check: python ptxas
+	$(MAKE) GPU=1 build
+	LLMCC=$(CURDIR)/$(LLMCC) LLMCC_PTXAS=$(CURDIR)/$(BUILD)/cuda/ptxas $(PY) tools/gpu-check/prepare.py $(BUILD)/gpu-check --target sm90
 
 clean:
 	rm -rf $(BUILD) target

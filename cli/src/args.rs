@@ -388,6 +388,9 @@ pub struct LowerArgs {
     /// GPU to lower for: a name from `llmcc targets`
     #[arg(long, default_value = "sm90")]
     pub target: String,
+    /// Schedule of products, where it should be another than the one chosen: `resident=2,warps=8,stages=4,input=whole` (or `global`), each of them optional; kernels that cannot have it are left out
+    #[arg(long, value_parser = crate::cmd::lower::parse_wish)]
+    pub schedule: Option<llmcc_ir::target::Wish>,
     /// Folder for kernels.json and the code (machine code with ptxas in PATH, else PTX)
     #[arg(short, long)]
     pub output: PathBuf,

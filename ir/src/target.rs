@@ -56,6 +56,26 @@ pub struct GpuArch {
     pub l2_bytes: u64,
     /// Bytes per second it delivers.
     pub l2_bandwidth: f64,
+    /// What schedules of products are to be, where that is not left to [`crate::gpu::schedule`].
+    pub wish: Wish,
+}
+
+/// Parts of the schedule of a product that are given instead of derived: how others than the one that is chosen are tried. `None`: derived.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// Blocks on a multiprocessor.
+    pub resident: Option<usize>,
+    /// Warps of a block that streams weights.
+    pub warps: Option<usize>,
+    /// Most units in a ring.
+    pub stages: Option<usize>,
+    /// Whether a block that streams weights keeps all columns of its input in shared memory, where it need not.
+    pub whole: Option<bool>,
+}
+
+impl Wish {
+    /// Nothing.
+    pub const NONE: Wish = Wish { resident: None, warps: None, stages: None, whole: None };
 }
 
 impl GpuArch {
@@ -279,6 +299,7 @@ const SM80: GpuArch = GpuArch {
     f32_flops: 19.5e12,
     l2_bytes: 40 * MIB,
     l2_bandwidth: 4.5e12,
+    wish: Wish::NONE,
 };
 
 const SM86: GpuArch = GpuArch {
@@ -325,6 +346,7 @@ const SM90: GpuArch = GpuArch {
     f32_flops: 67e12,
     l2_bytes: 50 * MIB,
     l2_bandwidth: 5.5e12,
+    wish: Wish::NONE,
 };
 
 const SM100: GpuArch = GpuArch {

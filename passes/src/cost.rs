@@ -16,6 +16,8 @@ use llmcc_ir::quant::{BLOCK, Format};
 use llmcc_ir::target::{CpuIsa, MatrixUnit, TargetSpec};
 use llmcc_ir::ty::Env;
 
+pub use crate::cost_gpu::{LATENCY, TENSOR};
+
 /// Context length at which attention is costed (no choice depends on it).
 pub const CONTEXT: usize = 512;
 /// Elementwise steps per second and core: those of 128-bit vectors.

@@ -13,9 +13,9 @@ use llmcc_ir::ty::Env;
 /// Context length at which attention is costed (no choice depends on it).
 const CONTEXT: usize = 1024;
 /// Share of the tensor cores' peak that a product of large tiles reaches.
-const TENSOR: f64 = 0.8;
+pub const TENSOR: f64 = 0.8;
 /// Seconds from the start of a block to its first results when it must read its input and join threads first: two trips to memory and a few barriers.
-const LATENCY: f64 = 2.0e-6;
+pub const LATENCY: f64 = 2.0e-6;
 
 /// Sets the tile sizes of a kernel for steps of size `env`; returns the predicted seconds.
 pub fn choose_tiles(kernel: &mut Kernel, target: &TargetSpec, gpu: &GpuArch, env: Env) -> f64 {

@@ -4,39 +4,66 @@
 use llmcc_cli::backends::{Backends, HAS_LLVM};
 use llmcc_cli::cmd::lower;
 use llmcc_cli::session::{self, CompileOptions};
+use llmcc_codegen::Backend;
+use llmcc_gpu::backend::GpuBackend;
+use llmcc_gpu::worker::Llvm;
+use llmcc_ir::gpu::schedule::{self, Input};
 use llmcc_ir::kernel::Kernel;
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::Format;
 use llmcc_ir::target;
 use llmcc_tests::{fake_driver, golden, options, root};
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 
-/// The Python to run, if this build can make PTX and there is one with NumPy.
-fn python() -> Option<OsString> {
-    let python = std::env::var_os("LLMCC_PYTHON").filter(|_| HAS_LLVM);
+/// The Python to run, if there is one with NumPy.
+fn numpy() -> Option<OsString> {
+    let python = std::env::var_os("LLMCC_PYTHON");
     if python.is_none() {
-        eprintln!("skipped: needs the feature `gpu`, and LLMCC_PYTHON to name a Python with NumPy (`make test` makes one)");
+        eprintln!("skipped: LLMCC_PYTHON should name a Python with NumPy (`make test` makes one)");
     }
     python
 }
 
-/// Runs a script of the tool: whether it found everything right, and what it printed.
-fn script(python: &OsString, name: &str, args: &[&str], folder: &Path) -> (bool, String) {
-    let out = Command::new(python)
-        .arg(root().join("tools/gpu-check").join(name))
-        .arg(folder)
-        .args(args)
-        .env("LLMCC_CUDA_LIBRARY", fake_driver())
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        .output()
-        .expect("Python runs");
+/// The same, if this build can make PTX, too.
+fn python() -> Option<OsString> {
+    if !HAS_LLVM {
+        eprintln!("skipped: built without the feature `gpu`");
+        return None;
+    }
+    numpy()
+}
+
+/// A script of the tool, on a folder.
+fn script(python: &OsString, name: &str, folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(python);
+    command.arg(root().join("tools/gpu-check").join(name)).arg(folder).args(args);
+    command.env("LLMCC_CUDA_LIBRARY", fake_driver()).env("PYTHONDONTWRITEBYTECODE", "1");
+    command
+}
+
+/// Whether it found everything right, and what it printed.
+fn run(mut command: Command) -> (bool, String) {
+    let out = command.output().expect("Python runs");
     let text = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
     (out.status.success(), text)
 }
 
-fn kernels_of(name: &str, format: &str, kv: KvDType) -> Vec<Kernel> {
+/// `gpu_check.py` on a folder, and its rows by name.
+fn check(python: &OsString, folder: &Path, args: &[&str], inject: &str) -> (bool, String, BTreeMap<String, Value>) {
+    let out = folder.join("rows.jsonl");
+    let mut command = script(python, "gpu_check.py", folder, args);
+    command.arg("--out").arg(&out).env("LLMCC_FAKE_CUDA_INJECT", inject);
+    let (right, text) = run(command);
+    let lines = std::fs::read_to_string(&out).unwrap_or_else(|e| panic!("{e}: {text}"));
+    let rows = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    (right, text, rows.map(|row| (row["id"].as_str().expect("a name").to_owned(), row)).collect())
+}
+
+fn kernels_of(name: &str, format: &str, kv: KvDType, backend: &dyn Backend) -> Vec<Kernel> {
     let options = CompileOptions {
         target: target::find("sm90").expect("a target"),
         weights: Some(Format::parse(format).expect("a format")),
@@ -44,13 +71,21 @@ fn kernels_of(name: &str, format: &str, kv: KvDType) -> Vec<Kernel> {
         act: None,
         ..options(&golden(name))
     };
-    let mut kernels = session::lower(&options, &Backends::ptx()).unwrap_or_else(|e| panic!("{name} {format}: {e}")).compiled.plan.kernels;
+    let mut kernels = session::lower(&options, backend).unwrap_or_else(|e| panic!("{name} {format}: {e}")).compiled.plan.kernels;
     kernels.iter_mut().for_each(|k| k.name = format!("{format}.{}", k.name));
     kernels
 }
 
-fn write(kernels: &[Kernel], folder: &Path) {
-    lower::write(kernels, target::find("sm90").expect("a target"), &Backends::ptx(), folder).unwrap_or_else(|e| panic!("{e}"));
+fn write(kernels: &[Kernel], folder: &Path, backend: &dyn Backend) {
+    lower::write(kernels, target::find("sm90").expect("a target"), backend, folder).unwrap_or_else(|e| panic!("{e}"));
+}
+
+/// Small kernels whose speed is measured, in `folder/speed`.
+fn write_shapes(python: &OsString, folder: &Path, backend: &dyn Backend) {
+    let (written, text) = run(script(python, "shapes.py", &folder.join("speed"), &["--small"]));
+    assert!(written, "{text}");
+    let kernels = lower::read(&folder.join("speed/kernels.lir")).unwrap_or_else(|e| panic!("{e}"));
+    write(&kernels, &folder.join("speed"), backend);
 }
 
 /// All kernels of models in several formats; and one is found out that is not what it is said to be.
@@ -65,29 +100,138 @@ fn kernels_of_models() {
         ("qwen2", "w4ag32", KvDType::F16),
         ("llama3", "fp8", KvDType::F16),
     ];
-    let kernels: Vec<Kernel> = formats.into_iter().flat_map(|(name, format, kv)| kernels_of(name, format, kv)).collect();
-    write(&kernels, dir.path());
-    let (right, text) = script(&python, "kernels.py", &["--small"], dir.path());
+    let ptx = Backends::ptx();
+    let kernels: Vec<Kernel> = formats.into_iter().flat_map(|(name, format, kv)| kernels_of(name, format, kv, &ptx)).collect();
+    write(&kernels, &dir.path().join("kernels"), &ptx);
+    let (right, text, rows) = check(&python, dir.path(), &["--only", "kernel", "--repeats", "2"], "");
     assert!(right, "{text}");
-    let file = dir.path().join("kernels.json");
-    let mut described: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).expect("written")).expect("JSON");
+    assert_eq!(
+        rows.values().filter(|r| r["kind"] == "kernel" && r["status"] == "ok" && r["resident"].as_u64() > Some(0)).count(),
+        kernels.len()
+    );
+    let file = dir.path().join("kernels/kernels.json");
+    let mut described: Value = serde_json::from_slice(&std::fs::read(&file).expect("written")).expect("JSON");
     let all = described["kernels"].as_array_mut().expect("kernels");
     all.retain(|k| k["body"]["family"] == "attention");
     all.truncate(1);
     all[0]["body"]["scale"] = serde_json::json!(0.5);
     std::fs::write(&file, described.to_string()).expect("written");
-    let (right, text) = script(&python, "kernels.py", &["--small"], dir.path());
-    assert!(!right && text.contains("WRONG"), "{text}");
+    let (right, text, rows) = check(&python, dir.path(), &["--only", "kernel", "--repeats", "1"], "");
+    assert!(!right && rows.values().any(|r| r["status"] == "wrong"), "{text}");
+    let old = dir.path().join("rows.jsonl.1");
+    assert!(old.exists(), "the rows of an earlier call are put aside");
 }
 
-/// The kernels whose speed is measured, smaller.
+/// The kernels whose speed is measured, smaller; and in another schedule.
 #[test]
 fn timed_kernels() {
     let Some(python) = python() else { return };
     let dir = tempfile::tempdir().expect("temporary folder");
-    let (written, text) = script(&python, "shapes.py", &["--small"], dir.path());
-    assert!(written, "{text}");
-    write(&lower::read(&dir.path().join("kernels.lir")).unwrap_or_else(|e| panic!("{e}")), dir.path());
-    let (right, text) = script(&python, "kernels.py", &["--speed"], dir.path());
+    write_shapes(&python, dir.path(), &Backends::ptx());
+    let (right, text, rows) = check(&python, dir.path(), &["--repeats", "2"], "");
     assert!(right, "{text}");
+    assert!(rows["machine"]["copy"].as_f64() > Some(0.0) && rows["machine"]["launch_us"].as_f64() > Some(0.0), "{text}");
+    let speeds: Vec<&Value> = rows.values().filter(|r| r["kind"] == "speed").collect();
+    assert!(speeds.len() == 6 && speeds.iter().all(|r| r["us"].as_f64() > Some(0.0) && r["status"] == "ok"), "{text}");
+    // Without PyTorch there is nothing to compare with.
+    assert!(rows.values().filter(|r| r["kind"] == "peer").all(|r| r["status"] == "skipped"), "{text}");
+    let tables = std::fs::read_to_string(dir.path().join("rows.md")).expect("tables");
+    assert!(tables.contains("Everything that ran is right.") && tables.contains("| w4 product, 1 token, 64×256 |"), "{tables}");
+}
+
+/// A kernel that stores to a wild address ends its process, one that hangs is killed; those before and after them are measured, and all rows are on the disk.
+#[test]
+fn faults_and_hangs_cost_one_row_each() {
+    let Some(python) = python() else { return };
+    let dir = tempfile::tempdir().expect("temporary folder");
+    write_shapes(&python, dir.path(), &Backends::ptx());
+    let described: Value = serde_json::from_slice(&std::fs::read(dir.path().join("speed/kernels.json")).expect("written")).expect("JSON");
+    let entry = |name: &str| {
+        let all = described["kernels"].as_array().expect("kernels");
+        all.iter().find(|k| k["name"] == name).and_then(|k| k["entry"].as_str()).expect("a kernel").to_owned()
+    };
+    let inject = format!("fault:{},hang:{}", entry("s.bf16"), entry("s.decode"));
+    let args = ["--only", "speed", "--repeats", "2", "--limit", "12"];
+    let (right, text, rows) = check(&python, dir.path(), &args, &inject);
+    assert!(!right, "{text}");
+    let status = |rows: &BTreeMap<String, Value>| -> BTreeMap<String, String> {
+        let named = rows.values().filter(|r| r["kind"] == "speed");
+        named.map(|r| (r["id"].as_str().unwrap_or_default()[8..].into(), r["status"].as_str().unwrap_or_default().into())).collect()
+    };
+    let wanted = [("bf16", "error"), ("decode", "timeout"), ("decode8", "ok"), ("fp8", "ok"), ("prompt", "ok"), ("w4", "ok")];
+    assert_eq!(status(&rows), wanted.map(|(k, v)| (k.to_owned(), v.to_owned())).into(), "{text}");
+    assert!(rows["speed:s.bf16"]["said"].as_str().is_some_and(|s| s.contains("illegal memory access")), "{text}");
+    assert!(rows["speed:s.decode"]["said"].as_str().is_some_and(|s| s.contains("killed after 12 s")), "{text}");
+    let tables = std::fs::read_to_string(dir.path().join("rows.md")).expect("tables");
+    assert!(tables.contains("**2 wrong.**"), "{tables}");
+
+    // A call that was killed while it wrote a row: only that item is done again.
+    let file = dir.path().join("rows.jsonl");
+    let lines = std::fs::read_to_string(&file).expect("rows");
+    let (kept, last) = lines.split_once("{\"id\": \"speed:s.prompt\"").expect("a row");
+    std::fs::write(&file, format!("{kept}{{\"id\": \"speed:s.prompt\"{}", &last[..20])).expect("written");
+    let (right, text, rows) = check(&python, dir.path(), &[&args[..], &["--resume"]].concat(), "");
+    assert!(!right, "the faults are still in the report: {text}");
+    assert_eq!(status(&rows), wanted.map(|(k, v)| (k.to_owned(), v.to_owned())).into(), "{text}");
+    assert_eq!(text.matches("speed:").count(), 1, "{text}");
+
+    // What does not fit into the time is named; it is nobody's fault.
+    let (right, text, rows) = check(&python, dir.path(), &[&args[..], &["--deadline", "0.5"]].concat(), "");
+    assert!(right && text.contains("7 not run"), "{text}");
+    assert_eq!(rows["plan"]["not_run"].as_array().map(Vec::len), Some(7));
+    // In the process of the caller, as profilers and sanitizers need it.
+    let (right, text, rows) = check(&python, dir.path(), &["--filter", "s.w4$", "--repeats", "1"], "");
+    assert!(right && rows["speed:s.w4"]["status"] == "ok" && rows.len() == 5, "{text}");
+}
+
+/// The constants of the cost model come back from speeds that it made; and the script's model is the compiler's.
+#[test]
+fn constants_are_recovered() {
+    let Some(python) = numpy() else { return };
+    let dir = tempfile::tempdir().expect("temporary folder");
+    // Descriptions only: no code is needed.
+    let backend = GpuBackend::new(Llvm::Absent, None);
+    let (written, text) = run(script(&python, "shapes.py", dir.path(), &[]));
+    assert!(written, "{text}");
+    let mut kernels = lower::read(&dir.path().join("kernels.lir")).unwrap_or_else(|e| panic!("{e}"));
+    kernels.extend(kernels_of("llama3", "w4g32", KvDType::F16, &backend));
+    write(&kernels, dir.path(), &backend);
+    let (right, text) = run(script(&python, "fit_test.py", dir.path(), &[]));
+    assert!(right, "{text}");
+}
+
+/// What is wished of a schedule is in it, if there is room; and what is no wish is refused.
+#[test]
+fn schedules_may_be_given() {
+    let text = "kernel @k rows T {\n  param %x: rows bf16[T, 4096]\n  param %w: matrix w4g128.frag[4096, 4096]\n  param %y: rows bf16[T, 4096]\n  \
+                matmul x=%x tile_m=8 {\n    segment n=4096 tile_n=16 weights(%w): %y[0..] = acc0\n  }\n}\n";
+    let kernel = llmcc_ir::text::parse_kernel(text).unwrap_or_else(|e| panic!("{e:?}"));
+    let of = |wish: &str| {
+        let wish = lower::parse_wish(wish).unwrap_or_else(|e| panic!("{e}"));
+        schedule::matmul(&kernel, &lower::with_wish(target::find("sm90").expect("a target"), wish))
+    };
+    let facts = |s: schedule::MatmulSchedule| (s.resident, s.warps, s.phases[0].stages, s.input);
+    let chosen = schedule::matmul(&kernel, target::find("sm90").expect("a target")).map(facts);
+    assert!(chosen.is_some_and(|c| c.0 == 2 && c.1 == 8), "{chosen:?}");
+    assert_eq!(of("resident=1,warps=16,stages=3,input=whole").map(facts), Some((1, 16, 3, Input::Whole)));
+    assert_eq!(of("resident=4,warps=4,stages=2,input=global").map(facts), Some((4, 4, 2, Input::Global)));
+    assert_eq!(of("stages=5").map(|s| (s.resident, s.warps, s.phases[0].stages)), Some((2, 8, 5)));
+    for bad in ["warps", "warps=0", "warps=17", "input=tiles", "rows=8"] {
+        assert!(lower::parse_wish(bad).is_err(), "{bad}");
+    }
+}
+
+/// What is too large to travel is refused.
+#[test]
+fn sizes_are_bounded() {
+    let Some(python) = numpy() else { return };
+    let dir = tempfile::tempdir().expect("temporary folder");
+    std::fs::write(dir.path().join("large"), vec![0; 1 << 20]).expect("written");
+    let (right, text) = run(script(&python, "prepare.py", dir.path(), &["--check"]));
+    assert!(right && text.contains("1.0 MB, with the repository"), "{text}");
+    let (right, text) = run(script(&python, "prepare.py", dir.path(), &["--check", "--most", "1048577"]));
+    assert!(!right && text.contains("may travel"), "{text}");
+    // Nor is a folder emptied that this script has not made.
+    let (right, text) = run(script(&python, "prepare.py", dir.path(), &[]));
+    assert!(!right && text.contains("has other things in it") && dir.path().join("large").exists(), "{text}");
 }

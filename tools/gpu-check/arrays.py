@@ -8,6 +8,8 @@ import math
 
 import numpy as np
 
+# Bytes after an operand that a kernel must leave alone.
+GUARD = 256
 # What has the same name and means the same.
 SHARED = ("float64", "float32", "int32", "int64", "exp", "sqrt", "tanh", "cos", "sin", "where", "maximum", "minimum", "amax", "floor", "log2", "exp2", "round")
 
@@ -15,11 +17,8 @@ SHARED = ("float64", "float32", "int32", "int64", "exp", "sqrt", "tanh", "cos", 
 class Numpy:
     """Arrays of NumPy, copied to the device through the driver."""
 
-    # Bytes after an operand that a kernel must leave alone. The driver's stand-in has bounds of its own.
-    guard = 0
-
-    def __init__(self, cuda, seed=1):
-        self.cuda, self.rng = cuda, np.random.default_rng(seed)
+    def __init__(self, cuda, seed=1, guard=GUARD):
+        self.cuda, self.rng, self.guard = cuda, np.random.default_rng(seed), guard
         for name in SHARED:
             setattr(self, name, getattr(np, name))
 
@@ -79,6 +78,14 @@ class Numpy:
         self.cuda.download(out.ctypes.data, address, out.size)
         return out
 
+    def set(self, address, data):
+        """Other bytes where `put` put some."""
+        data = np.ascontiguousarray(data)
+        self.cuda.upload(address, data.ctypes.data, data.size)
+
+    def tidy(self):
+        """Between two kernels."""
+
     def release(self, addresses):
         for address in addresses:
             self.cuda.free(address)
@@ -87,7 +94,7 @@ class Numpy:
 class Torch:
     """Tensors of PyTorch on the GPU, which kernels read and write where they are."""
 
-    guard = 256
+    guard = GUARD
 
     def __init__(self, cuda, device="cuda", seed=1):
         import torch
@@ -143,6 +150,13 @@ class Torch:
     def get(self, address, like):
         self.cuda.wait()
         return self.kept[address].clone().reshape(like.shape)
+
+    def set(self, address, data):
+        self.kept[address].copy_(data.reshape(-1))
+        self.torch.cuda.synchronize()
+
+    def tidy(self):
+        self.torch.cuda.empty_cache()
 
     def release(self, addresses):
         for address in addresses:

@@ -2,15 +2,17 @@
 
 import ctypes
 import os
+import time
 from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 
-MAX_DYNAMIC_SHARED = 8
+# Attributes of functions.
+REGISTERS, LOCAL_BYTES, MAX_DYNAMIC_SHARED, CARVEOUT = 4, 3, 8, 9
 ERROR_LOG, ERROR_LOG_BYTES = 5, 6
 CAPTURE_THREAD_LOCAL = 1
 
 
 class CudaError(RuntimeError):
-    """A call of the driver that failed."""
+    """A call of the driver that failed. The context may be lost with it, and with that the process."""
 
 
 class Cuda:
@@ -43,6 +45,12 @@ class Cuda:
         self.call("cuDeviceGetName", text, c_int(256), c_int(0))
         return text.value.decode()
 
+    def driver(self):
+        """The newest CUDA version that the driver knows."""
+        version = c_int()
+        self.call("cuDriverGetVersion", byref(version))
+        return f"{version.value // 1000}.{version.value % 1000 // 10}"
+
     # ---- memory ----
 
     def alloc(self, size):
@@ -60,6 +68,10 @@ class Cuda:
     def download(self, pointer, address, size):
         self.call("cuMemcpyDtoHAsync_v2", c_void_p(pointer), c_uint64(address), c_size_t(size), self.stream)
         self.wait()
+
+    def copy(self, to, source, size):
+        """On the device, in the order of the stream."""
+        self.call("cuMemcpyDtoDAsync_v2", c_uint64(to), c_uint64(source), c_size_t(size), self.stream)
 
     def wait(self):
         self.call("cuStreamSynchronize", self.stream)
@@ -84,7 +96,20 @@ class Cuda:
     def function(self, module, name, shared):
         function = self.made("cuModuleGetFunction", module, c_char_p(name.encode()))
         self.call("cuFuncSetAttribute", function, c_int(MAX_DYNAMIC_SHARED), c_int(shared))
+        # As the runtime does.
+        self.call("cuFuncSetAttribute", function, c_int(CARVEOUT), c_int(100))
         return function
+
+    def occupancy(self, function, threads, shared):
+        """Blocks on a multiprocessor, registers and bytes of local memory of a thread: what the driver says."""
+        blocks = c_int()
+        self.call("cuOccupancyMaxActiveBlocksPerMultiprocessor", byref(blocks), function, c_int(threads), c_size_t(shared))
+        values = []
+        for attribute in (REGISTERS, LOCAL_BYTES):
+            value = c_int()
+            self.call("cuFuncGetAttribute", byref(value), c_int(attribute), function)
+            values.append(value.value)
+        return {"resident": blocks.value, "registers": values[0], "local": values[1]}
 
     def launch(self, function, grid, threads, shared, addresses):
         """A launch of a kernel whose parameters are addresses, on the stream."""
@@ -114,8 +139,17 @@ class Cuda:
     def drop(self, graph):
         self.call("cuGraphExecDestroy", graph)
 
+    def warm(self, work, seconds):
+        """Does `work` again and again for so long, at least once: clocks rise, caches fill."""
+        began = time.monotonic()
+        while True:
+            work()
+            self.wait()
+            if time.monotonic() - began >= seconds:
+                return
+
     def seconds(self, work, repeat):
-        """Median seconds of what `work` puts on the stream, by events."""
+        """Seconds of what `work` puts on the stream, by events: median, least and most."""
         pairs = [[self.made("cuEventCreate", c_uint(0)) for _ in range(2)] for _ in range(repeat)]
         for first, last in pairs:
             self.call("cuEventRecord", first, self.stream)
@@ -129,4 +163,5 @@ class Cuda:
             times.append(ms.value / 1e3)
             for event in (first, last):
                 self.call("cuEventDestroy_v2", event)
-        return sorted(times)[repeat // 2]
+        times.sort()
+        return times[repeat // 2], times[0], times[-1]

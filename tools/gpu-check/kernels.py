@@ -1,23 +1,10 @@
-#!/usr/bin/env python3
-"""Checks single kernels: launches them through the driver and compares what they store with their meaning. Part of `gpu_check.py`; alone:
+"""Checks single kernels: launches them through the driver and compares what they store with their meaning."""
 
-    python tools/gpu-check/kernels.py FOLDER [--small]
-
-FOLDER has `kernels.json` from `llmcc lower`. With $LLMCC_CUDA_LIBRARY, the driver is that library (the stand-in of this repository's tests, `tests/ptx/fake`), and
-NumPy computes what PyTorch computes on a GPU: so this script is tested where there is none.
-"""
-
-import argparse
 import gzip
-import json
-import os
-import sys
 from pathlib import Path
 
 import numpy as np
 
-from arrays import Numpy, Torch
-from cuda import Cuda
 from evaluate import HALVES, Evaluator
 from operands import Cache, Step, Unknown, matrix, random_rows, row_bytes, rows_from_bytes
 
@@ -58,6 +45,10 @@ def code(folder, kernel):
     """Its machine code or PTX."""
     path = Path(folder) / kernel["file"]
     return path.read_bytes() if path.exists() else gzip.decompress(Path(f"{path}.gz").read_bytes())
+
+
+class Different(Exception):
+    """Not the same bits as before."""
 
 
 class Run:
@@ -104,6 +95,9 @@ class Run:
             return pool, (cache, pool)
         raise Unknown(f"an operand of kind {p['kind']!r}")
 
+    def occupancy(self):
+        return self.cuda.occupancy(self.function, self.kernel["threads"], self.kernel["shared"])
+
     def launch(self, addresses=None):
         k = self.kernel
         self.cuda.launch(self.function, self.grid, k["threads"], k["shared"], [*(addresses or self.addresses), *self.rest])
@@ -125,11 +119,26 @@ class Run:
 
     # ---- comparison ----
 
-    def check(self):
-        """Largest error of what is stored, and what is allowed, relative to the root mean square of the row."""
+    def again(self, now, repeats):
+        """Runs it so often in all, from the same operands; complains when other bits come out than in `now`: threads or blocks race. The workspace stays as
+        the launch before left it, as in a model."""
+        mine = written(self.kernel)
+        for run in range(1, repeats):
+            for i in mine:
+                self.xp.set(self.addresses[i], self.xp.join([self.initial[i], self.xp.bytes(self.xp.guard, 0xA5)], 0))
+            self.launch()
+            self.cuda.wait()
+            for i, (then, first) in enumerate(zip(self.results(), now)):
+                if i in mine and not bool((then == first).all()):
+                    count = int((then != first).sum())
+                    raise Different(f"run {run + 1} stored {count} other bytes in operand {i} than the first: a race")
+
+    def check(self, repeats):
+        """Largest error of what is stored, and what is allowed, relative to the root mean square of the row; the same bits in so many runs."""
         self.launch()
         self.cuda.wait()
         now = self.results()
+        self.again(now, repeats)
         exact = Evaluator(self.xp, self.kernel, self.step, self.values, True).run()
         theirs = Evaluator(self.xp, self.kernel, self.step, self.values, False).run()
         self.untouched(now, [store for store, _ in exact])
@@ -251,63 +260,14 @@ def split(n, longest):
     return [(longest, third), (16, n - 2 * third), (0, third)]
 
 
-def check_all(folder, report, xp, cuda, small=False):
-    """A table with a row per kernel."""
-    described = json.loads((Path(folder) / "kernels.json").read_text())
-    rows = []
-    for kernel in described["kernels"]:
-        worst, said = (0.0, 1.0), ""
+def check(xp, cuda, folder, kernel, small, repeats):
+    """A row for `kernel`: the step with the largest error. Raises where something is wrong with what it does besides numbers."""
+    worst, seen = (0.0, 1.0), {}
+    for step in steps(xp, kernel, small):
+        run = Run(xp, cuda, folder, kernel, step)
         try:
-            for step in steps(xp, kernel, small):
-                run = Run(xp, cuda, folder, kernel, step)
-                try:
-                    worst = max(worst, run.check(), key=lambda x: x[0] / x[1])
-                finally:
-                    run.close()
-        except Unknown as what:
-            said = f"not checked: this script does not know {what}"
-        except Exception as error:  # noqa: BLE001: one failing kernel must not hide the others
-            said = f"{type(error).__name__}: {error}"
-        verdict = report.check(not said and worst[0] <= worst[1])
-        rows.append([kernel["name"], kernel["body"]["family"], f"{worst[0]:.1e}", f"{worst[1]:.1e}", f"{verdict} {said}".strip()])
-        if "ok" not in verdict:
-            print(rows[-1], flush=True)
-    report.table(["kernel", "family", "error", "allowed", ""], rows)
-
-
-class Printed:
-    """A report that is only printed."""
-
-    wrong = 0
-
-    def check(self, fine):
-        self.wrong += not fine
-        return "ok" if fine else "**WRONG**"
-
-    def table(self, head, rows):
-        for row in [head, *rows]:
-            print(" | ".join(str(c) for c in row), flush=True)
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--small", action="store_true", help="few tokens: for the driver's stand-in")
-    parser.add_argument("--speed", action="store_true", help="the shapes of `speed.json`, and how long they take")
-    args = parser.parse_args()
-    cuda, report = Cuda(), Printed()
-    # A stand-in for the driver has its own memory, which PyTorch cannot reach.
-    xp = Numpy(cuda) if "LLMCC_CUDA_LIBRARY" in os.environ else Torch(cuda)
-    print(f"{cuda.name()}, arrays of {type(xp).__name__}")
-    if args.speed:
-        from speed import measure_all
-
-        # Peaks of no machine: what counts is that everything runs.
-        measure_all(args.folder, report, xp, cuda, 1e12, 1e15, repeat=2, rotate=1 << 16)
-    else:
-        check_all(args.folder, report, xp, cuda, args.small)
-    sys.exit(1 if report.wrong else 0)
-
-
-if __name__ == "__main__":
-    main()
+            worst = max(worst, run.check(repeats), key=lambda x: x[0] / x[1])
+            seen = run.occupancy()
+        finally:
+            run.close()
+    return {"family": kernel["body"]["family"], "error": worst[0], "allowed": worst[1], "right": worst[0] <= worst[1], **seen}

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """Makes what `gpu_check.py` needs, where the compiler is: no GPU needed here.
 
-    python tools/gpu-check/prepare.py target/gpu-check --target sm90
+    python tools/gpu-check/prepare.py build/gpu-check --target sm90
 
 Compiles with the `llmcc` named by $LLMCC or in PATH, which must have the feature `gpu` (`make GPU=1`); with `ptxas` in PATH, or named by
 $LLMCC_PTXAS, artifacts hold machine code beside PTX:
- - small checkpoints with random weights, whole, in every weight format: for the GPU, and for the CPU as the reference of quantized ones;
+ - small checkpoints with random weights, whole, in every weight format, with the logits that they should give (`*.npz`): in f64 of unquantized models, of the same
+   weights in f32 arithmetic on this machine's processor of quantized ones;
  - the shapes of Llama-3.2-1B and Llama-3-8B without weights (`--weights absent`): `gpu_check.py` makes those where it runs;
- - every kernel of all of them, and those of `shapes.py`, alone.
+ - every kernel of all of them, those of `shapes.py`, and those of `variants.py` in other schedules.
 
-The folder has about 50 MB. Take it and the repository's `tools/` and `python/` folders to the machine with the GPU. Needs NumPy only.
+The folder travels with the repository: together they may have 40 MB. Needs NumPy only.
 """
 
 import argparse
@@ -20,15 +21,20 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
+import numpy as np
+
 import shapes
+import variants
+from reference import FLOOR, Llama, bf16, exact, f16, relative, tensors
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 # Head sizes 64 and 128, four and two query heads per KV head.
 SMALL = {
-    "d64": ["--hidden", "256", "--heads", "4", "--kv-heads", "1", "--ffn", "512", "--vocab", "512", "--layers", "2"],
+    "d64": ["--hidden", "256", "--heads", "4", "--kv-heads", "1", "--ffn", "256", "--vocab", "512", "--layers", "2"],
     "d128": ["--hidden", "256", "--heads", "2", "--kv-heads", "1", "--ffn", "448", "--vocab", "512", "--layers", "2"],
 }
 SMALL_FORMATS = {
@@ -39,11 +45,19 @@ SMALL_FORMATS = {
     "w4a": ["--w4a", "--group", "32"],
     "fp8": ["--fp8"],
 }
-# Every format once or twice: the folder has to travel.
-CASES = {"d64": ["bf16", "f16", "w8", "w4", "fp8"], "d128": ["bf16", "w4", "w4a"]}
+# Every format once, the most usual one twice: the folder has to travel.
+CASES = {"d64": ["bf16", "w8", "w4", "fp8"], "d128": ["f16", "w4", "w4a"]}
 LARGE = {"llama-3.2-1b": ("1.2b", "1b"), "llama-3-8b": ("8b", "8b")}
 LARGE_FORMATS = {"bf16": [], "w4": ["--w4", "--group", "128"]}
-CPU = "x86-64-v3"
+# Bytes of what travels: the folder and the files of the repository.
+MOST = 40_000_000
+# Lengths of prompts that meet page borders and all regimes (up to 8 tokens, up to 64, more).
+PROMPTS = [1, 2, 7, 8, 9, 16, 17, 33, 64, 65, 130, 300]
+# Of longer prompts, every so manieth row is kept, and the last ones.
+WHOLE, EVERY, LAST = 17, 8, 12
+# Kernels in other schedules.
+VARIANTS = 300
+CPU = "native"
 QUANTIZED = ("w8", "w4", "w4a", "fp8")
 # Weights beside the artifact, where they need no alignment to large pages.
 SMALL_OPTIONS = ["--kv", "f16", "--max-context", "1024", "--weights", "external", "--no-golden", "--quiet"]
@@ -83,38 +97,118 @@ class Kernels:
         return file
 
 
-def lower(file, target):
-    run(llmcc(), "lower", file, "--target", target, "-o", file.parent)
+def lower(file, target, *options):
+    """Code beside a file of kernels, and no file any more."""
+    run(llmcc(), "lower", file, "--target", target, *options, "-o", file.parent)
     file.unlink()
-    # The folder has to travel.
+    listed = file.parent / "kernels.json"
+    described = json.loads(listed.read_text())
+    for kernel in described["kernels"]:
+        del kernel["text"]
+    listed.write_text(json.dumps(described) + "\n")
     for code in [*file.parent.glob("*.cubin"), *file.parent.glob("*.ptx")]:
-        Path(f"{code}.gz").write_bytes(gzip.compress(code.read_bytes(), 9))
-        code.unlink()
+        pack(code)
+
+
+def pack(file):
+    """The folder has to travel."""
+    Path(f"{file}.gz").write_bytes(gzip.compress(file.read_bytes(), 9, mtime=0))
+    file.unlink()
+
+
+def travels(out):
+    """Bytes of the folder, and of the repository's own files."""
+    listed = subprocess.run(["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=REPOSITORY, capture_output=True, check=True).stdout
+    tree = [REPOSITORY / name for name in listed.decode().split("\0") if name]
+    inside = {f for f in out.resolve().rglob("*") if f.is_file()}
+    return sum(f.stat().st_size for f in inside), sum(f.stat().st_size for f in tree if f.is_file() and f.resolve() not in inside)
+
+
+def check_size(out, most):
+    """Refuses what is too large to travel."""
+    folder, tree = travels(out)
+    text = f"{out}: {folder / 1e6:.1f} MB, with the repository {(folder + tree) / 1e6:.1f} MB"
+    if folder + tree > most:
+        sys.exit(f"{text}: more than the {most / 1e6:.1f} MB that may travel")
+    return text
+
+
+# ---- small models ---------------------------------------------------------------------------------------------------------------
+
+
+def kept(length):
+    """Rows of a prompt whose logits are stored."""
+    return [i for i in range(length) if length <= WHOLE or i % EVERY == 0 or i >= length - LAST]
+
+
+class Reference:
+    """What a checkpoint's models should compute, and the error of a library that computes in 16 bits."""
+
+    def __init__(self, folder):
+        config, weights = json.loads((folder / "config.json").read_text()), tensors(folder)
+        rng = np.random.default_rng(3)
+        self.prompts = [rng.integers(0, config["vocab_size"], n) for n in PROMPTS]
+        model = Llama(config, weights, exact)
+        self.exact = [model.logits(p) for p in self.prompts]
+        self.allowed = {}
+        for name, rounded in (("bf16", bf16), ("f16", f16)):
+            model = Llama(config, weights, rounded)
+            error = max(relative(model.logits(p), w) for p, w in zip(self.prompts, self.exact))
+            self.allowed[name] = max(2 * error, FLOOR)
+
+    def write(self, file, logits):
+        parts = {}
+        for i, (tokens, rows) in enumerate(zip(self.prompts, logits)):
+            some = kept(len(tokens))
+            parts |= {f"tokens{i}": tokens.astype(np.int32), f"rows{i}": np.array(some), f"logits{i}": np.asarray(rows, np.float32)[some]}
+        np.savez_compressed(file, **parts)
+
+
+def logits_of(artifact, prompts):
+    """All rows that an artifact computes on this processor."""
+    sys.path.insert(0, str(REPOSITORY / "python"))
+    from models import open_on, run_prompts
+
+    with open_on(artifact, "cpu") as model:
+        return run_prompts(model, [p.tolist() for p in prompts])
 
 
 def checkpoint(preset, folder, *options):
     run(sys.executable, REPOSITORY / "benches" / "make_checkpoint.py", preset, folder, *options)
 
 
-def small(out, target, kernels):
+def small(out, target, scratch, kernels, cases):
     for name, shape in SMALL.items():
-        folder = out / name
+        if name not in cases:
+            continue
+        folder = scratch / name
         checkpoint("135m", folder, *shape)
-        for form in CASES[name]:
+        reference = Reference(folder)
+        for form in cases[name]:
             options = SMALL_FORMATS[form]
             artifact = out / f"{name}-{form}.so"
-            # Of a CPU, to try the script: its own activations are int8, which is another error.
-            exact = [] if target.startswith("sm") else ["--act", "f32"]
-            run(llmcc(), "compile", folder, "--target", target, *exact, *SMALL_OPTIONS, *options, "-o", artifact)
-            if target.startswith("sm"):
-                kernels.add(f"{name}-{form}", folder, target, *options, "--kv", "f16", "--max-context", "1024")
-            model = {"name": f"{name}-{form}", "checkpoint": name, "format": form, "artifact": artifact.name}
+            run(llmcc(), "compile", folder, "--target", target, *SMALL_OPTIONS, *options, "-o", artifact)
+            kernels.add(f"{name}-{form}", folder, target, *options, "--kv", "f16", "--max-context", "1024")
+            logits = reference.exact
             if form in QUANTIZED:
                 # The same weights with exact activations, in f32 arithmetic.
-                reference = out / f"{name}-{form}.cpu.so"
-                run(llmcc(), "compile", folder, "--target", CPU, "--act", "f32", *SMALL_OPTIONS, *options, "-o", reference)
-                model["reference"] = reference.name
-            yield model
+                processor = scratch / f"{name}-{form}.so"
+                run(llmcc(), "compile", folder, "--target", CPU, "--act", "f32", *SMALL_OPTIONS, *options, "-o", processor)
+                logits = logits_of(processor, reference.prompts)
+            reference.write(out / f"{name}-{form}.npz", logits)
+            finish(artifact)
+            allowed = reference.allowed["f16" if form == "f16" else "bf16"]
+            yield {"name": f"{name}-{form}", "format": form, "artifact": artifact.name, "reference": f"{name}-{form}.npz", "allowed": allowed}
+
+
+def finish(artifact):
+    """What goes with an artifact, packed; its manifest is inside, too, but of those without weights it names them."""
+    for file in artifact.parent.glob(f"{artifact.name}*"):
+        if file.suffix != ".gz":
+            pack(file)
+
+
+# ---- large models ---------------------------------------------------------------------------------------------------------------
 
 
 def large(out, target, scratch, kernels):
@@ -126,36 +220,54 @@ def large(out, target, scratch, kernels):
             run(llmcc(), "compile", folder, "--target", target, "--max-context", "8192", "--weights", "absent", *options, "-o", artifact)
             kernels.add(f"llama-{short}-{form}", folder, target, *options, "--weights", "absent")
             config = json.loads((folder / "config.json").read_text())
+            finish(artifact)
             yield {"name": name, "format": form, "artifact": artifact.name, "config": config}
         shutil.rmtree(folder)
+
+
+def more_kernels(kernels, scratch, target):
+    """Kernels that none of the models has: other caches, fp8 activations."""
+    for options in (["--kv", "bf16"], ["--kv", "int8"], ["--fp8", "--act", "fp8"]):
+        name = "d128-" + "-".join(o.strip("-") for o in options)
+        kernels.add(name, scratch / "d128", target, *options, "--max-context", "1024")
+
+
+def prepare(out, target, scratch, tiny):
+    kernels = Kernels()
+    cases = {"d64": ["bf16", "w4"]} if tiny else CASES
+    models = {
+        "target": target,
+        "small": list(small(out, target, scratch, kernels, cases)),
+        "large": [] if tiny else list(large(out, target, scratch, kernels)),
+    }
+    (out / "models.json").write_text(json.dumps(models, indent=1) + "\n")
+    if not tiny:
+        more_kernels(kernels, scratch, target)
+    lower(kernels.write(out / "kernels"), target)
+    lower(shapes.write(out / "speed", tiny), target)
+    described = json.loads((out / "kernels" / "kernels.json").read_text())
+    shapes.describe(out / "speed", [*shapes.shapes(tiny), *shapes.of_models(described)])
+    count = variants.prepare(out / "variants", lambda file, schedule: lower(file, target, "--schedule", schedule), VARIANTS, tiny)
+    print(f"{count} kernels in other schedules")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--target", default="sm90")
-    parser.add_argument("--only", choices=["small", "large"])
+    parser.add_argument("--most", type=int, default=MOST, metavar="BYTES", help="of the folder and the repository together")
+    parser.add_argument("--check", action="store_true", help="only whether a folder is small enough")
+    parser.add_argument("--tiny", action="store_true", help="little of everything, to try the scripts with the driver's stand-in")
     args = parser.parse_args()
-    args.out.mkdir(parents=True, exist_ok=True)
-    scratch = args.out / "shapes"
-    kernels = Kernels()
-    models = {
-        "target": args.target,
-        "small": list(small(args.out, args.target, kernels)) if args.only != "large" else [],
-        "large": list(large(args.out, args.target, scratch, kernels)) if args.only != "small" else [],
-    }
-    shutil.rmtree(scratch, ignore_errors=True)
-    if args.target.startswith("sm"):
-        # Kernels that none of the models has: other caches, fp8 activations.
-        if args.only != "large":
-            for options in (["--kv", "bf16"], ["--kv", "int8"], ["--fp8", "--act", "fp8"]):
-                name = "d128-" + "-".join(o.strip("-") for o in options)
-                kernels.add(name, args.out / "d128", args.target, *options, "--max-context", "1024")
-        lower(kernels.write(args.out / "kernels"), args.target)
-        lower(shapes.write(args.out / "speed"), args.target)
-    (args.out / "models.json").write_text(json.dumps(models, indent=1) + "\n")
-    size = sum(f.stat().st_size for f in args.out.rglob("*") if f.is_file())
-    print(f"{args.out}: {size / 1e6:.1f} MB; now, where the GPU is: python tools/gpu-check/gpu_check.py {args.out}")
+    if not args.check:
+        if args.out.exists() and any(args.out.iterdir()) and not (args.out / "models.json").exists():
+            sys.exit(f"{args.out} has other things in it: name a folder that is empty, new, or made by this script")
+        shutil.rmtree(args.out, ignore_errors=True)
+        args.out.mkdir(parents=True)
+        with tempfile.TemporaryDirectory(prefix="gpu-check-") as scratch:
+            prepare(args.out, args.target, Path(scratch), args.tiny)
+    text = check_size(args.out, args.most)
+    print(f"{text}; now, where the GPU is: python3 tools/gpu-check/gpu_check.py {args.out} --out results.jsonl")
 
 
 if __name__ == "__main__":

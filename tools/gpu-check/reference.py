@@ -1,153 +1,97 @@
-"""Llama in PyTorch: the reference of the small models, and the speed to compare with."""
+"""Llama in NumPy: exactly (f64), and as a library computes it in 16 bits, each operation's result rounded. `prepare.py` makes the references of small models with it."""
 
 import json
-import math
 
-import torch
-import torch.nn.functional as F
+import numpy as np
 
-DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
+# A rounding error that is none: sums in another order.
+FLOOR = 1e-3
+
+
+def exact(x):
+    return x
+
+
+def bf16(x):
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+
+
+def f16(x):
+    return x.astype(np.float16).astype(np.float32)
 
 
 def tensors(folder):
-    """The tensors of `model.safetensors`."""
+    """The tensors of `model.safetensors`, in f32."""
     data = (folder / "model.safetensors").read_bytes()
     size = int.from_bytes(data[:8], "little")
     out = {}
     for name, entry in json.loads(data[8 : 8 + size]).items():
         if name != "__metadata__":
-            first, last = entry["data_offsets"]
-            raw = torch.frombuffer(bytearray(data[8 + size + first : 8 + size + last]), dtype=DTYPES[entry["dtype"]])
-            out[name] = raw.reshape(entry["shape"])
+            raw = data[8 + size + entry["data_offsets"][0] : 8 + size + entry["data_offsets"][1]]
+            if entry["dtype"] == "BF16":
+                values = (np.frombuffer(raw, np.uint16).astype(np.uint32) << 16).view(np.float32)
+            else:
+                values = np.frombuffer(raw, {"F16": np.float16, "F32": np.float32}[entry["dtype"]]).astype(np.float32)
+            out[name] = values.reshape(entry["shape"])
     return out
 
 
-def frequencies(config, device):
-    d = config["head_dim"]
-    inv = config["rope_theta"] ** (-torch.arange(0, d, 2, dtype=torch.float64, device=device) / d)
-    scaling = config.get("rope_scaling")
-    if not scaling:
-        return inv
-    low = scaling["original_max_position_embeddings"] / scaling["low_freq_factor"]
-    high = scaling["original_max_position_embeddings"] / scaling["high_freq_factor"]
-    length = 2 * math.pi / inv
-    smooth = (scaling["original_max_position_embeddings"] / length - scaling["low_freq_factor"]) / (
-        scaling["high_freq_factor"] - scaling["low_freq_factor"]
-    )
-    between = (1 - smooth) * inv / scaling["factor"] + smooth * inv
-    return torch.where(length > low, inv / scaling["factor"], torch.where(length < high, inv, between))
-
-
 class Llama:
-    """A Llama in one dtype. `linear(x, weight)` may be replaced, to multiply weights in another form."""
+    """`rounded`: what storing a result does to it."""
 
-    def __init__(self, config, weights, dtype, device, linear=F.linear):
-        self.config, self.dtype, self.linear = config, dtype, linear
-        self.w = {k: v.to(device=device, dtype=dtype) if torch.is_tensor(v) else v for k, v in weights.items()}
-        self.inv_freq = frequencies(config, device)
-        self.head = self.w.get("lm_head.weight", self.w["model.embed_tokens.weight"])
+    def __init__(self, config, weights, rounded):
+        self.config, self.rounded = config, rounded
+        self.dtype = np.float64 if rounded is exact else np.float32
+        self.w = {name: rounded(w).astype(self.dtype) for name, w in weights.items()}
+
+    def linear(self, x, name):
+        return self.rounded(x @ self.w[name].T)
 
     def norm(self, x, name):
-        wide = x.to(torch.promote_types(self.dtype, torch.float32))
-        wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.config["rms_norm_eps"])
-        return wide.to(self.dtype) * self.w[name]
+        wide = x / np.sqrt((x * x).mean(-1, keepdims=True) + self.config["rms_norm_eps"])
+        return self.rounded(self.rounded(wide) * self.w[name])
 
-    def rope(self, x, positions):
-        angle = positions.double()[:, None] * self.inv_freq
-        cos, sin = (f(torch.cat([angle, angle], -1)).to(self.dtype)[:, None, :] for f in (torch.cos, torch.sin))
-        half = x.shape[-1] // 2
-        return x * cos + torch.cat([-x[..., half:], x[..., :half]], -1) * sin
+    def rope(self, x):
+        d = x.shape[-1]
+        angle = np.arange(x.shape[0])[:, None] * self.config["rope_theta"] ** (-np.arange(0, d, 2) / d)
+        cos, sin = (self.rounded(np.concatenate([f(angle)] * 2, -1).astype(self.dtype))[:, None] for f in (np.cos, np.sin))
+        turned = np.concatenate([-x[..., d // 2 :], x[..., : d // 2]], -1)
+        return self.rounded(self.rounded(x * cos) + self.rounded(turned * sin))
+
+    def attention(self, q, k, v):
+        """Of all tokens `[tokens, heads, D]` to those before them."""
+        t, heads, d = q.shape
+        k, v = (np.repeat(x, heads // x.shape[1], 1) for x in (k, v))
+        scores = np.einsum("qhd,khd->hqk", q, k) / np.sqrt(d)
+        scores = np.where(np.tri(t, dtype=bool), scores, -np.inf)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        out = np.einsum("hqk,khd->qhd", self.rounded(weights), v) / weights.sum(-1).T[..., None]
+        return self.rounded(out.astype(self.dtype)).reshape(t, -1)
 
     def logits(self, tokens):
         """All rows, of a sequence from its start."""
+        if self.config.get("rope_scaling"):
+            raise ValueError("scaled rotary frequencies")
         t = len(tokens)
-        positions = torch.arange(t, device=self.inv_freq.device)
-        c = self.config
-        x = self.w["model.embed_tokens.weight"][torch.as_tensor(tokens, device=self.inv_freq.device)]
-        for i in range(c["num_hidden_layers"]):
+        x = self.w["model.embed_tokens.weight"][tokens]
+        for i in range(self.config["num_hidden_layers"]):
             p = f"model.layers.{i}."
             y = self.norm(x, p + "input_layernorm.weight")
-            q, k, v = (
-                self.linear(y, self.w[f"{p}self_attn.{n}_proj.weight"]).view(t, -1, c["head_dim"]) for n in "qkv"
-            )
-            q, k = self.rope(q, positions), self.rope(k, positions)
-            y = F.scaled_dot_product_attention(
-                q.transpose(0, 1)[None], k.transpose(0, 1)[None], v.transpose(0, 1)[None], is_causal=True, enable_gqa=True
-            )
-            x = x + self.linear(y[0].transpose(0, 1).reshape(t, -1), self.w[p + "self_attn.o_proj.weight"])
-            x = x + self.mlp(self.norm(x, p + "post_attention_layernorm.weight"), p)
-        return self.linear(self.norm(x, "model.norm.weight"), self.head)
-
-    def mlp(self, y, p):
-        gate, up = self.linear(y, self.w[p + "mlp.gate_proj.weight"]), self.linear(y, self.w[p + "mlp.up_proj.weight"])
-        return self.linear(F.silu(gate) * up, self.w[p + "mlp.down_proj.weight"])
+            q, k, v = (self.linear(y, f"{p}self_attn.{n}_proj.weight").reshape(t, -1, self.config["head_dim"]) for n in "qkv")
+            y = self.attention(self.rope(q), self.rope(k), v)
+            x = self.rounded(x + self.linear(y, p + "self_attn.o_proj.weight"))
+            y = self.norm(x, p + "post_attention_layernorm.weight")
+            gate = self.linear(y, p + "mlp.gate_proj.weight")
+            gate = self.rounded(gate / (1 + np.exp(-gate)))
+            x = self.rounded(x + self.linear(self.rounded(gate * self.linear(y, p + "mlp.up_proj.weight")), p + "mlp.down_proj.weight"))
+        head = "lm_head.weight" if "lm_head.weight" in self.w else "model.embed_tokens.weight"
+        return self.linear(self.norm(x, "model.norm.weight"), head)
 
 
-class Decoder(Llama):
-    """One token of each of `batch` sequences that have `context` tokens in a static cache."""
-
-    def __init__(self, config, weights, dtype, device, batch, context, linear=F.linear):
-        super().__init__(config, weights, dtype, device, linear)
-        shape = (batch, config["num_key_value_heads"], context + 1, config["head_dim"])
-        self.k = [torch.randn(shape, device=device, dtype=dtype) for _ in range(config["num_hidden_layers"])]
-        self.v = [torch.randn(shape, device=device, dtype=dtype) for _ in range(config["num_hidden_layers"])]
-        self.positions = torch.full((batch,), context, device=device)
-        self.tokens = torch.ones(batch, device=device, dtype=torch.long)
-        self.context = context
-
-    def step(self):
-        c, b = self.config, len(self.tokens)
-        x = self.w["model.embed_tokens.weight"][self.tokens]
-        for i in range(c["num_hidden_layers"]):
-            p = f"model.layers.{i}."
-            y = self.norm(x, p + "input_layernorm.weight")
-            q, k, v = (self.linear(y, self.w[f"{p}self_attn.{n}_proj.weight"]).view(b, -1, c["head_dim"]) for n in "qkv")
-            q, k = self.rope(q, self.positions), self.rope(k, self.positions)
-            self.k[i][:, :, self.context] = k
-            self.v[i][:, :, self.context] = v
-            y = F.scaled_dot_product_attention(q[:, :, None], self.k[i], self.v[i], enable_gqa=True)
-            x = x + self.linear(y.reshape(b, -1), self.w[p + "self_attn.o_proj.weight"])
-            x = x + self.mlp(self.norm(x, p + "post_attention_layernorm.weight"), p)
-        self.tokens.copy_(self.linear(self.norm(x, "model.norm.weight"), self.head).argmax(-1))
-
-
-class Int4:
-    """A matrix in the form of PyTorch's own 4-bit product."""
-
-    def __init__(self, n, k, group, device):
-        codes = torch.randint(0, 256, (n, k // 2), device=device, dtype=torch.uint8)
-        self.packed = torch.ops.aten._convert_weight_to_int4pack(codes, 8)
-        self.scales = torch.full((k // group, n, 2), k**-0.5 / 4.6, device=device, dtype=torch.bfloat16)
-        self.group = group
-
-    def __call__(self, x):
-        return torch.ops.aten._weight_int4pack_mm(x, self.packed, self.group, self.scales)
-
-
-def linear_of_any(x, w):
-    return w(x) if isinstance(w, Int4) else F.linear(x, w)
-
-
-def random_weights(config, device, int4=False):
-    """Random weights of a shape, in bf16 or (the matrices of the layers and the head) in 4 bits."""
-    hidden, ffn, d = config["hidden_size"], config["intermediate_size"], config["head_dim"]
-    q, kv = config["num_attention_heads"] * d, config["num_key_value_heads"] * d
-
-    def make(n, k):
-        if int4:
-            return Int4(n, k, 128, device)
-        return (torch.randn(n, k, device=device, dtype=torch.bfloat16) * k**-0.5).to(torch.bfloat16)
-
-    ones = torch.ones(hidden, device=device, dtype=torch.bfloat16)
-    w = {"model.embed_tokens.weight": torch.randn(config["vocab_size"], hidden, device=device, dtype=torch.bfloat16) * hidden**-0.5}
-    w["model.norm.weight"] = ones
-    if int4 or not config["tie_word_embeddings"]:
-        w["lm_head.weight"] = make(config["vocab_size"], hidden)
-    for i in range(config["num_hidden_layers"]):
-        p = f"model.layers.{i}."
-        w[p + "input_layernorm.weight"] = w[p + "post_attention_layernorm.weight"] = ones
-        for name, n, k in [("q", q, hidden), ("k", kv, hidden), ("v", kv, hidden), ("o", hidden, q)]:
-            w[f"{p}self_attn.{name}_proj.weight"] = make(n, k)
-        for name, n, k in [("gate", ffn, hidden), ("up", ffn, hidden), ("down", hidden, ffn)]:
-            w[f"{p}mlp.{name}_proj.weight"] = make(n, k)
-    return w
+def relative(got, want):
+    """Root mean square of the error over that of the reference, of the worst row; infinite when a number is missing."""
+    got, want = np.asarray(got, np.float64), np.asarray(want, np.float64)
+    if not np.isfinite(got).all():
+        return float("inf")
+    return float((np.sqrt(((got - want) ** 2).mean(-1)) / np.sqrt((want**2).mean(-1))).max())

@@ -13,7 +13,7 @@ from pathlib import Path
 
 @dataclass
 class Shape:
-    """A kernel to be timed. `parts`: for each sequence the tokens before the step and in it."""
+    """A kernel to be timed. `parts`: for each sequence the tokens before the step and in it. `key`: among the first to be measured. `peer`: PyTorch has the like."""
 
     name: str
     what: str
@@ -21,12 +21,20 @@ class Shape:
     parts: list
     # Share of the copy bandwidth, or of PyTorch's speed, that it should reach; None: no matter.
     goal: tuple = field(default=None)
+    key: bool = False
+    peer: bool = True
+    # Where its code is.
+    folder: str = "speed"
+    kernel: str = ""
+
+    def __post_init__(self):
+        self.kernel = self.kernel or self.name
 
     def described(self):
-        return {"name": self.name, "what": self.what, "parts": self.parts, "goal": self.goal}
+        return {name: getattr(self, name) for name in ("name", "what", "parts", "goal", "key", "peer", "folder", "kernel")}
 
 
-def product(name, what, form, n, k, rows, tile_m, tile_n, goal=None, elem="bf16"):
+def product(name, what, form, n, k, rows, tile_m, tile_n, goal=None, elem="bf16", key=False):
     text = f"""kernel @{name} rows T {{
   param %x: rows {elem}[T, {k}]
   param %w: matrix {form}.frag[{n}, {k}]
@@ -36,10 +44,10 @@ def product(name, what, form, n, k, rows, tile_m, tile_n, goal=None, elem="bf16"
   }}
 }}
 """
-    return Shape(name, what, text, [[0, rows]], goal)
+    return Shape(name, what, text, [[0, rows]], goal, key or bool(goal))
 
 
-def attention(name, what, heads, kv_heads, d, parts, tile_m, cache="bf16", goal=None):
+def attention(name, what, heads, kv_heads, d, parts, tile_m, cache="bf16", goal=None, key=False):
     width = heads * d
     text = f"""kernel @{name} rows T {{
   param %q: rows bf16[T, {width}]
@@ -48,7 +56,7 @@ def attention(name, what, heads, kv_heads, d, parts, tile_m, cache="bf16", goal=
   attention q=%q kv=%kv heads={heads} scale={d**-0.5}{"" if tile_m == 1 else f" tile_m={tile_m}"} out=%y
 }}
 """
-    return Shape(name, what, text, parts, goal)
+    return Shape(name, what, text, parts, goal, key or bool(goal))
 
 
 def shapes(small=False):
@@ -65,29 +73,67 @@ def shapes(small=False):
         for n, k in ((4096, 14336), (14336, 4096), (8192, 8192), (28672, 8192), (8192, 28672)):
             goal = ("copy", 85) if label == "w4" else None
             yield product(f"one.{label}_{n}_{k}", f"{label} product, 1 token, {n}×{k}", form, n, k, 1, 8, 16, goal)
-    for rows, tile in ((8, 8), (16, 16), (64, 64)):
-        yield product(f"few.w4_{rows}", f"w4 product, {rows} tokens, 14336×4096", "w4g128", 14336, 4096, rows, tile, 16 if tile == 8 else 128)
+    # Few rows in the tiles that models take for them: 32 up to 64 rows, 128 beyond.
+    for rows, tile, width in ((8, 8, 16), (16, 16, 128), (32, 32, 128), (64, 32, 128), (64, 64, 128), (96, 128, 128), (128, 128, 128)):
+        name, what = f"few.w4_{rows}_{tile}", f"w4 product, {rows} tokens, 14336×4096, tiles of {tile}"
+        yield product(name, what, "w4g128", 14336, 4096, rows, tile, width, key=rows in (64, 128))
+    for rows, tile in ((1, 16), (8, 16), (64, 64)):
+        what = f"fp8 product, {rows} tokens, 14336×4096, tiles of {tile}"
+        yield product(f"few.fp8_{rows}", what, "fp8", 14336, 4096, rows, tile, 128, elem="fp8", key=rows == 1)
     for tile in (128, 256):
         yield product(f"many.bf16_{tile}", f"bf16 product, 8192³, tiles of {tile}", "bf16", 8192, 8192, 8192, tile, 128, ("torch", 80))
-        yield product(f"many.w4_{tile}", f"w4 product, 8192³, tiles of {tile}", "w4g128", 8192, 8192, 8192, tile, 128)
-        yield product(f"prompt.bf16_{tile}", f"bf16 product, 512 tokens, 14336×4096, tiles of {tile}", "bf16", 14336, 4096, 512, tile, 128)
-        yield product(f"many.fp8_{tile}", f"fp8 product, 8192³, tiles of {tile}", "fp8", 8192, 8192, 8192, tile, 128, elem="fp8")
+        yield product(f"many.w4_{tile}", f"w4 product, 8192³, tiles of {tile}", "w4g128", 8192, 8192, 8192, tile, 128, key=True)
+        yield product(f"prompt.bf16_{tile}", f"bf16 product, 512 tokens, 14336×4096, tiles of {tile}", "bf16", 14336, 4096, 512, tile, 128, key=True)
+        yield product(f"many.fp8_{tile}", f"fp8 product, 8192³, tiles of {tile}", "fp8", 8192, 8192, 8192, tile, 128, elem="fp8", key=True)
         yield product(f"prompt.fp8_{tile}", f"fp8 product, 512 tokens, 14336×4096, tiles of {tile}", "fp8", 14336, 4096, 512, tile, 128, elem="fp8")
-    for heads, kv, d in ((32, 8, 64), (32, 8, 128)):
+    # Four and eight query heads per KV head.
+    for heads, kv, d in ((32, 8, 64), (32, 8, 128), (64, 8, 64), (64, 8, 128)):
+        group = heads // kv
         for length in (2048, 8192):
-            yield attention(f"prompt.d{d}_{length}", f"attention, prompt of {length}, heads of {d}", heads, kv, d, [[0, length]], 32, goal=("torch", 60))
+            what = f"attention, prompt of {length}, {heads} heads of {d}, {group} to a KV head"
+            yield attention(f"prompt.d{d}g{group}_{length}", what, heads, kv, d, [[0, length]], 128 // group, goal=("torch", 60))
         for batch, length in ((1, 4096), (1, 32768), (32, 4096)):
-            for cache in ("bf16", "int8"):
-                what = f"attention, {batch} × 1 token after {length}, heads of {d}, {cache} cache"
-                yield attention(f"decode.d{d}_{batch}x{length}_{cache}", what, heads, kv, d, [[length, 1]] * batch, 1, cache)
+            for cache in ("bf16", "int8") if group == 4 else ("bf16",):
+                what = f"attention, {batch} × 1 token after {length}, {heads} heads of {d}, {group} to a KV head, {cache} cache"
+                name, parts = f"decode.d{d}g{group}_{batch}x{length}_{cache}", [[length, 1]] * batch
+                yield attention(name, what, heads, kv, d, parts, 1, cache, key=(d, cache, batch) == (128, "bf16", 1))
     yield attention("prompt.int8", "attention, prompt of 2048, heads of 128, int8 cache", 32, 8, 128, [[0, 2048]], 32, "int8")
+
+
+# Rows, and tokens before them, by the rows of a product's tile; of attention.
+STEPS = {8: [[1, 512], [8, 512]], 64: [[16, 512], [33, 512], [64, 512]], 256: [[96, 0], [128, 0], [512, 0], [2048, 0]]}
+DECODING, PROMPT = [[1, 512], [1, 4096], [1, 32768]], [[512, 0], [2048, 0]]
+
+
+def of_models(described, prefix="llama_"):
+    """The kernels of large models, in the steps that they are made for: with prologues, stores to the cache, and the tiles that the compiler chose."""
+    for kernel in described["kernels"]:
+        family, tile = kernel["body"]["family"], kernel["body"].get("tile_m", 1)
+        if not kernel["name"].startswith(prefix) or family not in ("matmul", "attention"):
+            continue
+        if family == "matmul":
+            steps = next((steps for most, steps in STEPS.items() if tile <= most), [])
+        else:
+            steps = DECODING if tile == 1 else PROMPT
+        for rows, past in steps:
+            if kernel["rows"] == "R" and rows > 64:
+                # Logits of so many rows nobody wants.
+                continue
+            # Rows of logits are of as many tokens.
+            parts = [[past, 1]] * rows if rows <= 64 else [[0, rows]]
+            what = f"{kernel['name']}, {rows} tokens after {past}" if past else f"{kernel['name']}, a prompt of {rows}"
+            yield Shape(f"{kernel['name']}_{rows}_{past}", what, "", parts, peer=False, folder="kernels", kernel=kernel["name"], key=(rows, past) == (1, 512))
+
+
+def describe(folder, mine):
+    (folder / "speed.json").write_text(json.dumps([s.described() for s in mine], indent=1, ensure_ascii=False) + "\n")
 
 
 def write(folder, small=False):
     """Writes the kernels' text, and what is to be done with them; returns the file of the text."""
     folder.mkdir(parents=True, exist_ok=True)
     mine = list(shapes(small))
-    (folder / "speed.json").write_text(json.dumps([s.described() for s in mine], indent=1, ensure_ascii=False) + "\n")
+    describe(folder, mine)
     file = folder / "kernels.lir"
     file.write_text("\n".join(s.text for s in mine))
     return file

@@ -1,14 +1,13 @@
 """Times single kernels: each in a CUDA graph of many launches over copies of its large operands, so that nothing is found in the L2 cache; beside PyTorch's
 kernels for the same work, measured in the same way."""
 
-import json
-from pathlib import Path
+import time
 
 from kernels import Run
 from operands import Step
 
-# Bytes that the rotating operands have at least: several times the L2 cache of any GPU so far.
-ROTATE = 400 << 20
+
+
 LAUNCHES = 20
 
 
@@ -46,13 +45,14 @@ class Timed:
             self.copies += mine.values()
             self.sets.append([mine.get(i, a) for i, a in enumerate(run.addresses)])
 
-    def seconds(self, repeat):
-        launches = max(LAUNCHES, len(self.sets))
+    def seconds(self, repeat, warm, launches):
+        """Of a launch, of at least so many in a graph: median, least and most; after so many seconds of warming up."""
+        launches = max(launches, len(self.sets))
         cuda = self.run.cuda
         graph = cuda.graph(lambda: [self.run.launch(self.sets[i % len(self.sets)]) for i in range(launches)])
         try:
-            cuda.replay(graph)
-            return cuda.seconds(lambda: cuda.replay(graph), repeat) / launches
+            cuda.warm(lambda: cuda.replay(graph), warm)
+            return [t / launches for t in cuda.seconds(lambda: cuda.replay(graph), repeat)]
         finally:
             cuda.drop(graph)
 
@@ -60,19 +60,24 @@ class Timed:
         self.xp.release(self.copies)
 
 
-def torch_seconds(torch, works, repeat):
-    """Median seconds of one of `works`, which are run in turn in one CUDA graph."""
-    launches = max(LAUNCHES, len(works))
+def torch_seconds(torch, works, repeat, warm, launches=LAUNCHES):
+    """Median seconds of one of `works`, which are run in turn in one CUDA graph, after so many seconds of warming up."""
+    launches = max(launches, len(works))
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
-        for work in works[:2]:
+        for work in (works * 3)[:3]:
             work()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for i in range(launches):
             works[i % len(works)]()
-    graph.replay()
+    began = time.monotonic()
+    while True:
+        graph.replay()
+        torch.cuda.synchronize()
+        if time.monotonic() - began >= warm:
+            break
     pairs = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(repeat)]
     for first, last in pairs:
         first.record()
@@ -95,7 +100,7 @@ def peers(torch, kernel, step, rotate):
             some = [torch.randn(n, k, **options) for _ in range(min(64, max(2, -(-rotate // (2 * n * k)))))]
             return {"F.linear": [lambda w=w: torch.nn.functional.linear(x, w) for w in some]}
         if p["format"] == "w4":
-            from reference import Int4
+            from peers import Int4
 
             some = [Int4(n, k, p["group"], "cuda") for _ in range(min(64, max(2, -(-2 * rotate // (n * k)))))]
             return {"_weight_int4pack_mm": [lambda w=w: w(x) for w in some]}
@@ -130,69 +135,49 @@ def attention_peers(torch, body, kv, step, rotate, options):
     }
 
 
-def best_peer(torch, kernel, step, rotate, repeat):
-    """Seconds of PyTorch's fastest way, and its name; or why there is none."""
-    if torch is None:
-        return None, ""
-    found, said = (None, ""), ""
-    try:
-        for name, works in peers(torch, kernel, step, rotate).items():
-            try:
-                with torch.no_grad():
-                    seconds = torch_seconds(torch, works, repeat)
-                if found[0] is None or seconds < found[0]:
-                    found = seconds, name
-            except Exception as error:  # noqa: BLE001: not every way exists for every shape and version
-                said = f"{name}: {type(error).__name__}"
-                torch.cuda.synchronize()
-    except Exception as error:  # noqa: BLE001
-        said = f"{type(error).__name__}: {str(error).splitlines()[0][:60]}"
-    torch.cuda.empty_cache()
-    return found if found[0] else (None, said)
-
-
-def verdict(goal, share_of_copy, share_of_torch):
-    if not goal:
-        return ""
-    share = share_of_copy if goal[0] == "copy" else share_of_torch
-    if share is None:
-        return f"{goal[1]} % wanted"
-    return f"{goal[1]} %: met" if share >= goal[1] else f"**{goal[1]} %: missed**"
-
-
-def measure_all(folder, report, xp, cuda, copy, peak, torch=None, repeat=20, rotate=ROTATE):
-    """A table with a row per shape: first whether it is right, then its speed. `copy`: bytes per second; `peak`: operations per second of bf16 products."""
-    folder = Path(folder)
-    described = {k["name"]: k for k in json.loads((folder / "kernels.json").read_text())["kernels"]}
-    rows = []
-    for shape in json.loads((folder / "speed.json").read_text()):
+def best_peer(torch, kernel, step, rotate, repeat, warm):
+    """A row for PyTorch's fastest way; of the ways that do not work with this version, why."""
+    found, said = {}, []
+    for name, works in peers(torch, kernel, step, rotate).items():
         try:
-            rows.append(measure(folder, described[shape["name"]], shape, report, xp, cuda, (copy, peak), torch, repeat, rotate))
-        except Exception as error:  # noqa: BLE001: one failing kernel must not hide the others
-            report.wrong += 1
-            rows.append([shape["what"], *[""] * 7, f"**{type(error).__name__}: {error}**"])
-        print(rows[-1], flush=True)
-    report.table(["kernel", "error", "µs", "GB/s", "of copying", "TFLOP/s", "of the bf16 peak", "PyTorch", "wanted"], rows)
+            with torch.no_grad():
+                seconds = torch_seconds(torch, works, repeat, warm)
+            if not found or seconds < found["us"] / 1e6:
+                found = {"us": seconds * 1e6, "by": name}
+        except RuntimeError as error:
+            said.append(f"{name}: {str(error).splitlines()[0][:80]}")
+            # Where the context is lost, this fails as well, and the process ends.
+            torch.cuda.synchronize()
+    return {**found, "said": "; ".join(said)}
 
 
-def measure(folder, kernel, shape, report, xp, cuda, peaks, torch, repeat, rotate):
-    step = Step(xp, [tuple(p) for p in shape["parts"]])
+def whole(xp, parts):
+    """A step of which every row is wanted."""
+    return Step(xp, [tuple(p) for p in parts], wanted=range(sum(new for _, new in parts)))
+
+
+def measure(xp, cuda, folder, kernel, parts, options):
+    """A row for a shape: first whether it is right, then its speed."""
+    step = whole(xp, parts)
     run = Run(xp, cuda, folder, kernel, step)
     try:
-        error, allowed = run.check()
-        right = report.check(error <= allowed)
-        timed = Timed(xp, run, rotate)
+        error, allowed = run.check(options["repeats"])
+        timed = Timed(xp, run, options["rotate"])
         try:
-            seconds = timed.seconds(repeat)
+            median, least, most = timed.seconds(options["timed"], options["warm"], options["launches"])
         finally:
             timed.close()
         moved, work = cost(kernel, step)
-        moved += timed.weights
+        seen = run.occupancy()
     finally:
         run.close()
-    theirs, name = best_peer(torch, kernel, step, rotate, repeat)
-    of_copy, of_peak = 100 * moved / seconds / peaks[0], 100 * work / seconds / peaks[1]
-    of_torch = 100 * theirs / seconds if theirs else None
-    beside = f"{theirs * 1e6:.1f} µs, {name}: {of_torch:.0f} %" if theirs else name
-    numbers = [f"{seconds * 1e6:.1f}", f"{moved / seconds / 1e9:.0f}", f"{of_copy:.0f} %", f"{work / seconds / 1e12:.1f}", f"{of_peak:.0f} %"]
-    return [shape["what"], f"{error:.1e} {right}", *numbers, beside, verdict(shape["goal"], of_copy, of_torch)]
+    return {
+        "error": error,
+        "allowed": allowed,
+        "right": error <= allowed,
+        "us": median * 1e6,
+        "us_range": [least * 1e6, most * 1e6],
+        "bytes": moved + timed.weights,
+        "flops": work,
+        **seen,
+    }

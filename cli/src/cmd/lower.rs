@@ -9,8 +9,11 @@ use crate::session;
 
 use llmcc_codegen::link::Pending;
 use llmcc_codegen::{Backend, GpuObject, Object};
+use llmcc_ir::gpu::schedule::{self, Input, MatmulSchedule};
 use llmcc_ir::kernel::{Body, Expr, Kernel, Norm, Param, ParamKind, RowElem, Segment, Store};
-use llmcc_ir::target::{Family, TargetSpec};
+use llmcc_ir::target::{Arch, Family, GpuArch, TargetSpec, Wish};
+use llmcc_ir::ty::Env;
+use llmcc_passes::cost;
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -19,7 +22,8 @@ use std::path::Path;
 /// # Errors
 /// Whatever is wrong with the text, the target or the folder.
 pub fn run(args: &LowerArgs) -> Result<(), Error> {
-    let target = session::find_target(&args.target)?;
+    let found = session::find_target(&args.target)?;
+    let target = &with_wish(found, args.schedule.unwrap_or_default());
     if target.family() != Family::Gpu {
         return Err(Error::Usage(format!("`lower` is for GPU targets; `{}` is none", target.name)));
     }
@@ -28,11 +32,47 @@ pub fn run(args: &LowerArgs) -> Result<(), Error> {
     }
     let program = std::env::current_exe().map_err(|e| Error::io("find", "the llmcc program", e))?;
     let backends = Backends::new(Some(program));
-    write(&read(&args.kernels)?, target, &backends, &args.output)?;
+    let mut kernels = read(&args.kernels)?;
+    if args.schedule.is_some() {
+        // Not every shape has room for what is wished.
+        kernels.retain(|k| schedule::matmul(k, target).is_some());
+    }
+    write(&kernels, target, &backends, &args.output)?;
     for warning in backends.gpu.warnings() {
         eprintln!("warning: {warning}");
     }
     Ok(())
+}
+
+/// Reads `resident=2,warps=8,stages=4,input=whole`.
+///
+/// # Errors
+/// What it does not know.
+pub fn parse_wish(text: &str) -> Result<Wish, String> {
+    let mut wish = Wish::NONE;
+    for part in text.split(',') {
+        let (name, value) = part.split_once('=').ok_or_else(|| format!("`{part}` has no value"))?;
+        let number =
+            || value.parse().ok().filter(|n| (1..=16).contains(n)).ok_or_else(|| format!("{name} is a number from 1 to 16, not `{value}`"));
+        match (name, value) {
+            ("resident", _) => wish.resident = Some(number()?),
+            ("warps", _) => wish.warps = Some(number()?),
+            ("stages", _) => wish.stages = Some(number()?),
+            ("input", "whole" | "global") => wish.whole = Some(value == "whole"),
+            _ => return Err(format!("`{part}` is none of resident=, warps=, stages=, input=whole and input=global")),
+        }
+    }
+    Ok(wish)
+}
+
+/// A target whose products have another schedule than the one chosen.
+#[must_use]
+pub fn with_wish(target: &TargetSpec, wish: Wish) -> TargetSpec {
+    let arch = match target.arch {
+        Arch::Gpu(gpu) => Arch::Gpu(GpuArch { wish, ..gpu }),
+        cpu => cpu,
+    };
+    TargetSpec { arch, ..*target }
 }
 
 /// The kernels of a file, verified.
@@ -80,13 +120,46 @@ pub fn write(kernels: &[Kernel], target: &TargetSpec, backend: &dyn Backend, fol
             false => format!("{i:03}.cubin"),
         };
         put(&file, if gpu.cubin.is_empty() { gpu.ptx.as_bytes() } else { &gpu.cubin })?;
-        all.push(describe(kernel, &object, gpu, &file));
+        all.push(describe(kernel, target, &object, gpu, &file));
     }
-    let text = format!("{:#}\n", json!({ "target": target.name, "kernels": all }));
+    let text = format!("{:#}\n", json!({ "target": target.name, "machine": machine(target), "kernels": all }));
     put("kernels.json", text.as_bytes())
 }
 
-fn describe(k: &Kernel, object: &Object, gpu: &GpuObject, file: &str) -> Value {
+/// What the cost model believes of the machine, in units per second and seconds.
+fn machine(t: &TargetSpec) -> Value {
+    let rates = t.gpu().map(|g| json!({ "l2": g.l2_bandwidth, "f16": g.f16_flops, "fp8": g.fp8_flops, "f32": g.f32_flops, "sms": g.sms }));
+    json!({ "memory": t.memory, "launch": t.launch, "rates": rates, "tensor": cost::TENSOR, "latency": cost::LATENCY })
+}
+
+/// Sizes of steps for which predictions are written: tokens, and tokens of context.
+const PREDICTED: [(usize, usize); 6] = [(1, 512), (1, 4096), (8, 512), (64, 512), (512, 256), (8192, 4096)];
+
+/// Seconds that the cost model predicts.
+fn predicted(k: &Kernel, t: &TargetSpec) -> Vec<Value> {
+    let at = |(m, context)| json!({ "m": m, "context": context, "seconds": cost::seconds_at(k, t, Env { tokens: m, rows: m }, context) });
+    PREDICTED.into_iter().map(at).collect()
+}
+
+/// How a product is spread over the machine.
+fn spread(s: &MatmulSchedule) -> Value {
+    let input = match s.input {
+        Input::Whole => "whole",
+        Input::Global => "global",
+        Input::Tiles => "tiles",
+    };
+    let phases: Vec<Value> = s
+        .phases
+        .iter()
+        .map(|p| json!({ "tiles": p.tiles, "strips": p.strips, "columns": p.columns, "parts": p.parts, "cut": p.cut, "stages": p.stages }))
+        .collect();
+    json!({
+        "variant": format!("{:?}", s.variant).to_lowercase(), "rows": s.rows, "warps": s.warps, "resident": s.resident, "blocks": s.blocks,
+        "input": input, "phases": phases,
+    })
+}
+
+fn describe(k: &Kernel, t: &TargetSpec, object: &Object, gpu: &GpuObject, file: &str) -> Value {
     json!({
         "name": k.name,
         "file": file,
@@ -98,6 +171,8 @@ fn describe(k: &Kernel, object: &Object, gpu: &GpuObject, file: &str) -> Value {
         // Bytes, and bytes per row.
         "workspace": [object.scratch, object.scratch_per_m],
         "generic": object.generic,
+        "schedule": schedule::matmul(k, t).map(|s| spread(&s)),
+        "predicted": predicted(k, t),
         "rows": k.rows.to_string(),
         "params": k.params.iter().map(param).collect::<Vec<_>>(),
         "body": body(&k.body),
@@ -109,7 +184,7 @@ fn param(p: &Param) -> Value {
     match &p.kind {
         ParamKind::Rows { rows, cols, elem } => json!({ "kind": "rows", "rows": rows.to_string(), "cols": cols, "elem": elem_name(*elem) }),
         ParamKind::Matrix { n, k, format } => {
-            json!({ "kind": "matrix", "n": n, "k": k, "format": format.def().name, "group": format.group })
+            json!({ "kind": "matrix", "n": n, "k": k, "format": format.def().name, "group": format.group, "bytes": format.packed_bytes(*n, *k) })
         }
         ParamKind::Vector { len } => json!({ "kind": "vector", "len": len }),
         ParamKind::Kv(s) => {

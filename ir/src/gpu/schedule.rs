@@ -251,12 +251,15 @@ impl<'a> Facts<'a> {
         let shapes = [8, 4, 2, 1].into_iter().flat_map(|rows| [(1, 16, rows), (1, 8, rows), (1, 4, rows)]);
         // Decoded weights and the f32 input of 8 rows need more than the 128 registers that 512 threads leave each.
         let fits = |(resident, warps, _): &(usize, usize, usize)| variant != Variant::Fma || resident * warps <= 8;
-        for (resident, warps, rows) in std::iter::once((2, 8, 8)).chain(shapes).filter(fits) {
+        let wish = self.gpu.wish;
+        // A wish for one of the two leaves the other as it would be.
+        let wished = |(resident, warps, rows)| (wish.resident.unwrap_or(resident), wish.warps.unwrap_or(warps), rows);
+        for (resident, warps, rows) in std::iter::once((2, 8, 8)).chain(shapes).map(wished).filter(fits) {
             let shared = (self.gpu.shared_per_sm as usize / resident - 1024).min(self.gpu.shared_per_block as usize);
             // With the factors of the normalization and a word for all threads.
             let staged = rows * (row + norm.map_or(0, |runs| runs.max(1 + warps) * 4)) + 32;
             let (input, left) = match shared.checked_sub(staged) {
-                Some(left) if must || staged <= shared / 2 => (Input::Whole, left),
+                Some(left) if must || wish.whole.unwrap_or(staged <= shared / 2) => (Input::Whole, left),
                 _ if must => continue,
                 _ => (Input::Global, shared),
             };
@@ -284,7 +287,7 @@ impl<'a> Facts<'a> {
             let joined = sums_bytes(parts, rows, s) + self.epilogue_bytes(group, rows);
             let left = shared.checked_sub(joined + 64)?;
             let unit = self.unit_bytes(s) * strips;
-            let want = (IN_FLIGHT / (resident * warps * unit)).clamp(2, 11) + 1;
+            let want = self.gpu.wish.stages.unwrap_or_else(|| (IN_FLIGHT / (resident * warps * unit)).clamp(2, 11) + 1);
             let stages = want.min(left / (warps * unit));
             let cut = self.cut(group, tiles, self.gpu.sms as usize * resident);
             (stages >= 2).then_some(Phase { first, segments, tiles, strips, columns, parts, cut, stages })
@@ -324,7 +327,11 @@ impl<'a> Facts<'a> {
         let shared = [(1, 4, false), (1, 3, false), (1, 2, false)];
         let apart = [(2, 4, true), (2, 3, true), (1, 4, true), (1, 3, true)];
         let few = if self.body.tile_m <= FEW_ROWS { &apart[..] } else { &[] };
-        few.iter().chain(deep).chain(&shared).find_map(|(resident, stages, apart)| {
+        let wish = self.gpu.wish;
+        let wished = |(resident, stages, _): &&(usize, usize, bool)| {
+            wish.resident.is_none_or(|w| w == *resident) && wish.stages.is_none_or(|w| w == *stages)
+        };
+        few.iter().chain(deep).chain(&shared).filter(wished).find_map(|(resident, stages, apart)| {
             let most = (self.gpu.shared_per_sm as usize / resident - 1024).min(self.gpu.shared_per_block as usize);
             let s = MatmulSchedule { apart: *apart, ..self.tiles(*resident, *stages)? };
             (self.tiles_bytes(&s) <= most).then_some(s)

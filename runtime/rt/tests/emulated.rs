@@ -7,7 +7,7 @@ mod gpu_model;
 use common::*;
 use gpu_model::Toy;
 use llmcc_rt::cuda::ffi::LIBRARY_VARIABLE;
-use llmcc_rt::{Engine, Options, select};
+use llmcc_rt::{Engine, Options, Result, select};
 
 /// Fields of the context in registers, the operands in `%x0` and following.
 fn kernel(name: &str, operands: usize, body: &str) -> String {
@@ -100,8 +100,24 @@ fn ptx(index: usize) -> String {
     }
 }
 
-fn open(options: Options) -> Engine {
-    select::open(gpu_model::images(Toy { gpus: &[80], cpu: false, cubin: true, candidates: 0 }, ptx).unwrap(), &options).unwrap()
+/// No text the driver takes.
+fn no_ptx(_kernel: usize) -> String {
+    ".version 1".into()
+}
+
+/// Machine code for the emulated GPU.
+fn cubin(index: usize) -> Vec<u8> {
+    llmcc_fake_cuda::cubin(90, &ptx(index))
+}
+
+/// Machine code for another of its family.
+fn other_cubin(index: usize) -> Vec<u8> {
+    llmcc_fake_cuda::cubin(80, &no_ptx(index))
+}
+
+fn open(options: Options, ptx: fn(usize) -> String, cubin: fn(usize) -> Vec<u8>) -> Result<Engine> {
+    let toy = Toy { gpus: &[80], cpu: false, cubin: true, candidates: 0 };
+    select::open(gpu_model::images_with(toy, ptx, cubin)?, &options)
 }
 
 #[test]
@@ -111,8 +127,14 @@ fn a_model_runs_on_an_emulated_gpu() {
     // SAFETY: the only test of this program; no other thread reads the environment.
     unsafe { std::env::set_var(LIBRARY_VARIABLE, &library) };
     for (max_batch_tokens, profile) in [(0, false), (7, false), (16, true)] {
-        let mut engine = open(Options { max_tokens: 9 * CONTEXT + 800, max_batch_tokens, profile, ..Options::default() });
-        check_random_steps(&mut engine, 5 + max_batch_tokens as u64, 40);
-        assert_ne!(engine.device(), "CPU");
+        let options = || Options { max_tokens: 9 * CONTEXT + 800, max_batch_tokens, profile, ..Options::default() };
+        // PTX where the cubins are for another GPU; and cubins alone.
+        for (ptx, cubin) in [(ptx as fn(usize) -> String, other_cubin as fn(usize) -> Vec<u8>), (no_ptx, cubin)] {
+            let mut engine = open(options(), ptx, cubin).unwrap();
+            check_random_steps(&mut engine, 5 + max_batch_tokens as u64, 40);
+            assert_ne!(engine.device(), "CPU");
+        }
     }
+    let error = open(Options::default(), no_ptx, other_cubin).err().unwrap();
+    assert!(error.message.contains("cannot compile kernel `embed`"), "{error}");
 }

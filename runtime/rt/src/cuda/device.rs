@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_int, c_uint};
 use std::fmt::Display;
 use std::marker::PhantomData;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::ffi::{self, Api, CuDevice, CuHandle, CuPtr, CuResult, SUCCESS};
 use crate::error::{Error, Result, Status};
@@ -38,6 +38,8 @@ pub struct Device {
     context: CuHandle,
     stream: CuHandle,
     process: u32,
+    /// What went wrong when the context was lost.
+    lost: OnceLock<String>,
 }
 
 // SAFETY: driver handles may be used from any thread that has made the context current.
@@ -94,7 +96,7 @@ impl Device {
             check(&api, (api.device_get)(&mut device, facts.ordinal), format_args!("cannot open GPU {}", facts.ordinal))?;
             check(&api, (api.context_retain)(&mut context, device), format_args!("cannot open {}", facts.name))?;
         }
-        let mut opened = Device { api, facts, device, context, stream, process: std::process::id() };
+        let mut opened = Device { api, facts, device, context, stream, process: std::process::id(), lost: OnceLock::new() };
         {
             let _current = opened.current()?;
             // SAFETY: the context is current.
@@ -120,9 +122,22 @@ impl Device {
         self.stream
     }
 
-    /// Turns a result of the driver into ours; `what` failed.
+    /// Turns a result of the driver into ours; `what` failed. Remembers when the context is lost by it.
     pub fn check(&self, code: CuResult, what: impl Display) -> Result<()> {
-        check(&self.api, code, what)
+        check(&self.api, code, what).inspect_err(|e| {
+            if ffi::loses_context(code) {
+                // The first reason stays: the others follow from it.
+                let _ = self.lost.set(e.message.clone());
+            }
+        })
+    }
+
+    /// Fails where nothing can run any more: after a fault that lost the context, or in a fork of the process.
+    pub fn check_usable(&self) -> Result<()> {
+        match self.lost.get() {
+            Some(reason) => Err(Error::new(Status::System, reason.clone())),
+            None => self.check_process(),
+        }
     }
 
     /// Fails in a fork of the process that opened the device, where CUDA does not work.
@@ -137,12 +152,19 @@ impl Device {
         self.process == std::process::id()
     }
 
-    /// Makes the context current on this thread until the result is dropped.
+    /// Makes the context current on this thread until the result is dropped. As long, the driver lets the thread allocate and wait even if another thread of
+    /// the host program captures a graph in the global mode (PyTorch's default): it would call that capture off.
     pub fn current(&self) -> Result<Current<'_>> {
         // SAFETY: a live context.
         let code = unsafe { (self.api.context_push)(self.context) };
         self.check(code, "cannot use the GPU on this thread")?;
-        Ok(Current { device: self, _this_thread: PhantomData })
+        let mut current = Current { device: self, capture_mode: None, _this_thread: PhantomData };
+        let mut mode = ffi::CAPTURE_RELAXED;
+        // SAFETY: `mode` is read and written.
+        let code = unsafe { (self.api.capture_exchange)(&mut mode) };
+        self.check(code, "cannot use the GPU on this thread")?;
+        current.capture_mode = Some(mode);
+        Ok(current)
     }
 
     /// Waits until all work on the stream is done; reports what went wrong in it.
@@ -182,12 +204,22 @@ fn check(api: &Api, code: CuResult, what: impl Display) -> Result<()> {
     if code == SUCCESS {
         return Ok(());
     }
-    Err(Error::new(Status::System, format!("{what}: the CUDA driver says {}", api.describe(code))))
+    let mut message = format!("{what}: the CUDA driver says {}", api.describe(code));
+    if ffi::loses_context(code) {
+        message.push_str(LOST);
+    }
+    Err(Error::new(Status::System, message))
 }
+
+/// What follows from a fault that loses the context.
+const LOST: &str = ". With this the process has lost its context on the GPU: every call fails until all that use it (other models, PyTorch) have let go of it. \
+                    Close them all and open the model again, or start a new process";
 
 /// The device's context is current on this thread while this lives.
 pub struct Current<'a> {
     device: &'a Device,
+    /// The thread's own mode, to be put back.
+    capture_mode: Option<c_int>,
     /// Not `Send`: it is about this thread.
     _this_thread: PhantomData<*const ()>,
 }
@@ -195,8 +227,13 @@ pub struct Current<'a> {
 impl Drop for Current<'_> {
     fn drop(&mut self) {
         let mut old = ptr::null_mut();
-        // SAFETY: pushed in `Device::current`.
-        unsafe { (self.device.api.context_pop)(&mut old) };
+        // SAFETY: pushed in `Device::current`, where the mode is from, too.
+        unsafe {
+            if let Some(mut mode) = self.capture_mode {
+                (self.device.api.capture_exchange)(&mut mode);
+            }
+            (self.device.api.context_pop)(&mut old);
+        }
     }
 }
 

@@ -167,7 +167,7 @@ impl Gpu {
 
 impl Executor for Gpu {
     fn ready(&self) -> Result<()> {
-        self.device.check_process()
+        self.device.check_usable()
     }
 
     fn run(&mut self, step: &Step) -> Result<()> {
@@ -185,7 +185,7 @@ impl Executor for Gpu {
             self.launch_all(step)?;
         }
         self.results.fetch(&device, &step.inputs.wants)?;
-        device.synchronize("the GPU failed in a step, and the model has to be opened again")?;
+        device.synchronize("the GPU failed in a step")?;
         step.profile.map_or(Ok(()), |profile| self.read_times(step, profile))
     }
 

@@ -23,6 +23,12 @@ pub const NO_DEVICE: CuResult = 100;
 /// `CUDA_ERROR_UNSUPPORTED_PTX_VERSION`.
 pub const UNSUPPORTED_PTX_VERSION: CuResult = 222;
 
+/// Whether every later call in this context fails as well: uncorrectable errors of memory or links, and whatever ends a kernel from within (illegal addresses,
+/// time limits, assertions, illegal instructions, misaligned addresses, ...).
+pub const fn loses_context(code: CuResult) -> bool {
+    matches!(code, 214 | 220 | 700 | 702 | 710 | 714..=719 | 721)
+}
+
 /// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT`.
 pub const ATTRIBUTE_SMS: c_int = 16;
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR`.
@@ -35,12 +41,16 @@ pub const ATTRIBUTE_SHARED: c_int = 97;
 pub const FUNC_MAX_THREADS: c_int = 0;
 /// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
 pub const FUNC_DYNAMIC_SHARED: c_int = 8;
+/// `CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT`: percent of a multiprocessor's memory that should be shared memory, the rest being first-level cache.
+pub const FUNC_CARVEOUT: c_int = 9;
 /// `CU_JIT_ERROR_LOG_BUFFER` and its size.
 pub const JIT_ERROR: (c_int, c_int) = (5, 6);
 /// `CU_STREAM_NON_BLOCKING`: the stream does not wait for the host program's default stream.
 pub const STREAM_NON_BLOCKING: c_uint = 1;
 /// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`: what other threads of the host program do does not disturb a capture.
 pub const CAPTURE_THREAD_LOCAL: c_int = 1;
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`: what this thread does disturbs no capture of others, either.
+pub const CAPTURE_RELAXED: c_int = 2;
 /// `CU_EVENT_DEFAULT`: with times.
 pub const EVENT_DEFAULT: c_uint = 0;
 
@@ -102,6 +112,7 @@ entry_points! {
     stream_synchronize: "cuStreamSynchronize" (stream: CuHandle),
     capture_begin: "cuStreamBeginCapture_v2" (stream: CuHandle, mode: c_int),
     capture_end: "cuStreamEndCapture" (stream: CuHandle, graph: *mut CuHandle),
+    capture_exchange: "cuThreadExchangeStreamCaptureMode" (mode: *mut c_int),
     graph_instantiate: "cuGraphInstantiateWithFlags" (exec: *mut CuHandle, graph: CuHandle, flags: u64),
     graph_launch: "cuGraphLaunch" (exec: CuHandle, stream: CuHandle),
     graph_destroy: "cuGraphDestroy" (graph: CuHandle),

@@ -80,6 +80,11 @@ impl Modules {
             let code = unsafe { (api.function_set)(function, ffi::FUNC_DYNAMIC_SHARED, kernel.shared as c_int) };
             device.check(code, format_args!("cannot give kernel `{name}` {} bytes of shared memory", kernel.shared))?;
         }
+        // Else the driver guesses how to divide a multiprocessor's memory: fewer blocks may fit than were counted on, and from one kernel to the next it waits for
+        // all blocks to divide it anew. So all kernels ask for the same.
+        // SAFETY: a live function.
+        let code = unsafe { (api.function_set)(function, ffi::FUNC_CARVEOUT, 100) };
+        device.check(code, format_args!("cannot choose shared memory over cache for kernel `{name}`"))?;
         Ok(function)
     }
 

@@ -54,6 +54,10 @@ pub struct Mock {
     handles: HashMap<usize, Handle>,
     next: usize,
     capture: Option<Vec<Launch>>,
+    /// How captures elsewhere bind this thread: 0 is CUDA's global mode.
+    pub capture_mode: c_int,
+    /// Preferred share of shared memory, of the functions that were given one.
+    pub carveouts: Vec<c_int>,
     clock: f32,
 }
 
@@ -89,6 +93,8 @@ impl Mock {
             handles: HashMap::new(),
             next: 1,
             capture: None,
+            capture_mode: 0,
+            carveouts: Vec::new(),
             clock: 0.0,
         }
     }
@@ -126,7 +132,7 @@ pub fn calls(name: &str) -> usize {
 pub fn assert_clean() {
     with(|m| {
         assert!(m.allocations.is_empty() && m.handles.is_empty(), "{} allocations, {} handles left", m.allocations.len(), m.handles.len());
-        assert_eq!((m.contexts, m.retained, m.capture.is_some()), (0, 0, false));
+        assert_eq!((m.contexts, m.retained, m.capture.is_some(), m.capture_mode), (0, 0, false, 0));
     });
 }
 
@@ -166,6 +172,10 @@ fn call(name: &'static str, needs_context: bool, f: impl FnOnce(&mut Mock) -> Re
         if needs_context && m.contexts == 0 {
             return INVALID_CONTEXT;
         }
+        // What another thread's capture would not survive.
+        let unsafe_call = ["cuMemAlloc_v2", "cuMemFree_v2", "cuMemHostAlloc", "cuMemFreeHost", "cuStreamSynchronize", "cuEventSynchronize"]
+            .contains(&name);
+        assert!(!unsafe_call || m.capture_mode == 2, "{name} in capture mode {}", m.capture_mode);
         f(m).err().unwrap_or(0)
     })
 }
@@ -288,6 +298,7 @@ functions! {
         let launches = m.capture.take().ok_or(INVALID_VALUE)?;
         put(graph, m.handle(Handle::Graph(launches)))
     };
+    cuThreadExchangeStreamCaptureMode(mode: *mut c_int) false |m| { std::mem::swap(&mut *mode, &mut m.capture_mode); Ok(()) };
     cuGraphInstantiateWithFlags(exec: *mut CuHandle, graph: CuHandle, _flags: u64) true |m| {
         let Some(Handle::Graph(launches)) = m.handles.get(&graph.addr()) else { return Err(INVALID_VALUE) };
         let launches = launches.clone();
@@ -328,7 +339,14 @@ functions! {
         assert_eq!(which, 0);
         put(value, 1024)
     };
-    cuFuncSetAttribute(_function: CuHandle, which: c_int, _value: c_int) true |_m| { assert_eq!(which, 8); Ok(()) };
+    cuFuncSetAttribute(_function: CuHandle, which: c_int, value: c_int) true |m| {
+        match which {
+            8 => {}
+            9 => m.carveouts.push(value),
+            _ => return Err(INVALID_VALUE),
+        }
+        Ok(())
+    };
     cuEventCreate(event: *mut CuHandle, _flags: c_uint) true |m| put(event, m.handle(Handle::Event(0.0)));
     cuEventRecord(event: CuHandle, _stream: CuHandle) true |m| {
         m.clock += 0.5;
@@ -432,6 +450,7 @@ pub fn api() -> Api {
         stream_synchronize: cuStreamSynchronize,
         capture_begin: cuStreamBeginCapture_v2,
         capture_end: cuStreamEndCapture,
+        capture_exchange: cuThreadExchangeStreamCaptureMode,
         graph_instantiate: cuGraphInstantiateWithFlags,
         graph_launch: cuGraphLaunch,
         graph_destroy: cuGraphDestroy,

@@ -21,8 +21,19 @@ pub struct Toy {
     pub candidates: usize,
 }
 
+/// A cubin for no GPU.
+fn foreign(_kernel: usize) -> Vec<u8> {
+    let mut bytes = vec![0; 64];
+    bytes[..4].copy_from_slice(b"\x7fELF");
+    bytes
+}
+
 /// Code and data of an artifact, with this PTX for each kernel; both live as long as the process.
 pub fn artifact(toy: Toy, ptx: fn(usize) -> String) -> (&'static [u8], &'static [u8]) {
+    artifact_with(toy, ptx, foreign)
+}
+
+fn artifact_with(toy: Toy, ptx: fn(usize) -> String, cubin: fn(usize) -> Vec<u8>) -> (&'static [u8], &'static [u8]) {
     // CPU kernels, never run here, lie at its start.
     let mut code = vec![0u8; 64];
     let mut data = Data::new();
@@ -40,7 +51,7 @@ pub fn artifact(toy: Toy, ptx: fn(usize) -> String) -> (&'static [u8], &'static 
             Span { off, len: bytes.len() as u64 }
         };
         let ptx: Vec<Span> = (0..n).map(|i| place((ptx(i) + "\0").as_bytes())).collect();
-        let cubin: Vec<Span> = (0..n).map(|_| if toy.cubin { place(b"\x7fELF cubin") } else { Span::default() }).collect();
+        let cubin: Vec<Span> = (0..n).map(|i| if toy.cubin { place(&cubin(i)) } else { Span::default() }).collect();
         let gpu: Vec<GpuKernelDesc> = (0..n)
             .map(|i| GpuKernelDesc {
                 entry: data.text(&format!("k_{}", kernel_name(i))),
@@ -81,7 +92,12 @@ pub fn grid(kernel: usize) -> [GpuDim; 3] {
 
 /// The versions of the artifact.
 pub fn images(toy: Toy, ptx: fn(usize) -> String) -> Result<Vec<Image>> {
-    let (code, data) = artifact(toy, ptx);
+    images_with(toy, ptx, foreign)
+}
+
+/// As [`images`], with these cubins.
+pub fn images_with(toy: Toy, ptx: fn(usize) -> String, cubin: fn(usize) -> Vec<u8>) -> Result<Vec<Image>> {
+    let (code, data) = artifact_with(toy, ptx, cubin);
     // SAFETY: leaked; CPU kernels are never run here.
     unsafe { Image::all_from_parts(code.as_ptr(), code.len() as u64, data, WEIGHTS.as_ptr().cast(), size_of_val(&WEIGHTS) as u64) }
 }

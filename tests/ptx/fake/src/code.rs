@@ -37,6 +37,8 @@ codes! {
     NOT_FOUND = 500 c"CUDA_ERROR_NOT_FOUND" c"named symbol not found",
     NOT_READY = 600 c"CUDA_ERROR_NOT_READY" c"device not ready",
     ILLEGAL_ADDRESS = 700 c"CUDA_ERROR_ILLEGAL_ADDRESS" c"an illegal memory access was encountered",
+    LAUNCH_FAILED = 719 c"CUDA_ERROR_LAUNCH_FAILED" c"unspecified launch failure",
     CAPTURE_UNSUPPORTED = 900 c"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED" c"operation not permitted when stream is capturing",
+    CAPTURE_INVALIDATED = 901 c"CUDA_ERROR_STREAM_CAPTURE_INVALIDATED" c"operation failed due to a previous error during capture",
     UNKNOWN = 999 c"CUDA_ERROR_UNKNOWN" c"unknown error",
 }

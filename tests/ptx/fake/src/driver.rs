@@ -1,9 +1,10 @@
 //! The state of the driver: one device, its memory, and what handles stand for.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::ffi::c_int;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use llmcc_ptx::{Memory, Module, Options, launch_bytes};
 
@@ -11,6 +12,8 @@ use crate::code::Code;
 
 /// Shared memory that a kernel may have without asking for more.
 const DEFAULT_SHARED: u32 = 48 * 1024;
+/// No buffer is there.
+const WILD: u64 = 1 << 60;
 /// Copies and fills go in pieces of this size.
 const PIECE: usize = 1 << 20;
 
@@ -19,7 +22,16 @@ pub(crate) struct Settings {
     pub sm: u32,
     pub memory: u64,
     options: Options,
-    log: bool,
+    pub log: bool,
+    /// What goes wrong at which kernel.
+    inject: Vec<(Injected, String)>,
+}
+
+/// Faults on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Injected {
+    Fault,
+    Hang,
 }
 
 /// A kernel, and how much dynamic shared memory it may have.
@@ -27,6 +39,18 @@ pub(crate) struct Function {
     pub module: usize,
     pub name: String,
     pub shared: u32,
+    /// Preferred percentage of shared memory; -1: the driver's choice.
+    pub carveout: i32,
+}
+
+/// A capture under way on a stream.
+#[derive(Default)]
+pub(crate) struct Capture {
+    pub work: Vec<Work>,
+    /// In the global mode.
+    pub global: bool,
+    /// A thread did what it may not while this is under way.
+    pub invalid: bool,
 }
 
 /// Something given to a stream.
@@ -76,7 +100,7 @@ pub(crate) struct Driver {
     pub modules: HashMap<usize, Arc<Module>>,
     pub functions: HashMap<usize, Function>,
     /// Streams, and what is being captured on each.
-    pub streams: HashMap<usize, Option<Vec<Work>>>,
+    pub streams: HashMap<usize, Option<Capture>>,
     pub graphs: HashMap<usize, Vec<Work>>,
     pub execs: HashMap<usize, Vec<Work>>,
     /// When each event was recorded.
@@ -88,6 +112,8 @@ pub(crate) struct Driver {
 thread_local! {
     /// Stack of current contexts; there is only one context, but it must be current.
     pub(crate) static CURRENT: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+    /// How captures elsewhere bind this thread.
+    pub(crate) static CAPTURE_MODE: Cell<c_int> = const { Cell::new(0) };
 }
 
 /// Handle of the primary context.
@@ -104,9 +130,22 @@ pub(crate) fn settings() -> &'static Settings {
             memory: number("LLMCC_FAKE_CUDA_MEMORY", 16 << 30),
             options: Options { check_uninitialised: !allowed("uninitialised"), check_races: !allowed("races"), ..Options::default() },
             log: std::env::var_os("LLMCC_FAKE_CUDA_LOG").is_some(),
+            inject: injected(&std::env::var("LLMCC_FAKE_CUDA_INJECT").unwrap_or_default()),
         }
     })
 }
+
+fn injected(text: &str) -> Vec<(Injected, String)> {
+    let one = |item: &str| match item.trim().split_once(':') {
+        Some(("fault", kernel)) => Some((Injected::Fault, kernel.to_owned())),
+        Some(("hang", kernel)) => Some((Injected::Hang, kernel.to_owned())),
+        _ => None,
+    };
+    text.split(',').filter_map(one).collect()
+}
+
+/// The mode of threads that are not bound by captures elsewhere.
+const RELAXED: c_int = 2;
 
 /// The driver, for one call.
 pub(crate) fn lock() -> MutexGuard<'static, Driver> {
@@ -124,6 +163,18 @@ pub(crate) fn current() -> Result<MutexGuard<'static, Driver>, Code> {
         return Err(Code::INVALID_CONTEXT);
     }
     if d.lost { Err(Code::ILLEGAL_ADDRESS) } else { Ok(d) }
+}
+
+/// The driver as [`current`], for a call that no capture in the global mode survives.
+pub(crate) fn current_uncaptured() -> Result<MutexGuard<'static, Driver>, Code> {
+    let mut d = current()?;
+    if CAPTURE_MODE.get() != RELAXED
+        && let Some(capture) = d.streams.values_mut().flatten().find(|c| c.global)
+    {
+        capture.invalid = true;
+        return Err(Code::CAPTURE_UNSUPPORTED);
+    }
+    Ok(d)
 }
 
 fn report(what: &dyn std::fmt::Display) {
@@ -157,7 +208,7 @@ impl Driver {
         let m = self.modules.get(&module).ok_or(Code::INVALID_HANDLE)?;
         m.kernel(name).ok_or(Code::NOT_FOUND)?;
         let handle = self.handle();
-        self.functions.insert(handle, Function { module, name: name.to_owned(), shared: DEFAULT_SHARED });
+        self.functions.insert(handle, Function { module, name: name.to_owned(), shared: DEFAULT_SHARED, carveout: -1 });
         Ok(handle)
     }
 
@@ -171,7 +222,7 @@ impl Driver {
         if stream != 0
             && let Some(captured) = self.streams.get_mut(&stream).ok_or(Code::INVALID_HANDLE)?
         {
-            captured.push(work);
+            captured.work.push(work);
             return Ok(());
         }
         self.run(&work)
@@ -212,6 +263,14 @@ impl Driver {
     }
 
     fn launch(&mut self, module: &Module, name: &str, grid: [u32; 3], block: [u32; 3], shared: u32, params: &[u8]) -> Result<(), String> {
+        match settings().inject.iter().find(|(_, kernel)| kernel == name) {
+            Some((Injected::Fault, _)) => self.memory.write(WILD, &[0]).map_err(|k| k.to_string())?,
+            // The caller never comes back, as if it waited for the stream.
+            Some((Injected::Hang, _)) => loop {
+                std::thread::sleep(Duration::from_secs(60));
+            },
+            None => {}
+        }
         let start = Instant::now();
         let stats = launch_bytes(module, name, grid, block, u64::from(shared), params, &mut self.memory, &settings().options)
             .map_err(|f| f.to_string())?;

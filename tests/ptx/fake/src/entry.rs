@@ -6,7 +6,8 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::time::Instant;
 
 use crate::code::Code;
-use crate::driver::{CONTEXT, CURRENT, Driver, Work, current, lock, settings};
+use crate::cubin;
+use crate::driver::{CAPTURE_MODE, CONTEXT, CURRENT, Capture, Driver, Work, current, current_uncaptured, lock, settings};
 
 type Handle = *mut c_void;
 
@@ -31,6 +32,11 @@ fn handle(h: usize) -> Handle {
 /// With a usable context.
 fn with(f: impl FnOnce(&mut Driver) -> Result<(), Code>) -> Code {
     code(current().and_then(|mut d| f(&mut d)))
+}
+
+/// With a usable context, for what no capture in the global mode survives.
+fn with_uncaptured(f: impl FnOnce(&mut Driver) -> Result<(), Code>) -> Code {
+    code(current_uncaptured().and_then(|mut d| f(&mut d)))
 }
 
 #[unsafe(no_mangle)]
@@ -190,7 +196,7 @@ pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) ->
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> Code {
-    with(|d| {
+    with_uncaptured(|d| {
         if bytes == 0 {
             return Err(Code::INVALID_VALUE);
         }
@@ -204,7 +210,7 @@ pub unsafe extern "C" fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> Code 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemFree_v2(address: u64) -> Code {
-    with(|d| d.memory.free(address).map_err(|_| Code::INVALID_VALUE))
+    with_uncaptured(|d| d.memory.free(address).map_err(|_| Code::INVALID_VALUE))
 }
 
 /// Alignment of pinned memory.
@@ -212,7 +218,7 @@ const PAGE: usize = 4096;
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemHostAlloc(address: *mut *mut c_void, bytes: usize, _flags: c_uint) -> Code {
-    with(|d| {
+    with_uncaptured(|d| {
         let layout = Layout::from_size_align(bytes.max(1), PAGE).map_err(|_| Code::INVALID_VALUE)?;
         // SAFETY: the layout has a size.
         let p = unsafe { alloc_zeroed(layout) };
@@ -280,16 +286,16 @@ pub unsafe extern "C" fn cuStreamSynchronize(stream: Handle) -> Code {
         None if !stream.is_null() => Code::INVALID_HANDLE,
         _ => {
             drop(d);
-            code(current().map(drop))
+            code(current_uncaptured().map(drop))
         }
     }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamBeginCapture_v2(stream: Handle, _mode: c_int) -> Code {
+pub unsafe extern "C" fn cuStreamBeginCapture_v2(stream: Handle, mode: c_int) -> Code {
     with(|d| match d.streams.get_mut(&stream.addr()) {
         Some(s @ None) => {
-            *s = Some(Vec::new());
+            *s = Some(Capture { global: mode == 0, ..Capture::default() });
             Ok(())
         }
         Some(Some(_)) => Err(Code::INVALID_VALUE),
@@ -300,11 +306,24 @@ pub unsafe extern "C" fn cuStreamBeginCapture_v2(stream: Handle, _mode: c_int) -
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamEndCapture(stream: Handle, graph: *mut Handle) -> Code {
     with(|d| {
-        let work = d.streams.get_mut(&stream.addr()).ok_or(Code::INVALID_HANDLE)?.take().ok_or(Code::INVALID_VALUE)?;
+        let capture = d.streams.get_mut(&stream.addr()).ok_or(Code::INVALID_HANDLE)?.take().ok_or(Code::INVALID_VALUE)?;
+        if capture.invalid {
+            return Err(Code::CAPTURE_INVALIDATED);
+        }
         let h = d.handle();
-        d.graphs.insert(h, work);
+        d.graphs.insert(h, capture.work);
         unsafe { put(graph, handle(h)) }
     })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuThreadExchangeStreamCaptureMode(mode: *mut c_int) -> Code {
+    if mode.is_null() {
+        return Code::INVALID_VALUE;
+    }
+    // SAFETY: the caller's variable.
+    unsafe { mode.write(CAPTURE_MODE.replace(mode.read())) };
+    Code::SUCCESS
 }
 
 #[unsafe(no_mangle)]
@@ -355,10 +374,17 @@ pub unsafe extern "C" fn cuModuleLoadDataEx(
         }
         // SAFETY: an image is a complete ELF file or a NUL-terminated text.
         let text = unsafe { CStr::from_ptr(image.cast()) };
-        if text.to_bytes().starts_with(b"\x7fELF") {
-            return Err(Code::NO_BINARY_FOR_GPU);
+        let elf = text.to_bytes().starts_with(b"\x7fELF");
+        let text = if elf {
+            // SAFETY: as above.
+            unsafe { cubin::ptx(image.cast(), settings().sm) }.ok_or(Code::NO_BINARY_FOR_GPU)?.into()
+        } else {
+            text.to_string_lossy()
+        };
+        if settings().log {
+            eprintln!("fake CUDA driver: a module from {}", if elf { "a cubin" } else { "PTX" });
         }
-        match d.load(&text.to_string_lossy()) {
+        match d.load(&text) {
             Ok(h) => unsafe { put(module, handle(h)) },
             Err((code, what)) => {
                 // SAFETY: the caller gives `n` options and values.
@@ -410,6 +436,13 @@ pub unsafe extern "C" fn cuModuleGetFunction(function: *mut Handle, module: Hand
 
 /// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
 const DYNAMIC_SHARED: c_int = 8;
+/// `CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT`.
+const CARVEOUT: c_int = 9;
+/// Of a multiprocessor: bytes of shared memory, threads, blocks; bytes that each block loses to the system.
+const SM_SHARED: u32 = 228 * 1024;
+const SM_THREADS: u32 = 2048;
+const SM_BLOCKS: u32 = 32;
+const BLOCK_SHARED: u32 = 1024;
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFuncGetAttribute(value: *mut c_int, attribute: c_int, function: Handle) -> Code {
@@ -422,6 +455,7 @@ pub unsafe extern "C" fn cuFuncGetAttribute(value: *mut c_int, attribute: c_int,
             // Constant and local bytes, registers: not known here.
             2..=4 => 0,
             DYNAMIC_SHARED => f.shared as c_int,
+            CARVEOUT => f.carveout,
             _ => return Err(Code::INVALID_VALUE),
         };
         unsafe { put(value, v) }
@@ -432,13 +466,32 @@ pub unsafe extern "C" fn cuFuncGetAttribute(value: *mut c_int, attribute: c_int,
 pub unsafe extern "C" fn cuFuncSetAttribute(function: Handle, attribute: c_int, value: c_int) -> Code {
     with(|d| {
         let f = d.functions.get_mut(&function.addr()).ok_or(Code::INVALID_HANDLE)?;
-        // Carve-out preferences are hints.
         match attribute {
             DYNAMIC_SHARED if (0..=227 * 1024).contains(&value) => f.shared = value as u32,
-            9 => {}
+            CARVEOUT if (-1..=100).contains(&value) => f.carveout = value,
             _ => return Err(Code::INVALID_VALUE),
         }
         Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
+    blocks: *mut c_int,
+    function: Handle,
+    threads: c_int,
+    shared: usize,
+) -> Code {
+    with(|d| {
+        let f = d.functions.get(&function.addr()).ok_or(Code::INVALID_HANDLE)?;
+        let kernel = d.modules.get(&f.module).and_then(|m| m.kernel(&f.name)).ok_or(Code::INVALID_HANDLE)?;
+        let threads = u32::try_from(threads).ok().filter(|t| *t > 0).ok_or(Code::INVALID_VALUE)?;
+        if shared > f.shared as usize {
+            return unsafe { put(blocks, 0) };
+        }
+        let bytes = shared as u32 + kernel.static_shared() as u32 + BLOCK_SHARED;
+        let most = (SM_SHARED / bytes).min(SM_THREADS / threads.next_multiple_of(32)).min(SM_BLOCKS);
+        unsafe { put(blocks, most as c_int) }
     })
 }
 

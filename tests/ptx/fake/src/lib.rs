@@ -9,13 +9,18 @@
 //! - `LLMCC_FAKE_CUDA_SM`: compute capability times ten, default 90;
 //! - `LLMCC_FAKE_CUDA_MEMORY`: bytes of device memory, default 16 GiB;
 //! - `LLMCC_FAKE_CUDA_ALLOW`: checks to leave out, comma-separated: `uninitialised`, `races`;
-//! - `LLMCC_FAKE_CUDA_LOG`: if set, each launch prints its kernel and counts.
+//! - `LLMCC_FAKE_CUDA_LOG`: if set, each module prints what it was loaded from, each launch its kernel and counts;
+//! - `LLMCC_FAKE_CUDA_INJECT`: what goes wrong, comma-separated: `fault:KERNEL` stores to a wild address when that kernel is launched, `hang:KERNEL` never ends.
 //!
-//! Cubins are refused with `CUDA_ERROR_NO_BINARY_FOR_GPU`: the runtime falls back to the PTX.
+//! Cubins are taken if [`cubin`] made them, for the device's very compute capability; others are refused with `CUDA_ERROR_NO_BINARY_FOR_GPU`, and the runtime falls
+//! back to the PTX. Occupancy counts threads and shared memory, not registers, which nobody allocates here. A capture in the global mode is called off when a
+//! thread in another mode than the relaxed one allocates, frees or waits.
 
 mod code;
+mod cubin;
 mod driver;
 mod entry;
 
 pub use code::Code;
+pub use cubin::cubin;
 pub use entry::*;

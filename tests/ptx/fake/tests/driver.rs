@@ -145,8 +145,19 @@ fn what_a_driver_refuses_is_refused() {
         ok(cuMemGetInfo_v2(&mut free, &mut total));
         assert_eq!(free, total - 256);
         assert_eq!(cuMemAlloc_v2(&mut p, free + 1), Code::OUT_OF_MEMORY);
-        let cubin = b"\x7fELF\x02\x01\x01\0";
-        assert_eq!(cuModuleLoadDataEx(&mut m, cubin.as_ptr().cast(), 0, null_mut(), null_mut()), Code::NO_BINARY_FOR_GPU);
+        let mut foreign = [0u8; 120];
+        foreign[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+        assert_eq!(cuModuleLoadDataEx(&mut m, foreign.as_ptr().cast(), 0, null_mut(), null_mut()), Code::NO_BINARY_FOR_GPU);
+        // A cubin for another GPU; and one for this.
+        let text = PTX.to_str().expect("text");
+        assert_eq!(cuModuleLoadDataEx(&mut m, cubin(80, text).as_ptr().cast(), 0, null_mut(), null_mut()), Code::NO_BINARY_FOR_GPU);
+        ok(cuModuleLoadDataEx(&mut m, cubin(90, text).as_ptr().cast(), 0, null_mut(), null_mut()));
+        let (mut f, mut blocks) = (null_mut(), 0);
+        ok(cuModuleGetFunction(&mut f, m, c"scale".as_ptr()));
+        ok(cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, f, 64, 30 * 1024));
+        assert_eq!(blocks, 7);
+        ok(cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, f, 512, 0));
+        assert_eq!(blocks, 4);
         let mut log = [1u8; 200];
         let (mut options, mut values) = ([5, 6], [log.as_mut_ptr().cast::<c_void>(), std::ptr::without_provenance_mut(200)]);
         let bad = c".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k() {\n frob;\n}";
@@ -177,4 +188,37 @@ fn a_fault_ends_the_context() {
     let address = s.upload(&[1.0; 8]);
     ok(s.launch(8, 32 * 1024, address, 3.0));
     assert_eq!(s.download(address, 8), [3.0; 8]);
+}
+
+/// A thread that allocates calls off captures in the global mode, unless it is in the relaxed mode itself; those in the thread's own mode it leaves alone.
+#[test]
+fn captures_in_the_global_mode_bind_other_threads() {
+    let _alone = alone();
+    let s = Session::new();
+    let mut graph = null_mut();
+    for (mode, relaxed, ended) in [(0, false, Code::CAPTURE_INVALIDATED), (0, true, Code::SUCCESS), (1, false, Code::SUCCESS)] {
+        // SAFETY: results are writable, the stream is ours.
+        unsafe {
+            ok(cuStreamBeginCapture_v2(s.stream, mode));
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let (mut context, mut address, mut mode) = (null_mut(), 0, 2);
+                    ok(cuDevicePrimaryCtxRetain(&mut context, 0));
+                    ok(cuCtxPushCurrent_v2(context));
+                    if relaxed {
+                        ok(cuThreadExchangeStreamCaptureMode(&mut mode));
+                        assert_eq!(mode, 0);
+                    }
+                    let code = cuMemAlloc_v2(&mut address, 16);
+                    assert_eq!(code == Code::SUCCESS, ended == Code::SUCCESS);
+                    if code == Code::SUCCESS {
+                        ok(cuMemFree_v2(address));
+                    }
+                    ok(cuCtxPopCurrent_v2(&mut context));
+                    ok(cuDevicePrimaryCtxRelease_v2(0));
+                });
+            });
+            assert_eq!(cuStreamEndCapture(s.stream, &mut graph), ended);
+        }
+    }
 }

@@ -1,0 +1,203 @@
+"""Whole models through the runtime: small ones against stored references, large ones for speed."""
+
+import gzip
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+
+import llmcc
+import numpy as np
+import weights
+from reference import relative
+
+# Tokens before those whose speed is measured.
+CONTEXT = 512
+# Of prompts of the small models with the driver's stand-in: no longer than this.
+SHORT = 17
+
+
+def unpacked(folder, artifact, scratch):
+    """The path of an artifact in `scratch`, with the files beside it."""
+    for file in folder.glob(f"{artifact}*"):
+        to = scratch / file.name.removesuffix(".gz")
+        if not to.exists():
+            part = Path(f"{to}.part")
+            with gzip.open(file) if file.suffix == ".gz" else open(file, "rb") as source, open(part, "wb") as out:
+                shutil.copyfileobj(source, out, 1 << 24)
+            part.rename(to)
+    return scratch / artifact
+
+
+def open_on(path, device, **options):
+    os.environ["LLMCC_DEVICE"] = device
+    try:
+        return llmcc.load(path, **options)
+    finally:
+        del os.environ["LLMCC_DEVICE"]
+
+
+# ---- correctness -------------------------------------------------------------------------------------------------------
+
+
+def run_prompts(model, prompts):
+    """Logits of every token of each prompt, in one step each."""
+    out = []
+    for tokens in prompts:
+        with model.session() as s:
+            out.append(np.array(s.step(tokens, all_rows=True)))
+    return out
+
+
+def run_decoding(model, tokens, prefix):
+    """The same logits, a prefix at once and then token by token."""
+    with model.session() as s:
+        rows = [np.array(s.step(tokens[:prefix], all_rows=True))]
+        rows += [np.array(s.step([t]))[None] for t in tokens[prefix:]]
+    return np.concatenate(rows)
+
+
+def run_ragged(model, prompts):
+    """The last logits of sequences that advance together: first all of their prompts but the last three tokens, then those one by one."""
+    sessions = [model.session() for _ in prompts]
+    model.step([(s, p[:-3]) for s, p in zip(sessions, prompts)])
+    for i in (-3, -2):
+        model.step([(s, [p[i]]) for s, p in zip(sessions, prompts)])
+    logits = np.array(model.step([(s, [p[-1]]) for s, p in zip(sessions, prompts)]))
+    for s in sessions:
+        s.close()
+    return logits
+
+
+def check_small(folder, case, scratch, device, small, repeats):
+    """One model in one format through all its regimes: a row."""
+    stored = np.load(folder / case["reference"])
+    count = sum(name.startswith("tokens") for name in stored.files)
+    cases = [tuple(stored[f"{what}{i}"] for what in ("tokens", "rows", "logits")) for i in range(count)]
+    if small:
+        cases = [c for c in cases if len(c[0]) <= SHORT]
+    prompts = [tokens.tolist() for tokens, _, _ in cases]
+
+    def worst(i, logits):
+        _, rows, want = cases[i]
+        return relative(logits[rows], want)
+
+    with open_on(unpacked(folder, case["artifact"], scratch), device) as model:
+        first = run_prompts(model, prompts)
+        whole = max(worst(i, logits) for i, logits in enumerate(first))
+        # Token by token, after a prompt of one token and after long ones.
+        long = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))[-3:]
+        single = max(worst(i, run_decoding(model, prompts[i], max(1, len(prompts[i]) - 10 if i != long[0] else 1))) for i in long)
+        several = [i for i, p in enumerate(prompts) if len(p) > 4]
+        last = np.stack([cases[i][2][-1] for i in several])
+        ragged = relative(run_ragged(model, [prompts[i] for i in several]), last)
+        same = all(np.array_equal(first[i], again) for _ in range(repeats - 1) for i, again in zip(long[-2:], run_prompts(model, [prompts[j] for j in long[-2:]])))
+    errors = {"prompts": whole, "token_by_token": single, "ragged": ragged}
+    return {**errors, "allowed": case["allowed"], "same_bits": same, "right": max(errors.values()) <= case["allowed"] and same}
+
+
+# ---- speed -------------------------------------------------------------------------------------------------------------
+
+
+def tokens(count):
+    return np.random.default_rng(1).integers(0, 1000, count).tolist()
+
+
+def decode_rate(model, steps):
+    """Tokens per second of greedy generation."""
+    pieces = model.pieces(tokens(CONTEXT), max_tokens=steps + 8, ignore_eos=True)
+    for _ in range(8):
+        next(pieces)
+    began = time.perf_counter()
+    count = sum(1 for _ in pieces)
+    return count / (time.perf_counter() - began)
+
+
+def batch_rate(model, batch, steps):
+    sessions = [model.session() for _ in range(batch)]
+    for s in sessions:
+        s.step(tokens(CONTEXT))
+    for _ in range(3):
+        model.step([(s, [1]) for s in sessions])
+    began = time.perf_counter()
+    for _ in range(steps):
+        model.step([(s, [1]) for s in sessions])
+    rate = batch * steps / (time.perf_counter() - began)
+    for s in sessions:
+        s.close()
+    return rate
+
+
+def prefill_rate(model, length, repeat):
+    prompt, times = tokens(length), []
+    for _ in range(repeat + 1):
+        with model.session() as s:
+            began = time.perf_counter()
+            s.step(prompt)
+            times.append(time.perf_counter() - began)
+    return length / sorted(times[1:])[repeat // 2]
+
+
+def measure_large(folder, case, scratch, steps, emit):
+    """Rows for a model with random weights: each as soon as it is known. The last has what each of its kernels takes."""
+    path = unpacked(folder, case["artifact"], scratch)
+    manifest = json.loads(Path(f"{path}.json").read_text())
+    data = Path(f"{path}.weights")
+    try:
+        size, took = weights.write(manifest, data)
+        emit("weights", {"bytes": size, "took": took})
+        began = time.perf_counter()
+        with open_on(path, "gpu", max_tokens=40 * 2048) as model:
+            emit("open", {"took": time.perf_counter() - began})
+            read = manifest["weights"]["read_per_step"]
+            emit("decode", {"rate": decode_rate(model, steps), "read": read})
+            for batch in (8, 32):
+                emit(f"decode{batch}", {"rate": batch_rate(model, batch, steps // 2)})
+            for length in (128, 512, 2048):
+                emit(f"prompt{length}", {"rate": prefill_rate(model, length, 3)})
+        with open_on(path, "gpu", profile=True, max_tokens=8192) as model:
+            emit("kernels", {"kernels": kernels(model)})
+    finally:
+        data.unlink(missing_ok=True)
+
+
+def kernels(model):
+    """What each kernel of decoding and of a prompt takes inside of the model, and bytes and operations from the manifest."""
+    predicted = {(k["regime"], k["kernel"]): k for k in model.manifest["versions"][0]["predicted"]["kernels"]}
+    # Each part alone, so that the size of its steps is known.
+    with model.session() as s:
+        s.step([1] * CONTEXT)
+        before = profile(model)
+        for _ in range(16):
+            s.step([1])
+        decode = subtract(profile(model), before)
+        before = profile(model)
+    with model.session() as s:
+        s.step([1] * 512)
+        prompt = subtract(profile(model), before)
+    rows = []
+    for what, m, part in (("decode", 1, decode), ("prompt of 512", 512, prompt)):
+        for (regime, kernel), (calls, ns) in part.items():
+            row = {"step": what, "kernel": kernel, "calls": calls, "us": ns / calls / 1e3}
+            cost = predicted.get((regime, kernel))
+            if cost is not None:
+                point = min(cost["points"], key=lambda p: abs(p["m"] - (1 if cost["of_logits"] else m)))
+                at = CONTEXT if m == 1 else 256
+                row["bytes"] = point["bytes"] + at * point.get("bytes_per_context", 0)
+                row["flops"] = 2 * (point["macs"] + at * point.get("macs_per_context", 0))
+            rows.append(row)
+    return rows
+
+
+def profile(model):
+    out = {}
+    for s in (model.stats()["profile"] or {"steps": []})["steps"]:
+        calls, ns = out.get((s["regime"], s["kernel"]), (0, 0))
+        out[s["regime"], s["kernel"]] = calls + s["calls"], ns + s["ns"]
+    return out
+
+
+def subtract(after, before):
+    parts = {k: (c - before.get(k, (0, 0))[0], ns - before.get(k, (0, 0))[1]) for k, (c, ns) in after.items()}
+    return {k: v for k, v in parts.items() if v[0]}

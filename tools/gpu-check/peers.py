@@ -1,0 +1,162 @@
+"""Llama in PyTorch, in bf16 or with its 4-bit product: the speed to compare with."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+
+def frequencies(config, device):
+    d = config["head_dim"]
+    inv = config["rope_theta"] ** (-torch.arange(0, d, 2, dtype=torch.float64, device=device) / d)
+    scaling = config.get("rope_scaling")
+    if not scaling:
+        return inv
+    low = scaling["original_max_position_embeddings"] / scaling["low_freq_factor"]
+    high = scaling["original_max_position_embeddings"] / scaling["high_freq_factor"]
+    length = 2 * math.pi / inv
+    smooth = (scaling["original_max_position_embeddings"] / length - scaling["low_freq_factor"]) / (
+        scaling["high_freq_factor"] - scaling["low_freq_factor"]
+    )
+    between = (1 - smooth) * inv / scaling["factor"] + smooth * inv
+    return torch.where(length > low, inv / scaling["factor"], torch.where(length < high, inv, between))
+
+
+class Llama:
+    """A Llama in one dtype. `linear(x, weight)` may be replaced, to multiply weights in another form."""
+
+    def __init__(self, config, weights, dtype, device, linear=F.linear):
+        self.config, self.dtype, self.linear = config, dtype, linear
+        self.w = {k: v.to(device=device, dtype=dtype) if torch.is_tensor(v) else v for k, v in weights.items()}
+        self.inv_freq = frequencies(config, device)
+        self.head = self.w.get("lm_head.weight", self.w["model.embed_tokens.weight"])
+
+    def norm(self, x, name):
+        wide = x.to(torch.promote_types(self.dtype, torch.float32))
+        wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.config["rms_norm_eps"])
+        return wide.to(self.dtype) * self.w[name]
+
+    def rope(self, x, positions):
+        angle = positions.double()[:, None] * self.inv_freq
+        cos, sin = (f(torch.cat([angle, angle], -1)).to(self.dtype)[:, None, :] for f in (torch.cos, torch.sin))
+        half = x.shape[-1] // 2
+        return x * cos + torch.cat([-x[..., half:], x[..., :half]], -1) * sin
+
+    def logits(self, tokens):
+        """All rows, of a sequence from its start."""
+        t = len(tokens)
+        positions = torch.arange(t, device=self.inv_freq.device)
+        c = self.config
+        x = self.w["model.embed_tokens.weight"][torch.as_tensor(tokens, device=self.inv_freq.device)]
+        for i in range(c["num_hidden_layers"]):
+            p = f"model.layers.{i}."
+            y = self.norm(x, p + "input_layernorm.weight")
+            q, k, v = (
+                self.linear(y, self.w[f"{p}self_attn.{n}_proj.weight"]).view(t, -1, c["head_dim"]) for n in "qkv"
+            )
+            q, k = self.rope(q, positions), self.rope(k, positions)
+            y = F.scaled_dot_product_attention(
+                q.transpose(0, 1)[None], k.transpose(0, 1)[None], v.transpose(0, 1)[None], is_causal=True, enable_gqa=True
+            )
+            x = x + self.linear(y[0].transpose(0, 1).reshape(t, -1), self.w[p + "self_attn.o_proj.weight"])
+            x = x + self.mlp(self.norm(x, p + "post_attention_layernorm.weight"), p)
+        return self.linear(self.norm(x, "model.norm.weight"), self.head)
+
+    def mlp(self, y, p):
+        gate, up = self.linear(y, self.w[p + "mlp.gate_proj.weight"]), self.linear(y, self.w[p + "mlp.up_proj.weight"])
+        return self.linear(F.silu(gate) * up, self.w[p + "mlp.down_proj.weight"])
+
+
+class Decoder(Llama):
+    """One token of each of `batch` sequences that have `context` tokens in a static cache."""
+
+    def __init__(self, config, weights, dtype, device, batch, context, linear=F.linear):
+        super().__init__(config, weights, dtype, device, linear)
+        shape = (batch, config["num_key_value_heads"], context + 1, config["head_dim"])
+        self.k = [torch.randn(shape, device=device, dtype=dtype) for _ in range(config["num_hidden_layers"])]
+        self.v = [torch.randn(shape, device=device, dtype=dtype) for _ in range(config["num_hidden_layers"])]
+        self.positions = torch.full((batch,), context, device=device)
+        self.tokens = torch.ones(batch, device=device, dtype=torch.long)
+        self.context = context
+
+    def step(self):
+        c, b = self.config, len(self.tokens)
+        x = self.w["model.embed_tokens.weight"][self.tokens]
+        for i in range(c["num_hidden_layers"]):
+            p = f"model.layers.{i}."
+            y = self.norm(x, p + "input_layernorm.weight")
+            q, k, v = (self.linear(y, self.w[f"{p}self_attn.{n}_proj.weight"]).view(b, -1, c["head_dim"]) for n in "qkv")
+            q, k = self.rope(q, self.positions), self.rope(k, self.positions)
+            self.k[i][:, :, self.context] = k
+            self.v[i][:, :, self.context] = v
+            y = F.scaled_dot_product_attention(q[:, :, None], self.k[i], self.v[i], enable_gqa=True)
+            x = x + self.linear(y.reshape(b, -1), self.w[p + "self_attn.o_proj.weight"])
+            x = x + self.mlp(self.norm(x, p + "post_attention_layernorm.weight"), p)
+        self.tokens.copy_(self.linear(self.norm(x, "model.norm.weight"), self.head).argmax(-1))
+
+
+class Int4:
+    """A matrix in the form of PyTorch's own 4-bit product."""
+
+    def __init__(self, n, k, group, device):
+        codes = torch.randint(0, 256, (n, k // 2), device=device, dtype=torch.uint8)
+        self.packed = torch.ops.aten._convert_weight_to_int4pack(codes, 8)
+        self.scales = torch.full((k // group, n, 2), k**-0.5 / 4.6, device=device, dtype=torch.bfloat16)
+        self.group = group
+
+    def __call__(self, x):
+        return torch.ops.aten._weight_int4pack_mm(x, self.packed, self.group, self.scales)
+
+
+def linear_of_any(x, w):
+    return w(x) if isinstance(w, Int4) else F.linear(x, w)
+
+
+def random_weights(config, device, int4=False):
+    """Random weights of a shape, in bf16 or (the matrices of the layers and the head) in 4 bits."""
+    hidden, ffn, d = config["hidden_size"], config["intermediate_size"], config["head_dim"]
+    q, kv = config["num_attention_heads"] * d, config["num_key_value_heads"] * d
+
+    def make(n, k):
+        if int4:
+            return Int4(n, k, 128, device)
+        return (torch.randn(n, k, device=device, dtype=torch.bfloat16) * k**-0.5).to(torch.bfloat16)
+
+    ones = torch.ones(hidden, device=device, dtype=torch.bfloat16)
+    w = {"model.embed_tokens.weight": torch.randn(config["vocab_size"], hidden, device=device, dtype=torch.bfloat16) * hidden**-0.5}
+    w["model.norm.weight"] = ones
+    if int4 or not config["tie_word_embeddings"]:
+        w["lm_head.weight"] = make(config["vocab_size"], hidden)
+    for i in range(config["num_hidden_layers"]):
+        p = f"model.layers.{i}."
+        w[p + "input_layernorm.weight"] = w[p + "post_attention_layernorm.weight"] = ones
+        for name, n, k in [("q", q, hidden), ("k", kv, hidden), ("v", kv, hidden), ("o", hidden, q)]:
+            w[f"{p}self_attn.{name}_proj.weight"] = make(n, k)
+        for name, n, k in [("gate", ffn, hidden), ("up", ffn, hidden), ("down", hidden, ffn)]:
+            w[f"{p}mlp.{name}_proj.weight"] = make(n, k)
+    return w
+
+
+def decode_rate(config, batch, context, int4, options):
+    """Tokens per second: one captured CUDA graph per step, static cache."""
+    from speed import torch_seconds
+
+    with torch.no_grad():
+        w = random_weights(config, "cuda", int4)
+        model = Decoder(config, w, torch.bfloat16, "cuda", batch, context, linear_of_any)
+        return batch / torch_seconds(torch, [model.step], options["timed"], options["warm"], launches=1)
+
+
+def prefill_rate(config, length, options):
+    """Tokens per second of a prompt."""
+    with torch.no_grad():
+        model = Llama(config, random_weights(config, "cuda"), torch.bfloat16, "cuda")
+        tokens = torch.ones(length, dtype=torch.long, device="cuda")
+        times = []
+        for _ in range(options["timed"] + 2):
+            first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            first.record()
+            model.logits(tokens)
+            last.record()
+            torch.cuda.synchronize()
+            times.append(first.elapsed_time(last) / 1e3)
+        return length / sorted(times[2:])[options["timed"] // 2]
