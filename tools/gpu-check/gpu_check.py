@@ -41,7 +41,7 @@ import reference  # noqa: E402
 import speed as shapes  # noqa: E402
 import weights  # noqa: E402
 
-# Lengths that meet page borders and all regimes (up to 8 tokens, up to 64, more).
+# Lengths that meet page borders and all regimes (up to 8, 16, 32, 64, 128 and 256 tokens, more).
 PROMPTS = [1, 2, 7, 8, 9, 16, 17, 33, 64, 65, 130, 300]
 FLOOR = 1e-3
 

@@ -65,7 +65,7 @@ def shapes(small=False):
         for n, k in ((4096, 14336), (14336, 4096), (8192, 8192), (28672, 8192), (8192, 28672)):
             goal = ("copy", 85) if label == "w4" else None
             yield product(f"one.{label}_{n}_{k}", f"{label} product, 1 token, {n}×{k}", form, n, k, 1, 8, 16, goal)
-    for rows, tile in ((8, 8), (16, 16), (64, 64)):
+    for rows, tile in ((8, 8), (16, 16), (32, 32), (64, 64)):
         yield product(f"few.w4_{rows}", f"w4 product, {rows} tokens, 14336×4096", "w4g128", 14336, 4096, rows, tile, 16 if tile == 8 else 128)
     for tile in (128, 256):
         yield product(f"many.bf16_{tile}", f"bf16 product, 8192³, tiles of {tile}", "bf16", 8192, 8192, 8192, tile, 128, ("torch", 80))
