@@ -98,7 +98,7 @@ pub struct CompileArgs {
     /// Keep the weights in the artifact, or beside it in <output>.weights
     #[arg(long, value_enum, default_value = "embed")]
     pub weights: Place,
-    /// Print a stage instead of writing an artifact (to -o FILE, or to the terminal)
+    /// Print a stage instead of writing an artifact (to -o FILE, to the terminal, or, of stages with a text for each kernel, to files in the folder -o FOLDER/)
     #[arg(long, value_enum)]
     pub emit: Option<Stage>,
     /// Say for each kernel what was chosen, the runner-up and the difference in cost
@@ -220,6 +220,22 @@ pub enum Stage {
     Ptx,
     /// GPU kernels as machine code, disassembled (needs ptxas and nvdisasm)
     Sass,
+}
+
+impl Stage {
+    /// How the files of single kernels end; `None` for stages that are one text.
+    pub const fn ending(self) -> Option<&'static str> {
+        match self {
+            Stage::Graph | Stage::Egraph | Stage::Plan => None,
+            Stage::Kernels => Some("lir"),
+            Stage::Clif => Some("clif"),
+            Stage::Asm => Some("s"),
+            Stage::Mlir => Some("mlir"),
+            Stage::Llvm => Some("ll"),
+            Stage::Ptx => Some("ptx"),
+            Stage::Sass => Some("sass"),
+        }
+    }
 }
 
 /// `llmcc run`

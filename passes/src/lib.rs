@@ -155,10 +155,18 @@ pub fn regimes(target: &TargetSpec) -> &'static [RegimeSpec] {
     }
 }
 
-/// Regimes of GPUs: products that only read weights, products of few rows, and prompts.
+/// Regimes of GPUs: products that only read weights; products of few rows, each in one tile of rows, so that weights are read once; products whose tiles
+/// would leave multiprocessors idle if they were those of long prompts; and prompts.
+///
+/// Up to 64 tokens are taken to be of as many sequences. More may be a prompt with one row of logits or so many sequences with a row each; tiles of 64 rows read the head's weights
+/// at most four times for the latter, and no slower than need be for the former.
 pub const GPU_REGIMES: &[RegimeSpec] = &[
     RegimeSpec { max_tokens: Some(8), env: Env { tokens: 1, rows: 1 } },
-    RegimeSpec { max_tokens: Some(64), env: Env { tokens: 32, rows: 32 } },
+    RegimeSpec { max_tokens: Some(16), env: Env { tokens: 16, rows: 16 } },
+    RegimeSpec { max_tokens: Some(32), env: Env { tokens: 32, rows: 32 } },
+    RegimeSpec { max_tokens: Some(64), env: Env { tokens: 64, rows: 64 } },
+    RegimeSpec { max_tokens: Some(128), env: Env { tokens: 128, rows: 64 } },
+    RegimeSpec { max_tokens: Some(256), env: Env { tokens: 256, rows: 64 } },
     RegimeSpec { max_tokens: None, env: Env { tokens: 512, rows: 1 } },
 ];
 

@@ -119,7 +119,10 @@ fn matrices_are_in_fragment_order_and_multiplied_by_halves() {
             assert_eq!(elem, RowElem::Bf16, "{}", k.name);
         }
     }
-    assert_eq!(plan.regimes.iter().map(|r| r.max_tokens).collect::<Vec<_>>(), [Some(8), Some(64), None]);
+    assert_eq!(
+        plan.regimes.iter().map(|r| r.max_tokens).collect::<Vec<_>>(),
+        [Some(8), Some(16), Some(32), Some(64), Some(128), Some(256), None]
+    );
 }
 
 /// Every regime ends with finding the candidates of the logits; both have slots of their own, which the runtime reads. CPUs need none.

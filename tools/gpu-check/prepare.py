@@ -51,7 +51,7 @@ LARGE = {"llama-3.2-1b": ("1.2b", "1b"), "llama-3-8b": ("8b", "8b")}
 LARGE_FORMATS = {"bf16": [], "w4": ["--w4", "--group", "128"]}
 # Bytes of what travels: the folder and the files of the repository.
 MOST = 40_000_000
-# Lengths of prompts that meet page borders and all regimes (up to 8 tokens, up to 64, more).
+# Lengths of prompts that meet page borders and all regimes (up to 8, 16, 32, 64, 128 and 256 tokens, more).
 PROMPTS = [1, 2, 7, 8, 9, 16, 17, 33, 64, 65, 130, 300]
 # Of longer prompts, every so manieth row is kept, and the last ones.
 WHOLE, EVERY, LAST = 17, 8, 12

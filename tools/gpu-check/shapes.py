@@ -73,10 +73,9 @@ def shapes(small=False):
         for n, k in ((4096, 14336), (14336, 4096), (8192, 8192), (28672, 8192), (8192, 28672)):
             goal = ("copy", 85) if label == "w4" else None
             yield product(f"one.{label}_{n}_{k}", f"{label} product, 1 token, {n}×{k}", form, n, k, 1, 8, 16, goal)
-    # Few rows in the tiles that models take for them: 32 up to 64 rows, 128 beyond.
-    for rows, tile, width in ((8, 8, 16), (16, 16, 128), (32, 32, 128), (64, 32, 128), (64, 64, 128), (96, 128, 128), (128, 128, 128)):
-        name, what = f"few.w4_{rows}_{tile}", f"w4 product, {rows} tokens, 14336×4096, tiles of {tile}"
-        yield product(name, what, "w4g128", 14336, 4096, rows, tile, width, key=rows in (64, 128))
+    # Few rows in the tiles that models take for them.
+    for rows, tile, width in ((8, 8, 16), (16, 16, 128), (32, 32, 128), (64, 64, 128), (96, 128, 128), (128, 128, 128)):
+        yield product(f"few.w4_{rows}", f"w4 product, {rows} tokens, 14336×4096, tiles of {tile}", "w4g128", 14336, 4096, rows, tile, width, key=rows in (64, 128))
     for rows, tile in ((1, 16), (8, 16), (64, 64)):
         what = f"fp8 product, {rows} tokens, 14336×4096, tiles of {tile}"
         yield product(f"few.fp8_{rows}", what, "fp8", 14336, 4096, rows, tile, 128, elem="fp8", key=rows == 1)

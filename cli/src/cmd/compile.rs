@@ -7,6 +7,7 @@ use crate::{Error, output, report};
 use indicatif::{ProgressBar, ProgressStyle};
 use llmcc_codegen::Object;
 use llmcc_codegen::link::{WeightsPlace, weights_path};
+use llmcc_ir::kernel::Kernel;
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::target::{Family, TARGETS, TargetSpec};
 use llmcc_passes::ActPolicy;
@@ -19,10 +20,11 @@ use std::path::Path;
 /// Whatever is wrong with checkpoint, options or output.
 pub fn run(args: &CompileArgs) -> Result<(), Error> {
     let options = options(args)?;
-    if let Some(out) = &args.output {
+    if let Some(out) = args.output.as_deref() {
         output::spare_checkpoint(out, &args.checkpoint)?;
         output::spare_checkpoint(&weights_path(out), &args.checkpoint)?;
         output::clean_up_on_signals();
+        args.emit.map_or(Ok(()), |stage| check_output(stage, out))?;
     }
     if args.emit == Some(Stage::Graph) {
         let (_, module, warnings) = session::lift(&options)?;
@@ -43,6 +45,9 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
     }
     if let Some(stage) = args.emit {
         warn(args, &lowered.warnings);
+        if let Some((folder, ending)) = args.output.as_deref().filter(|p| is_folder(p)).zip(stage.ending()) {
+            return show_each(folder, ending, &parts(stage, &lowered, options.target, &backends)?);
+        }
         let text = match stage {
             Stage::Mlir | Stage::Llvm | Stage::Ptx | Stage::Sass => emit_gpu(stage, &lowered, options.target, &backends)?,
             _ => emit(stage, &lowered),
@@ -164,22 +169,35 @@ pub fn emit(stage: Stage, l: &Lowered) -> String {
     out
 }
 
-/// The text of a stage that only GPU kernels have, of the first target.
+/// The text of a stage that only GPU kernels have, of the first target. PTX is one module.
 fn emit_gpu(stage: Stage, l: &Lowered, target: &TargetSpec, backends: &Backends) -> Result<String, Error> {
-    if target.family() != Family::Gpu {
+    let parts = parts(stage, l, target, backends)?;
+    if stage == Stage::Ptx {
+        let parts: Vec<_> = parts.iter().map(|(name, text)| (*name, text.as_str())).collect();
+        return llmcc_gpu::module::join(&parts).map_err(Error::Failed);
+    }
+    // How LLVM IR marks comments, and how the others do.
+    let mark = if stage == Stage::Llvm { ";" } else { "//" };
+    Ok(parts.into_iter().fold(String::new(), |out, (name, text)| out + &format!("{mark} {name}\n{text}\n")))
+}
+
+/// The text of each kernel at a stage that has one, with its name.
+fn parts<'l>(stage: Stage, l: &'l Lowered, target: &TargetSpec, backends: &Backends) -> Result<Vec<(&'l str, String)>, Error> {
+    if matches!(stage, Stage::Mlir | Stage::Llvm | Stage::Ptx | Stage::Sass) && target.family() != Family::Gpu {
         return Err(Error::Usage(format!("{} is not a GPU: its stages are clif and asm", target.name)));
     }
-    let mut out = String::new();
-    for (k, o) in l.compiled.plan.kernels.iter().zip(&l.objects) {
+    let text = |(k, o): (&'l Kernel, &Object)| {
         let text = match stage {
-            Stage::Mlir => o.clif.clone(),
+            Stage::Kernels => llmcc_ir::text::print_kernel(k),
+            Stage::Mlir | Stage::Clif => o.clif.clone(),
             Stage::Llvm => backends.gpu.text(k, target, llmcc_gpu::worker::Stage::LlvmIr)?,
             Stage::Sass => sass(o)?,
-            _ => o.listing.clone(),
+            Stage::Ptx | Stage::Asm => o.listing.clone(),
+            Stage::Graph | Stage::Egraph | Stage::Plan => String::new(),
         };
-        let _ = writeln!(out, "// {}\n{text}", k.name);
-    }
-    Ok(out)
+        Ok((k.name.as_str(), text))
+    };
+    l.compiled.plan.kernels.iter().zip(&l.objects).map(text).collect()
 }
 
 fn sass(o: &Object) -> Result<String, Error> {
@@ -187,6 +205,28 @@ fn sass(o: &Object) -> Result<String, Error> {
         Some(gpu) => llmcc_gpu::assembler::disassemble(&gpu.cubin).map_err(Error::Failed),
         None => Err(Error::Failed("SASS needs ptxas (PyPI: nvidia-cuda-nvcc-cu12) on the search path, or named by LLMCC_PTXAS".into())),
     }
+}
+
+/// Whether the output is to be a folder: there is one, or the name ends as that of one.
+fn is_folder(path: &Path) -> bool {
+    path.is_dir() || path.as_os_str().as_encoded_bytes().last().is_some_and(|c| std::path::is_separator(char::from(*c)))
+}
+
+/// Refuses, before anything is compiled, a folder for a stage that is one text.
+fn check_output(stage: Stage, path: &Path) -> Result<(), Error> {
+    match stage.ending() {
+        None if is_folder(path) => Err(Error::Usage(format!(
+            "{} is a folder, which --emit fills with a file for each kernel; this stage is one text: name a file",
+            path.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// A file for each kernel.
+fn show_each(folder: &Path, ending: &str, parts: &[(&str, String)]) -> Result<(), Error> {
+    std::fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, e))?;
+    parts.iter().try_for_each(|(name, text)| output(Some(&folder.join(format!("{name}.{ending}"))), text))
 }
 
 /// Writes a stage to its file, or prints it.

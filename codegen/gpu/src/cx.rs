@@ -3,7 +3,7 @@
 use crate::mlir::{Access, Builder, Cmp, F32, I32, I64, V};
 use llmcc_abi::GpuCtx;
 use llmcc_codegen::CodegenError;
-use llmcc_ir::kernel::{Body, Kernel, ParamId, ParamKind, RowElem, Segment, Store};
+use llmcc_ir::kernel::{Body, Kernel, Param, ParamId, ParamKind, RowElem, Segment, Store};
 use llmcc_ir::kv::KvSpec;
 use llmcc_ir::quant::Format;
 use llmcc_ir::target::TargetSpec;
@@ -47,8 +47,12 @@ impl<'k> Cx<'k> {
     /// Emits the kernel's function: see [`Builder::kernel`].
     pub fn function(&self, threads: u32, min_blocks: u32, body: impl FnOnce(&mut Builder, Args<'_>)) -> String {
         let written = self.written();
-        let mut access: Vec<Access> =
-            (0..self.kernel.params.len()).map(|p| if written.contains(&p) { Access::Write } else { Access::Read }).collect();
+        let of = |(p, param): (ParamId, &Param)| match param.kind {
+            _ if written.contains(&p) => Access::Write,
+            ParamKind::Rows { .. } | ParamKind::Kv(_) => Access::Result,
+            ParamKind::Matrix { .. } | ParamKind::Vector { .. } => Access::Read,
+        };
+        let mut access: Vec<Access> = self.kernel.params.iter().enumerate().map(of).collect();
         access.extend([Access::Read, Access::Write]);
         Builder::kernel(&self.entry(), &access, threads, min_blocks, |b, args| body(b, Args { all: args }))
     }

@@ -26,6 +26,7 @@ mod left_out;
 pub mod llvm;
 mod matmul;
 pub mod mlir;
+pub mod module;
 pub mod piece;
 mod pointwise;
 mod ring;

@@ -6,6 +6,7 @@ use llmcc_gpu::assembler::{Ptxas, wanted_resident};
 use llmcc_gpu::llvm::Compiler;
 use llmcc_gpu::worker::Stage;
 use llmcc_ir::eval::{OperandData, Rows};
+use llmcc_ir::gpu::schedule::{self, Input};
 use llmcc_ir::graph::{BinaryOp, F32, UnaryOp};
 use llmcc_ir::kernel::{Body, Expr, Kernel, Matmul, Norm, ParamKind, Prologue, RowElem, Segment, Store};
 use llmcc_ir::quant::{Elem, Format, Packing, unpack_row};
@@ -238,6 +239,50 @@ fn tiles_cut_between_blocks() {
     }
 }
 
+/// Input of which some rows fit in shared memory beside the weights: as many as do, and one more, which all are read from where they are.
+#[test]
+fn input_that_fits_for_some_rows() {
+    for (k, format, elem) in [(4096, "w4g128", RowElem::Bf16), (4096, "bf16", RowElem::Bf16), (14336, "w4g32", RowElem::F16)] {
+        let of = |m| Product::new(m, 16, k, format, elem);
+        let schedule = schedule::matmul(&of(1).kernel(), find("sm90").unwrap()).unwrap();
+        let Input::Fitting(most) = schedule.input else { panic!("{k} {format}: {:?}", schedule.input) };
+        assert!((1..8).contains(&most), "{k} {format}: {most} rows");
+        for m in [1, most, most + 1] {
+            check(&of(m));
+        }
+    }
+    // All that there may be, if they fit.
+    let all = schedule::matmul(&Product::new(1, 16, 2048, "w4g128", RowElem::F16).kernel(), find("sm90").unwrap()).unwrap();
+    assert_eq!(all.input, Input::Whole);
+}
+
+/// Of few rows, warps with the same strips share out the columns of the input; where they cannot, its rows.
+#[test]
+fn strips_that_are_decoded_once() {
+    let depth = |case: &Product, target: &TargetSpec| schedule::matmul(&case.kernel(), target).unwrap().depth;
+    for (tile_m, m, k) in [(16, 3, 512), (16, 20, 384), (32, 29, 256)] {
+        for (format, elem) in
+            [("w4g64", RowElem::F16), ("w4ag32", RowElem::Bf16), ("w8g128", RowElem::F16), ("fp8", RowElem::Bf16), ("bf16", RowElem::Bf16)]
+        {
+            let mut case = Product { tile_m, segments: vec![(128, 128), (72, 128)], ..Product::new(m, 0, k, format, elem) };
+            assert_eq!(depth(&case, find("sm90").unwrap()), 2);
+            check(&case);
+            case.segments = vec![(64, 64), (40, 64)];
+            case.lanes = 2;
+            check(&case);
+        }
+    }
+    // Cut between blocks.
+    for sms in [1, 3, 4] {
+        let case = Product { tile_m: 32, segments: vec![(128, 128), (112, 128)], ..Product::new(45, 0, 768, "w4g32", RowElem::F16) };
+        assert!(schedule::matmul(&case.kernel(), &small(sms)).unwrap().phases[0].cut == (sms > 1));
+        assert_eq!(depth(&case, &small(sms)), 2);
+        check_on(&case, &small(sms));
+    }
+    let odd = Product { tile_m: 32, segments: vec![(128, 128)], ..Product::new(9, 0, 192, "w4g32", RowElem::F16) };
+    assert_eq!(depth(&odd, find("sm90").unwrap()), 1);
+}
+
 #[test]
 fn tiles_of_many_rows() {
     for (tile_m, m) in [(16, 11), (32, 40), (64, 70), (128, 130)] {
@@ -292,7 +337,7 @@ fn pipelines_through_several_tiles() {
     for (tile_m, formats) in [(128, ["w4g64", "f16"]), (256, ["w8g32", "f16"]), (128, ["w4ag32", "w4g128"])] {
         let later = Some(Format::parse(formats[1]).unwrap().with_packing(Packing::Fragment));
         let two = Product { tile_m, segments: vec![(128, 128), (160, 128)], later, ..Product::new(150, 0, 320, formats[0], RowElem::F16) };
-        let s = llmcc_ir::gpu::schedule::matmul(&two.kernel(), find("sm90").unwrap()).unwrap();
+        let s = schedule::matmul(&two.kernel(), find("sm90").unwrap()).unwrap();
         assert_eq!((s.phases.len(), s.producers), (2, 4));
         check(&two);
     }

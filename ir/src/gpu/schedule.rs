@@ -1,7 +1,7 @@
 //! How matrix products are spread over a GPU: a pure function of the kernel and the target, which the emitter follows and the cost model asks.
 //!
 //! Weights lie in strips of 16 rows and tiles of 64 columns ([`Packing::Fragment`](crate::quant::Packing::Fragment)). A **unit** is a column tile of 64 of one
-//! output tile (all its strips and lanes). Units are numbered output tile by output tile, and the blocks of a launch take equal, contiguous shares of them:
+//! output tile (all its strips and lanes), or several adjacent ones ([`MatmulSchedule::depth`]). Units are numbered output tile by output tile, and the blocks of a launch take equal, contiguous shares of them:
 //! whole output tiles, or, where that would leave multiprocessors idle, cut ones, whose partial sums the last of the blocks that share a tile adds in a fixed order.
 
 use crate::kernel::{Body, Kernel, Matmul, ParamKind, RowElem, Segment, Store, lcm};
@@ -48,6 +48,8 @@ impl Variant {
 pub enum Input {
     /// All columns of its rows in shared memory, copied or computed once.
     Whole,
+    /// The same in blocks of at most so many rows, which is fewer than a block may have; in others as with [`Input::Global`].
+    Fitting(usize),
     /// In global memory, through the first-level cache.
     Global,
     /// Column tiles in shared memory, copied as they are needed.
@@ -67,7 +69,7 @@ pub struct Phase {
     pub strips: usize,
     /// Warps side by side over the columns of an output tile.
     pub columns: usize,
-    /// Warps that share a column, each with every `parts`-th unit (`Mma`: warps over the rows).
+    /// Warps that share a column: each with every `parts`-th unit, or, with `Mma`, with its column tile of every unit where there are several, else with its rows.
     pub parts: usize,
     /// Whether output tiles may be cut between blocks.
     pub cut: bool,
@@ -95,8 +97,10 @@ pub struct MatmulSchedule {
     /// Whether the sums have shared memory of their own, so that the next output tile's copies go on while one is finished; else they take the place
     /// of the input and weights.
     pub apart: bool,
-    /// Columns of the input, padded to whole units.
+    /// Columns of the input, padded to whole column tiles.
     pub k: usize,
+    /// Column tiles of a unit: with `Mma` and few rows, one for each warp of a column.
+    pub depth: usize,
     /// One after the other.
     pub phases: Vec<Phase>,
     /// Set when another shape of kernel would be much faster: the reason.
@@ -258,18 +262,48 @@ impl<'a> Facts<'a> {
             let shared = (self.gpu.shared_per_sm as usize / resident - 1024).min(self.gpu.shared_per_block as usize);
             // With the factors of the normalization and a word for all threads.
             let staged = rows * (row + norm.map_or(0, |runs| runs.max(1 + warps) * 4)) + 32;
-            let (input, left) = match shared.checked_sub(staged) {
-                Some(left) if must || wish.whole.unwrap_or(staged <= shared / 2) => (Input::Whole, left),
+            let (input, phases) = match shared.checked_sub(staged) {
+                Some(left) if must || wish.whole.unwrap_or(staged <= shared / 2) => (Input::Whole, self.streamed_phases(warps, rows, resident, left)),
                 _ if must => continue,
-                _ => (Input::Global, shared),
+                _ if wish.whole == Some(false) => (Input::Global, self.streamed_phases(warps, rows, resident, shared)),
+                _ => self.partly_staged(variant, (warps, rows, resident), shared, row),
             };
-            let Some(phases) = self.streamed_phases(warps, rows, resident, left) else { continue };
+            let Some(phases) = phases else { continue };
             let slots = self.gpu.sms as usize * resident;
             let blocks = phases.iter().map(|p| if p.cut { slots } else { p.tiles.min(slots) }).max()?;
             let slow = (self.body.tile_m > GEMV_ROWS).then_some("a product of many rows that tensor cores would do faster in tiles");
-            return Some(MatmulSchedule { variant, rows, warps, producers: 0, resident, blocks, input, apart: true, k, phases, slow });
+            return Some(MatmulSchedule {
+                variant,
+                rows,
+                warps,
+                producers: 0,
+                resident,
+                blocks,
+                input,
+                apart: true,
+                k,
+                depth: 1,
+                phases,
+                slow,
+            });
         }
         None
+    }
+
+    /// Input of which not all rows fit beside the weights on their way: as many as take at most half of the shared memory and leave the rings as they are. A token alone is one row.
+    fn partly_staged(
+        &self,
+        variant: Variant,
+        (warps, rows, resident): (usize, usize, usize),
+        shared: usize,
+        row: usize,
+    ) -> (Input, Option<Vec<Phase>>) {
+        let free = self.streamed_phases(warps, rows, resident, shared);
+        // f32 input is converted on its way to shared memory.
+        let most = if variant == Variant::Gemv { ((shared / 2).saturating_sub(32) / row).min(rows - 1) } else { 0 };
+        let fits = |n: &usize| free.is_some() && self.streamed_phases(warps, rows, resident, shared - n * row - 32) == free;
+        let input = (1..=most).rev().find(fits).map_or(Input::Global, Input::Fitting);
+        (input, free)
     }
 
     fn streamed_phases(&self, warps: usize, rows: usize, resident: usize, shared: usize) -> Option<Vec<Phase>> {
@@ -331,14 +365,26 @@ impl<'a> Facts<'a> {
         let wished = |(resident, stages, _): &&(usize, usize, bool)| {
             wish.resident.is_none_or(|w| w == *resident) && wish.stages.is_none_or(|w| w == *stages)
         };
-        few.iter().chain(deep).chain(&shared).filter(wished).find_map(|(resident, stages, apart)| {
+        let shape = |depth: usize, (resident, stages, apart): &(usize, usize, bool)| {
             let most = (self.gpu.shared_per_sm as usize / resident - 1024).min(self.gpu.shared_per_block as usize);
-            let s = MatmulSchedule { apart: *apart, ..self.tiles(*resident, *stages)? };
+            let s = MatmulSchedule { apart: *apart, ..self.tiles(*resident, *stages, depth)? };
             (self.tiles_bytes(&s) <= most).then_some(s)
-        })
+        };
+        let once = self.warps_of_strip().and_then(|depth| apart.iter().filter(wished).find_map(|how| shape(depth, how)));
+        once.or_else(|| few.iter().chain(deep).chain(&shared).filter(wished).find_map(|how| shape(1, how)))
     }
 
-    fn tiles(&self, resident: usize, stages: usize) -> Option<MatmulSchedule> {
+    /// How many warps of a block of few rows have the same strips: more than one, the same in all segments, and such that the column tiles of an output tile can be shared out among them.
+    /// Each strip is then fetched and decoded once.
+    fn warps_of_strip(&self) -> Option<usize> {
+        let of = |s: &Segment| tile_warps(s).map(|(_, columns)| TILE_WARPS / columns);
+        let warps = of(self.body.segments.first()?)?;
+        let all = self.body.segments.iter().all(|s| of(s) == Some(warps));
+        (self.variant() == Variant::Mma && self.body.tile_m <= DEEP_ROWS && warps > 1 && all && self.kt().is_multiple_of(warps))
+            .then_some(warps)
+    }
+
+    fn tiles(&self, resident: usize, stages: usize, depth: usize) -> Option<MatmulSchedule> {
         let rows = self.body.tile_m;
         let slots = self.gpu.sms as usize * resident;
         let variant = self.variant();
@@ -350,13 +396,13 @@ impl<'a> Facts<'a> {
             }
             let (strips, columns) = tile_warps(&group[0])?;
             // A power of two, so that groups of 8 rows are shared out evenly.
-            let parts = (TILE_WARPS / columns).min(rows / 8);
+            let parts = if depth > 1 { depth } else { (TILE_WARPS / columns).min(rows / 8) };
             // Blocks over the rows fill the machine when there are many; few rows are one tile.
-            let cut = rows <= FEW_ROWS && self.cut(group, tiles, slots);
+            let cut = rows <= FEW_ROWS && tiles * (self.kt() / depth) > slots && self.cut(group, tiles, slots);
             Some(Phase { first, segments, tiles, strips, columns, parts, cut, stages })
         };
         let phases: Vec<Phase> = self.groups().into_iter().map(phase).collect::<Option<_>>()?;
-        if phases.iter().any(|p| !(rows / 8).is_multiple_of(p.parts)) {
+        if depth == 1 && phases.iter().any(|p| !(rows / 8).is_multiple_of(p.parts)) {
             return None;
         }
         let blocks = phases.iter().map(|p| if p.cut { slots } else { p.tiles }).max()?;
@@ -371,6 +417,7 @@ impl<'a> Facts<'a> {
             apart: false,
             // fp8 rows are stored in whole units.
             k: round_up(self.k, TILE_K),
+            depth,
             phases,
             slow: None,
         })
@@ -387,8 +434,8 @@ impl<'a> Facts<'a> {
         let unit = |g: &Segment| if s.variant.is_wgmma() { strip(g) } else { self.unit_bytes(g) };
         let rings = most(&|p, g| s.warps * p.stages * p.strips * unit(&g[0]));
         let bytes = if self.elem == RowElem::Fp8 { 1 } else { 2 };
-        let stages = most(&|p, _| p.stages) * s.rows * TILE_K * units * bytes + rings;
-        let sums = most(&|_, g| sums_bytes(1, s.rows, &g[0])) + most(&|_, g| self.epilogue_bytes(g, s.rows));
+        let stages = most(&|p, _| p.stages) * s.rows * TILE_K * units * s.depth * bytes + rings;
+        let sums = most(&|_, g| sums_bytes(s.depth, s.rows, &g[0])) + most(&|_, g| self.epilogue_bytes(g, s.rows));
         1040 + if s.apart { stages + sums } else { stages.max(sums) }
     }
 
@@ -422,6 +469,9 @@ fn tile_warps(s: &Segment) -> Option<(usize, usize)> {
 
 /// Rows up to which products in tiles are bound by reading the weights.
 const FEW_ROWS: usize = 64;
+/// Rows up to which warps with the same strips share out the columns of the input and not its rows: each then has the sums of all rows, 32 registers of 32 rows and two strips; the
+/// 64 of 64 rows would leave one block on a multiprocessor, and there `mma.sync` is the bound.
+const DEEP_ROWS: usize = 32;
 
 /// Bytes of a unit of one strip of a format in shared memory: codes, and scales and minima of the groups in it.
 pub fn unit_bytes(format: Format) -> usize {

@@ -172,7 +172,7 @@ impl<'a> Walk<'a> {
         let offset = b.shlc(index, 2);
         let p = b.atc(page, part as i64);
         let p = b.at(p, offset);
-        b.load_const(p, F32)
+        b.load(p, F32)
     }
 
     /// A stored number as f32, int8 codes without their scale.
@@ -180,7 +180,7 @@ impl<'a> Walk<'a> {
         let load = |b: &mut Builder, ty, shift| {
             let offset = b.shlc(index, shift);
             let p = b.at(base, offset);
-            b.load_const(p, ty)
+            b.load(p, ty)
         };
         match self.shape.spec.dtype {
             KvDType::F32 => load(b, F32, 2),
@@ -208,7 +208,7 @@ impl<'a> Walk<'a> {
         };
         let offset = b.shlc(col, shift);
         let p = b.at(self.query, offset);
-        let x = b.load_const(p, ty);
+        let x = b.load(p, ty);
         if ty == F32 { x } else { b.fext(x, F32) }
     }
 

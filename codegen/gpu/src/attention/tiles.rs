@@ -172,9 +172,9 @@ impl Tile {
             RowElem::F32 | RowElem::Q8 { .. } | RowElem::Fp8 => Elem::F32,
         };
         if stored == self.elem {
-            return b.load_const(p, I32);
+            return b.load(p, I32);
         }
-        let x = b.load_const(p, Ty::Vec(2, stored));
+        let x = b.load(p, Ty::Vec(2, stored));
         let x = if stored == Elem::F32 { x } else { b.fext(x, Ty::Vec(2, Elem::F32)) };
         let x = b.ftrunc(x, self.pair());
         b.bitcast(x, I32)

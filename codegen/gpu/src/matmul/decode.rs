@@ -53,14 +53,20 @@ pub fn fragments(b: &mut Builder, format: Format, half: Scalar, words: &[V]) -> 
     })
 }
 
+/// Of `word` the bits of `mask`, or-ed into those of `magic`: one instruction where the constants are in registers, which LLVM's `and` and `or` would not become, since an
+/// instruction takes one constant only.
+fn into_mantissa(b: &mut Builder, word: V, mask: i64, magic: i64) -> V {
+    let (mask, magic) = (b.i32(mask), b.i32(magic));
+    b.asm(I32, "lop3.b32 $0, $1, $2, $3, 0xea;", "=r,r,r,r", &[word, mask, magic])
+}
+
 /// Four pairs of 4-bit codes minus `zero`.
 fn w4(b: &mut Builder, half: Scalar, word: V, zero: u32) -> [V; 4] {
     let ty = Ty::Vec(2, half);
     if half == Scalar::Bf16 {
         return std::array::from_fn(|r| {
             let shifted = b.shrc(word, 4 * r as i64);
-            let codes = b.andc(shifted, 0x000f_000f);
-            let magic = b.orc(codes, 0x4300_4300);
+            let magic = into_mantissa(b, shifted, 0x000f_000f, 0x4300_4300);
             let x = b.bitcast(magic, ty);
             // 128 + u − (128 + zero); as fma, which every target has for bf16.
             let (one, minus) = (pair(b, 0x3f80, half), pair(b, 0xc300 | zero, half));
@@ -72,16 +78,14 @@ fn w4(b: &mut Builder, half: Scalar, word: V, zero: u32) -> [V; 4] {
     std::array::from_fn(|r| {
         let source = if r < 2 { word } else { high };
         if r % 2 == 0 {
-            let codes = b.andc(source, 0x000f_000f);
-            let magic = b.orc(codes, 0x6400_6400);
+            let magic = into_mantissa(b, source, 0x000f_000f, 0x6400_6400);
             let x = b.bitcast(magic, ty);
             let minus = pair(b, 0x6400 | zero, half);
             let x = b.fsub(x, minus);
             b.bitcast(x, I32)
         } else {
             // 1024 + 16u, over 16, minus 64 + zero: exact.
-            let codes = b.andc(source, 0x00f0_00f0);
-            let magic = b.orc(codes, 0x6400_6400);
+            let magic = into_mantissa(b, source, 0x00f0_00f0, 0x6400_6400);
             let x = b.bitcast(magic, ty);
             let (sixteenth, minus) = (pair(b, 0x2c00, half), pair(b, if zero == 8 { 0xd480 } else { 0xd400 }, half));
             let x = b.fma(x, sixteenth, minus);

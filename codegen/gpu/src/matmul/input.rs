@@ -7,7 +7,7 @@ use crate::cx::{Args, row_stride, share_out};
 use crate::mlir::{BF16, Builder, Cache, Cmp, Elem, F16, F32, I32, I64, Ty, V, WARP};
 use llmcc_abi::layout::round_up;
 use llmcc_codegen::CodegenError;
-use llmcc_ir::gpu::schedule::Variant;
+use llmcc_ir::gpu::schedule::{Input, Variant};
 use llmcc_ir::kernel::{Norm, RowElem};
 
 /// Input in shared memory.
@@ -33,9 +33,18 @@ pub fn stride(plan: &Plan<'_>) -> usize {
     plan.schedule.k * elem_bytes(plan) + 16
 }
 
-/// Shared memory of the staged input, with the factors of the normalization.
+/// Rows of the input that shared memory has room for.
+pub fn staged_rows(plan: &Plan<'_>) -> usize {
+    match plan.schedule.input {
+        Input::Whole => plan.schedule.rows,
+        Input::Fitting(rows) => rows,
+        Input::Global | Input::Tiles => 0,
+    }
+}
+
+/// Shared memory of the staged input.
 pub fn bytes(plan: &Plan<'_>) -> usize {
-    plan.schedule.rows * stride(plan)
+    staged_rows(plan) * stride(plan)
 }
 
 /// Whether rows are copied as they are.
@@ -131,7 +140,7 @@ fn rows_of(
                 return;
             }
         };
-        let mut x = load(b, from, col, stored, wide);
+        let mut x = load(b, from, col, stored, wide, Builder::load);
         if let Some(norm) = norm {
             let run = b.divc(col, norm.width as i64);
             let line = b.mulc(r, (plan.k / norm.width) as i64);
@@ -143,7 +152,7 @@ fn rows_of(
         }
         if let Some((gain, len)) = gain {
             let at = if len >= plan.k { col } else { b.remc(col, len as i64) };
-            let g = load(b, gain, at, RowElem::F32, wide);
+            let g = load(b, gain, at, RowElem::F32, wide, Builder::load_const);
             x.iter_mut().zip(g).for_each(|(v, g)| *v = b.fmul(*v, g));
         }
         let line = b.mulc(r, to.stride as i64);
@@ -175,7 +184,7 @@ fn zeros(b: &mut Builder, plan: &Plan<'_>, to: Staged, rows: V) {
 }
 
 /// `wide` elements from column `col` on, as f32.
-fn load(b: &mut Builder, row: V, col: V, stored: RowElem, wide: usize) -> Vec<V> {
+fn load(b: &mut Builder, row: V, col: V, stored: RowElem, wide: usize, read: fn(&mut Builder, V, Ty) -> V) -> Vec<V> {
     let half = decode::half(stored);
     let (ty, shift) = match (stored, wide) {
         (RowElem::F32, 4) => (Ty::Vec(4, Elem::F32), 2),
@@ -185,7 +194,7 @@ fn load(b: &mut Builder, row: V, col: V, stored: RowElem, wide: usize) -> Vec<V>
     };
     let offset = b.shlc(col, shift);
     let p = b.at(row, offset);
-    let v = b.load_const(p, ty);
+    let v = read(b, p, ty);
     match (stored, wide) {
         (RowElem::F32, 4) => b.unpack(v),
         (RowElem::F32, _) => vec![v],
@@ -268,7 +277,7 @@ fn normalize(
         let sum = b.for_((first, n, step), &[zero], |b, i, acc| {
             let col = b.mulc(i, wide as i64);
             let col = b.add(from, col);
-            let x = load(b, base, col, stored, wide);
+            let x = load(b, base, col, stored, wide, Builder::load);
             vec![x.into_iter().fold(acc[0], |acc, v| b.fma(v, v, acc))]
         });
         b.reduce(sum[0], &[16, 8, 4, 2, 1], |b, x, y| b.fadd(x, y))

@@ -53,7 +53,7 @@ struct PhaseCx<'a> {
 impl Plan<'_> {
     /// Units of an output tile.
     fn kt(&self) -> usize {
-        self.schedule.k / schedule::TILE_K
+        self.schedule.k / (schedule::TILE_K * self.schedule.depth)
     }
 
     fn phases(&self) -> Result<Vec<PhaseCx<'_>>, CodegenError> {

@@ -16,14 +16,20 @@ use llmcc_ir::kernel::RowElem;
 
 /// What the verifier finds in the kernel of a plan; a finding is a bug of the emitter.
 pub fn check(plan: &Plan<'_>, phases: &[PhaseCx<'_>]) -> Vec<Diagnostic> {
-    phases.iter().flat_map(|p| verify_program(&program(plan, p))).collect()
+    // Whether a block's input is in shared memory.
+    let staged = match plan.schedule.input {
+        Input::Whole => &[true][..],
+        Input::Fitting(_) => &[true, false],
+        Input::Global | Input::Tiles => &[false],
+    };
+    phases.iter().flat_map(|p| staged.iter().flat_map(move |staged| verify_program(&program(plan, p, *staged)))).collect()
 }
 
-/// The skeleton of a phase.
-pub fn program(plan: &Plan<'_>, p: &PhaseCx<'_>) -> Program {
+/// The skeleton of a phase; `staged`: in blocks whose input is in shared memory.
+pub fn program(plan: &Plan<'_>, p: &PhaseCx<'_>, staged: bool) -> Program {
     let mut r = Recorder::new(&plan.cx.kernel.name, (plan.schedule.warps + plan.schedule.producers) as u32);
     match plan.schedule.variant {
-        Variant::Gemv | Variant::Fma => stream(&mut r, plan, p),
+        Variant::Gemv | Variant::Fma => stream(&mut r, plan, p, staged),
         Variant::Mma => tiles(&mut r, plan, p),
         Variant::Wgmma | Variant::WgmmaFp8 => wgmma(&mut r, plan, p),
     }
@@ -89,31 +95,27 @@ fn sums(r: &mut Recorder, plan: &Plan<'_>, p: &PhaseCx<'_>) -> BufferId {
     r.buffer(Buffer { name: "sums".into(), bytes, stages: 1, scope: Scope::Block, conflict_free: true })
 }
 
-fn stream(r: &mut Recorder, plan: &Plan<'_>, p: &PhaseCx<'_>) {
+fn stream(r: &mut Recorder, plan: &Plan<'_>, p: &PhaseCx<'_>, whole: bool) {
     let stages = p.phase.stages as i64;
     let ring = ring(r, p, p.unit_bytes());
     let sums = sums(r, plan, p);
-    let whole = plan.schedule.input == Input::Whole;
-    let stride = input::stride(plan) as u32;
-    let x = r.buffer(Buffer {
-        name: "input".into(),
-        bytes: input::bytes(plan) as u32,
-        stages: 1,
-        scope: Scope::Block,
-        conflict_free: plan.schedule.rows == schedule::GEMV_ROWS,
+    let (stride, rows) = (input::stride(plan) as u32, input::staged_rows(plan));
+    let x = whole.then(|| {
+        let bytes = input::bytes(plan) as u32;
+        r.buffer(Buffer { name: "input".into(), bytes, stages: 1, scope: Scope::Block, conflict_free: rows == schedule::GEMV_ROWS })
     });
     let acc = r.registers("sums");
     let k = r.declare_loop("units");
-    let copied = whole && input::is_copy(plan);
-    if copied {
+    let copied = x.filter(|_| input::is_copy(plan));
+    if let Some(x) = copied {
         r.op(Op::CpAsync(slot(x, Index::at(0))));
         r.op(Op::CpCommit);
     }
     start(r, k, &[ring], stages);
-    if copied {
+    if copied.is_some() {
         r.op(Op::CpWait(stages as u32 - 1));
         r.op(Op::Barrier(Sync::Block));
-    } else if whole {
+    } else if let Some(x) = x {
         r.op(Op::Write { slot: slot(x, Index::at(0)), pattern: None });
         r.op(Op::Barrier(Sync::Block));
     }
@@ -121,11 +123,10 @@ fn stream(r: &mut Recorder, plan: &Plan<'_>, p: &PhaseCx<'_>) {
     r.op(Op::CpWait(stages as u32 - 2));
     r.op(Op::Barrier(Sync::Warp));
     ahead(r, k, &[ring], Index::turn(k, stages - 1));
-    if whole {
-        let rows = plan.schedule.rows as u32;
+    if let Some(x) = x {
         let lanes = match plan.schedule.variant {
             Variant::Fma => pattern(16, |l| l % 4 * 64),
-            _ => pattern(16, |l| (l / 4).min(rows - 1) * stride + l % 4 * 32),
+            _ => pattern(16, |l| (l / 4).min(rows as u32 - 1) * stride + l % 4 * 32),
         };
         // Of f32 input, the lanes of a quad read columns 64 bytes apart: two of them meet in the banks, which costs little beside the arithmetic.
         let lanes = lanes.filter(|_| plan.schedule.variant != Variant::Fma);
@@ -144,7 +145,7 @@ fn tiles(r: &mut Recorder, plan: &Plan<'_>, p: &PhaseCx<'_>) {
     let ring = ring(r, p, p.unit_bytes());
     let sums = sums(r, plan, p);
     let line = super::tiles::line(plan) as u32;
-    let bytes = rows as u32 * line;
+    let bytes = (plan.schedule.depth * rows) as u32 * line;
     let x = r.buffer(Buffer { name: "input".into(), bytes, stages: stages as u32, scope: Scope::Block, conflict_free: true });
     let acc = r.registers("sums");
     let k = r.declare_loop("units");
@@ -411,7 +412,7 @@ mod tests {
         let Body::Matmul(body) = &kernel.body else { unreachable!() };
         let schedule = schedule::matmul(&kernel, target).unwrap();
         let plan = Plan { cx: &cx, body, schedule: &schedule, k: 1024, elem };
-        let whole = program(&plan, &plan.phases().unwrap()[0]);
+        let whole = program(&plan, &plan.phases().unwrap()[0], false);
         let missed = unnoticed(&whole);
         // The epilogue ends with a barrier of its own, before that of the block.
         assert!(missed.len() == 1 && missed[0].ends_with(" Barrier(Role)"), "{whole}{}", missed.join("\n"));

@@ -5,9 +5,13 @@
 //! the input. Only the scales of a unit are shared by a warp.
 //!
 //! Arithmetic of an H200 (4.8 TB/s, 132 multiprocessors at 1.75 GHz): 36 GB/s and multiprocessor, 36 KB per µs of latency. Two blocks of 8 warps with 4.5 KB each
-//! under way are 72 KB; they take 148 KB of its 228 KB of shared memory with 8 rows of 4096 halves. A 4-bit unit of 512 bytes costs a warp some 60
-//! instructions (36 to decode, 4 `mma`, 4 to scale, 6 to load); 71 million units per second are 61 % of what four schedulers issue. 32-bit registers: 4 sums per strip and some 60
+//! under way are 72 KB; they take 148 KB of its 228 KB of shared memory with 8 rows of 4096 halves. A 4-bit unit of 544 bytes (groups of 128) costs a warp 107 to 110
+//! instructions, counted in the machine code (`tests/tests/snapshots/gpu_kernels__hot_loops_sm90.snap`): 17 `LOP3`, 14 shifts and 18 subtractions to decode, 4 `mma`, 6 to scale,
+//! some 10 to load, the others for addresses and places in the rings. At 4.3 TB/s four schedulers issue 132 while a unit arrives: 83 %. 32-bit registers: 4 sums per strip and some 60
 //! temporaries, so that 128 per thread are not reached and two blocks of 256 threads are resident.
+//!
+//! Subtracting 136 from every code (16 instructions) could be left to one product of the sum of the input, but sums of `(128 + u)·x` are some 34 times as large as those of `(u − 8)·x`
+//! where the input has one sign: five bits of f32, more than the error that the evaluator's own f32 sums have.
 //!
 //! With f32 weights or input ([`Variant::Fma`]) the same stream feeds multiply-adds: each lane has the products of two rows of weights with 16 adjacent columns
 //! of all rows of input, and the four lanes of a quad are added at the end.
@@ -44,7 +48,7 @@ impl Map {
         let s = plan.schedule;
         let most = |f: &dyn Fn(&PhaseCx<'_>) -> usize| work::most(phases, f);
         let x = FLAG + input::factor_bytes(plan);
-        let sums = x + if s.input == Input::Whole { input::bytes(plan) } else { 0 };
+        let sums = x + input::bytes(plan);
         let spare_at = sums + most(&|p| schedule::sums_bytes(p.phase.parts, s.rows, &p.segments[0]));
         let rings = round_up(spare_at + work::spare_bytes(plan, phases), 16);
         let bytes = rings + most(&|p| s.warps * p.phase.stages * p.unit_bytes());
@@ -85,8 +89,10 @@ struct Thread<'a> {
     /// Start of the warp's ring.
     ring: V,
     share: Share,
-    /// Input of the rows this thread multiplies, at its columns: one address, or one per row.
-    x: Vec<V>,
+    /// Input of the rows this thread multiplies, at its columns: one address, or one per row; for each place where it may be.
+    x: Vec<Vec<V>>,
+    /// Whether it is in the first place, if there are two.
+    fits: Option<V>,
 }
 
 impl<'a> Stream<'a> {
@@ -99,10 +105,16 @@ impl<'a> Stream<'a> {
         let share = work::share(b, self.plan, self.p, &self.block);
         let staged = Staged { base: b.shared_at(self.map.x), stride: input::stride(self.plan) };
         let th = self.thread(b, share, staged)?;
-        let copied = first && s.input == Input::Whole && input::is_copy(self.plan);
+        let copied = first && input::staged_rows(self.plan) > 0 && input::is_copy(self.plan);
         let rows = (self.block.row0, self.block.rows);
-        if copied {
-            input::copy(b, self.plan, self.args, staged, rows.0, rows.1)?;
+        match th.fits {
+            Some(fits) if copied => {
+                let mut done = Ok(());
+                b.if_(fits, |b| done = input::copy(b, self.plan, self.args, staged, rows.0, rows.1));
+                done?;
+            }
+            None if copied => input::copy(b, self.plan, self.args, staged, rows.0, rows.1)?,
+            _ => {}
         }
         if !first {
             b.sync_warp();
@@ -138,15 +150,20 @@ impl<'a> Stream<'a> {
         let offset = b.mulc(warp, (phase.stages * self.p.unit_bytes()) as i64);
         let ring = b.at(rings, offset);
         let weights = Weights::new(b, self.plan, self.p, self.args, lane, column);
-        let x = self.input(b, staged, g, t)?;
-        Ok(Thread { weights, g, t, column, part, active, ring, share, x })
+        let (x, fits) = match self.plan.schedule.input {
+            Input::Fitting(most) => {
+                let fits = b.cmpc(Cmp::Slt, self.block.rows, most as i64 + 1);
+                (vec![self.input(b, staged, g, t, false)?, self.input(b, staged, g, t, true)?], Some(fits))
+            }
+            input => (vec![self.input(b, staged, g, t, input == Input::Global)?], None),
+        };
+        Ok(Thread { weights, g, t, column, part, active, ring, share, x, fits })
     }
 
     /// Addresses of what a thread multiplies with: rows beyond those of the block repeat the last one, and what comes of them is not stored.
-    fn input(&self, b: &mut Builder, staged: Staged, g: V, t: V) -> Result<Vec<V>, CodegenError> {
+    fn input(&self, b: &mut Builder, staged: Staged, g: V, t: V, global: bool) -> Result<Vec<V>, CodegenError> {
         let last = b.addc(self.block.rows, -1);
         let rows: Vec<V> = if self.is_fma() { (0..self.plan.schedule.rows as i64).map(|r| b.i32(r)).collect() } else { vec![g] };
-        let global = self.plan.schedule.input == Input::Global;
         let bytes = if global { self.stored_bytes()? } else { input::elem_bytes(self.plan) };
         let columns = b.mulc(t, 16 * bytes as i64);
         rows.into_iter()
@@ -199,26 +216,36 @@ impl<'a> Stream<'a> {
             let mut init = carried.to_vec();
             init.extend(vec![zero; sums]);
             let step = b.i32(phase.parts as i64);
-            let out = b.for_((carried[0], end, step), &init, |b, q, carried| {
-                let (read, write) = (carried[1], carried[2]);
-                b.cp_wait(phase.stages - 2);
-                // Scales were copied by other lanes, and the slot filled next was read by them.
-                b.sync_warp();
-                let ahead = b.addc(q, (phase.stages as i64 - 1) * phase.parts as i64);
-                let slot = b.at(th.ring, write);
-                self.fetch(b, th, ahead, slot);
-                let slot = b.at(th.ring, read);
-                let kt = b.sub(q, start);
-                let mut next = vec![b.addc(q, phase.parts as i64)];
-                for at in [read, write] {
-                    let up = b.addc(at, unit);
-                    let over = b.cmpc(Cmp::Sge, up, phase.stages as i64 * unit);
-                    let zero = b.i32(0);
-                    next.push(b.select(over, zero, up));
+            let units = |b: &mut Builder, x: &[V]| {
+                b.for_((carried[0], end, step), &init, |b, q, carried| {
+                    let (read, write) = (carried[1], carried[2]);
+                    b.cp_wait(phase.stages - 2);
+                    // Scales were copied by other lanes, and the slot filled next was read by them.
+                    b.sync_warp();
+                    let ahead = b.addc(q, (phase.stages as i64 - 1) * phase.parts as i64);
+                    let slot = b.at(th.ring, write);
+                    self.fetch(b, th, ahead, slot);
+                    let slot = b.at(th.ring, read);
+                    let kt = b.sub(q, start);
+                    let mut next = vec![b.addc(q, phase.parts as i64)];
+                    for at in [read, write] {
+                        let up = b.addc(at, unit);
+                        let over = b.cmpc(Cmp::Sge, up, phase.stages as i64 * unit);
+                        let zero = b.i32(0);
+                        next.push(b.select(over, zero, up));
+                    }
+                    next.extend(self.unit(b, (th, x), slot, kt, &carried[3..]));
+                    next
+                })
+            };
+            let out = match th.fits {
+                None => units(b, &th.x[0]),
+                // The same twice, so that neither has to ask where its input is.
+                Some(fits) => {
+                    let types: Vec<Ty> = init.iter().map(|v| v.ty).collect();
+                    b.if_else(fits, &types, |b| units(b, &th.x[0]), |b| units(b, &th.x[1]))
                 }
-                next.extend(self.unit(b, th, slot, kt, &carried[3..]));
-                next
-            });
+            };
             b.if_(th.active, |b| self.store_sums(b, th, &out[3..]));
             let room = Room { sums: b.shared_at(self.map.sums), spare: b.shared_at(self.map.spare), flag: b.shared_at(0) };
             let whose = (&self.block, th.share, &room);
@@ -236,10 +263,10 @@ impl<'a> Stream<'a> {
     }
 
     /// Adds a unit in `slot`, column tile `kt`, to the sums.
-    fn unit(&self, b: &mut Builder, th: &Thread<'_>, slot: V, kt: V, sums: &[V]) -> Vec<V> {
+    fn unit(&self, b: &mut Builder, (th, x): (&Thread<'_>, &[V]), slot: V, kt: V, sums: &[V]) -> Vec<V> {
         let n = self.sums_of_strip();
-        let x = if self.is_fma() { vec![] } else { self.half_input(b, th, kt) };
-        let values = if self.is_fma() { self.f32_input(b, th, kt) } else { vec![] };
+        let values = if self.is_fma() { self.f32_input(b, x, kt) } else { vec![] };
+        let x = if self.is_fma() { vec![] } else { self.half_input(b, x, kt) };
         let mut out = vec![];
         for (i, (l, _)) in th.weights.strips().into_iter().enumerate() {
             let format = self.p.formats[l];
@@ -255,9 +282,9 @@ impl<'a> Stream<'a> {
     }
 
     /// The B operands of a unit: eight words, two for each of four steps.
-    fn half_input(&self, b: &mut Builder, th: &Thread<'_>, kt: V) -> Vec<V> {
+    fn half_input(&self, b: &mut Builder, x: &[V], kt: V) -> Vec<V> {
         let offset = b.mulc(kt, TILE_K as i64 * 2);
-        let p = b.at(th.x[0], offset);
+        let p = b.at(x[0], offset);
         self.words(b, p, 2)
     }
 
@@ -266,21 +293,20 @@ impl<'a> Stream<'a> {
         let mut out = vec![];
         for i in 0..pieces {
             let p = b.atc(p, 16 * i);
-            let v = if p.ty == Ty::Global { b.load_const(p, V4I32) } else { b.load(p, V4I32) };
+            let v = b.load(p, V4I32);
             out.extend(b.unpack(v));
         }
         out
     }
 
     /// 16 columns of all rows, as f32.
-    fn f32_input(&self, b: &mut Builder, th: &Thread<'_>, kt: V) -> Vec<Vec<V>> {
+    fn f32_input(&self, b: &mut Builder, rows: &[V], kt: V) -> Vec<Vec<V>> {
         let stored = self.plan.cx.rows(self.plan.body.x).map_or(RowElem::F32, |r| r.1);
         let wide = self.plan.schedule.input == Input::Whole || stored == RowElem::F32;
         let offset = b.mulc(kt, TILE_K as i64 * if wide { 4 } else { 2 });
-        let rows = th.x.clone();
-        rows.into_iter()
+        rows.iter()
             .map(|row| {
-                let p = b.at(row, offset);
+                let p = b.at(*row, offset);
                 if wide {
                     let words = self.words(b, p, 4);
                     return words.into_iter().map(|w| b.bitcast(w, F32)).collect();

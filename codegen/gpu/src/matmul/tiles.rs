@@ -1,6 +1,8 @@
 //! Products of many rows by `mma.sync`: tiles of input in shared memory, weights in rings of their warps.
 //!
 //! A block of 8 warps computes 128 columns (of all lanes) for 16 to 128 rows of input. Warps divide columns and rows: a warp holds up to four strips of 16 columns and up to 64 rows.
+//! Up to 32 rows those with the same strips divide the columns of the input instead: a step is then of as many column tiles, each warp takes one with all rows, and their sums are added at the
+//! end. So each strip is fetched and decoded once, not once for every part of the rows; of 4-bit weights that was half of what a scheduler can issue while they arrive.
 //! Every step of 64 columns of input is copied by all threads into one of several stages, with a barrier per step; the weights come
 //! in fragment order through rings, as in [`stream`](super::stream), and need no barrier of their own.
 //!
@@ -53,10 +55,10 @@ impl Map {
         let stages = most(&|p| p.phase.stages);
         // Before the stages, a word that tells all threads something.
         let x = 128;
-        let rings = x + stages * s.rows * line(plan);
+        let rings = x + stages * s.depth * s.rows * line(plan);
         let end = rings + most(&|p| s.warps * p.phase.stages * p.unit_bytes());
         let sums = if s.apart { round_up(end, 16) } else { x };
-        let spare_at = round_up(sums + most(&|p| schedule::sums_bytes(1, s.rows, &p.segments[0])), 16);
+        let spare_at = round_up(sums + most(&|p| schedule::sums_bytes(s.depth, s.rows, &p.segments[0])), 16);
         Map { x, rings, sums, spare: spare_at, bytes: end.max(spare_at + work::spare_bytes(plan, phases)) }
     }
 }
@@ -87,7 +89,7 @@ struct Thread<'a> {
     g: V,
     t: V,
     column: V,
-    /// Which part of the rows the warp has; whether there is such a part.
+    /// Which part of the rows, or which column tile of a unit, the warp has; whether there is such a part.
     part: V,
     active: V,
     ring: V,
@@ -101,7 +103,27 @@ struct Thread<'a> {
 impl<'a> Tiles<'a> {
     /// Groups of 8 rows that a warp multiplies.
     fn groups(&self) -> usize {
-        (self.plan.schedule.rows / 8).div_ceil(self.p.phase.parts)
+        let warps = if self.is_deep() { 1 } else { self.p.phase.parts };
+        (self.plan.schedule.rows / 8).div_ceil(warps)
+    }
+
+    /// Whether warps with the same strips share out the columns of the input, not its rows.
+    fn is_deep(&self) -> bool {
+        self.plan.schedule.depth > 1
+    }
+
+    /// Bytes of the input of a column tile in a stage, and of the whole stage.
+    fn tile_bytes(&self) -> i64 {
+        self.plan.schedule.rows as i64 * self.line()
+    }
+
+    fn stage_bytes(&self) -> i64 {
+        self.plan.schedule.depth as i64 * self.tile_bytes()
+    }
+
+    /// Where a part's own begins: its column tile, of `tile` bytes, or its rows, of `row` bytes each.
+    fn part_at(&self, b: &mut Builder, part: V, tile: i64, row: i64) -> V {
+        b.mulc(part, if self.is_deep() { tile } else { self.groups() as i64 * 8 * row })
     }
 
     fn stages(&self) -> i64 {
@@ -140,9 +162,9 @@ impl<'a> Tiles<'a> {
         let weights = Weights::new(b, self.plan, self.p, self.args, lane, column);
         let copies = self.copies(b, tid)?;
         // Row g of the warp's first group of rows.
-        let row = b.mulc(part, self.groups() as i64 * 8);
-        let row = b.add(row, g);
-        let line = b.mulc(row, self.line());
+        let own = self.part_at(b, part, self.tile_bytes(), self.line());
+        let line = b.mulc(g, self.line());
+        let line = b.add(own, line);
         let x = self.reads(b, line, g, t);
         Ok(Thread { weights, g, t, column, part, active, ring, share, copies, x })
     }
@@ -182,17 +204,20 @@ impl<'a> Tiles<'a> {
 
     /// The pieces of a stage that a thread copies: rows beyond those of the step repeat the last one.
     fn copies(&self, b: &mut Builder, tid: V) -> Result<Vec<(V, V)>, CodegenError> {
-        let (rows, threads) = (self.plan.schedule.rows, self.plan.schedule.warps * 32);
+        let threads = self.plan.schedule.warps * 32;
         let last = b.addc(self.block.rows, -1);
-        let pieces = self.line() / 16;
-        (0..(rows * pieces as usize).div_ceil(threads))
+        let (pieces, of_tile) = (self.line() / 16, self.tile_bytes() / 16);
+        (0..self.pieces().div_ceil(threads))
             .map(|i| {
                 let n = b.addc(tid, (i * threads) as i64);
+                // Column tile, row and piece of 16 bytes.
+                let (tile, n) = if self.is_deep() { (b.divc(n, of_tile), b.remc(n, of_tile)) } else { (b.i32(0), n) };
                 let (row, piece) = (b.shrc(n, pieces.trailing_zeros().into()), b.andc(n, pieces - 1));
                 let source = b.min(row, last);
                 let source = b.add(self.block.row0, source);
                 let from = input::row(b, self.plan, self.args, source)?;
-                let offset = b.shlc(piece, 4);
+                let (column, offset) = (b.mulc(tile, self.line()), b.shlc(piece, 4));
+                let offset = b.add(column, offset);
                 let from = b.at(from, offset);
                 let swizzle = if self.is_fp8() {
                     let pair = b.shrc(row, 1);
@@ -201,11 +226,17 @@ impl<'a> Tiles<'a> {
                     b.andc(row, 1)
                 };
                 let place = b.xor(piece, swizzle);
-                let line = b.mulc(row, self.line());
+                let (tile, line) = (b.mulc(tile, self.tile_bytes()), b.mulc(row, self.line()));
+                let line = b.add(tile, line);
                 let place = b.shlc(place, 4);
                 Ok((from, b.add(line, place)))
             })
             .collect()
+    }
+
+    /// Pieces of 16 bytes of the input of a stage.
+    fn pieces(&self) -> usize {
+        self.stage_bytes() as usize / 16
     }
 
     /// Starts copying the first units from `q` on.
@@ -224,12 +255,12 @@ impl<'a> Tiles<'a> {
             let tile = b.divc(q, self.plan.kt() as i64);
             let skip = b.mulc(tile, self.plan.kt() as i64);
             let kt = b.sub(q, skip);
-            let rows = self.plan.schedule.rows;
+            let depth = self.plan.schedule.depth as i64;
             let base = b.shared_at(self.map.x);
-            let to = b.mulc(stage, rows as i64 * self.line());
+            let to = b.mulc(stage, self.stage_bytes());
             let to = b.at(base, to);
-            let column = b.mulc(kt, self.line());
-            let pieces = rows * self.line() as usize / 16;
+            let column = b.mulc(kt, depth * self.line());
+            let pieces = self.pieces();
             let threads = self.plan.schedule.warps * 32;
             for (i, (from, at)) in th.copies.iter().enumerate() {
                 let copy = |b: &mut Builder| {
@@ -246,6 +277,12 @@ impl<'a> Tiles<'a> {
             }
             let skip = b.mulc(stage, self.p.unit_bytes() as i64);
             let slot = b.at(th.ring, skip);
+            let kt = if self.is_deep() {
+                let first = b.mulc(kt, depth);
+                b.add(first, th.part)
+            } else {
+                kt
+            };
             if self.p.phase.columns * self.p.phase.parts < self.plan.schedule.warps {
                 b.if_(th.active, |b| th.weights.fetch(b, tile, kt, slot));
             } else {
@@ -301,7 +338,7 @@ impl<'a> Tiles<'a> {
             }
             b.if_(th.active, |b| self.store_sums(b, th, &out[2..]));
             let room = Room { sums: b.shared_at(self.map.sums), spare: b.shared_at(self.map.spare), flag: b.shared_at(0) };
-            if let Err(e) = work::finish(b, self.args, self.plan, self.p, (&self.block, th.share, &room), tile, 1) {
+            if let Err(e) = work::finish(b, self.args, self.plan, self.p, (&self.block, th.share, &room), tile, self.plan.schedule.depth) {
                 done = Err(e);
             }
             vec![end, out[0], out[1]]
@@ -331,7 +368,7 @@ impl<'a> Tiles<'a> {
             a.push(fragments.to_vec());
         }
         let base = b.shared_at(self.map.x);
-        let skip = b.mulc(stage, self.plan.schedule.rows as i64 * self.line());
+        let skip = b.mulc(stage, self.stage_bytes());
         let base = b.at(base, skip);
         let mut out = sums.to_vec();
         for group in 0..self.groups() {
@@ -365,14 +402,13 @@ impl<'a> Tiles<'a> {
         out
     }
 
-    /// Writes a warp's sums to shared memory, `[row][column]`.
+    /// Writes a warp's sums to shared memory, `[row][column]`; where warps have shared out columns of the input, `[part][row][column]`.
     fn store_sums(&self, b: &mut Builder, th: &Thread<'_>, sums: &[V]) {
         let stride = schedule::sums_stride(&self.p.segments[0]) as i64;
         let base = b.shared_at(self.map.sums);
-        let row = b.mulc(th.part, self.groups() as i64 * 8);
-        let pair = b.shlc(th.t, 1);
-        let row = b.add(row, pair);
-        let line = b.mulc(row, stride);
+        let own = self.part_at(b, th.part, self.plan.schedule.rows as i64 * stride, stride);
+        let line = b.mulc(th.t, 2 * stride);
+        let line = b.add(own, line);
         let within = b.shlc(th.column, 4);
         let within = b.add(within, th.g);
         let index = b.add(line, within);

@@ -18,7 +18,7 @@ impl Builder {
     pub fn load(&mut self, p: V, ty: Ty) -> V {
         self.op(ty, format!("llvm.load {p} {{alignment = {} : i64}} : {} -> {ty}", ty.bytes(), p.ty))
     }
-    /// Loads what no thread writes during the kernel (`ld.global.nc`).
+    /// Loads what no kernel writes (`ld.global.nc`): weights, the step.
     pub fn load_const(&mut self, p: V, ty: Ty) -> V {
         self.op(ty, format!("llvm.load {p} invariant {{alignment = {} : i64}} : {} -> {ty}", ty.bytes(), p.ty))
     }

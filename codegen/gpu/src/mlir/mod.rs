@@ -27,8 +27,11 @@ pub use types::{BF16, Elem, F16, F32, F64, I1, I8, I16, I32, I64, StructElem, Ty
 /// What a pointer parameter is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Only read, by no one else written during the kernel.
+    /// Constant: weights, and the step. Written by no one while kernels run, so loads may take any path and any place (`ld.global.nc`).
     Read,
+    /// Only read, written by a kernel before. Such loads stay loads (`ld.global`): that the kernel before has ended may one day be known from an instruction only, which nothing
+    /// may be moved before.
+    Result,
     /// Written (and perhaps read).
     Write,
 }
@@ -51,12 +54,13 @@ impl Builder {
         let args: Vec<V> = (0..params.len()).map(|i| V { id: i as u32, part: None, ty: Ty::Global }).collect();
         b.smem = b.op(Ty::Shared, "llvm.mlir.addressof @shared : !llvm.ptr<3>");
         body(&mut b, &args);
-        let attribute = |a: &Access| if *a == Access::Read { ", llvm.readonly" } else { "" };
-        let list: Vec<String> = args
-            .iter()
-            .zip(params)
-            .map(|(v, a)| format!("{v}: !llvm.ptr<1> {{llvm.noalias, llvm.align = 16 : i64{}}}", attribute(a)))
-            .collect();
+        let attributes = |a: &Access| match a {
+            Access::Read => "llvm.noalias, llvm.align = 16 : i64, llvm.readonly",
+            // What is said to be read and shared with no one, LLVM loads as constants.
+            Access::Result => "llvm.align = 16 : i64, llvm.readonly",
+            Access::Write => "llvm.noalias, llvm.align = 16 : i64",
+        };
+        let list: Vec<String> = args.iter().zip(params).map(|(v, a)| format!("{v}: !llvm.ptr<1> {{{}}}", attributes(a))).collect();
         format!(
             "module {{\n  gpu.module @kernels {{\n    llvm.mlir.global external @shared() {{addr_space = 3 : i32, alignment = 1024 : i64}} : !llvm.array<0 x i8>\n    \
              llvm.func @{name}({}) attributes {{gpu.kernel, nvvm.kernel, nvvm.maxntid = array<i32: {threads}, 1, 1>, nvvm.minctasm = {min_blocks} : i32}} {{\n{}      llvm.return\n    }}\n  }}\n}}\n",

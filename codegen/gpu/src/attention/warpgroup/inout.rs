@@ -31,12 +31,12 @@ impl Attend<'_> {
     fn query(&self, b: &mut Builder, p: V) -> V {
         let stored = piece::storage(self.block.shape.q.1).unwrap_or(Elem::F32);
         if stored == self.plan.elem {
-            return b.load_const(p, V4I32);
+            return b.load(p, V4I32);
         }
         let words: Vec<V> = (0..2)
             .flat_map(|half| {
                 let p = b.atc(p, half * 4 * stored.bytes() as i64);
-                let x = b.load_const(p, Ty::Vec(4, stored));
+                let x = b.load(p, Ty::Vec(4, stored));
                 let x = if stored == Elem::F32 { x } else { b.fext(x, Ty::Vec(4, Elem::F32)) };
                 let x = b.ftrunc(x, Ty::Vec(4, self.plan.elem));
                 let x = b.bitcast(x, Ty::Vec(2, Elem::I32));
