@@ -1,5 +1,6 @@
 # make demo    builds everything, compiles the example model and generates text from the CLI, from C and from Python
 # make test    everything the tests need, then all tests
+# make fuzz    every fuzz target for a minute (SECONDS_EACH=60); needs cargo-fuzz and a nightly compiler, which rustup installs, or RUSTC_BOOTSTRAP=1
 # make GPU=1   the compiler with GPU targets: needs LLVM and MLIR 22, which demo and plain `cargo build` do not
 # make gpu-check   all that a machine with a GPU needs to check and measure kernels and models: docs/gpu-results.md
 # Fresh Debian 12 with Rust 1.95: both work as they are; what is missing is installed (apt-get, as root or through sudo).
@@ -22,7 +23,7 @@ NVDISASM_WHEEL := nvidia-cuda-nvdisasm==13.5.37
 LLVM_PACKAGES := g++ llvm-22-dev libmlir-22-dev libpolly-22-dev libclang1-22 libclang-common-22-dev zlib1g-dev libzstd-dev
 GPU_FEATURES := --features llmcc/gpu
 
-.PHONY: demo test build deps llvm ptxas python eval lint unit gpu-check clean
+.PHONY: demo test build deps llvm ptxas python eval lint unit gpu-check fuzz clean
 
 ifeq ($(GPU),1)
 build: deps llvm ptxas
@@ -114,6 +115,19 @@ test: deps lint unit
 gpu-check: python ptxas
 	$(MAKE) GPU=1 build
 	LLMCC=$(CURDIR)/$(LLMCC) LLMCC_PTXAS=$(CURDIR)/$(BUILD)/cuda/ptxas $(PY) tools/gpu-check/prepare.py $(BUILD)/gpu-check --target sm90
+
+# libFuzzer's instrumentation needs unstable flags of the compiler: a nightly one has them, a stable one with RUSTC_BOOTSTRAP=1.
+SECONDS_EACH := 60
+
+fuzz: deps
+	@command -v cargo-fuzz >/dev/null || { echo "cargo-fuzz is needed: cargo install cargo-fuzz --locked"; exit 1; }
+	if cargo +nightly --version >/dev/null 2>&1; then nightly=+nightly; else nightly=; export RUSTC_BOOTSTRAP=1; fi; \
+	host="$$(rustc -vV | sed -n 's/^host: //p')"; \
+	for target in $$(cargo fuzz list); do \
+	  echo "== $$target"; mkdir -p $(BUILD)/fuzz/$$target; \
+	  cargo $$nightly fuzz run --target "$$host" $$target $(CURDIR)/$(BUILD)/fuzz/$$target fuzz/corpus/$$target -- \
+	    -max_total_time=$(SECONDS_EACH) -timeout=30 -rss_limit_mb=3072 -print_final_stats=1; \
+	done
 
 clean:
 	rm -rf $(BUILD) target

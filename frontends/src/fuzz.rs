@@ -20,7 +20,16 @@ pub fn config(bytes: &[u8]) {
     assert!(rope.scale.is_finite() && rope.inv_freq.iter().all(|f| f.is_finite()), "{:?}", config.rope);
 }
 
-/// A SentencePiece `tokenizer.model`.
+/// A SentencePiece `tokenizer.model`, converted and, if it passes the check, tried.
 pub fn sentencepiece(bytes: &[u8]) {
-    let _ = tokenizer::from_sentencepiece(bytes);
+    if let Ok(json) = tokenizer::from_sentencepiece(bytes) {
+        llmcc_text::fuzz::tokenizer(json.to_string().as_bytes());
+    }
+}
+
+/// A `tokenizer_config.json`, `special_tokens_map.json` or `generation_config.json`.
+pub fn text_settings(bytes: &[u8]) {
+    if let Ok(json) = serde_json::from_slice(bytes) {
+        tokenizer::fuzz_settings(&json);
+    }
 }

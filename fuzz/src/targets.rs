@@ -9,6 +9,10 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("safetensors", llmcc_frontends::fuzz::safetensors),
     ("config", llmcc_frontends::fuzz::config),
     ("sentencepiece", llmcc_frontends::fuzz::sentencepiece),
+    ("text_settings", llmcc_frontends::fuzz::text_settings),
+    ("tokenizer", llmcc_text::fuzz::tokenizer),
+    ("template", llmcc_text::fuzz::template),
+    ("text_config", llmcc_text::fuzz::text_config),
     ("lir", llmcc_ir::text::fuzz::lir),
     ("artifact", artifact),
 ];

@@ -37,7 +37,7 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
     let program = std::env::current_exe().map_err(|e| Error::io("find", "the llmcc program", e))?;
     let backends = Backends::new(Some(program));
     let lowered = session::lower(&options, &backends)?;
-    for warning in backends.gpu.warnings() {
+    for warning in lowered.texts.warnings.iter().cloned().chain(backends.gpu.warnings()) {
         eprintln!("warning: {warning}");
     }
     if args.explain {

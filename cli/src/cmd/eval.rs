@@ -50,7 +50,8 @@ pub fn ppl(args: &PplArgs) -> Result<(), Error> {
 
 /// Each document (trimmed of white space) is a sequence of its own, beginning with the beginning-of-text token if the model has one; every
 /// token but the first is predicted from those before it. A document longer than the context is cut off there, as the reference
-/// figures of `tests/goldens` do; with a window asked for it is cut into windows that start afresh.
+/// figures of `tests/goldens` do; with a window asked for it is cut into windows that start afresh, each with the beginning-of-text token, as llama.cpp's
+/// are: so every token of the text is predicted once, and none without what the model was trained to see first.
 ///
 /// # Errors
 /// No tokenizer; text without tokens.
@@ -68,9 +69,10 @@ pub fn perplexity(model: &Model, text: &str, options: &PplOptions) -> Result<Per
     for document in documents.into_iter().filter(|d| !d.is_empty()).take(options.documents.unwrap_or(usize::MAX)) {
         used += 1;
         let ids = model.tokenize(document, true)?;
-        let windows = if options.window.is_some() { ids.len().div_ceil(window) } else { 1 };
-        for w in ids.chunks(window).take(windows) {
-            let (sum, n) = window_nll(model, w)?;
+        let bos = leading(&ids, &model.tokenize(document, false)?);
+        let cut = if options.window.is_some() { windows(&ids, bos, window) } else { vec![ids[..ids.len().min(window)].to_vec()] };
+        for w in cut {
+            let (sum, n) = window_nll(model, &w)?;
             nll += sum;
             tokens += n;
         }
@@ -80,6 +82,18 @@ pub fn perplexity(model: &Model, text: &str, options: &PplOptions) -> Result<Per
     }
     let mean = nll / tokens as f64;
     Ok(Perplexity { perplexity: mean.exp(), mean_nll: mean, tokens, documents: used })
+}
+
+/// The token in front of `plain` in `ids`, if there is one.
+fn leading(ids: &[i32], plain: &[i32]) -> Option<i32> {
+    let (first, rest) = ids.split_first()?;
+    (ids.len() > plain.len() && rest.starts_with(plain)).then_some(*first)
+}
+
+/// `ids` in windows of `window` tokens, at least 2, that all begin with `bos`.
+fn windows(ids: &[i32], bos: Option<i32>, window: usize) -> Vec<Vec<i32>> {
+    let head: &[i32] = bos.as_slice();
+    ids[head.len()..].chunks(window - head.len()).map(|w| [head, w].concat()).collect()
 }
 
 /// Sum of negative log likelihoods of tokens `1..` and their number.
@@ -108,4 +122,22 @@ fn log_softmax(row: &[f32], at: usize) -> f64 {
     let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = row.iter().map(|v| f64::from(v - max).exp()).sum();
     f64::from(row[at] - max) - sum.ln()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With a beginning-of-text token every window has it, and every other token is in one window, where it is predicted.
+    #[test]
+    fn windows_begin_as_the_text_does() {
+        assert_eq!(leading(&[1, 7, 8], &[7, 8]), Some(1));
+        assert_eq!(leading(&[1, 7, 8, 2], &[7, 8]), Some(1));
+        assert_eq!(leading(&[7, 8], &[7, 8]), None);
+        assert_eq!(leading(&[7, 8, 2], &[7, 8]), None);
+        assert_eq!(leading(&[], &[]), None);
+        assert_eq!(windows(&[1, 5, 6, 7, 8, 9], Some(1), 3), [vec![1, 5, 6], vec![1, 7, 8], vec![1, 9]]);
+        assert_eq!(windows(&[5, 6, 7, 8, 9], None, 3), [vec![5, 6, 7], vec![8, 9]]);
+        assert_eq!(windows(&[1], Some(1), 3), Vec::<Vec<i32>>::new());
+    }
 }

@@ -5,8 +5,7 @@ mod sentencepiece;
 
 use crate::checkpoint::Checkpoint;
 use crate::error::FrontendError;
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use llmcc_text::check;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use tokenizers::Tokenizer;
@@ -23,10 +22,13 @@ pub struct TextAssets {
     /// - `eos_token_ids`: numbers; generation stops after any of them;
     /// - `add_bos`: whether a plain prompt starts with BOS, whatever the tokenizer's own post-processor does (chat templates write BOS
     ///   themselves);
+    /// - `add_eos_id`: the id that a plain prompt ends with where the tokenizer itself adds none, else null;
     /// - `chat_template`: Jinja text, a list of `{"name", "template"}`, or null;
     /// - `model_max_length`: number or null;
     /// - `clean_up_tokenization_spaces`: boolean.
     pub text_config: Value,
+    /// What the user should know: settings that do not count, conversations that the chat template cannot render.
+    pub warnings: Vec<String>,
 }
 
 const SAVE: &str = "make a tokenizer.json with Transformers: `AutoTokenizer.from_pretrained(dir).save_pretrained(dir)`";
@@ -42,10 +44,11 @@ impl TextAssets {
         let settings = ckpt.json("tokenizer_config.json")?.unwrap_or(Value::Null);
         let map = ckpt.json("special_tokens_map.json")?.unwrap_or(Value::Null);
         let generation = ckpt.json("generation_config.json")?.unwrap_or(Value::Null);
-        let source = find(ckpt)?;
-        let tokenizer = source.as_ref().map(|s| load(s, config.vocab)).transpose()?;
+        let mut source = find(ckpt)?;
+        let mut warnings = Vec::new();
+        let tokenizer = source.as_mut().map(|s| load(s, config.vocab, &mut warnings)).transpose()?;
 
-        let named = |name: &str| token_text(settings.get(name)).or_else(|| token_text(map.get(name)));
+        let named = |name: &str| special_token(&settings, &map, name);
         let id = |text: &Option<String>| tokenizer.as_ref()?.token_to_id(text.as_deref()?);
         let (bos, eos) = (named("bos_token"), named("eos_token"));
         let bos_id = id(&bos).or(config.bos);
@@ -55,8 +58,12 @@ impl TextAssets {
                 eos_ids.push(more);
             }
         }
-        let writes_bos = || Some(tokenizer.as_ref()?.encode("a", true).ok()?.get_ids().first().copied() == bos_id);
-        let add_bos = bos_id.is_some() && settings["add_bos_token"].as_bool().or_else(writes_bos).unwrap_or(false);
+        let (add_bos, add_eos) = match (&source, &tokenizer) {
+            (Some(source), Some(tokenizer)) if source.post_processed() => {
+                post_processor_wins(&settings, tokenizer, (bos_id, id(&eos)), &mut warnings)
+            }
+            _ => (bos_id.is_some() && settings["add_bos_token"] == true, id(&eos).filter(|_| settings["add_eos_token"] == true)),
+        };
         let specials: Map<_, _> = ["bos_token", "eos_token", "unk_token", "pad_token"]
             .into_iter()
             .filter_map(|name| Some((name.to_string(), named(name)?.into())))
@@ -68,12 +75,67 @@ impl TextAssets {
             "bos_token_id": bos_id,
             "eos_token_ids": eos_ids,
             "add_bos": add_bos,
+            "add_eos_id": add_eos,
             "chat_template": chat_template(ckpt, &settings)?,
             "model_max_length": settings["model_max_length"].as_u64().filter(|n| *n < 1 << 31),
             "clean_up_tokenization_spaces": settings["clean_up_tokenization_spaces"].as_bool().unwrap_or(false),
         });
-        Ok(TextAssets { tokenizer_json: source.map(|s| s.json), text_config })
+        if source.is_some() {
+            try_template(&text_config, &mut warnings).map_err(|what| FrontendError::Tokenizer {
+                path: ckpt.dir().join(template_file(ckpt)),
+                what,
+                help: "correct the template, or remove it and write prompts as plain text",
+            })?;
+        }
+        Ok(TextAssets { tokenizer_json: source.map(|s| s.json), text_config, warnings })
     }
+}
+
+/// Whether a plain prompt begins with BOS, and what it ends with beyond what the tokenizer adds. As in Transformers 5, the post-processor of `tokenizer.json`
+/// decides, and `add_bos_token` and `add_eos_token` do not count.
+fn post_processor_wins(
+    settings: &Value,
+    tokenizer: &Tokenizer,
+    (bos, eos): (Option<u32>, Option<u32>),
+    warnings: &mut Vec<String>,
+) -> (bool, Option<u32>) {
+    let ids = tokenizer.encode("a", true).map(|e| e.get_ids().to_vec()).unwrap_or_default();
+    let writes_bos = bos.is_some() && ids.first().copied() == bos;
+    let writes_eos = eos.is_some() && ids.len() > 1 && ids.last().copied() == eos;
+    for (name, writes) in [("add_bos_token", writes_bos), ("add_eos_token", writes_eos)] {
+        if let Some(flag) = settings[name].as_bool().filter(|flag| *flag != writes) {
+            warnings.push(format!(
+                "tokenizer_config.json says \"{name}\": {flag}, but the post-processor of tokenizer.json {}; the latter counts, as in Transformers 5",
+                if writes { "adds one" } else { "adds none" }
+            ));
+        }
+    }
+    (writes_bos, None)
+}
+
+/// Renders what users write with every chat template. What a template refuses itself, with `raise_exception`, is its right.
+///
+/// # Errors
+/// It does not parse, or fails for a plain message.
+fn try_template(text_config: &Value, warnings: &mut Vec<String>) -> Result<(), String> {
+    let config = llmcc_text::Config::parse(&text_config.to_string()).map_err(|e| e.to_string())?;
+    if !config.has_template() {
+        return Ok(());
+    }
+    let trials = llmcc_text::Template::new(&config, llmcc_text::local_time).map_err(|e| e.to_string())?.trials();
+    for trial in trials.iter().filter(|t| t.outcome.is_err() && !t.refused()) {
+        let name = if config.templates.len() > 1 { format!(" {:?}", trial.template) } else { String::new() };
+        // A template for tools may well need some.
+        if trial.is_plain() && trial.template == "default" {
+            return Err(format!("the chat template{name} cannot render {trial}"));
+        }
+        warnings.push(format!("the chat template{name} cannot render {trial}"));
+    }
+    Ok(())
+}
+
+fn template_file(ckpt: &Checkpoint) -> &'static str {
+    ["chat_template.jinja", "tokenizer_config.json"].into_iter().find(|f| ckpt.dir().join(f).exists()).unwrap_or("tokenizer_config.json")
 }
 
 /// The `tokenizer.json` that behaves like a SentencePiece `tokenizer.model`.
@@ -90,11 +152,17 @@ struct Source {
     json: Vec<u8>,
 }
 
+impl Source {
+    /// Whether it is a `tokenizer.json`, whose post-processor says what is added to a text.
+    fn post_processed(&self) -> bool {
+        self.path.extension().is_some_and(|e| e == "json")
+    }
+}
+
 /// `tokenizer.json`, or `tokenizer.model` converted.
 fn find(ckpt: &Checkpoint) -> Result<Option<Source>, FrontendError> {
     let path = |name: &str| ckpt.dir().join(name);
     if let Some(json) = ckpt.file("tokenizer.json")? {
-        let json = without_limits(json).map_err(|source| FrontendError::Json { path: path("tokenizer.json"), source })?;
         return Ok(Some(Source { path: path("tokenizer.json"), json }));
     }
     if let Some(model) = ckpt.file("tokenizer.model")? {
@@ -113,27 +181,22 @@ fn find(ckpt: &Checkpoint) -> Result<Option<Source>, FrontendError> {
     }
 }
 
-/// Removes `truncation` and `padding`: training leftovers that would silently change prompts.
-fn without_limits(json: Vec<u8>) -> Result<Vec<u8>, serde_json::Error> {
-    #[derive(Deserialize)]
-    struct Limits {
-        truncation: Option<IgnoredAny>,
-        padding: Option<IgnoredAny>,
+/// Checks, tries and loads the tokenizer, and compares its ids with the model's vocabulary.
+fn load(source: &mut Source, vocab: usize, warnings: &mut Vec<String>) -> Result<Tokenizer, FrontendError> {
+    let path = source.path.clone();
+    let bad = |what: String, help| FrontendError::Tokenizer { path: path.clone(), what, help };
+    let fix = |json: &mut Vec<u8>, random: &[&str]| -> Result<(), FrontendError> {
+        let fixed = check::deterministic(json, random).map_err(|source| FrontendError::Json { path: path.clone(), source })?;
+        *json = fixed.unwrap_or_else(|| std::mem::take(json));
+        Ok(())
+    };
+    fix(&mut source.json, &[])?;
+    let random = check::tokenizer(&source.json).map_err(|what| bad(format!("not a usable tokenizer: {what}"), SAVE))?;
+    if !random.is_empty() {
+        warnings.push(format!("the tokenizer's model sets {}, which makes tokens random: ignored", random.join(" and ")));
     }
-    let limits: Limits = serde_json::from_slice(&json)?;
-    if limits.truncation.is_none() && limits.padding.is_none() {
-        return Ok(json);
-    }
-    let mut value: Value = serde_json::from_slice(&json)?;
-    value["truncation"] = Value::Null;
-    value["padding"] = Value::Null;
-    serde_json::to_vec(&value)
-}
-
-/// Loads the tokenizer and compares its ids with the model's vocabulary.
-fn load(source: &Source, vocab: usize) -> Result<Tokenizer, FrontendError> {
-    let bad = |what: String, help| FrontendError::Tokenizer { path: source.path.clone(), what, help };
-    let tokenizer = Tokenizer::from_bytes(&source.json).map_err(|e| bad(format!("not a usable tokenizer: {e}"), SAVE))?;
+    fix(&mut source.json, &random)?;
+    let tokenizer = check::trial(&source.json).map_err(|what| bad(what, SAVE))?;
     let largest = tokenizer.get_vocab(true).into_iter().max_by_key(|(_, id)| *id);
     let (token, id) = largest.ok_or_else(|| bad("the vocabulary is empty".into(), SAVE))?;
     if id as usize >= vocab {
@@ -141,6 +204,23 @@ fn load(source: &Source, vocab: usize) -> Result<Tokenizer, FrontendError> {
         return Err(bad(what, MISMATCH));
     }
     Ok(tokenizer)
+}
+
+/// What the settings and, failing these, `special_tokens_map.json` say.
+fn special_token(settings: &Value, map: &Value, name: &str) -> Option<String> {
+    token_text(settings.get(name)).or_else(|| token_text(map.get(name)))
+}
+
+/// Fuzz target: one JSON as each of the files with settings, then what the runtime reads of it.
+pub(crate) fn fuzz_settings(json: &Value) {
+    let text_config = json!({
+        "bos_token": special_token(json, json, "bos_token"),
+        "eos_token_ids": ids(&json["eos_token_id"], 100),
+        "bos_token_id": json["bos_token_id"],
+        "special_tokens": json["special_tokens"],
+        "chat_template": usable_template(json),
+    });
+    let _ = try_template(&text_config, &mut Vec::new());
 }
 
 /// A special token: a string, or an object with `content`.
@@ -168,10 +248,15 @@ fn chat_template(ckpt: &Checkpoint, settings: &Value) -> Result<Value, FrontendE
         };
         return String::from_utf8(bytes).map(Value::String).map_err(utf8);
     }
+    Ok(usable_template(settings))
+}
+
+/// The `chat_template` of settings: a text, or several with names.
+fn usable_template(settings: &Value) -> Value {
     let template = &settings["chat_template"];
     let named = |t: &Value| t["name"].is_string() && t["template"].is_string();
     let usable = template.is_string() || template.as_array().is_some_and(|list| list.iter().all(named));
-    Ok(if usable { template.clone() } else { Value::Null })
+    if usable { template.clone() } else { Value::Null }
 }
 
 #[cfg(test)]

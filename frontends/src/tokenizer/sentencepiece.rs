@@ -37,6 +37,11 @@ struct Model {
     whitespace_as_suffix: bool,
 }
 
+/// Bytes of a piece: the ways to cut it count.
+const LONGEST_PIECE: usize = 512;
+/// Merges that a vocabulary may have; those of released models have half a million.
+const MOST_MERGES: usize = 1 << 23;
+
 /// Stands for a space inside pieces.
 const SPACE: &str = "▁";
 
@@ -86,6 +91,9 @@ impl Model {
                 (3, Field::Bytes(b)) => m.normalizer(b).ok_or_else(malformed)?,
                 _ => {}
             }
+        }
+        if let Some(long) = m.pieces.iter().position(|p| p.text.len() > LONGEST_PIECE) {
+            return Err(format!("piece {long} has more than {LONGEST_PIECE} bytes"));
         }
         if m.pieces.is_empty() { Err(malformed()) } else { Ok(m) }
     }
@@ -162,14 +170,14 @@ fn replace(pattern: Value, content: &str) -> Value {
     json!({ "type": "Replace", "pattern": pattern, "content": content })
 }
 
-/// Order as in SentencePiece: character map, extra spaces, prefix, escape.
+/// Order as in SentencePiece: character map, extra spaces, prefix, escape; spaces at the end go last, with those that the text itself wrote as `▁`.
 fn normalizer(m: &Model) -> Value {
     let mut steps = vec![];
     if !m.charsmap.is_empty() {
         steps.push(json!({ "type": "Precompiled", "precompiled_charsmap": base64(&m.charsmap) }));
     }
     if m.remove_extra_whitespaces {
-        steps.push(replace(json!({ "Regex": "^ +| +$" }), ""));
+        steps.push(replace(json!({ "Regex": r"\A +" }), ""));
         steps.push(replace(json!({ "Regex": " {2,}" }), " "));
     }
     let space = if m.escape_whitespaces { SPACE } else { " " };
@@ -178,6 +186,9 @@ fn normalizer(m: &Model) -> Value {
     }
     if m.escape_whitespaces {
         steps.push(replace(json!({ "String": " " }), SPACE));
+    }
+    if m.remove_extra_whitespaces {
+        steps.push(replace(json!({ "Regex": format!(r"(?:{space})+\z") }), ""));
     }
     json!({ "type": "Sequence", "normalizers": steps })
 }
@@ -203,6 +214,9 @@ fn bpe(m: &Model) -> Result<Value, String> {
         }
     }
     let mut merges = merges(m, &ids);
+    if merges.len() > MOST_MERGES {
+        return Err(format!("its pieces join in {} ways (at most {MOST_MERGES})", merges.len()));
+    }
     // Best score first; among equals the order of pieces, then of their left parts.
     merges.sort_by(|a, b| b.score.total_cmp(&a.score).then((a.piece, a.left, a.right).cmp(&(b.piece, b.left, b.right))));
     let text = |id: usize| m.pieces[id].text.as_str();

@@ -45,7 +45,7 @@ fn settings_of_the_text_side() {
     let text = TextAssets::load(&ckpt).unwrap();
     let expected = json!({
         "bos_token": "<s>", "eos_token": "</s>", "special_tokens": { "bos_token": "<s>", "eos_token": "</s>", "pad_token": "<p>" },
-        "bos_token_id": 0, "eos_token_ids": [7, 1, 5], "add_bos": true, "chat_template": "{{ x }}", "model_max_length": 64,
+        "bos_token_id": 0, "eos_token_ids": [7, 1, 5], "add_bos": false, "add_eos_id": null, "chat_template": "{{ x }}", "model_max_length": 64,
         "clean_up_tokenization_spaces": false,
     });
     assert_eq!(text.text_config, expected);
@@ -72,7 +72,7 @@ fn bos_as_the_post_processor_says() {
     };
     assert_eq!(add_bos(template.clone(), json!({ "bos_token": "<s>" })), true);
     assert_eq!(add_bos(Value::Null, json!({ "bos_token": "<s>" })), false);
-    assert_eq!(add_bos(template, json!({ "bos_token": "<s>", "add_bos_token": false })), false);
+    assert_eq!(add_bos(template, json!({ "bos_token": "<s>", "add_bos_token": false })), true, "as in Transformers 5");
     assert_eq!(add_bos(Value::Null, json!({ "bos_token": null })), false);
 }
 
@@ -176,6 +176,28 @@ fn sentencepiece_bpe_merges_by_score() {
     assert_eq!(ids_of(&t, "  bc   b "), [7, 6, 7, 9]);
 }
 
+/// `remove_extra_whitespaces` takes spaces from the end after they became `▁`, with those of the text; SentencePiece 0.2 gave these.
+#[test]
+fn outer_spaces_go_as_in_sentencepiece() {
+    use tokenizers::{NormalizedString, Normalizer};
+    let pieces = [("<unk>", 0.0, 2), ("▁", -1.0, 1), ("a", -2.0, 1)];
+    let t = Tokenizer::from_bytes(from_sentencepiece(&model_proto(&pieces, 2, &[])).unwrap().to_string()).unwrap();
+    for (text, expected) in [
+        ("a▁ ", "▁a"),
+        ("▁", ""),
+        (" ▁ a", "▁▁▁a"),
+        ("\n  b ▁▁", "▁\n▁b"),
+        ("  ", ""),
+        ("a ▁  b", "▁a▁▁▁b"),
+        ("▁a\n ", "▁▁a\n"),
+        ("x\n", "▁x\n"),
+    ] {
+        let mut normalized = NormalizedString::from(text);
+        t.get_normalizer().unwrap().normalize(&mut normalized).unwrap();
+        assert_eq!(normalized.get(), expected, "{text:?}");
+    }
+}
+
 #[test]
 fn sentencepiece_unigram() {
     let pieces = [("<unk>", 0.0, 2), ("▁", -3.0, 1), ("▁a", -2.0, 1), ("b", -2.0, 1), ("ab", -1.0, 1), ("▁ab", -5.0, 1)];
@@ -252,4 +274,97 @@ fn real_tokenizers_load() {
     }
     let error = from_sentencepiece(&std::fs::read(dir.join("llama3/tokenizer.model")).unwrap()).unwrap_err();
     assert_eq!(error, "not a SentencePiece model (a tiktoken file of the same name is not supported)");
+}
+
+/// The tokens of "ab" as the runtime makes them, and what the user is told.
+fn tokens(files: &[(&str, &[u8])]) -> (Vec<i32>, Vec<String>) {
+    let (folder, _) = folder(json!({ "vocab_size": 512 }), &[]);
+    for (name, bytes) in files {
+        std::fs::write(folder.0.join(name), bytes).unwrap();
+    }
+    let text = TextAssets::load(&Checkpoint::open(&folder.0).unwrap()).unwrap();
+    let config = llmcc_text::Config::parse(&text.text_config.to_string()).unwrap();
+    let json = String::from_utf8(text.tokenizer_json.unwrap()).unwrap();
+    let tokenizer = llmcc_text::Tokenizer::new(&json, &config).unwrap();
+    (tokenizer.encode("ab", true).unwrap(), text.warnings)
+}
+
+/// Transformers 5: with a `tokenizer.json` its post-processor alone counts; without one, `add_bos_token` and `add_eos_token` do, and none is the default.
+#[test]
+fn first_and_last_tokens_are_those_of_transformers() {
+    let special = |id: &str| json!({ "SpecialToken": { "id": id, "type_id": 0 } });
+    let text = json!({ "Sequence": { "id": "A", "type_id": 0 } });
+    let post = |single: Value| {
+        let tokens =
+            json!({ "<s>": { "id": "<s>", "ids": [0], "tokens": ["<s>"] }, "</s>": { "id": "</s>", "ids": [1], "tokens": ["</s>"] } });
+        tokenizer(json!({ "post_processor": { "type": "TemplateProcessing", "single": single, "pair": [], "special_tokens": tokens } }))
+    };
+    let settings =
+        |bos: Value, eos: Value| json!({ "bos_token": "<s>", "eos_token": "</s>", "add_bos_token": bos, "add_eos_token": eos }).to_string();
+    let json_file =
+        |json: &str, settings: &str| tokens(&[("tokenizer.json", json.as_bytes()), ("tokenizer_config.json", settings.as_bytes())]);
+    let (ids, warnings) = json_file(&tokenizer(json!({})), &settings(json!(true), json!(true)));
+    assert_eq!((ids, warnings.len()), (vec![4], 2), "{warnings:?}");
+    assert!(warnings[1].contains("add_eos_token"), "{warnings:?}");
+    let both = post(json!([special("<s>"), text, special("</s>")]));
+    assert_eq!(json_file(&both, &settings(json!(true), json!(true))), (vec![0, 4, 1], vec![]));
+    assert_eq!(json_file(&both, &settings(Value::Null, Value::Null)), (vec![0, 4, 1], vec![]));
+
+    let Ok(model) = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus/sentencepiece/bpe")) else {
+        panic!("the corpus")
+    };
+    // The corpus' model has no `</s>`.
+    let plain = |bos: Value, eos: Value| {
+        let settings = settings(bos, eos).replace("</s>", "zz");
+        tokens(&[("tokenizer.model", &model), ("tokenizer_config.json", settings.as_bytes())]).0
+    };
+    let bare = plain(Value::Null, Value::Null);
+    let (first, last) = (plain(json!(true), json!(false)), plain(json!(false), json!(true)));
+    assert_eq!(first[1..], bare, "{first:?}");
+    assert_eq!(last[..last.len() - 1], bare, "{last:?}");
+    assert_eq!(plain(json!(true), json!(true)), [&first[..], &last[last.len() - 1..]].concat());
+}
+
+/// Tokenizers that would kill the runtime are not put into an artifact, and say where their fault is.
+#[test]
+fn hostile_tokenizers_are_refused() {
+    let error = |extra: Value| load_error(json!({}), &[("tokenizer.json", &tokenizer(extra))]);
+    let message = error(json!({ "pre_tokenizer": { "type": "FixedLength", "length": 0 } }));
+    assert!(message.contains("DIR/tokenizer.json") && message.contains("pre_tokenizer: `length`"), "{message}");
+    let message = error(json!({ "normalizer": { "type": "Precompiled", "precompiled_charsmap": "AAAAAA==" } }));
+    assert!(message.contains("normalizer.precompiled_charsmap: an empty trie"), "{message}");
+}
+
+#[test]
+fn random_tokenizers_are_made_plain() {
+    let mut json: Value = serde_json::from_str(&tokenizer(json!({}))).unwrap();
+    json["model"]["dropout"] = json!(0.9);
+    let (ids, warnings) = tokens(&[("tokenizer.json", json.to_string().as_bytes())]);
+    assert_eq!(ids, [4]);
+    assert!(warnings.len() == 1 && warnings[0].contains("dropout"), "{warnings:?}");
+}
+
+/// Templates are tried: failing for a plain message is an error, elsewhere a warning, and refusing with `raise_exception` is neither.
+#[test]
+fn chat_templates_are_tried() {
+    let settings = |template: &str| json!({ "chat_template": template }).to_string();
+    let error = |template: &str| {
+        load_error(json!({}), &[("tokenizer.json", &tokenizer(json!({}))), ("tokenizer_config.json", &settings(template))])
+    };
+    let message = error("{{ messages[0].content + 1 }}");
+    assert!(message.contains("cannot render a user's message") && message.contains("DIR/tokenizer_config.json"), "{message}");
+    assert!(error("{% for %}").contains("does not parse"));
+    assert!(error(&format!("{{{{ {}1{} }}}}", "(".repeat(100_000), ")".repeat(100_000))).contains("nested"));
+    assert!(
+        error("{% set n = namespace(x='ab') %}{% for i in range(99) %}{% set n.x = n.x ~ n.x %}{% endfor %}").contains("too much memory")
+    );
+
+    let warnings = |template: &str| {
+        let files = [("tokenizer.json", tokenizer(json!({}))), ("tokenizer_config.json", settings(template))];
+        tokens(&files.each_ref().map(|(n, t)| (*n, t.as_bytes()))).1
+    };
+    assert_eq!(warnings("{{ messages[0].content }}"), Vec::<String>::new());
+    assert_eq!(warnings("{% if tools %}{{ raise_exception('no tools') }}{% endif %}"), Vec::<String>::new());
+    let told = warnings("{% if tools %}{{ 1 + 'a' }}{% endif %}");
+    assert!(told.len() == 2 && told[0].contains("cannot render tools"), "{told:?}");
 }

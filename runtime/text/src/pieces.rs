@@ -2,8 +2,7 @@
 
 use tokenizers::{Decoder, DecoderWrapper};
 
-use super::Tokenizer;
-use crate::error::{Error, Result, Status};
+use crate::{Error, Kind, Result, Tokenizer};
 
 /// Stands before and after a token while it is decoded: what decoders do to the first and the last one only happens to these.
 const NEIGHBOUR: &str = "x";
@@ -53,7 +52,7 @@ impl Tokenizer {
         // WordPiece writes a space before every word, which would be the neighbour's.
         let followed = !self.decoders().iter().any(|d| matches!(d, DecoderWrapper::WordPiece(_)));
         tokens.extend(followed.then(|| NEIGHBOUR.to_owned()));
-        let text = decoder.decode(tokens).map_err(|e| Error::new(Status::Internal, format!("detokenizing: {e}")))?;
+        let text = decoder.decode(tokens).map_err(|e| Error::new(Kind::Internal, format!("detokenizing: {e}")))?;
         let inner = text.strip_prefix(NEIGHBOUR).unwrap_or(&text);
         let inner = inner.strip_suffix(NEIGHBOUR).filter(|_| followed).unwrap_or(inner);
         Ok(inner.as_bytes().to_vec())

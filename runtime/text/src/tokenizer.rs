@@ -1,34 +1,34 @@
 //! `tokenizer.json` through the `tokenizers` crate, with the special-token habits of the model.
 
-use super::Config;
-use crate::error::{Error, Result, Status};
+use crate::{Config, Error, Kind, Result};
 
 /// A parsed tokenizer.
 pub struct Tokenizer {
     pub(super) inner: tokenizers::Tokenizer,
     bos: Option<(u32, String)>,
     add_bos: Option<bool>,
+    add_eos: Option<i32>,
 }
 
 impl Tokenizer {
     /// Parses `tokenizer.json`.
     pub fn new(json: &str, config: &Config) -> Result<Tokenizer> {
         let mut inner = tokenizers::Tokenizer::from_bytes(json)
-            .map_err(|e| Error::artifact(format!("the artifact's tokenizer cannot be read ({e}); compile it again")))?;
+            .map_err(|e| Error::new(Kind::Damaged, format!("the artifact's tokenizer cannot be read ({e}); compile it again")))?;
         // One prompt at a time needs no thread pool of the crate's own, which would outlive the model.
         tokenizers::parallelism::set_parallelism(false);
         // Settings of training runs that some tokenizer.json carry; they would cut or pad prompts.
         inner.with_padding(None);
-        inner.with_truncation(None).map_err(|e| Error::new(Status::Internal, format!("tokenizer: {e}")))?;
+        inner.with_truncation(None).map_err(|e| Error::new(Kind::Internal, format!("tokenizer: {e}")))?;
         let bos = config.bos_id.and_then(|id| Some((id as u32, config.bos_token.clone().or_else(|| inner.id_to_token(id as u32))?)));
-        Ok(Tokenizer { inner, bos, add_bos: config.add_bos })
+        Ok(Tokenizer { inner, bos, add_bos: config.add_bos, add_eos: config.add_eos })
     }
 
     /// Token ids of `text`. With `add_special`, the model's own start (and, for some, end) tokens are added as for a plain prompt; text that comes from a chat
     /// template already has them. Special tokens written out in `text` are recognised.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<i32>> {
         let encoding = self.inner.encode_fast(text, add_special);
-        let encoding = encoding.map_err(|e| Error::new(Status::Invalid, format!("the tokenizer refused the text: {e}")))?;
+        let encoding = encoding.map_err(|e| Error::new(Kind::Invalid, format!("the tokenizer refused the text: {e}")))?;
         let mut ids: Vec<i32> = encoding.get_ids().iter().map(|&id| id as i32).collect();
         if let (true, Some((bos, bos_text))) = (add_special, &self.bos) {
             let has = ids.first() == Some(&(*bos as i32));
@@ -38,6 +38,11 @@ impl Tokenizer {
                 _ => {}
             }
         }
+        if let (true, Some(eos)) = (add_special, self.add_eos)
+            && ids.last() != Some(&eos)
+        {
+            ids.push(eos);
+        }
         Ok(ids)
     }
 
@@ -46,7 +51,7 @@ impl Tokenizer {
         let known = |id: i32| u32::try_from(id).ok().filter(|&id| self.inner.id_to_token(id).is_some());
         // A model's vocabulary may be padded beyond its tokenizer's: such tokens have no text.
         let ids: Vec<u32> = ids.iter().filter_map(|&id| known(id)).collect();
-        self.inner.decode(&ids, !show_special).map_err(|e| Error::new(Status::Internal, format!("detokenizing: {e}")))
+        self.inner.decode(&ids, !show_special).map_err(|e| Error::new(Kind::Internal, format!("detokenizing: {e}")))
     }
 
     /// Entries of the vocabulary, added tokens included.

@@ -1,0 +1,31 @@
+//! Fuzz targets: arbitrary bytes in, no panic, hang or exhausted memory out.
+
+use crate::{Config, Template, check, local_time};
+
+/// A `tokenizer.json`: what passes the check must then work.
+///
+/// # Panics
+/// When it does not.
+pub fn tokenizer(data: &[u8]) {
+    if check::tokenizer(data).is_ok()
+        && let Err(what) = check::trial(data)
+    {
+        assert!(what.starts_with("not a usable tokenizer"), "{what}");
+    }
+}
+
+/// A chat template.
+pub fn template(data: &[u8]) {
+    let Ok(source) = std::str::from_utf8(data) else { return };
+    let config = Config { bos_token: Some("<s>".into()), templates: vec![("default".into(), source.into())], ..Config::default() };
+    if let Ok(template) = Template::new(&config, local_time) {
+        let _ = template.trials();
+    }
+}
+
+/// The text configuration of an artifact.
+pub fn text_config(data: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(data) {
+        let _ = Config::parse(text);
+    }
+}
