@@ -298,7 +298,7 @@ functions! {
         let launches = m.capture.take().ok_or(INVALID_VALUE)?;
         put(graph, m.handle(Handle::Graph(launches)))
     };
-    cuThreadExchangeStreamCaptureMode(mode: *mut c_int) false |m| { std::mem::swap(&mut *mode, &mut m.capture_mode); Ok(()) };
+    cuThreadExchangeStreamCaptureMode(mode: *mut c_int) false |m| { ptr::swap(mode, &mut m.capture_mode); Ok(()) };
     cuGraphInstantiateWithFlags(exec: *mut CuHandle, graph: CuHandle, _flags: u64) true |m| {
         let Some(Handle::Graph(launches)) = m.handles.get(&graph.addr()) else { return Err(INVALID_VALUE) };
         let launches = launches.clone();
