@@ -43,6 +43,7 @@ pub fn closing(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path) 
         s += &kernels(&v);
     }
     let _ = writeln!(s, "  golden      {}", golden(&f.golden, &targets));
+    let _ = writeln!(s, "  root        {}", manifest::hex(&f.root));
     let times: Vec<_> = f.phases.0.iter().map(|(n, t)| format!("{n} {}", seconds(*t))).collect();
     let total: Duration = f.phases.0.iter().map(|(_, t)| *t).sum();
     let _ = writeln!(s, "  time        {} ({})", seconds(total), times.join(", "));

@@ -7,6 +7,7 @@ import os
 from typing import Any, Sequence
 
 from ._errors import LlmccError, Status
+from ._integrity import LOADED, check
 
 ABI_MAJOR = 1
 NEW_SEQ = -1
@@ -158,6 +159,11 @@ class Library:
     def __init__(self, path: str) -> None:
         if not os.path.exists(path):
             raise LlmccError(f"{path} does not exist; make it with `llmcc compile`", Status.ARTIFACT)
+        try:
+            # A damaged header would take the process down in the system's loader.
+            check(path, LOADED)
+        except (OSError, ValueError) as error:
+            raise LlmccError(f"{path}: {error}; copy or compile it again", Status.ARTIFACT) from None
         try:
             # Local: two artifacts define the same names.
             self._dll = c.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)

@@ -88,12 +88,13 @@ impl Pending {
         self.flush().map_err(|e| self.fail(e))
     }
 
-    /// Gives the complete file its name, executable.
+    /// Gives the complete file its name, executable. Its bytes reach the disk before the name does, so that a crash of the machine leaves the former file or this one.
     pub fn commit(mut self) -> Result<(), LinkError> {
         self.settle()?;
-        set_executable(&self.file).and_then(|()| fs::rename(&self.tmp, &self.path)).map_err(|e| self.fail(e))?;
+        let written = set_executable(&self.file).and_then(|()| self.file.sync_all());
+        written.and_then(|()| fs::rename(&self.tmp, &self.path)).map_err(|e| self.fail(e))?;
         self.done = true;
-        Ok(())
+        sync_folder(&self.path).map_err(|e| self.fail(e))
     }
 
     fn fail(&self, source: io::Error) -> LinkError {
@@ -126,6 +127,15 @@ impl Drop for Pending {
             // Nothing more can be done about a failure here; the name itself was never touched.
             let _ = fs::remove_file(&self.tmp);
         }
+    }
+}
+
+/// Brings the names in the folder of `path` to the disk. A file system that has no such call does without.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match File::open(folder).and_then(|f| f.sync_all()) {
+        Err(e) if matches!(e.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied) => Ok(()),
+        done => done,
     }
 }
 

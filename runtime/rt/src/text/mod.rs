@@ -60,7 +60,10 @@ impl Text {
 
     /// The tokenizer, parsed on first use.
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
-        let made = self.tokenizer.get_or_init(|| Tokenizer::new(self.image.tokenizer(), &self.config));
+        let made = self.tokenizer.get_or_init(|| {
+            self.image.check_tokenizer()?;
+            Tokenizer::new(self.image.tokenizer(), &self.config)
+        });
         made.as_ref().map_err(Clone::clone)
     }
 
