@@ -46,7 +46,7 @@ pub enum Command {
     Targets,
     /// Lower single GPU kernels, given as text, to code and a description of how to launch them
     Lower(LowerArgs),
-    /// Check an artifact: hashes of its parts, and that it computes what it did when compiled
+    /// Check an artifact: the hashes of all its bytes, and that it computes what it did when compiled
     Verify(VerifyArgs),
     /// Run an artifact's golden steps and print what they compute, as JSON: how `compile` runs what it made
     #[command(hide = true)]
@@ -125,6 +125,14 @@ fn parse_budget(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(x) if (0.0..=1.0).contains(&x) => Ok(x),
         _ => Err("must be a number from 0 (exact) to 1".into()),
+    }
+}
+
+/// A root in lower case.
+fn parse_root(text: &str) -> Result<String, String> {
+    match text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit()) {
+        true => Ok(text.to_ascii_lowercase()),
+        false => Err("it has 64 hexadecimal digits; `llmcc compile` and `llmcc inspect` print it".into()),
     }
 }
 
@@ -417,6 +425,9 @@ pub struct LowerArgs {
 pub struct VerifyArgs {
     /// Artifact
     pub artifact: PathBuf,
+    /// The root that `compile` printed when the artifact was made: anything else is refused, also an artifact whose hashes are all consistent
+    #[arg(long, value_name = "HEX", value_parser = parse_root)]
+    pub root: Option<String>,
     /// Threads; 0 = one per core
     #[arg(long, default_value_t = 0)]
     pub threads: u32,

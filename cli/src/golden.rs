@@ -1,7 +1,7 @@
 //! Golden vectors: what an artifact computed where it was made, kept in its manifest, so that `llmcc verify` can tell whether it still computes the same.
 //!
 //! The steps are fixed but for their token ids, which follow from a seed: the hash of code and weights. So an artifact whose weights were changed
-//! together with their hash in the manifest is asked for other tokens than its golden vectors are about, and fails. Logits are compared bit for bit: they do not
+//! together with all hashes of them is asked for other tokens than its golden vectors are about, and fails. Logits are compared bit for bit: they do not
 //! depend on threads or batching. They are those of one version of the model, for a processor; another version of the same artifact rounds elsewhere, and is
 //! held against them with a tolerance ([`Distance`]).
 //!
@@ -20,6 +20,7 @@ use crate::loaded::{EngineOptions, Model, segments};
 use crate::manifest::hex;
 use crate::session::{CompileOptions, Lowered};
 use crate::versions::SharedWeights;
+use llmcc_abi::tree::Hash;
 use llmcc_codegen::link::WeightsPlace;
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::Format;
@@ -31,7 +32,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
 /// Version of the steps and of what is stored: changes with [`SHAPES`], [`ENTRIES`], [`seed`] or [`Computed`].
-pub const SCHEME: u32 = 1;
+pub const SCHEME: u32 = 2;
 /// Tokens of each step as runs of `(sequence, tokens)`: a prompt over two page borders, single tokens, a batch of a prompt around a single token of the first
 /// sequence, both sequences at once. Every regime of the plan is used.
 const SHAPES: &[&[(usize, usize)]] = &[&[(0, 40)], &[(0, 1)], &[(0, 1)], &[(1, 9), (0, 1), (1, 8)], &[(0, 1), (1, 1)]];
@@ -87,9 +88,9 @@ pub enum Outcome {
     Absent(String),
 }
 
-/// The seed of the steps of an artifact: the first bytes of a SHA-256 of the hashes (hex) of its code and weights.
-pub fn seed(code_sha256: &str, weights_sha256: &str) -> u64 {
-    let hash = Sha256::new().chain_update(code_sha256).chain_update(weights_sha256).finalize();
+/// The seed of the steps of an artifact: the first bytes of a SHA-256 of the hashes of its code and weights ([`llmcc_abi::tree`]).
+pub fn seed((code, weights): (Hash, Hash)) -> u64 {
+    let hash = Sha256::new().chain_update(code).chain_update(weights).finalize();
     hash.iter().take(8).fold(0, |s, b| s << 8 | u64::from(*b))
 }
 

@@ -16,12 +16,10 @@ use llmcc_ir::target::{self, TargetSpec};
 use llmcc_passes::pack::PackReport;
 use llmcc_passes::{ActPolicy, Compiled};
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Write};
 
 /// Version of the manifest's own layout.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 
 /// A file of the checkpoint.
 #[derive(Clone, Debug)]
@@ -40,27 +38,16 @@ pub struct Facts<'a> {
     pub lowered: &'a Lowered,
     /// Options.
     pub options: &'a CompileOptions,
-    /// SHA-256 of the code segment, hex.
-    pub code_sha256: String,
-    /// Its size.
+    /// Size of the code segment.
     pub code_bytes: usize,
     /// Packing results.
     pub packed: &'a PackReport,
     /// Source files.
     pub files: Vec<SourceFile>,
-    /// SHA-256 of the weights segment, hex.
-    pub weights_sha256: String,
     /// Offset of each packed weight.
     pub weight_offsets: Vec<u64>,
     /// What the artifact computed here.
     pub golden: Outcome,
-}
-
-impl Facts<'_> {
-    /// Seed of the golden steps.
-    pub fn golden_seed(&self) -> u64 {
-        golden::seed(&self.code_sha256, &self.weights_sha256)
-    }
 }
 
 /// The manifest as JSON text.
@@ -113,14 +100,12 @@ pub fn build(f: &Facts<'_>) -> Vec<u8> {
         },
         "code": {
             "bytes": f.code_bytes,
-            "sha256": f.code_sha256,
             "kernels": plan.kernels.iter().map(|k| k.name.as_str()).collect::<Vec<_>>(),
             "generic": generic(&f.lowered.compiled.plan, &f.lowered.objects),
         },
         "weights": {
             "bytes": plan.weight_bytes(),
             "read_per_step": read_per_step(plan),
-            "sha256": f.weights_sha256,
             "by_format": bytes_by_format(plan),
             "tensors": tensors,
         },
@@ -300,39 +285,6 @@ pub fn hash_sources(checkpoint: &Checkpoint) -> Result<Vec<SourceFile>, Error> {
     }
     files.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(files)
-}
-
-/// Passes bytes on and hashes them.
-pub struct HashingWriter<W> {
-    inner: W,
-    hash: Sha256,
-}
-
-impl<W: Write> HashingWriter<W> {
-    /// Around `inner`.
-    pub fn new(inner: W) -> Self {
-        HashingWriter { inner, hash: Sha256::new() }
-    }
-    /// The SHA-256 of everything written, hex.
-    pub fn finish(self) -> String {
-        hex(&self.hash.finalize())
-    }
-}
-
-impl<W: Write> Write for HashingWriter<W> {
-    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        let n = self.inner.write(buf)?;
-        self.hash.update(&buf[..n]);
-        Ok(n)
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        self.inner.flush()
-    }
-}
-
-/// SHA-256, hex.
-pub fn sha256(bytes: &[u8]) -> String {
-    hex(&Sha256::digest(bytes))
 }
 
 /// Lower-case hexadecimal.

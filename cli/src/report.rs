@@ -49,6 +49,7 @@ pub fn closing(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path) 
         s += &kernels(&v);
     }
     let _ = writeln!(s, "  golden      {}", golden(&f.golden, &targets));
+    let _ = writeln!(s, "  root        {}", manifest::hex(&f.root));
     for warning in &l.warnings {
         let _ = writeln!(s, "  warning     {warning}");
     }

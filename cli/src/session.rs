@@ -5,6 +5,7 @@ use crate::backends::HAS_LLVM;
 use crate::golden::{self, Outcome};
 use crate::manifest::{self, Facts, SourceFile};
 use crate::versions::SharedWeights;
+use llmcc_abi::tree::Hash;
 use llmcc_codegen::artifact::{self, Texts};
 use llmcc_codegen::link::{Linker, Pending, WeightsPlace};
 use llmcc_codegen::{Backend, Object};
@@ -148,6 +149,8 @@ pub struct Finished {
     pub packed: PackReport,
     /// Golden vectors.
     pub golden: Outcome,
+    /// Root of the hashes of all bytes ([`llmcc_abi::tree`]).
+    pub root: Hash,
     /// Times.
     pub phases: Phases,
 }
@@ -338,18 +341,16 @@ pub fn finish(lowered: &Lowered, options: &CompileOptions, out: &Path, progress:
     let code = artifact::layout_code(&versions.iter().map(|v| v.objects).collect::<Vec<_>>());
     let shared = SharedWeights::new(&versions.iter().map(|v| (&v.compiled.plan, v.target)).collect::<Vec<_>>());
     let mut linker = Linker::start(out, runtime, &code.bytes, options.place)?;
-    let Packed { reports: packed, sha, files } = match options.place {
+    let Packed { reports: packed, files } = match options.place {
         WeightsPlace::Absent => leave_out(&shared, &mut linker),
         _ => phases.time("pack weights", || pack_all(lowered, &shared, &mut linker, progress))?,
     };
     let mut facts = Facts {
         lowered,
         options,
-        code_sha256: manifest::sha256(&code.bytes),
         code_bytes: code.bytes.len(),
         packed: &packed[0],
         files,
-        weights_sha256: sha,
         weight_offsets: llmcc_passes::pack::weight_offsets(plan),
         golden: Outcome::Absent("not run yet".into()),
     };
@@ -373,11 +374,12 @@ pub fn finish(lowered: &Lowered, options: &CompileOptions, out: &Path, progress:
             .collect();
         artifact::data_segment(&alternatives, &code, &texts)
     };
+    let seed = golden::seed(linker.end_weights()?);
     phases.time("write", || linker.seal(&data(&facts)))?;
-    facts.golden = phases.time("run", || golden::examine(lowered, options, linker.temporary(), facts.golden_seed()))?;
-    let bytes = phases.time("finish", || {
-        let bytes = linker.seal(&data(&facts))?;
-        linker.finish().map(|()| bytes)
+    facts.golden = phases.time("run", || golden::examine(lowered, options, linker.temporary(), seed))?;
+    let (bytes, root) = phases.time("finish", || {
+        let sealed = linker.seal(&data(&facts))?;
+        linker.finish().map(|()| sealed)
     })?;
     if options.place == WeightsPlace::Absent {
         let path = PathBuf::from(format!("{}.json", out.display()));
@@ -390,6 +392,7 @@ pub fn finish(lowered: &Lowered, options: &CompileOptions, out: &Path, progress:
         code_bytes: code.bytes.len(),
         packed: packed.into_iter().next().unwrap_or_default(),
         golden,
+        root,
         phases,
     })
 }
@@ -397,8 +400,6 @@ pub fn finish(lowered: &Lowered, options: &CompileOptions, out: &Path, progress:
 /// The packed weights of all versions, a report per list.
 struct Packed {
     reports: Vec<PackReport>,
-    /// SHA-256, hex.
-    sha: String,
     files: Vec<SourceFile>,
 }
 
@@ -408,7 +409,7 @@ fn pack_all(lowered: &Lowered, shared: &SharedWeights, linker: &mut Linker, prog
     let total = shared.bytes().iter().sum();
     std::thread::scope(|s| {
         let hashes = s.spawn(|| manifest::hash_sources(&lowered.checkpoint));
-        let mut sink = manifest::HashingWriter::new(linker.weights());
+        let mut sink = linker.weights(shared.offsets());
         let mut before = 0;
         let reports: Result<Vec<PackReport>, llmcc_passes::pack::PackError> = shared
             .lists
@@ -421,7 +422,7 @@ fn pack_all(lowered: &Lowered, shared: &SharedWeights, linker: &mut Linker, prog
             })
             .collect();
         let files = hashes.join().unwrap_or_else(|p| std::panic::resume_unwind(p));
-        Ok(Packed { reports: reports?, sha: sink.finish(), files: files? })
+        Ok(Packed { reports: reports?, files: files? })
     })
 }
 
@@ -430,7 +431,7 @@ fn leave_out(shared: &SharedWeights, linker: &mut Linker) -> Packed {
     let bytes = shared.bytes();
     linker.leave_out(bytes.iter().sum());
     let reports = bytes.into_iter().map(|bytes| PackReport { bytes, ..PackReport::default() }).collect();
-    Packed { reports, sha: String::new(), files: vec![] }
+    Packed { reports, files: vec![] }
 }
 
 /// Tensors of a checkpoint for packing.

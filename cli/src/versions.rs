@@ -45,6 +45,17 @@ impl SharedWeights {
         self.lists.iter().map(list_bytes).collect()
     }
 
+    /// Where each weight begins in the segment, ascending.
+    pub fn offsets(&self) -> Vec<u64> {
+        let mut start = 0;
+        let mut all = vec![];
+        for (list, bytes) in self.lists.iter().zip(self.bytes()) {
+            all.extend(weight_offsets(list).into_iter().map(|at| start + at));
+            start += bytes;
+        }
+        all
+    }
+
     /// Of each version: the part of the weights segment that it reads, and the offsets in it of its weights.
     pub fn spans(&self) -> Vec<(Span, Vec<u64>)> {
         let bytes = self.bytes();
@@ -89,6 +100,7 @@ mod tests {
         let target = |name| find(name).expect("a target");
         let shared = SharedWeights::new(&[(&a, target("x86-64-v3")), (&b, target("x86-64-v4")), (&c, target("sm90"))]);
         assert_eq!(shared.bytes(), [64 + 128 + 192 + 256, 64 + 128]);
+        assert_eq!(shared.offsets(), [0, 64, 192, 384, 640, 704]);
         let spans = shared.spans();
         assert_eq!((spans[0].0.off, spans[0].0.len, &spans[0].1[..]), (0, 640, &[0, 64, 192][..]));
         assert_eq!((spans[1].0.off, spans[1].0.len, &spans[1].1[..]), (0, 640, &[192, 0, 384][..]));

@@ -83,10 +83,19 @@ impl Code {
     }
 }
 
+/// The data segment.
+pub struct Data {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// Where texts lie in it, ascending, with their kinds ([`abi::tree::part`]); all the rest are tables.
+    pub texts: Vec<(u32, abi::Span)>,
+}
+
 /// Builds the data segment: the tables of each alternative (`code` was laid out from the same list), the most wanted first among those of a kind. The texts
 /// are stored once.
-pub fn data_segment(alternatives: &[Alternative], code: &Code, texts: &Texts) -> Vec<u8> {
+pub fn data_segment(alternatives: &[Alternative], code: &Code, texts: &Texts) -> Data {
     let mut b = Builder { bytes: vec![] };
+    let mut placed_texts = vec![];
     let mut link: Option<usize> = None;
     for (alternative, placed) in alternatives.iter().zip(&code.placed) {
         b.align();
@@ -101,11 +110,13 @@ pub fn data_segment(alternatives: &[Alternative], code: &Code, texts: &Texts) ->
             desc.manifest = b.span(&texts.manifest);
             desc.tokenizer = b.span(&texts.tokenizer);
             desc.text_config = b.span(&texts.text_config);
+            let part = [abi::tree::part::MANIFEST, abi::tree::part::TOKENIZER, abi::tree::part::TEXT_CONFIG];
+            placed_texts.extend(part.into_iter().zip([desc.manifest, desc.tokenizer, desc.text_config]));
         }
         b.bytes[at..][..size_of::<abi::ModelDesc>()].copy_from_slice(bytes_of(std::slice::from_ref(&desc)));
         link = Some(at);
     }
-    b.bytes
+    Data { bytes: b.bytes, texts: placed_texts }
 }
 
 /// Descriptor of one alternative, without texts, and the tables it refers to.
@@ -257,6 +268,7 @@ impl Descriptor for abi::RegimeDesc {}
 impl Descriptor for abi::StepDesc {}
 impl Descriptor for abi::OperandDesc {}
 impl Descriptor for abi::KvDesc {}
+impl Descriptor for abi::tree::PartDesc {}
 
 pub(crate) fn bytes_of<T: Descriptor>(items: &[T]) -> &[u8] {
     // SAFETY: `Descriptor` types are `repr(C)` integers without padding (checked by the size test below), so every byte is initialised.
@@ -269,7 +281,7 @@ mod tests {
 
     #[test]
     fn descriptors_have_no_padding() {
-        assert_eq!(size_of::<abi::ImageRef>(), 16 + 8 + 7 * 8);
+        assert_eq!(size_of::<abi::ImageRef>(), 16 + 8 + 10 * 8 + 32);
         assert_eq!(size_of::<abi::ModelDesc>(), 8 + 8 + 6 * 8 + 7 * 16 + 4 * 16 + 8);
         assert_eq!(size_of::<abi::BufferDesc>(), 24);
         assert_eq!(size_of::<abi::KernelDesc>(), 8 + 16 + 24);
@@ -278,5 +290,6 @@ mod tests {
         assert_eq!(size_of::<abi::StepDesc>(), 32);
         assert_eq!(size_of::<abi::OperandDesc>(), 16);
         assert_eq!(size_of::<abi::KvDesc>(), 24);
+        assert_eq!(size_of::<abi::tree::PartDesc>(), 24 + 32);
     }
 }

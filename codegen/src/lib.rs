@@ -7,6 +7,7 @@ pub mod artifact;
 pub mod cpu;
 pub mod link;
 pub mod locate;
+pub mod sealed;
 
 use llmcc_ir::kernel::Kernel;
 use llmcc_ir::target::TargetSpec;

@@ -4,19 +4,23 @@
 //! runtime object, byte for byte, followed by
 //!
 //! ```text
-//! | runtime .so | code (R+X) | weights (R, 2 MiB aligned) | program headers + data (R) |
+//! | runtime .so | code (R+X) | weights (R, 2 MiB aligned) | program headers + data + hashes (R) |
 //! ```
 //!
 //! with a new program header table that maps the three segments after the runtime's own, and [`ImageRef`] patched to say where they are.
-//! Weights never pass through memory: they are streamed to their place. The data comes last because its manifest reports on the packing.
+//! Weights never pass through memory: they are streamed to their place, and hashed on the way. The data comes last because its manifest reports on the packing; behind
+//! it stands the table of hashes ([`llmcc_abi::tree`]), of every byte.
 //! Everything is written to a temporary file in the destination's folder and renamed when complete. Before that it can be loaded and run under its
 //! temporary name ([`Linker::seal`]), and its data replaced by what that run taught.
 
+mod hashes;
 mod pending;
 mod place;
 
-use crate::artifact::bytes_of;
-use llmcc_abi::{ABI_VERSION, FLAG_EXTERNAL_WEIGHTS, IMAGE_MAGIC, ImageRef, SEGMENT_ALIGN};
+use crate::artifact::{Data, bytes_of};
+use hashes::{Hashed, Range, Stream, descriptors, fill_gaps};
+use llmcc_abi::tree::{self, Hash, part};
+use llmcc_abi::{ABI_VERSION, FLAG_EXTERNAL_WEIGHTS, FLAG_UNHASHED_WEIGHTS, IMAGE_MAGIC, ImageRef, SEGMENT_ALIGN};
 use object::elf::{FileHeader64, PF_R, PF_X, PT_LOAD, PT_PHDR, ProgramFlags, ProgramHeader64};
 use object::endian::{LittleEndian as LE, U16, U32, U64};
 use object::pod;
@@ -63,13 +67,50 @@ pub struct Linker {
     absent: u64,
     runtime: Runtime,
     image: ImageRef,
+    code: Hashed,
     weights_at: u64,
-    /// End of the code or of the embedded weights, once all are written.
-    body_end: Option<u64>,
+    /// Hashes of the weights written so far.
+    weights: Stream,
+    /// What is known once all weights are written.
+    body: Option<Body>,
 }
 
-/// What the runtime object tells about itself.
+/// Code and weights, complete.
+struct Body {
+    /// End of the code or of the embedded weights in the artifact.
+    end: u64,
+    /// Parts of the weights, and the label of a side file.
+    parts: Vec<Hashed>,
+}
+
+impl Body {
+    /// The parts of a side file.
+    fn on_side(&self) -> impl Iterator<Item = &Hashed> {
+        self.parts.iter().filter(|p| p.desc.file == tree::SIDE)
+    }
+}
+
+/// Where weights are written.
+struct WeightsSink<'a> {
+    out: &'a mut Pending,
+    hashes: &'a mut Stream,
+}
+
+impl Write for WeightsSink<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let n = self.out.write(bytes)?;
+        self.hashes.update(&bytes[..n]);
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// The runtime object, and what it tells about itself.
 struct Runtime {
+    bytes: Vec<u8>,
     headers: Vec<ProgramHeader64<LE>>,
     image_at: u64,
     end_addr: u64,
@@ -87,7 +128,11 @@ impl Linker {
         let image = ImageRef {
             magic: IMAGE_MAGIC,
             version: ABI_VERSION,
-            flags: if place == WeightsPlace::Embed { 0 } else { FLAG_EXTERNAL_WEIGHTS },
+            flags: match place {
+                WeightsPlace::Embed => 0,
+                WeightsPlace::External => FLAG_EXTERNAL_WEIGHTS,
+                WeightsPlace::Absent => FLAG_EXTERNAL_WEIGHTS | FLAG_UNHASHED_WEIGHTS,
+            },
             code_addr,
             code_len: code.len() as u64,
             ..ImageRef::default()
@@ -105,14 +150,30 @@ impl Linker {
             weights_at = out.pos().next_multiple_of(SEGMENT_ALIGN);
             out.pad_to(weights_at)?;
         }
+        let weights = match place {
+            WeightsPlace::Embed => Stream::new(tree::ARTIFACT, weights_at),
+            _ => Stream::new(tree::SIDE, 0),
+        };
         let mut runtime = parsed;
         runtime.headers.push(load(PF_R | PF_X, code_off, code_addr, code.len() as u64, PAGE));
-        Ok(Linker { out, external, absent: 0, runtime, image, weights_at, body_end: None })
+        Ok(Linker {
+            out,
+            external,
+            absent: 0,
+            runtime,
+            image,
+            code: Hashed::of(part::CODE, code_off, code),
+            weights_at,
+            weights,
+            body: None,
+        })
     }
 
-    /// The sink for the packed weights, to be written from start to end before [`Linker::seal`].
-    pub fn weights(&mut self) -> &mut dyn Write {
-        self.external.as_mut().unwrap_or(&mut self.out)
+    /// The sink for the packed weights, to be written from start to end before [`Linker::seal`]. Each tensor gets a hash of its own: `tensors` are the offsets, ascending, at
+    /// which they begin.
+    pub fn weights(&mut self, tensors: Vec<u64>) -> impl Write {
+        self.weights.cut_at(tensors);
+        WeightsSink { out: self.external.as_mut().unwrap_or(&mut self.out), hashes: &mut self.weights }
     }
 
     /// Says how many bytes of weights there will be, in place of writing them ([`WeightsPlace::Absent`]).
@@ -120,44 +181,68 @@ impl Linker {
         self.absent = bytes;
     }
 
-    /// Bytes of weights written so far.
-    pub fn weights_written(&self) -> u64 {
-        self.external.as_ref().map_or(self.body_end.unwrap_or(self.out.pos()) - self.weights_at, Pending::pos)
-    }
-
-    /// Writes tables and headers: the artifact is complete, under its [temporary name](Linker::temporary). May be called again with other data, which
-    /// replaces the former. Returns the artifact's size in bytes.
+    /// Seals the weights. Returns what names the computation: the hashes of code and weights (zeros for weights that someone else makes).
     ///
     /// # Errors
     /// [`LinkError::Io`].
-    pub fn seal(&mut self, data: &[u8]) -> Result<u64, LinkError> {
-        let body_end = *self.body_end.get_or_insert(self.out.pos());
-        self.out.rewind(body_end)?;
+    pub fn end_weights(&mut self) -> Result<(Hash, Hash), LinkError> {
+        if self.body.is_none() {
+            let mut parts = std::mem::replace(&mut self.weights, Stream::new(tree::SIDE, 0)).finish();
+            let end = self.out.pos();
+            self.image.weights_len = match &mut self.external {
+                Some(side) => {
+                    let len = side.pos();
+                    let label = label(&parts);
+                    parts.push(Hashed::label(len, &label));
+                    side.append(&label)?;
+                    side.settle()?;
+                    len
+                }
+                None if self.image.flags & FLAG_EXTERNAL_WEIGHTS != 0 => self.absent,
+                None => end - self.weights_at,
+            };
+            self.body = Some(Body { end, parts });
+        }
+        let parts = self.body.as_ref().map_or(&[][..], |b| &b.parts);
+        let absent = self.image.flags & FLAG_UNHASHED_WEIGHTS != 0;
+        Ok((self.code.desc.hash, if absent { Hash::default() } else { tree::weights(&descriptors(parts)) }))
+    }
+
+    /// Writes tables, headers and hashes: the artifact is complete, under its [temporary name](Linker::temporary). May be called again with other data, which
+    /// replaces the former. Returns its size in bytes and the root of its hashes.
+    ///
+    /// # Errors
+    /// [`LinkError::Io`].
+    pub fn seal(&mut self, data: &Data) -> Result<(u64, Hash), LinkError> {
+        self.end_weights()?;
+        let body = self.body.take().unwrap_or(Body { end: self.out.pos(), parts: vec![] });
+        let sealed = self.seal_behind(&body, data);
+        self.body = Some(body);
+        sealed
+    }
+
+    fn seal_behind(&mut self, body: &Body, data: &Data) -> Result<(u64, Hash), LinkError> {
+        self.out.rewind(body.end)?;
         let mut headers = self.runtime.headers.clone();
         let code_end = self.image.code_addr + self.image.code_len;
         let mut next_addr = code_end.next_multiple_of(SEGMENT_ALIGN);
-        match &mut self.external {
-            Some(side) => {
-                self.image.weights_len = side.pos();
-                side.settle()?;
+        if self.image.flags & FLAG_EXTERNAL_WEIGHTS == 0 {
+            let len = self.image.weights_len;
+            self.image.weights_addr = next_addr;
+            if len > 0 {
+                headers.push(load(PF_R, self.weights_at, next_addr, len, SEGMENT_ALIGN));
             }
-            None if self.image.flags & FLAG_EXTERNAL_WEIGHTS != 0 => self.image.weights_len = self.absent,
-            None => {
-                let len = body_end - self.weights_at;
-                self.image.weights_addr = next_addr;
-                self.image.weights_len = len;
-                if len > 0 {
-                    headers.push(load(PF_R, self.weights_at, next_addr, len, SEGMENT_ALIGN));
-                }
-                next_addr += len;
-            }
+            next_addr += len;
         }
         // The last segment starts with the program headers, so that the loader finds them mapped.
-        let tables_off = body_end.next_multiple_of(PAGE);
+        let tables_off = body.end.next_multiple_of(PAGE);
         let tables_addr = next_addr.next_multiple_of(PAGE);
         let count = headers.len() + 1;
         let header_bytes = ((count * size_of::<ProgramHeader64<LE>>()) as u64).next_multiple_of(64);
-        let len = header_bytes + data.len() as u64;
+        let hashes_at = (header_bytes + data.bytes.len() as u64).next_multiple_of(8);
+        let ranges = self.ranges(body, tables_off, header_bytes, data, tables_off + hashes_at);
+        let hashes_len = hashes_len(&ranges, body);
+        let len = hashes_at + hashes_len;
         headers.push(load(PF_R, tables_off, tables_addr, len, PAGE));
         for h in &mut headers {
             if h.p_type.get(LE) == PT_PHDR {
@@ -165,17 +250,64 @@ impl Linker {
             }
         }
         self.image.data_addr = tables_addr + header_bytes;
-        self.image.data_len = data.len() as u64;
+        self.image.data_len = data.bytes.len() as u64;
         self.image.file_len = tables_off + len;
+        self.image.hashes_addr = tables_addr + hashes_at;
+        self.image.hashes_len = hashes_len;
+        self.image.parts = (ranges.len() + body.on_side().count()) as u64;
+        self.image.root = Hash::default();
+
+        let mut head = self.runtime.bytes.clone();
+        for (at, bytes) in self.runtime.patches(tables_off, count, &self.image) {
+            head[at as usize..][..bytes.len()].copy_from_slice(&bytes);
+        }
+        let mut tail = pod::bytes_of_slice(&headers).to_vec();
+        tail.resize(header_bytes as usize, 0);
+        tail.extend_from_slice(&data.bytes);
+        tail.resize(hashes_at as usize, 0);
+        let parts = self.hash(&ranges, body, &head, (tables_off, &tail));
+        self.image.root = tree::root(&descriptors(&parts));
         self.out.pad_to(tables_off)?;
-        self.out.append(pod::bytes_of_slice(&headers))?;
-        self.out.pad_to(tables_off + header_bytes)?;
-        self.out.append(data)?;
-        self.out.patch(std::mem::offset_of!(FileHeader64<LE>, e_phoff) as u64, &tables_off.to_le_bytes())?;
-        self.out.patch(std::mem::offset_of!(FileHeader64<LE>, e_phnum) as u64, &(count as u16).to_le_bytes())?;
-        self.out.patch(self.runtime.image_at, bytes_of(std::slice::from_ref(&self.image)))?;
+        self.out.append(&tail)?;
+        self.out.append(&hashes::table(&parts))?;
+        for (at, bytes) in self.runtime.patches(tables_off, count, &self.image) {
+            self.out.patch(at, &bytes)?;
+        }
         self.out.settle()?;
-        Ok(self.image.file_len)
+        Ok((self.image.file_len, self.image.root))
+    }
+
+    /// All parts of the artifact up to the table of hashes, which starts at `end`.
+    fn ranges(&self, body: &Body, tables_off: u64, header_bytes: u64, data: &Data, end: u64) -> Vec<Range> {
+        let of = |p: &Hashed| (p.desc.kind, p.desc.off, p.desc.len);
+        let mut ranges = self.runtime.ranges();
+        ranges.push(of(&self.code));
+        ranges.extend(body.parts.iter().filter(|p| p.desc.file == tree::ARTIFACT).map(of));
+        ranges.push((part::HEADERS, tables_off, header_bytes));
+        // Tables are what lies between the texts.
+        let start = tables_off + header_bytes;
+        let mut at = 0;
+        for (kind, span) in &data.texts {
+            ranges.extend([(part::TABLES, start + at, span.off.saturating_sub(at)), (*kind, start + span.off, span.len)]);
+            at = span.off + span.len;
+        }
+        ranges.push((part::TABLES, start + at, (data.bytes.len() as u64).saturating_sub(at)));
+        fill_gaps(ranges, end)
+    }
+
+    /// Hashes ranges of the artifact: the runtime from `head`, what follows code and weights from `tail`. Appends the parts of a side file.
+    fn hash(&self, ranges: &[Range], body: &Body, head: &[u8], (tail_at, tail): (u64, &[u8])) -> Vec<Hashed> {
+        let mut weights = body.parts.iter().filter(|p| p.desc.file == tree::ARTIFACT);
+        let of = |(kind, off, len): &Range| match *kind {
+            part::CODE => Some(self.code.clone()),
+            part::WEIGHTS => weights.next().cloned(),
+            part::PADDING => Some(Hashed::of(*kind, *off, &vec![0; *len as usize])),
+            _ if *off >= tail_at => {
+                tail.get((off - tail_at) as usize..).and_then(|b| Some(Hashed::of(*kind, *off, b.get(..*len as usize)?)))
+            }
+            _ => head.get(*off as usize..(off + len) as usize).map(|b| Hashed::of(*kind, *off, b)),
+        };
+        ranges.iter().filter_map(of).chain(body.on_side().cloned()).collect()
     }
 
     /// The file that [`Linker::seal`] completes and [`Linker::finish`] renames.
@@ -200,6 +332,47 @@ pub fn weights_path(artifact: &Path) -> PathBuf {
     let mut name = artifact.as_os_str().to_owned();
     name.push(".weights");
     name.into()
+}
+
+/// What ends a side file: which weights are before it.
+fn label(parts: &[Hashed]) -> Vec<u8> {
+    [&tree::LABEL_MAGIC[..], &tree::weights(&descriptors(parts))].concat()
+}
+
+/// Bytes of the table of hashes of these parts and those of the side file.
+fn hashes_len(ranges: &[Range], body: &Body) -> u64 {
+    let all = ranges.iter().map(|(_, _, len)| *len).chain(body.on_side().map(|p| p.desc.len));
+    all.map(|len| size_of::<tree::PartDesc>() as u64 + len.div_ceil(tree::BLOCK as u64) * size_of::<Hash>() as u64).sum()
+}
+
+impl Runtime {
+    /// Its parts: the ELF header, [`ImageRef`], and the rest, cut where it is mapped differently.
+    fn ranges(&self) -> Vec<Range> {
+        let image_end = self.image_at + size_of::<ImageRef>() as u64;
+        let segments = self.headers.iter().filter(|h| h.p_type(LE) == PT_LOAD).map(|h| (h.p_offset(LE), h.p_filesz(LE)));
+        let mut cuts: Vec<u64> = segments.flat_map(|(off, len)| [off, off + len]).collect();
+        let (header, end) = (size_of::<FileHeader64<LE>>() as u64, self.bytes.len() as u64);
+        cuts.extend([0, header, self.image_at, image_end, end]);
+        cuts.sort_unstable();
+        cuts.dedup();
+        // The code's program header may be among them already, behind the runtime's end.
+        cuts.retain(|c| *c <= end);
+        let kind = |from: u64| match from {
+            0 => part::HEADERS,
+            _ if from == self.image_at => part::IMAGE,
+            _ => part::RUNTIME,
+        };
+        cuts.windows(2).map(|w| (kind(w[0]), w[0], w[1] - w[0])).collect()
+    }
+
+    /// What is different of it in an artifact: the place of the program headers, and the descriptor.
+    fn patches(&self, headers_at: u64, headers: usize, image: &ImageRef) -> [(u64, Vec<u8>); 3] {
+        [
+            (std::mem::offset_of!(FileHeader64<LE>, e_phoff) as u64, headers_at.to_le_bytes().to_vec()),
+            (std::mem::offset_of!(FileHeader64<LE>, e_phnum) as u64, (headers as u16).to_le_bytes().to_vec()),
+            (self.image_at, bytes_of(std::slice::from_ref(image)).to_vec()),
+        ]
+    }
 }
 
 fn load(flags: ProgramFlags, off: u64, addr: u64, len: u64, align: u64) -> ProgramHeader64<LE> {
@@ -232,5 +405,5 @@ fn parse_runtime(bytes: &[u8]) -> Result<Runtime, String> {
             bytes.get(at..at + zeros).is_some_and(|z| z.iter().all(|b| *b == 0))
         })
         .ok_or("no image descriptor")?;
-    Ok(Runtime { headers, image_at, end_addr })
+    Ok(Runtime { bytes: bytes.to_vec(), headers, image_at, end_addr })
 }

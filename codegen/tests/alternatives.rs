@@ -61,7 +61,7 @@ fn the_runtime_reads_what_the_compiler_writes() {
     };
     let alternatives = [alternative("sm90", &sm90[..], 0), alternative("x86-64", &cpu, 1), alternative("sm80", &sm80, 2)];
     let texts = Texts { manifest: b"{\"a\":1}".to_vec(), ..Texts::default() };
-    let data = data_segment(&alternatives, &code, &texts);
+    let data = data_segment(&alternatives, &code, &texts).bytes;
     let weights = vec![0u8; 3 * len as usize];
     let images =
         // SAFETY: nothing is run, and the parts outlive the images.

@@ -1,6 +1,10 @@
 //! Fuzz targets: every reader of untrusted bytes. Used by libFuzzer (`cargo fuzz run NAME`) and, on stable Rust, by
 //! `tests/tests/fuzz_corpus.rs`, which runs the corpus and mutations of it.
 
+use llmcc_abi::tree::part;
+use llmcc_codegen::sealed::{self, Sealed};
+use llmcc_rt::{Engine, Image, Options};
+
 /// A target: arbitrary bytes in, no panic out.
 pub type Target = fn(&[u8]);
 
@@ -26,17 +30,56 @@ pub fn run(name: &str, data: &[u8]) {
     target(data);
 }
 
-/// The file of an artifact, as the compiler's own tools look into it.
+/// The file of an artifact, as the compiler's own tools and the runtime look into it; and again with its hashes renewed, which otherwise hide all that stands
+/// behind them.
 fn artifact(data: &[u8]) {
     let path = std::env::temp_dir().join(format!("llmcc-fuzz-artifact-{}", std::process::id()));
-    std::fs::write(&path, data).expect("a writable temporary folder");
-    if let Ok(parts) = llmcc_codegen::locate::locate(&path) {
+    look_into(&path, data);
+    let mut renewed = data.to_vec();
+    if sealed::renew(&mut renewed, &mut []).is_some() {
+        look_into(&path, &renewed);
+        let sound = Sealed::open(&path).and_then(|s| s.check(|_| true, 1).map(|bad| (s, bad)));
+        let (sealed, bad) = sound.expect("renewed hashes are consistent");
+        assert!(bad.is_empty(), "renewed hashes are those of the bytes: {bad:?}");
+        tables(&sealed, &renewed);
+    }
+    let _ = std::fs::remove_file(&path);
+}
+
+fn look_into(path: &std::path::Path, data: &[u8]) {
+    std::fs::write(path, data).expect("a writable temporary folder");
+    if let Ok(parts) = llmcc_codegen::locate::locate(path) {
         let len = data.len() as u64;
         for part in [parts.code, parts.data, parts.weights] {
             let end = part.offset.checked_add(part.len).expect("ends are representable");
             assert!(part.path != path || end <= len, "a part lies outside the file");
         }
     }
-    let _ = llmcc_codegen::locate::manifest(&path);
-    let _ = std::fs::remove_file(&path);
+    let _ = llmcc_codegen::locate::manifest(path);
+}
+
+/// Opens the model of an artifact whose hashes are sound, without running it: what the tables say may be anything.
+fn tables(sealed: &Sealed, file: &[u8]) {
+    let bytes = |kind: u32, len: u64| {
+        let from = sealed.parts.iter().find(|p| p.kind == kind)?.off;
+        file.get(usize::try_from(from).ok()?..usize::try_from(from.checked_add(len)?).ok()?)
+    };
+    let image = &sealed.image;
+    let (Some(code), Some(data)) = (bytes(part::CODE, image.code_len), bytes(part::TABLES, image.data_len)) else { return };
+    let weights = [0u8; 64];
+    // SAFETY: nothing is run, and weights are read by nobody who does not run.
+    let Ok(images) = (unsafe { Image::all_from_parts(code.as_ptr(), code.len() as u64, data, weights.as_ptr(), image.weights_len) }) else {
+        return;
+    };
+    for image in images {
+        let read = image.manifest().len() + image.tokenizer().len() + image.text_config().len();
+        assert!(read <= 3 * data.len());
+        (0..image.kernels.len()).for_each(|k| assert!(image.kernel_name(k).len() <= data.len()));
+        if image.gpu_level().is_some() {
+            (0..image.kernels.len()).for_each(|k| assert!(image.cubin(k).len() + image.ptx(k).count_bytes() <= 2 * code.len()));
+            continue;
+        }
+        let options = Options { threads: 1, max_tokens: 64, ..Options::default() };
+        let _ = Engine::new(image, &options, llmcc_ukernels::table(llmcc_ukernels::detect()));
+    }
 }

@@ -14,6 +14,7 @@ from array import array
 from typing import Any, Optional, Sequence
 
 from ._errors import LlmccError, Status
+from ._integrity import LOADED, check
 
 ABI_MAJOR = 1
 NEW_SEQ = -1
@@ -225,6 +226,11 @@ class Library:
         self._key = (found.st_dev, found.st_ino)
         self._stamp = (found.st_size, found.st_mtime_ns)
         self._name = self._unused_name(path)
+        try:
+            # A damaged header would take the process down in the system's loader.
+            check(path, LOADED)
+        except (OSError, ValueError) as error:
+            raise LlmccError(f"{path}: {error}; copy or compile it again", Status.ARTIFACT) from None
         try:
             # Local: two artifacts define the same names.
             self._dll = c.CDLL(self._name, mode=os.RTLD_NOW | os.RTLD_LOCAL)

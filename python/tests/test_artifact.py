@@ -160,3 +160,20 @@ def test_profiles() -> None:
         profiled.generate(PROMPT, max_tokens=3, ignore_eos=True)
         profile = profiled.stats()["profile"]
         assert profile["batches"] == 3 and sum(s["ns"] for s in profile["steps"]) > 0
+
+
+def test_damaged_artifacts_are_refused_before_they_are_loaded(tmp_path) -> None:
+    whole = open(PATH, "rb").read()
+    # The segments' addresses; machine code; the end of the file.
+    headers = int.from_bytes(whole[32:40], "little")
+    for at, says in [(headers + 56 + 17, "headers"), (500_000, "runtime"), (len(whole) - 1, "hashes")]:
+        bad = bytearray(whole)
+        bad[at] ^= 16
+        path = tmp_path / "bad.so"
+        path.write_bytes(bad)
+        with pytest.raises(llmcc.LlmccError, match=says) as error:
+            llmcc.load(path)
+        assert error.value.status == llmcc.Status.ARTIFACT
+    path.write_bytes(whole[:-1])
+    with pytest.raises(llmcc.LlmccError, match="cut short"):
+        llmcc.load(path)

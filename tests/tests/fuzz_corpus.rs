@@ -2,6 +2,9 @@
 //!
 //! `LLMCC_FUZZ_CASES` sets the number of mutations per target (default 3000). For real fuzzing see `fuzz/README.md`.
 
+use llmcc_codegen::artifact::{Alternative, Texts, data_segment, layout_code};
+use llmcc_codegen::link::{Linker, WeightsPlace};
+use llmcc_codegen::{GpuObject, Object};
 use std::panic::catch_unwind;
 use std::path::Path;
 
@@ -79,29 +82,54 @@ fn mutate(data: &mut Vec<u8>, seeds: &[Vec<u8>], r: &mut Random) {
     }
 }
 
-/// The smallest file that looks like an artifact: an ELF header, the descriptor, three segments.
+/// A small artifact with versions for a GPU and a processor, from the compiler's own writer around something that looks like a runtime; its weights are left out.
 fn artifact_seed() -> Vec<u8> {
-    let header = 64;
-    let descriptor = 80;
-    let headers = header + descriptor;
-    let parts = headers + 3 * 56;
-    let len = parts + 3 * 16;
+    let plan = llmcc_ir::text::parse_plan(include_str!("../../ir/tests/lir/plan.lir")).unwrap();
+    let object = |gpu: bool| {
+        let dim = llmcc_abi::GpuDim { fixed: 1, per_m: 8 };
+        let (ptx, cubin) = (".visible .entry k()".into(), b"\x7fELF".to_vec());
+        let gpu = gpu.then(|| GpuObject { entry: "k".into(), ptx, cubin, threads: 128, shared: 1024, grid: [dim; 3] });
+        let (code, clif, listing) = (vec![0xC3; 70], String::new(), String::new());
+        Object { code, scratch: 64, scratch_per_m: 64, shared_per_block: 0, clif, listing, generic: None, gpu }
+    };
+    let objects: Vec<Vec<Object>> = [true, false].map(|gpu| plan.kernels.iter().map(|_| object(gpu)).collect()).into();
+    let offsets = llmcc_passes::pack::weight_offsets(&plan);
+    let len = offsets.last().unwrap() + plan.weights.last().unwrap().storage.bytes() as u64;
+    let alternative = |i: usize| Alternative {
+        plan: &plan,
+        target: llmcc_ir::target::find(["sm90", "x86-64"][i]).unwrap(),
+        objects: &objects[i],
+        weight_offsets: &offsets,
+        weights: llmcc_abi::Span { off: i as u64 * len, len },
+    };
+    let code = layout_code(&[&objects[0], &objects[1]]);
+    let texts = Texts { manifest: b"{\"a\": 1}".to_vec(), tokenizer: b"{}".to_vec(), text_config: b"{\"bos_token\": \"<s>\"}".to_vec() };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("seed");
+    let mut linker = Linker::start(&path, &looks_like_a_runtime(), &code.bytes, WeightsPlace::Absent).unwrap();
+    linker.leave_out(2 * len);
+    linker.seal(&data_segment(&[alternative(0), alternative(1)], &code, &texts)).unwrap();
+    linker.finish().unwrap();
+    std::fs::read(path).unwrap()
+}
+
+/// An ELF header, two program headers and a descriptor to be filled in.
+fn looks_like_a_runtime() -> Vec<u8> {
+    let descriptor = size_of::<llmcc_abi::ImageRef>();
+    let (headers, len) = (64u64, (64 + 2 * 56 + descriptor) as u64);
     let mut file = vec![];
     file.extend(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0");
     file.extend([3u16, 62].iter().flat_map(|x| x.to_le_bytes()));
     file.extend(1u32.to_le_bytes());
-    file.extend([0u64, headers as u64, 0].iter().flat_map(|x| x.to_le_bytes()));
+    file.extend([0u64, headers, 0].iter().flat_map(|x| x.to_le_bytes()));
     file.extend(0u32.to_le_bytes());
-    file.extend([64u16, 56, 3, 64, 0, 0].iter().flat_map(|x| x.to_le_bytes()));
-    let part = |i: usize| (parts + 16 * i) as u64;
-    file.extend(b"llmcc-image-ref\0");
-    file.extend([llmcc_abi::ABI_VERSION, 0].iter().flat_map(|x| x.to_le_bytes()));
-    file.extend([part(0), 16, part(1), 16, part(2), 16, len as u64].iter().flat_map(|x| x.to_le_bytes()));
-    for i in 0..3 {
-        file.extend([1u32, 4].iter().flat_map(|x| x.to_le_bytes()));
-        file.extend([part(i), part(i), part(i), 16, 16, 16].iter().flat_map(|x| x.to_le_bytes()));
+    file.extend([64u16, 56, 2, 64, 0, 0].iter().flat_map(|x| x.to_le_bytes()));
+    for (kind, off, size) in [(6u32, headers, 112), (1, 0, len)] {
+        file.extend([kind, 4].iter().flat_map(|x| x.to_le_bytes()));
+        file.extend([off, off, off, size, size, 8].iter().flat_map(|x| x.to_le_bytes()));
     }
-    file.resize(len, 0);
+    file.extend(llmcc_abi::IMAGE_MAGIC);
+    file.resize(len as usize, 0);
     file
 }
 
@@ -109,11 +137,7 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(target);
     let mut files: Vec<_> = std::fs::read_dir(corpus).into_iter().flatten().flatten().map(|e| e.path()).collect();
     files.sort();
-    let mut seeds: Vec<Vec<u8>> = files.iter().map(|f| std::fs::read(f).unwrap()).collect();
-    if target == "artifact" {
-        seeds.push(artifact_seed());
-    }
-    seeds
+    files.iter().map(|f| std::fs::read(f).unwrap()).collect()
 }
 
 /// A manifest from an artifact, as `llmcc inspect` shows it.
@@ -148,12 +172,17 @@ fn no_target_panics() {
     }
 }
 
-/// The seed is what the reader takes for an artifact, so that its mutations reach beyond the first check.
+/// The corpus of artifacts is what the compiler writes today: its mutations reach beyond the first check. `LLMCC_UPDATE_CORPUS=1` writes it anew.
 #[test]
 fn the_artifact_seed_is_an_artifact() {
-    let path = std::env::temp_dir().join(format!("llmcc-artifact-seed-{}", std::process::id()));
-    std::fs::write(&path, artifact_seed()).unwrap();
-    let parts = llmcc_codegen::locate::locate(&path);
-    let _ = std::fs::remove_file(&path);
-    assert_eq!(parts.unwrap().code.len, 16);
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus/artifact/plan");
+    let seed = artifact_seed();
+    if std::env::var_os("LLMCC_UPDATE_CORPUS").is_some() {
+        std::fs::write(&file, &seed).unwrap();
+    }
+    assert!(std::fs::read(&file).is_ok_and(|found| found == seed), "{} is outdated: run this with LLMCC_UPDATE_CORPUS=1", file.display());
+    let sealed = llmcc_codegen::sealed::Sealed::open(&file).unwrap();
+    assert_eq!(sealed.check(|_| true, 1).unwrap(), []);
+    assert_eq!(llmcc_codegen::locate::manifest(&file).unwrap(), b"{\"a\": 1}");
+    targets::run("artifact", &seed);
 }

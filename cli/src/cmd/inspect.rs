@@ -2,7 +2,8 @@
 
 use crate::Error;
 use crate::args::InspectArgs;
-use crate::loaded::manifest_of;
+use crate::loaded::{manifest_of, sealed};
+use crate::manifest::hex;
 use crate::report::bytes;
 use serde_json::Value;
 use std::fmt::Write;
@@ -13,8 +14,16 @@ use std::fmt::Write;
 /// Not an artifact.
 pub fn run(args: &InspectArgs) -> Result<(), Error> {
     // From the file: artifacts for other machines are described as well.
-    let m = manifest_of(&args.artifact)?;
-    super::print(&if args.json { format!("{m:#}\n") } else { describe(&m, args.tensors) })
+    let mut m = manifest_of(&args.artifact)?;
+    let root = hex(&sealed(&args.artifact)?.root());
+    super::print(&if args.json {
+        if let Some(all) = m.as_object_mut() {
+            all.insert("root".into(), root.into());
+        }
+        format!("{m:#}\n")
+    } else {
+        format!("root        {root}\n{}", describe(&m, args.tensors))
+    })
 }
 
 /// A version in words.

@@ -3,22 +3,30 @@
 use crate::Error;
 use crate::args::{GoldenArgs, VerifyArgs};
 use crate::golden::{self, Answer, Distance, Golden, Ran};
-use crate::loaded::{Part, manifest_of, segments};
+use crate::loaded::{manifest_of, sealed, unusable};
 use crate::manifest::{self, Version, hex};
+use llmcc_abi::tree::{self, Hash, PartDesc, part};
 use llmcc_codegen::artifact::isa;
+use llmcc_codegen::sealed::{Damage, Sealed};
 use llmcc_ir::target::{Family, TargetSpec};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
-use std::io::{Read, Seek, SeekFrom};
+use std::fmt::Write;
 
-/// Checks hashes of code and weights, then computes with each version that this machine runs; says which it does not.
+/// Checks the hashes of all bytes, then computes with each version that this machine runs; says which it does not.
 ///
 /// # Errors
 /// [`Error::Failed`] saying what differs.
 pub fn run(args: &VerifyArgs) -> Result<(), Error> {
+    let seed = hashes(args)?;
     let manifest = manifest_of(&args.artifact)?;
-    let seed = hashes(args, &manifest)?;
     let kept = golden_vectors(args, &manifest["golden"])?;
+    if let Err(why) = &kept {
+        eprintln!(
+            "warning: {}: no golden vectors to compare with ({why}). Its hashes only say that nothing changed since they were computed; compare the root with the \
+             one that was printed when it was compiled (--root)",
+            args.artifact.display()
+        );
+    }
     let versions = manifest::versions(&manifest);
     let mut unchecked = vec![];
     for family in [Family::Cpu, Family::Gpu] {
@@ -49,23 +57,79 @@ fn broken(args: &VerifyArgs, message: String) -> Error {
     Error::Artifact { path: args.artifact.clone(), message }
 }
 
-/// Compares code and weights with their hashes in the manifest; the seed of the golden steps.
-fn hashes(args: &VerifyArgs, manifest: &Value) -> Result<u64, Error> {
-    let parts = segments(&args.artifact)?;
-    let mut hashes = vec![];
-    for (name, part) in [("code", &parts.code), ("weights", &parts.weights)] {
-        let want = manifest[name]["sha256"].as_str().unwrap_or_default();
-        let got = sha256(part)?;
-        if got != want {
-            return Err(Error::Failed(format!(
-                "{}: {name}: not what the compiler wrote (SHA-256 {got}, manifest says {want}); copy or compile it again",
-                args.artifact.display()
-            )));
-        }
-        super::print(&format!("{name:<12} {} bytes, SHA-256 as in the manifest\n", part.len))?;
-        hashes.push(got);
+/// Compares all bytes with their hashes, and the root with the one asked for; the seed of the golden steps.
+fn hashes(args: &VerifyArgs) -> Result<u64, Error> {
+    let sealed = sealed(&args.artifact)?;
+    let root = hex(&sealed.root());
+    if args.root.as_ref().is_some_and(|want| *want != root) {
+        return Err(Error::Failed(format!(
+            "{}: its root is {root}, not the one asked for: it is another artifact, or was altered together with its hashes",
+            args.artifact.display()
+        )));
     }
-    Ok(golden::seed(&hashes[0], &hashes[1]))
+    sealed.check_side_file().map_err(unusable)?;
+    let threads = match args.threads {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        n => n as usize,
+    };
+    let bad = sealed.check(|_| true, threads).map_err(unusable)?;
+    if !bad.is_empty() {
+        return Err(Error::Failed(altered(args, &sealed, &bad)));
+    }
+    super::print(&sizes(&sealed))?;
+    let compared = if args.root.is_some() { ", the one asked for" } else { "" };
+    super::print(&format!("root         {root}{compared}\n"))?;
+    let code = sealed.parts.iter().find(|p| p.kind == part::CODE).map_or(Hash::default(), |p| p.hash);
+    let weights = if sealed.weights_unhashed() { Hash::default() } else { tree::weights(&sealed.parts) };
+    Ok(golden::seed((code, weights)))
+}
+
+/// A line for each kind of part: how many bytes are as they were.
+fn sizes(sealed: &Sealed) -> String {
+    let mut kinds: Vec<(u32, u64)> = vec![];
+    for p in &sealed.parts {
+        match kinds.iter_mut().find(|(kind, _)| *kind == p.kind) {
+            Some((_, bytes)) => *bytes += p.len,
+            None => kinds.push((p.kind, p.len)),
+        }
+    }
+    kinds.retain(|(kind, _)| !matches!(*kind, part::PADDING | part::IMAGE | part::LABEL));
+    let mut lines = String::new();
+    for (kind, bytes) in kinds {
+        let _ = writeln!(lines, "{:<12} {bytes} bytes, as the compiler wrote them", part::name(kind));
+    }
+    if sealed.weights_unhashed() {
+        let _ =
+            writeln!(lines, "weights      not checked: {} was made by someone else (--weights absent)", sealed.weights_path().display());
+    }
+    lines
+}
+
+/// Says which bytes are not what the compiler wrote.
+fn altered(args: &VerifyArgs, sealed: &Sealed, bad: &[Damage]) -> String {
+    const MOST: usize = 20;
+    // If it is sound: it names the weights.
+    let manifest: Value = sealed.bytes(part::MANIFEST).ok().and_then(|m| serde_json::from_slice(&m).ok()).unwrap_or_default();
+    let mut s = format!("{}: not what the compiler wrote; copy or compile it again", args.artifact.display());
+    for d in bad.iter().take(MOST) {
+        let file = if d.part.file == tree::SIDE { sealed.weights_path() } else { args.artifact.clone() };
+        let _ = write!(s, "\n  {}: bytes {} to {} of {}", called(&d.part, sealed, &manifest), d.from, d.to, file.display());
+    }
+    if bad.len() > MOST {
+        let _ = write!(s, "\n  and {} more places", bad.len() - MOST);
+    }
+    s
+}
+
+/// Name of a part; of weights, with the tensor.
+fn called(p: &PartDesc, sealed: &Sealed, manifest: &Value) -> String {
+    if p.kind != part::WEIGHTS {
+        return part::name(p.kind).into();
+    }
+    let start = sealed.parts.iter().find(|p| p.kind == part::WEIGHTS).map_or(0, |p| p.off);
+    let tensors = manifest["weights"]["tensors"].as_array().into_iter().flatten();
+    let tensor = tensors.filter(|t| t["offset"].as_u64() == Some(p.off - start)).find_map(|t| t["name"].as_str());
+    tensor.map_or("weights of a further version".into(), |name| format!("weights, {name}"))
 }
 
 /// The golden vectors in the manifest, or why there are none to compare with.
@@ -212,23 +276,6 @@ pub fn golden(args: &GoldenArgs) -> Result<(), Error> {
     super::print(&serde_json::to_string(&answer).unwrap_or_default())
 }
 
-/// SHA-256 of a part of a file, read in pieces, hex.
-fn sha256(part: &Part) -> Result<String, Error> {
-    let fail = |e| Error::io("read", &part.path, e);
-    let mut file = std::fs::File::open(&part.path).map_err(fail)?;
-    file.seek(SeekFrom::Start(part.offset)).map_err(fail)?;
-    let mut hash = Sha256::new();
-    let mut left = part.len;
-    let mut buffer = vec![0; 1 << 20];
-    while left > 0 {
-        let n = buffer.len().min(left.try_into().unwrap_or(usize::MAX));
-        file.read_exact(&mut buffer[..n]).map_err(fail)?;
-        hash.update(&buffer[..n]);
-        left -= n as u64;
-    }
-    Ok(hex(&hash.finalize()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -257,7 +304,7 @@ mod tests {
         let manifest = json!({ "versions": [version(by, "f32"), version(of, activations)] });
         let versions = manifest::versions(&manifest);
         let ran = Ran { isa: 0, device: "a machine".into(), vocab: 2, max_context: 8, steps: computed(logit), batching };
-        let args = VerifyArgs { artifact: "m.so".into(), threads: 1 };
+        let args = VerifyArgs { artifact: "m.so".into(), root: None, threads: 1 };
         let checked = Checked { args: &args, manifest: &manifest, version: &versions[1], ran: &ran };
         let kept = Ok(Golden { scheme: golden::SCHEME, target: by.into(), steps: computed(2.0) });
         let golden = checked.golden(&kept, 1).map_err(|e| e.to_string())?;

@@ -6,6 +6,7 @@ use crate::Error;
 use ffi::Api;
 use llmcc_abi::capi::*;
 use llmcc_codegen::locate::{LocateError, locate, manifest as manifest_text};
+use llmcc_codegen::sealed::Sealed;
 use std::ffi::{CStr, CString, c_char};
 use std::path::{Path, PathBuf};
 use std::ptr;
@@ -69,7 +70,16 @@ pub fn segments(path: &Path) -> Result<Parts, Error> {
     locate(path).map_err(unusable)
 }
 
-fn unusable(e: LocateError) -> Error {
+/// The hashes of the artifact at `path`.
+///
+/// # Errors
+/// Not an artifact, or its table of hashes is damaged.
+pub fn sealed(path: &Path) -> Result<Sealed, Error> {
+    Sealed::open(path).map_err(unusable)
+}
+
+/// An error about an artifact's file.
+pub fn unusable(e: LocateError) -> Error {
     match e {
         LocateError::Io { path, source } => Error::Io { action: "read", path, source },
         LocateError::NotAnArtifact { path, what } => Error::Artifact { path, message: what },

@@ -263,7 +263,9 @@ impl<'a> Facts<'a> {
             // With the factors of the normalization and a word for all threads.
             let staged = rows * (row + norm.map_or(0, |runs| runs.max(1 + warps) * 4)) + 32;
             let (input, phases) = match shared.checked_sub(staged) {
-                Some(left) if must || wish.whole.unwrap_or(staged <= shared / 2) => (Input::Whole, self.streamed_phases(warps, rows, resident, left)),
+                Some(left) if must || wish.whole.unwrap_or(staged <= shared / 2) => {
+                    (Input::Whole, self.streamed_phases(warps, rows, resident, left))
+                }
                 _ if must => continue,
                 _ if wish.whole == Some(false) => (Input::Global, self.streamed_phases(warps, rows, resident, shared)),
                 _ => self.partly_staged(variant, (warps, rows, resident), shared, row),

@@ -15,9 +15,10 @@
 pub mod capi;
 pub mod layout;
 pub mod math;
+pub mod tree;
 
 /// Version of every structure in this crate; a runtime refuses an image of another version.
-pub const ABI_VERSION: u32 = 5;
+pub const ABI_VERSION: u32 = 6;
 /// First bytes of [`ImageRef`], by which the compiler finds it inside the runtime object.
 pub const IMAGE_MAGIC: [u8; 16] = *b"llmcc-image-ref\0";
 /// First bytes of [`ModelDesc`].
@@ -38,7 +39,7 @@ pub struct ImageRef {
     pub magic: [u8; 16],
     /// [`ABI_VERSION`] of the compiler.
     pub version: u32,
-    /// Bit 0: weights are in a side file ([`FLAG_EXTERNAL_WEIGHTS`]).
+    /// Bit 0: weights are in a side file ([`FLAG_EXTERNAL_WEIGHTS`]); bit 1: made by someone else ([`FLAG_UNHASHED_WEIGHTS`]).
     pub flags: u32,
     /// Address of the code segment relative to the ELF header.
     pub code_addr: u64,
@@ -54,10 +55,31 @@ pub struct ImageRef {
     pub weights_len: u64,
     /// Bytes the file must have: a stripped artifact is shorter and is refused with a clear message.
     pub file_len: u64,
+    /// Address of the table of hashes ([`tree`]), which is the end of the file.
+    pub hashes_addr: u64,
+    /// Bytes of that table.
+    pub hashes_len: u64,
+    /// [`tree::PartDesc`] in it.
+    pub parts: u64,
+    /// [`tree::root`] of them.
+    pub root: tree::Hash,
 }
 
-/// [`ImageRef::flags`]: the weights lie beside the artifact in `<artifact file name>.weights`.
+/// [`ImageRef::flags`]: the weights lie beside the artifact in `<artifact file name>.weights`, before a [label](tree::LABEL_MAGIC).
 pub const FLAG_EXTERNAL_WEIGHTS: u32 = 1;
+/// [`ImageRef::flags`], with [`FLAG_EXTERNAL_WEIGHTS`]: the side file was not there when the artifact was made. No hash covers it, and it has no label.
+pub const FLAG_UNHASHED_WEIGHTS: u32 = 2;
+
+impl ImageRef {
+    /// Bytes of the side file; 0 without one that the hashes cover.
+    pub const fn side_len(&self) -> u64 {
+        if self.flags & (FLAG_EXTERNAL_WEIGHTS | FLAG_UNHASHED_WEIGHTS) == FLAG_EXTERNAL_WEIGHTS {
+            self.weights_len.saturating_add(tree::LABEL_LEN as u64)
+        } else {
+            0
+        }
+    }
+}
 
 /// A byte range of the data segment.
 #[repr(C)]

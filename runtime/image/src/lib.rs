@@ -4,5 +4,5 @@
 
 /// With tokenizer, chat template and text generation.
 pub const FULL: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/rt-full.so"));
-/// Token level only: for checkpoints without a tokenizer. Under a megabyte.
+/// Token level only: for checkpoints without a tokenizer. About a megabyte.
 pub const CORE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/rt-core.so"));

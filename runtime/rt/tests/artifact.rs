@@ -10,6 +10,7 @@ use std::process::Command;
 use std::ptr::{null, null_mut};
 
 use common::*;
+use llmcc_abi::tree::{self, PartDesc, part};
 use llmcc_abi::{ABI_VERSION, FLAG_EXTERNAL_WEIGHTS, IMAGE_MAGIC, ImageRef};
 use llmcc_rt::Status;
 use llmcc_rt::capi::types::*;
@@ -81,11 +82,33 @@ impl Parts {
             (address, len)
         };
         let (code_addr, code_len) = append(&self.code, 5);
+        let code_at = (code_addr - shift as u64) as usize;
         let (weights_addr, weights_len) = if external { (0, self.weights.len() as u64) } else { append(&self.weights, 4) };
-        // The table goes in front of the data, within its segment.
+        // The table goes in front of the data, within its segment; behind it the table of hashes.
         let room = 56 * (count + 3);
-        let (tail_addr, tail_len) = append(&[&vec![0; room], &self.data[..]].concat(), 4);
-        let tail = file.len() - tail_len as usize;
+        let hashes = (room + self.data.len()).next_multiple_of(8);
+        let tail =
+            (if external { code_at + self.code.len() } else { weights_addr as usize - shift + self.weights.len() }).next_multiple_of(PAGE);
+        let places: Vec<usize> = self.runtime.windows(16).enumerate().filter(|(_, w)| **w == IMAGE_MAGIC).map(|(i, _)| i).collect();
+        assert_eq!(places.len(), 1, "the magic must occur exactly once in the runtime");
+        let (image_at, image_end) = (places[0], places[0] + size_of::<ImageRef>());
+        let mut ranges = vec![(part::HEADERS, 0, 64), (part::RUNTIME, 64, image_at), (part::IMAGE, image_at, image_end)];
+        ranges.extend([(part::RUNTIME, image_end, code_at), (part::CODE, code_at, code_at + self.code.len())]);
+        if !external {
+            let at = weights_addr as usize - shift;
+            ranges.extend([(part::PADDING, code_at + self.code.len(), at), (part::WEIGHTS, at, at + self.weights.len())]);
+        }
+        ranges.extend([(part::PADDING, ranges.last().unwrap().2, tail), (part::HEADERS, tail, tail + room)]);
+        ranges.extend([
+            (part::TABLES, tail + room, tail + room + self.data.len()),
+            (part::PADDING, tail + room + self.data.len(), tail + hashes),
+        ]);
+        let mut parts: Vec<PartDesc> = ranges.into_iter().flat_map(|(kind, from, to)| one_leaf_each(kind, from, to)).collect();
+        let of_side = if external { 2 } else { 0 };
+        let hashes_len = (parts.len() + of_side) * (size_of::<PartDesc>() + 32);
+        let mut bytes = vec![0; hashes + hashes_len];
+        bytes[room..room + self.data.len()].copy_from_slice(&self.data);
+        let (tail_addr, _) = append(&bytes, 4);
         for i in 0..headers.len() / 56 {
             if headers[56 * i] == 6 {
                 for (field, value) in [(8, tail as u64), (16, tail_addr), (24, tail_addr), (32, room as u64), (40, room as u64)] {
@@ -108,15 +131,57 @@ impl Parts {
             weights_addr,
             weights_len,
             file_len: file.len() as u64,
+            hashes_addr: tail_addr + hashes as u64,
+            hashes_len: hashes_len as u64,
+            parts: (parts.len() + of_side) as u64,
+            root: [0; 32],
         };
         change(&mut image);
-        let places: Vec<usize> = file.windows(16).enumerate().filter(|(_, w)| **w == IMAGE_MAGIC).map(|(i, _)| i).collect();
-        assert_eq!(places.len(), 1, "the magic must occur exactly once in the runtime");
-        // SAFETY: plain integers.
-        let bytes = unsafe { std::slice::from_raw_parts((&raw const image).cast::<u8>(), size_of::<ImageRef>()) };
-        file[places[0]..places[0] + bytes.len()].copy_from_slice(bytes);
+        put(&mut file, image_at, &image);
+        let mut leaves: Vec<tree::Hash> = parts.iter().map(|p| tree::leaf(&file[p.off as usize..(p.off + p.len) as usize])).collect();
+        if external {
+            parts.push(PartDesc { kind: part::WEIGHTS, file: tree::SIDE, off: 0, len: weights_len, ..PartDesc::default() });
+            leaves.push(tree::leaf(&self.weights));
+        }
+        let set = |p: &mut PartDesc, leaf: &tree::Hash| p.hash = tree::part_hash(p.kind, p.len, [*leaf]);
+        parts.iter_mut().zip(&leaves).for_each(|(p, leaf)| set(p, leaf));
+        if external {
+            let label = label(&tree::weights(&parts));
+            let mut p = PartDesc { kind: part::LABEL, file: tree::SIDE, off: weights_len, len: label.len() as u64, ..PartDesc::default() };
+            leaves.push(tree::leaf(&label));
+            set(&mut p, &leaves[leaves.len() - 1]);
+            parts.push(p);
+        }
+        let table: Vec<u8> = parts.iter().flat_map(PartDesc::bytes).chain(leaves.into_iter().flatten()).collect();
+        file[tail + hashes..].copy_from_slice(&table);
+        image.root = tree::root(&parts);
+        put(&mut file, image_at, &image);
         file
     }
+
+    /// The side file.
+    fn side(&self) -> Vec<u8> {
+        let len = self.weights.len() as u64;
+        let hash = tree::part_of(part::WEIGHTS, &self.weights);
+        let weights = tree::weights(&[PartDesc { kind: part::WEIGHTS, file: tree::SIDE, off: 0, len, hash }]);
+        [&self.weights[..], &label(&weights)].concat()
+    }
+}
+
+fn label(weights: &tree::Hash) -> Vec<u8> {
+    [&tree::LABEL_MAGIC[..], weights].concat()
+}
+
+/// Parts of one leaf for a range of the artifact.
+fn one_leaf_each(kind: u32, from: usize, to: usize) -> impl Iterator<Item = PartDesc> {
+    let part = move |at: usize| PartDesc { kind, off: at as u64, len: (to - at).min(tree::BLOCK) as u64, ..PartDesc::default() };
+    (from..to).step_by(tree::BLOCK).map(part)
+}
+
+fn put(file: &mut [u8], at: usize, image: &ImageRef) {
+    // SAFETY: integers and bytes without padding.
+    let bytes = unsafe { std::slice::from_raw_parts((&raw const *image).cast::<u8>(), size_of::<ImageRef>()) };
+    file[at..at + bytes.len()].copy_from_slice(bytes);
 }
 
 /// A library opened with `dlopen`.
@@ -226,7 +291,7 @@ fn two_artifacts_run_in_one_process() {
     let dir = Dir::new("two");
     let Some(parts) = parts(&dir) else { return };
     let (a, b) = (dir.write("a.so", &parts.link(false, |_| ())), dir.write("b.so", &parts.link(true, |_| ())));
-    dir.write("b.so.weights", &parts.weights);
+    dir.write("b.so.weights", &parts.side());
     for _ in 0..3 {
         let (a, b) = (Library::open(&a), Library::open(&b));
         let (ma, mb) = (a.model().unwrap(), b.model().unwrap());
@@ -309,14 +374,17 @@ fn unusable_artifacts_say_why() {
     let mut longer = good.clone();
     longer.push(0);
     let external = parts.link(true, |_| ());
+    let mut other_side = parts.side();
+    *other_side.last_mut().unwrap() ^= 1;
     type Case<'a> = (&'a str, Vec<u8>, Option<&'a [u8]>, Status, &'a str);
-    let cases: [Case; 7] = [
+    let cases: [Case; 8] = [
         ("bare", parts.runtime.clone(), None, Status::Artifact, "bare llmcc runtime"),
         ("longer", longer, None, Status::Artifact, "stripped, truncated or edited"),
         ("version", parts.link(false, |i| i.version = 99), None, Status::Artifact, "format version 99"),
         ("shorter_data", parts.link(false, |i| i.data_len = 50), None, Status::Artifact, "data segment too short"),
         ("no_side_file", external.clone(), None, Status::Artifact, ".weights"),
-        ("wrong_side_file", external.clone(), Some(&[0; 8]), Status::Artifact, "has 8 bytes instead of 36"),
+        ("wrong_side_file", external.clone(), Some(&[0; 8]), Status::Artifact, "has 8 bytes instead of 84"),
+        ("other_side_file", external.clone(), Some(&other_side), Status::Artifact, "holds the weights of another artifact"),
         ("weights_len", parts.link(false, |i| i.weights_len = 8), None, Status::Artifact, "weights lie outside"),
     ];
     for (name, bytes, side, status, part) in cases {
@@ -327,6 +395,35 @@ fn unusable_artifacts_say_why() {
         let (got, message) = Library::open(&path).model().unwrap_err();
         assert_eq!(got, status as i32, "{name}: {message}");
         assert!(message.contains(part), "{name}: {message}");
+    }
+}
+
+/// One bit of what is hashed when a model is opened: of what is mapped, of what the loader writes to, of the hashes.
+#[test]
+fn a_changed_bit_is_found_when_a_model_is_opened() {
+    let dir = Dir::new("bits");
+    let Some(parts) = parts(&dir) else { return };
+    let good = parts.link(false, |_| ());
+    let find = |what: &[u8]| good.windows(what.len()).rposition(|w| w == what).unwrap();
+    let image = find(&IMAGE_MAGIC);
+    let first = PartDesc { kind: part::HEADERS, len: 64, ..PartDesc::default() };
+    let cases = [
+        // The entry point, of which a library has none.
+        ("entry", 29, "ELF headers"),
+        ("runtime", parts.runtime.len() - 1, "runtime"),
+        ("code", find(&parts.code) + parts.code.len() - 1, "the code"),
+        ("tables", find(&parts.data) + 8 * 20, "the tables"),
+        ("manifest", find(b"{\"name\":\"linked\"}") + 3, "the tables"),
+        ("descriptor", image + 16 + 8 + 6 * 8 - 1, "image descriptor"),
+        ("root", image + size_of::<ImageRef>() - 1, "table of hashes"),
+        ("hashes", find(&first.bytes()[..24]) + 30, "table of hashes"),
+    ];
+    for (name, at, says) in cases {
+        let mut bad = good.clone();
+        bad[at] ^= 1;
+        let (status, message) = Library::open(&dir.write(&format!("{name}.so"), &bad)).model().unwrap_err();
+        assert_eq!(status, Status::Artifact as i32, "{name}: {message}");
+        assert!(message.contains("damaged") && message.contains(says), "{name}: {message}");
     }
 }
 
@@ -355,7 +452,7 @@ fn relative_paths_survive_a_change_of_directory() {
     let dir = Dir::new("cwd");
     let Some(parts) = parts(&dir) else { return };
     let path = dir.write("r.so", &parts.link(true, |_| ()));
-    dir.write("r.so.weights", &parts.weights);
+    dir.write("r.so.weights", &parts.side());
     // In a child, because the working directory belongs to the whole process.
     let me = std::env::current_exe().unwrap();
     let done =

@@ -39,19 +39,34 @@ impl Drop for Mapping {
     }
 }
 
-/// Maps `<artifact>.weights`.
-pub fn side_file(artifact: Option<&Path>, expected: u64) -> Result<Mapping> {
+impl Mapping {
+    /// All of it.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: mapped until this is dropped, and never written.
+        unsafe { std::slice::from_raw_parts(self.ptr, self.len) }
+    }
+}
+
+/// `<artifact>.weights`.
+pub fn side_path(artifact: Option<&Path>) -> Result<PathBuf> {
     let Some(artifact) = artifact else {
         return Err(Error::artifact("cannot tell where the artifact lies, so its .weights file cannot be found beside it"));
     };
     let mut path = artifact.as_os_str().to_owned();
     path.push(".weights");
-    let path = PathBuf::from(path);
+    Ok(path.into())
+}
+
+/// Maps the side file.
+pub fn side_file(path: &Path, expected: u64) -> Result<Mapping> {
     let failed = |cause: io::Error| {
         let hint = "the weights of this artifact are in a side file, which must lie beside it";
         Error::artifact(format!("cannot open {}: {cause}; {hint}", path.display()))
     };
-    let file = fs::File::open(&path).map_err(failed)?;
+    if !fs::metadata(path).map_err(failed)?.is_file() {
+        return Err(failed(io::Error::other("not a regular file")));
+    }
+    let file = fs::File::open(path).map_err(failed)?;
     let found = file.metadata().map_err(failed)?.len();
     let len = usize::try_from(found).unwrap_or(0);
     if found != expected || len == 0 {

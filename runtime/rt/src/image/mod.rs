@@ -8,6 +8,7 @@
 mod check;
 pub mod cpu;
 mod file;
+mod integrity;
 mod origin;
 
 use std::ffi::CStr;
@@ -15,13 +16,15 @@ use std::slice;
 use std::sync::Arc;
 
 use llmcc_abi::{
-    ABI_VERSION, BufferDesc, FLAG_EXTERNAL_WEIGHTS, GpuKernelDesc, IMAGE_MAGIC, ImageRef, KernelDesc, KvDesc, ModelDesc, OperandDesc,
-    RegimeDesc, Span, StepDesc, isa,
+    ABI_VERSION, BufferDesc, FLAG_EXTERNAL_WEIGHTS, FLAG_UNHASHED_WEIGHTS, GpuKernelDesc, IMAGE_MAGIC, ImageRef, KernelDesc, KvDesc,
+    ModelDesc, OperandDesc, RegimeDesc, Span, StepDesc, isa,
+    tree::{self, PartDesc, part},
 };
 
 use crate::error::{Error, Result};
 use check::{MAX_ALTERNATIVES, damaged, read_desc, table, version_error};
-use file::{Mapping, check_length, side_file};
+use file::{Mapping, check_length, side_file, side_path};
+use integrity::Sealed;
 
 /// The patched static. `repr(transparent)` over uninitialised-looking storage so that the compiler of this crate can neither
 /// fold its zeros nor move it to read-only data.
@@ -44,6 +47,10 @@ static IMAGE_REF: Patched = Patched(std::cell::UnsafeCell::new(ImageRef {
     weights_addr: 0,
     weights_len: 0,
     file_len: 0,
+    hashes_addr: 0,
+    hashes_len: 0,
+    parts: 0,
+    root: [0; 32],
 }));
 
 unsafe extern "C" {
@@ -74,6 +81,8 @@ pub struct Image {
     pub gpu: Vec<GpuKernelDesc>,
     /// The weights are a private mapping of a file: pages may be dropped and come back.
     mapped: bool,
+    /// Hash of the tokenizer, compared when that is read.
+    tokenizer: Option<PartDesc>,
     /// The side file's mapping, when the weights lie there.
     _side: Option<Arc<Mapping>>,
 }
@@ -85,6 +94,7 @@ struct Parts {
     data: Segment,
     weights: Segment,
     mapped: bool,
+    tokenizer: Option<PartDesc>,
     side: Option<Arc<Mapping>>,
 }
 
@@ -114,18 +124,25 @@ impl Image {
         if at.version != ABI_VERSION {
             return Err(version_error(at.version));
         }
-        let path = origin::find((&raw const IMAGE_REF).cast())?;
+        let here = (&raw const IMAGE_REF).cast();
+        let path = origin::find(here)?;
         check_length(path.as_deref(), at.file_len)?;
-        let base = &raw const EHDR_START;
-        let segment = |addr: u64, len: u64| Segment { ptr: base.wrapping_add(addr as usize), len };
+        let sealed = Sealed::new(here, &raw const EHDR_START, &at)?;
+        sealed.check(path.as_deref())?;
         let (weights, side) = if at.flags & FLAG_EXTERNAL_WEIGHTS != 0 {
-            let side = side_file(path.as_deref(), at.weights_len)?;
+            let path = side_path(path.as_deref())?;
+            let labelled = at.flags & FLAG_UNHASHED_WEIGHTS == 0;
+            let side = side_file(&path, if labelled { at.side_len() } else { at.weights_len })?;
+            if labelled {
+                sealed.check_label(&side, &path)?;
+            }
             (Segment { ptr: side.ptr, len: at.weights_len }, Some(Arc::new(side)))
         } else {
-            (segment(at.weights_addr, at.weights_len), None)
+            (sealed.segment(at.weights_addr, at.weights_len, "weights segment")?, None)
         };
-        let (code, data) = (segment(at.code_addr, at.code_len), segment(at.data_addr, at.data_len));
-        Image::versions(&Parts { code, data, weights, mapped: true, side })
+        let code = sealed.segment(at.code_addr, at.code_len, "code")?;
+        let data = sealed.segment(at.data_addr, at.data_len, "data segment")?;
+        Image::versions(&Parts { code, data, weights, mapped: true, tokenizer: sealed.part(part::TOKENIZER), side })
     }
 
     /// The first version of a model whose segments lie anywhere in memory: for tests and for running freshly generated code in the compiler's own
@@ -146,7 +163,7 @@ impl Image {
     pub unsafe fn all_from_parts(code: *const u8, code_len: u64, data: &[u8], weights: *const u8, weights_len: u64) -> Result<Vec<Image>> {
         let data = Segment { ptr: data.as_ptr(), len: data.len() as u64 };
         let (code, weights) = (Segment { ptr: code, len: code_len }, Segment { ptr: weights, len: weights_len });
-        Image::versions(&Parts { code, data, weights, mapped: false, side: None })
+        Image::versions(&Parts { code, data, weights, mapped: false, tokenizer: None, side: None })
     }
 
     /// Reads and checks the chain of descriptors.
@@ -185,6 +202,7 @@ impl Image {
             kv: table(data, desc.kv, "kv")?,
             gpu: table(data, desc.gpu, "GPU kernels")?,
             mapped: parts.mapped,
+            tokenizer: parts.tokenizer,
             _side: parts.side.clone(),
         };
         image.check_all()?;
@@ -292,6 +310,15 @@ impl Image {
     /// `tokenizer.json`, empty when the model has none.
     pub fn tokenizer(&self) -> &str {
         self.text(self.desc.tokenizer)
+    }
+
+    /// Compares the tokenizer with its hash, where the artifact has one: before it is read for the first time, since it may be large.
+    ///
+    /// # Errors
+    /// It is not what the compiler wrote.
+    pub fn check_tokenizer(&self) -> Result<()> {
+        let Some(p) = &self.tokenizer else { return Ok(()) };
+        integrity::compare(p, tree::part_of(p.kind, self.tokenizer().as_bytes()))
     }
 
     /// JSON object with special tokens and chat template, empty when the model has no tokenizer.

@@ -38,6 +38,7 @@ impl Text {
     /// The tokenizer, parsed on first use.
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
         let made = self.tokenizer.get_or_init(|| {
+            self.image.check_tokenizer()?;
             let made = llmcc_text::Tokenizer::new(self.image.tokenizer(), &self.config);
             made.map(Tokenizer).map_err(failed)
         });
