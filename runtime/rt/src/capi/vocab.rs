@@ -33,7 +33,7 @@ pub unsafe extern "C" fn llmcc_token_piece(
         unsafe {
             let model = MODELS.get(model)?;
             let tokenizer = model.tokenizer()?;
-            check_token(model, token)?;
+            check_token(&model, token)?;
             put_text(&tokenizer.piece(token).unwrap_or_default(), out, capacity, needed)
         }
     })
@@ -56,7 +56,7 @@ pub unsafe extern "C" fn llmcc_token_bytes(
         unsafe {
             let model = MODELS.get(model)?;
             let tokenizer = model.tokenizer()?;
-            check_token(model, token)?;
+            check_token(&model, token)?;
             put_array(&tokenizer.bytes(token)?, out, capacity, needed)
         }
     })
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn llmcc_token_flags(model: *const llmcc_model, token: i32
         // SAFETY: the caller's promise.
         let (model, flags) = unsafe { (MODELS.get(model)?, Out::new(flags, "flags")?) };
         let (text, tokenizer) = (model.need_text()?, model.tokenizer()?);
-        check_token(model, token)?;
+        check_token(&model, token)?;
         let bits = [
             (tokenizer.is_special(token), LLMCC_TOKEN_SPECIAL),
             (tokenizer.byte(token).is_some(), LLMCC_TOKEN_BYTE),
