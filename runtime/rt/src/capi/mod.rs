@@ -265,3 +265,25 @@ unsafe fn checked_size<T: Sized0>(p: *const T) -> Result<usize> {
     }
     Err(Error::invalid(format!("{}.size is {size}; set it to sizeof({})", T::NAME, T::NAME)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CStr;
+
+    #[test]
+    fn messages_are_kept_per_thread_and_cut_between_characters() {
+        let last = || {
+            // SAFETY: never null, and NUL-terminated.
+            unsafe { CStr::from_ptr(llmcc_last_error()) }.to_str().unwrap().to_owned()
+        };
+        set_last_error("a\0b");
+        assert_eq!(last(), "a?b");
+        let long = format!("x{}", "é".repeat(MESSAGE));
+        set_last_error(&long);
+        let kept = last();
+        assert!(kept.len() >= MESSAGE - 6 && kept.len() < MESSAGE && long.starts_with(kept.strip_suffix("...").unwrap()));
+        set_last_error("short");
+        assert_eq!((last().as_str(), std::thread::spawn(last).join().unwrap().as_str()), ("short", ""));
+    }
+}
