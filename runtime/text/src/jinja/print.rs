@@ -242,7 +242,7 @@ fn json_string(out: &mut String, text: &str, ensure_ascii: bool) {
             '\x08' => out.push_str("\\b"),
             '\x0c' => out.push_str("\\f"),
             c if (c as u32) < 0x20 => out.push_str(&format!("\\u{:04x}", c as u32)),
-            c if ensure_ascii && !c.is_ascii() || ensure_ascii && c == '\x7f' => {
+            c if ensure_ascii && (!c.is_ascii() || c == '\x7f') => {
                 let mut units = [0; 2];
                 for unit in c.encode_utf16(&mut units) {
                     out.push_str(&format!("\\u{unit:04x}"));
