@@ -1,5 +1,7 @@
 //! Harness of the end-to-end tests: compile a checkpoint, open the artifact, compare logits.
 
+pub mod sass;
+
 use llmcc_cli::loaded::{EngineOptions, Model};
 use llmcc_cli::session::{self, Choose, CompileOptions};
 use llmcc_codegen::cpu::CpuBackend;

@@ -1,13 +1,16 @@
 //! Every kernel of a model for every GPU target, assembled by `ptxas`: registers, no spills, as many blocks on a multiprocessor as its schedule counts on, tensor-core instructions
-//! where they are promised, no warnings.
+//! where they are promised, no warnings; no register of an asynchronous product written while it reads it. And what the kernels that matter most issue in their hot loops.
 
 use llmcc_cli::backends::{Backends, HAS_LLVM};
 use llmcc_cli::session::{self, CompileOptions};
+use llmcc_codegen::Backend;
 use llmcc_gpu::assembler::{Ptxas, disassemble, wanted_resident};
+use llmcc_ir::gpu::schedule;
 use llmcc_ir::kernel::{Body, Kernel, RowElem};
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::Format;
 use llmcc_ir::target::{Family, TARGETS, TargetSpec};
+use llmcc_tests::sass::{Instruction, Listing, count, flight, listings};
 use llmcc_tests::{golden, options};
 use std::fmt::Write;
 
@@ -65,6 +68,10 @@ fn table(ptxas: &Ptxas, target: &'static TargetSpec, format: &str, wrong: &mut V
             wrong.push(format!("{}: {resident} blocks fit where {wanted} should, {} registers", place(), done.registers));
         }
         let sass = disassemble(&done.cubin).unwrap_or_else(|e| panic!("{e}"));
+        for listing in listings(&sass).unwrap_or_else(|e| panic!("{}: {e}", place())).values() {
+            let found = flight::overwritten(listing).unwrap_or_else(|e| panic!("{}: {e}", place()));
+            wrong.extend(found.iter().map(|f| format!("{}: {f}", place())));
+        }
         let matrix: Vec<&str> = ["HGMMA", "HMMA", "QGMMA", "QMMA", "IMMA"].into_iter().filter(|i| sass.contains(i)).collect();
         if multiplies_halves(k) && matrix.is_empty() {
             wrong.push(format!("{} has no tensor-core instruction", place()));
@@ -96,4 +103,108 @@ fn every_kernel_assembles_for_every_target() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     insta::assert_snapshot!(all);
+}
+
+/// A product of `rows` rows of the element type with an `n × k` matrix, in the tiles that plans take.
+fn product(name: &str, format: &str, elem: &str, (n, k): (usize, usize), rows: usize, target: &TargetSpec) -> Kernel {
+    let text = format!(
+        "kernel @{name} rows T {{\n  param %x: rows {elem}[T, {k}]\n  param %w: matrix {format}.frag[{n}, {k}]\n  param %y: rows bf16[T, {n}]\n  \
+         matmul x=%x tile_m=8 {{\n    segment n={n} tile_n=16 weights(%w): %y[0..] = acc0\n  }}\n}}\n"
+    );
+    let mut kernel = llmcc_ir::text::parse_kernel(&text).unwrap_or_else(|e| panic!("{text}{e:?}"));
+    let (tile_m, tiles) = schedule::matmul_tiles(&kernel, target, rows).expect("tiles");
+    let Body::Matmul(body) = &mut kernel.body else { unreachable!() };
+    body.tile_m = tile_m;
+    body.segments.iter_mut().zip(tiles).for_each(|(s, n)| s.tile_n = n);
+    kernel
+}
+
+fn attention(name: &str, (heads, d): (usize, usize), tile_m: usize) -> Kernel {
+    let (width, scale) = (heads * d, (d as f64).powf(-0.5));
+    let tile = if tile_m == 1 { String::new() } else { format!(" tile_m={tile_m}") };
+    let text = format!(
+        "kernel @{name} rows T {{\n  param %q: rows bf16[T, {width}]\n  param %kv: kv<bf16, 8x{d}>\n  param %y: rows bf16[T, {width}]\n  \
+         attention q=%q kv=%kv heads={heads} scale={scale}{tile} out=%y\n}}\n"
+    );
+    llmcc_ir::text::parse_kernel(&text).unwrap_or_else(|e| panic!("{text}{e:?}"))
+}
+
+/// The kernels that a token and a prompt spend their time in, at the sizes of a model of 8 billion parameters.
+fn hot_kernels(target: &TargetSpec) -> Vec<Kernel> {
+    let (down, gate) = ((4096, 14336), (14336, 4096));
+    let mut all: Vec<Kernel> =
+        ["w4g128", "w4g32", "w4ag32", "w8g128", "bf16", "fp8"].map(|f| product(&format!("decode.{f}"), f, "bf16", down, 1, target)).into();
+    all.push(product("decode.f16.w4g128", "w4g128", "f16", down, 1, target));
+    all.extend([16, 32, 64].map(|rows| product(&format!("few{rows}.w4g128"), "w4g128", "bf16", gate, rows, target)));
+    all.push(product("few16.bf16", "bf16", "bf16", gate, 16, target));
+    if target.gpu().is_some_and(|g| g.fp8_flops > 0.0) {
+        all.push(product("few16.fp8", "fp8", "fp8", gate, 1, target));
+        all.push(product("many.fp8", "fp8", "fp8", gate, 512, target));
+    }
+    all.extend(["w4g128", "bf16"].map(|f| product(&format!("many.{f}"), f, "bf16", gate, 512, target)));
+    all.push(attention("attention.decode", (32, 128), 1));
+    all.push(attention("attention.prompt", (32, 128), 32));
+    all
+}
+
+fn listing(ptxas: &Ptxas, kernel: &Kernel, target: &TargetSpec) -> Listing {
+    let object = Backends::ptx().lower(kernel, target).unwrap_or_else(|e| panic!("{}: {e}", kernel.name));
+    count::assemble(ptxas, &object.listing, target).unwrap_or_else(|e| panic!("{}: {e}", kernel.name))
+}
+
+/// A change of what is issued shows here; `cargo run --example sass-count` prints the same of any kernel.
+#[test]
+fn what_hot_loops_issue() {
+    let Some(ptxas) = ptxas() else { return };
+    for name in ["sm80", "sm90"] {
+        let target = llmcc_ir::target::find(name).expect("a target");
+        let of = |k: &Kernel| count::report(k, target, &listing(&ptxas, k, target)).unwrap_or_else(|e| panic!("{}: {e}", k.name));
+        insta::assert_snapshot!(format!("hot_loops_{name}"), hot_kernels(target).iter().map(of).collect::<String>());
+    }
+}
+
+/// Asynchronous products keep their registers until they are waited for, in every kernel of the sort; and a kernel with a write put in their way is found out.
+#[test]
+fn registers_of_products_in_flight_are_left_alone() {
+    let Some(ptxas) = ptxas() else { return };
+    let target = llmcc_ir::target::find("sm90").expect("a target");
+    let mut products = vec![];
+    for format in ["w4g128", "w4g32", "w4ag32", "w8g128", "bf16", "f16", "fp8", "fp8 rows"] {
+        for rows in [128, 256] {
+            let elem = if format == "fp8 rows" {
+                "fp8"
+            } else if format == "f16" {
+                "f16"
+            } else {
+                "bf16"
+            };
+            let stored = format.split(' ').next().unwrap_or(format);
+            let mut kernel = product(&format!("{stored}.{elem}.{rows}"), stored, elem, (1024, 1024), rows, target);
+            let Body::Matmul(body) = &mut kernel.body else { unreachable!() };
+            body.tile_m = rows;
+            body.segments.iter_mut().for_each(|s| s.tile_n = 128);
+            products.push(kernel);
+        }
+    }
+    products.extend([64, 128].map(|d| attention(&format!("attention{d}"), (32, d), 32)));
+    for kernel in products {
+        let code = listing(&ptxas, &kernel, target);
+        assert!(flight::products(&code) > 0, "{} has no weights in registers", kernel.name);
+        assert_eq!(flight::overwritten(&code).expect("read"), Vec::<String>::new(), "{}", kernel.name);
+        // A write to one of its operands behind each product.
+        let mut found = 0;
+        for i in (0..code.code.len()).filter(|i| code.code[*i].class().ends_with("GMMA")) {
+            let Some(register) = llmcc_tests::sass::register(&code.code[i].operands[1]) else { continue };
+            let mut wrong = code.clone();
+            let write = Instruction {
+                name: "MOV".into(),
+                guard: String::new(),
+                operands: vec![format!("R{}", register + 3), "RZ".into()],
+                ..code.code[i].clone()
+            };
+            wrong.insert_after(i, write);
+            found += usize::from(flight::overwritten(&wrong).is_ok_and(|f| f.len() == 1));
+        }
+        assert_eq!(found, flight::products(&code), "{}", kernel.name);
+    }
 }
