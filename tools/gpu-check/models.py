@@ -101,7 +101,7 @@ def check_small(folder, case, scratch, device, small, repeats):
 
 
 def tokens(count):
-    return np.random.default_rng(1).integers(0, 1000, count).tolist()
+    return np.random.default_rng(1).integers(0, 500, count).tolist()
 
 
 def decode_rate(model, steps):

@@ -82,7 +82,7 @@ def write(manifest, path, seed=1):
                 each, left = tensor["bytes"] // count, tensor["bytes"]
                 key = form, group, k
                 if key not in made:
-                    made[key] = blocks(form, group, k, each, max(1, PIECE // each), rng)
+                    made[key] = blocks(form, group, k, each, max(1, min(count, PIECE // each)), rng)
                 while left:
                     piece = made[key][:left]
                     put(piece)
