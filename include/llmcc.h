@@ -85,8 +85,8 @@ enum {
 };
 
 /* Opens the model. `options` may be NULL. A model may be opened several times. An artifact made for several targets runs on a GPU if there is one it has
- * code for, else on the processor. In the environment, LLMCC_DEVICE=cpu or gpu insists on one of these, LLMCC_CUDA_DEVICE is the number of the GPU (0), and
- * LLMCC_CUDA_LIBRARY the path of the driver's libcuda.so. */
+ * code for, else on the processor. In the environment, LLMCC_DEVICE=cpu or gpu insists on one of these, or LLMCC_DEVICE=x86-64-v3, say, on the
+ * version for that level of processors; LLMCC_CUDA_DEVICE is the number of the GPU (0), and LLMCC_CUDA_LIBRARY the path of the driver's libcuda.so. */
 llmcc_status llmcc_open(const llmcc_options *options, llmcc_model **out);
 
 /* Ends the model's threads and frees its memory; NULL and closed handles are fine. Call it before dlclose. Calls of other threads on this model are waited for; an llmcc_generate among

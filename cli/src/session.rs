@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::backends::HAS_LLVM;
+use crate::certificate;
 use crate::golden::{self, Outcome};
 use crate::manifest::{self, Facts, SourceFile};
 use crate::versions::SharedWeights;
@@ -16,6 +17,7 @@ use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::{Elem, Format};
 use llmcc_ir::target::{self, Family, TargetSpec};
 use llmcc_ir::ty::DType;
+use llmcc_passes::measure::Measured;
 use llmcc_passes::pack::{PackReport, TensorBytes, WeightSource};
 use llmcc_passes::{ActPolicy, Compiled};
 use std::path::{Path, PathBuf};
@@ -262,9 +264,11 @@ pub fn lower(options: &CompileOptions, backend: &dyn Backend) -> Result<Lowered,
     let (checkpoint, module, warnings) = phases.time("read", || lift(options))?;
     let texts = phases.time("tokenizer", || TextAssets::load(&checkpoint))?;
     let format = weight_format(options, &module);
-    let Version { compiled, objects, act, .. } = version(options, options.target, (&checkpoint, &module), backend, &mut phases)?;
-    let others =
-        options.also.iter().map(|t| version(options, t, (&checkpoint, &module), backend, &mut phases)).collect::<Result<_, _>>()?;
+    // What is not packed is not measured by packing either.
+    let mut whole = (options.place == WeightsPlace::Absent && options.choose.error_budget.is_some()).then(Measured::new);
+    let mut make = |target| version(options, target, (&checkpoint, &module), backend, whole.as_mut(), &mut phases);
+    let Version { compiled, objects, act, .. } = make(options.target)?;
+    let others = options.also.iter().copied().map(make).collect::<Result<_, _>>()?;
     Ok(Lowered { checkpoint, texts, module, warnings, compiled, objects, format, act, others, phases })
 }
 
@@ -275,18 +279,37 @@ impl Lowered {
         let other = |v: &'a Version| VersionRef { target: v.target, compiled: &v.compiled, objects: &v.objects, act: v.act };
         std::iter::once(first).chain(self.others.iter().map(other)).collect()
     }
+
+    /// Compiles all versions again, with errors of whole weights instead of samples.
+    fn choose_again(
+        &mut self,
+        options: &CompileOptions,
+        backend: &dyn Backend,
+        mut whole: Measured,
+        phases: &mut Phases,
+    ) -> Result<(), Error> {
+        let mut again = |target| version(options, target, (&self.checkpoint, &self.module), backend, Some(&mut whole), phases);
+        let first = again(options.target)?;
+        let others = options.also.iter().copied().map(again).collect::<Result<_, _>>()?;
+        (self.compiled, self.objects, self.act, self.others) = (first.compiled, first.objects, first.act, others);
+        Ok(())
+    }
 }
 
-/// Compiles the model for one target.
+/// Compiles the model for one target. With `whole`, an error budget is kept by errors of whole weights, which are added there; else by samples.
 fn version(
     options: &CompileOptions,
     target: &'static TargetSpec,
     (checkpoint, module): (&Checkpoint, &Module),
     backend: &dyn Backend,
+    whole: Option<&mut Measured>,
     phases: &mut Phases,
 ) -> Result<Version, Error> {
     let pass_options = pass_options(options, target, module);
-    let compiled = phases.time("rewrite", || llmcc_passes::compile_measured(module, &pass_options, &Source(checkpoint)))?;
+    let compiled = phases.time("rewrite", || match whole {
+        Some(whole) => llmcc_passes::budget::compile_exactly(module, &pass_options, &Source(checkpoint), whole),
+        None => llmcc_passes::compile_measured(module, &pass_options, &Source(checkpoint)),
+    })?;
     let objects = phases.time("codegen", || backend.lower_all(&compiled.plan.kernels, target))?;
     if options.deny_fallback {
         deny_fallback(&compiled, &objects)?;
@@ -329,22 +352,75 @@ fn deny_fallback(compiled: &Compiled, objects: &[Object]) -> Result<(), Error> {
     Err(Error::Failed(format!("{} kernels take a generic path (--deny-fallback):\n{}", slow.len(), slow.join("\n"))))
 }
 
-/// Packs the weights, writes the artifact and, if asked for, runs it before it gets its name. `progress` hears bytes of packed weights done, of the total.
-///
-/// # Errors
-/// Bad values in the checkpoint; the output cannot be written; the artifact does not compute what it should. Nothing is left behind.
-pub fn finish(lowered: &Lowered, options: &CompileOptions, out: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Finished, Error> {
-    let mut phases = lowered.phases.clone();
-    let plan = &lowered.compiled.plan;
-    let runtime = if lowered.texts.tokenizer_json.is_some() { llmcc_rt_image::FULL } else { llmcc_rt_image::CORE };
-    let versions = lowered.versions(options);
+/// Runtime, code and weights in a file without a name yet.
+struct Linked {
+    linker: Linker,
+    code: artifact::Code,
+    runtime_bytes: usize,
+    shared: SharedWeights,
+    packed: Packed,
+}
+
+/// Writes runtime and code, and packs the weights.
+fn link(
+    l: &Lowered,
+    options: &CompileOptions,
+    out: &Path,
+    progress: &mut dyn FnMut(u64, u64),
+    phases: &mut Phases,
+) -> Result<Linked, Error> {
+    let runtime = if l.texts.tokenizer_json.is_some() { llmcc_rt_image::FULL } else { llmcc_rt_image::CORE };
+    let versions = l.versions(options);
     let code = artifact::layout_code(&versions.iter().map(|v| v.objects).collect::<Vec<_>>());
     let shared = SharedWeights::new(&versions.iter().map(|v| (&v.compiled.plan, v.target)).collect::<Vec<_>>());
     let mut linker = Linker::start(out, runtime, &code.bytes, options.place)?;
-    let Packed { reports: packed, files } = match options.place {
+    let packed = match options.place {
         WeightsPlace::Absent => leave_out(&shared, &mut linker),
-        _ => phases.time("pack weights", || pack_all(lowered, &shared, &mut linker, progress))?,
+        _ => phases.time("pack weights", || pack_all(l, &shared, &mut linker, progress))?,
     };
+    Ok(Linked { linker, code, runtime_bytes: runtime.len(), shared, packed })
+}
+
+/// As [`link`]; where what was packed breaks the error budget, since the forms were chosen by samples, they are chosen again, by what is known now.
+fn link_within_budget(
+    l: &mut Lowered,
+    options: &CompileOptions,
+    backend: &dyn Backend,
+    (out, progress): (&Path, &mut dyn FnMut(u64, u64)),
+    phases: &mut Phases,
+) -> Result<Linked, Error> {
+    let linked = link(l, options, out, progress, phases)?;
+    let Some(whole) = certificate::excess(l, options, &linked.shared, &linked.packed.reports) else { return Ok(linked) };
+    drop(linked);
+    l.choose_again(options, backend, whole, phases)?;
+    let linked = link(l, options, out, progress, phases)?;
+    match certificate::excess(l, options, &linked.shared, &linked.packed.reports) {
+        None => Ok(linked),
+        Some(_) => Err(Error::Failed(format!(
+            "internal error: the packed weights break the error budget although they were measured before ({}); nothing was written, please report this",
+            certificate::largest(&linked.packed.reports)
+        ))),
+    }
+}
+
+/// Packs the weights, writes the artifact and, if asked for, runs it before it gets its name. `progress` hears bytes of packed weights done, of the total. Where the packed weights break the
+/// error budget, `lowered` is compiled again with `backend`.
+///
+/// # Errors
+/// Bad values in the checkpoint; a budget that cannot be kept; the output cannot be written; the artifact does not compute what it should. Nothing is left behind.
+pub fn finish(
+    lowered: &mut Lowered,
+    options: &CompileOptions,
+    backend: &dyn Backend,
+    out: &Path,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Finished, Error> {
+    let mut phases = lowered.phases.clone();
+    let linked = link_within_budget(lowered, options, backend, (out, progress), &mut phases)?;
+    let lowered = &*lowered;
+    let Linked { mut linker, code, runtime_bytes, shared, packed: Packed { reports: packed, files } } = linked;
+    let plan = &lowered.compiled.plan;
+    let versions = lowered.versions(options);
     let mut facts = Facts {
         lowered,
         options,
@@ -388,7 +464,7 @@ pub fn finish(lowered: &Lowered, options: &CompileOptions, out: &Path, progress:
     let golden = facts.golden;
     Ok(Finished {
         bytes,
-        runtime_bytes: runtime.len(),
+        runtime_bytes,
         code_bytes: code.bytes.len(),
         packed: packed.into_iter().next().unwrap_or_default(),
         golden,

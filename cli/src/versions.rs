@@ -6,7 +6,7 @@
 use llmcc_abi::Span;
 use llmcc_ir::plan::{PackedWeight, Plan};
 use llmcc_ir::target::TargetSpec;
-use llmcc_passes::pack::{ALIGN, weight_offsets};
+use llmcc_passes::pack::{ALIGN, PackReport, weight_offsets};
 
 /// The weights of all versions.
 pub struct SharedWeights {
@@ -54,6 +54,12 @@ impl SharedWeights {
             start += bytes;
         }
         all
+    }
+
+    /// Of each version the relative errors of its weights, in its plan's order, from reports of packing the lists; 0 where packing was exact.
+    pub fn errors(&self, reports: &[PackReport]) -> Vec<Vec<f64>> {
+        let error = |list: usize, i: usize| reports.get(list)?.tensors.get(i)?.error.map(|e| e.relative_rms);
+        self.places.iter().map(|(list, places)| places.iter().map(|i| error(*list, *i).unwrap_or(0.0)).collect()).collect()
     }
 
     /// Of each version: the part of the weights segment that it reads, and the offsets in it of its weights.

@@ -15,7 +15,7 @@ pub enum Family {
 /// Instruction-set level of a CPU target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CpuIsa {
-    /// x86-64 baseline: every kernel is Cranelift code of 128-bit vectors.
+    /// x86-64 baseline (SSE2): microkernels of the processor at hand.
     X86_64,
     /// AVX2, FMA, F16C: microkernels of 256 bits.
     X86_64V3,
@@ -216,7 +216,7 @@ impl TargetSpec {
 pub const TARGETS: &[TargetSpec] = &[
     TargetSpec {
         name: "x86-64",
-        about: "any 64-bit x86 (SSE2): portable 128-bit code",
+        about: "any 64-bit x86 (SSE2); products with what the processor has",
         arch: Arch::Cpu(CpuIsa::X86_64),
         f32_macs: 10e9,
         bf16_macs: 10e9,

@@ -16,8 +16,8 @@ use llmcc_ir::graph::{Arg, Func, Module};
 use llmcc_ir::plan::WeightExpr;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Scale of errors when none is allowed: far above the solver's tolerance.
-const STRICT: f64 = 1e9;
+/// Decisions named where a budget cannot be kept.
+const NAMED: usize = 3;
 
 /// A function whose forms are chosen.
 pub struct Choosing<'a> {
@@ -54,8 +54,29 @@ enum Subject {
 struct Open {
     subject: Subject,
     name: String,
-    /// Forms with their relative error, share of the budget and classes, by ascending error.
-    options: Vec<(Form, f64, f64, Vec<Id>)>,
+    /// By ascending error.
+    options: Vec<Choice>,
+}
+
+/// A form that a value may have.
+struct Choice {
+    form: Form,
+    /// Relative error.
+    error: f64,
+    /// Its part of Σ nᵢ·eᵢ² / Σ nᵢ.
+    square: f64,
+    /// Classes of the form, in the joint problem.
+    stores: Vec<Id>,
+}
+
+impl Choice {
+    /// What it takes of the budget, 1 being all of it: beyond that, and infinite, where a budget is so small that its square is 0.
+    fn share(&self, budget: Option<f64>) -> f64 {
+        match budget {
+            Some(most) if self.square > 0.0 => self.square / most / most,
+            _ => 0.0,
+        }
+    }
 }
 
 /// Chooses the forms of all functions; `None` when there is nothing to choose.
@@ -65,47 +86,62 @@ struct Open {
 pub fn choose(module: &Module, opts: &Options, funcs: &[Choosing<'_>], measured: &Measured) -> Result<Option<Chosen>, PassError> {
     let all: Vec<BTreeMap<Id, Matrix>> = funcs.iter().map(|f| f.matrices.clone()).collect();
     let parameters = storage::parameters(module, &all).max(1.0);
-    // One unit of error is the whole budget.
-    let unit = match opts.error_budget {
-        Some(most) if most > 0.0 => most * most * parameters,
-        Some(_) => parameters / STRICT,
-        None => parameters,
-    };
-    let open = open_decisions(module, funcs, measured, unit);
+    let open = open_decisions(module, funcs, measured, parameters);
     if open.is_empty() {
         return Ok(None);
     }
     let problem = joint_problem(module, opts, funcs, &open);
     let solved = match problem.solve(&BTreeSet::new()) {
         Ok(solved) => solved,
-        Err(e) => return Err(out_of_reach(&problem, opts, unit / parameters).unwrap_or(e)),
+        Err(e) => return Err(out_of_reach(module, problem, opts, &open).unwrap_or(e)),
     };
     let taken: Vec<Option<usize>> = open.iter().map(|o| taken(&problem, &solved, o)).collect();
-    let spent: f64 = open.iter().zip(&taken).filter_map(|(o, t)| Some(o.options[(*t)?].2)).sum();
+    let square: f64 = squares(&open, &taken).sum();
     Ok(Some(Chosen {
         stores: funcs.iter().enumerate().map(|(at, f)| allowed(at, f.graph, &open, &taken)).collect(),
         report: report(&problem, &solved, &open, &taken, opts.alternatives),
-        error: (spent * unit / parameters).sqrt(),
+        error: square.sqrt(),
     }))
 }
 
+/// Of what is taken, the parts of Σ nᵢ·eᵢ² / Σ nᵢ.
+fn squares<'a>(open: &'a [Open], taken: &'a [Option<usize>]) -> impl Iterator<Item = f64> + 'a {
+    open.iter().zip(taken).filter_map(|(o, t)| Some(o.options[(*t)?].square))
+}
+
 /// The error of a budget that cannot be kept.
-fn out_of_reach(problem: &Problem, opts: &Options, square: f64) -> Option<PassError> {
-    let least = problem.least_error().ok()?;
-    let limit = if opts.error_budget == Some(0.0) { 0.0 } else { 1.0 };
-    (least > limit).then(|| PassError::Budget { least: format!("{:.2e}", (least * square).sqrt()) })
+fn out_of_reach(module: &Module, mut problem: Problem, opts: &Options, open: &[Open]) -> Option<PassError> {
+    let budget = opts.error_budget?;
+    for (d, o) in problem.decisions.iter_mut().zip(open) {
+        d.options.iter_mut().zip(&o.options).for_each(|(a, c)| a.error = c.square);
+    }
+    let solved = problem.least_error().ok()?;
+    let taken: Vec<Option<usize>> = open.iter().map(|o| taken(&problem, &solved, o)).collect();
+    let least = squares(open, &taken).sum::<f64>().sqrt();
+    let mut parts: Vec<(&Open, &Choice)> = open.iter().zip(&taken).filter_map(|(o, t)| Some((o, &o.options[(*t)?]))).collect();
+    parts.retain(|(_, c)| c.square > 0.0);
+    parts.sort_by(|a, b| b.1.square.total_cmp(&a.1.square));
+    let name = |(o, c): &(&Open, &Choice)| format!("{} ({} {})", o.tensors(module), c.form, rounded_up(c.error));
+    let worst = parts.iter().take(NAMED).map(name).collect::<Vec<_>>().join(", ");
+    (least > budget).then(|| PassError::Budget { least: rounded_up(least), worst })
+}
+
+/// Three digits, not less than the number: what may be asked for.
+fn rounded_up(x: f64) -> String {
+    let text = format!("{x:.2e}");
+    if text.parse::<f64>().is_ok_and(|t| t < x) { format!("{:.2e}", x + 10f64.powi(x.log10().floor() as i32 - 2)) } else { text }
 }
 
 /// All values that have several forms, those of different functions that are stored alike being one.
-fn open_decisions(module: &Module, funcs: &[Choosing<'_>], measured: &Measured, unit: f64) -> Vec<Open> {
+fn open_decisions(module: &Module, funcs: &[Choosing<'_>], measured: &Measured, parameters: f64) -> Vec<Open> {
     let mut open: Vec<Open> = vec![];
     for (at, f) in funcs.iter().enumerate() {
         for (class, forms) in f.storages.packed.iter().filter(|(_, forms)| forms.len() > 1) {
             let Some(m) = f.matrices.get(class) else { continue };
             let options = forms.iter().filter_map(|(format, _)| {
                 let error = m.error(*format, measured)?;
-                let share = error * error * (m.elements * m.bound.len()) as f64 / unit;
-                option(at, f.graph, *class, Form::Packed(*format), error, share)
+                let square = error * error * (m.elements * m.bound.len()) as f64 / parameters;
+                option(at, f.graph, *class, Form::Packed(*format), error, square)
             });
             let name = format!("{}.{}", f.func.name, name_of(&m.expr, f.func));
             join(&mut open, Open { subject: Subject::Matrix(m.bound.clone()), name, options: options.collect() });
@@ -121,10 +157,10 @@ fn open_decisions(module: &Module, funcs: &[Choosing<'_>], measured: &Measured, 
     open
 }
 
-fn option(at: usize, g: &Graph, class: Id, form: Form, error: f64, share: f64) -> Option<(Form, f64, f64, Vec<Id>)> {
+fn option(at: usize, g: &Graph, class: Id, form: Form, error: f64, square: f64) -> Option<Choice> {
     let store = |t: &Term| matches!(t, Term::Store(f, _, [of]) if *f == form && g.find(*of) == class);
     let found = g.classes().filter(|c| c.nodes.iter().any(store)).map(|c| c.id).min()?;
-    Some((form, error, share, vec![Problem::joint_id(at, found)]))
+    Some(Choice { form, error, square, stores: vec![Problem::joint_id(at, found)] })
 }
 
 /// Adds a decision; joins it with those about the same tensors or states.
@@ -139,7 +175,7 @@ fn join(open: &mut Vec<Open>, mut new: Open) {
             all.extend(more);
         }
         for o in &mut new.options {
-            o.3.extend(old.options.iter().filter(|p| p.0 == o.0).flat_map(|p| p.3.iter().copied()));
+            o.stores.extend(old.options.iter().filter(|p| p.form == o.form).flat_map(|p| p.stores.iter().copied()));
         }
     }
     open.push(new);
@@ -160,12 +196,8 @@ fn joint_problem(module: &Module, opts: &Options, funcs: &[Choosing<'_>], open: 
         (Problem::new(f.graph, f.roots, scope), calls as f64)
     };
     let mut problem = Problem::joined(funcs.iter().enumerate().map(part).collect());
-    let alternative =
-        |o: &(Form, f64, f64, Vec<Id>)| Alternative { stores: o.3.clone(), error: if opts.error_budget.is_some() { o.2 } else { 0.0 } };
+    let alternative = |c: &Choice| Alternative { stores: c.stores.clone(), error: c.share(opts.error_budget) };
     problem.decisions = open.iter().map(|o| Decision { options: o.options.iter().map(alternative).collect() }).collect();
-    if opts.error_budget == Some(0.0) {
-        problem.budget = 0.0;
-    }
     problem
 }
 
@@ -175,21 +207,37 @@ fn classes(g: &Graph) -> impl Iterator<Item = Id> {
 
 impl Open {
     fn has(&self, store: Id) -> bool {
-        self.options.iter().any(|o| o.3.contains(&store))
+        self.options.iter().any(|o| o.stores.contains(&store))
+    }
+
+    /// The weights it is about.
+    fn weights(&self) -> BTreeSet<WeightExpr> {
+        match &self.subject {
+            Subject::Matrix(bound) => bound.clone(),
+            Subject::Cache(_) => BTreeSet::new(),
+        }
+    }
+
+    /// The tensors it is about, in few words.
+    fn tensors(&self, module: &Module) -> String {
+        let weights = self.weights();
+        let Some(first) = weights.first() else { return self.name.clone() };
+        let name = crate::pack::leaf_names(first, module);
+        if weights.len() == 1 { name } else { format!("{name} and {} like it", weights.len() - 1) }
     }
 }
 
 /// The option of a decision that a solution uses.
 fn taken(problem: &Problem, solved: &Solved, open: &Open) -> Option<usize> {
     let used = |store: &Id| solved.chosen.iter().any(|(class, i)| problem.classes[class][*i].requires.contains(store));
-    open.options.iter().position(|o| o.3.iter().any(used))
+    open.options.iter().position(|o| o.stores.iter().any(used))
 }
 
 /// Classes of stored forms of function `at` except those that lost a decision.
 fn allowed(at: usize, g: &Graph, open: &[Open], taken: &[Option<usize>]) -> Stores {
     let lost = |id: Id| {
         let id = Problem::joint_id(at, id);
-        open.iter().zip(taken).any(|(o, t)| o.has(id) && t.is_none_or(|t| !o.options[t].3.contains(&id)))
+        open.iter().zip(taken).any(|(o, t)| o.has(id) && t.is_none_or(|t| !o.options[t].stores.contains(&id)))
     };
     let is_store = |c: &&egg::EClass<Term, crate::egraph::Data>| c.nodes.iter().any(|t| matches!(t, Term::Store(..)));
     g.classes().filter(is_store).map(|c| c.id).filter(|id| !lost(*id)).collect()
@@ -200,11 +248,11 @@ fn report(problem: &Problem, solved: &Solved, open: &[Open], taken_by: &[Option<
     let mut out = vec![];
     for (o, at) in open.iter().zip(taken_by) {
         let Some(at) = *at else { continue };
-        let (form, error, ..) = o.options[at];
-        let other = if alternatives { without(problem, &o.options[at].3) } else { None };
+        let Choice { form, error, stores, .. } = &o.options[at];
+        let other = if alternatives { without(problem, stores) } else { None };
         let runner_up = other.as_ref().map(|other| changes(problem, other, open, taken_by)).unwrap_or_default();
         let gap = other.map_or(0.0, |other| other.seconds - solved.seconds);
-        out.push(Stored { subject: o.name.clone(), form: form.to_string(), error, runner_up, gap });
+        out.push(Stored { subject: o.name.clone(), form: form.to_string(), error: *error, weights: o.weights(), runner_up, gap });
     }
     out
 }
@@ -227,7 +275,7 @@ fn changes(problem: &Problem, other: &Solved, open: &[Open], taken_by: &[Option<
         if now != *before
             && let Some(now) = now
         {
-            parts.push(format!("{} {}", o.name, o.options[now].0));
+            parts.push(format!("{} {}", o.name, o.options[now].form));
         }
     }
     parts.join(", ")

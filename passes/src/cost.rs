@@ -13,7 +13,7 @@ use llmcc_ir::kernel::{
 };
 use llmcc_ir::plan::row_bytes;
 use llmcc_ir::quant::{BLOCK, Format};
-use llmcc_ir::target::{CpuIsa, MatrixUnit, TargetSpec};
+use llmcc_ir::target::{MatrixUnit, TargetSpec};
 use llmcc_ir::ty::Env;
 
 pub use crate::cost_gpu::{LATENCY, TENSOR};
@@ -33,9 +33,8 @@ const ROWS_RATE: f64 = 0.35;
 /// Steps per element of a normalization, of decoding a quantized table.
 const NORM_STEPS: f64 = 5.0;
 const DECODE_STEPS: f64 = 10.0;
-/// Steps per element of rounding to int8, and of a function of `exp`; what they take with microkernels, whose vectors are longer.
-const QUANT_STEPS: f64 = 3.0;
-const QUANT_STEPS_WIDE: f64 = 1.0;
+/// Steps per element of rounding to int8, and of a function of `exp`; what those take that microkernels compute, whose vectors are longer.
+const QUANT_STEPS: f64 = 1.0;
 const EXP_STEPS: f64 = 15.0;
 const EXP_STEPS_WIDE: f64 = 4.0;
 /// Steps per element of a rotation, of storing to the cache.
@@ -146,7 +145,7 @@ pub fn seconds_at(kernel: &Kernel, t: &TargetSpec, env: Env, context: usize) -> 
         Body::RowNorm(n) => {
             let cols = cols(kernel, n.x);
             let norm = n.norm.map_or(1.0, |_| NORM_STEPS);
-            let steps = norm + n.gain.map_or(0.0, |_| 1.0) + quant_steps(kernel, n.out, t);
+            let steps = norm + n.gain.map_or(0.0, |_| 1.0) + quant_steps(kernel, n.out);
             (m * cols) as f64 * (steps / ELEMENTWISE + 8.0 / t.cache) / parallel
         }
         Body::Pointwise(p) => p.segments.iter().map(|s| epilogue(kernel, s, t, m)).sum::<f64>() * ALONE / parallel,
@@ -173,34 +172,25 @@ fn cols(kernel: &Kernel, p: ParamId) -> usize {
     }
 }
 
-fn quant_steps(kernel: &Kernel, p: ParamId, t: &TargetSpec) -> f64 {
+fn quant_steps(kernel: &Kernel, p: ParamId) -> f64 {
     match kernel.params[p].kind {
-        ParamKind::Rows { elem, .. } => rounding_steps(elem, t),
+        ParamKind::Rows { elem, .. } => rounding_steps(elem),
         _ => 0.0,
     }
 }
 
 /// Steps per element of rounding to int8 rows.
-fn rounding_steps(elem: RowElem, t: &TargetSpec) -> f64 {
-    match (elem.group(), has_microkernels(t)) {
-        (None, _) => 0.0,
-        (Some(_), true) => QUANT_STEPS_WIDE,
-        (Some(_), false) => QUANT_STEPS,
-    }
+fn rounding_steps(elem: RowElem) -> f64 {
+    elem.group().map_or(0.0, |_| QUANT_STEPS)
 }
 
 /// Steps per element of a function.
-fn function_steps(op: UnaryOp, t: &TargetSpec) -> f64 {
+fn function_steps(op: UnaryOp) -> f64 {
     match op {
         UnaryOp::Neg | UnaryOp::Relu => 1.0,
-        UnaryOp::Silu | UnaryOp::Gelu | UnaryOp::GeluTanh if has_microkernels(t) => EXP_STEPS_WIDE,
-        UnaryOp::Exp | UnaryOp::Sigmoid | UnaryOp::Silu | UnaryOp::Gelu | UnaryOp::GeluTanh | UnaryOp::Tanh => EXP_STEPS,
+        UnaryOp::Silu | UnaryOp::Gelu | UnaryOp::GeluTanh => EXP_STEPS_WIDE,
+        UnaryOp::Exp | UnaryOp::Sigmoid | UnaryOp::Tanh => EXP_STEPS,
     }
-}
-
-/// Whether elementwise work is done by microkernels, too.
-fn has_microkernels(t: &TargetSpec) -> bool {
-    t.cpu().is_some_and(|isa| isa != CpuIsa::X86_64)
 }
 
 /// Bytes of one row as the products read it, and how its elements are stored.
@@ -268,14 +258,14 @@ fn imbalance(items: usize, cores: usize) -> f64 {
 /// Every core prepares all rows for itself.
 fn prologue(kernel: &Kernel, b: &Matmul, t: &TargetSpec, m: usize) -> f64 {
     let Some(p) = b.prologue else { return 0.0 };
-    let steps = p.norm.map_or(0.0, |_| NORM_STEPS) + p.gain.map_or(0.0, |_| 1.0) + rounding_steps(p.elem, t);
+    let steps = p.norm.map_or(0.0, |_| NORM_STEPS) + p.gain.map_or(0.0, |_| 1.0) + rounding_steps(p.elem);
     (m * cols(kernel, b.x)) as f64 * (steps / ELEMENTWISE + 8.0 / t.cache)
 }
 
 /// Core-seconds of an expression and its store over `m` rows.
 fn epilogue(kernel: &Kernel, s: &Segment, t: &TargetSpec, m: usize) -> f64 {
     // A microkernel writes plain results where they belong.
-    if matches!((&s.expr, &s.store), (Expr::Acc(0), Store::Rows { param, .. }) if quant_steps(kernel, *param, t) == 0.0) {
+    if matches!((&s.expr, &s.store), (Expr::Acc(0), Store::Rows { param, .. }) if quant_steps(kernel, *param) == 0.0) {
         return 0.0;
     }
     let rows = (m * s.tiles()) as f64 * ROW;
@@ -283,13 +273,13 @@ fn epilogue(kernel: &Kernel, s: &Segment, t: &TargetSpec, m: usize) -> f64 {
     s.expr.visit(&mut |e| match e {
         Expr::Acc(_) | Expr::Const(_) => {}
         Expr::Rows { .. } | Expr::Vector(_) => bytes += 4.0,
-        Expr::Unary(op, _) => steps += function_steps(*op, t),
+        Expr::Unary(op, _) => steps += function_steps(*op),
         Expr::Binary(..) => steps += 1.0,
         Expr::Normalize(..) => steps += NORM_STEPS,
         Expr::Rope { .. } => steps += ROTATE_STEPS,
     });
     steps += match s.store {
-        Store::Rows { param, .. } => quant_steps(kernel, param, t),
+        Store::Rows { param, .. } => quant_steps(kernel, param),
         Store::KvKey(_) | Store::KvValue(_) => KV_STEPS,
     };
     (m * s.n) as f64 * (steps / ELEMENTWISE + bytes / (t.cache * ROWS_RATE)) + rows

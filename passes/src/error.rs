@@ -18,11 +18,13 @@ pub enum PassError {
     Extract(String),
     /// No combination of the allowed formats is that exact.
     #[error(
-        "the error budget cannot be kept: the smallest error that the allowed weight formats reach is {least}; raise the budget to that"
+        "the error budget cannot be kept: the smallest error that the allowed weight formats reach is {least}, most of it in {worst}; raise the budget to that"
     )]
     Budget {
-        /// √(Σ nᵢ·eᵢ² / Σ nᵢ) of the most exact program.
+        /// √(Σ nᵢ·eᵢ² / Σ nᵢ) of the most exact program, rounded up.
         least: String,
+        /// Tensors with the largest part in it.
+        worst: String,
     },
     /// Weights could not be read to measure what rounding does to them.
     #[error("{0}")]

@@ -12,6 +12,7 @@
 //! - Regimes differ in fusion and tiles only. Weight expressions, formats, cache types and the rounding of activations are decided by the first.
 //! - Equalities know nothing of kernels, kernels nothing of rules; both meet only in the e-graph.
 
+pub mod budget;
 pub mod candidates;
 pub mod choose;
 pub mod cost;
@@ -38,10 +39,11 @@ pub use error::PassError;
 use llmcc_ir::graph::Module;
 use llmcc_ir::kernel::RowElem;
 use llmcc_ir::kv::KvDType;
-use llmcc_ir::plan::Plan;
+use llmcc_ir::plan::{Plan, WeightExpr};
 use llmcc_ir::quant::{Elem, Format};
 use llmcc_ir::target::{CpuIsa, Family, TargetSpec};
 use llmcc_ir::ty::Env;
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// Arithmetic of activations in products with quantized weights.
@@ -201,8 +203,10 @@ pub struct Stored {
     pub subject: String,
     /// Format or cache type.
     pub form: String,
-    /// Relative error, root mean square over all tensors that the calls bind.
+    /// Relative error, root mean square over all tensors that the calls bind: as measured before packing.
     pub error: f64,
+    /// Those tensors; none for a cache.
+    pub weights: BTreeSet<WeightExpr>,
     /// The fastest other program within the budget: what it stores otherwise. Empty when there is none.
     pub runner_up: String,
     /// Seconds of a decoded token by which that is slower.
@@ -276,10 +280,10 @@ pub fn compile(module: &Module, opts: &Options) -> Result<Compiled, PassError> {
     pipeline::run(module, opts, None)
 }
 
-/// Compiles a module; errors of weight formats are measured on the weights themselves.
+/// Compiles a module; errors of weight formats are measured on samples of the weights. What is packed may be less exact: see [`budget`].
 ///
 /// # Errors
 /// Those of [`compile`]; weights that cannot be read; a budget that no allowed combination of formats keeps.
 pub fn compile_measured(module: &Module, opts: &Options, source: &dyn pack::WeightSource) -> Result<Compiled, PassError> {
-    pipeline::run(module, opts, Some(source))
+    pipeline::run(module, opts, Some(pipeline::Known { source, whole: &measure::Measured::new() }))
 }

@@ -2,8 +2,10 @@
 //!
 //! The relative error of a matrix is √(Σ(ŵ − w)² / Σw²), ŵ being the packed elements decoded again. Blocks of 16 rows are taken at equal distances; a matrix of up to
 //! [`SAMPLE`] elements is measured whole. No randomness: the same checkpoint gives the same numbers.
+//!
+//! A sample may miss what matters (a few rows far larger than the rest), so that a choice made by samples is checked against errors of whole weights: [`crate::budget`].
 
-use crate::pack::rows::Rows;
+use crate::pack::{self, rows::Rows};
 use crate::pack::{PackError, WeightSource};
 use llmcc_ir::graph::Module;
 use llmcc_ir::plan::WeightExpr;
@@ -17,20 +19,56 @@ const SAMPLE: usize = 1 << 17;
 /// Relative errors by weight and format; formats that cannot hold a weight are absent.
 pub type Measured = BTreeMap<WeightExpr, BTreeMap<Format, f64>>;
 
-/// Measures every weight in every format.
+/// Measures every weight in every format, but for those of which `whole` has the error.
 ///
 /// # Errors
 /// A missing or misshapen tensor, or one that no format can hold.
-pub fn measure(weights: Vec<WeightExpr>, formats: &[Format], module: &Module, source: &dyn WeightSource) -> Result<Measured, PackError> {
+pub fn measure(
+    weights: Vec<WeightExpr>,
+    formats: &[Format],
+    whole: &Measured,
+    module: &Module,
+    source: &dyn WeightSource,
+) -> Result<Measured, PackError> {
     let each = weights.into_par_iter().map(|w| {
-        let errors = errors(&w, formats, module, source)?;
-        Ok((w, errors))
+        let mut known = whole.get(&w).cloned().unwrap_or_default();
+        let unknown: Vec<Format> = formats.iter().copied().filter(|f| !known.contains_key(f)).collect();
+        match sampled(&w, &unknown, module, source) {
+            Ok(errors) => known.extend(errors),
+            // What is known can be stored.
+            Err(_) if !known.is_empty() => {}
+            Err(e) => return Err(e),
+        }
+        Ok((w, known))
     });
     each.collect()
 }
 
-fn errors(w: &WeightExpr, formats: &[Format], module: &Module, source: &dyn WeightSource) -> Result<BTreeMap<Format, f64>, PackError> {
-    let name = crate::pack::leaf_names(w, module);
+/// The relative error of a whole weight in a format.
+///
+/// # Errors
+/// A missing or misshapen tensor, or a value that the format cannot hold.
+pub fn measure_whole(w: &WeightExpr, format: Format, module: &Module, source: &dyn WeightSource) -> Result<f64, PackError> {
+    let name = pack::leaf_names(w, module);
+    if pack::lossless(w, format, module) {
+        return Ok(0.0);
+    }
+    let rows = Rows::new(w, module, source).map_err(|e| e.into_error(&name))?;
+    let sums = |block: usize| Sample { rows: &rows, first: vec![block] }.sums(format, &name);
+    let blocks = rows.shape().0.div_ceil(BLOCK);
+    // Of all blocks in order, whatever thread had them.
+    let each: Vec<(f64, f64)> = (0..blocks).into_par_iter().map(sums).collect::<Result<_, _>>()?;
+    let (error, signal) = each.iter().fold((0.0, 0.0), |(e, s), (of, whole)| (e + of, s + whole));
+    Ok(relative(error, signal))
+}
+
+/// √(error / signal).
+fn relative(error: f64, signal: f64) -> f64 {
+    if signal > 0.0 { (error / signal).sqrt() } else { 0.0 }
+}
+
+fn sampled(w: &WeightExpr, formats: &[Format], module: &Module, source: &dyn WeightSource) -> Result<BTreeMap<Format, f64>, PackError> {
+    let name = pack::leaf_names(w, module);
     let rows = Rows::new(w, module, source).map_err(|e| e.into_error(&name))?;
     let mut sample = Sample::of(&rows);
     if sample.signal() == 0.0 {
@@ -91,12 +129,17 @@ impl<'a> Sample<'a> {
     }
 
     fn error(&self, format: Format, name: &str) -> Result<f64, PackError> {
+        self.sums(format, name).map(|(error, signal)| relative(error, signal))
+    }
+
+    /// Σ(ŵ − w)² and Σw².
+    fn sums(&self, format: Format, name: &str) -> Result<(f64, f64), PackError> {
         let (_, k) = self.rows.shape();
         let mut packed = vec![0u8; format.block_bytes(k)];
         let mut back = vec![0f32; k];
         let (mut error, mut signal) = (0f64, 0f64);
         self.each(|first, values| {
-            quant::pack_block(format, values, k, &mut packed).map_err(|e| crate::pack::located(e, first, (values, k), format, name))?;
+            quant::pack_block(format, values, k, &mut packed).map_err(|e| pack::located(e, first, (values, k), format, name))?;
             for (r, row) in values.chunks_exact(k).enumerate() {
                 quant::unpack_row(format, &packed, k, r, &mut back);
                 for (w, q) in row.iter().zip(&back) {
@@ -106,6 +149,6 @@ impl<'a> Sample<'a> {
             }
             Ok::<(), PackError>(())
         })?;
-        Ok(if signal > 0.0 { (error / signal).sqrt() } else { 0.0 })
+        Ok((error, signal))
     }
 }

@@ -48,8 +48,8 @@ pub const PIPELINE: &[Pass] = &[
 ///
 /// # Errors
 /// See [`crate::compile`].
-pub fn run(module: &Module, opts: &Options, source: Option<&dyn WeightSource>) -> Result<Compiled, PassError> {
-    let mut state = State::new(module, opts, source);
+pub fn run(module: &Module, opts: &Options, weights: Option<Known<'_>>) -> Result<Compiled, PassError> {
+    let mut state = State::new(module, opts, weights);
     for pass in PIPELINE {
         (pass.run)(&mut state)?;
         if pass.always || cfg!(debug_assertions) {
@@ -76,11 +76,20 @@ pub fn run(module: &Module, opts: &Options, source: Option<&dyn WeightSource>) -
     })
 }
 
+/// Where errors of weights come from.
+#[derive(Clone, Copy)]
+pub struct Known<'a> {
+    /// The weights, to measure samples of.
+    pub source: &'a dyn WeightSource,
+    /// Errors of whole weights, which are not measured.
+    pub whole: &'a Measured,
+}
+
 /// Everything the passes have made so far.
 struct State<'a> {
     module: &'a Module,
     opts: &'a Options,
-    source: Option<&'a dyn WeightSource>,
+    weights: Option<Known<'a>>,
     measured: Measured,
     stored: Vec<Stored>,
     error: Option<f64>,
@@ -96,11 +105,11 @@ struct State<'a> {
 }
 
 impl<'a> State<'a> {
-    fn new(module: &'a Module, opts: &'a Options, source: Option<&'a dyn WeightSource>) -> State<'a> {
+    fn new(module: &'a Module, opts: &'a Options, weights: Option<Known<'a>>) -> State<'a> {
         State {
             module,
             opts,
-            source,
+            weights,
             measured: Measured::new(),
             stored: vec![],
             error: None,
@@ -189,16 +198,16 @@ fn saturate(s: &mut State<'_>) -> Result<(), PassError> {
 
 fn store(s: &mut State<'_>) -> Result<(), PassError> {
     if s.opts.formats.is_empty() {
-        return Err(PassError::Budget { least: "none: no format is allowed".into() });
+        return Err(PassError::Extract("no weight format is allowed".into()));
     }
     for (i, f) in s.funcs.iter_mut().enumerate() {
         f.matrices = storage::matrices(s.module, i, &f.graph)?;
     }
     let matrices: Vec<BTreeMap<Id, Matrix>> = s.funcs.iter().map(|f| f.matrices.clone()).collect();
     if s.opts.formats.len() > 1 {
-        let source = s.source.ok_or(PassError::Unmeasured)?;
+        let Known { source, whole } = s.weights.ok_or(PassError::Unmeasured)?;
         let all: BTreeSet<_> = matrices.iter().flat_map(BTreeMap::values).flat_map(|m| m.bound.iter().cloned()).collect();
-        let measured = measure(all.into_iter().collect(), &s.opts.formats, s.module, source);
+        let measured = measure(all.into_iter().collect(), &s.opts.formats, whole, s.module, source);
         s.measured = measured.map_err(|e| PassError::Weights(e.to_string()))?;
     }
     let products = Products::new(s.module, s.opts, &matrices, &s.measured);

@@ -74,8 +74,10 @@ impl Artifact {
     pub fn compile(options: &CompileOptions) -> Artifact {
         let dir = tempfile::tempdir().expect("temporary folder");
         let path = dir.path().join("m.so");
-        let lowered = session::lower(options, &CpuBackend::default()).unwrap_or_else(|e| panic!("{}: {e}", options.checkpoint.display()));
-        session::finish(&lowered, options, &path, &mut |_, _| {}).unwrap_or_else(|e| panic!("{}: {e}", options.checkpoint.display()));
+        let backend = CpuBackend::default();
+        let mut lowered = session::lower(options, &backend).unwrap_or_else(|e| panic!("{}: {e}", options.checkpoint.display()));
+        session::finish(&mut lowered, options, &backend, &path, &mut |_, _| {})
+            .unwrap_or_else(|e| panic!("{}: {e}", options.checkpoint.display()));
         Artifact { dir, path }
     }
 

@@ -37,8 +37,10 @@ fn gpu_options(name: &str, format: &str, kv: KvDType) -> CompileOptions {
 fn compile(options: &CompileOptions) -> Artifact {
     let dir = tempfile::tempdir().expect("temporary folder");
     let path = dir.path().join("m.so");
-    let lowered = session::lower(options, &Backends::new(None)).unwrap_or_else(|e| panic!("{}: {e}", options.checkpoint.display()));
-    session::finish(&lowered, options, &path, &mut |_, _| {}).unwrap_or_else(|e| panic!("{}: {e}", options.checkpoint.display()));
+    let backends = Backends::new(None);
+    let mut lowered = session::lower(options, &backends).unwrap_or_else(|e| panic!("{}: {e}", options.checkpoint.display()));
+    session::finish(&mut lowered, options, &backends, &path, &mut |_, _| {})
+        .unwrap_or_else(|e| panic!("{}: {e}", options.checkpoint.display()));
     Artifact { dir, path }
 }
 

@@ -36,7 +36,7 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
     }
     let program = std::env::current_exe().map_err(|e| Error::io("find", "the llmcc program", e))?;
     let backends = Backends::new(Some(program));
-    let lowered = session::lower(&options, &backends)?;
+    let mut lowered = session::lower(&options, &backends)?;
     for warning in lowered.texts.warnings.iter().cloned().chain(backends.gpu.warnings()) {
         eprintln!("warning: {warning}");
     }
@@ -58,12 +58,16 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
         return Err(Error::Usage("give the output file with -o".into()));
     };
     let bar = progress_bar(args.quiet);
-    let finished = session::finish(&lowered, &options, out, &mut |done, total| {
+    let chosen = lowered.compiled.stored.clone();
+    let finished = session::finish(&mut lowered, &options, &backends, out, &mut |done, total| {
         bar.set_length(total);
         bar.set_position(done);
     });
     bar.finish_and_clear();
     let finished = finished?;
+    if args.explain && lowered.compiled.stored != chosen {
+        eprint!("chosen again, by the errors of whole tensors:\n{}", report::explain(&lowered));
+    }
     if !args.quiet {
         eprint!("{}", report::closing(&lowered, &finished, &options, out));
     }

@@ -29,12 +29,13 @@ pub fn run(args: &VerifyArgs) -> Result<(), Error> {
     }
     let versions = manifest::versions(&manifest);
     let mut unchecked = vec![];
-    for family in [Family::Cpu, Family::Gpu] {
-        let mine: Vec<&Version<'_>> = versions.iter().filter(|v| v.spec.is_some_and(|t| t.family() == family)).collect();
-        if mine.is_empty() {
-            continue;
-        }
-        match answer(args, seed, family)? {
+    // A processor runs the versions for all levels up to its own, each as a processor of that level would; a GPU the best one.
+    let (cpus, gpus): (Vec<&Version<'_>>, Vec<_>) =
+        versions.iter().filter(|v| v.spec.is_some()).partition(|v| v.spec.is_some_and(|t| t.family() == Family::Cpu));
+    let groups = cpus.into_iter().map(|v| vec![v]).chain((!gpus.is_empty()).then_some(gpus));
+    for mine in groups {
+        let Some(device) = mine.first().and_then(|v| v.spec).map(golden::device_of) else { continue };
+        match answer(args, seed, device)? {
             Answer::Refused(why) => unchecked.push((mine, why)),
             Answer::Ran(ran) => {
                 let (ours, others): (Vec<_>, Vec<_>) = mine.into_iter().partition(|v| v.spec.is_some_and(|t| isa(t) == ran.isa));
@@ -144,12 +145,11 @@ fn golden_vectors(args: &VerifyArgs, kept: &Value) -> Result<Result<Golden, Stri
     })
 }
 
-/// What the best version for this machine's processor, or its GPU, computes.
-fn answer(args: &VerifyArgs, seed: u64, family: Family) -> Result<Answer, Error> {
+/// What the version for a device computes.
+fn answer(args: &VerifyArgs, seed: u64, device: &str) -> Result<Answer, Error> {
     let program = std::env::current_exe().map_err(|e| Error::io("find", "the llmcc program", e))?;
-    let machines = if family == Family::Cpu { "processors" } else { "GPUs" };
-    golden::compute_in_child(&program, &args.artifact, seed, family, args.threads, true)
-        .map_err(|e| broken(args, format!("its version for {machines} does not run here ({e})")))
+    golden::compute_in_child(&program, &args.artifact, seed, device, args.threads, true)
+        .map_err(|e| broken(args, format!("its version for {device} does not run here ({e})")))
 }
 
 /// A version that computed here.

@@ -5,7 +5,8 @@ use crate::Error;
 use llmcc_ir::eval::{Batch, KvState, Rows, eval_plan, eval_plan_watched};
 use llmcc_ir::kernel::{Body, Kernel, ParamKind, RowElem};
 use llmcc_ir::kv::KvDType;
-use llmcc_ir::plan::{PackedWeight, Plan};
+use llmcc_ir::plan::{PackedWeight, Plan, Storage};
+use llmcc_ir::quant::Format;
 use std::borrow::Cow;
 
 /// Multiply-adds of the steps' matrix products.
@@ -80,7 +81,7 @@ fn internal(what: &str) -> Error {
 
 impl<'a> Weights<'a> {
     /// Each weight of a plan.
-    fn of(&self, plan: &Plan) -> Result<Vec<Cow<'a, [u8]>>, Error> {
+    fn of(&self, plan: &Plan) -> Result<Packed<'a>, Error> {
         let one = |(w, at): (&PackedWeight, &u64)| Some(Cow::Borrowed(self.bytes.get(*at as usize..)?.get(..w.storage.bytes())?));
         plan.weights.iter().zip(self.offsets).map(one).collect::<Option<_>>().ok_or_else(|| internal("weights are missing"))
     }
@@ -90,7 +91,7 @@ impl<'a> Weights<'a> {
 /// evaluator.
 ///
 /// # Errors
-/// As [`largest_difference`].
+/// As [`evaluate`].
 pub fn overflow(plan: &Plan, weights: Weights<'_>, steps: &[Step]) -> Result<Option<(String, f32)>, Error> {
     let packed = weights.of(plan)?;
     let mut kv: Vec<KvState> = plan.kv.iter().map(|k| KvState::new(*k)).collect();
@@ -108,27 +109,90 @@ pub fn overflow(plan: &Plan, weights: Weights<'_>, steps: &[Step]) -> Result<Opt
     Ok(first)
 }
 
-/// The largest difference between golden logits and the evaluator's, relative to the largest logit of their row.
+/// What the evaluator says of the steps.
+pub struct Evaluated {
+    /// Whether all of the evaluator's logits are finite.
+    pub finite: bool,
+    /// Largest difference of the golden logits from the evaluator's, relative to the largest logit of their row.
+    pub difference: f64,
+    logits: Vec<Vec<f32>>,
+}
+
+/// The packed weights of a plan, in its order.
+type Packed<'a> = Vec<Cow<'a, [u8]>>;
+
+/// Evaluates the steps and compares.
 ///
 /// # Errors
 /// [`Error::Failed`]: a plan that the evaluator cannot run, which is a bug of the compiler.
-pub fn largest_difference(plan: &Plan, weights: Weights<'_>, steps: &[Step], got: &[Computed]) -> Result<f64, Error> {
-    let packed = weights.of(plan)?;
-    let mut kv: Vec<KvState> = plan.kv.iter().map(|k| KvState::new(*k)).collect();
-    let vocab = plan.info.vocab;
+pub fn evaluate(plan: &Plan, weights: Weights<'_>, steps: &[Step], got: &[Computed]) -> Result<Evaluated, Error> {
+    let logits = logits(plan, &weights.of(plan)?, steps)?;
     let mut worst = 0f64;
-    for (batch, got) in batches(steps).iter().zip(got) {
-        let logits = eval_plan(plan, &packed, &mut kv, batch).map_err(|e| internal(&e.to_string()))?;
-        for (i, want) in logits.chunks_exact(vocab).enumerate() {
-            let largest = want.iter().fold(f32::MIN_POSITIVE, |m, v| m.max(v.abs()));
-            for (entry, value) in entries(vocab).zip(got.row(i)) {
-                let difference = (f64::from(want[entry]) - f64::from(value)).abs() / f64::from(largest);
-                // A NaN must not pass for small.
-                worst = if difference.is_nan() { f64::INFINITY } else { worst.max(difference) };
-            }
+    for (logits, got) in logits.iter().zip(got) {
+        for (i, want) in logits.chunks_exact(plan.info.vocab).enumerate() {
+            let kept: Vec<f32> = entries(plan.info.vocab).map(|e| want[e]).collect();
+            worst = worst.max(apart(&kept, &got.row(i), largest(want)));
+        }
+    }
+    let finite = logits.iter().flatten().all(|v| v.is_finite());
+    Ok(Evaluated { finite, difference: worst, logits })
+}
+
+/// How far the evaluator's own logits move when weights in f32 change by some units in the last place, as roundings of f32 arithmetic change what is computed from them: far where a
+/// model's arithmetic is badly conditioned, such as attention whose scores are so large that rounding decides which of two tokens gets all of it.
+///
+/// # Errors
+/// As [`evaluate`].
+pub fn sensitivity(plan: &Plan, weights: Weights<'_>, steps: &[Step], evaluated: &Evaluated) -> Result<f64, Error> {
+    let mut worst = 0f64;
+    for seed in 0..PERTURBED {
+        let mut packed = weights.of(plan)?;
+        perturb(plan, &mut packed, seed);
+        for (want, got) in evaluated.logits.iter().zip(logits(plan, &packed, steps)?) {
+            let rows = want.chunks_exact(plan.info.vocab).zip(got.chunks_exact(plan.info.vocab));
+            worst = rows.map(|(w, g)| apart(w, g, largest(w))).fold(worst, f64::max);
         }
     }
     Ok(worst)
+}
+
+/// Times that weights are changed, and by how much: the error of a sum of some dozens of terms.
+const PERTURBED: u64 = 3;
+const PERTURBATION: f32 = 5e-7;
+
+/// Changes every number in f32 by [`PERTURBATION`], up or down.
+fn perturb(plan: &Plan, packed: &mut Packed<'_>, seed: u64) {
+    let mut state = seed;
+    for (w, bytes) in plan.weights.iter().zip(packed) {
+        let floats = match w.storage {
+            Storage::Vector { .. } => true,
+            Storage::Matrix { format, .. } => format == Format { packing: format.packing, ..Format::F32 },
+        };
+        if !floats {
+            continue;
+        }
+        for number in bytes.to_mut().chunks_exact_mut(4) {
+            let sign = if super::split_mix(&mut state) % 2 == 0 { PERTURBATION } else { -PERTURBATION };
+            let x = f32::from_le_bytes([number[0], number[1], number[2], number[3]]);
+            number.copy_from_slice(&(x + x * sign).to_le_bytes());
+        }
+    }
+}
+
+/// The evaluator's logits of each step.
+fn logits(plan: &Plan, packed: &Packed<'_>, steps: &[Step]) -> Result<Vec<Vec<f32>>, Error> {
+    let mut kv: Vec<KvState> = plan.kv.iter().map(|k| KvState::new(*k)).collect();
+    batches(steps).iter().map(|b| eval_plan(plan, packed, &mut kv, b).map_err(|e| internal(&e.to_string()))).collect()
+}
+
+fn largest(row: &[f32]) -> f32 {
+    row.iter().fold(f32::MIN_POSITIVE, |m, v| m.max(v.abs()))
+}
+
+/// The largest difference, relative to `largest`; infinite where one is no number, which must not pass for small.
+fn apart(want: &[f32], got: &[f32], largest: f32) -> f64 {
+    let one = |(a, b): (&f32, &f32)| (f64::from(*a) - f64::from(*b)).abs() / f64::from(largest);
+    want.iter().zip(got).map(one).fold(0.0, |worst, d| if d.is_nan() { f64::INFINITY } else { worst.max(d) })
 }
 
 /// The steps with each token's position.

@@ -3,7 +3,8 @@
 use super::{Computed, Distance, compute, engine_options};
 use crate::Error;
 use crate::loaded::{EngineOptions, Model};
-use llmcc_ir::target::Family;
+use llmcc_codegen::artifact::isa;
+use llmcc_ir::target::{Family, TargetSpec};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::process::Command;
@@ -135,18 +136,26 @@ impl TwoWays {
     }
 }
 
-/// Runs the golden steps of the artifact at `path` in a child process, on this machine's processor or its GPU: `program` is this command line. `batching`: also whether results depend
+/// What `LLMCC_DEVICE` must be for the version for a target to run on a machine that runs several.
+pub fn device_of(target: &TargetSpec) -> &'static str {
+    match target.family() {
+        Family::Cpu => llmcc_abi::isa::CPU_NAMES.iter().find(|(level, _)| *level == isa(target)).map_or("cpu", |(_, name)| *name),
+        Family::Gpu => "gpu",
+    }
+}
+
+/// Runs the golden steps of the artifact at `path` in a child process, on the device that `LLMCC_DEVICE` calls so: `program` is this command line. `batching`: also whether results depend
 /// on what is computed together.
 ///
 /// # Errors
 /// [`Error::Failed`] with what the child said or how it ended.
-pub fn compute_in_child(program: &Path, path: &Path, seed: u64, on: Family, threads: u32, batching: bool) -> Result<Answer, Error> {
+pub fn compute_in_child(program: &Path, path: &Path, seed: u64, device: &str, threads: u32, batching: bool) -> Result<Answer, Error> {
     let output = Command::new(program)
         .arg("golden")
         .arg(path)
         .args([seed.to_string(), threads.to_string()])
         .args(batching.then_some("--batching"))
-        .env("LLMCC_DEVICE", if on == Family::Cpu { "cpu" } else { "gpu" })
+        .env("LLMCC_DEVICE", device)
         .output()
         .map_err(|e| Error::io("run", program, e))?;
     if !output.status.success() {

@@ -8,7 +8,7 @@ use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{Endianness, InstBuilder, MemFlagsData, Type, Value};
 use cranelift_frontend::FunctionBuilder;
 
-pub(super) use cranelift_codegen::ir::types::{F32, F32X4, I8X16, I16X8, I32, I32X4, I64};
+pub(super) use cranelift_codegen::ir::types::{F32, F32X4, F64X2, I8X16, I16X8, I32, I32X4, I64, I64X2};
 
 /// Lanes of a vector.
 pub(super) const LANES: usize = 4;
@@ -267,13 +267,51 @@ impl<'f> Emit<'f> {
         self.b.ins().fdiv(a, b)
     }
 
-    /// `a · b + c`: rounded once where the target can, else twice. For accumulations, never in expressions.
+    /// `a · b + c` of four f32, rounded once. For accumulations, never in expressions.
     pub fn fma(&mut self, a: Value, b: Value, c: Value) -> Value {
         if self.has_fma {
             return self.b.ins().fma(a, b, c);
         }
-        let product = self.b.ins().fmul(a, b);
-        self.b.ins().fadd(product, c)
+        let low = self.fused_pair([a, b, c]);
+        let upper = [a, b, c].map(|x| {
+            let x = self.cast(F64X2, x);
+            let x = self.lane(x, 1);
+            let x = self.b.ins().scalar_to_vector(F64X2, x);
+            self.as_floats(x)
+        });
+        let high = self.fused_pair(upper);
+        let (low, high) = (self.cast(F64X2, low), self.cast(F64X2, high));
+        let high = self.lane(high, 0);
+        let both = self.b.ins().insertlane(low, high, 1);
+        self.as_floats(both)
+    }
+
+    /// The two lower lanes of `a · b + c`. The product is exact in f64; of its sum with `c` the number with an odd last bit is taken where it is not exact, so that rounding it to f32 is
+    /// rounding the exact sum (Boldo and Melquiond, Emulation of FMA and correctly rounded sums, 2008).
+    fn fused_pair(&mut self, operands: [Value; 3]) -> Value {
+        let [a, b, c] = operands.map(|x| self.b.ins().fvpromote_low(x));
+        let product = self.fmul(a, b);
+        let sum = self.fadd(product, c);
+        // What rounding took away, exactly (Knuth's TwoSum).
+        let of_c = self.fsub(sum, product);
+        let of_product = self.fsub(sum, of_c);
+        let (rest, rest_of_c) = (self.fsub(product, of_product), self.fsub(c, of_c));
+        let rest = self.fadd(rest, rest_of_c);
+        let constant = self.b.func.dfg.constants.insert(vec![0u8; 16].into());
+        let zero = self.b.ins().vconst(F64X2, constant);
+        // Neither of NaN.
+        let (below, above) = (self.lanes_where(FloatCC::LessThan, rest, zero), self.lanes_where(FloatCC::GreaterThan, rest, zero));
+        let inexact = self.b.ins().bor(below, above);
+        // Where the exact sum is nearer to zero, the number before.
+        let negative = self.lanes_where(FloatCC::LessThan, sum, zero);
+        let inwards = self.b.ins().bxor(below, negative);
+        let inwards = self.b.ins().band(inwards, inexact);
+        let bits = self.cast(I64X2, sum);
+        let truncated = self.add(bits, inwards);
+        let odd = self.b.ins().ushr_imm_u(inexact, 63);
+        let bits = self.b.ins().bor(truncated, odd);
+        let sum = self.cast(F64X2, bits);
+        self.b.ins().fvdemote(sum)
     }
 
     /// Lanes of `a` where the mask (all ones or zeros per lane) is set, else of `b`; f32.

@@ -2,13 +2,13 @@
 //!
 //! A kernel becomes one function: tile loops, addresses, norms, rotations, stores to the cache are 128-bit vector code made here. What is most of the work is
 //! called, from a table of microkernels of the runtime ([`llmcc_abi::Uk`]) whose vectors are as long as the processor's: the inner product of a matmul tile, attention,
-//! rounding to int8, and expressions that are a function of one operand joined with another (`wide.rs`), such as `silu(gate)·up`. On the x86-64 baseline, and when asked for
-//! ([`CpuBackend::portable`]), all of that is made here as well, with the same bits (products: where the target has fused multiply-add).
+//! rounding to int8, and expressions that are a function of one operand joined with another (`wide.rs`), such as `silu(gate)·up`. When asked for ([`CpuBackend::portable`]), and for fp8 weights,
+//! all of that is made here as well, with the same bits but for attention.
 //!
 //! # Facts this is built on (Cranelift 0.135, measured)
 //!
 //! - `opt_level=none`, and the generator schedules: `speed` sinks pure operations towards their uses and spills, 2–3 times slower.
-//! - Vectors have 128 bits. The baseline must avoid operations that become library calls there: `fma`, `nearest`, byte shuffles.
+//! - Vectors have 128 bits. The baseline must avoid operations that become library calls there: `fma` (made of f64 operations), `nearest`, byte shuffles.
 //! - F16 values load but neither convert nor compute: `convert.rs` does it in integer arithmetic.
 //! - There are no relocations: operands come through pointers, microkernels through a table, constants lie behind the code.
 //!
@@ -71,11 +71,10 @@ impl Backend for CpuBackend {
             return Err(unsupported(kernel, format!("the CPU backend does not serve target `{}`", target.name)));
         };
         let isa = cranelift_isa(level).map_err(|what| internal(kernel, what))?;
-        let portable = self.portable || level == CpuIsa::X86_64;
-        let built = build(kernel, isa.as_ref(), level != CpuIsa::X86_64, portable)?;
+        let built = build(kernel, isa.as_ref(), level != CpuIsa::X86_64, self.portable)?;
         let mut object = compile(kernel, isa.as_ref(), built)?;
         object.generic = match &kernel.body {
-            Body::Matmul(_) if self.portable && level != CpuIsa::X86_64 => Some("128-bit inner products instead of microkernels"),
+            Body::Matmul(_) if self.portable => Some("128-bit inner products instead of microkernels"),
             Body::Matmul(_) if reads(kernel, Elem::Fp8) => Some("128-bit inner products: no microkernel multiplies fp8"),
             Body::Pointwise(_) => Some("elementwise work that no other kernel absorbed"),
             _ => None,

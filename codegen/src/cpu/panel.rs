@@ -1,8 +1,6 @@
 //! Inner products of a matmul tile as 128-bit vector code: what the microkernels compute, for targets without them.
 //!
-//! Like theirs, every output is one chain of multiply-adds over `k` in ascending order (int8 rows: over groups). Where the target has
-//! fused multiply-add the
-//! results equal theirs bit for bit; on the baseline each multiply-add rounds twice.
+//! Like theirs, every output is one chain of fused multiply-adds over `k` in ascending order (int8 rows: over groups), so that the results equal theirs bit for bit.
 
 use super::emit::{Emit, F32, F32X4, I8X16, I16X8, I32, I32X4, LANES};
 use cranelift_codegen::ir::{InstBuilder, Value};

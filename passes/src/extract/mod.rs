@@ -6,8 +6,12 @@
 //!
 //! Where a value may be stored in several forms the program has [`Decision`]s: at most one option of each is taken, kernels can only use taken ones, and the
 //! errors of the taken ones together stay within the budget.
+//!
+//! The solver computes in f64 with absolute tolerances. So costs are scaled to the size of the solution, what costs more than a known solution is left out, and what it returns is
+//! followed and added up here; only the picks are believed. Where it fails, [`search`] takes over.
 
 mod presolve;
+mod search;
 #[cfg(test)]
 mod tests;
 
@@ -15,7 +19,7 @@ use crate::PassError;
 use crate::cost::choose_tiles;
 use crate::egraph::{Form, Graph, Term, store_of};
 use egg::Id;
-use good_lp::{Expression, ProblemVariables, Solution, SolverModel, Variable, constraint, default_solver, variable};
+use good_lp::{Expression, ProblemVariables, ResolutionError, Solution, SolverModel, Variable, constraint, default_solver, variable};
 use llmcc_ir::kernel::Kernel;
 use llmcc_ir::target::TargetSpec;
 use llmcc_ir::ty::Env;
@@ -101,6 +105,24 @@ enum Kernels {
 
 /// Distance from 0 or 1 that counts as none.
 const INTEGRAL: f64 = 1e-6;
+/// Part of a budget that is left over, since the solver adds up with a tolerance: twice that.
+const MARGIN: f64 = 2e-7;
+/// What a solution costs as the solver sees it, so that its tolerances (1e-10 of a cost, 1e-9 of the sum) are small against what kernels cost.
+const SOLUTION: f64 = 1e3;
+/// Largest cost that it may see.
+const LARGEST: f64 = 1e7;
+
+/// Times that costs are scaled anew.
+const RESCALINGS: usize = 3;
+
+/// Why there is no solution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failure {
+    /// None keeps to the constraints.
+    Infeasible,
+    /// The solver's arithmetic fails, or what it found does not hold.
+    Solver,
+}
 
 /// A solved problem.
 #[derive(Clone, Debug)]
@@ -182,54 +204,107 @@ impl Problem {
         self.solve_for(forbidden, Goal::Seconds)
     }
 
-    /// The smallest sum of errors of all programs.
+    /// The program with the smallest sum of errors, the budget aside.
     ///
     /// # Errors
     /// When a class has no implementation.
-    pub fn least_error(&self) -> Result<f64, PassError> {
-        let solved = self.solve_for(&BTreeSet::new(), Goal::Error)?;
-        Ok(self.taken(&solved.chosen).map(|a| a.error).sum())
+    pub fn least_error(&self) -> Result<Solved, PassError> {
+        self.solve_for(&BTreeSet::new(), Goal::Error)
     }
 
     /// The options that a solution takes, in order of the decisions.
     pub fn taken<'a>(&'a self, chosen: &'a Chosen) -> impl Iterator<Item = &'a Alternative> {
-        let used: BTreeSet<Id> = chosen.iter().flat_map(|(class, i)| self.classes[class][*i].requires.iter().copied()).collect();
+        let used = self.used(chosen);
         self.decisions.iter().flat_map(|d| &d.options).filter(move |a| a.stores.iter().any(|s| used.contains(s)))
     }
 
     fn solve_for(&self, forbidden: &BTreeSet<(Id, usize)>, goal: Goal) -> Result<Solved, PassError> {
-        let of_class = |(class, candidates): (&Id, &Vec<Candidate>)| {
-            (*class, (0..candidates.len()).filter(|i| !forbidden.contains(&(*class, *i))).collect())
-        };
+        let lost = if goal == Goal::Seconds { self.beyond_budget() } else { Stores::new() };
+        let usable =
+            |class: Id, i: usize| !forbidden.contains(&(class, i)) && !self.classes[&class][i].requires.iter().any(|r| lost.contains(r));
+        let of_class =
+            |(class, candidates): (&Id, &Vec<Candidate>)| (*class, (0..candidates.len()).filter(|i| usable(*class, *i)).collect());
         let mut alive: Alive = self.classes.iter().map(of_class).collect();
         // Any candidate may have the least error: what costs more time is kept then.
         if goal == Goal::Seconds {
             presolve::reduce(self, &mut alive);
         }
+        let mut unit = self.unit(&alive);
+        for _ in 0..RESCALINGS {
+            let solved = self.solve_scaled(&alive, goal, unit)?;
+            if goal == Goal::Error || !self.leave_out_dearer(&mut alive, &solved, &mut unit) {
+                return Ok(solved);
+            }
+        }
+        self.solve_scaled(&alive, goal, unit)
+    }
+
+    /// Stored forms whose error alone is beyond the budget.
+    fn beyond_budget(&self) -> Stores {
+        let beyond = self.decisions.iter().flat_map(|d| &d.options).filter(|a| a.error > self.budget);
+        beyond.flat_map(|a| a.stores.iter().copied()).collect()
+    }
+
+    /// About what a solution costs, before one is known: every class once, at its cheapest.
+    fn unit(&self, alive: &Alive) -> f64 {
+        let least = |(class, candidates): (&Id, &Vec<usize>)| {
+            candidates.iter().map(|i| self.classes[class][*i].seconds).fold(f64::INFINITY, f64::min)
+        };
+        let sum: f64 = alive.iter().map(least).filter(|s| s.is_finite()).sum();
+        if sum > 0.0 { sum } else { 1.0 }
+    }
+
+    /// Drops what costs more than a solution as a whole, and takes that for the unit of costs. Whether it was solved so inexactly that it must be solved again.
+    fn leave_out_dearer(&self, alive: &mut Alive, solved: &Solved, unit: &mut f64) -> bool {
+        if solved.seconds <= 0.0 {
+            return false;
+        }
+        let scaled = SOLUTION / *unit;
+        let cost = |class: &Id, i: usize| self.classes[class][i].seconds;
+        let largest = alive.iter().flat_map(|(c, of)| of.iter().map(|i| cost(c, *i))).fold(0.0, f64::max);
+        let good = (SOLUTION * 1e-3..=SOLUTION * 1e3).contains(&(solved.seconds * scaled)) && largest * scaled <= LARGEST;
+        alive.iter_mut().for_each(|(class, of)| of.retain(|i| cost(class, *i) <= solved.seconds * (1.0 + 1e-9)));
+        *unit = solved.seconds;
+        !good
+    }
+
+    fn solve_scaled(&self, alive: &Alive, goal: Goal, unit: f64) -> Result<Solved, PassError> {
         let mut cuts: Vec<Vec<(Id, usize)>> = vec![];
         loop {
             // Once the forms are taken, what is left is almost always integral by itself: branching on the forms alone is much faster.
-            let relaxed = if self.decisions.is_empty() { None } else { self.solve_with(&alive, &cuts, goal, Kernels::Relaxed)? };
+            let relaxed = if self.decisions.is_empty() { Ok(None) } else { self.solve_with(alive, &cuts, goal, Kernels::Relaxed, unit) };
             let solved = match relaxed {
-                Some(solved) => solved,
-                None => self
-                    .solve_with(&alive, &cuts, goal, Kernels::Binary)?
-                    .ok_or_else(|| PassError::Extract("a program is not integral".into()))?,
+                Ok(Some(solved)) => Ok(solved),
+                _ => self.solve_with(alive, &cuts, goal, Kernels::Binary, unit).and_then(|s| s.ok_or(Failure::Solver)),
             };
-            match self.cycle(&solved.chosen) {
-                Some(cut) => cuts.push(cut),
-                None => return Ok(solved),
+            match solved {
+                Ok(solved) => match self.cycle(&solved.chosen) {
+                    Some(cut) => cuts.push(cut),
+                    None => return Ok(solved),
+                },
+                Err(Failure::Infeasible) => return Err(PassError::Extract("no set of kernels keeps to all constraints".into())),
+                Err(Failure::Solver) => return search::search(self, alive, goal),
             }
         }
     }
 
     /// `None` when relaxed kernels are not all taken or left as a whole.
-    fn solve_with(&self, alive: &Alive, cuts: &[Vec<(Id, usize)>], goal: Goal, kernels: Kernels) -> Result<Option<Solved>, PassError> {
+    fn solve_with(
+        &self,
+        alive: &Alive,
+        cuts: &[Vec<(Id, usize)>],
+        goal: Goal,
+        kernels: Kernels,
+        unit: f64,
+    ) -> Result<Option<Solved>, Failure> {
         let mut vars = ProblemVariables::new();
         let mut x: BTreeMap<(Id, usize), Variable> = BTreeMap::new();
         let mut objective = Expression::from(0.0);
-        // Equal costs: the more exact form (up to 0.1 ns), then the lower index.
+        // Equal costs: the more exact form, then the lower index.
         let tie = if self.decisions.is_empty() { 1e-7 } else { 1e-8 };
+        let scale = SOLUTION / unit;
+        let errors = self.decisions.iter().flat_map(|d| &d.options).map(|a| a.error).fold(0.0, f64::max);
+        let errors = if errors > 0.0 { SOLUTION / errors } else { 0.0 };
         for (class, candidates) in alive {
             for i in candidates {
                 let v = vars.add(match kernels {
@@ -237,16 +312,16 @@ impl Problem {
                     Kernels::Relaxed => variable().min(0.0).max(1.0),
                 });
                 x.insert((*class, *i), v);
-                // Microseconds; the index breaks ties the same way everywhere.
+                // The index breaks ties the same way everywhere.
                 let seconds = if goal == Goal::Seconds { self.classes[class][*i].seconds } else { 0.0 };
-                objective += v * (seconds * 1e6 + tie * *i as f64);
+                objective += v * (seconds * scale + tie * *i as f64);
             }
         }
         let mut taken: Vec<Vec<Variable>> = vec![];
         for d in &self.decisions {
             taken.push(d.options.iter().map(|_| vars.add(variable().binary())).collect());
             for (rank, (a, v)) in d.options.iter().zip(&taken[taken.len() - 1]).enumerate() {
-                objective += *v * (1e-5 * rank as f64 + if goal == Goal::Error { a.error } else { 0.0 });
+                objective += *v * if goal == Goal::Error { a.error * errors } else { 1e-5 * rank as f64 };
             }
         }
         let of_class = |class: Id| -> Expression { x.range((class, 0)..=(class, usize::MAX)).map(|(_, v)| Expression::from(*v)).sum() };
@@ -274,12 +349,29 @@ impl Problem {
             let sum: Expression = cut.iter().filter_map(|key| x.get(key)).map(|v| Expression::from(*v)).sum();
             model.add_constraint(constraint!(sum <= cut.len() as f64 - 1.0));
         }
-        let solution = model.solve().map_err(|e| PassError::Extract(e.to_string()))?;
+        let solution = model.solve().map_err(|e| match e {
+            ResolutionError::Infeasible => Failure::Infeasible,
+            _ => Failure::Solver,
+        })?;
         if x.values().any(|v| (0.5 - (solution.value(*v) - 0.5).abs()).abs() > INTEGRAL) {
             return Ok(None);
         }
         let picked = |class: Id| x.range((class, 0)..=(class, usize::MAX)).find(|(_, v)| solution.value(**v) > 0.5).map(|((_, i), _)| *i);
-        self.reachable(picked).map(Some)
+        let solved = self.reachable(picked).map_err(|_| Failure::Solver)?;
+        if self.keeps_decisions(&solved.chosen, goal) { Ok(Some(solved)) } else { Err(Failure::Solver) }
+    }
+
+    /// Whether at most one form of each value is used and, unless it is what is sought, the budget is kept: added up exactly as it will be reported.
+    fn keeps_decisions(&self, chosen: &Chosen, goal: Goal) -> bool {
+        let used = self.used(chosen);
+        let taken = |a: &&Alternative| a.stores.iter().any(|s| used.contains(s));
+        self.decisions.iter().all(|d| d.options.iter().filter(taken).count() <= 1)
+            && (goal == Goal::Error || self.taken(chosen).map(|a| a.error).sum::<f64>() <= self.budget)
+    }
+
+    /// Stored forms that a solution uses.
+    fn used(&self, chosen: &Chosen) -> Stores {
+        chosen.iter().flat_map(|(class, i)| self.classes[class][*i].requires.iter().copied()).collect()
     }
 
     /// Constraints of the decisions; `taken` has a variable for each option.
@@ -297,7 +389,9 @@ impl Problem {
             add(constraint!(vars.iter().map(|v| Expression::from(*v)).sum::<Expression>() <= 1.0));
             for (a, v) in d.options.iter().zip(vars) {
                 option_of.extend(a.stores.iter().map(|s| (*s, *v)));
-                spent += *v * a.error;
+                if a.error <= self.budget {
+                    spent += *v * a.error;
+                }
             }
         }
         // A class again needs one constraint only for each option.
@@ -315,7 +409,7 @@ impl Problem {
             }
         }
         if goal == Goal::Seconds && !self.decisions.is_empty() {
-            add(constraint!(spent <= self.budget));
+            add(constraint!(spent <= (1.0 - MARGIN) * self.budget));
         }
     }
 
@@ -406,7 +500,8 @@ fn candidates(g: &Graph, class: Id, scope: Scope<'_>, caches: &BTreeMap<Id, Vec<
             _ => continue,
         };
         let needs: BTreeSet<Id> = children.iter().copied().filter(|c| !available(g, *c)).collect();
-        if needs.contains(&class) {
+        // What the target cannot schedule has no finite cost.
+        if needs.contains(&class) || !seconds.is_finite() {
             continue;
         }
         let requires = stores.into_iter().filter(|s| scope.open.contains(s)).collect();

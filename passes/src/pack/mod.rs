@@ -9,7 +9,7 @@ mod tests;
 
 use llmcc_ir::graph::Module;
 use llmcc_ir::plan::{PackedWeight, Plan, Storage, WeightExpr};
-use llmcc_ir::quant::{self, BLOCK, Format};
+use llmcc_ir::quant::{self, BLOCK, Elem, Format};
 use llmcc_ir::ty::DType;
 use rayon::prelude::*;
 use rows::Rows;
@@ -84,7 +84,7 @@ pub enum PackError {
     Write(#[from] std::io::Error),
 }
 
-/// Error of a quantized tensor against its weight expression.
+/// Error of a stored tensor against its weight expression.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct QuantError {
     /// √(Σ(ŵ − w)² / Σw²).
@@ -100,7 +100,7 @@ pub struct TensorReport {
     pub name: String,
     /// Bytes, padding included.
     pub bytes: u64,
-    /// Rounding error, for quantized formats.
+    /// Rounding error, where the format is not exact (see [`lossless`]).
     pub error: Option<QuantError>,
 }
 
@@ -143,7 +143,10 @@ pub fn pack(
         let mut out = Output { sink, progress, written: report.bytes };
         let error = match weight.storage {
             Storage::Vector { len } => out.vector(&rows, len, &name).map(|()| None)?,
-            Storage::Matrix { n, k, format } => out.matrix(&rows, n, k, format, &name)?,
+            Storage::Matrix { n, k, format } => {
+                let exact = lossless(&weight.expr, format, module);
+                out.matrix(&rows, (n, k), (format, exact), &name)?
+            }
         };
         out.pad()?;
         let bytes = out.written - report.bytes;
@@ -182,7 +185,32 @@ pub(crate) fn leaf_names(e: &WeightExpr, module: &Module) -> String {
     names.join(" + ")
 }
 
-/// Sums over a quantized tensor.
+/// Whether `format` holds every value of a weight: f32 does, and a 16-bit type those that are of that type and not computed.
+pub fn lossless(e: &WeightExpr, format: Format, module: &Module) -> bool {
+    let of_type = |dtype: DType| {
+        let mut all = true;
+        e.leaves(&mut |i| all &= module.weights.get(i).is_some_and(|w| w.ty.dtype == dtype));
+        all && moved_only(e)
+    };
+    match format.elem {
+        Elem::F32 => true,
+        Elem::F16 => of_type(DType::F16),
+        Elem::Bf16 => of_type(DType::Bf16),
+        Elem::W8 | Elem::W4 | Elem::W4a | Elem::Fp8 => false,
+    }
+}
+
+/// Whether an expression moves elements and computes none.
+fn moved_only(e: &WeightExpr) -> bool {
+    match e {
+        WeightExpr::Weight(_) => true,
+        WeightExpr::Transpose(x) | WeightExpr::SliceRows(_, _, x) => moved_only(x),
+        WeightExpr::ConcatRows(all) => all.iter().all(moved_only),
+        _ => false,
+    }
+}
+
+/// Sums over a tensor.
 #[derive(Clone, Copy, Default)]
 struct Sums {
     error: f64,
@@ -221,7 +249,14 @@ impl Output<'_> {
         self.write(&bytes)
     }
 
-    fn matrix(&mut self, rows: &Rows<'_>, n: usize, k: usize, format: Format, name: &str) -> Result<Option<QuantError>, PackError> {
+    /// The error is measured unless the format is `exact`.
+    fn matrix(
+        &mut self,
+        rows: &Rows<'_>,
+        (n, k): (usize, usize),
+        (format, exact): (Format, bool),
+        name: &str,
+    ) -> Result<Option<QuantError>, PackError> {
         if rows.shape() != (n, k) {
             return Err(PackError::Expression { tensor: name.into(), what: format!("shape {:?}, not {n}×{k}", rows.shape()) });
         }
@@ -230,8 +265,10 @@ impl Output<'_> {
         let starts: Vec<usize> = (0..blocks).step_by(per_task).collect();
         let mut total = Sums::default();
         for wave in starts.chunks(TASKS_IN_FLIGHT) {
-            let packed: Vec<Result<(Vec<u8>, Sums), PackError>> =
-                wave.par_iter().map(|from| pack_blocks(rows, (*from, (from + per_task).min(blocks)), (n, k), format, name)).collect();
+            let packed: Vec<Result<(Vec<u8>, Sums), PackError>> = wave
+                .par_iter()
+                .map(|from| pack_blocks(rows, (*from, (from + per_task).min(blocks)), (n, k), (format, exact), name))
+                .collect();
             for p in packed {
                 let (bytes, sums) = p?;
                 self.write(&bytes)?;
@@ -239,7 +276,7 @@ impl Output<'_> {
             }
         }
         let relative = if total.signal > 0.0 { (total.error / total.signal).sqrt() } else { 0.0 };
-        Ok(format.is_quantized().then_some(QuantError { relative_rms: relative, max: total.max }))
+        Ok((!exact).then_some(QuantError { relative_rms: relative, max: total.max }))
     }
 }
 
@@ -248,7 +285,7 @@ fn pack_blocks(
     rows: &Rows<'_>,
     (from, to): (usize, usize),
     (n, k): (usize, usize),
-    format: Format,
+    (format, exact): (Format, bool),
     name: &str,
 ) -> Result<(Vec<u8>, Sums), PackError> {
     let size = format.block_bytes(k);
@@ -262,7 +299,7 @@ fn pack_blocks(
         let values = &mut values[..count * k];
         rows.fill(first, values);
         quant::pack_block(format, values, k, out).map_err(|e| located(e, first, (values, k), format, name))?;
-        if format.is_quantized() {
+        if !exact {
             for (r, row) in values.chunks_exact(k).enumerate() {
                 quant::unpack_row(format, out, k, r, &mut back);
                 sums.add(row, &back);

@@ -232,6 +232,14 @@ impl Weights {
     }
 }
 
+impl Weights {
+    /// Changes the elements of weight `i`, given their numbers.
+    pub fn change(&mut self, i: usize, change: impl Fn(usize, &mut f32)) {
+        self.values[i].iter_mut().enumerate().for_each(|(at, v)| change(at, v));
+        self.bytes[i] = self.values[i].iter().flat_map(|v| v.to_le_bytes()).collect();
+    }
+}
+
 impl WeightSource for Weights {
     fn tensor(&self, name: &str) -> Option<TensorBytes<'_>> {
         let i = self.names.iter().position(|n| n == name)?;

@@ -163,6 +163,9 @@ pub mod isa {
     /// NVIDIA GPUs: this plus the compute capability times ten, i.e. 1080, 1086, 1089, 1090, 1100; code for
     /// 9.0 (`sm_90a`) runs on no other, other code on all later ones.
     pub const SM: u32 = 1000;
+
+    /// Names of the levels of processors, ascending.
+    pub const CPU_NAMES: [(u32, &str); 4] = [(X86_64, "x86-64"), (X86_64_V3, "x86-64-v3"), (X86_64_V4, "x86-64-v4"), (AARCH64, "aarch64")];
 }
 
 /// One activation slot. Slots are reused by buffers whose lives do not overlap; a slot's size is linear in the step's size.

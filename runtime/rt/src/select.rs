@@ -1,12 +1,14 @@
-//! Which version of the model runs, and where: a GPU's if there is a usable GPU, else the best one for this processor.
+//! Which version of the model runs, and where: a GPU's if there is a usable GPU, else the best one for this processor; or the one that is asked for.
 
 use crate::cuda::ffi::{Api, LoadError};
 use crate::cuda::{Device, Facts, device::DEVICE_VARIABLE};
 use crate::engine::{Engine, Options};
 use crate::error::{Error, Result, Status};
 use crate::image::{Image, cpu::check_isa};
+use llmcc_abi::isa;
+use llmcc_ukernels::Level;
 
-/// Environment variable that asks for a kind of machine: `cpu` or `gpu`.
+/// Environment variable that asks for a kind of machine, `cpu` or `gpu`, or for the version for a level of processors: `x86-64-v3`, say.
 pub const MACHINE_VARIABLE: &str = "LLMCC_DEVICE";
 
 /// What the user wants.
@@ -25,6 +27,8 @@ pub enum Machine {
     Cpu,
     /// A GPU.
     Gpu,
+    /// This processor as one of a lower level (`llmcc_abi::isa`): that level's version of the model, with its microkernels.
+    Level(u32),
 }
 
 /// GPU targets of the compiler: compute capability times ten, examples of machines.
@@ -41,7 +45,15 @@ impl Wish {
             None => None,
             Some("cpu") => Some(Machine::Cpu),
             Some("gpu") => Some(Machine::Gpu),
-            Some(other) => return Err(Error::invalid(format!("{MACHINE_VARIABLE} is `{other}` in the environment; use cpu or gpu"))),
+            Some(other) => match isa::CPU_NAMES.iter().find(|(_, name)| *name == other) {
+                Some((level, _)) => Some(Machine::Level(*level)),
+                None => {
+                    let levels = isa::CPU_NAMES.map(|(_, name)| name).join(", ");
+                    return Err(Error::invalid(format!(
+                        "{MACHINE_VARIABLE} is `{other}` in the environment; use cpu, gpu or a level of processors: {levels}"
+                    )));
+                }
+            },
         };
         let gpu = match read(DEVICE_VARIABLE) {
             None => 0,
@@ -88,6 +100,7 @@ pub fn open_with(
             )));
         }
         Some(Machine::Cpu) => gpus.clear(),
+        Some(Machine::Level(level)) => return open_level(cpus, options, level),
         Some(Machine::Gpu) => cpus.clear(),
         None => {}
     }
@@ -108,12 +121,34 @@ fn open_cpu(cpus: Vec<Image>, options: &Options) -> Result<Engine> {
     for image in cpus {
         last = check_isa(image.desc().isa);
         if last.is_ok() {
-            let table = if options.portable { llmcc_ukernels::portable_table } else { llmcc_ukernels::table };
-            return Engine::new(image, options, table(llmcc_ukernels::detect()));
+            return with_microkernels(image, options, llmcc_ukernels::detect());
         }
     }
     // The reason for the least demanding version.
     Err(last.err().unwrap_or_else(|| Error::artifact("the artifact has no model; compile it again")))
+}
+
+/// Opens the version for `level`, with microkernels that all processors of that level have: what such a processor computes.
+fn open_level(cpus: Vec<Image>, options: &Options, level: u32) -> Result<Engine> {
+    let name = |level: u32| isa::CPU_NAMES.iter().find(|(l, _)| *l == level).map_or("?", |(_, name)| *name);
+    let levels = cpus.iter().map(|i| name(i.desc().isa)).collect::<Vec<_>>().join(", ");
+    let Some(image) = cpus.into_iter().find(|i| i.desc().isa == level) else {
+        let has = if levels.is_empty() { "and none for other processors".into() } else { format!("only for {levels}") };
+        let message = format!("{MACHINE_VARIABLE}={}, but this artifact has no version for that level, {has}", name(level));
+        return Err(Error::new(Status::Cpu, message));
+    };
+    check_isa(level)?;
+    let most = match level {
+        isa::X86_64 => Level::Sse2,
+        isa::X86_64_V3 => Level::Avx2,
+        _ => Level::Amx,
+    };
+    with_microkernels(image, options, llmcc_ukernels::detect().min(most))
+}
+
+fn with_microkernels(image: Image, options: &Options, level: Level) -> Result<Engine> {
+    let table = if options.portable { llmcc_ukernels::portable_table } else { llmcc_ukernels::table };
+    Engine::new(image, options, table(level))
 }
 
 /// GPU number `ordinal` and the first of the versions that it runs; else why there is none, as the end of a sentence.

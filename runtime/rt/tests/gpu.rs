@@ -527,6 +527,7 @@ fn the_best_version_this_machine_runs_is_opened() {
     assert_eq!(select(fat, auto, Ok(cuda::api())), cpu);
     assert_eq!(select(fat, auto, none()), cpu);
     assert_eq!(select(fat, Wish { machine: Some(Machine::Cpu), gpu: 0 }, Ok(cuda::api())), cpu);
+    assert_eq!(select(fat, Wish { machine: Some(Machine::Level(host_isa())), gpu: 0 }, Ok(cuda::api())), cpu);
     cuda::with(|m| m.devices = 2);
     assert_eq!(select(fat, Wish { machine: Some(Machine::Gpu), gpu: 1 }, Ok(cuda::api())), Ok("Mock GPU 1090".into()));
     cuda::assert_clean();
@@ -552,6 +553,8 @@ fn without_a_usable_gpu_the_error_says_why() {
     fails(SM90, auto, Err(LoadError::NoFunction("cuGraphLaunch")), &["lacks cuGraphLaunch", "update"]);
     fails(SM90, gpu, Ok(cuda::api()), &["no GPU number 3", "sees 1", "LLMCC_CUDA_DEVICE"]);
     fails(SM90, cpu, Ok(cuda::api()), &["LLMCC_DEVICE=cpu", "no version for processors"]);
+    let level = Wish { machine: Some(Machine::Level(isa::X86_64_V4)), gpu: 0 };
+    fails(SM90, level, Ok(cuda::api()), &["LLMCC_DEVICE=x86-64-v4", "no version for that level, and none for other processors"]);
     fails(Toy { gpus: &[], cpu: true, cubin: false, candidates: 0 }, gpu, Ok(cuda::api()), &["LLMCC_DEVICE=gpu", "no version for GPUs"]);
     cuda::with(|m| m.capability = (8, 6));
     fails(SM90, auto, Ok(cuda::api()), &["Mock GPU, of compute capability 8.6", "--target sm86", "--target sm90,sm86"]);

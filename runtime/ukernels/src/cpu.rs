@@ -9,18 +9,18 @@ pub fn detect() -> Level {
 
     let has = |word: u32, bits: &[u32]| bits.iter().all(|bit| word >> bit & 1 == 1);
     if __cpuid(0).eax < 7 {
-        return Level::Scalar;
+        return Level::Sse2;
     }
     let (one, seven) = (__cpuid(1).ecx, __cpuid_count(7, 0));
     // FMA, OSXSAVE, AVX, F16C; AVX2.
     if !has(one, &[12, 27, 28, 29]) || !has(seven.ebx, &[5]) {
-        return Level::Scalar;
+        return Level::Sse2;
     }
     // SAFETY: OSXSAVE says that the instruction may be used.
     let saved = unsafe { xcr0() };
     // XMM and YMM.
     if !has(saved, &[1, 2]) {
-        return Level::Scalar;
+        return Level::Sse2;
     }
     // Opmask and ZMM; AVX-512 F, DQ, BW, VL; VNNI.
     if has(saved, &[5, 6, 7]) && has(seven.ebx, &[16, 17, 30, 31]) && has(seven.ecx, &[11]) {

@@ -6,6 +6,7 @@
 
 pub(crate) mod avx2;
 pub(crate) mod avx512;
+pub(crate) mod sse2;
 
 /// Largest tile of a family of panels. `tokens * vectors` accumulators must leave registers for weights and activations.
 pub(crate) struct Shape {

@@ -61,6 +61,8 @@ pub use table::{portable_table, table};
 pub enum Level {
     /// Portable scalar code.
     Scalar,
+    /// SSE2, which every x86-64 processor has: fused multiply-adds are made of f64 arithmetic.
+    Sse2,
     /// AVX2, FMA and F16C.
     Avx2,
     /// AVX-512 F/BW/VL/DQ and VNNI.
@@ -73,12 +75,13 @@ pub enum Level {
 
 impl Level {
     /// Every level, ascending.
-    pub const ALL: [Level; 5] = [Level::Scalar, Level::Avx2, Level::Avx512, Level::Avx512Bf16, Level::Amx];
+    pub const ALL: [Level; 6] = [Level::Scalar, Level::Sse2, Level::Avx2, Level::Avx512, Level::Avx512Bf16, Level::Amx];
 
     /// Name for messages and options.
     pub const fn name(self) -> &'static str {
         match self {
             Level::Scalar => "scalar",
+            Level::Sse2 => "sse2",
             Level::Avx2 => "avx2",
             Level::Avx512 => "avx512",
             Level::Avx512Bf16 => "avx512bf16",

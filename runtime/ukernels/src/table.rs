@@ -141,6 +141,8 @@ macro_rules! entries {
 }
 
 #[cfg(target_arch = "x86_64")]
+entries!(sse2, crate::isa::sse2::Sse2, "sse2");
+#[cfg(target_arch = "x86_64")]
 entries!(avx2, crate::isa::avx2::Avx2, "avx2,fma,f16c");
 #[cfg(target_arch = "x86_64")]
 entries!(avx512, crate::isa::avx512::Avx512<false>, "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c");
@@ -227,6 +229,7 @@ pub fn portable_table(level: Level) -> UkTable {
 pub fn table(level: Level) -> UkTable {
     match level {
         Level::Scalar => scalar::table(),
+        Level::Sse2 => sse2::table(),
         Level::Avx2 => avx2::table(),
         Level::Avx512 => avx512::table(),
         Level::Avx512Bf16 => avx512_bf16::table(),

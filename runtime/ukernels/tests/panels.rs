@@ -227,6 +227,44 @@ fn same_sign(level: Level, kind: Kind, stored: u8, code: i8) {
     }
 }
 
+/// Sums next to the middle between two f32, where rounding to f64 on the way goes wrong: of ordinary and of subnormal numbers, of all signs; and what overflows.
+#[test]
+fn sums_are_rounded_once() {
+    let kind = KINDS[0];
+    let mut rng = Rng(7);
+    let mut misled = 0;
+    for round in 0..4000 {
+        // Of `1 ± 1 ulp` twice: a product with bits far below.
+        let near_one = |rng: &mut Rng| f32::from_bits((1.0f32.to_bits() as i32 + rng.below(9) as i32 - 4) as u32);
+        let sign = |rng: &mut Rng| if rng.below(2) == 0 { 1.0f32 } else { -1.0 };
+        let (start, half) = match round % 4 {
+            // Of what is added to, the exponent, and half of its last place.
+            0 | 1 => (127, 127 - 24),
+            2 => (0, 127 - 150),
+            _ => (254, 127 + 127),
+        };
+        // The exponent of the product in two factors.
+        let a = near_one(&mut rng) * 2f32.powi((half - 127) / 2) * sign(&mut rng);
+        let other = 2f32.powi((half - 127) - (half - 127) / 2);
+        let mut w = Matrix::random(kind.elem, BLOCK, 2, 0, false, &mut rng);
+        for n in 0..BLOCK {
+            let mantissa = if rng.below(4) == 0 { 0x7f_ffff } else { rng.below(1 << 23) as u32 };
+            w.dense[2 * n] = f32::from_bits(start << 23 | mantissa) * sign(&mut rng);
+            w.dense[2 * n + 1] = near_one(&mut rng) * other * sign(&mut rng);
+        }
+        let expected: Vec<f32> = (0..BLOCK).map(|n| w.dense[2 * n + 1].mul_add(a, w.dense[2 * n])).collect();
+        let twice = (0..BLOCK).map(|n| (f64::from(w.dense[2 * n + 1]) * f64::from(a) + f64::from(w.dense[2 * n])) as f32);
+        misled += twice.zip(&expected).filter(|(t, e)| t != *e).count();
+        let row = [1f32, a].iter().flat_map(|x| x.to_le_bytes()).collect();
+        let ((packed, w_stride), (rows, a_stride)) = (w.pack(0), lay_out(&[row], 0));
+        let operands = Operands { kind, m: 1, blocks: 1, k: 2, group: 0, w: packed, w_stride, a: rows, a_stride };
+        for level in levels() {
+            assert_eq!(bits(&operands.run_all(level)), bits(&expected), "{level:?} {a:e} {:?}", w.dense);
+        }
+    }
+    assert!(misled > 100, "only {misled} sums would be rounded wrong in two steps");
+}
+
 #[test]
 fn pieces_equal_the_whole() {
     for kind in KINDS {

@@ -71,7 +71,7 @@ fn inner_products_use_the_multiply_add_instructions() {
     let v3 = |format| listing(&matmul(format), CpuIsa::X86_64V3, true);
     assert!(v3(Format::F32).contains("vfmadd"));
     assert!(v3(W4).contains("vpmaddwd"));
-    let baseline = listing(&matmul(W4), CpuIsa::X86_64, false);
+    let baseline = listing(&matmul(W4), CpuIsa::X86_64, true);
     assert!(baseline.contains("pmaddwd") && !baseline.contains(" v"), "{baseline}");
 }
 
@@ -84,9 +84,11 @@ fn nothing_is_called_but_microkernels() {
             assert!(!code.contains("call"), "{code}");
         }
     }
-    let calls = listing(&matmul(W4), CpuIsa::X86_64V3, false);
-    // The product, and the function of it.
-    assert_eq!(calls.matches("call").count(), 2, "{calls}");
+    for isa in [CpuIsa::X86_64, CpuIsa::X86_64V3, CpuIsa::X86_64V4] {
+        let calls = listing(&matmul(W4), isa, false);
+        // The product, and the function of it.
+        assert_eq!(calls.matches("call").count(), 2, "{calls}");
+    }
 }
 
 #[test]

@@ -26,7 +26,12 @@ const CALLS: CpuBackend = CpuBackend { portable: false };
 
 /// The baseline, on any processor.
 fn baseline() -> Run<'static> {
-    Run { backend: &CALLS, target: target(CpuIsa::X86_64), table: table(Level::Scalar), cuts: vec![] }
+    Run { backend: &CALLS, target: target(CpuIsa::X86_64), table: table(Level::Sse2), cuts: vec![] }
+}
+
+/// The baseline with inner products made here.
+fn baseline_made_here() -> Run<'static> {
+    Run { backend: &MADE_HERE, ..baseline() }
 }
 
 /// x86-64-v3 with inner products made here and with microkernels of this processor; nothing if it has no AVX2.
@@ -39,10 +44,13 @@ fn v3() -> Option<[Run<'static>; 2]> {
     Some([run(&MADE_HERE), run(&CALLS)])
 }
 
-/// x86-64-v3 calling the scalar microkernels and those of this processor that must give the same bits; nothing if it has no AVX2.
+/// The baseline and x86-64-v3 calling the scalar microkernels, those of the baseline and those of this processor that must give the same bits; no x86-64-v3 where there is no AVX2.
 fn with_microkernels() -> Vec<Run<'static>> {
-    let Some([_, calls]) = v3() else { return vec![] };
-    vec![Run { table: table(Level::Scalar), ..calls.clone() }, Run { table: portable_table(detect()), ..calls }]
+    let mut runs = vec![baseline(), Run { table: portable_table(detect()), ..baseline() }];
+    if let Some([_, calls]) = v3() {
+        runs.extend([Run { table: table(Level::Scalar), ..calls.clone() }, Run { table: portable_table(detect()), ..calls }]);
+    }
+    runs
 }
 
 /// x86-64-v3 calling the microkernels of this processor, whatever order they sum bf16 rows in; nothing if it has no AVX2.
@@ -61,7 +69,7 @@ fn config(cases: u32) -> ProptestConfig {
 
 /// All ways to run a kernel on this processor.
 fn all() -> Vec<Run<'static>> {
-    std::iter::once(baseline()).chain(v3().into_iter().flatten()).collect()
+    [baseline(), baseline_made_here()].into_iter().chain(v3().into_iter().flatten()).collect()
 }
 
 fn assert_same(a: &[OperandData], b: &[OperandData], what: &str) {

@@ -1,0 +1,490 @@
+//! SSE2, which every x86-64 processor has: a vector is half a block, in two registers.
+//!
+//! There is no fused multiply-add. Its bits come of f64 arithmetic ([`fused`]), so that products are those of all other instruction sets.
+
+use core::arch::x86_64::*;
+
+use super::{Isa, Shape};
+
+/// SSE2.
+#[derive(Clone, Copy)]
+pub(crate) struct Sse2;
+
+/// 8 f32: lanes 0 to 3, and 4 to 7.
+pub(crate) type F = [__m128; 2];
+/// 8 i32, or 32 bytes.
+type I = [__m128i; 2];
+
+/// Dot products in progress. Of each register of weights the sums of two of a lane's four products: `[lane 0 or 2, lane 1 or 3][first two, last two]`.
+#[derive(Clone, Copy)]
+pub(crate) struct Dot([[__m128i; 2]; 2]);
+
+/// Applies a function to both registers of its operands.
+macro_rules! both {
+    ($f:ident($($x:expr),*)) => { [$f($($x[0]),*), $f($($x[1]),*)] };
+    ($f:ident::<$n:literal>($x:expr)) => { [$f::<$n>($x[0]), $f::<$n>($x[1])] };
+}
+
+/// Bytes 0 to 7 as signed 16-bit numbers.
+#[inline(always)]
+unsafe fn low_words(x: __m128i) -> __m128i {
+    unsafe { _mm_srai_epi16::<8>(_mm_unpacklo_epi8(x, x)) }
+}
+
+/// Bytes 8 to 15 as signed 16-bit numbers.
+#[inline(always)]
+unsafe fn high_words(x: __m128i) -> __m128i {
+    unsafe { _mm_srai_epi16::<8>(_mm_unpackhi_epi8(x, x)) }
+}
+
+/// `yes` where the mask is set, else `no`.
+#[inline(always)]
+unsafe fn choose(mask: __m128i, yes: __m128i, no: __m128i) -> __m128i {
+    unsafe { _mm_or_si128(_mm_and_si128(mask, yes), _mm_andnot_si128(mask, no)) }
+}
+
+/// The same of numbers.
+#[inline(always)]
+unsafe fn choose_floats(mask: __m128, yes: __m128, no: __m128) -> __m128 {
+    unsafe { _mm_or_ps(_mm_and_ps(mask, yes), _mm_andnot_ps(mask, no)) }
+}
+
+/// Four f16 in the low halves of words, widened.
+#[inline(always)]
+unsafe fn widen_f16(h: __m128i) -> __m128 {
+    unsafe {
+        let magnitude = _mm_and_si128(h, _mm_set1_epi32(0x7fff));
+        let sign = _mm_slli_epi32::<16>(_mm_xor_si128(h, magnitude));
+        let bits = _mm_slli_epi32::<13>(magnitude);
+        // The exponent is 112 too small once the fields are in place; multiplying corrects it, also for subnormals.
+        let finite = _mm_mul_ps(_mm_castsi128_ps(bits), _mm_set1_ps(f32::from_bits((112 + 127) << 23)));
+        let special = _mm_or_si128(bits, _mm_set1_epi32(0x7f80_0000));
+        let is_special = _mm_cmpgt_epi32(magnitude, _mm_set1_epi32(0x7bff));
+        let value = choose(is_special, special, _mm_castps_si128(finite));
+        _mm_castsi128_ps(_mm_or_si128(value, sign))
+    }
+}
+
+/// Lanes 0 and 1, then 2 and 3, as f64.
+#[inline(always)]
+unsafe fn widen(x: __m128) -> [__m128d; 2] {
+    unsafe { [_mm_cvtps_pd(x), _mm_cvtps_pd(_mm_movehl_ps(x, x))] }
+}
+
+/// f64 numbers rounded to f32.
+#[inline(always)]
+unsafe fn narrow(x: [__m128d; 2]) -> __m128 {
+    unsafe { _mm_movelh_ps(_mm_cvtpd_ps(x[0]), _mm_cvtpd_ps(x[1])) }
+}
+
+/// `a · b + c`, rounded once.
+///
+/// The product of two f32 is exact in f64. Their sum with `c` is rounded to f64 and then to f32, which differs from rounding once only if the f64 lies in the middle between two f32:
+/// the bits that f32 lacks are then `1000…`, or the result is subnormal (fewer bits yet). Those are rare, and take [`in_the_middle`].
+#[inline(always)]
+unsafe fn fused(a: F, b: F, c: F) -> F {
+    unsafe {
+        let (a, b, c) = ([widen(a[0]), widen(a[1])], [widen(b[0]), widen(b[1])], [widen(c[0]), widen(c[1])]);
+        let mut product = [[_mm_setzero_pd(); 2]; 2];
+        let mut sum = product;
+        let mut doubtful = _mm_setzero_si128();
+        for i in 0..2 {
+            for j in 0..2 {
+                product[i][j] = _mm_mul_pd(a[i][j], b[i][j]);
+                sum[i][j] = _mm_add_pd(product[i][j], c[i][j]);
+                // The low word: is it 0x10000000, of 29 bits? The high word: is it above 0 and below that of 2^-126? Both as one signed comparison of a difference.
+                let bits = _mm_and_si128(_mm_castpd_si128(sum[i][j]), _mm_set1_epi64x(0x7fff_ffff_1fff_ffff));
+                let from = _mm_add_epi32(bits, _mm_set1_epi64x(0x7fff_ffff_7000_0000));
+                let bound = _mm_set1_epi64x(0xb80f_ffff_8000_0001_u64 as i64);
+                doubtful = _mm_or_si128(doubtful, _mm_cmpgt_epi32(bound, from));
+            }
+        }
+        if _mm_movemask_epi8(doubtful) != 0 {
+            for i in 0..2 {
+                for j in 0..2 {
+                    in_the_middle(&product[i][j], &c[i][j], &mut sum[i][j]);
+                }
+            }
+        }
+        [narrow(sum[0]), narrow(sum[1])]
+    }
+}
+
+/// Makes the rounded sum of two f64 such that rounding it to f32 is rounding the exact sum: of the two numbers next to that the one with an odd last bit ("round to odd": Boldo and Melquiond,
+/// Emulation of FMA and correctly rounded sums, 2008).
+#[cold]
+#[inline(never)]
+unsafe fn in_the_middle(a: &__m128d, b: &__m128d, sum: &mut __m128d) {
+    unsafe {
+        let (a, b, s) = (*a, *b, *sum);
+        // What rounding took away, exactly (Knuth's TwoSum).
+        let of_b = _mm_sub_pd(s, a);
+        let rest = _mm_add_pd(_mm_sub_pd(a, _mm_sub_pd(s, of_b)), _mm_sub_pd(b, of_b));
+        let zero = _mm_setzero_pd();
+        // Neither of NaN.
+        let (below, above) = (_mm_cmplt_pd(rest, zero), _mm_cmpgt_pd(rest, zero));
+        let inexact = _mm_castpd_si128(_mm_or_pd(below, above));
+        // Where the exact sum is nearer to zero, the number before.
+        let inwards = _mm_castpd_si128(_mm_xor_pd(below, _mm_cmplt_pd(s, zero)));
+        let truncated = _mm_add_epi64(_mm_castpd_si128(s), _mm_and_si128(inwards, inexact));
+        *sum = _mm_castsi128_pd(_mm_or_si128(truncated, _mm_srli_epi64::<63>(inexact)));
+    }
+}
+
+impl Sse2 {
+    /// The field `mask` at bit `shift` of each word, minus `zero`: as in `avx2.rs`, in the mantissa of a number whose last bits weigh as much.
+    #[inline(always)]
+    unsafe fn field(x: I, shift: i32, mask: i32, zero: f32) -> F {
+        let mut out = [unsafe { _mm_setzero_ps() }; 2];
+        for i in 0..2 {
+            unsafe {
+                let (x, shift) =
+                    if shift + (32 - mask.leading_zeros() as i32) > 23 { (_mm_srli_epi32::<16>(x[i]), shift - 16) } else { (x[i], shift) };
+                let exponent = (127 + 23 - shift) << 23;
+                let mask = _mm_set1_epi32(mask << shift);
+                let number = _mm_castsi128_ps(_mm_or_si128(_mm_and_si128(x, mask), _mm_set1_epi32(exponent)));
+                out[i] = _mm_sub_ps(number, _mm_set1_ps(f32::from_bits(exponent as u32) + zero));
+            }
+        }
+        out
+    }
+}
+
+impl Isa for Sse2 {
+    const LANES: usize = 8;
+    const FLOAT: Shape = Shape { tokens: 4, vectors: 1, single: 2 };
+    const HALVES: Shape = Shape { tokens: 4, vectors: 1, single: 2 };
+    const MANY: usize = 6;
+    const BF16: Shape = Shape { tokens: 4, vectors: 1, single: 2 };
+    const DECODE: Shape = Shape { tokens: 4, vectors: 1, single: 2 };
+    const INT8: Shape = Shape { tokens: 4, vectors: 1, single: 2 };
+    const ASKS: bool = false;
+    const ATTEND_SCORES: usize = 4;
+    const ATTEND_WEIGHS: usize = 2;
+    const DOT_CHAINS: usize = 1;
+    const W8_UNSIGNED: bool = false;
+
+    type F = F;
+    type I = I;
+    type W8 = I;
+    type Dot = Dot;
+
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> F {
+        unsafe { [_mm_set1_ps(x); 2] }
+    }
+    #[inline(always)]
+    unsafe fn load(p: *const u8) -> F {
+        unsafe { [_mm_loadu_ps(p.cast()), _mm_loadu_ps(p.add(16).cast())] }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(p: *const u8) -> F {
+        unsafe {
+            let (halves, zero) = (_mm_loadu_si128(p.cast()), _mm_setzero_si128());
+            [widen_f16(_mm_unpacklo_epi16(halves, zero)), widen_f16(_mm_unpackhi_epi16(halves, zero))]
+        }
+    }
+    #[inline(always)]
+    unsafe fn prefetch(p: *const u8) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn prefetch_far(p: *const u8) {
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn store(p: *mut f32, x: F) {
+        unsafe {
+            _mm_storeu_ps(p, x[0]);
+            _mm_storeu_ps(p.add(4), x[1]);
+        }
+    }
+    #[inline(always)]
+    unsafe fn mul(a: F, b: F) -> F {
+        unsafe { both!(_mm_mul_ps(a, b)) }
+    }
+    #[inline(always)]
+    unsafe fn fma(a: F, b: F, c: F) -> F {
+        unsafe { fused(a, b, c) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_words(p: *const u8) -> I {
+        unsafe { [_mm_loadu_si128(p.cast()), _mm_loadu_si128(p.add(16).cast())] }
+    }
+    #[inline(always)]
+    unsafe fn bf16_low(x: I) -> F {
+        unsafe {
+            let x = both!(_mm_slli_epi32::<16>(x));
+            both!(_mm_castsi128_ps(x))
+        }
+    }
+    #[inline(always)]
+    unsafe fn bf16_high(x: I) -> F {
+        unsafe {
+            let mask = [_mm_set1_epi32(0xffff_0000u32 as i32); 2];
+            let x = both!(_mm_and_si128(x, mask));
+            both!(_mm_castsi128_ps(x))
+        }
+    }
+    #[inline(always)]
+    unsafe fn splat_bits(x: u32) -> I {
+        unsafe { [_mm_set1_epi32(x as i32); 2] }
+    }
+    #[inline(always)]
+    unsafe fn to_f32(x: I) -> F {
+        unsafe { both!(_mm_cvtepi32_ps(x)) }
+    }
+
+    #[inline(always)]
+    unsafe fn prepare_bytes(x: I) -> I {
+        x
+    }
+    #[inline(always)]
+    unsafe fn byte_value(x: I, shift: i32) -> F {
+        unsafe { Self::field(x, shift, 255, 128.0) }
+    }
+    #[inline(always)]
+    unsafe fn prepare_nibbles(x: I) -> I {
+        x
+    }
+    #[inline(always)]
+    unsafe fn nibble_value(x: I, shift: i32) -> F {
+        unsafe { Self::field(x, shift, 15, 8.0) }
+    }
+    #[inline(always)]
+    unsafe fn nibble_unsigned(x: I, shift: i32) -> F {
+        unsafe { Self::field(x, shift, 15, 0.0) }
+    }
+
+    #[inline(always)]
+    unsafe fn dot(x: i32) -> Dot {
+        unsafe { Dot([[_mm_set_epi32(0, x, 0, x); 2]; 2]) }
+    }
+    #[inline(always)]
+    unsafe fn splat_word(p: *const u8) -> I {
+        unsafe { [_mm_set1_epi32(p.cast::<i32>().read_unaligned()); 2] }
+    }
+    #[inline(always)]
+    unsafe fn low_nibbles(x: I) -> I {
+        unsafe {
+            let mask = [_mm_set1_epi8(15); 2];
+            both!(_mm_and_si128(x, mask))
+        }
+    }
+    #[inline(always)]
+    unsafe fn high_nibbles(x: I) -> I {
+        unsafe { Self::low_nibbles(both!(_mm_srli_epi16::<4>(x))) }
+    }
+    #[inline(always)]
+    unsafe fn dot4(acc: Dot, w: I, a: I) -> Dot {
+        unsafe { Self::dot8(acc, w, a) }
+    }
+    #[inline(always)]
+    unsafe fn prepare_dot8(x: I) -> I {
+        unsafe {
+            let flip = [_mm_set1_epi8(-128); 2];
+            both!(_mm_xor_si128(x, flip))
+        }
+    }
+    #[inline(always)]
+    unsafe fn dot8(acc: Dot, w: I, a: I) -> Dot {
+        let mut out = acc;
+        unsafe {
+            // All words of `a` are the same.
+            let a = low_words(a[0]);
+            for i in 0..2 {
+                out.0[i][0] = _mm_add_epi32(acc.0[i][0], _mm_madd_epi16(low_words(w[i]), a));
+                out.0[i][1] = _mm_add_epi32(acc.0[i][1], _mm_madd_epi16(high_words(w[i]), a));
+            }
+        }
+        out
+    }
+    #[inline(always)]
+    unsafe fn settle(acc: Dot) -> Dot {
+        acc
+    }
+    #[inline(always)]
+    unsafe fn total(acc: Dot) -> I {
+        let mut out = [unsafe { _mm_setzero_si128() }; 2];
+        for i in 0..2 {
+            unsafe {
+                let (low, high) = (_mm_castsi128_ps(acc.0[i][0]), _mm_castsi128_ps(acc.0[i][1]));
+                let first = _mm_castps_si128(_mm_shuffle_ps::<0b10_00_10_00>(low, high));
+                let second = _mm_castps_si128(_mm_shuffle_ps::<0b11_01_11_01>(low, high));
+                out[i] = _mm_add_epi32(first, second);
+            }
+        }
+        out
+    }
+
+    #[inline(always)]
+    unsafe fn zero_words() -> I {
+        unsafe { [_mm_setzero_si128(); 2] }
+    }
+    #[inline(always)]
+    unsafe fn add_words(a: I, b: I) -> I {
+        unsafe { both!(_mm_add_epi32(a, b)) }
+    }
+    #[inline(always)]
+    unsafe fn max_magnitude(acc: I, x: F) -> I {
+        let mut out = acc;
+        for i in 0..2 {
+            unsafe {
+                let magnitude = _mm_and_si128(_mm_castps_si128(x[i]), _mm_set1_epi32(i32::MAX));
+                out[i] = choose(_mm_cmpgt_epi32(magnitude, acc[i]), magnitude, acc[i]);
+            }
+        }
+        out
+    }
+    // The rounding mode is to nearest even.
+    #[inline(always)]
+    unsafe fn round(x: F) -> I {
+        unsafe { both!(_mm_cvtps_epi32(x)) }
+    }
+    #[inline(always)]
+    unsafe fn store_bytes(p: *mut u8, x: I) {
+        unsafe {
+            let words = _mm_packs_epi32(x[0], x[1]);
+            _mm_storel_epi64(p.cast(), _mm_packs_epi16(words, words))
+        }
+    }
+    #[inline(always)]
+    unsafe fn max_lane(x: I) -> i32 {
+        unsafe {
+            let larger = |a, b| choose(_mm_cmpgt_epi32(a, b), a, b);
+            let x = larger(x[0], x[1]);
+            let x = larger(x, _mm_shuffle_epi32::<0b01_00_11_10>(x));
+            _mm_cvtsi128_si32(larger(x, _mm_shuffle_epi32::<0b10_11_00_01>(x)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn sum_lanes(x: I) -> i32 {
+        unsafe {
+            let x = _mm_add_epi32(x[0], x[1]);
+            let x = _mm_add_epi32(x, _mm_shuffle_epi32::<0b01_00_11_10>(x));
+            _mm_cvtsi128_si32(_mm_add_epi32(x, _mm_shuffle_epi32::<0b10_11_00_01>(x)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load_bf16(p: *const u8) -> F {
+        unsafe {
+            let (halves, zero) = (_mm_loadu_si128(p.cast()), _mm_setzero_si128());
+            [_mm_castsi128_ps(_mm_unpacklo_epi16(zero, halves)), _mm_castsi128_ps(_mm_unpackhi_epi16(zero, halves))]
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_bf16(p: *mut u16, x: F) {
+        let mut halves = [unsafe { _mm_setzero_si128() }; 2];
+        for i in 0..2 {
+            unsafe {
+                let bits = _mm_castps_si128(x[i]);
+                let odd = _mm_and_si128(_mm_srli_epi32::<16>(bits), _mm_set1_epi32(1));
+                let rounded = _mm_add_epi32(_mm_add_epi32(bits, _mm_set1_epi32(0x7fff)), odd);
+                let quiet = _mm_or_si128(bits, _mm_set1_epi32(0x0040_0000));
+                let nan = _mm_castps_si128(_mm_cmpunord_ps(x[i], x[i]));
+                // As signed numbers they pass the packing, which saturates.
+                halves[i] = _mm_srai_epi32::<16>(choose(nan, quiet, rounded));
+            }
+        }
+        unsafe { _mm_storeu_si128(p.cast(), _mm_packs_epi32(halves[0], halves[1])) }
+    }
+    #[inline(always)]
+    unsafe fn load_i8(p: *const u8) -> F {
+        unsafe {
+            let words = low_words(_mm_loadl_epi64(p.cast()));
+            let low = _mm_srai_epi32::<16>(_mm_unpacklo_epi16(words, words));
+            let high = _mm_srai_epi32::<16>(_mm_unpackhi_epi16(words, words));
+            [_mm_cvtepi32_ps(low), _mm_cvtepi32_ps(high)]
+        }
+    }
+    #[inline(always)]
+    unsafe fn add(a: F, b: F) -> F {
+        unsafe { both!(_mm_add_ps(a, b)) }
+    }
+    #[inline(always)]
+    unsafe fn div(a: F, b: F) -> F {
+        unsafe { both!(_mm_div_ps(a, b)) }
+    }
+    #[inline(always)]
+    unsafe fn sub(a: F, b: F) -> F {
+        unsafe { both!(_mm_sub_ps(a, b)) }
+    }
+    #[inline(always)]
+    unsafe fn max(a: F, b: F) -> F {
+        unsafe { both!(_mm_max_ps(a, b)) }
+    }
+    #[inline(always)]
+    unsafe fn min(a: F, b: F) -> F {
+        unsafe { both!(_mm_min_ps(a, b)) }
+    }
+    #[inline(always)]
+    unsafe fn keep_bits(x: F, mask: u32) -> F {
+        unsafe {
+            let mask = Self::splat(f32::from_bits(mask));
+            both!(_mm_and_ps(x, mask))
+        }
+    }
+    #[inline(always)]
+    unsafe fn where_less(x: F, bound: F, yes: F, no: F) -> F {
+        unsafe {
+            let mask = both!(_mm_cmplt_ps(x, bound));
+            both!(choose_floats(mask, yes, no))
+        }
+    }
+    #[inline(always)]
+    unsafe fn pow2(n: I) -> F {
+        unsafe {
+            let bias = [_mm_set1_epi32(127); 2];
+            let biased = both!(_mm_add_epi32(n, bias));
+            let bits = both!(_mm_slli_epi32::<23>(biased));
+            both!(_mm_castsi128_ps(bits))
+        }
+    }
+    // In two steps, of which the first is exact.
+    #[inline(always)]
+    unsafe fn scale(y: F, n: I) -> F {
+        unsafe {
+            let half = both!(_mm_srai_epi32::<1>(n));
+            Self::mul(Self::mul(y, Self::pow2(half)), Self::pow2(both!(_mm_sub_epi32(n, half))))
+        }
+    }
+    #[inline(always)]
+    unsafe fn zero_where_less(value: F, x: F, bound: F) -> F {
+        unsafe {
+            let mask = both!(_mm_cmplt_ps(x, bound));
+            both!(_mm_andnot_ps(mask, value))
+        }
+    }
+    #[inline(always)]
+    unsafe fn keep_lanes(x: F, other: F, from: i32, to: i32) -> F {
+        let mut out = other;
+        for i in 0..2 {
+            unsafe {
+                let lane = _mm_add_epi32(_mm_setr_epi32(0, 1, 2, 3), _mm_set1_epi32(4 * i as i32));
+                let after = _mm_cmpgt_epi32(lane, _mm_set1_epi32(from - 1));
+                let before = _mm_cmpgt_epi32(_mm_set1_epi32(to), lane);
+                out[i] = choose_floats(_mm_castsi128_ps(_mm_and_si128(after, before)), x[i], other[i]);
+            }
+        }
+        out
+    }
+    #[inline(always)]
+    unsafe fn max_float_lane(x: F) -> f32 {
+        unsafe {
+            let x = _mm_max_ps(x[0], x[1]);
+            let x = _mm_max_ps(x, _mm_movehl_ps(x, x));
+            _mm_cvtss_f32(_mm_max_ss(x, _mm_shuffle_ps::<1>(x, x)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn sum_float_lanes(low: F, high: F) -> f32 {
+        unsafe {
+            let x = both!(_mm_add_ps(low, high));
+            let x = _mm_add_ps(x[0], x[1]);
+            let x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+            _mm_cvtss_f32(_mm_add_ss(x, _mm_shuffle_ps::<1>(x, x)))
+        }
+    }
+}
