@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use api::*;
-use common::*;
 use llmcc_rt::capi::types::*;
 use llmcc_rt::capi::*;
 use llmcc_rt::{Options, Status};

@@ -109,7 +109,7 @@ impl<T: Send + Sync> Table<T> {
         watch_forks();
         let number = self.next.fetch_add(1, Relaxed);
         self.lock().insert(number, Entry { object, calls: 0, closing: Closing::No });
-        (number << 16 | self.tag()) as *mut c_void
+        ((number << 16) | self.tag()) as *mut c_void
     }
 
     /// The object behind a handle, which stays until the result is dropped.
@@ -162,7 +162,7 @@ impl<T: Send + Sync> Table<T> {
 
     /// Tells handles of this table from those of others, also of other artifacts in the process, mostly.
     fn tag(&self) -> u64 {
-        ((&raw const *self as usize >> 4) & 0x3fff | self.kind << 14) as u64
+        (((&raw const *self as usize >> 4) & 0x3fff) | (self.kind << 14)) as u64
     }
 
     fn unknown(&self, why: &str) -> Error {
