@@ -101,7 +101,7 @@ fn every_changed_bit_is_found_where_it_is() {
         }
         kinds.sort_unstable();
         kinds.dedup();
-        use part::*;
+        use part::{CODE, HEADERS, IMAGE, LABEL, MANIFEST, PADDING, RUNTIME, TABLES, TEXT_CONFIG, TOKENIZER, WEIGHTS};
         let expected: &[u32] = match name {
             "m.so" => &[HEADERS, RUNTIME, IMAGE, CODE, WEIGHTS, TABLES, MANIFEST, TEXT_CONFIG, PADDING],
             _ => &[HEADERS, RUNTIME, IMAGE, CODE, WEIGHTS, TABLES, MANIFEST, TOKENIZER, TEXT_CONFIG, PADDING, LABEL],
