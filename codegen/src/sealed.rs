@@ -5,7 +5,7 @@
 
 use crate::locate::{LocateError, find_image, open_regular, read_image};
 use llmcc_abi::tree::{self, BLOCK, Hash, LABEL_LEN, PartDesc, part, part_hash};
-use llmcc_abi::{FLAG_EXTERNAL_WEIGHTS, FLAG_UNHASHED_WEIGHTS, ImageRef};
+use llmcc_abi::{ABI_VERSION, FLAG_EXTERNAL_WEIGHTS, FLAG_UNHASHED_WEIGHTS, ImageRef};
 use std::fs::File;
 use std::io;
 use std::mem::offset_of;
@@ -212,7 +212,10 @@ fn parse(image: &ImageRef, at: u64, table: &[u8]) -> Option<(Vec<PartDesc>, Vec<
     let (descriptors, leaves) = table.split_at_checked(descriptors)?;
     let parts: Vec<PartDesc> = descriptors.as_chunks().0.iter().map(PartDesc::from_bytes).collect();
     let whole = tree::covers(&parts, at, image.side_len()) && tree::table_len(&parts) == Some(table.len() as u64);
-    whole.then(|| (parts, leaves.as_chunks().0.to_vec()))
+    // One descriptor, and it is in the artifact: its root is left out when it is hashed.
+    let mut images = parts.iter().filter(|p| p.kind == part::IMAGE);
+    let one = images.next().is_some_and(|p| p.file == tree::ARTIFACT && p.len == size_of::<ImageRef>() as u64) && images.next().is_none();
+    (whole && one).then(|| (parts, leaves.as_chunks().0.to_vec()))
 }
 
 fn label_of(parts: &[PartDesc]) -> Vec<u8> {
@@ -233,7 +236,8 @@ pub fn renew(file: &mut [u8], side: &mut [u8]) -> Option<Hash> {
     let (image_at, image) = read_image(file)?;
     let at = usize::try_from((file.len() as u64).checked_sub(image.hashes_len)?).ok()?;
     let (mut parts, mut leaves) = parse(&image, at as u64, &file[at..])?;
-    if image.side_len() != side.len() as u64 || image.file_len != file.len() as u64 {
+    let described = parts.iter().any(|p| p.kind == part::IMAGE && p.off == image_at as u64);
+    if !described || image.version != ABI_VERSION || image.side_len() != side.len() as u64 || image.file_len != file.len() as u64 {
         return None;
     }
     file[image_at + offset_of!(ImageRef, root)..][..size_of::<Hash>()].fill(0);
