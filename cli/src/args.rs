@@ -393,7 +393,7 @@ pub struct PplArgs {
     /// Documents to use at most
     #[arg(long)]
     pub documents: Option<usize>,
-    /// Cut documents into windows of this many tokens [default: use each document up to the longest context]
+    /// Cut documents into windows of this many tokens, each with the beginning-of-text token [default: use each document up to the longest context]
     #[arg(long)]
     pub window: Option<usize>,
     /// Print JSON

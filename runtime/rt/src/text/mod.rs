@@ -37,11 +37,15 @@ impl Text {
 
     /// The tokenizer, parsed on first use.
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
+<<<<<<< HEAD
         let made = self.tokenizer.get_or_init(|| {
             self.image.check_tokenizer()?;
             let made = llmcc_text::Tokenizer::new(self.image.tokenizer(), &self.config);
             made.map(Tokenizer).map_err(failed)
         });
+=======
+        let made = self.tokenizer.get_or_init(|| Tokenizer::new(self.image.tokenizer(), &self.config));
+>>>>>>> h-d
         made.as_ref().map_err(Clone::clone)
     }
 
@@ -56,6 +60,11 @@ impl Text {
 pub struct Tokenizer(llmcc_text::Tokenizer);
 
 impl Tokenizer {
+    /// Parses `tokenizer.json`.
+    pub fn new(json: &str, config: &Config) -> Result<Tokenizer> {
+        llmcc_text::Tokenizer::new(json, config).map(Tokenizer).map_err(failed)
+    }
+
     /// Token ids of `text`, with `add_special` as a plain prompt.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<i32>> {
         self.0.encode(text, add_special).map_err(failed)
