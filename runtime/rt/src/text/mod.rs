@@ -37,15 +37,10 @@ impl Text {
 
     /// The tokenizer, parsed on first use.
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
-<<<<<<< HEAD
         let made = self.tokenizer.get_or_init(|| {
             self.image.check_tokenizer()?;
-            let made = llmcc_text::Tokenizer::new(self.image.tokenizer(), &self.config);
-            made.map(Tokenizer).map_err(failed)
+            Tokenizer::new(self.image.tokenizer(), &self.config)
         });
-=======
-        let made = self.tokenizer.get_or_init(|| Tokenizer::new(self.image.tokenizer(), &self.config));
->>>>>>> h-d
         made.as_ref().map_err(Clone::clone)
     }
 
