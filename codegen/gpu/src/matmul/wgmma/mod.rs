@@ -56,7 +56,7 @@
 //!
 //! so that 4-bit weights are bound by the tensor cores, bf16 by shared memory at 89 % of them, and fp8 by both alike. (With both operands in shared
 //! memory bf16 would read its weights by 128 cycles quicker, but that wants another order of weights than all other products read.) Issue slots: a
-//! multiplying warp takes about 125 per unit for 4 bits, 60 for bf16, 50 per stage of fp8, two of them on each of four schedulers; a bringing warp about 110, and 9 for each
+//! multiplying warp takes 136 per unit for 4 bits, 56 for bf16, 52 per stage of fp8 (counted in the machine code), two of them on each of four schedulers; a bringing warp about 110, and 9 for each
 //! bulk copy it starts (8 for bf16): less than four tenths of 1024. Registers: 128 sums, 32 of weights, 184 in all by `ptxas`, which spills nothing.
 //!
 //! From the second-level cache come 48 KB (36.5 KB for 4 bits) per stage: at full rate 47 (36) bytes per cycle and multiprocessor. Kernels of others with this tile
