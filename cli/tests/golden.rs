@@ -98,12 +98,8 @@ fn tamper(path: &Path, at: i64) {
     let mut side = if beside { fs::read(&part.path).expect("weights") } else { vec![] };
     let start = if at < 0 { part.offset + part.len } else { part.offset };
     let i = start.checked_add_signed(at).expect("a byte of the weights") as usize;
-    if beside {
-        &mut side[i..]
-    } else {
-        &mut file[i..]
-    }
-    [0] ^= 0x10;
+    let changed = if beside { &mut side } else { &mut file };
+    changed[i] ^= 0x10;
     renew(&mut file, &mut side).expect("an artifact");
     if beside {
         fs::write(&part.path, side).expect("weights");
