@@ -333,7 +333,7 @@ pub(crate) fn located(e: quant::PackError, first: usize, (values, k): (&[f32], u
             (row, col, group, format!("is too large for {format}, whose scales are f16: give --dtype bf16 or --dtype f32"))
         }
         quant::PackError::TooLarge { row, col } => {
-            let wider = if format.elem == quant::Elem::F16 { "--dtype bf16 or --dtype f32" } else { "--dtype f32" };
+            let wider = if format.elem == Elem::F16 { "--dtype bf16 or --dtype f32" } else { "--dtype f32" };
             (row, col, 1, format!("is too large for {format}: give {wider}"))
         }
     };
