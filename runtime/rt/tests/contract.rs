@@ -31,6 +31,8 @@ struct Outs {
     ids: [i32; 8],
     text: [c_char; 8],
     logits: [f32; 2 * VOCAB],
+    logprobs: [f64; 8],
+    flags: u32,
     info: llmcc_model_info,
     piece: llmcc_piece,
     stats: llmcc_gen_stats_t,
@@ -250,7 +252,7 @@ fn about_choosing<'a>() -> Vec<Row<'a>> {
     let sampling = |temperature, top_p, reserved| {
         // SAFETY: all-zero is the default.
         let zero: llmcc_sampling = unsafe { zeroed() };
-        llmcc_sampling { temperature, top_p, reserved: [reserved, 0, 0, 0], ..zero }
+        llmcc_sampling { temperature, top_p, reserved, ..zero }
     };
     let l = LOGITS.as_ptr();
     vec![
@@ -261,6 +263,72 @@ fn about_choosing<'a>() -> Vec<Row<'a>> {
         row!(llmcc_sample, Invalid, "top_p is 2", |_w, o| (l, 3, &sampling(1.0, 2.0, 0), null(), 0, 0, &mut o.token)),
         row!(llmcc_sample, Invalid, "temperature is NaN", |_w, o| (l, 3, &sampling(f32::NAN, 0.0, 0), null(), 0, 0, &mut o.token)),
         row!(llmcc_sample, Invalid, "reserved", |_w, o| (l, 3, &sampling(0.0, 0.0, 1), null(), 0, 0, &mut o.token)),
+    ]
+}
+
+fn about_judging<'a>() -> Vec<Row<'a>> {
+    static LOGITS: [f32; 3] = [0.0, 1.0, 2.0];
+    static NAN: [f32; 3] = [0.0, f32::NAN, 2.0];
+    static TOKENS: [i32; 2] = [1, 3];
+    let (l, t) = (LOGITS.as_ptr(), TOKENS.as_ptr());
+    /// A step of two tokens, judged after the second.
+    fn step(w: &World, o: &mut Outs, targets: *const i32, n_top: usize, out: bool) -> i32 {
+        let (tokens, seqs, rows) = ([1, 2], [w.seq; 2], [1]);
+        let to = if out { o.logprobs.as_mut_ptr() } else { null_mut() };
+        let top = (o.ids.as_mut_ptr(), o.logprobs.as_mut_ptr().wrapping_add(1));
+        // SAFETY: as for the rows.
+        unsafe { llmcc_step_logprobs(w.model.0, &batch(&tokens, &seqs, &rows), targets, to, n_top, top.0, top.1) }
+    }
+    static STRANGE: [i32; 1] = [7];
+    vec![
+        row!(llmcc_logprobs, Invalid, "logits is a null", |_w, o| (null(), 3, t, 1, o.logprobs.as_mut_ptr(), 0, null_mut(), null_mut())),
+        row!(llmcc_logprobs, Numeric, "", |_w, o| (NAN.as_ptr(), 3, t, 1, o.logprobs.as_mut_ptr(), 0, null_mut(), null_mut())),
+        row!(llmcc_logprobs, Invalid, "token 3 is outside the vocabulary of 3", |_w, o| (
+            l,
+            3,
+            t,
+            2,
+            o.logprobs.as_mut_ptr(),
+            2,
+            o.ids.as_mut_ptr(),
+            o.logprobs.as_mut_ptr()
+        )),
+        row!(llmcc_logprobs, Invalid, "tokens is a null", |_w, o| (l, 3, null(), 1, o.logprobs.as_mut_ptr(), 0, null_mut(), null_mut())),
+        row!(llmcc_logprobs, Invalid, "logprobs is a null", |_w, _o| (l, 3, t, 1, null_mut(), 0, null_mut(), null_mut())),
+        row!(llmcc_logprobs, Invalid, "misaligned", |_w, o| (l, 3, t, 1, odd(o), 0, null_mut(), null_mut())),
+        row!(llmcc_logprobs, Invalid, "n_top is 4", |_w, o| (l, 3, t, 0, null_mut(), 4, o.ids.as_mut_ptr(), o.logprobs.as_mut_ptr())),
+        row!(llmcc_logprobs, Invalid, "top_tokens or top_logprobs is a null", |_w, o| (
+            l,
+            3,
+            t,
+            0,
+            null_mut(),
+            1,
+            o.ids.as_mut_ptr(),
+            null_mut()
+        )),
+        row!(llmcc_step_logprobs, Invalid, "model is a null", |_w, o| (
+            null(),
+            null(),
+            null(),
+            o.logprobs.as_mut_ptr(),
+            0,
+            null_mut(),
+            null_mut()
+        )),
+        row!(llmcc_step_logprobs, Invalid, "batch is a null", |w, o| (
+            w.model.0,
+            null(),
+            null(),
+            o.logprobs.as_mut_ptr(),
+            0,
+            null_mut(),
+            null_mut()
+        )),
+        ("llmcc_step_logprobs", Invalid, "targets is a null", Box::new(|w, o| step(w, o, null(), 0, true))),
+        ("llmcc_step_logprobs", Invalid, "token 7 is outside", Box::new(|w, o| step(w, o, STRANGE.as_ptr(), 0, true))),
+        ("llmcc_step_logprobs", Invalid, "logprobs is a null", Box::new(|w, o| step(w, o, TOKENS.as_ptr(), 0, false))),
+        ("llmcc_step_logprobs", Invalid, "n_top is 8", Box::new(|w, o| step(w, o, TOKENS.as_ptr(), 8, true))),
     ]
 }
 
@@ -299,6 +367,22 @@ fn about_text<'a>() -> Vec<Row<'a>> {
         row!(llmcc_apply_chat_template, Invalid, "json is a null", |w, o| (w.model.0, null(), 2, o.text.as_mut_ptr(), 8, &mut o.needed)),
         row!(llmcc_apply_chat_template, Invalid, "not a JSON list", |w, o| (w.model.0, s(c"["), 1, o.text.as_mut_ptr(), 8, &mut o.needed)),
         row!(llmcc_apply_chat_template, Buffer, "1 bytes", |w, o| (w.model.0, s(c"[]"), 2, o.text.as_mut_ptr(), 1, &mut o.needed)),
+        row!(llmcc_token_piece, Invalid, "model is a null", |_w, o| (null(), 1, o.text.as_mut_ptr(), 8, &mut o.needed)),
+        row!(llmcc_token_piece, Invalid, "token 7 is outside", |w, o| (w.model.0, 7, o.text.as_mut_ptr(), 8, &mut o.needed)),
+        row!(llmcc_token_piece, Invalid, "the buffer", |w, _o| (w.model.0, 1, null_mut(), 0, null_mut())),
+        row!(llmcc_token_piece, Buffer, "1 bytes", |w, o| (w.model.0, 1, o.text.as_mut_ptr(), 1, &mut o.needed)),
+        row!(llmcc_token_bytes, Invalid, "model is a null", |_w, o| (null(), 1, o.text.as_mut_ptr().cast(), 8, &mut o.needed)),
+        row!(llmcc_token_bytes, Invalid, "token -1 is outside", |w, o| (w.model.0, -1, o.text.as_mut_ptr().cast(), 8, &mut o.needed)),
+        row!(llmcc_token_bytes, Buffer, "1 are needed", |w, o| (w.model.0, 1, o.text.as_mut_ptr().cast(), 0, &mut o.needed)),
+        row!(llmcc_token_flags, Invalid, "model is a null", |_w, o| (null(), 1, &mut o.flags)),
+        row!(llmcc_token_flags, Invalid, "token 7 is outside", |w, o| (w.model.0, 7, &mut o.flags)),
+        row!(llmcc_token_flags, Invalid, "flags is a null", |w, _o| (w.model.0, 1, null_mut())),
+        row!(llmcc_piece_token, Invalid, "model is a null", |_w, o| (null(), s(c"a"), 1, &mut o.token)),
+        row!(llmcc_piece_token, Invalid, "piece is a null", |w, o| (w.model.0, null(), 1, &mut o.token)),
+        row!(llmcc_piece_token, Invalid, "not UTF-8", |w, o| (w.model.0, s(c"\xff"), 1, &mut o.token)),
+        row!(llmcc_piece_token, Invalid, "token is a null", |w, _o| (w.model.0, s(c"a"), 1, null_mut())),
+        row!(llmcc_tokenizer_size, Invalid, "model is a null", |_w, o| (null(), &mut o.len)),
+        row!(llmcc_tokenizer_size, Invalid, "n is misaligned", |w, o| (w.model.0, odd(o))),
         row!(llmcc_eos_tokens, Invalid, "model is a null", |_w, o| (null(), o.ids.as_mut_ptr(), 8, &mut o.needed)),
         row!(llmcc_eos_tokens, Invalid, "the buffer", |w, _o| (w.model.0, null_mut(), 8, null_mut())),
         row!(llmcc_eos_tokens, Buffer, "1 are needed", |w, o| (w.model.0, o.ids.as_mut_ptr(), 0, &mut o.needed)),
@@ -342,7 +426,8 @@ fn about_generations<'a>() -> Vec<Row<'a>> {
     let both: Vec<Row> = [
         with!(Invalid, "llmcc_gen_params.size is 1", |p| p.size = 1),
         with!(Invalid, "0x40", |p| p.flags = 64),
-        with!(Invalid, "flags", |p| p.reserved = 1),
+        with!(Invalid, "LLMCC_GEN_LOGPROBS", |p| p.top_logprobs = 1),
+        with!(Invalid, "llmcc_sampling.bias is a null", |p| p.sampling.n_bias = 1),
         with!(Invalid, "stop is a null", |p| p.n_stop = 1),
         with!(Invalid, "a stop string is a null", |p| (p.stop, p.n_stop) = (NULLS.as_ptr().cast(), 1)),
         with!(Invalid, "a stop string is not UTF-8", |p| {
@@ -354,7 +439,7 @@ fn about_generations<'a>() -> Vec<Row<'a>> {
         with!(Invalid, "min_p is -1", |p| p.sampling.min_p = -1.0),
         with!(Invalid, "temperature is inf", |p| p.sampling.temperature = f32::INFINITY),
         with!(Invalid, "repetition_penalty is NaN", |p| p.sampling.repetition_penalty = f32::NAN),
-        with!(Invalid, "reserved", |p| p.sampling.reserved[3] = 1),
+        with!(Invalid, "reserved", |p| p.sampling.reserved = 1),
     ]
     .into_iter()
     .flatten()
@@ -373,6 +458,16 @@ fn about_generations<'a>() -> Vec<Row<'a>> {
         row!(llmcc_gen_next, Invalid, "llmcc_piece is a null", |w, _o| (w.generation, null_mut())),
         row!(llmcc_gen_next, Invalid, "llmcc_piece is misaligned", |w, o| (w.generation, odd(o))),
         row!(llmcc_gen_next, Invalid, "llmcc_piece.size is 0", |w, _o| (w.generation, empty())),
+        row!(llmcc_gen_next_batch, Invalid, "gens is a null", |_w, o| (null(), 1, &mut o.piece)),
+        row!(llmcc_gen_next_batch, Invalid, "gen is a null", |_w, o| ([null_mut()].as_ptr(), 1, &mut o.piece)),
+        row!(llmcc_gen_next_batch, Invalid, "freed", |w, o| ([w.freed_gen].as_ptr(), 1, &mut o.piece)),
+        row!(llmcc_gen_next_batch, Invalid, "pieces is a null", |w, _o| ([w.generation].as_ptr(), 1, null_mut())),
+        row!(llmcc_gen_next_batch, Invalid, "llmcc_piece.size is 0", |w, _o| ([w.generation].as_ptr(), 1, empty())),
+        row!(llmcc_gen_next_batch, Invalid, "are the same", |w, _o| (
+            [w.generation; 2].as_ptr(),
+            2,
+            Box::leak(Box::new([llmcc_piece::default(); 2])).as_mut_ptr()
+        )),
         row!(llmcc_gen_stats, Invalid, "gen is a null", |_w, o| (null(), &mut o.stats)),
         row!(llmcc_gen_stats, Invalid, "freed", |w, o| (w.freed_gen, &mut o.stats)),
         row!(llmcc_gen_stats, Invalid, "llmcc_gen_stats_t is a null", |w, _o| (w.generation, null_mut())),
@@ -422,7 +517,7 @@ fn about_generations<'a>() -> Vec<Row<'a>> {
 fn a_failed_call_changes_nothing() {
     let world = World::new();
     let before = world.state();
-    let tables = [about_models(), about_sequences(), about_steps(), about_choosing(), about_text(), about_generations()];
+    let tables = [about_models(), about_sequences(), about_steps(), about_choosing(), about_judging(), about_text(), about_generations()];
     let mut seen = BTreeSet::new();
     for (function, status, part, call) in tables.into_iter().flatten() {
         let (mut outs, untouched) = (Outs::new(), Outs::new());

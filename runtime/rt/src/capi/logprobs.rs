@@ -17,12 +17,19 @@ struct Out {
 }
 
 impl Out {
-    fn check(&self, rows: usize, vocab: usize) -> Result<()> {
+    /// `judged` log-probabilities and `rows` lists of the most probable tokens can be stored, of a vocabulary of `vocab`.
+    fn check(&self, judged: usize, rows: usize, vocab: usize) -> Result<()> {
         if self.n_top > vocab {
             return Err(Error::invalid(format!("n_top is {}, but there are {vocab} tokens", self.n_top)));
         }
+        if judged > 0 && self.logprobs.is_null() {
+            return Err(null("logprobs"));
+        }
         if rows > 0 && self.n_top > 0 && (self.top_tokens.is_null() || self.top_logprobs.is_null()) {
             return Err(null("top_tokens or top_logprobs"));
+        }
+        if !(self.logprobs.is_aligned() && self.top_tokens.is_aligned() && self.top_logprobs.is_aligned()) {
+            return Err(Error::invalid("logprobs, top_tokens or top_logprobs is misaligned"));
         }
         Ok(())
     }
@@ -59,13 +66,10 @@ pub unsafe extern "C" fn llmcc_logprobs(
 ) -> i32 {
     guard(|| {
         let out = Out { logprobs, n_top, top_tokens, top_logprobs };
-        out.check(1, n_logits)?;
+        out.check(n_tokens, 1, n_logits)?;
         // SAFETY: the caller's promise.
         unsafe {
             let tokens = array(tokens, n_tokens, "tokens")?;
-            if n_tokens > 0 && out.logprobs.is_null() {
-                return Err(null("logprobs"));
-            }
             let row = LogProbs::new(array(logits, n_logits, "logits")?)?;
             let found = tokens.iter().map(|&t| row.of(t).ok_or_else(|| outside(t, n_logits))).collect::<Result<Vec<f64>>>()?;
             found.iter().enumerate().for_each(|(i, x)| out.logprobs.add(i).write(*x));
@@ -105,10 +109,7 @@ pub unsafe extern "C" fn llmcc_step_logprobs(
         let mut engine = model.engine();
         let vocab = engine.image().desc().vocab as usize;
         let out = Out { logprobs, n_top, top_tokens, top_logprobs };
-        out.check(targets.len(), vocab)?;
-        if logprobs.is_null() && !targets.is_empty() {
-            return Err(null("logprobs"));
-        }
+        out.check(targets.len(), targets.len(), vocab)?;
         if let Some(&bad) = targets.iter().find(|&&t| t < 0 || t as usize >= vocab) {
             return Err(outside(bad, vocab));
         }
