@@ -83,7 +83,7 @@ fn every_changed_bit_is_found_where_it_is() {
         let mut kinds = vec![];
         for p in &sealed.parts {
             kinds.push(p.kind);
-            if p.kind == part::WEIGHTS && r.below(8) > 0 {
+            if p.kind == WEIGHTS && r.below(8) > 0 {
                 continue;
             }
             let file = fs::File::options().read(true).write(true).open(&files[p.file as usize]).expect("writable");
@@ -98,7 +98,7 @@ fn every_changed_bit_is_found_where_it_is() {
                         part::name(p.kind)
                     ),
                     // What says where the hashes are says nothing more of the rest.
-                    Err(e) => assert!(p.kind == part::IMAGE, "{e}"),
+                    Err(e) => assert!(p.kind == IMAGE, "{e}"),
                 }
             }
         }

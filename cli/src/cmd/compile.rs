@@ -230,7 +230,7 @@ fn check_output(stage: Stage, path: &Path) -> Result<(), Error> {
 /// A file for each kernel.
 fn show_each(folder: &Path, ending: &str, parts: &[(&str, String)]) -> Result<(), Error> {
     std::fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, e))?;
-    parts.iter().try_for_each(|(name, text)| output(Some(&folder.join(format!("{name}.{ending}"))), text))
+    parts.iter().try_for_each(|(name, text)| show(Some(&folder.join(format!("{name}.{ending}"))), text))
 }
 
 /// Writes a stage to its file, or prints it.

@@ -144,9 +144,11 @@ fn predicted(k: &Kernel, t: &TargetSpec) -> Vec<Value> {
 /// How a product is spread over the machine.
 fn spread(s: &MatmulSchedule) -> Value {
     let input = match s.input {
-        Input::Whole => "whole",
-        Input::Global => "global",
-        Input::Tiles => "tiles",
+        Input::Whole => json!("whole"),
+        Input::Global => json!("global"),
+        // So many rows of it.
+        Input::Fitting(rows) => json!(rows),
+        Input::Tiles => json!("tiles"),
     };
     let phases: Vec<Value> = s
         .phases

@@ -37,7 +37,7 @@ fn with(seed: u64, classes: usize, options: usize, wild: bool) -> Problem {
     }
     for d in 0..2 {
         let mut error = |o: usize| o as f64 * if wild { 0.3 * 10f64.powi(next(25) as i32 - 18) } else { 0.3 };
-        let mut alternative = |o: usize| Alternative { stores: vec![store(d, o)], error: error(o) };
+        let alternative = |o: usize| Alternative { stores: vec![store(d, o)], error: error(o) };
         out.decisions.push(Decision { options: (0..options).map(alternative).collect() });
     }
     out

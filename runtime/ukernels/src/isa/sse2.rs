@@ -81,7 +81,9 @@ unsafe fn narrow(x: [__m128d; 2]) -> __m128 {
 ///
 /// The product of two f32 is exact in f64. Their sum with `c` is rounded to f64 and then to f32, which differs from rounding once only if the f64 lies in the middle between two f32:
 /// the bits that f32 lacks are then `1000…`, or the result is subnormal (fewer bits yet). Those are rare, and take [`in_the_middle`].
-#[inline(always)]
+///
+/// A call, since copies of its sixty instructions in every loop would be a third of a runtime's code.
+#[inline(never)]
 unsafe fn fused(a: F, b: F, c: F) -> F {
     unsafe {
         let (a, b, c) = ([widen(a[0]), widen(a[1])], [widen(b[0]), widen(b[1])], [widen(c[0]), widen(c[1])]);
