@@ -58,6 +58,7 @@ fn llmcc(folder: &Path, args: &[&str]) -> Output {
 }
 
 fn compile(folder: &Path, more: &[&str]) -> Result<serde_json::Value, String> {
+    let _ = std::fs::remove_file(folder.join("m.so"));
     let done = llmcc(folder, &[&["compile", ".", "-o", "m.so", "--target", "x86-64"], more].concat());
     if !done.status.success() {
         assert!(!folder.join("m.so").exists());

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -122,6 +122,8 @@ fn signals_leave_nothing() {
 /// Sends a signal to a compilation as soon as its temporary file is there. The signal that ended it (`Some(None)`: it ended otherwise), or `None` if it was faster.
 fn interrupted(b: &Bench, signal: i32) -> Option<Option<i32>> {
     let mut command = b.command(&["compile", "ck", "--quiet", "--weights", "external", "-o", "m.so"]);
+    // Whoever runs the tests in the background may ignore interrupts, which children inherit.
+    dispose(&mut command, signal, libc::SIG_DFL);
     let mut child = command.stderr(Stdio::null()).spawn().expect("llmcc runs");
     let start = Instant::now();
     while !b.names(".").iter().any(|n| n.ends_with(".tmp")) && running(&mut child) {
@@ -137,6 +139,17 @@ fn interrupted(b: &Bench, signal: i32) -> Option<Option<i32>> {
     if status.success() { None } else { Some(status.signal()) }
 }
 
+/// Has the program start with this disposition of a signal.
+fn dispose(command: &mut Command, signal: i32, how: libc::sighandler_t) {
+    // SAFETY: only sets a disposition, between fork and exec.
+    unsafe {
+        command.pre_exec(move || {
+            libc::signal(signal, how);
+            Ok(())
+        })
+    };
+}
+
 fn running(child: &mut Child) -> bool {
     child.try_wait().expect("a child").is_none()
 }
@@ -145,13 +158,7 @@ fn running(child: &mut Child) -> bool {
 fn ignored_signals_stay_ignored() {
     let b = Bench::new();
     let mut command = b.command(&["compile", "ck", "--quiet", "-o", "m.so"]);
-    // SAFETY: only sets a disposition, between fork and exec.
-    unsafe {
-        std::os::unix::process::CommandExt::pre_exec(&mut command, || {
-            libc::signal(libc::SIGHUP, libc::SIG_IGN);
-            Ok(())
-        })
-    };
+    dispose(&mut command, libc::SIGHUP, libc::SIG_IGN);
     let mut child = command.spawn().expect("llmcc runs");
     while running(&mut child) {
         // SAFETY: as above.

@@ -49,7 +49,7 @@ fn files_that_cannot_be_loaded_say_why() {
     patched("arm.so", 18, if cfg!(target_arch = "aarch64") { 62 } else { 183 });
     patched("object.so", 16, 1);
     std::fs::write(dir.path().join("text.so"), "no ELF").expect("written");
-    for (name, part) in [("arm.so", "compile it for this one"), ("object.so", "ET_DYN"), ("text.so", "not an artifact")] {
+    for (name, part) in [("arm.so", "ELF headers"), ("object.so", "ELF headers"), ("text.so", "not an artifact")] {
         let (status, message) = refused(dir.path(), &["run", name, "--ids", "1,2"]);
         assert!(status == 1 && message.contains(name) && message.contains(part), "{message}");
         assert!(!message.contains("dlopen failed"), "{message}");

@@ -26,6 +26,7 @@ use object::endian::{LittleEndian as LE, U16, U32, U64};
 use object::pod;
 use object::read::elf::{FileHeader, ProgramHeader};
 pub use pending::Pending;
+pub(crate) use place::kind;
 pub use place::remove_unfinished;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

@@ -114,8 +114,10 @@ pub(crate) fn find_image(file: &File, path: &Path) -> Result<ImageRef, LocateErr
 /// Opens a file to read it; a pipe or a device, which may never end, is refused.
 pub(crate) fn open_regular(path: &Path) -> Result<File, LocateError> {
     let io = |source| LocateError::Io { path: path.to_owned(), source };
-    if !std::fs::metadata(path).map_err(io)?.is_file() {
-        return Err(LocateError::NotAnArtifact { path: path.to_owned(), what: "not a regular file".into() });
+    let found = std::fs::metadata(path).map_err(io)?.file_type();
+    if !found.is_file() {
+        let what = format!("it is {}; a regular file is needed here", crate::link::kind(found));
+        return Err(LocateError::NotAnArtifact { path: path.to_owned(), what });
     }
     File::open(path).map_err(io)
 }

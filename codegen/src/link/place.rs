@@ -68,10 +68,11 @@ fn follow(path: &Path) -> io::Result<PathBuf> {
     Err(io::Error::other("its links lead in a circle"))
 }
 
-/// What a file that is neither regular nor a folder is, in words.
-fn kind(t: fs::FileType) -> &'static str {
+/// What a file that is not regular is, in words.
+pub(crate) fn kind(t: fs::FileType) -> &'static str {
     match t {
-        t if t.is_fifo() => "a pipe",
+        t if t.is_dir() => "a directory",
+        t if t.is_fifo() => "a named pipe",
         t if t.is_socket() => "a socket",
         t if t.is_char_device() || t.is_block_device() => "a device",
         _ => "no regular file",
@@ -179,9 +180,14 @@ mod tests {
         // SAFETY: a valid path.
         assert_eq!(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }, 0);
         let socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
-        for (name, what) in
-            [("a", "circle"), ("null", "a device"), ("pipe", "a pipe"), ("socket", "a socket"), ("", "directory"), ("..", "directory")]
-        {
+        for (name, what) in [
+            ("a", "circle"),
+            ("null", "a device"),
+            ("pipe", "a named pipe"),
+            ("socket", "a socket"),
+            ("", "directory"),
+            ("..", "directory"),
+        ] {
             let e = written(&at(name)).unwrap_err().to_string();
             assert!(e.contains(what), "{name}: {e}");
         }

@@ -104,7 +104,7 @@ pub const MATHEMATICS: &[(Neutral, &str)] = &[
     (
         Neutral::Off,
         "attn_logit_softcapping final_logit_softcapping attn_logit_softcap final_logit_softcap logits_soft_cap output_logit_soft_cap gate_soft_cap \
-         mlp_gate_softcap mlp_up_softcap moe_router_logit_softcapping clip_qkv swiglu_limit swiglu_limits swiglu_alpha qk_l2_clip_threshold \
+         mlp_gate_softcap mlp_up_softcap moe_router_logit_softcapping clip_qkv swiglu_limit swiglu_limits swiglu_alpha qk_l2_clip_threshold mup_use_scaling normalize_attention dual_chunk_attention_config \
          rel_l2_clip_threshold activation_sparsity_pattern act_quant gelu_activation",
     ),
     // Which keys a query sees, and how.
@@ -192,7 +192,7 @@ pub const MATHEMATICS: &[(Neutral, &str)] = &[
          output_multiplier_scale embedding_multiplier_scale attn_output_multiplier residual_scale qk_scale_factor attention_value_scale \
          partial_rotary_factor rotary_pct rotary_percentage rope_percent rotary_emb_fraction rope_ratio rope_scaling_factor rope_alpha \
          hidden_size_multiplier mlp_alpha_factor mlp_beta_factor full_attn_alpha_factor full_attn_beta_factor linear_attn_alpha_factor \
-         linear_attn_beta_factor",
+         linear_attn_beta_factor mup_width_multiplier mup_embedding_multiplier mup_attn_multiplier query_scale",
     ),
     (
         Neutral::On,

@@ -203,6 +203,11 @@ fn load(source: &mut Source, vocab: usize, warnings: &mut Vec<String>) -> Result
         let what = format!("tokenizer mismatch: token {token:?} has id {id}, but the model has {vocab} tokens");
         return Err(bad(what, MISMATCH));
     }
+    // The post-processor has ids of its own, whatever the vocabulary says.
+    let added = tokenizer.encode("", true).map_err(|e| bad(format!("it cannot tokenize an empty text: {e}"), SAVE))?;
+    if let Some(id) = added.get_ids().iter().find(|id| **id as usize >= vocab) {
+        return Err(bad(format!("tokenizer mismatch: its post_processor adds token {id}, but the model has {vocab} tokens"), MISMATCH));
+    }
     Ok(tokenizer)
 }
 

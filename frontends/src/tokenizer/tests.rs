@@ -333,6 +333,10 @@ fn hostile_tokenizers_are_refused() {
     assert!(message.contains("DIR/tokenizer.json") && message.contains("pre_tokenizer: `length`"), "{message}");
     let message = error(json!({ "normalizer": { "type": "Precompiled", "precompiled_charsmap": "AAAAAA==" } }));
     assert!(message.contains("normalizer.precompiled_charsmap: an empty trie"), "{message}");
+    let (special, text) = (json!({ "SpecialToken": { "id": "q", "type_id": 0 } }), json!({ "Sequence": { "id": "A", "type_id": 0 } }));
+    let message = error(json!({ "post_processor": { "type": "TemplateProcessing", "single": [special, text], "pair": [],
+        "special_tokens": { "q": { "id": "q", "ids": [4_000_000_000_u32], "tokens": ["q"] } } } }));
+    assert!(message.contains("adds token 4000000000"), "{message}");
 }
 
 #[test]
