@@ -172,7 +172,7 @@ fn perturb(plan: &Plan, packed: &mut Packed<'_>, seed: u64) {
             continue;
         }
         for number in bytes.to_mut().chunks_exact_mut(4) {
-            let sign = if super::split_mix(&mut state) % 2 == 0 { PERTURBATION } else { -PERTURBATION };
+            let sign = if super::split_mix(&mut state).is_multiple_of(2) { PERTURBATION } else { -PERTURBATION };
             let x = f32::from_le_bytes([number[0], number[1], number[2], number[3]]);
             number.copy_from_slice(&(x + x * sign).to_le_bytes());
         }

@@ -177,7 +177,7 @@ fn descriptors<'a>(tag: &[u8; 16], parts: impl Iterator<Item = &'a PartDesc> + C
 /// Bytes of the table of hashes: the descriptors, then all leaves. `None` for sizes that no file has.
 pub fn table_len(parts: &[PartDesc]) -> Option<u64> {
     let leaves = parts.iter().try_fold(0u64, |n, p| n.checked_add(p.leaves()))?;
-    leaves.checked_mul(size_of::<Hash>() as u64)?.checked_add((parts.len() * size_of::<PartDesc>()) as u64)
+    leaves.checked_mul(size_of::<Hash>() as u64)?.checked_add(size_of_val(parts) as u64)
 }
 
 /// Whether parts cover the first `artifact` bytes of the artifact and the `side` bytes of the side file, each byte once and in order.

@@ -82,7 +82,7 @@ unsafe fn narrow(x: [__m128d; 2]) -> __m128 {
 /// The product of two f32 is exact in f64. Their sum with `c` is rounded to f64 and then to f32, which differs from rounding once only if the f64 lies in the middle between two f32:
 /// the bits that f32 lacks are then `1000…`, or the result is subnormal (fewer bits yet). Those are rare, and take [`in_the_middle`].
 ///
-/// A call, since copies of its sixty instructions in every loop would be a third of a runtime's code.
+/// A call: copies of its sixty instructions in every loop would make every runtime larger, for processors of before 2013.
 #[inline(never)]
 unsafe fn fused(a: F, b: F, c: F) -> F {
     unsafe {
