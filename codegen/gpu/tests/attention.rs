@@ -401,8 +401,10 @@ fn prefill_of_other_heads_and_groups() {
 fn registers_suffice() {
     let Some(ptxas) = Ptxas::find() else { return };
     for target in target::TARGETS.iter().filter_map(|t| Some((t.name, t.gpu()?))) {
-        for (d, tile_m, dtype) in
-            [64, 128].into_iter().flat_map(|d| [1, 32].map(|m| [KvDType::Bf16, KvDType::Int8].map(|t| (d, m, t)))).flatten()
+        for (d, tile_m, dtype) in [16, 64, 80, 112, 128, 144, 192, 256]
+            .into_iter()
+            .flat_map(|d| [1, 32].map(|m| [KvDType::Bf16, KvDType::Int8].map(|t| (d, m, t))))
+            .flatten()
         {
             // The form that takes most.
             let window = (tile_m > 1).then_some(1000);

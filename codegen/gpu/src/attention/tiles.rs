@@ -42,6 +42,20 @@ pub(super) struct Lane {
     v: V,
 }
 
+/// The left operands of `Q·Kᵀ`.
+pub(super) struct Queries {
+    /// Of each half, the address of the lane's first columns; how queries are stored.
+    rows: Vec<V>,
+    elem: RowElem,
+    /// The word of a half that is not used.
+    none: V,
+    /// The words of each tile, where registers have room for them: four for every 16 columns. Else they are read anew for the pages of a stage.
+    held: Option<Vec<Vec<V>>>,
+}
+
+/// Largest head whose queries stay in registers beside the weighted values of 16 rows.
+const HELD: usize = 128;
+
 /// A page in shared memory.
 #[derive(Clone, Copy)]
 pub(super) struct PageAt {
@@ -139,7 +153,7 @@ impl Tile {
     }
 
     /// The left operands of `Q·Kᵀ`, for each tile; `at` gives the address of the query of a half at column 0 of its head.
-    pub(super) fn queries(&self, b: &mut Builder, lane: &Lane, elem: RowElem, at: impl Fn(&mut Builder, usize) -> V) -> Vec<Vec<V>> {
+    pub(super) fn queries(&self, b: &mut Builder, lane: &Lane, elem: RowElem, at: impl Fn(&mut Builder, usize) -> V) -> Queries {
         let size = if elem == RowElem::F32 { 2 } else { 1 };
         let offset = b.shlc(lane.t2, size);
         let rows: Vec<V> = (0..self.parts())
@@ -148,33 +162,43 @@ impl Tile {
                 b.at(p, offset)
             })
             .collect();
-        let zero = b.i32(0);
-        let mut words = |rows: &[V]| {
-            let mut words = vec![];
-            for (step, eight, half) in (0..self.d / 8 * 2).map(|i| (i / 4, i / 2 % 2, i % 2)) {
-                words.push(match rows.get(half) {
-                    Some(p) => {
-                        let p = b.atc(*p, ((step * 16 + eight * 8) << size) as i64);
-                        self.query_pair(b, p, elem)
-                    }
-                    None => zero,
-                });
+        let mut q = Queries { rows, elem, none: b.i32(0), held: None };
+        if self.d <= HELD || self.halves == 1 {
+            let words = |b: &mut Builder, tile: usize| (0..self.d / 16).flat_map(|step| self.query(b, &q, tile, step)).collect::<Vec<V>>();
+            q.held = Some((0..self.tiles).map(|tile| words(b, tile)).collect());
+        }
+        q
+    }
+
+    /// The four words of a tile's queries that are multiplied with columns `16 · step` on of the keys.
+    fn query(&self, b: &mut Builder, q: &Queries, tile: usize, step: usize) -> Vec<V> {
+        if let Some(held) = &q.held {
+            return held[tile][step * 4..][..4].to_vec();
+        }
+        let size = if q.elem == RowElem::F32 { 2 } else { 1 };
+        let rows = &q.rows[tile * self.halves..][..self.halves];
+        let word = |(eight, half): (usize, usize)| match rows.get(half) {
+            Some(p) => {
+                let p = b.atc(*p, ((step * 16 + eight * 8) << size) as i64);
+                self.query_pair(b, p, q.elem)
             }
-            words
+            None => q.none,
         };
-        rows.chunks(self.halves).map(&mut words).collect()
+        [(0, 0), (0, 1), (1, 0), (1, 1)].map(word).to_vec()
     }
 
     fn query_pair(&self, b: &mut Builder, p: V, elem: RowElem) -> V {
+        // As what others might change meanwhile: a load that is known to give the same again would be made once, before the loop, and its result spilled.
+        let load: fn(&mut Builder, V, Ty) -> V = if self.d <= HELD || self.halves == 1 { Builder::load_const } else { Builder::load };
         let stored = match elem {
             RowElem::F16 => Elem::F16,
             RowElem::Bf16 => Elem::Bf16,
             RowElem::F32 | RowElem::Q8 { .. } | RowElem::Fp8 => Elem::F32,
         };
         if stored == self.elem {
-            return b.load_const(p, I32);
+            return load(b, p, I32);
         }
-        let x = b.load_const(p, Ty::Vec(2, stored));
+        let x = load(b, p, Ty::Vec(2, stored));
         let x = if stored == Elem::F32 { x } else { b.fext(x, Ty::Vec(2, Elem::F32)) };
         let x = b.ftrunc(x, self.pair());
         b.bitcast(x, I32)
@@ -193,18 +217,20 @@ impl Tile {
         self.d / 8 * 2 * self.halves
     }
 
-    /// Adds adjacent pages, of which the first begins at position `start`, to the state. `q`: one per tile; `ranges`: one per half.
+    /// Adds adjacent pages, of which the first begins at position `start`, to the state. `ranges`: one per half.
     pub(super) fn attend(
         &self,
         b: &mut Builder,
         lane: &Lane,
         (start, pages): (V, &[PageAt]),
-        q: &[Vec<V>],
+        q: &Queries,
         ranges: &[Range],
         state: &State,
     ) -> State {
         let parts = self.parts();
-        let scores: Vec<Vec<[[V; 4]; 2]>> = pages.iter().map(|p| self.scores(b, lane, p.k, q)).collect();
+        // What is read of the queries serves all pages.
+        let together = if q.held.is_some() { 1 } else { pages.len() };
+        let scores: Vec<Vec<[[V; 4]; 2]>> = pages.chunks(together).flat_map(|pages| self.scores(b, lane, pages, q)).collect();
         let scales: Vec<Scales> = if self.int8 { pages.iter().map(|p| Scales::load(b, lane.first, p.scales)).collect() } else { vec![] };
         let (mut maxima, mut sums, mut values) = (vec![], vec![], state.0[parts * 2..].to_vec());
         // For each half, two words per page.
@@ -241,25 +267,31 @@ impl Tile {
         i / 4 * PAGE_TOKENS + if self.int8 { i % 4 } else { i % 4 / 2 * 8 + i % 2 }
     }
 
-    /// Scores of a page, for each tile: two products with eight tokens.
-    fn scores(&self, b: &mut Builder, lane: &Lane, k: V, q: &[Vec<V>]) -> Vec<[[V; 4]; 2]> {
-        let k = b.at(k, lane.k);
+    /// Scores of pages, of each for each tile: two products with eight tokens.
+    fn scores(&self, b: &mut Builder, lane: &Lane, pages: &[PageAt], q: &Queries) -> Vec<Vec<[[V; 4]; 2]>> {
+        let keys: Vec<V> = pages.iter().map(|p| b.at(p.k, lane.k)).collect();
         let zero = b.f32(0.0);
-        let mut acc = vec![[[zero; 4]; 2]; self.tiles];
-        let mut step = 0;
+        let mut acc = vec![vec![[[zero; 4]; 2]; self.tiles]; pages.len()];
+        let mut first = 0;
         for load in 0..self.k_bytes() / 512 {
-            let p = b.atc(k, load as i64 * 512);
-            let words = b.ldmatrix(p, true);
-            for right in self.operands(b, &words) {
-                for (acc, q) in acc.iter_mut().zip(q) {
-                    for (acc, right) in acc.iter_mut().zip(&right) {
-                        let c = b.mma(self.elem, &q[step * 4..][..4], right, &acc[..]);
+            let read = |k: &V| {
+                let p = b.atc(*k, load as i64 * 512);
+                let words = b.ldmatrix(p, true);
+                self.operands(b, &words)
+            };
+            let right: Vec<Vec<[[V; 2]; 2]>> = keys.iter().map(read).collect();
+            let steps = right.first().map_or(0, Vec::len);
+            for (step, tile) in (0..steps).flat_map(|step| (0..self.tiles).map(move |tile| (step, tile))) {
+                let left = self.query(b, q, tile, first + step);
+                for (acc, right) in acc.iter_mut().zip(&right) {
+                    for (acc, right) in acc[tile].iter_mut().zip(&right[step]) {
+                        let c = b.mma(self.elem, &left, right, &acc[..]);
                         // The rows of an unused half stay zero.
                         acc[..2 * self.halves].copy_from_slice(&c[..2 * self.halves]);
                     }
                 }
-                step += 1;
             }
+            first += steps;
         }
         acc
     }
