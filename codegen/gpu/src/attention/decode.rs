@@ -197,20 +197,43 @@ impl<'a> Walk<'a> {
         b.select(over, less, sum)
     }
 
+    /// Leaves the values of a turned tile.
+    fn leave_turned(&self, b: &mut Builder, state: &State, results: &Results) {
+        let tile = &self.plan.tile;
+        let (first, apart) = self.lane.columns(b, tile);
+        for (i, row) in self.lane.rows(b).into_iter().enumerate() {
+            let used = b.cmpc(Cmp::Ult, row, self.plan.rows as i64);
+            b.if_(used, |b| {
+                let p = results.value(b, self.warp, row, first);
+                for (block, [x, y]) in state.of_row(tile, i).into_iter().enumerate() {
+                    let p = b.atc(p, block as i64 * 64);
+                    b.store(x, p);
+                    let p = b.atc(p, apart as i64 * 4);
+                    b.store(y, p);
+                }
+            });
+        }
+    }
+
     /// Leaves the warp's result of a chunk in shared memory.
     fn leave(&self, b: &mut Builder, state: &State, results: &Results) {
         let tile = &self.plan.tile;
+        if tile.turned() {
+            self.leave_turned(b, state, results);
+        }
         let sums = tile.sums(b, state);
         for (part, sum) in sums.into_iter().enumerate() {
             let row = self.lane.row(b, tile, part);
             let used = b.cmpc(Cmp::Ult, row, self.plan.rows as i64);
             b.if_(used, |b| {
-                let p = results.value(b, self.warp, row, self.lane.first);
-                let (runs, columns) = state.values(tile, part);
-                for (i, run) in runs.into_iter().enumerate() {
-                    let run = b.pack(&run);
-                    let p = b.atc(p, (i * columns * 4) as i64);
-                    b.store(run, p);
+                if !tile.turned() {
+                    let p = results.value(b, self.warp, row, self.lane.first);
+                    let (runs, columns) = state.values(tile, part);
+                    for (i, run) in runs.into_iter().enumerate() {
+                        let run = b.pack(&run);
+                        let p = b.atc(p, (i * columns * 4) as i64);
+                        b.store(run, p);
+                    }
                 }
                 let first = b.cmpc(Cmp::Eq, self.lane.first, 0);
                 b.if_(first, |b| {

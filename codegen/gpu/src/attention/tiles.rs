@@ -53,7 +53,7 @@ pub(super) struct Queries {
     held: Option<Vec<Vec<V>>>,
 }
 
-/// Largest head whose queries stay in registers beside the weighted values of 16 rows.
+/// Largest head whose queries stay in registers beside the weighted values of 16 rows, and whose values of eight rows may take the registers of 16.
 const HELD: usize = 128;
 
 /// A page in shared memory.
@@ -106,6 +106,24 @@ impl Lane {
     pub(super) fn row(&self, b: &mut Builder, tile: &Tile, part: usize) -> V {
         b.addc(self.g, (part / tile.halves * 16 + part % tile.halves * 8) as i64)
     }
+
+    /// Of a [turned](Tile::turned) tile: the rows whose values the lane has.
+    pub(super) fn rows(&self, b: &mut Builder) -> [V; 2] {
+        [self.t2, b.addc(self.t2, 1)]
+    }
+
+    /// Of a turned tile: where in every 16 columns the lane's two are: the first, and how far off the other is. (Codes lie in pairs: see [`State::values`].)
+    pub(super) fn columns(&self, b: &mut Builder, tile: &Tile) -> (V, usize) {
+        if tile.int8 { (b.shlc(self.g, 1), 1) } else { (self.g, 8) }
+    }
+
+    /// The numbers of these rows, from one of each row.
+    fn of_rows(&self, b: &mut Builder, x: V) -> [V; 2] {
+        self.rows(b).map(|row| {
+            let lane = b.shlc(row, 2);
+            b.shuffle_from(x, lane)
+        })
+    }
 }
 
 impl Tile {
@@ -145,6 +163,12 @@ impl Tile {
         let two = b.pack(&[x, y]);
         let two = b.ftrunc(two, self.pair());
         b.bitcast(two, I32)
+    }
+
+    /// Whether weighted values are made as `Vᵀ·Pᵀ`: of eight rows, half of what `P·V` adds to would be zeros, which take registers all the same. The words of both operands are the same,
+    /// and those of keys and queries stay where they are; but a lane has the values of two rows, at one of each eight columns.
+    pub(super) fn turned(&self) -> bool {
+        self.halves == 1 && self.d > HELD
     }
 
     /// Halves of all tiles.
@@ -239,8 +263,9 @@ impl Tile {
             let (tile, half) = (part / self.halves, part % self.halves);
             let mine: Vec<V> = scores.iter().flat_map(|s| self.in_order(s[tile], half)).collect();
             let (p, maximum, sum, change) = self.softmax(b, lane, start, (&mine, &scales), range, (state.0[part], state.0[parts + part]));
+            let changes = if self.turned() { lane.of_rows(b, change) } else { [change; 2] };
             for four in values[tile * self.values()..][..self.values()].chunks_mut(2 * self.halves) {
-                for x in &mut four[2 * half..][..2] {
+                for (x, change) in four[2 * half..][..2].iter_mut().zip(changes) {
                     *x = b.fmul(*x, change);
                 }
             }
@@ -378,7 +403,17 @@ impl Tile {
         for load in 0..self.d * self.bytes() / 32 {
             let at = b.atc(v, load as i64 * 32);
             let words = b.ldmatrix(at, true);
-            for right in self.operands(b, &words).iter().flatten() {
+            let right = self.operands(b, &words);
+            if self.turned() {
+                for (columns, values) in right.iter().zip(values[eight * each..].chunks_mut(4)) {
+                    let [x, y] = columns;
+                    let c = b.mma(self.elem, &[x[0], y[0], x[1], y[1]], &p[0], values);
+                    values.copy_from_slice(&c);
+                }
+                eight += 2 * right.len();
+                continue;
+            }
+            for right in right.iter().flatten() {
                 for (a, values) in left.iter().zip(values.chunks_mut(self.values())) {
                     let mine = &mut values[eight * each..][..each];
                     let mut c = [zero; 4];
@@ -411,6 +446,11 @@ impl State {
     /// Maximum of a half.
     pub(super) fn maximum(&self, part: usize) -> V {
         self.0[part]
+    }
+
+    /// Of a [turned](Tile::turned) tile, the weighted values of row `i` of the lane's two: for every 16 columns, those at the [columns](Lane::columns) of the lane.
+    pub(super) fn of_row(&self, tile: &Tile, row: usize) -> Vec<[V; 2]> {
+        self.0[tile.parts() * 2..].chunks(4).map(|c| [c[row], c[2 + row]]).collect()
     }
 
     /// Weighted values of a half in runs of adjacent columns, the first beginning at the lane's first column; and the columns from one run to the next.
