@@ -55,6 +55,8 @@ pub(super) struct Queries {
 
 /// Largest head whose queries stay in registers beside the weighted values of 16 rows, and whose values of eight rows may take the registers of 16.
 const HELD: usize = 128;
+/// Above that, steps of 16 columns whose queries and keys are read ahead.
+const AHEAD: usize = 4;
 
 /// A page in shared memory.
 #[derive(Clone, Copy)]
@@ -171,6 +173,11 @@ impl Tile {
         self.halves == 1 && self.d > HELD
     }
 
+    /// Whether the values of 16 rows leave no registers for what might be computed or read once for all pages.
+    pub(super) fn crowded(&self) -> bool {
+        self.halves == 2 && self.d > HELD
+    }
+
     /// Halves of all tiles.
     pub(super) fn parts(&self) -> usize {
         self.tiles * self.halves
@@ -187,7 +194,7 @@ impl Tile {
             })
             .collect();
         let mut q = Queries { rows, elem, none: b.i32(0), held: None };
-        if self.d <= HELD || self.halves == 1 {
+        if !self.crowded() {
             let words = |b: &mut Builder, tile: usize| (0..self.d / 16).flat_map(|step| self.query(b, &q, tile, step)).collect::<Vec<V>>();
             q.held = Some((0..self.tiles).map(|tile| words(b, tile)).collect());
         }
@@ -213,7 +220,7 @@ impl Tile {
 
     fn query_pair(&self, b: &mut Builder, p: V, elem: RowElem) -> V {
         // As what others might change meanwhile: a load that is known to give the same again would be made once, before the loop, and its result spilled.
-        let load: fn(&mut Builder, V, Ty) -> V = if self.d <= HELD || self.halves == 1 { Builder::load_const } else { Builder::load };
+        let load: fn(&mut Builder, V, Ty) -> V = if self.crowded() { Builder::load } else { Builder::load_const };
         let stored = match elem {
             RowElem::F16 => Elem::F16,
             RowElem::Bf16 => Elem::Bf16,
@@ -292,6 +299,14 @@ impl Tile {
         i / 4 * PAGE_TOKENS + if self.int8 { i % 4 } else { i % 4 / 2 * 8 + i % 2 }
     }
 
+    /// Before load number `load` of a page's words: in a [crowded](Tile::crowded) tile, nothing is read earlier than that, every few loads. `ptxas` would read ahead until no register is left,
+    /// and spill what it needs later.
+    fn pause(&self, b: &mut Builder, load: usize) {
+        if self.crowded() && (load * 2 / self.bytes()).is_multiple_of(AHEAD) {
+            b.sync_warp();
+        }
+    }
+
     /// Scores of pages, of each for each tile: two products with eight tokens.
     fn scores(&self, b: &mut Builder, lane: &Lane, pages: &[PageAt], q: &Queries) -> Vec<Vec<[[V; 4]; 2]>> {
         let keys: Vec<V> = pages.iter().map(|p| b.at(p.k, lane.k)).collect();
@@ -299,6 +314,7 @@ impl Tile {
         let mut acc = vec![vec![[[zero; 4]; 2]; self.tiles]; pages.len()];
         let mut first = 0;
         for load in 0..self.k_bytes() / 512 {
+            self.pause(b, load);
             let read = |k: &V| {
                 let p = b.atc(*k, load as i64 * 512);
                 let words = b.ldmatrix(p, true);
@@ -401,6 +417,7 @@ impl Tile {
             .collect();
         let mut eight = 0;
         for load in 0..self.d * self.bytes() / 32 {
+            self.pause(b, load);
             let at = b.atc(v, load as i64 * 32);
             let words = b.ldmatrix(at, true);
             let right = self.operands(b, &words);
