@@ -7,7 +7,7 @@ use super::Shape;
 use super::pool::Pool;
 use super::results::{Results, joined_bytes};
 use super::split::{Item, Split};
-use super::tiles::{Lane, PageAt, Range, State, Tile};
+use super::tiles::{Lane, PageAt, Queries, Range, State, Tile};
 use crate::Source;
 use crate::cx::{Args, Cx};
 use crate::mlir::{Builder, Cmp, V};
@@ -130,7 +130,7 @@ impl<'a> Walk<'a> {
         b.cp_commit();
     }
 
-    fn queries(&self, b: &mut Builder) -> Vec<Vec<V>> {
+    fn queries(&self, b: &mut Builder) -> Queries {
         let d = self.shape.spec.head_dim;
         self.plan.tile.queries(b, self.lane, self.shape.q.1, |b, part| {
             // Rows beyond the last repeat it; their results are not stored.
@@ -143,7 +143,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Starts the first copies. The queries, and what goes from page to page: the stage to read and the entry of the page that is copied next.
-    fn start(&self, b: &mut Builder) -> (Vec<Vec<V>>, Vec<V>) {
+    fn start(&self, b: &mut Builder) -> (Queries, Vec<V>) {
         let (stages, warps) = (self.plan.stages as i64, i64::from(self.plan.warps));
         let ahead = stages - 1;
         let first = b.add(self.item.page, self.warp);
@@ -160,7 +160,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Attends to the warp's pages of a chunk, from zero; copies go on into the next one.
-    fn chunk(&self, b: &mut Builder, q: &[Vec<V>], (first, end): (V, V), carried: &[V]) -> (State, Vec<V>) {
+    fn chunk(&self, b: &mut Builder, q: &Queries, (first, end): (V, V), carried: &[V]) -> (State, Vec<V>) {
         let (ahead, warps) = (self.plan.stages as i64 - 1, i64::from(self.plan.warps));
         let (first, step) = (b.add(first, self.warp), b.i32(warps));
         let mut carried = carried.to_vec();
@@ -197,20 +197,43 @@ impl<'a> Walk<'a> {
         b.select(over, less, sum)
     }
 
+    /// Leaves the values of a turned tile.
+    fn leave_turned(&self, b: &mut Builder, state: &State, results: &Results) {
+        let tile = &self.plan.tile;
+        let (first, apart) = self.lane.columns(b, tile);
+        for (i, row) in self.lane.rows(b).into_iter().enumerate() {
+            let used = b.cmpc(Cmp::Ult, row, self.plan.rows as i64);
+            b.if_(used, |b| {
+                let p = results.value(b, self.warp, row, first);
+                for (block, [x, y]) in state.of_row(tile, i).into_iter().enumerate() {
+                    let p = b.atc(p, block as i64 * 64);
+                    b.store(x, p);
+                    let p = b.atc(p, apart as i64 * 4);
+                    b.store(y, p);
+                }
+            });
+        }
+    }
+
     /// Leaves the warp's result of a chunk in shared memory.
     fn leave(&self, b: &mut Builder, state: &State, results: &Results) {
         let tile = &self.plan.tile;
+        if tile.turned() {
+            self.leave_turned(b, state, results);
+        }
         let sums = tile.sums(b, state);
         for (part, sum) in sums.into_iter().enumerate() {
             let row = self.lane.row(b, tile, part);
             let used = b.cmpc(Cmp::Ult, row, self.plan.rows as i64);
             b.if_(used, |b| {
-                let p = results.value(b, self.warp, row, self.lane.first);
-                let (runs, columns) = state.values(tile, part);
-                for (i, run) in runs.into_iter().enumerate() {
-                    let run = b.pack(&run);
-                    let p = b.atc(p, (i * columns * 4) as i64);
-                    b.store(run, p);
+                if !tile.turned() {
+                    let p = results.value(b, self.warp, row, self.lane.first);
+                    let (runs, columns) = state.values(tile, part);
+                    for (i, run) in runs.into_iter().enumerate() {
+                        let run = b.pack(&run);
+                        let p = b.atc(p, (i * columns * 4) as i64);
+                        b.store(run, p);
+                    }
                 }
                 let first = b.cmpc(Cmp::Eq, self.lane.first, 0);
                 b.if_(first, |b| {

@@ -7,13 +7,14 @@
 //! Blocks with the last tokens come first: they have the longest walks.
 //!
 //! Registers decide how many warps a multiprocessor has: 128 or fewer for 16-bit heads of up to 64, so that two blocks of eight warps fit; about 220 for heads of 128, and 205 to 255
-//! for int8 caches, so that one does, where shared memory would hold three and more.
+//! for int8 caches, so that one does, where shared memory would hold three and more. Queries of heads above 128 are read again for every stage, from the first-level cache: beside 128 sums they would be
+//! spilled. They take 255 all the same: what is read ahead is limited by hand, and heads of 208 (and of 256 without a window on sm100) spill one or two words outside of the loop over the pages.
 
 use super::Shape;
 use super::list::{List, Walk};
 use super::pool::Pool;
 use super::rows::{Block, Row};
-use super::tiles::{Lane, PageAt, Range, State, Tile};
+use super::tiles::{Lane, PageAt, Queries, Range, State, Tile};
 use crate::cx::Cx;
 use crate::mlir::{Builder, Cmp, V};
 use crate::{Source, blocks, per_rows};
@@ -212,7 +213,7 @@ impl Pass<'_> {
         b.cp_commit();
     }
 
-    fn run(&self, b: &mut Builder, q: &[Vec<V>], ranges: &[Range], state: &State) -> State {
+    fn run(&self, b: &mut Builder, q: &Queries, ranges: &[Range], state: &State) -> State {
         let plan = self.attend.plan;
         let (zero, step) = (b.i32(0), b.i32(plan.pages as i64));
         self.copy(b, self.walk.page, zero);

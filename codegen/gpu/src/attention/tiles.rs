@@ -42,6 +42,22 @@ pub(super) struct Lane {
     v: V,
 }
 
+/// The left operands of `Q·Kᵀ`.
+pub(super) struct Queries {
+    /// Of each half, the address of the lane's first columns; how queries are stored.
+    rows: Vec<V>,
+    elem: RowElem,
+    /// The word of a half that is not used.
+    none: V,
+    /// The words of each tile, where registers have room for them: four for every 16 columns. Else they are read anew for the pages of a stage.
+    held: Option<Vec<Vec<V>>>,
+}
+
+/// Largest head whose queries stay in registers beside the weighted values of 16 rows, and whose values of eight rows may take the registers of 16.
+const HELD: usize = 128;
+/// Above that, steps of 16 columns whose queries and keys are read ahead.
+const AHEAD: usize = 4;
+
 /// A page in shared memory.
 #[derive(Clone, Copy)]
 pub(super) struct PageAt {
@@ -92,6 +108,24 @@ impl Lane {
     pub(super) fn row(&self, b: &mut Builder, tile: &Tile, part: usize) -> V {
         b.addc(self.g, (part / tile.halves * 16 + part % tile.halves * 8) as i64)
     }
+
+    /// Of a [turned](Tile::turned) tile: the rows whose values the lane has.
+    pub(super) fn rows(&self, b: &mut Builder) -> [V; 2] {
+        [self.t2, b.addc(self.t2, 1)]
+    }
+
+    /// Of a turned tile: where in every 16 columns the lane's two are: the first, and how far off the other is. (Codes lie in pairs: see [`State::values`].)
+    pub(super) fn columns(&self, b: &mut Builder, tile: &Tile) -> (V, usize) {
+        if tile.int8 { (b.shlc(self.g, 1), 1) } else { (self.g, 8) }
+    }
+
+    /// The numbers of these rows, from one of each row.
+    fn of_rows(&self, b: &mut Builder, x: V) -> [V; 2] {
+        self.rows(b).map(|row| {
+            let lane = b.shlc(row, 2);
+            b.shuffle_from(x, lane)
+        })
+    }
 }
 
 impl Tile {
@@ -133,13 +167,24 @@ impl Tile {
         b.bitcast(two, I32)
     }
 
+    /// Whether weighted values are made as `Vᵀ·Pᵀ`: of eight rows, half of what `P·V` adds to would be zeros, which take registers all the same. The words of both operands are the same,
+    /// and those of keys and queries stay where they are; but a lane has the values of two rows, at one of each eight columns.
+    pub(super) fn turned(&self) -> bool {
+        self.halves == 1 && self.d > HELD
+    }
+
+    /// Whether the values of 16 rows leave no registers for what might be computed or read once for all pages.
+    pub(super) fn crowded(&self) -> bool {
+        self.halves == 2 && self.d > HELD
+    }
+
     /// Halves of all tiles.
     pub(super) fn parts(&self) -> usize {
         self.tiles * self.halves
     }
 
     /// The left operands of `Q·Kᵀ`, for each tile; `at` gives the address of the query of a half at column 0 of its head.
-    pub(super) fn queries(&self, b: &mut Builder, lane: &Lane, elem: RowElem, at: impl Fn(&mut Builder, usize) -> V) -> Vec<Vec<V>> {
+    pub(super) fn queries(&self, b: &mut Builder, lane: &Lane, elem: RowElem, at: impl Fn(&mut Builder, usize) -> V) -> Queries {
         let size = if elem == RowElem::F32 { 2 } else { 1 };
         let offset = b.shlc(lane.t2, size);
         let rows: Vec<V> = (0..self.parts())
@@ -148,24 +193,33 @@ impl Tile {
                 b.at(p, offset)
             })
             .collect();
-        let zero = b.i32(0);
-        let mut words = |rows: &[V]| {
-            let mut words = vec![];
-            for (step, eight, half) in (0..self.d / 8 * 2).map(|i| (i / 4, i / 2 % 2, i % 2)) {
-                words.push(match rows.get(half) {
-                    Some(p) => {
-                        let p = b.atc(*p, ((step * 16 + eight * 8) << size) as i64);
-                        self.query_pair(b, p, elem)
-                    }
-                    None => zero,
-                });
+        let mut q = Queries { rows, elem, none: b.i32(0), held: None };
+        if !self.crowded() {
+            let words = |b: &mut Builder, tile: usize| (0..self.d / 16).flat_map(|step| self.query(b, &q, tile, step)).collect::<Vec<V>>();
+            q.held = Some((0..self.tiles).map(|tile| words(b, tile)).collect());
+        }
+        q
+    }
+
+    /// The four words of a tile's queries that are multiplied with columns `16 · step` on of the keys.
+    fn query(&self, b: &mut Builder, q: &Queries, tile: usize, step: usize) -> Vec<V> {
+        if let Some(held) = &q.held {
+            return held[tile][step * 4..][..4].to_vec();
+        }
+        let size = if q.elem == RowElem::F32 { 2 } else { 1 };
+        let rows = &q.rows[tile * self.halves..][..self.halves];
+        let word = |(eight, half): (usize, usize)| match rows.get(half) {
+            Some(p) => {
+                let p = b.atc(*p, ((step * 16 + eight * 8) << size) as i64);
+                self.query_pair(b, p, q.elem)
             }
-            words
+            None => q.none,
         };
-        rows.chunks(self.halves).map(&mut words).collect()
+        [(0, 0), (0, 1), (1, 0), (1, 1)].map(word).to_vec()
     }
 
     fn query_pair(&self, b: &mut Builder, p: V, elem: RowElem) -> V {
+        // Plainly: a load that is known to give the same again would be made once, before the loop, and where registers are short its result spilled.
         let stored = match elem {
             RowElem::F16 => Elem::F16,
             RowElem::Bf16 => Elem::Bf16,
@@ -193,18 +247,20 @@ impl Tile {
         self.d / 8 * 2 * self.halves
     }
 
-    /// Adds adjacent pages, of which the first begins at position `start`, to the state. `q`: one per tile; `ranges`: one per half.
+    /// Adds adjacent pages, of which the first begins at position `start`, to the state. `ranges`: one per half.
     pub(super) fn attend(
         &self,
         b: &mut Builder,
         lane: &Lane,
         (start, pages): (V, &[PageAt]),
-        q: &[Vec<V>],
+        q: &Queries,
         ranges: &[Range],
         state: &State,
     ) -> State {
         let parts = self.parts();
-        let scores: Vec<Vec<[[V; 4]; 2]>> = pages.iter().map(|p| self.scores(b, lane, p.k, q)).collect();
+        // What is read of the queries serves all pages.
+        let together = if q.held.is_some() { 1 } else { pages.len() };
+        let scores: Vec<Vec<[[V; 4]; 2]>> = pages.chunks(together).flat_map(|pages| self.scores(b, lane, pages, q)).collect();
         let scales: Vec<Scales> = if self.int8 { pages.iter().map(|p| Scales::load(b, lane.first, p.scales)).collect() } else { vec![] };
         let (mut maxima, mut sums, mut values) = (vec![], vec![], state.0[parts * 2..].to_vec());
         // For each half, two words per page.
@@ -213,8 +269,9 @@ impl Tile {
             let (tile, half) = (part / self.halves, part % self.halves);
             let mine: Vec<V> = scores.iter().flat_map(|s| self.in_order(s[tile], half)).collect();
             let (p, maximum, sum, change) = self.softmax(b, lane, start, (&mine, &scales), range, (state.0[part], state.0[parts + part]));
+            let changes = if self.turned() { lane.of_rows(b, change) } else { [change; 2] };
             for four in values[tile * self.values()..][..self.values()].chunks_mut(2 * self.halves) {
-                for x in &mut four[2 * half..][..2] {
+                for (x, change) in four[2 * half..][..2].iter_mut().zip(changes) {
                     *x = b.fmul(*x, change);
                 }
             }
@@ -241,25 +298,40 @@ impl Tile {
         i / 4 * PAGE_TOKENS + if self.int8 { i % 4 } else { i % 4 / 2 * 8 + i % 2 }
     }
 
-    /// Scores of a page, for each tile: two products with eight tokens.
-    fn scores(&self, b: &mut Builder, lane: &Lane, k: V, q: &[Vec<V>]) -> Vec<[[V; 4]; 2]> {
-        let k = b.at(k, lane.k);
+    /// Before load number `load` of a page's words: in a [crowded](Tile::crowded) tile, nothing is read earlier than that, every few loads. `ptxas` would read ahead until no register is left,
+    /// and spill what it needs later.
+    fn pause(&self, b: &mut Builder, load: usize) {
+        if self.crowded() && (load * 2 / self.bytes()).is_multiple_of(AHEAD) {
+            b.sync_warp();
+        }
+    }
+
+    /// Scores of pages, of each for each tile: two products with eight tokens.
+    fn scores(&self, b: &mut Builder, lane: &Lane, pages: &[PageAt], q: &Queries) -> Vec<Vec<[[V; 4]; 2]>> {
+        let keys: Vec<V> = pages.iter().map(|p| b.at(p.k, lane.k)).collect();
         let zero = b.f32(0.0);
-        let mut acc = vec![[[zero; 4]; 2]; self.tiles];
-        let mut step = 0;
+        let mut acc = vec![vec![[[zero; 4]; 2]; self.tiles]; pages.len()];
+        let mut first = 0;
         for load in 0..self.k_bytes() / 512 {
-            let p = b.atc(k, load as i64 * 512);
-            let words = b.ldmatrix(p, true);
-            for right in self.operands(b, &words) {
-                for (acc, q) in acc.iter_mut().zip(q) {
-                    for (acc, right) in acc.iter_mut().zip(&right) {
-                        let c = b.mma(self.elem, &q[step * 4..][..4], right, &acc[..]);
+            self.pause(b, load);
+            let read = |k: &V| {
+                let p = b.atc(*k, load as i64 * 512);
+                let words = b.ldmatrix(p, true);
+                self.operands(b, &words)
+            };
+            let right: Vec<Vec<[[V; 2]; 2]>> = keys.iter().map(read).collect();
+            let steps = right.first().map_or(0, Vec::len);
+            for (step, tile) in (0..steps).flat_map(|step| (0..self.tiles).map(move |tile| (step, tile))) {
+                let left = self.query(b, q, tile, first + step);
+                for (acc, right) in acc.iter_mut().zip(&right) {
+                    for (acc, right) in acc[tile].iter_mut().zip(&right[step]) {
+                        let c = b.mma(self.elem, &left, right, &acc[..]);
                         // The rows of an unused half stay zero.
                         acc[..2 * self.halves].copy_from_slice(&c[..2 * self.halves]);
                     }
                 }
-                step += 1;
             }
+            first += steps;
         }
         acc
     }
@@ -344,9 +416,20 @@ impl Tile {
             .collect();
         let mut eight = 0;
         for load in 0..self.d * self.bytes() / 32 {
+            self.pause(b, load);
             let at = b.atc(v, load as i64 * 32);
             let words = b.ldmatrix(at, true);
-            for right in self.operands(b, &words).iter().flatten() {
+            let right = self.operands(b, &words);
+            if self.turned() {
+                for (columns, values) in right.iter().zip(values[eight * each..].chunks_mut(4)) {
+                    let [x, y] = columns;
+                    let c = b.mma(self.elem, &[x[0], y[0], x[1], y[1]], &p[0], values);
+                    values.copy_from_slice(&c);
+                }
+                eight += 2 * right.len();
+                continue;
+            }
+            for right in right.iter().flatten() {
                 for (a, values) in left.iter().zip(values.chunks_mut(self.values())) {
                     let mine = &mut values[eight * each..][..each];
                     let mut c = [zero; 4];
@@ -379,6 +462,11 @@ impl State {
     /// Maximum of a half.
     pub(super) fn maximum(&self, part: usize) -> V {
         self.0[part]
+    }
+
+    /// Of a [turned](Tile::turned) tile, the weighted values of row `i` of the lane's two: for every 16 columns, those at the [columns](Lane::columns) of the lane.
+    pub(super) fn of_row(&self, tile: &Tile, row: usize) -> Vec<[V; 2]> {
+        self.0[tile.parts() * 2..].chunks(4).map(|c| [c[row], c[2 + row]]).collect()
     }
 
     /// Weighted values of a half in runs of adjacent columns, the first beginning at the lane's first column; and the columns from one run to the next.
