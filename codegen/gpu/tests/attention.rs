@@ -419,7 +419,7 @@ fn prefill_of_other_heads_and_groups() {
     check(&Shape { d: 256, group: 2, kv_heads: 1, dtype: KvDType::Bf16, target: "sm86", ..PROMPT }, &[&ragged]);
 }
 
-/// With `ptxas` at hand: nothing is spilled by the forms below, on no target (of few tokens, heads of 240 still spill two words on sm90; of prompts, heads of 208, and those of 256 without a window on sm100, still spill two words outside of their loops),
+/// With `ptxas` at hand: nothing is spilled by the forms below, on no target (of prompts, heads of 208, and those of 256 without a window on sm100, still spill two words outside of their loops),
 /// and as many blocks fit on a multiprocessor as the grid counts on.
 #[test]
 fn registers_suffice() {

@@ -56,8 +56,9 @@ impl<'a> Pool<'a> {
         let start = b.shlc(number, 4);
         let start = b.sub(start, range.first);
         let pieces = self.tile.k_bytes() as i64 / 16;
-        // Where values go would else be computed once, before the loop over the pages.
-        let piece = if self.tile.crowded() { b.asm_volatile(I32, "mov.b32 $0, $1;", "=r,r", &[piece]) } else { piece };
+        // Where values go would else be computed once, before the loop over the pages: registers that large heads need.
+        let piece =
+            if self.tile.crowded() || self.tile.turned() { b.asm_volatile(I32, "mov.b32 $0, $1;", "=r,r", &[piece]) } else { piece };
         for i in (0..pieces).step_by(step as usize) {
             // The last pieces may not be for all lanes.
             let whole = i + step <= pieces;
