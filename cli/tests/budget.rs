@@ -128,6 +128,8 @@ fn weights_of_any_magnitude_compile_or_are_named() {
     checkpoint(f.path(), |rows, row, column, v| if (rows, row, column) == (FFN, 700, 9) { f32::NAN } else { v });
     for more in [&["--error-budget", "0.09"][..], &["--w8"], &["--dtype", "f32"]] {
         let said = compile(f.path(), more).expect_err("not a number");
-        assert!(said.contains("mlp.gate_proj.weight: row 700, column ") && said.contains("not a finite number"), "{more:?}: {said}");
+        // The gain of the norm before may be folded into it.
+        let named = ["mlp.gate_proj.weight", ": row 700, column ", "not a finite number"].iter().all(|part| said.contains(part));
+        assert!(named, "{more:?}: {said}");
     }
 }
