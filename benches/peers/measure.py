@@ -85,7 +85,7 @@ class Child:
 def opened(plan: Plan, entrant: Entrant, case: Case, settings: dict[str, Any], turns: int) -> tuple[Child, float]:
     """A child with the model open, and how long that took."""
     child = Child(plan, entrant)
-    task = {"threads": case.threads, "sequences": case.sequences, "prompt": case.prompt, "depth": case.depth, "kv": case.kv}
+    task = {"kind": case.kind, "threads": case.threads, "sequences": case.sequences, "prompt": case.prompt, "depth": case.depth, "kv": case.kv}
     try:
         path = str(plan.stored(entrant, case.kv))
         return child, child.call("open", path=path, task=task, context=case.context(turns), settings=settings)[0]

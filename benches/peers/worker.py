@@ -19,6 +19,7 @@ import engines
 class Task:
     """The part of `cases.Case` that an engine sees."""
 
+    kind: str
     threads: int
     sequences: int
     prompt: int

@@ -59,7 +59,7 @@ class Engine:
         api.llama_backend_init()
         loading = api.llama_model_default_params()
         # It repacks 4-bit weights into memory of its own. With the file mapped as well, both would count, though the system can take the mapped pages back; opening is faster mapped.
-        loading.use_mmap = case.kind == "load"
+        loading.load_mode = api.LLAMA_LOAD_MODE_MMAP if case.kind == "load" else api.LLAMA_LOAD_MODE_NONE
         self.model = api.llama_model_load_from_file(path.encode(), loading)
         if not self.model:
             raise RuntimeError(f"llama.cpp cannot open {path}")
