@@ -13,6 +13,7 @@ use llmcc_ir::target::{Family, TARGETS, TargetSpec};
 use llmcc_tests::sass::{Instruction, Listing, count, flight, listings};
 use llmcc_tests::{golden, options};
 use std::fmt::Write;
+use std::thread;
 
 /// `ptxas`, where this build can make PTX and it is installed; `make test` installs it and names it.
 fn ptxas() -> Option<Ptxas> {
@@ -94,13 +95,21 @@ fn table(ptxas: &Ptxas, target: &'static TargetSpec, format: &str, wrong: &mut V
 #[test]
 fn every_kernel_assembles_for_every_target() {
     let Some(ptxas) = ptxas() else { return };
-    let (mut all, mut wrong) = (String::new(), vec![]);
-    for target in TARGETS.iter().filter(|t| t.family() == Family::Gpu) {
+    let of = |target: &'static TargetSpec| {
+        let (mut all, mut wrong) = (String::new(), vec![]);
         let fp8 = target.gpu().is_some_and(|g| g.fp8_flops > 0.0);
         for format in ["w4g32", "bf16"].into_iter().chain(fp8.then_some("fp8")) {
             let _ = write!(all, "{} {format}\n{}\n", target.name, table(&ptxas, target, format, &mut wrong));
         }
-    }
+        (all, wrong)
+    };
+    // The assembler works on one kernel at a time, so targets are taken side by side.
+    let found: Vec<(String, Vec<String>)> = thread::scope(|scope| {
+        let running: Vec<_> = TARGETS.iter().filter(|t| t.family() == Family::Gpu).map(|target| scope.spawn(|| of(target))).collect();
+        running.into_iter().map(|r| r.join().unwrap_or_else(|e| std::panic::resume_unwind(e))).collect()
+    });
+    let all: String = found.iter().map(|(all, _)| all.as_str()).collect();
+    let wrong: Vec<&str> = found.iter().flat_map(|(_, wrong)| wrong.iter().map(String::as_str)).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     insta::assert_snapshot!(all);
 }
