@@ -10,6 +10,7 @@ use crate::session::{CompileOptions, Lowered, VersionRef};
 use llmcc_codegen::Object;
 use llmcc_codegen::link::WeightsPlace;
 use llmcc_frontends::Checkpoint;
+use llmcc_ir::graph::Op;
 use llmcc_ir::plan::{Plan, Storage, WeightExpr};
 use llmcc_ir::quant::Format;
 use llmcc_ir::target::{self, TargetSpec};
@@ -260,17 +261,15 @@ fn storage_name(s: &Storage) -> String {
 
 /// A weight expression with tensor names, e.g. `scale_cols(model.layers.0.mlp.up_proj.weight, …)`.
 fn weight_name(expr: &WeightExpr, l: &Lowered) -> String {
-    let name = |x: &WeightExpr| weight_name(x, l);
     match expr {
         WeightExpr::Weight(i) => l.module.weights.get(*i).map_or_else(|| "?".into(), |w| w.name.clone()),
-        WeightExpr::Transpose(x) => format!("transpose({})", name(x)),
-        WeightExpr::ScaleCols(w, g) => format!("scale_cols({}, {})", name(w), name(g)),
-        WeightExpr::ScaleRows(w, g) => format!("scale_rows({}, {})", name(w), name(g)),
-        WeightExpr::ConcatRows(xs) => format!("concat_rows({})", xs.iter().map(name).collect::<Vec<_>>().join(", ")),
-        WeightExpr::SliceRows(start, len, x) => format!("slice_rows{{{start}, {len}}}({})", name(x)),
-        WeightExpr::Binary(op, a, b) => format!("{}({}, {})", op.name(), name(a), name(b)),
-        WeightExpr::Unary(op, x) => format!("{}({})", op.name(), name(x)),
-        WeightExpr::Const(c) => c.to_string(),
+        WeightExpr::Op(Op::Const { value }, _) => value.to_string(),
+        WeightExpr::Op(op, args) => {
+            let attributes: Vec<String> = op.attributes().iter().map(|(_, value)| value.to_string()).collect();
+            let attributes = if attributes.is_empty() { String::new() } else { format!("{{{}}}", attributes.join(", ")) };
+            let args: Vec<String> = args.iter().map(|x| weight_name(x, l)).collect();
+            format!("{}{attributes}({})", op.name(), args.join(", "))
+        }
     }
 }
 

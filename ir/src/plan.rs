@@ -4,7 +4,7 @@
 //! to buffers, weights and states. Buffers are assigned to slots by liveness; each slot's size is linear in `T` and `R`, so the peak is a
 //! formula known before anything is loaded.
 
-use crate::graph::ModelInfo;
+use crate::graph::{ModelInfo, Op, ValueType};
 use crate::kernel::{Kernel, RowElem};
 use crate::kv::KvSpec;
 use crate::quant::Format;
@@ -130,22 +130,8 @@ pub enum Storage {
 pub enum WeightExpr {
     /// Module weight `i`.
     Weight(usize),
-    /// `[a,b] → [b,a]`.
-    Transpose(Box<WeightExpr>),
-    /// Column `j` times element `j` of the vector.
-    ScaleCols(Box<WeightExpr>, Box<WeightExpr>),
-    /// Row `i` times element `i` of the vector.
-    ScaleRows(Box<WeightExpr>, Box<WeightExpr>),
-    /// One below the other; vectors: one after the other.
-    ConcatRows(Vec<WeightExpr>),
-    /// Rows `start..start+len`; vectors: elements.
-    SliceRows(usize, usize, Box<WeightExpr>),
-    /// Elementwise on equal shapes, a tiled vector, or a scalar (as at the graph level).
-    Binary(crate::graph::BinaryOp, Box<WeightExpr>, Box<WeightExpr>),
-    /// Elementwise.
-    Unary(crate::graph::UnaryOp, Box<WeightExpr>),
-    /// Scalar.
-    Const(crate::graph::F32),
+    /// An operation that weights may be computed by, and its arguments.
+    Op(Op, Vec<WeightExpr>),
 }
 
 impl WeightExpr {
@@ -153,14 +139,16 @@ impl WeightExpr {
     pub fn leaves(&self, f: &mut impl FnMut(usize)) {
         match self {
             WeightExpr::Weight(i) => f(*i),
-            WeightExpr::Const(_) => {}
-            WeightExpr::Transpose(x) | WeightExpr::SliceRows(_, _, x) | WeightExpr::Unary(_, x) => x.leaves(f),
-            WeightExpr::ScaleCols(a, b) | WeightExpr::ScaleRows(a, b) | WeightExpr::Binary(_, a, b) => {
-                a.leaves(f);
-                b.leaves(f);
-            }
-            WeightExpr::ConcatRows(xs) => xs.iter().for_each(|x| x.leaves(f)),
+            WeightExpr::Op(_, args) => args.iter().for_each(|x| x.leaves(f)),
         }
+    }
+
+    /// The same over other weights: `weight(i)` in place of weight `i`; `None` if one of them has none.
+    pub fn substitute(&self, weight: &impl Fn(usize) -> Option<usize>) -> Option<WeightExpr> {
+        Some(match self {
+            WeightExpr::Weight(i) => WeightExpr::Weight(weight(*i)?),
+            WeightExpr::Op(op, args) => WeightExpr::Op(op.clone(), args.iter().map(|x| x.substitute(weight)).collect::<Option<_>>()?),
+        })
     }
 }
 
@@ -221,23 +209,17 @@ impl Plan {
 /// # Errors
 /// Says which operation does not fit.
 pub fn weight_type(expr: &WeightExpr, weights: &[crate::graph::Weight]) -> Result<TensorType, String> {
-    use crate::graph::{Op, ValueType};
-    let infer = |op: Op, args: &[&WeightExpr]| -> Result<TensorType, String> {
-        let types: Result<Vec<ValueType>, String> = args.iter().map(|a| Ok(ValueType::Tensor(weight_type(a, weights)?))).collect();
-        match op.infer(&types?)? {
-            ValueType::Tensor(t) => Ok(t),
-            ValueType::Kv(_) => Err("a weight cannot be a state".into()),
-        }
-    };
     match expr {
         WeightExpr::Weight(i) => Ok(weights.get(*i).ok_or_else(|| format!("no weight {i}"))?.ty.clone()),
-        WeightExpr::Transpose(x) => infer(Op::Transpose, &[x]),
-        WeightExpr::ScaleCols(w, g) => infer(Op::ScaleCols, &[w, g]),
-        WeightExpr::ScaleRows(w, g) => infer(Op::ScaleRows, &[w, g]),
-        WeightExpr::ConcatRows(xs) => infer(Op::ConcatRows, &xs.iter().collect::<Vec<_>>()),
-        WeightExpr::SliceRows(start, len, x) => infer(Op::SliceRows { start: *start, len: *len }, &[x]),
-        WeightExpr::Binary(op, a, b) => infer(Op::Binary(*op), &[a, b]),
-        WeightExpr::Unary(op, x) => infer(Op::Unary(*op), &[x]),
-        WeightExpr::Const(c) => infer(Op::Const(*c), &[]),
+        WeightExpr::Op(op, args) => {
+            if !op.facts().packs() {
+                return Err(format!("`{}` is computed when running, not when packing", op.name()));
+            }
+            let types: Result<Vec<ValueType>, String> = args.iter().map(|a| Ok(ValueType::Tensor(weight_type(a, weights)?))).collect();
+            match op.infer(&types?)? {
+                ValueType::Tensor(t) => Ok(t),
+                ValueType::Kv(_) => Err("a weight cannot be a state".into()),
+            }
+        }
     }
 }

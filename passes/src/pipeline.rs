@@ -12,7 +12,7 @@ use crate::storage::{self, Matrix, Products, Storages};
 use crate::{Choice, Compiled, FuncStats, Options, PassError, RegimeSpec, Stored, candidates, memory, plan, regimes, rules, schedule};
 use egg::Id;
 use llmcc_ir::diag::{Diagnostic, Severity};
-use llmcc_ir::graph::{Arg, Func, Input, Module, Op};
+use llmcc_ir::graph::{Arg, Func, Module, Reads};
 use llmcc_ir::plan::Plan;
 use llmcc_ir::quant::Format;
 use llmcc_ir::verify::{verify_module, verify_packed, verify_plan};
@@ -166,20 +166,13 @@ fn check_inputs(module: &Module) -> Result<(), PassError> {
     for call in &module.step {
         let Some(func) = module.funcs.get(call.func) else { continue };
         for node in &func.nodes {
-            let wanted = match node.op {
-                Op::Embed => (1, Input::Tokens),
-                Op::RopeTable { .. } => (0, Input::Positions),
-                Op::KvAppend => (3, Input::Positions),
-                Op::Attention { .. } => (2, Input::Positions),
-                Op::GatherRows => (1, Input::OutRows),
-                _ => continue,
-            };
-            let bound = node.args.get(wanted.0).and_then(|v| call.args.get(v.0 as usize));
-            if bound != Some(&Arg::Input(wanted.1)) {
-                return Err(PassError::invalid(
-                    func,
-                    format!("argument {} of `{}` must be the input {:?}", wanted.0 + 1, node.op.name(), wanted.1),
-                ));
+            for (i, (_, reads)) in node.op.facts().args.iter().enumerate() {
+                let Reads::Input(wanted) = reads else { continue };
+                let bound = node.args.get(i).and_then(|v| call.args.get(v.0 as usize));
+                if bound != Some(&Arg::Input(*wanted)) {
+                    let what = format!("argument {} of `{}` must be the input {wanted:?}", i + 1, node.op.name());
+                    return Err(PassError::invalid(func, what));
+                }
             }
         }
     }

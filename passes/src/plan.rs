@@ -3,7 +3,6 @@
 use crate::PassError;
 use crate::schedule::{FuncSchedule, Source, Step, output_params};
 use crate::spec::family;
-use crate::weights::substitute;
 use llmcc_ir::graph::{Arg, Call, Module};
 use llmcc_ir::kernel::{Kernel, ParamKind};
 use llmcc_ir::plan::{Buffer, Launch, Operand, PackedWeight, Plan, Regime, Storage, WeightExpr};
@@ -107,7 +106,7 @@ impl<'a> Assembler<'a> {
             },
             Source::Weight(expr, storage) => {
                 let weight = |i: usize| if let Some(Arg::Weight(w)) = arg(i) { Some(w) } else { None };
-                substitute(expr, &weight).map(|e| Operand::Weight(self.weight(e, *storage)))
+                expr.substitute(&weight).map(|e| Operand::Weight(self.weight(e, *storage)))
             }
         };
         found.ok_or_else(|| self.invalid(call, &format!("a call binds a parameter to the wrong kind of value ({source:?})")))

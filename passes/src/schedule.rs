@@ -1,7 +1,7 @@
 //! From chosen terms to launches: the order of a function's kernels, and their operands.
 
 use crate::PassError;
-use crate::egraph::{Graph, Head, Term, store_of};
+use crate::egraph::{Graph, Term, store_of};
 use crate::extract::{How, Problem, Solved};
 use crate::spec::Output;
 use crate::weights::WeightTerms;
@@ -171,9 +171,9 @@ pub fn state_param(g: &Graph, class: Id) -> Option<usize> {
             return Some(i);
         }
         let before = g[at].nodes.iter().find_map(|t| match t {
-            Term::Op(Head::KvAppend, children) => Some(children[0]),
+            Term::Op(head, children) => children.get(head.attributes().len() + head.facts().replaces()?).copied(),
             Term::Store(_, _, [of]) => Some(*of),
-            _ => None,
+            Term::Param(_) | Term::Int(_) | Term::Float(_) | Term::Attr(_) | Term::Quant(_) | Term::Kernel(..) | Term::Proj(..) => None,
         });
         at = g.find(before?);
     }

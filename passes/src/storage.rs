@@ -2,13 +2,13 @@
 //!
 //! They are decided on after the equalities have saturated, so that no equality is derived from one. With a single format nothing is measured.
 
-use crate::egraph::{Graph, Head, Term};
+use crate::egraph::{Graph, Term};
 use crate::measure::Measured;
 use crate::schedule::state_param;
-use crate::weights::{WeightTerms, substitute};
+use crate::weights::WeightTerms;
 use crate::{Options, PassError};
 use egg::Id;
-use llmcc_ir::graph::{Arg, F32, Module, ValueType};
+use llmcc_ir::graph::{Arg, F32, Module, Reads, ValueType};
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::plan::WeightExpr;
 use llmcc_ir::quant::{Elem, Format};
@@ -46,17 +46,21 @@ pub fn matrices(module: &Module, func: usize, g: &Graph) -> Result<BTreeMap<Id, 
     let mut out: BTreeMap<Id, Matrix> = BTreeMap::new();
     for class in g.classes() {
         for t in &class.nodes {
-            let (w, table) = match t {
-                Term::Op(Head::MatMul, c) => (c[1], false),
-                Term::Op(Head::Embed, c) => (c[0], true),
-                _ => continue,
-            };
-            let w = g.find(w);
-            let Some(expr) = terms.get(g, w).cloned() else { continue };
-            let elements =
-                g[w].data.ty.as_ref().and_then(ValueType::tensor).map_or(0, |t| t.shape.iter().filter_map(|d| d.known()).product());
-            let m = out.entry(w).or_insert_with(|| Matrix { bound: bound(module, func, &expr), expr, elements, table });
-            m.table &= table;
+            let Term::Op(head, children) = t else { continue };
+            let args = children.iter().skip(head.attributes().len());
+            for (w, (_, reads)) in args.zip(head.facts().args) {
+                let table = match reads {
+                    Reads::Matrix => false,
+                    Reads::Table => true,
+                    Reads::Any | Reads::Weight | Reads::Input(_) | Reads::State | Reads::Replaced => continue,
+                };
+                let w = g.find(*w);
+                let Some(expr) = terms.get(g, w).cloned() else { continue };
+                let elements =
+                    g[w].data.ty.as_ref().and_then(ValueType::tensor).map_or(0, |t| t.shape.iter().filter_map(|d| d.known()).product());
+                let m = out.entry(w).or_insert_with(|| Matrix { bound: bound(module, func, &expr), expr, elements, table });
+                m.table &= table;
+            }
         }
     }
     Ok(out)
@@ -64,7 +68,7 @@ pub fn matrices(module: &Module, func: usize, g: &Graph) -> Result<BTreeMap<Id, 
 
 /// What an expression over the parameters of a function is in each of its calls.
 fn bound(module: &Module, func: usize, expr: &WeightExpr) -> BTreeSet<WeightExpr> {
-    let in_call = |args: &Vec<Arg>| substitute(expr, &|i| if let Some(Arg::Weight(w)) = args.get(i) { Some(*w) } else { None });
+    let in_call = |args: &Vec<Arg>| expr.substitute(&|i| if let Some(Arg::Weight(w)) = args.get(i) { Some(*w) } else { None });
     module.step.iter().filter(|c| c.func == func).filter_map(|c| in_call(&c.args)).collect()
 }
 
@@ -88,7 +92,8 @@ impl<'a> Products<'a> {
         let packed = matrices.iter().map(|(class, m)| (*class, self.formats(m))).collect();
         let mut cached = BTreeMap::new();
         if !self.opts.kv.is_empty() {
-            for class in g.classes().filter(|c| c.nodes.iter().any(|t| matches!(t, Term::Op(Head::KvAppend, _)))) {
+            for class in g.classes().filter(|c| c.nodes.iter().any(|t| matches!(t, Term::Op(head, _) if head.facts().replaces().is_some())))
+            {
                 if let Some(ValueType::Kv(spec)) = &class.data.ty
                     && state_param(g, class.id).is_some()
                 {

@@ -1,11 +1,10 @@
 //! Kernel level.
 
-use super::kv::KvState;
+use super::kv::{KvState, attention};
 use super::rows::elem_name;
-use super::scalar::{binary, normalize, rope, rope_row, unary};
+use super::scalar::{normalize, rope, rope_row};
 use super::{Batch, EvalError, Fp8Rows, Q8Rows, Rows};
 use crate::diag::Severity;
-use crate::graph::F32;
 use crate::kernel::{
     Attention, Body, Embed, Expr, Kernel, Matmul, Norm, ParamId, ParamKind, Pointwise, Prologue, RopeTable, RowElem, RowNorm, Segment,
     Store, TopK,
@@ -265,10 +264,10 @@ impl Cx<'_, '_> {
                 (0..n).map(|j| f64::from(v[j % v.len()])).collect()
             }
             Expr::Const(c) => vec![f64::from(c.get()); n],
-            Expr::Unary(op, x) => self.expr(x, n, i, lanes)?.into_iter().map(|v| unary(*op, v)).collect(),
+            Expr::Unary(op, x) => self.expr(x, n, i, lanes)?.into_iter().map(|v| op.eval(v)).collect(),
             Expr::Binary(op, a, b) => {
                 let (a, b) = (self.expr(a, n, i, lanes)?, self.expr(b, n, i, lanes)?);
-                a.into_iter().zip(b).map(|(a, b)| binary(*op, a, b)).collect()
+                a.into_iter().zip(b).map(|(a, b)| op.eval(a, b)).collect()
             }
             Expr::Normalize(norm, x) => {
                 let mut x = self.expr(x, n, i, lanes)?;
@@ -334,34 +333,6 @@ impl Cx<'_, '_> {
         let wanted = |i: usize| self.batch.wanted.get(i).copied().unwrap_or_default();
         (0..self.m).map(|i| Ok(super::top_k::top_k(&self.row(k.x, i)?, k.k, wanted(i)))).collect()
     }
-}
-
-/// Attention of each token's queries `[heads · head_dim]` over its sequence, as at the graph level.
-pub(super) fn attention(
-    kv: &KvState,
-    seqs: &[usize],
-    positions: &[i32],
-    q: &Values,
-    heads: usize,
-    scale: F32,
-) -> Result<Values, EvalError> {
-    let (d, groups) = (kv.spec.head_dim, kv.spec.kv_heads);
-    let fits = d > 0 && groups > 0 && heads > 0 && heads.is_multiple_of(groups);
-    if !fits || q.iter().any(|r| r.len() != heads * d) || q.len() != seqs.len() {
-        return Err(EvalError::malformed("", format!("attention of {heads} heads over {}", kv.spec)));
-    }
-    if let Some(p) = positions.iter().find(|p| **p < 0) {
-        return Err(EvalError::batch(format!("negative position {p}")));
-    }
-    let mut out = vec![];
-    for (i, q) in q.iter().enumerate() {
-        let mut row = vec![];
-        for (h, q) in q.chunks(d).enumerate() {
-            row.extend(kv.attend(seqs[i], positions[i] as usize, h / (heads / groups), q, scale.get().into())?);
-        }
-        out.push(row);
-    }
-    Ok(out)
 }
 
 fn to_f32(x: &[f64]) -> Vec<f32> {

@@ -2,6 +2,7 @@
 
 use super::EvalError;
 use super::rows::{amax, q8_scale};
+use crate::graph::F32;
 use crate::kv::{KvDType, KvSpec};
 use half::{bf16, f16};
 
@@ -163,4 +164,32 @@ impl KvRow {
             }
         }
     }
+}
+
+/// Attention of each token's queries `[heads · head_dim]` over its sequence, as at the graph level.
+pub(crate) fn attention(
+    kv: &KvState,
+    seqs: &[usize],
+    positions: &[i32],
+    q: &[Vec<f64>],
+    heads: usize,
+    scale: F32,
+) -> Result<Vec<Vec<f64>>, EvalError> {
+    let (d, groups) = (kv.spec.head_dim, kv.spec.kv_heads);
+    let fits = d > 0 && groups > 0 && heads > 0 && heads.is_multiple_of(groups);
+    if !fits || q.iter().any(|r| r.len() != heads * d) || q.len() != seqs.len() {
+        return Err(EvalError::malformed("", format!("attention of {heads} heads over {}", kv.spec)));
+    }
+    if let Some(p) = positions.iter().find(|p| **p < 0) {
+        return Err(EvalError::batch(format!("negative position {p}")));
+    }
+    let mut out = vec![];
+    for (i, q) in q.iter().enumerate() {
+        let mut row = vec![];
+        for (h, q) in q.chunks(d).enumerate() {
+            row.extend(kv.attend(seqs[i], positions[i] as usize, h / (heads / groups), q, scale.get().into())?);
+        }
+        out.push(row);
+    }
+    Ok(out)
 }

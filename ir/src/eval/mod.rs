@@ -15,6 +15,7 @@ mod kv;
 mod plan;
 mod rows;
 mod scalar;
+mod tensor;
 mod top_k;
 mod weight;
 
@@ -27,13 +28,16 @@ pub use bytes::{
     fp8_rows_from_bytes, fp8_rows_to_bytes, half_rows_from_bytes, half_rows_to_bytes, kv_from_pages, kv_to_pages, q8_rows_from_bytes,
     q8_rows_to_bytes, rows_from_bytes, rows_to_bytes,
 };
-pub use graph::{Tensor, Value, eval_func, eval_module};
+pub use graph::{eval_func, eval_module};
 pub use kernel::{OperandData, eval_kernel};
 pub use kv::KvState;
+pub(crate) use kv::attention;
 pub use plan::{eval_plan, eval_plan_watched};
 pub use rows::{Fp8Rows, Q8Rows, Rows, dequantize_q8_row, quantize_q8_row};
-pub use scalar::{binary, rope_angle, unary};
-pub use weight::{WeightTensor, eval_weight};
+pub use scalar::rope_angle;
+pub(crate) use scalar::{dot, normalize, rope, rope_row};
+pub use tensor::{Tensor, Value};
+pub use weight::{WeightTensor, eval_weight, eval_weight_op};
 
 use crate::graph::F32;
 use crate::ty::Env;

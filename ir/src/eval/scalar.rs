@@ -1,52 +1,4 @@
-//! Scalar functions in f64, shared by the evaluators.
-
-use crate::graph::{BinaryOp, UnaryOp};
-use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_PI};
-
-/// An elementwise function of one argument.
-pub fn unary(op: UnaryOp, x: f64) -> f64 {
-    match op {
-        UnaryOp::Neg => -x,
-        UnaryOp::Exp => x.exp(),
-        UnaryOp::Sigmoid => sigmoid(x),
-        UnaryOp::Silu => x * sigmoid(x),
-        UnaryOp::Gelu => 0.5 * x * libm::erfc(-x * FRAC_1_SQRT_2),
-        UnaryOp::GeluTanh => 0.5 * x * (1.0 + (FRAC_2_PI.sqrt() * (x + 0.044715 * x * x * x)).tanh()),
-        UnaryOp::Relu => {
-            // Not `max`, which would turn NaN into 0 and hide a mistake.
-            if x < 0.0 { 0.0 } else { x }
-        }
-        UnaryOp::Tanh => x.tanh(),
-    }
-}
-
-fn sigmoid(x: f64) -> f64 {
-    1.0 / (1.0 + (-x).exp())
-}
-
-/// An elementwise function of two arguments. NaN in either argument gives NaN.
-pub fn binary(op: BinaryOp, a: f64, b: f64) -> f64 {
-    match op {
-        BinaryOp::Add => a + b,
-        BinaryOp::Sub => a - b,
-        BinaryOp::Mul => a * b,
-        BinaryOp::Div => a / b,
-        BinaryOp::Max => {
-            if a.is_nan() || a > b {
-                a
-            } else {
-                b
-            }
-        }
-        BinaryOp::Min => {
-            if a.is_nan() || a < b {
-                a
-            } else {
-                b
-            }
-        }
-    }
-}
+//! Functions of rows in f64, shared by the evaluators.
 
 /// The angle of RoPE: `f32(position · inv_freq)`, the product rounded to f32 as in Transformers; its sine and cosine are not rounded.
 pub fn rope_angle(position: i32, inv_freq: f32) -> f64 {
@@ -54,7 +6,7 @@ pub fn rope_angle(position: i32, inv_freq: f32) -> f64 {
 }
 
 /// Divides each run of `width` values by its root mean square.
-pub(super) fn normalize(x: &mut [f64], width: usize, eps: f64) {
+pub(crate) fn normalize(x: &mut [f64], width: usize, eps: f64) {
     for run in x.chunks_mut(width) {
         let mean = run.iter().map(|v| v * v).sum::<f64>() / run.len() as f64;
         let factor = 1.0 / (mean + eps).sqrt();
@@ -63,7 +15,7 @@ pub(super) fn normalize(x: &mut [f64], width: usize, eps: f64) {
 }
 
 /// Rotates each head of a row; `table` holds `D/2` cosines, then `D/2` sines. Columns from `D` on are not rotated.
-pub(super) fn rope(x: &mut [f64], head_dim: usize, table: &[f64]) {
+pub(crate) fn rope(x: &mut [f64], head_dim: usize, table: &[f64]) {
     let half = table.len() / 2;
     for head in x.chunks_mut(head_dim) {
         for j in 0..half {
@@ -75,12 +27,12 @@ pub(super) fn rope(x: &mut [f64], head_dim: usize, table: &[f64]) {
 }
 
 /// The table for one position.
-pub(super) fn rope_row(position: i32, inv_freq: &[f32], scale: f64) -> Vec<f64> {
+pub(crate) fn rope_row(position: i32, inv_freq: &[f32], scale: f64) -> Vec<f64> {
     let angles = || inv_freq.iter().map(|f| rope_angle(position, *f));
     angles().map(|a| scale * a.cos()).chain(angles().map(|a| scale * a.sin())).collect()
 }
 
 /// Inner product of two vectors of the same length.
-pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
+pub(crate) fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(x, y)| x * y).sum()
 }

@@ -49,14 +49,14 @@ fn functions_of_one_number() {
         (UnaryOp::Relu, 2.0, 2.0),
         (UnaryOp::Tanh, 0.5, 0.462_117_157_260_009_8),
     ] {
-        let got = unary(op, x);
+        let got = op.eval(x);
         assert!((got - y).abs() <= 1e-8 * y.abs(), "{}({x}) = {got}, not {y}", op.name());
     }
-    assert!(unary(UnaryOp::Relu, f64::NAN).is_nan());
+    assert!(UnaryOp::Relu.eval(f64::NAN).is_nan());
     for op in [BinaryOp::Max, BinaryOp::Min] {
-        assert!(binary(op, f64::NAN, 1.0).is_nan() && binary(op, 1.0, f64::NAN).is_nan());
+        assert!(op.eval(f64::NAN, 1.0).is_nan() && op.eval(1.0, f64::NAN).is_nan());
     }
-    assert_eq!((binary(BinaryOp::Max, 1.0, 2.0), binary(BinaryOp::Min, 1.0, 2.0)), (2.0, 1.0));
+    assert_eq!((BinaryOp::Max.eval(1.0, 2.0), BinaryOp::Min.eval(1.0, 2.0)), (2.0, 1.0));
 }
 
 #[test]
@@ -480,7 +480,7 @@ fn every_graph_operation_by_hand() {
     assert_eq!(run(Op::Binary(BinaryOp::Mul), &[x(), v(&[1.0, 2.0])]), [1.0, 4.0, 3.0, 8.0]);
     assert_eq!(run(Op::Binary(BinaryOp::Div), &[x(), x()]), [1.0; 4]);
     assert_eq!(run(Op::Binary(BinaryOp::Max), &[x(), Tensor::new([], vec![2.5]).unwrap()]), [2.5, 2.5, 3.0, 4.0]);
-    assert_eq!(run(Op::Const(F32::new(0.5)), &[]), [0.5]);
+    assert_eq!(run(Op::Const { value: F32::new(0.5) }, &[]), [0.5]);
     assert_eq!(run(Op::Normalize { eps: F32::new(0.0), width: 1 }, &[x()]), [1.0; 4]);
     assert_eq!(run(Op::SliceCols { start: 1, len: 1 }, &[x()]), [2.0, 4.0]);
     assert_eq!(run(Op::ConcatCols, &[x(), x()]), [1.0, 2.0, 1.0, 2.0, 3.0, 4.0, 3.0, 4.0]);
@@ -511,21 +511,24 @@ fn weight_expressions_round_each_operation() {
         };
         t.ok_or_else(|| EvalError::batch("no such weight"))
     };
-    let w = |i| Box::new(WeightExpr::Weight(i));
+    let w = WeightExpr::Weight;
     let run = |e: WeightExpr| eval_weight(&e, &leaf).map(|t| (t.shape, t.data));
-    assert_eq!(run(WeightExpr::Transpose(w(0))), Ok((vec![2, 2], vec![1.0, 3.0, 0.1, 0.3])));
-    assert_eq!(run(WeightExpr::ScaleCols(w(0), w(1))), Ok((vec![2, 2], vec![0.1, 0.1 * 3.0, 3.0 * 0.1, 0.3 * 3.0])));
-    assert_eq!(run(WeightExpr::ScaleRows(w(0), w(1))), Ok((vec![2, 2], vec![0.1, 0.1 * 0.1, 9.0, 0.3 * 3.0])));
-    assert_eq!(run(WeightExpr::ConcatRows(vec![*w(1), *w(1)])), Ok((vec![4], vec![0.1, 3.0, 0.1, 3.0])));
-    assert_eq!(run(WeightExpr::SliceRows(1, 1, w(0))), Ok((vec![1, 2], vec![3.0, 0.3])));
-    assert_eq!(run(WeightExpr::SliceRows(1, 1, w(1))), Ok((vec![1], vec![3.0])));
-    let two = Box::new(WeightExpr::Const(F32::new(2.0)));
-    assert_eq!(run(WeightExpr::Binary(BinaryOp::Mul, w(1), two)), Ok((vec![2], vec![0.2, 6.0])));
-    assert_eq!(run(WeightExpr::Unary(UnaryOp::Exp, w(1))), Ok((vec![2], vec![f64::from(0.1f32).exp() as f32, 3f64.exp() as f32])));
-    assert!(run(WeightExpr::ScaleCols(w(1), w(1))).is_err());
-    assert!(run(WeightExpr::SliceRows(1, 2, w(0))).is_err());
-    assert!(run(WeightExpr::ConcatRows(vec![*w(0), *w(1)])).is_err());
-    assert!(run(WeightExpr::Weight(9)).is_err());
+    let run = |op: Op, args: &[WeightExpr]| run(WeightExpr::Op(op, args.to_vec()));
+    assert_eq!(run(Op::Transpose, &[w(0)]), Ok((vec![2, 2], vec![1.0, 3.0, 0.1, 0.3])));
+    assert_eq!(run(Op::ScaleCols, &[w(0), w(1)]), Ok((vec![2, 2], vec![0.1, 0.1 * 3.0, 3.0 * 0.1, 0.3 * 3.0])));
+    assert_eq!(run(Op::ScaleRows, &[w(0), w(1)]), Ok((vec![2, 2], vec![0.1, 0.1 * 0.1, 9.0, 0.3 * 3.0])));
+    assert_eq!(run(Op::ConcatRows, &[w(1), w(1)]), Ok((vec![4], vec![0.1, 3.0, 0.1, 3.0])));
+    assert_eq!(run(Op::SliceRows { start: 1, len: 1 }, &[w(0)]), Ok((vec![1, 2], vec![3.0, 0.3])));
+    assert_eq!(run(Op::SliceRows { start: 1, len: 1 }, &[w(1)]), Ok((vec![1], vec![3.0])));
+    let two = WeightExpr::Op(Op::Const { value: F32::new(2.0) }, vec![]);
+    assert_eq!(run(Op::Binary(BinaryOp::Mul), &[w(1), two]), Ok((vec![2], vec![0.2, 6.0])));
+    assert_eq!(run(Op::Unary(UnaryOp::Exp), &[w(1)]), Ok((vec![2], vec![f64::from(0.1f32).exp() as f32, 3f64.exp() as f32])));
+    assert!(run(Op::ScaleCols, &[w(1), w(1)]).is_err());
+    assert!(run(Op::SliceRows { start: 1, len: 2 }, &[w(0)]).is_err());
+    assert!(run(Op::ConcatRows, &[w(0), w(1)]).is_err());
+    assert!(run(Op::MatMul, &[w(0), w(0)]).is_err(), "products run, they are not packed");
+    assert!(run(Op::Transpose, &[]).is_err());
+    assert!(run(Op::Transpose, &[w(9)]).is_err());
 }
 
 /// Steps that feed each sequence in order: `(sequence, tokens)` chunks, some of them joined into one step.

@@ -7,9 +7,12 @@
 
 mod build;
 mod op;
+mod value;
 
 pub use build::FuncBuilder;
-pub use op::{BinaryOp, F32, Op, UnaryOp, ValueType};
+pub(crate) use op::Operands;
+pub use op::{Attr, AttrKind, AttrType, BinaryOp, Facts, Head, Input, Op, Reads, Stage, UnaryOp};
+pub use value::{F32, ValueType};
 
 use crate::kv::KvSpec;
 use crate::ty::TensorType;
@@ -75,22 +78,6 @@ pub enum Arg {
     Kv(usize),
     /// A per-step input array.
     Input(Input),
-}
-
-/// Arrays the caller of `step` provides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Input {
-    /// `i32 [T]` token ids.
-    Tokens,
-    /// `i32 [T]` positions in their sequences.
-    Positions,
-    /// `i32 [R]` rows whose logits are wanted.
-    OutRows,
-}
-
-impl Input {
-    /// Every input with its name in `.lir` text.
-    pub const ALL: &[(Input, &'static str)] = &[(Input::Tokens, "tokens"), (Input::Positions, "positions"), (Input::OutRows, "out_rows")];
 }
 
 /// What a parameter may be bound to.

@@ -8,7 +8,6 @@
 use super::lex::Kind;
 use super::names::Float;
 use super::parse::{Parsed, Parser, fault};
-use super::syntax;
 use crate::graph::{BinaryOp, F32, UnaryOp};
 
 /// Infix symbol and binding strength of an operation; `None`: written as a call.
@@ -100,7 +99,7 @@ pub(super) trait ParseTree<'a>: Tree {
     /// A leaf or a call that only this kind of tree has; reads the arguments of a call through `args`.
     fn special(p: &mut Parser<'a>, scope: &Self::Scope, args: &mut Args<'_, 'a, Self>) -> Parsed<Self>;
     /// Words that may start [`ParseTree::special`], for error messages.
-    const SPECIALS: &'static [&'static str];
+    fn specials() -> Vec<&'static str>;
 }
 
 /// Reads the arguments of calls and keeps track of the height of the tree.
@@ -123,13 +122,21 @@ impl<'a, E: ParseTree<'a>> Args<'_, 'a, E> {
         })
     }
 
-    /// `(a, b)` with exactly `N` arguments.
-    pub fn exactly<const N: usize>(&mut self, p: &mut Parser<'a>, op: &str) -> Parsed<[E; N]> {
+    /// `(a, b)` with `n` arguments.
+    pub fn counted(&mut self, p: &mut Parser<'a>, op: &str, n: usize) -> Parsed<Vec<E>> {
         let mark = p.mark().saturating_sub(1);
         let args = self.list(p)?;
-        let got = args.len();
-        let wrong = |_| fault("arguments", p.since(mark), format!("`{op}` takes {N} argument{}, not {got}", if N == 1 { "" } else { "s" }));
-        args.try_into().map_err(wrong)
+        if args.len() != n {
+            let s = if n == 1 { "" } else { "s" };
+            return Err(fault("arguments", p.since(mark), format!("`{op}` takes {n} argument{s}, not {}", args.len())));
+        }
+        Ok(args)
+    }
+
+    /// `(a, b)` with exactly `N` arguments.
+    pub fn exactly<const N: usize>(&mut self, p: &mut Parser<'a>, op: &str) -> Parsed<[E; N]> {
+        let args = self.counted(p, op, N)?;
+        args.try_into().map_err(|_| p.unexpected("other arguments"))
     }
 }
 
@@ -180,11 +187,11 @@ fn operand<'a, E: ParseTree<'a>>(p: &mut Parser<'a>, scope: &E::Scope, depth: us
     }
     let mut args = Args { scope, depth, height: 0 };
     let name = p.peek_word();
-    let e = if let Some(op) = syntax::unary(name) {
+    let e = if let Some(op) = UnaryOp::parse(name) {
         p.next();
         let [x] = args.exactly(p, name)?;
         E::unary(op, x)
-    } else if let Some(op) = syntax::binary(name) {
+    } else if let Some(op) = BinaryOp::parse(name) {
         p.next();
         let [a, b] = args.exactly(p, name)?;
         E::binary(op, a, b)
@@ -201,6 +208,6 @@ pub(super) fn no_expression<'a, E: ParseTree<'a>>(p: &Parser<'a>) -> Box<crate::
         return p.unexpected("an expression");
     }
     let e = fault("unknown-op", p.peek().range(), format!("no expression `{}`", super::parse::shorten(word)));
-    let names = UnaryOp::ALL.iter().map(|(_, n)| *n).chain(BinaryOp::ALL.iter().map(|(_, n)| *n)).chain(E::SPECIALS.iter().copied());
+    let names = UnaryOp::ALL.iter().map(|(_, n)| *n).chain(BinaryOp::ALL.iter().map(|(_, n)| *n)).chain(E::specials());
     Box::new(super::parse::suggest(*e, word, names))
 }

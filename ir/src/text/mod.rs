@@ -37,7 +37,6 @@ mod print_graph;
 mod print_kernel;
 mod print_plan;
 mod render;
-mod syntax;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(test)]

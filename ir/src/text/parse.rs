@@ -2,9 +2,8 @@
 
 use super::lex::{Kind, Token, lex};
 use super::names::unescape;
-use super::syntax::{self, Attr, AttrKind};
 use crate::diag::{Diagnostic, Place};
-use crate::graph::F32;
+use crate::graph::{Attr, AttrKind, F32};
 use crate::kv::{KvDType, KvSpec};
 use crate::ty::{DType, Dim, TensorType};
 use std::borrow::Cow;
@@ -415,7 +414,7 @@ impl<'a> Parser<'a> {
     }
 
     /// `{name=value, …}`, exactly the declared attributes in any order; nothing at all if none are declared.
-    pub fn attrs(&mut self, op: &str, decls: syntax::AttrDecls) -> Parsed<Vec<Attr>> {
+    pub fn attrs(&mut self, op: &str, decls: &[(&'static str, AttrKind)]) -> Parsed<Vec<Attr>> {
         let mark = self.at.saturating_sub(1);
         let mut values = vec![None; decls.len()];
         if self.eat(b'{') {
@@ -428,7 +427,7 @@ impl<'a> Parser<'a> {
         Ok(values.into_iter().flatten().collect())
     }
 
-    fn attr(&mut self, op: &str, decls: syntax::AttrDecls, values: &mut [Option<Attr>]) -> Parsed<()> {
+    fn attr(&mut self, op: &str, decls: &[(&'static str, AttrKind)], values: &mut [Option<Attr>]) -> Parsed<()> {
         let t = self.expect_kind(Kind::Word, "an attribute")?;
         let name = self.str_of(t);
         let Some(i) = decls.iter().position(|(n, _)| *n == name) else {
@@ -436,14 +435,30 @@ impl<'a> Parser<'a> {
             return Err(Box::new(suggest(e, name, decls.iter().map(|(n, _)| *n))));
         };
         self.expect(b'=')?;
-        let value = match decls[i].1 {
-            AttrKind::Size => Attr::Size(self.size("a whole number")?),
-            AttrKind::Real => Attr::Real(F32::new(self.real()?)),
-        };
+        let value = self.attr_value(decls[i].1)?;
         match values[i].replace(value) {
             None => Ok(()),
             Some(_) => Err(fault("attribute", t.range(), format!("`{name}` is given twice"))),
         }
+    }
+
+    fn attr_value(&mut self, kind: AttrKind) -> Parsed<Attr> {
+        Ok(match kind {
+            AttrKind::Size => Attr::Size(self.size("a whole number")?),
+            AttrKind::Real => Attr::Real(F32::new(self.real()?)),
+            AttrKind::Flag => Attr::Flag(self.word_of(&["false", "true"])? == "true"),
+            AttrKind::Word(words) => Attr::Word(self.word_of(words)?),
+            AttrKind::Sizes => {
+                self.expect(b'[')?;
+                Attr::Sizes(self.list(b']', |p| p.size("a whole number"))?.into())
+            }
+        })
+    }
+
+    fn word_of(&mut self, words: &'static [&'static str]) -> Parsed<&'static str> {
+        let found = words.iter().find(|w| **w == self.peek_word()).ok_or_else(|| self.one_of("a word", words))?;
+        self.next();
+        Ok(found)
     }
 }
 

@@ -1,11 +1,10 @@
 //! Parsing modules and functions.
 
-use super::lex::Kind;
+use super::lex::{Kind, Token};
 use super::parse::{Label, Parsed, Parser, Scope, fault, shorten, suggest};
 use super::print_graph::ROLES;
-use super::syntax;
 use crate::diag::Place;
-use crate::graph::{Arg, BinaryOp, Call, Func, Input, ModelInfo, Module, Node, Op, Param, Role, UnaryOp, Value, ValueType, Weight};
+use crate::graph::{Arg, Call, Func, Head, Input, ModelInfo, Module, Node, Op, Param, Role, Value, ValueType, Weight};
 use crate::kv::KvSpec;
 use std::collections::HashMap;
 
@@ -242,13 +241,17 @@ impl<'a> Body<'a> {
 fn operation(p: &mut Parser) -> Parsed<Op> {
     let t = p.expect_kind(Kind::Word, "an operation")?;
     let name = p.str_of(t);
-    let Some(found) = syntax::op(name) else {
+    let Some(head) = Head::parse(name) else {
         let e = *fault("unknown-op", t.range(), format!("no operation `{}`", shorten(name)));
-        let elementwise = UnaryOp::ALL.iter().map(|(_, n)| *n).chain(BinaryOp::ALL.iter().map(|(_, n)| *n));
-        return Err(Box::new(suggest(e, name, syntax::STRUCTURED.iter().copied().chain(elementwise))));
+        return Err(Box::new(suggest(e, name, Head::names().into_iter())));
     };
-    let values = p.attrs(name, found.attrs)?;
-    found.build(&values).ok_or_else(|| fault("attribute", t.range(), format!("the attributes of `{name}` do not fit")))
+    attributes(p, head, t)
+}
+
+/// The attributes of the operation whose name `t` was.
+pub(super) fn attributes(p: &mut Parser, head: Head, t: Token) -> Parsed<Op> {
+    let values = p.attrs(head.name(), head.attributes())?;
+    head.build(&values).ok_or_else(|| fault("attribute", t.range(), format!("the attributes of `{}` do not fit", head.name())))
 }
 
 /// `step { … }`

@@ -292,7 +292,9 @@ fn columns_from(p: &mut Parser) -> Parsed<usize> {
 impl<'a> ParseTree<'a> for Expr {
     type Scope = Scope<'a>;
 
-    const SPECIALS: &'static [&'static str] = &["acc0", "norm", "rope"];
+    fn specials() -> Vec<&'static str> {
+        vec!["acc0", "norm", "rope"]
+    }
 
     fn constant(x: F32) -> Expr {
         Expr::Const(x)

@@ -3,10 +3,10 @@
 use super::expr::{self, Args, ParseTree};
 use super::lex::Kind;
 use super::parse::{Parsed, Parser, Scope, fault, shorten, suggest};
-use super::parse_graph::{info, state};
+use super::parse_graph::{attributes, info, state};
 use super::parse_kernel::{format, kernel, row_elem, vector_len};
 use crate::diag::Place;
-use crate::graph::{BinaryOp, F32, ModelInfo, UnaryOp};
+use crate::graph::{BinaryOp, F32, Head, ModelInfo, Op, UnaryOp};
 use crate::kernel::Kernel;
 use crate::kv::KvSpec;
 use crate::plan::{Buffer, Candidates, Launch, Operand, PackedWeight, Plan, Regime, Slot, Storage, WeightExpr};
@@ -247,50 +247,37 @@ impl<'a> RegimeReader<'_, 'a> {
 impl<'a> ParseTree<'a> for WeightExpr {
     type Scope = ();
 
-    const SPECIALS: &'static [&'static str] = &["weight", "transpose", "scale_cols", "scale_rows", "concat_rows", "slice_rows"];
+    fn specials() -> Vec<&'static str> {
+        std::iter::once("weight").chain(Head::names().into_iter().filter(|name| call(name).is_some())).collect()
+    }
 
-    fn constant(x: F32) -> WeightExpr {
-        WeightExpr::Const(x)
+    fn constant(value: F32) -> WeightExpr {
+        WeightExpr::Op(Op::Const { value }, vec![])
     }
 
     fn unary(op: UnaryOp, x: WeightExpr) -> WeightExpr {
-        WeightExpr::Unary(op, Box::new(x))
+        WeightExpr::Op(Op::Unary(op), vec![x])
     }
 
     fn binary(op: BinaryOp, a: WeightExpr, b: WeightExpr) -> WeightExpr {
-        WeightExpr::Binary(op, Box::new(a), Box::new(b))
+        WeightExpr::Op(Op::Binary(op), vec![a, b])
     }
 
     fn special(p: &mut Parser<'a>, _: &(), args: &mut Args<'_, 'a, WeightExpr>) -> Parsed<WeightExpr> {
-        let word = p.peek_word();
-        if !Self::SPECIALS.contains(&word) {
-            return Err(expr::no_expression::<WeightExpr>(p));
+        let word = p.peek();
+        let name = p.peek_word();
+        if p.eat_word("weight") {
+            return Ok(WeightExpr::Weight(p.size("the weight's number")?));
         }
+        let Some(head) = call(name) else { return Err(expr::no_expression::<WeightExpr>(p)) };
         p.next();
-        Ok(match word {
-            "weight" => WeightExpr::Weight(p.size("the weight's number")?),
-            "transpose" => {
-                let [x] = args.exactly(p, word)?;
-                WeightExpr::Transpose(Box::new(x))
-            }
-            "scale_cols" => {
-                let [w, g] = args.exactly(p, word)?;
-                WeightExpr::ScaleCols(Box::new(w), Box::new(g))
-            }
-            "scale_rows" => {
-                let [w, g] = args.exactly(p, word)?;
-                WeightExpr::ScaleRows(Box::new(w), Box::new(g))
-            }
-            "slice_rows" => {
-                p.expect(b'{')?;
-                let start = p.field_size("start")?;
-                p.expect(b',')?;
-                let len = p.field_size("len")?;
-                p.expect(b'}')?;
-                let [x] = args.exactly(p, word)?;
-                WeightExpr::SliceRows(start, len, Box::new(x))
-            }
-            _ => WeightExpr::ConcatRows(args.list(p)?),
-        })
+        let op = attributes(p, head, word)?;
+        let facts = head.facts();
+        Ok(WeightExpr::Op(op, if facts.variadic { args.list(p)? } else { args.counted(p, name, facts.args.len())? }))
     }
+}
+
+/// The operation of this name, if weights are computed by it and it is written as a call (constants are written as numbers).
+fn call(name: &str) -> Option<Head> {
+    Head::parse(name).filter(|head| head.packs() && *head != Head::Const)
 }

@@ -1,7 +1,7 @@
 //! Printing modules and functions.
 
 use super::names::{Float, List, Name, Quoted};
-use super::syntax;
+use crate::graph::Attr;
 use crate::graph::{Arg, Call, Func, Input, ModelInfo, Module, Op, Role, Value, Weight};
 use crate::kv::KvSpec;
 
@@ -84,13 +84,21 @@ fn func(out: &mut String, f: &Func, indent: &str) {
     put!(out, "\n{indent}}}\n");
 }
 
-fn operation(out: &mut String, op: &Op) {
+/// `name{attribute=value, …}`, also in expressions of weights.
+pub(super) fn operation(out: &mut String, op: &Op) {
     out.push_str(op.name());
-    let attrs = syntax::attrs(op);
-    if !attrs.is_empty() {
+    let attributes = op.attributes();
+    if !attributes.is_empty() {
         out.push('{');
-        for (i, (name, value)) in attrs.iter().enumerate() {
-            put!(out, "{}{name}={value}", if i == 0 { "" } else { ", " });
+        for (i, (name, value)) in attributes.iter().enumerate() {
+            put!(out, "{}{name}=", if i == 0 { "" } else { ", " });
+            match value {
+                Attr::Size(n) => put!(out, "{n}"),
+                Attr::Real(x) => put!(out, "{}", Float(x.get())),
+                Attr::Flag(b) => put!(out, "{b}"),
+                Attr::Word(word) => out.push_str(word),
+                Attr::Sizes(sizes) => put!(out, "[{}]", List(sizes.iter())),
+            }
         }
         out.push('}');
     }

@@ -2,8 +2,9 @@
 
 use super::expr::{self, Shape, Tree};
 use super::names::{List, Name, Quoted};
-use super::print_graph::{info, states};
+use super::print_graph::{info, operation, states};
 use super::print_kernel::{Elem, kernel};
+use crate::graph::Op;
 use crate::plan::{Operand, Plan, Regime, Storage, WeightExpr};
 use std::fmt;
 
@@ -81,17 +82,17 @@ impl Tree for WeightExpr {
     type Names = ();
 
     fn shape<'a>(&'a self, _: &()) -> Shape<'a, WeightExpr> {
-        let call = |name: &str, args: Vec<&'a WeightExpr>| Shape::Call(name.into(), args);
         match self {
             WeightExpr::Weight(i) => Shape::Leaf(format!("weight {i}")),
-            WeightExpr::Const(x) => Shape::Const(*x),
-            WeightExpr::Transpose(x) => call("transpose", vec![x]),
-            WeightExpr::ScaleCols(w, g) => call("scale_cols", vec![w, g]),
-            WeightExpr::ScaleRows(w, g) => call("scale_rows", vec![w, g]),
-            WeightExpr::ConcatRows(xs) => call("concat_rows", xs.iter().collect()),
-            WeightExpr::SliceRows(start, len, x) => call(&format!("slice_rows{{start={start}, len={len}}}"), vec![x]),
-            WeightExpr::Binary(op, a, b) => Shape::Binary(*op, a, b),
-            WeightExpr::Unary(op, x) => call(op.name(), vec![x]),
+            WeightExpr::Op(Op::Const { value }, _) => Shape::Const(*value),
+            WeightExpr::Op(op, args) => match (op, &args[..]) {
+                (Op::Binary(op), [a, b]) => Shape::Binary(*op, a, b),
+                _ => {
+                    let mut head = String::new();
+                    operation(&mut head, op);
+                    Shape::Call(head, args.iter().collect())
+                }
+            },
         }
     }
 }

@@ -2,7 +2,10 @@
 //!
 //! They are well formed as text demands (names are unique, references exist) but not well typed: for what may be printed, not for what may be run.
 
-use crate::graph::{Arg, BinaryOp, Call, F32, Func, Input, ModelInfo, Module, Node, Op, Param, Role, UnaryOp, Value, ValueType, Weight};
+use crate::graph::{
+    Arg, Attr, AttrKind, BinaryOp, Call, F32, Func, Head, Input, ModelInfo, Module, Node, Op, Param, Role, UnaryOp, Value, ValueType,
+    Weight,
+};
 use crate::kernel::{self, Body, Expr, Kernel, Norm, ParamKind, Prologue, RowElem, Segment, Store};
 use crate::kv::{KvDType, KvSpec};
 use crate::plan::{Buffer, Candidates, Launch, Operand, PackedWeight, Plan, Regime, Slot, Storage, WeightExpr};
@@ -76,31 +79,28 @@ fn binary() -> impl Strategy<Value = BinaryOp> {
     select(BinaryOp::ALL.iter().map(|(o, _)| *o).collect::<Vec<_>>())
 }
 
+/// An operation of the table that is one of `wanted`, with any attributes.
+fn op_where(wanted: fn(Head) -> bool) -> impl Strategy<Value = Op> {
+    let heads: Vec<Head> = Head::names().into_iter().filter_map(Head::parse).filter(|head| wanted(*head)).collect();
+    select(heads).prop_flat_map(|head| {
+        let values: Vec<BoxedStrategy<Attr>> = head.attributes().iter().map(|(_, kind)| attr_of(*kind)).collect();
+        values.prop_map(move |values| head.build(&values).expect("values of the declared kinds"))
+    })
+}
+
 /// Any operation with any attributes.
 pub fn op() -> impl Strategy<Value = Op> {
-    let plain = vec![
-        Op::Embed,
-        Op::MatMul,
-        Op::KvAppend,
-        Op::GatherRows,
-        Op::ConcatCols,
-        Op::Transpose,
-        Op::ScaleCols,
-        Op::ScaleRows,
-        Op::ConcatRows,
-    ];
-    prop_oneof![
-        select(plain),
-        unary().prop_map(Op::Unary),
-        binary().prop_map(Op::Binary),
-        attr().prop_map(Op::Const),
-        (attr(), size()).prop_map(|(eps, width)| Op::Normalize { eps, width }),
-        attr().prop_map(|scale| Op::RopeTable { scale }),
-        size().prop_map(|head_dim| Op::Rope { head_dim }),
-        (size(), attr()).prop_map(|(heads, scale)| Op::Attention { heads, scale }),
-        (size(), size()).prop_map(|(start, len)| Op::SliceCols { start, len }),
-        (size(), size()).prop_map(|(start, len)| Op::SliceRows { start, len }),
-    ]
+    op_where(|_| true)
+}
+
+fn attr_of(kind: AttrKind) -> BoxedStrategy<Attr> {
+    match kind {
+        AttrKind::Size => size().prop_map(Attr::Size).boxed(),
+        AttrKind::Real => attr().prop_map(Attr::Real).boxed(),
+        AttrKind::Flag => any::<bool>().prop_map(Attr::Flag).boxed(),
+        AttrKind::Word(words) => select(words).prop_map(Attr::Word).boxed(),
+        AttrKind::Sizes => vec(size(), 0..4).prop_map(|sizes| Attr::Sizes(sizes.into())).boxed(),
+    }
 }
 
 /// Indices below `limit`; none if there is nothing to refer to.
@@ -260,18 +260,14 @@ pub fn kernel() -> impl Strategy<Value = Kernel> {
 }
 
 fn weight_expr() -> impl Strategy<Value = WeightExpr> {
-    let leaf = prop_oneof![size().prop_map(WeightExpr::Weight), attr().prop_map(WeightExpr::Const)];
+    let constant = attr().prop_map(|value| WeightExpr::Op(Op::Const { value }, vec![]));
+    let leaf = prop_oneof![size().prop_map(WeightExpr::Weight), constant];
     leaf.prop_recursive(5, 30, 3, |inner| {
-        let x = inner.clone().prop_map(Box::new);
-        prop_oneof![
-            x.clone().prop_map(WeightExpr::Transpose),
-            (x.clone(), x.clone()).prop_map(|(w, g)| WeightExpr::ScaleCols(w, g)),
-            (x.clone(), x.clone()).prop_map(|(w, g)| WeightExpr::ScaleRows(w, g)),
-            vec(inner, 0..4).prop_map(WeightExpr::ConcatRows),
-            (size(), size(), x.clone()).prop_map(|(start, len, x)| WeightExpr::SliceRows(start, len, x)),
-            (binary(), x.clone(), x.clone()).prop_map(|(op, a, b)| WeightExpr::Binary(op, a, b)),
-            (unary(), x).prop_map(|(op, x)| WeightExpr::Unary(op, x)),
-        ]
+        (op_where(|head| head.packs() && head != Head::Const), vec(inner, 3), 0..4usize).prop_map(|(op, mut args, n)| {
+            let facts = op.facts();
+            args.truncate(if facts.variadic { n } else { facts.args.len() });
+            WeightExpr::Op(op, args)
+        })
     })
 }
 

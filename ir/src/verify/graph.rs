@@ -2,7 +2,7 @@
 
 use super::{Sink, kv_spec};
 use crate::diag::{Diagnostic, Place};
-use crate::graph::{Arg, Call, Func, Input, Module, Node, Op, Param, Role, Value, ValueType, Weight};
+use crate::graph::{Arg, Attr, Call, Func, Input, Module, Node, Op, Param, Role, Stage, Value, ValueType, Weight};
 use crate::ty::{DType, Dim, TensorType};
 use std::collections::HashMap;
 
@@ -213,47 +213,44 @@ impl FuncVerifier<'_> {
         }
         let known: Vec<Known> = node.args.iter().map(|v| self.weights.get(v.0 as usize).copied().unwrap_or(Known::Run)).collect();
         self.roles(node, &known, &place);
-        let folds = node.op.weights_only() || matches!(node.op, Op::Unary(_) | Op::Binary(_) | Op::Const(_));
-        self.weights.push(if folds && known.iter().all(|k| *k != Known::Run) { Known::Compile } else { Known::Run });
+        self.weights.push(if node.op.facts().packs() && known.iter().all(|k| *k != Known::Run) { Known::Compile } else { Known::Run });
     }
 
     /// Numbers in attributes are finite.
     fn attributes(&mut self, op: &Op, place: &Place) {
-        let (Op::Const(x) | Op::Normalize { eps: x, .. } | Op::RopeTable { scale: x } | Op::Attention { scale: x, .. }) = op else {
-            return;
-        };
-        if !x.get().is_finite() {
-            self.sink.error("attribute", place.clone(), format!("has the attribute {x}, which is not finite"));
+        for (_, value) in op.attributes() {
+            if let Attr::Real(x) = value
+                && !x.get().is_finite()
+            {
+                self.sink.error("attribute", place.clone(), format!("has the attribute {x}, which is not finite"));
+            }
         }
     }
 
     /// Which arguments must, and which must not, be weights.
     fn roles(&mut self, node: &Node, known: &[Known], place: &Place) {
-        let name = node.op.name();
-        if node.op.weights_only() && known.contains(&Known::Run) {
+        let (name, facts) = (node.op.name(), node.op.facts());
+        if facts.stage == Stage::Pack && known.contains(&Known::Run) {
             self.sink.error("weights-only", place.clone(), format!("`{name}` is for weights; an argument is known only when running"));
         }
-        let rewrites = node.op.weights_only() || matches!(node.op, Op::Unary(_) | Op::Binary(_));
-        if rewrites && known.contains(&Known::Shared) && !known.contains(&Known::Run) {
+        if facts.packs() && known.contains(&Known::Shared) && !known.contains(&Known::Run) {
             self.sink.error("shared-weight", place.clone(), format!("`{name}` rewrites a weight that other functions read too"));
         }
-        let weight = match node.op {
-            Op::Embed => Some(0),
-            Op::MatMul | Op::RopeTable { .. } => Some(1),
-            _ => None,
-        };
-        if let Some(i) = weight.filter(|i| known.get(*i) == Some(&Known::Run)) {
-            self.sink.error("needs-weight", place.clone(), format!("argument {} of `{name}` must be a weight", i + 1));
+        for (i, ((_, reads), known)) in facts.args.iter().zip(known).enumerate() {
+            if reads.weight() && *known == Known::Run {
+                self.sink.error("needs-weight", place.clone(), format!("argument {} of `{name}` must be a weight", i + 1));
+            }
         }
     }
 
     /// A state is appended to once, and afterwards only the new one is read.
     fn states(&mut self, i: usize, node: &Node, place: &Place) {
-        for v in node.args.iter().filter(|v| matches!(self.func.ty(**v), Some(ValueType::Kv(_)))) {
+        let replaced = node.op.facts().replaces();
+        for (arg, v) in node.args.iter().enumerate().filter(|(_, v)| matches!(self.func.ty(**v), Some(ValueType::Kv(_)))) {
             if let Some(by) = self.appended.get(v) {
                 self.sink.error("stale-state", place.clone(), format!("uses the state {} that node {by} has replaced", v.0));
             }
-            if node.op == Op::KvAppend {
+            if replaced == Some(arg) {
                 self.appended.insert(*v, i);
             }
         }

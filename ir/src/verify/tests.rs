@@ -511,5 +511,7 @@ fn packed_weights_have_the_shape_of_their_expression() {
     bad(WeightExpr::Weight(999), "weight-expr");
     bad(WeightExpr::Weight(0), "weight-storage");
     bad(WeightExpr::Weight(1), "weight-storage");
-    bad(WeightExpr::Transpose(Box::new(WeightExpr::Weight(1))), "weight-expr");
+    bad(WeightExpr::Op(Op::Transpose, vec![WeightExpr::Weight(1)]), "weight-expr");
+    bad(WeightExpr::Op(Op::Transpose, vec![]), "weight-expr");
+    bad(WeightExpr::Op(Op::MatMul, vec![WeightExpr::Weight(0), WeightExpr::Weight(0)]), "weight-expr");
 }

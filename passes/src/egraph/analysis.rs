@@ -1,8 +1,8 @@
 //! Facts about each e-class: its type, whether it is known when compiling, whether it is a constant.
 
-use super::lang::{Attr, Form, Head, Term};
+use super::lang::{Form, Term};
 use egg::{Analysis, DidMerge, EGraph, Id};
-use llmcc_ir::graph::{F32, Func, Role, ValueType};
+use llmcc_ir::graph::{Attr, F32, Func, Head, Role, ValueType};
 use llmcc_ir::kv::KvSpec;
 
 /// The e-graph of one function.
@@ -37,6 +37,8 @@ pub struct Data {
     pub int: Option<usize>,
     /// Scalar constant.
     pub constant: Option<F32>,
+    /// Attribute of another kind.
+    pub attr: Option<Attr>,
     /// Known when compiling: a function of weights and constants.
     pub weight: bool,
     /// Computed from a weight that other functions read too.
@@ -58,7 +60,7 @@ impl Data {
 /// Attribute value of a class.
 pub fn attr(g: &Graph, id: Id) -> Option<Attr> {
     let d = &g[id].data;
-    d.int.map(Attr::Int).or(d.constant.map(Attr::Float))
+    d.int.map(Attr::Size).or(d.constant.map(Attr::Real)).or_else(|| d.attr.clone())
 }
 
 impl Analysis<Term> for Facts {
@@ -77,9 +79,11 @@ impl Analysis<Term> for Facts {
             },
             Term::Int(i) => Data { int: Some(*i), ..Data::default() },
             Term::Float(x) => {
-                Data { ty: llmcc_ir::graph::Op::Const(*x).infer(&[]).ok(), constant: Some(*x), weight: true, ..Data::default() }
+                Data { ty: llmcc_ir::graph::Op::Const { value: *x }.infer(&[]).ok(), constant: Some(*x), weight: true, ..Data::default() }
             }
+            Term::Attr(value) => Data { attr: Some(value.clone()), ..Data::default() },
             Term::Op(head, children) => operation(g, *head, children),
+            Term::Quant([_, x]) => Data { weight: g[*x].data.weight, shared: g[*x].data.shared, ..Data::default() },
             Term::Store(form, _, [of]) => stored(g, *form, *of),
             Term::Kernel(..) | Term::Proj(..) => Data::default(),
         }
@@ -90,6 +94,7 @@ impl Analysis<Term> for Facts {
         to.ty = to.ty.take().or_else(|| from.ty.clone());
         to.int = to.int.or(from.int);
         to.constant = to.constant.or(from.constant);
+        to.attr = to.attr.take().or_else(|| from.attr.clone());
         to.weight |= from.weight;
         to.shared |= from.shared;
         DidMerge(*to != before, *to != from)
@@ -113,14 +118,15 @@ pub fn store_of(g: &Graph, class: Id) -> Option<(Form, Option<F32>, Id)> {
 }
 
 fn operation(g: &Graph, head: Head, children: &[Id]) -> Data {
-    let (attrs, operands) = children.split_at(head.attributes().min(children.len()));
+    let (attrs, operands) = children.split_at(head.attributes().len().min(children.len()));
     let attrs: Option<Vec<Attr>> = attrs.iter().map(|c| attr(g, *c)).collect();
     let types: Option<Vec<ValueType>> = operands.iter().map(|c| g[*c].data.ty.clone()).collect();
-    let ty = attrs.zip(types).and_then(|(a, t)| head.op(&a)?.infer(&t).ok());
+    let ty = attrs.zip(types).and_then(|(a, t)| head.build(&a)?.infer(&t).ok());
     Data {
         ty,
         int: None,
         constant: None,
+        attr: None,
         weight: operands.iter().all(|c| g[*c].data.weight),
         shared: operands.iter().any(|c| g[*c].data.shared),
     }

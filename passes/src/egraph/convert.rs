@@ -1,6 +1,6 @@
 //! From a function to its e-graph, and from classes of weights to weight expressions.
 
-use super::{Attr, Facts, Graph, Head, Term};
+use super::{Facts, Graph, Term};
 use crate::PassError;
 use egg::Id;
 use llmcc_ir::graph::{Func, Op};
@@ -32,7 +32,7 @@ pub fn convert(func: &Func, may_change_weights: bool) -> Result<Converted, PassE
         if graph[id].data.ty.as_ref() != Some(&node.ty) {
             return Err(PassError::invalid(func, format!("`{}` is not of its declared type {}", node.op.name(), node.ty)));
         }
-        if node.op == Op::KvAppend {
+        if node.op.facts().replaces().is_some() {
             states.push(id);
         }
         ids.push(id);
@@ -52,24 +52,15 @@ pub fn convert(func: &Func, may_change_weights: bool) -> Result<Converted, PassE
     Ok(Converted { graph, roots, results, read_often })
 }
 
-/// Adds one operation; concatenations nest to the right.
+/// Adds one operation; those of any number of operands nest to the right.
 fn add_op(g: &mut Graph, op: &Op, args: &[Id]) -> Id {
-    let Some((head, attrs)) = Head::of(op) else {
-        let Op::Const(x) = op else { unreachable!("only constants have no head") };
-        return g.add(Term::Float(*x));
-    };
-    if matches!(head, Head::ConcatCols | Head::ConcatRows)
-        && let Some((last, rest)) = args.split_last()
-    {
-        return rest.iter().rev().fold(*last, |tail, x| g.add(Term::Op(head, [*x, tail].into())));
+    if let Op::Const { value } = op {
+        return g.add(Term::Float(*value));
     }
-    let mut children: Vec<Id> = attrs
-        .into_iter()
-        .map(|a| match a {
-            Attr::Int(i) => g.add(Term::Int(i)),
-            Attr::Float(x) => g.add(Term::Float(x)),
-        })
-        .collect();
-    children.extend(args);
-    g.add(Term::Op(head, children.into()))
+    let attrs: Vec<Id> = op.attributes().into_iter().map(|(_, value)| g.add(Term::attribute(value))).collect();
+    let mut add = |operands: &[Id]| g.add(Term::Op(op.head(), [&attrs, operands].concat().into()));
+    match args.split_last() {
+        Some((last, rest)) if op.facts().variadic => rest.iter().rev().fold(*last, |tail, x| add(&[*x, tail])),
+        _ => add(args),
+    }
 }

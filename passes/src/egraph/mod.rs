@@ -5,4 +5,5 @@ pub mod convert;
 pub mod lang;
 
 pub use analysis::{Data, Facts, Graph, store_of};
-pub use lang::{Attr, Form, Head, Term};
+pub use lang::{Form, Term};
+pub use llmcc_ir::graph::{Attr, Head};

@@ -5,8 +5,8 @@
 
 use super::fragment::{Fragment, Piece, Source, body, draft, join};
 use super::generic::{float, int};
+use super::way::{Function, Way, way};
 use super::{Context, OpNode};
-use crate::egraph::Head;
 use crate::spec::Draft;
 use egg::Id;
 use llmcc_ir::kernel::{Expr, Norm, ParamKind, RowElem, Store};
@@ -17,25 +17,21 @@ const MAX_RUN: usize = 256;
 /// Adds every kernel whose last step is this elementwise operation.
 pub fn run(cx: &mut Context<'_>, class: Id, op: &OpNode) {
     let Some((rows, n)) = cx.rows_of(class) else { return };
-    if op.head == Head::ConcatCols {
-        concat(cx, class, op);
-        return;
-    }
-    let absorbable = match op.head {
-        Head::Unary(_) | Head::Normalize | Head::Rope | Head::SliceCols => 1,
-        Head::Binary(_) => 2,
-        _ => return,
+    let function = match way(op.head) {
+        Way::Expression(function) => function,
+        Way::Join => return concat(cx, class, op),
+        Way::Kernel(_) | Way::Store | Way::Packed => return,
     };
     let build = |cx: &Context<'_>, choice: &[Source]| {
         let mut d = draft(rows);
         let parts: Option<Vec<Fragment>> = choice.iter().map(|s| cx.fragment(&mut d, s)).collect();
         let (x, lanes, exprs) = join(&d, parts?)?;
-        let expr = apply(cx, &mut d, op, exprs)?;
+        let expr = apply(cx, &mut d, function, op, exprs)?;
         let param = d.output(n, RowElem::F32);
         let piece = Piece { value: Fragment { x, lanes, expr }, n, store: Store::Rows { param, start: 0 } };
         finish(d, vec![piece])
     };
-    put_all(cx, class, &op.args[..absorbable], build);
+    put_all(cx, class, &op.args[..function.operands()], build);
 }
 
 /// Adds the kernel of every choice of operand sources that works out: the one that absorbs nothing, and those that absorb as much as possible.
@@ -55,9 +51,7 @@ fn put_all(cx: &mut Context<'_>, class: Id, args: &[Id], build: impl Fn(&Context
 
 /// Adds the kernels that store keys and values into the cache.
 pub fn run_stores(cx: &mut Context<'_>, class: Id, op: &OpNode) {
-    if op.head != Head::KvAppend {
-        return;
-    }
+    let Way::Store = way(op.head) else { return };
     let Some((rows, _)) = cx.rows_of(op.args[1]) else { return };
     for (spec, class) in cx.states(class) {
         // A state that an earlier operation updated must be cached in the same type.
@@ -100,26 +94,25 @@ fn choices(cx: &Context<'_>, args: &[Id]) -> Vec<Vec<Source>> {
 }
 
 /// The operation applied to its operands' expressions.
-fn apply(cx: &Context<'_>, d: &mut Draft, op: &OpNode, mut args: Vec<Expr>) -> Option<Expr> {
-    match op.head {
-        Head::Unary(u) => Some(Expr::Unary(u, Box::new(args.pop()?))),
-        Head::Binary(b) => {
+fn apply(cx: &Context<'_>, d: &mut Draft, function: Function, op: &OpNode, mut args: Vec<Expr>) -> Option<Expr> {
+    match function {
+        Function::Unary(u) => Some(Expr::Unary(u, Box::new(args.pop()?))),
+        Function::Binary(b) => {
             let (y, x) = (args.pop()?, args.pop()?);
             Some(Expr::Binary(b, Box::new(x), Box::new(y)))
         }
-        Head::Normalize => {
+        Function::Normalize => {
             let norm = Norm { eps: float(cx.graph, op.attrs[0])?, width: int(cx.graph, op.attrs[1])? };
             (norm.width <= MAX_RUN).then_some(Expr::Normalize(norm, Box::new(args.pop()?)))
         }
-        Head::Rope => {
+        Function::Rope => {
             let head_dim = int(cx.graph, op.attrs[0])?;
             let table = d.input(op.args[1], cx.rows_kind(op.args[1])?);
             Some(Expr::Rope { head_dim, table, x: Box::new(args.pop()?) })
         }
-        Head::SliceCols => match args.pop()? {
+        Function::Slice => match args.pop()? {
             Expr::Rows { param, start } => Some(Expr::Rows { param, start: start + int(cx.graph, op.attrs[0])? }),
             _ => None,
         },
-        _ => None,
     }
 }

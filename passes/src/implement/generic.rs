@@ -1,7 +1,8 @@
 //! A kernel of its own for every operation that is not elementwise (those are `elementwise.rs`, with all operands read from buffers).
 
+use super::way::{Way, way};
 use super::{Context, OpNode, quantize};
-use crate::egraph::{Graph, Head, Term};
+use crate::egraph::{Graph, Term};
 use crate::spec::Draft;
 use egg::Id;
 use llmcc_ir::graph::F32;
@@ -11,29 +12,35 @@ use llmcc_ir::quant::Format;
 
 /// Adds the plain kernel of one operation.
 pub fn run(cx: &mut Context<'_>, class: Id, op: &OpNode) {
-    let drafts = match op.head {
-        Head::MatMul => cx.packed(op.args[1]).into_iter().filter_map(|packed| matmul(cx, class, op, packed)).collect(),
-        Head::Attention => cx.states(op.args[1]).into_iter().filter_map(|state| attention(cx, class, op, state)).collect(),
-        Head::Embed => cx.packed(op.args[0]).into_iter().filter_map(|packed| embed(cx, class, op, packed)).collect(),
-        Head::RopeTable => rope_table(cx, class, op).into_iter().collect(),
-        Head::GatherRows => gather(cx, class, op).into_iter().collect(),
-        Head::Unary(_)
-        | Head::Binary(_)
-        | Head::Normalize
-        | Head::Rope
-        | Head::KvAppend
-        | Head::SliceCols
-        | Head::ConcatCols
-        | Head::Transpose
-        | Head::ScaleCols
-        | Head::ScaleRows
-        | Head::ConcatRows
-        | Head::SliceRows
-        | Head::Quant => vec![],
-    };
-    for draft in drafts {
+    let Way::Kernel(drafts) = way(op.head) else { return };
+    for draft in drafts(cx, class, op) {
         cx.put(class, draft);
     }
+}
+
+/// A product for each format of the matrix.
+pub fn matmuls(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
+    cx.packed(op.args[1]).into_iter().filter_map(|packed| matmul(cx, class, op, packed)).collect()
+}
+
+/// Attention for each type of the cache.
+pub fn attentions(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
+    cx.states(op.args[1]).into_iter().filter_map(|state| attention(cx, class, op, state)).collect()
+}
+
+/// A look-up for each format of the table.
+pub fn embeds(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
+    cx.packed(op.args[0]).into_iter().filter_map(|packed| embed(cx, class, op, packed)).collect()
+}
+
+/// The table of sines and cosines.
+pub fn rope_table(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
+    table_of_angles(cx, class, op).into_iter().collect()
+}
+
+/// Copies of rows.
+pub fn gather(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
+    gathered(cx, class, op).into_iter().collect()
 }
 
 /// Integer attribute.
@@ -55,7 +62,7 @@ fn matmul(cx: &mut Context<'_>, class: Id, op: &OpNode, (format, packed): (Forma
         None => x,
         Some(storage) => {
             let storage = cx.graph.add(Term::Int(storage));
-            cx.graph.add(Term::Op(Head::Quant, [storage, x].into()))
+            cx.graph.add(Term::Quant([storage, x]))
         }
     };
     debug_assert!(cx.rows_of(class).is_none_or(|(r, c)| r == rows && c == n));
@@ -91,7 +98,7 @@ fn embed(cx: &mut Context<'_>, class: Id, op: &OpNode, (format, packed): (Format
     }))
 }
 
-fn rope_table(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
+fn table_of_angles(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
     let (rows, cols) = cx.rows_of(class)?;
     let scale = float(cx.graph, op.attrs[0])?;
     let len = cx.vector_of(op.args[1])?;
@@ -102,7 +109,7 @@ fn rope_table(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
     }))
 }
 
-fn gather(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
+fn gathered(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
     let (rows, cols) = cx.rows_of(class)?;
     let kind = cx.rows_kind(op.args[0])?;
     Some(Draft::new(rows, |d| {

@@ -12,6 +12,7 @@ mod merge;
 mod prologue;
 mod quantize;
 mod rownorm;
+mod way;
 
 use crate::ActPolicy;
 use crate::egraph::{Form, Graph, Head, Term};
@@ -31,18 +32,26 @@ pub struct Phase {
     /// Name in reports.
     pub name: &'static str,
     repeat: bool,
-    run: fn(&mut Context<'_>, Id, &OpNode),
+    run: Run,
+}
+
+/// What a phase looks at.
+enum Run {
+    /// Operations that happen at run time.
+    Operations(fn(&mut Context<'_>, Id, &OpNode)),
+    /// Rows stored in fewer bits: the class, the storage and the value.
+    Quant(fn(&mut Context<'_>, Id, [Id; 2])),
 }
 
 /// All phases in order.
 pub const PHASES: &[Phase] = &[
-    Phase { name: "generic", repeat: false, run: generic::run },
-    Phase { name: "row-norm", repeat: true, run: rownorm::run },
-    Phase { name: "epilogue", repeat: true, run: elementwise::run },
-    Phase { name: "quantize", repeat: false, run: quantize::run },
-    Phase { name: "store", repeat: false, run: elementwise::run_stores },
-    Phase { name: "horizontal", repeat: false, run: merge::run },
-    Phase { name: "prologue", repeat: false, run: prologue::run },
+    Phase { name: "generic", repeat: false, run: Run::Operations(generic::run) },
+    Phase { name: "row-norm", repeat: true, run: Run::Operations(rownorm::run) },
+    Phase { name: "epilogue", repeat: true, run: Run::Operations(elementwise::run) },
+    Phase { name: "quantize", repeat: false, run: Run::Quant(quantize::run) },
+    Phase { name: "store", repeat: false, run: Run::Operations(elementwise::run_stores) },
+    Phase { name: "horizontal", repeat: false, run: Run::Operations(merge::run) },
+    Phase { name: "prologue", repeat: false, run: Run::Operations(prologue::run) },
 ];
 
 /// Rounds of a repeated phase.
@@ -86,8 +95,9 @@ pub fn implement(graph: &mut Graph, act: ActPolicy, storages: &Storages, read_of
     for phase in PHASES {
         for _ in 0..if phase.repeat { MAX_ROUNDS } else { 1 } {
             let before = cx.graph.total_number_of_nodes();
-            for (class, op) in cx.operations() {
-                (phase.run)(&mut cx, class, &op);
+            match phase.run {
+                Run::Operations(run) => cx.operations().iter().for_each(|(class, op)| run(&mut cx, *class, op)),
+                Run::Quant(run) => cx.quants().into_iter().for_each(|(class, of)| run(&mut cx, class, of)),
             }
             cx.graph.rebuild();
             if cx.graph.total_number_of_nodes() == before {
@@ -136,20 +146,30 @@ impl Context<'_> {
 
     /// Every operation that happens at run time, with its class, in order of class number.
     fn operations(&self) -> Vec<(Id, OpNode)> {
-        let mut classes: Vec<Id> = self.graph.classes().map(|c| c.id).collect();
+        let op = |t: &Term| {
+            let Term::Op(head, children) = t else { return None };
+            let (attrs, args) = children.split_at(head.attributes().len());
+            Some(OpNode { head: *head, attrs: attrs.to_vec(), args: args.to_vec() })
+        };
+        self.running().into_iter().filter_map(|(id, t)| Some((id, op(t)?))).collect()
+    }
+
+    /// Every [`Term::Quant`], in the same order.
+    fn quants(&self) -> Vec<(Id, [Id; 2])> {
+        let quant = |t: &Term| if let Term::Quant(of) = t { Some(*of) } else { None };
+        self.running().into_iter().filter_map(|(id, t)| Some((id, quant(t)?))).collect()
+    }
+
+    /// Nodes of the classes that are not known when compiling.
+    fn running(&self) -> Vec<(Id, &Term)> {
+        let mut classes: Vec<Id> = self.graph.classes().map(|c| c.id).filter(|id| !self.graph[*id].data.weight).collect();
         classes.sort();
-        let mut out = vec![];
-        for id in classes.into_iter().filter(|id| !self.graph[*id].data.weight) {
+        let sorted = |id: Id| {
             let mut nodes: Vec<&Term> = self.graph[id].nodes.iter().collect();
             nodes.sort();
-            for t in nodes {
-                if let Term::Op(head, children) = t {
-                    let (attrs, args) = children.split_at(head.attributes());
-                    out.push((id, OpNode { head: *head, attrs: attrs.to_vec(), args: args.to_vec() }));
-                }
-            }
-        }
-        out
+            nodes.into_iter().map(move |t| (id, t))
+        };
+        classes.into_iter().flat_map(sorted).collect()
     }
 
     /// Kernels of a class with exactly one result.

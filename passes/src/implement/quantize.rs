@@ -1,8 +1,7 @@
 //! int8, 16-bit and fp8 rows: the producer of a value writes it quantized, or a row-wise kernel does.
 
 use super::generic::int;
-use super::{Context, KernelNode, OpNode};
-use crate::egraph::Head;
+use super::{Context, KernelNode};
 use crate::spec::{Draft, Output};
 use egg::Id;
 use llmcc_ir::kernel::{Body, ParamKind, RowElem, RowNorm};
@@ -33,12 +32,8 @@ fn storage(attribute: usize) -> RowElem {
 }
 
 /// Adds the kernels that compute `quant{storage}(x)`.
-pub fn run(cx: &mut Context<'_>, class: Id, op: &OpNode) {
-    if op.head != Head::Quant {
-        return;
-    }
-    let Some(elem) = int(cx.graph, op.attrs[0]).map(storage) else { return };
-    let x = op.args[0];
+pub fn run(cx: &mut Context<'_>, class: Id, [elem, x]: [Id; 2]) {
+    let Some(elem) = int(cx.graph, elem).map(storage) else { return };
     let (Some((rows, cols)), Some(kind)) = (cx.rows_of(x), cx.rows_kind(x)) else { return };
     cx.put(
         class,

@@ -204,9 +204,7 @@ pub fn lossless(e: &WeightExpr, format: Format, module: &Module) -> bool {
 fn moved_only(e: &WeightExpr) -> bool {
     match e {
         WeightExpr::Weight(_) => true,
-        WeightExpr::Transpose(x) | WeightExpr::SliceRows(_, _, x) => moved_only(x),
-        WeightExpr::ConcatRows(all) => all.iter().all(moved_only),
-        _ => false,
+        WeightExpr::Op(op, args) => op.facts().moves && args.iter().all(moved_only),
     }
 }
 

@@ -3,8 +3,8 @@
 use super::{PackError, TensorBytes, WeightSource};
 use half::f16;
 use half::slice::HalfFloatSliceExt;
-use llmcc_ir::eval::{binary, unary};
-use llmcc_ir::graph::{BinaryOp, Module, UnaryOp};
+use llmcc_ir::eval::{WeightTensor, eval_weight_op};
+use llmcc_ir::graph::{BinaryOp, Module, Op, UnaryOp};
 use llmcc_ir::plan::WeightExpr;
 use llmcc_ir::ty::DType;
 
@@ -54,44 +54,51 @@ impl RowsError {
 impl<'a> Rows<'a> {
     /// Prepares `e`; vectors inside are evaluated at once.
     pub fn new(e: &WeightExpr, module: &'a Module, source: &'a dyn WeightSource) -> Result<Rows<'a>, RowsError> {
-        let sub = |x: &WeightExpr| Rows::new(x, module, source);
-        let bad = |what: String| Err(RowsError::Shape(what));
-        let (n, k, rank, node) = match e {
+        let (op, args) = match e {
             WeightExpr::Weight(i) => return leaf(*i, module, source),
-            WeightExpr::Const(c) => (1, 1, 0, Node::Values(vec![c.get()].into())),
-            WeightExpr::Transpose(x) => {
-                let x = sub(x)?;
+            WeightExpr::Op(op, args) => (op, args),
+        };
+        let args = args.iter().map(|x| Rows::new(x, module, source)).collect::<Result<Vec<_>, _>>()?;
+        let bad = |what: String| Err(RowsError::Shape(what));
+        let (n, k, rank, node) = match op {
+            Op::Transpose => {
+                let [x] = exactly(op, args)?;
                 (x.k, x.n, 2, Node::Transpose(Box::new(x)))
             }
-            WeightExpr::ScaleCols(w, g) | WeightExpr::ScaleRows(w, g) => {
-                let cols = matches!(e, WeightExpr::ScaleCols(..));
-                let (w, g) = (sub(w)?, sub(g)?.all());
+            Op::ScaleCols | Op::ScaleRows => {
+                let cols = *op == Op::ScaleCols;
+                let [w, g] = exactly(op, args)?;
+                let g = g.all();
                 if g.len() != if cols { w.k } else { w.n } {
                     return bad(format!("{} scales for {}×{}", g.len(), w.n, w.k));
                 }
                 let (n, k, w) = (w.n, w.k, Box::new(w));
                 (n, k, 2, if cols { Node::ScaleCols(w, g) } else { Node::ScaleRows(w, g) })
             }
-            WeightExpr::ConcatRows(xs) => {
-                let parts = xs.iter().map(sub).collect::<Result<Vec<_>, _>>()?;
-                let (k, rank) = parts.first().map_or((0, 0), |p| (p.k, p.rank));
-                if k == 0 || parts.iter().any(|p| p.k != k) {
+            Op::ConcatRows => {
+                let (k, rank) = args.first().map_or((0, 0), |p| (p.k, p.rank));
+                if k == 0 || args.iter().any(|p| p.k != k) {
                     return bad("joined parts differ in width".into());
                 }
-                (parts.iter().map(|p| p.n).sum(), k, rank, Node::Concat(parts))
+                (args.iter().map(|p| p.n).sum(), k, rank, Node::Concat(args))
             }
-            WeightExpr::SliceRows(start, len, x) => {
-                let x = sub(x)?;
+            Op::SliceRows { start, len } => {
+                let [x] = exactly(op, args)?;
                 if start.checked_add(*len).is_none_or(|end| end > x.n) {
                     return bad(format!("rows {start}..{start}+{len} of {}", x.n));
                 }
                 (*len, x.k, x.rank, Node::Slice(*start, Box::new(x)))
             }
-            WeightExpr::Binary(op, a, b) => return elementwise(*op, sub(a)?, sub(b)?),
-            WeightExpr::Unary(op, x) => {
-                let x = sub(x)?;
-                (x.n, x.k, x.rank, Node::Unary(*op, Box::new(x)))
+            Op::Binary(f) => {
+                let [a, b] = exactly(op, args)?;
+                return elementwise(*f, a, b);
             }
+            Op::Unary(f) => {
+                let [x] = exactly(op, args)?;
+                (x.n, x.k, x.rank, Node::Unary(*f, Box::new(x)))
+            }
+            // Nothing to stream: the whole of it, by the definition of the operation.
+            op => return whole(op, args),
         };
         Ok(Rows { n, k, rank, node })
     }
@@ -132,17 +139,17 @@ impl<'a> Rows<'a> {
                 let mut other = vec![0f32; out.len()];
                 a.fill(from, out);
                 b.fill(from, &mut other);
-                out.iter_mut().zip(&other).for_each(|(v, o)| *v = binary(*op, (*v).into(), (*o).into()) as f32);
+                out.iter_mut().zip(&other).for_each(|(v, o)| *v = op.eval((*v).into(), (*o).into()) as f32);
             }
             Node::Tiled(op, a, b) => {
                 a.fill(from, out);
                 // A row is whole periods of the vector, or (for vectors) one element of them.
                 let at = |i: usize| b[(from * k + i) % b.len()];
-                out.iter_mut().enumerate().for_each(|(i, v)| *v = binary(*op, (*v).into(), at(i).into()) as f32);
+                out.iter_mut().enumerate().for_each(|(i, v)| *v = op.eval((*v).into(), at(i).into()) as f32);
             }
             Node::Unary(op, x) => {
                 x.fill(from, out);
-                out.iter_mut().for_each(|v| *v = unary(*op, (*v).into()) as f32);
+                out.iter_mut().for_each(|v| *v = op.eval((*v).into()) as f32);
             }
         }
     }
@@ -183,6 +190,32 @@ fn leaf<'a>(i: usize, module: &'a Module, source: &'a dyn WeightSource) -> Resul
         }
     };
     Ok(Rows { n, k, rank: dims.len(), node })
+}
+
+fn exactly<'a, const N: usize>(op: &Op, args: Vec<Rows<'a>>) -> Result<[Rows<'a>; N], RowsError> {
+    let found = args.len();
+    args.try_into().map_err(|_| RowsError::Shape(format!("`{}` of {found} arguments, not {N}", op.name())))
+}
+
+/// An operation evaluated at once.
+fn whole<'a>(op: &Op, args: Vec<Rows<'a>>) -> Result<Rows<'a>, RowsError> {
+    let tensor = |x: Rows<'_>| {
+        let shape: &[usize] = match x.rank {
+            0 => &[],
+            1 => &[x.n],
+            _ => &[x.n, x.k],
+        };
+        WeightTensor { shape: shape.to_vec(), data: x.all() }
+    };
+    let WeightTensor { shape, data } =
+        eval_weight_op(op, args.into_iter().map(tensor).collect()).map_err(|e| RowsError::Shape(e.to_string()))?;
+    let (n, k) = match shape[..] {
+        [] => (1, 1),
+        [n] => (n, 1),
+        [n, k] => (n, k),
+        _ => return Err(RowsError::Shape(format!("`{}` is of shape {shape:?}", op.name()))),
+    };
+    Ok(Rows { n, k, rank: shape.len(), node: Node::Values(data.into()) })
 }
 
 fn elementwise<'a>(op: BinaryOp, a: Rows<'a>, b: Rows<'a>) -> Result<Rows<'a>, RowsError> {

@@ -1,6 +1,6 @@
 use super::{PackError, QuantError, TensorBytes, WeightSource, pack, weight_offsets};
 use llmcc_ir::eval::{WeightTensor, eval_weight};
-use llmcc_ir::graph::{BinaryOp, F32, ModelInfo, Module, UnaryOp, Weight};
+use llmcc_ir::graph::{BinaryOp, F32, ModelInfo, Module, Op, UnaryOp, Weight};
 use llmcc_ir::plan::{PackedWeight, Plan, Storage, WeightExpr};
 use llmcc_ir::quant::{BLOCK, Format, pack_block};
 use llmcc_ir::ty::{DType, TensorType};
@@ -80,8 +80,12 @@ fn leaf(module: &Module, source: &Memory, i: usize) -> WeightTensor {
     WeightTensor::new(shape.clone(), data).unwrap()
 }
 
-fn w(i: usize) -> Box<WeightExpr> {
-    Box::new(WeightExpr::Weight(i))
+fn w(i: usize) -> WeightExpr {
+    WeightExpr::Weight(i)
+}
+
+fn op<const N: usize>(op: Op, args: [WeightExpr; N]) -> WeightExpr {
+    WeightExpr::Op(op, args.into())
 }
 
 /// Packs and compares with the definition: `eval_weight`, then `pack_block` on the whole matrix.
@@ -127,28 +131,28 @@ fn streams_exactly_what_the_evaluator_defines() {
         ("half", F16, &[300, 33]),
     ]);
     let all = &["f32", "bf16", "w4g32", "w4ag64", "w8g128", "bf16.frag", "w4g32.frag", "w8g128.frag"];
-    use WeightExpr::{Binary, ConcatRows, Const, ScaleCols, ScaleRows, SliceRows, Transpose, Unary};
-    check(&m, &s, *w(0), all);
-    check(&m, &s, *w(5), all);
-    check(&m, &s, ScaleCols(w(0), w(2)), all);
-    check(&m, &s, ScaleRows(w(0), w(3)), all);
-    check(&m, &s, Transpose(w(0)), all);
-    check(&m, &s, Transpose(Box::new(ScaleRows(w(0), w(3)))), &["f32"]);
-    check(&m, &s, ConcatRows(vec![*w(0), *w(1), SliceRows(5, 20, w(0))]), all);
-    check(&m, &s, SliceRows(17, 60, Box::new(ConcatRows(vec![*w(1), *w(0)]))), all);
-    check(&m, &s, Binary(BinaryOp::Mul, w(0), Box::new(Const(F32::new(0.3)))), all);
-    check(&m, &s, Binary(BinaryOp::Add, w(0), w(2)), all);
-    check(&m, &s, Binary(BinaryOp::Sub, w(0), w(4)), all);
-    check(&m, &s, Unary(UnaryOp::Neg, w(0)), all);
-    check(&m, &s, Binary(BinaryOp::Mul, w(2), w(2)), &["f32"]);
-    check(&m, &s, ConcatRows(vec![*w(2), *w(3)]), &["f32"]);
-    check(&m, &s, SliceRows(3, 9, w(3)), &["f32"]);
+    let mul = || Op::Binary(BinaryOp::Mul);
+    check(&m, &s, w(0), all);
+    check(&m, &s, w(5), all);
+    check(&m, &s, op(Op::ScaleCols, [w(0), w(2)]), all);
+    check(&m, &s, op(Op::ScaleRows, [w(0), w(3)]), all);
+    check(&m, &s, op(Op::Transpose, [w(0)]), all);
+    check(&m, &s, op(Op::Transpose, [op(Op::ScaleRows, [w(0), w(3)])]), &["f32"]);
+    check(&m, &s, op(Op::ConcatRows, [w(0), w(1), op(Op::SliceRows { start: 5, len: 20 }, [w(0)])]), all);
+    check(&m, &s, op(Op::SliceRows { start: 17, len: 60 }, [op(Op::ConcatRows, [w(1), w(0)])]), all);
+    check(&m, &s, op(mul(), [w(0), op(Op::Const { value: F32::new(0.3) }, [])]), all);
+    check(&m, &s, op(Op::Binary(BinaryOp::Add), [w(0), w(2)]), all);
+    check(&m, &s, op(Op::Binary(BinaryOp::Sub), [w(0), w(4)]), all);
+    check(&m, &s, op(Op::Unary(UnaryOp::Neg), [w(0)]), all);
+    check(&m, &s, op(mul(), [w(2), w(2)]), &["f32"]);
+    check(&m, &s, op(Op::ConcatRows, [w(2), w(3)]), &["f32"]);
+    check(&m, &s, op(Op::SliceRows { start: 3, len: 9 }, [w(3)]), &["f32"]);
 }
 
 #[test]
 fn large_matrices_go_through_many_tasks_in_order() {
     let (m, s) = setup(&[("big", DType::Bf16, &[20_011, 64])]);
-    check(&m, &s, *w(0), &["w4g32", "bf16"]);
+    check(&m, &s, w(0), &["w4g32", "bf16"]);
 }
 
 #[test]
@@ -158,9 +162,9 @@ fn weights_are_aligned_reported_and_released_after_their_last_use() {
     let plan = plan(
         &m,
         vec![
-            (*w(0), Storage::Matrix { n: 40, k: 40, format: w4 }),
-            (*w(1), Storage::Vector { len: 5 }),
-            (*w(0), Storage::Matrix { n: 40, k: 40, format: Format::F32 }),
+            (w(0), Storage::Matrix { n: 40, k: 40, format: w4 }),
+            (w(1), Storage::Vector { len: 5 }),
+            (w(0), Storage::Matrix { n: 40, k: 40, format: Format::F32 }),
         ],
     );
     let (mut out, mut heard) = (vec![], vec![]);
@@ -181,7 +185,7 @@ fn weights_are_aligned_reported_and_released_after_their_last_use() {
 fn bad_values_and_tensors_are_located() {
     let storage = Storage::Matrix { n: 60, k: 33, format: Format::parse("w4g32").unwrap() };
     let error = |m: &Module, s: &Memory| {
-        let plan = plan(m, vec![(*w(0), storage)]);
+        let plan = plan(m, vec![(w(0), storage)]);
         pack(&plan, m, s, &mut vec![], &mut |_| ()).unwrap_err()
     };
     let (m, mut s) = setup(&[("a", DType::F32, &[60, 33])]);
@@ -198,7 +202,7 @@ fn bad_values_and_tensors_are_located() {
         error(&m, &s).to_string(),
         large(&format!("0: {number} is too large for w4g32, whose scales are f16: give --dtype bf16 or --dtype f32"))
     );
-    let plan = plan(&m, vec![(*w(0), Storage::Matrix { n: 60, k: 33, format: Format::F16 })]);
+    let plan = plan(&m, vec![(w(0), Storage::Matrix { n: 60, k: 33, format: Format::F16 })]);
     let e = pack(&plan, &m, &s, &mut vec![], &mut |_| ()).unwrap_err();
     assert_eq!(e.to_string(), large(&format!("7: {number} is too large for f16: give --dtype bf16 or --dtype f32")));
     s.tensors[0].2 = vec![33, 60];

@@ -152,14 +152,14 @@ impl Lowering<'_> {
     fn term(&mut self, t: &Term, above: &mut BTreeSet<Id>) -> Option<Value> {
         match t {
             Term::Param(i) => Some(self.params[*i as usize]),
-            Term::Float(x) => Some(self.f.op(Op::Const(*x), &[])),
+            Term::Float(x) => Some(self.f.op(Op::Const { value: *x }, &[])),
             Term::Op(head, children) => {
-                let (attrs, args) = children.split_at(head.attributes());
+                let (attrs, args) = children.split_at(head.attributes().len());
                 let attrs: Option<Vec<Attr>> = attrs.iter().map(|a| crate::egraph::analysis::attr(self.g, *a)).collect();
                 let args: Option<Vec<Value>> = args.iter().map(|a| self.class(*a, above)).collect();
-                self.f.try_op(head.op(&attrs?)?, &args?).ok()
+                self.f.try_op(head.build(&attrs?)?, &args?).ok()
             }
-            Term::Int(_) | Term::Kernel(..) | Term::Proj(..) | Term::Store(..) => None,
+            Term::Int(_) | Term::Attr(_) | Term::Quant(_) | Term::Kernel(..) | Term::Proj(..) | Term::Store(..) => None,
         }
     }
 }

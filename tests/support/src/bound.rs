@@ -1,6 +1,5 @@
 //! Values with a bound on the error of computing them in f32, propagated operation by operation.
 
-use llmcc_ir::eval::{binary, unary};
 use llmcc_ir::graph::{BinaryOp, UnaryOp};
 use llmcc_ir::kernel::Norm;
 
@@ -45,7 +44,7 @@ pub fn reference(op: UnaryOp, x: f64) -> f64 {
     match op {
         // 1 + tanh u loses all bits for u < −19; this is the same number.
         UnaryOp::GeluTanh => x / (1.0 + (-2.0 * (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).exp()),
-        _ => unary(op, x),
+        _ => op.eval(x),
     }
 }
 
@@ -59,7 +58,7 @@ pub(crate) fn of_unary(op: UnaryOp, x: Approx, own: impl Fn(f64, f64) -> f64) ->
 }
 
 pub(crate) fn of_binary(op: BinaryOp, a: Approx, b: Approx) -> Approx {
-    let value = binary(op, a.value, b.value);
+    let value = op.eval(a.value, b.value);
     let carried = match op {
         BinaryOp::Add | BinaryOp::Sub => a.error + b.error,
         BinaryOp::Mul => a.error * (b.value.abs() + b.error) + a.value.abs() * b.error,

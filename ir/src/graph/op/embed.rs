@@ -1,0 +1,42 @@
+//! Rows by number: of a table of embeddings, of activations.
+
+use super::of::{Embed, GatherRows};
+use super::rule::{Operands, Rule, Types};
+use crate::eval::{EvalError, Tensor, Value};
+use crate::graph::value::ValueType;
+use crate::ty::{Dim, TensorType};
+
+impl Rule for Embed {
+    fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
+        let (_, h) = a.weight_matrix(0)?;
+        a.index(1, Dim::Tokens)?;
+        Ok(TensorType::rows(Dim::Tokens, h).into())
+    }
+
+    fn eval(&self, a: Operands<'_>) -> Result<Value, EvalError> {
+        gather(a.tensor(0)?, a.tensor(1)?, "token")
+    }
+}
+
+impl Rule for GatherRows {
+    fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
+        let (_, n) = a.activation(0)?;
+        a.index(1, Dim::Rows)?;
+        Ok(TensorType::rows(Dim::Rows, n).into())
+    }
+
+    fn eval(&self, a: Operands<'_>) -> Result<Value, EvalError> {
+        gather(a.tensor(0)?, a.tensor(1)?, "row")
+    }
+}
+
+/// Rows of `x` by number.
+fn gather(x: &Tensor, numbers: &Tensor, what: &str) -> Result<Value, EvalError> {
+    let mut data = vec![];
+    for i in 0..numbers.data.len() {
+        let n = numbers.int(i);
+        let row = usize::try_from(n).ok().and_then(|r| x.rows().nth(r));
+        data.extend_from_slice(row.ok_or_else(|| EvalError::batch(format!("{what} {n} of {}", x.shape[0])))?);
+    }
+    Ok(Value::tensor(Tensor { shape: vec![numbers.data.len(), x.cols()], data }))
+}

@@ -1,0 +1,82 @@
+//! What the table of operations says of each: when it runs and what it reads.
+
+/// Arrays the caller of `step` provides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Input {
+    /// `i32 [T]` token ids.
+    Tokens,
+    /// `i32 [T]` positions in their sequences.
+    Positions,
+    /// `i32 [R]` rows whose logits are wanted.
+    OutRows,
+}
+
+impl Input {
+    /// Every input with its name in `.lir` text.
+    pub const ALL: &[(Input, &'static str)] = &[(Input::Tokens, "tokens"), (Input::Positions, "positions"), (Input::OutRows, "out_rows")];
+}
+
+/// When an operation is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// In every step.
+    Run,
+    /// When packing: its arguments are weights.
+    Pack,
+    /// When packing if its arguments are known then, else in every step.
+    Either,
+}
+
+/// What an operation reads as one of its arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reads {
+    /// A value that any operation may have computed.
+    Any,
+    /// A weight matrix that is multiplied: it is stored in a format chosen for it.
+    Matrix,
+    /// A weight matrix whose rows are looked up: stored in a format too.
+    Table,
+    /// A weight as it is, in f32.
+    Weight,
+    /// This array of the step and nothing else: kernels read it where it is.
+    Input(Input),
+    /// A state.
+    State,
+    /// A state that the result replaces: only the result may be read afterwards.
+    Replaced,
+}
+
+impl Reads {
+    /// Whether only a weight will do.
+    pub fn weight(self) -> bool {
+        matches!(self, Reads::Matrix | Reads::Table | Reads::Weight)
+    }
+}
+
+/// A line of the table without names and attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// When it is computed.
+    pub stage: Stage,
+    /// Name and use of each argument.
+    pub args: &'static [(&'static str, Reads)],
+    /// Whether any number of arguments may follow that are read as the last is. Such an operation is associative: the e-graph nests it.
+    pub variadic: bool,
+    /// Whether each element of the result is an element of an argument, as it is: codes of a quantized weight may stay codes.
+    pub moves: bool,
+}
+
+impl Facts {
+    /// Position of the argument, a state, that the result replaces.
+    pub fn replaces(&self) -> Option<usize> {
+        self.args.iter().position(|(_, reads)| *reads == Reads::Replaced)
+    }
+
+    /// Whether a weight may be computed by it.
+    pub fn packs(&self) -> bool {
+        match self.stage {
+            Stage::Pack | Stage::Either => true,
+            Stage::Run => false,
+        }
+    }
+}

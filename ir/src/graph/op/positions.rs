@@ -1,0 +1,43 @@
+//! Rotary positions.
+
+use super::of::{Rope, RopeTable};
+use super::rule::{Operands, Rule, Types};
+use crate::eval::{EvalError, Tensor, Value, rope, rope_row};
+use crate::graph::value::ValueType;
+use crate::ty::{Dim, TensorType};
+
+impl Rule for RopeTable {
+    fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
+        a.index(0, Dim::Tokens)?;
+        Ok(TensorType::rows(Dim::Tokens, a.vector(1)?.saturating_mul(2)).into())
+    }
+
+    fn eval(&self, a: Operands<'_>) -> Result<Value, EvalError> {
+        let (positions, freq) = (a.tensor(0)?, a.tensor(1)?);
+        let freq: Vec<f32> = freq.data.iter().map(|v| *v as f32).collect();
+        let n = positions.data.len();
+        let data = (0..n).flat_map(|i| rope_row(positions.int(i), &freq, self.scale.get().into())).collect();
+        Ok(Value::tensor(Tensor { shape: vec![n, 2 * freq.len()], data }))
+    }
+}
+
+impl Rule for Rope {
+    fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
+        let (m, n) = a.activation(0)?;
+        let (tm, d) = a.activation(1)?;
+        a.multiple("head size", n, self.head_dim)?;
+        if tm != m || d > self.head_dim || d % 2 != 0 {
+            return Err(format!("`rope`: table {} does not fit {} with head size {}", a.args[1], a.args[0], self.head_dim));
+        }
+        Ok(TensorType::rows(m, n).into())
+    }
+
+    fn eval(&self, a: Operands<'_>) -> Result<Value, EvalError> {
+        let (x, table) = (a.tensor(0)?, a.tensor(1)?);
+        Ok(Value::tensor(x.map_rows(x.cols(), |i, row| {
+            let mut row = row.to_vec();
+            rope(&mut row, self.head_dim, &table.data[i * table.cols()..][..table.cols()]);
+            row
+        })))
+    }
+}

@@ -1,0 +1,127 @@
+//! What each operation implements: how it is typed, and how it is evaluated.
+
+use crate::eval::{Batch, EvalError, KvState, Tensor, Value};
+use crate::graph::value::ValueType;
+use crate::kv::KvSpec;
+use crate::ty::{DType, Dim, TensorType};
+
+/// Typing and meaning of an operation.
+pub(crate) trait Rule {
+    /// The type of the result. The number of arguments is that of the table.
+    ///
+    /// # Errors
+    /// Says in words which rule the arguments break.
+    fn infer(&self, a: &Types<'_>) -> Result<ValueType, String>;
+
+    /// The result in f64, for arguments of the types that [`Rule::infer`] accepts. Where weights are computed it is rounded to f32.
+    ///
+    /// # Errors
+    /// The batch names a token, row or position that does not exist.
+    fn eval(&self, a: Operands<'_>) -> Result<Value, EvalError>;
+}
+
+/// Types of the arguments of an operation.
+pub(crate) struct Types<'a> {
+    /// Of the operation.
+    pub name: &'static str,
+    pub args: &'a [ValueType],
+}
+
+impl<'a> Types<'a> {
+    pub fn len(&self) -> usize {
+        self.args.len()
+    }
+
+    pub fn tensor(&self, i: usize) -> Result<&'a TensorType, String> {
+        let (name, t) = (self.name, &self.args[i]);
+        t.tensor().ok_or_else(|| format!("argument {} of `{name}` must be a tensor, not {t}", i + 1))
+    }
+
+    pub fn kv(&self, i: usize) -> Result<KvSpec, String> {
+        match &self.args[i] {
+            ValueType::Kv(k) => Ok(*k),
+            t @ ValueType::Tensor(_) => Err(format!("argument {} of `{}` must be an attention state, not {t}", i + 1, self.name)),
+        }
+    }
+
+    /// f32 activations `[M, cols]` or a float weight `[n, k]`: (rows, cols, dtype).
+    fn matrix(&self, i: usize) -> Result<(Dim, usize, DType), String> {
+        let t = self.tensor(i)?;
+        match t.shape[..] {
+            [r, Dim::Static(c)] if t.dtype.is_float() => Ok((r, c, t.dtype)),
+            _ => Err(format!("argument {} of `{}` must be a float matrix, not {t}", i + 1, self.name)),
+        }
+    }
+
+    /// An f32 matrix: rows and columns.
+    pub fn activation(&self, i: usize) -> Result<(Dim, usize), String> {
+        match self.matrix(i)? {
+            (r, c, DType::F32) => Ok((r, c)),
+            _ => Err(format!("argument {} of `{}` must be f32, not {}", i + 1, self.name, self.args[i])),
+        }
+    }
+
+    pub fn weight_matrix(&self, i: usize) -> Result<(usize, usize), String> {
+        match self.matrix(i)? {
+            (Dim::Static(n), k, _) => Ok((n, k)),
+            _ => Err(format!("argument {} of `{}` must be a weight matrix, not {}", i + 1, self.name, self.args[i])),
+        }
+    }
+
+    /// A float vector: its length.
+    pub fn vector(&self, i: usize) -> Result<usize, String> {
+        let t = self.tensor(i)?;
+        match t.shape[..] {
+            [Dim::Static(n)] if t.dtype.is_float() => Ok(n),
+            _ => Err(format!("argument {} of `{}` must be a float vector, not {t}", i + 1, self.name)),
+        }
+    }
+
+    /// `i32 [dim]`
+    pub fn index(&self, i: usize, dim: Dim) -> Result<(), String> {
+        let t = self.tensor(i)?;
+        let want = TensorType::new(DType::I32, [dim]);
+        if *t == want { Ok(()) } else { Err(format!("argument {} of `{}` must be {want}, not {t}", i + 1, self.name)) }
+    }
+
+    pub fn same(&self, what: &str, a: usize, b: usize) -> Result<(), String> {
+        if a == b { Ok(()) } else { Err(format!("`{}`: {what} differ: {a} and {b}", self.name)) }
+    }
+
+    pub fn multiple(&self, what: &str, n: usize, of: usize) -> Result<(), String> {
+        if of > 0 && n.is_multiple_of(of) { Ok(()) } else { Err(format!("`{}`: {what} {of} does not divide {n} columns", self.name)) }
+    }
+
+    pub fn range(&self, start: usize, len: usize, of: usize) -> Result<(), String> {
+        if len > 0 && start.checked_add(len).is_some_and(|e| e <= of) {
+            Ok(())
+        } else {
+            Err(format!("`{}`: range {start}..{start}+{len} lies outside 0..{of}", self.name))
+        }
+    }
+}
+
+/// Values of the arguments of an operation, and what it may read and write beside them.
+pub(crate) struct Operands<'a> {
+    pub args: &'a [Value],
+    /// All attention states.
+    pub kv: &'a mut [KvState],
+    pub batch: &'a Batch,
+}
+
+impl<'a> Operands<'a> {
+    pub fn tensor(&self, i: usize) -> Result<&'a Tensor, EvalError> {
+        match self.args.get(i) {
+            Some(Value::Tensor(t)) => Ok(t),
+            Some(Value::Kv(_)) | None => Err(EvalError::malformed("", format!("argument {} must be a tensor", i + 1))),
+        }
+    }
+
+    /// Index of an attention state.
+    pub fn state(&self, i: usize) -> Result<usize, EvalError> {
+        match self.args.get(i) {
+            Some(Value::Kv(k)) if *k < self.kv.len() => Ok(*k),
+            Some(_) | None => Err(EvalError::malformed("", format!("argument {} must be an attention state", i + 1))),
+        }
+    }
+}
