@@ -200,10 +200,12 @@ impl<'a> Facts<'a> {
                 .all(|s| tile_warps(s).is_some() && s.tile_n * s.weights.len() * self.body.tile_m <= MAX_ACCUMULATORS)
     }
 
-    /// Whether `wgmma` computes the tiles: 128 columns of lanes of one format by 128 or 256 rows.
+    /// Whether `wgmma` computes the tiles: 128 columns of lanes of one format by 128 or 256 rows. Of fp8 by 128: its sums are added to others every 128 columns, because the tensor
+    /// cores keep about 14 bits of them, and the registers hold two sets of sums of 128 rows, not of 256.
     fn wgmma(&self) -> bool {
         let fits = |s: &Segment| s.tile_n * s.weights.len() == 128 && self.formats(s).iter().all(|f| *f == self.formats(s)[0]);
-        self.gpu.processor == "sm_90a" && [128, 256].contains(&self.body.tile_m) && self.body.segments.iter().all(fits)
+        let rows: &[usize] = if self.elem == RowElem::Fp8 { &[128] } else { &[128, 256] };
+        self.gpu.processor == "sm_90a" && rows.contains(&self.body.tile_m) && self.body.segments.iter().all(fits)
     }
 
     fn kt(&self) -> usize {

@@ -91,11 +91,14 @@ pub struct Options {
     pub check_races: bool,
     /// Most instructions of threads.
     pub instruction_limit: u64,
+    /// `wgmma` of 8-bit floats keeps of a step's terms (its products and what is in the accumulator) 13 bits below the largest one's first, and cuts off the rest, as Hopper's tensor
+    /// cores were found to do (DeepSeek-V3 Technical Report, 2024, section 3.5.2; SageAttention2, 2024, section 3.3). Else sums are exact, and rounded once per step.
+    pub short_fp8_sums: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { check_uninitialised: true, check_races: true, instruction_limit: 20_000_000_000 }
+        Options { check_uninitialised: true, check_races: true, instruction_limit: 20_000_000_000, short_fp8_sums: false }
     }
 }
 

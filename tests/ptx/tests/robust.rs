@@ -57,7 +57,12 @@ fn damaged_text_does_not_panic() {
                 let mut mem = Memory::new();
                 let data: Vec<u8> = (0..8192u32).map(|i| i as u8).collect();
                 let args: Vec<u64> = k.params().iter().map(|_| mem.alloc_from(&data)).collect();
-                let options = Options { instruction_limit: 20_000, check_races: r.next().is_multiple_of(2), check_uninitialised: false };
+                let options = Options {
+                    instruction_limit: 20_000,
+                    check_races: r.next().is_multiple_of(2),
+                    check_uninitialised: false,
+                    ..Options::default()
+                };
                 let threads = [32, 64, 128][r.next() as usize % 3];
                 finished += i32::from(launch(&m, k.name(), [2, 1, 1], [threads, 1, 1], 1024, &args, &mut mem, &options).is_ok());
             }

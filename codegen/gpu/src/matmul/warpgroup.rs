@@ -15,28 +15,44 @@ pub struct Step<'a> {
     pub order: &'a str,
 }
 
+/// What the products of a turn are added to, and in which registers they are: the sums of the turn before.
+#[derive(Clone, Copy)]
+pub enum Sums<'a> {
+    /// Nothing: the turn's first step overwrites what the registers have.
+    Fresh(&'a [V]),
+    /// What the registers have.
+    Onto(&'a [V]),
+}
+
 /// Starts the steps of a turn on the stage at `input`, four registers of `a` each: one piece of assembly, so that nothing comes between. The sums that it returns are for further
 /// turns and [`wait_all`] only.
-pub fn start(b: &mut Builder, step: &Step<'_>, input: V, a: &[V], sums: &[V]) -> Vec<V> {
+pub fn start(b: &mut Builder, step: &Step<'_>, input: V, a: &[V], sums: Sums<'_>) -> Vec<V> {
     let address = b.shared_address(input);
     let address = b.shrc(address, 4);
     let address = b.andc(address, 0x3fff);
     let address = b.zext(address, I64);
     // Lines of 128 bytes with their swizzle, groups of eight lines 1024 bytes apart.
     let descriptor = b.orc(address, (1u64 << 62 | 64 << 32 | 1 << 16) as i64);
+    // `p` says whether a step is added to what is in the registers. They are operands in either case: of fresh sums in other registers, ptxas would move sets of them around.
+    let adds = "setp.eq.b32 p, 0, 0; ";
+    let (sums, first, then) = match sums {
+        Sums::Fresh(sums) => (sums, "setp.ne.b32 p, 0, 0; ", adds),
+        Sums::Onto(sums) => (sums, adds, ""),
+    };
     let (n, steps) = (sums.len(), a.len() / 4);
     let (shape, order) = (step.shape, step.order);
     let list: Vec<String> = (0..n).map(|i| format!("${i}")).collect();
     let list = list.join(", ");
-    let mut text = String::from("{ .reg .pred p; setp.eq.b32 p, 0, 0; wgmma.fence.sync.aligned; ");
+    let mut text = format!("{{ .reg .pred p; {first}wgmma.fence.sync.aligned; ");
     for i in 0..steps {
         let a: Vec<String> = (0..4).map(|r| format!("${}", 2 * n + 4 * i + r)).collect();
         let _ = write!(
             text,
-            "wgmma.mma_async.sync.aligned.m64n{}{shape} {{{list}}}, {{{}}}, ${}, p, 1, 1{order}; ",
+            "wgmma.mma_async.sync.aligned.m64n{}{shape} {{{list}}}, {{{}}}, ${}, p, 1, 1{order}; {}",
             2 * n,
             a.join(", "),
-            2 * n + 4 * steps + i
+            2 * n + 4 * steps + i,
+            if i == 0 { then } else { "" }
         );
     }
     text.push_str("wgmma.commit_group.sync.aligned; }");

@@ -82,10 +82,15 @@ impl Compiled {
 
     /// Runs a case of this kernel `n` times in the same memory and workspace; the operands after each, and what was counted the last time.
     pub fn run(&self, case: &Case, n: usize) -> (Vec<Vec<OperandData<'static>>>, Stats) {
+        self.run_with(case, n, &Options::default())
+    }
+
+    /// The same on a machine with other options.
+    pub fn run_with(&self, case: &Case, n: usize, options: &Options) -> (Vec<Vec<OperandData<'static>>>, Stats) {
         let mut prepared = Prepared::new(case, self);
         let mut stats = Stats::default();
         let mut once = || {
-            stats = prepared.launch();
+            stats = prepared.launch(options);
             prepared.operands()
         };
         ((0..n).map(|_| once()).collect(), stats)
@@ -122,7 +127,7 @@ impl<'a> Prepared<'a> {
         Prepared { case, compiled, memory, tables, operands, args, counters: (workspace, counters) }
     }
 
-    fn launch(&mut self) -> Stats {
+    fn launch(&mut self, options: &Options) -> Stats {
         for (at, len, _) in self.operands.iter().filter(|(.., unwritten)| *unwritten) {
             self.memory.poison(*at, *len).expect("the buffer is there");
         }
@@ -130,7 +135,7 @@ impl<'a> Prepared<'a> {
         let m = self.case.m() as u64 + 40;
         let Compiled { source, ptx, module } = self.compiled;
         let (grid, block, shared) = (source.grid.map(|d| d.blocks(m) as u32), [source.threads, 1, 1], u64::from(source.shared));
-        let done = launch(module, &source.entry, grid, block, shared, &self.args, &mut self.memory, &Options::default());
+        let done = launch(module, &source.entry, grid, block, shared, &self.args, &mut self.memory, options);
         let stats = done.unwrap_or_else(|e| panic!("{e}\n{}\n{ptx}", self.case.text()));
         let counters = self.memory.read(self.counters.0, self.counters.1).expect("the workspace is there");
         assert!(counters.iter().all(|b| *b == 0), "counters are left behind\n{}", self.case.text());

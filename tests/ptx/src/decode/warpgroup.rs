@@ -171,15 +171,17 @@ impl Plan {
             Some((p, neg)) => (cx.reg(p)[0] != 0) ^ neg,
             None => true,
         };
+        let short = cx.env.options.short_fp8_sums && self.element.0.bits() == 8;
         for (i, &slot) in self.sums.iter().enumerate() {
             let (j, i) = (i / 4, i % 4);
             let old = *cx.reg(slot);
             let new: [u64; 32] = std::array::from_fn(|lane| {
                 let (g, t) = (lane / 4, lane % 4);
                 let (x, y) = (&a[g + 8 * (i / 2)], &b[8 * j + 2 * t + i % 2]);
-                let dot: f64 = x[..self.k].iter().zip(&y[..self.k]).map(|(x, y)| x * y).sum();
+                let products = x[..self.k].iter().zip(&y[..self.k]).map(|(x, y)| self.sign * x * y);
                 let start = if adds { f64::from(f32::get(old[lane])) } else { 0.0 };
-                ((start + self.sign * dot) as f32).put()
+                let sum = if short { short_sum(products.chain([start])) } else { start + products.sum::<f64>() };
+                (sum as f32).put()
             });
             *cx.reg_mut(slot) = new;
         }
@@ -234,6 +236,17 @@ impl Plan {
         }
         Ok(out)
     }
+}
+
+/// The sum of terms of which 13 bits below the first bit of the largest are kept; so of the sum.
+fn short_sum(terms: impl Iterator<Item = f64> + Clone) -> f64 {
+    let cut = |x: f64, largest: f64| {
+        let unit = 2f64.powi(largest.abs().log2().floor() as i32 - 13);
+        if largest == 0.0 || !largest.is_finite() { x } else { (x / unit).trunc() * unit }
+    };
+    let largest = terms.clone().fold(0.0, |m: f64, x| m.max(x.abs()));
+    let sum = terms.map(|x| cut(x, largest)).sum();
+    cut(sum, sum)
 }
 
 /// A descriptor, which is the same in every lane.

@@ -1,10 +1,10 @@
 //! The warps that multiply.
 
-use super::super::warpgroup::{self, Step};
+use super::super::warpgroup::{self, Step, Sums};
 use super::super::work::{self, Room, Share};
 use super::operand::Reader;
 use super::{Event, Product, STAGES_AT};
-use crate::mlir::{Builder, Cmp, V};
+use crate::mlir::{Builder, Cmp, F32, V};
 use crate::ring::Turn;
 use llmcc_codegen::CodegenError;
 use llmcc_ir::kernel::RowElem;
@@ -44,7 +44,7 @@ impl Product<'_> {
         let nothing = b.f32(0.0);
         let mut init = turn.values().to_vec();
         init.extend(self.decode(b, th, turn));
-        init.extend(vec![nothing; self.rows() / 2]);
+        init.extend(vec![nothing; self.accumulators()]);
         let out = b.for_((zero, turns, one), &init, |b, i, carried| {
             let (turn, a, sums) = (Turn::of(carried), &carried[2..18], &carried[18..]);
             let before = b.cmpc(Cmp::Ne, i, 0);
@@ -57,15 +57,19 @@ impl Product<'_> {
         if tail == 2 {
             (turn, a, sums) = self.unit(b, th, turn, &a, &sums, looped);
         }
-        let sums = self.start(b, turn, &a, &sums);
-        self.release(b, th, turn, if tail == 2 { Before::Always } else { looped });
-        let sums = warpgroup::wait_all(b, &sums, &a);
+        let started = self.start(b, turn, &a, &sums);
+        let sums = if self.promotes() {
+            self.promote(b, &a, &started, &sums)
+        } else {
+            self.release(b, th, turn, if tail == 2 { Before::Always } else { looped });
+            warpgroup::wait_all(b, &started, &a)
+        };
         let next = turn.next(b, self.map.stages);
         self.free(b, th, turn.stage, Before::Always);
         // Both groups have read the stages: sums take their place.
         b.barrier();
         let at = b.shared_at(STAGES_AT);
-        warpgroup::store_sums(b, self.p, at, (th.warp, th.lane), &sums);
+        warpgroup::store_sums(b, self.p, at, (th.warp, th.lane), &sums[..self.rows() / 2]);
         let room = Room { sums: b.shared_at(STAGES_AT), spare: b.shared_at(self.map.spare), flag: b.shared_at(STAGES_AT - 16) };
         work::finish(b, self.args, self.plan, self.p, (&self.block, th.share, &room), tile, 1)?;
         // What was stored there comes before the copies that follow.
@@ -74,18 +78,42 @@ impl Product<'_> {
         Ok(next)
     }
 
-    /// Starts the products of a unit, frees the stage of the one before (if there is one: `before`), and decodes the weights of the next.
-    fn unit(&self, b: &mut Builder, th: &Thread, turn: Turn, a: &[V], sums: &[V], before: Before) -> (Turn, Vec<V>, Vec<V>) {
-        let sums = self.start(b, turn, a, sums);
-        self.release(b, th, turn, before);
-        let next = turn.next(b, self.map.stages);
-        let a = self.decode(b, th, next);
-        (next, a, sums)
+    /// Registers of a lane for sums: where a stage's products are added to others, those of both, first the finished ones.
+    fn accumulators(&self) -> usize {
+        self.rows() / 2 * if self.promotes() { 2 } else { 1 }
     }
 
+    /// Starts the products of a unit, frees the stage of the one before (if there is one: `before`), and decodes the weights of the next. Products that are added to other sums are
+    /// waited for, and the stage is their own.
+    fn unit(&self, b: &mut Builder, th: &Thread, turn: Turn, a: &[V], sums: &[V], before: Before) -> (Turn, Vec<V>, Vec<V>) {
+        let started = self.start(b, turn, a, sums);
+        if !self.promotes() {
+            self.release(b, th, turn, before);
+        }
+        let next = turn.next(b, self.map.stages);
+        let words = self.decode(b, th, next);
+        if !self.promotes() {
+            return (next, words, started);
+        }
+        let sums = self.promote(b, a, &started, sums);
+        self.free(b, th, turn.stage, Before::Always);
+        (next, words, sums)
+    }
+
+    /// Waits for the products of a stage, which started afresh, and adds them to the sums, in f32 as it is. Returns the sums, and then the registers of the products.
+    fn promote(&self, b: &mut Builder, a: &[V], started: &[V], sums: &[V]) -> Vec<V> {
+        let fresh = warpgroup::wait_all(b, started, a);
+        // Not `fadd`: LLVM would move it behind the start of the next products, whose registers would then be a third set.
+        let add = |(s, f): (&V, &V)| b.asm_volatile(F32, "add.rn.f32 $0, $1, $2;", "=f,0,f", &[*s, *f]);
+        let sums: Vec<V> = sums.iter().zip(&fresh).map(add).collect();
+        [sums, fresh].concat()
+    }
+
+    /// Starts the products of a stage, once its input is there; returns their accumulators.
     fn start(&self, b: &mut Builder, turn: Turn, a: &[V], sums: &[V]) -> Vec<V> {
         let there = Event::Input.barrier(b, self.map, turn.stage);
         b.mbarrier_wait(there, turn.parity);
+        let sums = if self.promotes() { Sums::Fresh(&sums[self.rows() / 2..]) } else { Sums::Onto(sums) };
         self.multiply(b, turn.stage, a, sums)
     }
 
@@ -121,7 +149,7 @@ impl Product<'_> {
     }
 
     /// Starts the products of a stage.
-    fn multiply(&self, b: &mut Builder, stage: V, a: &[V], sums: &[V]) -> Vec<V> {
+    fn multiply(&self, b: &mut Builder, stage: V, a: &[V], sums: Sums<'_>) -> Vec<V> {
         let input = self.input_at(b, stage);
         // Steps of 32 bytes of a line.
         let (shape, order) = match self.plan.elem {

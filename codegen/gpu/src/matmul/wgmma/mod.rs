@@ -1,5 +1,5 @@
 //! Products of many rows by `wgmma` (sm_90a): 128 columns (of all lanes) by 128 or 256 rows of input per block, as a pipeline between warps. Rows are of 16 bits, weights of
-//! any kind that becomes 16 bits; or both are fp8.
+//! any kind that becomes 16 bits; or both are fp8, then 128 rows.
 //!
 //! # Who does what
 //!
@@ -34,40 +34,43 @@
 //! weights, so weights are no operand in shared memory as they are stored; nothing is lost by that: `wgmma` would read 16 KB of them per stage from
 //! there, which is what the warps read now, in four loads of a lane.
 //!
-//! **Precision.** A sum is one chain of `wgmma`s through all columns in f32 registers. Hopper keeps less of it than f32 has: it aligns the 32 products of
-//! a step to the largest and adds about 14 bits of each; sums of 4096 random products were measured to be off by up to 2 % (DeepSeek-V3 Technical
-//! Report, 2024, sections 3.3.2 and 3.5.2, on an H800). The emulator adds in f32, so its bound says nothing of this. The remedy there, adding the sums
-//! of every 128 columns to others in f32, takes 128 registers more than there are at 256 rows, and at 128 rows 128 issue slots of each scheduler per
-//! stage of 512 cycles: to be measured on a machine before it is chosen.
+//! **Precision.** Hopper keeps less of a sum of fp8 products than f32 has: it aligns the 32 products of a step to the largest and adds about 14 bits of
+//! each; chains of 4096 random products were measured to be off by up to 2 % (DeepSeek-V3 Technical Report, 2024, sections 3.3.2 and 3.5.2, on an H800).
+//! So a chain has four steps only, the 128 columns of a stage. It starts afresh (the first step does not read the accumulators), is waited for, and is
+//! added to other registers in f32, as that report does and DeepGEMM after it. While a group of warps waits and adds, the tensor cores have the
+//! products of the other group. This takes a second set of sums: 64 and 64 registers at 128 rows; 128 and 128 at 256 rows are more than there are, so
+//! [fp8 tiles have 128 rows](schedule::matmul). The emulator adds exactly or, where a test asks for it, as is reported; how large the
+//! error is has not been measured here.
 //!
 //! # What bounds it
 //!
-//! Per unit of 128 × 256: 2·128·256·64 = 4.2 Mflop, 1024 cycles of the tensor cores (4096 flop per cycle); of fp8 per stage of two units, at twice the
-//! rate, as many. Beside that, of 128 bytes of shared memory per cycle, for bf16 and 4-bit weights, and for fp8:
+//! Per unit of 128 × 256: 2·128·256·64 = 4.2 Mflop, 1024 cycles of the tensor cores (4096 flop per cycle); of fp8 per stage of two units by 128 rows, at
+//! twice the rate, 512. Beside that, of 128 bytes of shared memory per cycle, for bf16 and 4-bit weights, and for fp8:
 //!
 //! | | bf16 | w4g32 | fp8 |
 //! |---|---|---|---|
-//! | `wgmma` reads input, each group for itself: 2 × 32 KB | 512 cycles | 512 | 512 |
-//! | input is written: 32 KB | 256 | 256 | 256 |
+//! | `wgmma` reads input, each group for itself: 2 × 32 KB, fp8 2 × 16 KB | 512 cycles | 512 | 256 |
+//! | input is written: 32 KB, fp8 16 KB | 256 | 256 | 128 |
 //! | weights are written: 16 KB, 4.5 KB, 16 KB | 128 | 36 | 128 |
 //! | weights are read (16-bit ones in two ways) | 256 | 36 + 16 | 128 |
 //! | quads exchange words | 0 | 32 | 0 |
-//! | sum | 1152 | 888 | 1024 |
+//! | sum | 1152 | 888 | 640 |
 //!
-//! so that 4-bit weights are bound by the tensor cores, bf16 by shared memory at 89 % of them, and fp8 by both alike. (With both operands in shared
+//! so that 4-bit weights are bound by the tensor cores, bf16 by shared memory at 89 % of them, and fp8 by it at 80 %. (With both operands in shared
 //! memory bf16 would read its weights by 128 cycles quicker, but that wants another order of weights than all other products read.) Issue slots: a
-//! multiplying warp takes 136 per unit for 4 bits, 56 for bf16, 52 per stage of fp8 (counted in the machine code), two of them on each of four schedulers; a bringing warp about 110, and 9 for each
-//! bulk copy it starts (8 for bf16): less than four tenths of 1024. Registers: 128 sums, 32 of weights, 184 in all by `ptxas`, which spills nothing.
+//! multiplying warp takes 136 per unit for 4 bits, 56 for bf16, 109 per stage of fp8 (counted in the machine code; 64 of them
+//! add), two of them on each of four schedulers; a bringing warp about 110, of fp8 60, and 9 for each bulk copy it starts (8 for bf16): less than four
+//! tenths of 1024, of fp8 seven tenths of 512. Registers: 128 sums, 32 of weights, 184 in all by `ptxas`, which spills nothing.
 //!
 //! From the second-level cache come 48 KB (36.5 KB for 4 bits) per stage: at full rate 47 (36) bytes per cycle and multiprocessor. Kernels of others with this tile
-//! and without clusters are reported at seven tenths of the peak, so it gives 33 at least; it may well be what bounds bf16 first. Sharing input in
+//! and without clusters are reported at seven tenths of the peak, so it gives 33 at least; it may well be what bounds bf16 first, and fp8 more, whose
+//! stages of 32 KB in 640 cycles want 51 bytes. Sharing input in
 //! clusters of two blocks would halve the 32 KB, and is to be tried first on a machine. Blocks are taken in columns of tiles of rows, so that what runs
 //! together finds both operands in the cache.
 //!
 //! Filling the ring takes about 2000 cycles, the epilogue, for which the sums take the place of the stages, about 6000; 8192 columns of input take 131000,
-//! of fp8 half of that. So 8192³ in bf16 is expected at 60 to 70 % of the peak, four fifths to all of what cuBLAS reaches, and in fp8 at 55 to 65 % of
-//! twice the peak. None of this has been measured; on a
-//! machine, see first whether the fences of the bringing warps wait for their newer copies too (then input should be announced by
+//! of fp8 (128 rows) 41000. So 8192³ in bf16 is expected at 60 to 70 % of the peak, four fifths to all of what cuBLAS reaches, and in fp8 at 35 to 55 % of
+//! twice the peak, by what the second-level cache gives. None of this has been measured; on a machine, see first whether the fences of the bringing warps wait for their newer copies too (then input should be announced by
 //! `cp.async.mbarrier.arrive`).
 
 mod consume;
@@ -83,7 +86,7 @@ use crate::mlir::{Builder, Cmp, V};
 use crate::ring::{self, Ring, Turn};
 use llmcc_abi::layout::round_up;
 use llmcc_codegen::CodegenError;
-use llmcc_ir::gpu::schedule;
+use llmcc_ir::gpu::schedule::{self, Variant};
 
 /// Shared memory starts with the `mbarrier`s; stages are aligned to 1024 bytes, as the swizzle wants.
 const STAGES_AT: usize = 1024;
@@ -199,6 +202,11 @@ impl Product<'_> {
     /// Units of a stage.
     fn units(&self) -> usize {
         self.plan.schedule.variant.stage_units()
+    }
+
+    /// Whether the products of each stage start afresh and are added to others: see above, on precision.
+    fn promotes(&self) -> bool {
+        self.plan.schedule.variant == Variant::WgmmaFp8
     }
 
     /// Stages of an output tile.
