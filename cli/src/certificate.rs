@@ -1,12 +1,40 @@
 //! How exact the weights of an artifact are: its error, and what a budget for it led to.
 
-use crate::session::{CompileOptions, Lowered, VersionRef};
-use crate::versions::SharedWeights;
+use crate::lowered::{Lowered, Version};
+use crate::options::CompileOptions;
+use crate::shared::SharedWeights;
 use llmcc_ir::plan::{Plan, Storage};
 use llmcc_passes::Stored;
 use llmcc_passes::measure::Measured;
 use llmcc_passes::pack::{PackReport, TensorReport};
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+
+/// An error budget and what was made of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Budget {
+    /// The budget; `None` where only the cache was to be chosen.
+    pub error_budget: Option<f64>,
+    /// Used of it, by samples.
+    pub predicted_rms_error: Option<f64>,
+    /// Used of it.
+    pub rms_error: f64,
+    /// What was chosen.
+    pub stored: Vec<StoredAs>,
+}
+
+/// A choice of a stored form.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StoredAs {
+    /// Function and parameter.
+    pub what: String,
+    /// Format or cache type.
+    #[serde(rename = "as")]
+    pub form: String,
+    /// Its error.
+    pub relative_rms_error: f64,
+}
 
 /// √(Σ nᵢ·eᵢ² / Σ nᵢ) over the matrices that products read, `n` being their elements and `e` the relative error that packing measured.
 pub fn rms_error(plan: &Plan, packed: &PackReport) -> f64 {
@@ -21,11 +49,10 @@ fn error(packed: &PackReport, i: usize) -> Option<f64> {
 /// The errors of all that was packed, if any version breaks the budget by them.
 pub fn excess(l: &Lowered, options: &CompileOptions, shared: &SharedWeights, reports: &[PackReport]) -> Option<Measured> {
     let budget = options.choose.error_budget?;
-    let (versions, errors) = (l.versions(options), shared.errors(reports));
+    let errors = shared.errors(reports);
     // Sums in another order differ by rounding.
-    let keeps =
-        |(v, errors): (&VersionRef<'_>, &Vec<f64>)| llmcc_passes::budget::keeps(&v.compiled.plan, budget * (1.0 + 1e-9), &|i| errors[i]);
-    if reports.iter().all(|r| r.tensors.is_empty()) || versions.iter().zip(&errors).all(keeps) {
+    let keeps = |(v, errors): (&Version, &Vec<f64>)| llmcc_passes::budget::keeps(&v.compiled.plan, budget * (1.0 + 1e-9), &|i| errors[i]);
+    if reports.iter().all(|r| r.tensors.is_empty()) || l.versions.iter().zip(&errors).all(keeps) {
         return None;
     }
     let mut whole = Measured::new();
@@ -47,28 +74,29 @@ pub fn largest(reports: &[PackReport]) -> String {
     all.iter().take(3).map(|(e, name)| format!("{name} {:.2} %", e * 100.0)).collect::<Vec<_>>().join(", ")
 }
 
-/// The budget, what of it was used, and what was chosen; null where nothing was to be chosen.
-pub fn budget(l: &Lowered, options: &CompileOptions, packed: &PackReport) -> Value {
-    if l.compiled.stored.is_empty() {
-        return Value::Null;
+/// The budget, what of it a version uses, and what was chosen; `None` where nothing was to be chosen.
+pub fn budget(v: &Version, options: &CompileOptions, packed: &PackReport) -> Option<Budget> {
+    if v.compiled.stored.is_empty() {
+        return None;
     }
-    json!({
-        "error_budget": options.choose.error_budget,
-        "predicted_rms_error": l.compiled.error,
-        "rms_error": rms_error(&l.compiled.plan, packed),
-        "stored": l.compiled.stored.iter().map(|s| json!({ "what": s.subject, "as": s.form, "relative_rms_error": stored_error(l, s, packed) })).collect::<Vec<_>>(),
+    let stored = |s: &Stored| StoredAs { what: s.subject.clone(), form: s.form.clone(), relative_rms_error: stored_error(v, s, packed) };
+    Some(Budget {
+        error_budget: options.choose.error_budget,
+        predicted_rms_error: v.compiled.error,
+        rms_error: rms_error(&v.compiled.plan, packed),
+        stored: v.compiled.stored.iter().map(stored).collect(),
     })
 }
 
 /// The error of what a decision was about, as packed; that by which it was decided where nothing was packed, or a cache.
-fn stored_error(l: &Lowered, stored: &Stored, packed: &PackReport) -> f64 {
-    let of_packed = || llmcc_passes::budget::error_of(stored, &l.compiled.plan, &|i| error(packed, i).unwrap_or(0.0));
+fn stored_error(v: &Version, stored: &Stored, packed: &PackReport) -> f64 {
+    let of_packed = || llmcc_passes::budget::error_of(stored, &v.compiled.plan, &|i| error(packed, i).unwrap_or(0.0));
     (!packed.tensors.is_empty()).then(of_packed).flatten().unwrap_or(stored.error)
 }
 
 /// A line about the budget, for people; `None` where there was none.
-pub fn describe(options: &CompileOptions, l: &Lowered, packed: &PackReport) -> Option<String> {
+pub fn describe(options: &CompileOptions, v: &Version, packed: &PackReport) -> Option<String> {
     let budget = options.choose.error_budget?;
-    let used = rms_error(&l.compiled.plan, packed);
+    let used = rms_error(&v.compiled.plan, packed);
     Some(format!("RMS error {:.3} % of a budget of {:.3} %", used * 100.0, budget * 100.0))
 }

@@ -1,5 +1,6 @@
 //! Everything that can end a command.
 
+use llmcc_codegen::locate::LocateError;
 use std::path::PathBuf;
 
 /// Why a command failed. Its text says what, where and what to do.
@@ -55,6 +56,15 @@ pub enum Error {
     /// Reader of our output went away.
     #[error("output closed")]
     ClosedPipe,
+}
+
+impl From<LocateError> for Error {
+    fn from(e: LocateError) -> Error {
+        match e {
+            LocateError::Io { path, source } => Error::Io { action: "read", path, source },
+            LocateError::NotAnArtifact { path, what } => Error::Artifact { path, message: what },
+        }
+    }
 }
 
 impl Error {

@@ -16,13 +16,17 @@ pub use oracle::{Weights, bound, evaluate, multiply_adds, overflow, sensitivity}
 pub use run::{Answer, Batching, OwnOrder, Ran, compute_in_child, device_of};
 
 use crate::Error;
-use crate::loaded::{EngineOptions, Model, segments};
-use crate::manifest::hex;
-use crate::session::{CompileOptions, Lowered};
-use crate::versions::SharedWeights;
+use crate::digest::hex;
+use crate::loaded::{EngineOptions, Model};
+use crate::lowered::{Lowered, Version};
+use crate::options::CompileOptions;
+use crate::shared::SharedWeights;
+use llmcc_abi::Span;
 use llmcc_abi::tree::Hash;
 use llmcc_codegen::link::WeightsPlace;
+use llmcc_codegen::locate::locate;
 use llmcc_ir::kv::KvDType;
+use llmcc_ir::plan::Plan;
 use llmcc_ir::quant::Format;
 use llmcc_ir::target::Family;
 use llmcc_passes::ActPolicy;
@@ -188,88 +192,103 @@ fn not_finite(steps: &[Computed], vocab: usize) -> Option<(usize, usize, usize, 
 ///
 /// # Errors
 /// It does not run; logits that are not finite; a difference to the evaluator beyond [`bound`].
-pub fn examine(l: &Lowered, options: &CompileOptions, path: &Path, seed: u64) -> Result<Outcome, Error> {
+pub fn examine(l: &Lowered, shared: &SharedWeights, options: &CompileOptions, path: &Path, seed: u64) -> Result<Outcome, Error> {
     if options.place == WeightsPlace::Absent {
         return Ok(Outcome::Absent("compiled without its weights".into()));
     }
     let Some(program) = &options.golden else { return Ok(Outcome::Absent("compiled with --no-golden".into())) };
-    let cpus = || std::iter::once(options.target).chain(options.also.iter().copied()).filter(|t| t.family() == Family::Cpu);
-    // As the runtime does: the highest level of the processor's.
-    let Some(target) = cpus().filter(|t| t.runs_here()).max_by_key(|t| t.cpu()) else {
-        return Ok(Outcome::Absent(match cpus().next() {
-            Some(t) => format!("the compiling machine's processor cannot run code for {}", t.name),
-            None => format!(
-                "they are computed by a processor, and there is no version for one (`--target {},x86-64-v3` adds it)",
-                options.target.name
-            ),
-        }));
+    let ran = match runs_here(&l.versions) {
+        Ok(ran) => ran,
+        Err(why) => return Ok(Outcome::Absent(why)),
     };
-    let info = &l.compiled.plan.info;
+    let version = &l.versions[ran];
+    let plan = &version.compiled.plan;
     let computed = compute_in_child(program, path, seed, "cpu", 0, false).and_then(Answer::ran).map(|ran| ran.steps).map_err(|e| {
         Error::Failed(format!(
             "the artifact was compiled but does not run here, so nothing was written ({e})\n\
              If this machine lacks what it takes (memory, a folder from which code may run), use --no-golden; else please report this"
         ))
     })?;
-    if let Some((step, row, entry, v)) = not_finite(&computed, info.vocab) {
+    if let Some((step, row, entry, v)) = not_finite(&computed, plan.info.vocab) {
         return Err(Error::Failed(format!(
             "the compiled model computes {v} (step {}, row {row}, entry {entry} of the logits), so nothing was written: the checkpoint's values overflow on \
              the way{}; --no-golden writes it all the same",
             step + 1,
-            wider(l)
+            wider(l.format, version)
         )));
     }
-    let steps = steps(seed, info.vocab, info.max_context);
-    let versions = l.versions(options);
-    let ran = versions.iter().position(|v| v.target.name == target.name).unwrap_or_default();
-    let plan = &versions[ran].compiled.plan;
-    let mut difference = None;
-    if multiply_adds(plan, &steps) <= EVALUATED {
-        let shared = SharedWeights::new(&versions.iter().map(|v| (&v.compiled.plan, v.target)).collect::<Vec<_>>());
-        let (span, offsets) = shared.spans().swap_remove(ran);
-        let places: Vec<u64> = offsets.iter().map(|at| span.off + at).collect();
-        let packed = read(path)?;
-        let weights = Weights { bytes: &packed, offsets: &places };
-        let evaluated = evaluate(plan, weights, &steps, &computed)?;
-        if !evaluated.finite {
-            return Err(Error::Failed(
-                "the model overflows: evaluated with f32 between its operations, its logits are not all finite, so nothing was written: the checkpoint's values are too large; \
-                 --no-golden writes it all the same"
-                    .into(),
-            ));
-        }
-        let (found, mut allowed) = (evaluated.difference, bound(plan));
-        if found > allowed {
-            if let Some((kernel, value)) = overflow(plan, weights, &steps)? {
-                return Err(Error::Failed(format!(
-                    "the model's values are too large for f32: `{kernel}` computes {value:e}, and the sum of squares in the norm after it overflows, so that logits are wrong; nothing \
-                     was written: scale the checkpoint's weights down (a model that was trained has no such values); --no-golden writes it all the same"
-                )));
-            }
-            // What is rounding depends on the model: one with huge weights may turn on the last bits of a score.
-            allowed = allowed.max(CONDITION * sensitivity(plan, weights, &steps, &evaluated)?);
-        }
-        if found > allowed {
-            return Err(Error::Failed(format!(
-                "internal error: the artifact's logits differ from the evaluator's by {found:.1e} of the largest logit, at most {allowed:.0e} can be rounding; \
-                 nothing was written; please report this with the command line",
-            )));
-        }
-        difference = Some(found);
-    }
-    Ok(Outcome::Vectors(Golden { scheme: SCHEME, target: target.name.into(), steps: computed }, difference))
+    let steps = steps(seed, plan.info.vocab, plan.info.max_context);
+    let difference = match multiply_adds(plan, &steps) <= EVALUATED {
+        true => Some(hold_against_evaluator(plan, &shared.spans()[ran], path, &steps, &computed)?),
+        false => None,
+    };
+    Ok(Outcome::Vectors(Golden { scheme: SCHEME, target: version.target.name.into(), steps: computed }, difference))
 }
 
-/// What holds larger values than what was chosen.
-fn wider(l: &Lowered) -> String {
+/// The version that the runtime takes on this machine's processor, that for its highest level; else why there is none.
+fn runs_here(versions: &[Version]) -> Result<usize, String> {
+    let cpus = || versions.iter().enumerate().filter(|(_, v)| v.target.family() == Family::Cpu);
+    if let Some((ran, _)) = cpus().filter(|(_, v)| v.target.runs_here()).max_by_key(|(_, v)| v.target.cpu()) {
+        return Ok(ran);
+    }
+    Err(match (cpus().next(), versions.first()) {
+        (Some((_, v)), _) => format!("the compiling machine's processor cannot run code for {}", v.target.name),
+        (None, wanted) => format!(
+            "they are computed by a processor, and there is no version for one (`--target {},x86-64-v3` adds it)",
+            wanted.map_or("native", |v| v.target.name)
+        ),
+    })
+}
+
+/// How far what a version computed is from the evaluator's result, relative to the largest logit. `weights` is its part of the weights segment of the artifact at `path`.
+fn hold_against_evaluator(
+    plan: &Plan,
+    (span, offsets): &(Span, Vec<u64>),
+    path: &Path,
+    steps: &[Step],
+    computed: &[Computed],
+) -> Result<f64, Error> {
+    let places: Vec<u64> = offsets.iter().map(|at| span.off + at).collect();
+    let packed = read(path)?;
+    let weights = Weights { bytes: &packed, offsets: &places };
+    let evaluated = evaluate(plan, weights, steps, computed)?;
+    if !evaluated.finite {
+        return Err(Error::Failed(
+            "the model overflows: evaluated with f32 between its operations, its logits are not all finite, so nothing was written: the checkpoint's values are too large; \
+             --no-golden writes it all the same"
+                .into(),
+        ));
+    }
+    let (found, mut allowed) = (evaluated.difference, bound(plan));
+    if found > allowed {
+        if let Some((kernel, value)) = overflow(plan, weights, steps)? {
+            return Err(Error::Failed(format!(
+                "the model's values are too large for f32: `{kernel}` computes {value:e}, and the sum of squares in the norm after it overflows, so that logits are wrong; nothing \
+                 was written: scale the checkpoint's weights down (a model that was trained has no such values); --no-golden writes it all the same"
+            )));
+        }
+        // What is rounding depends on the model: one with huge weights may turn on the last bits of a score.
+        allowed = allowed.max(CONDITION * sensitivity(plan, weights, steps, &evaluated)?);
+    }
+    if found > allowed {
+        return Err(Error::Failed(format!(
+            "internal error: the artifact's logits differ from the evaluator's by {found:.1e} of the largest logit, at most {allowed:.0e} can be rounding; \
+             nothing was written; please report this with the command line",
+        )));
+    }
+    Ok(found)
+}
+
+/// What holds larger values than what was chosen for a version.
+fn wider(format: Format, v: &Version) -> String {
     let mut wider = vec![];
-    if l.compiled.plan.kv.iter().any(|k| k.dtype == KvDType::F16) {
+    if v.compiled.plan.kv.iter().any(|k| k.dtype == KvDType::F16) {
         wider.push("--kv bf16");
     }
-    if l.act != ActPolicy::F32 && l.format.is_quantized() {
+    if v.act != ActPolicy::F32 && format.is_quantized() {
         wider.push("--act f32");
     }
-    if l.format != Format::F32 {
+    if format != Format::F32 {
         wider.push("--dtype f32");
     }
     if wider.is_empty() { ", in f32: scale its weights down".into() } else { format!(" (try {})", wider.join(", ")) }
@@ -277,7 +296,7 @@ fn wider(l: &Lowered) -> String {
 
 /// The packed weights of the artifact at `path`.
 fn read(path: &Path) -> Result<Vec<u8>, Error> {
-    let part = segments(path)?.weights;
+    let part = locate(path)?.weights;
     let mut bytes = vec![0; part.len as usize];
     let read = |bytes: &mut [u8]| -> std::io::Result<()> {
         let mut file = std::fs::File::open(&part.path)?;

@@ -7,15 +7,18 @@ pub mod args;
 pub mod backends;
 pub mod certificate;
 pub mod cmd;
+pub mod digest;
 pub mod error;
 pub mod golden;
 pub mod loaded;
+pub mod lowered;
 pub mod manifest;
+pub mod options;
 pub mod output;
 pub mod predicted;
 pub mod report;
 pub mod session;
-mod versions;
+pub mod shared;
 
 pub use error::Error;
 

@@ -1,296 +1,232 @@
 //! The manifest inside every artifact: where it comes from, what was chosen, what it needs, how exact it is.
 //!
-//! Nothing in it depends on the day, the machine or the folder: same input and options give the same bytes.
+//! Nothing in it depends on the day, the machine or the folder: same input and options give the same bytes. Its text is JSON whose members have the names of the fields here.
+//! Readers take members that are missing as empty and leave those aside that they do not know, so that manifests of other versions can be shown.
+
+mod build;
+
+pub use build::{Facts, bytes_by_format, kv_bytes_per_token, largest_error, read_per_step};
 
 use crate::Error;
-use crate::certificate;
-use crate::golden::{self, Outcome};
-use crate::predicted;
-use crate::session::{CompileOptions, Lowered, VersionRef};
-use llmcc_codegen::Object;
-use llmcc_codegen::link::WeightsPlace;
-use llmcc_frontends::Checkpoint;
-use llmcc_ir::graph::Op;
-use llmcc_ir::plan::{Plan, Storage, WeightExpr};
-use llmcc_ir::quant::Format;
+use crate::certificate::Budget;
+use crate::digest::SourceFile;
+use crate::golden::Golden;
+use crate::predicted::Predicted;
 use llmcc_ir::target::{self, TargetSpec};
-use llmcc_passes::pack::PackReport;
-use llmcc_passes::{ActPolicy, Compiled};
-use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
 
 /// Version of the manifest's own layout.
 pub const FORMAT_VERSION: u32 = 2;
 
-/// A file of the checkpoint.
-#[derive(Clone, Debug)]
-pub struct SourceFile {
-    /// Name within the checkpoint.
+/// A manifest.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Manifest {
+    /// [`FORMAT_VERSION`] of the compiler.
+    pub manifest_version: u32,
+    /// Version of the compiler.
+    pub llmcc: String,
+    /// Name of the model.
+    pub model: String,
+    /// Files of the checkpoint.
+    pub source: Vec<SourceFile>,
+    /// What was asked for.
+    pub options: Options,
+    /// Sizes.
+    pub info: Info,
+    /// Generated code; kernels are those of the preferred version.
+    pub code: Code,
+    /// Weights of the preferred version.
+    pub weights: Weights,
+    /// One per target, the preferred first.
+    pub versions: Vec<Version>,
+    /// Attention states, by layer.
+    pub kv: Vec<String>,
+    /// Memory that the preferred version needs.
+    pub memory: Memory,
+    /// How exact the preferred version is.
+    pub certificate: Certificate,
+    /// What it computed where it was made.
+    pub golden: GoldenRecord,
+}
+
+/// What was asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Options {
+    /// The preferred target.
+    pub target: String,
+    /// Storage of the matrix weights.
+    pub weights: String,
+    /// Activations of the preferred version.
+    pub activations: String,
+    /// Activations that were asked for.
+    pub activations_wanted: Option<String>,
+    /// Further targets.
+    pub also: Vec<String>,
+    /// Where the weights are: `embed`, `external`, `absent`.
+    pub place: String,
+}
+
+/// Sizes of a model.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Info {
+    /// Columns of the logits.
+    pub vocab: usize,
+    /// Columns of the residual stream.
+    pub hidden: usize,
+    /// Longest sequence.
+    pub max_context: usize,
+    /// Layers with a cache.
+    pub attention_layers: usize,
+}
+
+/// Generated code.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Code {
+    /// Of all versions.
+    pub bytes: usize,
+    /// Names of the kernels.
+    pub kernels: Vec<String>,
+    /// Those that take a slow path, and why.
+    pub generic: BTreeMap<String, String>,
+}
+
+/// Packed weights.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Weights {
+    /// Of all.
+    pub bytes: usize,
+    /// Bytes that every step reads in full: all but tables that are only looked up.
+    pub read_per_step: usize,
+    /// Bytes by storage format.
+    pub by_format: BTreeMap<String, usize>,
+    /// Each of them.
+    pub tensors: Vec<Tensor>,
+}
+
+/// A packed weight.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Tensor {
+    /// An expression over names of the checkpoint.
     pub name: String,
+    /// Format and shape.
+    pub storage: String,
+    /// Where it begins in the weights of its version.
+    pub offset: u64,
     /// Size.
-    pub bytes: u64,
-    /// SHA-256, hex.
-    pub sha256: String,
+    pub bytes: usize,
+    /// Root mean square error of storing it, relative to the values', where it is not exact.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub relative_rms_error: Option<f64>,
 }
 
-/// Everything the manifest reports.
-pub struct Facts<'a> {
-    /// The compiled model.
-    pub lowered: &'a Lowered,
-    /// Options.
-    pub options: &'a CompileOptions,
-    /// Size of the code segment.
-    pub code_bytes: usize,
-    /// Packing results.
-    pub packed: &'a PackReport,
-    /// Source files.
-    pub files: Vec<SourceFile>,
-    /// Offset of each packed weight.
-    pub weight_offsets: Vec<u64>,
-    /// What the artifact computed here.
-    pub golden: Outcome,
+/// The model for one target.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Version {
+    /// Name of the target.
+    pub target: String,
+    /// How activations enter products.
+    pub activations: String,
+    /// Bytes of its weights.
+    pub weights: usize,
+    /// As [`Weights::read_per_step`].
+    pub read_per_step: usize,
+    /// Names of its kernels.
+    pub kernels: Vec<String>,
+    /// Those that take a slow path, and why.
+    pub generic: BTreeMap<String, String>,
+    /// Everything that is an approximation of the checkpoint.
+    pub lossy: Vec<String>,
+    /// How far its logits may be from exact ones, relative to the largest.
+    pub tolerance: f64,
+    /// What the cost model predicts.
+    pub predicted: Predicted,
 }
 
-/// The manifest as JSON text.
-pub fn build(f: &Facts<'_>) -> Vec<u8> {
-    let plan = &f.lowered.compiled.plan;
-    let tensors: Vec<Value> = plan
-        .weights
-        .iter()
-        .zip(&f.weight_offsets)
-        .enumerate()
-        .map(|(i, (w, offset))| {
-            let mut t = json!({
-                "name": weight_name(&w.expr, f.lowered),
-                "storage": storage_name(&w.storage),
-                "offset": offset,
-                "bytes": w.storage.bytes(),
-            });
-            if let Some(e) = f.packed.tensors.get(i).and_then(|t| t.error) {
-                t["relative_rms_error"] = json!(e.relative_rms);
-            }
-            t
-        })
-        .collect();
-    let (per_token, per_row) = plan.arena();
-    let manifest = json!({
-        "manifest_version": FORMAT_VERSION,
-        "llmcc": env!("CARGO_PKG_VERSION"),
-        "model": plan.name,
-        "source": f.files.iter().map(|s| json!({ "file": s.name, "bytes": s.bytes, "sha256": s.sha256 })).collect::<Vec<_>>(),
-        "options": {
-            "target": f.options.target.name,
-            "weights": match f.options.choose.error_budget {
-                Some(budget) => format!("within an error of {budget}"),
-                None => f.lowered.format.to_string(),
-            },
-            "activations": f.lowered.act.to_string(),
-            "activations_wanted": f.options.act.map(|a| a.to_string()),
-            "also": f.options.also.iter().map(|t| t.name).collect::<Vec<_>>(),
-            "place": match f.options.place {
-                WeightsPlace::Embed => "embed",
-                WeightsPlace::External => "external",
-                WeightsPlace::Absent => "absent",
-            },
-        },
-        "info": {
-            "vocab": plan.info.vocab,
-            "hidden": plan.info.hidden,
-            "max_context": plan.info.max_context,
-            "attention_layers": plan.kv.len(),
-        },
-        "code": {
-            "bytes": f.code_bytes,
-            "kernels": plan.kernels.iter().map(|k| k.name.as_str()).collect::<Vec<_>>(),
-            "generic": generic(&f.lowered.compiled.plan, &f.lowered.objects),
-        },
-        "weights": {
-            "bytes": plan.weight_bytes(),
-            "read_per_step": read_per_step(plan),
-            "by_format": bytes_by_format(plan),
-            "tensors": tensors,
-        },
-        "versions": f.lowered.versions(f.options).iter().map(|v| version(f.lowered, v)).collect::<Vec<_>>(),
-        "kv": plan.kv.iter().map(|k| k.to_string()).collect::<Vec<_>>(),
-        "memory": {
-            "formula": "weights + kv_per_token·cached tokens + per_token·T + per_row·R  (T tokens and R logits rows in a step)",
-            "weights": plan.weight_bytes(),
-            "kv_per_token": kv_bytes_per_token(plan),
-            "per_token": per_token,
-            "per_row": per_row,
-        },
-        "certificate": {
-            "largest_relative_rms_error": largest_error(f.packed),
-            "rms_error": certificate::rms_error(plan, f.packed),
-            "budget": certificate::budget(f.lowered, f.options, f.packed),
-            "lossy": lossy(f.lowered, &f.lowered.compiled, f.lowered.act),
-            "golden_difference_to_evaluator": match f.golden {
-                Outcome::Vectors(_, difference) => difference,
-                Outcome::Absent(_) => None,
-            },
-        },
-        "golden": match &f.golden {
-            Outcome::Vectors(g, _) => json!(g),
-            Outcome::Absent(why) => json!({ "absent": why }),
-        },
-    });
-    serde_json::to_vec_pretty(&manifest).unwrap_or_default()
+/// Bytes of memory: `weights + kv_per_token·cached tokens + per_token·T + per_row·R` with `T` tokens and `R` rows of logits in a step.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct Memory {
+    pub formula: String,
+    pub weights: usize,
+    pub kv_per_token: usize,
+    pub per_token: usize,
+    pub per_row: usize,
 }
 
-/// The largest relative RMS error that storing made in a matrix; 0 when nothing was quantized.
-pub fn largest_error(packed: &PackReport) -> f64 {
-    packed.tensors.iter().filter_map(|t| t.error).map(|e| e.relative_rms).fold(0.0, f64::max)
+/// How exact an artifact is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Certificate {
+    /// The largest relative root mean square error of a matrix.
+    pub largest_relative_rms_error: f64,
+    /// √(Σ nᵢ·eᵢ² / Σ nᵢ) over the matrices that products read.
+    pub rms_error: f64,
+    /// What was chosen within a budget; `None` where nothing was to be chosen.
+    pub budget: Option<Budget>,
+    /// Everything that is an approximation of the checkpoint.
+    pub lossy: Vec<String>,
+    /// Largest relative difference of the golden logits to the evaluator's, where the model is small enough for that.
+    pub golden_difference_to_evaluator: Option<f64>,
 }
 
-/// What one version of the model is.
-fn version(l: &Lowered, v: &VersionRef<'_>) -> Value {
-    let plan = &v.compiled.plan;
-    json!({
-        "target": v.target.name,
-        "activations": v.act.to_string(),
-        "weights": plan.weight_bytes(),
-        "read_per_step": read_per_step(plan),
-        "kernels": plan.kernels.iter().map(|k| k.name.as_str()).collect::<Vec<_>>(),
-        "generic": generic(plan, v.objects),
-        "lossy": lossy(l, v.compiled, v.act),
-        "tolerance": golden::bound(plan),
-        "predicted": predicted::predict(plan, v.target, v.compiled.predicted_decode_seconds()),
-    })
+/// Golden vectors, or why there are none.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum GoldenRecord {
+    /// Golden vectors.
+    Vectors(Golden),
+    /// None.
+    Absent {
+        /// Why.
+        absent: String,
+    },
 }
 
-/// A version of the model as a manifest tells of it.
-pub struct Version<'a> {
-    /// Name of its target.
-    pub target: &'a str,
-    /// What it is; `None` if this llmcc knows no such target.
-    pub spec: Option<&'static TargetSpec>,
-    /// The manifest's entry.
-    pub facts: &'a Value,
-}
-
-/// The versions that a manifest lists.
-pub fn versions(manifest: &Value) -> Vec<Version<'_>> {
-    let all = manifest["versions"].as_array().into_iter().flatten();
-    let named = all.map(|facts| (facts["target"].as_str().unwrap_or("?"), facts));
-    named.map(|(target, facts)| Version { target, spec: target::find(target), facts }).collect()
-}
-
-/// Everything in a version that is an approximation of the checkpoint.
-fn lossy(l: &Lowered, compiled: &Compiled, act: ActPolicy) -> Vec<String> {
-    let mut list = vec![];
-    let quantized: Vec<Format> = formats(&compiled.plan).into_iter().filter(|f| f.is_quantized()).collect();
-    if compiled.error.is_some() {
-        if !quantized.is_empty() {
-            list.push(format!("matrices stored as {}", words(quantized.iter().map(ToString::to_string))));
-            if act == ActPolicy::Int8 {
-                let groups: BTreeSet<u16> = quantized.iter().map(|f| f.group).collect();
-                list.push(format!("activations entering them as int8 in groups of {}", words(groups.iter().map(ToString::to_string))));
-            }
-        }
-    } else if l.format.is_quantized() {
-        list.push(format!("matrices stored as {}", l.format));
-        if act == ActPolicy::Int8 {
-            list.push(format!("activations entering them as int8 in groups of {}", l.format.group));
-        }
-        if act == ActPolicy::Fp8 {
-            list.push("activations entering them as fp8, a scale per token".into());
-        }
-    } else if l.format != crate::session::stored_format(&l.module) {
-        list.push(format!("matrices rounded to {}", l.format));
-    }
-    if let Some(kv) = compiled.plan.kv.first().filter(|k| k.dtype != llmcc_ir::kv::KvDType::F32) {
-        list.push(format!("keys and values cached as {}", kv.dtype));
-    }
-    list
-}
-
-/// Formats of the matrices of a plan.
-fn formats(plan: &Plan) -> BTreeSet<Format> {
-    plan.weights.iter().filter_map(|w| if let Storage::Matrix { format, .. } = w.storage { Some(format) } else { None }).collect()
-}
-
-fn words(list: impl Iterator<Item = String>) -> String {
-    list.collect::<Vec<_>>().join(", ")
-}
-
-fn generic<'a>(plan: &'a Plan, objects: &'a [Object]) -> BTreeMap<&'a str, &'a str> {
-    plan.kernels.iter().zip(objects).filter_map(|(k, o)| Some((k.name.as_str(), o.generic?))).collect()
-}
-
-/// Bytes of the packed weights by storage format.
-pub fn bytes_by_format(plan: &Plan) -> BTreeMap<String, usize> {
-    let mut by = BTreeMap::new();
-    for w in &plan.weights {
-        let format = match w.storage {
-            Storage::Matrix { format, .. } => format.to_string(),
-            Storage::Vector { .. } => "f32".into(),
-        };
-        *by.entry(format).or_default() += w.storage.bytes();
-    }
-    by
-}
-
-/// Bytes of weights that every step reads in full: all but tables that are only looked up.
-pub fn read_per_step(plan: &Plan) -> usize {
-    let mut read = vec![false; plan.weights.len()];
-    for l in plan.regimes.iter().flat_map(|r| &r.launches) {
-        if matches!(plan.kernels[l.kernel].body, llmcc_ir::kernel::Body::Embed(_)) {
-            continue;
-        }
-        for o in &l.operands {
-            if let llmcc_ir::plan::Operand::Weight(w) = o {
-                read[*w] = true;
-            }
-        }
-    }
-    plan.weights.iter().zip(read).filter(|(_, r)| *r).map(|(w, _)| w.storage.bytes()).sum()
-}
-
-/// Bytes of cached keys and values per token, over all layers.
-pub fn kv_bytes_per_token(plan: &Plan) -> usize {
-    let page = |k: &llmcc_ir::kv::KvSpec| llmcc_abi::layout::page(k.kv_heads, k.head_dim, k.dtype.bytes()).bytes;
-    plan.kv.iter().map(page).sum::<usize>() / llmcc_abi::PAGE_TOKENS
-}
-
-fn storage_name(s: &Storage) -> String {
-    match s {
-        Storage::Matrix { n, k, format } => format!("{format}[{n}, {k}]"),
-        Storage::Vector { len } => format!("f32[{len}]"),
+impl Default for GoldenRecord {
+    fn default() -> GoldenRecord {
+        GoldenRecord::Absent { absent: "not mentioned".into() }
     }
 }
 
-/// A weight expression with tensor names, e.g. `scale_cols(model.layers.0.mlp.up_proj.weight, …)`.
-fn weight_name(expr: &WeightExpr, l: &Lowered) -> String {
-    match expr {
-        WeightExpr::Weight(i) => l.module.weights.get(*i).map_or_else(|| "?".into(), |w| w.name.clone()),
-        WeightExpr::Op(Op::Const { value }, _) => value.to_string(),
-        WeightExpr::Op(op, args) => {
-            let attributes: Vec<String> = op.attributes().iter().map(|(_, value)| value.to_string()).collect();
-            let attributes = if attributes.is_empty() { String::new() } else { format!("{{{}}}", attributes.join(", ")) };
-            let args: Vec<String> = args.iter().map(|x| weight_name(x, l)).collect();
-            format!("{}{attributes}({})", op.name(), args.join(", "))
-        }
+impl Manifest {
+    /// The manifest as JSON text.
+    pub fn text(&self) -> Vec<u8> {
+        // A value sorts its members.
+        serde_json::to_value(self).and_then(|v| serde_json::to_vec_pretty(&v)).unwrap_or_default()
+    }
+
+    /// Reads a manifest's text.
+    ///
+    /// # Errors
+    /// No JSON, or a member of another type.
+    pub fn parse(text: &[u8]) -> Result<Manifest, serde_json::Error> {
+        serde_json::from_slice(text)
+    }
+
+    /// The manifest in the artifact at `path`, whatever machine it is for: none of its code runs.
+    ///
+    /// # Errors
+    /// Not an artifact, or damaged.
+    pub fn of(path: &Path) -> Result<Manifest, Error> {
+        let text = llmcc_codegen::locate::manifest(path)?;
+        let unreadable = |e| Error::Artifact { path: path.to_owned(), message: format!("its manifest is unreadable: {e}") };
+        Manifest::parse(&text).map_err(unreadable)
     }
 }
 
-/// Hashes the files of a checkpoint.
-///
-/// # Errors
-/// A file that cannot be read.
-pub fn hash_sources(checkpoint: &Checkpoint) -> Result<Vec<SourceFile>, Error> {
-    let mut files = vec![];
-    for f in checkpoint.source_files()? {
-        files.push(SourceFile { name: f.name.clone(), bytes: f.bytes, sha256: hex(&f.sha256()?) });
+impl Version {
+    /// Its target; `None` if this llmcc knows no such one.
+    pub fn spec(&self) -> Option<&'static TargetSpec> {
+        target::find(&self.target)
     }
-    files.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(files)
-}
-
-/// Lower-case hexadecimal.
-pub fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::new(), |mut s, b| {
-        let _ = write!(s, "{b:02x}");
-        s
-    })
 }

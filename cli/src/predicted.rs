@@ -1,7 +1,7 @@
 //! What the cost model predicts for each kernel, as it stands in the manifest: enough for `llmcc bench` to compare with what it measures.
 
 use llmcc_ir::plan::{Plan, Regime};
-use llmcc_ir::target::TargetSpec;
+use llmcc_ir::target::{RowKind, TargetSpec};
 use llmcc_ir::ty::{Dim, Env};
 use llmcc_passes::cost::{CONTEXT, seconds_at};
 use llmcc_passes::work::work;
@@ -32,7 +32,7 @@ pub struct Machine {
     pub memory: f64,
     /// f32 multiply-adds per second and core.
     pub f32_macs: f64,
-    /// int8 multiply-adds per second and core.
+    /// Multiply-adds of 8-bit rows (int8, fp8) per second and core; 0 where it multiplies none.
     pub int8_macs: f64,
 }
 
@@ -83,8 +83,8 @@ pub fn predict(plan: &Plan, target: &TargetSpec, decode_seconds: f64) -> Predict
         target: target.name.into(),
         cores: target.cores,
         memory: target.memory,
-        f32_macs: target.f32_macs,
-        int8_macs: target.int8_macs,
+        f32_macs: target.macs(RowKind::F32),
+        int8_macs: target.macs(RowKind::Int8).max(target.macs(RowKind::Fp8)),
     };
     let mut kernels = vec![];
     let mut smallest = 1;

@@ -1,7 +1,10 @@
 //! What `compile` says when it is done.
 
+use crate::digest::hex;
 use crate::golden::Outcome;
-use crate::session::{CompileOptions, Finished, Lowered, VersionRef};
+use crate::lowered::{Lowered, Version};
+use crate::options::CompileOptions;
+use crate::session::{Finished, Runtime};
 use crate::{certificate, manifest};
 use llmcc_codegen::link::WeightsPlace;
 use llmcc_ir::plan::{PackedWeight, Storage};
@@ -15,41 +18,47 @@ use std::time::Duration;
 /// The closing report.
 pub fn closing(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path) -> String {
     let mut s = String::new();
-    let plan = &l.compiled.plan;
+    let preferred = l.preferred();
+    let plan = &preferred.compiled.plan;
     let beside = match options.place {
         WeightsPlace::Embed => "",
         WeightsPlace::External => " (weights beside it)",
         WeightsPlace::Absent => " (without weights)",
     };
-    let targets: Vec<_> = std::iter::once(&options.target).chain(&options.also).map(|t| t.name).collect();
+    let targets: Vec<_> = l.versions.iter().map(|v| v.target.name).collect();
     let _ = writeln!(s, "{}: {} for {}{beside}", out.display(), bytes(f.bytes as f64), targets.join(", "));
     let formats: Vec<_> = manifest::bytes_by_format(plan).into_iter().map(|(k, v)| format!("{k} {}", bytes(v as f64))).collect();
     let _ = writeln!(s, "  weights     {} ({})", bytes(plan.weight_bytes() as f64), formats.join(", "));
     for (tensor, format) in other_formats(l, f) {
         let _ = writeln!(s, "              {tensor} as {format}: its rows are looked up, not multiplied, so fewer bits would save no time");
     }
-    let _ = writeln!(s, "  runtime     {}, code {}", bytes(f.runtime_bytes as f64), bytes(f.code_bytes as f64));
+    let (runtime, runtime_bytes) = f.runtime;
+    let which = match runtime {
+        Runtime::Core => "core: no tokenizer",
+        Runtime::Full => "full: core, tokenizer and templates",
+    };
+    let _ = writeln!(s, "  runtime     {} ({which}), code {}", bytes(runtime_bytes as f64), bytes(f.code_bytes as f64));
     let worst = manifest::largest_error(&f.packed);
     if worst > 0.0 {
         let _ = writeln!(s, "  rounding    largest relative RMS error of a matrix {:.2} %", worst * 100.0);
     }
-    if let Some(line) = certificate::describe(options, l, &f.packed) {
+    if let Some(line) = certificate::describe(options, preferred, &f.packed) {
         let _ = writeln!(s, "  budget      {line}");
     }
     if let Some(line) = activations(l, options) {
         let _ = writeln!(s, "  activations {line}");
     }
-    for v in l.versions(options) {
+    for v in &l.versions {
         let (rate, cores) = (1.0 / v.compiled.predicted_decode_seconds(), v.target.cores);
         let what = if v.target.family() == Family::Cpu { "cores" } else { "multiprocessors" };
         let _ = writeln!(s, "  predicted   {rate:.1} tokens/s at batch 1 on {cores} {what} (roofline of {})", v.target.name);
     }
     let _ = writeln!(s, "  memory      {}", memory(l));
-    for v in l.versions(options) {
-        s += &kernels(&v);
+    for v in &l.versions {
+        s += &kernels(v);
     }
     let _ = writeln!(s, "  golden      {}", golden(&f.golden, &targets));
-    let _ = writeln!(s, "  root        {}", manifest::hex(&f.root));
+    let _ = writeln!(s, "  root        {}", hex(&f.root));
     for warning in &l.warnings {
         let _ = writeln!(s, "  warning     {warning}");
     }
@@ -62,7 +71,7 @@ pub fn closing(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path) 
 /// Tables that are stored in other formats than the one asked for.
 fn other_formats<'a>(l: &Lowered, f: &'a Finished) -> Vec<(&'a str, Format)> {
     let asked = l.format;
-    let weights = l.compiled.plan.weights.iter().zip(&f.packed.tensors);
+    let weights = l.preferred().compiled.plan.weights.iter().zip(&f.packed.tensors);
     let other = |(w, t): (&PackedWeight, &'a TensorReport)| match w.storage {
         Storage::Matrix { format, .. } if asked.is_quantized() && format.elem != asked.elem => Some((t.name.as_str(), format)),
         _ => None,
@@ -71,9 +80,9 @@ fn other_formats<'a>(l: &Lowered, f: &'a Finished) -> Vec<(&'a str, Format)> {
 }
 
 /// How many kernels a version has, and which are slow.
-fn kernels(v: &VersionRef<'_>) -> String {
+fn kernels(v: &Version) -> String {
     let kernels = &v.compiled.plan.kernels;
-    let generic: Vec<_> = kernels.iter().zip(v.objects).filter_map(|(k, o)| Some((&k.name, o.generic?))).collect();
+    let generic: Vec<_> = kernels.iter().zip(&v.objects).filter_map(|(k, o)| Some((&k.name, o.generic?))).collect();
     let mut s = format!("  kernels     {} for {}, {} on generic paths\n", kernels.len(), v.target.name, generic.len());
     for (name, why) in generic {
         let _ = writeln!(s, "              {name}: {why}");
@@ -83,16 +92,15 @@ fn kernels(v: &VersionRef<'_>) -> String {
 
 /// Which activations each version has, where some were asked for or versions differ.
 fn activations(l: &Lowered, options: &CompileOptions) -> Option<String> {
-    let versions = l.versions(options);
-    let differ = versions.iter().any(|v| v.act != versions[0].act);
+    let differ = l.versions.iter().any(|v| v.act != l.preferred().act);
     if options.act.is_none() && !differ {
         return None;
     }
-    let each = |v: &VersionRef<'_>| match options.act.filter(|a| !a.runs_on(v.target)) {
+    let each = |v: &Version| match options.act.filter(|a| !a.runs_on(v.target)) {
         Some(wanted) => format!("{} on {}, which does not multiply {wanted}", v.act, v.target.name),
         None => format!("{} on {}", v.act, v.target.name),
     };
-    Some(versions.iter().map(each).collect::<Vec<_>>().join("; "))
+    Some(l.versions.iter().map(each).collect::<Vec<_>>().join("; "))
 }
 
 /// Whether `llmcc verify` will be able to tell a change of results.
@@ -114,7 +122,7 @@ fn golden(outcome: &Outcome, targets: &[&str]) -> String {
 
 /// Peak memory: weights, cache at the full context, activations of a 512-token step.
 fn memory(l: &Lowered) -> String {
-    let plan = &l.compiled.plan;
+    let plan = &l.preferred().compiled.plan;
     let (per_token, per_row) = plan.arena();
     let kv = manifest::kv_bytes_per_token(plan);
     let context = plan.info.max_context;
@@ -125,11 +133,12 @@ fn memory(l: &Lowered) -> String {
 /// For each stored form and each kernel that was chosen: the choice, the runner-up, the difference.
 pub fn explain(l: &Lowered) -> String {
     let mut s = String::new();
-    for c in &l.compiled.stored {
-        let _ = writeln!(s, "{c}");
-    }
-    for c in &l.compiled.explain {
-        let _ = writeln!(s, "{c}");
+    for v in &l.versions {
+        if l.versions.len() > 1 {
+            let _ = writeln!(s, "for {}:", v.target.name);
+        }
+        v.compiled.stored.iter().for_each(|c| s += &format!("{c}\n"));
+        v.compiled.explain.iter().for_each(|c| s += &format!("{c}\n"));
     }
     s
 }

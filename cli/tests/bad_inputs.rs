@@ -1,5 +1,8 @@
 //! A table of bad inputs: each ends in one message that says what and where, a non-zero status, and nothing left behind.
 
+mod common;
+
+use common::{Folder, text};
 use llmcc_cli::session::find_targets;
 use llmcc_codegen::artifact::isa;
 use llmcc_frontends::fixtures::{Tensor, random_tensors, write_checkpoint};
@@ -8,24 +11,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A checkpoint of a test, in a folder of its own.
-struct Case {
-    dir: tempfile::TempDir,
-}
+/// A checkpoint of a test, in the folder `ck` of a folder of its own.
+struct Case(Folder);
 
 impl Case {
     /// A sound copy of the two-layer fixture.
     fn new() -> Case {
-        let dir = tempfile::tempdir().expect("temporary folder");
-        let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/goldens/llama3");
-        fs::create_dir(dir.path().join("ck")).expect("folder");
-        for name in ["config.json", "model.safetensors"] {
-            fs::copy(from.join(name), dir.path().join("ck").join(name)).expect("fixture");
-        }
-        Case { dir }
+        Case(Folder::with_checkpoint())
     }
     fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join("ck").join(name)
+        self.0.at("ck").join(name)
     }
     fn edit_config(&self, edit: impl Fn(&mut serde_json::Value)) {
         let path = self.path("config.json");
@@ -50,18 +45,12 @@ impl Case {
         fs::write(path, out).expect("model");
     }
     fn compile(&self, more: &[&str]) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_llmcc"))
-            .current_dir(self.dir.path())
-            .args(["compile", "ck", "-o", "m.so", "--quiet"])
-            .args(more)
-            .output()
-            .expect("llmcc runs")
+        self.0.llmcc(&[&["compile", "ck", "-o", "m.so", "--quiet"], more].concat())
     }
     /// Whether it compiles, and what it says.
     fn report(&self, more: &[&str]) -> (bool, String) {
-        let mut c = Command::new(env!("CARGO_BIN_EXE_llmcc"));
-        let out = c.current_dir(self.dir.path()).args(["compile", "ck", "-o", "m.so"]).args(more).output().expect("llmcc runs");
-        (out.status.success(), String::from_utf8_lossy(&out.stderr).into_owned())
+        let out = self.0.llmcc(&[&["compile", "ck", "-o", "m.so"], more].concat());
+        (out.status.success(), text(&out.stderr))
     }
     /// Sets element `i` of an f32 tensor.
     fn edit_value(&self, tensor: &str, i: usize, value: f32) {
@@ -75,13 +64,7 @@ impl Case {
     }
     /// What is in the folder besides the checkpoint.
     fn leftovers(&self) -> Vec<String> {
-        let mut names: Vec<String> = fs::read_dir(self.dir.path())
-            .expect("folder")
-            .map(|e| e.expect("entry").file_name().to_string_lossy().into_owned())
-            .filter(|n| n != "ck")
-            .collect();
-        names.sort();
-        names
+        self.0.names("").into_iter().filter(|n| n != "ck").collect()
     }
 }
 
@@ -111,7 +94,7 @@ fn the_sound_fixture_compiles() {
 #[test]
 fn nothing_there() {
     let case = Case::new();
-    fs::remove_dir_all(case.dir.path().join("ck")).expect("removed");
+    fs::remove_dir_all(case.0.at("ck")).expect("removed");
     fails(&case, &case.compile(&[]), &["ck"]);
 }
 
@@ -286,7 +269,7 @@ fn pipes_and_devices() {
     // A process that hangs dies of its limit.
     let limited = |case: &Case, args: &[&str]| {
         let mut c = Command::new("timeout");
-        c.current_dir(case.dir.path()).args(["--signal=KILL", "60", env!("CARGO_BIN_EXE_llmcc")]).args(args);
+        c.current_dir(case.0.root()).args(["--signal=KILL", "60", env!("CARGO_BIN_EXE_llmcc")]).args(args);
         c.output().expect("timeout runs")
     };
     let pipe = |path: &Path| assert!(Command::new("mkfifo").arg(path).status().expect("mkfifo runs").success());
@@ -340,7 +323,7 @@ fn config_that_does_not_parse() {
         fails(&case, &case.compile(&[]), &["config.json", says[0], says[1]]);
     }
     let out =
-        Command::new(env!("CARGO_BIN_EXE_llmcc")).current_dir(case.dir.path()).args(["compile", "ck/config.json", "-o", "m.so"]).output();
+        Command::new(env!("CARGO_BIN_EXE_llmcc")).current_dir(case.0.root()).args(["compile", "ck/config.json", "-o", "m.so"]).output();
     fails(&case, &out.expect("runs"), &["ck/config.json: a folder or a .safetensors file is expected; give the folder, `ck`"]);
 }
 
@@ -421,11 +404,7 @@ fn unwritable_output() {
     // clap keeps the last -o only when overriding; either way it must be one clear error.
     assert!(!out.status.success());
     let run = |to: &str| {
-        Command::new(env!("CARGO_BIN_EXE_llmcc"))
-            .current_dir(case.dir.path())
-            .args(["compile", "ck", "-q", "-o", to])
-            .output()
-            .expect("runs")
+        Command::new(env!("CARGO_BIN_EXE_llmcc")).current_dir(case.0.root()).args(["compile", "ck", "-q", "-o", to]).output().expect("runs")
     };
     fails(&case, &run("no/such/folder/m.so"), &["no/such/folder/m.so"]);
     fails(&case, &run("ck"), &["ck", "directory"]);
@@ -438,7 +417,7 @@ fn full_disk() {
     let case = Case::new();
     // A limit on the size of files this process may write has the same effect as a full disk and needs no privileges.
     let script = format!("trap '' XFSZ; ulimit -f 64; exec {} compile ck -q -o m.so", env!("CARGO_BIN_EXE_llmcc"));
-    let out = Command::new("sh").arg("-c").arg(script).current_dir(case.dir.path()).output().expect("sh runs");
+    let out = Command::new("sh").arg("-c").arg(script).current_dir(case.0.root()).output().expect("sh runs");
     fails(&case, &out, &["m.so"]);
 }
 
@@ -482,19 +461,13 @@ fn targets_of_one_level() {
 #[test]
 fn not_an_artifact() {
     let case = Case::new();
-    for command in ["run", "inspect", "bench", "verify"] {
-        let mut c = Command::new(env!("CARGO_BIN_EXE_llmcc"));
-        c.current_dir(case.dir.path()).arg(command).arg("ck/config.json");
-        if command == "run" {
-            c.args(["--ids", "1"]);
-        }
-        fails(&case, &c.output().expect("runs"), &["ck/config.json"]);
-        let mut c = Command::new(env!("CARGO_BIN_EXE_llmcc"));
-        c.current_dir(case.dir.path()).arg(command).arg("absent.so");
-        if command == "run" {
-            c.args(["--ids", "1"]);
-        }
-        fails(&case, &c.output().expect("runs"), &["absent.so"]);
+    std::os::unix::fs::symlink("nowhere.so", case.path("dangling.so")).expect("link");
+    for (command, more) in [("run", &["--ids", "1"][..]), ("inspect", &[]), ("bench", &[]), ("verify", &[])] {
+        let run = |artifact: &str| case.0.llmcc(&[&[command, artifact], more].concat());
+        fails(&case, &run("ck/config.json"), &["ck/config.json", "not an artifact of llmcc (make one with `llmcc compile`)"]);
+        fails(&case, &run("absent.so"), &["cannot read absent.so", "No such file"]);
+        fails(&case, &run("ck"), &["ck: it is a folder; a regular file is needed here"]);
+        fails(&case, &run("ck/dangling.so"), &["ck/dangling.so: it is a link to nowhere.so, which is not there"]);
     }
 }
 
@@ -503,7 +476,7 @@ fn not_an_artifact() {
 fn damaged_artifact() {
     let case = Case::new();
     assert!(case.compile(&[]).status.success());
-    let path = case.dir.path().join("m.so");
+    let path = case.0.at("m.so");
     let whole = fs::read(&path).expect("artifact");
     fs::write(&path, &whole[..whole.len() - 100]).expect("written");
     let out = Command::new(env!("CARGO_BIN_EXE_llmcc")).arg("run").arg(&path).args(["--ids", "1"]).output().expect("runs");

@@ -1,5 +1,8 @@
 //! Golden vectors: made by `compile`, compared by `verify`.
 
+mod common;
+
+use common::{Folder, text};
 use llmcc_cli::session::{self, CompileOptions};
 use llmcc_codegen::locate::locate;
 use llmcc_codegen::sealed::renew;
@@ -8,51 +11,7 @@ use llmcc_test_support::fake_driver;
 use llmcc_ukernels::{Level, detect};
 use std::ffi::OsStr;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-
-struct Folder(tempfile::TempDir);
-
-impl Folder {
-    fn new() -> Folder {
-        Folder(tempfile::tempdir().expect("temporary folder"))
-    }
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-    fn llmcc(&self, args: &[&str]) -> Output {
-        self.llmcc_with(&[], args)
-    }
-    fn llmcc_with(&self, environment: &[(&str, &OsStr)], args: &[&str]) -> Output {
-        let mut llmcc = Command::new(env!("CARGO_BIN_EXE_llmcc"));
-        llmcc.envs(environment.iter().copied()).current_dir(self.0.path()).args(args).output().expect("llmcc runs")
-    }
-    /// What a command prints that must succeed.
-    fn says(&self, environment: &[(&str, &OsStr)], args: &[&str]) -> String {
-        let done = self.llmcc_with(environment, args);
-        assert!(done.status.success(), "{args:?}: {}", text(&done.stderr));
-        text(&done.stdout)
-    }
-    /// Compiles a fixture; returns what the report says.
-    fn compile(&self, fixture: &str, out: &str, more: &[&str]) -> String {
-        let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/goldens").join(fixture);
-        let done = self.llmcc(&[&["compile", &from.to_string_lossy(), "-o", out], more].concat());
-        let said = text(&done.stderr);
-        assert!(done.status.success(), "{said}");
-        said
-    }
-    fn verify(&self, artifact: &str) -> Result<String, String> {
-        let done = self.llmcc(&["verify", artifact]);
-        if done.status.success() { Ok(text(&done.stdout)) } else { Err(text(&done.stderr)) }
-    }
-    fn manifest(&self, artifact: &str) -> serde_json::Value {
-        serde_json::from_slice(&self.llmcc(&["inspect", artifact, "--json"]).stdout).expect("manifest")
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
+use std::path::Path;
 
 #[test]
 fn artifacts_verify_where_they_were_made() {
@@ -64,7 +23,7 @@ fn artifacts_verify_where_they_were_made() {
         let name = format!("{i}.so");
         let said = f.compile("qwen3", &name, more);
         assert!(said.contains("golden      vectors of") && said.contains("of the evaluator"), "{said}");
-        let said = f.verify(&name).expect("verifies");
+        let said = f.verify(&[&name]).expect("verifies");
         assert!(said.contains("give the logits of when it was compiled, bit for bit"), "{said}");
         let difference = f.manifest(&name)["certificate"]["golden_difference_to_evaluator"].as_f64().expect("a small model is evaluated");
         eprintln!("{more:?}: {difference:.1e} from the evaluator");
@@ -76,8 +35,8 @@ fn running_the_artifact_leaves_no_trace_in_it() {
     let f = Folder::new();
     f.compile("llama3", "a.so", &["--w4"]);
     f.compile("llama3", "b.so", &["--w4"]);
-    assert!(fs::read(f.path("a.so")).expect("first") == fs::read(f.path("b.so")).expect("second"));
-    let mut names: Vec<_> = fs::read_dir(f.0.path()).expect("folder").map(|e| e.expect("entry").file_name()).collect();
+    assert!(fs::read(f.at("a.so")).expect("first") == fs::read(f.at("b.so")).expect("second"));
+    let mut names: Vec<_> = fs::read_dir(f.root()).expect("folder").map(|e| e.expect("entry").file_name()).collect();
     names.sort();
     assert_eq!(names, ["a.so", "b.so"]);
 }
@@ -86,7 +45,7 @@ fn running_the_artifact_leaves_no_trace_in_it() {
 fn without_golden_vectors_everybody_says_so() {
     let f = Folder::new();
     assert!(f.compile("llama3", "m.so", &["--no-golden"]).contains("no golden vectors: compiled with --no-golden"));
-    assert!(f.verify("m.so").expect("verifies").contains("none: compiled with --no-golden"));
+    assert!(f.verify(&["m.so"]).expect("verifies").contains("none: compiled with --no-golden"));
     assert!(text(&f.llmcc(&["inspect", "m.so"]).stdout).contains("golden      none"));
 }
 
@@ -112,36 +71,36 @@ fn altered_weights_with_a_matching_hash_are_found() {
     let f = Folder::new();
     f.compile("llama3", "whole.so", &["--w4"]);
     f.compile("llama3", "ext.so", &["--w4", "--weights", "external"]);
-    let len = locate(&f.path("whole.so")).expect("an artifact").weights.len as i64;
+    let len = locate(&f.at("whole.so")).expect("an artifact").weights.len as i64;
     // Whatever byte it is, also in the embedding of a token that no step uses: the hash decides which tokens are asked for.
     for (artifact, at) in [("whole.so", 0), ("whole.so", len / 3), ("whole.so", -200), ("ext.so", len / 2)] {
-        let files = [f.path(artifact), f.path(&format!("{artifact}.weights"))];
+        let files = [f.at(artifact), f.at(&format!("{artifact}.weights"))];
         let kept = files.each_ref().map(|p| fs::read(p).ok());
-        tamper(&f.path(artifact), at);
-        let said = f.verify(artifact).expect_err("altered");
+        tamper(&f.at(artifact), at);
+        let said = f.verify(&[artifact]).expect_err("altered");
         assert!(said.contains("does not compute what it did when it was compiled: step 1 of 5 (40 tokens): logit"), "{said}");
         assert!(said.contains("when compiled it was"), "{said}");
         for (path, bytes) in files.iter().zip(kept) {
             bytes.map_or(Ok(()), |b| fs::write(path, b)).expect("written");
         }
     }
-    assert!(f.verify("whole.so").is_ok() && f.verify("ext.so").is_ok());
+    assert!(f.verify(&["whole.so"]).is_ok() && f.verify(&["ext.so"]).is_ok());
 }
 
 /// Compiles with a stand-in for the program that runs the artifact: a shell script, in which `$LLMCC` is the real one.
 fn compile_with_runner(f: &Folder, script: &str) -> Result<(), String> {
     use std::os::unix::fs::PermissionsExt;
-    let runner = f.path("runner");
+    let runner = f.at("runner");
     fs::write(&runner, format!("#!/bin/sh\nLLMCC={}\n{script}\n", env!("CARGO_BIN_EXE_llmcc"))).expect("script");
     fs::set_permissions(&runner, fs::Permissions::from_mode(0o755)).expect("script");
     let options = CompileOptions {
         checkpoint: Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/goldens/llama3"),
-        target: session::find_target("native").expect("a target"),
-        also: vec![],
+        targets: vec![session::find_target("native").expect("a target")],
         weights: None,
         act: None,
         kv: None,
         choose: session::Choose::default(),
+        explain: llmcc_passes::Explain::default(),
         max_context: None,
         place: llmcc_codegen::link::WeightsPlace::External,
         ignore_unused: false,
@@ -150,10 +109,10 @@ fn compile_with_runner(f: &Folder, script: &str) -> Result<(), String> {
     };
     let backend = llmcc_codegen::cpu::CpuBackend::default();
     let mut lowered = session::lower(&options, &backend).expect("lowers");
-    let done = session::finish(&mut lowered, &options, &backend, &f.path("m.so"), &mut |_, _| {}).map(|_| ()).map_err(|e| e.to_string());
+    let done = session::finish(&mut lowered, &options, &backend, &f.at("m.so"), &mut |_, _| {}).map(|_| ()).map_err(|e| e.to_string());
     fs::remove_file(runner).expect("script");
     if done.is_err() {
-        assert_eq!(fs::read_dir(f.0.path()).expect("folder").count(), 0, "something was left behind");
+        assert_eq!(fs::read_dir(f.root()).expect("folder").count(), 0, "something was left behind");
     }
     done
 }
@@ -185,7 +144,7 @@ fn batches_are_verified_in_the_processor_s_own_order() {
     let amx = detect() == Level::Amx;
     for (format, own_order) in [(&["--dtype", "bf16"][..], amx), (&["--w4"], false)] {
         f.compile("qwen3", "m.so", &[format, &["--target", "x86-64-v4"]].concat());
-        let said = f.verify("m.so").expect("verifies");
+        let said = f.verify(&["m.so"]).expect("verifies");
         let computation: Vec<&str> = said.lines().filter(|l| l.starts_with("computation  x86-64-v4: 24 tokens")).collect();
         assert!(computation.iter().all(|l| l.contains(", bit for bit")), "{said}");
         match computation[..] {
@@ -213,7 +172,7 @@ fn versions_for_other_processors_are_named() {
         return;
     }
     assert!(said.contains("by the version for x86-64-v3 (x86-64 not run); within"), "{said}");
-    let said = f.verify("m.so").expect("verifies");
+    let said = f.verify(&["m.so"]).expect("verifies");
     assert!(said.contains("golden       x86-64-v3: 62 tokens"), "{said}");
     assert!(said.contains("golden       x86-64: 62 tokens") && !said.contains("not checked"), "{said}");
     let bench = f.says(&[], &MEASURE);
@@ -269,10 +228,10 @@ fn artifacts_for_other_machines_are_described() {
     let said = f.says(&nowhere, &["verify", "m.so"]);
     assert!(said.contains("weights      ") && said.contains("bytes, as the compiler wrote them"), "{said}");
     assert!(said.contains("not checked  sm90: ") && !said.contains("computation"), "{said}");
-    let mut file = fs::read(f.path("m.so")).expect("artifact");
-    let part = locate(&f.path("m.so")).expect("an artifact").code;
+    let mut file = fs::read(f.at("m.so")).expect("artifact");
+    let part = locate(&f.at("m.so")).expect("an artifact").code;
     file[part.offset as usize + 100] ^= 1;
-    fs::write(f.path("m.so"), file).expect("artifact");
-    let said = f.verify("m.so").expect_err("altered");
+    fs::write(f.at("m.so"), file).expect("artifact");
+    let said = f.verify(&["m.so"]).expect_err("altered");
     assert!(said.contains("m.so: not what the compiler wrote") && said.contains("  code: bytes"), "{said}");
 }

@@ -2,50 +2,16 @@
 //!
 //! `LLMCC_ALL_BITS=1` tries all bits of headers, descriptor, tables and texts instead of a sample.
 
+mod common;
+
+use common::{Folder, WITH_TOKENIZER, text};
 use llmcc_abi::ImageRef;
 use llmcc_abi::tree::{PartDesc, part};
 use llmcc_codegen::sealed::{Sealed, renew};
 use std::fs;
 use std::mem::offset_of;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-
-/// The example model.
-const WITH_TOKENIZER: &str = "examples/tiny-llama/model";
-
-struct Folder(tempfile::TempDir);
-
-impl Folder {
-    fn new() -> Folder {
-        Folder(tempfile::tempdir().expect("temporary folder"))
-    }
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-    fn llmcc(&self, args: &[&str]) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_llmcc")).current_dir(self.0.path()).args(args).output().expect("llmcc runs")
-    }
-    /// Compiles a fixture; returns what the report says.
-    fn compile(&self, fixture: &str, out: &str, more: &[&str]) -> String {
-        let folder = if fixture == WITH_TOKENIZER { ".." } else { "../tests/goldens" };
-        let from = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join(fixture);
-        let done = self.llmcc(&[&["compile", &from.to_string_lossy(), "-o", out], more].concat());
-        let said = text(&done.stderr);
-        assert!(done.status.success(), "{said}");
-        said
-    }
-    fn verify(&self, args: &[&str]) -> Result<String, String> {
-        let done = self.llmcc(&[&["verify"], args].concat());
-        if done.status.success() { Ok(text(&done.stdout) + &text(&done.stderr)) } else { Err(text(&done.stderr)) }
-    }
-    fn root(&self, artifact: &str) -> String {
-        Sealed::open(&self.path(artifact)).expect("an artifact").root().iter().map(|b| format!("{b:02x}")).collect()
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
+use std::path::Path;
+use std::process::Command;
 
 /// splitmix64
 struct Random(u64);
@@ -76,7 +42,7 @@ fn every_changed_bit_is_found_where_it_is() {
     f.compile(WITH_TOKENIZER, "e.so", &["--w4", "--no-golden", "--weights", "external"]);
     let mut r = Random(1);
     for name in ["m.so", "e.so"] {
-        let path = f.path(name);
+        let path = f.at(name);
         let sealed = Sealed::open(&path).expect("sound");
         assert_eq!(sealed.check(|_| true, 2).expect("readable"), []);
         let files = [path.clone(), sealed.weights_path()];
@@ -137,8 +103,8 @@ fn running_a_changed_artifact_is_a_message_at_worst() {
     let run = |name: &str| f.llmcc(&["run", name, "--ids", "1,2,3", "-n", "3", "--threads", "1"]);
     let want = run("m.so");
     assert!(want.status.success(), "{}", text(&want.stderr));
-    let whole = fs::read(f.path("m.so")).expect("artifact");
-    let sealed = Sealed::open(&f.path("m.so")).expect("sound");
+    let whole = fs::read(f.at("m.so")).expect("artifact");
+    let sealed = Sealed::open(&f.at("m.so")).expect("sound");
     let mut r = Random(2);
     let hashes =
         PartDesc { kind: u32::MAX, off: whole.len() as u64 - sealed.image.hashes_len, len: sealed.image.hashes_len, ..PartDesc::default() };
@@ -148,7 +114,7 @@ fn running_a_changed_artifact_is_a_message_at_worst() {
         for (at, bit) in bits(p.off, p.len, 4, &mut r) {
             let mut bad = whole.clone();
             bad[at as usize] ^= 1 << bit;
-            fs::write(f.path("bad.so"), bad).expect("written");
+            fs::write(f.at("bad.so"), bad).expect("written");
             let done = run("bad.so");
             let (code, said) = (done.status.code(), text(&done.stderr));
             let message = code == Some(1) && said.starts_with("error: ") && said.contains("bad.so");
@@ -166,10 +132,10 @@ fn running_a_changed_artifact_is_a_message_at_worst() {
 fn verify_names_what_changed() {
     let f = Folder::new();
     f.compile(WITH_TOKENIZER, "m.so", &["--w4"]);
-    let whole = fs::read(f.path("m.so")).expect("artifact");
-    let sealed = Sealed::open(&f.path("m.so")).expect("sound");
+    let whole = fs::read(f.at("m.so")).expect("artifact");
+    let sealed = Sealed::open(&f.at("m.so")).expect("sound");
     let said = f.verify(&["m.so"]).expect("sound");
-    assert!(said.contains(&format!("root         {}\n", f.root("m.so"))) && said.contains("tokenizer    "), "{said}");
+    assert!(said.contains(&format!("root         {}\n", f.root_of("m.so"))) && said.contains("tokenizer    "), "{said}");
     let of = |kind: u32| sealed.parts.iter().filter(|p| p.kind == kind).max_by_key(|p| p.len).expect("a part");
     let cases: [(u32, &[&str]); 8] = [
         (part::HEADERS, &["ELF headers: bytes"]),
@@ -185,7 +151,7 @@ fn verify_names_what_changed() {
         let p = of(kind);
         let mut bad = whole.clone();
         bad[(p.off + p.len / 2) as usize] ^= 4;
-        fs::write(f.path("bad.so"), bad).expect("written");
+        fs::write(f.at("bad.so"), bad).expect("written");
         let said = f.verify(&["bad.so"]).expect_err("changed");
         assert!(said.contains("bad.so: not what the compiler wrote") && said.lines().count() == 2, "{said}");
         assert!(says.iter().all(|s| said.contains(s)), "{says:?}: {said}");
@@ -193,7 +159,7 @@ fn verify_names_what_changed() {
     for (bad, says) in
         [([&whole[..], b"x"].concat(), "something was appended"), (whole[..whole.len() - 1].to_vec(), "cut short, or stripped")]
     {
-        fs::write(f.path("bad.so"), bad).expect("written");
+        fs::write(f.at("bad.so"), bad).expect("written");
         assert!(f.verify(&["bad.so"]).is_err_and(|e| e.contains(says)));
     }
 }
@@ -203,19 +169,19 @@ fn verify_names_what_changed() {
 fn a_forger_needs_the_root_as_well() {
     let f = Folder::new();
     let said = f.compile("llama3", "m.so", &["--w4", "--no-golden"]);
-    let root = f.root("m.so");
+    let root = f.root_of("m.so");
     assert!(said.contains(&format!("  root        {root}\n")), "{said}");
     assert!(text(&f.llmcc(&["inspect", "m.so"]).stdout).starts_with(&format!("root        {root}\n")));
     assert!(text(&f.llmcc(&["inspect", "m.so", "--json"]).stdout).contains(&format!("\"root\": \"{root}\"")));
-    let whole = fs::read(f.path("m.so")).expect("artifact");
+    let whole = fs::read(f.at("m.so")).expect("artifact");
     let same = renew(&mut whole.clone(), &mut []).expect("an artifact");
-    assert_eq!(same, Sealed::open(&f.path("m.so")).expect("sound").root(), "the root of what did not change");
+    assert_eq!(same, Sealed::open(&f.at("m.so")).expect("sound").root(), "the root of what did not change");
     assert!(f.verify(&["m.so", "--root", &root.to_uppercase()]).expect("the same").contains("the one asked for"));
     let mut forged = whole;
-    let weights = Sealed::open(&f.path("m.so")).expect("sound").parts.iter().find(|p| p.kind == part::WEIGHTS).expect("weights").off;
+    let weights = Sealed::open(&f.at("m.so")).expect("sound").parts.iter().find(|p| p.kind == part::WEIGHTS).expect("weights").off;
     forged[weights as usize + 100] ^= 1;
     renew(&mut forged, &mut []).expect("an artifact");
-    fs::write(f.path("m.so"), forged).expect("written");
+    fs::write(f.at("m.so"), forged).expect("written");
     let said = f.verify(&["m.so"]).expect("consistent in itself");
     assert!(said.contains("warning: m.so: no golden vectors to compare with") && said.contains("--root"), "{said}");
     let said = f.verify(&["m.so", "--root", &root]).expect_err("another root");
@@ -231,23 +197,23 @@ fn side_files_belong_to_their_artifacts() {
     f.compile("llama3", "c.so", &["--w4", "--weights", "external"]);
     let run = |name: &str| text(&f.llmcc(&["run", name, "--ids", "1", "-n", "1"]).stderr);
     // The same weights are the same file.
-    assert!(fs::read(f.path("a.so.weights")).expect("side") == fs::read(f.path("c.so.weights")).expect("side"));
-    fs::copy(f.path("b.so.weights"), f.path("a.so.weights")).expect("copied");
+    assert!(fs::read(f.at("a.so.weights")).expect("side") == fs::read(f.at("c.so.weights")).expect("side"));
+    fs::copy(f.at("b.so.weights"), f.at("a.so.weights")).expect("copied");
     for said in [run("a.so"), f.verify(&["a.so"]).expect_err("other weights")] {
         assert!(said.contains("a.so.weights") && said.contains("keep the two files together"), "{said}");
     }
     // As long as its own, but of other weights.
-    let mut other = fs::read(f.path("c.so.weights")).expect("side");
+    let mut other = fs::read(f.at("c.so.weights")).expect("side");
     let end = other.len() - 1;
     other[end] ^= 1;
-    fs::write(f.path("a.so.weights"), &other).expect("written");
+    fs::write(f.at("a.so.weights"), &other).expect("written");
     assert!(run("a.so").contains("these are not the weights of"), "{}", run("a.so"));
     other[end] ^= 1;
     other[1000] ^= 1;
-    fs::write(f.path("a.so.weights"), other).expect("written");
+    fs::write(f.at("a.so.weights"), other).expect("written");
     let said = f.verify(&["a.so"]).expect_err("a changed weight");
     assert!(said.contains("weights, ") && said.contains("a.so.weights"), "{said}");
-    fs::remove_file(f.path("a.so.weights")).expect("removed");
+    fs::remove_file(f.at("a.so.weights")).expect("removed");
     assert!(run("a.so").contains("a.so.weights") && f.verify(&["a.so"]).is_err_and(|e| e.contains("a.so.weights")));
     // What is said of an artifact does not need them.
     assert!(f.llmcc(&["inspect", "a.so"]).status.success());
@@ -261,15 +227,15 @@ fn python_computes_the_same_root() {
     f.compile("llama3", "a.so", &["--w4", "--no-golden"]);
     f.compile(WITH_TOKENIZER, "b.so", &["--dtype", "f32", "--no-golden", "--weights", "external"]);
     for name in ["a.so", "b.so"] {
-        let python = |what: &str| Command::new("python3").arg("-B").arg(&script).arg(f.path(what)).output();
+        let python = |what: &str| Command::new("python3").arg("-B").arg(&script).arg(f.at(what)).output();
         let Ok(done) = python(name) else {
             println!("skipped: no python3");
             return;
         };
-        assert_eq!(text(&done.stdout).trim(), f.root(name), "{name}: {}", text(&done.stderr));
-        let mut bad = fs::read(f.path(name)).expect("artifact");
+        assert_eq!(text(&done.stdout).trim(), f.root_of(name), "{name}: {}", text(&done.stderr));
+        let mut bad = fs::read(f.at(name)).expect("artifact");
         bad[offset_of!(ImageRef, root) + 500_000] ^= 1;
-        fs::write(f.path("bad.so"), bad).expect("written");
+        fs::write(f.at("bad.so"), bad).expect("written");
         let said = python("bad.so").map(|d| text(&d.stderr)).unwrap_or_default();
         assert!(said.contains("its runtime, bytes "), "{said}");
     }

@@ -1,11 +1,11 @@
 //! The data segment of an artifact: every table the runtime walks, from a [`Plan`].
 
-use crate::Object;
+use crate::{Code, Object};
 use llmcc_abi as abi;
 
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::plan::{Operand, Plan, Regime};
-use llmcc_ir::target::{Arch, CpuIsa, TargetSpec};
+use llmcc_ir::target::{Arch, CpuArch, CpuIsa, TargetSpec};
 use llmcc_ir::ty::Dim;
 
 /// Texts stored beside the tables; all may be empty.
@@ -35,7 +35,7 @@ pub struct Alternative<'a> {
 }
 
 /// The code segment: kernels one after the other, each at a multiple of 64 bytes.
-pub struct Code {
+pub struct CodeSegment {
     /// Machine code.
     pub bytes: Vec<u8>,
     /// For each alternative, where each of its kernels is, in plan order.
@@ -54,8 +54,8 @@ pub struct Placed {
 }
 
 /// Lays out the machine code of all alternatives, given by their objects.
-pub fn layout_code(alternatives: &[&[Object]]) -> Code {
-    let mut code = Code { bytes: vec![], placed: vec![] };
+pub fn layout_code(alternatives: &[&[Object]]) -> CodeSegment {
+    let mut code = CodeSegment { bytes: vec![], placed: vec![] };
     for objects in alternatives {
         let placed = objects.iter().map(|o| code.place(o)).collect();
         code.placed.push(placed);
@@ -63,10 +63,11 @@ pub fn layout_code(alternatives: &[&[Object]]) -> Code {
     code
 }
 
-impl Code {
+impl CodeSegment {
     fn place(&mut self, o: &Object) -> Placed {
-        let Some(gpu) = &o.gpu else {
-            return Placed { code: self.append(&o.code, &[]).off, ..Placed::default() };
+        let gpu = match &o.code {
+            Code::Native(native) => return Placed { code: self.append(&native.bytes, &[]).off, ..Placed::default() },
+            Code::Gpu(gpu) => gpu,
         };
         let ptx = self.append(gpu.ptx.as_bytes(), b"\0");
         let cubin = if gpu.cubin.is_empty() { abi::Span::default() } else { self.append(&gpu.cubin, &[]) };
@@ -93,7 +94,7 @@ pub struct Data {
 
 /// Builds the data segment: the tables of each alternative (`code` was laid out from the same list), the most wanted first among those of a kind. The texts
 /// are stored once.
-pub fn data_segment(alternatives: &[Alternative], code: &Code, texts: &Texts) -> Data {
+pub fn data_segment(alternatives: &[Alternative], code: &CodeSegment, texts: &Texts) -> Data {
     let mut b = Builder { bytes: vec![] };
     let mut placed_texts = vec![];
     let mut link: Option<usize> = None;
@@ -132,14 +133,14 @@ fn model(b: &mut Builder, a: &Alternative, placed: &[Placed]) -> abi::ModelDesc 
             name: b.span(k.name.as_bytes()),
             scratch: o.scratch,
             scratch_per_m: o.scratch_per_m,
-            shared_per_block: o.shared_per_block,
+            shared_per_block: o.native().map_or(0, |native| native.shared_per_block),
         })
         .collect();
     let gpu: Vec<abi::GpuKernelDesc> = a
         .objects
         .iter()
         .zip(placed)
-        .filter_map(|(o, at)| Some((o.gpu.as_ref()?, at)))
+        .filter_map(|(o, at)| Some((o.gpu()?, at)))
         .map(|(g, at)| abi::GpuKernelDesc {
             entry: b.span(g.entry.as_bytes()),
             ptx: at.ptx,
@@ -176,9 +177,9 @@ fn model(b: &mut Builder, a: &Alternative, placed: &[Placed]) -> abi::ModelDesc 
 /// The instruction-set level of a target (`llmcc_abi::isa`).
 pub fn isa(target: &TargetSpec) -> u32 {
     match target.arch {
-        Arch::Cpu(CpuIsa::X86_64) => abi::isa::X86_64,
-        Arch::Cpu(CpuIsa::X86_64V3) => abi::isa::X86_64_V3,
-        Arch::Cpu(CpuIsa::X86_64V4) => abi::isa::X86_64_V4,
+        Arch::Cpu(CpuArch { isa: CpuIsa::X86_64, .. }) => abi::isa::X86_64,
+        Arch::Cpu(CpuArch { isa: CpuIsa::X86_64V3, .. }) => abi::isa::X86_64_V3,
+        Arch::Cpu(CpuArch { isa: CpuIsa::X86_64V4, .. }) => abi::isa::X86_64_V4,
         Arch::Gpu(gpu) => abi::isa::SM + gpu.sm,
     }
 }

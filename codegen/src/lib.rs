@@ -17,7 +17,7 @@ pub trait Backend {
     /// Name in reports.
     fn name(&self) -> &str;
 
-    /// Compiles a verified kernel to an [`llmcc_abi::KernelFn`].
+    /// Compiles a verified kernel.
     ///
     /// # Errors
     /// What the backend does not support, or an internal error.
@@ -32,34 +32,49 @@ pub trait Backend {
     }
 }
 
-/// Machine code of one kernel.
+/// One kernel, compiled.
 #[derive(Clone, Debug)]
 pub struct Object {
-    /// Code and its constants: position independent, without relocations, entry at offset 0, to be placed at a multiple of 64 bytes.
-    pub code: Vec<u8>,
-    /// Scratch bytes each thread needs, a multiple of 64.
+    /// Its code, and what only that kind of code has.
+    pub code: Code,
+    /// Bytes of memory of its own that it needs, a multiple of 64: of native code scratch for each thread, of a GPU's the workspace in device memory.
     pub scratch: u64,
-    /// Further scratch bytes per row of the step, a multiple of 64.
+    /// Further such bytes per row of the step, a multiple of 64.
     pub scratch_per_m: u64,
-    /// See [`llmcc_abi::KernelDesc::shared_per_block`]; 0 on GPUs.
+    /// Set when the kernel takes a slow generic path: the reason.
+    pub generic: Option<&'static str>,
+}
+
+/// Code of a kernel, by the kind of machine.
+#[derive(Clone, Debug)]
+pub enum Code {
+    /// For a processor.
+    Native(NativeCode),
+    /// For a GPU.
+    Gpu(GpuCode),
+}
+
+/// A kernel for a processor: an [`llmcc_abi::KernelFn`].
+#[derive(Clone, Debug, Default)]
+pub struct NativeCode {
+    /// Code and its constants: position independent, without relocations, entry at offset 0, to be placed at a multiple of 64 bytes.
+    pub bytes: Vec<u8>,
+    /// See [`llmcc_abi::KernelDesc::shared_per_block`].
     pub shared_per_block: u64,
-    /// The backend's intermediate code, for `--emit=clif`.
+    /// Cranelift's intermediate code, for `--emit=clif`.
     pub clif: String,
     /// Disassembly, for `--emit=asm`.
     pub listing: String,
-    /// Set when the kernel takes a slow generic path: the reason.
-    pub generic: Option<&'static str>,
-    /// What a GPU kernel has instead of `code`, which is empty then. `scratch` and `scratch_per_m` are bytes of the whole device's workspace, see
-    /// [`llmcc_abi::GpuKernelDesc`].
-    pub gpu: Option<GpuObject>,
 }
 
-/// A GPU kernel: its code and how to launch it.
+/// A kernel for a GPU: its code and how to launch it.
 #[derive(Clone, Debug)]
-pub struct GpuObject {
+pub struct GpuCode {
     /// Symbol of the entry.
     pub entry: String,
-    /// PTX text, without a NUL.
+    /// The MLIR it was made of, for `--emit=mlir`.
+    pub mlir: String,
+    /// PTX text, without a NUL; empty when there is no LLVM to make it.
     pub ptx: String,
     /// Machine code from `ptxas`, empty when there is none.
     pub cubin: Vec<u8>,
@@ -69,6 +84,40 @@ pub struct GpuObject {
     pub shared: u32,
     /// Blocks in x, y, z.
     pub grid: [llmcc_abi::GpuDim; 3],
+}
+
+impl Object {
+    /// The code of a kernel for a processor.
+    pub fn native(&self) -> Option<&NativeCode> {
+        match &self.code {
+            Code::Native(code) => Some(code),
+            Code::Gpu(_) => None,
+        }
+    }
+
+    /// The code of a kernel for a GPU.
+    pub fn gpu(&self) -> Option<&GpuCode> {
+        match &self.code {
+            Code::Native(_) => None,
+            Code::Gpu(code) => Some(code),
+        }
+    }
+
+    /// The backend's intermediate code: CLIF, or MLIR.
+    pub fn intermediate(&self) -> &str {
+        match &self.code {
+            Code::Native(code) => &code.clif,
+            Code::Gpu(code) => &code.mlir,
+        }
+    }
+
+    /// What the machine executes, as text: a disassembly, or PTX.
+    pub fn listing(&self) -> &str {
+        match &self.code {
+            Code::Native(code) => &code.listing,
+            Code::Gpu(code) => &code.ptx,
+        }
+    }
 }
 
 /// Why a kernel was not compiled.

@@ -114,10 +114,14 @@ pub(crate) fn find_image(file: &File, path: &Path) -> Result<ImageRef, LocateErr
 /// Opens a file to read it; a pipe or a device, which may never end, is refused.
 pub(crate) fn open_regular(path: &Path) -> Result<File, LocateError> {
     let io = |source| LocateError::Io { path: path.to_owned(), source };
-    let found = std::fs::metadata(path).map_err(io)?.file_type();
+    let not = |what: String| LocateError::NotAnArtifact { path: path.to_owned(), what };
+    let found = match (std::fs::metadata(path), std::fs::read_link(path)) {
+        (Ok(found), _) => found.file_type(),
+        (Err(_), Ok(target)) => return Err(not(format!("it is a link to {}, which is not there", target.display()))),
+        (Err(e), Err(_)) => return Err(io(e)),
+    };
     if !found.is_file() {
-        let what = format!("it is {}; a regular file is needed here", crate::link::kind(found));
-        return Err(LocateError::NotAnArtifact { path: path.to_owned(), what });
+        return Err(not(format!("it is {}; a regular file is needed here", crate::link::kind(found))));
     }
     File::open(path).map_err(io)
 }

@@ -2,7 +2,7 @@
 
 use llmcc_abi::{GpuDim, Span, isa, operand};
 use llmcc_codegen::artifact::{Alternative, Texts, data_segment, layout_code};
-use llmcc_codegen::{GpuObject, Object};
+use llmcc_codegen::{Code, GpuCode, NativeCode, Object};
 use llmcc_ir::plan::Plan;
 use llmcc_ir::target;
 use llmcc_rt::Image;
@@ -12,29 +12,22 @@ fn plan() -> Plan {
 }
 
 fn cpu_object(byte: u8) -> Object {
-    Object {
-        code: vec![byte; 70],
-        scratch: 64,
-        scratch_per_m: 0,
-        shared_per_block: 0,
-        clif: String::new(),
-        listing: String::new(),
-        generic: None,
-        gpu: None,
-    }
+    let native = NativeCode { bytes: vec![byte; 70], ..NativeCode::default() };
+    Object { code: Code::Native(native), scratch: 64, scratch_per_m: 0, generic: None }
 }
 
 fn gpu_object(name: &str, cubin: &[u8]) -> Object {
     let dim = |fixed, per_m| GpuDim { fixed, per_m };
-    let gpu = GpuObject {
+    let gpu = GpuCode {
         entry: format!("k_{name}"),
+        mlir: String::new(),
         ptx: format!(".visible .entry k_{name}()"),
         cubin: cubin.to_vec(),
         threads: 128,
         shared: 1024,
         grid: [dim(3, 0), dim(1, 8), dim(1, 0)],
     };
-    Object { code: vec![], gpu: Some(gpu), ..cpu_object(0) }
+    Object { code: Code::Gpu(gpu), ..cpu_object(0) }
 }
 
 #[test]

@@ -160,15 +160,6 @@ impl Storage {
             Storage::Vector { len } => (len * 4).next_multiple_of(64),
         }
     }
-
-    /// Bits per weight, scales included.
-    pub fn bits_per_weight(&self) -> f64 {
-        let count = match *self {
-            Storage::Matrix { n, k, .. } => n * k,
-            Storage::Vector { len } => len,
-        };
-        self.bytes() as f64 * 8.0 / count.max(1) as f64
-    }
 }
 
 impl Buffer {

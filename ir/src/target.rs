@@ -1,7 +1,12 @@
 //! Targets: what a machine can do, as data for the cost model and the backends.
 
+mod rows;
+
 use crate::kernel::{Kernel, Param, ParamKind, RowElem};
 use llmcc_abi::layout::Packing;
+use rows::{float_rows, gpu_rows, int8_rows};
+
+pub use rows::{CpuRows, GpuRows, MatrixUnit, RowKind, Unpack};
 
 /// Which backend serves a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -23,7 +28,23 @@ pub enum CpuIsa {
     X86_64V4,
 }
 
-/// What a GPU is, beside the rates of its [`TargetSpec`].
+/// What a processor is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CpuArch {
+    /// Its instruction set.
+    pub isa: CpuIsa,
+    /// The rows that it multiplies; all others it does not.
+    pub rows: &'static [CpuRows],
+}
+
+impl CpuArch {
+    /// How it multiplies rows of a kind; `None`: it does not.
+    pub fn rows(&self, kind: RowKind) -> Option<&'static CpuRows> {
+        self.rows.iter().find(|r| r.kind == kind)
+    }
+}
+
+/// What a GPU is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GpuArch {
     /// Compute capability times ten.
@@ -46,12 +67,8 @@ pub struct GpuArch {
     pub threads_per_sm: u32,
     /// Blocks it holds at once.
     pub blocks_per_sm: u32,
-    /// Dense f16 and bf16 tensor operations per second with f32 accumulation, a multiply-add being two.
-    pub f16_flops: f64,
-    /// The same for e4m3; 0 where there is no such instruction.
-    pub fp8_flops: f64,
-    /// f32 operations per second outside tensor cores.
-    pub f32_flops: f64,
+    /// The rows that it multiplies; all others it does not.
+    pub rows: &'static [GpuRows],
     /// Bytes of the second-level cache.
     pub l2_bytes: u64,
     /// Bytes per second it delivers.
@@ -79,9 +96,19 @@ impl Wish {
 }
 
 impl GpuArch {
-    /// Whether `mma.sync` multiplies e4m3 numbers. sm90 has an instruction of its own for that only in `wgmma`.
+    /// How it multiplies rows of a kind; `None`: it does not.
+    pub fn rows(&self, kind: RowKind) -> Option<&'static GpuRows> {
+        self.rows.iter().find(|r| r.kind == kind)
+    }
+
+    /// [`GpuRows::flops`] of a kind; 0 where it does not multiply such.
+    pub fn flops(&self, kind: RowKind) -> f64 {
+        self.rows(kind).map_or(0.0, |r| r.flops)
+    }
+
+    /// Whether `mma.sync` multiplies e4m3 numbers.
     pub fn has_fp8_mma(&self) -> bool {
-        self.fp8_flops > 0.0 && self.sm != 90
+        self.rows(RowKind::Fp8).is_some_and(|r| r.mma)
     }
 
     /// PTX version for a kernel: on sm89, e4m3 numbers are known from 8.4 on, and only kernels that have some ask for it.
@@ -94,56 +121,24 @@ impl GpuArch {
 /// The machine of a target.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Arch {
-    /// A CPU of this instruction set.
-    Cpu(CpuIsa),
+    /// A processor.
+    Cpu(CpuArch),
     /// An NVIDIA GPU.
     Gpu(GpuArch),
 }
 
-/// What products of quantized weights and int8 rows take beside their multiply-adds.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Int8Products {
-    /// Columns' worth of products that scaling a group costs.
-    pub group: f64,
-    /// Most rows for which codes are unpacked once.
-    pub rows: usize,
-    /// Codes unpacked per second and core.
-    pub unpack: f64,
-    /// The matrix unit that does them, where there is one.
-    pub unit: Option<MatrixUnit>,
-}
-
-/// A unit of a CPU that multiplies tiles.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct MatrixUnit {
-    /// Fewest rows that it is used for. Fewer are as good as bound by memory.
-    pub from: usize,
-    /// Rows that it computes at least.
-    pub least: usize,
-    /// How much of the shorter of streaming and computing is not hidden behind the longer.
-    pub exposed: f64,
-}
-
 /// One line of the target table.
 ///
-/// Rates are for one core (bandwidth: for the whole machine) of a typical machine of the class, a core of a GPU being a multiprocessor; they rank alternatives,
-/// and `llmcc bench` reports how far a real machine is from them.
+/// Rates are for one core (bandwidth: for the whole machine) of a typical machine of the class, a core of a GPU being a multiprocessor, or of a GPU as a whole where
+/// they say so; they rank alternatives, and `llmcc bench` reports how far a real machine is from them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TargetSpec {
     /// Name on the command line.
     pub name: &'static str,
     /// One line for `llmcc targets`.
     pub about: &'static str,
-    /// What it is; decides the backend.
+    /// What it is, and what it multiplies how fast; decides the backend.
     pub arch: Arch,
-    /// f32 multiply-adds per second and core.
-    pub f32_macs: f64,
-    /// Multiply-adds of bf16 rows per second and core.
-    pub bf16_macs: f64,
-    /// int8 multiply-adds per second and core.
-    pub int8_macs: f64,
-    /// What else int8 products take. Of CPUs.
-    pub int8: Int8Products,
     /// Streaming bytes per second of main memory (GPU: of its own).
     pub memory: f64,
     /// Streaming bytes per second of the last-level cache, per core.
@@ -166,7 +161,7 @@ impl TargetSpec {
     /// The instruction set, of a CPU.
     pub const fn cpu(&self) -> Option<CpuIsa> {
         match self.arch {
-            Arch::Cpu(isa) => Some(isa),
+            Arch::Cpu(cpu) => Some(cpu.isa),
             Arch::Gpu(_) => None,
         }
     }
@@ -176,6 +171,28 @@ impl TargetSpec {
         match &self.arch {
             Arch::Cpu(_) => None,
             Arch::Gpu(gpu) => Some(gpu),
+        }
+    }
+
+    /// The kinds of rows that it multiplies. Whoever asks what a target can do asks here: the policy of activations, the verifier, the cost model, the backends.
+    pub fn rows(&self) -> Vec<RowKind> {
+        match &self.arch {
+            Arch::Cpu(cpu) => cpu.rows.iter().map(|r| r.kind).collect(),
+            Arch::Gpu(gpu) => gpu.rows.iter().map(|r| r.kind).collect(),
+        }
+    }
+
+    /// Whether it multiplies such rows.
+    pub fn multiplies(&self, rows: impl Into<RowKind>) -> bool {
+        self.macs(rows) > 0.0
+    }
+
+    /// Multiply-adds of such rows per second and core; 0 where it does not multiply them.
+    pub fn macs(&self, rows: impl Into<RowKind>) -> f64 {
+        let kind = rows.into();
+        match &self.arch {
+            Arch::Cpu(cpu) => cpu.rows(kind).map_or(0.0, |r| r.macs),
+            Arch::Gpu(gpu) => gpu.flops(kind) / 2.0 / f64::from(gpu.sms),
         }
     }
 
@@ -193,22 +210,10 @@ impl TargetSpec {
         }
     }
 
-    /// The line of a GPU: rates per multiprocessor from those of the device. `int8` is in operations per second, a multiply-add being two.
-    const fn of_gpu(name: &'static str, about: &'static str, gpu: GpuArch, memory: f64, int8: f64, launch: f64) -> TargetSpec {
-        let sms = gpu.sms as f64;
-        TargetSpec {
-            name,
-            about,
-            arch: Arch::Gpu(gpu),
-            f32_macs: gpu.f32_flops / 2.0 / sms,
-            bf16_macs: gpu.f16_flops / 2.0 / sms,
-            int8_macs: int8 / 2.0 / sms,
-            int8: Int8Products { group: 0.0, rows: 1, unpack: f64::INFINITY, unit: None },
-            memory,
-            cache: gpu.l2_bandwidth / sms,
-            launch,
-            cores: gpu.sms as usize,
-        }
+    /// The line of a GPU.
+    const fn of_gpu(name: &'static str, about: &'static str, gpu: GpuArch, memory: f64, launch: f64) -> TargetSpec {
+        let (cache, cores) = (gpu.l2_bandwidth / gpu.sms as f64, gpu.sms as usize);
+        TargetSpec { name, about, arch: Arch::Gpu(gpu), memory, cache, launch, cores }
     }
 }
 
@@ -217,11 +222,7 @@ pub const TARGETS: &[TargetSpec] = &[
     TargetSpec {
         name: "x86-64",
         about: "any 64-bit x86 (SSE2); products with what the processor has",
-        arch: Arch::Cpu(CpuIsa::X86_64),
-        f32_macs: 10e9,
-        bf16_macs: 10e9,
-        int8_macs: 18e9,
-        int8: Int8Products { group: 7.0, rows: 8, unpack: 25.2e9, unit: None },
+        arch: Arch::Cpu(CpuArch { isa: CpuIsa::X86_64, rows: ROWS_SSE2 }),
         memory: 31e9,
         cache: 40e9,
         launch: 1.2e-6,
@@ -230,11 +231,7 @@ pub const TARGETS: &[TargetSpec] = &[
     TargetSpec {
         name: "x86-64-v3",
         about: "AVX2, FMA, F16C (Haswell 2013, Zen 2017 and later)",
-        arch: Arch::Cpu(CpuIsa::X86_64V3),
-        f32_macs: 50e9,
-        bf16_macs: 50e9,
-        int8_macs: 100e9,
-        int8: Int8Products { group: 7.0, rows: 8, unpack: 140e9, unit: None },
+        arch: Arch::Cpu(CpuArch { isa: CpuIsa::X86_64V3, rows: ROWS_V3 }),
         memory: 40e9,
         cache: 80e9,
         launch: 1.2e-6,
@@ -243,11 +240,7 @@ pub const TARGETS: &[TargetSpec] = &[
     TargetSpec {
         name: "x86-64-v4",
         about: "AVX-512 (Skylake-X 2017, Zen 4 2022 and later), VNNI used where present",
-        arch: Arch::Cpu(CpuIsa::X86_64V4),
-        f32_macs: 56e9,
-        bf16_macs: 112e9,
-        int8_macs: 240e9,
-        int8: Int8Products { group: 7.0, rows: 8, unpack: 336e9, unit: None },
+        arch: Arch::Cpu(CpuArch { isa: CpuIsa::X86_64V4, rows: ROWS_V4 }),
         memory: 45e9,
         cache: 100e9,
         launch: 1.2e-6,
@@ -256,33 +249,50 @@ pub const TARGETS: &[TargetSpec] = &[
     TargetSpec {
         name: "x86-64-v4-amx",
         about: "the same, tuned for AMX (Xeon: Sapphire Rapids 2023 and later); also runs without",
-        arch: Arch::Cpu(CpuIsa::X86_64V4),
-        f32_macs: 104e9,
-        bf16_macs: 500e9,
-        int8_macs: 2580e9,
-        int8: Int8Products { group: 221.0, rows: 128, unpack: 120e9, unit: Some(MatrixUnit { from: 5, least: 16, exposed: 0.4 }) },
+        arch: Arch::Cpu(CpuArch { isa: CpuIsa::X86_64V4, rows: ROWS_AMX }),
         memory: 31e9,
         cache: 60e9,
         launch: 1.2e-6,
         cores: 2,
     },
-    TargetSpec::of_gpu("sm80", "NVIDIA Ampere, compute capability 8.0 and later (rates of an A100 80GB)", SM80, 2.04e12, 624e12, 1.5e-6),
-    TargetSpec::of_gpu("sm86", "NVIDIA Ampere, 8.6 and later (rates of an RTX 3090; also A10, A40)", SM86, 936e9, 284e12, 1.5e-6),
-    TargetSpec::of_gpu("sm89", "NVIDIA Ada, 8.9 and later (rates of an RTX 4090; also L4, L40)", SM89, 1.008e12, 661e12, 1.5e-6),
-    TargetSpec::of_gpu(
-        "sm90",
-        "NVIDIA Hopper, 9.0 only (rates of an H200; an H100 has 3.35 TB/s instead of 4.8)",
-        SM90,
-        4.8e12,
-        1979e12,
-        1.2e-6,
-    ),
-    TargetSpec::of_gpu("sm100", "NVIDIA Blackwell, 10.0 and later (rates of a B200)", SM100, 8e12, 4500e12, 1.2e-6),
+    TargetSpec::of_gpu("sm80", "NVIDIA Ampere, compute capability 8.0 and later (rates of an A100 80GB)", SM80, 2.04e12, 1.5e-6),
+    TargetSpec::of_gpu("sm86", "NVIDIA Ampere, 8.6 and later (rates of an RTX 3090; also A10, A40)", SM86, 936e9, 1.5e-6),
+    TargetSpec::of_gpu("sm89", "NVIDIA Ada, 8.9 and later (rates of an RTX 4090; also L4, L40)", SM89, 1.008e12, 1.5e-6),
+    TargetSpec::of_gpu("sm90", "NVIDIA Hopper, 9.0 only (rates of an H200; an H100 has 3.35 TB/s instead of 4.8)", SM90, 4.8e12, 1.2e-6),
+    TargetSpec::of_gpu("sm100", "NVIDIA Blackwell, 10.0 and later (rates of a B200)", SM100, 8e12, 1.2e-6),
+];
+
+const ROWS_SSE2: &[CpuRows] =
+    &[float_rows(RowKind::F32, 10e9, 10e9), float_rows(RowKind::Bf16, 10e9, 10e9), int8_rows(18e9, 7.0, Unpack { rows: 8, rate: 25.2e9 })];
+
+const ROWS_V3: &[CpuRows] =
+    &[float_rows(RowKind::F32, 50e9, 50e9), float_rows(RowKind::Bf16, 50e9, 50e9), int8_rows(100e9, 7.0, Unpack { rows: 8, rate: 140e9 })];
+
+const ROWS_V4: &[CpuRows] =
+    &[float_rows(RowKind::F32, 56e9, 56e9), float_rows(RowKind::Bf16, 112e9, 56e9), int8_rows(240e9, 7.0, Unpack { rows: 8, rate: 336e9 })];
+
+const ROWS_AMX: &[CpuRows] = &[
+    float_rows(RowKind::F32, 104e9, 104e9),
+    CpuRows { unit: Some(MatrixUnit { from: 1, least: 1, exposed: 0.4 }), ..float_rows(RowKind::Bf16, 500e9, 104e9) },
+    CpuRows { unit: Some(MatrixUnit { from: 5, least: 16, exposed: 0.4 }), ..int8_rows(2580e9, 221.0, Unpack { rows: 128, rate: 120e9 }) },
 ];
 
 // Peak rates are the vendor's for dense operations; those of the second-level cache, which the vendor does not state, are estimates from published measurements.
 const KIB: u32 = 1024;
 const MIB: u64 = 1 << 20;
+
+const SM80_ROWS: &[GpuRows] = &[gpu_rows(RowKind::F32, 19.5e12), gpu_rows(RowKind::F16, 312e12), gpu_rows(RowKind::Bf16, 312e12)];
+const SM86_ROWS: &[GpuRows] = &[gpu_rows(RowKind::F32, 35.6e12), gpu_rows(RowKind::F16, 71e12), gpu_rows(RowKind::Bf16, 71e12)];
+const SM89_ROWS: &[GpuRows] =
+    &[gpu_rows(RowKind::F32, 82.6e12), gpu_rows(RowKind::F16, 165e12), gpu_rows(RowKind::Bf16, 165e12), gpu_rows(RowKind::Fp8, 330e12)];
+const SM90_ROWS: &[GpuRows] = &[
+    gpu_rows(RowKind::F32, 67e12),
+    gpu_rows(RowKind::F16, 989e12),
+    gpu_rows(RowKind::Bf16, 989e12),
+    GpuRows { mma: false, ..gpu_rows(RowKind::Fp8, 1979e12) },
+];
+const SM100_ROWS: &[GpuRows] =
+    &[gpu_rows(RowKind::F32, 80e12), gpu_rows(RowKind::F16, 2250e12), gpu_rows(RowKind::Bf16, 2250e12), gpu_rows(RowKind::Fp8, 4500e12)];
 
 const SM80: GpuArch = GpuArch {
     sm: 80,
@@ -294,9 +304,7 @@ const SM80: GpuArch = GpuArch {
     registers: 65536,
     threads_per_sm: 2048,
     blocks_per_sm: 32,
-    f16_flops: 312e12,
-    fp8_flops: 0.0,
-    f32_flops: 19.5e12,
+    rows: SM80_ROWS,
     l2_bytes: 40 * MIB,
     l2_bandwidth: 4.5e12,
     wish: Wish::NONE,
@@ -310,8 +318,7 @@ const SM86: GpuArch = GpuArch {
     blocks_per_sm: 16,
     shared_per_block: 99 * KIB,
     shared_per_sm: 100 * KIB,
-    f16_flops: 71e12,
-    f32_flops: 35.6e12,
+    rows: SM86_ROWS,
     l2_bytes: 6 * MIB,
     l2_bandwidth: 2.5e12,
     ..SM80
@@ -323,9 +330,7 @@ const SM89: GpuArch = GpuArch {
     ptx: "+ptx78",
     sms: 128,
     blocks_per_sm: 24,
-    f16_flops: 165e12,
-    fp8_flops: 330e12,
-    f32_flops: 82.6e12,
+    rows: SM89_ROWS,
     l2_bytes: 72 * MIB,
     l2_bandwidth: 5e12,
     ..SM86
@@ -341,26 +346,14 @@ const SM90: GpuArch = GpuArch {
     registers: 65536,
     threads_per_sm: 2048,
     blocks_per_sm: 32,
-    f16_flops: 989e12,
-    fp8_flops: 1979e12,
-    f32_flops: 67e12,
+    rows: SM90_ROWS,
     l2_bytes: 50 * MIB,
     l2_bandwidth: 5.5e12,
     wish: Wish::NONE,
 };
 
-const SM100: GpuArch = GpuArch {
-    sm: 100,
-    processor: "sm_100",
-    ptx: "+ptx86",
-    sms: 148,
-    f16_flops: 2250e12,
-    fp8_flops: 4500e12,
-    f32_flops: 80e12,
-    l2_bytes: 126 * MIB,
-    l2_bandwidth: 10e12,
-    ..SM90
-};
+const SM100: GpuArch =
+    GpuArch { sm: 100, processor: "sm_100", ptx: "+ptx86", sms: 148, rows: SM100_ROWS, l2_bytes: 126 * MIB, l2_bandwidth: 10e12, ..SM90 };
 
 /// The target named `name`; `native` picks the best level this machine's CPU has.
 pub fn find(name: &str) -> Option<&'static TargetSpec> {
@@ -403,8 +396,9 @@ mod tests {
     fn lines_make_sense() {
         for (i, t) in TARGETS.iter().enumerate() {
             assert!(TARGETS[..i].iter().all(|o| o.name != t.name), "{} twice", t.name);
-            let rates = [t.f32_macs, t.bf16_macs, t.int8_macs, t.int8.unpack, t.memory, t.cache, t.launch, t.cores as f64];
-            assert!(rates.iter().all(|r| *r > 0.0), "{}", t.name);
+            let rates = [t.memory, t.cache, t.launch, t.cores as f64];
+            assert!(rates.into_iter().chain(t.rows().into_iter().map(|kind| t.macs(kind))).all(|r| r > 0.0), "{}", t.name);
+            assert!(t.multiplies(RowKind::F32) && t.rows().is_sorted(), "{}", t.name);
             assert_eq!(find(t.name), Some(t));
             let Some(gpu) = t.gpu() else { continue };
             assert_eq!((t.family(), t.packing(), t.cpu()), (Family::Gpu, Packing::Fragment, None));
@@ -416,5 +410,15 @@ mod tests {
         assert_eq!(find("native").map(TargetSpec::family), Some(Family::Cpu));
         assert_eq!(find("sm90").and_then(TargetSpec::gpu).map(|g| g.processor), Some("sm_90a"));
         assert_eq!(find("sm70"), None);
+    }
+
+    #[test]
+    fn targets_multiply_what_their_rows_say() {
+        let says = |name: &str, elem: RowElem| find(name).unwrap().multiplies(elem);
+        assert!(says("x86-64-v3", RowElem::Q8 { group: 32 }) && says("x86-64-v3", RowElem::Bf16) && !says("x86-64-v3", RowElem::F16));
+        assert!(says("sm80", RowElem::F16) && !says("sm80", RowElem::Q8 { group: 32 }) && !says("sm80", RowElem::Fp8));
+        assert!(says("sm89", RowElem::Fp8) && !says("x86-64-v4", RowElem::Fp8));
+        let mma = |name: &str| find(name).and_then(TargetSpec::gpu).unwrap().has_fp8_mma();
+        assert!(mma("sm89") && mma("sm100") && !mma("sm90") && !mma("sm86"));
     }
 }

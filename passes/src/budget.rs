@@ -57,7 +57,7 @@ pub fn compile_exactly(module: &Module, opts: &Options, source: &dyn WeightSourc
         let mut compiled = pipeline::run(module, opts, Some(Known { source, whole }))?;
         let mut news = false;
         for w in &compiled.plan.weights {
-            news |= learn(w, module, source, whole)?;
+            news |= learn(w, (module, opts), source, whole)?;
         }
         let plan = &compiled.plan;
         let error = |i: usize| known(whole, &plan.weights[i]).unwrap_or(0.0);
@@ -81,13 +81,22 @@ pub fn error_of(stored: &Stored, plan: &Plan, error: &dyn Fn(usize) -> f64) -> O
     (!squares.is_empty()).then(|| (squares.iter().sum::<f64>() / squares.len() as f64).sqrt())
 }
 
-/// Measures a weight as it is stored, if it is a matrix whose error is not known; whether that was so.
-fn learn(w: &PackedWeight, module: &Module, source: &dyn WeightSource, whole: &mut Measured) -> Result<bool, PassError> {
+/// Measures a weight as it is stored, if it is a matrix whose error is not known; whether that was so. A format that does not hold all of its values, where others may,
+/// has an infinite error.
+fn learn(
+    w: &PackedWeight,
+    (module, opts): (&Module, &Options),
+    source: &dyn WeightSource,
+    whole: &mut Measured,
+) -> Result<bool, PassError> {
     let Storage::Matrix { format, .. } = w.storage else { return Ok(false) };
     if known(whole, w).is_some() {
         return Ok(false);
     }
-    let error = measure_whole(&w.expr, format, module, source).map_err(|e| PassError::Weights(e.to_string()))?;
+    let error = match measure_whole(&w.expr, format, module, source) {
+        Err(e) if e.too_large() && opts.formats.len() > 1 => f64::INFINITY,
+        found => found.map_err(|e| PassError::Weights(e.to_string()))?,
+    };
     whole.entry(w.expr.clone()).or_default().insert(format, error);
     Ok(true)
 }

@@ -41,6 +41,8 @@ pub struct Chosen {
     pub report: Vec<Stored>,
     /// √(Σ nᵢ·eᵢ² / Σ nᵢ) over the parameters that products read.
     pub error: f64,
+    /// How often the program was solved.
+    pub solutions: usize,
 }
 
 /// What a decision is about: the tensors that are stored alike, or the states that are cached alike.
@@ -99,8 +101,9 @@ pub fn choose(module: &Module, opts: &Options, funcs: &[Choosing<'_>], measured:
     let square: f64 = squares(&open, &taken).sum();
     Ok(Some(Chosen {
         stores: funcs.iter().enumerate().map(|(at, f)| allowed(at, f.graph, &open, &taken)).collect(),
-        report: report(&problem, &solved, &open, &taken, opts.alternatives),
+        report: report(&problem, &solved, &open, &taken, opts.explain.alternatives),
         error: square.sqrt(),
+        solutions: problem.solutions(),
     }))
 }
 

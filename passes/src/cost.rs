@@ -13,7 +13,7 @@ use llmcc_ir::kernel::{
 };
 use llmcc_ir::plan::row_bytes;
 use llmcc_ir::quant::{BLOCK, Format};
-use llmcc_ir::target::{MatrixUnit, TargetSpec};
+use llmcc_ir::target::{Arch, CpuRows, RowKind, TargetSpec};
 use llmcc_ir::ty::Env;
 
 pub use crate::cost_gpu::{LATENCY, TENSOR};
@@ -42,9 +42,6 @@ const ROTATE_STEPS: f64 = 6.0;
 const KV_STEPS: f64 = 8.0;
 /// Steps per element of a RoPE table: a cosine or a sine in f64.
 const ROPE_STEPS: f64 = 110.0;
-/// f32 rows for which codes are loaded and unpacked once; and the rate of that, relative to multiply-adds.
-const F32_ROWS: usize = 128;
-const F32_UNPACK: f64 = 0.5;
 /// Multiply-adds of attention, relative to those of matrix products; seconds per sequence and head to find its pages, and per token and head to start.
 const ATTENTION: f64 = 0.62;
 const ATTENTION_SEQUENCE: f64 = 0.65e-6;
@@ -72,8 +69,9 @@ pub fn choose_tiles(kernel: &mut Kernel, target: &TargetSpec, env: Env) -> f64 {
     let units: Vec<usize> = tile_units(kernel);
     // Larger steps than this one may come in the same regime, and rows that are not there cost nothing.
     let most = (2 * rows).next_power_of_two().max(4);
+    let int8_rows = rows_of(RowKind::Int8, target).map_or(1, |r| r.unpack.rows);
     let tiles_m: Vec<usize> = match kernel.body {
-        Body::Matmul(_) => TILE_M.iter().copied().filter(|t| *t <= most.min(MOST_ROWS.max(target.int8.rows))).collect(),
+        Body::Matmul(_) => TILE_M.iter().copied().filter(|t| *t <= most.min(MOST_ROWS.max(int8_rows))).collect(),
         _ => vec![1],
     };
     let mut best = (f64::INFINITY, 0, 0);
@@ -225,28 +223,28 @@ fn matmul(kernel: &Kernel, b: &Matmul, t: &TargetSpec, m: usize) -> f64 {
         computed += epilogue(kernel, s, t, m) + spill;
     }
     let (streamed, computed) = (weight_bytes / t.memory, computed / t.cores as f64);
-    let exposed = unit_for(elem, t, m).map_or(NOT_HIDDEN, |u| u.exposed);
+    let exposed = rows_of(elem, t).and_then(|r| r.unit_for(m)).map_or(NOT_HIDDEN, |u| u.exposed);
     (streamed.max(computed) + streamed.min(computed) * exposed) * imbalance(items, t.cores) + prologue(kernel, b, t, m)
 }
 
-/// The matrix unit that multiplies `m` such rows, if one does: any number of bf16 rows, and many of int8.
-fn unit_for(elem: RowElem, t: &TargetSpec, m: usize) -> Option<MatrixUnit> {
-    t.int8.unit.filter(|u| elem == RowElem::Bf16 || (elem.group().is_some() && m >= u.from))
+/// How a processor multiplies rows of a kind; `None`: it does not.
+fn rows_of(rows: impl Into<RowKind>, t: &TargetSpec) -> Option<&'static CpuRows> {
+    match &t.arch {
+        Arch::Cpu(cpu) => cpu.rows(rows.into()),
+        Arch::Gpu(_) => None,
+    }
 }
 
 /// Core-seconds of the products of `m` rows with an `n × k` matrix, `tile_m` rows at a time, operands in cache.
 fn multiply((m, n, k): (usize, usize, usize), tile_m: usize, format: Format, elem: RowElem, t: &TargetSpec) -> f64 {
-    let (elements, macs) = ((n * k) as f64, (m * n * k) as f64);
+    let elements = (n * k) as f64;
     // Register tiles that one column of weights passes through.
     let tiles = |rows: usize| (m / tile_m * tile_m.div_ceil(rows) + (m % tile_m).div_ceil(rows)) as f64;
-    if elem.group().is_some() {
-        let computed = unit_for(elem, t, m).map_or(m, |u| m.max(u.least));
-        (n * k * computed) as f64 / t.int8_macs * (1.0 + t.int8.group / f64::from(format.group.max(1)))
-            + elements * tiles(t.int8.rows) / t.int8.unpack
-    } else {
-        let unpack = if format.is_quantized() { elements * tiles(F32_ROWS) / (t.f32_macs * F32_UNPACK) } else { 0.0 };
-        macs / if elem == RowElem::Bf16 { t.bf16_macs } else { t.f32_macs } + unpack
-    }
+    // What it does not multiply is no candidate.
+    let Some(rows) = rows_of(elem, t) else { return f64::INFINITY };
+    let unpack = if format.is_quantized() { elements * tiles(rows.unpack.rows) / rows.unpack.rate } else { 0.0 };
+    let computed = rows.unit_for(m).map_or(m, |u| m.max(u.least));
+    (n * k * computed) as f64 / rows.macs * (1.0 + rows.group / f64::from(format.group.max(1))) + unpack
 }
 
 /// How much longer the busiest core works than the average.
@@ -295,7 +293,7 @@ fn attention(kernel: &Kernel, a: &Attention, t: &TargetSpec, env: Env, context: 
     let macs = (2 * m * context * a.heads * kv.head_dim) as f64;
     let items = (m * kv.kv_heads).max(1);
     let starts = (sequences * kv.kv_heads) as f64 * ATTENTION_SEQUENCE + items as f64 * ATTENTION_TOKEN;
-    let computed = (macs / (t.f32_macs * ATTENTION) + starts) / t.cores as f64;
+    let computed = (macs / (t.macs(RowKind::F32) * ATTENTION) + starts) / t.cores as f64;
     // Few tokens' long contexts are divided.
     let parts = if m <= ATTEND_SPLIT_TOKENS { context.div_ceil(ATTEND_BLOCK).min(ATTEND_PARTS) } else { 1 };
     let items = items * parts;

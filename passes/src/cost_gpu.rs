@@ -7,7 +7,7 @@
 use llmcc_ir::gpu::schedule;
 use llmcc_ir::kernel::{Attention, Body, Expr, Kernel, Matmul, ParamId, ParamKind, Segment};
 use llmcc_ir::plan::row_bytes;
-use llmcc_ir::target::{GpuArch, TargetSpec};
+use llmcc_ir::target::{GpuArch, RowKind, TargetSpec};
 use llmcc_ir::ty::Env;
 
 /// Context length at which attention is costed (no choice depends on it).
@@ -103,9 +103,9 @@ fn matmul(kernel: &Kernel, b: &Matmul, t: &TargetSpec, gpu: &GpuArch, m: usize) 
         None => (tiles * row_tiles * plan.rows.min(m) * bytes_of_row(kernel, b.x), 0.0),
     };
     let rate = match plan.variant {
-        schedule::Variant::Fma => gpu.f32_flops,
-        schedule::Variant::Gemv | schedule::Variant::Mma | schedule::Variant::Wgmma => gpu.f16_flops * TENSOR,
-        schedule::Variant::WgmmaFp8 => gpu.fp8_flops * TENSOR,
+        schedule::Variant::Fma => gpu.flops(RowKind::F32),
+        schedule::Variant::Gemv | schedule::Variant::Mma | schedule::Variant::Wgmma => gpu.flops(RowKind::F16) * TENSOR,
+        schedule::Variant::WgmmaFp8 => gpu.flops(RowKind::Fp8) * TENSOR,
     };
     let uneven = if plan.phases.iter().all(|p| p.cut) { 1.0 } else { waves(plan.blocks * row_tiles, gpu.sms as usize * plan.resident) };
     let again = weights * (row_tiles - 1) as f64 + input as f64;
@@ -129,5 +129,5 @@ fn attention(kernel: &Kernel, a: &Attention, t: &TargetSpec, gpu: &GpuArch, m: u
     let context = kv.window.map_or(context, |w| w.min(context));
     let bytes = (2 * context * kv.width() * kv.dtype.bytes()) as f64;
     let flops = (4 * m * context * a.heads * kv.head_dim) as f64;
-    LATENCY + (bytes / t.memory).max(flops / (gpu.f16_flops * TENSOR))
+    LATENCY + (bytes / t.memory).max(flops / (gpu.flops(RowKind::F16) * TENSOR))
 }

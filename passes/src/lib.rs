@@ -41,7 +41,7 @@ use llmcc_ir::kernel::RowElem;
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::plan::{Plan, WeightExpr};
 use llmcc_ir::quant::{Elem, Format};
-use llmcc_ir::target::{CpuIsa, Family, TargetSpec};
+use llmcc_ir::target::{Family, RowKind, TargetSpec};
 use llmcc_ir::ty::Env;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -75,13 +75,13 @@ impl ActPolicy {
 
     /// Whether `target` multiplies rows rounded so.
     pub fn runs_on(self, target: &TargetSpec) -> bool {
-        match self {
-            ActPolicy::F32 => true,
-            ActPolicy::Int8 => target.family() == Family::Cpu,
-            ActPolicy::F16 => target.family() == Family::Gpu,
-            ActPolicy::Bf16 => target.family() == Family::Gpu || target.cpu() == Some(CpuIsa::X86_64V4),
-            ActPolicy::Fp8 => target.gpu().is_some_and(|g| g.fp8_flops > 0.0),
-        }
+        target.multiplies(match self {
+            ActPolicy::F32 => RowKind::F32,
+            ActPolicy::Int8 => RowKind::Int8,
+            ActPolicy::F16 => RowKind::F16,
+            ActPolicy::Bf16 => RowKind::Bf16,
+            ActPolicy::Fp8 => RowKind::Fp8,
+        })
     }
 }
 
@@ -111,22 +111,32 @@ pub struct Options {
     pub error_budget: Option<f64>,
     /// Allowed types of cached keys and values; empty: as the module says.
     pub kv: Vec<KvDType>,
-    /// Whether [`Compiled::stored`] says what the next best choice would cost. Takes a solution of the whole program for each entry.
+    /// What to tell of the choices.
+    pub explain: Explain,
+}
+
+/// What the passes tell beside the plan, each at a price.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Explain {
+    /// What the next best choice would cost, in [`Compiled::stored`] and [`Compiled::explain`] (empty without): a further solution of the program for each entry.
     pub alternatives: bool,
+    /// The e-graphs as text, in [`Compiled::egraph`].
+    pub egraph: bool,
 }
 
 impl Options {
-    /// The usual options for weights of a format. CPUs: int8 activations when it is quantized to integers; bf16 ones with bf16 weights on processors that multiply them. GPUs: activations of the weights' own type, bf16 with quantized ones.
+    /// The usual options for weights of a format. CPUs: int8 activations when it is quantized to integers; bf16 ones with bf16 weights on processors that multiply
+    /// them faster than f32. GPUs: activations of the weights' own type, bf16 with quantized ones.
     pub fn new(target: &'static TargetSpec, weights: Format) -> Options {
         let act = match (target.family(), weights.elem) {
-            (Family::Cpu, Elem::Bf16) if target.cpu() == Some(CpuIsa::X86_64V4) => ActPolicy::Bf16,
+            (Family::Cpu, Elem::Bf16) if target.macs(RowKind::Bf16) > target.macs(RowKind::F32) => ActPolicy::Bf16,
             (_, Elem::F32) | (Family::Cpu, Elem::F16 | Elem::Bf16 | Elem::Fp8) => ActPolicy::F32,
             (Family::Cpu, _) => ActPolicy::Int8,
             (Family::Gpu, Elem::F16) => ActPolicy::F16,
             (Family::Gpu, _) => ActPolicy::Bf16,
         };
         let formats = vec![weights.with_packing(target.packing())];
-        Options { target, formats, act, error_budget: None, kv: vec![], alternatives: false }
+        Options { target, formats, act, error_budget: None, kv: vec![], explain: Explain::default() }
     }
 
     /// The fastest combination of formats within an error budget. Activations: int8 for products with quantized weights (CPUs), bf16 (GPUs).
@@ -136,7 +146,7 @@ impl Options {
             Family::Gpu => ActPolicy::Bf16,
         };
         let formats = formats.into_iter().map(|f| f.with_packing(target.packing())).collect();
-        Options { target, formats, act, error_budget: Some(error_budget), kv: vec![], alternatives: false }
+        Options { target, formats, act, error_budget: Some(error_budget), kv: vec![], explain: Explain::default() }
     }
 }
 
@@ -233,10 +243,12 @@ pub struct FuncStats {
 pub struct Compiled {
     /// The plan.
     pub plan: Plan,
-    /// One entry per kernel, function and regime.
+    /// One entry per kernel, function and regime, if [`Explain::alternatives`] asks for them.
     pub explain: Vec<Choice>,
-    /// Dump of the e-graphs.
+    /// Dump of the e-graphs, if [`Explain::egraph`] asks for it.
     pub egraph: String,
+    /// Integer programs solved: one per function and regime, one more to choose stored forms, and those for explanations.
+    pub solutions: usize,
     /// Predicted seconds of each launch, per regime.
     pub costs: Vec<Vec<f64>>,
     /// Per function.

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 /// Elements measured per matrix.
 const SAMPLE: usize = 1 << 17;
 
-/// Relative errors by weight and format; formats that cannot hold a weight are absent.
+/// Relative errors by weight and format; formats that cannot hold a weight are absent, or have an infinite error where the whole weight was tried.
 pub type Measured = BTreeMap<WeightExpr, BTreeMap<Format, f64>>;
 
 /// Measures every weight in every format, but for those of which `whole` has the error.
@@ -36,7 +36,7 @@ pub fn measure(
         match sampled(&w, &unknown, module, source) {
             Ok(errors) => known.extend(errors),
             // What is known can be stored.
-            Err(_) if !known.is_empty() => {}
+            Err(_) if known.values().any(|e| e.is_finite()) => {}
             Err(e) => return Err(e),
         }
         Ok((w, known))

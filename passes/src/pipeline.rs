@@ -15,7 +15,7 @@ use llmcc_ir::diag::{Diagnostic, Severity};
 use llmcc_ir::graph::{Arg, Func, Module, Reads};
 use llmcc_ir::plan::Plan;
 use llmcc_ir::quant::Format;
-use llmcc_ir::verify::{verify_module, verify_packed, verify_plan};
+use llmcc_ir::verify::{verify_module, verify_packed, verify_plan, verify_target};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A pass: one line of [`PIPELINE`].
@@ -69,7 +69,8 @@ pub fn run(module: &Module, opts: &Options, weights: Option<Known<'_>>) -> Resul
         plan,
         costs,
         explain: state.explain,
-        egraph: state.funcs.iter().map(FuncState::dump).collect(),
+        egraph: state.funcs.iter().filter(|_| opts.explain.egraph).map(FuncState::dump).collect(),
+        solutions: state.solutions,
         stats: state.funcs.into_iter().map(|f| f.stats).collect(),
         stored: state.stored,
         error: state.error,
@@ -97,6 +98,8 @@ struct State<'a> {
     /// By regime, then function.
     schedules: Vec<Vec<FuncSchedule>>,
     explain: Vec<Choice>,
+    /// Integer programs solved.
+    solutions: usize,
     plan: Option<Plan>,
     /// Buffer of the logits in each regime.
     logits: Vec<usize>,
@@ -116,6 +119,7 @@ impl<'a> State<'a> {
             funcs: vec![],
             schedules: vec![],
             explain: vec![],
+            solutions: 0,
             plan: None,
             logits: vec![],
             candidates: vec![],
@@ -135,6 +139,14 @@ struct FuncState<'a> {
     /// Stored forms that may be used.
     stores: Option<Stores>,
     stats: FuncStats,
+}
+
+/// The kernels of a function in a regime.
+struct Extracted {
+    schedule: FuncSchedule,
+    choices: Vec<Choice>,
+    /// Integer programs solved for them.
+    solutions: usize,
 }
 
 fn convert_all(s: &mut State<'_>) -> Result<(), PassError> {
@@ -216,6 +228,7 @@ fn choose_forms(s: &mut State<'_>) -> Result<(), PassError> {
         s.funcs.iter_mut().zip(chosen.stores).for_each(|(f, stores)| f.stores = Some(stores));
         s.stored = chosen.report;
         s.error = Some(chosen.error);
+        s.solutions += chosen.solutions;
     }
     Ok(())
 }
@@ -232,9 +245,10 @@ fn extract_all(s: &mut State<'_>) -> Result<(), PassError> {
     for (index, regime) in regimes(s.opts.target).iter().enumerate() {
         let mut schedules = vec![];
         for f in &mut s.funcs {
-            let (schedule, choices) = f.extract(index, regime, s.opts)?;
-            schedules.push(schedule);
-            s.explain.extend(choices);
+            let extracted = f.extract(index, regime, s.opts)?;
+            schedules.push(extracted.schedule);
+            s.explain.extend(extracted.choices);
+            s.solutions += extracted.solutions;
         }
         s.schedules.push(schedules);
     }
@@ -307,7 +321,8 @@ fn check_classes(s: &State<'_>) -> Vec<Diagnostic> {
 
 fn check_plan(s: &State<'_>) -> Vec<Diagnostic> {
     let Some(plan) = &s.plan else { return vec![] };
-    verify_plan(plan).into_iter().chain(verify_packed(plan, &s.module.weights)).collect()
+    let rules = [verify_plan(plan), verify_packed(plan, &s.module.weights), verify_target(plan, s.opts.target)];
+    rules.into_iter().flatten().collect()
 }
 
 impl FuncState<'_> {
@@ -316,7 +331,7 @@ impl FuncState<'_> {
     }
 
     /// Chooses and orders the kernels of one regime. The first regime decides which stored forms are used; the others use the same.
-    fn extract(&mut self, index: usize, r: &RegimeSpec, opts: &Options) -> Result<(FuncSchedule, Vec<Choice>), PassError> {
+    fn extract(&mut self, index: usize, r: &RegimeSpec, opts: &Options) -> Result<Extracted, PassError> {
         let scope = Scope { target: opts.target, env: r.env, only: self.stores.as_ref(), open: &Stores::new() };
         let problem = Problem::new(&self.graph, &self.roots, scope);
         let solved = problem.solve(&BTreeSet::new())?;
@@ -325,8 +340,11 @@ impl FuncState<'_> {
             self.stats.candidates = problem.size();
         }
         let schedule = schedule::schedule(&self.graph, self.func, &problem, &solved, &self.roots[..self.results])?;
-        let choices = explain(&self.func.name, index, &problem, &solved, &schedule)?;
-        Ok((schedule, choices))
+        let choices = match opts.explain.alternatives {
+            true => explain(&self.func.name, index, &problem, &solved, &schedule)?,
+            false => vec![],
+        };
+        Ok(Extracted { schedule, choices, solutions: problem.solutions() })
     }
 
     /// The e-graph as text: classes with their types and nodes, in order of class number.

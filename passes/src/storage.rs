@@ -180,7 +180,8 @@ pub fn parameters(module: &Module, funcs: &[BTreeMap<Id, Matrix>]) -> f64 {
 impl Matrix {
     /// Root mean square of the relative errors of everything bound; `None` where the format cannot hold one of them.
     pub fn error(&self, format: Format, measured: &Measured) -> Option<f64> {
-        let squares: Option<Vec<f64>> = self.bound.iter().map(|w| measured.get(w)?.get(&format).map(|e| e * e)).collect();
+        let squares: Option<Vec<f64>> =
+            self.bound.iter().map(|w| measured.get(w)?.get(&format).filter(|e| e.is_finite()).map(|e| e * e)).collect();
         let squares = squares?;
         Some((squares.iter().sum::<f64>() / squares.len().max(1) as f64).sqrt())
     }

@@ -22,13 +22,9 @@ impl Default for Work {
 }
 
 impl Work {
-    /// Multiply-adds of that kind that a core of the target does per second at most.
+    /// Multiply-adds of that kind that a core of the target does per second at most; 0 where it does not multiply such rows.
     pub fn peak(&self, target: &TargetSpec) -> f64 {
-        match self.elem {
-            RowElem::F32 => target.f32_macs,
-            RowElem::Bf16 | RowElem::F16 => target.bf16_macs,
-            RowElem::Q8 { .. } | RowElem::Fp8 => target.int8_macs,
-        }
+        target.macs(self.elem)
     }
 }
 

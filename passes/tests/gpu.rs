@@ -7,7 +7,7 @@ use llmcc_ir::kernel::{Body, ParamKind, RowElem};
 use llmcc_ir::plan::{Plan, Storage};
 use llmcc_ir::quant::{Format, Packing};
 use llmcc_ir::target;
-use llmcc_passes::{ActPolicy, Options, compile};
+use llmcc_passes::{ActPolicy, Options, PassError, compile};
 
 fn options(target: &str, format: &str) -> Options {
     Options::new(target::find(target).unwrap(), Format::parse(format).unwrap())
@@ -82,6 +82,23 @@ fn activations_run_where_they_are_said_to() {
     }
     let cpu = target::find("x86-64-v4").unwrap();
     assert!(ActPolicy::Int8.runs_on(cpu) && ActPolicy::F32.runs_on(cpu) && !ActPolicy::Fp8.runs_on(cpu));
+}
+
+/// The last pass checks that the plan is one for its target: matrices in its order, rows that it multiplies, whatever asked for them.
+#[test]
+fn plans_for_other_targets_are_refused() {
+    let module = Toy::llama().module();
+    let refused = |opts: Options| match compile(&module, &opts) {
+        Err(PassError::Verify { pass, what }) => (pass, what),
+        other => panic!("{other:?}"),
+    };
+    let (cpu, gpu) = (options("x86-64-v4", "w4g128"), options("sm90", "w4g128"));
+    let (pass, what) = refused(Options { target: cpu.target, act: cpu.act, ..gpu.clone() });
+    assert!(pass == "memory" && what.contains("target-packing") && what.contains("`x86-64-v4` reads Panel"), "{what}");
+    let (_, what) = refused(Options { target: gpu.target, act: gpu.act, ..cpu.clone() });
+    assert!(what.contains("`sm90` reads Fragment"), "{what}");
+    // The cost model has no rate for such products either.
+    assert!(matches!(compile(&module, &Options { act: ActPolicy::F16, ..cpu }), Err(PassError::Extract(_))));
 }
 
 fn layer_launches(plan: &Plan, regime: usize) -> usize {

@@ -7,7 +7,7 @@ use llmcc_ir::kernel::{Body, ParamKind, RowElem};
 use llmcc_ir::plan::Plan;
 use llmcc_ir::quant::Format;
 use llmcc_ir::target;
-use llmcc_passes::{ActPolicy, Compiled, Options, compile};
+use llmcc_passes::{ActPolicy, Compiled, Explain, Options, compile};
 
 fn options(format: &str) -> Options {
     Options::new(target::find("x86-64-v4").unwrap(), Format::parse(format).unwrap())
@@ -136,9 +136,26 @@ fn gains_fold_into_matrices_where_the_format_bears_it() {
     assert_eq!(folded("f16", false), 0);
 }
 
+fn explained(options: Options) -> Options {
+    Options { explain: Explain { alternatives: true, egraph: true }, ..options }
+}
+
+/// What is told beside the plan costs nothing where nobody asks, and does not change the plan.
+#[test]
+fn explanations_are_made_when_asked_for() {
+    let (module, options) = (Toy::llama().module(), options("w4g32"));
+    let plain = compile(&module, &options).unwrap();
+    assert_eq!(plain.solutions, module.funcs.len() * llmcc_passes::regimes(options.target).len(), "one program per function and regime");
+    assert!(plain.explain.is_empty() && plain.egraph.is_empty());
+    let told = compile(&module, &explained(options)).unwrap();
+    assert_eq!(told.solutions, plain.solutions + told.explain.len(), "one more per kernel");
+    assert!(told.explain.len() > module.funcs.len() && told.egraph.contains("func layer"));
+    assert_eq!(told.plan, plain.plan);
+}
+
 #[test]
 fn explanations() {
-    let compiled = compile(&Toy::llama().module(), &options("w4g32")).unwrap();
+    let compiled = compile(&Toy::llama().module(), &explained(options("w4g32"))).unwrap();
     let lines: Vec<String> = compiled.explain.iter().filter(|c| c.regime == 0).map(ToString::to_string).collect();
     insta::assert_snapshot!(lines.join("\n"));
     for c in &compiled.explain {

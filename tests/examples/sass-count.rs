@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         if !matches!(kernel.body, Body::Matmul(_) | Body::Attention(_)) {
             continue;
         }
-        let listing = count::assemble(&ptxas, &Backends::ptx().lower(&kernel, target)?.listing, target)?;
+        let listing = count::assemble(&ptxas, Backends::ptx().lower(&kernel, target)?.listing(), target)?;
         print!("{}", count::report(&kernel, target, &listing)?);
         for wrong in flight::overwritten(&listing)? {
             println!("  {wrong}");

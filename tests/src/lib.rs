@@ -8,7 +8,7 @@ use llmcc_codegen::cpu::CpuBackend;
 use llmcc_codegen::link::WeightsPlace;
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::Format;
-use llmcc_passes::ActPolicy;
+use llmcc_passes::{ActPolicy, Explain};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
@@ -38,12 +38,12 @@ pub fn shared(path: &str) -> Option<PathBuf> {
 pub fn options(checkpoint: &Path) -> CompileOptions {
     CompileOptions {
         checkpoint: checkpoint.to_owned(),
-        target: session::find_target("native").expect("native is a target"),
-        also: vec![],
+        targets: vec![session::find_target("native").expect("native is a target")],
         weights: None,
         act: Some(ActPolicy::F32),
         kv: Some(KvDType::F32),
         choose: Choose::default(),
+        explain: Explain::default(),
         max_context: None,
         place: WeightsPlace::Embed,
         ignore_unused: false,

@@ -4,7 +4,7 @@
 
 use llmcc_codegen::artifact::{Alternative, Texts, data_segment, layout_code};
 use llmcc_codegen::link::{Linker, WeightsPlace};
-use llmcc_codegen::{GpuObject, Object};
+use llmcc_codegen::{Code, GpuCode, NativeCode, Object};
 use std::panic::catch_unwind;
 use std::path::Path;
 
@@ -88,9 +88,11 @@ fn artifact_seed() -> Vec<u8> {
     let object = |gpu: bool| {
         let dim = llmcc_abi::GpuDim { fixed: 1, per_m: 8 };
         let (ptx, cubin) = (".visible .entry k()".into(), b"\x7fELF".to_vec());
-        let gpu = gpu.then(|| GpuObject { entry: "k".into(), ptx, cubin, threads: 128, shared: 1024, grid: [dim; 3] });
-        let (code, clif, listing) = (vec![0xC3; 70], String::new(), String::new());
-        Object { code, scratch: 64, scratch_per_m: 64, shared_per_block: 0, clif, listing, generic: None, gpu }
+        let code = match gpu {
+            true => Code::Gpu(GpuCode { entry: "k".into(), mlir: String::new(), ptx, cubin, threads: 128, shared: 1024, grid: [dim; 3] }),
+            false => Code::Native(NativeCode { bytes: vec![0xC3; 70], ..NativeCode::default() }),
+        };
+        Object { code, scratch: 64, scratch_per_m: 64, generic: None }
     };
     let objects = [true, false].map(|gpu| plan.kernels.iter().map(|_| object(gpu)).collect::<Vec<Object>>());
     let offsets = llmcc_passes::pack::weight_offsets(&plan);
@@ -146,8 +148,8 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
 
 /// A manifest from an artifact, as `llmcc inspect` shows it.
 fn manifest(data: &[u8]) {
-    if let Ok(json) = serde_json::from_slice(data) {
-        llmcc_cli::cmd::inspect::describe(&json, true);
+    if let Ok(manifest) = llmcc_cli::manifest::Manifest::parse(data) {
+        llmcc_cli::cmd::inspect::describe(&manifest, true);
     }
 }
 

@@ -34,7 +34,7 @@ fn portable_code_equals_transformers() {
         let g = Golden::load(name);
         for target in ["x86-64", "x86-64-v3"] {
             let mut o = options(&golden(name));
-            o.target = llmcc_cli::session::find_target(target).expect("a target");
+            o.targets = vec![llmcc_cli::session::find_target(target).expect("a target")];
             let model_of = Artifact::compile(&o);
             let model = model_of.open(1);
             let rows: Vec<usize> = (0..g.tokens.len()).collect();
@@ -171,10 +171,9 @@ fn versions_for_several_processors_share_their_weights() {
     let target = |name| llmcc_cli::session::find_target(name).expect("a target");
     let single = Artifact::compile(&options(&golden("llama3")));
     let mut o = options(&golden("llama3"));
-    o.target = target("x86-64");
-    o.also = vec![target("x86-64-v3"), target("x86-64-v4")];
+    o.targets = ["x86-64", "x86-64-v3", "x86-64-v4"].map(target).to_vec();
     let fat = Artifact::compile(&o);
-    let parts = |a: &Artifact| llmcc_cli::loaded::segments(&a.path).expect("an artifact").weights.len;
+    let parts = |a: &Artifact| llmcc_codegen::locate::locate(&a.path).expect("an artifact").weights.len;
     assert_eq!(parts(&fat), parts(&single));
     let bits = |a: &Artifact| logits_in_pieces(&a.open(1), &g.tokens, &[20, 1]).iter().map(|v| v.to_bits()).collect::<Vec<_>>();
     assert!(bits(&fat) == bits(&single), "the version of this processor");

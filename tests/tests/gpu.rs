@@ -26,7 +26,7 @@ fn ready() -> bool {
 
 fn gpu_options(name: &str, format: &str, kv: KvDType) -> CompileOptions {
     CompileOptions {
-        target: target::find("sm90").expect("a target"),
+        targets: vec![target::find("sm90").expect("a target")],
         weights: Some(Format::parse(format).expect("a format")),
         kv: Some(kv),
         act: None,
@@ -98,7 +98,7 @@ fn quantized_models_equal_those_of_the_cpu() {
         let g = Golden::load(name);
         let gpu = compile(&gpu_options(name, format, KvDType::F16));
         let cpu = Artifact::compile(&CompileOptions {
-            target: session::find_target("native").expect("a target"),
+            targets: vec![session::find_target("native").expect("a target")],
             act: Some(llmcc_passes::ActPolicy::F32),
             ..gpu_options(name, format, KvDType::F16)
         });
@@ -121,15 +121,18 @@ fn fp8_activations_do_not_depend_on_the_regime() {
     }
     let g = Golden::load("llama3");
     let f32s = CompileOptions {
-        target: session::find_target("native").expect("a target"),
+        targets: vec![session::find_target("native").expect("a target")],
         act: Some(llmcc_passes::ActPolicy::F32),
         ..gpu_options("llama3", "fp8", KvDType::F16)
     };
     let want = logits_in_pieces(&Artifact::compile(&f32s).open(1), &g.tokens, &[40]);
     for target in ["sm89", "sm90"] {
         let target = target::find(target).expect("a target");
-        let gpu =
-            compile(&CompileOptions { target, act: Some(llmcc_passes::ActPolicy::Fp8), ..gpu_options("llama3", "fp8", KvDType::F16) });
+        let gpu = compile(&CompileOptions {
+            targets: vec![target],
+            act: Some(llmcc_passes::ActPolicy::Fp8),
+            ..gpu_options("llama3", "fp8", KvDType::F16)
+        });
         let gpu = gpu.open(1);
         let whole = logits_in_pieces(&gpu, &g.tokens, PIECES[0]);
         for pieces in &PIECES[1..] {

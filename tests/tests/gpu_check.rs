@@ -65,13 +65,14 @@ fn check(python: &OsString, folder: &Path, args: &[&str], inject: &str) -> (bool
 
 fn kernels_of(name: &str, format: &str, kv: KvDType, backend: &dyn Backend) -> Vec<Kernel> {
     let options = CompileOptions {
-        target: target::find("sm90").expect("a target"),
+        targets: vec![target::find("sm90").expect("a target")],
         weights: Some(Format::parse(format).expect("a format")),
         kv: Some(kv),
         act: None,
         ..options(&golden(name))
     };
-    let mut kernels = session::lower(&options, backend).unwrap_or_else(|e| panic!("{name} {format}: {e}")).compiled.plan.kernels;
+    let lowered = session::lower(&options, backend).unwrap_or_else(|e| panic!("{name} {format}: {e}"));
+    let mut kernels = lowered.preferred().compiled.plan.kernels.clone();
     kernels.iter_mut().for_each(|k| k.name = format!("{format}.{}", k.name));
     kernels
 }

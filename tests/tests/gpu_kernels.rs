@@ -30,7 +30,7 @@ fn ptxas() -> Option<Ptxas> {
 
 fn gpu_options(target: &'static TargetSpec, format: &str) -> CompileOptions {
     CompileOptions {
-        target,
+        targets: vec![target],
         weights: Some(Format::parse(format).expect("a format")),
         kv: Some(KvDType::F16),
         act: (format == "fp8").then_some(llmcc_passes::ActPolicy::Fp8),
@@ -52,9 +52,10 @@ fn multiplies_halves(k: &Kernel) -> bool {
 fn table(ptxas: &Ptxas, target: &'static TargetSpec, format: &str, wrong: &mut Vec<String>) -> String {
     let lowered =
         session::lower(&gpu_options(target, format), &Backends::new(None)).unwrap_or_else(|e| panic!("{} {format}: {e}", target.name));
+    let version = lowered.preferred();
     let mut out = String::new();
-    for (k, o) in lowered.compiled.plan.kernels.iter().zip(&lowered.objects) {
-        let gpu = o.gpu.as_ref().expect("a GPU kernel");
+    for (k, o) in version.compiled.plan.kernels.iter().zip(&version.objects) {
+        let gpu = o.gpu().expect("a GPU kernel");
         let arch = target.gpu().expect("a GPU");
         let done = ptxas.assemble(&gpu.ptx, arch.processor).unwrap_or_else(|e| panic!("{} {format} {}: {e}", target.name, k.name));
         let place = || format!("{} for {} in {format}", k.name, target.name);
@@ -97,7 +98,7 @@ fn every_kernel_assembles_for_every_target() {
     let Some(ptxas) = ptxas() else { return };
     let of = |target: &'static TargetSpec| {
         let (mut all, mut wrong) = (String::new(), vec![]);
-        let fp8 = target.gpu().is_some_and(|g| g.fp8_flops > 0.0);
+        let fp8 = target.multiplies(RowElem::Fp8);
         for format in ["w4g32", "bf16"].into_iter().chain(fp8.then_some("fp8")) {
             let _ = write!(all, "{} {format}\n{}\n", target.name, table(&ptxas, target, format, &mut wrong));
         }
@@ -146,7 +147,7 @@ fn hot_kernels(target: &TargetSpec) -> Vec<Kernel> {
     all.push(product("decode.f16.w4g128", "w4g128", "f16", down, 1, target));
     all.extend([16, 32, 64].map(|rows| product(&format!("few{rows}.w4g128"), "w4g128", "bf16", gate, rows, target)));
     all.push(product("few16.bf16", "bf16", "bf16", gate, 16, target));
-    if target.gpu().is_some_and(|g| g.fp8_flops > 0.0) {
+    if target.multiplies(RowElem::Fp8) {
         all.push(product("few16.fp8", "fp8", "fp8", gate, 1, target));
         all.push(product("many.fp8", "fp8", "fp8", gate, 512, target));
     }
@@ -158,7 +159,7 @@ fn hot_kernels(target: &TargetSpec) -> Vec<Kernel> {
 
 fn listing(ptxas: &Ptxas, kernel: &Kernel, target: &TargetSpec) -> Listing {
     let object = Backends::ptx().lower(kernel, target).unwrap_or_else(|e| panic!("{}: {e}", kernel.name));
-    count::assemble(ptxas, &object.listing, target).unwrap_or_else(|e| panic!("{}: {e}", kernel.name))
+    count::assemble(ptxas, object.listing(), target).unwrap_or_else(|e| panic!("{}: {e}", kernel.name))
 }
 
 /// A change of what is issued shows here; `cargo run --example sass-count` prints the same of any kernel.

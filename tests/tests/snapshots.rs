@@ -11,7 +11,7 @@ use llmcc_tests::{golden, options, quantized};
 fn stages_of_a_two_layer_llama_in_w4() {
     let mut o = quantized(&golden("llama3"), "w4g32", ActPolicy::Int8);
     // Not `native`: snapshots are the same on every machine.
-    o.target = session::find_target("x86-64-v3").expect("a target");
+    o.targets = vec![session::find_target("x86-64-v3").expect("a target")];
     let l = session::lower(&o, &CpuBackend::default()).unwrap_or_else(|e| panic!("{e}"));
     insta::assert_snapshot!("w4_graph", emit(Stage::Graph, &l));
     insta::assert_snapshot!("w4_egraph", emit(Stage::Egraph, &l));
@@ -26,7 +26,7 @@ fn stages_of_a_two_layer_llama_in_w4() {
 #[test]
 fn plan_of_a_two_layer_qwen3_in_f32() {
     let mut o = options(&golden("qwen3"));
-    o.target = session::find_target("x86-64").expect("a target");
+    o.targets = vec![session::find_target("x86-64").expect("a target")];
     let l = session::lower(&o, &CpuBackend::default()).unwrap_or_else(|e| panic!("{e}"));
     insta::assert_snapshot!("f32_graph", emit(Stage::Graph, &l));
     insta::assert_snapshot!("f32_kernels", emit(Stage::Kernels, &l));
@@ -60,7 +60,7 @@ fn summary(clif: &str) -> String {
 fn decode_takes_five_launches_per_layer() {
     let o = quantized(&golden("llama3"), "w4g32", ActPolicy::Int8);
     let l = session::lower(&o, &CpuBackend::default()).unwrap_or_else(|e| panic!("{e}"));
-    let decode = &l.compiled.plan.regimes[0];
+    let decode = &l.preferred().compiled.plan.regimes[0];
     let layers = l.module.kv.len();
     let in_layers =
         decode.launches.iter().filter(|x| l.module.step[x.call].args.iter().any(|a| matches!(a, llmcc_ir::graph::Arg::Kv(_)))).count();

@@ -84,7 +84,7 @@ fn a_budget_lies_between_four_and_eight_bits() {
     let act = ActPolicy::F32;
     let (four, _) = measure(&quantized(&model, "w4g128", act));
     let (eight, eights) = measure(&quantized(&model, "w8g128", act));
-    let choose = Choose { error_budget: Some(0.05), kv: false, alternatives: false };
+    let choose = Choose { error_budget: Some(0.05), kv: false };
     let (mixed, manifest) = measure(&CompileOptions { choose, act: Some(act), ..options(&model) });
     // Half the error of 4 bits does a quarter of their harm. (Small errors change the likelihood of so short a text by chance, up or down.)
     assert!((mixed - eight).abs() < (four - eight) / 2.0, "{eight:.5} {mixed:.5} {four:.5}");
@@ -98,7 +98,7 @@ fn a_budget_lies_between_four_and_eight_bits() {
 #[test]
 fn no_error_is_the_checkpoint_itself() {
     let model = root().join("examples/tiny-llama/model");
-    let choose = Choose { error_budget: Some(0.0), kv: true, alternatives: false };
+    let choose = Choose { error_budget: Some(0.0), kv: true };
     let exact = Artifact::compile(&CompileOptions { choose, kv: None, ..options(&model) });
     let plain = Artifact::compile(&options(&model));
     let logits = |a: &Artifact| {

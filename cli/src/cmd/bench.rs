@@ -6,7 +6,7 @@ mod stream;
 use crate::Error;
 use crate::args::BenchArgs;
 use crate::loaded::{EngineOptions, Model};
-use crate::manifest;
+use crate::manifest::{Manifest, Version};
 use crate::predicted::Predicted;
 use crate::report::bytes;
 use kernels::{Measured, Shape};
@@ -44,12 +44,10 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
     }
     // All kinds of steps have run once; the memory that is streamed for comparison would add to it.
     let rss = peak_rss();
-    let manifest: Value = serde_json::from_str(&model.manifest()).unwrap_or_default();
-    let versions = manifest::versions(&manifest);
-    let version = versions.iter().find(|v| v.spec.is_some_and(|t| isa(t) == info.isa));
-    let step_bytes = version.and_then(|v| v.facts["read_per_step"].as_f64()).unwrap_or(0.0);
-    let predicted: Predicted = version.and_then(|v| serde_json::from_value(v.facts["predicted"].clone()).ok()).unwrap_or_default();
-    let gpu = version.and_then(|v| v.spec).is_some_and(|t| t.family() == Family::Gpu);
+    let version = version_for(&model)?;
+    let step_bytes = version.read_per_step as f64;
+    let predicted = version.predicted.clone();
+    let gpu = version.spec().is_some_and(|t| t.family() == Family::Gpu);
     // This process cannot stream a GPU's memory; the target's line says what the kind has.
     let roofline = if gpu { Roofline::Known(predicted.machine.memory) } else { Roofline::streamed(info.threads) };
     let each = |b: &usize| {
@@ -57,10 +55,17 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
         measure(format!("decode, {b} at once"), vec![decode_shape(*b, args.steps)], &|| beside(&|| decode(&model, *b, args.steps)))
     };
     let decode: Vec<Rate> = args.batch.iter().map(each).collect::<Result<_, _>>()?;
-    let target = version.map_or("?", |v| v.target).to_owned();
-    let machine = Machine { device: model.device()?, target, gpu };
+    let machine = Machine { device: model.device()?, target: version.target, gpu };
     let results = Results { args, model: &model, load, prefill, decode, machine, rss, step_bytes, kernels, predicted };
     super::print(&if args.json { format!("{}\n", results.json()) } else { results.text() })
+}
+
+/// What the manifest says of the version that runs here.
+fn version_for(model: &Model) -> Result<Version, Error> {
+    let manifest = Manifest::parse(model.manifest().as_bytes())
+        .map_err(|e| Error::Artifact { path: model.path().to_owned(), message: format!("its manifest is unreadable: {e}") })?;
+    let runs = |v: &Version| v.spec().is_some_and(|t| isa(t) == model.info().isa);
+    Ok(manifest.versions.into_iter().find(runs).unwrap_or_else(|| Version { target: "?".into(), ..Version::default() }))
 }
 
 /// One measurement.

@@ -2,7 +2,8 @@
 
 use crate::args::{ActType, CompileArgs, KvType, Place, Stage};
 use crate::backends::Backends;
-use crate::session::{self, Choose, CompileOptions, Lowered};
+use crate::options::{Choose, CompileOptions, check_llvm, find_targets, format_option};
+use crate::session::{self, Lowered, Version};
 use crate::{Error, output, report};
 use indicatif::{ProgressBar, ProgressStyle};
 use llmcc_codegen::Object;
@@ -10,7 +11,7 @@ use llmcc_codegen::link::{WeightsPlace, weights_path};
 use llmcc_ir::kernel::Kernel;
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::target::{Family, TARGETS, TargetSpec};
-use llmcc_passes::ActPolicy;
+use llmcc_passes::{ActPolicy, Explain};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -32,7 +33,7 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
         return show(args.output.as_deref(), &llmcc_ir::text::print_module(&module));
     }
     if args.emit.is_none_or(|s| matches!(s, Stage::Llvm | Stage::Ptx | Stage::Sass)) {
-        session::check_llvm(&options)?;
+        check_llvm(&options)?;
     }
     let program = std::env::current_exe().map_err(|e| Error::io("find", "the llmcc program", e))?;
     let backends = Backends::new(Some(program));
@@ -46,10 +47,10 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
     if let Some(stage) = args.emit {
         warn(args, &lowered.warnings);
         if let Some((folder, ending)) = args.output.as_deref().filter(|p| is_folder(p)).zip(stage.ending()) {
-            return show_each(folder, ending, &parts(stage, &lowered, options.target, &backends)?);
+            return show_each(folder, ending, &parts(stage, lowered.preferred(), &backends)?);
         }
         let text = match stage {
-            Stage::Mlir | Stage::Llvm | Stage::Ptx | Stage::Sass => emit_gpu(stage, &lowered, options.target, &backends)?,
+            Stage::Mlir | Stage::Llvm | Stage::Ptx | Stage::Sass => emit_gpu(stage, lowered.preferred(), &backends)?,
             _ => emit(stage, &lowered),
         };
         return show(args.output.as_deref(), &text);
@@ -58,14 +59,15 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
         return Err(Error::Usage("give the output file with -o".into()));
     };
     let bar = progress_bar(args.quiet);
-    let chosen = lowered.compiled.stored.clone();
+    let stored = |l: &Lowered| l.versions.iter().map(|v| v.compiled.stored.clone()).collect::<Vec<_>>();
+    let chosen = stored(&lowered);
     let finished = session::finish(&mut lowered, &options, &backends, out, &mut |done, total| {
         bar.set_length(total);
         bar.set_position(done);
     });
     bar.finish_and_clear();
     let finished = finished?;
-    if args.explain && lowered.compiled.stored != chosen {
+    if args.explain && stored(&lowered) != chosen {
         eprint!("chosen again, by the errors of whole tensors:\n{}", report::explain(&lowered));
     }
     if !args.quiet {
@@ -82,14 +84,12 @@ fn warn(args: &CompileArgs, warnings: &[String]) {
 }
 
 fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
-    let mut targets = session::find_targets(&args.target)?;
+    let targets = find_targets(&args.target)?;
     check_activations(args, &targets)?;
-    let target = targets.remove(0);
     Ok(CompileOptions {
         checkpoint: args.checkpoint.clone(),
-        target,
-        also: targets,
-        weights: session::format_option(args),
+        targets,
+        weights: format_option(args),
         act: args.act.map(policy),
         kv: args.kv.and_then(|k| match k {
             KvType::F32 => Some(KvDType::F32),
@@ -101,8 +101,8 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
         choose: Choose {
             error_budget: args.error_budget,
             kv: args.kv == Some(KvType::Auto) || args.kv.is_none() && args.error_budget.is_some(),
-            alternatives: args.explain,
         },
+        explain: Explain { alternatives: args.explain, egraph: args.emit == Some(Stage::Egraph) },
         max_context: args.max_context,
         place: match args.weights {
             Place::Embed => WeightsPlace::Embed,
@@ -148,13 +148,14 @@ fn check_activations(args: &CompileArgs, targets: &[&TargetSpec]) -> Result<(), 
     Err(Error::Usage(format!("{who} {act} activations ({those} do): leave out --act {act}, or choose another target")))
 }
 
-/// The text of a stage after the graph.
+/// The text of a stage after the graph, of the preferred version.
 pub fn emit(stage: Stage, l: &Lowered) -> String {
-    let plan = &l.compiled.plan;
+    let v = l.preferred();
+    let plan = &v.compiled.plan;
     let mut out = String::new();
     match stage {
         Stage::Graph => out = llmcc_ir::text::print_module(&l.module),
-        Stage::Egraph => out.clone_from(&l.compiled.egraph),
+        Stage::Egraph => out.clone_from(&v.compiled.egraph),
         Stage::Kernels => {
             for k in &plan.kernels {
                 let _ = writeln!(out, "{}", llmcc_ir::text::print_kernel(k));
@@ -162,8 +163,8 @@ pub fn emit(stage: Stage, l: &Lowered) -> String {
         }
         Stage::Plan => out = llmcc_ir::text::print_plan(plan),
         Stage::Clif | Stage::Asm => {
-            for (k, o) in plan.kernels.iter().zip(&l.objects) {
-                let text = if stage == Stage::Clif { &o.clif } else { &o.listing };
+            for (k, o) in plan.kernels.iter().zip(&v.objects) {
+                let text = if stage == Stage::Clif { o.intermediate() } else { o.listing() };
                 let _ = writeln!(out, "; {}\n{text}", k.name);
             }
         }
@@ -173,9 +174,9 @@ pub fn emit(stage: Stage, l: &Lowered) -> String {
     out
 }
 
-/// The text of a stage that only GPU kernels have, of the first target. PTX is one module.
-fn emit_gpu(stage: Stage, l: &Lowered, target: &TargetSpec, backends: &Backends) -> Result<String, Error> {
-    let parts = parts(stage, l, target, backends)?;
+/// The text of a stage that only GPU kernels have, of a version for one. PTX is one module.
+fn emit_gpu(stage: Stage, v: &Version, backends: &Backends) -> Result<String, Error> {
+    let parts = parts(stage, v, backends)?;
     if stage == Stage::Ptx {
         let parts: Vec<_> = parts.iter().map(|(name, text)| (*name, text.as_str())).collect();
         return llmcc_gpu::module::join(&parts).map_err(Error::Failed);
@@ -186,26 +187,27 @@ fn emit_gpu(stage: Stage, l: &Lowered, target: &TargetSpec, backends: &Backends)
 }
 
 /// The text of each kernel at a stage that has one, with its name.
-fn parts<'l>(stage: Stage, l: &'l Lowered, target: &TargetSpec, backends: &Backends) -> Result<Vec<(&'l str, String)>, Error> {
+fn parts<'v>(stage: Stage, v: &'v Version, backends: &Backends) -> Result<Vec<(&'v str, String)>, Error> {
+    let target = v.target;
     if matches!(stage, Stage::Mlir | Stage::Llvm | Stage::Ptx | Stage::Sass) && target.family() != Family::Gpu {
         return Err(Error::Usage(format!("{} is not a GPU: its stages are clif and asm", target.name)));
     }
-    let text = |(k, o): (&'l Kernel, &Object)| {
+    let text = |(k, o): (&'v Kernel, &Object)| {
         let text = match stage {
             Stage::Kernels => llmcc_ir::text::print_kernel(k),
-            Stage::Mlir | Stage::Clif => o.clif.clone(),
+            Stage::Mlir | Stage::Clif => o.intermediate().to_owned(),
             Stage::Llvm => backends.gpu.text(k, target, llmcc_gpu::worker::Stage::LlvmIr)?,
             Stage::Sass => sass(o)?,
-            Stage::Ptx | Stage::Asm => o.listing.clone(),
+            Stage::Ptx | Stage::Asm => o.listing().to_owned(),
             Stage::Graph | Stage::Egraph | Stage::Plan => String::new(),
         };
         Ok((k.name.as_str(), text))
     };
-    l.compiled.plan.kernels.iter().zip(&l.objects).map(text).collect()
+    v.compiled.plan.kernels.iter().zip(&v.objects).map(text).collect()
 }
 
 fn sass(o: &Object) -> Result<String, Error> {
-    match o.gpu.as_ref().filter(|g| !g.cubin.is_empty()) {
+    match o.gpu().filter(|g| !g.cubin.is_empty()) {
         Some(gpu) => llmcc_gpu::assembler::disassemble(&gpu.cubin).map_err(Error::Failed),
         None => Err(Error::Failed("SASS needs ptxas (PyPI: nvidia-cuda-nvcc-cu12) on the search path, or named by LLMCC_PTXAS".into())),
     }

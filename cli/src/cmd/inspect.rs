@@ -2,9 +2,11 @@
 
 use crate::Error;
 use crate::args::InspectArgs;
-use crate::loaded::{manifest_of, sealed};
-use crate::manifest::hex;
+use crate::digest::hex;
+use crate::manifest::{GoldenRecord, Manifest, Version};
 use crate::report::bytes;
+use llmcc_codegen::locate;
+use llmcc_codegen::sealed::Sealed;
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -14,113 +16,111 @@ use std::fmt::Write;
 /// Not an artifact.
 pub fn run(args: &InspectArgs) -> Result<(), Error> {
     // From the file: artifacts for other machines are described as well.
-    let mut m = manifest_of(&args.artifact)?;
-    let root = hex(&sealed(&args.artifact)?.root());
-    super::print(&if args.json {
-        if let Some(all) = m.as_object_mut() {
-            all.insert("root".into(), root.into());
-        }
-        format!("{m:#}\n")
-    } else {
-        format!("root        {root}\n{}", describe(&m, args.tensors))
+    let root = hex(&Sealed::open(&args.artifact)?.root());
+    super::print(&match args.json {
+        true => format!("{:#}\n", json(args, root)?),
+        false => format!("root        {root}\n{}", describe(&Manifest::of(&args.artifact)?, args.tensors)),
     })
 }
 
+/// The manifest as it stands in the artifact, also what this llmcc does not know of it, and the root.
+fn json(args: &InspectArgs, root: String) -> Result<Value, Error> {
+    let text = locate::manifest(&args.artifact)?;
+    let unreadable = |e| Error::Artifact { path: args.artifact.clone(), message: format!("its manifest is not JSON: {e}") };
+    let mut manifest: Value = serde_json::from_slice(&text).map_err(unreadable)?;
+    if let Some(all) = manifest.as_object_mut() {
+        all.insert("root".into(), root.into());
+    }
+    Ok(manifest)
+}
+
 /// A version in words.
-fn version(v: &Value) -> String {
-    let kernels = v["kernels"].as_array().map_or(0, Vec::len);
-    let generic = v["generic"].as_object().map_or(0, serde_json::Map::len);
+fn version(v: &Version) -> String {
     format!(
-        "{}: activations {}, {kernels} kernels, {generic} on generic paths, {:.1} tokens/s at batch 1 predicted",
-        v["target"].as_str().unwrap_or("?"),
-        v["activations"].as_str().unwrap_or("?"),
-        1.0 / v["predicted"]["decode_seconds"].as_f64().unwrap_or(0.0)
+        "{}: activations {}, {} kernels, {} on generic paths, {:.1} tokens/s at batch 1 predicted",
+        v.target,
+        v.activations,
+        v.kernels.len(),
+        v.generic.len(),
+        1.0 / v.predicted.decode_seconds
     )
 }
 
-/// A manifest in words; absent members show as `?`, 0 or nothing.
-pub fn describe(m: &Value, tensors: bool) -> String {
+/// A manifest in words.
+pub fn describe(m: &Manifest, tensors: bool) -> String {
+    let (o, i, w, y) = (&m.options, &m.info, &m.weights, &m.memory);
+    let targets: Vec<&str> = std::iter::once(&o.target).chain(&o.also).map(String::as_str).collect();
+    let wanted = o.activations_wanted.as_deref().unwrap_or("as suits weights and target");
+    let formats: Vec<_> = w.by_format.iter().map(|(k, v)| format!("{k} {}", size(*v))).collect();
+    let mut kv = m.kv.clone();
+    kv.sort();
+    kv.dedup();
     let mut s = String::new();
-    let text = |v: &Value| v.as_str().unwrap_or("?").to_owned();
-    let number = |v: &Value| v.as_f64().unwrap_or(0.0);
-    let _ = writeln!(s, "model       {} (llmcc {})", text(&m["model"]), text(&m["llmcc"]));
-    let o = &m["options"];
-    let targets: Vec<String> = std::iter::once(&o["target"]).chain(o["also"].as_array().into_iter().flatten()).map(text).collect();
-    let _ = writeln!(
-        s,
-        "options     target {}, weights {} ({}), activations {}",
-        targets.join(", "),
-        text(&o["weights"]),
-        text(&o["place"]),
-        o["activations_wanted"].as_str().unwrap_or("as suits weights and target")
-    );
-    let i = &m["info"];
+    let _ = writeln!(s, "model       {} (llmcc {})", m.model, m.llmcc);
+    let _ = writeln!(s, "options     target {}, weights {} ({}), activations {wanted}", targets.join(", "), o.weights, o.place);
     let _ = writeln!(
         s,
         "sizes       vocabulary {}, hidden {}, context {}, {} attention layers",
-        i["vocab"], i["hidden"], i["max_context"], i["attention_layers"]
+        i.vocab, i.hidden, i.max_context, i.attention_layers
     );
-    for f in m["source"].as_array().into_iter().flatten() {
-        let _ = writeln!(s, "source      {} {} sha256 {}", text(&f["file"]), bytes(number(&f["bytes"])), text(&f["sha256"]));
+    for f in &m.source {
+        let _ = writeln!(s, "source      {} {} sha256 {}", f.file, bytes(f.bytes as f64), f.sha256);
     }
-    let w = &m["weights"];
-    let formats: Vec<_> = w["by_format"].as_object().into_iter().flatten().map(|(k, v)| format!("{k} {}", bytes(number(v)))).collect();
-    let _ = writeln!(s, "weights     {} ({})", bytes(number(&w["bytes"])), formats.join(", "));
-    let _ = writeln!(s, "code        {}", bytes(number(&m["code"]["bytes"])));
-    for v in m["versions"].as_array().into_iter().flatten() {
+    let _ = writeln!(s, "weights     {} ({})", size(w.bytes), formats.join(", "));
+    let _ = writeln!(s, "code        {}", size(m.code.bytes));
+    for v in &m.versions {
         let _ = writeln!(s, "version     {}", version(v));
     }
-    let mut kv: Vec<String> = m["kv"].as_array().into_iter().flatten().map(text).collect();
-    kv.sort();
-    kv.dedup();
     let _ = writeln!(s, "cache       {}", kv.join(", "));
-    let y = &m["memory"];
-    let _ = writeln!(s, "memory      {}", text(&y["formula"]));
+    let _ = writeln!(s, "memory      {}", y.formula);
     let _ = writeln!(
         s,
         "            weights {}, kv_per_token {}, per_token {}, per_row {}",
-        bytes(number(&y["weights"])),
-        bytes(number(&y["kv_per_token"])),
-        bytes(number(&y["per_token"])),
-        bytes(number(&y["per_row"]))
+        size(y.weights),
+        size(y.kv_per_token),
+        size(y.per_token),
+        size(y.per_row)
     );
-    let lossy: Vec<String> = m["certificate"]["lossy"].as_array().into_iter().flatten().map(text).collect();
-    if lossy.is_empty() {
-        let _ = writeln!(s, "exactness   as the checkpoint");
-    } else {
-        let worst = number(&m["certificate"]["largest_relative_rms_error"]) * 100.0;
-        let _ = writeln!(s, "exactness   {}; largest relative RMS error of a matrix {worst:.2} %", lossy.join("; "));
-    }
-    let b = &m["certificate"]["budget"];
-    if let Some(most) = b["error_budget"].as_f64() {
-        let _ = writeln!(s, "budget      RMS error of all matrices {:.3} % of {:.3} %", number(&b["rms_error"]) * 100.0, most * 100.0);
-    }
-    for c in b["stored"].as_array().into_iter().flatten() {
-        let _ =
-            writeln!(s, "            {} as {}, error {:.3} %", text(&c["what"]), text(&c["as"]), number(&c["relative_rms_error"]) * 100.0);
-    }
-    match m["golden"]["steps"].as_array() {
-        Some(steps) => {
-            let tokens: f64 = steps.iter().map(|s| number(&s["tokens"])).sum();
-            let _ = writeln!(
-                s,
-                "golden      {tokens} tokens in {} steps, computed by the code for {}",
-                steps.len(),
-                text(&m["golden"]["target"])
-            );
-        }
-        None => {
-            let _ = writeln!(s, "golden      none: {}", text(&m["golden"]["absent"]));
-        }
-    }
-    if let Some(d) = m["certificate"]["golden_difference_to_evaluator"].as_f64() {
-        let _ = writeln!(s, "evaluator   golden logits within {d:.1e} of an f64 evaluation of the plan, relative to the largest logit");
-    }
-    if tensors {
-        for t in w["tensors"].as_array().into_iter().flatten() {
-            let error = t["relative_rms_error"].as_f64().map_or(String::new(), |e| format!("  error {:.2} %", e * 100.0));
-            let _ = writeln!(s, "{:>12}  {:<24} {}{error}", t["offset"], text(&t["storage"]), text(&t["name"]));
-        }
+    s += &exactness(m);
+    for t in w.tensors.iter().filter(|_| tensors) {
+        let error = t.relative_rms_error.map_or(String::new(), |e| format!("  error {:.2} %", e * 100.0));
+        let _ = writeln!(s, "{:>12}  {:<24} {}{error}", t.offset, t.storage, t.name);
     }
     s
+}
+
+/// How exact an artifact is, and by what that can be checked.
+fn exactness(m: &Manifest) -> String {
+    let c = &m.certificate;
+    let mut s = String::new();
+    if c.lossy.is_empty() {
+        let _ = writeln!(s, "exactness   as the checkpoint");
+    } else {
+        let worst = c.largest_relative_rms_error * 100.0;
+        let _ = writeln!(s, "exactness   {}; largest relative RMS error of a matrix {worst:.2} %", c.lossy.join("; "));
+    }
+    if let Some(b) = &c.budget {
+        if let Some(most) = b.error_budget {
+            let _ = writeln!(s, "budget      RMS error of all matrices {:.3} % of {:.3} %", b.rms_error * 100.0, most * 100.0);
+        }
+        for c in &b.stored {
+            let _ = writeln!(s, "            {} as {}, error {:.3} %", c.what, c.form, c.relative_rms_error * 100.0);
+        }
+    }
+    let _ = match &m.golden {
+        GoldenRecord::Vectors(g) => {
+            let tokens: usize = g.steps.iter().map(|s| s.tokens).sum();
+            writeln!(s, "golden      {tokens} tokens in {} steps, computed by the code for {}", g.steps.len(), g.target)
+        }
+        GoldenRecord::Absent { absent } => writeln!(s, "golden      none: {absent}"),
+    };
+    if let Some(d) = c.golden_difference_to_evaluator {
+        let _ = writeln!(s, "evaluator   golden logits within {d:.1e} of an f64 evaluation of the plan, relative to the largest logit");
+    }
+    s
+}
+
+/// Bytes in binary units.
+fn size(n: usize) -> String {
+    bytes(n as f64)
 }

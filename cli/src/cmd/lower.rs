@@ -5,13 +5,13 @@
 use crate::Error;
 use crate::args::LowerArgs;
 use crate::backends::{Backends, HAS_LLVM};
-use crate::session;
+use crate::options;
 
 use llmcc_codegen::link::Pending;
-use llmcc_codegen::{Backend, GpuObject, Object};
+use llmcc_codegen::{Backend, GpuCode, Object};
 use llmcc_ir::gpu::schedule::{self, Input, MatmulSchedule};
 use llmcc_ir::kernel::{Body, Expr, Kernel, Norm, Param, ParamKind, RowElem, Segment, Store};
-use llmcc_ir::target::{Arch, Family, GpuArch, TargetSpec, Wish};
+use llmcc_ir::target::{Arch, Family, GpuArch, RowKind, TargetSpec, Wish};
 use llmcc_ir::ty::Env;
 use llmcc_passes::cost;
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ use std::path::Path;
 /// # Errors
 /// Whatever is wrong with the text, the target or the folder.
 pub fn run(args: &LowerArgs) -> Result<(), Error> {
-    let found = session::find_target(&args.target)?;
+    let found = options::find_target(&args.target)?;
     let target = &with_wish(found, args.schedule.unwrap_or_default());
     if target.family() != Family::Gpu {
         return Err(Error::Usage(format!("`lower` is for GPU targets; `{}` is none", target.name)));
@@ -114,7 +114,7 @@ pub fn write(kernels: &[Kernel], target: &TargetSpec, backend: &dyn Backend, fol
     let put = |name: &str, bytes: &[u8]| Pending::write_file(&folder.join(name), bytes).map_err(Error::from);
     let mut all = vec![];
     for (i, (kernel, object)) in kernels.iter().zip(backend.lower_all(kernels, target)?).enumerate() {
-        let Some(gpu) = &object.gpu else { continue };
+        let Some(gpu) = object.gpu() else { continue };
         let file = match gpu.cubin.is_empty() {
             true => format!("{i:03}.ptx"),
             false => format!("{i:03}.cubin"),
@@ -128,7 +128,11 @@ pub fn write(kernels: &[Kernel], target: &TargetSpec, backend: &dyn Backend, fol
 
 /// What the cost model believes of the machine, in units per second and seconds.
 fn machine(t: &TargetSpec) -> Value {
-    let rates = t.gpu().map(|g| json!({ "l2": g.l2_bandwidth, "f16": g.f16_flops, "fp8": g.fp8_flops, "f32": g.f32_flops, "sms": g.sms }));
+    let rates = |g: &GpuArch| {
+        let flops = |kind| g.flops(kind);
+        json!({ "l2": g.l2_bandwidth, "f16": flops(RowKind::F16), "fp8": flops(RowKind::Fp8), "f32": flops(RowKind::F32), "sms": g.sms })
+    };
+    let rates = t.gpu().map(rates);
     json!({ "memory": t.memory, "launch": t.launch, "rates": rates, "tensor": cost::TENSOR, "latency": cost::LATENCY })
 }
 
@@ -161,7 +165,7 @@ fn spread(s: &MatmulSchedule) -> Value {
     })
 }
 
-fn describe(k: &Kernel, t: &TargetSpec, object: &Object, gpu: &GpuObject, file: &str) -> Value {
+fn describe(k: &Kernel, t: &TargetSpec, object: &Object, gpu: &GpuCode, file: &str) -> Value {
     json!({
         "name": k.name,
         "file": file,

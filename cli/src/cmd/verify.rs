@@ -2,14 +2,13 @@
 
 use crate::Error;
 use crate::args::{GoldenArgs, VerifyArgs};
+use crate::digest::hex;
 use crate::golden::{self, Answer, Distance, Golden, Ran};
-use crate::loaded::{manifest_of, sealed, unusable};
-use crate::manifest::{self, Version, hex};
+use crate::manifest::{GoldenRecord, Manifest, Version};
 use llmcc_abi::tree::{self, Hash, PartDesc, part};
 use llmcc_codegen::artifact::isa;
 use llmcc_codegen::sealed::{Damage, Sealed};
 use llmcc_ir::target::{Family, TargetSpec};
-use serde_json::Value;
 use std::fmt::Write;
 
 /// Checks the hashes of all bytes, then computes with each version that this machine runs; says which it does not.
@@ -18,8 +17,8 @@ use std::fmt::Write;
 /// [`Error::Failed`] saying what differs.
 pub fn run(args: &VerifyArgs) -> Result<(), Error> {
     let seed = hashes(args)?;
-    let manifest = manifest_of(&args.artifact)?;
-    let kept = golden_vectors(args, &manifest["golden"])?;
+    let manifest = Manifest::of(&args.artifact)?;
+    let kept = golden_vectors(&manifest.golden);
     if let Err(why) = &kept {
         eprintln!(
             "warning: {}: no golden vectors to compare with ({why}). Its hashes only say that nothing changed since they were computed; compare the root with the \
@@ -27,18 +26,17 @@ pub fn run(args: &VerifyArgs) -> Result<(), Error> {
             args.artifact.display()
         );
     }
-    let versions = manifest::versions(&manifest);
     let mut unchecked = vec![];
     // A processor runs the versions for all levels up to its own, each as a processor of that level would; a GPU the best one.
-    let (cpus, gpus): (Vec<&Version<'_>>, Vec<_>) =
-        versions.iter().filter(|v| v.spec.is_some()).partition(|v| v.spec.is_some_and(|t| t.family() == Family::Cpu));
+    let known = manifest.versions.iter().filter(|v| v.spec().is_some());
+    let (cpus, gpus): (Vec<&Version>, Vec<_>) = known.partition(|v| v.spec().is_some_and(|t| t.family() == Family::Cpu));
     let groups = cpus.into_iter().map(|v| vec![v]).chain((!gpus.is_empty()).then_some(gpus));
     for mine in groups {
-        let Some(device) = mine.first().and_then(|v| v.spec).map(golden::device_of) else { continue };
+        let Some(device) = mine.first().and_then(|v| v.spec()).map(golden::device_of) else { continue };
         match answer(args, seed, device)? {
             Answer::Refused(why) => unchecked.push((mine, why)),
             Answer::Ran(ran) => {
-                let (ours, others): (Vec<_>, Vec<_>) = mine.into_iter().partition(|v| v.spec.is_some_and(|t| isa(t) == ran.isa));
+                let (ours, others): (Vec<_>, Vec<_>) = mine.into_iter().partition(|v| v.spec().is_some_and(|t| isa(t) == ran.isa));
                 let Some(version) = ours.first() else {
                     return Err(broken(args, "its manifest does not know the version that runs here".into()));
                 };
@@ -49,7 +47,7 @@ pub fn run(args: &VerifyArgs) -> Result<(), Error> {
             }
         }
     }
-    let line = |(v, why): (&&Version<'_>, &String)| format!("not checked  {}: {why}\n", v.target);
+    let line = |(v, why): (&&Version, &String)| format!("not checked  {}: {why}\n", v.target);
     let lines: String = unchecked.iter().flat_map(|(all, why)| all.iter().map(move |v| line((v, why)))).collect();
     super::print(&lines)
 }
@@ -60,7 +58,7 @@ fn broken(args: &VerifyArgs, message: String) -> Error {
 
 /// Compares all bytes with their hashes, and the root with the one asked for; the seed of the golden steps.
 fn hashes(args: &VerifyArgs) -> Result<u64, Error> {
-    let sealed = sealed(&args.artifact)?;
+    let sealed = Sealed::open(&args.artifact)?;
     let root = hex(&sealed.root());
     if args.root.as_ref().is_some_and(|want| *want != root) {
         return Err(Error::Failed(format!(
@@ -68,12 +66,12 @@ fn hashes(args: &VerifyArgs) -> Result<u64, Error> {
             args.artifact.display()
         )));
     }
-    sealed.check_side_file().map_err(unusable)?;
+    sealed.check_side_file()?;
     let threads = match args.threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         n => n as usize,
     };
-    let bad = sealed.check(|_| true, threads).map_err(unusable)?;
+    let bad = sealed.check(|_| true, threads)?;
     if !bad.is_empty() {
         return Err(Error::Failed(altered(args, &sealed, &bad)));
     }
@@ -110,7 +108,7 @@ fn sizes(sealed: &Sealed) -> String {
 fn altered(args: &VerifyArgs, sealed: &Sealed, bad: &[Damage]) -> String {
     const MOST: usize = 20;
     // If it is sound: it names the weights.
-    let manifest: Value = sealed.bytes(part::MANIFEST).ok().and_then(|m| serde_json::from_slice(&m).ok()).unwrap_or_default();
+    let manifest = sealed.bytes(part::MANIFEST).ok().and_then(|m| Manifest::parse(&m).ok()).unwrap_or_default();
     let mut s = format!("{}: not what the compiler wrote; copy or compile it again", args.artifact.display());
     for d in bad.iter().take(MOST) {
         let file = if d.part.file == tree::SIDE { sealed.weights_path() } else { args.artifact.clone() };
@@ -123,26 +121,22 @@ fn altered(args: &VerifyArgs, sealed: &Sealed, bad: &[Damage]) -> String {
 }
 
 /// Name of a part; of weights, with the tensor.
-fn called(p: &PartDesc, sealed: &Sealed, manifest: &Value) -> String {
+fn called(p: &PartDesc, sealed: &Sealed, manifest: &Manifest) -> String {
     if p.kind != part::WEIGHTS {
         return part::name(p.kind).into();
     }
     let start = sealed.parts.iter().find(|p| p.kind == part::WEIGHTS).map_or(0, |p| p.off);
-    let tensors = manifest["weights"]["tensors"].as_array().into_iter().flatten();
-    let tensor = tensors.filter(|t| t["offset"].as_u64() == Some(p.off - start)).find_map(|t| t["name"].as_str());
-    tensor.map_or("weights of a further version".into(), |name| format!("weights, {name}"))
+    let tensor = manifest.weights.tensors.iter().find(|t| t.offset == p.off - start);
+    tensor.map_or("weights of a further version".into(), |t| format!("weights, {}", t.name))
 }
 
 /// The golden vectors in the manifest, or why there are none to compare with.
-fn golden_vectors(args: &VerifyArgs, kept: &Value) -> Result<Result<Golden, String>, Error> {
-    if let Some(why) = kept["absent"].as_str() {
-        return Ok(Err(format!("none: {why}")));
+fn golden_vectors(kept: &GoldenRecord) -> Result<&Golden, String> {
+    match kept {
+        GoldenRecord::Absent { absent } => Err(format!("none: {absent}")),
+        GoldenRecord::Vectors(kept) if kept.scheme == golden::SCHEME => Ok(kept),
+        GoldenRecord::Vectors(kept) => Err(format!("not compared: made by scheme {}, this llmcc knows {}", kept.scheme, golden::SCHEME)),
     }
-    let kept: Golden = serde_json::from_value(kept.clone()).map_err(|e| broken(args, format!("its golden vectors are unreadable: {e}")))?;
-    Ok(match kept.scheme {
-        golden::SCHEME => Ok(kept),
-        other => Err(format!("not compared: made by scheme {other}, this llmcc knows {}", golden::SCHEME)),
-    })
 }
 
 /// What the version for a device computes.
@@ -155,22 +149,22 @@ fn answer(args: &VerifyArgs, seed: u64, device: &str) -> Result<Answer, Error> {
 /// A version that computed here.
 struct Checked<'a> {
     args: &'a VerifyArgs,
-    manifest: &'a Value,
-    version: &'a Version<'a>,
+    manifest: &'a Manifest,
+    version: &'a Version,
     ran: &'a Ran,
 }
 
 impl Checked<'_> {
     /// The version and where it ran.
     fn place(&self) -> String {
-        match self.version.spec.map(TargetSpec::family) {
+        match self.version.spec().map(TargetSpec::family) {
             Some(Family::Gpu) => format!("{} on {}", self.version.target, self.ran.device),
-            _ => self.version.target.to_owned(),
+            _ => self.version.target.clone(),
         }
     }
 
     /// Compares with what was computed at compile time: bit for bit if by this version or one that rounds as it does.
-    fn golden(&self, kept: &Result<Golden, String>, seed: u64) -> Result<String, Error> {
+    fn golden(&self, kept: &Result<&Golden, String>, seed: u64) -> Result<String, Error> {
         let kept = match kept {
             Ok(kept) => kept,
             Err(why) => return Ok(format!("golden       {why}\n")),
@@ -198,11 +192,10 @@ impl Checked<'_> {
 
     /// Whether this version gives the bits of that for `target`: both for processors, with the same approximations.
     fn rounds_as(&self, target: &str) -> bool {
-        let of_cpu = |v: &&Version<'_>| v.spec.is_some_and(|t| t.family() == Family::Cpu);
-        let versions = manifest::versions(self.manifest);
-        let Some(other) = versions.iter().find(|v| v.target == target).filter(of_cpu) else { return false };
-        let same = |key: &str| self.version.facts[key] == other.facts[key];
-        of_cpu(&self.version) && ["activations", "lossy", "weights", "read_per_step"].iter().all(|key| same(key))
+        let of_cpu = |v: &&Version| v.spec().is_some_and(|t| t.family() == Family::Cpu);
+        let Some(other) = self.manifest.versions.iter().find(|v| v.target == target).filter(of_cpu) else { return false };
+        let approximations = |v: &Version| (v.activations.clone(), v.lossy.clone(), v.weights, v.read_per_step);
+        of_cpu(&self.version) && approximations(self.version) == approximations(other)
     }
 
     /// The same tokens in one step and one by one must give the same finite logits; on a GPU, whose kernels for few and many tokens sum in another order, nearly.
@@ -210,7 +203,7 @@ impl Checked<'_> {
     fn computation(&self) -> Result<String, Error> {
         let Some(batching) = &self.ran.batching else { return Ok(String::new()) };
         let n = batching.tokens;
-        if self.version.spec.is_some_and(|t| t.family() == Family::Gpu) {
+        if self.version.spec().is_some_and(|t| t.family() == Family::Gpu) {
             return Ok(self.batches(n, batching.apart, self.rounding(), "")? + "\n");
         }
         let Some(own) = batching.own else {
@@ -230,7 +223,7 @@ impl Checked<'_> {
 
     /// How far two of this version's results may be apart, either being as far from exact as its arithmetic allows.
     fn rounding(&self) -> f64 {
-        2.0 * self.version.facts["tolerance"].as_f64().unwrap_or(0.0)
+        2.0 * self.version.tolerance
     }
 
     fn failed(&self, what: &str) -> Result<String, Error> {
@@ -280,7 +273,6 @@ pub fn golden(args: &GoldenArgs) -> Result<(), Error> {
 mod tests {
     use super::*;
     use crate::golden::{Batching, Computed, OwnOrder};
-    use serde_json::json;
 
     fn computed(logit: f32) -> Vec<Computed> {
         let bits = |v: f32| format!("{:08x}", v.to_bits());
@@ -299,15 +291,18 @@ mod tests {
     }
 
     fn said_of(of: &str, activations: &str, by: &str, logit: f32, batching: Option<Batching>) -> Result<(String, String), String> {
-        let version =
-            |target: &str, activations: &str| json!({ "target": target, "activations": activations, "lossy": [], "tolerance": 0.1 });
-        let manifest = json!({ "versions": [version(by, "f32"), version(of, activations)] });
-        let versions = manifest::versions(&manifest);
+        let version = |target: &str, activations: &str| Version {
+            target: target.into(),
+            activations: activations.into(),
+            tolerance: 0.1,
+            ..Version::default()
+        };
+        let manifest = Manifest { versions: vec![version(by, "f32"), version(of, activations)], ..Manifest::default() };
         let ran = Ran { isa: 0, device: "a machine".into(), vocab: 2, max_context: 8, steps: computed(logit), batching };
         let args = VerifyArgs { artifact: "m.so".into(), root: None, threads: 1 };
-        let checked = Checked { args: &args, manifest: &manifest, version: &versions[1], ran: &ran };
-        let kept = Ok(Golden { scheme: golden::SCHEME, target: by.into(), steps: computed(2.0) });
-        let golden = checked.golden(&kept, 1).map_err(|e| e.to_string())?;
+        let checked = Checked { args: &args, manifest: &manifest, version: &manifest.versions[1], ran: &ran };
+        let kept = Golden { scheme: golden::SCHEME, target: by.into(), steps: computed(2.0) };
+        let golden = checked.golden(&Ok(&kept), 1).map_err(|e| e.to_string())?;
         Ok((golden, checked.computation().map_err(|e| e.to_string())?))
     }
 

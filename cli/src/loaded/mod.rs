@@ -5,13 +5,10 @@ mod ffi;
 use crate::Error;
 use ffi::Api;
 use llmcc_abi::capi::*;
-use llmcc_codegen::locate::{LocateError, locate, manifest as manifest_text};
-use llmcc_codegen::sealed::Sealed;
+use llmcc_codegen::locate::locate;
 use std::ffi::{CStr, CString, c_char};
 use std::path::{Path, PathBuf};
 use std::ptr;
-
-pub use llmcc_codegen::locate::{Part, Parts};
 
 /// `LLMCC_E_CPU` of the header: this machine runs no version of the model.
 const NOT_THIS_MACHINE: i32 = 3;
@@ -60,49 +57,13 @@ pub struct Model {
     _library: libloading::Library,
 }
 
-/// The parts of the artifact's file.
-///
-/// # Errors
-/// Not an artifact.
-pub fn segments(path: &Path) -> Result<Parts, Error> {
-    // A pipe or a device would keep waiting whoever reads it.
-    llmcc_frontends::input::open(path)?;
-    locate(path).map_err(unusable)
-}
-
-/// The hashes of the artifact at `path`.
-///
-/// # Errors
-/// Not an artifact, or its table of hashes is damaged.
-pub fn sealed(path: &Path) -> Result<Sealed, Error> {
-    Sealed::open(path).map_err(unusable)
-}
-
-/// An error about an artifact's file.
-pub fn unusable(e: LocateError) -> Error {
-    match e {
-        LocateError::Io { path, source } => Error::Io { action: "read", path, source },
-        LocateError::NotAnArtifact { path, what } => Error::Artifact { path, message: what },
-    }
-}
-
-/// The manifest in the artifact at `path`, whatever machine it is for: none of its code runs.
-///
-/// # Errors
-/// Not an artifact, or damaged.
-pub fn manifest_of(path: &Path) -> Result<serde_json::Value, Error> {
-    llmcc_frontends::input::open(path)?;
-    let text = manifest_text(path).map_err(unusable)?;
-    serde_json::from_slice(&text).map_err(|e| Error::Artifact { path: path.to_owned(), message: format!("its manifest is not JSON: {e}") })
-}
-
 impl Model {
     /// Opens an artifact. The file is checked before any of its code runs.
     ///
     /// # Errors
     /// Not an artifact, damaged, or not for this machine.
     pub fn open(path: &Path, options: EngineOptions) -> Result<Model, Error> {
-        segments(path)?;
+        locate(path)?;
         let fail = |message: String| Error::Artifact { path: path.to_owned(), message };
         // dlopen searches the system's folders for a name without a slash.
         let full = std::fs::canonicalize(path).map_err(|e| Error::io("read", path, e))?;
@@ -165,6 +126,11 @@ impl Model {
     pub fn device(&self) -> Result<String, Error> {
         let stats: serde_json::Value = serde_json::from_str(&self.stats()?).unwrap_or_default();
         Ok(stats["device"].as_str().unwrap_or("?").to_owned())
+    }
+
+    /// Where it was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Sizes.

@@ -3,7 +3,7 @@
 use crate::assembler::Ptxas;
 use crate::worker::{Llvm, Stage, Worker, keep};
 use crate::{Source, emit};
-use llmcc_codegen::{Backend, CodegenError, GpuObject, Object};
+use llmcc_codegen::{Backend, Code, CodegenError, GpuCode, Object};
 use llmcc_ir::kernel::Kernel;
 use llmcc_ir::target::{GpuArch, TargetSpec};
 use std::sync::Mutex;
@@ -76,16 +76,8 @@ impl Backend for GpuBackend {
             (ptx, cubin)
         };
         let Source { entry, mlir, threads, shared, grid, scratch, scratch_per_m, generic } = source;
-        Ok(Object {
-            code: vec![],
-            scratch,
-            scratch_per_m,
-            shared_per_block: 0,
-            clif: mlir,
-            listing: ptx.clone(),
-            generic,
-            gpu: Some(GpuObject { entry, ptx, cubin, threads, shared, grid }),
-        })
+        let code = Code::Gpu(GpuCode { entry, mlir, ptx, cubin, threads, shared, grid });
+        Ok(Object { code, scratch, scratch_per_m, generic })
     }
 
     /// In parallel: LLVM's processes and `ptxas` keep all cores busy.

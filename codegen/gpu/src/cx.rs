@@ -1,6 +1,6 @@
 //! What every emitter needs to know of the kernel at hand, and the step's data as its code sees them.
 
-use crate::mlir::{Access, Builder, Cmp, F32, I32, I64, V};
+use crate::mlir::{Access, Builder, Cmp, I32, I64, V};
 use llmcc_abi::GpuCtx;
 use llmcc_codegen::CodegenError;
 use llmcc_ir::kernel::{Body, Kernel, Param, ParamId, ParamKind, RowElem, Segment, Store};
@@ -197,27 +197,10 @@ pub fn row_stride(cols: usize, elem: RowElem) -> usize {
     llmcc_ir::plan::row_bytes(cols, elem)
 }
 
-/// Address of element `(row, col)` of an f32 matrix of rows at `base`.
-pub fn f32_at(b: &mut Builder, base: V, cols: usize, row: V, col: V) -> V {
-    let row = b.zext(row, I64);
-    let start = b.mulc(row, row_stride(cols, RowElem::F32) as i64);
-    let line = b.at(base, start);
-    let offset = b.shlc(col, 2);
-    b.at(line, offset)
-}
-
 /// Runs `body` for `i` in `first..n` in steps of the block's threads, for this thread's `i`s: a block shares out `n` items.
 pub fn share_out(b: &mut Builder, n: V, threads: u32, body: impl FnOnce(&mut Builder, V)) {
     let tid = b.sreg("tid.x");
     b.for_range(tid, n, i64::from(threads), body);
-}
-
-/// Loads an f32 vector's element `col mod len`.
-pub fn vector_at(b: &mut Builder, base: V, len: usize, n: usize, col: V) -> V {
-    let j = if len >= n { col } else { b.remc(col, len as i64) };
-    let offset = b.shlc(j, 2);
-    let p = b.at(base, offset);
-    b.load_const(p, F32)
 }
 
 /// Returns early from the work of a block: runs `body` only when `row < m`.

@@ -3,9 +3,9 @@
 //! The threads of a block share out the elements of a tile, in pieces of up to four columns, neighbours in a row to neighbouring threads. Normalized subexpressions and int8 cache entries need something of a whole
 //! run of columns first: each gets a pass that writes its values to shared memory, and one in which a warp per run reduces them.
 
-use crate::cx::{Args, Cx, row_stride, share_out};
+use crate::cx::{Args, Cx, share_out};
 use crate::expr::{Env, Normalized, SharedTile, normalized, piece_of};
-use crate::mlir::{BF16, Builder, Cmp, Elem, F16, F32, I8, I32, I64, Ty, V, WARP};
+use crate::mlir::{Builder, Cmp, Elem, F32, I8, I32, I64, V, WARP};
 use crate::piece::{self, col_at, row_at};
 use llmcc_abi::{PAGE_TOKENS, layout};
 use llmcc_codegen::CodegenError;
@@ -198,24 +198,6 @@ fn store_rows(b: &mut Builder, env: &Env<'_>, e: &Expr, tile: &Tile<'_>, param: 
         piece::store(b, &v, p, storage);
         Ok(())
     })
-}
-
-/// The type of 16-bit rows.
-pub fn half_type(elem: RowElem) -> Option<Ty> {
-    match elem {
-        RowElem::F16 => Some(F16),
-        RowElem::Bf16 => Some(BF16),
-        RowElem::F32 | RowElem::Q8 { .. } | RowElem::Fp8 => None,
-    }
-}
-
-/// Address of element `(row, col)` of a matrix of 16-bit rows at `base`.
-pub fn half_at(b: &mut Builder, base: V, cols: usize, elem: RowElem, row: V, col: V) -> V {
-    let row = b.zext(row, I64);
-    let start = b.mulc(row, row_stride(cols, elem) as i64);
-    let line = b.at(base, start);
-    let offset = b.shlc(col, 1);
-    b.at(line, offset)
 }
 
 /// Where the element `col` (among all heads) of a token goes: its number in its part of the page.

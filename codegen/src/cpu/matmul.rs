@@ -18,6 +18,7 @@ use llmcc_abi::{PanelArgs, Uk};
 use llmcc_ir::kernel::{Expr, Matmul, ParamId, Prologue, RowElem, Segment};
 use llmcc_ir::plan::row_bytes;
 use llmcc_ir::quant::Format;
+use llmcc_ir::target::RowKind;
 use std::mem::offset_of;
 
 /// The rows multiplied, after the prologue.
@@ -107,7 +108,11 @@ fn plan<'k>(
             RowElem::Q8 { group } => return Err(low.wrong(*weights, &format!("quantized with the group of the int8 rows, {group}"))),
             RowElem::Bf16 if format.elem == Elem::Bf16 && !low.portable => {}
             RowElem::Bf16 | RowElem::F16 | RowElem::Fp8 => {
-                return Err(low.error("of 16-bit and fp8 rows, only bf16 ones are multiplied, by bf16 microkernels".into()));
+                let what = format!(
+                    "{} rows are not multiplied by {format} weights: of 16-bit and fp8 rows, only bf16 ones are, by bf16 microkernels",
+                    RowKind::from(elem)
+                );
+                return Err(low.error(what));
             }
         }
         lanes.push(Lane { weights: *weights, k, format, tile: 0 });

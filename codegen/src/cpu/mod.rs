@@ -41,7 +41,7 @@ mod wide;
 #[cfg(test)]
 mod tests;
 
-use crate::{Backend, CodegenError, Object};
+use crate::{Backend, Code, CodegenError, NativeCode, Object};
 use cranelift_codegen::ir::{AbiParam, Function, InstBuilder, Signature, UserFuncName, Value};
 use cranelift_codegen::isa::{CallConv, OwnedTargetIsa};
 use cranelift_codegen::settings::{self, Configurable};
@@ -71,7 +71,7 @@ impl Backend for CpuBackend {
             return Err(unsupported(kernel, format!("the CPU backend does not serve target `{}`", target.name)));
         };
         let isa = cranelift_isa(level).map_err(|what| internal(kernel, what))?;
-        let built = build(kernel, isa.as_ref(), level != CpuIsa::X86_64, self.portable)?;
+        let built = build(kernel, target, isa.as_ref(), self.portable)?;
         let mut object = compile(kernel, isa.as_ref(), built)?;
         object.generic = match &kernel.body {
             Body::Matmul(_) if self.portable => Some("128-bit inner products instead of microkernels"),
@@ -123,6 +123,7 @@ fn cranelift_isa(level: CpuIsa) -> Result<OwnedTargetIsa, String> {
 /// A kernel being lowered: what every family needs to know.
 struct Lowering<'k> {
     kernel: &'k Kernel,
+    target: &'k TargetSpec,
     args: Args,
     /// Inner products are made here, not called.
     portable: bool,
@@ -166,8 +167,9 @@ impl Lowering<'_> {
     /// Columns and storage of a matrix of rows.
     fn rows(&self, p: ParamId) -> Result<(usize, RowElem), CodegenError> {
         match *self.kind(p)? {
-            ParamKind::Rows { elem: RowElem::F16 | RowElem::Fp8, .. } => {
-                Err(self.wrong(p, "a matrix of f32, bf16 or int8 rows: CPUs have no others"))
+            ParamKind::Rows { elem, .. } if !self.target.multiplies(elem) => {
+                let kinds: Vec<String> = self.target.rows().iter().map(ToString::to_string).collect();
+                Err(self.wrong(p, &format!("a matrix of rows that `{}` multiplies: {}", self.target.name, kinds.join(", "))))
             }
             ParamKind::Rows { cols, elem, .. } => Ok((cols, elem)),
             _ => Err(self.wrong(p, "a matrix of rows")),
@@ -216,7 +218,8 @@ struct Built {
     shared_per_block: usize,
 }
 
-fn build(kernel: &Kernel, isa: &dyn isa::TargetIsa, has_fma: bool, portable: bool) -> Result<Built, CodegenError> {
+fn build(kernel: &Kernel, target: &TargetSpec, isa: &dyn isa::TargetIsa, portable: bool) -> Result<Built, CodegenError> {
+    let has_fma = target.cpu() != Some(CpuIsa::X86_64);
     let mut signature = Signature::new(CallConv::SystemV);
     signature.params.extend([AbiParam::new(I64); 6]);
     let mut func = Function::with_name_signature(UserFuncName::testcase(kernel.name.as_bytes()), signature);
@@ -228,7 +231,7 @@ fn build(kernel: &Kernel, isa: &dyn isa::TargetIsa, has_fma: bool, portable: boo
     let p = e.b.block_params(entry).to_vec();
     let operands = (0..kernel.params.len()).map(|i| e.load(I64, p[0], i * 8)).collect();
     let args = Args { operands, ctx: p[1], m: p[2], lo: p[3], hi: p[4], scratch: p[5] };
-    let low = Lowering { kernel, args, portable };
+    let low = Lowering { kernel, target, args, portable };
     let mut frame = Frame::default();
     let mut shared_per_block = 0;
     let scratch_per_m = match &kernel.body {
@@ -266,14 +269,6 @@ fn compile(kernel: &Kernel, isa: &dyn isa::TargetIsa, built: Built) -> Result<Ob
         .map_err(|e| e.to_string())
         .and_then(|cs| code.disassemble(None, &cs).map_err(|e| e.to_string()))
         .map_err(|what| internal(kernel, what))?;
-    Ok(Object {
-        code: code.code_buffer().to_vec(),
-        scratch: built.scratch as u64,
-        scratch_per_m: built.scratch_per_m as u64,
-        shared_per_block: built.shared_per_block as u64,
-        clif,
-        listing,
-        generic: None,
-        gpu: None,
-    })
+    let native = NativeCode { bytes: code.code_buffer().to_vec(), shared_per_block: built.shared_per_block as u64, clif, listing };
+    Ok(Object { code: Code::Native(native), scratch: built.scratch as u64, scratch_per_m: built.scratch_per_m as u64, generic: None })
 }

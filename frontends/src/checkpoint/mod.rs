@@ -184,12 +184,7 @@ impl Checkpoint {
         }
     }
 
-    /// The files the tensors and sizes come from: `config.json`, the index if any, then the shards in order of name.
-    pub fn source_paths(&self) -> Vec<PathBuf> {
-        self.sources.clone()
-    }
-
-    /// [`source_paths`](Self::source_paths) with names and sizes.
+    /// The files the tensors and sizes come from, with names and sizes: `config.json`, the index if any, then the shards in order of name.
     ///
     /// # Errors
     /// When a file has vanished.

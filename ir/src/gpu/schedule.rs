@@ -142,7 +142,7 @@ impl<'a> Facts<'a> {
         let facts = Facts { kernel, body, gpu, target, k, elem };
         let whole = |s: &Segment| !s.weights.is_empty() && s.n > 0 && s.tile_n > 0 && s.tile_n.is_multiple_of(BLOCK);
         let fp8 = |s: &Segment| s.weights.iter().all(|w| facts.format(*w).is_some_and(|f| f.elem == Elem::Fp8));
-        if elem == RowElem::Fp8 && (body.prologue.is_some() || gpu.fp8_flops == 0.0 || !body.segments.iter().all(fp8)) {
+        if elem == RowElem::Fp8 && (body.prologue.is_some() || !target.multiplies(elem) || !body.segments.iter().all(fp8)) {
             return None;
         }
         let fits = body.segments.iter().all(|s| whole(s) && s.weights.iter().all(|w| facts.format(*w).is_some()));

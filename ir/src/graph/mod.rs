@@ -147,10 +147,3 @@ impl Func {
         Value((self.params.len() + i) as u32)
     }
 }
-
-impl Module {
-    /// Types of the step's values: the results of all calls in order.
-    pub fn step_types(&self) -> Vec<&ValueType> {
-        self.step.iter().filter_map(|c| self.funcs.get(c.func)).flat_map(|f| f.results.iter().filter_map(|v| f.ty(*v))).collect()
-    }
-}

@@ -6,7 +6,7 @@ use crate::graph::Weight;
 use crate::kernel::{Body, Kernel, Matmul, ParamKind, RowElem, Store};
 use crate::plan::{Buffer, Candidates, Launch, Operand, Plan, Regime, Storage, weight_type};
 use crate::quant::GROUPS;
-use crate::target::{Family, TargetSpec};
+use crate::target::{Family, RowKind, TargetSpec};
 use crate::ty::Dim;
 use std::ops::Range;
 
@@ -37,7 +37,7 @@ pub fn verify_plan(plan: &Plan) -> Vec<Diagnostic> {
     sink.out
 }
 
-/// Checks that a plan is of the kind a target runs: panels and f32 or int8 rows on CPUs, fragments and float rows on GPUs. Returns all findings.
+/// Checks that a plan is of the kind a target runs: matrices packed in its order, rows that it multiplies. Returns all findings.
 pub fn verify_target(plan: &Plan, target: &TargetSpec) -> Vec<Diagnostic> {
     let mut sink = Sink::default();
     let gpu = target.family() == Family::Gpu;
@@ -49,16 +49,9 @@ pub fn verify_target(plan: &Plan, target: &TargetSpec) -> Vec<Diagnostic> {
             sink.error("target-packing", Place::PackedWeight { weight }, message);
         }
     }
-    let fp8 = target.gpu().is_some_and(|g| g.fp8_flops > 0.0);
-    let misplaced = |elem: RowElem| match elem {
-        RowElem::F32 => false,
-        RowElem::Q8 { .. } => gpu,
-        RowElem::F16 | RowElem::Bf16 => !gpu,
-        RowElem::Fp8 => !fp8,
-    };
     for (regime, r) in plan.regimes.iter().enumerate() {
-        for (buffer, b) in r.buffers.iter().enumerate().filter(|(_, b)| misplaced(b.elem)) {
-            let message = format!("has rows of {:?}, which `{}` does not multiply", b.elem, target.name);
+        for (buffer, b) in r.buffers.iter().enumerate().filter(|(_, b)| !target.multiplies(b.elem)) {
+            let message = format!("has rows of {}, which `{}` does not multiply", RowKind::from(b.elem), target.name);
             sink.error("target-rows", Place::Buffer { regime, buffer }, message);
         }
     }
@@ -68,9 +61,9 @@ pub fn verify_target(plan: &Plan, target: &TargetSpec) -> Vec<Diagnostic> {
     }
     for k in &plan.kernels {
         if let Body::Matmul(Matmul { prologue: Some(p), .. }) = &k.body
-            && misplaced(p.elem)
+            && !target.multiplies(p.elem)
         {
-            let message = format!("makes rows of {:?}, which `{}` does not multiply", p.elem, target.name);
+            let message = format!("makes rows of {}, which `{}` does not multiply", RowKind::from(p.elem), target.name);
             sink.error("target-rows", Place::Kernel { kernel: k.name.clone() }, message);
         }
     }

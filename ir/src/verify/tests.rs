@@ -419,6 +419,9 @@ fn plans_fit_their_target() {
     assert_eq!(verify_plan(&p), []);
     assert_eq!(verify_target(&p, gpu), []);
     expect(&verify_target(&p, cpu), "target-packing", "packed weight 0");
+    p.regimes[0].buffers[3].elem = RowElem::Bf16;
+    assert!(verify_target(&p, cpu).iter().chain(&verify_target(&p, gpu)).all(|d| d.code != "target-rows"), "both multiply bf16 rows");
+    p.regimes[0].buffers[3].elem = RowElem::F32;
     mm(&mut p.kernels[QKV]).prologue.as_mut().unwrap().elem = RowElem::F16;
     assert_eq!(verify_target(&p, gpu), []);
     expect(&verify_target(&p, cpu), "target-rows", "kernel `qkv`");

@@ -23,6 +23,7 @@ use good_lp::{Expression, ProblemVariables, ResolutionError, Solution, SolverMod
 use llmcc_ir::kernel::Kernel;
 use llmcc_ir::target::TargetSpec;
 use llmcc_ir::ty::Env;
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -63,6 +64,7 @@ pub struct Problem {
     pub decisions: Vec<Decision>,
     /// Most that the errors of the taken options may add up to.
     pub budget: f64,
+    solutions: Cell<usize>,
 }
 
 /// A value that may be stored in several forms.
@@ -158,7 +160,7 @@ impl Problem {
 
     /// Several problems as one: their costs times the given factors are summed. Class `i` of problem `p` becomes [`Problem::joint_id`]`(p, i)`.
     pub fn joined(parts: Vec<(Problem, f64)>) -> Problem {
-        let mut joint = Problem { classes: BTreeMap::new(), roots: vec![], decisions: vec![], budget: 1.0 };
+        let mut joint = Problem::of(BTreeMap::new(), vec![]);
         for (at, (part, factor)) in parts.into_iter().enumerate() {
             let map = |ids: Vec<Id>| -> Vec<Id> { ids.into_iter().map(|id| Problem::joint_id(at, id)).collect() };
             for (class, candidates) in part.classes {
@@ -193,7 +195,17 @@ impl Problem {
             todo.extend(candidates.iter().flat_map(|c| c.needs.iter().copied()));
             classes.insert(class, candidates);
         }
-        Problem { classes, roots, decisions: vec![], budget: 1.0 }
+        Problem::of(classes, roots)
+    }
+
+    /// Without decisions.
+    fn of(classes: BTreeMap<Id, Vec<Candidate>>, roots: Vec<Id>) -> Problem {
+        Problem { classes, roots, decisions: vec![], budget: 1.0, solutions: Cell::new(0) }
+    }
+
+    /// How often it was solved.
+    pub fn solutions(&self) -> usize {
+        self.solutions.get()
     }
 
     /// Solves the problem, without the candidates in `forbidden`.
@@ -219,6 +231,7 @@ impl Problem {
     }
 
     fn solve_for(&self, forbidden: &BTreeSet<(Id, usize)>, goal: Goal) -> Result<Solved, PassError> {
+        self.solutions.set(self.solutions.get() + 1);
         let lost = if goal == Goal::Seconds { self.beyond_budget() } else { Stores::new() };
         let usable =
             |class: Id, i: usize| !forbidden.contains(&(class, i)) && !self.classes[&class][i].requires.iter().any(|r| lost.contains(r));

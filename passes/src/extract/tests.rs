@@ -18,7 +18,7 @@ fn with(seed: u64, classes: usize, options: usize, wild: bool) -> Problem {
         (s >> 33) as usize % n
     };
     let store = |d: usize, o: usize| Id::from(1000 + 10 * d + o);
-    let mut out = Problem { classes: BTreeMap::new(), roots: vec![Id::from(0)], decisions: vec![], budget: 1.0 };
+    let mut out = Problem::of(BTreeMap::new(), vec![Id::from(0)]);
     for class in 0..classes {
         let mut candidates = vec![];
         for _ in 0..1 + next(4) {

@@ -84,6 +84,13 @@ pub enum PackError {
     Write(#[from] std::io::Error),
 }
 
+impl PackError {
+    /// Whether a value is beyond the range of the format: another format may hold it.
+    pub fn too_large(&self) -> bool {
+        matches!(self, PackError::Value { value, .. } if value.is_finite())
+    }
+}
+
 /// Error of a stored tensor against its weight expression.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct QuantError {

@@ -184,15 +184,16 @@ pub struct BufferDesc {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KernelDesc {
-    /// Offset of its entry from the start of the code segment ([`KernelFn`]); on a GPU, of its PTX.
+    /// Offset in the code segment of what is executed, by the kind of machine that [`ModelDesc::isa`] names. A processor: the entry of native code ([`KernelFn`]).
+    /// A GPU: the first byte of its PTX, the same as in [`GpuKernelDesc::ptx`], which is what the runtime reads.
     pub code: u64,
     /// Name, in the data segment.
     pub name: Span,
-    /// Scratch bytes each thread needs; on a GPU, bytes of its workspace in device memory (see [`GpuKernelDesc`]).
+    /// Bytes of memory of its own, by the kind of machine. A processor: scratch for each thread. A GPU: its workspace in device memory (see [`GpuKernelDesc`]).
     pub scratch: u64,
-    /// Further scratch bytes each thread needs per token/row of the step (`m`); on a GPU, of the workspace.
+    /// Further such bytes per token or row of the step (`m`).
     pub scratch_per_m: u64,
-    /// CPUs: bytes of [`StepCtx::shared`] that a pair of neighbouring threads needs for each [`ATTEND_BLOCK`] tokens of context; 0: none at all.
+    /// Processors only, 0 elsewhere: bytes of [`StepCtx::shared`] that a pair of neighbouring threads needs for each [`ATTEND_BLOCK`] tokens of context; 0: none at all.
     pub shared_per_block: u64,
 }
 

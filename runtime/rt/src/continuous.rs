@@ -10,7 +10,7 @@ use std::time::Instant;
 use crate::candidates::Want;
 use crate::engine::{Batch, Engine};
 use crate::error::{Error, Result, Status};
-use crate::generate::{Choice, Generation, Piece};
+use crate::generate::{Choice, Generation, Piece, Spelled};
 use crate::kv::SeqId;
 use crate::text::Text;
 
@@ -57,9 +57,8 @@ pub fn next(gens: &mut [&mut Generation], engine: &mut Engine, text: Option<&Tex
         gens[i].advance(count, start);
     }
     let missing = || Err(Error::new(Status::Internal, "the step produced no logits"));
-    let results: Result<Vec<Choice>> = (plan.chooses.iter().zip(chosen))
-        .map(|(i, choice)| choice.unwrap_or_else(missing).map_err(|e| Error::new(e.status, format!("generation {i}: {}", e.message))))
-        .collect();
+    let results: Result<Vec<Choice>> =
+        (plan.chooses.iter().zip(chosen)).map(|(i, choice)| choice.unwrap_or_else(missing).map_err(|e| of_generation(*i, &e))).collect();
     let results = match results {
         Ok(results) => results,
         Err(error) => {
@@ -67,11 +66,26 @@ pub fn next(gens: &mut [&mut Generation], engine: &mut Engine, text: Option<&Tex
             return Err(error);
         }
     };
+    // All are spelled before any is accepted: where one fails, all stay as they were.
+    let spelled: Result<Vec<Spelled>> = (plan.chooses.iter().zip(results))
+        .map(|(&i, choice)| gens[i].spell(choice, engine, text).map_err(|e| of_generation(i, &e)))
+        .collect();
+    let spelled = match spelled {
+        Ok(spelled) => spelled,
+        Err(error) => {
+            plan.chooses.iter().try_for_each(|&i| gens[i].take_back(engine))?;
+            return Err(error);
+        }
+    };
     let mut pieces: Vec<Option<Piece>> = gens.iter().map(|_| None).collect();
-    for (&i, choice) in plan.chooses.iter().zip(results) {
-        pieces[i] = Some(gens[i].accept(choice, start, engine, text)?);
+    for (&i, next) in plan.chooses.iter().zip(spelled) {
+        pieces[i] = Some(gens[i].accept(next, start));
     }
     Ok(pieces)
+}
+
+fn of_generation(i: usize, e: &Error) -> Error {
+    Error::new(e.status, format!("generation {i}: {}", e.message))
 }
 
 /// Every generation has a sequence of its own, which nobody else has changed.

@@ -9,7 +9,7 @@ use crate::error::{Error, Result, Status};
 use crate::kv::SeqId;
 use crate::logprob::{LogProb, LogProbs};
 use crate::sample::{Sampling, sample};
-use crate::stream::{Detokenizer, StopStrings};
+use crate::stream::{Decode, Detokenizer, StopStrings};
 use crate::text::{Text, no_tokenizer};
 
 /// When to stop and how to choose.
@@ -73,6 +73,16 @@ pub struct TokenLogProbs {
 
 /// A token that was chosen, but is not part of the sequence yet.
 pub(crate) type Choice = (i32, Option<TokenLogProbs>);
+
+/// A chosen token with its text, that is not part of the sequence yet.
+pub(crate) struct Spelled {
+    token: i32,
+    logprob: Option<TokenLogProbs>,
+    finish: Option<Finish>,
+    text: String,
+    /// After it.
+    detokenizer: Detokenizer,
+}
 
 /// Counts and times of a generation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -169,24 +179,85 @@ impl Generation {
 
     /// The next token; `None` after the last. After an error (a full cache, say) it may be tried again.
     pub fn next(&mut self, engine: &mut Engine, text: Option<&Text>) -> Result<Option<Piece>> {
+        self.next_spelled(engine, &|generation, choice, engine| generation.spell(choice, engine, text))
+    }
+
+    /// As [`Generation::next`], with a detokenizer of the caller's.
+    pub fn next_decoded(&mut self, engine: &mut Engine, decode: &Decode) -> Result<Option<Piece>> {
+        self.next_spelled(engine, &|generation, choice, engine| generation.spell_with(choice, engine, Some(decode)))
+    }
+
+    fn next_spelled(
+        &mut self,
+        engine: &mut Engine,
+        spell: &dyn Fn(&Generation, Choice, &Engine) -> Result<Spelled>,
+    ) -> Result<Option<Piece>> {
         if self.finish.is_some() {
             return Ok(None);
         }
         while self.prefill(engine)? {}
         let start = Instant::now();
         let choice = self.evaluate(engine)?;
-        self.accept(choice, start, engine, text).map(Some)
+        match spell(self, choice, engine) {
+            Ok(next) => Ok(Some(self.accept(next, start))),
+            Err(error) => {
+                self.take_back(engine)?;
+                Err(error)
+            }
+        }
     }
 
-    /// Makes a chosen token part of the sequence. The step for it began at `start`.
-    pub(crate) fn accept(&mut self, (token, logprob): Choice, start: Instant, engine: &Engine, text: Option<&Text>) -> Result<Piece> {
+    /// The text of a chosen token, and whether it is the last. Nothing has changed when this fails.
+    pub(crate) fn spell(&self, choice: Choice, engine: &Engine, text: Option<&Text>) -> Result<Spelled> {
+        match text.filter(|_| !self.params.no_text) {
+            None => self.spell_with(choice, engine, None),
+            Some(text) => {
+                let tokenizer = text.tokenizer()?;
+                self.spell_with(choice, engine, Some(&|ids| tokenizer.decode(ids, self.params.show_special)))
+            }
+        }
+    }
+
+    fn spell_with(&self, (token, logprob): Choice, engine: &Engine, decode: Option<&Decode>) -> Result<Spelled> {
+        let ends = self.eos.contains(&token) || self.params.stop_tokens.contains(&token);
+        let most = self.params.max_tokens as u64;
+        let finish = if ends {
+            Some(Finish::Token)
+        } else if most > 0 && self.stats.generated_tokens + 1 >= most {
+            Some(Finish::Length)
+        } else if self.evaluated >= engine.kv().max_context() {
+            Some(Finish::Context)
+        } else {
+            None
+        };
+        let (mut detokenizer, mut text) = (self.detokenizer.clone(), String::new());
+        if let Some(decode) = decode {
+            if !ends || self.params.show_special {
+                text = detokenizer.push(token, decode)?;
+            }
+            if finish.is_some() {
+                text += &detokenizer.finish(decode)?;
+            }
+        }
+        Ok(Spelled { token, logprob, finish, text, detokenizer })
+    }
+
+    /// Makes a token part of the sequence. The step for it began at `start`.
+    pub(crate) fn accept(&mut self, next: Spelled, start: Instant) -> Piece {
         let first = self.stats.generated_tokens == 0;
         self.stats.generated_tokens += 1;
-        self.history.push(token);
-        let piece = self.piece(token, engine, text)?;
+        self.history.push(next.token);
+        self.detokenizer = next.detokenizer;
+        self.finish = next.finish;
+        let (mut text, hit) = self.stop.push(&next.text);
+        if hit {
+            self.finish = Some(Finish::Text);
+        } else if self.finish.is_some() {
+            text += &self.stop.finish();
+        }
         let ns = start.elapsed().as_nanos() as u64;
         *(if first { &mut self.stats.prefill_ns } else { &mut self.stats.decode_ns }) += ns;
-        Ok(Piece { logprob, ..piece })
+        Piece { token: next.token, text, finish: self.finish, logprob: next.logprob }
     }
 
     /// Sequence of this generation.
@@ -292,37 +363,6 @@ impl Generation {
             }
         };
         Ok((token, logprob))
-    }
-
-    /// Text and fate of a new token.
-    fn piece(&mut self, token: i32, engine: &Engine, text: Option<&Text>) -> Result<Piece> {
-        let ends = self.eos.contains(&token) || self.params.stop_tokens.contains(&token);
-        if ends {
-            self.finish = Some(Finish::Token);
-        } else if self.params.max_tokens > 0 && self.stats.generated_tokens >= self.params.max_tokens as u64 {
-            self.finish = Some(Finish::Length);
-        } else if self.evaluated >= engine.kv().max_context() {
-            self.finish = Some(Finish::Context);
-        }
-        let mut shown = String::new();
-        if let Some(text) = text.filter(|_| !self.params.no_text) {
-            let tokenizer = text.tokenizer()?;
-            let decode = |ids: &[i32]| tokenizer.decode(ids, self.params.show_special);
-            if !ends || self.params.show_special {
-                shown = self.detokenizer.push(token, &decode)?;
-            }
-            if self.finish.is_some() {
-                shown += &self.detokenizer.finish(&decode)?;
-            }
-            let (visible, hit) = self.stop.push(&shown);
-            shown = visible;
-            if hit {
-                self.finish = Some(Finish::Text);
-            } else if self.finish.is_some() {
-                shown += &self.stop.finish();
-            }
-        }
-        Ok(Piece { token, text: shown, finish: self.finish, logprob: None })
     }
 }
 

@@ -8,6 +8,7 @@ const CONTEXT_TOKENS: usize = 6;
 const MAX_UNFINISHED: usize = 8;
 
 /// Incremental detokenizer. Some tokens hold part of a character: their text comes with the token that completes it.
+#[derive(Clone)]
 pub struct Detokenizer {
     /// Context, whose text is out already, then tokens whose text is not.
     ids: Vec<i32>,

@@ -121,22 +121,6 @@ impl Drop for World {
     }
 }
 
-fn params() -> llmcc_gen_params {
-    // SAFETY: all-zero is the default.
-    llmcc_gen_params { size: size_of::<llmcc_gen_params>(), ..unsafe { zeroed() } }
-}
-
-fn batch(tokens: &[i32], seqs: &[i32], out_rows: &[u32]) -> llmcc_batch {
-    llmcc_batch {
-        size: size_of::<llmcc_batch>(),
-        n_tokens: tokens.len(),
-        tokens: tokens.as_ptr(),
-        seqs: seqs.as_ptr(),
-        n_out: out_rows.len(),
-        out_rows: out_rows.as_ptr(),
-    }
-}
-
 static CALLED: AtomicUsize = AtomicUsize::new(0);
 
 unsafe extern "C" fn called(_: *mut c_void, _: *const c_char, _: usize, _: i32) -> i32 {

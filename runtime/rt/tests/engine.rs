@@ -3,7 +3,8 @@
 mod common;
 
 use common::*;
-use llmcc_rt::{Options, SeqId, Status};
+use llmcc_rt::generate::{GenParams, Generation, Piece};
+use llmcc_rt::{Error, Options, SeqId, Status};
 
 #[test]
 fn random_ragged_steps_match_the_reference() {
@@ -98,4 +99,32 @@ fn damaged_data_is_refused() {
             }
         }
     }
+}
+
+/// "A failed call changes nothing": a token whose text cannot be made is not taken; the next try finds the same one.
+#[test]
+fn a_token_that_cannot_be_spelled_is_not_taken() {
+    let spelled = |ids: &[i32]| Ok(ids.iter().map(|id| format!("{id} ")).collect::<String>());
+    let mut engine = toy_engine(Options { threads: 1, ..Options::default() });
+    let params = || GenParams { max_tokens: 4, ..GenParams::default() };
+    let mut whole = Generation::new(&mut engine, None, None, &[1, 2], params()).unwrap();
+    let want: Vec<Piece> = (0..4).map(|_| whole.next_decoded(&mut engine, &spelled).unwrap().unwrap()).collect();
+    let mut tried = Generation::new(&mut engine, None, None, &[1, 2], params()).unwrap();
+    for piece in &want {
+        let before = (tried.stats().generated_tokens, tried.finish());
+        for failure in 0..2 {
+            // The second decoding is the one that asks what was known before.
+            let calls = std::cell::Cell::new(0);
+            let broken = |ids: &[i32]| match calls.replace(calls.get() + 1) {
+                n if n == failure => Err(Error::new(Status::Internal, "no text")),
+                _ => spelled(ids),
+            };
+            let error = tried.next_decoded(&mut engine, &broken).unwrap_err();
+            assert_eq!(error.message, "no text");
+            assert_eq!((tried.stats().generated_tokens, tried.finish()), before);
+        }
+        assert_eq!(tried.next_decoded(&mut engine, &spelled).unwrap().as_ref(), Some(piece));
+    }
+    assert_eq!(tried.next_decoded(&mut engine, &spelled), Ok(None));
+    assert_eq!(want.iter().map(|p| p.text.trim()).collect::<Vec<_>>(), want.iter().map(|p| p.token.to_string()).collect::<Vec<_>>());
 }

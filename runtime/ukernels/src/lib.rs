@@ -53,7 +53,6 @@ mod split;
 mod table;
 
 pub use cpu::detect;
-use llmcc_abi::UkTable;
 pub use table::{portable_table, table};
 
 /// A set of microkernels, ordered from the slowest to the fastest.
@@ -93,9 +92,4 @@ impl Level {
     pub fn from_name(name: &str) -> Option<Level> {
         Level::ALL.into_iter().find(|level| level.name() == name)
     }
-}
-
-/// The microkernels of this processor's level, or of `max` if that is lower.
-pub fn table_for(max: Level) -> UkTable {
-    table(detect().min(max))
 }

@@ -223,8 +223,7 @@ pub fn portable_table(level: Level) -> UkTable {
     all
 }
 
-/// The microkernels of `level`. Calling one on a processor below that level is undefined behaviour: see [`crate::detect`] and
-/// [`crate::table_for`].
+/// The microkernels of `level`. Calling one on a processor below that level is undefined behaviour: see [`crate::detect`].
 #[cfg(target_arch = "x86_64")]
 pub fn table(level: Level) -> UkTable {
     match level {

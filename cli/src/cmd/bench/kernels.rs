@@ -130,7 +130,7 @@ fn rate(m: &Machine, peak: f64, bytes: f64, macs: f64, seconds: f64) -> Option<(
 pub fn text(all: &[Measured], predicted: &Predicted) -> String {
     let m = &predicted.machine;
     let mut s = format!(
-        "\npredicted for {}: {} cores, {} GB/s, per core {} f32 and {} int8 GOP/s; µs per call\n",
+        "\npredicted for {}: {} cores, {} GB/s, per core {} f32 and {} 8-bit GOP/s; µs per call\n",
         m.target,
         m.cores,
         m.memory * 1e-9,

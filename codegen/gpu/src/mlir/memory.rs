@@ -1,6 +1,6 @@
 //! Memory: addresses in bytes, loads, stores, atomic additions, the order of accesses.
 
-use super::{Builder, Elem, I32, I64, StructElem, Ty, V};
+use super::{Builder, I32, I64, Ty, V};
 
 impl Builder {
     /// `p + offset` bytes (offset `i32`, signed, or `i64`).
@@ -22,12 +22,7 @@ impl Builder {
     pub fn load_const(&mut self, p: V, ty: Ty) -> V {
         self.op(ty, format!("llvm.load {p} invariant {{alignment = {} : i64}} : {} -> {ty}", ty.bytes(), p.ty))
     }
-    /// Loads 16 bytes that are read once (weights): past the first-level cache.
-    pub fn load_stream(&mut self, p: V) -> Vec<V> {
-        let text = "ld.global.nc.L1::no_allocate.L2::256B.v4.b32 {$0, $1, $2, $3}, [$4];";
-        let s = self.asm(Ty::Struct(4, StructElem::S(Elem::I32)), text, "=r,=r,=r,=r,l", &[p]);
-        self.members(s)
-    }
+
     /// Stores a value aligned to its size.
     pub fn store(&mut self, v: V, p: V) {
         self.effect(format!("llvm.store {v}, {p} {{alignment = {} : i64}} : {}, {}", v.ty.bytes(), v.ty, p.ty));

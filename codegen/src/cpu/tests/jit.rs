@@ -113,7 +113,8 @@ impl Jit for Case {
     }
 
     fn run_object(&self, object: &Object, run: &Run) -> Vec<OperandData<'static>> {
-        let code = Code::new(&object.code);
+        let native = object.native().expect("native code");
+        let code = Code::new(&native.bytes);
         let tables = self.tables();
         let memory: Vec<Guarded> = (0..self.operands.len()).map(|i| Guarded::new(&self.bytes(i, &tables))).collect();
         let pointers: Vec<*mut u8> = memory.iter().map(Guarded::ptr).collect();
@@ -124,7 +125,7 @@ impl Jit for Case {
         let block_tables: Vec<u32> = tables.concat();
         let threads = run.cuts.len() + 1;
         let blocks = (stride * PAGE_TOKENS).div_ceil(ATTEND_BLOCK) + 1;
-        let slot = (64 + blocks * object.shared_per_block as usize).next_multiple_of(64);
+        let slot = (64 + blocks * native.shared_per_block as usize).next_multiple_of(64);
         // Aligned to 64 bytes: it ends where a page does.
         let shared = Guarded::new(&vec![0; slot * run.cuts.len()]);
         let ctx = StepCtx {

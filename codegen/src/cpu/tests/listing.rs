@@ -13,7 +13,7 @@ use llmcc_test_support::Case;
 
 fn listing(case: &Case, isa: CpuIsa, portable: bool) -> String {
     let backend = if portable { MADE_HERE } else { CALLS };
-    backend.lower(&case.kernel, target(isa)).unwrap().listing
+    backend.lower(&case.kernel, target(isa)).unwrap().listing().to_owned()
 }
 
 fn matmul(format: Format) -> Case {

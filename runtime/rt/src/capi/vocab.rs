@@ -6,12 +6,13 @@ use super::handles::MODELS;
 use super::types::{LLMCC_TOKEN_BYTE, LLMCC_TOKEN_ENDS, LLMCC_TOKEN_SPECIAL, LLMCC_TOKEN_UNUSED};
 use super::{Model, Out, guard, llmcc_model, put_array, put_text, utf8};
 use crate::error::{Error, Result};
+use crate::text::Tokenizer;
 
-/// Refuses tokens that the model does not have.
-fn check_token(model: &Model, token: i32) -> Result<()> {
-    let vocab = model.vocab();
+/// The tokenizer that spells `token`, which the model must have.
+fn spelling(model: &Model, token: i32) -> Result<&Tokenizer> {
+    let (tokenizer, vocab) = (model.tokenizer()?, model.vocab());
     if usize::try_from(token).is_ok_and(|t| t < vocab) {
-        return Ok(());
+        return Ok(tokenizer);
     }
     Err(Error::invalid(format!("token {token} is outside the vocabulary of {vocab}")))
 }
@@ -32,9 +33,7 @@ pub unsafe extern "C" fn llmcc_token_piece(
         // SAFETY: the caller's promise.
         unsafe {
             let model = MODELS.get(model)?;
-            let tokenizer = model.tokenizer()?;
-            check_token(&model, token)?;
-            put_text(&tokenizer.piece(token).unwrap_or_default(), out, capacity, needed)
+            put_text(&spelling(&model, token)?.piece(token).unwrap_or_default(), out, capacity, needed)
         }
     })
 }
@@ -55,9 +54,7 @@ pub unsafe extern "C" fn llmcc_token_bytes(
         // SAFETY: the caller's promise.
         unsafe {
             let model = MODELS.get(model)?;
-            let tokenizer = model.tokenizer()?;
-            check_token(&model, token)?;
-            put_array(&tokenizer.bytes(token)?, out, capacity, needed)
+            put_array(&spelling(&model, token)?.bytes(token)?, out, capacity, needed)
         }
     })
 }
@@ -71,8 +68,7 @@ pub unsafe extern "C" fn llmcc_token_flags(model: *const llmcc_model, token: i32
     guard(|| {
         // SAFETY: the caller's promise.
         let (model, flags) = unsafe { (MODELS.get(model)?, Out::new(flags, "flags")?) };
-        let (text, tokenizer) = (model.need_text()?, model.tokenizer()?);
-        check_token(&model, token)?;
+        let (text, tokenizer) = (model.need_text()?, spelling(&model, token)?);
         let bits = [
             (tokenizer.is_special(token), LLMCC_TOKEN_SPECIAL),
             (tokenizer.byte(token).is_some(), LLMCC_TOKEN_BYTE),

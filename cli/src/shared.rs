@@ -18,13 +18,13 @@ pub struct SharedWeights {
 
 impl SharedWeights {
     /// Collects the weights of versions.
-    pub fn new(versions: &[(&Plan, &TargetSpec)]) -> SharedWeights {
+    pub fn new<'a>(versions: impl IntoIterator<Item = (&'a Plan, &'a TargetSpec)>) -> SharedWeights {
         let mut orders = vec![];
         let mut shared = SharedWeights { lists: vec![], places: vec![] };
         for (plan, target) in versions {
             let list = orders.iter().position(|p| *p == target.packing()).unwrap_or_else(|| {
                 orders.push(target.packing());
-                shared.lists.push(Plan { weights: vec![], ..(*plan).clone() });
+                shared.lists.push(Plan { weights: vec![], ..plan.clone() });
                 orders.len() - 1
             });
             let weights = &mut shared.lists[list].weights;
@@ -104,7 +104,7 @@ mod tests {
     fn equal_weights_of_one_order_are_packed_once() {
         let (a, b, c) = (plan(&[0, 1, 2]), plan(&[2, 0, 3]), plan(&[0, 1]));
         let target = |name| find(name).expect("a target");
-        let shared = SharedWeights::new(&[(&a, target("x86-64-v3")), (&b, target("x86-64-v4")), (&c, target("sm90"))]);
+        let shared = SharedWeights::new([(&a, target("x86-64-v3")), (&b, target("x86-64-v4")), (&c, target("sm90"))]);
         assert_eq!(shared.bytes(), [64 + 128 + 192 + 256, 64 + 128]);
         assert_eq!(shared.offsets(), [0, 64, 192, 384, 640, 704]);
         let spans = shared.spans();

@@ -1,0 +1,235 @@
+//! From a checkpoint to machine code: a model and its versions, one for each target.
+
+use crate::Error;
+use crate::options::CompileOptions;
+use llmcc_codegen::link::WeightsPlace;
+use llmcc_codegen::{Backend, Object};
+use llmcc_frontends::tokenizer::TextAssets;
+use llmcc_frontends::{Checkpoint, FrontendError};
+use llmcc_ir::graph::Module;
+use llmcc_ir::kv::KvDType;
+use llmcc_ir::quant::{Elem, Format};
+use llmcc_ir::target::TargetSpec;
+use llmcc_ir::ty::DType;
+use llmcc_passes::measure::Measured;
+use llmcc_passes::pack::{TensorBytes, WeightSource};
+use llmcc_passes::{ActPolicy, Compiled};
+use std::time::{Duration, Instant};
+
+/// Formats that a mixture within an error budget is made of, besides the checkpoint's own. Each is the smallest of its kind at some error: 4.125 bits per weight, 4.25,
+/// 4.5, 5, 8.125.
+const MIXTURE: &[Format] = &[
+    Format::new(Elem::W4, 128),
+    Format::new(Elem::W4, 64),
+    Format::new(Elem::W4, 32),
+    Format::new(Elem::W4a, 32),
+    Format::new(Elem::W8, 128),
+];
+
+/// Cache types that are chosen from.
+const CACHES: &[KvDType] = &[KvDType::F32, KvDType::F16, KvDType::Bf16, KvDType::Int8];
+
+/// Time spent in each phase of a compilation, in order.
+#[derive(Clone, Debug, Default)]
+pub struct Phases(pub Vec<(&'static str, Duration)>);
+
+impl Phases {
+    /// Runs `f` as phase `name`.
+    pub fn time<T>(&mut self, name: &'static str, f: impl FnOnce() -> T) -> T {
+        let start = Instant::now();
+        let out = f();
+        self.0.push((name, start.elapsed()));
+        out
+    }
+}
+
+/// A model after the passes and code generation, before weights are packed.
+pub struct Lowered {
+    /// The checkpoint.
+    pub checkpoint: Checkpoint,
+    /// Tokenizer and special tokens.
+    pub texts: TextAssets,
+    /// Graph level.
+    pub module: Module,
+    /// What of the checkpoint was left aside.
+    pub warnings: Vec<String>,
+    /// Format of the matrix weights; with an error budget, the checkpoint's own.
+    pub format: Format,
+    /// One per target, in their order; at least one.
+    pub versions: Vec<Version>,
+    /// Times.
+    pub phases: Phases,
+}
+
+/// The model compiled for one target.
+pub struct Version {
+    /// The target.
+    pub target: &'static TargetSpec,
+    /// Plan and what the passes report.
+    pub compiled: Compiled,
+    /// One per kernel of the plan.
+    pub objects: Vec<Object>,
+    /// Activations.
+    pub act: ActPolicy,
+}
+
+/// Opens the checkpoint and lifts it to the graph level. Also returns what of the checkpoint was left aside.
+///
+/// # Errors
+/// Whatever is wrong with the checkpoint.
+pub fn lift(options: &CompileOptions) -> Result<(Checkpoint, Module, Vec<String>), Error> {
+    let checkpoint = Checkpoint::open(&options.checkpoint)?;
+    let lift_with = |kv_dtype| llmcc_frontends::lift(&checkpoint, &llmcc_frontends::Options { kv_dtype, max_context: options.max_context });
+    let mut module = lift_with(options.kv.unwrap_or(KvDType::F16))?;
+    if options.kv.is_none() && !options.choose.kv && weight_format(options, &module) == Format::F32 {
+        module = lift_with(KvDType::F32)?;
+    }
+    let warnings = left_aside(options, &checkpoint, &module)?;
+    Ok((checkpoint, module, warnings))
+}
+
+/// Fields that nobody knows, and with [`CompileOptions::ignore_unused`] the tensors without a use.
+fn left_aside(options: &CompileOptions, checkpoint: &Checkpoint, module: &Module) -> Result<Vec<String>, Error> {
+    let unread = llmcc_frontends::arch::config(checkpoint)?.unread;
+    let mut warnings: Vec<String> = unread.into_iter().map(|field| format!("config.json: {field}, which is not read")).collect();
+    match llmcc_frontends::unused::find(checkpoint, module)? {
+        Some(unused) if options.ignore_unused => warnings.push(unused.to_string()),
+        Some(unused) => return Err(FrontendError::UnusedTensors(unused).into()),
+        None => {}
+    }
+    Ok(warnings)
+}
+
+/// The storage of the matrices: as asked for, else as in the checkpoint.
+fn weight_format(options: &CompileOptions, module: &Module) -> Format {
+    options.weights.unwrap_or_else(|| stored_format(module))
+}
+
+/// The storage most matrices of the checkpoint have.
+pub fn stored_format(module: &Module) -> Format {
+    let count = |t: DType| module.weights.iter().filter(|w| w.ty.shape.len() == 2 && w.ty.dtype == t).count();
+    [(DType::F32, Format::F32), (DType::F16, Format::F16), (DType::Bf16, Format::BF16)]
+        .into_iter()
+        .max_by_key(|(t, _)| count(*t))
+        .map_or(Format::F32, |(_, f)| f)
+}
+
+/// Everything up to machine code.
+///
+/// # Errors
+/// Whatever is wrong with the checkpoint; [`Error::Failed`] for generic kernels with `deny_fallback`.
+pub fn lower(options: &CompileOptions, backend: &dyn Backend) -> Result<Lowered, Error> {
+    let mut phases = Phases::default();
+    let (checkpoint, module, warnings) = phases.time("read", || lift(options))?;
+    let texts = phases.time("tokenizer", || TextAssets::load(&checkpoint))?;
+    let format = weight_format(options, &module);
+    // What is not packed is not measured by packing either.
+    let mut whole = (options.place == WeightsPlace::Absent && options.choose.error_budget.is_some()).then(Measured::new);
+    let versions = versions(options, (&checkpoint, &module), backend, whole.as_mut(), &mut phases)?;
+    Ok(Lowered { checkpoint, texts, module, warnings, format, versions, phases })
+}
+
+impl Lowered {
+    /// The version for the most wanted target: what is said of a model as a whole (its plan, its predicted speed) is said of this one.
+    pub fn preferred(&self) -> &Version {
+        &self.versions[0]
+    }
+
+    /// Compiles all versions again, with errors of whole weights instead of samples.
+    ///
+    /// # Errors
+    /// As [`lower`].
+    pub fn choose_again(
+        &mut self,
+        options: &CompileOptions,
+        backend: &dyn Backend,
+        mut whole: Measured,
+        phases: &mut Phases,
+    ) -> Result<(), Error> {
+        self.versions = versions(options, (&self.checkpoint, &self.module), backend, Some(&mut whole), phases)?;
+        Ok(())
+    }
+}
+
+/// Compiles the model for all targets; see [`version`].
+fn versions(
+    options: &CompileOptions,
+    model: (&Checkpoint, &Module),
+    backend: &dyn Backend,
+    mut whole: Option<&mut Measured>,
+    phases: &mut Phases,
+) -> Result<Vec<Version>, Error> {
+    if options.targets.is_empty() {
+        return Err(Error::Usage("name at least one target (`llmcc targets` lists them)".into()));
+    }
+    options.targets.iter().map(|target| version(options, target, model, backend, whole.as_deref_mut(), phases)).collect()
+}
+
+/// Compiles the model for one target. With `whole`, an error budget is kept by errors of whole weights, which are added there; else by samples.
+fn version(
+    options: &CompileOptions,
+    target: &'static TargetSpec,
+    (checkpoint, module): (&Checkpoint, &Module),
+    backend: &dyn Backend,
+    whole: Option<&mut Measured>,
+    phases: &mut Phases,
+) -> Result<Version, Error> {
+    let pass_options = pass_options(options, target, module);
+    let compiled = phases.time("rewrite", || match whole {
+        Some(whole) => llmcc_passes::budget::compile_exactly(module, &pass_options, &Source(checkpoint), whole),
+        None => llmcc_passes::compile_measured(module, &pass_options, &Source(checkpoint)),
+    })?;
+    let objects = phases.time("codegen", || backend.lower_all(&compiled.plan.kernels, target))?;
+    if options.deny_fallback {
+        deny_fallback(&compiled, &objects)?;
+    }
+    Ok(Version { target, compiled, objects, act: pass_options.act })
+}
+
+fn pass_options(options: &CompileOptions, target: &'static TargetSpec, module: &Module) -> llmcc_passes::Options {
+    let mut o = match options.choose.error_budget {
+        Some(budget) => llmcc_passes::Options::within(target, [MIXTURE, &stored_formats(module)].concat(), budget),
+        None => llmcc_passes::Options::new(target, weight_format(options, module)),
+    };
+    if let Some(act) = options.act.filter(|a| a.runs_on(target)) {
+        o.act = act;
+    }
+    if options.choose.kv && options.kv.is_none() {
+        o.kv = CACHES.to_vec();
+    }
+    o.explain = options.explain;
+    o
+}
+
+/// The storages that matrices of the checkpoint have: nothing is lost in them.
+fn stored_formats(module: &Module) -> Vec<Format> {
+    let matrices = || module.weights.iter().filter(|w| w.ty.shape.len() == 2);
+    let all = [(DType::F32, Format::F32), (DType::F16, Format::F16), (DType::Bf16, Format::BF16)];
+    let mut found: Vec<Format> = all.into_iter().filter(|(t, _)| matrices().any(|w| w.ty.dtype == *t)).map(|(_, f)| f).collect();
+    if found.is_empty() {
+        found.push(Format::F32);
+    }
+    found
+}
+
+fn deny_fallback(compiled: &Compiled, objects: &[Object]) -> Result<(), Error> {
+    let slow: Vec<String> =
+        compiled.plan.kernels.iter().zip(objects).filter_map(|(k, o)| o.generic.map(|why| format!("  {}: {why}", k.name))).collect();
+    if slow.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Failed(format!("{} kernels take a generic path (--deny-fallback):\n{}", slow.len(), slow.join("\n"))))
+}
+
+/// Tensors of a checkpoint for packing.
+pub(crate) struct Source<'a>(pub &'a Checkpoint);
+
+impl WeightSource for Source<'_> {
+    fn tensor(&self, name: &str) -> Option<TensorBytes<'_>> {
+        let t = self.0.tensor(name)?;
+        Some(TensorBytes { dtype: t.dtype, shape: t.shape.clone(), data: t.data })
+    }
+    fn release(&self, name: &str) {
+        self.0.release(name);
+    }
+}

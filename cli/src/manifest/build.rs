@@ -1,0 +1,249 @@
+//! The manifest of a model that was compiled.
+
+use super::{Certificate, Code, FORMAT_VERSION, GoldenRecord, Info, Manifest, Memory, Options, Tensor, Version, Weights};
+use crate::certificate;
+use crate::digest::SourceFile;
+use crate::golden::{self, Outcome};
+use crate::lowered::{self, Lowered};
+use crate::options::CompileOptions;
+use crate::predicted;
+use crate::shared::SharedWeights;
+use llmcc_codegen::link::WeightsPlace;
+use llmcc_ir::graph::Op;
+use llmcc_ir::plan::{PackedWeight, Plan, Storage, WeightExpr};
+use llmcc_ir::quant::Format;
+use llmcc_passes::ActPolicy;
+use llmcc_passes::pack::PackReport;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Everything the manifest reports.
+pub struct Facts<'a> {
+    /// The compiled model.
+    pub lowered: &'a Lowered,
+    /// Options.
+    pub options: &'a CompileOptions,
+    /// Size of the code segment.
+    pub code_bytes: usize,
+    /// Where each version's weights are.
+    pub shared: &'a SharedWeights,
+    /// What packing the weights of the preferred version measured.
+    pub packed: &'a PackReport,
+    /// Source files.
+    pub files: Vec<SourceFile>,
+    /// What the artifact computed here.
+    pub golden: Outcome,
+}
+
+impl Manifest {
+    /// What there is to say of a compiled model. Of several versions, what is not said of each is said of the preferred one.
+    pub fn new(f: &Facts<'_>) -> Manifest {
+        let version = f.lowered.preferred();
+        let plan = &version.compiled.plan;
+        Manifest {
+            manifest_version: FORMAT_VERSION,
+            llmcc: env!("CARGO_PKG_VERSION").into(),
+            model: plan.name.clone(),
+            source: f.files.clone(),
+            options: options(f),
+            info: Info {
+                vocab: plan.info.vocab,
+                hidden: plan.info.hidden,
+                max_context: plan.info.max_context,
+                attention_layers: plan.kv.len(),
+            },
+            code: Code { bytes: f.code_bytes, kernels: kernels(plan), generic: generic(version) },
+            weights: Weights {
+                bytes: plan.weight_bytes(),
+                read_per_step: read_per_step(plan),
+                by_format: bytes_by_format(plan),
+                tensors: tensors(f, plan),
+            },
+            versions: f.lowered.versions.iter().map(|v| describe(f.lowered, v)).collect(),
+            kv: plan.kv.iter().map(|k| k.to_string()).collect(),
+            memory: memory(plan),
+            certificate: Certificate {
+                largest_relative_rms_error: largest_error(f.packed),
+                rms_error: certificate::rms_error(plan, f.packed),
+                budget: certificate::budget(version, f.options, f.packed),
+                lossy: lossy(f.lowered, version),
+                golden_difference_to_evaluator: match f.golden {
+                    Outcome::Vectors(_, difference) => difference,
+                    Outcome::Absent(_) => None,
+                },
+            },
+            golden: match &f.golden {
+                Outcome::Vectors(g, _) => GoldenRecord::Vectors(g.clone()),
+                Outcome::Absent(why) => GoldenRecord::Absent { absent: why.clone() },
+            },
+        }
+    }
+}
+
+fn options(f: &Facts<'_>) -> Options {
+    let names = || f.lowered.versions.iter().map(|v| v.target.name.to_owned());
+    Options {
+        target: names().next().unwrap_or_default(),
+        weights: match f.options.choose.error_budget {
+            Some(budget) => format!("within an error of {budget}"),
+            None => f.lowered.format.to_string(),
+        },
+        activations: f.lowered.preferred().act.to_string(),
+        activations_wanted: f.options.act.map(|a| a.to_string()),
+        also: names().skip(1).collect(),
+        place: match f.options.place {
+            WeightsPlace::Embed => "embed",
+            WeightsPlace::External => "external",
+            WeightsPlace::Absent => "absent",
+        }
+        .into(),
+    }
+}
+
+/// The weights of the preferred version's plan.
+fn tensors(f: &Facts<'_>, plan: &Plan) -> Vec<Tensor> {
+    let offsets = f.shared.spans().into_iter().next().map(|(_, offsets)| offsets).unwrap_or_default();
+    let tensor = |(i, (w, offset)): (usize, (&PackedWeight, u64))| Tensor {
+        name: weight_name(&w.expr, f.lowered),
+        storage: storage_name(&w.storage),
+        offset,
+        bytes: w.storage.bytes(),
+        relative_rms_error: f.packed.tensors.get(i).and_then(|t| t.error).map(|e| e.relative_rms),
+    };
+    plan.weights.iter().zip(offsets).enumerate().map(tensor).collect()
+}
+
+/// What one version of the model is.
+fn describe(l: &Lowered, v: &lowered::Version) -> Version {
+    let plan = &v.compiled.plan;
+    Version {
+        target: v.target.name.into(),
+        activations: v.act.to_string(),
+        weights: plan.weight_bytes(),
+        read_per_step: read_per_step(plan),
+        kernels: kernels(plan),
+        generic: generic(v),
+        lossy: lossy(l, v),
+        tolerance: golden::bound(plan),
+        predicted: predicted::predict(plan, v.target, v.compiled.predicted_decode_seconds()),
+    }
+}
+
+fn memory(plan: &Plan) -> Memory {
+    let (per_token, per_row) = plan.arena();
+    Memory {
+        formula: "weights + kv_per_token·cached tokens + per_token·T + per_row·R  (T tokens and R logits rows in a step)".into(),
+        weights: plan.weight_bytes(),
+        kv_per_token: kv_bytes_per_token(plan),
+        per_token,
+        per_row,
+    }
+}
+
+/// The largest relative RMS error that storing made in a matrix; 0 when nothing was quantized.
+pub fn largest_error(packed: &PackReport) -> f64 {
+    packed.tensors.iter().filter_map(|t| t.error).map(|e| e.relative_rms).fold(0.0, f64::max)
+}
+
+/// Everything in a version that is an approximation of the checkpoint.
+fn lossy(l: &Lowered, v: &lowered::Version) -> Vec<String> {
+    let (compiled, act) = (&v.compiled, v.act);
+    let mut list = vec![];
+    let quantized: Vec<Format> = formats(&compiled.plan).into_iter().filter(|f| f.is_quantized()).collect();
+    if compiled.error.is_some() {
+        if !quantized.is_empty() {
+            list.push(format!("matrices stored as {}", words(quantized.iter().map(ToString::to_string))));
+            if act == ActPolicy::Int8 {
+                let groups: BTreeSet<u16> = quantized.iter().map(|f| f.group).collect();
+                list.push(format!("activations entering them as int8 in groups of {}", words(groups.iter().map(ToString::to_string))));
+            }
+        }
+    } else if l.format.is_quantized() {
+        list.push(format!("matrices stored as {}", l.format));
+        if act == ActPolicy::Int8 {
+            list.push(format!("activations entering them as int8 in groups of {}", l.format.group));
+        }
+        if act == ActPolicy::Fp8 {
+            list.push("activations entering them as fp8, a scale per token".into());
+        }
+    } else if l.format != lowered::stored_format(&l.module) {
+        list.push(format!("matrices rounded to {}", l.format));
+    }
+    if let Some(kv) = compiled.plan.kv.first().filter(|k| k.dtype != llmcc_ir::kv::KvDType::F32) {
+        list.push(format!("keys and values cached as {}", kv.dtype));
+    }
+    list
+}
+
+/// Formats of the matrices of a plan.
+fn formats(plan: &Plan) -> BTreeSet<Format> {
+    plan.weights.iter().filter_map(|w| if let Storage::Matrix { format, .. } = w.storage { Some(format) } else { None }).collect()
+}
+
+fn words(list: impl Iterator<Item = String>) -> String {
+    list.collect::<Vec<_>>().join(", ")
+}
+
+/// Kernels that take a slow path, and why.
+fn generic(v: &lowered::Version) -> BTreeMap<String, String> {
+    v.compiled.plan.kernels.iter().zip(&v.objects).filter_map(|(k, o)| Some((k.name.clone(), o.generic?.into()))).collect()
+}
+
+fn kernels(plan: &Plan) -> Vec<String> {
+    plan.kernels.iter().map(|k| k.name.clone()).collect()
+}
+
+/// Bytes of the packed weights by storage format.
+pub fn bytes_by_format(plan: &Plan) -> BTreeMap<String, usize> {
+    let mut by = BTreeMap::new();
+    for w in &plan.weights {
+        let format = match w.storage {
+            Storage::Matrix { format, .. } => format.to_string(),
+            Storage::Vector { .. } => "f32".into(),
+        };
+        *by.entry(format).or_default() += w.storage.bytes();
+    }
+    by
+}
+
+/// Bytes of weights that every step reads in full: all but tables that are only looked up.
+pub fn read_per_step(plan: &Plan) -> usize {
+    let mut read = vec![false; plan.weights.len()];
+    for l in plan.regimes.iter().flat_map(|r| &r.launches) {
+        if matches!(plan.kernels[l.kernel].body, llmcc_ir::kernel::Body::Embed(_)) {
+            continue;
+        }
+        for o in &l.operands {
+            if let llmcc_ir::plan::Operand::Weight(w) = o {
+                read[*w] = true;
+            }
+        }
+    }
+    plan.weights.iter().zip(read).filter(|(_, r)| *r).map(|(w, _)| w.storage.bytes()).sum()
+}
+
+/// Bytes of cached keys and values per token, over all layers.
+pub fn kv_bytes_per_token(plan: &Plan) -> usize {
+    let page = |k: &llmcc_ir::kv::KvSpec| llmcc_abi::layout::page(k.kv_heads, k.head_dim, k.dtype.bytes()).bytes;
+    plan.kv.iter().map(page).sum::<usize>() / llmcc_abi::PAGE_TOKENS
+}
+
+fn storage_name(s: &Storage) -> String {
+    match s {
+        Storage::Matrix { n, k, format } => format!("{format}[{n}, {k}]"),
+        Storage::Vector { len } => format!("f32[{len}]"),
+    }
+}
+
+/// A weight expression with tensor names, e.g. `scale_cols(model.layers.0.mlp.up_proj.weight, …)`.
+fn weight_name(expr: &WeightExpr, l: &Lowered) -> String {
+    match expr {
+        WeightExpr::Weight(i) => l.module.weights.get(*i).map_or_else(|| "?".into(), |w| w.name.clone()),
+        WeightExpr::Op(Op::Const { value }, _) => value.to_string(),
+        WeightExpr::Op(op, args) => {
+            let attributes: Vec<String> = op.attributes().iter().map(|(_, value)| value.to_string()).collect();
+            let attributes = if attributes.is_empty() { String::new() } else { format!("{{{}}}", attributes.join(", ")) };
+            let args: Vec<String> = args.iter().map(|x| weight_name(x, l)).collect();
+            format!("{}{attributes}({})", op.name(), args.join(", "))
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! What to compile, for which machines, and how.
+
+use crate::Error;
+use crate::backends::HAS_LLVM;
+use llmcc_codegen::artifact;
+use llmcc_codegen::link::WeightsPlace;
+use llmcc_ir::kv::KvDType;
+use llmcc_ir::quant::{Elem, Format};
+use llmcc_ir::target::{self, Family, TargetSpec};
+use llmcc_passes::{ActPolicy, Explain};
+use std::path::PathBuf;
+
+/// What to compile and how.
+#[derive(Clone, Debug)]
+pub struct CompileOptions {
+    /// Folder or file.
+    pub checkpoint: PathBuf,
+    /// Targets, at least one, the most wanted first: the artifact has a version of the model for each.
+    pub targets: Vec<&'static TargetSpec>,
+    /// Storage of the matrix weights; `None`: as in the checkpoint.
+    pub weights: Option<Format>,
+    /// Activations entering quantized products, on the targets that multiply such ones; `None` and elsewhere: what suits weights and target.
+    pub act: Option<ActPolicy>,
+    /// KV cache type; `None`: as [`Choose::kv`] finds, else f32 for f32 weights, else f16.
+    pub kv: Option<KvDType>,
+    /// What the compiler chooses by cost.
+    pub choose: Choose,
+    /// What the passes are to tell of their choices.
+    pub explain: Explain,
+    /// Longest sequence; `None`: the model's.
+    pub max_context: Option<usize>,
+    /// Embedded or external weights.
+    pub place: WeightsPlace,
+    /// Leave tensors aside that the model does not use, instead of refusing the checkpoint.
+    pub ignore_unused: bool,
+    /// Fail on generic kernels.
+    pub deny_fallback: bool,
+    /// The `llmcc` program, to run the finished artifact for its golden vectors; `None`: do not.
+    pub golden: Option<PathBuf>,
+}
+
+/// What the compiler chooses by cost and error, where nothing is asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Choose {
+    /// Choose weight formats, this being the largest root mean square relative error (see `llmcc_passes::Options::error_budget`).
+    pub error_budget: Option<f64>,
+    /// Choose the KV cache type.
+    pub kv: bool,
+}
+
+/// The target called `name`.
+///
+/// # Errors
+/// [`Error::Usage`] listing the targets.
+pub fn find_target(name: &str) -> Result<&'static TargetSpec, Error> {
+    target::find(name).ok_or_else(|| {
+        let names: Vec<_> = target::TARGETS.iter().map(|t| t.name).collect();
+        Error::Usage(format!("unknown target `{name}`; targets: native, {}", names.join(", ")))
+    })
+}
+
+/// The targets in a list of names with commas, without repetitions.
+///
+/// # Errors
+/// [`Error::Usage`] listing the targets, or naming two that the runtime could not choose between: those of one instruction-set level.
+pub fn find_targets(names: &str) -> Result<Vec<&'static TargetSpec>, Error> {
+    let mut found: Vec<(&str, &TargetSpec)> = vec![];
+    for name in names.split(',').map(str::trim) {
+        let target = find_target(name)?;
+        match found.iter().find(|(_, t)| artifact::isa(t) == artifact::isa(target)) {
+            None => found.push((name, target)),
+            Some((_, same)) if same.name == target.name => {}
+            Some(other) => return Err(one_level(names, *other, (name, target))),
+        }
+    }
+    Ok(found.into_iter().map(|(_, target)| target).collect())
+}
+
+/// Two targets, each as it was called and found, whose code the same machines run.
+fn one_level(list: &str, first: (&str, &TargetSpec), second: (&str, &TargetSpec)) -> Error {
+    let called = |(name, target): (&str, &TargetSpec)| match name == target.name {
+        true => format!("`{name}`"),
+        false => format!("`{name}` (`{}` on this machine)", target.name),
+    };
+    Error::Usage(format!(
+        "--target {list}: {} and {} are of one instruction-set level and only tuned for different processors, so an artifact with both would always run the first: \
+         leave one of them out (`llmcc targets` says what each is tuned for)",
+        called(first),
+        called(second)
+    ))
+}
+
+/// Refuses targets that need LLVM when this compiler is built without it.
+///
+/// # Errors
+/// [`Error::Usage`] saying how to get it.
+pub fn check_llvm(options: &CompileOptions) -> Result<(), Error> {
+    match options.targets.iter().find(|t| t.family() == Family::Gpu) {
+        Some(t) if !HAS_LLVM => Err(Error::Usage(format!(
+            "target `{}` needs an llmcc with LLVM: build it with `make GPU=1` (cargo feature `gpu`; Debian packages llvm-22-dev and libmlir-22-dev)",
+            t.name
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The format asked for by `--w4`, `--w8`, `--fp8`, `--dtype`.
+pub fn format_option(args: &crate::args::CompileArgs) -> Option<Format> {
+    use crate::args::FloatType;
+    let quantized = |elem| Some(Format::new(elem, args.group));
+    match args.dtype {
+        _ if args.w4 => quantized(Elem::W4),
+        _ if args.w4a => quantized(Elem::W4a),
+        _ if args.w8 => quantized(Elem::W8),
+        _ if args.fp8 => Some(Format::FP8),
+        Some(FloatType::F32) => Some(Format::F32),
+        Some(FloatType::F16) => Some(Format::F16),
+        Some(FloatType::Bf16) => Some(Format::BF16),
+        None => None,
+    }
+}

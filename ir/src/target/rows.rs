@@ -1,0 +1,111 @@
+//! What targets multiply, and at what rates.
+
+use crate::kernel::RowElem;
+use std::fmt;
+
+/// A kind of rows, as products multiply them: a [`RowElem`] without what differs between rows of a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum RowKind {
+    /// f32.
+    F32,
+    /// f16.
+    F16,
+    /// bf16.
+    Bf16,
+    /// int8, a scale per group of columns.
+    Int8,
+    /// e4m3, a scale per row.
+    Fp8,
+}
+
+impl From<RowElem> for RowKind {
+    fn from(elem: RowElem) -> RowKind {
+        match elem {
+            RowElem::F32 => RowKind::F32,
+            RowElem::F16 => RowKind::F16,
+            RowElem::Bf16 => RowKind::Bf16,
+            RowElem::Q8 { .. } => RowKind::Int8,
+            RowElem::Fp8 => RowKind::Fp8,
+        }
+    }
+}
+
+impl fmt::Display for RowKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            RowKind::F32 => "f32",
+            RowKind::F16 => "f16",
+            RowKind::Bf16 => "bf16",
+            RowKind::Int8 => "int8",
+            RowKind::Fp8 => "fp8",
+        })
+    }
+}
+
+/// How a processor multiplies rows of a kind.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CpuRows {
+    /// The kind.
+    pub kind: RowKind,
+    /// Multiply-adds per second and core.
+    pub macs: f64,
+    /// Columns' worth of products that scaling a group of quantized weights costs.
+    pub group: f64,
+    /// Unpacking of quantized weights.
+    pub unpack: Unpack,
+    /// The matrix unit that does them, where there is one.
+    pub unit: Option<MatrixUnit>,
+}
+
+impl CpuRows {
+    /// The matrix unit, if it multiplies `m` such rows.
+    pub fn unit_for(&self, m: usize) -> Option<MatrixUnit> {
+        self.unit.filter(|u| m >= u.from)
+    }
+}
+
+/// How fast codes of quantized weights are unpacked for products.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Unpack {
+    /// Most rows for which they are unpacked once.
+    pub rows: usize,
+    /// Codes per second and core.
+    pub rate: f64,
+}
+
+/// How a GPU multiplies rows of a kind.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GpuRows {
+    /// The kind.
+    pub kind: RowKind,
+    /// Dense operations per second of the whole device, a multiply-add being two: those of tensor cores with f32 accumulation, and of f32 rows outside them.
+    pub flops: f64,
+    /// Whether `mma.sync` multiplies them. sm90 has an instruction of its own for e4m3 only in `wgmma`.
+    pub mma: bool,
+}
+
+/// A unit of a CPU that multiplies tiles.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MatrixUnit {
+    /// Fewest rows that it is used for. Fewer are as good as bound by memory.
+    pub from: usize,
+    /// Rows that it computes at least.
+    pub least: usize,
+    /// How much of the shorter of streaming and computing is not hidden behind the longer.
+    pub exposed: f64,
+}
+
+/// Products of f32 and bf16 rows unpack codes to f32, at half the rate of multiply-adds, for up to 128 rows at once.
+pub(super) const fn float_rows(kind: RowKind, macs: f64, f32_macs: f64) -> CpuRows {
+    CpuRows { kind, macs, group: 0.0, unpack: Unpack { rows: 128, rate: f32_macs * 0.5 }, unit: None }
+}
+
+/// int8 rows without a matrix unit.
+pub(super) const fn int8_rows(macs: f64, group: f64, unpack: Unpack) -> CpuRows {
+    CpuRows { kind: RowKind::Int8, macs, group, unpack, unit: None }
+}
+
+/// Rows that `mma.sync` multiplies, but for f32.
+pub(super) const fn gpu_rows(kind: RowKind, flops: f64) -> GpuRows {
+    GpuRows { kind, flops, mma: !matches!(kind, RowKind::F32) }
+}
