@@ -126,7 +126,7 @@ fn compiling_twice_gives_the_same() {
 fn gains_fold_into_matrices_where_the_format_bears_it() {
     let folded = |format: &str, tied: bool| {
         let plan = compile(&Toy { tied, ..Toy::llama() }.module(), &options(format)).unwrap().plan;
-        plan.weights.iter().filter(|w| matches!(w.expr, llmcc_ir::plan::WeightExpr::ScaleCols(..))).count()
+        plan.weights.iter().filter(|w| matches!(w.expr, llmcc_ir::plan::WeightExpr::Op(llmcc_ir::graph::Op::ScaleCols, _))).count()
     };
     assert_eq!(folded("f32", false), 11);
     assert_eq!(folded("w8g32", false), 11);

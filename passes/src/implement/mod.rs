@@ -41,6 +41,8 @@ enum Run {
     Operations(fn(&mut Context<'_>, Id, &OpNode)),
     /// Rows stored in fewer bits: the class, the storage and the value.
     Quant(fn(&mut Context<'_>, Id, [Id; 2])),
+    /// Classes of either.
+    Classes(fn(&mut Context<'_>, Id)),
 }
 
 /// All phases in order.
@@ -51,7 +53,7 @@ pub const PHASES: &[Phase] = &[
     Phase { name: "quantize", repeat: false, run: Run::Quant(quantize::run) },
     Phase { name: "store", repeat: false, run: Run::Operations(elementwise::run_stores) },
     Phase { name: "horizontal", repeat: false, run: Run::Operations(merge::run) },
-    Phase { name: "prologue", repeat: false, run: Run::Operations(prologue::run) },
+    Phase { name: "prologue", repeat: false, run: Run::Classes(prologue::run) },
 ];
 
 /// Rounds of a repeated phase.
@@ -98,6 +100,7 @@ pub fn implement(graph: &mut Graph, act: ActPolicy, storages: &Storages, read_of
             match phase.run {
                 Run::Operations(run) => cx.operations().iter().for_each(|(class, op)| run(&mut cx, *class, op)),
                 Run::Quant(run) => cx.quants().into_iter().for_each(|(class, of)| run(&mut cx, class, of)),
+                Run::Classes(run) => cx.computed().into_iter().for_each(|class| run(&mut cx, class)),
             }
             cx.graph.rebuild();
             if cx.graph.total_number_of_nodes() == before {
@@ -158,6 +161,14 @@ impl Context<'_> {
     fn quants(&self) -> Vec<(Id, [Id; 2])> {
         let quant = |t: &Term| if let Term::Quant(of) = t { Some(*of) } else { None };
         self.running().into_iter().filter_map(|(id, t)| Some((id, quant(t)?))).collect()
+    }
+
+    /// The classes of both, ascending.
+    fn computed(&self) -> Vec<Id> {
+        let mut classes: Vec<Id> =
+            self.running().into_iter().filter(|(_, t)| matches!(t, Term::Op(..) | Term::Quant(_))).map(|(id, _)| id).collect();
+        classes.dedup();
+        classes
     }
 
     /// Nodes of the classes that are not known when compiling.

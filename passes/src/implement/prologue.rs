@@ -1,13 +1,13 @@
 //! Prologues: a matmul normalizes and quantizes its input itself, on every core, instead of reading what a row-wise kernel wrote.
 
-use super::{Context, KernelNode, OpNode};
+use super::{Context, KernelNode};
 use crate::egraph::Term;
 use crate::spec::{Draft, Output};
 use egg::Id;
 use llmcc_ir::kernel::{Body, Matmul, ParamKind, Prologue, RowElem, RowNorm};
 
-/// For one operation that a row-wise kernel computes: adds the variants of all matmuls that read its result.
-pub fn run(cx: &mut Context<'_>, class: Id, _: &OpNode) {
+/// For one class that a row-wise kernel computes: adds the variants of all matmuls that read its result.
+pub fn run(cx: &mut Context<'_>, class: Id) {
     let norms: Vec<(KernelNode, RowNorm)> = cx
         .kernels(class)
         .into_iter()

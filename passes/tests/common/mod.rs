@@ -265,13 +265,13 @@ pub fn effective(plan: &Plan, weights: &Weights, packed: &[Vec<u8>]) -> Vec<Vec<
         decoded.chunks_exact_mut(k).enumerate().for_each(|(r, row)| unpack_row(format, bytes, k, r, row));
         match &w.expr {
             WeightExpr::Weight(i) => values[*i] = decoded,
-            WeightExpr::ScaleCols(m, g) => match (&**m, &**g) {
-                (WeightExpr::Weight(i), WeightExpr::Weight(g)) => {
-                    let g = &weights.values[*g];
+            WeightExpr::Op(Op::ScaleCols, args) => match args[..] {
+                [WeightExpr::Weight(i), WeightExpr::Weight(g)] => {
+                    let g = &weights.values[g];
                     decoded.chunks_exact_mut(k).for_each(|row| row.iter_mut().zip(g).for_each(|(v, g)| *v /= g));
-                    values[*i] = decoded;
+                    values[i] = decoded;
                 }
-                other => panic!("unexpected weight {other:?}"),
+                _ => panic!("unexpected weight {:?}", w.expr),
             },
             other => panic!("unexpected weight {other:?}"),
         }
