@@ -5,8 +5,12 @@ use crate::args::InspectArgs;
 use crate::loaded::{manifest_of, sealed};
 use crate::manifest::hex;
 use crate::report::bytes;
+use llmcc_abi::{PAGE_TOKENS, layout};
 use serde_json::Value;
 use std::fmt::Write;
+
+/// Tokens that a prompt is cut into where nothing else is said.
+const CHUNK: usize = 512;
 
 /// Prints the manifest, in words or as JSON.
 ///
@@ -36,6 +40,36 @@ fn version(v: &Value) -> String {
         v["activations"].as_str().unwrap_or("?"),
         1.0 / v["predicted"]["decode_seconds"].as_f64().unwrap_or(0.0)
     )
+}
+
+/// What a sequence keeps of the layers of each lifetime; nothing where no layer has a window.
+fn lifetimes(m: &Value) -> String {
+    let groups: Vec<&Value> = m["memory"]["kv_groups"].as_array().into_iter().flatten().collect();
+    let number = |v: &Value| v.as_u64().unwrap_or(0) as usize;
+    if groups.iter().all(|g| number(&g["window"]) == 0) {
+        return String::new();
+    }
+    let mut s = String::new();
+    let context = number(&m["info"]["max_context"]);
+    let (mut kept, mut all) = (0, 0);
+    for g in groups {
+        let (window, layers, per_token) = (number(&g["window"]), number(&g["layers"]), number(&g["per_token"]));
+        let plural = if layers == 1 { "" } else { "s" };
+        let most = context.min(PAGE_TOKENS * layout::window_pages(window, CHUNK));
+        (kept, all) = (kept + per_token * if window == 0 { context } else { most }, all + per_token * context);
+        let _ = match window {
+            0 => writeln!(s, "            {layers} layer{plural} without a window: {} per token", bytes(per_token as f64)),
+            _ => writeln!(
+                s,
+                "            {layers} layer{plural} with a window of {window}: {} per token, {} per sequence at most",
+                bytes(per_token as f64),
+                bytes((per_token * most) as f64)
+            ),
+        };
+    }
+    let (kept, all) = (bytes(kept as f64), bytes(all as f64));
+    let _ = writeln!(s, "            a sequence of {context} tokens takes {kept}; without windows it would be {all}");
+    s
 }
 
 /// A manifest in words; absent members show as `?`, 0 or nothing.
@@ -74,6 +108,7 @@ pub fn describe(m: &Value, tensors: bool) -> String {
     kv.sort();
     kv.dedup();
     let _ = writeln!(s, "cache       {}", kv.join(", "));
+    s += &lifetimes(m);
     let y = &m["memory"];
     let _ = writeln!(s, "memory      {}", text(&y["formula"]));
     let _ = writeln!(
