@@ -71,7 +71,9 @@ typedef struct llmcc_options {
     uint32_t threads;          /* 0: one per physical core this process may use */
     uint32_t flags;            /* LLMCC_OPEN_* */
     uint64_t max_tokens;       /* tokens the KV cache holds for all sequences together; 0: the longest context, at least 16384, or what fits half
-                                  of the memory. Memory is used as the cache fills, not before; but on a GPU, where 0 means what fits, at once. */
+                                  of the memory. Memory is used as the cache fills, not before; but on a GPU, where 0 means what fits, at once.
+                                  There, layers with a shorter sliding window than others have pages for the windows of max_tokens / 4096
+                                  sequences, at least 8. */
     uint64_t max_batch_tokens; /* tokens taken through the kernels at once, larger batches are cut; 0: 512, on a GPU 2048. Bounds the memory for
                                   activations. */
 } llmcc_options;

@@ -159,8 +159,21 @@ pub struct Memory {
     pub formula: String,
     pub weights: usize,
     pub kv_per_token: usize,
+    pub kv_groups: Vec<StateGroup>,
     pub per_token: usize,
     pub per_row: usize,
+}
+
+/// Attention states of one lifetime: those with the same window, of which a sequence keeps no more than the window, a chunk and some pages.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StateGroup {
+    /// Sliding window in tokens; `None`: they keep everything.
+    pub window: Option<usize>,
+    /// States.
+    pub layers: usize,
+    /// Bytes of all of them per token.
+    pub per_token: usize,
 }
 
 /// How exact an artifact is.

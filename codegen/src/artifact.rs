@@ -3,7 +3,7 @@
 use crate::{Code, Object};
 use llmcc_abi as abi;
 
-use llmcc_ir::kv::{KvDType, KvSpec};
+use llmcc_ir::kv::{self, KvDType, KvSpec};
 use llmcc_ir::plan::{Operand, Plan, Regime};
 use llmcc_ir::target::{Arch, CpuArch, CpuIsa, TargetSpec};
 use llmcc_ir::ty::Dim;
@@ -167,7 +167,7 @@ fn model(b: &mut Builder, a: &Alternative, placed: &[Placed]) -> abi::ModelDesc 
         regimes: b.table(&regimes),
         steps: b.table(&steps),
         operands: b.table(&operands),
-        kv: b.table(&plan.kv.iter().map(kv_desc).collect::<Vec<_>>()),
+        kv: b.table(&plan.kv.iter().zip(kv::groups(&plan.kv)).map(kv_desc).collect::<Vec<_>>()),
         gpu: b.table(&gpu),
         weights: a.weights,
         ..abi::ModelDesc::default()
@@ -220,7 +220,7 @@ fn operand(o: &Operand, regime: &Regime, a: &Alternative) -> abi::OperandDesc {
     }
 }
 
-fn kv_desc(kv: &KvSpec) -> abi::KvDesc {
+fn kv_desc((kv, group): (&KvSpec, usize)) -> abi::KvDesc {
     abi::KvDesc {
         kv_heads: kv.kv_heads as u32,
         head_dim: kv.head_dim as u32,
@@ -231,6 +231,8 @@ fn kv_desc(kv: &KvSpec) -> abi::KvDesc {
             KvDType::Int8 => abi::kv_dtype::INT8,
         },
         window: kv.window.unwrap_or(0) as u32,
+        group: group as u32,
+        reserved: 0,
         page_bytes: abi::layout::page(kv.kv_heads, kv.head_dim, kv.dtype.bytes()).bytes as u64,
     }
 }
@@ -290,7 +292,7 @@ mod tests {
         assert_eq!(size_of::<abi::RegimeDesc>(), 16);
         assert_eq!(size_of::<abi::StepDesc>(), 32);
         assert_eq!(size_of::<abi::OperandDesc>(), 16);
-        assert_eq!(size_of::<abi::KvDesc>(), 24);
+        assert_eq!(size_of::<abi::KvDesc>(), 32);
         assert_eq!(size_of::<abi::tree::PartDesc>(), 24 + 32);
     }
 }

@@ -61,6 +61,18 @@ impl KvSpec {
     }
 }
 
+/// The group of each state: those with the same window keep the same tokens, and so share a block table. Groups count up in the order of their first states.
+pub fn groups(states: &[KvSpec]) -> Vec<usize> {
+    let mut windows = vec![];
+    let group = |s: &KvSpec| {
+        windows.iter().position(|w| *w == s.window).unwrap_or_else(|| {
+            windows.push(s.window);
+            windows.len() - 1
+        })
+    };
+    states.iter().map(group).collect()
+}
+
 impl fmt::Display for KvSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "kv<{}, {}x{}", self.dtype, self.kv_heads, self.head_dim)?;

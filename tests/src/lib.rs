@@ -61,6 +61,33 @@ pub fn quantized(checkpoint: &Path, format: &str, act: ActPolicy) -> CompileOpti
     }
 }
 
+/// The Qwen3 fixture with its two layers over and over, all but each `period`th with a window, for contexts of `context` tokens.
+pub fn windowed(layers: usize, period: usize, window: usize, context: usize) -> TempDir {
+    let (from, to) = (golden("qwen3"), tempfile::tempdir().expect("temporary folder"));
+    let mut config: serde_json::Value = serde_json::from_slice(&std::fs::read(from.join("config.json")).expect("a config")).expect("JSON");
+    let kind = |i: usize| if (i + 1) % period == 0 { "full_attention" } else { "sliding_attention" };
+    config["layer_types"] = (0..layers).map(kind).collect();
+    config["num_hidden_layers"] = serde_json::json!(layers);
+    config["use_sliding_window"] = serde_json::json!(true);
+    config["sliding_window"] = serde_json::json!(window);
+    config["max_position_embeddings"] = serde_json::json!(context);
+    std::fs::write(to.path().join("config.json"), config.to_string()).expect("written");
+    let bytes = std::fs::read(from.join("model.safetensors")).expect("weights");
+    let file = safetensors::SafeTensors::deserialize(&bytes).expect("safetensors");
+    let mut all: Vec<(String, safetensors::tensor::TensorView)> = vec![];
+    for (name, tensor) in file.tensors() {
+        match name.strip_prefix("model.layers.").and_then(|rest| rest.split_once('.')) {
+            Some((layer, rest)) => {
+                let first: usize = layer.parse().expect("a number");
+                all.extend((first..layers).step_by(2).map(|i| (format!("model.layers.{i}.{rest}"), tensor.clone())));
+            }
+            None => all.push((name, tensor)),
+        }
+    }
+    safetensors::serialize_to_file(all, None, &to.path().join("model.safetensors")).expect("written");
+    to
+}
+
 /// An artifact in a temporary folder that lives as long as this.
 pub struct Artifact {
     /// The folder.

@@ -69,6 +69,24 @@ fn f32_models_equal_transformers() {
     }
 }
 
+/// Layers with a window beside layers without: each kernel is given the pages of its own layer's states, while windows give theirs back.
+#[test]
+fn windows_have_pages_of_their_own() {
+    if !ready() {
+        return;
+    }
+    let folder = llmcc_tests::windowed(2, 2, 24, 256);
+    let cpu = llmcc_tests::options(folder.path());
+    let gpu = CompileOptions { target: target::find("sm90").expect("a target"), act: None, weights: Format::parse("f32"), ..cpu.clone() };
+    let tokens: Vec<i32> = (0..100).map(|i| (i * i * 31 + i * 7) % 128).collect();
+    let pieces = &[20, 13, 1, 1, 30, 9, 1, 25];
+    let (want, got) = (Artifact::compile(&cpu), compile(&gpu));
+    let [want, got] = [want, got].each_ref().map(|a| logits_in_pieces(&a.open(1), &tokens, pieces));
+    let most = want.iter().fold(0f32, |m, x| m.max(x.abs()));
+    let difference = want.iter().zip(&got).fold(0f32, |m, (a, b)| m.max((a - b).abs()));
+    assert!(difference <= 1e-4 * most, "{difference} of {most}");
+}
+
 #[test]
 fn half_precision_models_stay_within_the_error_of_bf16() {
     if !ready() {

@@ -5,10 +5,14 @@ use crate::args::InspectArgs;
 use crate::digest::hex;
 use crate::manifest::{GoldenRecord, Manifest, Version};
 use crate::report::bytes;
+use llmcc_abi::{PAGE_TOKENS, layout};
 use llmcc_codegen::locate;
 use llmcc_codegen::sealed::Sealed;
 use serde_json::Value;
 use std::fmt::Write;
+
+/// Tokens that a prompt is cut into where nothing else is said.
+const CHUNK: usize = 512;
 
 /// Prints the manifest, in words or as JSON.
 ///
@@ -46,6 +50,35 @@ fn version(v: &Version) -> String {
     )
 }
 
+/// What a sequence keeps of the layers of each lifetime; nothing where no layer has a window.
+fn lifetimes(m: &Manifest) -> String {
+    let groups = &m.memory.kv_groups;
+    if groups.iter().all(|g| g.window.is_none()) {
+        return String::new();
+    }
+    let mut s = String::new();
+    let context = m.info.max_context;
+    let (mut kept, mut all) = (0, 0);
+    for g in groups {
+        let (layers, per_token, size) = (g.layers, g.per_token, |n: usize| bytes(n as f64));
+        let plural = if layers == 1 { "" } else { "s" };
+        let most = g.window.map_or(context, |w| context.min(PAGE_TOKENS * layout::window_pages(w, CHUNK)));
+        (kept, all) = (kept + per_token * most, all + per_token * context);
+        let _ = match g.window {
+            None => writeln!(s, "            {layers} layer{plural} without a window: {} per token", size(per_token)),
+            Some(window) => writeln!(
+                s,
+                "            {layers} layer{plural} with a window of {window}: {} per token, {} per sequence at most",
+                size(per_token),
+                size(per_token * most)
+            ),
+        };
+    }
+    let (kept, all) = (bytes(kept as f64), bytes(all as f64));
+    let _ = writeln!(s, "            a sequence of {context} tokens takes {kept}; without windows it would be {all}");
+    s
+}
+
 /// A manifest in words.
 pub fn describe(m: &Manifest, tensors: bool) -> String {
     let (o, i, w, y) = (&m.options, &m.info, &m.weights, &m.memory);
@@ -72,6 +105,7 @@ pub fn describe(m: &Manifest, tensors: bool) -> String {
         let _ = writeln!(s, "version     {}", version(v));
     }
     let _ = writeln!(s, "cache       {}", kv.join(", "));
+    s += &lifetimes(m);
     let _ = writeln!(s, "memory      {}", y.formula);
     let _ = writeln!(
         s,

@@ -1,6 +1,6 @@
 //! The manifest of a model that was compiled.
 
-use super::{Certificate, Code, FORMAT_VERSION, GoldenRecord, Info, Manifest, Memory, Options, Tensor, Version, Weights};
+use super::{Certificate, Code, FORMAT_VERSION, GoldenRecord, Info, Manifest, Memory, Options, StateGroup, Tensor, Version, Weights};
 use crate::certificate;
 use crate::digest::SourceFile;
 use crate::golden::{self, Outcome};
@@ -10,6 +10,7 @@ use crate::predicted;
 use crate::shared::SharedWeights;
 use llmcc_codegen::link::WeightsPlace;
 use llmcc_ir::graph::Op;
+use llmcc_ir::kv::{self, KvSpec};
 use llmcc_ir::plan::{PackedWeight, Plan, Storage, WeightExpr};
 use llmcc_ir::quant::Format;
 use llmcc_passes::ActPolicy;
@@ -134,6 +135,7 @@ fn memory(plan: &Plan) -> Memory {
         formula: "weights + kv_per_token·cached tokens + per_token·T + per_row·R  (T tokens and R logits rows in a step)".into(),
         weights: plan.weight_bytes(),
         kv_per_token: kv_bytes_per_token(plan),
+        kv_groups: kv_groups(plan),
         per_token,
         per_row,
     }
@@ -168,7 +170,7 @@ fn lossy(l: &Lowered, v: &lowered::Version) -> Vec<String> {
     } else if l.format != lowered::stored_format(&l.module) {
         list.push(format!("matrices rounded to {}", l.format));
     }
-    if let Some(kv) = compiled.plan.kv.first().filter(|k| k.dtype != llmcc_ir::kv::KvDType::F32) {
+    if let Some(kv) = compiled.plan.kv.first().filter(|k| k.dtype != kv::KvDType::F32) {
         list.push(format!("keys and values cached as {}", kv.dtype));
     }
     list
@@ -223,8 +225,22 @@ pub fn read_per_step(plan: &Plan) -> usize {
 
 /// Bytes of cached keys and values per token, over all layers.
 pub fn kv_bytes_per_token(plan: &Plan) -> usize {
-    let page = |k: &llmcc_ir::kv::KvSpec| llmcc_abi::layout::page(k.kv_heads, k.head_dim, k.dtype.bytes()).bytes;
-    plan.kv.iter().map(page).sum::<usize>() / llmcc_abi::PAGE_TOKENS
+    plan.kv.iter().map(page_bytes).sum::<usize>() / llmcc_abi::PAGE_TOKENS
+}
+
+fn page_bytes(k: &KvSpec) -> usize {
+    llmcc_abi::layout::page(k.kv_heads, k.head_dim, k.dtype.bytes()).bytes
+}
+
+fn kv_groups(plan: &Plan) -> Vec<StateGroup> {
+    let groups = kv::groups(&plan.kv);
+    let members = |g: usize| plan.kv.iter().zip(&groups).filter(move |(_, of)| **of == g).map(|(k, _)| k);
+    let group = |g: usize| StateGroup {
+        window: members(g).next().and_then(|k| k.window),
+        layers: members(g).count(),
+        per_token: members(g).map(page_bytes).sum::<usize>() / llmcc_abi::PAGE_TOKENS,
+    };
+    (0..groups.iter().max().map_or(0, |g| g + 1)).map(group).collect()
 }
 
 fn storage_name(s: &Storage) -> String {

@@ -209,6 +209,7 @@ impl<'a> RegimeVerifier<'a> {
         }
         let accesses = accesses(kernel);
         self.aliases(launch, &accesses, &place);
+        self.one_group(launch, &place);
         self.reads(launch, kernel, &accesses, states, &place);
         for a in &accesses {
             if let Some(Operand::Buffer(b)) = launch.operands.get(a.param)
@@ -258,6 +259,18 @@ impl<'a> RegimeVerifier<'a> {
                     self.sink.error("aliased-operands", place.clone(), format!("operands {i} and {j} are both {a:?}, and one is written"));
                 }
             }
+        }
+    }
+
+    /// A launch sees one block table, which is that of its states.
+    fn one_group(&mut self, launch: &Launch, place: &Place) {
+        let state = |o: &Operand| if let Operand::Kv(k) = o { Some((*k, self.plan.kv.get(*k)?.window)) } else { None };
+        let mut states = launch.operands.iter().filter_map(state);
+        if let Some((first, window)) = states.next()
+            && let Some((other, _)) = states.find(|(_, w)| *w != window)
+        {
+            let message = format!("uses attention states {first} and {other}, whose windows differ: they have different block tables");
+            self.sink.error("state-groups", place.clone(), message);
         }
     }
 

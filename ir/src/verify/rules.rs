@@ -79,6 +79,7 @@ pub const RULES: &[(&str, &str)] = &[
     ("aliased-operands", "an operand that is written is bound once"),
     ("read-before-write", "columns are written by earlier launches before they are read"),
     ("state-order", "keys and values are stored once in a step, before attention reads them"),
+    ("state-groups", "the attention states of a launch have one window, so that they share a block table"),
     ("target-packing", "matrices are packed as the target reads them"),
     ("target-rows", "rows are int8 only for CPUs, 16-bit floats only for GPUs, fp8 only for GPUs that have its instructions"),
     ("candidates", "the candidates of a plan are f32 [R, 2k + 1], all written and not overwritten"),

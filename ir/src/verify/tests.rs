@@ -456,6 +456,10 @@ fn operands_match_their_parameters() {
     bad_plan("operand-type", "regime 0, launch 2 of `qkv`", |p| p.kv[0].window = Some(4));
     bad_plan("operand-type", "regime 1, launch 2 of `qkv`", |p| p.regimes[1].launches[2].operands[2] = Operand::Kv(7));
     bad_plan("aliased-operands", launch, |p| at(p, 2, Operand::Buffer(4)));
+    bad_plan("state-groups", "regime 1, launch 3 of `attention`", |p| {
+        p.kv[1].window = Some(4);
+        p.regimes[1].launches[3].operands[0] = Operand::Kv(1);
+    });
 }
 
 #[test]

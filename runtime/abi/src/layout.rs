@@ -283,6 +283,14 @@ pub const fn page(kv_heads: usize, head_dim: usize, elem_bytes: usize) -> Page {
     Page { v: part, k_scales: 2 * part, v_scales: 2 * part + scales, bytes: 2 * part + 2 * scales }
 }
 
+/// Pages that a sequence keeps behind its window, so that its last tokens can be taken back.
+pub const KEPT_BEHIND: usize = 2;
+
+/// Most pages that a sequence keeps for a window of `window` tokens while it grows in chunks of up to `chunk` tokens; window and chunk begin and end within pages.
+pub const fn window_pages(window: usize, chunk: usize) -> usize {
+    window.div_ceil(crate::PAGE_TOKENS) + chunk.div_ceil(crate::PAGE_TOKENS) + KEPT_BEHIND + 2
+}
+
 /// f32 per row of candidates: `k` logits, `k` token ids, and the sum of exponentials (see `llmcc_ir::kernel::TopK`).
 pub const fn candidate_cols(k: usize) -> usize {
     k.saturating_mul(2).saturating_add(1)

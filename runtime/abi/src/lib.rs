@@ -18,7 +18,7 @@ pub mod math;
 pub mod tree;
 
 /// Version of every structure in this crate; a runtime refuses an image of another version.
-pub const ABI_VERSION: u32 = 6;
+pub const ABI_VERSION: u32 = 7;
 /// First bytes of [`ImageRef`], by which the compiler finds it inside the runtime object.
 pub const IMAGE_MAGIC: [u8; 16] = *b"llmcc-image-ref\0";
 /// First bytes of [`ModelDesc`].
@@ -325,6 +325,10 @@ pub struct KvDesc {
     pub dtype: u32,
     /// Sliding window in tokens, 0 = none.
     pub window: u32,
+    /// Group of states that share a block table: groups count up from 0, states of a group have one window. A step's attention states are of one group.
+    pub group: u32,
+    /// Zero.
+    pub reserved: u32,
     /// Bytes of a page.
     pub page_bytes: u64,
 }
@@ -351,7 +355,8 @@ pub mod kv_dtype {
     }
 }
 
-/// What every kernel sees of the step. All arrays are owned by the runtime and constant during the step.
+/// What every kernel sees of the step. All arrays are owned by the runtime and constant during the step. There is one per group of attention states
+/// ([`KvDesc::group`]): they differ in the block tables only, and a kernel gets that of the group its states are in.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct StepCtx {
@@ -363,7 +368,7 @@ pub struct StepCtx {
     pub seqs: *const i32,
     /// `i32 [R]` token rows whose logits are wanted.
     pub out_rows: *const i32,
-    /// `u32 [S, block_stride]` page numbers of each sequence.
+    /// `u32 [S, block_stride]` page numbers of each sequence, in the pools of the group's states.
     pub block_tables: *const u32,
     /// Entries per row of `block_tables`.
     pub block_stride: u64,
@@ -383,7 +388,7 @@ pub struct StepCtx {
     pub shared_stride: u64,
 }
 
-/// [`StepCtx`] for GPU kernels, in device memory: device addresses, all fields 8 bytes.
+/// [`StepCtx`] for GPU kernels, in device memory: device addresses, all fields 8 bytes. One per group, as there.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GpuCtx {
@@ -395,7 +400,7 @@ pub struct GpuCtx {
     pub seqs: u64,
     /// `i32 [R]` token rows whose logits are wanted.
     pub out_rows: u64,
-    /// `u32 [S, block_stride]` page numbers.
+    /// `u32 [S, block_stride]` page numbers, in the pools of the group's states.
     pub block_tables: u64,
     /// Entries per row of `block_tables`.
     pub block_stride: u64,

@@ -113,16 +113,18 @@ fn plan(gens: &[&mut Generation], engine: &Engine, most: usize) -> Plan {
         plan.add(i, gens[i], limit, engine);
     }
     // What those begun will use with their next token is not free.
-    let pages = |len: usize| engine.kv().pages_for(len, limit);
-    let whole = |i: usize| pages(gens[i].evaluated() + gens[i].pending().len() + 1);
-    let grow: usize = running.iter().chain(&filling).map(|&i| whole(i).saturating_sub(pages(gens[i].evaluated()))).sum();
-    let mut free = engine.kv().free_pages().saturating_sub(grow);
+    let kv = engine.kv();
+    let whole = |group: usize, i: usize| kv.pages_for(group, gens[i].evaluated() + gens[i].pending().len() + 1, limit);
+    let grow = |group: usize, i: usize| whole(group, i).saturating_sub(kv.pages_for(group, gens[i].evaluated(), limit));
+    let grows = |group: usize| running.iter().chain(&filling).map(|&i| grow(group, i)).sum();
+    let mut free: Vec<usize> = (0..kv.groups()).map(|group| kv.free_pages(group).saturating_sub(grows(group))).collect();
     for i in alive(false) {
         // The first of all is tried in any case.
-        if whole(i) > free && !plan.parts.is_empty() {
+        let room = free.iter().enumerate().all(|(group, free)| whole(group, i) <= *free);
+        if !room && !plan.parts.is_empty() {
             break;
         }
-        free = free.saturating_sub(whole(i));
+        free.iter_mut().enumerate().for_each(|(group, free)| *free = free.saturating_sub(whole(group, i)));
         plan.add(i, gens[i], limit, engine);
     }
     plan

@@ -219,14 +219,13 @@ pub unsafe extern "C" fn llmcc_stats(model: *const llmcc_model, out: *mut c_char
     guard(|| {
         let model = MODELS.get(model)?;
         let engine = model.engine();
-        let (kv, image) = (engine.kv(), engine.image());
-        let page: u64 = image.kv.iter().map(|k| k.page_bytes).sum();
+        let kv = engine.kv();
         let json = format!(
             "{{\"sequences\":{},\"kv_pages_used\":{},\"kv_bytes_used\":{},\"kv_tokens_max\":{},\"activation_bytes\":{},\"threads\":{},\
              \"device\":{},\"device_bytes\":{},\"fetched_bytes\":{},\"profile\":{}}}",
             kv.sequences(),
             kv.used_pages(),
-            kv.used_pages() as u64 * page,
+            kv.used_bytes(),
             kv.max_tokens(),
             engine.arena_bytes(),
             engine.threads(),

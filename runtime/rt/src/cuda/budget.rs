@@ -1,26 +1,23 @@
 //! What a model needs on a GPU, known before anything is loaded.
 
-use llmcc_abi::{KernelDesc, PAGE_TOKENS, StepDesc, rows};
+use llmcc_abi::{KernelDesc, StepDesc, rows};
 
 use super::device::Facts;
-use crate::engine::{Limits, slot_offsets};
+use crate::engine::{LEAST_TOKENS, Limits, slot_offsets};
 use crate::error::{Error, Result, Status};
 use crate::image::Image;
+use crate::kv::Layout;
 
 /// Left free by default: for code, the driver's own needs and others.
 const SPARE: usize = 256 << 20;
-/// The cache shrinks to this many tokens before a model is refused.
-const LEAST_TOKENS: usize = 2048;
 
 /// Bytes of device memory, but for the code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// Packed weights.
     pub weights: usize,
-    /// Bytes of a page in all attention states.
-    pub page: usize,
     /// Pages of the cache.
-    pub pages: usize,
+    pub cache: Layout,
     /// Activations of the largest step.
     pub activations: usize,
     /// Workspaces of the kernels.
@@ -40,29 +37,22 @@ impl Budget {
     pub(crate) fn new(image: &Image, limits: Limits, max_tokens: usize, free: usize) -> Result<Budget> {
         let too_large = || Error::new(Status::System, "the model's buffers do not fit into any memory; use a smaller max_batch_tokens");
         let (_, activations) = slot_offsets(image, limits.tokens, limits.rows).ok_or_else(too_large)?;
-        let page: usize = image.kv.iter().map(|k| k.page_bytes as usize).sum();
         let workspace = workspace(image, limits).ok_or_else(too_large)?.bytes;
-        let mut budget = Budget { weights: image.weights_len() as usize, page, pages: 0, activations, workspace };
+        let weights = image.weights_len() as usize;
         let wanted = if max_tokens > 0 {
             max_tokens
         } else {
-            let room = free.saturating_sub(budget.total().saturating_add(SPARE));
-            let fit = (room / page.max(1)).saturating_mul(PAGE_TOKENS);
-            (image.desc().max_context as usize).max(16384).min(fit).max(LEAST_TOKENS)
+            let others = [activations, workspace, SPARE].iter().fold(weights, |sum, x| sum.saturating_add(*x));
+            // The cache shrinks so far before a model is refused.
+            let most = (image.desc().max_context as usize).max(16384);
+            Layout::fit(&image.kv, most, limits.tokens, free.saturating_sub(others)).max(LEAST_TOKENS)
         };
-        budget.pages = wanted.div_ceil(PAGE_TOKENS);
-        Ok(budget)
-    }
-
-    /// Tokens of the cache.
-    pub fn tokens(&self) -> usize {
-        self.pages * PAGE_TOKENS
+        Ok(Budget { weights, cache: Layout::allocated(&image.kv, wanted, limits.tokens)?, activations, workspace })
     }
 
     /// Bytes in all.
     pub fn total(&self) -> usize {
-        let cache = self.page.saturating_mul(self.pages);
-        [self.activations, self.workspace, cache].iter().fold(self.weights, |sum, x| sum.saturating_add(*x))
+        [self.activations, self.workspace, self.cache.bytes()].iter().fold(self.weights, |sum, x| sum.saturating_add(*x))
     }
 
     /// Fails when the model does not fit into `free` of `total` bytes.
@@ -75,8 +65,8 @@ impl Budget {
              Open it with a smaller max_tokens or max_batch_tokens, free memory on the GPU, or use another one",
             gib(self.total()),
             gib(self.weights),
-            gib(self.page.saturating_mul(self.pages)),
-            self.tokens(),
+            gib(self.cache.bytes()),
+            self.cache.max_tokens,
             gib(self.activations.saturating_add(self.workspace)),
             facts.ordinal,
             facts.name,

@@ -19,7 +19,7 @@ use super::results::Results;
 use crate::engine::{Executor, Limits, Profile, Step, slot_offsets};
 use crate::error::{Error, Result, Status};
 use crate::image::Image;
-use crate::kv::PageStore;
+use crate::kv::{Layout, PageStore};
 
 /// Weights are copied in pieces of this size.
 const STAGING: usize = 16 << 20;
@@ -58,21 +58,23 @@ pub(crate) struct DevicePages {
     device: Arc<Device>,
     pools: Vec<DeviceMemory>,
     page_bytes: Vec<usize>,
+    /// Group of each pool.
+    groups: Vec<usize>,
 }
 
 impl Gpu {
-    /// Loads `image` to `device`, with a cache of `max_tokens` tokens (0: choose). Returns also the cache and its size in tokens.
-    pub fn new(image: &Image, device: &Arc<Device>, limits: Limits, max_tokens: usize) -> Result<(Gpu, DevicePages, usize)> {
+    /// Loads `image` to `device`, with a cache of `max_tokens` tokens (0: choose). Returns also the cache and its layout.
+    pub fn new(image: &Image, device: &Arc<Device>, limits: Limits, max_tokens: usize) -> Result<(Gpu, DevicePages, Layout)> {
         let _current = device.current()?;
         let (free, total) = device.memory()?;
         let budget = Budget::new(image, limits, max_tokens, free)?;
         budget.check(device.facts(), free, total)?;
         check_grids(image, limits)?;
         let modules = Modules::load(device, image)?;
-        let pages = DevicePages::new(device, &image.kv, budget.pages)?;
+        let pages = DevicePages::new(device, &image.kv, &budget.cache)?;
         let memory = Memory::new(image, device, limits)?;
         let workspace = workspace(image, limits).map(|w| w.offsets).unwrap_or_default();
-        let inputs = InputBlock::new(device, limits.tokens)?;
+        let inputs = InputBlock::new(device, limits.tokens, image.groups())?;
         let gpu = Gpu {
             graphs: image.regimes.iter().map(|_| None).collect(),
             modules,
@@ -87,17 +89,18 @@ impl Gpu {
             device: device.clone(),
         };
         gpu.memory.upload(image, device)?;
-        Ok((gpu, pages, budget.tokens()))
+        Ok((gpu, pages, budget.cache))
     }
 
-    /// Launches `step` for `m` rows.
-    fn launch(&self, image: &Image, step: &StepDesc, m: usize) -> Result<()> {
+    /// Launches step `number` of the plan for `m` rows.
+    fn launch(&self, image: &Image, number: usize, m: usize) -> Result<()> {
+        let step = &image.steps[number];
         let index = step.kernel as usize;
         let kernel = &image.gpu[index];
         let first = step.first_operand as usize;
         let mut values: Vec<u64> = Vec::with_capacity(step.operands as usize + 2);
         values.extend_from_slice(&self.operands[first..first + step.operands as usize]);
-        values.extend([self.inputs.context(), self.workspaces[index]]);
+        values.extend([self.inputs.context(image.step_group(number)), self.workspaces[index]]);
         let mut parameters: Vec<*mut c_void> = values.iter_mut().map(|v| ptr::from_mut(v).cast()).collect();
         let [x, y, z] = kernel.grid.map(|d| d.blocks(m as u64) as c_uint);
         // SAFETY: the function takes these parameters, by the ABI; sizes were checked with the image and by `check_grids`; the driver copies the parameters.
@@ -129,10 +132,11 @@ impl Gpu {
             self.events[0].record()?;
         }
         let (tokens, out) = (step.inputs.tokens.len(), step.inputs.out_rows.len());
+        let first = step.image.regimes[step.regime].first_step as usize;
         for (i, s) in regime_steps(step.image, step.regime).iter().enumerate() {
             let m = if s.rows == rows::TOKENS { tokens } else { out };
             if m > 0 {
-                self.launch(step.image, s, m)?;
+                self.launch(step.image, first + i, m)?;
             }
             if step.profile.is_some() {
                 self.events[i + 1].record()?;
@@ -145,8 +149,10 @@ impl Gpu {
     fn launch_graph(&mut self, image: &Image, regime: usize) -> Result<()> {
         if self.graphs[regime].is_none() {
             let graph = Graph::capture(&self.device, || {
-                let most = |s: &StepDesc| largest(s, image.regimes[regime].max_tokens, self.limits);
-                regime_steps(image, regime).iter().try_for_each(|s| self.launch(image, s, most(s)))
+                let regime = image.regimes[regime];
+                let first = regime.first_step as usize;
+                let most = |i: usize| largest(&image.steps[i], regime.max_tokens, self.limits);
+                (first..first + regime.steps as usize).try_for_each(|i| self.launch(image, i, most(i)))
             })?;
             self.graphs[regime] = Some(graph);
         }
@@ -281,20 +287,23 @@ impl Memory {
 }
 
 impl DevicePages {
-    /// Pools of `pages` pages, all zero: what an unused part of a page holds must be numbers, because kernels multiply it by zero.
-    fn new(device: &Arc<Device>, descs: &[KvDesc], pages: usize) -> Result<DevicePages> {
+    /// Pools, all zero: what an unused part of a page holds must be numbers, because kernels multiply it by zero.
+    fn new(device: &Arc<Device>, descs: &[KvDesc], layout: &Layout) -> Result<DevicePages> {
         let page_bytes: Vec<usize> = descs.iter().map(|d| d.page_bytes as usize).collect();
-        let pool = |bytes: &usize| DeviceMemory::zeroed(device, bytes.saturating_mul(pages), "the KV cache; use a smaller max_tokens");
-        let pools = page_bytes.iter().map(pool).collect::<Result<Vec<_>>>()?;
-        Ok(DevicePages { device: device.clone(), pools, page_bytes })
+        let pool = |(bytes, pages): (&usize, usize)| {
+            DeviceMemory::zeroed(device, bytes.saturating_mul(pages), "the KV cache; use a smaller max_tokens")
+        };
+        let pools = page_bytes.iter().zip(layout.pages()).map(pool).collect::<Result<Vec<_>>>()?;
+        Ok(DevicePages { device: device.clone(), pools, page_bytes, groups: layout.of_state.clone() })
     }
 }
 
 impl PageStore for DevicePages {
-    fn copy(&mut self, from: u32, to: u32) -> Result<()> {
+    fn copy(&mut self, group: usize, from: u32, to: u32) -> Result<()> {
         let device = &self.device;
         let _current = device.current()?;
-        for (pool, &bytes) in self.pools.iter().zip(&self.page_bytes) {
+        let all = self.pools.iter().zip(&self.page_bytes).zip(&self.groups);
+        for ((pool, &bytes), _) in all.filter(|(_, g)| **g == group) {
             let at = |page: u32| pool.address() + page as u64 * bytes as u64;
             // SAFETY: both pages lie in the pool and differ; the steps that use them come later on the same stream.
             let code = unsafe { (device.api().copy_on_device)(at(to), at(from), bytes, device.stream()) };

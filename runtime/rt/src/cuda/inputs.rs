@@ -8,32 +8,37 @@ use super::device::{Device, DeviceMemory, Pinned};
 use crate::engine::Inputs;
 use crate::error::Result;
 
-/// The context lies first, the arrays behind it at multiples of this.
+/// The contexts lie first, the arrays behind them; all at multiples of this.
 const ALIGN: usize = 16;
 
-/// A [`GpuCtx`] at a fixed device address, followed by the arrays it points to, wherever they fit.
+/// From one context to the next.
+const CTX_BYTES: usize = size_of::<GpuCtx>().next_multiple_of(ALIGN);
+
+/// A [`GpuCtx`] per group of attention states at fixed device addresses, followed by the arrays they point to, wherever they fit.
 pub(crate) struct InputBlock {
+    groups: usize,
     host: Pinned,
     device: DeviceMemory,
 }
 
 impl InputBlock {
     /// A block for steps of up to `tokens` tokens, and for block tables of an ordinary size.
-    pub fn new(device: &Arc<Device>, tokens: usize) -> Result<InputBlock> {
-        InputBlock::with_bytes(device, 4096 + 32 * tokens)
+    pub fn new(device: &Arc<Device>, tokens: usize, groups: usize) -> Result<InputBlock> {
+        InputBlock::with_bytes(device, groups, groups * CTX_BYTES + 4096 + 32 * tokens)
     }
 
-    fn with_bytes(device: &Arc<Device>, bytes: usize) -> Result<InputBlock> {
+    fn with_bytes(device: &Arc<Device>, groups: usize, bytes: usize) -> Result<InputBlock> {
         let bytes = bytes.next_power_of_two().max(1 << 16);
         Ok(InputBlock {
+            groups,
             host: Pinned::new(device, bytes, "inputs of steps")?,
             device: DeviceMemory::new(device, bytes, "inputs of steps")?,
         })
     }
 
-    /// Address of the [`GpuCtx`].
-    pub fn context(&self) -> u64 {
-        self.device.address()
+    /// Address of the [`GpuCtx`] of a group.
+    pub fn context(&self, group: usize) -> u64 {
+        self.device.address() + (group * CTX_BYTES) as u64
     }
 
     /// Bytes on the device.
@@ -41,19 +46,19 @@ impl InputBlock {
         self.device.len()
     }
 
-    /// Makes room for `inputs`. Returns whether the block has moved (and with it the context). No copy is under way.
+    /// Makes room for `inputs`. Returns whether the block has moved (and with it the contexts). No copy is under way.
     pub fn grow(&mut self, device: &Arc<Device>, inputs: &Inputs) -> Result<bool> {
-        let (_, bytes) = places(inputs);
+        let (_, bytes) = places(inputs, self.groups);
         if bytes <= self.host.len() {
             return Ok(false);
         }
-        *self = InputBlock::with_bytes(device, bytes)?;
+        *self = InputBlock::with_bytes(device, self.groups, bytes)?;
         Ok(true)
     }
 
     /// Writes `inputs`, for which there is room, into the pinned block and starts the copy of what is used of it. The device's context is current.
     pub fn send(&mut self, device: &Device, inputs: &Inputs) -> Result<()> {
-        let (at, used) = places(inputs);
+        let (at, used) = places(inputs, self.groups);
         let base = self.device.address();
         let [tokens, positions, seqs, out_rows, wanted, scales, block_tables] = at.map(|offset| base + offset as u64);
         let ctx = GpuCtx {
@@ -70,7 +75,10 @@ impl InputBlock {
             scales,
         };
         let bytes = self.host.bytes();
-        put(bytes, 0, std::slice::from_ref(&ctx));
+        for group in 0..self.groups {
+            let block_tables = block_tables + (4 * group * inputs.table_len()) as u64;
+            put(bytes, group * CTX_BYTES, std::slice::from_ref(&GpuCtx { block_tables, ..ctx }));
+        }
         for (offset, array) in at.into_iter().zip([&inputs.tokens, &inputs.positions, &inputs.seqs, &inputs.out_rows]) {
             put(bytes, offset, array);
         }
@@ -84,9 +92,9 @@ impl InputBlock {
 }
 
 /// Offsets of tokens, positions, sequences, rows, what is wanted of them, scales, and tables, and the bytes of all.
-fn places(inputs: &Inputs) -> ([usize; 7], usize) {
+fn places(inputs: &Inputs, groups: usize) -> ([usize; 7], usize) {
     let (n, rows) = (inputs.tokens.len(), inputs.out_rows.len());
-    let mut end = size_of::<GpuCtx>();
+    let mut end = groups * CTX_BYTES;
     let at = [n, n, n, rows, rows, rows, inputs.tables.len()].map(|len| {
         let at = end.next_multiple_of(ALIGN);
         end = at + 4 * len;

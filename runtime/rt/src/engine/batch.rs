@@ -15,19 +15,19 @@ pub(crate) struct Inputs {
     pub tokens: Vec<i32>,
     /// Their positions.
     pub positions: Vec<i32>,
-    /// Their rows in `tables`.
+    /// Their rows in each group's table.
     pub seqs: Vec<i32>,
     /// Token rows whose logits are wanted, ascending.
     pub out_rows: Vec<i32>,
     /// What is wanted of each of them.
     pub wants: Vec<Want>,
-    /// Page numbers, `stride` per sequence.
+    /// Page numbers, `stride` per sequence: the tables of all groups, one after the other.
     pub tables: Vec<u32>,
-    /// Entries per row of `tables`.
+    /// Entries per row of a table.
     pub stride: usize,
-    /// KV slot of each row of `tables`.
+    /// KV slot of each row of a table.
     pub slots: Vec<usize>,
-    /// Row of `tables` of each KV slot, [`NONE`] when absent.
+    /// Row in each table of each KV slot, [`NONE`] when absent.
     row_of_slot: Vec<u32>,
 }
 
@@ -65,12 +65,17 @@ impl Inputs {
         }
         self.stride = lengths.iter().map(|l| l.div_ceil(PAGE_TOKENS)).max().unwrap_or(0);
         self.tables.clear();
-        self.tables.resize(self.stride * self.slots.len(), 0);
-        for (row, &slot) in self.slots.iter().enumerate() {
-            let pages = kv.pages(slot);
+        self.tables.resize(kv.groups() * self.table_len(), 0);
+        let rows = (0..kv.groups()).flat_map(|group| self.slots.iter().map(move |&slot| kv.pages(slot, group)));
+        for (row, pages) in rows.enumerate() {
             let n = pages.len().min(self.stride);
             self.tables[row * self.stride..][..n].copy_from_slice(&pages[..n]);
         }
+    }
+
+    /// Entries of a group's table: that of group `g` starts at `g` times as many.
+    pub fn table_len(&self) -> usize {
+        self.stride * self.slots.len()
     }
 }
 

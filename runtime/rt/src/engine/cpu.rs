@@ -89,7 +89,7 @@ impl Executor for Cpu {
         let first = regime.first_step as usize;
         let solo = image.weights_len().saturating_mul(tokens as u64) < self.solo_bytes;
         let threads = if solo { 1 } else { self.pool.threads() as u64 };
-        let ctx = StepCtx {
+        let first_ctx = StepCtx {
             tokens: i.tokens.as_ptr(),
             positions: i.positions.as_ptr(),
             seqs: i.seqs.as_ptr(),
@@ -104,12 +104,16 @@ impl Executor for Cpu {
             shared: self.shared.region.ptr(),
             shared_stride: self.shared.stride as u64,
         };
+        let ctx: Vec<StepCtx> = (0..image.groups())
+            .map(|group| StepCtx { block_tables: first_ctx.block_tables.wrapping_add(group * i.table_len()), ..first_ctx })
+            .collect();
         let walk = Walk {
             image,
             first,
             steps: &image.steps[first..first + regime.steps as usize],
             pointers: &self.pointers,
             ctx: &ctx,
+            sizes: (tokens as u64, rows as u64),
             scratch: self.arena.scratch.ptr(),
             scratch_stride: self.arena.scratch_stride,
             threads,
@@ -164,7 +168,10 @@ struct Walk<'a> {
     first: usize,
     steps: &'a [StepDesc],
     pointers: &'a [*mut u8],
-    ctx: &'a StepCtx,
+    /// One per group of attention states; at least one.
+    ctx: &'a [StepCtx],
+    /// `T` and `R`.
+    sizes: (u64, u64),
     scratch: *mut u8,
     scratch_stride: usize,
     threads: u64,
@@ -180,12 +187,13 @@ impl Walk<'_> {
         let clock = self.profile.filter(|_| thread == 0);
         let mut last = clock.map(|_| Instant::now());
         for (index, step) in self.steps.iter().enumerate() {
-            let m = if step.rows == rows::TOKENS { self.ctx.n_tokens } else { self.ctx.n_rows };
+            let m = if step.rows == rows::TOKENS { self.sizes.0 } else { self.sizes.1 };
             let items = u64::from(step.items) * if step.items_per_m != 0 { m } else { 1 };
             if items == 0 || m == 0 {
                 continue;
             }
-            self.share(step, m, items, thread as u64, scratch);
+            let ctx = &self.ctx[self.image.step_group(self.first + index)];
+            self.share(step, ctx, (m, items), thread as u64, scratch);
             barrier.wait();
             if let (Some(profile), Some(before)) = (clock, last) {
                 let now = Instant::now();
@@ -195,13 +203,13 @@ impl Walk<'_> {
         }
     }
 
-    /// Runs this thread's share of the `items` work items of `step`.
-    fn share(&self, step: &StepDesc, m: u64, items: u64, thread: u64, scratch: *mut u8) {
+    /// Runs this thread's share of the `items` work items of `step`, on `m` rows.
+    fn share(&self, step: &StepDesc, ctx: &StepCtx, (m, items): (u64, u64), thread: u64, scratch: *mut u8) {
         // SAFETY: the entry lies in the code segment (checked), where the compiler put a function of this type.
         let kernel = unsafe { transmute::<*const u8, KernelFn>(self.image.kernel_entry(step.kernel as usize)) };
         let operands = self.pointers[step.first_operand as usize..].as_ptr();
         // SAFETY: operands and context are live and complete; `scratch` is this thread's own; items are disjoint.
-        let call = |lo: u64, hi: u64| unsafe { kernel(operands, self.ctx, m, lo, hi, scratch) };
+        let call = |lo: u64, hi: u64| unsafe { kernel(operands, ctx, m, lo, hi, scratch) };
         if step.chunk == 0 {
             let bound = |t: u64| (u128::from(items) * u128::from(t) / u128::from(self.threads)) as u64;
             let (lo, hi) = (bound(thread), bound(thread + 1));

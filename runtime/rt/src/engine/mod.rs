@@ -11,13 +11,13 @@ mod row;
 
 use std::sync::Arc;
 
-use llmcc_abi::{NONE, PAGE_TOKENS, UkTable};
+use llmcc_abi::{NONE, UkTable};
 
 use crate::candidates::Want;
 use crate::cuda::Device;
 use crate::error::{Error, Result};
 use crate::image::Image;
-use crate::kv::{HostPages, Kv, PageStore, SeqId, page_count};
+use crate::kv::{HostPages, Kv, Layout, PageStore, SeqId};
 use crate::memory;
 pub(crate) use arena::slot_offsets;
 pub(crate) use batch::Inputs;
@@ -148,10 +148,11 @@ impl Engine {
         crate::image::cpu::check_isa(image.desc().isa)?;
         let limits = limits(&image, options, DEFAULT_BATCH_TOKENS)?;
         image.prefetch_weights();
-        let max_tokens = if options.max_tokens == 0 { default_cache(&image) } else { options.max_tokens };
-        let pages = HostPages::new(&image.kv, page_count(max_tokens)?)?;
+        let max_tokens = if options.max_tokens == 0 { default_cache(&image, limits) } else { options.max_tokens };
+        let layout = Layout::reserved(&image.kv, max_tokens)?;
+        let pages = HostPages::new(&image.kv, &layout)?;
         let executor = cpu::Cpu::new(&image, pages.pools(), limits, (options.threads, options.pin), uk)?;
-        Engine::assemble(image, Box::new(pages), max_tokens, Box::new(executor), limits, options)
+        Engine::assemble(image, Box::new(pages), layout, Box::new(executor), limits, options)
     }
 
     /// Prepares `image` to run on `device`, which it is for.
@@ -161,19 +162,19 @@ impl Engine {
     pub fn on_gpu(image: impl Into<Arc<Image>>, options: &Options, device: &Arc<Device>) -> Result<Engine> {
         let image = image.into();
         let limits = limits(&image, options, DEFAULT_GPU_BATCH_TOKENS)?;
-        let (gpu, pages, max_tokens) = crate::cuda::Gpu::new(&image, device, limits, options.max_tokens)?;
-        Engine::assemble(image, Box::new(pages), max_tokens, Box::new(gpu), limits, options)
+        let (gpu, pages, layout) = crate::cuda::Gpu::new(&image, device, limits, options.max_tokens)?;
+        Engine::assemble(image, Box::new(pages), layout, Box::new(gpu), limits, options)
     }
 
     fn assemble(
         image: Arc<Image>,
         pages: Box<dyn PageStore>,
-        max_tokens: usize,
+        layout: Layout,
         executor: Box<dyn Executor>,
         limits: Limits,
         options: &Options,
     ) -> Result<Engine> {
-        let kv = Kv::new(pages, page_count(max_tokens)?, image.desc().max_context as usize).with_windows(&image.kv);
+        let kv = Kv::new(pages, layout, image.desc().max_context as usize);
         let profile = options.profile.then(|| Profile::new(image.steps.len()));
         Ok(Engine { image, kv, executor, limits, profile, inputs: Inputs::default() })
     }
@@ -362,10 +363,13 @@ fn limits(image: &Image, options: &Options, default: usize) -> Result<Limits> {
     Ok(Limits { tokens, rows: rows.min(tokens) })
 }
 
-/// Tokens the cache holds by default: one sequence of the longest context, or several short ones, within half of the machine's memory.
-fn default_cache(image: &Image) -> usize {
-    let page: u64 = image.kv.iter().map(|k| k.page_bytes).sum();
+/// The cache has room for this many tokens at least, whatever the memory.
+pub(crate) const LEAST_TOKENS: usize = 2048;
+
+/// Tokens the cache holds by default: one sequence of the longest context, or several short ones, within half of the machine's memory. (Where groups of states have windows
+/// of their own, for a usual number of sequences: see [`Layout::allocated`].)
+fn default_cache(image: &Image, limits: Limits) -> usize {
     let budget = memory::physical().unwrap_or(8 << 30) / 2;
-    let fit = budget / page.max(1) * PAGE_TOKENS as u64;
-    image.desc().max_context.max(16384).min(fit.max(2048)) as usize
+    let most = (image.desc().max_context as usize).max(16384);
+    Layout::fit(&image.kv, most, limits.tokens, budget as usize).max(LEAST_TOKENS)
 }

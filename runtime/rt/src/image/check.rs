@@ -25,6 +25,7 @@ impl Image {
         self.check_steps()?;
         self.check_operands()?;
         self.check_kv()?;
+        self.check_groups()?;
         let d = &self.desc;
         for (span, what) in [(d.manifest, "manifest"), (d.tokenizer, "tokenizer"), (d.text_config, "text config")] {
             check_text(self.data, span, what)?;
@@ -154,6 +155,28 @@ impl Image {
             let good = kv.kv_heads > 0 && kv.head_dim > 0 && kv.kv_heads <= 1 << 16 && kv.head_dim <= 1 << 16;
             if !good || kv.page_bytes != layout::page(kv.kv_heads as usize, kv.head_dim as usize, elem).bytes as u64 {
                 return Err(damaged(format_args!("attention state {i}: {kv:?}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Groups count up, their states have one window, and the states of a step are of one group.
+    fn check_groups(&self) -> Result<()> {
+        let mut windows: Vec<u32> = Vec::new();
+        for (i, kv) in self.kv.iter().enumerate() {
+            let group = kv.group as usize;
+            if group == windows.len() {
+                windows.push(kv.window);
+            }
+            if windows.get(group) != Some(&kv.window) {
+                return Err(damaged(format_args!("attention state {i} is in group {group} with a window of {}", kv.window)));
+            }
+        }
+        for (i, step) in self.steps.iter().enumerate() {
+            let mut groups = self.groups_of(step);
+            let first = groups.next();
+            if groups.any(|g| Some(g) != first) {
+                return Err(damaged(format_args!("step {i} uses attention states of several groups")));
             }
         }
         Ok(())

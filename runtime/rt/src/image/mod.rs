@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use llmcc_abi::{
     ABI_VERSION, BufferDesc, FLAG_EXTERNAL_WEIGHTS, FLAG_UNHASHED_WEIGHTS, GpuKernelDesc, IMAGE_MAGIC, ImageRef, KernelDesc, KvDesc,
-    ModelDesc, OperandDesc, RegimeDesc, Span, StepDesc, isa,
+    ModelDesc, OperandDesc, RegimeDesc, Span, StepDesc, isa, operand,
     tree::{self, PartDesc, part},
 };
 
@@ -77,6 +77,8 @@ pub struct Image {
     pub operands: Vec<OperandDesc>,
     /// Attention states.
     pub kv: Vec<KvDesc>,
+    /// Group of the attention states of each step (0 for one that has none).
+    step_groups: Vec<u32>,
     /// What GPU kernels have beyond `kernels`; empty for a CPU.
     pub gpu: Vec<GpuKernelDesc>,
     /// The weights are a private mapping of a file: pages may be dropped and come back.
@@ -189,7 +191,7 @@ impl Image {
 
     fn check(parts: &Parts, desc: ModelDesc) -> Result<Image> {
         let data = parts.data;
-        let image = Image {
+        let mut image = Image {
             desc,
             code: parts.code,
             data,
@@ -200,12 +202,14 @@ impl Image {
             steps: table(data, desc.steps, "steps")?,
             operands: table(data, desc.operands, "operands")?,
             kv: table(data, desc.kv, "kv")?,
+            step_groups: Vec::new(),
             gpu: table(data, desc.gpu, "GPU kernels")?,
             mapped: parts.mapped,
             tokenizer: parts.tokenizer,
             _side: parts.side.clone(),
         };
         image.check_all()?;
+        image.step_groups = image.steps.iter().map(|s| image.groups_of(s).next().unwrap_or(0)).collect();
         Ok(image)
     }
 
@@ -222,6 +226,22 @@ impl Image {
     /// Name of kernel `index`.
     pub fn kernel_name(&self, index: usize) -> &str {
         self.text(self.kernels[index].name)
+    }
+
+    /// Groups of attention states: those of a group share a block table. At least one, though there may be no state.
+    pub fn groups(&self) -> usize {
+        self.kv.iter().map(|kv| kv.group as usize + 1).max().unwrap_or(1)
+    }
+
+    /// Group of the attention states that step `index` reads or writes.
+    pub fn step_group(&self, index: usize) -> usize {
+        self.step_groups[index] as usize
+    }
+
+    /// Groups of the attention states of `step`.
+    fn groups_of(&self, step: &StepDesc) -> impl Iterator<Item = u32> {
+        let operands = &self.operands[step.first_operand as usize..][..step.operands as usize];
+        operands.iter().filter(|o| o.kind == operand::KV).map(|o| self.kv[o.index as usize].group)
     }
 
     /// Start of the weights.

@@ -153,7 +153,7 @@ pub fn toy_desc_with(
     let each = steps.len() as u32 / 2;
     let regime = |max_tokens, first_step| RegimeDesc { max_tokens, first_step, steps: each, reserved: 0 };
     let page_bytes = layout::page(1, 1, 4).bytes as u64;
-    let kv = [KvDesc { kv_heads: 1, head_dim: 1, dtype: kv_dtype::F32, window: 0, page_bytes }; 2];
+    let kv = [KvDesc { kv_heads: 1, head_dim: 1, dtype: kv_dtype::F32, page_bytes, ..KvDesc::default() }; 2];
     ModelDesc {
         magic: MODEL_MAGIC,
         version: ABI_VERSION,
@@ -272,7 +272,7 @@ pub fn check_random_steps(engine: &mut Engine, seed: u64, steps: usize) {
     }
 }
 
-unsafe extern "C" fn embed(ops: *const *mut u8, ctx: *const StepCtx, m: u64, lo: u64, hi: u64, _: *mut u8) {
+pub unsafe extern "C" fn embed(ops: *const *mut u8, ctx: *const StepCtx, m: u64, lo: u64, hi: u64, _: *mut u8) {
     // SAFETY: the engine keeps the ABI's promises; that is what is tested.
     unsafe {
         assert!(lo < hi && hi <= m && m == (*ctx).n_tokens);
@@ -282,7 +282,7 @@ unsafe extern "C" fn embed(ops: *const *mut u8, ctx: *const StepCtx, m: u64, lo:
 }
 
 /// The place of position `p` of batch token `i` in page pool `pool`.
-unsafe fn cell(pool: *mut u8, ctx: &StepCtx, i: usize, p: usize) -> *mut f32 {
+pub unsafe fn cell(pool: *mut u8, ctx: &StepCtx, i: usize, p: usize) -> *mut f32 {
     // SAFETY: as above.
     unsafe {
         let seq = *ctx.seqs.add(i) as u64;

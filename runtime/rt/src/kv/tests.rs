@@ -1,12 +1,22 @@
 //! The bookkeeping of pages.
 
 use super::*;
+use llmcc_abi::KvDesc;
+use llmcc_abi::layout::KEPT_BEHIND;
+
+fn state(group: u32, window: u32, page_bytes: u64) -> KvDesc {
+    KvDesc { kv_heads: 1, head_dim: 1, window, group, page_bytes, ..KvDesc::default() }
+}
 
 fn kv_and_pools(tokens: usize) -> (Kv, Vec<*mut u8>) {
-    let desc = KvDesc { kv_heads: 1, head_dim: 1, dtype: 0, window: 0, page_bytes: 128 };
-    let pages = HostPages::new(&[desc, KvDesc { page_bytes: 64, ..desc }], page_count(tokens).unwrap()).unwrap();
+    with_states(&[state(0, 0, 128), state(0, 0, 64)], tokens, 100)
+}
+
+fn with_states(descs: &[KvDesc], tokens: usize, context: usize) -> (Kv, Vec<*mut u8>) {
+    let layout = Layout::reserved(descs, tokens).unwrap();
+    let pages = HostPages::new(descs, &layout).unwrap();
     let pools = pages.pools();
-    (Kv::new(Box::new(pages), page_count(tokens).unwrap(), 100), pools)
+    (Kv::new(Box::new(pages), layout, context), pools)
 }
 
 fn kv(tokens: usize) -> Kv {
@@ -61,7 +71,7 @@ fn handles_do_not_come_back() {
         kv.seq_free(seq).unwrap();
     }
     assert!(kv.slots() < 64, "{} slots for two sequences", kv.slots());
-    kv.next_id = SeqId::MAX - 50;
+    kv.seqs.next_id = SeqId::MAX - 50;
     let mut all: Vec<SeqId> = (0..1000).map(|_| kv.seq_new().unwrap()).collect();
     assert_eq!((kv.sequences(), kv.tokens(first).unwrap().len()), (1001, 3));
     let copy = kv.fork(first).unwrap();
@@ -92,7 +102,7 @@ fn forks_share_until_they_append() {
     let (mut kv, pools) = kv_and_pools(64);
     let a = kv.seq_new().unwrap();
     append(&mut kv, a, 20).unwrap();
-    let partial = kv.pages(kv.slot(a).unwrap())[1] as usize;
+    let partial = kv.pages(kv.slot(a).unwrap(), 0)[1] as usize;
     // SAFETY: inside the pools.
     unsafe {
         pools[0].add(partial * 128 + 5).write(42);
@@ -102,7 +112,7 @@ fn forks_share_until_they_append() {
     assert_eq!(kv.used_pages(), 2);
     append(&mut kv, b, 1).unwrap();
     assert_eq!(kv.used_pages(), 3);
-    let copy = kv.pages(kv.slot(b).unwrap())[1] as usize;
+    let copy = kv.pages(kv.slot(b).unwrap(), 0)[1] as usize;
     assert_ne!(copy, partial);
     // SAFETY: inside the pools.
     unsafe {
@@ -111,7 +121,7 @@ fn forks_share_until_they_append() {
     }
     // The original owns its page alone again: no second copy.
     append(&mut kv, a, 1).unwrap();
-    assert_eq!(kv.pages(kv.slot(a).unwrap())[1] as usize, partial);
+    assert_eq!(kv.pages(kv.slot(a).unwrap(), 0)[1] as usize, partial);
     kv.seq_free(a).unwrap();
     assert_eq!((kv.used_pages(), kv.tokens(b).unwrap().len()), (2, 21));
     kv.seq_free(b).unwrap();
@@ -122,14 +132,14 @@ fn forks_share_until_they_append() {
 struct Broken;
 
 impl PageStore for Broken {
-    fn copy(&mut self, _: u32, _: u32) -> Result<()> {
+    fn copy(&mut self, _: usize, _: u32, _: u32) -> Result<()> {
         Err(Error::new(Status::System, "broken"))
     }
 }
 
 #[test]
 fn a_failing_copy_changes_nothing() {
-    let mut kv = Kv::new(Box::new(Broken), 4, 100);
+    let mut kv = Kv::new(Box::new(Broken), Layout::reserved(&[state(0, 0, 128)], 64).unwrap(), 100);
     let a = kv.seq_new().unwrap();
     append(&mut kv, a, 20).unwrap();
     let b = kv.fork(a).unwrap();
@@ -150,16 +160,23 @@ fn truncating_a_fork_into_a_shared_page_copies_it() {
     let b = kv.fork(a).unwrap();
     kv.truncate(b, 5).unwrap();
     append(&mut kv, b, 1).unwrap();
-    let (pa, pb) = (kv.pages(kv.slot(a).unwrap()).to_vec(), kv.pages(kv.slot(b).unwrap()).to_vec());
+    let (pa, pb) = (kv.pages(kv.slot(a).unwrap(), 0).to_vec(), kv.pages(kv.slot(b).unwrap(), 0).to_vec());
     assert!(pa[0] != pb[0] && pb.len() == 1);
 }
 
-/// Pools of `pages` pages, and windows of 40 and 24 tokens.
+/// Pools of `pages` pages, and a window of 40 tokens.
 fn sliding(pages: usize) -> Kv {
-    let desc = KvDesc { kv_heads: 1, head_dim: 1, dtype: 0, window: 40, page_bytes: 128 };
-    let descs = [desc, KvDesc { window: 24, ..desc }];
-    let store = HostPages::new(&descs, pages).unwrap();
-    Kv::new(Box::new(store), pages, 100_000).with_windows(&descs)
+    with_states(&[state(0, 40, 128), state(0, 40, 64)], pages * PAGE_TOKENS, 100_000).0
+}
+
+/// Windows of 40 and 24 tokens beside a state without one.
+fn mixture(tokens: usize) -> (Kv, Vec<*mut u8>) {
+    with_states(&[state(0, 40, 128), state(1, 0, 64), state(2, 24, 256), state(0, 40, 128)], tokens, 100_000)
+}
+
+/// Pages in use in each group.
+fn used(kv: &Kv) -> Vec<usize> {
+    kv.pools.iter().map(Pool::used).collect()
 }
 
 /// Appends as the engine does: in chunks.
@@ -207,8 +224,8 @@ fn pages_behind_the_window_are_given_back() {
         assert!(kv.used_pages() <= 40usize.div_ceil(PAGE_TOKENS) + 1 + KEPT_BEHIND, "{n}: {}", kv.used_pages());
         // All that the next token sees is there.
         let slot = kv.slot(a).unwrap();
-        assert!(kv.slots[slot].gone * PAGE_TOKENS <= (n + 1usize).saturating_sub(40));
-        assert_eq!(kv.pages(slot).len(), n.div_ceil(PAGE_TOKENS));
+        assert!(kv.seqs[slot].tables[0].gone * PAGE_TOKENS <= (n + 1usize).saturating_sub(40));
+        assert_eq!(kv.pages(slot, 0).len(), n.div_ceil(PAGE_TOKENS));
     }
     // A prompt far longer than the cache, in chunks.
     append_chunks(&mut kv, a, 5000, 64).unwrap();
@@ -218,14 +235,102 @@ fn pages_behind_the_window_are_given_back() {
 }
 
 #[test]
-fn one_state_without_a_window_keeps_everything() {
-    let desc = KvDesc { kv_heads: 1, head_dim: 1, dtype: 0, window: 0, page_bytes: 128 };
-    let descs = [KvDesc { window: 40, ..desc }, desc];
-    let store = HostPages::new(&descs, 40).unwrap();
-    let mut kv = Kv::new(Box::new(store), 40, 1000).with_windows(&descs);
+fn a_state_without_a_window_keeps_its_own_pages_only() {
+    let (mut kv, _) = mixture(640);
     let a = kv.seq_new().unwrap();
     append_chunks(&mut kv, a, 600, 16).unwrap();
-    assert_eq!(kv.used_pages(), 38);
+    // 38 pages of all tokens; the tokens 561.. and 577.. on, and two pages before them.
+    assert_eq!(used(&kv), [38 - 35 + 2, 38, 38 - 36 + 2]);
+    assert_eq!(kv.used_bytes(), 5 * 256 + 38 * 64 + 4 * 256);
+    kv.seq_free(a).unwrap();
+    assert_eq!(used(&kv), [0; 3]);
+}
+
+/// Each group copies, shares and gives back its own pages.
+#[test]
+fn forks_of_mixtures_slide_apart() {
+    let (mut kv, pools) = mixture(2000);
+    let a = kv.seq_new().unwrap();
+    append_chunks(&mut kv, a, 300, 10).unwrap();
+    let at = |kv: &Kv, seq: SeqId, group: usize| kv.pages(kv.slot(seq).unwrap(), group)[300 / PAGE_TOKENS] as usize;
+    let sizes = [(0, 0, 128), (1, 1, 64), (2, 2, 256), (3, 0, 128)];
+    for (pool, group, bytes) in sizes {
+        // SAFETY: inside the pool.
+        unsafe { pools[pool].add(at(&kv, a, group) * bytes + 7).write(50 + pool as u8) };
+    }
+    let b = kv.fork(a).unwrap();
+    let before = used(&kv);
+    append_chunks(&mut kv, b, 1, 1).unwrap();
+    assert_eq!(used(&kv), before.iter().map(|n| n + 1).collect::<Vec<_>>());
+    for (pool, group, bytes) in sizes {
+        assert_ne!(at(&kv, a, group), at(&kv, b, group));
+        // SAFETY: inside the pool.
+        assert_eq!(unsafe { pools[pool].add(at(&kv, b, group) * bytes + 7).read() }, 50 + pool as u8);
+    }
+    append_chunks(&mut kv, b, 200, 10).unwrap();
+    append_chunks(&mut kv, a, 200, 10).unwrap();
+    // 300 tokens are shared where nothing is given back, 18 full pages of them.
+    assert_eq!(used(&kv)[1], 2 * 32 - 18);
+    assert!(used(&kv)[0] <= 2 * 6 && used(&kv)[2] <= 2 * 5, "{:?}", used(&kv));
+    kv.seq_free(a).unwrap();
+    kv.seq_free(b).unwrap();
+    assert_eq!(used(&kv), [0; 3]);
+}
+
+#[test]
+fn mixtures_are_cut_within_what_their_windows_kept() {
+    let (mut kv, _) = mixture(2000);
+    let a = kv.seq_new().unwrap();
+    append_chunks(&mut kv, a, 500, 20).unwrap();
+    kv.truncate(a, 480).unwrap();
+    append_chunks(&mut kv, a, 20, 20).unwrap();
+    // The first window that has lost something is named.
+    let error = kv.truncate(a, 440).unwrap_err();
+    assert!(error.message.contains("sliding window of 40"), "{}", error.message);
+    assert_eq!((kv.tokens(a).unwrap().len(), kv.reusable(a, 440).unwrap()), (500, 0));
+    kv.truncate(a, 0).unwrap();
+    assert_eq!(used(&kv), [0; 3]);
+}
+
+/// A group whose pages are all in use stops a step before anything has changed, also in the others.
+#[test]
+fn a_full_group_changes_nothing() {
+    let descs = [state(0, 40, 128), state(1, 0, 64)];
+    let layout = Layout::allocated(&descs, 4096, 32).unwrap();
+    // A window of 3 pages and 4 more for each of 8 sequences, and a chunk.
+    assert_eq!(layout.groups.iter().map(|g| g.pages).collect::<Vec<_>>(), [8 * 7 + 2, 256]);
+    assert_eq!(layout.bytes(), 58 * 128 + 256 * 64);
+    let store = HostPages::new(&descs, &layout).unwrap();
+    let mut kv = Kv::new(Box::new(store), layout, 100_000);
+    // As many long sequences as that is meant for, whose prompts come in one step.
+    let all: Vec<SeqId> = (0..8).map(|_| kv.seq_new().unwrap()).collect();
+    let slots: Vec<(usize, usize)> = all.iter().map(|&seq| (kv.slot(seq).unwrap(), 200)).collect();
+    kv.reserve(&slots, 32).unwrap();
+    for &(slot, n) in &slots {
+        for at in (0..n).step_by(32) {
+            let count = 32.min(n - at);
+            kv.extend(slot, count).unwrap();
+            (0..count).for_each(|i| kv.commit(slot, i as i32));
+            kv.slide(slot);
+        }
+    }
+    let more: Vec<SeqId> = (0..4).map(|_| kv.seq_new().unwrap()).collect();
+    more[..3].iter().for_each(|&seq| append_chunks(&mut kv, seq, 90, 32).unwrap());
+    let before = used(&kv);
+    let error = append_chunks(&mut kv, more[3], 90, 32).unwrap_err();
+    assert!(error.status == Status::CacheFull && error.message.contains("all 928 tokens of the layers with a window of 40"), "{error}");
+    assert_eq!((used(&kv), kv.tokens(more[3]).unwrap().len()), (before, 0));
+}
+
+#[test]
+fn the_default_fits_the_memory() {
+    let descs = [state(0, 0, 100), state(0, 0, 60)];
+    let pages = |bytes: usize| Layout::fit(&descs, 1000, 64, bytes);
+    assert_eq!((pages(159), pages(160), pages(1600), pages(62 * 160), pages(63 * 160)), (0, 16, 160, 62 * 16, 1000));
+    // Long contexts fit, where only few layers keep them.
+    let (full, mixed) = (vec![state(0, 0, 100); 6], [vec![state(0, 64, 100); 5], vec![state(1, 0, 100)]].concat());
+    let (a, b) = (Layout::fit(&full, 1 << 20, 64, 1 << 20), Layout::fit(&mixed, 1 << 20, 64, 1 << 20));
+    assert!(b > 4 * a && Layout::allocated(&mixed, b, 64).unwrap().bytes() <= 1 << 20, "{a} {b}");
 }
 
 #[test]
@@ -245,15 +350,15 @@ fn windows_of_forks_slide_apart() {
     let a = kv.seq_new().unwrap();
     append_chunks(&mut kv, a, 100, 10).unwrap();
     let b = kv.fork(a).unwrap();
-    let shared = kv.pages(kv.slot(b).unwrap()).to_vec();
+    let shared = kv.pages(kv.slot(b).unwrap(), 0).to_vec();
     append_chunks(&mut kv, a, 200, 10).unwrap();
     // The fork still has what it had.
     let slot = kv.slot(b).unwrap();
-    assert_eq!(kv.pages(slot), shared);
-    assert!(shared[kv.slots[slot].gone..].iter().all(|p| kv.refs[*p as usize] == 1));
+    assert_eq!(kv.pages(slot, 0), shared);
+    assert!(kv.seqs[slot].tables[0].held().iter().all(|p| kv.pools[0].alone(*p)));
     append_chunks(&mut kv, b, 200, 10).unwrap();
     let (pa, pb) = (kv.slot(a).unwrap(), kv.slot(b).unwrap());
-    let live = |kv: &Kv, s: usize| kv.slots[s].pages[kv.slots[s].gone..].to_vec();
+    let live = |kv: &Kv, s: usize| kv.seqs[s].tables[0].held().to_vec();
     assert!(live(&kv, pa).iter().all(|p| !live(&kv, pb).contains(p)));
     assert_eq!(kv.used_pages(), live(&kv, pa).len() + live(&kv, pb).len());
     kv.seq_free(a).unwrap();

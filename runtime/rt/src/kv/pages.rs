@@ -1,0 +1,119 @@
+//! Pages: which are in use, by how many sequences, and the memory they are.
+
+use llmcc_abi::{KvDesc, PAGE_TOKENS};
+
+use super::windows::Layout;
+use crate::error::{Error, Result};
+use crate::memory::Region;
+
+/// The memory of the pages.
+pub trait PageStore: Send {
+    /// Copies page `from` of every attention state of `group` to page `to`, another one. No step is running.
+    fn copy(&mut self, group: usize, from: u32, to: u32) -> Result<()>;
+}
+
+/// Pages in this process' memory: a pool per attention state, reserved whole, but a page costs memory only once it is written.
+pub struct HostPages {
+    pools: Vec<Region>,
+    page_bytes: Vec<usize>,
+    /// Group of each pool.
+    groups: Vec<usize>,
+}
+
+impl HostPages {
+    /// Pools for the attention states `descs`.
+    pub fn new(descs: &[KvDesc], layout: &Layout) -> Result<HostPages> {
+        let page_bytes: Vec<usize> = descs.iter().map(|d| d.page_bytes as usize).collect();
+        let purpose = format!("the KV cache of {} tokens; use a smaller max_tokens", layout.max_tokens);
+        let reserve = |(&bytes, pages): (&usize, usize)| Region::reserve(bytes.saturating_mul(pages), &purpose);
+        let pools = page_bytes.iter().zip(layout.pages()).map(reserve).collect::<Result<Vec<_>>>()?;
+        Ok(HostPages { pools, page_bytes, groups: layout.of_state.clone() })
+    }
+
+    /// Start of each attention state's pool, valid as long as `self`.
+    pub fn pools(&self) -> Vec<*mut u8> {
+        self.pools.iter().map(Region::ptr).collect()
+    }
+}
+
+impl PageStore for HostPages {
+    fn copy(&mut self, group: usize, from: u32, to: u32) -> Result<()> {
+        let all = self.pools.iter().zip(&self.page_bytes).zip(&self.groups);
+        for ((pool, &bytes), _) in all.filter(|(_, g)| **g == group) {
+            // SAFETY: both pages lie in the pool and differ; no step is running.
+            unsafe {
+                let (from, to) = (pool.ptr().add(from as usize * bytes), pool.ptr().add(to as usize * bytes));
+                std::ptr::copy_nonoverlapping(from, to, bytes);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Pages that hold `max_tokens` tokens.
+///
+/// # Errors
+/// None, or more than can be numbered.
+pub fn page_count(max_tokens: usize) -> Result<usize> {
+    let pages = max_tokens.div_ceil(PAGE_TOKENS);
+    if pages == 0 || pages > i32::MAX as usize {
+        return Err(Error::invalid(format!("max_tokens is {max_tokens}; use 1 to {}", i32::MAX)));
+    }
+    Ok(pages)
+}
+
+/// The pages of a group, by number.
+pub(super) struct Pool {
+    /// References to each page handed out so far; its length is the number of pages ever used.
+    refs: Vec<u32>,
+    free: Vec<u32>,
+    total: usize,
+}
+
+impl Pool {
+    /// `total` pages that nobody uses.
+    pub fn new(total: usize) -> Pool {
+        Pool { refs: Vec::new(), free: Vec::new(), total }
+    }
+
+    /// Pages in use.
+    pub fn used(&self) -> usize {
+        self.refs.len() - self.free.len()
+    }
+
+    /// Pages that nobody uses.
+    pub fn free(&self) -> usize {
+        self.total - self.used()
+    }
+
+    /// A page for one user; `None` if all are in use.
+    pub fn take(&mut self) -> Option<u32> {
+        if let Some(page) = self.free.pop() {
+            self.refs[page as usize] = 1;
+            return Some(page);
+        }
+        if self.refs.len() < self.total {
+            self.refs.push(1);
+            return Some(self.refs.len() as u32 - 1);
+        }
+        None
+    }
+
+    /// One more user of `page`.
+    pub fn share(&mut self, page: u32) {
+        self.refs[page as usize] += 1;
+    }
+
+    /// One user less.
+    pub fn release(&mut self, page: u32) {
+        self.refs[page as usize] -= 1;
+        if self.refs[page as usize] == 0 {
+            self.free.push(page);
+        }
+    }
+
+    /// Whether there is one user only.
+    pub fn alone(&self, page: u32) -> bool {
+        self.refs[page as usize] == 1
+    }
+}

@@ -1,0 +1,131 @@
+//! Sequences and their handles.
+
+use super::SeqId;
+use crate::error::{Error, Result};
+
+/// Most sequences at a time.
+const MAX_SEQUENCES: usize = 1 << 20;
+
+/// A place for a sequence: that of handle `id` is `id` modulo their number, a power of two.
+#[derive(Default)]
+pub(super) struct Slot {
+    /// Handle of the sequence that is here.
+    id: Option<SeqId>,
+    pub tokens: Vec<i32>,
+    /// Its block table in each group.
+    pub tables: Vec<Table>,
+}
+
+/// Pages of a sequence in one group, in order.
+#[derive(Clone, Default)]
+pub(super) struct Table {
+    pub pages: Vec<u32>,
+    /// So many of the first pages have been given back: their numbers are 0 and mean nothing.
+    pub gone: usize,
+}
+
+impl Table {
+    /// The pages that have not been given back.
+    pub fn held(&self) -> &[u32] {
+        &self.pages[self.gone..]
+    }
+}
+
+/// All sequences.
+#[derive(Default)]
+pub(super) struct Sequences {
+    slots: Vec<Slot>,
+    /// Slots in use.
+    live: usize,
+    /// The next handle, unless its slot is in use.
+    pub next_id: SeqId,
+    /// Block tables of each.
+    tables: usize,
+}
+
+impl Sequences {
+    /// None yet; each will have `tables` block tables.
+    pub fn new(tables: usize) -> Sequences {
+        Sequences { tables, ..Sequences::default() }
+    }
+
+    /// Number of live sequences.
+    pub fn live(&self) -> usize {
+        self.live
+    }
+
+    /// Number of slots.
+    pub fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// An empty sequence. Slots of other sequences may move.
+    pub fn create(&mut self) -> Result<SeqId> {
+        if self.live == MAX_SEQUENCES {
+            return Err(Error::invalid(format!("{MAX_SEQUENCES} sequences exist; free some with llmcc_seq_free")));
+        }
+        // At most every other slot is in use, so few handles are skipped.
+        if 2 * self.live >= self.slots.len() {
+            self.more_slots();
+        }
+        loop {
+            let id = self.next_id;
+            self.next_id = id.checked_add(1).unwrap_or(0);
+            let at = self.index(id);
+            let slot = &mut self.slots[at];
+            if slot.id.is_none() {
+                slot.id = Some(id);
+                slot.tables.resize_with(self.tables, Table::default);
+                self.live += 1;
+                return Ok(id);
+            }
+        }
+    }
+
+    fn more_slots(&mut self) {
+        let old = std::mem::take(&mut self.slots);
+        self.slots.resize_with((2 * old.len()).max(8), Slot::default);
+        for slot in old {
+            // Handles that differ modulo the old number differ modulo the new one.
+            if let Some(id) = slot.id {
+                let at = self.index(id);
+                self.slots[at] = slot;
+            }
+        }
+    }
+
+    fn index(&self, seq: SeqId) -> usize {
+        seq as usize & (self.slots.len().wrapping_sub(1))
+    }
+
+    /// Ends the sequence in slot `at`, which has no pages.
+    pub fn end(&mut self, at: usize) {
+        let slot = &mut self.slots[at];
+        slot.id = None;
+        slot.tokens = Vec::new();
+        self.live -= 1;
+    }
+
+    /// Index of a live sequence's slot, until the next [`Sequences::create`].
+    pub fn slot(&self, seq: SeqId) -> Result<usize> {
+        let at = self.index(seq);
+        match self.slots.get(at) {
+            Some(s) if s.id == Some(seq) => Ok(at),
+            _ => Err(Error::invalid(format!("sequence {seq} does not exist (never created, or already freed)"))),
+        }
+    }
+}
+
+impl std::ops::Index<usize> for Sequences {
+    type Output = Slot;
+
+    fn index(&self, slot: usize) -> &Slot {
+        &self.slots[slot]
+    }
+}
+
+impl std::ops::IndexMut<usize> for Sequences {
+    fn index_mut(&mut self, slot: usize) -> &mut Slot {
+        &mut self.slots[slot]
+    }
+}

@@ -1,0 +1,128 @@
+//! Groups of attention states of one lifetime, and how many pages they need.
+//!
+//! States with the same window keep and give back the same tokens, so they share a block table and numbers of pages: page `p` of a group is page `p` in the pool of
+//! each of its states. A group's pages are a pool of their own, so that a layer that sees everything does not keep what windows have left behind.
+
+use llmcc_abi::layout::{KEPT_BEHIND, window_pages};
+use llmcc_abi::{KvDesc, PAGE_TOKENS};
+
+use super::page_count;
+use crate::error::Result;
+
+/// Where pools are allocated, they are for sequences of so many tokens on average: each keeps a whole window, however short the rest of it is.
+const SEQUENCE_TOKENS: usize = 4096;
+/// ... and for this many sequences at least.
+const LEAST_SEQUENCES: usize = 8;
+
+/// States that share a block table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// Window in tokens; 0: its states see the whole sequence.
+    pub window: usize,
+    /// Bytes of a page in all its states.
+    pub page_bytes: usize,
+    /// Pages of the group.
+    pub pages: usize,
+}
+
+/// How many pages each group has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Groups, by [`KvDesc::group`].
+    pub groups: Vec<Group>,
+    /// Group of each state.
+    pub of_state: Vec<usize>,
+    /// Tokens that all sequences together can hold.
+    pub max_tokens: usize,
+}
+
+impl Group {
+    /// Whether pages are given back.
+    pub fn slides(&self) -> bool {
+        self.window > 0
+    }
+
+    /// First page that the next token of a sequence of `len` tokens sees.
+    pub fn first_page(&self, len: usize) -> usize {
+        if self.slides() { (len + 1).saturating_sub(self.window) / PAGE_TOKENS } else { 0 }
+    }
+
+    /// The pages before this one are given back by a sequence of `len` tokens: what the window of the next token sees stays, and a little more.
+    pub fn kept_from(&self, len: usize) -> usize {
+        self.first_page(len).saturating_sub(KEPT_BEHIND)
+    }
+
+    /// Most pages that a sequence of its own uses while it grows to `len` tokens in steps of up to `chunk`.
+    pub fn pages_for(&self, len: usize, chunk: usize) -> usize {
+        let all = len.div_ceil(PAGE_TOKENS);
+        if self.slides() { all.min(window_pages(self.window, chunk)) } else { all }
+    }
+
+    /// Bytes of its pages.
+    pub fn bytes(&self) -> usize {
+        self.page_bytes.saturating_mul(self.pages)
+    }
+
+    /// Longer than any window, for a group without.
+    fn lifetime(&self) -> usize {
+        if self.slides() { self.window } else { usize::MAX }
+    }
+}
+
+impl Layout {
+    /// Every group can hold `max_tokens` tokens: for memory that costs nothing until it is written.
+    ///
+    /// # Errors
+    /// No tokens, or more than can be numbered.
+    pub fn reserved(descs: &[KvDesc], max_tokens: usize) -> Result<Layout> {
+        let pages = page_count(max_tokens)?;
+        let count = descs.iter().map(|d| d.group as usize + 1).max().unwrap_or(0);
+        let mut groups = vec![Group { window: 0, page_bytes: 0, pages }; count];
+        for d in descs {
+            let group = &mut groups[d.group as usize];
+            (group.window, group.page_bytes) = (d.window as usize, group.page_bytes.saturating_add(d.page_bytes as usize));
+        }
+        Ok(Layout { groups, of_state: descs.iter().map(|d| d.group as usize).collect(), max_tokens: pages * PAGE_TOKENS })
+    }
+
+    /// For memory that is allocated: the group that keeps tokens longest can hold `max_tokens`. Of the others each has pages for the windows of as many sequences as that is
+    /// meant for (one per 4096 tokens, and at least 8), while a step of `chunk` tokens is under way.
+    ///
+    /// # Errors
+    /// As [`Layout::reserved`].
+    pub fn allocated(descs: &[KvDesc], max_tokens: usize, chunk: usize) -> Result<Layout> {
+        let mut layout = Layout::reserved(descs, max_tokens)?;
+        let longest = layout.groups.iter().map(Group::lifetime).max().unwrap_or(0);
+        let sequences = max_tokens.div_ceil(SEQUENCE_TOKENS).max(LEAST_SEQUENCES);
+        for group in layout.groups.iter_mut().filter(|g| g.lifetime() < longest) {
+            let windows = sequences.saturating_mul(window_pages(group.window, 0)).saturating_add(chunk.div_ceil(PAGE_TOKENS));
+            group.pages = group.pages.min(windows);
+        }
+        Ok(layout)
+    }
+
+    /// Bytes of all pages.
+    pub fn bytes(&self) -> usize {
+        self.groups.iter().fold(0, |sum, g| sum.saturating_add(g.bytes()))
+    }
+
+    /// Pages in the pool of each state.
+    pub fn pages(&self) -> impl Iterator<Item = usize> {
+        self.of_state.iter().map(|&g| self.groups[g].pages)
+    }
+
+    /// The most tokens, up to `most`, with which pools [`Layout::allocated`] take no more than `bytes`: whole pages, if not all. 0 if there is no room for any.
+    pub fn fit(descs: &[KvDesc], most: usize, chunk: usize, bytes: usize) -> usize {
+        let fits = |tokens: usize| Layout::allocated(descs, tokens, chunk).is_ok_and(|l| l.bytes() <= bytes);
+        if fits(most) {
+            return most;
+        }
+        // `from` pages fit, `to` pages do not.
+        let (mut from, mut to) = (0, most.div_ceil(PAGE_TOKENS));
+        while from + 1 < to {
+            let middle = from.midpoint(to);
+            if fits(middle * PAGE_TOKENS) { from = middle } else { to = middle }
+        }
+        from * PAGE_TOKENS
+    }
+}

@@ -1,0 +1,70 @@
+//! Models whose layers have different sliding windows: each lifetime has pages of its own, which are given back while sequences grow.
+
+use llmcc_cli::cmd::inspect::describe;
+use llmcc_cli::loaded::{EngineOptions, Model, manifest_of};
+use llmcc_ir::kv::KvDType;
+use llmcc_tests::{Artifact, golden, logits_in_pieces, options, windowed};
+use serde_json::{Value, json};
+use std::path::Path;
+
+fn bytes_used(model: &Model) -> u64 {
+    let stats: Value = serde_json::from_str(&model.stats().expect("stats")).expect("JSON");
+    stats["kv_bytes_used"].as_u64().expect("a number")
+}
+
+fn open(path: &Path, threads: u32) -> Model {
+    let options = EngineOptions { threads, max_tokens: 2048, ..EngineOptions::default() };
+    Model::open(path, options).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// A prompt in one piece is evaluated before anything is given back. In small ones, windows give pages back all the time: the same bits.
+#[test]
+fn logits_are_those_of_a_cache_that_keeps_everything() {
+    let folder = windowed(6, 6, 24, 600);
+    let artifact = Artifact::compile(&options(folder.path()));
+    let tokens: Vec<i32> = (0..500).map(|i| (i * i * 31 + i * 7) % 128).collect();
+    let whole = logits_in_pieces(&open(&artifact.path, 2), &tokens, &[500]);
+    for (threads, pieces) in [(1, &[1][..]), (2, &[40, 3, 1, 17, 64, 5][..])] {
+        let pieces = logits_in_pieces(&open(&artifact.path, threads), &tokens, pieces);
+        assert!(whole.iter().zip(&pieces).all(|(a, b)| a.to_bits() == b.to_bits()));
+    }
+    // What is kept: all of one layer, of the five others a window and some pages.
+    let model = open(&artifact.path, 1);
+    let seq = model.seq_new().expect("a sequence");
+    for piece in tokens.chunks(20) {
+        model.step(piece, &vec![seq; piece.len()], &[]).expect("a step");
+    }
+    let page = 2 * 2 * 32 * 4 * 16;
+    let pages = |bytes: u64| bytes as usize / page;
+    assert_eq!(pages(bytes_used(&model)), 500usize.div_ceil(16) + 5 * 5);
+}
+
+/// The shape of Gemma 3 at 32 k tokens: what a sequence takes, and what it would take without windows, can be seen before anything runs.
+#[test]
+fn inspect_shows_what_windows_save() {
+    let folder = windowed(12, 6, 512, 32768);
+    let options = llmcc_cli::session::CompileOptions { kv: Some(KvDType::F16), ..options(folder.path()) };
+    let artifact = Artifact::compile(&options);
+    let manifest = manifest_of(&artifact.path).expect("a manifest");
+    // 2 heads of 32 elements in keys and in values: 256 bytes per layer.
+    assert_eq!(
+        manifest["memory"]["kv_groups"],
+        json!([{ "window": 512, "layers": 10, "per_token": 2560 }, { "window": null, "layers": 2, "per_token": 512 }])
+    );
+    let text = describe(&manifest, false);
+    // A window of 512, a chunk of 512 and 4 pages; 32768 tokens.
+    let kept = (1024 + 64) * 2560;
+    for line in [
+        "10 layers with a window of 512: 2.5 KiB per token, 2.7 MiB per sequence at most".to_owned(),
+        "2 layers without a window: 512 B per token".to_owned(),
+        format!(
+            "a sequence of 32768 tokens takes {:.1} MiB; without windows it would be 96.0 MiB",
+            (kept + 32768 * 512) as f64 / 1048576.0
+        ),
+    ] {
+        assert!(text.contains(&line), "{line}: {text}");
+    }
+    // A model with one lifetime says nothing about it.
+    let uniform = manifest_of(&Artifact::compile(&llmcc_tests::options(&golden("llama3"))).path).expect("a manifest");
+    assert!(!describe(&uniform, false).contains("without windows"));
+}
