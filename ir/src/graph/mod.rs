@@ -8,7 +8,7 @@
 mod build;
 mod op;
 
-pub use build::FuncBuilder;
+pub use build::{FuncBuilder, Mistake};
 pub use op::{BinaryOp, F32, Op, UnaryOp, ValueType};
 
 use crate::kv::KvSpec;
