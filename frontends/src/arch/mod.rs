@@ -42,6 +42,7 @@ archs! {
     mod mistral;
     mod qwen2;
     mod qwen3;
+    mod granite;
     #[cfg(test)]
     mod dummy;
 }
