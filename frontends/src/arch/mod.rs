@@ -43,6 +43,7 @@ archs! {
     mod qwen2;
     mod qwen3;
     mod granite;
+    mod olmo2;
     #[cfg(test)]
     mod dummy;
 }
