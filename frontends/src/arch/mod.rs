@@ -44,6 +44,7 @@ archs! {
     mod qwen3;
     mod granite;
     mod olmo2;
+    mod phi3;
     #[cfg(test)]
     mod dummy;
 }
