@@ -45,6 +45,7 @@ archs! {
     mod granite;
     mod olmo2;
     mod phi3;
+    mod seed_oss;
     #[cfg(test)]
     mod dummy;
 }
