@@ -46,6 +46,7 @@ archs! {
     mod olmo2;
     mod phi3;
     mod seed_oss;
+    mod smollm3;
     #[cfg(test)]
     mod dummy;
 }
