@@ -47,6 +47,7 @@ archs! {
     mod phi3;
     mod seed_oss;
     mod smollm3;
+    mod gemma;
     #[cfg(test)]
     mod dummy;
 }
