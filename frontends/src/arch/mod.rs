@@ -48,6 +48,7 @@ archs! {
     mod seed_oss;
     mod smollm3;
     mod gemma;
+    mod gemma3;
     #[cfg(test)]
     mod dummy;
 }

@@ -462,6 +462,22 @@ fn real_configurations() {
     assert!(refused.len() == known.len() && refused.iter().zip(known).all(|(r, k)| r.starts_with(k)), "{refused:?}");
 }
 
+/// Both forms of two rotary tables mean the same.
+#[test]
+fn rotary_tables_of_two_kinds_of_layers() {
+    let ropes = |changes: Value| decoder(&with(config("gemma3_text"), changes)).unwrap().ropes;
+    let scaled = json!({ "rope_type": "linear", "factor": 8.0 });
+    let old = ropes(json!({ "rope_theta": 1e6, "rope_local_base_freq": 1e4, "rope_scaling": scaled }));
+    let new = json!({ "full_attention": with(scaled, json!({ "rope_theta": 1e6 })), "sliding_attention": { "rope_type": "default", "rope_theta": 1e4 } });
+    let gone = json!({ "rope_theta": "absent", "rope_local_base_freq": "absent", "rope_parameters": new });
+    assert_eq!(old, ropes(gone));
+    assert_eq!(old[0], RopeConfig { theta: 1e6, dim: 4, scaling: RopeScaling::Linear { factor: 8.0 } });
+    assert_eq!(old[1], RopeConfig { theta: 1e4, dim: 4, scaling: RopeScaling::Default });
+    let wrong = json!({ "rope_parameters": { "full_attention": { "rope_type": "longrope" } } });
+    let error = parse(&with(config("gemma3_text"), wrong));
+    assert!(error.starts_with("field `rope_parameters.full_attention.rope_type` is \"longrope\", which is not supported"), "{error}");
+}
+
 #[test]
 fn goldens_parse() {
     for name in goldens() {
