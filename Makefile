@@ -100,6 +100,7 @@ eval: $(VENV)/eval-ok
 
 lint: llvm
 	cargo fmt --check
+	rustfmt --check --edition 2024 frontends/src/arch/*.rs # Modules that a macro declares, cargo fmt does not find.
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo clippy -p llmcc-gpu -p llmcc --all-targets --locked $(GPU_FEATURES) -- -D warnings
 

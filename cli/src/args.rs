@@ -44,6 +44,8 @@ pub enum Command {
     Eval(EvalCommand),
     /// List the targets
     Targets,
+    /// List the architectures of models, and what each was checked against
+    Models,
     /// Lower single GPU kernels, given as text, to code and a description of how to launch them
     Lower(LowerArgs),
     /// Check an artifact: the hashes of all its bytes, and that it computes what it did when compiled

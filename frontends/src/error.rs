@@ -3,8 +3,8 @@
 use crate::checkpoint::safetensors::HeaderError;
 use crate::config::ConfigError;
 use crate::json;
-use crate::unused::Unused;
 use std::borrow::Cow;
+use std::fmt;
 use std::path::PathBuf;
 
 /// A problem with the user's checkpoint. The text says what is wrong, where, and what to do.
@@ -85,6 +85,21 @@ pub enum FrontendError {
         /// What is wrong in it.
         source: ConfigError,
     },
+    /// A function of the graph does not type: a mistake of the architecture's file, or a configuration that its readers should have refused.
+    #[error(
+        "{}: {class}, function {function}: {what}; if this is the model's own config.json, the mistake is in the architecture's file",
+        file.display()
+    )]
+    Structure {
+        /// The configuration.
+        file: PathBuf,
+        /// The architecture.
+        class: &'static str,
+        /// Name of the function, and its layer if it has one.
+        function: String,
+        /// The operation, where it was added, and the rule that it breaks.
+        what: String,
+    },
     /// A tensor that the architecture needs is absent.
     #[error("tensor `{name}` is missing ({arch} needs it with shape {expected:?}){hint}")]
     MissingTensor {
@@ -146,4 +161,29 @@ pub enum FrontendError {
         /// What to do.
         help: &'static str,
     },
+}
+
+/// Tensors named in a message.
+const NAMED: usize = 12;
+
+/// Tensors that the model does not use, at least one, and why they may be there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unused {
+    /// Names, sorted.
+    pub tensors: Vec<String>,
+    /// Likely reasons, as sentences without a point.
+    pub reasons: Vec<String>,
+}
+
+impl fmt::Display for Unused {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let n = self.tensors.len();
+        let named: Vec<String> = self.tensors.iter().take(NAMED).map(|t| format!("`{t}`")).collect();
+        let (noun, verb) = if n == 1 { ("tensor", "is") } else { ("tensors", "are") };
+        write!(f, "{n} {noun} of the checkpoint {verb} not used by the model: {}", named.join(", "))?;
+        if n > NAMED {
+            write!(f, " and {} more", n - NAMED)?;
+        }
+        write!(f, "; {}", self.reasons.join("; "))
+    }
 }

@@ -1,5 +1,6 @@
 //! Writing small checkpoints, for tests and demonstrations.
 
+use crate::arch::{Model, Wanted};
 use crate::error::FrontendError;
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -49,55 +50,23 @@ fn noise(seed: &mut u64, scale: f32) -> f32 {
     ((z >> 40) as f32 / (1u64 << 23) as f32 - 1.0) * scale
 }
 
-/// Random bf16 tensors that a `config.json` of a supported architecture asks for. Written out independently of the code that checks them.
+/// Random bf16 tensors: those that a model with this `config.json` asks for.
 ///
 /// # Panics
-/// When the configuration lacks a size.
+/// When there is no such model.
 pub fn random_tensors(config: &Value, seed: u64) -> Vec<Tensor> {
-    let size = |name: &str| config[name].as_u64().unwrap_or_else(|| panic!("config needs `{name}`")) as usize;
-    let (hidden, ffn, vocab, heads) = (size("hidden_size"), size("intermediate_size"), size("vocab_size"), size("num_attention_heads"));
-    let kv_heads = config["num_key_value_heads"].as_u64().unwrap_or(heads as u64) as usize;
-    let head_dim = config["head_dim"].as_u64().map_or(hidden / heads, |n| n as usize);
-    let flag = |name: &str| config[name].as_bool().unwrap_or(false);
-    let (qwen2, qwen3) = (config["model_type"] == "qwen2", config["model_type"] == "qwen3");
-    let (q, kv) = (heads * head_dim, kv_heads * head_dim);
-    let mut shapes = vec![("model.embed_tokens.weight".to_string(), vec![vocab, hidden])];
-    for i in 0..size("num_hidden_layers") {
-        let mut add = |part: &str, shape: &[usize]| shapes.push((format!("model.layers.{i}.{part}"), shape.to_vec()));
-        add("input_layernorm.weight", &[hidden]);
-        add("post_attention_layernorm.weight", &[hidden]);
-        for (part, shape) in [("q_proj", [q, hidden]), ("k_proj", [kv, hidden]), ("v_proj", [kv, hidden]), ("o_proj", [hidden, q])] {
-            add(&format!("self_attn.{part}.weight"), &shape);
-            if flag("attention_bias") || qwen2 && part != "o_proj" {
-                add(&format!("self_attn.{part}.bias"), &shape[..1]);
-            }
-        }
-        if qwen3 {
-            add("self_attn.q_norm.weight", &[head_dim]);
-            add("self_attn.k_norm.weight", &[head_dim]);
-        }
-        for (part, shape) in [("gate_proj", [ffn, hidden]), ("up_proj", [ffn, hidden]), ("down_proj", [hidden, ffn])] {
-            add(&format!("mlp.{part}.weight"), &shape);
-            if flag("mlp_bias") {
-                add(&format!("mlp.{part}.bias"), &shape[..1]);
-            }
-        }
-    }
-    shapes.push(("model.norm.weight".to_string(), vec![hidden]));
-    if !flag("tie_word_embeddings") {
-        shapes.push(("lm_head.weight".to_string(), vec![vocab, hidden]));
-    }
+    let model = Model::parse(config).unwrap_or_else(|e| panic!("{e}"));
+    let (_, wanted) = model.imagined().unwrap_or_else(|e| panic!("{e}"));
     let mut state = seed;
-    shapes.into_iter().map(|(name, shape)| random_tensor(name, shape, &mut state)).collect()
+    wanted.into_iter().map(|w| random_tensor(w, &mut state)).collect()
 }
 
 /// bf16 noise; gains around 1.
-fn random_tensor(name: String, shape: Vec<usize>, seed: &mut u64) -> Tensor {
-    let gain = name.ends_with("norm.weight");
-    let scale = if shape.len() == 1 { 0.1 } else { (3.0 / shape[1] as f32).sqrt() };
-    let mut value = || half::bf16::from_f32(noise(seed, scale) + if gain { 1.0 } else { 0.0 });
-    let data = (0..shape.iter().product()).flat_map(|_| value().to_le_bytes()).collect();
-    Tensor { name, dtype: "BF16", shape, data }
+fn random_tensor(w: Wanted, seed: &mut u64) -> Tensor {
+    let scale = if w.shape.len() == 1 { 0.1 } else { (3.0 / w.shape[1] as f32).sqrt() };
+    let mut value = || half::bf16::from_f32(noise(seed, scale) + if w.gain { 1.0 } else { 0.0 });
+    let data = (0..w.shape.iter().product()).flat_map(|_| value().to_le_bytes()).collect();
+    Tensor { name: w.name, dtype: "BF16", shape: w.shape, data }
 }
 
 /// Writes `config.json` and `model.safetensors` into `dir`, which is made if absent.

@@ -3,6 +3,8 @@
 //! Only regular files: a named pipe would wait for a writer, `/dev/zero` never ends. A file that is named and missing, or of another kind, says what it is.
 
 use crate::error::FrontendError;
+use crate::json;
+use serde_json::Value;
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
@@ -60,6 +62,15 @@ pub(crate) fn read_optional(path: &Path) -> Result<Option<Vec<u8>>, FrontendErro
         Err(FrontendError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
         result => result.map(Some),
     }
+}
+
+/// A JSON file; `None` where there is none.
+///
+/// # Errors
+/// When it cannot be read or parsed.
+pub(crate) fn read_json(path: &Path) -> Result<Option<Value>, FrontendError> {
+    let parse = |bytes: Vec<u8>| json::parse(&bytes).map_err(|source| FrontendError::Json { path: path.to_path_buf(), source });
+    read_optional(path)?.map(parse).transpose()
 }
 
 fn read_all(file: File, path: &Path) -> Result<Vec<u8>, FrontendError> {

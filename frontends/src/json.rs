@@ -1,24 +1,12 @@
 //! JSON files, read strictly: a key that occurs twice is an error, not a choice.
 
-use crate::error::FrontendError;
-use crate::input;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::error::Category;
 use serde_json::{Map, Number, Value};
 use std::fmt;
-use std::path::Path;
 
 const BYTE_ORDER_MARK: &str = "the file starts with a byte order mark at line 1 column 1";
 const TWICE: &str = "occurs twice";
-
-/// A JSON file; `None` where there is none.
-///
-/// # Errors
-/// When it cannot be read or parsed.
-pub(crate) fn read_optional(path: &Path) -> Result<Option<Value>, FrontendError> {
-    let parse = |bytes: Vec<u8>| parse(&bytes).map_err(|source| FrontendError::Json { path: path.to_path_buf(), source });
-    input::read_optional(path)?.map(parse).transpose()
-}
 
 /// Parses JSON.
 ///

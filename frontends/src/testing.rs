@@ -1,5 +1,6 @@
 //! Folders and fixtures for this crate's tests.
 
+use crate::arch::by_model_type;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -43,19 +44,30 @@ pub(crate) fn shared(name: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-/// A small valid configuration.
+/// A small valid configuration of an architecture: that of its first fixture with other sizes, and with what is off by default switched off.
 pub(crate) fn config(model_type: &str) -> Value {
-    let class = match model_type {
-        "llama" => "LlamaForCausalLM",
-        "mistral" => "MistralForCausalLM",
-        "qwen2" => "Qwen2ForCausalLM",
-        _ => "Qwen3ForCausalLM",
-    };
-    json!({
-        "architectures": [class], "model_type": model_type, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
-        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4, "vocab_size": 32, "max_position_embeddings": 64,
-        "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "sliding_window": null,
-    })
+    let arch = by_model_type(model_type).unwrap();
+    let Some(first) = arch.goldens.first() else { return crate::arch::dummy_config() };
+    let text = std::fs::read(golden(first).join("config.json")).unwrap();
+    let off = [
+        "rope_scaling",
+        "rope_parameters",
+        "original_max_position_embeddings",
+        "layer_types",
+        "use_sliding_window",
+        "max_window_layers",
+        "no_rope_layers",
+    ];
+    let config = with(serde_json::from_slice(&text).unwrap(), off.iter().map(|name| (name.to_string(), json!("absent"))).collect());
+    let sizes = json!({
+        "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4,
+        "vocab_size": 32, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "sliding_window": null,
+        "tie_word_embeddings": false, "hidden_act": "silu", "no_rope_layer_interval": 2,
+    });
+    // Whether there is a window decides about other fields too.
+    let counts = |name: &str| arch.field(name).is_some() || name == "sliding_window";
+    let read = sizes.as_object().unwrap().iter().filter(|(name, _)| counts(name));
+    with(config, read.map(|(name, v)| (name.clone(), v.clone())).collect())
 }
 
 /// `config` with members replaced; `null` stays, the string "absent" removes.

@@ -24,6 +24,11 @@ pub fn golden(name: &str) -> PathBuf {
     root().join("tests/goldens").join(name)
 }
 
+/// One fixture of each architecture.
+pub fn first_goldens() -> impl Iterator<Item = &'static str> {
+    llmcc_frontends::arch::ARCHS.iter().filter_map(|a| a.goldens.first()).copied()
+}
+
 /// A folder of the shared data beside the workspace, if there is one; says so when not.
 pub fn shared(path: &str) -> Option<PathBuf> {
     let p = root().join("../shared/data").join(path);
@@ -114,8 +119,8 @@ impl Artifact {
     }
 }
 
-/// Perplexity of stories260K with quantized weights and exact activations by the independent NumPy forward, from the table that
-/// `python tests/goldens/numpy_llama.py ppl … --table` prints (norm gains folded for w8, not for 4 bits: as the compiler does).
+/// Perplexity of stories260K with quantized weights and exact activations by Transformers in f64, from the table that
+/// `python tests/goldens/quantized.py ppl … --table` prints (norm gains folded for w8, not for 4 bits: as the compiler does).
 pub const REFERENCE_PERPLEXITY: &[(&str, f64)] = &[("w8g32", 3.671743), ("w4g32", 4.149953), ("w4g128", 4.358859), ("w4ag32", 4.071343)];
 
 /// What Transformers computed for a fixture.

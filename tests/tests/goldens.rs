@@ -2,19 +2,14 @@
 
 use llmcc_codegen::link::WeightsPlace;
 use llmcc_ir::kv::KvDType;
-use llmcc_tests::{Artifact, Golden, golden, greedy, logits_in_pieces, options};
-
-/// Fixtures with what Transformers computed for them.
-fn fixtures() -> impl Iterator<Item = &'static str> {
-    include_str!("../goldens/fixtures.txt").lines()
-}
+use llmcc_tests::{Artifact, Golden, first_goldens, golden, greedy, logits_in_pieces, options};
 
 /// Prefill in one go, token by token, and in pieces that end inside pages of 16.
 const PIECES: &[&[usize]] = &[&[40], &[1], &[7, 16, 3, 14]];
 
 #[test]
 fn logits_equal_transformers() {
-    for name in fixtures() {
+    for name in llmcc_frontends::arch::goldens() {
         let g = Golden::load(name);
         let artifact = Artifact::compile(&options(&golden(name)));
         let model = artifact.open(2);
@@ -30,7 +25,7 @@ fn logits_equal_transformers() {
 
 #[test]
 fn portable_code_equals_transformers() {
-    for name in ["llama3", "mistral", "qwen2", "qwen3", "llama_bf16", "llama_f16"] {
+    for name in first_goldens().chain(["llama_bf16", "llama_f16"]) {
         let g = Golden::load(name);
         for target in ["x86-64", "x86-64-v3"] {
             let mut o = options(&golden(name));
@@ -47,7 +42,7 @@ fn portable_code_equals_transformers() {
 
 #[test]
 fn greedy_text_equals_transformers() {
-    for name in fixtures() {
+    for name in llmcc_frontends::arch::goldens() {
         let g = Golden::load(name);
         let artifact = Artifact::compile(&options(&golden(name)));
         let model = artifact.open(2);

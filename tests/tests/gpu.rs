@@ -7,7 +7,7 @@ use llmcc_cli::session::{self, CompileOptions};
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::Format;
 use llmcc_ir::target;
-use llmcc_tests::{Artifact, Golden, fake_driver, golden, greedy, logits_in_pieces, options};
+use llmcc_tests::{Artifact, Golden, fake_driver, first_goldens, golden, greedy, logits_in_pieces, options};
 use std::sync::OnceLock;
 
 /// Whether this build can make PTX. With the driver named to the runtime.
@@ -58,7 +58,7 @@ fn f32_models_equal_transformers() {
     if !ready() {
         return;
     }
-    for name in ["llama3", "mistral", "qwen2", "qwen3"] {
+    for name in first_goldens() {
         let g = Golden::load(name);
         let artifact = compile(&gpu_options(name, "f32", KvDType::F32));
         let model = artifact.open(1);
@@ -92,7 +92,7 @@ fn half_precision_models_stay_within_the_error_of_bf16() {
     if !ready() {
         return;
     }
-    for name in ["llama3", "mistral", "qwen2", "qwen3"] {
+    for name in first_goldens() {
         let g = Golden::load(name);
         for (format, kv) in [("bf16", KvDType::Bf16), ("f16", KvDType::F16)] {
             let artifact = compile(&gpu_options(name, format, kv));

@@ -44,7 +44,7 @@ fn perplexity_is_the_expected_one() {
     assert!((got / want - 1.0).abs() < 5e-4, "perplexity {got:.5}, expected {want:.5}");
 }
 
-/// Quantized perplexities against the independent NumPy forward of `tests/goldens` (weight-only; figures in its README), and int8 activations within 1 % of weight-only.
+/// Quantized perplexities against Transformers in f64 with decoded weights, as in `tests/goldens` (weight-only; figures in its README), and int8 activations within 1 % of weight-only.
 #[test]
 fn quantized_perplexity_is_the_quantization_s_own() {
     let (Some(dir), Some(text)) = (shared("stories260K"), shared("text/tinystories_a.txt")) else { return };

@@ -45,7 +45,7 @@ fn greedy_text_chat_and_tokens_are_the_expected_ones() {
     assert_eq!(model.tokenize(&rendered, false).unwrap_or_else(|e| panic!("{e}")), ids(&chat["ids"]));
 }
 
-/// Mean NLL of a small text in every format, against the independent NumPy forward.
+/// Mean NLL of a small text in every format, against Transformers in f64 with decoded weights.
 #[test]
 fn perplexity_is_the_quantization_s_own() {
     let text = std::fs::read_to_string(golden("tiny_llama").join("text.txt")).expect("text");

@@ -5,6 +5,7 @@ pub mod compile;
 pub mod eval;
 pub mod inspect;
 pub mod lower;
+pub mod models;
 pub mod run;
 pub mod targets;
 pub mod verify;
@@ -24,6 +25,7 @@ pub fn run(command: Command) -> Result<(), Error> {
         Command::Bench(args) => bench::run(&args).map_err(Error::in_options),
         Command::Eval(EvalCommand::Ppl(args)) => eval::ppl(&args).map_err(Error::in_options),
         Command::Targets => targets::run(),
+        Command::Models => models::run(),
         Command::Lower(args) => lower::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Golden(args) => verify::golden(&args),

@@ -1,208 +1,173 @@
-//! Blocks that architectures share. `declare` checks and binds the weights of a block, `emit` adds its operations: a function's
-//! parameters come before its operations.
+//! Blocks that architectures share: a function each, that asks for its weights where it uses them.
 
-use super::lifter::{Call1, HEAD, Lifter, TABLE};
-use crate::error::FrontendError;
-use crate::rope;
-use llmcc_ir::graph::{F32, Input, Op, UnaryOp, Value};
-use llmcc_ir::ty::Dim;
+use super::lifter::Draft;
+use super::names::{
+    ATTN_K, ATTN_K_NORM, ATTN_OUT, ATTN_Q, ATTN_Q_NORM, ATTN_QKV, ATTN_V, Kind, MLP_DOWN, MLP_GATE, MLP_GATE_UP, MLP_UP, Part,
+};
+use super::weights::split_rows;
+use crate::config::common::Heads;
+use llmcc_ir::graph::{F32, Op, UnaryOp, Value};
 
-/// Results of the step that layers pass on.
-#[derive(Clone, Copy)]
-pub(super) struct Stream {
-    /// Residual stream `[T, hidden]`.
-    pub x: usize,
-    /// Rotary table `[T, dim]`.
-    pub rope: usize,
+/// RMSNorm.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Norm {
+    /// Added to the mean square.
+    pub eps: f32,
+    /// The gain is one more than what is stored.
+    pub from_one: bool,
 }
 
-/// What an attention block has beyond the common part.
-#[derive(Clone, Copy, Default)]
-pub(super) struct AttentionSpec {
+/// What an attention block is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Attention {
+    /// Heads.
+    pub heads: Heads,
+    /// Multiplies scores.
+    pub scale: f32,
+    /// Q, K and V are stored as one matrix.
+    pub fused: bool,
     /// Biases on Q, K and V.
     pub qkv_bias: bool,
     /// Bias on the output.
     pub out_bias: bool,
-    /// RMSNorm over each head of Q and K, before the rotation.
-    pub qk_norm: bool,
+    /// Norm of Q and K, before the rotation.
+    pub qk_norm: Option<QkNorm>,
+    /// The rotary table, by its number; `None` = positions are not rotated.
+    pub rotary: Option<usize>,
     /// Sliding window.
     pub window: Option<usize>,
 }
 
-/// A decoder of pre-norm layers: embedding, layers with attention and a gated MLP, head. `spec` gives the attention of layer `i`.
-pub(super) fn decoder(l: &mut Lifter, spec: impl Fn(usize) -> AttentionSpec) -> Result<(), FrontendError> {
-    let mut stream = embedding(l)?;
-    for i in 0..l.config.layers {
-        stream.x = layer(l, stream, i, spec(i))?;
+impl Attention {
+    /// Without biases, norms or scale of its own.
+    pub(super) fn plain(heads: Heads, window: Option<usize>) -> Attention {
+        let scale = heads.scale();
+        Attention { heads, scale, fused: false, qkv_bias: false, out_bias: false, qk_norm: None, rotary: Some(0), window }
     }
-    head(l, stream)
 }
 
-/// `embed`: rows of the table, and the rotary table that all layers share.
-pub(super) fn embedding(l: &mut Lifter) -> Result<Stream, FrontendError> {
-    let c = l.config;
-    let rope = rope::frequencies(&c.rope);
-    let mut f = l.func("embed");
-    let shape = [c.vocab, c.hidden];
-    let table = if c.tied { f.shared_weight("table", f.tied_table(), &shape)? } else { f.weight("table", TABLE, &shape)? };
-    let inv_freq = f.computed("inv_freq", "$rope.inv_freq", rope.inv_freq);
-    let tokens = f.input(Input::Tokens);
-    let positions = f.input(Input::Positions);
-    let x = f.op(Op::Embed, &[table, tokens]);
-    let angles = f.op(Op::RopeTable { scale: F32::new(rope.scale) }, &[positions, inv_freq]);
-    let first = f.call(&[x, angles]);
-    Ok(Stream { x: first, rope: first + 1 })
+/// What the norm of queries and keys takes together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum QkNorm {
+    /// Each head, all with the same gains.
+    Head,
+    /// The whole row.
+    Row,
 }
 
-/// One pre-norm layer: `x += attention(norm(x)); x += mlp(norm(x))`. Returns the new residual stream.
-fn layer(l: &mut Lifter, s: Stream, i: usize, spec: AttentionSpec) -> Result<usize, FrontendError> {
-    let c = l.config;
-    let at = format!("model.layers.{i}");
-    let mut f = l.func("layer");
-    let x = f.activation("x", s.x, Dim::Tokens, c.hidden);
-    let rope = f.activation("rope", s.rope, Dim::Tokens, c.rope.dim);
-    let positions = f.input(Input::Positions);
-    let attention = Attention::declare(&mut f, &at, spec)?;
-    let mlp = GatedMlp::declare(&mut f, &at)?;
-    let x = attention.emit(&mut f, x, rope, positions);
-    let x = mlp.emit(&mut f, x);
-    Ok(f.call(&[x]))
-}
-
-/// `head`: picks the wanted rows first, so that norm and head cost only what is asked for.
-pub(super) fn head(l: &mut Lifter, s: Stream) -> Result<(), FrontendError> {
-    let c = l.config;
-    let mut f = l.func("head");
-    let x = f.activation("x", s.x, Dim::Tokens, c.hidden);
-    let rows = f.input(Input::OutRows);
-    let norm = Norm::declare(&mut f, "norm.g", "model.norm.weight", c.hidden)?;
-    let shape = [c.vocab, c.hidden];
-    let table = if c.tied { f.shared_weight("table", f.tied_table(), &shape)? } else { f.weight("head.w", HEAD, &shape)? };
-    let x = f.op(Op::GatherRows, &[x, rows]);
-    let x = norm.emit(&mut f, x);
-    let logits = f.f.matmul(x, table);
-    f.call(&[logits]);
-    Ok(())
+/// What an MLP with a gate is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GatedMlp {
+    /// Width.
+    pub ffn: usize,
+    /// Activation.
+    pub act: UnaryOp,
+    /// Biases on all three matrices.
+    pub bias: bool,
+    /// Gate and up are stored as one matrix.
+    pub fused: bool,
 }
 
 /// RMSNorm over runs of `width` columns.
-struct Norm {
-    gain: Value,
-    width: usize,
+#[track_caller]
+pub(super) fn norm(f: &mut Draft, part: Part, spec: Norm, x: Value, width: usize) -> Value {
+    let mut gain = f.weight(part, Kind::Gain, &[width]);
+    if spec.from_one {
+        let one = f.scalar(1.0);
+        gain = f.add(gain, one);
+    }
+    f.rms_norm(x, gain, spec.eps, width)
 }
 
-impl Norm {
-    fn declare(f: &mut Call1, name: &str, tensor: &str, width: usize) -> Result<Norm, FrontendError> {
-        Ok(Norm { gain: f.weight(name, tensor, &[width])?, width })
-    }
-
-    fn emit(&self, f: &mut Call1, x: Value) -> Value {
-        let eps = f.config().eps;
-        f.f.rms_norm(x, self.gain, eps, self.width)
-    }
+/// `x·wᵀ (+ b)` with a matrix of `shape` `[out, in]`.
+#[track_caller]
+pub(super) fn linear(f: &mut Draft, part: Part, shape: [usize; 2], bias: bool, x: Value) -> Value {
+    let w = f.matrix(part, shape);
+    let b = bias.then(|| f.bias(part, shape[0]));
+    product(f, x, w, b)
 }
 
-/// `x·wᵀ (+ b)`.
-struct Linear {
-    w: Value,
-    b: Option<Value>,
+/// `x·wᵀ (+ b)`
+#[track_caller]
+fn product(f: &mut Draft, x: Value, w: Value, b: Option<Value>) -> Value {
+    let y = f.matmul(x, w);
+    b.map_or(y, |b| f.add(y, b))
 }
 
-impl Linear {
-    /// `name` and `tensor` without their endings; shape `[out, inner]`.
-    fn declare(f: &mut Call1, name: &str, tensor: &str, shape: [usize; 2], bias: bool) -> Result<Linear, FrontendError> {
-        let w = f.weight(&format!("{name}.w"), &format!("{tensor}.weight"), &shape)?;
-        let b = if bias { Some(f.weight(&format!("{name}.b"), &format!("{tensor}.bias"), &shape[..1])?) } else { None };
-        Ok(Linear { w, b })
-    }
-
-    fn emit(&self, f: &mut Call1, x: Value) -> Value {
-        let y = f.f.matmul(x, self.w);
-        self.b.map_or(y, |b| f.f.add(y, b))
-    }
+/// Several products of one input whose matrices are stored one below the other as `part`.
+#[track_caller]
+fn fused<const N: usize>(f: &mut Draft, part: Part, rows: [usize; N], inner: usize, bias: bool, x: Value) -> [Value; N] {
+    let all = rows.iter().fold(0, |n: usize, r| n.saturating_add(*r));
+    let w = f.matrix(part, [all, inner]);
+    let b = bias.then(|| f.bias(part, all));
+    let w = split_rows(f, w, rows);
+    let b = b.map(|b| split_rows(f, b, rows));
+    std::array::from_fn(|i| product(f, x, w[i], b.map(|b| b[i])))
 }
 
-/// Norm, grouped-query attention with rotary positions, residual.
-struct Attention {
-    norm: Norm,
-    q: Linear,
-    k: Linear,
-    v: Linear,
-    qk_norm: Option<[Norm; 2]>,
-    out: Linear,
+/// `x` times a number, if there is one.
+pub(super) fn scaled(f: &mut Draft, x: Value, by: Option<f32>) -> Value {
+    by.map_or(x, |by| {
+        let by = f.scalar(by);
+        f.mul(x, by)
+    })
+}
+
+/// `cap·tanh(x/cap)`, if there is a cap.
+pub(super) fn capped(f: &mut Draft, x: Value, cap: Option<f32>) -> Value {
+    let Some(cap) = cap else { return x };
+    let x = scaled(f, x, Some(1.0 / cap));
+    let x = f.unary(UnaryOp::Tanh, x);
+    scaled(f, x, Some(cap))
+}
+
+/// Grouped-query attention over `h`, a row per token; `kv` is its state, `rope` its rotary table.
+#[track_caller]
+pub(super) fn attention(f: &mut Draft, a: &Attention, eps: Norm, h: Value, kv: Value, positions: Value, rope: Option<Value>) -> Value {
+    let hidden = f.facts().hidden;
+    let (q_width, kv_width) = (a.heads.queries * a.heads.dim, a.heads.kv * a.heads.dim);
+    let qkv = match a.fused {
+        true => fused(f, ATTN_QKV, [q_width, kv_width, kv_width], hidden, a.qkv_bias, h),
+        false => [(ATTN_Q, q_width), (ATTN_K, kv_width), (ATTN_V, kv_width)].map(|(part, n)| linear(f, part, [n, hidden], a.qkv_bias, h)),
+    };
+    let y = attend(f, a, eps, qkv, kv, positions, rope);
+    linear(f, ATTN_OUT, [hidden, q_width], a.out_bias, y)
+}
+
+/// [`attention`] of projected rows, before the output's projection.
+#[track_caller]
+pub(super) fn attend(
+    f: &mut Draft,
+    a: &Attention,
+    eps: Norm,
+    [mut q, mut k, v]: [Value; 3],
     kv: Value,
+    positions: Value,
+    rope: Option<Value>,
+) -> Value {
+    let head_dim = a.heads.dim;
+    if let Some(of) = a.qk_norm {
+        let (q_width, kv_width) = (a.heads.queries * head_dim, a.heads.kv * head_dim);
+        let width = |row| if of == QkNorm::Head { head_dim } else { row };
+        q = norm(f, ATTN_Q_NORM, eps, q, width(q_width));
+        k = norm(f, ATTN_K_NORM, eps, k, width(kv_width));
+    }
+    if let Some(rope) = rope {
+        q = f.op(Op::Rope { head_dim }, &[q, rope]);
+        k = f.op(Op::Rope { head_dim }, &[k, rope]);
+    }
+    let kv = f.op(Op::KvAppend, &[kv, k, v, positions]);
+    f.op(Op::Attention { heads: a.heads.queries, scale: F32::new(a.scale) }, &[q, kv, positions])
 }
 
-impl Attention {
-    fn declare(f: &mut Call1, at: &str, spec: AttentionSpec) -> Result<Attention, FrontendError> {
-        let c = f.config();
-        let (hidden, q_width, kv_width, head_dim) = (c.hidden, c.q_width(), c.kv_width(), c.head_dim);
-        let tensor = |part: &str| format!("{at}.self_attn.{part}");
-        let kv = f.state("kv", spec.window);
-        let norm = Norm::declare(f, "attn.norm.g", &format!("{at}.input_layernorm.weight"), hidden)?;
-        let q = Linear::declare(f, "attn.q", &tensor("q_proj"), [q_width, hidden], spec.qkv_bias)?;
-        let k = Linear::declare(f, "attn.k", &tensor("k_proj"), [kv_width, hidden], spec.qkv_bias)?;
-        let v = Linear::declare(f, "attn.v", &tensor("v_proj"), [kv_width, hidden], spec.qkv_bias)?;
-        let qk_norm = if spec.qk_norm {
-            Some([
-                Norm::declare(f, "attn.q_norm.g", &tensor("q_norm.weight"), head_dim)?,
-                Norm::declare(f, "attn.k_norm.g", &tensor("k_norm.weight"), head_dim)?,
-            ])
-        } else {
-            None
-        };
-        let out = Linear::declare(f, "attn.out", &tensor("o_proj"), [hidden, q_width], spec.out_bias)?;
-        Ok(Attention { norm, q, k, v, qk_norm, out, kv })
-    }
-
-    fn emit(&self, f: &mut Call1, x: Value, rope: Value, positions: Value) -> Value {
-        let (heads, head_dim) = (f.config().heads, f.config().head_dim);
-        let h = self.norm.emit(f, x);
-        let [mut q, mut k, v] = [&self.q, &self.k, &self.v].map(|p| p.emit(f, h));
-        if let Some([q_norm, k_norm]) = &self.qk_norm {
-            q = q_norm.emit(f, q);
-            k = k_norm.emit(f, k);
-        }
-        let q = f.op(Op::Rope { head_dim }, &[q, rope]);
-        let k = f.op(Op::Rope { head_dim }, &[k, rope]);
-        let kv = f.op(Op::KvAppend, &[self.kv, k, v, positions]);
-        let scale = F32::new((1.0 / (head_dim as f64).sqrt()) as f32);
-        let y = f.op(Op::Attention { heads, scale }, &[q, kv, positions]);
-        let y = self.out.emit(f, y);
-        f.f.add(x, y)
-    }
-}
-
-/// Norm, `down(act(gate(x)) · up(x))`, residual.
-struct GatedMlp {
-    norm: Norm,
-    gate: Linear,
-    up: Linear,
-    down: Linear,
-    act: UnaryOp,
-}
-
-impl GatedMlp {
-    fn declare(f: &mut Call1, at: &str) -> Result<GatedMlp, FrontendError> {
-        let c = f.config();
-        let (hidden, ffn, bias, act) = (c.hidden, c.ffn, c.mlp_bias, c.act);
-        let tensor = |part: &str| format!("{at}.mlp.{part}");
-        Ok(GatedMlp {
-            norm: Norm::declare(f, "mlp.norm.g", &format!("{at}.post_attention_layernorm.weight"), hidden)?,
-            gate: Linear::declare(f, "mlp.gate", &tensor("gate_proj"), [ffn, hidden], bias)?,
-            up: Linear::declare(f, "mlp.up", &tensor("up_proj"), [ffn, hidden], bias)?,
-            down: Linear::declare(f, "mlp.down", &tensor("down_proj"), [hidden, ffn], bias)?,
-            act,
-        })
-    }
-
-    fn emit(&self, f: &mut Call1, x: Value) -> Value {
-        let h = self.norm.emit(f, x);
-        let gate = self.gate.emit(f, h);
-        let gate = f.f.unary(self.act, gate);
-        let up = self.up.emit(f, h);
-        let h = f.f.mul(gate, up);
-        let y = self.down.emit(f, h);
-        f.f.add(x, y)
-    }
+/// `down(act(gate(h)) · up(h))`
+#[track_caller]
+pub(super) fn gated_mlp(f: &mut Draft, m: &GatedMlp, h: Value) -> Value {
+    let hidden = f.facts().hidden;
+    let gate_up = m.fused.then(|| fused(f, MLP_GATE_UP, [m.ffn, m.ffn], hidden, m.bias, h));
+    let gate = gate_up.map_or_else(|| linear(f, MLP_GATE, [m.ffn, hidden], m.bias, h), |[gate, _]| gate);
+    let gate = f.unary(m.act, gate);
+    let up = gate_up.map_or_else(|| linear(f, MLP_UP, [m.ffn, hidden], m.bias, h), |[_, up]| up);
+    let h = f.mul(gate, up);
+    linear(f, MLP_DOWN, [hidden, m.ffn], m.bias, h)
 }

@@ -1,78 +1,126 @@
 //! Growing a module: weights, states, deduplicated functions and calls.
 
+use super::names::{HEAD, Kind, Names, Part, TABLE};
 use crate::checkpoint::Checkpoint;
-use crate::config::Config;
+use crate::config::Facts;
 use crate::error::FrontendError;
-use llmcc_ir::graph::{Arg, Call, Func, FuncBuilder, Input, ModelInfo, Module, Op, Role, Value, Weight};
+use llmcc_ir::graph::{Arg, Call, Func, FuncBuilder, Input, ModelInfo, Module, Role, Value, ValueType, Weight};
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::ty::{DType, Dim, TensorType};
+use std::ops::{Deref, DerefMut};
 
-/// Embedding table.
-pub(crate) const TABLE: &str = "model.embed_tokens.weight";
-/// Head, unless it is the embedding table.
-pub(crate) const HEAD: &str = "lm_head.weight";
+/// Where the tensors of a module are.
+pub(super) enum Source<'a> {
+    /// In a checkpoint, where they are looked up and checked.
+    Checkpoint(&'a Checkpoint),
+    /// Nowhere yet: whatever is asked for is there, as bf16, and is written down.
+    Wanted(Vec<Wanted>),
+}
+
+/// A tensor that a model asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// Name in the checkpoint.
+    pub name: String,
+    /// Dimensions.
+    pub shape: Vec<usize>,
+    /// Multiplies a normalized row.
+    pub gain: bool,
+}
+
+/// What a module is lifted from.
+pub(super) struct Origin<'a> {
+    /// The tensors.
+    pub source: Source<'a>,
+    /// What is known of the model.
+    pub facts: &'a Facts,
+    /// What the checkpoint calls the tensors.
+    pub names: Names,
+    /// Name of the architecture's class.
+    pub class: &'static str,
+    /// `model_type` of the architecture.
+    pub model_type: &'static str,
+}
 
 /// Builds a [`Module`] call by call.
-pub(super) struct Lifter<'a> {
-    ckpt: &'a Checkpoint,
-    /// Sizes and choices of the model.
-    pub config: &'a Config,
+pub(crate) struct Lifter<'a> {
+    origin: Origin<'a>,
     kv_dtype: KvDType,
     module: Module,
     /// Results of all calls so far.
     results: usize,
 }
 
-/// One function under construction, with what its call binds. All parameters are declared before the first operation.
-pub(super) struct Call1<'l, 'a> {
+/// A result of a call, for the functions that follow.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Carried {
+    result: usize,
+    ty: Option<ValueType>,
+}
+
+/// One function under construction, with what its call binds.
+///
+/// Asking for what the checkpoint lacks, like an operation that does not type, ends the work on the function; [`Draft::call`] says why.
+pub(super) struct Draft<'l, 'a> {
     lifter: &'l mut Lifter<'a>,
     name: &'static str,
-    /// The operations.
-    pub f: FuncBuilder,
+    layer: Option<usize>,
+    f: FuncBuilder,
     args: Vec<Arg>,
+    error: Option<FrontendError>,
+}
+
+impl Deref for Draft<'_, '_> {
+    type Target = FuncBuilder;
+    fn deref(&self) -> &FuncBuilder {
+        &self.f
+    }
+}
+
+impl DerefMut for Draft<'_, '_> {
+    fn deref_mut(&mut self) -> &mut FuncBuilder {
+        &mut self.f
+    }
 }
 
 impl<'a> Lifter<'a> {
-    pub(super) fn new(ckpt: &'a Checkpoint, config: &'a Config, kv_dtype: KvDType, max_context: usize) -> Lifter<'a> {
-        let info = ModelInfo { vocab: config.vocab, hidden: config.hidden, max_context };
-        let name = config.name.clone().unwrap_or_else(|| config.arch.model_type.to_string());
+    pub(super) fn new(origin: Origin<'a>, kv_dtype: KvDType, max_context: usize) -> Lifter<'a> {
+        let facts = origin.facts;
+        let info = ModelInfo { vocab: facts.vocab, hidden: facts.hidden, max_context };
+        let name = facts.name.clone().unwrap_or_else(|| origin.model_type.to_string());
         let module = Module { name, info, weights: vec![], kv: vec![], funcs: vec![], step: vec![], logits: 0 };
-        Lifter { ckpt, config, kv_dtype, module, results: 0 }
+        Lifter { origin, kv_dtype, module, results: 0 }
     }
 
-    /// Starts a function. `name` is numbered if functions of that name differ.
-    pub(super) fn func(&mut self, name: &'static str) -> Call1<'_, 'a> {
-        Call1 { lifter: self, name, f: FuncBuilder::new(""), args: vec![] }
+    /// Starts a function that is no layer's.
+    pub(super) fn func(&mut self, name: &'static str) -> Draft<'_, 'a> {
+        Draft { lifter: self, name, layer: None, f: FuncBuilder::new(name), args: vec![], error: None }
     }
 
-    /// True if the checkpoint holds a tensor.
-    pub(super) fn has(&self, tensor: &str) -> bool {
-        self.ckpt.info(tensor).is_some()
+    /// Starts the function of layer `i`. `name` is numbered if functions of that name differ.
+    pub(super) fn layer(&mut self, name: &'static str, i: usize) -> Draft<'_, 'a> {
+        Draft { layer: Some(i), ..self.func(name) }
     }
 
     /// Ends the module; the last call's result is the logits.
-    pub(super) fn finish(mut self) -> Module {
-        self.module.logits = self.results - 1;
-        self.module
+    pub(super) fn finish(mut self) -> (Module, Source<'a>) {
+        self.module.logits = self.results.saturating_sub(1);
+        (self.module, self.origin.source)
     }
 
     /// Checks a tensor and makes it a weight of the module, once.
-    fn weight(&mut self, tensor: &str, shape: &[usize]) -> Result<(usize, TensorType), FrontendError> {
-        let info = self.ckpt.info(tensor).ok_or_else(|| self.missing(tensor, shape))?;
-        if info.shape != shape {
-            return Err(FrontendError::TensorShape {
-                file: self.ckpt.shard_name(tensor),
-                name: tensor.to_string(),
-                expected: shape.to_vec(),
-                found: info.shape.clone(),
-            });
-        }
-        let dtype = match info.dtype.dtype {
-            Some(t @ (DType::F32 | DType::F16 | DType::Bf16)) => t,
-            _ => return Err(self.ckpt.bad_dtype(tensor, info)),
+    fn weight(&mut self, tensor: String, shape: &[usize], kind: Kind) -> Result<(usize, TensorType), FrontendError> {
+        let dtype = match &mut self.origin.source {
+            Source::Checkpoint(ckpt) => checked(ckpt, &tensor, shape, self.origin.names, self.origin.class)?,
+            Source::Wanted(list) => {
+                if list.iter().all(|w| w.name != tensor) {
+                    list.push(Wanted { name: tensor.clone(), shape: shape.to_vec(), gain: kind == Kind::Gain });
+                }
+                DType::Bf16
+            }
         };
         let ty = TensorType::new(dtype, shape.iter().map(|n| Dim::Static(*n)));
-        Ok((self.add_weight(Weight { name: tensor.to_string(), ty: ty.clone(), data: None }), ty))
+        Ok((self.add_weight(Weight { name: tensor, ty: ty.clone(), data: None }), ty))
     }
 
     fn add_weight(&mut self, w: Weight) -> usize {
@@ -83,66 +131,113 @@ impl<'a> Lifter<'a> {
         })
     }
 
-    fn missing(&self, tensor: &str, shape: &[usize]) -> FrontendError {
-        let hint = if tensor == HEAD {
-            "; if the head shares the embedding table, set `tie_word_embeddings` to true in config.json"
-        } else if self.has(tensor.trim_start_matches("model.")) {
-            "; it is there without the `model.` prefix: this is a bare encoder, not a model for text generation"
-        } else if self.has(&format!("{}.qweight", tensor.trim_end_matches(".weight"))) {
-            "; its quantized form is there: use the unquantized checkpoint and compile with --w8 or --w4"
-        } else {
-            "; the checkpoint is incomplete or belongs to another architecture"
-        };
-        FrontendError::MissingTensor {
-            name: tensor.to_string(),
-            arch: self.config.arch.class,
-            expected: shape.to_vec(),
-            hint: hint.to_string(),
-        }
+    /// True if the checkpoint holds a tensor.
+    fn has(&self, tensor: &str) -> bool {
+        matches!(&self.origin.source, Source::Checkpoint(c) if c.info(tensor).is_some())
     }
 }
 
-impl<'a> Call1<'_, 'a> {
-    /// Sizes and choices of the model.
-    pub(super) fn config(&self) -> &'a Config {
-        self.lifter.config
+/// The element type of a tensor that is there and has the shape.
+fn checked(ckpt: &Checkpoint, tensor: &str, shape: &[usize], names: Names, class: &'static str) -> Result<DType, FrontendError> {
+    let info = ckpt.info(tensor).ok_or_else(|| missing(ckpt, tensor, shape, names, class))?;
+    if info.shape != shape {
+        return Err(FrontendError::TensorShape {
+            file: ckpt.shard_name(tensor),
+            name: tensor.to_string(),
+            expected: shape.to_vec(),
+            found: info.shape.clone(),
+        });
+    }
+    match info.dtype.dtype {
+        Some(t @ (DType::F32 | DType::F16 | DType::Bf16)) => Ok(t),
+        _ => Err(ckpt.bad_dtype(tensor, info)),
+    }
+}
+
+fn missing(ckpt: &Checkpoint, tensor: &str, shape: &[usize], names: Names, class: &'static str) -> FrontendError {
+    let has = |name: &str| ckpt.info(name).is_some();
+    let hint = if names.tensor(HEAD, Kind::Matrix, None).is_some_and(|head| head == tensor) {
+        "; if the head shares the embedding table, set `tie_word_embeddings` to true in config.json"
+    } else if has(tensor.trim_start_matches("model.")) {
+        "; it is there without the `model.` prefix: this is a bare encoder, not a model for text generation"
+    } else if has(&format!("{}.qweight", tensor.trim_end_matches(".weight"))) {
+        "; its quantized form is there: use the unquantized checkpoint and compile with --w8 or --w4"
+    } else {
+        "; the checkpoint is incomplete or belongs to another architecture"
+    };
+    FrontendError::MissingTensor { name: tensor.to_string(), arch: class, expected: shape.to_vec(), hint: hint.to_string() }
+}
+
+impl<'a> Draft<'_, 'a> {
+    /// What is known of the model.
+    pub(super) fn facts(&self) -> &'a Facts {
+        self.lifter.origin.facts
     }
 
-    fn param(&mut self, name: &str, ty: impl Into<llmcc_ir::graph::ValueType>, role: Role, arg: Arg) -> Value {
+    fn bind(&mut self, name: &str, ty: impl Into<ValueType>, role: Role, arg: Arg) -> Value {
         self.args.push(arg);
         self.f.param(name, ty, role)
     }
 
-    /// Activations `[rows, cols]`: result number `result` of the step.
-    pub(super) fn activation(&mut self, name: &str, result: usize, rows: Dim, cols: usize) -> Value {
-        self.param(name, TensorType::rows(rows, cols), Role::Data, Arg::Value(result))
+    /// A result of an earlier call.
+    pub(super) fn carried(&mut self, name: &str, x: &Carried) -> Value {
+        match x.ty.clone() {
+            Some(ty) => self.bind(name, ty, Role::Data, Arg::Value(x.result)),
+            None => self.f.stop(),
+        }
     }
 
     /// A per-step input.
     pub(super) fn input(&mut self, input: Input) -> Value {
         let (_, name) = Input::ALL.iter().find(|(i, _)| *i == input).copied().unwrap_or((input, "input"));
         let rows = if input == Input::OutRows { Dim::Rows } else { Dim::Tokens };
-        self.param(name, TensorType::new(DType::I32, [rows]), Role::Data, Arg::Input(input))
+        self.bind(name, TensorType::new(DType::I32, [rows]), Role::Data, Arg::Input(input))
     }
 
-    /// A weight of the checkpoint, checked.
-    pub(super) fn weight(&mut self, name: &str, tensor: &str, shape: &[usize]) -> Result<Value, FrontendError> {
-        self.bind_weight(name, tensor, shape, Role::Weight)
+    /// A tensor of the checkpoint, checked: of this layer where the function is a layer's.
+    pub(super) fn weight(&mut self, part: Part, kind: Kind, shape: &[usize]) -> Value {
+        self.weight_for(part, kind, shape, Role::Weight)
     }
 
-    /// The table of embedding and head; a file may hold it by either name.
-    pub(super) fn tied_table(&self) -> &'static str {
-        if !self.lifter.has(TABLE) && self.lifter.has(HEAD) { HEAD } else { TABLE }
+    /// The matrix `[out, in]` of a part.
+    pub(super) fn matrix(&mut self, part: Part, shape: [usize; 2]) -> Value {
+        self.weight(part, Kind::Matrix, &shape)
     }
 
-    /// A weight that several functions read.
-    pub(super) fn shared_weight(&mut self, name: &str, tensor: &str, shape: &[usize]) -> Result<Value, FrontendError> {
-        self.bind_weight(name, tensor, shape, Role::SharedWeight)
+    /// The bias of a part.
+    pub(super) fn bias(&mut self, part: Part, len: usize) -> Value {
+        self.weight(part, Kind::Bias, &[len])
     }
 
-    fn bind_weight(&mut self, name: &str, tensor: &str, shape: &[usize], role: Role) -> Result<Value, FrontendError> {
-        let (i, ty) = self.lifter.weight(tensor, shape)?;
-        Ok(self.param(name, ty, role, Arg::Weight(i)))
+    /// The table of embedding and head, which two functions read; a file may hold it by either name.
+    pub(super) fn tied_table(&mut self, shape: [usize; 2]) -> Value {
+        let name = |part, kind| self.lifter.origin.names.tensor(part, kind, None);
+        let has = |name: Option<String>| name.is_some_and(|n| self.lifter.has(&n));
+        let by_head = !has(name(TABLE, Kind::Table)) && has(name(HEAD, Kind::Matrix));
+        let tensor = if by_head { name(HEAD, Kind::Matrix) } else { name(TABLE, Kind::Table) };
+        self.named(&Kind::Table.parameter(TABLE), tensor, Kind::Table, &shape, Role::SharedWeight)
+    }
+
+    fn weight_for(&mut self, part: Part, kind: Kind, shape: &[usize], role: Role) -> Value {
+        let tensor = self.lifter.origin.names.tensor(part, kind, self.layer);
+        self.named(&kind.parameter(part), tensor, kind, shape, role)
+    }
+
+    fn named(&mut self, name: &str, tensor: Option<String>, kind: Kind, shape: &[usize], role: Role) -> Value {
+        if self.error.is_some() {
+            return self.f.stop();
+        }
+        let bound = match tensor {
+            Some(tensor) => self.lifter.weight(tensor, shape, kind),
+            None => Err(self.structure(format!("no tensor is named for parameter `{name}`; add it to the architecture's table of names"))),
+        };
+        match bound {
+            Ok((i, ty)) => self.bind(name, ty, role, Arg::Weight(i)),
+            Err(e) => {
+                self.error = Some(e);
+                self.f.stop()
+            }
+        }
     }
 
     /// A vector computed here; `constant` starts with `$`.
@@ -150,30 +245,45 @@ impl<'a> Call1<'_, 'a> {
         let ty = TensorType::vector(data.len());
         let weight = Weight { name: constant.to_string(), ty: ty.clone(), data: Some(data) };
         let i = self.lifter.add_weight(weight);
-        self.param(name, ty, Role::Weight, Arg::Weight(i))
+        self.bind(name, ty, Role::Weight, Arg::Weight(i))
     }
 
-    /// The state of a new attention layer. A window that no sequence can outgrow is none.
-    pub(super) fn state(&mut self, name: &str, window: Option<usize>) -> Value {
-        let c = self.lifter.config;
+    /// The keys and values of a new attention layer. A window that no sequence can outgrow is none.
+    pub(super) fn kv(&mut self, name: &str, kv_heads: usize, head_dim: usize, window: Option<usize>) -> Value {
         let l = &mut *self.lifter;
         let window = window.filter(|w| *w < l.module.info.max_context);
-        let spec = KvSpec { dtype: l.kv_dtype, kv_heads: c.kv_heads, head_dim: c.head_dim, window };
+        let spec = KvSpec { dtype: l.kv_dtype, kv_heads, head_dim, window };
         l.module.kv.push(spec);
         let i = l.module.kv.len() - 1;
-        self.param(name, llmcc_ir::graph::ValueType::Kv(spec), Role::State, Arg::Kv(i))
+        self.bind(name, ValueType::Kv(spec), Role::State, Arg::Kv(i))
     }
 
-    /// Adds an operation.
-    pub(super) fn op(&mut self, op: Op, args: &[Value]) -> Value {
-        self.f.op(op, args)
+    /// A mistake of the architecture, or a configuration that no reader refused and that fits no structure.
+    fn structure(&self, what: String) -> FrontendError {
+        let function = match self.layer {
+            Some(i) => format!("`{}` of layer {i}", self.name),
+            None => format!("`{}`", self.name),
+        };
+        let file = match &self.lifter.origin.source {
+            Source::Checkpoint(c) => c.config_path().to_path_buf(),
+            Source::Wanted(_) => "config.json".into(),
+        };
+        FrontendError::Structure { file, class: self.lifter.origin.class, function, what }
     }
 
-    /// Ends the function and calls it; an equal function is used again. Returns the number of its first result.
-    pub(super) fn call(self, results: &[Value]) -> usize {
-        let Call1 { lifter, name, f, args } = self;
+    /// Ends the function and calls it; an equal function is used again. Gives a result of the call for each of `results`.
+    ///
+    /// # Errors
+    /// The first tensor that the checkpoint lacks, or the first operation that does not type.
+    pub(super) fn call(mut self, results: &[Value]) -> Result<Vec<Carried>, FrontendError> {
+        if let Some(error) = self.error.take() {
+            return Err(error);
+        }
+        let f = std::mem::replace(&mut self.f, FuncBuilder::new(""));
+        let types: Vec<Option<ValueType>> = results.iter().map(|v| f.ty(*v).cloned()).collect();
+        let mut func = f.try_finish(results).map_err(|mistake| self.structure(mistake.to_string()))?;
+        let Draft { lifter, name, args, .. } = self;
         let m = &mut lifter.module;
-        let mut func = f.finish(results);
         let same = |k: &Func| k.params == func.params && k.nodes == func.nodes && k.results == func.results;
         let index = m.funcs.iter().position(same).unwrap_or_else(|| {
             let twins = m.funcs.iter().filter(|k| k.name.trim_end_matches(|c: char| c.is_ascii_digit()) == name).count();
@@ -182,7 +292,8 @@ impl<'a> Call1<'_, 'a> {
             m.funcs.len() - 1
         });
         m.step.push(Call { func: index, args });
+        let first = lifter.results;
         lifter.results += results.len();
-        lifter.results - results.len()
+        Ok(types.into_iter().enumerate().map(|(i, ty)| Carried { result: first + i, ty }).collect())
     }
 }

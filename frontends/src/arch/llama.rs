@@ -1,18 +1,22 @@
 //! Llama 1 to 3 (arXiv 2302.13971, 2307.09288, 2407.21783) and the many models of that shape.
 
-use super::Arch;
-use super::blocks::{AttentionSpec, decoder};
-use crate::config::fields::{ATTENTION_BIAS, DECODER, IDENTITY, MLP_BIAS};
-use crate::config::{Defaults, WindowRule};
+use super::decoder::{Decoder, Defaults};
+use super::entry::Arch;
+use super::names::{HUGGING_FACE, Names};
+use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, ROTARY};
+use crate::config::fields::IDENTITY;
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "llama",
     class: "LlamaForCausalLM",
-    fields: &[IDENTITY, DECODER, ATTENTION_BIAS, MLP_BIAS],
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, MLP_BIAS],
     fixed: &[],
-    defaults: Defaults { kv_heads: None, head_dim: None, max_position: 2048, window: WindowRule::None },
-    lift: |l| {
-        let bias = l.config.attention_bias;
-        decoder(l, |_| AttentionSpec { qkv_bias: bias, out_bias: bias, ..Default::default() })
+    goldens: &["llama3", "llama3_sharded", "llama", "llama_linear", "llama_yarn", "llama_bias", "llama_bf16", "llama_f16"],
+    names: Names(&[HUGGING_FACE]),
+    read: |f| {
+        let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
+        let d = Decoder::read(f, &Defaults::LLAMA)?;
+        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (attention, attention));
+        Ok(Box::new(d.with_mlp(|m| m.bias = mlp)))
     },
 };

@@ -1,19 +1,22 @@
 //! Mistral (arXiv 2310.06825): Llama with a sliding window.
 
-use super::Arch;
-use super::blocks::{AttentionSpec, decoder};
-use crate::config::fields::{DECODER, IDENTITY, WINDOW};
+use super::decoder::{Decoder, Defaults};
+use super::entry::Arch;
+use super::names::{HUGGING_FACE, Names};
+use crate::config::common::{ATTENTION, MLP, MODEL, ROTARY, WINDOW, WindowRule};
+use crate::config::fields::IDENTITY;
 use crate::config::known::Neutral;
-use crate::config::{Defaults, WindowRule};
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "mistral",
     class: "MistralForCausalLM",
-    fields: &[IDENTITY, DECODER, WINDOW],
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, WINDOW],
     fixed: &[("use_sliding_window", Neutral::WindowsOn), ("max_window_layers", Neutral::WindowsOn)],
-    defaults: Defaults { kv_heads: Some(8), head_dim: None, max_position: 131_072, window: WindowRule::AllLayers(4096) },
-    lift: |l| {
-        let config = l.config;
-        decoder(l, |i| AttentionSpec { window: config.windows[i], ..Default::default() })
+    goldens: &["mistral"],
+    names: Names(&[HUGGING_FACE]),
+    read: |f| {
+        let window = WindowRule::AllLayers(4096);
+        let d = Decoder::read(f, &Defaults { kv_heads: Some(8), max_position: 131_072, window, ..Defaults::LLAMA })?;
+        Ok(Box::new(d))
     },
 };

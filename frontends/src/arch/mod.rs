@@ -1,47 +1,192 @@
 //! Architectures: from checked tensors to the graph level.
 //!
-//! One file per architecture over the shared [`blocks`], one line in [`ARCHS`].
+//! One file per architecture over shared [`blocks`], one line in the table [`ARCHS`].
 
 mod blocks;
+mod decoder;
+mod entry;
 mod lifter;
-mod llama;
-mod mistral;
-mod qwen2;
-mod qwen3;
+mod names;
+mod weights;
 
 use crate::checkpoint::Checkpoint;
-use crate::config::fields::Field;
-use crate::config::known::Neutral;
-use crate::config::{Config, Defaults};
+use crate::config::fields::{Fields, IDENTITY};
+use crate::config::known::{self, Neutral, Unread};
+use crate::config::{ConfigError, Facts, common};
 use crate::error::FrontendError;
-use lifter::Lifter;
-pub(crate) use lifter::{HEAD, TABLE};
+pub use entry::Arch;
+use entry::Shape;
+pub(crate) use lifter::Wanted;
+use lifter::{Lifter, Origin, Source};
 use llmcc_ir::graph::Module;
 use llmcc_ir::kv::KvDType;
+use names::{HEAD, Kind, TABLE};
+use serde_json::Value;
+use std::cell::RefCell;
 
-/// Every supported architecture.
-pub const ARCHS: &[&Arch] = &[&llama::ARCH, &mistral::ARCH, &qwen2::ARCH, &qwen3::ARCH];
+/// Declares the file of each architecture and puts it in the table.
+macro_rules! archs {
+    ($($(#[$cfg:meta])? mod $name:ident;)*) => {
+        $($(#[$cfg])? mod $name;)*
 
-/// An architecture.
-pub struct Arch {
-    /// `model_type` in `config.json`.
-    pub model_type: &'static str,
-    /// Class in `architectures` of `config.json`.
-    pub class: &'static str,
-    /// The fields of `config.json` that it reads, and the values that they may have, as tables. Nothing else is read.
-    pub fields: &'static [&'static [Field]],
-    /// Fields that it does not read because the class leaves no choice, with the values that agree with it; all others are refused.
-    pub fixed: &'static [(&'static str, Neutral)],
-    /// What absent fields of `config.json` mean.
-    pub defaults: Defaults,
-    /// Adds the functions and calls of the model.
-    lift: fn(&mut Lifter) -> Result<(), FrontendError>,
+        /// Every supported architecture.
+        pub const ARCHS: &[&Arch] = &[$($(#[$cfg])? &$name::ARCH),*];
+
+        #[cfg(test)]
+        const FILES: &[&str] = &[$(stringify!($name)),*];
+    };
 }
 
-impl std::fmt::Debug for Arch {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.class)
+archs! {
+    mod llama;
+    mod mistral;
+    mod qwen2;
+    mod qwen3;
+    mod granite;
+    mod olmo2;
+    mod phi3;
+    mod seed_oss;
+    mod smollm3;
+    mod gemma;
+    mod gemma3;
+    #[cfg(test)]
+    mod dummy;
+}
+
+/// What the goldens of all architectures were computed by.
+pub const REFERENCE: &str = "Transformers 5.23.0";
+
+/// A checked `config.json`.
+#[derive(Debug)]
+pub struct Model {
+    /// The architecture.
+    pub arch: &'static Arch,
+    /// Fields that are not read and not known, each as `name` is value.
+    pub unread: Vec<String>,
+    shape: Box<dyn Shape>,
+}
+
+impl Model {
+    /// Reads and checks a `config.json`.
+    ///
+    /// # Errors
+    /// See [`ConfigError`].
+    pub fn parse(json: &Value) -> Result<Model, ConfigError> {
+        let map = json.as_object().ok_or(ConfigError::NotAnObject { found: kind(json) })?;
+        let left = RefCell::default();
+        let arch = find_arch(&Fields::new(map, "", &[IDENTITY], &left)?)?;
+        let f = Fields::new(map, "", arch.fields, &left)?;
+        common::refuse_quantized(&f)?;
+        let shape = (arch.read)(&f)?;
+        f.leave(known::unread(map, |name| f.reads(name), arch.fixed, elsewhere));
+        let Unread { changes, others: unread } = left.take();
+        match changes {
+            fields if fields.is_empty() => Ok(Model { arch, unread, shape }),
+            fields => Err(ConfigError::Unread { fields, class: arch.class }),
+        }
     }
+
+    /// What is known of any model.
+    pub fn facts(&self) -> &Facts {
+        self.shape.facts()
+    }
+
+    /// What the checkpoint calls embedding table and head, if they are the same.
+    pub(crate) fn tied_tensors(&self) -> Option<[String; 2]> {
+        let name = |part, kind| self.arch.names.tensor(part, kind, None);
+        self.facts().tied.then_some([name(TABLE, Kind::Table)?, name(HEAD, Kind::Matrix)?])
+    }
+
+    /// The layer that a tensor belongs to by its name.
+    pub(crate) fn layer_of(&self, tensor: &str) -> Option<usize> {
+        self.arch.names.layer(tensor)
+    }
+
+    /// For the bias of a layer of the model by its name: whether it is one of attention's.
+    pub(crate) fn bias_of_attention(&self, tensor: &str) -> Option<bool> {
+        let of_model = self.layer_of(tensor).is_some_and(|i| i < self.facts().layers);
+        self.arch.names.bias_of_attention(tensor).filter(|_| of_model)
+    }
+
+    /// The graph of a checkpoint that has whatever is asked for, in bf16, and the tensors that are, in the order of their use.
+    ///
+    /// # Errors
+    /// When the configuration makes no graph.
+    pub(crate) fn imagined(&self) -> Result<(Module, Vec<Wanted>), FrontendError> {
+        let (module, source) = self.lift(Source::Wanted(vec![]), KvDType::F16, self.facts().max_position)?;
+        match source {
+            Source::Wanted(list) => Ok((module, list)),
+            Source::Checkpoint(_) => Ok((module, vec![])),
+        }
+    }
+
+    fn lift<'a>(&'a self, source: Source<'a>, kv_dtype: KvDType, max_context: usize) -> Result<(Module, Source<'a>), FrontendError> {
+        let mut lifter = Lifter::new(self.origin(source), kv_dtype, max_context);
+        self.shape.lift(&mut lifter)?;
+        Ok(lifter.finish())
+    }
+
+    fn origin<'a>(&'a self, source: Source<'a>) -> Origin<'a> {
+        let (names, class, model_type) = (self.arch.names, self.arch.class, self.arch.model_type);
+        Origin { source, facts: self.facts(), names, class, model_type }
+    }
+}
+
+/// What a field that other architectures read must be for one that does not.
+fn elsewhere(name: &str) -> Option<Neutral> {
+    ARCHS.iter().find_map(|a| a.field(name)).map(|f| f.neutral)
+}
+
+/// What a JSON value is, in words.
+fn kind(v: &Value) -> &'static str {
+    match v {
+        Value::Null => "`null`",
+        Value::Bool(_) => "a truth value",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+fn find_arch(f: &Fields) -> Result<&'static Arch, ConfigError> {
+    let class = f.get("architectures").value().and_then(|a| a.get(0)).and_then(Value::as_str);
+    let unknown = |name: &str, found: String| ConfigError::UnknownArch { found, nearest: nearest(name), supported: supported() };
+    let by_type = match f.text("model_type") {
+        Some(t) => Some(by_model_type(t).ok_or_else(|| unknown(t, format!("`{t}`")))?),
+        None => None,
+    };
+    match (by_type, class) {
+        (Some(a), Some(c)) if c != a.class => Err(unknown(a.model_type, format!("`{c}` of `{}`", a.model_type))),
+        (Some(a), _) => Ok(a),
+        (None, Some(c)) => ARCHS.iter().find(|a| a.class == c).copied().ok_or_else(|| unknown(c, format!("`{c}`"))),
+        (None, None) => Err(f.missing("model_type")),
+    }
+}
+
+/// The supported architecture whose name has the longest common beginning with `name`, or else takes the fewest edits; nothing if none is at all alike.
+fn nearest(name: &str) -> Option<&'static str> {
+    let name = name.to_lowercase();
+    let distance = |a: &&Arch| edits(&name, a.model_type);
+    let best = ARCHS.iter().copied().min_by_key(distance)?;
+    (2 * distance(&best) <= best.model_type.len().max(3)).then_some(best.model_type)
+}
+
+/// Insertions, deletions and replacements that make `b` of the beginning of `a` (Levenshtein's distance, what follows in `a` costing nothing).
+fn edits(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
+    let mut least = row.last().copied().unwrap_or(0);
+    for x in a.chars() {
+        let mut corner = row[0];
+        row[0] += 1;
+        for (j, y) in b.chars().enumerate() {
+            let replaced = corner + usize::from(x != y);
+            corner = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(corner + 1);
+        }
+        least = least.min(row.last().copied().unwrap_or(least));
+    }
+    least
 }
 
 /// Choices of the user that shape the graph.
@@ -64,22 +209,22 @@ pub fn by_model_type(name: &str) -> Option<&'static Arch> {
     ARCHS.iter().find(|a| a.model_type == name).copied()
 }
 
-/// The architecture with a class name.
-pub fn by_class(name: &str) -> Option<&'static Arch> {
-    ARCHS.iter().find(|a| a.class == name).copied()
-}
-
 /// Names of the supported architectures.
 pub fn supported() -> Vec<&'static str> {
     ARCHS.iter().map(|a| a.model_type).collect()
+}
+
+/// The fixtures of `tests/goldens` that hold architectures against Transformers.
+pub fn goldens() -> impl Iterator<Item = &'static str> {
+    ARCHS.iter().flat_map(|a| a.goldens).copied()
 }
 
 /// Reads and checks the `config.json` of a checkpoint.
 ///
 /// # Errors
 /// When it describes something impossible or unsupported.
-pub fn config(ckpt: &Checkpoint) -> Result<Config, FrontendError> {
-    Config::parse(ckpt.config()).map_err(|source| FrontendError::Config { path: ckpt.config_path().to_path_buf(), source })
+pub fn config(ckpt: &Checkpoint) -> Result<Model, FrontendError> {
+    Model::parse(ckpt.config()).map_err(|source| FrontendError::Config { path: ckpt.config_path().to_path_buf(), source })
 }
 
 /// Builds the graph of a checkpoint. Reads no tensor data.
@@ -87,16 +232,16 @@ pub fn config(ckpt: &Checkpoint) -> Result<Config, FrontendError> {
 /// # Errors
 /// When the configuration is unsupported, or a tensor is missing or has another shape or type than needed.
 pub fn lift(ckpt: &Checkpoint, options: &Options) -> Result<Module, FrontendError> {
-    let config = config(ckpt)?;
-    let most = config.max_position;
+    let model = config(ckpt)?;
+    let most = model.facts().max_position;
     let max_context = match options.max_context {
         Some(asked) if asked == 0 || asked > most => return Err(FrontendError::Context { asked, most }),
         asked => asked.unwrap_or(most),
     };
-    let mut lifter = Lifter::new(ckpt, &config, options.kv_dtype, max_context);
-    (config.arch.lift)(&mut lifter)?;
-    Ok(lifter.finish())
+    Ok(model.lift(Source::Checkpoint(ckpt), options.kv_dtype, max_context)?.0)
 }
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) use tests::dummy_config;

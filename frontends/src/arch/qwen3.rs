@@ -1,20 +1,24 @@
 //! Qwen3, dense (arXiv 2505.09388): no biases, RMSNorm over each head of Q and K.
 
-use super::Arch;
-use super::blocks::{AttentionSpec, decoder};
-use crate::config::fields::{ATTENTION_BIAS, DECODER, IDENTITY, OPTIONAL_WINDOWS};
+use super::blocks::QkNorm;
+use super::decoder::{Decoder, Defaults};
+use super::entry::Arch;
+use super::names::{HUGGING_FACE, Names};
+use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, OPTIONAL_WINDOWS, ROTARY, WindowRule};
+use crate::config::fields::IDENTITY;
 use crate::config::known::Neutral;
-use crate::config::{Defaults, WindowRule};
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "qwen3",
     class: "Qwen3ForCausalLM",
-    fields: &[IDENTITY, DECODER, ATTENTION_BIAS, OPTIONAL_WINDOWS],
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, OPTIONAL_WINDOWS],
     fixed: &[("use_qk_norm", Neutral::On), ("qk_norm", Neutral::On), ("qk_layernorm", Neutral::On)],
-    defaults: Defaults { kv_heads: Some(32), head_dim: Some(128), max_position: 32_768, window: WindowRule::Optional },
-    lift: |l| {
-        let config = l.config;
-        let bias = config.attention_bias;
-        decoder(l, |i| AttentionSpec { qkv_bias: bias, out_bias: bias, qk_norm: true, window: config.windows[i] })
+    goldens: &["qwen3"],
+    names: Names(&[HUGGING_FACE]),
+    read: |f| {
+        let (bias, window) = (f.flag("attention_bias"), WindowRule::Optional);
+        let defaults = Defaults { kv_heads: Some(32), head_dim: Some(128), max_position: 32_768, window, ..Defaults::LLAMA };
+        let d = Decoder::read(f, &defaults)?;
+        Ok(Box::new(d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::Head)))))
     },
 };

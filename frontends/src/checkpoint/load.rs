@@ -3,7 +3,7 @@
 use super::safetensors::{self, TensorInfo};
 use super::{Checkpoint, Shard, file_name};
 use crate::error::FrontendError;
-use crate::{input, json};
+use crate::input;
 use memmap2::{Advice, Mmap};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +34,7 @@ pub(super) fn open(path: &Path) -> Result<Checkpoint, FrontendError> {
         (vec![shard], tensors.into_iter().map(|(name, t)| (name, (0, t))).collect())
     };
     let config_path = dir.join("config.json");
-    let config = json::read_optional(&config_path)?.ok_or_else(|| FrontendError::NotACheckpoint {
+    let config = input::read_json(&config_path)?.ok_or_else(|| FrontendError::NotACheckpoint {
         path: config_path.clone(),
         what: "the file is missing".into(),
         help: "a checkpoint needs its config.json beside the tensors; download it too".into(),
@@ -107,7 +107,7 @@ type Shards = (Vec<Shard>, BTreeMap<String, (usize, TensorInfo)>);
 /// Opens the shards named by an index and checks that the index and the shards agree.
 fn open_index(dir: &Path, path: &Path) -> Result<Shards, FrontendError> {
     let bad = |what: String| FrontendError::Index { path: path.to_path_buf(), what };
-    let index = json::read_optional(path)?.ok_or_else(|| bad("the file vanished".into()))?;
+    let index = input::read_json(path)?.ok_or_else(|| bad("the file vanished".into()))?;
     let map = index.get("weight_map").and_then(Value::as_object).ok_or_else(|| bad("`weight_map` is missing".into()))?;
     let mut wanted: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (tensor, file) in map {

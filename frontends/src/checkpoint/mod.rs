@@ -4,7 +4,7 @@ mod load;
 pub mod safetensors;
 
 use crate::error::FrontendError;
-use crate::{input, json};
+use crate::input;
 use llmcc_ir::ty::DType;
 use memmap2::{Mmap, UncheckedAdvice};
 use safetensors::TensorInfo;
@@ -137,7 +137,7 @@ impl Checkpoint {
     /// # Errors
     /// When it cannot be read or parsed.
     pub fn json(&self, name: &str) -> Result<Option<Value>, FrontendError> {
-        json::read_optional(&self.dir.join(name))
+        input::read_json(&self.dir.join(name))
     }
 
     /// A file of the checkpoint folder; `None` when absent.

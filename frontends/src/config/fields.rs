@@ -3,8 +3,10 @@
 //! An architecture declares its fields as tables of [`Field`]. What a table does not name reads as absent, so nothing is read that is not declared; what is
 //! in the file and not declared is judged by [`super::known`].
 
-use super::{ConfigError, MAX_CONTEXT, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_VOCAB, MAX_WIDTH};
+use super::error::{ConfigError, list, show};
+use super::known::{Neutral, Unread};
 use serde_json::{Map, Value};
+use std::cell::RefCell;
 use std::fmt;
 
 /// A field that is read, and what may stand there besides `null`.
@@ -14,6 +16,10 @@ pub struct Field {
     pub name: &'static str,
     /// Which values it may have.
     pub accepts: Accepts,
+    /// Other names for it, of older or newer files.
+    pub also: &'static [&'static str],
+    /// Values that mean nothing to an architecture that does not read it; others it refuses.
+    pub neutral: Neutral,
 }
 
 /// Values of a field.
@@ -33,6 +39,8 @@ pub enum Accepts {
     OneOf(&'static [&'static str]),
     /// A list of strings, one of these each.
     ListOf(&'static [&'static str]),
+    /// A list of finite numbers.
+    Numbers,
     /// A token id, or a list of them.
     Tokens,
     /// An object, whose fields have a table of their own.
@@ -44,94 +52,30 @@ pub enum Accepts {
 impl Field {
     /// A field with a name.
     pub const fn new(name: &'static str, accepts: Accepts) -> Field {
-        Field { name, accepts }
+        Field { name, accepts, also: &[], neutral: Neutral::Off }
+    }
+
+    /// The same under other names as well.
+    pub const fn or(self, also: &'static [&'static str]) -> Field {
+        Field { also, ..self }
+    }
+
+    /// The same with other values that architectures without it may ignore; for a field that [`super::known`] does not list.
+    pub const fn unless(self, neutral: Neutral) -> Field {
+        Field { neutral, ..self }
+    }
+
+    /// Whether a member of the object is this field.
+    pub fn is(&self, name: &str) -> bool {
+        self.name == name || self.also.contains(&name)
     }
 }
-
-/// Activations of the MLP by their names in Transformers.
-const ACTIVATIONS: &[&str] = &["silu", "swish", "gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "relu"];
 
 /// What tells which architecture a file is for.
 pub const IDENTITY: &[Field] = &[Field::new("model_type", Accepts::Text), Field::new("architectures", Accepts::Any)];
 
-/// What every decoder reads.
-pub const DECODER: &[Field] = &[
-    Field::new("_name_or_path", Accepts::Text),
-    Field::new("quantization_config", Accepts::Any),
-    Field::new("vocab_size", Accepts::Size(MAX_VOCAB)),
-    Field::new("hidden_size", Accepts::Size(MAX_WIDTH)),
-    Field::new("intermediate_size", Accepts::Size(MAX_WIDTH)),
-    Field::new("num_hidden_layers", Accepts::Size(MAX_LAYERS)),
-    Field::new("num_attention_heads", Accepts::Size(MAX_HEADS)),
-    Field::new("num_key_value_heads", Accepts::Size(MAX_HEADS)),
-    Field::new("head_dim", Accepts::Size(MAX_HEAD_DIM)),
-    Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)),
-    Field::new("rms_norm_eps", Accepts::Number),
-    Field::new("max_position_embeddings", Accepts::Size(MAX_CONTEXT)),
-    Field::new("tie_word_embeddings", Accepts::Flag),
-    Field::new("rope_theta", Accepts::Number),
-    Field::new("rope_scaling", Accepts::Object),
-    Field::new("rope_parameters", Accepts::Object),
-    Field::new("original_max_position_embeddings", Accepts::Size(MAX_CONTEXT)),
-    Field::new("bos_token_id", Accepts::Tokens),
-    Field::new("eos_token_id", Accepts::Tokens),
-];
-
-/// Attention with biases, if they are asked for.
-pub const ATTENTION_BIAS: &[Field] = &[Field::new("attention_bias", Accepts::Flag)];
-
-/// An MLP with biases, if they are asked for.
-pub const MLP_BIAS: &[Field] = &[Field::new("mlp_bias", Accepts::Flag)];
-
-/// Kinds of attention by their names in Transformers.
-const LAYER_TYPES: &[&str] = &["full_attention", "sliding_attention"];
-
-/// One window for all layers.
-pub const WINDOW: &[Field] =
-    &[Field::new("sliding_window", Accepts::Size(MAX_CONTEXT)), Field::new("layer_types", Accepts::ListOf(LAYER_TYPES))];
-
-/// Windows that are switched on, in some layers.
-pub const OPTIONAL_WINDOWS: &[Field] = &[
-    Field::new("use_sliding_window", Accepts::Flag),
-    Field::new("sliding_window", Accepts::Size(MAX_CONTEXT)),
-    Field::new("max_window_layers", Accepts::Count),
-    Field::new("layer_types", Accepts::ListOf(LAYER_TYPES)),
-];
-
-/// What all scalings of the rotary frequencies read.
-pub(super) const ROPE: &[Field] =
-    &[Field::new("rope_type", Accepts::Text), Field::new("type", Accepts::Text), Field::new("rope_theta", Accepts::Number)];
-
-/// What each scaling of the rotary frequencies reads, besides [`ROPE`].
-pub(super) const SCALINGS: &[(&str, &[Field])] = &[
-    ("default", &[]),
-    ("linear", &[Field::new("factor", Accepts::Number)]),
-    (
-        "llama3",
-        &[
-            Field::new("factor", Accepts::Number),
-            Field::new("low_freq_factor", Accepts::Number),
-            Field::new("high_freq_factor", Accepts::Number),
-            Field::new("original_max_position_embeddings", Accepts::Size(MAX_CONTEXT)),
-        ],
-    ),
-    (
-        "yarn",
-        &[
-            Field::new("factor", Accepts::Number),
-            Field::new("attention_factor", Accepts::Number),
-            Field::new("beta_fast", Accepts::Number),
-            Field::new("beta_slow", Accepts::Number),
-            Field::new("mscale", Accepts::Number),
-            Field::new("mscale_all_dim", Accepts::Number),
-            Field::new("truncate", Accepts::Flag),
-            Field::new("original_max_position_embeddings", Accepts::Size(MAX_CONTEXT)),
-        ],
-    ),
-];
-
 /// A field that may be absent or `null`, which Transformers treats differently.
-pub(super) enum Given<T> {
+pub(crate) enum Given<T> {
     Absent,
     Null,
     Value(T),
@@ -139,12 +83,12 @@ pub(super) enum Given<T> {
 
 impl<T> Given<T> {
     /// The value, or the default for both absent and `null`.
-    pub(super) fn or(self, default: T) -> T {
+    pub(crate) fn or(self, default: T) -> T {
         self.value().unwrap_or(default)
     }
 
     /// The value; the default if absent; nothing for `null`.
-    pub(super) fn or_null(self, default: T) -> Option<T> {
+    pub(crate) fn or_null(self, default: T) -> Option<T> {
         match self {
             Given::Value(v) => Some(v),
             Given::Null => None,
@@ -153,7 +97,7 @@ impl<T> Given<T> {
     }
 
     /// The value, nothing for both absent and `null`.
-    pub(super) fn value(self) -> Option<T> {
+    pub(crate) fn value(self) -> Option<T> {
         match self {
             Given::Value(v) => Some(v),
             Given::Null | Given::Absent => None,
@@ -163,28 +107,68 @@ impl<T> Given<T> {
 
 /// The declared fields of a JSON object, all of them of the types that are declared. Errors name the field.
 #[derive(Clone, Copy)]
-pub(super) struct Fields<'a> {
+pub struct Fields<'a> {
     map: &'a Map<String, Value>,
     /// Prefix of field names in messages.
-    pub(super) at: &'static str,
+    pub(crate) at: &'static str,
     tables: &'a [&'static [Field]],
+    unread: &'a RefCell<Unread>,
 }
 
 impl<'a> Fields<'a> {
-    /// Checks the values of all declared fields that are there.
-    pub(super) fn new(map: &'a Map<String, Value>, at: &'static str, tables: &'a [&'static [Field]]) -> Result<Fields<'a>, ConfigError> {
-        let f = Fields { map, at, tables };
+    /// Checks the values of all declared fields that are there. What readers find unread in objects inside goes to `unread`.
+    pub(crate) fn new(
+        map: &'a Map<String, Value>,
+        at: &'static str,
+        tables: &'a [&'static [Field]],
+        unread: &'a RefCell<Unread>,
+    ) -> Result<Fields<'a>, ConfigError> {
+        let f = Fields { map, at, tables, unread };
         tables.iter().copied().flatten().try_for_each(|field| f.check(field))?;
         Ok(f)
     }
 
+    /// The fields of an object inside this one.
+    pub(crate) fn inside<'b>(
+        &self,
+        map: &'b Map<String, Value>,
+        at: &'static str,
+        tables: &'b [&'static [Field]],
+    ) -> Result<Fields<'b>, ConfigError>
+    where
+        'a: 'b,
+    {
+        Fields::new(map, at, tables, self.unread)
+    }
+
+    /// Keeps what an object inside this one has and nobody reads.
+    pub(crate) fn leave(&self, rest: Unread) {
+        let mut unread = self.unread.borrow_mut();
+        unread.changes.extend(rest.changes);
+        unread.others.extend(rest.others);
+    }
+
     /// Whether a field is declared.
-    pub(super) fn reads(&self, name: &str) -> bool {
-        self.tables.iter().copied().flatten().any(|f| f.name == name)
+    pub(crate) fn reads(&self, name: &str) -> bool {
+        self.tables.iter().copied().flatten().any(|f| f.is(name))
+    }
+
+    /// What is said in the object about a declared field, with the name it says it by; `null` only if nothing else.
+    fn given(&self, field: &Field) -> Option<(&'static str, &'a Value)> {
+        let all = || std::iter::once(field.name).chain(field.also.iter().copied()).filter_map(|name| Some((name, self.map.get(name)?)));
+        all().find(|(_, v)| !v.is_null()).or_else(|| all().next())
     }
 
     fn check(&self, field: &Field) -> Result<(), ConfigError> {
-        let Some(v) = self.map.get(field.name).filter(|v| !v.is_null()) else { return Ok(()) };
+        for name in field.also {
+            if let (Some((first, a)), Some(b)) = (self.given(field), self.map.get(*name))
+                && a != b
+                && !b.is_null()
+            {
+                return Err(self.invalid_value(name, b, format!("as `{}{first}` ({}), or absent", self.at, show(a))));
+            }
+        }
+        let Some((name, v)) = self.given(field).filter(|(_, v)| !v.is_null()) else { return Ok(()) };
         let (fits, expected) = match field.accepts {
             Accepts::Any => return Ok(()),
             Accepts::Size(max) => (v.as_u64().is_some_and(|n| n >= 1 && n <= max as u64), format!("a whole number from 1 to {max}")),
@@ -194,13 +178,17 @@ impl<'a> Fields<'a> {
             Accepts::Text => (v.is_string(), "a string".into()),
             Accepts::Object => (v.is_object(), "an object".into()),
             Accepts::Tokens => (v.is_u64() || v.is_array(), "a token id, or a list of them".into()),
-            Accepts::OneOf(names) => return self.one_of(field.name, v, names),
+            Accepts::OneOf(names) => return self.one_of(name, v, names),
             Accepts::ListOf(names) => match v.as_array() {
-                Some(list) => return list.iter().try_for_each(|v| self.one_of(field.name, v, names)),
+                Some(list) => return list.iter().try_for_each(|v| self.one_of(name, v, names)),
                 None => (false, "a list".into()),
             },
+            Accepts::Numbers => (
+                v.as_array().is_some_and(|list| list.iter().all(|v| v.as_f64().is_some_and(f64::is_finite))),
+                "a list of finite numbers".into(),
+            ),
         };
-        if fits { Ok(()) } else { Err(self.invalid_value(field.name, v, expected)) }
+        if fits { Ok(()) } else { Err(self.invalid_value(name, v, expected)) }
     }
 
     fn one_of(&self, field: &str, v: &Value, names: &[&str]) -> Result<(), ConfigError> {
@@ -211,33 +199,34 @@ impl<'a> Fields<'a> {
         }
     }
 
-    pub(super) fn invalid(&self, field: &str, found: &dyn fmt::Debug, expected: String) -> ConfigError {
+    pub(crate) fn invalid(&self, field: &str, found: &dyn fmt::Debug, expected: String) -> ConfigError {
         ConfigError::Invalid { field: format!("{}{field}", self.at), found: format!("{found:?}"), expected }
     }
 
-    pub(super) fn invalid_value(&self, field: &str, found: &Value, expected: String) -> ConfigError {
+    pub(crate) fn invalid_value(&self, field: &str, found: &Value, expected: String) -> ConfigError {
         ConfigError::Invalid { field: format!("{}{field}", self.at), found: show(found), expected }
     }
 
-    pub(super) fn unsupported(&self, field: &str, found: String, help: String) -> ConfigError {
+    pub(crate) fn unsupported(&self, field: &str, found: String, help: String) -> ConfigError {
         ConfigError::Unsupported { field: format!("{}{field}", self.at), found, help }
     }
 
-    fn missing(&self, field: &str) -> ConfigError {
+    pub(crate) fn missing(&self, field: &str) -> ConfigError {
         ConfigError::Missing { field: format!("{}{field}", self.at) }
     }
 
-    /// A field, whatever it is; undeclared ones are absent.
-    pub(super) fn get(&self, field: &str) -> Given<&'a Value> {
-        match self.map.get(field).filter(|_| self.reads(field)) {
+    /// A field by its first name, whatever it is; undeclared ones are absent.
+    pub(crate) fn get(&self, field: &str) -> Given<&'a Value> {
+        let declared = self.tables.iter().copied().flatten().find(|f| f.name == field);
+        match declared.and_then(|f| self.given(f)) {
             None => Given::Absent,
-            Some(Value::Null) => Given::Null,
-            Some(v) => Given::Value(v),
+            Some((_, Value::Null)) => Given::Null,
+            Some((_, v)) => Given::Value(v),
         }
     }
 
     /// A field of [`Accepts::Size`].
-    pub(super) fn size(&self, field: &str) -> Given<usize> {
+    pub(crate) fn size(&self, field: &str) -> Given<usize> {
         match self.get(field) {
             Given::Absent => Given::Absent,
             Given::Null => Given::Null,
@@ -246,23 +235,23 @@ impl<'a> Fields<'a> {
     }
 
     /// A [`size`](Self::size) that must be there.
-    pub(super) fn required_size(&self, field: &str) -> Result<usize, ConfigError> {
+    pub(crate) fn required_size(&self, field: &str) -> Result<usize, ConfigError> {
         self.size(field).value().ok_or_else(|| self.missing(field))
     }
 
     /// A field of [`Accepts::Count`].
-    pub(super) fn count(&self, field: &str) -> Option<usize> {
+    pub(crate) fn count(&self, field: &str) -> Option<usize> {
         let n = self.get(field).value()?.as_u64()?;
         Some(usize::try_from(n).unwrap_or(usize::MAX))
     }
 
     /// A field of [`Accepts::Number`].
-    pub(super) fn number(&self, field: &str) -> Option<f64> {
+    pub(crate) fn number(&self, field: &str) -> Option<f64> {
         self.get(field).value()?.as_f64()
     }
 
     /// A required number, at least `min` and above 0.
-    pub(super) fn factor(&self, field: &str, min: f64) -> Result<f64, ConfigError> {
+    pub(crate) fn factor(&self, field: &str, min: f64) -> Result<f64, ConfigError> {
         match self.number(field) {
             Some(n) if n >= min && n > 0.0 && (n as f32).is_finite() => Ok(n),
             Some(n) => Err(self.invalid(field, &n, format!("positive and at least {min}"))),
@@ -270,28 +259,38 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// A number above 0, or the default.
+    pub(crate) fn factor_or(&self, field: &str, default: f64) -> Result<f64, ConfigError> {
+        if self.number(field).is_some() { self.factor(field, 0.0) } else { Ok(default) }
+    }
+
     /// A field of [`Accepts::Flag`]; `false` where it is absent.
-    pub(super) fn flag(&self, field: &str) -> bool {
+    pub(crate) fn flag(&self, field: &str) -> bool {
         self.flag_or(field, false)
     }
 
     /// A field of [`Accepts::Flag`].
-    pub(super) fn flag_or(&self, field: &str, default: bool) -> bool {
+    pub(crate) fn flag_or(&self, field: &str, default: bool) -> bool {
         self.get(field).value().and_then(Value::as_bool).unwrap_or(default)
     }
 
+    /// A field of [`Accepts::Numbers`].
+    pub(crate) fn numbers(&self, field: &str) -> Option<Vec<f64>> {
+        Some(self.get(field).value()?.as_array()?.iter().filter_map(Value::as_f64).collect())
+    }
+
     /// A field of [`Accepts::Text`] or [`Accepts::OneOf`].
-    pub(super) fn text(&self, field: &str) -> Option<&'a str> {
+    pub(crate) fn text(&self, field: &str) -> Option<&'a str> {
         self.get(field).value()?.as_str()
     }
 
     /// A field of [`Accepts::Object`].
-    pub(super) fn object(&self, field: &str) -> Option<&'a Map<String, Value>> {
+    pub(crate) fn object(&self, field: &str) -> Option<&'a Map<String, Value>> {
         self.get(field).value()?.as_object()
     }
 
     /// A field of [`Accepts::Tokens`]: each id below `vocab`.
-    pub(super) fn token_ids(&self, field: &str, vocab: usize) -> Result<Vec<u32>, ConfigError> {
+    pub(crate) fn token_ids(&self, field: &str, vocab: usize) -> Result<Vec<u32>, ConfigError> {
         let Some(v) = self.get(field).value() else { return Ok(vec![]) };
         let one = |v: &Value| match v.as_u64() {
             Some(n) if n < vocab as u64 => Ok(n as u32),
@@ -301,24 +300,5 @@ impl<'a> Fields<'a> {
             Value::Array(list) => list.iter().map(one).collect(),
             v => Ok(vec![one(v)?]),
         }
-    }
-}
-
-/// `a, b and c`.
-pub(super) fn list(names: &[impl AsRef<str>]) -> String {
-    let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
-    match names.as_slice() {
-        [] => String::new(),
-        [one] => (*one).to_string(),
-        [first @ .., last] => format!("{} and {last}", first.join(", ")),
-    }
-}
-
-/// A JSON value for a message, shortened.
-pub(super) fn show(v: &(impl serde::Serialize + ?Sized)) -> String {
-    let text = serde_json::to_string(v).unwrap_or_default();
-    match text.char_indices().nth(60) {
-        Some((i, _)) => format!("{}…", &text[..i]),
-        None => text,
     }
 }

@@ -4,7 +4,7 @@
 //! nothing; known to say nothing about the function that a model computes ([`METADATA`]), which is passed over; anything else is reported. The names are those
 //! of the configuration classes of Transformers 5 and of the older ones that published checkpoints were written by.
 
-use super::fields::show;
+use super::error::show;
 use serde_json::{Map, Value};
 
 /// Which values of an unread field change nothing. `null` never does.
@@ -38,7 +38,7 @@ pub enum Neutral {
 
 impl Neutral {
     /// Whether a field with this value changes nothing in a configuration.
-    pub(super) fn accepts(self, v: &Value, config: &Map<String, Value>) -> bool {
+    pub(crate) fn accepts(self, v: &Value, config: &Map<String, Value>) -> bool {
         let size = |name: &str| config.get(name).and_then(Value::as_f64);
         let head_dim = || size("head_dim").or(Some(size("hidden_size")? / size("num_attention_heads")?));
         match self {
@@ -274,21 +274,30 @@ const METADATA: &str = "transformers_version torch_dtype dtype auto_map custom_p
 
 /// What an architecture does not read of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Unread {
+pub struct Unread {
     /// Fields that change the mathematics: `name` is value.
     pub changes: Vec<String>,
     /// Others, in the same form.
     pub others: Vec<String>,
 }
 
-/// The unread fields of `config.json`: those that `reads` says no to. `fixed` has the fields that the architecture's class decides by itself.
-pub(super) fn unread(config: &Map<String, Value>, reads: impl Fn(&str) -> bool, fixed: &[(&str, Neutral)]) -> Unread {
-    let rule = |name: &str| fixed.iter().find(|(n, _)| *n == name).map(|(_, rule)| *rule).or_else(|| listed(MATHEMATICS, name));
+/// The unread fields of `config.json`: those that `reads` says no to. `fixed` has the fields that the architecture's class decides by itself, `elsewhere` what
+/// the fields that other architectures read must be for one that does not.
+pub(crate) fn unread(
+    config: &Map<String, Value>,
+    reads: impl Fn(&str) -> bool,
+    fixed: &[(&str, Neutral)],
+    elsewhere: impl Fn(&str) -> Option<Neutral>,
+) -> Unread {
+    let rule = |name: &str| {
+        let own = fixed.iter().find(|(n, _)| *n == name).map(|(_, rule)| *rule);
+        own.or_else(|| listed(MATHEMATICS, name)).or_else(|| elsewhere(name))
+    };
     judge(config, "", reads, rule, METADATA)
 }
 
 /// The unread fields of `rope_scaling` or `rope_parameters`, with that name and a point before them.
-pub(super) fn unread_rope(rope: &Map<String, Value>, at: &str, reads: impl Fn(&str) -> bool) -> Unread {
+pub(crate) fn unread_rope(rope: &Map<String, Value>, at: &str, reads: impl Fn(&str) -> bool) -> Unread {
     judge(rope, at, reads, |name| listed(ROPE, name), ROPE_METADATA)
 }
 

@@ -1,43 +1,114 @@
 //! `rope_parameters` (Transformers 5), or `rope_scaling` with `rope_theta` beside it.
 
-use super::fields::{self, Field, Fields, list, show};
-use super::known::{self, Unread};
-use super::{ConfigError, RopeConfig, RopeScaling};
+use super::common::TOKENS;
+use super::error::{ConfigError, list, show};
+use super::fields::{Accepts, Field, Fields, Given};
+use super::known;
+use crate::rope::{RopeConfig, RopeScaling};
 use serde_json::{Map, Value};
 use std::sync::LazyLock;
 
-/// Reads the rotary embedding. What is not read goes to `unread`.
-pub(super) fn read(f: &Fields, head_dim: usize, max_position: usize, unread: &mut Unread) -> Result<RopeConfig, ConfigError> {
+/// What all scalings of the rotary frequencies read.
+const ROPE: &[Field] =
+    &[Field::new("rope_type", Accepts::Text), Field::new("type", Accepts::Text), Field::new("rope_theta", Accepts::Number)];
+
+/// What is read besides, of architectures that rotate a part of each head.
+const PARTIAL: &[Field] = &[Field::new("partial_rotary_factor", Accepts::Number)];
+
+/// What each scaling of the rotary frequencies reads, besides [`ROPE`].
+const SCALINGS: &[(&str, &[Field])] = &[
+    ("default", &[]),
+    ("linear", &[Field::new("factor", Accepts::Number)]),
+    (
+        "llama3",
+        &[
+            Field::new("factor", Accepts::Number),
+            Field::new("low_freq_factor", Accepts::Number),
+            Field::new("high_freq_factor", Accepts::Number),
+            Field::new("original_max_position_embeddings", TOKENS),
+        ],
+    ),
+    (
+        "yarn",
+        &[
+            Field::new("factor", Accepts::Number),
+            Field::new("attention_factor", Accepts::Number),
+            Field::new("beta_fast", Accepts::Number),
+            Field::new("beta_slow", Accepts::Number),
+            Field::new("mscale", Accepts::Number),
+            Field::new("mscale_all_dim", Accepts::Number),
+            Field::new("truncate", Accepts::Flag),
+            Field::new("original_max_position_embeddings", TOKENS),
+        ],
+    ),
+];
+
+/// Reads the rotary embedding of heads of `head_dim` elements; `theta` is the base where none is given.
+pub(crate) fn read(f: &Fields, head_dim: usize, max_position: usize, theta: f64) -> Result<RopeConfig, ConfigError> {
     let (at, map) = object(f)?;
-    let names: Vec<&str> = fields::SCALINGS.iter().map(|(name, _)| *name).collect();
-    let kind = kind(&Fields::new(map, at, &[fields::ROPE])?)?;
-    let table: Option<&[Field]> = fields::SCALINGS.iter().find(|(name, _)| *name == kind).map(|(_, table)| *table);
+    read_object(f, at, map, head_dim, max_position, theta)
+}
+
+/// Reads two rotary embeddings, of layers that see everything and of those with a window: an object each in `rope_parameters`, or `rope_theta` with `rope_scaling` for
+/// the former and `rope_local_base_freq` for the latter.
+pub(crate) fn read_two(f: &Fields, head_dim: usize, max_position: usize, theta: [f64; 2]) -> Result<Vec<RopeConfig>, ConfigError> {
+    let kinds = [("full_attention", "rope_parameters.full_attention."), ("sliding_attention", "rope_parameters.sliding_attention.")];
+    let of = |kind: &str| f.object("rope_parameters").and_then(|m| m.get(kind)?.as_object());
+    if kinds.iter().all(|(kind, _)| of(kind).is_none()) {
+        let local = f.factor_or("rope_local_base_freq", theta[1])?;
+        let full = read(f, head_dim, max_position, theta[0])?;
+        return Ok(vec![full, plain(f, "rope_local_base_freq", head_dim, local)?]);
+    }
+    let empty = Map::new();
+    let given = [f.number("rope_theta").unwrap_or(theta[0]), f.number("rope_local_base_freq").unwrap_or(theta[1])];
+    let each = kinds.iter().zip(given);
+    each.map(|((kind, at), theta)| read_object(f, at, of(kind).unwrap_or(&empty), head_dim, max_position, theta)).collect()
+}
+
+/// Frequencies that nothing is done to.
+fn plain(f: &Fields, field: &str, head_dim: usize, theta: f64) -> Result<RopeConfig, ConfigError> {
+    if !(theta > 1.0 && (theta as f32).is_finite()) {
+        return Err(f.invalid(field, &theta, "a finite number above 1".into()));
+    }
+    Ok(RopeConfig { theta, dim: head_dim, scaling: RopeScaling::Default })
+}
+
+fn read_object(
+    f: &Fields,
+    at: &'static str,
+    map: &Map<String, Value>,
+    head_dim: usize,
+    max_position: usize,
+    theta: f64,
+) -> Result<RopeConfig, ConfigError> {
+    let names: Vec<&str> = SCALINGS.iter().map(|(name, _)| *name).collect();
+    let kind = kind(&f.inside(map, at, &[ROPE])?)?;
+    let table: Option<&[Field]> = SCALINGS.iter().find(|(name, _)| *name == kind).map(|(_, table)| *table);
+    let partial: &[Field] = if f.reads("partial_rotary_factor") { PARTIAL } else { &[] };
     let tables = [
-        fields::ROPE,
+        ROPE,
         table.ok_or_else(|| ConfigError::Unsupported {
             field: format!("{at}rope_type"),
             found: show(kind),
             help: format!("supported are {}", list(&names)),
         })?,
+        partial,
     ];
-    let r = Fields::new(map, at, &tables)?;
-    let rest = known::unread_rope(map, at, |name| r.reads(name));
-    unread.changes.extend(rest.changes);
-    unread.others.extend(rest.others);
-    for name in ["rope_theta", "original_max_position_embeddings"] {
+    let r = f.inside(map, at, &tables)?;
+    f.leave(known::unread_rope(map, at, |name| r.reads(name)));
+    for name in ["rope_theta", "original_max_position_embeddings", "partial_rotary_factor"] {
         if let (Some(outer), Some(inner)) = (f.number(name), r.number(name))
             && outer != inner
+            && !at.ends_with("_attention.")
         {
             return Err(f.invalid(name, &outer, format!("as `{at}{name}` ({inner:?}), or absent")));
         }
     }
-    let theta = r.number("rope_theta").or(f.number("rope_theta")).unwrap_or(10_000.0);
+    let theta = r.number("rope_theta").or(f.number("rope_theta")).unwrap_or(theta);
     if !(theta > 1.0 && (theta as f32).is_finite()) {
         return Err(f.invalid("rope_theta", &theta, "a finite number above 1".into()));
     }
-    if !head_dim.is_multiple_of(2) {
-        return Err(f.invalid("head_dim", &head_dim, "even, as pairs of elements are rotated".into()));
-    }
+    let dim = rotated(f, &r, head_dim)?;
     let original = || {
         (f.size("original_max_position_embeddings").value().or(r.size("original_max_position_embeddings").value())).unwrap_or(max_position)
             as f64
@@ -48,7 +119,25 @@ pub(super) fn read(f: &Fields, head_dim: usize, max_position: usize, unread: &mu
         "yarn" => yarn(&r, original(), max_position)?,
         _ => RopeScaling::Default,
     };
-    Ok(RopeConfig { theta, dim: head_dim, scaling })
+    Ok(RopeConfig { theta, dim, scaling })
+}
+
+/// The elements of a head that are rotated: all, or a part for architectures that declare `partial_rotary_factor`.
+fn rotated(f: &Fields, r: &Fields, head_dim: usize) -> Result<usize, ConfigError> {
+    let part = r.number("partial_rotary_factor").or(f.number("partial_rotary_factor")).unwrap_or(1.0);
+    if !(part > 0.0 && part <= 1.0) {
+        return Err(f.invalid("partial_rotary_factor", &part, "above 0 and at most 1".into()));
+    }
+    let dim = (head_dim as f64 * part) as usize;
+    match dim.is_multiple_of(2) && dim > 0 {
+        true => Ok(dim),
+        false if part == 1.0 => Err(f.invalid("head_dim", &head_dim, "even, as pairs of elements are rotated".into())),
+        false => Err(f.invalid(
+            "partial_rotary_factor",
+            &part,
+            format!("such that an even number of the {head_dim} elements of a head is rotated"),
+        )),
+    }
 }
 
 /// The object that describes the rotary embedding, and its name with a point. As in Transformers, `rope_scaling` counts if it is there.
@@ -92,7 +181,7 @@ fn llama3(r: &Fields, original: f64) -> Result<RopeScaling, ConfigError> {
 
 fn yarn(r: &Fields, original: f64, max_position: usize) -> Result<RopeScaling, ConfigError> {
     let factor = match r.get("factor") {
-        fields::Given::Null => max_position as f64 / original,
+        Given::Null => max_position as f64 / original,
         _ => r.factor("factor", 1.0)?,
     };
     let magnitude = |weight: f64| if factor <= 1.0 { 1.0 } else { 0.1 * weight * libm::log(factor) + 1.0 };

@@ -40,7 +40,8 @@ impl TextAssets {
     /// # Errors
     /// When they are malformed or belong to a model with another vocabulary, or `config.json` is wrong.
     pub fn load(ckpt: &Checkpoint) -> Result<TextAssets, FrontendError> {
-        let config = crate::arch::config(ckpt)?;
+        let model = crate::arch::config(ckpt)?;
+        let config = model.facts();
         let settings = ckpt.json("tokenizer_config.json")?.unwrap_or(Value::Null);
         let map = ckpt.json("special_tokens_map.json")?.unwrap_or(Value::Null);
         let generation = ckpt.json("generation_config.json")?.unwrap_or(Value::Null);

@@ -9,7 +9,7 @@ mod build;
 mod op;
 mod value;
 
-pub use build::FuncBuilder;
+pub use build::{FuncBuilder, Mistake};
 pub(crate) use op::Operands;
 pub use op::{Attr, AttrKind, AttrType, BinaryOp, Facts, Head, Input, Op, Reads, Stage, UnaryOp};
 pub use value::{F32, ValueType};

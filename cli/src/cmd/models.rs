@@ -1,0 +1,34 @@
+//! `llmcc models`
+
+use crate::Error;
+use llmcc_frontends::arch::{ARCHS, REFERENCE};
+use std::fmt::Write;
+
+/// Lists the architectures: `model_type` and class in config.json, and the fixtures that hold the compiler against another implementation.
+///
+/// # Errors
+/// Output closed.
+pub fn run() -> Result<(), Error> {
+    super::print(&table())
+}
+
+fn table() -> String {
+    let mut out = String::new();
+    for a in ARCHS {
+        let _ = writeln!(out, "{:<12} {:<22} {REFERENCE}, in f64: {}", a.model_type, a.class, a.goldens.join(", "));
+    }
+    out + "\nAnother one is a file and a line: docs/adding-architecture.md\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_architecture_is_listed_with_its_checks() {
+        let text = table();
+        assert_eq!(text.lines().count(), ARCHS.len() + 2, "{text}");
+        let lines = text.lines().zip(ARCHS);
+        lines.for_each(|(line, a)| assert!(line.contains(a.class) && line.contains(REFERENCE) && line.contains(a.goldens[0]), "{line}"));
+    }
+}

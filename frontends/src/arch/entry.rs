@@ -1,0 +1,54 @@
+//! An entry of the table of architectures, and what it makes of a `config.json`.
+
+use super::lifter::Lifter;
+use super::names::Names;
+use crate::config::ConfigError;
+use crate::config::common::Facts;
+use crate::config::fields::{Field, Fields};
+use crate::config::known::Neutral;
+use crate::error::FrontendError;
+use std::any::Any;
+use std::fmt;
+
+/// An architecture.
+pub struct Arch {
+    /// `model_type` in `config.json`.
+    pub model_type: &'static str,
+    /// Class in `architectures` of `config.json`.
+    pub class: &'static str,
+    /// The fields of `config.json` that it reads, and the values that they may have, as tables. Nothing else is read.
+    pub fields: &'static [&'static [Field]],
+    /// Fields that it does not read because the class leaves no choice, with the values that agree with it; all others are refused.
+    pub fixed: &'static [(&'static str, Neutral)],
+    /// The fixtures of `tests/goldens` that hold it against Transformers.
+    pub goldens: &'static [&'static str],
+    /// What checkpoints call its tensors.
+    pub(super) names: Names,
+    /// Reads a configuration.
+    pub(super) read: fn(&Fields) -> Result<Box<dyn Shape>, ConfigError>,
+}
+
+impl Arch {
+    /// The declared field that a member of `config.json` is.
+    pub(crate) fn field(&self, name: &str) -> Option<&'static Field> {
+        self.fields.iter().copied().flatten().find(|f| f.is(name))
+    }
+}
+
+impl fmt::Debug for Arch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.class)
+    }
+}
+
+/// What an architecture has read: all it needs to build the graph.
+pub(crate) trait Shape: fmt::Debug + Any {
+    /// What is known of any model.
+    fn facts(&self) -> &Facts;
+
+    /// Adds the functions and calls of the model.
+    ///
+    /// # Errors
+    /// When a tensor is missing, or has another shape or type than needed.
+    fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError>;
+}

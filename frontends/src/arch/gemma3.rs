@@ -1,0 +1,51 @@
+//! Gemma 3, the text models (arXiv 2503.19786): Gemma with norms before and after the blocks and of queries and keys, and windows in most layers, which
+//! rotate positions by a table of their own.
+
+use super::blocks::QkNorm;
+use super::decoder::{Decoder, Defaults, Norms};
+use super::entry::Arch;
+use super::names::{HUGGING_FACE, Names, POST_NORMS, SANDWICH_NORMS};
+use crate::config::common::{self, ACTIVATIONS, ATTENTION, ATTENTION_BIAS, MODEL, RMS_NORM, ROTARY, WIDTH, WINDOW, WindowRule};
+use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::config::known::Neutral;
+use crate::config::rope;
+use llmcc_ir::graph::UnaryOp;
+
+pub(super) const ARCH: Arch = Arch {
+    model_type: "gemma3_text",
+    class: "Gemma3ForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, ATTENTION_BIAS, WINDOW, OWN],
+    fixed: &[],
+    goldens: &["gemma3"],
+    names: Names(&[SANDWICH_NORMS, POST_NORMS, HUGGING_FACE]),
+    read: |f| {
+        let bias = f.flag("attention_bias");
+        let defaults = Defaults {
+            kv_heads: Some(4),
+            head_dim: Some(256),
+            max_position: 131_072,
+            window: WindowRule::Most(4096),
+            tied: true,
+            act: ("hidden_activation", UnaryOp::GeluTanh),
+            ..Defaults::LLAMA
+        };
+        let mut d = Decoder::read_with(f, &defaults, |heads, max| rope::read_two(f, heads.dim, max, [1e6, 1e4]))?;
+        (d.norms, d.norm.from_one, d.scales.embedding_root) = (Norms::Both, true, true);
+        d.scales.cap = common::factor(f, "final_logit_softcapping")?;
+        let scale = (1.0 / f.factor_or("query_pre_attn_scalar", 256.0)?.sqrt()) as f32;
+        Ok(Box::new(d.with_attention(|_, a| {
+            (a.qkv_bias, a.out_bias, a.qk_norm, a.scale) = (bias, bias, Some(QkNorm::Head), scale);
+            a.rotary = Some(usize::from(a.window.is_some()));
+        })))
+    },
+};
+
+const OWN: &[Field] = &[
+    Field::new("intermediate_size", WIDTH),
+    Field::new("hidden_activation", Accepts::OneOf(ACTIVATIONS)),
+    RMS_NORM,
+    Field::new("query_pre_attn_scalar", Accepts::Number).unless(Neutral::HeadDim),
+    Field::new("final_logit_softcapping", Accepts::Number),
+    Field::new("rope_local_base_freq", Accepts::Number),
+    Field::new("sliding_window_pattern", Accepts::Size(4096)).or(&["_sliding_window_pattern"]),
+];

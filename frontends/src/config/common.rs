@@ -1,0 +1,284 @@
+//! Fields that many architectures have in common, and their readers.
+//!
+//! A reader asks for nothing but what its block needs: `num_attention_heads` is demanded of models with attention, `intermediate_size` of those with
+//! an MLP of one width. An architecture whose files use other names reads them itself and needs none of this.
+
+use super::error::ConfigError;
+use super::fields::{Accepts, Field, Fields, Given};
+use llmcc_ir::graph::UnaryOp;
+use serde_json::Value;
+
+const MAX_WIDTH: usize = 1 << 20;
+const MAX_VOCAB: usize = 1 << 24;
+const MAX_LAYERS: usize = 4096;
+const MAX_HEADS: usize = 1 << 14;
+const MAX_HEAD_DIM: usize = 1 << 14;
+const MAX_CONTEXT: usize = 1 << 28;
+
+/// A width of matrices.
+pub const WIDTH: Accepts = Accepts::Size(MAX_WIDTH);
+/// A number of tokens.
+pub const TOKENS: Accepts = Accepts::Size(MAX_CONTEXT);
+
+/// What is needed of any model: see [`Facts`].
+pub const MODEL: &[Field] = &[
+    Field::new("_name_or_path", Accepts::Text),
+    Field::new("quantization_config", Accepts::Any),
+    Field::new("vocab_size", Accepts::Size(MAX_VOCAB)),
+    Field::new("hidden_size", WIDTH),
+    Field::new("num_hidden_layers", Accepts::Size(MAX_LAYERS)),
+    Field::new("max_position_embeddings", TOKENS),
+    Field::new("tie_word_embeddings", Accepts::Flag),
+    Field::new("bos_token_id", Accepts::Tokens),
+    Field::new("eos_token_id", Accepts::Tokens),
+];
+
+/// Attention of several heads.
+pub const ATTENTION: &[Field] = &[
+    Field::new("num_attention_heads", Accepts::Size(MAX_HEADS)),
+    Field::new("num_key_value_heads", Accepts::Size(MAX_HEADS)),
+    Field::new("head_dim", Accepts::Size(MAX_HEAD_DIM)),
+];
+
+/// Rotary positions.
+pub const ROTARY: &[Field] = &[
+    Field::new("rope_theta", Accepts::Number),
+    Field::new("rope_scaling", Accepts::Object),
+    Field::new("rope_parameters", Accepts::Object),
+    Field::new("original_max_position_embeddings", TOKENS),
+];
+
+/// An MLP, and RMSNorm before the blocks.
+pub const MLP: &[Field] = &[Field::new("intermediate_size", WIDTH), Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)), RMS_NORM];
+
+/// What RMSNorm adds to the mean square.
+pub const RMS_NORM: Field = Field::new("rms_norm_eps", Accepts::Number);
+
+/// Attention with biases, if they are asked for.
+pub const ATTENTION_BIAS: &[Field] = &[Field::new("attention_bias", Accepts::Flag)];
+
+/// An MLP with biases, if they are asked for.
+pub const MLP_BIAS: &[Field] = &[Field::new("mlp_bias", Accepts::Flag)];
+
+/// Kinds of attention by their names in Transformers.
+const LAYER_TYPES: &[&str] = &["full_attention", "sliding_attention"];
+
+/// One window for all layers.
+pub const WINDOW: &[Field] = &[Field::new("sliding_window", TOKENS), Field::new("layer_types", Accepts::ListOf(LAYER_TYPES))];
+
+/// Windows that are switched on, in some layers.
+pub const OPTIONAL_WINDOWS: &[Field] = &[
+    Field::new("use_sliding_window", Accepts::Flag),
+    Field::new("sliding_window", TOKENS),
+    Field::new("max_window_layers", Accepts::Count),
+    Field::new("layer_types", Accepts::ListOf(LAYER_TYPES)),
+];
+
+/// Activations of the MLP by their names in Transformers.
+pub const ACTIVATIONS: &[&str] = &["silu", "swish", "gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "relu"];
+
+/// What is needed to know of any model, whatever its shape.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// Name of the model, from `_name_or_path`, if any.
+    pub name: Option<String>,
+    /// Rows of the embedding table.
+    pub vocab: usize,
+    /// Model width.
+    pub hidden: usize,
+    /// Layers.
+    pub layers: usize,
+    /// Longest sequence.
+    pub max_position: usize,
+    /// The head reads the embedding table.
+    pub tied: bool,
+    /// `bos_token_id`.
+    pub bos: Option<u32>,
+    /// `eos_token_id`: one or several.
+    pub eos: Vec<u32>,
+}
+
+impl Facts {
+    /// Reads the fields of [`MODEL`]; `max_position` and `tied` are what the configuration class fills in for absent ones.
+    ///
+    /// # Errors
+    /// When a size is missing, or a token id is none.
+    pub(crate) fn read(f: &Fields, max_position: usize, tied: bool) -> Result<Facts, ConfigError> {
+        let vocab = f.required_size("vocab_size")?;
+        Ok(Facts {
+            name: f.text("_name_or_path").map(base_name).filter(|n| !n.is_empty()),
+            vocab,
+            hidden: f.required_size("hidden_size")?,
+            layers: f.required_size("num_hidden_layers")?,
+            max_position: f.size("max_position_embeddings").or(max_position),
+            tied: f.flag_or("tie_word_embeddings", tied),
+            bos: f.token_ids("bos_token_id", vocab)?.first().copied(),
+            eos: f.token_ids("eos_token_id", vocab)?,
+        })
+    }
+}
+
+/// Last component of `_name_or_path`, which may be a repository or a path on someone's disk.
+fn base_name(path: &str) -> String {
+    path.trim_end_matches(['/', '\\']).rsplit(['/', '\\']).next().unwrap_or("").to_string()
+}
+
+/// Heads of attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heads {
+    /// Of queries.
+    pub queries: usize,
+    /// Of keys and values; divides `queries`.
+    pub kv: usize,
+    /// Elements of a head.
+    pub dim: usize,
+}
+
+impl Heads {
+    /// Reads the fields of [`ATTENTION`]. For absent ones, `kv` and `dim` count: `None` = as many as there are query heads, and the width divided among them.
+    ///
+    /// # Errors
+    /// When the numbers do not divide each other.
+    pub(crate) fn read(f: &Fields, hidden: usize, kv: Option<usize>, dim: Option<usize>) -> Result<Heads, ConfigError> {
+        let queries = f.required_size("num_attention_heads")?;
+        let kv = match f.size("num_key_value_heads") {
+            Given::Value(n) => n,
+            Given::Null => queries,
+            Given::Absent => kv.unwrap_or(queries),
+        };
+        if !queries.is_multiple_of(kv) {
+            let expected = format!("a divisor of `num_attention_heads` ({queries})");
+            return Err(f.invalid("num_key_value_heads", &kv, expected));
+        }
+        let dim = match (f.size("head_dim").value(), dim) {
+            (Some(n), _) | (None, Some(n)) => n,
+            (None, None) if hidden.is_multiple_of(queries) => hidden / queries,
+            (None, None) => return Err(f.invalid("hidden_size", &hidden, format!("a multiple of `num_attention_heads` ({queries})"))),
+        };
+        Ok(Heads { queries, kv, dim })
+    }
+
+    /// The scale of scores that attention has unless something else is said: `1/√dim`.
+    pub(crate) fn scale(self) -> f32 {
+        (1.0 / (self.dim as f64).sqrt()) as f32
+    }
+}
+
+/// The activation that `field` names.
+pub(crate) fn activation(f: &Fields, field: &str, default: UnaryOp) -> UnaryOp {
+    match f.text(field) {
+        Some("silu" | "swish") => UnaryOp::Silu,
+        Some("gelu") => UnaryOp::Gelu,
+        Some("gelu_new" | "gelu_pytorch_tanh" | "gelu_fast") => UnaryOp::GeluTanh,
+        Some("relu") => UnaryOp::Relu,
+        _ => default,
+    }
+}
+
+/// What norms add to the mean square.
+///
+/// # Errors
+/// When it is none.
+pub(crate) fn eps(f: &Fields, field: &str, default: f64) -> Result<f32, ConfigError> {
+    let eps = f.number(field).unwrap_or(default);
+    // As f32: this is what the norm adds, and a value may vanish or overflow in the conversion.
+    if (0.0..1.0).contains(&(eps as f32)) { Ok(eps as f32) } else { Err(f.invalid(field, &eps, "at least 0 and less than 1".into())) }
+}
+
+/// A factor of `field`, if it is not 1.
+///
+/// # Errors
+/// When it is no number that f32 has.
+pub(crate) fn factor(f: &Fields, field: &str) -> Result<Option<f32>, ConfigError> {
+    match f.number(field) {
+        None => Ok(None),
+        Some(x) if (x as f32).is_normal() => Ok(Some(x as f32).filter(|x| *x != 1.0)),
+        Some(x) => Err(f.invalid(field, &x, "a number that is not 0".into())),
+    }
+}
+
+/// How an architecture reads `sliding_window`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WindowRule {
+    /// Full attention in all layers.
+    None,
+    /// `sliding_window` (default given) in all layers.
+    AllLayers(usize),
+    /// `sliding_window` in all layers if it is given.
+    Given,
+    /// `sliding_window` (default given) in the layers that `layer_types` names, or all but each `sliding_window_pattern`th (default 6).
+    Most(usize),
+    /// `sliding_window` if `use_sliding_window`, in the layers that `layer_types` names, or those from `max_window_layers` on.
+    Optional,
+}
+
+/// The attention window of each layer.
+///
+/// # Errors
+/// When `layer_types` says what the rule does not allow.
+pub(crate) fn windows(f: &Fields, rule: WindowRule, layers: usize) -> Result<Vec<Option<usize>>, ConfigError> {
+    let given = f.size("sliding_window");
+    let window = match rule {
+        WindowRule::None => return Ok(vec![None; layers]),
+        WindowRule::AllLayers(default) | WindowRule::Most(default) => given.or_null(default),
+        WindowRule::Given => given.value(),
+        WindowRule::Optional if f.flag("use_sliding_window") => given.or_null(4096),
+        WindowRule::Optional => None,
+    };
+    let sliding = sliding_layers(f, layers)?;
+    if let WindowRule::Most(_) = rule {
+        let every = f.size("sliding_window_pattern").or(6);
+        return Ok((0..layers).map(|i| window.filter(|_| sliding.as_ref().map_or((i + 1) % every != 0, |s| s[i]))).collect());
+    }
+    if rule != WindowRule::Optional {
+        return match sliding {
+            Some(s) if s.iter().any(|s| *s != window.is_some()) => Err(f.unsupported(
+                "layer_types",
+                "a mixture of window and full attention".into(),
+                "this architecture has the same attention in all layers".into(),
+            )),
+            _ => Ok(vec![window; layers]),
+        };
+    }
+    if let (Some(s), None) = (&sliding, window)
+        && s.contains(&true)
+    {
+        let expected = "`full_attention` everywhere, as `use_sliding_window` is off".into();
+        return Err(f.invalid("layer_types", &"sliding_attention", expected));
+    }
+    let first = f.count("max_window_layers").unwrap_or(28);
+    Ok((0..layers).map(|i| window.filter(|_| sliding.as_ref().map_or(i >= first, |s| s[i]))).collect())
+}
+
+/// `layer_types` as one flag per layer.
+pub(crate) fn sliding_layers(f: &Fields, layers: usize) -> Result<Option<Vec<bool>>, ConfigError> {
+    let Some(list) = f.get("layer_types").value() else { return Ok(None) };
+    let types = list.as_array().filter(|a| a.len() == layers);
+    let types = types.ok_or_else(|| f.invalid_value("layer_types", list, format!("a list of {layers} names")))?;
+    Ok(Some(types.iter().map(|v| v.as_str() == Some("sliding_attention")).collect()))
+}
+
+/// A list of numbers, one for each layer (what follows is for layers that are not there), as whether they are not 0.
+///
+/// # Errors
+/// When it is too short.
+pub(crate) fn layer_flags(f: &Fields, field: &str, layers: usize) -> Result<Option<Vec<bool>>, ConfigError> {
+    match f.numbers(field) {
+        Some(list) if list.len() < layers => Err(f.invalid(field, &list, format!("a list of {layers} numbers"))),
+        list => Ok(list.map(|list| list.iter().map(|x| *x != 0.0).collect())),
+    }
+}
+
+/// GPTQ, AWQ, FP8 and the like change what the tensors mean.
+///
+/// # Errors
+/// When the checkpoint says that it is one of those.
+pub(crate) fn refuse_quantized(f: &Fields) -> Result<(), ConfigError> {
+    let Some(q) = f.get("quantization_config").value() else { return Ok(()) };
+    let method = q.get("quant_method").and_then(Value::as_str).unwrap_or("an unnamed method");
+    Err(f.unsupported(
+        "quantization_config",
+        super::error::show(&method),
+        "use the unquantized checkpoint and compile with --w8 or --w4".into(),
+    ))
+}
