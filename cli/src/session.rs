@@ -69,7 +69,7 @@ const MIXTURE: &[Format] = &[
     Format::new(Elem::W4, 128),
     Format::new(Elem::W4, 64),
     Format::new(Elem::W4, 32),
-    Format::new(Elem::W4a, 32),
+    Format::new(Elem::W4A, 32),
     Format::new(Elem::W8, 128),
 ];
 
@@ -529,7 +529,7 @@ pub fn format_option(args: &crate::args::CompileArgs) -> Option<Format> {
     let quantized = |elem| Some(Format::new(elem, args.group));
     match args.dtype {
         _ if args.w4 => quantized(Elem::W4),
-        _ if args.w4a => quantized(Elem::W4a),
+        _ if args.w4a => quantized(Elem::W4A),
         _ if args.w8 => quantized(Elem::W8),
         _ if args.fp8 => Some(Format::FP8),
         Some(FloatType::F32) => Some(Format::F32),
