@@ -1,6 +1,7 @@
 //! Products of activation rows with packed matrices, as the compiler lays them out and calls them.
 
-use llmcc_abi::layout::{self, BLOCK, Elem};
+use llmcc_abi::encoding::Encoding;
+use llmcc_abi::layout::{self, BLOCK};
 use llmcc_abi::{PanelArgs, PanelFn, Uk};
 use llmcc_ukernels::{Level, table};
 use std::mem::transmute;
@@ -14,7 +15,7 @@ pub struct Format {
     /// As on the command line.
     pub name: &'static str,
     uk: Uk,
-    elem: Elem,
+    weights: Encoding,
     group: usize,
     /// What it multiplies with.
     pub rows: Rows,
@@ -22,15 +23,15 @@ pub struct Format {
 
 /// All kernels.
 pub const FORMATS: &[Format] = &[
-    Format { name: "w4-int8", uk: Uk::PanelW4A8, elem: Elem::W4, group: 128, rows: Rows::Int8 },
-    Format { name: "w4a-int8", uk: Uk::PanelW4aA8, elem: Elem::W4a, group: 128, rows: Rows::Int8 },
-    Format { name: "w8-int8", uk: Uk::PanelW8A8, elem: Elem::W8, group: 128, rows: Rows::Int8 },
-    Format { name: "bf16-bf16", uk: Uk::PanelBf16Rows, elem: Elem::Bf16, group: 0, rows: Rows::Bf16 },
-    Format { name: "w4-f32", uk: Uk::PanelW4, elem: Elem::W4, group: 128, rows: Rows::F32 },
-    Format { name: "w8-f32", uk: Uk::PanelW8, elem: Elem::W8, group: 128, rows: Rows::F32 },
-    Format { name: "bf16-f32", uk: Uk::PanelBf16, elem: Elem::Bf16, group: 0, rows: Rows::F32 },
-    Format { name: "f16-f32", uk: Uk::PanelF16, elem: Elem::F16, group: 0, rows: Rows::F32 },
-    Format { name: "f32-f32", uk: Uk::PanelF32, elem: Elem::F32, group: 0, rows: Rows::F32 },
+    Format { name: "w4-int8", uk: Uk::PanelW4A8, weights: Encoding::W4, group: 128, rows: Rows::Int8 },
+    Format { name: "w4a-int8", uk: Uk::PanelW4aA8, weights: Encoding::W4A, group: 128, rows: Rows::Int8 },
+    Format { name: "w8-int8", uk: Uk::PanelW8A8, weights: Encoding::W8, group: 128, rows: Rows::Int8 },
+    Format { name: "bf16-bf16", uk: Uk::PanelBf16Rows, weights: Encoding::BF16, group: 0, rows: Rows::Bf16 },
+    Format { name: "w4-f32", uk: Uk::PanelW4, weights: Encoding::W4, group: 128, rows: Rows::F32 },
+    Format { name: "w8-f32", uk: Uk::PanelW8, weights: Encoding::W8, group: 128, rows: Rows::F32 },
+    Format { name: "bf16-f32", uk: Uk::PanelBf16, weights: Encoding::BF16, group: 0, rows: Rows::F32 },
+    Format { name: "f16-f32", uk: Uk::PanelF16, weights: Encoding::F16, group: 0, rows: Rows::F32 },
+    Format { name: "f32-f32", uk: Uk::PanelF32, weights: Encoding::F32, group: 0, rows: Rows::F32 },
 ];
 
 /// A matrix of a model.
@@ -84,7 +85,7 @@ impl<'a> Case<'a> {
         huge: bool,
         threads: usize,
     ) -> Case<'a> {
-        let matrix = layout::packed_bytes(format.elem, shape.n, shape.k, format.group);
+        let matrix = layout::packed_bytes(&format.weights.in_groups(format.group), shape.n, shape.k);
         let matrices = if rows < 64 { pool.div_ceil(matrix).max(1) } else { 1 };
         let input_stride = match format.rows {
             Rows::F32 => shape.k * 4,
@@ -137,7 +138,7 @@ impl<'a> Case<'a> {
 
     /// Computes some column tiles of a product in a thread's scratch, [`STRIP`] rows at a time, as generated code does.
     fn product(&self, matrix: usize, thread: usize, tiles: std::ops::Range<usize>) {
-        let stride = layout::block(self.format.elem, self.shape.k, self.format.group).bytes;
+        let stride = layout::block(&self.format.weights.in_groups(self.format.group), self.shape.k).bytes;
         let columns = self.shape.n.next_multiple_of(BLOCK);
         for tile in tiles {
             let first = tile * self.tile;

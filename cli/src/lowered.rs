@@ -22,7 +22,7 @@ const MIXTURE: &[Format] = &[
     Format::new(Elem::W4, 128),
     Format::new(Elem::W4, 64),
     Format::new(Elem::W4, 32),
-    Format::new(Elem::W4a, 32),
+    Format::new(Elem::W4A, 32),
     Format::new(Elem::W8, 128),
 ];
 

@@ -73,7 +73,7 @@ fn other_formats<'a>(l: &Lowered, f: &'a Finished) -> Vec<(&'a str, Format)> {
     let asked = l.format;
     let weights = l.preferred().compiled.plan.weights.iter().zip(&f.packed.tensors);
     let other = |(w, t): (&PackedWeight, &'a TensorReport)| match w.storage {
-        Storage::Matrix { format, .. } if asked.is_quantized() && format.elem != asked.elem => Some((t.name.as_str(), format)),
+        Storage::Matrix { format, .. } if asked.is_quantized() && format.def().name != asked.def().name => Some((t.name.as_str(), format)),
         _ => None,
     };
     weights.filter_map(other).collect()

@@ -40,7 +40,7 @@ use llmcc_ir::graph::Module;
 use llmcc_ir::kernel::RowElem;
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::plan::{Plan, WeightExpr};
-use llmcc_ir::quant::{Elem, Format};
+use llmcc_ir::quant::{Encoding, Float, Format};
 use llmcc_ir::target::{Family, RowKind, TargetSpec};
 use llmcc_ir::ty::Env;
 use std::collections::BTreeSet;
@@ -65,11 +65,11 @@ impl ActPolicy {
     /// Storage of the rows that a product with weights of `format` reads.
     pub fn rows(self, format: Format) -> RowElem {
         match self {
-            ActPolicy::Int8 if format.is_quantized() && !format.def().by_row() => RowElem::Q8 { group: format.group.into() },
+            ActPolicy::Int8 => format.encoding().integer_group().map_or(RowElem::F32, |group| RowElem::Q8 { group }),
             ActPolicy::F16 => RowElem::F16,
-            ActPolicy::Fp8 if format.def().by_row() => RowElem::Fp8,
+            ActPolicy::Fp8 if format.encoding() == Encoding::FP8 => RowElem::Fp8,
             ActPolicy::Bf16 | ActPolicy::Fp8 => RowElem::Bf16,
-            ActPolicy::Int8 | ActPolicy::F32 => RowElem::F32,
+            ActPolicy::F32 => RowElem::F32,
         }
     }
 
@@ -128,11 +128,13 @@ impl Options {
     /// The usual options for weights of a format. CPUs: int8 activations when it is quantized to integers; bf16 ones with bf16 weights on processors that multiply
     /// them faster than f32. GPUs: activations of the weights' own type, bf16 with quantized ones.
     pub fn new(target: &'static TargetSpec, weights: Format) -> Options {
-        let act = match (target.family(), weights.elem) {
-            (Family::Cpu, Elem::Bf16) if target.macs(RowKind::Bf16) > target.macs(RowKind::F32) => ActPolicy::Bf16,
-            (_, Elem::F32) | (Family::Cpu, Elem::F16 | Elem::Bf16 | Elem::Fp8) => ActPolicy::F32,
-            (Family::Cpu, _) => ActPolicy::Int8,
-            (Family::Gpu, Elem::F16) => ActPolicy::F16,
+        let encoding = weights.encoding();
+        let act = match (target.family(), encoding.float()) {
+            (Family::Cpu, Some(Float::Bf16)) if target.macs(RowKind::Bf16) > target.macs(RowKind::F32) => ActPolicy::Bf16,
+            (_, Some(Float::F32)) | (Family::Cpu, Some(_)) => ActPolicy::F32,
+            (Family::Cpu, None) if encoding.integer_group().is_some() => ActPolicy::Int8,
+            (Family::Cpu, None) => ActPolicy::F32,
+            (Family::Gpu, Some(Float::F16)) => ActPolicy::F16,
             (Family::Gpu, _) => ActPolicy::Bf16,
         };
         let formats = vec![weights.with_packing(target.packing())];

@@ -170,7 +170,7 @@ fn convert_all(s: &mut State<'_>) -> Result<(), PassError> {
 /// round a second time. 4 bits lose more: a gain that varies inside a group widens its range. Measured on stories260K (`tests/goldens/README.md`): perplexity 4.150 with `w4g32`
 /// as it is, 4.247 with the gains folded first; 3.673 and 3.672 with `w8g32`. An unfolded gain costs nothing that can be measured.
 fn exact_enough_to_change(format: Format) -> bool {
-    format == Format::F32 || (format.is_quantized() && format.def().bits >= 8)
+    format == Format::F32 || (format.is_quantized() && format.def().bits() >= 8)
 }
 
 /// Kernels read tokens, positions and logits rows from the step itself, so every call must bind the parameter used as such to that array.

@@ -131,12 +131,12 @@ impl<'a> Products<'a> {
         let plain = Format { elem: plain.elem, group: plain.group, ..self.opts.formats[0] };
         if let [only] = self.opts.formats[..] {
             return match only.is_quantized() {
-                true if only.def().bits >= 8 => only,
-                true => Format { elem: Elem::W8, ..only },
+                true if only.def().bits() >= 8 => only,
+                true => eight_bits(only),
                 false => plain,
             };
         }
-        let eight = self.opts.formats.iter().copied().find(|f| f.elem == Elem::W8);
+        let eight = self.opts.formats.iter().copied().find(|f| *f == eight_bits(*f));
         let fits = |f: &Format| m.error(*f, self.measured).is_some_and(|e| self.opts.error_budget.is_none_or(|most| e <= most));
         eight.filter(fits).unwrap_or(plain)
     }
@@ -155,6 +155,12 @@ impl<'a> Products<'a> {
         let types = if within.is_empty() { types[..1].to_vec() } else { within };
         types.into_iter().map(|(d, e)| (d, Some(F32::new(e as f32)))).collect()
     }
+}
+
+/// The format of 8-bit integers with the groups of `f`, or with the largest there are.
+fn eight_bits(f: Format) -> Format {
+    let eight = Format { elem: Elem::W8, ..f };
+    if eight.has_its_group() { eight } else { Format { group: 128, ..eight } }
 }
 
 /// The distinct weights that are an operand of a product.

@@ -4,14 +4,14 @@
 //! [`llmcc_abi::layout`].
 
 use crate::cx::{Args, Cx, share_out, when_below};
-use crate::mlir::{Builder, Cmp, Elem, F16, F32, I16, I32, I64, V};
+use crate::mlir::{Builder, Cmp, Elem, I16, I32, I64, V};
 use crate::piece::{self, col_at, row_at};
-use crate::{Source, blocks, per_rows};
+use crate::{Source, blocks, codes, per_rows};
 use llmcc_abi::GpuCtx;
-use llmcc_abi::layout::{self, BLOCK, FRAGMENT_K, Packing};
+use llmcc_abi::layout::{self, BLOCK, FRAGMENT_K, Packing, fragment_bits};
 use llmcc_codegen::CodegenError;
 use llmcc_ir::kernel::Embed;
-use llmcc_ir::quant::Format;
+use llmcc_ir::quant::{Code, Float, Format, Per, Scale};
 use std::mem::offset_of;
 
 /// Emits the kernel.
@@ -101,23 +101,33 @@ impl Entry {
         // quad = 16·tile + 4·t + step: lane t of the four that own this row, mma step `step`.
         let (tile, t, step) = (b.shrc(quad, 4), b.shrc(quad, 2), b.andc(quad, 3));
         let t = b.andc(t, 3);
-        let tile = b.mulc(tile, layout::fragment_tile_bytes(self.format.elem) as i64);
+        let tile = b.mulc(tile, self.format.tile_bytes() as i64);
         let t = b.shlc(t, 4);
         let at = b.add(tile, self.lane);
         let at = b.add(at, t);
-        match self.format.elem {
-            layout::Elem::F32 => self.plain(b, at, step, Elem::F32, (1024, 512)),
-            layout::Elem::F16 => self.plain(b, at, step, Elem::F16, (512, 8)),
-            layout::Elem::Bf16 => self.plain(b, at, step, Elem::Bf16, (512, 8)),
-            layout::Elem::W8 => {
-                let codes = self.bytes(b, at, step);
-                self.decode(b, quad, &codes, Some(128.0))
+        let e = self.format.encoding();
+        match e.code {
+            Code::Float(Float::F32) => self.plain(b, at, step, Elem::F32, (1024, 512)),
+            Code::Float(Float::F16) => self.plain(b, at, step, Elem::F16, (512, 8)),
+            Code::Float(Float::Bf16) => self.plain(b, at, step, Elem::Bf16, (512, 8)),
+            Code::Float(Float::E4m3) => {
+                let word = self.floats(b, at, step);
+                let (scale, min) = self.factors(b, quad);
+                let bias = codes::e4m3_bias(b);
+                let value = |i| {
+                    let x = codes::e4m3(b, word, i, bias);
+                    codes::value(b, &e, x, scale, min)
+                };
+                (0..4).map(value).collect()
             }
-            layout::Elem::Fp8 => self.floats(b, at, step),
-            layout::Elem::W4 | layout::Elem::W4a => {
-                let codes = self.nibbles(b, at, step);
-                let zero = (self.format.elem == layout::Elem::W4).then_some(8.0);
-                self.decode(b, quad, &codes, zero)
+            Code::Int { .. } | Code::Signed { .. } | Code::Table { .. } => {
+                let all = if fragment_bits(&e) == 4 { self.nibbles(b, at, step) } else { self.bytes(b, at, step) };
+                let (scale, min) = self.factors(b, quad);
+                let value = |code: &V| {
+                    let x = codes::number(b, &e, *code);
+                    codes::value(b, &e, x, scale, min)
+                };
+                all.iter().map(value).collect()
             }
         }
     }
@@ -159,8 +169,8 @@ impl Entry {
         out
     }
 
-    /// e4m3 numbers times the scale of their row: exponent and mantissa where f32 has its own, times 2^120.
-    fn floats(&self, b: &mut Builder, at: V, step: V) -> Vec<V> {
+    /// Four e4m3 numbers.
+    fn floats(&self, b: &mut Builder, at: V, step: V) -> V {
         let (chunk, within) = (b.shrc(step, 1), b.andc(step, 1));
         let (chunk, within) = (b.shlc(chunk, 9), b.shlc(within, 3));
         let at = b.add(at, chunk);
@@ -168,22 +178,7 @@ impl Entry {
         let half = b.shlc(self.half, 2);
         let at = b.add(at, half);
         let p = self.codes_at(b, at);
-        let word = b.load_const(p, I32);
-        let p = col_at(b, self.base, Elem::F16, self.row);
-        let scale = b.load_const(p, F16);
-        let scale = b.fext(scale, F32);
-        let bias = b.f32(f32::from_bits((127 + 120) << 23));
-        (0..4)
-            .map(|i| {
-                let x = b.shlc(word, 24 - 8 * i);
-                let (sign, magnitude) = (b.andc(x, 1 << 31), b.shrc(x, 4));
-                let magnitude = b.andc(magnitude, 0x07f0_0000);
-                let bits = b.or(sign, magnitude);
-                let x = b.bitcast(bits, F32);
-                let x = b.fmul(x, bias);
-                b.fmul(x, scale)
-            })
-            .collect()
+        b.load_const(p, I32)
     }
 
     /// Codes of 4 bits, as `i32`.
@@ -203,35 +198,42 @@ impl Entry {
             .collect()
     }
 
-    /// `scale·(code − zero)`, or `scale·code + minimum`.
-    fn decode(&self, b: &mut Builder, quad: V, codes: &[V], zero: Option<f32>) -> Vec<V> {
-        let group = b.divc(quad, i64::from(self.format.group / 4));
-        let index = b.shlc(group, BLOCK.trailing_zeros().into());
-        let index = b.add(index, self.row);
-        let p = col_at(b, self.base, Elem::F16, index);
-        let scale = b.load_const(p, F16);
-        let scale = b.fext(scale, F32);
-        let min = zero.is_none().then(|| {
+    /// The scale and the minimum of columns `4·quad..4·quad + 4`.
+    fn factors(&self, b: &mut Builder, quad: V) -> (V, Option<V>) {
+        let scales = self.format.encoding().scales;
+        let Some(of) = scales[0] else { return (b.f32(1.0), None) };
+        let p = self.factor_at(b, of, quad, 0);
+        let mut scale = codes::factor(b, of.kind, |b, ty| b.load_const(p, ty));
+        let mut min = of.minimum.then(|| {
             let p = b.atc(p, self.block.mins as i64);
-            let min = b.load_const(p, F16);
-            b.fext(min, F32)
+            codes::factor(b, of.kind, |b, ty| b.load_const(p, ty))
         });
-        let value = |code: &V| {
-            let u = b.sitofp(*code, F32);
-            match (zero, min) {
-                (Some(zero), _) => {
-                    let zero = b.f32(zero);
-                    let centred = b.fsub(u, zero);
-                    b.fmul(centred, scale)
-                }
-                (None, Some(min)) => {
-                    let scaled = b.fmul(u, scale);
-                    b.fadd(scaled, min)
-                }
-                (None, None) => u,
+        if let Some(above) = scales[1] {
+            let p = self.factor_at(b, above, quad, self.block.above);
+            let x = codes::factor(b, above.kind, |b, ty| b.load_const(p, ty));
+            scale = b.fmul(scale, x);
+            if let (Some(m), true) = (min, above.minimum) {
+                let p = b.atc(p, self.block.above_mins as i64);
+                let x = codes::factor(b, above.kind, |b, ty| b.load_const(p, ty));
+                min = Some(b.fmul(m, x));
             }
+        }
+        (scale, min)
+    }
+
+    /// Where the scale of columns `4·quad..4·quad + 4` is, of those that begin at byte `first` of the block.
+    fn factor_at(&self, b: &mut Builder, of: Scale, quad: V, first: usize) -> V {
+        let index = match of.per {
+            Per::Group(group) => {
+                let group = b.divc(quad, i64::from(group / 4));
+                let index = b.shlc(group, BLOCK.trailing_zeros().into());
+                b.add(index, self.row)
+            }
+            Per::Row | Per::TokenHead => self.row,
         };
-        codes.iter().map(value).collect()
+        let offset = b.shlc(index, of.kind.bytes().trailing_zeros().into());
+        let base = b.atc(self.base, first as i64);
+        b.at(base, offset)
     }
 }
 

@@ -16,6 +16,7 @@
 pub mod assembler;
 mod attention;
 pub mod backend;
+mod codes;
 pub mod cx;
 mod embed;
 pub mod epilogue;

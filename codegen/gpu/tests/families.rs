@@ -64,6 +64,20 @@ fn embed() {
     }
 }
 
+/// The same for formats that only their descriptions tell of.
+#[test]
+fn embed_any_format() {
+    let compiler = Compiler::new();
+    for (seed, format) in llmcc_test_support::newcomers().into_iter().enumerate() {
+        let mut g = Gen::new(seed as u64, 4, 40);
+        let format = format.with_packing(Packing::Fragment);
+        let table = g.matrix(40, 332, format);
+        let out = g.output(332, RowElem::F32);
+        let case = g.case(Body::Embed(Embed { table, out }));
+        assert_eq!(case.run(&compiler, target(seed as u64))[out], case.expected()[out], "{format}");
+    }
+}
+
 #[test]
 fn rope_table() {
     let compiler = Compiler::new();

@@ -9,7 +9,7 @@ use llmcc_ir::eval::{OperandData, Rows};
 use llmcc_ir::gpu::schedule::{self, Input};
 use llmcc_ir::graph::{BinaryOp, F32, UnaryOp};
 use llmcc_ir::kernel::{Body, Expr, Kernel, Matmul, Norm, ParamKind, Prologue, RowElem, Segment, Store};
-use llmcc_ir::quant::{Elem, Format, Packing, unpack_row};
+use llmcc_ir::quant::{Format, Packing, unpack_row};
 use llmcc_ir::target::{TargetSpec, find};
 use llmcc_ir::ty::Dim;
 use std::borrow::Cow;
@@ -84,8 +84,8 @@ impl Product {
 /// What rounding the weights to the tensor cores' input costs, relative to each.
 fn weight_error(case: &Product) -> f64 {
     // fp8 fits in both, and its scales multiply the sums.
-    let fits = case.format.is_quantized() && case.format.elem != Elem::Fp8 && case.elem() != RowElem::F32;
-    let fits = fits && (case.format.group < 64 || case.format.def().decode.unwrap().min || case.tile_m > 8);
+    let fits = schedule::has_operands(case.format) && case.format.encoding().group().is_some() && case.elem() != RowElem::F32;
+    let fits = fits && (case.format.group < 64 || case.format.encoding().has_minimum() || case.tile_m > 8);
     match case.elem() {
         // The scale rounds too.
         RowElem::Bf16 if fits => 2f64.powi(-8),
@@ -171,6 +171,20 @@ fn all_formats_by_few_rows() {
     for format in FORMATS {
         for elem in [RowElem::F16, RowElem::Bf16] {
             check(&Product::new(3, 40, 320, format, elem));
+        }
+    }
+}
+
+/// Formats of which no operands of tensor cores are made are decoded from their descriptions, by f32 multiply-adds, and say so.
+#[test]
+fn formats_without_operands() {
+    for format in llmcc_test_support::newcomers() {
+        let format = format.with_packing(Packing::Fragment);
+        for (m, k, elem) in [(3, 320, RowElem::Bf16), (1, 576, RowElem::F32), (10, 100, RowElem::F16)] {
+            let product = Product { format, ..Product::new(m, 40, k, "f32", elem) };
+            let schedule = schedule::matmul(&product.kernel(), find("sm90").unwrap()).unwrap();
+            assert!(schedule.slow.is_some(), "{format}");
+            check(&product);
         }
     }
 }

@@ -83,6 +83,11 @@ impl<'f> Emit<'f> {
         self.b.ins().istore16(memory(), x, p, offset as i32);
     }
 
+    /// A byte, zero-extended to i32.
+    pub fn load_byte(&mut self, p: Value, offset: usize) -> Value {
+        self.b.ins().uload8(I32, memory(), p, offset as i32)
+    }
+
     /// Loads two bytes as i32, zero extended.
     pub fn load_half(&mut self, p: Value, offset: usize) -> Value {
         self.b.ins().uload16(I32, memory(), p, offset as i32)

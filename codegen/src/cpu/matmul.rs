@@ -13,11 +13,12 @@ use super::store::{Dest, Target};
 use super::{CodegenError, Lowering};
 use cranelift_codegen::ir::{AbiParam, InstBuilder, Signature, StackSlot, StackSlotData, StackSlotKind, Value};
 use cranelift_codegen::isa::CallConv;
-use llmcc_abi::layout::{self, BLOCK, Elem};
+use llmcc_abi::encoding::{Encoding, Float};
+use llmcc_abi::layout::{self, BLOCK};
 use llmcc_abi::{PanelArgs, Uk};
 use llmcc_ir::kernel::{Expr, Matmul, ParamId, Prologue, RowElem, Segment};
 use llmcc_ir::plan::row_bytes;
-use llmcc_ir::quant::Format;
+use llmcc_ir::quant::{Format, GROUPS};
 use llmcc_ir::target::RowKind;
 use std::mem::offset_of;
 
@@ -104,9 +105,9 @@ fn plan<'k>(
         }
         match elem {
             RowElem::F32 => {}
-            RowElem::Q8 { group } if group == usize::from(format.group) => {}
+            RowElem::Q8 { group } if format.encoding().integer_group() == Some(group) => {}
             RowElem::Q8 { group } => return Err(low.wrong(*weights, &format!("quantized with the group of the int8 rows, {group}"))),
-            RowElem::Bf16 if format.elem == Elem::Bf16 && !low.portable => {}
+            RowElem::Bf16 if format.encoding().float() == Some(Float::Bf16) && !low.portable => {}
             RowElem::Bf16 | RowElem::F16 | RowElem::Fp8 => {
                 let what = format!(
                     "{} rows are not multiplied by {format} weights: of 16-bit and fp8 rows, only bf16 ones are, by bf16 microkernels",
@@ -208,28 +209,47 @@ impl Lane {
             c: out,
             c_stride: stride,
         };
-        match microkernel_of(&panel) {
+        match panel_kernel(self.format, input.elem) {
             Some(uk) if !low.portable => call(low, e, args, &panel, uk),
             _ => panel::emit(e, &panel),
         }
     }
 }
 
-/// The microkernel for a panel, if there is one.
-fn microkernel_of(p: &Panel) -> Option<Uk> {
-    Some(match (p.format.elem, p.rows_elem.group().is_some()) {
-        (Elem::Fp8, _) => return None,
-        (Elem::F32, _) => Uk::PanelF32,
-        (Elem::F16, _) => Uk::PanelF16,
-        (Elem::Bf16, _) if p.rows_elem == RowElem::Bf16 => Uk::PanelBf16Rows,
-        (Elem::Bf16, _) => Uk::PanelBf16,
-        (Elem::W8, false) => Uk::PanelW8,
-        (Elem::W4, false) => Uk::PanelW4,
-        (Elem::W4a, false) => Uk::PanelW4a,
-        (Elem::W8, true) => Uk::PanelW8A8,
-        (Elem::W4, true) => Uk::PanelW4A8,
-        (Elem::W4a, true) => Uk::PanelW4aA8,
-    })
+/// Rows that a microkernel multiplies.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reads {
+    F32,
+    Bf16,
+    Int8,
+}
+
+/// The microkernels of products, for weights of these descriptions (those of groups: of 32, 64 or 128 columns) and these rows. Everything else takes the generic path: [`panel::emit`].
+const PANELS: &[(Encoding, Reads, Uk)] = &[
+    (Encoding::F32, Reads::F32, Uk::PanelF32),
+    (Encoding::F16, Reads::F32, Uk::PanelF16),
+    (Encoding::BF16, Reads::F32, Uk::PanelBf16),
+    (Encoding::BF16, Reads::Bf16, Uk::PanelBf16Rows),
+    (Encoding::W8, Reads::F32, Uk::PanelW8),
+    (Encoding::W4, Reads::F32, Uk::PanelW4),
+    (Encoding::W4A, Reads::F32, Uk::PanelW4a),
+    (Encoding::W8, Reads::Int8, Uk::PanelW8A8),
+    (Encoding::W4, Reads::Int8, Uk::PanelW4A8),
+    (Encoding::W4A, Reads::Int8, Uk::PanelW4aA8),
+];
+
+/// The microkernel for weights and rows, if there is one.
+pub(super) fn panel_kernel(weights: Format, rows: RowElem) -> Option<Uk> {
+    let reads = match rows {
+        RowElem::F32 => Reads::F32,
+        RowElem::Bf16 => Reads::Bf16,
+        RowElem::Q8 { .. } => Reads::Int8,
+        RowElem::F16 | RowElem::Fp8 => return None,
+    };
+    let encoding = weights.encoding();
+    let fits = encoding.group().is_none_or(|group| GROUPS.contains(&group));
+    let of = |e: Encoding| e.in_groups(weights.group.into()) == encoding;
+    PANELS.iter().find(|(e, r, _)| fits && *r == reads && of(*e)).map(|(_, _, uk)| *uk)
 }
 
 /// Calls the microkernel for a panel.

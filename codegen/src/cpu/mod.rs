@@ -2,7 +2,7 @@
 //!
 //! A kernel becomes one function: tile loops, addresses, norms, rotations, stores to the cache are 128-bit vector code made here. What is most of the work is
 //! called, from a table of microkernels of the runtime ([`llmcc_abi::Uk`]) whose vectors are as long as the processor's: the inner product of a matmul tile, attention,
-//! rounding to int8, and expressions that are a function of one operand joined with another (`wide.rs`), such as `silu(gate)·up`. When asked for ([`CpuBackend::portable`]), and for fp8 weights,
+//! rounding to int8, and expressions that are a function of one operand joined with another (`wide.rs`), such as `silu(gate)·up`. When asked for ([`CpuBackend::portable`]), and for weights that no microkernel reads,
 //! all of that is made here as well, with the same bits but for attention.
 //!
 //! # Facts this is built on (Cranelift 0.135, measured)
@@ -21,6 +21,7 @@
 
 mod attend;
 mod attention;
+mod codes;
 mod convert;
 mod embed;
 mod emit;
@@ -49,9 +50,9 @@ use cranelift_codegen::{Context, isa};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use emit::{Emit, I64};
 use frame::Frame;
-use llmcc_ir::kernel::{Body, Kernel, ParamId, ParamKind, RowElem};
+use llmcc_ir::kernel::{Body, Kernel, Matmul, ParamId, ParamKind, RowElem};
 use llmcc_ir::kv::KvSpec;
-use llmcc_ir::quant::{Elem, Format, Packing};
+use llmcc_ir::quant::{Format, Packing};
 use llmcc_ir::target::{CpuIsa, TargetSpec};
 
 /// Cranelift code for CPUs.
@@ -75,7 +76,7 @@ impl Backend for CpuBackend {
         let mut object = compile(kernel, isa.as_ref(), built)?;
         object.generic = match &kernel.body {
             Body::Matmul(_) if self.portable => Some("128-bit inner products instead of microkernels"),
-            Body::Matmul(_) if reads(kernel, Elem::Fp8) => Some("128-bit inner products: no microkernel multiplies fp8"),
+            Body::Matmul(m) if lacks_microkernel(kernel, m) => Some("128-bit inner products: no microkernel multiplies its weights"),
             Body::Pointwise(_) => Some("elementwise work that no other kernel absorbed"),
             _ => None,
         };
@@ -83,9 +84,13 @@ impl Backend for CpuBackend {
     }
 }
 
-/// Whether a kernel has a matrix of `elem`.
-fn reads(kernel: &Kernel, elem: Elem) -> bool {
-    kernel.params.iter().any(|p| matches!(p.kind, ParamKind::Matrix { format, .. } if format.elem == elem))
+/// Whether a product multiplies a matrix for which there is no microkernel.
+fn lacks_microkernel(kernel: &Kernel, m: &Matmul) -> bool {
+    let kind = |p: usize| kernel.params.get(p).map(|p| &p.kind);
+    let Some(ParamKind::Rows { elem, .. }) = kind(m.x) else { return false };
+    let rows = m.prologue.map_or(*elem, |p| p.elem);
+    let weights = m.segments.iter().flat_map(|s| &s.weights);
+    weights.into_iter().any(|w| matches!(kind(*w), Some(ParamKind::Matrix { format, .. }) if matmul::panel_kernel(*format, rows).is_none()))
 }
 
 fn unsupported(kernel: &Kernel, what: String) -> CodegenError {

@@ -2,9 +2,11 @@
 //!
 //! Like theirs, every output is one chain of fused multiply-adds over `k` in ascending order (int8 rows: over groups), so that the results equal theirs bit for bit.
 
+use super::codes::{self, Factors};
 use super::emit::{Emit, F32, F32X4, I8X16, I16X8, I32, I32X4, LANES};
 use cranelift_codegen::ir::{InstBuilder, Value};
-use llmcc_abi::layout::{self, BLOCK, Elem};
+use llmcc_abi::encoding::{Code, Encoding, Float, planes};
+use llmcc_abi::layout::{self, BLOCK, K_PAD};
 use llmcc_ir::kernel::RowElem;
 use llmcc_ir::quant::Format;
 
@@ -62,13 +64,13 @@ pub(super) fn emit(e: &mut Emit, p: &Panel) {
 fn float_row(e: &mut Emit, p: &Panel, w: Value, a: Value) -> Vec<Value> {
     let zero = e.floats(0.0);
     let acc = vec![zero; VECTORS];
-    match p.format.elem {
-        Elem::F32 => plain(e, p.k, 64, 1, w, a, acc, |e, w, step, v| e.load(F32X4, w, step * 64 + v * 16)),
-        Elem::F16 => plain(e, p.k, 32, 1, w, a, acc, |e, w, step, v| {
+    match p.format.encoding().float() {
+        Some(Float::F32) => plain(e, p.k, 64, 1, w, a, acc, |e, w, step, v| e.load(F32X4, w, step * 64 + v * 16)),
+        Some(Float::F16) => plain(e, p.k, 32, 1, w, a, acc, |e, w, step, v| {
             let halves = e.load_halves(w, step * 32 + v * 8);
             e.finite_f16_to_f32(halves)
         }),
-        Elem::Bf16 => plain(e, p.k, 32, 2, w, a, acc, |e, w, step, v| {
+        Some(Float::Bf16) => plain(e, p.k, 32, 2, w, a, acc, |e, w, step, v| {
             let pairs = e.load(I32X4, w, step / 2 * 64 + v * 16);
             if step % 2 == 0 {
                 return e.bf16_to_f32(pairs);
@@ -77,7 +79,7 @@ fn float_row(e: &mut Emit, p: &Panel, w: Value, a: Value) -> Vec<Value> {
             let bits = e.b.ins().band(pairs, mask);
             e.as_floats(bits)
         }),
-        Elem::W8 | Elem::W4 | Elem::W4a | Elem::Fp8 => decoded(e, p, w, a, acc),
+        Some(Float::E4m3) | None => decoded(e, p, w, a, acc),
     }
 }
 
@@ -115,51 +117,31 @@ fn plain(
     steps(e, carried[0], carried[1], k - whole, &carried[2..])
 }
 
-/// Four f16 of `p`.
-fn halves(e: &mut Emit, p: Value, offset: usize) -> Vec<Value> {
-    (0..VECTORS)
-        .map(|v| {
-            let halves = e.load_halves(p, offset + v * LANES * 2);
-            e.finite_f16_to_f32(halves)
-        })
-        .collect()
+/// The factors of a block's rows.
+fn factors(e: &mut Emit, encoding: &Encoding, block: &layout::Block, at: &codes::GroupAt) -> Vec<Factors> {
+    (0..VECTORS).map(|v| codes::factors(e, encoding, block, at, v * LANES)).collect()
 }
 
-/// Zero point of a quantized format.
-fn zero_point(format: Format) -> i32 {
-    format.def().decode.map_or(0, |d| d.zero)
-}
-
-fn has_min(format: Format) -> bool {
-    format.def().decode.is_some_and(|d| d.min)
-}
-
-/// Quantized weights, decoded to f32 by their [`llmcc_ir::quant::Decode`] expression.
+/// Quantized weights, decoded to f32.
 fn decoded(e: &mut Emit, p: &Panel, w: Value, a: Value, acc: Vec<Value>) -> Vec<Value> {
-    let group = if p.format.def().by_row() { p.k } else { usize::from(p.format.group) };
-    let block = layout::block(p.format.elem, p.k, group);
+    let encoding = p.format.encoding();
+    let group = encoding.group().unwrap_or(p.k);
+    let block = layout::block(&encoding, p.k);
     let (zero, end) = (e.int(0), e.int(p.k as i64));
     e.range(zero, end, group, &acc, |e, start, acc| {
-        let (factors, codes) = group_address(e, &block, group, w, start);
-        let scales = halves(e, factors, 0);
-        let mins = if has_min(p.format) { halves(e, factors, block.mins) } else { Vec::new() };
+        let at = codes::group_at(e, &block, group, w, start);
+        let factors = factors(e, &encoding, &block, &at);
         let stop = e.offset(start, group);
         let stop = e.min(stop, end);
         e.range(start, stop, 1, acc, |e, k, acc| {
-            let (chunk, shift) = code_address(e, p.format.elem, codes, k);
+            let planes = codes::planes_at(e, &encoding, at.codes, k);
             let x = e.index(a, k, 4);
             let x = e.load_splat(x, 0);
             (0..VECTORS)
                 .map(|v| {
-                    let code = e.load(I32X4, chunk, v * 16);
-                    let code = e.b.ins().ushr(code, shift);
-                    let code = number(e, p.format, code);
-                    // The product of code and scale is exact in f32, so that adding the minimum rounds once with or without fused
-                    // multiply-add.
-                    let mut weight = e.fmul(code, scales[v]);
-                    if let Some(min) = mins.get(v) {
-                        weight = e.fadd(weight, *min);
-                    }
+                    let codes = codes::column_codes(e, &encoding, &planes, v);
+                    let numbers = codes::numbers(e, &encoding, codes);
+                    let weight = codes::values(e, &encoding, numbers, factors[v].scale, factors[v].min);
                     e.fma(weight, x, acc[v])
                 })
                 .collect()
@@ -167,67 +149,76 @@ fn decoded(e: &mut Emit, p: &Panel, w: Value, a: Value, acc: Vec<Value>) -> Vec<
     })
 }
 
-/// Where the factors of the group that starts at column `start` are, and its codes: an address to which `start` columns of codes are to be added.
-pub(super) fn group_address(e: &mut Emit, block: &layout::Block, group: usize, w: Value, start: Value) -> (Value, Value) {
-    let (record, column) = e.div_mod(start, block.groups * group);
-    let (parity, _) = e.div_mod(column, group);
-    let factors = e.index(w, record, block.record);
-    let factors = e.index(factors, parity, BLOCK * 2);
-    // Before the codes of a group lie those of all before it, and the factors of the records up to its own.
-    let codes = e.index(w, record, block.codes);
-    (factors, e.offset(codes, block.codes))
-}
-
-/// The numbers that codes stand for, without their scales; what is above the bits of a code is ignored.
-fn number(e: &mut Emit, format: Format, code: Value) -> Value {
-    if format.def().by_row() {
-        return e.e4m3_to_f32(code);
-    }
-    let mask = e.ints(if format.elem == Elem::W8 { 255 } else { 15 });
-    let code = e.b.ins().band(code, mask);
-    let zero = e.ints(zero_point(format) as u32);
-    let code = e.sub(code, zero);
-    e.b.ins().fcvt_from_sint(F32X4, code)
-}
-
-/// Where column `k` of a block's codes is: the chunk of 16 words, and the bit of its words (i32).
-fn code_address(e: &mut Emit, elem: Elem, codes: Value, k: Value) -> (Value, Value) {
-    let word = if matches!(elem, Elem::W8 | Elem::Fp8) { 4 } else { 8 };
-    let (number, in_word) = e.div_mod(k, word);
-    let chunk = e.index(codes, number, 64);
-    let (high, byte) = e.div_mod(in_word, 4);
-    let bits = e.times(byte, 8);
-    let nibble = e.times(high, 4);
-    let bits = e.add(bits, nibble);
-    (chunk, e.b.ins().ireduce(I32, bits))
-}
-
 /// One int8 row times one block, accumulated in `c`.
 fn int8_row(e: &mut Emit, p: &Panel, w: Value, a: Value, c: Value) {
+    let encoding = p.format.encoding();
     let group = usize::from(p.format.group);
-    let block = layout::block(p.format.elem, p.k, group);
+    let block = layout::block(&encoding, p.k);
     let q8 = layout::q8_row(p.k, group);
     // Bytes of codes per column.
-    let column = if p.format.elem == Elem::W8 { BLOCK } else { BLOCK / 2 };
+    let column = BLOCK / 8 * encoding.bits() as usize;
     let none = e.floats(0.0);
     for v in 0..VECTORS {
         e.store(none, c, v * 16);
     }
     let (zero, end) = (e.int(0), e.int(layout::padded_k(p.k) as i64));
     e.range(zero, end, group, &[a], |e, start, factors| {
-        let (w_factors, codes) = group_address(e, &block, group, w, start);
+        let at = codes::group_at(e, &block, group, w, start);
         let a_factors = factors[0];
         let stop = e.offset(start, group);
         let stop = e.min(stop, end);
         let none = e.ints(0);
-        let acc = e.range(start, stop, 8, &[none; 2 * VECTORS], |e, k, acc| {
-            let w = e.index(codes, k, column);
+        let step = if matches!(encoding.code, Code::Int { bits: 4 | 8, .. }) { 8 } else { K_PAD };
+        let acc = e.range(start, stop, step, &[none; 2 * VECTORS], |e, k, acc| {
+            let w = e.index(at.codes, k, column);
             let a = e.add(a, k);
-            if p.format.elem == Elem::W8 { bytes(e, w, a, acc) } else { nibbles(e, w, a, acc) }
+            match encoding.code {
+                Code::Int { bits: 8, .. } => bytes(e, w, a, acc),
+                Code::Int { bits: 4, .. } => nibbles(e, w, a, acc),
+                Code::Int { .. } | Code::Signed { .. } | Code::Float(_) | Code::Table { .. } => slice(e, &encoding, w, a, acc),
+            }
         });
-        scale_group(e, p, w_factors, a_factors, c, &acc, &block, &q8);
+        scale_group(e, &encoding, &block, &at, a_factors, c, &acc, &q8);
         vec![e.offset(a_factors, 4)]
     });
+}
+
+/// 32 columns of integer codes of any width. Signed codes are made unsigned by adding the bit above theirs, which [`excess`] knows.
+fn slice(e: &mut Emit, encoding: &Encoding, w: Value, a: Value, acc: &[Value]) -> Vec<Value> {
+    let mut acc = acc.to_vec();
+    let (widths, count) = planes(encoding.bits());
+    for quad in 0..K_PAD / 4 {
+        let x = activations(e, a, quad * 4);
+        for v in 0..VECTORS {
+            let (mut plane, mut base, mut codes) = (0, 0, None);
+            for bits in &widths[..count] {
+                let in_word = 8 / *bits as usize;
+                let word = e.load(I32X4, w, plane + quad / in_word * 64 + v * 16);
+                let word = e.b.ins().ushr_imm_u(word, (quad % in_word) as i64 * i64::from(*bits));
+                let word = codes::masked(e, word, *bits, 4);
+                let word = e.b.ins().ishl_imm_u(word, base);
+                codes = Some(codes.map_or(word, |c| e.b.ins().bor(c, word)));
+                (plane, base) = (plane + 64 * *bits as usize, base + i64::from(*bits));
+            }
+            let Some(mut codes) = codes else { continue };
+            if let Code::Signed { bits } = encoding.code {
+                let sign = e.ints(0x0101_0101 << (bits - 1));
+                codes = e.b.ins().bxor(codes, sign);
+            }
+            let codes = e.cast(I8X16, codes);
+            multiply(e, codes, x, &mut acc[2 * v..2 * v + 2]);
+        }
+    }
+    acc
+}
+
+/// What codes are too large by while they are multiplied.
+fn excess(encoding: &Encoding) -> i32 {
+    match encoding.code {
+        Code::Signed { bits } => 1 << (bits - 1),
+        Code::Int { zero, .. } => zero,
+        Code::Float(_) | Code::Table { .. } => 0,
+    }
 }
 
 /// Adds the products of a vector of 4 × 4 codes, as bytes, and 4 activations (in each half of `x`): pairs of columns stay apart.
@@ -283,31 +274,29 @@ fn nibbles(e: &mut Emit, w: Value, a: Value, acc: &[Value]) -> Vec<Value> {
 /// Adds a group's integer sums, scaled, to the accumulators in `c`.
 fn scale_group(
     e: &mut Emit,
-    p: &Panel,
-    w_factors: Value,
+    encoding: &Encoding,
+    block: &layout::Block,
+    at: &codes::GroupAt,
     a_factors: Value,
     c: Value,
     sums: &[Value],
-    block: &layout::Block,
     q8: &layout::Q8Row,
 ) {
-    let scales = halves(e, w_factors, 0);
+    let of_weights = factors(e, encoding, block, at);
     let a_scale = e.load_splat(a_factors, q8.scales);
     let a_sum = e.load(I32, a_factors, q8.sums);
     for v in 0..VECTORS {
         let mut sum = e.b.ins().iadd_pairwise(sums[2 * v], sums[2 * v + 1]);
-        if zero_point(p.format) != 0 {
-            let excess = e.b.ins().imul_imm_s(a_sum, i64::from(zero_point(p.format)));
+        if excess(encoding) != 0 {
+            let excess = e.b.ins().imul_imm_s(a_sum, i64::from(excess(encoding)));
             let excess = e.splat(excess);
             sum = e.sub(sum, excess);
         }
         let sum = e.b.ins().fcvt_from_sint(F32X4, sum);
-        let scale = e.fmul(scales[v], a_scale);
+        let scale = e.fmul(of_weights[v].scale, a_scale);
         let acc = e.load(F32X4, c, v * 16);
         let mut acc = e.fma(sum, scale, acc);
-        if has_min(p.format) {
-            let min = e.load_halves(w_factors, block.mins + v * LANES * 2);
-            let min = e.finite_f16_to_f32(min);
+        if let Some(min) = of_weights[v].min {
             let min = e.fmul(min, a_scale);
             let a_sum = e.b.ins().fcvt_from_sint(F32, a_sum);
             let a_sum = e.splat(a_sum);

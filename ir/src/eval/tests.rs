@@ -258,7 +258,7 @@ fn int8_matmul_is_integer_arithmetic() {
         let mut o = [OperandData::Q8(q.clone()), OperandData::Matrix(packed.clone().into()), poison];
         eval_kernel(&kernel, &batch, &mut o).unwrap();
         // Independently: codes recovered from decoded weights by their scale.
-        let layout = llmcc_abi::layout::block(format.elem, k, 32);
+        let layout = format.block(k);
         let f16 = |at: usize| f64::from(half::f16::from_le_bytes([packed[at], packed[at + 1]]).to_f32());
         let mut row = vec![0f32; k];
         for j in 0..n {

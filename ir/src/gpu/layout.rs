@@ -4,8 +4,8 @@
 //! over GF(2) of the bits of its index: each index bit contributes a fixed pattern of output bits, and contributions are XORed. Bit permutations, swizzles, the
 //! operand fragments of `mma` and `wgmma` and our weight packing ([`fragment`]) are such maps, so they compose, invert and can be searched for bank conflicts.
 
-use crate::quant::Elem;
-use llmcc_abi::layout::fragment_at;
+use crate::quant::Encoding;
+use llmcc_abi::layout::{fragment_at, fragment_bits};
 use std::fmt;
 
 /// A named run of bits of an index.
@@ -257,17 +257,12 @@ pub fn wgmma_accumulator(log_n: u32) -> LinearLayout {
 }
 
 /// `(row, k) -> (bit)` of a 16×64 tile of weights in fragment order: where the lowest bit of an element lies, as [`fragment_at`] says.
-pub fn fragment(elem: Elem) -> LinearLayout {
+pub fn fragment(e: &Encoding) -> LinearLayout {
     let place = |x: u64| {
-        let (byte, bit) = fragment_at(elem, x as usize % 16, x as usize / 16);
+        let (byte, bit) = fragment_at(e, x as usize % 16, x as usize / 16);
         byte as u64 * 8 + u64::from(bit)
     };
-    let bits = match elem {
-        Elem::F32 => 15,
-        Elem::F16 | Elem::Bf16 => 14,
-        Elem::W8 | Elem::Fp8 => 13,
-        Elem::W4 | Elem::W4a => 12,
-    };
+    let bits = 10 + fragment_bits(e).ilog2();
     fixed(&[axis("row", 4), axis("k", 6)], &[axis("bit", bits)], &(0..10).map(|b| place(1 << b)).collect::<Vec<_>>())
 }
 
@@ -310,9 +305,9 @@ mod tests {
     #[test]
     fn weight_packing_is_linear_and_one_to_one() {
         for d in FORMATS {
-            let map = fragment(d.elem);
+            let map = fragment(&d.encoding);
             for x in 0..1024u64 {
-                let (byte, bit) = fragment_at(d.elem, x as usize % 16, x as usize / 16);
+                let (byte, bit) = fragment_at(&d.encoding, x as usize % 16, x as usize / 16);
                 assert_eq!(map.map(x), byte as u64 * 8 + u64::from(bit));
             }
             assert_eq!(map.rank(), 10);
@@ -327,7 +322,7 @@ mod tests {
         for step in 0..4 {
             let a = mma_a();
             for index in 0..256 {
-                let bit = fragment(Elem::F16).map(permute(step)(a.map(index)));
+                let bit = fragment(&Encoding::F16).map(permute(step)(a.map(index)));
                 assert_eq!(bit / 16, step * 256 + index, "halves of a step lie lane by lane");
             }
         }

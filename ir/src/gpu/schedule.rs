@@ -6,9 +6,9 @@
 
 use crate::kernel::{Body, Kernel, Matmul, ParamKind, RowElem, Segment, Store, lcm};
 use crate::kv::KvDType;
-use crate::quant::{BLOCK, Elem, Format};
+use crate::quant::{BLOCK, Code, Encoding, Float, Format, Per, Scale, ScaleKind};
 use crate::target::{GpuArch, TargetSpec};
-use llmcc_abi::layout::{FRAGMENT_K, fragment_tile_bytes, round_up};
+use llmcc_abi::layout::{FRAGMENT_K, fragment_bits, round_up};
 
 /// Columns of a unit.
 pub const TILE_K: usize = FRAGMENT_K;
@@ -141,7 +141,7 @@ impl<'a> Facts<'a> {
         }
         let facts = Facts { kernel, body, gpu, target, k, elem };
         let whole = |s: &Segment| !s.weights.is_empty() && s.n > 0 && s.tile_n > 0 && s.tile_n.is_multiple_of(BLOCK);
-        let fp8 = |s: &Segment| s.weights.iter().all(|w| facts.format(*w).is_some_and(|f| f.elem == Elem::Fp8));
+        let fp8 = |s: &Segment| s.weights.iter().all(|w| facts.format(*w).is_some_and(is_fp8));
         if elem == RowElem::Fp8 && (body.prologue.is_some() || !target.multiplies(elem) || !body.segments.iter().all(fp8)) {
             return None;
         }
@@ -162,12 +162,18 @@ impl<'a> Facts<'a> {
 
     /// Whether tensor cores multiply this format by the input.
     fn on_tensor_cores(&self, format: Format) -> bool {
-        match (format.elem, self.elem) {
-            (_, RowElem::F32) | (Elem::F32, _) => false,
-            (Elem::F16, elem) => elem == RowElem::F16,
-            (Elem::Bf16, elem) => elem == RowElem::Bf16,
-            (Elem::W8 | Elem::W4 | Elem::W4a | Elem::Fp8, _) => true,
+        match (format.encoding().float(), self.elem) {
+            (_, RowElem::F32) | (Some(Float::F32 | Float::E4m3), _) => false,
+            (Some(Float::F16), elem) => elem == RowElem::F16,
+            (Some(Float::Bf16), elem) => elem == RowElem::Bf16,
+            (None, _) => has_operands(format),
         }
+    }
+
+    /// Whether weights are quantized in a way of which no operands of tensor cores are made.
+    fn is_decoded(&self) -> bool {
+        let mut weights = self.body.segments.iter().flat_map(|s| &s.weights).filter_map(|w| self.format(*w));
+        weights.any(|f| f.is_quantized() && !has_operands(f))
     }
 
     fn variant(&self) -> Variant {
@@ -276,6 +282,11 @@ impl<'a> Facts<'a> {
             let slots = self.gpu.sms as usize * resident;
             let blocks = phases.iter().map(|p| if p.cut { slots } else { p.tiles.min(slots) }).max()?;
             let slow = (self.body.tile_m > GEMV_ROWS).then_some("a product of many rows that tensor cores would do faster in tiles");
+            let slow = if self.is_decoded() {
+                Some("weights decoded number by number: no operands of tensor cores are made of their format")
+            } else {
+                slow
+            };
             return Some(MatmulSchedule {
                 variant,
                 rows,
@@ -479,22 +490,84 @@ const DEEP_ROWS: usize = 32;
 
 /// Bytes of a unit of one strip of a format in shared memory: codes, and scales and minima of the groups in it.
 pub fn unit_bytes(format: Format) -> usize {
-    fragment_tile_bytes(format.elem) + unit_scales(format) * 32
+    format.tile_bytes() + factor_runs(format).iter().map(FactorRun::bytes).sum::<usize>()
 }
 
 /// Bytes of so many units of one strip of a format in a stage of a `wgmma` kernel: [`unit_bytes`] each, pieces of 16-bit weights [`WGMMA_PIECE`] apart.
 pub fn wgmma_strip_bytes(format: Format, units: usize) -> usize {
-    let shifts = if fragment_tile_bytes(format.elem) == 2048 { 3 * (WGMMA_PIECE - 512) } else { 0 };
+    let shifts = if fragment_bits(&format.encoding()) == 16 { 3 * (WGMMA_PIECE - 512) } else { 0 };
     units * (unit_bytes(format) + shifts)
 }
 
-/// Groups of scales, and as many of minima, in a unit.
+/// Lines of 32 bytes of scales and minima in a unit of weights that have operands ([`has_operands`]): of scales of groups as f16, as many as there are groups, and as many
+/// again of minima.
 pub fn unit_scales(format: Format) -> usize {
-    match format.def().decode {
-        None => 0,
-        // One scale for all units of a row: the epilogue applies it.
-        Some(d) if d.float => 0,
-        Some(d) => TILE_K.div_ceil(usize::from(format.group).max(1)) * if d.min { 2 } else { 1 },
+    factor_runs(format).iter().map(|run| run.lines).sum()
+}
+
+/// Adjacent factors that a unit needs: scales of all its groups, or minima, of one level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FactorRun {
+    /// The level.
+    pub of: Scale,
+    /// Its number: 0 for scales of codes, 1 for scales of those.
+    pub level: usize,
+    /// Whether they are minima.
+    pub minima: bool,
+    /// Lines of factors of 16 rows: one per group in a unit, or per unit in a group.
+    pub lines: usize,
+    /// Where they begin in a unit, behind the codes.
+    pub at: usize,
+}
+
+impl FactorRun {
+    /// Bytes in a unit: whole pieces of 16.
+    pub fn bytes(&self) -> usize {
+        self.lines * BLOCK * self.of.kind.bytes()
+    }
+
+    /// Units that share a line; `None`: all of a row.
+    pub fn units(&self) -> Option<usize> {
+        match self.of.per {
+            Per::Group(group) => Some((usize::from(group) / TILE_K).max(1)),
+            Per::Row | Per::TokenHead => None,
+        }
+    }
+}
+
+/// The factors in a unit, one run after the other. Of fp8 none: the epilogue applies their scales.
+pub fn factor_runs(format: Format) -> Vec<FactorRun> {
+    let mut out: Vec<FactorRun> = vec![];
+    if is_fp8(format) {
+        return out;
+    }
+    for (level, of) in format.encoding().scales.into_iter().enumerate().filter_map(|(i, s)| Some((i, s?))) {
+        for minima in [false, true].into_iter().take(of.factors()) {
+            let lines = match of.per {
+                Per::Group(group) => TILE_K.div_ceil(usize::from(group).max(1)),
+                Per::Row | Per::TokenHead => 1,
+            };
+            let at = out.last().map_or(0, |last| last.at + last.bytes());
+            out.push(FactorRun { of, level, minima, lines, at });
+        }
+    }
+    out
+}
+
+/// Whether weights are those of fp8 products: 8-bit floats with a scale per row, as f16, which the epilogue applies.
+pub fn is_fp8(format: Format) -> bool {
+    format.encoding() == Encoding::FP8
+}
+
+/// Whether there is code that makes operands of tensor cores of quantized weights: integers of 4 and 8 bits with f16 scales of groups (and minima), and fp8. Others are
+/// decoded to f32 one by one.
+pub fn has_operands(format: Format) -> bool {
+    let e = format.encoding();
+    match (e.code, e.scales) {
+        (Code::Int { bits: 4 | 8, zero: 0..=128 }, [Some(Scale { per: Per::Group(group), kind: ScaleKind::F16, .. }), None]) => {
+            [32, 64, 128, 256].contains(&group)
+        }
+        _ => is_fp8(format),
     }
 }
 

@@ -1,11 +1,9 @@
 //! 8-bit floats, e4m3 of the OCP 8-bit Floating Point Specification (OFP8, 2023): `scale = amax/448` of the whole row, 448 being the largest number.
 
-use super::{Decode, Elem, FormatDef, round_f16};
-
-pub use llmcc_abi::layout::e4m3_to_f32;
+use super::{Encoding, FormatDef, NO_GROUPS, Quantize, round_f16};
 
 pub(super) const FP8: FormatDef =
-    FormatDef { name: "fp8", elem: Elem::Fp8, bits: 8, decode: Some(Decode { zero: 0, min: false, float: true }), quantize };
+    FormatDef { name: "fp8", encoding: Encoding::FP8, groups: NO_GROUPS, quantize: Quantize::Group(quantize) };
 
 /// The largest e4m3 number.
 pub const E4M3_MAX: f32 = 448.0;
@@ -37,6 +35,7 @@ pub fn e4m3_from_f32(x: f32) -> u8 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::e4m3_to_f32;
     use super::*;
 
     /// The value of a code by the table of the specification; `None`: NaN.

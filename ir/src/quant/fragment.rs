@@ -3,17 +3,17 @@
 //! The order itself is [`layout::fragment_at`]. Four adjacent columns `4q..4q+4` of a row belong to one lane and one mma step, and the places of
 //! their codes differ in fixed ways, so the loops go by fours: halves `2h, 2h+1, 2h+4, 2h+5` with `h = r/8`.
 
-use super::Elem;
-use llmcc_abi::layout::fragment_at;
+use super::Encoding;
+use llmcc_abi::layout::{by_fours, fragment_at, fragment_bits};
 
 /// Scatters the codes of columns `from..` of row `r` over a block's codes. `codes` and `from` are multiples of 4.
-pub(super) fn put_codes(elem: Elem, codes: &[u8], from: usize, r: usize, out: &mut [u8]) {
+pub(super) fn put_codes(e: &Encoding, codes: &[u8], from: usize, r: usize, out: &mut [u8]) {
     for (q, four) in codes.chunks_exact(4).enumerate() {
-        let (at, _) = fragment_at(elem, r % 8, from + 4 * q);
-        if elem == Elem::Fp8 {
+        let (at, _) = fragment_at(e, r % 8, from + 4 * q);
+        if by_fours(e) {
             let at = at + r / 8 * 4;
             out[at..at + 4].copy_from_slice(four);
-        } else if elem == Elem::W8 {
+        } else if fragment_bits(e) == 8 {
             let at = at + r / 8 * 2;
             out[at..at + 2].copy_from_slice(&four[..2]);
             out[at + 4..at + 6].copy_from_slice(&four[2..]);
@@ -26,13 +26,13 @@ pub(super) fn put_codes(elem: Elem, codes: &[u8], from: usize, r: usize, out: &m
 }
 
 /// The inverse of [`put_codes`].
-pub(super) fn get_codes(elem: Elem, block: &[u8], from: usize, r: usize, codes: &mut [u8]) {
+pub(super) fn get_codes(e: &Encoding, block: &[u8], from: usize, r: usize, codes: &mut [u8]) {
     for (q, four) in codes.chunks_exact_mut(4).enumerate() {
-        let (at, _) = fragment_at(elem, r % 8, from + 4 * q);
-        if elem == Elem::Fp8 {
+        let (at, _) = fragment_at(e, r % 8, from + 4 * q);
+        if by_fours(e) {
             let at = at + r / 8 * 4;
             four.copy_from_slice(&block[at..at + 4]);
-        } else if elem == Elem::W8 {
+        } else if fragment_bits(e) == 8 {
             let at = at + r / 8 * 2;
             four[..2].copy_from_slice(&block[at..at + 2]);
             four[2..].copy_from_slice(&block[at + 4..at + 6]);
@@ -45,7 +45,7 @@ pub(super) fn get_codes(elem: Elem, block: &[u8], from: usize, r: usize, codes: 
 
 #[cfg(test)]
 mod tests {
-    use super::super::{FORMATS, Format, Packing, pack_block, unpack_row};
+    use super::super::{Elem, FORMATS, Float, Format, Packing, pack_block, unpack_row};
     use super::*;
     use half::{bf16, f16};
     use llmcc_abi::layout::FRAGMENT_K;
@@ -60,18 +60,18 @@ mod tests {
 
     /// The code or element that a lane finds as half `i` of its A operand of mma step `step` in tile `tile`, read as the kernels read it: pieces of
     /// 16 bytes, 4-bit codes by shift and mask of a 32-bit word.
-    fn lane_reads(elem: Elem, codes: &[u8], tile: usize, lane: usize, step: usize, i: usize) -> u32 {
+    fn lane_reads(e: &Encoding, codes: &[u8], tile: usize, lane: usize, step: usize, i: usize) -> u32 {
         let chunk = |c: usize, bytes: usize| &codes[tile * bytes + c * 512 + lane * 16..][..16];
-        match elem {
-            Elem::F32 => {
+        match fragment_bits(e) {
+            32 => {
                 let piece = chunk(2 * step + i / 4, 4096);
                 u32::from_le_bytes(piece[i % 4 * 4..][..4].try_into().unwrap())
             }
-            Elem::F16 | Elem::Bf16 => u32::from(u16::from_le_bytes(chunk(step, 2048)[i * 2..][..2].try_into().unwrap())),
-            Elem::W8 => chunk(step / 2, 1024)[step % 2 * 8 + i].into(),
+            16 => u32::from(u16::from_le_bytes(chunk(step, 2048)[i * 2..][..2].try_into().unwrap())),
             // A word is a row's four columns of the step: pairs 0 and 2 of the halves, or 1 and 3.
-            Elem::Fp8 => chunk(step / 2, 1024)[step % 2 * 8 + i / 2 % 2 * 4 + i % 2 + i / 4 * 2].into(),
-            Elem::W4 | Elem::W4a => {
+            8 if by_fours(e) => chunk(step / 2, 1024)[step % 2 * 8 + i / 2 % 2 * 4 + i % 2 + i / 4 * 2].into(),
+            8 => chunk(step / 2, 1024)[step % 2 * 8 + i].into(),
+            _ => {
                 let word = u32::from_le_bytes(chunk(0, 512)[step * 4..][..4].try_into().unwrap());
                 let pair = word >> (4 * (i / 2)) & 0x000f_000f;
                 if i.is_multiple_of(2) { pair & 0xffff } else { pair >> 16 }
@@ -88,18 +88,19 @@ mod tests {
     /// quad multiplies 16 adjacent columns.
     #[test]
     fn fragments_are_the_a_operand_with_adjacent_columns_per_lane() {
-        for (elem, codes) in [(Elem::W8, 256), (Elem::W4, 16), (Elem::W4a, 16), (Elem::Fp8, 256)] {
-            let mut out = vec![0; 2 * llmcc_abi::layout::fragment_tile_bytes(elem)];
+        for d in FORMATS.iter().filter(|d| d.encoding.is_quantized()) {
+            let (e, codes) = (&d.encoding, 1 << d.bits());
+            let mut out = vec![0; 2 * llmcc_abi::layout::fragment_tile_bytes(e)];
             for r in 0..16 {
                 let row: Vec<u8> = (0..2 * FRAGMENT_K).map(|k| number(r, k, codes) as u8).collect();
-                put_codes(elem, &row[..32], 0, r, &mut out);
-                put_codes(elem, &row[32..], 32, r, &mut out);
+                put_codes(e, &row[..32], 0, r, &mut out);
+                put_codes(e, &row[32..], 32, r, &mut out);
                 let mut back = vec![0; 2 * FRAGMENT_K];
-                get_codes(elem, &out, 0, r, &mut back);
+                get_codes(e, &out, 0, r, &mut back);
                 assert_eq!(back, row);
             }
             each_half(|tile, lane, step, i, r, k| {
-                assert_eq!(lane_reads(elem, &out, tile, lane, step, i), number(r, k, codes) as u32, "{elem:?} ({r}, {k})");
+                assert_eq!(lane_reads(e, &out, tile, lane, step, i), number(r, k, codes) as u32, "{} ({r}, {k})", d.name);
             });
         }
     }
@@ -124,10 +125,10 @@ mod tests {
     /// A piece of 16 bytes is an A operand for 8-bit types, whose columns are those of the lane in 16-bit steps, in another order.
     #[test]
     fn pieces_of_fp8_are_operands_of_8_bits() {
-        let mut out = vec![0; llmcc_abi::layout::fragment_tile_bytes(Elem::Fp8)];
+        let mut out = vec![0; llmcc_abi::layout::fragment_tile_bytes(&Encoding::FP8)];
         let code = |r: usize, k: usize| number(r, k, 251) as u8;
         for r in 0..16 {
-            put_codes(Elem::Fp8, &(0..FRAGMENT_K).map(|k| code(r, k)).collect::<Vec<_>>(), 0, r, &mut out);
+            put_codes(&Encoding::FP8, &(0..FRAGMENT_K).map(|k| code(r, k)).collect::<Vec<_>>(), 0, r, &mut out);
         }
         for (piece, lane, r, j) in (0..1024).map(|i| (i / 512, i / 16 % 32, i / 4 % 4, i % 4)) {
             let (row, col) = mma_a8(lane, r, j);
@@ -145,12 +146,12 @@ mod tests {
             pack_block(format, &rows, k, &mut out).unwrap();
             each_half(|tile, lane, step, i, r, c| {
                 let x = if c < k { rows[r * k + c] } else { 0.0 };
-                let bits = match format.elem {
-                    Elem::F16 => f16::from_f32(x).to_bits().into(),
-                    Elem::Bf16 => bf16::from_f32(x).to_bits().into(),
+                let bits = match format.encoding().float() {
+                    Some(Float::F16) => f16::from_f32(x).to_bits().into(),
+                    Some(Float::Bf16) => bf16::from_f32(x).to_bits().into(),
                     _ => x.to_bits(),
                 };
-                assert_eq!(lane_reads(format.elem, &out, tile, lane, step, i), bits, "{format} ({r}, {c})");
+                assert_eq!(lane_reads(&format.encoding(), &out, tile, lane, step, i), bits, "{format} ({r}, {c})");
             });
         }
     }
@@ -160,14 +161,15 @@ mod tests {
         for d in FORMATS {
             let mut seen = std::collections::HashSet::new();
             for (r, k) in (0..16).flat_map(|r| (0..FRAGMENT_K).map(move |k| (r, k))) {
-                let (at, bit) = fragment_at(d.elem, r, k);
-                assert!((at + d.bits.div_ceil(8) as usize) <= llmcc_abi::layout::fragment_tile_bytes(d.elem));
+                let (at, bit) = fragment_at(&d.encoding, r, k);
+                let bytes = llmcc_abi::layout::fragment_tile_bytes(&d.encoding);
+                assert!((at + d.bits().div_ceil(8) as usize) <= bytes);
                 assert!(seen.insert((at, bit)), "two elements share a place");
-                if d.decode.is_some() {
-                    let mut out = vec![0; llmcc_abi::layout::fragment_tile_bytes(d.elem)];
+                if d.encoding.is_quantized() {
+                    let mut out = vec![0; bytes];
                     let mut codes = vec![0; FRAGMENT_K];
                     codes[k] = 15;
-                    put_codes(d.elem, &codes, 0, r, &mut out);
+                    put_codes(&d.encoding, &codes, 0, r, &mut out);
                     assert_eq!(out[at], 15 << bit);
                 }
             }
@@ -176,8 +178,8 @@ mod tests {
 
     #[test]
     fn packings_store_the_same_values() {
-        for d in FORMATS.iter().filter(|d| d.decode.is_some()) {
-            for (group, k, n) in d.groups().iter().flat_map(|g| [(*g, 200, 16), (*g, 31, 3), (*g, 33, 1), (*g, 64, 16)]) {
+        for d in FORMATS.iter().filter(|d| d.encoding.is_quantized()) {
+            for (group, k, n) in d.groups.iter().flat_map(|g| [(*g, 200, 16), (*g, 31, 3), (*g, 33, 1), (*g, 64, 16)]) {
                 let rows: Vec<f32> = (0..n * k).map(|i| ((i * 2_654_435_761) % 1000) as f32 / 500.0 - 1.0).collect();
                 let read = |format: Format| {
                     let mut out = vec![0xAA; format.block_bytes(k)];
@@ -186,7 +188,7 @@ mod tests {
                     back.chunks_mut(k).enumerate().for_each(|(r, row)| unpack_row(format, &out, k, r, row));
                     back
                 };
-                let panel = Format::new(d.elem, group as u16);
+                let panel = Format::new(Elem(d), group as u16);
                 assert_eq!(read(panel), read(panel.with_packing(Packing::Fragment)), "{panel} k={k}");
             }
         }

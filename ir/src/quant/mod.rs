@@ -1,75 +1,138 @@
 //! Storage formats of weight matrices.
 //!
-//! [`FORMATS`] is the table: one file and one line per format. A quantized format cuts each row into groups of columns (or leaves it whole), each with an f16
-//! scale (and an f16 minimum if asymmetric) and codes; a code stands for the value of its [`Decode`] expression, from which the evaluator and every
-//! backend derive their generic lowering. A [`Packing`] orders the elements for a CPU or for tensor cores. Byte layout: [`llmcc_abi::layout`].
+//! [`FORMATS`] is the table: one file and one line per format. A quantized format cuts each row into groups of columns (or leaves it whole), each with a scale (and
+//! a minimum if asymmetric) and codes; what they stand for says its [`Encoding`], from which the byte layout, the evaluator and every
+//! backend's generic lowering derive. A [`Packing`] orders the elements for a CPU or for tensor cores. Byte layout: [`llmcc_abi::layout`].
 
 mod fp8;
 mod fragment;
+mod nf4;
 mod pack;
 mod plain;
+mod q4k;
+mod scale;
+pub mod table;
 mod w4;
 mod w4a;
 mod w8;
 
-pub use fp8::{E4M3_MAX, e4m3_from_f32, e4m3_to_f32};
-pub use llmcc_abi::layout::{BLOCK, Elem, Packing};
+pub use fp8::{E4M3_MAX, e4m3_from_f32};
+pub use llmcc_abi::encoding::{Code, Encoding, Float, Per, Scale, ScaleKind, e4m3_to_f32};
+pub use llmcc_abi::layout::{BLOCK, Packing};
 pub use pack::{PackError, pack_block, unpack_row};
 
 use llmcc_abi::layout::{self, Block};
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 /// One storage format: a line of [`FORMATS`].
 pub struct FormatDef {
     /// Name in text and options, without the group.
     pub name: &'static str,
-    /// Element storage.
-    pub elem: Elem,
-    /// Bits per code or element.
-    pub bits: u32,
-    /// How codes become values; `None` for plain floats.
-    pub decode: Option<Decode>,
-    /// Quantizes one group of a row (the whole row where formats have no groups): writes a code per element and returns `(scale, min)`, both exactly representable in f16.
-    pub quantize: fn(x: &[f32], codes: &mut [u8]) -> (f32, f32),
+    /// What codes and scales are. Where [`FormatDef::groups`] lists several numbers, of any of them.
+    pub encoding: Encoding,
+    /// Columns to a scale that it may have; 0 where there are no groups.
+    pub groups: &'static [usize],
+    /// How f32 become codes.
+    pub quantize: Quantize,
 }
 
-/// The value of a code `u`: `scale·(u − zero)`, plus the group's minimum if `min`; of a float, `scale·e4m3(u)`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Decode {
-    /// Subtracted from the code.
-    pub zero: i32,
-    /// Whether a minimum is added (asymmetric format).
-    pub min: bool,
-    /// Whether codes are e4m3 numbers, and there is a scale per row.
-    pub float: bool,
-}
-
-impl Decode {
-    /// The decoded value in f32: `scale·(u − zero)` or `scale·e4m3(u)` rounded once; with a minimum, `fma(scale, u − zero, min)`.
-    pub fn value(self, u: u8, scale: f32, min: f32) -> f32 {
-        if self.float {
-            return scale * e4m3_to_f32(u);
-        }
-        let q = (i32::from(u) - self.zero) as f32;
-        if self.min { scale.mul_add(q, min) } else { scale * q }
-    }
+/// How f32 become codes and scales. Scales and minima that are returned are exact in the kind in which they are stored.
+pub enum Quantize {
+    /// Floats: each is rounded to nearest even.
+    Round,
+    /// Each group of a row by itself (the whole row where there are no groups): writes a code per element and returns `(scale, minimum)`.
+    Group(fn(x: &[f32], codes: &mut [u8]) -> (f32, f32)),
+    /// All groups that share a scale of scales: writes a code per element, the codes of `(scale, minimum)` of each group, and returns the scales of those.
+    Super(fn(x: &[f32], codes: &mut [u8], factors: &mut [(u8, u8)]) -> (f32, f32)),
 }
 
 /// All storage formats.
-pub const FORMATS: &[FormatDef] = &[plain::F32, plain::F16, plain::BF16, w8::W8, w4::W4, w4a::W4A, fp8::FP8];
+pub const FORMATS: &[FormatDef] = &[plain::F32, plain::F16, plain::BF16, w8::W8, w4::W4, w4a::W4A, fp8::FP8, nf4::NF4, q4k::Q4K];
 
 /// Groups a quantized format of integers may have.
 pub const GROUPS: &[usize] = &[32, 64, 128];
 
+/// No groups.
+const NO_GROUPS: &[usize] = &[0];
+
 impl FormatDef {
-    /// Groups it may have; 0 where there are none.
-    pub fn groups(&self) -> &'static [usize] {
-        if self.decode.is_some_and(|d| !d.float) { GROUPS } else { &[0] }
+    /// Whether there is one scale per row.
+    pub const fn by_row(&self) -> bool {
+        self.encoding.by_row()
     }
 
-    /// Whether there is one scale per row.
-    pub fn by_row(&self) -> bool {
-        self.decode.is_some_and(|d| d.float)
+    /// The formats of the line: one for each group it may have, as panels.
+    pub fn formats(&'static self) -> impl Iterator<Item = Format> {
+        self.groups.iter().map(move |group| Format::new(Elem(self), *group as u16))
+    }
+
+    /// Bits per code or element.
+    pub const fn bits(&self) -> u32 {
+        self.encoding.bits()
+    }
+}
+
+/// A line of [`FORMATS`]; ordered as they are.
+#[derive(Clone, Copy)]
+pub struct Elem(&'static FormatDef);
+
+impl Elem {
+    /// IEEE binary32.
+    pub const F32: Elem = Elem(&plain::F32);
+    /// IEEE binary16.
+    pub const F16: Elem = Elem(&plain::F16);
+    /// bfloat16.
+    pub const BF16: Elem = Elem(&plain::BF16);
+    /// 8 bits, symmetric, one f16 scale per group.
+    pub const W8: Elem = Elem(&w8::W8);
+    /// 4 bits, symmetric, one f16 scale per group.
+    pub const W4: Elem = Elem(&w4::W4);
+    /// 4 bits, asymmetric, one f16 scale and one f16 minimum per group.
+    pub const W4A: Elem = Elem(&w4a::W4A);
+    /// 8-bit floats, e4m3, one f16 scale per row.
+    pub const FP8: Elem = Elem(&fp8::FP8);
+
+    /// That of a format, which need not be in the table.
+    pub const fn of(def: &'static FormatDef) -> Elem {
+        Elem(def)
+    }
+
+    fn place(self) -> usize {
+        FORMATS.iter().position(|d| d.name == self.0.name).unwrap_or(FORMATS.len())
+    }
+}
+
+impl PartialEq for Elem {
+    fn eq(&self, other: &Elem) -> bool {
+        self.0.name == other.0.name
+    }
+}
+
+impl Eq for Elem {}
+
+impl Hash for Elem {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.name.hash(state);
+    }
+}
+
+impl PartialOrd for Elem {
+    fn partial_cmp(&self, other: &Elem) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Elem {
+    fn cmp(&self, other: &Elem) -> Ordering {
+        (self.place(), self.0.name).cmp(&(other.place(), other.0.name))
+    }
+}
+
+impl fmt::Debug for Elem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.name)
     }
 }
 
@@ -78,7 +141,7 @@ impl FormatDef {
 pub struct Format {
     /// Element storage.
     pub elem: Elem,
-    /// Columns per scale; 0 for plain floats, and where there is a scale per row.
+    /// Columns per scale; 0 where there are no groups.
     pub group: u16,
     /// Order of the elements. The values stored do not depend on it.
     pub packing: Packing,
@@ -93,10 +156,10 @@ impl Format {
     /// Plain f16.
     pub const F16: Format = Format::new(Elem::F16, 0);
     /// Plain bf16.
-    pub const BF16: Format = Format::new(Elem::Bf16, 0);
+    pub const BF16: Format = Format::new(Elem::BF16, 0);
 
     /// e4m3 with a scale per row.
-    pub const FP8: Format = Format::new(Elem::Fp8, 0);
+    pub const FP8: Format = Format::new(Elem::FP8, 0);
 
     /// A format in panels; `group` is 0 where there are none.
     pub const fn new(elem: Elem, group: u16) -> Format {
@@ -110,12 +173,22 @@ impl Format {
 
     /// The table line.
     pub fn def(self) -> &'static FormatDef {
-        FORMATS.iter().find(|d| d.elem == self.elem).unwrap_or(&plain::F32)
+        self.elem.0
+    }
+
+    /// What its numbers are.
+    pub fn encoding(self) -> Encoding {
+        self.def().encoding.in_groups(self.group.into())
     }
 
     /// Whether values are quantized.
     pub fn is_quantized(self) -> bool {
-        self.def().decode.is_some()
+        self.def().encoding.is_quantized()
+    }
+
+    /// Whether the group is one that the format may have.
+    pub fn has_its_group(self) -> bool {
+        self.def().groups.contains(&usize::from(self.group))
     }
 
     /// Reads `bf16`, `w4g32.frag`...
@@ -126,13 +199,13 @@ impl Format {
         };
         for d in FORMATS {
             let Some(rest) = text.strip_prefix(d.name) else { continue };
-            let group = match rest.strip_prefix('g') {
-                None if rest.is_empty() => Some(0),
-                Some(g) if g != "0" => g.parse().ok(),
-                _ => None,
+            let group = match (d.groups, rest.strip_prefix('g')) {
+                ([only], None) if rest.is_empty() => Some(*only),
+                ([_], _) => None,
+                (_, group) => group.and_then(|g| g.parse().ok()),
             };
-            if let Some(group) = group.filter(|g| d.groups().contains(g)) {
-                return Some(Format { elem: d.elem, group: group as u16, packing });
+            if let Some(group) = group.filter(|g| d.groups.contains(g)) {
+                return Some(Format { elem: Elem(d), group: group as u16, packing });
             }
         }
         None
@@ -141,9 +214,14 @@ impl Format {
     /// Byte layout of one block of 16 rows of `k` columns.
     pub fn block(self, k: usize) -> Block {
         match self.packing {
-            Packing::Panel => layout::block(self.elem, k, self.group.into()),
-            Packing::Fragment => layout::fragment_block(self.elem, k, self.group.into()),
+            Packing::Panel => layout::block(&self.encoding(), k),
+            Packing::Fragment => layout::fragment_block(&self.encoding(), k),
         }
+    }
+
+    /// Bytes of a tile of 16 rows and 64 columns in fragment order.
+    pub fn tile_bytes(self) -> usize {
+        layout::fragment_tile_bytes(&self.def().encoding)
     }
 
     /// Columns stored per row: `k` and its padding.
@@ -169,7 +247,7 @@ impl Format {
 impl fmt::Display for Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.def().name)?;
-        if self.is_quantized() && !self.def().by_row() {
+        if self.def().groups.len() > 1 {
             write!(f, "g{}", self.group)?;
         }
         match self.packing {
@@ -185,12 +263,12 @@ pub fn q8_row_bytes(cols: usize, group: usize) -> usize {
 }
 
 /// Rounds to f16 and back.
-pub(crate) fn round_f16(x: f32) -> f32 {
+pub fn round_f16(x: f32) -> f32 {
     half::f16::from_f32(x).to_f32()
 }
 
 /// Quantizes with a given scale and offset: `clamp(round_half_even((x − min)/scale), lo, hi) + bias`; 0 scale gives code `bias`.
-pub(crate) fn encode(x: &[f32], codes: &mut [u8], scale: f32, min: f32, lo: f32, hi: f32, bias: f32) {
+pub fn encode(x: &[f32], codes: &mut [u8], scale: f32, min: f32, lo: f32, hi: f32, bias: f32) {
     if scale == 0.0 {
         codes.fill(bias as u8);
         return;

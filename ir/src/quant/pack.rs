@@ -1,8 +1,9 @@
 //! Packing rows of f32 into 16-row blocks, and reading rows back.
 
-use super::{BLOCK, Elem, Format, Packing, fragment};
+use super::{BLOCK, Encoding, Float, Format, Packing, Quantize, ScaleKind, fragment, scale};
 use half::{bf16, f16};
-use llmcc_abi::layout;
+use llmcc_abi::encoding::planes;
+use llmcc_abi::layout::{self, K_PAD};
 
 /// Why a row cannot be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,11 +38,11 @@ pub fn pack_block(format: Format, rows: &[f32], k: usize, out: &mut [u8]) -> Res
     check_finite(rows, k)?;
     out.fill(0);
     let half = |bytes: [u8; 2], finite: bool| finite.then_some(bytes);
-    match format.elem {
-        Elem::F32 => pack_plain(format, rows, k, out, |v| Some(v.to_le_bytes())),
-        Elem::F16 => pack_plain(format, rows, k, out, |v| half(f16::from_f32(v).to_le_bytes(), f16::from_f32(v).is_finite())),
-        Elem::Bf16 => pack_plain(format, rows, k, out, |v| half(bf16::from_f32(v).to_le_bytes(), bf16::from_f32(v).is_finite())),
-        Elem::W8 | Elem::W4 | Elem::W4a | Elem::Fp8 => pack_quantized(format, rows, k, out),
+    match format.encoding().float() {
+        Some(Float::F32) => pack_plain(format, rows, k, out, |v| Some(v.to_le_bytes())),
+        Some(Float::F16) => pack_plain(format, rows, k, out, |v| half(f16::from_f32(v).to_le_bytes(), f16::from_f32(v).is_finite())),
+        Some(Float::Bf16) => pack_plain(format, rows, k, out, |v| half(bf16::from_f32(v).to_le_bytes(), bf16::from_f32(v).is_finite())),
+        Some(Float::E4m3) | None => pack_quantized(format, rows, k, out),
     }
 }
 
@@ -62,7 +63,7 @@ fn panel_at<const N: usize>(pair: usize, r: usize, c: usize) -> usize {
 
 /// The same in fragment order, in which f16 and bf16 do not differ.
 fn fragment_at<const N: usize>(r: usize, c: usize) -> usize {
-    layout::fragment_at(if N == 2 { Elem::F16 } else { Elem::F32 }, r, c).0
+    layout::fragment_at(if N == 2 { &Encoding::F16 } else { &Encoding::F32 }, r, c).0
 }
 
 /// Elements of `N` bytes. The order is chosen outside of the loops, which are most of the time of packing a model.
@@ -73,8 +74,8 @@ fn pack_plain<const N: usize>(
     out: &mut [u8],
     bytes: impl Fn(f32) -> Option<[u8; N]>,
 ) -> Result<(), PackError> {
-    match (format.packing, format.elem) {
-        (Packing::Panel, Elem::Bf16) => put_rows(rows, k, out, |r, c| panel_at::<N>(2, r, c), bytes),
+    match (format.packing, format.encoding().float()) {
+        (Packing::Panel, Some(Float::Bf16)) => put_rows(rows, k, out, |r, c| panel_at::<N>(2, r, c), bytes),
         (Packing::Panel, _) => put_rows(rows, k, out, |r, c| panel_at::<N>(1, r, c), bytes),
         (Packing::Fragment, _) => put_rows(rows, k, out, fragment_at::<N>, bytes),
     }
@@ -96,65 +97,124 @@ fn put_rows<const N: usize>(
     Ok(())
 }
 
+/// The columns of a quantized row.
+struct Columns {
+    /// Those that share a scale.
+    group: usize,
+    /// Those that are quantized together: a super-group, or a group.
+    unit: usize,
+}
+
+impl Columns {
+    /// Of rows of `padded` columns.
+    fn of(e: &Encoding, padded: usize) -> Columns {
+        let group = e.group().map_or(padded, |g| g.max(1));
+        Columns { group, unit: e.super_group().unwrap_or(group) }
+    }
+}
+
+/// The kinds of the scales, and of those above them.
+fn kinds(e: &Encoding) -> (ScaleKind, Option<ScaleKind>) {
+    (e.scales[0].map_or(ScaleKind::F16, |s| s.kind), e.scales[1].map(|s| s.kind))
+}
+
 fn pack_quantized(format: Format, rows: &[f32], k: usize, out: &mut [u8]) -> Result<(), PackError> {
-    let (b, padded) = (format.block(k), format.padded_k(k));
-    let group = columns_of_scale(format, padded);
-    let def = format.def();
-    let decode = def.decode.unwrap_or(super::Decode { zero: 0, min: false, float: false });
-    let mut codes = vec![0u8; group];
+    let (b, padded, e) = (format.block(k), format.padded_k(k), format.encoding());
+    let (columns, (kind, above)) = (Columns::of(&e, padded), kinds(&e));
+    let mut codes = vec![0u8; columns.unit];
+    let mut factors = vec![(0f32, 0f32); columns.unit.div_ceil(columns.group)];
     for r in 0..BLOCK {
         let row = rows.get(r * k..(r + 1) * k);
-        for (g, from) in (0..padded).step_by(group).enumerate() {
-            let width = group.min(padded - from);
-            // Padding decodes to 0 (symmetric) or to an unused minimum (its activations are 0).
-            codes[..width].fill(decode.zero as u8);
-            let (scale, min) = match row {
-                Some(row) => {
-                    // A group may be all padding.
-                    let x = &row[from.min(k)..k.min(from + group)];
-                    (def.quantize)(x, &mut codes[..x.len()])
-                }
-                None => (0.0, 0.0),
-            };
-            if !scale.is_finite() || !min.is_finite() {
+        for (unit, from) in (0..padded).step_by(columns.unit).enumerate() {
+            let width = columns.unit.min(padded - from);
+            // Padding decodes to 0, where there is a code for it, or to something unused (its activations are 0).
+            codes[..width].fill(e.zero_code());
+            // A group may be all padding.
+            let x = row.map(|row| &row[from.min(k)..k.min(from + columns.unit)]);
+            let of_unit = x.map_or((0.0, 0.0), |x| quantize(format, x, &mut codes[..x.len()], &mut factors));
+            if x.is_none() {
+                factors.fill((0.0, 0.0));
+            }
+            let finite = |(scale, min): &(f32, f32)| scale.is_finite() && min.is_finite();
+            if !finite(&of_unit) || !factors.iter().all(finite) {
                 return Err(PackError::TooLarge { row: r, col: from });
             }
-            let scales = b.scales_of(g) + r * 2;
-            put_f16(out, scales, scale);
-            if decode.min {
-                put_f16(out, scales + b.mins, min);
+            if let Some(above) = above {
+                let at = b.above_of(unit) + r * above.bytes();
+                scale::put(above, of_unit.0, &mut out[at..]);
+                if e.scales[1].is_some_and(|s| s.minimum) {
+                    scale::put(above, of_unit.1, &mut out[at + b.above_mins..]);
+                }
+            }
+            for (g, (scale, min)) in (from / columns.group..).zip(&factors[..width.div_ceil(columns.group)]) {
+                let at = b.scales_of(g) + r * kind.bytes();
+                scale::put(kind, *scale, &mut out[at..]);
+                if e.has_minimum() {
+                    scale::put(kind, *min, &mut out[at + b.mins..]);
+                }
             }
             match format.packing {
-                Packing::Panel => put_codes(format.elem, &codes[..width], r, &mut out[b.codes_of(g)..]),
-                Packing::Fragment => fragment::put_codes(format.elem, &codes[..width], from, r, &mut out[b.codes..]),
+                Packing::Fragment => fragment::put_codes(&e, &codes[..width], from, r, &mut out[b.codes..]),
+                Packing::Panel => {
+                    for (g, codes) in (from / columns.group..).zip(codes[..width].chunks(columns.group)) {
+                        put_codes(e.bits(), codes, r, &mut out[b.codes_of(g)..]);
+                    }
+                }
             }
         }
     }
     Ok(())
 }
 
-/// Columns that share a scale, in rows of `padded` columns.
-fn columns_of_scale(format: Format, padded: usize) -> usize {
-    if format.def().by_row() { padded } else { usize::from(format.group).max(1) }
-}
-
-fn put_f16(out: &mut [u8], at: usize, x: f32) {
-    out[at..at + 2].copy_from_slice(&f16::from_f32(x).to_le_bytes());
-}
-
-/// Scatters the codes of a group of row `r` into chunks of 64 bytes. `codes` is a multiple of 32 long.
-fn put_codes(elem: Elem, codes: &[u8], r: usize, out: &mut [u8]) {
-    if matches!(elem, Elem::W8 | Elem::Fp8) {
-        for (c, quad) in codes.chunks_exact(4).enumerate() {
-            let at = c * 64 + r * 4;
-            out[at..at + 4].copy_from_slice(quad);
+/// Quantizes columns that go together: the scales of their groups to `factors`; returns the scales of those.
+fn quantize(format: Format, x: &[f32], codes: &mut [u8], factors: &mut [(f32, f32)]) -> (f32, f32) {
+    match format.def().quantize {
+        Quantize::Round => (0.0, 0.0),
+        Quantize::Group(f) => {
+            factors[0] = f(x, codes);
+            (0.0, 0.0)
         }
-    } else {
-        for (c, eight) in codes.chunks_exact(8).enumerate() {
-            let at = c * 64 + r * 4;
-            for j in 0..4 {
-                out[at + j] = eight[j] | eight[4 + j] << 4;
+        Quantize::Super(f) => {
+            let mut coded = vec![(0u8, 0u8); factors.len()];
+            let above = f(x, codes, &mut coded);
+            factors.iter_mut().zip(&coded).for_each(|(f, c)| *f = (c.0.into(), c.1.into()));
+            above
+        }
+    }
+}
+
+/// Scatters the codes of a group of row `r` into chunks of 64 bytes, which are zero. `codes` is a multiple of 32 long.
+fn put_codes(bits: u32, codes: &[u8], r: usize, out: &mut [u8]) {
+    match bits {
+        8 => {
+            for (c, quad) in codes.chunks_exact(4).enumerate() {
+                let at = c * 64 + r * 4;
+                out[at..at + 4].copy_from_slice(quad);
             }
+        }
+        4 => {
+            for (c, eight) in codes.chunks_exact(8).enumerate() {
+                let at = c * 64 + r * 4;
+                for j in 0..4 {
+                    out[at + j] = eight[j] | eight[4 + j] << 4;
+                }
+            }
+        }
+        _ => each_place(bits, codes.len(), r, |i, at, shift, base, mask| out[at] |= (codes[i] >> base & mask) << shift),
+    }
+}
+
+/// Calls `f(column, byte, bit in the byte, lowest bit of the code, bits)` for every plane of each code of row `r` of a group.
+fn each_place(bits: u32, columns: usize, r: usize, mut f: impl FnMut(usize, usize, u32, u32, u8)) {
+    let (widths, count) = planes(bits);
+    for i in 0..columns {
+        let (mut plane, mut base) = (i / K_PAD * K_PAD * 2 * bits as usize, 0);
+        for width in &widths[..count] {
+            let (in_word, of) = (32 / *width as usize, i % K_PAD);
+            let shift = (of % in_word / 4) as u32 * width;
+            f(i, plane + of / in_word * 64 + r * 4 + of % 4, shift, base, 0xff >> (8 - width));
+            base += width;
+            plane += 64 * *width as usize;
         }
     }
 }
@@ -165,17 +225,17 @@ pub fn unpack_row(format: Format, packed: &[u8], k: usize, row: usize, out: &mut
     let block = &packed[row / BLOCK * bytes..][..bytes];
     let r = row % BLOCK;
     let out = &mut out[..k];
-    match format.elem {
-        Elem::F32 => unpack_plain(format, block, r, out, f32::from_le_bytes),
-        Elem::F16 => unpack_plain(format, block, r, out, |b| f16::from_le_bytes(b).to_f32()),
-        Elem::Bf16 => unpack_plain(format, block, r, out, |b| bf16::from_le_bytes(b).to_f32()),
-        Elem::W8 | Elem::W4 | Elem::W4a | Elem::Fp8 => unpack_quantized(format, block, r, out),
+    match format.encoding().float() {
+        Some(Float::F32) => unpack_plain(format, block, r, out, f32::from_le_bytes),
+        Some(Float::F16) => unpack_plain(format, block, r, out, |b| f16::from_le_bytes(b).to_f32()),
+        Some(Float::Bf16) => unpack_plain(format, block, r, out, |b| bf16::from_le_bytes(b).to_f32()),
+        Some(Float::E4m3) | None => unpack_quantized(format, block, r, out),
     }
 }
 
 fn unpack_plain<const N: usize>(format: Format, block: &[u8], r: usize, out: &mut [f32], value: impl Fn([u8; N]) -> f32) {
-    match (format.packing, format.elem) {
-        (Packing::Panel, Elem::Bf16) => get_row(block, out, |c| panel_at::<N>(2, r, c), value),
+    match (format.packing, format.encoding().float()) {
+        (Packing::Panel, Some(Float::Bf16)) => get_row(block, out, |c| panel_at::<N>(2, r, c), value),
         (Packing::Panel, _) => get_row(block, out, |c| panel_at::<N>(1, r, c), value),
         (Packing::Fragment, _) => get_row(block, out, |c| fragment_at::<N>(r, c), value),
     }
@@ -190,67 +250,84 @@ fn get_row<const N: usize>(block: &[u8], out: &mut [f32], at: impl Fn(usize) -> 
 }
 
 fn unpack_quantized(format: Format, block: &[u8], r: usize, out: &mut [f32]) {
-    let group = columns_of_scale(format, out.len());
-    let b = format.block(out.len());
-    let decode = format.def().decode.unwrap_or(super::Decode { zero: 0, min: false, float: false });
+    let (b, e) = (format.block(out.len()), format.encoding());
+    let (Columns { group, unit }, (kind, above)) = (Columns::of(&e, out.len()), kinds(&e));
     let mut codes = vec![0u8; group.next_multiple_of(8)];
-    let get_f16 = |at: usize| f16::from_le_bytes([block[at], block[at + 1]]).to_f32();
     for (g, run) in out.chunks_mut(group).enumerate() {
-        let scales = b.scales_of(g) + r * 2;
-        let scale = get_f16(scales);
-        let min = if decode.min { get_f16(scales + b.mins) } else { 0.0 };
+        let at = b.scales_of(g) + r * kind.bytes();
+        let mut scale = scale::get(kind, &block[at..]);
+        let mut min = if e.has_minimum() { scale::get(kind, &block[at + b.mins..]) } else { 0.0 };
+        if let Some(above) = above {
+            let at = b.above_of(g * group / unit) + r * above.bytes();
+            scale *= scale::get(above, &block[at..]);
+            min *= if e.scales[1].is_some_and(|s| s.minimum) { scale::get(above, &block[at + b.above_mins..]) } else { 1.0 };
+        }
         let wanted = &mut codes[..run.len().next_multiple_of(8)];
         match format.packing {
-            Packing::Panel => get_codes(format.elem, &block[b.codes_of(g)..], r, wanted),
-            Packing::Fragment => fragment::get_codes(format.elem, &block[b.codes..], g * group, r, wanted),
+            Packing::Panel => get_codes(e.bits(), &block[b.codes_of(g)..], r, wanted),
+            Packing::Fragment => fragment::get_codes(&e, &block[b.codes..], g * group, r, wanted),
         }
-        run.iter_mut().zip(&codes).for_each(|(v, u)| *v = decode.value(*u, scale, min));
+        match e.has_minimum() {
+            true => run.iter_mut().zip(&codes).for_each(|(v, u)| *v = scale.mul_add(e.number(*u), min)),
+            false => run.iter_mut().zip(&codes).for_each(|(v, u)| *v = scale * e.number(*u)),
+        }
     }
 }
 
 /// The inverse of [`put_codes`]; `codes` is a multiple of 8 long.
-fn get_codes(elem: Elem, from_block: &[u8], r: usize, codes: &mut [u8]) {
-    if matches!(elem, Elem::W8 | Elem::Fp8) {
-        for (c, quad) in codes.chunks_exact_mut(4).enumerate() {
-            let at = c * 64 + r * 4;
-            quad.copy_from_slice(&from_block[at..at + 4]);
-        }
-    } else {
-        for (c, eight) in codes.chunks_exact_mut(8).enumerate() {
-            let at = c * 64 + r * 4;
-            for j in 0..4 {
-                let byte = from_block[at + j];
-                eight[j] = byte & 15;
-                eight[4 + j] = byte >> 4;
+fn get_codes(bits: u32, from_block: &[u8], r: usize, codes: &mut [u8]) {
+    match bits {
+        8 => {
+            for (c, quad) in codes.chunks_exact_mut(4).enumerate() {
+                let at = c * 64 + r * 4;
+                quad.copy_from_slice(&from_block[at..at + 4]);
             }
+        }
+        4 => {
+            for (c, eight) in codes.chunks_exact_mut(8).enumerate() {
+                let at = c * 64 + r * 4;
+                for j in 0..4 {
+                    let byte = from_block[at + j];
+                    eight[j] = byte & 15;
+                    eight[4 + j] = byte >> 4;
+                }
+            }
+        }
+        _ => {
+            codes.fill(0);
+            each_place(bits, codes.len(), r, |i, at, shift, base, mask| codes[i] |= (from_block[at] >> shift & mask) << base);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::FORMATS;
+    use super::super::{Elem, FORMATS, FormatDef};
     use super::*;
     use proptest::prelude::*;
 
     fn formats() -> Vec<Format> {
-        let panels = FORMATS.iter().flat_map(|d| d.groups().iter().map(|group| Format::new(d.elem, *group as u16)));
-        panels.flat_map(|f| [f, f.with_packing(Packing::Fragment)]).collect()
+        FORMATS.iter().flat_map(FormatDef::formats).flat_map(|f| [f, f.with_packing(Packing::Fragment)]).collect()
     }
 
     /// Largest error of a format on a group: half a step, a code clipped at the short end of the symmetric range, and f16 rounding of scale and minimum.
     fn bound(format: Format, x: &[f32]) -> f32 {
         let amax = x.iter().fold(0f32, |m, v| m.max(v.abs()));
         let tiny = 2f32.powi(-24) * 256.0;
-        match format.elem {
-            Elem::F32 => 0.0,
-            Elem::F16 => amax * 2f32.powi(-11) + tiny,
-            Elem::Bf16 => amax * 2f32.powi(-8),
-            Elem::W8 => amax * (0.5 / 127.0 + 2f32.powi(-10)) + tiny,
-            Elem::W4 => amax * (1.0 / 8.0 + 2f32.powi(-8)) + tiny,
-            Elem::W4a => amax * (2.0 / 15.0 * 0.5 + 2f32.powi(-7)) + tiny,
+        match format.def().name {
+            "f32" => 0.0,
+            "f16" => amax * 2f32.powi(-11) + tiny,
+            "bf16" => amax * 2f32.powi(-8),
+            "w8" => amax * (0.5 / 127.0 + 2f32.powi(-10)) + tiny,
+            "w4" => amax * (1.0 / 8.0 + 2f32.powi(-8)) + tiny,
+            "w4a" => amax * (2.0 / 15.0 * 0.5 + 2f32.powi(-7)) + tiny,
             // Half of the largest step, 32 of 448.
-            Elem::Fp8 => amax * (16.0 / 448.0 + 2f32.powi(-11)) + tiny,
+            "fp8" => amax * (16.0 / 448.0 + 2f32.powi(-11)) + tiny,
+            // Half of the largest distance of two numbers, 0.3038.
+            "nf4" => amax * 0.152,
+            // Half a step of all numbers from the least to the largest, a code of the step half a unit too small (15 times), one of the minimum, and f16 scales.
+            "q4k" => amax * (1.0 / 15.0 + 1.0 / 63.0 + 0.5 / 63.0 + 2f32.powi(-8)) + tiny,
+            name => panic!("the bound of {name} belongs here"),
         }
     }
 
@@ -268,7 +345,8 @@ mod tests {
                 let mut back = vec![0f32; k];
                 for r in 0..n {
                     unpack_row(f, &block, k, r, &mut back);
-                    let group = if f.group == 0 { k } else { f.group.into() };
+                    let e = f.encoding();
+                    let group = e.super_group().or(e.group()).unwrap_or(k);
                     for (x, y) in rows[r * k..(r + 1) * k].chunks(group).zip(back.chunks(group)) {
                         for (a, b) in x.iter().zip(y) {
                             prop_assert!((a - b).abs() <= bound(f, x), "{f}: {a} came back as {b}");

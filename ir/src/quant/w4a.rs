@@ -1,9 +1,8 @@
 //! 4 bits, asymmetric: codes 0…15 from the group's minimum to its maximum.
 
-use super::{Decode, Elem, FormatDef, encode, round_f16};
+use super::{Encoding, FormatDef, GROUPS, Quantize, encode, round_f16};
 
-pub(super) const W4A: FormatDef =
-    FormatDef { name: "w4a", elem: Elem::W4a, bits: 4, decode: Some(Decode { zero: 0, min: true, float: false }), quantize };
+pub(super) const W4A: FormatDef = FormatDef { name: "w4a", encoding: Encoding::W4A, groups: GROUPS, quantize: Quantize::Group(quantize) };
 
 fn quantize(x: &[f32], codes: &mut [u8]) -> (f32, f32) {
     let (lo, hi) = x.iter().fold((f32::INFINITY, f32::NEG_INFINITY), |(l, h), v| (l.min(*v), h.max(*v)));

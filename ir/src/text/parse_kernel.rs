@@ -79,7 +79,7 @@ fn round(p: &mut Parser) -> Parsed<RowElem> {
 /// Storage of a packed matrix: `bf16`, `w4g32`.
 pub(super) fn format(p: &mut Parser) -> Parsed<Format> {
     let Some(format) = Format::parse(p.peek_word()) else {
-        let names: Vec<String> = FORMATS.iter().map(|d| format!("`{}{}`", d.name, if d.groups() == [0] { "" } else { "g32" })).collect();
+        let names: Vec<String> = FORMATS.iter().map(|d| format!("`{}{}`", d.name, if d.groups.len() == 1 { "" } else { "g32" })).collect();
         return Err(p.unexpected(format_args!("a storage format, such as {}, `w4g32.frag`", names.join(", "))));
     };
     p.next();

@@ -170,9 +170,7 @@ pub fn module() -> impl Strategy<Value = Module> {
 
 /// A storage format of the table.
 pub fn format() -> impl Strategy<Value = Format> {
-    let all = FORMATS
-        .iter()
-        .flat_map(|d| d.groups().iter().map(|g| Format::new(d.elem, *g as u16)).flat_map(|f| [f, f.with_packing(Packing::Fragment)]));
+    let all = FORMATS.iter().flat_map(|d| d.formats().flat_map(|f| [f, f.with_packing(Packing::Fragment)]));
     select(all.collect::<Vec<_>>())
 }
 

@@ -8,7 +8,7 @@ use crate::kernel::{
     TopK, lcm,
 };
 use crate::kv::{KvDType, KvSpec};
-use crate::quant::{BLOCK, Elem, Format, GROUPS};
+use crate::quant::{BLOCK, Encoding, Format, GROUPS};
 use crate::ty::Dim;
 
 /// Checks one kernel. Returns all findings.
@@ -268,11 +268,14 @@ impl<'a> KernelVerifier<'a> {
                 self.error("matrix-shape", format!("operand {w} is [{n}, {k}], but must be [{}, {}]", s.n, input.cols));
             }
             if let Some(group) = input.elem.group()
-                && usize::from(format.group) != group
+                && format.encoding().integer_group() != Some(group)
             {
-                self.error("int8-group", format!("int8 input in groups of {group} needs weights in the same groups, not {format}"));
+                self.error(
+                    "int8-group",
+                    format!("int8 input in groups of {group} needs weights of integers in the same groups, not {format}"),
+                );
             }
-            if input.elem == RowElem::Fp8 && format.elem != Elem::Fp8 {
+            if input.elem == RowElem::Fp8 && format.encoding() != Encoding::FP8 {
                 self.error("fp8-weights", format!("fp8 input needs fp8 weights, not {format}"));
             }
         }

@@ -64,5 +64,5 @@ fn kv_spec(sink: &mut Sink, place: &Place, spec: &KvSpec) {
 
 /// A format has a group of the table, or none.
 fn format_ok(format: Format) -> bool {
-    format.def().groups().contains(&usize::from(format.group))
+    format.has_its_group()
 }

@@ -9,7 +9,7 @@ mod tests;
 
 use llmcc_ir::graph::Module;
 use llmcc_ir::plan::{PackedWeight, Plan, Storage, WeightExpr};
-use llmcc_ir::quant::{self, BLOCK, Elem, Format};
+use llmcc_ir::quant::{self, BLOCK, Float, Format};
 use llmcc_ir::ty::DType;
 use rayon::prelude::*;
 use rows::Rows;
@@ -199,11 +199,11 @@ pub fn lossless(e: &WeightExpr, format: Format, module: &Module) -> bool {
         e.leaves(&mut |i| all &= module.weights.get(i).is_some_and(|w| w.ty.dtype == dtype));
         all && moved_only(e)
     };
-    match format.elem {
-        Elem::F32 => true,
-        Elem::F16 => of_type(DType::F16),
-        Elem::Bf16 => of_type(DType::Bf16),
-        Elem::W8 | Elem::W4 | Elem::W4a | Elem::Fp8 => false,
+    match format.encoding().float() {
+        Some(Float::F32) => true,
+        Some(Float::F16) => of_type(DType::F16),
+        Some(Float::Bf16) => of_type(DType::Bf16),
+        Some(Float::E4m3) | None => false,
     }
 }
 
@@ -334,11 +334,12 @@ pub(crate) fn located(e: quant::PackError, first: usize, (values, k): (&[f32], u
     let (row, col, width, what) = match e {
         quant::PackError::NotFinite { row, col } => (row, col, 1, not_finite(name)),
         quant::PackError::TooLarge { row, col } if format.is_quantized() => {
-            let group = if format.def().by_row() { k } else { usize::from(format.group) };
+            let e = format.encoding();
+            let group = e.super_group().or(e.group()).unwrap_or(k);
             (row, col, group, format!("is too large for {format}, whose scales are f16: give --dtype bf16 or --dtype f32"))
         }
         quant::PackError::TooLarge { row, col } => {
-            let wider = if format.elem == Elem::F16 { "--dtype bf16 or --dtype f32" } else { "--dtype f32" };
+            let wider = if format.encoding().float() == Some(Float::F16) { "--dtype bf16 or --dtype f32" } else { "--dtype f32" };
             (row, col, 1, format!("is too large for {format}: give {wider}"))
         }
     };

@@ -6,32 +6,33 @@
 //! - `f32`: `[k][16]` f32.
 //! - `f16`: `[k][16]` f16, rounded up to 64 bytes.
 //! - `bf16`: `[ceil(k/2)][16][2]` bf16: 16 rows of a pair `(k, k+1)` per 64 bytes; an odd `k` is padded with zero.
-//! - quantized (`w8`, `w4`, `w4a`): `kp = round_up(k, 32)`, `groups = ceil(kp / group)` (the last group may be short), in records of two groups (asymmetric
-//!   formats: one) that are read from start to end, each
-//!   1. 64 bytes of factors: the scales of both groups, f16 `[2][16]` (of the last record of an odd number of groups only the first half is used); asymmetric: the
-//!      scales f16 `[16]`, then the minima f16 `[16]`,
-//!   2. the codes of its groups in chunks of 64 bytes: `w8`: `[columns/4][16][4]` u8 = code + 128; 4-bit: `[columns/8][16][4]` bytes: byte `(r, j)` of
-//!      chunk `c` holds code `(r, 8c + j)` in its low and `(r, 8c + 4 + j)` in its high nibble, stored unsigned (symmetric: code + 8).
+//! - quantized: `kp = round_up(k, 32)`, `groups = ceil(kp / group)` (the last group may be short), in records of as many groups as have their factors in 64 bytes (two with
+//!   f16 scales, one with minima as well) that are read from start to end, each
+//!   1. the factors, rounded up to 64 bytes: for each group its scales `[16]`, then its minima `[16]` if there are any (of the last record of an odd number of groups only the first
+//!      half is used). With two levels of scales a record is a super-group, and the scales above (and their minima) come first;
+//!   2. the codes of its groups in chunks of 64 bytes, `[16][4]` bytes: a row's four bytes hold `32 / bits` columns, byte `j` those whose number is `j` modulo 4, the first in its lowest
+//!      bits. So `w8` is `[columns/4][16][4]` bytes, and a byte of 4-bit codes holds columns `8c + j` (low) and `8c + 4 + j`. Codes of other widths than 1, 2, 4 and 8 are cut into planes
+//!      of these widths ([`planes`](crate::encoding::planes)), the lowest bits in the widest; each 32 columns have one plane after the other.
 //!
 //!   So a block is one stream. With all factors in front of all codes it was two, a thin and a thick one, and prefetchers lost track: one thread read 24 GB/s where it
 //!   now reads 30 of the 32 that it can (Zen 4, 4 bits, groups of 128; `benches/kernels`).
 //!
-//! - `fp8`: as `w8` with one scale per row, `[16]` f16, in the first 64 bytes; a code is an e4m3 number ([`e4m3_to_f32`]).
+//! - With one scale per row (`fp8`): one record, `kp` columns, its scales `[16]` in the first 64 bytes.
 //!
-//! Decoded value: `w8`: `s·(u − 128)`, `w4`: `s·(u − 8)`, `w4a`: `s·u + min`, `fp8`: `s·e4m3(u)`. Padding has code value 0 (`w4a`: u = 0) and
+//! What codes stand for says [`Encoding`]. Padding has the code of 0, where there is one, and
 //! activations in the padding are 0; a padding row has scale 0 and minimum 0.
 //!
 //! That is [`Packing::Panel`], for CPUs. **[`Packing::Fragment`]**, for the tensor cores of GPUs, keeps the blocks of 16 rows (`kp = round_up(k, 64)` for every format,
-//! plain ones too) with all factors in front, scales f16 `[groups][16]` before minima f16 `[groups][16]`, rounded up to 64 bytes together, and orders the elements by tiles of 16 rows × 64 columns, in the order in which a warp holds the
+//! plain ones too) with all factors in front, scales `[groups][16]` before minima `[groups][16]` (before the scales above, and their minima), rounded up to 64 bytes together, and orders the elements by tiles of 16 rows × 64 columns, in the order in which a warp holds the
 //! A operand of `mma.m16n8k16`, with the columns permuted so that lane `t` of a quad owns 16 adjacent ones: element `(r, c)` of a tile belongs to lane
 //! `4·(r mod 8) + c/16`, to mma step `(c/4) mod 4`, and is there half `(c mod 2) + 2·(r/8) + 4·(c mod 4 / 2)` of the lane's eight. [`fragment_at`] says where it
 //! lies; every lane reads pieces of 16 bytes, and the columns it multiplies are 16 adjacent elements of the other operand:
 //!
 //! - `f16`, `bf16`: a tile is `[4 steps][32 lanes][8 halves]`; `f32`: `[4 steps][2][32 lanes][4]`, the halves 0–3 before 4–7;
-//! - `w8`: `[2][32 lanes][2 steps][8 halves]` bytes;
-//! - `fp8`: `[2][32 lanes][2 steps][2 rows][4 columns]` bytes, rows `r mod 8` and `r mod 8 + 8`: a piece of 16 bytes is also the A operand of
+//! - 8-bit codes, and those of 5 to 7 bits: `[2][32 lanes][2 steps][8 halves]` bytes;
+//! - 8-bit floats: `[2][32 lanes][2 steps][2 rows][4 columns]` bytes, rows `r mod 8` and `r mod 8 + 8`: a piece of 16 bytes is also the A operand of
 //!   `mma.m16n8k32` and `wgmma` for 8-bit types, whose column `16h + 4t + j` is then column `16t + 8p + 4h + j` of the tile in piece `p`;
-//! - 4-bit: `[32 lanes][4 steps]` u32; half `i` in nibble `i/2 + 4·(i mod 2)`, so that `(w >> 4j) & 0x000f000f` is the pair `(2j, 2j + 1)`.
+//! - codes of up to 4 bits: `[32 lanes][4 steps]` u32; half `i` in nibble `i/2 + 4·(i mod 2)`, so that `(w >> 4j) & 0x000f000f` is the pair `(2j, 2j + 1)`.
 //!
 //! **Half rows** of activations (f16, bf16): elements, the row rounded up to 16 bytes; the padding has no meaning.
 //!
@@ -43,30 +44,12 @@
 //! **int8 activation rows** ([`Q8Row`]): `kp` int8 codes, then `groups` f32 scales, then `groups` i32 sums of the codes; the row is rounded up
 //! to an odd number of 64 bytes. Value: `scale·code`; `scale = amax/127` of the group, code = round-to-nearest-even of `x·(127/amax)`, 0 when `amax` is 0.
 
+use crate::encoding::{Code, Encoding, Float, Per, Scale};
+
 /// Rows in a weight block.
 pub const BLOCK: usize = 16;
 /// `k` is padded to a multiple of this in quantized weights and int8 rows.
 pub const K_PAD: usize = 32;
-
-/// How the elements of a packed matrix are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u32)]
-pub enum Elem {
-    /// IEEE binary32.
-    F32 = 0,
-    /// IEEE binary16.
-    F16 = 1,
-    /// bfloat16.
-    Bf16 = 2,
-    /// 8 bits, symmetric, one f16 scale per group.
-    W8 = 3,
-    /// 4 bits, symmetric, one f16 scale per group.
-    W4 = 4,
-    /// 4 bits, asymmetric, one f16 scale and one f16 minimum per group.
-    W4a = 5,
-    /// 8-bit floats, e4m3, one f16 scale per row.
-    Fp8 = 6,
-}
 
 /// Order of the elements in the blocks of a packed matrix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -104,8 +87,18 @@ pub struct Block {
     pub groups: usize,
     /// From one record to the next.
     pub record: usize,
+    /// From the start of a record to the scales of its first group, and from one group's to the next.
+    pub scales: usize,
+    /// See `scales`.
+    pub step: usize,
     /// From the scales of a group to its minima (asymmetric formats only).
     pub mins: usize,
+    /// Of scales above those of groups: the first, from one to the next, and from them to their minima.
+    pub above: usize,
+    /// See `above`.
+    pub above_step: usize,
+    /// See `above`.
+    pub above_mins: usize,
     /// From the start of a record to its codes; of a plain format, to its elements.
     pub codes: usize,
     /// Codes of a whole group. (In fragment order groups are not contiguous: see [`fragment_at`].)
@@ -117,18 +110,19 @@ pub struct Block {
 impl Block {
     /// A block of nothing but elements.
     const fn plain(bytes: usize) -> Block {
-        Block { groups: 1, record: 0, mins: 0, codes: 0, group_codes: 0, bytes }
+        Block { groups: 1, record: 0, scales: 0, step: 0, mins: 0, above: 0, above_step: 0, above_mins: 0, codes: 0, group_codes: 0, bytes }
     }
 
-    /// Records of `groups` groups, each of `group_codes` bytes, with 64 bytes of factors; `codes`: bytes of all codes, `count` groups.
-    const fn records(groups: usize, mins: usize, group_codes: usize, count: usize, codes: usize) -> Block {
-        Block { groups, record: 64 + groups * group_codes, mins, codes: 64, group_codes, bytes: count.div_ceil(groups) * 64 + codes }
-    }
-
-    /// Offset of the scales, f16 `[16]`, of group `g`.
+    /// Offset of the scales, `[16]`, of group `g`.
     #[inline(always)]
     pub const fn scales_of(&self, g: usize) -> usize {
-        g / self.groups * self.record + g % self.groups * 32
+        g / self.groups * self.record + self.scales + g % self.groups * self.step
+    }
+
+    /// Offset of the scales, `[16]`, above those of the groups in super-group `s`.
+    #[inline(always)]
+    pub const fn above_of(&self, s: usize) -> usize {
+        self.above + s * self.above_step
     }
 
     /// Offset of the codes of group `g` in a panel.
@@ -138,56 +132,122 @@ impl Block {
     }
 }
 
-/// Layout of a block of `elem` with `k` columns and quantization group `group` (ignored for unquantized elements).
-pub const fn block(elem: Elem, k: usize, group: usize) -> Block {
-    let kp = padded_k(k);
-    match elem {
-        Elem::F32 => Block::plain(k * 64),
-        Elem::F16 => Block::plain(round_up(k * 32, 64)),
-        Elem::Bf16 => Block::plain(k.div_ceil(2) * 64),
-        Elem::W8 => Block::records(2, 0, group * 16, groups(k, group), kp * 16),
-        Elem::W4 => Block::records(2, 0, group * 8, groups(k, group), kp * 8),
-        Elem::W4a => Block::records(1, 32, group * 8, groups(k, group), kp * 8),
-        Elem::Fp8 => Block::records(1, 0, kp * 16, 1, kp * 16),
+/// Groups in a record of a panel.
+pub const fn groups_per_record(e: &Encoding) -> usize {
+    match (e.scales[0], e.super_group()) {
+        (Some(Scale { per: Per::Group(group), .. }), Some(above)) if group > 0 => above / group as usize,
+        (Some(scale @ Scale { per: Per::Group(_), .. }), None) => {
+            let factors = BLOCK * scale.kind.bytes() * scale.factors();
+            if factors >= 64 { 1 } else { 64 / factors }
+        }
+        _ => 1,
     }
 }
 
-/// Layout of a block in fragment order; arguments as for [`block`].
-pub const fn fragment_block(elem: Elem, k: usize, group: usize) -> Block {
-    let kp = round_up(k, FRAGMENT_K);
-    // The minima follow all scales.
-    let (scales, mins) = match elem {
-        Elem::F32 | Elem::F16 | Elem::Bf16 => (0, 0),
-        Elem::W8 | Elem::W4 => (kp.div_ceil(group) * 32, 0),
-        Elem::W4a => (kp.div_ceil(group) * 32, kp.div_ceil(group) * 32),
-        Elem::Fp8 => (32, 0),
+/// Layout of a block of `k` columns as a panel.
+#[inline]
+pub const fn block(e: &Encoding, k: usize) -> Block {
+    let kp = padded_k(k);
+    // Bytes of the codes of a column.
+    let column = BLOCK / 8 * e.bits() as usize;
+    let Some(scale) = e.scales[0] else {
+        return match e.code {
+            Code::Float(Float::F32) => Block::plain(k * 64),
+            Code::Float(Float::F16) => Block::plain(round_up(k * 32, 64)),
+            Code::Float(Float::Bf16) => Block::plain(k.div_ceil(2) * 64),
+            Code::Float(Float::E4m3) | Code::Int { .. } | Code::Signed { .. } | Code::Table { .. } => Block::plain(kp * column),
+        };
     };
-    let codes = round_up(scales + mins, 64);
-    let bytes = codes + kp / FRAGMENT_K * fragment_tile_bytes(elem);
-    Block { groups: usize::MAX, record: 0, mins: scales, codes, group_codes: 0, bytes }
+    let line = BLOCK * scale.kind.bytes();
+    let (above, mins) = match e.scales[1] {
+        Some(above) => (BLOCK * above.kind.bytes() * above.factors(), BLOCK * above.kind.bytes()),
+        None => (0, 0),
+    };
+    let together = groups_per_record(e);
+    let (group, count) = match scale.per {
+        Per::Group(group) => (group as usize, groups(k, group as usize)),
+        Per::Row | Per::TokenHead => (kp, 1),
+    };
+    let codes = round_up(above + together * line * scale.factors(), 64);
+    let record = codes + together * group * column;
+    Block {
+        groups: together,
+        record,
+        scales: above,
+        step: line * scale.factors(),
+        mins: if scale.minimum { line } else { 0 },
+        above: 0,
+        above_step: record,
+        above_mins: mins,
+        codes,
+        group_codes: group * column,
+        bytes: count.div_ceil(together) * codes + kp * column,
+    }
+}
+
+/// Layout of a block in fragment order.
+pub const fn fragment_block(e: &Encoding, k: usize) -> Block {
+    let kp = round_up(k, FRAGMENT_K);
+    // Scales, then minima, then the same of the level above.
+    let (step, scales, minima) = fragment_scales(e.scales[0], kp);
+    let (above_step, above, above_minima) = fragment_scales(e.scales[1], kp);
+    let codes = round_up(scales + minima + above + above_minima, 64);
+    Block {
+        groups: usize::MAX,
+        record: 0,
+        scales: 0,
+        step,
+        mins: scales,
+        above: scales + minima,
+        above_step,
+        above_mins: above,
+        codes,
+        group_codes: 0,
+        bytes: codes + kp / FRAGMENT_K * fragment_tile_bytes(e),
+    }
+}
+
+/// Bytes of the scales of a group, of all groups, and of all minima in fragment order.
+const fn fragment_scales(scale: Option<Scale>, kp: usize) -> (usize, usize, usize) {
+    let Some(scale) = scale else { return (0, 0, 0) };
+    let count = match scale.per {
+        Per::Group(group) => kp.div_ceil(group as usize),
+        Per::Row | Per::TokenHead => 1,
+    };
+    let step = BLOCK * scale.kind.bytes();
+    (step, count * step, if scale.minimum { count * step } else { 0 })
+}
+
+/// Bits of an element in fragment order: codes take 4 or 8.
+pub const fn fragment_bits(e: &Encoding) -> u32 {
+    match e.bits() {
+        0..=4 => 4,
+        5..=8 => 8,
+        bits => bits,
+    }
 }
 
 /// Bytes of a 16×64 tile in fragment order.
-pub const fn fragment_tile_bytes(elem: Elem) -> usize {
-    match elem {
-        Elem::F32 => 4096,
-        Elem::F16 | Elem::Bf16 => 2048,
-        Elem::W8 | Elem::Fp8 => 1024,
-        Elem::W4 | Elem::W4a => 512,
-    }
+pub const fn fragment_tile_bytes(e: &Encoding) -> usize {
+    BLOCK * FRAGMENT_K / 8 * fragment_bits(e) as usize
+}
+
+/// Whether the codes of a row stay together by fours in fragment order, as 8-bit tensor-core instructions take them: those of 8-bit floats.
+pub const fn by_fours(e: &Encoding) -> bool {
+    matches!(e.code, Code::Float(Float::E4m3))
 }
 
 /// Where element `(r, k)` of a block in fragment order lies: byte offset from the block's codes, and bit offset in that byte (4-bit codes only).
-pub const fn fragment_at(elem: Elem, r: usize, k: usize) -> (usize, u32) {
-    let tile = k / FRAGMENT_K * fragment_tile_bytes(elem);
+pub const fn fragment_at(e: &Encoding, r: usize, k: usize) -> (usize, u32) {
+    let tile = k / FRAGMENT_K * fragment_tile_bytes(e);
     let (lane, step) = (r % 8 * 4 + k % FRAGMENT_K / 16, k / 4 % 4);
     let half = k % 2 + r / 8 * 2 + k % 4 / 2 * 4;
-    let (at, bit) = match elem {
-        Elem::F32 => ((step * 2 + half / 4) * 512 + lane * 16 + half % 4 * 4, 0),
-        Elem::F16 | Elem::Bf16 => (step * 512 + lane * 16 + half * 2, 0),
-        Elem::W8 => (step / 2 * 512 + lane * 16 + step % 2 * 8 + half, 0),
-        Elem::Fp8 => (step / 2 * 512 + lane * 16 + step % 2 * 8 + r / 8 * 4 + k % 4, 0),
-        Elem::W4 | Elem::W4a => {
+    let (at, bit) = match fragment_bits(e) {
+        32 => ((step * 2 + half / 4) * 512 + lane * 16 + half % 4 * 4, 0),
+        16 => (step * 512 + lane * 16 + half * 2, 0),
+        8 if by_fours(e) => (step / 2 * 512 + lane * 16 + step % 2 * 8 + r / 8 * 4 + k % 4, 0),
+        8 => (step / 2 * 512 + lane * 16 + step % 2 * 8 + half, 0),
+        _ => {
             let nibble = half / 2 + half % 2 * 4;
             (lane * 16 + step * 4 + nibble / 2, (nibble % 2 * 4) as u32)
         }
@@ -195,21 +255,9 @@ pub const fn fragment_at(elem: Elem, r: usize, k: usize) -> (usize, u32) {
     (tile + at, bit)
 }
 
-/// The value of an e4m3 number, as the OCP 8-bit Floating Point Specification has it: sign, 4 bits of exponent with bias 7, 3 of mantissa; subnormal numbers, no
-/// infinities, NaN for an exponent and a mantissa of ones only.
-pub const fn e4m3_to_f32(code: u8) -> f32 {
-    let magnitude = code & 0x7f;
-    if magnitude == 0x7f {
-        return f32::NAN;
-    }
-    // The bits where f32 has its own, 120 exponents too low; the product is exact, also of subnormal numbers.
-    let x = f32::from_bits((magnitude as u32) << 20) * f32::from_bits((127 + 120) << 23);
-    if code >> 7 == 1 { -x } else { x }
-}
-
-/// Bytes of a packed matrix of `n` rows.
-pub const fn packed_bytes(elem: Elem, n: usize, k: usize, group: usize) -> usize {
-    n.div_ceil(BLOCK) * block(elem, k, group).bytes
+/// Bytes of a packed matrix of `n` rows, as panels.
+pub const fn packed_bytes(e: &Encoding, n: usize, k: usize) -> usize {
+    n.div_ceil(BLOCK) * block(e, k).bytes
 }
 
 /// Bytes of a row of `cols` f16 or bf16 activations.

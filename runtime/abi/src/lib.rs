@@ -13,6 +13,7 @@
 #![warn(missing_docs)]
 
 pub mod capi;
+pub mod encoding;
 pub mod layout;
 pub mod math;
 pub mod tree;

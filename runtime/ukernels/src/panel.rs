@@ -10,14 +10,15 @@ pub(crate) mod int8;
 pub(crate) mod many;
 
 use llmcc_abi::PanelArgs;
-use llmcc_abi::layout::{self, BLOCK, Block, Elem, Q8Row};
+use llmcc_abi::encoding::Encoding;
+use llmcc_abi::layout::{self, BLOCK, Block, Q8Row};
 
 use crate::isa::{Isa, Shape};
 
 /// The inner loops of one weight format.
 pub(crate) trait Kernel<I: Isa> {
-    /// Weight format.
-    const ELEM: Elem;
+    /// What the weights are; of any group.
+    const ENCODING: Encoding;
     /// Largest tile.
     const SHAPE: Shape;
     /// Whether a tile takes so much code that that of 3 rows is left out: every tile is in every artifact.
@@ -56,9 +57,8 @@ pub(crate) struct Tile {
 impl Tile {
     /// The first tile of a panel.
     #[inline(always)]
-    fn new(p: &PanelArgs, elem: Elem) -> Tile {
+    fn new(p: &PanelArgs, weights: Encoding) -> Tile {
         let (k, group) = (p.k as usize, p.group as usize);
-        let quantized = matches!(elem, Elem::W8 | Elem::W4 | Elem::W4a);
         Tile {
             w: p.w,
             w_stride: p.w_stride as usize,
@@ -70,8 +70,8 @@ impl Tile {
             k,
             kp: layout::padded_k(k),
             group,
-            block: layout::block(elem, k, group),
-            q8: if quantized { layout::q8_row(k, group) } else { Q8Row { scales: 0, sums: 0, bytes: 0 } },
+            block: layout::block(&weights.in_groups(group), k),
+            q8: if weights.group().is_some() { layout::q8_row(k, group) } else { Q8Row { scales: 0, sums: 0, bytes: 0 } },
             ahead: 0,
         }
     }
@@ -172,8 +172,8 @@ struct Place {
 
 impl Place {
     #[inline(always)]
-    fn new(elem: Elem) -> Place {
-        Place { together: if matches!(elem, Elem::W4a) { 1 } else { 2 }, record: 0, codes: 0 }
+    const fn new(weights: Encoding) -> Place {
+        Place { together: layout::groups_per_record(&weights), record: 0, codes: 0 }
     }
 
     /// Enters `group`, after all codes of those before. Returns the offset of its scales.
@@ -195,7 +195,7 @@ impl Place {
 #[inline(always)]
 pub(crate) unsafe fn run<I: Isa, K: Kernel<I>>(p: &PanelArgs) {
     let (m, vectors) = (p.m as usize, p.blocks as usize * (BLOCK / I::LANES));
-    let first = Tile::new(p, K::ELEM);
+    let first = Tile::new(p, K::ENCODING);
     let mut v = 0;
     unsafe {
         let one_stream = m <= FEW && const { K::SHAPE.single * I::LANES <= BLOCK };

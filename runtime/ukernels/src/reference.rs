@@ -2,7 +2,8 @@
 //!
 //! It is also what runs on processors without a faster level.
 
-use llmcc_abi::layout::{self, BLOCK, Elem, block, groups, q8_row};
+use llmcc_abi::encoding::{Encoding, Float, planes};
+use llmcc_abi::layout::{self, BLOCK, K_PAD, block, groups, q8_row};
 use llmcc_abi::{ATTEND_BLOCK, AttendArgs, PAGE_TOKENS, PanelArgs, attend_record, kv_dtype};
 
 use crate::split::{Share, oldest};
@@ -32,17 +33,22 @@ fn bf16_to_f32(b: u16) -> f32 {
 }
 
 /// Stored code of row `row`, column `k` of a group of quantized weights whose codes start at `codes`.
-unsafe fn code(elem: Elem, codes: *const u8, row: usize, k: usize) -> u8 {
-    if matches!(elem, Elem::W8 | Elem::Fp8) {
-        return unsafe { read(codes, k / 4 * 64 + row * 4 + k % 4) };
+unsafe fn code(bits: u32, codes: *const u8, row: usize, k: usize) -> u8 {
+    let (widths, count) = planes(bits);
+    let (mut plane, mut code, mut base) = (k / K_PAD * K_PAD * 2 * bits as usize, 0, 0);
+    for width in &widths[..count] {
+        let (columns, k) = (32 / *width as usize, k % K_PAD);
+        let byte: u8 = unsafe { read(codes, plane + k / columns * 64 + row * 4 + k % 4) };
+        code |= (byte >> (k % columns / 4 * *width as usize) & (0xff >> (8 - width))) << base;
+        base += width;
+        plane += 64 * *width as usize;
     }
-    let byte: u8 = unsafe { read(codes, k / 8 * 64 + row * 4 + k % 4) };
-    if k % 8 < 4 { byte & 15 } else { byte >> 4 }
+    code
 }
 
 /// Row `row` of the block at `w`: what a panel needs to know of its weights.
 struct Row {
-    elem: Elem,
+    weights: Encoding,
     w: *const u8,
     row: usize,
     layout: layout::Block,
@@ -59,33 +65,36 @@ impl Row {
     }
 
     unsafe fn code(&self, k: usize) -> i32 {
-        unsafe { code(self.elem, self.w.add(self.layout.codes_of(k / self.group)), self.row, k % self.group) as i32 }
+        unsafe { code(self.weights.bits(), self.w.add(self.layout.codes_of(k / self.group)), self.row, k % self.group) as i32 }
     }
 
     /// Decoded weight of column `k`.
     unsafe fn value(&self, k: usize) -> f32 {
         unsafe {
-            match self.elem {
-                Elem::F32 => read(self.w, k * 64 + self.row * 4),
-                Elem::F16 => f16_to_f32(read(self.w, k * 32 + self.row * 2)),
-                Elem::Bf16 => bf16_to_f32(read(self.w, k / 2 * 64 + self.row * 4 + k % 2 * 2)),
-                Elem::W8 => self.scale(k / self.group) * (self.code(k) - 128) as f32,
-                Elem::W4 => self.scale(k / self.group) * (self.code(k) - 8) as f32,
-                Elem::W4a => libm::fmaf(self.code(k) as f32, self.scale(k / self.group), self.min(k / self.group)),
-                Elem::Fp8 => self.scale(0) * layout::e4m3_to_f32(self.code(k) as u8),
+            match self.weights.float() {
+                Some(Float::F32) => read(self.w, k * 64 + self.row * 4),
+                Some(Float::F16) => f16_to_f32(read(self.w, k * 32 + self.row * 2)),
+                Some(Float::Bf16) => bf16_to_f32(read(self.w, k / 2 * 64 + self.row * 4 + k % 2 * 2)),
+                Some(Float::E4m3) | None => {
+                    let (number, group) = (self.weights.number(self.code(k) as u8), k / self.group);
+                    match self.weights.has_minimum() {
+                        true => libm::fmaf(number, self.scale(group), self.min(group)),
+                        false => self.scale(group) * number,
+                    }
+                }
             }
         }
     }
 }
 
 /// Calls `f(weight row, activation row)` for each output and stores what it returns.
-unsafe fn each_output(p: &PanelArgs, elem: Elem, f: impl Fn(&Row, *const u8) -> f32) {
+unsafe fn each_output(p: &PanelArgs, weights: Encoding, f: impl Fn(&Row, *const u8) -> f32) {
     let k = p.k as usize;
-    // fp8 has one scale per row.
-    let group = if elem == Elem::Fp8 { k.max(1) } else { p.group as usize };
+    let weights = weights.in_groups(p.group as usize);
+    let group = weights.group().unwrap_or(k.max(1));
     for n in 0..p.blocks as usize * BLOCK {
         let w = unsafe { p.w.add(n / BLOCK * p.w_stride as usize) };
-        let row = Row { elem, w, row: n % BLOCK, layout: block(elem, k, group), group };
+        let row = Row { weights, w, row: n % BLOCK, layout: block(&weights, k), group };
         for m in 0..p.m as usize {
             unsafe {
                 let a = p.a.add(m * p.a_stride as usize);
@@ -96,16 +105,16 @@ unsafe fn each_output(p: &PanelArgs, elem: Elem, f: impl Fn(&Row, *const u8) -> 
 }
 
 /// Any weights × f32 rows: one fused multiply-add per `k`, ascending.
-pub(crate) unsafe fn panel_f32_rows(p: &PanelArgs, elem: Elem) {
+pub(crate) unsafe fn panel_f32_rows(p: &PanelArgs, weights: Encoding) {
     let dot = |w: &Row, a: *const u8| {
         let term = |acc, k| unsafe { libm::fmaf(w.value(k), read(a, k * 4), acc) };
         (0..p.k as usize).fold(0.0f32, term)
     };
-    unsafe { each_output(p, elem, dot) }
+    unsafe { each_output(p, weights, dot) }
 }
 
 /// bf16 weights × bf16 rows: one fused multiply-add per `k`, of each pair `2i, 2i + 1` the second first.
-pub(crate) unsafe fn panel_bf16_rows(p: &PanelArgs, elem: Elem) {
+pub(crate) unsafe fn panel_bf16_rows(p: &PanelArgs, weights: Encoding) {
     let k = p.k as usize;
     let dot = |w: &Row, a: *const u8| {
         let term = |acc, k| unsafe { libm::fmaf(w.value(k), bf16_to_f32(read(a, k * 2)), acc) };
@@ -115,19 +124,15 @@ pub(crate) unsafe fn panel_bf16_rows(p: &PanelArgs, elem: Elem) {
             term(if high < k { term(acc, high) } else { acc }, low)
         })
     };
-    unsafe { each_output(p, elem, dot) }
+    unsafe { each_output(p, weights, dot) }
 }
 
 /// Quantized weights × int8 rows. Per group, ascending: `acc = fma(f32(Σ code·a), s_w·s_a, acc)`, where `code` has its zero point subtracted (it is 0 for asymmetric
 /// weights, whose minimum follows: `acc = fma(min·s_a, f32(Σ a), acc)`).
-pub(crate) unsafe fn panel_int8_rows(p: &PanelArgs, elem: Elem) {
+pub(crate) unsafe fn panel_int8_rows(p: &PanelArgs, weights: Encoding) {
     let (kp, group) = (layout::padded_k(p.k as usize), p.group as usize);
     let q8 = q8_row(p.k as usize, group);
-    let zero = match elem {
-        Elem::W8 => 128,
-        Elem::W4 => 8,
-        Elem::W4a | Elem::Fp8 | Elem::F32 | Elem::F16 | Elem::Bf16 => 0,
-    };
+    let zero = weights.zero();
     let dot = |w: &Row, a: *const u8| {
         let mut acc = 0.0f32;
         for g in 0..groups(p.k as usize, group) {
@@ -136,7 +141,7 @@ pub(crate) unsafe fn panel_int8_rows(p: &PanelArgs, elem: Elem) {
                 let sum: i32 = columns.map(|k| (w.code(k) - zero) * read::<i8>(a, k) as i32).sum();
                 let a_scale: f32 = read(a, q8.scales + g * 4);
                 acc = libm::fmaf(sum as f32, w.scale(g) * a_scale, acc);
-                if elem == Elem::W4a {
+                if weights.has_minimum() {
                     let a_sum: i32 = read(a, q8.sums + g * 4);
                     acc = libm::fmaf(w.min(g) * a_scale, a_sum as f32, acc);
                 }
@@ -144,7 +149,7 @@ pub(crate) unsafe fn panel_int8_rows(p: &PanelArgs, elem: Elem) {
         }
         acc
     };
-    unsafe { each_output(p, elem, dot) }
+    unsafe { each_output(p, weights, dot) }
 }
 
 /// Scale and its inverse for a group of an int8 row whose largest magnitude is `amax`; the inverse is 0 when no code but 0 makes sense: `amax` is 0 (or so

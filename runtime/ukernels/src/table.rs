@@ -1,6 +1,7 @@
 //! Entry points and the tables of their addresses.
 
-use llmcc_abi::layout::{BLOCK, Elem};
+use llmcc_abi::encoding::Encoding;
+use llmcc_abi::layout::BLOCK;
 use llmcc_abi::math::{Binary, Unary};
 use llmcc_abi::{AttendArgs, AttendFn, MapFn, PanelArgs, PanelFn, QuantRowsFn, RopeTableFn, RoundBf16Fn, UK_COUNT, Uk, UkTable};
 
@@ -31,26 +32,26 @@ fn assemble(panels: [PanelFn; 10], rest: Rest) -> UkTable {
 
 /// Scalar entry points.
 mod scalar {
-    use super::{Elem, PanelArgs, Rest, UkTable, assemble, reference};
+    use super::{Encoding, PanelArgs, Rest, UkTable, assemble, reference};
 
     macro_rules! panels {
-        ($($name:ident = $rows:ident($elem:ident);)*) => { $(
+        ($($name:ident = $rows:ident($weights:ident);)*) => { $(
             unsafe extern "C" fn $name(p: *const PanelArgs) {
-                unsafe { reference::$rows(&*p, Elem::$elem) }
+                unsafe { reference::$rows(&*p, Encoding::$weights) }
             }
         )* };
     }
     panels! {
         panel_f32 = panel_f32_rows(F32);
         panel_f16 = panel_f32_rows(F16);
-        panel_bf16 = panel_f32_rows(Bf16);
+        panel_bf16 = panel_f32_rows(BF16);
         panel_w8 = panel_f32_rows(W8);
         panel_w4 = panel_f32_rows(W4);
-        panel_w4a = panel_f32_rows(W4a);
+        panel_w4a = panel_f32_rows(W4A);
         panel_w8a8 = panel_int8_rows(W8);
         panel_w4a8 = panel_int8_rows(W4);
-        panel_w4aa8 = panel_int8_rows(W4a);
-        panel_bf16_rows = panel_bf16_rows(Bf16);
+        panel_w4aa8 = panel_int8_rows(W4A);
+        panel_bf16_rows = panel_bf16_rows(BF16);
     }
 
     pub(super) fn table() -> UkTable {
@@ -86,7 +87,7 @@ macro_rules! entries {
                             unsafe { <$kernel as many::Widen<Target>>::widen(t, w, from, to, out) }
                         }
                         const PARTS: many::Parts = many::Parts {
-                            elem: <$kernel as Kernel<Target>>::ELEM,
+                            weights: <$kernel as Kernel<Target>>::ENCODING,
                             blocks: 2 * Target::LANES / BLOCK,
                             widen,
                             multiply: $multiply,
@@ -168,7 +169,7 @@ mod avx512_bf16 {
 /// processors that have AMX.
 #[cfg(target_arch = "x86_64")]
 mod amx {
-    use super::{Elem, PanelArgs, PanelFn, Uk, UkTable, avx512};
+    use super::{Encoding, PanelArgs, PanelFn, Uk, UkTable, avx512};
     use crate::isa::avx512::Avx512;
     use crate::panel::amx::{bf16, int8};
     use crate::panel::int8::{self as rows, Int8};
@@ -179,14 +180,14 @@ mod amx {
     type Asking = Avx512<false, true>;
 
     macro_rules! panels {
-        ($($name:ident($elem:ident), $uk:ident;)*) => {
+        ($($name:ident($format:ident, $weights:ident), $uk:ident;)*) => {
             $(
                 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
                 unsafe extern "C" fn $name(p: *const PanelArgs) {
                     unsafe {
                         match (*p).m {
-                            1..=4 => run::<Asking, Int8<rows::$elem>>(&*p),
-                            _ if int8::suits(&*p) => int8::run(&*p, Elem::$elem),
+                            1..=4 => run::<Asking, Int8<rows::$format>>(&*p),
+                            _ if int8::suits(&*p) => int8::run(&*p, Encoding::$weights),
                             _ => avx512::$name(p),
                         }
                     }
@@ -207,9 +208,9 @@ mod amx {
     }
 
     panels! {
-        panel_w8a8(W8), PanelW8A8;
-        panel_w4a8(W4), PanelW4A8;
-        panel_w4aa8(W4a), PanelW4aA8;
+        panel_w8a8(W8, W8), PanelW8A8;
+        panel_w4a8(W4, W4), PanelW4A8;
+        panel_w4aa8(W4a, W4A), PanelW4aA8;
     }
 }
 

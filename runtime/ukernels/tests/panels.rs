@@ -49,7 +49,7 @@ fn build(case: Case) -> (Operands, Box<dyn Fn(usize, usize) -> Exact>) {
     let mut rng = Rng(seed);
     // The last block is not full: its padding rows must come out as 0.
     let n = (blocks * BLOCK).saturating_sub(seed as usize % 5);
-    let w = Matrix::random(kind.elem, n, k, group, extreme, &mut rng);
+    let w = Matrix::random(kind.weights, n, k, group, extreme, &mut rng);
     let (packed, w_stride) = w.pack(gap * 64);
     let operands = |a: (support::Guarded, usize)| Operands { kind, m, blocks, k, group, w: packed, w_stride, a: a.0, a_stride: a.1 };
     if kind.rows == Rows::Int8 {
@@ -212,8 +212,8 @@ fn largest_codes_do_not_saturate() {
 /// 16 rows × 256 columns of one weight code and one activation code: the result is an exactly known integer.
 fn same_sign(level: Level, kind: Kind, stored: u8, code: i8) {
     let (k, group) = (256, 128);
-    let mut w = Matrix::random(kind.elem, BLOCK, k, group, false, &mut Rng(1));
-    let largest = if kind.elem == llmcc_abi::layout::Elem::W8 { 255 } else { 15 };
+    let mut w = Matrix::random(kind.weights, BLOCK, k, group, false, &mut Rng(1));
+    let largest = 0xff >> (8 - kind.weights.bits());
     w.codes.fill(stored.min(largest));
     w.scales.fill(half::f16::ONE);
     w.mins.fill(half::f16::ZERO);
@@ -246,7 +246,7 @@ fn sums_are_rounded_once() {
         // The exponent of the product in two factors.
         let a = near_one(&mut rng) * 2f32.powi((half - 127) / 2) * sign(&mut rng);
         let other = 2f32.powi((half - 127) - (half - 127) / 2);
-        let mut w = Matrix::random(kind.elem, BLOCK, 2, 0, false, &mut rng);
+        let mut w = Matrix::random(kind.weights, BLOCK, 2, 0, false, &mut rng);
         for n in 0..BLOCK {
             let mantissa = if rng.below(4) == 0 { 0x7f_ffff } else { rng.below(1 << 23) as u32 };
             w.dense[2 * n] = f32::from_bits(start << 23 | mantissa) * sign(&mut rng);

@@ -6,7 +6,7 @@ use llmcc_ir::eval::{KvState, OperandData, Q8Rows};
 use llmcc_ir::graph::UnaryOp;
 use llmcc_ir::kernel::{Body, Expr, ParamId, ParamKind, RowElem, RowNorm, Segment, Store};
 use llmcc_ir::kv::KvDType;
-use llmcc_ir::quant::{Elem, unpack_row};
+use llmcc_ir::quant::unpack_row;
 
 /// Absolute error of the evaluator itself: f64 rounding of values of moderate size.
 const ORACLE: f64 = 1e-11;
@@ -81,7 +81,7 @@ impl<'a> Bounds<'a> {
             for (out, x) in out.iter_mut().zip(x) {
                 let terms = || x.iter().zip(&w).map(|(a, b)| a * f64::from(*b));
                 // int8 rows multiply code and minimum apart: each part may be twice as large as the weights.
-                let magnitude: f64 = if int8 && format.elem == Elem::W4a {
+                let magnitude: f64 = if int8 && format.encoding().has_minimum() {
                     x.iter().map(|a| 4.0 * a.abs() * largest).sum()
                 } else {
                     terms().map(f64::abs).sum()

@@ -11,7 +11,7 @@ use llmcc_ir::ty::Dim;
 use std::borrow::Cow;
 
 /// Stored forms of matrices.
-pub const FORMATS: [Elem; 7] = [Elem::F32, Elem::F16, Elem::Bf16, Elem::W8, Elem::W4, Elem::W4a, Elem::Fp8];
+pub const FORMATS: [Elem; 7] = [Elem::F32, Elem::F16, Elem::BF16, Elem::W8, Elem::W4, Elem::W4A, Elem::FP8];
 
 /// Columns that an expression leaves unread in the rows it reads; one of each at random.
 #[derive(Clone, Copy)]
@@ -120,8 +120,8 @@ impl Gen {
     /// One of `elems`, with groups of a random size if it has any.
     pub fn format(&mut self, elems: &[Elem]) -> Format {
         let elem = self.rng.pick(elems);
-        let quantized = matches!(elem, Elem::W8 | Elem::W4 | Elem::W4a);
-        Format::new(elem, if quantized { self.rng.pick(&[32, 64, 128]) } else { 0 })
+        let format = Format::new(elem, 0);
+        Format { group: if format.has_its_group() { 0 } else { self.rng.pick(format.def().groups) as u16 }, ..format }
     }
 
     /// Columns of a segment, and the widths of runs in it (heads) that norms and RoPE may take: none, or one that divides them.

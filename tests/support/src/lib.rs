@@ -6,6 +6,7 @@ mod case;
 mod check;
 mod driver;
 mod generate;
+mod newcomer;
 mod rng;
 
 pub use bound::{Approx, ULP, reference};
@@ -13,4 +14,5 @@ pub use case::{Case, row_of};
 pub use check::{Bounds, OwnError};
 pub use driver::fake_driver;
 pub use generate::{FORMATS, Gen, Margins};
+pub use newcomer::newcomers;
 pub use rng::Rng;

@@ -3,10 +3,12 @@
 //! Codes become half-precision numbers without conversions: or-ed into the mantissa of 1024 (f16) or 128 (bf16), minus that number, which is exact. Scales are
 //! applied afterwards: to the sums where a unit lies in one group, to the weights (one rounding to half) where it does not.
 
+use crate::codes;
 use crate::mlir::{BF16, Builder, Elem as Scalar, F16, F32, I32, Ty, V};
-use llmcc_ir::gpu::schedule::{TILE_K, unit_scales};
+use llmcc_abi::layout::{by_fours, fragment_bits};
+use llmcc_ir::gpu::schedule::{self, TILE_K, has_operands, unit_scales};
 use llmcc_ir::kernel::RowElem;
-use llmcc_ir::quant::{Elem, Format};
+use llmcc_ir::quant::{Code, Float, Format};
 
 /// The A operands of a unit: four registers for each of four `mma` steps.
 pub type Fragments = [[V; 4]; 4];
@@ -24,11 +26,11 @@ pub enum Scaling {
 
 /// How the scales of `format` enter where sums of a unit are (`sums`) or are not kept apart.
 pub fn scaling(format: Format, sums: bool) -> Scaling {
-    match format.def().decode {
-        // A scale per row is the epilogue's.
-        Some(d) if d.float => Scaling::None,
+    let e = format.encoding();
+    match e.group() {
+        // A scale per row of fp8 is the epilogue's.
         None => Scaling::None,
-        Some(d) if sums && !d.min && usize::from(format.group) >= TILE_K => Scaling::Sums,
+        Some(group) if sums && !e.has_minimum() && group >= TILE_K => Scaling::Sums,
         Some(_) => Scaling::Weights,
     }
 }
@@ -45,11 +47,15 @@ fn pair(b: &mut Builder, bits: u32, half: Scalar) -> V {
 
 /// A unit's weights as A operands, codes without their scales; `words` are the 32-bit words of the lane's pieces.
 pub fn fragments(b: &mut Builder, format: Format, half: Scalar, words: &[V]) -> Fragments {
-    std::array::from_fn(|step| match format.elem {
-        Elem::F16 | Elem::Bf16 | Elem::F32 => std::array::from_fn(|r| words[4 * step + r]),
-        Elem::W8 => w8(b, half, words[step / 2 * 4 + step % 2 * 2], words[step / 2 * 4 + step % 2 * 2 + 1]),
-        Elem::W4 | Elem::W4a => w4(b, half, words[step], if format.elem == Elem::W4 { 8 } else { 0 }),
-        Elem::Fp8 => fp8(b, half, words[step / 2 * 4 + step % 2 * 2], words[step / 2 * 4 + step % 2 * 2 + 1]),
+    // Two words of 8-bit codes.
+    let pair = |step: usize| (words[step / 2 * 4 + step % 2 * 2], words[step / 2 * 4 + step % 2 * 2 + 1]);
+    std::array::from_fn(|step| match format.encoding().code {
+        Code::Float(Float::F16 | Float::Bf16 | Float::F32) => std::array::from_fn(|r| words[4 * step + r]),
+        Code::Float(Float::E4m3) => fp8(b, half, pair(step).0, pair(step).1),
+        Code::Int { bits: 4, zero } => w4(b, half, words[step], zero as u32),
+        Code::Int { zero, .. } => w8(b, half, pair(step).0, pair(step).1, zero as u32),
+        // `schedule::has_operands` does not name them.
+        Code::Signed { .. } | Code::Table { .. } => std::array::from_fn(|_| b.i32(0)),
     })
 }
 
@@ -87,7 +93,7 @@ fn w4(b: &mut Builder, half: Scalar, word: V, zero: u32) -> [V; 4] {
             // 1024 + 16u, over 16, minus 64 + zero: exact.
             let magic = into_mantissa(b, source, 0x00f0_00f0, 0x6400_6400);
             let x = b.bitcast(magic, ty);
-            let (sixteenth, minus) = (pair(b, 0x2c00, half), pair(b, if zero == 8 { 0xd480 } else { 0xd400 }, half));
+            let (sixteenth, minus) = (pair(b, 0x2c00, half), pair(b, 0xd400 | zero << 4, half));
             let x = b.fma(x, sixteenth, minus);
             b.bitcast(x, I32)
         }
@@ -103,8 +109,8 @@ pub fn permute_bytes(b: &mut Builder, x: V, y: V, selector: V) -> V {
     b.asm(I32, "prmt.b32 $0, $1, $2, $3;", "=r,r,r,r", &[x, y, selector])
 }
 
-/// Four pairs of 8-bit codes minus 128.
-fn w8(b: &mut Builder, half: Scalar, low: V, high: V) -> [V; 4] {
+/// Four pairs of 8-bit codes minus `zero`.
+fn w8(b: &mut Builder, half: Scalar, low: V, high: V, zero: u32) -> [V; 4] {
     std::array::from_fn(|r| {
         let word = if r < 2 { low } else { high };
         let first = 2 * (r % 2) as u32;
@@ -112,13 +118,13 @@ fn w8(b: &mut Builder, half: Scalar, low: V, high: V) -> [V; 4] {
             let magic = b.i32(0x6464_6464);
             let x = prmt(b, word, magic, 0x4040 | (first + 1) << 8 | first);
             let x = b.bitcast(x, Ty::Vec(2, half));
-            let minus = pair(b, 0x6480, half);
+            let minus = pair(b, 0x6400 | zero, half);
             let x = b.fsub(x, minus);
             b.bitcast(x, I32)
         } else {
-            // 2^23 + u in f32, minus 2^23 + 128: at most 8 significant bits, so that the upper half is the bf16.
+            // 2^23 + u in f32, minus 2^23 + zero: at most 8 significant bits, so that the upper half is the bf16.
             let magic = b.i32(0x4b00_0000);
-            let minus = b.f32(8_388_736.0);
+            let minus = b.f32(8_388_608.0 + zero as f32);
             let parts: [V; 2] = std::array::from_fn(|i| {
                 let x = prmt(b, word, magic, 0x7440 | (first + i as u32));
                 let x = b.bitcast(x, F32);
@@ -164,7 +170,7 @@ pub fn fp8_word(b: &mut Builder, half: Scalar, word: V) -> [V; 2] {
 /// Scales (and minima) of a lane's two rows in a unit.
 #[derive(Clone, Copy, Debug)]
 pub struct Scales {
-    /// Of rows `g` and `g + 8`, f16.
+    /// Of rows `g` and `g + 8`: f16, or f32 where the generic path reads them.
     pub scale: [V; 2],
     /// Minima of the same.
     pub min: Option<[V; 2]>,
@@ -240,8 +246,12 @@ pub fn scale_weights(b: &mut Builder, a: &mut [[V; 4]], s: Scales, half: Scalar)
 /// The f32 values of a lane's weights in a unit: `[row g, row g + 8][16 columns]`.
 pub fn values(b: &mut Builder, format: Format, words: &[V], scales: Option<Scales>) -> [Vec<V>; 2] {
     let mut rows = [vec![], vec![]];
-    let half = if format.elem == Elem::Bf16 { Scalar::Bf16 } else { Scalar::F16 };
-    let fragments = (format.elem != Elem::F32).then(|| fragments(b, format, half, words));
+    if format.is_quantized() && !has_operands(format) {
+        return decoded(b, format, words, scales);
+    }
+    let float = format.encoding().float();
+    let half = if float == Some(Float::Bf16) { Scalar::Bf16 } else { Scalar::F16 };
+    let fragments = (float != Some(Float::F32)).then(|| fragments(b, format, half, words));
     for step in 0..4 {
         for pair in 0..2 {
             for (h, row) in rows.iter_mut().enumerate() {
@@ -269,4 +279,53 @@ pub fn values(b: &mut Builder, format: Format, words: &[V], scales: Option<Scale
         }
     }
     rows
+}
+
+/// The same for any quantized format, number by number.
+fn decoded(b: &mut Builder, format: Format, words: &[V], scales: Option<Scales>) -> [Vec<V>; 2] {
+    let e = format.encoding();
+    let mut rows = [vec![], vec![]];
+    for (step, i) in (0..4).flat_map(|step| (0..8).map(move |i| (step, i))) {
+        // Half `i` of step `step`: see `fragment_at`.
+        let (row, column) = (i / 2 % 2, i % 2 + i / 4 * 2);
+        let code = if fragment_bits(&e) == 4 {
+            let code = b.shrc(words[step], 4 * (i / 2 + i % 2 * 4) as i64);
+            b.andc(code, 15)
+        } else {
+            let byte = if by_fours(&e) { row * 4 + column } else { i };
+            let code = b.shrc(words[step / 2 * 4 + step % 2 * 2 + byte / 4], (byte % 4 * 8) as i64);
+            b.andc(code, 255)
+        };
+        let number = codes::number(b, &e, code);
+        rows[row].push(match scales {
+            Some(s) => codes::value(b, &e, number, s.scale[row], s.min.map(|m| m[row])),
+            None => number,
+        });
+    }
+    rows
+}
+
+/// Loads the factors of the generic path, of both levels, for a lane's two rows and 16 columns of a unit whose codes end at `at`; f32.
+pub fn load_factors(b: &mut Builder, format: Format, at: V, lane: V) -> Option<Scales> {
+    let mut out: [Option<[V; 2]>; 2] = [None; 2];
+    for run in schedule::factor_runs(format) {
+        let mut index = b.shrc(lane, 2);
+        if run.lines > 1 {
+            // Lane t of a quad has columns 16t…16t+15.
+            let t = b.andc(lane, 3);
+            let line = b.shrc(t, (4 / run.lines).trailing_zeros().into());
+            let skip = b.shlc(line, 4);
+            index = b.add(index, skip);
+        }
+        let bytes = run.of.kind.bytes() as i64;
+        let offset = b.mulc(index, bytes);
+        let p = b.at(at, offset);
+        let read: [V; 2] = std::array::from_fn(|h| {
+            let p = b.atc(p, run.at as i64 + 8 * bytes * h as i64);
+            codes::factor(b, run.of.kind, |b, ty| b.load(p, ty))
+        });
+        let of = &mut out[usize::from(run.minima)];
+        *of = Some(of.map_or(read, |below| std::array::from_fn(|h| b.fmul(below[h], read[h]))));
+    }
+    Some(Scales { scale: out[0]?, min: out[1] })
 }

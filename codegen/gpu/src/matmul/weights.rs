@@ -4,8 +4,8 @@ use super::{PhaseCx, Plan};
 use crate::cx::Args;
 use crate::matmul::decode::{self, Scales};
 use crate::mlir::{Builder, Cache, Cmp, I64, V, V4I32};
-use llmcc_abi::layout::fragment_tile_bytes;
 use llmcc_ir::gpu::schedule::{self, TILE_K};
+use llmcc_ir::quant::Format;
 
 /// The weights of a phase, as a lane sees them.
 pub struct Weights<'a> {
@@ -107,13 +107,16 @@ impl<'a> Weights<'a> {
     fn fetch_strip(&self, b: &mut Builder, (from, l): (V, usize), kt: V, (own, piece): (V, V), at: i64) {
         let format = self.p.formats[l];
         let layout = format.block(self.plan.k);
-        let bytes = fragment_tile_bytes(format.elem) as i64;
+        let bytes = format.tile_bytes() as i64;
         let offset = b.mulc(kt, bytes);
         let offset = b.add(offset, piece);
         let codes = b.at(from, offset);
         for c in 0..bytes / 512 {
             let (to, from) = (b.atc(own, at + c * 512), b.atc(codes, layout.codes as i64 + c * 512));
             b.cp_async(to, from, Cache::L2);
+        }
+        if format.is_quantized() && !schedule::has_operands(format) {
+            return self.fetch_factors(b, format, from, kt, (own, piece), at + bytes);
         }
         let all = schedule::unit_scales(format) as i64;
         if all == 0 {
@@ -137,10 +140,35 @@ impl<'a> Weights<'a> {
         });
     }
 
+    /// Copies the factors of the generic path, run by run.
+    fn fetch_factors(&self, b: &mut Builder, format: Format, from: V, kt: V, (own, piece): (V, V), at: i64) {
+        let layout = format.block(self.plan.k);
+        for run in schedule::factor_runs(format) {
+            let first = match (run.level, run.minima) {
+                (0, false) => 0,
+                (0, true) => layout.mins,
+                (_, false) => layout.above,
+                (_, true) => layout.above + layout.above_mins,
+            };
+            let some = b.cmpc(Cmp::Ult, self.lane, run.bytes() as i64 / 16);
+            b.if_(some, |b| {
+                let mut offset = piece;
+                if let Some(units) = run.units() {
+                    let unit = b.divc(kt, units as i64);
+                    let line = b.mulc(unit, run.bytes() as i64);
+                    offset = b.add(line, piece);
+                }
+                let (to, from) = (b.atc(own, at + run.at as i64), b.at(from, offset));
+                let from = b.atc(from, first as i64);
+                b.cp_async(to, from, Cache::L2);
+            });
+        }
+    }
+
     /// Strip `i` of the unit in `slot`: the words of the lane's pieces, and the scales of its two rows.
     pub fn read(&self, b: &mut Builder, slot: V, i: usize) -> (Vec<V>, Option<Scales>) {
         let format = self.p.formats[self.strips()[i].0];
-        let bytes = fragment_tile_bytes(format.elem) as i64;
+        let bytes = format.tile_bytes() as i64;
         let piece = b.shlc(self.lane, 4);
         let own = b.at(slot, piece);
         let mut words = vec![];
@@ -148,6 +176,10 @@ impl<'a> Weights<'a> {
             let p = b.atc(own, self.strip_at(i) + c * 512);
             let v = b.load(p, V4I32);
             words.extend(b.unpack(v));
+        }
+        if format.is_quantized() && !schedule::has_operands(format) {
+            let at = b.atc(slot, self.strip_at(i) + bytes);
+            return (words, decode::load_factors(b, format, at, self.lane));
         }
         let scales = (schedule::unit_scales(format) > 0).then(|| {
             let at = b.atc(slot, self.strip_at(i) + bytes);

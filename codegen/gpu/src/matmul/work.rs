@@ -11,7 +11,7 @@ use crate::expr::{InputScales, RowScales, SharedTile};
 use crate::mlir::{Builder, Cmp, F32, I32, V};
 use crate::{COUNTER_BYTES, Source, blocks, per_rows, shared_limit};
 use llmcc_codegen::CodegenError;
-use llmcc_ir::gpu::schedule::sums_stride;
+use llmcc_ir::gpu::schedule::{self, sums_stride};
 use llmcc_ir::kernel::RowElem;
 
 /// What a block knows of itself.
@@ -357,7 +357,7 @@ fn result(b: &mut Builder, args: Args<'_>, plan: &Plan<'_>, p: &PhaseCx<'_>, blo
             let cols = b.min(left, most);
             let lane = |l: usize| {
                 let (format, matrix) = (p.formats[l], args.operand(s.weights[l]));
-                let scale = format.def().by_row().then(|| RowScales { base: matrix, block: format.block_bytes(plan.k) });
+                let scale = schedule::is_fp8(format).then(|| RowScales { base: matrix, block: format.block_bytes(plan.k) });
                 let row_scale = (plan.elem == RowElem::Fp8).then(|| InputScales { base: args.operand(plan.body.x), cols: plan.k });
                 SharedTile { base: b.atc(room.sums, (l * p.tile_n * 4) as i64), stride, scale, row_scale }
             };

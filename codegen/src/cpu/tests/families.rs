@@ -215,3 +215,19 @@ fn operands_end_at_an_inaccessible_page() {
     let g = Guarded::new(&[1, 2, 3]);
     assert_eq!((g.bytes(), (g.ptr() as usize + 3) % 4096), (&[1u8, 2, 3][..], 0));
 }
+
+/// Tables in formats that only their descriptions tell of.
+#[test]
+fn tables_of_any_format_are_read_as_described() {
+    for (seed, format) in llmcc_test_support::newcomers().into_iter().enumerate() {
+        for cols in [1, 30, 64, 300] {
+            let mut g = random(seed as u64, 5, 40);
+            g.rows = Dim::Tokens;
+            let table = g.matrix(40, cols, format);
+            let out = g.output(cols, RowElem::F32);
+            let case = g.case(Body::Embed(Embed { table, out }));
+            let oracle = case.expected();
+            run_all(&case, |got| assert!(same_bits(&got[out], &oracle[out]), "{format}, {cols} columns"));
+        }
+    }
+}

@@ -7,7 +7,7 @@ use llmcc_ir::eval::OperandData;
 use llmcc_ir::graph::F32;
 use llmcc_ir::kernel::{Body, Expr, Matmul, Norm, Param, ParamId, Pointwise, Prologue, RowElem, RowNorm, Store};
 use llmcc_ir::quant::{Elem, Format};
-use llmcc_test_support::{Bounds, Case, FORMATS};
+use llmcc_test_support::{Bounds, Case, FORMATS, newcomers};
 use proptest::prelude::*;
 
 /// A matmul with f32 rows (`group` 0) or int8 rows.
@@ -100,7 +100,7 @@ proptest! {
 
     #[test]
     fn matmul_of_int8_rows(seed in any::<u64>(), k in 1usize..300, group in prop_oneof![Just(32usize), Just(64), Just(128)]) {
-        let case = matmul(seed, k, group, &[Elem::W8, Elem::W4, Elem::W4a]);
+        let case = matmul(seed, k, group, &[Elem::W8, Elem::W4, Elem::W4A]);
         let bounds = Bounds::new(&case, own_error);
         run_all(&case, |got| bounds.check_segments(got));
     }
@@ -108,7 +108,7 @@ proptest! {
     #[test]
     fn code_made_here_equals_microkernels(seed in any::<u64>(), k in 1usize..200, group in prop_oneof![Just(0usize), Just(32), Just(128)]) {
         let Some([here, calls]) = v3() else { return Ok(()) };
-        let elems: &[Elem] = if group == 0 { &FORMATS } else { &[Elem::W8, Elem::W4, Elem::W4a] };
+        let elems: &[Elem] = if group == 0 { &FORMATS } else { &[Elem::W8, Elem::W4, Elem::W4A] };
         let case = matmul(seed, k, group, elems);
         assert_same(&case.run(&here), &case.run(&calls), "made here and called");
     }
@@ -166,7 +166,7 @@ proptest! {
         let gain = g.rng.chance(2).then(|| g.vector(k));
         let nothing_else = gain.is_none() && quant == 0;
         let norm = (nothing_else || !g.rng.chance(4)).then_some(Norm { eps: F32::new(1e-5), width: k });
-        let format = if quant == 0 { g.format(&FORMATS) } else { Format::new(g.rng.pick(&[Elem::W8, Elem::W4, Elem::W4a]), quant as u16) };
+        let format = if quant == 0 { g.format(&FORMATS) } else { Format::new(g.rng.pick(&[Elem::W8, Elem::W4, Elem::W4A]), quant as u16) };
         let n = g.rng.below(1, 60);
         let weights = vec![g.matrix(n, k, format)];
         let elem = if quant == 0 { RowElem::F32 } else { RowElem::Q8 { group: quant } };
@@ -195,4 +195,47 @@ fn add_output(case: &mut Case, cols: usize) -> ParamId {
     case.operands.push(OperandData::poisoned(&kind, &case.batch).unwrap());
     case.kernel.params.push(Param { name: format!("extra{}", case.operands.len()), kind });
     case.operands.len() - 1
+}
+
+/// Formats without a microkernel are decoded from their descriptions, by f32 rows and (integers) by int8 rows.
+#[test]
+fn formats_without_microkernels_are_multiplied_as_described() {
+    for (seed, format) in newcomers().into_iter().enumerate() {
+        let groups = [None, format.encoding().integer_group()];
+        for (k, int8) in [(300, groups[0]), (64, groups[0]), (31, groups[0]), (300, groups[1]), (40, groups[1])] {
+            let mut g = random(seed as u64, 4, 40);
+            let x = match int8 {
+                Some(group) => g.input_q8(k, group),
+                None => g.input(g.rows, k),
+            };
+            let weights = vec![g.matrix(37, k, format)];
+            let param = g.output(37, RowElem::F32);
+            let store = Store::Rows { param, start: 0 };
+            let segments = vec![llmcc_ir::kernel::Segment { n: 37, weights, tile_n: 32, expr: Expr::Acc(0), store }];
+            let case = g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m: 3 }));
+            let bounds = Bounds::new(&case, own_error);
+            run_all(&case, |got| bounds.check_segments(got));
+        }
+    }
+}
+
+/// Such a product says that it is generic, so that `--deny-fallback` names it; one with a microkernel does not.
+#[test]
+fn products_without_microkernels_are_counted() {
+    use crate::Backend;
+    let generic = |format: Format| {
+        let mut g = random(1, 4, 40);
+        let x = g.input(g.rows, 64);
+        let weights = vec![g.matrix(32, 64, format)];
+        let store = Store::Rows { param: g.output(32, RowElem::F32), start: 0 };
+        let segments = vec![llmcc_ir::kernel::Segment { n: 32, weights, tile_n: 32, expr: Expr::Acc(0), store }];
+        let case = g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m: 3 }));
+        super::CALLS.lower(&case.kernel, super::target(llmcc_ir::target::CpuIsa::X86_64V3)).unwrap().generic.is_some()
+    };
+    for format in newcomers().into_iter().chain([Format::FP8]) {
+        assert!(generic(format), "{format}");
+    }
+    for format in ["f32", "f16", "bf16", "w8g32", "w4g64", "w4ag128"] {
+        assert!(!generic(Format::parse(format).unwrap()), "{format}");
+    }
 }

@@ -2,7 +2,8 @@
 
 use core::marker::PhantomData;
 
-use llmcc_abi::layout::{BLOCK, Elem};
+use llmcc_abi::encoding::Encoding;
+use llmcc_abi::layout::BLOCK;
 
 use super::float::fma_row;
 use super::many::Widen;
@@ -14,8 +15,8 @@ use crate::isa::{Isa, Shape};
 /// The product of a scale (f16: 11 significant bits) and a code (at most 8 bits) is exact in f32, so the order of
 /// operations leaves no trace; an asymmetric value is rounded once, when the minimum is added.
 pub(crate) trait Format<I: Isa> {
-    /// Weight format.
-    const ELEM: Elem;
+    /// What the weights are; of any group.
+    const ENCODING: Encoding;
     /// Columns in 64 bytes of codes: 4 or 8.
     const CHUNK: usize;
     /// Codes of a chunk, made ready for [`Format::value`].
@@ -34,7 +35,7 @@ fn nibble_shift(j: usize) -> i32 {
 pub(crate) struct W8;
 
 impl<I: Isa> Format<I> for W8 {
-    const ELEM: Elem = Elem::W8;
+    const ENCODING: Encoding = Encoding::W8;
     const CHUNK: usize = 4;
 
     #[inline(always)]
@@ -51,7 +52,7 @@ impl<I: Isa> Format<I> for W8 {
 pub(crate) struct W4;
 
 impl<I: Isa> Format<I> for W4 {
-    const ELEM: Elem = Elem::W4;
+    const ENCODING: Encoding = Encoding::W4;
     const CHUNK: usize = 8;
 
     #[inline(always)]
@@ -68,7 +69,7 @@ impl<I: Isa> Format<I> for W4 {
 pub(crate) struct W4a;
 
 impl<I: Isa> Format<I> for W4a {
-    const ELEM: Elem = Elem::W4a;
+    const ENCODING: Encoding = Encoding::W4A;
     const CHUNK: usize = 8;
 
     #[inline(always)]
@@ -110,7 +111,7 @@ unsafe fn column<I: Isa, T: Format<I>, const MR: usize, const NV: usize>(
 }
 
 impl<I: Isa, T: Format<I>> Kernel<I> for Decode<T> {
-    const ELEM: Elem = T::ELEM;
+    const ENCODING: Encoding = T::ENCODING;
     const SHAPE: Shape = I::DECODE;
     const LONG: bool = true;
 
@@ -122,7 +123,7 @@ impl<I: Isa, T: Format<I>> Kernel<I> for Decode<T> {
             let zero = [I::splat(0.0); NV];
             let mut g = Group::<I, NV> { scale: zero, min: zero, codes: [I::zero_words(); NV] };
             let mut acc = [zero; MR];
-            let mut place = Place::new(T::ELEM);
+            let mut place = const { Place::new(T::ENCODING) };
             let (mut k, mut group) = (0, 0);
             while k < t.k {
                 let end = t.k.min(k + t.group);
@@ -130,7 +131,7 @@ impl<I: Isa, T: Format<I>> Kernel<I> for Decode<T> {
                 for v in 0..NV {
                     t.prefetch::<I, MR, NV>(v, factors[v].add(scales));
                     g.scale[v] = I::load_f16(factors[v].add(scales));
-                    if const { matches!(T::ELEM, Elem::W4a) } {
+                    if const { T::ENCODING.has_minimum() } {
                         g.min[v] = I::load_f16(factors[v].add(scales + t.block.mins));
                     }
                 }
@@ -177,7 +178,7 @@ impl<I: Isa, T: Format<I>> Widen<I> for Decode<T> {
                 unsafe {
                     let factors = w.add(t.block.scales_of(group) + lane * 2);
                     let scale = I::load_f16(factors);
-                    let min = if const { matches!(T::ELEM, Elem::W4a) } { I::load_f16(factors.add(t.block.mins)) } else { scale };
+                    let min = if const { T::ENCODING.has_minimum() } { I::load_f16(factors.add(t.block.mins)) } else { scale };
                     let codes = w.add(t.block.codes_of(group) + lane * 4);
                     for chunk in 0..(to.min(first + t.group) - first).div_ceil(T::CHUNK) {
                         let x = T::prepare(I::load_words(codes.add(chunk * 64)));

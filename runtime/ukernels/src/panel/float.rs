@@ -1,6 +1,7 @@
 //! Unquantized weights × f32 or bf16 rows: one fused multiply-add per `k`.
 
-use llmcc_abi::layout::{BLOCK, Elem};
+use llmcc_abi::encoding::Encoding;
+use llmcc_abi::layout::BLOCK;
 
 use super::many::Widen;
 use super::{Kernel, Tile};
@@ -31,7 +32,7 @@ pub(super) unsafe fn fma_row<I: Isa, const MR: usize, const NV: usize>(
 pub(crate) struct F32;
 
 impl<I: Isa> Kernel<I> for F32 {
-    const ELEM: Elem = Elem::F32;
+    const ENCODING: Encoding = Encoding::F32;
     const SHAPE: Shape = I::FLOAT;
 
     #[inline(always)]
@@ -61,7 +62,7 @@ impl<I: Isa> Widen<I> for F32 {
 pub(crate) struct F16;
 
 impl<I: Isa> Kernel<I> for F16 {
-    const ELEM: Elem = Elem::F16;
+    const ENCODING: Encoding = Encoding::F16;
     const SHAPE: Shape = I::HALVES;
 
     #[inline(always)]
@@ -95,7 +96,7 @@ impl<I: Isa> Widen<I> for F16 {
 pub(crate) struct Bf16;
 
 impl<I: Isa> Kernel<I> for Bf16 {
-    const ELEM: Elem = Elem::Bf16;
+    const ENCODING: Encoding = Encoding::BF16;
     const SHAPE: Shape = I::HALVES;
 
     #[inline(always)]
@@ -148,7 +149,7 @@ impl<I: Isa> Widen<I> for Bf16 {
 pub(crate) struct Bf16Rows;
 
 impl<I: Isa> Kernel<I> for Bf16Rows {
-    const ELEM: Elem = Elem::Bf16;
+    const ENCODING: Encoding = Encoding::BF16;
     const SHAPE: Shape = I::BF16;
 
     #[inline(always)]

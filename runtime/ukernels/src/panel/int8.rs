@@ -2,7 +2,8 @@
 
 use core::marker::PhantomData;
 
-use llmcc_abi::layout::{BLOCK, Elem, K_PAD};
+use llmcc_abi::encoding::Encoding;
+use llmcc_abi::layout::{self, BLOCK, K_PAD};
 
 use super::{Kernel, Place, Tile};
 use crate::isa::{Isa, Shape};
@@ -21,8 +22,8 @@ const fn parts<I: Isa, const MR: usize, const NV: usize>() -> usize {
 
 /// Integer dot products of one quantized format.
 pub(crate) trait Format<I: Isa> {
-    /// Weight format.
-    const ELEM: Elem;
+    /// What the weights are; of any group.
+    const ENCODING: Encoding;
     /// Bytes of the codes of [`K_PAD`] columns of a block.
     const SLICE_BYTES: usize;
     /// What was added to each code to store it, as far as [`Format::slice`] does not undo it.
@@ -35,7 +36,7 @@ pub(crate) trait Format<I: Isa> {
 pub(crate) struct W8;
 
 impl<I: Isa> Format<I> for W8 {
-    const ELEM: Elem = Elem::W8;
+    const ENCODING: Encoding = Encoding::W8;
     const SLICE_BYTES: usize = K_PAD * 16;
     const ZERO: i32 = if I::W8_UNSIGNED { 128 } else { 0 };
 
@@ -103,7 +104,7 @@ unsafe fn slice4<I: Isa, const MR: usize, const NV: usize>(t: &Tile, dots: &mut 
 pub(crate) struct W4;
 
 impl<I: Isa> Format<I> for W4 {
-    const ELEM: Elem = Elem::W4;
+    const ENCODING: Encoding = Encoding::W4;
     const SLICE_BYTES: usize = K_PAD * 8;
     const ZERO: i32 = 8;
 
@@ -117,7 +118,7 @@ impl<I: Isa> Format<I> for W4 {
 pub(crate) struct W4a;
 
 impl<I: Isa> Format<I> for W4a {
-    const ELEM: Elem = Elem::W4a;
+    const ENCODING: Encoding = Encoding::W4A;
     const SLICE_BYTES: usize = K_PAD * 8;
     const ZERO: i32 = 0;
 
@@ -172,13 +173,12 @@ unsafe fn finish<I: Isa, T: Format<I>, const MR: usize, const NV: usize>(
         let mut scale = [I::splat(0.0); NV];
         let mut min = scale;
         if const { early(MR, NV) } {
-            let asymmetric = matches!(T::ELEM, Elem::W4a);
-            scale[0] = record[if asymmetric { 0 } else { group % 2 }];
+            scale[0] = record[group % const { layout::groups_per_record(&T::ENCODING) }];
             min[0] = record[1];
         } else {
             for v in 0..NV {
                 scale[v] = I::load_f16(scales[v]);
-                if const { matches!(T::ELEM, Elem::W4a) } {
+                if const { T::ENCODING.has_minimum() } {
                     min[v] = I::load_f16(scales[v].add(t.block.mins));
                 }
             }
@@ -193,7 +193,7 @@ unsafe fn finish<I: Isa, T: Format<I>, const MR: usize, const NV: usize>(
                 }
                 acc[m][v] = I::fma(I::to_f32(total), I::mul(scale[v], a_scale), acc[m][v]);
             }
-            if const { matches!(T::ELEM, Elem::W4a) } {
+            if const { T::ENCODING.has_minimum() } {
                 let sum = I::splat(a.add(t.q8.sums).cast::<i32>().read_unaligned() as f32);
                 for v in 0..NV {
                     acc[m][v] = I::fma(I::mul(min[v], a_scale), sum, acc[m][v]);
@@ -207,7 +207,7 @@ unsafe fn finish<I: Isa, T: Format<I>, const MR: usize, const NV: usize>(
 pub(crate) struct Int8<T>(PhantomData<T>);
 
 impl<I: Isa, T: Format<I>> Kernel<I> for Int8<T> {
-    const ELEM: Elem = T::ELEM;
+    const ENCODING: Encoding = T::ENCODING;
     const SHAPE: Shape = I::INT8;
 
     #[inline(always)]
@@ -215,7 +215,7 @@ impl<I: Isa, T: Format<I>> Kernel<I> for Int8<T> {
         unsafe {
             let codes = t.vectors::<I, NV>(0, 4);
             let mut acc = [[I::splat(0.0); NV]; MR];
-            let mut place = Place::new(T::ELEM);
+            let mut place = const { Place::new(T::ENCODING) };
             let mut record = [I::splat(0.0); 2];
             let (mut k, mut group) = (0, 0);
             while k < t.kp {

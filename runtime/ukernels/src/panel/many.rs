@@ -10,7 +10,8 @@
 use core::mem::MaybeUninit;
 
 use llmcc_abi::PanelArgs;
-use llmcc_abi::layout::{BLOCK, Elem};
+use llmcc_abi::encoding::{Encoding, Float};
+use llmcc_abi::layout::BLOCK;
 
 use super::float::fma_row;
 use super::{Kernel, Tile};
@@ -154,8 +155,8 @@ unsafe fn tile<I: Isa, const MR: usize>(p: &Columns, row: usize, mut at: usize, 
 
 /// What a panel is computed with.
 pub(crate) struct Parts {
-    /// Weight format.
-    pub elem: Elem,
+    /// What the weights are; of any group.
+    pub weights: Encoding,
     /// Blocks that two vectors of weights span.
     pub blocks: usize,
     /// [`Widen::widen`]; f32 blocks are used as they are.
@@ -165,12 +166,12 @@ pub(crate) struct Parts {
 }
 
 /// Byte of a block around which column `k` begins, `k` a multiple of [`DEPTH`], and bytes per column.
-fn place(t: &Tile, elem: Elem, k: usize) -> (usize, usize) {
+fn place(t: &Tile, weights: Encoding, k: usize) -> (usize, usize) {
     let b = &t.block;
-    match elem {
-        Elem::F32 => (k * COLUMN, COLUMN),
-        Elem::F16 | Elem::Bf16 => (k * COLUMN / 2, COLUMN / 2),
-        _ => (b.codes_of(k / t.group) - b.codes, b.record.div_ceil(b.groups * t.group)),
+    match weights.float() {
+        Some(Float::F32) => (k * COLUMN, COLUMN),
+        Some(Float::F16 | Float::Bf16) => (k * COLUMN / 2, COLUMN / 2),
+        Some(Float::E4m3) | None => (b.codes_of(k / t.group) - b.codes, b.record.div_ceil(b.groups * t.group)),
     }
 }
 
@@ -179,7 +180,7 @@ fn place(t: &Tile, elem: Elem, k: usize) -> (usize, usize) {
 /// # Safety
 /// As [`super::run`], for what `parts` were made for.
 pub(super) unsafe fn run(p: &PanelArgs, parts: &Parts) -> usize {
-    let first = Tile::new(p, parts.elem);
+    let first = Tile::new(p, parts.weights);
     let end = p.blocks as usize / parts.blocks * parts.blocks;
     let mut scratch = MaybeUninit::<Scratch>::uninit();
     let (all, mut row) = (p.m as usize, 0);
@@ -215,10 +216,10 @@ unsafe fn some(
         (false, true) => (0, to),
         (false, false) => (after, 0),
     };
-    let ((at, step), (next_at, _)) = (place(first, parts.elem, from), place(first, parts.elem, next_k));
+    let ((at, step), (next_at, _)) = (place(first, parts.weights, from), place(first, parts.weights, next_k));
     unsafe {
         let mut w = [p.w.add(block * stride + at), p.w.add((block + parts.blocks - 1) * stride + at)];
-        if parts.elem != Elem::F32 {
+        if parts.weights.float() != Some(Float::F32) {
             for b in 0..parts.blocks {
                 let out = (&raw mut (*scratch).w[b]).cast::<f32>();
                 (parts.widen)(first, p.w.add((block + b) * stride), from, to, out);

@@ -5,7 +5,8 @@ mod guarded;
 
 pub use guarded::Guarded;
 use half::f16;
-use llmcc_abi::layout::{self, BLOCK, Elem};
+use llmcc_abi::encoding::{Encoding, Float};
+use llmcc_abi::layout::{self, BLOCK};
 use llmcc_abi::{PanelArgs, PanelFn, QuantRowsFn, Uk, UkTable};
 use llmcc_ukernels::{Level, detect, table};
 
@@ -39,7 +40,7 @@ impl Rng {
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
     pub uk: Uk,
-    pub elem: Elem,
+    pub weights: Encoding,
     pub rows: Rows,
 }
 
@@ -52,31 +53,28 @@ pub enum Rows {
 }
 
 pub const KINDS: [Kind; 10] = [
-    Kind { uk: Uk::PanelF32, elem: Elem::F32, rows: Rows::F32 },
-    Kind { uk: Uk::PanelF16, elem: Elem::F16, rows: Rows::F32 },
-    Kind { uk: Uk::PanelBf16, elem: Elem::Bf16, rows: Rows::F32 },
-    Kind { uk: Uk::PanelW8, elem: Elem::W8, rows: Rows::F32 },
-    Kind { uk: Uk::PanelW4, elem: Elem::W4, rows: Rows::F32 },
-    Kind { uk: Uk::PanelW4a, elem: Elem::W4a, rows: Rows::F32 },
-    Kind { uk: Uk::PanelW8A8, elem: Elem::W8, rows: Rows::Int8 },
-    Kind { uk: Uk::PanelW4A8, elem: Elem::W4, rows: Rows::Int8 },
-    Kind { uk: Uk::PanelW4aA8, elem: Elem::W4a, rows: Rows::Int8 },
-    Kind { uk: Uk::PanelBf16Rows, elem: Elem::Bf16, rows: Rows::Bf16 },
+    Kind { uk: Uk::PanelF32, weights: Encoding::F32, rows: Rows::F32 },
+    Kind { uk: Uk::PanelF16, weights: Encoding::F16, rows: Rows::F32 },
+    Kind { uk: Uk::PanelBf16, weights: Encoding::BF16, rows: Rows::F32 },
+    Kind { uk: Uk::PanelW8, weights: Encoding::W8, rows: Rows::F32 },
+    Kind { uk: Uk::PanelW4, weights: Encoding::W4, rows: Rows::F32 },
+    Kind { uk: Uk::PanelW4a, weights: Encoding::W4A, rows: Rows::F32 },
+    Kind { uk: Uk::PanelW8A8, weights: Encoding::W8, rows: Rows::Int8 },
+    Kind { uk: Uk::PanelW4A8, weights: Encoding::W4, rows: Rows::Int8 },
+    Kind { uk: Uk::PanelW4aA8, weights: Encoding::W4A, rows: Rows::Int8 },
+    Kind { uk: Uk::PanelBf16Rows, weights: Encoding::BF16, rows: Rows::Bf16 },
 ];
 
 impl Kind {
     /// Quantization groups to test.
     pub fn groups(self) -> &'static [usize] {
-        match self.elem {
-            Elem::F32 | Elem::F16 | Elem::Bf16 | Elem::Fp8 => &[0],
-            Elem::W8 | Elem::W4 | Elem::W4a => &[32, 64, 128],
-        }
+        if self.weights.group().is_some() { &[32, 64, 128] } else { &[0] }
     }
 }
 
 /// A matrix `[n, k]`, before packing.
 pub struct Matrix {
-    pub elem: Elem,
+    pub weights: Encoding,
     pub n: usize,
     pub k: usize,
     pub group: usize,
@@ -96,16 +94,13 @@ impl Matrix {
     }
 
     /// Random elements; `extreme` makes codes the largest or the smallest there are.
-    pub fn random(elem: Elem, n: usize, k: usize, group: usize, extreme: bool, rng: &mut Rng) -> Matrix {
-        let mut w = Matrix { elem, n, k, group, dense: vec![], codes: vec![], scales: vec![], mins: vec![] };
-        let largest = match elem {
-            Elem::F32 | Elem::F16 | Elem::Bf16 => {
-                w.dense = (0..n * k).map(|_| round_to(elem, rng.signed())).collect();
-                return w;
-            }
-            Elem::W8 | Elem::Fp8 => 255,
-            Elem::W4 | Elem::W4a => 15,
-        };
+    pub fn random(weights: Encoding, n: usize, k: usize, group: usize, extreme: bool, rng: &mut Rng) -> Matrix {
+        let mut w = Matrix { weights, n, k, group, dense: vec![], codes: vec![], scales: vec![], mins: vec![] };
+        if let Some(float) = weights.float() {
+            w.dense = (0..n * k).map(|_| round_to(float, rng.signed())).collect();
+            return w;
+        }
+        let largest = (1 << weights.bits()) - 1;
         let mut code = || if extreme { largest * rng.below(2) } else { rng.below(largest + 1) };
         w.codes = (0..n * k).map(|_| code() as u8).collect();
         let count = n * w.groups();
@@ -116,7 +111,7 @@ impl Matrix {
             _ => f16::from_f32(rng.signed().abs() / 16.0),
         };
         w.scales = (0..count).map(|_| scale()).collect();
-        if elem == Elem::W4a {
+        if weights.has_minimum() {
             w.mins = (0..count).map(|_| f16::from_f32(rng.signed() / 4.0)).collect();
         }
         w
@@ -125,18 +120,13 @@ impl Matrix {
     /// Scale and minimum of the group that holds column `k`.
     pub fn scale_min(&self, n: usize, group: usize) -> (f64, f64) {
         let i = n * self.groups() + group;
-        let min = if self.elem == Elem::W4a { self.mins[i].to_f64() } else { 0.0 };
+        let min = if self.weights.has_minimum() { self.mins[i].to_f64() } else { 0.0 };
         (self.scales[i].to_f64(), min)
     }
 
     /// Code with its zero point subtracted.
     pub fn code(&self, n: usize, k: usize) -> i32 {
-        let zero = match self.elem {
-            Elem::W8 => 128,
-            Elem::W4 => 8,
-            _ => 0,
-        };
-        self.codes[n * self.k + k] as i32 - zero
+        self.codes[n * self.k + k] as i32 - self.weights.zero()
     }
 
     /// Decoded element, exact.
@@ -150,12 +140,12 @@ impl Matrix {
 
     /// Packs as `layout` describes, with `gap` bytes (a multiple of 64) between blocks. Returns the buffer and the block stride.
     pub fn pack(&self, gap: usize) -> (Guarded, usize) {
-        let bytes = layout::block(self.elem, self.k, self.group).bytes;
-        assert_eq!(layout::packed_bytes(self.elem, self.n, self.k, self.group), bytes * self.n.div_ceil(BLOCK));
+        let bytes = layout::block(&self.weights.in_groups(self.group), self.k).bytes;
+        assert_eq!(layout::packed_bytes(&self.weights.in_groups(self.group), self.n, self.k), bytes * self.n.div_ceil(BLOCK));
         let blocks: Vec<Vec<u8>> = (0..self.n.div_ceil(BLOCK)).map(|b| self.pack_block(b)).collect();
         let mut all = vec![];
         for block in &blocks {
-            assert_eq!(block.len(), bytes, "{:?} k={} group={}", self.elem, self.k, self.group);
+            assert_eq!(block.len(), bytes, "{:?} k={} group={}", self.weights, self.k, self.group);
             if !all.is_empty() {
                 all.extend(std::iter::repeat_n(0xff, gap));
             }
@@ -168,32 +158,32 @@ impl Matrix {
         let mut out = vec![];
         let row = |r: usize| (b * BLOCK + r < self.n).then_some(b * BLOCK + r);
         let dense = |r: usize, k: usize| row(r).filter(|_| k < self.k).map_or(0.0, |n| self.dense[n * self.k + k]);
-        match self.elem {
-            Elem::F32 => {
+        match self.weights.float() {
+            Some(Float::F32) => {
                 for (k, r) in pairs(self.k, BLOCK) {
                     out.extend(dense(r, k).to_le_bytes());
                 }
             }
-            Elem::F16 => {
+            Some(Float::F16) => {
                 for (k, r) in pairs(self.k, BLOCK) {
                     out.extend(f16::from_f32(dense(r, k)).to_le_bytes());
                 }
             }
-            Elem::Bf16 => {
+            Some(Float::Bf16) => {
                 for (pair, r) in pairs(self.k.div_ceil(2), BLOCK) {
                     out.extend(half::bf16::from_f32(dense(r, 2 * pair)).to_le_bytes());
                     out.extend(half::bf16::from_f32(dense(r, 2 * pair + 1)).to_le_bytes());
                 }
             }
-            Elem::W8 | Elem::W4 | Elem::W4a | Elem::Fp8 => {
+            Some(Float::E4m3) | None => {
                 let factors = |out: &mut Vec<u8>, table: &[f16], g: usize| {
                     out.extend((0..BLOCK).flat_map(|r| row(r).map_or(f16::ZERO, |n| table[n * self.groups() + g]).to_le_bytes()));
                 };
-                let together = if matches!(self.elem, Elem::W4a | Elem::Fp8) { 1 } else { 2 };
+                let together = if self.weights.has_minimum() { 1 } else { 2 };
                 for first in (0..self.groups()).step_by(together) {
                     let record = first..self.groups().min(first + together);
                     record.clone().for_each(|g| factors(&mut out, &self.scales, g));
-                    if self.elem == Elem::W4a {
+                    if self.weights.has_minimum() {
                         factors(&mut out, &self.mins, first);
                     }
                     out.resize(out.len().next_multiple_of(64), 0);
@@ -206,15 +196,11 @@ impl Matrix {
     }
 
     fn pack_codes(&self, group: usize, row: &dyn Fn(usize) -> Option<usize>, out: &mut Vec<u8>) {
-        let zero = match self.elem {
-            Elem::W8 => 128,
-            Elem::W4 => 8,
-            _ => 0,
-        };
+        let zero = self.weights.zero() as u8;
         let code = |r: usize, k: usize| row(r).filter(|_| k < self.k).map_or(zero, |n| self.codes[n * self.k + k]);
         let from = group * self.group;
         let columns = self.group.min(self.k.next_multiple_of(32) - from);
-        if self.elem == Elem::W8 {
+        if self.weights.bits() == 8 {
             for (chunk, r) in pairs(columns / 4, BLOCK) {
                 out.extend((0..4).map(|j| code(r, from + 4 * chunk + j)));
             }
@@ -231,11 +217,11 @@ fn pairs(n: usize, m: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..n * m).map(move |x| (x / m, x % m))
 }
 
-fn round_to(elem: Elem, x: f32) -> f32 {
-    match elem {
-        Elem::F16 => f16::from_f32(x).to_f32(),
-        Elem::Bf16 => half::bf16::from_f32(x).to_f32(),
-        _ => x,
+fn round_to(float: Float, x: f32) -> f32 {
+    match float {
+        Float::F16 => f16::from_f32(x).to_f32(),
+        Float::Bf16 => half::bf16::from_f32(x).to_f32(),
+        Float::F32 | Float::E4m3 => x,
     }
 }
 

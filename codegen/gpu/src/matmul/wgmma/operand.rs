@@ -6,10 +6,9 @@
 use super::super::decode::{self, Fragments, Scaling};
 use super::Product;
 use crate::mlir::{Builder, Cmp, Elem, Ty, V, V4I32};
-use llmcc_abi::layout::fragment_tile_bytes;
+use llmcc_abi::layout::{by_fours, fragment_bits};
 use llmcc_ir::gpu::schedule::WGMMA_PIECE;
 use llmcc_ir::kernel::RowElem;
-use llmcc_ir::quant::Elem as Stored;
 
 /// What a lane needs to know to find its weights.
 pub(super) struct Reader {
@@ -47,20 +46,21 @@ impl Product<'_> {
             return self.pieces(b, r, slot);
         }
         let (half, format) = (decode::half(self.plan.elem), self.p.formats[0]);
-        let words = match format.elem {
-            Stored::W4 | Stored::W4a => self.words4(b, r, slot),
-            Stored::W8 => {
+        let e = format.encoding();
+        let words = match fragment_bits(&e) {
+            4 => self.words4(b, r, slot),
+            8 if !by_fours(&e) => {
                 let words = self.pieces(b, r, slot);
                 words8(b, r, &words)
             }
-            // As 8-bit codes, and back.
-            Stored::Fp8 => {
+            // As other 8-bit codes, and back.
+            8 => {
                 let words = self.pieces(b, r, slot);
                 let words = decode::exchange_halves(b, &words);
                 let words = words8(b, r, &words);
                 decode::exchange_halves(b, &words)
             }
-            Stored::F16 | Stored::Bf16 | Stored::F32 => self.words16(b, r, slot),
+            _ => self.words16(b, r, slot),
         };
         let mut a = decode::fragments(b, format, half, &words);
         if decode::scaling(format, false) == Scaling::Weights {
@@ -72,7 +72,7 @@ impl Product<'_> {
     /// Step `s` lies in one group, whatever the lane.
     fn scale(&self, b: &mut Builder, r: &Reader, slot: V, a: &mut Fragments, half: Elem) {
         let format = self.p.formats[0];
-        let at = b.atc(slot, fragment_tile_bytes(format.elem) as i64);
+        let at = b.atc(slot, format.tile_bytes() as i64);
         let scales = decode::load_group_scales(b, format, at, r.g);
         let steps = a.len() / scales.len();
         for (a, s) in a.chunks_mut(steps).zip(scales) {
@@ -105,7 +105,7 @@ impl Product<'_> {
         let own = b.shlc(r.lane, 4);
         let own = b.at(slot, own);
         let mut words = vec![];
-        for piece in 0..(self.units() * fragment_tile_bytes(self.p.formats[0].elem)) as i64 / 512 {
+        for piece in 0..(self.units() * self.p.formats[0].tile_bytes()) as i64 / 512 {
             let p = b.atc(own, 512 * piece);
             let v = b.load(p, V4I32);
             words.extend(b.unpack(v));

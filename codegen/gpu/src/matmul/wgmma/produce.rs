@@ -6,7 +6,6 @@ use super::super::weights::Weights;
 use super::{Event, Product, ahead};
 use crate::mlir::{Builder, Cache, Cmp, I64, V};
 use crate::ring::Turn;
-use llmcc_abi::layout::fragment_tile_bytes;
 use llmcc_codegen::CodegenError;
 use llmcc_ir::gpu::schedule::{self, TILE_K, WGMMA_PIECE};
 
@@ -27,7 +26,7 @@ struct Thread<'a> {
 impl<'a> Product<'a> {
     /// Whether a strip's weights are copied in pieces of 512 bytes by four lanes; else as a whole by one.
     fn in_pieces(&self) -> bool {
-        fragment_tile_bytes(self.p.formats[0].elem) == 2048
+        self.p.formats[0].tile_bytes() == 2048
     }
 
     pub(super) fn produce(&self, b: &mut Builder, at: &mut Turn) -> Result<(), CodegenError> {
@@ -127,7 +126,7 @@ impl<'a> Product<'a> {
         let format = self.p.formats[0];
         let layout = format.block(self.plan.k);
         // Units of a strip are adjacent; where there are several, without scales.
-        let tile = self.units() * fragment_tile_bytes(format.elem);
+        let tile = self.units() * format.tile_bytes();
         let scales = schedule::unit_scales(format) * 32;
         let there = Event::Weights.barrier(b, self.map, stage);
         // One thread announces the bytes of all. What is copied before cannot complete the phase, which lacks its arrival.

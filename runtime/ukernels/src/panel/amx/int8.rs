@@ -8,7 +8,8 @@
 use core::arch::x86_64::*;
 
 use llmcc_abi::PanelArgs;
-use llmcc_abi::layout::{self, Block, Elem, Q8Row};
+use llmcc_abi::encoding::Encoding;
+use llmcc_abi::layout::{self, Block, Q8Row};
 
 use crate::isa::avx512::Avx512;
 
@@ -32,7 +33,7 @@ const FEWEST: usize = 5;
 /// A panel.
 struct Panel<'a> {
     p: &'a PanelArgs,
-    elem: Elem,
+    weights: Encoding,
     group: usize,
     kp: usize,
     /// Columns of a tile.
@@ -52,20 +53,20 @@ pub(crate) fn suits(p: &PanelArgs) -> bool {
         && layout::padded_k(k).is_multiple_of(group.min(DEPTH))
 }
 
-/// Computes a panel of quantized weights.
+/// Computes a panel of `weights`: W8, W4 or W4A, of any group.
 ///
 /// # Safety
 /// As [`llmcc_abi::PanelFn`]; the processor has AVX-512 and AMX-INT8, this process may use tiles, and [`suits`].
 #[inline(always)]
-pub(crate) unsafe fn run(p: &PanelArgs, elem: Elem) {
+pub(crate) unsafe fn run(p: &PanelArgs, weights: Encoding) {
     let (k, group) = (p.k as usize, p.group as usize);
     let panel = Panel {
         p,
-        elem,
+        weights,
         group,
         kp: layout::padded_k(k),
         depth: group.min(DEPTH),
-        block: layout::block(elem, k, group),
+        block: layout::block(&weights.in_groups(group), k),
         q8: layout::q8_row(k, group),
     };
     unsafe {
@@ -75,10 +76,10 @@ pub(crate) unsafe fn run(p: &PanelArgs, elem: Elem) {
                 many::run(&panel, pass.first, pass.rows);
             } else {
                 configure((pass.rows, pass.rows), panel.depth);
-                match panel.elem {
-                    Elem::W8 => few::run::<W8>(&panel, pass.first, pass.rows),
-                    Elem::W4 => few::run::<W4>(&panel, pass.first, pass.rows),
-                    _ => few::run::<W4a>(&panel, pass.first, pass.rows),
+                match (weights.bits(), weights.has_minimum()) {
+                    (8, _) => few::run::<W8>(&panel, pass.first, pass.rows),
+                    (_, false) => few::run::<W4>(&panel, pass.first, pass.rows),
+                    (_, true) => few::run::<W4a>(&panel, pass.first, pass.rows),
                 }
             }
         }
@@ -90,14 +91,14 @@ pub(crate) unsafe fn run(p: &PanelArgs, elem: Elem) {
 #[inline(always)]
 unsafe fn line_of<T: Format<Vectors>>(x: __m512i, out: *mut u8) -> *mut u8 {
     unsafe {
-        if const { matches!(T::ELEM, Elem::W8) } {
+        if const { T::ENCODING.bits() == 8 } {
             _mm512_storeu_si512(out.cast(), _mm512_xor_si512(x, _mm512_set1_epi8(-128)));
             return out.add(64);
         }
         // Signed bytes from nibbles in one instruction: without minimum the fourth bit, inverted, is the sign, so that 8 becomes 0.
         const SIGNED: i64 = 0x0102_0408_0808_0808;
         const UNSIGNED: i64 = 0x0102_0408_0000_0000;
-        let (low, high) = if const { matches!(T::ELEM, Elem::W4) } {
+        let (low, high) = if const { !T::ENCODING.has_minimum() } {
             let bits = |shift: i64| _mm512_set1_epi64(SIGNED << shift);
             (_mm512_gf2p8affine_epi64_epi8::<0xf8>(x, bits(0)), _mm512_gf2p8affine_epi64_epi8::<0xf8>(x, bits(4)))
         } else {

@@ -14,7 +14,7 @@ use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
-use llmcc_abi::layout::{BLOCK, Elem};
+use llmcc_abi::layout::BLOCK;
 
 use super::super::{LINE, Place, SIDE, TILE, clear, store};
 use super::{Panel, Vectors, line_of};
@@ -159,7 +159,7 @@ impl<T: Format<Vectors>> Few<'_, T> {
     unsafe fn decode(&mut self, t: usize, tile: usize) {
         let panel = self.panel;
         let stride = panel.p.w_stride as usize;
-        let lines = panel.depth / if const { matches!(T::ELEM, Elem::W8) } { 4 } else { 8 };
+        let lines = panel.depth / const { 32 / T::ENCODING.bits() as usize };
         unsafe {
             if tile == 0 {
                 self.ahead = panel.strip(t / (panel.kp / panel.depth) * BLOCKS);
@@ -200,7 +200,7 @@ impl<T: Format<Vectors>> Few<'_, T> {
                     let from = at.strip.w.add(block * at.strip.other + block_of.scales_of(2 * at.pair + half));
                     let to = &mut (*self.work).factors[at.count % 2][block];
                     _mm512_store_ps((&raw mut to[0][half]).cast(), Vectors::load_f16(from));
-                    if const { matches!(T::ELEM, Elem::W4a) } {
+                    if const { T::ENCODING.has_minimum() } {
                         _mm512_store_ps((&raw mut to[1][half]).cast(), Vectors::load_f16(from.add(block_of.mins)));
                     }
                 }
@@ -244,7 +244,7 @@ impl<T: Format<Vectors>> Few<'_, T> {
             for half in 0..GROUPS {
                 for block in 0..BLOCKS {
                     scales[half][block] = load(&raw const (*factors)[block][0][half]);
-                    if const { matches!(T::ELEM, Elem::W4a) } {
+                    if const { T::ENCODING.has_minimum() } {
                         mins[half][block] = load(&raw const (*factors)[block][1][half]);
                     }
                 }
@@ -266,7 +266,7 @@ impl<T: Format<Vectors>> Few<'_, T> {
                         let total = _mm512_cvtepi32_ps(_mm512_load_si512(sums.cast()));
                         acc[block] = _mm512_fmadd_ps(total, _mm512_mul_ps(scales[half][block], a_scale), acc[block]);
                     }
-                    if const { matches!(T::ELEM, Elem::W4a) } {
+                    if const { T::ENCODING.has_minimum() } {
                         let sum = _mm512_set1_ps(a.add(q8.sums + half * 4).cast::<i32>().read_unaligned() as f32);
                         for block in 0..BLOCKS {
                             acc[block] = _mm512_fmadd_ps(_mm512_mul_ps(mins[half][block], a_scale), sum, acc[block]);

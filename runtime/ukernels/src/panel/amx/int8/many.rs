@@ -15,7 +15,7 @@
 use core::arch::x86_64::*;
 use core::mem::MaybeUninit;
 
-use llmcc_abi::layout::{BLOCK, Elem};
+use llmcc_abi::layout::BLOCK;
 
 use super::super::{Ahead, LINE, Place, SIDE, TILE, store};
 use super::rows::{ROWS, Rows, SECTION};
@@ -138,7 +138,7 @@ impl Panel<'_> {
             if !in_place && section.0 > 0 {
                 copy(rows, blocks, (c, c_stride), (outputs, 2 * BLOCK));
             }
-            if self.elem == Elem::W4a {
+            if self.weights.has_minimum() {
                 strip.groups::<true>(section)
             } else {
                 strip.groups::<false>(section)
@@ -203,10 +203,10 @@ impl Strip<'_> {
         for block in 0..if self.other > 0 { 2 } else { 1 } {
             unsafe {
                 let to = self.codes(buffer, block);
-                match self.panel.elem {
-                    Elem::W8 => self.decode_as::<W8>(block, g, end, to),
-                    Elem::W4 => self.decode_as::<W4>(block, g, end, to),
-                    _ => self.decode_as::<W4a>(block, g, end, to),
+                match (self.panel.weights.bits(), self.panel.weights.has_minimum()) {
+                    (8, _) => self.decode_as::<W8>(block, g, end, to),
+                    (_, false) => self.decode_as::<W4>(block, g, end, to),
+                    (_, true) => self.decode_as::<W4a>(block, g, end, to),
                 }
             }
         }
@@ -229,12 +229,12 @@ impl Strip<'_> {
                 let kept = &raw mut (*self.work).factors[group % RING];
                 (*kept).keep = if group == 0 { 0 } else { !0 };
                 _mm512_store_ps((&raw mut (*kept).scales[block]).cast(), Vectors::load_f16(factors));
-                if const { matches!(T::ELEM, Elem::W4a) } {
+                if const { T::ENCODING.has_minimum() } {
                     _mm512_store_ps((&raw mut (*kept).mins[block]).cast(), Vectors::load_f16(factors.add(of.mins)));
                 }
                 let codes = w.add(of.codes_of(group));
                 let columns = self.panel.group.min(self.panel.kp - group * self.panel.group);
-                let lines = if const { matches!(T::ELEM, Elem::W8) } { columns / 4 } else { columns / 8 };
+                let lines = columns / const { 32 / T::ENCODING.bits() as usize };
                 for line in 0..lines {
                     to = line_of::<T>(_mm512_loadu_si512(codes.add(line * LINE).cast()), to);
                 }

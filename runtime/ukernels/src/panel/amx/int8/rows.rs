@@ -2,8 +2,6 @@
 
 use core::arch::x86_64::*;
 
-use llmcc_abi::layout::Elem;
-
 use super::super::SIDE;
 use super::Panel;
 
@@ -32,7 +30,7 @@ impl Panel<'_> {
                 unsafe {
                     let a = self.p.a.add((first + row) * square.stride + at * 4);
                     square.transpose(a.add(self.q8.scales), false, (&raw mut (*kept).scales[at - from][row]).cast());
-                    if self.elem == Elem::W4a {
+                    if self.weights.has_minimum() {
                         square.transpose(a.add(self.q8.sums), true, (&raw mut (*kept).sums[at - from][row]).cast());
                     }
                 }

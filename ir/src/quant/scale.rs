@@ -1,0 +1,30 @@
+//! Scales and minima as bytes.
+
+use super::ScaleKind;
+use half::{bf16, f16};
+use llmcc_abi::encoding::e4m3_to_f32;
+
+/// Writes a factor, which is exact in `kind`, to the start of `out`; an [`ScaleKind::Unsigned`] is its code.
+pub(super) fn put(kind: ScaleKind, x: f32, out: &mut [u8]) {
+    match kind {
+        ScaleKind::F32 => out[..4].copy_from_slice(&x.to_le_bytes()),
+        ScaleKind::F16 => out[..2].copy_from_slice(&f16::from_f32(x).to_le_bytes()),
+        ScaleKind::Bf16 => out[..2].copy_from_slice(&bf16::from_f32(x).to_le_bytes()),
+        ScaleKind::E8m0 => out[0] = (x.to_bits() >> 23) as u8,
+        ScaleKind::E4m3 => out[0] = super::e4m3_from_f32(x),
+        ScaleKind::Unsigned { .. } => out[0] = x as u8,
+    }
+}
+
+/// The inverse of [`put`].
+pub(super) fn get(kind: ScaleKind, bytes: &[u8]) -> f32 {
+    match kind {
+        ScaleKind::F32 => f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]),
+        ScaleKind::F16 => f16::from_le_bytes([bytes[0], bytes[1]]).to_f32(),
+        ScaleKind::Bf16 => bf16::from_le_bytes([bytes[0], bytes[1]]).to_f32(),
+        // 2⁻¹²⁷ is subnormal in f32.
+        ScaleKind::E8m0 => f32::from_bits(if bytes[0] == 0 { 1 << 22 } else { u32::from(bytes[0]) << 23 }),
+        ScaleKind::E4m3 => e4m3_to_f32(bytes[0]),
+        ScaleKind::Unsigned { .. } => bytes[0].into(),
+    }
+}

@@ -1,0 +1,322 @@
+//! What kind of number a thing holds: the one description of weights, rows of activations, caches and tensors of checkpoints.
+//!
+//! A thing is stored as **codes**, one per element, and **scales** for runs of them. The value of an element is
+//!
+//! - `number(code)` without scales,
+//! - `scale · number(code)` with a scale, rounded to f32 once,
+//! - `fma(scale, number(code), minimum)` with a scale and a minimum.
+//!
+//! Scales may be codes themselves: with two levels, `scale = above.scale · scale`, `minimum = above.minimum · minimum`.
+//! Byte layouts ([`crate::layout`]), text, evaluation, packing and the generic lowerings of backends derive from this.
+
+/// How an element is stored, and what its codes stand for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Code {
+    /// A float.
+    Float(Float),
+    /// An unsigned number `u` of 1 to 8 bits: `u − zero`.
+    Int {
+        /// Bits of a code.
+        bits: u32,
+        /// Subtracted from the code.
+        zero: i32,
+    },
+    /// An integer in two's complement.
+    Signed {
+        /// Bits of a code.
+        bits: u32,
+    },
+    /// An index of 1 to 8 bits.
+    Table {
+        /// Bits of a code.
+        bits: u32,
+        /// The numbers, as bits of f32; `2^bits` of them.
+        values: &'static [u32],
+    },
+}
+
+/// Kinds of floats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Float {
+    /// IEEE binary32.
+    F32,
+    /// IEEE binary16.
+    F16,
+    /// bfloat16.
+    Bf16,
+    /// e4m3 of the OCP 8-bit Floating Point Specification ([`e4m3_to_f32`]).
+    E4m3,
+}
+
+impl Float {
+    /// Bytes of one.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Float::F32 => 4,
+            Float::F16 | Float::Bf16 => 2,
+            Float::E4m3 => 1,
+        }
+    }
+}
+
+/// What shares a scale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Per {
+    /// A row.
+    Row,
+    /// So many adjacent columns of a row; the last ones of a row may be fewer. Of scales that are codes with scales of their own, the columns that share one of those:
+    /// a multiple of the columns below.
+    Group(u16),
+    /// The elements of one head of one token.
+    TokenHead,
+}
+
+/// How a scale is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ScaleKind {
+    /// IEEE binary32.
+    F32,
+    /// IEEE binary16.
+    F16,
+    /// bfloat16.
+    Bf16,
+    /// A power of two: `2^(u − 127)`, 255 is none.
+    E8m0,
+    /// e4m3.
+    E4m3,
+    /// An unsigned number of up to 8 bits, in a byte: a code with a scale above it.
+    Unsigned {
+        /// Bits that are used.
+        bits: u32,
+    },
+}
+
+impl ScaleKind {
+    /// Bytes of one.
+    pub const fn bytes(self) -> usize {
+        match self {
+            ScaleKind::F32 => 4,
+            ScaleKind::F16 | ScaleKind::Bf16 => 2,
+            ScaleKind::E8m0 | ScaleKind::E4m3 | ScaleKind::Unsigned { .. } => 1,
+        }
+    }
+
+    /// Significant bits at most: of a product of numbers with no more than 24 together nothing is lost in f32.
+    pub const fn significant(self) -> u32 {
+        match self {
+            ScaleKind::F32 => 24,
+            ScaleKind::F16 => 11,
+            ScaleKind::Bf16 => 8,
+            ScaleKind::E8m0 => 1,
+            ScaleKind::E4m3 => 4,
+            ScaleKind::Unsigned { bits } => bits,
+        }
+    }
+}
+
+/// A level of scales.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Scale {
+    /// What shares one.
+    pub per: Per,
+    /// How they are stored.
+    pub kind: ScaleKind,
+    /// Whether there is a minimum beside each, stored alike (asymmetric).
+    pub minimum: bool,
+}
+
+impl Scale {
+    /// Scales without minima.
+    pub const fn new(per: Per, kind: ScaleKind) -> Scale {
+        Scale { per, kind, minimum: false }
+    }
+
+    /// Scales with minima.
+    pub const fn with_minimum(per: Per, kind: ScaleKind) -> Scale {
+        Scale { per, kind, minimum: true }
+    }
+
+    /// Factors beside each other: scale, and minimum.
+    pub const fn factors(self) -> usize {
+        if self.minimum { 2 } else { 1 }
+    }
+}
+
+/// The description.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Encoding {
+    /// Of an element.
+    pub code: Code,
+    /// Levels of scales: that of the codes first, that of its scales second.
+    pub scales: [Option<Scale>; 2],
+}
+
+impl Encoding {
+    /// Floats as they are.
+    pub const F32: Encoding = Encoding::plain(Float::F32);
+    /// Floats as they are.
+    pub const F16: Encoding = Encoding::plain(Float::F16);
+    /// Floats as they are.
+    pub const BF16: Encoding = Encoding::plain(Float::Bf16);
+    /// Weights of 8 bits, symmetric; groups of any number of columns ([`Encoding::in_groups`]), as in those below.
+    pub const W8: Encoding = Encoding::scaled(Code::Int { bits: 8, zero: 128 }, Scale::new(Per::Group(0), ScaleKind::F16));
+    /// Weights of 4 bits, symmetric.
+    pub const W4: Encoding = Encoding::scaled(Code::Int { bits: 4, zero: 8 }, Scale::new(Per::Group(0), ScaleKind::F16));
+    /// Weights of 4 bits, asymmetric.
+    pub const W4A: Encoding = Encoding::scaled(Code::Int { bits: 4, zero: 0 }, Scale::with_minimum(Per::Group(0), ScaleKind::F16));
+    /// Weights of 8-bit floats.
+    pub const FP8: Encoding = Encoding::scaled(Code::Float(Float::E4m3), Scale::new(Per::Row, ScaleKind::F16));
+
+    /// Floats without scales.
+    pub const fn plain(float: Float) -> Encoding {
+        Encoding { code: Code::Float(float), scales: [None, None] }
+    }
+
+    /// Codes with one level of scales.
+    pub const fn scaled(code: Code, scale: Scale) -> Encoding {
+        Encoding { code, scales: [Some(scale), None] }
+    }
+
+    /// The same with `group` columns to a scale, where scales belong to groups.
+    #[inline(always)]
+    pub const fn in_groups(self, group: usize) -> Encoding {
+        match self.scales[0] {
+            Some(Scale { per: Per::Group(_), kind, minimum }) => {
+                Encoding { scales: [Some(Scale { per: Per::Group(group as u16), kind, minimum }), self.scales[1]], ..self }
+            }
+            _ => self,
+        }
+    }
+
+    /// Bits of an element.
+    pub const fn bits(&self) -> u32 {
+        match self.code {
+            Code::Float(f) => f.bytes() as u32 * 8,
+            Code::Int { bits, .. } | Code::Signed { bits } | Code::Table { bits, .. } => bits,
+        }
+    }
+
+    /// What is subtracted from a code.
+    pub const fn zero(&self) -> i32 {
+        match self.code {
+            Code::Int { zero, .. } => zero,
+            Code::Float(_) | Code::Signed { .. } | Code::Table { .. } => 0,
+        }
+    }
+
+    /// The kind of floats without scales; `None` for everything quantized.
+    pub const fn float(&self) -> Option<Float> {
+        match (self.code, self.scales[0]) {
+            (Code::Float(f), None) => Some(f),
+            _ => None,
+        }
+    }
+
+    /// Whether elements have a scale.
+    pub const fn is_quantized(&self) -> bool {
+        self.scales[0].is_some()
+    }
+
+    /// Whether values have a minimum added.
+    pub const fn has_minimum(&self) -> bool {
+        matches!(self.scales[0], Some(Scale { minimum: true, .. }))
+    }
+
+    /// Whether there is one scale per row.
+    pub const fn by_row(&self) -> bool {
+        matches!(self.scales[0], Some(Scale { per: Per::Row, .. }))
+    }
+
+    /// Columns that share a scale, where groups of them do.
+    pub const fn group(&self) -> Option<usize> {
+        match self.scales[0] {
+            Some(Scale { per: Per::Group(n), .. }) => Some(n as usize),
+            _ => None,
+        }
+    }
+
+    /// Columns that share a scale of scales.
+    pub const fn super_group(&self) -> Option<usize> {
+        match self.scales[1] {
+            Some(Scale { per: Per::Group(n), .. }) => Some(n as usize),
+            _ => None,
+        }
+    }
+
+    /// Columns that share a scale where codes are integers, whose products with integers are exact sums that one scale multiplies.
+    pub const fn integer_group(&self) -> Option<usize> {
+        match self.code {
+            Code::Int { .. } | Code::Signed { .. } => self.group(),
+            Code::Float(_) | Code::Table { .. } => None,
+        }
+    }
+
+    /// Whether the product of a scale and a number is exact in f32, so that adding a minimum rounds once with or without a fused multiply-add.
+    pub const fn exact_products(&self) -> bool {
+        let number = match self.code {
+            Code::Float(Float::E4m3) => 4,
+            Code::Float(Float::Bf16) => 8,
+            Code::Float(Float::F16) => 11,
+            Code::Float(Float::F32) | Code::Table { .. } => 24,
+            Code::Int { bits, .. } | Code::Signed { bits } => bits,
+        };
+        let scale = match self.scales {
+            [Some(a), Some(b)] => a.kind.significant() + b.kind.significant(),
+            [Some(a), None] => a.kind.significant(),
+            _ => 0,
+        };
+        number + scale <= 24
+    }
+
+    /// The number that an unsigned code of up to 8 bits stands for, without its scale.
+    pub const fn number(&self, u: u8) -> f32 {
+        match self.code {
+            Code::Int { zero, .. } => (u as i32 - zero) as f32,
+            Code::Signed { bits } => (((u as i8) << (8 - bits)) >> (8 - bits)) as f32,
+            Code::Table { values, .. } => f32::from_bits(values[u as usize % values.len()]),
+            Code::Float(_) => e4m3_to_f32(u),
+        }
+    }
+
+    /// The code of zero, as far as there is one: what padding is filled with.
+    pub const fn zero_code(&self) -> u8 {
+        match self.code {
+            Code::Int { zero, .. } => zero as u8,
+            Code::Float(_) | Code::Signed { .. } => 0,
+            Code::Table { values, .. } => {
+                let mut i = 0;
+                while i < values.len() && f32::from_bits(values[i]) != 0.0 {
+                    i += 1;
+                }
+                if i < values.len() { i as u8 } else { 0 }
+            }
+        }
+    }
+}
+
+/// The value of an e4m3 number, as the OCP 8-bit Floating Point Specification has it: sign, 4 bits of exponent with bias 7, 3 of mantissa; subnormal numbers, no
+/// infinities, NaN for an exponent and a mantissa of ones only.
+pub const fn e4m3_to_f32(code: u8) -> f32 {
+    let magnitude = code & 0x7f;
+    if magnitude == 0x7f {
+        return f32::NAN;
+    }
+    // The bits where f32 has its own, 120 exponents too low; the product is exact, also of subnormal numbers.
+    let x = f32::from_bits((magnitude as u32) << 20) * f32::from_bits((127 + 120) << 23);
+    if code >> 7 == 1 { -x } else { x }
+}
+
+/// Bits of the planes in which codes of `bits` bits are stored, the lowest bits of a code in the first; as many as there are powers of two in `bits`.
+pub const fn planes(bits: u32) -> ([u32; 3], usize) {
+    let (mut out, mut count, mut left) = ([0; 3], 0, bits);
+    let mut width = 8;
+    while width > 0 {
+        if left >= width {
+            out[count] = width;
+            count += 1;
+            left -= width;
+        }
+        width /= 2;
+    }
+    (out, count)
+}
