@@ -1,10 +1,11 @@
 //! Models whose layers have different sliding windows: each lifetime has pages of its own, which are given back while sequences grow.
 
 use llmcc_cli::cmd::inspect::describe;
-use llmcc_cli::loaded::{EngineOptions, Model, manifest_of};
+use llmcc_cli::loaded::{EngineOptions, Model};
+use llmcc_cli::manifest::{Manifest, StateGroup};
 use llmcc_ir::kv::KvDType;
 use llmcc_tests::{Artifact, golden, logits_in_pieces, options, windowed};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::path::Path;
 
 fn bytes_used(model: &Model) -> u64 {
@@ -45,11 +46,11 @@ fn inspect_shows_what_windows_save() {
     let folder = windowed(12, 6, 512, 32768);
     let options = llmcc_cli::session::CompileOptions { kv: Some(KvDType::F16), ..options(folder.path()) };
     let artifact = Artifact::compile(&options);
-    let manifest = manifest_of(&artifact.path).expect("a manifest");
+    let manifest = Manifest::of(&artifact.path).expect("a manifest");
     // 2 heads of 32 elements in keys and in values: 256 bytes per layer.
     assert_eq!(
-        manifest["memory"]["kv_groups"],
-        json!([{ "window": 512, "layers": 10, "per_token": 2560 }, { "window": null, "layers": 2, "per_token": 512 }])
+        manifest.memory.kv_groups,
+        [StateGroup { window: Some(512), layers: 10, per_token: 2560 }, StateGroup { window: None, layers: 2, per_token: 512 }]
     );
     let text = describe(&manifest, false);
     // A window of 512, a chunk of 512 and 4 pages; 32768 tokens.
@@ -65,6 +66,6 @@ fn inspect_shows_what_windows_save() {
         assert!(text.contains(&line), "{line}: {text}");
     }
     // A model with one lifetime says nothing about it.
-    let uniform = manifest_of(&Artifact::compile(&llmcc_tests::options(&golden("llama3"))).path).expect("a manifest");
+    let uniform = Manifest::of(&Artifact::compile(&llmcc_tests::options(&golden("llama3"))).path).expect("a manifest");
     assert!(!describe(&uniform, false).contains("without windows"));
 }

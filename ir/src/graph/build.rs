@@ -114,7 +114,7 @@ impl FuncBuilder {
     }
     /// A scalar.
     pub fn scalar(&mut self, x: f32) -> Value {
-        self.op(Op::Const(F32::new(x)), &[])
+        self.op(Op::Const { value: F32::new(x) }, &[])
     }
     /// RMSNorm: normalize runs of `width` columns, then multiply by `gain` (`[N]`; for QK norm the gain is repeated per head by the caller).
     #[track_caller]

@@ -52,11 +52,8 @@ fn hold(name: &str, what: &str, found: &Sizes) {
         return;
     }
     let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    let listed: Sizes = text
-        .lines()
-        .filter_map(|l| l.split_once(' '))
-        .map(|(size, place)| (place.to_owned(), size.parse().expect("a number")))
-        .collect();
+    let listed: Sizes =
+        text.lines().filter_map(|l| l.split_once(' ')).map(|(size, place)| (place.to_owned(), size.parse().expect("a number"))).collect();
     let mut wrong = vec![];
     for (place, size) in found {
         match listed.get(place) {
