@@ -193,22 +193,17 @@ fn build(kernel: Checked<'_>, isa: &dyn isa::TargetIsa, has_fma: bool, portable:
     let args = Args { operands, ctx: p[1], m: p[2], lo: p[3], hi: p[4], scratch: p[5] };
     let low = Lowering { kernel, args, portable };
     let mut frame = Frame::default();
-    let mut shared_per_block = 0;
-    // Scratch per row.
-    let none = |()| 0;
-    let scratch_per_m = match &kernel.kernel().body {
-        Body::Matmul(body) => matmul::lower(&low, &mut e, &mut frame, body),
-        Body::RowNorm(body) => none(rownorm::lower(&low, &mut e, &mut frame, body)),
-        Body::Attention(body) if portable => none(attention::lower(&low, &mut e, &mut frame, body)),
-        Body::Attention(body) => {
-            shared_per_block = attend::lower(&low, &mut e, &mut frame, body);
-            0
-        }
-        Body::Pointwise(body) => none(pointwise::lower(&low, &mut e, &mut frame, body)),
-        Body::Embed(body) => none(embed::lower(&low, &mut e, &mut frame, body)),
-        Body::RopeTable(body) => none(rope::lower(&low, &mut e, body)),
+    let (mut scratch_per_m, mut shared_per_block) = (0, 0);
+    match &kernel.kernel().body {
+        Body::Matmul(body) => scratch_per_m = matmul::lower(&low, &mut e, &mut frame, body),
+        Body::RowNorm(body) => rownorm::lower(&low, &mut e, &mut frame, body),
+        Body::Attention(body) if portable => attention::lower(&low, &mut e, &mut frame, body),
+        Body::Attention(body) => shared_per_block = attend::lower(&low, &mut e, &mut frame, body),
+        Body::Pointwise(body) => pointwise::lower(&low, &mut e, &mut frame, body),
+        Body::Embed(body) => embed::lower(&low, &mut e, &mut frame, body),
+        Body::RopeTable(body) => rope::lower(&low, &mut e, body),
         Body::TopK(_) => unreachable!("`supported` refuses it"),
-    };
+    }
     e.b.ins().return_(&[]);
     e.b.seal_all_blocks();
     e.b.finalize(isa.frontend_config());
