@@ -4,16 +4,19 @@
 //! target's rates on all cores that have items, plus what cannot be divided (prologue, launch). Figures come from the [`TargetSpec`] and the constants here; nothing is measured while compiling, so a build is reproducible. The constants were fitted to
 //! `llmcc bench --kernels` on two Zen 4 cores: see docs/cost-model.md.
 
-use crate::spec::segments_mut;
-use crate::work::multiplied;
+mod attention;
+mod embed;
+mod matmul;
+mod pointwise;
+mod rope_table;
+mod row_norm;
+mod top_k;
+
+use crate::work::{Launched, Work};
 use llmcc_ir::graph::UnaryOp;
-use llmcc_ir::kernel::{
-    ATTEND_BLOCK, ATTEND_PARTS, ATTEND_SPLIT_TOKENS, Attention, Body, Expr, Kernel, Matmul, ParamId, ParamKind, RowElem, Segment, Store,
-    lcm,
-};
-use llmcc_ir::plan::row_bytes;
+use llmcc_ir::kernel::{Body, Expr, Kernel, Matmul, ParamId, ParamKind, RowElem, Segment, Store, lcm};
 use llmcc_ir::quant::{BLOCK, Format};
-use llmcc_ir::target::{Arch, CpuRows, RowKind, TargetSpec};
+use llmcc_ir::target::{Arch, CpuRows, GpuArch, RowKind, TargetSpec};
 use llmcc_ir::ty::Env;
 
 pub use crate::cost_gpu::{LATENCY, TENSOR};
@@ -110,12 +113,12 @@ fn tile_units(kernel: &Kernel) -> Vec<usize> {
             },
         }
     };
-    crate::spec::segments(&kernel.body).iter().map(unit).collect()
+    kernel.body.segments().iter().map(unit).collect()
 }
 
 fn set_tiles(kernel: &mut Kernel, units: &[usize], tile_n: usize, tile_m: usize) {
     let pointwise = matches!(kernel.body, Body::Pointwise(_));
-    for (s, unit) in segments_mut(&mut kernel.body).iter_mut().zip(units) {
+    for (s, unit) in kernel.body.segments_mut().iter_mut().zip(units) {
         let wanted = if pointwise { s.n } else { tile_n };
         s.tile_n = wanted.div_ceil(*unit) * unit;
     }
@@ -134,31 +137,71 @@ pub fn seconds_at(kernel: &Kernel, t: &TargetSpec, env: Env, context: usize) -> 
     if let Some(gpu) = t.gpu() {
         return crate::cost_gpu::seconds(kernel, t, gpu, env, context);
     }
-    let m = kernel.rows.eval(env);
+    let on = OnCpu { kernel, t, m: kernel.rows.eval(env), env, context };
+    t.launch + of(&kernel.body).cpu(&on)
+}
 
-    let parallel = m.clamp(1, t.cores) as f64;
-    let work = match &kernel.body {
-        Body::Matmul(b) => matmul(kernel, b, t, m),
-        Body::Attention(a) => attention(kernel, a, t, env, context),
-        Body::RowNorm(n) => {
-            let cols = cols(kernel, n.x);
-            let norm = n.norm.map_or(1.0, |_| NORM_STEPS);
-            let steps = norm + n.gain.map_or(0.0, |_| 1.0) + quant_steps(kernel, n.out);
-            (m * cols) as f64 * (steps / ELEMENTWISE + 8.0 / t.cache) / parallel
-        }
-        Body::Pointwise(p) => p.segments.iter().map(|s| epilogue(kernel, s, t, m)).sum::<f64>() * ALONE / parallel,
-        Body::Embed(e) => match kernel.params[e.table].kind {
-            ParamKind::Matrix { k, format, .. } => {
-                let steps = if format.is_quantized() { DECODE_STEPS } else { 1.0 };
-                (m * format.packed_bytes(1, k)) as f64 / t.memory + (m * k) as f64 * steps / ELEMENTWISE / parallel
-            }
-            _ => 0.0,
-        },
-        Body::RopeTable(r) => (m * cols(kernel, r.out)) as f64 * ROPE_STEPS / ELEMENTWISE / parallel,
-        // Only GPUs have it.
-        Body::TopK(_) => 0.0,
-    };
-    t.launch + work
+/// A launch on a CPU.
+#[derive(Clone, Copy)]
+pub(crate) struct OnCpu<'a> {
+    kernel: &'a Kernel,
+    t: &'a TargetSpec,
+    /// Rows of the kernel.
+    m: usize,
+    env: Env,
+    context: usize,
+}
+
+impl OnCpu<'_> {
+    /// Cores that have rows to work on.
+    fn parallel(&self) -> f64 {
+        self.m.clamp(1, self.t.cores) as f64
+    }
+}
+
+/// A launch on a GPU.
+#[derive(Clone, Copy)]
+pub(crate) struct OnGpu<'a> {
+    pub kernel: &'a Kernel,
+    pub t: &'a TargetSpec,
+    pub gpu: &'a GpuArch,
+    /// Rows of the kernel.
+    pub m: usize,
+    pub context: usize,
+}
+
+impl OnGpu<'_> {
+    /// Seconds of bytes through the second-level cache.
+    fn l2(&self, bytes: usize) -> f64 {
+        bytes as f64 / self.gpu.l2_bandwidth
+    }
+}
+
+/// What is predicted of a family of kernels: a file each.
+pub(crate) trait Cost {
+    /// Seconds on a CPU, without the launch itself.
+    fn cpu(&self, on: &OnCpu<'_>) -> f64;
+
+    /// Seconds on a GPU, without the gap between launches.
+    fn gpu(&self, on: &OnGpu<'_>) -> f64;
+
+    /// What has to be done whatever the machine; nothing that counts, unless said.
+    fn work(&self, _: &Launched<'_>) -> Work {
+        Work::default()
+    }
+}
+
+/// The predictions of a kernel's family.
+pub(crate) fn of(body: &Body) -> &dyn Cost {
+    match body {
+        Body::Matmul(k) => k,
+        Body::RowNorm(k) => k,
+        Body::Attention(k) => k,
+        Body::Pointwise(k) => k,
+        Body::Embed(k) => k,
+        Body::RopeTable(k) => k,
+        Body::TopK(k) => k,
+    }
 }
 
 fn cols(kernel: &Kernel, p: ParamId) -> usize {
@@ -189,42 +232,6 @@ fn function_steps(op: UnaryOp) -> f64 {
         UnaryOp::Silu | UnaryOp::Gelu | UnaryOp::GeluTanh => EXP_STEPS_WIDE,
         UnaryOp::Exp | UnaryOp::Sigmoid | UnaryOp::Tanh => EXP_STEPS,
     }
-}
-
-/// Bytes of one row as the products read it, and how its elements are stored.
-fn input(kernel: &Kernel, b: &Matmul) -> (usize, RowElem) {
-    let cols = match kernel.params[b.x].kind {
-        ParamKind::Rows { cols, .. } => cols,
-        _ => 0,
-    };
-    let elem = multiplied(kernel, b);
-    (row_bytes(cols, elem), elem)
-}
-
-fn matmul(kernel: &Kernel, b: &Matmul, t: &TargetSpec, m: usize) -> f64 {
-    let (x_bytes, elem) = input(kernel, b);
-    let tile_m = b.tile_m.max(1);
-    let passes = m.div_ceil(tile_m).max(1);
-    let (mut weight_bytes, mut computed, mut items) = (0.0, 0.0, 0);
-    for s in &b.segments {
-        let tiles = s.tiles();
-        items += tiles;
-        for w in &s.weights {
-            let ParamKind::Matrix { n, k, format } = kernel.params[*w].kind else { continue };
-            let bytes = format.packed_bytes(n, k) as f64;
-            weight_bytes += bytes;
-            computed += multiply((m, n, k), tile_m, format, elem, t);
-            computed += bytes * (passes - 1) as f64 / t.cache;
-            computed += (tiles * m * x_bytes) as f64 / t.cache;
-            computed += (tiles * passes) as f64 * CALL;
-        }
-        let accumulators = s.tile_n * tile_m.min(m) * 4 * s.weights.len().max(1);
-        let spill = if accumulators > L1 { (m * s.n * 8) as f64 / t.cache } else { 0.0 };
-        computed += epilogue(kernel, s, t, m) + spill;
-    }
-    let (streamed, computed) = (weight_bytes / t.memory, computed / t.cores as f64);
-    let exposed = rows_of(elem, t).and_then(|r| r.unit_for(m)).map_or(NOT_HIDDEN, |u| u.exposed);
-    (streamed.max(computed) + streamed.min(computed) * exposed) * imbalance(items, t.cores) + prologue(kernel, b, t, m)
 }
 
 /// How a processor multiplies rows of a kind; `None`: it does not.
@@ -281,21 +288,4 @@ fn epilogue(kernel: &Kernel, s: &Segment, t: &TargetSpec, m: usize) -> f64 {
         Store::KvKey(_) | Store::KvValue(_) => KV_STEPS,
     };
     (m * s.n) as f64 * (steps / ELEMENTWISE + bytes / (t.cache * ROWS_RATE)) + rows
-}
-
-fn attention(kernel: &Kernel, a: &Attention, t: &TargetSpec, env: Env, context: usize) -> f64 {
-    let ParamKind::Kv(kv) = kernel.params[a.kv].kind else { return 0.0 };
-    let m = kernel.rows.eval(env);
-    // Whole pages are computed; half of the last one is beyond the context on average.
-    let context = kv.window.map_or(context, |w| w.min(context)) + HALF_PAGE;
-    let sequences = env.rows.clamp(1, m.max(1));
-    let bytes = (2 * context * kv.width() * kv.dtype.bytes() * sequences) as f64;
-    let macs = (2 * m * context * a.heads * kv.head_dim) as f64;
-    let items = (m * kv.kv_heads).max(1);
-    let starts = (sequences * kv.kv_heads) as f64 * ATTENTION_SEQUENCE + items as f64 * ATTENTION_TOKEN;
-    let computed = (macs / (t.macs(RowKind::F32) * ATTENTION) + starts) / t.cores as f64;
-    // Few tokens' long contexts are divided.
-    let parts = if m <= ATTEND_SPLIT_TOKENS { context.div_ceil(ATTEND_BLOCK).min(ATTEND_PARTS) } else { 1 };
-    let items = items * parts;
-    (bytes / t.memory).max(computed * imbalance(items, t.cores))
 }

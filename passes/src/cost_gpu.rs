@@ -4,10 +4,11 @@
 //! multiprocessors that the grid keeps busy; the slowest decides, plus the gap between launches of a captured graph. How a product is spread over
 //! the machine is asked of [`llmcc_ir::gpu::schedule`], which the emitter follows too.
 
+use crate::cost::{OnGpu, of};
 use llmcc_ir::gpu::schedule;
-use llmcc_ir::kernel::{Attention, Body, Expr, Kernel, Matmul, ParamId, ParamKind, Segment};
+use llmcc_ir::kernel::{Body, Expr, Kernel, ParamId, ParamKind, Segment};
 use llmcc_ir::plan::row_bytes;
-use llmcc_ir::target::{GpuArch, RowKind, TargetSpec};
+use llmcc_ir::target::{GpuArch, TargetSpec};
 use llmcc_ir::ty::Env;
 
 /// Context length at which attention is costed (no choice depends on it).
@@ -53,25 +54,12 @@ fn attention_tokens(tokens: usize, group: usize) -> usize {
 
 /// Predicted seconds of one launch whose tokens attend to `context` tokens each.
 pub fn seconds(kernel: &Kernel, t: &TargetSpec, gpu: &GpuArch, env: Env, context: usize) -> f64 {
-    let m = kernel.rows.eval(env);
-    let l2 = |bytes: usize| bytes as f64 / gpu.l2_bandwidth;
-    let work = match &kernel.body {
-        Body::Matmul(b) => matmul(kernel, b, t, gpu, m),
-        Body::Attention(a) => attention(kernel, a, t, gpu, m, context),
-        Body::RowNorm(n) => LATENCY + l2(m * (bytes_of_row(kernel, n.x) + bytes_of_row(kernel, n.out))),
-        Body::Pointwise(p) => LATENCY + p.segments.iter().map(|s| epilogue(s, gpu, m)).sum::<f64>(),
-        Body::Embed(e) => match kernel.params[e.table].kind {
-            ParamKind::Matrix { k, format, .. } => LATENCY + (m * format.packed_bytes(1, k)) as f64 / t.memory,
-            _ => 0.0,
-        },
-        Body::RopeTable(r) => LATENCY + l2(m * bytes_of_row(kernel, r.out)),
-        // Blocks search their slices, then one searches what they found.
-        Body::TopK(t) => 2.0 * LATENCY + l2(m * bytes_of_row(kernel, t.x)),
-    };
-    t.launch + work
+    let on = OnGpu { kernel, t, gpu, m: kernel.rows.eval(env), context };
+    t.launch + of(&kernel.body).gpu(&on)
 }
 
-fn bytes_of_row(kernel: &Kernel, p: ParamId) -> usize {
+/// Bytes of a row of an operand; 0 if it has none.
+pub(crate) fn bytes_of_row(kernel: &Kernel, p: ParamId) -> usize {
     match kernel.params[p].kind {
         ParamKind::Rows { cols, elem, .. } => row_bytes(cols, elem),
         ParamKind::Matrix { .. } | ParamKind::Vector { .. } | ParamKind::Kv(_) => 0,
@@ -79,42 +67,13 @@ fn bytes_of_row(kernel: &Kernel, p: ParamId) -> usize {
 }
 
 /// How much longer a grid of `blocks` takes than one that fills `slots` evenly.
-fn waves(blocks: usize, slots: usize) -> f64 {
+pub(crate) fn waves(blocks: usize, slots: usize) -> f64 {
     let blocks = blocks.max(1);
     (blocks.div_ceil(slots) * slots) as f64 / blocks as f64
 }
 
-fn matmul(kernel: &Kernel, b: &Matmul, t: &TargetSpec, gpu: &GpuArch, m: usize) -> f64 {
-    let Some(plan) = schedule::matmul(kernel, t) else { return f64::INFINITY };
-    let row_tiles = m.div_ceil(plan.rows).max(1);
-    let (mut weights, mut macs, mut ends) = (0.0, 0.0, 0.0);
-    for s in &b.segments {
-        for w in &s.weights {
-            let ParamKind::Matrix { n, k, format } = kernel.params[*w].kind else { continue };
-            weights += format.packed_bytes(n, k) as f64;
-            macs += (row_tiles * plan.rows * n * k) as f64;
-        }
-        ends += epilogue(s, gpu, m);
-    }
-    let tiles: usize = plan.phases.iter().map(|p| p.tiles).sum();
-    let (input, computed) = match b.prologue {
-        // Every block reads the rows whole and normalizes them.
-        Some(_) => (plan.blocks * plan.rows.min(m) * bytes_of_row(kernel, b.x), LATENCY),
-        None => (tiles * row_tiles * plan.rows.min(m) * bytes_of_row(kernel, b.x), 0.0),
-    };
-    let rate = match plan.variant {
-        schedule::Variant::Fma => gpu.flops(RowKind::F32),
-        schedule::Variant::Gemv | schedule::Variant::Mma | schedule::Variant::Wgmma => gpu.flops(RowKind::F16) * TENSOR,
-        schedule::Variant::WgmmaFp8 => gpu.flops(RowKind::Fp8) * TENSOR,
-    };
-    let uneven = if plan.phases.iter().all(|p| p.cut) { 1.0 } else { waves(plan.blocks * row_tiles, gpu.sms as usize * plan.resident) };
-    let again = weights * (row_tiles - 1) as f64 + input as f64;
-    let streamed = (weights / t.memory).max(again / gpu.l2_bandwidth).max(2.0 * macs / rate);
-    LATENCY + computed + streamed * uneven + ends
-}
-
 /// Seconds of an expression and its store over `m` rows, through the second-level cache.
-fn epilogue(s: &Segment, gpu: &GpuArch, m: usize) -> f64 {
+pub(crate) fn epilogue(s: &Segment, gpu: &GpuArch, m: usize) -> f64 {
     let mut bytes = 4.0;
     s.expr.visit(&mut |e| {
         if matches!(e, Expr::Rows { .. }) {
@@ -122,12 +81,4 @@ fn epilogue(s: &Segment, gpu: &GpuArch, m: usize) -> f64 {
         }
     });
     (m * s.n) as f64 * bytes / gpu.l2_bandwidth
-}
-
-fn attention(kernel: &Kernel, a: &Attention, t: &TargetSpec, gpu: &GpuArch, m: usize, context: usize) -> f64 {
-    let ParamKind::Kv(kv) = kernel.params[a.kv].kind else { return 0.0 };
-    let context = kv.window.map_or(context, |w| w.min(context));
-    let bytes = (2 * context * kv.width() * kv.dtype.bytes()) as f64;
-    let flops = (4 * m * context * a.heads * kv.head_dim) as f64;
-    LATENCY + (bytes / t.memory).max(flops / (gpu.flops(RowKind::F16) * TENSOR))
 }

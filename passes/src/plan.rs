@@ -2,7 +2,6 @@
 
 use crate::PassError;
 use crate::schedule::{FuncSchedule, Source, Step, output_params};
-use crate::spec::family;
 use llmcc_ir::graph::{Arg, Call, Module};
 use llmcc_ir::kernel::{Kernel, ParamKind};
 use llmcc_ir::plan::{Buffer, Launch, Operand, PackedWeight, Plan, Regime, Storage, WeightExpr};
@@ -142,7 +141,7 @@ impl<'a> Assembler<'a> {
             return *i;
         }
         let func = self.module.funcs.get(call.func).map_or("step", |f| f.name.as_str());
-        let stem = format!("{func}.{}", family(kernel));
+        let stem = format!("{func}.{}", kernel.body.short_name());
         let number = self.names.entry(stem.clone()).or_insert(0);
         let named = Kernel { name: format!("{stem}{number}"), ..kernel.clone() };
         *number += 1;

@@ -1,7 +1,7 @@
 //! Kernels as they stand in the e-graph: canonical, without name, without chosen tiles.
 
 use egg::Id;
-use llmcc_ir::kernel::{Body, Expr, Kernel, Param, ParamId, ParamKind, RowElem, Segment, Store};
+use llmcc_ir::kernel::{Body, Expr, Kernel, Param, ParamId, ParamKind, RowElem, Store};
 use llmcc_ir::ty::Dim;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,7 +31,7 @@ impl Spec {
     /// Results in order: matrices of rows, then the attention state.
     pub fn outputs(&self) -> Vec<Output> {
         let mut out: Vec<Output> = (self.inputs..self.kernel.params.len()).map(Output::Rows).collect();
-        let kv = segments(&self.kernel.body).iter().find_map(|s| match s.store {
+        let kv = self.kernel.body.segments().iter().find_map(|s| match s.store {
             Store::KvKey(p) | Store::KvValue(p) => Some(p),
             Store::Rows { .. } => None,
         });
@@ -42,86 +42,6 @@ impl Spec {
     /// Operand kind of an input.
     pub fn kind(&self, param: ParamId) -> &ParamKind {
         &self.kernel.params[param].kind
-    }
-}
-
-/// Segments of a body (none for bodies without expressions).
-pub fn segments(body: &Body) -> &[Segment] {
-    match body {
-        Body::Matmul(m) => &m.segments,
-        Body::Pointwise(p) => &p.segments,
-        Body::RowNorm(_) | Body::Attention(_) | Body::Embed(_) | Body::RopeTable(_) | Body::TopK(_) => &[],
-    }
-}
-
-/// Segments of a body, to change them.
-pub fn segments_mut(body: &mut Body) -> &mut [Segment] {
-    match body {
-        Body::Matmul(m) => &mut m.segments,
-        Body::Pointwise(p) => &mut p.segments,
-        Body::RowNorm(_) | Body::Attention(_) | Body::Embed(_) | Body::RopeTable(_) | Body::TopK(_) => &mut [],
-    }
-}
-
-/// Short name of the family, used in kernel names.
-pub fn family(kernel: &Kernel) -> &'static str {
-    match kernel.body {
-        Body::Matmul(_) => "matmul",
-        Body::RowNorm(_) => "norm",
-        Body::Attention(_) => "attention",
-        Body::Pointwise(_) => "pointwise",
-        Body::Embed(_) => "embed",
-        Body::RopeTable(_) => "rope_table",
-        Body::TopK(_) => "top_k",
-    }
-}
-
-/// Calls `f` on every operand number of a body, in a fixed order.
-pub fn visit_params(body: &mut Body, f: &mut impl FnMut(&mut ParamId)) {
-    match body {
-        Body::Matmul(m) => {
-            f(&mut m.x);
-            if let Some(gain) = m.prologue.as_mut().and_then(|p| p.gain.as_mut()) {
-                f(gain);
-            }
-            m.segments.iter_mut().for_each(|s| visit_segment(s, f));
-        }
-        Body::Pointwise(p) => p.segments.iter_mut().for_each(|s| visit_segment(s, f)),
-        Body::RowNorm(n) => {
-            f(&mut n.x);
-            n.gain.iter_mut().for_each(&mut *f);
-            f(&mut n.out);
-        }
-        Body::Attention(a) => [&mut a.q, &mut a.kv, &mut a.out].into_iter().for_each(f),
-        Body::Embed(e) => [&mut e.table, &mut e.out].into_iter().for_each(f),
-        Body::RopeTable(r) => [&mut r.inv_freq, &mut r.out].into_iter().for_each(f),
-        Body::TopK(t) => [&mut t.x, &mut t.out].into_iter().for_each(f),
-    }
-}
-
-fn visit_segment(s: &mut Segment, f: &mut impl FnMut(&mut ParamId)) {
-    s.weights.iter_mut().for_each(&mut *f);
-    visit_expr_params(&mut s.expr, f);
-    match &mut s.store {
-        Store::Rows { param, .. } | Store::KvKey(param) | Store::KvValue(param) => f(param),
-    }
-}
-
-/// Calls `f` on every operand number of an expression, left to right.
-pub fn visit_expr_params(e: &mut Expr, f: &mut impl FnMut(&mut ParamId)) {
-    match e {
-        Expr::Acc(_) | Expr::Const(_) => {}
-        Expr::Rows { param, .. } => f(param),
-        Expr::Vector(p) => f(p),
-        Expr::Unary(_, x) | Expr::Normalize(_, x) => visit_expr_params(x, f),
-        Expr::Rope { table, x, .. } => {
-            visit_expr_params(x, f);
-            f(table);
-        }
-        Expr::Binary(_, a, b) => {
-            visit_expr_params(a, f);
-            visit_expr_params(b, f);
-        }
     }
 }
 
@@ -171,7 +91,7 @@ impl Draft {
         }
         self.next += spec.kernel.params.len();
         let mut body = spec.kernel.body.clone();
-        visit_params(&mut body, &mut |p| *p += base);
+        body.visit_operands(&mut |p, _| *p += base);
         body
     }
 
@@ -215,18 +135,17 @@ impl Draft {
         let mut inputs: Vec<(Id, ParamKind)> = vec![];
         let mut outputs: Vec<(ParamId, ParamKind)> = vec![];
         let bound = &self.bound;
-        visit_params(&mut self.body, &mut |p| match bound.get(p) {
+        self.body.visit_operands(&mut |p, _| match bound.get(p) {
             Some((Some(id), kind)) if !inputs.iter().any(|(i, k)| i == id && k == kind) => inputs.push((*id, kind.clone())),
             Some((None, kind)) if !outputs.iter().any(|(o, _)| o == p) => outputs.push((*p, kind.clone())),
             _ => {}
         });
-        let number = |p: &mut ParamId| {
+        self.body.visit_operands(&mut |p, _| {
             *p = match bound.get(p) {
                 Some((Some(id), kind)) => inputs.iter().position(|(i, k)| i == id && k == kind).unwrap_or(0),
                 _ => inputs.len() + outputs.iter().position(|(o, _)| o == p).unwrap_or(0),
             }
-        };
-        visit_params(&mut self.body, &mut { number });
+        });
         let children = inputs.iter().map(|(id, _)| *id).collect();
         let count = inputs.len();
         let kinds = inputs.into_iter().map(|(_, k)| k).chain(outputs.into_iter().map(|(_, k)| k));
@@ -250,7 +169,7 @@ fn param_name(i: usize, inputs: usize, kind: &ParamKind) -> String {
 impl fmt::Display for Spec {
     /// One word per aspect, for dumps: `matmul[norm,q8g32|w4g32:1024->kvkey,...]`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}[", family(&self.kernel))?;
+        write!(f, "{}[", self.kernel.body.short_name())?;
         let mut parts = vec![];
         if let Body::Matmul(m) = &self.kernel.body
             && let Some(p) = m.prologue
@@ -265,7 +184,7 @@ impl fmt::Display for Spec {
             parts.extend(n.norm.map(|_| "norm".to_string()));
             parts.extend(n.gain.map(|_| "gain".to_string()));
         }
-        for s in segments(&self.kernel.body) {
+        for s in self.kernel.body.segments() {
             let to = match s.store {
                 Store::Rows { .. } => "rows",
                 Store::KvKey(_) => "key",

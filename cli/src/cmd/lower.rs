@@ -10,7 +10,7 @@ use crate::options;
 use llmcc_codegen::link::Pending;
 use llmcc_codegen::{Backend, GpuCode, Object};
 use llmcc_ir::gpu::schedule::{self, Input, MatmulSchedule};
-use llmcc_ir::kernel::{Body, Expr, Kernel, Norm, Param, ParamKind, RowElem, Segment, Store};
+use llmcc_ir::kernel::{Body, Expr, Field, Kernel, Norm, Param, ParamKind, Prologue, RowElem, Segment, Store};
 use llmcc_ir::target::{Arch, Family, GpuArch, RowKind, TargetSpec, Wish};
 use llmcc_ir::ty::Env;
 use llmcc_passes::cost;
@@ -213,26 +213,25 @@ fn norm(n: &Norm) -> Value {
     json!({ "eps": n.eps.get(), "width": n.width })
 }
 
+/// The family and its fields under the names that they have in text.
 fn body(body: &Body) -> Value {
-    match body {
-        Body::Matmul(b) => json!({
-            "family": "matmul",
-            "x": b.x,
-            "prologue": b.prologue.map(|p| json!({ "norm": p.norm.as_ref().map(norm), "gain": p.gain, "elem": elem_name(p.elem) })),
-            "segments": b.segments.iter().map(segment).collect::<Vec<_>>(),
-            "tile_m": b.tile_m,
-        }),
-        Body::RowNorm(b) => json!({
-            "family": "row_norm", "x": b.x, "gather": b.gather, "norm": b.norm.as_ref().map(norm), "gain": b.gain, "out": b.out,
-        }),
-        Body::Attention(b) => json!({
-            "family": "attention", "q": b.q, "kv": b.kv, "out": b.out, "heads": b.heads, "scale": b.scale.get(), "tile_m": b.tile_m,
-        }),
-        Body::Pointwise(b) => json!({ "family": "pointwise", "segments": b.segments.iter().map(segment).collect::<Vec<_>>() }),
-        Body::Embed(b) => json!({ "family": "embed", "table": b.table, "out": b.out }),
-        Body::RopeTable(b) => json!({ "family": "rope_table", "inv_freq": b.inv_freq, "scale": b.scale.get(), "out": b.out }),
-        Body::TopK(b) => json!({ "family": "top_k", "x": b.x, "k": b.k, "out": b.out }),
-    }
+    let field = |field: Field<'_>| match field {
+        Field::Operand(p) => json!(p),
+        Field::Optional(p) => json!(p),
+        Field::Size(n) | Field::SizeOr1(n) => json!(n),
+        Field::Real(x) => json!(x.get()),
+        Field::Flag(b) => json!(b),
+        Field::Norm(n) => n.as_ref().map_or(Value::Null, norm),
+        Field::Prologue(p) => p.map_or(Value::Null, prologue),
+        Field::Segments(all) => all.iter().map(segment).collect(),
+    };
+    let family = ("family".to_string(), json!(body.name()));
+    let fields = body.fields().into_iter().map(|(name, value)| (name.to_string(), field(value)));
+    Value::Object(std::iter::once(family).chain(fields).collect())
+}
+
+fn prologue(p: &Prologue) -> Value {
+    json!({ "norm": p.norm.as_ref().map(norm), "gain": p.gain, "elem": elem_name(p.elem) })
 }
 
 fn segment(s: &Segment) -> Value {

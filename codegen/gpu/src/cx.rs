@@ -3,7 +3,7 @@
 use crate::mlir::{Access, Builder, Cmp, I32, I64, V};
 use llmcc_abi::GpuCtx;
 use llmcc_codegen::CodegenError;
-use llmcc_ir::kernel::{Body, Kernel, Param, ParamId, ParamKind, RowElem, Segment, Store};
+use llmcc_ir::kernel::{Kernel, Param, ParamId, ParamKind, RowElem};
 use llmcc_ir::kv::KvSpec;
 use llmcc_ir::quant::Format;
 use llmcc_ir::target::TargetSpec;
@@ -46,7 +46,7 @@ impl<'k> Cx<'k> {
 
     /// Emits the kernel's function: see [`Builder::kernel`].
     pub fn function(&self, threads: u32, min_blocks: u32, body: impl FnOnce(&mut Builder, Args<'_>)) -> String {
-        let written = self.written();
+        let written = self.kernel.written();
         let of = |(p, param): (ParamId, &Param)| match param.kind {
             _ if written.contains(&p) => Access::Write,
             ParamKind::Rows { .. } | ParamKind::Kv(_) => Access::Result,
@@ -55,25 +55,6 @@ impl<'k> Cx<'k> {
         let mut access: Vec<Access> = self.kernel.params.iter().enumerate().map(of).collect();
         access.extend([Access::Read, Access::Write]);
         Builder::kernel(&self.entry(), &access, threads, min_blocks, |b, args| body(b, Args { all: args }))
-    }
-
-    /// Operands that the kernel writes.
-    fn written(&self) -> Vec<ParamId> {
-        let of = |segments: &[Segment]| {
-            let target = |s: &Segment| match s.store {
-                Store::Rows { param, .. } | Store::KvKey(param) | Store::KvValue(param) => param,
-            };
-            segments.iter().map(target).collect::<Vec<_>>()
-        };
-        match &self.kernel.body {
-            Body::Matmul(m) => of(&m.segments),
-            Body::Pointwise(p) => of(&p.segments),
-            Body::RowNorm(n) => vec![n.out],
-            Body::Attention(a) => vec![a.out],
-            Body::Embed(e) => vec![e.out],
-            Body::RopeTable(r) => vec![r.out],
-            Body::TopK(t) => vec![t.out],
-        }
     }
 
     fn kind(&self, p: ParamId) -> Result<&ParamKind, CodegenError> {

@@ -10,7 +10,7 @@
 use super::attention::{Item, TOKENS};
 use super::emit::{Emit, I32, I64};
 use super::frame::Frame;
-use super::{CodegenError, Lowering, quant, wide};
+use super::{Lowering, quant, wide};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{AbiParam, InstBuilder, Signature, Value};
 use cranelift_codegen::isa::CallConv;
@@ -56,8 +56,8 @@ struct Work {
 }
 
 /// Emits the items `lo..hi`; returns [`llmcc_abi::KernelDesc::shared_per_block`].
-pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Attention) -> Result<usize, CodegenError> {
-    let plan = Plan::new(low, frame, k)?;
+pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Attention) -> usize {
+    let plan = Plan::new(low, frame, k);
     let call = e.offset(low.args.scratch, plan.args);
     plan.constants(low, e, k, call);
     let seqs = low.args.step(e, offset_of!(StepCtx, seqs));
@@ -99,7 +99,7 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Attenti
         let done = e.b.ins().imul(done, kv_heads);
         e.add(unit, done)
     });
-    Ok(attend_shared(plan.heads, plan.spec.head_dim))
+    attend_shared(plan.heads, plan.spec.head_dim)
 }
 
 /// The range of items; in steps of many tokens, which are work enough, moved up to whole tokens.
@@ -131,26 +131,14 @@ fn slot(low: &Lowering, e: &mut Emit, item: Value, kv_units: usize) -> Value {
 }
 
 impl Plan {
-    fn new(low: &Lowering, frame: &mut Frame, k: &Attention) -> Result<Plan, CodegenError> {
-        let spec = low.kv(k.kv)?;
+    fn new(low: &Lowering, frame: &mut Frame, k: &Attention) -> Plan {
+        let spec = low.kernel.kv(k.kv);
         let d = spec.head_dim;
-        let (out_cols, out_elem) = low.rows(k.out)?;
-        if d == 0 || spec.kv_heads == 0 || k.heads == 0 || !k.heads.is_multiple_of(spec.kv_heads) {
-            return Err(low.error(format!("{} query heads do not fit {spec}", k.heads)));
-        }
-        if low.f32_rows(k.q)? != k.heads * d || out_cols != k.heads * d {
-            return Err(low.error(format!("queries and output must have {} columns", k.heads * d)));
-        }
+        let (out_cols, out_elem) = low.rows(k.out);
         let heads = k.heads / spec.kv_heads;
         let width = heads * d;
-        match out_elem {
-            RowElem::F32 | RowElem::Bf16 => {}
-            RowElem::Q8 { group } if width.is_multiple_of(group) => {}
-            RowElem::Q8 { group } => return Err(low.error(format!("int8 groups of {group} cut the {width} columns of a KV head"))),
-            RowElem::F16 | RowElem::Fp8 => return Err(low.error("CPUs have no f16 or fp8 rows".into())),
-        }
         let rounded = out_elem != RowElem::F32;
-        Ok(Plan {
+        Plan {
             spec,
             page: layout::page(spec.kv_heads, d, spec.dtype.bytes()),
             heads,
@@ -161,7 +149,7 @@ impl Plan {
             args: frame.bytes(size_of::<AttendArgs>()),
             sums: frame.floats(if rounded { TOKENS * width } else { 0 }),
             work: frame.floats(attend_work(TOKENS * heads, d)),
-        })
+        }
     }
 
     /// Stores the arguments that are the same in every call.

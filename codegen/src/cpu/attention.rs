@@ -6,11 +6,11 @@
 //! the weighted sum of values over
 //! the valid slots. The order depends on the token's position alone.
 
+use super::Lowering;
 use super::emit::{Emit, F32, I8X16, I32, LANES};
 use super::frame::Frame;
 use super::quant;
 use super::store::page_address;
-use super::{CodegenError, Lowering};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value};
 use llmcc_abi::layout::{self, Page};
@@ -96,8 +96,8 @@ impl Item {
 }
 
 /// Emits the items `lo..hi`.
-pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Attention) -> Result<(), CodegenError> {
-    let plan = Plan::new(low, frame, k)?;
+pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Attention) {
+    let plan = Plan::new(low, frame, k);
     let positions = low.args.step(e, offset_of!(StepCtx, positions));
     let seqs = low.args.step(e, offset_of!(StepCtx, seqs));
     // Items come in parts, which threads may divide; here who has the first part has them all.
@@ -138,34 +138,19 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Attenti
         plan.each_head(low, e, queries, |e, _, state, sums| plan.finish(e, state, sums));
         plan.store(low, e, low.args.operand(k.out), token, head);
     });
-    Ok(())
 }
 
 impl Plan {
-    fn new(low: &Lowering, frame: &mut Frame, k: &Attention) -> Result<Plan, CodegenError> {
-        let spec = low.kv(k.kv)?;
-        let (d, width) = (spec.head_dim, k.heads * spec.head_dim);
-        let (out_cols, out_elem) = low.rows(k.out)?;
-        if d == 0 || spec.kv_heads == 0 || k.heads == 0 || !k.heads.is_multiple_of(spec.kv_heads) {
-            return Err(low.error(format!("{} query heads do not fit {spec}", k.heads)));
-        }
-        if low.f32_rows(k.q)? != width || out_cols != width {
-            return Err(low.error(format!("queries and output must have {width} columns")));
-        }
+    fn new(low: &Lowering, frame: &mut Frame, k: &Attention) -> Plan {
+        let spec = low.kernel.kv(k.kv);
+        let d = spec.head_dim;
+        let (out_cols, out_elem) = low.rows(k.out);
         let heads_per_kv = k.heads / spec.kv_heads;
-        if out_elem.is_half() {
-            return Err(low.error("16-bit rows need the attention microkernel".into()));
-        }
-        if let RowElem::Q8 { group } = out_elem
-            && !(heads_per_kv * d).is_multiple_of(group)
-        {
-            return Err(low.error(format!("int8 groups of {group} cut the {} columns of a KV head", heads_per_kv * d)));
-        }
         let (k_buffer, v_buffer) = match spec.dtype {
             KvDType::F32 => (0, 0),
             KvDType::F16 | KvDType::Bf16 | KvDType::Int8 => (frame.floats(d * PAGE_TOKENS), frame.floats(d * PAGE_TOKENS)),
         };
-        Ok(Plan {
+        Plan {
             spec,
             page: layout::page(spec.kv_heads, d, spec.dtype.bytes()),
             heads_per_kv,
@@ -178,7 +163,7 @@ impl Plan {
             probabilities: frame.floats(PAGE_TOKENS),
             state: frame.floats(heads_per_kv * 2),
             sums: frame.floats(heads_per_kv * d),
-        })
+        }
     }
 
     /// Nothing seen yet: maximum −∞, sums 0.

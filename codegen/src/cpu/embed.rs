@@ -3,21 +3,18 @@
 use super::codes::{self, scalar_f16};
 use super::emit::{Emit, F32};
 use super::frame::Frame;
-use super::{CodegenError, Lowering};
+use super::Lowering;
 use cranelift_codegen::ir::{InstBuilder, Value};
 use llmcc_abi::StepCtx;
 use llmcc_abi::encoding::Float;
 use llmcc_abi::layout::{self, BLOCK};
-use llmcc_ir::kernel::Embed;
+use llmcc_ir::kernel::{Embed, MatrixOperand};
 use llmcc_ir::quant::Format;
 use std::mem::offset_of;
 
 /// Emits the tokens `lo..hi`.
-pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Embed) -> Result<(), CodegenError> {
-    let (_, cols, format) = low.matrix(k.table)?;
-    if low.f32_rows(k.out)? != cols {
-        return Err(low.wrong(k.out, &format!("f32 rows of {cols} columns")));
-    }
+pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Embed) {
+    let MatrixOperand { k: cols, format, .. } = low.kernel.matrix(k.table);
     // Codes are decoded 8 at a time, which may reach past the row.
     let buffer = (format.is_quantized() && !cols.is_multiple_of(8)).then(|| frame.floats(layout::padded_k(cols)));
     let tokens = low.args.step(e, offset_of!(StepCtx, tokens));
@@ -41,7 +38,6 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Embed) 
             }
         }
     });
-    Ok(())
 }
 
 /// f32, f16, bf16: one element after the other, a block's rows being interleaved.

@@ -6,11 +6,11 @@
 //! Everything that evaluates expressions (epilogues,
 //! pointwise kernels, row norms, prologues) goes through here, so equal expressions give equal bits.
 
+use super::Lowering;
 use super::emit::{Emit, F32, LANES};
 use super::frame::Frame;
 use super::runs::{normalize, rotate};
 use super::wide::{self, Map};
-use super::{CodegenError, Lowering};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value};
 use llmcc_abi::math::{Binary, Unary};
@@ -80,28 +80,16 @@ enum Ready {
 }
 
 impl Program {
-    /// Splits `expr`, which reads `lanes` accumulators, into stages. `width`: most columns evaluated at once; row buffers are reserved
+    /// Splits `expr` into stages. `width`: most columns evaluated at once; row buffers are reserved
     /// in `frame`, padded to a multiple of 32 columns.
-    ///
-    /// # Errors
-    /// Operands of the wrong kind.
-    pub fn new(low: &Lowering, frame: &mut Frame, expr: &Expr, width: usize, lanes: usize) -> Result<Program, CodegenError> {
-        let mut missing = None;
-        expr.visit(&mut |e| {
-            if let Expr::Acc(lane) = e {
-                missing = missing.or((*lane >= lanes).then_some(*lane))
-            }
-        });
-        if let Some(lane) = missing {
-            return Err(low.error(format!("there is no accumulator {lane}, only {lanes}")));
-        }
+    pub fn new(low: &Lowering, frame: &mut Frame, expr: &Expr, width: usize) -> Program {
         let mut stages = Vec::new();
-        let root = split(low, frame, expr, width, &mut stages)?;
+        let root = split(low, frame, expr, width, &mut stages);
         let result = match &root {
             Node::Acc(_) => 0,
             node => node.buffer().unwrap_or_else(|| frame.floats(width.next_multiple_of(32))),
         };
-        Ok(Program { stages, root, result })
+        Program { stages, root, result }
     }
 
     /// Evaluates the whole span to f32 at `out`.
@@ -142,28 +130,28 @@ impl Node {
     }
 }
 
-fn split(low: &Lowering, frame: &mut Frame, expr: &Expr, width: usize, stages: &mut Vec<Stage>) -> Result<Node, CodegenError> {
-    Ok(match expr {
+fn split(low: &Lowering, frame: &mut Frame, expr: &Expr, width: usize, stages: &mut Vec<Stage>) -> Node {
+    match expr {
         Expr::Acc(lane) => Node::Acc(*lane),
-        Expr::Rows { param, start } => Node::Rows { param: *param, start: *start, cols: low.f32_rows(*param)? },
-        Expr::Vector(param) => Node::Vector { param: *param, len: low.vector(*param)? },
+        Expr::Rows { param, start } => Node::Rows { param: *param, start: *start, cols: low.cols(*param) },
+        Expr::Vector(param) => Node::Vector { param: *param, len: low.kernel.vector(*param) },
         Expr::Const(c) => Node::Const(c.get()),
-        Expr::Unary(op, x) => Node::Unary(*op, Box::new(split(low, frame, x, width, stages)?)),
+        Expr::Unary(op, x) => Node::Unary(*op, Box::new(split(low, frame, x, width, stages))),
         Expr::Binary(op, a, b) => {
-            let a = split(low, frame, a, width, stages)?;
-            let b = split(low, frame, b, width, stages)?;
+            let a = split(low, frame, a, width, stages);
+            let b = split(low, frame, b, width, stages);
             Node::Binary(*op, Box::new(a), Box::new(b))
         }
         Expr::Normalize(norm, x) => {
-            let x = split(low, frame, x, width, stages)?;
+            let x = split(low, frame, x, width, stages);
             stage(frame, x, width, Run::Normalize(*norm), stages)
         }
         Expr::Rope { head_dim, table, x } => {
-            let dim = low.f32_rows(*table)?;
-            let x = split(low, frame, x, width, stages)?;
+            let dim = low.cols(*table);
+            let x = split(low, frame, x, width, stages);
             stage(frame, x, width, Run::Rope { head_dim: *head_dim, table: *table, dim }, stages)
         }
-    })
+    }
 }
 
 fn stage(frame: &mut Frame, x: Node, width: usize, run: Run, stages: &mut Vec<Stage>) -> Node {

@@ -4,22 +4,21 @@
 //! row-major), then the
 //! segment's expression is evaluated over them and stored. A plain `Acc(0)` into f32 rows is computed in place.
 
+use super::Lowering;
 use super::emit::{Emit, I64};
 use super::expr::{Program, Span, norm_expr};
 use super::frame::Frame;
 use super::panel::{self, Panel};
 use super::rope::microkernel;
 use super::store::{Dest, Target};
-use super::{CodegenError, Lowering};
 use cranelift_codegen::ir::{AbiParam, InstBuilder, Signature, StackSlot, StackSlotData, StackSlotKind, Value};
 use cranelift_codegen::isa::CallConv;
 use llmcc_abi::encoding::{Encoding, Float};
 use llmcc_abi::layout::{self, BLOCK};
 use llmcc_abi::{PanelArgs, Uk};
-use llmcc_ir::kernel::{Expr, Matmul, ParamId, Prologue, RowElem, Segment};
+use llmcc_ir::kernel::{Expr, Matmul, MatrixOperand, ParamId, Prologue, RowElem, Segment};
 use llmcc_ir::plan::row_bytes;
 use llmcc_ir::quant::{Format, GROUPS};
-use llmcc_ir::target::RowKind;
 use std::mem::offset_of;
 
 /// The rows multiplied, after the prologue.
@@ -52,20 +51,14 @@ struct Plan<'k> {
 }
 
 /// Emits the column tiles `lo..hi`; returns scratch bytes per row.
-pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Matmul) -> Result<usize, CodegenError> {
-    let (cols, elem) = low.rows(k.x)?;
-    if k.tile_m == 0 {
-        return Err(low.error("tile_m is 0".into()));
-    }
-    let prologue = match &k.prologue {
-        Some(p) => Some(Rows::new(low, frame, k.x, p)?),
-        None => None,
-    };
+pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Matmul) -> usize {
+    let (cols, elem) = low.rows(k.x);
+    let prologue = k.prologue.as_ref().map(|p| Rows::new(low, frame, k.x, p));
     let multiplied = k.prologue.map_or(elem, |p| p.elem);
     let mut plans = Vec::new();
     let mut first_item = 0;
     for segment in &k.segments {
-        plans.push(plan(low, frame, segment, first_item, k.tile_m, cols, multiplied)?);
+        plans.push(plan(low, frame, segment, first_item, k.tile_m));
         first_item += segment.tiles();
     }
     let args = e.b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, size_of::<PanelArgs>() as u32, 3));
@@ -80,52 +73,25 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Matmul)
     for plan in &plans {
         plan.emit(low, e, &input, k.tile_m, args);
     }
-    Ok(per_row)
+    per_row
 }
 
-fn plan<'k>(
-    low: &Lowering,
-    frame: &mut Frame,
-    segment: &'k Segment,
-    first_item: usize,
-    tile_m: usize,
-    cols: usize,
-    elem: RowElem,
-) -> Result<Plan<'k>, CodegenError> {
-    if segment.tile_n == 0 || (segment.tile_n < segment.n && !segment.tile_n.is_multiple_of(BLOCK)) {
-        return Err(low.error(format!("tile_n {} is not a multiple of {BLOCK}", segment.tile_n)));
-    }
+fn plan<'k>(low: &Lowering, frame: &mut Frame, segment: &'k Segment, first_item: usize, tile_m: usize) -> Plan<'k> {
     let tile_n = segment.tile_n.min(segment.n.next_multiple_of(BLOCK));
     let tile_stride = layout::tile_row(tile_n);
-    let mut lanes = Vec::new();
-    for weights in &segment.weights {
-        let (n, k, format) = low.matrix(*weights)?;
-        if n != segment.n || k != cols {
-            return Err(low.wrong(*weights, &format!("a packed matrix of {} rows and {cols} columns", segment.n)));
-        }
-        match elem {
-            RowElem::F32 => {}
-            RowElem::Q8 { group } if format.encoding().integer_group() == Some(group) => {}
-            RowElem::Q8 { group } => return Err(low.wrong(*weights, &format!("quantized with the group of the int8 rows, {group}"))),
-            RowElem::Bf16 if format.encoding().float() == Some(Float::Bf16) && !low.portable => {}
-            RowElem::Bf16 | RowElem::F16 | RowElem::Fp8 => {
-                let what = format!(
-                    "{} rows are not multiplied by {format} weights: of 16-bit and fp8 rows, only bf16 ones are, by bf16 microkernels",
-                    RowKind::from(elem)
-                );
-                return Err(low.error(what));
-            }
-        }
-        lanes.push(Lane { weights: *weights, k, format, tile: 0 });
-    }
-    let program = Program::new(low, frame, &segment.expr, tile_n, segment.weights.len())?;
-    let (out, dest) = Dest::new(low, &segment.store, segment.n, segment.tile_n)?;
+    let lane = |weights: &ParamId| {
+        let MatrixOperand { k, format, .. } = low.kernel.matrix(*weights);
+        Lane { weights: *weights, k, format, tile: 0 }
+    };
+    let mut lanes: Vec<Lane> = segment.weights.iter().map(lane).collect();
+    let program = Program::new(low, frame, &segment.expr, tile_n);
+    let (out, dest) = Dest::new(low, &segment.store);
     // A plain accumulator into f32 rows needs no tile, if whole blocks may be written.
     let in_place = matches!((&dest, &segment.expr), (Dest::F32 { .. }, Expr::Acc(0))) && segment.n.is_multiple_of(BLOCK);
     if !in_place {
         lanes.iter_mut().for_each(|lane| lane.tile = frame.floats(tile_m * tile_stride));
     }
-    Ok(Plan { segment, first_item, lanes, tile_stride, program, out, dest, in_place })
+    Plan { segment, first_item, lanes, tile_stride, program, out, dest, in_place }
 }
 
 impl Plan<'_> {
@@ -292,9 +258,9 @@ struct Rows {
 }
 
 impl Rows {
-    fn new(low: &Lowering, frame: &mut Frame, x: ParamId, p: &Prologue) -> Result<Rows, CodegenError> {
-        let n = low.f32_rows(x)?;
-        let program = Program::new(low, frame, &norm_expr(x, p.norm, p.gain), n, 0)?;
+    fn new(low: &Lowering, frame: &mut Frame, x: ParamId, p: &Prologue) -> Rows {
+        let n = low.cols(x);
+        let program = Program::new(low, frame, &norm_expr(x, p.norm, p.gain), n);
         let (dest, stride) = match p.elem {
             RowElem::Q8 { group } => (Dest::Q8 { start: 0, cols: n, group }, layout::q8_row(n, group).bytes),
             RowElem::F32 => {
@@ -305,9 +271,9 @@ impl Rows {
                 let stride = (n * 2).next_multiple_of(64);
                 (Dest::Bf16 { start: 0, stride }, stride)
             }
-            RowElem::F16 | RowElem::Fp8 => return Err(low.error("CPUs have no f16 or fp8 rows".into())),
+            RowElem::F16 | RowElem::Fp8 => unreachable!("`supported` refuses such rows"),
         };
-        Ok(Rows { program, dest, stride, n })
+        Rows { program, dest, stride, n }
     }
 
     fn emit(&self, low: &Lowering, e: &mut Emit, base: Value) {

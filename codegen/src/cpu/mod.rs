@@ -37,6 +37,7 @@ mod rope;
 mod rownorm;
 mod runs;
 mod store;
+mod supported;
 mod wide;
 
 #[cfg(test)]
@@ -50,9 +51,8 @@ use cranelift_codegen::{Context, isa};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use emit::{Emit, I64};
 use frame::Frame;
-use llmcc_ir::kernel::{Body, Kernel, Matmul, ParamId, ParamKind, RowElem};
-use llmcc_ir::kv::KvSpec;
-use llmcc_ir::quant::{Format, Packing};
+use llmcc_ir::diag::Diagnostic;
+use llmcc_ir::kernel::{Body, Checked, Kernel, Matmul, ParamId, ParamKind, RowElem};
 use llmcc_ir::target::{CpuIsa, TargetSpec};
 
 /// Cranelift code for CPUs.
@@ -72,11 +72,13 @@ impl Backend for CpuBackend {
             return Err(unsupported(kernel, format!("the CPU backend does not serve target `{}`", target.name)));
         };
         let isa = cranelift_isa(level).map_err(|what| internal(kernel, what))?;
-        let built = build(kernel, target, isa.as_ref(), self.portable)?;
-        let mut object = compile(kernel, isa.as_ref(), built)?;
+        let kernel = kernel.check().map_err(|errors| refused(kernel, &errors))?;
+        supported::check(kernel, target, self.portable)?;
+        let built = build(kernel, isa.as_ref(), level != CpuIsa::X86_64, self.portable);
+        let mut object = compile(&kernel, isa.as_ref(), built)?;
         object.generic = match &kernel.body {
             Body::Matmul(_) if self.portable => Some("128-bit inner products instead of microkernels"),
-            Body::Matmul(m) if lacks_microkernel(kernel, m) => Some("128-bit inner products: no microkernel multiplies its weights"),
+            Body::Matmul(m) if lacks_microkernel(&kernel, m) => Some("128-bit inner products: no microkernel multiplies its weights"),
             Body::Pointwise(_) => Some("elementwise work that no other kernel absorbed"),
             _ => None,
         };
@@ -95,6 +97,11 @@ fn lacks_microkernel(kernel: &Kernel, m: &Matmul) -> bool {
 
 fn unsupported(kernel: &Kernel, what: String) -> CodegenError {
     CodegenError::Unsupported { kernel: kernel.name.clone(), what }
+}
+
+/// A kernel that breaks the rules of its level.
+fn refused(kernel: &Kernel, errors: &[Diagnostic]) -> CodegenError {
+    internal(kernel, errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
 }
 
 fn internal(kernel: &Kernel, what: String) -> CodegenError {
@@ -127,8 +134,7 @@ fn cranelift_isa(level: CpuIsa) -> Result<OwnedTargetIsa, String> {
 
 /// A kernel being lowered: what every family needs to know.
 struct Lowering<'k> {
-    kernel: &'k Kernel,
-    target: &'k TargetSpec,
+    kernel: Checked<'k>,
     args: Args,
     /// Inner products are made here, not called.
     portable: bool,
@@ -145,7 +151,7 @@ struct Args {
 }
 
 impl Args {
-    /// Operand `p`. The families check parameter numbers before they emit code.
+    /// Operand `p`.
     fn operand(&self, p: ParamId) -> Value {
         self.operands[p]
     }
@@ -157,61 +163,15 @@ impl Args {
 }
 
 impl Lowering<'_> {
-    fn error(&self, what: String) -> CodegenError {
-        unsupported(self.kernel, what)
-    }
-
-    fn kind(&self, p: ParamId) -> Result<&ParamKind, CodegenError> {
-        self.kernel.params.get(p).map(|p| &p.kind).ok_or_else(|| self.error(format!("there is no operand {p}")))
-    }
-
-    fn wrong(&self, p: ParamId, want: &str) -> CodegenError {
-        self.error(format!("operand `{}` must be {want}", self.kernel.params.get(p).map_or("?", |p| &p.name)))
-    }
-
     /// Columns and storage of a matrix of rows.
-    fn rows(&self, p: ParamId) -> Result<(usize, RowElem), CodegenError> {
-        match *self.kind(p)? {
-            ParamKind::Rows { elem, .. } if !self.target.multiplies(elem) => {
-                let kinds: Vec<String> = self.target.rows().iter().map(ToString::to_string).collect();
-                Err(self.wrong(p, &format!("a matrix of rows that `{}` multiplies: {}", self.target.name, kinds.join(", "))))
-            }
-            ParamKind::Rows { cols, elem, .. } => Ok((cols, elem)),
-            _ => Err(self.wrong(p, "a matrix of rows")),
-        }
+    fn rows(&self, p: ParamId) -> (usize, RowElem) {
+        let rows = self.kernel.rows(p);
+        (rows.cols, rows.elem)
     }
 
-    /// Columns of a matrix of f32 rows.
-    fn f32_rows(&self, p: ParamId) -> Result<usize, CodegenError> {
-        match self.rows(p)? {
-            (cols, RowElem::F32) => Ok(cols),
-            (_, RowElem::Q8 { .. } | RowElem::F16 | RowElem::Bf16 | RowElem::Fp8) => Err(self.wrong(p, "a matrix of f32 rows")),
-        }
-    }
-
-    /// Rows, columns and storage of a packed matrix.
-    fn matrix(&self, p: ParamId) -> Result<(usize, usize, Format), CodegenError> {
-        match *self.kind(p)? {
-            ParamKind::Matrix { format, .. } if format.packing != Packing::Panel => Err(self.wrong(p, "packed in panels, for a CPU")),
-            ParamKind::Matrix { n, k, format } => Ok((n, k, format)),
-            _ => Err(self.wrong(p, "a packed matrix")),
-        }
-    }
-
-    /// Length of a vector.
-    fn vector(&self, p: ParamId) -> Result<usize, CodegenError> {
-        match *self.kind(p)? {
-            ParamKind::Vector { len } if len > 0 => Ok(len),
-            _ => Err(self.wrong(p, "a vector that is not empty")),
-        }
-    }
-
-    /// An attention state.
-    fn kv(&self, p: ParamId) -> Result<KvSpec, CodegenError> {
-        match *self.kind(p)? {
-            ParamKind::Kv(spec) => Ok(spec),
-            _ => Err(self.wrong(p, "an attention state")),
-        }
+    /// Columns of a matrix of rows.
+    fn cols(&self, p: ParamId) -> usize {
+        self.kernel.rows(p).cols
     }
 }
 
@@ -223,8 +183,7 @@ struct Built {
     shared_per_block: usize,
 }
 
-fn build(kernel: &Kernel, target: &TargetSpec, isa: &dyn isa::TargetIsa, portable: bool) -> Result<Built, CodegenError> {
-    let has_fma = target.cpu() != Some(CpuIsa::X86_64);
+fn build(kernel: Checked<'_>, isa: &dyn isa::TargetIsa, has_fma: bool, portable: bool) -> Built {
     let mut signature = Signature::new(CallConv::SystemV);
     signature.params.extend([AbiParam::new(I64); 6]);
     let mut func = Function::with_name_signature(UserFuncName::testcase(kernel.name.as_bytes()), signature);
@@ -236,29 +195,23 @@ fn build(kernel: &Kernel, target: &TargetSpec, isa: &dyn isa::TargetIsa, portabl
     let p = e.b.block_params(entry).to_vec();
     let operands = (0..kernel.params.len()).map(|i| e.load(I64, p[0], i * 8)).collect();
     let args = Args { operands, ctx: p[1], m: p[2], lo: p[3], hi: p[4], scratch: p[5] };
-    let low = Lowering { kernel, target, args, portable };
+    let low = Lowering { kernel, args, portable };
     let mut frame = Frame::default();
-    let mut shared_per_block = 0;
-    let scratch_per_m = match &kernel.body {
-        Body::Matmul(body) => matmul::lower(&low, &mut e, &mut frame, body)?,
-        Body::RowNorm(body) => rownorm::lower(&low, &mut e, &mut frame, body).map(|()| 0)?,
-        Body::Attention(body) if portable => attention::lower(&low, &mut e, &mut frame, body).map(|()| 0)?,
-        Body::Attention(body) => {
-            shared_per_block = attend::lower(&low, &mut e, &mut frame, body)?;
-            0
-        }
-        Body::Pointwise(body) => pointwise::lower(&low, &mut e, &mut frame, body).map(|()| 0)?,
-        Body::Embed(body) => embed::lower(&low, &mut e, &mut frame, body).map(|()| 0)?,
-        Body::RopeTable(body) => rope::lower(&low, &mut e, body).map(|()| 0)?,
-        Body::TopK(_) => {
-            let what = "the runtime reads logits where they are: there are no candidates on CPUs".into();
-            return Err(unsupported(kernel, what));
-        }
-    };
+    let (mut scratch_per_m, mut shared_per_block) = (0, 0);
+    match &kernel.kernel().body {
+        Body::Matmul(body) => scratch_per_m = matmul::lower(&low, &mut e, &mut frame, body),
+        Body::RowNorm(body) => rownorm::lower(&low, &mut e, &mut frame, body),
+        Body::Attention(body) if portable => attention::lower(&low, &mut e, &mut frame, body),
+        Body::Attention(body) => shared_per_block = attend::lower(&low, &mut e, &mut frame, body),
+        Body::Pointwise(body) => pointwise::lower(&low, &mut e, &mut frame, body),
+        Body::Embed(body) => embed::lower(&low, &mut e, &mut frame, body),
+        Body::RopeTable(body) => rope::lower(&low, &mut e, body),
+        Body::TopK(_) => unreachable!("`supported` refuses it"),
+    }
     e.b.ins().return_(&[]);
     e.b.seal_all_blocks();
     e.b.finalize(isa.frontend_config());
-    Ok(Built { func, scratch: frame.size(), scratch_per_m, shared_per_block })
+    Built { func, scratch: frame.size(), scratch_per_m, shared_per_block }
 }
 
 fn compile(kernel: &Kernel, isa: &dyn isa::TargetIsa, built: Built) -> Result<Object, CodegenError> {

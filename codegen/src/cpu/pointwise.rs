@@ -1,18 +1,18 @@
 //! Elementwise kernels.
 
+use super::Lowering;
 use super::emit::Emit;
 use super::expr::{Program, Span};
 use super::frame::Frame;
 use super::store::{Dest, Target};
-use super::{CodegenError, Lowering};
 use llmcc_ir::kernel::Pointwise;
 
 /// Emits the rows `lo..hi`.
-pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Pointwise) -> Result<(), CodegenError> {
+pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Pointwise) {
     let mut segments = Vec::new();
     for s in &k.segments {
-        let program = Program::new(low, frame, &s.expr, s.n, 0)?;
-        let (param, dest) = Dest::new(low, &s.store, s.n, s.n)?;
+        let program = Program::new(low, frame, &s.expr, s.n);
+        let (param, dest) = Dest::new(low, &s.store);
         segments.push((s.n, program, param, dest));
     }
     e.each(low.args.lo, low.args.hi, 1, |e, row| {
@@ -23,5 +23,4 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Pointwi
             dest.emit(low, e, program, &span, &Target { base, row });
         }
     });
-    Ok(())
 }

@@ -1,7 +1,7 @@
 //! RoPE tables: a call of the runtime's routine, whose sines and cosines are rounded from f64.
 
+use super::Lowering;
 use super::emit::{Emit, F32, I64};
-use super::{CodegenError, Lowering};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{AbiParam, InstBuilder, Signature, Value};
 use cranelift_codegen::isa::CallConv;
@@ -10,11 +10,8 @@ use llmcc_ir::kernel::RopeTable;
 use std::mem::offset_of;
 
 /// Emits the one work item.
-pub(super) fn lower(low: &Lowering, e: &mut Emit, k: &RopeTable) -> Result<(), CodegenError> {
-    let half = low.vector(k.inv_freq)?;
-    if low.f32_rows(k.out)? != 2 * half {
-        return Err(low.wrong(k.out, "rows of twice as many columns as there are frequencies"));
-    }
+pub(super) fn lower(low: &Lowering, e: &mut Emit, k: &RopeTable) {
+    let half = low.kernel.vector(k.inv_freq);
     let mine = e.compare(IntCC::SignedLessThan, low.args.lo, low.args.hi);
     e.when(mine, |e| {
         let positions = low.args.step(e, offset_of!(StepCtx, positions));
@@ -26,7 +23,6 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, k: &RopeTable) -> Result<(), C
         let args = [positions, low.args.m, low.args.operand(k.inv_freq), half, scale, low.args.operand(k.out)];
         e.b.ins().call_indirect(signature, function, &args);
     });
-    Ok(())
 }
 
 /// Address of a microkernel.

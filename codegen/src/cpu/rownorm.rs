@@ -1,19 +1,19 @@
 //! Row-wise kernels: gather, normalization, gain, quantization.
 
+use super::Lowering;
 use super::emit::Emit;
 use super::expr::{Program, Span, norm_expr};
 use super::frame::Frame;
 use super::store::{Dest, Target};
-use super::{CodegenError, Lowering};
 use llmcc_abi::StepCtx;
 use llmcc_ir::kernel::RowNorm;
 use std::mem::offset_of;
 
 /// Emits the rows `lo..hi`.
-pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &RowNorm) -> Result<(), CodegenError> {
-    let n = low.f32_rows(k.x)?;
-    let program = Program::new(low, frame, &norm_expr(k.x, k.norm, k.gain), n, 0)?;
-    let dest = Dest::rows(low, k.out, 0, n, n)?;
+pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &RowNorm) {
+    let n = low.cols(k.x);
+    let program = Program::new(low, frame, &norm_expr(k.x, k.norm, k.gain), n);
+    let dest = Dest::rows(low, k.out, 0);
     let base = low.args.operand(k.out);
     e.each(low.args.lo, low.args.hi, 1, |e, row| {
         let source = if k.gather {
@@ -27,5 +27,4 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &RowNorm
         let span = Span { row: source, col, width, n, acc: &[] };
         dest.emit(low, e, &program, &span, &Target { base, row });
     });
-    Ok(())
 }

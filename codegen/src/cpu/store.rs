@@ -1,10 +1,10 @@
 //! Where results go: f32 rows, int8 rows, and pages of the KV cache.
 
+use super::Lowering;
 use super::emit::{Emit, LANES};
 use super::expr::{Program, Span};
 use super::quant;
 use super::wide;
-use super::{CodegenError, Lowering};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value};
 use llmcc_abi::layout;
@@ -58,40 +58,24 @@ pub(super) struct Target {
 
 impl Dest {
     /// Destination and operand of a segment's store.
-    ///
-    /// # Errors
-    /// An operand of another kind, or quantization groups cut apart by segments or tiles.
-    pub fn new(low: &Lowering, store: &Store, n: usize, tile_n: usize) -> Result<(ParamId, Dest), CodegenError> {
+    pub fn new(low: &Lowering, store: &Store) -> (ParamId, Dest) {
         match *store {
-            Store::Rows { param, start } => Ok((param, Dest::rows(low, param, start, n, tile_n)?)),
-            Store::KvKey(param) | Store::KvValue(param) => {
-                let spec = low.kv(param)?;
-                if spec.dtype == KvDType::Int8 && n > tile_n && !tile_n.is_multiple_of(spec.head_dim) {
-                    return Err(low.error(format!("tiles of {tile_n} columns cut heads of {} whose int8 scale they share", spec.head_dim)));
-                }
-                Ok((param, Dest::Kv { spec, key: matches!(store, Store::KvKey(_)) }))
-            }
+            Store::Rows { param, start } => (param, Dest::rows(low, param, start)),
+            Store::KvKey(param) => (param, Dest::Kv { spec: low.kernel.kv(param), key: true }),
+            Store::KvValue(param) => (param, Dest::Kv { spec: low.kernel.kv(param), key: false }),
         }
     }
 
-    /// Columns `start..start + n` of a matrix of rows.
-    ///
-    /// # Errors
-    /// As [`Dest::new`].
-    pub fn rows(low: &Lowering, param: ParamId, start: usize, n: usize, tile_n: usize) -> Result<Dest, CodegenError> {
-        let (cols, elem) = low.rows(param)?;
+    /// Columns from `start` on of a matrix of rows.
+    pub fn rows(low: &Lowering, param: ParamId, start: usize) -> Dest {
+        let (cols, elem) = low.rows(param);
         let stride = row_bytes(cols, elem);
-        let group = match elem {
-            RowElem::F32 => return Ok(Dest::F32 { start, stride }),
-            RowElem::Bf16 => return Ok(Dest::Bf16 { start, stride }),
-            RowElem::F16 | RowElem::Fp8 => return Err(low.error("CPUs have no f16 or fp8 rows".into())),
-            RowElem::Q8 { group } => group,
-        };
-        let ends_row = start + n == cols;
-        if !start.is_multiple_of(group) || !(ends_row || n.is_multiple_of(group)) || (n > tile_n && !tile_n.is_multiple_of(group)) {
-            return Err(low.error(format!("columns {start}..{} in tiles of {tile_n} cut int8 groups of {group}", start + n)));
+        match elem {
+            RowElem::F32 => Dest::F32 { start, stride },
+            RowElem::Bf16 => Dest::Bf16 { start, stride },
+            RowElem::Q8 { group } => Dest::Q8 { start, cols, group },
+            RowElem::F16 | RowElem::Fp8 => unreachable!("`supported` refuses such rows"),
         }
-        Ok(Dest::Q8 { start, cols, group })
     }
 
     /// Evaluates `program` over `span` and stores it.

@@ -1,17 +1,12 @@
 //! Kernel level.
 
-use super::kv::{KvState, attention};
+use super::kv::KvState;
 use super::rows::elem_name;
-use super::scalar::{normalize, rope, rope_row};
+use super::scalar::{normalize, rope};
 use super::{Batch, EvalError, Fp8Rows, Q8Rows, Rows};
-use crate::diag::Severity;
-use crate::kernel::{
-    Attention, Body, Embed, Expr, Kernel, Matmul, Norm, ParamId, ParamKind, Pointwise, Prologue, RopeTable, RowElem, RowNorm, Segment,
-    Store, TopK,
-};
-use crate::quant::{Format, unpack_row};
+use crate::kernel::{Checked, Expr, Kernel, MatrixOperand, Norm, ParamId, ParamKind, RowElem, Segment, Store};
+use crate::quant::unpack_row;
 use crate::ty::Dim;
-use crate::verify::verify_kernel;
 use std::borrow::Cow;
 
 /// What is bound to a kernel parameter.
@@ -49,7 +44,7 @@ impl OperandData<'_> {
 }
 
 /// Values per row, before they are stored.
-type Values = Vec<Vec<f64>>;
+pub(crate) type RowValues = Vec<Vec<f64>>;
 
 /// Runs one kernel on a batch: all its items, reading every operand before storing anything.
 ///
@@ -61,29 +56,17 @@ type Values = Vec<Vec<f64>>;
 /// [`EvalError`] when the kernel is malformed, an operand is not what its parameter says, or the batch names tokens, rows or positions that do not exist.
 pub fn eval_kernel(kernel: &Kernel, batch: &Batch, operands: &mut [OperandData<'_>]) -> Result<(), EvalError> {
     batch.check()?;
-    if let Some(d) = verify_kernel(kernel).into_iter().find(|d| d.severity == Severity::Error) {
-        return Err(EvalError::malformed(&kernel.name, d.to_string()));
-    }
+    let checked = kernel.check().map_err(|errors| {
+        let first = errors.first().map_or_else(String::new, ToString::to_string);
+        EvalError::malformed(&kernel.name, first)
+    })?;
     check_operands(kernel, batch, operands)?;
-    let cx = Cx { kernel, batch, operands, m: kernel.rows.eval(batch.env()) };
-    let mut stores: Vec<(Store, Values)> = vec![];
-    match &kernel.body {
-        Body::Matmul(k) => cx.matmul(k, &mut stores)?,
-        Body::RowNorm(k) => stores.push((rows_store(k.out), cx.row_norm(k)?)),
-        Body::Pointwise(k) => cx.pointwise(k, &mut stores)?,
-        Body::Embed(k) => stores.push((rows_store(k.out), cx.embed(k)?)),
-        Body::RopeTable(k) => stores.push((rows_store(k.out), cx.rope_table(k)?)),
-        Body::Attention(k) => stores.push((rows_store(k.out), cx.attention(k)?)),
-        Body::TopK(k) => stores.push((rows_store(k.out), cx.top_k(k)?)),
-    }
+    let run = KernelRun { kernel: checked, batch, operands, m: kernel.rows.eval(batch.env()) };
+    let stores = kernel.body.family().eval(&run)?;
     for (to, values) in stores {
         store(kernel, batch, operands, &to, &values)?;
     }
     Ok(())
-}
-
-fn rows_store(param: ParamId) -> Store {
-    Store::Rows { param, start: 0 }
 }
 
 /// Each operand is what its parameter says.
@@ -130,208 +113,120 @@ fn check_operands(kernel: &Kernel, batch: &Batch, operands: &[OperandData<'_>]) 
     Ok(())
 }
 
-/// A kernel with what it reads.
-struct Cx<'a, 'd> {
-    kernel: &'a Kernel,
-    batch: &'a Batch,
+/// A kernel that the verifier accepts, with operands that are what its parameters say: what it reads of them is there.
+pub(crate) struct KernelRun<'a, 'd> {
+    pub kernel: Checked<'a>,
+    pub batch: &'a Batch,
     operands: &'a [OperandData<'d>],
     /// Rows of the kernel.
-    m: usize,
+    pub m: usize,
 }
 
-impl Cx<'_, '_> {
-    fn malformed(&self, message: impl Into<String>) -> EvalError {
-        EvalError::malformed(&self.kernel.name, message)
-    }
-
+impl KernelRun<'_, '_> {
     /// Row `i` of a matrix of rows.
-    fn row(&self, param: ParamId, i: usize) -> Result<Vec<f64>, EvalError> {
-        match self.operands.get(param) {
-            Some(OperandData::Rows(r)) if i < r.rows() => Ok(r.row(i).iter().map(|v| f64::from(*v)).collect()),
-            Some(OperandData::Q8(r)) if i < r.rows() => Ok(r.row(i)),
-            Some(OperandData::Fp8(r)) if i < r.rows() => Ok(r.row(i)),
-            _ => Err(self.malformed(format!("operand {param} has no row {i}"))),
+    pub fn row(&self, param: ParamId, i: usize) -> Vec<f64> {
+        match &self.operands[param] {
+            OperandData::Rows(r) => r.row(i).iter().map(|v| f64::from(*v)).collect(),
+            OperandData::Q8(r) => r.row(i),
+            OperandData::Fp8(r) => r.row(i),
+            OperandData::Matrix(_) | OperandData::Vector(_) | OperandData::Kv(_) => self.other(param),
         }
     }
 
-    fn vector(&self, param: ParamId) -> Result<&[f32], EvalError> {
-        match (self.kernel.params.get(param).map(|p| &p.kind), self.operands.get(param)) {
-            (Some(ParamKind::Vector { len }), Some(OperandData::Vector(v))) if *len > 0 => Ok(&v[..*len]),
-            _ => Err(self.malformed(format!("operand {param} must be a vector"))),
+    pub fn vector(&self, param: ParamId) -> &[f32] {
+        match &self.operands[param] {
+            OperandData::Vector(v) => &v[..self.kernel.vector(param)],
+            _ => self.other(param),
         }
     }
 
-    /// `(n, k, format, bytes)`.
-    fn matrix(&self, param: ParamId) -> Result<(usize, usize, Format, &[u8]), EvalError> {
-        match (self.kernel.params.get(param).map(|p| &p.kind), self.operands.get(param)) {
-            (Some(ParamKind::Matrix { n, k, format }), Some(OperandData::Matrix(bytes))) => Ok((*n, *k, *format, bytes)),
-            _ => Err(self.malformed(format!("operand {param} must be a matrix"))),
+    /// Row `j` of a matrix, as its codes decode.
+    pub fn matrix_row(&self, param: ParamId, j: usize) -> Vec<f64> {
+        let MatrixOperand { k, format, .. } = self.kernel.matrix(param);
+        let OperandData::Matrix(bytes) = &self.operands[param] else { self.other(param) };
+        let mut row = vec![0f32; k];
+        unpack_row(format, bytes, k, j, &mut row);
+        row.into_iter().map(f64::from).collect()
+    }
+
+    pub fn kv(&self, param: ParamId) -> &KvState {
+        match &self.operands[param] {
+            OperandData::Kv(kv) => kv,
+            _ => self.other(param),
         }
     }
 
-    fn kv(&self, param: ParamId) -> Result<&KvState, EvalError> {
-        match self.operands.get(param) {
-            Some(OperandData::Kv(kv)) => Ok(kv),
-            _ => Err(self.malformed(format!("operand {param} must be an attention state"))),
-        }
+    /// Operands have been compared with their parameters.
+    fn other(&self, param: ParamId) -> ! {
+        unreachable!("operand {param} of kernel `{}` is bound to something else", self.kernel.name)
     }
 
-    fn norm(&self, x: &mut [f64], norm: &Norm) -> Result<(), EvalError> {
-        if norm.width == 0 || !x.len().is_multiple_of(norm.width) {
-            return Err(self.malformed(format!("normalization of {} columns in runs of {}", x.len(), norm.width)));
-        }
+    pub fn norm(&self, x: &mut [f64], norm: &Norm) {
         normalize(x, norm.width, norm.eps.get().into());
-        Ok(())
     }
 
-    fn gain(&self, x: &mut [f64], gain: Option<ParamId>) -> Result<(), EvalError> {
+    /// Element `j` times element `j mod len` of the gain.
+    pub fn gain(&self, x: &mut [f64], gain: Option<ParamId>) {
         if let Some(g) = gain {
-            let g = self.vector(g)?;
+            let g = self.vector(g);
             x.iter_mut().enumerate().for_each(|(j, v)| *v *= f64::from(g[j % g.len()]));
         }
-        Ok(())
     }
 
-    fn matmul(&self, k: &Matmul, stores: &mut Vec<(Store, Values)>) -> Result<(), EvalError> {
-        let mut x: Values = vec![];
-        for i in 0..self.m {
-            let row = self.row(k.x, i)?;
-            x.push(match &k.prologue {
-                Some(p) => self.prologue(p, row)?,
-                None => row,
-            });
-        }
-        for segment in &k.segments {
-            let lanes: Result<Vec<Values>, EvalError> = segment.weights.iter().map(|w| self.product(&x, *w, segment.n)).collect();
-            stores.push((segment.store.clone(), self.segment(segment, &lanes?)?));
-        }
-        Ok(())
-    }
-
-    fn prologue(&self, p: &Prologue, mut x: Vec<f64>) -> Result<Vec<f64>, EvalError> {
-        if let Some(norm) = &p.norm {
-            self.norm(&mut x, norm)?;
-        }
-        self.gain(&mut x, p.gain)?;
-        Ok(match p.elem {
-            RowElem::Q8 { group: 0 } => return Err(self.malformed("quantization in groups of 0")),
+    /// What a row reads back as, once it is stored.
+    pub fn stored(&self, x: Vec<f64>, elem: RowElem) -> Vec<f64> {
+        match elem {
             RowElem::Q8 { group } => Q8Rows::quantize(&Rows { cols: x.len(), data: to_f32(&x) }, group).row(0),
             RowElem::Fp8 => Fp8Rows::quantize(&Rows { cols: x.len(), data: to_f32(&x) }).row(0),
-            RowElem::F16 | RowElem::Bf16 => to_f32(&x).into_iter().map(|v| p.elem.round(v).into()).collect(),
+            RowElem::F16 | RowElem::Bf16 => to_f32(&x).into_iter().map(|v| elem.round(v).into()).collect(),
             RowElem::F32 => x,
-        })
+        }
     }
 
     /// `x·wᵀ`. An int8 row is exact in f64, and so is the sum of codes of a group: the result is that of integer arithmetic.
-    fn product(&self, x: &Values, weights: ParamId, n: usize) -> Result<Values, EvalError> {
-        let (rows, k, format, bytes) = self.matrix(weights)?;
-        if rows != n || x.iter().any(|row| row.len() != k) {
-            return Err(self.malformed(format!("operand {weights} is [{rows}, {k}], the segment has {n} columns")));
-        }
+    pub fn product(&self, x: &[Vec<f64>], weights: ParamId) -> RowValues {
+        let n = self.kernel.matrix(weights).n;
         let mut y = vec![vec![0.0; n]; x.len()];
-        let mut w = vec![0f32; k];
         for j in 0..n {
-            unpack_row(format, bytes, k, j, &mut w);
+            let w = self.matrix_row(weights, j);
             for (y, x) in y.iter_mut().zip(x) {
-                y[j] = x.iter().zip(&w).map(|(a, b)| a * f64::from(*b)).sum();
+                y[j] = x.iter().zip(&w).map(|(a, b)| a * b).sum();
             }
         }
-        Ok(y)
+        y
     }
 
-    fn pointwise(&self, k: &Pointwise, stores: &mut Vec<(Store, Values)>) -> Result<(), EvalError> {
-        for segment in &k.segments {
-            stores.push((segment.store.clone(), self.segment(segment, &[])?));
-        }
-        Ok(())
-    }
-
-    fn segment(&self, s: &Segment, lanes: &[Values]) -> Result<Values, EvalError> {
+    /// The expression of a segment for all rows; `lanes` are its products.
+    pub fn segment(&self, s: &Segment, lanes: &[RowValues]) -> RowValues {
         (0..self.m).map(|i| self.expr(&s.expr, s.n, i, lanes)).collect()
     }
 
     /// An expression for row `i`, all `n` columns of the segment.
-    fn expr(&self, e: &Expr, n: usize, i: usize, lanes: &[Values]) -> Result<Vec<f64>, EvalError> {
-        Ok(match e {
-            Expr::Acc(lane) => lanes.get(*lane).ok_or_else(|| self.malformed(format!("no accumulator {lane}")))?[i].clone(),
-            Expr::Rows { param, start } => {
-                let row = self.row(*param, i)?;
-                let end = start.saturating_add(n);
-                row.get(*start..end).ok_or_else(|| self.malformed(format!("operand {param} has no columns {start}..{end}")))?.to_vec()
-            }
+    fn expr(&self, e: &Expr, n: usize, i: usize, lanes: &[RowValues]) -> Vec<f64> {
+        match e {
+            Expr::Acc(lane) => lanes[*lane][i].clone(),
+            Expr::Rows { param, start } => self.row(*param, i)[*start..start + n].to_vec(),
             Expr::Vector(param) => {
-                let v = self.vector(*param)?;
+                let v = self.vector(*param);
                 (0..n).map(|j| f64::from(v[j % v.len()])).collect()
             }
             Expr::Const(c) => vec![f64::from(c.get()); n],
-            Expr::Unary(op, x) => self.expr(x, n, i, lanes)?.into_iter().map(|v| op.eval(v)).collect(),
+            Expr::Unary(op, x) => self.expr(x, n, i, lanes).into_iter().map(|v| op.eval(v)).collect(),
             Expr::Binary(op, a, b) => {
-                let (a, b) = (self.expr(a, n, i, lanes)?, self.expr(b, n, i, lanes)?);
+                let (a, b) = (self.expr(a, n, i, lanes), self.expr(b, n, i, lanes));
                 a.into_iter().zip(b).map(|(a, b)| op.eval(a, b)).collect()
             }
             Expr::Normalize(norm, x) => {
-                let mut x = self.expr(x, n, i, lanes)?;
-                self.norm(&mut x, norm)?;
+                let mut x = self.expr(x, n, i, lanes);
+                self.norm(&mut x, norm);
                 x
             }
             Expr::Rope { head_dim, table, x } => {
-                let (mut x, table) = (self.expr(x, n, i, lanes)?, self.row(*table, i)?);
-                if *head_dim == 0 || !x.len().is_multiple_of(*head_dim) || table.len() > *head_dim {
-                    return Err(self.malformed(format!("RoPE of {n} columns in heads of {head_dim} by a table of {}", table.len())));
-                }
-                rope(&mut x, *head_dim, &table);
+                let mut x = self.expr(x, n, i, lanes);
+                rope(&mut x, *head_dim, &self.row(*table, i));
                 x
             }
-        })
-    }
-
-    fn row_norm(&self, k: &RowNorm) -> Result<Values, EvalError> {
-        let mut out = vec![];
-        for i in 0..self.m {
-            let from =
-                if k.gather { self.batch.out_rows.get(i).copied().ok_or_else(|| self.malformed("gather needs rows R"))? } else { i };
-            let mut x = self.row(k.x, from)?;
-            if let Some(norm) = &k.norm {
-                self.norm(&mut x, norm)?;
-            }
-            self.gain(&mut x, k.gain)?;
-            out.push(x);
         }
-        Ok(out)
-    }
-
-    fn embed(&self, k: &Embed) -> Result<Values, EvalError> {
-        let (n, cols, format, bytes) = self.matrix(k.table)?;
-        let mut row = vec![0f32; cols];
-        let mut out = vec![];
-        for token in &self.batch.tokens {
-            let id = usize::try_from(*token).ok().filter(|t| *t < n);
-            let id = id.ok_or_else(|| EvalError::batch(format!("token {token} is outside the vocabulary of {n}")))?;
-            unpack_row(format, bytes, cols, id, &mut row);
-            out.push(row.iter().map(|v| f64::from(*v)).collect());
-        }
-        Ok(out)
-    }
-
-    fn rope_table(&self, k: &RopeTable) -> Result<Values, EvalError> {
-        let freq = self.vector(k.inv_freq)?;
-        Ok(self.batch.positions.iter().map(|p| rope_row(*p, freq, k.scale.get().into())).collect())
-    }
-
-    fn attention(&self, k: &Attention) -> Result<Values, EvalError> {
-        let kv = self.kv(k.kv)?;
-        let q: Result<Values, EvalError> = (0..self.m).map(|i| self.row(k.q, i)).collect();
-        attention(kv, &self.batch.seqs, &self.batch.positions, &q?, k.heads, k.scale).map_err(|e| match e {
-            EvalError::Malformed { message, .. } => self.malformed(message),
-            e => e,
-        })
-    }
-}
-
-impl Cx<'_, '_> {
-    fn top_k(&self, k: &TopK) -> Result<Values, EvalError> {
-        let wanted = |i: usize| self.batch.wanted.get(i).copied().unwrap_or_default();
-        (0..self.m).map(|i| Ok(super::top_k::top_k(&self.row(k.x, i)?, k.k, wanted(i)))).collect()
     }
 }
 
@@ -340,7 +235,7 @@ fn to_f32(x: &[f64]) -> Vec<f32> {
 }
 
 /// Rounds the values of a segment and puts them where it says.
-fn store(kernel: &Kernel, batch: &Batch, operands: &mut [OperandData<'_>], to: &Store, values: &Values) -> Result<(), EvalError> {
+fn store(kernel: &Kernel, batch: &Batch, operands: &mut [OperandData<'_>], to: &Store, values: &RowValues) -> Result<(), EvalError> {
     let fail = |message: String| EvalError::malformed(&kernel.name, message);
     let (Store::Rows { param, .. } | Store::KvKey(param) | Store::KvValue(param)) = to;
     let operand = operands.get_mut(*param).ok_or_else(|| fail(format!("no operand {param}")))?;

@@ -29,6 +29,7 @@ pub use bytes::{
     q8_rows_to_bytes, rows_from_bytes, rows_to_bytes,
 };
 pub use graph::{eval_func, eval_module};
+pub(crate) use kernel::{KernelRun, RowValues};
 pub use kernel::{OperandData, eval_kernel};
 pub use kv::KvState;
 pub(crate) use kv::attention;
@@ -37,6 +38,7 @@ pub use rows::{Fp8Rows, Q8Rows, Rows, dequantize_q8_row, quantize_q8_row};
 pub use scalar::rope_angle;
 pub(crate) use scalar::{dot, normalize, rope, rope_row};
 pub use tensor::{Tensor, Value};
+pub(crate) use top_k::top_k;
 pub use weight::{WeightTensor, eval_weight, eval_weight_op};
 
 use crate::graph::F32;

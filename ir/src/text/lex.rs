@@ -9,7 +9,7 @@ pub(super) const MAX_TEXT: usize = 256 << 20;
 
 /// Kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// `matmul`, `f32`, `T`.
     Word,
     /// `42`.
@@ -36,7 +36,7 @@ pub(super) enum Kind {
 
 /// A token: kind, place, and whether it is the first of its line.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Token {
+pub(crate) struct Token {
     pub kind: Kind,
     start: u32,
     end: u32,

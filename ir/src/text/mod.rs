@@ -51,7 +51,9 @@ use crate::diag::{Diagnostic, Place};
 use crate::graph::{Func, Module};
 use crate::kernel::Kernel;
 use crate::plan::Plan;
-use parse::{Parsed, Parser, Places};
+use parse::Places;
+pub(crate) use parse::{Parsed, Parser};
+pub(crate) use parse_kernel::KernelReader;
 use std::fmt;
 
 /// Reads a module.

@@ -14,13 +14,13 @@ use std::ops::Range;
 pub(super) const MAX_ERRORS: usize = 50;
 
 /// A parsed thing, or the error that ends its statement.
-pub(super) type Parsed<T> = Result<T, Box<Diagnostic>>;
+pub(crate) type Parsed<T> = Result<T, Box<Diagnostic>>;
 
 /// Where things were in the text, by the places that the verifier names.
-pub(super) type Places = HashMap<Place, Range<usize>>;
+pub(crate) type Places = HashMap<Place, Range<usize>>;
 
 /// A cursor over the tokens of a text.
-pub(super) struct Parser<'a> {
+pub(crate) struct Parser<'a> {
     text: &'a str,
     tokens: Vec<Token>,
     at: usize,
@@ -32,7 +32,7 @@ pub(super) struct Parser<'a> {
 
 /// A label of a value: `%11` or `%x`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Label<'a> {
+pub(crate) enum Label<'a> {
     /// By number.
     Number(u32),
     /// By name.
@@ -463,7 +463,7 @@ impl<'a> Parser<'a> {
 }
 
 /// Names in scope, and the numbers they stand for.
-pub(super) struct Scope<'a> {
+pub(crate) struct Scope<'a> {
     map: HashMap<Label<'a>, usize>,
 }
 

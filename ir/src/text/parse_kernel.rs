@@ -5,14 +5,9 @@ use super::lex::Kind;
 use super::parse::{Label, Parsed, Parser, Scope, fault};
 use crate::diag::Place;
 use crate::graph::{BinaryOp, F32, UnaryOp};
-use crate::kernel::{
-    Attention, Body, Embed, Expr, Kernel, Matmul, Norm, Param, ParamId, ParamKind, Pointwise, Prologue, RopeTable, RowElem, RowNorm,
-    Segment, Store, TopK,
-};
+use crate::kernel::{Body, Expr, Kernel, Norm, Param, ParamId, ParamKind, Pointwise, Prologue, RowElem, Segment, Store};
 use crate::quant::{FORMATS, Format};
 use crate::ty::Dim;
-
-const BODIES: &[&str] = &["matmul", "row_norm", "attention", "pointwise", "embed", "rope_table", "top_k"];
 
 /// `kernel @name rows T { param … body }`
 pub(super) fn kernel(p: &mut Parser) -> Parsed<Kernel> {
@@ -22,10 +17,10 @@ pub(super) fn kernel(p: &mut Parser) -> Parsed<Kernel> {
     p.expect_word("rows")?;
     let rows = p.dim()?;
     p.places.insert(Place::Kernel { kernel: name.clone() }, range.clone());
-    let mut k = Reader { kernel: name, scope: Scope::new(), params: vec![] };
+    let mut k = KernelReader { kernel: name, scope: Scope::new(), params: vec![] };
     let mut body: Option<Body> = None;
     p.statements(
-        |kind, word| kind == Kind::Word && (word == "param" || BODIES.contains(&word)),
+        |kind, word| kind == Kind::Word && (word == "param" || Body::NAMES.contains(&word)),
         |p| {
             if p.peek_word() == "param" {
                 return k.param(p);
@@ -41,7 +36,9 @@ pub(super) fn kernel(p: &mut Parser) -> Parsed<Kernel> {
     let body = match body {
         Some(body) => body,
         None if p.failed() => Body::Pointwise(Pointwise { segments: vec![] }),
-        None => return Err(fault("missing-part", range, format!("the kernel computes nothing: it needs one of {}", BODIES.join(", ")))),
+        None => {
+            return Err(fault("missing-part", range, format!("the kernel computes nothing: it needs one of {}", Body::NAMES.join(", "))));
+        }
     };
     Ok(Kernel { name: k.kernel, rows, params: k.params, body })
 }
@@ -96,13 +93,13 @@ pub(super) fn vector_len(p: &mut Parser) -> Parsed<usize> {
 }
 
 /// A kernel being read.
-struct Reader<'a> {
+pub(crate) struct KernelReader<'a> {
     kernel: String,
     scope: Scope<'a>,
     params: Vec<Param>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> KernelReader<'a> {
     /// `param %x: kind`
     fn param(&mut self, p: &mut Parser<'a>) -> Parsed<()> {
         p.expect_word("param")?;
@@ -120,58 +117,33 @@ impl<'a> Reader<'a> {
     }
 
     /// `name=%operand`
-    fn field(&self, p: &mut Parser<'a>, name: &str) -> Parsed<ParamId> {
+    pub fn field(&self, p: &mut Parser<'a>, name: &str) -> Parsed<ParamId> {
         p.expect_word(name)?;
         p.expect(b'=')?;
         self.operand(p)
     }
 
     /// `name=%operand`, or nothing.
-    fn optional_field(&self, p: &mut Parser<'a>, name: &str) -> Parsed<Option<ParamId>> {
+    pub fn optional_field(&self, p: &mut Parser<'a>, name: &str) -> Parsed<Option<ParamId>> {
         if p.peek_word() == name { self.field(p, name).map(Some) } else { Ok(None) }
     }
 
     fn body(&self, p: &mut Parser<'a>) -> Parsed<Body> {
         let name = p.peek_word();
-        if !BODIES.contains(&name) {
-            return Err(p.one_of("`param` or a computation", BODIES));
+        if !Body::NAMES.contains(&name) {
+            return Err(p.one_of("`param` or a computation", Body::NAMES));
         }
         p.next();
-        Ok(match name {
-            "matmul" => Body::Matmul(Matmul {
-                x: self.field(p, "x")?,
-                prologue: if p.peek_word() == "prologue" { Some(self.prologue(p)?) } else { None },
-                tile_m: p.field_size("tile_m")?,
-                segments: self.segments(p)?,
-            }),
-            "row_norm" => Body::RowNorm(RowNorm {
-                x: self.field(p, "x")?,
-                gather: p.eat_word("gather"),
-                norm: optional_norm(p)?,
-                gain: self.optional_field(p, "gain")?,
-                out: self.field(p, "out")?,
-            }),
-            "attention" => Body::Attention(Attention {
-                q: self.field(p, "q")?,
-                kv: self.field(p, "kv")?,
-                heads: p.field_size("heads")?,
-                scale: p.field_real("scale")?,
-                tile_m: if p.peek_word() == "tile_m" { p.field_size("tile_m")? } else { 1 },
-                out: self.field(p, "out")?,
-            }),
-            "embed" => Body::Embed(Embed { table: self.field(p, "table")?, out: self.field(p, "out")? }),
-            "rope_table" => Body::RopeTable(RopeTable {
-                inv_freq: self.field(p, "inv_freq")?,
-                scale: p.field_real("scale")?,
-                out: self.field(p, "out")?,
-            }),
-            "top_k" => Body::TopK(TopK { x: self.field(p, "x")?, k: p.field_size("k")?, out: self.field(p, "out")? }),
-            _ => Body::Pointwise(Pointwise { segments: self.segments(p)? }),
-        })
+        Body::read(name, self, p).unwrap_or_else(|| Err(p.unexpected("a computation")))
+    }
+
+    /// `norm{…}`, or nothing.
+    pub fn optional_norm(&self, p: &mut Parser<'a>) -> Parsed<Option<Norm>> {
+        if p.peek_word() == "norm" { norm(p).map(Some) } else { Ok(None) }
     }
 
     /// `prologue{norm{…}, gain=%g, quant=32}`, or `round=f16` in place of `quant`.
-    fn prologue(&self, p: &mut Parser<'a>) -> Parsed<Prologue> {
+    pub fn prologue(&self, p: &mut Parser<'a>) -> Parsed<Prologue> {
         p.expect_word("prologue")?;
         p.expect(b'{')?;
         let mut prologue = Prologue { norm: None, gain: None, elem: RowElem::F32 };
@@ -193,7 +165,7 @@ impl<'a> Reader<'a> {
     }
 
     /// `{ segment… }`
-    fn segments(&self, p: &mut Parser<'a>) -> Parsed<Vec<Segment>> {
+    pub fn segments(&self, p: &mut Parser<'a>) -> Parsed<Vec<Segment>> {
         let mut segments = vec![];
         p.statements(
             |_, word| word == "segment",
@@ -263,10 +235,6 @@ fn kind(p: &mut Parser) -> Parsed<ParamKind> {
         return Ok(ParamKind::Kv(p.kv_spec()?));
     }
     Err(p.one_of("a kind of operand", &["rows", "matrix", "vector", "kv"]))
-}
-
-fn optional_norm(p: &mut Parser) -> Parsed<Option<Norm>> {
-    if p.peek_word() == "norm" { norm(p).map(Some) } else { Ok(None) }
 }
 
 /// `norm{eps=1e-5, width=256}`

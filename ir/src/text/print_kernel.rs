@@ -2,7 +2,7 @@
 
 use super::expr::{self, Shape, Tree};
 use super::names::{Float, List, Name};
-use crate::kernel::{Body, Expr, Kernel, Norm, Param, ParamId, ParamKind, Prologue, RowElem, Segment, Store};
+use crate::kernel::{Expr, Field, Kernel, Norm, Param, ParamId, ParamKind, Prologue, RowElem, Segment, Store};
 use std::fmt;
 
 /// The text of a kernel.
@@ -19,7 +19,8 @@ pub(super) fn kernel(out: &mut String, k: &Kernel, indent: &str) {
         put!(out, "{indent}  param %{}: {}\n", Name(&p.name), Kind(&p.kind));
     }
     put!(out, "{indent}  ");
-    body(out, k, indent);
+    out.push_str(k.body.name());
+    fields(out, k, indent);
     put!(out, "\n{indent}}}\n");
 }
 
@@ -64,47 +65,21 @@ impl fmt::Display for Operand<'_> {
     }
 }
 
-fn body(out: &mut String, k: &Kernel, indent: &str) {
-    let name = |p: ParamId| Operand(&k.params, p);
-    match &k.body {
-        Body::Matmul(b) => {
-            put!(out, "matmul x={}", name(b.x));
-            if let Some(p) = &b.prologue {
-                prologue(out, k, p);
-            }
-            put!(out, " tile_m={}", b.tile_m);
-            segments(out, k, &b.segments, indent);
+/// The parts of a kernel after the name of its family.
+fn fields(out: &mut String, k: &Kernel, indent: &str) {
+    let operand = |p: ParamId| Operand(&k.params, p);
+    for (name, field) in k.body.fields() {
+        match field {
+            Field::Operand(p) | Field::Optional(Some(p)) => put!(out, " {name}={}", operand(p)),
+            Field::Size(n) => put!(out, " {name}={n}"),
+            Field::SizeOr1(n) if n != 1 => put!(out, " {name}={n}"),
+            Field::Real(x) => put!(out, " {name}={}", Float(x.get())),
+            Field::Flag(true) => put!(out, " {name}"),
+            Field::Norm(Some(n)) => put!(out, " {}", NormText(n)),
+            Field::Prologue(Some(p)) => prologue(out, k, p),
+            Field::Segments(all) => segments(out, k, all, indent),
+            Field::Optional(None) | Field::SizeOr1(_) | Field::Flag(false) | Field::Norm(None) | Field::Prologue(None) => {}
         }
-        Body::RowNorm(b) => {
-            put!(out, "row_norm x={}", name(b.x));
-            if b.gather {
-                out.push_str(" gather");
-            }
-            if let Some(n) = b.norm {
-                put!(out, " {}", NormText(n));
-            }
-            if let Some(g) = b.gain {
-                put!(out, " gain={}", name(g));
-            }
-            put!(out, " out={}", name(b.out));
-        }
-        Body::Attention(b) => {
-            let (q, kv, o) = (name(b.q), name(b.kv), name(b.out));
-            put!(out, "attention q={q} kv={kv} heads={} scale={}", b.heads, Float(b.scale.get()));
-            if b.tile_m != 1 {
-                put!(out, " tile_m={}", b.tile_m);
-            }
-            put!(out, " out={o}");
-        }
-        Body::Pointwise(b) => {
-            out.push_str("pointwise");
-            segments(out, k, &b.segments, indent);
-        }
-        Body::Embed(b) => put!(out, "embed table={} out={}", name(b.table), name(b.out)),
-        Body::RopeTable(b) => {
-            put!(out, "rope_table inv_freq={} scale={} out={}", name(b.inv_freq), Float(b.scale.get()), name(b.out));
-        }
-        Body::TopK(b) => put!(out, "top_k x={} k={} out={}", name(b.x), b.k, name(b.out)),
     }
 }
 

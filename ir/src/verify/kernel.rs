@@ -3,10 +3,7 @@
 use super::{Access, Sink, accesses, format_ok, kv_spec};
 use crate::diag::{Diagnostic, Place};
 use crate::graph::F32;
-use crate::kernel::{
-    Attention, Body, Embed, Expr, Kernel, Matmul, Norm, Param, ParamId, ParamKind, Prologue, RopeTable, RowElem, RowNorm, Segment, Store,
-    TopK, lcm,
-};
+use crate::kernel::{Expr, Kernel, Norm, Param, ParamId, ParamKind, RowElem, Segment, Store, lcm};
 use crate::kv::{KvDType, KvSpec};
 use crate::quant::{BLOCK, Encoding, Format, GROUPS};
 use crate::ty::Dim;
@@ -23,15 +20,7 @@ pub fn verify_kernel(kernel: &Kernel) -> Vec<Diagnostic> {
     v.sink.unique(kernel.params.iter().map(|p| (p.name.as_str(), v.param_place(p))).collect::<Vec<_>>().into_iter());
     kernel.params.iter().for_each(|p| v.param(p));
     v.packings();
-    match &kernel.body {
-        Body::Matmul(k) => v.matmul(k),
-        Body::RowNorm(k) => v.row_norm(k),
-        Body::Attention(k) => v.attention(k),
-        Body::Pointwise(k) => v.segments(&k.segments, None),
-        Body::Embed(k) => v.embed(k),
-        Body::RopeTable(k) => v.rope_table(k),
-        Body::TopK(k) => v.top_k(k),
-    }
+    kernel.body.family().verify(&mut v);
     let accesses = accesses(kernel);
     v.races(&accesses);
     for (i, p) in kernel.params.iter().enumerate().filter(|(i, _)| accesses.iter().all(|a| a.param != *i)) {
@@ -41,14 +30,14 @@ pub fn verify_kernel(kernel: &Kernel) -> Vec<Diagnostic> {
 }
 
 /// Input of a matmul, as its weights see it.
-struct Input {
-    cols: usize,
+pub(crate) struct Input {
+    pub cols: usize,
     /// Storage of what is multiplied.
-    elem: RowElem,
+    pub elem: RowElem,
 }
 
-struct KernelVerifier<'a> {
-    kernel: &'a Kernel,
+pub(crate) struct KernelVerifier<'a> {
+    pub kernel: &'a Kernel,
     sink: Sink,
 }
 
@@ -65,7 +54,7 @@ impl<'a> KernelVerifier<'a> {
         Place::Segment { kernel: self.kernel.name.clone(), segment }
     }
 
-    fn error(&mut self, code: &'static str, message: impl Into<String>) {
+    pub fn error(&mut self, code: &'static str, message: impl Into<String>) {
         let place = self.place();
         self.sink.error(code, place, message);
     }
@@ -119,7 +108,7 @@ impl<'a> KernelVerifier<'a> {
     }
 
     /// `(columns, storage)` of a matrix of rows that has `rows` rows.
-    fn rows(&mut self, id: ParamId, rows: Dim) -> Option<(usize, RowElem)> {
+    pub fn rows(&mut self, id: ParamId, rows: Dim) -> Option<(usize, RowElem)> {
         let (have, cols, elem) = self.kind(id, "rows", |k| match *k {
             ParamKind::Rows { rows, cols, elem } => Some((rows, cols, elem)),
             _ => None,
@@ -132,7 +121,7 @@ impl<'a> KernelVerifier<'a> {
     }
 
     /// Columns of f32 rows.
-    fn f32_rows(&mut self, id: ParamId, rows: Dim) -> Option<usize> {
+    pub fn f32_rows(&mut self, id: ParamId, rows: Dim) -> Option<usize> {
         let (cols, elem) = self.rows(id, rows)?;
         if elem != RowElem::F32 {
             let place = self.param_place(&self.kernel.params[id]);
@@ -142,7 +131,7 @@ impl<'a> KernelVerifier<'a> {
     }
 
     /// Columns of rows that are not quantized.
-    fn float_rows(&mut self, id: ParamId, rows: Dim) -> Option<usize> {
+    pub fn float_rows(&mut self, id: ParamId, rows: Dim) -> Option<usize> {
         let (cols, elem) = self.rows(id, rows)?;
         if elem.is_quantized() {
             let place = self.param_place(&self.kernel.params[id]);
@@ -151,28 +140,28 @@ impl<'a> KernelVerifier<'a> {
         Some(cols)
     }
 
-    fn matrix(&mut self, id: ParamId) -> Option<(usize, usize, Format)> {
+    pub fn matrix(&mut self, id: ParamId) -> Option<(usize, usize, Format)> {
         self.kind(id, "a matrix", |k| match *k {
             ParamKind::Matrix { n, k, format } => Some((n, k, format)),
             _ => None,
         })
     }
 
-    fn vector(&mut self, id: ParamId) -> Option<usize> {
+    pub fn vector(&mut self, id: ParamId) -> Option<usize> {
         self.kind(id, "a vector", |k| match *k {
             ParamKind::Vector { len } => Some(len),
             _ => None,
         })
     }
 
-    fn kv(&mut self, id: ParamId) -> Option<KvSpec> {
+    pub fn kv(&mut self, id: ParamId) -> Option<KvSpec> {
         self.kind(id, "an attention state", |k| match *k {
             ParamKind::Kv(spec) => Some(spec),
             _ => None,
         })
     }
 
-    fn columns(&mut self, id: ParamId, have: usize, want: usize) {
+    pub fn columns(&mut self, id: ParamId, have: usize, want: usize) {
         if have != want
             && let Some(p) = self.kernel.params.get(id)
         {
@@ -181,57 +170,27 @@ impl<'a> KernelVerifier<'a> {
         }
     }
 
-    fn tokens_only(&mut self) {
+    pub fn tokens_only(&mut self) {
         if self.kernel.rows != Dim::Tokens {
             self.error("kernel-rows", format!("works on tokens: its rows must be T, not {}", self.kernel.rows));
         }
     }
 
-    fn finite(&mut self, what: &str, x: F32) {
+    pub fn finite(&mut self, what: &str, x: F32) {
         if !x.get().is_finite() {
             self.error("attribute", format!("{what} {x} is not finite"));
         }
     }
 
-    fn norm(&mut self, norm: &Norm, cols: usize) {
+    pub fn norm(&mut self, norm: &Norm, cols: usize) {
         self.finite("eps", norm.eps);
         if norm.width == 0 || !cols.is_multiple_of(norm.width) {
             self.error("norm-width", format!("runs of {} columns do not divide {cols} columns", norm.width));
         }
     }
 
-    fn matmul(&mut self, k: &Matmul) {
-        if k.tile_m == 0 {
-            self.error("tile-m", "processes 0 rows per pass");
-        }
-        let x = self.rows(k.x, self.kernel.rows);
-        let input = x.map(|(cols, elem)| Input { cols, elem: k.prologue.map_or(elem, |p| p.elem) });
-        if let (Some(p), Some((cols, elem))) = (&k.prologue, x) {
-            self.prologue(p, cols, elem);
-        }
-        self.segments(&k.segments, Some(input.unwrap_or(Input { cols: 0, elem: RowElem::F32 })));
-    }
-
-    fn prologue(&mut self, p: &Prologue, cols: usize, elem: RowElem) {
-        if elem != RowElem::F32 {
-            self.error("prologue-input", "a prologue needs f32 rows");
-        }
-        if p.norm.is_none() && p.gain.is_none() && p.elem == RowElem::F32 {
-            self.error("prologue-empty", "the prologue does nothing");
-        }
-        if let Some(norm) = &p.norm {
-            self.norm(norm, cols);
-        }
-        if let Some(len) = p.gain.and_then(|g| self.vector(g)).filter(|len| *len != cols) {
-            self.error("vector-length", format!("the gain has {len} elements for {cols} columns"));
-        }
-        if let Some(group) = p.elem.group().filter(|g| !GROUPS.contains(g)) {
-            self.error("prologue-quant", format!("quantizes in groups of {group}"));
-        }
-    }
-
     /// `input` is `None` in pointwise kernels.
-    fn segments(&mut self, segments: &[Segment], input: Option<Input>) {
+    pub fn segments(&mut self, segments: &[Segment], input: Option<Input>) {
         if segments.is_empty() {
             self.error("no-segments", "computes nothing");
         }
@@ -389,95 +348,16 @@ impl<'a> KernelVerifier<'a> {
         }
     }
 
-    fn row_norm(&mut self, k: &RowNorm) {
-        if k.gather && self.kernel.rows != Dim::Rows {
-            self.error("kernel-rows", format!("gathers: its rows must be R, not {}", self.kernel.rows));
-        }
-        let x = self.f32_rows(k.x, if k.gather { Dim::Tokens } else { self.kernel.rows });
-        let out = self.rows(k.out, self.kernel.rows);
-        let Some(cols) = x else { return };
-        if let Some((have, _)) = out {
-            self.columns(k.out, have, cols);
-        }
-        if let Some(norm) = &k.norm {
-            self.norm(norm, cols);
-        }
-        if let Some(len) = k.gain.and_then(|g| self.vector(g)).filter(|len| *len == 0 || !cols.is_multiple_of(*len)) {
-            self.error("vector-length", format!("a gain of {len} elements does not divide {cols} columns"));
-        }
-    }
-
-    fn attention(&mut self, k: &Attention) {
-        self.tokens_only();
-        self.finite("scale", k.scale);
-        let (q, kv, out) = (self.float_rows(k.q, self.kernel.rows), self.kv(k.kv), self.rows(k.out, self.kernel.rows));
-        let Some(spec) = kv else { return };
-        if spec.kv_heads == 0 || k.heads == 0 || !k.heads.is_multiple_of(spec.kv_heads) {
-            return self.error("attention-heads", format!("{} query heads cannot share {} KV heads", k.heads, spec.kv_heads));
-        }
-        let cols = k.heads.saturating_mul(spec.head_dim);
-        if let Some(q) = q {
-            self.columns(k.q, q, cols);
-        }
-        if let Some((have, elem)) = out {
-            self.columns(k.out, have, cols);
-            let item = cols / spec.kv_heads;
-            if elem == RowElem::Fp8 {
-                self.error("store-group", "fp8 rows have a scale of all their columns, which only row-wise kernels see");
-            }
-            if let RowElem::Q8 { group } = elem
-                && (group == 0 || !item.is_multiple_of(group))
-            {
-                self.error("store-group", format!("groups of {group} do not divide the {item} columns of a KV head's queries"));
-            }
-        }
-    }
-
-    fn embed(&mut self, k: &Embed) {
-        self.tokens_only();
-        let (table, out) = (self.matrix(k.table), self.f32_rows(k.out, self.kernel.rows));
-        if let (Some((_, cols, _)), Some(have)) = (table, out) {
-            self.columns(k.out, have, cols);
-        }
-    }
-
-    fn rope_table(&mut self, k: &RopeTable) {
-        self.tokens_only();
-        self.finite("scale", k.scale);
-        let (freq, out) = (self.vector(k.inv_freq), self.f32_rows(k.out, self.kernel.rows));
-        if let (Some(half), Some(have)) = (freq, out) {
-            self.columns(k.out, have, half.saturating_mul(2));
-        }
-    }
-
-    fn top_k(&mut self, k: &TopK) {
-        if self.kernel.rows != Dim::Rows {
-            self.error("kernel-rows", format!("takes logits: its rows must be R, not {}", self.kernel.rows));
-        }
-        let (x, out) = (self.f32_rows(k.x, self.kernel.rows), self.f32_rows(k.out, self.kernel.rows));
-        let Some(vocab) = x else { return };
-        if k.k == 0 || k.k > vocab {
-            self.error("top-k", format!("wants {} candidates of {vocab} logits", k.k));
-        }
-        if vocab >= TopK::MOST_COLUMNS {
-            self.error("top-k", format!("f32 does not hold the ids of {vocab} tokens"));
-        }
-        if let Some(have) = out {
-            self.columns(k.out, have, llmcc_abi::layout::candidate_cols(k.k));
-        }
-    }
-
     /// Work items run at the same time: what one stores, no other may read or store. An item may read exactly the elements it stores.
     fn races(&mut self, accesses: &[Access]) {
-        // A row is normalized in place by the item that owns it.
-        if matches!(&self.kernel.body, Body::RowNorm(k) if !k.gather && k.x == k.out) {
+        if self.kernel.body.family().in_place() {
             return;
         }
         for (i, w) in accesses.iter().enumerate().filter(|(_, a)| a.write && !a.cols.is_empty()) {
             for (j, other) in accesses.iter().enumerate().filter(|(j, o)| *j != i && o.param == w.param) {
                 let overlaps = other.cols.start < w.cols.end && w.cols.start < other.cols.end;
                 // Each pair of writes once; reads of the element being written are fine within a segment.
-                let fine = if other.write { j > i } else { other.cols == w.cols && self.same_segment(accesses, j, i) };
+                let fine = if other.write { j > i } else { other.cols == w.cols && w.segment.is_some() && other.segment == w.segment };
                 if overlaps && !fine {
                     let what = if other.write { "stored twice" } else { "read by other work items than the one that stores them" };
                     self.error("race", format!("columns {:?} of operand {} are {what}", w.cols, w.param));
@@ -487,23 +367,9 @@ impl<'a> KernelVerifier<'a> {
         self.segment_races();
     }
 
-    /// Whether read `r` belongs to the expression of the segment that ends with write `w` (the list has them in this order).
-    fn same_segment(&self, accesses: &[Access], r: usize, w: usize) -> bool {
-        let may = match &self.kernel.body {
-            Body::Matmul(k) => !(r == 0 && accesses[r].param == k.x),
-            Body::Pointwise(_) => true,
-            Body::RowNorm(_) | Body::Attention(_) | Body::Embed(_) | Body::RopeTable(_) | Body::TopK(_) => false,
-        };
-        may && r < w && !accesses[r..w].iter().any(|a| a.write)
-    }
-
     /// A state is stored once; a rotation does not overwrite its table.
     fn segment_races(&mut self) {
-        let segments = match &self.kernel.body {
-            Body::Matmul(k) => &k.segments,
-            Body::Pointwise(k) => &k.segments,
-            Body::RowNorm(_) | Body::Attention(_) | Body::Embed(_) | Body::RopeTable(_) | Body::TopK(_) => return,
-        };
+        let segments = self.kernel.body.segments();
         for (i, s) in segments.iter().enumerate() {
             s.expr.visit(&mut |e| {
                 if let (Expr::Rope { table, .. }, Store::Rows { param, .. }) = (e, &s.store)

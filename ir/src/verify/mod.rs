@@ -17,6 +17,7 @@ mod top_k_tests;
 pub use access::{Access, accesses};
 pub use graph::{verify_func, verify_module};
 pub use kernel::verify_kernel;
+pub(crate) use kernel::{Input, KernelVerifier};
 pub use plan::{verify_packed, verify_plan, verify_target};
 pub use rules::RULES;
 

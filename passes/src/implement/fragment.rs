@@ -4,7 +4,7 @@
 //! its accumulators. A fragment without matrices is pure pointwise work; fragments with matrices fit together when they multiply the same input.
 
 use super::{Context, KernelNode, MAX_EXPR};
-use crate::spec::{Draft, expr_size, segments};
+use crate::spec::{Draft, expr_size};
 use egg::Id;
 use llmcc_ir::kernel::{Body, Expr, Matmul, ParamId, ParamKind, Pointwise, Segment, Store};
 use llmcc_ir::ty::Dim;
@@ -33,7 +33,7 @@ impl Context<'_> {
     /// Ways to obtain the value of `class` inside a kernel: read it, or absorb a kernel that computes it. Where a matmul can be absorbed, absorbing only the
     /// elementwise work after it would be a detour.
     pub fn sources(&self, class: Id) -> Vec<Source> {
-        let absorbable = |n: &KernelNode| match segments(&n.0.kernel.body) {
+        let absorbable = |n: &KernelNode| match n.0.kernel.body.segments() {
             [s] => matches!(s.store, Store::Rows { start: 0, .. }) && expr_size(&s.expr) < MAX_EXPR,
             _ => false,
         };

@@ -1,0 +1,97 @@
+//! Attention over the paged cache.
+
+use super::{ATTEND_PARTS, Family, Field, Param, ParamId, ParamKind, ReadFamily, RowElem, Store, Use};
+use crate::eval::{EvalError, KernelRun, RowValues, attention};
+use crate::graph::F32;
+use crate::text::{KernelReader, Parsed, Parser};
+use crate::verify::KernelVerifier;
+
+/// Attention. Work items are `(token, KV head)` pairs in [`ATTEND_PARTS`] parts each, numbered as the backend likes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Attention {
+    /// Queries `[T, heads·head_dim]`, not quantized.
+    pub q: ParamId,
+    /// The cache.
+    pub kv: ParamId,
+    /// Output `[T, heads·head_dim]`, in the operand's storage (a group of [`RowElem::Q8`] must divide the columns of a KV head's queries).
+    pub out: ParamId,
+    /// Query heads.
+    pub heads: usize,
+    /// Multiplies `q·k`.
+    pub scale: F32,
+    /// Tokens that a GPU's block takes together, sharing what it reads of the cache: 1 for decoding, more for prompts. A CPU takes runs of
+    /// tokens as it finds them.
+    pub tile_m: usize,
+}
+
+impl Family for Attention {
+    fn operands(&mut self, f: &mut dyn FnMut(&mut ParamId, Use)) {
+        f(&mut self.q, Use::READ);
+        f(&mut self.kv, Use::READ);
+        f(&mut self.out, Use::WRITE);
+    }
+
+    fn items(&self, params: &[Param]) -> (usize, bool) {
+        match params.get(self.kv).map(|p| &p.kind) {
+            Some(ParamKind::Kv(kv)) => (kv.kv_heads * ATTEND_PARTS, true),
+            _ => (1, true),
+        }
+    }
+
+    fn verify(&self, v: &mut KernelVerifier<'_>) {
+        v.tokens_only();
+        v.finite("scale", self.scale);
+        let rows = v.kernel.rows;
+        let (q, kv, out) = (v.float_rows(self.q, rows), v.kv(self.kv), v.rows(self.out, rows));
+        let Some(spec) = kv else { return };
+        if spec.kv_heads == 0 || self.heads == 0 || !self.heads.is_multiple_of(spec.kv_heads) {
+            return v.error("attention-heads", format!("{} query heads cannot share {} KV heads", self.heads, spec.kv_heads));
+        }
+        let cols = self.heads.saturating_mul(spec.head_dim);
+        if let Some(q) = q {
+            v.columns(self.q, q, cols);
+        }
+        if let Some((have, elem)) = out {
+            v.columns(self.out, have, cols);
+            let item = cols / spec.kv_heads;
+            if elem == RowElem::Fp8 {
+                v.error("store-group", "fp8 rows have a scale of all their columns, which only row-wise kernels see");
+            }
+            if let RowElem::Q8 { group } = elem
+                && (group == 0 || !item.is_multiple_of(group))
+            {
+                v.error("store-group", format!("groups of {group} do not divide the {item} columns of a KV head's queries"));
+            }
+        }
+    }
+
+    fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Vec<(Store, RowValues)>, EvalError> {
+        let q: RowValues = (0..x.m).map(|i| x.row(self.q, i)).collect();
+        let out = attention(x.kv(self.kv), &x.batch.seqs, &x.batch.positions, &q, self.heads, self.scale)?;
+        Ok(vec![(Store::all(self.out), out)])
+    }
+
+    fn fields(&self) -> Vec<(&'static str, Field<'_>)> {
+        vec![
+            ("q", Field::Operand(self.q)),
+            ("kv", Field::Operand(self.kv)),
+            ("heads", Field::Size(self.heads)),
+            ("scale", Field::Real(self.scale)),
+            ("tile_m", Field::SizeOr1(self.tile_m)),
+            ("out", Field::Operand(self.out)),
+        ]
+    }
+}
+
+impl ReadFamily for Attention {
+    fn read<'a>(r: &KernelReader<'a>, p: &mut Parser<'a>) -> Parsed<Attention> {
+        Ok(Attention {
+            q: r.field(p, "q")?,
+            kv: r.field(p, "kv")?,
+            heads: p.field_size("heads")?,
+            scale: p.field_real("scale")?,
+            tile_m: if p.peek_word() == "tile_m" { p.field_size("tile_m")? } else { 1 },
+            out: r.field(p, "out")?,
+        })
+    }
+}

@@ -1,0 +1,176 @@
+//! What every family of kernels has, and the table of families.
+
+use super::{Kernel, Norm, Param, ParamId, Prologue, Segment, Store};
+use crate::eval::{EvalError, KernelRun, RowValues};
+use crate::graph::F32;
+use crate::text::{KernelReader, Parsed, Parser};
+use crate::verify::KernelVerifier;
+use std::ops::Range;
+
+/// One use of an operand by a kernel.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Use {
+    /// Written, else read.
+    pub write: bool,
+    /// Columns; `None`: all there are.
+    pub cols: Option<Range<usize>>,
+    /// The segment whose expression reads or whose store writes; `None`: the kernel as a whole.
+    pub segment: Option<usize>,
+}
+
+impl Use {
+    /// All of it is read.
+    pub const READ: Use = Use { write: false, cols: None, segment: None };
+    /// All of it is written.
+    pub const WRITE: Use = Use { write: true, cols: None, segment: None };
+}
+
+/// A part of a kernel, as text and other notations show it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Field<'a> {
+    /// An operand.
+    Operand(ParamId),
+    /// An operand, if there is one.
+    Optional(Option<ParamId>),
+    /// A number.
+    Size(usize),
+    /// A number that is written if it is not 1.
+    SizeOr1(usize),
+    /// A real number.
+    Real(F32),
+    /// Written by its name alone, if true.
+    Flag(bool),
+    /// A normalization.
+    Norm(Option<Norm>),
+    /// A prologue.
+    Prologue(Option<&'a Prologue>),
+    /// Expressions and their destinations.
+    Segments(&'a [Segment]),
+}
+
+/// A family of kernels: its file has the structure, what it does with its operands, its rules, its meaning and its text.
+pub(crate) trait Family {
+    /// Calls `f` on every operand and its use, in the order of the text: the only walk over them.
+    fn operands(&mut self, f: &mut dyn FnMut(&mut ParamId, Use));
+
+    /// Outputs that are computed by expressions.
+    fn segments(&self) -> &[Segment] {
+        &[]
+    }
+
+    /// The same, to change them.
+    fn segments_mut(&mut self) -> &mut [Segment] {
+        &mut []
+    }
+
+    /// Whether each item may overwrite what it alone has read.
+    fn in_place(&self) -> bool {
+        false
+    }
+
+    /// Work items for `m` rows: `(count, whether it is multiplied by m)`.
+    fn items(&self, params: &[Param]) -> (usize, bool);
+
+    /// Reports what is wrong beside the operands' own kinds.
+    fn verify(&self, v: &mut KernelVerifier<'_>);
+
+    /// What is stored where.
+    ///
+    /// # Errors
+    /// The batch names tokens or positions that do not exist.
+    fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Vec<(Store, RowValues)>, EvalError>;
+
+    /// What it says of itself, in the order of its text.
+    fn fields(&self) -> Vec<(&'static str, Field<'_>)>;
+}
+
+/// A family that can be read.
+pub(crate) trait ReadFamily: Family + Sized {
+    /// What was printed of its [`Family::fields`].
+    fn read<'a>(r: &KernelReader<'a>, p: &mut Parser<'a>) -> Parsed<Self>;
+}
+
+/// One line per family: the variant of [`Body`], its name in text, and its name in kernels' names.
+macro_rules! families {
+    ($( #[doc = $doc:literal] $family:ident $name:literal $short:literal; )*) => {
+        /// The computation of a kernel.
+        #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Body { $( #[doc = $doc] $family($family), )* }
+
+        impl Body {
+            /// Names of the families in `.lir` text.
+            pub const NAMES: &'static [&'static str] = &[$($name),*];
+
+            /// Name of the family in `.lir` text.
+            pub fn name(&self) -> &'static str {
+                match self { $( Body::$family(_) => $name, )* }
+            }
+
+            /// Name of the family in the names of kernels.
+            pub fn short_name(&self) -> &'static str {
+                match self { $( Body::$family(_) => $short, )* }
+            }
+
+            pub(crate) fn family(&self) -> &dyn Family {
+                match self { $( Body::$family(k) => k, )* }
+            }
+
+            fn family_mut(&mut self) -> &mut dyn Family {
+                match self { $( Body::$family(k) => k, )* }
+            }
+
+            /// The rest of a kernel of the family `name`; `None` if there is none of that name.
+            pub(crate) fn read<'a>(name: &str, r: &KernelReader<'a>, p: &mut Parser<'a>) -> Option<Parsed<Body>> {
+                match name {
+                    $( $name => Some($family::read(r, p).map(Body::$family)), )*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+pub(super) use families;
+
+impl super::Body {
+    /// Calls `f` on every operand and its use, in the order of the text.
+    pub fn visit_operands(&mut self, f: &mut dyn FnMut(&mut ParamId, Use)) {
+        self.family_mut().operands(f);
+    }
+
+    /// Every operand and its use, in the order of the text.
+    pub fn operands(&self) -> Vec<(ParamId, Use)> {
+        let mut out = vec![];
+        self.clone().visit_operands(&mut |p, used| out.push((*p, used)));
+        out
+    }
+
+    /// What the kernel says of itself beside its name, rows and operands, in the order of its text.
+    pub fn fields(&self) -> Vec<(&'static str, Field<'_>)> {
+        self.family().fields()
+    }
+
+    /// Outputs that are computed by expressions; none in families without.
+    pub fn segments(&self) -> &[Segment] {
+        self.family().segments()
+    }
+
+    /// The same, to change them.
+    pub fn segments_mut(&mut self) -> &mut [Segment] {
+        self.family_mut().segments_mut()
+    }
+}
+
+impl Kernel {
+    /// Work items for `m` rows: `(count, whether it is multiplied by m)`.
+    pub fn items(&self) -> (usize, bool) {
+        self.body.family().items(&self.params)
+    }
+
+    /// Operands that the kernel writes, each once.
+    pub fn written(&self) -> Vec<ParamId> {
+        let mut out: Vec<ParamId> = self.body.operands().into_iter().filter(|(_, used)| used.write).map(|(p, _)| p).collect();
+        out.sort_unstable();
+        out.dedup();
+        out
+    }
+}

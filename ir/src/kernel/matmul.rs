@@ -1,0 +1,128 @@
+//! Matrix products.
+
+use super::expr::segment_operands;
+use super::{Family, Field, Norm, Param, ParamId, ReadFamily, RowElem, Segment, Store, Use};
+use crate::eval::{EvalError, KernelRun, RowValues};
+use crate::quant::GROUPS;
+use crate::text::{KernelReader, Parsed, Parser};
+use crate::verify::{Input, KernelVerifier};
+
+/// Matrix products sharing one input. Work items are column tiles, numbered through all segments.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Matmul {
+    /// Input rows.
+    pub x: ParamId,
+    /// Applied to `x` by every thread for itself, into its scratch (worth it for few rows: it saves a kernel and a barrier).
+    pub prologue: Option<Prologue>,
+    /// Outputs.
+    pub segments: Vec<Segment>,
+    /// Rows processed per pass over a tile's weights.
+    pub tile_m: usize,
+}
+
+/// Row-wise work fused before a matmul.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Prologue {
+    /// Normalization.
+    pub norm: Option<Norm>,
+    /// Gain `[K]`.
+    pub gain: Option<ParamId>,
+    /// Storage of the result, which is what the weights are multiplied with.
+    pub elem: RowElem,
+}
+
+impl Family for Matmul {
+    fn operands(&mut self, f: &mut dyn FnMut(&mut ParamId, Use)) {
+        f(&mut self.x, Use::READ);
+        if let Some(gain) = self.prologue.as_mut().and_then(|p| p.gain.as_mut()) {
+            f(gain, Use::READ);
+        }
+        segment_operands(&mut self.segments, f);
+    }
+
+    fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    fn segments_mut(&mut self) -> &mut [Segment] {
+        &mut self.segments
+    }
+
+    fn items(&self, _: &[Param]) -> (usize, bool) {
+        (self.segments.iter().map(Segment::tiles).sum(), false)
+    }
+
+    fn verify(&self, v: &mut KernelVerifier<'_>) {
+        if self.tile_m == 0 {
+            v.error("tile-m", "processes 0 rows per pass");
+        }
+        let x = v.rows(self.x, v.kernel.rows);
+        let input = x.map(|(cols, elem)| Input { cols, elem: self.prologue.map_or(elem, |p| p.elem) });
+        if let (Some(p), Some((cols, elem))) = (&self.prologue, x) {
+            p.verify(v, cols, elem);
+        }
+        v.segments(&self.segments, Some(input.unwrap_or(Input { cols: 0, elem: RowElem::F32 })));
+    }
+
+    fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Vec<(Store, RowValues)>, EvalError> {
+        let input: RowValues = (0..x.m)
+            .map(|i| match &self.prologue {
+                Some(p) => p.eval(x, x.row(self.x, i)),
+                None => x.row(self.x, i),
+            })
+            .collect();
+        let segment = |s: &Segment| {
+            let lanes: Vec<RowValues> = s.weights.iter().map(|w| x.product(&input, *w)).collect();
+            (s.store.clone(), x.segment(s, &lanes))
+        };
+        Ok(self.segments.iter().map(segment).collect())
+    }
+
+    fn fields(&self) -> Vec<(&'static str, Field<'_>)> {
+        vec![
+            ("x", Field::Operand(self.x)),
+            ("prologue", Field::Prologue(self.prologue.as_ref())),
+            ("tile_m", Field::Size(self.tile_m)),
+            ("segments", Field::Segments(&self.segments)),
+        ]
+    }
+}
+
+impl ReadFamily for Matmul {
+    fn read<'a>(r: &KernelReader<'a>, p: &mut Parser<'a>) -> Parsed<Matmul> {
+        Ok(Matmul {
+            x: r.field(p, "x")?,
+            prologue: if p.peek_word() == "prologue" { Some(r.prologue(p)?) } else { None },
+            tile_m: p.field_size("tile_m")?,
+            segments: r.segments(p)?,
+        })
+    }
+}
+
+impl Prologue {
+    fn verify(&self, v: &mut KernelVerifier<'_>, cols: usize, elem: RowElem) {
+        if elem != RowElem::F32 {
+            v.error("prologue-input", "a prologue needs f32 rows");
+        }
+        if self.norm.is_none() && self.gain.is_none() && self.elem == RowElem::F32 {
+            v.error("prologue-empty", "the prologue does nothing");
+        }
+        if let Some(norm) = &self.norm {
+            v.norm(norm, cols);
+        }
+        if let Some(len) = self.gain.and_then(|g| v.vector(g)).filter(|len| *len != cols) {
+            v.error("vector-length", format!("the gain has {len} elements for {cols} columns"));
+        }
+        if let Some(group) = self.elem.group().filter(|g| !GROUPS.contains(g)) {
+            v.error("prologue-quant", format!("quantizes in groups of {group}"));
+        }
+    }
+
+    fn eval(&self, x: &KernelRun<'_, '_>, mut row: Vec<f64>) -> Vec<f64> {
+        if let Some(norm) = &self.norm {
+            x.norm(&mut row, norm);
+        }
+        x.gain(&mut row, self.gain);
+        x.stored(row, self.elem)
+    }
+}

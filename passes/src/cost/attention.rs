@@ -1,0 +1,45 @@
+//! Attention over the paged cache.
+
+use super::{ATTENTION, ATTENTION_SEQUENCE, ATTENTION_TOKEN, Cost, HALF_PAGE, OnCpu, OnGpu, imbalance};
+use crate::cost_gpu::{LATENCY, TENSOR};
+use crate::work::{Launched, Work};
+use llmcc_ir::kernel::{ATTEND_BLOCK, ATTEND_PARTS, ATTEND_SPLIT_TOKENS, Attention, ParamKind, RowElem};
+use llmcc_ir::target::RowKind;
+
+impl Cost for Attention {
+    fn cpu(&self, on: &OnCpu<'_>) -> f64 {
+        let OnCpu { kernel, t, m, env, context } = *on;
+        let ParamKind::Kv(kv) = kernel.params[self.kv].kind else { return 0.0 };
+        // Whole pages are computed; half of the last one is beyond the context on average.
+        let context = kv.window.map_or(context, |w| w.min(context)) + HALF_PAGE;
+        let sequences = env.rows.clamp(1, m.max(1));
+        let bytes = (2 * context * kv.width() * kv.dtype.bytes() * sequences) as f64;
+        let macs = (2 * m * context * self.heads * kv.head_dim) as f64;
+        let items = (m * kv.kv_heads).max(1);
+        let starts = (sequences * kv.kv_heads) as f64 * ATTENTION_SEQUENCE + items as f64 * ATTENTION_TOKEN;
+        let computed = (macs / (t.macs(RowKind::F32) * ATTENTION) + starts) / t.cores as f64;
+        // Few tokens' long contexts are divided.
+        let parts = if m <= ATTEND_SPLIT_TOKENS { context.div_ceil(ATTEND_BLOCK).min(ATTEND_PARTS) } else { 1 };
+        let items = items * parts;
+        (bytes / t.memory).max(computed * imbalance(items, t.cores))
+    }
+
+    fn gpu(&self, on: &OnGpu<'_>) -> f64 {
+        let OnGpu { kernel, t, gpu, m, context } = *on;
+        let ParamKind::Kv(kv) = kernel.params[self.kv].kind else { return 0.0 };
+        let context = kv.window.map_or(context, |w| w.min(context));
+        let bytes = (2 * context * kv.width() * kv.dtype.bytes()) as f64;
+        let flops = (4 * m * context * self.heads * kv.head_dim) as f64;
+        LATENCY + (bytes / t.memory).max(flops / (gpu.flops(RowKind::F16) * TENSOR))
+    }
+
+    fn work(&self, on: &Launched<'_>) -> Work {
+        let ParamKind::Kv(kv) = on.kernel.params[self.kv].kind else { return Work::default() };
+        let context = kv.window.map_or(on.context, |w| w.min(on.context));
+        Work {
+            bytes: (2 * context * kv.width() * kv.dtype.bytes() * on.sequences.clamp(1, on.m.max(1))) as f64,
+            macs: (2 * on.m * context * self.heads * kv.head_dim) as f64,
+            elem: RowElem::F32,
+        }
+    }
+}
