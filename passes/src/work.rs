@@ -24,10 +24,10 @@ impl Default for Work {
 impl Work {
     /// Multiply-adds of that kind that a core of the target does per second at most.
     pub fn peak(&self, target: &TargetSpec) -> f64 {
-        match self.elem {
-            RowElem::F32 => target.f32_macs,
-            RowElem::Bf16 | RowElem::F16 => target.bf16_macs,
-            RowElem::Q8 { .. } | RowElem::Fp8 => target.int8_macs,
+        match self.elem.encoding().bits() {
+            0..=8 => target.int8_macs,
+            9..=16 => target.bf16_macs,
+            _ => target.f32_macs,
         }
     }
 }

@@ -183,7 +183,7 @@ impl Lowering<'_> {
     fn f32_rows(&self, p: ParamId) -> Result<usize, CodegenError> {
         match self.rows(p)? {
             (cols, RowElem::F32) => Ok(cols),
-            (_, RowElem::Q8 { .. } | RowElem::F16 | RowElem::Bf16 | RowElem::Fp8) => Err(self.wrong(p, "a matrix of f32 rows")),
+            _ => Err(self.wrong(p, "a matrix of f32 rows")),
         }
     }
 

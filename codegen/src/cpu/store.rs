@@ -66,7 +66,7 @@ impl Dest {
             Store::Rows { param, start } => Ok((param, Dest::rows(low, param, start, n, tile_n)?)),
             Store::KvKey(param) | Store::KvValue(param) => {
                 let spec = low.kv(param)?;
-                if spec.dtype == KvDType::Int8 && n > tile_n && !tile_n.is_multiple_of(spec.head_dim) {
+                if spec.dtype.encoding().is_quantized() && n > tile_n && !tile_n.is_multiple_of(spec.head_dim) {
                     return Err(low.error(format!("tiles of {tile_n} columns cut heads of {} whose int8 scale they share", spec.head_dim)));
                 }
                 Ok((param, Dest::Kv { spec, key: matches!(store, Store::KvKey(_)) }))

@@ -7,7 +7,7 @@ use crate::kernel::{
     Attention, Body, Embed, Expr, Kernel, Matmul, Norm, Param, ParamId, ParamKind, Prologue, RopeTable, RowElem, RowNorm, Segment, Store,
     TopK, lcm,
 };
-use crate::kv::{KvDType, KvSpec};
+use crate::kv::KvSpec;
 use crate::quant::{BLOCK, Encoding, Format, GROUPS};
 use crate::ty::Dim;
 
@@ -345,7 +345,7 @@ impl<'a> KernelVerifier<'a> {
             Store::Rows { param, start } => {
                 let Some((cols, elem)) = self.rows(param, self.kernel.rows) else { return 1 };
                 self.range("store-columns", param, start, s.n, cols);
-                if elem == RowElem::Fp8 {
+                if elem.by_row() {
                     self.error("store-group", "fp8 rows have a scale of all their columns, which only row-wise kernels see");
                 }
                 let RowElem::Q8 { group } = elem else { return 1 };
@@ -364,7 +364,7 @@ impl<'a> KernelVerifier<'a> {
                     self.error("kv-columns", format!("{} columns are stored into {spec}, which needs {}", s.n, spec.width()));
                 }
                 // int8 has a scale per head.
-                if spec.dtype == KvDType::Int8 { spec.head_dim.max(1) } else { 1 }
+                if spec.dtype.encoding().is_quantized() { spec.head_dim.max(1) } else { 1 }
             }
         }
     }
@@ -422,7 +422,7 @@ impl<'a> KernelVerifier<'a> {
         if let Some((have, elem)) = out {
             self.columns(k.out, have, cols);
             let item = cols / spec.kv_heads;
-            if elem == RowElem::Fp8 {
+            if elem.by_row() {
                 self.error("store-group", "fp8 rows have a scale of all their columns, which only row-wise kernels see");
             }
             if let RowElem::Q8 { group } = elem
