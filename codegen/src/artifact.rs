@@ -3,7 +3,7 @@
 use crate::{Code, Object};
 use llmcc_abi as abi;
 
-use llmcc_ir::kv::{self, KvDType, KvSpec};
+use llmcc_ir::kv::{self, KvSpec};
 use llmcc_ir::plan::{Operand, Plan, Regime};
 use llmcc_ir::target::{Arch, CpuArch, CpuIsa, TargetSpec};
 use llmcc_ir::ty::Dim;
@@ -224,12 +224,7 @@ fn kv_desc((kv, group): (&KvSpec, usize)) -> abi::KvDesc {
     abi::KvDesc {
         kv_heads: kv.kv_heads as u32,
         head_dim: kv.head_dim as u32,
-        dtype: match kv.dtype {
-            KvDType::F32 => abi::kv_dtype::F32,
-            KvDType::F16 => abi::kv_dtype::F16,
-            KvDType::Bf16 => abi::kv_dtype::BF16,
-            KvDType::Int8 => abi::kv_dtype::INT8,
-        },
+        dtype: kv.dtype.number(),
         window: kv.window.unwrap_or(0) as u32,
         group: group as u32,
         reserved: 0,

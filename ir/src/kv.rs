@@ -1,5 +1,7 @@
 //! The state of an attention layer: paged keys and values.
 
+use crate::quant::{Code, Encoding, Float, Per, Scale, ScaleKind};
+use llmcc_abi::kv_dtype;
 use std::fmt;
 
 /// Element type of cached keys and values.
@@ -20,13 +22,34 @@ impl KvDType {
     pub const ALL: &[(KvDType, &'static str)] =
         &[(KvDType::F32, "f32"), (KvDType::F16, "f16"), (KvDType::Bf16, "bf16"), (KvDType::Int8, "int8")];
 
+    /// What the numbers are.
+    pub const fn encoding(self) -> Encoding {
+        match self {
+            KvDType::F32 => Encoding::F32,
+            KvDType::F16 => Encoding::F16,
+            KvDType::Bf16 => Encoding::BF16,
+            KvDType::Int8 => Encoding::scaled(Code::Signed { bits: 8 }, Scale::new(Per::TokenHead, ScaleKind::F32)),
+        }
+    }
+
+    /// The kind of floats without scales.
+    pub const fn float(self) -> Option<Float> {
+        self.encoding().float()
+    }
+
+    /// The number under which artifacts know it: see [`llmcc_abi::kv_dtype`].
+    pub const fn number(self) -> u32 {
+        match self {
+            KvDType::F32 => kv_dtype::F32,
+            KvDType::F16 => kv_dtype::F16,
+            KvDType::Bf16 => kv_dtype::BF16,
+            KvDType::Int8 => kv_dtype::INT8,
+        }
+    }
+
     /// Bytes of one element (scales apart).
     pub const fn bytes(self) -> usize {
-        match self {
-            KvDType::F32 => 4,
-            KvDType::F16 | KvDType::Bf16 => 2,
-            KvDType::Int8 => 1,
-        }
+        self.encoding().bits().div_ceil(8) as usize
     }
 
     /// The type named `name`.

@@ -177,7 +177,7 @@ impl fmt::Display for Spec {
             parts.extend(p.norm.map(|_| "norm".to_string()));
             parts.extend(p.gain.map(|_| "gain".to_string()));
             parts.extend(p.elem.group().map(|g| format!("q8g{g}")));
-            parts.extend(p.elem.is_half().then(|| format!("{:?}", p.elem).to_lowercase()));
+            parts.extend(p.elem.is_half().then(|| p.elem.to_string()));
         }
         if let Body::RowNorm(n) = &self.kernel.body {
             parts.extend(n.gather.then(|| "gather".to_string()));

@@ -11,7 +11,7 @@ use egg::Id;
 use llmcc_ir::graph::{Arg, F32, Module, Reads, ValueType};
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::plan::WeightExpr;
-use llmcc_ir::quant::{Elem, Format};
+use llmcc_ir::quant::{Elem, Float, Format};
 use llmcc_ir::ty::DType;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -149,8 +149,8 @@ impl<'a> Products<'a> {
         let most = self.opts.error_budget.unwrap_or(CACHE_ERROR);
         let mut within: Vec<_> = types.iter().filter(|t| t.1 <= most).copied().collect();
         // Twice the memory buys nothing where 16 bits are exact enough.
-        if within.iter().any(|t| t.0 != KvDType::F32) {
-            within.retain(|t| t.0 != KvDType::F32);
+        if within.iter().any(|t| t.0.float() != Some(Float::F32)) {
+            within.retain(|t| t.0.float() != Some(Float::F32));
         }
         let types = if within.is_empty() { types[..1].to_vec() } else { within };
         types.into_iter().map(|(d, e)| (d, Some(F32::new(e as f32)))).collect()
@@ -200,10 +200,13 @@ impl Matrix {
 /// `√(2 ln 2D)` deviations, and the error of a step is its 1/√12. A test holds both against Gaussian data.
 pub fn cache_error(spec: KvSpec) -> f64 {
     let float = |bits: i32| 0.425 * 2f64.powi(-bits);
-    match spec.dtype {
-        KvDType::F32 => 0.0,
-        KvDType::F16 => float(11),
-        KvDType::Bf16 => float(8),
-        KvDType::Int8 => (2.0 * (2.0 * spec.head_dim.max(1) as f64).ln()).sqrt() / (127.0 * 12f64.sqrt()),
+    let e = spec.dtype.encoding();
+    match e.float() {
+        Some(Float::F32) => 0.0,
+        Some(Float::F16) => float(11),
+        Some(Float::Bf16) => float(8),
+        Some(Float::E4m3) => float(4),
+        // Codes from −most to most.
+        None => (2.0 * (2.0 * spec.head_dim.max(1) as f64).ln()).sqrt() / (((1u32 << (e.bits() - 1)) - 1) as f64 * 12f64.sqrt()),
     }
 }

@@ -200,13 +200,7 @@ fn param(p: &Param) -> Value {
 }
 
 fn elem_name(elem: RowElem) -> String {
-    match elem {
-        RowElem::F32 => "f32".into(),
-        RowElem::F16 => "f16".into(),
-        RowElem::Bf16 => "bf16".into(),
-        RowElem::Fp8 => "fp8".into(),
-        RowElem::Q8 { group } => format!("q8g{group}"),
-    }
+    elem.to_string()
 }
 
 fn norm(n: &Norm) -> Value {

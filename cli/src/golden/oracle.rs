@@ -4,9 +4,8 @@ use super::{Computed, Step, entries};
 use crate::Error;
 use llmcc_ir::eval::{Batch, KvState, Rows, eval_plan, eval_plan_watched};
 use llmcc_ir::kernel::{Body, Kernel, ParamKind, RowElem};
-use llmcc_ir::kv::KvDType;
 use llmcc_ir::plan::{PackedWeight, Plan, Storage};
-use llmcc_ir::quant::Format;
+use llmcc_ir::quant::{Encoding, Float, Format};
 use std::borrow::Cow;
 
 /// Multiply-adds of the steps' matrix products.
@@ -34,7 +33,7 @@ fn weights(kernel: &Kernel) -> usize {
 /// Both round at the same places, so they differ by f32 arithmetic alone, until a value lies so close to the middle between two steps of a coarser type that
 /// the two round it apart; that difference then travels on. Largest of the test fixtures: 1.5e-2 with int8, 1.3e-4 with an f16 cache, 1.2e-6 in f32.
 pub fn bound(plan: &Plan) -> f64 {
-    plan.kernels.iter().map(rounding).chain(plan.kv.iter().map(|k| of_cache(k.dtype))).fold(EXACT, f64::max)
+    plan.kernels.iter().map(rounding).chain(plan.kv.iter().map(|k| of_numbers(k.dtype.encoding()))).fold(EXACT, f64::max)
 }
 
 const EXACT: f64 = 1e-4;
@@ -42,21 +41,17 @@ const OF_F16: f64 = 5e-3;
 /// For types of 8 significant bits or fewer.
 const COARSE: f64 = 0.1;
 
-fn of_cache(dtype: KvDType) -> f64 {
-    match dtype {
-        KvDType::F32 => EXACT,
-        KvDType::F16 => OF_F16,
-        KvDType::Bf16 | KvDType::Int8 => COARSE,
+fn of_numbers(e: Encoding) -> f64 {
+    match e.float() {
+        Some(Float::F32) => EXACT,
+        Some(Float::F16) => OF_F16,
+        Some(Float::Bf16 | Float::E4m3) | None => COARSE,
     }
 }
 
 /// The bound for what a kernel stores and what it multiplies.
 fn rounding(kernel: &Kernel) -> f64 {
-    let of_rows = |e: RowElem| match e {
-        RowElem::F32 => EXACT,
-        RowElem::F16 => OF_F16,
-        RowElem::Bf16 | RowElem::Q8 { .. } | RowElem::Fp8 => COARSE,
-    };
+    let of_rows = |e: RowElem| of_numbers(e.encoding());
     let prologue = match &kernel.body {
         Body::Matmul(m) => m.prologue.map(|p| of_rows(p.elem)),
         _ => None,

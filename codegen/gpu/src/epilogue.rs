@@ -11,6 +11,7 @@ use llmcc_abi::{PAGE_TOKENS, layout};
 use llmcc_codegen::CodegenError;
 use llmcc_ir::kernel::{Expr, ParamId, RowElem, Segment, Store};
 use llmcc_ir::kv::{KvDType, KvSpec};
+use llmcc_ir::quant::Float;
 
 /// A tile whose accumulators are complete.
 pub struct Tile<'a> {
@@ -39,7 +40,9 @@ pub fn shared_bytes(cx: &Cx<'_>, s: &Segment, rows: usize, cols: usize) -> usize
     let with_runs = |run: usize| values_bytes(rows, cols) + (rows * cols.div_ceil(run) * 4).next_multiple_of(16);
     let norms: usize = normalized(&s.expr).iter().map(|(n, _, _)| with_runs(n.width)).sum();
     let store = match s.store {
-        Store::KvKey(p) | Store::KvValue(p) => cx.kv(p).ok().filter(|kv| kv.dtype == KvDType::Int8).map_or(0, |kv| with_runs(kv.head_dim)),
+        Store::KvKey(p) | Store::KvValue(p) => {
+            cx.kv(p).ok().filter(|kv| kv.dtype.encoding().is_quantized()).map_or(0, |kv| with_runs(kv.head_dim))
+        }
         Store::Rows { .. } => 0,
     };
     norms + store
@@ -198,6 +201,15 @@ fn store_rows(b: &mut Builder, env: &Env<'_>, e: &Expr, tile: &Tile<'_>, param: 
         piece::store(b, &v, p, storage);
         Ok(())
     })
+}
+
+/// The type of 16-bit rows.
+pub fn half_type(elem: RowElem) -> Option<Ty> {
+    match elem.float() {
+        Some(Float::F16) => Some(F16),
+        Some(Float::Bf16) => Some(BF16),
+        Some(Float::F32 | Float::E4m3) | None => None,
+    }
 }
 
 /// Where the element `col` (among all heads) of a token goes: its number in its part of the page.

@@ -4,14 +4,15 @@ use crate::cx::row_stride;
 use crate::mlir::{BF16, Builder, Elem, F16, F32, I64, Ty, V};
 use llmcc_codegen::CodegenError;
 use llmcc_ir::kernel::RowElem;
+use llmcc_ir::quant::Float;
 
 /// The type in memory of an element of a matrix of rows; int8 rows, which GPUs do not use, and fp8 rows, which only products read, have none.
 pub fn storage(elem: RowElem) -> Option<Elem> {
-    match elem {
-        RowElem::F32 => Some(Elem::F32),
-        RowElem::F16 => Some(Elem::F16),
-        RowElem::Bf16 => Some(Elem::Bf16),
-        RowElem::Q8 { .. } | RowElem::Fp8 => None,
+    match elem.float() {
+        Some(Float::F32) => Some(Elem::F32),
+        Some(Float::F16) => Some(Elem::F16),
+        Some(Float::Bf16) => Some(Elem::Bf16),
+        Some(Float::E4m3) | None => None,
     }
 }
 

@@ -15,9 +15,9 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{AbiParam, InstBuilder, Signature, Value};
 use cranelift_codegen::isa::CallConv;
 use llmcc_abi::layout::{self, Page};
-use llmcc_abi::{ATTEND_PARTS, ATTEND_SPLIT_TOKENS, AttendArgs, PAGE_TOKENS, StepCtx, Uk, attend_shared, attend_work, kv_dtype};
+use llmcc_abi::{ATTEND_PARTS, ATTEND_SPLIT_TOKENS, AttendArgs, PAGE_TOKENS, StepCtx, Uk, attend_shared, attend_work};
 use llmcc_ir::kernel::{Attention, RowElem};
-use llmcc_ir::kv::{KvDType, KvSpec};
+use llmcc_ir::kv::KvSpec;
 use llmcc_ir::plan::row_bytes;
 use std::mem::offset_of;
 
@@ -168,13 +168,7 @@ impl Plan {
             let number = e.int(number as i64);
             e.store(number, call, offset);
         }
-        let dtype = match self.spec.dtype {
-            KvDType::F32 => kv_dtype::F32,
-            KvDType::F16 => kv_dtype::F16,
-            KvDType::Bf16 => kv_dtype::BF16,
-            KvDType::Int8 => kv_dtype::INT8,
-        };
-        let dtype = e.b.ins().iconst(I32, i64::from(dtype));
+        let dtype = e.b.ins().iconst(I32, i64::from(self.spec.dtype.number()));
         e.store(dtype, call, offset_of!(AttendArgs, dtype));
         let scale = e.float(k.scale.get());
         e.store(scale, call, offset_of!(AttendArgs, scale));

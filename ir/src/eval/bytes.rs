@@ -204,7 +204,7 @@ fn read_row(spec: &KvSpec, part: Part, page: &[u8], slot: usize) -> KvRow {
             KvDType::Bf16 => bf16::from_le_bytes([page[at], page[at + 1]]).to_f64(),
             KvDType::Int8 => f64::from(page[at] as i8),
         });
-        if spec.dtype == KvDType::Int8 && c % spec.head_dim == 0 {
+        if spec.dtype.encoding().is_quantized() && c % spec.head_dim == 0 {
             row.scales.push(f32::from_le_bytes(word(page, scale_at)));
         }
     }

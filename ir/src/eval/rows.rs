@@ -151,11 +151,8 @@ fn quantize_fp8_row(x: &[f32]) -> (Vec<u8>, f32) {
 /// The storage of an operand's rows.
 pub(super) fn elem_name(elem: RowElem) -> String {
     match elem {
-        RowElem::F32 => "f32 rows".into(),
-        RowElem::F16 => "f16 rows".into(),
-        RowElem::Bf16 => "bf16 rows".into(),
-        RowElem::Fp8 => "fp8 rows".into(),
         RowElem::Q8 { group } => format!("int8 rows in groups of {group}"),
+        RowElem::F32 | RowElem::F16 | RowElem::Bf16 | RowElem::Fp8 => format!("{elem} rows"),
     }
 }
 

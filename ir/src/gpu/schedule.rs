@@ -5,7 +5,6 @@
 //! whole output tiles, or, where that would leave multiprocessors idle, cut ones, whose partial sums the last of the blocks that share a tile adds in a fixed order.
 
 use crate::kernel::{Body, Kernel, Matmul, ParamKind, RowElem, Segment, Store, lcm};
-use crate::kv::KvDType;
 use crate::quant::{BLOCK, Code, Encoding, Float, Format, Per, Scale, ScaleKind};
 use crate::target::{GpuArch, TargetSpec};
 use llmcc_abi::layout::{FRAGMENT_K, fragment_bits, round_up};
@@ -363,7 +362,7 @@ impl<'a> Facts<'a> {
     fn int8_run(&self, s: &Segment) -> Option<usize> {
         let (Store::KvKey(p) | Store::KvValue(p)) = s.store else { return None };
         match self.kernel.params.get(p)?.kind {
-            ParamKind::Kv(kv) if kv.dtype == KvDType::Int8 => Some(kv.head_dim),
+            ParamKind::Kv(kv) if kv.dtype.encoding().is_quantized() => Some(kv.head_dim),
             _ => None,
         }
     }

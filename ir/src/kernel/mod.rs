@@ -28,6 +28,7 @@ mod matmul;
 mod pointwise;
 mod rope_table;
 mod row_norm;
+mod rows;
 #[cfg(test)]
 mod tests;
 mod top_k;
@@ -42,6 +43,7 @@ pub use matmul::{Matmul, Prologue};
 pub use pointwise::Pointwise;
 pub use rope_table::RopeTable;
 pub use row_norm::RowNorm;
+pub use rows::RowElem;
 pub use top_k::TopK;
 
 use crate::kv::KvSpec;
@@ -103,54 +105,6 @@ pub enum ParamKind {
     },
     /// The page pool of an attention state.
     Kv(KvSpec),
-}
-
-/// Storage of a matrix of rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum RowElem {
-    /// f32, row-major, rows adjacent.
-    F32,
-    /// int8 codes, then one f32 scale and one i32 sum of codes per `group` columns
-    /// (`scale = amax/127`, code = round-half-even(x·127/amax)).
-    Q8 {
-        /// Columns per scale.
-        group: usize,
-    },
-    /// f16, row-major, each row rounded up to 16 bytes; a stored f32 is rounded to nearest even.
-    F16,
-    /// bfloat16, as [`RowElem::F16`].
-    Bf16,
-    /// e4m3 codes with one f32 scale per row (`scale = amax/448`, code = nearest to x·448/amax).
-    Fp8,
-}
-
-impl RowElem {
-    /// Columns per scale of int8 rows.
-    pub const fn group(self) -> Option<usize> {
-        match self {
-            RowElem::Q8 { group } => Some(group),
-            RowElem::F32 | RowElem::F16 | RowElem::Bf16 | RowElem::Fp8 => None,
-        }
-    }
-
-    /// Whether elements have a scale of their row or group.
-    pub const fn is_quantized(self) -> bool {
-        matches!(self, RowElem::Q8 { .. } | RowElem::Fp8)
-    }
-
-    /// Whether elements are 16-bit floats.
-    pub const fn is_half(self) -> bool {
-        matches!(self, RowElem::F16 | RowElem::Bf16)
-    }
-
-    /// What a float element reads back as once `x` is stored; int8 and fp8 rows quantize by groups, not by element, and leave `x` as it is.
-    pub fn round(self, x: f32) -> f32 {
-        match self {
-            RowElem::F16 => half::f16::from_f32(x).to_f32(),
-            RowElem::Bf16 => half::bf16::from_f32(x).to_f32(),
-            RowElem::F32 | RowElem::Q8 { .. } | RowElem::Fp8 => x,
-        }
-    }
 }
 
 family::families! {

@@ -46,15 +46,8 @@ pub(super) fn kernel(p: &mut Parser) -> Parsed<Kernel> {
 /// Storage of rows: `f32`, `q8g32`, `f16`, `bf16`, `fp8`.
 pub(super) fn row_elem(p: &mut Parser) -> Parsed<RowElem> {
     let word = p.peek_word();
-    let elem = match word.strip_prefix("q8g").map(str::parse) {
-        Some(Ok(group)) => RowElem::Q8 { group },
-        _ => match word {
-            "f32" => RowElem::F32,
-            "f16" => RowElem::F16,
-            "bf16" => RowElem::Bf16,
-            "fp8" => RowElem::Fp8,
-            _ => return Err(p.unexpected("the storage of rows: `f32`, `f16`, `bf16`, `fp8`, or `q8g32` for int8 in groups of 32")),
-        },
+    let Some(elem) = RowElem::parse(word) else {
+        return Err(p.unexpected("the storage of rows: `f32`, `f16`, `bf16`, `fp8`, or `q8g32` for int8 in groups of 32"));
     };
     p.next();
     Ok(elem)
@@ -66,11 +59,7 @@ fn round(p: &mut Parser) -> Parsed<RowElem> {
     p.expect(b'=')?;
     let first = p.peek().range();
     let elem = row_elem(p)?;
-    if elem.is_half() || elem == RowElem::Fp8 {
-        Ok(elem)
-    } else {
-        Err(fault("syntax", first, "a prologue rounds to `f16`, `bf16` or `fp8`"))
-    }
+    if elem.is_half() || elem.by_row() { Ok(elem) } else { Err(fault("syntax", first, "a prologue rounds to `f16`, `bf16` or `fp8`")) }
 }
 
 /// Storage of a packed matrix: `bf16`, `w4g32`.

@@ -30,25 +30,10 @@ struct Kind<'a>(&'a ParamKind);
 impl fmt::Display for Kind<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            ParamKind::Rows { rows, cols, elem } => write!(f, "rows {}[{rows}, {cols}]", Elem(*elem)),
+            ParamKind::Rows { rows, cols, elem } => write!(f, "rows {elem}[{rows}, {cols}]"),
             ParamKind::Matrix { n, k, format } => write!(f, "matrix {format}[{n}, {k}]"),
             ParamKind::Vector { len } => write!(f, "vector f32[{len}]"),
             ParamKind::Kv(spec) => spec.fmt(f),
-        }
-    }
-}
-
-/// Storage of rows: `f32`, `q8g32`.
-pub(super) struct Elem(pub RowElem);
-
-impl fmt::Display for Elem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            RowElem::F32 => f.write_str("f32"),
-            RowElem::Q8 { group } => write!(f, "q8g{group}"),
-            RowElem::F16 => f.write_str("f16"),
-            RowElem::Bf16 => f.write_str("bf16"),
-            RowElem::Fp8 => f.write_str("fp8"),
         }
     }
 }
@@ -90,7 +75,7 @@ fn prologue(out: &mut String, k: &Kernel, p: &Prologue) {
         match p.elem {
             RowElem::F32 => None,
             RowElem::Q8 { group } => Some(format!("quant={group}")),
-            RowElem::F16 | RowElem::Bf16 | RowElem::Fp8 => Some(format!("round={}", Elem(p.elem))),
+            RowElem::F16 | RowElem::Bf16 | RowElem::Fp8 => Some(format!("round={}", p.elem)),
         },
     ];
     put!(out, " prologue{{{}}}", List(parts.iter().flatten()));

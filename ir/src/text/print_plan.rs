@@ -3,7 +3,7 @@
 use super::expr::{self, Shape, Tree};
 use super::names::{List, Name, Quoted};
 use super::print_graph::{info, operation, states};
-use super::print_kernel::{Elem, kernel};
+use super::print_kernel::kernel;
 use crate::graph::Op;
 use crate::plan::{Operand, Plan, Regime, Storage, WeightExpr};
 use std::fmt;
@@ -42,7 +42,7 @@ fn regime(out: &mut String, p: &Plan, r: &Regime) {
         None => out.push_str("  regime any {\n"),
     }
     for (i, b) in r.buffers.iter().enumerate() {
-        put!(out, "    buffer %{i}: {}[{}, {}] in slot {}\n", Elem(b.elem), b.rows, b.cols, b.slot);
+        put!(out, "    buffer %{i}: {}[{}, {}] in slot {}\n", b.elem, b.rows, b.cols, b.slot);
     }
     for l in &r.launches {
         put!(out, "    call {}: ", l.call);

@@ -4,7 +4,7 @@ use super::{Access, Sink, accesses, format_ok, kv_spec};
 use crate::diag::{Diagnostic, Place};
 use crate::graph::F32;
 use crate::kernel::{Expr, Kernel, Norm, Param, ParamId, ParamKind, RowElem, Segment, Store, lcm};
-use crate::kv::{KvDType, KvSpec};
+use crate::kv::KvSpec;
 use crate::quant::{BLOCK, Encoding, Format, GROUPS};
 use crate::ty::Dim;
 
@@ -304,7 +304,7 @@ impl<'a> KernelVerifier<'a> {
             Store::Rows { param, start } => {
                 let Some((cols, elem)) = self.rows(param, self.kernel.rows) else { return 1 };
                 self.range("store-columns", param, start, s.n, cols);
-                if elem == RowElem::Fp8 {
+                if elem.by_row() {
                     self.error("store-group", "fp8 rows have a scale of all their columns, which only row-wise kernels see");
                 }
                 let RowElem::Q8 { group } = elem else { return 1 };
@@ -323,7 +323,7 @@ impl<'a> KernelVerifier<'a> {
                     self.error("kv-columns", format!("{} columns are stored into {spec}, which needs {}", s.n, spec.width()));
                 }
                 // int8 has a scale per head.
-                if spec.dtype == KvDType::Int8 { spec.head_dim.max(1) } else { 1 }
+                if spec.dtype.encoding().is_quantized() { spec.head_dim.max(1) } else { 1 }
             }
         }
     }

@@ -4,7 +4,7 @@ use super::{Context, KernelNode};
 use crate::egraph::Term;
 use crate::spec::{Draft, Output};
 use egg::Id;
-use llmcc_ir::kernel::{Body, Matmul, ParamKind, Prologue, RowElem, RowNorm};
+use llmcc_ir::kernel::{Body, Matmul, ParamKind, Prologue, RowNorm};
 
 /// For one class that a row-wise kernel computes: adds the variants of all matmuls that read its result.
 pub fn run(cx: &mut Context<'_>, class: Id) {
@@ -65,7 +65,7 @@ fn absorbed((spec, children): &KernelNode, ((norm_spec, norm_children), norm): &
     // A tiled gain has no place in a prologue.
     let fits = gain.is_none_or(|g| matches!(g, ParamKind::Vector { len } if Some(len) == k));
     // Tensor cores read fp8 rows from tiles that are copied as they are.
-    if elem != wanted || !fits || *elem == RowElem::Fp8 {
+    if elem != wanted || !fits || elem.by_row() {
         return None;
     }
     let prologue = Some(Prologue { norm: norm.norm, gain: inner.gain, elem: *elem });

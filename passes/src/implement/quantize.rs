@@ -60,11 +60,11 @@ pub fn run(cx: &mut Context<'_>, class: Id, [elem, x]: [Id; 2]) {
 fn writes_whole_groups((spec, _): &KernelNode, elem: RowElem) -> bool {
     match &spec.kernel.body {
         // The scale of a row is known to those who have the row.
-        Body::RowNorm(n) if elem == RowElem::Fp8 => match spec.kind(n.x) {
+        Body::RowNorm(n) if elem.by_row() => match spec.kind(n.x) {
             ParamKind::Rows { cols, .. } => n.norm.is_none_or(|norm| norm.width == *cols),
             _ => false,
         },
-        _ if elem == RowElem::Fp8 => false,
+        _ if elem.by_row() => false,
         Body::Matmul(m) => m.segments.len() == 1,
         Body::Pointwise(p) => p.segments.len() == 1,
         Body::RowNorm(_) => true,

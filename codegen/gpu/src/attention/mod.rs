@@ -28,7 +28,8 @@ mod warpgroup;
 
 use crate::Source;
 use crate::cx::{Args, Cx, row_stride};
-use crate::mlir::{BF16, Builder, Elem, F16, F32, I64, Ty, V};
+use crate::epilogue::half_type;
+use crate::mlir::{Builder, Elem, F32, I64, Ty, V};
 use llmcc_abi::layout::{self, Page};
 use llmcc_codegen::CodegenError;
 use llmcc_ir::kernel::{Attention, ParamId, RowElem};
@@ -117,11 +118,7 @@ impl Shape {
     /// Stores f32 values (a scalar, or a vector of adjacent columns) to the output.
     fn store(&self, b: &mut Builder, args: Args<'_>, token: V, col: V, values: V) {
         let p = self.element(b, args, self.out, token, col);
-        let narrow = match self.out.1 {
-            RowElem::F16 => F16,
-            RowElem::Bf16 => BF16,
-            RowElem::F32 | RowElem::Q8 { .. } | RowElem::Fp8 => F32,
-        };
+        let narrow = half_type(self.out.1).unwrap_or(F32);
         let ty = match (values.ty, narrow) {
             (Ty::Vec(n, _), Ty::S(e)) => Ty::Vec(n, e),
             _ => narrow,

@@ -7,10 +7,10 @@ use super::results::Results;
 use super::split::{Item, Split};
 use crate::Source;
 use crate::cx::{Args, Cx};
+use crate::epilogue::half_type;
 use crate::mlir::{BF16, Builder, Cmp, F16, F32, I8, I32, I64, V};
 use llmcc_abi::PAGE_TOKENS;
 use llmcc_codegen::CodegenError;
-use llmcc_ir::kernel::RowElem;
 use llmcc_ir::kv::KvDType;
 
 const WARPS: u32 = 4;
@@ -201,11 +201,7 @@ impl<'a> Walk<'a> {
     }
 
     fn query_at(&self, b: &mut Builder, col: V) -> V {
-        let (ty, shift) = match self.shape.q.1 {
-            RowElem::F16 => (F16, 1),
-            RowElem::Bf16 => (BF16, 1),
-            RowElem::F32 | RowElem::Q8 { .. } | RowElem::Fp8 => (F32, 2),
-        };
+        let (ty, shift) = half_type(self.shape.q.1).map_or((F32, 2), |half| (half, 1));
         let offset = b.shlc(col, shift);
         let p = b.at(self.query, offset);
         let x = b.load(p, ty);

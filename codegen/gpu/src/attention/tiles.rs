@@ -8,6 +8,7 @@
 
 use super::codes::{self, Scales};
 use crate::mlir::{Builder, Cmp, Elem, I1, I32, Ty, V};
+use crate::piece;
 use llmcc_abi::PAGE_TOKENS;
 use llmcc_ir::kernel::RowElem;
 
@@ -220,11 +221,7 @@ impl Tile {
 
     fn query_pair(&self, b: &mut Builder, p: V, elem: RowElem) -> V {
         // Plainly: a load that is known to give the same again would be made once, before the loop, and where registers are short its result spilled.
-        let stored = match elem {
-            RowElem::F16 => Elem::F16,
-            RowElem::Bf16 => Elem::Bf16,
-            RowElem::F32 | RowElem::Q8 { .. } | RowElem::Fp8 => Elem::F32,
-        };
+        let stored = piece::storage(elem).unwrap_or(Elem::F32);
         if stored == self.elem {
             return b.load(p, I32);
         }

@@ -4,7 +4,8 @@
 
 use super::{Plan, decode};
 use crate::cx::{Args, row_stride, share_out};
-use crate::mlir::{BF16, Builder, Cache, Cmp, Elem, F16, F32, I32, I64, Ty, V, WARP};
+use crate::epilogue::half_type;
+use crate::mlir::{Builder, Cache, Cmp, Elem, F32, I32, I64, Ty, V, WARP};
 use llmcc_abi::layout::round_up;
 use llmcc_codegen::CodegenError;
 use llmcc_ir::gpu::schedule::{Input, Variant};
@@ -21,11 +22,7 @@ pub struct Staged {
 
 /// Bytes of an element of the staged input.
 pub fn elem_bytes(plan: &Plan<'_>) -> usize {
-    match plan.elem {
-        _ if plan.schedule.variant == Variant::Fma => 4,
-        RowElem::Fp8 => 1,
-        _ => 2,
-    }
+    if plan.schedule.variant == Variant::Fma { 4 } else { plan.elem.encoding().bits() as usize / 8 }
 }
 
 /// Bytes of a row of the staged input.
@@ -216,11 +213,7 @@ fn store(b: &mut Builder, row: V, col: V, x: &[V], plan: &Plan<'_>) {
     let offset = b.shlc(col, if f32s { 2 } else { 1 });
     let p = b.at(row, offset);
     // What is multiplied is rounded to the storage that the kernel names, also where f32 arithmetic follows.
-    let half = match plan.elem {
-        RowElem::F16 => Some(F16),
-        RowElem::Bf16 => Some(BF16),
-        RowElem::F32 | RowElem::Q8 { .. } | RowElem::Fp8 => None,
-    };
+    let half = half_type(plan.elem);
     let mut x: Vec<V> = x.iter().map(|v| half.map_or(*v, |ty| b.ftrunc(*v, ty))).collect();
     if f32s {
         if half.is_some() {

@@ -1,0 +1,108 @@
+//! Storage of matrices of rows.
+
+use crate::quant::{Code, Encoding, Float, Per, Scale, ScaleKind};
+use std::fmt;
+
+/// Storage of a matrix of rows. Text: `f32`, `q8g32`, `f16`, `bf16`, `fp8`. What its numbers are says [`RowElem::encoding`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum RowElem {
+    /// f32, row-major, rows adjacent.
+    F32,
+    /// int8 codes, then one f32 scale and one i32 sum of codes per `group` columns
+    /// (`scale = amax/127`, code = round-half-even(x·127/amax)).
+    Q8 {
+        /// Columns per scale.
+        group: usize,
+    },
+    /// f16, row-major, each row rounded up to 16 bytes; a stored f32 is rounded to nearest even.
+    F16,
+    /// bfloat16, as [`RowElem::F16`].
+    Bf16,
+    /// e4m3 codes with one f32 scale per row (`scale = amax/448`, code = nearest to x·448/amax).
+    Fp8,
+}
+
+/// Those without a parameter, with their names in text.
+const NAMED: &[(RowElem, &str)] = &[(RowElem::F32, "f32"), (RowElem::F16, "f16"), (RowElem::Bf16, "bf16"), (RowElem::Fp8, "fp8")];
+
+impl RowElem {
+    /// What the numbers are.
+    pub const fn encoding(self) -> Encoding {
+        match self {
+            RowElem::F32 => Encoding::F32,
+            RowElem::F16 => Encoding::F16,
+            RowElem::Bf16 => Encoding::BF16,
+            RowElem::Q8 { group } => Encoding::scaled(Code::Signed { bits: 8 }, Scale::new(Per::Group(group as u16), ScaleKind::F32)),
+            RowElem::Fp8 => Encoding::scaled(Code::Float(Float::E4m3), Scale::new(Per::Row, ScaleKind::F32)),
+        }
+    }
+
+    /// The storage named `name` in text.
+    pub fn parse(name: &str) -> Option<RowElem> {
+        match name.strip_prefix("q8g") {
+            Some(group) => group.parse().ok().map(|group| RowElem::Q8 { group }),
+            None => NAMED.iter().find(|(_, n)| *n == name).map(|(elem, _)| *elem),
+        }
+    }
+
+    /// Columns per scale of int8 rows.
+    pub const fn group(self) -> Option<usize> {
+        match self {
+            RowElem::Q8 { group } => Some(group),
+            RowElem::F32 | RowElem::F16 | RowElem::Bf16 | RowElem::Fp8 => None,
+        }
+    }
+
+    /// The kind of floats without scales.
+    pub const fn float(self) -> Option<Float> {
+        self.encoding().float()
+    }
+
+    /// Whether a scale belongs to a whole row, so that only who has all of it can store it.
+    pub const fn by_row(self) -> bool {
+        self.encoding().by_row()
+    }
+
+    /// Whether elements have a scale of their row or group.
+    pub const fn is_quantized(self) -> bool {
+        self.encoding().is_quantized()
+    }
+
+    /// Whether elements are 16-bit floats.
+    pub const fn is_half(self) -> bool {
+        matches!(self.float(), Some(Float::F16 | Float::Bf16))
+    }
+
+    /// What a float element reads back as once `x` is stored; int8 and fp8 rows quantize by groups, not by element, and leave `x` as it is.
+    pub fn round(self, x: f32) -> f32 {
+        match self.float() {
+            Some(Float::F16) => half::f16::from_f32(x).to_f32(),
+            Some(Float::Bf16) => half::bf16::from_f32(x).to_f32(),
+            Some(Float::F32 | Float::E4m3) | None => x,
+        }
+    }
+}
+
+impl fmt::Display for RowElem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RowElem::Q8 { group } => write!(f, "q8g{group}"),
+            named => f.write_str(NAMED.iter().find(|(elem, _)| elem == named).map_or("?", |(_, name)| name)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_round_trip() {
+        for elem in NAMED.iter().map(|(elem, _)| *elem).chain([RowElem::Q8 { group: 32 }]) {
+            assert_eq!(RowElem::parse(&elem.to_string()), Some(elem));
+        }
+        for wrong in ["", "q8", "q8g", "w4g32", "fp8g32"] {
+            assert_eq!(RowElem::parse(wrong), None, "{wrong}");
+        }
+    }
+}
