@@ -319,6 +319,7 @@ fn normalize(
             let index = b.add(line, warp);
             let index = b.addc(index, skip);
             let p = word(b, index);
+            b.point_as(p, "sums of warps");
             b.store(sum, p);
         });
     });
@@ -330,6 +331,7 @@ fn normalize(
             .map(|w| {
                 let index = b.addc(line, w + skip);
                 let p = word(b, index);
+                b.point_as(p, "sums of warps");
                 b.load(p, F32)
             })
             .collect();
