@@ -75,7 +75,7 @@ impl Backend for GpuBackend {
             let cubin = self.assemble(kernel, &ptx, arch)?;
             (ptx, cubin)
         };
-        let Source { entry, mlir, threads, shared, grid, scratch, scratch_per_m, generic } = source;
+        let Source { entry, mlir, program: _, threads, shared, grid, scratch, scratch_per_m, generic } = source;
         let code = Code::Gpu(GpuCode { entry, mlir, ptx, cubin, threads, shared, grid });
         Ok(Object { code, scratch, scratch_per_m, generic })
     }

@@ -3,6 +3,7 @@
 use crate::mlir::{Access, Builder, Cmp, I32, I64, V};
 use llmcc_abi::GpuCtx;
 use llmcc_codegen::CodegenError;
+use llmcc_ir::gpu::program::Program;
 use llmcc_ir::kernel::{Kernel, Param, ParamId, ParamKind, RowElem};
 use llmcc_ir::kv::KvSpec;
 use llmcc_ir::quant::Format;
@@ -44,8 +45,8 @@ impl<'k> Cx<'k> {
         format!("k_{}", self.kernel.name.chars().map(fit).collect::<String>())
     }
 
-    /// Emits the kernel's function: see [`Builder::kernel`].
-    pub fn function(&self, threads: u32, min_blocks: u32, body: impl FnOnce(&mut Builder, Args<'_>)) -> String {
+    /// Emits the kernel's function, and its skeleton: see [`Builder::kernel`].
+    pub fn function(&self, threads: u32, min_blocks: u32, body: impl FnOnce(&mut Builder, Args<'_>)) -> (String, Program) {
         let written = self.kernel.written();
         let of = |(p, param): (ParamId, &Param)| match param.kind {
             _ if written.contains(&p) => Access::Write,
@@ -100,7 +101,9 @@ impl<'k> Cx<'k> {
     /// Number of rows of the step, `T` or `R` (`i32`).
     pub fn row_count(&self, b: &mut Builder, a: Args<'_>) -> V {
         let field = if self.kernel.rows == Dim::Tokens { offset_of!(GpuCtx, n_tokens) } else { offset_of!(GpuCtx, n_rows) };
-        a.number(b, field)
+        let m = a.number(b, field);
+        b.assume(m, &[1, 70]);
+        m
     }
 }
 

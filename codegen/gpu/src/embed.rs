@@ -26,7 +26,7 @@ pub fn emit(cx: &Cx<'_>, k: &Embed) -> Result<Source, CodegenError> {
     }
     let storage = piece::float_storage(cx, to)?;
     let threads = (cols / 4).next_multiple_of(32).clamp(32, 256) as u32;
-    let mlir = cx.function(threads, 1, |b, args| {
+    let (mlir, program) = cx.function(threads, 1, |b, args| {
         let m = cx.row_count(b, args);
         let row = b.sreg("ctaid.x");
         when_below(b, row, m, |b| {
@@ -42,6 +42,7 @@ pub fn emit(cx: &Cx<'_>, k: &Embed) -> Result<Source, CodegenError> {
     Ok(Source {
         entry: cx.entry(),
         mlir,
+        program,
         threads,
         shared: 0,
         grid: [per_rows(1), blocks(1), blocks(1)],

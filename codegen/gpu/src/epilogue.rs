@@ -76,7 +76,7 @@ pub fn run(cx: &Cx<'_>, b: &mut Builder, args: Args<'_>, s: &Segment, tile: &Til
     let mut env = Env { cx, args, n: s.n, width, row0: tile.row0, col0: tile.col0, acc: tile.acc, normalized: vec![] };
     let mut spare = tile.spare;
     for (norm, whole, x) in normalized(&s.expr) {
-        let (values, factors) = carve(b, &mut spare, tile, norm.width);
+        let (values, factors) = carve(b, &mut spare, tile, norm.width, env.normalized.len());
         materialize(b, &env, x, values, tile)?;
         let eps = norm.eps.get();
         let width = norm.width;
@@ -103,11 +103,13 @@ pub fn run(cx: &Cx<'_>, b: &mut Builder, args: Args<'_>, s: &Segment, tile: &Til
     }
 }
 
-/// Takes room for the values of a tile and one number per run.
-fn carve(b: &mut Builder, spare: &mut V, tile: &Tile<'_>, run: usize) -> (SharedTile, SharedTile) {
+/// Takes room for the values of a tile and one number per run, after `depth` others.
+fn carve(b: &mut Builder, spare: &mut V, tile: &Tile<'_>, run: usize, depth: usize) -> (SharedTile, SharedTile) {
+    b.room(*spare, &format!("values {depth}"), values_bytes(tile.max_rows, tile.max_cols));
     let values = SharedTile { base: *spare, stride: tile.max_cols, scale: None, row_scale: None };
     let base = b.atc(*spare, values_bytes(tile.max_rows, tile.max_cols) as i64);
     let factors = SharedTile { base, stride: tile.max_cols.div_ceil(run), scale: None, row_scale: None };
+    b.room(base, &format!("factors {depth}"), tile.max_rows * factors.stride * 4);
     *spare = b.atc(base, (tile.max_rows * factors.stride * 4).next_multiple_of(16) as i64);
     (values, factors)
 }
@@ -302,7 +304,7 @@ fn store_kv(b: &mut Builder, env: &Env<'_>, e: &Expr, tile: &Tile<'_>, param: Pa
 /// int8: codes and a scale per head, from the largest magnitude of the head's values, which are kept in shared memory.
 fn store_kv_int8(b: &mut Builder, cache: &Cache<'_>, e: &Expr, tile: &Tile<'_>, mut spare: V) -> Result<(), CodegenError> {
     let (env, d) = (cache.env, cache.kv.head_dim);
-    let (values, scales) = carve(b, &mut spare, tile, d);
+    let (values, scales) = carve(b, &mut spare, tile, d, env.normalized.len());
     materialize(b, env, e, values, tile)?;
     let larger = |b: &mut Builder, m: V, x: V| {
         let x = b.op(F32, format!("math.absf {x} : f32"));

@@ -21,8 +21,6 @@ pub mod cx;
 mod embed;
 pub mod epilogue;
 pub mod expr;
-#[cfg(test)]
-mod left_out;
 #[cfg(feature = "llvm")]
 pub mod llvm;
 mod matmul;
@@ -39,6 +37,8 @@ pub mod worker;
 use cx::Cx;
 use llmcc_abi::GpuDim;
 use llmcc_codegen::CodegenError;
+use llmcc_ir::gpu::program::Program;
+use llmcc_ir::gpu::verify::verify_once;
 use llmcc_ir::kernel::{Body, Kernel};
 use llmcc_ir::target::TargetSpec;
 
@@ -49,6 +49,8 @@ pub struct Source {
     pub entry: String,
     /// The MLIR module.
     pub mlir: String,
+    /// Its skeleton.
+    pub program: Program,
     /// Threads per block.
     pub threads: u32,
     /// Bytes of dynamic shared memory per block.
@@ -63,20 +65,31 @@ pub struct Source {
     pub generic: Option<&'static str>,
 }
 
-/// Writes a verified kernel as MLIR.
+/// Writes a verified kernel as MLIR. What it does to shared memory and barriers is recorded meanwhile and, in builds with debug assertions, verified for a step of many rows.
 ///
 /// # Errors
-/// [`CodegenError::Unsupported`] for what this backend does not do.
+/// [`CodegenError::Unsupported`] for what this backend does not do, and for a skeleton that is not in order: a bug of an emitter.
 pub fn emit(kernel: &Kernel, target: &TargetSpec) -> Result<Source, CodegenError> {
     let cx = Cx::new(kernel, target)?;
-    match &kernel.body {
-        Body::Pointwise(body) => pointwise::emit(&cx, body),
-        Body::RowNorm(body) => rownorm::emit(&cx, body),
-        Body::Embed(body) => embed::emit(&cx, body),
-        Body::RopeTable(body) => rope::emit(&cx, body),
-        Body::Attention(body) => attention::emit(&cx, body),
-        Body::Matmul(body) => matmul::emit(&cx, body),
-        Body::TopK(body) => sample::emit(&cx, body),
+    let source = written(&cx)?;
+    // Compilers that are tested look at every kernel they make.
+    let found = if cfg!(debug_assertions) { verify_once(&source.program) } else { vec![] };
+    if let Some(first) = found.first() {
+        return Err(cx.error(format!("what the kernel does to shared memory is not in order: {first}")));
+    }
+    Ok(source)
+}
+
+/// The kernel as it is written, not verified.
+fn written(cx: &Cx<'_>) -> Result<Source, CodegenError> {
+    match &cx.kernel.body {
+        Body::Pointwise(body) => pointwise::emit(cx, body),
+        Body::RowNorm(body) => rownorm::emit(cx, body),
+        Body::Embed(body) => embed::emit(cx, body),
+        Body::RopeTable(body) => rope::emit(cx, body),
+        Body::Attention(body) => attention::emit(cx, body),
+        Body::Matmul(body) => matmul::emit(cx, body),
+        Body::TopK(body) => sample::emit(cx, body),
     }
 }
 

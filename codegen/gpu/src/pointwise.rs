@@ -18,7 +18,7 @@ pub fn emit(cx: &Cx<'_>, body: &Pointwise) -> Result<Source, CodegenError> {
         return Err(cx.error(format!("rows need {shared} bytes of shared memory")));
     }
     let mut result = Ok(());
-    let mlir = cx.function(THREADS, 1, |b, args| {
+    let (mlir, program) = cx.function(THREADS, 1, |b, args| {
         let m = cx.row_count(b, args);
         let row0 = b.sreg("ctaid.x");
         when_below(b, row0, m, |b| {
@@ -37,6 +37,7 @@ pub fn emit(cx: &Cx<'_>, body: &Pointwise) -> Result<Source, CodegenError> {
     Ok(Source {
         entry: cx.entry(),
         mlir,
+        program,
         threads: THREADS,
         shared: shared as u32,
         grid: [per_rows(1), blocks(1), blocks(1)],

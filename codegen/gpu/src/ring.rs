@@ -1,6 +1,6 @@
 //! Rings of stages in shared memory between warps that bring and warps that multiply: their turns, and the `mbarrier`s that guard them.
 
-use crate::mlir::{Builder, Cmp, V};
+use crate::mlir::{Builder, Cmp, Mbarrier, V};
 
 /// The `mbarrier`s of a ring: of each event (something is there, something is free again) one for every stage, 8 bytes each, event by event.
 #[derive(Clone, Copy, Debug)]
@@ -12,27 +12,38 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// The address of an event's `mbarrier` of a stage.
-    pub fn barrier(self, b: &mut Builder, event: usize, stage: V) -> V {
+    /// Where an event's first `mbarrier` is.
+    fn array(self, event: usize) -> usize {
+        self.at + event * self.stages * 8
+    }
+
+    /// An event's `mbarrier` of a stage.
+    pub fn barrier(self, b: &mut Builder, event: usize, stage: V) -> Mbarrier {
         let base = b.shared();
-        let base = b.atc(base, (self.at + event * self.stages * 8) as i64);
+        let base = b.atc(base, self.array(event) as i64);
         let base = b.shared_address(base);
         let offset = b.shlc(stage, 3);
-        b.add(base, offset)
+        let at = b.add(base, offset);
+        b.mbarrier(at, self.array(event), stage)
     }
 }
 
-/// Initializes the `mbarrier`s of rings, of which each event awaits so many arrivals in every stage: by one thread, and all threads of the block wait for it.
-pub fn initialize(b: &mut Builder, rings: &[(Ring, &[i64])]) {
+/// Initializes the `mbarrier`s of rings, of which each event, by its name, awaits so many arrivals in every stage: by one thread, and all threads of the block wait for it.
+pub fn initialize(b: &mut Builder, rings: &[(Ring, &[(&str, i64)])]) {
+    for (ring, events) in rings {
+        for (event, (name, arrivals)) in events.iter().enumerate() {
+            b.barriers(*name, ring.array(event), ring.stages, *arrivals as usize);
+        }
+    }
     let tid = b.sreg("tid.x");
     let first = b.cmpc(Cmp::Eq, tid, 0);
     b.if_(first, |b| {
-        for (ring, arrivals) in rings {
+        for (ring, events) in rings {
             for stage in 0..ring.stages {
                 let stage = b.i32(stage as i64);
-                for (event, arrivals) in arrivals.iter().enumerate() {
+                for (event, (_, arrivals)) in events.iter().enumerate() {
                     let barrier = ring.barrier(b, event, stage);
-                    b.mbarrier_init(barrier, *arrivals);
+                    b.mbarrier_init(&barrier, *arrivals);
                 }
             }
         }

@@ -21,7 +21,7 @@ pub fn emit(cx: &Cx<'_>, k: &RopeTable) -> Result<Source, CodegenError> {
         return Err(cx.error("the table must have f32 rows of twice as many columns as there are frequencies"));
     }
     let threads = half.next_multiple_of(32).min(256) as u32;
-    let mlir = cx.function(threads, 1, |b, args| {
+    let (mlir, program) = cx.function(threads, 1, |b, args| {
         let m = cx.row_count(b, args);
         let row = b.sreg("ctaid.x");
         when_below(b, row, m, |b| {
@@ -49,6 +49,7 @@ pub fn emit(cx: &Cx<'_>, k: &RopeTable) -> Result<Source, CodegenError> {
     Ok(Source {
         entry: cx.entry(),
         mlir,
+        program,
         threads,
         shared: 0,
         grid: [per_rows(1), blocks(1), blocks(1)],

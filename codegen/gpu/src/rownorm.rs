@@ -4,7 +4,7 @@
 //! f32: per thread in ascending columns, then over lanes and warps in a fixed tree, so a row's result does not depend on the others.
 
 use crate::cx::{Args, Cx, when_below};
-use crate::mlir::{Builder, Cmp, Elem, F32, I8, I32, V, WARP};
+use crate::mlir::{Builder, Cmp, Elem, F32, I8, I32, Memory, V, WARP};
 use crate::piece::{self, col_at, row_at};
 use crate::{Source, blocks, per_rows};
 use llmcc_abi::GpuCtx;
@@ -25,16 +25,18 @@ const HELD: usize = 4;
 /// int8 rows; fp8 rows of several normalized runs.
 pub fn emit(cx: &Cx<'_>, k: &RowNorm) -> Result<Source, CodegenError> {
     let shape = Shape::new(cx, k)?;
-    let mlir = cx.function(shape.threads as u32, 1, |b, args| {
+    let (mlir, program) = cx.function(shape.threads as u32, 1, |b, args| {
         let m = cx.row_count(b, args);
         let row = b.sreg("ctaid.x");
+        // Sums of the warps; then their largest magnitudes.
+        b.buffer(Memory { name: "of warps", at: 0, bytes: 4 * shape.warps(), stages: 2, conflict_free: false, over: &[] });
         when_below(b, row, m, |b| rows(&shape, b, args, row));
     });
     Ok(Source {
         entry: cx.entry(),
         mlir,
+        program,
         threads: shape.threads as u32,
-        // Sums of the warps; then their largest magnitudes.
         shared: if shape.warps() > 1 { 8 * shape.warps() as u32 } else { 0 },
         grid: [per_rows(1), blocks(1), blocks(1)],
         scratch: 0,

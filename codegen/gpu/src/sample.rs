@@ -40,7 +40,7 @@ const PROBE: f32 = -8.0;
 /// Rows that are not f32; more candidates than there are threads; a vocabulary of too many slices.
 pub fn emit(cx: &Cx<'_>, k: &TopK) -> Result<Source, CodegenError> {
     let shape = Shape::new(cx, k)?;
-    let mlir = cx.function(THREADS as u32, 1, |b, args| {
+    let (mlir, program) = cx.function(THREADS as u32, 1, |b, args| {
         let m = cx.row_count(b, args);
         let block = b.sreg("ctaid.x");
         let row = b.divc(block, shape.slices as i64);
@@ -53,6 +53,7 @@ pub fn emit(cx: &Cx<'_>, k: &TopK) -> Result<Source, CodegenError> {
     Ok(Source {
         entry: cx.entry(),
         mlir,
+        program,
         threads: THREADS as u32,
         shared: Shared::bytes(shape.k) as u32,
         grid: [GpuDim { fixed: shape.slices as u32, per_m: 1 }, blocks(1), blocks(1)],
@@ -132,7 +133,7 @@ impl<'a> Block<'a> {
         let first = b.mulc(row, shape.slices as i64);
         let slice = b.sub(block, first);
         let tid = b.sreg("tid.x");
-        Block { shape, args, row, slice, wanted, tid, shared: Shared::new(b, tid) }
+        Block { shape, args, row, slice, wanted, tid, shared: Shared::new(b, tid, shape.k) }
     }
 
     fn emit(&self, b: &mut Builder) {

@@ -2,11 +2,18 @@
 
 pub mod attention;
 pub mod layout;
+#[cfg(test)]
+mod linear;
 mod print;
 pub mod program;
+#[cfg(test)]
+mod recorded;
+mod recorder;
 mod run;
 pub mod schedule;
+mod slice;
 #[cfg(test)]
 mod tests;
 mod unroll;
+pub mod value;
 pub mod verify;

@@ -1,6 +1,7 @@
 //! Text of programs, for `--emit` and for messages. Operations are numbered in the order of the text.
 
 use super::program::{Arrivals, Atom, Condition, Counter, Index, Op, Phase, Program, Scope, Slot, Source, Stmt, Sync, Trips};
+use super::value::{Merge, Value, ValueId};
 use std::fmt;
 
 /// A name of a table; its number if there is none.
@@ -14,6 +15,7 @@ impl Program {
             None => return x.plus.to_string(),
             Some(Counter::Turn(l)) => name(&self.loops, l, |n| n),
             Some(Counter::Total(l)) => format!("all {}", name(&self.loops, l, |n| n)),
+            Some(Counter::Value(v)) => self.value_name(v),
         };
         match x.plus {
             0 => counter,
@@ -30,6 +32,33 @@ impl Program {
         format!("{}[{}]", name(&self.barriers, p.barrier, |b| &b.name), self.index(p.index))
     }
 
+    /// A value's number, or what it is where that is shorter.
+    fn value_name(&self, v: ValueId) -> String {
+        match self.values.get(v) {
+            Some(Value::Const(x)) => x.to_string(),
+            Some(Value::Thread) => "thread".into(),
+            _ => format!("%{v}"),
+        }
+    }
+
+    fn sync(&self, sync: Sync) -> String {
+        match sync {
+            Sync::Block => String::new(),
+            Sync::Role => " role".into(),
+            Sync::Warp => " warp".into(),
+            Sync::Threads(id, threads) => format!(" {} of {threads} threads", self.value_name(id)),
+        }
+    }
+
+    fn let_text(&self, v: ValueId) -> String {
+        let text = match &self.values[v] {
+            Value::Two(how, a, b) => format!("{how:?} {} {}", self.value_name(*a), self.value_name(*b)).to_lowercase(),
+            Value::Select(c, a, b) => format!("select {} {} {}", self.value_name(*c), self.value_name(*a), self.value_name(*b)),
+            other => format!("{other:?}"),
+        };
+        format!("%{v} = {text}")
+    }
+
     fn register(&self, r: usize) -> String {
         name(&self.registers, r, |n| n)
     }
@@ -44,13 +73,14 @@ impl Program {
             Op::CpAsync(s) => format!("cp_async {}", self.slot(*s)),
             Op::CpCommit => "cp_commit".into(),
             Op::CpWait(n) => format!("cp_wait {n}"),
-            Op::Barrier(Sync::Block) => "barrier".into(),
-            Op::Barrier(Sync::Role) => "barrier role".into(),
-            Op::Barrier(Sync::Warp) => "barrier warp".into(),
+            Op::Barrier(sync) => format!("barrier{}", self.sync(*sync)),
+            Op::BarrierArrive(sync) => format!("barrier_arrive{}", self.sync(*sync)),
+            Op::WaitParity(p, parity) => format!("wait {} parity {}", self.phase(*p), self.value_name(*parity)),
             Op::Read { slot, pattern, own } => format!("read {}{}{}", self.slot(*slot), if *own { " own" } else { "" }, degree(pattern)),
             Op::Write { slot, pattern } => format!("write {}{}", self.slot(*slot), degree(pattern)),
             Op::FenceAsync => "fence_async".into(),
             Op::BarrierInit(b) => format!("init {}", name(&self.barriers, *b, |b| &b.name)),
+            Op::BarrierInitAt(p) => format!("init {}", self.phase(*p)),
             Op::FenceInit => "fence_init".into(),
             Op::Registers(n) => format!("registers {n}"),
             Op::Expect(p, bytes) => format!("expect {} {bytes}", self.phase(*p)),
@@ -108,6 +138,28 @@ impl Program {
                     }
                     writeln!(f, "     {pad}}}")?;
                 }
+                Stmt::Let(v) => writeln!(f, "     {pad}{}", self.let_text(*v))?,
+                Stmt::For { bounds, turn, carried, body } => {
+                    let [lo, hi, step] = bounds.map(|v| self.value_name(v));
+                    let carried: Vec<String> = carried
+                        .iter()
+                        .map(|c| format!(", %{} = {}, {}; %{}", c.arg, self.value_name(c.first), self.value_name(c.next), c.last))
+                        .collect();
+                    writeln!(f, "     {pad}for %{turn} = {lo} to {hi} by {step}{} {{", carried.concat())?;
+                    self.stmts(f, body, depth + 1, next)?;
+                    writeln!(f, "     {pad}}}")?;
+                }
+                Stmt::Choose { when, then, other, results } => {
+                    let merge = |m: &Merge| format!(", %{} = {}, {}", m.result, self.value_name(m.then), self.value_name(m.other));
+                    let results: Vec<String> = results.iter().map(merge).collect();
+                    writeln!(f, "     {pad}if {}{} {{", self.value_name(*when), results.concat())?;
+                    self.stmts(f, then, depth + 1, next)?;
+                    if !other.is_empty() {
+                        writeln!(f, "     {pad}}} else {{")?;
+                        self.stmts(f, other, depth + 1, next)?;
+                    }
+                    writeln!(f, "     {pad}}}")?;
+                }
                 Stmt::Roles(roles) => {
                     for role in roles {
                         writeln!(f, "     {pad}role {} of {} warps {{", role.name, role.warps)?;
@@ -128,15 +180,22 @@ impl fmt::Display for Program {
         for b in &self.buffers {
             let scope = if b.scope == Scope::Warp { " per warp" } else { "" };
             let promise = if b.conflict_free { ", no bank conflicts" } else { "" };
-            writeln!(f, "     buffer {}: {} x {} bytes{scope}{promise}", b.name, b.stages, b.bytes)?;
+            let over: Vec<String> = b.over.iter().map(|o| format!(", over {}", name(&self.buffers, *o, |b| &b.name))).collect();
+            writeln!(f, "     buffer {}: {} x {} bytes{scope}{promise}{}", b.name, b.stages, b.bytes, over.concat())?;
         }
         for b in &self.barriers {
             let arrivals = match b.arrivals {
                 Arrivals::One => "one thread".into(),
                 Arrivals::All => "all warps".into(),
                 Arrivals::Role(r) => format!("role {r}"),
+                Arrivals::Count(n) => format!("{n} threads"),
             };
             writeln!(f, "     barrier {}: {} for {arrivals}", b.name, b.stages)?;
+        }
+        for (i, v) in self.values.iter().enumerate() {
+            if let Value::Unknown(samples) = v {
+                writeln!(f, "     %{i}: one of {samples:?}")?;
+            }
         }
         for r in &self.registers {
             writeln!(f, "     registers {r}")?;

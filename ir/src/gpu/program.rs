@@ -1,12 +1,20 @@
 //! The skeleton of a GPU kernel: what it does to shared memory, barriers and accumulators, and in which order. Arithmetic is left out.
 //!
-//! An emitter records a [`Program`] with a [`Recorder`] while it emits code, and [`verify_program`](super::verify::verify_program) executes it: races, missing
-//! waits and fences, deadlocks and bank conflicts are found without a GPU, for every trip count that matters.
+//! The builder that prints a kernel records a [`Program`] with a [`Recorder`] as it prints, and [`verify_program`](super::verify::verify_program) executes it: races,
+//! missing waits and fences, deadlocks and bank conflicts are found without a GPU. A [`Slot`] is one stage of a buffer: accesses of different threads in one turn of a slot
+//! are taken to be of different parts of it when they write, and of any part when they read.
 //!
-//! Every thread of the block runs the body; operations marked *elected* are run by one thread of the block, or of the role. A [`Slot`] is one stage of a buffer:
-//! accesses of different threads in one turn of a slot are taken to be of different parts of it when they write, and of any part when they read.
+//! # Two ways to say when and where
+//!
+//! What is recorded has the integers that the kernel itself computes ([`Program::values`], [`Stmt::Let`], [`Stmt::For`], [`Stmt::Choose`]): every thread that is followed computes
+//! its own stages, parities and trip counts, and nobody has to say them a second time. Programs written by hand, as in the tests of the rules, count turns of loops instead
+//! ([`Index::turn`], [`Stmt::Loop`], [`Stmt::If`], [`Stmt::Roles`]), of any number; there every thread of the block runs the body, and operations marked *elected* are run by one thread
+//! of the block, or of the role.
 
 use super::layout::conflict_degree;
+use super::value::{Carry, Merge, Value, ValueId};
+
+pub use super::recorder::Recorder;
 
 /// Number of a buffer: index in [`Program::buffers`].
 pub type BufferId = usize;
@@ -32,6 +40,8 @@ pub struct Program {
     pub registers: Vec<String>,
     /// Loops: names, by number.
     pub loops: Vec<String>,
+    /// Integers that the kernel computes.
+    pub values: Vec<Value>,
     /// What is done.
     pub body: Vec<Stmt>,
 }
@@ -59,6 +69,8 @@ pub struct Buffer {
     pub scope: Scope,
     /// Accesses are promised to be free of bank conflicts.
     pub conflict_free: bool,
+    /// Buffers whose place it takes: all their stages.
+    pub over: Vec<BufferId>,
 }
 
 /// An array of `mbarrier`s, as many as the ring they guard has stages.
@@ -81,6 +93,8 @@ pub enum Arrivals {
     Role(usize),
     /// Every warp of the block.
     All,
+    /// So many threads.
+    Count(u32),
 }
 
 /// A number that follows a loop: `counter + plus`. A ring's stage is this modulo its stages; the phase of an `mbarrier` is this divided by them.
@@ -99,6 +113,8 @@ pub enum Counter {
     Turn(LoopId),
     /// Turns since the kernel began: goes on where an inner loop is entered again. After the loop, all its turns.
     Total(LoopId),
+    /// A value: of a [`Slot`] the byte offset from the buffer's start, of a [`Phase`] the stage.
+    Value(ValueId),
 }
 
 impl Index {
@@ -110,6 +126,11 @@ impl Index {
     /// Turn of a loop, plus a constant.
     pub const fn turn(id: LoopId, plus: i64) -> Index {
         Index { follows: Some(Counter::Turn(id)), plus }
+    }
+
+    /// A value.
+    pub const fn value(id: ValueId) -> Index {
+        Index { follows: Some(Counter::Value(id)), plus: 0 }
     }
 
     /// All turns of a loop so far, plus a constant.
@@ -125,6 +146,22 @@ pub struct Slot {
     pub buffer: BufferId,
     /// Which stage, modulo their number.
     pub stage: Index,
+    /// What is accessed there.
+    pub part: Part,
+}
+
+/// Part of a slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// Not said.
+    #[default]
+    Some,
+    /// So many bytes from the offset on. What a thread wrote there itself, it may read without a barrier.
+    Bytes(u32),
+    /// So many bytes from the offset on, which no other thread touches before the next barrier.
+    Apart(u32),
+    /// So many bytes from the offset on, which other lanes of the warp get (`ldmatrix`).
+    Lanes(u32),
 }
 
 /// One `mbarrier` of an array, in one phase.
@@ -205,6 +242,8 @@ pub enum Op {
     FenceAsync,
     /// `mbarrier.init` of an array. Elected.
     BarrierInit(BarrierId),
+    /// The same of one of its stages.
+    BarrierInitAt(Phase),
     /// `fence.mbarrier_init` (with `fence.proxy.async`): shows this thread's initialized barriers to the asynchronous proxy. Elected.
     FenceInit,
     /// `setmaxnreg`: the threads of the role have so many registers from here on.
@@ -219,6 +258,10 @@ pub enum Op {
     WaitFull(Phase),
     /// Waits for the phase before to complete: true at once in the first turn of the ring.
     WaitEmpty(Phase),
+    /// Waits for the next phase of this parity to complete.
+    WaitParity(Phase, ValueId),
+    /// `bar.arrive`: counts at a named barrier, without waiting there.
+    BarrierArrive(Sync),
     /// `mma.sync` into an accumulator, operands in registers.
     Mma(Atom, RegisterId),
     /// `wgmma.fence`.
@@ -246,6 +289,8 @@ pub enum Sync {
     Role,
     /// The threads of a warp (`bar.warp.sync`).
     Warp,
+    /// So many threads (a named barrier of this number).
+    Threads(ValueId, u32),
 }
 
 /// How often a loop turns.
@@ -297,6 +342,57 @@ pub enum Stmt {
     },
     /// Warps part: each role runs its own body, and all meet again at the end of the kernel.
     Roles(Vec<Role>),
+    /// Computes a value from others.
+    Let(ValueId),
+    /// A loop with bounds that the kernel computes.
+    For {
+        /// First turn, the one after the last, and from one to the next.
+        bounds: [ValueId; 3],
+        /// The turn.
+        turn: ValueId,
+        /// What it carries.
+        carried: Vec<Carry>,
+        /// What.
+        body: Vec<Stmt>,
+    },
+    /// A branch on a value.
+    Choose {
+        /// The condition.
+        when: ValueId,
+        /// Then.
+        then: Vec<Stmt>,
+        /// Else.
+        other: Vec<Stmt>,
+        /// Its results.
+        results: Vec<Merge>,
+    },
+}
+
+impl Stmt {
+    /// The statements in it.
+    pub fn bodies(&self) -> Vec<&[Stmt]> {
+        match self {
+            Stmt::Op(_) | Stmt::Let(_) => vec![],
+            Stmt::Loop { body, .. } | Stmt::For { body, .. } => vec![body],
+            Stmt::If { then, other, .. } | Stmt::Choose { then, other, .. } => vec![then, other],
+            Stmt::Roles(roles) => roles.iter().map(|r| &r.body[..]).collect(),
+        }
+    }
+
+    /// The same statement with other statements in it: `change` gets each body in the order of [`Stmt::bodies`].
+    pub fn with_bodies(&self, mut change: impl FnMut(&[Stmt]) -> Vec<Stmt>) -> Stmt {
+        let mut new = self.clone();
+        match &mut new {
+            Stmt::Op(_) | Stmt::Let(_) => {}
+            Stmt::Loop { body, .. } | Stmt::For { body, .. } => *body = change(body),
+            Stmt::If { then, other, .. } | Stmt::Choose { then, other, .. } => {
+                *then = change(then);
+                *other = change(other);
+            }
+            Stmt::Roles(roles) => roles.iter_mut().for_each(|r| r.body = change(&r.body)),
+        }
+        new
+    }
 }
 
 /// Warps with a body of their own.
@@ -308,131 +404,4 @@ pub struct Role {
     pub warps: u32,
     /// What they do.
     pub body: Vec<Stmt>,
-}
-
-/// Something being recorded.
-#[derive(Clone, Debug)]
-enum Frame {
-    Loop(LoopId, Trips),
-    Then(Condition),
-    Else(Condition, Vec<Stmt>),
-    Roles(Vec<Role>),
-    Role(String, u32),
-}
-
-/// Records a [`Program`] while a kernel is emitted: the calls nest as the emitted code does.
-#[derive(Clone, Debug, Default)]
-pub struct Recorder {
-    program: Program,
-    open: Vec<(Frame, Vec<Stmt>)>,
-    unbalanced: bool,
-}
-
-impl Recorder {
-    /// An empty program for blocks of so many warps.
-    pub fn new(name: impl Into<String>, warps: u32) -> Recorder {
-        Recorder { program: Program { name: name.into(), warps, ..Program::default() }, ..Recorder::default() }
-    }
-
-    /// Declares a buffer.
-    pub fn buffer(&mut self, buffer: Buffer) -> BufferId {
-        self.program.buffers.push(buffer);
-        self.program.buffers.len() - 1
-    }
-
-    /// Declares an array of `mbarrier`s.
-    pub fn barrier(&mut self, name: impl Into<String>, stages: u32, arrivals: Arrivals) -> BarrierId {
-        self.program.barriers.push(Barrier { name: name.into(), stages, arrivals });
-        self.program.barriers.len() - 1
-    }
-
-    /// Declares an accumulator, or a fragment that asynchronous instructions read.
-    pub fn registers(&mut self, name: impl Into<String>) -> RegisterId {
-        self.program.registers.push(name.into());
-        self.program.registers.len() - 1
-    }
-
-    /// Appends an operation.
-    pub fn op(&mut self, op: Op) {
-        self.push(Stmt::Op(op));
-    }
-
-    /// Declares a loop, before conditions name it.
-    pub fn declare_loop(&mut self, name: impl Into<String>) -> LoopId {
-        self.program.loops.push(name.into());
-        self.program.loops.len() - 1
-    }
-
-    /// Opens a declared loop.
-    pub fn begin_loop(&mut self, id: LoopId, trips: Trips) {
-        self.open.push((Frame::Loop(id, trips), vec![]));
-    }
-
-    /// Closes the loop opened last.
-    pub fn end_loop(&mut self) {
-        match self.open.pop() {
-            Some((Frame::Loop(id, trips), body)) => self.push(Stmt::Loop { id, trips, body }),
-            _ => self.unbalanced = true,
-        }
-    }
-
-    /// Opens a branch.
-    pub fn begin_if(&mut self, when: Condition) {
-        self.open.push((Frame::Then(when), vec![]));
-    }
-
-    /// Goes on to the other side of the branch opened last.
-    pub fn begin_else(&mut self) {
-        match self.open.pop() {
-            Some((Frame::Then(when), then)) => self.open.push((Frame::Else(when, then), vec![])),
-            _ => self.unbalanced = true,
-        }
-    }
-
-    /// Closes the branch opened last.
-    pub fn end_if(&mut self) {
-        match self.open.pop() {
-            Some((Frame::Then(when), then)) => self.push(Stmt::If { when, then, other: vec![] }),
-            Some((Frame::Else(when, then), other)) => self.push(Stmt::If { when, then, other }),
-            _ => self.unbalanced = true,
-        }
-    }
-
-    /// Opens a parting of warps.
-    pub fn begin_roles(&mut self) {
-        self.open.push((Frame::Roles(vec![]), vec![]));
-    }
-
-    /// Opens the next role.
-    pub fn begin_role(&mut self, name: impl Into<String>, warps: u32) {
-        self.open.push((Frame::Role(name.into(), warps), vec![]));
-    }
-
-    /// Closes the role opened last.
-    pub fn end_role(&mut self) {
-        match (self.open.pop(), self.open.last_mut()) {
-            (Some((Frame::Role(name, warps), body)), Some((Frame::Roles(roles), _))) => roles.push(Role { name, warps, body }),
-            _ => self.unbalanced = true,
-        }
-    }
-
-    /// Closes the parting.
-    pub fn end_roles(&mut self) {
-        match self.open.pop() {
-            Some((Frame::Roles(roles), _)) => self.push(Stmt::Roles(roles)),
-            _ => self.unbalanced = true,
-        }
-    }
-
-    /// The program; `None` if what was opened and what was closed do not match (a bug of the emitter).
-    pub fn finish(self) -> Option<Program> {
-        (!self.unbalanced && self.open.is_empty()).then_some(self.program)
-    }
-
-    fn push(&mut self, stmt: Stmt) {
-        match self.open.last_mut() {
-            Some((_, body)) => body.push(stmt),
-            None => self.program.body.push(stmt),
-        }
-    }
 }

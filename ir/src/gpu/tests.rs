@@ -1,16 +1,16 @@
 //! Valid skeletons have no findings; one change to one of them breaks each rule.
 
 use super::program::{
-    Arrivals, Atom, Buffer, Condition, Index, Op, Pattern, Phase, Program, Recorder, Scope, Slot, Source, Stmt, Sync, Trips,
+    Arrivals, Atom, Buffer, Condition, Index, Op, Part, Pattern, Phase, Program, Recorder, Scope, Slot, Source, Stmt, Sync, Trips,
 };
 use super::verify::{RULES, verify_program};
 
 fn buffer(name: &str, stages: u32, scope: Scope) -> Buffer {
-    Buffer { name: name.into(), bytes: 4096, stages, scope, conflict_free: true }
+    Buffer { name: name.into(), bytes: 4096, stages, scope, conflict_free: true, over: vec![] }
 }
 
 fn at(buffer: usize, stage: Index) -> Slot {
-    Slot { buffer, stage }
+    Slot { buffer, stage, part: Part::Some }
 }
 
 fn read(slot: Slot) -> Op {
@@ -151,20 +151,7 @@ fn change(p: &Program, number: usize, f: &dyn Fn(&Op) -> Vec<Op>) -> Program {
                     }
                     *next += 1;
                 }
-                Stmt::Loop { id, trips, body } => {
-                    out.push(Stmt::Loop { id: *id, trips: *trips, body: visit(body, next, number, f) });
-                }
-                Stmt::If { when, then, other } => {
-                    let (then, other) = (visit(then, next, number, f), visit(other, next, number, f));
-                    out.push(Stmt::If { when: when.clone(), then, other });
-                }
-                Stmt::Roles(roles) => {
-                    let change = |r: &super::program::Role, next: &mut usize| {
-                        let body = visit(&r.body, next, number, f);
-                        super::program::Role { body, ..r.clone() }
-                    };
-                    out.push(Stmt::Roles(roles.iter().map(|r| change(r, next)).collect()));
-                }
+                other => out.push(other.with_bodies(|b| visit(b, next, number, f))),
             }
         }
         out
@@ -427,7 +414,7 @@ fn references_and_nesting_are_checked() {
 #[test]
 fn very_long_programs_are_refused() {
     let mut r = Recorder::new("long", 1);
-    let loops = [0; 5].map(|_| r.declare_loop("l"));
+    let loops = [0; 6].map(|_| r.declare_loop("l"));
     loops.iter().for_each(|l| r.begin_loop(*l, Trips::Fixed(8)));
     (0..10).for_each(|_| r.op(Op::Note("again".into())));
     loops.iter().for_each(|_| r.end_loop());
@@ -463,7 +450,8 @@ fn programs_print() {
 #[test]
 fn every_rule_has_a_failing_case() {
     let tests = include_str!("tests.rs");
-    let sources = [include_str!("run/mod.rs"), include_str!("run/phases.rs"), include_str!("verify.rs")].concat();
+    let run = [include_str!("run/mod.rs"), include_str!("run/phases.rs"), include_str!("run/slots.rs"), include_str!("run/barriers.rs")];
+    let sources = [run.concat(), include_str!("verify.rs").into()].concat();
     for (code, _) in RULES {
         assert!(tests.contains(&format!("\"{code}\"")), "`{code}` has no test");
         assert!(sources.matches(&format!("\"{code}\"")).count() > 1, "`{code}` is not checked");

@@ -1,10 +1,13 @@
-//! From a program to what one actor does, step by step, for given trip counts and facts.
+//! From a program to what one actor does, step by step, for given trip counts, facts and values.
 
-use super::program::{Condition, Counter, Index, LoopId, Op, Program, Role, Stmt, Trips};
-use std::collections::BTreeMap;
+use super::program::{BufferId, Condition, Counter, Index, LoopId, Op, Part, Phase, Program, Role, Slot, Source, Stmt, Sync, Trips};
+use super::value::{Carry, Value, ValueId};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Most steps of an actor that are followed.
-pub(super) const LIMIT: usize = 20_000;
+pub(super) const LIMIT: usize = 100_000;
+/// Most values that an actor computes.
+const COMPUTED: usize = 2_000_000;
 
 /// What is not known before a kernel runs, chosen.
 #[derive(Clone, Debug, Default)]
@@ -13,6 +16,17 @@ pub(super) struct Choice {
     pub trips: Vec<u32>,
     /// Facts.
     pub facts: BTreeMap<String, bool>,
+    /// Values.
+    pub values: BTreeMap<ValueId, i64>,
+}
+
+/// Whose steps they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Who {
+    /// Any thread of a role (`None`: the program has no roles).
+    Role(Option<usize>),
+    /// The thread of this number.
+    Thread(u32),
 }
 
 /// One operation of an actor.
@@ -26,6 +40,12 @@ pub(super) struct Step<'a> {
     pub index: [i64; 2],
     /// Run by one thread: whether it is this one, inside and outside of roles.
     pub in_role: bool,
+    /// Of an access that says its bytes: the first, from the start of the buffer.
+    pub byte: i64,
+    /// Whether they were written by this thread.
+    pub own: bool,
+    /// Of an access that says so: its bytes, which no other thread touches.
+    pub apart: Option<(i64, i64)>,
 }
 
 /// Every loop with its trips, and every fact, in the order of the text.
@@ -47,7 +67,9 @@ pub(super) fn unknowns(program: &Program) -> (BTreeMap<LoopId, Trips>, Vec<Strin
                     visit(then, loops, facts);
                     visit(other, loops, facts);
                 }
-                Stmt::Roles(roles) => roles.iter().for_each(|r| visit(&r.body, loops, facts)),
+                Stmt::Roles(_) | Stmt::Let(_) | Stmt::For { .. } | Stmt::Choose { .. } => {
+                    stmt.bodies().into_iter().for_each(|b| visit(b, loops, facts));
+                }
             }
         }
     }
@@ -56,21 +78,63 @@ pub(super) fn unknowns(program: &Program) -> (BTreeMap<LoopId, Trips>, Vec<Strin
     (loops, facts)
 }
 
-/// The steps of an actor of role number `role` (`None`: the program has no roles).
-pub(super) fn unroll<'a>(program: &'a Program, choice: &Choice, role: Option<usize>) -> Vec<Step<'a>> {
+/// The steps of an actor.
+pub(super) fn unroll<'a>(program: &'a Program, choice: &Choice, who: Who) -> Vec<Step<'a>> {
+    unroll_turns(program, choice, who, i64::MAX)
+}
+
+/// The same with at most so many turns of loops whose bounds are values: each operation of the text, sooner or later.
+pub(super) fn unroll_turns<'a>(program: &'a Program, choice: &Choice, who: Who, turns: i64) -> Vec<Step<'a>> {
     let loops = program.loops.len();
-    let mut u = Unroll { choice, role, turn: vec![0; loops], total: vec![0; loops], next: 0, steps: vec![] };
+    let first = |(id, value): (usize, &Value)| match value {
+        Value::Const(x) => *x,
+        Value::Thread => {
+            if let Who::Thread(t) = who {
+                t.into()
+            } else {
+                0
+            }
+        }
+        Value::Unknown(_) => choice.values.get(&id).copied().unwrap_or(0),
+        Value::Two(..) | Value::Select(..) | Value::Carried => 0,
+    };
+    let values = program.values.iter().enumerate().map(first).collect();
+    let (turn, total) = (vec![0; loops], vec![0; loops]);
+    let mut u = Unroll {
+        program,
+        choice,
+        who,
+        turn,
+        total,
+        values,
+        most: turns,
+        computed: 0,
+        phases: HashMap::new(),
+        written: HashSet::new(),
+        next: 0,
+        steps: vec![],
+    };
     u.body(&program.body, false);
     u.steps
 }
 
 struct Unroll<'a, 'c> {
+    program: &'a Program,
     choice: &'c Choice,
-    role: Option<usize>,
+    who: Who,
     /// Turn of each loop: current, or of the last entry once left.
     turn: Vec<i64>,
     /// Turns so far.
     total: Vec<i64>,
+    /// Of each value: the last.
+    values: Vec<i64>,
+    /// Turns of a loop that are followed.
+    most: i64,
+    computed: usize,
+    /// The phase of each `mbarrier` that was waited for last, by array and stage.
+    phases: HashMap<(usize, i64), i64>,
+    /// What the thread has written: pairs of bytes of each buffer.
+    written: HashSet<(BufferId, i64)>,
     /// Number of the next operation of the text.
     next: usize,
     steps: Vec<Step<'a>>,
@@ -86,8 +150,65 @@ impl<'a> Unroll<'a, '_> {
             None => 0,
             Some(Counter::Turn(l)) => self.turn.get(l).copied().unwrap_or(0),
             Some(Counter::Total(l)) => self.total.get(l).copied().unwrap_or(0),
+            Some(Counter::Value(v)) => self.values.get(v).copied().unwrap_or(0),
         };
         counted + x.plus
+    }
+
+    /// The number of a slot's stage.
+    fn stage(&self, s: Slot) -> i64 {
+        let value = self.value(s.stage);
+        match s.stage.follows {
+            Some(Counter::Value(_)) => value.div_euclid(self.program.buffers.get(s.buffer).map_or(1, |b| i64::from(b.bytes.max(1)))),
+            _ => value,
+        }
+    }
+
+    /// The phase that a wait for a parity means: the first of that parity that is not before the last one.
+    fn waited(&mut self, p: Phase, parity: i64) -> i64 {
+        let stage = self.value(p.index);
+        let stages = self.program.barriers.get(p.barrier).map_or(1, |b| i64::from(b.stages.max(1)));
+        let turn = self.phases.entry((p.barrier, stage)).or_insert(-1);
+        *turn += i64::from((*turn - parity).rem_euclid(2) != 0);
+        *turn * stages + stage
+    }
+
+    fn indices(&mut self, op: &Op) -> [i64; 2] {
+        if let Op::WaitParity(p, parity) = op {
+            return [self.waited(*p, self.values.get(*parity).copied().unwrap_or(0)), 0];
+        }
+        let mut out = [0; 2];
+        for (place, x) in out.iter_mut().zip(places(op)) {
+            *place = match x {
+                Place::Slot(s) => self.stage(s),
+                Place::Other(x) => self.value(x),
+            };
+        }
+        out
+    }
+
+    /// The bytes of an access that says them: whether they are the thread's own, and whether they are apart.
+    fn part(&mut self, op: &Op) -> (i64, bool, Option<(i64, i64)>) {
+        let (slot, writes) = match op {
+            Op::CpAsync(s) | Op::Write { slot: s, .. } => (*s, true),
+            Op::Read { slot: s, .. } => (*s, false),
+            _ => return (0, false, None),
+        };
+        let from = self.value(slot.stage);
+        let (bytes, apart) = match slot.part {
+            Part::Some | Part::Lanes(_) => return (from, false, None),
+            Part::Bytes(n) => (n, false),
+            Part::Apart(n) => (n, true),
+        };
+        let end = from + i64::from(bytes);
+        let mut pairs = (from.div_euclid(2)..=(end - 1).div_euclid(2)).map(|i| (slot.buffer, i));
+        let own = if writes {
+            self.written.extend(pairs);
+            false
+        } else {
+            pairs.all(|p| self.written.contains(&p))
+        };
+        (from, own, apart.then_some((from, end)))
     }
 
     fn holds(&self, when: &Condition) -> bool {
@@ -103,10 +224,12 @@ impl<'a> Unroll<'a, '_> {
         for stmt in body {
             match stmt {
                 Stmt::Op(op) => {
-                    let mut index = [0; 2];
-                    indices(op).zip(&mut index).for_each(|(x, v)| *v = self.value(x));
                     if self.steps.len() < LIMIT {
-                        self.steps.push(Step { number: self.next, op, index, in_role });
+                        let (index, (byte, own, apart)) = (self.indices(op), self.part(op));
+                        let step = Step { number: self.next, op, index, in_role, byte, own, apart };
+                        if !self.repeats(&step) {
+                            self.steps.push(step);
+                        }
                     }
                     self.next += 1;
                 }
@@ -117,8 +240,64 @@ impl<'a> Unroll<'a, '_> {
                     self.maybe(!holds, other, in_role);
                 }
                 Stmt::Roles(roles) => self.roles(roles),
+                Stmt::Let(id) => self.compute(*id),
+                Stmt::For { bounds, turn, carried, body } => self.count(*bounds, *turn, carried, body),
+                Stmt::Choose { when, then, other, results } => {
+                    let holds = self.values[*when] != 0;
+                    self.maybe(holds, then, in_role);
+                    self.maybe(!holds, other, in_role);
+                    results.iter().for_each(|m| self.values[m.result] = self.values[if holds { m.then } else { m.other }]);
+                }
             }
         }
+    }
+
+    /// Whether a step accesses a slot in the same way as one just before: of several pieces, one is enough.
+    fn repeats(&self, step: &Step<'_>) -> bool {
+        let access = |s: &Step<'_>| match s.op {
+            Op::CpAsync(slot) => Some((0, slot.buffer)),
+            Op::Read { slot, .. } => Some((1, slot.buffer)),
+            Op::Write { slot, .. } => Some((2, slot.buffer)),
+            _ => None,
+        };
+        let same = |s: &Step<'_>| access(s) == access(step) && (s.index, s.own, s.apart) == (step.index, step.own, step.apart);
+        let counted = access(step).filter(|_| !self.program.values.is_empty());
+        counted.is_some() && self.most == i64::MAX && self.steps.iter().rev().take_while(|s| access(s).is_some()).take(8).any(same)
+    }
+
+    fn compute(&mut self, id: ValueId) {
+        self.computed += 1;
+        self.values[id] = match self.program.values[id] {
+            Value::Two(how, a, b) => how.of(self.values[a], self.values[b]),
+            Value::Select(when, a, b) => self.values[if self.values[when] != 0 { a } else { b }],
+            _ => self.values[id],
+        };
+    }
+
+    /// A loop with bounds that are values. One without an end is cut where the steps are.
+    fn count(&mut self, bounds: [ValueId; 3], turn: ValueId, carried: &[Carry], body: &'a [Stmt]) {
+        let [mut at, end, step] = bounds.map(|v| self.values[v]);
+        let mut now: Vec<i64> = carried.iter().map(|c| self.values[c.first]).collect();
+        let first = self.next;
+        let mut turns = 0;
+        while at < end && step > 0 && turns < self.most && self.steps.len() < LIMIT {
+            turns += 1;
+            if self.computed > COMPUTED {
+                // As if there were too many steps.
+                let last = self.steps.last().copied();
+                self.steps.extend(last.into_iter().flat_map(|s| std::iter::repeat_n(s, LIMIT)));
+                break;
+            }
+            self.computed += 1;
+            self.next = first;
+            self.values[turn] = at;
+            carried.iter().zip(&now).for_each(|(c, v)| self.values[c.arg] = *v);
+            self.body(body, true);
+            now = carried.iter().map(|c| self.values[c.next]).collect();
+            at += step;
+        }
+        carried.iter().zip(&now).for_each(|(c, v)| self.values[c.last] = *v);
+        self.next = first + count(body);
     }
 
     fn maybe(&mut self, runs: bool, body: &'a [Stmt], in_role: bool) {
@@ -140,34 +319,46 @@ impl<'a> Unroll<'a, '_> {
 
     fn roles(&mut self, roles: &'a [Role]) {
         for (i, role) in roles.iter().enumerate() {
-            self.maybe(self.role == Some(i), &role.body, true);
+            self.maybe(self.who == Who::Role(Some(i)), &role.body, true);
         }
     }
 }
 
 /// Operations of a body.
 pub(super) fn count(body: &[Stmt]) -> usize {
-    let one = |s: &Stmt| match s {
-        Stmt::Op(_) => 1,
-        Stmt::Loop { body, .. } => count(body),
-        Stmt::If { then, other, .. } => count(then) + count(other),
-        Stmt::Roles(roles) => roles.iter().map(|r| count(&r.body)).sum(),
-    };
-    body.iter().map(one).sum()
+    body.iter().map(|s| usize::from(matches!(s, Stmt::Op(_))) + s.bodies().into_iter().map(count).sum::<usize>()).sum()
+}
+
+/// An index of an operation.
+enum Place {
+    Slot(Slot),
+    Other(Index),
 }
 
 /// Indices of an operation: of slots, then of barriers; at most two.
 pub(super) fn indices(op: &Op) -> impl Iterator<Item = Index> {
-    use super::program::Source;
+    places(op).map(|x| match x {
+        Place::Slot(s) => s.stage,
+        Place::Other(x) => x,
+    })
+}
+
+fn places(op: &Op) -> impl Iterator<Item = Place> {
+    let slot = |s: &Slot| Some(Place::Slot(*s));
+    let phase = |p: &Phase| Some(Place::Other(p.index));
     let list = match op {
-        Op::CpAsync(s) | Op::Read { slot: s, .. } | Op::Write { slot: s, .. } => [Some(s.stage), None],
-        Op::Wgmma(_, _, Source::Shared(a), b) => [Some(a.stage), Some(b.stage)],
-        Op::Wgmma(_, _, Source::Registers(_), b) => [Some(b.stage), None],
-        Op::BulkCopy(s, p, _) => [Some(s.stage), Some(p.index)],
-        Op::Expect(p, _) | Op::Arrive(p) | Op::WaitFull(p) | Op::WaitEmpty(p) => [Some(p.index), None],
+        Op::CpAsync(s) | Op::Read { slot: s, .. } | Op::Write { slot: s, .. } => [slot(s), None],
+        Op::Wgmma(_, _, Source::Shared(a), b) => [slot(a), slot(b)],
+        Op::Wgmma(_, _, Source::Registers(_), b) => [slot(b), None],
+        Op::BulkCopy(s, p, _) => [slot(s), phase(p)],
+        Op::Expect(p, _) | Op::Arrive(p) | Op::WaitFull(p) | Op::WaitEmpty(p) | Op::WaitParity(p, _) | Op::BarrierInitAt(p) => {
+            [phase(p), None]
+        }
+        Op::Barrier(Sync::Threads(id, _)) | Op::BarrierArrive(Sync::Threads(id, _)) => [Some(Place::Other(Index::value(*id))), None],
         Op::CpCommit
         | Op::CpWait(_)
         | Op::Barrier(_)
+        | Op::BarrierArrive(_)
         | Op::FenceAsync
         | Op::BarrierInit(_)
         | Op::FenceInit

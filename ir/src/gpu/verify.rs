@@ -1,11 +1,14 @@
-//! The verifier of programs: executes the skeleton of a kernel for all trip counts up to twice its deepest ring and a few more.
+//! The verifier of programs: executes the skeleton of a kernel, with the values that it computes; where turns are counted instead, for all trip counts up to twice its deepest ring
+//! and a few more.
 
+use super::layout::conflict_degree;
 use super::program::{Arrivals, Atom, Op, Phase, Program, Slot, Source, Stmt, Trips};
 use super::run::{Finding, Pass, run};
-use super::unroll::{Choice, LIMIT, Step, count, indices, unknowns, unroll};
+use super::unroll::{Choice, LIMIT, Step, Who, count, indices, unknowns, unroll, unroll_turns};
+use super::value::Value;
 use crate::diag::{Diagnostic, Place};
-use crate::gpu::program::{Condition, Counter, Index, Pattern, Role};
-use std::collections::BTreeSet;
+use crate::gpu::program::{Condition, Counter, Index, Part, Pattern, Role};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Every rule: code and what it asks for.
 pub const RULES: &[(&str, &str)] = &[
@@ -43,11 +46,22 @@ pub const RULES: &[(&str, &str)] = &[
 
 /// Combinations of trip counts that are tried at most; beyond, loops are varied one at a time.
 const TRIPS: usize = 200;
+/// Turns of a loop after which every operation of the text has been run.
+const FEW: i64 = 3;
 /// The same of facts.
 const FACTS: usize = 8;
 
 /// Checks a program. Returns all findings, each once, with the first trip counts that show it.
 pub fn verify_program(program: &Program) -> Vec<Diagnostic> {
+    verify_choices(program, usize::MAX)
+}
+
+/// The same with the first choice only of trip counts and of what is unknown (of each the last sample) and without looking at banks.
+pub fn verify_once(program: &Program) -> Vec<Diagnostic> {
+    verify_choices(program, 1)
+}
+
+fn verify_choices(program: &Program, most: usize) -> Vec<Diagnostic> {
     let ops = Ops::of(program);
     let mut out = Findings { program, ops: &ops, list: vec![], seen: BTreeSet::new() };
     check_references(program, &ops, &mut out);
@@ -57,10 +71,18 @@ pub fn verify_program(program: &Program) -> Vec<Diagnostic> {
     check_patterns(program, &ops, &mut out);
     check_groups(&ops, &mut out);
     check_registers(program, &mut out);
-    for choice in choices(program) {
+    let recorded = !program.values.is_empty();
+    let passes: &[Pass] = if recorded { &[Pass::Threads] } else { &[Pass::Warps, Pass::Lanes] };
+    for (number, choice) in choices(program).into_iter().take(most).enumerate() {
         let context = describe(program, &choice);
-        for pass in [Pass::Warps, Pass::Lanes] {
+        if recorded && number == 0 && most > 1 {
+            check_banks(program, &choice, &mut out);
+        }
+        for pass in passes.iter().copied() {
             let actors = actors(program, &choice, pass);
+            if recorded {
+                check_shares(program, &actors, &mut out);
+            }
             if let Some(last) = actors.iter().filter(|(_, s)| s.len() >= LIMIT).filter_map(|(_, s)| s.last()).next() {
                 out.add(Finding { code: "too-long", number: last.number, message: "more steps than are followed".into() }, &context);
                 continue;
@@ -82,15 +104,10 @@ impl<'a> Ops<'a> {
     fn in_body(body: &'a [Stmt]) -> Ops<'a> {
         fn visit<'a>(body: &'a [Stmt], out: &mut Vec<&'a Op>) {
             for stmt in body {
-                match stmt {
-                    Stmt::Op(op) => out.push(op),
-                    Stmt::Loop { body, .. } => visit(body, out),
-                    Stmt::If { then, other, .. } => {
-                        visit(then, out);
-                        visit(other, out);
-                    }
-                    Stmt::Roles(roles) => roles.iter().for_each(|r| visit(&r.body, out)),
+                if let Stmt::Op(op) = stmt {
+                    out.push(op);
                 }
+                stmt.bodies().into_iter().for_each(|b| visit(b, out));
             }
         }
         let mut out = Vec::with_capacity(count(body));
@@ -124,6 +141,7 @@ impl Findings<'_> {
 fn describe(program: &Program, choice: &Choice) -> String {
     let mut parts: Vec<String> = program.loops.iter().zip(&choice.trips).map(|(n, t)| format!("{t} turns of {n}")).collect();
     parts.extend(choice.facts.iter().map(|(name, holds)| format!("{}{name}", if *holds { "" } else { "not " })));
+    parts.extend(choice.values.iter().map(|(v, x)| format!("%{v} = {x}")));
     if parts.is_empty() { String::new() } else { format!(" (with {})", parts.join(", ")) }
 }
 
@@ -155,11 +173,37 @@ fn choices(program: &Program) -> Vec<Choice> {
         sides = [vec![0; facts.len()], vec![1; facts.len()]].to_vec();
         sides.extend((0..facts.len()).map(|i| (0..facts.len()).map(|j| u32::from(i == j)).collect()));
     }
-    let choice = |trips: &Vec<u32>, side: &Vec<u32>| Choice {
+    let values = samples(program);
+    let choice = |trips: &Vec<u32>, side: &Vec<u32>, values: &BTreeMap<usize, i64>| Choice {
         trips: trips.clone(),
         facts: facts.iter().cloned().zip(side.iter().map(|s| *s == 1)).collect(),
+        values: values.clone(),
     };
-    trips.iter().flat_map(|t| sides.iter().map(move |s| choice(t, s))).collect()
+    let of_trips = |t: &Vec<u32>| sides.iter().flat_map(|s| values.iter().map(|v| choice(t, s, v))).collect::<Vec<_>>();
+    trips.iter().flat_map(of_trips).collect()
+}
+
+/// Values to try for what is unknown: all combinations if they are few; else the last of all, the first of all, and then one other at a time.
+fn samples(program: &Program) -> Vec<BTreeMap<usize, i64>> {
+    let unknown = |(id, v): (usize, &Value)| if let Value::Unknown(s) = v { Some((id, s.clone())) } else { None };
+    let all: Vec<(usize, Vec<i64>)> = program.values.iter().enumerate().filter_map(unknown).filter(|(_, s)| !s.is_empty()).collect();
+    let size = all.iter().try_fold(1usize, |n, (_, s)| n.checked_mul(s.len())).filter(|n| *n <= FACTS);
+    if size.is_some() {
+        return all.iter().fold(vec![BTreeMap::new()], |maps, (id, samples)| {
+            let with = |m: &BTreeMap<usize, i64>, x: i64| m.iter().map(|(k, v)| (*k, *v)).chain([(*id, x)]).collect();
+            samples.iter().rev().flat_map(|x| maps.iter().map(|m| with(m, *x)).collect::<Vec<_>>()).collect()
+        });
+    }
+    let last: BTreeMap<usize, i64> = all.iter().map(|(id, s)| (*id, s[s.len() - 1])).collect();
+    let mut out = vec![last.clone(), all.iter().map(|(id, s)| (*id, s[0])).collect()];
+    for (id, samples) in &all {
+        for x in &samples[..samples.len() - 1] {
+            let mut one = last.clone();
+            one.insert(*id, *x);
+            out.push(one);
+        }
+    }
+    out
 }
 
 /// All combinations; none if there are more than `most`.
@@ -173,16 +217,32 @@ fn product(options: &[Vec<u32>], most: usize) -> Vec<Vec<u32>> {
     })
 }
 
-/// The actors of a pass: two of every role, or of the block; one where a role has one warp and warps are compared.
+/// The actors of a pass: the first two lanes of every warp; or two of every role, or of the block, one where a role has one warp and warps are compared.
 fn actors<'a>(program: &'a Program, choice: &Choice, pass: Pass) -> Vec<(Option<usize>, Vec<Step<'a>>)> {
+    if pass == Pass::Threads {
+        let of_warp = |warp: u32| {
+            (0..lanes(program, choice, warp)).map(move |lane| (Some(warp as usize), unroll(program, choice, Who::Thread(32 * warp + lane))))
+        };
+        return (0..program.warps).flat_map(of_warp).collect();
+    }
     let copies = |warps: u32| if pass == Pass::Warps && warps < 2 { 1 } else { 2 };
     let roles = program.body.iter().find_map(|s| if let Stmt::Roles(r) = s { Some(r) } else { None });
     let all: Vec<(Option<usize>, u32)> = match roles {
         Some(roles) => roles.iter().enumerate().map(|(i, r)| (Some(i), r.warps)).collect(),
         None => vec![(None, program.warps)],
     };
-    let steps = |role| unroll(program, choice, role);
+    let steps = |role| unroll(program, choice, Who::Role(role));
     all.into_iter().flat_map(|(role, warps)| (0..copies(warps)).map(move |_| role)).map(|role| (role, steps(role))).collect()
+}
+
+/// Lanes of a warp that are followed: two, and all that start copies in bulk, whose bytes are counted. A power of two.
+fn lanes(program: &Program, choice: &Choice, warp: u32) -> u32 {
+    let copies = |steps: &[Step<'_>]| steps.iter().any(|s| matches!(s.op, Op::BulkCopy(..)));
+    if !Ops::of(program).0.iter().any(|op| matches!(op, Op::BulkCopy(..))) {
+        return 2;
+    }
+    let last = (2..32).rev().find(|lane| copies(&unroll_turns(program, choice, Who::Thread(32 * warp + lane), FEW)));
+    last.map_or(2, |lane| (lane + 1).next_power_of_two())
 }
 
 fn check_references(program: &Program, ops: &Ops<'_>, out: &mut Findings<'_>) {
@@ -203,7 +263,9 @@ fn check_references(program: &Program, ops: &Ops<'_>, out: &mut Findings<'_>) {
         let fine = match op {
             Op::CpAsync(s) | Op::Read { slot: s, .. } | Op::Write { slot: s, .. } => slot(*s),
             Op::BulkCopy(s, p, _) => slot(*s) && phase(*p),
-            Op::Expect(p, _) | Op::Arrive(p) | Op::WaitFull(p) | Op::WaitEmpty(p) => phase(*p),
+            Op::Expect(p, _) | Op::Arrive(p) | Op::WaitFull(p) | Op::WaitEmpty(p) | Op::WaitParity(p, _) | Op::BarrierInitAt(p) => {
+                phase(*p)
+            }
             Op::BarrierInit(b) => *b < program.barriers.len(),
             Op::Mma(atom, r) => register(*r) && matches!(atom, Atom::M16N8K16 | Atom::M16N8K32),
             Op::RegisterRead(r) | Op::RegisterWrite(r) => register(*r),
@@ -226,19 +288,29 @@ fn check_references(program: &Program, ops: &Ops<'_>, out: &mut Findings<'_>) {
     let arrivals = program.barriers.iter().all(|b| match b.arrivals {
         Arrivals::Role(r) => program.body.iter().any(|s| matches!(s, Stmt::Roles(roles) if r < roles.len())),
         Arrivals::One | Arrivals::All => true,
+        Arrivals::Count(n) => n > 0,
     });
+    let over = program.buffers.iter().flat_map(|b| &b.over).all(|b| *b < program.buffers.len());
+    if !over {
+        bad(out, 0, "a buffer takes the place of one that does not exist".into());
+    }
     if !shape || roles > 1 || !arrivals {
         bad(out, 0, "loops are declared and run once in the text; roles part once, at top level, and have warps".into());
     }
 }
 
 fn known_loop(program: &Program, x: Index) -> bool {
-    x.follows.is_none_or(|(Counter::Turn(l) | Counter::Total(l))| l < program.loops.len())
+    x.follows.is_none_or(|counter| match counter {
+        Counter::Turn(l) | Counter::Total(l) => l < program.loops.len(),
+        Counter::Value(v) => v < program.values.len(),
+    })
 }
 
 fn check_shape(program: &Program, body: &[Stmt], top: bool, seen: &mut [bool]) -> bool {
     body.iter().all(|stmt| match stmt {
         Stmt::Op(_) => true,
+        Stmt::Let(v) => *v < program.values.len(),
+        Stmt::For { .. } | Stmt::Choose { .. } => stmt.bodies().into_iter().all(|b| check_shape(program, b, false, seen)),
         Stmt::Loop { id, body, .. } => {
             let fresh = seen.get_mut(*id).is_some_and(|s| !std::mem::replace(s, true));
             fresh && check_shape(program, body, false, seen)
@@ -280,6 +352,51 @@ fn check_patterns(program: &Program, ops: &Ops<'_>, out: &mut Findings<'_>) {
     }
 }
 
+/// The lanes of the first and the last warp at once, by the addresses they compute, the first time that they come to an access.
+fn check_banks(program: &Program, choice: &Choice, out: &mut Findings<'_>) {
+    if program.buffers.iter().all(|b| !b.conflict_free) {
+        return;
+    }
+    let mut lanes: BTreeMap<usize, (Vec<u32>, u32)> = BTreeMap::new();
+    for warp in [0, program.warps - 1] {
+        let mut of_warp: BTreeMap<usize, (Vec<u32>, u32)> = BTreeMap::new();
+        for lane in 0..32 {
+            let mut seen = BTreeSet::new();
+            for step in unroll_turns(program, choice, Who::Thread(32 * warp + lane), FEW) {
+                let (Op::Read { slot, .. } | Op::Write { slot, .. }) = step.op else { continue };
+                let (Part::Bytes(width) | Part::Apart(width) | Part::Lanes(width)) = slot.part else { continue };
+                if program.buffers[slot.buffer].conflict_free && !lanes.contains_key(&step.number) && seen.insert(step.number) {
+                    of_warp.entry(step.number).or_insert((vec![], width)).0.push(step.byte as u32);
+                }
+            }
+        }
+        lanes.extend(of_warp);
+    }
+    for (number, (offsets, width)) in lanes {
+        let degree = conflict_degree(&offsets, width);
+        if degree > 1 {
+            out.op("bank-conflict", number, format!("the buffer promises no bank conflicts, but this access has {degree} ways"));
+        }
+    }
+}
+
+/// Registers that warps take and leave, where they are counted by thread.
+fn check_shares(program: &Program, actors: &[(Option<usize>, Vec<Step<'_>>)], out: &mut Findings<'_>) {
+    let all = registers_of(program.warps * 32);
+    let last = |steps: &[Step<'_>]| steps.iter().rev().find_map(|s| if let Op::Registers(n) = s.op { Some((s.number, *n)) } else { None });
+    let of_warp = |warp: u32| actors.iter().find(|(w, _)| *w == Some(warp as usize)).and_then(|(_, steps)| last(steps));
+    let shares: Vec<Option<(usize, u32)>> = (0..program.warps).map(of_warp).collect();
+    for (number, n) in shares.iter().flatten() {
+        if !n.is_multiple_of(8) || !(24..=256).contains(n) {
+            out.op("register-budget", *number, format!("{n} registers of a thread"));
+        }
+    }
+    let sum: u32 = shares.iter().map(|s| s.map_or(all, |(_, n)| n)).sum();
+    if let Some((number, _)) = shares.iter().flatten().next_back().filter(|_| sum > program.warps * all) {
+        out.op("register-budget", *number, format!("{} registers where the block has {}", sum * 32, program.warps * all * 32));
+    }
+}
+
 /// Groups that are waited for are committed somewhere.
 fn check_groups(ops: &Ops<'_>, out: &mut Findings<'_>) {
     let has = |f: fn(&Op) -> bool| ops.0.iter().any(|op| f(op));
@@ -298,6 +415,9 @@ fn registers_of(threads: u32) -> u32 {
 
 /// Registers that roles take and leave.
 fn check_registers(program: &Program, out: &mut Findings<'_>) {
+    if !program.values.is_empty() {
+        return;
+    }
     let all = registers_of(program.warps * 32);
     let mut number = 0;
     for stmt in &program.body {

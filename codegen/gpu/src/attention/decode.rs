@@ -10,7 +10,7 @@ use super::split::{Item, Split};
 use super::tiles::{Lane, PageAt, Queries, Range, State, Tile};
 use crate::Source;
 use crate::cx::{Args, Cx};
-use crate::mlir::{Builder, Cmp, V};
+use crate::mlir::{Builder, Cmp, Memory, V};
 use llmcc_codegen::CodegenError;
 
 /// Largest head served.
@@ -95,6 +95,8 @@ impl<'a> Walk<'a> {
         let zero = b.i32(0);
         let warp = b.shuffle_from(warp, zero);
         let offset = b.mulc(warp, (plan.stages * plan.tile.page_bytes()) as i64);
+        let stages = plan.warps as usize * plan.stages;
+        b.buffer(Memory { name: "rings of warps", at: 0, bytes: plan.tile.page_bytes(), stages, conflict_free: false, over: &[] });
         let ring = b.shared();
         let ring = b.at(ring, offset);
         let seq = args.seq(b, item.token);

@@ -90,19 +90,24 @@ impl Join<'_> {
         (b.at(base, value), b.at(stats, stat))
     }
 
+    /// The sums of a piece, which is one thread's own.
     fn load_sums(&self, b: &mut Builder, number: V) -> Part {
         let (values, stats) = self.sums(b, number);
-        let maximum = b.load(stats, F32);
-        let second = b.atc(stats, 4);
-        Part { maximum, sum: b.load(second, F32), values: b.load(values, self.ty()) }
+        b.apart(|b| {
+            let maximum = b.load(stats, F32);
+            let second = b.atc(stats, 4);
+            Part { maximum, sum: b.load(second, F32), values: b.load(values, self.ty()) }
+        })
     }
 
     fn store_sums(&self, b: &mut Builder, number: V, part: Part) {
         let (values, stats) = self.sums(b, number);
-        b.store(part.values, values);
-        b.store(part.maximum, stats);
-        let second = b.atc(stats, 4);
-        b.store(part.sum, second);
+        b.apart(|b| {
+            b.store(part.values, values);
+            b.store(part.maximum, stats);
+            let second = b.atc(stats, 4);
+            b.store(part.sum, second);
+        });
     }
 
     /// Whether the block has all chunks of its token.

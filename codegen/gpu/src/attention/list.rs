@@ -2,7 +2,7 @@
 
 use super::rows::Block;
 use super::tiles::Range;
-use crate::mlir::{Builder, Cmp, I32, V, V4I32};
+use crate::mlir::{Builder, Cmp, I32, Memory, V, V4I32};
 use llmcc_abi::PAGE_TOKENS;
 
 /// Bytes of an entry: sequence, first position, position after the last.
@@ -46,6 +46,13 @@ impl List {
         ENTRY * (1 + self.tokens)
     }
 
+    /// Says where it lies.
+    pub(super) fn declare(&self, b: &mut Builder) {
+        let of = |name, at, bytes| Memory { name, at, bytes, stages: 1, conflict_free: false, over: &[] };
+        b.buffer(of("number of walks", self.at, ENTRY));
+        b.buffer(of("walks", self.at + ENTRY, ENTRY * self.tokens));
+    }
+
     fn entry(&self, b: &mut Builder, number: V) -> V {
         let base = b.shared_at(self.at + ENTRY);
         let offset = b.mulc(number, ENTRY as i64);
@@ -67,6 +74,7 @@ impl List {
         let left = note(b, none, &left);
         // Tokens of other sequences: as many turns as there may be of them, most of which find nothing left.
         let others = any(b, &left);
+        b.assume(others, &[0]);
         let turns = b.select(others, block.count, one);
         let mut carried = vec![one];
         carried.extend(left);
@@ -123,7 +131,9 @@ impl List {
     /// Number of walks.
     pub(super) fn count(&self, b: &mut Builder) -> V {
         let at = b.shared_at(self.at);
-        b.load(at, I32)
+        let count = b.load(at, I32);
+        b.assume(count, &[2]);
+        count
     }
 
     /// Walk `number`, `pages` (a power of two) being attended to together.
@@ -132,6 +142,8 @@ impl List {
         let words = b.load(at, V4I32);
         let words = b.unpack(words);
         let (seq, first, end) = (words[0], words[1], words[2]);
+        // Some tiles, of which the last is not whole.
+        [(seq, 0), (first, 20), (end, 900)].into_iter().for_each(|(v, x)| b.assume(v, &[x]));
         let (there, count) = (b.divc(first, PAGE_TOKENS as i64), b.sub(end, first));
         let page = b.andc(there, -(pages as i64));
         let up = b.addc(end, PAGE_TOKENS as i64 - 1);

@@ -16,7 +16,7 @@ use super::pool::Pool;
 use super::rows::{Block, Row};
 use super::tiles::{Lane, PageAt, Queries, Range, State, Tile};
 use crate::cx::Cx;
-use crate::mlir::{Builder, Cmp, V};
+use crate::mlir::{Builder, Cmp, Memory, V};
 use crate::{Source, blocks, per_rows};
 use llmcc_codegen::CodegenError;
 
@@ -73,8 +73,10 @@ impl Plan {
 
 /// Emits the kernel.
 pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Result<Source, CodegenError> {
-    let mlir = cx.function(plan.threads(), plan.resident, |b, args| {
+    let (mlir, program) = cx.function(plan.threads(), plan.resident, |b, args| {
         Block::take(b, (cx, shape, args), plan.tokens, |b, block| {
+            b.buffer(Memory { name: "pages", at: 0, bytes: plan.stage_bytes(), stages: STAGES, conflict_free: false, over: &[] });
+            plan.list().declare(b);
             let lane = Lane::new(b, &plan.tile);
             let tid = b.sreg("tid.x");
             let warp = b.shrc(tid, 5);
@@ -90,6 +92,7 @@ pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Result<Source, Co
     Ok(Source {
         entry: cx.entry(),
         mlir,
+        program,
         threads: plan.threads(),
         shared: (plan.list().at + plan.list().bytes()) as u32,
         grid: [blocks(shape.spec.kv_heads), per_rows(plan.tokens), blocks(1)],

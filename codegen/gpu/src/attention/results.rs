@@ -1,7 +1,7 @@
 //! Where results of attention lie between warps, chunks and blocks.
 
 use super::split::Split;
-use crate::mlir::{Builder, V};
+use crate::mlir::{Builder, Memory, V};
 
 /// Floats per row of a warp's values: padded so that the eight rows of a tensor-core tile fall into different banks.
 fn row_floats(d: usize) -> usize {
@@ -46,6 +46,11 @@ impl Results {
     /// Behind the pages.
     pub(super) fn new(b: &mut Builder, split: &Split, d: usize) -> Results {
         let stride = row_floats(d);
+        let of = |name, at, bytes| Memory { name, at, bytes, stages: 1, conflict_free: false, over: &[] };
+        let (own, sums) = (results_bytes(split.warps, split.rows, d), sums_bytes(split.rows, d));
+        b.buffer(of("results of warps", split.shared, own));
+        b.buffer(of("sums", split.shared + own, sums));
+        b.buffer(of("flag", split.shared + own + sums, 16));
         let values = b.shared_at(split.shared);
         let stats = b.atc(values, (split.warps as usize * split.rows * stride * 4) as i64);
         Results { values, stats, stride, rows: split.rows }

@@ -118,7 +118,7 @@ impl Split {
         if self.blocks * 4 > COUNTER_BYTES {
             return Err(cx.error(format!("{} blocks need more counters than there are", self.blocks)));
         }
-        let mlir = cx.function(self.threads(), min_blocks, |b, args| {
+        let (mlir, program) = cx.function(self.threads(), min_blocks, |b, args| {
             let results = Results::new(b, self, d);
             self.each_item(cx, b, args, shape, |b, item| {
                 let chunks = Chunks { item, join: Join { split: self, shape, args, item, results } };
@@ -130,6 +130,7 @@ impl Split {
         Ok(Source {
             entry: cx.entry(),
             mlir,
+            program,
             threads: self.threads(),
             shared: shared as u32,
             grid: [blocks(self.blocks), blocks(1), blocks(1)],
@@ -160,6 +161,7 @@ impl Split {
             let head = b.mulc(unit, self.rows as i64);
             let kv_head = b.divc(head, shape.group as i64);
             let position = args.position(b, token);
+            b.assume(position, &[5, 1000]);
             let first = shape.first_seen(b, position);
             let seen = b.sub(position, first);
             let seen = b.addc(seen, 1);

@@ -312,6 +312,7 @@ fn normalize(
             let index = b.add(line, warp);
             let index = b.addc(index, skip);
             let p = word(b, index);
+            b.point_as(p, "sums of warps");
             b.store(sum, p);
         });
     });
@@ -323,6 +324,7 @@ fn normalize(
             .map(|w| {
                 let index = b.addc(line, w + skip);
                 let p = word(b, index);
+                b.point_as(p, "sums of warps");
                 b.load(p, F32)
             })
             .collect();

@@ -7,12 +7,10 @@
 //! - [`wgmma`]: the same with the instructions of sm_90a, for prompts; of 16-bit rows, and of fp8 rows with fp8 weights.
 //!
 //! What they share: [`weights`] (rings of weights), [`decode`] (codes to operands), [`input`] (input to shared memory, with the prologue), [`work`] (which block computes what, and joining
-//! output tiles that were cut between blocks), [`program`] (the skeleton, which is verified before anything is emitted).
+//! output tiles that were cut between blocks).
 
 mod decode;
-mod hopper;
 mod input;
-mod program;
 mod stream;
 mod tiles;
 mod warpgroup;
@@ -108,10 +106,6 @@ pub fn emit(cx: &Cx<'_>, body: &Matmul) -> Result<Source, CodegenError> {
     })?;
     let (k, stored) = cx.rows(body.x)?;
     let plan = Plan { cx, body, schedule: &schedule, k, elem: body.prologue.map_or(stored, |p| p.elem) };
-    let found = program::check(&plan, &plan.phases()?);
-    if let Some(first) = found.first() {
-        return Err(cx.error(format!("the schedule is not in order: {first}")));
-    }
     match schedule.variant {
         Variant::Gemv | Variant::Fma => stream::emit(&plan),
         Variant::Mma => tiles::emit(&plan),

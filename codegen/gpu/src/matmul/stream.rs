@@ -23,7 +23,7 @@ use super::work::{self, Block, Room, Share};
 use super::{PhaseCx, Plan};
 use crate::Source;
 use crate::cx::Args;
-use crate::mlir::{Builder, Cmp, Elem, F32, Ty, V, V4I32};
+use crate::mlir::{Builder, Cmp, Elem, F32, Memory, Ty, V, V4I32};
 use llmcc_abi::layout::round_up;
 use llmcc_codegen::CodegenError;
 use llmcc_ir::gpu::schedule::{self, Input, TILE_K, Variant};
@@ -54,6 +54,18 @@ impl Map {
         let bytes = rings + most(&|p| s.warps * p.phase.stages * p.unit_bytes());
         Map { factors: FLAG, x, sums, spare: spare_at, rings, bytes }
     }
+
+    /// Says what lies where.
+    fn declare(&self, b: &mut Builder, plan: &Plan<'_>, phases: &[PhaseCx<'_>]) {
+        let of = |name, at, bytes| Memory { name, at, bytes, stages: 1, conflict_free: false, over: &[] };
+        b.buffer(of("flag", 0, FLAG));
+        b.buffer(of("factors", self.factors, self.x - self.factors));
+        b.buffer(of("sums of warps", self.factors, self.x - self.factors));
+        b.buffer(of("input", self.x, self.sums - self.x));
+        b.buffer(of("sums", self.sums, self.spare - self.sums));
+        b.buffer(of("spare", self.spare, self.rings - self.spare));
+        work::declare_rings(b, plan, phases, self.rings);
+    }
 }
 
 /// Emits the kernel.
@@ -63,7 +75,8 @@ impl Map {
 pub fn emit(plan: &Plan<'_>) -> Result<Source, CodegenError> {
     let phases = plan.phases()?;
     let map = Map::new(plan, &phases);
-    work::kernel(plan, &phases, map.bytes, |b, args, block, i, p| Stream { plan, p, args, block, map: &map }.emit(b, i == 0))
+    let declare = |b: &mut Builder| map.declare(b, plan, &phases);
+    work::kernel(plan, &phases, map.bytes, declare, |b, args, block, i, p| Stream { plan, p, args, block, map: &map }.emit(b, i == 0))
 }
 
 /// A phase while it is emitted.
@@ -103,7 +116,7 @@ impl<'a> Stream<'a> {
     fn emit(&self, b: &mut Builder, first: bool) -> Result<(), CodegenError> {
         let s = self.plan.schedule;
         let share = work::share(b, self.plan, self.p, &self.block);
-        let staged = Staged { base: b.shared_at(self.map.x), stride: input::stride(self.plan) };
+        let staged = Staged { base: b.shared_in("input", self.map.x), stride: input::stride(self.plan) };
         let th = self.thread(b, share, staged)?;
         let copied = first && input::staged_rows(self.plan) > 0 && input::is_copy(self.plan);
         let rows = (self.block.row0, self.block.rows);
@@ -131,7 +144,7 @@ impl<'a> Stream<'a> {
             b.cp_wait(ahead as usize);
             b.barrier();
         } else if first && s.input == Input::Whole {
-            let factors = b.shared_at(self.map.factors);
+            let factors = b.shared_in("factors", self.map.factors);
             input::compute(b, self.plan, self.args, staged, rows, factors)?;
         }
         self.tiles(b, &th, q0)
@@ -146,7 +159,7 @@ impl<'a> Stream<'a> {
         let skip = b.mulc(part, phase.columns as i64);
         let column = b.sub(warp, skip);
         let active = b.cmpc(Cmp::Slt, part, phase.parts as i64);
-        let rings = b.shared_at(self.map.rings);
+        let rings = b.shared_in(&work::ring_name(self.p), self.map.rings);
         let offset = b.mulc(warp, (phase.stages * self.p.unit_bytes()) as i64);
         let ring = b.at(rings, offset);
         let weights = Weights::new(b, self.plan, self.p, self.args, lane, column);
@@ -247,7 +260,11 @@ impl<'a> Stream<'a> {
                 }
             };
             b.if_(th.active, |b| self.store_sums(b, th, &out[3..]));
-            let room = Room { sums: b.shared_at(self.map.sums), spare: b.shared_at(self.map.spare), flag: b.shared_at(0) };
+            let room = Room {
+                sums: b.shared_in("sums", self.map.sums),
+                spare: b.shared_in("spare", self.map.spare),
+                flag: b.shared_in("flag", 0),
+            };
             let whose = (&self.block, th.share, &room);
             if let Err(e) = work::finish(b, self.args, self.plan, self.p, whose, tile, phase.parts) {
                 done = Err(e);
@@ -337,7 +354,7 @@ impl<'a> Stream<'a> {
     fn store_sums(&self, b: &mut Builder, th: &Thread<'_>, sums: &[V]) {
         let stride = schedule::sums_stride(&self.p.segments[0]) as i64;
         let rows = self.plan.schedule.rows.max(8) as i64;
-        let base = b.shared_at(self.map.sums);
+        let base = b.shared_in("sums", self.map.sums);
         let skip = b.mulc(th.part, rows * stride * 4);
         let base = b.at(base, skip);
         let within = b.shlc(th.column, 4);

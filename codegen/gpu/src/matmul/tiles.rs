@@ -20,7 +20,7 @@ use super::work::{self, Block, Room, Share};
 use super::{PhaseCx, Plan, input};
 use crate::Source;
 use crate::cx::Args;
-use crate::mlir::{Builder, Cache, Cmp, Elem, I32, V, V4I32};
+use crate::mlir::{Builder, Cache, Cmp, Elem, I32, Memory, V, V4I32};
 use llmcc_abi::layout::round_up;
 use llmcc_codegen::CodegenError;
 use llmcc_ir::gpu::schedule::{self, TILE_K};
@@ -61,6 +61,20 @@ impl Map {
         let spare_at = round_up(sums + most(&|p| schedule::sums_bytes(s.depth, s.rows, &p.segments[0])), 16);
         Map { x, rings, sums, spare: spare_at, bytes: end.max(spare_at + work::spare_bytes(plan, phases)) }
     }
+
+    /// Says what lies where.
+    fn declare(&self, b: &mut Builder, plan: &Plan<'_>, phases: &[PhaseCx<'_>]) {
+        let of = |name, at, bytes, stages| Memory { name, at, bytes, stages, conflict_free: false, over: &[] };
+        let stage = plan.schedule.depth * plan.schedule.rows * line(plan);
+        b.buffer(of("flag", 0, self.x, 1));
+        b.buffer(Memory { conflict_free: true, ..of("input", self.x, stage, (self.rings - self.x) / stage) });
+        work::declare_rings(b, plan, phases, self.rings);
+        let names: Vec<String> = phases.iter().map(work::ring_name).chain(["input".into()]).collect();
+        let all: Vec<&str> = names.iter().map(|n| &n[..]).collect();
+        let over = if plan.schedule.apart { &[][..] } else { &all };
+        b.buffer(Memory { over, ..of("sums", self.sums, self.spare - self.sums, 1) });
+        b.buffer(Memory { over, ..of("spare", self.spare, work::spare_bytes(plan, phases), 1) });
+    }
 }
 
 /// Emits the kernel.
@@ -70,7 +84,8 @@ impl Map {
 pub fn emit(plan: &Plan<'_>) -> Result<Source, CodegenError> {
     let phases = plan.phases()?;
     let map = Map::new(plan, &phases);
-    work::kernel(plan, &phases, map.bytes, |b, args, block, i, p| Tiles { plan, p, args, block, map: &map }.emit(b, i == 0))
+    let declare = |b: &mut Builder| map.declare(b, plan, &phases);
+    work::kernel(plan, &phases, map.bytes, declare, |b, args, block, i, p| Tiles { plan, p, args, block, map: &map }.emit(b, i == 0))
 }
 
 /// A phase while it is emitted.
@@ -110,6 +125,16 @@ impl<'a> Tiles<'a> {
     /// Whether warps with the same strips share out the columns of the input, not its rows.
     fn is_deep(&self) -> bool {
         self.plan.schedule.depth > 1
+    }
+
+    /// Whether every warp has a part.
+    fn all_active(&self) -> bool {
+        self.p.phase.columns * self.p.phase.parts >= self.plan.schedule.warps
+    }
+
+    /// Reads of the weights and input of a warp's part: what a warp without one reads, it throws away.
+    fn mine<R>(&self, b: &mut Builder, th: &Thread<'_>, body: impl FnOnce(&mut Builder) -> R) -> R {
+        if self.all_active() { body(b) } else { b.matters(th.active, body) }
     }
 
     /// Bytes of the input of a column tile in a stage, and of the whole stage.
@@ -156,7 +181,7 @@ impl<'a> Tiles<'a> {
         let skip = b.mulc(part, phase.columns as i64);
         let column = b.sub(warp, skip);
         let active = b.cmpc(Cmp::Slt, part, phase.parts as i64);
-        let rings = b.shared_at(self.map.rings);
+        let rings = b.shared_in(&work::ring_name(self.p), self.map.rings);
         let offset = b.mulc(warp, self.stages() * self.p.unit_bytes() as i64);
         let ring = b.at(rings, offset);
         let weights = Weights::new(b, self.plan, self.p, self.args, lane, column);
@@ -256,7 +281,7 @@ impl<'a> Tiles<'a> {
             let skip = b.mulc(tile, self.plan.kt() as i64);
             let kt = b.sub(q, skip);
             let depth = self.plan.schedule.depth as i64;
-            let base = b.shared_at(self.map.x);
+            let base = b.shared_in("input", self.map.x);
             let to = b.mulc(stage, self.stage_bytes());
             let to = b.at(base, to);
             let column = b.mulc(kt, depth * self.line());
@@ -283,10 +308,10 @@ impl<'a> Tiles<'a> {
             } else {
                 kt
             };
-            if self.p.phase.columns * self.p.phase.parts < self.plan.schedule.warps {
-                b.if_(th.active, |b| th.weights.fetch(b, tile, kt, slot));
-            } else {
+            if self.all_active() {
                 th.weights.fetch(b, tile, kt, slot);
+            } else {
+                b.if_(th.active, |b| th.weights.fetch(b, tile, kt, slot));
             }
         });
         b.cp_commit();
@@ -337,7 +362,11 @@ impl<'a> Tiles<'a> {
                 b.barrier();
             }
             b.if_(th.active, |b| self.store_sums(b, th, &out[2..]));
-            let room = Room { sums: b.shared_at(self.map.sums), spare: b.shared_at(self.map.spare), flag: b.shared_at(0) };
+            let room = Room {
+                sums: b.shared_in("sums", self.map.sums),
+                spare: b.shared_in("spare", self.map.spare),
+                flag: b.shared_in("flag", 0),
+            };
             if let Err(e) = work::finish(b, self.args, self.plan, self.p, (&self.block, th.share, &room), tile, self.plan.schedule.depth) {
                 done = Err(e);
             }
@@ -356,7 +385,7 @@ impl<'a> Tiles<'a> {
         let mut a: Vec<Vec<[V; 4]>> = vec![];
         for (i, (l, _)) in strips.iter().enumerate() {
             let format = self.p.formats[*l];
-            let (words, scales) = th.weights.read(b, slot, i);
+            let (words, scales) = self.mine(b, th, |b| th.weights.read(b, slot, i));
             if bytes {
                 a.push(words.chunks_exact(4).map(|w| [w[0], w[1], w[2], w[3]]).collect());
                 continue;
@@ -367,12 +396,12 @@ impl<'a> Tiles<'a> {
             }
             a.push(fragments.to_vec());
         }
-        let base = b.shared_at(self.map.x);
+        let base = b.shared_in("input", self.map.x);
         let skip = b.mulc(stage, self.stage_bytes());
         let base = b.at(base, skip);
         let mut out = sums.to_vec();
         for group in 0..self.groups() {
-            let x = self.input(b, th, base, group, bytes);
+            let x = self.mine(b, th, |b| self.input(b, th, base, group, bytes));
             for step in 0..a[0].len() {
                 for (i, a) in a.iter().enumerate() {
                     let at = (i * self.groups() + group) * 4;
@@ -405,7 +434,7 @@ impl<'a> Tiles<'a> {
     /// Writes a warp's sums to shared memory, `[row][column]`; where warps have shared out columns of the input, `[part][row][column]`.
     fn store_sums(&self, b: &mut Builder, th: &Thread<'_>, sums: &[V]) {
         let stride = schedule::sums_stride(&self.p.segments[0]) as i64;
-        let base = b.shared_at(self.map.sums);
+        let base = b.shared_in("sums", self.map.sums);
         let own = self.part_at(b, th.part, self.plan.schedule.rows as i64 * stride, stride);
         let line = b.mulc(th.t, 2 * stride);
         let line = b.add(own, line);

@@ -3,12 +3,15 @@
 //! A turn is a few steps on one stage of the input, started together. Each warp has the sums of 16 columns: of `rows` rows of input `rows / 2` per lane.
 
 use super::PhaseCx;
-use crate::mlir::{Builder, Elem, I64, StructElem, Ty, V};
+use crate::mlir::{Builder, I64, Left, Products, V};
+use llmcc_ir::gpu::program::Atom;
 use llmcc_ir::gpu::schedule;
 use std::fmt::Write;
 
 /// What is multiplied.
 pub struct Step<'a> {
+    /// Shape of a step.
+    pub atom: Atom,
     /// Columns and types, as PTX writes them: `k16.f32.bf16.bf16`.
     pub shape: &'a str,
     /// What PTX wants after the signs of the operands: 16-bit types have the order of B, 8-bit ones nothing.
@@ -25,7 +28,7 @@ pub enum Sums<'a> {
 }
 
 /// Starts the steps of a turn on the stage at `input`, four registers of `a` each: one piece of assembly, so that nothing comes between. The sums that it returns are for further
-/// turns and [`wait_all`] only.
+/// turns and [`Builder::wait_products`] only.
 pub fn start(b: &mut Builder, step: &Step<'_>, input: V, a: &[V], sums: Sums<'_>) -> Vec<V> {
     let address = b.shared_address(input);
     let address = b.shrc(address, 4);
@@ -61,16 +64,8 @@ pub fn start(b: &mut Builder, step: &Step<'_>, input: V, a: &[V], sums: Sums<'_>
     args.extend(a);
     // A step is 32 bytes further along the lines.
     args.extend((0..steps as i64).map(|i| b.addc(descriptor, 2 * i)));
-    let s = b.asm_volatile(Ty::Struct(n as u8, StructElem::S(Elem::F32)), &text, &constraints, &args);
-    b.members(s)
-}
-
-/// Waits for all products. The sums pass through, and the weights are named, so that nothing else gets the registers of either before.
-pub fn wait_all(b: &mut Builder, sums: &[V], a: &[V]) -> Vec<V> {
-    let args: Vec<V> = sums.iter().chain(a).copied().collect();
-    let ty = Ty::Struct(sums.len() as u8, StructElem::S(Elem::F32));
-    let s = b.asm_volatile(ty, "wgmma.wait_group.sync.aligned 0;", &format!("{},~{{memory}}", through(sums, a)), &args);
-    b.members(s)
+    let products = Products { atom: step.atom, left: Left::Registers(a), right: input, sums, count: n };
+    b.start_products(&products, &text, &constraints, &args)
 }
 
 /// Constraints of assembly on the sums, in place, and the weights.

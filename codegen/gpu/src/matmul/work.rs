@@ -8,7 +8,7 @@ use super::{PhaseCx, Plan};
 use crate::cx::{Args, share_out, when_below};
 use crate::epilogue::{self, Tile};
 use crate::expr::{InputScales, RowScales, SharedTile};
-use crate::mlir::{Builder, Cmp, F32, I32, V};
+use crate::mlir::{Builder, Cmp, F32, I32, Memory, V};
 use crate::{COUNTER_BYTES, Source, blocks, per_rows, shared_limit};
 use llmcc_codegen::CodegenError;
 use llmcc_ir::gpu::schedule::{self, sums_stride};
@@ -56,6 +56,21 @@ pub fn spare_bytes(plan: &Plan<'_>, phases: &[PhaseCx<'_>]) -> usize {
     most(phases, |p| of(p).unwrap_or(0))
 }
 
+/// Name of the rings of weights of a phase.
+pub fn ring_name(p: &PhaseCx<'_>) -> String {
+    format!("rings of segment {}", p.phase.first)
+}
+
+/// Declares the rings of weights of all warps at byte `at`, phase by phase in the same place.
+pub fn declare_rings(b: &mut Builder, plan: &Plan<'_>, phases: &[PhaseCx<'_>], at: usize) {
+    let names: Vec<String> = phases.iter().map(ring_name).collect();
+    for (i, p) in phases.iter().enumerate() {
+        let over: Vec<&str> = names[..i].iter().map(|n| &n[..]).collect();
+        let stages = plan.schedule.warps * p.phase.stages;
+        b.buffer(Memory { name: &names[i], at, bytes: p.unit_bytes(), stages, conflict_free: false, over: &over });
+    }
+}
+
 /// Bytes of a slot for partial sums in the workspace.
 fn slot_bytes(plan: &Plan<'_>) -> usize {
     let columns = plan.schedule.phases.iter().filter(|p| p.cut).map(|p| {
@@ -65,7 +80,7 @@ fn slot_bytes(plan: &Plan<'_>) -> usize {
     columns.max().unwrap_or(0) * plan.schedule.rows * 4
 }
 
-/// Emits a kernel around its phases: a line of blocks for each tile of rows, each with `bytes` of shared memory; blocks beyond the step return. `phase` emits a phase, by
+/// Emits a kernel around its phases: a line of blocks for each tile of rows, each with `bytes` of shared memory, which `declare` describes; blocks beyond the step return. `phase` emits a phase, by
 /// its number, for a block.
 ///
 /// # Errors
@@ -74,9 +89,13 @@ pub fn kernel(
     plan: &Plan<'_>,
     phases: &[PhaseCx<'_>],
     bytes: usize,
+    declare: impl FnOnce(&mut Builder),
     mut phase: impl FnMut(&mut Builder, Args<'_>, Block, usize, &PhaseCx<'_>) -> Result<(), CodegenError>,
 ) -> Result<Source, CodegenError> {
-    block_kernel(plan, bytes, |b, args, block| phases.iter().enumerate().try_for_each(|(i, p)| phase(b, args, block, i, p)))
+    block_kernel(plan, bytes, |b, args, block| {
+        declare(b);
+        phases.iter().enumerate().try_for_each(|(i, p)| phase(b, args, block, i, p))
+    })
 }
 
 /// The same, with what a block does as a whole.
@@ -95,8 +114,9 @@ pub fn block_kernel(
     }
     let threads = (s.warps + s.producers) as u32 * 32;
     let mut done = Ok(());
-    let mlir = plan.cx.function(threads, s.resident as u32, |b, args| {
+    let (mlir, program) = plan.cx.function(threads, s.resident as u32, |b, args| {
         let m = plan.cx.row_count(b, args);
+        b.assume(m, &[1, s.rows as i64]);
         let (x, y) = (b.sreg("ctaid.x"), b.sreg("ctaid.y"));
         let row0 = b.mulc(y, s.rows as i64);
         when_below(b, row0, m, |b| {
@@ -116,6 +136,7 @@ pub fn block_kernel(
     Ok(Source {
         entry: plan.cx.entry(),
         mlir,
+        program,
         threads,
         shared: bytes as u32,
         grid: [blocks(s.blocks), per_rows(s.rows), blocks(1)],
@@ -225,7 +246,7 @@ pub fn finish(
     }
     let starts = b.cmp(Cmp::Sge, first_unit, share.lo);
     let before = b.cmp(Cmp::Slt, share.hi, end_unit);
-    let yes = b.op(crate::mlir::I1, "arith.constant true");
+    let yes = b.yes();
     let ends = b.xor(before, yes);
     let whole = b.and(starts, ends);
     let mine = b.if_else(
@@ -253,7 +274,7 @@ fn each_sum(b: &mut Builder, plan: &Plan<'_>, p: &PhaseCx<'_>, block: &Block, ro
         let index = b.add(i, skip);
         let offset = b.shlc(index, 2);
         let at = b.at(room.sums, offset);
-        body(b, at, i);
+        b.apart(|b| body(b, at, i));
     });
 }
 

@@ -1,16 +1,25 @@
 //! Constants.
 
-use super::{Builder, F32, F64, I32, I64, Ty, V};
+use super::{Builder, F32, F64, I1, I32, I64, Ty, V};
 
 impl Builder {
     /// An `i32` constant.
     pub fn i32(&mut self, x: i64) -> V {
-        self.op(I32, format!("arith.constant {} : i32", x as u32 as i32))
+        let v = self.op(I32, format!("arith.constant {} : i32", x as u32 as i32));
+        self.record_const(v, x);
+        v
     }
 
     /// An `i64` constant.
     pub fn i64(&mut self, x: i64) -> V {
         self.op(I64, format!("arith.constant {x} : i64"))
+    }
+
+    /// The truth.
+    pub fn yes(&mut self) -> V {
+        let v = self.op(I1, "arith.constant true");
+        self.record_const(v, 1);
+        v
     }
 
     /// An `f32` constant, exactly.

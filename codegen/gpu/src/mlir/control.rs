@@ -41,8 +41,10 @@ impl Builder {
         }
         self.line(&format!("{head} : {} {{", lo.ty));
         self.depth += 1;
+        self.record_for((lo, hi, step), iv, &args);
         let next = body(self, iv, &args);
         debug_assert_eq!(next.len(), init.len(), "values carried round a loop");
+        self.record_end_for(&args, init, &next, &results);
         self.yield_(&next);
         self.depth -= 1;
         self.line("}");
@@ -62,7 +64,9 @@ impl Builder {
     pub fn if_(&mut self, c: V, then: impl FnOnce(&mut Builder)) {
         self.line(&format!("scf.if {c} {{"));
         self.depth += 1;
+        self.record_if(c);
         then(self);
+        self.record_end_if(&[], &[], &[]);
         self.depth -= 1;
         self.line("}");
     }
@@ -80,13 +84,16 @@ impl Builder {
         let arrow = if types.is_empty() { String::new() } else { format!(" -> ({})", Builder::types(&like)) };
         self.line(&format!("{prefix}scf.if {c}{arrow} {{"));
         self.depth += 1;
-        let values = then(self);
-        self.yield_(&values);
+        self.record_if(c);
+        let one = then(self);
+        self.yield_(&one);
         self.depth -= 1;
         self.line("} else {");
         self.depth += 1;
-        let values = otherwise(self);
-        self.yield_(&values);
+        self.record_else();
+        let other = otherwise(self);
+        self.record_end_if(&results, &one, &other);
+        self.yield_(&other);
         self.depth -= 1;
         self.line("}");
         results

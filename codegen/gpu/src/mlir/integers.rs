@@ -125,7 +125,9 @@ impl Builder {
             Cmp::Ult => "ult",
             Cmp::Uge => "uge",
         };
-        self.op(I1, format!("arith.cmpi {p}, {a}, {b} : {}", a.ty))
+        let v = self.op(I1, format!("arith.cmpi {p}, {a}, {b} : {}", a.ty));
+        self.record_two(v, p, a, b);
+        v
     }
     /// Comparison with a constant.
     pub fn cmpc(&mut self, p: Cmp, a: V, x: i64) -> V {
@@ -134,11 +136,15 @@ impl Builder {
     }
     /// `if c { a } else { b }`.
     pub fn select(&mut self, c: V, a: V, b: V) -> V {
-        self.op(a.ty, format!("arith.select {c}, {a}, {b} : {}", a.ty))
+        let v = self.op(a.ty, format!("arith.select {c}, {a}, {b} : {}", a.ty));
+        self.record_select(v, c, a, b);
+        v
     }
     /// Widens an unsigned integer.
     pub fn zext(&mut self, a: V, ty: Ty) -> V {
-        self.op(ty, format!("arith.extui {a} : {} to {ty}", a.ty))
+        let v = self.op(ty, format!("arith.extui {a} : {} to {ty}", a.ty));
+        self.record_same(v, a);
+        v
     }
     /// Widens a signed integer.
     pub fn sext(&mut self, a: V, ty: Ty) -> V {

@@ -13,7 +13,10 @@ impl Builder {
     /// The value of lane `lane` (a value below 32).
     pub fn shuffle_from(&mut self, v: V, lane: V) -> V {
         let (all, clamp) = (self.i32(-1), self.i32(31));
-        self.op(v.ty, format!("nvvm.shfl.sync idx {all}, {v}, {lane}, {clamp} : {0} -> {0}", v.ty))
+        let same = self.op(v.ty, format!("nvvm.shfl.sync idx {all}, {v}, {lane}, {clamp} : {0} -> {0}", v.ty));
+        // What is exchanged like this is equal in all lanes.
+        self.record_same(same, v);
+        same
     }
     fn shuffle(&mut self, kind: &str, v: V, by: i64) -> V {
         let (all, by, clamp) = (self.i32(-1), self.i32(by), self.i32(31));

@@ -5,17 +5,26 @@ use super::{Builder, I32, I64, Ty, V};
 impl Builder {
     /// `p + offset` bytes (offset `i32`, signed, or `i64`).
     pub fn at(&mut self, p: V, offset: V) -> V {
-        self.op(p.ty, format!("llvm.getelementptr {p}[{offset}] : ({}, {}) -> {}, i8", p.ty, offset.ty, p.ty))
+        let to = self.op(p.ty, format!("llvm.getelementptr {p}[{offset}] : ({}, {}) -> {}, i8", p.ty, offset.ty, p.ty));
+        if p.ty == Ty::Shared {
+            self.record_at(to, p, Ok(offset));
+        }
+        to
     }
     /// `p + offset` bytes.
     pub fn atc(&mut self, p: V, offset: i64) -> V {
         if offset == 0 {
             return p;
         }
-        self.op(p.ty, format!("llvm.getelementptr {p}[{offset}] : ({}) -> {}, i8", p.ty, p.ty))
+        let to = self.op(p.ty, format!("llvm.getelementptr {p}[{offset}] : ({}) -> {}, i8", p.ty, p.ty));
+        if p.ty == Ty::Shared {
+            self.record_at(to, p, Err(offset));
+        }
+        to
     }
     /// Loads a value aligned to its size.
     pub fn load(&mut self, p: V, ty: Ty) -> V {
+        self.record_load(p, ty.bytes());
         self.op(ty, format!("llvm.load {p} {{alignment = {} : i64}} : {} -> {ty}", ty.bytes(), p.ty))
     }
     /// Loads what no kernel writes (`ld.global.nc`): weights, the step.
@@ -25,6 +34,7 @@ impl Builder {
 
     /// Stores a value aligned to its size.
     pub fn store(&mut self, v: V, p: V) {
+        self.record_store(p, v.ty.bytes());
         self.effect(format!("llvm.store {v}, {p} {{alignment = {} : i64}} : {}, {}", v.ty.bytes(), v.ty, p.ty));
     }
     /// A pointer in global memory.
@@ -48,6 +58,7 @@ impl Builder {
     /// Adds to an `i32` in shared memory that other threads add to as well; the value before.
     pub fn atomic_add_shared(&mut self, p: V, x: V) -> V {
         let address = self.shared_address(p);
+        self.record_store(p, 4);
         self.asm_volatile(I32, "atom.shared.add.u32 $0, [$1], $2;", "=r,r,r,~{memory}", &[address, x])
     }
 }

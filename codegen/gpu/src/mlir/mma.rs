@@ -5,6 +5,7 @@ use super::{Builder, Elem, I32, StructElem, Ty, V};
 impl Builder {
     /// Loads four 8×8 matrices of 16-bit elements; lane `l` gives the address of row `l % 8` of matrix `l / 8`.
     pub fn ldmatrix(&mut self, p: V, transposed: bool) -> Vec<V> {
+        self.record_matrices(p);
         let layout = if transposed { "col" } else { "row" };
         let s = self.op(
             Ty::Struct(4, StructElem::S(Elem::I32)),

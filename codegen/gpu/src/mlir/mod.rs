@@ -13,16 +13,24 @@ mod copies;
 mod floats;
 mod integers;
 mod lanes;
+mod mbarriers;
 mod memory;
 mod mma;
+mod record;
 mod threads;
 mod types;
 mod vectors;
+mod wgmma;
 
 pub use copies::Cache;
 pub use integers::Cmp;
 pub use lanes::WARP;
+pub use record::{Mbarrier, Memory};
 pub use types::{BF16, Elem, F16, F32, F64, I1, I8, I16, I32, I64, StructElem, Ty, V, V4I32};
+pub use wgmma::{Left, Products};
+
+use llmcc_ir::gpu::program::Program;
+use record::Recording;
 
 /// What a pointer parameter is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,13 +52,21 @@ pub struct Builder {
     smem: V,
     /// Threads that meet at [`Builder::barrier`], where they are not all of the block.
     team: Option<u32>,
+    recording: Recording,
 }
 
 impl Builder {
-    /// Emits a kernel called `name`: one global pointer per entry of `params`, at most `threads` threads in a block, of which `min_blocks` should fit on a multiprocessor.
-    pub fn kernel(name: &str, params: &[Access], threads: u32, min_blocks: u32, body: impl FnOnce(&mut Builder, &[V])) -> String {
-        let mut b =
-            Builder { out: String::new(), depth: 2, next: params.len() as u32, smem: V { id: 0, part: None, ty: Ty::Shared }, team: None };
+    /// Emits a kernel called `name`, and its skeleton: one global pointer per entry of `params`, at most `threads` threads in a block, of which `min_blocks` should fit on a multiprocessor.
+    pub fn kernel(
+        name: &str,
+        params: &[Access],
+        threads: u32,
+        min_blocks: u32,
+        body: impl FnOnce(&mut Builder, &[V]),
+    ) -> (String, Program) {
+        let smem = V { id: 0, part: None, ty: Ty::Shared };
+        let recording = Recording::new(name, threads);
+        let mut b = Builder { out: String::new(), depth: 2, next: params.len() as u32, smem, team: None, recording };
         let args: Vec<V> = (0..params.len()).map(|i| V { id: i as u32, part: None, ty: Ty::Global }).collect();
         b.smem = b.op(Ty::Shared, "llvm.mlir.addressof @shared : !llvm.ptr<3>");
         body(&mut b, &args);
@@ -61,12 +77,13 @@ impl Builder {
             Access::Write => "llvm.noalias, llvm.align = 16 : i64",
         };
         let list: Vec<String> = args.iter().zip(params).map(|(v, a)| format!("{v}: !llvm.ptr<1> {{{}}}", attributes(a))).collect();
-        format!(
+        let text = format!(
             "module {{\n  gpu.module @kernels {{\n    llvm.mlir.global external @shared() {{addr_space = 3 : i32, alignment = 1024 : i64}} : !llvm.array<0 x i8>\n    \
              llvm.func @{name}({}) attributes {{gpu.kernel, nvvm.kernel, nvvm.maxntid = array<i32: {threads}, 1, 1>, nvvm.minctasm = {min_blocks} : i32}} {{\n{}      llvm.return\n    }}\n  }}\n}}\n",
             list.join(", "),
             b.out
-        )
+        );
+        (text, b.recording.finish())
     }
 
     /// Start of the dynamic shared memory.
@@ -76,7 +93,9 @@ impl Builder {
 
     /// Byte `at` of it.
     pub fn shared_at(&mut self, at: usize) -> V {
-        self.atc(self.smem, at as i64)
+        let p = self.atc(self.smem, at as i64);
+        self.point(p, None, at);
+        p
     }
 
     fn line(&mut self, text: &str) {
@@ -95,11 +114,13 @@ impl Builder {
 
     /// Emits an operation without result, as MLIR text.
     pub fn effect(&mut self, text: impl AsRef<str>) {
+        self.record_uses(text.as_ref());
         self.line(text.as_ref());
     }
 
     /// Emits an operation with one result of type `ty`, as MLIR text.
     pub fn op(&mut self, ty: Ty, text: impl AsRef<str>) -> V {
+        self.record_uses(text.as_ref());
         let v = self.fresh(ty);
         self.line(&format!("{v} = {}", text.as_ref()));
         v
@@ -108,6 +129,8 @@ impl Builder {
     /// An operation on two values of one type, with a result of that type.
     fn two(&mut self, name: &str, a: V, b: V) -> V {
         debug_assert_eq!(a.ty, b.ty, "{name}");
-        self.op(a.ty, format!("{name} {a}, {b} : {}", a.ty))
+        let v = self.op(a.ty, format!("{name} {a}, {b} : {}", a.ty));
+        self.record_two(v, name, a, b);
+        v
     }
 }

@@ -1,7 +1,7 @@
 //! What the threads of a block find out together: the largest composite, a sum, and the threshold of the largest `k`.
 
 use super::{PROBE, THREADS, WARP, high, join, key, logit, low};
-use crate::mlir::{Builder, Cmp, Elem, F32, I1, I32, I64, Ty, V, V4I32};
+use crate::mlir::{Builder, Cmp, Elem, F32, I1, I32, I64, Memory, Ty, V, V4I32};
 
 /// Warps of a block.
 const WARPS: usize = THREADS / WARP as usize;
@@ -31,7 +31,14 @@ impl Shared {
         LIST + 8 * k
     }
 
-    pub(super) fn new(b: &mut Builder, tid: V) -> Shared {
+    pub(super) fn new(b: &mut Builder, tid: V, k: usize) -> Shared {
+        let of = |name, at, bytes, stages| Memory { name, at, bytes, stages, conflict_free: false, over: &[] };
+        b.buffer(of("counts", COUNTS, 4 * WARPS, 2));
+        b.buffer(of("maxima", MAXIMA, 8 * WARPS, 1));
+        b.buffer(of("sums", SUMS, 4 * WARPS, 1));
+        b.buffer(of("flag", FLAG, 4, 1));
+        b.buffer(of("length", LENGTH, 4, 1));
+        b.buffer(of("list", LIST, 8 * k, 1));
         let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, i64::from(WARP) - 1));
         Shared { base: b.shared(), tid, warp, first_lane: b.cmpc(Cmp::Eq, lane, 0) }
     }
@@ -39,7 +46,9 @@ impl Shared {
     fn at(&self, b: &mut Builder, start: usize, index: V, bytes: u32) -> V {
         let offset = b.shlc(index, bytes.trailing_zeros().into());
         let p = b.at(self.base, offset);
-        b.atc(p, start as i64)
+        let p = b.atc(p, start as i64);
+        b.point_in(p, start, offset);
+        p
     }
 
     pub(super) fn flag(&self, b: &mut Builder) -> V {

@@ -1,13 +1,17 @@
 //! Executes the unrolled steps of a few threads and finds what is not ordered.
 //!
-//! Actors stand for threads: two warps of every role (or of the block) find races between warps, two lanes of a warp those inside one. Order is kept by vector clocks:
+//! Actors stand for threads: of what was recorded, two lanes of every warp, by their numbers; of programs that count turns, two warps of every role (or of the block), which
+//! find races between warps, and two lanes of a warp, which find those inside one. Order is kept by vector clocks:
 //! every actor counts, and learns others' counts where it synchronizes with them, so a finding does not depend on the order in which actors happen to run. What
 //! completes later has a count of its own: groups of `cp.async` and of `wgmma` one per actor, bulk copies one per `mbarrier`; a wait is what makes an actor learn it.
 
+mod barriers;
 mod phases;
+mod slots;
 
-use super::program::{Arrivals, Op, Program, RegisterId, Scope, Slot, Source, Sync};
+use super::program::{Arrivals, Op, Program, RegisterId, Slot, Source, Sync};
 use super::unroll::Step;
+use std::collections::BTreeMap;
 
 /// What the two actors of a role are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +20,8 @@ pub(super) enum Pass {
     Warps,
     /// Two lanes of a warp.
     Lanes,
+    /// Two lanes of every warp, whose number is that of their role.
+    Threads,
 }
 
 /// A broken rule at an operation.
@@ -36,6 +42,10 @@ struct Event {
 
 #[derive(Clone, Copy, Debug)]
 struct Write {
+    /// What kind of operation it was.
+    by: Kind,
+    /// Its bytes, where no other thread touches them.
+    apart: Option<(i64, i64)>,
     event: Event,
     actor: usize,
     number: usize,
@@ -45,10 +55,33 @@ struct Write {
     fence: Option<u32>,
 }
 
+/// Kinds of writes. Several of one kind fill different parts of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Store,
+    Copy,
+    Bulk,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Read {
     event: Event,
     number: usize,
+    /// Its bytes, where no other thread touches them.
+    apart: Option<(i64, i64)>,
+}
+
+/// Whether accesses may touch the same bytes.
+fn may_overlap(a: Option<(i64, i64)>, b: Option<(i64, i64)>) -> bool {
+    a.zip(b).is_none_or(|(a, b)| a.0 < b.1 && b.0 < a.1)
+}
+
+/// A named barrier: who has come since it last completed, and what they know.
+#[derive(Clone, Debug, Default)]
+struct NamedState {
+    threads: u32,
+    clock: Vec<u32>,
+    waiting: Vec<usize>,
 }
 
 /// One stage of a buffer: what wrote its contents, and what has read them.
@@ -111,11 +144,13 @@ pub(super) struct Machine<'a> {
     actors: Vec<Actor<'a>>,
     slots: Vec<Vec<SlotState>>,
     barriers: Vec<Vec<BarrierState>>,
-    /// Initialization of each array of barriers, and the fence after it.
-    ready: Vec<Option<Event>>,
-    fenced: Vec<Option<Event>>,
+    /// Initialization of each barrier, and the fence after it.
+    ready: Vec<Vec<Option<Event>>>,
+    fenced: Vec<Vec<Option<Event>>>,
     /// Operations and last bulk copy of each barrier: `(clock, phase, operation)`.
     bulk: Vec<(usize, u32, usize)>,
+    /// Named barriers by their number.
+    named: BTreeMap<i64, NamedState>,
     found: Vec<Finding>,
 }
 
@@ -156,6 +191,7 @@ impl<'a> Machine<'a> {
                 Arrivals::One => 1,
                 Arrivals::All => all,
                 Arrivals::Role(r) => roles.iter().filter(|x| **x == Some(r)).count(),
+                Arrivals::Count(n) => n as usize,
             };
             BarrierState { pending: pending as u32, arriving: vec![0; clocks], completed: vec![0; clocks], ..BarrierState::default() }
         };
@@ -164,9 +200,10 @@ impl<'a> Machine<'a> {
             pass,
             slots: program.buffers.iter().map(|b| vec![SlotState::default(); b.stages as usize]).collect(),
             barriers: program.barriers.iter().map(|b| vec![barrier(b.arrivals); b.stages as usize]).collect(),
-            ready: vec![None; program.barriers.len()],
-            fenced: vec![None; program.barriers.len()],
+            ready: program.barriers.iter().map(|b| vec![None; b.stages as usize]).collect(),
+            fenced: program.barriers.iter().map(|b| vec![None; b.stages as usize]).collect(),
             bulk: vec![],
+            named: BTreeMap::new(),
             found: vec![],
             actors: list.into_iter().enumerate().map(actor).collect(),
         }
@@ -182,7 +219,14 @@ impl<'a> Machine<'a> {
     fn step(&mut self, a: usize) -> bool {
         let Some(step) = self.actors[a].steps.get(self.actors[a].at).copied() else { return false };
         let goes_on = match step.op {
+            Op::Barrier(Sync::Threads(_, threads)) => return self.meet_named(a, step.index[0], *threads),
             Op::Barrier(sync) => return self.meet(a, *sync),
+            Op::WaitParity(p, _) => self.wait(a, *p, step, true),
+            // The lanes of a warp run it together, when all have what they read before.
+            Op::WgmmaWait(pending) if self.pass == Pass::Threads => {
+                self.actors[a].learn(3 * a + 2, |g| g.products, *pending);
+                return self.meet(a, Sync::Warp);
+            }
             Op::WaitFull(p) => self.wait(a, *p, step, true),
             Op::WaitEmpty(p) => self.wait(a, *p, step, false),
             _ => {
@@ -197,33 +241,42 @@ impl<'a> Machine<'a> {
     /// Operations that never wait for others.
     fn simple(&mut self, a: usize, step: Step<'a>) {
         let number = step.number;
-        let elected = self.actors[a].first[usize::from(!step.in_role)];
+        // Threads by their numbers run what they run.
+        let elected = self.pass == Pass::Threads || self.actors[a].first[usize::from(!step.in_role)];
         match *step.op {
             Op::CpAsync(slot) => {
                 let group = self.actors[a].copies.join_group(number);
-                self.write(a, slot, step, Event { clock: 3 * a + 1, tick: group }, true);
+                self.write(a, slot, step, Event { clock: 3 * a + 1, tick: group }, Kind::Copy);
             }
             Op::CpCommit => self.actors[a].copies.committed += 1,
             Op::CpWait(pending) => self.actors[a].learn(3 * a + 1, |g| g.copies, pending),
             Op::Read { slot, own, .. } => {
-                self.visible(a, slot, step, 0, own, false);
+                self.visible(a, slot, step, 0, own || step.own, false);
                 let event = self.now(a);
-                self.read(slot, step.index[0], Read { event, number });
+                self.read(slot, step.index[0], Read { event, number, apart: step.apart });
             }
+            Op::BarrierArrive(Sync::Threads(_, threads)) => self.come(a, step.index[0], threads, false),
             Op::Write { slot, .. } => {
                 let event = self.now(a);
-                self.write(a, slot, step, event, true);
+                self.write(a, slot, step, event, Kind::Store);
             }
             Op::FenceAsync => self.fence(a),
-            Op::BarrierInit(b) if elected => self.ready[b] = Some(self.now(a)),
+            Op::BarrierInit(b) if elected => {
+                let now = Some(self.now(a));
+                self.ready[b].fill(now);
+            }
+            Op::BarrierInitAt(p) if elected => {
+                let stage = self.phase(p, step.index[0]).1;
+                self.ready[p.barrier][stage] = Some(self.now(a));
+            }
             Op::Expect(p, bytes) if elected => self.arrive(a, p, step, i64::from(bytes), step.index[0]),
             Op::BulkCopy(slot, p, bytes) if elected => self.bulk_copy(a, slot, p, i64::from(bytes), step),
             Op::FenceInit if elected => {
                 let now = self.now(a);
-                let ready = self.ready.iter().map(|r| r.filter(|e| e.clock == now.clock));
-                self.fenced.iter_mut().zip(ready).filter(|(f, r)| f.is_none() && r.is_some()).for_each(|(f, _)| *f = Some(now));
+                let ready = self.ready.iter().flatten().map(|r| r.filter(|e| e.clock == now.clock));
+                self.fenced.iter_mut().flatten().zip(ready).filter(|(f, r)| f.is_none() && r.is_some()).for_each(|(f, _)| *f = Some(now));
             }
-            Op::BarrierInit(_) | Op::FenceInit | Op::Expect(..) | Op::BulkCopy(..) | Op::Registers(_) => {}
+            Op::BarrierInit(_) | Op::BarrierInitAt(_) | Op::FenceInit | Op::Expect(..) | Op::BulkCopy(..) | Op::Registers(_) => {}
             Op::Arrive(p) => self.arrive(a, p, step, 0, step.index[0]),
             Op::Mma(_, r) | Op::RegisterRead(r) => self.register(a, r, number, false),
             Op::RegisterWrite(r) => self.register(a, r, number, true),
@@ -231,7 +284,7 @@ impl<'a> Machine<'a> {
             Op::Wgmma(_, acc, from, b) => self.wgmma(a, acc, from, b, step),
             Op::WgmmaCommit => self.actors[a].products.committed += 1,
             Op::WgmmaWait(pending) => self.actors[a].learn(3 * a + 2, |g| g.products, pending),
-            Op::Barrier(_) | Op::WaitFull(_) | Op::WaitEmpty(_) | Op::Note(_) => {}
+            Op::Barrier(_) | Op::BarrierArrive(_) | Op::WaitFull(_) | Op::WaitEmpty(_) | Op::WaitParity(..) | Op::Note(_) => {}
         }
     }
 
@@ -243,94 +296,6 @@ impl<'a> Machine<'a> {
         self.actors[a].clock[e.clock] >= e.tick
     }
 
-    /// Buffers of a warp are not seen by other warps.
-    fn tracked(&self, slot: Slot) -> bool {
-        self.pass == Pass::Lanes || self.program.buffers[slot.buffer].scope == Scope::Block
-    }
-
-    fn name(&self, slot: Slot) -> &'a str {
-        let program = self.program;
-        &program.buffers[slot.buffer].name
-    }
-
-    fn slot(&mut self, slot: Slot, index: i64) -> &mut SlotState {
-        let ring = &mut self.slots[slot.buffer];
-        let stage = index.rem_euclid(ring.len() as i64) as usize;
-        &mut ring[stage]
-    }
-
-    /// What is in a slot has been written, and the actor may see it.
-    fn visible(&mut self, a: usize, slot: Slot, step: Step<'a>, which: usize, own: bool, asynchronous: bool) {
-        if !self.tracked(slot) {
-            return;
-        }
-        let number = step.number;
-        let mut writes: Vec<Write> = self.slot(slot, step.index[which]).writes.iter().filter(|w| !own || w.actor == a).copied().collect();
-        // The thread's own first: of several reasons the nearest.
-        writes.sort_by_key(|w| w.actor != a);
-        let name = self.name(slot);
-        if writes.is_empty() {
-            return self.find("read-before-write", number, format!("`{name}` is read before anything is written there"));
-        }
-        for w in writes {
-            let by = w.number;
-            if !self.knows(a, w.event) {
-                let pending = w.event.clock == 3 * a + 1 || w.event.clock >= 3 * self.actors.len();
-                let (code, message) = if pending {
-                    ("read-before-wait", format!("`{name}` is read before its copy by operation {by} is waited for"))
-                } else {
-                    (
-                        "read-before-barrier",
-                        format!("no barrier lies between this read of `{name}` and the writes of others in operation {by}"),
-                    )
-                };
-                return self.find(code, number, message);
-            } else if asynchronous && w.generic && w.fence.is_none_or(|t| self.actors[a].clock[3 * w.actor] < t) {
-                let message = format!(
-                    "`{name}`, written in operation {by}, is read asynchronously without `fence_async` between the write and the barrier"
-                );
-                self.find("missing-proxy-fence", number, message);
-            }
-        }
-    }
-
-    fn read(&mut self, slot: Slot, index: i64, read: Read) {
-        if self.tracked(slot) {
-            self.slot(slot, index).reads.push(read);
-        }
-    }
-
-    fn write(&mut self, a: usize, slot: Slot, step: Step<'a>, event: Event, generic: bool) {
-        if !self.tracked(slot) {
-            return;
-        }
-        let number = step.number;
-        let state = self.slot(slot, step.index[0]).clone();
-        let name = self.name(slot);
-        if let Some(r) = state.reads.iter().find(|r| !self.knows(a, r.event)) {
-            let message = format!("`{name}` is written while operation {} may still read it", r.number);
-            self.find("overwrite-while-read", number, message);
-        }
-        for w in &state.writes {
-            let other_role = self.actors[w.actor].role != self.actors[a].role;
-            // Several asynchronous copies, or several stores, fill different parts of a slot; one kind over the other cannot be told apart from a race.
-            let other_kind = w.event.clock != event.clock && (w.actor == a || !generic);
-            if (other_role || other_kind) && !self.knows(a, w.event) {
-                let message = format!("`{name}` is written while operation {} still writes it", w.number);
-                self.find("overwrite-in-flight", number, message);
-            } else if !generic && w.generic && w.fence.is_none_or(|t| self.actors[a].clock[3 * w.actor] < t) {
-                let message =
-                    format!("`{name}`, written in operation {}, is overwritten asynchronously without `fence_async` before", w.number);
-                self.find("missing-proxy-fence", number, message);
-            }
-        }
-        let state = self.slot(slot, step.index[0]);
-        if !state.reads.is_empty() {
-            *state = SlotState::default();
-        }
-        state.writes.push(Write { event, actor: a, number, generic, fence: None });
-    }
-
     fn fence(&mut self, a: usize) {
         let clock = self.actors[a].clock.clone();
         for w in self.slots.iter_mut().flatten().flat_map(|s| &mut s.writes) {
@@ -338,29 +303,6 @@ impl<'a> Machine<'a> {
                 w.fence = Some(clock[3 * a]);
             }
         }
-    }
-
-    /// Stands at a barrier until all who share it do.
-    fn meet(&mut self, a: usize, sync: Sync) -> bool {
-        if sync == Sync::Warp && self.pass == Pass::Warps {
-            self.actors[a].at += 1;
-            return true;
-        }
-        self.actors[a].meets = Some(sync);
-        let role = self.actors[a].role;
-        let shares = |x: &Actor<'_>| sync == Sync::Block || x.role == role;
-        if !self.actors.iter().filter(|x| shares(x)).all(|x| x.meets == Some(sync)) {
-            return false;
-        }
-        let mut all = self.actors[a].clock.clone();
-        self.actors.iter().filter(|x| shares(x)).for_each(|x| join(&mut all, &x.clock));
-        for (i, x) in self.actors.iter_mut().enumerate().filter(|(_, x)| shares(x)) {
-            x.clock.copy_from_slice(&all);
-            x.clock[3 * i] += 1;
-            x.meets = None;
-            x.at += 1;
-        }
-        true
     }
 
     fn register(&mut self, a: usize, r: RegisterId, number: usize, writes: bool) {
@@ -389,13 +331,13 @@ impl<'a> Machine<'a> {
             Source::Registers(r) => vec![acc, r],
             Source::Shared(slot) => {
                 self.visible(a, slot, step, 0, false, true);
-                self.read(slot, step.index[0], Read { event, number });
+                self.read(slot, step.index[0], Read { event, number, apart: None });
                 vec![acc]
             }
         };
         let which = usize::from(matches!(from, Source::Shared(_)));
         self.visible(a, b, step, which, false, true);
-        self.read(b, step.index[which], Read { event, number });
+        self.read(b, step.index[which], Read { event, number, apart: None });
         for r in registers {
             if self.actors[a].registers[r].dirty {
                 let program = self.program;
@@ -415,7 +357,7 @@ impl<'a> Machine<'a> {
         let stuck: Vec<(usize, Step<'a>)> = self.actors.iter().enumerate().filter_map(|(i, x)| Some((i, *x.steps.get(x.at)?))).collect();
         for (_, step) in &stuck {
             let (code, message) = match step.op {
-                Op::WaitFull(p) | Op::WaitEmpty(p) => {
+                Op::WaitFull(p) | Op::WaitEmpty(p) | Op::WaitParity(p, _) => {
                     let (_, stage, turn) = self.phase(*p, step.index[0]);
                     let turn = turn - i64::from(matches!(step.op, Op::WaitEmpty(_)));
                     let s = &self.barriers[p.barrier][stage];

@@ -2,7 +2,7 @@
 
 use super::super::program::{Arrivals, Phase, Slot};
 use super::super::unroll::Step;
-use super::{Event, Machine, join};
+use super::{Event, Kind, Machine, join};
 
 impl<'a> Machine<'a> {
     /// Number of the clock of a barrier, its stage, and the phase its index means.
@@ -13,9 +13,9 @@ impl<'a> Machine<'a> {
         (3 * self.actors.len() + before + stage, stage, index.div_euclid(stages))
     }
 
-    pub(super) fn initialized(&mut self, a: usize, p: Phase, number: usize) {
-        let program = self.program;
-        if !self.ready[p.barrier].is_some_and(|e| self.knows(a, e)) {
+    pub(super) fn initialized(&mut self, a: usize, p: Phase, index: i64, number: usize) {
+        let (program, stage) = (self.program, self.phase(p, index).1);
+        if !self.ready[p.barrier][stage].is_some_and(|e| self.knows(a, e)) {
             let name = &program.barriers[p.barrier].name;
             let message =
                 format!("`{name}` is used before its initialization is known to this thread: initialize it, then meet at a barrier");
@@ -24,7 +24,7 @@ impl<'a> Machine<'a> {
     }
 
     pub(super) fn arrive(&mut self, a: usize, p: Phase, step: Step<'a>, bytes: i64, index: i64) {
-        self.initialized(a, p, step.number);
+        self.initialized(a, p, index, step.number);
         let (clock, stage, _) = self.phase(p, index);
         let state = &mut self.barriers[p.barrier][stage];
         state.pending = state.pending.saturating_sub(1);
@@ -35,8 +35,9 @@ impl<'a> Machine<'a> {
     }
 
     pub(super) fn bulk_copy(&mut self, a: usize, slot: Slot, p: Phase, bytes: i64, step: Step<'a>) {
-        self.initialized(a, p, step.number);
-        if !self.fenced[p.barrier].is_some_and(|e| self.knows(a, e)) {
+        self.initialized(a, p, step.index[1], step.number);
+        let stage = self.phase(p, step.index[1]).1;
+        if !self.fenced[p.barrier][stage].is_some_and(|e| self.knows(a, e)) {
             let program = self.program;
             let name = &program.barriers[p.barrier].name;
             let message =
@@ -45,7 +46,7 @@ impl<'a> Machine<'a> {
         }
         let (clock, stage, _) = self.phase(p, step.index[1]);
         let tick = self.barriers[p.barrier][stage].done + 1;
-        self.write(a, slot, step, Event { clock, tick }, false);
+        self.write(a, slot, step, Event { clock, tick }, Kind::Bulk);
         self.bulk.retain(|b| b.0 != clock);
         self.bulk.push((clock, tick, step.number));
         self.barriers[p.barrier][stage].bytes -= bytes;
@@ -58,6 +59,7 @@ impl<'a> Machine<'a> {
             Arrivals::One => 1,
             Arrivals::All => self.actors.len(),
             Arrivals::Role(r) => self.actors.iter().filter(|x| x.role == Some(r)).count(),
+            Arrivals::Count(n) => n as usize,
         };
         let state = &mut self.barriers[p.barrier][stage];
         if state.pending == 0 && state.bytes == 0 {
@@ -71,7 +73,7 @@ impl<'a> Machine<'a> {
     }
 
     pub(super) fn wait(&mut self, a: usize, p: Phase, step: Step<'a>, full: bool) -> bool {
-        self.initialized(a, p, step.number);
+        self.initialized(a, p, step.index[0], step.number);
         let (_, stage, turn) = self.phase(p, step.index[0]);
         let state = &self.barriers[p.barrier][stage];
         let wanted = turn + i64::from(full);

@@ -1,7 +1,7 @@
 //! The warps that multiply: 16 rows each, 64 in a group. While the products of a tile's values run, the next tile's scores become probabilities.
 
 use super::order::Order;
-use super::products::wait;
+use super::products::Matrix;
 use super::softmax::{self, ROWS, Rows, row};
 use super::{Attend, Event, QUERIES_AT, TILE, WARPS, Walk};
 use crate::attention::rows::Row;
@@ -14,8 +14,8 @@ struct Thread {
     rows: Vec<Row>,
     /// Twice its number in its row.
     column: V,
-    /// Descriptor of the queries of its group.
-    queries: V,
+    /// The queries of its group.
+    queries: Matrix,
     order: Order,
 }
 
@@ -101,7 +101,7 @@ impl Attend<'_> {
         let ranges = self.ranges(b, th, walk);
         let (stage, scores) = self.start_scores(b, th, before);
         th.order.leave(b);
-        let scores = wait(b, 0, &scores, &[]);
+        let scores = b.wait_products(0, &scores, &[]);
         self.arrive(b, Event::KeysFree, stage);
         let (zero, one) = (b.i32(0), b.i32(1));
         let (tile, rows) = self.softmax(b, th, walk, (zero, &ranges), &scores, &state.rows);
@@ -114,12 +114,12 @@ impl Attend<'_> {
             let (stage, scores) = self.start_scores(b, th, number);
             let values = self.start_values(b, &turn);
             th.order.leave(b);
-            let scores = wait(b, 1, &scores, &[]);
+            let scores = b.wait_products(1, &scores, &[]);
             self.arrive(b, Event::KeysFree, stage);
             let (tile, rows) = self.softmax(b, th, walk, (i, &ranges), &scores, &turn.rows);
             let stage = self.wait(b, Event::Values, number);
             // The probabilities pass through, so that they take the place of the words only now.
-            let through = wait(b, 0, &[values, tile.probabilities].concat(), &turn.words);
+            let through = b.wait_products(0, &[values, tile.probabilities].concat(), &turn.words);
             self.arrive(b, Event::ValuesFree, turn.stage);
             let (values, probabilities) = through.split_at(self.plan.d / 2);
             let values = rescale(b, values, &tile.change);
@@ -127,7 +127,7 @@ impl Attend<'_> {
         });
         let turn = Turn::of(&out);
         let values = self.start_values(b, &turn);
-        let values = wait(b, 0, &values, &turn.words);
+        let values = b.wait_products(0, &values, &turn.words);
         self.arrive(b, Event::ValuesFree, turn.stage);
         State { rows: turn.rows, values }
     }

@@ -58,14 +58,12 @@ impl Attend<'_> {
         parts.into_iter().fold(base, |p, part| b.at(p, part))
     }
 
-    /// Bytes of an element of the output.
     fn out_bytes(&self) -> usize {
-        piece::storage(self.block.shape.out.1).unwrap_or(Elem::F32).bytes()
+        self.plan.out_bytes(self.block.shape)
     }
 
-    /// Bytes from one row of results to the next in shared memory: shifted, so that what a warp stores at once does not meet in the banks.
     fn out_stride(&self) -> usize {
-        self.plan.d * self.out_bytes() + 8 * self.out_bytes()
+        self.plan.out_stride(self.block.shape)
     }
 
     /// Divides the weighted values by the sums and stores them: first in place of the stages, which all have read.
@@ -73,7 +71,7 @@ impl Attend<'_> {
         let narrow = piece::storage(self.block.shape.out.1).unwrap_or(Elem::F32);
         let warp = b.shrc(self.tid, 5);
         let first = b.shlc(warp, 4);
-        let base = b.shared_at(self.plan.keys_at());
+        let base = b.shared_in("results", self.plan.keys_at());
         let skip = b.mulc(first, self.out_stride() as i64);
         let base = b.at(base, skip);
         let (g, t) = (b.shrc(self.lane, 2), b.andc(self.lane, 3));

@@ -9,7 +9,7 @@
 //!   ([`softmax`](mod@softmax)), `O += P·V` with the probabilities as the left operand in registers, where the first product has left its results in the right places
 //!   ([`products`]). Both products of a turn start together, the scores of a tile and the values of the tile before: while the values are multiplied, the scores become
 //!   probabilities. And the groups take turns in starting them ([`order`]), so that the tensor cores have the other group's products meanwhile.
-//! - **`mbarrier`s** per stage say that keys (values) are there and that they are free again; what they order is recorded and verified ([`program`]). Copies are announced as
+//! - **`mbarrier`s** per stage say that keys (values) are there and that they are free again; what they order is recorded and verified. Copies are announced as
 //!   those of matrix products are: waited for, fenced for the asynchronous proxy, then announced, a turn or two after they were started.
 //!
 //! Queries and results pass through shared memory, to be accessed in whole lines ([`inout`]). Tiles that a row does not see change nothing in its registers, and tiles begin at
@@ -59,7 +59,6 @@ mod inout;
 mod order;
 mod produce;
 mod products;
-mod program;
 mod softmax;
 
 use super::Shape;
@@ -67,7 +66,8 @@ use super::list::{self, List};
 use super::rows::Block;
 use crate::Source;
 use crate::cx::Cx;
-use crate::mlir::{Builder, Cmp, Elem, V};
+use crate::mlir::{Builder, Cmp, Elem, Memory, V};
+use crate::piece;
 use crate::ring::{self, Ring};
 use crate::{blocks, per_rows};
 use llmcc_abi::PAGE_TOKENS;
@@ -166,6 +166,28 @@ impl Plan {
     fn shared(&self) -> usize {
         self.list().at + self.list().bytes()
     }
+
+    /// Bytes of an element of the output.
+    fn out_bytes(&self, shape: &Shape) -> usize {
+        piece::storage(shape.out.1).unwrap_or(Elem::F32).bytes()
+    }
+
+    /// Bytes from one row of results to the next in shared memory: shifted, so that what a warp stores at once does not meet in the banks.
+    fn out_stride(&self, shape: &Shape) -> usize {
+        (self.d + 8) * self.out_bytes(shape)
+    }
+
+    /// Says what lies where.
+    fn declare(&self, b: &mut Builder, shape: &Shape) {
+        let of = |name, at, bytes, stages| Memory { name, at, bytes, stages, conflict_free: false, over: &[] };
+        b.buffer(of("queries", QUERIES_AT, 2 * self.query_bytes(), 1));
+        b.buffer(of("keys", self.keys_at(), self.tile_bytes(), self.stages));
+        b.buffer(of("values", self.values_at(), self.tile_bytes(), self.stages));
+        self.list().declare(b);
+        // A warp's results are its own, in place of what all have read.
+        let results = 16 * self.out_stride(shape);
+        b.buffer(Memory { over: &["keys", "values"], ..of("results", self.keys_at(), results, WARPS) });
+    }
 }
 
 /// A walk, in tiles.
@@ -188,12 +210,10 @@ struct Attend<'a> {
 /// # Errors
 /// A pipeline that is not in order: a bug of the emitter.
 pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Result<Source, CodegenError> {
-    if let Some(first) = program::check(&cx.kernel.name, plan).first() {
-        return Err(cx.error(format!("the pipeline is not in order: {first}")));
-    }
     let threads = ((WARPS + PRODUCERS) * 32) as u32;
-    let mlir = cx.function(threads, 1, |b, args| {
+    let (mlir, program) = cx.function(threads, 1, |b, args| {
         Block::take(b, (cx, shape, args), plan.tokens, |b, block| {
+            plan.declare(b, shape);
             let tid = b.sreg("tid.x");
             let lane = b.andc(tid, 31);
             let attend = Attend { plan, block, tid, lane };
@@ -213,7 +233,8 @@ pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Result<Source, Co
             );
             let (bringing, multiplying) = (PRODUCERS as i64, WARPS as i64);
             // In the order of the events.
-            ring::initialize(b, &[(plan.ring(), &[bringing, bringing, multiplying, multiplying])]);
+            let events = [("keys there", bringing), ("values there", bringing), ("keys free", multiplying), ("values free", multiplying)];
+            ring::initialize(b, &[(plan.ring(), &events)]);
             b.if_else(
                 multiplies,
                 &[],
@@ -233,6 +254,7 @@ pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Result<Source, Co
     Ok(Source {
         entry: cx.entry(),
         mlir,
+        program,
         threads,
         shared: plan.shared() as u32,
         grid: [blocks(shape.spec.kv_heads), per_rows(plan.tokens), blocks(1)],
@@ -272,7 +294,7 @@ impl Attend<'_> {
         let barrier = self.plan.ring().barrier(b, event as usize, stage);
         // The first turn of the ring has no room to wait for.
         let parity = if matches!(event, Event::KeysFree | Event::ValuesFree) { b.xorc(parity, 1) } else { parity };
-        b.mbarrier_wait(barrier, parity);
+        b.mbarrier_wait(&barrier, parity);
         stage
     }
 
@@ -281,7 +303,7 @@ impl Attend<'_> {
         let first = b.cmpc(Cmp::Eq, self.lane, 0);
         b.if_(first, |b| {
             let barrier = self.plan.ring().barrier(b, event as usize, stage);
-            b.mbarrier_arrive(barrier);
+            b.mbarrier_arrive(&barrier);
         });
     }
 

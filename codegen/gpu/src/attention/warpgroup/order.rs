@@ -23,15 +23,15 @@ impl Order {
 
     /// Waits for the other group to have left.
     pub(super) fn enter(&self, b: &mut Builder) {
-        let (id, threads) = (b.addc(self.group, FIRST), b.i32(WARPS as i64 * 32));
-        b.effect(format!("nvvm.barrier id = {id} number_of_threads = {threads}"));
+        let id = b.addc(self.group, FIRST);
+        b.barrier_of(id, WARPS as i64 * 32);
     }
 
     /// The other group may enter.
     pub(super) fn leave(&self, b: &mut Builder) {
         let other = b.xorc(self.group, 1);
-        let (id, threads) = (b.addc(other, FIRST), b.i32(WARPS as i64 * 32));
-        b.effect(format!("nvvm.barrier.arrive id = {id} number_of_threads = {threads}"));
+        let id = b.addc(other, FIRST);
+        b.barrier_arrive(id, WARPS as i64 * 32);
     }
 
     /// After as many turns of both: the second group has left once more than the first has entered.

@@ -5,9 +5,10 @@
 //! the swizzle to the next; `stride`: from eight lines of `k` to the next eight.
 
 use super::{LINE, Plan, TILE};
-use crate::mlir::{Builder, Elem, I64, StructElem, Ty, V};
+use crate::mlir::{Builder, Elem, I64, Left, Products, V};
 use llmcc_abi::PAGE_TOKENS;
 use llmcc_ir::gpu::layout::Swizzle;
+use llmcc_ir::gpu::program::Atom;
 use std::fmt::Write;
 
 impl Plan {
@@ -16,28 +17,28 @@ impl Plan {
         self.d * PAGE_TOKENS * 2
     }
 
-    /// Descriptor of queries at `at`: lines of 128 bytes, eight of which are 1024 apart. Their order is K-major, and blocks are named one by one: no `leading`.
-    pub(super) fn query_matrix(&self, b: &mut Builder, at: V) -> V {
-        descriptor(b, at, Swizzle::B128, 16, 8 * LINE)
+    /// Queries at `at`: lines of 128 bytes, eight of which are 1024 apart. Their order is K-major, and blocks are named one by one: no `leading`.
+    pub(super) fn query_matrix(&self, b: &mut Builder, at: V) -> Matrix {
+        Matrix::new(b, at, Swizzle::B128, 16, 8 * LINE)
     }
 
-    /// Descriptor of keys at `at`: two blocks of 64 tokens.
-    pub(super) fn key_matrix(&self, b: &mut Builder, at: V) -> V {
-        descriptor(b, at, Swizzle::B128, self.d * LINE, 8 * LINE)
+    /// Keys at `at`: two blocks of 64 tokens.
+    pub(super) fn key_matrix(&self, b: &mut Builder, at: V) -> Matrix {
+        Matrix::new(b, at, Swizzle::B128, self.d * LINE, 8 * LINE)
     }
 
-    /// Descriptor of values at `at`.
-    pub(super) fn value_matrix(&self, b: &mut Builder, at: V) -> V {
+    /// Values at `at`.
+    pub(super) fn value_matrix(&self, b: &mut Builder, at: V) -> Matrix {
         let line = self.values().row_bytes() as usize;
-        descriptor(b, at, self.values(), PAGE_TOKENS * line, 8 * line)
+        Matrix::new(b, at, self.values(), PAGE_TOKENS * line, 8 * line)
     }
 
     fn types(&self) -> &'static str {
         if self.elem == Elem::Bf16 { "k16.f32.bf16.bf16" } else { "k16.f32.f16.f16" }
     }
 
-    /// Starts the products of 64 queries with the keys of a tile: the scores, for [`wait`] only.
-    pub(super) fn start_scores(&self, b: &mut Builder, queries: V, keys: V) -> Vec<V> {
+    /// Starts the products of 64 queries with the keys of a tile: the scores, for [`Builder::wait_products`] only.
+    pub(super) fn start_scores(&self, b: &mut Builder, queries: Matrix, keys: Matrix) -> Vec<V> {
         let n = TILE / 2;
         let list = registers(0, n);
         let mut text = head("setp.ne.b32 p, 0, 0;");
@@ -58,12 +59,12 @@ impl Plan {
         }
         text.push_str("wgmma.commit_group.sync.aligned; }");
         let constraints = format!("{},l,l,~{{memory}}", vec!["=f"; n].join(","));
-        let s = b.asm_volatile(Ty::Struct(n as u8, StructElem::S(Elem::F32)), &text, &constraints, &[queries, keys]);
-        b.members(s)
+        let products = Products { atom: Atom::M64K16(TILE as u32), left: Left::Shared(queries.at), right: keys.at, sums: &[], count: n };
+        b.start_products(&products, &text, &constraints, &[queries.descriptor, keys.descriptor])
     }
 
-    /// Starts the products of probabilities (four words for every 16 tokens) with the values of a tile, added to `sums`. What it returns is for [`wait`] only.
-    pub(super) fn start_values(&self, b: &mut Builder, probabilities: &[V], values: V, sums: &[V]) -> Vec<V> {
+    /// Starts the products of probabilities (four words for every 16 tokens) with the values of a tile, added to `sums`. What it returns is for [`Builder::wait_products`] only.
+    pub(super) fn start_values(&self, b: &mut Builder, probabilities: &[V], values: Matrix, sums: &[V]) -> Vec<V> {
         let (n, words) = (sums.len(), probabilities.len());
         let list = registers(0, n);
         let mut text = head("setp.eq.b32 p, 0, 0;");
@@ -80,23 +81,11 @@ impl Plan {
         }
         text.push_str("wgmma.commit_group.sync.aligned; }");
         let constraints = format!("{},{},{},l,~{{memory}}", vec!["=f"; n].join(","), tied(n), vec!["r"; words].join(","));
-        let args = [sums, probabilities, &[values]].concat();
-        let s = b.asm_volatile(Ty::Struct(n as u8, StructElem::S(Elem::F32)), &text, &constraints, &args);
-        b.members(s)
+        let args = [sums, probabilities, &[values.descriptor]].concat();
+        let left = Left::Registers(probabilities);
+        let products = Products { atom: Atom::M64K16(self.d as u32), left, right: values.at, sums, count: n };
+        b.start_products(&products, &text, &constraints, &args)
     }
-}
-
-/// Waits until at most `pending` groups of products are under way. What is waited for passes through; `read`, which the products read until then, is named, so that nothing else gets its
-/// registers before.
-pub(super) fn wait(b: &mut Builder, pending: usize, through: &[V], read: &[V]) -> Vec<V> {
-    let n = through.len();
-    let mut constraints = format!("{},{},", vec!["=f"; n].join(","), tied(n));
-    read.iter().for_each(|_| constraints.push_str("r,"));
-    constraints.push_str("~{memory}");
-    let args = [through, read].concat();
-    let text = format!("wgmma.wait_group.sync.aligned {pending};");
-    let s = b.asm_volatile(Ty::Struct(n as u8, StructElem::S(Elem::F32)), &text, &constraints, &args);
-    b.members(s)
 }
 
 /// What assembly starts with: `p` says whether a product is added to what was there.
@@ -110,6 +99,19 @@ fn registers(first: usize, count: usize) -> String {
 
 fn tied(n: usize) -> String {
     (0..n).map(|i| i.to_string()).collect::<Vec<_>>().join(",")
+}
+
+/// A matrix in shared memory.
+#[derive(Clone, Copy)]
+pub(super) struct Matrix {
+    at: V,
+    descriptor: V,
+}
+
+impl Matrix {
+    fn new(b: &mut Builder, at: V, swizzle: Swizzle, leading: usize, stride: usize) -> Matrix {
+        Matrix { at, descriptor: descriptor(b, at, swizzle, leading, stride) }
+    }
 }
 
 fn descriptor(b: &mut Builder, at: V, swizzle: Swizzle, leading: usize, stride: usize) -> V {

@@ -7,6 +7,7 @@ use super::{Event, Product, STAGES_AT};
 use crate::mlir::{Builder, Cmp, F32, V};
 use crate::ring::Turn;
 use llmcc_codegen::CodegenError;
+use llmcc_ir::gpu::program::Atom;
 use llmcc_ir::kernel::RowElem;
 
 /// What a thread knows of itself.
@@ -62,15 +63,19 @@ impl Product<'_> {
             self.promote(b, &a, &started, &sums)
         } else {
             self.release(b, th, turn, if tail == 2 { Before::Always } else { looped });
-            warpgroup::wait_all(b, &started, &a)
+            b.wait_products(0, &started, &a)
         };
         let next = turn.next(b, self.map.stages);
         self.free(b, th, turn.stage, Before::Always);
         // Both groups have read the stages: sums take their place.
         b.barrier();
-        let at = b.shared_at(STAGES_AT);
+        let at = b.shared_in("sums", STAGES_AT);
         warpgroup::store_sums(b, self.p, at, (th.warp, th.lane), &sums[..self.rows() / 2]);
-        let room = Room { sums: b.shared_at(STAGES_AT), spare: b.shared_at(self.map.spare), flag: b.shared_at(STAGES_AT - 16) };
+        let room = Room {
+            sums: b.shared_in("sums", STAGES_AT),
+            spare: b.shared_in("spare", self.map.spare),
+            flag: b.shared_in("flag", STAGES_AT - 16),
+        };
         work::finish(b, self.args, self.plan, self.p, (&self.block, th.share, &room), tile, 1)?;
         // What was stored there comes before the copies that follow.
         b.fence_proxy_async();
@@ -102,7 +107,7 @@ impl Product<'_> {
 
     /// Waits for the products of a stage, which started afresh, and adds them to the sums, in f32 as it is. Returns the sums, and then the registers of the products.
     fn promote(&self, b: &mut Builder, a: &[V], started: &[V], sums: &[V]) -> Vec<V> {
-        let fresh = warpgroup::wait_all(b, started, a);
+        let fresh = b.wait_products(0, started, a);
         // Not `fadd`: LLVM would move it behind the start of the next products, whose registers would then be a third set.
         let add = |(s, f): (&V, &V)| b.asm_volatile(F32, "add.rn.f32 $0, $1, $2;", "=f,0,f", &[*s, *f]);
         let sums: Vec<V> = sums.iter().zip(&fresh).map(add).collect();
@@ -112,7 +117,7 @@ impl Product<'_> {
     /// Starts the products of a stage, once its input is there; returns their accumulators.
     fn start(&self, b: &mut Builder, turn: Turn, a: &[V], sums: &[V]) -> Vec<V> {
         let there = Event::Input.barrier(b, self.map, turn.stage);
-        b.mbarrier_wait(there, turn.parity);
+        b.mbarrier_wait(&there, turn.parity);
         let sums = if self.promotes() { Sums::Fresh(&sums[self.rows() / 2..]) } else { Sums::Onto(sums) };
         self.multiply(b, turn.stage, a, sums)
     }
@@ -120,7 +125,7 @@ impl Product<'_> {
     /// Waits for the weights of a unit and decodes them.
     fn decode(&self, b: &mut Builder, th: &Thread, turn: Turn) -> Vec<V> {
         let there = Event::Weights.barrier(b, self.map, turn.stage);
-        b.mbarrier_wait(there, turn.parity);
+        b.mbarrier_wait(&there, turn.parity);
         self.operands(b, &th.reader, turn.stage)
     }
 
@@ -129,7 +134,7 @@ impl Product<'_> {
         if matches!(before, Before::Never) {
             return;
         }
-        b.asm_effect("wgmma.wait_group.sync.aligned 1;", "~{memory}", &[]);
+        b.wait_products(1, &[], &[]);
         let first = b.cmpc(Cmp::Eq, turn.stage, 0);
         let (last, down) = (b.i32(self.map.stages as i64 - 1), b.addc(turn.stage, -1));
         let stage = b.select(first, last, down);
@@ -144,7 +149,7 @@ impl Product<'_> {
         }
         b.if_(one, |b| {
             let free = Event::Free.barrier(b, self.map, stage);
-            b.mbarrier_arrive(free);
+            b.mbarrier_arrive(&free);
         });
     }
 
@@ -152,11 +157,12 @@ impl Product<'_> {
     fn multiply(&self, b: &mut Builder, stage: V, a: &[V], sums: Sums<'_>) -> Vec<V> {
         let input = self.input_at(b, stage);
         // Steps of 32 bytes of a line.
-        let (shape, order) = match self.plan.elem {
-            RowElem::Fp8 => ("k32.f32.e4m3.e4m3", ""),
-            RowElem::Bf16 => ("k16.f32.bf16.bf16", ", 0"),
-            _ => ("k16.f32.f16.f16", ", 0"),
+        let n = self.rows() as u32;
+        let (atom, shape, order) = match self.plan.elem {
+            RowElem::Fp8 => (Atom::M64K32(n), "k32.f32.e4m3.e4m3", ""),
+            RowElem::Bf16 => (Atom::M64K16(n), "k16.f32.bf16.bf16", ", 0"),
+            _ => (Atom::M64K16(n), "k16.f32.f16.f16", ", 0"),
         };
-        warpgroup::start(b, &Step { shape, order }, input, a, sums)
+        warpgroup::start(b, &Step { atom, shape, order }, input, a, sums)
     }
 }

@@ -82,7 +82,7 @@ use super::work::{self, Block};
 use super::{PhaseCx, Plan};
 use crate::Source;
 use crate::cx::Args;
-use crate::mlir::{Builder, Cmp, V};
+use crate::mlir::{Builder, Cmp, Mbarrier, Memory, V};
 use crate::ring::{self, Ring, Turn};
 use llmcc_abi::layout::round_up;
 use llmcc_codegen::CodegenError;
@@ -136,6 +136,19 @@ impl Map {
     fn ring(&self) -> Ring {
         Ring { at: 0, stages: self.stages }
     }
+
+    /// Says what lies where.
+    fn declare(&self, b: &mut Builder, plan: &Plan<'_>, phases: &[PhaseCx<'_>]) {
+        let of = |name, at, bytes, stages| Memory { name, at, bytes, stages, conflict_free: false, over: &[] };
+        b.buffer(of("flag", STAGES_AT - 16, 16, 1));
+        b.buffer(of("input", STAGES_AT, plan.schedule.rows * ROW, self.stages));
+        // Pieces and scales of codes are read without conflicts, 16-bit weights in two ways.
+        let conflict_free = phases.iter().all(|p| p.formats[0].is_quantized());
+        b.buffer(Memory { conflict_free, ..of("weights", self.weights, self.weight_bytes, self.stages) });
+        let over = &["input", "weights"];
+        b.buffer(Memory { over, ..of("sums", STAGES_AT, self.spare - STAGES_AT, 1) });
+        b.buffer(Memory { over, ..of("spare", self.spare, work::spare_bytes(plan, phases), 1) });
+    }
 }
 
 /// Emits the kernel.
@@ -147,6 +160,7 @@ pub fn emit(plan: &Plan<'_>) -> Result<Source, CodegenError> {
     let map = Map::new(plan, &phases);
     work::block_kernel(plan, map.bytes, |b, args, block| {
         let product = |p| Product { plan, p, args, block, map: &map };
+        map.declare(b, plan, &phases);
         initialize(b, plan, &map);
         let tid = b.sreg("tid.x");
         let multiplies = b.cmpc(Cmp::Slt, tid, plan.schedule.warps as i64 * 32);
@@ -175,12 +189,12 @@ pub fn emit(plan: &Plan<'_>) -> Result<Source, CodegenError> {
 fn initialize(b: &mut Builder, plan: &Plan<'_>, map: &Map) {
     let (one, bringing, multiplying) = (1, plan.schedule.producers as i64, plan.schedule.warps as i64);
     // In the order of the events.
-    ring::initialize(b, &[(map.ring(), &[one, bringing, multiplying])]);
+    ring::initialize(b, &[(map.ring(), &[("weights there", one), ("input there", bringing), ("free", multiplying)])]);
 }
 
 impl Event {
     /// Its `mbarrier` of a stage.
-    fn barrier(self, b: &mut Builder, map: &Map, stage: V) -> V {
+    fn barrier(self, b: &mut Builder, map: &Map, stage: V) -> Mbarrier {
         map.ring().barrier(b, self as usize, stage)
     }
 }
@@ -222,13 +236,13 @@ impl Product<'_> {
     /// Where the input of a stage starts, and its weights.
     fn input_at(&self, b: &mut Builder, stage: V) -> V {
         let skip = b.mulc(stage, (self.rows() * ROW) as i64);
-        let base = b.shared_at(STAGES_AT);
+        let base = b.shared_in("input", STAGES_AT);
         b.at(base, skip)
     }
 
     fn weights_at(&self, b: &mut Builder, stage: V) -> V {
         let skip = b.mulc(stage, self.map.weight_bytes as i64);
-        let base = b.shared_at(self.map.weights);
+        let base = b.shared_in("weights", self.map.weights);
         b.at(base, skip)
     }
 

@@ -93,7 +93,7 @@ impl<'a> Product<'a> {
                 let free = Event::Free.barrier(b, self.map, start.stage);
                 // The first turn of the ring has nothing to wait for.
                 let parity = b.xorc(start.parity, 1);
-                b.mbarrier_wait(free, parity);
+                b.mbarrier_wait(&free, parity);
                 self.copy_weights(b, th, weights, i, start.stage);
                 if let Some(x) = x {
                     self.copy_input(b, th, x, i, start.stage);
@@ -117,7 +117,7 @@ impl<'a> Product<'a> {
         let first = b.cmpc(Cmp::Eq, th.lane, 0);
         b.if_(first, |b| {
             let there = Event::Input.barrier(b, self.map, stage);
-            b.mbarrier_arrive(there);
+            b.mbarrier_arrive(&there);
         });
     }
 
@@ -131,7 +131,7 @@ impl<'a> Product<'a> {
         let there = Event::Weights.barrier(b, self.map, stage);
         // One thread announces the bytes of all. What is copied before cannot complete the phase, which lacks its arrival.
         let first = b.cmpc(Cmp::Eq, th.tid, 0);
-        b.if_(first, |b| b.mbarrier_expect(there, self.plan.schedule.warps * (tile + scales)));
+        b.if_(first, |b| b.mbarrier_expect(&there, self.plan.schedule.warps * (tile + scales)));
         let slot = self.weights_at(b, stage);
         let skip = b.mulc(th.strip, self.strip_bytes() as i64);
         let slot = b.at(slot, skip);
@@ -144,9 +144,9 @@ impl<'a> Product<'a> {
                 let piece = b.andc(th.lane, 3);
                 let (skip, to) = (b.shlc(piece, 9), b.mulc(piece, WGMMA_PIECE as i64));
                 let (from, to) = (b.at(codes, skip), b.at(slot, to));
-                return b.bulk_copy(to, from, 512, there);
+                return b.bulk_copy(to, from, 512, &there);
             }
-            b.bulk_copy(slot, codes, tile, there);
+            b.bulk_copy(slot, codes, tile, &there);
             if scales == 0 {
                 return;
             }
@@ -156,7 +156,7 @@ impl<'a> Product<'a> {
             let from = b.at(from, offset);
             for (i, at) in [0, layout.mins].into_iter().take(scales / (groups * 32)).enumerate() {
                 let (to, from) = (b.atc(slot, (tile + i * groups * 32) as i64), b.atc(from, at as i64));
-                b.bulk_copy(to, from, groups * 32, there);
+                b.bulk_copy(to, from, groups * 32, &there);
             }
         });
     }
