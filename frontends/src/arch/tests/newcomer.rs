@@ -26,7 +26,8 @@ fn sources(dir: &Path, out: &mut Vec<(String, String)>) {
     }
 }
 
-/// One file and one line. What the tests know of it besides is its configuration, which the others have among the goldens.
+/// One file and one line. What the tests know of it besides is its configuration, which the others have among the
+/// goldens.
 #[test]
 fn an_architecture_is_one_file_and_one_line() {
     let mut files = vec![];
@@ -43,6 +44,13 @@ fn an_architecture_is_one_file_and_one_line() {
             .collect();
         assert_eq!(lines, [format!("    mod {name};")], "{name}");
     }
+}
+
+/// The guide shows a file as it is.
+#[test]
+fn the_guide_is_true() {
+    let guide = include_str!("../../../../docs/adding-architecture.md");
+    assert!(guide.contains(&format!("```rust\n{}```", include_str!("../qwen2.rs"))));
 }
 
 /// f32 tensors of a fixture of Llama.
@@ -72,7 +80,8 @@ fn transpose(w: &[f32], rows: usize) -> Vec<f32> {
     (0..cols).flat_map(|c| (0..rows).map(move |r| w[r * cols + c])).collect()
 }
 
-/// A checkpoint of Llama in the dummy's forms has the logits that Transformers gives the original: fused, transposed and permuted weights mean what they should.
+/// A checkpoint of Llama in the dummy's forms has the logits that Transformers gives the original: fused, transposed
+/// and permuted weights mean what they should.
 #[test]
 fn other_forms_of_weights_mean_the_same() {
     let (config, tensors) = llama();
@@ -113,7 +122,8 @@ fn other_forms_of_weights_mean_the_same() {
     assert_logits_of("llama", &Checkpoint::open(&folder.0).unwrap());
 }
 
-/// A shape mistake in the file of an architecture says where, instead of a panic: function, layer, operation, file and line.
+/// A shape mistake in the file of an architecture says where, instead of a panic: function, layer, operation, file
+/// and line.
 #[test]
 fn structures_that_do_not_type() {
     let (_folder, ckpt) = checkpoint(&config("llama"), |_| ());
