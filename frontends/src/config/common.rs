@@ -244,7 +244,7 @@ pub(crate) fn windows(f: &Fields, rule: WindowRule, layers: usize) -> Result<Vec
     let sliding = sliding_layers(f, layers)?;
     if let WindowRule::Most(_) = rule {
         let every = f.size("sliding_window_pattern").or(6);
-        return Ok((0..layers).map(|i| window.filter(|_| sliding.as_ref().map_or((i + 1) % every != 0, |s| s[i]))).collect());
+        return Ok((0..layers).map(|i| window.filter(|_| sliding.as_ref().map_or(!(i + 1).is_multiple_of(every), |s| s[i]))).collect());
     }
     if rule != WindowRule::Optional {
         return match sliding {

@@ -54,12 +54,12 @@ fn the_guide_is_true() {
 }
 
 /// f32 tensors of a fixture of Llama.
-fn llama() -> (Value, BTreeMap<String, (Vec<usize>, Vec<f32>)>) {
+fn llama() -> (Value, BTreeMap<String, Vec<f32>>) {
     let ckpt = Checkpoint::open(&golden("llama")).unwrap();
     let names: Vec<String> = ckpt.names().map(String::from).collect();
     let tensor = |name: String| {
         let t = ckpt.tensor(&name).unwrap();
-        (name, (t.shape.clone(), t.to_f32()))
+        (name, t.to_f32())
     };
     (ckpt.config().clone(), names.into_iter().map(tensor).collect())
 }
@@ -88,7 +88,7 @@ fn other_forms_of_weights_mean_the_same() {
     let size = |name: &str| config[name].as_u64().unwrap() as usize;
     let (hidden, heads, kv_heads, dim, ffn) =
         (size("hidden_size"), size("num_attention_heads"), size("num_key_value_heads"), size("head_dim"), size("intermediate_size"));
-    let get = |name: &str| &tensors[name].1[..];
+    let get = |name: &str| &tensors[name][..];
     let mut out = vec![
         f32_tensor("wte.weight".into(), &[size("vocab_size"), hidden], get("model.embed_tokens.weight")),
         f32_tensor("out.weight".into(), &[size("vocab_size"), hidden], get("lm_head.weight")),
