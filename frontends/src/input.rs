@@ -1,6 +1,7 @@
 //! Opening the files that a user names.
 //!
-//! Only regular files: a named pipe would wait for a writer, `/dev/zero` never ends. A file that is named and missing, or of another kind, says what it is.
+//! Only regular files: a named pipe would wait for a writer, `/dev/zero` never ends. A file that is named and
+//! missing, or of another kind, says what it is.
 
 use crate::error::FrontendError;
 use crate::json;
@@ -10,7 +11,8 @@ use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Largest file that is read as a whole (tensors are mapped). Far above any `tokenizer.json`, far below a machine's memory.
+/// Largest file that is read as a whole (tensors are mapped). Far above any `tokenizer.json`, far below a machine's
+/// memory.
 const MOST_BYTES: u64 = 1 << 30;
 
 /// Opens a regular file for reading.
@@ -42,7 +44,8 @@ pub fn read(path: &Path) -> Result<Vec<u8>, FrontendError> {
     read_all(open(path)?, path)
 }
 
-/// The contents of a UTF-8 text. `/dev/stdin` and `/dev/fd/N` are read to their end whatever they are: they are what the caller redirected there.
+/// The contents of a UTF-8 text. `/dev/stdin` and `/dev/fd/N` are read to their end whatever they are: they are what
+/// the caller redirected there.
 ///
 /// # Errors
 /// As [`read`]; [`FrontendError::NotUtf8`].

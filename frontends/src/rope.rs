@@ -1,7 +1,8 @@
 //! Frequencies of the rotary embedding (RoFormer, arXiv 2104.09864) and their rescalings for long contexts.
 //!
-//! Computed as Transformers does, in f32 and in the same order of operations, because a position multiplies the rounding error of a frequency.
-//! Powers are taken in f64 by `libm` and rounded, so they are the same on every machine.
+//! Computed as Transformers does, in f32 and in the same order of operations, because a position multiplies the
+//! rounding error of a frequency. Powers are taken in f64 by `libm` and rounded, so they are the same on every
+//! machine.
 
 use std::f64::consts::TAU;
 
@@ -142,8 +143,8 @@ mod tests {
         Rope { inv_freq, scale: module.funcs[0].nodes.iter().find_map(|n| scale(&n.op)).unwrap() }
     }
 
-    /// Against Transformers. Its power function is not always correctly rounded (1 in 200 values here is off by one unit), ours is; through
-    /// two more roundings that may become two units.
+    /// Against Transformers. Its power function is not always correctly rounded (1 in 200 values here is off by one
+    /// unit), ours is; through two more roundings that may become two units.
     #[test]
     fn frequencies_equal_transformers() {
         let goldens: Vec<Value> = serde_json::from_str(include_str!("../tests/rope_goldens.json")).unwrap();

@@ -44,7 +44,8 @@ pub(crate) fn shared(name: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-/// A small valid configuration of an architecture: that of its first fixture with other sizes, and with what is off by default switched off.
+/// A small valid configuration of an architecture: that of its first fixture with other sizes, and with what is off
+/// by default switched off.
 pub(crate) fn config(model_type: &str) -> Value {
     let arch = by_model_type(model_type).unwrap();
     let Some(first) = arch.goldens.first() else { return crate::arch::dummy_config() };

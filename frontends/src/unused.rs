@@ -1,7 +1,7 @@
 //! Tensors of a checkpoint that no part of the model reads.
 //!
-//! A file holds what its model computes with. Tensors without a use mean that config.json describes another model (fewer layers, no biases), which would
-//! compile and write garbage.
+//! A file holds what its model computes with. Tensors without a use mean that config.json describes another model
+//! (fewer layers, no biases), which would compile and write garbage.
 
 use crate::arch::{self, Model};
 use crate::checkpoint::Checkpoint;
@@ -12,23 +12,24 @@ use std::collections::BTreeSet;
 /// Bytes compared at once.
 const BLOCK: usize = 1 << 24;
 
-/// The tensors of a checkpoint that `module`, lifted from it, does not read: without those known to be recomputed or copies. A tied head is compared with the
-/// embedding table, which reads both where both are there.
+/// The tensors of a checkpoint that `module`, lifted from it, does not read: without those known to be recomputed or
+/// copies. A tied head is compared with the embedding table, which reads both where both are there.
 ///
 /// # Errors
 /// When config.json is wrong.
 pub fn find(ckpt: &Checkpoint, module: &Module) -> Result<Option<Unused>, FrontendError> {
     let model = arch::config(ckpt)?;
     let used: BTreeSet<&str> = module.weights.iter().map(|w| w.name.as_str()).collect();
-    let tied = model.tied_tensors();
+    let tied = model.tied_tensors(ckpt);
     let copy = |name: &str| tied.as_ref().is_some_and(|[table, head]| name == head && equal(ckpt, head, table));
-    let redundant = |name: &str| recomputed(ckpt, name) || copy(name);
+    let redundant = |name: &str| recomputed(ckpt, name) || copy(name) || model.leaves_out(name);
     let tensors: Vec<String> = ckpt.names().filter(|n| !used.contains(n) && !redundant(n)).map(String::from).collect();
-    let reasons = reasons(&model, &tensors);
+    let reasons = reasons(ckpt, &model, &tensors);
     Ok(if tensors.is_empty() { None } else { Some(Unused { tensors, reasons }) })
 }
 
-/// Buffers that older versions of Transformers saved, and that follow from config.json: rotary tables, causal masks, positions.
+/// Buffers that older versions of Transformers saved, and that follow from config.json: rotary tables, causal masks,
+/// positions.
 fn recomputed(ckpt: &Checkpoint, name: &str) -> bool {
     let rotary = ["inv_freq", "original_inv_freq", "cos_cached", "sin_cached"];
     let of_rotary = name.rsplit_once('.').is_some_and(|(at, last)| rotary.contains(&last) && at.ends_with("rotary_emb"));
@@ -47,7 +48,7 @@ fn equal(ckpt: &Checkpoint, a: &str, b: &str) -> bool {
 }
 
 /// Why tensors may be in a file whose model does not use them.
-fn reasons(model: &Model, tensors: &[String]) -> Vec<String> {
+fn reasons(ckpt: &Checkpoint, model: &Model, tensors: &[String]) -> Vec<String> {
     let (class, layers) = (model.arch.class, model.facts().layers);
     let any = |is: &dyn Fn(&str) -> bool| tensors.iter().any(|t| is(t));
     let mut reasons = vec![];
@@ -64,7 +65,7 @@ fn reasons(model: &Model, tensors: &[String]) -> Vec<String> {
             });
         }
     }
-    if let Some([table, head]) = model.tied_tensors()
+    if let Some([table, head]) = model.tied_tensors(ckpt)
         && any(&|t| t == head)
     {
         reasons.push(format!(

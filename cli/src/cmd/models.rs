@@ -4,7 +4,8 @@ use crate::Error;
 use llmcc_frontends::arch::{ARCHS, REFERENCE};
 use std::fmt::Write;
 
-/// Lists the architectures: `model_type` and class in config.json, and the fixtures that hold the compiler against another implementation.
+/// Lists the architectures: `model_type` and class in config.json, and the fixtures that hold the compiler against
+/// another implementation.
 ///
 /// # Errors
 /// Output closed.

@@ -4,7 +4,7 @@ use super::blocks::{Attention, GatedMlp, Norm, attention, capped, gated_mlp, nor
 use super::entry::Shape;
 use super::lifter::{Carried, Draft, Lifter};
 use super::names::{ATTN_NORM, ATTN_POST_NORM, HEAD, Kind, MLP_NORM, MLP_POST_NORM, NORM, Part, TABLE};
-use crate::config::common::{self, Facts, Heads, WindowRule};
+use crate::config::common::{self, DefaultHeads, Facts, Heads, WindowRule};
 use crate::config::fields::Fields;
 use crate::config::{ConfigError, rope as read_rope};
 use crate::error::FrontendError;
@@ -67,6 +67,10 @@ pub(super) struct Scales {
 /// What an architecture's Transformers configuration class fills in for absent fields.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Defaults {
+    /// `vocab_size`; `None` = it must be given.
+    pub vocab: Option<usize>,
+    /// `num_attention_heads`; `None` = it must be given.
+    pub heads: Option<usize>,
     /// `num_key_value_heads`; `None` = as many as query heads.
     pub kv_heads: Option<usize>,
     /// `head_dim`; `None` = `hidden_size / num_attention_heads`.
@@ -88,6 +92,8 @@ pub(super) struct Defaults {
 impl Defaults {
     /// Those of Llama.
     pub(super) const LLAMA: Defaults = Defaults {
+        vocab: None,
+        heads: None,
         kv_heads: None,
         head_dim: None,
         max_position: 2048,
@@ -100,7 +106,8 @@ impl Defaults {
 }
 
 impl Decoder {
-    /// Reads [`common::MODEL`], [`common::ATTENTION`], [`common::ROTARY`], [`common::MLP`] and the fields about windows. Layers are all alike, but for their windows: pre-norm, without biases.
+    /// Reads [`common::MODEL`], [`common::ATTENTION`], [`common::ROTARY`], [`common::MLP`] and the fields about
+    /// windows. Layers are all alike, but for their windows: pre-norm, without biases.
     pub(super) fn read(f: &Fields, d: &Defaults) -> Result<Decoder, ConfigError> {
         Decoder::read_with(f, d, |heads, max_position| Ok(vec![read_rope::read(f, heads.dim, max_position, d.theta)?]))
     }
@@ -111,8 +118,8 @@ impl Decoder {
         d: &Defaults,
         ropes: impl FnOnce(Heads, usize) -> Result<Vec<RopeConfig>, ConfigError>,
     ) -> Result<Decoder, ConfigError> {
-        let facts = Facts::read(f, d.max_position, d.tied)?;
-        let heads = Heads::read(f, facts.hidden, d.kv_heads, d.head_dim)?;
+        let facts = Facts::read(f, d.vocab, d.max_position, d.tied)?;
+        let heads = Heads::read(f, facts.hidden, DefaultHeads { queries: d.heads, kv: d.kv_heads, dim: d.head_dim })?;
         let ffn = f.required_size("intermediate_size")?;
         let norm = Norm { eps: common::eps(f, "rms_norm_eps", d.eps)?, from_one: false };
         let ropes = ropes(heads, facts.max_position)?;

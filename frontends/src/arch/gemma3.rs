@@ -1,5 +1,5 @@
-//! Gemma 3, the text models (arXiv 2503.19786): Gemma with norms before and after the blocks and of queries and keys, and windows in most layers, which
-//! rotate positions by a table of their own.
+//! Gemma 3, the text models (arXiv 2503.19786): Gemma with norms before and after the blocks and of queries and keys,
+//! and windows in most layers, which rotate positions by a table of their own.
 
 use super::blocks::QkNorm;
 use super::decoder::{Decoder, Defaults, Norms};
@@ -21,6 +21,9 @@ pub(super) const ARCH: Arch = Arch {
     read: |f| {
         let bias = f.flag("attention_bias");
         let defaults = Defaults {
+            // Files of the larger models leave these out.
+            vocab: Some(262_208),
+            heads: Some(8),
             kv_heads: Some(4),
             head_dim: Some(256),
             max_position: 131_072,

@@ -1,6 +1,7 @@
 //! Growing a module: weights, states, deduplicated functions and calls.
 
 use super::names::{HEAD, Kind, Names, Part, TABLE};
+use super::nested;
 use crate::checkpoint::Checkpoint;
 use crate::config::Facts;
 use crate::error::FrontendError;
@@ -40,6 +41,8 @@ pub(super) struct Origin<'a> {
     pub class: &'static str,
     /// `model_type` of the architecture.
     pub model_type: &'static str,
+    /// The model is a part of a larger one.
+    pub nested: bool,
 }
 
 /// Builds a [`Module`] call by call.
@@ -60,7 +63,8 @@ pub(super) struct Carried {
 
 /// One function under construction, with what its call binds.
 ///
-/// Asking for what the checkpoint lacks, like an operation that does not type, ends the work on the function; [`Draft::call`] says why.
+/// Asking for what the checkpoint lacks, like an operation that does not type, ends the work on the function;
+/// [`Draft::call`] says why.
 pub(super) struct Draft<'l, 'a> {
     lifter: &'l mut Lifter<'a>,
     name: &'static str,
@@ -129,6 +133,15 @@ impl<'a> Lifter<'a> {
             self.module.weights.push(w);
             self.module.weights.len() - 1
         })
+    }
+
+    /// What the checkpoint calls a tensor; `None` where no table has the part.
+    fn tensor(&self, part: Part, kind: Kind, layer: Option<usize>) -> Option<String> {
+        let name = self.origin.names.tensor(part, kind, layer)?;
+        match &self.origin.source {
+            Source::Checkpoint(ckpt) if self.origin.nested => Some(nested::located(ckpt, name)),
+            _ => Some(name),
+        }
     }
 
     /// True if the checkpoint holds a tensor.
@@ -211,7 +224,7 @@ impl<'a> Draft<'_, 'a> {
 
     /// The table of embedding and head, which two functions read; a file may hold it by either name.
     pub(super) fn tied_table(&mut self, shape: [usize; 2]) -> Value {
-        let name = |part, kind| self.lifter.origin.names.tensor(part, kind, None);
+        let name = |part, kind| self.lifter.tensor(part, kind, None);
         let has = |name: Option<String>| name.is_some_and(|n| self.lifter.has(&n));
         let by_head = !has(name(TABLE, Kind::Table)) && has(name(HEAD, Kind::Matrix));
         let tensor = if by_head { name(HEAD, Kind::Matrix) } else { name(TABLE, Kind::Table) };
@@ -219,7 +232,7 @@ impl<'a> Draft<'_, 'a> {
     }
 
     fn weight_for(&mut self, part: Part, kind: Kind, shape: &[usize], role: Role) -> Value {
-        let tensor = self.lifter.origin.names.tensor(part, kind, self.layer);
+        let tensor = self.lifter.tensor(part, kind, self.layer);
         self.named(&kind.parameter(part), tensor, kind, shape, role)
     }
 
@@ -271,7 +284,8 @@ impl<'a> Draft<'_, 'a> {
         FrontendError::Structure { file, class: self.lifter.origin.class, function, what }
     }
 
-    /// Ends the function and calls it; an equal function is used again. Gives a result of the call for each of `results`.
+    /// Ends the function and calls it; an equal function is used again. Gives a result of the call for each of
+    /// `results`.
     ///
     /// # Errors
     /// The first tensor that the checkpoint lacks, or the first operation that does not type.

@@ -7,6 +7,7 @@ mod decoder;
 mod entry;
 mod lifter;
 mod names;
+mod nested;
 mod weights;
 
 use crate::checkpoint::Checkpoint;
@@ -64,6 +65,8 @@ pub struct Model {
     /// Fields that are not read and not known, each as `name` is value.
     pub unread: Vec<String>,
     shape: Box<dyn Shape>,
+    /// A part of a larger model.
+    nested: bool,
 }
 
 impl Model {
@@ -72,16 +75,20 @@ impl Model {
     /// # Errors
     /// See [`ConfigError`].
     pub fn parse(json: &Value) -> Result<Model, ConfigError> {
-        let map = json.as_object().ok_or(ConfigError::NotAnObject { found: kind(json) })?;
+        let whole = json.as_object().ok_or(ConfigError::NotAnObject { found: kind(json) })?;
+        let inside = nested::text_model(whole, |name| by_model_type(name).is_some());
+        let map = inside.as_ref().unwrap_or(whole);
         let left = RefCell::default();
         let arch = find_arch(&Fields::new(map, "", &[IDENTITY], &left)?)?;
         let f = Fields::new(map, "", arch.fields, &left)?;
         common::refuse_quantized(&f)?;
         let shape = (arch.read)(&f)?;
         f.leave(known::unread(map, |name| f.reads(name), arch.fixed, elsewhere));
-        let Unread { changes, others: unread } = left.take();
+        let Unread { changes, others: mut unread } = left.take();
+        let nested = inside.is_some();
+        unread.extend(nested::left_out(whole).filter(|_| nested));
         match changes {
-            fields if fields.is_empty() => Ok(Model { arch, unread, shape }),
+            fields if fields.is_empty() => Ok(Model { arch, unread, shape, nested }),
             fields => Err(ConfigError::Unread { fields, class: arch.class }),
         }
     }
@@ -92,9 +99,17 @@ impl Model {
     }
 
     /// What the checkpoint calls embedding table and head, if they are the same.
-    pub(crate) fn tied_tensors(&self) -> Option<[String; 2]> {
-        let name = |part, kind| self.arch.names.tensor(part, kind, None);
+    pub(crate) fn tied_tensors(&self, ckpt: &Checkpoint) -> Option<[String; 2]> {
+        let name = |part, kind| {
+            let name = self.arch.names.tensor(part, kind, None)?;
+            Some(if self.nested { nested::located(ckpt, name) } else { name })
+        };
         self.facts().tied.then_some([name(TABLE, Kind::Table)?, name(HEAD, Kind::Matrix)?])
+    }
+
+    /// Whether a tensor is one of a part that is left out.
+    pub(crate) fn leaves_out(&self, tensor: &str) -> bool {
+        self.nested && !nested::of_text(tensor)
     }
 
     /// The layer that a tensor belongs to by its name.
@@ -108,7 +123,8 @@ impl Model {
         self.arch.names.bias_of_attention(tensor).filter(|_| of_model)
     }
 
-    /// The graph of a checkpoint that has whatever is asked for, in bf16, and the tensors that are, in the order of their use.
+    /// The graph of a checkpoint that has whatever is asked for, in bf16, and the tensors that are, in the order of
+    /// their use.
     ///
     /// # Errors
     /// When the configuration makes no graph.
@@ -128,7 +144,7 @@ impl Model {
 
     fn origin<'a>(&'a self, source: Source<'a>) -> Origin<'a> {
         let (names, class, model_type) = (self.arch.names, self.arch.class, self.arch.model_type);
-        Origin { source, facts: self.facts(), names, class, model_type }
+        Origin { source, facts: self.facts(), names, class, model_type, nested: self.nested }
     }
 }
 
@@ -164,7 +180,8 @@ fn find_arch(f: &Fields) -> Result<&'static Arch, ConfigError> {
     }
 }
 
-/// The supported architecture whose name has the longest common beginning with `name`, or else takes the fewest edits; nothing if none is at all alike.
+/// The supported architecture whose name has the longest common beginning with `name`, or else takes the fewest
+/// edits; nothing if none is at all alike.
 fn nearest(name: &str) -> Option<&'static str> {
     let name = name.to_lowercase();
     let distance = |a: &&Arch| edits(&name, a.model_type);
@@ -172,7 +189,8 @@ fn nearest(name: &str) -> Option<&'static str> {
     (2 * distance(&best) <= best.model_type.len().max(3)).then_some(best.model_type)
 }
 
-/// Insertions, deletions and replacements that make `b` of the beginning of `a` (Levenshtein's distance, what follows in `a` costing nothing).
+/// Insertions, deletions and replacements that make `b` of the beginning of `a` (Levenshtein's distance, what follows
+/// in `a` costing nothing).
 fn edits(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.chars().count()).collect();
     let mut least = row.last().copied().unwrap_or(0);

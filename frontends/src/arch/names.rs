@@ -1,7 +1,8 @@
 //! What checkpoints call their tensors.
 //!
-//! The code that builds a model names no tensor: it asks for a [`Part`], and a table of [`Names`] says what the checkpoint calls it. A family of checkpoints is
-//! one table; an architecture lists the tables that hold for it, its own first.
+//! The code that builds a model names no tensor: it asks for a [`Part`], and a table of [`Names`] says what the
+//! checkpoint calls it. A family of checkpoints is one table; an architecture lists the tables that hold for it, its
+//! own first.
 
 /// What a tensor is for. The text is also the name of the parameter that reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +102,8 @@ pub(super) const HUGGING_FACE: Table = &[
     (MLP_DOWN, "model.layers.{}.mlp.down_proj"),
 ];
 
-/// Where the norm after attention is called what most call the one before the MLP; the MLP's follows. Before [`HUGGING_FACE`].
+/// Where the norm after attention is called what most call the one before the MLP; the MLP's follows. Before
+/// [`HUGGING_FACE`].
 pub(super) const POST_NORMS: Table =
     &[(ATTN_POST_NORM, "model.layers.{}.post_attention_layernorm"), (MLP_POST_NORM, "model.layers.{}.post_feedforward_layernorm")];
 

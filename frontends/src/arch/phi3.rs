@@ -1,4 +1,5 @@
-//! Phi-3 and the Phi-4 of its shape (arXiv 2404.14219, 2412.08905): Mistral with Q, K and V in one matrix, gate and up in one, and rotation of a part of each head.
+//! Phi-3 and the Phi-4 of its shape (arXiv 2404.14219, 2412.08905): Mistral with Q, K and V in one matrix, gate and
+//! up in one, and rotation of a part of each head.
 //!
 //! Longrope, whose frequencies depend on the length of the sequence, is refused.
 

@@ -1,4 +1,5 @@
-//! Qwen2 and Qwen2.5 (arXiv 2407.10671, 2412.15115): Llama with biases on Q, K and V, and windows in the upper layers if asked for.
+//! Qwen2 and Qwen2.5 (arXiv 2407.10671, 2412.15115): Llama with biases on Q, K and V, and windows in the upper layers
+//! if asked for.
 
 use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;

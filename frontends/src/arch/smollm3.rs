@@ -20,7 +20,7 @@ pub(super) const ARCH: Arch = Arch {
         // 1 says that the layer rotates.
         let rotates = common::layer_flags(f, "no_rope_layers", d.facts.layers)?;
         let every = f.size("no_rope_layer_interval").or(4);
-        let rotates = |i: usize| rotates.as_ref().map_or((i + 1) % every != 0, |r| r[i]);
+        let rotates = |i: usize| rotates.as_ref().map_or(!(i + 1).is_multiple_of(every), |r| r[i]);
         let d = d.with_attention(|i, a| {
             (a.qkv_bias, a.out_bias, a.rotary) = (attention, attention, a.rotary.filter(|_| rotates(i)));
         });

@@ -29,8 +29,8 @@ fn lifted(config: &Value) -> Module {
     lift(&ckpt, &Options::default()).unwrap()
 }
 
-/// Asserts that a checkpoint means what Transformers computes for a fixture: the f64 evaluation of its graph is closer to Transformers' f64 logits than
-/// Transformers' own f32 is.
+/// Asserts that a checkpoint means what Transformers computes for a fixture: the f64 evaluation of its graph is
+/// closer to Transformers' f64 logits than Transformers' own f32 is.
 fn assert_logits_of(name: &str, ckpt: &Checkpoint) {
     let module = lift(ckpt, &EXACT).unwrap();
     let expected = Checkpoint::open(&golden(name).join("golden.safetensors")).unwrap();
@@ -51,6 +51,42 @@ fn assert_logits_of(name: &str, ckpt: &Checkpoint) {
 fn logits_equal_transformers() {
     for name in goldens() {
         assert_logits_of(name, &Checkpoint::open(&golden(name)).unwrap());
+    }
+}
+
+/// The text model of one that sees images too, in the layouts of older and newer files.
+#[test]
+fn text_models_inside_others() {
+    let ckpt = Checkpoint::open(&golden("gemma3")).unwrap();
+    let names: Vec<String> = ckpt.names().map(String::from).collect();
+    for layout in ["language_model.model.", "model.language_model."] {
+        let rename = |name: &String| {
+            let t = ckpt.tensor(name).unwrap();
+            Tensor { name: name.replacen("model.", layout, 1), dtype: "F32", shape: t.shape.clone(), data: t.data.to_vec() }
+        };
+        let mut tensors: Vec<Tensor> = names.iter().map(rename).collect();
+        tensors.push(Tensor { name: "vision_tower.patch.weight".into(), dtype: "F32", shape: vec![1], data: vec![0; 4] });
+        let mut text = ckpt.config().clone();
+        let whole = json!({
+            "model_type": "gemma3", "architectures": ["Gemma3ForConditionalGeneration"], "vision_config": { "hidden_size": 8 },
+            "eos_token_id": [1, 5], "image_token_index": 7,
+        });
+        text.as_object_mut().unwrap().remove("eos_token_id");
+        let config = with(whole, json!({ "text_config": text }));
+        let folder = Folder::new();
+        write_checkpoint(&folder.0, &config, &tensors).unwrap();
+        let nested = Checkpoint::open(&folder.0).unwrap();
+        assert_logits_of("gemma3", &nested);
+        let model = Model::parse(nested.config()).unwrap();
+        assert_eq!(
+            (model.unread.as_slice(), &model.facts().eos[..]),
+            (&["`vision_config` is {\"hidden_size\":8}".to_string()][..], &[1, 5][..])
+        );
+        let unused = |ckpt: &Checkpoint| crate::unused::find(ckpt, &lift(ckpt, &EXACT).unwrap()).unwrap();
+        assert_eq!(unused(&nested), None);
+        tensors.push(Tensor { name: format!("{layout}layers.9.mlp.up_proj.weight"), dtype: "F32", shape: vec![1], data: vec![0; 4] });
+        write_checkpoint(&folder.0, &config, &tensors).unwrap();
+        assert_eq!(unused(&Checkpoint::open(&folder.0).unwrap()).unwrap().tensors.len(), 1);
     }
 }
 

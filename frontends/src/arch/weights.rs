@@ -43,7 +43,8 @@ pub(super) fn rows_in_order(f: &mut Draft, w: Value, runs: impl IntoIterator<Ite
     }
 }
 
-/// Projections that are stored head by head (`[heads, N, head_dim]`, as GPT-NeoX and BLOOM have Q, K and V): each of the `N`.
+/// Projections that are stored head by head (`[heads, N, head_dim]`, as GPT-NeoX and BLOOM have Q, K and V): each of
+/// the `N`.
 #[cfg_attr(not(test), expect(dead_code, reason = "no architecture but the one of the tests needs it yet"))]
 #[track_caller]
 pub(super) fn split_heads<const N: usize>(f: &mut Draft, w: Value, heads: usize, head_dim: usize) -> [Value; N] {
@@ -53,8 +54,8 @@ pub(super) fn split_heads<const N: usize>(f: &mut Draft, w: Value, heads: usize,
     })
 }
 
-/// A projection whose first `rotated` rows of each head are for rotating neighbours `(2j, 2j+1)`, in the order for rotating halves `(j, j + rotated/2)`, which
-/// changes no score as long as queries and keys agree.
+/// A projection whose first `rotated` rows of each head are for rotating neighbours `(2j, 2j+1)`, in the order for
+/// rotating halves `(j, j + rotated/2)`, which changes no score as long as queries and keys agree.
 #[cfg_attr(not(test), expect(dead_code, reason = "no architecture but the one of the tests needs it yet"))]
 #[track_caller]
 pub(super) fn halves(f: &mut Draft, w: Value, heads: usize, head_dim: usize, rotated: usize) -> Value {

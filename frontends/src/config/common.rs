@@ -1,7 +1,8 @@
 //! Fields that many architectures have in common, and their readers.
 //!
-//! A reader asks for nothing but what its block needs: `num_attention_heads` is demanded of models with attention, `intermediate_size` of those with
-//! an MLP of one width. An architecture whose files use other names reads them itself and needs none of this.
+//! A reader asks for nothing but what its block needs: `num_attention_heads` is demanded of models with attention,
+//! `intermediate_size` of those with an MLP of one width. An architecture whose files use other names reads them
+//! itself and needs none of this.
 
 use super::error::ConfigError;
 use super::fields::{Accepts, Field, Fields, Given};
@@ -99,12 +100,13 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Reads the fields of [`MODEL`]; `max_position` and `tied` are what the configuration class fills in for absent ones.
+    /// Reads the fields of [`MODEL`]; `vocab`, `max_position` and `tied` are what the configuration class fills in
+    /// for absent ones.
     ///
     /// # Errors
     /// When a size is missing, or a token id is none.
-    pub(crate) fn read(f: &Fields, max_position: usize, tied: bool) -> Result<Facts, ConfigError> {
-        let vocab = f.required_size("vocab_size")?;
+    pub(crate) fn read(f: &Fields, vocab: Option<usize>, max_position: usize, tied: bool) -> Result<Facts, ConfigError> {
+        let vocab = f.size_or("vocab_size", vocab)?;
         Ok(Facts {
             name: f.text("_name_or_path").map(base_name).filter(|n| !n.is_empty()),
             vocab,
@@ -134,13 +136,25 @@ pub struct Heads {
     pub dim: usize,
 }
 
+/// What a configuration class fills in for absent numbers of [`Heads`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DefaultHeads {
+    /// `None` = it must be given.
+    pub queries: Option<usize>,
+    /// `None` = as many as query heads.
+    pub kv: Option<usize>,
+    /// `None` = the width divided among the query heads.
+    pub dim: Option<usize>,
+}
+
 impl Heads {
-    /// Reads the fields of [`ATTENTION`]. For absent ones, `kv` and `dim` count: `None` = as many as there are query heads, and the width divided among them.
+    /// Reads the fields of [`ATTENTION`]. For absent ones, `default` counts.
     ///
     /// # Errors
     /// When the numbers do not divide each other.
-    pub(crate) fn read(f: &Fields, hidden: usize, kv: Option<usize>, dim: Option<usize>) -> Result<Heads, ConfigError> {
-        let queries = f.required_size("num_attention_heads")?;
+    pub(crate) fn read(f: &Fields, hidden: usize, default: DefaultHeads) -> Result<Heads, ConfigError> {
+        let DefaultHeads { queries, kv, dim } = default;
+        let queries = f.size_or("num_attention_heads", queries)?;
         let kv = match f.size("num_key_value_heads") {
             Given::Value(n) => n,
             Given::Null => queries,
@@ -206,9 +220,11 @@ pub enum WindowRule {
     AllLayers(usize),
     /// `sliding_window` in all layers if it is given.
     Given,
-    /// `sliding_window` (default given) in the layers that `layer_types` names, or all but each `sliding_window_pattern`th (default 6).
+    /// `sliding_window` (default given) in the layers that `layer_types` names, or all but each
+    /// `sliding_window_pattern`th (default 6).
     Most(usize),
-    /// `sliding_window` if `use_sliding_window`, in the layers that `layer_types` names, or those from `max_window_layers` on.
+    /// `sliding_window` if `use_sliding_window`, in the layers that `layer_types` names, or those from
+    /// `max_window_layers` on.
     Optional,
 }
 
@@ -228,7 +244,7 @@ pub(crate) fn windows(f: &Fields, rule: WindowRule, layers: usize) -> Result<Vec
     let sliding = sliding_layers(f, layers)?;
     if let WindowRule::Most(_) = rule {
         let every = f.size("sliding_window_pattern").or(6);
-        return Ok((0..layers).map(|i| window.filter(|_| sliding.as_ref().map_or((i + 1) % every != 0, |s| s[i]))).collect());
+        return Ok((0..layers).map(|i| window.filter(|_| sliding.as_ref().map_or(!(i + 1).is_multiple_of(every), |s| s[i]))).collect());
     }
     if rule != WindowRule::Optional {
         return match sliding {

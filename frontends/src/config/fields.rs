@@ -1,7 +1,7 @@
 //! Typed access to the fields of `config.json`, for those that are declared.
 //!
-//! An architecture declares its fields as tables of [`Field`]. What a table does not name reads as absent, so nothing is read that is not declared; what is
-//! in the file and not declared is judged by [`super::known`].
+//! An architecture declares its fields as tables of [`Field`]. What a table does not name reads as absent, so nothing
+//! is read that is not declared; what is in the file and not declared is judged by [`super::known`].
 
 use super::error::{ConfigError, list, show};
 use super::known::{Neutral, Unread};
@@ -60,7 +60,8 @@ impl Field {
         Field { also, ..self }
     }
 
-    /// The same with other values that architectures without it may ignore; for a field that [`super::known`] does not list.
+    /// The same with other values that architectures without it may ignore; for a field that [`super::known`] does
+    /// not list.
     pub const fn unless(self, neutral: Neutral) -> Field {
         Field { neutral, ..self }
     }
@@ -116,7 +117,8 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Checks the values of all declared fields that are there. What readers find unread in objects inside goes to `unread`.
+    /// Checks the values of all declared fields that are there. What readers find unread in objects inside goes to
+    /// `unread`.
     pub(crate) fn new(
         map: &'a Map<String, Value>,
         at: &'static str,
@@ -237,6 +239,11 @@ impl<'a> Fields<'a> {
     /// A [`size`](Self::size) that must be there.
     pub(crate) fn required_size(&self, field: &str) -> Result<usize, ConfigError> {
         self.size(field).value().ok_or_else(|| self.missing(field))
+    }
+
+    /// A [`size`](Self::size) that must be there if there is no default.
+    pub(crate) fn size_or(&self, field: &str, default: Option<usize>) -> Result<usize, ConfigError> {
+        self.size(field).value().or(default).ok_or_else(|| self.missing(field))
     }
 
     /// A field of [`Accepts::Count`].

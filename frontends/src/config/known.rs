@@ -1,8 +1,9 @@
 //! Fields of `config.json` that an architecture does not read.
 //!
-//! Each is one of three: known to change the mathematics of some architecture ([`MATHEMATICS`], [`ROPE`]), which ends in an error unless its value changes
-//! nothing; known to say nothing about the function that a model computes ([`METADATA`]), which is passed over; anything else is reported. The names are those
-//! of the configuration classes of Transformers 5 and of the older ones that published checkpoints were written by.
+//! Each is one of three: known to change the mathematics of some architecture ([`MATHEMATICS`], [`ROPE`]), which ends
+//! in an error unless its value changes nothing; known to say nothing about the function that a model computes
+//! ([`METADATA`]), which is passed over; anything else is reported. The names are those of the configuration classes
+//! of Transformers 5 and of the older ones that published checkpoints were written by.
 
 use super::error::show;
 use serde_json::{Map, Value};
@@ -241,7 +242,8 @@ pub const MATHEMATICS: &[(Neutral, &str)] = &[
     (Neutral::Same("tie_word_embeddings"), "tie_embedding tie_embeddings tie_lm_head share_input_output_embeddings"),
 ];
 
-/// Fields of `rope_scaling` and `rope_parameters` that change the frequencies in some scaling, with the values that do not.
+/// Fields of `rope_scaling` and `rope_parameters` that change the frequencies in some scaling, with the values that
+/// do not.
 pub(super) const ROPE: &[(Neutral, &str)] = &[
     (
         Neutral::Off,
@@ -254,7 +256,8 @@ pub(super) const ROPE: &[(Neutral, &str)] = &[
 /// Fields of `rope_scaling` and `rope_parameters` that change no frequency wherever they are not read.
 const ROPE_METADATA: &str = "original_max_position_embeddings max_position_embeddings finetuned";
 
-/// Fields that say nothing about the function that a model computes: provenance, training, where and how to run it, special tokens, defaults of sampling.
+/// Fields that say nothing about the function that a model computes: provenance, training, where and how to run it,
+/// special tokens, defaults of sampling.
 const METADATA: &str = "transformers_version torch_dtype dtype auto_map custom_pipelines tokenizer_class tokenizer processor_class name model_name _commit_hash \
      _flash_attn_2_enabled _attn_implementation _attn_implementation_autoset attn_implementation _attn_implementation_internal \
      _experts_implementation _output_attentions transformers.js_config is_llama_config unsloth_fixed unsloth_version language license base_model \
@@ -281,8 +284,8 @@ pub struct Unread {
     pub others: Vec<String>,
 }
 
-/// The unread fields of `config.json`: those that `reads` says no to. `fixed` has the fields that the architecture's class decides by itself, `elsewhere` what
-/// the fields that other architectures read must be for one that does not.
+/// The unread fields of `config.json`: those that `reads` says no to. `fixed` has the fields that the architecture's
+/// class decides by itself, `elsewhere` what the fields that other architectures read must be for one that does not.
 pub(crate) fn unread(
     config: &Map<String, Value>,
     reads: impl Fn(&str) -> bool,

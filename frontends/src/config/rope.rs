@@ -49,8 +49,8 @@ pub(crate) fn read(f: &Fields, head_dim: usize, max_position: usize, theta: f64)
     read_object(f, at, map, head_dim, max_position, theta)
 }
 
-/// Reads two rotary embeddings, of layers that see everything and of those with a window: an object each in `rope_parameters`, or `rope_theta` with `rope_scaling` for
-/// the former and `rope_local_base_freq` for the latter.
+/// Reads two rotary embeddings, of layers that see everything and of those with a window: an object each in
+/// `rope_parameters`, or `rope_theta` with `rope_scaling` for the former and `rope_local_base_freq` for the latter.
 pub(crate) fn read_two(f: &Fields, head_dim: usize, max_position: usize, theta: [f64; 2]) -> Result<Vec<RopeConfig>, ConfigError> {
     let kinds = [("full_attention", "rope_parameters.full_attention."), ("sliding_attention", "rope_parameters.sliding_attention.")];
     let of = |kind: &str| f.object("rope_parameters").and_then(|m| m.get(kind)?.as_object());
@@ -140,7 +140,8 @@ fn rotated(f: &Fields, r: &Fields, head_dim: usize) -> Result<usize, ConfigError
     }
 }
 
-/// The object that describes the rotary embedding, and its name with a point. As in Transformers, `rope_scaling` counts if it is there.
+/// The object that describes the rotary embedding, and its name with a point. As in Transformers, `rope_scaling`
+/// counts if it is there.
 fn object<'a>(f: &Fields<'a>) -> Result<(&'static str, &'a Map<String, Value>), ConfigError> {
     static EMPTY: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
     let given = |name: &str| f.object(name).filter(|m| !m.is_empty());

@@ -1,7 +1,7 @@
 //! Building functions with types checked as they grow.
 //!
-//! Parameters and operations may be added in any order, so that a block of a model is one function that asks for a weight where it uses it.
-//! [`FuncBuilder::finish`] puts the parameters first, as a [`Func`] has them.
+//! Parameters and operations may be added in any order, so that a block of a model is one function that asks for a
+//! weight where it uses it. [`FuncBuilder::finish`] puts the parameters first, as a [`Func`] has them.
 
 use super::{BinaryOp, F32, Func, Node, Op, Param, Role, UnaryOp, Value, ValueType};
 use std::fmt;
@@ -9,8 +9,9 @@ use std::panic::Location;
 
 /// Builds a [`Func`]; every operation is typed when added.
 ///
-/// The first operation that breaks a typing rule is kept as the [`Mistake`], and whatever comes after it is passed over, so structure is written
-/// down without a `?` behind each operation. The [`Value`]s are good for this builder only: finishing numbers them anew.
+/// The first operation that breaks a typing rule is kept as the [`Mistake`], and whatever comes after it is passed
+/// over, so structure is written down without a `?` behind each operation. The [`Value`]s are good for this builder
+/// only: finishing numbers them anew.
 pub struct FuncBuilder {
     name: String,
     /// In the order they were added.
@@ -116,7 +117,8 @@ impl FuncBuilder {
     pub fn scalar(&mut self, x: f32) -> Value {
         self.op(Op::Const { value: F32::new(x) }, &[])
     }
-    /// RMSNorm: normalize runs of `width` columns, then multiply by `gain` (`[N]`; for QK norm the gain is repeated per head by the caller).
+    /// RMSNorm: normalize runs of `width` columns, then multiply by `gain` (`[N]`; for QK norm the gain is repeated
+    /// per head by the caller).
     #[track_caller]
     pub fn rms_norm(&mut self, x: Value, gain: Value, eps: f32, width: usize) -> Value {
         let n = self.op(Op::Normalize { eps: F32::new(eps), width }, &[x]);

@@ -264,7 +264,8 @@ fn samples(rule: Neutral) -> (Vec<Value>, Vec<Value>) {
     (list(neutral), list(other))
 }
 
-/// For every architecture, every field that changes the mathematics of any is read, or refused by name with each value that would change something.
+/// For every architecture, every field that changes the mathematics of any is read, or refused by name with each
+/// value that would change something.
 #[test]
 fn fields_that_change_the_mathematics() {
     for arch in ARCHS {
@@ -326,7 +327,8 @@ fn fields_that_depend_on_others() {
     );
 }
 
-/// What an architecture declares, it reads: a value of a wrong type is an error, another good one makes another configuration.
+/// What an architecture declares, it reads: a value of a wrong type is an error, another good one makes another
+/// configuration.
 #[test]
 fn declared_fields_are_read() {
     for arch in ARCHS {
@@ -450,7 +452,8 @@ fn real_configurations() {
         };
         assert!(found.starts_with(&expected), "{name}: {found}");
     }
-    // Configurations of another compiler's presets: those of the supported architectures parse, but for the one that has a field of that compiler's own.
+    // Configurations of another compiler's presets: those of the supported architectures parse, but for the one that
+    // has a field of that compiler's own.
     let presets: Map<String, Value> = serde_json::from_slice(&std::fs::read(dir.join("mlc_llm_presets.json")).unwrap()).unwrap();
     let ours = |c: &Value| c["model_type"].as_str().is_some_and(|t| by_model_type(t).is_some());
     let refused = presets.iter().filter(|(_, c)| ours(c)).filter_map(|(name, c)| Some(format!("{name}: {}", Model::parse(c).err()?)));

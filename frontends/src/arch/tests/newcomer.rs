@@ -26,7 +26,8 @@ fn sources(dir: &Path, out: &mut Vec<(String, String)>) {
     }
 }
 
-/// One file and one line. What the tests know of it besides is its configuration, which the others have among the goldens.
+/// One file and one line. What the tests know of it besides is its configuration, which the others have among the
+/// goldens.
 #[test]
 fn an_architecture_is_one_file_and_one_line() {
     let mut files = vec![];
@@ -45,13 +46,20 @@ fn an_architecture_is_one_file_and_one_line() {
     }
 }
 
+/// The guide shows a file as it is.
+#[test]
+fn the_guide_is_true() {
+    let guide = include_str!("../../../../docs/adding-architecture.md");
+    assert!(guide.contains(&format!("```rust\n{}```", include_str!("../qwen2.rs"))));
+}
+
 /// f32 tensors of a fixture of Llama.
-fn llama() -> (Value, BTreeMap<String, (Vec<usize>, Vec<f32>)>) {
+fn llama() -> (Value, BTreeMap<String, Vec<f32>>) {
     let ckpt = Checkpoint::open(&golden("llama")).unwrap();
     let names: Vec<String> = ckpt.names().map(String::from).collect();
     let tensor = |name: String| {
         let t = ckpt.tensor(&name).unwrap();
-        (name, (t.shape.clone(), t.to_f32()))
+        (name, t.to_f32())
     };
     (ckpt.config().clone(), names.into_iter().map(tensor).collect())
 }
@@ -72,14 +80,15 @@ fn transpose(w: &[f32], rows: usize) -> Vec<f32> {
     (0..cols).flat_map(|c| (0..rows).map(move |r| w[r * cols + c])).collect()
 }
 
-/// A checkpoint of Llama in the dummy's forms has the logits that Transformers gives the original: fused, transposed and permuted weights mean what they should.
+/// A checkpoint of Llama in the dummy's forms has the logits that Transformers gives the original: fused, transposed
+/// and permuted weights mean what they should.
 #[test]
 fn other_forms_of_weights_mean_the_same() {
     let (config, tensors) = llama();
     let size = |name: &str| config[name].as_u64().unwrap() as usize;
     let (hidden, heads, kv_heads, dim, ffn) =
         (size("hidden_size"), size("num_attention_heads"), size("num_key_value_heads"), size("head_dim"), size("intermediate_size"));
-    let get = |name: &str| &tensors[name].1[..];
+    let get = |name: &str| &tensors[name][..];
     let mut out = vec![
         f32_tensor("wte.weight".into(), &[size("vocab_size"), hidden], get("model.embed_tokens.weight")),
         f32_tensor("out.weight".into(), &[size("vocab_size"), hidden], get("lm_head.weight")),
@@ -113,7 +122,8 @@ fn other_forms_of_weights_mean_the_same() {
     assert_logits_of("llama", &Checkpoint::open(&folder.0).unwrap());
 }
 
-/// A shape mistake in the file of an architecture says where, instead of a panic: function, layer, operation, file and line.
+/// A shape mistake in the file of an architecture says where, instead of a panic: function, layer, operation, file
+/// and line.
 #[test]
 fn structures_that_do_not_type() {
     let (_folder, ckpt) = checkpoint(&config("llama"), |_| ());
