@@ -76,7 +76,7 @@ fn windows_have_pages_of_their_own() {
         return;
     }
     let folder = llmcc_tests::windowed(2, 2, 24, 256);
-    let cpu = llmcc_tests::options(folder.path());
+    let cpu = options(folder.path());
     let gpu = CompileOptions { target: target::find("sm90").expect("a target"), act: None, weights: Format::parse("f32"), ..cpu.clone() };
     let tokens: Vec<i32> = (0..100).map(|i| (i * i * 31 + i * 7) % 128).collect();
     let pieces = &[20, 13, 1, 1, 30, 9, 1, 25];
