@@ -132,7 +132,8 @@ llmcc_status llmcc_stats(const llmcc_model *model, char *out, size_t capacity, s
  * so its use is an error. */
 llmcc_status llmcc_seq_new(const llmcc_model *model, int32_t *seq);
 llmcc_status llmcc_seq_free(const llmcc_model *model, int32_t seq);
-/* Forgets all tokens but the first `len`. With a sliding window: invalid unless the keys and values that the next token sees are still there, or `len` is 0. */
+/* Forgets all tokens but the first `len`. With a sliding window: invalid unless the keys and values that the next token sees are still there, or `len` is 0.
+ * With recurrent layers: invalid unless their state was kept there, as it is at the ends of the last two prompts, or pieces of one, of more than one token; or `len` is 0. */
 llmcc_status llmcc_seq_truncate(const llmcc_model *model, int32_t seq, size_t len);
 /* A second sequence with the same tokens. The cache is shared until they differ, so forking a long prompt costs nothing. */
 llmcc_status llmcc_seq_fork(const llmcc_model *model, int32_t seq, int32_t *copy);

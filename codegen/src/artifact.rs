@@ -167,7 +167,7 @@ fn model(b: &mut Builder, a: &Alternative, placed: &[Placed]) -> abi::ModelDesc 
         regimes: b.table(&regimes),
         steps: b.table(&steps),
         operands: b.table(&operands),
-        kv: b.table(&plan.kv.iter().zip(kv::groups(&plan.kv)).map(kv_desc).collect::<Vec<_>>()),
+        states: b.table(&plan.kv.iter().zip(kv::groups(&plan.kv)).map(state_desc).collect::<Vec<_>>()),
         gpu: b.table(&gpu),
         weights: a.weights,
         ..abi::ModelDesc::default()
@@ -216,19 +216,19 @@ fn operand(o: &Operand, regime: &Regime, a: &Alternative) -> abi::OperandDesc {
     match *o {
         Operand::Buffer(b) => abi::OperandDesc { kind: abi::operand::BUFFER, index: regime.buffers[b].slot as u32, offset: 0 },
         Operand::Weight(w) => abi::OperandDesc { kind: abi::operand::WEIGHT, index: 0, offset: a.weights.off + a.weight_offsets[w] },
-        Operand::Kv(k) => abi::OperandDesc { kind: abi::operand::KV, index: k as u32, offset: 0 },
+        Operand::Kv(k) => abi::OperandDesc { kind: abi::operand::STATE, index: k as u32, offset: 0 },
     }
 }
 
-fn kv_desc((kv, group): (&KvSpec, usize)) -> abi::KvDesc {
-    abi::KvDesc {
+fn state_desc((kv, group): (&KvSpec, usize)) -> abi::StateDesc {
+    abi::StateDesc {
+        kind: abi::state::PAGED,
+        group: group as u32,
         kv_heads: kv.kv_heads as u32,
         head_dim: kv.head_dim as u32,
         dtype: kv.dtype.number(),
         window: kv.window.unwrap_or(0) as u32,
-        group: group as u32,
-        reserved: 0,
-        page_bytes: abi::layout::page(kv.kv_heads, kv.head_dim, kv.dtype.bytes()).bytes as u64,
+        bytes: abi::layout::page(kv.kv_heads, kv.head_dim, kv.dtype.bytes()).bytes as u64,
     }
 }
 
@@ -265,7 +265,7 @@ impl Descriptor for abi::GpuKernelDesc {}
 impl Descriptor for abi::RegimeDesc {}
 impl Descriptor for abi::StepDesc {}
 impl Descriptor for abi::OperandDesc {}
-impl Descriptor for abi::KvDesc {}
+impl Descriptor for abi::StateDesc {}
 impl Descriptor for abi::tree::PartDesc {}
 
 pub(crate) fn bytes_of<T: Descriptor>(items: &[T]) -> &[u8] {
@@ -287,7 +287,7 @@ mod tests {
         assert_eq!(size_of::<abi::RegimeDesc>(), 16);
         assert_eq!(size_of::<abi::StepDesc>(), 32);
         assert_eq!(size_of::<abi::OperandDesc>(), 16);
-        assert_eq!(size_of::<abi::KvDesc>(), 32);
+        assert_eq!(size_of::<abi::StateDesc>(), 32);
         assert_eq!(size_of::<abi::tree::PartDesc>(), 24 + 32);
     }
 }

@@ -134,8 +134,8 @@ pub struct ModelDesc {
     pub steps: Table,
     /// [`OperandDesc`] of all steps.
     pub operands: Table,
-    /// [`KvDesc`] per attention state, i.e. per attention layer.
-    pub kv: Table,
+    /// [`StateDesc`] per state of a sequence: one per attention layer, any number per other layer.
+    pub states: Table,
     /// [`GpuKernelDesc`] per entry of `kernels`; empty for a CPU.
     pub gpu: Table,
     /// JSON manifest (UTF-8). Like the other texts in the first descriptor only: the alternatives share it.
@@ -295,7 +295,7 @@ pub mod rows {
 pub struct OperandDesc {
     /// See [`operand`].
     pub kind: u32,
-    /// Buffer or KV index.
+    /// Buffer or state index.
     pub index: u32,
     /// Byte offset (weights: from the start of the weights segment).
     pub offset: u64,
@@ -307,18 +307,25 @@ pub mod operand {
     pub const BUFFER: u32 = 0;
     /// `offset` bytes into the weights segment.
     pub const WEIGHT: u32 = 1;
-    /// Page pool of attention state `index` (a `*mut u8`; page `p` lies at `p * page_bytes`).
-    pub const KV: u32 = 2;
+    /// Pool of state `index` (a `*mut u8`; page or slot `p` lies at `p * bytes`).
+    pub const STATE: u32 = 2;
 }
 
-/// One attention state: a pool of pages of [`PAGE_TOKENS`] tokens.
+/// One state of every sequence, in a pool of its own.
 ///
-/// A page is `K` then `V` then, for int8, the scales; each part is rounded up to 64 bytes:
+/// *Paged*: keys and values of an attention layer, in pages of [`PAGE_TOKENS`] tokens. A page is `K` then `V` then, for int8, the scales; each part is rounded up to 64 bytes:
 /// `K: [kv_heads][head_dim][16 tokens]`, `V: [kv_heads][16 tokens][head_dim]`, scales `K: f32 [kv_heads][16]`, `V: f32 [kv_heads][16]`.
+///
+/// *Fixed*: a number of bytes that does not grow with the sequence (the matrix of a recurrence, the last inputs of a convolution): a slot, which the block table names in its only entry.
+/// It is zero before the first token. A kernel takes the tokens of a sequence in order, one after the other, so that it does not matter how they were cut into steps.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub struct KvDesc {
-    /// Key/value heads.
+pub struct StateDesc {
+    /// See [`state`].
+    pub kind: u32,
+    /// Group of states that share a block table: groups count up from 0, states of a group have one kind and window. A step's states are of one group.
+    pub group: u32,
+    /// Key/value heads; 0 where fixed, as the next three.
     pub kv_heads: u32,
     /// Elements per head.
     pub head_dim: u32,
@@ -326,12 +333,16 @@ pub struct KvDesc {
     pub dtype: u32,
     /// Sliding window in tokens, 0 = none.
     pub window: u32,
-    /// Group of states that share a block table: groups count up from 0, states of a group have one window. A step's attention states are of one group.
-    pub group: u32,
-    /// Zero.
-    pub reserved: u32,
-    /// Bytes of a page.
-    pub page_bytes: u64,
+    /// Bytes of a page, or of a slot: a multiple of 64.
+    pub bytes: u64,
+}
+
+/// Kinds of [`StateDesc`].
+pub mod state {
+    /// Keys and values in pages.
+    pub const PAGED: u32 = 0;
+    /// So many bytes.
+    pub const FIXED: u32 = 1;
 }
 
 /// Element types of the KV cache.
@@ -356,8 +367,8 @@ pub mod kv_dtype {
     }
 }
 
-/// What every kernel sees of the step. All arrays are owned by the runtime and constant during the step. There is one per group of attention states
-/// ([`KvDesc::group`]): they differ in the block tables only, and a kernel gets that of the group its states are in.
+/// What every kernel sees of the step. All arrays are owned by the runtime and constant during the step. There is one per group of states
+/// ([`StateDesc::group`]): they differ in the block tables only, and a kernel gets that of the group its states are in.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct StepCtx {
@@ -369,7 +380,7 @@ pub struct StepCtx {
     pub seqs: *const i32,
     /// `i32 [R]` token rows whose logits are wanted.
     pub out_rows: *const i32,
-    /// `u32 [S, block_stride]` page numbers of each sequence, in the pools of the group's states.
+    /// `u32 [S, block_stride]` page numbers of each sequence, in the pools of the group's states; of fixed states the slot first, and nothing else.
     pub block_tables: *const u32,
     /// Entries per row of `block_tables`.
     pub block_stride: u64,

@@ -323,7 +323,7 @@ impl Generation {
 
     /// After a failed choice: leaves one token to evaluate, so that a further try is a step again.
     pub(crate) fn take_back(&mut self, engine: &mut Engine) -> Result<()> {
-        self.evaluated -= 1;
+        self.evaluated = engine.kv().reusable(self.seq, self.evaluated - 1)?;
         engine.kv_mut().truncate(self.seq, self.evaluated)
     }
 

@@ -61,7 +61,7 @@ fn data(window: u32, group: u32) -> Vec<u8> {
     let texts = ["{}", "", ""].map(|t| data.text(t));
     let kernels = data.kernels(&functions.map(|f| f as usize as u64));
     let op = |kind, index, offset| OperandDesc { kind, index, offset };
-    let (buffer, kv) = (|index| op(operand::BUFFER, index, 0), |index| op(operand::KV, index, 0));
+    let (buffer, kv) = (|index| op(operand::BUFFER, index, 0), |index| op(operand::STATE, index, 0));
     let operands = [buffer(0), kv(0), buffer(1), buffer(0), kv(1), buffer(1), op(operand::WEIGHT, 0, 8), buffer(2)];
     let step = |kernel, first_operand, operands| StepDesc {
         kernel,
@@ -74,17 +74,17 @@ fn data(window: u32, group: u32) -> Vec<u8> {
         layer: NONE,
     };
     let steps = [step(0, 0, 1), step(1, 0, 2), step(1, 3, 2), step(2, 1, 2), step(3, 4, 2), step(4, 5, 3)];
-    let state = |window, group| KvDesc {
+    let state = |window, group| StateDesc {
         kv_heads: 1,
         head_dim: 1,
         dtype: kv_dtype::F32,
         window,
         group,
-        page_bytes: layout::page(1, 1, 4).bytes as u64,
-        ..KvDesc::default()
+        bytes: layout::page(1, 1, 4).bytes as u64,
+        ..StateDesc::default()
     };
     let desc = ModelDesc {
-        kv: data.table(&[state(window, 0), state(0, group)]),
+        states: data.table(&[state(window, 0), state(0, group)]),
         operands: data.table(&operands),
         steps: data.table(&steps),
         regimes: data.table(&[RegimeDesc { max_tokens: NONE, first_step: 0, steps: steps.len() as u32, reserved: 0 }]),
@@ -154,8 +154,8 @@ fn groups_are_checked() {
     let refused = |window, group| toy_image_from(data(window, group).leak()).err().map(|e| e.message).unwrap_or_default();
     assert_eq!(refused(24, 1), "");
     // One group, two windows; a number left out.
-    assert!(refused(24, 0).contains("attention state 1 is in group 0 with a window of 0"), "{}", refused(24, 0));
-    assert!(refused(24, 2).contains("attention state 1 is in group 2"), "{}", refused(24, 2));
+    assert!(refused(24, 0).contains("state 1 is of kind 0 with a window of 0, in group 0"), "{}", refused(24, 0));
+    assert!(refused(24, 2).contains("state 1 is of kind 0 with a window of 0, in group 2"), "{}", refused(24, 2));
     assert_eq!(refused(0, 0), "");
     // A step that uses both: the toy's own `append`.
     let mut bad = data(24, 1);
@@ -163,5 +163,5 @@ fn groups_are_checked() {
     let at = steps.off as usize + size_of::<StepDesc>() + std::mem::offset_of!(StepDesc, operands);
     bad[at..at + 4].copy_from_slice(&5u32.to_le_bytes());
     let error = toy_image_from(bad.leak()).err().unwrap().message;
-    assert!(error.contains("step 1 uses attention states of several groups"), "{error}");
+    assert!(error.contains("step 1 uses states of several groups"), "{error}");
 }

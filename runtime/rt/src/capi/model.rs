@@ -173,13 +173,14 @@ pub unsafe extern "C" fn llmcc_info(model: *const llmcc_model, info: *mut llmcc_
         let engine = model.engine();
         let (image, config) = (engine.image(), model.text().map(Text::config));
         let desc = image.desc();
-        let page: u64 = image.kv.iter().map(|k| k.page_bytes).sum();
+        let paged = || image.states.iter().filter(|s| s.kind == llmcc_abi::state::PAGED);
+        let page: u64 = paged().map(|s| s.bytes).sum();
         let has = |yes: bool, flag: u32| if yes { flag } else { 0 };
         let value = llmcc_model_info {
             size: size_of::<llmcc_model_info>(),
             vocab: desc.vocab,
             hidden: desc.hidden,
-            layers: image.kv.len() as u64,
+            layers: paged().count() as u64,
             max_context: desc.max_context,
             weights_bytes: image.weights_len(),
             code_bytes: image.code_len(),

@@ -45,9 +45,9 @@ impl Budget {
             let others = [activations, workspace, SPARE].iter().fold(weights, |sum, x| sum.saturating_add(*x));
             // The cache shrinks so far before a model is refused.
             let most = (image.desc().max_context as usize).max(16384);
-            Layout::fit(&image.kv, most, limits.tokens, free.saturating_sub(others)).max(LEAST_TOKENS)
+            Layout::fit(&image.states, most, limits.tokens, free.saturating_sub(others)).max(LEAST_TOKENS)
         };
-        Ok(Budget { weights, cache: Layout::allocated(&image.kv, wanted, limits.tokens)?, activations, workspace })
+        Ok(Budget { weights, cache: Layout::allocated(&image.states, wanted, limits.tokens)?, activations, workspace })
     }
 
     /// Bytes in all.

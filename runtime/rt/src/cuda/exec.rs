@@ -7,7 +7,7 @@ use std::ffi::{c_uint, c_void};
 use std::ptr;
 use std::sync::Arc;
 
-use llmcc_abi::{GpuDim, KvDesc, NONE, OperandDesc, StepDesc, operand, rows};
+use llmcc_abi::{GpuDim, NONE, OperandDesc, StateDesc, StepDesc, operand, rows};
 
 use super::budget::{Budget, largest, workspace};
 use super::device::{Device, DeviceMemory, Pinned};
@@ -53,7 +53,7 @@ struct Memory {
     workspace: DeviceMemory,
 }
 
-/// The cache: a pool per attention state.
+/// The states of sequences: a pool for each.
 pub(crate) struct DevicePages {
     device: Arc<Device>,
     pools: Vec<DeviceMemory>,
@@ -71,7 +71,7 @@ impl Gpu {
         budget.check(device.facts(), free, total)?;
         check_grids(image, limits)?;
         let modules = Modules::load(device, image)?;
-        let pages = DevicePages::new(device, &image.kv, &budget.cache)?;
+        let pages = DevicePages::new(device, &image.states, &budget.cache)?;
         let memory = Memory::new(image, device, limits)?;
         let workspace = workspace(image, limits).map(|w| w.offsets).unwrap_or_default();
         let inputs = InputBlock::new(device, limits.tokens, image.groups())?;
@@ -257,7 +257,7 @@ impl Memory {
     fn address(&self, image: &Image, pages: &DevicePages, o: &OperandDesc) -> u64 {
         match o.kind {
             operand::WEIGHT => self.weights.address() + (o.offset - image.desc().weights.off),
-            operand::KV => pages.pools[o.index as usize].address(),
+            operand::STATE => pages.pools[o.index as usize].address(),
             // The image was checked: there is no other kind.
             _ => self.slot(o.index.into()),
         }
@@ -288,8 +288,8 @@ impl Memory {
 
 impl DevicePages {
     /// Pools, all zero: what an unused part of a page holds must be numbers, because kernels multiply it by zero.
-    fn new(device: &Arc<Device>, descs: &[KvDesc], layout: &Layout) -> Result<DevicePages> {
-        let page_bytes: Vec<usize> = descs.iter().map(|d| d.page_bytes as usize).collect();
+    fn new(device: &Arc<Device>, descs: &[StateDesc], layout: &Layout) -> Result<DevicePages> {
+        let page_bytes: Vec<usize> = descs.iter().map(|d| d.bytes as usize).collect();
         let pool = |(bytes, pages): (&usize, usize)| {
             DeviceMemory::zeroed(device, bytes.saturating_mul(pages), "the KV cache; use a smaller max_tokens")
         };
@@ -308,6 +308,18 @@ impl PageStore for DevicePages {
             // SAFETY: both pages lie in the pool and differ; the steps that use them come later on the same stream.
             let code = unsafe { (device.api().copy_on_device)(at(to), at(from), bytes, device.stream()) };
             device.check(code, "cannot copy a page of the cache on the GPU")?;
+        }
+        Ok(())
+    }
+
+    fn clear(&mut self, group: usize, page: u32) -> Result<()> {
+        let device = &self.device;
+        let _current = device.current()?;
+        let all = self.pools.iter().zip(&self.page_bytes).zip(&self.groups);
+        for ((pool, &bytes), _) in all.filter(|(_, g)| **g == group) {
+            // SAFETY: the page lies in the pool; the steps that use it come later on the same stream.
+            let code = unsafe { (device.api().fill)(pool.address() + page as u64 * bytes as u64, 0, bytes, device.stream()) };
+            device.check(code, "cannot clear a recurrent state on the GPU")?;
         }
         Ok(())
     }

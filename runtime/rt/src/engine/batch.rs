@@ -27,6 +27,8 @@ pub(crate) struct Inputs {
     pub stride: usize,
     /// KV slot of each row of a table.
     pub slots: Vec<usize>,
+    /// Tokens of each row of a table in this step.
+    pub counts: Vec<u32>,
     /// Row in each table of each KV slot, [`NONE`] when absent.
     row_of_slot: Vec<u32>,
 }
@@ -40,6 +42,7 @@ impl Inputs {
         self.positions.clear();
         self.seqs.clear();
         self.slots.clear();
+        self.counts.clear();
         self.row_of_slot.clear();
         self.row_of_slot.resize(kv.slots(), NONE);
         let mut lengths: Vec<usize> = Vec::new();
@@ -49,12 +52,14 @@ impl Inputs {
             if self.row_of_slot[slot] == NONE {
                 self.row_of_slot[slot] = self.slots.len() as u32;
                 self.slots.push(slot);
+                self.counts.push(0);
                 lengths.push(kv.slot_len(slot));
             }
             let row = self.row_of_slot[slot] as usize;
             self.seqs.push(row as i32);
             self.positions.push(lengths[row] as i32);
             lengths[row] += 1;
+            self.counts[row] += 1;
         }
         self.out_rows.clear();
         self.wants.clear();

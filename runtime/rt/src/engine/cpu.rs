@@ -231,7 +231,7 @@ impl Walk<'_> {
 fn fixed_pointers(image: &Image, pools: &[*mut u8]) -> Vec<*mut u8> {
     let pointer = |o: &llmcc_abi::OperandDesc| match o.kind {
         operand::WEIGHT => image.weights().wrapping_add(o.offset as usize).cast_mut(),
-        operand::KV => pools[o.index as usize],
+        operand::STATE => pools[o.index as usize],
         _ => ptr::null_mut(),
     };
     image.operands.iter().map(pointer).collect()

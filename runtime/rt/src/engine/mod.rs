@@ -149,8 +149,8 @@ impl Engine {
         let limits = limits(&image, options, DEFAULT_BATCH_TOKENS)?;
         image.prefetch_weights();
         let max_tokens = if options.max_tokens == 0 { default_cache(&image, limits) } else { options.max_tokens };
-        let layout = Layout::reserved(&image.kv, max_tokens)?;
-        let pages = HostPages::new(&image.kv, &layout)?;
+        let layout = Layout::reserved(&image.states, max_tokens)?;
+        let pages = HostPages::new(&image.states, &layout)?;
         let executor = cpu::Cpu::new(&image, pages.pools(), limits, (options.threads, options.pin), uk)?;
         Engine::assemble(image, Box::new(pages), layout, Box::new(executor), limits, options)
     }
@@ -237,7 +237,8 @@ impl Engine {
     /// Appends the batch's tokens to their sequences and calls `sink(i, logits)` for each `out_rows[i]`, `logits` having one f32 per vocabulary entry.
     ///
     /// Everything is checked first. When the machine itself fails (no memory, a fault of the GPU) after some chunks of a batch longer than [`Engine::max_batch_tokens`], `sink` has been
-    /// called for these, but their tokens are taken back: on an error no sequence has changed. (Except one whose sliding window has moved on meanwhile: it keeps them.)
+    /// called for these, but their tokens are taken back: on an error no sequence has changed. (Except one whose sliding window has moved on meanwhile: it keeps them; and one with
+    /// a recurrent state, which goes back to its last snapshot: the end of a prompt, or of a chunk of it.)
     pub fn step(&mut self, batch: &Batch, sink: &mut dyn FnMut(usize, &[f32])) -> Result<()> {
         let mut failed = Ok(());
         self.step_for(batch, &[], &mut |i, mut row| match row.logits() {
@@ -313,9 +314,9 @@ impl Engine {
         Ok(counts)
     }
 
-    /// Pages for tokens `range`, whose sequences give pages back as their windows move on. (Other sequences have had all their pages reserved.)
+    /// Pages for tokens `range`, whose sequences give pages back as their windows move on, or keep snapshots. (Other sequences have had all their pages reserved.)
     fn make_room(&mut self, batch: &Batch, range: std::ops::Range<usize>) -> Result<()> {
-        if self.kv.slides() {
+        if self.kv.by_chunks() {
             let part = Batch { tokens: &batch.tokens[range.clone()], seqs: &batch.seqs[range], out_rows: &[] };
             for (slot, count) in self.check(&part)? {
                 self.kv.extend(slot, count)?;
@@ -336,7 +337,13 @@ impl Engine {
         for (&token, &row) in self.inputs.tokens.iter().zip(&self.inputs.seqs) {
             self.kv.commit(self.inputs.slots[row as usize], token);
         }
-        self.inputs.slots.iter().for_each(|&slot| self.kv.slide(slot));
+        for (&slot, &count) in self.inputs.slots.iter().zip(&self.inputs.counts) {
+            self.kv.slide(slot);
+            // Ends of prompts, and of their chunks: where another prompt may go on that begins alike, and what is left after a failure.
+            if count > 1 {
+                self.kv.keep(slot);
+            }
+        }
         Ok(())
     }
 
@@ -371,5 +378,5 @@ pub(crate) const LEAST_TOKENS: usize = 2048;
 fn default_cache(image: &Image, limits: Limits) -> usize {
     let budget = memory::physical().unwrap_or(8 << 30) / 2;
     let most = (image.desc().max_context as usize).max(16384);
-    Layout::fit(&image.kv, most, limits.tokens, budget as usize).max(LEAST_TOKENS)
+    Layout::fit(&image.states, most, limits.tokens, budget as usize).max(LEAST_TOKENS)
 }

@@ -5,7 +5,8 @@ use std::mem::{MaybeUninit, size_of};
 use std::{ptr, slice};
 
 use llmcc_abi::{
-    ABI_VERSION, BufferDesc, GPU_MAX_SHARED, GPU_MAX_THREADS, MODEL_MAGIC, ModelDesc, NONE, Span, Table, kv_dtype, layout, operand, rows,
+    ABI_VERSION, BufferDesc, GPU_MAX_SHARED, GPU_MAX_THREADS, MODEL_MAGIC, ModelDesc, NONE, Span, StateDesc, Table, kv_dtype, layout,
+    operand, rows, state,
 };
 
 use super::{Image, Segment};
@@ -13,6 +14,8 @@ use crate::error::{Error, Result};
 
 /// More versions than this are not believed.
 pub const MAX_ALTERNATIVES: usize = 16;
+/// Nor are more bytes of a fixed state of one layer.
+const MAX_STATE: u64 = 1 << 40;
 
 impl Image {
     /// Checks every table against what it points into.
@@ -24,7 +27,7 @@ impl Image {
         self.check_regimes()?;
         self.check_steps()?;
         self.check_operands()?;
-        self.check_kv()?;
+        self.check_states()?;
         self.check_groups()?;
         let d = &self.desc;
         for (span, what) in [(d.manifest, "manifest"), (d.tokenizer, "tokenizer"), (d.text_config, "text config")] {
@@ -137,7 +140,7 @@ impl Image {
             let good = match o.kind {
                 operand::BUFFER => index < self.buffers.len() && o.offset == 0,
                 operand::WEIGHT => o.offset.checked_sub(self.desc.weights.off).is_some_and(|at| at < self.desc.weights.len),
-                operand::KV => index < self.kv.len() && o.offset == 0,
+                operand::STATE => index < self.states.len() && o.offset == 0,
                 _ => false,
             };
             if !good {
@@ -147,40 +150,48 @@ impl Image {
         Ok(())
     }
 
-    fn check_kv(&self) -> Result<()> {
-        for (i, kv) in self.kv.iter().enumerate() {
-            let Some(elem) = kv_dtype::bytes(kv.dtype) else {
-                return Err(damaged(format_args!("attention state {i} has element type {}", kv.dtype)));
+    fn check_states(&self) -> Result<()> {
+        for (i, s) in self.states.iter().enumerate() {
+            let good = match s.kind {
+                state::PAGED => page_bytes(s) == Some(s.bytes),
+                state::FIXED => s.bytes > 0 && s.bytes.is_multiple_of(64) && s.bytes <= MAX_STATE && s.window == 0,
+                _ => false,
             };
-            let good = kv.kv_heads > 0 && kv.head_dim > 0 && kv.kv_heads <= 1 << 16 && kv.head_dim <= 1 << 16;
-            if !good || kv.page_bytes != layout::page(kv.kv_heads as usize, kv.head_dim as usize, elem).bytes as u64 {
-                return Err(damaged(format_args!("attention state {i}: {kv:?}")));
+            if !good {
+                return Err(damaged(format_args!("state {i}: {s:?}")));
             }
         }
         Ok(())
     }
 
-    /// Groups count up, their states have one window, and the states of a step are of one group.
+    /// Groups count up, their states have one kind and one window, and the states of a step are of one group.
     fn check_groups(&self) -> Result<()> {
-        let mut windows: Vec<u32> = Vec::new();
-        for (i, kv) in self.kv.iter().enumerate() {
-            let group = kv.group as usize;
-            if group == windows.len() {
-                windows.push(kv.window);
+        let mut groups: Vec<(u32, u32)> = Vec::new();
+        for (i, s) in self.states.iter().enumerate() {
+            let group = s.group as usize;
+            if group == groups.len() {
+                groups.push((s.kind, s.window));
             }
-            if windows.get(group) != Some(&kv.window) {
-                return Err(damaged(format_args!("attention state {i} is in group {group} with a window of {}", kv.window)));
+            if groups.get(group) != Some(&(s.kind, s.window)) {
+                return Err(damaged(format_args!("state {i} is of kind {} with a window of {}, in group {group}", s.kind, s.window)));
             }
         }
         for (i, step) in self.steps.iter().enumerate() {
             let mut groups = self.groups_of(step);
             let first = groups.next();
             if groups.any(|g| Some(g) != first) {
-                return Err(damaged(format_args!("step {i} uses attention states of several groups")));
+                return Err(damaged(format_args!("step {i} uses states of several groups")));
             }
         }
         Ok(())
     }
+}
+
+/// Bytes of a page of a state that is made of pages.
+fn page_bytes(s: &StateDesc) -> Option<u64> {
+    let elem = kv_dtype::bytes(s.dtype)?;
+    let good = s.kv_heads > 0 && s.head_dim > 0 && s.kv_heads <= 1 << 16 && s.head_dim <= 1 << 16;
+    good.then(|| layout::page(s.kv_heads as usize, s.head_dim as usize, elem).bytes as u64)
 }
 
 pub fn damaged(what: impl std::fmt::Display) -> Error {

@@ -16,8 +16,8 @@ use std::slice;
 use std::sync::Arc;
 
 use llmcc_abi::{
-    ABI_VERSION, BufferDesc, FLAG_EXTERNAL_WEIGHTS, FLAG_UNHASHED_WEIGHTS, GpuKernelDesc, IMAGE_MAGIC, ImageRef, KernelDesc, KvDesc,
-    ModelDesc, OperandDesc, RegimeDesc, Span, StepDesc, isa, operand,
+    ABI_VERSION, BufferDesc, FLAG_EXTERNAL_WEIGHTS, FLAG_UNHASHED_WEIGHTS, GpuKernelDesc, IMAGE_MAGIC, ImageRef, KernelDesc, ModelDesc,
+    OperandDesc, RegimeDesc, Span, StateDesc, StepDesc, isa, operand,
     tree::{self, PartDesc, part},
 };
 
@@ -75,9 +75,9 @@ pub struct Image {
     pub steps: Vec<StepDesc>,
     /// Pointers of all steps.
     pub operands: Vec<OperandDesc>,
-    /// Attention states.
-    pub kv: Vec<KvDesc>,
-    /// Group of the attention states of each step (0 for one that has none).
+    /// States of sequences.
+    pub states: Vec<StateDesc>,
+    /// Group of the states of each step (0 for one that has none).
     step_groups: Vec<u32>,
     /// What GPU kernels have beyond `kernels`; empty for a CPU.
     pub gpu: Vec<GpuKernelDesc>,
@@ -201,7 +201,7 @@ impl Image {
             regimes: table(data, desc.regimes, "regimes")?,
             steps: table(data, desc.steps, "steps")?,
             operands: table(data, desc.operands, "operands")?,
-            kv: table(data, desc.kv, "kv")?,
+            states: table(data, desc.states, "states")?,
             step_groups: Vec::new(),
             gpu: table(data, desc.gpu, "GPU kernels")?,
             mapped: parts.mapped,
@@ -228,20 +228,20 @@ impl Image {
         self.text(self.kernels[index].name)
     }
 
-    /// Groups of attention states: those of a group share a block table. At least one, though there may be no state.
+    /// Groups of states: those of a group share a block table. At least one, though there may be no state.
     pub fn groups(&self) -> usize {
-        self.kv.iter().map(|kv| kv.group as usize + 1).max().unwrap_or(1)
+        self.states.iter().map(|s| s.group as usize + 1).max().unwrap_or(1)
     }
 
-    /// Group of the attention states that step `index` reads or writes.
+    /// Group of the states that step `index` reads or writes.
     pub fn step_group(&self, index: usize) -> usize {
         self.step_groups[index] as usize
     }
 
-    /// Groups of the attention states of `step`.
+    /// Groups of the states of `step`.
     fn groups_of(&self, step: &StepDesc) -> impl Iterator<Item = u32> {
         let operands = &self.operands[step.first_operand as usize..][..step.operands as usize];
-        operands.iter().filter(|o| o.kind == operand::KV).map(|o| self.kv[o.index as usize].group)
+        operands.iter().filter(|o| o.kind == operand::STATE).map(|o| self.states[o.index as usize].group)
     }
 
     /// Start of the weights.

@@ -1,4 +1,4 @@
-//! Sequences and the pages of the KV cache they own.
+//! Sequences and the states they own.
 //!
 //! A page holds [`PAGE_TOKENS`] tokens of every attention state of a *group*, which are those with the same window ([`windows`]): page `p` of state `s` lies `p * page_bytes(s)` into
 //! the pool of `s`, and a sequence has one block table per group. What is here is the bookkeeping; the pages themselves are a [`PageStore`]: [`HostPages`], or a GPU's.
@@ -7,6 +7,10 @@
 //! prompt), however long it becomes.
 //!
 //! Sequences may share pages ([`Kv::fork`]); who appends to a shared, partly filled page gets a copy first.
+//!
+//! States of fixed size ([`llmcc_abi::state::FIXED`]) are pages as well, one per sequence: zero at first, shared by forks until one of them goes on. Such a state knows no earlier
+//! tokens, so a sequence keeps *snapshots* of it ([`Kv::keep`]): it can be cut where there is one, and goes back to one when a step fails. A snapshot is a page that the sequence
+//! shares with itself: it costs a copy when the sequence goes on, and yields when room is needed.
 
 mod pages;
 mod sequences;
@@ -18,11 +22,14 @@ use llmcc_abi::layout::window_pages;
 use crate::error::{Error, Result, Status};
 use pages::Pool;
 pub use pages::{HostPages, PageStore, page_count};
-use sequences::Sequences;
+use sequences::{Sequences, Table};
 pub use windows::{Group, Layout};
 
 /// Handle of a sequence. They count up, so a handle that was freed is noticed when it is used again: numbers start over after a thousand million sequences or more.
 pub type SeqId = i32;
+
+/// Snapshots that a sequence keeps.
+const SNAPSHOTS: usize = 2;
 
 /// All sequences and the pages they own.
 pub struct Kv {
@@ -41,12 +48,12 @@ impl Kv {
         Kv { store, pools, seqs: Sequences::new(layout.groups.len()), layout, max_context }
     }
 
-    /// Whether pages are given back, so that [`Kv::extend`] is needed.
-    pub fn slides(&self) -> bool {
-        self.layout.groups.iter().any(Group::slides)
+    /// Whether room is made chunk by chunk ([`Kv::extend`]), since pages are given back or snapshots taken between them.
+    pub fn by_chunks(&self) -> bool {
+        self.layout.groups.iter().any(|g| g.slides() || g.fixed)
     }
 
-    /// Groups of attention states, each with its own pages.
+    /// Groups of states, each with its own pages.
     pub fn groups(&self) -> usize {
         self.pools.len()
     }
@@ -71,9 +78,12 @@ impl Kv {
         self.pools.iter().zip(&self.layout.groups).map(|(pool, group)| pool.used() * group.page_bytes).sum()
     }
 
-    /// Pages of a group that nobody uses.
+    /// Pages of a group that nobody uses, but for a snapshot.
     pub fn free_pages(&self, group: usize) -> usize {
-        self.pools[group].free()
+        let pool = &self.pools[group];
+        let snapshots = |slot: usize| self.seqs[slot].tables.get(group).map_or(&[][..], |t| &t.snapshots);
+        let spare = |slot: usize| snapshots(slot).iter().filter(|(_, page)| pool.alone(*page)).count();
+        pool.free() + if self.layout.groups[group].fixed { (0..self.slots()).map(spare).sum() } else { 0 }
     }
 
     /// Most pages of a group that a sequence of its own uses while it grows to `len` tokens in steps of up to `chunk`.
@@ -112,26 +122,87 @@ impl Kv {
             return Err(Error::invalid(format!("cannot truncate a sequence of {old} tokens to {len}")));
         }
         if let Some(group) = self.lost(slot, len) {
+            let Group { fixed, window, .. } = self.layout.groups[group];
+            let why = match fixed {
+                false => format!("what the next token would see has left the sliding window of {window}. Truncate it to 0"),
+                true => format!(
+                    "its recurrent state knows no earlier tokens, and there is no snapshot of it at {len}. Truncate it to {}",
+                    self.best(slot, len, false)
+                ),
+            };
             return Err(Error::invalid(format!(
-                "cannot truncate a sequence of {old} tokens to {len}: what the next token would see has left the sliding window of {}. \
-                 Truncate it to 0 and evaluate its tokens again",
-                self.layout.groups[group].window
+                "cannot truncate a sequence of {old} tokens to {len}: {why} and evaluate its tokens again"
             )));
         }
-        self.seqs[slot].tokens.truncate(len);
-        self.drop_spare_pages(slot);
+        self.cut(slot, len, false);
         Ok(())
     }
 
-    /// `len`, or 0 if a sequence of so many tokens cannot be continued since what its window sees has been given back.
+    /// The most tokens, up to `len`, to which a sequence can be truncated: fewer than `len` where what a window sees has been given back, or a state of fixed size was not kept.
     pub fn reusable(&self, seq: SeqId, len: usize) -> Result<usize> {
-        Ok(if self.lost(self.slot(seq)?, len).is_some() { 0 } else { len })
+        Ok(self.best(self.slot(seq)?, len, false))
     }
 
-    /// The group, if any, that has given back what the token after the first `len` sees.
+    /// See [`Kv::reusable`]. `failed`: a step may have changed states of fixed size, so that these are in snapshots only.
+    fn best(&self, slot: usize, len: usize, failed: bool) -> usize {
+        let tables = self.layout.groups.iter().zip(&self.seqs[slot].tables);
+        let snapshots = tables.filter(|(group, _)| group.fixed).flat_map(|(_, table)| table.snapshots.iter().map(|(at, _)| *at));
+        let fits = |at: &usize| *at <= len && (self.lost(slot, *at).is_none()) && (!failed || self.restorable(slot, *at));
+        snapshots.chain([len]).filter(fits).max().unwrap_or(0)
+    }
+
+    /// Whether every state of fixed size was kept after the first `len` tokens.
+    fn restorable(&self, slot: usize, len: usize) -> bool {
+        let mut tables = self.layout.groups.iter().zip(&self.seqs[slot].tables);
+        tables.all(|(group, table)| !group.fixed || table.snapshot(len).is_some())
+    }
+
+    /// The group, if any, that has given back what the token after the first `len` sees, or whose state then was not kept.
     fn lost(&self, slot: usize, len: usize) -> Option<usize> {
+        let now = self.slot_len(slot);
         let mut all = self.layout.groups.iter().zip(&self.seqs[slot].tables);
-        if len == 0 { None } else { all.position(|(group, table)| group.first_page(len) < table.gone) }
+        let lost = |(group, table): (&Group, &Table)| match group.fixed {
+            true => len != now && table.snapshot(len).is_none(),
+            false => group.first_page(len) < table.gone,
+        };
+        if len == 0 { None } else { all.position(lost) }
+    }
+
+    /// Forgets all but the first `len` tokens, for which everything is there. `failed`: as for [`Kv::best`].
+    fn cut(&mut self, slot: usize, len: usize, failed: bool) {
+        let sequence = &mut self.seqs[slot];
+        let now = sequence.tokens.len();
+        for ((group, pool), table) in self.layout.groups.iter().zip(&mut self.pools).zip(&mut sequence.tables) {
+            if group.fixed
+                && (failed || len != now)
+                && let Some(page) = table.snapshot(len)
+            {
+                pool.share(page);
+                table.pages.drain(..).for_each(|old| pool.release(old));
+                table.pages.push(page);
+            }
+            let kept = table.snapshots.partition_point(|(at, _)| *at <= len && len > 0);
+            table.snapshots.drain(kept..).for_each(|(_, page)| pool.release(page));
+        }
+        sequence.tokens.truncate(len);
+        self.drop_spare_pages(slot);
+    }
+
+    /// Keeps snapshots of a slot's states of fixed size as they are now, after all its tokens; the oldest ones go.
+    pub fn keep(&mut self, slot: usize) {
+        let sequence = &mut self.seqs[slot];
+        let len = sequence.tokens.len();
+        for ((group, pool), table) in self.layout.groups.iter().zip(&mut self.pools).zip(&mut sequence.tables) {
+            if !group.fixed || table.snapshot(len).is_some() {
+                continue;
+            }
+            if let Some(&page) = table.pages.first() {
+                pool.share(page);
+                table.snapshots.push((len, page));
+                let old = table.snapshots.len().saturating_sub(SNAPSHOTS);
+                table.snapshots.drain(..old).for_each(|(_, page)| pool.release(page));
+            }
+        }
     }
 
     /// A new sequence with the same tokens, sharing the cached pages.
@@ -141,7 +212,7 @@ impl Kv {
         let (from, to) = (self.slot(seq)?, self.slot(new)?);
         let (tokens, tables) = (self.seqs[from].tokens.clone(), self.seqs[from].tables.clone());
         for (pool, table) in self.pools.iter_mut().zip(&tables) {
-            table.held().iter().for_each(|&page| pool.share(page));
+            table.held().iter().chain(table.snapshots.iter().map(|(_, page)| page)).for_each(|&page| pool.share(page));
         }
         (self.seqs[to].tokens, self.seqs[to].tables) = (tokens, tables);
         Ok(new)
@@ -200,10 +271,14 @@ impl Kv {
         self.seqs[slot].tokens.push(token);
     }
 
-    /// After a failed step: forgets all tokens of a slot but the first `len`. Where what the next token then sees has been given back, the tokens stay.
+    /// After a failed step: forgets all tokens of a slot but the first `len`. Where what the next token then sees has been given back, the tokens stay; where there are states of fixed
+    /// size, which the step may have changed, the sequence goes back to its last snapshot before.
     pub fn take_back(&mut self, slot: usize, len: usize) {
-        if self.lost(slot, len).is_none() {
-            self.seqs[slot].tokens.truncate(len);
+        if self.layout.groups.iter().any(|g| g.fixed) {
+            let len = self.best(slot, len, true);
+            self.cut(slot, len, true);
+        } else if self.lost(slot, len).is_none() {
+            self.cut(slot, len, false);
         }
         self.drop_spare_pages(slot);
     }
@@ -248,8 +323,8 @@ impl Kv {
     /// Releases reserved pages no token has been committed to.
     pub fn drop_spare_pages(&mut self, slot: usize) {
         let slot = &mut self.seqs[slot];
-        let keep = slot.tokens.len().div_ceil(PAGE_TOKENS);
-        for (pool, table) in self.pools.iter_mut().zip(&mut slot.tables) {
+        for ((group, pool), table) in self.layout.groups.iter().zip(&mut self.pools).zip(&mut slot.tables) {
+            let keep = group.pages_at(slot.tokens.len());
             let spare = keep.max(table.gone).min(table.pages.len());
             table.pages.drain(spare..).rev().for_each(|page| pool.release(page));
             table.pages.truncate(keep);
@@ -258,12 +333,20 @@ impl Kv {
     }
 
     fn reserve_one(&mut self, slot: usize, group: usize, extra: usize) -> Result<()> {
-        let len = self.slot_len(slot);
-        if extra > 0 && !len.is_multiple_of(PAGE_TOKENS) {
-            self.unshare(slot, group, len / PAGE_TOKENS)?;
+        let (len, shape) = (self.slot_len(slot), self.layout.groups[group]);
+        if extra > 0
+            && let Some(page) = shape.changed_page(len)
+        {
+            self.unshare(slot, group, page)?;
         }
-        for _ in self.pages(slot, group).len()..(len + extra).div_ceil(PAGE_TOKENS) {
+        for _ in self.pages(slot, group).len()..shape.pages_at(len + extra) {
             let page = self.take(group)?;
+            if shape.fixed
+                && let Err(error) = self.store.clear(group, page)
+            {
+                self.pools[group].release(page);
+                return Err(error);
+            }
             self.seqs[slot].tables[group].pages.push(page);
         }
         Ok(())
@@ -275,7 +358,12 @@ impl Kv {
         if self.pools[group].alone(old) {
             return Ok(());
         }
-        let new = self.take(group)?;
+        let new = match self.take(group) {
+            Ok(new) => new,
+            // The others were snapshots, which have yielded.
+            Err(_) if self.pools[group].alone(old) => return Ok(()),
+            Err(error) => return Err(error),
+        };
         if let Err(error) = self.store.copy(group, old, new) {
             self.pools[group].release(new);
             return Err(error);
@@ -286,13 +374,22 @@ impl Kv {
     }
 
     fn take(&mut self, group: usize) -> Result<u32> {
-        self.pools[group].take().ok_or_else(|| self.full(group))
+        if let Some(page) = self.pools[group].take() {
+            return Ok(page);
+        }
+        let pool = &mut self.pools[group];
+        for table in self.seqs.iter_mut().filter_map(|slot| slot.tables.get_mut(group)) {
+            table.snapshots.drain(..).for_each(|(_, page)| pool.release(page));
+        }
+        pool.take().ok_or_else(|| self.full(group))
     }
 
     fn full(&self, group: usize) -> Error {
-        let Group { window, pages, .. } = self.layout.groups[group];
+        let Group { fixed, window, pages, .. } = self.layout.groups[group];
         let tokens = pages * PAGE_TOKENS;
-        let what = if tokens == self.max_tokens() {
+        let what = if fixed {
+            format!("all {pages} recurrent states are in use")
+        } else if tokens == self.max_tokens() {
             format!("all {tokens} tokens are in use")
         } else {
             format!("all {tokens} tokens of the layers with a window of {window} are in use")

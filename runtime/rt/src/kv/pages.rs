@@ -1,6 +1,6 @@
 //! Pages: which are in use, by how many sequences, and the memory they are.
 
-use llmcc_abi::{KvDesc, PAGE_TOKENS};
+use llmcc_abi::{PAGE_TOKENS, StateDesc};
 
 use super::windows::Layout;
 use crate::error::{Error, Result};
@@ -8,11 +8,14 @@ use crate::memory::Region;
 
 /// The memory of the pages.
 pub trait PageStore: Send {
-    /// Copies page `from` of every attention state of `group` to page `to`, another one. No step is running.
+    /// Copies page `from` of every state of `group` to page `to`, another one. No step is running.
     fn copy(&mut self, group: usize, from: u32, to: u32) -> Result<()>;
+
+    /// Makes all bytes of page `page` of every state of `group` zero. No step is running.
+    fn clear(&mut self, group: usize, page: u32) -> Result<()>;
 }
 
-/// Pages in this process' memory: a pool per attention state, reserved whole, but a page costs memory only once it is written.
+/// Pages in this process' memory: a pool per state, reserved whole, but a page costs memory only once it is written.
 pub struct HostPages {
     pools: Vec<Region>,
     page_bytes: Vec<usize>,
@@ -21,16 +24,16 @@ pub struct HostPages {
 }
 
 impl HostPages {
-    /// Pools for the attention states `descs`.
-    pub fn new(descs: &[KvDesc], layout: &Layout) -> Result<HostPages> {
-        let page_bytes: Vec<usize> = descs.iter().map(|d| d.page_bytes as usize).collect();
+    /// Pools for the states `descs`.
+    pub fn new(descs: &[StateDesc], layout: &Layout) -> Result<HostPages> {
+        let page_bytes: Vec<usize> = descs.iter().map(|d| d.bytes as usize).collect();
         let purpose = format!("the KV cache of {} tokens; use a smaller max_tokens", layout.max_tokens);
         let reserve = |(&bytes, pages): (&usize, usize)| Region::reserve(bytes.saturating_mul(pages), &purpose);
         let pools = page_bytes.iter().zip(layout.pages()).map(reserve).collect::<Result<Vec<_>>>()?;
         Ok(HostPages { pools, page_bytes, groups: layout.of_state.clone() })
     }
 
-    /// Start of each attention state's pool, valid as long as `self`.
+    /// Start of each state's pool, valid as long as `self`.
     pub fn pools(&self) -> Vec<*mut u8> {
         self.pools.iter().map(Region::ptr).collect()
     }
@@ -45,6 +48,15 @@ impl PageStore for HostPages {
                 let (from, to) = (pool.ptr().add(from as usize * bytes), pool.ptr().add(to as usize * bytes));
                 std::ptr::copy_nonoverlapping(from, to, bytes);
             }
+        }
+        Ok(())
+    }
+
+    fn clear(&mut self, group: usize, page: u32) -> Result<()> {
+        let all = self.pools.iter().zip(&self.page_bytes).zip(&self.groups);
+        for ((pool, &bytes), _) in all.filter(|(_, g)| **g == group) {
+            // SAFETY: the page lies in the pool; no step is running.
+            unsafe { pool.ptr().add(page as usize * bytes).write_bytes(0, bytes) };
         }
         Ok(())
     }

@@ -22,12 +22,19 @@ pub(super) struct Table {
     pub pages: Vec<u32>,
     /// So many of the first pages have been given back: their numbers are 0 and mean nothing.
     pub gone: usize,
+    /// States of fixed size: slots that hold what they were after so many of the tokens, ascending. Nobody writes them.
+    pub snapshots: Vec<(usize, u32)>,
 }
 
 impl Table {
     /// The pages that have not been given back.
     pub fn held(&self) -> &[u32] {
         &self.pages[self.gone..]
+    }
+
+    /// The snapshot after the first `len` tokens.
+    pub fn snapshot(&self, len: usize) -> Option<u32> {
+        self.snapshots.iter().find(|(at, _)| *at == len).map(|(_, page)| *page)
     }
 }
 
@@ -113,6 +120,13 @@ impl Sequences {
             Some(s) if s.id == Some(seq) => Ok(at),
             _ => Err(Error::invalid(format!("sequence {seq} does not exist (never created, or already freed)"))),
         }
+    }
+}
+
+impl Sequences {
+    /// All slots, those in use and the others.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
+        self.slots.iter_mut()
     }
 }
 

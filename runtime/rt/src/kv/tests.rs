@@ -1,18 +1,18 @@
 //! The bookkeeping of pages.
 
 use super::*;
-use llmcc_abi::KvDesc;
+use llmcc_abi::StateDesc;
 use llmcc_abi::layout::KEPT_BEHIND;
 
-fn state(group: u32, window: u32, page_bytes: u64) -> KvDesc {
-    KvDesc { kv_heads: 1, head_dim: 1, window, group, page_bytes, ..KvDesc::default() }
+fn state(group: u32, window: u32, bytes: u64) -> StateDesc {
+    StateDesc { kv_heads: 1, head_dim: 1, window, group, bytes, ..StateDesc::default() }
 }
 
 fn kv_and_pools(tokens: usize) -> (Kv, Vec<*mut u8>) {
     with_states(&[state(0, 0, 128), state(0, 0, 64)], tokens, 100)
 }
 
-fn with_states(descs: &[KvDesc], tokens: usize, context: usize) -> (Kv, Vec<*mut u8>) {
+fn with_states(descs: &[StateDesc], tokens: usize, context: usize) -> (Kv, Vec<*mut u8>) {
     let layout = Layout::reserved(descs, tokens).unwrap();
     let pages = HostPages::new(descs, &layout).unwrap();
     let pools = pages.pools();
@@ -132,6 +132,10 @@ fn forks_share_until_they_append() {
 struct Broken;
 
 impl PageStore for Broken {
+    fn clear(&mut self, _: usize, _: u32) -> Result<()> {
+        Ok(())
+    }
+
     fn copy(&mut self, _: usize, _: u32, _: u32) -> Result<()> {
         Err(Error::new(Status::System, "broken"))
     }
@@ -379,4 +383,137 @@ fn sequences_can_be_cut_within_what_is_kept() {
     kv.truncate(a, 0).unwrap();
     assert_eq!(kv.used_pages(), 0);
     append_chunks(&mut kv, a, 100, 20).unwrap();
+}
+
+/// An attention state without a window beside two states of fixed size.
+fn recurrent(slots: usize) -> (Kv, Vec<*mut u8>) {
+    let fixed = |bytes| StateDesc { kind: llmcc_abi::state::FIXED, group: 1, bytes, ..StateDesc::default() };
+    let descs = [state(0, 0, 64), fixed(64), fixed(128)];
+    let mut layout = Layout::reserved(&descs, 2000).unwrap();
+    layout.groups[1].pages = slots;
+    let pages = HostPages::new(&descs, &layout).unwrap();
+    let pools = pages.pools();
+    (Kv::new(Box::new(pages), layout, 1000), pools)
+}
+
+/// Appends `n` tokens one by one, each of which adds one to the first byte of both states, and keeps a snapshot at the end.
+fn run(kv: &mut Kv, pools: &[*mut u8], seq: SeqId, n: usize) -> Result<()> {
+    let slot = kv.slot(seq)?;
+    kv.reserve(&[(slot, n)], 64)?;
+    kv.extend(slot, n)?;
+    for i in 0..n {
+        kv.commit(slot, i as i32);
+        let page = kv.pages(slot, 1)[0] as usize;
+        // SAFETY: inside the pools.
+        unsafe {
+            *pools[1].add(page * 64) += 1;
+            *pools[2].add(page * 128) += 1;
+        }
+    }
+    kv.keep(slot);
+    Ok(())
+}
+
+/// What the states of a sequence hold.
+fn held(kv: &Kv, pools: &[*mut u8], seq: SeqId) -> (u8, u8) {
+    let page = kv.pages(kv.slot(seq).unwrap(), 1)[0] as usize;
+    // SAFETY: inside the pools.
+    unsafe { (*pools[1].add(page * 64), *pools[2].add(page * 128)) }
+}
+
+#[test]
+fn fixed_states_start_at_zero_and_follow_forks_and_snapshots() {
+    let (mut kv, pools) = recurrent(20);
+    let a = kv.seq_new().unwrap();
+    run(&mut kv, &pools, a, 5).unwrap();
+    assert_eq!(held(&kv, &pools, a), (5, 5));
+    // A fork shares the state until one of the two goes on.
+    let b = kv.fork(a).unwrap();
+    assert_eq!(used(&kv), [1, 1]);
+    run(&mut kv, &pools, b, 20).unwrap();
+    assert_eq!((held(&kv, &pools, a), held(&kv, &pools, b)), ((5, 5), (25, 25)));
+    run(&mut kv, &pools, b, 3).unwrap();
+    run(&mut kv, &pools, b, 1).unwrap();
+    // Snapshots at 28 and 29, not at 5 and 25 any more.
+    assert_eq!([29, 28, 27, 25, 5].map(|len| kv.reusable(b, len).unwrap()), [29, 28, 0, 0, 0]);
+    let error = kv.truncate(b, 27).unwrap_err().message;
+    assert!(error.contains("no snapshot of it at 27. Truncate it to 0 and evaluate its tokens again"), "{error}");
+    assert_eq!(kv.tokens(b).unwrap().len(), 29);
+    kv.truncate(b, 28).unwrap();
+    assert_eq!((kv.tokens(b).unwrap().len(), held(&kv, &pools, b)), (28, (28, 28)));
+    run(&mut kv, &pools, b, 2).unwrap();
+    assert_eq!((held(&kv, &pools, b), kv.reusable(b, 29).unwrap()), ((30, 30), 28));
+    kv.truncate(b, 28).unwrap();
+    assert_eq!(held(&kv, &pools, b), (28, 28));
+    // The original is as it was; a slot that comes back starts at zero.
+    assert_eq!(held(&kv, &pools, a), (5, 5));
+    kv.seq_free(b).unwrap();
+    kv.truncate(a, 0).unwrap();
+    assert_eq!(used(&kv), [0, 0]);
+    run(&mut kv, &pools, a, 1).unwrap();
+    assert_eq!(held(&kv, &pools, a), (1, 1));
+}
+
+#[test]
+fn a_failed_step_goes_back_to_a_snapshot() {
+    let (mut kv, pools) = recurrent(20);
+    let a = kv.seq_new().unwrap();
+    run(&mut kv, &pools, a, 7).unwrap();
+    // A step that has written something when it fails, before a token is committed.
+    let slot = kv.slot(a).unwrap();
+    kv.reserve(&[(slot, 1)], 64).unwrap();
+    kv.extend(slot, 1).unwrap();
+    let page = kv.pages(slot, 1)[0] as usize;
+    // SAFETY: inside the pool.
+    unsafe { *pools[1].add(page * 64) = 99 };
+    kv.take_back(slot, 7);
+    assert_eq!((kv.slot_len(slot), held(&kv, &pools, a)), (7, (7, 7)));
+    // Without a snapshot it begins again.
+    let b = kv.seq_new().unwrap();
+    let slot = kv.slot(b).unwrap();
+    kv.reserve(&[(slot, 4)], 64).unwrap();
+    (0..4).for_each(|i| kv.commit(slot, i));
+    kv.take_back(slot, 2);
+    assert_eq!((kv.slot_len(slot), kv.pages(slot, 1).len()), (0, 0));
+    kv.seq_free(a).unwrap();
+    assert_eq!(used(&kv), [0, 0]);
+}
+
+#[test]
+fn snapshots_yield_to_sequences() {
+    let (mut kv, pools) = recurrent(3);
+    let all: Vec<SeqId> = (0..3).map(|_| kv.seq_new().unwrap()).collect();
+    run(&mut kv, &pools, all[0], 5).unwrap();
+    run(&mut kv, &pools, all[0], 5).unwrap();
+    assert_eq!((used(&kv)[1], kv.free_pages(1), kv.reusable(all[0], 9).unwrap()), (2, 2, 5));
+    run(&mut kv, &pools, all[1], 1).unwrap();
+    run(&mut kv, &pools, all[2], 2).unwrap();
+    assert_eq!(kv.reusable(all[0], 9).unwrap(), 0);
+    // All slots are taken: who goes on needs none, and a fourth finds none.
+    run(&mut kv, &pools, all[0], 1).unwrap();
+    assert_eq!([0, 1, 2].map(|i| held(&kv, &pools, all[i]).0), [11, 1, 2]);
+    let more = kv.seq_new().unwrap();
+    let error = run(&mut kv, &pools, more, 1).unwrap_err();
+    assert!(error.status == Status::CacheFull && error.message.contains("all 3 recurrent states are in use"), "{error}");
+    assert_eq!(used(&kv), [3, 3]);
+    let error = kv.fork(all[0]).and_then(|fork| run(&mut kv, &pools, fork, 1)).unwrap_err();
+    assert_eq!((error.status, held(&kv, &pools, all[0])), (Status::CacheFull, (11, 11)));
+}
+
+/// What is left of a window and what was kept of a fixed state have to meet.
+#[test]
+fn windows_and_snapshots_both_count() {
+    let fixed = StateDesc { kind: llmcc_abi::state::FIXED, group: 1, bytes: 64, ..StateDesc::default() };
+    let (mut kv, _) = with_states(&[state(0, 40, 64), fixed], 2000, 1000);
+    let a = kv.seq_new().unwrap();
+    let slot = kv.slot(a).unwrap();
+    for n in [100, 100, 10] {
+        append_chunks(&mut kv, a, n, 10).unwrap();
+        kv.keep(slot);
+    }
+    assert_eq!([210, 209, 200, 199].map(|len| kv.reusable(a, len).unwrap()), [210, 200, 200, 0]);
+    append_chunks(&mut kv, a, 200, 10).unwrap();
+    assert_eq!(kv.reusable(a, 300).unwrap(), 0);
+    let error = kv.truncate(a, 210).unwrap_err().message;
+    assert!(error.contains("sliding window of 40"), "{error}");
 }

@@ -1,10 +1,12 @@
-//! Groups of attention states of one lifetime, and how many pages they need.
+//! Groups of states of one lifetime, and how many pages they need.
 //!
-//! States with the same window keep and give back the same tokens, so they share a block table and numbers of pages: page `p` of a group is page `p` in the pool of
+//! Attention states with the same window keep and give back the same tokens, so they share a block table and numbers of pages: page `p` of a group is page `p` in the pool of
 //! each of its states. A group's pages are a pool of their own, so that a layer that sees everything does not keep what windows have left behind.
+//!
+//! States of fixed size are a group too: its "pages" are slots, of which a sequence has one as soon as it has a token.
 
 use llmcc_abi::layout::{KEPT_BEHIND, window_pages};
-use llmcc_abi::{KvDesc, PAGE_TOKENS};
+use llmcc_abi::{PAGE_TOKENS, StateDesc, state};
 
 use super::page_count;
 use crate::error::Result;
@@ -17,9 +19,11 @@ const LEAST_SEQUENCES: usize = 8;
 /// States that share a block table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Group {
+    /// Whether its states have a fixed size.
+    pub fixed: bool,
     /// Window in tokens; 0: its states see the whole sequence.
     pub window: usize,
-    /// Bytes of a page in all its states.
+    /// Bytes of a page, or slot, in all its states.
     pub page_bytes: usize,
     /// Pages of the group.
     pub pages: usize,
@@ -28,7 +32,7 @@ pub struct Group {
 /// How many pages each group has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Groups, by [`KvDesc::group`].
+    /// Groups, by [`StateDesc::group`].
     pub groups: Vec<Group>,
     /// Group of each state.
     pub of_state: Vec<usize>,
@@ -52,9 +56,22 @@ impl Group {
         self.first_page(len).saturating_sub(KEPT_BEHIND)
     }
 
+    /// Pages of a sequence of `len` tokens, those that have been given back included.
+    pub fn pages_at(&self, len: usize) -> usize {
+        if self.fixed { usize::from(len > 0) } else { len.div_ceil(PAGE_TOKENS) }
+    }
+
+    /// The page that the next token of a sequence of `len` tokens changes, if it is there already.
+    pub fn changed_page(&self, len: usize) -> Option<usize> {
+        match self.fixed {
+            true => (len > 0).then_some(0),
+            false => (!len.is_multiple_of(PAGE_TOKENS)).then_some(len / PAGE_TOKENS),
+        }
+    }
+
     /// Most pages that a sequence of its own uses while it grows to `len` tokens in steps of up to `chunk`.
     pub fn pages_for(&self, len: usize, chunk: usize) -> usize {
-        let all = len.div_ceil(PAGE_TOKENS);
+        let all = self.pages_at(len);
         if self.slides() { all.min(window_pages(self.window, chunk)) } else { all }
     }
 
@@ -63,40 +80,46 @@ impl Group {
         self.page_bytes.saturating_mul(self.pages)
     }
 
-    /// Longer than any window, for a group without.
+    /// Tokens that are kept: 0 where none are, more than any window where all are.
     fn lifetime(&self) -> usize {
-        if self.slides() { self.window } else { usize::MAX }
+        match (self.fixed, self.window) {
+            (true, _) => 0,
+            (_, 0) => usize::MAX,
+            (_, window) => window,
+        }
     }
 }
 
 impl Layout {
-    /// Every group can hold `max_tokens` tokens: for memory that costs nothing until it is written.
+    /// Every group can hold `max_tokens` tokens, in as many sequences as there are pages (and at least 8): for memory that costs nothing until it is written.
     ///
     /// # Errors
     /// No tokens, or more than can be numbered.
-    pub fn reserved(descs: &[KvDesc], max_tokens: usize) -> Result<Layout> {
+    pub fn reserved(descs: &[StateDesc], max_tokens: usize) -> Result<Layout> {
         let pages = page_count(max_tokens)?;
         let count = descs.iter().map(|d| d.group as usize + 1).max().unwrap_or(0);
-        let mut groups = vec![Group { window: 0, page_bytes: 0, pages }; count];
+        let mut groups = vec![Group { fixed: false, window: 0, page_bytes: 0, pages }; count];
         for d in descs {
             let group = &mut groups[d.group as usize];
-            (group.window, group.page_bytes) = (d.window as usize, group.page_bytes.saturating_add(d.page_bytes as usize));
+            (group.fixed, group.window) = (d.kind == state::FIXED, d.window as usize);
+            group.page_bytes = group.page_bytes.saturating_add(d.bytes as usize);
+            group.pages = if group.fixed { pages.max(LEAST_SEQUENCES) } else { pages };
         }
         Ok(Layout { groups, of_state: descs.iter().map(|d| d.group as usize).collect(), max_tokens: pages * PAGE_TOKENS })
     }
 
     /// For memory that is allocated: the group that keeps tokens longest can hold `max_tokens`. Of the others each has pages for the windows of as many sequences as that is
-    /// meant for (one per 4096 tokens, and at least 8), while a step of `chunk` tokens is under way.
+    /// meant for (one per 4096 tokens, and at least 8), while a step of `chunk` tokens is under way; or two slots for each of them, the second for a snapshot.
     ///
     /// # Errors
     /// As [`Layout::reserved`].
-    pub fn allocated(descs: &[KvDesc], max_tokens: usize, chunk: usize) -> Result<Layout> {
+    pub fn allocated(descs: &[StateDesc], max_tokens: usize, chunk: usize) -> Result<Layout> {
         let mut layout = Layout::reserved(descs, max_tokens)?;
         let longest = layout.groups.iter().map(Group::lifetime).max().unwrap_or(0);
         let sequences = max_tokens.div_ceil(SEQUENCE_TOKENS).max(LEAST_SEQUENCES);
-        for group in layout.groups.iter_mut().filter(|g| g.lifetime() < longest) {
+        for group in layout.groups.iter_mut().filter(|g| g.fixed || g.lifetime() < longest) {
             let windows = sequences.saturating_mul(window_pages(group.window, 0)).saturating_add(chunk.div_ceil(PAGE_TOKENS));
-            group.pages = group.pages.min(windows);
+            group.pages = if group.fixed { sequences.saturating_mul(2) } else { group.pages.min(windows) };
         }
         Ok(layout)
     }
@@ -112,7 +135,7 @@ impl Layout {
     }
 
     /// The most tokens, up to `most`, with which pools [`Layout::allocated`] take no more than `bytes`: whole pages, if not all. 0 if there is no room for any.
-    pub fn fit(descs: &[KvDesc], most: usize, chunk: usize, bytes: usize) -> usize {
+    pub fn fit(descs: &[StateDesc], most: usize, chunk: usize, bytes: usize) -> usize {
         let fits = |tokens: usize| Layout::allocated(descs, tokens, chunk).is_ok_and(|l| l.bytes() <= bytes);
         if fits(most) {
             return most;

@@ -121,8 +121,8 @@ pub fn toy_desc_with(
     let operands = [
         op(operand::BUFFER, 0, 0), // 0: embed
         op(operand::BUFFER, 0, 0), // 1: append
-        op(operand::KV, 0, 0),
-        op(operand::KV, 1, 0), // 3: attend, and the last of append
+        op(operand::STATE, 0, 0),
+        op(operand::STATE, 1, 0), // 3: attend, and the last of append
         op(operand::BUFFER, 1, 0),
         op(operand::BUFFER, 1, 0), // 5: head
         op(operand::WEIGHT, 0, 8),
@@ -152,8 +152,8 @@ pub fn toy_desc_with(
     }
     let each = steps.len() as u32 / 2;
     let regime = |max_tokens, first_step| RegimeDesc { max_tokens, first_step, steps: each, reserved: 0 };
-    let page_bytes = layout::page(1, 1, 4).bytes as u64;
-    let kv = [KvDesc { kv_heads: 1, head_dim: 1, dtype: kv_dtype::F32, page_bytes, ..KvDesc::default() }; 2];
+    let bytes = layout::page(1, 1, 4).bytes as u64;
+    let kv = [StateDesc { kv_heads: 1, head_dim: 1, dtype: kv_dtype::F32, bytes, ..StateDesc::default() }; 2];
     ModelDesc {
         magic: MODEL_MAGIC,
         version: ABI_VERSION,
@@ -169,7 +169,7 @@ pub fn toy_desc_with(
         regimes: data.table(&[regime(FEW, 0), regime(NONE, each)]),
         steps: data.table(&steps),
         operands: data.table(&operands),
-        kv: data.table(&kv),
+        states: data.table(&kv),
         manifest,
         tokenizer,
         text_config,

@@ -1,0 +1,161 @@
+//! The engine with states of fixed size: a causal convolution over three tokens and a recurrence over its results.
+
+mod common;
+
+use common::*;
+use llmcc_abi::*;
+use llmcc_rt::generate::{GenParams, Generation};
+use llmcc_rt::{Engine, Options, SeqId};
+
+/// What the recurrence counts up to.
+const MODULUS: i32 = 1009;
+
+/// What the model computes for a whole sequence: `h ← (7·h + x₀ + 2·x₋₁ + 3·x₋₂) mod 1009`.
+fn recurrent(tokens: &[i32]) -> Vec<f32> {
+    let x = |i: usize, back: usize| i.checked_sub(back).map_or(0, |i| tokens[i]);
+    let h = (0..tokens.len()).fold(0, |h, i| (7 * h + x(i, 0) + 2 * x(i, 1) + 3 * x(i, 2)) % MODULUS);
+    (0..VOCAB).map(|v| (h * (v as i32 + 1)) as f32).collect()
+}
+
+/// `mix(x, tail, h, out)`: tokens of a sequence in order, whatever lies between them. `tail`: two f32, `h`: one.
+unsafe extern "C" fn mix(ops: *const *mut u8, ctx: *const StepCtx, m: u64, _: u64, _: u64, _: *mut u8) {
+    // SAFETY: the engine keeps the ABI's promises; that is what is tested.
+    unsafe {
+        let ctx = &*ctx;
+        for i in 0..m as usize {
+            let seq = *ctx.seqs.add(i) as u64;
+            let slot = *ctx.block_tables.add((seq * ctx.block_stride) as usize) as usize;
+            let tail = (*ops.add(1)).add(slot * 64).cast::<f32>();
+            let h = (*ops.add(2)).add(slot * 128).cast::<f32>();
+            let x = *(*ops).cast::<f32>().add(i);
+            *h = (7.0 * *h + x + 2.0 * *tail + 3.0 * *tail.add(1)) % MODULUS as f32;
+            *tail.add(1) = *tail;
+            *tail = x;
+            (*ops.add(3)).cast::<f32>().add(i).write(*h);
+        }
+    }
+}
+
+unsafe extern "C" fn head(ops: *const *mut u8, ctx: *const StepCtx, m: u64, lo: u64, hi: u64, _: *mut u8) {
+    // SAFETY: as above.
+    unsafe {
+        let (x, weights, logits) = (ops.read().cast::<f32>(), ops.add(1).read().cast::<f32>(), ops.add(2).read().cast::<f32>());
+        for r in 0..m as usize {
+            let s = *x.add(*(*ctx).out_rows.add(r) as usize);
+            (lo as usize..hi as usize).for_each(|v| logits.add(r * VOCAB + v).write(s * *weights.add(v)));
+        }
+    }
+}
+
+fn data() -> Vec<u8> {
+    let functions: [KernelFn; 3] = [embed, mix, head];
+    let mut data = Data::new();
+    let texts = ["{}", "", ""].map(|t| data.text(t));
+    let kernels = data.kernels(&functions.map(|f| f as usize as u64));
+    let op = |kind, index, offset| OperandDesc { kind, index, offset };
+    let operands = [
+        op(operand::BUFFER, 0, 0),
+        op(operand::STATE, 0, 0),
+        op(operand::STATE, 1, 0),
+        op(operand::BUFFER, 1, 0), // 3: out of `mix`, x of `head`
+        op(operand::WEIGHT, 0, 8),
+        op(operand::BUFFER, 2, 0),
+    ];
+    let step = |kernel, first_operand, operands| StepDesc {
+        kernel,
+        rows: if kernel == 2 { rows::OUT } else { rows::TOKENS },
+        items: if kernel == 2 { VOCAB as u32 } else { 1 },
+        items_per_m: u32::from(kernel == 0),
+        chunk: 0,
+        first_operand,
+        operands,
+        layer: NONE,
+    };
+    let steps = [step(0, 0, 1), step(1, 0, 4), step(2, 3, 3)];
+    let state = |bytes| StateDesc { kind: state::FIXED, bytes, ..StateDesc::default() };
+    let desc = ModelDesc {
+        states: data.table(&[state(64), state(128)]),
+        operands: data.table(&operands),
+        steps: data.table(&steps),
+        regimes: data.table(&[RegimeDesc { max_tokens: NONE, first_step: 0, steps: steps.len() as u32, reserved: 0 }]),
+        ..toy_desc(&mut data, host_isa(), &kernels, texts)
+    };
+    data.finish(desc)
+}
+
+fn engine(max_batch_tokens: usize) -> Engine {
+    let image = toy_image_from(data().leak()).unwrap();
+    let options = Options { threads: 2, max_batch_tokens, max_tokens: 2000, ..Options::default() };
+    let mut engine = Engine::new(image, &options, llmcc_ukernels::table(llmcc_ukernels::detect())).unwrap();
+    engine.set_solo_bytes(0);
+    engine
+}
+
+/// A token's results depend neither on how its sequence was cut into steps and chunks, nor on other sequences, forks and cuts.
+#[test]
+fn random_ragged_steps_match_the_recurrence() {
+    for max_batch_tokens in [1, 5, 64] {
+        let (mut engine, mut rng) = (engine(max_batch_tokens), Rng(77 + max_batch_tokens as u64));
+        let mut live: Vec<(SeqId, Vec<i32>)> = vec![(engine.kv_mut().seq_new().unwrap(), Vec::new())];
+        let mut cuts = 0;
+        for _ in 0..400 {
+            let at = rng.below(live.len());
+            match rng.below(10) {
+                0 if live.len() < 6 => live.push((engine.kv_mut().seq_new().unwrap(), Vec::new())),
+                1 if live.len() < 6 => {
+                    let copy = (engine.kv_mut().fork(live[at].0).unwrap(), live[at].1.clone());
+                    live.push(copy);
+                }
+                2 if live.len() > 3 => engine.kv_mut().seq_free(live.swap_remove(at).0).unwrap(),
+                3 | 4 => {
+                    let wanted = rng.below(live[at].1.len() + 1);
+                    let len = engine.kv().reusable(live[at].0, wanted).unwrap();
+                    assert!(len <= wanted);
+                    cuts += usize::from(len > 0 && len < live[at].1.len());
+                    engine.kv_mut().truncate(live[at].0, len).unwrap();
+                    live[at].1.truncate(len);
+                }
+                _ => {
+                    let (mut tokens, mut seqs, mut want) = (Vec::new(), Vec::new(), Vec::new());
+                    let count = live.len();
+                    for _ in 0..rng.below(30) {
+                        let (seq, history) = &mut live[rng.below(count)];
+                        if history.len() < CONTEXT {
+                            history.push(rng.below(VOCAB) as i32);
+                            tokens.push(history[history.len() - 1]);
+                            seqs.push(*seq);
+                            want.push(recurrent(history));
+                        }
+                    }
+                    let out: Vec<u32> = (0..tokens.len() as u32).collect();
+                    assert_eq!(step(&mut engine, &tokens, &seqs, &out).unwrap(), want);
+                }
+            }
+        }
+        assert!(max_batch_tokens == 1 || cuts > 3, "{cuts} cuts to a snapshot");
+        live.iter().for_each(|(seq, _)| engine.kv_mut().seq_free(*seq).unwrap());
+        assert_eq!(engine.kv().used_pages(), 0);
+    }
+}
+
+/// A prompt that begins like the one before goes on from a snapshot.
+#[test]
+fn generations_go_on_from_snapshots() {
+    let mut engine = engine(16);
+    let seq = engine.kv_mut().seq_new().unwrap();
+    let prompt: Vec<i32> = (0..40).map(|i| i % VOCAB as i32).collect();
+    let run = |engine: &mut Engine, prompt: &[i32]| {
+        let params = GenParams { max_tokens: 3, ..GenParams::default() };
+        let mut generation = Generation::new(engine, None, Some(seq), prompt, params).unwrap();
+        let mut tokens = Vec::new();
+        while let Some(piece) = generation.next(engine, None).unwrap() {
+            tokens.push(piece.token);
+        }
+        (generation.stats().reused_tokens, tokens)
+    };
+    let (reused, first) = run(&mut engine, &prompt);
+    assert_eq!(reused, 0);
+    // The end of the second of three chunks: of the third, its last token has to be evaluated again.
+    let (reused, again) = run(&mut engine, &prompt);
+    assert_eq!((reused, again), (32, first));
+}
