@@ -2,6 +2,7 @@
 
 use crate::loaded::EngineOptions;
 use clap::{ArgGroup, Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use llmcc_ir::target::Wish;
 use std::path::PathBuf;
 
 /// Ahead-of-time compiler for LLM inference: a checkpoint in, one shared object out.
@@ -128,6 +129,27 @@ fn parse_budget(text: &str) -> Result<f64, String> {
         Ok(x) if (0.0..=1.0).contains(&x) => Ok(x),
         _ => Err("must be a number from 0 (exact) to 1".into()),
     }
+}
+
+/// Reads `resident=2,warps=8,stages=4,input=whole`.
+///
+/// # Errors
+/// What it does not know.
+pub fn parse_wish(text: &str) -> Result<Wish, String> {
+    let mut wish = Wish::NONE;
+    for part in text.split(',') {
+        let (name, value) = part.split_once('=').ok_or_else(|| format!("`{part}` has no value"))?;
+        let number =
+            || value.parse().ok().filter(|n| (1..=16).contains(n)).ok_or_else(|| format!("{name} is a number from 1 to 16, not `{value}`"));
+        match (name, value) {
+            ("resident", _) => wish.resident = Some(number()?),
+            ("warps", _) => wish.warps = Some(number()?),
+            ("stages", _) => wish.stages = Some(number()?),
+            ("input", "whole" | "global") => wish.whole = Some(value == "whole"),
+            _ => return Err(format!("`{part}` is none of resident=, warps=, stages=, input=whole and input=global")),
+        }
+    }
+    Ok(wish)
 }
 
 /// A root in lower case.
@@ -415,8 +437,8 @@ pub struct LowerArgs {
     #[arg(long, default_value = "sm90")]
     pub target: String,
     /// Schedule of products, where it should be another than the one chosen: `resident=2,warps=8,stages=4,input=whole` (or `global`), each of them optional; kernels that cannot have it are left out
-    #[arg(long, value_parser = crate::cmd::lower::parse_wish)]
-    pub schedule: Option<llmcc_ir::target::Wish>,
+    #[arg(long, value_parser = parse_wish)]
+    pub schedule: Option<Wish>,
     /// Folder for kernels.json and the code (machine code with ptxas in PATH, else PTX)
     #[arg(short, long)]
     pub output: PathBuf,

@@ -5,7 +5,7 @@ use crate::backends::HAS_LLVM;
 use llmcc_codegen::artifact;
 use llmcc_codegen::link::WeightsPlace;
 use llmcc_ir::kv::KvDType;
-use llmcc_ir::quant::{Elem, Format};
+use llmcc_ir::quant::Format;
 use llmcc_ir::target::{self, Family, TargetSpec};
 use llmcc_passes::{ActPolicy, Explain};
 use std::path::PathBuf;
@@ -101,21 +101,5 @@ pub fn check_llvm(options: &CompileOptions) -> Result<(), Error> {
             t.name
         ))),
         _ => Ok(()),
-    }
-}
-
-/// The format asked for by `--w4`, `--w8`, `--fp8`, `--dtype`.
-pub fn format_option(args: &crate::args::CompileArgs) -> Option<Format> {
-    use crate::args::FloatType;
-    let quantized = |elem| Some(Format::new(elem, args.group));
-    match args.dtype {
-        _ if args.w4 => quantized(Elem::W4),
-        _ if args.w4a => quantized(Elem::W4A),
-        _ if args.w8 => quantized(Elem::W8),
-        _ if args.fp8 => Some(Format::FP8),
-        Some(FloatType::F32) => Some(Format::F32),
-        Some(FloatType::F16) => Some(Format::F16),
-        Some(FloatType::Bf16) => Some(Format::BF16),
-        None => None,
     }
 }

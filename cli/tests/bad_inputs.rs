@@ -466,7 +466,7 @@ fn not_an_artifact() {
         let run = |artifact: &str| case.0.llmcc(&[&[command, artifact], more].concat());
         fails(&case, &run("ck/config.json"), &["ck/config.json", "not an artifact of llmcc (make one with `llmcc compile`)"]);
         fails(&case, &run("absent.so"), &["cannot read absent.so", "No such file"]);
-        fails(&case, &run("ck"), &["ck: it is a folder; a regular file is needed here"]);
+        fails(&case, &run("ck"), &["ck: it is a directory; a regular file is needed here"]);
         fails(&case, &run("ck/dangling.so"), &["ck/dangling.so: it is a link to nowhere.so, which is not there"]);
     }
 }

@@ -109,3 +109,19 @@ fn folders_and_stages_of_cpus() {
     let out = compile(&[&args[..], &["ptx"]].concat(), "ptx/", dir.path());
     assert!(!out.status.success() && !dir.path().join("ptx").exists());
 }
+
+/// Explanations of every version; and the e-graphs, which are made for this stage only.
+#[test]
+fn every_version_is_explained() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let args = ["--target", "x86-64-v3,x86-64", "--w4"];
+    let out = compile(&[&args[..], &["--explain", "--emit", "egraph"]].concat(), "e.txt", dir.path());
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.success(), "{said}");
+    let (v3, baseline) = (said.find("for x86-64-v3:\n").expect("the first"), said.find("for x86-64:\n").expect("the second"));
+    assert!(v3 < baseline && [&said[v3..baseline], &said[baseline..]].iter().all(|part| part.contains("(regime 2): ")), "{said}");
+    let egraph = fs::read_to_string(dir.path().join("e.txt")).expect("a file");
+    assert!(egraph.contains("func layer ("), "{egraph}");
+    let quiet = compile(&[&args[..], &["--emit", "plan"]].concat(), "p.txt", dir.path());
+    assert!(quiet.stderr.is_empty(), "{}", String::from_utf8_lossy(&quiet.stderr));
+}

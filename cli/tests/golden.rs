@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Folder, text};
+use common::{Folder, WITH_TOKENIZER, text};
 use llmcc_cli::session::{self, CompileOptions};
 use llmcc_codegen::locate::locate;
 use llmcc_codegen::sealed::renew;
@@ -234,4 +234,14 @@ fn artifacts_for_other_machines_are_described() {
     fs::write(f.at("m.so"), file).expect("artifact");
     let said = f.verify(&["m.so"]).expect_err("altered");
     assert!(said.contains("m.so: not what the compiler wrote") && said.contains("  code: bytes"), "{said}");
+}
+
+#[test]
+fn the_report_says_which_runtime_an_artifact_has() {
+    let f = Folder::new();
+    let line = |said: &str| said.lines().find(|l| l.starts_with("  runtime")).expect("a line").to_owned();
+    let core = line(&f.compile("llama3", "m.so", &["--no-golden"]));
+    assert!(core.contains(" KiB (core: no tokenizer), code ") || core.contains(" MiB (core: no tokenizer), code "), "{core}");
+    let full = line(&f.compile(WITH_TOKENIZER, "t.so", &["--no-golden"]));
+    assert!(full.contains(" MiB (full: core, tokenizer and templates), code "), "{full}");
 }

@@ -208,7 +208,7 @@ fn schedules_may_be_given() {
                 matmul x=%x tile_m=8 {\n    segment n=4096 tile_n=16 weights(%w): %y[0..] = acc0\n  }\n}\n";
     let kernel = llmcc_ir::text::parse_kernel(text).unwrap_or_else(|e| panic!("{e:?}"));
     let of = |wish: &str| {
-        let wish = lower::parse_wish(wish).unwrap_or_else(|e| panic!("{e}"));
+        let wish = llmcc_cli::args::parse_wish(wish).unwrap_or_else(|e| panic!("{e}"));
         schedule::matmul(&kernel, &lower::with_wish(target::find("sm90").expect("a target"), wish))
     };
     let facts = |s: schedule::MatmulSchedule| (s.resident, s.warps, s.phases[0].stages, s.input);
@@ -218,7 +218,7 @@ fn schedules_may_be_given() {
     assert_eq!(of("resident=4,warps=4,stages=2,input=global").map(facts), Some((4, 4, 2, Input::Global)));
     assert_eq!(of("stages=5").map(|s| (s.resident, s.warps, s.phases[0].stages)), Some((2, 8, 5)));
     for bad in ["warps", "warps=0", "warps=17", "input=tiles", "rows=8"] {
-        assert!(lower::parse_wish(bad).is_err(), "{bad}");
+        assert!(llmcc_cli::args::parse_wish(bad).is_err(), "{bad}");
     }
 }
 

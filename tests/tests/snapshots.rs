@@ -12,6 +12,7 @@ fn stages_of_a_two_layer_llama_in_w4() {
     let mut o = quantized(&golden("llama3"), "w4g32", ActPolicy::Int8);
     // Not `native`: snapshots are the same on every machine.
     o.targets = vec![session::find_target("x86-64-v3").expect("a target")];
+    o.explain.egraph = true;
     let l = session::lower(&o, &CpuBackend::default()).unwrap_or_else(|e| panic!("{e}"));
     insta::assert_snapshot!("w4_graph", emit(Stage::Graph, &l));
     insta::assert_snapshot!("w4_egraph", emit(Stage::Egraph, &l));

@@ -139,3 +139,36 @@ fn every_source_file_starts_with_its_purpose() {
         assert!(first.starts_with("//!") || first.starts_with("#!["), "{} does not say what it is for", f.display());
     }
 }
+
+/// Each module of the command line can be read after those that it uses.
+#[test]
+fn the_command_line_has_no_circles() {
+    let source = root().join("cli/src");
+    let mut files = vec![];
+    rust_files(&source, &mut files);
+    let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for f in files {
+        let path = f.strip_prefix(&source).expect("in the folder").with_extension("");
+        let module = path.components().next().expect("a name").as_os_str().to_string_lossy().into_owned();
+        let text = fs::read_to_string(&f).expect("readable");
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default().lines().filter(|l| !l.trim_start().starts_with("//"));
+        for after in code.flat_map(|line| line.split("crate::").skip(1).map(str::to_owned).collect::<Vec<_>>()) {
+            let list = after.strip_prefix('{').map_or(after.as_str(), |list| list.split('}').next().unwrap_or_default());
+            let names = if after.starts_with('{') { list.split(',').collect() } else { vec![list] };
+            let name = |n: &str| n.trim().split(|c: char| !c.is_ascii_lowercase() && c != '_').next().unwrap_or_default().to_owned();
+            uses.entry(module.clone()).or_default().extend(names.into_iter().map(name).filter(|n| !n.is_empty() && *n != module));
+        }
+    }
+    assert!(uses.len() > 10 && uses["session"].contains("lowered"), "{uses:?}");
+    for module in uses.keys() {
+        let mut reached = uses[module].clone();
+        loop {
+            let more: BTreeSet<String> = reached.iter().filter_map(|m| uses.get(m)).flatten().cloned().collect();
+            if more.is_subset(&reached) {
+                break;
+            }
+            reached.extend(more);
+        }
+        assert!(!reached.contains(module), "cli/src: `{module}` uses itself by way of what it uses: {reached:?}");
+    }
+}

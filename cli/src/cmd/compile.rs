@@ -1,8 +1,8 @@
 //! `llmcc compile`
 
-use crate::args::{ActType, CompileArgs, KvType, Place, Stage};
+use crate::args::{ActType, CompileArgs, FloatType, KvType, Place, Stage};
 use crate::backends::Backends;
-use crate::options::{Choose, CompileOptions, check_llvm, find_targets, format_option};
+use crate::options::{Choose, CompileOptions, check_llvm, find_targets};
 use crate::session::{self, Lowered, Version};
 use crate::{Error, output, report};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -10,6 +10,7 @@ use llmcc_codegen::Object;
 use llmcc_codegen::link::{WeightsPlace, weights_path};
 use llmcc_ir::kernel::Kernel;
 use llmcc_ir::kv::KvDType;
+use llmcc_ir::quant::{Elem, Format};
 use llmcc_ir::target::{Family, TARGETS, TargetSpec};
 use llmcc_passes::{ActPolicy, Explain};
 use std::fmt::Write;
@@ -116,6 +117,21 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
             false => Some(std::env::current_exe().map_err(|e| Error::io("find", "the llmcc program", e))?),
         },
     })
+}
+
+/// The format asked for by `--w4`, `--w8`, `--fp8`, `--dtype`.
+fn format_option(args: &CompileArgs) -> Option<Format> {
+    let quantized = |elem| Some(Format::new(elem, args.group));
+    match args.dtype {
+        _ if args.w4 => quantized(Elem::W4),
+        _ if args.w4a => quantized(Elem::W4a),
+        _ if args.w8 => quantized(Elem::W8),
+        _ if args.fp8 => Some(Format::FP8),
+        Some(FloatType::F32) => Some(Format::F32),
+        Some(FloatType::F16) => Some(Format::F16),
+        Some(FloatType::Bf16) => Some(Format::BF16),
+        None => None,
+    }
 }
 
 fn policy(act: ActType) -> ActPolicy {

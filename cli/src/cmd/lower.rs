@@ -44,27 +44,6 @@ pub fn run(args: &LowerArgs) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads `resident=2,warps=8,stages=4,input=whole`.
-///
-/// # Errors
-/// What it does not know.
-pub fn parse_wish(text: &str) -> Result<Wish, String> {
-    let mut wish = Wish::NONE;
-    for part in text.split(',') {
-        let (name, value) = part.split_once('=').ok_or_else(|| format!("`{part}` has no value"))?;
-        let number =
-            || value.parse().ok().filter(|n| (1..=16).contains(n)).ok_or_else(|| format!("{name} is a number from 1 to 16, not `{value}`"));
-        match (name, value) {
-            ("resident", _) => wish.resident = Some(number()?),
-            ("warps", _) => wish.warps = Some(number()?),
-            ("stages", _) => wish.stages = Some(number()?),
-            ("input", "whole" | "global") => wish.whole = Some(value == "whole"),
-            _ => return Err(format!("`{part}` is none of resident=, warps=, stages=, input=whole and input=global")),
-        }
-    }
-    Ok(wish)
-}
-
 /// A target whose products have another schedule than the one chosen.
 #[must_use]
 pub fn with_wish(target: &TargetSpec, wish: Wish) -> TargetSpec {

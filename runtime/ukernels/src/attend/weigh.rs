@@ -15,12 +15,9 @@ pub(super) unsafe fn group<I: Isa>(run: &Run, group: &Group) {
         if !group.many() {
             return typed!(run.a.dtype, C => tiles::<I, C>(run, group, group.from, group.to));
         }
-        let mut page = group.from;
-        while page < group.to {
-            let end = wide::end(group, page);
-            wide::pages::<I>(run, group, page, end, false);
-            tiles::<I, Wide>(run, group, page, end);
-            page = end;
+        for (from, to) in wide::runs(group) {
+            wide::pages::<I>(run, group, from, to, false);
+            tiles::<I, Wide>(run, group, from, to);
         }
     }
 }

@@ -8,10 +8,11 @@ use crate::isa::Isa;
 /// Elements of a query that lie together.
 pub(super) const PART: usize = 16;
 
-/// The page after the last one that is widened together with page `page`.
+/// The pages of a group in runs that are widened together: the first of each, and the one after its last.
 #[inline(always)]
-pub(super) fn end(group: &Group, page: usize) -> usize {
-    (page / ATTEND_WIDE * ATTEND_WIDE + ATTEND_WIDE).min(group.to)
+pub(super) fn runs(group: &Group) -> impl Iterator<Item = (usize, usize)> {
+    let (from, to) = (group.from, group.to);
+    (from / ATTEND_WIDE..to.div_ceil(ATTEND_WIDE)).map(move |run| (from.max(run * ATTEND_WIDE), to.min((run + 1) * ATTEND_WIDE)))
 }
 
 /// Where page `page` lies when it is widened.
