@@ -124,7 +124,7 @@ fn format_option(args: &CompileArgs) -> Option<Format> {
     let quantized = |elem| Some(Format::new(elem, args.group));
     match args.dtype {
         _ if args.w4 => quantized(Elem::W4),
-        _ if args.w4a => quantized(Elem::W4a),
+        _ if args.w4a => quantized(Elem::W4A),
         _ if args.w8 => quantized(Elem::W8),
         _ if args.fp8 => Some(Format::FP8),
         Some(FloatType::F32) => Some(Format::F32),

@@ -5,7 +5,7 @@
 
 use crate::cx::{Args, Cx, share_out};
 use crate::expr::{Env, Normalized, SharedTile, normalized, piece_of};
-use crate::mlir::{Builder, Cmp, Elem, F32, I8, I32, I64, V, WARP};
+use crate::mlir::{BF16, Builder, Cmp, Elem, F16, F32, I8, I32, I64, Ty, V, WARP};
 use crate::piece::{self, col_at, row_at};
 use llmcc_abi::{PAGE_TOKENS, layout};
 use llmcc_codegen::CodegenError;

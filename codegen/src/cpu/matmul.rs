@@ -13,7 +13,7 @@ use super::rope::microkernel;
 use super::store::{Dest, Target};
 use cranelift_codegen::ir::{AbiParam, InstBuilder, Signature, StackSlot, StackSlotData, StackSlotKind, Value};
 use cranelift_codegen::isa::CallConv;
-use llmcc_abi::encoding::{Encoding, Float};
+use llmcc_abi::encoding::Encoding;
 use llmcc_abi::layout::{self, BLOCK};
 use llmcc_abi::{PanelArgs, Uk};
 use llmcc_ir::kernel::{Expr, Matmul, MatrixOperand, ParamId, Prologue, RowElem, Segment};
