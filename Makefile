@@ -101,8 +101,8 @@ eval: $(VENV)/eval-ok
 lint: llvm
 	cargo fmt --check
 	rustfmt --check --edition 2024 frontends/src/arch/*.rs # Modules that a macro declares, cargo fmt does not find.
-	cargo clippy --workspace --all-targets --locked -- -D warnings
-	cargo clippy -p llmcc-gpu -p llmcc --all-targets --locked $(GPU_FEATURES) -- -D warnings
+	cargo clippy --workspace --all-targets --locked $(GPU_FEATURES) -- -D warnings
+	cargo clippy -p llmcc -p llmcc-gpu --locked -- -D warnings # And what is built without LLVM.
 
 unit: export LLMCC_PYTHON = $(CURDIR)/$(PY)
 unit: export LLMCC_PTXAS = $(CURDIR)/$(BUILD)/cuda/ptxas

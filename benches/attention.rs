@@ -1,8 +1,10 @@
-//! Attention against what the machine can do: `cargo run --release -p llmcc-benches --bin attention [-- threads [part of a case's name]]`.
+//! Attention against what the machine can do:
+//! `cargo run --release -p llmcc-benches --bin attention [-- threads [part of a case's name]]`.
 //!
-//! Decoding reads each key and value once, so its bound is the streaming bandwidth measured here; prompts multiply, so theirs is the measured f32 peak. Both are shown for
-//! each case. Layers are so many that no cache holds them; every thread has KV heads of its own, as in a model. Cases `cached` have one layer that the second-level cache
-//! holds: what instructions alone take.
+//! Decoding reads each key and value once, so its bound is the streaming bandwidth measured here;
+//! prompts multiply, so theirs is the measured f32 peak. Both are shown for each case. Layers are
+//! so many that no cache holds them; every thread has KV heads of its own, as in a model. Cases
+//! `cached` have one layer that the second-level cache holds: what instructions alone take.
 
 use std::sync::Barrier;
 use std::time::Instant;
@@ -42,7 +44,14 @@ struct Case {
 }
 
 impl Case {
-    fn new(shape: Shape, (dtype, bytes): (u32, usize), from: usize, tokens: usize, passes: usize, layers: usize) -> Case {
+    fn new(
+        shape: Shape,
+        (dtype, bytes): (u32, usize),
+        from: usize,
+        tokens: usize,
+        passes: usize,
+        layers: usize,
+    ) -> Case {
         let pages = (from + tokens).div_ceil(PAGE_TOKENS);
         let layout = page(shape.kv_heads, shape.d, bytes);
         let mut pool = Memory::new(layers * pages * layout.bytes, true).expect("memory for the cache");
@@ -53,7 +62,9 @@ impl Case {
                 state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                 // Small numbers of either sign in every format.
                 match bytes {
-                    4 => page[at..at + 4].copy_from_slice(&((state >> 8) as f32 / (1 << 23) as f32 - 1.0).to_le_bytes()),
+                    4 => {
+                        page[at..at + 4].copy_from_slice(&((state >> 8) as f32 / (1 << 23) as f32 - 1.0).to_le_bytes())
+                    }
                     2 => page[at..at + 2].copy_from_slice(&((state >> 16) as u16 & 0x83ff | 0x3800).to_le_bytes()),
                     _ => page[at] = (state >> 24) as u8,
                 }
@@ -153,7 +164,8 @@ fn main() {
     let threads: usize = std::env::args().skip(1).find_map(|a| a.parse().ok()).unwrap_or(1);
     println!("{} thread(s), microkernels {}", threads, detect().name());
     println!("{:<34} {:>5} {:>10} {:>7} {:>6} {:>8} {:>6}", "case", "cache", "us/layer", "GB/s", "%", "GFLOP/s", "%");
-    let wanted = std::env::args().skip(1).find(|a| a.parse::<usize>().is_err() && !a.starts_with('-')).unwrap_or_default();
+    let wanted =
+        std::env::args().skip(1).find(|a| a.parse::<usize>().is_err() && !a.starts_with('-')).unwrap_or_default();
     let show = |name: &str, kind: &str, case: &dyn Fn() -> Case| {
         if !format!("{name} {kind}").contains(&wanted) {
             return;
@@ -165,7 +177,12 @@ fn main() {
         let seconds = case.seconds(threads);
         let (read, done) = (case.read() as f64 / seconds, case.operations() as f64 / seconds);
         let (a, b) = (read / stream * 100.0, done / flops * 100.0);
-        println!("{name:<34} {kind:>5} {:>10.1} {:>7.2} {a:>5.0}% {:>8.1} {b:>5.0}%", seconds * 1e6, read / 1e9, done / 1e9);
+        println!(
+            "{name:<34} {kind:>5} {:>10.1} {:>7.2} {a:>5.0}% {:>8.1} {b:>5.0}%",
+            seconds * 1e6,
+            read / 1e9,
+            done / 1e9
+        );
     };
     let shapes = [
         ("1.2B (32/8 heads of 64)", Shape { heads: 4, kv_heads: 8, d: 64 }),
@@ -177,7 +194,9 @@ fn main() {
             for (kind, dtype, bytes) in TYPES {
                 let layer = 2 * depth * shape.kv_heads * shape.d * bytes;
                 let layers = (192usize << 20).div_ceil(layer).max(2);
-                show(&format!("{name} @{depth}"), kind, &|| Case::new(shape, (dtype, bytes), depth - 1, 1, layers, layers));
+                show(&format!("{name} @{depth}"), kind, &|| {
+                    Case::new(shape, (dtype, bytes), depth - 1, 1, layers, layers)
+                });
             }
         }
         for (kind, dtype, bytes) in TYPES {
@@ -186,7 +205,9 @@ fn main() {
     }
     for prompt in [512, 2048] {
         for (kind, dtype, bytes) in TYPES {
-            show(&format!("prompt of {prompt}, 1.2B"), kind, &|| Case::new(shapes[0].1, (dtype, bytes), 0, prompt, 1, 1));
+            show(&format!("prompt of {prompt}, 1.2B"), kind, &|| {
+                Case::new(shapes[0].1, (dtype, bytes), 0, prompt, 1, 1)
+            });
         }
     }
 }

@@ -1,4 +1,5 @@
-//! With LLVM in it (cargo feature `gpu` of `llmcc`): where the binary finds the shared LLVM and MLIR when it runs.
+//! With LLVM in it (cargo feature `gpu` of `llmcc`): where the binary finds the shared LLVM and
+//! MLIR when it runs.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

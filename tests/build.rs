@@ -1,4 +1,5 @@
-//! With LLVM in it (cargo feature `gpu` of `llmcc`): where the tests find the shared LLVM and MLIR when they run.
+//! With LLVM in it (cargo feature `gpu` of `llmcc`): where the tests find the shared LLVM and MLIR
+//! when they run.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

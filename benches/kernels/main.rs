@@ -2,9 +2,11 @@
 //!
 //!     cargo run --release -p llmcc-benches --bin kernels
 //!
-//! First the peaks are measured with all threads: bytes streamed from memory, and multiply-adds per second of the instructions that the kernels use. Then each
-//! kernel: for few rows the weights come from memory (many matrices in turn, more than any cache holds), and the bound is the longer of
-//! streaming them and multiplying. Every figure is the median of several rounds; peaks and kernels alternate, because machines drift.
+//! First the peaks are measured with all threads: bytes streamed from memory, and multiply-adds per
+//! second of the instructions that the kernels use. Then each kernel: for few rows the weights come
+//! from memory (many matrices in turn, more than any cache holds), and the bound is the longer of
+//! streaming them and multiplying. Every figure is the median of several rounds; peaks and kernels
+//! alternate, because machines drift.
 //!
 //! Random bytes serve as weights and activations: the speed does not depend on them.
 
@@ -26,7 +28,8 @@ struct Args {
     /// Activation rows.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4, 8, 16, 64, 512])]
     rows: Vec<usize>,
-    /// Formats (w4, w4a, w8, bf16, f16, f32), all by default. After a dash the rows: w4-int8, w4-f32.
+    /// Formats (w4, w4a, w8, bf16, f16, f32), all by default. After a dash the rows: w4-int8,
+    /// w4-f32.
     #[arg(long, value_delimiter = ',')]
     format: Vec<String>,
     /// Shapes (qkv, o, gate_up, down, head, small), all but `small` by default.
@@ -41,7 +44,8 @@ struct Args {
     /// Columns per call, as the tile that the compiler chooses.
     #[arg(long, default_value_t = 128)]
     tile: usize,
-    /// MiB of matrices that are gone through before one is read again: more than caches hold, unless less is asked for.
+    /// MiB of matrices that are gone through before one is read again: more than caches hold,
+    /// unless less is asked for.
     #[arg(long, default_value_t = 256)]
     pool: usize,
     /// Rounds, of which the median is printed.
@@ -58,12 +62,29 @@ fn main() {
     };
     let team = Team::new(args.threads.max(1));
     println!("{} threads, {}, {} pages", args.threads, level.name(), args.pages);
-    println!("{:14} {:8} {:>5} {:>12} {:>12} {:>9} {:>8}", "kernel", "shape", "rows", "time", "GB/s", "GMAC/s", "of bound");
-    let wanted = |list: &[String], name: &str| list.is_empty() || list.iter().any(|l| l == name || name.split('-').next() == Some(l));
+    println!(
+        "{:14} {:8} {:>5} {:>12} {:>12} {:>9} {:>8}",
+        "kernel", "shape", "rows", "time", "GB/s", "GMAC/s", "of bound"
+    );
+    let wanted = |list: &[String], name: &str| {
+        list.is_empty() || list.iter().any(|l| l == name || name.split('-').next() == Some(l))
+    };
     for format in FORMATS.iter().filter(|f| wanted(&args.format, f.name)) {
-        for shape in SHAPES.iter().filter(|s| if args.shape.is_empty() { s.name != "small" } else { wanted(&args.shape, s.name) }) {
+        for shape in SHAPES
+            .iter()
+            .filter(|s| if args.shape.is_empty() { s.name != "small" } else { wanted(&args.shape, s.name) })
+        {
             for &rows in &args.rows {
-                let case = Case::new(format, shape, rows, args.tile, level, args.pool << 20, args.pages == "huge", args.threads);
+                let case = Case::new(
+                    format,
+                    shape,
+                    rows,
+                    args.tile,
+                    level,
+                    args.pool << 20,
+                    args.pages == "huge",
+                    args.threads,
+                );
                 let mut runs: Vec<(f64, Peaks)> = (0..args.rounds.max(1))
                     .map(|_| {
                         let peaks = peaks::measure(team, level, format.rows);

@@ -136,7 +136,8 @@ impl<'a> Case<'a> {
         seconds / (passes * self.matrices) as f64
     }
 
-    /// Computes some column tiles of a product in a thread's scratch, [`STRIP`] rows at a time, as generated code does.
+    /// Computes some column tiles of a product in a thread's scratch, [`STRIP`] rows at a time, as
+    /// generated code does.
     fn product(&self, matrix: usize, thread: usize, tiles: std::ops::Range<usize>) {
         let stride = layout::block(&self.format.weights.in_groups(self.format.group), self.shape.k).bytes;
         let columns = self.shape.n.next_multiple_of(BLOCK);
@@ -144,7 +145,8 @@ impl<'a> Case<'a> {
             let first = tile * self.tile;
             let blocks = self.tile.min(columns - first) / BLOCK;
             for row in (0..self.rows).step_by(STRIP) {
-                // SAFETY: blocks, rows and results lie in their mappings, by the sizes in `new`; the scratch of different threads is disjoint.
+                // SAFETY: blocks, rows and results lie in their mappings, by the sizes in `new`;
+                // the scratch of different threads is disjoint.
                 unsafe {
                     let args = PanelArgs {
                         w: self.weights.ptr().add(matrix * self.matrix + first / BLOCK * stride),
@@ -165,7 +167,8 @@ impl<'a> Case<'a> {
     }
 }
 
-/// Memory full of halves and floats of moderate size: no bit of an exponent's top is set, so that nothing becomes infinite or subnormal for long.
+/// Memory full of halves and floats of moderate size: no bit of an exponent's top is set, so that
+/// nothing becomes infinite or subnormal for long.
 fn noise(len: usize, huge: bool) -> Memory {
     let memory = Memory::new(len, huge).unwrap_or_else(|| panic!("no memory for {len} bytes"));
     let mut x = 0x9e37_79b9_7f4a_7c15u64;

@@ -1,4 +1,5 @@
-//! What the benchmarks of microkernels share: threads that work side by side, and what the machine can do at best.
+//! What the benchmarks of microkernels share: threads that work side by side, and what the machine
+//! can do at best.
 
 pub mod peaks;
 #[path = "../../cli/src/cmd/bench/stream.rs"]

@@ -1,4 +1,5 @@
-//! What the machine can do: bytes from memory, and multiply-adds of the instructions that a kernel is built on.
+//! What the machine can do: bytes from memory, and multiply-adds of the instructions that a kernel
+//! is built on.
 
 use std::hint::black_box;
 use std::sync::OnceLock;
@@ -118,7 +119,8 @@ mod x86 {
                     config.0[16 + 2 * tile] = 64;
                     config.0[48 + tile] = 16;
                 }
-                // SAFETY: tiles are configured first and released in the end; configuring zeroes them.
+                // SAFETY: tiles are configured first and released in the end; configuring zeroes
+                // them.
                 unsafe {
                     core::arch::asm!("ldtilecfg [{}]", in(reg) &config, options(nostack, readonly));
                     for _ in 0..n {

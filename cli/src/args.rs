@@ -49,9 +49,11 @@ pub enum Command {
     Models,
     /// Lower single GPU kernels, given as text, to code and a description of how to launch them
     Lower(LowerArgs),
-    /// Check an artifact: the hashes of all its bytes, and that it computes what it did when compiled
+    /// Check an artifact: the hashes of all its bytes, and that it computes what it did when
+    /// compiled
     Verify(VerifyArgs),
-    /// Run an artifact's golden steps and print what they compute, as JSON: how `compile` runs what it made
+    /// Run an artifact's golden steps and print what they compute, as JSON: how `compile` runs what
+    /// it made
     #[command(hide = true)]
     Golden(GoldenArgs),
     /// Lowers GPU kernels for a compiling llmcc, which is at the other end of its pipes
@@ -65,7 +67,8 @@ pub enum Command {
 pub struct CompileArgs {
     /// Checkpoint: a folder with config.json and *.safetensors, or one .safetensors file
     pub checkpoint: PathBuf,
-    /// Machine to compile for: `native`, or a name from `llmcc targets`; several, most wanted first, for a file that runs on the first that there is
+    /// Machine to compile for: `native`, or a name from `llmcc targets`; several, most wanted
+    /// first, for a file that runs on the first that there is
     #[arg(long, default_value = "native")]
     pub target: String,
     /// 4-bit weights, symmetric (an embedding table that is not the head as well keeps 8 bits)
@@ -83,31 +86,36 @@ pub struct CompileArgs {
     /// Unquantized weights of this type [default: the checkpoint's]
     #[arg(long, value_enum)]
     pub dtype: Option<FloatType>,
-    /// The fastest mixture of 4-bit, 8-bit and unquantized weights whose root mean square relative error is at most this, e.g. 0.05; instead of --w4, --w8...
+    /// The fastest mixture of 4-bit, 8-bit and unquantized weights whose root mean square relative
+    /// error is at most this, e.g. 0.05; instead of --w4, --w8...
     #[arg(long, value_name = "ERROR", value_parser = parse_budget)]
     pub error_budget: Option<f64>,
     /// Columns that share a scale in quantized weights
     #[arg(long, default_value_t = 32, value_parser = parse_group, conflicts_with_all = ["error_budget", "fp8"])]
     pub group: u16,
-    /// Activations entering quantized matrix products, on the targets that multiply such ones [default: int8 with quantized weights, on GPUs bf16]
+    /// Activations entering quantized matrix products, on the targets that multiply such ones
+    /// [default: int8 with quantized weights, on GPUs bf16]
     #[arg(long, value_enum)]
     pub act: Option<ActType>,
     /// Longest sequence, in tokens [default: the model's]
     #[arg(long, value_name = "TOKENS")]
     pub max_context: Option<usize>,
-    /// Type of cached keys and values [default: f32 for f32 models, else f16; with --error-budget: auto]
+    /// Type of cached keys and values [default: f32 for f32 models, else f16; with --error-budget:
+    /// auto]
     #[arg(long, value_enum)]
     pub kv: Option<KvType>,
     /// Keep the weights in the artifact, or beside it in <output>.weights
     #[arg(long, value_enum, default_value = "embed")]
     pub weights: Place,
-    /// Print a stage instead of writing an artifact (to -o FILE, to the terminal, or, of stages with a text for each kernel, to files in the folder -o FOLDER/)
+    /// Print a stage instead of writing an artifact (to -o FILE, to the terminal, or, of stages
+    /// with a text for each kernel, to files in the folder -o FOLDER/)
     #[arg(long, value_enum)]
     pub emit: Option<Stage>,
     /// Say for each kernel what was chosen, the runner-up and the difference in cost
     #[arg(long)]
     pub explain: bool,
-    /// Compile although the checkpoint holds tensors that the model does not use; the report lists them
+    /// Compile although the checkpoint holds tensors that the model does not use; the report lists
+    /// them
     #[arg(long)]
     pub ignore_unused: bool,
     /// Fail when a kernel takes a generic slow path
@@ -139,8 +147,13 @@ pub fn parse_wish(text: &str) -> Result<Wish, String> {
     let mut wish = Wish::NONE;
     for part in text.split(',') {
         let (name, value) = part.split_once('=').ok_or_else(|| format!("`{part}` has no value"))?;
-        let number =
-            || value.parse().ok().filter(|n| (1..=16).contains(n)).ok_or_else(|| format!("{name} is a number from 1 to 16, not `{value}`"));
+        let number = || {
+            value
+                .parse()
+                .ok()
+                .filter(|n| (1..=16).contains(n))
+                .ok_or_else(|| format!("{name} is a number from 1 to 16, not `{value}`"))
+        };
         match (name, value) {
             ("resident", _) => wish.resident = Some(number()?),
             ("warps", _) => wish.warps = Some(number()?),
@@ -214,7 +227,8 @@ pub enum KvType {
     Bf16,
     /// int8 with a scale per token and head
     Int8,
-    /// The fastest of f16, bf16 and int8 that is exact enough: error at most 0.01, or the --error-budget
+    /// The fastest of f16, bf16 and int8 that is exact enough: error at most 0.01, or the
+    /// --error-budget
     Auto,
 }
 
@@ -225,7 +239,8 @@ pub enum Place {
     Embed,
     /// In <output>.weights
     External,
-    /// Nowhere: no tensor is read; <output>.weights is for someone else to make, by the table in <output>.json (tools/gpu-check fills large models with random numbers)
+    /// Nowhere: no tensor is read; <output>.weights is for someone else to make, by the table in
+    /// <output>.json (tools/gpu-check fills large models with random numbers)
     Absent,
 }
 
@@ -337,13 +352,15 @@ pub struct EngineArgs {
     /// Threads; 0 = one per core
     #[arg(long, default_value_t = 0)]
     pub threads: u32,
-    /// Tokens the cache of keys and values holds [default: the model's longest context, at least 16384, or what fits half of the memory]
+    /// Tokens the cache of keys and values holds [default: the model's longest context, at least
+    /// 16384, or what fits half of the memory]
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u64).range(1..))]
     pub cache_tokens: Option<u64>,
     /// Keep each thread on a processor of its own (which: see taskset)
     #[arg(long)]
     pub pin: bool,
-    /// The same bits on every processor, also of bf16 products, which those with AMX otherwise sum in another order and faster
+    /// The same bits on every processor, also of bf16 products, which those with AMX otherwise sum
+    /// in another order and faster
     #[arg(long)]
     pub portable: bool,
 }
@@ -352,7 +369,13 @@ impl EngineArgs {
     /// The options that they are.
     pub fn options(&self) -> EngineOptions {
         let max_tokens = self.cache_tokens.unwrap_or(0);
-        EngineOptions { threads: self.threads, max_tokens, pin: self.pin, portable: self.portable, ..EngineOptions::default() }
+        EngineOptions {
+            threads: self.threads,
+            max_tokens,
+            pin: self.pin,
+            portable: self.portable,
+            ..EngineOptions::default()
+        }
     }
 }
 
@@ -417,7 +440,8 @@ pub struct PplArgs {
     /// Documents to use at most
     #[arg(long)]
     pub documents: Option<usize>,
-    /// Cut documents into windows of this many tokens, each with the beginning-of-text token [default: use each document up to the longest context]
+    /// Cut documents into windows of this many tokens, each with the beginning-of-text token
+    /// [default: use each document up to the longest context]
     #[arg(long)]
     pub window: Option<usize>,
     /// Print JSON
@@ -436,7 +460,9 @@ pub struct LowerArgs {
     /// GPU to lower for: a name from `llmcc targets`
     #[arg(long, default_value = "sm90")]
     pub target: String,
-    /// Schedule of products, where it should be another than the one chosen: `resident=2,warps=8,stages=4,input=whole` (or `global`), each of them optional; kernels that cannot have it are left out
+    /// Schedule of products, where it should be another than the one chosen:
+    /// `resident=2,warps=8,stages=4,input=whole` (or `global`), each of them optional; kernels that
+    /// cannot have it are left out
     #[arg(long, value_parser = parse_wish)]
     pub schedule: Option<Wish>,
     /// Folder for kernels.json and the code (machine code with ptxas in PATH, else PTX)
@@ -449,7 +475,8 @@ pub struct LowerArgs {
 pub struct VerifyArgs {
     /// Artifact
     pub artifact: PathBuf,
-    /// The root that `compile` printed when the artifact was made: anything else is refused, also an artifact whose hashes are all consistent
+    /// The root that `compile` printed when the artifact was made: anything else is refused, also
+    /// an artifact whose hashes are all consistent
     #[arg(long, value_name = "HEX", value_parser = parse_root)]
     pub root: Option<String>,
     /// Threads; 0 = one per core

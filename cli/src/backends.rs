@@ -20,12 +20,14 @@ pub struct Backends {
 }
 
 impl Backends {
-    /// With LLVM in children of `program`, which is this command line; without one, in this process.
+    /// With LLVM in children of `program`, which is this command line; without one, in this
+    /// process.
     pub fn new(program: Option<PathBuf>) -> Backends {
         Backends { cpu: CpuBackend::default(), gpu: GpuBackend::new(llvm(program), Ptxas::find()) }
     }
 
-    /// LLVM in this process, and no `ptxas`: GPU kernels as PTX only, which is what an emulator reads.
+    /// LLVM in this process, and no `ptxas`: GPU kernels as PTX only, which is what an emulator
+    /// reads.
     pub fn ptx() -> Backends {
         Backends { cpu: CpuBackend::default(), gpu: GpuBackend::new(llvm(None), None) }
     }

@@ -36,7 +36,8 @@ pub struct StoredAs {
     pub relative_rms_error: f64,
 }
 
-/// √(Σ nᵢ·eᵢ² / Σ nᵢ) over the matrices that products read, `n` being their elements and `e` the relative error that packing measured.
+/// √(Σ nᵢ·eᵢ² / Σ nᵢ) over the matrices that products read, `n` being their elements and `e` the
+/// relative error that packing measured.
 pub fn rms_error(plan: &Plan, packed: &PackReport) -> f64 {
     llmcc_passes::budget::rms_error(plan, &|i| error(packed, i).unwrap_or(0.0))
 }
@@ -47,11 +48,18 @@ fn error(packed: &PackReport, i: usize) -> Option<f64> {
 }
 
 /// The errors of all that was packed, if any version breaks the budget by them.
-pub fn excess(l: &Lowered, options: &CompileOptions, shared: &SharedWeights, reports: &[PackReport]) -> Option<Measured> {
+pub fn excess(
+    l: &Lowered,
+    options: &CompileOptions,
+    shared: &SharedWeights,
+    reports: &[PackReport],
+) -> Option<Measured> {
     let budget = options.choose.error_budget?;
     let errors = shared.errors(reports);
     // Sums in another order differ by rounding.
-    let keeps = |(v, errors): (&Version, &Vec<f64>)| llmcc_passes::budget::keeps(&v.compiled.plan, budget * (1.0 + 1e-9), &|i| errors[i]);
+    let keeps = |(v, errors): (&Version, &Vec<f64>)| {
+        llmcc_passes::budget::keeps(&v.compiled.plan, budget * (1.0 + 1e-9), &|i| errors[i])
+    };
     if reports.iter().all(|r| r.tensors.is_empty()) || l.versions.iter().zip(&errors).all(keeps) {
         return None;
     }
@@ -74,12 +82,17 @@ pub fn largest(reports: &[PackReport]) -> String {
     all.iter().take(3).map(|(e, name)| format!("{name} {:.2} %", e * 100.0)).collect::<Vec<_>>().join(", ")
 }
 
-/// The budget, what of it a version uses, and what was chosen; `None` where nothing was to be chosen.
+/// The budget, what of it a version uses, and what was chosen; `None` where nothing was to be
+/// chosen.
 pub fn budget(v: &Version, options: &CompileOptions, packed: &PackReport) -> Option<Budget> {
     if v.compiled.stored.is_empty() {
         return None;
     }
-    let stored = |s: &Stored| StoredAs { what: s.subject.clone(), form: s.form.clone(), relative_rms_error: stored_error(v, s, packed) };
+    let stored = |s: &Stored| StoredAs {
+        what: s.subject.clone(),
+        form: s.form.clone(),
+        relative_rms_error: stored_error(v, s, packed),
+    };
     Some(Budget {
         error_budget: options.choose.error_budget,
         predicted_rms_error: v.compiled.error,
@@ -88,7 +101,8 @@ pub fn budget(v: &Version, options: &CompileOptions, packed: &PackReport) -> Opt
     })
 }
 
-/// The error of what a decision was about, as packed; that by which it was decided where nothing was packed, or a cache.
+/// The error of what a decision was about, as packed; that by which it was decided where nothing
+/// was packed, or a cache.
 fn stored_error(v: &Version, stored: &Stored, packed: &PackReport) -> f64 {
     let of_packed = || llmcc_passes::budget::error_of(stored, &v.compiled.plan, &|i| error(packed, i).unwrap_or(0.0));
     (!packed.tensors.is_empty()).then(of_packed).flatten().unwrap_or(stored.error)

@@ -73,7 +73,8 @@ impl Error {
         Error::Io { action, path: path.into(), source }
     }
 
-    /// What an artifact says of a field of `llmcc_options`, in terms of the options that set it on the command line.
+    /// What an artifact says of a field of `llmcc_options`, in terms of the options that set it on
+    /// the command line.
     #[must_use]
     pub fn in_options(self) -> Error {
         let ours = |message: String| message.replace("max_tokens", "--cache-tokens");

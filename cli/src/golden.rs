@@ -1,13 +1,17 @@
-//! Golden vectors: what an artifact computed where it was made, kept in its manifest, so that `llmcc verify` can tell whether it still computes the same.
+//! Golden vectors: what an artifact computed where it was made, kept in its manifest, so that
+//! `llmcc verify` can tell whether it still computes the same.
 //!
-//! The steps are fixed but for their token ids, which follow from a seed: the hash of code and weights. So an artifact whose weights were changed
-//! together with all hashes of them is asked for other tokens than its golden vectors are about, and fails. Logits are compared bit for bit: they do not
-//! depend on threads or batching. They are those of one version of the model, for a processor; another version of the same artifact rounds elsewhere, and is
-//! held against them with a tolerance ([`Distance`]).
+//! The steps are fixed but for their token ids, which follow from a seed: the hash of code and
+//! weights. So an artifact whose weights were changed together with all hashes of them is asked for
+//! other tokens than its golden vectors are about, and fails. Logits are compared bit for bit: they
+//! do not depend on threads or batching. They are those of one version of the model, for a
+//! processor; another version of the same artifact rounds elsewhere, and is held against them with
+//! a tolerance ([`Distance`]).
 //!
-//! `llmcc compile` runs the finished artifact in a child process, under its temporary name: generated code cannot take the compiler down.
-//! For small models it also evaluates the plan with [`llmcc_ir::eval`], which shares no code with the artifact, and refuses to write an
-//! artifact that is further from it than [`bound`].
+//! `llmcc compile` runs the finished artifact in a child process, under its temporary name:
+//! generated code cannot take the compiler down. For small models it also evaluates the plan with
+//! [`llmcc_ir::eval`], which shares no code with the artifact, and refuses to write an artifact
+//! that is further from it than [`bound`].
 
 mod oracle;
 mod run;
@@ -35,10 +39,12 @@ use sha2::{Digest, Sha256};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
-/// Version of the steps and of what is stored: changes with [`SHAPES`], [`ENTRIES`], [`seed`] or [`Computed`].
+/// Version of the steps and of what is stored: changes with [`SHAPES`], [`ENTRIES`], [`seed`] or
+/// [`Computed`].
 pub const SCHEME: u32 = 2;
-/// Tokens of each step as runs of `(sequence, tokens)`: a prompt over two page borders, single tokens, a batch of a prompt around a single token of the first
-/// sequence, both sequences at once. Every regime of the plan is used.
+/// Tokens of each step as runs of `(sequence, tokens)`: a prompt over two page borders, single
+/// tokens, a batch of a prompt around a single token of the first sequence, both sequences at once.
+/// Every regime of the plan is used.
 const SHAPES: &[&[(usize, usize)]] = &[&[(0, 40)], &[(0, 1)], &[(0, 1)], &[(1, 9), (0, 1), (1, 8)], &[(0, 1), (1, 1)]];
 /// Sequences in [`SHAPES`].
 const SEQUENCES: usize = 2;
@@ -47,9 +53,11 @@ const ENTRIES: usize = 32;
 /// Tokens that the cache must hold for all steps.
 const CACHE_TOKENS: u64 = 128;
 
-/// Models whose steps take more multiply-adds than this are not evaluated: it would take more than about a second.
+/// Models whose steps take more multiply-adds than this are not evaluated: it would take more than
+/// about a second.
 const EVALUATED: u64 = 200_000_000;
-/// How much further an artifact's logits may be from the evaluator's than those are from themselves when weights change by some units in the last place.
+/// How much further an artifact's logits may be from the evaluator's than those are from themselves
+/// when weights change by some units in the last place.
 const CONDITION: f64 = 4.0;
 
 /// One call of `llmcc_step`.
@@ -88,13 +96,15 @@ pub struct Golden {
 /// What compiling knows about an artifact's results.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// Golden vectors, and their largest relative difference to the evaluator's result where the model is small enough for that.
+    /// Golden vectors, and their largest relative difference to the evaluator's result where the
+    /// model is small enough for that.
     Vectors(Golden, Option<f64>),
     /// None, and why.
     Absent(String),
 }
 
-/// The seed of the steps of an artifact: the first bytes of a SHA-256 of the hashes of its code and weights ([`llmcc_abi::tree`]).
+/// The seed of the steps of an artifact: the first bytes of a SHA-256 of the hashes of its code and
+/// weights ([`llmcc_abi::tree`]).
 pub fn seed((code, weights): (Hash, Hash)) -> u64 {
     let hash = Sha256::new().chain_update(code).chain_update(weights).finalize();
     hash.iter().take(8).fold(0, |s, b| s << 8 | u64::from(*b))
@@ -116,7 +126,8 @@ pub fn steps(seed: u64, vocab: usize, max_context: usize) -> Vec<Step> {
             step.seqs.extend(std::iter::repeat_n(*seq, n));
         }
         let last = |i: usize| !step.seqs[i + 1..].contains(&step.seqs[i]);
-        step.out_rows = (0..step.tokens.len()).filter(|i| matches!(i, 0 | 15 | 16) || last(*i)).map(|i| i as u32).collect();
+        step.out_rows =
+            (0..step.tokens.len()).filter(|i| matches!(i, 0 | 15 | 16) || last(*i)).map(|i| i as u32).collect();
         if !step.tokens.is_empty() {
             out.push(step);
         }
@@ -177,7 +188,9 @@ impl Computed {
     /// The logits kept of a row.
     fn row(&self, row: usize) -> Vec<f32> {
         let digits = self.rows.get(row).map_or("", String::as_str).as_bytes();
-        let value = |d: &[u8]| u32::from_str_radix(std::str::from_utf8(d).unwrap_or_default(), 16).map_or(f32::NAN, f32::from_bits);
+        let value = |d: &[u8]| {
+            u32::from_str_radix(std::str::from_utf8(d).unwrap_or_default(), 16).map_or(f32::NAN, f32::from_bits)
+        };
         digits.chunks(8).map(value).collect()
     }
 }
@@ -185,14 +198,22 @@ impl Computed {
 /// The first logit that is not finite: step, row, entry, value.
 fn not_finite(steps: &[Computed], vocab: usize) -> Option<(usize, usize, usize, f32)> {
     let rows = steps.iter().enumerate().flat_map(|(i, s)| (0..s.rows.len()).map(move |r| (i, r, s)));
-    rows.flat_map(|(i, r, s)| entries(vocab).zip(s.row(r)).map(move |(e, v)| (i, r, e, v))).find(|(.., v)| !v.is_finite())
+    rows.flat_map(|(i, r, s)| entries(vocab).zip(s.row(r)).map(move |(e, v)| (i, r, e, v)))
+        .find(|(.., v)| !v.is_finite())
 }
 
-/// Runs the finished artifact at `path` for its golden vectors and holds them against the evaluator.
+/// Runs the finished artifact at `path` for its golden vectors and holds them against the
+/// evaluator.
 ///
 /// # Errors
 /// It does not run; logits that are not finite; a difference to the evaluator beyond [`bound`].
-pub fn examine(l: &Lowered, shared: &SharedWeights, options: &CompileOptions, path: &Path, seed: u64) -> Result<Outcome, Error> {
+pub fn examine(
+    l: &Lowered,
+    shared: &SharedWeights,
+    options: &CompileOptions,
+    path: &Path,
+    seed: u64,
+) -> Result<Outcome, Error> {
     if options.place == WeightsPlace::Absent {
         return Ok(Outcome::Absent("compiled without its weights".into()));
     }
@@ -225,7 +246,8 @@ pub fn examine(l: &Lowered, shared: &SharedWeights, options: &CompileOptions, pa
     Ok(Outcome::Vectors(Golden { scheme: SCHEME, target: version.target.name.into(), steps: computed }, difference))
 }
 
-/// The version that the runtime takes on this machine's processor, that for its highest level; else why there is none.
+/// The version that the runtime takes on this machine's processor, that for its highest level; else
+/// why there is none.
 fn runs_here(versions: &[Version]) -> Result<usize, String> {
     let cpus = || versions.iter().enumerate().filter(|(_, v)| v.target.family() == Family::Cpu);
     if let Some((ran, _)) = cpus().filter(|(_, v)| v.target.runs_here()).max_by_key(|(_, v)| v.target.cpu()) {
@@ -240,7 +262,8 @@ fn runs_here(versions: &[Version]) -> Result<usize, String> {
     })
 }
 
-/// How far what a version computed is from the evaluator's result, relative to the largest logit. `weights` is its part of the weights segment of the artifact at `path`.
+/// How far what a version computed is from the evaluator's result, relative to the largest logit.
+/// `weights` is its part of the weights segment of the artifact at `path`.
 fn hold_against_evaluator(
     plan: &Plan,
     (span, offsets): &(Span, Vec<u64>),
@@ -267,7 +290,8 @@ fn hold_against_evaluator(
                  was written: scale the checkpoint's weights down (a model that was trained has no such values); --no-golden writes it all the same"
             )));
         }
-        // What is rounding depends on the model: one with huge weights may turn on the last bits of a score.
+        // What is rounding depends on the model: one with huge weights may turn on the last bits of
+        // a score.
         allowed = allowed.max(CONDITION * sensitivity(plan, weights, steps, &evaluated)?);
     }
     if found > allowed {
@@ -309,7 +333,9 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
 
 /// The first difference between golden vectors and what was computed, in words.
 pub fn difference(want: &[Computed], got: &[Computed], vocab: usize, steps: &[Step]) -> Option<String> {
-    if want.len() != got.len() || want.iter().zip(got).any(|(w, g)| w.tokens != g.tokens || w.rows.len() != g.rows.len()) {
+    if want.len() != got.len()
+        || want.iter().zip(got).any(|(w, g)| w.tokens != g.tokens || w.rows.len() != g.rows.len())
+    {
         return Some("its golden vectors are of other steps than this llmcc computes".into());
     }
     let (i, (w, g)) = want.iter().zip(got).enumerate().find(|(_, (w, g))| w != g)?;
@@ -318,17 +344,24 @@ pub fn difference(want: &[Computed], got: &[Computed], vocab: usize, steps: &[St
         let token = steps.get(i).and_then(|s| s.out_rows.get(row)).copied().unwrap_or_default();
         for (entry, (a, b)) in entries(vocab).zip(w.row(row).into_iter().zip(g.row(row))) {
             if a.to_bits() != b.to_bits() {
-                return Some(format!("{place}: logit {entry} after token {token} is {b:?}, when compiled it was {a:?}"));
+                return Some(format!(
+                    "{place}: logit {entry} after token {token} is {b:?}, when compiled it was {a:?}"
+                ));
             }
         }
     }
-    Some(format!("{place}: logits differ from when it was compiled (SHA-256 {}, was {}), in entries that are not kept", g.sha256, w.sha256))
+    Some(format!(
+        "{place}: logits differ from when it was compiled (SHA-256 {}, was {}), in entries that are not kept",
+        g.sha256, w.sha256
+    ))
 }
 
-/// How far logits are from golden vectors of another version, or from those of the same tokens in steps of other sizes.
+/// How far logits are from golden vectors of another version, or from those of the same tokens in
+/// steps of other sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Distance {
-    /// Root mean square of the differences, relative to that of the logits; 0 where some are not finite.
+    /// Root mean square of the differences, relative to that of the logits; 0 where some are not
+    /// finite.
     pub relative: f64,
     /// Whether all logits are finite.
     pub finite: bool,
@@ -347,12 +380,16 @@ impl Distance {
         Distance { relative: if finite { relative } else { 0.0 }, finite, same_bits }
     }
 
-    /// Of what was computed from golden vectors, as far as their logits are kept; `None` when they are of other steps.
+    /// Of what was computed from golden vectors, as far as their logits are kept; `None` when they
+    /// are of other steps.
     pub fn between(want: &[Computed], got: &[Computed]) -> Option<Distance> {
-        if want.len() != got.len() || want.iter().zip(got).any(|(w, g)| w.tokens != g.tokens || w.rows.len() != g.rows.len()) {
+        if want.len() != got.len()
+            || want.iter().zip(got).any(|(w, g)| w.tokens != g.tokens || w.rows.len() != g.rows.len())
+        {
             return None;
         }
-        let logits = |all: &[Computed]| all.iter().flat_map(|s| (0..s.rows.len()).flat_map(|r| s.row(r))).collect::<Vec<f32>>();
+        let logits =
+            |all: &[Computed]| all.iter().flat_map(|s| (0..s.rows.len()).flat_map(|r| s.row(r))).collect::<Vec<f32>>();
         Some(Distance { same_bits: want == got, ..Distance::of(&logits(want), &logits(got)) })
     }
 }

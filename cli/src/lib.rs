@@ -1,7 +1,9 @@
-//! The `llmcc` command line: `compile` makes artifacts, everything else uses them through the C API inside.
+//! The `llmcc` command line: `compile` makes artifacts, everything else uses them through the C API
+//! inside.
 //!
-//! [`session`] is the compiler driver (a library, so that tests and tools can call it); [`loaded`] opens an artifact;
-//! [`cmd`] has a file per subcommand. Errors are values of [`Error`], printed once, here.
+//! [`session`] is the compiler driver (a library, so that tests and tools can call it); [`loaded`]
+//! opens an artifact; [`cmd`] has a file per subcommand. Errors are values of [`Error`], printed
+//! once, here.
 
 pub mod args;
 pub mod backends;
@@ -57,11 +59,15 @@ pub fn main() -> ExitCode {
 /// A panic is a bug of llmcc, never the user's fault: say so, and how to report it.
 fn report_panics() {
     std::panic::set_hook(Box::new(|info| {
-        // A closed stdout (`llmcc inspect m.so | head`) panics inside `println!`; that is the reader's choice.
+        // A closed stdout (`llmcc inspect m.so | head`) panics inside `println!`; that is the
+        // reader's choice.
         if info.to_string().contains("Broken pipe") {
             std::process::exit(0);
         }
         eprintln!("internal error: {info}");
-        eprintln!("This is a bug in llmcc {}. Please report it with the command line and this message.", env!("CARGO_PKG_VERSION"));
+        eprintln!(
+            "This is a bug in llmcc {}. Please report it with the command line and this message.",
+            env!("CARGO_PKG_VERSION")
+        );
     }));
 }

@@ -16,8 +16,8 @@ use llmcc_passes::pack::{TensorBytes, WeightSource};
 use llmcc_passes::{ActPolicy, Compiled};
 use std::time::{Duration, Instant};
 
-/// Formats that a mixture within an error budget is made of, besides the checkpoint's own. Each is the smallest of its kind at some error: 4.125 bits per weight, 4.25,
-/// 4.5, 5, 8.125.
+/// Formats that a mixture within an error budget is made of, besides the checkpoint's own. Each is
+/// the smallest of its kind at some error: 4.125 bits per weight, 4.25, 4.5, 5, 8.125.
 const MIXTURE: &[Format] = &[
     Format::new(Elem::W4, 128),
     Format::new(Elem::W4, 64),
@@ -73,13 +73,16 @@ pub struct Version {
     pub act: ActPolicy,
 }
 
-/// Opens the checkpoint and lifts it to the graph level. Also returns what of the checkpoint was left aside.
+/// Opens the checkpoint and lifts it to the graph level. Also returns what of the checkpoint was
+/// left aside.
 ///
 /// # Errors
 /// Whatever is wrong with the checkpoint.
 pub fn lift(options: &CompileOptions) -> Result<(Checkpoint, Module, Vec<String>), Error> {
     let checkpoint = Checkpoint::open(&options.checkpoint)?;
-    let lift_with = |kv_dtype| llmcc_frontends::lift(&checkpoint, &llmcc_frontends::Options { kv_dtype, max_context: options.max_context });
+    let lift_with = |kv_dtype| {
+        llmcc_frontends::lift(&checkpoint, &llmcc_frontends::Options { kv_dtype, max_context: options.max_context })
+    };
     let mut module = lift_with(options.kv.unwrap_or(KvDType::F16))?;
     if options.kv.is_none() && !options.choose.kv && weight_format(options, &module) == Format::F32 {
         module = lift_with(KvDType::F32)?;
@@ -91,7 +94,8 @@ pub fn lift(options: &CompileOptions) -> Result<(Checkpoint, Module, Vec<String>
 /// Fields that nobody knows, and with [`CompileOptions::ignore_unused`] the tensors without a use.
 fn left_aside(options: &CompileOptions, checkpoint: &Checkpoint, module: &Module) -> Result<Vec<String>, Error> {
     let unread = llmcc_frontends::arch::config(checkpoint)?.unread;
-    let mut warnings: Vec<String> = unread.into_iter().map(|field| format!("config.json: {field}, which is not read")).collect();
+    let mut warnings: Vec<String> =
+        unread.into_iter().map(|field| format!("config.json: {field}, which is not read")).collect();
     match llmcc_frontends::unused::find(checkpoint, module)? {
         Some(unused) if options.ignore_unused => warnings.push(unused.to_string()),
         Some(unused) => return Err(FrontendError::UnusedTensors(unused).into()),
@@ -117,20 +121,23 @@ pub fn stored_format(module: &Module) -> Format {
 /// Everything up to machine code.
 ///
 /// # Errors
-/// Whatever is wrong with the checkpoint; [`Error::Failed`] for generic kernels with `deny_fallback`.
+/// Whatever is wrong with the checkpoint; [`Error::Failed`] for generic kernels with
+/// `deny_fallback`.
 pub fn lower(options: &CompileOptions, backend: &dyn Backend) -> Result<Lowered, Error> {
     let mut phases = Phases::default();
     let (checkpoint, module, warnings) = phases.time("read", || lift(options))?;
     let texts = phases.time("tokenizer", || TextAssets::load(&checkpoint))?;
     let format = weight_format(options, &module);
     // What is not packed is not measured by packing either.
-    let mut whole = (options.place == WeightsPlace::Absent && options.choose.error_budget.is_some()).then(Measured::new);
+    let mut whole =
+        (options.place == WeightsPlace::Absent && options.choose.error_budget.is_some()).then(Measured::new);
     let versions = versions(options, (&checkpoint, &module), backend, whole.as_mut(), &mut phases)?;
     Ok(Lowered { checkpoint, texts, module, warnings, format, versions, phases })
 }
 
 impl Lowered {
-    /// The version for the most wanted target: what is said of a model as a whole (its plan, its predicted speed) is said of this one.
+    /// The version for the most wanted target: what is said of a model as a whole (its plan, its
+    /// predicted speed) is said of this one.
     pub fn preferred(&self) -> &Version {
         &self.versions[0]
     }
@@ -162,10 +169,15 @@ fn versions(
     if options.targets.is_empty() {
         return Err(Error::Usage("name at least one target (`llmcc targets` lists them)".into()));
     }
-    options.targets.iter().map(|target| version(options, target, model, backend, whole.as_deref_mut(), phases)).collect()
+    options
+        .targets
+        .iter()
+        .map(|target| version(options, target, model, backend, whole.as_deref_mut(), phases))
+        .collect()
 }
 
-/// Compiles the model for one target. With `whole`, an error budget is kept by errors of whole weights, which are added there; else by samples.
+/// Compiles the model for one target. With `whole`, an error budget is kept by errors of whole
+/// weights, which are added there; else by samples.
 fn version(
     options: &CompileOptions,
     target: &'static TargetSpec,
@@ -205,7 +217,8 @@ fn pass_options(options: &CompileOptions, target: &'static TargetSpec, module: &
 fn stored_formats(module: &Module) -> Vec<Format> {
     let matrices = || module.weights.iter().filter(|w| w.ty.shape.len() == 2);
     let all = [(DType::F32, Format::F32), (DType::F16, Format::F16), (DType::Bf16, Format::BF16)];
-    let mut found: Vec<Format> = all.into_iter().filter(|(t, _)| matrices().any(|w| w.ty.dtype == *t)).map(|(_, f)| f).collect();
+    let mut found: Vec<Format> =
+        all.into_iter().filter(|(t, _)| matrices().any(|w| w.ty.dtype == *t)).map(|(_, f)| f).collect();
     if found.is_empty() {
         found.push(Format::F32);
     }
@@ -213,8 +226,13 @@ fn stored_formats(module: &Module) -> Vec<Format> {
 }
 
 fn deny_fallback(compiled: &Compiled, objects: &[Object]) -> Result<(), Error> {
-    let slow: Vec<String> =
-        compiled.plan.kernels.iter().zip(objects).filter_map(|(k, o)| o.generic.map(|why| format!("  {}: {why}", k.name))).collect();
+    let slow: Vec<String> = compiled
+        .plan
+        .kernels
+        .iter()
+        .zip(objects)
+        .filter_map(|(k, o)| o.generic.map(|why| format!("  {}: {why}", k.name)))
+        .collect();
     if slow.is_empty() {
         return Ok(());
     }

@@ -1,7 +1,10 @@
-//! The manifest inside every artifact: where it comes from, what was chosen, what it needs, how exact it is.
+//! The manifest inside every artifact: where it comes from, what was chosen, what it needs, how
+//! exact it is.
 //!
-//! Nothing in it depends on the day, the machine or the folder: same input and options give the same bytes. Its text is JSON whose members have the names of the fields here.
-//! Readers take members that are missing as empty and leave those aside that they do not know, so that manifests of other versions can be shown.
+//! Nothing in it depends on the day, the machine or the folder: same input and options give the
+//! same bytes. Its text is JSON whose members have the names of the fields here. Readers take
+//! members that are missing as empty and leave those aside that they do not know, so that manifests
+//! of other versions can be shown.
 
 mod build;
 
@@ -151,7 +154,8 @@ pub struct Version {
     pub predicted: Predicted,
 }
 
-/// Bytes of memory: `weights + kv_per_token·cached tokens + per_token·T + per_row·R` with `T` tokens and `R` rows of logits in a step.
+/// Bytes of memory: `weights + kv_per_token·cached tokens + per_token·T + per_row·R` with `T`
+/// tokens and `R` rows of logits in a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs)]
@@ -164,7 +168,8 @@ pub struct Memory {
     pub per_row: usize,
 }
 
-/// Attention states of one lifetime: those with the same window, of which a sequence keeps no more than the window, a chunk and some pages.
+/// Attention states of one lifetime: those with the same window, of which a sequence keeps no more
+/// than the window, a chunk and some pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StateGroup {
@@ -188,7 +193,8 @@ pub struct Certificate {
     pub budget: Option<Budget>,
     /// Everything that is an approximation of the checkpoint.
     pub lossy: Vec<String>,
-    /// Largest relative difference of the golden logits to the evaluator's, where the model is small enough for that.
+    /// Largest relative difference of the golden logits to the evaluator's, where the model is
+    /// small enough for that.
     pub golden_difference_to_evaluator: Option<f64>,
 }
 
@@ -232,7 +238,8 @@ impl Manifest {
     /// Not an artifact, or damaged.
     pub fn of(path: &Path) -> Result<Manifest, Error> {
         let text = llmcc_codegen::locate::manifest(path)?;
-        let unreadable = |e| Error::Artifact { path: path.to_owned(), message: format!("its manifest is unreadable: {e}") };
+        let unreadable =
+            |e| Error::Artifact { path: path.to_owned(), message: format!("its manifest is unreadable: {e}") };
         Manifest::parse(&text).map_err(unreadable)
     }
 }

@@ -15,11 +15,13 @@ use std::path::PathBuf;
 pub struct CompileOptions {
     /// Folder or file.
     pub checkpoint: PathBuf,
-    /// Targets, at least one, the most wanted first: the artifact has a version of the model for each.
+    /// Targets, at least one, the most wanted first: the artifact has a version of the model for
+    /// each.
     pub targets: Vec<&'static TargetSpec>,
     /// Storage of the matrix weights; `None`: as in the checkpoint.
     pub weights: Option<Format>,
-    /// Activations entering quantized products, on the targets that multiply such ones; `None` and elsewhere: what suits weights and target.
+    /// Activations entering quantized products, on the targets that multiply such ones; `None` and
+    /// elsewhere: what suits weights and target.
     pub act: Option<ActPolicy>,
     /// KV cache type; `None`: as [`Choose::kv`] finds, else f32 for f32 weights, else f16.
     pub kv: Option<KvDType>,
@@ -42,7 +44,8 @@ pub struct CompileOptions {
 /// What the compiler chooses by cost and error, where nothing is asked for.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Choose {
-    /// Choose weight formats, this being the largest root mean square relative error (see `llmcc_passes::Options::error_budget`).
+    /// Choose weight formats, this being the largest root mean square relative error (see
+    /// `llmcc_passes::Options::error_budget`).
     pub error_budget: Option<f64>,
     /// Choose the KV cache type.
     pub kv: bool,
@@ -62,7 +65,8 @@ pub fn find_target(name: &str) -> Result<&'static TargetSpec, Error> {
 /// The targets in a list of names with commas, without repetitions.
 ///
 /// # Errors
-/// [`Error::Usage`] listing the targets, or naming two that the runtime could not choose between: those of one instruction-set level.
+/// [`Error::Usage`] listing the targets, or naming two that the runtime could not choose between:
+/// those of one instruction-set level.
 pub fn find_targets(names: &str) -> Result<Vec<&'static TargetSpec>, Error> {
     let mut found: Vec<(&str, &TargetSpec)> = vec![];
     for name in names.split(',').map(str::trim) {

@@ -1,4 +1,5 @@
-//! Files that a command writes: never over a file of the checkpoint, whole or not at all, and nothing of them left behind when a signal ends the process.
+//! Files that a command writes: never over a file of the checkpoint, whole or not at all, and
+//! nothing of them left behind when a signal ends the process.
 
 use crate::Error;
 use llmcc_codegen::link::{Pending, remove_unfinished};
@@ -9,7 +10,8 @@ use std::io::Read;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Refuses an output that is one of the checkpoint's own files, under whatever name. Artifacts that were put into its folder may be replaced.
+/// Refuses an output that is one of the checkpoint's own files, under whatever name. Artifacts that
+/// were put into its folder may be replaced.
 ///
 /// # Errors
 /// [`Error::Usage`] naming both.
@@ -21,9 +23,11 @@ pub fn spare_checkpoint(out: &Path, checkpoint: &Path) -> Result<(), Error> {
     let same = |path: &PathBuf| fs::metadata(path).is_ok_and(|m| identity(&m) == identity(&written));
     match files_of(checkpoint).into_iter().find(same) {
         None => Ok(()),
-        Some(file) => {
-            Err(Error::Usage(format!("-o {} would replace {}, a file of the checkpoint: give another name", out.display(), file.display())))
-        }
+        Some(file) => Err(Error::Usage(format!(
+            "-o {} would replace {}, a file of the checkpoint: give another name",
+            out.display(),
+            file.display()
+        ))),
     }
 }
 
@@ -43,7 +47,8 @@ fn files_of(checkpoint: &Path) -> Vec<PathBuf> {
     fs::read_dir(folder).map(|entries| entries.flatten().map(|e| e.path()).collect()).unwrap_or_default()
 }
 
-/// Writes a text to `path`. A device or pipe (`/dev/stdout`) gets it as it is; a file appears when complete.
+/// Writes a text to `path`. A device or pipe (`/dev/stdout`) gets it as it is; a file appears when
+/// complete.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -58,8 +63,9 @@ pub fn write_text(path: &Path, text: &str) -> Result<(), Error> {
     }
 }
 
-/// Removes what is unfinished when a signal ends the process: from the terminal (`SIGINT`), from outside (`SIGTERM`), or because the terminal went away
-/// (`SIGHUP`). One that the caller has told us to ignore (`nohup`) stays ignored.
+/// Removes what is unfinished when a signal ends the process: from the terminal (`SIGINT`), from
+/// outside (`SIGTERM`), or because the terminal went away (`SIGHUP`). One that the caller has told
+/// us to ignore (`nohup`) stays ignored.
 pub fn clean_up_on_signals() {
     let wanted: Vec<i32> = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|s| !is_ignored(*s)).collect();
     // Without them output is made all the same; an interrupted run then leaves its temporary file.

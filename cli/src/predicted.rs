@@ -1,4 +1,5 @@
-//! What the cost model predicts for each kernel, as it stands in the manifest: enough for `llmcc bench` to compare with what it measures.
+//! What the cost model predicts for each kernel, as it stands in the manifest: enough for
+//! `llmcc bench` to compare with what it measures.
 
 use llmcc_ir::plan::{Plan, Regime};
 use llmcc_ir::target::{RowKind, TargetSpec};
@@ -148,7 +149,8 @@ fn sizes(smallest: usize, largest: usize) -> Vec<usize> {
 }
 
 impl KernelCost {
-    /// A launch with `m` rows: between the points by proportion, beyond the last as if costs grew in proportion to the rows.
+    /// A launch with `m` rows: between the points by proportion, beyond the last as if costs grew
+    /// in proportion to the rows.
     pub fn at(&self, m: f64) -> Point {
         let after = self.points.iter().position(|p| p.m >= m);
         match (after, self.points.last()) {

@@ -27,10 +27,14 @@ pub fn closing(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path) 
     };
     let targets: Vec<_> = l.versions.iter().map(|v| v.target.name).collect();
     let _ = writeln!(s, "{}: {} for {}{beside}", out.display(), bytes(f.bytes as f64), targets.join(", "));
-    let formats: Vec<_> = manifest::bytes_by_format(plan).into_iter().map(|(k, v)| format!("{k} {}", bytes(v as f64))).collect();
+    let formats: Vec<_> =
+        manifest::bytes_by_format(plan).into_iter().map(|(k, v)| format!("{k} {}", bytes(v as f64))).collect();
     let _ = writeln!(s, "  weights     {} ({})", bytes(plan.weight_bytes() as f64), formats.join(", "));
     for (tensor, format) in other_formats(l, f) {
-        let _ = writeln!(s, "              {tensor} as {format}: its rows are looked up, not multiplied, so fewer bits would save no time");
+        let _ = writeln!(
+            s,
+            "              {tensor} as {format}: its rows are looked up, not multiplied, so fewer bits would save no time"
+        );
     }
     let (runtime, runtime_bytes) = f.runtime;
     let which = match runtime {
@@ -51,7 +55,11 @@ pub fn closing(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path) 
     for v in &l.versions {
         let (rate, cores) = (1.0 / v.compiled.predicted_decode_seconds(), v.target.cores);
         let what = if v.target.family() == Family::Cpu { "cores" } else { "multiprocessors" };
-        let _ = writeln!(s, "  predicted   {rate:.1} tokens/s at batch 1 on {cores} {what} (roofline of {})", v.target.name);
+        let _ = writeln!(
+            s,
+            "  predicted   {rate:.1} tokens/s at batch 1 on {cores} {what} (roofline of {})",
+            v.target.name
+        );
     }
     let _ = writeln!(s, "  memory      {}", memory(l));
     for v in &l.versions {
@@ -73,7 +81,9 @@ fn other_formats<'a>(l: &Lowered, f: &'a Finished) -> Vec<(&'a str, Format)> {
     let asked = l.format;
     let weights = l.preferred().compiled.plan.weights.iter().zip(&f.packed.tensors);
     let other = |(w, t): (&PackedWeight, &'a TensorReport)| match w.storage {
-        Storage::Matrix { format, .. } if asked.is_quantized() && format.def().name != asked.def().name => Some((t.name.as_str(), format)),
+        Storage::Matrix { format, .. } if asked.is_quantized() && format.def().name != asked.def().name => {
+            Some((t.name.as_str(), format))
+        }
         _ => None,
     };
     weights.filter_map(other).collect()
@@ -127,7 +137,11 @@ fn memory(l: &Lowered) -> String {
     let kv = manifest::kv_bytes_per_token(plan);
     let context = plan.info.max_context;
     let peak = plan.weight_bytes() + kv * context + per_token * 512 + per_row;
-    format!("{} at the full context of {context} (cache {} per token, prefill in chunks of 512)", bytes(peak as f64), bytes(kv as f64))
+    format!(
+        "{} at the full context of {context} (cache {} per token, prefill in chunks of 512)",
+        bytes(peak as f64),
+        bytes(kv as f64)
+    )
 }
 
 /// For each stored form and each kernel that was chosen: the choice, the runner-up, the difference.

@@ -1,6 +1,7 @@
 //! The compiler driver: checkpoint → graph → plan → machine code → artifact.
 //!
-//! [`crate::options`] says what to compile, [`lower`] makes plans and machine code of it, [`finish`] packs the weights and writes the artifact.
+//! [`crate::options`] says what to compile, [`lower`] makes plans and machine code of it,
+//! [`finish`] packs the weights and writes the artifact.
 
 use crate::Error;
 use crate::certificate;
@@ -78,7 +79,8 @@ fn link(
     Ok(Linked { linker, code, runtime: (kind, runtime.len()), shared, packed })
 }
 
-/// As [`link`]; where what was packed breaks the error budget, since the forms were chosen by samples, they are chosen again, by what is known now.
+/// As [`link`]; where what was packed breaks the error budget, since the forms were chosen by
+/// samples, they are chosen again, by what is known now.
 fn link_within_budget(
     l: &mut Lowered,
     options: &CompileOptions,
@@ -106,11 +108,13 @@ fn link_within_budget(
     }
 }
 
-/// Packs the weights, writes the artifact and, if asked for, runs it before it gets its name. `progress` hears bytes of packed weights done, of the total. Where the packed weights break the
+/// Packs the weights, writes the artifact and, if asked for, runs it before it gets its name.
+/// `progress` hears bytes of packed weights done, of the total. Where the packed weights break the
 /// error budget, `lowered` is compiled again with `backend`.
 ///
 /// # Errors
-/// Bad values in the checkpoint; a budget that cannot be kept; the output cannot be written; the artifact does not compute what it should. Nothing is left behind.
+/// Bad values in the checkpoint; a budget that cannot be kept; the output cannot be written; the
+/// artifact does not compute what it should. Nothing is left behind.
 pub fn finish(
     lowered: &mut Lowered,
     options: &CompileOptions,
@@ -176,7 +180,12 @@ struct Packed {
 }
 
 /// Packs the weights of all versions, list after list, while the checkpoint's files are hashed.
-fn pack_all(lowered: &Lowered, shared: &SharedWeights, linker: &mut Linker, progress: &mut dyn FnMut(u64, u64)) -> Result<Packed, Error> {
+fn pack_all(
+    lowered: &Lowered,
+    shared: &SharedWeights,
+    linker: &mut Linker,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Packed, Error> {
     let source = Source(&lowered.checkpoint);
     let total = shared.bytes().iter().sum();
     std::thread::scope(|s| {

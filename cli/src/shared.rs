@@ -1,7 +1,9 @@
-//! Weights of an artifact with versions for several machines: versions that read weights in the same order share them.
+//! Weights of an artifact with versions for several machines: versions that read weights in the
+//! same order share them.
 //!
-//! Processors of all levels read panels, GPUs of all kinds fragments. So there is one list of distinct weights per order, packed once; each version finds its own in it.
-//! The first version's weights come first and in its plan's order.
+//! Processors of all levels read panels, GPUs of all kinds fragments. So there is one list of
+//! distinct weights per order, packed once; each version finds its own in it. The first version's
+//! weights come first and in its plan's order.
 
 use llmcc_abi::Span;
 use llmcc_ir::plan::{PackedWeight, Plan};
@@ -56,13 +58,18 @@ impl SharedWeights {
         all
     }
 
-    /// Of each version the relative errors of its weights, in its plan's order, from reports of packing the lists; 0 where packing was exact.
+    /// Of each version the relative errors of its weights, in its plan's order, from reports of
+    /// packing the lists; 0 where packing was exact.
     pub fn errors(&self, reports: &[PackReport]) -> Vec<Vec<f64>> {
         let error = |list: usize, i: usize| reports.get(list)?.tensors.get(i)?.error.map(|e| e.relative_rms);
-        self.places.iter().map(|(list, places)| places.iter().map(|i| error(*list, *i).unwrap_or(0.0)).collect()).collect()
+        self.places
+            .iter()
+            .map(|(list, places)| places.iter().map(|i| error(*list, *i).unwrap_or(0.0)).collect())
+            .collect()
     }
 
-    /// Of each version: the part of the weights segment that it reads, and the offsets in it of its weights.
+    /// Of each version: the part of the weights segment that it reads, and the offsets in it of its
+    /// weights.
     pub fn spans(&self) -> Vec<(Span, Vec<u64>)> {
         let bytes = self.bytes();
         let span = |(list, places): &(usize, Vec<usize>)| {
@@ -86,7 +93,8 @@ mod tests {
     use llmcc_ir::target::find;
 
     fn plan(weights: &[usize]) -> Plan {
-        let vector = |i: &usize| PackedWeight { expr: WeightExpr::Weight(*i), storage: Storage::Vector { len: 16 * (i + 1) } };
+        let vector =
+            |i: &usize| PackedWeight { expr: WeightExpr::Weight(*i), storage: Storage::Vector { len: 16 * (i + 1) } };
         Plan {
             name: String::new(),
             info: llmcc_ir::graph::ModelInfo { vocab: 1, hidden: 1, max_context: 1 },

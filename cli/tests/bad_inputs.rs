@@ -1,4 +1,5 @@
-//! A table of bad inputs: each ends in one message that says what and where, a non-zero status, and nothing left behind.
+//! A table of bad inputs: each ends in one message that says what and where, a non-zero status, and
+//! nothing left behind.
 
 mod common;
 
@@ -211,15 +212,20 @@ fn not_a_number() {
 fn tensors_without_a_use() {
     let case = Case::new();
     case.edit_config(|c| c["num_hidden_layers"] = 1.into());
-    let says =
-        ["9 tensors", "`model.layers.1.mlp.up_proj.weight`", "layer 1 is in the file, but `num_hidden_layers` is 1", "--ignore-unused"];
+    let says = [
+        "9 tensors",
+        "`model.layers.1.mlp.up_proj.weight`",
+        "layer 1 is in the file, but `num_hidden_layers` is 1",
+        "--ignore-unused",
+    ];
     fails(&case, &case.compile(&[]), &says);
     fails(&case, &case.compile(&["--emit", "graph"]), &says);
     let (done, said) = case.report(&["--ignore-unused"]);
     assert!(done && said.contains("  warning     9 tensors of the checkpoint are not used"), "{said}");
 
     let case = Case::new();
-    let config: serde_json::Value = serde_json::from_slice(&fs::read(case.path("config.json")).expect("config")).expect("JSON");
+    let config: serde_json::Value =
+        serde_json::from_slice(&fs::read(case.path("config.json")).expect("config")).expect("JSON");
     let mut tensors = random_tensors(&config, 1);
     let table = tensors.iter().find(|t| t.name == "model.embed_tokens.weight").expect("table").clone();
     tensors.push(Tensor { name: "lm_head.weight".into(), data: table.data.iter().map(|b| b ^ 1).collect(), ..table });
@@ -304,7 +310,9 @@ fn pipes_and_devices() {
     ] {
         fails(&case, &limited(&case, command), &says);
     }
-    assert!(llmcc_cli::cmd::lower::read(&case.path("pipe")).is_err_and(|e| e.to_string().contains("it is a named pipe")));
+    assert!(
+        llmcc_cli::cmd::lower::read(&case.path("pipe")).is_err_and(|e| e.to_string().contains("it is a named pipe"))
+    );
 }
 
 /// What is no JSON says where, and what to do.
@@ -322,9 +330,15 @@ fn config_that_does_not_parse() {
         fs::write(case.path("config.json"), text).expect("written");
         fails(&case, &case.compile(&[]), &["config.json", says[0], says[1]]);
     }
-    let out =
-        Command::new(env!("CARGO_BIN_EXE_llmcc")).current_dir(case.0.root()).args(["compile", "ck/config.json", "-o", "m.so"]).output();
-    fails(&case, &out.expect("runs"), &["ck/config.json: a folder or a .safetensors file is expected; give the folder, `ck`"]);
+    let out = Command::new(env!("CARGO_BIN_EXE_llmcc"))
+        .current_dir(case.0.root())
+        .args(["compile", "ck/config.json", "-o", "m.so"])
+        .output();
+    fails(
+        &case,
+        &out.expect("runs"),
+        &["ck/config.json: a folder or a .safetensors file is expected; give the folder, `ck`"],
+    );
 }
 
 /// A value that a format does not hold, and what would hold it.
@@ -333,7 +347,10 @@ fn values_that_do_not_fit() {
     let number = "100000000000000000000";
     for (options, says) in [
         (&["--dtype", "f16"][..], [Q, "row 1, column 6: 1", "is too large for f16: give --dtype bf16 or --dtype f32"]),
-        (&["--w4"], [Q, "row 1, column 0: 1", "is too large for w4g32, whose scales are f16: give --dtype bf16 or --dtype f32"]),
+        (
+            &["--w4"],
+            [Q, "row 1, column 0: 1", "is too large for w4g32, whose scales are f16: give --dtype bf16 or --dtype f32"],
+        ),
     ] {
         let case = Case::new();
         case.edit_value(Q, 70, 1e20);
@@ -366,7 +383,8 @@ fn weights_that_overflow_a_norm() {
 fn what_is_stored_otherwise() {
     let case = Case::new();
     case.edit_config(|c| c["tie_word_embeddings"] = false.into());
-    let config: serde_json::Value = serde_json::from_slice(&fs::read(case.path("config.json")).expect("config")).expect("JSON");
+    let config: serde_json::Value =
+        serde_json::from_slice(&fs::read(case.path("config.json")).expect("config")).expect("JSON");
     write_checkpoint(&case.path(""), &config, &random_tensors(&config, 1)).expect("checkpoint");
     let (done, said) = case.report(&["--w4"]);
     assert!(done && said.contains("model.embed_tokens.weight as w8g32: its rows are looked up"), "{said}");
@@ -404,18 +422,24 @@ fn unwritable_output() {
     // clap keeps the last -o only when overriding; either way it must be one clear error.
     assert!(!out.status.success());
     let run = |to: &str| {
-        Command::new(env!("CARGO_BIN_EXE_llmcc")).current_dir(case.0.root()).args(["compile", "ck", "-q", "-o", to]).output().expect("runs")
+        Command::new(env!("CARGO_BIN_EXE_llmcc"))
+            .current_dir(case.0.root())
+            .args(["compile", "ck", "-q", "-o", to])
+            .output()
+            .expect("runs")
     };
     fails(&case, &run("no/such/folder/m.so"), &["no/such/folder/m.so"]);
     fails(&case, &run("ck"), &["ck", "directory"]);
 }
 
-/// `/dev/full` fails like a full disk; the artifact is written beside its final name, so a small file system stands in for it.
+/// `/dev/full` fails like a full disk; the artifact is written beside its final name, so a small
+/// file system stands in for it.
 #[cfg(target_os = "linux")]
 #[test]
 fn full_disk() {
     let case = Case::new();
-    // A limit on the size of files this process may write has the same effect as a full disk and needs no privileges.
+    // A limit on the size of files this process may write has the same effect as a full disk and
+    // needs no privileges.
     let script = format!("trap '' XFSZ; ulimit -f 64; exec {} compile ck -q -o m.so", env!("CARGO_BIN_EXE_llmcc"));
     let out = Command::new("sh").arg("-c").arg(script).current_dir(case.0.root()).output().expect("sh runs");
     fails(&case, &out, &["m.so"]);
@@ -429,8 +453,16 @@ fn wrong_usage() {
     fails(&case, &case.compile(&["--act", "fp8"]), &["--act fp8", "--fp8"]);
     fails(&case, &case.compile(&["--act", "int8", "--fp8"]), &["--act int8", "--w8"]);
     fails(&case, &case.compile(&["--act", "int8"]), &["--act int8", "--w8"]);
-    fails(&case, &case.compile(&["--act", "int8", "--w8", "--target", "sm90"]), &["`sm90` multiplies no int8", "x86-64-v3"]);
-    fails(&case, &case.compile(&["--act", "fp8", "--fp8", "--target", "sm80,x86-64-v3"]), &["none of sm80, x86-64-v3", "sm89, sm90"]);
+    fails(
+        &case,
+        &case.compile(&["--act", "int8", "--w8", "--target", "sm90"]),
+        &["`sm90` multiplies no int8", "x86-64-v3"],
+    );
+    fails(
+        &case,
+        &case.compile(&["--act", "fp8", "--fp8", "--target", "sm80,x86-64-v3"]),
+        &["none of sm80, x86-64-v3", "sm89, sm90"],
+    );
     fails(&case, &case.compile(&["--act", "fp8", "--fp8", "--target", "sm80"]), &["sm80", "--act fp8"]);
     for bad in [&["--group", "33"][..], &["--fp8", "--group", "32"], &["--w4", "--w8"], &["--nonsense"]] {
         let out = case.compile(bad);
@@ -451,7 +483,11 @@ fn targets_of_one_level() {
     let native = find("native").expect("a target");
     for other in TARGETS.iter().filter(|t| isa(t) == isa(native) && t.name != native.name) {
         let says = [format!("`native` (`{}` on this machine) and `{}`", native.name, other.name)];
-        fails(&case, &case.compile(&["--target", &format!("native,{}", other.name)]), &says.each_ref().map(String::as_str));
+        fails(
+            &case,
+            &case.compile(&["--target", &format!("native,{}", other.name)]),
+            &says.each_ref().map(String::as_str),
+        );
     }
     let names = |list| find_targets(list).map(|all| all.iter().map(|t| t.name).collect::<Vec<_>>());
     assert_eq!(names("sm90, x86-64-v4,sm90,x86-64-v4").expect("repeated"), ["sm90", "x86-64-v4"]);
@@ -464,7 +500,11 @@ fn not_an_artifact() {
     std::os::unix::fs::symlink("nowhere.so", case.path("dangling.so")).expect("link");
     for (command, more) in [("run", &["--ids", "1"][..]), ("inspect", &[]), ("bench", &[]), ("verify", &[])] {
         let run = |artifact: &str| case.0.llmcc(&[&[command, artifact], more].concat());
-        fails(&case, &run("ck/config.json"), &["ck/config.json", "not an artifact of llmcc (make one with `llmcc compile`)"]);
+        fails(
+            &case,
+            &run("ck/config.json"),
+            &["ck/config.json", "not an artifact of llmcc (make one with `llmcc compile`)"],
+        );
         fails(&case, &run("absent.so"), &["cannot read absent.so", "No such file"]);
         fails(&case, &run("ck"), &["ck: it is a directory; a regular file is needed here"]);
         fails(&case, &run("ck/dangling.so"), &["ck/dangling.so: it is a link to nowhere.so, which is not there"]);
@@ -479,7 +519,8 @@ fn damaged_artifact() {
     let path = case.0.at("m.so");
     let whole = fs::read(&path).expect("artifact");
     fs::write(&path, &whole[..whole.len() - 100]).expect("written");
-    let out = Command::new(env!("CARGO_BIN_EXE_llmcc")).arg("run").arg(&path).args(["--ids", "1"]).output().expect("runs");
+    let out =
+        Command::new(env!("CARGO_BIN_EXE_llmcc")).arg("run").arg(&path).args(["--ids", "1"]).output().expect("runs");
     let err = String::from_utf8_lossy(&out.stderr);
     assert_eq!(out.status.code(), Some(1), "{err}");
     assert!(err.contains("m.so"), "{err}");

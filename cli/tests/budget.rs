@@ -43,10 +43,17 @@ fn checkpoint(folder: &Path, element: impl Fn(usize, usize, usize, f32) -> f32) 
     for (name, shape) in tensors {
         let (from, columns) = (data.len(), shape[shape.len() - 1]);
         for i in 0..shape.iter().product::<usize>() {
-            let v = if shape.len() == 1 { 1.0 } else { element(shape[0], i / columns, i % columns, random(&mut state) * 0.05) };
+            let v = if shape.len() == 1 {
+                1.0
+            } else {
+                element(shape[0], i / columns, i % columns, random(&mut state) * 0.05)
+            };
             data.extend(v.to_le_bytes());
         }
-        header.push(format!(r#""{name}": {{"dtype": "F32", "shape": {shape:?}, "data_offsets": [{from}, {}]}}"#, data.len()));
+        header.push(format!(
+            r#""{name}": {{"dtype": "F32", "shape": {shape:?}, "data_offsets": [{from}, {}]}}"#,
+            data.len()
+        ));
     }
     let header = format!("{{{}}}", header.join(", "));
     let file = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &data].concat();
@@ -67,7 +74,8 @@ fn compile(folder: &Path, more: &[&str]) -> Result<serde_json::Value, String> {
     Ok(serde_json::from_slice(&llmcc(folder, &["inspect", "m.so", "--json"]).stdout).expect("a manifest"))
 }
 
-/// Eight rows of each large matrix, in blocks that no sample takes, are so large that they are most of it, and so uneven that 4 bits lose a third of them.
+/// Eight rows of each large matrix, in blocks that no sample takes, are so large that they are most
+/// of it, and so uneven that 4 bits lose a third of them.
 fn eight_large_rows(rows: usize, row: usize, column: usize, v: f32) -> f32 {
     match rows >= FFN && row < 8 {
         true if column.is_multiple_of(32) => 1000.0,
@@ -87,8 +95,11 @@ fn budgets_are_kept_where_samples_mislead() {
     assert!(real > 0.0 && real <= 0.09, "{budget}");
     // By whole tensors, so that what was predicted is what was packed; also of each part.
     assert!((budget["predicted_rms_error"].as_f64().expect("an error") - real).abs() < 1e-9, "{budget}");
-    let head =
-        budget["stored"].as_array().expect("choices").iter().find(|s| s["what"] == "head.w" || s["what"].to_string().contains("head"));
+    let head = budget["stored"]
+        .as_array()
+        .expect("choices")
+        .iter()
+        .find(|s| s["what"] == "head.w" || s["what"].to_string().contains("head"));
     let head = head.and_then(|s| s["relative_rms_error"].as_f64()).expect("the head");
     let tensors = first["weights"]["tensors"].as_array().expect("tensors");
     let packed = tensors.iter().find(|t| t["name"] == "lm_head.weight").expect("the head");
@@ -100,17 +111,19 @@ fn budgets_are_kept_where_samples_mislead() {
     assert_eq!((&absent["code"], &absent["versions"]), (&first["code"], &first["versions"]));
 }
 
-/// One value that no sample has and whose group's scale is beyond f16, so that no format of integers holds its tensor.
+/// One value that no sample has and whose group's scale is beyond f16, so that no format of
+/// integers holds its tensor.
 #[test]
 fn formats_too_small_for_a_value_are_left_out() {
     let f = tempfile::tempdir().expect("temporary folder");
     checkpoint(f.path(), |rows, row, column, v| if (rows, row, column) == (VOCAB, 3, 5) { 1e7 } else { v });
     let head = |t: &&serde_json::Value| t["name"] == "lm_head.weight";
     for more in [&["--weights", "embed"][..], &["--weights", "absent"]] {
-        let manifest =
-            compile(f.path(), &[&["--error-budget", "0.5", "--no-golden"], more].concat()).unwrap_or_else(|e| panic!("{more:?}: {e}"));
+        let manifest = compile(f.path(), &[&["--error-budget", "0.5", "--no-golden"], more].concat())
+            .unwrap_or_else(|e| panic!("{more:?}: {e}"));
         let tensors = manifest["weights"]["tensors"].as_array().expect("tensors");
-        let storage = |t: Option<&serde_json::Value>| t.and_then(|t| t["storage"].as_str()).unwrap_or_default().to_owned();
+        let storage =
+            |t: Option<&serde_json::Value>| t.and_then(|t| t["storage"].as_str()).unwrap_or_default().to_owned();
         assert!(storage(tensors.iter().find(head)).starts_with("f32"), "{tensors:?}");
         assert!(tensors.iter().any(|t| storage(Some(t)).starts_with("w4")), "{tensors:?}");
     }
@@ -121,7 +134,8 @@ fn budgets_of_any_size_compile() {
     let f = tempfile::tempdir().expect("temporary folder");
     checkpoint(f.path(), |_, _, _, v| v);
     for budget in ["0", "5e-324", "1e-300", "1e-12", "1"] {
-        let manifest = compile(f.path(), &["--error-budget", budget, "--no-golden"]).unwrap_or_else(|e| panic!("{budget}: {e}"));
+        let manifest =
+            compile(f.path(), &["--error-budget", budget, "--no-golden"]).unwrap_or_else(|e| panic!("{budget}: {e}"));
         let real = manifest["certificate"]["rms_error"].as_f64().expect("an error");
         assert!(real <= budget.parse().expect("a number"), "{budget}: {real}");
     }
@@ -145,7 +159,9 @@ fn weights_of_any_magnitude_compile_or_are_named() {
     for more in [&["--error-budget", "0.09"][..], &["--w8"], &["--dtype", "f32"]] {
         let said = compile(f.path(), more).expect_err("not a number");
         // The gain of the norm before may be folded into it.
-        let named = ["mlp.gate_proj.weight", ": row 700, column ", "not a finite number"].iter().all(|part| said.contains(part));
+        let named = ["mlp.gate_proj.weight", ": row 700, column ", "not a finite number"]
+            .iter()
+            .all(|part| said.contains(part));
         assert!(named, "{more:?}: {said}");
     }
 }

@@ -29,8 +29,9 @@ fn written(args: &[&str], output: &str, dir: &Path) -> String {
 /// Names of the files in a folder, and their texts.
 fn files(folder: &Path) -> Vec<(String, String)> {
     let entries = fs::read_dir(folder).expect("a folder").map(|e| e.expect("an entry"));
-    let mut all: Vec<_> =
-        entries.map(|e| (e.file_name().into_string().expect("UTF-8"), fs::read_to_string(e.path()).expect("text"))).collect();
+    let mut all: Vec<_> = entries
+        .map(|e| (e.file_name().into_string().expect("UTF-8"), fs::read_to_string(e.path()).expect("text")))
+        .collect();
     all.sort();
     all
 }
@@ -48,9 +49,11 @@ fn ptxas() -> Option<Ptxas> {
 fn ptx_is_one_module() {
     let Some(ptxas) = ptxas() else { return };
     let dir = tempfile::tempdir().expect("temporary folder");
-    for (target, processor, format) in
-        [("sm80", "sm_80", &["--w4"][..]), ("sm90", "sm_90a", &["--fp8", "--act", "fp8"]), ("sm100", "sm_100a", &["--dtype", "bf16"])]
-    {
+    for (target, processor, format) in [
+        ("sm80", "sm_80", &["--w4"][..]),
+        ("sm90", "sm_90a", &["--fp8", "--act", "fp8"]),
+        ("sm100", "sm_100a", &["--dtype", "bf16"]),
+    ] {
         let args = [&["--target", target, "--emit", "ptx"], format].concat();
         let text = written(&args, "m.ptx", dir.path());
         if let Err(e) = ptxas.assemble(&text, processor) {
@@ -81,11 +84,15 @@ fn a_folder_gets_a_file_for_each_kernel() {
         let out = compile(&[&args[..], &[stage]].concat(), output, dir.path());
         assert!(out.status.success(), "{stage}: {}", String::from_utf8_lossy(&out.stderr));
         let files = files(&dir.path().join(output));
-        assert!(files.iter().all(|(n, text)| n.ends_with(&format!(".{ending}")) && !text.is_empty()), "{stage}: {files:?}");
+        assert!(
+            files.iter().all(|(n, text)| n.ends_with(&format!(".{ending}")) && !text.is_empty()),
+            "{stage}: {files:?}"
+        );
         if stage == "ptx" {
             files.iter().for_each(|(name, text)| assert!(ptxas.assemble(text, "sm_80").is_ok(), "{name}"));
         }
-        let stems: Vec<String> = files.iter().map(|(n, _)| n.trim_end_matches(&format!(".{ending}")).to_string()).collect();
+        let stems: Vec<String> =
+            files.iter().map(|(n, _)| n.trim_end_matches(&format!(".{ending}")).to_string()).collect();
         assert!(stems.iter().any(|n| n == "layer.matmul0"), "{stems:?}");
         names.push(stems);
     }
@@ -118,8 +125,12 @@ fn every_version_is_explained() {
     let out = compile(&[&args[..], &["--explain", "--emit", "egraph"]].concat(), "e.txt", dir.path());
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(out.status.success(), "{said}");
-    let (v3, baseline) = (said.find("for x86-64-v3:\n").expect("the first"), said.find("for x86-64:\n").expect("the second"));
-    assert!(v3 < baseline && [&said[v3..baseline], &said[baseline..]].iter().all(|part| part.contains("(regime 2): ")), "{said}");
+    let (v3, baseline) =
+        (said.find("for x86-64-v3:\n").expect("the first"), said.find("for x86-64:\n").expect("the second"));
+    assert!(
+        v3 < baseline && [&said[v3..baseline], &said[baseline..]].iter().all(|part| part.contains("(regime 2): ")),
+        "{said}"
+    );
     let egraph = fs::read_to_string(dir.path().join("e.txt")).expect("a file");
     assert!(egraph.contains("func layer ("), "{egraph}");
     let quiet = compile(&[&args[..], &["--emit", "plan"]].concat(), "p.txt", dir.path());

@@ -16,16 +16,24 @@ use std::path::Path;
 #[test]
 fn artifacts_verify_where_they_were_made() {
     let f = Folder::new();
-    for (i, more) in [&["--w4"][..], &["--dtype", "f32"], &["--w8", "--kv", "int8"], &["--weights", "external"], &["--max-context", "5"]]
-        .iter()
-        .enumerate()
+    for (i, more) in [
+        &["--w4"][..],
+        &["--dtype", "f32"],
+        &["--w8", "--kv", "int8"],
+        &["--weights", "external"],
+        &["--max-context", "5"],
+    ]
+    .iter()
+    .enumerate()
     {
         let name = format!("{i}.so");
         let said = f.compile("qwen3", &name, more);
         assert!(said.contains("golden      vectors of") && said.contains("of the evaluator"), "{said}");
         let said = f.verify(&[&name]).expect("verifies");
         assert!(said.contains("give the logits of when it was compiled, bit for bit"), "{said}");
-        let difference = f.manifest(&name)["certificate"]["golden_difference_to_evaluator"].as_f64().expect("a small model is evaluated");
+        let difference = f.manifest(&name)["certificate"]["golden_difference_to_evaluator"]
+            .as_f64()
+            .expect("a small model is evaluated");
         eprintln!("{more:?}: {difference:.1e} from the evaluator");
     }
 }
@@ -72,13 +80,17 @@ fn altered_weights_with_a_matching_hash_are_found() {
     f.compile("llama3", "whole.so", &["--w4"]);
     f.compile("llama3", "ext.so", &["--w4", "--weights", "external"]);
     let len = locate(&f.at("whole.so")).expect("an artifact").weights.len as i64;
-    // Whatever byte it is, also in the embedding of a token that no step uses: the hash decides which tokens are asked for.
+    // Whatever byte it is, also in the embedding of a token that no step uses: the hash decides
+    // which tokens are asked for.
     for (artifact, at) in [("whole.so", 0), ("whole.so", len / 3), ("whole.so", -200), ("ext.so", len / 2)] {
         let files = [f.at(artifact), f.at(&format!("{artifact}.weights"))];
         let kept = files.each_ref().map(|p| fs::read(p).ok());
         tamper(&f.at(artifact), at);
         let said = f.verify(&[artifact]).expect_err("altered");
-        assert!(said.contains("does not compute what it did when it was compiled: step 1 of 5 (40 tokens): logit"), "{said}");
+        assert!(
+            said.contains("does not compute what it did when it was compiled: step 1 of 5 (40 tokens): logit"),
+            "{said}"
+        );
         assert!(said.contains("when compiled it was"), "{said}");
         for (path, bytes) in files.iter().zip(kept) {
             bytes.map_or(Ok(()), |b| fs::write(path, b)).expect("written");
@@ -87,7 +99,8 @@ fn altered_weights_with_a_matching_hash_are_found() {
     assert!(f.verify(&["whole.so"]).is_ok() && f.verify(&["ext.so"]).is_ok());
 }
 
-/// Compiles with a stand-in for the program that runs the artifact: a shell script, in which `$LLMCC` is the real one.
+/// Compiles with a stand-in for the program that runs the artifact: a shell script, in which
+/// `$LLMCC` is the real one.
 fn compile_with_runner(f: &Folder, script: &str) -> Result<(), String> {
     use std::os::unix::fs::PermissionsExt;
     let runner = f.at("runner");
@@ -109,7 +122,9 @@ fn compile_with_runner(f: &Folder, script: &str) -> Result<(), String> {
     };
     let backend = llmcc_codegen::cpu::CpuBackend::default();
     let mut lowered = session::lower(&options, &backend).expect("lowers");
-    let done = session::finish(&mut lowered, &options, &backend, &f.at("m.so"), &mut |_, _| {}).map(|_| ()).map_err(|e| e.to_string());
+    let done = session::finish(&mut lowered, &options, &backend, &f.at("m.so"), &mut |_, _| {})
+        .map(|_| ())
+        .map_err(|e| e.to_string());
     fs::remove_file(runner).expect("script");
     if done.is_err() {
         assert_eq!(fs::read_dir(f.root()).expect("folder").count(), 0, "something was left behind");
@@ -145,12 +160,14 @@ fn batches_are_verified_in_the_processor_s_own_order() {
     for (format, own_order) in [(&["--dtype", "bf16"][..], amx), (&["--w4"], false)] {
         f.compile("qwen3", "m.so", &[format, &["--target", "x86-64-v4"]].concat());
         let said = f.verify(&["m.so"]).expect("verifies");
-        let computation: Vec<&str> = said.lines().filter(|l| l.starts_with("computation  x86-64-v4: 24 tokens")).collect();
+        let computation: Vec<&str> =
+            said.lines().filter(|l| l.starts_with("computation  x86-64-v4: 24 tokens")).collect();
         assert!(computation.iter().all(|l| l.contains(", bit for bit")), "{said}");
         match computation[..] {
             [portable, own] if own_order => {
                 assert!(
-                    portable.contains("in the portable order of sums") && own.contains("in this processor's own order of sums"),
+                    portable.contains("in the portable order of sums")
+                        && own.contains("in this processor's own order of sums"),
                     "{said}"
                 );
             }
@@ -160,7 +177,8 @@ fn batches_are_verified_in_the_processor_s_own_order() {
     }
 }
 
-const MEASURE: [&str; 11] = ["bench", "m.so", "--prefill", "4", "--batch", "1", "--steps", "1", "--repeat", "1", "--kernels"];
+const MEASURE: [&str; 11] =
+    ["bench", "m.so", "--prefill", "4", "--batch", "1", "--steps", "1", "--repeat", "1", "--kernels"];
 
 /// Of the versions for processors, the best one runs; all are verified.
 #[test]
@@ -190,13 +208,21 @@ fn versions_for_gpus_are_checked_where_there_is_one() {
     let said = f.compile("llama3", "m.so", &["--fp8", "--act", "fp8", "--target", "sm90,x86-64-v3"]);
     assert!(said.contains("activations fp8 on sm90; f32 on x86-64-v3, which does not multiply fp8"), "{said}");
     let manifest = f.manifest("m.so");
-    let of = |key: &str| manifest["versions"].as_array().expect("versions").iter().map(|v| v[key].clone()).collect::<Vec<_>>();
+    let of = |key: &str| {
+        manifest["versions"].as_array().expect("versions").iter().map(|v| v[key].clone()).collect::<Vec<_>>()
+    };
     assert_eq!(of("target"), ["sm90", "x86-64-v3"]);
     assert_eq!(of("activations"), ["fp8", "f32"]);
     assert_eq!(manifest["options"]["activations_wanted"], "fp8");
-    assert!(of("lossy")[0].to_string().contains("as fp8, a scale per token") && !of("lossy")[1].to_string().contains("scale per token"));
+    assert!(
+        of("lossy")[0].to_string().contains("as fp8, a scale per token")
+            && !of("lossy")[1].to_string().contains("scale per token")
+    );
     assert!(of("predicted").iter().all(|p| p["decode_seconds"].as_f64().is_some_and(|s| s > 0.0)));
-    assert!(manifest["certificate"]["golden_difference_to_evaluator"].as_f64().is_some(), "the version that runs is evaluated");
+    assert!(
+        manifest["certificate"]["golden_difference_to_evaluator"].as_f64().is_some(),
+        "the version that runs is evaluated"
+    );
 
     let nowhere = [("LLMCC_CUDA_LIBRARY", OsStr::new("/nowhere/libcuda.so"))];
     let said = f.says(&nowhere, &["verify", "m.so"]);
@@ -205,7 +231,10 @@ fn versions_for_gpus_are_checked_where_there_is_one() {
 
     let gpu = [("LLMCC_CUDA_LIBRARY", fake_driver().as_os_str())];
     let said = f.says(&gpu, &["verify", "m.so"]);
-    assert!(said.contains("golden       sm90 on PTX emulator") && said.contains("computed by the version for x86-64-v3"), "{said}");
+    assert!(
+        said.contains("golden       sm90 on PTX emulator") && said.contains("computed by the version for x86-64-v3"),
+        "{said}"
+    );
     assert!(said.contains("computation  x86-64-v3: ") && said.contains("computation  sm90 on"), "{said}");
     assert!(!said.contains("not checked"), "{said}");
     let bench = f.says(&gpu, &MEASURE);
@@ -241,7 +270,10 @@ fn the_report_says_which_runtime_an_artifact_has() {
     let f = Folder::new();
     let line = |said: &str| said.lines().find(|l| l.starts_with("  runtime")).expect("a line").to_owned();
     let core = line(&f.compile("llama3", "m.so", &["--no-golden"]));
-    assert!(core.contains(" KiB (core: no tokenizer), code ") || core.contains(" MiB (core: no tokenizer), code "), "{core}");
+    assert!(
+        core.contains(" KiB (core: no tokenizer), code ") || core.contains(" MiB (core: no tokenizer), code "),
+        "{core}"
+    );
     let full = line(&f.compile(WITH_TOKENIZER, "t.so", &["--no-golden"]));
     assert!(full.contains(" MiB (full: core, tokenizer and templates), code "), "{full}");
 }

@@ -1,4 +1,5 @@
-//! Every byte of an artifact is hashed: what `verify` says of changed ones, and that nothing worse than a message comes of running one.
+//! Every byte of an artifact is hashed: what `verify` says of changed ones, and that nothing worse
+//! than a message comes of running one.
 //!
 //! `LLMCC_ALL_BITS=1` tries all bits of headers, descriptor, tables and texts instead of a sample.
 
@@ -25,7 +26,8 @@ impl Random {
     }
 }
 
-/// Bits of a range of bytes: all of them if asked for, and if they are not too many; else the first, the last and `n` others.
+/// Bits of a range of bytes: all of them if asked for, and if they are not too many; else the
+/// first, the last and `n` others.
 fn bits(from: u64, len: u64, n: u64, r: &mut Random) -> Vec<(u64, u32)> {
     if std::env::var_os("LLMCC_ALL_BITS").is_some() && len < 200_000 {
         return (from..from + len).flat_map(|at| (0..8).map(move |bit| (at, bit))).collect();
@@ -81,7 +83,10 @@ fn every_changed_bit_is_found_where_it_is() {
         let file = fs::File::options().read(true).write(true).open(&path).expect("writable");
         for (at, bit) in bits(end - len, len, 40, &mut r) {
             flip(&file, at, bit);
-            assert!(Sealed::open(&path).is_err_and(|e| e.to_string().contains("table of hashes")), "{name}: bit {bit} of byte {at}");
+            assert!(
+                Sealed::open(&path).is_err_and(|e| e.to_string().contains("table of hashes")),
+                "{name}: bit {bit} of byte {at}"
+            );
             flip(&file, at, bit);
         }
         assert_eq!(Sealed::open(&path).expect("sound").check(|_| true, 3).expect("readable"), []);
@@ -95,7 +100,8 @@ fn flip(file: &fs::File, at: u64, bit: u32) {
     file.write_all_at(&[byte[0] ^ 1 << bit], at).expect("written");
 }
 
-/// With a bit changed anywhere but in the weights, running an artifact gives a message or the same result.
+/// With a bit changed anywhere but in the weights, running an artifact gives a message or the same
+/// result.
 #[test]
 fn running_a_changed_artifact_is_a_message_at_worst() {
     let f = Folder::new();
@@ -106,8 +112,12 @@ fn running_a_changed_artifact_is_a_message_at_worst() {
     let whole = fs::read(f.at("m.so")).expect("artifact");
     let sealed = Sealed::open(&f.at("m.so")).expect("sound");
     let mut r = Random(2);
-    let hashes =
-        PartDesc { kind: u32::MAX, off: whole.len() as u64 - sealed.image.hashes_len, len: sealed.image.hashes_len, ..PartDesc::default() };
+    let hashes = PartDesc {
+        kind: u32::MAX,
+        off: whole.len() as u64 - sealed.image.hashes_len,
+        len: sealed.image.hashes_len,
+        ..PartDesc::default()
+    };
     let parts = sealed.parts.iter().chain([&hashes]).filter(|p| !matches!(p.kind, part::WEIGHTS | part::PADDING));
     let mut ran = 0;
     for p in parts {
@@ -135,7 +145,10 @@ fn verify_names_what_changed() {
     let whole = fs::read(f.at("m.so")).expect("artifact");
     let sealed = Sealed::open(&f.at("m.so")).expect("sound");
     let said = f.verify(&["m.so"]).expect("sound");
-    assert!(said.contains(&format!("root         {}\n", f.root_of("m.so"))) && said.contains("tokenizer    "), "{said}");
+    assert!(
+        said.contains(&format!("root         {}\n", f.root_of("m.so"))) && said.contains("tokenizer    "),
+        "{said}"
+    );
     let of = |kind: u32| sealed.parts.iter().filter(|p| p.kind == kind).max_by_key(|p| p.len).expect("a part");
     let cases: [(u32, &[&str]); 8] = [
         (part::HEADERS, &["ELF headers: bytes"]),
@@ -156,15 +169,17 @@ fn verify_names_what_changed() {
         assert!(said.contains("bad.so: not what the compiler wrote") && said.lines().count() == 2, "{said}");
         assert!(says.iter().all(|s| said.contains(s)), "{says:?}: {said}");
     }
-    for (bad, says) in
-        [([&whole[..], b"x"].concat(), "something was appended"), (whole[..whole.len() - 1].to_vec(), "cut short, or stripped")]
-    {
+    for (bad, says) in [
+        ([&whole[..], b"x"].concat(), "something was appended"),
+        (whole[..whole.len() - 1].to_vec(), "cut short, or stripped"),
+    ] {
         fs::write(f.at("bad.so"), bad).expect("written");
         assert!(f.verify(&["bad.so"]).is_err_and(|e| e.contains(says)));
     }
 }
 
-/// What a hash cannot tell, a root that was noted does: a weight changed, all hashes renewed, golden vectors removed.
+/// What a hash cannot tell, a root that was noted does: a weight changed, all hashes renewed,
+/// golden vectors removed.
 #[test]
 fn a_forger_needs_the_root_as_well() {
     let f = Folder::new();
@@ -178,7 +193,13 @@ fn a_forger_needs_the_root_as_well() {
     assert_eq!(same, Sealed::open(&f.at("m.so")).expect("sound").root(), "the root of what did not change");
     assert!(f.verify(&["m.so", "--root", &root.to_uppercase()]).expect("the same").contains("the one asked for"));
     let mut forged = whole;
-    let weights = Sealed::open(&f.at("m.so")).expect("sound").parts.iter().find(|p| p.kind == part::WEIGHTS).expect("weights").off;
+    let weights = Sealed::open(&f.at("m.so"))
+        .expect("sound")
+        .parts
+        .iter()
+        .find(|p| p.kind == part::WEIGHTS)
+        .expect("weights")
+        .off;
     forged[weights as usize + 100] ^= 1;
     renew(&mut forged, &mut []).expect("an artifact");
     fs::write(f.at("m.so"), forged).expect("written");
@@ -219,7 +240,8 @@ fn side_files_belong_to_their_artifacts() {
     assert!(f.llmcc(&["inspect", "a.so"]).status.success());
 }
 
-/// The root by another implementation, which shares nothing with this one but the description in docs/abi.md.
+/// The root by another implementation, which shares nothing with this one but the description in
+/// docs/abi.md.
 #[test]
 fn python_computes_the_same_root() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../python/llmcc/_integrity.py");

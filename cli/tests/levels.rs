@@ -12,7 +12,12 @@ impl Folder {
 
     fn llmcc(&self, device: Option<&str>, args: &[&str]) -> Output {
         let mut llmcc = Command::new(env!("CARGO_BIN_EXE_llmcc"));
-        llmcc.envs(device.map(|d| ("LLMCC_DEVICE", d))).current_dir(self.0.path()).args(args).output().expect("llmcc runs")
+        llmcc
+            .envs(device.map(|d| ("LLMCC_DEVICE", d)))
+            .current_dir(self.0.path())
+            .args(args)
+            .output()
+            .expect("llmcc runs")
     }
 
     fn compile(&self, fixture: &str, more: &[&str]) {
@@ -28,11 +33,14 @@ fn text(bytes: &[u8]) -> String {
 
 const ALL: &str = "x86-64-v4,x86-64,x86-64-v3";
 
-/// The golden vectors are those of the best version; each version, with the microkernels of its own level only, must give their bits.
+/// The golden vectors are those of the best version; each version, with the microkernels of its own
+/// level only, must give their bits.
 #[test]
 fn all_levels_give_the_same_bits() {
-    let runs_here: Vec<&str> =
-        ALL.split(',').filter(|name| llmcc_ir::target::find(name).is_some_and(llmcc_ir::target::TargetSpec::runs_here)).collect();
+    let runs_here: Vec<&str> = ALL
+        .split(',')
+        .filter(|name| llmcc_ir::target::find(name).is_some_and(llmcc_ir::target::TargetSpec::runs_here))
+        .collect();
     let f = Folder::new();
     for fixture in ["llama3", "qwen3", "llama_bias"] {
         for more in [
@@ -50,9 +58,14 @@ fn all_levels_give_the_same_bits() {
             let said = text(&done.stdout);
             assert!(done.status.success(), "{fixture} {more:?}: {}", text(&done.stderr));
             for level in &runs_here {
-                let golden =
-                    said.lines().find(|l| l.starts_with(&format!("golden       {level}: "))).unwrap_or_else(|| panic!("{level}: {said}"));
-                assert!(golden.ends_with("the logits of when it was compiled, bit for bit"), "{fixture} {more:?} {golden}");
+                let golden = said
+                    .lines()
+                    .find(|l| l.starts_with(&format!("golden       {level}: ")))
+                    .unwrap_or_else(|| panic!("{level}: {said}"));
+                assert!(
+                    golden.ends_with("the logits of when it was compiled, bit for bit"),
+                    "{fixture} {more:?} {golden}"
+                );
                 assert!(said.lines().any(|l| l.starts_with(&format!("computation  {level}: "))), "{said}");
             }
         }
@@ -68,8 +81,14 @@ fn a_version_may_be_asked_for() {
     assert!(ran.status.success() && text(&ran.stdout).contains("\"isa\":1,"), "{}", text(&ran.stderr));
     let refused = run("x86-64-v3");
     let said = text(&refused.stdout) + &text(&refused.stderr);
-    assert!(said.contains("LLMCC_DEVICE=x86-64-v3, but this artifact has no version for that level, only for x86-64"), "{said}");
+    assert!(
+        said.contains("LLMCC_DEVICE=x86-64-v3, but this artifact has no version for that level, only for x86-64"),
+        "{said}"
+    );
     let unknown = run("x86-64-v9");
     let said = text(&unknown.stderr);
-    assert!(!unknown.status.success() && said.contains("use cpu, gpu or a level of processors: x86-64, x86-64-v3"), "{said}");
+    assert!(
+        !unknown.status.success() && said.contains("use cpu, gpu or a level of processors: x86-64, x86-64-v3"),
+        "{said}"
+    );
 }

@@ -1,4 +1,5 @@
-//! Where output goes: never over the checkpoint, through links, not onto devices, and nothing of it stays when a signal ends the process.
+//! Where output goes: never over the checkpoint, through links, not onto devices, and nothing of it
+//! stays when a signal ends the process.
 
 mod common;
 
@@ -35,13 +36,20 @@ fn files_of_the_checkpoint_are_not_replaced() {
     // Under external weights a file of the checkpoint may be called as the side file would be.
     fs::rename(b.at("ck/model.safetensors"), b.at("ck/model.weights")).expect("renamed");
     symlink("model.weights", b.at("ck/model.safetensors")).expect("link");
-    let before = (fs::read(b.at("ck/config.json")).expect("config"), fs::read(b.at("ck/model.weights")).expect("weights"));
+    let before =
+        (fs::read(b.at("ck/config.json")).expect("config"), fs::read(b.at("ck/model.weights")).expect("weights"));
     for out in ["ck/model.safetensors", "ck/config.json", "link", "second-name", "ck/../ck/config.json"] {
         refused(&compile(&b, out, &[]), &["would replace", "of the checkpoint", out]);
         refused(&compile(&b, out, &["--emit", "graph"]), &["would replace"]);
     }
     refused(&compile(&b, "ck/model", &["--weights", "external"]), &["would replace", "ck/model.weights"]);
-    assert!(before == (fs::read(b.at("ck/config.json")).expect("config"), fs::read(b.at("ck/model.weights")).expect("weights")));
+    assert!(
+        before
+            == (
+                fs::read(b.at("ck/config.json")).expect("config"),
+                fs::read(b.at("ck/model.weights")).expect("weights")
+            )
+    );
     assert_eq!(b.names("ck"), ["config.json", "model.safetensors", "model.weights"]);
 }
 
@@ -87,7 +95,8 @@ fn signals_leave_nothing() {
     }
 }
 
-/// Sends a signal to a compilation as soon as its temporary file is there. The signal that ended it (`Some(None)`: it ended otherwise), or `None` if it was faster.
+/// Sends a signal to a compilation as soon as its temporary file is there. The signal that ended it
+/// (`Some(None)`: it ended otherwise), or `None` if it was faster.
 fn interrupted(b: &Folder, signal: i32) -> Option<Option<i32>> {
     let mut command = b.command(&["compile", "ck", "--quiet", "--weights", "external", "-o", "m.so"]);
     // Whoever runs the tests in the background may ignore interrupts, which children inherit.

@@ -1,4 +1,5 @@
-//! What `llmcc run` says about options and files that it refuses: in terms of the command line, and before anything else is printed.
+//! What `llmcc run` says about options and files that it refuses: in terms of the command line, and
+//! before anything else is printed.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -11,7 +12,11 @@ fn llmcc(dir: &Path, args: &[&str]) -> Output {
 fn refused(dir: &Path, args: &[&str]) -> (i32, String) {
     let out = llmcc(dir, args);
     let message = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(!out.status.success() && out.stdout.is_empty(), "{args:?}: {}\n{message}", String::from_utf8_lossy(&out.stdout));
+    assert!(
+        !out.status.success() && out.stdout.is_empty(),
+        "{args:?}: {}\n{message}",
+        String::from_utf8_lossy(&out.stdout)
+    );
     (out.status.code().unwrap_or(-1), message)
 }
 
@@ -28,7 +33,10 @@ fn sampling_options_are_checked_before_anything_runs() {
     ] {
         // The artifact does not even exist.
         let (status, message) = refused(dir.path(), &["run", "m.so", "-p", "Once", &format!("{option}={value}")]);
-        assert!(status == 2 && message.contains(option) && message.contains(value) && message.contains(range), "{message}");
+        assert!(
+            status == 2 && message.contains(option) && message.contains(value) && message.contains(range),
+            "{message}"
+        );
         assert!(!message.contains("m.so"), "{message}");
     }
 }
@@ -37,7 +45,8 @@ fn sampling_options_are_checked_before_anything_runs() {
 fn files_that_cannot_be_loaded_say_why() {
     let dir = tempfile::tempdir().expect("temporary folder");
     let checkpoint = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/goldens/llama3");
-    let out = llmcc(dir.path(), &["compile", checkpoint.to_str().expect("UTF-8"), "-o", "m.so", "--quiet", "--no-golden"]);
+    let out =
+        llmcc(dir.path(), &["compile", checkpoint.to_str().expect("UTF-8"), "-o", "m.so", "--quiet", "--no-golden"]);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let good = std::fs::read(dir.path().join("m.so")).expect("artifact");
     let patched = |name: &str, at: usize, value: u16| {

@@ -1,7 +1,8 @@
 //! With the feature `llvm`: makes Debian's MLIR linkable.
 //!
-//! `mlir-sys` asks for `libMLIR-C.so`. Debian ships the C API as static archives only; a linker script of that name joins them with the shared MLIR and LLVM, so that
-//! there is one LLVM in the process. Binaries find those by their run path.
+//! `mlir-sys` asks for `libMLIR-C.so`. Debian ships the C API as static archives only; a linker
+//! script of that name joins them with the shared MLIR and LLVM, so that there is one LLVM in the
+//! process. Binaries find those by their run path.
 
 use std::path::PathBuf;
 use std::{env, fs};
@@ -15,7 +16,10 @@ fn main() {
     let prefix = env::var("MLIR_SYS_220_PREFIX").unwrap_or_else(|_| "/usr/lib/llvm-22".into());
     let lib = PathBuf::from(&prefix).join("lib");
     let Ok(dir) = fs::read_dir(&lib) else {
-        println!("cargo::error=no {}: install LLVM and MLIR 22 (`make GPU=1`), or set MLIR_SYS_220_PREFIX", lib.display());
+        println!(
+            "cargo::error=no {}: install LLVM and MLIR 22 (`make GPU=1`), or set MLIR_SYS_220_PREFIX",
+            lib.display()
+        );
         return;
     };
     let is_capi = |name: &str| name.starts_with("libMLIRCAPI") && name.ends_with(".a");

@@ -19,7 +19,8 @@ pub struct Texts {
     pub text_config: Vec<u8>,
 }
 
-/// One version of the model: for one target, with its own kernels, regimes, buffers and packed weights. A fat artifact has several.
+/// One version of the model: for one target, with its own kernels, regimes, buffers and packed
+/// weights. A fat artifact has several.
 #[derive(Clone, Copy)]
 pub struct Alternative<'a> {
     /// Kernels and their launches.
@@ -88,12 +89,13 @@ impl CodeSegment {
 pub struct Data {
     /// Its bytes.
     pub bytes: Vec<u8>,
-    /// Where texts lie in it, ascending, with their kinds ([`abi::tree::part`]); all the rest are tables.
+    /// Where texts lie in it, ascending, with their kinds ([`abi::tree::part`]); all the rest are
+    /// tables.
     pub texts: Vec<(u32, abi::Span)>,
 }
 
-/// Builds the data segment: the tables of each alternative (`code` was laid out from the same list), the most wanted first among those of a kind. The texts
-/// are stored once.
+/// Builds the data segment: the tables of each alternative (`code` was laid out from the same
+/// list), the most wanted first among those of a kind. The texts are stored once.
 pub fn data_segment(alternatives: &[Alternative], code: &CodeSegment, texts: &Texts) -> Data {
     let mut b = Builder { bytes: vec![] };
     let mut placed_texts = vec![];
@@ -150,7 +152,11 @@ fn model(b: &mut Builder, a: &Alternative, placed: &[Placed]) -> abi::ModelDesc 
             grid: g.grid,
         })
         .collect();
-    let slots = plan.slots.iter().map(|s| abi::BufferDesc { per_token: s.per_token as u64, per_row: s.per_row as u64, fixed: 64 });
+    let slots = plan.slots.iter().map(|s| abi::BufferDesc {
+        per_token: s.per_token as u64,
+        per_row: s.per_row as u64,
+        fixed: 64,
+    });
     let (regimes, steps, operands) = launches(plan, a);
     abi::ModelDesc {
         magic: abi::MODEL_MAGIC,
@@ -214,8 +220,12 @@ fn launches(plan: &Plan, a: &Alternative) -> (Vec<abi::RegimeDesc>, Vec<abi::Ste
 
 fn operand(o: &Operand, regime: &Regime, a: &Alternative) -> abi::OperandDesc {
     match *o {
-        Operand::Buffer(b) => abi::OperandDesc { kind: abi::operand::BUFFER, index: regime.buffers[b].slot as u32, offset: 0 },
-        Operand::Weight(w) => abi::OperandDesc { kind: abi::operand::WEIGHT, index: 0, offset: a.weights.off + a.weight_offsets[w] },
+        Operand::Buffer(b) => {
+            abi::OperandDesc { kind: abi::operand::BUFFER, index: regime.buffers[b].slot as u32, offset: 0 }
+        }
+        Operand::Weight(w) => {
+            abi::OperandDesc { kind: abi::operand::WEIGHT, index: 0, offset: a.weights.off + a.weight_offsets[w] }
+        }
         Operand::Kv(k) => abi::OperandDesc { kind: abi::operand::STATE, index: k as u32, offset: 0 },
     }
 }
@@ -269,7 +279,8 @@ impl Descriptor for abi::StateDesc {}
 impl Descriptor for abi::tree::PartDesc {}
 
 pub(crate) fn bytes_of<T: Descriptor>(items: &[T]) -> &[u8] {
-    // SAFETY: `Descriptor` types are `repr(C)` integers without padding (checked by the size test below), so every byte is initialised.
+    // SAFETY: `Descriptor` types are `repr(C)` integers without padding (checked by the size test
+    // below), so every byte is initialised.
     unsafe { std::slice::from_raw_parts(items.as_ptr().cast(), size_of_val(items)) }
 }
 

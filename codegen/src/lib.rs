@@ -1,7 +1,8 @@
 //! Code generation: from kernels to machine code, and from machine code and weights to an artifact.
 //!
-//! A [`Backend`] sees one [`Kernel`] and the [`TargetSpec`], nothing else, and returns position-independent bytes. It may rely on the kernel
-//! verifier: a verified kernel is either compiled or refused with a [`CodegenError`], never a panic.
+//! A [`Backend`] sees one [`Kernel`] and the [`TargetSpec`], nothing else, and returns
+//! position-independent bytes. It may rely on the kernel verifier: a verified kernel is either
+//! compiled or refused with a [`CodegenError`], never a panic.
 
 pub mod artifact;
 pub mod cpu;
@@ -23,7 +24,8 @@ pub trait Backend {
     /// What the backend does not support, or an internal error.
     fn lower(&self, kernel: &Kernel, target: &TargetSpec) -> Result<Object, CodegenError>;
 
-    /// Compiles the kernels of a plan, in order. A backend that gains by it works on several at once.
+    /// Compiles the kernels of a plan, in order. A backend that gains by it works on several at
+    /// once.
     ///
     /// # Errors
     /// Those of [`Backend::lower`], for the first kernel that has one.
@@ -37,7 +39,8 @@ pub trait Backend {
 pub struct Object {
     /// Its code, and what only that kind of code has.
     pub code: Code,
-    /// Bytes of memory of its own that it needs, a multiple of 64: of native code scratch for each thread, of a GPU's the workspace in device memory.
+    /// Bytes of memory of its own that it needs, a multiple of 64: of native code scratch for each
+    /// thread, of a GPU's the workspace in device memory.
     pub scratch: u64,
     /// Further such bytes per row of the step, a multiple of 64.
     pub scratch_per_m: u64,
@@ -57,7 +60,8 @@ pub enum Code {
 /// A kernel for a processor: an [`llmcc_abi::KernelFn`].
 #[derive(Clone, Debug, Default)]
 pub struct NativeCode {
-    /// Code and its constants: position independent, without relocations, entry at offset 0, to be placed at a multiple of 64 bytes.
+    /// Code and its constants: position independent, without relocations, entry at offset 0, to be
+    /// placed at a multiple of 64 bytes.
     pub bytes: Vec<u8>,
     /// See [`llmcc_abi::KernelDesc::shared_per_block`].
     pub shared_per_block: u64,
@@ -132,7 +136,9 @@ pub enum CodegenError {
         what: String,
     },
     /// A bug in the backend.
-    #[error("internal error while compiling kernel `{kernel}`: {what}; please report it with the output of --emit=kernels")]
+    #[error(
+        "internal error while compiling kernel `{kernel}`: {what}; please report it with the output of --emit=kernels"
+    )]
     Internal {
         /// Name of the kernel.
         kernel: String,

@@ -1,17 +1,20 @@
 //! From runtime, code, weights and tables to one shared object.
 //!
-//! There is no linker: generated kernels need no relocations (they get every address as an argument), so linking is appending. The output is the prebuilt
-//! runtime object, byte for byte, followed by
+//! There is no linker: generated kernels need no relocations (they get every address as an
+//! argument), so linking is appending. The output is the prebuilt runtime object, byte for byte,
+//! followed by
 //!
 //! ```text
 //! | runtime .so | code (R+X) | weights (R, 2 MiB aligned) | program headers + data + hashes (R) |
 //! ```
 //!
-//! with a new program header table that maps the three segments after the runtime's own, and [`ImageRef`] patched to say where they are.
-//! Weights never pass through memory: they are streamed to their place, and hashed on the way. The data comes last because its manifest reports on the packing; behind
-//! it stands the table of hashes ([`llmcc_abi::tree`]), of every byte.
-//! Everything is written to a temporary file in the destination's folder and renamed when complete. Before that it can be loaded and run under its
-//! temporary name ([`Linker::seal`]), and its data replaced by what that run taught.
+//! with a new program header table that maps the three segments after the runtime's own, and
+//! [`ImageRef`] patched to say where they are. Weights never pass through memory: they are streamed
+//! to their place, and hashed on the way. The data comes last because its manifest reports on the
+//! packing; behind it stands the table of hashes ([`llmcc_abi::tree`]), of every byte. Everything
+//! is written to a temporary file in the destination's folder and renamed when complete. Before
+//! that it can be loaded and run under its temporary name ([`Linker::seal`]), and its data replaced
+//! by what that run taught.
 
 mod hashes;
 mod pending;
@@ -170,19 +173,22 @@ impl Linker {
         })
     }
 
-    /// The sink for the packed weights, to be written from start to end before [`Linker::seal`]. Each tensor gets a hash of its own: `tensors` are the offsets, ascending, at
-    /// which they begin.
+    /// The sink for the packed weights, to be written from start to end before [`Linker::seal`].
+    /// Each tensor gets a hash of its own: `tensors` are the offsets, ascending, at which they
+    /// begin.
     pub fn weights(&mut self, tensors: Vec<u64>) -> impl Write {
         self.weights.cut_at(tensors);
         WeightsSink { out: self.external.as_mut().unwrap_or(&mut self.out), hashes: &mut self.weights }
     }
 
-    /// Says how many bytes of weights there will be, in place of writing them ([`WeightsPlace::Absent`]).
+    /// Says how many bytes of weights there will be, in place of writing them
+    /// ([`WeightsPlace::Absent`]).
     pub fn leave_out(&mut self, bytes: u64) {
         self.absent = bytes;
     }
 
-    /// Seals the weights. Returns what names the computation: the hashes of code and weights (zeros for weights that someone else makes).
+    /// Seals the weights. Returns what names the computation: the hashes of code and weights (zeros
+    /// for weights that someone else makes).
     ///
     /// # Errors
     /// [`LinkError::Io`].
@@ -209,8 +215,9 @@ impl Linker {
         Ok((self.code.desc.hash, if absent { Hash::default() } else { tree::weights(&descriptors(parts)) }))
     }
 
-    /// Writes tables, headers and hashes: the artifact is complete, under its [temporary name](Linker::temporary). May be called again with other data, which
-    /// replaces the former. Returns its size in bytes and the root of its hashes.
+    /// Writes tables, headers and hashes: the artifact is complete, under its [temporary
+    /// name](Linker::temporary). May be called again with other data, which replaces the former.
+    /// Returns its size in bytes and the root of its hashes.
     ///
     /// # Errors
     /// [`LinkError::Io`].
@@ -247,7 +254,10 @@ impl Linker {
         headers.push(load(PF_R, tables_off, tables_addr, len, PAGE));
         for h in &mut headers {
             if h.p_type.get(LE) == PT_PHDR {
-                *h = ProgramHeader64 { p_type: U32::new(LE, PT_PHDR), ..load(PF_R, tables_off, tables_addr, header_bytes, 8) };
+                *h = ProgramHeader64 {
+                    p_type: U32::new(LE, PT_PHDR),
+                    ..load(PF_R, tables_off, tables_addr, header_bytes, 8)
+                };
             }
         }
         self.image.data_addr = tables_addr + header_bytes;
@@ -289,23 +299,25 @@ impl Linker {
         let start = tables_off + header_bytes;
         let mut at = 0;
         for (kind, span) in &data.texts {
-            ranges.extend([(part::TABLES, start + at, span.off.saturating_sub(at)), (*kind, start + span.off, span.len)]);
+            ranges
+                .extend([(part::TABLES, start + at, span.off.saturating_sub(at)), (*kind, start + span.off, span.len)]);
             at = span.off + span.len;
         }
         ranges.push((part::TABLES, start + at, (data.bytes.len() as u64).saturating_sub(at)));
         fill_gaps(ranges, end)
     }
 
-    /// Hashes ranges of the artifact: the runtime from `head`, what follows code and weights from `tail`. Appends the parts of a side file.
+    /// Hashes ranges of the artifact: the runtime from `head`, what follows code and weights from
+    /// `tail`. Appends the parts of a side file.
     fn hash(&self, ranges: &[Range], body: &Body, head: &[u8], (tail_at, tail): (u64, &[u8])) -> Vec<Hashed> {
         let mut weights = body.parts.iter().filter(|p| p.desc.file == tree::ARTIFACT);
         let of = |(kind, off, len): &Range| match *kind {
             part::CODE => Some(self.code.clone()),
             part::WEIGHTS => weights.next().cloned(),
             part::PADDING => Some(Hashed::of(*kind, *off, &vec![0; *len as usize])),
-            _ if *off >= tail_at => {
-                tail.get((off - tail_at) as usize..).and_then(|b| Some(Hashed::of(*kind, *off, b.get(..*len as usize)?)))
-            }
+            _ if *off >= tail_at => tail
+                .get((off - tail_at) as usize..)
+                .and_then(|b| Some(Hashed::of(*kind, *off, b.get(..*len as usize)?))),
             _ => head.get(*off as usize..(off + len) as usize).map(|b| Hashed::of(*kind, *off, b)),
         };
         ranges.iter().filter_map(of).chain(body.on_side().cloned()).collect()
@@ -343,14 +355,16 @@ fn label(parts: &[Hashed]) -> Vec<u8> {
 /// Bytes of the table of hashes of these parts and those of the side file.
 fn hashes_len(ranges: &[Range], body: &Body) -> u64 {
     let all = ranges.iter().map(|(_, _, len)| *len).chain(body.on_side().map(|p| p.desc.len));
-    all.map(|len| size_of::<tree::PartDesc>() as u64 + len.div_ceil(tree::BLOCK as u64) * size_of::<Hash>() as u64).sum()
+    all.map(|len| size_of::<tree::PartDesc>() as u64 + len.div_ceil(tree::BLOCK as u64) * size_of::<Hash>() as u64)
+        .sum()
 }
 
 impl Runtime {
     /// Its parts: the ELF header, [`ImageRef`], and the rest, cut where it is mapped differently.
     fn ranges(&self) -> Vec<Range> {
         let image_end = self.image_at + size_of::<ImageRef>() as u64;
-        let segments = self.headers.iter().filter(|h| h.p_type(LE) == PT_LOAD).map(|h| (h.p_offset(LE), h.p_filesz(LE)));
+        let segments =
+            self.headers.iter().filter(|h| h.p_type(LE) == PT_LOAD).map(|h| (h.p_offset(LE), h.p_filesz(LE)));
         let mut cuts: Vec<u64> = segments.flat_map(|(off, len)| [off, off + len]).collect();
         let (header, end) = (size_of::<FileHeader64<LE>>() as u64, self.bytes.len() as u64);
         cuts.extend([0, header, self.image_at, image_end, end]);
@@ -366,7 +380,8 @@ impl Runtime {
         cuts.windows(2).map(|w| (kind(w[0]), w[0], w[1] - w[0])).collect()
     }
 
-    /// What is different of it in an artifact: the place of the program headers, and the descriptor.
+    /// What is different of it in an artifact: the place of the program headers, and the
+    /// descriptor.
     fn patches(&self, headers_at: u64, headers: usize, image: &ImageRef) -> [(u64, Vec<u8>); 3] {
         [
             (std::mem::offset_of!(FileHeader64<LE>, e_phoff) as u64, headers_at.to_le_bytes().to_vec()),
@@ -395,10 +410,16 @@ fn parse_runtime(bytes: &[u8]) -> Result<Runtime, String> {
     if header.e_phentsize != U16::new(LE, size_of::<ProgramHeader64<LE>>() as u16) {
         return Err("unexpected program header size".into());
     }
-    let end_addr =
-        headers.iter().filter(|h| h.p_type(LE) == PT_LOAD).map(|h| h.p_vaddr(LE) + h.p_memsz(LE)).max().ok_or("no loadable segment")?;
-    let mut found = bytes.windows(IMAGE_MAGIC.len()).enumerate().filter(|(_, w)| *w == IMAGE_MAGIC).map(|(i, _)| i as u64);
-    // The magic also occurs where the runtime compares it: the descriptor is the one place followed by zeros.
+    let end_addr = headers
+        .iter()
+        .filter(|h| h.p_type(LE) == PT_LOAD)
+        .map(|h| h.p_vaddr(LE) + h.p_memsz(LE))
+        .max()
+        .ok_or("no loadable segment")?;
+    let mut found =
+        bytes.windows(IMAGE_MAGIC.len()).enumerate().filter(|(_, w)| *w == IMAGE_MAGIC).map(|(i, _)| i as u64);
+    // The magic also occurs where the runtime compares it: the descriptor is the one place followed
+    // by zeros.
     let zeros = size_of::<ImageRef>() - IMAGE_MAGIC.len();
     let image_at = found
         .find(|i| {

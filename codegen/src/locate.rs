@@ -54,8 +54,9 @@ pub enum LocateError {
 /// The largest runtime object we look into for the descriptor.
 const RUNTIME_LIMIT: usize = 64 << 20;
 
-/// Finds the parts of the artifact at `path`, and checks that both files are as long as they must be and belong together, and that headers, runtime and the table
-/// of hashes are sound: what the system's loader needs before it may be given the file.
+/// Finds the parts of the artifact at `path`, and checks that both files are as long as they must
+/// be and belong together, and that headers, runtime and the table of hashes are sound: what the
+/// system's loader needs before it may be given the file.
 ///
 /// # Errors
 /// Not readable, not an artifact, of another version, cut short, or damaged there.
@@ -92,16 +93,17 @@ pub(crate) fn find_image(file: &File, path: &Path) -> Result<ImageRef, LocateErr
     while head.len() < RUNTIME_LIMIT {
         let from = head.len();
         head.resize(from + PIECE, 0);
-        let read = read_up_to(file, &mut head[from..], from as u64).map_err(|source| LocateError::Io { path: path.to_owned(), source })?;
+        let read = read_up_to(file, &mut head[from..], from as u64)
+            .map_err(|source| LocateError::Io { path: path.to_owned(), source })?;
         head.truncate(from + read);
         // The descriptor may lie across the border.
         let again = from.saturating_sub(size_of::<ImageRef>());
         if let Some((_, image)) = read_image(&head[again..]) {
             return match image.version {
                 ABI_VERSION => Ok(image),
-                other => {
-                    Err(not(format!("made by another version of llmcc (format {other}, this one reads {ABI_VERSION}); compile it again")))
-                }
+                other => Err(not(format!(
+                    "made by another version of llmcc (format {other}, this one reads {ABI_VERSION}); compile it again"
+                ))),
             };
         }
         if read < PIECE {
@@ -140,7 +142,8 @@ fn read_up_to(file: &File, bytes: &mut [u8], at: u64) -> io::Result<usize> {
     Ok(done)
 }
 
-/// The patched descriptor and where it is: the first occurrence of the magic that is followed by a plausible version and code.
+/// The patched descriptor and where it is: the first occurrence of the magic that is followed by a
+/// plausible version and code.
 pub(crate) fn read_image(bytes: &[u8]) -> Option<(usize, ImageRef)> {
     let size = size_of::<ImageRef>();
     for (i, w) in bytes.windows(IMAGE_MAGIC.len()).enumerate() {

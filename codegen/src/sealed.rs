@@ -1,7 +1,9 @@
-//! The hashes of an artifact ([`llmcc_abi::tree`]), read from its file without loading it, and what they say of its bytes.
+//! The hashes of an artifact ([`llmcc_abi::tree`]), read from its file without loading it, and what
+//! they say of its bytes.
 //!
-//! A root says that nothing changed since it was computed. It does not say who computed it: whoever can write the file can renew all hashes (as [`renew`] does), which
-//! only a root noted elsewhere shows.
+//! A root says that nothing changed since it was computed. It does not say who computed it: whoever
+//! can write the file can renew all hashes (as [`renew`] does), which only a root noted elsewhere
+//! shows.
 
 use crate::locate::{LocateError, find_image, open_regular, read_image};
 use llmcc_abi::tree::{self, BLOCK, Hash, LABEL_LEN, PartDesc, part, part_hash};
@@ -14,7 +16,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// An artifact's own account of its bytes, consistent in itself: the root is that of the parts, their hashes those of the leaves.
+/// An artifact's own account of its bytes, consistent in itself: the root is that of the parts,
+/// their hashes those of the leaves.
 pub struct Sealed {
     path: PathBuf,
     file: File,
@@ -37,10 +40,12 @@ pub struct Damage {
 }
 
 impl Sealed {
-    /// Reads the table of hashes of the artifact at `path` and compares root, parts and leaves with each other; nothing else is read.
+    /// Reads the table of hashes of the artifact at `path` and compares root, parts and leaves with
+    /// each other; nothing else is read.
     ///
     /// # Errors
-    /// Not readable, not an artifact, of another version, longer or shorter than it should be, or these bytes are damaged.
+    /// Not readable, not an artifact, of another version, longer or shorter than it should be, or
+    /// these bytes are damaged.
     pub fn open(path: &Path) -> Result<Sealed, LocateError> {
         let io = |source| LocateError::Io { path: path.to_owned(), source };
         let not = |what: String| LocateError::NotAnArtifact { path: path.to_owned(), what };
@@ -49,14 +54,22 @@ impl Sealed {
         let image = find_image(&file, path)?;
         if len != image.file_len {
             let how = if len < image.file_len { "cut short, or stripped" } else { "something was appended" };
-            return Err(not(format!("it has {len} bytes but should have {}: {how}; copy or compile it again", image.file_len)));
+            return Err(not(format!(
+                "it has {len} bytes but should have {}: {how}; copy or compile it again",
+                image.file_len
+            )));
         }
-        let damaged = |what: &str| not(format!("its image descriptor or table of hashes is damaged ({what}); copy or compile it again"));
+        let damaged = |what: &str| {
+            not(format!("its image descriptor or table of hashes is damaged ({what}); copy or compile it again"))
+        };
         // Not more memory than the parts of files of these sizes can have leaves for.
         let each = image.parts.saturating_mul((size_of::<PartDesc>() + size_of::<Hash>()) as u64);
         let blocks = len.saturating_add(image.side_len()) / BLOCK as u64;
         let most = each.saturating_add(blocks.saturating_mul(size_of::<Hash>() as u64));
-        let at = len.checked_sub(image.hashes_len).filter(|_| image.hashes_len <= most).ok_or_else(|| damaged("too long"))?;
+        let at = len
+            .checked_sub(image.hashes_len)
+            .filter(|_| image.hashes_len <= most)
+            .ok_or_else(|| damaged("too long"))?;
         let mut table = vec![0; image.hashes_len as usize];
         file.read_exact_at(&mut table, at).map_err(io)?;
         let (parts, leaves) = parse(&image, at, &table).ok_or_else(|| damaged("parts do not cover the file"))?;
@@ -81,7 +94,11 @@ impl Sealed {
 
     /// The file in which the weights are.
     pub fn weights_path(&self) -> PathBuf {
-        if self.image.flags & FLAG_EXTERNAL_WEIGHTS != 0 { crate::link::weights_path(&self.path) } else { self.path.clone() }
+        if self.image.flags & FLAG_EXTERNAL_WEIGHTS != 0 {
+            crate::link::weights_path(&self.path)
+        } else {
+            self.path.clone()
+        }
     }
 
     /// Whether the root says nothing about the weights, because someone else made them.
@@ -89,7 +106,8 @@ impl Sealed {
         self.image.flags & FLAG_UNHASHED_WEIGHTS != 0
     }
 
-    /// Checks that a side file is there, as long as it must be, and labelled as this artifact's; reads its last bytes only.
+    /// Checks that a side file is there, as long as it must be, and labelled as this artifact's;
+    /// reads its last bytes only.
     ///
     /// # Errors
     /// What is wrong with it, naming both files.
@@ -120,7 +138,8 @@ impl Sealed {
         Ok(())
     }
 
-    /// Hashes the parts for which `wanted` and returns the blocks that are not what the compiler wrote, in order. Reads them with `threads` threads, a megabyte of memory each.
+    /// Hashes the parts for which `wanted` and returns the blocks that are not what the compiler
+    /// wrote, in order. Reads them with `threads` threads, a megabyte of memory each.
     ///
     /// # Errors
     /// A file cannot be read.
@@ -142,13 +161,20 @@ impl Sealed {
             let mut buffer = vec![0; BLOCK];
             while let Some((p, at, leaf)) = blocks.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let bytes = &mut buffer[..(p.len - at).min(BLOCK as u64) as usize];
-                side.as_ref().filter(|_| p.file == tree::SIDE).unwrap_or(&self.file).read_exact_at(bytes, p.off + at)?;
+                side.as_ref()
+                    .filter(|_| p.file == tree::SIDE)
+                    .unwrap_or(&self.file)
+                    .read_exact_at(bytes, p.off + at)?;
                 if p.kind == part::IMAGE {
                     clear_root(bytes);
                 }
                 if Some(&tree::leaf(bytes)) != self.leaves.get(*leaf) {
                     let from = p.off + at;
-                    bad.lock().unwrap_or_else(|e| e.into_inner()).push(Damage { part: *p, from, to: from + bytes.len() as u64 });
+                    bad.lock().unwrap_or_else(|e| e.into_inner()).push(Damage {
+                        part: *p,
+                        from,
+                        to: from + bytes.len() as u64,
+                    });
                 }
             }
             Ok(())
@@ -163,7 +189,8 @@ impl Sealed {
         Ok(join(bad.into_inner().unwrap_or_else(|e| e.into_inner())))
     }
 
-    /// Checks all that the loader and the runtime's own start read, which must be sound before the file is loaded: headers, runtime, descriptor.
+    /// Checks all that the loader and the runtime's own start read, which must be sound before the
+    /// file is loaded: headers, runtime, descriptor.
     ///
     /// # Errors
     /// Not readable, or damaged: which part, where.
@@ -182,13 +209,19 @@ impl Sealed {
             return Err(self.damaged(d));
         }
         let mut bytes = vec![0; p.len as usize];
-        self.file.read_exact_at(&mut bytes, p.off).map_err(|source| LocateError::Io { path: self.path.clone(), source })?;
+        self.file
+            .read_exact_at(&mut bytes, p.off)
+            .map_err(|source| LocateError::Io { path: self.path.clone(), source })?;
         Ok(bytes)
     }
 
     fn damaged(&self, d: &Damage) -> LocateError {
-        let what =
-            format!("{}: not what the compiler wrote, in bytes {} to {}; copy or compile it again", part::name(d.part.kind), d.from, d.to);
+        let what = format!(
+            "{}: not what the compiler wrote, in bytes {} to {}; copy or compile it again",
+            part::name(d.part.kind),
+            d.from,
+            d.to
+        );
         LocateError::NotAnArtifact { path: self.path.clone(), what }
     }
 }
@@ -206,7 +239,8 @@ fn join(mut bad: Vec<Damage>) -> Vec<Damage> {
     all
 }
 
-/// Descriptors and leaves of a table of hashes that begins at `at` in the artifact. `None` unless they cover both files.
+/// Descriptors and leaves of a table of hashes that begins at `at` in the artifact. `None` unless
+/// they cover both files.
 fn parse(image: &ImageRef, at: u64, table: &[u8]) -> Option<(Vec<PartDesc>, Vec<Hash>)> {
     let descriptors = usize::try_from(image.parts).ok()?.checked_mul(size_of::<PartDesc>())?;
     let (descriptors, leaves) = table.split_at_checked(descriptors)?;
@@ -214,7 +248,8 @@ fn parse(image: &ImageRef, at: u64, table: &[u8]) -> Option<(Vec<PartDesc>, Vec<
     let whole = tree::covers(&parts, at, image.side_len()) && tree::table_len(&parts) == Some(table.len() as u64);
     // One descriptor, and it is in the artifact: its root is left out when it is hashed.
     let mut images = parts.iter().filter(|p| p.kind == part::IMAGE);
-    let one = images.next().is_some_and(|p| p.file == tree::ARTIFACT && p.len == size_of::<ImageRef>() as u64) && images.next().is_none();
+    let one = images.next().is_some_and(|p| p.file == tree::ARTIFACT && p.len == size_of::<ImageRef>() as u64)
+        && images.next().is_none();
     (whole && one).then(|| (parts, leaves.as_chunks().0.to_vec()))
 }
 
@@ -229,15 +264,20 @@ fn clear_root(image: &mut [u8]) {
     }
 }
 
-/// Renews all hashes of an artifact, in memory, whose bytes were changed: for tests of what stands behind the hashes. Returns the root; `None` if the parts do not
-/// cover the file. `side` is the side file, empty if there is none.
+/// Renews all hashes of an artifact, in memory, whose bytes were changed: for tests of what stands
+/// behind the hashes. Returns the root; `None` if the parts do not cover the file. `side` is the
+/// side file, empty if there is none.
 #[doc(hidden)]
 pub fn renew(file: &mut [u8], side: &mut [u8]) -> Option<Hash> {
     let (image_at, image) = read_image(file)?;
     let at = usize::try_from((file.len() as u64).checked_sub(image.hashes_len)?).ok()?;
     let (mut parts, mut leaves) = parse(&image, at as u64, &file[at..])?;
     let described = parts.iter().any(|p| p.kind == part::IMAGE && p.off == image_at as u64);
-    if !described || image.version != ABI_VERSION || image.side_len() != side.len() as u64 || image.file_len != file.len() as u64 {
+    if !described
+        || image.version != ABI_VERSION
+        || image.side_len() != side.len() as u64
+        || image.file_len != file.len() as u64
+    {
         return None;
     }
     file[image_at + offset_of!(ImageRef, root)..][..size_of::<Hash>()].fill(0);

@@ -52,7 +52,8 @@ fn the_runtime_reads_what_the_compiler_writes() {
         weight_offsets: &offsets,
         weights: Span { off: i * len, len },
     };
-    let alternatives = [alternative("sm90", &sm90[..], 0), alternative("x86-64", &cpu, 1), alternative("sm80", &sm80, 2)];
+    let alternatives =
+        [alternative("sm90", &sm90[..], 0), alternative("x86-64", &cpu, 1), alternative("sm80", &sm80, 2)];
     let texts = Texts { manifest: b"{\"a\":1}".to_vec(), ..Texts::default() };
     let data = data_segment(&alternatives, &code, &texts).bytes;
     let weights = vec![0u8; 3 * len as usize];

@@ -85,8 +85,8 @@ pub enum FrontendError {
         /// What is wrong in it.
         source: ConfigError,
     },
-    /// A function of the graph does not type: a mistake of the architecture's file, or a configuration that its
-    /// readers should have refused.
+    /// A function of the graph does not type: a mistake of the architecture's file, or a
+    /// configuration that its readers should have refused.
     #[error(
         "{}: {class}, function {function}: {what}; if this is the model's own config.json, the mistake is in the architecture's file",
         file.display()

@@ -11,7 +11,8 @@ pub fn safetensors(bytes: &[u8]) {
     assert!(sizes <= bytes.len(), "tensors overlap");
 }
 
-/// A `config.json`. What passes makes a graph, if it is not too large to be built here, and its constants are finite.
+/// A `config.json`. What passes makes a graph, if it is not too large to be built here, and its
+/// constants are finite.
 pub fn config(bytes: &[u8]) {
     let Ok(json) = json::parse(bytes) else { return };
     let Ok(model) = Model::parse(&json) else { return };

@@ -1,7 +1,7 @@
 //! Opening the files that a user names.
 //!
-//! Only regular files: a named pipe would wait for a writer, `/dev/zero` never ends. A file that is named and
-//! missing, or of another kind, says what it is.
+//! Only regular files: a named pipe would wait for a writer, `/dev/zero` never ends. A file that is
+//! named and missing, or of another kind, says what it is.
 
 use crate::error::FrontendError;
 use crate::json;
@@ -11,8 +11,8 @@ use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Largest file that is read as a whole (tensors are mapped). Far above any `tokenizer.json`, far below a machine's
-/// memory.
+/// Largest file that is read as a whole (tensors are mapped). Far above any `tokenizer.json`, far
+/// below a machine's memory.
 const MOST_BYTES: u64 = 1 << 30;
 
 /// Opens a regular file for reading.
@@ -25,7 +25,8 @@ pub fn open(path: &Path) -> Result<File, FrontendError> {
         true => Ok(()),
         false => Err(FrontendError::NotAFile { path: path.to_path_buf(), what: describe(kind) }),
     };
-    // Before it is opened, since opening a device may do something; and after, since it may have become another file.
+    // Before it is opened, since opening a device may do something; and after, since it may have
+    // become another file.
     match std::fs::metadata(path) {
         Ok(meta) => regular(meta.file_type())?,
         Err(source) => return Err(dangling(path).unwrap_or_else(|| io(source))),
@@ -44,15 +45,17 @@ pub fn read(path: &Path) -> Result<Vec<u8>, FrontendError> {
     read_all(open(path)?, path)
 }
 
-/// The contents of a UTF-8 text. `/dev/stdin` and `/dev/fd/N` are read to their end whatever they are: they are what
-/// the caller redirected there.
+/// The contents of a UTF-8 text. `/dev/stdin` and `/dev/fd/N` are read to their end whatever they
+/// are: they are what the caller redirected there.
 ///
 /// # Errors
 /// As [`read`]; [`FrontendError::NotUtf8`].
 pub fn read_text(path: &Path) -> Result<String, FrontendError> {
     let redirected = path == Path::new("/dev/stdin") || path.starts_with("/dev/fd");
     let file = match redirected {
-        true => File::open(path).map_err(|source| FrontendError::Io { path: path.to_path_buf(), action: "open", source })?,
+        true => {
+            File::open(path).map_err(|source| FrontendError::Io { path: path.to_path_buf(), action: "open", source })?
+        }
         false => open(path)?,
     };
     String::from_utf8(read_all(file, path)?)
@@ -72,7 +75,8 @@ pub(crate) fn read_optional(path: &Path) -> Result<Option<Vec<u8>>, FrontendErro
 /// # Errors
 /// When it cannot be read or parsed.
 pub(crate) fn read_json(path: &Path) -> Result<Option<Value>, FrontendError> {
-    let parse = |bytes: Vec<u8>| json::parse(&bytes).map_err(|source| FrontendError::Json { path: path.to_path_buf(), source });
+    let parse =
+        |bytes: Vec<u8>| json::parse(&bytes).map_err(|source| FrontendError::Json { path: path.to_path_buf(), source });
     read_optional(path)?.map(parse).transpose()
 }
 
@@ -102,7 +106,10 @@ fn describe(kind: FileType) -> String {
 /// The error for a link to a file that is not there.
 fn dangling(path: &Path) -> Option<FrontendError> {
     let target = std::fs::read_link(path).ok()?;
-    Some(FrontendError::NotAFile { path: path.to_path_buf(), what: format!("a link to {}, which is not there", target.display()) })
+    Some(FrontendError::NotAFile {
+        path: path.to_path_buf(),
+        what: format!("a link to {}, which is not there", target.display()),
+    })
 }
 
 #[cfg(test)]

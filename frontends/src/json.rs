@@ -29,7 +29,9 @@ pub(crate) fn help(error: &serde_json::Error) -> &'static str {
         Category::Eof => "the file is empty or cut off: download it again",
         _ if says("trailing comma") => "remove the comma before the closing bracket",
         _ if says("trailing characters") => "remove what follows the end of the object",
-        _ if says("expected value") => "write a JSON value there: JSON has no NaN, Infinity, None, True, comments or single quotes",
+        _ if says("expected value") => {
+            "write a JSON value there: JSON has no NaN, Infinity, None, True, comments or single quotes"
+        }
         _ => "correct it there, or download the file again",
     }
 }
@@ -122,14 +124,20 @@ mod tests {
         for (text, expected) in [
             ("", format!("EOF while parsing a value at line 1 column 0; {cut}")),
             ("{\n \"a\": ", format!("EOF while parsing a value at line 2 column 6; {cut}")),
-            ("{\n \"a\": 1,\n}", "trailing comma at line 3 column 1; remove the comma before the closing bracket".into()),
+            (
+                "{\n \"a\": 1,\n}",
+                "trailing comma at line 3 column 1; remove the comma before the closing bracket".into(),
+            ),
             ("[1,]", "trailing comma at line 1 column 4; remove the comma before the closing bracket".into()),
             ("{} {}", "trailing characters at line 1 column 4; remove what follows the end of the object".into()),
             ("{\"a\": NaN}", format!("expected value at line 1 column 7; {value}")),
             ("{'a': 1}", format!("key must be a string at line 1 column 2; {correct}")),
             ("{\"a\": 1e999}", format!("number out of range at line 1 column 11; {correct}")),
             ("\u{feff}{}", format!("{BYTE_ORDER_MARK}; save it as UTF-8 without a byte order mark")),
-            ("{\"a\": {\"b\": 1,\n \"b\": 2}}", "key `b` occurs twice at line 2 column 4; remove one of the two".into()),
+            (
+                "{\"a\": {\"b\": 1,\n \"b\": 2}}",
+                "key `b` occurs twice at line 2 column 4; remove one of the two".into(),
+            ),
         ] {
             let e = parse(text.as_bytes()).unwrap_err();
             assert_eq!(format!("{e}; {}", help(&e)), expected, "{text}");

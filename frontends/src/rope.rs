@@ -1,8 +1,9 @@
-//! Frequencies of the rotary embedding (RoFormer, arXiv 2104.09864) and their rescalings for long contexts.
+//! Frequencies of the rotary embedding (RoFormer, arXiv 2104.09864) and their rescalings for long
+//! contexts.
 //!
-//! Computed as Transformers does, in f32 and in the same order of operations, because a position multiplies the
-//! rounding error of a frequency. Powers are taken in f64 by `libm` and rounded, so they are the same on every
-//! machine.
+//! Computed as Transformers does, in f32 and in the same order of operations, because a position
+//! multiplies the rounding error of a frequency. Powers are taken in f64 by `libm` and rounded, so
+//! they are the same on every machine.
 
 use std::f64::consts::TAU;
 
@@ -75,7 +76,9 @@ pub fn frequencies(c: &RopeConfig) -> Rope {
             let inv_freq = plain.map(|f| llama3(f, factor, low, high, original)).collect();
             Rope { inv_freq, scale: 1.0 }
         }
-        RopeScaling::Yarn { attention_factor, .. } => Rope { inv_freq: yarn(c, &wavelengths), scale: attention_factor as f32 },
+        RopeScaling::Yarn { attention_factor, .. } => {
+            Rope { inv_freq: yarn(c, &wavelengths), scale: attention_factor as f32 }
+        }
     }
 }
 
@@ -99,7 +102,8 @@ fn llama3(f: f32, factor: f64, low: f64, high: f64, original: f64) -> f32 {
     (1.0 - smooth) * f / factor as f32 + smooth * f
 }
 
-/// YaRN, "NTK by parts": dimensions that turn often keep their frequency, those that turn rarely are interpolated.
+/// YaRN, "NTK by parts": dimensions that turn often keep their frequency, those that turn rarely
+/// are interpolated.
 fn yarn(c: &RopeConfig, wavelengths: &[f32]) -> Vec<f32> {
     let RopeScaling::Yarn { factor, beta_fast, beta_slow, original, truncate, .. } = c.scaling else {
         unreachable!("called for YaRN only")
@@ -143,8 +147,8 @@ mod tests {
         Rope { inv_freq, scale: module.funcs[0].nodes.iter().find_map(|n| scale(&n.op)).unwrap() }
     }
 
-    /// Against Transformers. Its power function is not always correctly rounded (1 in 200 values here is off by one
-    /// unit), ours is; through two more roundings that may become two units.
+    /// Against Transformers. Its power function is not always correctly rounded (1 in 200 values
+    /// here is off by one unit), ours is; through two more roundings that may become two units.
     #[test]
     fn frequencies_equal_transformers() {
         let goldens: Vec<Value> = serde_json::from_str(include_str!("../tests/rope_goldens.json")).unwrap();
@@ -158,7 +162,8 @@ mod tests {
             let base = with(config("llama"), json!({ "rope_theta": "absent" }));
             let rope = rope(&with(base, changes));
             assert_eq!(rope.scale, case["scale"].as_f64().unwrap() as f32, "{}", case["name"]);
-            let bits: Vec<i64> = case["inv_freq_bits"].as_array().unwrap().iter().map(|b| b.as_i64().unwrap()).collect();
+            let bits: Vec<i64> =
+                case["inv_freq_bits"].as_array().unwrap().iter().map(|b| b.as_i64().unwrap()).collect();
             assert_eq!(rope.inv_freq.len(), bits.len());
             for (j, (ours, theirs)) in rope.inv_freq.iter().zip(bits).enumerate() {
                 let ulps = (i64::from(ours.to_bits()) - theirs).abs();
@@ -173,10 +178,12 @@ mod tests {
     #[test]
     fn extreme_parameters_stay_finite() {
         let yarn = json!({ "rope_type": "yarn", "factor": 1e6, "original_max_position_embeddings": 1 });
-        let llama3 = json!({ "rope_type": "llama3", "factor": 1e30, "low_freq_factor": 1e-30, "high_freq_factor": 1e30 });
+        let llama3 =
+            json!({ "rope_type": "llama3", "factor": 1e30, "low_freq_factor": 1e-30, "high_freq_factor": 1e30 });
         for scaling in [yarn, llama3, json!(null)] {
             for theta in [1.0000001, 1e38] {
-                let json = with(config("llama"), json!({ "rope_theta": theta, "rope_scaling": scaling, "head_dim": 128 }));
+                let json =
+                    with(config("llama"), json!({ "rope_theta": theta, "rope_scaling": scaling, "head_dim": 128 }));
                 let rope = rope(&json);
                 assert!(rope.inv_freq.iter().all(|f| f.is_finite() && *f >= 0.0), "{json}: {rope:?}");
             }

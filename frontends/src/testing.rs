@@ -44,8 +44,8 @@ pub(crate) fn shared(name: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-/// A small valid configuration of an architecture: that of its first fixture with other sizes, and with what is off
-/// by default switched off.
+/// A small valid configuration of an architecture: that of its first fixture with other sizes, and
+/// with what is off by default switched off.
 pub(crate) fn config(model_type: &str) -> Value {
     let arch = by_model_type(model_type).unwrap();
     let Some(first) = arch.goldens.first() else { return crate::arch::dummy_config() };
@@ -59,7 +59,10 @@ pub(crate) fn config(model_type: &str) -> Value {
         "max_window_layers",
         "no_rope_layers",
     ];
-    let config = with(serde_json::from_slice(&text).unwrap(), off.iter().map(|name| (name.to_string(), json!("absent"))).collect());
+    let config = with(
+        serde_json::from_slice(&text).unwrap(),
+        off.iter().map(|name| (name.to_string(), json!("absent"))).collect(),
+    );
     let sizes = json!({
         "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4,
         "vocab_size": 32, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "sliding_window": null,

@@ -1,7 +1,7 @@
 //! Tensors of a checkpoint that no part of the model reads.
 //!
-//! A file holds what its model computes with. Tensors without a use mean that config.json describes another model
-//! (fewer layers, no biases), which would compile and write garbage.
+//! A file holds what its model computes with. Tensors without a use mean that config.json describes
+//! another model (fewer layers, no biases), which would compile and write garbage.
 
 use crate::arch::{self, Model};
 use crate::checkpoint::Checkpoint;
@@ -12,8 +12,9 @@ use std::collections::BTreeSet;
 /// Bytes compared at once.
 const BLOCK: usize = 1 << 24;
 
-/// The tensors of a checkpoint that `module`, lifted from it, does not read: without those known to be recomputed or
-/// copies. A tied head is compared with the embedding table, which reads both where both are there.
+/// The tensors of a checkpoint that `module`, lifted from it, does not read: without those known to
+/// be recomputed or copies. A tied head is compared with the embedding table, which reads both
+/// where both are there.
 ///
 /// # Errors
 /// When config.json is wrong.
@@ -28,11 +29,12 @@ pub fn find(ckpt: &Checkpoint, module: &Module) -> Result<Option<Unused>, Fronte
     Ok(if tensors.is_empty() { None } else { Some(Unused { tensors, reasons }) })
 }
 
-/// Buffers that older versions of Transformers saved, and that follow from config.json: rotary tables, causal masks,
-/// positions.
+/// Buffers that older versions of Transformers saved, and that follow from config.json: rotary
+/// tables, causal masks, positions.
 fn recomputed(ckpt: &Checkpoint, name: &str) -> bool {
     let rotary = ["inv_freq", "original_inv_freq", "cos_cached", "sin_cached"];
-    let of_rotary = name.rsplit_once('.').is_some_and(|(at, last)| rotary.contains(&last) && at.ends_with("rotary_emb"));
+    let of_rotary =
+        name.rsplit_once('.').is_some_and(|(at, last)| rotary.contains(&last) && at.ends_with("rotary_emb"));
     let square = || ckpt.info(name).is_some_and(|i| matches!(i.shape[..], [1, 1, n, m] if n == m));
     let mask = (name.ends_with(".attn.bias") || name.ends_with(".self_attn.bias")) && square();
     of_rotary || mask || name.ends_with("attn.masked_bias") || name.rsplit('.').next() == Some("position_ids")
@@ -82,11 +84,13 @@ fn reasons(ckpt: &Checkpoint, model: &Model, tensors: &[String]) -> Vec<String> 
     if any(&|t| t.contains("lora_")) {
         reasons.push("there is an adapter in the file: merge it into the weights (`merge_and_unload` of PEFT)".into());
     }
-    if any(&|t| t.ends_with("_scale") || t.ends_with("_scale_inv") || t.ends_with(".scales") || t.ends_with(".qzeros")) {
+    if any(&|t| t.ends_with("_scale") || t.ends_with("_scale_inv") || t.ends_with(".scales") || t.ends_with(".qzeros"))
+    {
         reasons.push("there are scales of quantized weights in the file: use the unquantized checkpoint".into());
     }
     if reasons.is_empty() {
-        reasons.push(format!("the file and config.json ({class}) belong to different models, or config.json was edited"));
+        reasons
+            .push(format!("the file and config.json ({class}) belong to different models, or config.json was edited"));
     }
     reasons
 }
@@ -119,7 +123,12 @@ mod tests {
     }
 
     fn tensor(name: &str, shape: &[usize]) -> Tensor {
-        Tensor { name: name.into(), dtype: "BF16", shape: shape.to_vec(), data: vec![0; 2 * shape.iter().product::<usize>()] }
+        Tensor {
+            name: name.into(),
+            dtype: "BF16",
+            shape: shape.to_vec(),
+            data: vec![0; 2 * shape.iter().product::<usize>()],
+        }
     }
 
     #[test]
@@ -141,23 +150,31 @@ mod tests {
         let made = with(config("llama"), json!({ "num_hidden_layers": 4 }));
         let text = unused(&made, &config("llama"), |_| ());
         assert!(
-            text.starts_with("18 tensors of the checkpoint are not used by the model: `model.layers.2.input_layernorm.weight`, "),
+            text.starts_with(
+                "18 tensors of the checkpoint are not used by the model: `model.layers.2.input_layernorm.weight`, "
+            ),
             "{text}"
         );
-        let end =
-            "`model.layers.3.mlp.gate_proj.weight` and 6 more; layers 2 to 3 are in the file, but `num_hidden_layers` is 2 in config.json";
+        let end = "`model.layers.3.mlp.gate_proj.weight` and 6 more; layers 2 to 3 are in the file, but `num_hidden_layers` is 2 in config.json";
         assert!(text.ends_with(end), "{text}");
     }
 
     #[test]
     fn biases_that_are_switched_off() {
-        let biased = |field: &str, arch: &str| unused(&with(config("llama"), json!({ field: true })), &config(arch), |_| ());
+        let biased =
+            |field: &str, arch: &str| unused(&with(config("llama"), json!({ field: true })), &config(arch), |_| ());
         let off = |field: &str| format!("; there are biases in the file, but `{field}` is false in config.json");
         assert!(biased("attention_bias", "llama").ends_with(&off("attention_bias")));
         assert!(biased("mlp_bias", "llama").ends_with(&off("mlp_bias")));
-        assert!(biased("attention_bias", "mistral").ends_with("; there are biases in the file, but MistralForCausalLM has none there"));
+        assert!(
+            biased("attention_bias", "mistral")
+                .ends_with("; there are biases in the file, but MistralForCausalLM has none there")
+        );
         let text = unused(&with(config("qwen3"), json!({ "model_type": "qwen3" })), &config("llama"), |_| ());
-        assert!(text.ends_with("; there are norms of queries or keys in the file, which LlamaForCausalLM does not have"), "{text}");
+        assert!(
+            text.ends_with("; there are norms of queries or keys in the file, which LlamaForCausalLM does not have"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -178,7 +195,8 @@ mod tests {
              but `lm_head.weight` differs from it: to use the file's head, as Transformers 5 does, set `tie_word_embeddings` to false"
         );
         // Transformers takes the one that is there.
-        let renamed = same("llama", tied, |t| t.iter_mut().filter(|t| t.name == TABLE).for_each(|t| t.name = HEAD.into()));
+        let renamed =
+            same("llama", tied, |t| t.iter_mut().filter(|t| t.name == TABLE).for_each(|t| t.name = HEAD.into()));
         assert_eq!(renamed, "nothing");
     }
 

@@ -1,5 +1,5 @@
-//! Fuzz targets: every reader of untrusted bytes. Used by libFuzzer (`cargo fuzz run NAME`) and, on stable Rust, by
-//! `tests/tests/fuzz_corpus.rs`, which runs the corpus and mutations of it.
+//! Fuzz targets: every reader of untrusted bytes. Used by libFuzzer (`cargo fuzz run NAME`) and, on
+//! stable Rust, by `tests/tests/fuzz_corpus.rs`, which runs the corpus and mutations of it.
 
 use llmcc_abi::tree::part;
 use llmcc_codegen::sealed::{self, Sealed};
@@ -30,8 +30,8 @@ pub fn run(name: &str, data: &[u8]) {
     target(data);
 }
 
-/// The file of an artifact, as the compiler's own tools and the runtime look into it; and again with its hashes renewed, which otherwise hide all that stands
-/// behind them.
+/// The file of an artifact, as the compiler's own tools and the runtime look into it; and again
+/// with its hashes renewed, which otherwise hide all that stands behind them.
 fn artifact(data: &[u8]) {
     let path = std::env::temp_dir().join(format!("llmcc-fuzz-artifact-{}", std::process::id()));
     look_into(&path, data);
@@ -58,17 +58,22 @@ fn look_into(path: &std::path::Path, data: &[u8]) {
     let _ = llmcc_codegen::locate::manifest(path);
 }
 
-/// Reads the model of an artifact whose hashes are sound, as the runtime does when it opens one: what the tables say may be anything.
+/// Reads the model of an artifact whose hashes are sound, as the runtime does when it opens one:
+/// what the tables say may be anything.
 fn tables(sealed: &Sealed, file: &[u8]) {
     let bytes = |kind: u32, len: u64| {
         let from = sealed.parts.iter().find(|p| p.kind == kind)?.off;
         file.get(usize::try_from(from).ok()?..usize::try_from(from.checked_add(len)?).ok()?)
     };
     let image = &sealed.image;
-    let (Some(code), Some(data)) = (bytes(part::CODE, image.code_len), bytes(part::TABLES, image.data_len)) else { return };
+    let (Some(code), Some(data)) = (bytes(part::CODE, image.code_len), bytes(part::TABLES, image.data_len)) else {
+        return;
+    };
     let weights = [0u8; 64];
     // SAFETY: nothing is run, and weights are read by nobody who does not run.
-    let Ok(images) = (unsafe { Image::all_from_parts(code.as_ptr(), code.len() as u64, data, weights.as_ptr(), image.weights_len) }) else {
+    let Ok(images) =
+        (unsafe { Image::all_from_parts(code.as_ptr(), code.len() as u64, data, weights.as_ptr(), image.weights_len) })
+    else {
         return;
     };
     for image in images {
@@ -76,7 +81,8 @@ fn tables(sealed: &Sealed, file: &[u8]) {
         assert!(read <= 3 * data.len());
         (0..image.kernels.len()).for_each(|k| assert!(image.kernel_name(k).len() <= data.len()));
         if image.gpu_level().is_some() {
-            (0..image.kernels.len()).for_each(|k| assert!(image.cubin(k).len() + image.ptx(k).count_bytes() <= 2 * code.len()));
+            (0..image.kernels.len())
+                .for_each(|k| assert!(image.cubin(k).len() + image.ptx(k).count_bytes() <= 2 * code.len()));
         }
     }
 }

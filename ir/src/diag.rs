@@ -1,7 +1,8 @@
 //! Diagnostics: what is wrong, where, and what to do.
 //!
-//! The text reader and the verifiers *collect* diagnostics, so that one run shows every mistake. A [`Place`] names things the way `.lir` text and
-//! checkpoints do; only the text reader knows byte positions.
+//! The text reader and the verifiers *collect* diagnostics, so that one run shows every mistake. A
+//! [`Place`] names things the way `.lir` text and checkpoints do; only the text reader knows byte
+//! positions.
 
 use std::fmt;
 use std::ops::Range;
@@ -151,7 +152,8 @@ impl fmt::Display for Place {
 pub struct Diagnostic {
     /// How bad.
     pub severity: Severity,
-    /// Stable name of the broken rule (`kebab-case`), for tests and for looking it up in the documentation.
+    /// Stable name of the broken rule (`kebab-case`), for tests and for looking it up in the
+    /// documentation.
     pub code: &'static str,
     /// What is wrong, in one sentence without a full stop.
     pub message: String,
@@ -173,7 +175,8 @@ impl Diagnostic {
         self
     }
 
-    /// Renders it with the line of `source` it points into, if its place is [`Place::Text`]; else as [`fmt::Display`].
+    /// Renders it with the line of `source` it points into, if its place is [`Place::Text`]; else
+    /// as [`fmt::Display`].
     pub fn render(&self, source: &str) -> String {
         let Place::Text(range) = &self.place else { return self.to_string() };
         let at = floor_char_boundary(source, range.start);
@@ -257,9 +260,13 @@ mod tests {
 
     #[test]
     fn text_places_show_their_line() {
-        let d = Diagnostic::error("unknown-op", Place::Text(9..12), "no operation `ädd`").with_help("did you mean `add`?");
+        let d =
+            Diagnostic::error("unknown-op", Place::Text(9..12), "no operation `ädd`").with_help("did you mean `add`?");
         let shown = d.render("func f\n  ädd a b\n");
-        assert_eq!(shown, "error[unknown-op]: no operation `ädd`\n --> 2:3\n  |\n2 |   ädd a b\n  |   ^^\n  = help: did you mean `add`?");
+        assert_eq!(
+            shown,
+            "error[unknown-op]: no operation `ädd`\n --> 2:3\n  |\n2 |   ädd a b\n  |   ^^\n  = help: did you mean `add`?"
+        );
         assert!(d.render("").contains("1:1"), "a position past the end does not panic");
     }
 
@@ -267,6 +274,9 @@ mod tests {
     fn places_read_as_sentences() {
         let place = Place::Launch { regime: 1, launch: 4, kernel: "layer0.matmul2".into() };
         let d = Diagnostic::error("launch-operands", place, "has 3 operands, not 4");
-        assert_eq!(d.to_string(), "error[launch-operands]: regime 1, launch 4 of `layer0.matmul2`: has 3 operands, not 4");
+        assert_eq!(
+            d.to_string(),
+            "error[launch-operands]: regime 1, launch 4 of `layer0.matmul2`: has 3 operands, not 4"
+        );
     }
 }

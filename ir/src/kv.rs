@@ -64,7 +64,8 @@ impl fmt::Display for KvDType {
     }
 }
 
-/// Shape and storage of one attention layer's state. Text: `kv<f16, 8x64, window 4096>` (KV heads × head size).
+/// Shape and storage of one attention layer's state. Text: `kv<f16, 8x64, window 4096>` (KV heads ×
+/// head size).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KvSpec {
     /// Element type.
@@ -73,7 +74,8 @@ pub struct KvSpec {
     pub kv_heads: usize,
     /// Elements per head.
     pub head_dim: usize,
-    /// Sliding window: a token sees itself and the `window - 1` tokens before it. `None` = the whole sequence.
+    /// Sliding window: a token sees itself and the `window - 1` tokens before it. `None` = the
+    /// whole sequence.
     pub window: Option<usize>,
 }
 
@@ -84,7 +86,8 @@ impl KvSpec {
     }
 }
 
-/// The group of each state: those with the same window keep the same tokens, and so share a block table. Groups count up in the order of their first states.
+/// The group of each state: those with the same window keep the same tokens, and so share a block
+/// table. Groups count up in the order of their first states.
 pub fn groups(states: &[KvSpec]) -> Vec<usize> {
     let mut windows = vec![];
     let group = |s: &KvSpec| {

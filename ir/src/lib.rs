@@ -1,21 +1,26 @@
 //! The intermediate representation of llmcc.
 //!
-//! Three levels, each with text (`.lir`), a verifier and a plain evaluator that serves as the oracle of everything else:
+//! Three levels, each with text (`.lir`), a verifier and a plain evaluator that serves as the
+//! oracle of everything else:
 //!
 //! 1. [`graph`]: typed SSA tensor operations; what the model *means*.
 //! 2. [`kernel`]: scheduled, fused kernels with operand layouts and tiles; what is *executed*.
-//! 3. [`plan`]: the order of kernels, buffers with their lifetimes, packed weights; how a *step* runs.
+//! 3. [`plan`]: the order of kernels, buffers with their lifetimes, packed weights; how a *step*
+//!    runs.
 //!
 //! # Semantics
 //!
-//! A step processes `T` tokens of any number of sequences. Token `i` has an id, a position `p` and a sequence; its row of every activation
-//! depends only on tokens of the same sequence at positions `≤ p`. `R ≤ T` rows are selected for the logits. Activations are f32 matrices with
-//! a row per token; heads are runs of columns. Weights are read-only. The only mutable state is the key/value cache ([`kv`]): `kv_append` of a step comes before
-//! its `attention`, so tokens of one step see each other (causally).
+//! A step processes `T` tokens of any number of sequences. Token `i` has an id, a position `p` and
+//! a sequence; its row of every activation depends only on tokens of the same sequence at positions
+//! `≤ p`. `R ≤ T` rows are selected for the logits. Activations are f32 matrices with a row per
+//! token; heads are runs of columns. Weights are read-only. The only mutable state is the key/value
+//! cache ([`kv`]): `kv_append` of a step comes before its `attention`, so tokens of one step see
+//! each other (causally).
 //!
-//! Arithmetic is that of real numbers rounded to f32 in any order the level does not fix: [`eval`] computes in f64; an implementation may
-//! differ from it by the rounding of f32, and the tests bound the difference by the model's own f32 error. Quantization is explicit: a quantized matrix *is*
-//! the matrix its codes decode to ([`quant`]).
+//! Arithmetic is that of real numbers rounded to f32 in any order the level does not fix: [`eval`]
+//! computes in f64; an implementation may differ from it by the rounding of f32, and the tests
+//! bound the difference by the model's own f32 error. Quantization is explicit: a quantized matrix
+//! *is* the matrix its codes decode to ([`quant`]).
 
 pub mod diag;
 pub mod eval;

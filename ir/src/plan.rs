@@ -1,8 +1,9 @@
 //! Plan level: how a step runs.
 //!
-//! A [`Plan`] has the distinct kernels once, and for each regime (a range of `T`) the sequence of their launches with operands bound
-//! to buffers, weights and states. Buffers are assigned to slots by liveness; each slot's size is linear in `T` and `R`, so the peak is a
-//! formula known before anything is loaded.
+//! A [`Plan`] has the distinct kernels once, and for each regime (a range of `T`) the sequence of
+//! their launches with operands bound to buffers, weights and states. Buffers are assigned to slots
+//! by liveness; each slot's size is linear in `T` and `R`, so the peak is a formula known before
+//! anything is loaded.
 
 use crate::graph::{ModelInfo, Op, ValueType};
 use crate::kernel::{Kernel, RowElem};
@@ -42,7 +43,8 @@ pub struct Candidates {
     pub k: usize,
 }
 
-/// A piece of the activation arena, shared by buffers whose lives do not overlap: `per_token·T + per_row·R` bytes.
+/// A piece of the activation arena, shared by buffers whose lives do not overlap:
+/// `per_token·T + per_row·R` bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Slot {
     /// Bytes per token.
@@ -125,7 +127,8 @@ pub enum Storage {
     },
 }
 
-/// A weight computed from the checkpoint when packing. Values are f32 (an f16/bf16/f32 tensor converts exactly); each operation rounds once.
+/// A weight computed from the checkpoint when packing. Values are f32 (an f16/bf16/f32 tensor
+/// converts exactly); each operation rounds once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum WeightExpr {
     /// Module weight `i`.
@@ -143,11 +146,14 @@ impl WeightExpr {
         }
     }
 
-    /// The same over other weights: `weight(i)` in place of weight `i`; `None` if one of them has none.
+    /// The same over other weights: `weight(i)` in place of weight `i`; `None` if one of them has
+    /// none.
     pub fn substitute(&self, weight: &impl Fn(usize) -> Option<usize>) -> Option<WeightExpr> {
         Some(match self {
             WeightExpr::Weight(i) => WeightExpr::Weight(weight(*i)?),
-            WeightExpr::Op(op, args) => WeightExpr::Op(op.clone(), args.iter().map(|x| x.substitute(weight)).collect::<Option<_>>()?),
+            WeightExpr::Op(op, args) => {
+                WeightExpr::Op(op.clone(), args.iter().map(|x| x.substitute(weight)).collect::<Option<_>>()?)
+            }
         })
     }
 }
@@ -206,7 +212,8 @@ pub fn weight_type(expr: &WeightExpr, weights: &[crate::graph::Weight]) -> Resul
             if !op.facts().packs() {
                 return Err(format!("`{}` is computed when running, not when packing", op.name()));
             }
-            let types: Result<Vec<ValueType>, String> = args.iter().map(|a| Ok(ValueType::Tensor(weight_type(a, weights)?))).collect();
+            let types: Result<Vec<ValueType>, String> =
+                args.iter().map(|a| Ok(ValueType::Tensor(weight_type(a, weights)?))).collect();
             match op.infer(&types?)? {
                 ValueType::Tensor(t) => Ok(t),
                 ValueType::Kv(_) => Err("a weight cannot be a state".into()),

@@ -49,17 +49,20 @@ impl CpuArch {
 pub struct GpuArch {
     /// Compute capability times ten.
     pub sm: u32,
-    /// Processor name that LLVM and `ptxas` know. With the suffix `a` the code runs on this architecture only, and may use its matrix instructions.
+    /// Processor name that LLVM and `ptxas` know. With the suffix `a` the code runs on this
+    /// architecture only, and may use its matrix instructions.
     pub processor: &'static str,
-    /// PTX version, as LLVM's feature. The lowest that has the instructions we emit, because an older driver reads it:
-    /// 7.4 has cache-eviction hints on sm80 and sm86 (their `mma` and `cp.async` came with 7.0), 7.8 is the first for sm89, 8.0 the first with sm_90a, its
+    /// PTX version, as LLVM's feature. The lowest that has the instructions we emit, because an
+    /// older driver reads it: 7.4 has cache-eviction hints on sm80 and sm86 (their `mma` and
+    /// `cp.async` came with 7.0), 7.8 is the first for sm89, 8.0 the first with sm_90a, its
     /// `wgmma`, bulk copies and `setmaxnreg`, 8.6 the first for sm100.
     pub ptx: &'static str,
     /// Streaming multiprocessors.
     pub sms: u32,
     /// Bytes of shared memory a block may have.
     pub shared_per_block: u32,
-    /// Bytes of shared memory of a multiprocessor, 1 KiB of which each resident block loses to the system.
+    /// Bytes of shared memory of a multiprocessor, 1 KiB of which each resident block loses to the
+    /// system.
     pub shared_per_sm: u32,
     /// 32-bit registers of a multiprocessor.
     pub registers: u32,
@@ -77,7 +80,8 @@ pub struct GpuArch {
     pub wish: Wish,
 }
 
-/// Parts of the schedule of a product that are given instead of derived: how others than the one that is chosen are tried. `None`: derived.
+/// Parts of the schedule of a product that are given instead of derived: how others than the one
+/// that is chosen are tried. `None`: derived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wish {
     /// Blocks on a multiprocessor.
@@ -86,7 +90,8 @@ pub struct Wish {
     pub warps: Option<usize>,
     /// Most units in a ring.
     pub stages: Option<usize>,
-    /// Whether a block that streams weights keeps all columns of its input in shared memory, where it need not.
+    /// Whether a block that streams weights keeps all columns of its input in shared memory, where
+    /// it need not.
     pub whole: Option<bool>,
 }
 
@@ -111,7 +116,8 @@ impl GpuArch {
         self.rows(RowKind::Fp8).is_some_and(|r| r.mma)
     }
 
-    /// PTX version for a kernel: on sm89, e4m3 numbers are known from 8.4 on, and only kernels that have some ask for it.
+    /// PTX version for a kernel: on sm89, e4m3 numbers are known from 8.4 on, and only kernels that
+    /// have some ask for it.
     pub fn ptx_for(&self, kernel: &Kernel) -> &'static str {
         let fp8 = |p: &Param| matches!(p.kind, ParamKind::Rows { elem: RowElem::Fp8, .. });
         if self.sm == 89 && kernel.params.iter().any(fp8) { "+ptx84" } else { self.ptx }
@@ -129,8 +135,9 @@ pub enum Arch {
 
 /// One line of the target table.
 ///
-/// Rates are for one core (bandwidth: for the whole machine) of a typical machine of the class, a core of a GPU being a multiprocessor, or of a GPU as a whole where
-/// they say so; they rank alternatives, and `llmcc bench` reports how far a real machine is from them.
+/// Rates are for one core (bandwidth: for the whole machine) of a typical machine of the class, a
+/// core of a GPU being a multiprocessor, or of a GPU as a whole where they say so; they rank
+/// alternatives, and `llmcc bench` reports how far a real machine is from them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TargetSpec {
     /// Name on the command line.
@@ -143,7 +150,8 @@ pub struct TargetSpec {
     pub memory: f64,
     /// Streaming bytes per second of the last-level cache, per core.
     pub cache: f64,
-    /// Seconds to launch a kernel: call plus barrier; in a captured graph of a GPU, from the end of a kernel to the start of the next.
+    /// Seconds to launch a kernel: call plus barrier; in a captured graph of a GPU, from the end of
+    /// a kernel to the start of the next.
     pub launch: f64,
     /// Cores assumed.
     pub cores: usize,
@@ -174,7 +182,8 @@ impl TargetSpec {
         }
     }
 
-    /// The kinds of rows that it multiplies. Whoever asks what a target can do asks here: the policy of activations, the verifier, the cost model, the backends.
+    /// The kinds of rows that it multiplies. Whoever asks what a target can do asks here: the
+    /// policy of activations, the verifier, the cost model, the backends.
     pub fn rows(&self) -> Vec<RowKind> {
         match &self.arch {
             Arch::Cpu(cpu) => cpu.rows.iter().map(|r| r.kind).collect(),
@@ -255,44 +264,91 @@ pub const TARGETS: &[TargetSpec] = &[
         launch: 1.2e-6,
         cores: 2,
     },
-    TargetSpec::of_gpu("sm80", "NVIDIA Ampere, compute capability 8.0 and later (rates of an A100 80GB)", SM80, 2.04e12, 1.5e-6),
-    TargetSpec::of_gpu("sm86", "NVIDIA Ampere, 8.6 and later (rates of an RTX 3090; also A10, A40)", SM86, 936e9, 1.5e-6),
-    TargetSpec::of_gpu("sm89", "NVIDIA Ada, 8.9 and later (rates of an RTX 4090; also L4, L40)", SM89, 1.008e12, 1.5e-6),
-    TargetSpec::of_gpu("sm90", "NVIDIA Hopper, 9.0 only (rates of an H200; an H100 has 3.35 TB/s instead of 4.8)", SM90, 4.8e12, 1.2e-6),
+    TargetSpec::of_gpu(
+        "sm80",
+        "NVIDIA Ampere, compute capability 8.0 and later (rates of an A100 80GB)",
+        SM80,
+        2.04e12,
+        1.5e-6,
+    ),
+    TargetSpec::of_gpu(
+        "sm86",
+        "NVIDIA Ampere, 8.6 and later (rates of an RTX 3090; also A10, A40)",
+        SM86,
+        936e9,
+        1.5e-6,
+    ),
+    TargetSpec::of_gpu(
+        "sm89",
+        "NVIDIA Ada, 8.9 and later (rates of an RTX 4090; also L4, L40)",
+        SM89,
+        1.008e12,
+        1.5e-6,
+    ),
+    TargetSpec::of_gpu(
+        "sm90",
+        "NVIDIA Hopper, 9.0 only (rates of an H200; an H100 has 3.35 TB/s instead of 4.8)",
+        SM90,
+        4.8e12,
+        1.2e-6,
+    ),
     TargetSpec::of_gpu("sm100", "NVIDIA Blackwell, 10.0 and later (rates of a B200)", SM100, 8e12, 1.2e-6),
 ];
 
-const ROWS_SSE2: &[CpuRows] =
-    &[float_rows(RowKind::F32, 10e9, 10e9), float_rows(RowKind::Bf16, 10e9, 10e9), int8_rows(18e9, 7.0, Unpack { rows: 8, rate: 25.2e9 })];
+const ROWS_SSE2: &[CpuRows] = &[
+    float_rows(RowKind::F32, 10e9, 10e9),
+    float_rows(RowKind::Bf16, 10e9, 10e9),
+    int8_rows(18e9, 7.0, Unpack { rows: 8, rate: 25.2e9 }),
+];
 
-const ROWS_V3: &[CpuRows] =
-    &[float_rows(RowKind::F32, 50e9, 50e9), float_rows(RowKind::Bf16, 50e9, 50e9), int8_rows(100e9, 7.0, Unpack { rows: 8, rate: 140e9 })];
+const ROWS_V3: &[CpuRows] = &[
+    float_rows(RowKind::F32, 50e9, 50e9),
+    float_rows(RowKind::Bf16, 50e9, 50e9),
+    int8_rows(100e9, 7.0, Unpack { rows: 8, rate: 140e9 }),
+];
 
-const ROWS_V4: &[CpuRows] =
-    &[float_rows(RowKind::F32, 56e9, 56e9), float_rows(RowKind::Bf16, 112e9, 56e9), int8_rows(240e9, 7.0, Unpack { rows: 8, rate: 336e9 })];
+const ROWS_V4: &[CpuRows] = &[
+    float_rows(RowKind::F32, 56e9, 56e9),
+    float_rows(RowKind::Bf16, 112e9, 56e9),
+    int8_rows(240e9, 7.0, Unpack { rows: 8, rate: 336e9 }),
+];
 
 const ROWS_AMX: &[CpuRows] = &[
     float_rows(RowKind::F32, 104e9, 104e9),
     CpuRows { unit: Some(MatrixUnit { from: 1, least: 1, exposed: 0.4 }), ..float_rows(RowKind::Bf16, 500e9, 104e9) },
-    CpuRows { unit: Some(MatrixUnit { from: 5, least: 16, exposed: 0.4 }), ..int8_rows(2580e9, 221.0, Unpack { rows: 128, rate: 120e9 }) },
+    CpuRows {
+        unit: Some(MatrixUnit { from: 5, least: 16, exposed: 0.4 }),
+        ..int8_rows(2580e9, 221.0, Unpack { rows: 128, rate: 120e9 })
+    },
 ];
 
-// Peak rates are the vendor's for dense operations; those of the second-level cache, which the vendor does not state, are estimates from published measurements.
+// Peak rates are the vendor's for dense operations; those of the second-level cache, which the
+// vendor does not state, are estimates from published measurements.
 const KIB: u32 = 1024;
 const MIB: u64 = 1 << 20;
 
-const SM80_ROWS: &[GpuRows] = &[gpu_rows(RowKind::F32, 19.5e12), gpu_rows(RowKind::F16, 312e12), gpu_rows(RowKind::Bf16, 312e12)];
-const SM86_ROWS: &[GpuRows] = &[gpu_rows(RowKind::F32, 35.6e12), gpu_rows(RowKind::F16, 71e12), gpu_rows(RowKind::Bf16, 71e12)];
-const SM89_ROWS: &[GpuRows] =
-    &[gpu_rows(RowKind::F32, 82.6e12), gpu_rows(RowKind::F16, 165e12), gpu_rows(RowKind::Bf16, 165e12), gpu_rows(RowKind::Fp8, 330e12)];
+const SM80_ROWS: &[GpuRows] =
+    &[gpu_rows(RowKind::F32, 19.5e12), gpu_rows(RowKind::F16, 312e12), gpu_rows(RowKind::Bf16, 312e12)];
+const SM86_ROWS: &[GpuRows] =
+    &[gpu_rows(RowKind::F32, 35.6e12), gpu_rows(RowKind::F16, 71e12), gpu_rows(RowKind::Bf16, 71e12)];
+const SM89_ROWS: &[GpuRows] = &[
+    gpu_rows(RowKind::F32, 82.6e12),
+    gpu_rows(RowKind::F16, 165e12),
+    gpu_rows(RowKind::Bf16, 165e12),
+    gpu_rows(RowKind::Fp8, 330e12),
+];
 const SM90_ROWS: &[GpuRows] = &[
     gpu_rows(RowKind::F32, 67e12),
     gpu_rows(RowKind::F16, 989e12),
     gpu_rows(RowKind::Bf16, 989e12),
     GpuRows { mma: false, ..gpu_rows(RowKind::Fp8, 1979e12) },
 ];
-const SM100_ROWS: &[GpuRows] =
-    &[gpu_rows(RowKind::F32, 80e12), gpu_rows(RowKind::F16, 2250e12), gpu_rows(RowKind::Bf16, 2250e12), gpu_rows(RowKind::Fp8, 4500e12)];
+const SM100_ROWS: &[GpuRows] = &[
+    gpu_rows(RowKind::F32, 80e12),
+    gpu_rows(RowKind::F16, 2250e12),
+    gpu_rows(RowKind::Bf16, 2250e12),
+    gpu_rows(RowKind::Fp8, 4500e12),
+];
 
 const SM80: GpuArch = GpuArch {
     sm: 80,
@@ -352,8 +408,16 @@ const SM90: GpuArch = GpuArch {
     wish: Wish::NONE,
 };
 
-const SM100: GpuArch =
-    GpuArch { sm: 100, processor: "sm_100", ptx: "+ptx86", sms: 148, rows: SM100_ROWS, l2_bytes: 126 * MIB, l2_bandwidth: 10e12, ..SM90 };
+const SM100: GpuArch = GpuArch {
+    sm: 100,
+    processor: "sm_100",
+    ptx: "+ptx86",
+    sms: 148,
+    rows: SM100_ROWS,
+    l2_bytes: 126 * MIB,
+    l2_bandwidth: 10e12,
+    ..SM90
+};
 
 /// The target named `name`; `native` picks the best level this machine's CPU has.
 pub fn find(name: &str) -> Option<&'static TargetSpec> {
@@ -364,7 +428,8 @@ pub fn find(name: &str) -> Option<&'static TargetSpec> {
 fn native() -> &'static str {
     #[cfg(target_arch = "x86_64")]
     {
-        let v3 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
+        let v3 =
+            is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
         let v4 = v3
             && is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
@@ -380,7 +445,8 @@ fn native() -> &'static str {
     "x86-64"
 }
 
-/// Whether the processor multiplies tiles of int8 and bf16. Whether the system lets a process do so is asked when an artifact is opened.
+/// Whether the processor multiplies tiles of int8 and bf16. Whether the system lets a process do so
+/// is asked when an artifact is opened.
 #[cfg(target_arch = "x86_64")]
 fn has_amx() -> bool {
     use std::arch::x86_64::{__cpuid, __cpuid_count};
@@ -397,7 +463,11 @@ mod tests {
         for (i, t) in TARGETS.iter().enumerate() {
             assert!(TARGETS[..i].iter().all(|o| o.name != t.name), "{} twice", t.name);
             let rates = [t.memory, t.cache, t.launch, t.cores as f64];
-            assert!(rates.into_iter().chain(t.rows().into_iter().map(|kind| t.macs(kind))).all(|r| r > 0.0), "{}", t.name);
+            assert!(
+                rates.into_iter().chain(t.rows().into_iter().map(|kind| t.macs(kind))).all(|r| r > 0.0),
+                "{}",
+                t.name
+            );
             assert!(t.multiplies(RowKind::F32) && t.rows().is_sorted(), "{}", t.name);
             assert_eq!(find(t.name), Some(t));
             let Some(gpu) = t.gpu() else { continue };
@@ -415,7 +485,11 @@ mod tests {
     #[test]
     fn targets_multiply_what_their_rows_say() {
         let says = |name: &str, elem: RowElem| find(name).unwrap().multiplies(elem);
-        assert!(says("x86-64-v3", RowElem::Q8 { group: 32 }) && says("x86-64-v3", RowElem::Bf16) && !says("x86-64-v3", RowElem::F16));
+        assert!(
+            says("x86-64-v3", RowElem::Q8 { group: 32 })
+                && says("x86-64-v3", RowElem::Bf16)
+                && !says("x86-64-v3", RowElem::F16)
+        );
         assert!(says("sm80", RowElem::F16) && !says("sm80", RowElem::Q8 { group: 32 }) && !says("sm80", RowElem::Fp8));
         assert!(says("sm89", RowElem::Fp8) && !says("x86-64-v4", RowElem::Fp8));
         let mma = |name: &str| find(name).and_then(TargetSpec::gpu).unwrap().has_fp8_mma();

@@ -1,4 +1,5 @@
-//! The documentation of the IR is true: its examples parse, verify and read back, its errors look as shown, its tables are complete.
+//! The documentation of the IR is true: its examples parse, verify and read back, its errors look
+//! as shown, its tables are complete.
 
 use llmcc_ir::diag::Diagnostic;
 use llmcc_ir::eval::{Batch, WeightTensor, eval_module, eval_plan, eval_weight};
@@ -20,7 +21,8 @@ fn blocks<'a>(page: &'a str, language: &str) -> Vec<(&'a str, &'a str)> {
     while let Some(at) = rest.find(&fence) {
         rest = &rest[at + fence.len()..];
         let block = rest.split("\n```").next().unwrap_or(rest);
-        let next = rest[block.len() + 4..].split_once("\n```").and_then(|(_, b)| b.split_once('\n')).map_or("", |(_, b)| b);
+        let next =
+            rest[block.len() + 4..].split_once("\n```").and_then(|(_, b)| b.split_once('\n')).map_or("", |(_, b)| b);
         found.push((block, next.split("\n```").next().unwrap_or(next)));
     }
     found
@@ -44,7 +46,11 @@ fn check(name: &str, text: &str) -> Vec<Item> {
         let found: String = findings(item).into_iter().map(|d| show(&source.locate(d))).collect();
         assert_eq!(found, "", "{text}");
         let printed = item.to_string();
-        assert_eq!(Source::parse(&printed).expect("printed text reads back").items, std::slice::from_ref(item), "{printed}");
+        assert_eq!(
+            Source::parse(&printed).expect("printed text reads back").items,
+            std::slice::from_ref(item),
+            "{printed}"
+        );
     }
     source.items
 }
@@ -61,7 +67,8 @@ fn examples_parse_verify_and_read_back() {
     same_logits(module, plan);
 }
 
-/// The plan computes what the module means, but for int8 weights and activations in its feed-forward block.
+/// The plan computes what the module means, but for int8 weights and activations in its
+/// feed-forward block.
 fn same_logits(module: &Module, plan: &Plan) {
     let mut seed = 1u64;
     let mut random = || {
@@ -140,7 +147,11 @@ fn codes(folder: &str, functions: &[&str]) -> Vec<String> {
             let call = format!("{function}(");
             let calls = source.split(&call).skip(1);
             let code = |call: &str| Some(call.trim_start().strip_prefix('"')?.split_once('"')?.0.to_string());
-            codes.extend(calls.filter_map(code).filter(|c| c.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')));
+            codes.extend(
+                calls
+                    .filter_map(code)
+                    .filter(|c| c.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')),
+            );
         }
     }
     assert!(codes.len() > 10, "found only {codes:?}");

@@ -1,7 +1,9 @@
 //! Keeping an error budget for what is stored, not for samples of it.
 //!
-//! A choice is made by samples. Packing measures every tensor whole, so whoever packs knows whether the budget is kept; where it is not, [`compile_exactly`] chooses again with the errors
-//! found. Each round knows the exact error of at least one more form of a weight, of which there are finitely many.
+//! A choice is made by samples. Packing measures every tensor whole, so whoever packs knows whether
+//! the budget is kept; where it is not, [`compile_exactly`] chooses again with the errors found.
+//! Each round knows the exact error of at least one more form of a weight, of which there are
+//! finitely many.
 
 use crate::measure::{Measured, measure_whole};
 use crate::pack::WeightSource;
@@ -11,7 +13,8 @@ use llmcc_ir::graph::Module;
 use llmcc_ir::kernel::Body;
 use llmcc_ir::plan::{Operand, PackedWeight, Plan, Storage};
 
-/// √(Σ nᵢ·eᵢ² / Σ nᵢ) over the matrices that products read, `n` being their elements and `e` the relative error of weight `i` of the plan.
+/// √(Σ nᵢ·eᵢ² / Σ nᵢ) over the matrices that products read, `n` being their elements and `e` the
+/// relative error of weight `i` of the plan.
 pub fn rms_error(plan: &Plan, error: &dyn Fn(usize) -> f64) -> f64 {
     let (mut sum, mut count) = (0.0, 0.0);
     for (i, (w, read)) in plan.weights.iter().zip(multiplied(plan)).enumerate() {
@@ -26,7 +29,8 @@ pub fn rms_error(plan: &Plan, error: &dyn Fn(usize) -> f64) -> f64 {
     if count > 0.0 { (sum / count).sqrt() } else { 0.0 }
 }
 
-/// Whether a plan keeps to a budget: its matrices together, and each table that is only looked up by itself.
+/// Whether a plan keeps to a budget: its matrices together, and each table that is only looked up
+/// by itself.
 pub fn keeps(plan: &Plan, budget: f64, error: &dyn Fn(usize) -> f64) -> bool {
     let tables = multiplied(plan).into_iter().enumerate().filter(|(_, read)| !read).map(|(i, _)| error(i));
     tables.fold(rms_error(plan, error), f64::max) <= budget
@@ -48,11 +52,17 @@ fn multiplied(plan: &Plan) -> Vec<bool> {
     read
 }
 
-/// Compiles a module such that the budget is kept by the errors of whole weights. `whole` has those known before, and gets those measured.
+/// Compiles a module such that the budget is kept by the errors of whole weights. `whole` has those
+/// known before, and gets those measured.
 ///
 /// # Errors
 /// As [`crate::compile_measured`].
-pub fn compile_exactly(module: &Module, opts: &Options, source: &dyn WeightSource, whole: &mut Measured) -> Result<Compiled, PassError> {
+pub fn compile_exactly(
+    module: &Module,
+    opts: &Options,
+    source: &dyn WeightSource,
+    whole: &mut Measured,
+) -> Result<Compiled, PassError> {
     loop {
         let mut compiled = pipeline::run(module, opts, Some(Known { source, whole }))?;
         let mut news = false;
@@ -74,15 +84,17 @@ pub fn compile_exactly(module: &Module, opts: &Options, source: &dyn WeightSourc
     }
 }
 
-/// The error of what a decision was about: root mean square over the weights of the plan that are its. `None` for a cache.
+/// The error of what a decision was about: root mean square over the weights of the plan that are
+/// its. `None` for a cache.
 pub fn error_of(stored: &Stored, plan: &Plan, error: &dyn Fn(usize) -> f64) -> Option<f64> {
     let ours = |w: &PackedWeight| matches!(w.storage, Storage::Matrix { .. }) && stored.weights.contains(&w.expr);
-    let squares: Vec<f64> = plan.weights.iter().enumerate().filter(|(_, w)| ours(w)).map(|(i, _)| error(i).powi(2)).collect();
+    let squares: Vec<f64> =
+        plan.weights.iter().enumerate().filter(|(_, w)| ours(w)).map(|(i, _)| error(i).powi(2)).collect();
     (!squares.is_empty()).then(|| (squares.iter().sum::<f64>() / squares.len() as f64).sqrt())
 }
 
-/// Measures a weight as it is stored, if it is a matrix whose error is not known; whether that was so. A format that does not hold all of its values, where others may,
-/// has an infinite error.
+/// Measures a weight as it is stored, if it is a matrix whose error is not known; whether that was
+/// so. A format that does not hold all of its values, where others may, has an infinite error.
 fn learn(
     w: &PackedWeight,
     (module, opts): (&Module, &Options),

@@ -1,9 +1,12 @@
 //! Which stored form everything has: one exact program over all functions.
 //!
-//! A function's kernels are costed as often as it is called, and the error of a weight counts for every tensor that the calls bind, so a budget couples the functions.
-//! Their extraction problems are therefore joined into one ([`Problem::joined`]) with a decision for each weight and state: the integer program takes forms,
-//! fusions and kernels together. That is exact without enumerating the Pareto fronts of the functions, and the fronts would have to be large: 4 groups of weights
-//! in 6 formats are 1296 combinations for a layer. Afterwards each function is extracted for each regime with the taken forms only, as if there had been no choice.
+//! A function's kernels are costed as often as it is called, and the error of a weight counts for
+//! every tensor that the calls bind, so a budget couples the functions. Their extraction problems
+//! are therefore joined into one ([`Problem::joined`]) with a decision for each weight and state:
+//! the integer program takes forms, fusions and kernels together. That is exact without enumerating
+//! the Pareto fronts of the functions, and the fronts would have to be large: 4 groups of weights
+//! in 6 formats are 1296 combinations for a layer. Afterwards each function is extracted for each
+//! regime with the taken forms only, as if there had been no choice.
 
 use crate::egraph::{Form, Graph, Term};
 use crate::extract::{Alternative, Decision, Problem, Scope, Solved, Stores};
@@ -35,7 +38,8 @@ pub struct Choosing<'a> {
 
 /// What was chosen.
 pub struct Chosen {
-    /// Forms that each function may use: the taken ones, and all about which there was nothing to decide.
+    /// Forms that each function may use: the taken ones, and all about which there was nothing to
+    /// decide.
     pub stores: Vec<Stores>,
     /// One entry per decision.
     pub report: Vec<Stored>,
@@ -45,7 +49,8 @@ pub struct Chosen {
     pub solutions: usize,
 }
 
-/// What a decision is about: the tensors that are stored alike, or the states that are cached alike.
+/// What a decision is about: the tensors that are stored alike, or the states that are cached
+/// alike.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Subject {
     Matrix(BTreeSet<WeightExpr>),
@@ -72,7 +77,8 @@ struct Choice {
 }
 
 impl Choice {
-    /// What it takes of the budget, 1 being all of it: beyond that, and infinite, where a budget is so small that its square is 0.
+    /// What it takes of the budget, 1 being all of it: beyond that, and infinite, where a budget is
+    /// so small that its square is 0.
     fn share(&self, budget: Option<f64>) -> f64 {
         match budget {
             Some(most) if self.square > 0.0 => self.square / most / most,
@@ -85,7 +91,12 @@ impl Choice {
 ///
 /// # Errors
 /// [`PassError::Budget`] when no program keeps to the budget.
-pub fn choose(module: &Module, opts: &Options, funcs: &[Choosing<'_>], measured: &Measured) -> Result<Option<Chosen>, PassError> {
+pub fn choose(
+    module: &Module,
+    opts: &Options,
+    funcs: &[Choosing<'_>],
+    measured: &Measured,
+) -> Result<Option<Chosen>, PassError> {
     let all: Vec<BTreeMap<Id, Matrix>> = funcs.iter().map(|f| f.matrices.clone()).collect();
     let parameters = storage::parameters(module, &all).max(1.0);
     let open = open_decisions(module, funcs, measured, parameters);
@@ -121,7 +132,8 @@ fn out_of_reach(module: &Module, mut problem: Problem, opts: &Options, open: &[O
     let solved = problem.least_error().ok()?;
     let taken: Vec<Option<usize>> = open.iter().map(|o| taken(&problem, &solved, o)).collect();
     let least = squares(open, &taken).sum::<f64>().sqrt();
-    let mut parts: Vec<(&Open, &Choice)> = open.iter().zip(&taken).filter_map(|(o, t)| Some((o, &o.options[(*t)?]))).collect();
+    let mut parts: Vec<(&Open, &Choice)> =
+        open.iter().zip(&taken).filter_map(|(o, t)| Some((o, &o.options[(*t)?]))).collect();
     parts.retain(|(_, c)| c.square > 0.0);
     parts.sort_by(|a, b| b.1.square.total_cmp(&a.1.square));
     let name = |(o, c): &(&Open, &Choice)| format!("{} ({} {})", o.tensors(module), c.form, rounded_up(c.error));
@@ -132,10 +144,15 @@ fn out_of_reach(module: &Module, mut problem: Problem, opts: &Options, open: &[O
 /// Three digits, not less than the number: what may be asked for.
 fn rounded_up(x: f64) -> String {
     let text = format!("{x:.2e}");
-    if text.parse::<f64>().is_ok_and(|t| t < x) { format!("{:.2e}", x + 10f64.powi(x.log10().floor() as i32 - 2)) } else { text }
+    if text.parse::<f64>().is_ok_and(|t| t < x) {
+        format!("{:.2e}", x + 10f64.powi(x.log10().floor() as i32 - 2))
+    } else {
+        text
+    }
 }
 
-/// All values that have several forms, those of different functions that are stored alike being one.
+/// All values that have several forms, those of different functions that are stored alike being
+/// one.
 fn open_decisions(module: &Module, funcs: &[Choosing<'_>], measured: &Measured, parameters: f64) -> Vec<Open> {
     let mut open: Vec<Open> = vec![];
     for (at, f) in funcs.iter().enumerate() {
@@ -150,11 +167,18 @@ fn open_decisions(module: &Module, funcs: &[Choosing<'_>], measured: &Measured, 
             join(&mut open, Open { subject: Subject::Matrix(m.bound.clone()), name, options: options.collect() });
         }
         for (class, forms) in f.storages.cached.iter().filter(|(_, forms)| forms.len() > 1) {
-            let options = forms
-                .iter()
-                .filter_map(|(dtype, error)| option(at, f.graph, *class, Form::Cached(*dtype), error.map_or(0.0, |e| e.get().into()), 0.0));
+            let options = forms.iter().filter_map(|(dtype, error)| {
+                option(at, f.graph, *class, Form::Cached(*dtype), error.map_or(0.0, |e| e.get().into()), 0.0)
+            });
             let states = states(module, at, f.graph, *class);
-            join(&mut open, Open { subject: Subject::Cache(states), name: format!("{}.cache", f.func.name), options: options.collect() });
+            join(
+                &mut open,
+                Open {
+                    subject: Subject::Cache(states),
+                    name: format!("{}.cache", f.func.name),
+                    options: options.collect(),
+                },
+            );
         }
     }
     open
@@ -193,14 +217,16 @@ fn states(module: &Module, func: usize, g: &Graph, class: Id) -> BTreeSet<usize>
 
 fn joint_problem(module: &Module, opts: &Options, funcs: &[Choosing<'_>], open: &[Open]) -> Problem {
     let part = |(at, f): (usize, &Choosing<'_>)| {
-        let contested: Stores = classes(f.graph).filter(|id| open.iter().any(|o| o.has(Problem::joint_id(at, *id)))).collect();
+        let contested: Stores =
+            classes(f.graph).filter(|id| open.iter().any(|o| o.has(Problem::joint_id(at, *id)))).collect();
         let calls = module.step.iter().filter(|c| c.func == at).count();
         let scope = Scope { target: opts.target, env: regimes(opts.target)[0].env, only: None, open: &contested };
         (Problem::new(f.graph, f.roots, scope), calls as f64)
     };
     let mut problem = Problem::joined(funcs.iter().enumerate().map(part).collect());
     let alternative = |c: &Choice| Alternative { stores: c.stores.clone(), error: c.share(opts.error_budget) };
-    problem.decisions = open.iter().map(|o| Decision { options: o.options.iter().map(alternative).collect() }).collect();
+    problem.decisions =
+        open.iter().map(|o| Decision { options: o.options.iter().map(alternative).collect() }).collect();
     problem
 }
 
@@ -246,8 +272,15 @@ fn allowed(at: usize, g: &Graph, open: &[Open], taken: &[Option<usize>]) -> Stor
     g.classes().filter(is_store).map(|c| c.id).filter(|id| !lost(*id)).collect()
 }
 
-/// One entry per decision that the solution takes, with the fastest program that takes another if `alternatives`.
-fn report(problem: &Problem, solved: &Solved, open: &[Open], taken_by: &[Option<usize>], alternatives: bool) -> Vec<Stored> {
+/// One entry per decision that the solution takes, with the fastest program that takes another if
+/// `alternatives`.
+fn report(
+    problem: &Problem,
+    solved: &Solved,
+    open: &[Open],
+    taken_by: &[Option<usize>],
+    alternatives: bool,
+) -> Vec<Stored> {
     let mut out = vec![];
     for (o, at) in open.iter().zip(taken_by) {
         let Some(at) = *at else { continue };
@@ -255,7 +288,14 @@ fn report(problem: &Problem, solved: &Solved, open: &[Open], taken_by: &[Option<
         let other = if alternatives { without(problem, stores) } else { None };
         let runner_up = other.as_ref().map(|other| changes(problem, other, open, taken_by)).unwrap_or_default();
         let gap = other.map_or(0.0, |other| other.seconds - solved.seconds);
-        out.push(Stored { subject: o.name.clone(), form: form.to_string(), error: *error, weights: o.weights(), runner_up, gap });
+        out.push(Stored {
+            subject: o.name.clone(),
+            form: form.to_string(),
+            error: *error,
+            weights: o.weights(),
+            runner_up,
+            gap,
+        });
     }
     out
 }

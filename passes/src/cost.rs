@@ -1,8 +1,10 @@
 //! Predicted seconds of a kernel, and its tile sizes.
 //!
-//! Per kernel: weights stream from memory once, activations and repeated reads of a tile from cache, multiply-adds and epilogues run at the
-//! target's rates on all cores that have items, plus what cannot be divided (prologue, launch). Figures come from the [`TargetSpec`] and the constants here; nothing is measured while compiling, so a build is reproducible. The constants were fitted to
-//! `llmcc bench --kernels` on two Zen 4 cores: see docs/cost-model.md.
+//! Per kernel: weights stream from memory once, activations and repeated reads of a tile from
+//! cache, multiply-adds and epilogues run at the target's rates on all cores that have items, plus
+//! what cannot be divided (prologue, launch). Figures come from the [`TargetSpec`] and the
+//! constants here; nothing is measured while compiling, so a build is reproducible. The constants
+//! were fitted to `llmcc bench --kernels` on two Zen 4 cores: see docs/cost-model.md.
 
 mod attention;
 mod embed;
@@ -25,18 +27,22 @@ pub use crate::cost_gpu::{LATENCY, TENSOR};
 pub const CONTEXT: usize = 512;
 /// Elementwise steps per second and core: those of 128-bit vectors.
 const ELEMENTWISE: f64 = 6.7e9;
-/// Seconds by which a microkernel call interrupts the stream of weights: with the call, the ends of its pipelines and a new start of the prefetchers.
+/// Seconds by which a microkernel call interrupts the stream of weights: with the call, the ends of
+/// its pipelines and a new start of the prefetchers.
 const CALL: f64 = 150e-9;
-/// How much of the shorter of streaming and computing is not hidden behind the longer, without a matrix unit: prefetchers do not look far ahead.
+/// How much of the shorter of streaming and computing is not hidden behind the longer, without a
+/// matrix unit: prefetchers do not look far ahead.
 const NOT_HIDDEN: f64 = 0.15;
 /// Seconds per row of a tile for the loop around an epilogue.
 const ROW: f64 = 25e-9;
-/// Rate at which epilogues read and write rows, relative to the cache's: half of them were last written by another core.
+/// Rate at which epilogues read and write rows, relative to the cache's: half of them were last
+/// written by another core.
 const ROWS_RATE: f64 = 0.35;
 /// Steps per element of a normalization, of decoding a quantized table.
 const NORM_STEPS: f64 = 5.0;
 const DECODE_STEPS: f64 = 10.0;
-/// Steps per element of rounding to int8, and of a function of `exp`; what those take that microkernels compute, whose vectors are longer.
+/// Steps per element of rounding to int8, and of a function of `exp`; what those take that
+/// microkernels compute, whose vectors are longer.
 const QUANT_STEPS: f64 = 1.0;
 const EXP_STEPS: f64 = 15.0;
 const EXP_STEPS_WIDE: f64 = 4.0;
@@ -45,11 +51,13 @@ const ROTATE_STEPS: f64 = 6.0;
 const KV_STEPS: f64 = 8.0;
 /// Steps per element of a RoPE table: a cosine or a sine in f64.
 const ROPE_STEPS: f64 = 110.0;
-/// Multiply-adds of attention, relative to those of matrix products; seconds per sequence and head to find its pages, and per token and head to start.
+/// Multiply-adds of attention, relative to those of matrix products; seconds per sequence and head
+/// to find its pages, and per token and head to start.
 const ATTENTION: f64 = 0.62;
 const ATTENTION_SEQUENCE: f64 = 0.65e-6;
 const ATTENTION_TOKEN: f64 = 0.2e-6;
-/// Elementwise kernels of their own take one to four times what their steps do. An error of the prediction should not break a fusion.
+/// Elementwise kernels of their own take one to four times what their steps do. An error of the
+/// prediction should not break a fusion.
 const ALONE: f64 = 4.0;
 /// Half the tokens of a page of the cache.
 const HALF_PAGE: usize = 8;
@@ -63,14 +71,16 @@ const TILE_M: &[usize] = &[1, 2, 4, 8, 16, 32, 64, 128];
 /// Most rows of a tile, unless unpacked codes serve more.
 const MOST_ROWS: usize = 64;
 
-/// Sets the tile sizes of a kernel to the cheapest for steps of size `env`; returns the predicted seconds.
+/// Sets the tile sizes of a kernel to the cheapest for steps of size `env`; returns the predicted
+/// seconds.
 pub fn choose_tiles(kernel: &mut Kernel, target: &TargetSpec, env: Env) -> f64 {
     if let Some(gpu) = target.gpu() {
         return crate::cost_gpu::choose_tiles(kernel, target, gpu, env);
     }
     let rows = kernel.rows.eval(env);
     let units: Vec<usize> = tile_units(kernel);
-    // Larger steps than this one may come in the same regime, and rows that are not there cost nothing.
+    // Larger steps than this one may come in the same regime, and rows that are not there cost
+    // nothing.
     let most = (2 * rows).next_power_of_two().max(4);
     let int8_rows = rows_of(RowKind::Int8, target).map_or(1, |r| r.unpack.rows);
     let tiles_m: Vec<usize> = match kernel.body {
@@ -91,7 +101,8 @@ pub fn choose_tiles(kernel: &mut Kernel, target: &TargetSpec, env: Env) -> f64 {
     seconds(kernel, target, env)
 }
 
-/// How much worse a kernel's items divide among the cores of a larger machine than among the target's: tiles should suit both.
+/// How much worse a kernel's items divide among the cores of a larger machine than among the
+/// target's: tiles should suit both.
 fn on_many_cores(kernel: &Kernel, t: &TargetSpec) -> f64 {
     let Body::Matmul(b) = &kernel.body else { return 1.0 };
     let items = b.segments.iter().map(Segment::tiles).sum();
@@ -242,7 +253,8 @@ fn rows_of(rows: impl Into<RowKind>, t: &TargetSpec) -> Option<&'static CpuRows>
     }
 }
 
-/// Core-seconds of the products of `m` rows with an `n × k` matrix, `tile_m` rows at a time, operands in cache.
+/// Core-seconds of the products of `m` rows with an `n × k` matrix, `tile_m` rows at a time,
+/// operands in cache.
 fn multiply((m, n, k): (usize, usize, usize), tile_m: usize, format: Format, elem: RowElem, t: &TargetSpec) -> f64 {
     let elements = (n * k) as f64;
     // Register tiles that one column of weights passes through.

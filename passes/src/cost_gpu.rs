@@ -1,8 +1,9 @@
 //! Predicted seconds of a kernel on a GPU, and its tile sizes.
 //!
-//! A roofline per launch: bytes of device memory, bytes through the second-level cache, tensor and f32 operations, each at the target's rate times the share of
-//! multiprocessors that the grid keeps busy; the slowest decides, plus the gap between launches of a captured graph. How a product is spread over
-//! the machine is asked of [`llmcc_ir::gpu::schedule`], which the emitter follows too.
+//! A roofline per launch: bytes of device memory, bytes through the second-level cache, tensor and
+//! f32 operations, each at the target's rate times the share of multiprocessors that the grid keeps
+//! busy; the slowest decides, plus the gap between launches of a captured graph. How a product is
+//! spread over the machine is asked of [`llmcc_ir::gpu::schedule`], which the emitter follows too.
 
 use crate::cost::{OnGpu, of};
 use llmcc_ir::gpu::schedule;
@@ -15,7 +16,8 @@ use llmcc_ir::ty::Env;
 const CONTEXT: usize = 1024;
 /// Share of the tensor cores' peak that a product of large tiles reaches.
 pub const TENSOR: f64 = 0.8;
-/// Seconds from the start of a block to its first results when it must read its input and join threads first: two trips to memory and a few barriers.
+/// Seconds from the start of a block to its first results when it must read its input and join
+/// threads first: two trips to memory and a few barriers.
 pub const LATENCY: f64 = 2.0e-6;
 
 /// Sets the tile sizes of a kernel for steps of size `env`; returns the predicted seconds.
@@ -27,7 +29,9 @@ pub fn choose_tiles(kernel: &mut Kernel, target: &TargetSpec, gpu: &GpuArch, env
             m.tile_m = schedule::GEMV_ROWS;
             m.segments.iter_mut().for_each(|s| s.tile_n = llmcc_ir::quant::BLOCK);
         }
-        Body::Pointwise(p) => p.segments.iter_mut().for_each(|s| s.tile_n = s.n.next_multiple_of(llmcc_ir::quant::BLOCK)),
+        Body::Pointwise(p) => {
+            p.segments.iter_mut().for_each(|s| s.tile_n = s.n.next_multiple_of(llmcc_ir::quant::BLOCK))
+        }
         Body::Attention(a) => {
             if let ParamKind::Kv(kv) = kernel.params[a.kv].kind {
                 a.tile_m = attention_tokens(rows, a.heads / kv.kv_heads.max(1));
@@ -45,7 +49,8 @@ pub fn choose_tiles(kernel: &mut Kernel, target: &TargetSpec, gpu: &GpuArch, env
     seconds(kernel, target, gpu, env, CONTEXT)
 }
 
-/// Tokens that a block of attention takes together: of a prompt as many as fill its rows; of few tokens one, whose pages several blocks may share.
+/// Tokens that a block of attention takes together: of a prompt as many as fill its rows; of few
+/// tokens one, whose pages several blocks may share.
 fn attention_tokens(tokens: usize, group: usize) -> usize {
     const ROWS: usize = 128;
     const MANY: usize = 64;

@@ -14,7 +14,9 @@ pub enum PassError {
         what: String,
     },
     /// No set of kernels computes the function.
-    #[error("no kernels were found for the function: {0}; this is a bug of the compiler, please report it with the model's config.json")]
+    #[error(
+        "no kernels were found for the function: {0}; this is a bug of the compiler, please report it with the model's config.json"
+    )]
     Extract(String),
     /// No combination of the allowed formats is that exact.
     #[error(
@@ -30,7 +32,9 @@ pub enum PassError {
     #[error("{0}")]
     Weights(String),
     /// Several formats are allowed, but there is nothing to measure them on.
-    #[error("choosing among several weight formats needs the weights: use `compile_measured`; this is a bug of the caller")]
+    #[error(
+        "choosing among several weight formats needs the weights: use `compile_measured`; this is a bug of the caller"
+    )]
     Unmeasured,
     /// Chosen kernels could not be put in order.
     #[error("function `{func}`: {what}; this is a bug of the compiler, please report it with the model's config.json")]

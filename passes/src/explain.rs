@@ -12,7 +12,13 @@ use std::collections::BTreeSet;
 ///
 /// # Errors
 /// Of the solver.
-pub fn explain(func: &str, regime: usize, problem: &Problem, solved: &Solved, schedule: &FuncSchedule) -> Result<Vec<Choice>, PassError> {
+pub fn explain(
+    func: &str,
+    regime: usize,
+    problem: &Problem,
+    solved: &Solved,
+    schedule: &FuncSchedule,
+) -> Result<Vec<Choice>, PassError> {
     let mut out = vec![];
     for step in &schedule.steps {
         let other = alternative(problem, step.origin);

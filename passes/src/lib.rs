@@ -1,15 +1,20 @@
 //! The passes of the compiler: from a [`Module`] to a [`Plan`], and packing of its weights.
 //!
-//! For each *distinct* function: [`egraph`] (conversion), [`rules`] (equalities, to saturation), [`storage`] (the forms in which weights and states may be
-//! stored, with their errors as [`measure`]d), [`implement`] (kernels and their fusions, to a bounded fixpoint). [`choose`] takes one form of everything within the
-//! error budget, for all functions at once. Then for each regime [`extract`] (the cheapest set of kernels by [`cost`]) and [`schedule`]; calls of the
-//! functions are then put together by [`plan`], and [`memory`] assigns buffers to slots. [`pipeline`] is the table of these passes. [`pack`] reads a
-//! checkpoint and writes the packed weights.
+//! For each *distinct* function: [`egraph`] (conversion), [`rules`] (equalities, to saturation),
+//! [`storage`] (the forms in which weights and states may be stored, with their errors as
+//! [`measure`]d), [`implement`] (kernels and their fusions, to a bounded fixpoint). [`choose`]
+//! takes one form of everything within the error budget, for all functions at once. Then for each
+//! regime [`extract`] (the cheapest set of kernels by [`cost`]) and [`schedule`]; calls of the
+//! functions are then put together by [`plan`], and [`memory`] assigns buffers to slots.
+//! [`pipeline`] is the table of these passes. [`pack`] reads a checkpoint and writes the packed
+//! weights.
 //!
 //! # Invariants
 //!
-//! - No clock, no randomness, no iteration over hash tables: the same module and options give the same plan.
-//! - Regimes differ in fusion and tiles only. Weight expressions, formats, cache types and the rounding of activations are decided by the first.
+//! - No clock, no randomness, no iteration over hash tables: the same module and options give the
+//!   same plan.
+//! - Regimes differ in fusion and tiles only. Weight expressions, formats, cache types and the
+//!   rounding of activations are decided by the first.
 //! - Equalities know nothing of kernels, kernels nothing of rules; both meet only in the e-graph.
 
 pub mod budget;
@@ -51,13 +56,15 @@ use std::fmt;
 pub enum ActPolicy {
     /// f32 activations everywhere.
     F32,
-    /// Activations are rounded to int8 with the weight's group before every product with a weight quantized to integers.
+    /// Activations are rounded to int8 with the weight's group before every product with a weight
+    /// quantized to integers.
     Int8,
     /// Activations are rounded to f16 before every product.
     F16,
     /// Activations are rounded to bf16 before every product.
     Bf16,
-    /// Activations are rounded to e4m3 with a scale per row before every product with an fp8 weight, to bf16 before others.
+    /// Activations are rounded to e4m3 with a scale per row before every product with an fp8
+    /// weight, to bf16 before others.
     Fp8,
 }
 
@@ -102,12 +109,14 @@ impl fmt::Display for ActPolicy {
 pub struct Options {
     /// The machine.
     pub target: &'static TargetSpec,
-    /// Allowed storage of matmul weights; at least one. Among several the fastest combination within [`Options::error_budget`] is taken.
+    /// Allowed storage of matmul weights; at least one. Among several the fastest combination
+    /// within [`Options::error_budget`] is taken.
     pub formats: Vec<Format>,
     /// Rounding of activations.
     pub act: ActPolicy,
-    /// Largest root mean square relative error of the weights that products read, weighted by parameters: √(Σ nᵢ·eᵢ² / Σ nᵢ). `None`: any. Applies where
-    /// there are several formats. Cache types are allowed whose own error ([`storage::cache_error`]) is not larger.
+    /// Largest root mean square relative error of the weights that products read, weighted by
+    /// parameters: √(Σ nᵢ·eᵢ² / Σ nᵢ). `None`: any. Applies where there are several formats. Cache
+    /// types are allowed whose own error ([`storage::cache_error`]) is not larger.
     pub error_budget: Option<f64>,
     /// Allowed types of cached keys and values; empty: as the module says.
     pub kv: Vec<KvDType>,
@@ -118,19 +127,23 @@ pub struct Options {
 /// What the passes tell beside the plan, each at a price.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Explain {
-    /// What the next best choice would cost, in [`Compiled::stored`] and [`Compiled::explain`] (empty without): a further solution of the program for each entry.
+    /// What the next best choice would cost, in [`Compiled::stored`] and [`Compiled::explain`]
+    /// (empty without): a further solution of the program for each entry.
     pub alternatives: bool,
     /// The e-graphs as text, in [`Compiled::egraph`].
     pub egraph: bool,
 }
 
 impl Options {
-    /// The usual options for weights of a format. CPUs: int8 activations when it is quantized to integers; bf16 ones with bf16 weights on processors that multiply
-    /// them faster than f32. GPUs: activations of the weights' own type, bf16 with quantized ones.
+    /// The usual options for weights of a format. CPUs: int8 activations when it is quantized to
+    /// integers; bf16 ones with bf16 weights on processors that multiply them faster than f32.
+    /// GPUs: activations of the weights' own type, bf16 with quantized ones.
     pub fn new(target: &'static TargetSpec, weights: Format) -> Options {
         let encoding = weights.encoding();
         let act = match (target.family(), encoding.float()) {
-            (Family::Cpu, Some(Float::Bf16)) if target.macs(RowKind::Bf16) > target.macs(RowKind::F32) => ActPolicy::Bf16,
+            (Family::Cpu, Some(Float::Bf16)) if target.macs(RowKind::Bf16) > target.macs(RowKind::F32) => {
+                ActPolicy::Bf16
+            }
             (_, Some(Float::F32)) | (Family::Cpu, Some(_)) => ActPolicy::F32,
             (Family::Cpu, None) if encoding.integer_group().is_some() => ActPolicy::Int8,
             (Family::Cpu, None) => ActPolicy::F32,
@@ -141,7 +154,8 @@ impl Options {
         Options { target, formats, act, error_budget: None, kv: vec![], explain: Explain::default() }
     }
 
-    /// The fastest combination of formats within an error budget. Activations: int8 for products with quantized weights (CPUs), bf16 (GPUs).
+    /// The fastest combination of formats within an error budget. Activations: int8 for products
+    /// with quantized weights (CPUs), bf16 (GPUs).
     pub fn within(target: &'static TargetSpec, formats: Vec<Format>, error_budget: f64) -> Options {
         let act = match target.family() {
             Family::Cpu => ActPolicy::Int8,
@@ -169,11 +183,13 @@ pub fn regimes(target: &TargetSpec) -> &'static [RegimeSpec] {
     }
 }
 
-/// Regimes of GPUs: products that only read weights; products of few rows, each in one tile of rows, so that weights are read once; products whose tiles
-/// would leave multiprocessors idle if they were those of long prompts; and prompts.
+/// Regimes of GPUs: products that only read weights; products of few rows, each in one tile of
+/// rows, so that weights are read once; products whose tiles would leave multiprocessors idle if
+/// they were those of long prompts; and prompts.
 ///
-/// Up to 64 tokens are taken to be of as many sequences. More may be a prompt with one row of logits or so many sequences with a row each; tiles of 64 rows read the head's weights
-/// at most four times for the latter, and no slower than need be for the former.
+/// Up to 64 tokens are taken to be of as many sequences. More may be a prompt with one row of
+/// logits or so many sequences with a row each; tiles of 64 rows read the head's weights at most
+/// four times for the latter, and no slower than need be for the former.
 pub const GPU_REGIMES: &[RegimeSpec] = &[
     RegimeSpec { max_tokens: Some(8), env: Env { tokens: 1, rows: 1 } },
     RegimeSpec { max_tokens: Some(16), env: Env { tokens: 16, rows: 16 } },
@@ -215,11 +231,13 @@ pub struct Stored {
     pub subject: String,
     /// Format or cache type.
     pub form: String,
-    /// Relative error, root mean square over all tensors that the calls bind: as measured before packing.
+    /// Relative error, root mean square over all tensors that the calls bind: as measured before
+    /// packing.
     pub error: f64,
     /// Those tensors; none for a cache.
     pub weights: BTreeSet<WeightExpr>,
-    /// The fastest other program within the budget: what it stores otherwise. Empty when there is none.
+    /// The fastest other program within the budget: what it stores otherwise. Empty when there is
+    /// none.
     pub runner_up: String,
     /// Seconds of a decoded token by which that is slower.
     pub gap: f64,
@@ -249,7 +267,8 @@ pub struct Compiled {
     pub explain: Vec<Choice>,
     /// Dump of the e-graphs, if [`Explain::egraph`] asks for it.
     pub egraph: String,
-    /// Integer programs solved: one per function and regime, one more to choose stored forms, and those for explanations.
+    /// Integer programs solved: one per function and regime, one more to choose stored forms, and
+    /// those for explanations.
     pub solutions: usize,
     /// Predicted seconds of each launch, per regime.
     pub costs: Vec<Vec<f64>>,
@@ -257,7 +276,8 @@ pub struct Compiled {
     pub stats: Vec<FuncStats>,
     /// Forms of storage, where there was a choice.
     pub stored: Vec<Stored>,
-    /// Predicted √(Σ nᵢ·eᵢ² / Σ nᵢ) over the parameters that products read, where there was a choice.
+    /// Predicted √(Σ nᵢ·eᵢ² / Σ nᵢ) over the parameters that products read, where there was a
+    /// choice.
     pub error: Option<f64>,
 }
 
@@ -282,7 +302,11 @@ impl fmt::Display for Choice {
 impl fmt::Display for Stored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} stored as {}, error {:.3} %", self.subject, self.form, self.error * 100.0)?;
-        if self.runner_up.is_empty() { Ok(()) } else { write!(f, "; next {} (+{:.3} µs)", self.runner_up, self.gap * 1e6) }
+        if self.runner_up.is_empty() {
+            Ok(())
+        } else {
+            write!(f, "; next {} (+{:.3} µs)", self.runner_up, self.gap * 1e6)
+        }
     }
 }
 
@@ -294,10 +318,16 @@ pub fn compile(module: &Module, opts: &Options) -> Result<Compiled, PassError> {
     pipeline::run(module, opts, None)
 }
 
-/// Compiles a module; errors of weight formats are measured on samples of the weights. What is packed may be less exact: see [`budget`].
+/// Compiles a module; errors of weight formats are measured on samples of the weights. What is
+/// packed may be less exact: see [`budget`].
 ///
 /// # Errors
-/// Those of [`compile`]; weights that cannot be read; a budget that no allowed combination of formats keeps.
-pub fn compile_measured(module: &Module, opts: &Options, source: &dyn pack::WeightSource) -> Result<Compiled, PassError> {
+/// Those of [`compile`]; weights that cannot be read; a budget that no allowed combination of
+/// formats keeps.
+pub fn compile_measured(
+    module: &Module,
+    opts: &Options,
+    source: &dyn pack::WeightSource,
+) -> Result<Compiled, PassError> {
     pipeline::run(module, opts, Some(pipeline::Known { source, whole: &measure::Measured::new() }))
 }

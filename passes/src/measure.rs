@@ -1,9 +1,11 @@
 //! What storing a weight in a format does to it, measured on a sample of its blocks.
 //!
-//! The relative error of a matrix is √(Σ(ŵ − w)² / Σw²), ŵ being the packed elements decoded again. Blocks of 16 rows are taken at equal distances; a matrix of up to
-//! [`SAMPLE`] elements is measured whole. No randomness: the same checkpoint gives the same numbers.
+//! The relative error of a matrix is √(Σ(ŵ − w)² / Σw²), ŵ being the packed elements decoded again.
+//! Blocks of 16 rows are taken at equal distances; a matrix of up to [`SAMPLE`] elements is
+//! measured whole. No randomness: the same checkpoint gives the same numbers.
 //!
-//! A sample may miss what matters (a few rows far larger than the rest), so that a choice made by samples is checked against errors of whole weights: [`crate::budget`].
+//! A sample may miss what matters (a few rows far larger than the rest), so that a choice made by
+//! samples is checked against errors of whole weights: [`crate::budget`].
 
 use crate::pack::{self, rows::Rows};
 use crate::pack::{PackError, WeightSource};
@@ -16,7 +18,8 @@ use std::collections::BTreeMap;
 /// Elements measured per matrix.
 const SAMPLE: usize = 1 << 17;
 
-/// Relative errors by weight and format; formats that cannot hold a weight are absent, or have an infinite error where the whole weight was tried.
+/// Relative errors by weight and format; formats that cannot hold a weight are absent, or have an
+/// infinite error where the whole weight was tried.
 pub type Measured = BTreeMap<WeightExpr, BTreeMap<Format, f64>>;
 
 /// Measures every weight in every format, but for those of which `whole` has the error.
@@ -48,7 +51,12 @@ pub fn measure(
 ///
 /// # Errors
 /// A missing or misshapen tensor, or a value that the format cannot hold.
-pub fn measure_whole(w: &WeightExpr, format: Format, module: &Module, source: &dyn WeightSource) -> Result<f64, PackError> {
+pub fn measure_whole(
+    w: &WeightExpr,
+    format: Format,
+    module: &Module,
+    source: &dyn WeightSource,
+) -> Result<f64, PackError> {
     let name = pack::leaf_names(w, module);
     if pack::lossless(w, format, module) {
         return Ok(0.0);
@@ -67,7 +75,12 @@ fn relative(error: f64, signal: f64) -> f64 {
     if signal > 0.0 { (error / signal).sqrt() } else { 0.0 }
 }
 
-fn sampled(w: &WeightExpr, formats: &[Format], module: &Module, source: &dyn WeightSource) -> Result<BTreeMap<Format, f64>, PackError> {
+fn sampled(
+    w: &WeightExpr,
+    formats: &[Format],
+    module: &Module,
+    source: &dyn WeightSource,
+) -> Result<BTreeMap<Format, f64>, PackError> {
     let name = pack::leaf_names(w, module);
     let rows = Rows::new(w, module, source).map_err(|e| e.into_error(&name))?;
     let mut sample = Sample::of(&rows);
@@ -139,7 +152,8 @@ impl<'a> Sample<'a> {
         let mut back = vec![0f32; k];
         let (mut error, mut signal) = (0f64, 0f64);
         self.each(|first, values| {
-            quant::pack_block(format, values, k, &mut packed).map_err(|e| pack::located(e, first, (values, k), format, name))?;
+            quant::pack_block(format, values, k, &mut packed)
+                .map_err(|e| pack::located(e, first, (values, k), format, name))?;
             for (r, row) in values.chunks_exact(k).enumerate() {
                 quant::unpack_row(format, &packed, k, r, &mut back);
                 for (w, q) in row.iter().zip(&back) {

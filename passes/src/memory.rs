@@ -1,8 +1,9 @@
 //! Memory: buffers whose lives do not overlap share a slot.
 //!
-//! A buffer lives from the launch that writes it to the last launch that reads it, both included: a kernel's inputs and outputs never share. Slots are
-//! coloured greedily on the interference graph, largest buffers first; regimes share slots, each as large as its largest user, since
-//! only one regime runs at a time.
+//! A buffer lives from the launch that writes it to the last launch that reads it, both included: a
+//! kernel's inputs and outputs never share. Slots are coloured greedily on the interference graph,
+//! largest buffers first; regimes share slots, each as large as its largest user, since only one
+//! regime runs at a time.
 
 use crate::PassError;
 use llmcc_ir::kernel::Body;
@@ -17,8 +18,9 @@ struct Life {
     to: usize,
 }
 
-/// Assigns every buffer of the plan to a slot. `logits` is the buffer of the logits in each regime, `candidates` that of the candidates, if there are
-/// any: what the runtime reads after the step gets slots for itself, 0 and 1.
+/// Assigns every buffer of the plan to a slot. `logits` is the buffer of the logits in each regime,
+/// `candidates` that of the candidates, if there are any: what the runtime reads after the step
+/// gets slots for itself, 0 and 1.
 ///
 /// # Errors
 /// A regime without logits.
@@ -28,7 +30,8 @@ pub fn assign(plan: &mut Plan, logits: &[usize], candidates: &[usize]) -> Result
     let mut placed = vec![];
     for (i, regime) in plan.regimes.iter().enumerate() {
         let results = [Some(logits), Some(candidates).filter(|c| !c.is_empty())].into_iter().flatten();
-        let results: Option<Vec<usize>> = results.map(|r| r.get(i).copied().filter(|b| *b < regime.buffers.len())).collect();
+        let results: Option<Vec<usize>> =
+            results.map(|r| r.get(i).copied().filter(|b| *b < regime.buffers.len())).collect();
         let results = results.ok_or_else(|| PassError::Extract("the logits are not computed".into()))?;
         placed.push(color(regime, &results, &mut token_slots, &mut row_slots));
     }
@@ -78,7 +81,8 @@ fn lives(regime: &Regime) -> Vec<Life> {
     lives
 }
 
-/// Places the buffers of one regime, `results` in slots of their own; slots grow to their largest buffer.
+/// Places the buffers of one regime, `results` in slots of their own; slots grow to their largest
+/// buffer.
 fn color(regime: &Regime, results: &[usize], token_slots: &mut Vec<usize>, row_slots: &mut Vec<usize>) -> Vec<Place> {
     let lives = lives(regime);
     let mut graph: UnGraph<usize, ()> = UnGraph::new_undirected();

@@ -9,7 +9,10 @@ use crate::measure::{Measured, measure};
 use crate::pack::WeightSource;
 use crate::schedule::{FuncSchedule, state_param};
 use crate::storage::{self, Matrix, Products, Storages};
-use crate::{Choice, Compiled, FuncStats, Options, PassError, RegimeSpec, Stored, candidates, memory, plan, regimes, rules, schedule};
+use crate::{
+    Choice, Compiled, FuncStats, Options, PassError, RegimeSpec, Stored, candidates, memory, plan, regimes, rules,
+    schedule,
+};
 use egg::Id;
 use llmcc_ir::diag::{Diagnostic, Severity};
 use llmcc_ir::graph::{Arg, Func, Module, Reads};
@@ -33,14 +36,44 @@ pub struct Pass {
 
 /// All passes in order.
 pub const PIPELINE: &[Pass] = &[
-    Pass { name: "convert", about: "one e-graph per distinct function", run: convert_all, check: check_module, always: true },
+    Pass {
+        name: "convert",
+        about: "one e-graph per distinct function",
+        run: convert_all,
+        check: check_module,
+        always: true,
+    },
     Pass { name: "saturate", about: "equalities", run: saturate, check: check_classes, always: false },
-    Pass { name: "store", about: "forms of weights and states, with their errors", run: store, check: no_check, always: false },
+    Pass {
+        name: "store",
+        about: "forms of weights and states, with their errors",
+        run: store,
+        check: no_check,
+        always: false,
+    },
     Pass { name: "implement", about: "kernels and their fusions", run: implement, check: check_classes, always: false },
-    Pass { name: "choose", about: "one form of everything, within the error budget", run: choose_forms, check: no_check, always: false },
-    Pass { name: "extract", about: "the cheapest kernels per regime, in order", run: extract_all, check: no_check, always: false },
+    Pass {
+        name: "choose",
+        about: "one form of everything, within the error budget",
+        run: choose_forms,
+        check: no_check,
+        always: false,
+    },
+    Pass {
+        name: "extract",
+        about: "the cheapest kernels per regime, in order",
+        run: extract_all,
+        check: no_check,
+        always: false,
+    },
     Pass { name: "assemble", about: "launches of all calls", run: assemble, check: no_check, always: false },
-    Pass { name: "candidates", about: "the most probable tokens, on GPUs", run: add_candidates, check: no_check, always: false },
+    Pass {
+        name: "candidates",
+        about: "the most probable tokens, on GPUs",
+        run: add_candidates,
+        check: no_check,
+        always: false,
+    },
     Pass { name: "memory", about: "buffers share slots", run: assign_memory, check: check_plan, always: true },
 ];
 
@@ -166,14 +199,17 @@ fn convert_all(s: &mut State<'_>) -> Result<(), PassError> {
 
 /// Whether a rewrite may change a matrix that will be stored in `format`.
 ///
-/// f32 holds the product of a weight and a gain as well as the gain itself, and 8 bits round far coarser than that. f16 and bf16 would
-/// round a second time. 4 bits lose more: a gain that varies inside a group widens its range. Measured on stories260K (`tests/goldens/README.md`): perplexity 4.150 with `w4g32`
-/// as it is, 4.247 with the gains folded first; 3.673 and 3.672 with `w8g32`. An unfolded gain costs nothing that can be measured.
+/// f32 holds the product of a weight and a gain as well as the gain itself, and 8 bits round far
+/// coarser than that. f16 and bf16 would round a second time. 4 bits lose more: a gain that varies
+/// inside a group widens its range. Measured on stories260K (`tests/goldens/README.md`): perplexity
+/// 4.150 with `w4g32` as it is, 4.247 with the gains folded first; 3.673 and 3.672 with `w8g32`. An
+/// unfolded gain costs nothing that can be measured.
 fn exact_enough_to_change(format: Format) -> bool {
     format == Format::F32 || (format.is_quantized() && format.def().bits() >= 8)
 }
 
-/// Kernels read tokens, positions and logits rows from the step itself, so every call must bind the parameter used as such to that array.
+/// Kernels read tokens, positions and logits rows from the step itself, so every call must bind the
+/// parameter used as such to that array.
 fn check_inputs(module: &Module) -> Result<(), PassError> {
     for call in &module.step {
         let Some(func) = module.funcs.get(call.func) else { continue };
@@ -211,7 +247,8 @@ fn store(s: &mut State<'_>) -> Result<(), PassError> {
     let matrices: Vec<BTreeMap<Id, Matrix>> = s.funcs.iter().map(|f| f.matrices.clone()).collect();
     if s.opts.formats.len() > 1 {
         let Known { source, whole } = s.weights.ok_or(PassError::Unmeasured)?;
-        let all: BTreeSet<_> = matrices.iter().flat_map(BTreeMap::values).flat_map(|m| m.bound.iter().cloned()).collect();
+        let all: BTreeSet<_> =
+            matrices.iter().flat_map(BTreeMap::values).flat_map(|m| m.bound.iter().cloned()).collect();
         let measured = measure(all.into_iter().collect(), &s.opts.formats, whole, s.module, source);
         s.measured = measured.map_err(|e| PassError::Weights(e.to_string()))?;
     }
@@ -327,10 +364,17 @@ fn check_plan(s: &State<'_>) -> Vec<Diagnostic> {
 
 impl FuncState<'_> {
     fn choosing(&self) -> Choosing<'_> {
-        Choosing { func: self.func, graph: &self.graph, roots: &self.roots, matrices: &self.matrices, storages: &self.storages }
+        Choosing {
+            func: self.func,
+            graph: &self.graph,
+            roots: &self.roots,
+            matrices: &self.matrices,
+            storages: &self.storages,
+        }
     }
 
-    /// Chooses and orders the kernels of one regime. The first regime decides which stored forms are used; the others use the same.
+    /// Chooses and orders the kernels of one regime. The first regime decides which stored forms
+    /// are used; the others use the same.
     fn extract(&mut self, index: usize, r: &RegimeSpec, opts: &Options) -> Result<Extracted, PassError> {
         let scope = Scope { target: opts.target, env: r.env, only: self.stores.as_ref(), open: &Stores::new() };
         let problem = Problem::new(&self.graph, &self.roots, scope);

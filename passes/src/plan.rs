@@ -1,4 +1,5 @@
-//! Assembly of the plan: function schedules, call by call, become launches on buffers, packed weights and states.
+//! Assembly of the plan: function schedules, call by call, become launches on buffers, packed
+//! weights and states.
 
 use crate::PassError;
 use crate::schedule::{FuncSchedule, Source, Step, output_params};
@@ -38,7 +39,14 @@ impl<'a> Assembler<'a> {
             logits: 0,
             candidates: None,
         };
-        Assembler { module, plan, kernels: BTreeMap::new(), names: BTreeMap::new(), weights: BTreeMap::new(), logits: vec![] }
+        Assembler {
+            module,
+            plan,
+            kernels: BTreeMap::new(),
+            names: BTreeMap::new(),
+            weights: BTreeMap::new(),
+            logits: vec![],
+        }
     }
 
     /// Adds a regime from the schedule of each function.
@@ -72,7 +80,12 @@ impl<'a> Assembler<'a> {
         }
         match values.get(self.module.logits) {
             Some(Bound::Buffer(b)) => self.logits.push(*b),
-            _ => return Err(PassError::Invalid { func: "step".into(), what: "the logits are not a value of the step".into() }),
+            _ => {
+                return Err(PassError::Invalid {
+                    func: "step".into(),
+                    what: "the logits are not a value of the step".into(),
+                });
+            }
         }
         self.plan.regimes.push(regime);
         Ok(())
@@ -88,7 +101,13 @@ impl<'a> Assembler<'a> {
         PassError::Invalid { func, what: what.to_string() }
     }
 
-    fn operand(&mut self, call: &Call, source: &Source, values: &[Bound], results: &[Vec<usize>]) -> Result<Operand, PassError> {
+    fn operand(
+        &mut self,
+        call: &Call,
+        source: &Source,
+        values: &[Bound],
+        results: &[Vec<usize>],
+    ) -> Result<Operand, PassError> {
         let arg = |i: usize| call.args.get(i).copied();
         let found = match source {
             Source::Param(i) => match arg(*i) {
@@ -98,7 +117,9 @@ impl<'a> Assembler<'a> {
                 },
                 _ => None,
             },
-            Source::Result(launch, output) => results.get(*launch).and_then(|r| r.get(*output)).map(|b| Operand::Buffer(*b)),
+            Source::Result(launch, output) => {
+                results.get(*launch).and_then(|r| r.get(*output)).map(|b| Operand::Buffer(*b))
+            }
             Source::State(i) => match arg(*i) {
                 Some(Arg::Kv(k)) => Some(Operand::Kv(k)),
                 _ => None,
@@ -108,7 +129,9 @@ impl<'a> Assembler<'a> {
                 expr.substitute(&weight).map(|e| Operand::Weight(self.weight(e, *storage)))
             }
         };
-        found.ok_or_else(|| self.invalid(call, &format!("a call binds a parameter to the wrong kind of value ({source:?})")))
+        found.ok_or_else(|| {
+            self.invalid(call, &format!("a call binds a parameter to the wrong kind of value ({source:?})"))
+        })
     }
 
     fn weight(&mut self, expr: WeightExpr, storage: Storage) -> usize {

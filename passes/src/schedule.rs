@@ -51,8 +51,15 @@ pub struct FuncSchedule {
 /// Orders the chosen kernels of a function and resolves their operands.
 ///
 /// # Errors
-/// A value that cannot be an operand (a compiler bug, or an input of the function used as a result in a way no kernel can serve).
-pub fn schedule(g: &Graph, func: &Func, problem: &Problem, solved: &Solved, results: &[Id]) -> Result<FuncSchedule, PassError> {
+/// A value that cannot be an operand (a compiler bug, or an input of the function used as a result
+/// in a way no kernel can serve).
+pub fn schedule(
+    g: &Graph,
+    func: &Func,
+    problem: &Problem,
+    solved: &Solved,
+    results: &[Id],
+) -> Result<FuncSchedule, PassError> {
     let order = order(problem, solved);
     let position: BTreeMap<Id, usize> = order.iter().enumerate().map(|(i, c)| (*c, i)).collect();
     let terms = WeightTerms::new(g);
@@ -65,7 +72,8 @@ pub fn schedule(g: &Graph, func: &Func, problem: &Problem, solved: &Solved, resu
 /// Classes that hold a chosen kernel, in an order in which each comes after what it needs.
 fn order(problem: &Problem, solved: &Solved) -> Vec<Id> {
     let mut graph: DiGraph<Id, ()> = DiGraph::new();
-    // Nodes are added from the roots in reverse depth-first order, so that the order follows the function.
+    // Nodes are added from the roots in reverse depth-first order, so that the order follows the
+    // function.
     let mut nodes = BTreeMap::new();
     let mut visited = vec![];
     for root in &problem.roots {
@@ -111,8 +119,14 @@ impl Resolver<'_> {
         let candidate = &self.problem.classes[&class][index];
         let How::Kernel(kernel) = &candidate.how else { return Ok(None) };
         let kinds = kernel.params.iter().map(|p| &p.kind);
-        let inputs: Result<Vec<Source>, PassError> = kinds.zip(&candidate.children).map(|(k, c)| self.operand(k, *c)).collect();
-        Ok(Some(Step { kernel: (**kernel).clone(), inputs: inputs?, seconds: candidate.seconds, origin: (class, index) }))
+        let inputs: Result<Vec<Source>, PassError> =
+            kinds.zip(&candidate.children).map(|(k, c)| self.operand(k, *c)).collect();
+        Ok(Some(Step {
+            kernel: (**kernel).clone(),
+            inputs: inputs?,
+            seconds: candidate.seconds,
+            origin: (class, index),
+        }))
     }
 
     fn operand(&self, kind: &ParamKind, class: Id) -> Result<Source, PassError> {
@@ -173,7 +187,13 @@ pub fn state_param(g: &Graph, class: Id) -> Option<usize> {
         let before = g[at].nodes.iter().find_map(|t| match t {
             Term::Op(head, children) => children.get(head.attributes().len() + head.facts().replaces()?).copied(),
             Term::Store(_, _, [of]) => Some(*of),
-            Term::Param(_) | Term::Int(_) | Term::Float(_) | Term::Attr(_) | Term::Quant(_) | Term::Kernel(..) | Term::Proj(..) => None,
+            Term::Param(_)
+            | Term::Int(_)
+            | Term::Float(_)
+            | Term::Attr(_)
+            | Term::Quant(_)
+            | Term::Kernel(..)
+            | Term::Proj(..) => None,
         });
         at = g.find(before?);
     }

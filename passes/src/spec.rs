@@ -6,10 +6,12 @@ use llmcc_ir::ty::Dim;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A kernel whose first `inputs` operands are the children of its e-node and whose other operands are its outputs.
+/// A kernel whose first `inputs` operands are the children of its e-node and whose other operands
+/// are its outputs.
 ///
-/// Operands are numbered in the order in which the body mentions them, so that kernels built along different ways are equal when they
-/// are the same. Tile sizes are 0: they are chosen when a regime is costed, since no other kernel depends on them.
+/// Operands are numbered in the order in which the body mentions them, so that kernels built along
+/// different ways are equal when they are the same. Tile sizes are 0: they are chosen when a regime
+/// is costed, since no other kernel depends on them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Spec {
     /// The kernel, with an empty name.
@@ -52,7 +54,8 @@ pub fn expr_size(e: &Expr) -> usize {
     n
 }
 
-/// A kernel under construction: operands are any numbers, bound to e-classes (inputs) or declared as outputs.
+/// A kernel under construction: operands are any numbers, bound to e-classes (inputs) or declared
+/// as outputs.
 #[derive(Clone, Debug)]
 pub struct Draft {
     /// What the kernel's rows are.
@@ -118,7 +121,9 @@ impl Draft {
 
     /// Whether all matrices that it reads have one format.
     pub fn reads_one_format(&self) -> bool {
-        let format = |(_, kind): &(Option<Id>, ParamKind)| if let ParamKind::Matrix { format, .. } = kind { Some(*format) } else { None };
+        let format = |(_, kind): &(Option<Id>, ParamKind)| {
+            if let ParamKind::Matrix { format, .. } = kind { Some(*format) } else { None }
+        };
         let mut formats = self.bound.values().filter_map(format);
         formats.next().is_none_or(|first| formats.all(|f| f == first))
     }
@@ -130,13 +135,16 @@ impl Draft {
         }
     }
 
-    /// Numbers the operands (equal inputs become one, unused ones vanish) and returns the kernel with its children.
+    /// Numbers the operands (equal inputs become one, unused ones vanish) and returns the kernel
+    /// with its children.
     pub fn finish(mut self) -> (Spec, Vec<Id>) {
         let mut inputs: Vec<(Id, ParamKind)> = vec![];
         let mut outputs: Vec<(ParamId, ParamKind)> = vec![];
         let bound = &self.bound;
         self.body.visit_operands(&mut |p, _| match bound.get(p) {
-            Some((Some(id), kind)) if !inputs.iter().any(|(i, k)| i == id && k == kind) => inputs.push((*id, kind.clone())),
+            Some((Some(id), kind)) if !inputs.iter().any(|(i, k)| i == id && k == kind) => {
+                inputs.push((*id, kind.clone()))
+            }
             Some((None, kind)) if !outputs.iter().any(|(o, _)| o == p) => outputs.push((*p, kind.clone())),
             _ => {}
         });

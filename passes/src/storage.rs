@@ -1,6 +1,8 @@
-//! Lossy alternatives: the forms in which the weights and states of a function may be stored, and the error of each.
+//! Lossy alternatives: the forms in which the weights and states of a function may be stored, and
+//! the error of each.
 //!
-//! They are decided on after the equalities have saturated, so that no equality is derived from one. With a single format nothing is measured.
+//! They are decided on after the equalities have saturated, so that no equality is derived from
+//! one. With a single format nothing is measured.
 
 use crate::egraph::{Graph, Term};
 use crate::measure::Measured;
@@ -15,7 +17,8 @@ use llmcc_ir::quant::{Elem, Float, Format};
 use llmcc_ir::ty::DType;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Largest relative error of a cache type that is chosen without being asked for, when there is no error budget.
+/// Largest relative error of a cache type that is chosen without being asked for, when there is no
+/// error budget.
 pub const CACHE_ERROR: f64 = 0.01;
 
 /// The forms of each class of a function, the first being the one preferred where costs are equal.
@@ -56,9 +59,14 @@ pub fn matrices(module: &Module, func: usize, g: &Graph) -> Result<BTreeMap<Id, 
                 };
                 let w = g.find(*w);
                 let Some(expr) = terms.get(g, w).cloned() else { continue };
-                let elements =
-                    g[w].data.ty.as_ref().and_then(ValueType::tensor).map_or(0, |t| t.shape.iter().filter_map(|d| d.known()).product());
-                let m = out.entry(w).or_insert_with(|| Matrix { bound: bound(module, func, &expr), expr, elements, table });
+                let elements = g[w]
+                    .data
+                    .ty
+                    .as_ref()
+                    .and_then(ValueType::tensor)
+                    .map_or(0, |t| t.shape.iter().filter_map(|d| d.known()).product());
+                let m =
+                    out.entry(w).or_insert_with(|| Matrix { bound: bound(module, func, &expr), expr, elements, table });
                 m.table &= table;
             }
         }
@@ -68,7 +76,8 @@ pub fn matrices(module: &Module, func: usize, g: &Graph) -> Result<BTreeMap<Id, 
 
 /// What an expression over the parameters of a function is in each of its calls.
 fn bound(module: &Module, func: usize, expr: &WeightExpr) -> BTreeSet<WeightExpr> {
-    let in_call = |args: &Vec<Arg>| expr.substitute(&|i| if let Some(Arg::Weight(w)) = args.get(i) { Some(*w) } else { None });
+    let in_call =
+        |args: &Vec<Arg>| expr.substitute(&|i| if let Some(Arg::Weight(w)) = args.get(i) { Some(*w) } else { None });
     module.step.iter().filter(|c| c.func == func).filter_map(|c| in_call(&c.args)).collect()
 }
 
@@ -83,7 +92,12 @@ pub struct Products<'a> {
 
 impl<'a> Products<'a> {
     /// Of the matrices of all functions.
-    pub fn new(module: &'a Module, opts: &'a Options, funcs: &[BTreeMap<Id, Matrix>], measured: &'a Measured) -> Products<'a> {
+    pub fn new(
+        module: &'a Module,
+        opts: &'a Options,
+        funcs: &[BTreeMap<Id, Matrix>],
+        measured: &'a Measured,
+    ) -> Products<'a> {
         Products { module, opts, multiplied: multiplied(funcs), measured }
     }
 
@@ -92,7 +106,9 @@ impl<'a> Products<'a> {
         let packed = matrices.iter().map(|(class, m)| (*class, self.formats(m))).collect();
         let mut cached = BTreeMap::new();
         if !self.opts.kv.is_empty() {
-            for class in g.classes().filter(|c| c.nodes.iter().any(|t| matches!(t, Term::Op(head, _) if head.facts().replaces().is_some())))
+            for class in g
+                .classes()
+                .filter(|c| c.nodes.iter().any(|t| matches!(t, Term::Op(head, _) if head.facts().replaces().is_some())))
             {
                 if let Some(ValueType::Kv(spec)) = &class.data.ty
                     && state_param(g, class.id).is_some()
@@ -117,8 +133,8 @@ impl<'a> Products<'a> {
         formats.into_iter().map(|(f, e)| (f, Some(F32::new(e as f32)))).collect()
     }
 
-    /// Storage of a table that is only looked up. It costs memory, not time, so that it keeps 8 bits where products have fewer; with a budget, only if
-    /// 8 bits alone keep to it.
+    /// Storage of a table that is only looked up. It costs memory, not time, so that it keeps 8
+    /// bits where products have fewer; with a budget, only if 8 bits alone keep to it.
     fn table_format(&self, m: &Matrix) -> Format {
         let plain = match m.bound.first() {
             Some(WeightExpr::Weight(w)) => match self.module.weights.get(*w).map(|w| w.ty.dtype) {
@@ -137,14 +153,18 @@ impl<'a> Products<'a> {
             };
         }
         let eight = self.opts.formats.iter().copied().find(|f| *f == eight_bits(*f));
-        let fits = |f: &Format| m.error(*f, self.measured).is_some_and(|e| self.opts.error_budget.is_none_or(|most| e <= most));
+        let fits = |f: &Format| {
+            m.error(*f, self.measured).is_some_and(|e| self.opts.error_budget.is_none_or(|most| e <= most))
+        };
         eight.filter(fits).unwrap_or(plain)
     }
 
     fn cache_types(&self, spec: KvSpec) -> Vec<(KvDType, Option<F32>)> {
-        let mut types: Vec<(KvDType, f64)> = self.opts.kv.iter().map(|d| (*d, cache_error(KvSpec { dtype: *d, ..spec }))).collect();
+        let mut types: Vec<(KvDType, f64)> =
+            self.opts.kv.iter().map(|d| (*d, cache_error(KvSpec { dtype: *d, ..spec }))).collect();
         types.sort_by(|a, b| a.1.total_cmp(&b.1));
-        // Of types of one size the most exact: a kernel's cost depends on bytes, so that bf16 never is better than f16.
+        // Of types of one size the most exact: a kernel's cost depends on bytes, so that bf16 never
+        // is better than f16.
         types.dedup_by_key(|t| t.0.bytes());
         let most = self.opts.error_budget.unwrap_or(CACHE_ERROR);
         let mut within: Vec<_> = types.iter().filter(|t| t.1 <= most).copied().collect();
@@ -184,7 +204,8 @@ pub fn parameters(module: &Module, funcs: &[BTreeMap<Id, Matrix>]) -> f64 {
 }
 
 impl Matrix {
-    /// Root mean square of the relative errors of everything bound; `None` where the format cannot hold one of them.
+    /// Root mean square of the relative errors of everything bound; `None` where the format cannot
+    /// hold one of them.
     pub fn error(&self, format: Format, measured: &Measured) -> Option<f64> {
         let squares: Option<Vec<f64>> =
             self.bound.iter().map(|w| measured.get(w)?.get(&format).filter(|e| e.is_finite()).map(|e| e * e)).collect();
@@ -195,9 +216,11 @@ impl Matrix {
 
 /// A-priori relative error (root mean square) of cached keys and values.
 ///
-/// Floats: the rounding error of a `p`-bit significand is uniform within half a unit in the last place, and significands are distributed like `1/m`, so it is
-/// `2^-p · √(E[m⁻²]/3) = 0.425 · 2^-p`. int8: steps of the largest element of a head over 127; of `D` normally distributed elements the largest is about
-/// `√(2 ln 2D)` deviations, and the error of a step is its 1/√12. A test holds both against Gaussian data.
+/// Floats: the rounding error of a `p`-bit significand is uniform within half a unit in the last
+/// place, and significands are distributed like `1/m`, so it is
+/// `2^-p · √(E[m⁻²]/3) = 0.425 · 2^-p`. int8: steps of the largest element of a head over 127; of
+/// `D` normally distributed elements the largest is about `√(2 ln 2D)` deviations, and the error of
+/// a step is its 1/√12. A test holds both against Gaussian data.
 pub fn cache_error(spec: KvSpec) -> f64 {
     let float = |bits: i32| 0.425 * 2f64.powi(-bits);
     let e = spec.dtype.encoding();
@@ -207,6 +230,9 @@ pub fn cache_error(spec: KvSpec) -> f64 {
         Some(Float::Bf16) => float(8),
         Some(Float::E4m3) => float(4),
         // Codes from −most to most.
-        None => (2.0 * (2.0 * spec.head_dim.max(1) as f64).ln()).sqrt() / (((1u32 << (e.bits() - 1)) - 1) as f64 * 12f64.sqrt()),
+        None => {
+            (2.0 * (2.0 * spec.head_dim.max(1) as f64).ln()).sqrt()
+                / (((1u32 << (e.bits() - 1)) - 1) as f64 * 12f64.sqrt())
+        }
     }
 }

@@ -7,7 +7,8 @@ use llmcc_ir::graph::Op;
 use llmcc_ir::plan::WeightExpr;
 use std::collections::BTreeMap;
 
-/// The smallest expression of every class of weights, over the function's parameters (`Weight(i)` = parameter `i`).
+/// The smallest expression of every class of weights, over the function's parameters (`Weight(i)` =
+/// parameter `i`).
 pub struct WeightTerms {
     best: BTreeMap<Id, (usize, WeightExpr)>,
 }
@@ -45,7 +46,9 @@ impl WeightTerms {
             Term::Param(i) => return Some((1, WeightExpr::Weight(*i as usize))),
             Term::Float(c) => return Some((1, WeightExpr::Op(Op::Const { value: *c }, vec![]))),
             Term::Op(head, children) => (*head, children),
-            Term::Int(_) | Term::Attr(_) | Term::Quant(_) | Term::Kernel(..) | Term::Proj(..) | Term::Store(..) => return None,
+            Term::Int(_) | Term::Attr(_) | Term::Quant(_) | Term::Kernel(..) | Term::Proj(..) | Term::Store(..) => {
+                return None;
+            }
         };
         if !head.packs() {
             return None;

@@ -1,4 +1,5 @@
-//! What a launch has to do whatever the machine: bytes from memory and multiply-adds, by which a measured time becomes a rate.
+//! What a launch has to do whatever the machine: bytes from memory and multiply-adds, by which a
+//! measured time becomes a rate.
 
 use llmcc_ir::kernel::{Kernel, Matmul, ParamKind, RowElem};
 use llmcc_ir::target::TargetSpec;
@@ -7,7 +8,8 @@ use llmcc_ir::ty::Env;
 /// Work of one launch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Work {
-    /// Bytes of weights and cache that come from main memory. Activations are taken to stay in the processor's caches.
+    /// Bytes of weights and cache that come from main memory. Activations are taken to stay in the
+    /// processor's caches.
     pub bytes: f64,
     /// Multiply-adds.
     pub macs: f64,
@@ -22,13 +24,15 @@ impl Default for Work {
 }
 
 impl Work {
-    /// Multiply-adds of that kind that a core of the target does per second at most; 0 where it does not multiply such rows.
+    /// Multiply-adds of that kind that a core of the target does per second at most; 0 where it
+    /// does not multiply such rows.
     pub fn peak(&self, target: &TargetSpec) -> f64 {
         target.macs(self.elem)
     }
 }
 
-/// Work of a launch whose tokens attend to `context` tokens each. `env.rows` counts sequences: each wants the logits of its last token.
+/// Work of a launch whose tokens attend to `context` tokens each. `env.rows` counts sequences: each
+/// wants the logits of its last token.
 pub fn work(kernel: &Kernel, env: Env, context: usize) -> Work {
     let launched = Launched { kernel, m: kernel.rows.eval(env), sequences: env.rows, context };
     crate::cost::of(&kernel.body).work(&launched)

@@ -62,8 +62,9 @@ fn plan_error(toy: Toy, plan: &Plan, weights: &Weights) -> f64 {
 }
 
 fn formats(plan: &Plan) -> BTreeSet<String> {
-    let format =
-        |w: &llmcc_ir::plan::PackedWeight| if let Storage::Matrix { format, .. } = w.storage { Some(format.to_string()) } else { None };
+    let format = |w: &llmcc_ir::plan::PackedWeight| {
+        if let Storage::Matrix { format, .. } = w.storage { Some(format.to_string()) } else { None }
+    };
     plan.weights.iter().filter_map(format).collect()
 }
 
@@ -182,10 +183,12 @@ fn what_is_no_number_is_refused_with_its_place() {
     }
 }
 
-/// Eight rows of each large matrix, in blocks that no sample takes, hold nearly everything, unevenly: there 4 bits are far less exact than elsewhere.
+/// Eight rows of each large matrix, in blocks that no sample takes, hold nearly everything,
+/// unevenly: there 4 bits are far less exact than elsewhere.
 #[test]
 fn budgets_are_kept_where_samples_mislead() {
-    let toy = Toy { hidden: 256, heads: 8, kv_heads: 8, head_dim: 32, ffn: 1024, vocab: 4096, layers: 1, ..Toy::llama() };
+    let toy =
+        Toy { hidden: 256, heads: 8, kv_heads: 8, head_dim: 32, ffn: 1024, vocab: 4096, layers: 1, ..Toy::llama() };
     let module = toy.module();
     let rows = |i: usize| module.weights[i].ty.shape[0].known().unwrap();
     let weights = scaled(&module, |i, at, v| {
@@ -213,10 +216,12 @@ fn budgets_are_kept_where_samples_mislead() {
     assert_eq!(compile_exactly(&module, &opts, &weights, &mut whole.clone()).unwrap().plan, exact.plan);
 }
 
-/// A value that no sample has, too large for formats whose scales are f16: they are left out for its tensor, not for others.
+/// A value that no sample has, too large for formats whose scales are f16: they are left out for
+/// its tensor, not for others.
 #[test]
 fn formats_that_cannot_hold_a_value_are_left_out() {
-    let toy = Toy { hidden: 256, heads: 8, kv_heads: 8, head_dim: 32, ffn: 512, vocab: 4096, layers: 1, ..Toy::llama() };
+    let toy =
+        Toy { hidden: 256, heads: 8, kv_heads: 8, head_dim: 32, ffn: 512, vocab: 4096, layers: 1, ..Toy::llama() };
     let module = toy.module();
     let mut weights = Weights::random(&module);
     let head = module.weights.len() - 1;
@@ -248,7 +253,8 @@ fn several_formats_without_weights_are_refused() {
 
 #[test]
 fn choices_say_what_the_next_would_cost() {
-    let compiled = compile(toy(), &Options { explain: Explain { alternatives: true, egraph: false }, ..within(0.05) }).unwrap();
+    let compiled =
+        compile(toy(), &Options { explain: Explain { alternatives: true, egraph: false }, ..within(0.05) }).unwrap();
     assert_eq!(compiled.stored.len(), 8);
     for s in &compiled.stored {
         assert!(s.gap >= -1e-12 && !s.runner_up.is_empty(), "{s}");
@@ -307,7 +313,8 @@ fn one_cache_type_needs_no_weights() {
     assert!(difference(&module, &plan, &Weights::random(&module)) < 1e-4);
 }
 
-/// Normally distributed numbers (sums of uniform ones would have no tails; this is Box and Muller's method).
+/// Normally distributed numbers (sums of uniform ones would have no tails; this is Box and Muller's
+/// method).
 fn gaussian(seed: u64, n: usize) -> Vec<f64> {
     let u = common::random(seed, 2 * n);
     let pair = |c: &[f32]| {
@@ -337,7 +344,10 @@ fn a_priori_cache_errors_hold_on_gaussian_data() {
             }
             let measured = (error / signal).sqrt();
             let predicted = cache_error(KvSpec { dtype: *dtype, kv_heads: 1, head_dim, window: None });
-            assert!(measured <= predicted * 1.05 && measured >= predicted * 0.8, "{name} {head_dim}: {measured} {predicted}");
+            assert!(
+                measured <= predicted * 1.05 && measured >= predicted * 0.8,
+                "{name} {head_dim}: {measured} {predicted}"
+            );
         }
     }
 }

@@ -19,13 +19,25 @@ fn toys() -> Vec<Toy> {
         llama,
         Toy { bias: true, ..llama },
         Toy { qk_norm: true, tied: true, ..llama },
-        Toy { hidden: 172, heads: 3, kv_heads: 1, head_dim: 24, ffn: 100, vocab: 77, bias: true, qk_norm: true, tied: true, ..llama },
+        Toy {
+            hidden: 172,
+            heads: 3,
+            kv_heads: 1,
+            head_dim: 24,
+            ffn: 100,
+            vocab: 77,
+            bias: true,
+            qk_norm: true,
+            tied: true,
+            ..llama
+        },
     ]
 }
 
 #[test]
 fn plans_compute_what_their_modules_mean() {
-    // Rounding of activations: bf16 has 8 bits of mantissa, f16 11; a few roundings per layer, largest difference over all logits.
+    // Rounding of activations: bf16 has 8 bits of mantissa, f16 11; a few roundings per layer,
+    // largest difference over all logits.
     for (format, act, tolerance) in [
         ("f32", ActPolicy::F32, 1e-5),
         ("bf16", ActPolicy::Bf16, 0.03),
@@ -45,7 +57,8 @@ fn plans_compute_what_their_modules_mean() {
     }
 }
 
-/// e4m3 has 3 bits of mantissa: a rounding is 2.6 % of an element where int8 is 0.5 %. All regimes round alike, in kernels of their own.
+/// e4m3 has 3 bits of mantissa: a rounding is 2.6 % of an element where int8 is 0.5 %. All regimes
+/// round alike, in kernels of their own.
 #[test]
 fn fp8_rows_stay_near_and_are_shared_by_regimes() {
     for toy in toys() {
@@ -84,7 +97,8 @@ fn activations_run_where_they_are_said_to() {
     assert!(ActPolicy::Int8.runs_on(cpu) && ActPolicy::F32.runs_on(cpu) && !ActPolicy::Fp8.runs_on(cpu));
 }
 
-/// The last pass checks that the plan is one for its target: matrices in its order, rows that it multiplies, whatever asked for them.
+/// The last pass checks that the plan is one for its target: matrices in its order, rows that it
+/// multiplies, whatever asked for them.
 #[test]
 fn plans_for_other_targets_are_refused() {
     let module = Toy::llama().module();
@@ -111,7 +125,8 @@ fn a_decoded_layer_takes_five_launches() {
         for format in ["bf16", "w4g128"] {
             for toy in toys() {
                 let plan = compile(&toy.module(), &options(target, format)).unwrap().plan;
-                let names: Vec<_> = plan.regimes[0].launches.iter().map(|l| plan.kernels[l.kernel].name.as_str()).collect();
+                let names: Vec<_> =
+                    plan.regimes[0].launches.iter().map(|l| plan.kernels[l.kernel].name.as_str()).collect();
                 assert_eq!(layer_launches(&plan, 0), 5, "{target} {format} {toy:?}: {names:?}");
             }
         }
@@ -142,7 +157,8 @@ fn matrices_are_in_fragment_order_and_multiplied_by_halves() {
     );
 }
 
-/// Every regime ends with finding the candidates of the logits; both have slots of their own, which the runtime reads. CPUs need none.
+/// Every regime ends with finding the candidates of the logits; both have slots of their own, which
+/// the runtime reads. CPUs need none.
 #[test]
 fn regimes_end_with_candidates() {
     for toy in toys() {

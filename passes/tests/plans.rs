@@ -26,7 +26,8 @@ fn check(toy: Toy, opts: Options, tolerance: f64) -> Compiled {
     compiled
 }
 
-/// Variants of the model: Llama, Qwen2 (biases), Qwen3 (QK norm), Mistral (window), tied embeddings, and sizes that fit nothing evenly.
+/// Variants of the model: Llama, Qwen2 (biases), Qwen3 (QK norm), Mistral (window), tied
+/// embeddings, and sizes that fit nothing evenly.
 fn toys() -> Vec<Toy> {
     let llama = Toy::llama();
     vec![
@@ -35,7 +36,18 @@ fn toys() -> Vec<Toy> {
         Toy { qk_norm: true, ..llama },
         Toy { window: Some(4), ..llama },
         Toy { tied: true, ..llama },
-        Toy { hidden: 172, heads: 3, kv_heads: 1, head_dim: 24, ffn: 100, vocab: 77, bias: true, qk_norm: true, tied: true, ..llama },
+        Toy {
+            hidden: 172,
+            heads: 3,
+            kv_heads: 1,
+            head_dim: 24,
+            ffn: 100,
+            vocab: 77,
+            bias: true,
+            qk_norm: true,
+            tied: true,
+            ..llama
+        },
         Toy { layers: 1, heads: 2, kv_heads: 2, head_dim: 8, ffn: 8, vocab: 5, ..llama },
     ]
 }
@@ -72,7 +84,8 @@ fn quantized_plans_equal_graphs_of_their_decoded_weights() {
 fn int8_activations_stay_near() {
     for toy in toys() {
         for format in ["w8g32", "w4g32", "w4ag64", "w4g128"] {
-            // Four products per layer, each with inputs rounded to 1/254 of their group's largest: about 0.5 % each, largest over all logits.
+            // Four products per layer, each with inputs rounded to 1/254 of their group's largest:
+            // about 0.5 % each, largest over all logits.
             check(toy, options(format), 0.05);
         }
     }
@@ -85,7 +98,8 @@ fn layer_kernels(plan: &Plan, regime: usize) -> Vec<&str> {
 #[test]
 fn a_decoded_layer_takes_five_launches() {
     for toy in toys() {
-        // One KV head's queries of the odd sizes are not whole groups: attention cannot store int8, the product quantizes in its prologue.
+        // One KV head's queries of the odd sizes are not whole groups: attention cannot store int8,
+        // the product quantizes in its prologue.
         let compiled = compile(&toy.module(), &options("w4g32")).unwrap();
         let kernels = layer_kernels(&compiled.plan, 0);
         assert_eq!(kernels.len(), 5, "{toy:?}: {kernels:?}");
@@ -106,7 +120,8 @@ fn regimes_share_weights_and_rounding() {
             };
             assert!(int8, "{} multiplies f32 rows", kernel.name);
         }
-        let matrices = plan.weights.iter().filter(|w| matches!(w.storage, llmcc_ir::plan::Storage::Matrix { .. })).count();
+        let matrices =
+            plan.weights.iter().filter(|w| matches!(w.storage, llmcc_ir::plan::Storage::Matrix { .. })).count();
         let wanted = 7 * toy.layers + if toy.tied { 1 } else { 2 };
         assert_eq!(matrices, wanted, "{toy:?}");
     }
@@ -126,7 +141,10 @@ fn compiling_twice_gives_the_same() {
 fn gains_fold_into_matrices_where_the_format_bears_it() {
     let folded = |format: &str, tied: bool| {
         let plan = compile(&Toy { tied, ..Toy::llama() }.module(), &options(format)).unwrap().plan;
-        plan.weights.iter().filter(|w| matches!(w.expr, llmcc_ir::plan::WeightExpr::Op(llmcc_ir::graph::Op::ScaleCols, _))).count()
+        plan.weights
+            .iter()
+            .filter(|w| matches!(w.expr, llmcc_ir::plan::WeightExpr::Op(llmcc_ir::graph::Op::ScaleCols, _)))
+            .count()
     };
     assert_eq!(folded("f32", false), 11);
     assert_eq!(folded("w8g32", false), 11);
@@ -145,7 +163,11 @@ fn explained(options: Options) -> Options {
 fn explanations_are_made_when_asked_for() {
     let (module, options) = (Toy::llama().module(), options("w4g32"));
     let plain = compile(&module, &options).unwrap();
-    assert_eq!(plain.solutions, module.funcs.len() * llmcc_passes::regimes(options.target).len(), "one program per function and regime");
+    assert_eq!(
+        plain.solutions,
+        module.funcs.len() * llmcc_passes::regimes(options.target).len(),
+        "one program per function and regime"
+    );
     assert!(plain.explain.is_empty() && plain.egraph.is_empty());
     let told = compile(&module, &explained(options)).unwrap();
     assert_eq!(told.solutions, plain.solutions + told.explain.len(), "one more per kernel");

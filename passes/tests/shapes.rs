@@ -1,4 +1,5 @@
-//! Every shape compiles for every target: kernels that a target cannot spread over its machine are passed over, not chosen.
+//! Every shape compiles for every target: kernels that a target cannot spread over its machine are
+//! passed over, not chosen.
 
 mod common;
 
@@ -68,7 +69,10 @@ fn random_shapes_compile_for_every_target() {
         let mut opts = options(target.name, format);
         let asked = acts[next(5)];
         // What the command line lets one ask for.
-        if asked.runs_on(target) && (asked != ActPolicy::Fp8 || format == "fp8") && (asked != ActPolicy::F16 || format != "f32") {
+        if asked.runs_on(target)
+            && (asked != ActPolicy::Fp8 || format == "fp8")
+            && (asked != ActPolicy::F16 || format != "f32")
+        {
             opts.act = asked;
         }
         check(toy, &opts);

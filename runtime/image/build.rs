@@ -1,5 +1,6 @@
-//! Builds the runtime as a shared object, with and without text support, by a nested cargo with a target folder of its own
-//! (the outer one is locked), so that a plain `cargo build` of the compiler is all a user needs.
+//! Builds the runtime as a shared object, with and without text support, by a nested cargo with a
+//! target folder of its own (the outer one is locked), so that a plain `cargo build` of the
+//! compiler is all a user needs.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -22,19 +23,38 @@ fn main() {
 }
 
 fn build(workspace: &Path, out: &Path, name: &str, features: &str) {
-    // One folder for all profiles of the compiler: `<target>/<profile>/build/<crate>/out` is four levels down.
+    // One folder for all profiles of the compiler: `<target>/<profile>/build/<crate>/out` is four
+    // levels down.
     let target = out.ancestors().nth(4).unwrap_or(out).join("runtime-image");
     let mut cargo = Command::new(env::var_os("CARGO").expect("set by cargo"));
     cargo
         .current_dir(workspace)
-        .args(["rustc", "--locked", "--profile", "rt", "-p", "llmcc-rt", "--lib", "--crate-type", "cdylib", "--no-default-features"])
+        .args([
+            "rustc",
+            "--locked",
+            "--profile",
+            "rt",
+            "-p",
+            "llmcc-rt",
+            "--lib",
+            "--crate-type",
+            "cdylib",
+            "--no-default-features",
+        ])
         .args(["--features", features])
         .arg("--target-dir")
         .arg(&target)
         // The same bytes whatever folder the compiler is built in.
         .env("RUSTFLAGS", remap(workspace));
-    // What the outer cargo sets for this build (wrappers of clippy, flags, jobserver excepted) must not reach the runtime's.
-    for var in ["CARGO_ENCODED_RUSTFLAGS", "RUSTC_WORKSPACE_WRAPPER", "RUSTC_WRAPPER", "CARGO_BUILD_TARGET", "LLVM_PROFILE_FILE"] {
+    // What the outer cargo sets for this build (wrappers of clippy, flags, jobserver excepted) must
+    // not reach the runtime's.
+    for var in [
+        "CARGO_ENCODED_RUSTFLAGS",
+        "RUSTC_WORKSPACE_WRAPPER",
+        "RUSTC_WRAPPER",
+        "CARGO_BUILD_TARGET",
+        "LLVM_PROFILE_FILE",
+    ] {
         cargo.env_remove(var);
     }
     for (var, _) in env::vars_os() {

@@ -1,6 +1,8 @@
-//! What kernels issue in their hot loops: `cargo run -p llmcc-tests --features llmcc/gpu --example sass-count -- KERNELS.lir [TARGET]`.
+//! What kernels issue in their hot loops:
+//! `cargo run -p llmcc-tests --features llmcc/gpu --example sass-count -- KERNELS.lir [TARGET]`.
 //!
-//! `KERNELS.lir` is what `llmcc compile --emit kernels` prints, or written by hand. Needs `ptxas` and `nvdisasm` (`LLMCC_PTXAS`, `LLMCC_NVDISASM`).
+//! `KERNELS.lir` is what `llmcc compile --emit kernels` prints, or written by hand. Needs `ptxas`
+//! and `nvdisasm` (`LLMCC_PTXAS`, `LLMCC_NVDISASM`).
 
 use llmcc_cli::backends::Backends;
 use llmcc_cli::cmd::lower;

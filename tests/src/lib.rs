@@ -66,10 +66,12 @@ pub fn quantized(checkpoint: &Path, format: &str, act: ActPolicy) -> CompileOpti
     }
 }
 
-/// The Qwen3 fixture with its two layers over and over, all but each `period`th with a window, for contexts of `context` tokens.
+/// The Qwen3 fixture with its two layers over and over, all but each `period`th with a window, for
+/// contexts of `context` tokens.
 pub fn windowed(layers: usize, period: usize, window: usize, context: usize) -> TempDir {
     let (from, to) = (golden("qwen3"), tempfile::tempdir().expect("temporary folder"));
-    let mut config: serde_json::Value = serde_json::from_slice(&std::fs::read(from.join("config.json")).expect("a config")).expect("JSON");
+    let mut config: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(from.join("config.json")).expect("a config")).expect("JSON");
     let kind = |i: usize| if (i + 1) % period == 0 { "full_attention" } else { "sliding_attention" };
     config["layer_types"] = (0..layers).map(kind).collect();
     config["num_hidden_layers"] = serde_json::json!(layers);
@@ -107,7 +109,8 @@ impl Artifact {
         let dir = tempfile::tempdir().expect("temporary folder");
         let path = dir.path().join("m.so");
         let backend = CpuBackend::default();
-        let mut lowered = session::lower(options, &backend).unwrap_or_else(|e| panic!("{}: {e}", options.checkpoint.display()));
+        let mut lowered =
+            session::lower(options, &backend).unwrap_or_else(|e| panic!("{}: {e}", options.checkpoint.display()));
         session::finish(&mut lowered, options, &backend, &path, &mut |_, _| {})
             .unwrap_or_else(|e| panic!("{}: {e}", options.checkpoint.display()));
         Artifact { dir, path }
@@ -119,9 +122,11 @@ impl Artifact {
     }
 }
 
-/// Perplexity of stories260K with quantized weights and exact activations by Transformers in f64, from the table that
-/// `python tests/goldens/quantized.py ppl … --table` prints (norm gains folded for w8, not for 4 bits: as the compiler does).
-pub const REFERENCE_PERPLEXITY: &[(&str, f64)] = &[("w8g32", 3.671743), ("w4g32", 4.149953), ("w4g128", 4.358859), ("w4ag32", 4.071343)];
+/// Perplexity of stories260K with quantized weights and exact activations by Transformers in f64,
+/// from the table that `python tests/goldens/quantized.py ppl … --table` prints (norm gains folded
+/// for w8, not for 4 bits: as the compiler does).
+pub const REFERENCE_PERPLEXITY: &[(&str, f64)] =
+    &[("w8g32", 3.671743), ("w4g32", 4.149953), ("w4g128", 4.358859), ("w4ag32", 4.071343)];
 
 /// What Transformers computed for a fixture.
 pub struct Golden {
@@ -145,12 +150,18 @@ impl Golden {
         let bytes = std::fs::read(golden(name).join("golden.safetensors")).unwrap_or_else(|e| panic!("{name}: {e}"));
         let file = safetensors::SafeTensors::deserialize(&bytes).unwrap_or_else(|e| panic!("{name}: {e}"));
         let raw = |n: &str| file.tensor(n).unwrap_or_else(|e| panic!("{name}: {n}: {e}"));
-        let ints = |n: &str| -> Vec<i32> { raw(n).data().chunks_exact(4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect() };
+        let ints = |n: &str| -> Vec<i32> {
+            raw(n).data().chunks_exact(4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+        };
         let floats = |n: &str| -> Vec<f64> {
             raw(n).data().chunks_exact(4).map(|b| f64::from(f32::from_le_bytes([b[0], b[1], b[2], b[3]]))).collect()
         };
         let doubles = |n: &str| -> Vec<f64> {
-            raw(n).data().chunks_exact(8).map(|b| f64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]])).collect()
+            raw(n)
+                .data()
+                .chunks_exact(8)
+                .map(|b| f64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]))
+                .collect()
         };
         let tokens = ints("tokens");
         let f64 = doubles("logits_f64");
@@ -158,7 +169,8 @@ impl Golden {
         Golden { f32: floats("logits_f32"), bf16: floats("logits_bf16"), greedy: ints("greedy"), tokens, f64, vocab }
     }
 
-    /// Largest error of `logits` against the reference, over all rows given (`rows[i]` is the reference row of row `i`).
+    /// Largest error of `logits` against the reference, over all rows given (`rows[i]` is the
+    /// reference row of row `i`).
     pub fn error(&self, logits: &[f32], rows: &[usize]) -> f64 {
         let mut worst = 0f64;
         for (row, got) in rows.iter().zip(logits.chunks_exact(self.vocab)) {
@@ -175,7 +187,8 @@ impl Golden {
     }
 }
 
-/// Logits of every token of a prompt given in pieces of the given sizes (the last size repeats), as one sequence.
+/// Logits of every token of a prompt given in pieces of the given sizes (the last size repeats), as
+/// one sequence.
 pub fn logits_in_pieces(model: &Model, tokens: &[i32], sizes: &[usize]) -> Vec<f32> {
     let seq = model.seq_new().unwrap_or_else(|e| panic!("{e}"));
     let mut out = vec![];

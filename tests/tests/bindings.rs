@@ -87,7 +87,8 @@ fn python_package() {
     let (a, other) = (artifact(), Artifact::compile(&options(&golden("llama"))));
     // In f32 throughout, as the goldens of Transformers are.
     let exact = Artifact::compile(&options(&root().join("examples/tiny-llama/model")));
-    // The adapter for lm-evaluation-harness must not be skipped where `make test` has installed the harness (LLMCC_TEST_EVAL).
+    // The adapter for lm-evaluation-harness must not be skipped where `make test` has installed the
+    // harness (LLMCC_TEST_EVAL).
     let out = run(Command::new(python)
         .args(["-m", "pytest", "-q", "-p", "no:cacheprovider"])
         .arg(root().join("python/tests"))

@@ -1,4 +1,5 @@
-//! Files of a crate that use each other only one way: a circle of files is one file in many pieces, of which none can be read alone.
+//! Files of a crate that use each other only one way: a circle of files is one file in many pieces,
+//! of which none can be read alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -76,7 +77,9 @@ fn uses(module: &Module, text: &str, all: &BTreeMap<Module, String>) -> BTreeSet
     }
     for start in ["crate::", "super::"] {
         let ends = |c: char| !(c.is_alphanumeric() || c == '_' || c == ':');
-        found.extend(text.match_indices(start).map(|(i, _)| text[i..].split(ends).next().unwrap_or_default().to_string()));
+        found.extend(
+            text.match_indices(start).map(|(i, _)| text[i..].split(ends).next().unwrap_or_default().to_string()),
+        );
     }
     found.iter().filter_map(|p| target(p, module, all)).filter(|t| t != module).collect()
 }
@@ -88,12 +91,16 @@ fn files_do_not_use_each_other_in_circles() {
         let mut all = BTreeMap::new();
         modules(&src, &src, &mut all);
         assert!(all.len() > 10, "{}: {} modules", src.display(), all.len());
-        let mut left: BTreeMap<Module, BTreeSet<Module>> = all.iter().map(|(m, text)| (m.clone(), uses(m, text, &all))).collect();
+        let mut left: BTreeMap<Module, BTreeSet<Module>> =
+            all.iter().map(|(m, text)| (m.clone(), uses(m, text, &all))).collect();
         assert!(left.values().map(BTreeSet::len).sum::<usize>() > all.len(), "{left:?}");
         // Whoever uses nobody that is left is in no circle, and leaves.
         loop {
-            let free: Vec<Module> =
-                left.iter().filter(|(_, used)| used.iter().all(|u| !left.contains_key(u))).map(|(m, _)| m.clone()).collect();
+            let free: Vec<Module> = left
+                .iter()
+                .filter(|(_, used)| used.iter().all(|u| !left.contains_key(u)))
+                .map(|(m, _)| m.clone())
+                .collect();
             if free.is_empty() {
                 break;
             }

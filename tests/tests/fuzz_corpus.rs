@@ -1,6 +1,7 @@
 //! Every fuzz target on stable Rust: its corpus, and deterministic mutations of it.
 //!
-//! `LLMCC_FUZZ_CASES` sets the number of mutations per target (default 3000). For real fuzzing see `fuzz/README.md`.
+//! `LLMCC_FUZZ_CASES` sets the number of mutations per target (default 3000). For real fuzzing see
+//! `fuzz/README.md`.
 
 use llmcc_codegen::artifact::{Alternative, Texts, data_segment, layout_code};
 use llmcc_codegen::link::{Linker, WeightsPlace};
@@ -82,14 +83,23 @@ fn mutate(data: &mut Vec<u8>, seeds: &[Vec<u8>], r: &mut Random) {
     }
 }
 
-/// A small artifact with versions for a GPU and a processor, from the compiler's own writer around something that looks like a runtime; its weights are left out.
+/// A small artifact with versions for a GPU and a processor, from the compiler's own writer around
+/// something that looks like a runtime; its weights are left out.
 fn artifact_seed() -> Vec<u8> {
     let plan = llmcc_ir::text::parse_plan(include_str!("../../ir/tests/lir/plan.lir")).unwrap();
     let object = |gpu: bool| {
         let dim = llmcc_abi::GpuDim { fixed: 1, per_m: 8 };
         let (ptx, cubin) = (".visible .entry k()".into(), b"\x7fELF".to_vec());
         let code = match gpu {
-            true => Code::Gpu(GpuCode { entry: "k".into(), mlir: String::new(), ptx, cubin, threads: 128, shared: 1024, grid: [dim; 3] }),
+            true => Code::Gpu(GpuCode {
+                entry: "k".into(),
+                mlir: String::new(),
+                ptx,
+                cubin,
+                threads: 128,
+                shared: 1024,
+                grid: [dim; 3],
+            }),
             false => Code::Native(NativeCode { bytes: vec![0xC3; 70], ..NativeCode::default() }),
         };
         Object { code, scratch: 64, scratch_per_m: 64, generic: None }
@@ -105,7 +115,11 @@ fn artifact_seed() -> Vec<u8> {
         weights: llmcc_abi::Span { off: i as u64 * len, len },
     };
     let code = layout_code(&[&objects[0], &objects[1]]);
-    let texts = Texts { manifest: b"{\"a\": 1}".to_vec(), tokenizer: b"{}".to_vec(), text_config: b"{\"bos_token\": \"<s>\"}".to_vec() };
+    let texts = Texts {
+        manifest: b"{\"a\": 1}".to_vec(),
+        tokenizer: b"{}".to_vec(),
+        text_config: b"{\"bos_token\": \"<s>\"}".to_vec(),
+    };
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("seed");
     let mut linker = Linker::start(&path, &looks_like_a_runtime(), &code.bytes, WeightsPlace::Absent).unwrap();
@@ -158,7 +172,8 @@ fn no_target_panics() {
     // Assert that the libFuzzer side finds its targets too: it knows them by name.
     targets::TARGETS.iter().for_each(|(name, _)| targets::run(name, b""));
     let cases = std::env::var("LLMCC_FUZZ_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(3000);
-    // The manifest is read by the command line, which cannot be built with a fuzzer's instrumentation.
+    // The manifest is read by the command line, which cannot be built with a fuzzer's
+    // instrumentation.
     let all = targets::TARGETS.iter().copied().chain([("manifest", manifest as targets::Target)]);
     for (name, target) in all {
         let seeds = seeds(name);
@@ -178,7 +193,8 @@ fn no_target_panics() {
     }
 }
 
-/// The seed is what the reader takes for an artifact, so that its mutations reach beyond the first check. `LLMCC_UPDATE_CORPUS=1` keeps it for libFuzzer.
+/// The seed is what the reader takes for an artifact, so that its mutations reach beyond the first
+/// check. `LLMCC_UPDATE_CORPUS=1` keeps it for libFuzzer.
 #[test]
 fn the_artifact_seed_is_an_artifact() {
     let seed = artifact_seed();

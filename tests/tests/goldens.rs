@@ -1,4 +1,5 @@
-//! Logits of whole artifacts against Transformers, within the design's tolerance: at most twice the error Transformers' own arithmetic has.
+//! Logits of whole artifacts against Transformers, within the design's tolerance: at most twice the
+//! error Transformers' own arithmetic has.
 
 use llmcc_codegen::link::WeightsPlace;
 use llmcc_ir::kv::KvDType;
@@ -19,7 +20,10 @@ fn logits_equal_transformers() {
             let error = g.error(&logits_in_pieces(&model, &g.tokens, pieces), &rows);
             assert!(error <= allowed, "{name} in pieces of {pieces:?}: error {error:.2e}, allowed {allowed:.2e}");
         }
-        println!("{name}: error {:.2e}, allowed {allowed:.2e}", g.error(&logits_in_pieces(&model, &g.tokens, &[40]), &rows));
+        println!(
+            "{name}: error {:.2e}, allowed {allowed:.2e}",
+            g.error(&logits_in_pieces(&model, &g.tokens, &[40]), &rows)
+        );
     }
 }
 
@@ -50,7 +54,8 @@ fn greedy_text_equals_transformers() {
     }
 }
 
-/// f16 and bf16 storage of an f32 model, and compressed caches, stay within what bf16 arithmetic does to the model.
+/// f16 and bf16 storage of an f32 model, and compressed caches, stay within what bf16 arithmetic
+/// does to the model.
 #[test]
 fn reduced_types_stay_within_the_error_of_bf16() {
     for name in ["llama3", "qwen3", "mistral"] {
@@ -80,9 +85,13 @@ fn reduced_types_stay_within_the_error_of_bf16() {
 /// The result for a sequence does not depend on what else is in the batch: bit for bit.
 #[test]
 fn batches_do_not_change_results() {
-    for (name, format) in
-        [("llama3", None), ("mistral", None), ("qwen3", Some("w4g32")), ("llama", Some("w8g64")), ("llama3", Some("bf16"))]
-    {
+    for (name, format) in [
+        ("llama3", None),
+        ("mistral", None),
+        ("qwen3", Some("w4g32")),
+        ("llama", Some("w8g64")),
+        ("llama3", Some("bf16")),
+    ] {
         let g = Golden::load(name);
         let mut o = options(&golden(name));
         // Activations as they are by default: int8 and bf16 rows are made in batches too.
@@ -93,7 +102,8 @@ fn batches_do_not_change_results() {
         let alone = logits_in_pieces(&model, &g.tokens, &[40]);
         let others: Vec<i32> = g.tokens.iter().rev().copied().collect();
         let alone_others = logits_in_pieces(&model, &others, &[1]);
-        // A mixed batch: our sequence in chunks, another one decoding at the same time, a third that starts later.
+        // A mixed batch: our sequence in chunks, another one decoding at the same time, a third
+        // that starts later.
         let (a, b, c) = (model.seq_new().expect("a"), model.seq_new().expect("b"), model.seq_new().expect("c"));
         let (mut got_a, mut got_b, mut got_c) = (vec![], vec![], vec![]);
         let mut at = 0;
@@ -159,7 +169,8 @@ fn two_artifacts_in_one_process() {
     }
 }
 
-/// An artifact for several processors has their weights once, and computes what the one for this processor computes.
+/// An artifact for several processors has their weights once, and computes what the one for this
+/// processor computes.
 #[test]
 fn versions_for_several_processors_share_their_weights() {
     let g = Golden::load("llama3");
@@ -170,6 +181,8 @@ fn versions_for_several_processors_share_their_weights() {
     let fat = Artifact::compile(&o);
     let parts = |a: &Artifact| llmcc_codegen::locate::locate(&a.path).expect("an artifact").weights.len;
     assert_eq!(parts(&fat), parts(&single));
-    let bits = |a: &Artifact| logits_in_pieces(&a.open(1), &g.tokens, &[20, 1]).iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+    let bits = |a: &Artifact| {
+        logits_in_pieces(&a.open(1), &g.tokens, &[20, 1]).iter().map(|v| v.to_bits()).collect::<Vec<_>>()
+    };
     assert!(bits(&fat) == bits(&single), "the version of this processor");
 }

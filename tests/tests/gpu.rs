@@ -1,5 +1,6 @@
-//! Whole models for GPUs, without a GPU: the artifact's runtime opens the fake CUDA driver of `tests/ptx/fake`, which executes the PTX it loads on the
-//! emulator, with its checks of memory, races and async copies on. Logits are compared with Transformers, as those of CPU artifacts are.
+//! Whole models for GPUs, without a GPU: the artifact's runtime opens the fake CUDA driver of
+//! `tests/ptx/fake`, which executes the PTX it loads on the emulator, with its checks of memory,
+//! races and async copies on. Logits are compared with Transformers, as those of CPU artifacts are.
 
 use llmcc_cli::backends::{Backends, HAS_LLVM};
 use llmcc_cli::loaded::{GenOptions, Model};
@@ -38,7 +39,8 @@ fn compile(options: &CompileOptions) -> Artifact {
     let dir = tempfile::tempdir().expect("temporary folder");
     let path = dir.path().join("m.so");
     let backends = Backends::new(None);
-    let mut lowered = session::lower(options, &backends).unwrap_or_else(|e| panic!("{}: {e}", options.checkpoint.display()));
+    let mut lowered =
+        session::lower(options, &backends).unwrap_or_else(|e| panic!("{}: {e}", options.checkpoint.display()));
     session::finish(&mut lowered, options, &backends, &path, &mut |_, _| {})
         .unwrap_or_else(|e| panic!("{}: {e}", options.checkpoint.display()));
     Artifact { dir, path }
@@ -50,7 +52,8 @@ fn error(model: &Model, g: &Golden, pieces: &[usize]) -> f64 {
     g.error(&logits_in_pieces(model, &g.tokens, pieces), &rows)
 }
 
-/// Prefill in one go (the regime of up to 64 tokens), token by token, and in pieces of the regimes between, across pages.
+/// Prefill in one go (the regime of up to 64 tokens), token by token, and in pieces of the regimes
+/// between, across pages.
 const PIECES: &[&[usize]] = &[&[40], &[1], &[7, 13, 3, 17]];
 
 #[test]
@@ -69,7 +72,8 @@ fn f32_models_equal_transformers() {
     }
 }
 
-/// Layers with a window beside layers without: each kernel is given the pages of its own layer's states, while windows give theirs back.
+/// Layers with a window beside layers without: each kernel is given the pages of its own layer's
+/// states, while windows give theirs back.
 #[test]
 fn windows_have_pages_of_their_own() {
     if !ready() {
@@ -77,8 +81,12 @@ fn windows_have_pages_of_their_own() {
     }
     let folder = llmcc_tests::windowed(2, 2, 24, 256);
     let cpu = options(folder.path());
-    let gpu =
-        CompileOptions { targets: vec![target::find("sm90").expect("a target")], act: None, weights: Format::parse("f32"), ..cpu.clone() };
+    let gpu = CompileOptions {
+        targets: vec![target::find("sm90").expect("a target")],
+        act: None,
+        weights: Format::parse("f32"),
+        ..cpu.clone()
+    };
     let tokens: Vec<i32> = (0..100).map(|i| (i * i * 31 + i * 7) % 128).collect();
     let pieces = &[20, 13, 1, 1, 30, 9, 1, 25];
     let (want, got) = (Artifact::compile(&cpu), compile(&gpu));
@@ -100,14 +108,18 @@ fn half_precision_models_stay_within_the_error_of_bf16() {
             let model = artifact.open(1);
             for pieces in PIECES {
                 let (error, allowed) = (error(&model, &g, pieces), 2.0 * g.reference_error(false));
-                assert!(error <= allowed, "{name} as {format} in pieces of {pieces:?}: error {error:.2e}, allowed {allowed:.2e}");
+                assert!(
+                    error <= allowed,
+                    "{name} as {format} in pieces of {pieces:?}: error {error:.2e}, allowed {allowed:.2e}"
+                );
                 assert!(error > 0.0, "{name} as {format}: an approximation cannot be exact");
             }
         }
     }
 }
 
-/// Quantized weights are the same numbers on both machines; what differs is the rounding of activations.
+/// Quantized weights are the same numbers on both machines; what differs is the rounding of
+/// activations.
 #[test]
 fn quantized_models_equal_those_of_the_cpu() {
     if !ready() {
@@ -132,7 +144,8 @@ fn quantized_models_equal_those_of_the_cpu() {
     }
 }
 
-/// fp8 activations: the same rounding in all regimes, so that how a prompt is cut changes the order of sums only; and not far from what f32 activations give.
+/// fp8 activations: the same rounding in all regimes, so that how a prompt is cut changes the order
+/// of sums only; and not far from what f32 activations give.
 #[test]
 fn fp8_activations_do_not_depend_on_the_regime() {
     if !ready() {
@@ -160,8 +173,8 @@ fn fp8_activations_do_not_depend_on_the_regime() {
             let allowed = 2.0 * g.reference_error(false);
             assert!(worst <= allowed, "{} in pieces of {pieces:?}: {worst:.2e}, allowed {allowed:.2e}", target.name);
         }
-        // What rounded rows are multiplied to is off by 2.6 %, independent of the others: queries, keys, values, attention's output, gate, up and down of two
-        // layers, and the logits.
+        // What rounded rows are multiplied to is off by 2.6 %, independent of the others: queries,
+        // keys, values, attention's output, gate, up and down of two layers, and the logits.
         let square = |x: f32| f64::from(x) * f64::from(x);
         let error: f64 = whole.iter().zip(&want).map(|(a, b)| square(a - b)).sum();
         let relative = (error / want.iter().map(|x| square(*x)).sum::<f64>()).sqrt();
@@ -181,7 +194,8 @@ fn greedy_text_equals_transformers() {
     assert_eq!(greedy(&model, &g), g.greedy, "{name}");
 }
 
-/// Several sequences in one step, some in their prompt, some decoding: each as if alone, up to the rounding of another kernel.
+/// Several sequences in one step, some in their prompt, some decoding: each as if alone, up to the
+/// rounding of another kernel.
 #[test]
 fn mixed_batches() {
     if !ready() {
@@ -220,7 +234,8 @@ fn fetched(model: &Model) -> usize {
     stats["fetched_bytes"].as_u64().expect("a number") as usize
 }
 
-/// A generation has the tokens that all logits give, and fetches them only where the most probable tokens do not decide.
+/// A generation has the tokens that all logits give, and fetches them only where the most probable
+/// tokens do not decide.
 #[test]
 fn generations_fetch_candidates() {
     if !ready() {
@@ -245,13 +260,18 @@ fn generations_fetch_candidates() {
     ];
     for (options, bytes) in cases {
         let before = fetched(&model);
-        let tokens: Result<Vec<i32>, _> = model.generate(None, &g.tokens, &options).expect("starts").map(|p| p.map(|p| p.token)).collect();
+        let tokens: Result<Vec<i32>, _> =
+            model.generate(None, &g.tokens, &options).expect("starts").map(|p| p.map(|p| p.token)).collect();
         let (tokens, after) = (tokens.expect("generates"), fetched(&model) - before);
         let mut history = g.tokens.clone();
         let seq = model.seq_new().expect("a sequence");
         let mut logits = model.step(&history, &vec![seq; history.len()], &[history.len() as u32 - 1]).expect("a step");
         for (draw, token) in tokens.iter().enumerate() {
-            assert_eq!(*token, model.sample(&logits, &options, &history, draw as u64).expect("chooses"), "token {draw} with {options:?}");
+            assert_eq!(
+                *token,
+                model.sample(&logits, &options, &history, draw as u64).expect("chooses"),
+                "token {draw} with {options:?}"
+            );
             history.push(*token);
             logits = model.step(&[*token], &[seq], &[0]).expect("a step");
         }

@@ -1,5 +1,7 @@
-//! The script that checks kernels on a GPU, without one: `tools/gpu-check` launches kernels through the fake CUDA driver and computes with NumPy what PyTorch computes
-//! where there is a GPU. So what it does is known to work before it meets one, and its own idea of what kernels mean is compared with what they do.
+//! The script that checks kernels on a GPU, without one: `tools/gpu-check` launches kernels through
+//! the fake CUDA driver and computes with NumPy what PyTorch computes where there is a GPU. So what
+//! it does is known to work before it meets one, and its own idea of what kernels mean is compared
+//! with what they do.
 
 use llmcc_cli::backends::{Backends, HAS_LLVM};
 use llmcc_cli::cmd::lower;
@@ -89,7 +91,8 @@ fn write_shapes(python: &OsString, folder: &Path, backend: &dyn Backend) {
     write(&kernels, &folder.join("speed"), backend);
 }
 
-/// All kernels of models in several formats; and one is found out that is not what it is said to be.
+/// All kernels of models in several formats; and one is found out that is not what it is said to
+/// be.
 #[test]
 fn kernels_of_models() {
     let Some(python) = python() else { return };
@@ -102,12 +105,15 @@ fn kernels_of_models() {
         ("llama3", "fp8", KvDType::F16),
     ];
     let ptx = Backends::ptx();
-    let kernels: Vec<Kernel> = formats.into_iter().flat_map(|(name, format, kv)| kernels_of(name, format, kv, &ptx)).collect();
+    let kernels: Vec<Kernel> =
+        formats.into_iter().flat_map(|(name, format, kv)| kernels_of(name, format, kv, &ptx)).collect();
     write(&kernels, &dir.path().join("kernels"), &ptx);
     let (right, text, rows) = check(&python, dir.path(), &["--only", "kernel", "--repeats", "2"], "");
     assert!(right, "{text}");
     assert_eq!(
-        rows.values().filter(|r| r["kind"] == "kernel" && r["status"] == "ok" && r["resident"].as_u64() > Some(0)).count(),
+        rows.values()
+            .filter(|r| r["kind"] == "kernel" && r["status"] == "ok" && r["resident"].as_u64() > Some(0))
+            .count(),
         kernels.len()
     );
     let file = dir.path().join("kernels/kernels.json");
@@ -131,22 +137,30 @@ fn timed_kernels() {
     write_shapes(&python, dir.path(), &Backends::ptx());
     let (right, text, rows) = check(&python, dir.path(), &["--repeats", "2"], "");
     assert!(right, "{text}");
-    assert!(rows["machine"]["copy"].as_f64() > Some(0.0) && rows["machine"]["launch_us"].as_f64() > Some(0.0), "{text}");
+    assert!(
+        rows["machine"]["copy"].as_f64() > Some(0.0) && rows["machine"]["launch_us"].as_f64() > Some(0.0),
+        "{text}"
+    );
     let speeds: Vec<&Value> = rows.values().filter(|r| r["kind"] == "speed").collect();
     assert!(speeds.len() == 6 && speeds.iter().all(|r| r["us"].as_f64() > Some(0.0) && r["status"] == "ok"), "{text}");
     // Without PyTorch there is nothing to compare with.
     assert!(rows.values().filter(|r| r["kind"] == "peer").all(|r| r["status"] == "skipped"), "{text}");
     let tables = std::fs::read_to_string(dir.path().join("rows.md")).expect("tables");
-    assert!(tables.contains("Everything that ran is right.") && tables.contains("| w4 product, 1 token, 64×256 |"), "{tables}");
+    assert!(
+        tables.contains("Everything that ran is right.") && tables.contains("| w4 product, 1 token, 64×256 |"),
+        "{tables}"
+    );
 }
 
-/// A kernel that stores to a wild address ends its process, one that hangs is killed; those before and after them are measured, and all rows are on the disk.
+/// A kernel that stores to a wild address ends its process, one that hangs is killed; those before
+/// and after them are measured, and all rows are on the disk.
 #[test]
 fn faults_and_hangs_cost_one_row_each() {
     let Some(python) = python() else { return };
     let dir = tempfile::tempdir().expect("temporary folder");
     write_shapes(&python, dir.path(), &Backends::ptx());
-    let described: Value = serde_json::from_slice(&std::fs::read(dir.path().join("speed/kernels.json")).expect("written")).expect("JSON");
+    let described: Value =
+        serde_json::from_slice(&std::fs::read(dir.path().join("speed/kernels.json")).expect("written")).expect("JSON");
     let entry = |name: &str| {
         let all = described["kernels"].as_array().expect("kernels");
         all.iter().find(|k| k["name"] == name).and_then(|k| k["entry"].as_str()).expect("a kernel").to_owned()
@@ -157,9 +171,14 @@ fn faults_and_hangs_cost_one_row_each() {
     assert!(!right, "{text}");
     let status = |rows: &BTreeMap<String, Value>| -> BTreeMap<String, String> {
         let named = rows.values().filter(|r| r["kind"] == "speed");
-        named.map(|r| (r["id"].as_str().unwrap_or_default()[8..].into(), r["status"].as_str().unwrap_or_default().into())).collect()
+        named
+            .map(|r| {
+                (r["id"].as_str().unwrap_or_default()[8..].into(), r["status"].as_str().unwrap_or_default().into())
+            })
+            .collect()
     };
-    let wanted = [("bf16", "error"), ("decode", "timeout"), ("decode8", "ok"), ("fp8", "ok"), ("prompt", "ok"), ("w4", "ok")];
+    let wanted =
+        [("bf16", "error"), ("decode", "timeout"), ("decode8", "ok"), ("fp8", "ok"), ("prompt", "ok"), ("w4", "ok")];
     assert_eq!(status(&rows), wanted.map(|(k, v)| (k.to_owned(), v.to_owned())).into(), "{text}");
     assert!(rows["speed:s.bf16"]["said"].as_str().is_some_and(|s| s.contains("illegal memory access")), "{text}");
     assert!(rows["speed:s.decode"]["said"].as_str().is_some_and(|s| s.contains("killed after 12 s")), "{text}");
@@ -185,7 +204,8 @@ fn faults_and_hangs_cost_one_row_each() {
     assert!(right && rows["speed:s.w4"]["status"] == "ok" && rows.len() == 5, "{text}");
 }
 
-/// The constants of the cost model come back from speeds that it made; and the script's model is the compiler's.
+/// The constants of the cost model come back from speeds that it made; and the script's model is
+/// the compiler's.
 #[test]
 fn constants_are_recovered() {
     let Some(python) = numpy() else { return };

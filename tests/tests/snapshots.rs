@@ -1,4 +1,5 @@
-//! Every stage of a two-layer model, as text. Read the diff before you accept one (`cargo insta review`).
+//! Every stage of a two-layer model, as text. Read the diff before you accept one
+//! (`cargo insta review`).
 
 use llmcc_cli::args::Stage;
 use llmcc_cli::cmd::compile::emit;
@@ -19,7 +20,8 @@ fn stages_of_a_two_layer_llama_in_w4() {
     insta::assert_snapshot!("w4_kernels", emit(Stage::Kernels, &l));
     insta::assert_snapshot!("w4_plan", emit(Stage::Plan, &l));
     let clif = emit(Stage::Clif, &l);
-    // Whole listings would change with every compiler release; the shape of each kernel is what matters.
+    // Whole listings would change with every compiler release; the shape of each kernel is what
+    // matters.
     insta::assert_snapshot!("w4_clif_summary", summary(&clif));
     assert!(emit(Stage::Asm, &l).contains("vmulps"), "AVX is used on x86-64-v3");
 }
@@ -63,7 +65,10 @@ fn decode_takes_five_launches_per_layer() {
     let l = session::lower(&o, &CpuBackend::default()).unwrap_or_else(|e| panic!("{e}"));
     let decode = &l.preferred().compiled.plan.regimes[0];
     let layers = l.module.kv.len();
-    let in_layers =
-        decode.launches.iter().filter(|x| l.module.step[x.call].args.iter().any(|a| matches!(a, llmcc_ir::graph::Arg::Kv(_)))).count();
+    let in_layers = decode
+        .launches
+        .iter()
+        .filter(|x| l.module.step[x.call].args.iter().any(|a| matches!(a, llmcc_ir::graph::Arg::Kv(_))))
+        .count();
     assert!(in_layers <= 5 * layers, "{in_layers} launches for {layers} layers");
 }

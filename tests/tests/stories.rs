@@ -1,4 +1,5 @@
-//! A trained model that writes English, with text and perplexity computed by others (data beside the workspace; skipped without it).
+//! A trained model that writes English, with text and perplexity computed by others (data beside
+//! the workspace; skipped without it).
 
 use llmcc_passes::ActPolicy;
 use llmcc_tests::{Artifact, argmax, options, quantized, shared};
@@ -32,7 +33,11 @@ fn greedy_text_is_the_expected_one() {
 fn perplexity(artifact: &Artifact, text: &Path, documents: usize) -> f64 {
     let model = artifact.open(2);
     let text = std::fs::read_to_string(text).expect("text");
-    let options = llmcc_cli::cmd::eval::PplOptions { separator: Some("<|endoftext|>".into()), documents: Some(documents), window: None };
+    let options = llmcc_cli::cmd::eval::PplOptions {
+        separator: Some("<|endoftext|>".into()),
+        documents: Some(documents),
+        window: None,
+    };
     llmcc_cli::cmd::eval::perplexity(&model, &text, &options).unwrap_or_else(|e| panic!("{e}")).perplexity
 }
 
@@ -44,13 +49,18 @@ fn perplexity_is_the_expected_one() {
     assert!((got / want - 1.0).abs() < 5e-4, "perplexity {got:.5}, expected {want:.5}");
 }
 
-/// Quantized perplexities against Transformers in f64 with decoded weights, as in `tests/goldens` (weight-only; figures in its README), and int8 activations within 1 % of weight-only.
+/// Quantized perplexities against Transformers in f64 with decoded weights, as in `tests/goldens`
+/// (weight-only; figures in its README), and int8 activations within 1 % of weight-only.
 #[test]
 fn quantized_perplexity_is_the_quantization_s_own() {
     let (Some(dir), Some(text)) = (shared("stories260K"), shared("text/tinystories_a.txt")) else { return };
     for (format, reference) in llmcc_tests::REFERENCE_PERPLEXITY {
-        let weight_only = perplexity(&Artifact::compile(&quantized(&dir.join("hf"), format, ActPolicy::F32)), &text, 60);
-        assert!((weight_only / reference - 1.0).abs() < 5e-4, "{format}: {weight_only:.5}, NumPy reference {reference:.5}");
+        let weight_only =
+            perplexity(&Artifact::compile(&quantized(&dir.join("hf"), format, ActPolicy::F32)), &text, 60);
+        assert!(
+            (weight_only / reference - 1.0).abs() < 5e-4,
+            "{format}: {weight_only:.5}, NumPy reference {reference:.5}"
+        );
         let int8 = perplexity(&Artifact::compile(&quantized(&dir.join("hf"), format, ActPolicy::Int8)), &text, 60);
         assert!(int8 < weight_only * 1.01, "{format}: int8 activations raise {weight_only:.5} to {int8:.5}");
         println!("{format}: NumPy {reference:.4}, weight-only {weight_only:.4}, int8 activations {int8:.4}");

@@ -1,4 +1,5 @@
-//! The conventions of ARCHITECTURE.md, checked: direction of dependencies, code map, one line per thing in the tables.
+//! The conventions of ARCHITECTURE.md, checked: direction of dependencies, code map, one line per
+//! thing in the tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -33,7 +34,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("llmcc-passes", &["llmcc-ir", "llmcc-abi"]),
     ("llmcc-codegen", &["llmcc-ir", "llmcc-abi"]),
     ("llmcc-gpu", &["llmcc-codegen", "llmcc-ir", "llmcc-abi"]),
-    ("llmcc", &["llmcc-abi", "llmcc-ir", "llmcc-frontends", "llmcc-passes", "llmcc-codegen", "llmcc-gpu", "llmcc-rt-image"]),
+    (
+        "llmcc",
+        &["llmcc-abi", "llmcc-ir", "llmcc-frontends", "llmcc-passes", "llmcc-codegen", "llmcc-gpu", "llmcc-rt-image"],
+    ),
 ];
 
 #[test]
@@ -52,7 +56,8 @@ fn dependencies_point_one_way() {
         if name == "llmcc-tests" {
             continue;
         }
-        let may = allowed.get(name).unwrap_or_else(|| panic!("crate {name} is not in ALLOWED: say what it may depend on"));
+        let may =
+            allowed.get(name).unwrap_or_else(|| panic!("crate {name} is not in ALLOWED: say what it may depend on"));
         seen.insert(name.to_owned());
         for d in p["dependencies"].as_array().expect("dependencies") {
             let dep = d["name"].as_str().expect("name");
@@ -84,7 +89,8 @@ fn backends_do_not_leak() {
 #[test]
 fn the_code_map_is_true() {
     let text = read("ARCHITECTURE.md");
-    let map = text.split("```map").nth(1).and_then(|s| s.split("```").next()).expect("ARCHITECTURE.md has a ```map block");
+    let map =
+        text.split("```map").nth(1).and_then(|s| s.split("```").next()).expect("ARCHITECTURE.md has a ```map block");
     let mut count = 0;
     for line in map.lines().filter(|l| !l.trim().is_empty()) {
         let path = line.split_whitespace().next().expect("a path");
@@ -132,7 +138,9 @@ fn every_source_file_starts_with_its_purpose() {
     let mut files = vec![];
     rust_files(&root(), &mut files);
     // A file of unit tests has the subject of the file it tests.
-    let tests = |f: &PathBuf| f.file_name().is_some_and(|n| n == "tests.rs") || f.components().any(|c| c.as_os_str() == "tests");
+    let tests = |f: &PathBuf| {
+        f.file_name().is_some_and(|n| n == "tests.rs") || f.components().any(|c| c.as_os_str() == "tests")
+    };
     for f in files.into_iter().filter(|f| !tests(f)) {
         let text = fs::read_to_string(&f).expect("readable");
         let first = text.lines().find(|l| !l.trim().is_empty()).unwrap_or_default();
@@ -151,12 +159,18 @@ fn the_command_line_has_no_circles() {
         let path = f.strip_prefix(&source).expect("in the folder").with_extension("");
         let module = path.components().next().expect("a name").as_os_str().to_string_lossy().into_owned();
         let text = fs::read_to_string(&f).expect("readable");
-        let code = text.split("#[cfg(test)]").next().unwrap_or_default().lines().filter(|l| !l.trim_start().starts_with("//"));
+        let code =
+            text.split("#[cfg(test)]").next().unwrap_or_default().lines().filter(|l| !l.trim_start().starts_with("//"));
         for after in code.flat_map(|line| line.split("crate::").skip(1).map(str::to_owned).collect::<Vec<_>>()) {
-            let list = after.strip_prefix('{').map_or(after.as_str(), |list| list.split('}').next().unwrap_or_default());
+            let list =
+                after.strip_prefix('{').map_or(after.as_str(), |list| list.split('}').next().unwrap_or_default());
             let names = if after.starts_with('{') { list.split(',').collect() } else { vec![list] };
-            let name = |n: &str| n.trim().split(|c: char| !c.is_ascii_lowercase() && c != '_').next().unwrap_or_default().to_owned();
-            uses.entry(module.clone()).or_default().extend(names.into_iter().map(name).filter(|n| !n.is_empty() && *n != module));
+            let name = |n: &str| {
+                n.trim().split(|c: char| !c.is_ascii_lowercase() && c != '_').next().unwrap_or_default().to_owned()
+            };
+            uses.entry(module.clone())
+                .or_default()
+                .extend(names.into_iter().map(name).filter(|n| !n.is_empty() && *n != module));
         }
     }
     assert!(uses.len() > 10 && uses["session"].contains("lowered"), "{uses:?}");

@@ -1,5 +1,6 @@
-//! The example checkpoint: the same text, perplexities and chat prompt as its goldens (`tests/goldens/make_tiny_llama.py`). The fixtures the
-//! project ships cover with it what the shared data covers with stories260K.
+//! The example checkpoint: the same text, perplexities and chat prompt as its goldens
+//! (`tests/goldens/make_tiny_llama.py`). The fixtures the project ships cover with it what the
+//! shared data covers with stories260K.
 
 use llmcc_cli::cmd::eval::{PplOptions, perplexity};
 use llmcc_cli::loaded::GenOptions;
@@ -57,7 +58,9 @@ fn perplexity_is_the_quantization_s_own() {
     };
     let model = root().join("examples/tiny-llama/model");
     // (format, key in ppl.json): gains are folded into 8-bit matrices only.
-    for (format, key) in [("f32", "f32"), ("w8g32", "w8g32_folded"), ("w4g32", "w4g32"), ("w4ag32", "w4ag32"), ("fp8", "fp8_folded")] {
+    for (format, key) in
+        [("f32", "f32"), ("w8g32", "w8g32_folded"), ("w4g32", "w4g32"), ("w4ag32", "w4ag32"), ("fp8", "fp8_folded")]
+    {
         let expected = want["nll"][key].as_f64().unwrap_or_else(|| panic!("ppl.json has no nll {key}: {want}"));
         let got = nll(quantized(&model, format, ActPolicy::F32));
         assert!((got / expected - 1.0).abs() < 2e-4, "{format}: {got:.6}, expected {expected:.6}");
@@ -68,7 +71,8 @@ fn perplexity_is_the_quantization_s_own() {
     }
 }
 
-/// A budget between the errors of 8 and of 4 bits gives a mixture that is better than 4 bits, and smaller than 8 bits.
+/// A budget between the errors of 8 and of 4 bits gives a mixture that is better than 4 bits, and
+/// smaller than 8 bits.
 #[test]
 fn a_budget_lies_between_four_and_eight_bits() {
     let text = std::fs::read_to_string(golden("tiny_llama").join("text.txt")).expect("text");
@@ -86,7 +90,8 @@ fn a_budget_lies_between_four_and_eight_bits() {
     let (eight, eights) = measure(&quantized(&model, "w8g128", act));
     let choose = Choose { error_budget: Some(0.05), kv: false };
     let (mixed, manifest) = measure(&CompileOptions { choose, act: Some(act), ..options(&model) });
-    // Half the error of 4 bits does a quarter of their harm. (Small errors change the likelihood of so short a text by chance, up or down.)
+    // Half the error of 4 bits does a quarter of their harm. (Small errors change the likelihood of
+    // so short a text by chance, up or down.)
     assert!((mixed - eight).abs() < (four - eight) / 2.0, "{eight:.5} {mixed:.5} {four:.5}");
     let error = |m: &Value| m["certificate"]["rms_error"].as_f64().expect("an error");
     assert!(error(&manifest) <= 0.05 && error(&manifest) > error(&eights), "{}", error(&manifest));

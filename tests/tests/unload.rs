@@ -1,6 +1,8 @@
-//! Open, close, `dlclose`: nothing stays, however many artifacts come and go, and whatever threads used them.
+//! Open, close, `dlclose`: nothing stays, however many artifacts come and go, and whatever threads
+//! used them.
 //!
-//! One test alone in its process, so that nobody else moves what is measured. `LLMCC_UNLOAD=1000` in the environment sets the number of artifacts.
+//! One test alone in its process, so that nobody else moves what is measured. `LLMCC_UNLOAD=1000`
+//! in the environment sets the number of artifacts.
 
 use llmcc_cli::loaded::{EngineOptions, GenOptions, Model};
 use llmcc_passes::ActPolicy;
@@ -59,7 +61,8 @@ fn held() -> Held {
     };
     // After free memory has gone back to the system.
     let status = std::fs::read_to_string("/proc/self/status").expect("proc");
-    let resident = status.lines().find_map(|l| l.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse::<usize>().ok());
+    let resident =
+        status.lines().find_map(|l| l.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse::<usize>().ok());
     Held {
         mappings: std::fs::read_to_string("/proc/self/maps").expect("proc").lines().count(),
         descriptors: count("/proc/self/fd"),
@@ -76,7 +79,8 @@ fn work(model: &Model) -> String {
     let chat = model.apply_chat_template(r#"[{"role":"user","content":"Hi, what is 2 + 2?"}]"#).expect("a prompt");
     let stop = vec!["\n\n\n\n".to_owned()];
     let options = GenOptions { max_tokens: 4, temperature: 1.0, top_p: 0.9, seed: 1, stop, ..GenOptions::default() };
-    let text: String = model.generate(None, &ids, &options).expect("generation").map(|p| p.expect("piece").text).collect();
+    let text: String =
+        model.generate(None, &ids, &options).expect("generation").map(|p| p.expect("piece").text).collect();
     // A failure, whose message is kept per thread.
     assert!(model.step(&[-1], &[0], &[]).is_err());
     chat + &text
@@ -133,10 +137,12 @@ fn visit(path: &Path, i: usize, helper: &(mpsc::Sender<&'static Shared>, mpsc::R
 fn nothing_stays_of_artifacts_that_were_closed() {
     let Some(artifact) = std::env::var_os("LLMCC_UNLOAD_ARTIFACT") else {
         // In a process of its own, without what compiling leaves in the heap.
-        let artifact = Artifact::compile(&quantized(&root().join("examples/tiny-llama/model"), "w4g32", ActPolicy::Int8));
+        let artifact =
+            Artifact::compile(&quantized(&root().join("examples/tiny-llama/model"), "w4g32", ActPolicy::Int8));
         let me = std::env::current_exe().expect("this program");
         let mut child = Command::new(me);
-        // Whole files that this program reads go back to the system at once, instead of staying in some thread's heap.
+        // Whole files that this program reads go back to the system at once, instead of staying in
+        // some thread's heap.
         child.arg("--nocapture").env("MALLOC_MMAP_THRESHOLD_", "131072").env("LLMCC_UNLOAD_ARTIFACT", &artifact.path);
         let done = child.output().expect("runs");
         let said = String::from_utf8_lossy(&done.stdout);

@@ -1,4 +1,5 @@
-//! Models whose layers have different sliding windows: each lifetime has pages of its own, which are given back while sequences grow.
+//! Models whose layers have different sliding windows: each lifetime has pages of its own, which
+//! are given back while sequences grow.
 
 use llmcc_cli::cmd::inspect::describe;
 use llmcc_cli::loaded::{EngineOptions, Model};
@@ -18,7 +19,8 @@ fn open(path: &Path, threads: u32) -> Model {
     Model::open(path, options).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// A prompt in one piece is evaluated before anything is given back. In small ones, windows give pages back all the time: the same bits.
+/// A prompt in one piece is evaluated before anything is given back. In small ones, windows give
+/// pages back all the time: the same bits.
 #[test]
 fn logits_are_those_of_a_cache_that_keeps_everything() {
     let folder = windowed(6, 6, 24, 600);
@@ -40,7 +42,8 @@ fn logits_are_those_of_a_cache_that_keeps_everything() {
     assert_eq!(pages(bytes_used(&model)), 500usize.div_ceil(16) + 5 * 5);
 }
 
-/// The shape of Gemma 3 at 32 k tokens: what a sequence takes, and what it would take without windows, can be seen before anything runs.
+/// The shape of Gemma 3 at 32 k tokens: what a sequence takes, and what it would take without
+/// windows, can be seen before anything runs.
 #[test]
 fn inspect_shows_what_windows_save() {
     let folder = windowed(12, 6, 512, 32768);
@@ -50,7 +53,10 @@ fn inspect_shows_what_windows_save() {
     // 2 heads of 32 elements in keys and in values: 256 bytes per layer.
     assert_eq!(
         manifest.memory.kv_groups,
-        [StateGroup { window: Some(512), layers: 10, per_token: 2560 }, StateGroup { window: None, layers: 2, per_token: 512 }]
+        [
+            StateGroup { window: Some(512), layers: 10, per_token: 2560 },
+            StateGroup { window: None, layers: 2, per_token: 512 }
+        ]
     );
     let text = describe(&manifest, false);
     // A window of 512, a chunk of 512 and 4 pages; 32768 tokens.

@@ -27,8 +27,16 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
     let load = start.elapsed().as_secs_f64();
     let info = model.info();
     let longest = args.prefill.iter().copied().max().unwrap_or(0).max(args.steps + 1);
-    if longest > info.max_context || args.prefill.contains(&0) || args.batch.contains(&0) || args.steps == 0 || args.repeat == 0 {
-        return Err(Error::Usage(format!("lengths and counts must lie in 1..={}, the artifact's context", info.max_context)));
+    if longest > info.max_context
+        || args.prefill.contains(&0)
+        || args.batch.contains(&0)
+        || args.steps == 0
+        || args.repeat == 0
+    {
+        return Err(Error::Usage(format!(
+            "lengths and counts must lie in 1..={}, the artifact's context",
+            info.max_context
+        )));
     }
     let mut kernels = vec![];
     let mut measure = |title: String, shapes: Vec<Shape>, f: &dyn Fn() -> Result<Rate, Error>| -> Result<Rate, Error> {
@@ -37,7 +45,8 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
         Ok(rate)
     };
     let chunk = info.max_batch_tokens;
-    let each = |n: &usize| measure(format!("prefill of {n} tokens"), prefill_shapes(*n, chunk), &|| prefill(&model, *n));
+    let each =
+        |n: &usize| measure(format!("prefill of {n} tokens"), prefill_shapes(*n, chunk), &|| prefill(&model, *n));
     let prefill: Vec<Rate> = args.prefill.iter().map(each).collect::<Result<_, _>>()?;
     for batch in &args.batch {
         decode(&model, *batch, 1)?;
@@ -52,7 +61,9 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
     let roofline = if gpu { Roofline::Known(predicted.machine.memory) } else { Roofline::streamed(info.threads) };
     let each = |b: &usize| {
         let beside = |f: &dyn Fn() -> Result<Rate, Error>| roofline.beside(f);
-        measure(format!("decode, {b} at once"), vec![decode_shape(*b, args.steps)], &|| beside(&|| decode(&model, *b, args.steps)))
+        measure(format!("decode, {b} at once"), vec![decode_shape(*b, args.steps)], &|| {
+            beside(&|| decode(&model, *b, args.steps))
+        })
     };
     let decode: Vec<Rate> = args.batch.iter().map(each).collect::<Result<_, _>>()?;
     let machine = Machine { device: model.device()?, target: version.target, gpu };
@@ -62,8 +73,10 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
 
 /// What the manifest says of the version that runs here.
 fn version_for(model: &Model) -> Result<Version, Error> {
-    let manifest = Manifest::parse(model.manifest().as_bytes())
-        .map_err(|e| Error::Artifact { path: model.path().to_owned(), message: format!("its manifest is unreadable: {e}") })?;
+    let manifest = Manifest::parse(model.manifest().as_bytes()).map_err(|e| Error::Artifact {
+        path: model.path().to_owned(),
+        message: format!("its manifest is unreadable: {e}"),
+    })?;
     let runs = |v: &Version| v.spec().is_some_and(|t| isa(t) == model.info().isa);
     Ok(manifest.versions.into_iter().find(runs).unwrap_or_else(|| Version { target: "?".into(), ..Version::default() }))
 }
@@ -82,7 +95,11 @@ struct Rate {
 }
 
 /// The median of some repetitions, and the time per kernel of each (nothing without a profile).
-fn median(model: &Model, repeat: usize, f: &dyn Fn() -> Result<Rate, Error>) -> Result<(Rate, Vec<kernels::Times>), Error> {
+fn median(
+    model: &Model,
+    repeat: usize,
+    f: &dyn Fn() -> Result<Rate, Error>,
+) -> Result<(Rate, Vec<kernels::Times>), Error> {
     let (mut all, mut times) = (vec![], vec![]);
     let mut before = kernels::times(&model.stats()?);
     for _ in 0..repeat {
@@ -172,7 +189,8 @@ impl Roofline {
         }
     }
 
-    /// Runs a measurement between two of the memory: what a virtual machine gets of it changes by half within minutes, and the share of it with the moment.
+    /// Runs a measurement between two of the memory: what a virtual machine gets of it changes by
+    /// half within minutes, and the share of it with the moment.
     fn beside(&self, f: &dyn Fn() -> Result<Rate, Error>) -> Result<Rate, Error> {
         let before = self.now();
         let rate = f()?;
@@ -281,6 +299,9 @@ impl Results<'_> {
 /// Peak resident bytes of this process.
 fn peak_rss() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let kib = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).and_then(|l| l.trim().split(' ').next()?.parse::<f64>().ok());
+    let kib = status
+        .lines()
+        .find_map(|l| l.strip_prefix("VmHWM:"))
+        .and_then(|l| l.trim().split(' ').next()?.parse::<f64>().ok());
     kib.unwrap_or(0.0) * 1024.0
 }

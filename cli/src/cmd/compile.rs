@@ -146,10 +146,14 @@ fn policy(act: ActType) -> ActPolicy {
 fn check_activations(args: &CompileArgs, targets: &[&TargetSpec]) -> Result<(), Error> {
     let Some(act) = args.act else { return Ok(()) };
     if act == ActType::Int8 && args.fp8 {
-        return Err(Error::Usage("--act int8 is for weights of integers (--w4, --w4a, --w8); with --fp8 give --act fp8, or none".into()));
+        return Err(Error::Usage(
+            "--act int8 is for weights of integers (--w4, --w4a, --w8); with --fp8 give --act fp8, or none".into(),
+        ));
     }
     if act == ActType::Int8 && !(args.w4 || args.w4a || args.w8 || args.error_budget.is_some()) {
-        return Err(Error::Usage("--act int8 goes with quantized weights: give --w4, --w4a, --w8 or --error-budget as well".into()));
+        return Err(Error::Usage(
+            "--act int8 goes with quantized weights: give --w4, --w4a, --w8 or --error-budget as well".into(),
+        ));
     }
     if act == ActType::Fp8 && !args.fp8 {
         return Err(Error::Usage("--act fp8 goes with --fp8: the matrices must be of 8-bit floats as well".into()));
@@ -159,7 +163,11 @@ fn check_activations(args: &CompileArgs, targets: &[&TargetSpec]) -> Result<(), 
         return Ok(());
     }
     let names: Vec<_> = targets.iter().map(|t| t.name).collect();
-    let who = if names.len() == 1 { format!("`{}` multiplies no", names[0]) } else { format!("none of {} multiplies", names.join(", ")) };
+    let who = if names.len() == 1 {
+        format!("`{}` multiplies no", names[0])
+    } else {
+        format!("none of {} multiplies", names.join(", "))
+    };
     let those = TARGETS.iter().filter(|t| act.runs_on(t)).map(|t| t.name).collect::<Vec<_>>().join(", ");
     Err(Error::Usage(format!("{who} {act} activations ({those} do): leave out --act {act}, or choose another target")))
 }
@@ -225,7 +233,9 @@ fn parts<'v>(stage: Stage, v: &'v Version, backends: &Backends) -> Result<Vec<(&
 fn sass(o: &Object) -> Result<String, Error> {
     match o.gpu().filter(|g| !g.cubin.is_empty()) {
         Some(gpu) => llmcc_gpu::assembler::disassemble(&gpu.cubin).map_err(Error::Failed),
-        None => Err(Error::Failed("SASS needs ptxas (PyPI: nvidia-cuda-nvcc-cu12) on the search path, or named by LLMCC_PTXAS".into())),
+        None => Err(Error::Failed(
+            "SASS needs ptxas (PyPI: nvidia-cuda-nvcc-cu12) on the search path, or named by LLMCC_PTXAS".into(),
+        )),
     }
 }
 
@@ -264,7 +274,9 @@ fn progress_bar(quiet: bool) -> ProgressBar {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::new(1);
-    if let Ok(style) = ProgressStyle::with_template("packing weights {bar:30} {bytes}/{total_bytes} {binary_bytes_per_sec}") {
+    if let Ok(style) =
+        ProgressStyle::with_template("packing weights {bar:30} {bytes}/{total_bytes} {binary_bytes_per_sec}")
+    {
         bar.set_style(style);
     }
     bar

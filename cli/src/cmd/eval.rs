@@ -39,7 +39,8 @@ pub fn ppl(args: &PplArgs) -> Result<(), Error> {
     let options = PplOptions { separator: args.separator.clone(), documents: args.documents, window: args.window };
     let p = perplexity(&model, &text, &options)?;
     if args.json {
-        let v = json!({ "perplexity": p.perplexity, "mean_nll": p.mean_nll, "tokens": p.tokens, "documents": p.documents });
+        let v =
+            json!({ "perplexity": p.perplexity, "mean_nll": p.mean_nll, "tokens": p.tokens, "documents": p.documents });
         return super::print(&format!("{v}\n"));
     }
     super::print(&format!(
@@ -48,10 +49,12 @@ pub fn ppl(args: &PplArgs) -> Result<(), Error> {
     ))
 }
 
-/// Each document (trimmed of white space) is a sequence of its own, beginning with the beginning-of-text token if the model has one; every
-/// token but the first is predicted from those before it. A document longer than the context is cut off there, as the reference
-/// figures of `tests/goldens` do; with a window asked for it is cut into windows that start afresh, each with the beginning-of-text token, as llama.cpp's
-/// are: so every token of the text is predicted once, and none without what the model was trained to see first.
+/// Each document (trimmed of white space) is a sequence of its own, beginning with the
+/// beginning-of-text token if the model has one; every token but the first is predicted from those
+/// before it. A document longer than the context is cut off there, as the reference figures of
+/// `tests/goldens` do; with a window asked for it is cut into windows that start afresh, each with
+/// the beginning-of-text token, as llama.cpp's are: so every token of the text is predicted once,
+/// and none without what the model was trained to see first.
 ///
 /// # Errors
 /// No tokenizer; text without tokens.
@@ -70,7 +73,11 @@ pub fn perplexity(model: &Model, text: &str, options: &PplOptions) -> Result<Per
         used += 1;
         let ids = model.tokenize(document, true)?;
         let bos = leading(&ids, &model.tokenize(document, false)?);
-        let cut = if options.window.is_some() { windows(&ids, bos, window) } else { vec![ids[..ids.len().min(window)].to_vec()] };
+        let cut = if options.window.is_some() {
+            windows(&ids, bos, window)
+        } else {
+            vec![ids[..ids.len().min(window)].to_vec()]
+        };
         for w in cut {
             let (sum, n) = window_nll(model, &w)?;
             nll += sum;
@@ -128,7 +135,8 @@ fn log_softmax(row: &[f32], at: usize) -> f64 {
 mod tests {
     use super::*;
 
-    /// With a beginning-of-text token every window has it, and every other token is in one window, where it is predicted.
+    /// With a beginning-of-text token every window has it, and every other token is in one window,
+    /// where it is predicted.
     #[test]
     fn windows_begin_as_the_text_does() {
         assert_eq!(leading(&[1, 7, 8], &[7, 8]), Some(1));

@@ -27,10 +27,12 @@ pub fn run(args: &InspectArgs) -> Result<(), Error> {
     })
 }
 
-/// The manifest as it stands in the artifact, also what this llmcc does not know of it, and the root.
+/// The manifest as it stands in the artifact, also what this llmcc does not know of it, and the
+/// root.
 fn json(args: &InspectArgs, root: String) -> Result<Value, Error> {
     let text = locate::manifest(&args.artifact)?;
-    let unreadable = |e| Error::Artifact { path: args.artifact.clone(), message: format!("its manifest is not JSON: {e}") };
+    let unreadable =
+        |e| Error::Artifact { path: args.artifact.clone(), message: format!("its manifest is not JSON: {e}") };
     let mut manifest: Value = serde_json::from_slice(&text).map_err(unreadable)?;
     if let Some(all) = manifest.as_object_mut() {
         all.insert("root".into(), root.into());
@@ -90,7 +92,13 @@ pub fn describe(m: &Manifest, tensors: bool) -> String {
     kv.dedup();
     let mut s = String::new();
     let _ = writeln!(s, "model       {} (llmcc {})", m.model, m.llmcc);
-    let _ = writeln!(s, "options     target {}, weights {} ({}), activations {wanted}", targets.join(", "), o.weights, o.place);
+    let _ = writeln!(
+        s,
+        "options     target {}, weights {} ({}), activations {wanted}",
+        targets.join(", "),
+        o.weights,
+        o.place
+    );
     let _ = writeln!(
         s,
         "sizes       vocabulary {}, hidden {}, context {}, {} attention layers",
@@ -135,7 +143,12 @@ fn exactness(m: &Manifest) -> String {
     }
     if let Some(b) = &c.budget {
         if let Some(most) = b.error_budget {
-            let _ = writeln!(s, "budget      RMS error of all matrices {:.3} % of {:.3} %", b.rms_error * 100.0, most * 100.0);
+            let _ = writeln!(
+                s,
+                "budget      RMS error of all matrices {:.3} % of {:.3} %",
+                b.rms_error * 100.0,
+                most * 100.0
+            );
         }
         for c in &b.stored {
             let _ = writeln!(s, "            {} as {}, error {:.3} %", c.what, c.form, c.relative_rms_error * 100.0);
@@ -149,7 +162,10 @@ fn exactness(m: &Manifest) -> String {
         GoldenRecord::Absent { absent } => writeln!(s, "golden      none: {absent}"),
     };
     if let Some(d) = c.golden_difference_to_evaluator {
-        let _ = writeln!(s, "evaluator   golden logits within {d:.1e} of an f64 evaluation of the plan, relative to the largest logit");
+        let _ = writeln!(
+            s,
+            "evaluator   golden logits within {d:.1e} of an f64 evaluation of the plan, relative to the largest logit"
+        );
     }
     s
 }

@@ -1,6 +1,7 @@
 //! `llmcc lower`: single kernels, given as text, to code with a description of how to launch them.
 //!
-//! What `tools/gpu-check` runs kernels from without an artifact. Their text is what `compile --emit=kernels` prints, or written by hand.
+//! What `tools/gpu-check` runs kernels from without an artifact. Their text is what
+//! `compile --emit=kernels` prints, or written by hand.
 
 use crate::Error;
 use crate::args::LowerArgs;
@@ -71,11 +72,14 @@ pub fn read(path: &Path) -> Result<Vec<Kernel>, Error> {
             None => return Err(Error::Failed(format!("{}:{}: expected `kernel`", path.display(), i + 1))),
         }
     }
-    let wrong = |line: usize, what: &dyn std::fmt::Display| Error::Failed(format!("{}: kernel at line {line}: {what}", path.display()));
+    let wrong = |line: usize, what: &dyn std::fmt::Display| {
+        Error::Failed(format!("{}: kernel at line {line}: {what}", path.display()))
+    };
     let mut kernels = vec![];
     for (line, text) in texts {
         let kernel = llmcc_ir::text::parse_kernel(&text);
-        let kernel = kernel.map_err(|e| e.first().map_or_else(|| wrong(line, &"is not a kernel"), |d| wrong(line, d)))?;
+        let kernel =
+            kernel.map_err(|e| e.first().map_or_else(|| wrong(line, &"is not a kernel"), |d| wrong(line, d)))?;
         if let Some(d) = llmcc_ir::verify::verify_kernel(&kernel).first() {
             return Err(wrong(line, d));
         }
@@ -84,7 +88,8 @@ pub fn read(path: &Path) -> Result<Vec<Kernel>, Error> {
     Ok(kernels)
 }
 
-/// Writes `kernels.json` and a file of code for each kernel: machine code where the backend has `ptxas`, else PTX.
+/// Writes `kernels.json` and a file of code for each kernel: machine code where the backend has
+/// `ptxas`, else PTX.
 ///
 /// # Errors
 /// Kernels that cannot be lowered, a folder that cannot be written.
@@ -167,7 +172,9 @@ fn describe(k: &Kernel, t: &TargetSpec, object: &Object, gpu: &GpuCode, file: &s
 
 fn param(p: &Param) -> Value {
     match &p.kind {
-        ParamKind::Rows { rows, cols, elem } => json!({ "kind": "rows", "rows": rows.to_string(), "cols": cols, "elem": elem_name(*elem) }),
+        ParamKind::Rows { rows, cols, elem } => {
+            json!({ "kind": "rows", "rows": rows.to_string(), "cols": cols, "elem": elem_name(*elem) })
+        }
         ParamKind::Matrix { n, k, format } => {
             json!({ "kind": "matrix", "n": n, "k": k, "format": format.def().name, "group": format.group, "bytes": format.packed_bytes(*n, *k) })
         }

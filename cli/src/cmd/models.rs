@@ -4,8 +4,8 @@ use crate::Error;
 use llmcc_frontends::arch::{ARCHS, REFERENCE};
 use std::fmt::Write;
 
-/// Lists the architectures: `model_type` and class in config.json, and the fixtures that hold the compiler against
-/// another implementation.
+/// Lists the architectures: `model_type` and class in config.json, and the fixtures that hold the
+/// compiler against another implementation.
 ///
 /// # Errors
 /// Output closed.
@@ -30,6 +30,8 @@ mod tests {
         let text = table();
         assert_eq!(text.lines().count(), ARCHS.len() + 2, "{text}");
         let lines = text.lines().zip(ARCHS);
-        lines.for_each(|(line, a)| assert!(line.contains(a.class) && line.contains(REFERENCE) && line.contains(a.goldens[0]), "{line}"));
+        lines.for_each(|(line, a)| {
+            assert!(line.contains(a.class) && line.contains(REFERENCE) && line.contains(a.goldens[0]), "{line}")
+        });
     }
 }

@@ -12,7 +12,9 @@ use std::io::{BufRead, Write};
 /// Not an artifact; no tokenizer where text is needed.
 pub fn run(args: &RunArgs) -> Result<(), Error> {
     if args.system.is_some() && !args.chat {
-        return Err(Error::Usage("--system goes with --chat: with -p or --ids the text is continued as it is, without roles".into()));
+        return Err(Error::Usage(
+            "--system goes with --chat: with -p or --ids the text is continued as it is, without roles".into(),
+        ));
     }
     let model = Model::open(&args.artifact, args.engine.options())?;
     let mut options = gen_options(&args.sampling);
@@ -75,7 +77,10 @@ fn from_ids(model: &Model, ids: &[i32], args: &RunArgs, options: &GenOptions) ->
 
 fn chat(model: &Model, args: &RunArgs, options: &GenOptions) -> Result<(), Error> {
     if !model.info().chat_template {
-        return Err(Error::Artifact { path: args.artifact.clone(), message: "it has no chat template; use -p for plain text".into() });
+        return Err(Error::Artifact {
+            path: args.artifact.clone(),
+            message: "it has no chat template; use -p for plain text".into(),
+        });
     }
     let mut messages: Vec<Value> = args.system.iter().map(|s| json!({ "role": "system", "content": s })).collect();
     let seq = model.seq_new()?;

@@ -11,7 +11,8 @@ use llmcc_codegen::sealed::{Damage, Sealed};
 use llmcc_ir::target::{Family, TargetSpec};
 use std::fmt::Write;
 
-/// Checks the hashes of all bytes, then computes with each version that this machine runs; says which it does not.
+/// Checks the hashes of all bytes, then computes with each version that this machine runs; says
+/// which it does not.
 ///
 /// # Errors
 /// [`Error::Failed`] saying what differs.
@@ -27,16 +28,19 @@ pub fn run(args: &VerifyArgs) -> Result<(), Error> {
         );
     }
     let mut unchecked = vec![];
-    // A processor runs the versions for all levels up to its own, each as a processor of that level would; a GPU the best one.
+    // A processor runs the versions for all levels up to its own, each as a processor of that level
+    // would; a GPU the best one.
     let known = manifest.versions.iter().filter(|v| v.spec().is_some());
-    let (cpus, gpus): (Vec<&Version>, Vec<_>) = known.partition(|v| v.spec().is_some_and(|t| t.family() == Family::Cpu));
+    let (cpus, gpus): (Vec<&Version>, Vec<_>) =
+        known.partition(|v| v.spec().is_some_and(|t| t.family() == Family::Cpu));
     let groups = cpus.into_iter().map(|v| vec![v]).chain((!gpus.is_empty()).then_some(gpus));
     for mine in groups {
         let Some(device) = mine.first().and_then(|v| v.spec()).map(golden::device_of) else { continue };
         match answer(args, seed, device)? {
             Answer::Refused(why) => unchecked.push((mine, why)),
             Answer::Ran(ran) => {
-                let (ours, others): (Vec<_>, Vec<_>) = mine.into_iter().partition(|v| v.spec().is_some_and(|t| isa(t) == ran.isa));
+                let (ours, others): (Vec<_>, Vec<_>) =
+                    mine.into_iter().partition(|v| v.spec().is_some_and(|t| isa(t) == ran.isa));
                 let Some(version) = ours.first() else {
                     return Err(broken(args, "its manifest does not know the version that runs here".into()));
                 };
@@ -56,7 +60,8 @@ fn broken(args: &VerifyArgs, message: String) -> Error {
     Error::Artifact { path: args.artifact.clone(), message }
 }
 
-/// Compares all bytes with their hashes, and the root with the one asked for; the seed of the golden steps.
+/// Compares all bytes with their hashes, and the root with the one asked for; the seed of the
+/// golden steps.
 fn hashes(args: &VerifyArgs) -> Result<u64, Error> {
     let sealed = Sealed::open(&args.artifact)?;
     let root = hex(&sealed.root());
@@ -98,8 +103,11 @@ fn sizes(sealed: &Sealed) -> String {
         let _ = writeln!(lines, "{:<12} {bytes} bytes, as the compiler wrote them", part::name(kind));
     }
     if sealed.weights_unhashed() {
-        let _ =
-            writeln!(lines, "weights      not checked: {} was made by someone else (--weights absent)", sealed.weights_path().display());
+        let _ = writeln!(
+            lines,
+            "weights      not checked: {} was made by someone else (--weights absent)",
+            sealed.weights_path().display()
+        );
     }
     lines
 }
@@ -112,7 +120,8 @@ fn altered(args: &VerifyArgs, sealed: &Sealed, bad: &[Damage]) -> String {
     let mut s = format!("{}: not what the compiler wrote; copy or compile it again", args.artifact.display());
     for d in bad.iter().take(MOST) {
         let file = if d.part.file == tree::SIDE { sealed.weights_path() } else { args.artifact.clone() };
-        let _ = write!(s, "\n  {}: bytes {} to {} of {}", called(&d.part, sealed, &manifest), d.from, d.to, file.display());
+        let _ =
+            write!(s, "\n  {}: bytes {} to {} of {}", called(&d.part, sealed, &manifest), d.from, d.to, file.display());
     }
     if bad.len() > MOST {
         let _ = write!(s, "\n  and {} more places", bad.len() - MOST);
@@ -135,7 +144,9 @@ fn golden_vectors(kept: &GoldenRecord) -> Result<&Golden, String> {
     match kept {
         GoldenRecord::Absent { absent } => Err(format!("none: {absent}")),
         GoldenRecord::Vectors(kept) if kept.scheme == golden::SCHEME => Ok(kept),
-        GoldenRecord::Vectors(kept) => Err(format!("not compared: made by scheme {}, this llmcc knows {}", kept.scheme, golden::SCHEME)),
+        GoldenRecord::Vectors(kept) => {
+            Err(format!("not compared: made by scheme {}, this llmcc knows {}", kept.scheme, golden::SCHEME))
+        }
     }
 }
 
@@ -163,7 +174,8 @@ impl Checked<'_> {
         }
     }
 
-    /// Compares with what was computed at compile time: bit for bit if by this version or one that rounds as it does.
+    /// Compares with what was computed at compile time: bit for bit if by this version or one that
+    /// rounds as it does.
     fn golden(&self, kept: &Result<&Golden, String>, seed: u64) -> Result<String, Error> {
         let kept = match kept {
             Ok(kept) => kept,
@@ -171,7 +183,9 @@ impl Checked<'_> {
         };
         let ran = self.ran;
         let tokens: usize = ran.steps.iter().map(|s| s.tokens).sum();
-        let said = |what: String| Ok(format!("golden       {}: {tokens} tokens in {} steps give {what}\n", self.place(), ran.steps.len()));
+        let said = |what: String| {
+            Ok(format!("golden       {}: {tokens} tokens in {} steps give {what}\n", self.place(), ran.steps.len()))
+        };
         match Distance::between(&kept.steps, &ran.steps) {
             Some(d) if d.same_bits => said("the logits of when it was compiled, bit for bit".into()),
             Some(d) if d.finite && d.relative <= ANOTHER_ROUNDING && !self.rounds_as(&kept.target) => said(format!(
@@ -190,16 +204,20 @@ impl Checked<'_> {
         }
     }
 
-    /// Whether this version gives the bits of that for `target`: both for processors, with the same approximations.
+    /// Whether this version gives the bits of that for `target`: both for processors, with the same
+    /// approximations.
     fn rounds_as(&self, target: &str) -> bool {
         let of_cpu = |v: &&Version| v.spec().is_some_and(|t| t.family() == Family::Cpu);
-        let Some(other) = self.manifest.versions.iter().find(|v| v.target == target).filter(of_cpu) else { return false };
+        let Some(other) = self.manifest.versions.iter().find(|v| v.target == target).filter(of_cpu) else {
+            return false;
+        };
         let approximations = |v: &Version| (v.activations.clone(), v.lossy.clone(), v.weights, v.read_per_step);
         of_cpu(&self.version) && approximations(self.version) == approximations(other)
     }
 
-    /// The same tokens in one step and one by one must give the same finite logits; on a GPU, whose kernels for few and many tokens sum in another order, nearly.
-    /// On a processor with an order of sums of its own they must in that, too, and be near those in portable order.
+    /// The same tokens in one step and one by one must give the same finite logits; on a GPU, whose
+    /// kernels for few and many tokens sum in another order, nearly. On a processor with an order
+    /// of sums of its own they must in that, too, and be near those in portable order.
     fn computation(&self) -> Result<String, Error> {
         let Some(batching) = &self.ran.batching else { return Ok(String::new()) };
         let n = batching.tokens;
@@ -221,7 +239,8 @@ impl Checked<'_> {
         Ok(format!("{portable}\n{ours}; from those in the portable order they are {apart} apart\n"))
     }
 
-    /// How far two of this version's results may be apart, either being as far from exact as its arithmetic allows.
+    /// How far two of this version's results may be apart, either being as far from exact as its
+    /// arithmetic allows.
     fn rounding(&self) -> f64 {
         2.0 * self.version.tolerance
     }
@@ -230,13 +249,18 @@ impl Checked<'_> {
         Err(Error::Failed(format!("{}: {}: {what}", self.args.artifact.display(), self.place())))
     }
 
-    /// What is said of logits of `n` tokens in one step and one by one that are `apart`: a line without its end.
+    /// What is said of logits of `n` tokens in one step and one by one that are `apart`: a line
+    /// without its end.
     fn batches(&self, n: usize, apart: Distance, allowed: f64, order: &str) -> Result<String, Error> {
         if !apart.finite {
             return self.failed(&format!("logits of {n} tokens are not all finite{order}"));
         }
-        let said =
-            |how: &str| Ok(format!("computation  {}: {n} tokens in one step equal the same tokens one by one{order}{how}", self.place()));
+        let said = |how: &str| {
+            Ok(format!(
+                "computation  {}: {n} tokens in one step equal the same tokens one by one{order}{how}",
+                self.place()
+            ))
+        };
         if apart.same_bits {
             return said(", bit for bit");
         }
@@ -250,7 +274,8 @@ impl Checked<'_> {
     }
 }
 
-/// Largest distance of logits that may come of another rounding of the same model; those of unrelated models are some √2 apart.
+/// Largest distance of logits that may come of another rounding of the same model; those of
+/// unrelated models are some √2 apart.
 const ANOTHER_ROUNDING: f64 = 0.5;
 
 fn percent(x: f64) -> String {
@@ -279,7 +304,8 @@ mod tests {
         vec![Computed { tokens: 2, sha256: bits(logit), rows: vec![bits(1.0) + &bits(logit)] }]
     }
 
-    /// What is said of a version that computes `logit` beside 1, by golden vectors with 2 from the version for `by`.
+    /// What is said of a version that computes `logit` beside 1, by golden vectors with 2 from the
+    /// version for `by`.
     fn said(of: &str, activations: &str, by: &str, logit: f32, apart: Option<f64>) -> Result<(String, String), String> {
         let batching = apart.map(|relative| Batching { tokens: 24, apart: distance(relative), own: None });
         said_of(of, activations, by, logit, batching)
@@ -290,7 +316,13 @@ mod tests {
         Distance { relative, finite: true, same_bits: relative == 0.0 }
     }
 
-    fn said_of(of: &str, activations: &str, by: &str, logit: f32, batching: Option<Batching>) -> Result<(String, String), String> {
+    fn said_of(
+        of: &str,
+        activations: &str,
+        by: &str,
+        logit: f32,
+        batching: Option<Batching>,
+    ) -> Result<(String, String), String> {
         let version = |target: &str, activations: &str| Version {
             target: target.into(),
             activations: activations.into(),
@@ -298,7 +330,8 @@ mod tests {
             ..Version::default()
         };
         let manifest = Manifest { versions: vec![version(by, "f32"), version(of, activations)], ..Manifest::default() };
-        let ran = Ran { isa: 0, device: "a machine".into(), vocab: 2, max_context: 8, steps: computed(logit), batching };
+        let ran =
+            Ran { isa: 0, device: "a machine".into(), vocab: 2, max_context: 8, steps: computed(logit), batching };
         let args = VerifyArgs { artifact: "m.so".into(), root: None, threads: 1 };
         let checked = Checked { args: &args, manifest: &manifest, version: &manifest.versions[1], ran: &ran };
         let kept = Golden { scheme: golden::SCHEME, target: by.into(), steps: computed(2.0) };
@@ -316,7 +349,10 @@ mod tests {
     #[test]
     fn versions_that_round_elsewhere_are_near() {
         let (near, _) = said("x86-64-v3", "int8", "x86-64-v4", 2.1, None).expect("other activations");
-        assert!(near.contains("computed by the version for x86-64-v4, which rounds elsewhere, and are 4.5 % apart"), "{near}");
+        assert!(
+            near.contains("computed by the version for x86-64-v4, which rounds elsewhere, and are 4.5 % apart"),
+            "{near}"
+        );
         assert!(said("sm90", "f32", "x86-64-v4", 2.1, None).expect("a GPU").0.contains("sm90 on a machine: 2 tokens"));
         for another in [-2.0, 9.0, f32::NAN] {
             assert!(said("sm90", "f32", "x86-64-v4", another, None).is_err(), "{another}");
@@ -326,7 +362,10 @@ mod tests {
     #[test]
     fn processors_are_checked_in_their_own_order_of_sums_too() {
         let said = |portable: f64, own: Option<(f64, f64)>| {
-            let own = own.map(|(apart, from_portable)| OwnOrder { apart: distance(apart), from_portable: distance(from_portable) });
+            let own = own.map(|(apart, from_portable)| OwnOrder {
+                apart: distance(apart),
+                from_portable: distance(from_portable),
+            });
             let batching = Batching { tokens: 24, apart: distance(portable), own };
             said_of("x86-64-v4", "bf16", "x86-64-v4", 2.0, Some(batching)).map(|(_, computation)| computation)
         };
@@ -351,7 +390,10 @@ mod tests {
     #[test]
     fn batches_change_the_order_of_sums_on_gpus_only() {
         assert!(
-            said("sm90", "f32", "x86-64-v4", 2.0, Some(0.01)).expect("within the tolerance").1.contains("but for rounding: 1.0 % apart")
+            said("sm90", "f32", "x86-64-v4", 2.0, Some(0.01))
+                .expect("within the tolerance")
+                .1
+                .contains("but for rounding: 1.0 % apart")
         );
         for (target, apart) in [("sm90", 0.3), ("x86-64-v3", 1e-6)] {
             let wrong = said(target, "f32", "x86-64-v4", 2.0, Some(apart)).expect_err("too far apart");

@@ -28,12 +28,19 @@ fn weights(kernel: &Kernel) -> usize {
     kernel.params.iter().map(|p| elements(&p.kind)).sum()
 }
 
-/// How far the artifact's logits may be from the evaluator's, relative to the largest logit of a row.
+/// How far the artifact's logits may be from the evaluator's, relative to the largest logit of a
+/// row.
 ///
-/// Both round at the same places, so they differ by f32 arithmetic alone, until a value lies so close to the middle between two steps of a coarser type that
-/// the two round it apart; that difference then travels on. Largest of the test fixtures: 1.5e-2 with int8, 1.3e-4 with an f16 cache, 1.2e-6 in f32.
+/// Both round at the same places, so they differ by f32 arithmetic alone, until a value lies so
+/// close to the middle between two steps of a coarser type that the two round it apart; that
+/// difference then travels on. Largest of the test fixtures: 1.5e-2 with int8, 1.3e-4 with an f16
+/// cache, 1.2e-6 in f32.
 pub fn bound(plan: &Plan) -> f64 {
-    plan.kernels.iter().map(rounding).chain(plan.kv.iter().map(|k| of_numbers(k.dtype.encoding()))).fold(EXACT, f64::max)
+    plan.kernels
+        .iter()
+        .map(rounding)
+        .chain(plan.kv.iter().map(|k| of_numbers(k.dtype.encoding())))
+        .fold(EXACT, f64::max)
 }
 
 const EXACT: f64 = 1e-4;
@@ -56,7 +63,10 @@ fn rounding(kernel: &Kernel) -> f64 {
         Body::Matmul(m) => m.prologue.map(|p| of_rows(p.elem)),
         _ => None,
     };
-    let params = kernel.params.iter().filter_map(|p| if let ParamKind::Rows { elem, .. } = &p.kind { Some(of_rows(*elem)) } else { None });
+    let params = kernel
+        .params
+        .iter()
+        .filter_map(|p| if let ParamKind::Rows { elem, .. } = &p.kind { Some(of_rows(*elem)) } else { None });
     params.chain(prologue).fold(EXACT, f64::max)
 }
 
@@ -77,13 +87,20 @@ fn internal(what: &str) -> Error {
 impl<'a> Weights<'a> {
     /// Each weight of a plan.
     fn of(&self, plan: &Plan) -> Result<Packed<'a>, Error> {
-        let one = |(w, at): (&PackedWeight, &u64)| Some(Cow::Borrowed(self.bytes.get(*at as usize..)?.get(..w.storage.bytes())?));
-        plan.weights.iter().zip(self.offsets).map(one).collect::<Option<_>>().ok_or_else(|| internal("weights are missing"))
+        let one = |(w, at): (&PackedWeight, &u64)| {
+            Some(Cow::Borrowed(self.bytes.get(*at as usize..)?.get(..w.storage.bytes())?))
+        };
+        plan.weights
+            .iter()
+            .zip(self.offsets)
+            .map(one)
+            .collect::<Option<_>>()
+            .ok_or_else(|| internal("weights are missing"))
     }
 }
 
-/// The first kernel that stores a value whose square, summed over a row, leaves f32: a norm of that row is 0 in f32, as in other engines, and right in the
-/// evaluator.
+/// The first kernel that stores a value whose square, summed over a row, leaves f32: a norm of that
+/// row is 0 in f32, as in other engines, and right in the evaluator.
 ///
 /// # Errors
 /// As [`evaluate`].
@@ -108,7 +125,8 @@ pub fn overflow(plan: &Plan, weights: Weights<'_>, steps: &[Step]) -> Result<Opt
 pub struct Evaluated {
     /// Whether all of the evaluator's logits are finite.
     pub finite: bool,
-    /// Largest difference of the golden logits from the evaluator's, relative to the largest logit of their row.
+    /// Largest difference of the golden logits from the evaluator's, relative to the largest logit
+    /// of their row.
     pub difference: f64,
     logits: Vec<Vec<f32>>,
 }
@@ -133,8 +151,10 @@ pub fn evaluate(plan: &Plan, weights: Weights<'_>, steps: &[Step], got: &[Comput
     Ok(Evaluated { finite, difference: worst, logits })
 }
 
-/// How far the evaluator's own logits move when weights in f32 change by some units in the last place, as roundings of f32 arithmetic change what is computed from them: far where a
-/// model's arithmetic is badly conditioned, such as attention whose scores are so large that rounding decides which of two tokens gets all of it.
+/// How far the evaluator's own logits move when weights in f32 change by some units in the last
+/// place, as roundings of f32 arithmetic change what is computed from them: far where a model's
+/// arithmetic is badly conditioned, such as attention whose scores are so large that rounding
+/// decides which of two tokens gets all of it.
 ///
 /// # Errors
 /// As [`evaluate`].
@@ -184,7 +204,8 @@ fn largest(row: &[f32]) -> f32 {
     row.iter().fold(f32::MIN_POSITIVE, |m, v| m.max(v.abs()))
 }
 
-/// The largest difference, relative to `largest`; infinite where one is no number, which must not pass for small.
+/// The largest difference, relative to `largest`; infinite where one is no number, which must not
+/// pass for small.
 fn apart(want: &[f32], got: &[f32], largest: f32) -> f64 {
     let one = |(a, b): (&f32, &f32)| (f64::from(*a) - f64::from(*b)).abs() / f64::from(largest);
     want.iter().zip(got).map(one).fold(0.0, |worst, d| if d.is_nan() { f64::INFINITY } else { worst.max(d) })

@@ -1,4 +1,5 @@
-//! Running an artifact's golden steps in a child process: generated code cannot take this one down, and each kind of machine gets its turn.
+//! Running an artifact's golden steps in a child process: generated code cannot take this one down,
+//! and each kind of machine gets its turn.
 
 use super::{Computed, Distance, compute, engine_options};
 use crate::Error;
@@ -37,7 +38,8 @@ pub struct Batching {
     pub own: Option<OwnOrder>,
 }
 
-/// What a processor computes when it need not give the bits of all others (without `LLMCC_OPEN_PORTABLE`).
+/// What a processor computes when it need not give the bits of all others (without
+/// `LLMCC_OPEN_PORTABLE`).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OwnOrder {
     /// How far the logits of one step and of single tokens are apart.
@@ -79,18 +81,29 @@ impl Answer {
         let info = model.info();
         let (device, steps) = (model.device()?, compute(&model, seed)?);
         let batching = if batching { Some(Batching::of(model, path, threads)?) } else { None };
-        Ok(Answer::Ran(Ran { isa: info.isa, device, vocab: info.vocab, max_context: info.max_context, steps, batching }))
+        Ok(Answer::Ran(Ran {
+            isa: info.isa,
+            device,
+            vocab: info.vocab,
+            max_context: info.max_context,
+            steps,
+            batching,
+        }))
     }
 }
 
 impl Batching {
-    /// Of the artifact at `path`, which is open as `portable`. A processor's version is opened again, to sum in its own order.
+    /// Of the artifact at `path`, which is open as `portable`. A processor's version is opened
+    /// again, to sum in its own order.
     fn of(portable: Model, path: &Path, threads: u32) -> Result<Batching, Error> {
         let processor = portable.info().isa < llmcc_abi::isa::SM;
         let ours = TwoWays::compute(&portable)?;
         drop(portable);
         let own = match processor {
-            true => Some(TwoWays::compute(&Model::open(path, EngineOptions { portable: false, ..engine_options(threads) })?)?),
+            true => Some(TwoWays::compute(&Model::open(
+                path,
+                EngineOptions { portable: false, ..engine_options(threads) },
+            )?)?),
             false => None,
         };
         let own = own
@@ -139,17 +152,27 @@ impl TwoWays {
 /// What `LLMCC_DEVICE` must be for the version for a target to run on a machine that runs several.
 pub fn device_of(target: &TargetSpec) -> &'static str {
     match target.family() {
-        Family::Cpu => llmcc_abi::isa::CPU_NAMES.iter().find(|(level, _)| *level == isa(target)).map_or("cpu", |(_, name)| *name),
+        Family::Cpu => {
+            llmcc_abi::isa::CPU_NAMES.iter().find(|(level, _)| *level == isa(target)).map_or("cpu", |(_, name)| *name)
+        }
         Family::Gpu => "gpu",
     }
 }
 
-/// Runs the golden steps of the artifact at `path` in a child process, on the device that `LLMCC_DEVICE` calls so: `program` is this command line. `batching`: also whether results depend
+/// Runs the golden steps of the artifact at `path` in a child process, on the device that
+/// `LLMCC_DEVICE` calls so: `program` is this command line. `batching`: also whether results depend
 /// on what is computed together.
 ///
 /// # Errors
 /// [`Error::Failed`] with what the child said or how it ended.
-pub fn compute_in_child(program: &Path, path: &Path, seed: u64, device: &str, threads: u32, batching: bool) -> Result<Answer, Error> {
+pub fn compute_in_child(
+    program: &Path,
+    path: &Path,
+    seed: u64,
+    device: &str,
+    threads: u32,
+    batching: bool,
+) -> Result<Answer, Error> {
     let output = Command::new(program)
         .arg("golden")
         .arg(path)
@@ -162,5 +185,6 @@ pub fn compute_in_child(program: &Path, path: &Path, seed: u64, device: &str, th
         let said = String::from_utf8_lossy(&output.stderr);
         return Err(Error::Failed(format!("{}: {}", output.status, said.trim().trim_start_matches("error: "))));
     }
-    serde_json::from_slice(&output.stdout).map_err(|e| Error::Failed(format!("internal error: golden vectors unreadable: {e}")))
+    serde_json::from_slice(&output.stdout)
+        .map_err(|e| Error::Failed(format!("internal error: golden vectors unreadable: {e}")))
 }

@@ -47,7 +47,8 @@ fn the_first_difference_is_named_with_values() {
     let got = vec![want[0].clone(), computed(2, &other, 64)];
     let said = difference(&want, &got, 64, &steps).expect("a difference");
     assert!(
-        said.starts_with("step 2 of 2 (2 tokens): logit 10 after token") && said.ends_with("is -3.25, when compiled it was 73.5"),
+        said.starts_with("step 2 of 2 (2 tokens): logit 10 after token")
+            && said.ends_with("is -3.25, when compiled it was 73.5"),
         "{said}"
     );
     // An entry between those that are kept shows in the hash.
@@ -68,7 +69,10 @@ fn distances_are_relative_and_see_what_is_not_finite() {
     for bad in [f32::NAN, f32::INFINITY] {
         let lost = Distance::of(&[3.0, 4.0], &[3.0, bad]);
         assert!(!lost.finite);
-        assert_eq!(serde_json::from_str::<Distance>(&serde_json::to_string(&lost).expect("JSON")).expect("reads back"), lost);
+        assert_eq!(
+            serde_json::from_str::<Distance>(&serde_json::to_string(&lost).expect("JSON")).expect("reads back"),
+            lost
+        );
     }
     let want = vec![computed(1, &[1.0, 2.0], 2)];
     assert!(Distance::between(&want, &want).expect("of the same steps").same_bits);

@@ -1,7 +1,9 @@
 //! Entry points of `include/llmcc.h` that the command line uses, looked up in an artifact.
 #![allow(missing_docs)]
 
-use llmcc_abi::capi::{llmcc_batch, llmcc_gen_params, llmcc_gen_stats_t, llmcc_model_info, llmcc_options, llmcc_piece, llmcc_sampling};
+use llmcc_abi::capi::{
+    llmcc_batch, llmcc_gen_params, llmcc_gen_stats_t, llmcc_model_info, llmcc_options, llmcc_piece, llmcc_sampling,
+};
 use std::ffi::{c_char, c_void};
 
 /// Opaque `llmcc_model`.

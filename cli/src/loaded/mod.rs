@@ -1,4 +1,5 @@
-//! An artifact, opened through the C API inside it: the same entry points that C and Python programs use.
+//! An artifact, opened through the C API inside it: the same entry points that C and Python
+//! programs use.
 
 mod ffi;
 
@@ -67,22 +68,31 @@ impl Model {
         let fail = |message: String| Error::Artifact { path: path.to_owned(), message };
         // dlopen searches the system's folders for a name without a slash.
         let full = std::fs::canonicalize(path).map_err(|e| Error::io("read", path, e))?;
-        // SAFETY: the file is an artifact of this compiler's making, whose initialisers do nothing but what Rust's runtime does.
+        // SAFETY: the file is an artifact of this compiler's making, whose initialisers do nothing
+        // but what Rust's runtime does.
         let library = unsafe { libloading::Library::new(&full) }.map_err(|e| fail(why_not_loaded(&full, &e)))?;
         // SAFETY: as above; the version is checked before anything else is called.
-        let api = unsafe { Api::load(&library) }.map_err(|name| fail(format!("it has no entry point {name}; compile it again")))?;
+        let api = unsafe { Api::load(&library) }
+            .map_err(|name| fail(format!("it has no entry point {name}; compile it again")))?;
         // SAFETY: takes nothing.
         let version = unsafe { (api.llmcc_abi_version)() };
         if version >> 16 != ABI_MAJOR {
-            return Err(fail(format!("its C API has version {:#x}, this llmcc knows {ABI_MAJOR}; compile it again", version)));
+            return Err(fail(format!(
+                "its C API has version {:#x}, this llmcc knows {ABI_MAJOR}; compile it again",
+                version
+            )));
         }
         let raw = llmcc_options {
             size: size_of::<llmcc_options>(),
             threads: options.threads,
-            flags: [(options.profile, LLMCC_OPEN_PROFILE), (options.pin, LLMCC_OPEN_PIN), (options.portable, LLMCC_OPEN_PORTABLE)]
-                .into_iter()
-                .map(|(on, flag)| if on { flag } else { 0 })
-                .sum(),
+            flags: [
+                (options.profile, LLMCC_OPEN_PROFILE),
+                (options.pin, LLMCC_OPEN_PIN),
+                (options.portable, LLMCC_OPEN_PORTABLE),
+            ]
+            .into_iter()
+            .map(|(on, flag)| if on { flag } else { 0 })
+            .sum(),
             max_tokens: options.max_tokens,
             max_batch_tokens: 0,
         };
@@ -116,7 +126,11 @@ impl Model {
     }
 
     fn check(&self, status: i32) -> Result<(), Error> {
-        if status == 0 { Ok(()) } else { Err(Error::Artifact { path: self.path.clone(), message: last_error(&self.api) }) }
+        if status == 0 {
+            Ok(())
+        } else {
+            Err(Error::Artifact { path: self.path.clone(), message: last_error(&self.api) })
+        }
     }
 
     /// Name of the machine that computes: `CPU`, or the GPU's.
@@ -200,7 +214,8 @@ impl Model {
         Ok(logits)
     }
 
-    /// Chooses a token from one row of logits as `options` say; `history` is the sequence so far, `draw` numbers the choices of one seed.
+    /// Chooses a token from one row of logits as `options` say; `history` is the sequence so far,
+    /// `draw` numbers the choices of one seed.
     ///
     /// # Errors
     /// What the artifact says.
@@ -208,7 +223,15 @@ impl Model {
         let (sampling, mut token) = (options.sampling(), -1);
         // SAFETY: arrays have the lengths stated.
         self.check(unsafe {
-            (self.api.llmcc_sample)(logits.as_ptr(), logits.len(), &sampling, history.as_ptr(), history.len(), draw, &mut token)
+            (self.api.llmcc_sample)(
+                logits.as_ptr(),
+                logits.len(),
+                &sampling,
+                history.as_ptr(),
+                history.len(),
+                draw,
+                &mut token,
+            )
         })?;
         Ok(token)
     }
@@ -221,7 +244,9 @@ impl Model {
         let flags = if special { LLMCC_ADD_SPECIAL } else { 0 };
         let call = |out: *mut i32, capacity, needed: &mut usize| {
             // SAFETY: the text has the length stated, `out` room for `capacity` tokens.
-            unsafe { (self.api.llmcc_tokenize)(self.model, text.as_ptr().cast(), text.len(), flags, out, capacity, needed) }
+            unsafe {
+                (self.api.llmcc_tokenize)(self.model, text.as_ptr().cast(), text.len(), flags, out, capacity, needed)
+            }
         };
         let mut needed = 0;
         self.check(call(ptr::null_mut(), 0, &mut needed))?;
@@ -237,7 +262,16 @@ impl Model {
     pub fn apply_chat_template(&self, messages: &str) -> Result<String, Error> {
         self.text(|out, capacity, needed| {
             // SAFETY: as in `tokenize`.
-            unsafe { (self.api.llmcc_apply_chat_template)(self.model, messages.as_ptr().cast(), messages.len(), out, capacity, needed) }
+            unsafe {
+                (self.api.llmcc_apply_chat_template)(
+                    self.model,
+                    messages.as_ptr().cast(),
+                    messages.len(),
+                    out,
+                    capacity,
+                    needed,
+                )
+            }
         })
     }
 
@@ -251,7 +285,8 @@ impl Model {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Starts a generation after `prompt`, in sequence `seq` if given (whose cached prefix is reused), else in one of its own.
+    /// Starts a generation after `prompt`, in sequence `seq` if given (whose cached prefix is
+    /// reused), else in one of its own.
     ///
     /// # Errors
     /// What the artifact says.
@@ -267,7 +302,8 @@ impl Model {
             n_stop: pointers.len(),
             stop_tokens: ptr::null(),
             n_stop_tokens: 0,
-            flags: if options.ignore_eos { LLMCC_GEN_IGNORE_EOS } else { 0 } | if options.no_text { LLMCC_GEN_NO_TEXT } else { 0 },
+            flags: if options.ignore_eos { LLMCC_GEN_IGNORE_EOS } else { 0 }
+                | if options.no_text { LLMCC_GEN_NO_TEXT } else { 0 },
             top_logprobs: 0,
         };
         let mut handle = ptr::null_mut();
@@ -379,7 +415,8 @@ impl Iterator for Generation<'_> {
             String::new()
         } else {
             // SAFETY: `text_len` bytes, valid until the next call.
-            String::from_utf8_lossy(unsafe { std::slice::from_raw_parts(piece.text.cast::<u8>(), piece.text_len) }).into_owned()
+            String::from_utf8_lossy(unsafe { std::slice::from_raw_parts(piece.text.cast::<u8>(), piece.text_len) })
+                .into_owned()
         };
         Some(Ok(Piece { token: piece.token, text }))
     }

@@ -1,6 +1,9 @@
 //! The manifest of a model that was compiled.
 
-use super::{Certificate, Code, FORMAT_VERSION, GoldenRecord, Info, Manifest, Memory, Options, StateGroup, Tensor, Version, Weights};
+use super::{
+    Certificate, Code, FORMAT_VERSION, GoldenRecord, Info, Manifest, Memory, Options, StateGroup, Tensor, Version,
+    Weights,
+};
 use crate::certificate;
 use crate::digest::SourceFile;
 use crate::golden::{self, Outcome};
@@ -36,7 +39,8 @@ pub struct Facts<'a> {
 }
 
 impl Manifest {
-    /// What there is to say of a compiled model. Of several versions, what is not said of each is said of the preferred one.
+    /// What there is to say of a compiled model. Of several versions, what is not said of each is
+    /// said of the preferred one.
     pub fn new(f: &Facts<'_>) -> Manifest {
         let version = f.lowered.preferred();
         let plan = &version.compiled.plan;
@@ -132,7 +136,9 @@ fn describe(l: &Lowered, v: &lowered::Version) -> Version {
 fn memory(plan: &Plan) -> Memory {
     let (per_token, per_row) = plan.arena();
     Memory {
-        formula: "weights + kv_per_token·cached tokens + per_token·T + per_row·R  (T tokens and R logits rows in a step)".into(),
+        formula:
+            "weights + kv_per_token·cached tokens + per_token·T + per_row·R  (T tokens and R logits rows in a step)"
+                .into(),
         weights: plan.weight_bytes(),
         kv_per_token: kv_bytes_per_token(plan),
         kv_groups: kv_groups(plan),
@@ -156,7 +162,10 @@ fn lossy(l: &Lowered, v: &lowered::Version) -> Vec<String> {
             list.push(format!("matrices stored as {}", words(quantized.iter().map(ToString::to_string))));
             if act == ActPolicy::Int8 {
                 let groups: BTreeSet<u16> = quantized.iter().map(|f| f.group).collect();
-                list.push(format!("activations entering them as int8 in groups of {}", words(groups.iter().map(ToString::to_string))));
+                list.push(format!(
+                    "activations entering them as int8 in groups of {}",
+                    words(groups.iter().map(ToString::to_string))
+                ));
             }
         }
     } else if l.format.is_quantized() {
@@ -178,7 +187,10 @@ fn lossy(l: &Lowered, v: &lowered::Version) -> Vec<String> {
 
 /// Formats of the matrices of a plan.
 fn formats(plan: &Plan) -> BTreeSet<Format> {
-    plan.weights.iter().filter_map(|w| if let Storage::Matrix { format, .. } = w.storage { Some(format) } else { None }).collect()
+    plan.weights
+        .iter()
+        .filter_map(|w| if let Storage::Matrix { format, .. } = w.storage { Some(format) } else { None })
+        .collect()
 }
 
 fn words(list: impl Iterator<Item = String>) -> String {
@@ -187,7 +199,13 @@ fn words(list: impl Iterator<Item = String>) -> String {
 
 /// Kernels that take a slow path, and why.
 fn generic(v: &lowered::Version) -> BTreeMap<String, String> {
-    v.compiled.plan.kernels.iter().zip(&v.objects).filter_map(|(k, o)| Some((k.name.clone(), o.generic?.into()))).collect()
+    v.compiled
+        .plan
+        .kernels
+        .iter()
+        .zip(&v.objects)
+        .filter_map(|(k, o)| Some((k.name.clone(), o.generic?.into())))
+        .collect()
 }
 
 fn kernels(plan: &Plan) -> Vec<String> {
@@ -257,7 +275,8 @@ fn weight_name(expr: &WeightExpr, l: &Lowered) -> String {
         WeightExpr::Op(Op::Const { value }, _) => value.to_string(),
         WeightExpr::Op(op, args) => {
             let attributes: Vec<String> = op.attributes().iter().map(|(_, value)| value.to_string()).collect();
-            let attributes = if attributes.is_empty() { String::new() } else { format!("{{{}}}", attributes.join(", ")) };
+            let attributes =
+                if attributes.is_empty() { String::new() } else { format!("{{{}}}", attributes.join(", ")) };
             let args: Vec<String> = args.iter().map(|x| weight_name(x, l)).collect();
             format!("{}{attributes}({})", op.name(), args.join(", "))
         }

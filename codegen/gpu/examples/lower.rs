@@ -1,6 +1,8 @@
-//! Shows what becomes of kernels: `cargo run -p llmcc-gpu --features llvm --example lower -- KERNELS.lir [--target sm90] [--stage mlir|lowered|llvm|ptx]`.
+//! Shows what becomes of kernels:
+//! `cargo run -p llmcc-gpu --features llvm --example lower -- KERNELS.lir [--target sm90] [--stage mlir|lowered|llvm|ptx]`.
 //!
-//! `KERNELS.lir` holds one kernel or several (as `llmcc compile --emit=kernels` prints them); with the extension `.mlir`, one module to lower.
+//! `KERNELS.lir` holds one kernel or several (as `llmcc compile --emit=kernels` prints them); with
+//! the extension `.mlir`, one module to lower.
 
 use llmcc_gpu::llvm::lower;
 use llmcc_gpu::worker::Stage;

@@ -38,8 +38,14 @@ impl Ptxas {
         let dir = tempfile::tempdir().map_err(fail)?;
         let (from, to) = (dir.path().join("kernel.ptx"), dir.path().join("kernel.cubin"));
         std::fs::write(&from, ptx).map_err(fail)?;
-        let out =
-            Command::new(&self.program).arg("-v").arg(format!("-arch={processor}")).arg(&from).arg("-o").arg(&to).output().map_err(fail)?;
+        let out = Command::new(&self.program)
+            .arg("-v")
+            .arg(format!("-arch={processor}"))
+            .arg(&from)
+            .arg("-o")
+            .arg(&to)
+            .output()
+            .map_err(fail)?;
         let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
         let said = said.replace(&from.display().to_string(), "kernel.ptx");
         if !out.status.success() {
@@ -51,7 +57,8 @@ impl Ptxas {
 }
 
 impl Assembled {
-    /// Blocks of so many threads and bytes of shared memory that a multiprocessor holds at once. Warps get registers by 256; each block loses 1 KiB of shared memory to the system.
+    /// Blocks of so many threads and bytes of shared memory that a multiprocessor holds at once.
+    /// Warps get registers by 256; each block loses 1 KiB of shared memory to the system.
     pub fn resident(&self, gpu: &GpuArch, threads: u32, shared: u32) -> u32 {
         let registers = self.registers.max(1).next_multiple_of(8) * threads.next_multiple_of(32).max(32);
         let room = (gpu.registers / registers).min(gpu.shared_per_sm / (shared + 1024));

@@ -19,8 +19,8 @@ pub struct GpuBackend {
 }
 
 impl GpuBackend {
-    /// A backend; without `ptxas`, objects have PTX only, which the driver translates when the model is opened; without LLVM, they have
-    /// MLIR only.
+    /// A backend; without `ptxas`, objects have PTX only, which the driver translates when the
+    /// model is opened; without LLVM, they have MLIR only.
     pub fn new(llvm: Llvm, ptxas: Option<Ptxas>) -> GpuBackend {
         GpuBackend { llvm, ptxas, idle: Mutex::default(), warnings: Mutex::default() }
     }
@@ -39,7 +39,13 @@ impl GpuBackend {
         self.translate(kernel, &source, arch, stage)
     }
 
-    fn translate(&self, kernel: &Kernel, source: &Source, arch: &GpuArch, stage: Stage) -> Result<String, CodegenError> {
+    fn translate(
+        &self,
+        kernel: &Kernel,
+        source: &Source,
+        arch: &GpuArch,
+        stage: Stage,
+    ) -> Result<String, CodegenError> {
         let idle = lock(&self.idle).pop();
         let mut worker = idle.unwrap_or_else(|| Worker::new(&self.llvm));
         let result = worker.lower(&source.mlir, arch.processor, arch.ptx_for(kernel), stage);

@@ -1,4 +1,5 @@
-//! What codes and scales stand for, number by number, from their [`Encoding`] alone: the generic path of products, and embedding tables.
+//! What codes and scales stand for, number by number, from their [`Encoding`] alone: the generic
+//! path of products, and embedding tables.
 
 use crate::mlir::{BF16, Builder, Cmp, F16, F32, I8, I32, V};
 use llmcc_ir::quant::{Code, Encoding, ScaleKind};
@@ -26,7 +27,8 @@ pub fn number(b: &mut Builder, encoding: &Encoding, code: V) -> V {
     }
 }
 
-/// Halves of what is left of the table are chosen by one bit of the code after the other, the highest last.
+/// Halves of what is left of the table are chosen by one bit of the code after the other, the
+/// highest last.
 fn look_up(b: &mut Builder, code: V, bits: u32, values: &[u32]) -> V {
     let mut left: Vec<V> = values.iter().map(|v| b.f32(f32::from_bits(*v))).collect();
     for bit in 0..bits {
@@ -42,7 +44,8 @@ pub fn e4m3_bias(b: &mut Builder) -> V {
     b.f32(f32::from_bits((127 + 120) << 23))
 }
 
-/// The e4m3 number in byte `i` of a word: exponent and mantissa where f32 has its own, times [`e4m3_bias`].
+/// The e4m3 number in byte `i` of a word: exponent and mantissa where f32 has its own, times
+/// [`e4m3_bias`].
 pub fn e4m3(b: &mut Builder, word: V, i: i64, bias: V) -> V {
     let x = b.shlc(word, 24 - 8 * i);
     let (sign, magnitude) = (b.andc(x, 1 << 31), b.shrc(x, 4));
@@ -85,7 +88,8 @@ pub fn factor(b: &mut Builder, kind: ScaleKind, load: impl FnOnce(&mut Builder, 
     }
 }
 
-/// The value of a number: times its scale, and the minimum added. Where the product is exact, that rounds once with or without a fused multiply-add.
+/// The value of a number: times its scale, and the minimum added. Where the product is exact, that
+/// rounds once with or without a fused multiply-add.
 pub fn value(b: &mut Builder, encoding: &Encoding, number: V, scale: V, min: Option<V>) -> V {
     match min {
         None => b.fmul(number, scale),

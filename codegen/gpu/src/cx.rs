@@ -1,4 +1,5 @@
-//! What every emitter needs to know of the kernel at hand, and the step's data as its code sees them.
+//! What every emitter needs to know of the kernel at hand, and the step's data as its code sees
+//! them.
 
 use crate::mlir::{Access, Builder, Cmp, I32, I64, V};
 use llmcc_abi::GpuCtx;
@@ -46,7 +47,12 @@ impl<'k> Cx<'k> {
     }
 
     /// Emits the kernel's function, and its skeleton: see [`Builder::kernel`].
-    pub fn function(&self, threads: u32, min_blocks: u32, body: impl FnOnce(&mut Builder, Args<'_>)) -> (String, Program) {
+    pub fn function(
+        &self,
+        threads: u32,
+        min_blocks: u32,
+        body: impl FnOnce(&mut Builder, Args<'_>),
+    ) -> (String, Program) {
         let written = self.kernel.written();
         let of = |(p, param): (ParamId, &Param)| match param.kind {
             _ if written.contains(&p) => Access::Write,
@@ -100,7 +106,8 @@ impl<'k> Cx<'k> {
 
     /// Number of rows of the step, `T` or `R` (`i32`).
     pub fn row_count(&self, b: &mut Builder, a: Args<'_>) -> V {
-        let field = if self.kernel.rows == Dim::Tokens { offset_of!(GpuCtx, n_tokens) } else { offset_of!(GpuCtx, n_rows) };
+        let field =
+            if self.kernel.rows == Dim::Tokens { offset_of!(GpuCtx, n_tokens) } else { offset_of!(GpuCtx, n_rows) };
         let m = a.number(b, field);
         b.assume(m, &[1, 70]);
         m
@@ -163,7 +170,8 @@ impl Args<'_> {
         b.at(tables, offset)
     }
 
-    /// Address of page `number` (in its sequence) of the sequence of token `row`, in the pool `kv` of pages of `page_bytes`.
+    /// Address of page `number` (in its sequence) of the sequence of token `row`, in the pool `kv`
+    /// of pages of `page_bytes`.
     pub fn page(&self, b: &mut Builder, kv: V, page_bytes: usize, row: V, number: V) -> V {
         let seq = self.seq(b, row);
         let stride = self.number(b, offset_of!(GpuCtx, block_stride));
@@ -181,7 +189,8 @@ pub fn row_stride(cols: usize, elem: RowElem) -> usize {
     llmcc_ir::plan::row_bytes(cols, elem)
 }
 
-/// Runs `body` for `i` in `first..n` in steps of the block's threads, for this thread's `i`s: a block shares out `n` items.
+/// Runs `body` for `i` in `first..n` in steps of the block's threads, for this thread's `i`s: a
+/// block shares out `n` items.
 pub fn share_out(b: &mut Builder, n: V, threads: u32, body: impl FnOnce(&mut Builder, V)) {
     let tid = b.sreg("tid.x");
     b.for_range(tid, n, i64::from(threads), body);

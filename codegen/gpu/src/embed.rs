@@ -1,7 +1,7 @@
 //! Embedding: rows of a table in fragment order by token id.
 //!
-//! A block per token; a thread takes four adjacent columns at a time, which lie together (or in two places) in one lane's part of a tile, see
-//! [`llmcc_abi::layout`].
+//! A block per token; a thread takes four adjacent columns at a time, which lie together (or in two
+//! places) in one lane's part of a tile, see [`llmcc_abi::layout`].
 
 use crate::cx::{Args, Cx, share_out, when_below};
 use crate::mlir::{Builder, Cmp, Elem, I16, I32, I64, V};
@@ -222,7 +222,8 @@ impl Entry {
         (scale, min)
     }
 
-    /// Where the scale of columns `4·quad..4·quad + 4` is, of those that begin at byte `first` of the block.
+    /// Where the scale of columns `4·quad..4·quad + 4` is, of those that begin at byte `first` of
+    /// the block.
     fn factor_at(&self, b: &mut Builder, of: Scale, quad: V, first: usize) -> V {
         let index = match of.per {
             Per::Group(group) => {

@@ -1,7 +1,9 @@
 //! From a tile of accumulators to what is stored: the same for pointwise kernels and all products.
 //!
-//! The threads of a block share out the elements of a tile, in pieces of up to four columns, neighbours in a row to neighbouring threads. Normalized subexpressions and int8 cache entries need something of a whole
-//! run of columns first: each gets a pass that writes its values to shared memory, and one in which a warp per run reduces them.
+//! The threads of a block share out the elements of a tile, in pieces of up to four columns,
+//! neighbours in a row to neighbouring threads. Normalized subexpressions and int8 cache entries
+//! need something of a whole run of columns first: each gets a pass that writes its values to
+//! shared memory, and one in which a warp per run reduces them.
 
 use crate::cx::{Args, Cx, share_out};
 use crate::expr::{Env, Normalized, SharedTile, normalized, piece_of};
@@ -67,7 +69,8 @@ fn piece_width(cx: &Cx<'_>, s: &Segment, tile: &Tile<'_>) -> usize {
     piece::widest(cut, columns.into_iter().chain([s.n, tile.max_cols]))
 }
 
-/// Computes and stores a tile. All threads of the block take part; the accumulators are visible to all (a barrier has passed).
+/// Computes and stores a tile. All threads of the block take part; the accumulators are visible to
+/// all (a barrier has passed).
 ///
 /// # Errors
 /// Operands of the wrong kind.
@@ -151,7 +154,8 @@ fn materialize(b: &mut Builder, env: &Env<'_>, x: &Expr, to: SharedTile, tile: &
     Ok(())
 }
 
-/// For each run of `width` columns: folds its values with `step` from 0, lanes apart, joins the lanes with `join`, stores `finish` of the result.
+/// For each run of `width` columns: folds its values with `step` from 0, lanes apart, joins the
+/// lanes with `join`, stores `finish` of the result.
 fn reduce_runs(
     b: &mut Builder,
     tile: &Tile<'_>,
@@ -189,7 +193,14 @@ fn reduce_runs(
     b.barrier();
 }
 
-fn store_rows(b: &mut Builder, env: &Env<'_>, e: &Expr, tile: &Tile<'_>, param: ParamId, start: usize) -> Result<(), CodegenError> {
+fn store_rows(
+    b: &mut Builder,
+    env: &Env<'_>,
+    e: &Expr,
+    tile: &Tile<'_>,
+    param: ParamId,
+    start: usize,
+) -> Result<(), CodegenError> {
     let (cols, elem) = env.cx.rows(param)?;
     let storage = piece::float_storage(env.cx, elem)?;
     let base = env.args.operand(param);
@@ -283,7 +294,15 @@ impl Cache<'_> {
     }
 }
 
-fn store_kv(b: &mut Builder, env: &Env<'_>, e: &Expr, tile: &Tile<'_>, param: ParamId, key: bool, spare: V) -> Result<(), CodegenError> {
+fn store_kv(
+    b: &mut Builder,
+    env: &Env<'_>,
+    e: &Expr,
+    tile: &Tile<'_>,
+    param: ParamId,
+    key: bool,
+    spare: V,
+) -> Result<(), CodegenError> {
     let kv = env.cx.kv(param)?;
     let page = layout::page(kv.kv_heads, kv.head_dim, kv.dtype.bytes());
     let cache = Cache { kv, page, pool: env.args.operand(param), key, env };
@@ -301,8 +320,15 @@ fn store_kv(b: &mut Builder, env: &Env<'_>, e: &Expr, tile: &Tile<'_>, param: Pa
     })
 }
 
-/// int8: codes and a scale per head, from the largest magnitude of the head's values, which are kept in shared memory.
-fn store_kv_int8(b: &mut Builder, cache: &Cache<'_>, e: &Expr, tile: &Tile<'_>, mut spare: V) -> Result<(), CodegenError> {
+/// int8: codes and a scale per head, from the largest magnitude of the head's values, which are
+/// kept in shared memory.
+fn store_kv_int8(
+    b: &mut Builder,
+    cache: &Cache<'_>,
+    e: &Expr,
+    tile: &Tile<'_>,
+    mut spare: V,
+) -> Result<(), CodegenError> {
     let (env, d) = (cache.env, cache.kv.head_dim);
     let (values, scales) = carve(b, &mut spare, tile, d, env.normalized.len());
     materialize(b, env, e, values, tile)?;

@@ -1,7 +1,9 @@
 //! Expression trees: the values of a piece of adjacent columns of one row.
 //!
-//! Every operation rounds to f32 by itself, as the evaluator and the CPU do. Accumulators come from a tile in shared memory, so any column of the
-//! tile can be read: RoPE reads the partner columns, a normalized value multiplies by the factor of its run, computed in a pass of its own (`epilogue.rs`).
+//! Every operation rounds to f32 by itself, as the evaluator and the CPU do. Accumulators come from
+//! a tile in shared memory, so any column of the tile can be read: RoPE reads the partner columns,
+//! a normalized value multiplies by the factor of its run, computed in a pass of its own
+//! (`epilogue.rs`).
 
 use crate::cx::{Args, Cx};
 use crate::mlir::{Builder, Cmp, Elem, F32, I64, V};
@@ -12,8 +14,8 @@ use llmcc_ir::graph::{BinaryOp, UnaryOp};
 use llmcc_ir::kernel::{Expr, Norm, ParamId, RowElem};
 use llmcc_ir::quant::BLOCK;
 
-/// An f32 tile in shared memory: element `(row, col)` at `base + 4·(row·stride + col)`. `base` is a multiple of 16; where `stride` is a multiple of 4, pieces
-/// of four columns are loaded at once.
+/// An f32 tile in shared memory: element `(row, col)` at `base + 4·(row·stride + col)`. `base` is a
+/// multiple of 16; where `stride` is a multiple of 4, pieces of four columns are loaded at once.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedTile {
     /// First element.
@@ -44,7 +46,8 @@ impl InputScales {
     }
 }
 
-/// Scales of the rows of a matrix in fragment order that has one each: they are at the start of its blocks.
+/// Scales of the rows of a matrix in fragment order that has one each: they are at the start of its
+/// blocks.
 #[derive(Clone, Copy, Debug)]
 pub struct RowScales {
     /// The matrix.
@@ -75,7 +78,8 @@ impl SharedTile {
     }
 }
 
-/// A normalized subexpression, evaluated in an earlier pass: its argument's values and the factor of each run.
+/// A normalized subexpression, evaluated in an earlier pass: its argument's values and the factor
+/// of each run.
 #[derive(Clone, Copy, Debug)]
 pub struct Normalized {
     /// Values of the argument.
@@ -106,7 +110,8 @@ pub struct Env<'a> {
     pub normalized: Vec<(Expr, Normalized)>,
 }
 
-/// The widest piece (1, 2 or 4 columns) in which an expression can be evaluated: runs, halves of heads, vectors and rows are cut in whole pieces.
+/// The widest piece (1, 2 or 4 columns) in which an expression can be evaluated: runs, halves of
+/// heads, vectors and rows are cut in whole pieces.
 pub fn piece_of(cx: &Cx<'_>, e: &Expr, acc: &[SharedTile], most: usize) -> usize {
     let mut columns: Vec<usize> = acc.iter().map(|t| t.stride).collect();
     e.visit(&mut |e| match e {
@@ -114,7 +119,9 @@ pub fn piece_of(cx: &Cx<'_>, e: &Expr, acc: &[SharedTile], most: usize) -> usize
         Expr::Rows { param, start } => columns.extend([*start, cx.rows(*param).map_or(1, |(cols, _)| cols)]),
         Expr::Vector(param) => columns.push(cx.vector(*param).unwrap_or(1)),
         Expr::Normalize(norm, _) => columns.push(norm.width),
-        Expr::Rope { head_dim, table, .. } => columns.extend([*head_dim, cx.rows(*table).map_or(1, |(rotary, _)| rotary / 2)]),
+        Expr::Rope { head_dim, table, .. } => {
+            columns.extend([*head_dim, cx.rows(*table).map_or(1, |(rotary, _)| rotary / 2)])
+        }
     });
     piece::widest(most, columns)
 }
@@ -143,14 +150,16 @@ pub fn normalized(e: &Expr) -> Vec<(Norm, &Expr, &Expr)> {
 }
 
 impl Env<'_> {
-    /// The values of `e` at row `row` and columns `col..col + width` of the tile (both `i32`, inside the step and the segment; `col` a multiple of the width).
+    /// The values of `e` at row `row` and columns `col..col + width` of the tile (both `i32`,
+    /// inside the step and the segment; `col` a multiple of the width).
     ///
     /// # Errors
     /// Operands of the wrong kind.
     pub fn values(&self, b: &mut Builder, e: &Expr, row: V, col: V) -> Result<Vec<V>, CodegenError> {
         Ok(match e {
             Expr::Acc(lane) => {
-                let tile = self.acc.get(*lane).ok_or_else(|| self.cx.error(format!("there is no accumulator {lane}")))?;
+                let tile =
+                    self.acc.get(*lane).ok_or_else(|| self.cx.error(format!("there is no accumulator {lane}")))?;
                 let p = tile.at(b, row, col);
                 let mut x = piece::load(b, p, Elem::F32, self.width);
                 if let Some(scale) = tile.row_scale {
@@ -189,7 +198,14 @@ impl Env<'_> {
     }
 
     /// Elements of a matrix of rows, converted to f32.
-    fn rows_values(&self, b: &mut Builder, param: ParamId, start: usize, row: V, col: V) -> Result<Vec<V>, CodegenError> {
+    fn rows_values(
+        &self,
+        b: &mut Builder,
+        param: ParamId,
+        start: usize,
+        row: V,
+        col: V,
+    ) -> Result<Vec<V>, CodegenError> {
         let (cols, elem) = self.cx.rows(param)?;
         let storage = piece::float_storage(self.cx, elem)?;
         let row = b.add(self.row0, row);
@@ -210,7 +226,14 @@ impl Env<'_> {
     }
 
     /// `x` rotated: column `j` of a head pairs with `j ± half`.
-    fn rope(&self, b: &mut Builder, head_dim: usize, table: ParamId, x: &Expr, (row, col): (V, V)) -> Result<Vec<V>, CodegenError> {
+    fn rope(
+        &self,
+        b: &mut Builder,
+        head_dim: usize,
+        table: ParamId,
+        x: &Expr,
+        (row, col): (V, V),
+    ) -> Result<Vec<V>, CodegenError> {
         let (rotary, elem) = self.cx.rows(table)?;
         if elem != RowElem::F32 {
             return Err(self.cx.error("a RoPE table that is not f32"));
@@ -223,7 +246,8 @@ impl Env<'_> {
         let (up, down) = (b.i32(half), b.i32(-half));
         let step = b.select(low, up, down);
         let partner_col = b.add(col, step);
-        // Columns beyond the rotary part are left alone; they have no partner, so they read themselves.
+        // Columns beyond the rotary part are left alone; they have no partner, so they read
+        // themselves.
         let rotated = b.cmpc(Cmp::Slt, j, rotary as i64);
         let partner_col = b.select(rotated, partner_col, col);
         let partner = self.values(b, x, row, partner_col)?;
@@ -271,7 +295,8 @@ fn tanh(b: &mut Builder, x: V) -> V {
     let s = sigmoid(b, x2);
     let (two, minus_one) = (b.f32(2.0), b.f32(-1.0));
     let far = b.fma(s, two, minus_one);
-    // x − x³/3 + 2x⁵/15 − 17x⁷/315 + 62x⁹/2835: the next term is below 1e-8 relative for |x| < 0.25.
+    // x − x³/3 + 2x⁵/15 − 17x⁷/315 + 62x⁹/2835: the next term is below 1e-8 relative for |x| <
+    // 0.25.
     let sq = b.fmul(x, x);
     let (c9, c7, c5, c3) = (b.f32(62.0 / 2835.0), b.f32(-17.0 / 315.0), b.f32(2.0 / 15.0), b.f32(-1.0 / 3.0));
     let p = b.fma(c9, sq, c7);

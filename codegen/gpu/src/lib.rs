@@ -1,17 +1,21 @@
 //! The GPU backend: from kernels to MLIR text, PTX and cubins.
 //!
-//! An emitter per kernel family writes MLIR ([`mlir::Builder`]) in plain Rust, without LLVM. With the cargo feature `llvm`, [`llvm`] lowers that text
-//! to PTX (MLIR's passes, LLVM's NVPTX backend). Text in between is what allows snapshots without LLVM, and LLVM in a process of its own:
-//! a fatal error inside LLVM ends the process it is in.
+//! An emitter per kernel family writes MLIR ([`mlir::Builder`]) in plain Rust, without LLVM. With
+//! the cargo feature `llvm`, [`llvm`] lowers that text to PTX (MLIR's passes, LLVM's NVPTX
+//! backend). Text in between is what allows snapshots without LLVM, and LLVM in a process of its
+//! own: a fatal error inside LLVM ends the process it is in.
 //!
 //! # What a kernel sees
 //!
-//! `.entry NAME(operand0, ..., ctx, workspace)`, all device addresses; `ctx` is an [`llmcc_abi::GpuCtx`]. Nothing in it changes from step to step, so launches
-//! can be captured once in a CUDA graph; the numbers of tokens and rows are read from `ctx`, and blocks beyond them return.
+//! `.entry NAME(operand0, ..., ctx, workspace)`, all device addresses; `ctx` is an
+//! [`llmcc_abi::GpuCtx`]. Nothing in it changes from step to step, so launches can be captured once
+//! in a CUDA graph; the numbers of tokens and rows are read from `ctx`, and blocks beyond them
+//! return.
 //!
 //! # Adding a kernel
 //!
-//! A file with `pub fn emit(cx: &Cx<'_>, body) -> Result<Source, CodegenError>` and a line in [`emit`].
+//! A file with `pub fn emit(cx: &Cx<'_>, body) -> Result<Source, CodegenError>` and a line in
+//! [`emit`].
 
 pub mod assembler;
 mod attention;
@@ -65,10 +69,12 @@ pub struct Source {
     pub generic: Option<&'static str>,
 }
 
-/// Writes a verified kernel as MLIR. What it does to shared memory and barriers is recorded meanwhile and, in builds with debug assertions, verified for a step of many rows.
+/// Writes a verified kernel as MLIR. What it does to shared memory and barriers is recorded
+/// meanwhile and, in builds with debug assertions, verified for a step of many rows.
 ///
 /// # Errors
-/// [`CodegenError::Unsupported`] for what this backend does not do, and for a skeleton that is not in order: a bug of an emitter.
+/// [`CodegenError::Unsupported`] for what this backend does not do, and for a skeleton that is not
+/// in order: a bug of an emitter.
 pub fn emit(kernel: &Kernel, target: &TargetSpec) -> Result<Source, CodegenError> {
     let cx = Cx::new(kernel, target)?;
     let source = written(&cx)?;
@@ -93,7 +99,8 @@ fn written(cx: &Cx<'_>) -> Result<Source, CodegenError> {
     }
 }
 
-/// First bytes of a kernel's workspace, where [`Source::scratch`] is not 0: counters of blocks, zero between launches. What follows holds anything.
+/// First bytes of a kernel's workspace, where [`Source::scratch`] is not 0: counters of blocks,
+/// zero between launches. What follows holds anything.
 pub const COUNTER_BYTES: usize = 16 << 10;
 
 /// Most shared memory that a block may have.

@@ -1,6 +1,8 @@
-//! From MLIR text to PTX: MLIR's conversions (melior), LLVM's optimizer and NVPTX backend (inkwell).
+//! From MLIR text to PTX: MLIR's conversions (melior), LLVM's optimizer and NVPTX backend
+//! (inkwell).
 //!
-//! A fatal error inside LLVM ends the process it happens in; [`crate::worker`] therefore runs this in child processes.
+//! A fatal error inside LLVM ends the process it happens in; [`crate::worker`] therefore runs this
+//! in child processes.
 
 pub use crate::worker::Stage;
 use inkwell::OptimizationLevel;
@@ -15,7 +17,9 @@ use melior::dialect::DialectRegistry;
 use melior::ir::operation::OperationLike;
 use melior::ir::{BlockLike, Module};
 use melior::pass::PassManager;
-use melior::utility::{parse_pass_pipeline, register_all_dialects, register_all_llvm_translations, register_all_passes};
+use melior::utility::{
+    parse_pass_pipeline, register_all_dialects, register_all_llvm_translations, register_all_passes,
+};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Once;
@@ -64,7 +68,8 @@ impl Compiler {
         Compiler { context, diagnostics }
     }
 
-    /// Lowers one module, which contains one `gpu.module`, for processor `chip` (`sm_90a`) with LLVM's `features` (`+ptx80`).
+    /// Lowers one module, which contains one `gpu.module`, for processor `chip` (`sm_90a`) with
+    /// LLVM's `features` (`+ptx80`).
     ///
     /// # Errors
     /// What MLIR or LLVM says.
@@ -72,7 +77,8 @@ impl Compiler {
         self.diagnostics.borrow_mut().clear();
         let mut module = Module::parse(&self.context, mlir).ok_or_else(|| self.failed("MLIR does not parse"))?;
         let passes = PassManager::new(&self.context);
-        parse_pass_pipeline(passes.as_operation_pass_manager(), PIPELINE).map_err(|e| format!("the pass pipeline: {e}"))?;
+        parse_pass_pipeline(passes.as_operation_pass_manager(), PIPELINE)
+            .map_err(|e| format!("the pass pipeline: {e}"))?;
         passes.run(&mut module).map_err(|_| self.failed("MLIR passes failed"))?;
         if stage == Stage::Lowered {
             return Ok(module.as_operation().to_string());
@@ -98,7 +104,8 @@ impl Compiler {
         let mut op = module.body().first_operation();
         while let Some(o) = op {
             if o.name().as_string_ref().as_str() == Ok("gpu.module") {
-                // SAFETY: the operation is alive; the module that comes back belongs to `context`, whose type differs between the two bindings only by name.
+                // SAFETY: the operation is alive; the module that comes back belongs to `context`,
+                // whose type differs between the two bindings only by name.
                 let raw = unsafe { mlir_sys::mlirTranslateModuleToLLVMIR(o.to_raw(), context.raw().cast()) };
                 if raw.is_null() {
                     return Err(self.failed("translation to LLVM IR failed"));
@@ -120,7 +127,8 @@ pub fn lower(mlir: &str, chip: &str, features: &str, stage: Stage) -> Result<Str
     Compiler::new().lower(mlir, chip, features, stage)
 }
 
-/// MLIR does not mark inline assembly that threads of a warp execute together; without the mark LLVM may move it into a branch.
+/// MLIR does not mark inline assembly that threads of a warp execute together; without the mark
+/// LLVM may move it into a branch.
 fn mark_convergent<'l>(module: &LlvmModule<'l>, context: &'l LlvmContext) {
     let kind = Attribute::get_named_enum_kind_id("convergent");
     let instructions = module.get_functions().flat_map(|f| f.get_basic_block_iter()).flat_map(|b| b.get_instructions());
@@ -130,7 +138,10 @@ fn mark_convergent<'l>(module: &LlvmModule<'l>, context: &'l LlvmContext) {
             continue;
         }
         let text = instruction.to_string();
-        if [".sync", "wgmma", "bar.", "barrier", "mbarrier", "fence", "setmaxnreg", "elect"].iter().any(|w| text.contains(w)) {
+        if [".sync", "wgmma", "bar.", "barrier", "mbarrier", "fence", "setmaxnreg", "elect"]
+            .iter()
+            .any(|w| text.contains(w))
+        {
             call.add_attribute(AttributeLoc::Function, context.create_enum_attribute(kind, 0));
         }
     }
@@ -140,7 +151,14 @@ fn machine(chip: &str, features: &str) -> Result<TargetMachine, String> {
     let triple = TargetTriple::create("nvptx64-nvidia-cuda");
     let target = Target::from_triple(&triple).map_err(|e| e.to_string())?;
     target
-        .create_target_machine(&triple, chip, features, OptimizationLevel::Aggressive, RelocMode::PIC, CodeModel::Default)
+        .create_target_machine(
+            &triple,
+            chip,
+            features,
+            OptimizationLevel::Aggressive,
+            RelocMode::PIC,
+            CodeModel::Default,
+        )
         .ok_or_else(|| format!("LLVM has no processor {chip} with {features}"))
 }
 
@@ -154,7 +172,8 @@ fn optimize(module: &LlvmModule<'_>, machine: &TargetMachine) -> Result<(), Stri
 }
 
 fn ptx(module: &LlvmModule<'_>, machine: &TargetMachine) -> Result<String, String> {
-    let buffer = machine.write_to_memory_buffer(module, FileType::Assembly).map_err(|e| format!("LLVM's PTX backend: {e}"))?;
+    let buffer =
+        machine.write_to_memory_buffer(module, FileType::Assembly).map_err(|e| format!("LLVM's PTX backend: {e}"))?;
     let bytes = buffer.as_slice();
     let bytes = bytes.strip_suffix(&[0]).unwrap_or(bytes);
     String::from_utf8(bytes.to_vec()).map_err(|e| format!("LLVM's PTX backend: {e}"))

@@ -1,13 +1,16 @@
 //! The PTX of several kernels as one module, which `ptxas` and the driver take as a whole.
 //!
-//! LLVM writes a module for each kernel: its own `.version`, `.target` and `.address_size`, the dynamic shared memory, and whatever constants or functions the entry
-//! needs. One module has each directive once, dynamic shared memory once (at the largest alignment that any kernel asks for), and every other
-//! name once: entries keep theirs, what belongs to a kernel alone takes the name of its entry in front.
+//! LLVM writes a module for each kernel: its own `.version`, `.target` and `.address_size`, the
+//! dynamic shared memory, and whatever constants or functions the entry needs. One module has each
+//! directive once, dynamic shared memory once (at the largest alignment that any kernel asks for),
+//! and every other name once: entries keep theirs, what belongs to a kernel alone takes the name of
+//! its entry in front.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-/// One module of the PTX of several kernels, given as `(name, text)`, in their order; the names stand in comments.
+/// One module of the PTX of several kernels, given as `(name, text)`, in their order; the names
+/// stand in comments.
 ///
 /// # Errors
 /// Texts for different processors, or what is no PTX module.
@@ -43,7 +46,9 @@ impl Joined {
                 [".version", number] => self.version = self.version.max(version(number)?),
                 [".target", ..] if self.target.is_empty() => self.target = words[1..].concat(),
                 [".target", ..] if self.target == words[1..].concat() => {}
-                [".target", ..] => return Err(format!("it is for {}, others are for {}", words[1..].concat(), self.target)),
+                [".target", ..] => {
+                    return Err(format!("it is for {}, others are for {}", words[1..].concat(), self.target));
+                }
                 [".address_size", "64"] => {}
                 [".extern", ".shared", ".align", align, ..] => self.share(s, align)?,
                 _ => {
@@ -84,7 +89,8 @@ impl Joined {
     }
 
     fn text(&self) -> String {
-        let mut out = format!(".version {}.{}\n.target {}\n.address_size 64\n", self.version.0, self.version.1, self.target);
+        let mut out =
+            format!(".version {}.{}\n.target {}\n.address_size 64\n", self.version.0, self.version.1, self.target);
         for (align, rest) in self.shared.values() {
             let _ = write!(out, "\n.extern .shared .align {align} {rest}\n");
         }
@@ -97,9 +103,13 @@ fn version(number: &str) -> Result<(u32, u32), String> {
     parts.ok_or_else(|| format!("`{number}` is no version"))
 }
 
-/// The name that a statement of a module defines; `None` for directives and for what is declared elsewhere.
+/// The name that a statement of a module defines; `None` for directives and for what is declared
+/// elsewhere.
 fn defined(statement: &str) -> Option<&str> {
-    if ["version", "target", "address_size", "extern"].iter().any(|d| statement.strip_prefix('.').is_some_and(|s| s.starts_with(d))) {
+    if ["version", "target", "address_size", "extern"]
+        .iter()
+        .any(|d| statement.strip_prefix('.').is_some_and(|s| s.starts_with(d)))
+    {
         return None;
     }
     if is_code(statement) {
@@ -132,7 +142,8 @@ fn statements(text: &str) -> Result<Vec<&str>, String> {
             rest = after.split_once('\n').map_or("", |(_, r)| r).trim_start();
             continue;
         }
-        let end = end(rest).ok_or_else(|| format!("a statement without an end: `{}`", rest.lines().next().unwrap_or_default()))?;
+        let end = end(rest)
+            .ok_or_else(|| format!("a statement without an end: `{}`", rest.lines().next().unwrap_or_default()))?;
         out.push(rest[..end].trim_end());
         rest = rest[end..].trim_start();
     }
@@ -199,12 +210,18 @@ mod tests {
         let joined = join(&[("m.a", &a), ("m.b", &b), ("m.b again", &b)]).unwrap();
         let count = |what: &str| joined.matches(what).count();
         assert!(joined.starts_with(".version 8.4\n.target sm_90a\n.address_size 64\n"), "{joined}");
-        assert_eq!((count(".version"), count(".target"), count(".address_size"), count(".extern .shared")), (1, 1, 1, 1), "{joined}");
+        assert_eq!(
+            (count(".version"), count(".target"), count(".address_size"), count(".extern .shared")),
+            (1, 1, 1, 1),
+            "{joined}"
+        );
         assert!(joined.contains(".extern .shared .align 1024 .b8 shared[];"), "{joined}");
         for name in ["k_a_table[2]", "k_b_table[2]", "k_b_table_2[2]", ".entry k_a(", ".entry k_b(", ".entry k_b_2("] {
             assert_eq!(count(name), 1, "{name}: {joined}");
         }
-        for used in ["%rd1, k_a_table;", "%rd1, k_b_table_2;", "call (r), k_a_help, (x);", "[k_a_param_0]", "// m.b again\n"] {
+        for used in
+            ["%rd1, k_a_table;", "%rd1, k_b_table_2;", "call (r), k_a_help, (x);", "[k_a_param_0]", "// m.b again\n"]
+        {
             assert!(joined.contains(used), "{used}: {joined}");
         }
         assert_eq!(count("mov.u64 %rd2, shared;"), 3, "{joined}");

@@ -6,7 +6,8 @@ use llmcc_codegen::CodegenError;
 use llmcc_ir::kernel::RowElem;
 use llmcc_ir::quant::Float;
 
-/// The type in memory of an element of a matrix of rows; int8 rows, which GPUs do not use, and fp8 rows, which only products read, have none.
+/// The type in memory of an element of a matrix of rows; int8 rows, which GPUs do not use, and fp8
+/// rows, which only products read, have none.
 pub fn storage(elem: RowElem) -> Option<Elem> {
     match elem.float() {
         Some(Float::F32) => Some(Elem::F32),
@@ -21,7 +22,8 @@ pub fn storage(elem: RowElem) -> Option<Elem> {
 /// # Errors
 /// int8 rows.
 pub fn float_storage(cx: &crate::cx::Cx<'_>, elem: RowElem) -> Result<Elem, CodegenError> {
-    storage(elem).ok_or_else(|| cx.error("int8 rows are not used on GPUs, and fp8 rows only by row-wise kernels and products"))
+    storage(elem)
+        .ok_or_else(|| cx.error("int8 rows are not used on GPUs, and fp8 rows only by row-wise kernels and products"))
 }
 
 /// Address of row `row` (`i32`) of a matrix of rows at `base`.
@@ -68,5 +70,7 @@ fn round(b: &mut Builder, v: V, elem: Elem) -> V {
 
 /// The widest piece, of at most `most` columns, in which all these numbers of columns can be cut.
 pub fn widest(most: usize, columns: impl IntoIterator<Item = usize>) -> usize {
-    columns.into_iter().fold(most, |step, n| if n.is_multiple_of(step) { step } else { 1 << n.trailing_zeros().min(step.trailing_zeros()) })
+    columns.into_iter().fold(most, |step, n| {
+        if n.is_multiple_of(step) { step } else { 1 << n.trailing_zeros().min(step.trailing_zeros()) }
+    })
 }

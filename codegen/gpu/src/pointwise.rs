@@ -1,4 +1,5 @@
-//! Elementwise kernels that no other kernel absorbed: a block per row, segments one after the other.
+//! Elementwise kernels that no other kernel absorbed: a block per row, segments one after the
+//! other.
 
 use crate::cx::{Cx, when_below};
 use crate::epilogue::{self, Tile};
@@ -25,7 +26,8 @@ pub fn emit(cx: &Cx<'_>, body: &Pointwise) -> Result<Source, CodegenError> {
             for s in &body.segments {
                 let (rows, col0, cols) = (b.i32(1), b.i32(0), b.i32(s.n as i64));
                 let spare = b.shared();
-                let tile = Tile { acc: &[], row0, rows, max_rows: 1, col0, cols, max_cols: s.n, spare, threads: THREADS };
+                let tile =
+                    Tile { acc: &[], row0, rows, max_rows: 1, col0, cols, max_cols: s.n, spare, threads: THREADS };
                 if let Err(e) = epilogue::run(cx, b, args, s, &tile) {
                     result = Err(e);
                 }

@@ -1,8 +1,10 @@
-//! Rings of stages in shared memory between warps that bring and warps that multiply: their turns, and the `mbarrier`s that guard them.
+//! Rings of stages in shared memory between warps that bring and warps that multiply: their turns,
+//! and the `mbarrier`s that guard them.
 
 use crate::mlir::{Builder, Cmp, Mbarrier, V};
 
-/// The `mbarrier`s of a ring: of each event (something is there, something is free again) one for every stage, 8 bytes each, event by event.
+/// The `mbarrier`s of a ring: of each event (something is there, something is free again) one for
+/// every stage, 8 bytes each, event by event.
 #[derive(Clone, Copy, Debug)]
 pub struct Ring {
     /// Where in shared memory, a multiple of 8.
@@ -28,7 +30,8 @@ impl Ring {
     }
 }
 
-/// Initializes the `mbarrier`s of rings, of which each event, by its name, awaits so many arrivals in every stage: by one thread, and all threads of the block wait for it.
+/// Initializes the `mbarrier`s of rings, of which each event, by its name, awaits so many arrivals
+/// in every stage: by one thread, and all threads of the block wait for it.
 pub fn initialize(b: &mut Builder, rings: &[(Ring, &[(&str, i64)])]) {
     for (ring, events) in rings {
         for (event, (name, arrivals)) in events.iter().enumerate() {

@@ -1,7 +1,8 @@
 //! RoPE tables: cosines and sines of `f32(position · frequency)`.
 //!
-//! In f64, rounded once: the angle is reduced by multiples of π/2 given to 106 bits, and Taylor polynomials on ±π/4 end below 2⁻⁴⁸. A table has few
-//! elements, so that the slow f64 units of small GPUs do not matter.
+//! In f64, rounded once: the angle is reduced by multiples of π/2 given to 106 bits, and Taylor
+//! polynomials on ±π/4 end below 2⁻⁴⁸. A table has few elements, so that the slow f64 units of
+//! small GPUs do not matter.
 
 use crate::cx::{Cx, share_out, when_below};
 use crate::mlir::{Builder, Cmp, Elem, F32, F64, I32, I64, V};
@@ -64,9 +65,11 @@ const HALF_PI: [f64; 2] = [std::f64::consts::FRAC_PI_2, 6.123_233_995_736_766e-1
 /// 1.5·2⁵²: adding it rounds to an integer, which is then in the low bits.
 const ROUND: f64 = 6_755_399_441_055_744.0;
 /// Coefficients of `sin x = x + x³·p(x²)`, highest first.
-const SIN: [f64; 6] = [1.0 / 6_227_020_800.0, -1.0 / 39_916_800.0, 1.0 / 362_880.0, -1.0 / 5040.0, 1.0 / 120.0, -1.0 / 6.0];
+const SIN: [f64; 6] =
+    [1.0 / 6_227_020_800.0, -1.0 / 39_916_800.0, 1.0 / 362_880.0, -1.0 / 5040.0, 1.0 / 120.0, -1.0 / 6.0];
 /// Coefficients of `cos x = 1 + x²·p(x²)`, highest first.
-const COS: [f64; 7] = [-1.0 / 87_178_291_200.0, 1.0 / 479_001_600.0, -1.0 / 3_628_800.0, 1.0 / 40_320.0, -1.0 / 720.0, 1.0 / 24.0, -0.5];
+const COS: [f64; 7] =
+    [-1.0 / 87_178_291_200.0, 1.0 / 479_001_600.0, -1.0 / 3_628_800.0, 1.0 / 40_320.0, -1.0 / 720.0, 1.0 / 24.0, -0.5];
 
 /// Cosine and sine of an f64 of at most 2³⁰.
 fn cos_sin(b: &mut Builder, x: V) -> (V, V) {

@@ -1,7 +1,8 @@
 //! Row norms: a block per row, or, where a row consists of several normalized runs, a warp per run.
 //!
-//! Each thread holds its columns in registers between the sum and the scaling when they are few, and reads them again when they are many. Sums are in
-//! f32: per thread in ascending columns, then over lanes and warps in a fixed tree, so a row's result does not depend on the others.
+//! Each thread holds its columns in registers between the sum and the scaling when they are few,
+//! and reads them again when they are many. Sums are in f32: per thread in ascending columns, then
+//! over lanes and warps in a fixed tree, so a row's result does not depend on the others.
 
 use crate::cx::{Args, Cx, when_below};
 use crate::mlir::{Builder, Cmp, Elem, F32, I8, I32, Memory, V, WARP};
@@ -29,7 +30,14 @@ pub fn emit(cx: &Cx<'_>, k: &RowNorm) -> Result<Source, CodegenError> {
         let m = cx.row_count(b, args);
         let row = b.sreg("ctaid.x");
         // Sums of the warps; then their largest magnitudes.
-        b.buffer(Memory { name: "of warps", at: 0, bytes: 4 * shape.warps(), stages: 2, conflict_free: false, over: &[] });
+        b.buffer(Memory {
+            name: "of warps",
+            at: 0,
+            bytes: 4 * shape.warps(),
+            stages: 2,
+            conflict_free: false,
+            over: &[],
+        });
         when_below(b, row, m, |b| rows(&shape, b, args, row));
     });
     Ok(Source {
@@ -137,8 +145,9 @@ impl Run<'_> {
     /// All columns at once, in registers.
     fn held(&self, b: &mut Builder) {
         let (team, pieces) = (self.s.team, self.s.pieces());
-        let numbers: Vec<(V, bool)> =
-            (0..pieces.div_ceil(team)).map(|p| (b.addc(self.lane, (p * team) as i64), (p + 1) * team > pieces)).collect();
+        let numbers: Vec<(V, bool)> = (0..pieces.div_ceil(team))
+            .map(|p| (b.addc(self.lane, (p * team) as i64), (p + 1) * team > pieces))
+            .collect();
         let held: Vec<Vec<V>> = numbers.iter().map(|(i, partial)| self.load(b, *i, *partial)).collect();
         let factor = self.s.k.norm.map(|norm| {
             let zero = b.f32(0.0);
@@ -272,7 +281,8 @@ impl Run<'_> {
         piece::store(b, &values, p, storage);
     }
 
-    /// The team's largest magnitude, in every thread: `(what values are multiplied with, what codes are to be)`.
+    /// The team's largest magnitude, in every thread:
+    /// `(what values are multiplied with, what codes are to be)`.
     fn scale(&self, b: &mut Builder, most: V) -> (V, V) {
         let warps = self.s.warps();
         let mut most = b.reduce(most, &[16, 8, 4, 2, 1], |b, x, y| b.fmax(x, y));
@@ -313,7 +323,8 @@ impl Run<'_> {
         }
     }
 
-    /// Address of the code of column `col`, as [`fp8_place`](llmcc_abi::layout::fp8_place) has it: column 64u + 16t + 8p + 4h + j is byte 64u + 32p + 16h + 4t + j.
+    /// Address of the code of column `col`, as [`fp8_place`](llmcc_abi::layout::fp8_place) has it:
+    /// column 64u + 16t + 8p + 4h + j is byte 64u + 32p + 16h + 4t + j.
     fn code_at(&self, b: &mut Builder, col: V) -> V {
         let (unit, t) = (b.andc(col, !63), b.shrc(col, 2));
         let (t, part, j) = (b.andc(t, 12), b.andc(col, 12), b.andc(col, 3));
@@ -355,7 +366,8 @@ fn magnitude(b: &mut Builder, most: V, values: &[V]) -> V {
     })
 }
 
-/// Joins a value of each of `warps` (a power of two) warps, the same in all lanes of each; uses `4·warps` bytes of shared memory from word `from` on.
+/// Joins a value of each of `warps` (a power of two) warps, the same in all lanes of each; uses
+/// `4·warps` bytes of shared memory from word `from` on.
 fn across_warps(b: &mut Builder, sum: V, warps: usize, from: usize, join: impl Fn(&mut Builder, V, V) -> V) -> V {
     let tid = b.sreg("tid.x");
     let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, i64::from(WARP) - 1));

@@ -1,15 +1,20 @@
 //! The most probable tokens of each row of logits.
 //!
-//! A row is cut into slices of [`SLICE`] logits, a block each; the block that finishes last joins what the others found. All work is on *composites*: 64 bits, the
-//! logit's bits in an order that integers compare (NaN on top) above the inverted token id, so that composites differ pairwise and one comparison orders by
-//! logit, then id. A thread holds its composites of a slice in registers: the logits are read once, `4·vocab` bytes per row, and `8·k` bytes per slice are written
-//! and read again (at k = 64 and 128256 tokens 3 % of the logits). The largest one takes a reduction, which is all that greedy rows need.
+//! A row is cut into slices of [`SLICE`] logits, a block each; the block that finishes last joins
+//! what the others found. All work is on *composites*: 64 bits, the logit's bits in an order that
+//! integers compare (NaN on top) above the inverted token id, so that composites differ pairwise
+//! and one comparison orders by logit, then id. A thread holds its composites of a slice in
+//! registers: the logits are read once, `4·vocab` bytes per row, and `8·k` bytes per slice are
+//! written and read again (at k = 64 and 128256 tokens 3 % of the logits). The largest one takes a
+//! reduction, which is all that greedy rows need.
 //!
-//! The `k` largest are those above a threshold, which is found by bisection: count the composites above a probe (registers, one warp instruction, one barrier) until
-//! there are exactly `k`. The first probe is the maximum less 8, since nearly always the k-th token of a slice is that probable and no more than 2²³
-//! floats lie between; then some ten probes find a gap between two neighbours. At most 65 find it among any composites (equal logits take the longest). So the work does
-//! not depend on how the logits are distributed but for this number of probes, and there is no buffer that could overflow. The `k` are then ranked
-//! by counting, each against all.
+//! The `k` largest are those above a threshold, which is found by bisection: count the composites
+//! above a probe (registers, one warp instruction, one barrier) until there are exactly `k`. The
+//! first probe is the maximum less 8, since nearly always the k-th token of a slice is that
+//! probable and no more than 2²³ floats lie between; then some ten probes find a gap between two
+//! neighbours. At most 65 find it among any composites (equal logits take the longest). So the work
+//! does not depend on how the logits are distributed but for this number of probes, and there is no
+//! buffer that could overflow. The `k` are then ranked by counting, each against all.
 
 mod found;
 mod search;
@@ -101,7 +106,8 @@ impl<'k> Shape<'k> {
         self.vocab - (self.slices - 1) * SLICE
     }
 
-    /// Offset, in a row's record in the workspace, of the `(maximum, sum)` of its slices; the counter lies before them.
+    /// Offset, in a row's record in the workspace, of the `(maximum, sum)` of its slices; the
+    /// counter lies before them.
     const fn stats() -> usize {
         16
     }
@@ -161,7 +167,8 @@ impl<'a> Block<'a> {
         row.finish(b, greedy);
     }
 
-    /// This thread's logits of the slice, −0 as 0, with their token ids and whether they are in the vocabulary; −∞ where not.
+    /// This thread's logits of the slice, −0 as 0, with their token ids and whether they are in the
+    /// vocabulary; −∞ where not.
     fn load(&self, b: &mut Builder) -> Vec<(V, V, V)> {
         let Shape { vocab, step, .. } = *self.shape;
         let line = row_at(b, self.args.operand(self.shape.top.x), vocab, RowElem::F32, self.row);

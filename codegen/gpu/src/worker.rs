@@ -1,7 +1,7 @@
 //! LLVM in processes of its own: one child per worker, fed with modules through pipes.
 //!
-//! A request is three texts (what is wanted, chip and features, MLIR), an answer a byte (0: done, 1: refused) and a text; texts are preceded by their length, four
-//! bytes, low byte first.
+//! A request is three texts (what is wanted, chip and features, MLIR), an answer a byte (0: done,
+//! 1: refused) and a text; texts are preceded by their length, four bytes, low byte first.
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -20,7 +20,8 @@ pub enum Stage {
 }
 
 impl Stage {
-    const NAMES: [(Stage, &'static str); 3] = [(Stage::Lowered, "lowered"), (Stage::LlvmIr, "llvm"), (Stage::Ptx, "ptx")];
+    const NAMES: [(Stage, &'static str); 3] =
+        [(Stage::Lowered, "lowered"), (Stage::LlvmIr, "llvm"), (Stage::Ptx, "ptx")];
 
     fn name(self) -> &'static str {
         Stage::NAMES.iter().find(|(s, _)| *s == self).map_or("", |(_, n)| n)
@@ -95,7 +96,8 @@ impl Worker {
         Worker { kind }
     }
 
-    /// Lowers a module for `chip` with LLVM's `features`. After [`WorkerError::Died`] the next module gets a new process.
+    /// Lowers a module for `chip` with LLVM's `features`. After [`WorkerError::Died`] the next
+    /// module gets a new process.
     ///
     /// # Errors
     /// [`WorkerError`].
@@ -112,7 +114,9 @@ impl Worker {
                 let running = process.insert(running);
                 match running.ask(mlir, chip, features, stage) {
                     Ok(answer) => answer.map_err(WorkerError::Refused),
-                    Err(e) => Err(WorkerError::Died(process.take().map_or_else(|| e.to_string(), |p| p.last_words(&e)))),
+                    Err(e) => {
+                        Err(WorkerError::Died(process.take().map_or_else(|| e.to_string(), |p| p.last_words(&e))))
+                    }
                 }
             }
         }
@@ -134,7 +138,8 @@ fn start(llvm: &Llvm) -> io::Result<Process> {
         Llvm::Absent => return Err(io::Error::other("there is no LLVM")),
         Llvm::Child(program, args) => (program, args),
     };
-    let mut child = Command::new(program).args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let mut child =
+        Command::new(program).args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let missing = || io::Error::other("no pipe");
     let to = child.stdin.take().ok_or_else(missing)?;
     let from = child.stdout.take().ok_or_else(missing)?;
@@ -230,7 +235,9 @@ mod tests {
     fn a_child_that_dies_is_an_error_with_its_last_words() {
         let mut worker = shell("head -c 20 >/dev/null; echo LLVM ERROR: cannot select >&2; kill -ABRT $$");
         for _ in 0..2 {
-            let Err(WorkerError::Died(how)) = worker.lower("module {}", "sm_90a", "+ptx80", Stage::Ptx) else { panic!("it lives") };
+            let Err(WorkerError::Died(how)) = worker.lower("module {}", "sm_90a", "+ptx80", Stage::Ptx) else {
+                panic!("it lives")
+            };
             assert!(how.contains("LLVM ERROR: cannot select") && how.contains("signal"), "{how}");
         }
     }
@@ -251,7 +258,10 @@ mod tests {
     #[test]
     fn the_child_answers_each_request() {
         let mut input = vec![];
-        for mlir in ["module { gpu.module @m { llvm.func @k() attributes {gpu.kernel, nvvm.kernel} { llvm.return } } }", "nonsense"] {
+        for mlir in [
+            "module { gpu.module @m { llvm.func @k() attributes {gpu.kernel, nvvm.kernel} { llvm.return } } }",
+            "nonsense",
+        ] {
             for text in ["ptx", "sm_90a", "+ptx80", mlir] {
                 put(&mut input, text).expect("memory");
             }
@@ -263,6 +273,9 @@ mod tests {
         assert!(output[0] == 0 && ptx.contains(".entry k"), "{ptx}");
         assert_eq!(from[0], 1);
         let message = get(&mut &from[1..]).expect("an answer");
-        assert!(message.contains("does not parse") && message.contains("nonsense") || message.contains("expected"), "{message}");
+        assert!(
+            message.contains("does not parse") && message.contains("nonsense") || message.contains("expected"),
+            "{message}"
+        );
     }
 }

@@ -1,7 +1,9 @@
 //! Attention kernels, run by the PTX emulator, against the evaluator.
 //!
-//! The bound on an output's error follows from the number formats: queries and probabilities are rounded to the cache's 16 bits (unit roundoff `u`), so that a
-//! score is off by at most `u·scale·Σ|q·k|`, a probability by twice that and by `u`, relatively; and the output is rounded once more.
+//! The bound on an output's error follows from the number formats: queries and probabilities are
+//! rounded to the cache's 16 bits (unit roundoff `u`), so that a score is off by at most
+//! `u·scale·Σ|q·k|`, a probability by twice that and by `u`, relatively; and the output is rounded
+//! once more.
 
 #[path = "attention/prompt.rs"]
 mod prompt;
@@ -63,9 +65,11 @@ impl Shape {
 
     fn kernel(&self) -> Kernel {
         let cols = self.heads() * self.d;
-        let rows = |name: &str, elem| Param { name: name.into(), kind: ParamKind::Rows { rows: Dim::Tokens, cols, elem } };
+        let rows =
+            |name: &str, elem| Param { name: name.into(), kind: ParamKind::Rows { rows: Dim::Tokens, cols, elem } };
         let kv = Param { name: "kv".into(), kind: ParamKind::Kv(self.spec()) };
-        let body = Attention { q: 0, kv: 1, out: 2, heads: self.heads(), scale: F32::new(self.scale()), tile_m: self.tile_m };
+        let body =
+            Attention { q: 0, kv: 1, out: 2, heads: self.heads(), scale: F32::new(self.scale()), tile_m: self.tile_m };
         Kernel {
             name: "layer.attention0".into(),
             rows: Dim::Tokens,
@@ -171,7 +175,8 @@ impl Step {
             let v = self.state.value(seq, p, head / shape.group).unwrap();
             let weight = (s - max).exp() / sum;
             for (b, v) in bound.iter_mut().zip(v) {
-                // The second term: probabilities below the smallest normal f16. Of int8 values they are relative to the largest of other scales.
+                // The second term: probabilities below the smallest normal f16. Of int8 values they
+                // are relative to the largest of other scales.
                 let tiny = if shape.dtype == KvDType::Int8 { 2f64.powi(-21) } else { 2f64.powi(-24) };
                 *b += v.abs() * (weight * (relative + u_out * 1.1) + tiny / sum);
             }
@@ -270,7 +275,8 @@ fn other_caches_and_head_sizes() {
 #[test]
 fn heads_above_128() {
     let prompt = prompts(&[(0, 3, 30), (1, 0, 12)]);
-    for (dtype, d) in [KvDType::F16, KvDType::Bf16, KvDType::Int8].into_iter().flat_map(|t| [192, 256].map(|d| (t, d))) {
+    for (dtype, d) in [KvDType::F16, KvDType::Bf16, KvDType::Int8].into_iter().flat_map(|t| [192, 256].map(|d| (t, d)))
+    {
         let shape = Shape { dtype, d, out: RowElem::F32, kv_heads: 1, ..DECODE };
         assert_eq!(shape.source().generic, None);
         check(&shape, &[MIXED, LONE]);
@@ -294,7 +300,10 @@ fn decode_of_int8_caches() {
     assert_eq!(int8.source().generic, None);
     check(&int8, &[RAGGED, LONE, LONG, MIXED]);
     check(&Shape { d: 128, group: 2, q: RowElem::Bf16, out: RowElem::Bf16, ..int8 }, &[RAGGED, LONG]);
-    check(&Shape { d: 96, group: 12, kv_heads: 1, q: RowElem::F16, out: RowElem::F32, window: Some(50), ..int8 }, &[RAGGED, LONG]);
+    check(
+        &Shape { d: 96, group: 12, kv_heads: 1, q: RowElem::F16, out: RowElem::F32, window: Some(50), ..int8 },
+        &[RAGGED, LONG],
+    );
     check(&Shape { d: 32, group: 1, target: "sm80", ..int8 }, &[MIXED]);
 }
 
@@ -304,10 +313,14 @@ fn prefill_of_int8_caches() {
     assert_eq!(int8.source().generic, None);
     let ragged = prompts(&[(2, 5, 20), (0, 0, 33), (1, 77, 1), (3, 16, 16)]);
     check(&int8, &[&prompts(&[(0, 0, 70)]), &ragged, LONE]);
-    check(&Shape { d: 128, q: RowElem::Bf16, out: RowElem::Bf16, window: Some(20), target: "sm86", ..int8 }, &[&ragged]);
+    check(
+        &Shape { d: 128, q: RowElem::Bf16, out: RowElem::Bf16, window: Some(20), target: "sm86", ..int8 },
+        &[&ragged],
+    );
 }
 
-/// Values whose scales are far apart, or zero: probabilities stay in the range of f16, and sums in that of f32.
+/// Values whose scales are far apart, or zero: probabilities stay in the range of f16, and sums in
+/// that of f32.
 #[test]
 fn scales_of_int8_values_may_be_anything() {
     let shape = Shape { dtype: KvDType::Int8, out: RowElem::F32, ..DECODE };
@@ -355,13 +368,18 @@ fn same_bits_in_any_company(shape: &Shape, sms: u32, tokens: &[(usize, usize)]) 
     }
 }
 
-/// Alone, a sequence's chunks are dealt to many blocks; beside a few others, to some; beside many, to one.
+/// Alone, a sequence's chunks are dealt to many blocks; beside a few others, to some; beside many,
+/// to one.
 #[test]
 fn decode_has_the_same_bits_in_any_company() {
     let mut tokens = vec![(0, 1400), (1, 0), (2, 299), (3, 127), (4, 128), (5, 700), (6, 15), (7, 16)];
     tokens.extend((8..14).map(|s| (s, 3 * s)));
     same_bits_in_any_company(&DECODE, 6, &tokens);
-    same_bits_in_any_company(&Shape { dtype: KvDType::Int8, out: RowElem::F32, window: Some(333), ..DECODE }, 6, &tokens);
+    same_bits_in_any_company(
+        &Shape { dtype: KvDType::Int8, out: RowElem::F32, window: Some(333), ..DECODE },
+        6,
+        &tokens,
+    );
     same_bits_in_any_company(&Shape { d: 36, group: 1, out: RowElem::F32, ..DECODE }, 7, &tokens[..9]);
     same_bits_in_any_company(&Shape { d: 256, group: 2, kv_heads: 1, out: RowElem::F32, ..DECODE }, 6, &tokens[..9]);
 }
@@ -420,7 +438,8 @@ fn prefill_of_other_heads_and_groups() {
     check(&Shape { d: 256, group: 2, kv_heads: 1, dtype: KvDType::Bf16, target: "sm86", ..PROMPT }, &[&ragged]);
 }
 
-/// Attention of prompts that still spills, at most 32 bytes. (Of sizes that are not tried here, 208 does as well.)
+/// Attention of prompts that still spills, at most 32 bytes. (Of sizes that are not tried here, 208
+/// does as well.)
 const SPILLED: &[Form] = &[
     ("sm90", 192, KvDType::F16, 8),
     ("sm90", 192, KvDType::Bf16, 4),
@@ -429,7 +448,8 @@ const SPILLED: &[Form] = &[
     ("sm100", 256, KvDType::Bf16, 4),
 ];
 
-/// With `ptxas` at hand: nothing is spilled by the forms below, on no target, but for [`SPILLED`], and as many blocks fit on a multiprocessor as the grid counts on.
+/// With `ptxas` at hand: nothing is spilled by the forms below, on no target, but for [`SPILLED`],
+/// and as many blocks fit on a multiprocessor as the grid counts on.
 #[test]
 fn registers_suffice() {
     let Some(ptxas) = Ptxas::find() else { return };
@@ -452,7 +472,8 @@ type Form = (&'static str, usize, KvDType, usize);
 /// The forms of a target that spill.
 fn spilled_forms(ptxas: &Ptxas, target: (&'static str, &GpuArch)) -> Vec<Form> {
     let small = [16, 64, 80, 112, 128].map(|d| (d, vec![(KvDType::Bf16, 4), (KvDType::Int8, 4)]));
-    let large = [144, 160, 192, 224].map(|d| (d, vec![(KvDType::F16, 8), (KvDType::Bf16, 4), (KvDType::Int8, 1), (KvDType::Int8, 8)]));
+    let large = [144, 160, 192, 224]
+        .map(|d| (d, vec![(KvDType::F16, 8), (KvDType::Bf16, 4), (KvDType::Int8, 1), (KvDType::Int8, 8)]));
     let largest = (
         256,
         vec![

@@ -1,4 +1,5 @@
-//! Row norms, embedding, RoPE tables and pointwise kernels against the evaluator, through LLVM and the PTX emulator.
+//! Row norms, embedding, RoPE tables and pointwise kernels against the evaluator, through LLVM and
+//! the PTX emulator.
 
 mod support;
 

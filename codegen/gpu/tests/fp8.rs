@@ -1,4 +1,5 @@
-//! fp8 rows through the emulator against the evaluator: made by row-wise kernels, multiplied with fp8 weights by every instruction that there is for it.
+//! fp8 rows through the emulator against the evaluator: made by row-wise kernels, multiplied with
+//! fp8 weights by every instruction that there is for it.
 
 mod support;
 
@@ -59,8 +60,10 @@ fn normalized_rows_are_near_those_of_the_evaluator() {
             assert!((a / b - 1.0).abs() < 1e-5, "scale {a}, not {b}");
         }
         // The other side of a rounding boundary, at most.
-        let near = |a: u8, b: u8| a == b || a & 0x80 == b & 0x80 && a.abs_diff(b) == 1 || e4m3_to_f32(a) == e4m3_to_f32(b);
-        let off = got.codes.iter().zip(&want.codes).filter(|(a, b)| a != b).inspect(|(a, b)| assert!(near(**a, **b))).count();
+        let near =
+            |a: u8, b: u8| a == b || a & 0x80 == b & 0x80 && a.abs_diff(b) == 1 || e4m3_to_f32(a) == e4m3_to_f32(b);
+        let off =
+            got.codes.iter().zip(&want.codes).filter(|(a, b)| a != b).inspect(|(a, b)| assert!(near(**a, **b))).count();
         assert!(off * 500 <= got.codes.len().max(500), "{off} of {} codes differ", got.codes.len());
     }
 }
@@ -82,10 +85,15 @@ impl Product {
         let mut segments = vec![];
         for (n, tile_n) in &self.segments {
             let lanes = 128 / tile_n;
-            let weights = (0..lanes).map(|_| g.matrix(*n, self.k, Format::FP8.with_packing(Packing::Fragment))).collect();
+            let weights =
+                (0..lanes).map(|_| g.matrix(*n, self.k, Format::FP8.with_packing(Packing::Fragment))).collect();
             let param = g.output(*n, RowElem::F32);
             let silu = |x| Box::new(Expr::Unary(UnaryOp::Silu, Box::new(x)));
-            let expr = if lanes == 1 { Expr::Acc(0) } else { Expr::Binary(BinaryOp::Mul, silu(Expr::Acc(0)), Box::new(Expr::Acc(1))) };
+            let expr = if lanes == 1 {
+                Expr::Acc(0)
+            } else {
+                Expr::Binary(BinaryOp::Mul, silu(Expr::Acc(0)), Box::new(Expr::Acc(1)))
+            };
             segments.push(Segment { n: *n, weights, tile_n: *tile_n, expr, store: Store::Rows { param, start: 0 } });
         }
         g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m: self.tile_m }))
@@ -118,14 +126,19 @@ impl Product {
                     .map(|p| {
                         let OperandData::Matrix(bytes) = &want[*p] else { unreachable!() };
                         unpack_row(Format::FP8.with_packing(Packing::Fragment), bytes, self.k, j, &mut w);
-                        (0..self.m).map(|i| x.row(i).iter().zip(&w).map(|(a, b)| (a * f64::from(*b)).abs()).sum()).collect()
+                        (0..self.m)
+                            .map(|i| x.row(i).iter().zip(&w).map(|(a, b)| (a * f64::from(*b)).abs()).sum())
+                            .collect()
                     })
                     .collect();
                 let both = sizes.get(1);
                 for (i, size) in sizes[0].iter().enumerate() {
                     let bound = relative * both.map_or(*size, |other| size * other[i] * 2.2);
                     let (a, b) = (f64::from(a.row(i)[j]), f64::from(b.row(i)[j]));
-                    assert!((a - b).abs() <= bound + a.abs() * 2f64.powi(-22), "row {i} column {j}: {b}, not {a}, allowed {bound:e}");
+                    assert!(
+                        (a - b).abs() <= bound + a.abs() * 2f64.powi(-22),
+                        "row {i} column {j}: {b}, not {a}, allowed {bound:e}"
+                    );
                 }
             }
         }
@@ -148,7 +161,8 @@ fn products_of_prompts() {
         Product { m: 130, k, segments: vec![(128, 128), (72, 128)], tile_m: 128 }.check(&targets);
         Product { m: 200, k, segments: vec![(64, 64), (40, 64)], tile_m: 128 }.check(&targets[..1]);
     }
-    // Output tiles of two kinds, one after the other through the same ring: few and many stages, an even and an odd number.
+    // Output tiles of two kinds, one after the other through the same ring: few and many stages, an
+    // even and an odd number.
     for k in [256, 640] {
         let p = Product { m: 150, k, segments: vec![(128, 128), (72, 64), (136, 128)], tile_m: 128 };
         let s = matmul(&p.case().kernel, find("sm90").unwrap()).unwrap();
@@ -161,7 +175,8 @@ fn products_of_prompts() {
     Product { m: 130, k: 192, segments: vec![(128, 128)], tile_m: 128 }.check(&[("sm90", Variant::Mma)]);
 }
 
-/// The tensor cores of sm90 keep about 14 bits of a sum: every 128 columns it starts afresh, and what there was is waited for and added in f32. The emulator, which adds exactly, would not
+/// The tensor cores of sm90 keep about 14 bits of a sum: every 128 columns it starts afresh, and
+/// what there was is waited for and added in f32. The emulator, which adds exactly, would not
 /// notice if it were not.
 #[test]
 fn sums_of_128_columns_are_added_in_f32() {
@@ -176,21 +191,33 @@ fn sums_of_128_columns_are_added_in_f32() {
         for pair in chains.windows(2) {
             let (before, chain) = (pair[0], pair[1]);
             let last = before.rfind("setp.").map(|at| &before[at..]).unwrap_or_default();
-            assert!(last.starts_with("setp.ne.b32 p, 0, 0;"), "the first step adds to what is in the registers: {last}");
+            assert!(
+                last.starts_with("setp.ne.b32 p, 0, 0;"),
+                "the first step adds to what is in the registers: {last}"
+            );
             let (steps, after) = chain.split_once("wgmma.commit_group").unwrap();
             let steps: Vec<&str> = steps.split("wgmma.mma_async").skip(1).collect();
             assert!(steps.len() == 4 && steps.iter().all(|s| s.contains("m64n128k32.f32.e4m3.e4m3")), "{k}: {steps:?}");
-            assert!(steps[0].contains("setp.eq.b32 p, 0, 0;") && !steps[1..].iter().any(|s| s.contains("setp")), "{k}: {steps:?}");
-            let (between, added) = after.split_once("wgmma.wait_group.sync.aligned 0;").expect("products are waited for");
-            assert!(!between.contains("add.rn.f32") && !between.contains("add.f32"), "{k}: sums are added before the products are there");
+            assert!(
+                steps[0].contains("setp.eq.b32 p, 0, 0;") && !steps[1..].iter().any(|s| s.contains("setp")),
+                "{k}: {steps:?}"
+            );
+            let (between, added) =
+                after.split_once("wgmma.wait_group.sync.aligned 0;").expect("products are waited for");
+            assert!(
+                !between.contains("add.rn.f32") && !between.contains("add.f32"),
+                "{k}: sums are added before the products are there"
+            );
             let adds = added.matches("add.rn.f32").count() + added.matches("add.f32").count();
             assert!(adds >= 64, "{k}: {adds} of 64 sums are added");
         }
     }
 }
 
-/// On tensor cores that cut terms at 13 bits below the largest of a step, what is lost of a sum is at most that of 33 terms in each of the four steps of 128 columns, however many columns
-/// there are. In one chain through all of them, the sum would outgrow the products until most of their bits were lost: 3 % of it here.
+/// On tensor cores that cut terms at 13 bits below the largest of a step, what is lost of a sum is
+/// at most that of 33 terms in each of the four steps of 128 columns, however many columns there
+/// are. In one chain through all of them, the sum would outgrow the products until most of their
+/// bits were lost: 3 % of it here.
 #[test]
 fn short_sums_lose_little() {
     let (compiler, target) = (Compiler::new(), find("sm90").unwrap());
@@ -228,39 +255,56 @@ fn snapshot() {
     insta::assert_snapshot!("matmul_wgmma_fp8", llmcc_gpu::emit(&case.kernel, find("sm90").unwrap()).unwrap().mlir);
 }
 
-/// Products of Llama models of 1 and 8 billion parameters through `ptxas`, where it is: nothing is spilled, and prompts on sm90 are multiplied by the fp8 `wgmma`.
+/// Products of Llama models of 1 and 8 billion parameters through `ptxas`, where it is: nothing is
+/// spilled, and prompts on sm90 are multiplied by the fp8 `wgmma`.
 #[test]
 fn llama_shapes_assemble() {
     let Some(ptxas) = Ptxas::find() else { return };
     let compiler = Compiler::new();
     let sizes = [(2048, 8192), (4096, 14336)];
-    for (name, tile_m) in [("sm89", 16), ("sm89", 128), ("sm90", 16), ("sm90", 64), ("sm90", 128), ("sm100", 16), ("sm100", 128)] {
+    for (name, tile_m) in
+        [("sm89", 16), ("sm89", 128), ("sm90", 16), ("sm90", 64), ("sm90", 128), ("sm100", 16), ("sm100", 128)]
+    {
         let target = find(name).unwrap();
         let gpu = target.gpu().unwrap();
         for (hidden, ffn) in sizes.into_iter().take(if name == "sm90" { 2 } else { 1 }) {
             for (k, n, lanes) in [(hidden, hidden, 1), (hidden, ffn, 2), (ffn, hidden, 1)] {
                 let format = Format::FP8.with_packing(Packing::Fragment);
                 let mut g = step_of(1, 1);
-                let x =
-                    g.push(ParamKind::Rows { rows: Dim::Tokens, cols: k, elem: RowElem::Fp8 }, OperandData::Fp8(Fp8Rows::poisoned(1, k)));
-                let matrix = |g: &mut Gen| g.push(ParamKind::Matrix { n, k, format }, OperandData::Matrix(Cow::Borrowed(&[])));
+                let x = g.push(
+                    ParamKind::Rows { rows: Dim::Tokens, cols: k, elem: RowElem::Fp8 },
+                    OperandData::Fp8(Fp8Rows::poisoned(1, k)),
+                );
+                let matrix =
+                    |g: &mut Gen| g.push(ParamKind::Matrix { n, k, format }, OperandData::Matrix(Cow::Borrowed(&[])));
                 let weights = (0..lanes).map(|_| matrix(&mut g)).collect();
                 let param = g.output(n, RowElem::F32);
                 let acc = |l| Box::new(Expr::Acc(l));
                 let expr = if lanes == 1 { Expr::Acc(0) } else { Expr::Binary(BinaryOp::Mul, acc(0), acc(1)) };
-                let segments = vec![Segment { n, weights, tile_n: 128 / lanes, expr, store: Store::Rows { param, start: 0 } }];
+                let segments =
+                    vec![Segment { n, weights, tile_n: 128 / lanes, expr, store: Store::Rows { param, start: 0 } }];
                 let kernel = g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m })).kernel;
                 let source = llmcc_gpu::emit(&kernel, target).unwrap();
                 let ptx = compiler.lower(&source.mlir, gpu.processor, gpu.ptx_for(&kernel), Stage::Ptx).unwrap();
                 let done = ptxas.assemble(&ptx, gpu.processor).unwrap();
                 let place = format!("{name} tile_m {tile_m} k {k} n {n}");
-                assert!(done.spills == [0; 3] && done.warnings.is_empty(), "{place}: {:?} {:?}", done.spills, done.warnings);
+                assert!(
+                    done.spills == [0; 3] && done.warnings.is_empty(),
+                    "{place}: {:?} {:?}",
+                    done.spills,
+                    done.warnings
+                );
                 let resident = done.resident(gpu, source.threads, source.shared);
-                assert!(resident >= wanted_resident(&ptx).max(1), "{place}: {} registers, {resident} blocks fit", done.registers);
+                assert!(
+                    resident >= wanted_resident(&ptx).max(1),
+                    "{place}: {} registers, {resident} blocks fit",
+                    done.registers
+                );
                 let sass = disassemble(&done.cubin).unwrap();
                 let wanted = match (name, tile_m) {
                     ("sm90", 128..) => "QGMMA",
-                    // The assembler widens e4m3 to f16 for sm100's `mma.sync`; that processor's own products of e4m3 are those of `tcgen05`.
+                    // The assembler widens e4m3 to f16 for sm100's `mma.sync`; that processor's own
+                    // products of e4m3 are those of `tcgen05`.
                     ("sm90" | "sm100", _) => "HMMA",
                     _ => "QMMA",
                 };
@@ -269,7 +313,10 @@ fn llama_shapes_assemble() {
                     "{place}: no {wanted}: {:?}",
                     sass.lines().filter(|l| l.contains("MMA")).take(3).collect::<Vec<_>>()
                 );
-                println!("{place}: {} registers, {} shared, {resident} blocks, {wanted}", done.registers, source.shared);
+                println!(
+                    "{place}: {} registers, {} shared, {resident} blocks, {wanted}",
+                    done.registers, source.shared
+                );
             }
         }
     }

@@ -1,4 +1,5 @@
-//! Products through the emulator against the evaluator: every format, odd sizes, prologues, cut tiles.
+//! Products through the emulator against the evaluator: every format, odd sizes, prologues, cut
+//! tiles.
 
 mod support;
 
@@ -37,7 +38,18 @@ struct Product {
 impl Product {
     fn new(m: usize, n: usize, k: usize, format: &str, x: RowElem) -> Product {
         let format = Format::parse(format).unwrap().with_packing(Packing::Fragment);
-        Product { m, k, segments: vec![(n, 16)], lanes: 1, format, later: None, x, prologue: None, tile_m: 8, out: RowElem::F32 }
+        Product {
+            m,
+            k,
+            segments: vec![(n, 16)],
+            lanes: 1,
+            format,
+            later: None,
+            x,
+            prologue: None,
+            tile_m: 8,
+            out: RowElem::F32,
+        }
     }
 
     fn elem(&self) -> RowElem {
@@ -55,7 +67,9 @@ impl Product {
 
     /// The kernel alone.
     fn kernel(&self) -> Kernel {
-        let empty = |g: &mut Gen, n, format| g.push(ParamKind::Matrix { n, k: self.k, format }, OperandData::Matrix(Cow::Borrowed(&[])));
+        let empty = |g: &mut Gen, n, format| {
+            g.push(ParamKind::Matrix { n, k: self.k, format }, OperandData::Matrix(Cow::Borrowed(&[])))
+        };
         self.case_with(empty).kernel
     }
 
@@ -73,7 +87,11 @@ impl Product {
             let param = g.output(*n, self.out);
             let expr = match self.lanes {
                 1 => Expr::Acc(0),
-                _ => Expr::Binary(BinaryOp::Mul, Box::new(Expr::Unary(UnaryOp::Silu, Box::new(Expr::Acc(0)))), Box::new(Expr::Acc(1))),
+                _ => Expr::Binary(
+                    BinaryOp::Mul,
+                    Box::new(Expr::Unary(UnaryOp::Silu, Box::new(Expr::Acc(0)))),
+                    Box::new(Expr::Acc(1)),
+                ),
             };
             segments.push(Segment { n: *n, weights, tile_n: *tile_n, expr, store: Store::Rows { param, start: 0 } });
         }
@@ -84,7 +102,8 @@ impl Product {
 /// What rounding the weights to the tensor cores' input costs, relative to each.
 fn weight_error(case: &Product) -> f64 {
     // fp8 fits in both, and its scales multiply the sums.
-    let fits = schedule::has_operands(case.format) && case.format.encoding().group().is_some() && case.elem() != RowElem::F32;
+    let fits =
+        schedule::has_operands(case.format) && case.format.encoding().group().is_some() && case.elem() != RowElem::F32;
     let fits = fits && (case.format.group < 64 || case.format.encoding().has_minimum() || case.tile_m > 8);
     match case.elem() {
         // The scale rounds too.
@@ -99,8 +118,9 @@ fn check_on(product: &Product, target: &TargetSpec) {
     compare(product, &case.kernel, &case.expected(), &case.run(&Compiler::new(), target));
 }
 
-/// Error of a sum of products relative to the sum of their magnitudes: rounded weights ([`weight_error`]), input that the prologue rounds differently where it
-/// differs in the last bit of f32, and `k` additions in f32.
+/// Error of a sum of products relative to the sum of their magnitudes: rounded weights
+/// ([`weight_error`]), input that the prologue rounds differently where it differs in the last bit
+/// of f32, and `k` additions in f32.
 fn relative_error(case: &Product) -> f64 {
     let input = match case.prologue.map(|p| p.2) {
         Some(RowElem::Bf16) => 2f64.powi(-11),
@@ -110,7 +130,8 @@ fn relative_error(case: &Product) -> f64 {
     weight_error(case) + input + 2f64.powi(-22) * (case.k as f64).sqrt()
 }
 
-/// Σ|x·w| for each row of input, with the input as it is before the prologue; a normalized input is 1.3 times as large as those of [`Gen`].
+/// Σ|x·w| for each row of input, with the input as it is before the prologue; a normalized input is
+/// 1.3 times as large as those of [`Gen`].
 fn magnitudes(case: &Product, x: &Rows, w: &[f32]) -> Vec<f64> {
     let grow = if case.prologue.is_some_and(|p| p.0) { 2.0 } else { 1.0 };
     (0..case.m).map(|i| x.row(i).iter().zip(w).map(|(a, b)| f64::from(a * b).abs()).sum::<f64>() * grow).collect()
@@ -134,11 +155,15 @@ fn compare(case: &Product, kernel: &Kernel, want: &[OperandData<'_>], got: &[Ope
             };
             let lanes: Vec<Vec<f64>> = s.weights.iter().map(lane).collect();
             for (i, first) in lanes[0].iter().enumerate() {
-                // silu(a)·b: each factor's error times the other, at most; the slope of silu is below 1.1.
+                // silu(a)·b: each factor's error times the other, at most; the slope of silu is
+                // below 1.1.
                 let bound = relative * if case.lanes == 2 { first * lanes[1][i] * 2.2 } else { *first };
                 let (a, b) = (want_y.row(i)[j], got_y.row(i)[j]);
                 let off = f64::from(a - b).abs();
-                assert!(off <= bound + f64::from(a).abs() * store, "row {i} column {j}: {b}, not {a}: off by {off}, allowed {bound}");
+                assert!(
+                    off <= bound + f64::from(a).abs() * store,
+                    "row {i} column {j}: {b}, not {a}: off by {off}, allowed {bound}"
+                );
             }
         }
     }
@@ -175,7 +200,8 @@ fn all_formats_by_few_rows() {
     }
 }
 
-/// Formats of which no operands of tensor cores are made are decoded from their descriptions, by f32 multiply-adds, and say so.
+/// Formats of which no operands of tensor cores are made are decoded from their descriptions, by
+/// f32 multiply-adds, and say so.
 #[test]
 fn formats_without_operands() {
     for format in llmcc_test_support::newcomers() {
@@ -253,10 +279,13 @@ fn tiles_cut_between_blocks() {
     }
 }
 
-/// Input of which some rows fit in shared memory beside the weights: as many as do, and one more, which all are read from where they are.
+/// Input of which some rows fit in shared memory beside the weights: as many as do, and one more,
+/// which all are read from where they are.
 #[test]
 fn input_that_fits_for_some_rows() {
-    for (k, format, elem) in [(4096, "w4g128", RowElem::Bf16), (4096, "bf16", RowElem::Bf16), (14336, "w4g32", RowElem::F16)] {
+    for (k, format, elem) in
+        [(4096, "w4g128", RowElem::Bf16), (4096, "bf16", RowElem::Bf16), (14336, "w4g32", RowElem::F16)]
+    {
         let of = |m| Product::new(m, 16, k, format, elem);
         let schedule = schedule::matmul(&of(1).kernel(), find("sm90").unwrap()).unwrap();
         let Input::Fitting(most) = schedule.input else { panic!("{k} {format}: {:?}", schedule.input) };
@@ -266,19 +295,26 @@ fn input_that_fits_for_some_rows() {
         }
     }
     // All that there may be, if they fit.
-    let all = schedule::matmul(&Product::new(1, 16, 2048, "w4g128", RowElem::F16).kernel(), find("sm90").unwrap()).unwrap();
+    let all =
+        schedule::matmul(&Product::new(1, 16, 2048, "w4g128", RowElem::F16).kernel(), find("sm90").unwrap()).unwrap();
     assert_eq!(all.input, Input::Whole);
 }
 
-/// Of few rows, warps with the same strips share out the columns of the input; where they cannot, its rows.
+/// Of few rows, warps with the same strips share out the columns of the input; where they cannot,
+/// its rows.
 #[test]
 fn strips_that_are_decoded_once() {
     let depth = |case: &Product, target: &TargetSpec| schedule::matmul(&case.kernel(), target).unwrap().depth;
     for (tile_m, m, k) in [(16, 3, 512), (16, 20, 384), (32, 29, 256)] {
-        for (format, elem) in
-            [("w4g64", RowElem::F16), ("w4ag32", RowElem::Bf16), ("w8g128", RowElem::F16), ("fp8", RowElem::Bf16), ("bf16", RowElem::Bf16)]
-        {
-            let mut case = Product { tile_m, segments: vec![(128, 128), (72, 128)], ..Product::new(m, 0, k, format, elem) };
+        for (format, elem) in [
+            ("w4g64", RowElem::F16),
+            ("w4ag32", RowElem::Bf16),
+            ("w8g128", RowElem::F16),
+            ("fp8", RowElem::Bf16),
+            ("bf16", RowElem::Bf16),
+        ] {
+            let mut case =
+                Product { tile_m, segments: vec![(128, 128), (72, 128)], ..Product::new(m, 0, k, format, elem) };
             assert_eq!(depth(&case, find("sm90").unwrap()), 2);
             check(&case);
             case.segments = vec![(64, 64), (40, 64)];
@@ -288,7 +324,11 @@ fn strips_that_are_decoded_once() {
     }
     // Cut between blocks.
     for sms in [1, 3, 4] {
-        let case = Product { tile_m: 32, segments: vec![(128, 128), (112, 128)], ..Product::new(45, 0, 768, "w4g32", RowElem::F16) };
+        let case = Product {
+            tile_m: 32,
+            segments: vec![(128, 128), (112, 128)],
+            ..Product::new(45, 0, 768, "w4g32", RowElem::F16)
+        };
         assert!(schedule::matmul(&case.kernel(), &small(sms)).unwrap().phases[0].cut == (sms > 1));
         assert_eq!(depth(&case, &small(sms)), 2);
         check_on(&case, &small(sms));
@@ -300,9 +340,13 @@ fn strips_that_are_decoded_once() {
 #[test]
 fn tiles_of_many_rows() {
     for (tile_m, m) in [(16, 11), (32, 40), (64, 70), (128, 130)] {
-        for (format, elem) in
-            [("w4g64", RowElem::F16), ("w4ag32", RowElem::Bf16), ("w8g128", RowElem::F16), ("fp8", RowElem::Bf16), ("bf16", RowElem::Bf16)]
-        {
+        for (format, elem) in [
+            ("w4g64", RowElem::F16),
+            ("w4ag32", RowElem::Bf16),
+            ("w8g128", RowElem::F16),
+            ("fp8", RowElem::Bf16),
+            ("bf16", RowElem::Bf16),
+        ] {
             let mut case = Product { tile_m, segments: vec![(128, 128)], ..Product::new(m, 0, 192, format, elem) };
             check(&case);
             case.segments = vec![(64, 64), (40, 64)];
@@ -316,10 +360,15 @@ fn tiles_of_many_rows() {
 #[test]
 fn tiles_by_mma_and_wgmma() {
     for (tile_m, m) in [(128, 130), (256, 200)] {
-        for (format, elem) in
-            [("w4g64", RowElem::F16), ("w4ag32", RowElem::Bf16), ("w8g128", RowElem::F16), ("fp8", RowElem::Bf16), ("bf16", RowElem::Bf16)]
-        {
-            let mut case = Product { tile_m, segments: vec![(128, 128), (72, 128)], ..Product::new(m, 0, 256, format, elem) };
+        for (format, elem) in [
+            ("w4g64", RowElem::F16),
+            ("w4ag32", RowElem::Bf16),
+            ("w8g128", RowElem::F16),
+            ("fp8", RowElem::Bf16),
+            ("bf16", RowElem::Bf16),
+        ] {
+            let mut case =
+                Product { tile_m, segments: vec![(128, 128), (72, 128)], ..Product::new(m, 0, 256, format, elem) };
             check(&case);
             case.segments = vec![(64, 64), (40, 64)];
             case.lanes = 2;
@@ -331,26 +380,38 @@ fn tiles_by_mma_and_wgmma() {
     }
 }
 
-/// The pipeline of `wgmma` kernels: fewer units than stages, one more, an odd number, many turns of the ring; blocks in groups of tiles of rows.
+/// The pipeline of `wgmma` kernels: fewer units than stages, one more, an odd number, many turns of
+/// the ring; blocks in groups of tiles of rows.
 #[test]
 fn pipelines_of_wgmma() {
     for (i, k) in [64, 128, 320, 448, 1088].into_iter().enumerate() {
-        let (format, elem) = [("w4g32", RowElem::Bf16), ("f16", RowElem::F16), ("w8g32", RowElem::F16), ("w4ag64", RowElem::F16)][i % 4];
+        let (format, elem) =
+            [("w4g32", RowElem::Bf16), ("f16", RowElem::F16), ("w8g32", RowElem::F16), ("w4ag64", RowElem::F16)][i % 4];
         check(&Product { tile_m: 128, segments: vec![(136, 128)], ..Product::new(77, 0, k, format, elem) });
     }
     for (format, elem) in [("bf16", RowElem::Bf16), ("w4g128", RowElem::F16), ("w8g64", RowElem::Bf16)] {
         check(&Product { tile_m: 256, segments: vec![(104, 128)], ..Product::new(259, 0, 704, format, elem) });
     }
-    let rows = Product { tile_m: 128, segments: vec![(128, 128), (200, 128)], ..Product::new(128 * 9 + 5, 0, 64, "w4g64", RowElem::F16) };
+    let rows = Product {
+        tile_m: 128,
+        segments: vec![(128, 128), (200, 128)],
+        ..Product::new(128 * 9 + 5, 0, 64, "w4g64", RowElem::F16)
+    };
     check(&rows);
 }
 
-/// Segments of different formats are tiles of their own, which a block computes one after the other through the same ring.
+/// Segments of different formats are tiles of their own, which a block computes one after the other
+/// through the same ring.
 #[test]
 fn pipelines_through_several_tiles() {
     for (tile_m, formats) in [(128, ["w4g64", "f16"]), (256, ["w8g32", "f16"]), (128, ["w4ag32", "w4g128"])] {
         let later = Some(Format::parse(formats[1]).unwrap().with_packing(Packing::Fragment));
-        let two = Product { tile_m, segments: vec![(128, 128), (160, 128)], later, ..Product::new(150, 0, 320, formats[0], RowElem::F16) };
+        let two = Product {
+            tile_m,
+            segments: vec![(128, 128), (160, 128)],
+            later,
+            ..Product::new(150, 0, 320, formats[0], RowElem::F16)
+        };
         let s = schedule::matmul(&two.kernel(), find("sm90").unwrap()).unwrap();
         assert_eq!((s.phases.len(), s.producers), (2, 4));
         check(&two);
@@ -360,7 +421,11 @@ fn pipelines_through_several_tiles() {
 #[test]
 fn tiles_of_many_rows_cut_between_blocks() {
     for sms in [1, 2, 3] {
-        let case = Product { tile_m: 32, segments: vec![(128, 64), (112, 64)], ..Product::new(45, 0, 320, "w4g32", RowElem::F16) };
+        let case = Product {
+            tile_m: 32,
+            segments: vec![(128, 64), (112, 64)],
+            ..Product::new(45, 0, 320, "w4g32", RowElem::F16)
+        };
         check_on(&case, &small(sms));
     }
 }
@@ -369,8 +434,11 @@ fn tiles_of_many_rows_cut_between_blocks() {
 #[test]
 fn snapshots() {
     let target = find("sm90").unwrap();
-    let small =
-        |tile_m, tile_n, format, elem| Product { tile_m, segments: vec![(tile_n, tile_n)], ..Product::new(1, 0, 128, format, elem) };
+    let small = |tile_m, tile_n, format, elem| Product {
+        tile_m,
+        segments: vec![(tile_n, tile_n)],
+        ..Product::new(1, 0, 128, format, elem)
+    };
     for (name, case) in [
         ("stream", small(8, 16, "w4g64", RowElem::F16)),
         ("mma", small(16, 32, "w8g64", RowElem::Bf16)),
@@ -389,7 +457,9 @@ fn llama(format: &str, tile_m: usize) -> Vec<Product> {
             segments: vec![(n, tile_n)],
             ..Product::new(1, n, k, format, RowElem::F16)
         };
-        let normed = |c: Product| if tile_m > 8 { c } else { Product { x: RowElem::F32, prologue: Some((true, true, RowElem::F16)), ..c } };
+        let normed = |c: Product| {
+            if tile_m > 8 { c } else { Product { x: RowElem::F32, prologue: Some((true, true, RowElem::F16)), ..c } }
+        };
         let wide = |n: usize| if tile_m > 8 { 128 } else { n };
         let qkv = vec![(hidden, wide(head)), (kv, wide(head)), (kv, wide(head))];
         out.push(normed(Product { segments: qkv, ..case(hidden, hidden, head) }));
@@ -401,7 +471,8 @@ fn llama(format: &str, tile_m: usize) -> Vec<Product> {
     out
 }
 
-/// With `ptxas` at hand: no kernel spills, and as many blocks fit on a multiprocessor as the schedule counts on.
+/// With `ptxas` at hand: no kernel spills, and as many blocks fit on a multiprocessor as the
+/// schedule counts on.
 #[test]
 fn llama_shapes_assemble() {
     let Some(ptxas) = Ptxas::find() else { return };
@@ -427,7 +498,8 @@ fn llama_shapes_assemble() {
             if wanted.is_some_and(|t| t != tile_m) || tile_m == 256 && gpu.sm != 90 {
                 continue;
             }
-            // The smaller model's, in two formats, on the other targets: five hundred kernels would take minutes.
+            // The smaller model's, in two formats, on the other targets: five hundred kernels would
+            // take minutes.
             let cases = llama(format, tile_m).into_iter().take(if gpu.sm == 90 { 10 } else { 5 });
             if gpu.sm != 90 && !["w4g64", "bf16"].contains(&format) {
                 continue;
@@ -438,9 +510,17 @@ fn llama_shapes_assemble() {
                 let ptx = Compiler::new().lower(&source.mlir, gpu.processor, gpu.ptx, Stage::Ptx).unwrap();
                 let done = ptxas.assemble(&ptx, gpu.processor).unwrap();
                 let name = format!("{} {format} tile_m {tile_m} {:?} k {}", target.name, case.segments, case.k);
-                assert!(done.spills == [0; 3] && done.warnings.is_empty(), "{name}: {:?} {:?}", done.spills, done.warnings);
+                assert!(
+                    done.spills == [0; 3] && done.warnings.is_empty(),
+                    "{name}: {:?} {:?}",
+                    done.spills,
+                    done.warnings
+                );
                 let (resident, wanted) = (done.resident(gpu, source.threads, source.shared), wanted_resident(&ptx));
-                println!("{name}: {} registers, {} bytes shared, {resident} blocks of {wanted}", done.registers, source.shared);
+                println!(
+                    "{name}: {} registers, {} bytes shared, {resident} blocks of {wanted}",
+                    done.registers, source.shared
+                );
                 assert!(resident >= wanted, "{name}: {} registers, {resident} blocks of {wanted} fit", done.registers);
             }
         }

@@ -1,4 +1,5 @@
-//! Products with random epilogues (RoPE, norms, residuals, caches), random shapes and tiles, through the emulator against the evaluator.
+//! Products with random epilogues (RoPE, norms, residuals, caches), random shapes and tiles,
+//! through the emulator against the evaluator.
 
 mod support;
 
@@ -125,7 +126,11 @@ fn compare_caches(case: &Case, want: &KvState, got: &KvState, seed: u64) {
                     KvDType::Int8 => 1.01 / 127.0,
                 };
                 for (a, b) in a.iter().zip(&b) {
-                    assert!((a - b).abs() <= 2e-4 + step * most, "seed {seed} token {position}: {b}, not {a}\n{}", case.text());
+                    assert!(
+                        (a - b).abs() <= 2e-4 + step * most,
+                        "seed {seed} token {position}: {b}, not {a}\n{}",
+                        case.text()
+                    );
                 }
             }
         }

@@ -48,8 +48,16 @@ fn logit(rng: &mut Rng, kind: Kind, i: usize, n: usize) -> f32 {
     }
 }
 
-const KINDS: [Kind; 8] =
-    [Kind::Plain, Kind::Ties, Kind::Equal, Kind::Masked, Kind::Sorted(true), Kind::Sorted(false), Kind::Extreme, Kind::Nan];
+const KINDS: [Kind; 8] = [
+    Kind::Plain,
+    Kind::Ties,
+    Kind::Equal,
+    Kind::Masked,
+    Kind::Sorted(true),
+    Kind::Sorted(false),
+    Kind::Extreme,
+    Kind::Nan,
+];
 
 /// A case with a kind per row, from `kinds` on.
 fn case(seed: u64, vocab: usize, k: usize, kinds: usize) -> Case {
@@ -61,8 +69,12 @@ fn case(seed: u64, vocab: usize, k: usize, kinds: usize) -> Case {
         scale: F32::new(std::f32::consts::LOG2_E / rng.pick(&[0.3, 0.7, 1.0, 2.0])),
     };
     g.batch.wanted = (0..m).map(|_| wanted(&mut g.rng)).collect();
-    let data = (0..m * vocab).map(|i| logit(&mut g.rng, KINDS[(kinds + i / vocab) % KINDS.len()], i % vocab, vocab)).collect();
-    let x = g.push(ParamKind::Rows { rows: Dim::Rows, cols: vocab, elem: RowElem::F32 }, OperandData::Rows(Rows { cols: vocab, data }));
+    let data =
+        (0..m * vocab).map(|i| logit(&mut g.rng, KINDS[(kinds + i / vocab) % KINDS.len()], i % vocab, vocab)).collect();
+    let x = g.push(
+        ParamKind::Rows { rows: Dim::Rows, cols: vocab, elem: RowElem::F32 },
+        OperandData::Rows(Rows { cols: vocab, data }),
+    );
     let out = g.output(TopK::columns(k), RowElem::F32);
     g.case(Body::TopK(TopK { x, k, out }))
 }
@@ -70,7 +82,9 @@ fn case(seed: u64, vocab: usize, k: usize, kinds: usize) -> Case {
 fn check(compiler: &Compiler, case: &Case, seed: u64) {
     let Body::TopK(TopK { x, k, out }) = case.kernel.body else { unreachable!("made so") };
     let (got, want) = (case.run(compiler, target(seed)), case.expected());
-    let (OperandData::Rows(logits), OperandData::Rows(got), OperandData::Rows(want)) = (&case.operands[x], &got[out], &want[out]) else {
+    let (OperandData::Rows(logits), OperandData::Rows(got), OperandData::Rows(want)) =
+        (&case.operands[x], &got[out], &want[out])
+    else {
         unreachable!("rows")
     };
     for i in 0..case.m() {
@@ -92,7 +106,11 @@ fn check(compiler: &Compiler, case: &Case, seed: u64) {
         if wanted.candidates > 1 && want[0].is_finite() && logits.row(i).iter().all(|v| *v < 1e38) {
             let (sum, exact) = (f64::from(got[2 * k]), f64::from(want[2 * k]));
             // A tenth of what is promised for large vocabularies suffices here.
-            assert!((sum - exact).abs() <= 0.1 * TopK::SUM_ERROR * exact, "row {i}: sum {sum}, not {exact}\n{}", case.text());
+            assert!(
+                (sum - exact).abs() <= 0.1 * TopK::SUM_ERROR * exact,
+                "row {i}: sum {sum}, not {exact}\n{}",
+                case.text()
+            );
         }
     }
 }
@@ -102,7 +120,8 @@ fn one_slice() {
     let compiler = Compiler::new();
     for seed in 0..24 {
         let mut rng = Rng::new(seed);
-        let vocab = [rng.below(1, 40), rng.below(40, 700), 4 * rng.below(1, 1024), rng.below(2000, 4097)][seed as usize % 4];
+        let vocab =
+            [rng.below(1, 40), rng.below(40, 700), 4 * rng.below(1, 1024), rng.below(2000, 4097)][seed as usize % 4];
         let k = rng.pick(&[1, 5, 64, 100]).min(vocab);
         check(&compiler, &case(seed, vocab, k, seed as usize), seed);
     }

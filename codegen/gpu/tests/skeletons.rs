@@ -1,4 +1,5 @@
-//! The skeletons of kernels of all forms: what is recorded while they are emitted is in order, and nothing in it can be left out.
+//! The skeletons of kernels of all forms: what is recorded while they are emitted is in order, and
+//! nothing in it can be left out.
 
 #[path = "skeletons/left_out.rs"]
 mod left_out;
@@ -9,7 +10,9 @@ use llmcc_ir::gpu::program::Program;
 use llmcc_ir::gpu::schedule::{self, Variant};
 use llmcc_ir::gpu::verify::verify_program;
 use llmcc_ir::graph::{BinaryOp, F32};
-use llmcc_ir::kernel::{Attention, Body, Expr, Kernel, Matmul, Norm, Param, ParamKind, RowElem, RowNorm, Segment, Store, TopK};
+use llmcc_ir::kernel::{
+    Attention, Body, Expr, Kernel, Matmul, Norm, Param, ParamKind, RowElem, RowNorm, Segment, Store, TopK,
+};
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::quant::{Format, Packing};
 use llmcc_ir::target::find;
@@ -37,7 +40,11 @@ fn product(format: &str, elem: RowElem, tile_m: usize, (n, k): (usize, usize)) -
 fn attention(dtype: KvDType, head_dim: usize, tile_m: usize) -> Kernel {
     let (kv_heads, heads) = (2, 8);
     let cols = heads * head_dim;
-    let kinds = vec![rows(cols, RowElem::F32), ParamKind::Kv(KvSpec { dtype, kv_heads, head_dim, window: None }), rows(cols, RowElem::F32)];
+    let kinds = vec![
+        rows(cols, RowElem::F32),
+        ParamKind::Kv(KvSpec { dtype, kv_heads, head_dim, window: None }),
+        rows(cols, RowElem::F32),
+    ];
     kernel(kinds, Body::Attention(Attention { q: 0, kv: 1, out: 2, heads, scale: F32::new(0.1), tile_m }))
 }
 
@@ -47,7 +54,8 @@ fn source(kernel: &Kernel, target: &str) -> Source {
     source
 }
 
-/// The skeleton of every variant is in order, whether lanes copy for themselves or, scales, for each other.
+/// The skeleton of every variant is in order, whether lanes copy for themselves or, scales, for
+/// each other.
 #[test]
 fn skeletons_are_in_order() {
     let mut seen = vec![];
@@ -63,7 +71,9 @@ fn skeletons_are_in_order() {
             for target in ["sm80", "sm86", "sm89", "sm90"] {
                 // fp8 rows are multiplied in tiles, where there is an instruction for them.
                 let fp8 = elem == RowElem::Fp8;
-                if tile_m == 256 && (target != "sm90" || fp8) || fp8 && (tile_m == 8 || ["sm80", "sm86"].contains(&target)) {
+                if tile_m == 256 && (target != "sm90" || fp8)
+                    || fp8 && (tile_m == 8 || ["sm80", "sm86"].contains(&target))
+                {
                     continue;
                 }
                 let kernel = product(format, elem, tile_m, (1024, k));
@@ -73,7 +83,9 @@ fn skeletons_are_in_order() {
             }
         }
     }
-    assert!([Variant::Gemv, Variant::Fma, Variant::Mma, Variant::Wgmma, Variant::WgmmaFp8].iter().all(|v| seen.contains(v)));
+    assert!(
+        [Variant::Gemv, Variant::Fma, Variant::Mma, Variant::Wgmma, Variant::WgmmaFp8].iter().all(|v| seen.contains(v))
+    );
 }
 
 /// So are those of attention, in all its forms, of row norms and of the most probable tokens.
@@ -102,12 +114,19 @@ fn skeletons_of_other_kernels_are_in_order() {
     }
 }
 
-/// A product with segments of one matrix and of two: two output tiles of a block, of different kinds, through the same ring.
+/// A product with segments of one matrix and of two: two output tiles of a block, of different
+/// kinds, through the same ring.
 fn two_phases(format: &str, elem: RowElem, tile_m: usize, k: usize) -> Kernel {
     let mut kernel = product(format, elem, tile_m, (1024, k));
     let Body::Matmul(body) = &mut kernel.body else { unreachable!() };
     let product = Expr::Binary(BinaryOp::Mul, Box::new(Expr::Acc(0)), Box::new(Expr::Acc(1)));
-    body.segments.push(Segment { n: 512, weights: vec![3, 4], tile_n: 64, expr: product, store: Store::Rows { param: 5, start: 0 } });
+    body.segments.push(Segment {
+        n: 512,
+        weights: vec![3, 4],
+        tile_n: 64,
+        expr: product,
+        store: Store::Rows { param: 5, start: 0 },
+    });
     let format = Format::parse(format).unwrap().with_packing(Packing::Fragment);
     let matrix = ParamKind::Matrix { n: 512, k, format };
     let kinds = [matrix.clone(), matrix, rows(512, RowElem::F32)];
@@ -122,9 +141,11 @@ fn check_missed(program: &Program, known: &[&str]) {
     assert!(fits, "{program}{}", missed.join("\n"));
 }
 
-/// Whatever orders something in the pipeline of a `wgmma` kernel, the verifier misses it when it is left out. There are two output tiles of each block. What is not needed: in the last units
-/// of a tile the groups of products, which are waited for all together before the block meets; the barrier at the end of an epilogue, before that of the block; and what makes room
-/// for a third tile.
+/// Whatever orders something in the pipeline of a `wgmma` kernel, the verifier misses it when it is
+/// left out. There are two output tiles of each block. What is not needed: in the last units of a
+/// tile the groups of products, which are waited for all together before the block meets; the
+/// barrier at the end of an epilogue, before that of the block; and what makes room for a third
+/// tile.
 #[test]
 fn nothing_can_be_left_out_of_the_pipeline() {
     const TAIL: [&str; 3] = [" WgmmaCommit", " WgmmaWait(1)", " WgmmaWait(1)"];
@@ -141,10 +162,14 @@ fn nothing_can_be_left_out_of_the_pipeline_of_fp8() {
     check_missed(&source(&two_phases("fp8", RowElem::Fp8, 128, 1024), "sm90").program, &known);
 }
 
-/// So in attention. Nothing is copied in bulk there, so that the asynchronous proxy need not know of the barriers; and the turns of the two groups serve their speed only.
+/// So in attention. Nothing is copied in bulk there, so that the asynchronous proxy need not know
+/// of the barriers; and the turns of the two groups serve their speed only.
 #[test]
 fn nothing_can_be_left_out_of_attention() {
-    check_missed(&source(&attention(KvDType::Bf16, 64, 32), "sm90").program, &[" FenceInit", " Barrier(Threads(", " Barrier(Threads("]);
+    check_missed(
+        &source(&attention(KvDType::Bf16, 64, 32), "sm90").program,
+        &[" FenceInit", " Barrier(Threads(", " Barrier(Threads("],
+    );
 }
 
 /// So in the kernels whose warps have rings of their own.
@@ -152,6 +177,7 @@ fn nothing_can_be_left_out_of_attention() {
 fn nothing_can_be_left_out_of_rings() {
     let kernel = |tile_m| product("w4g32", RowElem::F16, tile_m, (2 * 128 * 132, 1024));
     check_missed(&source(&kernel(8), "sm90").program, &[]);
-    // Partial sums are in the workspace before they are counted, of which skeletons know nothing; and the next output tile begins with a barrier of its own.
+    // Partial sums are in the workspace before they are counted, of which skeletons know nothing;
+    // and the next output tile begins with a barrier of its own.
     check_missed(&source(&kernel(32), "sm80").program, &[" Barrier(Block)", " Barrier(Block)"]);
 }

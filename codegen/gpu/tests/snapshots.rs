@@ -60,14 +60,17 @@ fn mlir() {
     }
 }
 
-/// The kernels of attention: for one token over a 16-bit cache and over an int8 one, for prompts by `mma.sync` and by `wgmma`, and without tensor cores.
+/// The kernels of attention: for one token over a 16-bit cache and over an int8 one, for prompts by
+/// `mma.sync` and by `wgmma`, and without tensor cores.
 #[test]
 fn attention() {
     let int8 = DECODE.replace("f16, 2x32", "int8, 2x32");
     let prompt = DECODE.replace("scale=0.25", "scale=0.25 tile_m=32").replace("2x32", "2x32, window 64");
     let warpgroup = DECODE.replace("scale=0.25", "scale=0.25 tile_m=64");
     let plain = DECODE.replace("kv<f16", "kv<f32");
-    for (name, text) in [("decode", DECODE), ("int8", &int8), ("prompt", &prompt), ("warpgroup", &warpgroup), ("plain", &plain)] {
+    for (name, text) in
+        [("decode", DECODE), ("int8", &int8), ("prompt", &prompt), ("warpgroup", &warpgroup), ("plain", &plain)]
+    {
         insta::assert_snapshot!(format!("mlir_attention_{name}"), source(text).mlir);
     }
 }
@@ -81,7 +84,8 @@ fn ptx() {
     }
 }
 
-/// The oracle rounds after each operation, and so do products with the CPU's code: nothing may be contracted.
+/// The oracle rounds after each operation, and so do products with the CPU's code: nothing may be
+/// contracted.
 #[cfg(feature = "llvm")]
 #[test]
 fn products_and_sums_are_not_contracted() {

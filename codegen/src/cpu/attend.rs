@@ -1,11 +1,16 @@
-//! Attention by the microkernel [`llmcc_abi::Uk::Attend`]: consecutive tokens of one sequence and all query heads of a KV head in one call, so that
-//! keys and values are widened once for all of them.
+//! Attention by the microkernel [`llmcc_abi::Uk::Attend`]: consecutive tokens of one sequence and
+//! all query heads of a KV head in one call, so that keys and values are widened once for all of
+//! them.
 //!
-//! A thread cuts its range of items into runs of tokens that belong to one sequence; a step of a single token, whose bound is memory, into runs of KV heads, which the microkernel goes through
-//! together, page by page: alone, a KV head reads 1 or 2 KB here and there, at half the bandwidth. Results do not depend on the cuts: the microkernel treats every token alike.
+//! A thread cuts its range of items into runs of tokens that belong to one sequence; a step of a
+//! single token, whose bound is memory, into runs of KV heads, which the microkernel goes through
+//! together, page by page: alone, a KV head reads 1 or 2 KB here and there, at half the bandwidth.
+//! Results do not depend on the cuts: the microkernel treats every token alike.
 //!
-//! In steps of few tokens a thread's range may begin or end within a (token, KV head): it has some of the sixteen parts of that context. Threads leave what the blocks gave in the slot of
-//! the first boundary between threads that lies inside, and the one that finishes the last block merges them and rounds the result. Nobody waits.
+//! In steps of few tokens a thread's range may begin or end within a (token, KV head): it has some
+//! of the sixteen parts of that context. Threads leave what the blocks gave in the slot of the
+//! first boundary between threads that lies inside, and the one that finishes the last block merges
+//! them and rounds the result. Nobody waits.
 
 use super::attention::{Item, TOKENS};
 use super::emit::{Emit, I32, I64};
@@ -113,8 +118,9 @@ fn bounds(low: &Lowering, e: &mut Emit) -> (Value, Value) {
     (bound(low.args.lo), bound(low.args.hi))
 }
 
-/// The slot of the first boundary between threads inside a (token, KV head): thread `t` begins at `units * t / threads`, so that is the smallest `t` with
-/// `t >= (first + 1) * threads / units`, less one since nothing ends before thread 0.
+/// The slot of the first boundary between threads inside a (token, KV head): thread `t` begins at
+/// `units * t / threads`, so that is the smallest `t` with `t >= (first + 1) * threads / units`,
+/// less one since nothing ends before thread 0.
 fn slot(low: &Lowering, e: &mut Emit, item: Value, kv_units: usize) -> Value {
     let units = e.times(low.args.m, kv_units);
     let threads = low.args.step(e, offset_of!(StepCtx, threads));

@@ -1,10 +1,11 @@
-//! Attention over the paged cache: online softmax, page by page. The 128-bit version; `attend.rs` calls the microkernel instead.
+//! Attention over the paged cache: online softmax, page by page. The 128-bit version; `attend.rs`
+//! calls the microkernel instead.
 //!
-//! A work item is a part of a token and a KV head ([`Item`]); all query heads of that KV head share each page, so the cache is read once. For each page: 16
-//! scores (vectors over tokens), masked outside the
-//! causal window (masked scores and probabilities are *replaced*: unwritten slots may hold anything), new maximum, probabilities, and
-//! the weighted sum of values over
-//! the valid slots. The order depends on the token's position alone.
+//! A work item is a part of a token and a KV head ([`Item`]); all query heads of that KV head share
+//! each page, so the cache is read once. For each page: 16 scores (vectors over tokens), masked
+//! outside the causal window (masked scores and probabilities are *replaced*: unwritten slots may
+//! hold anything), new maximum, probabilities, and the weighted sum of values over the valid slots.
+//! The order depends on the token's position alone.
 
 use super::Lowering;
 use super::emit::{Emit, F32, I8X16, I32, LANES};
@@ -61,9 +62,10 @@ pub(super) const TOKENS: usize = 16;
 
 /// What a work item stands for.
 ///
-/// Items of a KV head follow each other, so that a thread's range of items keeps to few heads. Within a head, blocks of [`TOKENS`] tokens come in the order
-/// first, last, second, last but one...: later tokens of a prompt see more of it, and this way every range holds about equal shares. What is left after whole
-/// blocks comes last.
+/// Items of a KV head follow each other, so that a thread's range of items keeps to few heads.
+/// Within a head, blocks of [`TOKENS`] tokens come in the order first, last, second, last but
+/// one...: later tokens of a prompt see more of it, and this way every range holds about equal
+/// shares. What is left after whole blocks comes last.
 pub(super) struct Item {
     /// KV head.
     pub head: Value,
@@ -148,7 +150,9 @@ impl Plan {
         let heads_per_kv = k.heads / spec.kv_heads;
         let (k_buffer, v_buffer) = match spec.dtype {
             KvDType::F32 => (0, 0),
-            KvDType::F16 | KvDType::Bf16 | KvDType::Int8 => (frame.floats(d * PAGE_TOKENS), frame.floats(d * PAGE_TOKENS)),
+            KvDType::F16 | KvDType::Bf16 | KvDType::Int8 => {
+                (frame.floats(d * PAGE_TOKENS), frame.floats(d * PAGE_TOKENS))
+            }
         };
         Plan {
             spec,
@@ -183,7 +187,13 @@ impl Plan {
     }
 
     /// Calls `body` for each query head with its query, state and sums.
-    fn each_head(&self, low: &Lowering, e: &mut Emit, queries: Value, body: impl FnOnce(&mut Emit, Value, Value, Value)) {
+    fn each_head(
+        &self,
+        low: &Lowering,
+        e: &mut Emit,
+        queries: Value,
+        body: impl FnOnce(&mut Emit, Value, Value, Value),
+    ) {
         let state = e.offset(low.args.scratch, self.state);
         let sums = e.offset(low.args.scratch, self.sums);
         let d = self.spec.head_dim * 4;
@@ -200,7 +210,9 @@ impl Plan {
         let v = e.offset(k, self.page.v);
         let (k, v) = match self.spec.dtype {
             KvDType::F32 => (k, v),
-            KvDType::F16 | KvDType::Bf16 => (self.widen(low, e, k, self.k_buffer), self.widen(low, e, v, self.v_buffer)),
+            KvDType::F16 | KvDType::Bf16 => {
+                (self.widen(low, e, k, self.k_buffer), self.widen(low, e, v, self.v_buffer))
+            }
             KvDType::Int8 => {
                 let scales = e.index(page, head, PAGE_TOKENS * 4);
                 (self.decode_keys(low, e, k, scales), self.decode_values(low, e, v, scales))
@@ -234,7 +246,8 @@ impl Plan {
     /// int8 keys `[head_dim][16]` times a scale per column.
     fn decode_keys(&self, low: &Lowering, e: &mut Emit, from: Value, scales: Value) -> Value {
         let to = e.offset(low.args.scratch, self.k_buffer);
-        let scales: Vec<Value> = (0..VECTORS).map(|i| e.load_lanes(scales, self.page.k_scales + i * 16, LANES)).collect();
+        let scales: Vec<Value> =
+            (0..VECTORS).map(|i| e.load_lanes(scales, self.page.k_scales + i * 16, LANES)).collect();
         e.each_fixed(self.spec.head_dim, 1, |e, d| {
             let p = e.index(from, d, PAGE_TOKENS);
             let out = e.index(to, d, PAGE_TOKENS * 4);
@@ -350,7 +363,16 @@ impl Plan {
         }
     }
 
-    fn weigh_columns(&self, e: &mut Emit, tile: &Tile, probabilities: Value, change: Value, v: Value, sums: Value, count: usize) {
+    fn weigh_columns(
+        &self,
+        e: &mut Emit,
+        tile: &Tile,
+        probabilities: Value,
+        change: Value,
+        v: Value,
+        sums: Value,
+        count: usize,
+    ) {
         const UNROLL: usize = 4;
         let stride = self.spec.head_dim * 4;
         let lanes: Vec<usize> = (0..count).step_by(LANES).map(|i| LANES.min(count - i)).collect();

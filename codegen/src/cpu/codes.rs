@@ -6,7 +6,8 @@ use cranelift_codegen::ir::{InstBuilder, Value};
 use llmcc_abi::encoding::{Code, Encoding, ScaleKind, planes};
 use llmcc_abi::layout::{BLOCK, Block, K_PAD};
 
-/// Where the factors of the group that starts at column `start` are, those of its super-group, and its codes: an address to which `start` columns of codes are to be added.
+/// Where the factors of the group that starts at column `start` are, those of its super-group, and
+/// its codes: an address to which `start` columns of codes are to be added.
 pub(super) struct GroupAt {
     pub factors: Value,
     pub above: Value,
@@ -20,7 +21,8 @@ pub(super) fn group_at(e: &mut Emit, block: &Block, group: usize, w: Value, star
     let above = e.index(w, record, block.record);
     let factors = e.index(above, number, block.step);
     let factors = e.offset(factors, block.scales);
-    // Before the codes of a group lie those of all before it, and the factors of the records up to its own.
+    // Before the codes of a group lie those of all before it, and the factors of the records up to
+    // its own.
     let codes = e.index(w, record, block.codes);
     GroupAt { factors, above, codes: e.offset(codes, block.codes) }
 }
@@ -40,7 +42,8 @@ pub(super) fn factors(e: &mut Emit, encoding: &Encoding, block: &Block, at: &Gro
 impl GroupAt {
     /// The same for one row of the block, whose number is known when running.
     pub(super) fn of_row(&self, e: &mut Emit, encoding: &Encoding, row: Value) -> GroupAt {
-        let mut at = |from: Value, level: usize| encoding.scales[level].map_or(from, |s| e.index(from, row, s.kind.bytes()));
+        let mut at =
+            |from: Value, level: usize| encoding.scales[level].map_or(from, |s| e.index(from, row, s.kind.bytes()));
         let (factors, above) = (at(self.factors, 0), at(self.above, 1));
         GroupAt { factors, above, codes: e.index(self.codes, row, 4) }
     }
@@ -131,7 +134,9 @@ fn of_bytes(e: &mut Emit, kind: ScaleKind, bytes: Value) -> Value {
             let bits = e.b.ins().bitselect(none, least, bits);
             e.as_floats(bits)
         }
-        ScaleKind::F32 | ScaleKind::F16 | ScaleKind::Bf16 | ScaleKind::Unsigned { .. } => e.b.ins().fcvt_from_sint(F32X4, bytes),
+        ScaleKind::F32 | ScaleKind::F16 | ScaleKind::Bf16 | ScaleKind::Unsigned { .. } => {
+            e.b.ins().fcvt_from_sint(F32X4, bytes)
+        }
     }
 }
 
@@ -153,7 +158,8 @@ pub(super) fn bytes(e: &mut Emit, word: Value) -> Value {
     e.b.ins().uwiden_low(v)
 }
 
-/// The numbers that four codes stand for, without their scales; codes are i32 with nothing above their bits, those of 8-bit floats whatever is above.
+/// The numbers that four codes stand for, without their scales; codes are i32 with nothing above
+/// their bits, those of 8-bit floats whatever is above.
 pub(super) fn numbers(e: &mut Emit, encoding: &Encoding, codes: Value) -> Value {
     match encoding.code {
         Code::Float(_) => e.e4m3_to_f32(codes),
@@ -171,7 +177,8 @@ pub(super) fn numbers(e: &mut Emit, encoding: &Encoding, codes: Value) -> Value 
     }
 }
 
-/// The values that codes are the numbers of: halves of what is left of the table are chosen by one bit after the other, the highest last.
+/// The values that codes are the numbers of: halves of what is left of the table are chosen by one
+/// bit after the other, the highest last.
 fn look_up(e: &mut Emit, codes: Value, bits: u32, values: &[u32]) -> Value {
     let mut left: Vec<Value> = values.iter().map(|v| e.ints(*v)).collect();
     for bit in 0..bits {
@@ -182,7 +189,8 @@ fn look_up(e: &mut Emit, codes: Value, bits: u32, values: &[u32]) -> Value {
     e.as_floats(left[0])
 }
 
-/// The decoded values of four numbers. Where the product of a number and a scale is exact, adding the minimum rounds once with or without a fused multiply-add.
+/// The decoded values of four numbers. Where the product of a number and a scale is exact, adding
+/// the minimum rounds once with or without a fused multiply-add.
 pub(super) fn values(e: &mut Emit, encoding: &Encoding, numbers: Value, scale: Value, min: Option<Value>) -> Value {
     match min {
         None => e.fmul(numbers, scale),
@@ -252,7 +260,8 @@ pub(super) fn column_codes(e: &mut Emit, encoding: &Encoding, planes: &[Plane], 
     joined(e, planes, &parts)
 }
 
-/// Codes of columns `k..k + 8` of a row, as i32; `codes`: those of the row in the first chunk, `k` a multiple of 8.
+/// Codes of columns `k..k + 8` of a row, as i32; `codes`: those of the row in the first chunk, `k`
+/// a multiple of 8.
 pub(super) fn eight_codes(e: &mut Emit, encoding: &Encoding, codes: Value, k: Value) -> [Value; 2] {
     match encoding.bits() {
         8 => {
@@ -277,7 +286,8 @@ pub(super) fn eight_codes(e: &mut Emit, encoding: &Encoding, codes: Value, k: Va
                     .iter()
                     .map(|p| {
                         // Both quads of 8 bits are words of their own, of fewer bits parts of one.
-                        let (chunk, up) = if p.bits == 8 { (column / 4 * 64, 0) } else { (0, column / 4 * p.bits as usize) };
+                        let (chunk, up) =
+                            if p.bits == 8 { (column / 4 * 64, 0) } else { (0, column / 4 * p.bits as usize) };
                         let word = e.load(I32, p.chunk, chunk);
                         let word = e.b.ins().ushr(word, p.shift);
                         let word = e.b.ins().ushr_imm_u(word, up as i64);

@@ -1,4 +1,5 @@
-//! Conversions between f32 and the 16-bit floats, by integer arithmetic: Cranelift has none for vectors.
+//! Conversions between f32 and the 16-bit floats, by integer arithmetic: Cranelift has none for
+//! vectors.
 
 use super::emit::{Emit, LANES};
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
@@ -6,9 +7,8 @@ use cranelift_codegen::ir::types::I64X2;
 use cranelift_codegen::ir::{InstBuilder, Value};
 
 impl<'f> Emit<'f> {
-    /// Four finite f16, sign-extended to i32, to f32: exact. With the fields in place the exponent is 112 too small; multiplying by
-    /// 2¹¹² corrects it, also for
-    /// subnormals.
+    /// Four finite f16, sign-extended to i32, to f32: exact. With the fields in place the exponent
+    /// is 112 too small; multiplying by 2¹¹² corrects it, also for subnormals.
     pub fn finite_f16_to_f32(&mut self, halves: Value) -> Value {
         let bits = self.b.ins().ishl_imm_u(halves, 13);
         let mask = self.ints(0x8fff_e000);
@@ -18,7 +18,8 @@ impl<'f> Emit<'f> {
         self.fmul(x, scale)
     }
 
-    /// Four e4m3 numbers that are not NaN, in the lowest bytes of i32 (what is above is ignored), to f32: as [`Emit::finite_f16_to_f32`].
+    /// Four e4m3 numbers that are not NaN, in the lowest bytes of i32 (what is above is ignored),
+    /// to f32: as [`Emit::finite_f16_to_f32`].
     pub fn e4m3_to_f32(&mut self, codes: Value) -> Value {
         let top = self.b.ins().ishl_imm_u(codes, 24);
         let sign = self.ints(0x8000_0000);
@@ -67,7 +68,8 @@ impl<'f> Emit<'f> {
         }
     }
 
-    /// Four f32 to f16 in the low half of each i32: round to nearest even, subnormals and infinities included, NaN becomes a quiet NaN.
+    /// Four f32 to f16 in the low half of each i32: round to nearest even, subnormals and
+    /// infinities included, NaN becomes a quiet NaN.
     pub fn f32_to_f16(&mut self, x: Value) -> Value {
         let bits = self.bits(x);
         let magnitude_mask = self.ints(0x7fff_ffff);
@@ -80,7 +82,8 @@ impl<'f> Emit<'f> {
         let normal = self.add(magnitude, rebias);
         let normal = self.add(normal, odd);
         let normal = self.b.ins().ushr_imm_u(normal, 13);
-        // Subnormal numbers: adding ½, whose last place is the f16 subnormal unit, rounds as wanted.
+        // Subnormal numbers: adding ½, whose last place is the f16 subnormal unit, rounds as
+        // wanted.
         let half = self.floats(0.5);
         let m = self.as_floats(magnitude);
         let shifted = self.fadd(m, half);
@@ -103,7 +106,8 @@ impl<'f> Emit<'f> {
         self.b.ins().bor(h, sign)
     }
 
-    /// Four f32 to bf16 in the low half of each i32: round to nearest even, NaN becomes a quiet NaN.
+    /// Four f32 to bf16 in the low half of each i32: round to nearest even, NaN becomes a quiet
+    /// NaN.
     pub fn f32_to_bf16(&mut self, x: Value) -> Value {
         let bits = self.bits(x);
         let odd = self.b.ins().ushr_imm_u(bits, 16);

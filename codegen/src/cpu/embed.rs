@@ -1,9 +1,9 @@
 //! Embedding: rows of a packed table by token id.
 
+use super::Lowering;
 use super::codes::{self, scalar_f16};
 use super::emit::{Emit, F32};
 use super::frame::Frame;
-use super::Lowering;
 use cranelift_codegen::ir::{InstBuilder, Value};
 use llmcc_abi::StepCtx;
 use llmcc_abi::encoding::Float;

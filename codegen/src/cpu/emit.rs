@@ -1,8 +1,8 @@
 //! A thin layer over [`FunctionBuilder`]: the operations kernels are written in.
 //!
-//! Everything here lowers to plain SSE2 instructions on the x86-64 baseline, without library calls and relocations. Memory is accessed
-//! without
-//! alignment: `MemFlagsData::aligned` would let Cranelift fold 16-byte loads into SSE instructions that fault on other addresses.
+//! Everything here lowers to plain SSE2 instructions on the x86-64 baseline, without library calls
+//! and relocations. Memory is accessed without alignment: `MemFlagsData::aligned` would let
+//! Cranelift fold 16-byte loads into SSE instructions that fault on other addresses.
 
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{Endianness, InstBuilder, MemFlagsData, Type, Value};
@@ -224,7 +224,8 @@ impl<'f> Emit<'f> {
         if self.b.func.dfg.value_type(v) == ty {
             return v;
         }
-        let flags = if ty.is_vector() { MemFlagsData::new().with_endianness(Endianness::Little) } else { MemFlagsData::new() };
+        let flags =
+            if ty.is_vector() { MemFlagsData::new().with_endianness(Endianness::Little) } else { MemFlagsData::new() };
         self.b.ins().bitcast(ty, flags, v)
     }
 
@@ -291,8 +292,10 @@ impl<'f> Emit<'f> {
         self.as_floats(both)
     }
 
-    /// The two lower lanes of `a · b + c`. The product is exact in f64; of its sum with `c` the number with an odd last bit is taken where it is not exact, so that rounding it to f32 is
-    /// rounding the exact sum (Boldo and Melquiond, Emulation of FMA and correctly rounded sums, 2008).
+    /// The two lower lanes of `a · b + c`. The product is exact in f64; of its sum with `c` the
+    /// number with an odd last bit is taken where it is not exact, so that rounding it to f32 is
+    /// rounding the exact sum (Boldo and Melquiond, Emulation of FMA and correctly rounded sums,
+    /// 2008).
     fn fused_pair(&mut self, operands: [Value; 3]) -> Value {
         let [a, b, c] = operands.map(|x| self.b.ins().fvpromote_low(x));
         let product = self.fmul(a, b);
@@ -305,7 +308,8 @@ impl<'f> Emit<'f> {
         let constant = self.b.func.dfg.constants.insert(vec![0u8; 16].into());
         let zero = self.b.ins().vconst(F64X2, constant);
         // Neither of NaN.
-        let (below, above) = (self.lanes_where(FloatCC::LessThan, rest, zero), self.lanes_where(FloatCC::GreaterThan, rest, zero));
+        let (below, above) =
+            (self.lanes_where(FloatCC::LessThan, rest, zero), self.lanes_where(FloatCC::GreaterThan, rest, zero));
         let inexact = self.b.ins().bor(below, above);
         // Where the exact sum is nearer to zero, the number before.
         let negative = self.lanes_where(FloatCC::LessThan, sum, zero);
@@ -373,9 +377,8 @@ impl<'f> Emit<'f> {
         self.b.ins().select(greater, a, b)
     }
 
-    /// Nearest integer, ties to even, of |x| ≤ 2²² as (f32 vector, its i32 vector). Adding 1.5·2²³ leaves the integer in the low
-    /// mantissa bits; SSE2
-    /// has no rounding instruction.
+    /// Nearest integer, ties to even, of |x| ≤ 2²² as (f32 vector, its i32 vector). Adding 1.5·2²³
+    /// leaves the integer in the low mantissa bits; SSE2 has no rounding instruction.
     pub fn round(&mut self, x: Value) -> (Value, Value) {
         let magic = self.floats(ROUND_MAGIC);
         let shifted = self.fadd(x, magic);

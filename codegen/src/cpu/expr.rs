@@ -1,10 +1,11 @@
-//! Expression trees, evaluated for a run of columns of one row: by the microkernel `Map` where it can, else four columns at a time.
+//! Expression trees, evaluated for a run of columns of one row: by the microkernel `Map` where it
+//! can, else four columns at a time.
 //!
-//! [`Expr::Normalize`] and [`Expr::Rope`] look at whole runs of columns, so an expression becomes a [`Program`]: a list of stages,
-//! each of which
-//! evaluates its argument into a row buffer in scratch and transforms it in place, and a root expression that reads these buffers.
-//! Everything that evaluates expressions (epilogues,
-//! pointwise kernels, row norms, prologues) goes through here, so equal expressions give equal bits.
+//! [`Expr::Normalize`] and [`Expr::Rope`] look at whole runs of columns, so an expression becomes a
+//! [`Program`]: a list of stages, each of which evaluates its argument into a row buffer in scratch
+//! and transforms it in place, and a root expression that reads these buffers. Everything that
+//! evaluates expressions (epilogues, pointwise kernels, row norms, prologues) goes through here, so
+//! equal expressions give equal bits.
 
 use super::Lowering;
 use super::emit::{Emit, F32, LANES};
@@ -100,7 +101,8 @@ impl Program {
         evaluate(low, e, span, &self.root, out);
     }
 
-    /// Evaluates the whole span into memory and returns its address: f32, room for the columns rounded up to 32.
+    /// Evaluates the whole span into memory and returns its address: f32, room for the columns
+    /// rounded up to 32.
     pub fn to_buffer(&self, low: &Lowering, e: &mut Emit, span: &Span) -> Value {
         for stage in &self.stages {
             stage.emit(low, e, span);
@@ -118,8 +120,8 @@ impl Program {
 }
 
 impl Node {
-    /// A row buffer that this expression reads, which may be overwritten with its value: elementwise work reads a column before it is
-    /// written.
+    /// A row buffer that this expression reads, which may be overwritten with its value:
+    /// elementwise work reads a column before it is written.
     fn buffer(&self) -> Option<usize> {
         match self {
             Node::Buffer(at) => Some(*at),
@@ -219,7 +221,8 @@ impl Ready {
         }
     }
 
-    /// Stores the span's columns at `out`, four at a time (the last ones of the segment may be fewer).
+    /// Stores the span's columns at `out`, four at a time (the last ones of the segment may be
+    /// fewer).
     fn store(&self, e: &mut Emit, span: &Span, out: Value) {
         let zero = e.int(0);
         let tail = span.n % LANES;
@@ -237,7 +240,8 @@ impl Ready {
         }
     }
 
-    /// Value of `lanes` columns, `at` bytes from the start of the span; the other lanes hold anything.
+    /// Value of `lanes` columns, `at` bytes from the start of the span; the other lanes hold
+    /// anything.
     fn value(&self, e: &mut Emit, at: Value, lanes: usize) -> Value {
         match self {
             Ready::At(p) => {
@@ -259,7 +263,8 @@ impl Ready {
     }
 }
 
-/// Elements `(col + at/4 + i) mod len` of a vector. Columns are multiples of 4, so where `len` is one, four columns never wrap.
+/// Elements `(col + at/4 + i) mod len` of a vector. Columns are multiples of 4, so where `len` is
+/// one, four columns never wrap.
 fn wrapped(e: &mut Emit, base: Value, len: usize, col: Value, at: Value, lanes: usize) -> Value {
     if len == 1 {
         return e.load_splat(base, 0);

@@ -9,8 +9,8 @@ fn args(first: Option<Value>, rest: &[Value]) -> Vec<BlockArg> {
 }
 
 impl<'f> Emit<'f> {
-    /// `for i in (from..to).step_by(step)`, i64, with loop-carried values: the body returns their next values; the last ones are the
-    /// result.
+    /// `for i in (from..to).step_by(step)`, i64, with loop-carried values: the body returns their
+    /// next values; the last ones are the result.
     pub fn range(
         &mut self,
         from: Value,
@@ -87,7 +87,8 @@ impl<'f> Emit<'f> {
         self.b.block_params(exit).to_vec()
     }
 
-    /// `let mut i = from; while i < to { i = body(i) }`, i64: a loop whose step depends on the data.
+    /// `let mut i = from; while i < to { i = body(i) }`, i64: a loop whose step depends on the
+    /// data.
     pub fn walk(&mut self, from: Value, to: Value, body: impl FnOnce(&mut Self, Value) -> Value) {
         let (head, exit) = (self.b.create_block(), self.b.create_block());
         let ty = self.b.func.dfg.value_type(from);
@@ -102,7 +103,8 @@ impl<'f> Emit<'f> {
         self.b.switch_to_block(exit);
     }
 
-    /// The first `i` in `from..to` for which `keep(i)` is false, else `to` (or `from` if that is not below it).
+    /// The first `i` in `from..to` for which `keep(i)` is false, else `to` (or `from` if that is
+    /// not below it).
     pub fn scan(&mut self, from: Value, to: Value, keep: impl FnOnce(&mut Self, Value) -> Value) -> Value {
         let (head, body, exit) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
         let ty = self.b.func.dfg.value_type(from);

@@ -1,12 +1,15 @@
 //! Elementary functions on four f32.
 //!
-//! Their constants are those of [`llmcc_abi::math`]: the microkernel `Map` computes the same bits, more lanes at a time. The error bounds
-//! are those the tests of this module check against f64 on the whole range, in units of the last place (ulp) of the result.
+//! Their constants are those of [`llmcc_abi::math`]: the microkernel `Map` computes the same bits,
+//! more lanes at a time. The error bounds are those the tests of this module check against f64 on
+//! the whole range, in units of the last place (ulp) of the result.
 
 use super::emit::Emit;
 use cranelift_codegen::ir::condcodes::FloatCC;
 use cranelift_codegen::ir::{InstBuilder, Value};
-use llmcc_abi::math::{EXP, EXP_LEAST, EXP_MOST, GELU_CUBIC, GELU_SLOPE, LN2_HIGH, LN2_LOW, PHI, PHI_HIGH, PHI_MOST, PHI_T};
+use llmcc_abi::math::{
+    EXP, EXP_LEAST, EXP_MOST, GELU_CUBIC, GELU_SLOPE, LN2_HIGH, LN2_LOW, PHI, PHI_HIGH, PHI_MOST, PHI_T,
+};
 use llmcc_ir::graph::{BinaryOp, UnaryOp};
 
 /// Below this magnitude `tanh` is a polynomial.
@@ -122,8 +125,9 @@ impl<'f> Emit<'f> {
         self.choose(is_small, small, large)
     }
 
-    /// `x·Φ(x)`, within 8 ulp for x ≥ −13 (below, Φ nears the subnormal numbers). One formula serves both signs: `Φ(−|x|)` has a small
-    /// relative error everywhere, and `Φ(|x|) = 1 − Φ(−|x|)` loses nothing since it is at least ½.
+    /// `x·Φ(x)`, within 8 ulp for x ≥ −13 (below, Φ nears the subnormal numbers). One formula
+    /// serves both signs: `Φ(−|x|)` has a small relative error everywhere, and
+    /// `Φ(|x|) = 1 − Φ(−|x|)` loses nothing since it is at least ½.
     pub fn gelu(&mut self, x: Value) -> Value {
         // Beyond the range of the polynomial Φ(−|x|) is 0 in f32, and 1 − Φ is 1.
         let (magnitude, limit) = (self.b.ins().fabs(x), self.floats(PHI_MOST));
@@ -135,7 +139,8 @@ impl<'f> Emit<'f> {
         let t = self.fdiv(one, t);
         let p = self.polynomial(t, &PHI);
         let p = self.fmul(p, t);
-        // x² needs more bits than f32 has: x² = h² + (x − h)(x + h), h being the upper 12 bits of x.
+        // x² needs more bits than f32 has: x² = h² + (x − h)(x + h), h being the upper 12 bits of
+        // x.
         let bits = self.bits(magnitude);
         let mask = self.ints(PHI_HIGH);
         let high = self.b.ins().band(bits, mask);
@@ -155,7 +160,8 @@ impl<'f> Emit<'f> {
         self.fmul(x, phi)
     }
 
-    /// `x/2·(1+tanh u) = x/(1+e^(−2u))`, `u = √(2/π)·(x+0.044715x³)`; within 4 ulp plus the condition of `e^(2u)` (`|2u|` ulp).
+    /// `x/2·(1+tanh u) = x/(1+e^(−2u))`, `u = √(2/π)·(x+0.044715x³)`; within 4 ulp plus the
+    /// condition of `e^(2u)` (`|2u|` ulp).
     pub fn gelu_tanh(&mut self, x: Value) -> Value {
         let square = self.fmul(x, x);
         let (cubic, one) = (self.floats(GELU_CUBIC), self.floats(1.0));

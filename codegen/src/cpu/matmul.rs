@@ -1,8 +1,8 @@
 //! Matrix products with prologues and epilogues.
 //!
-//! Work items are column tiles. For each, and for each `tile_m` rows, the accumulators of all lanes are computed into scratch (f32,
-//! row-major), then the
-//! segment's expression is evaluated over them and stored. A plain `Acc(0)` into f32 rows is computed in place.
+//! Work items are column tiles. For each, and for each `tile_m` rows, the accumulators of all lanes
+//! are computed into scratch (f32, row-major), then the segment's expression is evaluated over them
+//! and stored. A plain `Acc(0)` into f32 rows is computed in place.
 
 use super::Lowering;
 use super::emit::{Emit, I64};
@@ -41,7 +41,8 @@ struct Plan<'k> {
     segment: &'k Segment,
     first_item: usize,
     lanes: Vec<Lane>,
-    /// f32 elements from one row of a tile to the next: room for padding to whole blocks and int8 groups.
+    /// f32 elements from one row of a tile to the next: room for padding to whole blocks and int8
+    /// groups.
     tile_stride: usize,
     program: Program,
     out: ParamId,
@@ -61,7 +62,8 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Matmul)
         plans.push(plan(low, frame, segment, first_item, k.tile_m));
         first_item += segment.tiles();
     }
-    let args = e.b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, size_of::<PanelArgs>() as u32, 3));
+    let args =
+        e.b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, size_of::<PanelArgs>() as u32, 3));
     let (input, per_row) = match &prologue {
         Some(rows) => {
             let base = e.offset(low.args.scratch, frame.size());
@@ -87,7 +89,8 @@ fn plan<'k>(low: &Lowering, frame: &mut Frame, segment: &'k Segment, first_item:
     let program = Program::new(low, frame, &segment.expr, tile_n);
     let (out, dest) = Dest::new(low, &segment.store);
     // A plain accumulator into f32 rows needs no tile, if whole blocks may be written.
-    let in_place = matches!((&dest, &segment.expr), (Dest::F32 { .. }, Expr::Acc(0))) && segment.n.is_multiple_of(BLOCK);
+    let in_place =
+        matches!((&dest, &segment.expr), (Dest::F32 { .. }, Expr::Acc(0))) && segment.n.is_multiple_of(BLOCK);
     if !in_place {
         lanes.iter_mut().for_each(|lane| lane.tile = frame.floats(tile_m * tile_stride));
     }
@@ -154,7 +157,16 @@ struct Tile {
 
 impl Lane {
     /// Computes accumulators at `out`, whose rows are `stride` f32 apart.
-    fn product(&self, low: &Lowering, e: &mut Emit, input: &Input, args: StackSlot, t: &Tile, out: Value, stride: usize) {
+    fn product(
+        &self,
+        low: &Lowering,
+        e: &mut Emit,
+        input: &Input,
+        args: StackSlot,
+        t: &Tile,
+        out: Value,
+        stride: usize,
+    ) {
         let block = self.format.block_bytes(self.k);
         // col is a multiple of 16.
         let number = e.b.ins().ushr_imm_u(t.col, i64::from(BLOCK.trailing_zeros()));
@@ -190,7 +202,8 @@ enum Reads {
     Int8,
 }
 
-/// The microkernels of products, for weights of these descriptions (those of groups: of 32, 64 or 128 columns) and these rows. Everything else takes the generic path: [`panel::emit`].
+/// The microkernels of products, for weights of these descriptions (those of groups: of 32, 64 or
+/// 128 columns) and these rows. Everything else takes the generic path: [`panel::emit`].
 const PANELS: &[(Encoding, Reads, Uk)] = &[
     (Encoding::F32, Reads::F32, Uk::PanelF32),
     (Encoding::F16, Reads::F32, Uk::PanelF16),

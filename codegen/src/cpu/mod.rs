@@ -1,22 +1,29 @@
 //! The CPU backend: Cranelift emits every kernel.
 //!
-//! A kernel becomes one function: tile loops, addresses, norms, rotations, stores to the cache are 128-bit vector code made here. What is most of the work is
-//! called, from a table of microkernels of the runtime ([`llmcc_abi::Uk`]) whose vectors are as long as the processor's: the inner product of a matmul tile, attention,
-//! rounding to int8, and expressions that are a function of one operand joined with another (`wide.rs`), such as `silu(gate)·up`. When asked for ([`CpuBackend::portable`]), and for weights that no microkernel reads,
-//! all of that is made here as well, with the same bits but for attention.
+//! A kernel becomes one function: tile loops, addresses, norms, rotations, stores to the cache are
+//! 128-bit vector code made here. What is most of the work is called, from a table of microkernels
+//! of the runtime ([`llmcc_abi::Uk`]) whose vectors are as long as the processor's: the inner
+//! product of a matmul tile, attention, rounding to int8, and expressions that are a function of
+//! one operand joined with another (`wide.rs`), such as `silu(gate)·up`. When asked for
+//! ([`CpuBackend::portable`]), and for weights that no microkernel reads, all of that is made here
+//! as well, with the same bits but for attention.
 //!
 //! # Facts this is built on (Cranelift 0.135, measured)
 //!
-//! - `opt_level=none`, and the generator schedules: `speed` sinks pure operations towards their uses and spills, 2–3 times slower.
-//! - Vectors have 128 bits. The baseline must avoid operations that become library calls there: `fma` (made of f64 operations), `nearest`, byte shuffles.
+//! - `opt_level=none`, and the generator schedules: `speed` sinks pure operations towards their
+//!   uses and spills, 2–3 times slower.
+//! - Vectors have 128 bits. The baseline must avoid operations that become library calls there:
+//!   `fma` (made of f64 operations), `nearest`, byte shuffles.
 //! - F16 values load but neither convert nor compute: `convert.rs` does it in integer arithmetic.
-//! - There are no relocations: operands come through pointers, microkernels through a table, constants lie behind the code.
+//! - There are no relocations: operands come through pointers, microkernels through a table,
+//!   constants lie behind the code.
 //!
 //! # Invariants
 //!
-//! - A row of the result depends on its own inputs only, never on `m`, `lo..hi` or the tile sizes: sums run in an order fixed by the
-//!   shape.
-//! - Equal expressions give equal bits wherever they are evaluated (`expr.rs`), and arithmetic in expressions is never contracted.
+//! - A row of the result depends on its own inputs only, never on `m`, `lo..hi` or the tile sizes:
+//!   sums run in an order fixed by the shape.
+//! - Equal expressions give equal bits wherever they are evaluated (`expr.rs`), and arithmetic in
+//!   expressions is never contracted.
 //! - No byte outside the operands is read or written.
 
 mod attend;
@@ -78,7 +85,9 @@ impl Backend for CpuBackend {
         let mut object = compile(&kernel, isa.as_ref(), built)?;
         object.generic = match &kernel.body {
             Body::Matmul(_) if self.portable => Some("128-bit inner products instead of microkernels"),
-            Body::Matmul(m) if lacks_microkernel(&kernel, m) => Some("128-bit inner products: no microkernel multiplies its weights"),
+            Body::Matmul(m) if lacks_microkernel(&kernel, m) => {
+                Some("128-bit inner products: no microkernel multiplies its weights")
+            }
             Body::Pointwise(_) => Some("elementwise work that no other kernel absorbed"),
             _ => None,
         };
@@ -92,7 +101,9 @@ fn lacks_microkernel(kernel: &Kernel, m: &Matmul) -> bool {
     let Some(ParamKind::Rows { elem, .. }) = kind(m.x) else { return false };
     let rows = m.prologue.map_or(*elem, |p| p.elem);
     let weights = m.segments.iter().flat_map(|s| &s.weights);
-    weights.into_iter().any(|w| matches!(kind(*w), Some(ParamKind::Matrix { format, .. }) if matmul::panel_kernel(*format, rows).is_none()))
+    weights.into_iter().any(
+        |w| matches!(kind(*w), Some(ParamKind::Matrix { format, .. }) if matmul::panel_kernel(*format, rows).is_none()),
+    )
 }
 
 fn unsupported(kernel: &Kernel, what: String) -> CodegenError {
@@ -119,8 +130,13 @@ fn cranelift_isa(level: CpuIsa) -> Result<OwnedTargetIsa, String> {
     };
     let mut flags = settings::builder();
     let verify = if cfg!(debug_assertions) { "true" } else { "false" };
-    let options =
-        [("opt_level", "none"), ("is_pic", "true"), ("enable_verifier", verify), ("unwind_info", "false"), ("enable_probestack", "false")];
+    let options = [
+        ("opt_level", "none"),
+        ("is_pic", "true"),
+        ("enable_verifier", verify),
+        ("unwind_info", "false"),
+        ("enable_probestack", "false"),
+    ];
     for (name, value) in options {
         flags.set(name, value).map_err(|e| e.to_string())?;
     }
@@ -227,6 +243,16 @@ fn compile(kernel: &Kernel, isa: &dyn isa::TargetIsa, built: Built) -> Result<Ob
         .map_err(|e| e.to_string())
         .and_then(|cs| code.disassemble(None, &cs).map_err(|e| e.to_string()))
         .map_err(|what| internal(kernel, what))?;
-    let native = NativeCode { bytes: code.code_buffer().to_vec(), shared_per_block: built.shared_per_block as u64, clif, listing };
-    Ok(Object { code: Code::Native(native), scratch: built.scratch as u64, scratch_per_m: built.scratch_per_m as u64, generic: None })
+    let native = NativeCode {
+        bytes: code.code_buffer().to_vec(),
+        shared_per_block: built.shared_per_block as u64,
+        clif,
+        listing,
+    };
+    Ok(Object {
+        code: Code::Native(native),
+        scratch: built.scratch as u64,
+        scratch_per_m: built.scratch_per_m as u64,
+        generic: None,
+    })
 }

@@ -1,6 +1,8 @@
-//! Inner products of a matmul tile as 128-bit vector code: what the microkernels compute, for targets without them.
+//! Inner products of a matmul tile as 128-bit vector code: what the microkernels compute, for
+//! targets without them.
 //!
-//! Like theirs, every output is one chain of fused multiply-adds over `k` in ascending order (int8 rows: over groups), so that the results equal theirs bit for bit.
+//! Like theirs, every output is one chain of fused multiply-adds over `k` in ascending order (int8
+//! rows: over groups), so that the results equal theirs bit for bit.
 
 use super::codes::{self, Factors};
 use super::emit::{Emit, F32, F32X4, I8X16, I16X8, I32, I32X4, LANES};
@@ -83,7 +85,8 @@ fn float_row(e: &mut Emit, p: &Panel, w: Value, a: Value) -> Vec<Value> {
     }
 }
 
-/// Unquantized weights of `bytes` bytes per `k`, in units of `unit` k. `weight(w, step, v)`: vector `v` of column `step` after `w`.
+/// Unquantized weights of `bytes` bytes per `k`, in units of `unit` k. `weight(w, step, v)`: vector
+/// `v` of column `step` after `w`.
 fn plain(
     e: &mut Emit,
     k: usize,
@@ -175,7 +178,9 @@ fn int8_row(e: &mut Emit, p: &Panel, w: Value, a: Value, c: Value) {
             match encoding.code {
                 Code::Int { bits: 8, .. } => bytes(e, w, a, acc),
                 Code::Int { bits: 4, .. } => nibbles(e, w, a, acc),
-                Code::Int { .. } | Code::Signed { .. } | Code::Float(_) | Code::Table { .. } => slice(e, &encoding, w, a, acc),
+                Code::Int { .. } | Code::Signed { .. } | Code::Float(_) | Code::Table { .. } => {
+                    slice(e, &encoding, w, a, acc)
+                }
             }
         });
         scale_group(e, &encoding, &block, &at, a_factors, c, &acc, &q8);
@@ -183,7 +188,8 @@ fn int8_row(e: &mut Emit, p: &Panel, w: Value, a: Value, c: Value) {
     });
 }
 
-/// 32 columns of integer codes of any width. Signed codes are made unsigned by adding the bit above theirs, which [`excess`] knows.
+/// 32 columns of integer codes of any width. Signed codes are made unsigned by adding the bit above
+/// theirs, which [`excess`] knows.
 fn slice(e: &mut Emit, encoding: &Encoding, w: Value, a: Value, acc: &[Value]) -> Vec<Value> {
     let mut acc = acc.to_vec();
     let (widths, count) = planes(encoding.bits());
@@ -221,7 +227,8 @@ fn excess(encoding: &Encoding) -> i32 {
     }
 }
 
-/// Adds the products of a vector of 4 × 4 codes, as bytes, and 4 activations (in each half of `x`): pairs of columns stay apart.
+/// Adds the products of a vector of 4 × 4 codes, as bytes, and 4 activations (in each half of `x`):
+/// pairs of columns stay apart.
 fn multiply(e: &mut Emit, codes: Value, x: Value, acc: &mut [Value]) {
     let parts = [e.b.ins().uwiden_low(codes), e.b.ins().uwiden_high(codes)];
     for (part, acc) in parts.into_iter().zip(acc) {

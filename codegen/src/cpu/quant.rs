@@ -1,4 +1,5 @@
-//! int8 quantization of rows, by the rule of [`llmcc_abi::layout`]: a call of the microkernel `QuantRows`, or code that gives the same codes, scales and sums.
+//! int8 quantization of rows, by the rule of [`llmcc_abi::layout`]: a call of the microkernel
+//! `QuantRows`, or code that gives the same codes, scales and sums.
 
 use super::Lowering;
 use super::emit::{Emit, F32, LANES};
@@ -7,7 +8,8 @@ use cranelift_codegen::ir::condcodes::FloatCC;
 use cranelift_codegen::ir::{InstBuilder, Value};
 use llmcc_abi::layout::{K_PAD, Q8Row};
 
-/// Largest magnitude as i32 bits: as integers, magnitudes order like the numbers and NaN above infinity, so that NaN is never lost.
+/// Largest magnitude as i32 bits: as integers, magnitudes order like the numbers and NaN above
+/// infinity, so that NaN is never lost.
 fn max_magnitude(e: &mut Emit, acc: Value, v: Value) -> Value {
     let bits = e.bits(v);
     let mask = e.ints(0x7fff_ffff);
@@ -15,9 +17,9 @@ fn max_magnitude(e: &mut Emit, acc: Value, v: Value) -> Value {
     e.b.ins().smax(acc, magnitude)
 }
 
-/// From lanes of largest magnitudes: scale `amax/127` (scalar), and per lane its inverse and a mask, 0 where only code 0 makes sense:
-/// `amax` is 0, so small that `127/amax`
-/// overflows, infinite or NaN.
+/// From lanes of largest magnitudes: scale `amax/127` (scalar), and per lane its inverse and a
+/// mask, 0 where only code 0 makes sense: `amax` is 0, so small that `127/amax` overflows, infinite
+/// or NaN.
 fn from_amax(e: &mut Emit, amax: Value) -> (Value, Value, Value) {
     let bits = e.max_lane_int(amax);
     let amax = e.cast(F32, bits);
@@ -56,8 +58,8 @@ pub(super) fn codes(e: &mut Emit, v: Value, inverse: Value, valid: Value) -> Val
     e.b.ins().band(codes, valid)
 }
 
-/// Zeroes the columns from `width` up to the next multiple of 32; `n`: columns of the segment, on which alone it depends whether there
-/// are any.
+/// Zeroes the columns from `width` up to the next multiple of 32; `n`: columns of the segment, on
+/// which alone it depends whether there are any.
 pub(super) fn pad_row(e: &mut Emit, x: Value, width: Value, n: usize) {
     if n.is_multiple_of(K_PAD) {
         return;
@@ -71,9 +73,18 @@ pub(super) fn pad_row(e: &mut Emit, x: Value, width: Value, n: usize) {
     });
 }
 
-/// Quantizes `width` f32 at `x`, padded with zeros to a multiple of 32, to columns `first..` of an int8 row. `first` is a multiple of
-/// the group.
-pub(super) fn quantize(low: &Lowering, e: &mut Emit, x: Value, width: Value, row: Value, first: Value, layout: &Q8Row, group: usize) {
+/// Quantizes `width` f32 at `x`, padded with zeros to a multiple of 32, to columns `first..` of an
+/// int8 row. `first` is a multiple of the group.
+pub(super) fn quantize(
+    low: &Lowering,
+    e: &mut Emit,
+    x: Value,
+    width: Value,
+    row: Value,
+    first: Value,
+    layout: &Q8Row,
+    group: usize,
+) {
     let (number, _) = e.div_mod(first, group);
     let factors = e.index(row, number, 4);
     let out = e.add(row, first);

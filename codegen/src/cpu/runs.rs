@@ -4,8 +4,8 @@ use super::emit::{Emit, LANES};
 use cranelift_codegen::ir::{InstBuilder, Value};
 use llmcc_ir::kernel::Norm;
 
-/// Divides a run by its root mean square. The sum of squares is kept in 16 partial sums (column mod 16), which are added in a fixed
-/// order.
+/// Divides a run by its root mean square. The sum of squares is kept in 16 partial sums (column mod
+/// 16), which are added in a fixed order.
 pub(super) fn normalize(e: &mut Emit, run: Value, norm: &Norm) {
     const ACCUMULATORS: usize = 4;
     let zero = e.floats(0.0);

@@ -122,7 +122,8 @@ impl Dest {
     }
 }
 
-/// Calls `f` with the number of each fourth column of a span, and how many follow: the last ones of the segment may be fewer.
+/// Calls `f` with the number of each fourth column of a span, and how many follow: the last ones of
+/// the segment may be fewer.
 fn each_four(e: &mut Emit, span: &Span, f: impl Fn(&mut Emit, Value, usize)) {
     let (zero, tail) = (e.int(0), span.n % LANES);
     let whole = if tail == 0 { span.width } else { e.b.ins().band_imm_s(span.width, -4) };
@@ -152,7 +153,14 @@ fn page_of(low: &Lowering, e: &mut Emit, spec: &KvSpec, target: &Target) -> Page
 }
 
 /// Address of page `number` of a sequence.
-pub(super) fn page_address(low: &Lowering, e: &mut Emit, spec: &KvSpec, pool: Value, seq: Value, number: Value) -> Value {
+pub(super) fn page_address(
+    low: &Lowering,
+    e: &mut Emit,
+    spec: &KvSpec,
+    pool: Value,
+    seq: Value,
+    number: Value,
+) -> Value {
     let tables = low.args.step(e, offset_of!(StepCtx, block_tables));
     let stride = low.args.step(e, offset_of!(StepCtx, block_stride));
     let entry = e.b.ins().imul(seq, stride);

@@ -1,4 +1,5 @@
-//! What of the kernel level CPUs have: everything that the backend refuses is refused here, before code is made.
+//! What of the kernel level CPUs have: everything that the backend refuses is refused here, before
+//! code is made.
 
 use super::unsupported;
 use crate::CodegenError;
@@ -17,7 +18,10 @@ pub(super) fn check(kernel: Checked<'_>, target: &TargetSpec, portable: bool) ->
             ParamKind::Rows { elem, .. } if !target.multiplies(elem) => {
                 let kinds: Vec<String> = target.rows().iter().map(ToString::to_string).collect();
                 let kinds = kinds.join(", ");
-                return refuse(format!("operand `{}` must be a matrix of rows that `{}` multiplies: {kinds}", p.name, target.name));
+                return refuse(format!(
+                    "operand `{}` must be a matrix of rows that `{}` multiplies: {kinds}",
+                    p.name, target.name
+                ));
             }
             ParamKind::Matrix { format, .. } if format.packing != Packing::Panel => {
                 return refuse(format!("operand `{}` must be packed in panels, for a CPU", p.name));
@@ -28,7 +32,9 @@ pub(super) fn check(kernel: Checked<'_>, target: &TargetSpec, portable: bool) ->
     match &kernel.body {
         Body::Matmul(k) => multiplies(kernel, k, portable),
         Body::Attention(k) if kernel.rows(k.q).elem != RowElem::F32 => refuse("queries must be f32 rows".into()),
-        Body::Attention(k) if portable && kernel.rows(k.out).elem.is_half() => refuse("16-bit rows need the attention microkernel".into()),
+        Body::Attention(k) if portable && kernel.rows(k.out).elem.is_half() => {
+            refuse("16-bit rows need the attention microkernel".into())
+        }
         Body::TopK(_) => refuse("the runtime reads logits where they are: there are no candidates on CPUs".into()),
         Body::Attention(_) | Body::RowNorm(_) | Body::Pointwise(_) | Body::Embed(_) | Body::RopeTable(_) => Ok(()),
     }
@@ -48,6 +54,8 @@ fn multiplies(kernel: Checked<'_>, k: &Matmul, portable: bool) -> Result<(), Cod
         return Ok(());
     }
     let rows = RowKind::from(rows);
-    let what = format!("{rows} rows are not multiplied by its weights: of 16-bit and fp8 rows, only bf16 ones are, by bf16 microkernels");
+    let what = format!(
+        "{rows} rows are not multiplied by its weights: of 16-bit and fp8 rows, only bf16 ones are, by bf16 microkernels"
+    );
     Err(unsupported(&kernel, what))
 }

@@ -1,8 +1,11 @@
-//! Elementwise work by microkernels, whose vectors are as long as the processor has them. They compute the bits of the code that
-//! `math.rs`, `expr.rs` and `quant.rs` make, which stays for targets without them.
+//! Elementwise work by microkernels, whose vectors are as long as the processor has them. They
+//! compute the bits of the code that `math.rs`, `expr.rs` and `quant.rs` make, which stays for
+//! targets without them.
 //!
-//! A call takes 5 ns, as long as a function of three numbers made here. Tiles have 16 columns and more, most of them 64 to 256, so whatever can be a call
-//! is one. With AVX-512 (Granite Rapids) `silu(a)·b` takes 0.5 ns per element instead of 2, rounding to int8 0.2 instead of 0.4; sums wait for memory.
+//! A call takes 5 ns, as long as a function of three numbers made here. Tiles have 16 columns and
+//! more, most of them 64 to 256, so whatever can be a call is one. With AVX-512 (Granite Rapids)
+//! `silu(a)·b` takes 0.5 ns per element instead of 2, rounding to int8 0.2 instead of 0.4; sums
+//! wait for memory.
 
 use super::Lowering;
 use super::emit::{Emit, I32, I64};

@@ -61,7 +61,8 @@ impl Stream {
                 self.end_part();
             }
             let in_leaf = ((self.pos - self.from) % BLOCK as u64) as usize;
-            let to_cut = self.cuts.front().map_or(usize::MAX, |cut| usize::try_from(cut - self.pos).unwrap_or(usize::MAX));
+            let to_cut =
+                self.cuts.front().map_or(usize::MAX, |cut| usize::try_from(cut - self.pos).unwrap_or(usize::MAX));
             let (now, rest) = bytes.split_at(bytes.len().min(BLOCK - in_leaf).min(to_cut));
             self.leaf.update(now);
             self.pos += now.len() as u64;

@@ -1,8 +1,10 @@
 //! Files that appear under their names only when complete, written in large aligned pieces.
 //!
-//! Where a piece starts and how long it is decides how the page cache holds it: a file system with large folios keeps one write of whole aligned
-//! [`PIECE`]s in folios of 2 MiB, which the kernel then maps as huge pages. Decoding streams the weights through one such mapping, and with
-//! 4 KiB pages a single thread reaches some 20 % less of the memory's bandwidth (`benches/kernels --pages`).
+//! Where a piece starts and how long it is decides how the page cache holds it: a file system with
+//! large folios keeps one write of whole aligned [`PIECE`]s in folios of 2 MiB, which the kernel
+//! then maps as huge pages. Decoding streams the weights through one such mapping, and with 4 KiB
+//! pages a single thread reaches some 20 % less of the memory's bandwidth
+//! (`benches/kernels --pages`).
 
 use super::LinkError;
 use super::place::{Place, REGISTRY};
@@ -14,7 +16,8 @@ use std::path::{Path, PathBuf};
 /// Bytes per write to the file: two huge pages.
 const PIECE: u64 = 4 << 20;
 
-/// A file being written. Dropped before [`Pending::commit`], or when a signal ends the process (see [`super::remove_unfinished`]), it leaves nothing behind.
+/// A file being written. Dropped before [`Pending::commit`], or when a signal ends the process (see
+/// [`super::remove_unfinished`]), it leaves nothing behind.
 pub struct Pending {
     place: Place,
     tmp: PathBuf,
@@ -26,10 +29,12 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// Starts `path` under a temporary name in its folder. A link is followed: what it leads to is replaced, not the link.
+    /// Starts `path` under a temporary name in its folder. A link is followed: what it leads to is
+    /// replaced, not the link.
     ///
     /// # Errors
-    /// [`LinkError::Io`] when `path` is no place for a file (a folder, a device, a pipe) or the temporary file cannot be made.
+    /// [`LinkError::Io`] when `path` is no place for a file (a folder, a device, a pipe) or the
+    /// temporary file cannot be made.
     pub fn create(path: &Path) -> Result<Pending, LinkError> {
         let place = Place::of(path)?;
         let (tmp, file) = REGISTRY.start(&place)?;
@@ -121,8 +126,9 @@ impl Pending {
         self.flush().map_err(|e| self.fail(e))
     }
 
-    /// Gives the complete file its name and these permissions. Its bytes reach the disk before its name does: after a crash the name stands for the
-    /// former file or for the whole of the new one.
+    /// Gives the complete file its name and these permissions. Its bytes reach the disk before its
+    /// name does: after a crash the name stands for the former file or for the whole of the new
+    /// one.
     ///
     /// # Errors
     /// [`LinkError::Io`].

@@ -24,9 +24,10 @@ impl Place {
         let target = follow(path).map_err(|source| LinkError::Io { path: path.to_owned(), source })?;
         match fs::metadata(&target) {
             Ok(m) if m.is_dir() => Err(fail(io::ErrorKind::IsADirectory, "it is a directory; give a file name")),
-            Ok(m) if !m.is_file() => {
-                Err(fail(io::ErrorKind::InvalidInput, &format!("it is {}; give the name of a file", kind(m.file_type()))))
-            }
+            Ok(m) if !m.is_file() => Err(fail(
+                io::ErrorKind::InvalidInput,
+                &format!("it is {}; give the name of a file", kind(m.file_type())),
+            )),
             _ if target.file_name().is_none() => Err(fail(io::ErrorKind::InvalidInput, "it is no file name")),
             _ => Ok(Place { target }),
         }
@@ -44,10 +45,16 @@ impl Place {
         }
     }
 
-    /// Has the folder's entry for the file written to disk. File systems that cannot do so with folders are left alone.
+    /// Has the folder's entry for the file written to disk. File systems that cannot do so with
+    /// folders are left alone.
     pub fn sync_folder(&self) -> io::Result<()> {
         match File::open(self.folder()).and_then(|f| f.sync_all()) {
-            Err(e) if !matches!(e.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied) => {
+            Err(e)
+                if !matches!(
+                    e.kind(),
+                    io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied
+                ) =>
+            {
                 Err(e)
             }
             _ => Ok(()),
@@ -60,7 +67,8 @@ fn follow(path: &Path) -> io::Result<PathBuf> {
     let mut at = path.to_owned();
     for _ in 0..LINKS {
         match fs::read_link(&at) {
-            // A relative link starts at the folder it lies in; an absolute one replaces the whole path.
+            // A relative link starts at the folder it lies in; an absolute one replaces the whole
+            // path.
             Ok(to) => at = at.parent().unwrap_or(Path::new("")).join(to),
             Err(_) => return Ok(at),
         }
@@ -90,7 +98,8 @@ impl Registry {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new file beside `place`. Its short name fits wherever the final one does; one that a killed process with our number left is passed over.
+    /// A new file beside `place`. Its short name fits wherever the final one does; one that a
+    /// killed process with our number left is passed over.
     pub fn start(&self, place: &Place) -> Result<(PathBuf, File), LinkError> {
         for n in 0..ATTEMPTS {
             let tmp = place.folder().join(format!(".llmcc-{}-{n}.tmp", std::process::id()));
@@ -132,8 +141,8 @@ impl Registry {
     }
 }
 
-/// Removes all unfinished files of this process and stops it from making more: for the moment before it ends by a signal. Whoever would start, finish or
-/// remove one afterwards waits for ever.
+/// Removes all unfinished files of this process and stops it from making more: for the moment
+/// before it ends by a signal. Whoever would start, finish or remove one afterwards waits for ever.
 pub fn remove_unfinished() {
     let mut files = REGISTRY.lock();
     for f in files.drain(..) {

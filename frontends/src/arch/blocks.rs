@@ -2,7 +2,8 @@
 
 use super::lifter::Draft;
 use super::names::{
-    ATTN_K, ATTN_K_NORM, ATTN_OUT, ATTN_Q, ATTN_Q_NORM, ATTN_QKV, ATTN_V, Kind, MLP_DOWN, MLP_GATE, MLP_GATE_UP, MLP_UP, Part,
+    ATTN_K, ATTN_K_NORM, ATTN_OUT, ATTN_Q, ATTN_Q_NORM, ATTN_QKV, ATTN_V, Kind, MLP_DOWN, MLP_GATE, MLP_GATE_UP,
+    MLP_UP, Part,
 };
 use super::weights::split_rows;
 use crate::config::common::Heads;
@@ -42,7 +43,16 @@ impl Attention {
     /// Without biases, norms or scale of its own.
     pub(super) fn plain(heads: Heads, window: Option<usize>) -> Attention {
         let scale = heads.scale();
-        Attention { heads, scale, fused: false, qkv_bias: false, out_bias: false, qk_norm: None, rotary: Some(0), window }
+        Attention {
+            heads,
+            scale,
+            fused: false,
+            qkv_bias: false,
+            out_bias: false,
+            qk_norm: None,
+            rotary: Some(0),
+            window,
+        }
     }
 }
 
@@ -96,7 +106,14 @@ fn product(f: &mut Draft, x: Value, w: Value, b: Option<Value>) -> Value {
 
 /// Several products of one input whose matrices are stored one below the other as `part`.
 #[track_caller]
-fn fused<const N: usize>(f: &mut Draft, part: Part, rows: [usize; N], inner: usize, bias: bool, x: Value) -> [Value; N] {
+fn fused<const N: usize>(
+    f: &mut Draft,
+    part: Part,
+    rows: [usize; N],
+    inner: usize,
+    bias: bool,
+    x: Value,
+) -> [Value; N] {
     let all = rows.iter().fold(0, |n: usize, r| n.saturating_add(*r));
     let w = f.matrix(part, [all, inner]);
     let b = bias.then(|| f.bias(part, all));
@@ -123,12 +140,21 @@ pub(super) fn capped(f: &mut Draft, x: Value, cap: Option<f32>) -> Value {
 
 /// Grouped-query attention over `h`, a row per token; `kv` is its state, `rope` its rotary table.
 #[track_caller]
-pub(super) fn attention(f: &mut Draft, a: &Attention, eps: Norm, h: Value, kv: Value, positions: Value, rope: Option<Value>) -> Value {
+pub(super) fn attention(
+    f: &mut Draft,
+    a: &Attention,
+    eps: Norm,
+    h: Value,
+    kv: Value,
+    positions: Value,
+    rope: Option<Value>,
+) -> Value {
     let hidden = f.facts().hidden;
     let (q_width, kv_width) = (a.heads.queries * a.heads.dim, a.heads.kv * a.heads.dim);
     let qkv = match a.fused {
         true => fused(f, ATTN_QKV, [q_width, kv_width, kv_width], hidden, a.qkv_bias, h),
-        false => [(ATTN_Q, q_width), (ATTN_K, kv_width), (ATTN_V, kv_width)].map(|(part, n)| linear(f, part, [n, hidden], a.qkv_bias, h)),
+        false => [(ATTN_Q, q_width), (ATTN_K, kv_width), (ATTN_V, kv_width)]
+            .map(|(part, n)| linear(f, part, [n, hidden], a.qkv_bias, h)),
     };
     let y = attend(f, a, eps, qkv, kv, positions, rope);
     linear(f, ATTN_OUT, [hidden, q_width], a.out_bias, y)

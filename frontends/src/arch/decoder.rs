@@ -1,4 +1,5 @@
-//! Decoders: embedding, layers of attention and a gated MLP, head. What their architectures differ in is data.
+//! Decoders: embedding, layers of attention and a gated MLP, head. What their architectures differ
+//! in is data.
 
 use super::blocks::{Attention, GatedMlp, Norm, attention, capped, gated_mlp, norm, scaled};
 use super::entry::Shape;
@@ -106,13 +107,14 @@ impl Defaults {
 }
 
 impl Decoder {
-    /// Reads [`common::MODEL`], [`common::ATTENTION`], [`common::ROTARY`], [`common::MLP`] and the fields about
-    /// windows. Layers are all alike, but for their windows: pre-norm, without biases.
+    /// Reads [`common::MODEL`], [`common::ATTENTION`], [`common::ROTARY`], [`common::MLP`] and the
+    /// fields about windows. Layers are all alike, but for their windows: pre-norm, without biases.
     pub(super) fn read(f: &Fields, d: &Defaults) -> Result<Decoder, ConfigError> {
         Decoder::read_with(f, d, |heads, max_position| Ok(vec![read_rope::read(f, heads.dim, max_position, d.theta)?]))
     }
 
-    /// [`read`](Decoder::read) with other rotary tables, made of the heads and the longest sequence.
+    /// [`read`](Decoder::read) with other rotary tables, made of the heads and the longest
+    /// sequence.
     pub(super) fn read_with(
         f: &Fields,
         d: &Defaults,
@@ -125,7 +127,8 @@ impl Decoder {
         let ropes = ropes(heads, facts.max_position)?;
         let mlp = GatedMlp { ffn, act: common::activation(f, d.act.0, d.act.1), bias: false, fused: false };
         let windows = common::windows(f, d.window, facts.layers)?;
-        let layers = windows.into_iter().map(|window| Layer { attention: Attention::plain(heads, window), mlp }).collect();
+        let layers =
+            windows.into_iter().map(|window| Layer { attention: Attention::plain(heads, window), mlp }).collect();
         Ok(Decoder { facts, norm, norms: Norms::Before, layers, ropes, scales: Scales::default() })
     }
 
@@ -161,7 +164,8 @@ fn embedding(l: &mut Lifter, d: &Decoder) -> Result<(Carried, Vec<Carried>), Fro
     let mut f = l.func("embed");
     let shape = [d.facts.vocab, d.facts.hidden];
     let table = if d.facts.tied { f.tied_table(shape) } else { f.weight(TABLE, Kind::Table, &shape) };
-    let frequencies: Vec<(Value, f32)> = d.ropes.iter().enumerate().map(|(i, rope)| inv_freq(&mut f, rope, i)).collect();
+    let frequencies: Vec<(Value, f32)> =
+        d.ropes.iter().enumerate().map(|(i, rope)| inv_freq(&mut f, rope, i)).collect();
     let tokens = f.input(Input::Tokens);
     let x = f.op(Op::Embed, &[table, tokens]);
     let x = scaled(&mut f, x, d.scales.embedding);
@@ -170,7 +174,8 @@ fn embedding(l: &mut Lifter, d: &Decoder) -> Result<(Carried, Vec<Carried>), Fro
     let mut results = vec![x];
     if !frequencies.is_empty() {
         let positions = f.input(Input::Positions);
-        let table = |f: &mut Draft, (inv_freq, scale)| f.op(Op::RopeTable { scale: F32::new(scale) }, &[positions, inv_freq]);
+        let table =
+            |f: &mut Draft, (inv_freq, scale)| f.op(Op::RopeTable { scale: F32::new(scale) }, &[positions, inv_freq]);
         results.extend(frequencies.into_iter().map(|freq| table(&mut f, freq)));
     }
     let mut carried = f.call(&results)?.into_iter();
@@ -196,7 +201,14 @@ fn inv_freq(f: &mut Draft, rope: &RopeConfig, i: usize) -> (Value, f32) {
 }
 
 /// One layer; gives the new residual stream.
-fn layer(l: &mut Lifter, d: &Decoder, i: usize, spec: &Layer, x: &Carried, ropes: &[Carried]) -> Result<Carried, FrontendError> {
+fn layer(
+    l: &mut Lifter,
+    d: &Decoder,
+    i: usize,
+    spec: &Layer,
+    x: &Carried,
+    ropes: &[Carried],
+) -> Result<Carried, FrontendError> {
     let a = &spec.attention;
     let mut f = l.layer("layer", i);
     let x = f.carried("x", x);
@@ -209,7 +221,13 @@ fn layer(l: &mut Lifter, d: &Decoder, i: usize, spec: &Layer, x: &Carried, ropes
 }
 
 /// `x` and what a block adds to it, with its norms before and after.
-fn residual(f: &mut Draft, d: &Decoder, [before, after]: [Part; 2], x: Value, block: impl FnOnce(&mut Draft, Value) -> Value) -> Value {
+fn residual(
+    f: &mut Draft,
+    d: &Decoder,
+    [before, after]: [Part; 2],
+    x: Value,
+    block: impl FnOnce(&mut Draft, Value) -> Value,
+) -> Value {
     let h = if d.norms == Norms::After { x } else { norm(f, before, d.norm, x, d.facts.hidden) };
     let y = block(f, h);
     let y = if d.norms == Norms::Before { y } else { norm(f, after, d.norm, y, d.facts.hidden) };

@@ -1,13 +1,15 @@
-//! An architecture for tests: what Llama computes, with keys, names of tensors and forms of weights of its own, so
-//! that it needs all that a newcomer may need.
+//! An architecture for tests: what Llama computes, with keys, names of tensors and forms of weights
+//! of its own, so that it needs all that a newcomer may need.
 //!
-//! Q, K and V lie in one matrix head by head, made for rotating neighbours; gate and up in one matrix that is stored
-//! transposed, as is the output of attention.
+//! Q, K and V lie in one matrix head by head, made for rotating neighbours; gate and up in one
+//! matrix that is stored transposed, as is the output of attention.
 
 use super::blocks::{Attention, Norm, attend, norm};
 use super::entry::{Arch, Shape};
 use super::lifter::{Carried, Lifter};
-use super::names::{ATTN_NORM, ATTN_OUT, ATTN_QKV, HEAD, Kind, MLP_DOWN, MLP_GATE_UP, MLP_NORM, NORM, Names, TABLE, Table};
+use super::names::{
+    ATTN_NORM, ATTN_OUT, ATTN_QKV, HEAD, Kind, MLP_DOWN, MLP_GATE_UP, MLP_NORM, NORM, Names, TABLE, Table,
+};
 use super::weights::{halves, split_heads, split_rows, transposed};
 use crate::config::ConfigError;
 use crate::config::common::{self, Facts, Heads, TOKENS, WIDTH};

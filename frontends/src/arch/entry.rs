@@ -16,10 +16,11 @@ pub struct Arch {
     pub model_type: &'static str,
     /// Class in `architectures` of `config.json`.
     pub class: &'static str,
-    /// The fields of `config.json` that it reads, and the values that they may have, as tables. Nothing else is read.
+    /// The fields of `config.json` that it reads, and the values that they may have, as tables.
+    /// Nothing else is read.
     pub fields: &'static [&'static [Field]],
-    /// Fields that it does not read because the class leaves no choice, with the values that agree with it; all
-    /// others are refused.
+    /// Fields that it does not read because the class leaves no choice, with the values that agree
+    /// with it; all others are refused.
     pub fixed: &'static [(&'static str, Neutral)],
     /// The fixtures of `tests/goldens` that hold it against Transformers.
     pub goldens: &'static [&'static str],

@@ -1,5 +1,5 @@
-//! Gemma (arXiv 2403.08295): Llama with gains that are one more than what is stored, tanh-GELU, and embeddings times
-//! the root of their width.
+//! Gemma (arXiv 2403.08295): Llama with gains that are one more than what is stored, tanh-GELU, and
+//! embeddings times the root of their width.
 
 use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;

@@ -1,11 +1,13 @@
-//! Gemma 3, the text models (arXiv 2503.19786): Gemma with norms before and after the blocks and of queries and keys,
-//! and windows in most layers, which rotate positions by a table of their own.
+//! Gemma 3, the text models (arXiv 2503.19786): Gemma with norms before and after the blocks and of
+//! queries and keys, and windows in most layers, which rotate positions by a table of their own.
 
 use super::blocks::QkNorm;
 use super::decoder::{Decoder, Defaults, Norms};
 use super::entry::Arch;
 use super::names::{HUGGING_FACE, Names, POST_NORMS, SANDWICH_NORMS};
-use crate::config::common::{self, ACTIVATIONS, ATTENTION, ATTENTION_BIAS, MODEL, RMS_NORM, ROTARY, WIDTH, WINDOW, WindowRule};
+use crate::config::common::{
+    self, ACTIVATIONS, ATTENTION, ATTENTION_BIAS, MODEL, RMS_NORM, ROTARY, WIDTH, WINDOW, WindowRule,
+};
 use crate::config::fields::{Accepts, Field, IDENTITY};
 use crate::config::known::Neutral;
 use crate::config::rope;

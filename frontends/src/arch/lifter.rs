@@ -63,8 +63,8 @@ pub(super) struct Carried {
 
 /// One function under construction, with what its call binds.
 ///
-/// Asking for what the checkpoint lacks, like an operation that does not type, ends the work on the function;
-/// [`Draft::call`] says why.
+/// Asking for what the checkpoint lacks, like an operation that does not type, ends the work on the
+/// function; [`Draft::call`] says why.
 pub(super) struct Draft<'l, 'a> {
     lifter: &'l mut Lifter<'a>,
     name: &'static str,
@@ -151,7 +151,13 @@ impl<'a> Lifter<'a> {
 }
 
 /// The element type of a tensor that is there and has the shape.
-fn checked(ckpt: &Checkpoint, tensor: &str, shape: &[usize], names: Names, class: &'static str) -> Result<DType, FrontendError> {
+fn checked(
+    ckpt: &Checkpoint,
+    tensor: &str,
+    shape: &[usize],
+    names: Names,
+    class: &'static str,
+) -> Result<DType, FrontendError> {
     let info = ckpt.info(tensor).ok_or_else(|| missing(ckpt, tensor, shape, names, class))?;
     if info.shape != shape {
         return Err(FrontendError::TensorShape {
@@ -178,7 +184,12 @@ fn missing(ckpt: &Checkpoint, tensor: &str, shape: &[usize], names: Names, class
     } else {
         "; the checkpoint is incomplete or belongs to another architecture"
     };
-    FrontendError::MissingTensor { name: tensor.to_string(), arch: class, expected: shape.to_vec(), hint: hint.to_string() }
+    FrontendError::MissingTensor {
+        name: tensor.to_string(),
+        arch: class,
+        expected: shape.to_vec(),
+        hint: hint.to_string(),
+    }
 }
 
 impl<'a> Draft<'_, 'a> {
@@ -222,7 +233,8 @@ impl<'a> Draft<'_, 'a> {
         self.weight(part, Kind::Bias, &[len])
     }
 
-    /// The table of embedding and head, which two functions read; a file may hold it by either name.
+    /// The table of embedding and head, which two functions read; a file may hold it by either
+    /// name.
     pub(super) fn tied_table(&mut self, shape: [usize; 2]) -> Value {
         let name = |part, kind| self.lifter.tensor(part, kind, None);
         let has = |name: Option<String>| name.is_some_and(|n| self.lifter.has(&n));
@@ -242,7 +254,9 @@ impl<'a> Draft<'_, 'a> {
         }
         let bound = match tensor {
             Some(tensor) => self.lifter.weight(tensor, shape, kind),
-            None => Err(self.structure(format!("no tensor is named for parameter `{name}`; add it to the architecture's table of names"))),
+            None => Err(self.structure(format!(
+                "no tensor is named for parameter `{name}`; add it to the architecture's table of names"
+            ))),
         };
         match bound {
             Ok((i, ty)) => self.bind(name, ty, role, Arg::Weight(i)),
@@ -271,7 +285,8 @@ impl<'a> Draft<'_, 'a> {
         self.bind(name, ValueType::Kv(spec), Role::State, Arg::Kv(i))
     }
 
-    /// A mistake of the architecture, or a configuration that no reader refused and that fits no structure.
+    /// A mistake of the architecture, or a configuration that no reader refused and that fits no
+    /// structure.
     fn structure(&self, what: String) -> FrontendError {
         let function = match self.layer {
             Some(i) => format!("`{}` of layer {i}", self.name),
@@ -284,8 +299,8 @@ impl<'a> Draft<'_, 'a> {
         FrontendError::Structure { file, class: self.lifter.origin.class, function, what }
     }
 
-    /// Ends the function and calls it; an equal function is used again. Gives a result of the call for each of
-    /// `results`.
+    /// Ends the function and calls it; an equal function is used again. Gives a result of the call
+    /// for each of `results`.
     ///
     /// # Errors
     /// The first tensor that the checkpoint lacks, or the first operation that does not type.
@@ -300,7 +315,8 @@ impl<'a> Draft<'_, 'a> {
         let m = &mut lifter.module;
         let same = |k: &Func| k.params == func.params && k.nodes == func.nodes && k.results == func.results;
         let index = m.funcs.iter().position(same).unwrap_or_else(|| {
-            let twins = m.funcs.iter().filter(|k| k.name.trim_end_matches(|c: char| c.is_ascii_digit()) == name).count();
+            let twins =
+                m.funcs.iter().filter(|k| k.name.trim_end_matches(|c: char| c.is_ascii_digit()) == name).count();
             func.name = if twins == 0 { name.to_string() } else { format!("{name}{twins}") };
             m.funcs.push(func);
             m.funcs.len() - 1

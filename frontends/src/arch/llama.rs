@@ -11,7 +11,16 @@ pub(super) const ARCH: Arch = Arch {
     class: "LlamaForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, MLP_BIAS],
     fixed: &[],
-    goldens: &["llama3", "llama3_sharded", "llama", "llama_linear", "llama_yarn", "llama_bias", "llama_bf16", "llama_f16"],
+    goldens: &[
+        "llama3",
+        "llama3_sharded",
+        "llama",
+        "llama_linear",
+        "llama_yarn",
+        "llama_bias",
+        "llama_bf16",
+        "llama_f16",
+    ],
     names: Names(&[HUGGING_FACE]),
     read: |f| {
         let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));

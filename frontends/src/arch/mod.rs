@@ -123,8 +123,8 @@ impl Model {
         self.arch.names.bias_of_attention(tensor).filter(|_| of_model)
     }
 
-    /// The graph of a checkpoint that has whatever is asked for, in bf16, and the tensors that are, in the order of
-    /// their use.
+    /// The graph of a checkpoint that has whatever is asked for, in bf16, and the tensors that are,
+    /// in the order of their use.
     ///
     /// # Errors
     /// When the configuration makes no graph.
@@ -136,7 +136,12 @@ impl Model {
         }
     }
 
-    fn lift<'a>(&'a self, source: Source<'a>, kv_dtype: KvDType, max_context: usize) -> Result<(Module, Source<'a>), FrontendError> {
+    fn lift<'a>(
+        &'a self,
+        source: Source<'a>,
+        kv_dtype: KvDType,
+        max_context: usize,
+    ) -> Result<(Module, Source<'a>), FrontendError> {
         let mut lifter = Lifter::new(self.origin(source), kv_dtype, max_context);
         self.shape.lift(&mut lifter)?;
         Ok(lifter.finish())
@@ -167,7 +172,8 @@ fn kind(v: &Value) -> &'static str {
 
 fn find_arch(f: &Fields) -> Result<&'static Arch, ConfigError> {
     let class = f.get("architectures").value().and_then(|a| a.get(0)).and_then(Value::as_str);
-    let unknown = |name: &str, found: String| ConfigError::UnknownArch { found, nearest: nearest(name), supported: supported() };
+    let unknown =
+        |name: &str, found: String| ConfigError::UnknownArch { found, nearest: nearest(name), supported: supported() };
     let by_type = match f.text("model_type") {
         Some(t) => Some(by_model_type(t).ok_or_else(|| unknown(t, format!("`{t}`")))?),
         None => None,
@@ -180,8 +186,8 @@ fn find_arch(f: &Fields) -> Result<&'static Arch, ConfigError> {
     }
 }
 
-/// The supported architecture whose name has the longest common beginning with `name`, or else takes the fewest
-/// edits; nothing if none is at all alike.
+/// The supported architecture whose name has the longest common beginning with `name`, or else
+/// takes the fewest edits; nothing if none is at all alike.
 fn nearest(name: &str) -> Option<&'static str> {
     let name = name.to_lowercase();
     let distance = |a: &&Arch| edits(&name, a.model_type);
@@ -189,8 +195,8 @@ fn nearest(name: &str) -> Option<&'static str> {
     (2 * distance(&best) <= best.model_type.len().max(3)).then_some(best.model_type)
 }
 
-/// Insertions, deletions and replacements that make `b` of the beginning of `a` (Levenshtein's distance, what follows
-/// in `a` costing nothing).
+/// Insertions, deletions and replacements that make `b` of the beginning of `a` (Levenshtein's
+/// distance, what follows in `a` costing nothing).
 fn edits(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.chars().count()).collect();
     let mut least = row.last().copied().unwrap_or(0);
@@ -242,13 +248,15 @@ pub fn goldens() -> impl Iterator<Item = &'static str> {
 /// # Errors
 /// When it describes something impossible or unsupported.
 pub fn config(ckpt: &Checkpoint) -> Result<Model, FrontendError> {
-    Model::parse(ckpt.config()).map_err(|source| FrontendError::Config { path: ckpt.config_path().to_path_buf(), source })
+    Model::parse(ckpt.config())
+        .map_err(|source| FrontendError::Config { path: ckpt.config_path().to_path_buf(), source })
 }
 
 /// Builds the graph of a checkpoint. Reads no tensor data.
 ///
 /// # Errors
-/// When the configuration is unsupported, or a tensor is missing or has another shape or type than needed.
+/// When the configuration is unsupported, or a tensor is missing or has another shape or type than
+/// needed.
 pub fn lift(ckpt: &Checkpoint, options: &Options) -> Result<Module, FrontendError> {
     let model = config(ckpt)?;
     let most = model.facts().max_position;

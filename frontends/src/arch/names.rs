@@ -1,8 +1,8 @@
 //! What checkpoints call their tensors.
 //!
-//! The code that builds a model names no tensor: it asks for a [`Part`], and a table of [`Names`] says what the
-//! checkpoint calls it. A family of checkpoints is one table; an architecture lists the tables that hold for it, its
-//! own first.
+//! The code that builds a model names no tensor: it asks for a [`Part`], and a table of [`Names`]
+//! says what the checkpoint calls it. A family of checkpoints is one table; an architecture lists
+//! the tables that hold for it, its own first.
 
 /// What a tensor is for. The text is also the name of the parameter that reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,10 +102,12 @@ pub(super) const HUGGING_FACE: Table = &[
     (MLP_DOWN, "model.layers.{}.mlp.down_proj"),
 ];
 
-/// Where the norm after attention is called what most call the one before the MLP; the MLP's follows. Before
-/// [`HUGGING_FACE`].
-pub(super) const POST_NORMS: Table =
-    &[(ATTN_POST_NORM, "model.layers.{}.post_attention_layernorm"), (MLP_POST_NORM, "model.layers.{}.post_feedforward_layernorm")];
+/// Where the norm after attention is called what most call the one before the MLP; the MLP's
+/// follows. Before [`HUGGING_FACE`].
+pub(super) const POST_NORMS: Table = &[
+    (ATTN_POST_NORM, "model.layers.{}.post_attention_layernorm"),
+    (MLP_POST_NORM, "model.layers.{}.post_feedforward_layernorm"),
+];
 
 /// With norms before the blocks beside [`POST_NORMS`].
 pub(super) const SANDWICH_NORMS: Table = &[(MLP_NORM, "model.layers.{}.pre_feedforward_layernorm")];
@@ -125,11 +127,13 @@ impl Names {
         rests.find_map(|rest| rest.split('.').next()?.parse().ok())
     }
 
-    /// For a bias of a layer by its name: whether it is one of attention's, as the matrices in the same module are.
+    /// For a bias of a layer by its name: whether it is one of attention's, as the matrices in the
+    /// same module are.
     pub(super) fn bias_of_attention(&self, tensor: &str) -> Option<bool> {
         let layer = self.layer(tensor)?;
         let numbered = self.0.iter().copied().flatten().filter(|(_, name)| name.contains("{}"));
-        let mut modules = numbered.filter_map(|(part, name)| Some((part, name.rsplit_once('.')?.0.replace("{}", &layer.to_string()))));
+        let mut modules = numbered
+            .filter_map(|(part, name)| Some((part, name.rsplit_once('.')?.0.replace("{}", &layer.to_string()))));
         let inside = |module: &str| tensor.strip_prefix(module).is_some_and(|rest| rest.starts_with('.'));
         let of_layer = |module: &str| module.ends_with(&format!(".{layer}"));
         let (part, _) = modules.find(|(_, module)| inside(module) && !of_layer(module))?;

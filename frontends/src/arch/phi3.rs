@@ -1,5 +1,5 @@
-//! Phi-3 and the Phi-4 of its shape (arXiv 2404.14219, 2412.08905): Mistral with Q, K and V in one matrix, gate and
-//! up in one, and rotation of a part of each head.
+//! Phi-3 and the Phi-4 of its shape (arXiv 2404.14219, 2412.08905): Mistral with Q, K and V in one
+//! matrix, gate and up in one, and rotation of a part of each head.
 //!
 //! Longrope, whose frequencies depend on the length of the sequence, is refused.
 
@@ -24,7 +24,11 @@ pub(super) const ARCH: Arch = Arch {
         let d = Decoder::read(f, &Defaults { max_position: 4096, eps: 1e-5, window, ..Defaults::LLAMA })?;
         // Its class takes what others call "yarn" for longrope, and nothing else.
         if d.ropes.iter().any(|rope| rope.scaling != RopeScaling::Default) {
-            return Err(f.unsupported("rope_scaling", "a scaling of frequencies".into(), "this architecture has none but longrope".into()));
+            return Err(f.unsupported(
+                "rope_scaling",
+                "a scaling of frequencies".into(),
+                "this architecture has none but longrope".into(),
+            ));
         }
         Ok(Box::new(d.with_attention(|_, a| a.fused = true).with_mlp(|m| m.fused = true)))
     },

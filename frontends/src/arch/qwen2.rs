@@ -1,5 +1,5 @@
-//! Qwen2 and Qwen2.5 (arXiv 2407.10671, 2412.15115): Llama with biases on Q, K and V, and windows in the upper layers
-//! if asked for.
+//! Qwen2 and Qwen2.5 (arXiv 2407.10671, 2412.15115): Llama with biases on Q, K and V, and windows
+//! in the upper layers if asked for.
 
 use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
@@ -13,7 +13,12 @@ pub(super) const ARCH: Arch = Arch {
     class: "Qwen2ForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, OPTIONAL_WINDOWS],
     // The biases of Q, K and V are always there.
-    fixed: &[("attention_bias", Neutral::On), ("qkv_bias", Neutral::On), ("use_qkv_bias", Neutral::On), ("add_qkv_bias", Neutral::On)],
+    fixed: &[
+        ("attention_bias", Neutral::On),
+        ("qkv_bias", Neutral::On),
+        ("use_qkv_bias", Neutral::On),
+        ("add_qkv_bias", Neutral::On),
+    ],
     goldens: &["qwen2"],
     names: Names(&[HUGGING_FACE]),
     read: |f| {

@@ -17,7 +17,8 @@ pub(super) const ARCH: Arch = Arch {
     names: Names(&[HUGGING_FACE]),
     read: |f| {
         let (bias, window) = (f.flag("attention_bias"), WindowRule::Optional);
-        let defaults = Defaults { kv_heads: Some(32), head_dim: Some(128), max_position: 32_768, window, ..Defaults::LLAMA };
+        let defaults =
+            Defaults { kv_heads: Some(32), head_dim: Some(128), max_position: 32_768, window, ..Defaults::LLAMA };
         let d = Decoder::read(f, &defaults)?;
         Ok(Box::new(d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::Head)))))
     },

@@ -15,7 +15,10 @@ pub(super) const ARCH: Arch = Arch {
     names: Names(&[HUGGING_FACE]),
     read: |f| {
         let (qkv, out, mlp) = (f.flag_or("attention_bias", true), f.flag("attention_out_bias"), f.flag("mlp_bias"));
-        let d = Decoder::read(f, &Defaults { kv_heads: Some(8), head_dim: Some(128), max_position: 524_288, ..Defaults::LLAMA })?;
+        let d = Decoder::read(
+            f,
+            &Defaults { kv_heads: Some(8), head_dim: Some(128), max_position: 524_288, ..Defaults::LLAMA },
+        )?;
         let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (qkv, out));
         Ok(Box::new(d.with_mlp(|m| m.bias = mlp)))
     },

@@ -28,4 +28,5 @@ pub(super) const ARCH: Arch = Arch {
     },
 };
 
-const UNROTATED: &[Field] = &[Field::new("no_rope_layers", Accepts::Numbers), Field::new("no_rope_layer_interval", Accepts::Size(4096))];
+const UNROTATED: &[Field] =
+    &[Field::new("no_rope_layers", Accepts::Numbers), Field::new("no_rope_layer_interval", Accepts::Size(4096))];

@@ -29,8 +29,8 @@ fn lifted(config: &Value) -> Module {
     lift(&ckpt, &Options::default()).unwrap()
 }
 
-/// Asserts that a checkpoint means what Transformers computes for a fixture: the f64 evaluation of its graph is
-/// closer to Transformers' f64 logits than Transformers' own f32 is.
+/// Asserts that a checkpoint means what Transformers computes for a fixture: the f64 evaluation of
+/// its graph is closer to Transformers' f64 logits than Transformers' own f32 is.
 fn assert_logits_of(name: &str, ckpt: &Checkpoint) {
     let module = lift(ckpt, &EXACT).unwrap();
     let expected = Checkpoint::open(&golden(name).join("golden.safetensors")).unwrap();
@@ -62,10 +62,20 @@ fn text_models_inside_others() {
     for layout in ["language_model.model.", "model.language_model."] {
         let rename = |name: &String| {
             let t = ckpt.tensor(name).unwrap();
-            Tensor { name: name.replacen("model.", layout, 1), dtype: "F32", shape: t.shape.clone(), data: t.data.to_vec() }
+            Tensor {
+                name: name.replacen("model.", layout, 1),
+                dtype: "F32",
+                shape: t.shape.clone(),
+                data: t.data.to_vec(),
+            }
         };
         let mut tensors: Vec<Tensor> = names.iter().map(rename).collect();
-        tensors.push(Tensor { name: "vision_tower.patch.weight".into(), dtype: "F32", shape: vec![1], data: vec![0; 4] });
+        tensors.push(Tensor {
+            name: "vision_tower.patch.weight".into(),
+            dtype: "F32",
+            shape: vec![1],
+            data: vec![0; 4],
+        });
         let mut text = ckpt.config().clone();
         let whole = json!({
             "model_type": "gemma3", "architectures": ["Gemma3ForConditionalGeneration"], "vision_config": { "hidden_size": 8 },
@@ -84,7 +94,12 @@ fn text_models_inside_others() {
         );
         let unused = |ckpt: &Checkpoint| crate::unused::find(ckpt, &lift(ckpt, &EXACT).unwrap()).unwrap();
         assert_eq!(unused(&nested), None);
-        tensors.push(Tensor { name: format!("{layout}layers.9.mlp.up_proj.weight"), dtype: "F32", shape: vec![1], data: vec![0; 4] });
+        tensors.push(Tensor {
+            name: format!("{layout}layers.9.mlp.up_proj.weight"),
+            dtype: "F32",
+            shape: vec![1],
+            data: vec![0; 4],
+        });
         write_checkpoint(&folder.0, &config, &tensors).unwrap();
         assert_eq!(unused(&Checkpoint::open(&folder.0).unwrap()).unwrap().tensors.len(), 1);
     }
@@ -122,11 +137,18 @@ fn equal_layers_share_a_function() {
     let names = |m: &Module| m.funcs.iter().map(|f| f.name.clone()).collect::<Vec<_>>();
     let calls = |m: &Module| m.step.iter().map(|c| c.func).collect::<Vec<_>>();
     let m = lifted(&with(config("llama"), json!({ "num_hidden_layers": 5 })));
-    assert_eq!((names(&m), calls(&m)), (vec!["embed".into(), "layer".into(), "head".into()], vec![0, 1, 1, 1, 1, 1, 2]));
+    assert_eq!(
+        (names(&m), calls(&m)),
+        (vec!["embed".into(), "layer".into(), "head".into()], vec![0, 1, 1, 1, 1, 1, 2])
+    );
     assert_eq!(m.kv.len(), 5);
-    let windows = json!({ "num_hidden_layers": 4, "use_sliding_window": true, "sliding_window": 8, "max_window_layers": 2 });
+    let windows =
+        json!({ "num_hidden_layers": 4, "use_sliding_window": true, "sliding_window": 8, "max_window_layers": 2 });
     let m = lifted(&with(config("qwen2"), windows));
-    assert_eq!((names(&m), calls(&m)), (vec!["embed".into(), "layer".into(), "layer1".into(), "head".into()], vec![0, 1, 1, 2, 2, 3]));
+    assert_eq!(
+        (names(&m), calls(&m)),
+        (vec!["embed".into(), "layer".into(), "layer1".into(), "head".into()], vec![0, 1, 1, 2, 2, 3])
+    );
     assert_eq!(m.kv.iter().map(|s| s.window).collect::<Vec<_>>(), [None, None, Some(8), Some(8)]);
     // A layer stored in another type is another layer.
     let (_folder, ckpt) = checkpoint(&config("llama"), |t| {
@@ -143,7 +165,10 @@ fn a_tied_table_is_one_shared_weight() {
         let used = m.step.iter().flat_map(|c| c.args.iter().zip(&m.funcs[c.func].params));
         used.filter(|(a, _)| **a == Arg::Weight(table)).map(|(_, p)| p.role).collect::<Vec<_>>()
     };
-    assert_eq!(roles(&lifted(&with(config("llama"), json!({ "tie_word_embeddings": true })))), [Role::SharedWeight, Role::SharedWeight]);
+    assert_eq!(
+        roles(&lifted(&with(config("llama"), json!({ "tie_word_embeddings": true })))),
+        [Role::SharedWeight, Role::SharedWeight]
+    );
     assert_eq!(roles(&lifted(&config("llama"))), [Role::Weight]);
 }
 
@@ -210,13 +235,18 @@ fn tensors_that_do_not_fit_the_configuration() {
     write_checkpoint(&folder.0, &with(config("llama"), json!({ "model_type": "bert" })), &[]).unwrap();
     let error = lift(&Checkpoint::open(&folder.0).unwrap(), &EXACT).unwrap_err();
     assert!(matches!(&error, FrontendError::Config { source: ConfigError::UnknownArch { .. }, .. }), "{error}");
-    assert!(error.to_string().contains("config.json: architecture `bert` is not supported; supported are llama, "), "{error}");
+    assert!(
+        error.to_string().contains("config.json: architecture `bert` is not supported; supported are llama, "),
+        "{error}"
+    );
 }
 
 #[test]
 fn contexts_beyond_the_model() {
     let (_folder, ckpt) = checkpoint(&config("llama"), |_| ());
-    let context = |n| lift(&ckpt, &Options { max_context: Some(n), ..EXACT }).map(|m| m.info.max_context).map_err(|e| e.to_string());
+    let context = |n| {
+        lift(&ckpt, &Options { max_context: Some(n), ..EXACT }).map(|m| m.info.max_context).map_err(|e| e.to_string())
+    };
     let error = |n| {
         Err(format!(
             "a context of {n} tokens was asked for, but the model has positions for 64; ask for 1 to 64 (or set rope_scaling in config.json)"

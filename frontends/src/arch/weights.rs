@@ -1,6 +1,8 @@
-//! Other forms of weights than the graph's `[out, in]`: stored as one, stored transposed, rows in another order.
+//! Other forms of weights than the graph's `[out, in]`: stored as one, stored transposed, rows in
+//! another order.
 //!
-//! What is built here are operations on weights only: they run when packing, and cost nothing later.
+//! What is built here are operations on weights only: they run when packing, and cost nothing
+//! later.
 
 use super::lifter::Draft;
 use super::names::Part;
@@ -36,15 +38,16 @@ pub(super) fn rows_in_order(f: &mut Draft, w: Value, runs: impl IntoIterator<Ite
             _ => joined.push(run),
         }
     }
-    let parts: Vec<Value> = joined.into_iter().map(|r| f.op(Op::SliceRows { start: r.start, len: r.len() }, &[w])).collect();
+    let parts: Vec<Value> =
+        joined.into_iter().map(|r| f.op(Op::SliceRows { start: r.start, len: r.len() }, &[w])).collect();
     match parts[..] {
         [one] => one,
         _ => f.op(Op::ConcatRows, &parts),
     }
 }
 
-/// Projections that are stored head by head (`[heads, N, head_dim]`, as GPT-NeoX and BLOOM have Q, K and V): each of
-/// the `N`.
+/// Projections that are stored head by head (`[heads, N, head_dim]`, as GPT-NeoX and BLOOM have Q,
+/// K and V): each of the `N`.
 #[cfg_attr(not(test), expect(dead_code, reason = "no architecture but the one of the tests needs it yet"))]
 #[track_caller]
 pub(super) fn split_heads<const N: usize>(f: &mut Draft, w: Value, heads: usize, head_dim: usize) -> [Value; N] {
@@ -54,15 +57,17 @@ pub(super) fn split_heads<const N: usize>(f: &mut Draft, w: Value, heads: usize,
     })
 }
 
-/// A projection whose first `rotated` rows of each head are for rotating neighbours `(2j, 2j+1)`, in the order for
-/// rotating halves `(j, j + rotated/2)`, which changes no score as long as queries and keys agree.
+/// A projection whose first `rotated` rows of each head are for rotating neighbours `(2j, 2j+1)`,
+/// in the order for rotating halves `(j, j + rotated/2)`, which changes no score as long as queries
+/// and keys agree.
 #[cfg_attr(not(test), expect(dead_code, reason = "no architecture but the one of the tests needs it yet"))]
 #[track_caller]
 pub(super) fn halves(f: &mut Draft, w: Value, heads: usize, head_dim: usize, rotated: usize) -> Value {
     let one = |i: usize| i..i + 1;
     let runs = (0..heads).flat_map(|h| {
         let at = h * head_dim;
-        let (even, odd) = ((0..rotated / 2).map(move |j| one(at + 2 * j)), (0..rotated / 2).map(move |j| one(at + 2 * j + 1)));
+        let (even, odd) =
+            ((0..rotated / 2).map(move |j| one(at + 2 * j)), (0..rotated / 2).map(move |j| one(at + 2 * j + 1)));
         even.chain(odd).chain((rotated < head_dim).then_some(at + rotated..at + head_dim))
     });
     rows_in_order(f, w, runs)

@@ -76,13 +76,14 @@ fn find_tensors(dir: &Path) -> Result<PathBuf, FrontendError> {
 /// Maps one file and reads its header.
 fn open_shard(path: &Path) -> Result<(Shard, BTreeMap<String, TensorInfo>), FrontendError> {
     let file = input::open(path)?;
-    // SAFETY: the mapping is private and read-only; that nobody truncates the file meanwhile is the documented
-    // condition of `Checkpoint`.
+    // SAFETY: the mapping is private and read-only; that nobody truncates the file meanwhile is the
+    // documented condition of `Checkpoint`.
     let map = unsafe { Mmap::map(&file) }.map_err(|source| io(path, "map", source))?;
     if let Some(what) = foreign_format(&map) {
         return Err(FrontendError::NotACheckpoint { path: path.to_path_buf(), what, help: CONVERT.into() });
     }
-    let tensors = safetensors::parse(&map).map_err(|source| FrontendError::Safetensors { path: path.to_path_buf(), source })?;
+    let tensors =
+        safetensors::parse(&map).map_err(|source| FrontendError::Safetensors { path: path.to_path_buf(), source })?;
     // Packing walks each tensor once, front to back. Only a hint, so failure is harmless.
     let _ = map.advise(Advice::Sequential);
     Ok((Shard { path: path.to_path_buf(), map }, tensors))
@@ -108,13 +109,16 @@ type Shards = (Vec<Shard>, BTreeMap<String, (usize, TensorInfo)>);
 fn open_index(dir: &Path, path: &Path) -> Result<Shards, FrontendError> {
     let bad = |what: String| FrontendError::Index { path: path.to_path_buf(), what };
     let index = input::read_json(path)?.ok_or_else(|| bad("the file vanished".into()))?;
-    let map = index.get("weight_map").and_then(Value::as_object).ok_or_else(|| bad("`weight_map` is missing".into()))?;
+    let map =
+        index.get("weight_map").and_then(Value::as_object).ok_or_else(|| bad("`weight_map` is missing".into()))?;
     let mut wanted: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (tensor, file) in map {
         let file = file.as_str().ok_or_else(|| bad(format!("the file of tensor `{tensor}` is not a string")))?;
         // An index comes from a stranger: it may name files of its own folder only.
         if Path::new(file).file_name().is_none_or(|n| n != file) || !file.ends_with(".safetensors") {
-            return Err(bad(format!("tensor `{tensor}` is said to be in `{file}`, which is not a .safetensors file of this folder")));
+            return Err(bad(format!(
+                "tensor `{tensor}` is said to be in `{file}`, which is not a .safetensors file of this folder"
+            )));
         }
         wanted.entry(file).or_default().push(tensor);
     }

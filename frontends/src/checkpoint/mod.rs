@@ -16,8 +16,9 @@ use std::path::{Path, PathBuf};
 
 /// A checkpoint in Hugging Face layout, opened for reading.
 ///
-/// Tensor data are mapped, not read: opening costs the headers only, and a checkpoint may exceed the memory of the machine. The
-/// files must not be changed while open (a truncated mapping ends the process, as with every mmap).
+/// Tensor data are mapped, not read: opening costs the headers only, and a checkpoint may exceed
+/// the memory of the machine. The files must not be changed while open (a truncated mapping ends
+/// the process, as with every mmap).
 #[derive(Debug)]
 pub struct Checkpoint {
     dir: PathBuf,
@@ -57,7 +58,8 @@ impl TensorView<'_> {
     /// Converts elements `start..start + out.len()` to f32.
     ///
     /// # Panics
-    /// When the range leaves the tensor or the type is not F32, F16 or BF16 (`lift` admits no other weights).
+    /// When the range leaves the tensor or the type is not F32, F16 or BF16 (`lift` admits no other
+    /// weights).
     pub fn read_f32(&self, start: usize, out: &mut [f32]) {
         let size = self.dtype.bytes();
         let bytes = &self.data[start * size..(start + out.len()) * size];
@@ -108,8 +110,9 @@ impl SourceFile {
 }
 
 impl Checkpoint {
-    /// Opens a directory with `config.json` and `model.safetensors` (or `model.safetensors.index.json` and its shards), or one
-    /// `.safetensors` file with `config.json` beside it.
+    /// Opens a directory with `config.json` and `model.safetensors` (or
+    /// `model.safetensors.index.json` and its shards), or one `.safetensors` file with
+    /// `config.json` beside it.
     ///
     /// # Errors
     /// When files are missing, unreadable or malformed.
@@ -163,28 +166,35 @@ impl Checkpoint {
         self.index.get(name).map_or_else(String::new, |(s, _)| file_name(&self.shards[*s].path))
     }
 
-    /// A tensor by name; `None` when absent or of an element type that the IR lacks (FP8 and the like). `lift` has checked all
-    /// weights of its module.
+    /// A tensor by name; `None` when absent or of an element type that the IR lacks (FP8 and the
+    /// like). `lift` has checked all weights of its module.
     pub fn tensor(&self, name: &str) -> Option<TensorView<'_>> {
         let (shard, info) = self.index.get(name)?;
         let data = &self.shards[*shard].map[info.bytes.clone()];
         Some(TensorView { dtype: info.dtype.dtype?, shape: info.shape.clone(), data })
     }
 
-    /// Tells the kernel that the pages of a tensor are not needed for now, so that they leave the resident set; they are read again if touched.
-    /// Call after packing a tensor. Does nothing for an unknown name.
+    /// Tells the kernel that the pages of a tensor are not needed for now, so that they leave the
+    /// resident set; they are read again if touched. Call after packing a tensor. Does nothing for
+    /// an unknown name.
     pub fn release(&self, name: &str) {
         if let Some((shard, info)) = self.index.get(name)
             && !info.bytes.is_empty()
         {
-            // SAFETY: the mapping is read-only and file-backed, so dropped pages come back with the same contents.
-            // A failure only costs memory.
-            let _ =
-                unsafe { self.shards[*shard].map.unchecked_advise_range(UncheckedAdvice::DontNeed, info.bytes.start, info.bytes.len()) };
+            // SAFETY: the mapping is read-only and file-backed, so dropped pages come back with the
+            // same contents. A failure only costs memory.
+            let _ = unsafe {
+                self.shards[*shard].map.unchecked_advise_range(
+                    UncheckedAdvice::DontNeed,
+                    info.bytes.start,
+                    info.bytes.len(),
+                )
+            };
         }
     }
 
-    /// The files the tensors and sizes come from, with names and sizes: `config.json`, the index if any, then the shards in order of name.
+    /// The files the tensors and sizes come from, with names and sizes: `config.json`, the index if
+    /// any, then the shards in order of name.
     ///
     /// # Errors
     /// When a file has vanished.

@@ -1,7 +1,8 @@
 //! The header of a safetensors file, read without trusting it.
 //!
-//! Format: `u64` little-endian length `N`, `N` bytes of JSON, tensor data. The JSON maps each tensor to its element type, shape and byte range in
-//! the data; ranges must cover the data exactly (no holes, no overlaps). See <https://github.com/huggingface/safetensors#format>.
+//! Format: `u64` little-endian length `N`, `N` bytes of JSON, tensor data. The JSON maps each
+//! tensor to its element type, shape and byte range in the data; ranges must cover the data exactly
+//! (no holes, no overlaps). See <https://github.com/huggingface/safetensors#format>.
 
 use llmcc_ir::ty::DType;
 use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
@@ -72,7 +73,9 @@ pub enum HeaderError {
         len: u64,
     },
     /// A header length beyond [`MAX_HEADER`].
-    #[error("the header claims {len} bytes (at most {MAX_HEADER} are allowed); this is not a safetensors file, or it is corrupt")]
+    #[error(
+        "the header claims {len} bytes (at most {MAX_HEADER} are allowed); this is not a safetensors file, or it is corrupt"
+    )]
     TooLarge {
         /// Claimed length.
         len: u64,
@@ -120,7 +123,9 @@ pub enum HeaderError {
         rank: usize,
     },
     /// Shape times element size overflows, or is not a whole number of bytes.
-    #[error("tensor `{name}`: the size of {dtype} {shape:?} is not a representable number of bytes; the file is corrupt")]
+    #[error(
+        "tensor `{name}`: the size of {dtype} {shape:?} is not a representable number of bytes; the file is corrupt"
+    )]
     Overflow {
         /// The tensor.
         name: String,
@@ -148,7 +153,9 @@ pub enum HeaderError {
         end: u64,
     },
     /// A range that ends after the file.
-    #[error("tensor `{name}` ends at byte {end} of the file, which has only {len}; the file is truncated: download it again")]
+    #[error(
+        "tensor `{name}` ends at byte {end} of the file, which has only {len}; the file is truncated: download it again"
+    )]
     OutOfRange {
         /// The tensor.
         name: String,
@@ -225,12 +232,14 @@ fn check(name: &str, raw: &RawInfo, data: u64, len: u64) -> Result<TensorInfo, H
     if file_end > len {
         return Err(HeaderError::OutOfRange { name, end: file_end, len });
     }
-    // The range lies in the file and the size in its range, so every number from here on fits `usize`.
+    // The range lies in the file and the size in its range, so every number from here on fits
+    // `usize`.
     let shape = raw.shape.iter().map(|d| *d as usize).collect();
     Ok(TensorInfo { dtype, shape, bytes: (data + begin) as usize..(data + end) as usize })
 }
 
-/// Bytes of a tensor; `None` when not a representable whole number. A zero dimension does not excuse absurd ones beside it.
+/// Bytes of a tensor; `None` when not a representable whole number. A zero dimension does not
+/// excuse absurd ones beside it.
 fn byte_size(dtype: &StoredType, shape: &[u64]) -> Option<u64> {
     let elements = shape.iter().try_fold(1u64, |n, d| n.checked_mul(*d))?;
     let bits = elements.checked_mul(dtype.bits)?;

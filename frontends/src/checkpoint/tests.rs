@@ -10,23 +10,48 @@ fn message(file: &[u8]) -> String {
 
 #[test]
 fn malformed_headers() {
-    let t = |dtype: &str, shape: &str, offsets: &str| format!(r#"{{"dtype":"{dtype}","shape":{shape},"data_offsets":{offsets}}}"#);
-    let one = |dtype: &str, shape: &str, offsets: &str| with_header(&format!(r#"{{"w":{}}}"#, t(dtype, shape, offsets)), 8);
+    let t = |dtype: &str, shape: &str, offsets: &str| {
+        format!(r#"{{"dtype":"{dtype}","shape":{shape},"data_offsets":{offsets}}}"#)
+    };
+    let one =
+        |dtype: &str, shape: &str, offsets: &str| with_header(&format!(r#"{{"w":{}}}"#, t(dtype, shape, offsets)), 8);
     let two = |a: &str, b: &str| with_header(&format!(r#"{{"a":{},"b":{}}}"#, t("U8", "[4]", a), t("U8", "[4]", b)), 8);
     let truncated = "the file is truncated: download it again";
     let corrupt = "the file is corrupt";
     let foreign = "this is not a safetensors file, or it is corrupt";
     let deep = format!("{}1{}", r#"{"a":"#.repeat(300), "}".repeat(300));
     let cases: Vec<(Vec<u8>, String)> = vec![
-        (vec![], "the file has 0 bytes, too few for a safetensors header; it is empty or truncated: download it again".into()),
-        (vec![1; 7], "the file has 7 bytes, too few for a safetensors header; it is empty or truncated: download it again".into()),
-        (vec![0xff; 64], format!("the header claims 18446744073709551615 bytes (at most 100000000 are allowed); {foreign}")),
-        ([100u64.to_le_bytes().as_slice(), b"{}"].concat(), format!("the header claims 100 bytes, but only 2 follow; {truncated}")),
-        ([2u64.to_le_bytes().as_slice(), b"{\xff"].concat(), format!("byte 9 of the file, in the header, is not UTF-8; {foreign}")),
-        (with_header("{", 0), format!("the header is not valid: EOF while parsing an object at line 1 column 1; {foreign}")),
+        (
+            vec![],
+            "the file has 0 bytes, too few for a safetensors header; it is empty or truncated: download it again"
+                .into(),
+        ),
+        (
+            vec![1; 7],
+            "the file has 7 bytes, too few for a safetensors header; it is empty or truncated: download it again"
+                .into(),
+        ),
+        (
+            vec![0xff; 64],
+            format!("the header claims 18446744073709551615 bytes (at most 100000000 are allowed); {foreign}"),
+        ),
+        (
+            [100u64.to_le_bytes().as_slice(), b"{}"].concat(),
+            format!("the header claims 100 bytes, but only 2 follow; {truncated}"),
+        ),
+        (
+            [2u64.to_le_bytes().as_slice(), b"{\xff"].concat(),
+            format!("byte 9 of the file, in the header, is not UTF-8; {foreign}"),
+        ),
+        (
+            with_header("{", 0),
+            format!("the header is not valid: EOF while parsing an object at line 1 column 1; {foreign}"),
+        ),
         (
             with_header("[]", 0),
-            format!("the header is not valid: invalid type: sequence, expected an object of tensors at line 1 column 0; {foreign}"),
+            format!(
+                "the header is not valid: invalid type: sequence, expected an object of tensors at line 1 column 0; {foreign}"
+            ),
         ),
         (
             with_header(r#"{"w":{"dtype":"F32"}}"#, 0),
@@ -34,30 +59,53 @@ fn malformed_headers() {
         ),
         (
             one("F32", "[-2]", "[0,8]"),
-            format!("the header is not valid: tensor `w`: invalid value: integer `-2`, expected u64 at line 1 column 31; {foreign}"),
+            format!(
+                "the header is not valid: tensor `w`: invalid value: integer `-2`, expected u64 at line 1 column 31; {foreign}"
+            ),
         ),
-        (with_header(&deep, 0), format!("the header is not valid: tensor `a`: missing field `dtype` at line 1 column 1800; {foreign}")),
+        (
+            with_header(&deep, 0),
+            format!("the header is not valid: tensor `a`: missing field `dtype` at line 1 column 1800; {foreign}"),
+        ),
         (one("F31", "[2]", "[0,8]"), "tensor `w` has unknown element type `F31`; write it as F32, F16 or BF16".into()),
-        (one("F32", "[2]", "[0,7]"), format!("tensor `w`: F32 [2] takes 8 bytes, but its range 0..7 has another length; {corrupt}")),
-        (one("F32", "[2]", "[8,0]"), format!("tensor `w`: F32 [2] takes 8 bytes, but its range 8..0 has another length; {corrupt}")),
-        (one("F32", "[3]", "[0,12]"), format!("tensor `w` ends at byte 75 of the file, which has only 71; {truncated}")),
+        (
+            one("F32", "[2]", "[0,7]"),
+            format!("tensor `w`: F32 [2] takes 8 bytes, but its range 0..7 has another length; {corrupt}"),
+        ),
+        (
+            one("F32", "[2]", "[8,0]"),
+            format!("tensor `w`: F32 [2] takes 8 bytes, but its range 8..0 has another length; {corrupt}"),
+        ),
+        (
+            one("F32", "[3]", "[0,12]"),
+            format!("tensor `w` ends at byte 75 of the file, which has only 71; {truncated}"),
+        ),
         (
             one("F32", "[1]", "[18446744073709551611,18446744073709551615]"),
             format!("tensor `w` ends at byte 18446744073709551615 of the file, which has only 108; {truncated}"),
         ),
         (
             one("F32", "[4294967296,4294967296]", "[0,8]"),
-            format!("tensor `w`: the size of F32 [4294967296, 4294967296] is not a representable number of bytes; {corrupt}"),
+            format!(
+                "tensor `w`: the size of F32 [4294967296, 4294967296] is not a representable number of bytes; {corrupt}"
+            ),
         ),
         (
             one("F64", "[2305843009213693952]", "[0,8]"),
-            format!("tensor `w`: the size of F64 [2305843009213693952] is not a representable number of bytes; {corrupt}"),
+            format!(
+                "tensor `w`: the size of F64 [2305843009213693952] is not a representable number of bytes; {corrupt}"
+            ),
         ),
         (
             one("F32", "[0,18446744073709551615]", "[0,0]"),
-            format!("tensor `w`: the size of F32 [0, 18446744073709551615] is not a representable number of bytes; {corrupt}"),
+            format!(
+                "tensor `w`: the size of F32 [0, 18446744073709551615] is not a representable number of bytes; {corrupt}"
+            ),
         ),
-        (one("F4", "[3]", "[0,1]"), format!("tensor `w`: the size of F4 [3] is not a representable number of bytes; {corrupt}")),
+        (
+            one("F4", "[3]", "[0,1]"),
+            format!("tensor `w`: the size of F4 [3] is not a representable number of bytes; {corrupt}"),
+        ),
         (
             one("U8", "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,8]", "[0,8]"),
             "tensor `w` has 17 dimensions (at most 16 are supported); the file is corrupt".into(),
@@ -105,7 +153,9 @@ fn reference_edge_cases() {
             Err(safetensors::HeaderError::Size { .. }) => "TensorInvalidInfo",
             Err(safetensors::HeaderError::Overflow { .. }) => "ValidationOverflow",
             Err(safetensors::HeaderError::Overlap { .. }) => "InvalidOffset",
-            Err(safetensors::HeaderError::Hole { .. } | safetensors::HeaderError::OutOfRange { .. }) => "MetadataIncompleteBuffer",
+            Err(safetensors::HeaderError::Hole { .. } | safetensors::HeaderError::OutOfRange { .. }) => {
+                "MetadataIncompleteBuffer"
+            }
             Err(e) => panic!("{name}: {e}"),
         };
         assert_eq!(found, entry["expected"].as_str().unwrap(), "{name}");
@@ -158,7 +208,8 @@ fn hash_of_a_source() {
 
 #[test]
 fn shards_equal_the_single_file() {
-    let (one, two) = (Checkpoint::open(&golden("llama3")).unwrap(), Checkpoint::open(&golden("llama3_sharded")).unwrap());
+    let (one, two) =
+        (Checkpoint::open(&golden("llama3")).unwrap(), Checkpoint::open(&golden("llama3_sharded")).unwrap());
     assert!(one.names().eq(two.names()));
     assert!(one.names().all(|n| one.tensor(n).unwrap().data == two.tensor(n).unwrap().data));
     let files: Vec<_> = two.source_files().unwrap().into_iter().map(|f| f.name).collect();
@@ -179,7 +230,8 @@ fn folder_message(files: &[(&str, &[u8])], open: &str) -> String {
 
 #[test]
 fn folders_that_are_no_checkpoints() {
-    let tensor = |name: &str| fixtures::safetensors(&[Tensor { name: name.into(), dtype: "U8", shape: vec![1], data: vec![1] }]);
+    let tensor =
+        |name: &str| fixtures::safetensors(&[Tensor { name: name.into(), dtype: "U8", shape: vec![1], data: vec![1] }]);
     let (a, b) = (tensor("a"), tensor("b"));
     let index = |json: Value| json!({ "metadata": {}, "weight_map": json }).to_string();
     let both = index(json!({ "a": "1.safetensors", "b": "2.safetensors" }));
@@ -214,11 +266,17 @@ fn folders_that_are_no_checkpoints() {
     }
     for outside in ["../1.safetensors", "/etc/1.safetensors", "sub/1.safetensors", "..", "", "1.bin"] {
         let json = index(json!({ "a": outside }));
-        let expected =
-            format!("DIR/{INDEX}: tensor `a` is said to be in `{outside}`, which is not a .safetensors file of this folder; {again}");
+        let expected = format!(
+            "DIR/{INDEX}: tensor `a` is said to be in `{outside}`, which is not a .safetensors file of this folder; {again}"
+        );
         assert_eq!(folder_message(&[(INDEX, json.as_bytes())], ""), expected);
     }
-    let twice = fixtures::safetensors(&["a", "b"].map(|n| Tensor { name: n.into(), dtype: "U8", shape: vec![1], data: vec![1] }));
+    let twice = fixtures::safetensors(&["a", "b"].map(|n| Tensor {
+        name: n.into(),
+        dtype: "U8",
+        shape: vec![1],
+        data: vec![1],
+    }));
     let message = folder_message(&[(INDEX, both.as_bytes()), ("1.safetensors", &twice), ("2.safetensors", &b)], "");
     assert_eq!(message, format!("DIR/{INDEX}: tensor `b` is both in `1.safetensors` and in `2.safetensors`; {again}"));
 }

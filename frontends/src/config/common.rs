@@ -1,8 +1,8 @@
 //! Fields that many architectures have in common, and their readers.
 //!
-//! A reader asks for nothing but what its block needs: `num_attention_heads` is demanded of models with attention,
-//! `intermediate_size` of those with an MLP of one width. An architecture whose files use other names reads them
-//! itself and needs none of this.
+//! A reader asks for nothing but what its block needs: `num_attention_heads` is demanded of models
+//! with attention, `intermediate_size` of those with an MLP of one width. An architecture whose
+//! files use other names reads them itself and needs none of this.
 
 use super::error::ConfigError;
 use super::fields::{Accepts, Field, Fields, Given};
@@ -50,7 +50,8 @@ pub const ROTARY: &[Field] = &[
 ];
 
 /// An MLP, and RMSNorm before the blocks.
-pub const MLP: &[Field] = &[Field::new("intermediate_size", WIDTH), Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)), RMS_NORM];
+pub const MLP: &[Field] =
+    &[Field::new("intermediate_size", WIDTH), Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)), RMS_NORM];
 
 /// What RMSNorm adds to the mean square.
 pub const RMS_NORM: Field = Field::new("rms_norm_eps", Accepts::Number);
@@ -65,7 +66,8 @@ pub const MLP_BIAS: &[Field] = &[Field::new("mlp_bias", Accepts::Flag)];
 const LAYER_TYPES: &[&str] = &["full_attention", "sliding_attention"];
 
 /// One window for all layers.
-pub const WINDOW: &[Field] = &[Field::new("sliding_window", TOKENS), Field::new("layer_types", Accepts::ListOf(LAYER_TYPES))];
+pub const WINDOW: &[Field] =
+    &[Field::new("sliding_window", TOKENS), Field::new("layer_types", Accepts::ListOf(LAYER_TYPES))];
 
 /// Windows that are switched on, in some layers.
 pub const OPTIONAL_WINDOWS: &[Field] = &[
@@ -100,12 +102,17 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Reads the fields of [`MODEL`]; `vocab`, `max_position` and `tied` are what the configuration class fills in
-    /// for absent ones.
+    /// Reads the fields of [`MODEL`]; `vocab`, `max_position` and `tied` are what the configuration
+    /// class fills in for absent ones.
     ///
     /// # Errors
     /// When a size is missing, or a token id is none.
-    pub(crate) fn read(f: &Fields, vocab: Option<usize>, max_position: usize, tied: bool) -> Result<Facts, ConfigError> {
+    pub(crate) fn read(
+        f: &Fields,
+        vocab: Option<usize>,
+        max_position: usize,
+        tied: bool,
+    ) -> Result<Facts, ConfigError> {
         let vocab = f.size_or("vocab_size", vocab)?;
         Ok(Facts {
             name: f.text("_name_or_path").map(base_name).filter(|n| !n.is_empty()),
@@ -167,7 +174,13 @@ impl Heads {
         let dim = match (f.size("head_dim").value(), dim) {
             (Some(n), _) | (None, Some(n)) => n,
             (None, None) if hidden.is_multiple_of(queries) => hidden / queries,
-            (None, None) => return Err(f.invalid("hidden_size", &hidden, format!("a multiple of `num_attention_heads` ({queries})"))),
+            (None, None) => {
+                return Err(f.invalid(
+                    "hidden_size",
+                    &hidden,
+                    format!("a multiple of `num_attention_heads` ({queries})"),
+                ));
+            }
         };
         Ok(Heads { queries, kv, dim })
     }
@@ -196,7 +209,11 @@ pub(crate) fn activation(f: &Fields, field: &str, default: UnaryOp) -> UnaryOp {
 pub(crate) fn eps(f: &Fields, field: &str, default: f64) -> Result<f32, ConfigError> {
     let eps = f.number(field).unwrap_or(default);
     // As f32: this is what the norm adds, and a value may vanish or overflow in the conversion.
-    if (0.0..1.0).contains(&(eps as f32)) { Ok(eps as f32) } else { Err(f.invalid(field, &eps, "at least 0 and less than 1".into())) }
+    if (0.0..1.0).contains(&(eps as f32)) {
+        Ok(eps as f32)
+    } else {
+        Err(f.invalid(field, &eps, "at least 0 and less than 1".into()))
+    }
 }
 
 /// A factor of `field`, if it is not 1.
@@ -223,8 +240,8 @@ pub enum WindowRule {
     /// `sliding_window` (default given) in the layers that `layer_types` names, or all but each
     /// `sliding_window_pattern`th (default 6).
     Most(usize),
-    /// `sliding_window` if `use_sliding_window`, in the layers that `layer_types` names, or those from
-    /// `max_window_layers` on.
+    /// `sliding_window` if `use_sliding_window`, in the layers that `layer_types` names, or those
+    /// from `max_window_layers` on.
     Optional,
 }
 
@@ -244,7 +261,9 @@ pub(crate) fn windows(f: &Fields, rule: WindowRule, layers: usize) -> Result<Vec
     let sliding = sliding_layers(f, layers)?;
     if let WindowRule::Most(_) = rule {
         let every = f.size("sliding_window_pattern").or(6);
-        return Ok((0..layers).map(|i| window.filter(|_| sliding.as_ref().map_or(!(i + 1).is_multiple_of(every), |s| s[i]))).collect());
+        return Ok((0..layers)
+            .map(|i| window.filter(|_| sliding.as_ref().map_or(!(i + 1).is_multiple_of(every), |s| s[i])))
+            .collect());
     }
     if rule != WindowRule::Optional {
         return match sliding {
@@ -274,7 +293,8 @@ pub(crate) fn sliding_layers(f: &Fields, layers: usize) -> Result<Option<Vec<boo
     Ok(Some(types.iter().map(|v| v.as_str() == Some("sliding_attention")).collect()))
 }
 
-/// A list of numbers, one for each layer (what follows is for layers that are not there), as whether they are not 0.
+/// A list of numbers, one for each layer (what follows is for layers that are not there), as
+/// whether they are not 0.
 ///
 /// # Errors
 /// When it is too short.

@@ -1,7 +1,8 @@
 //! Typed access to the fields of `config.json`, for those that are declared.
 //!
-//! An architecture declares its fields as tables of [`Field`]. What a table does not name reads as absent, so nothing
-//! is read that is not declared; what is in the file and not declared is judged by [`super::known`].
+//! An architecture declares its fields as tables of [`Field`]. What a table does not name reads as
+//! absent, so nothing is read that is not declared; what is in the file and not declared is judged
+//! by [`super::known`].
 
 use super::error::{ConfigError, list, show};
 use super::known::{Neutral, Unread};
@@ -60,8 +61,8 @@ impl Field {
         Field { also, ..self }
     }
 
-    /// The same with other values that architectures without it may ignore; for a field that [`super::known`] does
-    /// not list.
+    /// The same with other values that architectures without it may ignore; for a field that
+    /// [`super::known`] does not list.
     pub const fn unless(self, neutral: Neutral) -> Field {
         Field { neutral, ..self }
     }
@@ -106,7 +107,8 @@ impl<T> Given<T> {
     }
 }
 
-/// The declared fields of a JSON object, all of them of the types that are declared. Errors name the field.
+/// The declared fields of a JSON object, all of them of the types that are declared. Errors name
+/// the field.
 #[derive(Clone, Copy)]
 pub struct Fields<'a> {
     map: &'a Map<String, Value>,
@@ -117,8 +119,8 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Checks the values of all declared fields that are there. What readers find unread in objects inside goes to
-    /// `unread`.
+    /// Checks the values of all declared fields that are there. What readers find unread in objects
+    /// inside goes to `unread`.
     pub(crate) fn new(
         map: &'a Map<String, Value>,
         at: &'static str,
@@ -155,9 +157,14 @@ impl<'a> Fields<'a> {
         self.tables.iter().copied().flatten().any(|f| f.is(name))
     }
 
-    /// What is said in the object about a declared field, with the name it says it by; `null` only if nothing else.
+    /// What is said in the object about a declared field, with the name it says it by; `null` only
+    /// if nothing else.
     fn given(&self, field: &Field) -> Option<(&'static str, &'a Value)> {
-        let all = || std::iter::once(field.name).chain(field.also.iter().copied()).filter_map(|name| Some((name, self.map.get(name)?)));
+        let all = || {
+            std::iter::once(field.name)
+                .chain(field.also.iter().copied())
+                .filter_map(|name| Some((name, self.map.get(name)?)))
+        };
         all().find(|(_, v)| !v.is_null()).or_else(|| all().next())
     }
 
@@ -173,7 +180,9 @@ impl<'a> Fields<'a> {
         let Some((name, v)) = self.given(field).filter(|(_, v)| !v.is_null()) else { return Ok(()) };
         let (fits, expected) = match field.accepts {
             Accepts::Any => return Ok(()),
-            Accepts::Size(max) => (v.as_u64().is_some_and(|n| n >= 1 && n <= max as u64), format!("a whole number from 1 to {max}")),
+            Accepts::Size(max) => {
+                (v.as_u64().is_some_and(|n| n >= 1 && n <= max as u64), format!("a whole number from 1 to {max}"))
+            }
             Accepts::Count => (v.is_u64(), "a whole number".into()),
             Accepts::Number => (v.as_f64().is_some_and(f64::is_finite), "a finite number".into()),
             Accepts::Flag => (v.is_boolean(), "true or false".into()),

@@ -1,9 +1,10 @@
 //! Fields of `config.json` that an architecture does not read.
 //!
-//! Each is one of three: known to change the mathematics of some architecture ([`MATHEMATICS`], [`ROPE`]), which ends
-//! in an error unless its value changes nothing; known to say nothing about the function that a model computes
-//! ([`METADATA`]), which is passed over; anything else is reported. The names are those of the configuration classes
-//! of Transformers 5 and of the older ones that published checkpoints were written by.
+//! Each is one of three: known to change the mathematics of some architecture ([`MATHEMATICS`],
+//! [`ROPE`]), which ends in an error unless its value changes nothing; known to say nothing about
+//! the function that a model computes ([`METADATA`]), which is passed over; anything else is
+//! reported. The names are those of the configuration classes of Transformers 5 and of the older
+//! ones that published checkpoints were written by.
 
 use super::error::show;
 use serde_json::{Map, Value};
@@ -61,7 +62,9 @@ impl Neutral {
                 let longest = || size("max_position_embeddings").zip(v.as_f64()).is_some_and(|(n, w)| w >= n);
                 off(v) || switched_off || longest()
             }
-            Neutral::WindowsOff => config.get("use_sliding_window").is_none_or(off) || config.get("sliding_window").is_some_and(off),
+            Neutral::WindowsOff => {
+                config.get("use_sliding_window").is_none_or(off) || config.get("sliding_window").is_some_and(off)
+            }
             Neutral::WindowsOn => v.as_bool() == Some(true) || config.get("sliding_window").is_some_and(off),
         }
     }
@@ -90,7 +93,8 @@ fn same(a: &Value, b: &Value) -> bool {
 }
 
 /// Numbers of experts by all their names.
-const EXPERTS: &str = "num_experts num_local_experts n_routed_experts num_routed_experts moe_num_experts num_moe_experts n_experts";
+const EXPERTS: &str =
+    "num_experts num_local_experts n_routed_experts num_routed_experts moe_num_experts num_moe_experts n_experts";
 
 /// A number of experts is given, and it is none.
 fn no_experts(config: &Map<String, Value>) -> bool {
@@ -223,7 +227,8 @@ pub const MATHEMATICS: &[(Neutral, &str)] = &[
          prefix_dense_intermediate_size dense_intermediate_size router_hidden_size moe_apply_router_weight_on_input moe_normalize_expert_weights \
          shared_expert_combination_strategy shared_expert_sink dense_mlp_idx rms_norm_eps_moe_gate",
     ),
-    // Other names of fields that all architectures here read: one that says something else is no leftover.
+    // Other names of fields that all architectures here read: one that says something else is no
+    // leftover.
     (Neutral::Same("vocab_size"), "unpadded_vocab_size padded_vocab_size n_vocab"),
     (Neutral::Same("num_hidden_layers"), "n_layer n_layers num_layers"),
     (
@@ -232,18 +237,24 @@ pub const MATHEMATICS: &[(Neutral, &str)] = &[
     ),
     (Neutral::Same("num_attention_heads"), "n_head n_heads num_heads"),
     (Neutral::Same("num_key_value_heads"), "num_kv_heads n_kv_heads n_head_kv kv_n_heads multi_query_group_num"),
-    (Neutral::Same("intermediate_size"), "n_inner ffn_dim ffn_hidden_size d_ff dff dim_ff block_ff_dim feed_forward_size"),
+    (
+        Neutral::Same("intermediate_size"),
+        "n_inner ffn_dim ffn_hidden_size d_ff dff dim_ff block_ff_dim feed_forward_size",
+    ),
     (
         Neutral::Same("hidden_act"),
         "hidden_activation activation_function activation mlp_hidden_act ffn_act_fn ff_activation hidden_activation_function",
     ),
-    (Neutral::Same("rms_norm_eps"), "norm_eps norm_epsilon layer_norm_eps layer_norm_epsilon layernorm_epsilon rms_norm_epsilon rms_eps"),
+    (
+        Neutral::Same("rms_norm_eps"),
+        "norm_eps norm_epsilon layer_norm_eps layer_norm_epsilon layernorm_epsilon rms_norm_epsilon rms_eps",
+    ),
     (Neutral::Same("rope_theta"), "rotary_base rotary_emb_base rope_base rope_freq_base"),
     (Neutral::Same("tie_word_embeddings"), "tie_embedding tie_embeddings tie_lm_head share_input_output_embeddings"),
 ];
 
-/// Fields of `rope_scaling` and `rope_parameters` that change the frequencies in some scaling, with the values that
-/// do not.
+/// Fields of `rope_scaling` and `rope_parameters` that change the frequencies in some scaling, with
+/// the values that do not.
 pub(super) const ROPE: &[(Neutral, &str)] = &[
     (
         Neutral::Off,
@@ -253,11 +264,12 @@ pub(super) const ROPE: &[(Neutral, &str)] = &[
     (Neutral::One, "factor attention_factor attn_factor extrapolation_factor alpha partial_rotary_factor rope_percent"),
 ];
 
-/// Fields of `rope_scaling` and `rope_parameters` that change no frequency wherever they are not read.
+/// Fields of `rope_scaling` and `rope_parameters` that change no frequency wherever they are not
+/// read.
 const ROPE_METADATA: &str = "original_max_position_embeddings max_position_embeddings finetuned";
 
-/// Fields that say nothing about the function that a model computes: provenance, training, where and how to run it,
-/// special tokens, defaults of sampling.
+/// Fields that say nothing about the function that a model computes: provenance, training, where
+/// and how to run it, special tokens, defaults of sampling.
 const METADATA: &str = "transformers_version torch_dtype dtype auto_map custom_pipelines tokenizer_class tokenizer processor_class name model_name _commit_hash \
      _flash_attn_2_enabled _attn_implementation _attn_implementation_autoset attn_implementation _attn_implementation_internal \
      _experts_implementation _output_attentions transformers.js_config is_llama_config unsloth_fixed unsloth_version language license base_model \
@@ -284,8 +296,9 @@ pub struct Unread {
     pub others: Vec<String>,
 }
 
-/// The unread fields of `config.json`: those that `reads` says no to. `fixed` has the fields that the architecture's
-/// class decides by itself, `elsewhere` what the fields that other architectures read must be for one that does not.
+/// The unread fields of `config.json`: those that `reads` says no to. `fixed` has the fields that
+/// the architecture's class decides by itself, `elsewhere` what the fields that other architectures
+/// read must be for one that does not.
 pub(crate) fn unread(
     config: &Map<String, Value>,
     reads: impl Fn(&str) -> bool,
@@ -299,7 +312,8 @@ pub(crate) fn unread(
     judge(config, "", reads, rule, METADATA)
 }
 
-/// The unread fields of `rope_scaling` or `rope_parameters`, with that name and a point before them.
+/// The unread fields of `rope_scaling` or `rope_parameters`, with that name and a point before
+/// them.
 pub(crate) fn unread_rope(rope: &Map<String, Value>, at: &str, reads: impl Fn(&str) -> bool) -> Unread {
     judge(rope, at, reads, |name| listed(ROPE, name), ROPE_METADATA)
 }

@@ -9,8 +9,11 @@ use serde_json::{Map, Value};
 use std::sync::LazyLock;
 
 /// What all scalings of the rotary frequencies read.
-const ROPE: &[Field] =
-    &[Field::new("rope_type", Accepts::Text), Field::new("type", Accepts::Text), Field::new("rope_theta", Accepts::Number)];
+const ROPE: &[Field] = &[
+    Field::new("rope_type", Accepts::Text),
+    Field::new("type", Accepts::Text),
+    Field::new("rope_theta", Accepts::Number),
+];
 
 /// What is read besides, of architectures that rotate a part of each head.
 const PARTIAL: &[Field] = &[Field::new("partial_rotary_factor", Accepts::Number)];
@@ -43,16 +46,26 @@ const SCALINGS: &[(&str, &[Field])] = &[
     ),
 ];
 
-/// Reads the rotary embedding of heads of `head_dim` elements; `theta` is the base where none is given.
+/// Reads the rotary embedding of heads of `head_dim` elements; `theta` is the base where none is
+/// given.
 pub(crate) fn read(f: &Fields, head_dim: usize, max_position: usize, theta: f64) -> Result<RopeConfig, ConfigError> {
     let (at, map) = object(f)?;
     read_object(f, at, map, head_dim, max_position, theta)
 }
 
-/// Reads two rotary embeddings, of layers that see everything and of those with a window: an object each in
-/// `rope_parameters`, or `rope_theta` with `rope_scaling` for the former and `rope_local_base_freq` for the latter.
-pub(crate) fn read_two(f: &Fields, head_dim: usize, max_position: usize, theta: [f64; 2]) -> Result<Vec<RopeConfig>, ConfigError> {
-    let kinds = [("full_attention", "rope_parameters.full_attention."), ("sliding_attention", "rope_parameters.sliding_attention.")];
+/// Reads two rotary embeddings, of layers that see everything and of those with a window: an object
+/// each in `rope_parameters`, or `rope_theta` with `rope_scaling` for the former and
+/// `rope_local_base_freq` for the latter.
+pub(crate) fn read_two(
+    f: &Fields,
+    head_dim: usize,
+    max_position: usize,
+    theta: [f64; 2],
+) -> Result<Vec<RopeConfig>, ConfigError> {
+    let kinds = [
+        ("full_attention", "rope_parameters.full_attention."),
+        ("sliding_attention", "rope_parameters.sliding_attention."),
+    ];
     let of = |kind: &str| f.object("rope_parameters").and_then(|m| m.get(kind)?.as_object());
     if kinds.iter().all(|(kind, _)| of(kind).is_none()) {
         let local = f.factor_or("rope_local_base_freq", theta[1])?;
@@ -62,7 +75,8 @@ pub(crate) fn read_two(f: &Fields, head_dim: usize, max_position: usize, theta: 
     let empty = Map::new();
     let given = [f.number("rope_theta").unwrap_or(theta[0]), f.number("rope_local_base_freq").unwrap_or(theta[1])];
     let each = kinds.iter().zip(given);
-    each.map(|((kind, at), theta)| read_object(f, at, of(kind).unwrap_or(&empty), head_dim, max_position, theta)).collect()
+    each.map(|((kind, at), theta)| read_object(f, at, of(kind).unwrap_or(&empty), head_dim, max_position, theta))
+        .collect()
 }
 
 /// Frequencies that nothing is done to.
@@ -110,8 +124,8 @@ fn read_object(
     }
     let dim = rotated(f, &r, head_dim)?;
     let original = || {
-        (f.size("original_max_position_embeddings").value().or(r.size("original_max_position_embeddings").value())).unwrap_or(max_position)
-            as f64
+        (f.size("original_max_position_embeddings").value().or(r.size("original_max_position_embeddings").value()))
+            .unwrap_or(max_position) as f64
     };
     let scaling = match kind {
         "linear" => RopeScaling::Linear { factor: r.factor("factor", 1.0)? },
@@ -122,7 +136,8 @@ fn read_object(
     Ok(RopeConfig { theta, dim, scaling })
 }
 
-/// The elements of a head that are rotated: all, or a part for architectures that declare `partial_rotary_factor`.
+/// The elements of a head that are rotated: all, or a part for architectures that declare
+/// `partial_rotary_factor`.
 fn rotated(f: &Fields, r: &Fields, head_dim: usize) -> Result<usize, ConfigError> {
     let part = r.number("partial_rotary_factor").or(f.number("partial_rotary_factor")).unwrap_or(1.0);
     if !(part > 0.0 && part <= 1.0) {
@@ -140,8 +155,8 @@ fn rotated(f: &Fields, r: &Fields, head_dim: usize) -> Result<usize, ConfigError
     }
 }
 
-/// The object that describes the rotary embedding, and its name with a point. As in Transformers, `rope_scaling`
-/// counts if it is there.
+/// The object that describes the rotary embedding, and its name with a point. As in Transformers,
+/// `rope_scaling` counts if it is there.
 fn object<'a>(f: &Fields<'a>) -> Result<(&'static str, &'a Map<String, Value>), ConfigError> {
     static EMPTY: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
     let given = |name: &str| f.object(name).filter(|m| !m.is_empty());
@@ -167,7 +182,9 @@ fn object<'a>(f: &Fields<'a>) -> Result<(&'static str, &'a Map<String, Value>), 
 /// The scaling: `rope_type`, or `type` of older files.
 fn kind<'a>(r: &Fields<'a>) -> Result<&'a str, ConfigError> {
     match (r.text("rope_type"), r.text("type")) {
-        (Some(new), Some(old)) if new != old => Err(r.invalid("type", &old, format!("as `rope_type` ({new:?}), or absent"))),
+        (Some(new), Some(old)) if new != old => {
+            Err(r.invalid("type", &old, format!("as `rope_type` ({new:?}), or absent")))
+        }
         (new, old) => Ok(new.or(old).unwrap_or("default")),
     }
 }
@@ -200,5 +217,12 @@ fn yarn(r: &Fields, original: f64, max_position: usize) -> Result<RopeScaling, C
     if !(beta_slow > 0.0 && beta_fast >= beta_slow) {
         return Err(r.invalid("beta_fast", &beta_fast, format!("at least `beta_slow` ({beta_slow}), both positive")));
     }
-    Ok(RopeScaling::Yarn { factor, attention_factor, beta_fast, beta_slow, original, truncate: r.flag_or("truncate", true) })
+    Ok(RopeScaling::Yarn {
+        factor,
+        attention_factor,
+        beta_fast,
+        beta_slow,
+        original,
+        truncate: r.flag_or("truncate", true),
+    })
 }

@@ -13,21 +13,24 @@ use tokenizers::Tokenizer;
 /// Text side of an artifact.
 #[derive(Clone, Debug)]
 pub struct TextAssets {
-    /// `tokenizer.json` of the `tokenizers` crate, without truncation and padding; `None`: the model works on token ids only.
+    /// `tokenizer.json` of the `tokenizers` crate, without truncation and padding; `None`: the
+    /// model works on token ids only.
     pub tokenizer_json: Option<Vec<u8>>,
     /// Object with the members
-    /// - `bos_token`, `eos_token`: strings or null; `special_tokens`: object with these and `unk_token`, `pad_token` where present (chat
-    ///   templates print them);
+    /// - `bos_token`, `eos_token`: strings or null; `special_tokens`: object with these and
+    ///   `unk_token`, `pad_token` where present (chat templates print them);
     /// - `bos_token_id`: number or null;
     /// - `eos_token_ids`: numbers; generation stops after any of them;
-    /// - `add_bos`: whether a plain prompt starts with BOS, whatever the tokenizer's own post-processor does (chat templates write BOS
-    ///   themselves);
-    /// - `add_eos_id`: the id that a plain prompt ends with where the tokenizer itself adds none, else null;
+    /// - `add_bos`: whether a plain prompt starts with BOS, whatever the tokenizer's own
+    ///   post-processor does (chat templates write BOS themselves);
+    /// - `add_eos_id`: the id that a plain prompt ends with where the tokenizer itself adds none,
+    ///   else null;
     /// - `chat_template`: Jinja text, a list of `{"name", "template"}`, or null;
     /// - `model_max_length`: number or null;
     /// - `clean_up_tokenization_spaces`: boolean.
     pub text_config: Value,
-    /// What the user should know: settings that do not count, conversations that the chat template cannot render.
+    /// What the user should know: settings that do not count, conversations that the chat template
+    /// cannot render.
     pub warnings: Vec<String>,
 }
 
@@ -38,7 +41,8 @@ impl TextAssets {
     /// Collects and checks the tokenizer files of a checkpoint.
     ///
     /// # Errors
-    /// When they are malformed or belong to a model with another vocabulary, or `config.json` is wrong.
+    /// When they are malformed or belong to a model with another vocabulary, or `config.json` is
+    /// wrong.
     pub fn load(ckpt: &Checkpoint) -> Result<TextAssets, FrontendError> {
         let model = crate::arch::config(ckpt)?;
         let config = model.facts();
@@ -63,7 +67,10 @@ impl TextAssets {
             (Some(source), Some(tokenizer)) if source.post_processed() => {
                 post_processor_wins(&settings, tokenizer, (bos_id, id(&eos)), &mut warnings)
             }
-            _ => (bos_id.is_some() && settings["add_bos_token"] == true, id(&eos).filter(|_| settings["add_eos_token"] == true)),
+            _ => (
+                bos_id.is_some() && settings["add_bos_token"] == true,
+                id(&eos).filter(|_| settings["add_eos_token"] == true),
+            ),
         };
         let specials: Map<_, _> = ["bos_token", "eos_token", "unk_token", "pad_token"]
             .into_iter()
@@ -92,8 +99,9 @@ impl TextAssets {
     }
 }
 
-/// Whether a plain prompt begins with BOS, and what it ends with beyond what the tokenizer adds. As in Transformers 5, the post-processor of `tokenizer.json`
-/// decides, and `add_bos_token` and `add_eos_token` do not count.
+/// Whether a plain prompt begins with BOS, and what it ends with beyond what the tokenizer adds. As
+/// in Transformers 5, the post-processor of `tokenizer.json` decides, and `add_bos_token` and
+/// `add_eos_token` do not count.
 fn post_processor_wins(
     settings: &Value,
     tokenizer: &Tokenizer,
@@ -114,7 +122,8 @@ fn post_processor_wins(
     (writes_bos, None)
 }
 
-/// Renders what users write with every chat template. What a template refuses itself, with `raise_exception`, is its right.
+/// Renders what users write with every chat template. What a template refuses itself, with
+/// `raise_exception`, is its right.
 ///
 /// # Errors
 /// It does not parse, or fails for a plain message.
@@ -136,7 +145,10 @@ fn try_template(text_config: &Value, warnings: &mut Vec<String>) -> Result<(), S
 }
 
 fn template_file(ckpt: &Checkpoint) -> &'static str {
-    ["chat_template.jinja", "tokenizer_config.json"].into_iter().find(|f| ckpt.dir().join(f).exists()).unwrap_or("tokenizer_config.json")
+    ["chat_template.jinja", "tokenizer_config.json"]
+        .into_iter()
+        .find(|f| ckpt.dir().join(f).exists())
+        .unwrap_or("tokenizer_config.json")
 }
 
 /// The `tokenizer.json` that behaves like a SentencePiece `tokenizer.model`.
@@ -187,14 +199,16 @@ fn load(source: &mut Source, vocab: usize, warnings: &mut Vec<String>) -> Result
     let path = source.path.clone();
     let bad = |what: String, help| FrontendError::Tokenizer { path: path.clone(), what, help };
     let fix = |json: &mut Vec<u8>, random: &[&str]| -> Result<(), FrontendError> {
-        let fixed = check::deterministic(json, random).map_err(|source| FrontendError::Json { path: path.clone(), source })?;
+        let fixed =
+            check::deterministic(json, random).map_err(|source| FrontendError::Json { path: path.clone(), source })?;
         *json = fixed.unwrap_or_else(|| std::mem::take(json));
         Ok(())
     };
     fix(&mut source.json, &[])?;
     let random = check::tokenizer(&source.json).map_err(|what| bad(format!("not a usable tokenizer: {what}"), SAVE))?;
     if !random.is_empty() {
-        warnings.push(format!("the tokenizer's model sets {}, which makes tokens random: ignored", random.join(" and ")));
+        warnings
+            .push(format!("the tokenizer's model sets {}, which makes tokens random: ignored", random.join(" and ")));
     }
     fix(&mut source.json, &random)?;
     let tokenizer = check::trial(&source.json).map_err(|what| bad(what, SAVE))?;
@@ -207,7 +221,10 @@ fn load(source: &mut Source, vocab: usize, warnings: &mut Vec<String>) -> Result
     // The post-processor has ids of its own, whatever the vocabulary says.
     let added = tokenizer.encode("", true).map_err(|e| bad(format!("it cannot tokenize an empty text: {e}"), SAVE))?;
     if let Some(id) = added.get_ids().iter().find(|id| **id as usize >= vocab) {
-        return Err(bad(format!("tokenizer mismatch: its post_processor adds token {id}, but the model has {vocab} tokens"), MISMATCH));
+        return Err(bad(
+            format!("tokenizer mismatch: its post_processor adds token {id}, but the model has {vocab} tokens"),
+            MISMATCH,
+        ));
     }
     Ok(tokenizer)
 }

@@ -1,7 +1,8 @@
 //! `tokenizer.model` (SentencePiece, arXiv 1808.06226) as a JSON for the `tokenizers` crate.
 //!
-//! SentencePiece's BPE merges the adjacent pair whose concatenation has the best score; here that becomes an ordered list of merges. Differences remain
-//! where two pairs form the same piece (SentencePiece then takes the left one).
+//! SentencePiece's BPE merges the adjacent pair whose concatenation has the best score; here that
+//! becomes an ordered list of merges. Differences remain where two pairs form the same piece
+//! (SentencePiece then takes the left one).
 
 use super::protobuf::{Field, Fields};
 use serde_json::{Value, json};
@@ -148,7 +149,8 @@ fn piece(bytes: &[u8]) -> Option<Piece> {
     Some(piece)
 }
 
-/// Tokens cut out of the text before the algorithm runs: special ones, and symbols the trainer's user fixed.
+/// Tokens cut out of the text before the algorithm runs: special ones, and symbols the trainer's
+/// user fixed.
 fn added_tokens(m: &Model) -> Vec<Value> {
     let fixed = |p: &Piece| matches!(p.kind, Kind::Unknown | Kind::Control | Kind::UserDefined);
     let entry = |(id, p): (usize, &Piece)| {
@@ -170,7 +172,8 @@ fn replace(pattern: Value, content: &str) -> Value {
     json!({ "type": "Replace", "pattern": pattern, "content": content })
 }
 
-/// Order as in SentencePiece: character map, extra spaces, prefix, escape; spaces at the end go last, with those that the text itself wrote as `▁`.
+/// Order as in SentencePiece: character map, extra spaces, prefix, escape; spaces at the end go
+/// last, with those that the text itself wrote as `▁`.
 fn normalizer(m: &Model) -> Value {
     let mut steps = vec![];
     if !m.charsmap.is_empty() {
@@ -194,7 +197,8 @@ fn normalizer(m: &Model) -> Value {
 }
 
 fn decoder(m: &Model) -> Value {
-    let mut steps = vec![replace(json!({ "String": SPACE }), " "), json!({ "type": "ByteFallback" }), json!({ "type": "Fuse" })];
+    let mut steps =
+        vec![replace(json!({ "String": SPACE }), " "), json!({ "type": "ByteFallback" }), json!({ "type": "Fuse" })];
     if m.add_dummy_prefix {
         steps.push(json!({ "type": "Strip", "content": " ", "start": 1, "stop": 0 }));
     }
@@ -218,7 +222,8 @@ fn bpe(m: &Model) -> Result<Value, String> {
         return Err(format!("its pieces join in {} ways (at most {MOST_MERGES})", merges.len()));
     }
     // Best score first; among equals the order of pieces, then of their left parts.
-    merges.sort_by(|a, b| b.score.total_cmp(&a.score).then((a.piece, a.left, a.right).cmp(&(b.piece, b.left, b.right))));
+    merges
+        .sort_by(|a, b| b.score.total_cmp(&a.score).then((a.piece, a.left, a.right).cmp(&(b.piece, b.left, b.right))));
     let text = |id: usize| m.pieces[id].text.as_str();
     let merges: Vec<_> = merges.iter().map(|x| json!([text(x.left), text(x.right)])).collect();
     let vocab: serde_json::Map<_, _> = m.pieces.iter().enumerate().map(|(id, p)| (p.text.clone(), json!(id))).collect();

@@ -66,7 +66,10 @@ fn bos_as_the_post_processor_says() {
     let template = json!({ "type": "TemplateProcessing", "single": [{ "SpecialToken": { "id": "<s>", "type_id": 0 } }, { "Sequence": { "id": "A", "type_id": 0 } }],
         "pair": [{ "Sequence": { "id": "A", "type_id": 0 } }, { "Sequence": { "id": "B", "type_id": 1 } }], "special_tokens": { "<s>": { "id": "<s>", "ids": [0], "tokens": ["<s>"] } } });
     let add_bos = |post: Value, settings: Value| {
-        let files = [("tokenizer.json", tokenizer(json!({ "post_processor": post }))), ("tokenizer_config.json", settings.to_string())];
+        let files = [
+            ("tokenizer.json", tokenizer(json!({ "post_processor": post }))),
+            ("tokenizer_config.json", settings.to_string()),
+        ];
         let (_folder, ckpt) = folder(json!({}), &files.each_ref().map(|(n, t)| (*n, t.as_str())));
         TextAssets::load(&ckpt).unwrap().text_config["add_bos"].clone()
     };
@@ -78,7 +81,9 @@ fn bos_as_the_post_processor_says() {
 
 #[test]
 fn chat_templates() {
-    let template = |files: &[(&str, &str)]| TextAssets::load(&folder(json!({}), files).1).unwrap().text_config["chat_template"].clone();
+    let template = |files: &[(&str, &str)]| {
+        TextAssets::load(&folder(json!({}), files).1).unwrap().text_config["chat_template"].clone()
+    };
     let list = json!([{ "name": "default", "template": "a" }, { "name": "tool_use", "template": "b" }]);
     let settings = |t: &Value| json!({ "chat_template": t }).to_string();
     assert_eq!(template(&[("tokenizer_config.json", &settings(&list))]), list);
@@ -93,7 +98,8 @@ fn chat_templates() {
 
 #[test]
 fn truncation_left_over_from_training_is_removed() {
-    let limits = json!({ "truncation": { "direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0 } });
+    let limits =
+        json!({ "truncation": { "direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0 } });
     let (_folder, ckpt) = folder(json!({}), &[("tokenizer.json", &tokenizer(limits))]);
     let json = TextAssets::load(&ckpt).unwrap().tokenizer_json.unwrap();
     assert_eq!(ids_of(&Tokenizer::from_bytes(json).unwrap(), "abbbb"), [4, 3, 3, 3]);
@@ -116,7 +122,9 @@ fn tokenizers_that_do_not_fit() {
     let tiktoken = "IQ== 0\nIg== 1\n";
     assert_eq!(
         load_error(json!({}), &[("tokenizer.model", tiktoken)]),
-        format!("DIR/tokenizer.model: not a SentencePiece model (a tiktoken file of the same name is not supported); {save}")
+        format!(
+            "DIR/tokenizer.model: not a SentencePiece model (a tiktoken file of the same name is not supported); {save}"
+        )
     );
     assert_eq!(
         load_error(json!({}), &[("vocab.json", "{}"), ("merges.txt", "")]),
@@ -138,7 +146,8 @@ fn converted(path: &Path) -> Tokenizer {
 fn model_proto(pieces: &[(&str, f32, u8)], model_type: u8, normalizer: &[u8]) -> Vec<u8> {
     let message = |tag: u8, body: &[u8]| [&[tag, u8::try_from(body.len()).unwrap()], body].concat();
     let piece = |(text, score, kind): &(&str, f32, u8)| {
-        let body = [message(0x0a, text.as_bytes()), [&[0x15], &score.to_le_bytes()[..]].concat(), vec![0x18, *kind]].concat();
+        let body =
+            [message(0x0a, text.as_bytes()), [&[0x15], &score.to_le_bytes()[..]].concat(), vec![0x18, *kind]].concat();
         message(0x0a, &body)
     };
     [pieces.iter().flat_map(piece).collect(), message(0x12, &[0x18, model_type]), message(0x1a, normalizer)].concat()
@@ -146,7 +155,8 @@ fn model_proto(pieces: &[(&str, f32, u8)], model_type: u8, normalizer: &[u8]) ->
 
 #[test]
 fn sentencepiece_bpe_merges_by_score() {
-    // `ab` scores better than `bc`; `▁ab` better than all; `<0x41>` and the user's `zz` never take part in merges.
+    // `ab` scores better than `bc`; `▁ab` better than all; `<0x41>` and the user's `zz` never take
+    // part in merges.
     let pieces = [
         ("<unk>", 0.0, 2),
         ("<s>", 0.0, 3),
@@ -176,7 +186,8 @@ fn sentencepiece_bpe_merges_by_score() {
     assert_eq!(ids_of(&t, "  bc   b "), [7, 6, 7, 9]);
 }
 
-/// `remove_extra_whitespaces` takes spaces from the end after they became `▁`, with those of the text; SentencePiece 0.2 gave these.
+/// `remove_extra_whitespaces` takes spaces from the end after they became `▁`, with those of the
+/// text; SentencePiece 0.2 gave these.
 #[test]
 fn outer_spaces_go_as_in_sentencepiece() {
     use tokenizers::{NormalizedString, Normalizer};
@@ -200,7 +211,8 @@ fn outer_spaces_go_as_in_sentencepiece() {
 
 #[test]
 fn sentencepiece_unigram() {
-    let pieces = [("<unk>", 0.0, 2), ("▁", -3.0, 1), ("▁a", -2.0, 1), ("b", -2.0, 1), ("ab", -1.0, 1), ("▁ab", -5.0, 1)];
+    let pieces =
+        [("<unk>", 0.0, 2), ("▁", -3.0, 1), ("▁a", -2.0, 1), ("b", -2.0, 1), ("ab", -1.0, 1), ("▁ab", -5.0, 1)];
     let t = Tokenizer::from_bytes(from_sentencepiece(&model_proto(&pieces, 1, &[])).unwrap().to_string()).unwrap();
     // The best sum: ▁a + b = -4, ▁ + ab = -4 (the same), ▁ab = -5.
     assert_eq!(ids_of(&t, "b"), [1, 3]);
@@ -217,10 +229,14 @@ fn malformed_sentencepiece_models() {
     assert_eq!(error(&model_proto(&[("a", f32::NAN, 1)], 2, &[])), malformed);
     assert_eq!(error(&model_proto(&[("a", 0.0, 7)], 2, &[])), malformed);
     assert_eq!(error(&model_proto(&[("a", 0.0, 1), ("a", 0.0, 1)], 2, &[])), "piece \"a\" appears twice");
-    assert_eq!(error(&model_proto(&[("a", 0.0, 1)], 4, &[])), "SentencePiece model type 4 is not supported (only unigram and BPE)");
+    assert_eq!(
+        error(&model_proto(&[("a", 0.0, 1)], 4, &[])),
+        "SentencePiece model type 4 is not supported (only unigram and BPE)"
+    );
 }
 
-/// SentencePiece itself tokenized the stories whose perplexity is stored, so the number of tokens must agree.
+/// SentencePiece itself tokenized the stories whose perplexity is stored, so the number of tokens
+/// must agree.
 #[test]
 fn stories_tokenize_as_by_sentencepiece() {
     let (Some(model), Some(text)) = (shared("stories260K"), shared("text/tinystories_a.txt")) else { return };
@@ -242,7 +258,8 @@ fn stories_tokenize_as_by_sentencepiece() {
 fn llama2_vectors() {
     let Some(dir) = shared("tokenizers") else { return };
     let t = converted(&dir.join("llama2/tokenizer.model"));
-    let read = |ext: &str| std::fs::read_to_string(dir.join(format!("llama.cpp/ggml-vocab-llama-spm.gguf.{ext}"))).unwrap();
+    let read =
+        |ext: &str| std::fs::read_to_string(dir.join(format!("llama.cpp/ggml-vocab-llama-spm.gguf.{ext}"))).unwrap();
     let (inputs, outputs) = (read("inp"), read("out"));
     let mut n = 0;
     for (input, output) in inputs.split("\n__ggml_vocab_test__\n").zip(outputs.lines()) {
@@ -270,7 +287,11 @@ fn real_tokenizers_load() {
         let files = ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"].map(|f| (f, read(f)));
         let (_folder, ckpt) = folder(json!({ "vocab_size": vocab }), &files.each_ref().map(|(n, t)| (*n, t.as_str())));
         let text = TextAssets::load(&ckpt).unwrap();
-        assert!(text.tokenizer_json.is_some() && text.text_config["eos_token_ids"] != json!([]), "{name}: {}", text.text_config);
+        assert!(
+            text.tokenizer_json.is_some() && text.text_config["eos_token_ids"] != json!([]),
+            "{name}: {}",
+            text.text_config
+        );
     }
     let error = from_sentencepiece(&std::fs::read(dir.join("llama3/tokenizer.model")).unwrap()).unwrap_err();
     assert_eq!(error, "not a SentencePiece model (a tiktoken file of the same name is not supported)");
@@ -289,20 +310,24 @@ fn tokens(files: &[(&str, &[u8])]) -> (Vec<i32>, Vec<String>) {
     (tokenizer.encode("ab", true).unwrap(), text.warnings)
 }
 
-/// Transformers 5: with a `tokenizer.json` its post-processor alone counts; without one, `add_bos_token` and `add_eos_token` do, and none is the default.
+/// Transformers 5: with a `tokenizer.json` its post-processor alone counts; without one,
+/// `add_bos_token` and `add_eos_token` do, and none is the default.
 #[test]
 fn first_and_last_tokens_are_those_of_transformers() {
     let special = |id: &str| json!({ "SpecialToken": { "id": id, "type_id": 0 } });
     let text = json!({ "Sequence": { "id": "A", "type_id": 0 } });
     let post = |single: Value| {
-        let tokens =
-            json!({ "<s>": { "id": "<s>", "ids": [0], "tokens": ["<s>"] }, "</s>": { "id": "</s>", "ids": [1], "tokens": ["</s>"] } });
-        tokenizer(json!({ "post_processor": { "type": "TemplateProcessing", "single": single, "pair": [], "special_tokens": tokens } }))
+        let tokens = json!({ "<s>": { "id": "<s>", "ids": [0], "tokens": ["<s>"] }, "</s>": { "id": "</s>", "ids": [1], "tokens": ["</s>"] } });
+        tokenizer(
+            json!({ "post_processor": { "type": "TemplateProcessing", "single": single, "pair": [], "special_tokens": tokens } }),
+        )
     };
-    let settings =
-        |bos: Value, eos: Value| json!({ "bos_token": "<s>", "eos_token": "</s>", "add_bos_token": bos, "add_eos_token": eos }).to_string();
-    let json_file =
-        |json: &str, settings: &str| tokens(&[("tokenizer.json", json.as_bytes()), ("tokenizer_config.json", settings.as_bytes())]);
+    let settings = |bos: Value, eos: Value| {
+        json!({ "bos_token": "<s>", "eos_token": "</s>", "add_bos_token": bos, "add_eos_token": eos }).to_string()
+    };
+    let json_file = |json: &str, settings: &str| {
+        tokens(&[("tokenizer.json", json.as_bytes()), ("tokenizer_config.json", settings.as_bytes())])
+    };
     let (ids, warnings) = json_file(&tokenizer(json!({})), &settings(json!(true), json!(true)));
     assert_eq!((ids, warnings.len()), (vec![4], 2), "{warnings:?}");
     assert!(warnings[1].contains("add_eos_token"), "{warnings:?}");
@@ -310,7 +335,8 @@ fn first_and_last_tokens_are_those_of_transformers() {
     assert_eq!(json_file(&both, &settings(json!(true), json!(true))), (vec![0, 4, 1], vec![]));
     assert_eq!(json_file(&both, &settings(Value::Null, Value::Null)), (vec![0, 4, 1], vec![]));
 
-    let Ok(model) = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus/sentencepiece/bpe")) else {
+    let Ok(model) = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus/sentencepiece/bpe"))
+    else {
         panic!("the corpus")
     };
     // The corpus' model has no `</s>`.
@@ -325,7 +351,8 @@ fn first_and_last_tokens_are_those_of_transformers() {
     assert_eq!(plain(json!(true), json!(true)), [&first[..], &last[last.len() - 1..]].concat());
 }
 
-/// Tokenizers that would kill the runtime are not put into an artifact, and say where their fault is.
+/// Tokenizers that would kill the runtime are not put into an artifact, and say where their fault
+/// is.
 #[test]
 fn hostile_tokenizers_are_refused() {
     let error = |extra: Value| load_error(json!({}), &[("tokenizer.json", &tokenizer(extra))]);
@@ -333,8 +360,10 @@ fn hostile_tokenizers_are_refused() {
     assert!(message.contains("DIR/tokenizer.json") && message.contains("pre_tokenizer: `length`"), "{message}");
     let message = error(json!({ "normalizer": { "type": "Precompiled", "precompiled_charsmap": "AAAAAA==" } }));
     assert!(message.contains("normalizer.precompiled_charsmap: an empty trie"), "{message}");
-    let (special, text) = (json!({ "SpecialToken": { "id": "q", "type_id": 0 } }), json!({ "Sequence": { "id": "A", "type_id": 0 } }));
-    let message = error(json!({ "post_processor": { "type": "TemplateProcessing", "single": [special, text], "pair": [],
+    let (special, text) =
+        (json!({ "SpecialToken": { "id": "q", "type_id": 0 } }), json!({ "Sequence": { "id": "A", "type_id": 0 } }));
+    let message =
+        error(json!({ "post_processor": { "type": "TemplateProcessing", "single": [special, text], "pair": [],
         "special_tokens": { "q": { "id": "q", "ids": [4_000_000_000_u32], "tokens": ["q"] } } } }));
     assert!(message.contains("adds token 4000000000"), "{message}");
 }
@@ -348,19 +377,27 @@ fn random_tokenizers_are_made_plain() {
     assert!(warnings.len() == 1 && warnings[0].contains("dropout"), "{warnings:?}");
 }
 
-/// Templates are tried: failing for a plain message is an error, elsewhere a warning, and refusing with `raise_exception` is neither.
+/// Templates are tried: failing for a plain message is an error, elsewhere a warning, and refusing
+/// with `raise_exception` is neither.
 #[test]
 fn chat_templates_are_tried() {
     let settings = |template: &str| json!({ "chat_template": template }).to_string();
     let error = |template: &str| {
-        load_error(json!({}), &[("tokenizer.json", &tokenizer(json!({}))), ("tokenizer_config.json", &settings(template))])
+        load_error(
+            json!({}),
+            &[("tokenizer.json", &tokenizer(json!({}))), ("tokenizer_config.json", &settings(template))],
+        )
     };
     let message = error("{{ messages[0].content + 1 }}");
-    assert!(message.contains("cannot render a user's message") && message.contains("DIR/tokenizer_config.json"), "{message}");
+    assert!(
+        message.contains("cannot render a user's message") && message.contains("DIR/tokenizer_config.json"),
+        "{message}"
+    );
     assert!(error("{% for %}").contains("does not parse"));
     assert!(error(&format!("{{{{ {}1{} }}}}", "(".repeat(100_000), ")".repeat(100_000))).contains("nested"));
     assert!(
-        error("{% set n = namespace(x='ab') %}{% for i in range(99) %}{% set n.x = n.x ~ n.x %}{% endfor %}").contains("too much memory")
+        error("{% set n = namespace(x='ab') %}{% for i in range(99) %}{% set n.x = n.x ~ n.x %}{% endfor %}")
+            .contains("too much memory")
     );
 
     let warnings = |template: &str| {

@@ -1,4 +1,5 @@
-//! Conversion between evaluator operands and the byte layouts of [`llmcc_abi::layout`], for tests that run generated code.
+//! Conversion between evaluator operands and the byte layouts of [`llmcc_abi::layout`], for tests
+//! that run generated code.
 
 use super::kv::{KvRow, Part};
 use super::{EvalError, Fp8Rows, KvState, Q8Rows, Rows};
@@ -18,7 +19,8 @@ pub fn rows_from_bytes(cols: usize, bytes: &[u8]) -> Rows {
     Rows { cols, data: (0..bytes.len() / 4).map(|i| f32::from_le_bytes(word(bytes, i * 4))).collect() }
 }
 
-/// f16 or bf16 rows as bytes, each of [`half_row`] bytes, padding zeroed. Values are rounded to nearest even.
+/// f16 or bf16 rows as bytes, each of [`half_row`] bytes, padding zeroed. Values are rounded to
+/// nearest even.
 pub fn half_rows_to_bytes(rows: &Rows, elem: RowElem) -> Vec<u8> {
     let bytes = half_row(rows.cols);
     let mut out = vec![0u8; rows.rows() * bytes];
@@ -115,8 +117,8 @@ fn offsets(spec: &KvSpec, part: Part, head: usize, slot: usize, j: usize) -> (us
     }
 }
 
-/// Writes a state into a page pool. `tables[s]` lists the pages of sequence `s` in order of position; the pool is an array of pages and
-/// bytes of positions never stored keep their contents.
+/// Writes a state into a page pool. `tables[s]` lists the pages of sequence `s` in order of
+/// position; the pool is an array of pages and bytes of positions never stored keep their contents.
 ///
 /// # Errors
 /// A sequence has more positions than its pages hold, or a page lies outside the pool.
@@ -130,7 +132,9 @@ pub fn kv_to_pages(state: &KvState, tables: &[Vec<u32>], pool: &mut [u8]) -> Res
         Ok(())
     })?;
     match (0..state.sequences()).find(|s| state.len(*s) > tables.get(*s).map_or(0, Vec::len) * PAGE_TOKENS) {
-        Some(s) => Err(EvalError::batch(format!("sequence {s} has {} positions, more than its pages hold", state.len(s)))),
+        Some(s) => {
+            Err(EvalError::batch(format!("sequence {s} has {} positions, more than its pages hold", state.len(s))))
+        }
         None => Ok(()),
     }
 }
@@ -157,7 +161,8 @@ pub fn kv_from_pages(spec: KvSpec, tables: &[Vec<u32>], lens: &[usize], pool: &[
     Ok(state)
 }
 
-/// Calls `f(sequence, position, byte offset of the page, token in the page)` for all positions of all pages.
+/// Calls `f(sequence, position, byte offset of the page, token in the page)` for all positions of
+/// all pages.
 fn each_token(
     spec: KvSpec,
     tables: &[Vec<u32>],

@@ -1,9 +1,12 @@
 //! A tiny two-layer model as module and as plan, for the tests of this crate.
 
 use crate::eval::{Batch, KvState};
-use crate::graph::{Arg, BinaryOp, Call, F32, Func, FuncBuilder, Input, ModelInfo, Module, Op, Role, UnaryOp, Value, ValueType, Weight};
+use crate::graph::{
+    Arg, BinaryOp, Call, F32, Func, FuncBuilder, Input, ModelInfo, Module, Op, Role, UnaryOp, Value, ValueType, Weight,
+};
 use crate::kernel::{
-    Attention, Body, Embed, Expr, Kernel, Matmul, Norm, Param, ParamKind, Prologue, RopeTable, RowElem, RowNorm, Segment, Store,
+    Attention, Body, Embed, Expr, Kernel, Matmul, Norm, Param, ParamKind, Prologue, RopeTable, RowElem, RowNorm,
+    Segment, Store,
 };
 use crate::kv::{KvDType, KvSpec};
 use crate::plan::{Buffer, Launch, Operand, PackedWeight, Plan, Regime, Slot, Storage, WeightExpr};
@@ -83,8 +86,10 @@ fn layer_func(kv: KvSpec) -> Func {
     let table = f.param("rope", rows(HEAD), Role::Data);
     let positions = f.param("positions", ints(Dim::Tokens), Role::Data);
     let kv = f.param("kv", ValueType::Kv(kv), Role::State);
-    let w: Vec<Value> =
-        LAYER_WEIGHTS.iter().map(|(name, n, k)| f.param(*name, if *k == 0 { vector(*n) } else { matrix(*n, *k) }, Role::Weight)).collect();
+    let w: Vec<Value> = LAYER_WEIGHTS
+        .iter()
+        .map(|(name, n, k)| f.param(*name, if *k == 0 { vector(*n) } else { matrix(*n, *k) }, Role::Weight))
+        .collect();
     let h = f.rms_norm(x, w[0], EPS, HIDDEN);
     let (q, k, v) = (f.matmul(h, w[1]), f.matmul(h, w[2]), f.matmul(h, w[3]));
     let q = f.op(Op::Rope { head_dim: HEAD }, &[q, table]);
@@ -114,7 +119,8 @@ fn head_func() -> Func {
     f.finish(&[y])
 }
 
-/// The model as a module. Weights: 0 embedding, 1 frequencies, then nine per layer, then the last gain.
+/// The model as a module. Weights: 0 embedding, 1 frequencies, then nine per layer, then the last
+/// gain.
 pub(crate) fn module(kv: KvSpec) -> Module {
     let weight = |name: String, n: usize, k: usize| {
         let ty = if k == 0 { TensorType::vector(n) } else { TensorType::rows(Dim::Static(n), k) };
@@ -122,8 +128,10 @@ pub(crate) fn module(kv: KvSpec) -> Module {
     };
     let mut weights = vec![weight("embed".into(), VOCAB, HIDDEN), weight("$inv_freq".into(), HEAD / 2, 0)];
     weights[1].data = Some((0..HEAD / 2).map(|j| 10000f32.powf(-2.0 * j as f32 / HEAD as f32)).collect());
-    let mut step =
-        vec![Call { func: 0, args: vec![Arg::Input(Input::Tokens), Arg::Input(Input::Positions), Arg::Weight(0), Arg::Weight(1)] }];
+    let mut step = vec![Call {
+        func: 0,
+        args: vec![Arg::Input(Input::Tokens), Arg::Input(Input::Positions), Arg::Weight(0), Arg::Weight(1)],
+    }];
     for layer in 0..LAYERS {
         let x = if layer == 0 { 0 } else { layer + 1 };
         let mut args = vec![Arg::Value(x), Arg::Value(1), Arg::Input(Input::Positions), Arg::Kv(layer)];
@@ -179,7 +187,8 @@ pub(crate) fn pack(format: Format, x: &[f32], n: usize, k: usize) -> Vec<u8> {
     out
 }
 
-/// Packed bytes of all weights of the plan, from values of the module's weights that are multiples of the format's steps.
+/// Packed bytes of all weights of the plan, from values of the module's weights that are multiples
+/// of the format's steps.
 pub(crate) fn packed(plan: &Plan, weights: &[Vec<f32>]) -> Vec<Cow<'static, [u8]>> {
     let bytes = |(i, w): (usize, &PackedWeight)| match w.storage {
         Storage::Matrix { n, k, format } => pack(format, &weights[i], n, k),
@@ -235,10 +244,19 @@ pub(crate) fn kernels(kv: KvSpec, format: Format) -> Vec<Kernel> {
         segment(HEAD, vec![5], rope(), Store::KvKey(2)),
         segment(HEAD, vec![6], Expr::Acc(0), Store::KvValue(2)),
     ];
-    let gated = Expr::Binary(BinaryOp::Mul, Box::new(Expr::Unary(UnaryOp::Silu, Box::new(Expr::Acc(0)))), Box::new(Expr::Acc(1)));
+    let gated = Expr::Binary(
+        BinaryOp::Mul,
+        Box::new(Expr::Unary(UnaryOp::Silu, Box::new(Expr::Acc(0)))),
+        Box::new(Expr::Acc(1)),
+    );
     let (p, g) = (param, ParamKind::Vector { len: HIDDEN });
     vec![
-        kernel("embed", tok, vec![p("table", w(VOCAB, HIDDEN)), p("out", t(HIDDEN))], Body::Embed(Embed { table: 0, out: 1 })),
+        kernel(
+            "embed",
+            tok,
+            vec![p("table", w(VOCAB, HIDDEN)), p("out", t(HIDDEN))],
+            Body::Embed(Embed { table: 0, out: 1 }),
+        ),
         kernel(
             "rope",
             tok,
@@ -275,7 +293,13 @@ pub(crate) fn kernels(kv: KvSpec, format: Format) -> Vec<Kernel> {
         kernel(
             "gate_up",
             tok,
-            vec![p("x", t(HIDDEN)), p("g", g.clone()), p("wg", w(FFN, HIDDEN)), p("wu", w(FFN, HIDDEN)), p("out", t(FFN))],
+            vec![
+                p("x", t(HIDDEN)),
+                p("g", g.clone()),
+                p("wg", w(FFN, HIDDEN)),
+                p("wu", w(FFN, HIDDEN)),
+                p("out", t(FFN)),
+            ],
             matmul(vec![segment(FFN, vec![2, 3], gated, out(4))], prologue(1)),
         ),
         kernel(
@@ -299,7 +323,8 @@ pub(crate) fn kernels(kv: KvSpec, format: Format) -> Vec<Kernel> {
     ]
 }
 
-/// Buffers: 0 x, 1 rope, then per layer q, attention, x after attention, ffn, x; then normalized rows and logits.
+/// Buffers: 0 x, 1 rope, then per layer q, attention, x after attention, ffn, x; then normalized
+/// rows and logits.
 fn regime(max_tokens: Option<usize>) -> Regime {
     let buffer = |rows, cols, slot| Buffer { rows, cols, elem: RowElem::F32, slot };
     let tok = |cols, slot| buffer(Dim::Tokens, cols, slot);
@@ -333,7 +358,11 @@ pub(crate) fn plan(kv: KvSpec, format: Format) -> Plan {
         [Dim::Static(n), Dim::Static(k)] => Storage::Matrix { n, k, format },
         _ => Storage::Vector { len: w.ty.elements().unwrap() },
     };
-    let weights = module.weights.iter().enumerate().map(|(i, w)| PackedWeight { expr: WeightExpr::Weight(i), storage: storage(w) });
+    let weights = module
+        .weights
+        .iter()
+        .enumerate()
+        .map(|(i, w)| PackedWeight { expr: WeightExpr::Weight(i), storage: storage(w) });
     let slot = |per_token: usize, per_row: usize| Slot { per_token: per_token * 4, per_row: per_row * 4 };
     Plan {
         name: "tiny".into(),
@@ -341,7 +370,15 @@ pub(crate) fn plan(kv: KvSpec, format: Format) -> Plan {
         kv: module.kv.clone(),
         kernels: kernels(kv, format),
         weights: weights.collect(),
-        slots: vec![slot(HEAD, 0), slot(HIDDEN, 0), slot(HIDDEN, 0), slot(FFN, 0), slot(HEADS * HEAD, 0), slot(0, HIDDEN), slot(0, VOCAB)],
+        slots: vec![
+            slot(HEAD, 0),
+            slot(HIDDEN, 0),
+            slot(HIDDEN, 0),
+            slot(FFN, 0),
+            slot(HEADS * HEAD, 0),
+            slot(0, HIDDEN),
+            slot(0, VOCAB),
+        ],
         regimes: vec![regime(Some(1)), regime(None)],
         logits: 6,
         candidates: None,

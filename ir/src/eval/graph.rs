@@ -8,10 +8,12 @@ use crate::ty::{DType, TensorType};
 
 /// Evaluates a function in f64. Returns its results; states in `kv` are updated in place.
 ///
-/// Nothing is rounded, except what the definition of an operation rounds (the angle of RoPE) and what a cache narrower than f32 stores.
+/// Nothing is rounded, except what the definition of an operation rounds (the angle of RoPE) and
+/// what a cache narrower than f32 stores.
 ///
 /// # Errors
-/// [`EvalError`] when the function is ill-typed, an argument is not what its parameter says, or the batch names tokens, rows or positions that do not exist.
+/// [`EvalError`] when the function is ill-typed, an argument is not what its parameter says, or the
+/// batch names tokens, rows or positions that do not exist.
 pub fn eval_func(func: &Func, args: &[Value], kv: &mut [KvState], batch: &Batch) -> Result<Vec<Tensor>, EvalError> {
     batch.check()?;
     check_args(func, args, kv, batch)?;
@@ -33,16 +35,25 @@ pub fn eval_func(func: &Func, args: &[Value], kv: &mut [KvState], batch: &Batch)
     func.results.iter().map(|v| result(v.0 as usize)).collect()
 }
 
-/// Evaluates a step: logits `[R, vocab]`, row-major. `weights(i)` yields module weight `i` in f32 (not asked for weights with data in the module); `kv` has a state per attention state
-/// of the module.
+/// Evaluates a step: logits `[R, vocab]`, row-major. `weights(i)` yields module weight `i` in f32
+/// (not asked for weights with data in the module); `kv` has a state per attention state of the
+/// module.
 ///
 /// # Errors
 /// As [`eval_func`].
-pub fn eval_module(module: &Module, weights: &dyn Fn(usize) -> Vec<f32>, kv: &mut [KvState], batch: &Batch) -> Result<Vec<f64>, EvalError> {
+pub fn eval_module(
+    module: &Module,
+    weights: &dyn Fn(usize) -> Vec<f32>,
+    kv: &mut [KvState],
+    batch: &Batch,
+) -> Result<Vec<f64>, EvalError> {
     let mut results: Vec<Value> = vec![];
     for (i, call) in module.step.iter().enumerate() {
         let place = || format!("call {i} of `{}`", module.name);
-        let func = module.funcs.get(call.func).ok_or_else(|| EvalError::malformed(place(), format!("no function {}", call.func)))?;
+        let func = module
+            .funcs
+            .get(call.func)
+            .ok_or_else(|| EvalError::malformed(place(), format!("no function {}", call.func)))?;
         let arg = |a: &Arg| -> Option<Value> {
             Some(match *a {
                 Arg::Value(v) => results.get(v)?.clone(),
@@ -58,9 +69,9 @@ pub fn eval_module(module: &Module, weights: &dyn Fn(usize) -> Vec<f32>, kv: &mu
         };
         let mut args = vec![];
         for (j, a) in call.args.iter().enumerate() {
-            args.push(
-                arg(a).ok_or_else(|| EvalError::operand(place(), j.to_string(), format!("{a:?} does not exist or has the wrong size")))?,
-            );
+            args.push(arg(a).ok_or_else(|| {
+                EvalError::operand(place(), j.to_string(), format!("{a:?} does not exist or has the wrong size"))
+            })?);
         }
         results.extend(eval_func(func, &args, kv, batch)?.into_iter().map(Value::tensor));
     }
@@ -72,7 +83,10 @@ pub fn eval_module(module: &Module, weights: &dyn Fn(usize) -> Vec<f32>, kv: &mu
 
 fn check_args(func: &Func, args: &[Value], kv: &[KvState], batch: &Batch) -> Result<(), EvalError> {
     if args.len() != func.params.len() {
-        return Err(EvalError::malformed(&func.name, format!("{} arguments for {} parameters", args.len(), func.params.len())));
+        return Err(EvalError::malformed(
+            &func.name,
+            format!("{} arguments for {} parameters", args.len(), func.params.len()),
+        ));
     }
     for (p, a) in func.params.iter().zip(args) {
         let fits = match (&p.ty, a) {
@@ -90,7 +104,9 @@ fn check_args(func: &Func, args: &[Value], kv: &[KvState], batch: &Batch) -> Res
 fn has_type(t: &Tensor, ty: &TensorType, batch: &Batch) -> bool {
     let shape: Vec<usize> = ty.shape.iter().map(|d| d.eval(batch.env())).collect();
     let int = |v: &f64| *v == f64::from(*v as i32);
-    t.shape == shape && t.data.len() == shape.iter().product::<usize>() && (ty.dtype != DType::I32 || t.data.iter().all(int))
+    t.shape == shape
+        && t.data.len() == shape.iter().product::<usize>()
+        && (ty.dtype != DType::I32 || t.data.iter().all(int))
 }
 
 /// The node is typed as its operation says: from then on shapes can be relied on.

@@ -12,7 +12,8 @@ use std::borrow::Cow;
 /// What is bound to a kernel parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OperandData<'a> {
-    /// For [`ParamKind::Rows`] of f32, f16 or bf16: of 16 bits, the values are such as the parameter's storage holds.
+    /// For [`ParamKind::Rows`] of f32, f16 or bf16: of 16 bits, the values are such as the
+    /// parameter's storage holds.
     Rows(Rows),
     /// For [`ParamKind::Rows`] of int8.
     Q8(Q8Rows),
@@ -27,7 +28,8 @@ pub enum OperandData<'a> {
 }
 
 impl OperandData<'_> {
-    /// An operand of the given kind for rows that a kernel writes: NaN everywhere. `None` for kinds that are not rows.
+    /// An operand of the given kind for rows that a kernel writes: NaN everywhere. `None` for kinds
+    /// that are not rows.
     pub fn poisoned(kind: &ParamKind, batch: &Batch) -> Option<OperandData<'static>> {
         match *kind {
             ParamKind::Rows { rows, cols, elem } => {
@@ -48,12 +50,14 @@ pub(crate) type RowValues = Vec<Vec<f64>>;
 
 /// Runs one kernel on a batch: all its items, reading every operand before storing anything.
 ///
-/// `operands` has one entry per parameter of the kernel; rows that the kernel stores are replaced, rows it does not store keep their values.
-/// Arithmetic is f64; rows are rounded to f32 when stored (also before they are rounded to f16 or bf16, or quantized, in f32, to int8 or fp8 rows or into the cache).
-/// What is stored is read back exactly.
+/// `operands` has one entry per parameter of the kernel; rows that the kernel stores are replaced,
+/// rows it does not store keep their values. Arithmetic is f64; rows are rounded to f32 when stored
+/// (also before they are rounded to f16 or bf16, or quantized, in f32, to int8 or fp8 rows or into
+/// the cache). What is stored is read back exactly.
 ///
 /// # Errors
-/// [`EvalError`] when the kernel is malformed, an operand is not what its parameter says, or the batch names tokens, rows or positions that do not exist.
+/// [`EvalError`] when the kernel is malformed, an operand is not what its parameter says, or the
+/// batch names tokens, rows or positions that do not exist.
 pub fn eval_kernel(kernel: &Kernel, batch: &Batch, operands: &mut [OperandData<'_>]) -> Result<(), EvalError> {
     batch.check()?;
     let checked = kernel.check().map_err(|errors| {
@@ -72,7 +76,10 @@ pub fn eval_kernel(kernel: &Kernel, batch: &Batch, operands: &mut [OperandData<'
 /// Each operand is what its parameter says.
 fn check_operands(kernel: &Kernel, batch: &Batch, operands: &[OperandData<'_>]) -> Result<(), EvalError> {
     if operands.len() != kernel.params.len() {
-        return Err(EvalError::malformed(&kernel.name, format!("{} operands for {} parameters", operands.len(), kernel.params.len())));
+        return Err(EvalError::malformed(
+            &kernel.name,
+            format!("{} operands for {} parameters", operands.len(), kernel.params.len()),
+        ));
     }
     for (p, o) in kernel.params.iter().zip(operands) {
         let bad = match (&p.kind, o) {
@@ -103,7 +110,9 @@ fn check_operands(kernel: &Kernel, batch: &Batch, operands: &[OperandData<'_>]) 
             (ParamKind::Vector { len }, OperandData::Vector(v)) => {
                 (v.len() < *len).then(|| format!("must have {len} elements, not {}", v.len()))
             }
-            (ParamKind::Kv(spec), OperandData::Kv(kv)) => (kv.spec != *spec).then(|| format!("must be {spec}, not {}", kv.spec)),
+            (ParamKind::Kv(spec), OperandData::Kv(kv)) => {
+                (kv.spec != *spec).then(|| format!("must be {spec}, not {}", kv.spec))
+            }
             (kind, _) => Some(format!("is not of the kind {kind:?}")),
         };
         if let Some(message) = bad {
@@ -113,7 +122,8 @@ fn check_operands(kernel: &Kernel, batch: &Batch, operands: &[OperandData<'_>]) 
     Ok(())
 }
 
-/// A kernel that the verifier accepts, with operands that are what its parameters say: what it reads of them is there.
+/// A kernel that the verifier accepts, with operands that are what its parameters say: what it
+/// reads of them is there.
 pub(crate) struct KernelRun<'a, 'd> {
     pub kernel: Checked<'a>,
     pub batch: &'a Batch,
@@ -183,7 +193,8 @@ impl KernelRun<'_, '_> {
         }
     }
 
-    /// `x·wᵀ`. An int8 row is exact in f64, and so is the sum of codes of a group: the result is that of integer arithmetic.
+    /// `x·wᵀ`. An int8 row is exact in f64, and so is the sum of codes of a group: the result is
+    /// that of integer arithmetic.
     pub fn product(&self, x: &[Vec<f64>], weights: ParamId) -> RowValues {
         let n = self.kernel.matrix(weights).n;
         let mut y = vec![vec![0.0; n]; x.len()];
@@ -235,7 +246,13 @@ fn to_f32(x: &[f64]) -> Vec<f32> {
 }
 
 /// Rounds the values of a segment and puts them where it says.
-fn store(kernel: &Kernel, batch: &Batch, operands: &mut [OperandData<'_>], to: &Store, values: &RowValues) -> Result<(), EvalError> {
+fn store(
+    kernel: &Kernel,
+    batch: &Batch,
+    operands: &mut [OperandData<'_>],
+    to: &Store,
+    values: &RowValues,
+) -> Result<(), EvalError> {
     let fail = |message: String| EvalError::malformed(&kernel.name, message);
     let (Store::Rows { param, .. } | Store::KvKey(param) | Store::KvValue(param)) = to;
     let operand = operands.get_mut(*param).ok_or_else(|| fail(format!("no operand {param}")))?;
@@ -253,7 +270,10 @@ fn store(kernel: &Kernel, batch: &Batch, operands: &mut [OperandData<'_>], to: &
                 to.iter_mut().zip(row).for_each(|(to, v)| *to = elem.round(v));
             }
             (Store::Rows { .. }, OperandData::Q8(r)) if end <= r.cols && i < r.rows() => {
-                if r.group == 0 || !start.is_multiple_of(r.group) || !(row.len().is_multiple_of(r.group) || end == r.cols) {
+                if r.group == 0
+                    || !start.is_multiple_of(r.group)
+                    || !(row.len().is_multiple_of(r.group) || end == r.cols)
+                {
                     return Err(fail(format!(
                         "columns {start}..{end} are not whole groups of {}",
                         elem_name(RowElem::Q8 { group: r.group })
@@ -262,7 +282,9 @@ fn store(kernel: &Kernel, batch: &Batch, operands: &mut [OperandData<'_>], to: &
                 r.store(i, start, &row);
             }
             (Store::Rows { .. }, OperandData::Fp8(r)) if row.len() == r.cols && i < r.rows() => r.store(i, &row),
-            (Store::KvKey(_) | Store::KvValue(_), OperandData::Kv(kv)) if row.len() == kv.spec.width() && kernel.rows == Dim::Tokens => {
+            (Store::KvKey(_) | Store::KvValue(_), OperandData::Kv(kv))
+                if row.len() == kv.spec.width() && kernel.rows == Dim::Tokens =>
+            {
                 let (seq, position) = (batch.seqs[i], batch.positions[i] as usize);
                 let row: Vec<f64> = row.iter().map(|v| f64::from(*v)).collect();
                 match to {

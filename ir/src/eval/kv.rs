@@ -6,7 +6,8 @@ use crate::graph::F32;
 use crate::kv::{KvDType, KvSpec};
 use half::{bf16, f16};
 
-/// Keys and values of one attention layer by sequence and position, as stored: after rounding to the element type.
+/// Keys and values of one attention layer by sequence and position, as stored: after rounding to
+/// the element type.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KvState {
     /// Shape and element type.
@@ -43,8 +44,9 @@ impl KvState {
 
     /// Stores a token's keys, `[kv_heads · head_dim]`, rounding them.
     ///
-    /// f16 and bf16 round once from f64; int8 quantizes in f32, per head, as [`quantize_q8_row`](super::quantize_q8_row) does a group; f32 keeps the f64 it
-    /// is given (the kernel evaluator rounds before it stores).
+    /// f16 and bf16 round once from f64; int8 quantizes in f32, per head, as
+    /// [`quantize_q8_row`](super::quantize_q8_row) does a group; f32 keeps the f64 it is given (the
+    /// kernel evaluator rounds before it stores).
     pub fn store_key(&mut self, seq: usize, position: usize, x: &[f64]) {
         self.put(Part::Keys, seq, position, KvRow::round(&self.spec, x));
     }
@@ -86,8 +88,16 @@ impl KvState {
         self.len(seq) == 0
     }
 
-    /// Attention of one query head over the positions that token `position` of `seq` sees, reading KV head `head`. `q`: `[head_dim]`.
-    pub(super) fn attend(&self, seq: usize, position: usize, head: usize, q: &[f64], scale: f64) -> Result<Vec<f64>, EvalError> {
+    /// Attention of one query head over the positions that token `position` of `seq` sees, reading
+    /// KV head `head`. `q`: `[head_dim]`.
+    pub(super) fn attend(
+        &self,
+        seq: usize,
+        position: usize,
+        head: usize,
+        q: &[f64],
+        scale: f64,
+    ) -> Result<Vec<f64>, EvalError> {
         let first = self.spec.window.map_or(0, |w| (position + 1).saturating_sub(w));
         let mut scores = Vec::with_capacity(position + 1 - first);
         for p in first..=position {
@@ -158,7 +168,10 @@ impl KvRow {
                     let head: Vec<f32> = head.iter().map(|v| *v as f32).collect();
                     let (scale, inverse) = q8_scale(amax(&head));
                     row.scales.push(scale);
-                    row.data.extend(head.iter().map(|v| if inverse > 0.0 { f64::from((v * inverse).round_ties_even()) } else { 0.0 }));
+                    row.data.extend(
+                        head.iter()
+                            .map(|v| if inverse > 0.0 { f64::from((v * inverse).round_ties_even()) } else { 0.0 }),
+                    );
                 }
                 row
             }

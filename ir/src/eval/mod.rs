@@ -1,12 +1,15 @@
 //! The oracle: plain f64 evaluators of all three levels.
 //!
-//! - [`eval_module`], [`eval_func`]: graph level, no rounding between operations (a cache rounds as its [`KvDType`](crate::kv::KvDType) says, f32 excepted).
-//! - [`eval_kernel`]: kernel level, f64 inside a kernel; a stored row is rounded to f32, f16 or bf16, or quantized to int8 exactly by the rule of
-//!   [`llmcc_abi::layout`]; weights are read from their packed bytes.
+//! - [`eval_module`], [`eval_func`]: graph level, no rounding between operations (a cache rounds as
+//!   its [`KvDType`](crate::kv::KvDType) says, f32 excepted).
+//! - [`eval_kernel`]: kernel level, f64 inside a kernel; a stored row is rounded to f32, f16 or
+//!   bf16, or quantized to int8 exactly by the rule of [`llmcc_abi::layout`]; weights are read from
+//!   their packed bytes.
 //! - [`eval_plan`]: a whole step on memory slots, filled with NaN so that a wrong lifetime shows.
 //! - [`eval_weight`]: weight expressions in f32, the definition of what packing stores.
 //!
-//! They are written to be obviously right, not fast. Wrong input gives an [`EvalError`], never a panic: shapes are checked where they are used.
+//! They are written to be obviously right, not fast. Wrong input gives an [`EvalError`], never a
+//! panic: shapes are checked where they are used.
 
 mod bytes;
 mod graph;
@@ -25,8 +28,8 @@ pub(crate) mod fixture;
 mod tests;
 
 pub use bytes::{
-    fp8_rows_from_bytes, fp8_rows_to_bytes, half_rows_from_bytes, half_rows_to_bytes, kv_from_pages, kv_to_pages, q8_rows_from_bytes,
-    q8_rows_to_bytes, rows_from_bytes, rows_to_bytes,
+    fp8_rows_from_bytes, fp8_rows_to_bytes, half_rows_from_bytes, half_rows_to_bytes, kv_from_pages, kv_to_pages,
+    q8_rows_from_bytes, q8_rows_to_bytes, rows_from_bytes, rows_to_bytes,
 };
 pub use graph::{eval_func, eval_module};
 pub(crate) use kernel::{KernelRun, RowValues};
@@ -55,7 +58,8 @@ pub struct Batch {
     pub positions: Vec<i32>,
     /// `[R]` token rows whose logits are wanted.
     pub out_rows: Vec<usize>,
-    /// `[R]` what is wanted of the candidates of each row; rows beyond the last want all, at temperature 1.
+    /// `[R]` what is wanted of the candidates of each row; rows beyond the last want all, at
+    /// temperature 1.
     pub wanted: Vec<Wanted>,
 }
 
@@ -107,7 +111,11 @@ impl Batch {
     pub fn check(&self) -> Result<(), EvalError> {
         let t = self.tokens.len();
         if self.seqs.len() != t || self.positions.len() != t {
-            return Err(EvalError::batch(format!("{t} tokens, {} sequences, {} positions", self.seqs.len(), self.positions.len())));
+            return Err(EvalError::batch(format!(
+                "{t} tokens, {} sequences, {} positions",
+                self.seqs.len(),
+                self.positions.len()
+            )));
         }
         if let Some(p) = self.positions.iter().find(|p| **p < 0) {
             return Err(EvalError::batch(format!("negative position {p}")));
@@ -160,7 +168,11 @@ impl EvalError {
     pub(crate) fn malformed(place: impl Into<String>, message: impl Into<String>) -> EvalError {
         EvalError::Malformed { place: place.into(), message: message.into() }
     }
-    pub(crate) fn operand(place: impl Into<String>, operand: impl Into<String>, message: impl Into<String>) -> EvalError {
+    pub(crate) fn operand(
+        place: impl Into<String>,
+        operand: impl Into<String>,
+        message: impl Into<String>,
+    ) -> EvalError {
         EvalError::Operand { place: place.into(), operand: operand.into(), message: message.into() }
     }
 }

@@ -3,22 +3,29 @@
 use super::kernel::{OperandData, eval_kernel};
 use super::kv::KvState;
 use super::{
-    Batch, EvalError, Rows, fp8_rows_from_bytes, fp8_rows_to_bytes, half_rows_from_bytes, half_rows_to_bytes, q8_rows_from_bytes,
-    q8_rows_to_bytes, rows_from_bytes, rows_to_bytes,
+    Batch, EvalError, Rows, fp8_rows_from_bytes, fp8_rows_to_bytes, half_rows_from_bytes, half_rows_to_bytes,
+    q8_rows_from_bytes, q8_rows_to_bytes, rows_from_bytes, rows_to_bytes,
 };
 use crate::kernel::{Kernel, ParamKind, RowElem};
 use crate::plan::{Buffer, Launch, Operand, Plan, Regime};
 use crate::verify::accesses;
 use std::borrow::Cow;
 
-/// Runs a step as the plan says: picks the regime by `T`, runs its launches through [`eval_kernel`] on real memory slots. Returns the logits, f32 `[R, vocab]`.
+/// Runs a step as the plan says: picks the regime by `T`, runs its launches through [`eval_kernel`]
+/// on real memory slots. Returns the logits, f32 `[R, vocab]`.
 ///
-/// `weights[i]` are the packed bytes of [`Plan::weights`] `i`; `kv` has a state per attention state of the plan. Slots start as NaN, and a buffer becomes NaN when it is
-/// first written: what a wrong lifetime or a missing launch spoils shows in the logits.
+/// `weights[i]` are the packed bytes of [`Plan::weights`] `i`; `kv` has a state per attention state
+/// of the plan. Slots start as NaN, and a buffer becomes NaN when it is first written: what a wrong
+/// lifetime or a missing launch spoils shows in the logits.
 ///
 /// # Errors
 /// [`EvalError`] when the plan is malformed, or as [`eval_kernel`].
-pub fn eval_plan(plan: &Plan, weights: &[Cow<'_, [u8]>], kv: &mut [KvState], batch: &Batch) -> Result<Vec<f32>, EvalError> {
+pub fn eval_plan(
+    plan: &Plan,
+    weights: &[Cow<'_, [u8]>],
+    kv: &mut [KvState],
+    batch: &Batch,
+) -> Result<Vec<f32>, EvalError> {
     eval_plan_watched(plan, weights, kv, batch, &mut |_, _| ())
 }
 
@@ -37,10 +44,14 @@ pub fn eval_plan_watched(
     let env = batch.env();
     if kv.len() != plan.kv.len() || weights.len() != plan.weights.len() {
         let want = (plan.kv.len(), plan.weights.len());
-        return Err(EvalError::malformed(&plan.name, format!("{} states and {} weights given, not {want:?}", kv.len(), weights.len())));
+        return Err(EvalError::malformed(
+            &plan.name,
+            format!("{} states and {} weights given, not {want:?}", kv.len(), weights.len()),
+        ));
     }
     let regime = plan.regimes.iter().find(|r| r.max_tokens.is_none_or(|n| env.tokens <= n));
-    let regime = regime.ok_or_else(|| EvalError::malformed(&plan.name, format!("no regime serves {} tokens", env.tokens)))?;
+    let regime =
+        regime.ok_or_else(|| EvalError::malformed(&plan.name, format!("no regime serves {} tokens", env.tokens)))?;
     let slots = plan.slots.iter().map(|s| vec![0xFF; s.per_token * env.tokens + s.per_row * env.rows]).collect();
     let mut run = Run { plan, regime, weights, batch, slots, written: vec![false; regime.buffers.len()] };
     for (i, launch) in regime.launches.iter().enumerate() {
@@ -48,7 +59,8 @@ pub fn eval_plan_watched(
     }
     let bytes = env.rows * plan.info.vocab * 4;
     let logits = run.slots.get(plan.logits).and_then(|s| s.get(..bytes));
-    let logits = logits.ok_or_else(|| EvalError::malformed(&plan.name, format!("slot {} cannot hold the logits", plan.logits)))?;
+    let logits = logits
+        .ok_or_else(|| EvalError::malformed(&plan.name, format!("slot {} cannot hold the logits", plan.logits)))?;
     Ok(rows_from_bytes(plan.info.vocab, logits).data)
 }
 
@@ -65,9 +77,16 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn launch(&mut self, i: usize, launch: &Launch, kv: &mut [KvState], watch: &mut dyn FnMut(&Kernel, &Rows)) -> Result<(), EvalError> {
+    fn launch(
+        &mut self,
+        i: usize,
+        launch: &Launch,
+        kv: &mut [KvState],
+        watch: &mut dyn FnMut(&Kernel, &Rows),
+    ) -> Result<(), EvalError> {
         let kernel = self.plan.kernels.get(launch.kernel);
-        let kernel = kernel.ok_or_else(|| EvalError::malformed(format!("launch {i}"), format!("no kernel {}", launch.kernel)))?;
+        let kernel = kernel
+            .ok_or_else(|| EvalError::malformed(format!("launch {i}"), format!("no kernel {}", launch.kernel)))?;
         let fail = |message: String| EvalError::malformed(format!("launch {i} of `{}`", kernel.name), message);
         if launch.operands.len() != kernel.params.len() {
             return Err(fail(format!("{} operands for {} parameters", launch.operands.len(), kernel.params.len())));
@@ -76,8 +95,9 @@ impl<'a> Run<'a> {
         self.poison(launch, &stored).map_err(fail)?;
         let mut operands = vec![];
         for (j, (param, operand)) in kernel.params.iter().zip(&launch.operands).enumerate() {
-            let data =
-                self.bind(&param.kind, *operand, kv).ok_or_else(|| fail(format!("operand `{}` cannot be {operand:?}", param.name)))?;
+            let data = self
+                .bind(&param.kind, *operand, kv)
+                .ok_or_else(|| fail(format!("operand `{}` cannot be {operand:?}", param.name)))?;
             if let Operand::Kv(_) = operand
                 && launch.operands[..j].contains(operand)
             {
@@ -121,7 +141,8 @@ impl<'a> Run<'a> {
         (bytes <= self.slots.get(b.slot)?.len()).then_some(bytes)
     }
 
-    /// What a parameter of the given kind reads from an operand; `None` if the operand cannot be that.
+    /// What a parameter of the given kind reads from an operand; `None` if the operand cannot be
+    /// that.
     fn bind(&self, kind: &ParamKind, operand: Operand, kv: &mut [KvState]) -> Option<OperandData<'a>> {
         match (kind, operand) {
             (ParamKind::Rows { rows, cols, elem }, Operand::Buffer(b)) => {
@@ -136,7 +157,9 @@ impl<'a> Run<'a> {
                     RowElem::Fp8 => Some(OperandData::Fp8(fp8_rows_from_bytes(*cols, bytes))),
                 }
             }
-            (ParamKind::Matrix { .. }, Operand::Weight(w)) => Some(OperandData::Matrix(Cow::Borrowed(self.weights.get(w)?))),
+            (ParamKind::Matrix { .. }, Operand::Weight(w)) => {
+                Some(OperandData::Matrix(Cow::Borrowed(self.weights.get(w)?)))
+            }
             (ParamKind::Vector { len }, Operand::Weight(w)) => {
                 let bytes = self.weights.get(w)?.get(..len * 4)?;
                 Some(OperandData::Vector(Cow::Owned(rows_from_bytes(*len, bytes).data)))
@@ -151,7 +174,9 @@ impl<'a> Run<'a> {
 
     fn write_back(&mut self, buffer: usize, data: &OperandData<'_>) {
         let bytes = match data {
-            OperandData::Rows(r) if self.regime.buffers[buffer].elem.is_half() => half_rows_to_bytes(r, self.regime.buffers[buffer].elem),
+            OperandData::Rows(r) if self.regime.buffers[buffer].elem.is_half() => {
+                half_rows_to_bytes(r, self.regime.buffers[buffer].elem)
+            }
             OperandData::Rows(r) => rows_to_bytes(r),
             OperandData::Q8(r) => q8_rows_to_bytes(r),
             OperandData::Fp8(r) => fp8_rows_to_bytes(r),

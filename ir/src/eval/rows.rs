@@ -91,8 +91,8 @@ impl Q8Rows {
         dequantize_q8_row(&self.codes[i * self.cols..][..self.cols], &self.scales[i * g..][..g], self.group)
     }
 
-    /// Stores values from column `start` of row `i`: groups are quantized one by one, so `start` is a multiple of the group, and so is the
-    /// number of values unless they end the row.
+    /// Stores values from column `start` of row `i`: groups are quantized one by one, so `start` is
+    /// a multiple of the group, and so is the number of values unless they end the row.
     pub(super) fn store(&mut self, i: usize, start: usize, x: &[f32]) {
         let (codes, scales, sums) = quantize_q8_row(x, self.group);
         let first = i * self.groups() + start / self.group;
@@ -109,8 +109,9 @@ impl Fp8Rows {
         Fp8Rows { cols, codes: vec![0x7f; rows * cols], scales: vec![f32::NAN; rows] }
     }
 
-    /// Quantizes f32 rows, in f32 arithmetic: `amax` = largest magnitude of a row, `scale = amax/448`, code = the e4m3 number nearest to `x·(448/amax)`; where `448/amax` is not finite
-    /// (`amax` is 0 or nearly) all codes are 0.
+    /// Quantizes f32 rows, in f32 arithmetic: `amax` = largest magnitude of a row,
+    /// `scale = amax/448`, code = the e4m3 number nearest to `x·(448/amax)`; where `448/amax` is
+    /// not finite (`amax` is 0 or nearly) all codes are 0.
     pub fn quantize(x: &Rows) -> Fp8Rows {
         let mut q = Fp8Rows { cols: x.cols, codes: vec![], scales: vec![] };
         for i in 0..x.rows() {
@@ -156,8 +157,9 @@ pub(super) fn elem_name(elem: RowElem) -> String {
     }
 }
 
-/// Scale of a group and the factor that takes its values to codes, from its largest magnitude. The factor is 0 where only code 0 makes sense:
-/// for 0, and for numbers so small that `127/amax` overflows; infinities and NaN give a scale that is not finite.
+/// Scale of a group and the factor that takes its values to codes, from its largest magnitude. The
+/// factor is 0 where only code 0 makes sense: for 0, and for numbers so small that `127/amax`
+/// overflows; infinities and NaN give a scale that is not finite.
 pub(super) fn q8_scale(amax: f32) -> (f32, f32) {
     let inverse = 127.0 / amax;
     (amax / 127.0, if inverse.is_finite() { inverse } else { 0.0 })
@@ -170,8 +172,9 @@ pub(super) fn amax(x: &[f32]) -> f32 {
 
 /// int8 quantization of a row, in f32 arithmetic: `(codes [cols], scales [groups], sums [groups])`.
 ///
-/// Per group: `amax` = largest magnitude, `scale = amax/127`, code = `x·(127/amax)` rounded to nearest, ties to even; where `127/amax` is not finite
-/// (`amax` is 0 or nearly) all codes are 0. The last group may be short.
+/// Per group: `amax` = largest magnitude, `scale = amax/127`, code = `x·(127/amax)` rounded to
+/// nearest, ties to even; where `127/amax` is not finite (`amax` is 0 or nearly) all codes are 0.
+/// The last group may be short.
 pub fn quantize_q8_row(x: &[f32], group: usize) -> (Vec<i8>, Vec<f32>, Vec<i32>) {
     let mut codes = Vec::with_capacity(x.len());
     let (mut scales, mut sums) = (vec![], vec![]);

@@ -1,6 +1,7 @@
 //! Functions of rows in f64, shared by the evaluators.
 
-/// The angle of RoPE: `f32(position · inv_freq)`, the product rounded to f32 as in Transformers; its sine and cosine are not rounded.
+/// The angle of RoPE: `f32(position · inv_freq)`, the product rounded to f32 as in Transformers;
+/// its sine and cosine are not rounded.
 pub fn rope_angle(position: i32, inv_freq: f32) -> f64 {
     f64::from(position as f32 * inv_freq)
 }
@@ -14,7 +15,8 @@ pub(crate) fn normalize(x: &mut [f64], width: usize, eps: f64) {
     }
 }
 
-/// Rotates each head of a row; `table` holds `D/2` cosines, then `D/2` sines. Columns from `D` on are not rotated.
+/// Rotates each head of a row; `table` holds `D/2` cosines, then `D/2` sines. Columns from `D` on
+/// are not rotated.
 pub(crate) fn rope(x: &mut [f64], head_dim: usize, table: &[f64]) {
     let half = table.len() / 2;
     for head in x.chunks_mut(head_dim) {

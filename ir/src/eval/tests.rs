@@ -1,7 +1,9 @@
 use super::fixture::{self, HIDDEN, VOCAB, f32_rows, kernel, out, pack, param, random, segment};
 use super::*;
 use crate::graph::{BinaryOp, F32, Func, FuncBuilder, Node, Op, Role, UnaryOp, Value as Id, ValueType};
-use crate::kernel::{Attention, Body, Expr, Matmul, Norm, ParamKind, Pointwise, Prologue, RopeTable, RowElem, RowNorm, Store};
+use crate::kernel::{
+    Attention, Body, Expr, Matmul, Norm, ParamKind, Pointwise, Prologue, RopeTable, RowElem, RowNorm, Store,
+};
 use crate::kv::{KvDType, KvSpec};
 use crate::plan::WeightExpr;
 use crate::quant::{Format, Packing};
@@ -32,7 +34,10 @@ fn data<'a>(o: &'a OperandData<'_>) -> &'a [f32] {
 fn distance(a: &[f64], b: &[f32]) -> f64 {
     assert_eq!(a.len(), b.len());
     let top = a.iter().fold(1e-30, |m: f64, v| m.max(v.abs()));
-    a.iter().zip(b).map(|(x, y)| (x - f64::from(*y)).abs() / top).fold(0.0, |m, d| if d.is_nan() { d } else { m.max(d) })
+    a.iter()
+        .zip(b)
+        .map(|(x, y)| (x - f64::from(*y)).abs() / top)
+        .fold(0.0, |m, d| if d.is_nan() { d } else { m.max(d) })
 }
 
 #[test]
@@ -110,7 +115,13 @@ fn half_rows_round_when_stored_and_read_back_exactly() {
             "store",
             Dim::Tokens,
             vec![param("x", f32_rows(Dim::Tokens, k)), param("out", half.clone())],
-            Body::RowNorm(RowNorm { x: 0, gather: false, norm: Some(Norm { eps: F32::new(0.0), width: k }), gain: None, out: 1 }),
+            Body::RowNorm(RowNorm {
+                x: 0,
+                gather: false,
+                norm: Some(Norm { eps: F32::new(0.0), width: k }),
+                gain: None,
+                out: 1,
+            }),
         );
         let mut o = [rows(k, &x), OperandData::poisoned(&half, &batch).unwrap()];
         eval_kernel(&store, &batch, &mut o).unwrap();
@@ -121,7 +132,11 @@ fn half_rows_round_when_stored_and_read_back_exactly() {
         let format = w4(32).with_packing(Packing::Fragment);
         let w = random(9, n * k);
         let product = |x: ParamKind, prologue| {
-            let params = vec![param("x", x), param("w", ParamKind::Matrix { n, k, format }), param("out", f32_rows(Dim::Tokens, n))];
+            let params = vec![
+                param("x", x),
+                param("w", ParamKind::Matrix { n, k, format }),
+                param("out", f32_rows(Dim::Tokens, n)),
+            ];
             let segments = vec![segment(n, vec![1], Expr::Acc(0), out(2))];
             kernel("mm", Dim::Tokens, params, Body::Matmul(Matmul { x: 0, prologue, segments, tile_m: 2 }))
         };
@@ -206,12 +221,20 @@ fn pointwise_by_hand() {
         Box::new(Expr::Binary(BinaryOp::Sub, Box::new(Expr::Rows { param: 0, start: 1 }), Box::new(Expr::Vector(1)))),
     );
     let expr = Expr::Binary(BinaryOp::Mul, Box::new(relu), Box::new(Expr::Const(F32::new(2.0))));
-    let params =
-        vec![param("a", f32_rows(Dim::Tokens, 3)), param("v", ParamKind::Vector { len: 1 }), param("out", f32_rows(Dim::Tokens, 4))];
-    let body = Body::Pointwise(Pointwise { segments: vec![segment(2, vec![], expr, Store::Rows { param: 2, start: 1 })] });
+    let params = vec![
+        param("a", f32_rows(Dim::Tokens, 3)),
+        param("v", ParamKind::Vector { len: 1 }),
+        param("out", f32_rows(Dim::Tokens, 4)),
+    ];
+    let body =
+        Body::Pointwise(Pointwise { segments: vec![segment(2, vec![], expr, Store::Rows { param: 2, start: 1 })] });
     let k = kernel("p", Dim::Tokens, params, body);
     let batch = Batch::single(&[0, 0], 0);
-    let mut o = [rows(3, &[9.0, 5.0, 1.0, 9.0, 2.0, 4.0]), vector(&[1.5]), OperandData::poisoned(&k.params[2].kind, &batch).unwrap()];
+    let mut o = [
+        rows(3, &[9.0, 5.0, 1.0, 9.0, 2.0, 4.0]),
+        vector(&[1.5]),
+        OperandData::poisoned(&k.params[2].kind, &batch).unwrap(),
+    ];
     eval_kernel(&k, &batch, &mut o).unwrap();
     let got = data(&o[2]);
     assert!(got[0].is_nan() && got[3].is_nan(), "columns that are not stored keep their contents");
@@ -220,9 +243,14 @@ fn pointwise_by_hand() {
 
 #[test]
 fn normalization_by_hand_gathers_and_quantizes() {
-    let params = vec![param("x", f32_rows(Dim::Tokens, 4)), param("g", ParamKind::Vector { len: 2 }), param("out", f32_rows(Dim::Rows, 4))];
+    let params = vec![
+        param("x", f32_rows(Dim::Tokens, 4)),
+        param("g", ParamKind::Vector { len: 2 }),
+        param("out", f32_rows(Dim::Rows, 4)),
+    ];
     let norm = Some(Norm { eps: F32::new(0.5), width: 2 });
-    let mut k = kernel("n", Dim::Rows, params, Body::RowNorm(RowNorm { x: 0, gather: true, norm, gain: Some(1), out: 2 }));
+    let mut k =
+        kernel("n", Dim::Rows, params, Body::RowNorm(RowNorm { x: 0, gather: true, norm, gain: Some(1), out: 2 }));
     let mut batch = Batch::single(&[0, 0], 0);
     batch.out_rows = vec![1];
     let x = [f32::NAN, 0.0, 0.0, 0.0, 1.0, 2.0, 3.0, 5.0];
@@ -249,7 +277,12 @@ fn int8_matmul_is_integer_arithmetic() {
             param("w", ParamKind::Matrix { n, k, format }),
             param("out", f32_rows(Dim::Tokens, n)),
         ];
-        let body = Body::Matmul(Matmul { x: 0, prologue: None, segments: vec![segment(n, vec![1], Expr::Acc(0), out(2))], tile_m: 1 });
+        let body = Body::Matmul(Matmul {
+            x: 0,
+            prologue: None,
+            segments: vec![segment(n, vec![1], Expr::Acc(0), out(2))],
+            tile_m: 1,
+        });
         let kernel = kernel("m", Dim::Tokens, params, body);
         let packed = pack(format, &w, n, k);
         let batch = Batch::single(&[0], 0);
@@ -294,7 +327,12 @@ fn a_prologue_equals_its_own_kernel() {
     let w_param = || param("w", ParamKind::Matrix { n, k, format: w4(32) });
     let out_param = || param("out", f32_rows(Dim::Tokens, n));
     let product = |weights, store, prologue| {
-        Body::Matmul(Matmul { x: 0, prologue, segments: vec![segment(n, vec![weights], Expr::Acc(0), out(store))], tile_m: 2 })
+        Body::Matmul(Matmul {
+            x: 0,
+            prologue,
+            segments: vec![segment(n, vec![weights], Expr::Acc(0), out(store))],
+            tile_m: 2,
+        })
     };
     let fused = kernel(
         "fused",
@@ -331,9 +369,18 @@ fn rope_by_hand_leaves_columns_past_the_table() {
     let angle = f64::from(3.0 * 0.1f32);
     assert_eq!(data(&o[1]), [(2.0 * angle.cos()) as f32, (2.0 * angle.sin()) as f32]);
 
-    let params = vec![param("x", f32_rows(Dim::Tokens, 6)), param("t", f32_rows(Dim::Tokens, 2)), param("out", f32_rows(Dim::Tokens, 6))];
+    let params = vec![
+        param("x", f32_rows(Dim::Tokens, 6)),
+        param("t", f32_rows(Dim::Tokens, 2)),
+        param("out", f32_rows(Dim::Tokens, 6)),
+    ];
     let expr = Expr::Rope { head_dim: 3, table: 1, x: Box::new(Expr::Rows { param: 0, start: 0 }) };
-    let k = kernel("p", Dim::Tokens, params, Body::Pointwise(Pointwise { segments: vec![segment(6, vec![], expr, out(2))] }));
+    let k = kernel(
+        "p",
+        Dim::Tokens,
+        params,
+        Body::Pointwise(Pointwise { segments: vec![segment(6, vec![], expr, out(2))] }),
+    );
     let mut o = [rows(6, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), rows(2, &[0.5, 2.0]), rows(6, &[0.0; 6])];
     eval_kernel(&k, &batch, &mut o).unwrap();
     // Pair (j, j+1) of a head: (a·0.5 − b·2, b·0.5 + a·2); the third column stays.
@@ -343,7 +390,11 @@ fn rope_by_hand_leaves_columns_past_the_table() {
 #[test]
 fn attention_by_hand_with_window_and_two_sequences() {
     let spec = KvSpec { dtype: KvDType::F32, kv_heads: 1, head_dim: 1, window: Some(2) };
-    let params = vec![param("q", f32_rows(Dim::Tokens, 2)), param("kv", ParamKind::Kv(spec)), param("out", f32_rows(Dim::Tokens, 2))];
+    let params = vec![
+        param("q", f32_rows(Dim::Tokens, 2)),
+        param("kv", ParamKind::Kv(spec)),
+        param("out", f32_rows(Dim::Tokens, 2)),
+    ];
     let body = Body::Attention(Attention { q: 0, kv: 1, out: 2, heads: 2, scale: F32::new(0.5), tile_m: 1 });
     let k = kernel("a", Dim::Tokens, params, body);
     let mut kv = KvState::new(spec);
@@ -353,10 +404,12 @@ fn attention_by_hand_with_window_and_two_sequences() {
     }
     kv.store_key(1, 0, &[1.0]);
     kv.store_value(1, 0, &[7.0]);
-    let batch = Batch { tokens: vec![0, 0], seqs: vec![0, 1], positions: vec![2, 0], out_rows: vec![], ..Batch::default() };
+    let batch =
+        Batch { tokens: vec![0, 0], seqs: vec![0, 1], positions: vec![2, 0], out_rows: vec![], ..Batch::default() };
     let mut o = [rows(2, &[1.0, 0.0, 3.0, 4.0]), OperandData::Kv(kv), rows(2, &[0.0; 4])];
     eval_kernel(&k, &batch, &mut o).unwrap();
-    // Head 0 of token 0: scores 1 and 2 over the last two positions; head 1: equal scores. Sequence 1 sees one position.
+    // Head 0 of token 0: scores 1 and 2 over the last two positions; head 1: equal scores. Sequence
+    // 1 sees one position.
     let e = 1f64.exp();
     let want = [((10.0 + 20.0 * e) / (1.0 + e)) as f32, 15.0, 7.0, 7.0];
     assert!(data(&o[2]).iter().zip(want).all(|(g, w)| (g - w).abs() < 1e-5), "{:?}", data(&o[2]));
@@ -383,7 +436,8 @@ fn the_plan_computes_what_the_module_means() {
                 let got = eval_plan(&plan, &packed, &mut b, &batch).unwrap();
                 assert_eq!(want.len(), batch.out_rows.len() * VOCAB);
                 let d = distance(&want, &got);
-                // Rounding of stored rows to f32; with an f16 cache a value may round to the other side.
+                // Rounding of stored rows to f32; with an f16 cache a value may round to the other
+                // side.
                 let bound = if dtype == KvDType::F32 { 2e-6 } else { 5e-4 };
                 assert!(d < bound, "{format}, {dtype}, window {window:?}: {d}");
             }
@@ -405,7 +459,8 @@ fn a_sequence_does_not_depend_on_the_batch() {
         let mut alone = fixture::states(spec);
         let mut last = vec![];
         for i in (0..batch.tokens.len()).filter(|i| batch.seqs[*i] == seq) {
-            last = eval_module(&module, &load, &mut alone, &Batch::single(&batch.tokens[i..=i], batch.positions[i])).unwrap();
+            last = eval_module(&module, &load, &mut alone, &Batch::single(&batch.tokens[i..=i], batch.positions[i]))
+                .unwrap();
         }
         let row = batch.out_rows.iter().rposition(|r| batch.seqs[*r] == seq).unwrap();
         assert_eq!(mixed[row * VOCAB..][..VOCAB], last);
@@ -438,7 +493,8 @@ fn malformed_things_are_errors() {
     let module = fixture::module(spec);
     let weights = fixture::weights(&module, Format::F32);
     let load = |i: usize| weights[i].clone();
-    let run = |module: &crate::graph::Module, batch: &Batch| eval_module(module, &load, &mut fixture::states(spec), batch);
+    let run =
+        |module: &crate::graph::Module, batch: &Batch| eval_module(module, &load, &mut fixture::states(spec), batch);
     let batch = Batch::single(&[1, 2], 0);
     assert!(run(&module, &batch).is_ok());
     assert!(matches!(run(&module, &Batch::single(&[VOCAB as i32], 0)), Err(EvalError::Batch(_))));
@@ -465,13 +521,21 @@ fn every_graph_operation_by_hand() {
         let mut f = FuncBuilder::new("f");
         let dims = |t: &Tensor| -> ValueType {
             // Activations have a row per token; only they are 2×2 here.
-            let shape = t.shape.iter().enumerate().map(|(i, n)| if i == 0 && t.shape == [2, 2] { Dim::Tokens } else { Dim::Static(*n) });
+            let shape = t
+                .shape
+                .iter()
+                .enumerate()
+                .map(|(i, n)| if i == 0 && t.shape == [2, 2] { Dim::Tokens } else { Dim::Static(*n) });
             TensorType::new(crate::ty::DType::F32, shape).into()
         };
-        let ids: Vec<Id> = args.iter().enumerate().map(|(i, t)| f.param(format!("a{i}"), dims(t), Role::Data)).collect();
+        let ids: Vec<Id> =
+            args.iter().enumerate().map(|(i, t)| f.param(format!("a{i}"), dims(t), Role::Data)).collect();
         let y = f.op(op, &ids);
         let f = f.finish(&[y]);
-        eval_func(&f, &args.iter().cloned().map(Value::tensor).collect::<Vec<_>>(), &mut [], &batch).unwrap().remove(0).data
+        eval_func(&f, &args.iter().cloned().map(Value::tensor).collect::<Vec<_>>(), &mut [], &batch)
+            .unwrap()
+            .remove(0)
+            .data
     };
     let v = |data: &[f64]| Tensor::new([data.len()], data.to_vec()).unwrap();
     assert_eq!(run(Op::MatMul, &[x(), w()]), [1.0, 2.0, 0.0, 3.0, 4.0, 2.0]);
@@ -522,7 +586,10 @@ fn weight_expressions_round_each_operation() {
     assert_eq!(run(Op::SliceRows { start: 1, len: 1 }, &[w(1)]), Ok((vec![1], vec![3.0])));
     let two = WeightExpr::Op(Op::Const { value: F32::new(2.0) }, vec![]);
     assert_eq!(run(Op::Binary(BinaryOp::Mul), &[w(1), two]), Ok((vec![2], vec![0.2, 6.0])));
-    assert_eq!(run(Op::Unary(UnaryOp::Exp), &[w(1)]), Ok((vec![2], vec![f64::from(0.1f32).exp() as f32, 3f64.exp() as f32])));
+    assert_eq!(
+        run(Op::Unary(UnaryOp::Exp), &[w(1)]),
+        Ok((vec![2], vec![f64::from(0.1f32).exp() as f32, 3f64.exp() as f32]))
+    );
     assert!(run(Op::ScaleCols, &[w(1), w(1)]).is_err());
     assert!(run(Op::SliceRows { start: 1, len: 2 }, &[w(0)]).is_err());
     assert!(run(Op::ConcatRows, &[w(0), w(1)]).is_err());
@@ -531,7 +598,8 @@ fn weight_expressions_round_each_operation() {
     assert!(run(Op::Transpose, &[w(9)]).is_err());
 }
 
-/// Steps that feed each sequence in order: `(sequence, tokens)` chunks, some of them joined into one step.
+/// Steps that feed each sequence in order: `(sequence, tokens)` chunks, some of them joined into
+/// one step.
 fn steps() -> impl Strategy<Value = Vec<Vec<(usize, usize)>>> {
     prop::collection::vec(prop::collection::vec((0usize..3, 1usize..20), 1..4), 1..4)
 }
@@ -539,8 +607,8 @@ fn steps() -> impl Strategy<Value = Vec<Vec<(usize, usize)>>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// However tokens are cut into steps and mixed, with the cache going through its pages between steps, the plan agrees with the module, and the
-    /// module with itself token by token.
+    /// However tokens are cut into steps and mixed, with the cache going through its pages between
+    /// steps, the plan agrees with the module, and the module with itself token by token.
     #[test]
     fn any_ragged_batches_agree(steps in steps(), window in prop::option::of(1usize..20), int8 in any::<bool>()) {
         let spec = fixture::spec(if int8 { KvDType::Int8 } else { KvDType::F32 }, window);

@@ -22,13 +22,18 @@ impl WeightTensor {
     }
 }
 
-/// Evaluates a weight expression. `leaf(i)` is module weight `i` in f32 (exact for f16, bf16 and f32 tensors).
+/// Evaluates a weight expression. `leaf(i)` is module weight `i` in f32 (exact for f16, bf16 and
+/// f32 tensors).
 ///
-/// Every element of every operation is rounded to f32 once: packing, which streams, must store exactly these numbers.
+/// Every element of every operation is rounded to f32 once: packing, which streams, must store
+/// exactly these numbers.
 ///
 /// # Errors
 /// A shape does not fit its operation.
-pub fn eval_weight(expr: &WeightExpr, leaf: &dyn Fn(usize) -> Result<WeightTensor, EvalError>) -> Result<WeightTensor, EvalError> {
+pub fn eval_weight(
+    expr: &WeightExpr,
+    leaf: &dyn Fn(usize) -> Result<WeightTensor, EvalError>,
+) -> Result<WeightTensor, EvalError> {
     match expr {
         WeightExpr::Weight(i) => leaf(*i),
         WeightExpr::Op(op, args) => {
@@ -49,10 +54,13 @@ pub fn eval_weight_op(op: &Op, args: Vec<WeightTensor>) -> Result<WeightTensor, 
     }
     let ty = |x: &WeightTensor| ValueType::Tensor(TensorType::new(DType::F32, x.shape.iter().map(|n| Dim::Static(*n))));
     op.infer(&args.iter().map(ty).collect::<Vec<_>>()).map_err(misfit)?;
-    let wide = |x: WeightTensor| Value::tensor(Tensor { shape: x.shape, data: x.data.into_iter().map(f64::from).collect() });
+    let wide =
+        |x: WeightTensor| Value::tensor(Tensor { shape: x.shape, data: x.data.into_iter().map(f64::from).collect() });
     let args: Vec<Value> = args.into_iter().map(wide).collect();
     match op.eval(Operands { args: &args, kv: &mut [], batch: &Batch::default() })? {
-        Value::Tensor(t) => Ok(WeightTensor { shape: t.shape.clone(), data: t.data.iter().map(|v| *v as f32).collect() }),
+        Value::Tensor(t) => {
+            Ok(WeightTensor { shape: t.shape.clone(), data: t.data.iter().map(|v| *v as f32).collect() })
+        }
         Value::Kv(_) => Err(misfit("a weight cannot be a state".into())),
     }
 }

@@ -1,9 +1,11 @@
-//! Which attention kernels run on the pipeline between warps, and its tiles: what the emitter follows.
+//! Which attention kernels run on the pipeline between warps, and its tiles: what the emitter
+//! follows.
 
 use crate::kv::{KvDType, KvSpec};
 use crate::target::GpuArch;
 
-/// Prompts by `wgmma`, where the target has it. Set it to false, and all prompts go back to `mma.sync`: for whoever finds a fault on a machine.
+/// Prompts by `wgmma`, where the target has it. Set it to false, and all prompts go back to
+/// `mma.sync`: for whoever finds a fault on a machine.
 const WARPGROUPS: bool = true;
 /// Query rows of a block: two groups of four warps.
 pub const ROWS: usize = 128;
@@ -19,10 +21,12 @@ pub struct Warpgroups {
     pub tokens: usize,
 }
 
-/// The schedule for a cache, query heads per KV head and tokens of a block; `None` if another kernel does it.
+/// The schedule for a cache, query heads per KV head and tokens of a block; `None` if another
+/// kernel does it.
 pub fn warpgroups(kv: &KvSpec, group: usize, tile_m: usize, gpu: &GpuArch) -> Option<Warpgroups> {
     let half = matches!(kv.dtype, KvDType::F16 | KvDType::Bf16);
-    let suits = WARPGROUPS && gpu.processor == "sm_90a" && half && kv.head_dim.is_multiple_of(16) && kv.head_dim <= MAX_D;
+    let suits =
+        WARPGROUPS && gpu.processor == "sm_90a" && half && kv.head_dim.is_multiple_of(16) && kv.head_dim <= MAX_D;
     let tokens = tile_m.min(ROWS / group.max(1));
     // With less, one of the two groups would have nothing to do.
     (suits && tile_m > 1 && tokens * group > ROWS / 2).then_some(Warpgroups { tokens })

@@ -1,10 +1,11 @@
 //! How shared memory is laid out: swizzles, and what lanes that access it at once cost.
 
-/// Passes that one access of a warp to shared memory takes beyond what its size asks for, 1 being none: byte offset of each lane, `width` bytes (4, 8, 16; fewer
-/// count as 4) per lane.
+/// Passes that one access of a warp to shared memory takes beyond what its size asks for, 1 being
+/// none: byte offset of each lane, `width` bytes (4, 8, 16; fewer count as 4) per lane.
 ///
-/// As the hardware does it: lanes are served in groups that move 128 bytes at once (all, halves, quarters of the warp); in a group, different 4-byte words of
-/// one of the 32 banks take a pass each, and equal words are one. A row pointer of `ldmatrix` counts as a 16-byte access.
+/// As the hardware does it: lanes are served in groups that move 128 bytes at once (all, halves,
+/// quarters of the warp); in a group, different 4-byte words of one of the 32 banks take a pass
+/// each, and equal words are one. A row pointer of `ldmatrix` counts as a 16-byte access.
 pub fn conflict_degree(offsets: &[u32], width: u32) -> u32 {
     let (words, group) = match width {
         0..=4 => (1, 32),
@@ -24,7 +25,8 @@ pub fn conflict_degree(offsets: &[u32], width: u32) -> u32 {
     offsets.chunks(group).map(degree).max().unwrap_or(1).max(1)
 }
 
-/// Shared-memory swizzle of TMA copies and `wgmma` descriptors: 16-byte pieces of a 32-, 64- or 128-byte row are XORed with the number of the row's 128-byte line.
+/// Shared-memory swizzle of TMA copies and `wgmma` descriptors: 16-byte pieces of a 32-, 64- or
+/// 128-byte row are XORed with the number of the row's 128-byte line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Swizzle {

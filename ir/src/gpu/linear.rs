@@ -1,8 +1,10 @@
 //! Layouts as linear maps over bits, by which the tests say what the emitters do.
 //!
-//! Where an element of a tile lies (its offset in shared memory, the lane and register that hold it) is in all layouts of tensor-core kernels a linear function
-//! over GF(2) of the bits of its index: each index bit contributes a fixed pattern of output bits, and contributions are XORed. Bit permutations, swizzles, the
-//! operand fragments of `mma` and `wgmma` and our weight packing ([`fragment`]) are such maps, so they compose, invert and can be searched for bank conflicts.
+//! Where an element of a tile lies (its offset in shared memory, the lane and register that hold
+//! it) is in all layouts of tensor-core kernels a linear function over GF(2) of the bits of its
+//! index: each index bit contributes a fixed pattern of output bits, and contributions are XORed.
+//! Bit permutations, swizzles, the operand fragments of `mma` and `wgmma` and our weight packing
+//! ([`fragment`]) are such maps, so they compose, invert and can be searched for bank conflicts.
 
 use super::layout::{Swizzle, conflict_degree};
 use crate::quant::{Encoding, FORMATS};
@@ -24,7 +26,8 @@ const fn axis(name: &'static str, bits: u32) -> Axis {
     Axis { name, bits }
 }
 
-/// A linear map from the bits of some axes to those of others. An index is packed into a number, the first axis in the lowest bits; at most 63 bits.
+/// A linear map from the bits of some axes to those of others. An index is packed into a number,
+/// the first axis in the lowest bits; at most 63 bits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct LinearLayout {
     inputs: Vec<Axis>,
@@ -38,8 +41,9 @@ fn width(axes: &[Axis]) -> u32 {
 }
 
 impl LinearLayout {
-    /// The map that sends each input bit, lowest first, to the output bits of its column. `None` if there is not a column per input bit, a column has bits
-    /// that the outputs lack, or there are too many bits.
+    /// The map that sends each input bit, lowest first, to the output bits of its column. `None` if
+    /// there is not a column per input bit, a column has bits that the outputs lack, or there are
+    /// too many bits.
     fn new(inputs: &[Axis], outputs: &[Axis], columns: Vec<u64>) -> Option<LinearLayout> {
         let (from, to) = (width(inputs), width(outputs));
         let fits = from < 64 && to < 64 && from as usize == columns.len() && columns.iter().all(|c| c >> to == 0);
@@ -123,9 +127,11 @@ impl LinearLayout {
         rank(self.columns.iter().copied())
     }
 
-    /// Ways in which the accesses of a warp collide in the banks of shared memory, as [`conflict_degree`]: each of the 32 values of axis `lane` reads or
-    /// writes `width` bytes at the offset in axis `byte` of the result. All other index bits shift all lanes by the same XOR, which maps banks one to one, so the
-    /// answer does not depend on them (the memory must be aligned to the size of the map). `None` if an axis is missing.
+    /// Ways in which the accesses of a warp collide in the banks of shared memory, as
+    /// [`conflict_degree`]: each of the 32 values of axis `lane` reads or writes `width` bytes at
+    /// the offset in axis `byte` of the result. All other index bits shift all lanes by the same
+    /// XOR, which maps banks one to one, so the answer does not depend on them (the memory must be
+    /// aligned to the size of the map). `None` if an axis is missing.
     fn bank_conflicts(&self, width: u32) -> Option<u32> {
         let lane = self.inputs.iter().any(|a| a.name == "lane" && a.bits == 5);
         let byte = self.outputs.iter().any(|a| a.name == "byte");
@@ -167,7 +173,11 @@ fn swizzled(swizzle: Swizzle, bits: u32) -> LinearLayout {
 
 /// `(half, lane) -> (row, k)` of the A operand of `mma.m16n8k16`: 8 halves per lane.
 fn mma_a() -> LinearLayout {
-    fixed(&[axis("half", 3), axis("lane", 5)], &[axis("row", 4), axis("k", 4)], &[0x10, 0x8, 0x80, 0x20, 0x40, 0x1, 0x2, 0x4])
+    fixed(
+        &[axis("half", 3), axis("lane", 5)],
+        &[axis("row", 4), axis("k", 4)],
+        &[0x10, 0x8, 0x80, 0x20, 0x40, 0x1, 0x2, 0x4],
+    )
 }
 
 /// `(half, lane) -> (k, col)` of the B operand of `mma.m16n8k16`: 4 halves per lane.
@@ -177,10 +187,15 @@ fn mma_b() -> LinearLayout {
 
 /// `(register, lane) -> (row, col)` of the f32 accumulator of `mma.m16n8k16`: 4 registers per lane.
 fn mma_c() -> LinearLayout {
-    fixed(&[axis("register", 2), axis("lane", 5)], &[axis("row", 4), axis("col", 3)], &[0x10, 0x8, 0x20, 0x40, 0x1, 0x2, 0x4])
+    fixed(
+        &[axis("register", 2), axis("lane", 5)],
+        &[axis("row", 4), axis("col", 3)],
+        &[0x10, 0x8, 0x20, 0x40, 0x1, 0x2, 0x4],
+    )
 }
 
-/// `(register, lane, warp) -> (row, col)` of the f32 accumulator of `wgmma.m64nNk16` with `N = 2^log_n ≥ 8`: `N/2` registers per lane, 4 warps.
+/// `(register, lane, warp) -> (row, col)` of the f32 accumulator of `wgmma.m64nNk16` with
+/// `N = 2^log_n ≥ 8`: `N/2` registers per lane, 4 warps.
 fn wgmma_accumulator(log_n: u32) -> LinearLayout {
     let log_n = log_n.max(3);
     let (row, col) = (|b: u32| 1u64 << b, |b: u32| 1u64 << (6 + b));
@@ -191,7 +206,8 @@ fn wgmma_accumulator(log_n: u32) -> LinearLayout {
     LinearLayout { inputs: inputs.to_vec(), outputs: vec![axis("row", 6), axis("col", log_n)], columns }
 }
 
-/// `(row, k) -> (bit)` of a 16×64 tile of weights in fragment order: where the lowest bit of an element lies, as [`fragment_at`] says.
+/// `(row, k) -> (bit)` of a 16×64 tile of weights in fragment order: where the lowest bit of an
+/// element lies, as [`fragment_at`] says.
 fn fragment(e: &Encoding) -> LinearLayout {
     let place = |x: u64| {
         let (byte, bit) = fragment_at(e, x as usize % 16, x as usize / 16);
@@ -243,11 +259,13 @@ fn weight_packing_is_linear_and_one_to_one() {
     }
 }
 
-/// Step `s` of a tile: going from (half, lane) through the A fragment and the permutation of columns lands on the lane's own 16-byte pieces.
+/// Step `s` of a tile: going from (half, lane) through the A fragment and the permutation of
+/// columns lands on the lane's own 16-byte pieces.
 #[test]
 fn packed_weights_are_a_operands_with_permuted_columns() {
     // mma column c of step s is column 16·(c/2 mod 4) + 4s + (c mod 2) + 2·(c/8) of the tile.
-    let permute = |step: u64| move |x: u64| (x & 15) | ((x >> 5 & 3) * 16 + 4 * step + (x >> 4 & 1) + 2 * (x >> 7)) << 4;
+    let permute =
+        |step: u64| move |x: u64| (x & 15) | ((x >> 5 & 3) * 16 + 4 * step + (x >> 4 & 1) + 2 * (x >> 7)) << 4;
     for step in 0..4 {
         let a = mma_a();
         for index in 0..256 {
@@ -318,7 +336,8 @@ proptest! {
         prop_assert_eq!(LinearLayout::of(&[axis("x", 6)], &[axis("z", 6)], |x| both.map(x)), Some(both.clone()));
     }
 
-    /// Of a linear map without other words, conflicts are what the ranks of words and banks in a group say.
+    /// Of a linear map without other words, conflicts are what the ranks of words and banks in a
+    /// group say.
     #[test]
     fn degrees_are_powers_of_ranks(columns in proptest::collection::vec(0..1u64 << 10, 5)) {
         let words: Vec<u64> = columns.iter().map(|c| c * 4).collect();

@@ -1,6 +1,9 @@
-//! Text of programs, for `--emit` and for messages. Operations are numbered in the order of the text.
+//! Text of programs, for `--emit` and for messages. Operations are numbered in the order of the
+//! text.
 
-use super::program::{Arrivals, Atom, Condition, Counter, Index, Op, Phase, Program, Scope, Slot, Source, Stmt, Sync, Trips};
+use super::program::{
+    Arrivals, Atom, Condition, Counter, Index, Op, Phase, Program, Scope, Slot, Source, Stmt, Sync, Trips,
+};
 use super::value::{Merge, Value, ValueId};
 use std::fmt;
 
@@ -53,7 +56,9 @@ impl Program {
     fn let_text(&self, v: ValueId) -> String {
         let text = match &self.values[v] {
             Value::Two(how, a, b) => format!("{how:?} {} {}", self.value_name(*a), self.value_name(*b)).to_lowercase(),
-            Value::Select(c, a, b) => format!("select {} {} {}", self.value_name(*c), self.value_name(*a), self.value_name(*b)),
+            Value::Select(c, a, b) => {
+                format!("select {} {} {}", self.value_name(*c), self.value_name(*a), self.value_name(*b))
+            }
             other => format!("{other:?}"),
         };
         format!("%{v} = {text}")
@@ -76,7 +81,9 @@ impl Program {
             Op::Barrier(sync) => format!("barrier{}", self.sync(*sync)),
             Op::BarrierArrive(sync) => format!("barrier_arrive{}", self.sync(*sync)),
             Op::WaitParity(p, parity) => format!("wait {} parity {}", self.phase(*p), self.value_name(*parity)),
-            Op::Read { slot, pattern, own } => format!("read {}{}{}", self.slot(*slot), if *own { " own" } else { "" }, degree(pattern)),
+            Op::Read { slot, pattern, own } => {
+                format!("read {}{}{}", self.slot(*slot), if *own { " own" } else { "" }, degree(pattern))
+            }
             Op::Write { slot, pattern } => format!("write {}{}", self.slot(*slot), degree(pattern)),
             Op::FenceAsync => "fence_async".into(),
             Op::BarrierInit(b) => format!("init {}", name(&self.barriers, *b, |b| &b.name)),
@@ -125,7 +132,9 @@ impl Program {
                 }
                 Stmt::If { when, then, other } => {
                     let when = match when {
-                        Condition::Within(x, l) => format!("{} < turns of {}", self.index(*x), name(&self.loops, *l, |n| n)),
+                        Condition::Within(x, l) => {
+                            format!("{} < turns of {}", self.index(*x), name(&self.loops, *l, |n| n))
+                        }
                         Condition::AtLeast(x, n) => format!("{} >= {n}", self.index(*x)),
                         Condition::Even(x) => format!("{} is even", self.index(*x)),
                         Condition::Fact(text) => text.clone(),
@@ -143,14 +152,24 @@ impl Program {
                     let [lo, hi, step] = bounds.map(|v| self.value_name(v));
                     let carried: Vec<String> = carried
                         .iter()
-                        .map(|c| format!(", %{} = {}, {}; %{}", c.arg, self.value_name(c.first), self.value_name(c.next), c.last))
+                        .map(|c| {
+                            format!(
+                                ", %{} = {}, {}; %{}",
+                                c.arg,
+                                self.value_name(c.first),
+                                self.value_name(c.next),
+                                c.last
+                            )
+                        })
                         .collect();
                     writeln!(f, "     {pad}for %{turn} = {lo} to {hi} by {step}{} {{", carried.concat())?;
                     self.stmts(f, body, depth + 1, next)?;
                     writeln!(f, "     {pad}}}")?;
                 }
                 Stmt::Choose { when, then, other, results } => {
-                    let merge = |m: &Merge| format!(", %{} = {}, {}", m.result, self.value_name(m.then), self.value_name(m.other));
+                    let merge = |m: &Merge| {
+                        format!(", %{} = {}, {}", m.result, self.value_name(m.then), self.value_name(m.other))
+                    };
                     let results: Vec<String> = results.iter().map(merge).collect();
                     writeln!(f, "     {pad}if {}{} {{", self.value_name(*when), results.concat())?;
                     self.stmts(f, then, depth + 1, next)?;
@@ -180,7 +199,8 @@ impl fmt::Display for Program {
         for b in &self.buffers {
             let scope = if b.scope == Scope::Warp { " per warp" } else { "" };
             let promise = if b.conflict_free { ", no bank conflicts" } else { "" };
-            let over: Vec<String> = b.over.iter().map(|o| format!(", over {}", name(&self.buffers, *o, |b| &b.name))).collect();
+            let over: Vec<String> =
+                b.over.iter().map(|o| format!(", over {}", name(&self.buffers, *o, |b| &b.name))).collect();
             writeln!(f, "     buffer {}: {} x {} bytes{scope}{promise}{}", b.name, b.stages, b.bytes, over.concat())?;
         }
         for b in &self.barriers {

@@ -1,15 +1,21 @@
-//! The skeleton of a GPU kernel: what it does to shared memory, barriers and accumulators, and in which order. Arithmetic is left out.
+//! The skeleton of a GPU kernel: what it does to shared memory, barriers and accumulators, and in
+//! which order. Arithmetic is left out.
 //!
-//! The builder that prints a kernel records a [`Program`] with a [`Recorder`] as it prints, and [`verify_program`](super::verify::verify_program) executes it: races,
-//! missing waits and fences, deadlocks and bank conflicts are found without a GPU. A [`Slot`] is one stage of a buffer: accesses of different threads in one turn of a slot
-//! are taken to be of different parts of it when they write, and of any part when they read.
+//! The builder that prints a kernel records a [`Program`] with a [`Recorder`] as it prints, and
+//! [`verify_program`](super::verify::verify_program) executes it: races, missing waits and fences,
+//! deadlocks and bank conflicts are found without a GPU. A [`Slot`] is one stage of a buffer:
+//! accesses of different threads in one turn of a slot are taken to be of different parts of it
+//! when they write, and of any part when they read.
 //!
 //! # Two ways to say when and where
 //!
-//! What is recorded has the integers that the kernel itself computes ([`Program::values`], [`Stmt::Let`], [`Stmt::For`], [`Stmt::Choose`]): every thread that is followed computes
-//! its own stages, parities and trip counts, and nobody has to say them a second time. Programs written by hand, as in the tests of the rules, count turns of loops instead
-//! ([`Index::turn`], [`Stmt::Loop`], [`Stmt::If`], [`Stmt::Roles`]), of any number; there every thread of the block runs the body, and operations marked *elected* are run by one thread
-//! of the block, or of the role.
+//! What is recorded has the integers that the kernel itself computes ([`Program::values`],
+//! [`Stmt::Let`], [`Stmt::For`], [`Stmt::Choose`]): every thread that is followed computes its own
+//! stages, parities and trip counts, and nobody has to say them a second time. Programs written by
+//! hand, as in the tests of the rules, count turns of loops instead ([`Index::turn`],
+//! [`Stmt::Loop`], [`Stmt::If`], [`Stmt::Roles`]), of any number; there every thread of the block
+//! runs the body, and operations marked *elected* are run by one thread of the block, or of the
+//! role.
 
 use super::layout::conflict_degree;
 use super::value::{Carry, Merge, Value, ValueId};
@@ -89,7 +95,8 @@ pub struct Barrier {
 pub enum Arrivals {
     /// One elected thread.
     One,
-    /// Every warp of the role with this number (one arrival per warp or per thread, as initialized).
+    /// Every warp of the role with this number (one arrival per warp or per thread, as
+    /// initialized).
     Role(usize),
     /// Every warp of the block.
     All,
@@ -97,7 +104,8 @@ pub enum Arrivals {
     Count(u32),
 }
 
-/// A number that follows a loop: `counter + plus`. A ring's stage is this modulo its stages; the phase of an `mbarrier` is this divided by them.
+/// A number that follows a loop: `counter + plus`. A ring's stage is this modulo its stages; the
+/// phase of an `mbarrier` is this divided by them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Index {
     /// The loop whose turns are counted; `None` counts none.
@@ -111,7 +119,8 @@ pub struct Index {
 pub enum Counter {
     /// Turns since the loop was entered.
     Turn(LoopId),
-    /// Turns since the kernel began: goes on where an inner loop is entered again. After the loop, all its turns.
+    /// Turns since the kernel began: goes on where an inner loop is entered again. After the loop,
+    /// all its turns.
     Total(LoopId),
     /// A value: of a [`Slot`] the byte offset from the buffer's start, of a [`Phase`] the stage.
     Value(ValueId),
@@ -156,7 +165,8 @@ pub enum Part {
     /// Not said.
     #[default]
     Some,
-    /// So many bytes from the offset on. What a thread wrote there itself, it may read without a barrier.
+    /// So many bytes from the offset on. What a thread wrote there itself, it may read without a
+    /// barrier.
     Bytes(u32),
     /// So many bytes from the offset on, which no other thread touches before the next barrier.
     Apart(u32),
@@ -220,7 +230,8 @@ pub enum Op {
     CpCommit,
     /// `cp.async.wait_group`: all but the last so many groups of this thread have landed.
     CpWait(u32),
-    /// `bar.sync` of all threads of the block, or `bar.sync id` of those of the role, as [`Sync`] says.
+    /// `bar.sync` of all threads of the block, or `bar.sync id` of those of the role, as [`Sync`]
+    /// says.
     Barrier(Sync),
     /// Loads from a slot into registers; `own`: only what this thread stored itself.
     Read {
@@ -238,19 +249,22 @@ pub enum Op {
         /// Of the lanes.
         pattern: Option<Pattern>,
     },
-    /// `fence.proxy.async`: orders this thread's earlier accesses to shared memory before asynchronous ones that follow.
+    /// `fence.proxy.async`: orders this thread's earlier accesses to shared memory before
+    /// asynchronous ones that follow.
     FenceAsync,
     /// `mbarrier.init` of an array. Elected.
     BarrierInit(BarrierId),
     /// The same of one of its stages.
     BarrierInitAt(Phase),
-    /// `fence.mbarrier_init` (with `fence.proxy.async`): shows this thread's initialized barriers to the asynchronous proxy. Elected.
+    /// `fence.mbarrier_init` (with `fence.proxy.async`): shows this thread's initialized barriers
+    /// to the asynchronous proxy. Elected.
     FenceInit,
     /// `setmaxnreg`: the threads of the role have so many registers from here on.
     Registers(u32),
     /// `mbarrier.arrive.expect_tx` of so many bytes. Elected.
     Expect(Phase, u32),
-    /// `cp.async.bulk` (tensor or not) of so many bytes of a slot, which completes on an `mbarrier`. Elected.
+    /// `cp.async.bulk` (tensor or not) of so many bytes of a slot, which completes on an
+    /// `mbarrier`. Elected.
     BulkCopy(Slot, Phase, u32),
     /// `mbarrier.arrive`, of every warp that runs it.
     Arrive(Phase),
@@ -379,7 +393,8 @@ impl Stmt {
         }
     }
 
-    /// The same statement with other statements in it: `change` gets each body in the order of [`Stmt::bodies`].
+    /// The same statement with other statements in it: `change` gets each body in the order of
+    /// [`Stmt::bodies`].
     pub fn with_bodies(&self, mut change: impl FnMut(&[Stmt]) -> Vec<Stmt>) -> Stmt {
         let mut new = self.clone();
         match &mut new {

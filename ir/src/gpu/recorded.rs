@@ -1,6 +1,8 @@
 //! Programs with the values that a kernel computes: threads do what their numbers say.
 
-use super::program::{Arrivals, Atom, Buffer, Index, Op, Part, Phase, Program, Recorder, Scope, Slot, Source, Stmt, Sync};
+use super::program::{
+    Arrivals, Atom, Buffer, Index, Op, Part, Phase, Program, Recorder, Scope, Slot, Source, Stmt, Sync,
+};
 use super::value::{Arith, Carry, Merge, Value, ValueId};
 use super::verify::verify_program;
 
@@ -49,7 +51,8 @@ fn codes(p: &Program) -> Vec<&'static str> {
     verify_program(p).iter().map(|d| d.code).collect()
 }
 
-/// The first warp fills a ring, the second reads it: as many turns as are asked for, guarded by the parities that each computes.
+/// The first warp fills a ring, the second reads it: as many turns as are asked for, guarded by the
+/// parities that each computes.
 fn ring(turns: i64, arrivals: u32, wrong_parity: bool) -> Program {
     let mut t = Text::new(2);
     let b = t.0.buffer(buffer("ring", 16, 2));
@@ -94,7 +97,8 @@ fn ring(turns: i64, arrivals: u32, wrong_parity: bool) -> Program {
 fn threads_follow_the_values_that_they_compute() {
     // Two lanes are followed of each warp, and all of them arrive.
     let by_two = |p: Program| {
-        let barriers = p.barriers.into_iter().map(|b| super::program::Barrier { arrivals: Arrivals::Count(2), ..b }).collect();
+        let barriers =
+            p.barriers.into_iter().map(|b| super::program::Barrier { arrivals: Arrivals::Count(2), ..b }).collect();
         Program { barriers, ..p }
     };
     for turns in [0, 1, 2, 3, 4, 9] {

@@ -1,6 +1,9 @@
-//! What records a [`Program`]: the calls nest as the code does that is emitted, or the text that is written.
+//! What records a [`Program`]: the calls nest as the code does that is emitted, or the text that is
+//! written.
 
-use super::program::{Arrivals, Barrier, BarrierId, Buffer, BufferId, Condition, LoopId, Op, Program, RegisterId, Role, Stmt, Trips};
+use super::program::{
+    Arrivals, Barrier, BarrierId, Buffer, BufferId, Condition, LoopId, Op, Program, RegisterId, Role, Stmt, Trips,
+};
 use super::value::{Carry, Merge, Value, ValueId};
 
 /// Something being recorded.
@@ -114,7 +117,9 @@ impl Recorder {
     /// Closes the role opened last.
     pub fn end_role(&mut self) {
         match (self.open.pop(), self.open.last_mut()) {
-            (Some((Frame::Role(name, warps), body)), Some((Frame::Roles(roles), _))) => roles.push(Role { name, warps, body }),
+            (Some((Frame::Role(name, warps), body)), Some((Frame::Roles(roles), _))) => {
+                roles.push(Role { name, warps, body })
+            }
             _ => self.unbalanced = true,
         }
     }
@@ -137,7 +142,8 @@ impl Recorder {
         id
     }
 
-    /// What is tried for a value that is not known before the kernel runs. A value that is known stays.
+    /// What is tried for a value that is not known before the kernel runs. A value that is known
+    /// stays.
     pub fn assume(&mut self, id: ValueId, samples: &[i64]) {
         if let Some(Value::Unknown(all)) = self.program.values.get_mut(id) {
             *all = samples.to_vec();
@@ -187,7 +193,8 @@ impl Recorder {
         }
     }
 
-    /// The program; `None` if what was opened and what was closed do not match (a bug of the emitter).
+    /// The program; `None` if what was opened and what was closed do not match (a bug of the
+    /// emitter).
     pub fn finish(self) -> Option<Program> {
         (!self.unbalanced && self.open.is_empty()).then_some(self.program)
     }

@@ -1,8 +1,13 @@
-//! How matrix products are spread over a GPU: a pure function of the kernel and the target, which the emitter follows and the cost model asks.
+//! How matrix products are spread over a GPU: a pure function of the kernel and the target, which
+//! the emitter follows and the cost model asks.
 //!
-//! Weights lie in strips of 16 rows and tiles of 64 columns ([`Packing::Fragment`](crate::quant::Packing::Fragment)). A **unit** is a column tile of 64 of one
-//! output tile (all its strips and lanes), or several adjacent ones ([`MatmulSchedule::depth`]). Units are numbered output tile by output tile, and the blocks of a launch take equal, contiguous shares of them:
-//! whole output tiles, or, where that would leave multiprocessors idle, cut ones, whose partial sums the last of the blocks that share a tile adds in a fixed order.
+//! Weights lie in strips of 16 rows and tiles of 64 columns
+//! ([`Packing::Fragment`](crate::quant::Packing::Fragment)). A **unit** is a column tile of 64 of
+//! one output tile (all its strips and lanes), or several adjacent ones
+//! ([`MatmulSchedule::depth`]). Units are numbered output tile by output tile, and the blocks of a
+//! launch take equal, contiguous shares of them: whole output tiles, or, where that would leave
+//! multiprocessors idle, cut ones, whose partial sums the last of the blocks that share a tile adds
+//! in a fixed order.
 
 use crate::kernel::{Body, Kernel, Matmul, ParamKind, RowElem, Segment, Store, lcm};
 use crate::quant::{BLOCK, Code, Encoding, Float, Format, Per, Scale, ScaleKind};
@@ -21,7 +26,8 @@ pub enum Variant {
     Fma,
     /// Tensor cores (`mma.sync`), input tiles in shared memory.
     Mma,
-    /// Tensor cores of sm90 (`wgmma`): weights in registers, input tiles in shared memory, both brought there by warps that do nothing else.
+    /// Tensor cores of sm90 (`wgmma`): weights in registers, input tiles in shared memory, both
+    /// brought there by warps that do nothing else.
     Wgmma,
     /// The same for fp8 weights and fp8 rows.
     WgmmaFp8,
@@ -47,7 +53,8 @@ impl Variant {
 pub enum Input {
     /// All columns of its rows in shared memory, copied or computed once.
     Whole,
-    /// The same in blocks of at most so many rows, which is fewer than a block may have; in others as with [`Input::Global`].
+    /// The same in blocks of at most so many rows, which is fewer than a block may have; in others
+    /// as with [`Input::Global`].
     Fitting(usize),
     /// In global memory, through the first-level cache.
     Global,
@@ -68,7 +75,8 @@ pub struct Phase {
     pub strips: usize,
     /// Warps side by side over the columns of an output tile.
     pub columns: usize,
-    /// Warps that share a column: each with every `parts`-th unit, or, with `Mma`, with its column tile of every unit where there are several, else with its rows.
+    /// Warps that share a column: each with every `parts`-th unit, or, with `Mma`, with its column
+    /// tile of every unit where there are several, else with its rows.
     pub parts: usize,
     /// Whether output tiles may be cut between blocks.
     pub cut: bool,
@@ -93,8 +101,8 @@ pub struct MatmulSchedule {
     pub blocks: usize,
     /// Where the input is.
     pub input: Input,
-    /// Whether the sums have shared memory of their own, so that the next output tile's copies go on while one is finished; else they take the place
-    /// of the input and weights.
+    /// Whether the sums have shared memory of their own, so that the next output tile's copies go
+    /// on while one is finished; else they take the place of the input and weights.
     pub apart: bool,
     /// Columns of the input, padded to whole column tiles.
     pub k: usize,
@@ -118,7 +126,8 @@ struct Facts<'a> {
     elem: RowElem,
 }
 
-/// The schedule of a product on a GPU; `None` if the kernel is not a well-formed product or the target no GPU.
+/// The schedule of a product on a GPU; `None` if the kernel is not a well-formed product or the
+/// target no GPU.
 pub fn matmul(kernel: &Kernel, target: &TargetSpec) -> Option<MatmulSchedule> {
     let facts = Facts::new(kernel, target)?;
     match facts.variant() {
@@ -141,7 +150,9 @@ impl<'a> Facts<'a> {
         let facts = Facts { kernel, body, gpu, target, k, elem };
         let whole = |s: &Segment| !s.weights.is_empty() && s.n > 0 && s.tile_n > 0 && s.tile_n.is_multiple_of(BLOCK);
         let fp8 = |s: &Segment| s.weights.iter().all(|w| facts.format(*w).is_some_and(is_fp8));
-        if elem == RowElem::Fp8 && (body.prologue.is_some() || !target.multiplies(elem) || !body.segments.iter().all(fp8)) {
+        if elem == RowElem::Fp8
+            && (body.prologue.is_some() || !target.multiplies(elem) || !body.segments.iter().all(fp8))
+        {
             return None;
         }
         let fits = body.segments.iter().all(|s| whole(s) && s.weights.iter().all(|w| facts.format(*w).is_some()));
@@ -176,14 +187,20 @@ impl<'a> Facts<'a> {
     }
 
     fn variant(&self) -> Variant {
-        let all = |f: &dyn Fn(Format) -> bool| self.body.segments.iter().flat_map(|s| &s.weights).all(|w| self.format(*w).is_some_and(f));
+        let all = |f: &dyn Fn(Format) -> bool| {
+            self.body.segments.iter().flat_map(|s| &s.weights).all(|w| self.format(*w).is_some_and(f))
+        };
         if self.elem == RowElem::Fp8 {
             let whole = self.k.is_multiple_of(TILE_K * Variant::WgmmaFp8.stage_units());
             return if whole && self.wgmma() { Variant::WgmmaFp8 } else { Variant::Mma };
         }
         if !all(&|f| self.on_tensor_cores(f)) {
             Variant::Fma
-        } else if self.body.tile_m <= GEMV_ROWS || self.body.prologue.is_some() || !self.k.is_multiple_of(TILE_K) || !self.tileable() {
+        } else if self.body.tile_m <= GEMV_ROWS
+            || self.body.prologue.is_some()
+            || !self.k.is_multiple_of(TILE_K)
+            || !self.tileable()
+        {
             Variant::Gemv
         } else if self.wgmma() {
             Variant::Wgmma
@@ -205,10 +222,12 @@ impl<'a> Facts<'a> {
                 .all(|s| tile_warps(s).is_some() && s.tile_n * s.weights.len() * self.body.tile_m <= MAX_ACCUMULATORS)
     }
 
-    /// Whether `wgmma` computes the tiles: 128 columns of lanes of one format by 128 or 256 rows. Of fp8 by 128: its sums are added to others every 128 columns, because the tensor
-    /// cores keep about 14 bits of them, and the registers hold two sets of sums of 128 rows, not of 256.
+    /// Whether `wgmma` computes the tiles: 128 columns of lanes of one format by 128 or 256 rows.
+    /// Of fp8 by 128: its sums are added to others every 128 columns, because the tensor cores keep
+    /// about 14 bits of them, and the registers hold two sets of sums of 128 rows, not of 256.
     fn wgmma(&self) -> bool {
-        let fits = |s: &Segment| s.tile_n * s.weights.len() == 128 && self.formats(s).iter().all(|f| *f == self.formats(s)[0]);
+        let fits =
+            |s: &Segment| s.tile_n * s.weights.len() == 128 && self.formats(s).iter().all(|f| *f == self.formats(s)[0]);
         let rows: &[usize] = if self.elem == RowElem::Fp8 { &[128] } else { &[128, 256] };
         self.gpu.processor == "sm_90a" && rows.contains(&self.body.tile_m) && self.body.segments.iter().all(fits)
     }
@@ -228,7 +247,9 @@ impl<'a> Facts<'a> {
         let mut out: Vec<(usize, usize)> = vec![];
         for (i, s) in segments.iter().enumerate() {
             match out.last_mut() {
-                Some((first, count)) if segments[*first].tile_n == s.tile_n && self.formats(&segments[*first]) == self.formats(s) => {
+                Some((first, count))
+                    if segments[*first].tile_n == s.tile_n && self.formats(&segments[*first]) == self.formats(s) =>
+                {
                     *count += 1
                 }
                 _ => out.push((i, 1)),
@@ -243,7 +264,8 @@ impl<'a> Facts<'a> {
         segments.iter().map(bytes).sum::<usize>() as f64 / self.target.memory
     }
 
-    /// Whether cutting `tiles` output tiles between `slots` blocks is worth what joining them costs: about a launch.
+    /// Whether cutting `tiles` output tiles between `slots` blocks is worth what joining them
+    /// costs: about a launch.
     fn cut(&self, segments: &[Segment], tiles: usize, slots: usize) -> bool {
         let whole = tiles.div_ceil(slots) * slots;
         let seconds = self.seconds(segments);
@@ -255,12 +277,14 @@ impl<'a> Facts<'a> {
         let variant = if self.variant() == Variant::Fma { Variant::Fma } else { Variant::Gemv };
         let k = round_up(self.k, TILE_K);
         let bytes = if variant == Variant::Fma { 4 } else { 2 };
-        // A row of input, shifted by 16 bytes from the one before, which keeps reads of 8 rows free of bank conflicts.
+        // A row of input, shifted by 16 bytes from the one before, which keeps reads of 8 rows free
+        // of bank conflicts.
         let row = k * bytes + 16;
         let norm = self.body.prologue.and_then(|p| p.norm).map(|n| k / n.width.max(1));
         let must = self.body.prologue.is_some() || !self.k.is_multiple_of(TILE_K);
         let shapes = [8, 4, 2, 1].into_iter().flat_map(|rows| [(1, 16, rows), (1, 8, rows), (1, 4, rows)]);
-        // Decoded weights and the f32 input of 8 rows need more than the 128 registers that 512 threads leave each.
+        // Decoded weights and the f32 input of 8 rows need more than the 128 registers that 512
+        // threads leave each.
         let fits = |(resident, warps, _): &(usize, usize, usize)| variant != Variant::Fma || resident * warps <= 8;
         let wish = self.gpu.wish;
         // A wish for one of the two leaves the other as it would be.
@@ -280,7 +304,8 @@ impl<'a> Facts<'a> {
             let Some(phases) = phases else { continue };
             let slots = self.gpu.sms as usize * resident;
             let blocks = phases.iter().map(|p| if p.cut { slots } else { p.tiles.min(slots) }).max()?;
-            let slow = (self.body.tile_m > GEMV_ROWS).then_some("a product of many rows that tensor cores would do faster in tiles");
+            let slow = (self.body.tile_m > GEMV_ROWS)
+                .then_some("a product of many rows that tensor cores would do faster in tiles");
             let slow = if self.is_decoded() {
                 Some("weights decoded number by number: no operands of tensor cores are made of their format")
             } else {
@@ -304,7 +329,8 @@ impl<'a> Facts<'a> {
         None
     }
 
-    /// Input of which not all rows fit beside the weights on their way: as many as take at most half of the shared memory and leave the rings as they are. A token alone is one row.
+    /// Input of which not all rows fit beside the weights on their way: as many as take at most
+    /// half of the shared memory and leave the rings as they are. A token alone is one row.
     fn partly_staged(
         &self,
         variant: Variant,
@@ -315,7 +341,8 @@ impl<'a> Facts<'a> {
         let free = self.streamed_phases(warps, rows, resident, shared);
         // f32 input is converted on its way to shared memory.
         let most = if variant == Variant::Gemv { ((shared / 2).saturating_sub(32) / row).min(rows - 1) } else { 0 };
-        let fits = |n: &usize| free.is_some() && self.streamed_phases(warps, rows, resident, shared - n * row - 32) == free;
+        let fits =
+            |n: &usize| free.is_some() && self.streamed_phases(warps, rows, resident, shared - n * row - 32) == free;
         let input = (1..=most).rev().find(fits).map_or(Input::Global, Input::Fitting);
         (input, free)
     }
@@ -325,7 +352,8 @@ impl<'a> Facts<'a> {
             let group = &self.body.segments[first..first + segments];
             let s = &group[0];
             let (lanes, wide) = (s.weights.len(), s.tile_n / BLOCK);
-            // Strips of a warp share what it reads of the input: up to four, more only where there are not enough warps.
+            // Strips of a warp share what it reads of the input: up to four, more only where there
+            // are not enough warps.
             let divisors = || (1..=wide).filter(|d| wide.is_multiple_of(*d) && wide / d <= warps);
             let small = |d: &usize| lanes * d <= 4 && d * self.unit_bytes(s) <= 4096;
             let strips = divisors().filter(small).max().or_else(|| divisors().min())?;
@@ -343,7 +371,8 @@ impl<'a> Facts<'a> {
         self.groups().into_iter().map(phase).collect()
     }
 
-    /// Shared memory of the epilogue of any of the segments: a bound (normalized values and int8 cache entries are kept per tile).
+    /// Shared memory of the epilogue of any of the segments: a bound (normalized values and int8
+    /// cache entries are kept per tile).
     fn epilogue_bytes(&self, segments: &[Segment], rows: usize) -> usize {
         let with_runs = |s: &Segment, run: usize| rows * (s.tile_n + s.tile_n.div_ceil(run.max(1))) * 4;
         let of = |s: &Segment| {
@@ -369,7 +398,8 @@ impl<'a> Facts<'a> {
 
     /// Many rows: tiles of weights times tiles of input.
     fn tiled(&self) -> Option<MatmulSchedule> {
-        // With `wgmma` as many as there is room for: copies then have more than a microsecond to arrive.
+        // With `wgmma` as many as there is room for: copies then have more than a microsecond to
+        // arrive.
         let deep = [(1, 6, false), (1, 5, false)];
         let deep = if self.variant().is_wgmma() { &deep[..] } else { &[] };
         let shared = [(1, 4, false), (1, 3, false), (1, 2, false)];
@@ -384,18 +414,24 @@ impl<'a> Facts<'a> {
             let s = MatmulSchedule { apart: *apart, ..self.tiles(*resident, *stages, depth)? };
             (self.tiles_bytes(&s) <= most).then_some(s)
         };
-        let once = self.warps_of_strip().and_then(|depth| apart.iter().filter(wished).find_map(|how| shape(depth, how)));
+        let once =
+            self.warps_of_strip().and_then(|depth| apart.iter().filter(wished).find_map(|how| shape(depth, how)));
         once.or_else(|| few.iter().chain(deep).chain(&shared).filter(wished).find_map(|how| shape(1, how)))
     }
 
-    /// How many warps of a block of few rows have the same strips: more than one, the same in all segments, and such that the column tiles of an output tile can be shared out among them.
+    /// How many warps of a block of few rows have the same strips: more than one, the same in all
+    /// segments, and such that the column tiles of an output tile can be shared out among them.
     /// Each strip is then fetched and decoded once.
     fn warps_of_strip(&self) -> Option<usize> {
         let of = |s: &Segment| tile_warps(s).map(|(_, columns)| TILE_WARPS / columns);
         let warps = of(self.body.segments.first()?)?;
         let all = self.body.segments.iter().all(|s| of(s) == Some(warps));
-        (self.variant() == Variant::Mma && self.body.tile_m <= DEEP_ROWS && warps > 1 && all && self.kt().is_multiple_of(warps))
-            .then_some(warps)
+        (self.variant() == Variant::Mma
+            && self.body.tile_m <= DEEP_ROWS
+            && warps > 1
+            && all
+            && self.kt().is_multiple_of(warps))
+        .then_some(warps)
     }
 
     fn tiles(&self, resident: usize, stages: usize, depth: usize) -> Option<MatmulSchedule> {
@@ -406,7 +442,16 @@ impl<'a> Facts<'a> {
             let group = &self.body.segments[first..first + segments];
             let tiles = group.iter().map(Segment::tiles).sum();
             if variant.is_wgmma() {
-                return Some(Phase { first, segments, tiles, strips: 1, columns: TILE_WARPS, parts: 1, cut: false, stages });
+                return Some(Phase {
+                    first,
+                    segments,
+                    tiles,
+                    strips: 1,
+                    columns: TILE_WARPS,
+                    parts: 1,
+                    cut: false,
+                    stages,
+                });
             }
             let (strips, columns) = tile_warps(&group[0])?;
             // A power of two, so that groups of 8 rows are shared out evenly.
@@ -444,7 +489,8 @@ impl<'a> Facts<'a> {
         };
         let units = s.variant.stage_units();
         // With `wgmma`, a warp has a strip of one lane only.
-        let strip = |g: &Segment| g.weights.first().and_then(|w| self.format(*w)).map_or(0, |f| wgmma_strip_bytes(f, units));
+        let strip =
+            |g: &Segment| g.weights.first().and_then(|w| self.format(*w)).map_or(0, |f| wgmma_strip_bytes(f, units));
         let unit = |g: &Segment| if s.variant.is_wgmma() { strip(g) } else { self.unit_bytes(g) };
         let rings = most(&|p, g| s.warps * p.stages * p.strips * unit(&g[0]));
         let bytes = if self.elem == RowElem::Fp8 { 1 } else { 2 };
@@ -461,11 +507,14 @@ impl<'a> Facts<'a> {
 
 /// Rows of a product whose weights are streamed: the columns of an `mma` of 16×8.
 pub const GEMV_ROWS: usize = 8;
-/// Bytes of weights that should be on their way to each multiprocessor: 4.8 TB/s for 1 µs are 36 KB on each of 132, and as much again for uneven arrival.
+/// Bytes of weights that should be on their way to each multiprocessor: 4.8 TB/s for 1 µs are 36 KB
+/// on each of 132, and as much again for uneven arrival.
 const IN_FLIGHT: usize = 72 << 10;
-/// Warps of a `wgmma` kernel that bring weights and input: a group of four, so that they can give registers to the others.
+/// Warps of a `wgmma` kernel that bring weights and input: a group of four, so that they can give
+/// registers to the others.
 pub const WGMMA_PRODUCERS: usize = 4;
-/// Bytes from one 512-byte piece of a strip's 16-bit weights to the next in a stage of a `wgmma` kernel: shifted, so that lanes which read from two of them do not meet in the banks.
+/// Bytes from one 512-byte piece of a strip's 16-bit weights to the next in a stage of a `wgmma`
+/// kernel: shifted, so that lanes which read from two of them do not meet in the banks.
 pub const WGMMA_PIECE: usize = 512 + 32;
 /// Launches that joining cut tiles is reckoned as.
 const JOIN: f64 = 1.0;
@@ -477,29 +526,34 @@ const MAX_ACCUMULATORS: usize = 128 * 256;
 /// `(strips of a lane per warp, warps over the columns)` in kernels of tiles.
 fn tile_warps(s: &Segment) -> Option<(usize, usize)> {
     let wide = s.tile_n / BLOCK;
-    let columns = [8, 4, 2, 1].into_iter().find(|c| wide.is_multiple_of(*c) && (wide / c * s.weights.len() >= 2 || *c == 1))?;
+    let columns =
+        [8, 4, 2, 1].into_iter().find(|c| wide.is_multiple_of(*c) && (wide / c * s.weights.len() >= 2 || *c == 1))?;
     (wide / columns * s.weights.len() <= 4).then_some((wide / columns, columns))
 }
 
 /// Rows up to which products in tiles are bound by reading the weights.
 const FEW_ROWS: usize = 64;
-/// Rows up to which warps with the same strips share out the columns of the input and not its rows: each then has the sums of all rows, 32 registers of 32 rows and two strips; the
-/// 64 of 64 rows would leave one block on a multiprocessor, and there `mma.sync` is the bound.
+/// Rows up to which warps with the same strips share out the columns of the input and not its rows:
+/// each then has the sums of all rows, 32 registers of 32 rows and two strips; the 64 of 64 rows
+/// would leave one block on a multiprocessor, and there `mma.sync` is the bound.
 const DEEP_ROWS: usize = 32;
 
-/// Bytes of a unit of one strip of a format in shared memory: codes, and scales and minima of the groups in it.
+/// Bytes of a unit of one strip of a format in shared memory: codes, and scales and minima of the
+/// groups in it.
 pub fn unit_bytes(format: Format) -> usize {
     format.tile_bytes() + factor_runs(format).iter().map(FactorRun::bytes).sum::<usize>()
 }
 
-/// Bytes of so many units of one strip of a format in a stage of a `wgmma` kernel: [`unit_bytes`] each, pieces of 16-bit weights [`WGMMA_PIECE`] apart.
+/// Bytes of so many units of one strip of a format in a stage of a `wgmma` kernel: [`unit_bytes`]
+/// each, pieces of 16-bit weights [`WGMMA_PIECE`] apart.
 pub fn wgmma_strip_bytes(format: Format, units: usize) -> usize {
     let shifts = if fragment_bits(&format.encoding()) == 16 { 3 * (WGMMA_PIECE - 512) } else { 0 };
     units * (unit_bytes(format) + shifts)
 }
 
-/// Lines of 32 bytes of scales and minima in a unit of weights that have operands ([`has_operands`]): of scales of groups as f16, as many as there are groups, and as many
-/// again of minima.
+/// Lines of 32 bytes of scales and minima in a unit of weights that have operands
+/// ([`has_operands`]): of scales of groups as f16, as many as there are groups, and as many again
+/// of minima.
 pub fn unit_scales(format: Format) -> usize {
     factor_runs(format).iter().map(|run| run.lines).sum()
 }
@@ -553,24 +607,28 @@ pub fn factor_runs(format: Format) -> Vec<FactorRun> {
     out
 }
 
-/// Whether weights are those of fp8 products: 8-bit floats with a scale per row, as f16, which the epilogue applies.
+/// Whether weights are those of fp8 products: 8-bit floats with a scale per row, as f16, which the
+/// epilogue applies.
 pub fn is_fp8(format: Format) -> bool {
     format.encoding() == Encoding::FP8
 }
 
-/// Whether there is code that makes operands of tensor cores of quantized weights: integers of 4 and 8 bits with f16 scales of groups (and minima), and fp8. Others are
-/// decoded to f32 one by one.
+/// Whether there is code that makes operands of tensor cores of quantized weights: integers of 4
+/// and 8 bits with f16 scales of groups (and minima), and fp8. Others are decoded to f32 one by
+/// one.
 pub fn has_operands(format: Format) -> bool {
     let e = format.encoding();
     match (e.code, e.scales) {
-        (Code::Int { bits: 4 | 8, zero: 0..=128 }, [Some(Scale { per: Per::Group(group), kind: ScaleKind::F16, .. }), None]) => {
-            [32, 64, 128, 256].contains(&group)
-        }
+        (
+            Code::Int { bits: 4 | 8, zero: 0..=128 },
+            [Some(Scale { per: Per::Group(group), kind: ScaleKind::F16, .. }), None],
+        ) => [32, 64, 128, 256].contains(&group),
         _ => is_fp8(format),
     }
 }
 
-/// Bytes of the partial sums of a block: `[parts][rows][columns + 4]` f32; the padding keeps stores free of bank conflicts.
+/// Bytes of the partial sums of a block: `[parts][rows][columns + 4]` f32; the padding keeps stores
+/// free of bank conflicts.
 pub fn sums_bytes(parts: usize, rows: usize, s: &Segment) -> usize {
     parts * rows.max(GEMV_ROWS) * sums_stride(s) * 4
 }
@@ -580,16 +638,19 @@ pub fn sums_stride(s: &Segment) -> usize {
     s.tile_n * s.weights.len() + 4
 }
 
-/// Tiles for steps of up to `rows` rows: `(tile_m, tile_n of each segment)`; `None` if the kernel is no product or the target no GPU.
+/// Tiles for steps of up to `rows` rows: `(tile_m, tile_n of each segment)`; `None` if the kernel
+/// is no product or the target no GPU.
 ///
-/// The largest tiles that have a schedule for up to 64 rows, which read the weights once; beyond, those that keep the machine busiest.
+/// The largest tiles that have a schedule for up to 64 rows, which read the weights once; beyond,
+/// those that keep the machine busiest.
 pub fn matmul_tiles(kernel: &Kernel, target: &TargetSpec, rows: usize) -> Option<(usize, Vec<usize>)> {
     let facts = Facts::new(kernel, target)?;
     let whole = facts.elem == RowElem::Fp8 || facts.k.is_multiple_of(TILE_K);
     let streamed = facts.variant() == Variant::Fma || facts.body.prologue.is_some() || !whole;
     let most = match rows {
         _ if streamed => GEMV_ROWS,
-        // 64 rows of fp8 leave no register over for an epilogue that reads rows: it spilled on sm100.
+        // 64 rows of fp8 leave no register over for an epilogue that reads rows: it spilled on
+        // sm100.
         0..=64 if facts.elem == RowElem::Fp8 => rows.next_power_of_two().clamp(2 * GEMV_ROWS, 32),
         0..=64 => rows.next_power_of_two().max(GEMV_ROWS),
         65..=255 => 128,
@@ -619,7 +680,8 @@ pub fn matmul_tiles(kernel: &Kernel, target: &TargetSpec, rows: usize) -> Option
 }
 
 impl MatmulSchedule {
-    /// What many rows cost, to compare tiles by: turns of the multiprocessors times rows, over the part of the peak that such tiles reach.
+    /// What many rows cost, to compare tiles by: turns of the multiprocessors times rows, over the
+    /// part of the peak that such tiles reach.
     fn cost(&self, rows: usize, sms: usize) -> f64 {
         let turns = (self.blocks * rows.div_ceil(self.rows)).div_ceil(sms * self.resident) * self.resident;
         let reaches = match (self.variant, self.rows) {
@@ -634,7 +696,8 @@ impl MatmulSchedule {
 }
 
 impl Facts<'_> {
-    /// Widths of the output tiles of all segments: one width where runs allow it, so that their tiles are shared out as one.
+    /// Widths of the output tiles of all segments: one width where runs allow it, so that their
+    /// tiles are shared out as one.
     fn widths(&self, tile_m: usize) -> Option<Vec<usize>> {
         let segments = &self.body.segments;
         let run = segments.iter().map(|s| self.run(s)).fold(BLOCK, lcm);

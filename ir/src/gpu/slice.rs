@@ -1,4 +1,5 @@
-//! The part of what was recorded that decides what is accessed when: values that nothing of that kind depends on are dropped, and branches and loops without anything in them.
+//! The part of what was recorded that decides what is accessed when: values that nothing of that
+//! kind depends on are dropped, and branches and loops without anything in them.
 
 use super::program::{Counter, Index, Op, Program, Stmt, Sync};
 use super::unroll::indices;

@@ -1,7 +1,8 @@
 //! Valid skeletons have no findings; one change to one of them breaks each rule.
 
 use super::program::{
-    Arrivals, Atom, Buffer, Condition, Index, Op, Part, Pattern, Phase, Program, Recorder, Scope, Slot, Source, Stmt, Sync, Trips,
+    Arrivals, Atom, Buffer, Condition, Index, Op, Part, Pattern, Phase, Program, Recorder, Scope, Slot, Source, Stmt,
+    Sync, Trips,
 };
 use super::verify::{RULES, verify_program};
 
@@ -18,7 +19,8 @@ fn read(slot: Slot) -> Op {
     Op::Read { slot, pattern: Some(Pattern { lanes, width: 16 }), own: false }
 }
 
-/// A product through a ring of `cp.async` copies: `stages - 1` ahead, one barrier per turn, an epilogue through shared memory.
+/// A product through a ring of `cp.async` copies: `stages - 1` ahead, one barrier per turn, an
+/// epilogue through shared memory.
 fn pipeline(stages: u32) -> Program {
     let mut r = Recorder::new("pipeline", 4);
     let ring = r.buffer(buffer("ring", stages, Scope::Block));
@@ -70,7 +72,8 @@ fn private(stages: u32) -> Program {
     r.finish().unwrap()
 }
 
-/// One role copies in bulk, the other multiplies with `wgmma`, over several output tiles: full and empty `mbarrier`s per stage.
+/// One role copies in bulk, the other multiplies with `wgmma`, over several output tiles: full and
+/// empty `mbarrier`s per stage.
 fn specialised(stages: u32) -> Program {
     let mut r = Recorder::new("specialised", 8);
     let a = r.buffer(buffer("a", stages, Scope::Block));
@@ -78,7 +81,8 @@ fn specialised(stages: u32) -> Program {
     let acc = r.registers("acc");
     let full = r.barrier("full", stages, Arrivals::One);
     let empty = r.barrier("empty", stages, Arrivals::Role(1));
-    let (tile, k, tile2, k2) = (r.declare_loop("tile"), r.declare_loop("k"), r.declare_loop("tile'"), r.declare_loop("k'"));
+    let (tile, k, tile2, k2) =
+        (r.declare_loop("tile"), r.declare_loop("k"), r.declare_loop("tile'"), r.declare_loop("k'"));
     r.op(Op::BarrierInit(full));
     r.op(Op::BarrierInit(empty));
     r.op(Op::FenceInit);
@@ -183,7 +187,9 @@ fn expect(p: &Program, code: &str, text: &str) {
 
 #[test]
 fn valid_programs_have_no_findings() {
-    for p in [pipeline(2), pipeline(3), pipeline(5), private(3), private(4), specialised(1), specialised(4), dequantized()] {
+    for p in
+        [pipeline(2), pipeline(3), pipeline(5), private(3), private(4), specialised(1), specialised(4), dequantized()]
+    {
         assert_eq!(verify_program(&p), [], "{p}");
     }
 }
@@ -199,7 +205,10 @@ fn copies_are_waited_for() {
     r.op(Op::CpWait(0));
     expect(&r.finish().unwrap(), "wait-without-commit", "cp_wait 0");
     let unseen = verify_program(&without(&specialised(2), "wait_full full[all k']"));
-    assert!(unseen.iter().any(|d| d.code == "read-before-wait" && d.place.to_string().contains("`wgmma ")), "{unseen:?}");
+    assert!(
+        unseen.iter().any(|d| d.code == "read-before-wait" && d.place.to_string().contains("`wgmma ")),
+        "{unseen:?}"
+    );
 }
 
 #[test]
@@ -228,7 +237,11 @@ fn nothing_is_read_that_was_not_written() {
         })
     };
     let p = own("read tile[0]");
-    assert_eq!(verify_program(&change(&p, number(&p, "write tile[0]") + 1, &|_| vec![])), [], "no barrier between a thread and itself");
+    assert_eq!(
+        verify_program(&change(&p, number(&p, "write tile[0]") + 1, &|_| vec![])),
+        [],
+        "no barrier between a thread and itself"
+    );
 }
 
 #[test]
@@ -240,8 +253,9 @@ fn asynchronous_accesses_are_fenced() {
     expect(&late, "missing-proxy-fence", "wgmma m64n64k16 acc frag ring[k]");
     // The next bulk copy over what the epilogue stored.
     let p = specialised(2);
-    let stored =
-        change(&p, number(&p, "register_read acc"), &|op| vec![op.clone(), Op::Write { slot: at(0, Index::total(3, 0)), pattern: None }]);
+    let stored = change(&p, number(&p, "register_read acc"), &|op| {
+        vec![op.clone(), Op::Write { slot: at(0, Index::total(3, 0)), pattern: None }]
+    });
     let found = verify_program(&stored);
     assert!(found.iter().any(|d| ["missing-proxy-fence", "overwrite-in-flight"].contains(&d.code)), "{found:?}");
 }
@@ -363,7 +377,9 @@ fn roles_share_loops() {
 #[test]
 fn roles_do_not_write_over_each_other() {
     let p = specialised(3);
-    let both = change(&p, number(&p, "wgmma_fence"), &|op| vec![Op::Write { slot: at(0, Index::total(3, 1)), pattern: None }, op.clone()]);
+    let both = change(&p, number(&p, "wgmma_fence"), &|op| {
+        vec![Op::Write { slot: at(0, Index::total(3, 1)), pattern: None }, op.clone()]
+    });
     expect(&both, "overwrite-in-flight", "write a[all k' + 1]");
     let stuck = change(&p, number(&p, "wgmma_fence"), &|op| vec![Op::Barrier(Sync::Block), op.clone()]);
     expect(&stuck, "barrier-mismatch", "barrier");
@@ -450,7 +466,12 @@ fn programs_print() {
 #[test]
 fn every_rule_has_a_failing_case() {
     let tests = include_str!("tests.rs");
-    let run = [include_str!("run/mod.rs"), include_str!("run/phases.rs"), include_str!("run/slots.rs"), include_str!("run/barriers.rs")];
+    let run = [
+        include_str!("run/mod.rs"),
+        include_str!("run/phases.rs"),
+        include_str!("run/slots.rs"),
+        include_str!("run/barriers.rs"),
+    ];
     let sources = [run.concat(), include_str!("verify.rs").into()].concat();
     for (code, _) in RULES {
         assert!(tests.contains(&format!("\"{code}\"")), "`{code}` has no test");

@@ -1,6 +1,8 @@
 //! From a program to what one actor does, step by step, for given trip counts, facts and values.
 
-use super::program::{BufferId, Condition, Counter, Index, LoopId, Op, Part, Phase, Program, Role, Slot, Source, Stmt, Sync, Trips};
+use super::program::{
+    BufferId, Condition, Counter, Index, LoopId, Op, Part, Phase, Program, Role, Slot, Source, Stmt, Sync, Trips,
+};
 use super::value::{Carry, Value, ValueId};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -83,7 +85,8 @@ pub(super) fn unroll<'a>(program: &'a Program, choice: &Choice, who: Who) -> Vec
     unroll_turns(program, choice, who, i64::MAX)
 }
 
-/// The same with at most so many turns of loops whose bounds are values: each operation of the text, sooner or later.
+/// The same with at most so many turns of loops whose bounds are values: each operation of the
+/// text, sooner or later.
 pub(super) fn unroll_turns<'a>(program: &'a Program, choice: &Choice, who: Who, turns: i64) -> Vec<Step<'a>> {
     let loops = program.loops.len();
     let first = |(id, value): (usize, &Value)| match value {
@@ -159,12 +162,15 @@ impl<'a> Unroll<'a, '_> {
     fn stage(&self, s: Slot) -> i64 {
         let value = self.value(s.stage);
         match s.stage.follows {
-            Some(Counter::Value(_)) => value.div_euclid(self.program.buffers.get(s.buffer).map_or(1, |b| i64::from(b.bytes.max(1)))),
+            Some(Counter::Value(_)) => {
+                value.div_euclid(self.program.buffers.get(s.buffer).map_or(1, |b| i64::from(b.bytes.max(1))))
+            }
             _ => value,
         }
     }
 
-    /// The phase that a wait for a parity means: the first of that parity that is not before the last one.
+    /// The phase that a wait for a parity means: the first of that parity that is not before the
+    /// last one.
     fn waited(&mut self, p: Phase, parity: i64) -> i64 {
         let stage = self.value(p.index);
         let stages = self.program.barriers.get(p.barrier).map_or(1, |b| i64::from(b.stages.max(1)));
@@ -187,7 +193,8 @@ impl<'a> Unroll<'a, '_> {
         out
     }
 
-    /// The bytes of an access that says them: whether they are the thread's own, and whether they are apart.
+    /// The bytes of an access that says them: whether they are the thread's own, and whether they
+    /// are apart.
     fn part(&mut self, op: &Op) -> (i64, bool, Option<(i64, i64)>) {
         let (slot, writes) = match op {
             Op::CpAsync(s) | Op::Write { slot: s, .. } => (*s, true),
@@ -246,13 +253,16 @@ impl<'a> Unroll<'a, '_> {
                     let holds = self.values[*when] != 0;
                     self.maybe(holds, then, in_role);
                     self.maybe(!holds, other, in_role);
-                    results.iter().for_each(|m| self.values[m.result] = self.values[if holds { m.then } else { m.other }]);
+                    results
+                        .iter()
+                        .for_each(|m| self.values[m.result] = self.values[if holds { m.then } else { m.other }]);
                 }
             }
         }
     }
 
-    /// Whether a step accesses a slot in the same way as one just before: of several pieces, one is enough.
+    /// Whether a step accesses a slot in the same way as one just before: of several pieces, one is
+    /// enough.
     fn repeats(&self, step: &Step<'_>) -> bool {
         let access = |s: &Step<'_>| match s.op {
             Op::CpAsync(slot) => Some((0, slot.buffer)),
@@ -260,9 +270,12 @@ impl<'a> Unroll<'a, '_> {
             Op::Write { slot, .. } => Some((2, slot.buffer)),
             _ => None,
         };
-        let same = |s: &Step<'_>| access(s) == access(step) && (s.index, s.own, s.apart) == (step.index, step.own, step.apart);
+        let same =
+            |s: &Step<'_>| access(s) == access(step) && (s.index, s.own, s.apart) == (step.index, step.own, step.apart);
         let counted = access(step).filter(|_| !self.program.values.is_empty());
-        counted.is_some() && self.most == i64::MAX && self.steps.iter().rev().take_while(|s| access(s).is_some()).take(8).any(same)
+        counted.is_some()
+            && self.most == i64::MAX
+            && self.steps.iter().rev().take_while(|s| access(s).is_some()).take(8).any(same)
     }
 
     fn compute(&mut self, id: ValueId) {
@@ -351,10 +364,15 @@ fn places(op: &Op) -> impl Iterator<Item = Place> {
         Op::Wgmma(_, _, Source::Shared(a), b) => [slot(a), slot(b)],
         Op::Wgmma(_, _, Source::Registers(_), b) => [slot(b), None],
         Op::BulkCopy(s, p, _) => [slot(s), phase(p)],
-        Op::Expect(p, _) | Op::Arrive(p) | Op::WaitFull(p) | Op::WaitEmpty(p) | Op::WaitParity(p, _) | Op::BarrierInitAt(p) => {
-            [phase(p), None]
+        Op::Expect(p, _)
+        | Op::Arrive(p)
+        | Op::WaitFull(p)
+        | Op::WaitEmpty(p)
+        | Op::WaitParity(p, _)
+        | Op::BarrierInitAt(p) => [phase(p), None],
+        Op::Barrier(Sync::Threads(id, _)) | Op::BarrierArrive(Sync::Threads(id, _)) => {
+            [Some(Place::Other(Index::value(*id))), None]
         }
-        Op::Barrier(Sync::Threads(id, _)) | Op::BarrierArrive(Sync::Threads(id, _)) => [Some(Place::Other(Index::value(*id))), None],
         Op::CpCommit
         | Op::CpWait(_)
         | Op::Barrier(_)

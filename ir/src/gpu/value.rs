@@ -1,4 +1,5 @@
-//! Integers that a skeleton computes: which stage, which half of the threads, how often. Recorded with it, so that nobody has to say them a second time.
+//! Integers that a skeleton computes: which stage, which half of the threads, how often. Recorded
+//! with it, so that nobody has to say them a second time.
 
 /// Number of a value: index in [`Program::values`](super::program::Program::values).
 pub type ValueId = usize;

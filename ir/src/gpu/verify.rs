@@ -1,5 +1,6 @@
-//! The verifier of programs: executes the skeleton of a kernel, with the values that it computes; where turns are counted instead, for all trip counts up to twice its deepest ring
-//! and a few more.
+//! The verifier of programs: executes the skeleton of a kernel, with the values that it computes;
+//! where turns are counted instead, for all trip counts up to twice its deepest ring and a few
+//! more.
 
 use super::layout::conflict_degree;
 use super::program::{Arrivals, Atom, Op, Phase, Program, Slot, Source, Stmt, Trips};
@@ -24,7 +25,10 @@ pub const RULES: &[(&str, &str)] = &[
     ("read-before-barrier", "a barrier lies between the writes of other threads and a read"),
     ("overwrite-while-read", "a slot is not written while others may still read it"),
     ("overwrite-in-flight", "a slot is not written while another role, or an asynchronous copy, writes it"),
-    ("missing-proxy-fence", "`fence_async` lies between ordinary writes and asynchronous accesses, on the writer's side of the barrier"),
+    (
+        "missing-proxy-fence",
+        "`fence_async` lies between ordinary writes and asynchronous accesses, on the writer's side of the barrier",
+    ),
     ("accumulator-before-wait", "registers of a `wgmma` are left alone until it is waited for"),
     ("missing-wgmma-fence", "`wgmma_fence` lies between ordinary uses of registers and a `wgmma`"),
     ("barrier-not-initialized", "an `mbarrier` is initialized, and a barrier shows it, before it is used"),
@@ -56,7 +60,8 @@ pub fn verify_program(program: &Program) -> Vec<Diagnostic> {
     verify_choices(program, usize::MAX)
 }
 
-/// The same with the first choice only of trip counts and of what is unknown (of each the last sample) and without looking at banks.
+/// The same with the first choice only of trip counts and of what is unknown (of each the last
+/// sample) and without looking at banks.
 pub fn verify_once(program: &Program) -> Vec<Diagnostic> {
     verify_choices(program, 1)
 }
@@ -84,7 +89,10 @@ fn verify_choices(program: &Program, most: usize) -> Vec<Diagnostic> {
                 check_shares(program, &actors, &mut out);
             }
             if let Some(last) = actors.iter().filter(|(_, s)| s.len() >= LIMIT).filter_map(|(_, s)| s.last()).next() {
-                out.add(Finding { code: "too-long", number: last.number, message: "more steps than are followed".into() }, &context);
+                out.add(
+                    Finding { code: "too-long", number: last.number, message: "more steps than are followed".into() },
+                    &context,
+                );
                 continue;
             }
             run(program, pass, actors).into_iter().for_each(|f| out.add(f, &context));
@@ -139,15 +147,18 @@ impl Findings<'_> {
 
 /// ` (turns of k: 3)`
 fn describe(program: &Program, choice: &Choice) -> String {
-    let mut parts: Vec<String> = program.loops.iter().zip(&choice.trips).map(|(n, t)| format!("{t} turns of {n}")).collect();
+    let mut parts: Vec<String> =
+        program.loops.iter().zip(&choice.trips).map(|(n, t)| format!("{t} turns of {n}")).collect();
     parts.extend(choice.facts.iter().map(|(name, holds)| format!("{}{name}", if *holds { "" } else { "not " })));
     parts.extend(choice.values.iter().map(|(v, x)| format!("%{v} = {x}")));
     if parts.is_empty() { String::new() } else { format!(" (with {})", parts.join(", ")) }
 }
 
-/// Trip counts and facts to try: all combinations if they are few; else all loops alike, and one at a time.
+/// Trip counts and facts to try: all combinations if they are few; else all loops alike, and one at
+/// a time.
 fn choices(program: &Program) -> Vec<Choice> {
-    let stages = program.buffers.iter().map(|b| b.stages).chain(program.barriers.iter().map(|b| b.stages)).max().unwrap_or(1);
+    let stages =
+        program.buffers.iter().map(|b| b.stages).chain(program.barriers.iter().map(|b| b.stages)).max().unwrap_or(1);
     let cap = 2 * stages + 3;
     let (loops, facts) = unknowns(program);
     let range = |trips: Trips| match trips {
@@ -155,7 +166,8 @@ fn choices(program: &Program) -> Vec<Choice> {
         Trips::Any => (0..=cap).collect(),
         Trips::Some => (1..=cap).collect(),
     };
-    let options: Vec<Vec<u32>> = (0..program.loops.len()).map(|id| loops.get(&id).map_or(vec![0], |t| range(*t))).collect();
+    let options: Vec<Vec<u32>> =
+        (0..program.loops.len()).map(|id| loops.get(&id).map_or(vec![0], |t| range(*t))).collect();
     let mut trips = product(&options, TRIPS);
     if trips.is_empty() {
         let pick = |v: &Vec<u32>, n: u32| v.iter().copied().find(|x| *x >= n).or(v.last().copied()).unwrap_or(0);
@@ -183,10 +195,12 @@ fn choices(program: &Program) -> Vec<Choice> {
     trips.iter().flat_map(of_trips).collect()
 }
 
-/// Values to try for what is unknown: all combinations if they are few; else the last of all, the first of all, and then one other at a time.
+/// Values to try for what is unknown: all combinations if they are few; else the last of all, the
+/// first of all, and then one other at a time.
 fn samples(program: &Program) -> Vec<BTreeMap<usize, i64>> {
     let unknown = |(id, v): (usize, &Value)| if let Value::Unknown(s) = v { Some((id, s.clone())) } else { None };
-    let all: Vec<(usize, Vec<i64>)> = program.values.iter().enumerate().filter_map(unknown).filter(|(_, s)| !s.is_empty()).collect();
+    let all: Vec<(usize, Vec<i64>)> =
+        program.values.iter().enumerate().filter_map(unknown).filter(|(_, s)| !s.is_empty()).collect();
     let size = all.iter().try_fold(1usize, |n, (_, s)| n.checked_mul(s.len())).filter(|n| *n <= FACTS);
     if size.is_some() {
         return all.iter().fold(vec![BTreeMap::new()], |maps, (id, samples)| {
@@ -217,11 +231,13 @@ fn product(options: &[Vec<u32>], most: usize) -> Vec<Vec<u32>> {
     })
 }
 
-/// The actors of a pass: the first two lanes of every warp; or two of every role, or of the block, one where a role has one warp and warps are compared.
+/// The actors of a pass: the first two lanes of every warp; or two of every role, or of the block,
+/// one where a role has one warp and warps are compared.
 fn actors<'a>(program: &'a Program, choice: &Choice, pass: Pass) -> Vec<(Option<usize>, Vec<Step<'a>>)> {
     if pass == Pass::Threads {
         let of_warp = |warp: u32| {
-            (0..lanes(program, choice, warp)).map(move |lane| (Some(warp as usize), unroll(program, choice, Who::Thread(32 * warp + lane))))
+            (0..lanes(program, choice, warp))
+                .map(move |lane| (Some(warp as usize), unroll(program, choice, Who::Thread(32 * warp + lane))))
         };
         return (0..program.warps).flat_map(of_warp).collect();
     }
@@ -232,10 +248,14 @@ fn actors<'a>(program: &'a Program, choice: &Choice, pass: Pass) -> Vec<(Option<
         None => vec![(None, program.warps)],
     };
     let steps = |role| unroll(program, choice, Who::Role(role));
-    all.into_iter().flat_map(|(role, warps)| (0..copies(warps)).map(move |_| role)).map(|role| (role, steps(role))).collect()
+    all.into_iter()
+        .flat_map(|(role, warps)| (0..copies(warps)).map(move |_| role))
+        .map(|role| (role, steps(role)))
+        .collect()
 }
 
-/// Lanes of a warp that are followed: two, and all that start copies in bulk, whose bytes are counted. A power of two.
+/// Lanes of a warp that are followed: two, and all that start copies in bulk, whose bytes are
+/// counted. A power of two.
 fn lanes(program: &Program, choice: &Choice, warp: u32) -> u32 {
     let copies = |steps: &[Step<'_>]| steps.iter().any(|s| matches!(s.op, Op::BulkCopy(..)));
     if !Ops::of(program).0.iter().any(|op| matches!(op, Op::BulkCopy(..))) {
@@ -263,9 +283,12 @@ fn check_references(program: &Program, ops: &Ops<'_>, out: &mut Findings<'_>) {
         let fine = match op {
             Op::CpAsync(s) | Op::Read { slot: s, .. } | Op::Write { slot: s, .. } => slot(*s),
             Op::BulkCopy(s, p, _) => slot(*s) && phase(*p),
-            Op::Expect(p, _) | Op::Arrive(p) | Op::WaitFull(p) | Op::WaitEmpty(p) | Op::WaitParity(p, _) | Op::BarrierInitAt(p) => {
-                phase(*p)
-            }
+            Op::Expect(p, _)
+            | Op::Arrive(p)
+            | Op::WaitFull(p)
+            | Op::WaitEmpty(p)
+            | Op::WaitParity(p, _)
+            | Op::BarrierInitAt(p) => phase(*p),
             Op::BarrierInit(b) => *b < program.barriers.len(),
             Op::Mma(atom, r) => register(*r) && matches!(atom, Atom::M16N8K16 | Atom::M16N8K32),
             Op::RegisterRead(r) | Op::RegisterWrite(r) => register(*r),
@@ -295,7 +318,11 @@ fn check_references(program: &Program, ops: &Ops<'_>, out: &mut Findings<'_>) {
         bad(out, 0, "a buffer takes the place of one that does not exist".into());
     }
     if !shape || roles > 1 || !arrivals {
-        bad(out, 0, "loops are declared and run once in the text; roles part once, at top level, and have warps".into());
+        bad(
+            out,
+            0,
+            "loops are declared and run once in the text; roles part once, at top level, and have warps".into(),
+        );
     }
 }
 
@@ -310,7 +337,9 @@ fn check_shape(program: &Program, body: &[Stmt], top: bool, seen: &mut [bool]) -
     body.iter().all(|stmt| match stmt {
         Stmt::Op(_) => true,
         Stmt::Let(v) => *v < program.values.len(),
-        Stmt::For { .. } | Stmt::Choose { .. } => stmt.bodies().into_iter().all(|b| check_shape(program, b, false, seen)),
+        Stmt::For { .. } | Stmt::Choose { .. } => {
+            stmt.bodies().into_iter().all(|b| check_shape(program, b, false, seen))
+        }
         Stmt::Loop { id, body, .. } => {
             let fresh = seen.get_mut(*id).is_some_and(|s| !std::mem::replace(s, true));
             fresh && check_shape(program, body, false, seen)
@@ -344,15 +373,21 @@ fn check_patterns(program: &Program, ops: &Ops<'_>, out: &mut Findings<'_>) {
         let Pattern { lanes, width } = p;
         let inside = lanes.iter().all(|o| o.checked_add(*width).is_some_and(|end| end <= buffer.bytes));
         if lanes.is_empty() || lanes.len() > 32 || !(1..=16).contains(width) || !inside {
-            out.op("pattern-range", number, format!("{} lanes of {width} bytes do not fit a stage of {} bytes", lanes.len(), buffer.bytes));
+            out.op(
+                "pattern-range",
+                number,
+                format!("{} lanes of {width} bytes do not fit a stage of {} bytes", lanes.len(), buffer.bytes),
+            );
         } else if buffer.conflict_free && p.conflicts() > 1 {
-            let message = format!("`{}` promises no bank conflicts, but this access has {} ways", buffer.name, p.conflicts());
+            let message =
+                format!("`{}` promises no bank conflicts, but this access has {} ways", buffer.name, p.conflicts());
             out.op("bank-conflict", number, message);
         }
     }
 }
 
-/// The lanes of the first and the last warp at once, by the addresses they compute, the first time that they come to an access.
+/// The lanes of the first and the last warp at once, by the addresses they compute, the first time
+/// that they come to an access.
 fn check_banks(program: &Program, choice: &Choice, out: &mut Findings<'_>) {
     if program.buffers.iter().all(|b| !b.conflict_free) {
         return;
@@ -365,7 +400,10 @@ fn check_banks(program: &Program, choice: &Choice, out: &mut Findings<'_>) {
             for step in unroll_turns(program, choice, Who::Thread(32 * warp + lane), FEW) {
                 let (Op::Read { slot, .. } | Op::Write { slot, .. }) = step.op else { continue };
                 let (Part::Bytes(width) | Part::Apart(width) | Part::Lanes(width)) = slot.part else { continue };
-                if program.buffers[slot.buffer].conflict_free && !lanes.contains_key(&step.number) && seen.insert(step.number) {
+                if program.buffers[slot.buffer].conflict_free
+                    && !lanes.contains_key(&step.number)
+                    && seen.insert(step.number)
+                {
                     of_warp.entry(step.number).or_insert((vec![], width)).0.push(step.byte as u32);
                 }
             }
@@ -375,7 +413,11 @@ fn check_banks(program: &Program, choice: &Choice, out: &mut Findings<'_>) {
     for (number, (offsets, width)) in lanes {
         let degree = conflict_degree(&offsets, width);
         if degree > 1 {
-            out.op("bank-conflict", number, format!("the buffer promises no bank conflicts, but this access has {degree} ways"));
+            out.op(
+                "bank-conflict",
+                number,
+                format!("the buffer promises no bank conflicts, but this access has {degree} ways"),
+            );
         }
     }
 }
@@ -383,7 +425,9 @@ fn check_banks(program: &Program, choice: &Choice, out: &mut Findings<'_>) {
 /// Registers that warps take and leave, where they are counted by thread.
 fn check_shares(program: &Program, actors: &[(Option<usize>, Vec<Step<'_>>)], out: &mut Findings<'_>) {
     let all = registers_of(program.warps * 32);
-    let last = |steps: &[Step<'_>]| steps.iter().rev().find_map(|s| if let Op::Registers(n) = s.op { Some((s.number, *n)) } else { None });
+    let last = |steps: &[Step<'_>]| {
+        steps.iter().rev().find_map(|s| if let Op::Registers(n) = s.op { Some((s.number, *n)) } else { None })
+    };
     let of_warp = |warp: u32| actors.iter().find(|(w, _)| *w == Some(warp as usize)).and_then(|(_, steps)| last(steps));
     let shares: Vec<Option<(usize, u32)>> = (0..program.warps).map(of_warp).collect();
     for (number, n) in shares.iter().flatten() {
@@ -393,7 +437,11 @@ fn check_shares(program: &Program, actors: &[(Option<usize>, Vec<Step<'_>>)], ou
     }
     let sum: u32 = shares.iter().map(|s| s.map_or(all, |(_, n)| n)).sum();
     if let Some((number, _)) = shares.iter().flatten().next_back().filter(|_| sum > program.warps * all) {
-        out.op("register-budget", *number, format!("{} registers where the block has {}", sum * 32, program.warps * all * 32));
+        out.op(
+            "register-budget",
+            *number,
+            format!("{} registers where the block has {}", sum * 32, program.warps * all * 32),
+        );
     }
 }
 

@@ -1,7 +1,8 @@
 //! Building functions with types checked as they grow.
 //!
-//! Parameters and operations may be added in any order, so that a block of a model is one function that asks for a
-//! weight where it uses it. [`FuncBuilder::finish`] puts the parameters first, as a [`Func`] has them.
+//! Parameters and operations may be added in any order, so that a block of a model is one function
+//! that asks for a weight where it uses it. [`FuncBuilder::finish`] puts the parameters first, as a
+//! [`Func`] has them.
 
 use super::{BinaryOp, F32, Func, Node, Op, Param, Role, UnaryOp, Value, ValueType};
 use std::fmt;
@@ -9,9 +10,9 @@ use std::panic::Location;
 
 /// Builds a [`Func`]; every operation is typed when added.
 ///
-/// The first operation that breaks a typing rule is kept as the [`Mistake`], and whatever comes after it is passed
-/// over, so structure is written down without a `?` behind each operation. The [`Value`]s are good for this builder
-/// only: finishing numbers them anew.
+/// The first operation that breaks a typing rule is kept as the [`Mistake`], and whatever comes
+/// after it is passed over, so structure is written down without a `?` behind each operation. The
+/// [`Value`]s are good for this builder only: finishing numbers them anew.
 pub struct FuncBuilder {
     name: String,
     /// In the order they were added.
@@ -40,7 +41,15 @@ pub struct Mistake {
 
 impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "operation `{}` of ({}) at {}:{}: {}", self.op, self.args.join(", "), self.at.file(), self.at.line(), self.rule)
+        write!(
+            f,
+            "operation `{}` of ({}) at {}:{}: {}",
+            self.op,
+            self.args.join(", "),
+            self.at.file(),
+            self.at.line(),
+            self.rule
+        )
     }
 }
 
@@ -82,7 +91,8 @@ impl FuncBuilder {
         })
     }
 
-    /// Adds nothing any more: for a caller that has an error of its own, which this value stands for.
+    /// Adds nothing any more: for a caller that has an error of its own, which this value stands
+    /// for.
     pub fn stop(&mut self) -> Value {
         self.stopped = true;
         NONE
@@ -117,8 +127,8 @@ impl FuncBuilder {
     pub fn scalar(&mut self, x: f32) -> Value {
         self.op(Op::Const { value: F32::new(x) }, &[])
     }
-    /// RMSNorm: normalize runs of `width` columns, then multiply by `gain` (`[N]`; for QK norm the gain is repeated
-    /// per head by the caller).
+    /// RMSNorm: normalize runs of `width` columns, then multiply by `gain` (`[N]`; for QK norm the
+    /// gain is repeated per head by the caller).
     #[track_caller]
     pub fn rms_norm(&mut self, x: Value, gain: Value, eps: f32, width: usize) -> Value {
         let n = self.op(Op::Normalize { eps: F32::new(eps), width }, &[x]);
@@ -146,7 +156,8 @@ impl FuncBuilder {
         let places: Vec<Option<u32>> =
             self.defs.iter().map(|d| if matches!(d, Def::Param(_)) { param.next() } else { node.next() }).collect();
         let place = |v: &Value| Value(places.get(v.0 as usize).copied().flatten().unwrap_or(v.0));
-        let mut func = Func { name: self.name, params: vec![], nodes: vec![], results: results.iter().map(place).collect() };
+        let mut func =
+            Func { name: self.name, params: vec![], nodes: vec![], results: results.iter().map(place).collect() };
         for def in self.defs {
             match def {
                 Def::Param(p) => func.params.push(p),
@@ -198,7 +209,8 @@ mod tests {
         assert_eq!(mixed.nodes[1].args, [Value(3), Value(2)]);
     }
 
-    /// The first operation that does not type is reported, with its line; what comes after it is not.
+    /// The first operation that does not type is reported, with its line; what comes after it is
+    /// not.
     #[test]
     fn the_first_mistake_is_reported() {
         let mut f = FuncBuilder::new("f");
@@ -211,7 +223,10 @@ mod tests {
         assert_eq!((mistake.op, mistake.at.line(), mistake.at.file()), ("matmul", line, file!()));
         assert_eq!(
             mistake.to_string(),
-            format!("operation `matmul` of (f32[T, 8], f32[16, 4]) at {}:{line}: `matmul`: inner dimensions differ: 8 and 4", file!())
+            format!(
+                "operation `matmul` of (f32[T, 8], f32[16, 4]) at {}:{line}: `matmul`: inner dimensions differ: 8 and 4",
+                file!()
+            )
         );
     }
 

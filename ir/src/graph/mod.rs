@@ -1,9 +1,11 @@
 //! Graph level: the model as typed SSA tensor operations.
 //!
-//! A [`Module`] is one model. Its `step` is a straight line of [`Call`]s of a few [`Func`]s (embedding, one function per
-//! *distinct layer signature*, head); calls of the same function differ only in the weights and the attention state they bind, so passes and code
-//! generation look at each distinct layer once. `step` processes a ragged batch: `T` tokens of any sequences, each with its position; logits are computed for `R`
-//! chosen rows. Prefill, decode, chunked prefill and mixed batches are the same function with different data.
+//! A [`Module`] is one model. Its `step` is a straight line of [`Call`]s of a few [`Func`]s
+//! (embedding, one function per *distinct layer signature*, head); calls of the same function
+//! differ only in the weights and the attention state they bind, so passes and code generation look
+//! at each distinct layer once. `step` processes a ragged batch: `T` tokens of any sequences, each
+//! with its position; logits are computed for `R` chosen rows. Prefill, decode, chunked prefill and
+//! mixed batches are the same function with different data.
 
 mod build;
 mod op;
@@ -32,7 +34,8 @@ pub struct Module {
     pub funcs: Vec<Func>,
     /// The step.
     pub step: Vec<Call>,
-    /// The step value that holds the logits `[R, vocab]`: index among all results of all calls, in order.
+    /// The step value that holds the logits `[R, vocab]`: index among all results of all calls, in
+    /// order.
     pub logits: usize,
 }
 
@@ -87,7 +90,8 @@ pub enum Role {
     Data,
     /// A weight: known when compiling.
     Weight,
-    /// A weight that other functions read too (tied embeddings): its values must not be rewritten for one use.
+    /// A weight that other functions read too (tied embeddings): its values must not be rewritten
+    /// for one use.
     SharedWeight,
     /// An attention state.
     State,

@@ -6,21 +6,23 @@ use crate::graph::F32;
 use crate::text::{KernelReader, Parsed, Parser};
 use crate::verify::KernelVerifier;
 
-/// Attention. Work items are `(token, KV head)` pairs in [`ATTEND_PARTS`] parts each, numbered as the backend likes.
+/// Attention. Work items are `(token, KV head)` pairs in [`ATTEND_PARTS`] parts each, numbered as
+/// the backend likes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Attention {
     /// Queries `[T, heads·head_dim]`, not quantized.
     pub q: ParamId,
     /// The cache.
     pub kv: ParamId,
-    /// Output `[T, heads·head_dim]`, in the operand's storage (a group of [`RowElem::Q8`] must divide the columns of a KV head's queries).
+    /// Output `[T, heads·head_dim]`, in the operand's storage (a group of [`RowElem::Q8`] must
+    /// divide the columns of a KV head's queries).
     pub out: ParamId,
     /// Query heads.
     pub heads: usize,
     /// Multiplies `q·k`.
     pub scale: F32,
-    /// Tokens that a GPU's block takes together, sharing what it reads of the cache: 1 for decoding, more for prompts. A CPU takes runs of
-    /// tokens as it finds them.
+    /// Tokens that a GPU's block takes together, sharing what it reads of the cache: 1 for
+    /// decoding, more for prompts. A CPU takes runs of tokens as it finds them.
     pub tile_m: usize,
 }
 
@@ -45,7 +47,10 @@ impl Family for Attention {
         let (q, kv, out) = (v.float_rows(self.q, rows), v.kv(self.kv), v.rows(self.out, rows));
         let Some(spec) = kv else { return };
         if spec.kv_heads == 0 || self.heads == 0 || !self.heads.is_multiple_of(spec.kv_heads) {
-            return v.error("attention-heads", format!("{} query heads cannot share {} KV heads", self.heads, spec.kv_heads));
+            return v.error(
+                "attention-heads",
+                format!("{} query heads cannot share {} KV heads", self.heads, spec.kv_heads),
+            );
         }
         let cols = self.heads.saturating_mul(spec.head_dim);
         if let Some(q) = q {
@@ -60,7 +65,10 @@ impl Family for Attention {
             if let RowElem::Q8 { group } = elem
                 && (group == 0 || !item.is_multiple_of(group))
             {
-                v.error("store-group", format!("groups of {group} do not divide the {item} columns of a KV head's queries"));
+                v.error(
+                    "store-group",
+                    format!("groups of {group} do not divide the {item} columns of a KV head's queries"),
+                );
             }
         }
     }

@@ -8,8 +8,8 @@ use crate::ty::Dim;
 use crate::verify::verify_kernel;
 use std::ops::Deref;
 
-/// A kernel without an error: each operand is of the kind that the body uses it as, and of a shape that fits. What reads a kernel after the
-/// verifier takes this, and has no such errors of its own.
+/// A kernel without an error: each operand is of the kind that the body uses it as, and of a shape
+/// that fits. What reads a kernel after the verifier takes this, and has no such errors of its own.
 #[derive(Clone, Copy, Debug)]
 pub struct Checked<'a>(&'a Kernel);
 
@@ -41,7 +41,8 @@ impl Kernel {
     /// # Errors
     /// All its errors; warnings are no obstacle.
     pub fn check(&self) -> Result<Checked<'_>, Vec<Diagnostic>> {
-        let errors: Vec<Diagnostic> = verify_kernel(self).into_iter().filter(|d| d.severity == Severity::Error).collect();
+        let errors: Vec<Diagnostic> =
+            verify_kernel(self).into_iter().filter(|d| d.severity == Severity::Error).collect();
         if errors.is_empty() { Ok(Checked(self)) } else { Err(errors) }
     }
 }
@@ -56,7 +57,9 @@ impl<'a> Checked<'a> {
     pub fn rows(self, p: ParamId) -> RowsOperand {
         match self.0.params[p].kind {
             ParamKind::Rows { rows, cols, elem } => RowsOperand { rows, cols, elem },
-            ParamKind::Matrix { .. } | ParamKind::Vector { .. } | ParamKind::Kv(_) => self.unused(p, "a matrix of rows"),
+            ParamKind::Matrix { .. } | ParamKind::Vector { .. } | ParamKind::Kv(_) => {
+                self.unused(p, "a matrix of rows")
+            }
         }
     }
 
@@ -80,11 +83,14 @@ impl<'a> Checked<'a> {
     pub fn kv(self, p: ParamId) -> KvSpec {
         match self.0.params[p].kind {
             ParamKind::Kv(spec) => spec,
-            ParamKind::Rows { .. } | ParamKind::Matrix { .. } | ParamKind::Vector { .. } => self.unused(p, "an attention state"),
+            ParamKind::Rows { .. } | ParamKind::Matrix { .. } | ParamKind::Vector { .. } => {
+                self.unused(p, "an attention state")
+            }
         }
     }
 
-    /// The verifier would have refused the kernel, unless who asks takes the operand for another one.
+    /// The verifier would have refused the kernel, unless who asks takes the operand for another
+    /// one.
     fn unused(self, p: ParamId, what: &str) -> ! {
         unreachable!("kernel `{}` does not use operand {p} as {what}", self.0.name)
     }

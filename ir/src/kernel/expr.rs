@@ -17,10 +17,11 @@ pub struct Norm {
 pub struct Segment {
     /// Output columns.
     pub n: usize,
-    /// Matrices `[n, k]`, one per lane: `Acc(l)` of the expression is `x·weights[l]ᵀ`. Empty in pointwise kernels.
+    /// Matrices `[n, k]`, one per lane: `Acc(l)` of the expression is `x·weights[l]ᵀ`. Empty in
+    /// pointwise kernels.
     pub weights: Vec<ParamId>,
-    /// Columns per work item: a multiple of 16 and of every `head_dim`/`width` in the expression and of the store's quantization group;
-    /// the last item of a segment may be narrower.
+    /// Columns per work item: a multiple of 16 and of every `head_dim`/`width` in the expression
+    /// and of the store's quantization group; the last item of a segment may be narrower.
     pub tile_n: usize,
     /// What is computed from the accumulators.
     pub expr: Expr,
@@ -85,7 +86,8 @@ impl Store {
 }
 
 impl Expr {
-    /// Calls `f` on every operand number, left to right, and the first column where not all columns are read.
+    /// Calls `f` on every operand number, left to right, and the first column where not all columns
+    /// are read.
     pub fn operands(&mut self, f: &mut dyn FnMut(&mut ParamId, Option<usize>)) {
         match self {
             Expr::Acc(_) | Expr::Const(_) => {}
@@ -129,13 +131,19 @@ impl Expr {
         f(self);
     }
 
-    /// Smallest tile width on which the expression can be evaluated on its own: the least common multiple of all runs of columns in it.
+    /// Smallest tile width on which the expression can be evaluated on its own: the least common
+    /// multiple of all runs of columns in it.
     pub fn column_run(&self) -> usize {
         let mut run = 1;
         self.visit(&mut |e| match e {
             Expr::Normalize(n, _) => run = lcm(run, n.width),
             Expr::Rope { head_dim, .. } => run = lcm(run, *head_dim),
-            Expr::Acc(_) | Expr::Rows { .. } | Expr::Vector(_) | Expr::Const(_) | Expr::Unary(..) | Expr::Binary(..) => {}
+            Expr::Acc(_)
+            | Expr::Rows { .. }
+            | Expr::Vector(_)
+            | Expr::Const(_)
+            | Expr::Unary(..)
+            | Expr::Binary(..) => {}
         });
         run
     }

@@ -48,7 +48,8 @@ pub enum Field<'a> {
     Segments(&'a [Segment]),
 }
 
-/// A family of kernels: its file has the structure, what it does with its operands, its rules, its meaning and its text.
+/// A family of kernels: its file has the structure, what it does with its operands, its rules, its
+/// meaning and its text.
 pub(crate) trait Family {
     /// Calls `f` on every operand and its use, in the order of the text: the only walk over them.
     fn operands(&mut self, f: &mut dyn FnMut(&mut ParamId, Use));
@@ -168,7 +169,8 @@ impl Kernel {
 
     /// Operands that the kernel writes, each once.
     pub fn written(&self) -> Vec<ParamId> {
-        let mut out: Vec<ParamId> = self.body.operands().into_iter().filter(|(_, used)| used.write).map(|(p, _)| p).collect();
+        let mut out: Vec<ParamId> =
+            self.body.operands().into_iter().filter(|(_, used)| used.write).map(|(p, _)| p).collect();
         out.sort_unstable();
         out.dedup();
         out

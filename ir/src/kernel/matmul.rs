@@ -12,7 +12,8 @@ use crate::verify::{Input, KernelVerifier};
 pub struct Matmul {
     /// Input rows.
     pub x: ParamId,
-    /// Applied to `x` by every thread for itself, into its scratch (worth it for few rows: it saves a kernel and a barrier).
+    /// Applied to `x` by every thread for itself, into its scratch (worth it for few rows: it saves
+    /// a kernel and a barrier).
     pub prologue: Option<Prologue>,
     /// Outputs.
     pub segments: Vec<Segment>,

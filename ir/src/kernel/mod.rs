@@ -1,20 +1,25 @@
 //! Kernel level: what is executed.
 //!
-//! A [`Kernel`] is one launch: a family with its tile sizes, operands with their storage and packing, and for fused work an expression tree
-//! applied to each output tile ([`Expr`]) with a place to store it ([`Store`]). A kernel computes work *items* that are independent of each
-//! other; all threads of a step share out the items of one kernel, meet at a barrier and go on to the next.
+//! A [`Kernel`] is one launch: a family with its tile sizes, operands with their storage and
+//! packing, and for fused work an expression tree applied to each output tile ([`Expr`]) with a
+//! place to store it ([`Store`]). A kernel computes work *items* that are independent of each
+//! other; all threads of a step share out the items of one kernel, meet at a barrier and go on to
+//! the next.
 //!
-//! Rows are those of the step: `M` = `T` (tokens) or `R` (logits rows), by [`Kernel::rows`]. Matrices of rows are [`RowElem::F32`] (`[M, cols]`),
-//! [`RowElem::Q8`] (int8 codes with a scale and a sum per group of columns: what a CPU multiplies), or [`RowElem::F16`], [`RowElem::Bf16`] and
-//! [`RowElem::Fp8`] (what a GPU multiplies).
+//! Rows are those of the step: `M` = `T` (tokens) or `R` (logits rows), by [`Kernel::rows`].
+//! Matrices of rows are [`RowElem::F32`] (`[M, cols]`), [`RowElem::Q8`] (int8 codes with a scale
+//! and a sum per group of columns: what a CPU multiplies), or [`RowElem::F16`], [`RowElem::Bf16`]
+//! and [`RowElem::Fp8`] (what a GPU multiplies).
 //!
 //! # Meaning
 //!
-//! - [`Body::Matmul`]: for each segment `s` and lane `l`: `acc_l = x · W_{s,l}ᵀ` (`[M, n_s]`), then `store(expr(acc…))`.
-//!   `x` is the operand, after [`Prologue`] if there is one.
-//! - [`Body::RowNorm`]: each row: optional gather, optional [`Norm`], optional gain; stored as f32, rounded to 16 bits, or quantized to int8 or e4m3.
+//! - [`Body::Matmul`]: for each segment `s` and lane `l`: `acc_l = x · W_{s,l}ᵀ` (`[M, n_s]`), then
+//!   `store(expr(acc…))`. `x` is the operand, after [`Prologue`] if there is one.
+//! - [`Body::RowNorm`]: each row: optional gather, optional [`Norm`], optional gain; stored as f32,
+//!   rounded to 16 bits, or quantized to int8 or e4m3.
 //! - [`Body::Attention`]: as `attention` of the graph level, reading the paged cache.
-//! - [`Body::Pointwise`]: segments without accumulators: `store(expr)` for `[M, n]`. It is the generic path for everything elementwise.
+//! - [`Body::Pointwise`]: segments without accumulators: `store(expr)` for `[M, n]`. It is the
+//!   generic path for everything elementwise.
 //! - [`Body::Embed`]: rows of a (packed) table by token id.
 //! - [`Body::RopeTable`]: cosines and sines for the step's positions.
 //! - [`Body::TopK`]: the most probable tokens of each row of logits, and how much all others weigh.
@@ -80,7 +85,8 @@ pub struct Param {
 /// Kinds of operands.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ParamKind {
-    /// A matrix of rows in an activation buffer. `rows` differs from the kernel's only for the source of a gather.
+    /// A matrix of rows in an activation buffer. `rows` differs from the kernel's only for the
+    /// source of a gather.
     Rows {
         /// `T` or `R`.
         rows: Dim,

@@ -43,7 +43,11 @@ impl Family for RopeTable {
     }
 
     fn fields(&self) -> Vec<(&'static str, Field<'_>)> {
-        vec![("inv_freq", Field::Operand(self.inv_freq)), ("scale", Field::Real(self.scale)), ("out", Field::Operand(self.out))]
+        vec![
+            ("inv_freq", Field::Operand(self.inv_freq)),
+            ("scale", Field::Real(self.scale)),
+            ("out", Field::Operand(self.out)),
+        ]
     }
 }
 

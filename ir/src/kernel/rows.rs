@@ -3,7 +3,8 @@
 use crate::quant::{Code, Encoding, Float, Per, Scale, ScaleKind};
 use std::fmt;
 
-/// Storage of a matrix of rows. Text: `f32`, `q8g32`, `f16`, `bf16`, `fp8`. What its numbers are says [`RowElem::encoding`].
+/// Storage of a matrix of rows. Text: `f32`, `q8g32`, `f16`, `bf16`, `fp8`. What its numbers are
+/// says [`RowElem::encoding`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RowElem {
     /// f32, row-major, rows adjacent.
@@ -23,7 +24,8 @@ pub enum RowElem {
 }
 
 /// Those without a parameter, with their names in text.
-const NAMED: &[(RowElem, &str)] = &[(RowElem::F32, "f32"), (RowElem::F16, "f16"), (RowElem::Bf16, "bf16"), (RowElem::Fp8, "fp8")];
+const NAMED: &[(RowElem, &str)] =
+    &[(RowElem::F32, "f32"), (RowElem::F16, "f16"), (RowElem::Bf16, "bf16"), (RowElem::Fp8, "fp8")];
 
 impl RowElem {
     /// What the numbers are.
@@ -32,7 +34,9 @@ impl RowElem {
             RowElem::F32 => Encoding::F32,
             RowElem::F16 => Encoding::F16,
             RowElem::Bf16 => Encoding::BF16,
-            RowElem::Q8 { group } => Encoding::scaled(Code::Signed { bits: 8 }, Scale::new(Per::Group(group as u16), ScaleKind::F32)),
+            RowElem::Q8 { group } => {
+                Encoding::scaled(Code::Signed { bits: 8 }, Scale::new(Per::Group(group as u16), ScaleKind::F32))
+            }
             RowElem::Fp8 => Encoding::scaled(Code::Float(Float::E4m3), Scale::new(Per::Row, ScaleKind::F32)),
         }
     }
@@ -73,7 +77,8 @@ impl RowElem {
         matches!(self.float(), Some(Float::F16 | Float::Bf16))
     }
 
-    /// What a float element reads back as once `x` is stored; int8 and fp8 rows quantize by groups, not by element, and leave `x` as it is.
+    /// What a float element reads back as once `x` is stored; int8 and fp8 rows quantize by groups,
+    /// not by element, and leave `x` as it is.
     pub fn round(self, x: f32) -> f32 {
         match self.float() {
             Some(Float::F16) => half::f16::from_f32(x).to_f32(),

@@ -54,5 +54,8 @@ fn operands_of_checked_kernels_are_what_they_are_used_as() {
     // The same kernel with an operand of another kind is refused, with the operand's name.
     k.params[a.kv].kind = k.params[a.q].kind.clone();
     let errors = k.check().unwrap_err();
-    assert!(errors.iter().any(|d| d.code == "param-kind" && d.to_string().contains(&k.params[a.kv].name)), "{errors:?}");
+    assert!(
+        errors.iter().any(|d| d.code == "param-kind" && d.to_string().contains(&k.params[a.kv].name)),
+        "{errors:?}"
+    );
 }

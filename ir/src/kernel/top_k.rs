@@ -6,15 +6,20 @@ use crate::text::{KernelReader, Parsed, Parser};
 use crate::ty::Dim;
 use crate::verify::KernelVerifier;
 
-/// The most probable tokens of each row of logits, so that the host need not read all logits to choose one. Work items are rows.
+/// The most probable tokens of each row of logits, so that the host need not read all logits to
+/// choose one. Work items are rows.
 ///
-/// Of each row the step says how many are wanted ([`llmcc_abi::GpuCtx::wanted`]: none, one, or more, which means `k`) and by what logits are multiplied
-/// before they are powers of two (`scale`, [`llmcc_abi::GpuCtx::scales`]: `log2(e)` over the temperature). An output row holds, in this order,
+/// Of each row the step says how many are wanted ([`llmcc_abi::GpuCtx::wanted`]: none, one, or
+/// more, which means `k`) and by what logits are multiplied before they are powers of two (`scale`,
+/// [`llmcc_abi::GpuCtx::scales`]: `log2(e)` over the temperature). An output row holds, in this
+/// order,
 ///
 /// - the `k` largest logits, descending, −0 as 0;
-/// - their token ids, as f32 (exact: a vocabulary has fewer than 2²⁴ tokens). Equal logits are ordered by ascending id. NaN counts as larger than all numbers,
-///   so that a row which holds one begins with one;
-/// - `Σ 2^((x − max)·scale)` over the whole vocabulary, within a relative [`TopK::SUM_ERROR`], if the maximum is finite and `scale` is between 2⁻¹⁰ and 2¹⁰.
+/// - their token ids, as f32 (exact: a vocabulary has fewer than 2²⁴ tokens). Equal logits are
+///   ordered by ascending id. NaN counts as larger than all numbers, so that a row which holds one
+///   begins with one;
+/// - `Σ 2^((x − max)·scale)` over the whole vocabulary, within a relative [`TopK::SUM_ERROR`], if
+///   the maximum is finite and `scale` is between 2⁻¹⁰ and 2¹⁰.
 ///
 /// Where one is wanted, only the first logit and id are defined; where none is, nothing is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

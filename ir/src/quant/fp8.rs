@@ -1,4 +1,5 @@
-//! 8-bit floats, e4m3 of the OCP 8-bit Floating Point Specification (OFP8, 2023): `scale = amax/448` of the whole row, 448 being the largest number.
+//! 8-bit floats, e4m3 of the OCP 8-bit Floating Point Specification (OFP8, 2023):
+//! `scale = amax/448` of the whole row, 448 being the largest number.
 
 use super::{Encoding, FormatDef, NO_GROUPS, Quantize, round_f16};
 
@@ -19,12 +20,13 @@ fn quantize(x: &[f32], codes: &mut [u8]) -> (f32, f32) {
     (scale, 0.0)
 }
 
-/// The e4m3 number nearest to `x`, of two equally near ones that with an even mantissa; numbers beyond the largest become the largest (as `cvt.rn.satfinite` does),
-/// NaN stays NaN.
+/// The e4m3 number nearest to `x`, of two equally near ones that with an even mantissa; numbers
+/// beyond the largest become the largest (as `cvt.rn.satfinite` does), NaN stays NaN.
 pub fn e4m3_from_f32(x: f32) -> u8 {
     let sign = (x.to_bits() >> 24) as u8 & 0x80;
     let magnitude = x.abs().min(E4M3_MAX);
-    // From 2⁻⁶ on: 20 bits of the mantissa are rounded away, a carry goes to the exponent, which is 120 too high.
+    // From 2⁻⁶ on: 20 bits of the mantissa are rounded away, a carry goes to the exponent, which is
+    // 120 too high.
     let bits = magnitude.to_bits();
     let normal = (bits + 0x7_ffff + (bits >> 20 & 1)) >> 20;
     // Below: multiples of 2⁻⁹. Adding 1.5·2¹⁴ leaves them, rounded, in the lowest bits.
@@ -70,10 +72,13 @@ mod tests {
     fn rounding_is_to_nearest_even() {
         let values: Vec<(f64, u8)> = (0..0x7f).map(|c| (specified(c).unwrap(), c)).collect();
         let nearest = |x: f64| {
-            let by = |a: &&(f64, u8), b: &&(f64, u8)| (a.0 - x).abs().total_cmp(&(b.0 - x).abs()).then((a.1 & 1).cmp(&(b.1 & 1)));
+            let by = |a: &&(f64, u8), b: &&(f64, u8)| {
+                (a.0 - x).abs().total_cmp(&(b.0 - x).abs()).then((a.1 & 1).cmp(&(b.1 & 1)))
+            };
             values.iter().min_by(by).unwrap().1
         };
-        // All numbers with 12 bits of mantissa from far below the least to beyond the largest: ties and their neighbours among them.
+        // All numbers with 12 bits of mantissa from far below the least to beyond the largest: ties
+        // and their neighbours among them.
         for bits in (0x2f00_0000u32..0x4500_0000).step_by(1 << 11) {
             let x = f32::from_bits(bits);
             for x in [x, f32::from_bits(bits + 1), f32::from_bits(bits - 1)] {
@@ -81,8 +86,15 @@ mod tests {
                 assert_eq!(e4m3_from_f32(-x), nearest(x.into()) | 0x80);
             }
         }
-        for (x, code) in [(0.0, 0), (-0.0, 0x80), (f32::INFINITY, 0x7e), (f32::NEG_INFINITY, 0xfe), (1e-40, 0), (464.0, 0x7e), (1e9, 0x7e)]
-        {
+        for (x, code) in [
+            (0.0, 0),
+            (-0.0, 0x80),
+            (f32::INFINITY, 0x7e),
+            (f32::NEG_INFINITY, 0xfe),
+            (1e-40, 0),
+            (464.0, 0x7e),
+            (1e9, 0x7e),
+        ] {
             assert_eq!(e4m3_from_f32(x), code, "{x}");
         }
     }

@@ -1,12 +1,15 @@
-//! Codes in fragment order ([`Packing::Fragment`](super::Packing::Fragment)): the inner loops of packing and reading back.
+//! Codes in fragment order ([`Packing::Fragment`](super::Packing::Fragment)): the inner loops of
+//! packing and reading back.
 //!
-//! The order itself is [`layout::fragment_at`]. Four adjacent columns `4q..4q+4` of a row belong to one lane and one mma step, and the places of
-//! their codes differ in fixed ways, so the loops go by fours: halves `2h, 2h+1, 2h+4, 2h+5` with `h = r/8`.
+//! The order itself is [`layout::fragment_at`]. Four adjacent columns `4q..4q+4` of a row belong to
+//! one lane and one mma step, and the places of their codes differ in fixed ways, so the loops go
+//! by fours: halves `2h, 2h+1, 2h+4, 2h+5` with `h = r/8`.
 
 use super::Encoding;
 use llmcc_abi::layout::{by_fours, fragment_at, fragment_bits};
 
-/// Scatters the codes of columns `from..` of row `r` over a block's codes. `codes` and `from` are multiples of 4.
+/// Scatters the codes of columns `from..` of row `r` over a block's codes. `codes` and `from` are
+/// multiples of 4.
 pub(super) fn put_codes(e: &Encoding, codes: &[u8], from: usize, r: usize, out: &mut [u8]) {
     for (q, four) in codes.chunks_exact(4).enumerate() {
         let (at, _) = fragment_at(e, r % 8, from + 4 * q);
@@ -50,7 +53,8 @@ mod tests {
     use half::{bf16, f16};
     use llmcc_abi::layout::FRAGMENT_K;
 
-    /// `(row, column)` of register half `i` of the A operand of lane `lane`, as the PTX ISA describes `mma.m16n8k16` for 16-bit types.
+    /// `(row, column)` of register half `i` of the A operand of lane `lane`, as the PTX ISA
+    /// describes `mma.m16n8k16` for 16-bit types.
     fn mma_a(lane: usize, i: usize) -> (usize, usize) {
         let (group, thread) = (lane / 4, lane % 4);
         let row = if i < 2 || (4..6).contains(&i) { group } else { group + 8 };
@@ -58,8 +62,9 @@ mod tests {
         (row, col)
     }
 
-    /// The code or element that a lane finds as half `i` of its A operand of mma step `step` in tile `tile`, read as the kernels read it: pieces of
-    /// 16 bytes, 4-bit codes by shift and mask of a 32-bit word.
+    /// The code or element that a lane finds as half `i` of its A operand of mma step `step` in
+    /// tile `tile`, read as the kernels read it: pieces of 16 bytes, 4-bit codes by shift and mask
+    /// of a 32-bit word.
     fn lane_reads(e: &Encoding, codes: &[u8], tile: usize, lane: usize, step: usize, i: usize) -> u32 {
         let chunk = |c: usize, bytes: usize| &codes[tile * bytes + c * 512 + lane * 16..][..16];
         match fragment_bits(e) {
@@ -79,13 +84,14 @@ mod tests {
         }
     }
 
-    /// An element that says where it is: its number among the 1024 of a tile, modulo the codes there are.
+    /// An element that says where it is: its number among the 1024 of a tile, modulo the codes
+    /// there are.
     fn number(r: usize, k: usize, codes: usize) -> usize {
         (r * FRAGMENT_K + k) * 7 % codes
     }
 
-    /// Product of the tile with any vector through the A fragments: permuting the columns of A and the rows of B alike changes nothing, and lane `t` of a
-    /// quad multiplies 16 adjacent columns.
+    /// Product of the tile with any vector through the A fragments: permuting the columns of A and
+    /// the rows of B alike changes nothing, and lane `t` of a quad multiplies 16 adjacent columns.
     #[test]
     fn fragments_are_the_a_operand_with_adjacent_columns_per_lane() {
         for d in FORMATS.iter().filter(|d| d.encoding.is_quantized()) {
@@ -100,7 +106,12 @@ mod tests {
                 assert_eq!(back, row);
             }
             each_half(|tile, lane, step, i, r, k| {
-                assert_eq!(lane_reads(e, &out, tile, lane, step, i), number(r, k, codes) as u32, "{} ({r}, {k})", d.name);
+                assert_eq!(
+                    lane_reads(e, &out, tile, lane, step, i),
+                    number(r, k, codes) as u32,
+                    "{} ({r}, {k})",
+                    d.name
+                );
             });
         }
     }
@@ -110,19 +121,22 @@ mod tests {
         for at in 0..2 * 4 * 32 * 8 {
             let (tile, step, lane, i) = (at / 1024, at / 256 % 4, at / 8 % 32, at % 8);
             let (row, col) = mma_a(lane, i);
-            // Column `col` of step `step` holds k = 16t + 4·step + e of the quad's lane t, where e counts the lane's four columns of the step.
+            // Column `col` of step `step` holds k = 16t + 4·step + e of the quad's lane t, where e
+            // counts the lane's four columns of the step.
             let t = col % 8 / 2;
             let e = col % 2 + if col >= 8 { 2 } else { 0 };
             f(tile, lane, step, i, row, tile * FRAGMENT_K + 16 * t + 4 * step + e);
         }
     }
 
-    /// `(row, column)` of byte `j` of register `r` of the A operand of lane `lane`, as the PTX ISA describes `mma.m16n8k32` for 8-bit types.
+    /// `(row, column)` of byte `j` of register `r` of the A operand of lane `lane`, as the PTX ISA
+    /// describes `mma.m16n8k32` for 8-bit types.
     fn mma_a8(lane: usize, r: usize, j: usize) -> (usize, usize) {
         (lane / 4 + r % 2 * 8, lane % 4 * 4 + j + r / 2 * 16)
     }
 
-    /// A piece of 16 bytes is an A operand for 8-bit types, whose columns are those of the lane in 16-bit steps, in another order.
+    /// A piece of 16 bytes is an A operand for 8-bit types, whose columns are those of the lane in
+    /// 16-bit steps, in another order.
     #[test]
     fn pieces_of_fp8_are_operands_of_8_bits() {
         let mut out = vec![0; llmcc_abi::layout::fragment_tile_bytes(&Encoding::FP8)];

@@ -1,8 +1,10 @@
 //! Storage formats of weight matrices.
 //!
-//! [`FORMATS`] is the table: one file and one line per format. A quantized format cuts each row into groups of columns (or leaves it whole), each with a scale (and
-//! a minimum if asymmetric) and codes; what they stand for says its [`Encoding`], from which the byte layout, the evaluator and every
-//! backend's generic lowering derive. A [`Packing`] orders the elements for a CPU or for tensor cores. Byte layout: [`llmcc_abi::layout`].
+//! [`FORMATS`] is the table: one file and one line per format. A quantized format cuts each row
+//! into groups of columns (or leaves it whole), each with a scale (and a minimum if asymmetric) and
+//! codes; what they stand for says its [`Encoding`], from which the byte layout, the evaluator and
+//! every backend's generic lowering derive. A [`Packing`] orders the elements for a CPU or for
+//! tensor cores. Byte layout: [`llmcc_abi::layout`].
 
 mod fp8;
 mod fragment;
@@ -30,7 +32,8 @@ use std::hash::{Hash, Hasher};
 pub struct FormatDef {
     /// Name in text and options, without the group.
     pub name: &'static str,
-    /// What codes and scales are. Where [`FormatDef::groups`] lists several numbers, of any of them.
+    /// What codes and scales are. Where [`FormatDef::groups`] lists several numbers, of any of
+    /// them.
     pub encoding: Encoding,
     /// Columns to a scale that it may have; 0 where there are no groups.
     pub groups: &'static [usize],
@@ -38,18 +41,22 @@ pub struct FormatDef {
     pub quantize: Quantize,
 }
 
-/// How f32 become codes and scales. Scales and minima that are returned are exact in the kind in which they are stored.
+/// How f32 become codes and scales. Scales and minima that are returned are exact in the kind in
+/// which they are stored.
 pub enum Quantize {
     /// Floats: each is rounded to nearest even.
     Round,
-    /// Each group of a row by itself (the whole row where there are no groups): writes a code per element and returns `(scale, minimum)`.
+    /// Each group of a row by itself (the whole row where there are no groups): writes a code per
+    /// element and returns `(scale, minimum)`.
     Group(fn(x: &[f32], codes: &mut [u8]) -> (f32, f32)),
-    /// All groups that share a scale of scales: writes a code per element, the codes of `(scale, minimum)` of each group, and returns the scales of those.
+    /// All groups that share a scale of scales: writes a code per element, the codes of
+    /// `(scale, minimum)` of each group, and returns the scales of those.
     Super(fn(x: &[f32], codes: &mut [u8], factors: &mut [(u8, u8)]) -> (f32, f32)),
 }
 
 /// All storage formats.
-pub const FORMATS: &[FormatDef] = &[plain::F32, plain::F16, plain::BF16, w8::W8, w4::W4, w4a::W4A, fp8::FP8, nf4::NF4, q4k::Q4K];
+pub const FORMATS: &[FormatDef] =
+    &[plain::F32, plain::F16, plain::BF16, w8::W8, w4::W4, w4a::W4A, fp8::FP8, nf4::NF4, q4k::Q4K];
 
 /// Groups a quantized format of integers may have.
 pub const GROUPS: &[usize] = &[32, 64, 128];
@@ -136,7 +143,8 @@ impl fmt::Debug for Elem {
     }
 }
 
-/// A format with its group size and packing. Text: `bf16`, `w4g32`, `fp8`; with [`Packing::Fragment`]: `bf16.frag`, `w4g32.frag`.
+/// A format with its group size and packing. Text: `bf16`, `w4g32`, `fp8`; with
+/// [`Packing::Fragment`]: `bf16.frag`, `w4g32.frag`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Format {
     /// Element storage.
@@ -267,13 +275,15 @@ pub fn round_f16(x: f32) -> f32 {
     half::f16::from_f32(x).to_f32()
 }
 
-/// Quantizes with a given scale and offset: `clamp(round_half_even((x − min)/scale), lo, hi) + bias`; 0 scale gives code `bias`.
+/// Quantizes with a given scale and offset:
+/// `clamp(round_half_even((x − min)/scale), lo, hi) + bias`; 0 scale gives code `bias`.
 pub fn encode(x: &[f32], codes: &mut [u8], scale: f32, min: f32, lo: f32, hi: f32, bias: f32) {
     if scale == 0.0 {
         codes.fill(bias as u8);
         return;
     }
-    // Adding 1.5·2²³ leaves the integer nearest to a small number (ties to even) in the lowest bits: vector code on every target.
+    // Adding 1.5·2²³ leaves the integer nearest to a small number (ties to even) in the lowest
+    // bits: vector code on every target.
     const ROUND: f32 = 12_582_912.0;
     for (c, v) in codes.iter_mut().zip(x) {
         let q = ((v - min) / scale).clamp(lo, hi);

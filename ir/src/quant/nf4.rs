@@ -1,5 +1,6 @@
-//! 4 bits, NormalFloat: quantiles of a normal distribution, scaled by the largest magnitude of 64 columns (QLoRA, Dettmers et al. 2023, arXiv 2305.14314). The
-//! table is that of bitsandbytes, whose scales are f32.
+//! 4 bits, NormalFloat: quantiles of a normal distribution, scaled by the largest magnitude of 64
+//! columns (QLoRA, Dettmers et al. 2023, arXiv 2305.14314). The table is that of bitsandbytes,
+//! whose scales are f32.
 
 use super::{Code, Encoding, FormatDef, Per, Quantize, Scale, ScaleKind};
 

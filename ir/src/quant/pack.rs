@@ -26,9 +26,11 @@ pub enum PackError {
     },
 }
 
-/// Packs up to 16 rows, `rows` holding them one after the other with `k` columns each, into one block.
+/// Packs up to 16 rows, `rows` holding them one after the other with `k` columns each, into one
+/// block.
 ///
-/// `out` has [`Format::block_bytes`] bytes; every byte is written. Missing rows are stored as zeros.
+/// `out` has [`Format::block_bytes`] bytes; every byte is written. Missing rows are stored as
+/// zeros.
 ///
 /// # Errors
 /// [`PackError`] with the first offending element.
@@ -40,14 +42,19 @@ pub fn pack_block(format: Format, rows: &[f32], k: usize, out: &mut [u8]) -> Res
     let half = |bytes: [u8; 2], finite: bool| finite.then_some(bytes);
     match format.encoding().float() {
         Some(Float::F32) => pack_plain(format, rows, k, out, |v| Some(v.to_le_bytes())),
-        Some(Float::F16) => pack_plain(format, rows, k, out, |v| half(f16::from_f32(v).to_le_bytes(), f16::from_f32(v).is_finite())),
-        Some(Float::Bf16) => pack_plain(format, rows, k, out, |v| half(bf16::from_f32(v).to_le_bytes(), bf16::from_f32(v).is_finite())),
+        Some(Float::F16) => {
+            pack_plain(format, rows, k, out, |v| half(f16::from_f32(v).to_le_bytes(), f16::from_f32(v).is_finite()))
+        }
+        Some(Float::Bf16) => {
+            pack_plain(format, rows, k, out, |v| half(bf16::from_f32(v).to_le_bytes(), bf16::from_f32(v).is_finite()))
+        }
         Some(Float::E4m3) | None => pack_quantized(format, rows, k, out),
     }
 }
 
 fn check_finite(rows: &[f32], k: usize) -> Result<(), PackError> {
-    // The sum of magnitudes is NaN or infinite if any element is: one vectorised pass; the position is only looked for on failure.
+    // The sum of magnitudes is NaN or infinite if any element is: one vectorised pass; the position
+    // is only looked for on failure.
     let bad = |v: &&f32| !v.is_finite();
     if rows.iter().fold(0u32, |m, v| m.max(v.to_bits() & 0x7fff_ffff)) < 0x7f80_0000 {
         return Ok(());
@@ -66,7 +73,8 @@ fn fragment_at<const N: usize>(r: usize, c: usize) -> usize {
     layout::fragment_at(if N == 2 { &Encoding::F16 } else { &Encoding::F32 }, r, c).0
 }
 
-/// Elements of `N` bytes. The order is chosen outside of the loops, which are most of the time of packing a model.
+/// Elements of `N` bytes. The order is chosen outside of the loops, which are most of the time of
+/// packing a model.
 fn pack_plain<const N: usize>(
     format: Format,
     rows: &[f32],
@@ -127,7 +135,8 @@ fn pack_quantized(format: Format, rows: &[f32], k: usize, out: &mut [u8]) -> Res
         let row = rows.get(r * k..(r + 1) * k);
         for (unit, from) in (0..padded).step_by(columns.unit).enumerate() {
             let width = columns.unit.min(padded - from);
-            // Padding decodes to 0, where there is a code for it, or to something unused (its activations are 0).
+            // Padding decodes to 0, where there is a code for it, or to something unused (its
+            // activations are 0).
             codes[..width].fill(e.zero_code());
             // A group may be all padding.
             let x = row.map(|row| &row[from.min(k)..k.min(from + columns.unit)]);
@@ -166,7 +175,8 @@ fn pack_quantized(format: Format, rows: &[f32], k: usize, out: &mut [u8]) -> Res
     Ok(())
 }
 
-/// Quantizes columns that go together: the scales of their groups to `factors`; returns the scales of those.
+/// Quantizes columns that go together: the scales of their groups to `factors`; returns the scales
+/// of those.
 fn quantize(format: Format, x: &[f32], codes: &mut [u8], factors: &mut [(f32, f32)]) -> (f32, f32) {
     match format.def().quantize {
         Quantize::Round => (0.0, 0.0),
@@ -183,7 +193,8 @@ fn quantize(format: Format, x: &[f32], codes: &mut [u8], factors: &mut [(f32, f3
     }
 }
 
-/// Scatters the codes of a group of row `r` into chunks of 64 bytes, which are zero. `codes` is a multiple of 32 long.
+/// Scatters the codes of a group of row `r` into chunks of 64 bytes, which are zero. `codes` is a
+/// multiple of 32 long.
 fn put_codes(bits: u32, codes: &[u8], r: usize, out: &mut [u8]) {
     match bits {
         8 => {
@@ -204,7 +215,8 @@ fn put_codes(bits: u32, codes: &[u8], r: usize, out: &mut [u8]) {
     }
 }
 
-/// Calls `f(column, byte, bit in the byte, lowest bit of the code, bits)` for every plane of each code of row `r` of a group.
+/// Calls `f(column, byte, bit in the byte, lowest bit of the code, bits)` for every plane of each
+/// code of row `r` of a group.
 fn each_place(bits: u32, columns: usize, r: usize, mut f: impl FnMut(usize, usize, u32, u32, u8)) {
     let (widths, count) = planes(bits);
     for i in 0..columns {
@@ -233,7 +245,13 @@ pub fn unpack_row(format: Format, packed: &[u8], k: usize, row: usize, out: &mut
     }
 }
 
-fn unpack_plain<const N: usize>(format: Format, block: &[u8], r: usize, out: &mut [f32], value: impl Fn([u8; N]) -> f32) {
+fn unpack_plain<const N: usize>(
+    format: Format,
+    block: &[u8],
+    r: usize,
+    out: &mut [f32],
+    value: impl Fn([u8; N]) -> f32,
+) {
     match (format.packing, format.encoding().float()) {
         (Packing::Panel, Some(Float::Bf16)) => get_row(block, out, |c| panel_at::<N>(2, r, c), value),
         (Packing::Panel, _) => get_row(block, out, |c| panel_at::<N>(1, r, c), value),
@@ -260,7 +278,11 @@ fn unpack_quantized(format: Format, block: &[u8], r: usize, out: &mut [f32]) {
         if let Some(above) = above {
             let at = b.above_of(g * group / unit) + r * above.bytes();
             scale *= scale::get(above, &block[at..]);
-            min *= if e.scales[1].is_some_and(|s| s.minimum) { scale::get(above, &block[at + b.above_mins..]) } else { 1.0 };
+            min *= if e.scales[1].is_some_and(|s| s.minimum) {
+                scale::get(above, &block[at + b.above_mins..])
+            } else {
+                1.0
+            };
         }
         let wanted = &mut codes[..run.len().next_multiple_of(8)];
         match format.packing {
@@ -295,7 +317,9 @@ fn get_codes(bits: u32, from_block: &[u8], r: usize, codes: &mut [u8]) {
         }
         _ => {
             codes.fill(0);
-            each_place(bits, codes.len(), r, |i, at, shift, base, mask| codes[i] |= (from_block[at] >> shift & mask) << base);
+            each_place(bits, codes.len(), r, |i, at, shift, base, mask| {
+                codes[i] |= (from_block[at] >> shift & mask) << base
+            });
         }
     }
 }
@@ -310,7 +334,8 @@ mod tests {
         FORMATS.iter().flat_map(FormatDef::formats).flat_map(|f| [f, f.with_packing(Packing::Fragment)]).collect()
     }
 
-    /// Largest error of a format on a group: half a step, a code clipped at the short end of the symmetric range, and f16 rounding of scale and minimum.
+    /// Largest error of a format on a group: half a step, a code clipped at the short end of the
+    /// symmetric range, and f16 rounding of scale and minimum.
     fn bound(format: Format, x: &[f32]) -> f32 {
         let amax = x.iter().fold(0f32, |m, v| m.max(v.abs()));
         let tiny = 2f32.powi(-24) * 256.0;
@@ -325,7 +350,8 @@ mod tests {
             "fp8" => amax * (16.0 / 448.0 + 2f32.powi(-11)) + tiny,
             // Half of the largest distance of two numbers, 0.3038.
             "nf4" => amax * 0.152,
-            // Half a step of all numbers from the least to the largest, a code of the step half a unit too small (15 times), one of the minimum, and f16 scales.
+            // Half a step of all numbers from the least to the largest, a code of the step half a
+            // unit too small (15 times), one of the minimum, and f16 scales.
             "q4k" => amax * (1.0 / 15.0 + 1.0 / 63.0 + 0.5 / 63.0 + 2f32.powi(-8)) + tiny,
             name => panic!("the bound of {name} belongs here"),
         }

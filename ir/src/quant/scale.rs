@@ -4,7 +4,8 @@ use super::ScaleKind;
 use half::{bf16, f16};
 use llmcc_abi::encoding::e4m3_to_f32;
 
-/// Writes a factor, which is exact in `kind`, to the start of `out`; an [`ScaleKind::Unsigned`] is its code.
+/// Writes a factor, which is exact in `kind`, to the start of `out`; an [`ScaleKind::Unsigned`] is
+/// its code.
 pub(super) fn put(kind: ScaleKind, x: f32, out: &mut [u8]) {
     match kind {
         ScaleKind::F32 => out[..4].copy_from_slice(&x.to_le_bytes()),

@@ -2,7 +2,8 @@
 
 use super::{Encoding, FormatDef, GROUPS, Quantize, encode, round_f16};
 
-pub(super) const W4A: FormatDef = FormatDef { name: "w4a", encoding: Encoding::W4A, groups: GROUPS, quantize: Quantize::Group(quantize) };
+pub(super) const W4A: FormatDef =
+    FormatDef { name: "w4a", encoding: Encoding::W4A, groups: GROUPS, quantize: Quantize::Group(quantize) };
 
 fn quantize(x: &[f32], codes: &mut [u8]) -> (f32, f32) {
     let (lo, hi) = x.iter().fold((f32::INFINITY, f32::NEG_INFINITY), |(l, h), v| (l.min(*v), h.max(*v)));

@@ -2,7 +2,8 @@
 
 use super::{Encoding, FormatDef, GROUPS, Quantize, encode, round_f16};
 
-pub(super) const W8: FormatDef = FormatDef { name: "w8", encoding: Encoding::W8, groups: GROUPS, quantize: Quantize::Group(quantize) };
+pub(super) const W8: FormatDef =
+    FormatDef { name: "w8", encoding: Encoding::W8, groups: GROUPS, quantize: Quantize::Group(quantize) };
 
 fn quantize(x: &[f32], codes: &mut [u8]) -> (f32, f32) {
     let amax = x.iter().fold(0f32, |m, v| m.max(v.abs()));

@@ -3,7 +3,8 @@
 use crate::kernel::RowElem;
 use std::fmt;
 
-/// A kind of rows, as products multiply them: a [`RowElem`] without what differs between rows of a kind.
+/// A kind of rows, as products multiply them: a [`RowElem`] without what differs between rows of a
+/// kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RowKind {
     /// f32.
@@ -78,9 +79,11 @@ pub struct Unpack {
 pub struct GpuRows {
     /// The kind.
     pub kind: RowKind,
-    /// Dense operations per second of the whole device, a multiply-add being two: those of tensor cores with f32 accumulation, and of f32 rows outside them.
+    /// Dense operations per second of the whole device, a multiply-add being two: those of tensor
+    /// cores with f32 accumulation, and of f32 rows outside them.
     pub flops: f64,
-    /// Whether `mma.sync` multiplies them. sm90 has an instruction of its own for e4m3 only in `wgmma`.
+    /// Whether `mma.sync` multiplies them. sm90 has an instruction of its own for e4m3 only in
+    /// `wgmma`.
     pub mma: bool,
 }
 
@@ -95,7 +98,8 @@ pub struct MatrixUnit {
     pub exposed: f64,
 }
 
-/// Products of f32 and bf16 rows unpack codes to f32, at half the rate of multiply-adds, for up to 128 rows at once.
+/// Products of f32 and bf16 rows unpack codes to f32, at half the rate of multiply-adds, for up to
+/// 128 rows at once.
 pub(super) const fn float_rows(kind: RowKind, macs: f64, f32_macs: f64) -> CpuRows {
     CpuRows { kind, macs, group: 0.0, unpack: Unpack { rows: 128, rate: f32_macs * 0.5 }, unit: None }
 }

@@ -1,7 +1,8 @@
 //! Expression trees (epilogues of kernels, packed weights) as infix text.
 //!
-//! `+ -` bind weaker than `* /`, all associate to the left; everything else is a call, `max(a, b)`. Parentheses appear only where the tree
-//! needs them, so that printing and parsing keep its exact shape.
+//! `+ -` bind weaker than `* /`, all associate to the left; everything else is a call, `max(a, b)`.
+//! Parentheses appear only where the tree needs them, so that printing and parsing keep its exact
+//! shape.
 //!
 //! The parser refuses trees higher than [`MAX_DEPTH`]: every walk over them is recursive.
 
@@ -96,7 +97,8 @@ pub(super) trait ParseTree<'a>: Tree {
     fn constant(x: F32) -> Self;
     fn unary(op: UnaryOp, x: Self) -> Self;
     fn binary(op: BinaryOp, a: Self, b: Self) -> Self;
-    /// A leaf or a call that only this kind of tree has; reads the arguments of a call through `args`.
+    /// A leaf or a call that only this kind of tree has; reads the arguments of a call through
+    /// `args`.
     fn special(p: &mut Parser<'a>, scope: &Self::Scope, args: &mut Args<'_, 'a, Self>) -> Parsed<Self>;
     /// Words that may start [`ParseTree::special`], for error messages.
     fn specials() -> Vec<&'static str>;
@@ -170,7 +172,9 @@ fn too_deep(p: &Parser<'_>, mark: usize) -> Box<crate::diag::Diagnostic> {
 
 fn next_infix(p: &Parser<'_>) -> Option<(BinaryOp, u8)> {
     let Kind::Punct(symbol) = p.peek().kind else { return None };
-    BinaryOp::ALL.iter().find_map(|(op, _)| infix(*op).filter(|(s, _)| *s as u32 == u32::from(symbol)).map(|(_, strength)| (*op, strength)))
+    BinaryOp::ALL.iter().find_map(|(op, _)| {
+        infix(*op).filter(|(s, _)| *s as u32 == u32::from(symbol)).map(|(_, strength)| (*op, strength))
+    })
 }
 
 fn operand<'a, E: ParseTree<'a>>(p: &mut Parser<'a>, scope: &E::Scope, depth: usize) -> Parsed<(E, usize)> {

@@ -4,7 +4,8 @@ use super::names::bare_len;
 use crate::diag::{Diagnostic, Place};
 use std::ops::Range;
 
-/// Longest text that is read: byte positions are stored in 32 bits, and a model's text is a few megabytes.
+/// Longest text that is read: byte positions are stored in 32 bits, and a model's text is a few
+/// megabytes.
 pub(super) const MAX_TEXT: usize = 256 << 20;
 
 /// Kind of a token.
@@ -50,7 +51,8 @@ impl Token {
     }
 }
 
-/// Cuts `text` into tokens, the last of which is [`Kind::End`]. What cannot be a token is reported and skipped.
+/// Cuts `text` into tokens, the last of which is [`Kind::End`]. What cannot be a token is reported
+/// and skipped.
 pub(super) fn lex(text: &str, errors: &mut Vec<Diagnostic>) -> Vec<Token> {
     let mut lexer = Lexer { text, at: 0, errors };
     let mut tokens = vec![];
@@ -149,7 +151,8 @@ impl Lexer<'_> {
     }
 
     fn error(&mut self, code: &'static str, range: Range<usize>, message: String) {
-        // The parser stops after a few dozen errors; a text full of garbage need not be described further.
+        // The parser stops after a few dozen errors; a text full of garbage need not be described
+        // further.
         if self.errors.len() < super::parse::MAX_ERRORS {
             self.errors.push(Diagnostic::error(code, Place::Text(range), message));
         }

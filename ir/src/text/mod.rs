@@ -1,9 +1,12 @@
-//! Text of the three levels (`.lir`): printers and parsers. The language is described in `docs/ir.md`.
+//! Text of the three levels (`.lir`): printers and parsers. The language is described in
+//! `docs/ir.md`.
 //!
-//! `parse(print(x)) == x` for everything whose names are unique, whose references exist, and whose expressions are at most 200 deep: floats
-//! are printed as the shortest decimal that reads back to the same bits, values are renumbered in order. Printing takes linear time
-//! and never fails; a reference to something that does not exist prints as a name or number that the parser refuses. Parsing collects errors with
-//! their places, and takes no more than linear time and space on any input.
+//! `parse(print(x)) == x` for everything whose names are unique, whose references exist, and whose
+//! expressions are at most 200 deep: floats are printed as the shortest decimal that reads back to
+//! the same bits, values are renumbered in order. Printing takes linear time and never fails; a
+//! reference to something that does not exist prints as a name or number that the parser refuses.
+//! Parsing collects errors with their places, and takes no more than linear time and space on any
+//! input.
 //!
 //! | level  | print                            | parse                            |
 //! |--------|----------------------------------|----------------------------------|
@@ -119,7 +122,8 @@ impl fmt::Display for Item {
     }
 }
 
-/// A `.lir` file that has been read: its items, and where everything is, so that findings of the verifier can be shown in the text.
+/// A `.lir` file that has been read: its items, and where everything is, so that findings of the
+/// verifier can be shown in the text.
 #[derive(Debug)]
 pub struct Source {
     /// The items in order.
@@ -174,7 +178,8 @@ pub mod fuzz {
     use crate::diag::Diagnostic;
     use crate::verify::{verify_func, verify_kernel, verify_module, verify_plan};
 
-    /// Reads arbitrary bytes as text; what is accepted must print and read back as itself, and the verifier must have an answer to it.
+    /// Reads arbitrary bytes as text; what is accepted must print and read back as itself, and the
+    /// verifier must have an answer to it.
     pub fn lir(data: &[u8]) {
         let text = String::from_utf8_lossy(data);
         match Source::parse(&text) {

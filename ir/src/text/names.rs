@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// Length of the longest bare name at the start of `text`: a letter, `_` or `$`, then letters, digits, `_`, `$` and single inner dots.
+/// Length of the longest bare name at the start of `text`: a letter, `_` or `$`, then letters,
+/// digits, `_`, `$` and single inner dots.
 pub(super) fn bare_len(text: &[u8]) -> usize {
     let word = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'$';
     if !text.first().is_some_and(|b| word(*b) && !b.is_ascii_digit()) {
@@ -10,7 +11,8 @@ pub(super) fn bare_len(text: &[u8]) -> usize {
     }
     let mut n = 1;
     while let Some(b) = text.get(n) {
-        // A dot belongs to the name only before another character of it, so that `%x..` ends after `x`.
+        // A dot belongs to the name only before another character of it, so that `%x..` ends after
+        // `x`.
         let inner_dot = *b == b'.' && text.get(n + 1).is_some_and(|next| word(*next));
         if !word(*b) && !inner_dot {
             break;
@@ -25,7 +27,11 @@ pub(super) struct Name<'a>(pub &'a str);
 
 impl fmt::Display for Name<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.0.is_empty() && bare_len(self.0.as_bytes()) == self.0.len() { f.write_str(self.0) } else { Quoted(self.0).fmt(f) }
+        if !self.0.is_empty() && bare_len(self.0.as_bytes()) == self.0.len() {
+            f.write_str(self.0)
+        } else {
+            Quoted(self.0).fmt(f)
+        }
     }
 }
 
@@ -93,7 +99,8 @@ fn escape(esc: &str) -> Option<(char, usize)> {
     Some((c, 2))
 }
 
-/// An f32: the shortest decimal that reads back to the same bits, or `#` and the bits in hexadecimal if it is not finite.
+/// An f32: the shortest decimal that reads back to the same bits, or `#` and the bits in
+/// hexadecimal if it is not finite.
 pub(super) struct Float(pub f32);
 
 impl fmt::Display for Float {

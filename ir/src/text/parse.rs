@@ -1,4 +1,5 @@
-//! What the parsers of all levels share: the token cursor, errors and recovery, names, numbers, types.
+//! What the parsers of all levels share: the token cursor, errors and recovery, names, numbers,
+//! types.
 
 use super::lex::{Kind, Token, lex};
 use super::names::unescape;
@@ -128,7 +129,8 @@ impl<'a> Parser<'a> {
     /// `expected …, found …` at the next token.
     pub fn unexpected(&self, wanted: impl std::fmt::Display) -> Box<Diagnostic> {
         let t = self.peek();
-        // Inside a statement, something missing at the end of a line is missing there, not before the next line's first word.
+        // Inside a statement, something missing at the end of a line is missing there, not before
+        // the next line's first word.
         if t.line_start && self.at > self.statement {
             let before = self.tokens[self.at - 1];
             if !matches!(before.kind, Kind::Punct(b',' | b'(' | b'{' | b'[' | b'}')) {
@@ -153,7 +155,11 @@ impl<'a> Parser<'a> {
     }
 
     pub fn expect(&mut self, punct: u8) -> Parsed<Token> {
-        if self.peek().kind == Kind::Punct(punct) { Ok(self.next()) } else { Err(self.unexpected(format_args!("`{}`", punct as char))) }
+        if self.peek().kind == Kind::Punct(punct) {
+            Ok(self.next())
+        } else {
+            Err(self.unexpected(format_args!("`{}`", punct as char)))
+        }
     }
 
     pub fn expect_kind(&mut self, kind: Kind, wanted: &str) -> Parsed<Token> {
@@ -187,8 +193,13 @@ impl<'a> Parser<'a> {
 
     // Structure.
 
-    /// `{ statement… }`. A statement that fails is reported and skipped up to the next line that starts one, as `starts` says.
-    pub fn statements(&mut self, starts: fn(Kind, &str) -> bool, mut each: impl FnMut(&mut Self) -> Parsed<()>) -> Parsed<()> {
+    /// `{ statement… }`. A statement that fails is reported and skipped up to the next line that
+    /// starts one, as `starts` says.
+    pub fn statements(
+        &mut self,
+        starts: fn(Kind, &str) -> bool,
+        mut each: impl FnMut(&mut Self) -> Parsed<()>,
+    ) -> Parsed<()> {
         let open = self.expect(b'{')?;
         loop {
             if self.eat(b'}') {
@@ -206,7 +217,8 @@ impl<'a> Parser<'a> {
         let from = self.at;
         self.statement = from;
         if let Err(e) = each(self) {
-            // Back to the statement's start, to count its braces; but never forward again from the end.
+            // Back to the statement's start, to count its braces; but never forward again from the
+            // end.
             let stopped = self.at_end();
             self.report(*e);
             if self.errors.len() < MAX_ERRORS && !stopped {
@@ -326,7 +338,11 @@ impl<'a> Parser<'a> {
         let t = self.peek();
         let n = self.size("its number")?;
         let wanted = std::mem::replace(next, n.saturating_add(1));
-        if n == wanted { Ok(()) } else { Err(fault("numbering", t.range(), format!("{what} are numbered in order: expected {wanted}"))) }
+        if n == wanted {
+            Ok(())
+        } else {
+            Err(fault("numbering", t.range(), format!("{what} are numbered in order: expected {wanted}")))
+        }
     }
 
     /// A real number: `0.5`, `-3`, `1e-5`, `#7fc00000`.
@@ -338,11 +354,14 @@ impl<'a> Parser<'a> {
         let value = match t.kind {
             Kind::Int | Kind::Float => text.parse::<f32>().ok().filter(|x| x.is_finite()),
             Kind::Bits if !negative && text.len() == 9 => u32::from_str_radix(&text[1..], 16).ok().map(f32::from_bits),
-            Kind::Bits => return Err(fault("syntax", t.range(), "`#` is followed by the 8 hexadecimal digits of an f32")),
+            Kind::Bits => {
+                return Err(fault("syntax", t.range(), "`#` is followed by the 8 hexadecimal digits of an f32"));
+            }
             _ => return Err(self.unexpected("a number")),
         };
         self.next();
-        let value = value.ok_or_else(|| fault("number-range", self.since(from), "the number is too large for an f32"))?;
+        let value =
+            value.ok_or_else(|| fault("number-range", self.since(from), "the number is too large for an f32"))?;
         Ok(if negative { -value } else { value })
     }
 
@@ -413,14 +432,16 @@ impl<'a> Parser<'a> {
         Ok(KvSpec { dtype, kv_heads, head_dim, window })
     }
 
-    /// `{name=value, …}`, exactly the declared attributes in any order; nothing at all if none are declared.
+    /// `{name=value, …}`, exactly the declared attributes in any order; nothing at all if none are
+    /// declared.
     pub fn attrs(&mut self, op: &str, decls: &[(&'static str, AttrKind)]) -> Parsed<Vec<Attr>> {
         let mark = self.at.saturating_sub(1);
         let mut values = vec![None; decls.len()];
         if self.eat(b'{') {
             self.list(b'}', |p| p.attr(op, decls, &mut values))?;
         }
-        let missing: Vec<String> = decls.iter().zip(&values).filter(|(_, v)| v.is_none()).map(|((n, _), _)| format!("`{n}`")).collect();
+        let missing: Vec<String> =
+            decls.iter().zip(&values).filter(|(_, v)| v.is_none()).map(|((n, _), _)| format!("`{n}`")).collect();
         if !missing.is_empty() {
             return Err(fault("attribute", self.since(mark), format!("`{op}` lacks {}", missing.join(", "))));
         }
@@ -519,7 +540,8 @@ pub(super) fn suggest<'n>(e: Diagnostic, name: &str, known: impl Iterator<Item =
         return e;
     }
     let near = |k: &&str| k.len().abs_diff(name.len()) <= name.len() / 3;
-    // The smallest distance, and among equals the first in alphabetical order: `known` may come from a hash table.
+    // The smallest distance, and among equals the first in alphabetical order: `known` may come
+    // from a hash table.
     match known.filter(near).map(|k| (distance(name, k), k)).min() {
         Some((d, k)) if d <= name.len() / 3 => e.with_help(format!("did you mean `{k}`?")),
         _ => e,

@@ -82,7 +82,11 @@ fn statement(p: &mut Parser, parts: &mut Parts) -> Parsed<()> {
 /// `info vocab=… hidden=… max_context=…`, shared with plans.
 pub(super) fn info(p: &mut Parser) -> Parsed<ModelInfo> {
     p.expect_word("info")?;
-    Ok(ModelInfo { vocab: p.field_size("vocab")?, hidden: p.field_size("hidden")?, max_context: p.field_size("max_context")? })
+    Ok(ModelInfo {
+        vocab: p.field_size("vocab")?,
+        hidden: p.field_size("hidden")?,
+        max_context: p.field_size("max_context")?,
+    })
 }
 
 /// `kv 0: kv<…>`, shared with plans.
@@ -119,7 +123,8 @@ fn weight(p: &mut Parser, parts: &mut Parts) -> Parsed<()> {
 
 fn func_of(p: &mut Parser, parts: &mut Parts) -> Parsed<()> {
     // The name is entered even if the rest is wrong: calls of the function are no further errors.
-    let name = (p.peek_second().kind == Kind::Symbol).then(|| p.str_of(p.peek_second()).trim_start_matches('@').to_string());
+    let name =
+        (p.peek_second().kind == Kind::Symbol).then(|| p.str_of(p.peek_second()).trim_start_matches('@').to_string());
     let range = p.peek_second().range();
     match func(p) {
         Ok(f) => {
@@ -141,7 +146,11 @@ pub(super) fn func(p: &mut Parser) -> Parsed<Func> {
     let (name, range) = p.symbol("the function's name, `@name`")?;
     let name = name.into_owned();
     p.places.insert(Place::Func { func: name.clone() }, range);
-    let mut body = Body { scope: Scope::new(), func: Func { name, params: vec![], nodes: vec![], results: vec![] }, returned: false };
+    let mut body = Body {
+        scope: Scope::new(),
+        func: Func { name, params: vec![], nodes: vec![], results: vec![] },
+        returned: false,
+    };
     p.expect(b'(')?;
     p.list(b')', |p| body.param(p))?;
     p.expect_kind(Kind::Arrow, "`->` and the types of the results")?;
@@ -251,7 +260,8 @@ fn operation(p: &mut Parser) -> Parsed<Op> {
 /// The attributes of the operation whose name `t` was.
 pub(super) fn attributes(p: &mut Parser, head: Head, t: Token) -> Parsed<Op> {
     let values = p.attrs(head.name(), head.attributes())?;
-    head.build(&values).ok_or_else(|| fault("attribute", t.range(), format!("the attributes of `{}` do not fit", head.name())))
+    head.build(&values)
+        .ok_or_else(|| fault("attribute", t.range(), format!("the attributes of `{}` do not fit", head.name())))
 }
 
 /// `step { … }`
@@ -316,7 +326,11 @@ fn callee<'a>(p: &mut Parser<'a>, parts: &Parts, scope: &Scope<'a>, results: usi
         Some(None) => return Ok(None),
         None => {
             let message = format!("no function `@{}` before the step", shorten(&name));
-            return Err(Box::new(suggest(*fault("unknown-name", range, message), &name, parts.names.keys().map(String::as_str))));
+            return Err(Box::new(suggest(
+                *fault("unknown-name", range, message),
+                &name,
+                parts.names.keys().map(String::as_str),
+            )));
         }
     };
     let f = &parts.funcs[func];
@@ -344,7 +358,8 @@ fn arg<'a>(p: &mut Parser<'a>, scope: &Scope<'a>) -> Parsed<Arg> {
             Ok(Arg::Input(*input))
         }
         None => {
-            let words: Vec<&'static str> = ["weight", "kv"].into_iter().chain(Input::ALL.iter().map(|(_, n)| *n)).collect();
+            let words: Vec<&'static str> =
+                ["weight", "kv"].into_iter().chain(Input::ALL.iter().map(|(_, n)| *n)).collect();
             Err(p.one_of("`%value` or one of", &words))
         }
     }

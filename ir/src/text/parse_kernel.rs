@@ -5,7 +5,9 @@ use super::lex::Kind;
 use super::parse::{Label, Parsed, Parser, Scope, fault};
 use crate::diag::Place;
 use crate::graph::{BinaryOp, F32, UnaryOp};
-use crate::kernel::{Body, Expr, Kernel, Norm, Param, ParamId, ParamKind, Pointwise, Prologue, RowElem, Segment, Store};
+use crate::kernel::{
+    Body, Expr, Kernel, Norm, Param, ParamId, ParamKind, Pointwise, Prologue, RowElem, Segment, Store,
+};
 use crate::quant::{FORMATS, Format};
 use crate::ty::Dim;
 
@@ -37,7 +39,11 @@ pub(super) fn kernel(p: &mut Parser) -> Parsed<Kernel> {
         Some(body) => body,
         None if p.failed() => Body::Pointwise(Pointwise { segments: vec![] }),
         None => {
-            return Err(fault("missing-part", range, format!("the kernel computes nothing: it needs one of {}", Body::NAMES.join(", "))));
+            return Err(fault(
+                "missing-part",
+                range,
+                format!("the kernel computes nothing: it needs one of {}", Body::NAMES.join(", ")),
+            ));
         }
     };
     Ok(Kernel { name: k.kernel, rows, params: k.params, body })
@@ -47,7 +53,9 @@ pub(super) fn kernel(p: &mut Parser) -> Parsed<Kernel> {
 pub(super) fn row_elem(p: &mut Parser) -> Parsed<RowElem> {
     let word = p.peek_word();
     let Some(elem) = RowElem::parse(word) else {
-        return Err(p.unexpected("the storage of rows: `f32`, `f16`, `bf16`, `fp8`, or `q8g32` for int8 in groups of 32"));
+        return Err(
+            p.unexpected("the storage of rows: `f32`, `f16`, `bf16`, `fp8`, or `q8g32` for int8 in groups of 32")
+        );
     };
     p.next();
     Ok(elem)
@@ -59,13 +67,18 @@ fn round(p: &mut Parser) -> Parsed<RowElem> {
     p.expect(b'=')?;
     let first = p.peek().range();
     let elem = row_elem(p)?;
-    if elem.is_half() || elem.by_row() { Ok(elem) } else { Err(fault("syntax", first, "a prologue rounds to `f16`, `bf16` or `fp8`")) }
+    if elem.is_half() || elem.by_row() {
+        Ok(elem)
+    } else {
+        Err(fault("syntax", first, "a prologue rounds to `f16`, `bf16` or `fp8`"))
+    }
 }
 
 /// Storage of a packed matrix: `bf16`, `w4g32`.
 pub(super) fn format(p: &mut Parser) -> Parsed<Format> {
     let Some(format) = Format::parse(p.peek_word()) else {
-        let names: Vec<String> = FORMATS.iter().map(|d| format!("`{}{}`", d.name, if d.groups.len() == 1 { "" } else { "g32" })).collect();
+        let names: Vec<String> =
+            FORMATS.iter().map(|d| format!("`{}{}`", d.name, if d.groups.len() == 1 { "" } else { "g32" })).collect();
         return Err(p.unexpected(format_args!("a storage format, such as {}, `w4g32.frag`", names.join(", "))));
     };
     p.next();

@@ -277,7 +277,8 @@ impl<'a> ParseTree<'a> for WeightExpr {
     }
 }
 
-/// The operation of this name, if weights are computed by it and it is written as a call (constants are written as numbers).
+/// The operation of this name, if weights are computed by it and it is written as a call (constants
+/// are written as numbers).
 fn call(name: &str) -> Option<Head> {
     Head::parse(name).filter(|head| head.packs() && *head != Head::Const)
 }

@@ -124,7 +124,8 @@ fn role(r: Role) -> &'static str {
 }
 
 /// Every role that has a word, for the parser.
-pub(super) const ROLES: &[(Role, &str)] = &[(Role::Weight, "weight"), (Role::SharedWeight, "shared_weight"), (Role::State, "state")];
+pub(super) const ROLES: &[(Role, &str)] =
+    &[(Role::Weight, "weight"), (Role::SharedWeight, "shared_weight"), (Role::State, "state")];
 
 fn step(out: &mut String, m: &Module) {
     out.push_str("  step {\n");

@@ -63,7 +63,11 @@ fn fields(out: &mut String, k: &Kernel, indent: &str) {
             Field::Norm(Some(n)) => put!(out, " {}", NormText(n)),
             Field::Prologue(Some(p)) => prologue(out, k, p),
             Field::Segments(all) => segments(out, k, all, indent),
-            Field::Optional(None) | Field::SizeOr1(_) | Field::Flag(false) | Field::Norm(None) | Field::Prologue(None) => {}
+            Field::Optional(None)
+            | Field::SizeOr1(_)
+            | Field::Flag(false)
+            | Field::Norm(None)
+            | Field::Prologue(None) => {}
         }
     }
 }

@@ -6,10 +6,11 @@ use std::fmt::Write;
 /// Longest part of a line that is shown, in characters.
 const WIDTH: usize = 120;
 
-/// Shows a finding with its file, line and column, the line itself and a mark under the place, as rustc does.
+/// Shows a finding with its file, line and column, the line itself and a mark under the place, as
+/// rustc does.
 ///
-/// A finding without a place in the text (see [`super::Source::locate`]) is shown with the file only. Of a long line, the part around the place is
-/// shown. Columns count characters from 1.
+/// A finding without a place in the text (see [`super::Source::locate`]) is shown with the file
+/// only. Of a long line, the part around the place is shown. Columns count characters from 1.
 pub fn render(d: &Diagnostic, text: &str, file: &str) -> String {
     let word = match d.severity {
         Severity::Error => "error",

@@ -1,10 +1,11 @@
 //! Random modules, kernels and plans for tests (feature `testing`).
 //!
-//! They are well formed as text demands (names are unique, references exist) but not well typed: for what may be printed, not for what may be run.
+//! They are well formed as text demands (names are unique, references exist) but not well typed:
+//! for what may be printed, not for what may be run.
 
 use crate::graph::{
-    Arg, Attr, AttrKind, BinaryOp, Call, F32, Func, Head, Input, ModelInfo, Module, Node, Op, Param, Role, UnaryOp, Value, ValueType,
-    Weight,
+    Arg, Attr, AttrKind, BinaryOp, Call, F32, Func, Head, Input, ModelInfo, Module, Node, Op, Param, Role, UnaryOp,
+    Value, ValueType, Weight,
 };
 use crate::kernel::{self, Body, Expr, Kernel, Norm, ParamKind, Prologue, RowElem, Segment, Store};
 use crate::kv::{KvDType, KvSpec};
@@ -64,7 +65,12 @@ fn tensor() -> impl Strategy<Value = TensorType> {
 
 fn kv() -> impl Strategy<Value = KvSpec> {
     let dtype = select(KvDType::ALL.iter().map(|(t, _)| *t).collect::<Vec<_>>());
-    (dtype, size(), size(), option::of(size())).prop_map(|(dtype, kv_heads, head_dim, window)| KvSpec { dtype, kv_heads, head_dim, window })
+    (dtype, size(), size(), option::of(size())).prop_map(|(dtype, kv_heads, head_dim, window)| KvSpec {
+        dtype,
+        kv_heads,
+        head_dim,
+        window,
+    })
 }
 
 fn value_type() -> impl Strategy<Value = ValueType> {
@@ -113,14 +119,20 @@ fn func_named(name: String) -> impl Strategy<Value = Func> {
     let role = select(vec![Role::Data, Role::Weight, Role::SharedWeight, Role::State]);
     let param = (value_type(), role);
     let node = (op(), vec(any::<Index>(), 0..4), value_type());
-    (names(0..6), vec(param, 6), vec(node, 0..12), vec(any::<Index>(), 0..3)).prop_map(move |(names, params, nodes, results)| {
-        let params: Vec<Param> = names.into_iter().zip(params).map(|(name, (ty, role))| Param { name, ty, role }).collect();
-        let values = |indices: &[Index], limit| pick(indices, limit).into_iter().map(|i| Value(i as u32)).collect();
-        let results = values(&results, params.len() + nodes.len());
-        let nodes =
-            nodes.into_iter().enumerate().map(|(i, (op, args, ty))| Node { op, args: values(&args, params.len() + i), ty }).collect();
-        Func { name: name.clone(), params, nodes, results }
-    })
+    (names(0..6), vec(param, 6), vec(node, 0..12), vec(any::<Index>(), 0..3)).prop_map(
+        move |(names, params, nodes, results)| {
+            let params: Vec<Param> =
+                names.into_iter().zip(params).map(|(name, (ty, role))| Param { name, ty, role }).collect();
+            let values = |indices: &[Index], limit| pick(indices, limit).into_iter().map(|i| Value(i as u32)).collect();
+            let results = values(&results, params.len() + nodes.len());
+            let nodes = nodes
+                .into_iter()
+                .enumerate()
+                .map(|(i, (op, args, ty))| Node { op, args: values(&args, params.len() + i), ty })
+                .collect();
+            Func { name: name.clone(), params, nodes, results }
+        },
+    )
 }
 
 /// A function.
@@ -246,9 +258,15 @@ fn body(params: usize) -> impl Strategy<Value = Body> {
 
 fn kernel_named(name: String) -> impl Strategy<Value = Kernel> {
     (names(1..6), vec(param_kind(), 6)).prop_flat_map(move |(names, kinds)| {
-        let params: Vec<kernel::Param> = names.into_iter().zip(kinds).map(|(name, kind)| kernel::Param { name, kind }).collect();
+        let params: Vec<kernel::Param> =
+            names.into_iter().zip(kinds).map(|(name, kind)| kernel::Param { name, kind }).collect();
         let name = name.clone();
-        (dim(), body(params.len())).prop_map(move |(rows, body)| Kernel { name: name.clone(), rows, params: params.clone(), body })
+        (dim(), body(params.len())).prop_map(move |(rows, body)| Kernel {
+            name: name.clone(),
+            rows,
+            params: params.clone(),
+            body,
+        })
     })
 }
 
@@ -261,11 +279,13 @@ fn weight_expr() -> impl Strategy<Value = WeightExpr> {
     let constant = attr().prop_map(|value| WeightExpr::Op(Op::Const { value }, vec![]));
     let leaf = prop_oneof![size().prop_map(WeightExpr::Weight), constant];
     leaf.prop_recursive(5, 30, 3, |inner| {
-        (op_where(|head| head.packs() && head != Head::Const), vec(inner, 3), 0..4usize).prop_map(|(op, mut args, n)| {
-            let facts = op.facts();
-            args.truncate(if facts.variadic { n } else { facts.args.len() });
-            WeightExpr::Op(op, args)
-        })
+        (op_where(|head| head.packs() && head != Head::Const), vec(inner, 3), 0..4usize).prop_map(
+            |(op, mut args, n)| {
+                let facts = op.facts();
+                args.truncate(if facts.variadic { n } else { facts.args.len() });
+                WeightExpr::Op(op, args)
+            },
+        )
     })
 }
 
@@ -280,9 +300,16 @@ fn packed_weight() -> impl Strategy<Value = PackedWeight> {
 fn regime(kernels: usize) -> impl Strategy<Value = Regime> {
     let buffer = (dim(), size(), elem(), size()).prop_map(|(rows, cols, elem, slot)| Buffer { rows, cols, elem, slot });
     (option::of(size()), vec(buffer, 1..5)).prop_flat_map(move |(max_tokens, buffers)| {
-        let operand =
-            prop_oneof![(0..buffers.len()).prop_map(Operand::Buffer), size().prop_map(Operand::Weight), size().prop_map(Operand::Kv),];
-        let launch = (0..kernels, vec(operand, 0..5), size()).prop_map(|(kernel, operands, call)| Launch { kernel, operands, call });
+        let operand = prop_oneof![
+            (0..buffers.len()).prop_map(Operand::Buffer),
+            size().prop_map(Operand::Weight),
+            size().prop_map(Operand::Kv),
+        ];
+        let launch = (0..kernels, vec(operand, 0..5), size()).prop_map(|(kernel, operands, call)| Launch {
+            kernel,
+            operands,
+            call,
+        });
         vec(launch, 0..5).prop_map(move |launches| Regime { max_tokens, buffers: buffers.clone(), launches })
     })
 }
@@ -292,7 +319,8 @@ pub fn plan() -> impl Strategy<Value = Plan> {
     let kernels = names(1..4).prop_flat_map(|names| names.into_iter().map(kernel_named).collect::<Vec<_>>());
     let slot = (size(), size()).prop_map(|(per_token, per_row)| Slot { per_token, per_row });
     let candidates = option::of((size(), size()).prop_map(|(slot, k)| Candidates { slot, k }));
-    let parts = (name(), info(), vec(kv(), 0..3), kernels, vec(packed_weight(), 0..4), vec(slot, 0..4), size(), candidates);
+    let parts =
+        (name(), info(), vec(kv(), 0..3), kernels, vec(packed_weight(), 0..4), vec(slot, 0..4), size(), candidates);
     parts.prop_flat_map(|(name, info, kv, kernels, weights, slots, logits, candidates)| {
         vec(regime(kernels.len()), 0..3).prop_map(move |regimes| Plan {
             name: name.clone(),

@@ -14,7 +14,9 @@ const PLAN: &str = include_str!("../../tests/lir/plan.lir");
 
 /// Fails with the rendered errors.
 fn ok<T>(text: &str, parsed: Result<T, Vec<Diagnostic>>) -> T {
-    parsed.unwrap_or_else(|errors| panic!("{}{text}", errors.iter().map(|e| render(e, text, "printed.lir")).collect::<String>()))
+    parsed.unwrap_or_else(|errors| {
+        panic!("{}{text}", errors.iter().map(|e| render(e, text, "printed.lir")).collect::<String>())
+    })
 }
 
 proptest! {
@@ -171,12 +173,23 @@ fn every_prefix_of_the_samples_is_refused_or_read() {
 #[test]
 fn deep_and_long_texts_neither_overflow_nor_slow_down() {
     let many = |piece: &str| piece.repeat(300_000);
-    let segment = |e: &str| format!("kernel @k rows T {{ param %y: rows f32[T, 1] pointwise {{ segment n=1 tile_n=1: %y[0..] = {e} }} }}");
+    let segment = |e: &str| {
+        format!("kernel @k rows T {{ param %y: rows f32[T, 1] pointwise {{ segment n=1 tile_n=1: %y[0..] = {e} }} }}")
+    };
     for hostile in [many("("), many("neg("), many("1+"), many("-"), many("1*("), many("[")] {
         let errors = parse_kernel(&segment(&hostile)).expect_err("too deep");
         assert!(errors.len() <= parse::MAX_ERRORS);
     }
-    for hostile in [many("{"), many("}"), many("("), many("func"), many("func @f("), many("\u{fffd} "), many("module \"\" {"), many("\"")] {
+    for hostile in [
+        many("{"),
+        many("}"),
+        many("("),
+        many("func"),
+        many("func @f("),
+        many("\u{fffd} "),
+        many("module \"\" {"),
+        many("\""),
+    ] {
         assert!(Source::parse(&hostile).expect_err("garbage").len() <= parse::MAX_ERRORS);
     }
     let errors = parse_kernel(&segment(&"1 + ".repeat(300))).expect_err("too high");
@@ -185,8 +198,14 @@ fn deep_and_long_texts_neither_overflow_nor_slow_down() {
 
 #[test]
 fn expressions_up_to_the_limit_are_read() {
-    let text = |e: String| format!("kernel @k rows T {{ param %y: rows f32[T, 1] pointwise {{ segment n=1 tile_n=1: %y[0..] = {e} }} }}");
-    for e in ["1.0 + ".repeat(150) + "2.0", "neg(".repeat(150) + "1" + &")".repeat(150), "1 - (".repeat(95) + "1" + &")".repeat(95)] {
+    let text = |e: String| {
+        format!("kernel @k rows T {{ param %y: rows f32[T, 1] pointwise {{ segment n=1 tile_n=1: %y[0..] = {e} }} }}")
+    };
+    for e in [
+        "1.0 + ".repeat(150) + "2.0",
+        "neg(".repeat(150) + "1" + &")".repeat(150),
+        "1 - (".repeat(95) + "1" + &")".repeat(95),
+    ] {
         let k = ok("", parse_kernel(&text(e)));
         assert_eq!(ok("", parse_kernel(&print_kernel(&k))), k);
     }
@@ -194,7 +213,9 @@ fn expressions_up_to_the_limit_are_read() {
 
 #[test]
 fn infix_needs_parentheses_only_where_the_tree_says_so() {
-    let text = |e: &str| format!("kernel @k rows T {{ param %y: rows f32[T, 1] pointwise {{ segment n=1 tile_n=1: %y[0..] = {e} }} }}");
+    let text = |e: &str| {
+        format!("kernel @k rows T {{ param %y: rows f32[T, 1] pointwise {{ segment n=1 tile_n=1: %y[0..] = {e} }} }}")
+    };
     let printed = |e: &str| {
         let k = ok(e, parse_kernel(&text(e)));
         let Body::Pointwise(b) = &k.body else { unreachable!("the text has a pointwise body") };
@@ -202,9 +223,14 @@ fn infix_needs_parentheses_only_where_the_tree_says_so() {
         expr::print::<Expr>(&mut out, &b.segments[0].expr, &k.params);
         out
     };
-    for same in
-        ["1.0 - 2.0 - 3.0", "1.0 - (2.0 - 3.0)", "(1.0 + 2.0) * 3.0", "1.0 + 2.0 * 3.0", "-1.0 - -2.0", "max(1.0 + 2.0, neg(3.0)) / 4.0"]
-    {
+    for same in [
+        "1.0 - 2.0 - 3.0",
+        "1.0 - (2.0 - 3.0)",
+        "(1.0 + 2.0) * 3.0",
+        "1.0 + 2.0 * 3.0",
+        "-1.0 - -2.0",
+        "max(1.0 + 2.0, neg(3.0)) / 4.0",
+    ] {
         assert_eq!(printed(same), same);
     }
     assert_eq!(printed("add((1), mul(2, 3))"), "1.0 + 2.0 * 3.0");
@@ -213,10 +239,13 @@ fn infix_needs_parentheses_only_where_the_tree_says_so() {
 
 #[test]
 fn printing_is_linear_in_the_program() {
-    // The largest program of the strategy's shapes repeated: 20 000 operations print and read back at once.
+    // The largest program of the strategy's shapes repeated: 20 000 operations print and read back
+    // at once.
     let mut runner = TestRunner::new_with_rng(Config::default(), TestRng::deterministic_rng(RngAlgorithm::ChaCha));
-    let mut f =
-        (0..50).map(|_| testing::func().new_tree(&mut runner).expect("generates").current()).max_by_key(|f| f.nodes.len()).expect("some");
+    let mut f = (0..50)
+        .map(|_| testing::func().new_tree(&mut runner).expect("generates").current())
+        .max_by_key(|f| f.nodes.len())
+        .expect("some");
     let nodes = f.nodes.clone();
     while f.nodes.len() < 20_000 {
         f.nodes.extend(nodes.iter().cloned());
@@ -240,7 +269,9 @@ fn findings_of_the_verifier_are_found_in_the_text() {
 fn every_operation_of_the_table_is_documented() {
     let page = include_str!("../../../docs/ir.md");
     let made_of_functions = |name: &str| UnaryOp::parse(name).is_some() || BinaryOp::parse(name).is_some();
-    for name in Head::names().into_iter().filter(|name| !made_of_functions(name) && Head::parse(name) != Some(Head::Riffle)) {
+    for name in
+        Head::names().into_iter().filter(|name| !made_of_functions(name) && Head::parse(name) != Some(Head::Riffle))
+    {
         let named = [format!("`{name}("), format!("`{name}{{")].iter().any(|n| page.contains(n.as_str()));
         assert!(named, "docs/ir.md has no line for `{name}`");
     }

@@ -16,7 +16,8 @@ pub struct Access {
     pub segment: Option<usize>,
 }
 
-/// Every use of every operand, in the order of the kernel's text. A cache is read by attention and written by the stores of keys and values.
+/// Every use of every operand, in the order of the kernel's text. A cache is read by attention and
+/// written by the stores of keys and values.
 pub fn accesses(kernel: &Kernel) -> Vec<Access> {
     let all = |param: ParamId| match kernel.params.get(param).map(|p| &p.kind) {
         Some(ParamKind::Rows { cols, .. }) => 0..*cols,

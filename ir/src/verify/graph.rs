@@ -9,7 +9,8 @@ use std::collections::HashMap;
 /// Checks a module: every function, the weights, the step. Returns all findings.
 pub fn verify_module(module: &Module) -> Vec<Diagnostic> {
     let mut sink = Sink::default();
-    let sizes = [("vocabulary", module.info.vocab), ("width", module.info.hidden), ("context", module.info.max_context)];
+    let sizes =
+        [("vocabulary", module.info.vocab), ("width", module.info.hidden), ("context", module.info.max_context)];
     for (what, _) in sizes.iter().filter(|(_, n)| *n == 0) {
         sink.error("model-info", Place::Whole, format!("the {what} of the model is 0"));
     }
@@ -48,7 +49,11 @@ fn step(sink: &mut Sink, module: &Module) {
     let mut uses: HashMap<usize, Vec<(Role, Place)>> = HashMap::new();
     for (i, call) in module.step.iter().enumerate() {
         let Some(func) = module.funcs.get(call.func) else {
-            sink.error("call-func", Place::Call { call: i, func: call.func.to_string() }, "calls a function that does not exist");
+            sink.error(
+                "call-func",
+                Place::Call { call: i, func: call.func.to_string() },
+                "calls a function that does not exist",
+            );
             continue;
         };
         let place = || Place::Call { call: i, func: func.name.clone() };
@@ -69,7 +74,11 @@ fn step(sink: &mut Sink, module: &Module) {
         match n {
             0 => sink.warning("unused-state", Place::Kv { index }, "no call uses it"),
             1 => {}
-            n => sink.error("state-calls", Place::Kv { index }, format!("is used by {n} calls; each attention layer has its own")),
+            n => sink.error(
+                "state-calls",
+                Place::Kv { index },
+                format!("is used by {n} calls; each attention layer has its own"),
+            ),
         }
     }
     shared(sink, module, &uses);
@@ -82,11 +91,17 @@ fn call_args(sink: &mut Sink, module: &Module, call: &Call, func: &Func, results
             Arg::Value(v) => results.get(v).cloned(),
             Arg::Weight(w) => module.weights.get(w).map(|w| Some(ValueType::Tensor(w.ty.clone()))),
             Arg::Kv(k) => module.kv.get(k).map(|k| Some(ValueType::Kv(*k))),
-            Arg::Input(Input::Tokens | Input::Positions) => Some(Some(TensorType::new(DType::I32, [Dim::Tokens]).into())),
+            Arg::Input(Input::Tokens | Input::Positions) => {
+                Some(Some(TensorType::new(DType::I32, [Dim::Tokens]).into()))
+            }
             Arg::Input(Input::OutRows) => Some(Some(TensorType::new(DType::I32, [Dim::Rows]).into())),
         };
         let Some(ty) = ty else {
-            sink.error("call-arg", place.clone(), format!("argument `{}` is {arg:?}, which is not defined (yet)", param.name));
+            sink.error(
+                "call-arg",
+                place.clone(),
+                format!("argument `{}` is {arg:?}, which is not defined (yet)", param.name),
+            );
             continue;
         };
         let role = match param.role {
@@ -95,7 +110,11 @@ fn call_args(sink: &mut Sink, module: &Module, call: &Call, func: &Func, results
             Role::State => matches!(arg, Arg::Kv(_)),
         };
         if !role {
-            sink.error("call-role", place.clone(), format!("argument `{}` must be {}, not {arg:?}", param.name, role_name(param.role)));
+            sink.error(
+                "call-role",
+                place.clone(),
+                format!("argument `{}` must be {}, not {arg:?}", param.name, role_name(param.role)),
+            );
         } else if let Some(ty) = ty.filter(|t| *t != param.ty) {
             sink.error("call-type", place.clone(), format!("argument `{}` must be {}, not {ty}", param.name, param.ty));
         }
@@ -111,7 +130,11 @@ fn shared(sink: &mut Sink, module: &Module, uses: &HashMap<usize, Vec<(Role, Pla
         };
         if uses.len() > 1 {
             for (_, place) in uses.iter().filter(|(role, _)| *role == Role::Weight) {
-                sink.warning("unshared-weight", place.clone(), format!("`{}` is used elsewhere too: it will be stored twice", w.name));
+                sink.warning(
+                    "unshared-weight",
+                    place.clone(),
+                    format!("`{}` is used elsewhere too: it will be stored twice", w.name),
+                );
             }
         }
     }
@@ -120,10 +143,14 @@ fn shared(sink: &mut Sink, module: &Module, uses: &HashMap<usize, Vec<(Role, Pla
 fn logits(sink: &mut Sink, module: &Module, results: &[Option<ValueType>]) {
     let want: ValueType = TensorType::rows(Dim::Rows, module.info.vocab).into();
     match results.get(module.logits) {
-        None => {
-            sink.error("logits", Place::Whole, format!("the step has {} values; the logits are number {}", results.len(), module.logits))
+        None => sink.error(
+            "logits",
+            Place::Whole,
+            format!("the step has {} values; the logits are number {}", results.len(), module.logits),
+        ),
+        Some(Some(ty)) if *ty != want => {
+            sink.error("logits", Place::Whole, format!("the logits must be {want}, not {ty}"))
         }
-        Some(Some(ty)) if *ty != want => sink.error("logits", Place::Whole, format!("the logits must be {want}, not {ty}")),
         // An undefined result is reported at its function.
         Some(_) => {}
     }
@@ -188,7 +215,11 @@ impl FuncVerifier<'_> {
             (ValueType::Kv(_), _) | (ValueType::Tensor(_), Role::State) => false,
         };
         if !ok {
-            self.sink.error("param-role", place, format!("a parameter of type {} cannot be {}", p.ty, role_name(p.role)));
+            self.sink.error(
+                "param-role",
+                place,
+                format!("a parameter of type {} cannot be {}", p.ty, role_name(p.role)),
+            );
         }
     }
 
@@ -199,21 +230,30 @@ impl FuncVerifier<'_> {
         for v in &node.args {
             match self.func.ty(*v).filter(|_| (v.0 as usize) < defined) {
                 Some(ty) => types.push(ty.clone()),
-                None => self.sink.error("undefined-value", place.clone(), format!("value {} is not defined before", v.0)),
+                None => {
+                    self.sink.error("undefined-value", place.clone(), format!("value {} is not defined before", v.0))
+                }
             }
         }
         if types.len() == node.args.len() {
             match node.op.infer(&types) {
                 Err(message) => self.sink.error("ill-typed", place.clone(), message),
-                Ok(ty) if ty != node.ty => self.sink.error("recorded-type", place.clone(), format!("is {ty}, but recorded as {}", node.ty)),
+                Ok(ty) if ty != node.ty => {
+                    self.sink.error("recorded-type", place.clone(), format!("is {ty}, but recorded as {}", node.ty))
+                }
                 Ok(_) => {}
             }
             self.attributes(&node.op, &place);
             self.states(i, node, &place);
         }
-        let known: Vec<Known> = node.args.iter().map(|v| self.weights.get(v.0 as usize).copied().unwrap_or(Known::Run)).collect();
+        let known: Vec<Known> =
+            node.args.iter().map(|v| self.weights.get(v.0 as usize).copied().unwrap_or(Known::Run)).collect();
         self.roles(node, &known, &place);
-        self.weights.push(if node.op.facts().packs() && known.iter().all(|k| *k != Known::Run) { Known::Compile } else { Known::Run });
+        self.weights.push(if node.op.facts().packs() && known.iter().all(|k| *k != Known::Run) {
+            Known::Compile
+        } else {
+            Known::Run
+        });
     }
 
     /// Numbers in attributes are finite.
@@ -231,14 +271,26 @@ impl FuncVerifier<'_> {
     fn roles(&mut self, node: &Node, known: &[Known], place: &Place) {
         let (name, facts) = (node.op.name(), node.op.facts());
         if facts.stage == Stage::Pack && known.contains(&Known::Run) {
-            self.sink.error("weights-only", place.clone(), format!("`{name}` is for weights; an argument is known only when running"));
+            self.sink.error(
+                "weights-only",
+                place.clone(),
+                format!("`{name}` is for weights; an argument is known only when running"),
+            );
         }
         if facts.packs() && known.contains(&Known::Shared) && !known.contains(&Known::Run) {
-            self.sink.error("shared-weight", place.clone(), format!("`{name}` rewrites a weight that other functions read too"));
+            self.sink.error(
+                "shared-weight",
+                place.clone(),
+                format!("`{name}` rewrites a weight that other functions read too"),
+            );
         }
         for (i, ((_, reads), known)) in facts.args.iter().zip(known).enumerate() {
             if reads.weight() && *known == Known::Run {
-                self.sink.error("needs-weight", place.clone(), format!("argument {} of `{name}` must be a weight", i + 1));
+                self.sink.error(
+                    "needs-weight",
+                    place.clone(),
+                    format!("argument {} of `{name}` must be a weight", i + 1),
+                );
             }
         }
     }
@@ -246,9 +298,15 @@ impl FuncVerifier<'_> {
     /// A state is appended to once, and afterwards only the new one is read.
     fn states(&mut self, i: usize, node: &Node, place: &Place) {
         let replaced = node.op.facts().replaces();
-        for (arg, v) in node.args.iter().enumerate().filter(|(_, v)| matches!(self.func.ty(**v), Some(ValueType::Kv(_)))) {
+        for (arg, v) in
+            node.args.iter().enumerate().filter(|(_, v)| matches!(self.func.ty(**v), Some(ValueType::Kv(_))))
+        {
             if let Some(by) = self.appended.get(v) {
-                self.sink.error("stale-state", place.clone(), format!("uses the state {} that node {by} has replaced", v.0));
+                self.sink.error(
+                    "stale-state",
+                    place.clone(),
+                    format!("uses the state {} that node {by} has replaced", v.0),
+                );
             }
             if replaced == Some(arg) {
                 self.appended.insert(*v, i);
@@ -261,9 +319,11 @@ impl FuncVerifier<'_> {
         for v in &self.func.results {
             match self.func.ty(*v) {
                 None => self.sink.error("undefined-value", place(), format!("result {} is not defined", v.0)),
-                Some(ValueType::Kv(_)) => {
-                    self.sink.error("state-result", place(), format!("result {} is a state; states are updated in place", v.0))
-                }
+                Some(ValueType::Kv(_)) => self.sink.error(
+                    "state-result",
+                    place(),
+                    format!("result {} is a state; states are updated in place", v.0),
+                ),
                 Some(ValueType::Tensor(_)) => {}
             }
         }

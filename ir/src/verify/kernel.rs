@@ -62,7 +62,9 @@ impl<'a> KernelVerifier<'a> {
     fn param(&mut self, p: &Param) {
         let place = self.param_place(p);
         let problem = match p.kind {
-            ParamKind::Rows { rows, .. } if !matches!(rows, Dim::Tokens | Dim::Rows) => Some(format!("has {rows} rows instead of T or R")),
+            ParamKind::Rows { rows, .. } if !matches!(rows, Dim::Tokens | Dim::Rows) => {
+                Some(format!("has {rows} rows instead of T or R"))
+            }
             ParamKind::Rows { cols: 0, .. } => Some("has no columns".into()),
             ParamKind::Rows { elem: RowElem::Q8 { group }, .. } if !GROUPS.contains(&group) => {
                 Some(format!("is quantized in groups of {group}"))
@@ -231,7 +233,9 @@ impl<'a> KernelVerifier<'a> {
             {
                 self.error(
                     "int8-group",
-                    format!("int8 input in groups of {group} needs weights of integers in the same groups, not {format}"),
+                    format!(
+                        "int8 input in groups of {group} needs weights of integers in the same groups, not {format}"
+                    ),
                 );
             }
             if input.elem == RowElem::Fp8 && format.encoding() != Encoding::FP8 {
@@ -305,22 +309,36 @@ impl<'a> KernelVerifier<'a> {
                 let Some((cols, elem)) = self.rows(param, self.kernel.rows) else { return 1 };
                 self.range("store-columns", param, start, s.n, cols);
                 if elem.by_row() {
-                    self.error("store-group", "fp8 rows have a scale of all their columns, which only row-wise kernels see");
+                    self.error(
+                        "store-group",
+                        "fp8 rows have a scale of all their columns, which only row-wise kernels see",
+                    );
                 }
                 let RowElem::Q8 { group } = elem else { return 1 };
-                let whole = group > 0 && start.is_multiple_of(group) && (s.n.is_multiple_of(group) || start.checked_add(s.n) == Some(cols));
+                let whole = group > 0
+                    && start.is_multiple_of(group)
+                    && (s.n.is_multiple_of(group) || start.checked_add(s.n) == Some(cols));
                 if !whole {
-                    self.error("store-group", format!("columns {start}..{start}+{} are not whole groups of {group}", s.n));
+                    self.error(
+                        "store-group",
+                        format!("columns {start}..{start}+{} are not whole groups of {group}", s.n),
+                    );
                 }
                 group.max(1)
             }
             Store::KvKey(param) | Store::KvValue(param) => {
                 if self.kernel.rows != Dim::Tokens {
-                    self.error("kernel-rows", format!("keys and values are stored for tokens: rows must be T, not {}", self.kernel.rows));
+                    self.error(
+                        "kernel-rows",
+                        format!("keys and values are stored for tokens: rows must be T, not {}", self.kernel.rows),
+                    );
                 }
                 let Some(spec) = self.kv(param) else { return 1 };
                 if s.n != spec.width() {
-                    self.error("kv-columns", format!("{} columns are stored into {spec}, which needs {}", s.n, spec.width()));
+                    self.error(
+                        "kv-columns",
+                        format!("{} columns are stored into {spec}, which needs {}", s.n, spec.width()),
+                    );
                 }
                 // int8 has a scale per head.
                 if spec.dtype.encoding().is_quantized() { spec.head_dim.max(1) } else { 1 }
@@ -328,7 +346,8 @@ impl<'a> KernelVerifier<'a> {
         }
     }
 
-    /// Tiles of matmuls: whole blocks, whole runs of columns, whole groups, unless one tile covers everything.
+    /// Tiles of matmuls: whole blocks, whole runs of columns, whole groups, unless one tile covers
+    /// everything.
     fn tile(&mut self, s: &Segment, store_run: usize) {
         let runs_ok = {
             let mut ok = true;
@@ -348,7 +367,8 @@ impl<'a> KernelVerifier<'a> {
         }
     }
 
-    /// Work items run at the same time: what one stores, no other may read or store. An item may read exactly the elements it stores.
+    /// Work items run at the same time: what one stores, no other may read or store. An item may
+    /// read exactly the elements it stores.
     fn races(&mut self, accesses: &[Access]) {
         if self.kernel.body.family().in_place() {
             return;
@@ -356,10 +376,19 @@ impl<'a> KernelVerifier<'a> {
         for (i, w) in accesses.iter().enumerate().filter(|(_, a)| a.write && !a.cols.is_empty()) {
             for (j, other) in accesses.iter().enumerate().filter(|(j, o)| *j != i && o.param == w.param) {
                 let overlaps = other.cols.start < w.cols.end && w.cols.start < other.cols.end;
-                // Each pair of writes once; reads of the element being written are fine within a segment.
-                let fine = if other.write { j > i } else { other.cols == w.cols && w.segment.is_some() && other.segment == w.segment };
+                // Each pair of writes once; reads of the element being written are fine within a
+                // segment.
+                let fine = if other.write {
+                    j > i
+                } else {
+                    other.cols == w.cols && w.segment.is_some() && other.segment == w.segment
+                };
                 if overlaps && !fine {
-                    let what = if other.write { "stored twice" } else { "read by other work items than the one that stores them" };
+                    let what = if other.write {
+                        "stored twice"
+                    } else {
+                        "read by other work items than the one that stores them"
+                    };
                     self.error("race", format!("columns {:?} of operand {} are {what}", w.cols, w.param));
                 }
             }

@@ -10,7 +10,8 @@ use crate::target::{Family, RowKind, TargetSpec};
 use crate::ty::Dim;
 use std::ops::Range;
 
-/// Checks a plan: kernels, weights, and in each regime operands, initialisation and lifetimes. Returns all findings.
+/// Checks a plan: kernels, weights, and in each regime operands, initialisation and lifetimes.
+/// Returns all findings.
 pub fn verify_plan(plan: &Plan) -> Vec<Diagnostic> {
     let mut sink = Sink::default();
     sink.unique(plan.kernels.iter().map(|k| (k.name.as_str(), Place::Kernel { kernel: k.name.clone() })));
@@ -26,7 +27,11 @@ pub fn verify_plan(plan: &Plan) -> Vec<Diagnostic> {
             Storage::Vector { len } => len > 0,
         };
         if !ok {
-            sink.error("weight-storage", Place::PackedWeight { weight }, format!("cannot be stored as {:?}", w.storage));
+            sink.error(
+                "weight-storage",
+                Place::PackedWeight { weight },
+                format!("cannot be stored as {:?}", w.storage),
+            );
         }
     }
     regimes(&mut sink, plan);
@@ -37,7 +42,8 @@ pub fn verify_plan(plan: &Plan) -> Vec<Diagnostic> {
     sink.out
 }
 
-/// Checks that a plan is of the kind a target runs: matrices packed in its order, rows that it multiplies. Returns all findings.
+/// Checks that a plan is of the kind a target runs: matrices packed in its order, rows that it
+/// multiplies. Returns all findings.
 pub fn verify_target(plan: &Plan, target: &TargetSpec) -> Vec<Diagnostic> {
     let mut sink = Sink::default();
     let gpu = target.family() == Family::Gpu;
@@ -70,7 +76,8 @@ pub fn verify_target(plan: &Plan, target: &TargetSpec) -> Vec<Diagnostic> {
     sink.out
 }
 
-/// Checks that every packed weight is stored in the shape its expression has, given the weights of the module. Returns all findings.
+/// Checks that every packed weight is stored in the shape its expression has, given the weights of
+/// the module. Returns all findings.
 pub fn verify_packed(plan: &Plan, weights: &[Weight]) -> Vec<Diagnostic> {
     let mut sink = Sink::default();
     for (weight, w) in plan.weights.iter().enumerate() {
@@ -84,7 +91,11 @@ pub fn verify_packed(plan: &Plan, weights: &[Weight]) -> Vec<Diagnostic> {
                     _ => false,
                 };
                 if !fits {
-                    sink.error("weight-storage", place, format!("a value of type {ty} cannot be stored as {:?}", w.storage));
+                    sink.error(
+                        "weight-storage",
+                        place,
+                        format!("a value of type {ty} cannot be stored as {:?}", w.storage),
+                    );
                 }
             }
         }
@@ -100,10 +111,14 @@ fn regimes(sink: &mut Sink, plan: &Plan) {
     let mut least = 0;
     for (regime, r) in plan.regimes.iter().enumerate() {
         match r.max_tokens {
-            None if regime + 1 < plan.regimes.len() => sink.error("regimes", Place::Regime { regime }, "hides the regimes after it"),
-            Some(n) if n <= least => {
-                sink.error("regimes", Place::Regime { regime }, format!("serves up to {n} tokens, which an earlier one does too"))
+            None if regime + 1 < plan.regimes.len() => {
+                sink.error("regimes", Place::Regime { regime }, "hides the regimes after it")
             }
+            Some(n) if n <= least => sink.error(
+                "regimes",
+                Place::Regime { regime },
+                format!("serves up to {n} tokens, which an earlier one does too"),
+            ),
             Some(n) => least = n,
             None => {}
         }
@@ -177,7 +192,11 @@ impl<'a> RegimeVerifier<'a> {
         let place = self.buffer_place(i);
         let group_ok = b.elem.group().is_none_or(|group| GROUPS.contains(&group));
         if b.cols == 0 || !group_ok || !matches!(b.rows, Dim::Tokens | Dim::Rows) {
-            return self.sink.error("buffer-type", place, format!("cannot have {} rows of {} columns as {:?}", b.rows, b.cols, b.elem));
+            return self.sink.error(
+                "buffer-type",
+                place,
+                format!("cannot have {} rows of {} columns as {:?}", b.rows, b.cols, b.elem),
+            );
         }
         let Some(slot) = self.plan.slots.get(b.slot) else {
             return self.sink.error("slot-range", place, format!("slot {} does not exist", b.slot));
@@ -188,7 +207,11 @@ impl<'a> RegimeVerifier<'a> {
             Dim::Tokens | Dim::Static(_) => (slot.per_token, "token"),
         };
         if have < b.row_bytes() {
-            self.sink.error("slot-size", place, format!("needs {} bytes per {per}; slot {} has {have}", b.row_bytes(), b.slot));
+            self.sink.error(
+                "slot-size",
+                place,
+                format!("needs {} bytes per {per}; slot {} has {have}", b.row_bytes(), b.slot),
+            );
         }
     }
 
@@ -231,9 +254,14 @@ impl<'a> RegimeVerifier<'a> {
             (ParamKind::Rows { rows, cols, elem }, Operand::Buffer(b)) => match self.regime.buffers.get(b) {
                 None => Some(format!("is buffer {b}, which does not exist")),
                 Some(have) if (have.rows, have.cols, have.elem) == (*rows, *cols, *elem) => None,
-                Some(have) => Some(format!("must be {rows}×{cols} {elem:?}; buffer {b} is {}×{} {:?}", have.rows, have.cols, have.elem)),
+                Some(have) => Some(format!(
+                    "must be {rows}×{cols} {elem:?}; buffer {b} is {}×{} {:?}",
+                    have.rows, have.cols, have.elem
+                )),
             },
-            (ParamKind::Matrix { n, k, format }, Operand::Weight(w)) => self.storage(w, Storage::Matrix { n: *n, k: *k, format: *format }),
+            (ParamKind::Matrix { n, k, format }, Operand::Weight(w)) => {
+                self.storage(w, Storage::Matrix { n: *n, k: *k, format: *format })
+            }
             (ParamKind::Vector { len }, Operand::Weight(w)) => self.storage(w, Storage::Vector { len: *len }),
             (ParamKind::Kv(spec), Operand::Kv(k)) => match self.plan.kv.get(k) {
                 None => Some(format!("is attention state {k}, which does not exist")),
@@ -256,7 +284,11 @@ impl<'a> RegimeVerifier<'a> {
             for (j, b) in launch.operands.iter().enumerate().skip(i + 1) {
                 let written = accesses.iter().any(|x| x.write && (x.param == i || x.param == j));
                 if a == b && written && !matches!(a, Operand::Weight(_)) {
-                    self.sink.error("aliased-operands", place.clone(), format!("operands {i} and {j} are both {a:?}, and one is written"));
+                    self.sink.error(
+                        "aliased-operands",
+                        place.clone(),
+                        format!("operands {i} and {j} are both {a:?}, and one is written"),
+                    );
                 }
             }
         }
@@ -269,7 +301,9 @@ impl<'a> RegimeVerifier<'a> {
         if let Some((first, window)) = states.next()
             && let Some((other, _)) = states.find(|(_, w)| *w != window)
         {
-            let message = format!("uses attention states {first} and {other}, whose windows differ: they have different block tables");
+            let message = format!(
+                "uses attention states {first} and {other}, whose windows differ: they have different block tables"
+            );
             self.sink.error("state-groups", place.clone(), message);
         }
     }
@@ -281,7 +315,8 @@ impl<'a> RegimeVerifier<'a> {
             let Some(state) = states.get(*b) else { continue };
             if !state.written.iter().any(|w| w.start <= a.cols.start && a.cols.end <= w.end) {
                 let name = kernel.params.get(a.param).map_or("?", |p| &p.name);
-                let message = format!("operand `{name}`: columns {:?} of buffer {b} are read before they are written", a.cols);
+                let message =
+                    format!("operand `{name}`: columns {:?} of buffer {b} are read before they are written", a.cols);
                 self.sink.error("read-before-write", place.clone(), message);
             }
         }
@@ -300,7 +335,11 @@ impl<'a> RegimeVerifier<'a> {
                 if let Some((i, s)) = state(k.kv).and_then(|i| Some((i, kv.get(i)?)))
                     && !(s.keys && s.values)
                 {
-                    self.sink.error("state-order", place.clone(), format!("reads attention state {i} before keys and values are stored"));
+                    self.sink.error(
+                        "state-order",
+                        place.clone(),
+                        format!("reads attention state {i} before keys and values are stored"),
+                    );
                 }
                 return;
             }
@@ -315,7 +354,11 @@ impl<'a> RegimeVerifier<'a> {
             let Some((i, stored)) = state(param).and_then(|i| Some((i, kv.get_mut(i)?))) else { continue };
             let (done, what) = if keys { (&mut stored.keys, "keys") } else { (&mut stored.values, "values") };
             if std::mem::replace(done, true) {
-                self.sink.error("state-order", place.clone(), format!("stores the {what} of attention state {i} a second time"));
+                self.sink.error(
+                    "state-order",
+                    place.clone(),
+                    format!("stores the {what} of attention state {i} a second time"),
+                );
             }
         }
     }
@@ -324,9 +367,13 @@ impl<'a> RegimeVerifier<'a> {
     fn result(&mut self, states: &mut [State], what: &'static str, slot: usize, cols: usize) {
         let place = Place::Regime { regime: self.index };
         let buffers = self.regime.buffers.iter().enumerate().filter(|(_, b)| b.slot == slot);
-        let last = buffers.filter_map(|(i, b)| Some((states.get(i)?.life?.0, i, b))).max_by_key(|(first, i, _)| (*first, *i));
+        let last =
+            buffers.filter_map(|(i, b)| Some((states.get(i)?.life?.0, i, b))).max_by_key(|(first, i, _)| (*first, *i));
         match last {
-            Some((_, i, b)) if (b.rows, b.cols, b.elem) == (Dim::Rows, cols, RowElem::F32) && states[i].written.iter().eq([&(0..cols)]) => {
+            Some((_, i, b))
+                if (b.rows, b.cols, b.elem) == (Dim::Rows, cols, RowElem::F32)
+                    && states[i].written.iter().eq([&(0..cols)]) =>
+            {
                 if let Some(life) = &mut states[i].life {
                     life.1 = self.regime.launches.len();
                 }
@@ -338,16 +385,18 @@ impl<'a> RegimeVerifier<'a> {
         }
     }
 
-    /// Buffers that live at the same time have different slots. Threads of one launch run side by side, so a buffer may not take
-    /// the place of another in the launch that reads it last.
+    /// Buffers that live at the same time have different slots. Threads of one launch run side by
+    /// side, so a buffer may not take the place of another in the launch that reads it last.
     fn lifetimes(&mut self, states: &[State]) {
         let used = |i: usize| Some((self.regime.buffers.get(i)?.slot, states[i].life?));
         let used: Vec<_> = (0..states.len()).filter_map(|i| Some((i, used(i)?))).collect();
         for (at, (i, (slot, a))) in used.iter().enumerate() {
             for (j, (other, b)) in &used[at + 1..] {
                 if slot == other && a.0 <= b.1 && b.0 <= a.1 {
-                    let message =
-                        format!("is in use in launches {}..={}, buffer {j} in the same slot {slot} in {}..={}", a.0, a.1, b.0, b.1);
+                    let message = format!(
+                        "is in use in launches {}..={}, buffer {j} in the same slot {slot} in {}..={}",
+                        a.0, a.1, b.0, b.1
+                    );
                     self.sink.error("slot-overlap", self.buffer_place(*i), message);
                 }
             }

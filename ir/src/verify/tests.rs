@@ -103,7 +103,9 @@ fn weights_and_data_are_kept_apart() {
     bad_layer("needs-weight", "function `layer`, node 2 (`matmul`)", |f| f.params[5].role = Role::Data);
     bad_layer("param-role", "function `layer`, parameter `wq`", |f| f.params[5].role = Role::Data);
     bad_layer("param-role", "function `layer`, parameter `kv`", |f| f.params[3].role = Role::Data);
-    bad_layer("kv-spec", "function `layer`, parameter `kv`", |f| f.params[3].ty = ValueType::Kv(KvSpec { kv_heads: 0, ..spec() }));
+    bad_layer("kv-spec", "function `layer`, parameter `kv`", |f| {
+        f.params[3].ty = ValueType::Kv(KvSpec { kv_heads: 0, ..spec() })
+    });
 }
 
 #[test]
@@ -213,10 +215,13 @@ fn matmuls_fit_their_weights() {
     bad_kernel(O, "fp8-weights", "kernel `o`, segment 0", |k| retype(k, 0, HIDDEN, RowElem::Fp8));
     bad_kernel(O, "store-group", "kernel `o`, segment 0", |k| retype(k, 3, HIDDEN, RowElem::Fp8));
     bad_kernel(QKV, "mixed-packing", "kernel `qkv`, operand `wk`", |k| {
-        k.params[5].kind = ParamKind::Matrix { n: HIDDEN, k: HIDDEN, format: Format::F32.with_packing(Packing::Fragment) };
+        k.params[5].kind =
+            ParamKind::Matrix { n: HIDDEN, k: HIDDEN, format: Format::F32.with_packing(Packing::Fragment) };
     });
     bad_kernel(O, "acc-lane", "kernel `o`, segment 0", |k| mm(k).segments[0].expr = Expr::Acc(1));
-    bad_kernel(O, "unused-lane", "kernel `o`, segment 0", |k| mm(k).segments[0].expr = Expr::Rows { param: 2, start: 0 });
+    bad_kernel(O, "unused-lane", "kernel `o`, segment 0", |k| {
+        mm(k).segments[0].expr = Expr::Rows { param: 2, start: 0 }
+    });
     bad_kernel(QKV, "int8-group", "kernel `qkv`, segment 0", |k| {
         mm(k).prologue.as_mut().unwrap().elem = RowElem::Q8 { group: 64 };
         k.params[4..7].iter_mut().for_each(|p| {
@@ -232,9 +237,19 @@ fn prologues_have_something_to_do() {
     let change = |f: fn(&mut Prologue)| move |k: &mut Kernel| f(mm(k).prologue.as_mut().unwrap());
     bad_kernel(QKV, "norm-width", "kernel `qkv`", change(|p| p.norm = Some(Norm { eps: F32::new(0.0), width: 5 })));
     bad_kernel(QKV, "norm-width", "kernel `qkv`", change(|p| p.norm = Some(Norm { eps: F32::new(0.0), width: 0 })));
-    bad_kernel(QKV, "attribute", "kernel `qkv`", change(|p| p.norm = Some(Norm { eps: F32::new(f32::INFINITY), width: HIDDEN })));
+    bad_kernel(
+        QKV,
+        "attribute",
+        "kernel `qkv`",
+        change(|p| p.norm = Some(Norm { eps: F32::new(f32::INFINITY), width: HIDDEN })),
+    );
     bad_kernel(QKV, "prologue-quant", "kernel `qkv`", change(|p| p.elem = RowElem::Q8 { group: 33 }));
-    bad_kernel(QKV, "prologue-empty", "kernel `qkv`", change(|p| *p = Prologue { norm: None, gain: None, elem: RowElem::F32 }));
+    bad_kernel(
+        QKV,
+        "prologue-empty",
+        "kernel `qkv`",
+        change(|p| *p = Prologue { norm: None, gain: None, elem: RowElem::F32 }),
+    );
     bad_kernel(QKV, "prologue-input", "kernel `qkv`", |k| retype(k, 0, HIDDEN, RowElem::Q8 { group: 32 }));
     bad_kernel(QKV, "vector-length", "kernel `qkv`", |k| k.params[3].kind = ParamKind::Vector { len: 16 });
 }
@@ -244,9 +259,19 @@ fn expressions_fit_their_columns() {
     let set = |e: Expr| move |k: &mut Kernel| mm(k).segments[0].expr = e;
     let acc = || Box::new(Expr::Acc(0));
     bad_kernel(O, "expr-columns", "kernel `o`, segment 0", set(add(Expr::Acc(0), Expr::Rows { param: 2, start: 1 })));
-    bad_kernel(O, "expr-columns", "kernel `o`, segment 0", set(add(Expr::Acc(0), Expr::Rows { param: 2, start: usize::MAX })));
+    bad_kernel(
+        O,
+        "expr-columns",
+        "kernel `o`, segment 0",
+        set(add(Expr::Acc(0), Expr::Rows { param: 2, start: usize::MAX })),
+    );
     bad_kernel(O, "attribute", "kernel `o`, segment 0", set(add(Expr::Acc(0), Expr::Const(F32::new(f32::NAN)))));
-    bad_kernel(O, "norm-width", "kernel `o`, segment 0", set(Expr::Normalize(Norm { eps: F32::new(0.0), width: 0 }, acc())));
+    bad_kernel(
+        O,
+        "norm-width",
+        "kernel `o`, segment 0",
+        set(Expr::Normalize(Norm { eps: F32::new(0.0), width: 0 }, acc())),
+    );
     bad_kernel(O, "rope-heads", "kernel `o`, segment 0", set(Expr::Rope { head_dim: 5, table: 2, x: acc() }));
     bad_kernel(O, "rope-heads", "kernel `o`, segment 0", set(Expr::Rope { head_dim: 0, table: 2, x: acc() }));
     bad_kernel(O, "rope-table", "kernel `o`, segment 0", set(Expr::Rope { head_dim: 16, table: 2, x: acc() }));
@@ -262,7 +287,8 @@ fn tiles_are_whole_blocks_runs_and_groups() {
     bad_kernel(O, "tile-n", "kernel `o`, segment 0", |k| {
         mm(k).segments[0].expr = Expr::Normalize(Norm { eps: F32::new(0.0), width: HIDDEN }, Box::new(Expr::Acc(0)));
     });
-    // int8 rows in groups of 32, tiles of 16; of 64 columns, as a tile that covers all needs no rule.
+    // int8 rows in groups of 32, tiles of 16; of 64 columns, as a tile that covers all needs no
+    // rule.
     let wide = |k: &mut Kernel, tile_n: usize| {
         retype(k, 3, 64, RowElem::Q8 { group: 32 });
         k.params[1].kind = ParamKind::Matrix { n: 64, k: HIDDEN, format: Format::F32 };
@@ -285,7 +311,9 @@ fn tiles_are_whole_blocks_runs_and_groups() {
 #[test]
 fn stores_fit_their_operands() {
     let q8 = RowElem::Q8 { group: 32 };
-    bad_kernel(O, "store-columns", "kernel `o`, segment 0", |k| mm(k).segments[0].store = Store::Rows { param: 3, start: 1 });
+    bad_kernel(O, "store-columns", "kernel `o`, segment 0", |k| {
+        mm(k).segments[0].store = Store::Rows { param: 3, start: 1 }
+    });
     bad_kernel(O, "store-group", "kernel `o`, segment 0", |k| {
         retype(k, 3, 64, q8);
         mm(k).segments[0].store = Store::Rows { param: 3, start: 16 };
@@ -352,7 +380,9 @@ fn the_other_families_fit_their_operands() {
     bad_kernel(ATTENTION, "kernel-rows", "kernel `attention`", |k| k.rows = Dim::Rows);
     bad_kernel(ATTENTION, "attention-heads", "kernel `attention`", attention(|k| k.heads = 0));
     bad_kernel(ATTENTION, "param-columns", "kernel `attention`, operand `q`", attention(|k| k.heads = 3));
-    bad_kernel(ATTENTION, "param-elem", "kernel `attention`, operand `q`", |k| retype(k, 0, 2 * HEAD, RowElem::Q8 { group: 32 }));
+    bad_kernel(ATTENTION, "param-elem", "kernel `attention`, operand `q`", |k| {
+        retype(k, 0, 2 * HEAD, RowElem::Q8 { group: 32 })
+    });
     bad_kernel(ATTENTION, "attribute", "kernel `attention`", attention(|k| k.scale = F32::new(f32::NAN)));
     bad_kernel(ATTENTION, "store-group", "kernel `attention`", |k| retype(k, 2, 2 * HEAD, RowElem::Q8 { group: 64 }));
     bad_kernel(ATTENTION, "store-group", "kernel `attention`", |k| retype(k, 2, 2 * HEAD, RowElem::Fp8));
@@ -366,7 +396,12 @@ fn the_other_families_fit_their_operands() {
 fn pointwise_work_has_no_accumulators() {
     let with = |expr, weights| {
         let params = vec![param("x", f32_rows(Dim::Tokens, 8)), param("out", f32_rows(Dim::Tokens, 8))];
-        kernel("p", Dim::Tokens, params, Body::Pointwise(Pointwise { segments: vec![segment(8, weights, expr, out(1))] }))
+        kernel(
+            "p",
+            Dim::Tokens,
+            params,
+            Body::Pointwise(Pointwise { segments: vec![segment(8, weights, expr, out(1))] }),
+        )
     };
     let x = || Expr::Rows { param: 0, start: 0 };
     assert_eq!(verify_kernel(&with(x(), vec![])), []);
@@ -420,7 +455,10 @@ fn plans_fit_their_target() {
     assert_eq!(verify_target(&p, gpu), []);
     expect(&verify_target(&p, cpu), "target-packing", "packed weight 0");
     p.regimes[0].buffers[3].elem = RowElem::Bf16;
-    assert!(verify_target(&p, cpu).iter().chain(&verify_target(&p, gpu)).all(|d| d.code != "target-rows"), "both multiply bf16 rows");
+    assert!(
+        verify_target(&p, cpu).iter().chain(&verify_target(&p, gpu)).all(|d| d.code != "target-rows"),
+        "both multiply bf16 rows"
+    );
     p.regimes[0].buffers[3].elem = RowElem::F32;
     mm(&mut p.kernels[QKV]).prologue.as_mut().unwrap().elem = RowElem::F16;
     assert_eq!(verify_target(&p, gpu), []);
@@ -468,7 +506,9 @@ fn buffers_fit_their_slots() {
     bad_plan("buffer-type", "regime 0, buffer 3", |p| p.regimes[0].buffers[3].rows = Dim::Static(1));
     bad_plan("slot-range", "regime 0, buffer 3", |p| p.regimes[0].buffers[3].slot = 99);
     bad_plan("slot-size", "regime 0, buffer 5", |p| p.slots[3].per_token = FFN * 4 - 1);
-    bad_plan("slot-size", "regime 0, buffer 13", |p| p.slots[6] = Slot { per_token: VOCAB * 2, per_row: VOCAB * 2 - 1 });
+    bad_plan("slot-size", "regime 0, buffer 13", |p| {
+        p.slots[6] = Slot { per_token: VOCAB * 2, per_row: VOCAB * 2 - 1 }
+    });
     bad_plan("unused-buffer", "regime 0, buffer 14", |p| {
         p.regimes[0].buffers.push(Buffer { rows: Dim::Tokens, cols: 1, elem: RowElem::F32, slot: 0 });
     });
@@ -503,7 +543,9 @@ fn buffers_alive_together_have_their_own_slots() {
 
 #[test]
 fn states_are_stored_once_before_attention() {
-    bad_plan("state-order", "regime 1, launch 3 of `attention`", |p| p.regimes[1].launches[3].operands[1] = Operand::Kv(1));
+    bad_plan("state-order", "regime 1, launch 3 of `attention`", |p| {
+        p.regimes[1].launches[3].operands[1] = Operand::Kv(1)
+    });
     bad_plan("state-order", "regime 1, launch 7 of `qkv`", |p| p.regimes[1].launches[7].operands[2] = Operand::Kv(0));
 }
 

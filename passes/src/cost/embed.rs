@@ -9,7 +9,8 @@ impl Cost for Embed {
     fn cpu(&self, on: &OnCpu<'_>) -> f64 {
         let ParamKind::Matrix { k, format, .. } = on.kernel.params[self.table].kind else { return 0.0 };
         let steps = if format.is_quantized() { DECODE_STEPS } else { 1.0 };
-        (on.m * format.packed_bytes(1, k)) as f64 / on.t.memory + (on.m * k) as f64 * steps / ELEMENTWISE / on.parallel()
+        (on.m * format.packed_bytes(1, k)) as f64 / on.t.memory
+            + (on.m * k) as f64 * steps / ELEMENTWISE / on.parallel()
     }
 
     fn gpu(&self, on: &OnGpu<'_>) -> f64 {

@@ -35,7 +35,8 @@ impl Cost for Matmul {
         }
         let (streamed, computed) = (weight_bytes / t.memory, computed / t.cores as f64);
         let exposed = rows_of(elem, t).and_then(|r| r.unit_for(m)).map_or(NOT_HIDDEN, |u| u.exposed);
-        (streamed.max(computed) + streamed.min(computed) * exposed) * imbalance(items, t.cores) + prologue(kernel, self, t, m)
+        (streamed.max(computed) + streamed.min(computed) * exposed) * imbalance(items, t.cores)
+            + prologue(kernel, self, t, m)
     }
 
     fn gpu(&self, on: &OnGpu<'_>) -> f64 {
@@ -59,10 +60,16 @@ impl Cost for Matmul {
         };
         let rate = match plan.variant {
             schedule::Variant::Fma => gpu.flops(RowKind::F32),
-            schedule::Variant::Gemv | schedule::Variant::Mma | schedule::Variant::Wgmma => gpu.flops(RowKind::F16) * TENSOR,
+            schedule::Variant::Gemv | schedule::Variant::Mma | schedule::Variant::Wgmma => {
+                gpu.flops(RowKind::F16) * TENSOR
+            }
             schedule::Variant::WgmmaFp8 => gpu.flops(RowKind::Fp8) * TENSOR,
         };
-        let uneven = if plan.phases.iter().all(|p| p.cut) { 1.0 } else { waves(plan.blocks * row_tiles, gpu.sms as usize * plan.resident) };
+        let uneven = if plan.phases.iter().all(|p| p.cut) {
+            1.0
+        } else {
+            waves(plan.blocks * row_tiles, gpu.sms as usize * plan.resident)
+        };
         let again = weights * (row_tiles - 1) as f64 + input as f64;
         let streamed = (weights / t.memory).max(again / gpu.l2_bandwidth).max(2.0 * macs / rate);
         LATENCY + computed + streamed * uneven + ends

@@ -1,4 +1,5 @@
-//! Facts about each e-class: its type, whether it is known when compiling, whether it is a constant.
+//! Facts about each e-class: its type, whether it is known when compiling, whether it is a
+//! constant.
 
 use super::lang::{Form, Term};
 use egg::{Analysis, DidMerge, EGraph, Id};
@@ -12,7 +13,8 @@ pub type Graph = EGraph<Term, Facts>;
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     params: Vec<(ValueType, Role)>,
-    /// Whether rules may change the values of weights: not when weights are stored in f16 or bf16, where the changed value would round a second time.
+    /// Whether rules may change the values of weights: not when weights are stored in f16 or bf16,
+    /// where the changed value would round a second time.
     pub may_change_weights: bool,
 }
 
@@ -78,9 +80,12 @@ impl Analysis<Term> for Facts {
                 None => Data::default(),
             },
             Term::Int(i) => Data { int: Some(*i), ..Data::default() },
-            Term::Float(x) => {
-                Data { ty: llmcc_ir::graph::Op::Const { value: *x }.infer(&[]).ok(), constant: Some(*x), weight: true, ..Data::default() }
-            }
+            Term::Float(x) => Data {
+                ty: llmcc_ir::graph::Op::Const { value: *x }.infer(&[]).ok(),
+                constant: Some(*x),
+                weight: true,
+                ..Data::default()
+            },
             Term::Attr(value) => Data { attr: Some(value.clone()), ..Data::default() },
             Term::Op(head, children) => operation(g, *head, children),
             Term::Quant([_, x]) => Data { weight: g[*x].data.weight, shared: g[*x].data.shared, ..Data::default() },
@@ -113,7 +118,8 @@ fn stored(g: &Graph, form: Form, of: Id) -> Data {
 
 /// The form and the value of a class made by [`Term::Store`].
 pub fn store_of(g: &Graph, class: Id) -> Option<(Form, Option<F32>, Id)> {
-    let store = |t: &Term| if let Term::Store(form, error, [of]) = t { Some((*form, *error, g.find(*of))) } else { None };
+    let store =
+        |t: &Term| if let Term::Store(form, error, [of]) = t { Some((*form, *error, g.find(*of))) } else { None };
     g[class].nodes.iter().find_map(store)
 }
 

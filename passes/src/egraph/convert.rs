@@ -27,10 +27,14 @@ pub fn convert(func: &Func, may_change_weights: bool) -> Result<Converted, PassE
     let mut states = vec![];
     for node in &func.nodes {
         let args: Option<Vec<Id>> = node.args.iter().map(|v| ids.get(v.0 as usize).copied()).collect();
-        let args = args.ok_or_else(|| PassError::invalid(func, format!("`{}` reads an undefined value", node.op.name())))?;
+        let args =
+            args.ok_or_else(|| PassError::invalid(func, format!("`{}` reads an undefined value", node.op.name())))?;
         let id = add_op(&mut graph, &node.op, &args);
         if graph[id].data.ty.as_ref() != Some(&node.ty) {
-            return Err(PassError::invalid(func, format!("`{}` is not of its declared type {}", node.op.name(), node.ty)));
+            return Err(PassError::invalid(
+                func,
+                format!("`{}` is not of its declared type {}", node.op.name(), node.ty),
+            ));
         }
         if node.op.facts().replaces().is_some() {
             states.push(id);

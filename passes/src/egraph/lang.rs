@@ -2,15 +2,20 @@
 //!
 //! Four kinds of terms share one e-graph:
 //!
-//! - graph operations ([`Term::Op`]), attributes first as leaves, then operands, so that a rewrite is plain text:
+//! - graph operations ([`Term::Op`]), attributes first as leaves, then operands, so that a rewrite
+//!   is plain text:
 //!   `(slice_cols ?start ?len (matmul ?x ?w)) => (matmul ?x (slice_rows ?start ?len ?w))`;
-//! - implementations ([`Term::Kernel`]): one launch of a fused kernel. With one result the kernel stands in the class of the value it computes; with
-//!   several it has a class of its own and its results are [`Term::Proj`]s of it;
-//! - `quant` ([`Term::Quant`]): a value rounded to rows of fewer bits. It is an approximation, so it is a class apart and never equal to its operand;
-//! - storage ([`Term::Store`]): a weight packed in a format, or an attention state cached in a type, with the error that this makes. Classes apart too.
+//! - implementations ([`Term::Kernel`]): one launch of a fused kernel. With one result the kernel
+//!   stands in the class of the value it computes; with several it has a class of its own and its
+//!   results are [`Term::Proj`]s of it;
+//! - `quant` ([`Term::Quant`]): a value rounded to rows of fewer bits. It is an approximation, so
+//!   it is a class apart and never equal to its operand;
+//! - storage ([`Term::Store`]): a weight packed in a format, or an attention state cached in a
+//!   type, with the error that this makes. Classes apart too.
 //!
-//! The heads of operations are those of the table of graph operations. Operations of any number of operands (`concat_cols`, `concat_rows`) are binary here,
-//! nested to the right, and flattened again when leaving the e-graph.
+//! The heads of operations are those of the table of graph operations. Operations of any number of
+//! operands (`concat_cols`, `concat_rows`) are binary here, nested to the right, and flattened
+//! again when leaving the e-graph.
 
 use crate::spec::Spec;
 use egg::{FromOp, Id, Language};
@@ -64,11 +69,13 @@ pub enum Term {
     Op(Head, Box<[Id]>),
     /// `quant(storage, x)`: rows of `x` stored as the attribute says.
     Quant([Id; 2]),
-    /// A kernel with its inputs: operand `i` of the kernel is child `i`; outputs are the operands that follow.
+    /// A kernel with its inputs: operand `i` of the kernel is child `i`; outputs are the operands
+    /// that follow.
     Kernel(Arc<Spec>, Box<[Id]>),
     /// Result of a kernel with several results.
     Proj(usize, [Id; 1]),
-    /// A value as it is stored, with its relative error where that is known: its own class, equal to nothing.
+    /// A value as it is stored, with its relative error where that is known: its own class, equal
+    /// to nothing.
     Store(Form, Option<F32>, [Id; 1]),
 }
 

@@ -1,14 +1,17 @@
 //! Extraction: the cheapest set of kernels that computes the roots.
 //!
-//! A 0/1 program over kernel nodes: a chosen node needs a chosen node in each class it reads, shared classes are paid once, the sum of predicted
-//! seconds is minimal. It is solved exactly, after [`presolve`] has reduced it. Cycles (a class that would need itself) are rare and excluded by a cut when a solution
-//! contains one.
+//! A 0/1 program over kernel nodes: a chosen node needs a chosen node in each class it reads,
+//! shared classes are paid once, the sum of predicted seconds is minimal. It is solved exactly,
+//! after [`presolve`] has reduced it. Cycles (a class that would need itself) are rare and excluded
+//! by a cut when a solution contains one.
 //!
-//! Where a value may be stored in several forms the program has [`Decision`]s: at most one option of each is taken, kernels can only use taken ones, and the
-//! errors of the taken ones together stay within the budget.
+//! Where a value may be stored in several forms the program has [`Decision`]s: at most one option
+//! of each is taken, kernels can only use taken ones, and the errors of the taken ones together
+//! stay within the budget.
 //!
-//! The solver computes in f64 with absolute tolerances. So costs are scaled to the size of the solution, what costs more than a known solution is left out, and what it returns is
-//! followed and added up here; only the picks are believed. Where it fails, [`search`] takes over.
+//! The solver computes in f64 with absolute tolerances. So costs are scaled to the size of the
+//! solution, what costs more than a known solution is left out, and what it returns is followed and
+//! added up here; only the picks are believed. Where it fails, [`search`] takes over.
 
 mod presolve;
 mod program;
@@ -109,7 +112,8 @@ enum Kernels {
 const INTEGRAL: f64 = 1e-6;
 /// Part of a budget that is left over, since the solver adds up with a tolerance: twice that.
 const MARGIN: f64 = 2e-7;
-/// What a solution costs as the solver sees it, so that its tolerances (1e-10 of a cost, 1e-9 of the sum) are small against what kernels cost.
+/// What a solution costs as the solver sees it, so that its tolerances (1e-10 of a cost, 1e-9 of
+/// the sum) are small against what kernels cost.
 const SOLUTION: f64 = 1e3;
 /// Largest cost that it may see.
 const LARGEST: f64 = 1e7;
@@ -158,7 +162,8 @@ impl Problem {
         Problem::with(g, roots, &mut |class| candidates(g, class, scope, &caches))
     }
 
-    /// Several problems as one: their costs times the given factors are summed. Class `i` of problem `p` becomes [`Problem::joint_id`]`(p, i)`.
+    /// Several problems as one: their costs times the given factors are summed. Class `i` of
+    /// problem `p` becomes [`Problem::joint_id`]`(p, i)`.
     pub fn joined(parts: Vec<(Problem, f64)>) -> Problem {
         let mut joint = Problem::of(BTreeMap::new(), vec![]);
         for (at, (part, factor)) in parts.into_iter().enumerate() {
@@ -233,10 +238,12 @@ impl Problem {
     fn solve_for(&self, forbidden: &BTreeSet<(Id, usize)>, goal: Goal) -> Result<Solved, PassError> {
         self.solutions.set(self.solutions.get() + 1);
         let lost = if goal == Goal::Seconds { self.beyond_budget() } else { Stores::new() };
-        let usable =
-            |class: Id, i: usize| !forbidden.contains(&(class, i)) && !self.classes[&class][i].requires.iter().any(|r| lost.contains(r));
-        let of_class =
-            |(class, candidates): (&Id, &Vec<Candidate>)| (*class, (0..candidates.len()).filter(|i| usable(*class, *i)).collect());
+        let usable = |class: Id, i: usize| {
+            !forbidden.contains(&(class, i)) && !self.classes[&class][i].requires.iter().any(|r| lost.contains(r))
+        };
+        let of_class = |(class, candidates): (&Id, &Vec<Candidate>)| {
+            (*class, (0..candidates.len()).filter(|i| usable(*class, *i)).collect())
+        };
         let mut alive: Alive = self.classes.iter().map(of_class).collect();
         // Any candidate may have the least error: what costs more time is kept then.
         if goal == Goal::Seconds {
@@ -267,7 +274,8 @@ impl Problem {
         if sum > 0.0 { sum } else { 1.0 }
     }
 
-    /// Drops what costs more than a solution as a whole, and takes that for the unit of costs. Whether it was solved so inexactly that it must be solved again.
+    /// Drops what costs more than a solution as a whole, and takes that for the unit of costs.
+    /// Whether it was solved so inexactly that it must be solved again.
     fn leave_out_dearer(&self, alive: &mut Alive, solved: &Solved, unit: &mut f64) -> bool {
         if solved.seconds <= 0.0 {
             return false;
@@ -275,7 +283,8 @@ impl Problem {
         let scaled = SOLUTION / *unit;
         let cost = |class: &Id, i: usize| self.classes[class][i].seconds;
         let largest = alive.iter().flat_map(|(c, of)| of.iter().map(|i| cost(c, *i))).fold(0.0, f64::max);
-        let good = (SOLUTION * 1e-3..=SOLUTION * 1e3).contains(&(solved.seconds * scaled)) && largest * scaled <= LARGEST;
+        let good =
+            (SOLUTION * 1e-3..=SOLUTION * 1e3).contains(&(solved.seconds * scaled)) && largest * scaled <= LARGEST;
         alive.iter_mut().for_each(|(class, of)| of.retain(|i| cost(class, *i) <= solved.seconds * (1.0 + 1e-9)));
         *unit = solved.seconds;
         !good
@@ -284,8 +293,13 @@ impl Problem {
     fn solve_scaled(&self, alive: &Alive, goal: Goal, unit: f64) -> Result<Solved, PassError> {
         let mut cuts: Vec<Vec<(Id, usize)>> = vec![];
         loop {
-            // Once the forms are taken, what is left is almost always integral by itself: branching on the forms alone is much faster.
-            let relaxed = if self.decisions.is_empty() { Ok(None) } else { self.solve_with(alive, &cuts, goal, Kernels::Relaxed, unit) };
+            // Once the forms are taken, what is left is almost always integral by itself: branching
+            // on the forms alone is much faster.
+            let relaxed = if self.decisions.is_empty() {
+                Ok(None)
+            } else {
+                self.solve_with(alive, &cuts, goal, Kernels::Relaxed, unit)
+            };
             let solved = match relaxed {
                 Ok(Some(solved)) => Ok(solved),
                 _ => self.solve_with(alive, &cuts, goal, Kernels::Binary, unit).and_then(|s| s.ok_or(Failure::Solver)),
@@ -295,13 +309,16 @@ impl Problem {
                     Some(cut) => cuts.push(cut),
                     None => return Ok(solved),
                 },
-                Err(Failure::Infeasible) => return Err(PassError::Extract("no set of kernels keeps to all constraints".into())),
+                Err(Failure::Infeasible) => {
+                    return Err(PassError::Extract("no set of kernels keeps to all constraints".into()));
+                }
                 Err(Failure::Solver) => return search::search(self, alive, goal),
             }
         }
     }
 
-    /// Whether at most one form of each value is used and, unless it is what is sought, the budget is kept: added up exactly as it will be reported.
+    /// Whether at most one form of each value is used and, unless it is what is sought, the budget
+    /// is kept: added up exactly as it will be reported.
     fn keeps_decisions(&self, chosen: &Chosen, goal: Goal) -> bool {
         let used = self.used(chosen);
         let taken = |a: &&Alternative| a.stores.iter().any(|s| used.contains(s));
@@ -333,7 +350,13 @@ impl Problem {
 
     /// A cycle among the chosen candidates.
     fn cycle(&self, chosen: &Chosen) -> Option<Vec<(Id, usize)>> {
-        fn visit(p: &Problem, chosen: &Chosen, at: Id, path: &mut Vec<Id>, done: &mut BTreeSet<Id>) -> Option<Vec<(Id, usize)>> {
+        fn visit(
+            p: &Problem,
+            chosen: &Chosen,
+            at: Id,
+            path: &mut Vec<Id>,
+            done: &mut BTreeSet<Id>,
+        ) -> Option<Vec<(Id, usize)>> {
             if done.contains(&at) {
                 return None;
             }
@@ -382,7 +405,13 @@ fn caches(g: &Graph) -> BTreeMap<Id, Vec<Id>> {
 fn candidates(g: &Graph, class: Id, scope: Scope<'_>, caches: &BTreeMap<Id, Vec<Id>>) -> Vec<Candidate> {
     let allowed = |stores: &[Id]| stores.iter().all(|s| scope.only.is_none_or(|o| o.contains(s)));
     if let Some(forms) = caches.get(&class) {
-        let stored = |form: &Id| Candidate { how: How::Stored, children: vec![*form], needs: vec![*form], requires: vec![], seconds: 0.0 };
+        let stored = |form: &Id| Candidate {
+            how: How::Stored,
+            children: vec![*form],
+            needs: vec![*form],
+            requires: vec![],
+            seconds: 0.0,
+        };
         return forms.iter().filter(|f| allowed(&[**f])).map(stored).collect();
     }
     let mut nodes: Vec<&Term> = g[class].nodes.iter().collect();

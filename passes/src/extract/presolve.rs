@@ -1,11 +1,15 @@
-//! Reduces an extraction problem before it is solved exactly: drops candidates that cannot be in a cheaper program than another of their class.
+//! Reduces an extraction problem before it is solved exactly: drops candidates that cannot be in a
+//! cheaper program than another of their class.
 //!
-//! A candidate `b` of a class is dropped when exchanging it for `a` never costs more: what `a` costs, plus at most the cost of computing from scratch what
-//! `a` needs and `b` does not bring along, is no more than what `b` surely costs. The latter includes the classes that only this class reads
-//! ("private": they go away with `b`), each at its cheapest.
+//! A candidate `b` of a class is dropped when exchanging it for `a` never costs more: what `a`
+//! costs, plus at most the cost of computing from scratch what `a` needs and `b` does not bring
+//! along, is no more than what `b` surely costs. The latter includes the classes that only this
+//! class reads ("private": they go away with `b`), each at its cheapest.
 //!
-//! With decisions about stored forms, `a` must also require no form that the program would not use anyway. What is computed from scratch requires
-//! none at all, and `b` is taken apart into the ways in which its private classes may be computed: in each, what it uses is known, and each must be beaten.
+//! With decisions about stored forms, `a` must also require no form that the program would not use
+//! anyway. What is computed from scratch requires none at all, and `b` is taken apart into the ways
+//! in which its private classes may be computed: in each, what it uses is known, and each must be
+//! beaten.
 
 use super::{Alive, Problem};
 use egg::Id;
@@ -62,7 +66,9 @@ fn restrict_to_reachable(p: &Problem, alive: &mut Alive) {
     let mut todo = p.roots.clone();
     while let Some(class) = todo.pop() {
         if seen.insert(class) {
-            todo.extend(alive.get(&class).into_iter().flatten().flat_map(|i| p.classes[&class][*i].needs.iter().copied()));
+            todo.extend(
+                alive.get(&class).into_iter().flatten().flat_map(|i| p.classes[&class][*i].needs.iter().copied()),
+            );
         }
     }
     alive.retain(|class, _| seen.contains(class));
@@ -86,7 +92,8 @@ struct Bounds<'a> {
     p: &'a Problem,
     users: BTreeMap<Id, BTreeSet<Option<Id>>>,
     most: &'a BTreeMap<Id, f64>,
-    /// Results of [`Bounds::least_of_class`]; candidates dropped since only make them more cautious.
+    /// Results of [`Bounds::least_of_class`]; candidates dropped since only make them more
+    /// cautious.
     least: RefCell<BTreeMap<Id, Least>>,
 }
 
@@ -127,8 +134,9 @@ impl Bounds<'_> {
         let ways: Vec<Vec<Least>> = candidates.iter().map(|i| self.ways(class, *i, alive)).collect();
         let mut dropped = BTreeSet::new();
         for (b, ways) in candidates.iter().zip(&ways) {
-            let beaten =
-                |way: &Least| candidates.iter().any(|a| a != b && !dropped.contains(a) && self.exchange(class, *a, way) <= way.cost);
+            let beaten = |way: &Least| {
+                candidates.iter().any(|a| a != b && !dropped.contains(a) && self.exchange(class, *a, way) <= way.cost)
+            };
             if ways.iter().all(beaten) {
                 dropped.insert(*b);
             }
@@ -148,11 +156,14 @@ impl Bounds<'_> {
     /// For choosing a candidate: at least one of these holds.
     fn ways(&self, class: Id, index: usize, alive: &Alive) -> Vec<Least> {
         let c = &self.p.classes[&class][index];
-        let open = |need: &Id| self.private(class, *need) && alive.get(need).into_iter().flatten().any(|i| self.requires(*need, *i));
+        let open = |need: &Id| {
+            self.private(class, *need) && alive.get(need).into_iter().flatten().any(|i| self.requires(*need, *i))
+        };
         let (open, closed): (Vec<Id>, Vec<Id>) = c.needs.iter().partition(|n| open(n));
         let mut ways = vec![self.base(class, index, &closed, alive)];
         for need in open {
-            let each: Vec<Least> = alive.get(&need).into_iter().flatten().map(|i| self.least(need, *i, alive)).collect();
+            let each: Vec<Least> =
+                alive.get(&need).into_iter().flatten().map(|i| self.least(need, *i, alive)).collect();
             if ways.len() * each.len() > MAX_WAYS {
                 return vec![self.least(class, index, alive)];
             }
@@ -201,7 +212,8 @@ impl Bounds<'_> {
         least
     }
 
-    /// The most that choosing a candidate costs when what `way` brings is computed anyway; infinite if that needs a form that `way` does not use.
+    /// The most that choosing a candidate costs when what `way` brings is computed anyway; infinite
+    /// if that needs a form that `way` does not use.
     fn exchange(&self, class: Id, index: usize, way: &Least) -> f64 {
         let c = &self.p.classes[&class][index];
         if c.requires.iter().any(|r| !way.uses.contains(r)) {

@@ -2,7 +2,10 @@
 
 use super::{Alive, Failure, Goal, INTEGRAL, Kernels, MARGIN, Problem, SOLUTION, Solved};
 use egg::Id;
-use good_lp::{Expression, ProblemVariables, ResolutionError, Solution, SolverModel, Variable, constraint, default_solver, variable};
+use good_lp::{
+    Expression, ProblemVariables, ResolutionError, Solution, SolverModel, Variable, constraint, default_solver,
+    variable,
+};
 use std::collections::BTreeMap;
 
 struct Program {
@@ -25,12 +28,15 @@ impl Problem {
         unit: f64,
     ) -> Result<Option<Solved>, Failure> {
         let Program { vars, x, taken, objective } = self.program(alive, goal, kernels, unit);
-        let of_class = |class: Id| -> Expression { x.range((class, 0)..=(class, usize::MAX)).map(|(_, v)| Expression::from(*v)).sum() };
+        let of_class = |class: Id| -> Expression {
+            x.range((class, 0)..=(class, usize::MAX)).map(|(_, v)| Expression::from(*v)).sum()
+        };
         let mut model = vars.minimise(objective).using(default_solver);
         for root in &self.roots {
             model.add_constraint(constraint!(of_class(*root) >= 1.0));
         }
-        // At most one node of a class is chosen, so all its nodes that need a class share one constraint: this form's relaxation is almost always integral.
+        // At most one node of a class is chosen, so all its nodes that need a class share one
+        // constraint: this form's relaxation is almost always integral.
         for (class, candidates) in alive {
             let mut users: BTreeMap<Id, Expression> = BTreeMap::new();
             for i in candidates {
@@ -57,7 +63,9 @@ impl Problem {
         if x.values().any(|v| (0.5 - (solution.value(*v) - 0.5).abs()).abs() > INTEGRAL) {
             return Ok(None);
         }
-        let picked = |class: Id| x.range((class, 0)..=(class, usize::MAX)).find(|(_, v)| solution.value(**v) > 0.5).map(|((_, i), _)| *i);
+        let picked = |class: Id| {
+            x.range((class, 0)..=(class, usize::MAX)).find(|(_, v)| solution.value(**v) > 0.5).map(|((_, i), _)| *i)
+        };
         let solved = self.reachable(picked).map_err(|_| Failure::Solver)?;
         if self.keeps_decisions(&solved.chosen, goal) { Ok(Some(solved)) } else { Err(Failure::Solver) }
     }

@@ -1,7 +1,9 @@
-//! Branch and bound over the candidates themselves: for problems on which the solver's arithmetic fails.
+//! Branch and bound over the candidates themselves: for problems on which the solver's arithmetic
+//! fails.
 //!
-//! It decides class by class, cheapest candidate first, and leaves a branch when what is paid and the least that open classes cost reaches the best solution. Exact and without any
-//! tolerance, but exponential where little can be bounded.
+//! It decides class by class, cheapest candidate first, and leaves a branch when what is paid and
+//! the least that open classes cost reaches the best solution. Exact and without any tolerance, but
+//! exponential where little can be bounded.
 
 use super::{Alive, Chosen, Goal, Problem, Solved};
 use crate::PassError;
@@ -65,7 +67,10 @@ impl Search<'_> {
     fn bound(&self, chosen: &Chosen, open: &[Id]) -> bool {
         let Some((best, _)) = &self.best else { return false };
         let value = match self.goal {
-            Goal::Seconds => self.paid(chosen) + open.iter().map(|c| self.least.get(c).copied().unwrap_or(f64::INFINITY)).sum::<f64>(),
+            Goal::Seconds => {
+                self.paid(chosen)
+                    + open.iter().map(|c| self.least.get(c).copied().unwrap_or(f64::INFINITY)).sum::<f64>()
+            }
             Goal::Error => self.p.taken(chosen).map(|a| a.error).sum(),
         };
         value >= *best

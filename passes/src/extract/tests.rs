@@ -3,7 +3,8 @@
 use super::*;
 use proptest::prelude::*;
 
-/// A small random problem. Classes read only later ones, so there are no cycles; class `n - 1` needs nothing.
+/// A small random problem. Classes read only later ones, so there are no cycles; class `n - 1`
+/// needs nothing.
 fn problem(seed: u64, classes: usize, options: usize) -> Problem {
     with(seed, classes, options, false)
 }
@@ -22,8 +23,11 @@ fn with(seed: u64, classes: usize, options: usize, wild: bool) -> Problem {
     for class in 0..classes {
         let mut candidates = vec![];
         for _ in 0..1 + next(4) {
-            let later: BTreeSet<Id> =
-                (0..next(3)).filter(|_| class + 1 < classes).map(|_| class + 1 + next(classes - class - 1)).map(Id::from).collect();
+            let later: BTreeSet<Id> = (0..next(3))
+                .filter(|_| class + 1 < classes)
+                .map(|_| class + 1 + next(classes - class - 1))
+                .map(Id::from)
+                .collect();
             let requires: BTreeSet<Id> = (0..next(2)).map(|_| store(next(2), next(options))).collect();
             candidates.push(Candidate {
                 how: How::Stored,
@@ -56,10 +60,14 @@ fn brute_force(p: &Problem) -> Option<f64> {
         }
         let solved = p.reachable(|c| pick.get(&c).copied()).ok()?;
         let used: BTreeSet<Id> = solved.chosen.iter().flat_map(|(c, i)| p.classes[c][*i].requires.clone()).collect();
-        let each = p.decisions.iter().map(|d| d.options.iter().filter(|o| used.contains(&o.stores[0])).collect::<Vec<_>>());
+        let each =
+            p.decisions.iter().map(|d| d.options.iter().filter(|o| used.contains(&o.stores[0])).collect::<Vec<_>>());
         let each: Vec<Vec<&Alternative>> = each.collect();
         let error: f64 = each.iter().flatten().map(|a| a.error).sum();
-        if each.iter().all(|taken| taken.len() <= 1) && error <= (1.0 - MARGIN) * p.budget && best.is_none_or(|b| solved.seconds < b) {
+        if each.iter().all(|taken| taken.len() <= 1)
+            && error <= (1.0 - MARGIN) * p.budget
+            && best.is_none_or(|b| solved.seconds < b)
+        {
             best = Some(solved.seconds);
         }
     }

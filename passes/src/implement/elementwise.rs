@@ -1,7 +1,9 @@
-//! Elementwise work: on its own, as epilogue of the kernels that compute its operands, and as store into the cache.
+//! Elementwise work: on its own, as epilogue of the kernels that compute its operands, and as store
+//! into the cache.
 //!
-//! One function serves all: each operand is read from a buffer or absorbed from a kernel of its class; if any absorbed kernel multiplies
-//! matrices the result is a matmul with the expression as epilogue (two products of the same input become two lanes), else a pointwise kernel.
+//! One function serves all: each operand is read from a buffer or absorbed from a kernel of its
+//! class; if any absorbed kernel multiplies matrices the result is a matmul with the expression as
+//! epilogue (two products of the same input become two lanes), else a pointwise kernel.
 
 use super::fragment::{Fragment, Piece, Source, body, draft, join};
 use super::generic::{float, int};
@@ -34,7 +36,8 @@ pub fn run(cx: &mut Context<'_>, class: Id, op: &OpNode) {
     put_all(cx, class, &op.args[..function.operands()], build);
 }
 
-/// Adds the kernel of every choice of operand sources that works out: the one that absorbs nothing, and those that absorb as much as possible.
+/// Adds the kernel of every choice of operand sources that works out: the one that absorbs nothing,
+/// and those that absorb as much as possible.
 fn put_all(cx: &mut Context<'_>, class: Id, args: &[Id], build: impl Fn(&Context<'_>, &[Source]) -> Option<Draft>) {
     let absorbed = |choice: &[Source]| choice.iter().filter(|s| matches!(s, Source::Kernel(_))).count();
     let mut built: Vec<(usize, Draft)> = vec![];
@@ -61,7 +64,8 @@ pub fn run_stores(cx: &mut Context<'_>, class: Id, op: &OpNode) {
             let parts: Option<Vec<Fragment>> = choice.iter().map(|s| cx.fragment(&mut d, s)).collect();
             let kv = d.input(before, ParamKind::Kv(spec));
             let stores = [Store::KvKey(kv), Store::KvValue(kv)];
-            let pieces = parts?.into_iter().zip(stores).map(|(value, store)| Piece { value, n: spec.width(), store }).collect();
+            let pieces =
+                parts?.into_iter().zip(stores).map(|(value, store)| Piece { value, n: spec.width(), store }).collect();
             finish(d, pieces)
         });
     }
@@ -75,7 +79,11 @@ fn concat(cx: &mut Context<'_>, class: Id, op: &OpNode) {
         let parts: Option<Vec<Fragment>> = choice.iter().map(|s| cx.fragment(&mut d, s)).collect();
         let param = d.output(n, RowElem::F32);
         let spans = [(0, left), (left, n - left)];
-        let pieces = parts?.into_iter().zip(spans).map(|(value, (start, n))| Piece { value, n, store: Store::Rows { param, start } });
+        let pieces = parts?.into_iter().zip(spans).map(|(value, (start, n))| Piece {
+            value,
+            n,
+            store: Store::Rows { param, start },
+        });
         finish(d, pieces.collect())
     });
 }
@@ -89,7 +97,9 @@ fn finish(mut d: Draft, pieces: Vec<Piece>) -> Option<Draft> {
 fn choices(cx: &Context<'_>, args: &[Id]) -> Vec<Vec<Source>> {
     args.iter().fold(vec![vec![]], |done, arg| {
         let sources = cx.sources(*arg);
-        done.iter().flat_map(|head| sources.iter().map(move |s| head.iter().cloned().chain([s.clone()]).collect())).collect()
+        done.iter()
+            .flat_map(|head| sources.iter().map(move |s| head.iter().cloned().chain([s.clone()]).collect()))
+            .collect()
     })
 }
 

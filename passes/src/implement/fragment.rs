@@ -1,7 +1,8 @@
 //! Pieces of expressions, and how they become segments.
 //!
-//! A fragment is a value as a kernel in the making sees it: an expression over operands of the draft, with the weight matrices whose products are
-//! its accumulators. A fragment without matrices is pure pointwise work; fragments with matrices fit together when they multiply the same input.
+//! A fragment is a value as a kernel in the making sees it: an expression over operands of the
+//! draft, with the weight matrices whose products are its accumulators. A fragment without matrices
+//! is pure pointwise work; fragments with matrices fit together when they multiply the same input.
 
 use super::{Context, KernelNode, MAX_EXPR};
 use crate::spec::{Draft, expr_size};
@@ -30,8 +31,9 @@ pub struct Fragment {
 }
 
 impl Context<'_> {
-    /// Ways to obtain the value of `class` inside a kernel: read it, or absorb a kernel that computes it. Where a matmul can be absorbed, absorbing only the
-    /// elementwise work after it would be a detour.
+    /// Ways to obtain the value of `class` inside a kernel: read it, or absorb a kernel that
+    /// computes it. Where a matmul can be absorbed, absorbing only the elementwise work after it
+    /// would be a detour.
     pub fn sources(&self, class: Id) -> Vec<Source> {
         let absorbable = |n: &KernelNode| match n.0.kernel.body.segments() {
             [s] => matches!(s.store, Store::Rows { start: 0, .. }) && expr_size(&s.expr) < MAX_EXPR,
@@ -57,7 +59,9 @@ impl Context<'_> {
                 let (x, mut segments) = match draft.import(spec, children) {
                     Body::Matmul(m) => (Some(m.x), m.segments),
                     Body::Pointwise(p) => (None, p.segments),
-                    Body::RowNorm(_) | Body::Attention(_) | Body::Embed(_) | Body::RopeTable(_) | Body::TopK(_) => return None,
+                    Body::RowNorm(_) | Body::Attention(_) | Body::Embed(_) | Body::RopeTable(_) | Body::TopK(_) => {
+                        return None;
+                    }
                 };
                 let s = segments.pop()?;
                 Some(Fragment { x, lanes: s.weights, expr: s.expr })
@@ -127,15 +131,18 @@ pub struct Piece {
     pub store: Store,
 }
 
-/// Makes the body of a kernel from its outputs; `None` when products and pointwise outputs mix or the inputs differ.
+/// Makes the body of a kernel from its outputs; `None` when products and pointwise outputs mix or
+/// the inputs differ.
 pub fn body(draft: &Draft, pieces: Vec<Piece>) -> Option<Body> {
     let values: Vec<Fragment> = pieces.iter().map(|p| p.value.clone()).collect();
     let x = common_input(draft, &values)?;
     if x.is_some() && values.iter().any(|v| v.x.is_none()) || values.iter().any(|v| expr_size(&v.expr) > MAX_EXPR) {
         return None;
     }
-    let segments =
-        pieces.into_iter().map(|p| Segment { n: p.n, weights: p.value.lanes, tile_n: 0, expr: p.value.expr, store: p.store }).collect();
+    let segments = pieces
+        .into_iter()
+        .map(|p| Segment { n: p.n, weights: p.value.lanes, tile_n: 0, expr: p.value.expr, store: p.store })
+        .collect();
     Some(match x {
         Some(x) => Body::Matmul(Matmul { x, prologue: None, segments, tile_m: 0 }),
         None => Body::Pointwise(Pointwise { segments }),

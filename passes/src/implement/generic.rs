@@ -1,4 +1,5 @@
-//! A kernel of its own for every operation that is not elementwise (those are `elementwise.rs`, with all operands read from buffers).
+//! A kernel of its own for every operation that is not elementwise (those are `elementwise.rs`,
+//! with all operands read from buffers).
 
 use super::way::{Way, way};
 use super::{Context, OpNode, quantize};

@@ -1,6 +1,7 @@
 //! Horizontal merging: matmuls of the same input whose results meet in attention become one launch.
 //!
-//! Results that meet in an elementwise operation or a concatenation need no merging: they become lanes or segments of one kernel (`elementwise.rs`).
+//! Results that meet in an elementwise operation or a concatenation need no merging: they become
+//! lanes or segments of one kernel (`elementwise.rs`).
 
 use super::{Context, KernelNode, OpNode};
 use crate::egraph::{Head, Term};
@@ -22,7 +23,8 @@ pub fn run(cx: &mut Context<'_>, _: Id, op: &OpNode) {
 }
 
 fn merge(cx: &mut Context<'_>, a: Id, b: Id) {
-    let matmuls = |class: Id| cx.kernels(class).into_iter().filter(|n| matches!(n.0.kernel.body, Body::Matmul(_))).collect();
+    let matmuls =
+        |class: Id| cx.kernels(class).into_iter().filter(|n| matches!(n.0.kernel.body, Body::Matmul(_))).collect();
     let (left, right): (Vec<KernelNode>, Vec<KernelNode>) = (matmuls(a), matmuls(b));
     for l in &left {
         for r in &right {
@@ -47,7 +49,8 @@ fn results(spec: &Spec) -> char {
     }
 }
 
-/// Both kernels in one, if they multiply the same input and have one result each, not both an attention state.
+/// Both kernels in one, if they multiply the same input and have one result each, not both an
+/// attention state.
 fn merged((ls, lc): &KernelNode, (rs, rc): &KernelNode) -> Option<Draft> {
     if ls.kernel.rows != rs.kernel.rows || !matches!((results(ls), results(rs)), ('r', 'r' | 'k') | ('k', 'r')) {
         return None;
@@ -55,7 +58,10 @@ fn merged((ls, lc): &KernelNode, (rs, rc): &KernelNode) -> Option<Draft> {
     let mut d = Draft::open(ls, lc);
     let (Body::Matmul(left), Body::Matmul(right)) = (d.body.clone(), d.import(rs, rc)) else { return None };
     let same_input = d.operand(left.x) == d.operand(right.x);
-    if !same_input || !d.reads_one_format() || left.prologue != right.prologue || left.segments.len() + right.segments.len() > MAX_SEGMENTS
+    if !same_input
+        || !d.reads_one_format()
+        || left.prologue != right.prologue
+        || left.segments.len() + right.segments.len() > MAX_SEGMENTS
     {
         return None;
     }

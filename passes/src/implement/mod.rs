@@ -1,9 +1,12 @@
-//! Implementations: kernels join the classes of the values they compute, after the equalities have saturated.
+//! Implementations: kernels join the classes of the values they compute, after the equalities have
+//! saturated.
 //!
-//! [`PHASES`] is the table. Every operation first gets a kernel of its own; then generic absorptions make larger kernels out of the kernels found in the
-//! operand classes. Nothing here knows of layers or attention blocks: that QKV, RoPE and the cache update end in one launch follows from the
-//! absorptions. Phases run once each, in order (those that feed themselves, to a bounded fixpoint), so no kernel is ever built on an approximation
-//! except through its `quant` and `store` operands. A kernel reads matrices of one format only: more would multiply its variants.
+//! [`PHASES`] is the table. Every operation first gets a kernel of its own; then generic
+//! absorptions make larger kernels out of the kernels found in the operand classes. Nothing here
+//! knows of layers or attention blocks: that QKV, RoPE and the cache update end in one launch
+//! follows from the absorptions. Phases run once each, in order (those that feed themselves, to a
+//! bounded fixpoint), so no kernel is ever built on an approximation except through its `quant` and
+//! `store` operands. A kernel reads matrices of one format only: more would multiply its variants.
 
 mod elementwise;
 mod fragment;
@@ -27,7 +30,8 @@ use llmcc_ir::ty::Dim;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// One phase: a name, whether to repeat until nothing changes, and what it adds to a class because of an operation in it.
+/// One phase: a name, whether to repeat until nothing changes, and what it adds to a class because
+/// of an operation in it.
 pub struct Phase {
     /// Name in reports.
     pub name: &'static str,
@@ -58,7 +62,8 @@ pub const PHASES: &[Phase] = &[
 
 /// Rounds of a repeated phase.
 const MAX_ROUNDS: usize = 8;
-/// Kernels a class may hold before absorption leaves it alone, for each format that a weight may have.
+/// Kernels a class may hold before absorption leaves it alone, for each format that a weight may
+/// have.
 const MAX_KERNELS: usize = 48;
 /// Nodes of an expression tree.
 const MAX_EXPR: usize = 24;
@@ -87,8 +92,9 @@ pub struct Context<'a> {
 /// A kernel node of a class.
 pub type KernelNode = (Arc<Spec>, Vec<Id>);
 
-/// Adds kernels to every class. `storages` are the ways in which weights and states may be stored; `read_often` are classes of values that several
-/// operations of the function read: absorbing their kernels would compute them several times.
+/// Adds kernels to every class. `storages` are the ways in which weights and states may be stored;
+/// `read_often` are classes of values that several operations of the function read: absorbing their
+/// kernels would compute them several times.
 pub fn implement(graph: &mut Graph, act: ActPolicy, storages: &Storages, read_often: &[Id]) {
     let read_often = read_often.iter().map(|id| graph.find(*id)).collect();
     let (packed, cached) = add_stores(graph, storages);
@@ -117,14 +123,16 @@ type Cached = BTreeMap<Id, Vec<(KvSpec, Id)>>;
 fn add_stores(graph: &mut Graph, storages: &Storages) -> (Packed, Cached) {
     let mut packed = Packed::new();
     for (class, forms) in &storages.packed {
-        let add = |(format, error): &(Format, _)| (*format, graph.add(Term::Store(Form::Packed(*format), *error, [*class])));
+        let add =
+            |(format, error): &(Format, _)| (*format, graph.add(Term::Store(Form::Packed(*format), *error, [*class])));
         packed.insert(*class, forms.iter().map(add).collect());
     }
     let mut cached = Cached::new();
     for (class, forms) in &storages.cached {
         let Some(ValueType::Kv(spec)) = graph[*class].data.ty else { continue };
-        let add =
-            |(dtype, error): &(_, _)| (KvSpec { dtype: *dtype, ..spec }, graph.add(Term::Store(Form::Cached(*dtype), *error, [*class])));
+        let add = |(dtype, error): &(_, _)| {
+            (KvSpec { dtype: *dtype, ..spec }, graph.add(Term::Store(Form::Cached(*dtype), *error, [*class])))
+        };
         cached.insert(*class, forms.iter().map(add).collect());
     }
     graph.rebuild();
@@ -165,15 +173,20 @@ impl Context<'_> {
 
     /// The classes of both, ascending.
     fn computed(&self) -> Vec<Id> {
-        let mut classes: Vec<Id> =
-            self.running().into_iter().filter(|(_, t)| matches!(t, Term::Op(..) | Term::Quant(_))).map(|(id, _)| id).collect();
+        let mut classes: Vec<Id> = self
+            .running()
+            .into_iter()
+            .filter(|(_, t)| matches!(t, Term::Op(..) | Term::Quant(_)))
+            .map(|(id, _)| id)
+            .collect();
         classes.dedup();
         classes
     }
 
     /// Nodes of the classes that are not known when compiling.
     fn running(&self) -> Vec<(Id, &Term)> {
-        let mut classes: Vec<Id> = self.graph.classes().map(|c| c.id).filter(|id| !self.graph[*id].data.weight).collect();
+        let mut classes: Vec<Id> =
+            self.graph.classes().map(|c| c.id).filter(|id| !self.graph[*id].data.weight).collect();
         classes.sort();
         let sorted = |id: Id| {
             let mut nodes: Vec<&Term> = self.graph[id].nodes.iter().collect();

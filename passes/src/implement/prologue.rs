@@ -1,4 +1,5 @@
-//! Prologues: a matmul normalizes and quantizes its input itself, on every core, instead of reading what a row-wise kernel wrote.
+//! Prologues: a matmul normalizes and quantizes its input itself, on every core, instead of reading
+//! what a row-wise kernel wrote.
 
 use super::{Context, KernelNode};
 use crate::egraph::Term;
@@ -6,7 +7,8 @@ use crate::spec::{Draft, Output};
 use egg::Id;
 use llmcc_ir::kernel::{Body, Matmul, ParamKind, Prologue, RowNorm};
 
-/// For one class that a row-wise kernel computes: adds the variants of all matmuls that read its result.
+/// For one class that a row-wise kernel computes: adds the variants of all matmuls that read its
+/// result.
 pub fn run(cx: &mut Context<'_>, class: Id) {
     let norms: Vec<(KernelNode, RowNorm)> = cx
         .kernels(class)
@@ -19,7 +21,8 @@ pub fn run(cx: &mut Context<'_>, class: Id) {
             Some((n, body))
         })
         .collect();
-    // A row-wise kernel that only finishes what another began is a detour: the prologue can do all of it.
+    // A row-wise kernel that only finishes what another began is a detour: the prologue can do all
+    // of it.
     let depth = |n: &RowNorm| usize::from(n.norm.is_some()) + usize::from(n.gain.is_some());
     let Some(most) = norms.iter().map(|(_, n)| depth(n)).max() else { return };
     let norms: Vec<_> = norms.into_iter().filter(|(_, n)| depth(n) == most).collect();
@@ -52,15 +55,22 @@ fn readers(cx: &Context<'_>, class: Id) -> Vec<(Id, KernelNode)> {
     out
 }
 
-fn absorbed((spec, children): &KernelNode, ((norm_spec, norm_children), norm): &(KernelNode, RowNorm)) -> Option<Draft> {
+fn absorbed(
+    (spec, children): &KernelNode,
+    ((norm_spec, norm_children), norm): &(KernelNode, RowNorm),
+) -> Option<Draft> {
     let mut d = Draft::open(spec, children);
     let Body::Matmul(matmul) = d.body.clone() else { return None };
     let Body::RowNorm(inner) = d.import(norm_spec, norm_children) else { return None };
     let [Output::Rows(out)] = norm_spec.outputs()[..] else { return None };
-    let (ParamKind::Rows { elem, .. }, ParamKind::Rows { elem: wanted, .. }) = (norm_spec.kind(out), spec.kind(matmul.x)) else {
+    let (ParamKind::Rows { elem, .. }, ParamKind::Rows { elem: wanted, .. }) =
+        (norm_spec.kind(out), spec.kind(matmul.x))
+    else {
         return None;
     };
-    let k = d.operand(inner.x).and_then(|(_, kind)| if let ParamKind::Rows { cols, .. } = kind { Some(*cols) } else { None });
+    let k = d
+        .operand(inner.x)
+        .and_then(|(_, kind)| if let ParamKind::Rows { cols, .. } = kind { Some(*cols) } else { None });
     let gain = inner.gain.and_then(|g| d.operand(g)).map(|(_, kind)| kind.clone());
     // A tiled gain has no place in a prologue.
     let fits = gain.is_none_or(|g| matches!(g, ParamKind::Vector { len } if Some(len) == k));

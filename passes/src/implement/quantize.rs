@@ -1,4 +1,5 @@
-//! int8, 16-bit and fp8 rows: the producer of a value writes it quantized, or a row-wise kernel does.
+//! int8, 16-bit and fp8 rows: the producer of a value writes it quantized, or a row-wise kernel
+//! does.
 
 use super::generic::int;
 use super::{Context, KernelNode};
@@ -6,7 +7,8 @@ use crate::spec::{Draft, Output};
 use egg::Id;
 use llmcc_ir::kernel::{Body, ParamKind, RowElem, RowNorm};
 
-/// f16, bf16 and fp8 as attribute of `quant`; other numbers are groups of int8 rows, which are at least 32.
+/// f16, bf16 and fp8 as attribute of `quant`; other numbers are groups of int8 rows, which are at
+/// least 32.
 const F16: usize = 1;
 const BF16: usize = 2;
 const FP8: usize = 3;

@@ -60,6 +60,8 @@ pub fn way(head: Head) -> Way {
         Head::SliceCols => Way::Expression(Function::Slice),
         Head::ConcatCols => Way::Join,
         Head::KvAppend => Way::Store,
-        Head::Const | Head::Transpose | Head::ScaleCols | Head::ScaleRows | Head::ConcatRows | Head::SliceRows => Way::Packed,
+        Head::Const | Head::Transpose | Head::ScaleCols | Head::ScaleRows | Head::ConcatRows | Head::SliceRows => {
+            Way::Packed
+        }
     }
 }

@@ -1,7 +1,9 @@
-//! Packing: reads a checkpoint, evaluates weight expressions, writes the packed weights in the plan's order.
+//! Packing: reads a checkpoint, evaluates weight expressions, writes the packed weights in the
+//! plan's order.
 //!
-//! Streams: a few megabytes of rows are converted, packed and measured at a time, on all cores, and written in order, so memory does not grow with
-//! the checkpoint. Every operation of a weight expression rounds once to f32, as [`llmcc_ir::eval::eval_weight`] defines.
+//! Streams: a few megabytes of rows are converted, packed and measured at a time, on all cores, and
+//! written in order, so memory does not grow with the checkpoint. Every operation of a weight
+//! expression rounds once to f32, as [`llmcc_ir::eval::eval_weight`] defines.
 
 pub(crate) mod rows;
 #[cfg(test)]
@@ -192,7 +194,8 @@ pub(crate) fn leaf_names(e: &WeightExpr, module: &Module) -> String {
     names.join(" + ")
 }
 
-/// Whether `format` holds every value of a weight: f32 does, and a 16-bit type those that are of that type and not computed.
+/// Whether `format` holds every value of a weight: f32 does, and a 16-bit type those that are of
+/// that type and not computed.
 pub fn lossless(e: &WeightExpr, format: Format, module: &Module) -> bool {
     let of_type = |dtype: DType| {
         let mut all = true;
@@ -245,10 +248,19 @@ impl Output<'_> {
     fn vector(&mut self, rows: &Rows<'_>, len: usize, name: &str) -> Result<(), PackError> {
         let values = rows.all();
         if values.len() != len {
-            return Err(PackError::Expression { tensor: name.into(), what: format!("{} elements, not {len}", values.len()) });
+            return Err(PackError::Expression {
+                tensor: name.into(),
+                what: format!("{} elements, not {len}", values.len()),
+            });
         }
         if let Some(i) = values.iter().position(|v| !v.is_finite()) {
-            return Err(PackError::Value { tensor: name.into(), row: i, col: 0, value: values[i], what: not_finite(name) });
+            return Err(PackError::Value {
+                tensor: name.into(),
+                row: i,
+                col: 0,
+                value: values[i],
+                what: not_finite(name),
+            });
         }
         let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
         self.write(&bytes)
@@ -263,7 +275,10 @@ impl Output<'_> {
         name: &str,
     ) -> Result<Option<QuantError>, PackError> {
         if rows.shape() != (n, k) {
-            return Err(PackError::Expression { tensor: name.into(), what: format!("shape {:?}, not {n}×{k}", rows.shape()) });
+            return Err(PackError::Expression {
+                tensor: name.into(),
+                what: format!("shape {:?}, not {n}×{k}", rows.shape()),
+            });
         }
         let blocks = n.div_ceil(BLOCK);
         let per_task = (TASK_ELEMENTS / (BLOCK * k)).max(1);
@@ -277,7 +292,11 @@ impl Output<'_> {
             for p in packed {
                 let (bytes, sums) = p?;
                 self.write(&bytes)?;
-                total = Sums { error: total.error + sums.error, signal: total.signal + sums.signal, max: total.max.max(sums.max) };
+                total = Sums {
+                    error: total.error + sums.error,
+                    signal: total.signal + sums.signal,
+                    max: total.max.max(sums.max),
+                };
             }
         }
         let relative = if total.signal > 0.0 { (total.error / total.signal).sqrt() } else { 0.0 };
@@ -329,27 +348,45 @@ impl Sums {
     }
 }
 
-/// The error for a value of the rows `values`, of `k` columns each, that start at row `first` of a weight.
-pub(crate) fn located(e: quant::PackError, first: usize, (values, k): (&[f32], usize), format: Format, name: &str) -> PackError {
+/// The error for a value of the rows `values`, of `k` columns each, that start at row `first` of a
+/// weight.
+pub(crate) fn located(
+    e: quant::PackError,
+    first: usize,
+    (values, k): (&[f32], usize),
+    format: Format,
+    name: &str,
+) -> PackError {
     let (row, col, width, what) = match e {
         quant::PackError::NotFinite { row, col } => (row, col, 1, not_finite(name)),
         quant::PackError::TooLarge { row, col } if format.is_quantized() => {
             let e = format.encoding();
             let group = e.super_group().or(e.group()).unwrap_or(k);
-            (row, col, group, format!("is too large for {format}, whose scales are f16: give --dtype bf16 or --dtype f32"))
+            (
+                row,
+                col,
+                group,
+                format!("is too large for {format}, whose scales are f16: give --dtype bf16 or --dtype f32"),
+            )
         }
         quant::PackError::TooLarge { row, col } => {
-            let wider = if format.encoding().float() == Some(Float::F16) { "--dtype bf16 or --dtype f32" } else { "--dtype f32" };
+            let wider = if format.encoding().float() == Some(Float::F16) {
+                "--dtype bf16 or --dtype f32"
+            } else {
+                "--dtype f32"
+            };
             (row, col, 1, format!("is too large for {format}: give {wider}"))
         }
     };
     let row_values = values.chunks(k).nth(row).unwrap_or_default();
-    let value = row_values.iter().skip(col).take(width).copied().fold(0f32, |m, v| if v.abs() <= m.abs() { m } else { v });
+    let value =
+        row_values.iter().skip(col).take(width).copied().fold(0f32, |m, v| if v.abs() <= m.abs() { m } else { v });
     PackError::Value { tensor: name.into(), row: first + row, col, value, what }
 }
 
 /// What a value that is no number means. Formats do not matter: none stores it.
 fn not_finite(name: &str) -> String {
-    let folded = if name.contains(" + ") { ", or the tensors that are multiplied here do not fit f32 together" } else { "" };
+    let folded =
+        if name.contains(" + ") { ", or the tensors that are multiplied here do not fit f32 together" } else { "" };
     format!("is not a finite number, so the checkpoint is damaged{folded}: download or convert it again")
 }

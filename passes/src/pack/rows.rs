@@ -177,13 +177,20 @@ fn leaf<'a>(i: usize, module: &'a Module, source: &'a dyn WeightSource) -> Resul
         [n, k] => (n, k),
         _ => return Err(RowsError::Shape(format!("weight `{}` is {}", weight.name, weight.ty))),
     };
-    let mismatch = |found: String| RowsError::Leaf(PackError::Mismatch { name: weight.name.clone(), found, wanted: weight.ty.to_string() });
+    let mismatch = |found: String| {
+        RowsError::Leaf(PackError::Mismatch { name: weight.name.clone(), found, wanted: weight.ty.to_string() })
+    };
     let node = match &weight.data {
         Some(v) if v.len() == n * k => Node::Values(v.as_slice().into()),
         Some(v) => return Err(mismatch(format!("{} computed values", v.len()))),
         None => {
-            let t: TensorBytes<'a> = source.tensor(&weight.name).ok_or_else(|| RowsError::Leaf(PackError::Missing(weight.name.clone())))?;
-            if t.shape != dims || t.dtype != weight.ty.dtype || !t.dtype.is_float() || t.data.len() != n * k * t.dtype.bytes() {
+            let t: TensorBytes<'a> =
+                source.tensor(&weight.name).ok_or_else(|| RowsError::Leaf(PackError::Missing(weight.name.clone())))?;
+            if t.shape != dims
+                || t.dtype != weight.ty.dtype
+                || !t.dtype.is_float()
+                || t.data.len() != n * k * t.dtype.bytes()
+            {
                 return Err(mismatch(format!("{}{:?} in {} bytes", t.dtype, t.shape, t.data.len())));
             }
             Node::Bytes(t.dtype, t.data)
@@ -251,9 +258,14 @@ fn fill_parts(parts: &[Rows<'_>], mut from: usize, mut out: &mut [f32], k: usize
 /// Converts little-endian elements to f32: exact for f32, f16 and bf16, rounded once for f64.
 fn convert(dtype: DType, bytes: &[u8], out: &mut [f32]) {
     match dtype {
-        DType::F32 => bytes.chunks_exact(4).zip(out).for_each(|(b, v)| *v = f32::from_le_bytes([b[0], b[1], b[2], b[3]])),
+        DType::F32 => {
+            bytes.chunks_exact(4).zip(out).for_each(|(b, v)| *v = f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+        }
         DType::Bf16 => {
-            bytes.chunks_exact(2).zip(out).for_each(|(b, v)| *v = f32::from_bits(u32::from(u16::from_le_bytes([b[0], b[1]])) << 16));
+            bytes
+                .chunks_exact(2)
+                .zip(out)
+                .for_each(|(b, v)| *v = f32::from_bits(u32::from(u16::from_le_bytes([b[0], b[1]])) << 16));
         }
         DType::F16 => {
             let mut halves = [f16::ZERO; 256];

@@ -24,7 +24,9 @@ impl WeightSource for Memory {
 
 fn values(n: usize, seed: u32) -> Vec<f32> {
     (0..n as u32)
-        .map(|i| (i.wrapping_mul(2_654_435_761).wrapping_add(seed.wrapping_mul(97_003)) >> 8) as f32 / (1 << 23) as f32 - 1.0)
+        .map(|i| {
+            (i.wrapping_mul(2_654_435_761).wrapping_add(seed.wrapping_mul(97_003)) >> 8) as f32 / (1 << 23) as f32 - 1.0
+        })
         .collect()
 }
 

@@ -16,7 +16,14 @@ pub(super) const RULES: &[Rule] = &[
             Some(b.op(Head::Attention, &[h, scale, q, kv, p]))
         }),
         guard: |m| m.constant("?c"),
-        sample: &[("?h", Int("2")), ("?s", Eps), ("?q", Rows("Q")), ("?c", Const), ("?kv", Appended), ("?p", Index(Positions))],
+        sample: &[
+            ("?h", Int("2")),
+            ("?s", Eps),
+            ("?q", Rows("Q")),
+            ("?c", Const),
+            ("?kv", Appended),
+            ("?p", Index(Positions)),
+        ],
     },
     Rule {
         name: "constant-through-rope",

@@ -20,7 +20,13 @@ macro_rules! fold {
 /// `?x ∘ neutral = ?x`, for f32 only: elementwise results are f32, whatever their operands.
 macro_rules! neutral {
     ($name:literal, $left:literal) => {
-        Rule { name: $name, left: $left, right: Right::Text("?x"), guard: |m| m.f32("?x"), sample: &[("?x", Rows("K"))] }
+        Rule {
+            name: $name,
+            left: $left,
+            right: Right::Text("?x"),
+            guard: |m| m.f32("?x"),
+            sample: &[("?x", Rows("K"))],
+        }
     };
 }
 

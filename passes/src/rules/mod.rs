@@ -1,7 +1,8 @@
 //! Equalities. See `README.md` of this folder.
 //!
-//! [`THEMES`] is the table: one file per theme, each with its rules. A rule is text on both sides where attributes allow; a right side that computes
-//! attributes is a function. Guards keep a rule off matches where it would be false, would round again, or could only make code worse.
+//! [`THEMES`] is the table: one file per theme, each with its rules. A rule is text on both sides
+//! where attributes allow; a right side that computes attributes is a function. Guards keep a rule
+//! off matches where it would be false, would round again, or could only make code worse.
 
 mod activation;
 mod attention;
@@ -41,8 +42,9 @@ pub enum Right {
     Build(fn(&mut Builder<'_>) -> Option<Id>),
 }
 
-/// A value for a variable in the test harness. Sizes are names that the harness draws (`K`, `N`, `P`: any; `S`, `L`: a range inside `N`; `S2`, `L2`: a range inside `L`;
-/// `W`: divides `K`; `D`: a head; `Q`: two heads) or numbers.
+/// A value for a variable in the test harness. Sizes are names that the harness draws (`K`, `N`,
+/// `P`: any; `S`, `L`: a range inside `N`; `S2`, `L2`: a range inside `L`; `W`: divides `K`; `D`: a
+/// head; `Q`: two heads) or numbers.
 #[derive(Clone, Copy, Debug)]
 pub enum Sample {
     /// Rows `[T, n]`.
@@ -86,7 +88,8 @@ const MAX_ITERATIONS: usize = 16;
 /// E-nodes of one function.
 const MAX_NODES: usize = 20_000;
 
-/// Applies all rules until nothing changes or a limit is reached; returns the iterations. Limits count nodes and iterations, never time.
+/// Applies all rules until nothing changes or a limit is reached; returns the iterations. Limits
+/// count nodes and iterations, never time.
 pub fn saturate(graph: Graph) -> (Graph, usize) {
     run(graph, all(), MAX_ITERATIONS)
 }
@@ -122,7 +125,14 @@ struct RuleApplier {
 }
 
 impl Applier<Term, crate::egraph::Facts> for RuleApplier {
-    fn apply_one(&self, g: &mut Graph, class: Id, subst: &Subst, _: Option<&PatternAst<Term>>, rule: Symbol) -> Vec<Id> {
+    fn apply_one(
+        &self,
+        g: &mut Graph,
+        class: Id,
+        subst: &Subst,
+        _: Option<&PatternAst<Term>>,
+        rule: Symbol,
+    ) -> Vec<Id> {
         if !(self.rule.guard)(&Match { graph: g, subst }) {
             return vec![];
         }
@@ -179,12 +189,14 @@ impl Match<'_> {
         self.data(name).is_some_and(|d| !d.weight && d.ty.is_some())
     }
 
-    /// A weight whose values may be changed for this use: no other function reads it, and the storage format does not make the change round a second time.
+    /// A weight whose values may be changed for this use: no other function reads it, and the
+    /// storage format does not make the change round a second time.
     pub fn may_change(&self, name: &str) -> bool {
         self.graph.analysis.may_change_weights && self.data(name).is_some_and(|d| d.weight && !d.shared)
     }
 
-    /// A weight that no other function reads: a part or permutation of it may be stored in its place.
+    /// A weight that no other function reads: a part or permutation of it may be stored in its
+    /// place.
     pub fn own(&self, name: &str) -> bool {
         self.data(name).is_some_and(|d| d.weight && !d.shared)
     }

@@ -1,10 +1,12 @@
-//! Scales move between activations and weights: a norm's gain or a constant costs nothing once it is part of a matrix.
+//! Scales move between activations and weights: a norm's gain or a constant costs nothing once it
+//! is part of a matrix.
 
 use super::Sample::{Const, Matrix, Rows, Vector};
 use super::{Right, Rule};
 
 pub(super) const RULES: &[Rule] = &[
-    // x·diag(g)·wᵀ = x·(w·diag(g))ᵀ: folds the gain of RMSNorm into the next matrix (QuaRot, arXiv 2404.00456, section 3).
+    // x·diag(g)·wᵀ = x·(w·diag(g))ᵀ: folds the gain of RMSNorm into the next matrix (QuaRot, arXiv
+    // 2404.00456, section 3).
     Rule {
         name: "gain-into-matrix",
         left: "(matmul (mul ?x ?g) ?w)",
@@ -80,6 +82,11 @@ pub(super) const RULES: &[Rule] = &[
         left: "(scale_cols (slice_rows ?s ?l ?w) ?g)",
         right: Right::Text("(slice_rows ?s ?l (scale_cols ?w ?g))"),
         guard: super::always,
-        sample: &[("?s", super::Sample::Int("S")), ("?l", super::Sample::Int("L")), ("?w", Matrix("N", "K")), ("?g", Vector("K"))],
+        sample: &[
+            ("?s", super::Sample::Int("S")),
+            ("?l", super::Sample::Int("L")),
+            ("?w", Matrix("N", "K")),
+            ("?g", Vector("K")),
+        ],
     },
 ];

@@ -1,4 +1,5 @@
-//! Slices and concatenations move from activations, where they copy, to weights, where they are free.
+//! Slices and concatenations move from activations, where they copy, to weights, where they are
+//! free.
 
 use super::Sample::{Int, Matrix, Rows, Vector};
 use super::{Builder, Right, Rule, always};

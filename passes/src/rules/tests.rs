@@ -155,7 +155,8 @@ impl Lowering<'_> {
             Term::Float(x) => Some(self.f.op(Op::Const { value: *x }, &[])),
             Term::Op(head, children) => {
                 let (attrs, args) = children.split_at(head.attributes().len());
-                let attrs: Option<Vec<Attr>> = attrs.iter().map(|a| crate::egraph::analysis::attr(self.g, *a)).collect();
+                let attrs: Option<Vec<Attr>> =
+                    attrs.iter().map(|a| crate::egraph::analysis::attr(self.g, *a)).collect();
                 let args: Option<Vec<Value>> = args.iter().map(|a| self.class(*a, above)).collect();
                 self.f.try_op(head.build(&attrs?)?, &args?).ok()
             }
@@ -166,13 +167,15 @@ impl Lowering<'_> {
 
 fn lower(i: &Instance, g: &Graph, root: Id, t: &Term) -> Option<Func> {
     let mut f = FuncBuilder::new("side");
-    let params = i.params.iter().enumerate().map(|(n, (ty, role))| f.param(format!("p{n}"), ty.clone(), *role)).collect();
+    let params =
+        i.params.iter().enumerate().map(|(n, (ty, role))| f.param(format!("p{n}"), ty.clone(), *role)).collect();
     let mut l = Lowering { g, f, params };
     let value = l.term(t, &mut BTreeSet::from([g.find(root)]))?;
     Some(l.f.finish(&[value]))
 }
 
-/// Applies the rule to random instances and evaluates every member of the root's class; returns how often the rule fired.
+/// Applies the rule to random instances and evaluates every member of the root's class; returns how
+/// often the rule fired.
 fn check(rule: &'static Rule) -> usize {
     let left: Pattern<Term> = rule.left.parse().unwrap();
     let mut fired = 0;

@@ -1,9 +1,12 @@
-//! A small Llama-like model as a module, its weights, and evaluation of plans against the graph level.
+//! A small Llama-like model as a module, its weights, and evaluation of plans against the graph
+//! level.
 
 #![allow(dead_code, missing_docs, reason = "each test uses a part")]
 
 use llmcc_ir::eval::{Batch, KvState, eval_module, eval_plan};
-use llmcc_ir::graph::{Arg, Call, F32, Func, FuncBuilder, Input, ModelInfo, Module, Op, Role, UnaryOp, Value, ValueType, Weight};
+use llmcc_ir::graph::{
+    Arg, Call, F32, Func, FuncBuilder, Input, ModelInfo, Module, Op, Role, UnaryOp, Value, ValueType, Weight,
+};
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::plan::{Plan, Storage, WeightExpr};
 use llmcc_ir::quant::unpack_row;
@@ -90,8 +93,10 @@ impl Toy {
         let positions = f.param("positions", ints(Dim::Tokens), Role::Data);
         let kv = f.param("kv", ValueType::Kv(self.spec()), Role::State);
         let names = self.layer_weights();
-        let w: Vec<Value> =
-            names.iter().map(|(name, n, k)| f.param(*name, if *k == 0 { vector(*n) } else { matrix(*n, *k) }, Role::Weight)).collect();
+        let w: Vec<Value> = names
+            .iter()
+            .map(|(name, n, k)| f.param(*name, if *k == 0 { vector(*n) } else { matrix(*n, *k) }, Role::Weight))
+            .collect();
         let get = |name: &str| names.iter().position(|n| n.0 == name).map(|i| w[i]);
         let h = f.rms_norm(x, w[0], 1e-5, self.hidden);
         let mut qkv = vec![];
@@ -139,7 +144,8 @@ impl Toy {
             let ty = if k == 0 { TensorType::vector(n) } else { TensorType::rows(Dim::Static(n), k) };
             Weight { name, ty, data: None }
         };
-        let mut weights = vec![weight("embed".into(), self.vocab, self.hidden), weight("$inv_freq".into(), self.head_dim / 2, 0)];
+        let mut weights =
+            vec![weight("embed".into(), self.vocab, self.hidden), weight("$inv_freq".into(), self.head_dim / 2, 0)];
         let d = self.head_dim;
         weights[1].data = Some((0..d / 2).map(|j| 10000f32.powf(-2.0 * j as f32 / d as f32)).collect());
         let args = vec![Arg::Input(Input::Tokens), Arg::Input(Input::Positions), Arg::Weight(0), Arg::Weight(1)];
@@ -222,7 +228,10 @@ impl Weights {
             let gain = shape.len() == 1;
             let scale = if gain { 0.3 } else { 1.5 / (shape[1] as f32).sqrt() };
             let base = if gain && !weight.name.contains(".b") { 1.0 } else { 0.0 };
-            let values = weight.data.clone().unwrap_or_else(|| random(i as u64 + 1, count).iter().map(|v| base + scale * v).collect());
+            let values = weight
+                .data
+                .clone()
+                .unwrap_or_else(|| random(i as u64 + 1, count).iter().map(|v| base + scale * v).collect());
             w.bytes.push(values.iter().flat_map(|v| v.to_le_bytes()).collect());
             w.values.push(values);
             w.names.push(weight.name.clone());
@@ -256,7 +265,8 @@ pub fn packed(plan: &Plan, module: &Module, weights: &Weights) -> Vec<Vec<u8>> {
     plan.weights.iter().zip(offsets).map(|(w, at)| out[at as usize..][..w.storage.bytes()].to_vec()).collect()
 }
 
-/// The model's weights as the plan stores them: decoded, and gains that were folded into a matrix taken out of it again.
+/// The model's weights as the plan stores them: decoded, and gains that were folded into a matrix
+/// taken out of it again.
 pub fn effective(plan: &Plan, weights: &Weights, packed: &[Vec<u8>]) -> Vec<Vec<f32>> {
     let mut values = weights.values.clone();
     for (w, bytes) in plan.weights.iter().zip(packed) {
@@ -279,9 +289,12 @@ pub fn effective(plan: &Plan, weights: &Weights, packed: &[Vec<u8>]) -> Vec<Vec<
     values
 }
 
-/// Steps of mixed sizes over two sequences: prefill of 5, one decode step, a ragged batch, and a long prefill.
+/// Steps of mixed sizes over two sequences: prefill of 5, one decode step, a ragged batch, and a
+/// long prefill.
 pub fn batches(vocab: usize) -> Vec<Batch> {
-    let ids = |seed: u64, n: usize| -> Vec<i32> { random(seed, n).iter().map(|v| ((v + 1.0) * 0.4999 * vocab as f32) as i32).collect() };
+    let ids = |seed: u64, n: usize| -> Vec<i32> {
+        random(seed, n).iter().map(|v| ((v + 1.0) * 0.4999 * vocab as f32) as i32).collect()
+    };
     let mut out = vec![Batch::single(&ids(1, 5), 0), Batch::single(&ids(2, 1), 5)];
     let mut mixed = Batch::default();
     mixed.push(0, &ids(3, 1), 6);

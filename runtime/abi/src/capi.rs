@@ -1,5 +1,6 @@
-//! Structures of `include/llmcc.h`, field by field, for the runtime that implements the C API and the command line that calls it; a
-//! test of the runtime compares their layout with the C compiler's.
+//! Structures of `include/llmcc.h`, field by field, for the runtime that implements the C API and
+//! the command line that calls it; a test of the runtime compares their layout with the C
+//! compiler's.
 #![allow(non_camel_case_types)]
 
 use core::ffi::{c_char, c_void};
@@ -253,4 +254,5 @@ pub struct llmcc_gen_stats_t {
 }
 
 /// Called with each piece of text; a nonzero result stops the generation.
-pub type llmcc_callback = Option<unsafe extern "C" fn(user: *mut c_void, text: *const c_char, len: usize, token: i32) -> i32>;
+pub type llmcc_callback =
+    Option<unsafe extern "C" fn(user: *mut c_void, text: *const c_char, len: usize, token: i32) -> i32>;

@@ -1,13 +1,16 @@
-//! What kind of number a thing holds: the one description of weights, rows of activations, caches and tensors of checkpoints.
+//! What kind of number a thing holds: the one description of weights, rows of activations, caches
+//! and tensors of checkpoints.
 //!
-//! A thing is stored as **codes**, one per element, and **scales** for runs of them. The value of an element is
+//! A thing is stored as **codes**, one per element, and **scales** for runs of them. The value of
+//! an element is
 //!
 //! - `number(code)` without scales,
 //! - `scale · number(code)` with a scale, rounded to f32 once,
 //! - `fma(scale, number(code), minimum)` with a scale and a minimum.
 //!
-//! Scales may be codes themselves: with two levels, `scale = above.scale · scale`, `minimum = above.minimum · minimum`.
-//! Byte layouts ([`crate::layout`]), text, evaluation, packing and the generic lowerings of backends derive from this.
+//! Scales may be codes themselves: with two levels, `scale = above.scale · scale`,
+//! `minimum = above.minimum · minimum`. Byte layouts ([`crate::layout`]), text, evaluation, packing
+//! and the generic lowerings of backends derive from this.
 
 /// How an element is stored, and what its codes stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -64,8 +67,9 @@ impl Float {
 pub enum Per {
     /// A row.
     Row,
-    /// So many adjacent columns of a row; the last ones of a row may be fewer. Of scales that are codes with scales of their own, the columns that share one of those:
-    /// a multiple of the columns below.
+    /// So many adjacent columns of a row; the last ones of a row may be fewer. Of scales that are
+    /// codes with scales of their own, the columns that share one of those: a multiple of the
+    /// columns below.
     Group(u16),
     /// The elements of one head of one token.
     TokenHead,
@@ -101,7 +105,8 @@ impl ScaleKind {
         }
     }
 
-    /// Significant bits at most: of a product of numbers with no more than 24 together nothing is lost in f32.
+    /// Significant bits at most: of a product of numbers with no more than 24 together nothing is
+    /// lost in f32.
     pub const fn significant(self) -> u32 {
         match self {
             ScaleKind::F32 => 24,
@@ -158,12 +163,16 @@ impl Encoding {
     pub const F16: Encoding = Encoding::plain(Float::F16);
     /// Floats as they are.
     pub const BF16: Encoding = Encoding::plain(Float::Bf16);
-    /// Weights of 8 bits, symmetric; groups of any number of columns ([`Encoding::in_groups`]), as in those below.
-    pub const W8: Encoding = Encoding::scaled(Code::Int { bits: 8, zero: 128 }, Scale::new(Per::Group(0), ScaleKind::F16));
+    /// Weights of 8 bits, symmetric; groups of any number of columns ([`Encoding::in_groups`]), as
+    /// in those below.
+    pub const W8: Encoding =
+        Encoding::scaled(Code::Int { bits: 8, zero: 128 }, Scale::new(Per::Group(0), ScaleKind::F16));
     /// Weights of 4 bits, symmetric.
-    pub const W4: Encoding = Encoding::scaled(Code::Int { bits: 4, zero: 8 }, Scale::new(Per::Group(0), ScaleKind::F16));
+    pub const W4: Encoding =
+        Encoding::scaled(Code::Int { bits: 4, zero: 8 }, Scale::new(Per::Group(0), ScaleKind::F16));
     /// Weights of 4 bits, asymmetric.
-    pub const W4A: Encoding = Encoding::scaled(Code::Int { bits: 4, zero: 0 }, Scale::with_minimum(Per::Group(0), ScaleKind::F16));
+    pub const W4A: Encoding =
+        Encoding::scaled(Code::Int { bits: 4, zero: 0 }, Scale::with_minimum(Per::Group(0), ScaleKind::F16));
     /// Weights of 8-bit floats.
     pub const FP8: Encoding = Encoding::scaled(Code::Float(Float::E4m3), Scale::new(Per::Row, ScaleKind::F16));
 
@@ -181,9 +190,10 @@ impl Encoding {
     #[inline(always)]
     pub const fn in_groups(self, group: usize) -> Encoding {
         match self.scales[0] {
-            Some(Scale { per: Per::Group(_), kind, minimum }) => {
-                Encoding { scales: [Some(Scale { per: Per::Group(group as u16), kind, minimum }), self.scales[1]], ..self }
-            }
+            Some(Scale { per: Per::Group(_), kind, minimum }) => Encoding {
+                scales: [Some(Scale { per: Per::Group(group as u16), kind, minimum }), self.scales[1]],
+                ..self
+            },
             _ => self,
         }
     }
@@ -243,7 +253,8 @@ impl Encoding {
         }
     }
 
-    /// Columns that share a scale where codes are integers, whose products with integers are exact sums that one scale multiplies.
+    /// Columns that share a scale where codes are integers, whose products with integers are exact
+    /// sums that one scale multiplies.
     pub const fn integer_group(&self) -> Option<usize> {
         match self.code {
             Code::Int { .. } | Code::Signed { .. } => self.group(),
@@ -251,7 +262,8 @@ impl Encoding {
         }
     }
 
-    /// Whether the product of a scale and a number is exact in f32, so that adding a minimum rounds once with or without a fused multiply-add.
+    /// Whether the product of a scale and a number is exact in f32, so that adding a minimum rounds
+    /// once with or without a fused multiply-add.
     pub const fn exact_products(&self) -> bool {
         let number = match self.code {
             Code::Float(Float::E4m3) => 4,
@@ -294,19 +306,22 @@ impl Encoding {
     }
 }
 
-/// The value of an e4m3 number, as the OCP 8-bit Floating Point Specification has it: sign, 4 bits of exponent with bias 7, 3 of mantissa; subnormal numbers, no
-/// infinities, NaN for an exponent and a mantissa of ones only.
+/// The value of an e4m3 number, as the OCP 8-bit Floating Point Specification has it: sign, 4 bits
+/// of exponent with bias 7, 3 of mantissa; subnormal numbers, no infinities, NaN for an exponent
+/// and a mantissa of ones only.
 pub const fn e4m3_to_f32(code: u8) -> f32 {
     let magnitude = code & 0x7f;
     if magnitude == 0x7f {
         return f32::NAN;
     }
-    // The bits where f32 has its own, 120 exponents too low; the product is exact, also of subnormal numbers.
+    // The bits where f32 has its own, 120 exponents too low; the product is exact, also of
+    // subnormal numbers.
     let x = f32::from_bits((magnitude as u32) << 20) * f32::from_bits((127 + 120) << 23);
     if code >> 7 == 1 { -x } else { x }
 }
 
-/// Bits of the planes in which codes of `bits` bits are stored, the lowest bits of a code in the first; as many as there are powers of two in `bits`.
+/// Bits of the planes in which codes of `bits` bits are stored, the lowest bits of a code in the
+/// first; as many as there are powers of two in `bits`.
 pub const fn planes(bits: u32) -> ([u32; 3], usize) {
     let (mut out, mut count, mut left) = ([0; 3], 0, bits);
     let mut width = 8;

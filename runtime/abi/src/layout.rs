@@ -1,48 +1,72 @@
 //! Byte layouts that packing, generated code and microkernels agree on.
 //!
-//! **Weights** `W[n, k]` are stored as blocks of [`BLOCK`] = 16 rows (the last block padded with zero rows), block after block, each
-//! block a multiple of 64 bytes and 64-byte aligned. Inside a block, for each format:
+//! **Weights** `W[n, k]` are stored as blocks of [`BLOCK`] = 16 rows (the last block padded with
+//! zero rows), block after block, each block a multiple of 64 bytes and 64-byte aligned. Inside a
+//! block, for each format:
 //!
 //! - `f32`: `[k][16]` f32.
 //! - `f16`: `[k][16]` f16, rounded up to 64 bytes.
-//! - `bf16`: `[ceil(k/2)][16][2]` bf16: 16 rows of a pair `(k, k+1)` per 64 bytes; an odd `k` is padded with zero.
-//! - quantized: `kp = round_up(k, 32)`, `groups = ceil(kp / group)` (the last group may be short), in records of as many groups as have their factors in 64 bytes (two with
-//!   f16 scales, one with minima as well) that are read from start to end, each
-//!   1. the factors, rounded up to 64 bytes: for each group its scales `[16]`, then its minima `[16]` if there are any (of the last record of an odd number of groups only the first
-//!      half is used). With two levels of scales a record is a super-group, and the scales above (and their minima) come first;
-//!   2. the codes of its groups in chunks of 64 bytes, `[16][4]` bytes: a row's four bytes hold `32 / bits` columns, byte `j` those whose number is `j` modulo 4, the first in its lowest
-//!      bits. So `w8` is `[columns/4][16][4]` bytes, and a byte of 4-bit codes holds columns `8c + j` (low) and `8c + 4 + j`. Codes of other widths than 1, 2, 4 and 8 are cut into planes
-//!      of these widths ([`planes`](crate::encoding::planes)), the lowest bits in the widest; each 32 columns have one plane after the other.
+//! - `bf16`: `[ceil(k/2)][16][2]` bf16: 16 rows of a pair `(k, k+1)` per 64 bytes; an odd `k` is
+//!   padded with zero.
+//! - quantized: `kp = round_up(k, 32)`, `groups = ceil(kp / group)` (the last group may be short),
+//!   in records of as many groups as have their factors in 64 bytes (two with f16 scales, one with
+//!   minima as well) that are read from start to end, each
+//!   1. the factors, rounded up to 64 bytes: for each group its scales `[16]`, then its minima
+//!      `[16]` if there are any (of the last record of an odd number of groups only the first half
+//!      is used). With two levels of scales a record is a super-group, and the scales above (and
+//!      their minima) come first;
+//!   2. the codes of its groups in chunks of 64 bytes, `[16][4]` bytes: a row's four bytes hold
+//!      `32 / bits` columns, byte `j` those whose number is `j` modulo 4, the first in its lowest
+//!      bits. So `w8` is `[columns/4][16][4]` bytes, and a byte of 4-bit codes holds columns
+//!      `8c + j` (low) and `8c + 4 + j`. Codes of other widths than 1, 2, 4 and 8 are cut into
+//!      planes of these widths ([`planes`](crate::encoding::planes)), the lowest bits in the
+//!      widest; each 32 columns have one plane after the other.
 //!
-//!   So a block is one stream. With all factors in front of all codes it was two, a thin and a thick one, and prefetchers lost track: one thread read 24 GB/s where it
-//!   now reads 30 of the 32 that it can (Zen 4, 4 bits, groups of 128; `benches/kernels`).
+//!   So a block is one stream. With all factors in front of all codes it was two, a thin and a
+//!   thick one, and prefetchers lost track: one thread read 24 GB/s where it now reads 30 of the 32
+//!   that it can (Zen 4, 4 bits, groups of 128; `benches/kernels`).
 //!
-//! - With one scale per row (`fp8`): one record, `kp` columns, its scales `[16]` in the first 64 bytes.
+//! - With one scale per row (`fp8`): one record, `kp` columns, its scales `[16]` in the first 64
+//!   bytes.
 //!
 //! What codes stand for says [`Encoding`]. Padding has the code of 0, where there is one, and
 //! activations in the padding are 0; a padding row has scale 0 and minimum 0.
 //!
-//! That is [`Packing::Panel`], for CPUs. **[`Packing::Fragment`]**, for the tensor cores of GPUs, keeps the blocks of 16 rows (`kp = round_up(k, 64)` for every format,
-//! plain ones too) with all factors in front, scales `[groups][16]` before minima `[groups][16]` (before the scales above, and their minima), rounded up to 64 bytes together, and orders the elements by tiles of 16 rows × 64 columns, in the order in which a warp holds the
-//! A operand of `mma.m16n8k16`, with the columns permuted so that lane `t` of a quad owns 16 adjacent ones: element `(r, c)` of a tile belongs to lane
-//! `4·(r mod 8) + c/16`, to mma step `(c/4) mod 4`, and is there half `(c mod 2) + 2·(r/8) + 4·(c mod 4 / 2)` of the lane's eight. [`fragment_at`] says where it
-//! lies; every lane reads pieces of 16 bytes, and the columns it multiplies are 16 adjacent elements of the other operand:
+//! That is [`Packing::Panel`], for CPUs. **[`Packing::Fragment`]**, for the tensor cores of GPUs,
+//! keeps the blocks of 16 rows (`kp = round_up(k, 64)` for every format, plain ones too) with all
+//! factors in front, scales `[groups][16]` before minima `[groups][16]` (before the scales above,
+//! and their minima), rounded up to 64 bytes together, and orders the elements by tiles of 16 rows
+//! × 64 columns, in the order in which a warp holds the A operand of `mma.m16n8k16`, with the
+//! columns permuted so that lane `t` of a quad owns 16 adjacent ones: element `(r, c)` of a tile
+//! belongs to lane `4·(r mod 8) + c/16`, to mma step `(c/4) mod 4`, and is there half
+//! `(c mod 2) + 2·(r/8) + 4·(c mod 4 / 2)` of the lane's eight. [`fragment_at`] says where it lies;
+//! every lane reads pieces of 16 bytes, and the columns it multiplies are 16 adjacent elements of
+//! the other operand:
 //!
-//! - `f16`, `bf16`: a tile is `[4 steps][32 lanes][8 halves]`; `f32`: `[4 steps][2][32 lanes][4]`, the halves 0–3 before 4–7;
+//! - `f16`, `bf16`: a tile is `[4 steps][32 lanes][8 halves]`; `f32`: `[4 steps][2][32 lanes][4]`,
+//!   the halves 0–3 before 4–7;
 //! - 8-bit codes, and those of 5 to 7 bits: `[2][32 lanes][2 steps][8 halves]` bytes;
-//! - 8-bit floats: `[2][32 lanes][2 steps][2 rows][4 columns]` bytes, rows `r mod 8` and `r mod 8 + 8`: a piece of 16 bytes is also the A operand of
-//!   `mma.m16n8k32` and `wgmma` for 8-bit types, whose column `16h + 4t + j` is then column `16t + 8p + 4h + j` of the tile in piece `p`;
-//! - codes of up to 4 bits: `[32 lanes][4 steps]` u32; half `i` in nibble `i/2 + 4·(i mod 2)`, so that `(w >> 4j) & 0x000f000f` is the pair `(2j, 2j + 1)`.
+//! - 8-bit floats: `[2][32 lanes][2 steps][2 rows][4 columns]` bytes, rows `r mod 8` and
+//!   `r mod 8 + 8`: a piece of 16 bytes is also the A operand of `mma.m16n8k32` and `wgmma` for
+//!   8-bit types, whose column `16h + 4t + j` is then column `16t + 8p + 4h + j` of the tile in
+//!   piece `p`;
+//! - codes of up to 4 bits: `[32 lanes][4 steps]` u32; half `i` in nibble `i/2 + 4·(i mod 2)`, so
+//!   that `(w >> 4j) & 0x000f000f` is the pair `(2j, 2j + 1)`.
 //!
-//! **Half rows** of activations (f16, bf16): elements, the row rounded up to 16 bytes; the padding has no meaning.
+//! **Half rows** of activations (f16, bf16): elements, the row rounded up to 16 bytes; the padding
+//! has no meaning.
 //!
-//! **fp8 activation rows** ([`Fp8Row`]): e4m3 codes, `kp = round_up(k, 64)` of them (zeros beyond `k`), then one f32 scale; the row is a multiple of 16 bytes. The codes of 64 columns
-//! lie in the order in which 8-bit tensor-core instructions take the columns of `fp8` weights in fragment order: column `16t + 8p + 4h + j` at byte
-//! `32p + 16h + 4t + j` ([`fp8_place`]). Value: `scale·code`; `scale = amax/448` of the row, code = e4m3 nearest (ties to even, saturated) to `x·(448/amax)`, 0 when
-//! `amax` is 0.
+//! **fp8 activation rows** ([`Fp8Row`]): e4m3 codes, `kp = round_up(k, 64)` of them (zeros beyond
+//! `k`), then one f32 scale; the row is a multiple of 16 bytes. The codes of 64 columns lie in the
+//! order in which 8-bit tensor-core instructions take the columns of `fp8` weights in fragment
+//! order: column `16t + 8p + 4h + j` at byte `32p + 16h + 4t + j` ([`fp8_place`]). Value:
+//! `scale·code`; `scale = amax/448` of the row, code = e4m3 nearest (ties to even, saturated) to
+//! `x·(448/amax)`, 0 when `amax` is 0.
 //!
-//! **int8 activation rows** ([`Q8Row`]): `kp` int8 codes, then `groups` f32 scales, then `groups` i32 sums of the codes; the row is rounded up
-//! to an odd number of 64 bytes. Value: `scale·code`; `scale = amax/127` of the group, code = round-to-nearest-even of `x·(127/amax)`, 0 when `amax` is 0.
+//! **int8 activation rows** ([`Q8Row`]): `kp` int8 codes, then `groups` f32 scales, then `groups`
+//! i32 sums of the codes; the row is rounded up to an odd number of 64 bytes. Value: `scale·code`;
+//! `scale = amax/127` of the group, code = round-to-nearest-even of `x·(127/amax)`, 0 when `amax`
+//! is 0.
 
 use crate::encoding::{Code, Encoding, Float, Per, Scale};
 
@@ -87,13 +111,15 @@ pub struct Block {
     pub groups: usize,
     /// From one record to the next.
     pub record: usize,
-    /// From the start of a record to the scales of its first group, and from one group's to the next.
+    /// From the start of a record to the scales of its first group, and from one group's to the
+    /// next.
     pub scales: usize,
     /// See `scales`.
     pub step: usize,
     /// From the scales of a group to its minima (asymmetric formats only).
     pub mins: usize,
-    /// Of scales above those of groups: the first, from one to the next, and from them to their minima.
+    /// Of scales above those of groups: the first, from one to the next, and from them to their
+    /// minima.
     pub above: usize,
     /// See `above`.
     pub above_step: usize,
@@ -110,7 +136,19 @@ pub struct Block {
 impl Block {
     /// A block of nothing but elements.
     const fn plain(bytes: usize) -> Block {
-        Block { groups: 1, record: 0, scales: 0, step: 0, mins: 0, above: 0, above_step: 0, above_mins: 0, codes: 0, group_codes: 0, bytes }
+        Block {
+            groups: 1,
+            record: 0,
+            scales: 0,
+            step: 0,
+            mins: 0,
+            above: 0,
+            above_step: 0,
+            above_mins: 0,
+            codes: 0,
+            group_codes: 0,
+            bytes,
+        }
     }
 
     /// Offset of the scales, `[16]`, of group `g`.
@@ -155,7 +193,9 @@ pub const fn block(e: &Encoding, k: usize) -> Block {
             Code::Float(Float::F32) => Block::plain(k * 64),
             Code::Float(Float::F16) => Block::plain(round_up(k * 32, 64)),
             Code::Float(Float::Bf16) => Block::plain(k.div_ceil(2) * 64),
-            Code::Float(Float::E4m3) | Code::Int { .. } | Code::Signed { .. } | Code::Table { .. } => Block::plain(kp * column),
+            Code::Float(Float::E4m3) | Code::Int { .. } | Code::Signed { .. } | Code::Table { .. } => {
+                Block::plain(kp * column)
+            }
         };
     };
     let line = BLOCK * scale.kind.bytes();
@@ -232,12 +272,14 @@ pub const fn fragment_tile_bytes(e: &Encoding) -> usize {
     BLOCK * FRAGMENT_K / 8 * fragment_bits(e) as usize
 }
 
-/// Whether the codes of a row stay together by fours in fragment order, as 8-bit tensor-core instructions take them: those of 8-bit floats.
+/// Whether the codes of a row stay together by fours in fragment order, as 8-bit tensor-core
+/// instructions take them: those of 8-bit floats.
 pub const fn by_fours(e: &Encoding) -> bool {
     matches!(e.code, Code::Float(Float::E4m3))
 }
 
-/// Where element `(r, k)` of a block in fragment order lies: byte offset from the block's codes, and bit offset in that byte (4-bit codes only).
+/// Where element `(r, k)` of a block in fragment order lies: byte offset from the block's codes,
+/// and bit offset in that byte (4-bit codes only).
 pub const fn fragment_at(e: &Encoding, r: usize, k: usize) -> (usize, u32) {
     let tile = k / FRAGMENT_K * fragment_tile_bytes(e);
     let (lane, step) = (r % 8 * 4 + k % FRAGMENT_K / 16, k / 4 % 4);
@@ -265,8 +307,9 @@ pub const fn half_row(cols: usize) -> usize {
     round_up(cols * 2, 16)
 }
 
-/// f32 from one row of a product's tile in scratch to the next, of `cols` columns. Rows take an odd number of cache lines: columns of many rows are summed up together, and would drive each
-/// other from the cache if rows were a power of two apart.
+/// f32 from one row of a product's tile in scratch to the next, of `cols` columns. Rows take an odd
+/// number of cache lines: columns of many rows are summed up together, and would drive each other
+/// from the cache if rows were a power of two apart.
 pub const fn tile_row(cols: usize) -> usize {
     round_up(cols, 2 * BLOCK) + BLOCK
 }
@@ -282,8 +325,9 @@ pub struct Q8Row {
     pub bytes: usize,
 }
 
-/// Layout of an int8 row of `k` elements with quantization group `group`. Rows take an odd number of cache lines: columns of many rows are read together, and would drive each
-/// other from the cache if rows were a power of two apart.
+/// Layout of an int8 row of `k` elements with quantization group `group`. Rows take an odd number
+/// of cache lines: columns of many rows are read together, and would drive each other from the
+/// cache if rows were a power of two apart.
 pub const fn q8_row(k: usize, group: usize) -> Q8Row {
     let kp = padded_k(k);
     let g = groups(k, group) * 4;
@@ -324,7 +368,8 @@ pub struct Page {
     pub bytes: usize,
 }
 
-/// Layout of a page for `kv_heads` heads of `head_dim` elements of `elem_bytes` bytes (1 = int8 with scales).
+/// Layout of a page for `kv_heads` heads of `head_dim` elements of `elem_bytes` bytes (1 = int8
+/// with scales).
 pub const fn page(kv_heads: usize, head_dim: usize, elem_bytes: usize) -> Page {
     let part = round_up(kv_heads * head_dim * crate::PAGE_TOKENS * elem_bytes, 64);
     let scales = if elem_bytes == 1 { kv_heads * crate::PAGE_TOKENS * 4 } else { 0 };
@@ -334,16 +379,20 @@ pub const fn page(kv_heads: usize, head_dim: usize, elem_bytes: usize) -> Page {
 /// Pages that a sequence keeps behind its window, so that its last tokens can be taken back.
 pub const KEPT_BEHIND: usize = 2;
 
-/// Most pages that a sequence keeps for a window of `window` tokens while it grows in chunks of up to `chunk` tokens; window and chunk begin and end within pages.
+/// Most pages that a sequence keeps for a window of `window` tokens while it grows in chunks of up
+/// to `chunk` tokens; window and chunk begin and end within pages.
 pub const fn window_pages(window: usize, chunk: usize) -> usize {
     window.div_ceil(crate::PAGE_TOKENS) + chunk.div_ceil(crate::PAGE_TOKENS) + KEPT_BEHIND + 2
 }
 
-/// f32 per row of candidates: `k` logits, `k` token ids, and the sum of exponentials (see `llmcc_ir::kernel::TopK`).
+/// f32 per row of candidates: `k` logits, `k` token ids, and the sum of exponentials (see
+/// `llmcc_ir::kernel::TopK`).
 pub const fn candidate_cols(k: usize) -> usize {
     k.saturating_mul(2).saturating_add(1)
 }
 
-/// Relative error of the sum of exponentials of a row of candidates. Terms are `2^y` with `y = (x − max)·scale` in f32: three roundings and 2 ulp of the
-/// power make `|y|·2⁻²² + 2⁻²²`; terms below `2⁻⁴⁰` do not count even 2²⁴ times, the others lose at most `41·2⁻²²`. Summing adds less than 100 ulp.
+/// Relative error of the sum of exponentials of a row of candidates. Terms are `2^y` with
+/// `y = (x − max)·scale` in f32: three roundings and 2 ulp of the power make `|y|·2⁻²² + 2⁻²²`;
+/// terms below `2⁻⁴⁰` do not count even 2²⁴ times, the others lose at most `41·2⁻²²`. Summing adds
+/// less than 100 ulp.
 pub const CANDIDATE_SUM_ERROR: f64 = 1.0 / (1 << 15) as f64;

@@ -1,14 +1,17 @@
 //! The contract between compiled artifacts and the runtime inside them.
 //!
-//! An artifact is a copy of the prebuilt runtime shared object (`llmcc-rt`) with three page-aligned segments appended
-//! and mapped by extra `PT_LOAD` headers: **code** (the generated kernels, position independent, no relocations), **data**
-//! (one [`ModelDesc`] and the tables it points to by byte offset) and **weights** (packed tensors, read in place). The
-//! compiler patches [`ImageRef`], a static of the runtime, so that the runtime finds them relative to its own ELF header.
+//! An artifact is a copy of the prebuilt runtime shared object (`llmcc-rt`) with three page-aligned
+//! segments appended and mapped by extra `PT_LOAD` headers: **code** (the generated kernels,
+//! position independent, no relocations), **data** (one [`ModelDesc`] and the tables it points to
+//! by byte offset) and **weights** (packed tensors, read in place). The compiler patches
+//! [`ImageRef`], a static of the runtime, so that the runtime finds them relative to its own ELF
+//! header.
 //!
-//! Everything here is `#[repr(C)]`, little endian, made of fixed-width integers, and read as bytes from a file: the
-//! runtime checks magic, version and bounds before it trusts an offset.
+//! Everything here is `#[repr(C)]`, little endian, made of fixed-width integers, and read as bytes
+//! from a file: the runtime checks magic, version and bounds before it trusts an offset.
 //!
-//! Shapes: `T` = tokens in a step, `R` = rows for which logits are wanted, `S` = sequences in a step.
+//! Shapes: `T` = tokens in a step, `R` = rows for which logits are wanted, `S` = sequences in a
+//! step.
 #![no_std]
 #![warn(missing_docs)]
 
@@ -28,11 +31,12 @@ pub const MODEL_MAGIC: [u8; 8] = *b"llmccmdl";
 pub const PAGE_TOKENS: usize = 16;
 /// "No index" in `u32` fields.
 pub const NONE: u32 = u32::MAX;
-/// Segments (and therefore the weights) are aligned to this many bytes, so that the kernel may use huge pages.
+/// Segments (and therefore the weights) are aligned to this many bytes, so that the kernel may use
+/// huge pages.
 pub const SEGMENT_ALIGN: u64 = 2 << 20;
 
-/// Where the appended segments are, relative to the runtime's ELF header (`__ehdr_start`). All zero (but for the magic) in a runtime
-/// without a model.
+/// Where the appended segments are, relative to the runtime's ELF header (`__ehdr_start`). All zero
+/// (but for the magic) in a runtime without a model.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ImageRef {
@@ -40,7 +44,8 @@ pub struct ImageRef {
     pub magic: [u8; 16],
     /// [`ABI_VERSION`] of the compiler.
     pub version: u32,
-    /// Bit 0: weights are in a side file ([`FLAG_EXTERNAL_WEIGHTS`]); bit 1: made by someone else ([`FLAG_UNHASHED_WEIGHTS`]).
+    /// Bit 0: weights are in a side file ([`FLAG_EXTERNAL_WEIGHTS`]); bit 1: made by someone else
+    /// ([`FLAG_UNHASHED_WEIGHTS`]).
     pub flags: u32,
     /// Address of the code segment relative to the ELF header.
     pub code_addr: u64,
@@ -54,7 +59,8 @@ pub struct ImageRef {
     pub weights_addr: u64,
     /// Bytes of weights, also when external.
     pub weights_len: u64,
-    /// Bytes the file must have: a stripped artifact is shorter and is refused with a clear message.
+    /// Bytes the file must have: a stripped artifact is shorter and is refused with a clear
+    /// message.
     pub file_len: u64,
     /// Address of the table of hashes ([`tree`]), which is the end of the file.
     pub hashes_addr: u64,
@@ -68,7 +74,8 @@ pub struct ImageRef {
 
 /// [`ImageRef::flags`]: the weights lie beside the artifact in `<artifact file name>.weights`, before a [label](tree::LABEL_MAGIC).
 pub const FLAG_EXTERNAL_WEIGHTS: u32 = 1;
-/// [`ImageRef::flags`], with [`FLAG_EXTERNAL_WEIGHTS`]: the side file was not there when the artifact was made. No hash covers it, and it has no label.
+/// [`ImageRef::flags`], with [`FLAG_EXTERNAL_WEIGHTS`]: the side file was not there when the
+/// artifact was made. No hash covers it, and it has no label.
 pub const FLAG_UNHASHED_WEIGHTS: u32 = 2;
 
 impl ImageRef {
@@ -102,7 +109,8 @@ pub struct Table {
     pub count: u64,
 }
 
-/// The root of the data segment, and of each further version of the model in a fat artifact ([`ModelDesc::alternative`]).
+/// The root of the data segment, and of each further version of the model in a fat artifact
+/// ([`ModelDesc::alternative`]).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ModelDesc {
@@ -120,7 +128,8 @@ pub struct ModelDesc {
     pub max_context: u64,
     /// Index in the buffer table of the logits, f32 `[R, vocab]`.
     pub logits_buffer: u64,
-    /// Index in the buffer table of the most probable tokens of each logits row: [`layout::candidate_cols`]`(candidates)` f32 per row.
+    /// Index in the buffer table of the most probable tokens of each logits row:
+    /// [`layout::candidate_cols`]`(candidates)` f32 per row.
     pub candidates_buffer: u64,
     /// How many of them there are per row; 0: the model computes logits only.
     pub candidates: u64,
@@ -138,16 +147,19 @@ pub struct ModelDesc {
     pub states: Table,
     /// [`GpuKernelDesc`] per entry of `kernels`; empty for a CPU.
     pub gpu: Table,
-    /// JSON manifest (UTF-8). Like the other texts in the first descriptor only: the alternatives share it.
+    /// JSON manifest (UTF-8). Like the other texts in the first descriptor only: the alternatives
+    /// share it.
     pub manifest: Span,
     /// `tokenizer.json` (UTF-8); empty when the checkpoint has none.
     pub tokenizer: Span,
-    /// JSON object with `bos_token`, `eos_token_ids`, `chat_template`, `add_bos`...; empty when there is no tokenizer.
+    /// JSON object with `bos_token`, `eos_token_ids`, `chat_template`, `add_bos`...; empty when
+    /// there is no tokenizer.
     pub text_config: Span,
-    /// The part of the weights segment that this version of the model reads (offsets from the start of that segment).
+    /// The part of the weights segment that this version of the model reads (offsets from the start
+    /// of that segment).
     pub weights: Span,
-    /// Offset in the data segment, a multiple of 8, of the [`ModelDesc`] of the next version of the same model, for another machine; always larger than this
-    /// one's own. 0: this is the last.
+    /// Offset in the data segment, a multiple of 8, of the [`ModelDesc`] of the next version of the
+    /// same model, for another machine; always larger than this one's own. 0: this is the last.
     pub alternative: u64,
 }
 
@@ -161,15 +173,17 @@ pub mod isa {
     pub const X86_64_V4: u32 = 4;
     /// AArch64 baseline (NEON).
     pub const AARCH64: u32 = 64;
-    /// NVIDIA GPUs: this plus the compute capability times ten, i.e. 1080, 1086, 1089, 1090, 1100; code for
-    /// 9.0 (`sm_90a`) runs on no other, other code on all later ones.
+    /// NVIDIA GPUs: this plus the compute capability times ten, i.e. 1080, 1086, 1089, 1090, 1100;
+    /// code for 9.0 (`sm_90a`) runs on no other, other code on all later ones.
     pub const SM: u32 = 1000;
 
     /// Names of the levels of processors, ascending.
-    pub const CPU_NAMES: [(u32, &str); 4] = [(X86_64, "x86-64"), (X86_64_V3, "x86-64-v3"), (X86_64_V4, "x86-64-v4"), (AARCH64, "aarch64")];
+    pub const CPU_NAMES: [(u32, &str); 4] =
+        [(X86_64, "x86-64"), (X86_64_V3, "x86-64-v3"), (X86_64_V4, "x86-64-v4"), (AARCH64, "aarch64")];
 }
 
-/// One activation slot. Slots are reused by buffers whose lives do not overlap; a slot's size is linear in the step's size.
+/// One activation slot. Slots are reused by buffers whose lives do not overlap; a slot's size is
+/// linear in the step's size.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BufferDesc {
@@ -185,24 +199,31 @@ pub struct BufferDesc {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KernelDesc {
-    /// Offset in the code segment of what is executed, by the kind of machine that [`ModelDesc::isa`] names. A processor: the entry of native code ([`KernelFn`]).
-    /// A GPU: the first byte of its PTX, the same as in [`GpuKernelDesc::ptx`], which is what the runtime reads.
+    /// Offset in the code segment of what is executed, by the kind of machine that
+    /// [`ModelDesc::isa`] names. A processor: the entry of native code ([`KernelFn`]). A GPU: the
+    /// first byte of its PTX, the same as in [`GpuKernelDesc::ptx`], which is what the runtime
+    /// reads.
     pub code: u64,
     /// Name, in the data segment.
     pub name: Span,
-    /// Bytes of memory of its own, by the kind of machine. A processor: scratch for each thread. A GPU: its workspace in device memory (see [`GpuKernelDesc`]).
+    /// Bytes of memory of its own, by the kind of machine. A processor: scratch for each thread. A
+    /// GPU: its workspace in device memory (see [`GpuKernelDesc`]).
     pub scratch: u64,
     /// Further such bytes per token or row of the step (`m`).
     pub scratch_per_m: u64,
-    /// Processors only, 0 elsewhere: bytes of [`StepCtx::shared`] that a pair of neighbouring threads needs for each [`ATTEND_BLOCK`] tokens of context; 0: none at all.
+    /// Processors only, 0 elsewhere: bytes of [`StepCtx::shared`] that a pair of neighbouring
+    /// threads needs for each [`ATTEND_BLOCK`] tokens of context; 0: none at all.
     pub shared_per_block: u64,
 }
 
 /// What a GPU kernel has beyond [`KernelDesc`].
 ///
-/// The kernel is `.entry NAME(u64 operand0, ..., u64 operandN-1, u64 ctx, u64 workspace)`: device addresses, one per [`OperandDesc`] of the step in order, then
-/// the address of the [`GpuCtx`] and of the kernel's workspace: at least `scratch + m * scratch_per_m` bytes of device memory, aligned to 256, that no other kernel of
-/// the table uses. It is zeroed once, when the model is opened; afterwards a kernel finds there what its last launch left (counters have to be left zero).
+/// The kernel is `.entry NAME(u64 operand0, ..., u64 operandN-1, u64 ctx, u64 workspace)`: device
+/// addresses, one per [`OperandDesc`] of the step in order, then the address of the [`GpuCtx`] and
+/// of the kernel's workspace: at least `scratch + m * scratch_per_m` bytes of device memory,
+/// aligned to 256, that no other kernel of the table uses. It is zeroed once, when the model is
+/// opened; afterwards a kernel finds there what its last launch left (counters have to be left
+/// zero).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GpuKernelDesc {
@@ -210,7 +231,8 @@ pub struct GpuKernelDesc {
     pub entry: Span,
     /// PTX text with its final NUL, as offset from the start of the **code** segment.
     pub ptx: Span,
-    /// Machine code (cubin) for this very architecture, in the **code** segment; empty when there is none.
+    /// Machine code (cubin) for this very architecture, in the **code** segment; empty when there
+    /// is none.
     pub cubin: Span,
     /// Threads per block, 1 to [`GPU_MAX_THREADS`].
     pub threads: u32,
@@ -220,23 +242,29 @@ pub struct GpuKernelDesc {
     pub grid: [GpuDim; 3],
 }
 
-/// One dimension of a grid: `fixed * (per_m == 0 ? 1 : ceil(m / per_m))` blocks, where `m` is `T` or `R` by [`StepDesc::rows`].
+/// One dimension of a grid: `fixed * (per_m == 0 ? 1 : ceil(m / per_m))` blocks, where `m` is `T`
+/// or `R` by [`StepDesc::rows`].
 ///
-/// A grid may be launched for a larger `m` than the step has (a captured graph serves all steps of its regime): kernels read the true
-/// sizes from [`GpuCtx`], and blocks beyond them return at once.
+/// A grid may be launched for a larger `m` than the step has (a captured graph serves all steps of
+/// its regime): kernels read the true sizes from [`GpuCtx`], and blocks beyond them return at once.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GpuDim {
     /// Blocks, or blocks per `per_m` rows; at least 1.
     pub fixed: u32,
-    /// Rows that one block (of `fixed`) covers; 0: the dimension does not depend on the number of rows.
+    /// Rows that one block (of `fixed`) covers; 0: the dimension does not depend on the number of
+    /// rows.
     pub per_m: u32,
 }
 
 impl GpuDim {
     /// Blocks for `m` rows.
     pub const fn blocks(self, m: u64) -> u64 {
-        if self.per_m == 0 { self.fixed as u64 } else { (self.fixed as u64).saturating_mul(m.div_ceil(self.per_m as u64)) }
+        if self.per_m == 0 {
+            self.fixed as u64
+        } else {
+            (self.fixed as u64).saturating_mul(m.div_ceil(self.per_m as u64))
+        }
     }
 }
 
@@ -271,7 +299,8 @@ pub struct StepDesc {
     pub items: u32,
     /// 1 when `items` counts per row.
     pub items_per_m: u32,
-    /// 0: each thread gets one contiguous range of items; else items are dealt round-robin in chunks of this many.
+    /// 0: each thread gets one contiguous range of items; else items are dealt round-robin in
+    /// chunks of this many.
     pub chunk: u32,
     /// First entry in the operand table.
     pub first_operand: u32,
@@ -313,17 +342,22 @@ pub mod operand {
 
 /// One state of every sequence, in a pool of its own.
 ///
-/// *Paged*: keys and values of an attention layer, in pages of [`PAGE_TOKENS`] tokens. A page is `K` then `V` then, for int8, the scales; each part is rounded up to 64 bytes:
-/// `K: [kv_heads][head_dim][16 tokens]`, `V: [kv_heads][16 tokens][head_dim]`, scales `K: f32 [kv_heads][16]`, `V: f32 [kv_heads][16]`.
+/// *Paged*: keys and values of an attention layer, in pages of [`PAGE_TOKENS`] tokens. A page is
+/// `K` then `V` then, for int8, the scales; each part is rounded up to 64 bytes:
+/// `K: [kv_heads][head_dim][16 tokens]`, `V: [kv_heads][16 tokens][head_dim]`, scales
+/// `K: f32 [kv_heads][16]`, `V: f32 [kv_heads][16]`.
 ///
-/// *Fixed*: a number of bytes that does not grow with the sequence (the matrix of a recurrence, the last inputs of a convolution): a slot, which the block table names in its only entry.
-/// It is zero before the first token. A kernel takes the tokens of a sequence in order, one after the other, so that it does not matter how they were cut into steps.
+/// *Fixed*: a number of bytes that does not grow with the sequence (the matrix of a recurrence, the
+/// last inputs of a convolution): a slot, which the block table names in its only entry. It is zero
+/// before the first token. A kernel takes the tokens of a sequence in order, one after the other,
+/// so that it does not matter how they were cut into steps.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StateDesc {
     /// See [`state`].
     pub kind: u32,
-    /// Group of states that share a block table: groups count up from 0, states of a group have one kind and window. A step's states are of one group.
+    /// Group of states that share a block table: groups count up from 0, states of a group have one
+    /// kind and window. A step's states are of one group.
     pub group: u32,
     /// Key/value heads; 0 where fixed, as the next three.
     pub kv_heads: u32,
@@ -367,8 +401,9 @@ pub mod kv_dtype {
     }
 }
 
-/// What every kernel sees of the step. All arrays are owned by the runtime and constant during the step. There is one per group of states
-/// ([`StateDesc::group`]): they differ in the block tables only, and a kernel gets that of the group its states are in.
+/// What every kernel sees of the step. All arrays are owned by the runtime and constant during the
+/// step. There is one per group of states ([`StateDesc::group`]): they differ in the block tables
+/// only, and a kernel gets that of the group its states are in.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct StepCtx {
@@ -380,7 +415,8 @@ pub struct StepCtx {
     pub seqs: *const i32,
     /// `i32 [R]` token rows whose logits are wanted.
     pub out_rows: *const i32,
-    /// `u32 [S, block_stride]` page numbers of each sequence, in the pools of the group's states; of fixed states the slot first, and nothing else.
+    /// `u32 [S, block_stride]` page numbers of each sequence, in the pools of the group's states;
+    /// of fixed states the slot first, and nothing else.
     pub block_tables: *const u32,
     /// Entries per row of `block_tables`.
     pub block_stride: u64,
@@ -392,15 +428,19 @@ pub struct StepCtx {
     pub n_seqs: u64,
     /// Microkernels for the machine at hand, indexed by [`Uk`].
     pub uk: *const UkTable,
-    /// Threads among which the work items of a kernel are divided: thread `t` has those from `items * t / threads` on.
+    /// Threads among which the work items of a kernel are divided: thread `t` has those from
+    /// `items * t / threads` on.
     pub threads: u64,
-    /// What threads leave for each other within a kernel: a slot for each boundary between two threads, the first 64 bytes of each zero between kernels.
+    /// What threads leave for each other within a kernel: a slot for each boundary between two
+    /// threads, the first 64 bytes of each zero between kernels.
     pub shared: *mut u8,
-    /// Bytes of a slot: 64, and [`KernelDesc::shared_per_block`] for each block of the longest context of the step and one more.
+    /// Bytes of a slot: 64, and [`KernelDesc::shared_per_block`] for each block of the longest
+    /// context of the step and one more.
     pub shared_stride: u64,
 }
 
-/// [`StepCtx`] for GPU kernels, in device memory: device addresses, all fields 8 bytes. One per group, as there.
+/// [`StepCtx`] for GPU kernels, in device memory: device addresses, all fields 8 bytes. One per
+/// group, as there.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GpuCtx {
@@ -422,18 +462,21 @@ pub struct GpuCtx {
     pub n_rows: u64,
     /// `S`.
     pub n_seqs: u64,
-    /// `i32 [R]` how many of its most probable tokens are wanted of each logits row: 0, 1, or more, which means all that the artifact finds
-    /// ([`ModelDesc::candidates`]).
+    /// `i32 [R]` how many of its most probable tokens are wanted of each logits row: 0, 1, or more,
+    /// which means all that the artifact finds ([`ModelDesc::candidates`]).
     pub wanted: u64,
-    /// `f32 [R]` `log2(e)` divided by the temperature at which the exponentials of a row are summed.
+    /// `f32 [R]` `log2(e)` divided by the temperature at which the exponentials of a row are
+    /// summed.
     pub scales: u64,
 }
 
 /// A generated kernel: computes work items `lo..hi`.
 ///
-/// `operands`: one pointer per [`OperandDesc`] of the step; `m`: rows (`T` or `R`); `scratch`: this thread's own memory, 64-byte aligned, of
-/// `scratch + m * scratch_per_m` bytes, contents undefined on entry.
-pub type KernelFn = unsafe extern "C" fn(operands: *const *mut u8, ctx: *const StepCtx, m: u64, lo: u64, hi: u64, scratch: *mut u8);
+/// `operands`: one pointer per [`OperandDesc`] of the step; `m`: rows (`T` or `R`); `scratch`: this
+/// thread's own memory, 64-byte aligned, of `scratch + m * scratch_per_m` bytes, contents undefined
+/// on entry.
+pub type KernelFn =
+    unsafe extern "C" fn(operands: *const *mut u8, ctx: *const StepCtx, m: u64, lo: u64, hi: u64, scratch: *mut u8);
 
 /// The microkernels a generated kernel may call. The numeric value is the index in [`UkTable`].
 #[repr(u32)]
@@ -474,7 +517,8 @@ pub enum Uk {
 /// Number of entries of [`UkTable`].
 pub const UK_COUNT: usize = 15;
 
-/// Addresses of the microkernels chosen for this machine; generated code loads entry [`Uk`] and calls it with that entry's signature.
+/// Addresses of the microkernels chosen for this machine; generated code loads entry [`Uk`] and
+/// calls it with that entry's signature.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct UkTable {
@@ -482,11 +526,14 @@ pub struct UkTable {
     pub f: [usize; UK_COUNT],
 }
 
-/// Arguments of a panel microkernel: `c[m, 16 * blocks] = a[m, k] · w[16 * blocks, k]ᵀ`. See [`layout`] for `w` and int8 `a`.
+/// Arguments of a panel microkernel: `c[m, 16 * blocks] = a[m, k] · w[16 * blocks, k]ᵀ`. See
+/// [`layout`] for `w` and int8 `a`.
 ///
-/// Every output is accumulated over `k` in ascending order in one chain per output element (f32: one fused multiply-add per `k`; bf16 rows: one per `k`, the
-/// second of each pair `2i, 2i + 1` first; int8: one i32 sum per group, then one f32 fused multiply-add per group), whatever `m` and `blocks` are: a token's result never depends on what else is in the batch,
-/// and is the same on every instruction set.
+/// Every output is accumulated over `k` in ascending order in one chain per output element (f32:
+/// one fused multiply-add per `k`; bf16 rows: one per `k`, the second of each pair `2i, 2i + 1`
+/// first; int8: one i32 sum per group, then one f32 fused multiply-add per group), whatever `m` and
+/// `blocks` are: a token's result never depends on what else is in the batch, and is the same on
+/// every instruction set.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PanelArgs {
@@ -514,17 +561,25 @@ pub struct PanelArgs {
 
 /// Signature of the `Panel*` entries.
 pub type PanelFn = unsafe extern "C" fn(*const PanelArgs);
-/// Signature of [`Uk::RopeTable`]: for each of `n` positions writes `half` cosines, then `half` sines, each times `scale`:
-/// `out[i, j] = scale·cos(f32(pos[i]·inv_freq[j]))`, `out[i, half + j] = scale·sin(…)`; the angle is rounded to f32 as Transformers does, its cosine is not.
-pub type RopeTableFn = unsafe extern "C" fn(pos: *const i32, n: u64, inv_freq: *const f32, half: u64, scale: f32, out: *mut f32);
-/// Signature of [`Uk::QuantRows`]: quantizes `k` f32 from `x`, which are whole groups or the end of a row, to the codes, scales and sums of a
-/// [`layout::Q8Row`]; codes are written up to the next multiple of [`layout::K_PAD`], zeros beyond `k`.
-pub type QuantRowsFn = unsafe extern "C" fn(x: *const f32, k: u64, group: u64, codes: *mut i8, scales: *mut f32, sums: *mut i32);
-/// Signature of [`Uk::RoundBf16`]: rounds `n` f32 from `x` to bf16, to nearest even; NaN becomes a quiet NaN.
+/// Signature of [`Uk::RopeTable`]: for each of `n` positions writes `half` cosines, then `half`
+/// sines, each times `scale`: `out[i, j] = scale·cos(f32(pos[i]·inv_freq[j]))`,
+/// `out[i, half + j] = scale·sin(…)`; the angle is rounded to f32 as Transformers does, its cosine
+/// is not.
+pub type RopeTableFn =
+    unsafe extern "C" fn(pos: *const i32, n: u64, inv_freq: *const f32, half: u64, scale: f32, out: *mut f32);
+/// Signature of [`Uk::QuantRows`]: quantizes `k` f32 from `x`, which are whole groups or the end of
+/// a row, to the codes, scales and sums of a [`layout::Q8Row`]; codes are written up to the next
+/// multiple of [`layout::K_PAD`], zeros beyond `k`.
+pub type QuantRowsFn =
+    unsafe extern "C" fn(x: *const f32, k: u64, group: u64, codes: *mut i8, scales: *mut f32, sums: *mut i32);
+/// Signature of [`Uk::RoundBf16`]: rounds `n` f32 from `x` to bf16, to nearest even; NaN becomes a
+/// quiet NaN.
 pub type RoundBf16Fn = unsafe extern "C" fn(x: *const f32, n: u64, out: *mut u16);
-/// Signature of [`Uk::Map`]: `out[i] = binary(unary(a[i]), b[i])` for `n` f32, with the bits of [`math`]. `out` may be `a` or `b`, but overlap neither otherwise; without
-/// a `binary` ([`math::Binary::First`]), `b` is not read.
-pub type MapFn = unsafe extern "C" fn(unary: math::Unary, binary: math::Binary, n: u64, a: *const f32, b: *const f32, out: *mut f32);
+/// Signature of [`Uk::Map`]: `out[i] = binary(unary(a[i]), b[i])` for `n` f32, with the bits of
+/// [`math`]. `out` may be `a` or `b`, but overlap neither otherwise; without a `binary`
+/// ([`math::Binary::First`]), `b` is not read.
+pub type MapFn =
+    unsafe extern "C" fn(unary: math::Unary, binary: math::Binary, n: u64, a: *const f32, b: *const f32, out: *mut f32);
 
 /// Tokens of context that attention takes at once: blocks start at multiples of it.
 pub const ATTEND_BLOCK: usize = 256;
@@ -533,13 +588,18 @@ pub const ATTEND_PARTS: usize = 16;
 /// Most tokens of a step whose attention may be divided that way: more tokens are work enough.
 pub const ATTEND_SPLIT_TOKENS: usize = 16;
 
-/// Arguments of [`Uk::Attend`]: tokens of one sequence, in order, attend to its pages with the query heads of one KV head. A single token may do so with several KV heads in one call,
-/// which goes through the pages once, and so reads them in longer runs.
+/// Arguments of [`Uk::Attend`]: tokens of one sequence, in order, attend to its pages with the
+/// query heads of one KV head. A single token may do so with several KV heads in one call, which
+/// goes through the pages once, and so reads them in longer runs.
 ///
-/// For token `t` and head `h`, over the slots `position - window < s <= position` of the sequence: `out = softmax(scale * q·K) · V`. Each block of [`ATTEND_BLOCK`]
-/// slots gives a maximum `m`, a sum `l` of `e^(score - m)` and the weighted values `o`: one f32 chain per score (ascending `d`) and per element of `o` (ascending slot),
-/// a sum per slot modulo 16 (ascending) and of these sums by halves. Blocks are merged in ascending order: with `M` the larger maximum, `L = L·e^(old - M) + l·e^(m - M)`, the
-/// same for the values, second product first, the first one fused. So a token's result does not depend on the tokens beside it, on who computed which block, nor on the instruction set.
+/// For token `t` and head `h`, over the slots `position - window < s <= position` of the sequence:
+/// `out = softmax(scale * q·K) · V`. Each block of [`ATTEND_BLOCK`] slots gives a maximum `m`, a
+/// sum `l` of `e^(score - m)` and the weighted values `o`: one f32 chain per score (ascending `d`)
+/// and per element of `o` (ascending slot), a sum per slot modulo 16 (ascending) and of these sums
+/// by halves. Blocks are merged in ascending order: with `M` the larger maximum,
+/// `L = L·e^(old - M) + l·e^(m - M)`, the same for the values, second product first, the first one
+/// fused. So a token's result does not depend on the tokens beside it, on who computed which block,
+/// nor on the instruction set.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct AttendArgs {
@@ -577,24 +637,27 @@ pub struct AttendArgs {
     pub k_scales: u64,
     /// Of the scales of its values, f32 `[16]` (int8 only).
     pub v_scales: u64,
-    /// Results: head `h` of token `t` at byte `t * out_stride + h * d * 4`. Must not overlap the queries.
+    /// Results: head `h` of token `t` at byte `t * out_stride + h * d * 4`. Must not overlap the
+    /// queries.
     pub out: *mut f32,
     /// Bytes from one token's results to the next's.
     pub out_stride: u64,
     /// Scratch: [`attend_work`] f32; fastest where it is 64-byte aligned.
     pub work: *mut f32,
-    /// The part of the context to go through: of its `n` blocks those from `ceil(n * part_from / 16)` up to `ceil(n * part_to / 16)`
-    /// (16 is [`ATTEND_PARTS`]). All of it, `0..16`, unless `tokens` is 1.
+    /// The part of the context to go through: of its `n` blocks those from
+    /// `ceil(n * part_from / 16)` up to `ceil(n * part_to / 16)` (16 is [`ATTEND_PARTS`]). All of
+    /// it, `0..16`, unless `tokens` is 1.
     pub part_from: u64,
     /// See `part_from`.
     pub part_to: u64,
-    /// Where the threads that share a context leave their blocks: [`attend_shared`] bytes, 64-byte aligned, the first 64 of them zero before and after. Not
-    /// accessed by who has all blocks.
+    /// Where the threads that share a context leave their blocks: [`attend_shared`] bytes, 64-byte
+    /// aligned, the first 64 of them zero before and after. Not accessed by who has all blocks.
     pub shared: *mut u8,
 }
 
 impl AttendArgs {
-    /// The arguments for KV head `n` of `kv_heads` alone: queries, keys, values, scales and results of one head follow those of another.
+    /// The arguments for KV head `n` of `kv_heads` alone: queries, keys, values, scales and results
+    /// of one head follow those of another.
     pub fn kv_head(&self, n: usize) -> AttendArgs {
         let width = n * (self.heads * self.d) as usize;
         let (part, scales) = ((n * self.head_bytes()) as u64, (n * PAGE_TOKENS * 4) as u64);
@@ -623,13 +686,16 @@ pub const ATTEND_STRIDE: usize = ATTEND_BLOCK + PAGE_TOKENS;
 /// Pages that are widened to f32 at once, for many rows.
 pub const ATTEND_WIDE: usize = 4;
 
-/// f32 of [`AttendArgs::work`] for `rows` pairs of a token and a query head, those of all KV heads, with `d` elements: widened pages and queries, then the scores and the results of a block, then what the blocks so far gave.
+/// f32 of [`AttendArgs::work`] for `rows` pairs of a token and a query head, those of all KV heads,
+/// with `d` elements: widened pages and queries, then the scores and the results of a block, then
+/// what the blocks so far gave.
 pub const fn attend_work(rows: usize, d: usize) -> usize {
     let group = if rows < ATTEND_ROWS { rows } else { ATTEND_ROWS };
     ATTEND_WIDE * PAGE_TOKENS * d + group * (d.next_multiple_of(16) + ATTEND_STRIDE + attend_record(d)) + 2 * rows
 }
 
-/// f32 of a block's result for one head: `d` weighted values, maximum, sum, and what makes a whole number of cache lines.
+/// f32 of a block's result for one head: `d` weighted values, maximum, sum, and what makes a whole
+/// number of cache lines.
 pub const fn attend_record(d: usize) -> usize {
     (d + 2).next_multiple_of(16)
 }
@@ -639,5 +705,6 @@ pub const fn attend_shared(heads: usize, d: usize) -> usize {
     heads * attend_record(d) * 4
 }
 
-/// Signature of [`Uk::Attend`]. 1: the results are in place; 0: another thread will put them there, the one that finishes the last block.
+/// Signature of [`Uk::Attend`]. 1: the results are in place; 0: another thread will put them there,
+/// the one that finishes the last block.
 pub type AttendFn = unsafe extern "C" fn(*const AttendArgs) -> u64;

@@ -1,8 +1,9 @@
-//! Elementary functions on f32 that generated code, microkernels and the scalar reference compute with the same bits: the same
-//! operations in the same order, each rounded once, none contracted.
+//! Elementary functions on f32 that generated code, microkernels and the scalar reference compute
+//! with the same bits: the same operations in the same order, each rounded once, none contracted.
 //!
-//! Polynomials were fitted by Chebyshev interpolation in 40-digit arithmetic on the reduced ranges given with them, and rounded to f32.
-//! `codegen/src/cpu/math.rs` says how far the functions are from the exact ones, and checks it.
+//! Polynomials were fitted by Chebyshev interpolation in 40-digit arithmetic on the reduced ranges
+//! given with them, and rounded to f32. `codegen/src/cpu/math.rs` says how far the functions are
+//! from the exact ones, and checks it.
 
 /// `ln 2` as a short number, whose product with an exponent is exact; [`LN2_LOW`] is the rest.
 pub const LN2_HIGH: f32 = 0.693_359_4;

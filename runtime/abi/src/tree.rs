@@ -1,7 +1,9 @@
 //! The hash tree over every byte of an artifact and of its side file.
 //!
-//! Both files are cut into *parts* ([`PartDesc`]), consecutive and without gaps; a part is hashed in blocks of [`BLOCK`] bytes (the last may be shorter), so that writing
-//! streams and checking can be spread over threads. All hashes are SHA-256, each after a 16-byte tag of its level; numbers are little endian:
+//! Both files are cut into *parts* ([`PartDesc`]), consecutive and without gaps; a part is hashed
+//! in blocks of [`BLOCK`] bytes (the last may be shorter), so that writing streams and checking can
+//! be spread over threads. All hashes are SHA-256, each after a 16-byte tag of its level; numbers
+//! are little endian:
 //!
 //! ```text
 //! leaf    = SHA-256("llmcc leaf 1\0\0\0\0" | bytes of the block)
@@ -10,9 +12,11 @@
 //! root    = SHA-256("llmcc root 1\0\0\0\0" | count u64 | the PartDesc of all parts)
 //! ```
 //!
-//! The table of hashes itself (all [`PartDesc`], then all leaves) is the end of the artifact, behind the last part: the root covers the first, the parts' hashes cover
-//! the second. The root is in [`crate::ImageRef::root`], for which [`part::IMAGE`] has zeros. SHA-256 because every current processor has instructions for it (1 to
-//! 2 GB/s a thread), every language a library, and every signature scheme a use for it.
+//! The table of hashes itself (all [`PartDesc`], then all leaves) is the end of the artifact,
+//! behind the last part: the root covers the first, the parts' hashes cover the second. The root is
+//! in [`crate::ImageRef::root`], for which [`part::IMAGE`] has zeros. SHA-256 because every current
+//! processor has instructions for it (1 to 2 GB/s a thread), every language a library, and every
+//! signature scheme a use for it.
 
 use sha2::{Digest, Sha256};
 
@@ -21,7 +25,8 @@ pub type Hash = [u8; 32];
 
 /// Bytes of a leaf.
 pub const BLOCK: usize = 1 << 20;
-/// First bytes of what follows the weights in a side file: the label, which ends with [`weights`] of the parts.
+/// First bytes of what follows the weights in a side file: the label, which ends with [`weights`]
+/// of the parts.
 pub const LABEL_MAGIC: [u8; 16] = *b"llmcc-weights\0\0\0";
 /// Bytes of the label.
 pub const LABEL_LEN: usize = LABEL_MAGIC.len() + size_of::<Hash>();
@@ -30,7 +35,8 @@ pub const ARTIFACT: u32 = 0;
 /// [`PartDesc::file`]: the side file.
 pub const SIDE: u32 = 1;
 
-/// A part of a file, and its hash. Those of the artifact come first, then those of the side file; each begins where the one before ends.
+/// A part of a file, and its hash. Those of the artifact come first, then those of the side file;
+/// each begins where the one before ends.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartDesc {
@@ -174,13 +180,15 @@ fn descriptors<'a>(tag: &[u8; 16], parts: impl Iterator<Item = &'a PartDesc> + C
     hash.finalize().into()
 }
 
-/// Bytes of the table of hashes: the descriptors, then all leaves. `None` for sizes that no file has.
+/// Bytes of the table of hashes: the descriptors, then all leaves. `None` for sizes that no file
+/// has.
 pub fn table_len(parts: &[PartDesc]) -> Option<u64> {
     let leaves = parts.iter().try_fold(0u64, |n, p| n.checked_add(p.leaves()))?;
     leaves.checked_mul(size_of::<Hash>() as u64)?.checked_add(size_of_val(parts) as u64)
 }
 
-/// Whether parts cover the first `artifact` bytes of the artifact and the `side` bytes of the side file, each byte once and in order.
+/// Whether parts cover the first `artifact` bytes of the artifact and the `side` bytes of the side
+/// file, each byte once and in order.
 pub fn covers(parts: &[PartDesc], artifact: u64, side: u64) -> bool {
     let mut ends = [0u64; 2];
     let mut before = ARTIFACT;

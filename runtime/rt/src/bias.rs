@@ -1,7 +1,7 @@
 //! Values that the caller adds to logits before a token is chosen.
 //!
-//! They come first of all filters, before the repetition penalty and the temperature, as in Hugging Face Transformers (`sequence_bias`) and in OpenAI's and
-//! vLLM's `logit_bias`.
+//! They come first of all filters, before the repetition penalty and the temperature, as in Hugging
+//! Face Transformers (`sequence_bias`) and in OpenAI's and vLLM's `logit_bias`.
 
 use std::borrow::Cow;
 
@@ -22,12 +22,17 @@ impl Bias {
         for entry in entries {
             if usize::try_from(entry.token).is_ok_and(|t| t < vocab) {
                 if !entry.value.is_finite() && entry.value != f32::NEG_INFINITY {
-                    let message =
-                        format!("the logit bias of token {} is {}; use a finite number, or -infinity to ban it", entry.token, entry.value);
+                    let message = format!(
+                        "the logit bias of token {} is {}; use a finite number, or -infinity to ban it",
+                        entry.token, entry.value
+                    );
                     return Err(Error::invalid(message));
                 }
             } else {
-                return Err(Error::invalid(format!("the logit bias names token {}, outside the vocabulary of {vocab}", entry.token)));
+                return Err(Error::invalid(format!(
+                    "the logit bias names token {}, outside the vocabulary of {vocab}",
+                    entry.token
+                )));
             }
         }
         Ok(Bias(entries.to_vec()))
@@ -52,7 +57,10 @@ impl Bias {
             let before = *sum;
             *sum += entry.value;
             if before.is_finite() && *sum == f32::INFINITY {
-                return Err(Error::invalid(format!("the logit bias of token {} is {}, too large to be added", entry.token, entry.value)));
+                return Err(Error::invalid(format!(
+                    "the logit bias of token {} is {}, too large to be added",
+                    entry.token, entry.value
+                )));
             }
         }
         // Where there was nothing to choose before, the error is another one.
@@ -79,7 +87,8 @@ mod tests {
         let bias = Bias::new(&[entry(0, 0.5), entry(2, f32::NEG_INFINITY), entry(0, 1.0)], 3).unwrap();
         assert_eq!(bias.apply(&logits).unwrap()[..], [2.5, 2.0, f32::NEG_INFINITY]);
         assert_eq!(sample(&bias.apply(&logits).unwrap(), &Sampling::default(), &[], 0).unwrap(), 0);
-        // The penalty divides the sum: 2.5 / 2 is less than 2, while 1 / 2 + 1.5 would be equal to it.
+        // The penalty divides the sum: 2.5 / 2 is less than 2, while 1 / 2 + 1.5 would be equal to
+        // it.
         let penalty = Sampling { repetition_penalty: 2.0, ..Sampling::default() };
         assert_eq!(sample(&bias.apply(&logits).unwrap(), &penalty, &[0], 0).unwrap(), 1);
         assert!(matches!(Bias::default().apply(&logits).unwrap(), Cow::Borrowed(_)));

@@ -1,8 +1,10 @@
 //! Choosing from the most probable tokens of a row, which a GPU finds, without its other logits.
 //!
-//! The token is the one that [`sample`](crate::sample::sample) chooses from all logits, bit for bit, or none is chosen and all logits are needed. Weights of candidates are computed
-//! here as there; of all other tokens only the sum of weights is known, within [`CANDIDATE_SUM_ERROR`]. That decides which tokens a top-p keeps, unless the sum of the
-//! first few falls within the error of its goal, or the candidates do not reach it.
+//! The token is the one that [`sample`](crate::sample::sample) chooses from all logits, bit for
+//! bit, or none is chosen and all logits are needed. Weights of candidates are computed here as
+//! there; of all other tokens only the sum of weights is known, within [`CANDIDATE_SUM_ERROR`].
+//! That decides which tokens a top-p keeps, unless the sum of the first few falls within the error
+//! of its goal, or the candidates do not reach it.
 
 use llmcc_abi::layout::CANDIDATE_SUM_ERROR;
 
@@ -82,7 +84,8 @@ impl<'a> Candidates<'a> {
     }
 }
 
-/// What to ask of a machine that finds `found` candidates of `vocab` tokens, to sample with `params`.
+/// What to ask of a machine that finds `found` candidates of `vocab` tokens, to sample with
+/// `params`.
 pub fn want(params: &Sampling, found: usize, vocab: usize) -> Want {
     if found == 0 || params.penalizes() || params.check().is_err() {
         return Want::Logits;
@@ -102,7 +105,8 @@ fn complete(params: &Sampling, found: usize, vocab: usize) -> bool {
     (params.top_k > 0 && params.top_k as usize <= found) || found >= vocab
 }
 
-/// Chooses a token as [`sample`](crate::sample::sample) would from all `vocab` logits; `None` if it cannot be known without them. `params` are those by which [`want`] asked for candidates.
+/// Chooses a token as [`sample`](crate::sample::sample) would from all `vocab` logits; `None` if it
+/// cannot be known without them. `params` are those by which [`want`] asked for candidates.
 ///
 /// # Errors
 /// As `sample`.
@@ -141,8 +145,8 @@ pub fn choose(c: &Candidates, params: &Sampling, vocab: usize, draw: u64) -> Res
     Ok(Some(draw_from(&kept, params, draw, first as i32)))
 }
 
-/// How many of the most probable tokens top-p and min-p keep, where all tokens (or those that a top-k keeps, more than there are candidates) weigh `sum` or
-/// less; `None` if that is not certain.
+/// How many of the most probable tokens top-p and min-p keep, where all tokens (or those that a
+/// top-k keeps, more than there are candidates) weigh `sum` or less; `None` if that is not certain.
 fn prefix(candidates: &[Candidate], sum: f64, params: &Sampling) -> Option<usize> {
     // By min-p, if fewer than there are.
     let by_min_p = candidates.iter().position(|c| params.min_p > 0.0 && c.weight < f64::from(params.min_p));

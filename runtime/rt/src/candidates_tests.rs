@@ -36,7 +36,8 @@ fn found(logits: &[f32], k: usize, want: Want, off: f64) -> Vec<f32> {
     row
 }
 
-/// Random parameters of all kinds, over logits with ties, of flat and steep distributions: the same token as from all logits, or none.
+/// Random parameters of all kinds, over logits with ties, of flat and steep distributions: the same
+/// token as from all logits, or none.
 #[test]
 fn candidates_give_the_token_that_all_logits_give() {
     let mut rng = Rng(7);
@@ -46,8 +47,9 @@ fn candidates_give_the_token_that_all_logits_give() {
         let k = rng.pick(&[1, 8, 64]).min(vocab);
         let spread = rng.pick(&[0.5f32, 3.0, 12.0]);
         let step = rng.pick(&[1u32, 1 << 12, 1 << 21]);
-        let logits: Vec<f32> =
-            (0..vocab).map(|_| (rng.below(1 << 24) as u32 / step * step) as f32 / (1 << 23) as f32 * spread - spread).collect();
+        let logits: Vec<f32> = (0..vocab)
+            .map(|_| (rng.below(1 << 24) as u32 / step * step) as f32 / (1 << 23) as f32 * spread - spread)
+            .collect();
         let params = Sampling {
             temperature: rng.pick(&[0.0, 1e-30, 0.3, 0.7, 1.0, 1.0, 2.0]),
             top_k: rng.pick(&[0, 0, 1, 5, 40, 64, 100]),
@@ -78,7 +80,8 @@ fn candidates_give_the_token_that_all_logits_give() {
 
 #[test]
 fn usual_parameters_need_no_logits() {
-    // A distribution as of text: the first token has a fifth of the weight, the rest falls off as a power law.
+    // A distribution as of text: the first token has a fifth of the weight, the rest falls off as a
+    // power law.
     let logits: Vec<f32> = (0..50_000u32).map(|i| 12.0 - 1.6 * ((1 + i * 7919 % 50_000) as f32).ln()).collect();
     for (temperature, top_k, top_p, min_p) in
         [(0.7, 40, 0.95, 0.05), (0.8, 50, 0.0, 0.0), (0.6, 0, 0.9, 0.0), (1.0, 0, 0.0, 0.05), (0.7, 0, 0.8, 0.01)]
@@ -98,7 +101,8 @@ fn usual_parameters_need_no_logits() {
 fn a_goal_within_the_error_is_left_open() {
     let logits: Vec<f32> = (0..100).map(|i| if i < 2 { 0.0 } else { -4.0 }).collect();
     let sum = 2.0 + 98.0 * f64::from(-4.0f32).exp();
-    let params = |shift: f64| Sampling { temperature: 1.0, top_p: (2.0 / sum * (1.0 + shift)) as f32, ..Sampling::default() };
+    let params =
+        |shift: f64| Sampling { temperature: 1.0, top_p: (2.0 / sum * (1.0 + shift)) as f32, ..Sampling::default() };
     let open = |shift: f64, off: f64| {
         let params = params(shift);
         let want = want(&params, 8, logits.len());
@@ -107,13 +111,19 @@ fn a_goal_within_the_error_is_left_open() {
     };
     assert!(open(1e-5, 0.0) && open(-1e-5, 0.0) && open(0.0, 2e-5));
     assert!(!open(-1e-3, 2e-5));
-    // The goal is surely beyond two; the third and its equals do not fill the gap before the candidates end, or do.
+    // The goal is surely beyond two; the third and its equals do not fill the gap before the
+    // candidates end, or do.
     assert!(!open(1e-3, 0.0));
 }
 
 #[test]
 fn bad_numbers_are_refused_as_from_all_logits() {
-    for logits in [&[1.0, f32::NAN, 2.0][..], &[f32::INFINITY, 0.0, f32::NAN], &[f32::INFINITY, 0.0, 1.0], &[f32::NEG_INFINITY; 3]] {
+    for logits in [
+        &[1.0, f32::NAN, 2.0][..],
+        &[f32::INFINITY, 0.0, f32::NAN],
+        &[f32::INFINITY, 0.0, 1.0],
+        &[f32::NEG_INFINITY; 3],
+    ] {
         for temperature in [0.0, 1.0] {
             let params = Sampling { temperature, top_k: 2, ..Sampling::default() };
             let want = want(&params, 2, 3);

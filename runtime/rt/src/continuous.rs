@@ -1,9 +1,12 @@
 //! Several generations in one step: continuous batching.
 //!
-//! A call takes the running generations one token further and fills the rest of the step with prompts, in the order given, which is the order of their rank: a
-//! prompt is begun when the cache has room for all of it, and none overtakes another. Where the cache is full all the same, the last generations give their
-//! pages back, and evaluate their tokens again when there is room (as vLLM preempts by recomputation, Kwon et al. 2023). Tokens are those of generating one by
-//! one, bit for bit, as a sequence's logits depend neither on what else is in a step nor on how its tokens are cut into steps.
+//! A call takes the running generations one token further and fills the rest of the step with
+//! prompts, in the order given, which is the order of their rank: a prompt is begun when the cache
+//! has room for all of it, and none overtakes another. Where the cache is full all the same, the
+//! last generations give their pages back, and evaluate their tokens again when there is room (as
+//! vLLM preempts by recomputation, Kwon et al. 2023). Tokens are those of generating one by one,
+//! bit for bit, as a sequence's logits depend neither on what else is in a step nor on how its
+//! tokens are cut into steps.
 
 use std::time::Instant;
 
@@ -30,10 +33,12 @@ struct Plan {
     most: usize,
 }
 
-/// One step of all `gens`, which are of one model. `None`: this one has ended before, or has no token yet, since its prompt is long or waits for room.
+/// One step of all `gens`, which are of one model. `None`: this one has ended before, or has no
+/// token yet, since its prompt is long or waits for room.
 ///
 /// # Errors
-/// The same sequence twice; the cache has no room for even one of them; what a single generation may fail with. Then none has got a token.
+/// The same sequence twice; the cache has no room for even one of them; what a single generation
+/// may fail with. Then none has got a token.
 pub fn next(gens: &mut [&mut Generation], engine: &mut Engine, text: Option<&Text>) -> Result<Vec<Option<Piece>>> {
     check(gens, engine)?;
     let start = Instant::now();
@@ -44,7 +49,8 @@ pub fn next(gens: &mut [&mut Generation], engine: &mut Engine, text: Option<&Tex
         chosen.clear();
         chosen.resize_with(plan.chooses.len(), || None);
         let batch = Batch { tokens: &plan.tokens, seqs: &plan.seqs, out_rows: &plan.out_rows };
-        let done = engine.step_for(&batch, &plan.wants, &mut |i, row| chosen[i] = Some(gens[plan.chooses[i]].choose(row)));
+        let done =
+            engine.step_for(&batch, &plan.wants, &mut |i, row| chosen[i] = Some(gens[plan.chooses[i]].choose(row)));
         match done {
             Ok(()) => break plan,
             Err(error) if error.status == Status::CacheFull && make_room(gens, engine)? => {}
@@ -57,8 +63,9 @@ pub fn next(gens: &mut [&mut Generation], engine: &mut Engine, text: Option<&Tex
         gens[i].advance(count, start);
     }
     let missing = || Err(Error::new(Status::Internal, "the step produced no logits"));
-    let results: Result<Vec<Choice>> =
-        (plan.chooses.iter().zip(chosen)).map(|(i, choice)| choice.unwrap_or_else(missing).map_err(|e| of_generation(*i, &e))).collect();
+    let results: Result<Vec<Choice>> = (plan.chooses.iter().zip(chosen))
+        .map(|(i, choice)| choice.unwrap_or_else(missing).map_err(|e| of_generation(*i, &e)))
+        .collect();
     let results = match results {
         Ok(results) => results,
         Err(error) => {
@@ -106,8 +113,11 @@ fn check(gens: &[&mut Generation], engine: &Engine) -> Result<()> {
 fn plan(gens: &[&mut Generation], engine: &Engine, most: usize) -> Plan {
     let limit = engine.max_batch_tokens();
     let mut plan = Plan { most, ..Plan::default() };
-    let alive = |begun: bool| (0..gens.len()).filter(move |&i| gens[i].finish().is_none() && begun == (gens[i].evaluated() > 0));
-    // Those whose prompt has been evaluated first: nobody waits for a token because of others' prompts.
+    let alive = |begun: bool| {
+        (0..gens.len()).filter(move |&i| gens[i].finish().is_none() && begun == (gens[i].evaluated() > 0))
+    };
+    // Those whose prompt has been evaluated first: nobody waits for a token because of others'
+    // prompts.
     let (running, filling): (Vec<usize>, Vec<usize>) = alive(true).partition(|&i| gens[i].pending().len() == 1);
     for &i in running.iter().chain(&filling) {
         plan.add(i, gens[i], limit, engine);
@@ -117,7 +127,8 @@ fn plan(gens: &[&mut Generation], engine: &Engine, most: usize) -> Plan {
     let whole = |group: usize, i: usize| kv.pages_for(group, gens[i].evaluated() + gens[i].pending().len() + 1, limit);
     let grow = |group: usize, i: usize| whole(group, i).saturating_sub(kv.pages_for(group, gens[i].evaluated(), limit));
     let grows = |group: usize| running.iter().chain(&filling).map(|&i| grow(group, i)).sum();
-    let mut free: Vec<usize> = (0..kv.groups()).map(|group| kv.free_pages(group).saturating_sub(grows(group))).collect();
+    let mut free: Vec<usize> =
+        (0..kv.groups()).map(|group| kv.free_pages(group).saturating_sub(grows(group))).collect();
     for i in alive(false) {
         // The first of all is tried in any case.
         let room = free.iter().enumerate().all(|(group, free)| whole(group, i) <= *free);
@@ -149,7 +160,8 @@ impl Plan {
     }
 }
 
-/// Takes the pages of the last generation that has some, an ended one before those that go on, but never those of the only one.
+/// Takes the pages of the last generation that has some, an ended one before those that go on, but
+/// never those of the only one.
 fn make_room(gens: &mut [&mut Generation], engine: &mut Engine) -> Result<bool> {
     for ended in [true, false] {
         let first = gens.iter().position(|g| g.finish().is_none());

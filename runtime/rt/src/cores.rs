@@ -14,8 +14,9 @@ pub fn physical() -> Option<usize> {
     (!cores.is_empty()).then_some(cores.len())
 }
 
-/// The processors in our affinity mask in the order in which threads should take them: one of each physical core before any second one, because hyper-threads share the
-/// units that the kernels keep busy. Empty if the system does not tell.
+/// The processors in our affinity mask in the order in which threads should take them: one of each
+/// physical core before any second one, because hyper-threads share the units that the kernels keep
+/// busy. Empty if the system does not tell.
 pub fn in_order() -> Vec<usize> {
     let mut seen = BTreeSet::new();
     let (first, second): (Vec<usize>, Vec<usize>) =
@@ -46,7 +47,8 @@ fn allowed() -> io::Result<Vec<usize>> {
     Ok((0..libc::CPU_SETSIZE as usize).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) }).collect())
 }
 
-/// The calling thread on one processor, until this is dropped; then wherever it was allowed before. Where the system refuses, nothing changes.
+/// The calling thread on one processor, until this is dropped; then wherever it was allowed before.
+/// Where the system refuses, nothing changes.
 pub struct Pinned(Option<libc::cpu_set_t>);
 
 impl Pinned {

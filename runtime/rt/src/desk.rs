@@ -1,15 +1,18 @@
 //! Threads on which a model works with text.
 //!
-//! The tokenizer keeps a cache per thread, with a destructor: on a thread of the host program it would stay, and with it the whole library, until that thread ends
-//! (see `unload`). So text is encoded, and templates are rendered, on threads that end with the model. As many as callers at the same time; each call costs two switches between
-//! threads, some ten microseconds per prompt. Decoding, which happens per token, leaves nothing behind and stays on the caller's thread.
+//! The tokenizer keeps a cache per thread, with a destructor: on a thread of the host program it
+//! would stay, and with it the whole library, until that thread ends (see `unload`). So text is
+//! encoded, and templates are rendered, on threads that end with the model. As many as callers at
+//! the same time; each call costs two switches between threads, some ten microseconds per prompt.
+//! Decoding, which happens per token, leaves nothing behind and stays on the caller's thread.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Error, Result, Status};
 use crate::spawn::Thread;
 
-/// Stack of a thread, of which only what is used takes memory: as much as a program's first thread has.
+/// Stack of a thread, of which only what is used takes memory: as much as a program's first thread
+/// has.
 const STACK: usize = 8 << 20;
 
 /// The threads.
@@ -56,7 +59,8 @@ impl Desk {
         let (mut work, mut result) = (Some(work), None);
         let mut body = || result = work.take().map(|work| work());
         let body: &mut (dyn FnMut() + Send) = &mut body;
-        // SAFETY: only the lifetime changes; this function returns after the thread has said that it is done.
+        // SAFETY: only the lifetime changes; this function returns after the thread has said that
+        // it is done.
         let body: *mut (dyn FnMut() + Send) = unsafe { std::mem::transmute(body) };
         *lock(&seat.state) = State::Job(Job(body));
         seat.changed.notify_all();
@@ -67,7 +71,9 @@ impl Desk {
         *state = State::Idle;
         drop(state);
         lock(&self.all).idle.push(seat);
-        result.unwrap_or_else(|| Err(Error::new(Status::Internal, "working with text panicked: a bug in llmcc, please report it")))
+        result.unwrap_or_else(|| {
+            Err(Error::new(Status::Internal, "working with text panicked: a bug in llmcc, please report it"))
+        })
     }
 
     /// A thread with nothing to do.
@@ -105,7 +111,8 @@ impl Seat {
                 State::Job(job) => {
                     let job = job.0;
                     drop(state);
-                    // SAFETY: alive until `Done` is told. Where panics unwind, the caller must hear of them.
+                    // SAFETY: alive until `Done` is told. Where panics unwind, the caller must hear
+                    // of them.
                     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| unsafe { (*job)() }));
                     state = lock(&self.state);
                     *state = State::Done;

@@ -8,9 +8,11 @@ use std::fmt;
 pub enum Status {
     /// Success.
     Ok = 0,
-    /// An argument is wrong: null pointer, unknown sequence, token outside the vocabulary, bad UTF-8...
+    /// An argument is wrong: null pointer, unknown sequence, token outside the vocabulary, bad
+    /// UTF-8...
     Invalid = 1,
-    /// The artifact cannot be used: no model inside, another ABI version, damaged, stripped, weights file missing.
+    /// The artifact cannot be used: no model inside, another ABI version, damaged, stripped,
+    /// weights file missing.
     Artifact = 2,
     /// This machine (its processor or GPU) cannot run the artifact's code.
     Cpu = 3,
@@ -22,7 +24,8 @@ pub enum Status {
     CacheFull = 6,
     /// The caller's buffer is too small; the needed size has been stored.
     Buffer = 7,
-    /// The artifact lacks what the call needs (tokenizer, chat template), or the runtime was built without it.
+    /// The artifact lacks what the call needs (tokenizer, chat template), or the runtime was built
+    /// without it.
     Unsupported = 8,
     /// A chat template refused its input or failed.
     Template = 9,

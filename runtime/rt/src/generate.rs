@@ -21,7 +21,8 @@ pub struct GenParams {
     pub sampling: Sampling,
     /// What is added to logits before.
     pub bias: Bias,
-    /// Pieces tell the log-probability of their token, and those of so many of the most probable ones.
+    /// Pieces tell the log-probability of their token, and those of so many of the most probable
+    /// ones.
     pub logprobs: Option<usize>,
     /// Texts that end the generation; they are not part of the output.
     pub stop: Vec<String>,
@@ -62,7 +63,8 @@ pub struct Piece {
     pub logprob: Option<TokenLogProbs>,
 }
 
-/// Log-probabilities at one position, of the model's own distribution: before bias, penalty, temperature and filters.
+/// Log-probabilities at one position, of the model's own distribution: before bias, penalty,
+/// temperature and filters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenLogProbs {
     /// Of the chosen token.
@@ -117,12 +119,20 @@ pub struct Generation {
 }
 
 impl Generation {
-    /// Prepares to continue `prompt`, which is the *whole* sequence from its first token. In `seq`, if given, the tokens it already holds of the prompt are
-    /// reused and others forgotten; otherwise a sequence of its own is used until [`Generation::close`].
+    /// Prepares to continue `prompt`, which is the *whole* sequence from its first token. In `seq`,
+    /// if given, the tokens it already holds of the prompt are reused and others forgotten;
+    /// otherwise a sequence of its own is used until [`Generation::close`].
     ///
     /// # Errors
-    /// Empty or too long prompt, unknown token or sequence, bad parameters, stop strings without a tokenizer.
-    pub fn new(engine: &mut Engine, text: Option<&Text>, seq: Option<SeqId>, prompt: &[i32], params: GenParams) -> Result<Generation> {
+    /// Empty or too long prompt, unknown token or sequence, bad parameters, stop strings without a
+    /// tokenizer.
+    pub fn new(
+        engine: &mut Engine,
+        text: Option<&Text>,
+        seq: Option<SeqId>,
+        prompt: &[i32],
+        params: GenParams,
+    ) -> Result<Generation> {
         params.sampling.check()?;
         check_prompt(engine, prompt)?;
         if text.is_none() && !params.stop.is_empty() {
@@ -157,13 +167,17 @@ impl Generation {
             detokenizer: Detokenizer::new(prompt),
             stop: StopStrings::new(&params.stop),
             finish: None,
-            stats: GenStats { prompt_tokens: prompt.len() as u64, reused_tokens: evaluated as u64, ..GenStats::default() },
+            stats: GenStats {
+                prompt_tokens: prompt.len() as u64,
+                reused_tokens: evaluated as u64,
+                ..GenStats::default()
+            },
             params,
         })
     }
 
-    /// Evaluates one chunk of a prompt too long for one step. Returns whether there is more to do before [`Generation::next`]: between the chunks other
-    /// users of the engine get their turn.
+    /// Evaluates one chunk of a prompt too long for one step. Returns whether there is more to do
+    /// before [`Generation::next`]: between the chunks other users of the engine get their turn.
     pub fn prefill(&mut self, engine: &mut Engine) -> Result<bool> {
         let chunk = engine.max_batch_tokens();
         if self.history.len() - self.evaluated <= chunk {
@@ -177,7 +191,8 @@ impl Generation {
         Ok(true)
     }
 
-    /// The next token; `None` after the last. After an error (a full cache, say) it may be tried again.
+    /// The next token; `None` after the last. After an error (a full cache, say) it may be tried
+    /// again.
     pub fn next(&mut self, engine: &mut Engine, text: Option<&Text>) -> Result<Option<Piece>> {
         self.next_spelled(engine, &|generation, choice, engine| generation.spell(choice, engine, text))
     }
@@ -298,7 +313,9 @@ impl Generation {
     /// Fails if somebody else has changed the sequence.
     pub(crate) fn check_sequence(&self, engine: &Engine) -> Result<()> {
         if engine.kv().tokens(self.seq)?.len() != self.evaluated {
-            return Err(Error::invalid("the sequence was changed while a generation was using it; start a new generation"));
+            return Err(Error::invalid(
+                "the sequence was changed while a generation was using it; start a new generation",
+            ));
         }
         Ok(())
     }
@@ -327,7 +344,8 @@ impl Generation {
         engine.kv_mut().truncate(self.seq, self.evaluated)
     }
 
-    /// Gives the cache of the generation's own sequence back; its tokens will be evaluated again. Returns whether there was any.
+    /// Gives the cache of the generation's own sequence back; its tokens will be evaluated again.
+    /// Returns whether there was any.
     pub(crate) fn suspend(&mut self, engine: &mut Engine) -> Result<bool> {
         if !self.owned || self.evaluated == 0 {
             return Ok(false);
@@ -376,7 +394,10 @@ fn check_prompt(engine: &Engine, prompt: &[i32]) -> Result<()> {
     }
     let context = engine.kv().max_context();
     if prompt.len() > context {
-        let message = format!("the prompt has {} tokens, more than the model's longest context of {context}; shorten it", prompt.len());
+        let message = format!(
+            "the prompt has {} tokens, more than the model's longest context of {context}; shorten it",
+            prompt.len()
+        );
         return Err(Error::new(Status::ContextFull, message));
     }
     Ok(())

@@ -1,7 +1,9 @@
-//! The heap of an artifact: the C library's, with a list of all that is allocated, so that it can be given back when the library is unloaded.
+//! The heap of an artifact: the C library's, with a list of all that is allocated, so that it can
+//! be given back when the library is unloaded.
 //!
-//! Each block begins with the links of a doubly linked list, 16 bytes. There are 64 lists, chosen by the block's address, each with a lock that is held for a few instructions, so threads
-//! hardly ever meet. See `unload` for why.
+//! Each block begins with the links of a doubly linked list, 16 bytes. There are 64 lists, chosen
+//! by the block's address, each with a lock that is held for a few instructions, so threads hardly
+//! ever meet. See `unload` for why.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
@@ -23,7 +25,8 @@ struct Node {
     at: *mut *mut Node,
 }
 
-/// A block for a type of larger alignment: the node lies behind padding, and `base` is what `malloc` gave.
+/// A block for a type of larger alignment: the node lies behind padding, and `base` is what
+/// `malloc` gave.
 #[repr(C, align(16))]
 struct Aligned {
     base: *mut c_void,
@@ -94,7 +97,8 @@ impl List {
 
     /// Takes the first node out.
     fn pop(&self) -> Option<*mut Node> {
-        // SAFETY: reads a pointer, under no lock since nobody else is there (`Heap::release`); a node in the list is valid.
+        // SAFETY: reads a pointer, under no lock since nobody else is there (`Heap::release`); a
+        // node in the list is valid.
         unsafe {
             let first = *self.first.get();
             if first.is_null() {
@@ -147,7 +151,9 @@ impl Heap {
     /// # Safety
     /// As [`GlobalAlloc::alloc`].
     unsafe fn alloc_aligned(&self, layout: Layout) -> *mut u8 {
-        let Some(size) = layout.size().checked_add(layout.align() + size_of::<Aligned>()) else { return ptr::null_mut() };
+        let Some(size) = layout.size().checked_add(layout.align() + size_of::<Aligned>()) else {
+            return ptr::null_mut();
+        };
         // SAFETY: `size` bytes hold the header, padding up to the alignment, and the block.
         unsafe {
             let base = libc::malloc(size);
@@ -185,7 +191,13 @@ impl Heap {
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise; sizes of layouts are below `isize::MAX`.
-        unsafe { if layout.align() > ALIGN { self.alloc_aligned(layout) } else { self.adopt(libc::malloc(layout.size() + HEADER)) } }
+        unsafe {
+            if layout.align() > ALIGN {
+                self.alloc_aligned(layout)
+            } else {
+                self.adopt(libc::malloc(layout.size() + HEADER))
+            }
+        }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
@@ -254,7 +266,8 @@ pub unsafe fn release() {
     unsafe { HEAP.release() }
 }
 
-/// Before a `fork` waits for all locks: what another thread has half done would stay so in the child.
+/// Before a `fork` waits for all locks: what another thread has half done would stay so in the
+/// child.
 #[cfg(feature = "heap")]
 pub extern "C" fn before_fork() {
     HEAP.lists().for_each(List::lock);
@@ -284,7 +297,8 @@ mod tests {
         n
     }
 
-    /// Random blocks of all alignments keep their contents, and the lists hold exactly those that are alive.
+    /// Random blocks of all alignments keep their contents, and the lists hold exactly those that
+    /// are alive.
     #[test]
     fn blocks_are_separate_and_listed() {
         let heap = Heap::new();
@@ -317,7 +331,9 @@ mod tests {
                     let size = 1 + random(9000);
                     // SAFETY: a live block of this layout.
                     let moved = unsafe { heap.realloc(block, layout, size) };
-                    assert!((moved as usize).is_multiple_of(layout.align()) && whole(moved, size.min(layout.size()), tag));
+                    assert!(
+                        (moved as usize).is_multiple_of(layout.align()) && whole(moved, size.min(layout.size()), tag)
+                    );
                     // SAFETY: `size` bytes are the block's.
                     unsafe { moved.write_bytes(tag, size) };
                     live[at] = (moved, Layout::from_size_align(size, layout.align()).unwrap(), tag);

@@ -1,13 +1,16 @@
 //! The runtime inside every compiled artifact.
 //!
-//! The compiler appends code, data and weights to a prebuilt copy of this library ([`image`]). From bottom to top:
-//! [`memory`] reserves, [`threads`] run side by side, [`cuda`] drives a GPU, [`kv`] keeps sequences, [`engine`] takes ragged batches through the kernels,
-//! [`select`] opens the version of the model that suits the machine, [`sample`] chooses tokens (after a [`bias`]), where it can from [`candidates`] alone,
-//! [`logprob`] tells how probable they were, [`text`] turns tokens into text and back, [`generate`] puts these together, for several sequences at once in
+//! The compiler appends code, data and weights to a prebuilt copy of this library ([`image`]). From
+//! bottom to top: [`memory`] reserves, [`threads`] run side by side, [`cuda`] drives a GPU, [`kv`]
+//! keeps sequences, [`engine`] takes ragged batches through the kernels, [`select`] opens the
+//! version of the model that suits the machine, [`sample`] chooses tokens (after a [`bias`]), where
+//! it can from [`candidates`] alone, [`logprob`] tells how probable they were, [`text`] turns
+//! tokens into text and back, [`generate`] puts these together, for several sequences at once in
 //! [`continuous`], and [`capi`], the API of `include/llmcc.h`, is the only thing exported.
 //!
-//! **Invariant:** nothing here knows what the kernels compute; the tables of the ABI are all the runtime sees of a model.
-//! **Invariant:** no panic and no unwinding crosses the C API; user input is validated before it reaches a kernel.
+//! **Invariant:** nothing here knows what the kernels compute; the tables of the ABI are all the
+//! runtime sees of a model. **Invariant:** no panic and no unwinding crosses the C API; user input
+//! is validated before it reaches a kernel.
 
 pub mod bias;
 pub mod candidates;

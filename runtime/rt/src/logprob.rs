@@ -1,8 +1,9 @@
 //! Logarithms of the probabilities that the model gives to tokens.
 //!
-//! `logprob(t) = x[t] - max - ln Σ exp(x[i] - max)`, the log-softmax of a row of logits, in f64, with sums in the order of ids and with this runtime's own
-//! exponential function and logarithm: equal logits give equal bits on every machine. It is the model's distribution, before bias, penalty, temperature and
-//! filters.
+//! `logprob(t) = x[t] - max - ln Σ exp(x[i] - max)`, the log-softmax of a row of logits, in f64,
+//! with sums in the order of ids and with this runtime's own exponential function and logarithm:
+//! equal logits give equal bits on every machine. It is the model's distribution, before bias,
+//! penalty, temperature and filters.
 
 use crate::error::Result;
 use crate::sample::{INFINITE, NAN, candidates, exp, more_probable, numeric};
@@ -55,9 +56,13 @@ impl<'a> LogProbs<'a> {
         Some(f64::from(*logit) - self.max - self.log_sum)
     }
 
-    /// The `n` most probable tokens (all, if there are fewer), the most probable first, equal ones by id.
+    /// The `n` most probable tokens (all, if there are fewer), the most probable first, equal ones
+    /// by id.
     pub fn top(&self, n: usize) -> Vec<LogProb> {
-        let of = |token: usize| LogProb { token: token as i32, logprob: f64::from(self.logits[token]) - self.max - self.log_sum };
+        let of = |token: usize| LogProb {
+            token: token as i32,
+            logprob: f64::from(self.logits[token]) - self.max - self.log_sum,
+        };
         match n {
             0 => Vec::new(),
             1 => vec![of(self.best)],
@@ -83,7 +88,8 @@ impl<'a> LogProbs<'a> {
     }
 }
 
-/// `Σ exp(x - max)` by id. The exponentials of a block come first, as these vectorise and a sum in order does not.
+/// `Σ exp(x - max)` by id. The exponentials of a block come first, as these vectorise and a sum in
+/// order does not.
 fn sum_of_weights(logits: &[f32], max: f64) -> f64 {
     let mut sum = 0.0;
     let mut weights = [0.0; 64];

@@ -8,7 +8,8 @@ use crate::error::{Error, Result};
 /// Regions of at least this many bytes ask for huge pages.
 const HUGE: usize = 2 << 20;
 
-/// An owned, private, zero-initialised mapping, readable and writable. Large ones are aligned to 2 MiB.
+/// An owned, private, zero-initialised mapping, readable and writable. Large ones are aligned to 2
+/// MiB.
 pub struct Region {
     map: *mut u8,
     map_len: usize,

@@ -1,10 +1,12 @@
 //! Choosing the next token from logits.
 //!
-//! The filters run in the order of Hugging Face Transformers: repetition penalty, temperature, top-k, top-p, min-p, then one draw. (llama.cpp applies
-//! the temperature last, so the same top-p keeps other tokens there.) Equal logits are ordered by token id.
+//! The filters run in the order of Hugging Face Transformers: repetition penalty, temperature,
+//! top-k, top-p, min-p, then one draw. (llama.cpp applies the temperature last, so the same top-p
+//! keeps other tokens there.) Equal logits are ordered by token id.
 //!
-//! Results are reproducible on every machine: weights are computed in f64 by this file's own exponential function, and draw number `n` of a seed is output
-//! number `n` of SplitMix64 (Steele, Lea, Flood 2014) started at that seed, whatever was drawn before.
+//! Results are reproducible on every machine: weights are computed in f64 by this file's own
+//! exponential function, and draw number `n` of a seed is output number `n` of SplitMix64 (Steele,
+//! Lea, Flood 2014) started at that seed, whatever was drawn before.
 
 use crate::error::{Error, Result, Status};
 
@@ -19,7 +21,8 @@ pub struct Sampling {
     pub top_p: f32,
     /// Drops tokens less probable than this fraction of the most probable one; 0 keeps all.
     pub min_p: f32,
-    /// Divides positive and multiplies negative logits of tokens seen before (Keskar et al. 2019); 0 and 1 do nothing.
+    /// Divides positive and multiplies negative logits of tokens seen before (Keskar et al. 2019);
+    /// 0 and 1 do nothing.
     pub repetition_penalty: f32,
     /// How many of the last tokens count as seen; 0: all, prompt included.
     pub repetition_window: u32,
@@ -60,7 +63,8 @@ pub(crate) struct Candidate {
     pub weight: f64,
 }
 
-/// Chooses a token from `logits`. `history` is the sequence so far; `draw` numbers the random draws of one seed.
+/// Chooses a token from `logits`. `history` is the sequence so far; `draw` numbers the random draws
+/// of one seed.
 ///
 /// # Errors
 /// Parameters out of range; NaN or +infinity among the logits; no finite logit.
@@ -89,7 +93,8 @@ pub(crate) fn weigh(tokens: &mut [Candidate], max: f32, params: &Sampling) {
     }
 }
 
-/// Applies top-p and min-p to what top-k has kept, by token id, and draws. `best` is the most probable token.
+/// Applies top-p and min-p to what top-k has kept, by token id, and draws. `best` is the most
+/// probable token.
 pub(crate) fn filter_and_draw(mut kept: Vec<Candidate>, params: &Sampling, draw: u64, best: i32) -> i32 {
     if params.top_p > 0.0 && params.top_p < 1.0 {
         top_p(&mut kept, f64::from(params.top_p));
@@ -201,7 +206,8 @@ fn uniform(seed: u64, draw: u64) -> f64 {
     (z >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// `e^x` for `x <= 0`, within 2 ulp; 0 below -700. Plain arithmetic only, so the same everywhere, and without branches, so it vectorises.
+/// `e^x` for `x <= 0`, within 2 ulp; 0 below -700. Plain arithmetic only, so the same everywhere,
+/// and without branches, so it vectorises.
 pub(crate) fn exp(x: f64) -> f64 {
     const MAGIC: f64 = 6_755_399_441_055_744.0; // 1.5 * 2^52: adding it rounds to an integer in the low bits.
     let y = x.max(-700.0);
@@ -211,7 +217,9 @@ pub(crate) fn exp(x: f64) -> f64 {
     let r = (y - n * 6.931_471_803_691_238e-1) - n * 1.908_214_929_270_587_7e-10;
     // Taylor series: |r| <= 0.35, the first dropped term is below 2^-56.
     let mut sum = 1.0 / 6_227_020_800.0;
-    for inverse in [479_001_600.0, 39_916_800.0, 3_628_800.0, 362_880.0, 40_320.0, 5_040.0, 720.0, 120.0, 24.0, 6.0, 2.0, 1.0, 1.0] {
+    for inverse in
+        [479_001_600.0, 39_916_800.0, 3_628_800.0, 362_880.0, 40_320.0, 5_040.0, 720.0, 120.0, 24.0, 6.0, 2.0, 1.0, 1.0]
+    {
         sum = sum * r + 1.0 / inverse;
     }
     let power = f64::from_bits(shifted.to_bits().wrapping_add(1023) << 52);

@@ -1,4 +1,5 @@
-//! Which version of the model runs, and where: a GPU's if there is a usable GPU, else the best one for this processor; or the one that is asked for.
+//! Which version of the model runs, and where: a GPU's if there is a usable GPU, else the best one
+//! for this processor; or the one that is asked for.
 
 use crate::cuda::ffi::{Api, LoadError};
 use crate::cuda::{Device, Facts, device::DEVICE_VARIABLE};
@@ -8,7 +9,8 @@ use crate::image::{Image, cpu::check_isa};
 use llmcc_abi::isa;
 use llmcc_ukernels::Level;
 
-/// Environment variable that asks for a kind of machine, `cpu` or `gpu`, or for the version for a level of processors: `x86-64-v3`, say.
+/// Environment variable that asks for a kind of machine, `cpu` or `gpu`, or for the version for a
+/// level of processors: `x86-64-v3`, say.
 pub const MACHINE_VARIABLE: &str = "LLMCC_DEVICE";
 
 /// What the user wants.
@@ -27,12 +29,14 @@ pub enum Machine {
     Cpu,
     /// A GPU.
     Gpu,
-    /// This processor as one of a lower level (`llmcc_abi::isa`): that level's version of the model, with its microkernels.
+    /// This processor as one of a lower level (`llmcc_abi::isa`): that level's version of the
+    /// model, with its microkernels.
     Level(u32),
 }
 
 /// GPU targets of the compiler: compute capability times ten, examples of machines.
-const GPUS: [(u32, &str); 5] = [(80, "A100"), (86, "RTX 30, A10, A40"), (89, "RTX 40, L4, L40"), (90, "H100, H200"), (100, "B200")];
+const GPUS: [(u32, &str); 5] =
+    [(80, "A100"), (86, "RTX 30, A10, A40"), (89, "RTX 40, L4, L40"), (90, "H100, H200"), (100, "B200")];
 
 impl Wish {
     /// From the environment.
@@ -58,7 +62,9 @@ impl Wish {
         let gpu = match read(DEVICE_VARIABLE) {
             None => 0,
             Some(value) => value.parse().ok().filter(|n| *n >= 0).ok_or_else(|| {
-                Error::invalid(format!("{DEVICE_VARIABLE} is `{value}` in the environment; use the number of a GPU, counted from 0"))
+                Error::invalid(format!(
+                    "{DEVICE_VARIABLE} is `{value}` in the environment; use the number of a GPU, counted from 0"
+                ))
             })?,
         };
         Ok(Wish { machine, gpu })
@@ -73,7 +79,8 @@ pub fn open(images: Vec<Image>, options: &Options) -> Result<Engine> {
     open_with(images, options, Wish::from_environment()?, Api::load)
 }
 
-/// As [`open`], with a wish and a way to find the CUDA driver, which is only looked for when there is a version for GPUs.
+/// As [`open`], with a wish and a way to find the CUDA driver, which is only looked for when there
+/// is a version for GPUs.
 ///
 /// # Errors
 /// As [`open`].
@@ -128,13 +135,15 @@ fn open_cpu(cpus: Vec<Image>, options: &Options) -> Result<Engine> {
     Err(last.err().unwrap_or_else(|| Error::artifact("the artifact has no model; compile it again")))
 }
 
-/// Opens the version for `level`, with microkernels that all processors of that level have: what such a processor computes.
+/// Opens the version for `level`, with microkernels that all processors of that level have: what
+/// such a processor computes.
 fn open_level(cpus: Vec<Image>, options: &Options, level: u32) -> Result<Engine> {
     let name = |level: u32| isa::CPU_NAMES.iter().find(|(l, _)| *l == level).map_or("?", |(_, name)| *name);
     let levels = cpus.iter().map(|i| name(i.desc().isa)).collect::<Vec<_>>().join(", ");
     let Some(image) = cpus.into_iter().find(|i| i.desc().isa == level) else {
         let has = if levels.is_empty() { "and none for other processors".into() } else { format!("only for {levels}") };
-        let message = format!("{MACHINE_VARIABLE}={}, but this artifact has no version for that level, {has}", name(level));
+        let message =
+            format!("{MACHINE_VARIABLE}={}, but this artifact has no version for that level, {has}", name(level));
         return Err(Error::new(Status::Cpu, message));
     };
     check_isa(level)?;
@@ -151,7 +160,8 @@ fn with_microkernels(image: Image, options: &Options, level: Level) -> Result<En
     Engine::new(image, options, table(level))
 }
 
-/// GPU number `ordinal` and the first of the versions that it runs; else why there is none, as the end of a sentence.
+/// GPU number `ordinal` and the first of the versions that it runs; else why there is none, as the
+/// end of a sentence.
 fn usable(
     driver: impl FnOnce() -> std::result::Result<Api, LoadError>,
     ordinal: i32,
@@ -168,13 +178,20 @@ fn usable(
     }
     let (capability, name) = (facts.capability, &facts.name);
     let target = match GPUS.iter().rev().find(|(level, _)| runs(*level, capability)) {
-        Some((level, _)) => format!("compile with `--target sm{level}`, or for several machines: `--target sm{},sm{level}`", levels[0]),
+        Some((level, _)) => {
+            format!("compile with `--target sm{level}`, or for several machines: `--target sm{},sm{level}`", levels[0])
+        }
         None => "it is too old for llmcc".into(),
     };
-    Err(format!("GPU {ordinal} of this machine is {name}, of compute capability {}.{}: {target}", capability / 10, capability % 10))
+    Err(format!(
+        "GPU {ordinal} of this machine is {name}, of compute capability {}.{}: {target}",
+        capability / 10,
+        capability % 10
+    ))
 }
 
-/// Whether a GPU of `capability` runs code for `level`. Code for 9.0 uses instructions that no other has (`sm_90a`); other code runs on all later GPUs.
+/// Whether a GPU of `capability` runs code for `level`. Code for 9.0 uses instructions that no
+/// other has (`sm_90a`); other code runs on all later GPUs.
 fn runs(level: u32, capability: u32) -> bool {
     if level == 90 { capability == level } else { capability >= level }
 }

@@ -1,7 +1,9 @@
 //! Threads of our own, started with `pthread_create`.
 //!
-//! Not with `std::thread`, which leaves traces of the library in the threads of the host program: a destructor of thread-local storage in the thread that spawns (the loader keeps
-//! the library mapped until that thread ends), and a pthread key per copy of `std` that is never deleted, of which a process has 1024. See `unload` for the whole story.
+//! Not with `std::thread`, which leaves traces of the library in the threads of the host program: a
+//! destructor of thread-local storage in the thread that spawns (the loader keeps the library
+//! mapped until that thread ends), and a pthread key per copy of `std` that is never deleted, of
+//! which a process has 1024. See `unload` for the whole story.
 
 use std::ffi::{CString, c_int, c_void};
 use std::io;
@@ -21,11 +23,13 @@ unsafe impl Send for Thread {}
 unsafe impl Sync for Thread {}
 
 impl Thread {
-    /// Starts `body` on a thread called `name` (at most 15 bytes are shown) with a stack of `stack` bytes. It runs with all signals blocked, so never the host program's handlers.
+    /// Starts `body` on a thread called `name` (at most 15 bytes are shown) with a stack of `stack`
+    /// bytes. It runs with all signals blocked, so never the host program's handlers.
     pub fn spawn(name: &str, stack: usize, body: impl FnOnce() + Send + 'static) -> io::Result<Thread> {
         let body: *mut Body = Box::into_raw(Box::new(Box::new(body)));
         let _masked = SignalsBlocked::new();
-        // SAFETY: attributes are initialised before they are used, and destroyed; `start` takes the body over if there is a thread.
+        // SAFETY: attributes are initialised before they are used, and destroyed; `start` takes the
+        // body over if there is a thread.
         let (code, thread) = unsafe {
             let mut attributes: libc::pthread_attr_t = mem::zeroed();
             let mut thread: libc::pthread_t = mem::zeroed();
@@ -54,7 +58,8 @@ impl Thread {
 
     /// Waits for the thread's end.
     pub fn join(self) {
-        // SAFETY: joined once, since `self` is consumed; not from the thread itself, which has no handle of its own.
+        // SAFETY: joined once, since `self` is consumed; not from the thread itself, which has no
+        // handle of its own.
         let _: c_int = unsafe { libc::pthread_join(self.0, ptr::null_mut()) };
     }
 }

@@ -1,13 +1,17 @@
-//! Turning tokens into text as they come: pieces are whole characters, and stop strings never slip out.
+//! Turning tokens into text as they come: pieces are whole characters, and stop strings never slip
+//! out.
 
 use crate::error::Result;
 
-/// Tokens of the prompt that are decoded along, because the first generated token's text may depend on them (a leading space, for one).
+/// Tokens of the prompt that are decoded along, because the first generated token's text may depend
+/// on them (a leading space, for one).
 const CONTEXT_TOKENS: usize = 6;
-/// A character has at most four bytes, so with more unfinished tokens than this the bytes are simply wrong.
+/// A character has at most four bytes, so with more unfinished tokens than this the bytes are
+/// simply wrong.
 const MAX_UNFINISHED: usize = 8;
 
-/// Incremental detokenizer. Some tokens hold part of a character: their text comes with the token that completes it.
+/// Incremental detokenizer. Some tokens hold part of a character: their text comes with the token
+/// that completes it.
 #[derive(Clone)]
 pub struct Detokenizer {
     /// Context, whose text is out already, then tokens whose text is not.
@@ -85,7 +89,8 @@ impl StopStrings {
         StopStrings { stops: stops.iter().filter(|s| !s.is_empty()).cloned().collect(), held: String::new() }
     }
 
-    /// Text that may be shown after `text` has come, and whether a stop string was found: then the text ends before it.
+    /// Text that may be shown after `text` has come, and whether a stop string was found: then the
+    /// text ends before it.
     pub fn push(&mut self, text: &str) -> (String, bool) {
         self.held += text;
         if let Some(at) = self.stops.iter().filter_map(|s| self.held.find(s.as_str())).min() {

@@ -1,7 +1,8 @@
 //! A pool of threads that run the same function side by side (SPMD) and meet at barriers.
 //!
-//! A step of a small model takes tens of microseconds and has a barrier after each kernel, so waiting spins first. Who waits
-//! too long sleeps on a futex: between steps the workers cost nothing, and more threads than cores make progress.
+//! A step of a small model takes tens of microseconds and has a barrier after each kernel, so
+//! waiting spins first. Who waits too long sleeps on a futex: between steps the workers cost
+//! nothing, and more threads than cores make progress.
 
 use std::cell::UnsafeCell;
 use std::hint::spin_loop;
@@ -32,10 +33,12 @@ impl Event {
         Event { value: AtomicU32::new(0), sleepers: AtomicU32::new(0) }
     }
 
-    /// Increments the counter and wakes whoever sleeps. All of the caller's writes happen before the waiters return.
+    /// Increments the counter and wakes whoever sleeps. All of the caller's writes happen before
+    /// the waiters return.
     fn advance(&self) {
         self.value.fetch_add(1, SeqCst);
-        // Dekker: a sleeper counts itself before the kernel compares `value`, so either we see it or it sees the new value.
+        // Dekker: a sleeper counts itself before the kernel compares `value`, so either we see it
+        // or it sees the new value.
         if self.sleepers.load(SeqCst) > 0 {
             futex(&self.value, libc::FUTEX_WAKE, i32::MAX as u32);
         }
@@ -58,11 +61,21 @@ impl Event {
 }
 
 fn futex(word: &AtomicU32, op: i32, value: u32) {
-    // SAFETY: `word` is a live aligned 32-bit word; spurious returns are handled by the caller's loop.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op | libc::FUTEX_PRIVATE_FLAG, value, ptr::null::<libc::timespec>()) };
+    // SAFETY: `word` is a live aligned 32-bit word; spurious returns are handled by the caller's
+    // loop.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            op | libc::FUTEX_PRIVATE_FLAG,
+            value,
+            ptr::null::<libc::timespec>(),
+        )
+    };
 }
 
-/// A barrier for a fixed number of threads. The last to arrive flips the phase, on which the others wait.
+/// A barrier for a fixed number of threads. The last to arrive flips the phase, on which the others
+/// wait.
 pub struct Barrier {
     phase: Event,
     arrived: Padded,
@@ -83,7 +96,8 @@ impl Barrier {
         Barrier { phase: Event::new(), arrived: Padded(AtomicU32::new(0)), threads: threads as u32, spin }
     }
 
-    /// Returns when all threads of the pool have called it. What they wrote before is visible afterwards.
+    /// Returns when all threads of the pool have called it. What they wrote before is visible
+    /// afterwards.
     pub fn wait(&self) {
         if self.threads == 1 {
             return;
@@ -106,7 +120,8 @@ struct Shared {
     start: Event,
     barrier: Barrier,
     quit: AtomicBool,
-    /// Written by the caller before `start` advances, read by workers after; alive until the job's last barrier.
+    /// Written by the caller before `start` advances, read by workers after; alive until the job's
+    /// last barrier.
     job: UnsafeCell<Option<Job>>,
 }
 
@@ -125,8 +140,8 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool of `threads` threads in all. With `pin` each stays on a processor of its own (see [`cores::in_order`]; further threads share them), the caller only while it
-    /// runs a job.
+    /// A pool of `threads` threads in all. With `pin` each stays on a processor of its own (see
+    /// [`cores::in_order`]; further threads share them), the caller only while it runs a job.
     pub fn new(threads: usize, pin: bool) -> Result<Pool> {
         if threads == 0 || threads > MAX_THREADS {
             return Err(Error::invalid(format!("{threads} threads asked for; use 1 to {MAX_THREADS}")));
@@ -141,7 +156,8 @@ impl Pool {
         });
         let homes = if pin { cores::in_order() } else { vec![] };
         let home = |index: usize| homes.get(index % homes.len().max(1)).copied();
-        let mut pool = Pool { shared, workers: Vec::with_capacity(threads - 1), process: std::process::id(), home: home(0) };
+        let mut pool =
+            Pool { shared, workers: Vec::with_capacity(threads - 1), process: std::process::id(), home: home(0) };
         for index in 1..threads {
             let (shared, home) = (pool.shared.clone(), home(index));
             let spawned = Thread::spawn(&format!("llmcc-{index}"), STACK, move || {
@@ -150,7 +166,9 @@ impl Pool {
             });
             match spawned {
                 Ok(handle) => pool.workers.push(handle),
-                Err(cause) => return Err(Error::system(format_args!("cannot start thread {index} of {threads}"), cause)),
+                Err(cause) => {
+                    return Err(Error::system(format_args!("cannot start thread {index} of {threads}"), cause));
+                }
             }
         }
         Ok(pool)
@@ -161,16 +179,18 @@ impl Pool {
         self.shared.barrier.threads as usize
     }
 
-    /// Runs `job(thread, barrier)` on every thread, `thread` counting from 0 (the caller), and returns when all have finished. Every thread must
-    /// pass the barrier equally often. Waits forever where [`Pool::check_process`] fails.
+    /// Runs `job(thread, barrier)` on every thread, `thread` counting from 0 (the caller), and
+    /// returns when all have finished. Every thread must pass the barrier equally often. Waits
+    /// forever where [`Pool::check_process`] fails.
     pub fn run(&mut self, job: &(dyn Fn(usize, &Barrier) + Sync)) {
         let shared = &*self.shared;
         let _pinned = self.home.map(Pinned::to);
         if self.workers.is_empty() {
             return job(0, &shared.barrier);
         }
-        // SAFETY: the workers are done with the previous job (its last barrier), and see this write through `start`. The
-        // erased lifetime ends before this function returns, at the barrier below.
+        // SAFETY: the workers are done with the previous job (its last barrier), and see this write
+        // through `start`. The erased lifetime ends before this function returns, at the barrier
+        // below.
         unsafe { *shared.job.get() = Some(mem::transmute::<&(dyn Fn(usize, &Barrier) + Sync), Job>(job)) };
         shared.start.advance();
         job(0, &shared.barrier);
@@ -208,7 +228,8 @@ fn worker(shared: &Shared, index: usize) {
         if shared.quit.load(Acquire) {
             return;
         }
-        // SAFETY: written before `start` advanced; the function lives until the barrier below, see `Pool::run`.
+        // SAFETY: written before `start` advanced; the function lives until the barrier below, see
+        // `Pool::run`.
         if let Some(job) = unsafe { *shared.job.get() } {
             unsafe { (*job)(index, &shared.barrier) };
         }
@@ -216,7 +237,8 @@ fn worker(shared: &Shared, index: usize) {
     }
 }
 
-/// Threads to use when nobody says: one per physical core this process may use. Hyper-threads share the units the kernels keep busy.
+/// Threads to use when nobody says: one per physical core this process may use. Hyper-threads share
+/// the units the kernels keep busy.
 pub fn default_threads() -> usize {
     cores::available().min(cores::physical().unwrap_or(usize::MAX)).clamp(1, MAX_THREADS)
 }

@@ -1,5 +1,6 @@
-//! A real artifact, put together here without the compiler: the built runtime, kernels from C, the tables of the hand-made model. Loads it with `dlopen`, as its
-//! users do, and refuses it when it is damaged.
+//! A real artifact, put together here without the compiler: the built runtime, kernels from C, the
+//! tables of the hand-made model. Loads it with `dlopen`, as its users do, and refuses it when it
+//! is damaged.
 
 mod common;
 
@@ -23,12 +24,21 @@ fn runtime() -> Vec<u8> {
     std::fs::read(deps.join("libllmcc_rt.so")).unwrap()
 }
 
-/// Code of the kernels, and their offsets in the order of the kernel table; `None` without a C compiler.
+/// Code of the kernels, and their offsets in the order of the kernel table; `None` without a C
+/// compiler.
 fn kernels(dir: &Path) -> Option<(Vec<u8>, Vec<u64>)> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/kernels.c");
     let (object, binary) = (dir.join("k.o"), dir.join("k.bin"));
-    let flags =
-        ["-O1", "-fPIC", "-ffreestanding", "-fno-asynchronous-unwind-tables", "-fcf-protection=none", "-fno-tree-vectorize", "-c", "-o"];
+    let flags = [
+        "-O1",
+        "-fPIC",
+        "-ffreestanding",
+        "-fno-asynchronous-unwind-tables",
+        "-fcf-protection=none",
+        "-fno-tree-vectorize",
+        "-c",
+        "-o",
+    ];
     let run = |program: &str, args: &[&std::ffi::OsStr]| {
         let done = Command::new(program).args(args).output().ok()?;
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
@@ -36,7 +46,10 @@ fn kernels(dir: &Path) -> Option<(Vec<u8>, Vec<u64>)> {
     };
     let compile: Vec<_> = flags.iter().map(|f| f.as_ref()).chain([object.as_os_str(), source.as_os_str()]).collect();
     run("cc", &compile)?;
-    run("objcopy", &["-O".as_ref(), "binary".as_ref(), "-j".as_ref(), ".text".as_ref(), object.as_os_str(), binary.as_os_str()])?;
+    run(
+        "objcopy",
+        &["-O".as_ref(), "binary".as_ref(), "-j".as_ref(), ".text".as_ref(), object.as_os_str(), binary.as_os_str()],
+    )?;
     let symbols = run("nm", &[object.as_os_str()])?;
     let offset = |name: &str| {
         let line = symbols.lines().find(|l| l.ends_with(&format!(" T {name}"))).unwrap();
@@ -62,7 +75,8 @@ impl Parts {
         Some(Parts { runtime: runtime(), code, data, weights })
     }
 
-    /// Appends the segments, maps them by a new program header table, patches the reference to them.
+    /// Appends the segments, maps them by a new program header table, patches the reference to
+    /// them.
     fn link(&self, external: bool, change: impl Fn(&mut ImageRef)) -> Vec<u8> {
         let mut file = self.runtime.clone();
         let word = |file: &[u8], at: usize| u64::from_le_bytes(file[at..at + 8].try_into().unwrap());
@@ -83,27 +97,33 @@ impl Parts {
         };
         let (code_addr, code_len) = append(&self.code, 5);
         let code_at = (code_addr - shift as u64) as usize;
-        let (weights_addr, weights_len) = if external { (0, self.weights.len() as u64) } else { append(&self.weights, 4) };
+        let (weights_addr, weights_len) =
+            if external { (0, self.weights.len() as u64) } else { append(&self.weights, 4) };
         // The table goes in front of the data, within its segment; behind it the table of hashes.
         let room = 56 * (count + 3);
         let hashes = (room + self.data.len()).next_multiple_of(8);
         let tail =
-            (if external { code_at + self.code.len() } else { weights_addr as usize - shift + self.weights.len() }).next_multiple_of(PAGE);
-        let places: Vec<usize> = self.runtime.windows(16).enumerate().filter(|(_, w)| **w == IMAGE_MAGIC).map(|(i, _)| i).collect();
+            (if external { code_at + self.code.len() } else { weights_addr as usize - shift + self.weights.len() })
+                .next_multiple_of(PAGE);
+        let places: Vec<usize> =
+            self.runtime.windows(16).enumerate().filter(|(_, w)| **w == IMAGE_MAGIC).map(|(i, _)| i).collect();
         assert_eq!(places.len(), 1, "the magic must occur exactly once in the runtime");
         let (image_at, image_end) = (places[0], places[0] + size_of::<ImageRef>());
-        let mut ranges = vec![(part::HEADERS, 0, 64), (part::RUNTIME, 64, image_at), (part::IMAGE, image_at, image_end)];
+        let mut ranges =
+            vec![(part::HEADERS, 0, 64), (part::RUNTIME, 64, image_at), (part::IMAGE, image_at, image_end)];
         ranges.extend([(part::RUNTIME, image_end, code_at), (part::CODE, code_at, code_at + self.code.len())]);
         if !external {
             let at = weights_addr as usize - shift;
-            ranges.extend([(part::PADDING, code_at + self.code.len(), at), (part::WEIGHTS, at, at + self.weights.len())]);
+            ranges
+                .extend([(part::PADDING, code_at + self.code.len(), at), (part::WEIGHTS, at, at + self.weights.len())]);
         }
         ranges.extend([(part::PADDING, ranges.last().unwrap().2, tail), (part::HEADERS, tail, tail + room)]);
         ranges.extend([
             (part::TABLES, tail + room, tail + room + self.data.len()),
             (part::PADDING, tail + room + self.data.len(), tail + hashes),
         ]);
-        let mut parts: Vec<PartDesc> = ranges.into_iter().flat_map(|(kind, from, to)| one_leaf_each(kind, from, to)).collect();
+        let mut parts: Vec<PartDesc> =
+            ranges.into_iter().flat_map(|(kind, from, to)| one_leaf_each(kind, from, to)).collect();
         let of_side = if external { 2 } else { 0 };
         let hashes_len = (parts.len() + of_side) * (size_of::<PartDesc>() + 32);
         let mut bytes = vec![0; hashes + hashes_len];
@@ -111,7 +131,9 @@ impl Parts {
         let (tail_addr, _) = append(&bytes, 4);
         for i in 0..headers.len() / 56 {
             if headers[56 * i] == 6 {
-                for (field, value) in [(8, tail as u64), (16, tail_addr), (24, tail_addr), (32, room as u64), (40, room as u64)] {
+                for (field, value) in
+                    [(8, tail as u64), (16, tail_addr), (24, tail_addr), (32, room as u64), (40, room as u64)]
+                {
                     headers[56 * i + field..][..8].copy_from_slice(&value.to_le_bytes());
                 }
             }
@@ -138,16 +160,29 @@ impl Parts {
         };
         change(&mut image);
         put(&mut file, image_at, &image);
-        let mut leaves: Vec<tree::Hash> = parts.iter().map(|p| tree::leaf(&file[p.off as usize..(p.off + p.len) as usize])).collect();
+        let mut leaves: Vec<tree::Hash> =
+            parts.iter().map(|p| tree::leaf(&file[p.off as usize..(p.off + p.len) as usize])).collect();
         if external {
-            parts.push(PartDesc { kind: part::WEIGHTS, file: tree::SIDE, off: 0, len: weights_len, ..PartDesc::default() });
+            parts.push(PartDesc {
+                kind: part::WEIGHTS,
+                file: tree::SIDE,
+                off: 0,
+                len: weights_len,
+                ..PartDesc::default()
+            });
             leaves.push(tree::leaf(&self.weights));
         }
         let set = |p: &mut PartDesc, leaf: &tree::Hash| p.hash = tree::part_hash(p.kind, p.len, [*leaf]);
         parts.iter_mut().zip(&leaves).for_each(|(p, leaf)| set(p, leaf));
         if external {
             let label = label(&tree::weights(&parts));
-            let mut p = PartDesc { kind: part::LABEL, file: tree::SIDE, off: weights_len, len: label.len() as u64, ..PartDesc::default() };
+            let mut p = PartDesc {
+                kind: part::LABEL,
+                file: tree::SIDE,
+                off: weights_len,
+                len: label.len() as u64,
+                ..PartDesc::default()
+            };
             leaves.push(tree::leaf(&label));
             set(&mut p, &leaves[leaves.len() - 1]);
             parts.push(p);
@@ -174,7 +209,12 @@ fn label(weights: &tree::Hash) -> Vec<u8> {
 
 /// Parts of one leaf for a range of the artifact.
 fn one_leaf_each(kind: u32, from: usize, to: usize) -> impl Iterator<Item = PartDesc> {
-    let part = move |at: usize| PartDesc { kind, off: at as u64, len: (to - at).min(tree::BLOCK) as u64, ..PartDesc::default() };
+    let part = move |at: usize| PartDesc {
+        kind,
+        off: at as u64,
+        len: (to - at).min(tree::BLOCK) as u64,
+        ..PartDesc::default()
+    };
     (from..to).step_by(tree::BLOCK).map(part)
 }
 
@@ -233,7 +273,8 @@ impl Library {
     /// Logits after `tokens`.
     fn logits(&self, model: *mut c_void, tokens: &[i32]) -> Vec<f32> {
         let new: unsafe extern "C" fn(*mut c_void, *mut i32) -> i32 = self.get(c"llmcc_seq_new");
-        let step: unsafe extern "C" fn(*mut c_void, *const llmcc_batch, *mut f32, usize) -> i32 = self.get(c"llmcc_step");
+        let step: unsafe extern "C" fn(*mut c_void, *const llmcc_batch, *mut f32, usize) -> i32 =
+            self.get(c"llmcc_step");
         let mut seq = -1;
         let mut logits = vec![0f32; VOCAB];
         // SAFETY: valid arguments.
@@ -322,7 +363,8 @@ fn replaced_files_are_noticed_and_loaded_after_dlclose() {
     let library = Library::open(&path);
     let model = library.model().unwrap();
     std::fs::rename(dir.write("new.so", &bytes), &path).unwrap();
-    // The loader knows this path, so it gives the old library, which knows that it is not what lies there.
+    // The loader knows this path, so it gives the old library, which knows that it is not what lies
+    // there.
     let again = Library::open(&path);
     for library in [&library, &again] {
         let (status, message) = library.model().unwrap_err();
@@ -384,7 +426,13 @@ fn unusable_artifacts_say_why() {
         ("shorter_data", parts.link(false, |i| i.data_len = 50), None, Status::Artifact, "data segment too short"),
         ("no_side_file", external.clone(), None, Status::Artifact, ".weights"),
         ("wrong_side_file", external.clone(), Some(&[0; 8]), Status::Artifact, "has 8 bytes instead of 84"),
-        ("other_side_file", external.clone(), Some(&other_side), Status::Artifact, "holds the weights of another artifact"),
+        (
+            "other_side_file",
+            external.clone(),
+            Some(&other_side),
+            Status::Artifact,
+            "holds the weights of another artifact",
+        ),
         ("weights_len", parts.link(false, |i| i.weights_len = 8), None, Status::Artifact, "weights lie outside"),
     ];
     for (name, bytes, side, status, part) in cases {
@@ -398,7 +446,8 @@ fn unusable_artifacts_say_why() {
     }
 }
 
-/// One bit of what is hashed when a model is opened: of what is mapped, of what the loader writes to, of the hashes.
+/// One bit of what is hashed when a model is opened: of what is mapped, of what the loader writes
+/// to, of the hashes.
 #[test]
 fn a_changed_bit_is_found_when_a_model_is_opened() {
     let dir = Dir::new("bits");
@@ -455,9 +504,17 @@ fn relative_paths_survive_a_change_of_directory() {
     dir.write("r.so.weights", &parts.side());
     // In a child, because the working directory belongs to the whole process.
     let me = std::env::current_exe().unwrap();
-    let done =
-        Command::new(me).args(["--exact", "child_with_relative_path", "--ignored", "--nocapture"]).env("ARTIFACT", &path).output().unwrap();
-    assert!(done.status.success(), "{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    let done = Command::new(me)
+        .args(["--exact", "child_with_relative_path", "--ignored", "--nocapture"])
+        .env("ARTIFACT", &path)
+        .output()
+        .unwrap();
+    assert!(
+        done.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&done.stdout),
+        String::from_utf8_lossy(&done.stderr)
+    );
 }
 
 #[test]
@@ -479,7 +536,8 @@ fn a_forked_child_is_told_to_open_its_own() {
     let path = dir.write("f.so", &parts.link(false, |_| ()));
     let library = Library::open(&path);
     let model = library.model().unwrap();
-    let step: unsafe extern "C" fn(*mut c_void, *const llmcc_batch, *mut f32, usize) -> i32 = library.get(c"llmcc_step");
+    let step: unsafe extern "C" fn(*mut c_void, *const llmcc_batch, *mut f32, usize) -> i32 =
+        library.get(c"llmcc_step");
     let new: unsafe extern "C" fn(*mut c_void, *mut i32) -> i32 = library.get(c"llmcc_seq_new");
     let close: unsafe extern "C" fn(*mut c_void) = library.get(c"llmcc_close");
     // SAFETY: the child only calls the library and `_exit`.

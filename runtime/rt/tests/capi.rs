@@ -36,10 +36,18 @@ fn steps_and_sequences() {
         ok(llmcc_seq_tokens(model.0, a, tokens.as_mut_ptr(), 3, &mut len));
         assert_eq!((tokens, len), ([1, 2, 3], 3));
         fails(llmcc_seq_tokens(model.0, a, tokens.as_mut_ptr(), 2, &mut len), Status::Buffer, "3 are needed");
-        fails(llmcc_step(model.0, &batch(&[3], &[a], &[0]), logits.as_mut_ptr(), VOCAB - 1), Status::Buffer, "1 rows of 7");
+        fails(
+            llmcc_step(model.0, &batch(&[3], &[a], &[0]), logits.as_mut_ptr(), VOCAB - 1),
+            Status::Buffer,
+            "1 rows of 7",
+        );
         fails(llmcc_step(model.0, &batch(&[3], &[a], &[0]), null_mut(), VOCAB), Status::Invalid, "logits is a null");
         fails(llmcc_step(model.0, &batch(&[7], &[a], &[]), null_mut(), 0), Status::Invalid, "outside the vocabulary");
-        fails(llmcc_step(model.0, &batch(&[1; 80], &[b; 80], &[]), null_mut(), 0), Status::CacheFull, "larger max_tokens");
+        fails(
+            llmcc_step(model.0, &batch(&[1; 80], &[b; 80], &[]), null_mut(), 0),
+            Status::CacheFull,
+            "larger max_tokens",
+        );
         ok(llmcc_seq_free(model.0, b));
         fails(llmcc_seq_free(model.0, b), Status::Invalid, "already freed");
         fails(llmcc_seq_len(model.0, 77, &mut len), Status::Invalid, "does not exist");
@@ -58,11 +66,20 @@ fn null_pointers_and_bad_sizes_are_noticed() {
         fails(llmcc_info(model.0, null_mut()), Status::Invalid, "llmcc_model_info is a null");
         fails(llmcc_step(model.0, null(), null_mut(), 0), Status::Invalid, "batch is a null");
         fails(llmcc_gen_next(null(), null_mut()), Status::Invalid, "gen is a null");
-        fails(llmcc_generate(model.0, null(), 4, null(), None, null_mut(), null_mut()), Status::Invalid, "prompt is a null");
-        fails(llmcc_tokenize(model.0, c"x".as_ptr(), 1, 8, null_mut(), 0, null_mut()), Status::Invalid, "unknown flags");
+        fails(
+            llmcc_generate(model.0, null(), 4, null(), None, null_mut(), null_mut()),
+            Status::Invalid,
+            "prompt is a null",
+        );
+        fails(
+            llmcc_tokenize(model.0, c"x".as_ptr(), 1, 8, null_mut(), 0, null_mut()),
+            Status::Invalid,
+            "unknown flags",
+        );
         let mut info: llmcc_model_info = zeroed();
         fails(llmcc_info(model.0, &mut info), Status::Invalid, "sizeof(llmcc_model_info)");
-        // A caller with an older, shorter structure gets what fits; one with a newer one is understood if the rest is zero.
+        // A caller with an older, shorter structure gets what fits; one with a newer one is
+        // understood if the rest is zero.
         info.size = 16;
         info.hidden = 99;
         ok(llmcc_info(model.0, &mut info));
@@ -86,7 +103,10 @@ fn descriptions() {
     unsafe {
         let mut info = llmcc_model_info { size: size_of::<llmcc_model_info>(), ..zeroed() };
         ok(llmcc_info(model.0, &mut info));
-        assert_eq!((info.vocab, info.max_context, info.layers, info.threads, info.bos_token), (VOCAB as u64, CONTEXT as u64, 2, 2, 0));
+        assert_eq!(
+            (info.vocab, info.max_context, info.layers, info.threads, info.bos_token),
+            (VOCAB as u64, CONTEXT as u64, 2, 2, 0)
+        );
         assert_eq!((info.kv_bytes_per_token, info.max_tokens, info.max_batch_tokens), (16, 1008, 8));
         assert_eq!(info.flags, LLMCC_HAS_TOKENIZER | LLMCC_HAS_CHAT_TEMPLATE);
         assert_eq!(CStr::from_ptr(llmcc_manifest(model.0)), c"{\"name\":\"toy\"}");
@@ -118,7 +138,11 @@ fn text_and_templates() {
         assert_eq!((CStr::from_ptr(text.as_ptr()), n), (c"cd", 2));
         ok(llmcc_detokenize(model.0, [0, 3].as_ptr(), 2, LLMCC_SHOW_SPECIAL, text.as_mut_ptr(), 16, &mut n));
         assert_eq!(CStr::from_ptr(text.as_ptr()), c"<s>c");
-        fails(llmcc_detokenize(model.0, [3, 4].as_ptr(), 2, 0, text.as_mut_ptr(), 2, &mut n), Status::Buffer, "3 are needed");
+        fails(
+            llmcc_detokenize(model.0, [3, 4].as_ptr(), 2, 0, text.as_mut_ptr(), 2, &mut n),
+            Status::Buffer,
+            "3 are needed",
+        );
         let json = r#"[{"role":"user","content":"ab"}]"#;
         ok(llmcc_apply_chat_template(model.0, json.as_ptr().cast(), json.len(), text.as_mut_ptr(), 16, &mut n));
         assert_eq!(CStr::from_ptr(text.as_ptr()), c"<s>abd");
@@ -154,7 +178,11 @@ fn generations_end_for_each_reason() {
         fails(llmcc_gen_new(model.0, -1, null(), 0, null(), &mut generation), Status::Invalid, "no tokens");
         fails(llmcc_gen_new(model.0, -1, [9].as_ptr(), 1, null(), &mut generation), Status::Invalid, "vocabulary");
         fails(llmcc_gen_new(model.0, 3, [1].as_ptr(), 1, null(), &mut generation), Status::Invalid, "sequence 3");
-        fails(llmcc_gen_new(model.0, -1, [0; 201].as_ptr(), 201, null(), &mut generation), Status::ContextFull, "shorten");
+        fails(
+            llmcc_gen_new(model.0, -1, [0; 201].as_ptr(), 201, null(), &mut generation),
+            Status::ContextFull,
+            "shorten",
+        );
         let bad = llmcc_gen_params { flags: 64, ..params() };
         fails(llmcc_gen_new(model.0, -1, [1].as_ptr(), 1, &bad, &mut generation), Status::Invalid, "0x40");
         assert!(generation.is_null());
@@ -207,7 +235,10 @@ fn text_generation_calls_back() {
         ok(llmcc_generate(model.0, c"".as_ptr(), 0, null(), Some(collect), user, null_mut()));
         assert_eq!(out, [("e".into(), 6), (String::new(), 5)]);
         out.clear();
-        let long = llmcc_gen_params { flags: LLMCC_GEN_IGNORE_EOS | LLMCC_GEN_SHOW_SPECIAL | LLMCC_GEN_RAW_PROMPT, ..params() };
+        let long = llmcc_gen_params {
+            flags: LLMCC_GEN_IGNORE_EOS | LLMCC_GEN_SHOW_SPECIAL | LLMCC_GEN_RAW_PROMPT,
+            ..params()
+        };
         let mut stats = llmcc_gen_stats_t { size: size_of::<llmcc_gen_stats_t>(), ..zeroed() };
         ok(llmcc_generate(model.0, c"ab".as_ptr(), 2, &long, Some(collect), (&raw mut out).cast(), &mut stats));
         assert_eq!((out.len(), stats.prompt_tokens, stats.finish), (3, 2, 0), "a nonzero result stops");

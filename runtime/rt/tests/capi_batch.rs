@@ -1,4 +1,5 @@
-//! The C API for evaluation: several generations at once, logit bias, log-probabilities, single tokens.
+//! The C API for evaluation: several generations at once, logit bias, log-probabilities, single
+//! tokens.
 #![cfg(feature = "text")]
 
 #[path = "common/api.rs"]
@@ -33,7 +34,8 @@ unsafe fn text_of(piece: &llmcc_piece) -> &str {
     unsafe { std::str::from_utf8(std::slice::from_raw_parts(piece.text.cast(), piece.text_len)).unwrap() }
 }
 
-/// Takes all generations to their ends: tokens, text, reason; and how often one that had begun had to wait.
+/// Takes all generations to their ends: tokens, text, reason; and how often one that had begun had
+/// to wait.
 fn together(gens: &[*mut llmcc_gen]) -> (Vec<(Vec<i32>, String, i32)>, usize) {
     let mut out = vec![(Vec::new(), String::new(), 0); gens.len()];
     let mut waits = 0;
@@ -139,8 +141,9 @@ fn bad_batches_change_nothing() {
     let foreign = start(&other, -1, &[1, 2], &random(3, 5));
     // SAFETY: valid arguments, or such as must be noticed.
     unsafe {
-        let next =
-            |gens: &[*mut llmcc_gen], pieces: &mut [llmcc_piece]| llmcc_gen_next_batch(gens.as_ptr(), gens.len(), pieces.as_mut_ptr());
+        let next = |gens: &[*mut llmcc_gen], pieces: &mut [llmcc_piece]| {
+            llmcc_gen_next_batch(gens.as_ptr(), gens.len(), pieces.as_mut_ptr())
+        };
         let mut two = [piece(), piece()];
         fails(next(&[gens[0], gens[0]], &mut two), Status::Invalid, "generations 0 and 1 are the same");
         fails(next(&[gens[0], foreign], &mut two), Status::Invalid, "another model");
@@ -167,12 +170,14 @@ fn bad_batches_change_nothing() {
     }
 }
 
-/// One of the batch bans every token: none gets one, and the others go on as if nothing had happened.
+/// One of the batch bans every token: none gets one, and the others go on as if nothing had
+/// happened.
 #[test]
 fn a_failed_choice_takes_no_token_from_the_others() {
     let model = open(Options { threads: 1, ..Options::default() });
     let expected = generate(&model, -1, &[1, 2], &random(3, 5)).0;
-    let banned: Vec<llmcc_logit_bias> = (0..7).map(|token| llmcc_logit_bias { token, value: f32::NEG_INFINITY }).collect();
+    let banned: Vec<llmcc_logit_bias> =
+        (0..7).map(|token| llmcc_logit_bias { token, value: f32::NEG_INFINITY }).collect();
     let mut bad = random(3, 5);
     (bad.sampling.bias, bad.sampling.n_bias) = (banned.as_ptr(), 7);
     let gens = [start(&model, -1, &[1, 2], &random(3, 5)), start(&model, -1, &[1, 2], &bad)];
@@ -204,9 +209,11 @@ fn a_bias_is_added_before_the_choice() {
         assert_eq!(got, chosen);
     }
     let mut generation = null_mut();
-    for (entry, part) in
-        [((7, 1.0), "token 7, outside the vocabulary of 7"), ((-1, 1.0), "token -1"), ((1, f32::NAN), "use a finite number")]
-    {
+    for (entry, part) in [
+        ((7, 1.0), "token 7, outside the vocabulary of 7"),
+        ((-1, 1.0), "token -1"),
+        ((1, f32::NAN), "use a finite number"),
+    ] {
         let bias = [llmcc_logit_bias { token: entry.0, value: entry.1 }];
         let mut p = params();
         (p.sampling.bias, p.sampling.n_bias) = (bias.as_ptr(), 1);
@@ -214,7 +221,11 @@ fn a_bias_is_added_before_the_choice() {
         fails(unsafe { llmcc_gen_new(model.0, -1, [0].as_ptr(), 1, &p, &mut generation) }, Status::Invalid, part);
         p.sampling.bias = null();
         // SAFETY: as above.
-        fails(unsafe { llmcc_gen_new(model.0, -1, [0].as_ptr(), 1, &p, &mut generation) }, Status::Invalid, "bias is a null pointer");
+        fails(
+            unsafe { llmcc_gen_new(model.0, -1, [0].as_ptr(), 1, &p, &mut generation) },
+            Status::Invalid,
+            "bias is a null pointer",
+        );
     }
 }
 
@@ -230,7 +241,15 @@ fn log_probabilities_are_those_of_the_logits() {
         let seqs = [a; 3];
         let step = batch(&[0, 0, 0], &seqs, &[2, 0, 2]);
         let (mut p, mut tokens, mut top) = ([9f64; 3], [9; 6], [9f64; 6]);
-        ok(llmcc_step_logprobs(model.0, &step, [6, 1, 1].as_ptr(), p.as_mut_ptr(), 2, tokens.as_mut_ptr(), top.as_mut_ptr()));
+        ok(llmcc_step_logprobs(
+            model.0,
+            &step,
+            [6, 1, 1].as_ptr(),
+            p.as_mut_ptr(),
+            2,
+            tokens.as_mut_ptr(),
+            top.as_mut_ptr(),
+        ));
         let sum = (1f64.exp() + 6.0).ln();
         for (x, y) in [(p[0], 1.0 - sum), (p[1], -sum), (p[2], -sum)] {
             assert!((x - y).abs() < 1e-14, "{x} {y}");
@@ -241,19 +260,56 @@ fn log_probabilities_are_those_of_the_logits() {
         let mut logits = [0f32; VOCAB];
         ok(llmcc_step(model.0, &batch(&[0, 0, 0], &[b, b, b], &[2]), logits.as_mut_ptr(), VOCAB));
         let (mut q, mut row_tokens, mut row_top) = ([0f64; 2], [0; 2], [0f64; 2]);
-        ok(llmcc_logprobs(logits.as_ptr(), VOCAB, [6, 1].as_ptr(), 2, q.as_mut_ptr(), 2, row_tokens.as_mut_ptr(), row_top.as_mut_ptr()));
+        ok(llmcc_logprobs(
+            logits.as_ptr(),
+            VOCAB,
+            [6, 1].as_ptr(),
+            2,
+            q.as_mut_ptr(),
+            2,
+            row_tokens.as_mut_ptr(),
+            row_top.as_mut_ptr(),
+        ));
         assert_eq!((q, row_tokens, row_top), ([p[0], p[2]], [6, 0], [top[0], top[1]]));
         // Errors.
         let none = null_mut::<f64>();
-        fails(llmcc_logprobs(logits.as_ptr(), VOCAB, [7].as_ptr(), 1, q.as_mut_ptr(), 0, null_mut(), none), Status::Invalid, "token 7");
-        fails(llmcc_logprobs(logits.as_ptr(), VOCAB, [1].as_ptr(), 1, none, 0, null_mut(), none), Status::Invalid, "logprobs is a null");
-        fails(llmcc_logprobs(logits.as_ptr(), VOCAB, null(), 0, none, 1, null_mut(), none), Status::Invalid, "top_tokens");
-        fails(llmcc_logprobs(logits.as_ptr(), VOCAB, null(), 0, none, 8, null_mut(), none), Status::Invalid, "n_top is 8");
+        fails(
+            llmcc_logprobs(logits.as_ptr(), VOCAB, [7].as_ptr(), 1, q.as_mut_ptr(), 0, null_mut(), none),
+            Status::Invalid,
+            "token 7",
+        );
+        fails(
+            llmcc_logprobs(logits.as_ptr(), VOCAB, [1].as_ptr(), 1, none, 0, null_mut(), none),
+            Status::Invalid,
+            "logprobs is a null",
+        );
+        fails(
+            llmcc_logprobs(logits.as_ptr(), VOCAB, null(), 0, none, 1, null_mut(), none),
+            Status::Invalid,
+            "top_tokens",
+        );
+        fails(
+            llmcc_logprobs(logits.as_ptr(), VOCAB, null(), 0, none, 8, null_mut(), none),
+            Status::Invalid,
+            "n_top is 8",
+        );
         fails(llmcc_logprobs([f32::NAN].as_ptr(), 1, null(), 0, none, 0, null_mut(), none), Status::Numeric, "NaN");
         let out = p.as_mut_ptr();
-        fails(llmcc_step_logprobs(model.0, &step, [6, 1, 7].as_ptr(), out, 0, null_mut(), none), Status::Invalid, "token 7");
-        fails(llmcc_step_logprobs(model.0, &step, null(), out, 0, null_mut(), none), Status::Invalid, "targets is a null");
-        fails(llmcc_step_logprobs(model.0, &step, [1; 3].as_ptr(), none, 0, null_mut(), none), Status::Invalid, "logprobs is a null");
+        fails(
+            llmcc_step_logprobs(model.0, &step, [6, 1, 7].as_ptr(), out, 0, null_mut(), none),
+            Status::Invalid,
+            "token 7",
+        );
+        fails(
+            llmcc_step_logprobs(model.0, &step, null(), out, 0, null_mut(), none),
+            Status::Invalid,
+            "targets is a null",
+        );
+        fails(
+            llmcc_step_logprobs(model.0, &step, [1; 3].as_ptr(), none, 0, null_mut(), none),
+            Status::Invalid,
+            "logprobs is a null",
+        );
         let mut len = 0;
         ok(llmcc_seq_len(model.0, a, &mut len));
         assert_eq!(len, 3, "a failed step changed its sequence");
@@ -272,11 +328,21 @@ fn generations_tell_log_probabilities() {
         for _ in 0..6 {
             let mut piece = piece();
             ok(llmcc_gen_next(generation, &mut piece));
-            // Of the model's own distribution, in which the banned token counts; it is the last of the row, and tells a small step.
+            // Of the model's own distribution, in which the banned token counts; it is the last of
+            // the row, and tells a small step.
             let mut logits = expected(&history);
             logits.push(1.0);
             let (mut want, mut tokens, mut top) = (0.0, [0; 3], [0.0; 3]);
-            ok(llmcc_logprobs(logits.as_ptr(), VOCAB, &piece.token, 1, &mut want, 3, tokens.as_mut_ptr(), top.as_mut_ptr()));
+            ok(llmcc_logprobs(
+                logits.as_ptr(),
+                VOCAB,
+                &piece.token,
+                1,
+                &mut want,
+                3,
+                tokens.as_mut_ptr(),
+                top.as_mut_ptr(),
+            ));
             assert_eq!((piece.logprob, piece.n_top), (want, 3));
             assert_eq!(std::slice::from_raw_parts(piece.top_tokens, 3), tokens);
             assert_eq!(std::slice::from_raw_parts(piece.top_logprobs, 3), top);
@@ -285,7 +351,11 @@ fn generations_tell_log_probabilities() {
         llmcc_gen_free(generation);
         let mut generation = null_mut();
         p.flags &= !LLMCC_GEN_LOGPROBS;
-        fails(llmcc_gen_new(model.0, -1, [1].as_ptr(), 1, &p, &mut generation), Status::Invalid, "needs the flag LLMCC_GEN_LOGPROBS");
+        fails(
+            llmcc_gen_new(model.0, -1, [1].as_ptr(), 1, &p, &mut generation),
+            Status::Invalid,
+            "needs the flag LLMCC_GEN_LOGPROBS",
+        );
     }
 }
 
@@ -295,7 +365,9 @@ fn single_tokens() {
     // SAFETY: valid arguments, or such as must be noticed.
     unsafe {
         let (mut text, mut bytes, mut n, mut token, mut flags) = ([1 as c_char; 8], [1u8; 8], 0, 0, 0);
-        for (id, name, kind) in [(0, "<s>", LLMCC_TOKEN_SPECIAL), (3, "c", 0), (5, "</s>", LLMCC_TOKEN_SPECIAL | LLMCC_TOKEN_ENDS)] {
+        for (id, name, kind) in
+            [(0, "<s>", LLMCC_TOKEN_SPECIAL), (3, "c", 0), (5, "</s>", LLMCC_TOKEN_SPECIAL | LLMCC_TOKEN_ENDS)]
+        {
             ok(llmcc_token_piece(model.0, id, text.as_mut_ptr(), 8, &mut n));
             assert_eq!(std::ffi::CStr::from_ptr(text.as_ptr()).to_str().unwrap(), name);
             ok(llmcc_token_bytes(model.0, id, bytes.as_mut_ptr(), 8, &mut n));
@@ -311,7 +383,11 @@ fn single_tokens() {
         assert_eq!(n, 7);
         fails(llmcc_token_bytes(model.0, 5, bytes.as_mut_ptr(), 3, &mut n), Status::Buffer, "4 are needed");
         for bad in [-1, 7, i32::MIN] {
-            fails(llmcc_token_piece(model.0, bad, text.as_mut_ptr(), 8, &mut n), Status::Invalid, "outside the vocabulary of 7");
+            fails(
+                llmcc_token_piece(model.0, bad, text.as_mut_ptr(), 8, &mut n),
+                Status::Invalid,
+                "outside the vocabulary of 7",
+            );
             fails(llmcc_token_flags(model.0, bad, &mut flags), Status::Invalid, "outside the vocabulary of 7");
         }
         fails(llmcc_tokenizer_size(model.0, null_mut()), Status::Invalid, "n is a null");

@@ -1,4 +1,5 @@
-//! "A failed call changes nothing": every function of `llmcc.h` that can fail, with every wrong argument there is.
+//! "A failed call changes nothing": every function of `llmcc.h` that can fail, with every wrong
+//! argument there is.
 #![cfg(feature = "text")]
 
 #[path = "common/api.rs"]
@@ -53,7 +54,8 @@ impl Outs {
 
     /// All bytes behind `needed`.
     fn bytes(&self) -> &[u8] {
-        // SAFETY: every byte was written in `new`; fields have no padding between them that calls could change.
+        // SAFETY: every byte was written in `new`; fields have no padding between them that calls
+        // could change.
         unsafe { &std::slice::from_raw_parts((&raw const *self).cast::<u8>(), size_of::<Outs>())[size_of::<usize>()..] }
     }
 }
@@ -76,7 +78,8 @@ impl World {
         let model = open(Options { threads: 1, max_tokens: 48, max_batch_tokens: 16, ..Options::default() });
         // SAFETY: valid arguments.
         unsafe {
-            let (mut seq, mut gen_seq, mut freed_seq, mut generation, mut freed_gen) = (-1, -1, -1, null_mut(), null_mut());
+            let (mut seq, mut gen_seq, mut freed_seq, mut generation, mut freed_gen) =
+                (-1, -1, -1, null_mut(), null_mut());
             ok(llmcc_seq_new(model.0, &mut seq));
             ok(llmcc_step(model.0, &batch(&[1, 2, 3], &[seq; 3], &[]), null_mut(), 0));
             ok(llmcc_seq_new(model.0, &mut gen_seq));
@@ -156,7 +159,10 @@ fn about_models<'a>() -> Vec<Row<'a>> {
         row!(llmcc_open, Invalid, "out is a null pointer", |_w, _o| (null(), null_mut())),
         row!(llmcc_open, Invalid, "out is misaligned", |_w, o| (null(), odd(o))),
         row!(llmcc_open, Invalid, "llmcc_options.size is 3", |_w, o| (&options(3, 0), &mut o.model)),
-        row!(llmcc_open, Invalid, "unknown bits: 0x40", |_w, o| (&options(size_of::<llmcc_options>(), 64), &mut o.model)),
+        row!(llmcc_open, Invalid, "unknown bits: 0x40", |_w, o| (
+            &options(size_of::<llmcc_options>(), 64),
+            &mut o.model
+        )),
         row!(llmcc_open, Unsupported, "newer llmcc", |_w, o| (newer.as_ptr().cast(), &mut o.model)),
         row!(llmcc_open, Artifact, "bare llmcc runtime", |_w, o| (null(), &mut o.model)),
         row!(llmcc_info, Invalid, "model is a null", |_w, o| (null(), &mut o.info)),
@@ -188,8 +194,20 @@ fn about_sequences<'a>() -> Vec<Row<'a>> {
         row!(llmcc_seq_len, Invalid, "model is a null", |w, o| (null(), w.seq, &mut o.len)),
         row!(llmcc_seq_len, Invalid, "len is a null", |w, _o| (w.model.0, w.seq, null_mut())),
         row!(llmcc_seq_len, Invalid, "does not exist", |w, o| (w.model.0, 12345, &mut o.len)),
-        row!(llmcc_seq_tokens, Invalid, "model is a null", |w, o| (null(), w.seq, o.ids.as_mut_ptr(), 8, &mut o.needed)),
-        row!(llmcc_seq_tokens, Invalid, "does not exist", |w, o| (w.model.0, w.freed_seq, o.ids.as_mut_ptr(), 8, &mut o.needed)),
+        row!(llmcc_seq_tokens, Invalid, "model is a null", |w, o| (
+            null(),
+            w.seq,
+            o.ids.as_mut_ptr(),
+            8,
+            &mut o.needed
+        )),
+        row!(llmcc_seq_tokens, Invalid, "does not exist", |w, o| (
+            w.model.0,
+            w.freed_seq,
+            o.ids.as_mut_ptr(),
+            8,
+            &mut o.needed
+        )),
         row!(llmcc_seq_tokens, Buffer, "3 are needed", |w, o| (w.model.0, w.seq, o.ids.as_mut_ptr(), 2, &mut o.needed)),
         row!(llmcc_seq_tokens, Invalid, "misaligned", |w, o| (w.model.0, w.seq, odd(o), 1, &mut o.needed)),
     ]
@@ -223,11 +241,26 @@ fn about_steps<'a>() -> Vec<Row<'a>> {
         step!(Invalid, "sequence 7 ", |b| b.seqs = STRANGE.as_ptr()),
         step!(Invalid, "after token 1 of a step of 1", |b| b.n_tokens = 1),
         ("llmcc_step", Buffer, "room for 6 floats", Box::new(|w, o| step(w, o, VOCAB - 1, |_| ()))),
-        row!(llmcc_step, Invalid, "logits is a null", |w, _o| (w.model.0, &batch(&[1], &[w.seq], &[0]), null_mut(), VOCAB)),
-        row!(llmcc_step, Invalid, "logits is misaligned", |w, o| (w.model.0, &batch(&[1], &[w.seq], &[0]), odd(o), VOCAB)),
+        row!(llmcc_step, Invalid, "logits is a null", |w, _o| (
+            w.model.0,
+            &batch(&[1], &[w.seq], &[0]),
+            null_mut(),
+            VOCAB
+        )),
+        row!(llmcc_step, Invalid, "logits is misaligned", |w, o| (
+            w.model.0,
+            &batch(&[1], &[w.seq], &[0]),
+            odd(o),
+            VOCAB
+        )),
         // Longer than a chunk: it must be noticed before the first.
         row!(llmcc_step, CacheFull, "is full", |w, _o| (w.model.0, &batch(&[1; 40], &[w.seq; 40], &[]), null_mut(), 0)),
-        row!(llmcc_step, ContextFull, "longest context", |w, _o| (w.model.0, &batch(&LONG, &[w.seq; 201], &[]), null_mut(), 0)),
+        row!(llmcc_step, ContextFull, "longest context", |w, _o| (
+            w.model.0,
+            &batch(&LONG, &[w.seq; 201], &[]),
+            null_mut(),
+            0
+        )),
     ]
 }
 
@@ -245,7 +278,15 @@ fn about_choosing<'a>() -> Vec<Row<'a>> {
         row!(llmcc_sample, Invalid, "history is a null", |_w, o| (l, 3, null(), null(), 2, 0, &mut o.token)),
         row!(llmcc_sample, Invalid, "token is a null", |_w, _o| (l, 3, null(), null(), 0, 0, null_mut())),
         row!(llmcc_sample, Invalid, "top_p is 2", |_w, o| (l, 3, &sampling(1.0, 2.0, 0), null(), 0, 0, &mut o.token)),
-        row!(llmcc_sample, Invalid, "temperature is NaN", |_w, o| (l, 3, &sampling(f32::NAN, 0.0, 0), null(), 0, 0, &mut o.token)),
+        row!(llmcc_sample, Invalid, "temperature is NaN", |_w, o| (
+            l,
+            3,
+            &sampling(f32::NAN, 0.0, 0),
+            null(),
+            0,
+            0,
+            &mut o.token
+        )),
         row!(llmcc_sample, Invalid, "reserved", |_w, o| (l, 3, &sampling(0.0, 0.0, 1), null(), 0, 0, &mut o.token)),
     ]
 }
@@ -265,8 +306,26 @@ fn about_judging<'a>() -> Vec<Row<'a>> {
     }
     static STRANGE: [i32; 1] = [7];
     vec![
-        row!(llmcc_logprobs, Invalid, "logits is a null", |_w, o| (null(), 3, t, 1, o.logprobs.as_mut_ptr(), 0, null_mut(), null_mut())),
-        row!(llmcc_logprobs, Numeric, "", |_w, o| (NAN.as_ptr(), 3, t, 1, o.logprobs.as_mut_ptr(), 0, null_mut(), null_mut())),
+        row!(llmcc_logprobs, Invalid, "logits is a null", |_w, o| (
+            null(),
+            3,
+            t,
+            1,
+            o.logprobs.as_mut_ptr(),
+            0,
+            null_mut(),
+            null_mut()
+        )),
+        row!(llmcc_logprobs, Numeric, "", |_w, o| (
+            NAN.as_ptr(),
+            3,
+            t,
+            1,
+            o.logprobs.as_mut_ptr(),
+            0,
+            null_mut(),
+            null_mut()
+        )),
         row!(llmcc_logprobs, Invalid, "token 3 is outside the vocabulary of 3", |_w, o| (
             l,
             3,
@@ -277,10 +336,37 @@ fn about_judging<'a>() -> Vec<Row<'a>> {
             o.ids.as_mut_ptr(),
             o.logprobs.as_mut_ptr()
         )),
-        row!(llmcc_logprobs, Invalid, "tokens is a null", |_w, o| (l, 3, null(), 1, o.logprobs.as_mut_ptr(), 0, null_mut(), null_mut())),
-        row!(llmcc_logprobs, Invalid, "logprobs is a null", |_w, _o| (l, 3, t, 1, null_mut(), 0, null_mut(), null_mut())),
+        row!(llmcc_logprobs, Invalid, "tokens is a null", |_w, o| (
+            l,
+            3,
+            null(),
+            1,
+            o.logprobs.as_mut_ptr(),
+            0,
+            null_mut(),
+            null_mut()
+        )),
+        row!(llmcc_logprobs, Invalid, "logprobs is a null", |_w, _o| (
+            l,
+            3,
+            t,
+            1,
+            null_mut(),
+            0,
+            null_mut(),
+            null_mut()
+        )),
         row!(llmcc_logprobs, Invalid, "misaligned", |_w, o| (l, 3, t, 1, odd(o), 0, null_mut(), null_mut())),
-        row!(llmcc_logprobs, Invalid, "n_top is 4", |_w, o| (l, 3, t, 0, null_mut(), 4, o.ids.as_mut_ptr(), o.logprobs.as_mut_ptr())),
+        row!(llmcc_logprobs, Invalid, "n_top is 4", |_w, o| (
+            l,
+            3,
+            t,
+            0,
+            null_mut(),
+            4,
+            o.ids.as_mut_ptr(),
+            o.logprobs.as_mut_ptr()
+        )),
         row!(llmcc_logprobs, Invalid, "top_tokens or top_logprobs is a null", |_w, o| (
             l,
             3,
@@ -319,14 +405,70 @@ fn about_judging<'a>() -> Vec<Row<'a>> {
 fn about_text<'a>() -> Vec<Row<'a>> {
     let s = |text: &'static CStr| text.as_ptr();
     vec![
-        row!(llmcc_tokenize, Invalid, "model is a null", |_w, o| (null(), s(c"a"), 1, 0, o.ids.as_mut_ptr(), 8, &mut o.needed)),
-        row!(llmcc_tokenize, Invalid, "text is a null", |w, o| (w.model.0, null(), 1, 0, o.ids.as_mut_ptr(), 8, &mut o.needed)),
-        row!(llmcc_tokenize, Invalid, "not UTF-8", |w, o| (w.model.0, s(c"a\xff"), 2, 0, o.ids.as_mut_ptr(), 8, &mut o.needed)),
-        row!(llmcc_tokenize, Invalid, "unknown flags 0x8", |w, o| (w.model.0, s(c"a"), 1, 8, o.ids.as_mut_ptr(), 8, &mut o.needed)),
+        row!(llmcc_tokenize, Invalid, "model is a null", |_w, o| (
+            null(),
+            s(c"a"),
+            1,
+            0,
+            o.ids.as_mut_ptr(),
+            8,
+            &mut o.needed
+        )),
+        row!(llmcc_tokenize, Invalid, "text is a null", |w, o| (
+            w.model.0,
+            null(),
+            1,
+            0,
+            o.ids.as_mut_ptr(),
+            8,
+            &mut o.needed
+        )),
+        row!(llmcc_tokenize, Invalid, "not UTF-8", |w, o| (
+            w.model.0,
+            s(c"a\xff"),
+            2,
+            0,
+            o.ids.as_mut_ptr(),
+            8,
+            &mut o.needed
+        )),
+        row!(llmcc_tokenize, Invalid, "unknown flags 0x8", |w, o| (
+            w.model.0,
+            s(c"a"),
+            1,
+            8,
+            o.ids.as_mut_ptr(),
+            8,
+            &mut o.needed
+        )),
         row!(llmcc_tokenize, Invalid, "the buffer", |w, _o| (w.model.0, s(c"a"), 1, 0, null_mut(), 8, null_mut())),
-        row!(llmcc_tokenize, Buffer, "2 are needed", |w, o| (w.model.0, s(c"ab"), 2, 0, o.ids.as_mut_ptr(), 1, &mut o.needed)),
-        row!(llmcc_detokenize, Invalid, "model is a null", |_w, o| (null(), [1].as_ptr(), 1, 0, o.text.as_mut_ptr(), 8, &mut o.needed)),
-        row!(llmcc_detokenize, Invalid, "tokens is a null", |w, o| (w.model.0, null(), 1, 0, o.text.as_mut_ptr(), 8, &mut o.needed)),
+        row!(llmcc_tokenize, Buffer, "2 are needed", |w, o| (
+            w.model.0,
+            s(c"ab"),
+            2,
+            0,
+            o.ids.as_mut_ptr(),
+            1,
+            &mut o.needed
+        )),
+        row!(llmcc_detokenize, Invalid, "model is a null", |_w, o| (
+            null(),
+            [1].as_ptr(),
+            1,
+            0,
+            o.text.as_mut_ptr(),
+            8,
+            &mut o.needed
+        )),
+        row!(llmcc_detokenize, Invalid, "tokens is a null", |w, o| (
+            w.model.0,
+            null(),
+            1,
+            0,
+            o.text.as_mut_ptr(),
+            8,
+            &mut o.needed
+        )),
         row!(llmcc_detokenize, Invalid, "token 7 at index 1 is outside the vocabulary of 7", |w, o| (
             w.model.0,
             [1, 7].as_ptr(),
@@ -345,19 +487,87 @@ fn about_text<'a>() -> Vec<Row<'a>> {
             8,
             &mut o.needed
         )),
-        row!(llmcc_detokenize, Invalid, "unknown flags 0x1", |w, o| (w.model.0, [1].as_ptr(), 1, 1, o.text.as_mut_ptr(), 8, &mut o.needed)),
-        row!(llmcc_detokenize, Buffer, "2 are needed", |w, o| (w.model.0, [1].as_ptr(), 1, 0, o.text.as_mut_ptr(), 1, &mut o.needed)),
-        row!(llmcc_apply_chat_template, Invalid, "model is a null", |_w, o| (null(), s(c"[]"), 2, o.text.as_mut_ptr(), 8, &mut o.needed)),
-        row!(llmcc_apply_chat_template, Invalid, "json is a null", |w, o| (w.model.0, null(), 2, o.text.as_mut_ptr(), 8, &mut o.needed)),
-        row!(llmcc_apply_chat_template, Invalid, "not a JSON list", |w, o| (w.model.0, s(c"["), 1, o.text.as_mut_ptr(), 8, &mut o.needed)),
-        row!(llmcc_apply_chat_template, Buffer, "1 bytes", |w, o| (w.model.0, s(c"[]"), 2, o.text.as_mut_ptr(), 1, &mut o.needed)),
+        row!(llmcc_detokenize, Invalid, "unknown flags 0x1", |w, o| (
+            w.model.0,
+            [1].as_ptr(),
+            1,
+            1,
+            o.text.as_mut_ptr(),
+            8,
+            &mut o.needed
+        )),
+        row!(llmcc_detokenize, Buffer, "2 are needed", |w, o| (
+            w.model.0,
+            [1].as_ptr(),
+            1,
+            0,
+            o.text.as_mut_ptr(),
+            1,
+            &mut o.needed
+        )),
+        row!(llmcc_apply_chat_template, Invalid, "model is a null", |_w, o| (
+            null(),
+            s(c"[]"),
+            2,
+            o.text.as_mut_ptr(),
+            8,
+            &mut o.needed
+        )),
+        row!(llmcc_apply_chat_template, Invalid, "json is a null", |w, o| (
+            w.model.0,
+            null(),
+            2,
+            o.text.as_mut_ptr(),
+            8,
+            &mut o.needed
+        )),
+        row!(llmcc_apply_chat_template, Invalid, "not a JSON list", |w, o| (
+            w.model.0,
+            s(c"["),
+            1,
+            o.text.as_mut_ptr(),
+            8,
+            &mut o.needed
+        )),
+        row!(llmcc_apply_chat_template, Buffer, "1 bytes", |w, o| (
+            w.model.0,
+            s(c"[]"),
+            2,
+            o.text.as_mut_ptr(),
+            1,
+            &mut o.needed
+        )),
         row!(llmcc_token_piece, Invalid, "model is a null", |_w, o| (null(), 1, o.text.as_mut_ptr(), 8, &mut o.needed)),
-        row!(llmcc_token_piece, Invalid, "token 7 is outside", |w, o| (w.model.0, 7, o.text.as_mut_ptr(), 8, &mut o.needed)),
+        row!(llmcc_token_piece, Invalid, "token 7 is outside", |w, o| (
+            w.model.0,
+            7,
+            o.text.as_mut_ptr(),
+            8,
+            &mut o.needed
+        )),
         row!(llmcc_token_piece, Invalid, "the buffer", |w, _o| (w.model.0, 1, null_mut(), 0, null_mut())),
         row!(llmcc_token_piece, Buffer, "1 bytes", |w, o| (w.model.0, 1, o.text.as_mut_ptr(), 1, &mut o.needed)),
-        row!(llmcc_token_bytes, Invalid, "model is a null", |_w, o| (null(), 1, o.text.as_mut_ptr().cast(), 8, &mut o.needed)),
-        row!(llmcc_token_bytes, Invalid, "token -1 is outside", |w, o| (w.model.0, -1, o.text.as_mut_ptr().cast(), 8, &mut o.needed)),
-        row!(llmcc_token_bytes, Buffer, "1 are needed", |w, o| (w.model.0, 1, o.text.as_mut_ptr().cast(), 0, &mut o.needed)),
+        row!(llmcc_token_bytes, Invalid, "model is a null", |_w, o| (
+            null(),
+            1,
+            o.text.as_mut_ptr().cast(),
+            8,
+            &mut o.needed
+        )),
+        row!(llmcc_token_bytes, Invalid, "token -1 is outside", |w, o| (
+            w.model.0,
+            -1,
+            o.text.as_mut_ptr().cast(),
+            8,
+            &mut o.needed
+        )),
+        row!(llmcc_token_bytes, Buffer, "1 are needed", |w, o| (
+            w.model.0,
+            1,
+            o.text.as_mut_ptr().cast(),
+            0,
+            &mut o.needed
+        )),
         row!(llmcc_token_flags, Invalid, "model is a null", |_w, o| (null(), 1, &mut o.flags)),
         row!(llmcc_token_flags, Invalid, "token 7 is outside", |w, o| (w.model.0, 7, &mut o.flags)),
         row!(llmcc_token_flags, Invalid, "flags is a null", |w, _o| (w.model.0, 1, null_mut())),
@@ -398,7 +608,9 @@ fn about_generations<'a>() -> Vec<Row<'a>> {
                         let change: fn(&mut llmcc_gen_params) = $change;
                         change(&mut p);
                         // SAFETY: as for the rows.
-                        unsafe { llmcc_generate(w.model.0, c"a".as_ptr(), 1, &p, Some(called), null_mut(), &mut o.stats) }
+                        unsafe {
+                            llmcc_generate(w.model.0, c"a".as_ptr(), 1, &p, Some(called), null_mut(), &mut o.stats)
+                        }
                     }),
                 ),
             ]
@@ -429,13 +641,41 @@ fn about_generations<'a>() -> Vec<Row<'a>> {
     .flatten()
     .collect();
     let mut rows: Vec<Row> = vec![
-        row!(llmcc_gen_new, Invalid, "model is a null", |_w, o| (null(), -1, [1].as_ptr(), 1, null(), &mut o.generation)),
+        row!(llmcc_gen_new, Invalid, "model is a null", |_w, o| (
+            null(),
+            -1,
+            [1].as_ptr(),
+            1,
+            null(),
+            &mut o.generation
+        )),
         row!(llmcc_gen_new, Invalid, "out is a null", |w, _o| (w.model.0, -1, [1].as_ptr(), 1, null(), null_mut())),
         row!(llmcc_gen_new, Invalid, "prompt is a null", |w, o| (w.model.0, -1, null(), 1, null(), &mut o.generation)),
         row!(llmcc_gen_new, Invalid, "no tokens", |w, o| (w.model.0, w.seq, null(), 0, null(), &mut o.generation)),
-        row!(llmcc_gen_new, Invalid, "token 9 at index 0", |w, o| (w.model.0, w.seq, [9].as_ptr(), 1, null(), &mut o.generation)),
-        row!(llmcc_gen_new, Invalid, "does not exist", |w, o| (w.model.0, w.freed_seq, [1].as_ptr(), 1, null(), &mut o.generation)),
-        row!(llmcc_gen_new, ContextFull, "shorten", |w, o| (w.model.0, w.seq, long.as_ptr(), 201, null(), &mut o.generation)),
+        row!(llmcc_gen_new, Invalid, "token 9 at index 0", |w, o| (
+            w.model.0,
+            w.seq,
+            [9].as_ptr(),
+            1,
+            null(),
+            &mut o.generation
+        )),
+        row!(llmcc_gen_new, Invalid, "does not exist", |w, o| (
+            w.model.0,
+            w.freed_seq,
+            [1].as_ptr(),
+            1,
+            null(),
+            &mut o.generation
+        )),
+        row!(llmcc_gen_new, ContextFull, "shorten", |w, o| (
+            w.model.0,
+            w.seq,
+            long.as_ptr(),
+            201,
+            null(),
+            &mut o.generation
+        )),
         row!(llmcc_gen_next, Invalid, "gen is a null", |_w, o| (null(), &mut o.piece)),
         row!(llmcc_gen_next, Invalid, "freed", |w, o| (w.freed_gen, &mut o.piece)),
         row!(llmcc_gen_next, Invalid, "not an open handle", |w, o| (w.model.0.cast(), &mut o.piece)),
@@ -464,7 +704,15 @@ fn about_generations<'a>() -> Vec<Row<'a>> {
             null_mut(),
             &mut o.stats
         )),
-        row!(llmcc_generate, Invalid, "prompt is a null", |w, o| (w.model.0, null(), 1, null(), Some(called), null_mut(), &mut o.stats)),
+        row!(llmcc_generate, Invalid, "prompt is a null", |w, o| (
+            w.model.0,
+            null(),
+            1,
+            null(),
+            Some(called),
+            null_mut(),
+            &mut o.stats
+        )),
         row!(llmcc_generate, Invalid, "prompt is not UTF-8", |w, o| (
             w.model.0,
             c"\xff".as_ptr(),
@@ -501,7 +749,15 @@ fn about_generations<'a>() -> Vec<Row<'a>> {
 fn a_failed_call_changes_nothing() {
     let world = World::new();
     let before = world.state();
-    let tables = [about_models(), about_sequences(), about_steps(), about_choosing(), about_judging(), about_text(), about_generations()];
+    let tables = [
+        about_models(),
+        about_sequences(),
+        about_steps(),
+        about_choosing(),
+        about_judging(),
+        about_text(),
+        about_generations(),
+    ];
     let mut seen = BTreeSet::new();
     for (function, status, part, call) in tables.into_iter().flatten() {
         let (mut outs, untouched) = (Outs::new(), Outs::new());

@@ -1,4 +1,5 @@
-//! The whole way to a GPU without one: the driver is a library on top of the PTX emulator, opened as the real one is, and the hand-made model's kernels are PTX.
+//! The whole way to a GPU without one: the driver is a library on top of the PTX emulator, opened
+//! as the real one is, and the hand-made model's kernels are PTX.
 
 mod common;
 #[path = "common/gpu_model.rs"]
@@ -14,7 +15,8 @@ fn kernel(name: &str, operands: usize, body: &str) -> String {
     let parameters: Vec<String> = (0..operands + 2).map(|i| format!(".param .u64 a{i}")).collect();
     let loads: String = (0..operands).map(|i| format!("ld.param.u64 %x{i}, [a{i}];\n")).collect();
     let fields = ["tokens", "positions", "seqs", "out_rows", "tables", "stride", "n_tokens", "n_rows"];
-    let context: String = fields.iter().enumerate().map(|(i, f)| format!("ld.global.u64 %{f}, [%ctx+{}];\n", 8 * i)).collect();
+    let context: String =
+        fields.iter().enumerate().map(|(i, f)| format!("ld.global.u64 %{f}, [%ctx+{}];\n", 8 * i)).collect();
     format!(
         ".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry k_{name}({})\n{{\n\
          .reg .pred %p<4>;\n.reg .b32 %r<16>;\n.reg .f32 %f<8>;\n.reg .b64 %x<24>;\n.reg .b64 %ctx;\n.reg .b64 %{};\n\
@@ -34,7 +36,8 @@ fn cell(pool: &str, i: &str, p: &str) -> String {
     )
 }
 
-/// `%x9`: row `block * rows + thread`, of this many rows per block; done if there is none below `limit`.
+/// `%x9`: row `block * rows + thread`, of this many rows per block; done if there is none below
+/// `limit`.
 fn row(block: &str, rows: u32, limit: &str) -> String {
     format!(
         "mov.u32 %r0, %tid.x;\nsetp.ge.u32 %p0, %r0, {rows};\n@%p0 bra DONE;\nmov.u32 %r1, {block};\nmad.lo.s32 %r2, %r1, {rows}, %r0;\n\

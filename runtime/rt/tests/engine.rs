@@ -1,4 +1,5 @@
-//! The engine on a hand-made model: partitioning, regimes, ragged batches, chunking, paging, forks, failures.
+//! The engine on a hand-made model: partitioning, regimes, ragged batches, chunking, paging, forks,
+//! failures.
 
 mod common;
 
@@ -10,7 +11,8 @@ use llmcc_rt::{Error, Options, SeqId, Status};
 fn random_ragged_steps_match_the_reference() {
     for threads in [1, 2, 3, 7] {
         for max_batch_tokens in [0, 1, 5] {
-            let mut engine = toy_engine(Options { threads, max_batch_tokens, max_tokens: 9 * CONTEXT + 800, ..Options::default() });
+            let mut engine =
+                toy_engine(Options { threads, max_batch_tokens, max_tokens: 9 * CONTEXT + 800, ..Options::default() });
             check_random_steps(&mut engine, threads as u64 * 31 + max_batch_tokens as u64, 150);
         }
     }
@@ -75,7 +77,9 @@ fn profiles_count_every_kernel() {
     step(&mut engine, &[3], &[seq], &[0]).unwrap();
     let json = engine.profile_json().unwrap();
     assert!(
-        json.starts_with("{\"batches\":2,\"tokens\":3,\"steps\":[{\"regime\":4,\"kernel\":\"embed\",\"layer\":0,\"calls\":2,"),
+        json.starts_with(
+            "{\"batches\":2,\"tokens\":3,\"steps\":[{\"regime\":4,\"kernel\":\"embed\",\"layer\":0,\"calls\":2,"
+        ),
         "{json}"
     );
     assert!(json.contains("\"kernel\":\"head_few\",\"layer\":-1,\"calls\":1,"), "{json}");
@@ -89,7 +93,8 @@ fn damaged_data_is_refused() {
     for len in [0, 7, 100, good.len() - 1] {
         assert_eq!(toy_image_from(&good[..len]).err().unwrap().status, Status::Artifact);
     }
-    // Flipping any byte of the descriptor or the tables must never be undefined behaviour: either refused, or still in bounds.
+    // Flipping any byte of the descriptor or the tables must never be undefined behaviour: either
+    // refused, or still in bounds.
     for at in 0..good.len() {
         for flip in [0x01, 0x80, 0xff] {
             let mut bad = good.clone();
@@ -101,7 +106,8 @@ fn damaged_data_is_refused() {
     }
 }
 
-/// "A failed call changes nothing": a token whose text cannot be made is not taken; the next try finds the same one.
+/// "A failed call changes nothing": a token whose text cannot be made is not taken; the next try
+/// finds the same one.
 #[test]
 fn a_token_that_cannot_be_spelled_is_not_taken() {
     let spelled = |ids: &[i32]| Ok(ids.iter().map(|id| format!("{id} ")).collect::<String>());
@@ -126,5 +132,8 @@ fn a_token_that_cannot_be_spelled_is_not_taken() {
         assert_eq!(tried.next_decoded(&mut engine, &spelled).unwrap().as_ref(), Some(piece));
     }
     assert_eq!(tried.next_decoded(&mut engine, &spelled), Ok(None));
-    assert_eq!(want.iter().map(|p| p.text.trim()).collect::<Vec<_>>(), want.iter().map(|p| p.token.to_string()).collect::<Vec<_>>());
+    assert_eq!(
+        want.iter().map(|p| p.text.trim()).collect::<Vec<_>>(),
+        want.iter().map(|p| p.token.to_string()).collect::<Vec<_>>()
+    );
 }

@@ -1,4 +1,5 @@
-//! The runtime on a GPU, as far as a driver made for tests shows it: the hand-made model with its kernels as Rust functions behind the CUDA API.
+//! The runtime on a GPU, as far as a driver made for tests shows it: the hand-made model with its
+//! kernels as Rust functions behind the CUDA API.
 
 mod common;
 #[path = "common/cuda.rs"]
@@ -19,8 +20,13 @@ use llmcc_rt::generate::{GenParams, Generation};
 use llmcc_rt::select::{Machine, Wish, open_with};
 use llmcc_rt::{Engine, Image, Options, Result, Status};
 
-const GPU_KERNELS: [(&str, cuda::Kernel, usize); 5] =
-    [("k_embed", embed, 3), ("k_append", append, 5), ("k_attend", attend, 4), ("k_head_few", head_few, 5), ("k_head_many", head_many, 5)];
+const GPU_KERNELS: [(&str, cuda::Kernel, usize); 5] = [
+    ("k_embed", embed, 3),
+    ("k_append", append, 5),
+    ("k_attend", attend, 4),
+    ("k_head_few", head_few, 5),
+    ("k_head_many", head_many, 5),
+];
 
 /// Nothing but what the driver for tests looks at.
 fn ptx(kernel: usize) -> String {
@@ -47,7 +53,8 @@ fn options() -> Options {
     Options { max_tokens: 9 * CONTEXT + 800, max_batch_tokens: 64, ..Options::default() }
 }
 
-// ---- kernels --------------------------------------------------------------------------------------------------------------
+// ---- kernels
+// --------------------------------------------------------------------------------------------------------------
 
 /// The context, and the rows the grid was launched for.
 fn context(launch: &Launch) -> GpuCtx {
@@ -160,7 +167,8 @@ fn top_k(l: &Launch) {
     }
 }
 
-// ---- running --------------------------------------------------------------------------------------------------------------
+// ---- running
+// --------------------------------------------------------------------------------------------------------------
 
 #[test]
 fn random_ragged_steps_match_the_reference() {
@@ -186,7 +194,8 @@ fn a_step_is_one_copy_one_graph_and_one_copy_back() {
     step(&mut engine, &[1; 4], &[seq; 4], &[]).unwrap();
     assert_eq!((calls("cuStreamBeginCapture_v2"), calls("cuGraphLaunch"), calls("cuLaunchKernel")), (1, 4, 4));
     assert_eq!(calls("cuMemcpyDtoHAsync_v2") - fetched, 3);
-    // The regime without a bound is launched kernel by kernel, without those that have nothing to do.
+    // The regime without a bound is launched kernel by kernel, without those that have nothing to
+    // do.
     step(&mut engine, &[1; 5], &[seq; 5], &[4]).unwrap();
     assert_eq!((calls("cuStreamBeginCapture_v2"), calls("cuGraphLaunch"), calls("cuLaunchKernel")), (1, 4, 8));
     step(&mut engine, &[1; 5], &[seq; 5], &[]).unwrap();
@@ -224,13 +233,15 @@ fn top_engine() -> (Engine, i32) {
     (engine, seq)
 }
 
-/// Rows in any order, some wanted twice, of each what is wanted; anything else only later, if at all.
+/// Rows in any order, some wanted twice, of each what is wanted; anything else only later, if at
+/// all.
 #[test]
 fn rows_give_what_is_wanted_of_them() {
     let (mut engine, seq) = top_engine();
     let tokens = [1, 2, 3, 4, 5, 6];
     let top = Want::Top { scale: 0.25 };
-    // Of tokens 0 to 5: logits, the best, the best and more, nothing, logits and the best, the best.
+    // Of tokens 0 to 5: logits, the best, the best and more, nothing, logits and the best, the
+    // best.
     let out_rows = [4, 2, 0, 1, 2, 5, 4];
     let wants = [Want::Best, Want::Best, Want::Logits, Want::Best, top, Want::Best, Want::Logits];
     let mut seen = [0; 7];
@@ -266,13 +277,17 @@ fn rows_give_what_is_wanted_of_them() {
     cuda::assert_clean();
 }
 
-/// A bias and log-probabilities need all logits of their rows; a generation beside them in the same step only its candidates.
+/// A bias and log-probabilities need all logits of their rows; a generation beside them in the same
+/// step only its candidates.
 #[test]
 fn biased_and_judged_generations_fetch_their_logits() {
     let (mut engine, _) = top_engine();
     let bias = Bias::new(&[llmcc_logit_bias { token: 2, value: 1e6 }], VOCAB).unwrap();
-    let params =
-        [GenParams::default(), GenParams { bias, ..GenParams::default() }, GenParams { logprobs: Some(2), ..GenParams::default() }];
+    let params = [
+        GenParams::default(),
+        GenParams { bias, ..GenParams::default() },
+        GenParams { logprobs: Some(2), ..GenParams::default() },
+    ];
     let mut gens = params.map(|p| Generation::new(&mut engine, None, None, &[1, 2], p).unwrap());
     let before = engine.fetched_bytes();
     let pieces = continuous::next(&mut gens.iter_mut().collect::<Vec<_>>(), &mut engine, None).unwrap();
@@ -304,7 +319,8 @@ fn large_block_tables_move_the_inputs_and_graphs_follow() {
     step(&mut engine, &[1], &[long], &[0]).unwrap();
     step(&mut engine, &vec![0; CONTEXT - 10], &vec![long; CONTEXT - 10], &[]).unwrap();
     assert_eq!(calls("cuStreamBeginCapture_v2"), 1);
-    // A row of thirteen pages for each of many sequences: more than the block of inputs is made for.
+    // A row of thirteen pages for each of many sequences: more than the block of inputs is made
+    // for.
     let mut seqs: Vec<i32> = (1..many).map(|_| engine.kv_mut().seq_new().unwrap()).collect();
     seqs.push(long);
     let logits = step(&mut engine, &vec![2; many], &seqs, &[0, many as u32 - 1]).unwrap();
@@ -338,7 +354,8 @@ fn facts_about_the_device_are_reported() {
     assert_eq!(engine.activation_bytes(64, 64), engine.arena_bytes());
 }
 
-// ---- failures -------------------------------------------------------------------------------------------------------------
+// ---- failures
+// -------------------------------------------------------------------------------------------------------------
 
 fn failure(toy: Toy, options: Options) -> (Status, String) {
     let error = open(toy, options).err().unwrap();
@@ -352,7 +369,10 @@ fn memory_is_checked_before_anything_is_loaded() {
     cuda::with(|m| m.memory = 1 << 20);
     let (status, message) = failure(SM90, Options { max_tokens: 1 << 20, ..options() });
     assert_eq!(status, Status::System);
-    assert!(message.contains("for the cache of 1048576 tokens") && message.contains("has 1.0 MiB free of 1.0 MiB"), "{message}");
+    assert!(
+        message.contains("for the cache of 1048576 tokens") && message.contains("has 1.0 MiB free of 1.0 MiB"),
+        "{message}"
+    );
     assert_eq!((calls("cuMemAlloc_v2"), calls("cuModuleLoadDataEx")), (0, 0));
     // By itself the cache takes no more than there is.
     cuda::with(|m| m.memory = 1 << 30);
@@ -379,8 +399,11 @@ fn every_call_of_the_driver_may_fail() {
     live(&mut engine).unwrap();
     drop(engine);
     let counts = cuda::with(|m| m.calls.clone());
-    // Those that give back, describe or ask for facts without a consequence cannot fail the runtime's calls.
-    let silent = |name: &str| name.contains("Destroy") || name.contains("Free") || name.contains("GetError") || name.contains("Release");
+    // Those that give back, describe or ask for facts without a consequence cannot fail the
+    // runtime's calls.
+    let silent = |name: &str| {
+        name.contains("Destroy") || name.contains("Free") || name.contains("GetError") || name.contains("Release")
+    };
     let ignored = [
         "cuDeviceGetName",
         "cuDriverGetVersion",
@@ -404,7 +427,10 @@ fn every_call_of_the_driver_may_fail() {
             });
             let context_lost = name == "cuCtxPushCurrent_v2";
             if let Err(error) = result {
-                assert!(error.message.contains("CUDA_ERROR_ILLEGAL_ADDRESS") || error.message.contains("GPU"), "{name}: {error}");
+                assert!(
+                    error.message.contains("CUDA_ERROR_ILLEGAL_ADDRESS") || error.message.contains("GPU"),
+                    "{name}: {error}"
+                );
             } else {
                 assert!(context_lost, "{name}, call {after}: the failure was not noticed");
             }
@@ -423,7 +449,10 @@ fn a_failed_step_changes_no_sequence() {
     cuda::with(|m| m.fail = Some(("cuStreamSynchronize", 0, cuda::ILLEGAL_ADDRESS)));
     let error = step(&mut engine, &[3; 20], &[seq; 20], &[0]).unwrap_err();
     assert_eq!(error.status, Status::System);
-    assert!(error.message.contains("illegal memory access") && error.message.contains("open the model again"), "{error}");
+    assert!(
+        error.message.contains("illegal memory access") && error.message.contains("open the model again"),
+        "{error}"
+    );
     assert_eq!((engine.kv().tokens(seq).unwrap(), engine.kv().used_pages()), (&[1, 2][..], 1));
 }
 
@@ -447,7 +476,8 @@ fn a_lost_context_stays_lost() {
     assert!(!open(SM90, options()).err().unwrap().message.contains("lost"));
 }
 
-/// The driver for tests refuses what would end another thread's capture in the global mode. Every kernel asks for the same division of memory.
+/// The driver for tests refuses what would end another thread's capture in the global mode. Every
+/// kernel asks for the same division of memory.
 #[test]
 fn captures_of_the_host_program_are_left_alone() {
     let engine = engine(options());
@@ -478,7 +508,10 @@ fn the_drivers_compiler_is_quoted() {
     cuda::with(|m| m.ptx = (cuda::INVALID_PTX, "ptxas application ptx input, line 3; error: unknown symbol"));
     let (status, message) = failure(SM90, options());
     assert_eq!(status, Status::System);
-    assert!(message.contains("kernel `embed`") && message.contains("line 3; error") && message.contains("INVALID_PTX"), "{message}");
+    assert!(
+        message.contains("kernel `embed`") && message.contains("line 3; error") && message.contains("INVALID_PTX"),
+        "{message}"
+    );
     cuda::with(|m| m.ptx = (cuda::UNSUPPORTED_PTX, ""));
     let (_, message) = failure(SM90, options());
     assert!(message.contains("CUDA 12.4") && message.contains("update it"), "{message}");
@@ -500,9 +533,14 @@ fn grids_no_gpu_takes_are_refused() {
     assert!(message.contains("`attend`") && message.contains("max_batch_tokens"), "{message}");
 }
 
-// ---- choice of a version --------------------------------------------------------------------------------------------------
+// ---- choice of a version
+// --------------------------------------------------------------------------------------------------
 
-fn select(toy: Toy, wish: Wish, driver: std::result::Result<Api, LoadError>) -> std::result::Result<String, (Status, String)> {
+fn select(
+    toy: Toy,
+    wish: Wish,
+    driver: std::result::Result<Api, LoadError>,
+) -> std::result::Result<String, (Status, String)> {
     match open_with(images(toy).unwrap(), &options(), wish, || driver) {
         Ok(engine) => Ok(format!("{} {}", engine.device(), engine.image().desc().isa)),
         Err(e) => Err((e.status, e.message)),
@@ -549,13 +587,28 @@ fn without_a_usable_gpu_the_error_says_why() {
     let (auto, gpu) = (Wish::default(), Wish { machine: Some(Machine::Gpu), gpu: 3 });
     let cpu = Wish { machine: Some(Machine::Cpu), gpu: 0 };
     let missing = Err(LoadError::NoLibrary("libcuda.so.1: cannot open".into()));
-    fails(SM90, auto, missing, &["sm90 (H100, H200)", "no NVIDIA driver (libcuda.so.1: cannot open)", "--target native"]);
+    fails(
+        SM90,
+        auto,
+        missing,
+        &["sm90 (H100, H200)", "no NVIDIA driver (libcuda.so.1: cannot open)", "--target native"],
+    );
     fails(SM90, auto, Err(LoadError::NoFunction("cuGraphLaunch")), &["lacks cuGraphLaunch", "update"]);
     fails(SM90, gpu, Ok(cuda::api()), &["no GPU number 3", "sees 1", "LLMCC_CUDA_DEVICE"]);
     fails(SM90, cpu, Ok(cuda::api()), &["LLMCC_DEVICE=cpu", "no version for processors"]);
     let level = Wish { machine: Some(Machine::Level(isa::X86_64_V4)), gpu: 0 };
-    fails(SM90, level, Ok(cuda::api()), &["LLMCC_DEVICE=x86-64-v4", "no version for that level, and none for other processors"]);
-    fails(Toy { gpus: &[], cpu: true, cubin: false, candidates: 0 }, gpu, Ok(cuda::api()), &["LLMCC_DEVICE=gpu", "no version for GPUs"]);
+    fails(
+        SM90,
+        level,
+        Ok(cuda::api()),
+        &["LLMCC_DEVICE=x86-64-v4", "no version for that level, and none for other processors"],
+    );
+    fails(
+        Toy { gpus: &[], cpu: true, cubin: false, candidates: 0 },
+        gpu,
+        Ok(cuda::api()),
+        &["LLMCC_DEVICE=gpu", "no version for GPUs"],
+    );
     cuda::with(|m| m.capability = (8, 6));
     fails(SM90, auto, Ok(cuda::api()), &["Mock GPU, of compute capability 8.6", "--target sm86", "--target sm90,sm86"]);
     cuda::with(|m| m.capability = (7, 0));
@@ -576,14 +629,23 @@ fn entry_points_are_those_of_the_driver() {
     assert!(ENTRY_POINTS.iter().all(|name| name.starts_with("cu")));
 }
 
-// ---- untrusted tables -----------------------------------------------------------------------------------------------------
+// ---- untrusted tables
+// -----------------------------------------------------------------------------------------------------
 
 #[test]
 fn damaged_gpu_tables_are_refused() {
     let (code, good) = artifact(SM90, ptx);
     let load = |data: &[u8]| {
         // SAFETY: nothing is run.
-        unsafe { Image::all_from_parts(code.as_ptr(), code.len() as u64, data, WEIGHTS.as_ptr().cast(), size_of_val(&WEIGHTS) as u64) }
+        unsafe {
+            Image::all_from_parts(
+                code.as_ptr(),
+                code.len() as u64,
+                data,
+                WEIGHTS.as_ptr().cast(),
+                size_of_val(&WEIGHTS) as u64,
+            )
+        }
     };
     // SAFETY: the segment starts with the descriptor.
     let desc = unsafe { good.as_ptr().cast::<ModelDesc>().read_unaligned() };
@@ -595,7 +657,8 @@ fn damaged_gpu_tables_are_refused() {
     assert!(load(good).is_ok());
     let kernel = |field: usize| desc.gpu.off as usize + 2 * size_of::<GpuKernelDesc>() + field;
     use std::mem::offset_of;
-    let (threads, shared, grid) = (offset_of!(GpuKernelDesc, threads), offset_of!(GpuKernelDesc, shared), offset_of!(GpuKernelDesc, grid));
+    let (threads, shared, grid) =
+        (offset_of!(GpuKernelDesc, threads), offset_of!(GpuKernelDesc, shared), offset_of!(GpuKernelDesc, grid));
     let (ptx_at, cubin) = (offset_of!(GpuKernelDesc, ptx), offset_of!(GpuKernelDesc, cubin));
     let long = (code.len() as u64 + 1).to_le_bytes();
     let cases: [(usize, &[u8], &str); 10] = [
@@ -632,12 +695,21 @@ fn chains_of_versions_end() {
     let (code, good) = artifact(Toy { gpus: &[80, 90], cpu: true, cubin: false, candidates: 0 }, ptx);
     let at = std::mem::offset_of!(ModelDesc, alternative);
     let first = u64::from_le_bytes(good[at..at + 8].try_into().unwrap());
-    for (place, value) in [(first as usize + at, first), (first as usize + at, 8), (at, first + 1), (at, good.len() as u64)] {
+    for (place, value) in
+        [(first as usize + at, first), (first as usize + at, 8), (at, first + 1), (at, good.len() as u64)]
+    {
         let mut bad = good.to_vec();
         bad[place..place + 8].copy_from_slice(&value.to_le_bytes());
         // SAFETY: nothing is run.
-        let loaded =
-            unsafe { Image::all_from_parts(code.as_ptr(), code.len() as u64, &bad, WEIGHTS.as_ptr().cast(), size_of_val(&WEIGHTS) as u64) };
+        let loaded = unsafe {
+            Image::all_from_parts(
+                code.as_ptr(),
+                code.len() as u64,
+                &bad,
+                WEIGHTS.as_ptr().cast(),
+                size_of_val(&WEIGHTS) as u64,
+            )
+        };
         assert_eq!(loaded.err().unwrap().status, Status::Artifact);
     }
 }

@@ -116,8 +116,11 @@ fn every_exported_function_is_declared() {
         }
     }
     let mut exported = BTreeSet::new();
-    for file in ["mod.rs", "model.rs", "sequences.rs", "text.rs", "generation.rs", "gen_batch.rs", "logprobs.rs", "vocab.rs"] {
-        let source = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/capi").join(file)).unwrap();
+    for file in
+        ["mod.rs", "model.rs", "sequences.rs", "text.rs", "generation.rs", "gen_batch.rs", "logprobs.rs", "vocab.rs"]
+    {
+        let source =
+            std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/capi").join(file)).unwrap();
         for line in source.lines().filter(|l| l.contains("extern \"C\" fn llmcc_")) {
             let name = line.split("fn ").nth(1).unwrap();
             exported.insert(name[..name.find('(').unwrap()].to_owned());

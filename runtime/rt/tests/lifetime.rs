@@ -1,4 +1,5 @@
-//! Closing models and generations at the wrong moment: twice, during a call, in a callback, after a fork.
+//! Closing models and generations at the wrong moment: twice, during a call, in a callback, after a
+//! fork.
 #![cfg(feature = "text")]
 
 #[path = "common/api.rs"]
@@ -46,7 +47,15 @@ impl Shared {
     fn generate(&self, callback: unsafe extern "C" fn(*mut c_void, *const c_char, usize, i32) -> i32) -> i32 {
         // SAFETY: valid arguments; the callbacks take a `Shared`.
         unsafe {
-            llmcc_generate(self.model, c"ab".as_ptr(), 2, &endless(), Some(callback), (&raw const *self).cast_mut().cast(), null_mut())
+            llmcc_generate(
+                self.model,
+                c"ab".as_ptr(),
+                2,
+                &endless(),
+                Some(callback),
+                (&raw const *self).cast_mut().cast(),
+                null_mut(),
+            )
         }
     }
 }
@@ -127,7 +136,8 @@ fn what_is_closed_stays_closed() {
     }
 }
 
-/// The child of a fork, in the middle of everything: another thread is generating, this one is in a callback.
+/// The child of a fork, in the middle of everything: another thread is generating, this one is in a
+/// callback.
 #[test]
 fn a_forked_child_is_told_so_and_opens_its_own() {
     let shared = Shared::new(forget(open(Options { threads: 2, ..Options::default() })));
@@ -168,7 +178,9 @@ unsafe fn in_child(parents: *mut llmcc_model) -> i32 {
     // SAFETY: valid arguments, and a handle of the parent.
     unsafe {
         let mut seq = -1;
-        if llmcc_seq_new(parents, &mut seq) != Status::Invalid as i32 || !last_error().contains("forked after llmcc_open") {
+        if llmcc_seq_new(parents, &mut seq) != Status::Invalid as i32
+            || !last_error().contains("forked after llmcc_open")
+        {
             return 1;
         }
         llmcc_close(parents);

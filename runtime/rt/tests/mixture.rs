@@ -30,7 +30,14 @@ unsafe extern "C" fn append(ops: *const *mut u8, ctx: *const StepCtx, _: u64, lo
 }
 
 /// `attend(state, sums)`: adds to the sums, or sets them.
-unsafe extern "C" fn attend<const ALL: bool>(ops: *const *mut u8, ctx: *const StepCtx, _: u64, lo: u64, hi: u64, _: *mut u8) {
+unsafe extern "C" fn attend<const ALL: bool>(
+    ops: *const *mut u8,
+    ctx: *const StepCtx,
+    _: u64,
+    lo: u64,
+    hi: u64,
+    _: *mut u8,
+) {
     // SAFETY: as above.
     unsafe {
         for i in lo as usize..hi as usize {
@@ -46,7 +53,8 @@ unsafe extern "C" fn attend<const ALL: bool>(ops: *const *mut u8, ctx: *const St
 unsafe extern "C" fn head(ops: *const *mut u8, ctx: *const StepCtx, m: u64, lo: u64, hi: u64, _: *mut u8) {
     // SAFETY: as above.
     unsafe {
-        let (sums, weights, logits) = (ops.read().cast::<f32>(), ops.add(1).read().cast::<f32>(), ops.add(2).read().cast::<f32>());
+        let (sums, weights, logits) =
+            (ops.read().cast::<f32>(), ops.add(1).read().cast::<f32>(), ops.add(2).read().cast::<f32>());
         for r in 0..m as usize {
             let s = *sums.add(*(*ctx).out_rows.add(r) as usize);
             (lo as usize..hi as usize).for_each(|v| logits.add(r * VOCAB + v).write(s * *weights.add(v)));
@@ -101,7 +109,8 @@ fn engine(max_batch_tokens: usize) -> Engine {
     engine
 }
 
-/// Random steps of several sequences, forks and cuts where they are possible: the logits are those of a cache that keeps everything.
+/// Random steps of several sequences, forks and cuts where they are possible: the logits are those
+/// of a cache that keeps everything.
 #[test]
 fn windows_and_full_states_side_by_side() {
     for max_batch_tokens in [1, 7, 40] {
@@ -151,7 +160,8 @@ fn windows_and_full_states_side_by_side() {
 
 #[test]
 fn groups_are_checked() {
-    let refused = |window, group| toy_image_from(data(window, group).leak()).err().map(|e| e.message).unwrap_or_default();
+    let refused =
+        |window, group| toy_image_from(data(window, group).leak()).err().map(|e| e.message).unwrap_or_default();
     assert_eq!(refused(24, 1), "");
     // One group, two windows; a number left out.
     assert!(refused(24, 0).contains("state 1 is of kind 0 with a window of 0, in group 0"), "{}", refused(24, 0));

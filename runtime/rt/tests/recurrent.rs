@@ -1,4 +1,5 @@
-//! The engine with states of fixed size: a causal convolution over three tokens and a recurrence over its results.
+//! The engine with states of fixed size: a causal convolution over three tokens and a recurrence
+//! over its results.
 
 mod common;
 
@@ -17,7 +18,8 @@ fn recurrent(tokens: &[i32]) -> Vec<f32> {
     (0..VOCAB).map(|v| (h * (v as i32 + 1)) as f32).collect()
 }
 
-/// `mix(x, tail, h, out)`: tokens of a sequence in order, whatever lies between them. `tail`: two f32, `h`: one.
+/// `mix(x, tail, h, out)`: tokens of a sequence in order, whatever lies between them. `tail`: two
+/// f32, `h`: one.
 unsafe extern "C" fn mix(ops: *const *mut u8, ctx: *const StepCtx, m: u64, _: u64, _: u64, _: *mut u8) {
     // SAFETY: the engine keeps the ABI's promises; that is what is tested.
     unsafe {
@@ -39,7 +41,8 @@ unsafe extern "C" fn mix(ops: *const *mut u8, ctx: *const StepCtx, m: u64, _: u6
 unsafe extern "C" fn head(ops: *const *mut u8, ctx: *const StepCtx, m: u64, lo: u64, hi: u64, _: *mut u8) {
     // SAFETY: as above.
     unsafe {
-        let (x, weights, logits) = (ops.read().cast::<f32>(), ops.add(1).read().cast::<f32>(), ops.add(2).read().cast::<f32>());
+        let (x, weights, logits) =
+            (ops.read().cast::<f32>(), ops.add(1).read().cast::<f32>(), ops.add(2).read().cast::<f32>());
         for r in 0..m as usize {
             let s = *x.add(*(*ctx).out_rows.add(r) as usize);
             (lo as usize..hi as usize).for_each(|v| logits.add(r * VOCAB + v).write(s * *weights.add(v)));
@@ -91,7 +94,8 @@ fn engine(max_batch_tokens: usize) -> Engine {
     engine
 }
 
-/// A token's results depend neither on how its sequence was cut into steps and chunks, nor on other sequences, forks and cuts.
+/// A token's results depend neither on how its sequence was cut into steps and chunks, nor on other
+/// sequences, forks and cuts.
 #[test]
 fn random_ragged_steps_match_the_recurrence() {
     for max_batch_tokens in [1, 5, 64] {
@@ -155,7 +159,8 @@ fn generations_go_on_from_snapshots() {
     };
     let (reused, first) = run(&mut engine, &prompt);
     assert_eq!(reused, 0);
-    // The end of the second of three chunks: of the third, its last token has to be evaluated again.
+    // The end of the second of three chunks: of the third, its last token has to be evaluated
+    // again.
     let (reused, again) = run(&mut engine, &prompt);
     assert_eq!((reused, again), (32, first));
 }

@@ -16,7 +16,11 @@ const TEXTS: [&str; 5] = [
 
 fn tokenizers() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
-    let files = ["tokenizers/phi3/tokenizer.json", "tokenizers/granite_code/tokenizer.json", "tokenizers/pythia_neox/20B_tokenizer.json"];
+    let files = [
+        "tokenizers/phi3/tokenizer.json",
+        "tokenizers/granite_code/tokenizer.json",
+        "tokenizers/pythia_neox/20B_tokenizer.json",
+    ];
     let found: Vec<_> = files.iter().map(|f| root.join(f)).filter(|p| p.exists()).collect();
     if found.is_empty() {
         eprintln!("skipped: no shared tokenizers");
@@ -35,7 +39,8 @@ fn streaming_equals_decoding_at_once() {
                 let ids = tokenizer.encode(text, false).unwrap();
                 for cut in [0, 1, ids.len() / 2] {
                     let mut stream = Detokenizer::new(&ids[..cut]);
-                    let mut pieces: Vec<String> = ids[cut..].iter().map(|&id| stream.push(id, &decode).unwrap()).collect();
+                    let mut pieces: Vec<String> =
+                        ids[cut..].iter().map(|&id| stream.push(id, &decode).unwrap()).collect();
                     pieces.push(stream.finish(&decode).unwrap());
                     let (whole, head) = (decode(&ids).unwrap(), decode(&ids[..cut]).unwrap());
                     // Cut inside a character, the head alone ends in U+FFFD.
@@ -87,16 +92,26 @@ fn single_tokens_have_bytes() {
         r#"{"<s>":0,"<0x0A>":1,"<0xE2>":2,"▁the":3,"the":4,"▁":5}"#,
     );
     let bytes = |t: &Tokenizer, id| t.bytes(id).unwrap();
-    assert_eq!([0, 1, 2, 3, 4, 5, 6].map(|id| bytes(&llama, id)), [&b"<s>"[..], b"\n", b"\xe2", b" the", b"the", b" ", b""]);
+    assert_eq!(
+        [0, 1, 2, 3, 4, 5, 6].map(|id| bytes(&llama, id)),
+        [&b"<s>"[..], b"\n", b"\xe2", b" the", b"the", b" ", b""]
+    );
     assert_eq!((llama.byte(1), llama.byte(2), llama.byte(3)), (Some(10), Some(0xe2), None));
-    assert_eq!((llama.is_special(0), llama.is_special(3), llama.piece(3).as_deref(), llama.piece(6)), (true, false, Some("▁the"), None));
+    assert_eq!(
+        (llama.is_special(0), llama.is_special(3), llama.piece(3).as_deref(), llama.piece(6)),
+        (true, false, Some("▁the"), None)
+    );
     let byte_level = tokenizer(
         r#"{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":false,"use_regex":false}"#,
         r#"{"<s>":0,"Ġthe":1,"Ċ":2,"â":3,"<0x0A>":4,"日":5}"#,
     );
-    assert_eq!([0, 1, 2, 3, 4, 5].map(|id| bytes(&byte_level, id)), [&b"<s>"[..], b" the", b"\n", b"\xe2", b"<0x0A>", "日".as_bytes()]);
+    assert_eq!(
+        [0, 1, 2, 3, 4, 5].map(|id| bytes(&byte_level, id)),
+        [&b"<s>"[..], b" the", b"\n", b"\xe2", b"<0x0A>", "日".as_bytes()]
+    );
     assert_eq!(byte_level.byte(4), None);
-    let words = tokenizer(r###"{"type":"WordPiece","prefix":"##","cleanup":false}"###, r###"{"<s>":0,"the":1,"##se":2}"###);
+    let words =
+        tokenizer(r###"{"type":"WordPiece","prefix":"##","cleanup":false}"###, r###"{"<s>":0,"the":1,"##se":2}"###);
     assert_eq!([1, 2].map(|id| bytes(&words, id)), [&b" the"[..], b"se"]);
     let plain = tokenizer("null", r#"{"<s>":0,"the":1}"#);
     assert_eq!(bytes(&plain, 1), b"the");
@@ -114,7 +129,11 @@ fn the_bytes_of_tokens_are_the_text() {
             // The space that SentencePiece puts before a text is among the bytes.
             let shown = String::from_utf8(bytes).unwrap();
             let prefix = if path.ends_with("phi3/tokenizer.json") { " " } else { "" };
-            assert!(shown.strip_prefix(prefix) == Some(text) || shown == *text, "{}: {shown:?} {text:?}", path.display());
+            assert!(
+                shown.strip_prefix(prefix) == Some(text) || shown == *text,
+                "{}: {shown:?} {text:?}",
+                path.display()
+            );
             assert!(ids.iter().all(|&id| tokenizer.token_id(&tokenizer.piece(id).unwrap()) == Some(id)));
         }
     }

@@ -1,7 +1,9 @@
 //! What a `tokenizer.json` may contain, checked before anything else reads it.
 //!
-//! The `tokenizers` crate trusts its files: some make it panic while it reads them or later, at the first text, and some make a text grow without bound. So the
-//! compiler checks here all that the crate (0.23) indexes, divides by, unwraps or recurses over without looking, and then [tries](trial) the tokenizer.
+//! The `tokenizers` crate trusts its files: some make it panic while it reads them or later, at the
+//! first text, and some make a text grow without bound. So the compiler checks here all that the
+//! crate (0.23) indexes, divides by, unwraps or recurses over without looking, and then
+//! [tries](trial) the tokenizer.
 
 mod charsmap;
 mod pattern;
@@ -17,16 +19,19 @@ use crate::json::Json;
 const LONGEST: usize = 256 << 20;
 /// Normalizers, pre-tokenizers, decoders and post-processors, each.
 const MOST_PARTS: usize = 64;
-/// Times as long as before that a text may become, over all normalizers, pre-tokenizers or decoders.
+/// Times as long as before that a text may become, over all normalizers, pre-tokenizers or
+/// decoders.
 const MOST_GROWTH: usize = 512;
-/// Bytes of a piece of a Unigram vocabulary, whose tree is walked for every character and freed recursively.
+/// Bytes of a piece of a Unigram vocabulary, whose tree is walked for every character and freed
+/// recursively.
 const LONGEST_PIECE: usize = 1024;
 /// Characters of a WordPiece word, which is searched in quadratic time.
 const LONGEST_WORD: i128 = 1000;
 
 type Result<T> = std::result::Result<T, String>;
 
-/// Checks a `tokenizer.json`, and returns what of it makes results random and must be ignored: [`deterministic`].
+/// Checks a `tokenizer.json`, and returns what of it makes results random and must be ignored:
+/// [`deterministic`].
 ///
 /// # Errors
 /// Where and what it is that the crate cannot take.
@@ -54,7 +59,8 @@ pub fn tokenizer(bytes: &[u8]) -> Result<Vec<&'static str>> {
     let model = part("model").ok_or("no `model`")?;
     check_model(model)?;
     let random = |name: &'static str| {
-        matches!(model.get(name), Some(Json::Float(x)) if *x != 0.0) || matches!(model.get(name), Some(Json::Int(n)) if *n != 0)
+        matches!(model.get(name), Some(Json::Float(x)) if *x != 0.0)
+            || matches!(model.get(name), Some(Json::Int(n)) if *n != 0)
     };
     Ok(["dropout", "alpha"].into_iter().filter(|name| random(name)).collect())
 }
@@ -102,7 +108,8 @@ fn grows(json: &Json, at: &str, list: &str, growth: Growth) -> Result<()> {
 
 fn normalizer_growth(kind: &str, json: &Json, at: &str) -> Result<usize> {
     match kind {
-        "Precompiled" => charsmap::growth(text(json, "precompiled_charsmap", at)?).map_err(|e| format!("{at}.precompiled_charsmap: {e}")),
+        "Precompiled" => charsmap::growth(text(json, "precompiled_charsmap", at)?)
+            .map_err(|e| format!("{at}.precompiled_charsmap: {e}")),
         "Replace" => replace_growth(json, at),
         // It adds a few bytes once; in front of an empty text nothing.
         "Prepend" => Ok(1 + text(json, "prepend", at)?.len()),
@@ -155,7 +162,9 @@ fn replace_growth(json: &Json, at: &str) -> Result<usize> {
 fn pattern_check(json: &Json, at: &str) -> Result<usize> {
     match json.get("pattern") {
         Some(Json::Map(items)) => match items.as_slice() {
-            [(kind, Json::String(s))] if kind == "String" && s.is_empty() => Err(format!("{at}.pattern: an empty string")),
+            [(kind, Json::String(s))] if kind == "String" && s.is_empty() => {
+                Err(format!("{at}.pattern: an empty string"))
+            }
             [(kind, Json::String(s))] if kind == "String" => Ok(s.len()),
             [(kind, Json::String(r))] if kind == "Regex" => {
                 pattern::check(r).map_err(|e| format!("{at}.pattern: {e}"))?;
@@ -167,7 +176,8 @@ fn pattern_check(json: &Json, at: &str) -> Result<usize> {
     }
 }
 
-/// Templates name special tokens that exist and the text exactly once; parts that add tokens do not follow each other, for which the crate is not made.
+/// Templates name special tokens that exist and the text exactly once; parts that add tokens do not
+/// follow each other, for which the crate is not made.
 fn post_processor(json: &Json) -> Result<()> {
     let mut adding = 0;
     for (at, kind, part) in parts(json, "post_processor", "processors")? {
@@ -245,11 +255,14 @@ fn template(json: &Json, which: &str, specials: &HashSet<&str>, at: &str) -> Res
 
 fn check_model(model: &Json) -> Result<()> {
     // Files of old versions say no type; BPE is what has merges.
-    let kind = model.get("type").and_then(Json::as_str).unwrap_or(if model.get("merges").is_some() { "BPE" } else { "" });
+    let kind =
+        model.get("type").and_then(Json::as_str).unwrap_or(if model.get("merges").is_some() { "BPE" } else { "" });
     match kind {
         "BPE" => merges(model),
         "Unigram" => {
-            let Some(Json::List(pieces)) = model.get("vocab") else { return Err("model: `vocab` is missing or no list".into()) };
+            let Some(Json::List(pieces)) = model.get("vocab") else {
+                return Err("model: `vocab` is missing or no list".into());
+            };
             let piece = |p: &Json| match p {
                 Json::List(pair) => pair.first().and_then(Json::as_str).map(str::len),
                 _ => None,
@@ -266,12 +279,17 @@ fn check_model(model: &Json) -> Result<()> {
     }
 }
 
-/// Both sides of a merge and what they make are in the vocabulary; with a `continuing_subword_prefix`, right sides begin with it.
+/// Both sides of a merge and what they make are in the vocabulary; with a
+/// `continuing_subword_prefix`, right sides begin with it.
 fn merges(model: &Json) -> Result<()> {
-    let Some(Json::Map(vocab)) = model.get("vocab") else { return Err("model: `vocab` is missing or no object".into()) };
+    let Some(Json::Map(vocab)) = model.get("vocab") else {
+        return Err("model: `vocab` is missing or no object".into());
+    };
     let vocab: HashSet<&str> = vocab.iter().map(|(token, _)| token.as_str()).collect();
     let prefix = model.get("continuing_subword_prefix").and_then(Json::as_str).unwrap_or_default();
-    let Some(Json::List(merges)) = model.get("merges") else { return Err("model: `merges` is missing or no list".into()) };
+    let Some(Json::List(merges)) = model.get("merges") else {
+        return Err("model: `merges` is missing or no list".into());
+    };
     let mut whole = String::new();
     for (i, merge) in merges.iter().enumerate() {
         let pair = match merge {
@@ -284,7 +302,9 @@ fn merges(model: &Json) -> Result<()> {
         };
         let Some((left, right)) = pair else { return Err(format!("model.merges[{i}]: not a pair of tokens")) };
         let Some(rest) = right.strip_prefix(prefix) else {
-            return Err(format!("model.merges[{i}]: {right:?} does not begin with the continuing_subword_prefix {prefix:?}"));
+            return Err(format!(
+                "model.merges[{i}]: {right:?} does not begin with the continuing_subword_prefix {prefix:?}"
+            ));
         };
         whole.clear();
         whole.push_str(left);
@@ -296,8 +316,8 @@ fn merges(model: &Json) -> Result<()> {
     Ok(())
 }
 
-/// `bytes` without `truncation` and `padding`, which training leaves and which would silently change prompts, and without what makes results random; `None`:
-/// nothing has to change.
+/// `bytes` without `truncation` and `padding`, which training leaves and which would silently
+/// change prompts, and without what makes results random; `None`: nothing has to change.
 pub fn deterministic(bytes: &[u8], random: &[&str]) -> std::result::Result<Option<Vec<u8>>, serde_json::Error> {
     #[derive(serde::Deserialize)]
     struct Limits {
@@ -322,7 +342,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Repetitions in its monotonous texts.
 const LONG_TRIAL: usize = 4000;
 
-/// Loads a checked tokenizer and tries it on texts: empty, of many scripts, long and monotonous, of its own added tokens.
+/// Loads a checked tokenizer and tries it on texts: empty, of many scripts, long and monotonous, of
+/// its own added tokens.
 ///
 /// # Errors
 /// It cannot be loaded, or fails in a way that would end a program.
@@ -371,7 +392,9 @@ fn texts(tokenizer: &tokenizers::Tokenizer, long: usize) -> Vec<String> {
     ]
     .map(str::to_owned)
     .to_vec();
-    texts.push("Zażółć ИСТИНА 你好，世界 こんにちは สวัสดี नमस्ते مرحبا שלום 한국어 ﷺ ﬁ İ ß 👩‍👩‍👧‍👦🇩🇪 e\u{301}\u{327} 𝔘𝔫𝔦".into());
+    texts.push(
+        "Zażółć ИСТИНА 你好，世界 こんにちは สวัสดี नमस्ते مرحبا שלום 한국어 ﷺ ﬁ İ ß 👩‍👩‍👧‍👦🇩🇪 e\u{301}\u{327} 𝔘𝔫𝔦".into(),
+    );
     for unit in ["a", " ", "\n", "1", ".", "ab ", "é", "中", "▁", "a1", " \n", "\u{301}", "'s"] {
         texts.push(unit.repeat(long));
         texts.push(unit.repeat(long) + "!");

@@ -36,23 +36,28 @@ fn files_that_would_panic_are_refused() {
     assert!(refused("/pre_tokenizer", json!({"type": "FixedLength", "length": 0})).contains("length"));
     fine("/pre_tokenizer", json!({"type": "FixedLength", "length": 3}));
 
-    let template = |single: Value| json!({"type": "TemplateProcessing", "single": single, "pair": [], "special_tokens": {}});
+    let template =
+        |single: Value| json!({"type": "TemplateProcessing", "single": single, "pair": [], "special_tokens": {}});
     let (a, b) = (json!({"Sequence": {"id": "A", "type_id": 0}}), json!({"Sequence": {"id": "B", "type_id": 0}}));
-    assert!(refused("/post_processor", template(json!([{"SpecialToken": {"id": "<s>", "type_id": 0}}, a]))).contains("<s>"));
+    assert!(
+        refused("/post_processor", template(json!([{"SpecialToken": {"id": "<s>", "type_id": 0}}, a]))).contains("<s>")
+    );
     assert!(refused("/post_processor", template(json!([b]))).contains("sequence A"));
     assert!(refused("/post_processor", template(json!([a, a]))).contains("once"));
     fine("/post_processor", template(json!([a])));
     let two = json!({"type": "Sequence", "processors": [template(json!([a])), template(json!([a]))]});
     assert!(refused("/post_processor", two).contains("second"));
-    let uneven =
-        json!({"type": "TemplateProcessing", "single": [a], "pair": [], "special_tokens": {"x": {"id": "x", "ids": [1], "tokens": []}}});
+    let uneven = json!({"type": "TemplateProcessing", "single": [a], "pair": [], "special_tokens": {"x": {"id": "x", "ids": [1], "tokens": []}}});
     assert!(refused("/post_processor", uneven).contains("as many"));
 
     let prefix = |merges: Value| json!({"type": "BPE", "continuing_subword_prefix": "##", "vocab": {"a": 0, "b": 1, "##b": 2, "ab": 3}, "merges": merges});
     assert!(refused("/model", prefix(json!(["a b"]))).contains("##"));
     fine("/model", prefix(json!(["a ##b"])));
     // What a merge makes is longer than any token.
-    assert!(refused("/model", json!({"type": "BPE", "vocab": {"aa": 0, "bb": 1}, "merges": [["aa", "bb"]]})).contains("aabb"));
+    assert!(
+        refused("/model", json!({"type": "BPE", "vocab": {"aa": 0, "bb": 1}, "merges": [["aa", "bb"]]}))
+            .contains("aabb")
+    );
 
     assert!(refused("/decoder", json!({"type": "Strip", "content": "a", "start": 0, "stop": 2})).contains("stop"));
     for not_an_object in [json!(3), json!([]), json!("x")] {
@@ -115,12 +120,16 @@ fn growth_is_bounded() {
         json!({"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, replace(" ", "▁"), {"type": "NFKC"}]}),
     );
     let long = "x".repeat(5000);
-    assert!(refused("/model", json!({"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], [long, -1.0]]})).contains("vocab[1]"));
+    assert!(
+        refused("/model", json!({"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], [long, -1.0]]}))
+            .contains("vocab[1]")
+    );
 }
 
 #[test]
 fn expressions_that_explode_are_refused() {
-    let split = |regex: &str| json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false});
+    let split =
+        |regex: &str| json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false});
     for bad in [r"(a+)+(?!b)", r"(?:(?:a*)*)(?=b)", r"((a|b)+c?){2,}\1", r"(x[a)]+)*+"] {
         assert!(refused("/pre_tokenizer", split(bad)).contains("exponential"), "{bad}");
     }

@@ -12,7 +12,11 @@ pub fn tokenizer(data: &[u8]) {
 /// A chat template.
 pub fn template(data: &[u8]) {
     let Ok(source) = std::str::from_utf8(data) else { return };
-    let config = Config { bos_token: Some("<s>".into()), templates: vec![("default".into(), source.into())], ..Config::default() };
+    let config = Config {
+        bos_token: Some("<s>".into()),
+        templates: vec![("default".into(), source.into())],
+        ..Config::default()
+    };
     if let Ok(template) = Template::new(&config, local_time) {
         let _ = template.trials();
     }

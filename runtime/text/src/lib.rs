@@ -1,7 +1,9 @@
-//! The text side of a model: tokenizer and chat template. The compiler checks and tries what the runtime inside the artifact then uses, so both have this crate.
+//! The text side of a model: tokenizer and chat template. The compiler checks and tries what the
+//! runtime inside the artifact then uses, so both have this crate.
 //!
-//! Both come from files of strangers. Templates run in an interpreter with limits ([`jinja`]); tokenizers are checked before an artifact is made ([`check`]),
-//! because the `tokenizers` crate panics on some of what it reads.
+//! Both come from files of strangers. Templates run in an interpreter with limits ([`jinja`]);
+//! tokenizers are checked before an artifact is made ([`check`]), because the `tokenizers` crate
+//! panics on some of what it reads.
 
 pub mod check;
 pub mod fuzz;
@@ -99,8 +101,10 @@ impl Config {
         !self.templates.is_empty()
     }
 
-    /// Reads `{"bos_token", "bos_token_id", "eos_token", "eos_token_ids", "add_bos", "add_eos_id", "chat_template", "special_tokens"}`, all optional.
-    /// `chat_template` is a string or, as in Hugging Face's files, a list of `{"name", "template"}`.
+    /// Reads
+    /// `{"bos_token", "bos_token_id", "eos_token", "eos_token_ids", "add_bos", "add_eos_id", "chat_template", "special_tokens"}`,
+    /// all optional. `chat_template` is a string or, as in Hugging Face's files, a list of
+    /// `{"name", "template"}`.
     ///
     /// # Errors
     /// It is not the JSON the compiler writes.
@@ -168,12 +172,17 @@ mod tests {
 
     #[test]
     fn configurations_parse() {
-        let config =
-            Config::parse(r#"{"bos_token":"<s>","bos_token_id":1,"eos_token_ids":[2,3],"add_bos":true,"chat_template":"x"}"#).unwrap();
+        let config = Config::parse(
+            r#"{"bos_token":"<s>","bos_token_id":1,"eos_token_ids":[2,3],"add_bos":true,"chat_template":"x"}"#,
+        )
+        .unwrap();
         assert_eq!((config.bos_id, config.eos_ids, config.add_bos), (Some(1), vec![2, 3], Some(true)));
         assert_eq!(config.templates, [("default".to_owned(), "x".to_owned())]);
         assert_eq!(Config::parse(r#"{"eos_token_id":7}"#).unwrap().eos_ids, [7]);
-        let two = Config::parse(r#"{"chat_template":[{"name":"default","template":"a"},{"name":"tool_use","template":"b"}]}"#).unwrap();
+        let two = Config::parse(
+            r#"{"chat_template":[{"name":"default","template":"a"},{"name":"tool_use","template":"b"}]}"#,
+        )
+        .unwrap();
         assert_eq!(two.templates.len(), 2);
         assert!(Config::parse("").unwrap().templates.is_empty());
         for bad in ["[", "[]", r#"{"eos_token_ids":["x"]}"#, r#"{"chat_template":3}"#] {

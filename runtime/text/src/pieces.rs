@@ -4,7 +4,8 @@ use tokenizers::{Decoder, DecoderWrapper};
 
 use crate::{Error, Kind, Result, Tokenizer};
 
-/// Stands before and after a token while it is decoded: what decoders do to the first and the last one only happens to these.
+/// Stands before and after a token while it is decoded: what decoders do to the first and the last
+/// one only happens to these.
 const NEIGHBOUR: &str = "x";
 
 impl Tokenizer {
@@ -29,8 +30,8 @@ impl Tokenizer {
         if digits.len() == 2 { u8::from_str_radix(digits, 16).ok() } else { None }
     }
 
-    /// The bytes that a token adds to a text in the middle of others; of a special token its name. Not always whole characters. Empty if the tokenizer has no
-    /// such token.
+    /// The bytes that a token adds to a text in the middle of others; of a special token its name.
+    /// Not always whole characters. Empty if the tokenizer has no such token.
     ///
     /// # Errors
     /// The decoder fails.
@@ -72,8 +73,8 @@ impl Tokenizer {
     }
 }
 
-/// The byte that a character of byte-level BPE stands for (Radford et al. 2019): printable ones of Latin-1 for themselves, the 68 others are written as U+0100
-/// and up, in order.
+/// The byte that a character of byte-level BPE stands for (Radford et al. 2019): printable ones of
+/// Latin-1 for themselves, the 68 others are written as U+0100 and up, in order.
 fn byte_of(c: char) -> Option<u8> {
     let printable = |b: u8| matches!(b, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     match u32::from(c) {

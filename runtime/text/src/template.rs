@@ -12,7 +12,8 @@ pub use jinja::Clock;
 
 /// Bytes that a rendering may have alive at once, and those per byte of the conversation.
 const MEMORY: (usize, usize) = (128 << 20, 32);
-/// Work of a rendering (a byte moved is one, an operation 32), and that per byte of the conversation. A second or so.
+/// Work of a rendering (a byte moved is one, an operation 32), and that per byte of the
+/// conversation. A second or so.
 const WORK: (u64, u64) = (1 << 30, 1 << 10);
 
 /// The parsed chat templates of a model.
@@ -29,7 +30,8 @@ impl Template {
     /// [`Kind::Unsupported`] without a template, [`Kind::Template`] for one that does not parse.
     pub fn new(config: &Config, clock: Clock) -> Result<Template> {
         if config.templates.is_empty() {
-            let message = "the model has no chat template (none in its tokenizer_config.json); write the prompt as plain text";
+            let message =
+                "the model has no chat template (none in its tokenizer_config.json); write the prompt as plain text";
             return Err(Error::new(Kind::Unsupported, message));
         }
         let mut templates = Vec::new();
@@ -44,16 +46,23 @@ impl Template {
         Ok(Template { templates, variables, clock })
     }
 
-    /// Renders a conversation given as JSON: a list of messages `{"role", "content", ...}`, or an object with `messages`, optionally `tools`, `documents`,
-    /// `add_generation_prompt` (default true), `template` (a name, when the model has several) and any further variables of the template.
+    /// Renders a conversation given as JSON: a list of messages `{"role", "content", ...}`, or an
+    /// object with `messages`, optionally `tools`, `documents`, `add_generation_prompt` (default
+    /// true), `template` (a name, when the model has several) and any further variables of the
+    /// template.
     ///
-    /// As in Transformers, members of messages that are null count as missing, and `reasoning_content` and `thinking` stand for each other.
+    /// As in Transformers, members of messages that are null count as missing, and
+    /// `reasoning_content` and `thinking` stand for each other.
     ///
     /// # Errors
-    /// [`Kind::Invalid`] for what is no conversation, [`Kind::Template`] when the template refuses it or fails.
+    /// [`Kind::Invalid`] for what is no conversation, [`Kind::Template`] when the template refuses
+    /// it or fails.
     pub fn render(&self, conversation: &str) -> Result<String> {
         let bad = |what: &str| {
-            Error::new(Kind::Invalid, format!("the conversation is not a JSON list of messages or object with \"messages\": {what}"))
+            Error::new(
+                Kind::Invalid,
+                format!("the conversation is not a JSON list of messages or object with \"messages\": {what}"),
+            )
         };
         let given: Json = serde_json::from_str(conversation).map_err(|e| bad(&e.to_string()))?;
         let mut given = match given {
@@ -66,17 +75,24 @@ impl Template {
             _ => return Err(bad("\"messages\" is missing or no list")),
         }
         let find = |name: &str| given.iter().find(|(k, _)| k == name).map(|(_, v)| v);
-        let tools = !matches!(find("tools"), None | Some(Json::Null | Json::Bool(false))) && find("tools") != Some(&Json::List(Vec::new()));
+        let tools = !matches!(find("tools"), None | Some(Json::Null | Json::Bool(false)))
+            && find("tools") != Some(&Json::List(Vec::new()));
         let template = self.choose(find("template").and_then(Json::as_str), tools)?;
         let size = conversation.len();
-        let heap =
-            Heap::new(MEMORY.0.saturating_add(MEMORY.1.saturating_mul(size)), WORK.0.saturating_add(WORK.1.saturating_mul(size as u64)));
+        let heap = Heap::new(
+            MEMORY.0.saturating_add(MEMORY.1.saturating_mul(size)),
+            WORK.0.saturating_add(WORK.1.saturating_mul(size as u64)),
+        );
         let variables = self.variables(&heap, &given).map_err(|e| failed("failed", &e))?;
         template.render(&heap, &variables, self.clock).map_err(|e| failed("failed", &e))
     }
 
     /// Later ones win: those of the caller.
-    fn variables(&self, heap: &Heap, given: &[(String, Json)]) -> std::result::Result<Vec<(String, Value)>, jinja::Error> {
+    fn variables(
+        &self,
+        heap: &Heap,
+        given: &[(String, Json)],
+    ) -> std::result::Result<Vec<(String, Value)>, jinja::Error> {
         let mut all: Vec<(String, Value)> = Vec::new();
         for (name, text) in &self.variables {
             all.push((name.clone(), heap.json(&Json::String(text.clone()))?));
@@ -90,12 +106,15 @@ impl Template {
         Ok(all)
     }
 
-    /// The template to use: the named one, else `tool_use` when there are tools, else `default`, else the first.
+    /// The template to use: the named one, else `tool_use` when there are tools, else `default`,
+    /// else the first.
     fn choose(&self, wanted: Option<&str>, tools: bool) -> Result<&jinja::Template> {
         let named = |name: &str| self.templates.iter().find(|(n, _)| n == name).map(|(_, t)| t);
         if let Some(name) = wanted {
             let names: Vec<&str> = self.templates.iter().map(|(n, _)| n.as_str()).collect();
-            let missing = || Error::new(Kind::Invalid, format!("the model has no chat template {name:?}, only {}", names.join(", ")));
+            let missing = || {
+                Error::new(Kind::Invalid, format!("the model has no chat template {name:?}, only {}", names.join(", ")))
+            };
             return named(name).ok_or_else(missing);
         }
         let preferred = if tools { named("tool_use") } else { None };
@@ -148,7 +167,8 @@ impl fmt::Display for Trial {
     }
 }
 
-/// Kinds of conversations, as members of the JSON that [`Template::render`] takes; the first is the plainest.
+/// Kinds of conversations, as members of the JSON that [`Template::render`] takes; the first is the
+/// plainest.
 const CONVERSATIONS: [(&str, &str); 7] = [
     ("a user's message", r#""messages":[{"role":"user","content":"Hi"}]"#),
     ("without the generation prompt", r#""messages":[{"role":"user","content":"Hi"}],"add_generation_prompt":false"#),
@@ -172,7 +192,8 @@ const CONVERSATIONS: [(&str, &str); 7] = [
 fn normalize(message: &mut Json) {
     let Json::Map(items) = message else { return };
     items.retain(|(_, value)| *value != Json::Null);
-    let reasoning = ["reasoning_content", "thinking", "reasoning"].iter().find_map(|key| items.iter().find(|(k, _)| k == key));
+    let reasoning =
+        ["reasoning_content", "thinking", "reasoning"].iter().find_map(|key| items.iter().find(|(k, _)| k == key));
     let Some(reasoning) = reasoning.map(|(_, v)| v.clone()) else { return };
     if !items.iter().any(|(k, _)| k == "thinking") {
         items.insert(0, ("thinking".into(), reasoning.clone()));

@@ -13,7 +13,16 @@ fn config(source: &str) -> Config {
 /// 2025-01-02 03:04:05, the clock of the stored renderings.
 fn fixed_time() -> libc::tm {
     // SAFETY: an all-zero tm is valid.
-    libc::tm { tm_year: 125, tm_mon: 0, tm_mday: 2, tm_hour: 3, tm_min: 4, tm_sec: 5, tm_wday: 4, ..unsafe { zeroed() } }
+    libc::tm {
+        tm_year: 125,
+        tm_mon: 0,
+        tm_mday: 2,
+        tm_hour: 3,
+        tm_min: 4,
+        tm_sec: 5,
+        tm_wday: 4,
+        ..unsafe { zeroed() }
+    }
 }
 
 fn render(source: &str, conversation: &str) -> Result<String> {
@@ -30,7 +39,9 @@ fn blocks_are_trimmed_as_in_transformers() {
 #[test]
 fn functions_of_transformers_exist() {
     let source = "{{ strftime_now('%d %b %Y') }}|{{ tools | tojson }}|{{ tools | tojson(indent=2) }}|{{ add_generation_prompt }}|{{ x }}";
-    let text = render(source, r#"{"messages":[],"tools":[{"b":"é<\"","a":1.0,"c":[]}],"add_generation_prompt":false,"x":7}"#).unwrap();
+    let text =
+        render(source, r#"{"messages":[],"tools":[{"b":"é<\"","a":1.0,"c":[]}],"add_generation_prompt":false,"x":7}"#)
+            .unwrap();
     let pretty = "[\n  {\n    \"b\": \"é<\\\"\",\n    \"a\": 1.0,\n    \"c\": []\n  }\n]";
     assert_eq!(text, format!("02 Jan 2025|[{{\"b\": \"é<\\\"\", \"a\": 1.0, \"c\": []}}]|{pretty}|False|7"));
 }
@@ -82,8 +93,9 @@ fn failures_say_why() {
     assert_eq!(Template::new(&Config::default(), fixed_time).err().unwrap().kind, Kind::Unsupported);
 }
 
-/// Every template of the shared data renders as Python's Jinja does. Where Jinja fails on a type error of the *template* (iterating `None`, say), rendering more
-/// leniently is allowed; where the template itself refuses, so must we.
+/// Every template of the shared data renders as Python's Jinja does. Where Jinja fails on a type
+/// error of the *template* (iterating `None`, say), rendering more leniently is allowed; where the
+/// template itself refuses, so must we.
 #[test]
 fn real_templates_match_python() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/chat_templates");
@@ -115,13 +127,14 @@ fn real_templates_match_python() {
             // `json!` sorts keys; the tools must keep theirs.
             let conversation = conversation.to_string().replace(&settings["tools"].to_string(), &ordered_tools(&dir));
             let got = template.render(&conversation);
-            let good = match (expected.get("ok").and_then(Json::as_str), expected.get("error").and_then(Json::as_str), &got) {
-                (Some(ok), _, Ok(text)) => ok == text,
-                (_, Some(error), Err(_)) => !error.is_empty(),
-                // Lists where Jinja has generators, and loops over none.
-                (_, Some(error), Ok(_)) => !error.starts_with("TemplateError"),
-                _ => false,
-            };
+            let good =
+                match (expected.get("ok").and_then(Json::as_str), expected.get("error").and_then(Json::as_str), &got) {
+                    (Some(ok), _, Ok(text)) => ok == text,
+                    (_, Some(error), Err(_)) => !error.is_empty(),
+                    // Lists where Jinja has generators, and loops over none.
+                    (_, Some(error), Ok(_)) => !error.starts_with("TemplateError"),
+                    _ => false,
+                };
             checked += 1;
             if !good {
                 wrong.push(format!("{} {name}:\n  expected {expected}\n  got {got:?}", name_of(&path)));

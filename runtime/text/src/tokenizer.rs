@@ -13,22 +13,28 @@ pub struct Tokenizer {
 impl Tokenizer {
     /// Parses `tokenizer.json`.
     pub fn new(json: &str, config: &Config) -> Result<Tokenizer> {
-        let mut inner = tokenizers::Tokenizer::from_bytes(json)
-            .map_err(|e| Error::new(Kind::Damaged, format!("the artifact's tokenizer cannot be read ({e}); compile it again")))?;
-        // One prompt at a time needs no thread pool of the crate's own, which would outlive the model.
+        let mut inner = tokenizers::Tokenizer::from_bytes(json).map_err(|e| {
+            Error::new(Kind::Damaged, format!("the artifact's tokenizer cannot be read ({e}); compile it again"))
+        })?;
+        // One prompt at a time needs no thread pool of the crate's own, which would outlive the
+        // model.
         tokenizers::parallelism::set_parallelism(false);
         // Settings of training runs that some tokenizer.json carry; they would cut or pad prompts.
         inner.with_padding(None);
         inner.with_truncation(None).map_err(|e| Error::new(Kind::Internal, format!("tokenizer: {e}")))?;
-        let bos = config.bos_id.and_then(|id| Some((id as u32, config.bos_token.clone().or_else(|| inner.id_to_token(id as u32))?)));
+        let bos = config
+            .bos_id
+            .and_then(|id| Some((id as u32, config.bos_token.clone().or_else(|| inner.id_to_token(id as u32))?)));
         Ok(Tokenizer { inner, bos, add_bos: config.add_bos, add_eos: config.add_eos })
     }
 
-    /// Token ids of `text`. With `add_special`, the model's own start (and, for some, end) tokens are added as for a plain prompt; text that comes from a chat
-    /// template already has them. Special tokens written out in `text` are recognised.
+    /// Token ids of `text`. With `add_special`, the model's own start (and, for some, end) tokens
+    /// are added as for a plain prompt; text that comes from a chat template already has them.
+    /// Special tokens written out in `text` are recognised.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<i32>> {
         let encoding = self.inner.encode_fast(text, add_special);
-        let encoding = encoding.map_err(|e| Error::new(Kind::Invalid, format!("the tokenizer refused the text: {e}")))?;
+        let encoding =
+            encoding.map_err(|e| Error::new(Kind::Invalid, format!("the tokenizer refused the text: {e}")))?;
         let mut ids: Vec<i32> = encoding.get_ids().iter().map(|&id| id as i32).collect();
         if let (true, Some((bos, bos_text))) = (add_special, &self.bos) {
             let has = ids.first() == Some(&(*bos as i32));
@@ -46,7 +52,8 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// Text of `ids`, all at once; invalid UTF-8 becomes U+FFFD. Ids the tokenizer does not know have no text.
+    /// Text of `ids`, all at once; invalid UTF-8 becomes U+FFFD. Ids the tokenizer does not know
+    /// have no text.
     pub fn decode(&self, ids: &[i32], show_special: bool) -> Result<String> {
         let known = |id: i32| u32::try_from(id).ok().filter(|&id| self.inner.id_to_token(id).is_some());
         // A model's vocabulary may be padded beyond its tokenizer's: such tokens have no text.

@@ -1,17 +1,25 @@
 //! Attention over pages of the cache, generic over [`Isa`] and the element type of the cache.
 //!
-//! Rows are (token, query head) pairs; all share the pages of one KV head. A context is taken in blocks of 256 tokens, each by groups of rows: all scores of the
-//! block (`score.rs`), then the softmax of each row over the block (`soften.rs`), then the weighted values (`weigh.rs`), and last the blocks are merged (`merge.rs`); for one KV head of the
-//! call after the other, before the next block. So what is not a multiply-add is a tenth, and blocks are what threads share out (`../split.rs`). A row has its own chains of accumulation over
-//! fixed blocks: tiles, groups and threads change no bit of it.
+//! Rows are (token, query head) pairs; all share the pages of one KV head. A context is taken in
+//! blocks of 256 tokens, each by groups of rows: all scores of the block (`score.rs`), then the
+//! softmax of each row over the block (`soften.rs`), then the weighted values (`weigh.rs`), and
+//! last the blocks are merged (`merge.rs`); for one KV head of the call after the other, before the
+//! next block. So what is not a multiply-add is a tenth, and blocks are what threads share out
+//! (`../split.rs`). A row has its own chains of accumulation over fixed blocks: tiles, groups and
+//! threads change no bit of it.
 //!
-//! With few rows the bound is memory: tiles of rows go through the pages as they lie in the cache, and scores and weighted values ask for pages further on, through the block table, while they
-//! work on others. Those reach the bandwidth of long runs only if what lies beside the part of a KV head is wanted soon, too, hence the order of heads (measured on a Xeon: a thread reads 10 GB/s
-//! of 17 where each head goes through the whole context, 16 where all heads go through a block). An int8 cache is then bound by the vector ports: of six instructions on 16 elements, four
-//! multiply and two widen.
+//! With few rows the bound is memory: tiles of rows go through the pages as they lie in the cache,
+//! and scores and weighted values ask for pages further on, through the block table, while they
+//! work on others. Those reach the bandwidth of long runs only if what lies beside the part of a KV
+//! head is wanted soon, too, hence the order of heads (measured on a Xeon: a thread reads 10 GB/s
+//! of 17 where each head goes through the whole context, 16 where all heads go through a block). An
+//! int8 cache is then bound by the vector ports: of six instructions on 16 elements, four multiply
+//! and two widen.
 //!
-//! With many rows the bound is arithmetic: four pages at a time are widened to f32 (`wide.rs`) and stay in the first-level cache while all tiles of rows use them. Otherwise each tile
-//! would widen them again, which on Intel takes the ports that multiply, and would find few of them there: pages of a head are a multiple of what selects a cache set apart, as queries are.
+//! With many rows the bound is arithmetic: four pages at a time are widened to f32 (`wide.rs`) and
+//! stay in the first-level cache while all tiles of rows use them. Otherwise each tile would widen
+//! them again, which on Intel takes the ports that multiply, and would find few of them there:
+//! pages of a head are a multiple of what selects a cache set apart, as queries are.
 
 use core::mem::MaybeUninit;
 
@@ -31,7 +39,8 @@ mod wide;
 pub(crate) trait Cache<I: Isa> {
     /// Bytes per element.
     const BYTES: usize;
-    /// Whether there are tiles for all numbers of rows. The types that are rarely asked for go without, since every instance is in every artifact.
+    /// Whether there are tiles for all numbers of rows. The types that are rarely asked for go
+    /// without, since every instance is in every artifact.
     const ALL_TILES: bool;
     /// Whether these are pages widened to f32, for many rows.
     const WIDE: bool;
@@ -95,7 +104,8 @@ macro_rules! typed {
 }
 use typed;
 
-/// Rows of a group from which on pages are widened for all of them: each then takes part in so many products that widening costs a tenth of them at most.
+/// Rows of a group from which on pages are widened for all of them: each then takes part in so many
+/// products that widening costs a tenth of them at most.
 const MANY_ROWS: usize = 24;
 
 /// Pages of a block.
@@ -110,7 +120,8 @@ struct Run<'a> {
     d: usize,
     /// The page after the last one to be read.
     end_page: usize,
-    /// Bytes from the keys of the first KV head of the call to this one's, and whether another follows.
+    /// Bytes from the keys of the first KV head of the call to this one's, and whether another
+    /// follows.
     keys_before: usize,
     more: bool,
 }
@@ -187,7 +198,13 @@ impl Group<'_> {
 impl Run<'_> {
     /// Writes rows `first..first + count` as the block at page `page` concerns them.
     #[inline(always)]
-    unsafe fn table<'t>(&self, table: &'t mut [MaybeUninit<Row>; ATTEND_ROWS], first: usize, count: usize, page: usize) -> &'t [Row] {
+    unsafe fn table<'t>(
+        &self,
+        table: &'t mut [MaybeUninit<Row>; ATTEND_ROWS],
+        first: usize,
+        count: usize,
+        page: usize,
+    ) -> &'t [Row] {
         let a = self.a;
         let start = page * PAGE_TOKENS;
         let (mut token, mut head) = (first / self.heads, first % self.heads);
@@ -227,8 +244,10 @@ impl Run<'_> {
         }
     }
 
-    /// The keys or values that will be wanted `distance` pages after page `number` (of the block of `group`): keys of a block are followed by its values, those by the keys of the next
-    /// KV head, or of the next block. Null: nothing follows, or the call computes so much per byte that asking would only take time.
+    /// The keys or values that will be wanted `distance` pages after page `number` (of the block of
+    /// `group`): keys of a block are followed by its values, those by the keys of the next KV head,
+    /// or of the next block. Null: nothing follows, or the call computes so much per byte that
+    /// asking would only take time.
     #[inline(always)]
     unsafe fn ahead(&self, group: &Group, number: usize, distance: usize, keys: bool) -> *const u8 {
         if self.rows > FEW_ROWS {
@@ -265,7 +284,8 @@ pub(crate) unsafe fn attend<I: Isa>(a: &AttendArgs) -> u64 {
     }
     unsafe {
         let share = Share::new(a);
-        let end_page = (a.positions.add(a.tokens as usize - 1).read() as usize / PAGE_TOKENS + 1).min(share.own.end * PAGES);
+        let end_page =
+            (a.positions.add(a.tokens as usize - 1).read() as usize / PAGE_TOKENS + 1).min(share.own.end * PAGES);
         let alone = share.alone();
         // Groups of about the same size.
         let most = rows.div_ceil(rows.div_ceil(ATTEND_ROWS));
@@ -278,7 +298,15 @@ pub(crate) unsafe fn attend<I: Isa>(a: &AttendArgs) -> u64 {
         for step in share.own.start * kv_heads..share.own.end * kv_heads {
             let (block, head) = (step / kv_heads, step % kv_heads);
             let one = a.kv_head(head);
-            let run = Run { a: &one, rows, heads, d, end_page, keys_before: head * a.head_bytes(), more: head + 1 < kv_heads };
+            let run = Run {
+                a: &one,
+                rows,
+                heads,
+                d,
+                end_page,
+                keys_before: head * a.head_bytes(),
+                more: head + 1 < kv_heads,
+            };
             let state = state.wrapping_add(2 * head * rows);
             let mut first = 0;
             while first < rows {
@@ -287,7 +315,8 @@ pub(crate) unsafe fn attend<I: Isa>(a: &AttendArgs) -> u64 {
                 let table = run.table(&mut table, first, count, page);
                 let records = if alone { own } else { share.record(a, block).add(first * attend_record(d)) };
                 let state = state.wrapping_add(2 * first);
-                let mut group = Group { rows: table, page, from: 0, to: 0, wide: a.work, queries, scores, records, state };
+                let mut group =
+                    Group { rows: table, page, from: 0, to: 0, wide: a.work, queries, scores, records, state };
                 let (from, to) = group.union(0, count);
                 if from < to {
                     (group.from, group.to) = (from / PAGE_TOKENS, to.div_ceil(PAGE_TOKENS));
@@ -320,7 +349,10 @@ pub(crate) unsafe fn attend<I: Isa>(a: &AttendArgs) -> u64 {
                 let rows = run.table(&mut table, first, count, block * PAGES);
                 let records = share.record(a, block).add(first * attend_record(d));
                 let state = state.wrapping_add(2 * first);
-                merge::group::<I>(&run, &Group { rows, page: 0, from: 0, to: 0, wide: a.work, queries, scores, records, state });
+                merge::group::<I>(
+                    &run,
+                    &Group { rows, page: 0, from: 0, to: 0, wide: a.work, queries, scores, records, state },
+                );
                 first += count;
             }
         }

@@ -27,7 +27,8 @@ pub fn detect() -> Level {
         // AVX512_BF16, in subleaf 1 where there is one.
         if seven.eax >= 1 && has(__cpuid_count(7, 1).eax, &[5]) {
             // Tile configuration and data; AMX-BF16, AMX-TILE, AMX-INT8; GFNI.
-            let tiles = has(saved, &[17, 18]) && has(seven.edx, &[22, 24, 25]) && has(seven.ecx, &[8]) && may_use_tiles();
+            let tiles =
+                has(saved, &[17, 18]) && has(seven.edx, &[22, 24, 25]) && has(seven.ecx, &[8]) && may_use_tiles();
             return if tiles { Level::Amx } else { Level::Avx512Bf16 };
         }
         return Level::Avx512;
@@ -35,7 +36,8 @@ pub fn detect() -> Level {
     Level::Avx2
 }
 
-/// Asks Linux to let this process use tiles, whose 8 KB it saves only for those who asked. It refuses if a thread has too small a stack for signals.
+/// Asks Linux to let this process use tiles, whose 8 KB it saves only for those who asked. It
+/// refuses if a thread has too small a stack for signals.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 fn may_use_tiles() -> bool {
     const ARCH_PRCTL: usize = 158;

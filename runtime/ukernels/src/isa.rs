@@ -1,35 +1,41 @@
 //! What the panels need from an instruction set.
 //!
-//! The panels are written once over [`Isa`] and monomorphised per implementation inside functions that carry the matching
-//! `#[target_feature]`. Every method is `#[inline(always)]`: only after inlining into such a function does an intrinsic become one instruction.
-//! For the same reason the panels fill arrays in loops and avoid closures, which would be functions of their own without the features.
+//! The panels are written once over [`Isa`] and monomorphised per implementation inside functions
+//! that carry the matching `#[target_feature]`. Every method is `#[inline(always)]`: only after
+//! inlining into such a function does an intrinsic become one instruction. For the same reason the
+//! panels fill arrays in loops and avoid closures, which would be functions of their own without
+//! the features.
 
 pub(crate) mod avx2;
 pub(crate) mod avx512;
 pub(crate) mod sse2;
 
-/// Largest tile of a family of panels. `tokens * vectors` accumulators must leave registers for weights and activations.
+/// Largest tile of a family of panels. `tokens * vectors` accumulators must leave registers for
+/// weights and activations.
 pub(crate) struct Shape {
     /// Activation rows of a tile.
     pub tokens: usize,
     /// Weight vectors of a tile: 1 or 2.
     pub vectors: usize,
-    /// Weight vectors at once when there is a single row: 4 or 2, where only more vectors keep several chains of accumulation in flight, or as many as a block has, where it is
-    /// read fastest as one stream.
+    /// Weight vectors at once when there is a single row: 4 or 2, where only more vectors keep
+    /// several chains of accumulation in flight, or as many as a block has, where it is read
+    /// fastest as one stream.
     pub single: usize,
 }
 
 /// One instruction set.
 ///
 /// # Safety
-/// The methods of an implementation may only run on a processor with its features. Pointers need no alignment; a load reads exactly the
-/// bytes named in its documentation.
+/// The methods of an implementation may only run on a processor with its features. Pointers need no
+/// alignment; a load reads exactly the bytes named in its documentation.
 pub(crate) trait Isa: Copy {
     /// Rows (32-bit lanes) of a vector; divides 16.
     const LANES: usize;
-    /// Tile of the panel with f32 weights. (Of this and the next shape: more f32 rows share widened weights. At least 4.)
+    /// Tile of the panel with f32 weights. (Of this and the next shape: more f32 rows share widened
+    /// weights. At least 4.)
     const FLOAT: Shape;
-    /// Tile of the panels with f16 and bf16 weights and f32 rows: as many as memory bounds, since a tile over all of `k` reads it faster.
+    /// Tile of the panels with f16 and bf16 weights and f32 rows: as many as memory bounds, since a
+    /// tile over all of `k` reads it faster.
     const HALVES: Shape;
     /// Tile of the panel with bf16 rows.
     const BF16: Shape;
@@ -39,7 +45,8 @@ pub(crate) trait Isa: Copy {
     const INT8: Shape;
     /// Most rows of a tile of two vectors of widened weights: at most 12.
     const MANY: usize;
-    /// Whether weights of few rows are asked for in advance, too, in two stages: the processor's own prefetchers do not keep up with the stream.
+    /// Whether weights of few rows are asked for in advance, too, in two stages: the processor's
+    /// own prefetchers do not keep up with the stream.
     const ASKS: bool;
     /// Attention: most pairs of a row and a page whose scores are computed at once.
     const ATTEND_SCORES: usize;
@@ -82,10 +89,13 @@ pub(crate) trait Isa: Copy {
     unsafe fn bf16_low(x: Self::I) -> Self::F;
     /// The high bf16 of each word, widened.
     unsafe fn bf16_high(x: Self::I) -> Self::F;
-    /// Adds to each lane the products of two bf16: `fma(low, low, fma(high, high, acc))`. (The instruction that does it takes subnormals for zeros.)
+    /// Adds to each lane the products of two bf16: `fma(low, low, fma(high, high, acc))`. (The
+    /// instruction that does it takes subnormals for zeros.)
     #[inline(always)]
     unsafe fn dot_bf16(acc: Self::F, w: Self::I, a: Self::I) -> Self::F {
-        unsafe { Self::fma(Self::bf16_low(w), Self::bf16_low(a), Self::fma(Self::bf16_high(w), Self::bf16_high(a), acc)) }
+        unsafe {
+            Self::fma(Self::bf16_low(w), Self::bf16_low(a), Self::fma(Self::bf16_high(w), Self::bf16_high(a), acc))
+        }
     }
     /// `x` in all lanes, as bits.
     unsafe fn splat_bits(x: u32) -> Self::I;
@@ -111,11 +121,13 @@ pub(crate) trait Isa: Copy {
     unsafe fn low_nibbles(x: Self::I) -> Self::I;
     /// The high nibbles of all bytes.
     unsafe fn high_nibbles(x: Self::I) -> Self::I;
-    /// Adds to each lane the dot product of 4 codes in `0..16` and 4 i8 of `a`. At most 8 calls between two of [`Isa::settle`].
+    /// Adds to each lane the dot product of 4 codes in `0..16` and 4 i8 of `a`. At most 8 calls
+    /// between two of [`Isa::settle`].
     unsafe fn dot4(acc: Self::Dot, w: Self::I, a: Self::I) -> Self::Dot;
     /// 8-bit codes made ready.
     unsafe fn prepare_dot8(x: Self::I) -> Self::W8;
-    /// Adds to each lane the dot product of 4 codes (see [`Isa::W8_UNSIGNED`]) and 4 i8 of `a` in `-127..=127`.
+    /// Adds to each lane the dot product of 4 codes (see [`Isa::W8_UNSIGNED`]) and 4 i8 of `a` in
+    /// `-127..=127`.
     unsafe fn dot8(acc: Self::Dot, w: Self::W8, a: Self::I) -> Self::Dot;
     /// Moves narrow partial sums to wide ones.
     unsafe fn settle(acc: Self::Dot) -> Self::Dot;
@@ -126,7 +138,8 @@ pub(crate) trait Isa: Copy {
     unsafe fn zero_words() -> Self::I;
     /// Lane-wise sum.
     unsafe fn add_words(a: Self::I, b: Self::I) -> Self::I;
-    /// Lane-wise maximum of `acc` and the bits of `|x|`. As integers, NaN compares above infinity, so it is never lost.
+    /// Lane-wise maximum of `acc` and the bits of `|x|`. As integers, NaN compares above infinity,
+    /// so it is never lost.
     unsafe fn max_magnitude(acc: Self::I, x: Self::F) -> Self::I;
     /// Nearest integer of each lane, ties to even.
     unsafe fn round(x: Self::F) -> Self::I;
@@ -167,6 +180,7 @@ pub(crate) trait Isa: Copy {
     unsafe fn keep_lanes(x: Self::F, other: Self::F, from: i32, to: i32) -> Self::F;
     /// Largest lane.
     unsafe fn max_float_lane(x: Self::F) -> f32;
-    /// Sum of 16 numbers, halves onto halves: 8 + 8, 4 + 4, 2 + 2, 1 + 1. `high` is ignored where `low` has all of them.
+    /// Sum of 16 numbers, halves onto halves: 8 + 8, 4 + 4, 2 + 2, 1 + 1. `high` is ignored where
+    /// `low` has all of them.
     unsafe fn sum_float_lanes(low: Self::F, high: Self::F) -> f32;
 }

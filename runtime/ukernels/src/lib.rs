@@ -1,40 +1,59 @@
 //! Microkernels: the inner loops that generated code calls through [`UkTable`].
 //!
-//! `no_std`, no allocation, no state. What each entry computes is defined by [`llmcc_abi::Uk`], [`llmcc_abi::PanelArgs`] and [`llmcc_abi::layout`], and spelled out as
-//! scalar code in `reference.rs`.
+//! `no_std`, no allocation, no state. What each entry computes is defined by [`llmcc_abi::Uk`],
+//! [`llmcc_abi::PanelArgs`] and [`llmcc_abi::layout`], and spelled out as scalar code in
+//! `reference.rs`.
 //!
 //! # Structure
 //!
-//! - `isa.rs`: the trait `Isa`, i.e. what a panel needs from an instruction set; `isa/*.rs`: one implementation per file.
-//! - `panel.rs`: walks a panel in register tiles; `panel/{float,decode,int8}.rs`: a tile of each weight format, generic over `Isa`; `panel/many.rs`: products of many f32 rows, once for all formats; `panel/amx.rs`, `panel/amx/*.rs`: panels for the matrix
-//!   unit of AMX, which has no vectors to be generic over.
-//! - `attend.rs`, `attend/*.rs`: attention over the pages of a sequence, generic over `Isa` and the cache's element type; `split.rs`: its division among threads.
+//! - `isa.rs`: the trait `Isa`, i.e. what a panel needs from an instruction set; `isa/*.rs`: one
+//!   implementation per file.
+//! - `panel.rs`: walks a panel in register tiles; `panel/{float,decode,int8}.rs`: a tile of each
+//!   weight format, generic over `Isa`; `panel/many.rs`: products of many f32 rows, once for all
+//!   formats; `panel/amx.rs`, `panel/amx/*.rs`: panels for the matrix unit of AMX, which has no
+//!   vectors to be generic over.
+//! - `attend.rs`, `attend/*.rs`: attention over the pages of a sequence, generic over `Isa` and the
+//!   cache's element type; `split.rs`: its division among threads.
 //! - `map.rs`, `map/math.rs`: elementwise functions of rows, generic over `Isa`.
-//! - `quant_rows.rs`: rounding of rows to int8 and bf16, generic over `Isa`. RoPE tables are scalar: a step computes few of them.
-//! - `table.rs`: `#[target_feature]` entry points per instruction set, and the tables of their addresses.
+//! - `quant_rows.rs`: rounding of rows to int8 and bf16, generic over `Isa`. RoPE tables are
+//!   scalar: a step computes few of them.
+//! - `table.rs`: `#[target_feature]` entry points per instruction set, and the tables of their
+//!   addresses.
 //! - `cpu.rs`: detection.
 //!
 //! # Invariants
 //!
-//! - **One chain per output.** An output element is accumulated in ascending `k` in one chain from 0 (f32 rows: one fused multiply-add per `k`; bf16 rows: the same, the second of each pair first; int8 rows: an exact i32 sum and
-//!   one fused multiply-add per group, two for asymmetric weights). Tiling therefore never changes a bit of a result: not with the number of rows or blocks, not between instruction sets,
-//!   not against the reference. The tests compare bits. (The bits of a NaN are not specified. The rounding mode is the default one, subnormals are not flushed.)
-//! - **But for AMX with bf16 rows**, where the instruction sums 32 columns at a time in its own order (`panel/amx/bf16.rs`): the same for all numbers of rows and blocks, and held against its definition, but
-//!   not the bits of the other levels. [`portable_table`] has theirs.
-//! - **No reading beyond the operands**: f32 rows of `k` elements, packed blocks, int8 rows. The tests place them against an inaccessible page.
-//! - int8 codes of activations lie in `-127..=127` (-128 would overflow in AVX2), groups are multiples of 32.
-//! - Functions with `#[target_feature]` are reachable only through a table, which is chosen by [`detect`].
+//! - **One chain per output.** An output element is accumulated in ascending `k` in one chain from
+//!   0 (f32 rows: one fused multiply-add per `k`; bf16 rows: the same, the second of each pair
+//!   first; int8 rows: an exact i32 sum and one fused multiply-add per group, two for asymmetric
+//!   weights). Tiling therefore never changes a bit of a result: not with the number of rows or
+//!   blocks, not between instruction sets, not against the reference. The tests compare bits. (The
+//!   bits of a NaN are not specified. The rounding mode is the default one, subnormals are not
+//!   flushed.)
+//! - **But for AMX with bf16 rows**, where the instruction sums 32 columns at a time in its own
+//!   order (`panel/amx/bf16.rs`): the same for all numbers of rows and blocks, and held against its
+//!   definition, but not the bits of the other levels. [`portable_table`] has theirs.
+//! - **No reading beyond the operands**: f32 rows of `k` elements, packed blocks, int8 rows. The
+//!   tests place them against an inaccessible page.
+//! - int8 codes of activations lie in `-127..=127` (-128 would overflow in AVX2), groups are
+//!   multiples of 32.
+//! - Functions with `#[target_feature]` are reachable only through a table, which is chosen by
+//!   [`detect`].
 //!
 //! # Adding an instruction set
 //!
-//! 1. `isa/x.rs`: implement `Isa`; choose tile shapes so that accumulators, weights and one activation fit in the registers.
+//! 1. `isa/x.rs`: implement `Isa`; choose tile shapes so that accumulators, weights and one
+//!    activation fit in the registers.
 //! 2. `table.rs`: one `entries!` line with the target features.
-//! 3. [`Level`]: a variant, and its condition in `cpu.rs`. For another architecture, also the `cfg` of the modules below.
+//! 3. [`Level`]: a variant, and its condition in `cpu.rs`. For another architecture, also the `cfg`
+//!    of the modules below.
 //!
-//! The tests run every level that the machine supports. Look at the disassembly: hot loops must contain no calls and no spills.
+//! The tests run every level that the machine supports. Look at the disassembly: hot loops must
+//! contain no calls and no spills.
 #![no_std]
 #![warn(missing_docs)]
-// The panels index parallel arrays that must become registers; iterators and closures would be functions without the target features.
+// The panels index parallel arrays that must become registers; iterators and closures would be
+// functions without the target features.
 #![allow(clippy::needless_range_loop)]
 
 #[cfg(target_arch = "x86_64")]

@@ -1,4 +1,5 @@
-//! Elementwise functions of rows: what generated code, whose vectors have four lanes, computes of the results of a product.
+//! Elementwise functions of rows: what generated code, whose vectors have four lanes, computes of
+//! the results of a product.
 
 mod math;
 
@@ -6,7 +7,8 @@ use llmcc_abi::math::{Binary, Unary};
 
 use crate::isa::Isa;
 
-/// Elements that one function after the other is applied to: so few that they stay in the first-level cache, so many that finding the functions costs nothing.
+/// Elements that one function after the other is applied to: so few that they stay in the
+/// first-level cache, so many that finding the functions costs nothing.
 const CHUNK: usize = 256;
 
 /// Lanes of the longest vector.

@@ -1,7 +1,8 @@
 //! Panels: `c[m, 16 * blocks] = a[m, k] · w[16 * blocks, k]ᵀ`, cut into register tiles.
 //!
-//! [`run`] walks the tiles; a [`Kernel`] computes one tile over the whole of `k`, so that every output element is one chain of accumulation
-//! in registers, whatever the tile it falls into. Many f32 rows are an exception: [`many`].
+//! [`run`] walks the tiles; a [`Kernel`] computes one tile over the whole of `k`, so that every
+//! output element is one chain of accumulation in registers, whatever the tile it falls into. Many
+//! f32 rows are an exception: [`many`].
 
 pub(crate) mod amx;
 pub(crate) mod decode;
@@ -21,7 +22,8 @@ pub(crate) trait Kernel<I: Isa> {
     const ENCODING: Encoding;
     /// Largest tile.
     const SHAPE: Shape;
-    /// Whether a tile takes so much code that that of 3 rows is left out: every tile is in every artifact.
+    /// Whether a tile takes so much code that that of 3 rows is left out: every tile is in every
+    /// artifact.
     const LONG: bool = false;
     /// Computes `MR` rows × `NV` vectors of `c`.
     ///
@@ -71,12 +73,17 @@ impl Tile {
             kp: layout::padded_k(k),
             group,
             block: layout::block(&weights.in_groups(group), k),
-            q8: if weights.group().is_some() { layout::q8_row(k, group) } else { Q8Row { scales: 0, sums: 0, bytes: 0 } },
+            q8: if weights.group().is_some() {
+                layout::q8_row(k, group)
+            } else {
+                Q8Row { scales: 0, sums: 0, bytes: 0 }
+            },
             ahead: 0,
         }
     }
 
-    /// The tile that starts at vector `vector` and activation row `token` of the panel whose first tile this is.
+    /// The tile that starts at vector `vector` and activation row `token` of the panel whose first
+    /// tile this is.
     #[inline(always)]
     unsafe fn at<I: Isa>(&self, vector: usize, token: usize) -> Tile {
         let row = vector * I::LANES;
@@ -91,22 +98,27 @@ impl Tile {
         }
     }
 
-    /// The same tile of `NV` vectors, which asks for the weights of the next one while it reads its own, line by line.
+    /// The same tile of `NV` vectors, which asks for the weights of the next one while it reads its
+    /// own, line by line.
     ///
-    /// The blocks of a tile are as many streams, each of some kilobytes: too short for the processor's own prefetchers, which start anew at every
-    /// block and every page. The next tile follows in memory, so that each line is asked for once, a whole tile before it is used.
+    /// The blocks of a tile are as many streams, each of some kilobytes: too short for the
+    /// processor's own prefetchers, which start anew at every block and every page. The next tile
+    /// follows in memory, so that each line is asked for once, a whole tile before it is used.
     #[inline(always)]
     fn ahead<I: Isa, const NV: usize>(self) -> Tile {
         let next = (NV * I::LANES).div_ceil(BLOCK) * self.w_stride;
         Tile { ahead: if next <= AHEAD { next } else { NEAR }, ..self }
     }
 
-    /// Asks for weights in advance: `p`, which vector `v` is about to read, stands for the line some way on. Of vectors that share lines the first asks.
+    /// Asks for weights in advance: `p`, which vector `v` is about to read, stands for the line
+    /// some way on. Of vectors that share lines the first asks.
     #[inline(always)]
     unsafe fn prefetch<I: Isa, const MR: usize, const NV: usize>(&self, v: usize, p: *const u8) {
         if const { NV * I::LANES <= BLOCK } {
-            // One stream. With few rows the processor's own prefetchers may keep up with it, and any instruction of ours costs; with more rows there is so
-            // much arithmetic per byte that it does not look far enough ahead. (Nor does it, where a line takes several vectors, with two rows: a third of the speed, on a Xeon.)
+            // One stream. With few rows the processor's own prefetchers may keep up with it, and
+            // any instruction of ours costs; with more rows there is so much arithmetic per byte
+            // that it does not look far enough ahead. (Nor does it, where a line takes several
+            // vectors, with two rows: a third of the speed, on a Xeon.)
             if const { I::ASKS } && v == 0 {
                 unsafe {
                     I::prefetch(p.wrapping_add(SOON));
@@ -124,10 +136,12 @@ impl Tile {
         }
     }
 
-    /// Address of the first element of each vector in a part of the block at byte `offset` that holds `row_bytes` bytes per row.
+    /// Address of the first element of each vector in a part of the block at byte `offset` that
+    /// holds `row_bytes` bytes per row.
     #[inline(always)]
     unsafe fn vectors<I: Isa, const NV: usize>(&self, offset: usize, row_bytes: usize) -> [*const u8; NV] {
-        // An even number of vectors starts at a block: knowing it makes the offsets within a block constants.
+        // An even number of vectors starts at a block: knowing it makes the offsets within a block
+        // constants.
         let first = if (NV * I::LANES).is_multiple_of(BLOCK) { 0 } else { self.row };
         let mut p = [self.w; NV];
         for v in 0..NV {
@@ -148,20 +162,25 @@ impl Tile {
     }
 }
 
-/// Bytes of weights that may be on their way into the second-level cache before they are used: a part of it that leaves room for the activations.
+/// Bytes of weights that may be on their way into the second-level cache before they are used: a
+/// part of it that leaves room for the activations.
 const AHEAD: usize = 256 << 10;
 /// Most rows with which weights are still read at the speed of memory, if as one stream.
 const FEW: usize = 3;
 /// How far to look ahead in weights of which not even one tile fits in [`AHEAD`].
 const NEAR: usize = 2048;
-/// How far few rows look ahead into memory where they have to ([`Isa::ASKS`]): the lines that a core can wait for, 48 at the second level, and some more, so that there is always one to
-/// ask for next. More of them would wait in the first level, where they are in the way of the lines at hand.
+/// How far few rows look ahead into memory where they have to ([`Isa::ASKS`]): the lines that a
+/// core can wait for, 48 at the second level, and some more, so that there is always one to ask for
+/// next. More of them would wait in the first level, where they are in the way of the lines at
+/// hand.
 const LATER: usize = 4096;
-/// And how far into the second level: what has come from memory meanwhile. Asking memory for the first level at once (2048 bytes ahead) gave 78 to 90 % of its bandwidth,
-/// by the minute, instead of 90 to 95 %, as that level waits for 16 lines only.
+/// And how far into the second level: what has come from memory meanwhile. Asking memory for the
+/// first level at once (2048 bytes ahead) gave 78 to 90 % of its bandwidth, by the minute, instead
+/// of 90 to 95 %, as that level waits for 16 lines only.
 const SOON: usize = 1024;
 
-/// Where the walk through the records of quantized blocks is: [`Block::scales_of`] and [`Block::codes_of`] without divisions.
+/// Where the walk through the records of quantized blocks is: [`Block::scales_of`] and
+/// [`Block::codes_of`] without divisions.
 struct Place {
     /// Groups in a record.
     together: usize,
@@ -263,8 +282,11 @@ unsafe fn strip<I: Isa, K: Kernel<I>, const NV: usize>(first: &Tile, m: usize, v
     tiles!(12 8 6 4 3 2 1);
 }
 
-/// Whether tiles of `mr` rows × `nv` vectors exist. What remains when the vectors are odd in number is not worth all of them, nor are vectors that serve few rows only.
+/// Whether tiles of `mr` rows × `nv` vectors exist. What remains when the vectors are odd in number
+/// is not worth all of them, nor are vectors that serve few rows only.
 const fn has_tile(mr: usize, nv: usize, shape: Shape) -> bool {
     mr <= shape.tokens
-        && (nv == shape.vectors || (nv == shape.single && mr <= if nv > 2 { 1 } else { FEW }) || (nv == 1 && matches!(mr, 1 | 4)))
+        && (nv == shape.vectors
+            || (nv == shape.single && mr <= if nv > 2 { 1 } else { FEW })
+            || (nv == 1 && matches!(mr, 1 | 4)))
 }

@@ -29,7 +29,14 @@ macro_rules! each_vector {
 /// # Safety
 /// As [`llmcc_abi::QuantRowsFn`]; the processor has the features of `I`.
 #[inline(always)]
-pub(crate) unsafe fn quant_row<I: Isa>(x: *const f32, k: usize, group: usize, codes: *mut i8, row_scales: *mut f32, sums: *mut i32) {
+pub(crate) unsafe fn quant_row<I: Isa>(
+    x: *const f32,
+    k: usize,
+    group: usize,
+    codes: *mut i8,
+    row_scales: *mut f32,
+    sums: *mut i32,
+) {
     unsafe {
         let kp = padded_k(k);
         if kp != k {

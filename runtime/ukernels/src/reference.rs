@@ -1,4 +1,5 @@
-//! Scalar code that defines every microkernel: short, slow, and what the fast versions must equal bit for bit.
+//! Scalar code that defines every microkernel: short, slow, and what the fast versions must equal
+//! bit for bit.
 //!
 //! It is also what runs on processors without a faster level.
 
@@ -22,7 +23,8 @@ pub(crate) fn f16_to_f32(h: u16) -> f32 {
     if magnitude >= 0x7c00 {
         return f32::from_bits(sign | 0x7f80_0000 | (magnitude & 0x3ff) << 13);
     }
-    // The exponent is 112 too small once the fields are in place; multiplying by 2^112 corrects it, also for subnormals.
+    // The exponent is 112 too small once the fields are in place; multiplying by 2^112 corrects it,
+    // also for subnormals.
     let value = f32::from_bits(magnitude << 13) * f32::from_bits((112 + 127) << 23);
     f32::from_bits(sign | value.to_bits())
 }
@@ -32,7 +34,8 @@ fn bf16_to_f32(b: u16) -> f32 {
     f32::from_bits((b as u32) << 16)
 }
 
-/// Stored code of row `row`, column `k` of a group of quantized weights whose codes start at `codes`.
+/// Stored code of row `row`, column `k` of a group of quantized weights whose codes start at
+/// `codes`.
 unsafe fn code(bits: u32, codes: *const u8, row: usize, k: usize) -> u8 {
     let (widths, count) = planes(bits);
     let (mut plane, mut code, mut base) = (k / K_PAD * K_PAD * 2 * bits as usize, 0, 0);
@@ -65,7 +68,9 @@ impl Row {
     }
 
     unsafe fn code(&self, k: usize) -> i32 {
-        unsafe { code(self.weights.bits(), self.w.add(self.layout.codes_of(k / self.group)), self.row, k % self.group) as i32 }
+        unsafe {
+            code(self.weights.bits(), self.w.add(self.layout.codes_of(k / self.group)), self.row, k % self.group) as i32
+        }
     }
 
     /// Decoded weight of column `k`.
@@ -113,7 +118,8 @@ pub(crate) unsafe fn panel_f32_rows(p: &PanelArgs, weights: Encoding) {
     unsafe { each_output(p, weights, dot) }
 }
 
-/// bf16 weights × bf16 rows: one fused multiply-add per `k`, of each pair `2i, 2i + 1` the second first.
+/// bf16 weights × bf16 rows: one fused multiply-add per `k`, of each pair `2i, 2i + 1` the second
+/// first.
 pub(crate) unsafe fn panel_bf16_rows(p: &PanelArgs, weights: Encoding) {
     let k = p.k as usize;
     let dot = |w: &Row, a: *const u8| {
@@ -127,8 +133,9 @@ pub(crate) unsafe fn panel_bf16_rows(p: &PanelArgs, weights: Encoding) {
     unsafe { each_output(p, weights, dot) }
 }
 
-/// Quantized weights × int8 rows. Per group, ascending: `acc = fma(f32(Σ code·a), s_w·s_a, acc)`, where `code` has its zero point subtracted (it is 0 for asymmetric
-/// weights, whose minimum follows: `acc = fma(min·s_a, f32(Σ a), acc)`).
+/// Quantized weights × int8 rows. Per group, ascending: `acc = fma(f32(Σ code·a), s_w·s_a, acc)`,
+/// where `code` has its zero point subtracted (it is 0 for asymmetric weights, whose minimum
+/// follows: `acc = fma(min·s_a, f32(Σ a), acc)`).
 pub(crate) unsafe fn panel_int8_rows(p: &PanelArgs, weights: Encoding) {
     let (kp, group) = (layout::padded_k(p.k as usize), p.group as usize);
     let q8 = q8_row(p.k as usize, group);
@@ -152,8 +159,9 @@ pub(crate) unsafe fn panel_int8_rows(p: &PanelArgs, weights: Encoding) {
     unsafe { each_output(p, weights, dot) }
 }
 
-/// Scale and its inverse for a group of an int8 row whose largest magnitude is `amax`; the inverse is 0 when no code but 0 makes sense: `amax` is 0 (or so
-/// small that `127 / amax` overflows), infinite or NaN. The scale of the latter two makes every result they touch NaN.
+/// Scale and its inverse for a group of an int8 row whose largest magnitude is `amax`; the inverse
+/// is 0 when no code but 0 makes sense: `amax` is 0 (or so small that `127 / amax` overflows),
+/// infinite or NaN. The scale of the latter two makes every result they touch NaN.
 #[inline(always)]
 pub(crate) fn scales(amax: f32) -> (f32, f32) {
     let inverse = 127.0 / amax;
@@ -161,7 +169,14 @@ pub(crate) fn scales(amax: f32) -> (f32, f32) {
 }
 
 /// See [`llmcc_abi::QuantRowsFn`].
-pub(crate) unsafe extern "C" fn quant_rows(x: *const f32, k: u64, group: u64, codes: *mut i8, row_scales: *mut f32, sums: *mut i32) {
+pub(crate) unsafe extern "C" fn quant_rows(
+    x: *const f32,
+    k: u64,
+    group: u64,
+    codes: *mut i8,
+    row_scales: *mut f32,
+    sums: *mut i32,
+) {
     let (k, group) = (k as usize, group as usize);
     unsafe { codes.write_bytes(0, layout::padded_k(k)) };
     for g in 0..groups(k, group) {
@@ -195,9 +210,16 @@ pub(crate) unsafe extern "C" fn round_bf16(x: *const f32, n: u64, out: *mut u16)
     }
 }
 
-/// See [`llmcc_abi::RopeTableFn`]. `pos` becomes f32 before the multiplication, as in Transformers; the sine, the cosine and their product with
-/// `scale` are f64, rounded to f32 once.
-pub(crate) unsafe extern "C" fn rope_table(pos: *const i32, n: u64, inv_freq: *const f32, half: u64, scale: f32, out: *mut f32) {
+/// See [`llmcc_abi::RopeTableFn`]. `pos` becomes f32 before the multiplication, as in Transformers;
+/// the sine, the cosine and their product with `scale` are f64, rounded to f32 once.
+pub(crate) unsafe extern "C" fn rope_table(
+    pos: *const i32,
+    n: u64,
+    inv_freq: *const f32,
+    half: u64,
+    scale: f32,
+    out: *mut f32,
+) {
     let half = half as usize;
     for i in 0..n as usize {
         unsafe {
@@ -213,7 +235,8 @@ pub(crate) unsafe extern "C" fn rope_table(pos: *const i32, n: u64, inv_freq: *c
     }
 }
 
-/// `e^x` for `x <= 0`; 0 below -87. Cephes' `expf`, each product and sum fused or rounded as in the fast versions.
+/// `e^x` for `x <= 0`; 0 below -87. Cephes' `expf`, each product and sum fused or rounded as in the
+/// fast versions.
 fn exp(x: f32) -> f32 {
     if x < -87.0 {
         return 0.0;
@@ -262,7 +285,9 @@ pub(crate) unsafe extern "C" fn attend(a: *const AttendArgs) -> u64 {
         if !share.alone() {
             for block in share.own.clone() {
                 let records = share.record(a, block);
-                rows(&mut |row, position, q, _| attend_block(a, block, position, q, records.add(row * attend_record(d))));
+                rows(&mut |row, position, q, _| {
+                    attend_block(a, block, position, q, records.add(row * attend_record(d)))
+                });
             }
             if !share.arrive(a) {
                 return 0;
@@ -303,7 +328,8 @@ unsafe fn attend_block(a: &AttendArgs, block: usize, position: usize, q: *const 
         };
         for slot in slots.clone() {
             let keys = page(slot).add(a.k as usize);
-            let term = |acc, i| libm::fmaf(cached(keys, i * PAGE_TOKENS + slot % PAGE_TOKENS, a.dtype), q.add(i).read(), acc);
+            let term =
+                |acc, i| libm::fmaf(cached(keys, i * PAGE_TOKENS + slot % PAGE_TOKENS, a.dtype), q.add(i).read(), acc);
             p[slot % ATTEND_BLOCK] = (0..d).fold(0.0, term) * scale(a.k_scales, slot) * a.scale;
         }
         let maximum = p.iter().fold(f32::NEG_INFINITY, |m, s| if *s > m { *s } else { m });

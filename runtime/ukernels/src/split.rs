@@ -41,7 +41,8 @@ impl Share {
         a.shared.wrapping_add(64).cast::<f32>().wrapping_add(floats)
     }
 
-    /// Says that the own blocks are in shared memory; whether all blocks are there now. Who is told so is the only one, sees them all, and the counter is zero again.
+    /// Says that the own blocks are in shared memory; whether all blocks are there now. Who is told
+    /// so is the only one, sees them all, and the counter is zero again.
     ///
     /// # Safety
     /// As [`llmcc_abi::AttendFn`]; called once.

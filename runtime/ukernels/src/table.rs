@@ -3,7 +3,9 @@
 use llmcc_abi::encoding::Encoding;
 use llmcc_abi::layout::BLOCK;
 use llmcc_abi::math::{Binary, Unary};
-use llmcc_abi::{AttendArgs, AttendFn, MapFn, PanelArgs, PanelFn, QuantRowsFn, RopeTableFn, RoundBf16Fn, UK_COUNT, Uk, UkTable};
+use llmcc_abi::{
+    AttendArgs, AttendFn, MapFn, PanelArgs, PanelFn, QuantRowsFn, RopeTableFn, RoundBf16Fn, UK_COUNT, Uk, UkTable,
+};
 
 use crate::{Level, reference};
 
@@ -55,10 +57,23 @@ mod scalar {
     }
 
     pub(super) fn table() -> UkTable {
-        let panels =
-            [panel_f32, panel_f16, panel_bf16, panel_w8, panel_w4, panel_w4a, panel_w8a8, panel_w4a8, panel_w4aa8, panel_bf16_rows];
+        let panels = [
+            panel_f32,
+            panel_f16,
+            panel_bf16,
+            panel_w8,
+            panel_w4,
+            panel_w4a,
+            panel_w8a8,
+            panel_w4a8,
+            panel_w4aa8,
+            panel_bf16_rows,
+        ];
         let (quant_rows, round_bf16) = (reference::quant_rows, reference::round_bf16);
-        assemble(panels.map(|f| f as _), Rest { quant_rows, round_bf16, attend: reference::attend, map: reference::map })
+        assemble(
+            panels.map(|f| f as _),
+            Rest { quant_rows, round_bf16, attend: reference::attend, map: reference::map },
+        )
     }
 }
 
@@ -113,7 +128,14 @@ macro_rules! entries {
             panels!(panel_bf16_rows, float::Bf16Rows);
 
             #[target_feature(enable = $features)]
-            unsafe extern "C" fn quant_rows(x: *const f32, k: u64, group: u64, codes: *mut i8, scales: *mut f32, sums: *mut i32) {
+            unsafe extern "C" fn quant_rows(
+                x: *const f32,
+                k: u64,
+                group: u64,
+                codes: *mut i8,
+                scales: *mut f32,
+                sums: *mut i32,
+            ) {
                 unsafe { crate::quant_rows::quant_row::<Target>(x, k as usize, group as usize, codes, scales, sums) }
             }
 
@@ -123,7 +145,14 @@ macro_rules! entries {
             }
 
             #[target_feature(enable = $features)]
-            unsafe extern "C" fn map(unary: Unary, binary: Binary, n: u64, a: *const f32, b: *const f32, out: *mut f32) {
+            unsafe extern "C" fn map(
+                unary: Unary,
+                binary: Binary,
+                n: u64,
+                a: *const f32,
+                b: *const f32,
+                out: *mut f32,
+            ) {
                 unsafe { crate::map::map::<Target>(unary, binary, n as usize, a, b, out) }
             }
 
@@ -133,8 +162,18 @@ macro_rules! entries {
             }
 
             pub(super) fn table() -> UkTable {
-                let panels =
-                    [panel_f32, panel_f16, panel_bf16, panel_w8, panel_w4, panel_w4a, panel_w8a8, panel_w4a8, panel_w4aa8, panel_bf16_rows];
+                let panels = [
+                    panel_f32,
+                    panel_f16,
+                    panel_bf16,
+                    panel_w8,
+                    panel_w4,
+                    panel_w4a,
+                    panel_w8a8,
+                    panel_w4a8,
+                    panel_w4aa8,
+                    panel_bf16_rows,
+                ];
                 assemble(panels.map(|f| f as _), Rest { quant_rows, round_bf16, attend, map })
             }
         }
@@ -147,7 +186,8 @@ entries!(sse2, crate::isa::sse2::Sse2, "sse2");
 entries!(avx2, crate::isa::avx2::Avx2, "avx2,fma,f16c");
 #[cfg(target_arch = "x86_64")]
 entries!(avx512, crate::isa::avx512::Avx512<false>, "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c");
-/// AVX-512 with the BF16 dot product, which one microkernel uses: the others are those of [`avx512`], so that they are in the runtime once.
+/// AVX-512 with the BF16 dot product, which one microkernel uses: the others are those of
+/// [`avx512`], so that they are in the runtime once.
 #[cfg(target_arch = "x86_64")]
 mod avx512_bf16 {
     use super::{PanelArgs, PanelFn, Uk, UkTable, avx512};
@@ -165,8 +205,9 @@ mod avx512_bf16 {
     }
 }
 
-/// The same with AMX for int8 rows, where there are enough of them, and for bf16 rows. What it does not do falls to plain AVX-512, which is twice as fast as its bf16 instruction on the
-/// processors that have AMX.
+/// The same with AMX for int8 rows, where there are enough of them, and for bf16 rows. What it does
+/// not do falls to plain AVX-512, which is twice as fast as its bf16 instruction on the processors
+/// that have AMX.
 #[cfg(target_arch = "x86_64")]
 mod amx {
     use super::{Encoding, PanelArgs, PanelFn, Uk, UkTable, avx512};
@@ -175,8 +216,8 @@ mod amx {
     use crate::panel::int8::{self as rows, Int8};
     use crate::panel::run;
 
-    /// Processors with AMX look less far ahead than AMD's. Asked in advance, up to 4 rows are multiplied as fast as memory brings their weights, which the matrix unit does not
-    /// reach.
+    /// Processors with AMX look less far ahead than AMD's. Asked in advance, up to 4 rows are
+    /// multiplied as fast as memory brings their weights, which the matrix unit does not reach.
     type Asking = Avx512<false, true>;
 
     macro_rules! panels {
@@ -214,7 +255,8 @@ mod amx {
     }
 }
 
-/// The microkernels of `level`, but with the bits that all levels have: AMX sums products of bf16 rows in an order of its own.
+/// The microkernels of `level`, but with the bits that all levels have: AMX sums products of bf16
+/// rows in an order of its own.
 pub fn portable_table(level: Level) -> UkTable {
     let mut all = table(level);
     if level == Level::Amx {
@@ -224,7 +266,8 @@ pub fn portable_table(level: Level) -> UkTable {
     all
 }
 
-/// The microkernels of `level`. Calling one on a processor below that level is undefined behaviour: see [`crate::detect`].
+/// The microkernels of `level`. Calling one on a processor below that level is undefined behaviour:
+/// see [`crate::detect`].
 #[cfg(target_arch = "x86_64")]
 pub fn table(level: Level) -> UkTable {
     match level {

@@ -1,10 +1,13 @@
-//! Attention over pages: every level equals the scalar reference bit for bit, the reference equals softmax in f64, and no row depends on its neighbours.
+//! Attention over pages: every level equals the scalar reference bit for bit, the reference equals
+//! softmax in f64, and no row depends on its neighbours.
 
 mod support;
 
 use half::{bf16, f16};
 use llmcc_abi::layout::page;
-use llmcc_abi::{ATTEND_BLOCK, ATTEND_PARTS, AttendArgs, AttendFn, PAGE_TOKENS, Uk, attend_shared, attend_work, kv_dtype};
+use llmcc_abi::{
+    ATTEND_BLOCK, ATTEND_PARTS, AttendArgs, AttendFn, PAGE_TOKENS, Uk, attend_shared, attend_work, kv_dtype,
+};
 use llmcc_ukernels::{Level, table};
 use std::ops::Range;
 use support::{Guarded, Rng, levels};
@@ -153,15 +156,18 @@ impl Case {
             part_to: 0,
             shared: shared.as_mut_ptr().cast(),
         };
-        // SAFETY: the table has the right function at that place, the operands are as it wants them.
+        // SAFETY: the table has the right function at that place, the operands are as it wants
+        // them.
         unsafe {
             let f: AttendFn = std::mem::transmute(table(level).f[Uk::Attend as usize]);
-            let done: u64 = parts.iter().map(|p| f(&AttendArgs { part_from: p.start as u64, part_to: p.end as u64, ..args })).sum();
+            let done: u64 =
+                parts.iter().map(|p| f(&AttendArgs { part_from: p.start as u64, part_to: p.end as u64, ..args })).sum();
             // Exactly one of them brings the results.
             assert_eq!(done, 1);
         }
         assert!(shared.as_bytes()[..64].iter().all(|b| *b == 0));
-        let out: Vec<f32> = out.as_bytes().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+        let out: Vec<f32> =
+            out.as_bytes().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
         out.chunks(stride).flat_map(|row| row[..width].to_vec()).collect()
     }
 
@@ -178,12 +184,16 @@ impl Case {
             let first = if self.window == 0 { 0 } else { (position + 1).saturating_sub(self.window) };
             for h in 0..self.heads {
                 let q = &self.q[t * self.stride() + (self.head * self.heads + h) * self.d..][..self.d];
-                let score = |s: usize| f64::from(SCALE) * q.iter().zip(&self.keys[s]).map(|(a, b)| f64::from(*a) * b).sum::<f64>();
+                let score = |s: usize| {
+                    f64::from(SCALE) * q.iter().zip(&self.keys[s]).map(|(a, b)| f64::from(*a) * b).sum::<f64>()
+                };
                 let scores: Vec<f64> = (first..=position).map(score).collect();
                 let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
                 let p: Vec<f64> = scores.iter().map(|s| (s - max).exp()).collect();
                 let sum: f64 = p.iter().sum();
-                out.extend((0..self.d).map(|i| p.iter().zip(&self.values[first..]).map(|(p, v)| p * v[i]).sum::<f64>() / sum));
+                out.extend(
+                    (0..self.d).map(|i| p.iter().zip(&self.values[first..]).map(|(p, v)| p * v[i]).sum::<f64>() / sum),
+                );
             }
         }
         out
@@ -199,7 +209,14 @@ impl Case {
         let bits = |x: &[f32]| x.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
         for level in levels() {
             let got = self.run(level, all.clone());
-            assert_eq!(bits(&got), bits(&expected), "{level:?}, d={}, heads={}, dtype {}", self.d, self.heads, self.dtype);
+            assert_eq!(
+                bits(&got),
+                bits(&expected),
+                "{level:?}, d={}, heads={}, dtype {}",
+                self.d,
+                self.heads,
+                self.dtype
+            );
             let single: Vec<f32> = all.clone().flat_map(|t| self.run(level, t..t + 1)).collect();
             assert_eq!(bits(&single), bits(&expected), "{level:?} one by one");
         }
@@ -259,13 +276,16 @@ fn long_contexts() {
     }
 }
 
-/// Few rows, many (whose pages are widened and whose queries are copied), and more than a group of them; contexts and windows that begin and end within what is widened at once,
-/// heads of whole parts of a query, of a part and a half, and of less than one.
+/// Few rows, many (whose pages are widened and whose queries are copied), and more than a group of
+/// them; contexts and windows that begin and end within what is widened at once, heads of whole
+/// parts of a query, of a part and a half, and of less than one.
 #[test]
 fn groups_of_all_sizes() {
     let mut rng = Rng(18);
     for heads in [23, 24, 25, 29, 63, 64, 65, 130] {
-        for (d, window, positions) in [(32, 0, vec![70]), (24, 150, vec![330]), (9, 0, vec![255, 256]), (20, 33, vec![40, 300])] {
+        for (d, window, positions) in
+            [(32, 0, vec![70]), (24, 150, vec![330]), (9, 0, vec![255, 256]), (20, 33, vec![40, 300])]
+        {
             let dtype = DTYPES[rng.below(4)];
             Case::random(dtype, d, heads, window, positions, &mut rng).check();
         }
@@ -295,7 +315,8 @@ fn a_context_divided_is_the_same() {
     let bits = |x: &[f32]| x.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
     for dtype in DTYPES {
         // The last one: two groups of many rows.
-        for (heads, position, window) in [(3, 100, 0), (3, 255, 0), (3, 700, 0), (3, 2111, 0), (3, 2111, 900), (3, 5000, 0), (70, 1000, 0)]
+        for (heads, position, window) in
+            [(3, 100, 0), (3, 255, 0), (3, 700, 0), (3, 2111, 0), (3, 2111, 900), (3, 5000, 0), (70, 1000, 0)]
         {
             let case = Case::random(dtype, 16, heads, window, vec![position], &mut rng);
             for level in levels() {
@@ -320,21 +341,28 @@ fn a_context_divided_is_the_same() {
     }
 }
 
-/// One token with all KV heads in a call has the bits of a call for each. Few rows and many, contexts of several blocks, windows, heads that no vector divides.
+/// One token with all KV heads in a call has the bits of a call for each. Few rows and many,
+/// contexts of several blocks, windows, heads that no vector divides.
 #[test]
 fn heads_in_one_call_are_the_same() {
     let mut rng = Rng(20);
     let bits = |x: &[f32]| x.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
     let all = std::slice::from_ref(&(0..ATTEND_PARTS));
     for dtype in DTYPES {
-        for (d, heads, position, window) in [(64, 4, 700, 0), (20, 1, 90, 0), (24, 3, 1000, 300), (16, 30, 300, 0), (8, 70, 600, 0)] {
+        for (d, heads, position, window) in
+            [(64, 4, 700, 0), (20, 1, 90, 0), (24, 3, 1000, 300), (16, 30, 300, 0), (8, 70, 600, 0)]
+        {
             let case = Case::random(dtype, d, heads, window, vec![position], &mut rng);
             let alone: Vec<f32> = (0..3).flat_map(|n| case.run_heads(Level::Scalar, 0..1, all, n..n + 1)).collect();
             for level in levels() {
                 for range in [0..3, 1..3] {
                     let expected = &alone[range.start * heads * d..];
                     let got = case.run_heads(level, 0..1, all, range.clone());
-                    assert_eq!(bits(&got), bits(expected), "{level:?} dtype {dtype} d={d} heads={heads}, KV heads {range:?}");
+                    assert_eq!(
+                        bits(&got),
+                        bits(expected),
+                        "{level:?} dtype {dtype} d={d} heads={heads}, KV heads {range:?}"
+                    );
                 }
             }
         }

@@ -47,8 +47,25 @@ fn map(level: Level, unary: Unary, binary: Binary, a: &[f32], b: &[f32], to: Out
 
 /// Both signs, all exponents, the edges of every range of the functions, and what is no number.
 fn arguments(rng: &mut Rng, n: usize) -> Vec<f32> {
-    let edges =
-        [0.0, 0.625, 14.5, 13.0, 87.0, 87.5, 88.8, 89.0, 89.5, 103.9, 104.0, 104.5, 1e-45, 1e-39, f32::MAX, f32::INFINITY, f32::NAN];
+    let edges = [
+        0.0,
+        0.625,
+        14.5,
+        13.0,
+        87.0,
+        87.5,
+        88.8,
+        89.0,
+        89.5,
+        103.9,
+        104.0,
+        104.5,
+        1e-45,
+        1e-39,
+        f32::MAX,
+        f32::INFINITY,
+        f32::NAN,
+    ];
     let number = |rng: &mut Rng| match rng.below(8) {
         0 => edges[rng.below(edges.len())] * if rng.below(2) == 0 { 1.0 } else { -1.0 },
         1 => f32::from_bits(rng.bits() as u32),

@@ -36,7 +36,8 @@ impl Case {
     }
 }
 
-/// Exact output and the sum of the magnitudes of its terms, as f64; and how many roundings its chain has.
+/// Exact output and the sum of the magnitudes of its terms, as f64; and how many roundings its
+/// chain has.
 struct Exact {
     value: f64,
     magnitude: f64,
@@ -51,7 +52,17 @@ fn build(case: Case) -> (Operands, Box<dyn Fn(usize, usize) -> Exact>) {
     let n = (blocks * BLOCK).saturating_sub(seed as usize % 5);
     let w = Matrix::random(kind.weights, n, k, group, extreme, &mut rng);
     let (packed, w_stride) = w.pack(gap * 64);
-    let operands = |a: (support::Guarded, usize)| Operands { kind, m, blocks, k, group, w: packed, w_stride, a: a.0, a_stride: a.1 };
+    let operands = |a: (support::Guarded, usize)| Operands {
+        kind,
+        m,
+        blocks,
+        k,
+        group,
+        w: packed,
+        w_stride,
+        a: a.0,
+        a_stride: a.1,
+    };
     if kind.rows == Rows::Int8 {
         let a = Int8Rows::random(m, k, group, extreme, &mut rng);
         let rows: Vec<_> = (0..m).map(|m| a.row_bytes(m)).collect();
@@ -93,8 +104,8 @@ fn exact_int8(w: &Matrix, a: &Int8Rows, m: usize, n: usize) -> Exact {
     exact
 }
 
-/// The reference is within the error bound of its chain of roundings (first order, plus one for the second), all levels equal it, and so do single
-/// rows and single blocks.
+/// The reference is within the error bound of its chain of roundings (first order, plus one for the
+/// second), all levels equal it, and so do single rows and single blocks.
 fn check(case: Case) {
     let (operands, exact) = build(case);
     let reference = operands.run_all(Level::Scalar);
@@ -102,7 +113,11 @@ fn check(case: Case) {
     for (i, &got) in reference.iter().enumerate() {
         let exact = exact(i / (case.blocks * BLOCK), i % (case.blocks * BLOCK));
         let bound = (exact.roundings + 1) as f64 * U * exact.magnitude;
-        assert!((got as f64 - exact.value).abs() <= bound, "{case:?}, output {i}: {got} is not {} ± {bound:e}", exact.value);
+        assert!(
+            (got as f64 - exact.value).abs() <= bound,
+            "{case:?}, output {i}: {got} is not {} ± {bound:e}",
+            exact.value
+        );
     }
     for level in levels().skip(1) {
         let expected = if case.sums_in_tiles(level) { operands.bf16_in_tiles() } else { reference.clone() };
@@ -142,13 +157,16 @@ fn every_tile_size() {
     }
 }
 
-/// Matrix units take over where rows are many and columns whole tiles: all numbers of rows in their tiles, one block and pairs, steps and groups that end early.
+/// Matrix units take over where rows are many and columns whole tiles: all numbers of rows in their
+/// tiles, one block and pairs, steps and groups that end early.
 #[test]
 fn whole_tiles() {
     for kind in KINDS.into_iter().filter(|kind| kind.rows != Rows::F32) {
         for &group in kind.groups() {
             for m in [1, 2, 5, 6, 7, 15, 16, 17, 31, 32, 33, 47, 48, 49, 64, 70] {
-                for (blocks, k) in [(1, 64), (2, 128), (3, 192), (2, 250), (1, 256), (3, 320), (2, 576), (4, 1024), (3, 1184)] {
+                for (blocks, k) in
+                    [(1, 64), (2, 128), (3, 192), (2, 250), (1, 256), (3, 320), (2, 576), (4, 1024), (3, 1184)]
+                {
                     check(Case { extreme: k == 256, ..Case::new(kind, m, blocks, k, group) });
                 }
             }
@@ -156,12 +174,14 @@ fn whole_tiles() {
     }
 }
 
-/// f32 rows that share widened weights: more columns and more rows than pass at once, whole tiles and what remains, blocks that end early.
+/// f32 rows that share widened weights: more columns and more rows than pass at once, whole tiles
+/// and what remains, blocks that end early.
 #[test]
 fn many_rows() {
     for kind in KINDS.into_iter().filter(|kind| kind.rows == Rows::F32) {
         for &group in kind.groups() {
-            for (m, blocks, k) in [(9, 5, 129), (24, 2, 300), (25, 3, 256), (128, 1, 130), (129, 3, 136), (260, 2, 143)] {
+            for (m, blocks, k) in [(9, 5, 129), (24, 2, 300), (25, 3, 256), (128, 1, 130), (129, 3, 136), (260, 2, 143)]
+            {
                 check(Case::new(kind, m, blocks, k, group));
             }
         }
@@ -209,7 +229,8 @@ fn largest_codes_do_not_saturate() {
     }
 }
 
-/// 16 rows × 256 columns of one weight code and one activation code: the result is an exactly known integer.
+/// 16 rows × 256 columns of one weight code and one activation code: the result is an exactly known
+/// integer.
 fn same_sign(level: Level, kind: Kind, stored: u8, code: i8) {
     let (k, group) = (256, 128);
     let mut w = Matrix::random(kind.weights, BLOCK, k, group, false, &mut Rng(1));
@@ -227,7 +248,8 @@ fn same_sign(level: Level, kind: Kind, stored: u8, code: i8) {
     }
 }
 
-/// Sums next to the middle between two f32, where rounding to f64 on the way goes wrong: of ordinary and of subnormal numbers, of all signs; and what overflows.
+/// Sums next to the middle between two f32, where rounding to f64 on the way goes wrong: of
+/// ordinary and of subnormal numbers, of all signs; and what overflows.
 #[test]
 fn sums_are_rounded_once() {
     let kind = KINDS[0];
@@ -253,7 +275,8 @@ fn sums_are_rounded_once() {
             w.dense[2 * n + 1] = near_one(&mut rng) * other * sign(&mut rng);
         }
         let expected: Vec<f32> = (0..BLOCK).map(|n| w.dense[2 * n + 1].mul_add(a, w.dense[2 * n])).collect();
-        let twice = (0..BLOCK).map(|n| (f64::from(w.dense[2 * n + 1]) * f64::from(a) + f64::from(w.dense[2 * n])) as f32);
+        let twice =
+            (0..BLOCK).map(|n| (f64::from(w.dense[2 * n + 1]) * f64::from(a) + f64::from(w.dense[2 * n])) as f32);
         misled += twice.zip(&expected).filter(|(t, e)| t != *e).count();
         let row = [1f32, a].iter().flat_map(|x| x.to_le_bytes()).collect();
         let ((packed, w_stride), (rows, a_stride)) = (w.pack(0), lay_out(&[row], 0));

@@ -150,7 +150,9 @@ fn rope_table_is_correctly_rounded() {
         let f = unsafe { std::mem::transmute::<usize, RopeTableFn>(table(level).f[Uk::RopeTable as usize]) };
         for scale in [1.0f32, 1.1902381] {
             let mut out = vec![f32::NAN; positions.len() * 2 * half + 1];
-            unsafe { f(positions.as_ptr(), positions.len() as u64, inv_freq.as_ptr(), half as u64, scale, out.as_mut_ptr()) };
+            unsafe {
+                f(positions.as_ptr(), positions.len() as u64, inv_freq.as_ptr(), half as u64, scale, out.as_mut_ptr())
+            };
             assert!(out[positions.len() * 2 * half].is_nan());
             for (i, &pos) in positions.iter().enumerate() {
                 for (j, &freq) in inv_freq.iter().enumerate() {
@@ -159,7 +161,8 @@ fn rope_table_is_correctly_rounded() {
                     for (got, exact) in [(row[j], angle.cos()), (row[half + j], angle.sin())] {
                         let exact = exact * scale as f64;
                         // Half an ulp, and the last bits of two f64 sine implementations.
-                        let bound = (0.5 + 1e-6) * (exact.abs() as f32).max(f32::MIN_POSITIVE).next_up() as f64 / (1 << 23) as f64;
+                        let bound = (0.5 + 1e-6) * (exact.abs() as f32).max(f32::MIN_POSITIVE).next_up() as f64
+                            / (1 << 23) as f64;
                         assert!((got as f64 - exact).abs() <= bound, "pos {pos}, j {j}: {got} is not {exact}");
                     }
                 }

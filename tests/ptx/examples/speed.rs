@@ -1,4 +1,5 @@
-//! How fast the emulator is: lane instructions per second of processor time, of arithmetic, of global and shared memory, and of mma. Linux only.
+//! How fast the emulator is: lane instructions per second of processor time, of arithmetic, of
+//! global and shared memory, and of mma. Linux only.
 
 use llmcc_ptx::{Memory, Module, Options, launch};
 
@@ -10,9 +11,15 @@ fn now() -> u64 {
 
 fn main() {
     let loops = [
-        ("arithmetic", "fma.rn.f32 %r4, %r4, %r5, %r6; mad.lo.s32 %r7, %r7, %r8, %r0; xor.b32 %r9, %r7, %r9; add.rn.f32 %r5, %r5, %r6;"),
+        (
+            "arithmetic",
+            "fma.rn.f32 %r4, %r4, %r5, %r6; mad.lo.s32 %r7, %r7, %r8, %r0; xor.b32 %r9, %r7, %r9; add.rn.f32 %r5, %r5, %r6;",
+        ),
         ("global", "ld.global.v4.b32 {%r4, %r5, %r6, %r7}, [%x0]; st.global.b32 [%x0], %r4;"),
-        ("shared", "st.shared.v4.b32 [%r3], {%r4, %r5, %r6, %r7}; ld.shared.v4.b32 {%r4, %r5, %r6, %r7}, [%r3]; ld.shared.b32 %r8, [%r3];"),
+        (
+            "shared",
+            "st.shared.v4.b32 [%r3], {%r4, %r5, %r6, %r7}; ld.shared.v4.b32 {%r4, %r5, %r6, %r7}, [%r3]; ld.shared.b32 %r8, [%r3];",
+        ),
         ("ldmatrix", "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r4, %r5, %r6, %r7}, [%r3];"),
         ("half", "fma.rn.f16x2 %r4, %r4, %r5, %r6; cvt.rn.f16x2.f32 %r5, %r6, %r7;"),
         (
@@ -34,8 +41,8 @@ fn main() {
         let mut memory = Memory::new();
         let p = memory.alloc_from(&[0; 4096]);
         let start = now();
-        let stats =
-            launch(&module, "k", [1, 1, 1], [256, 1, 1], 0, &[p], &mut memory, &Options::default()).unwrap_or_else(|f| panic!("{f}"));
+        let stats = launch(&module, "k", [1, 1, 1], [256, 1, 1], 0, &[p], &mut memory, &Options::default())
+            .unwrap_or_else(|f| panic!("{f}"));
         let s = (now() - start) as f64 * 1e-9;
         println!("{name:12} {:8.1} M lane instructions/s", stats.instructions as f64 / s / 1e6);
     }

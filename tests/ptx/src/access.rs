@@ -62,7 +62,14 @@ fn within(space: Space, access: Access, address: u64, len: usize, size: usize) -
 impl Cx<'_> {
     /// Reads `out.len()` bytes. The space is resolved.
     #[inline]
-    pub fn load(&mut self, space: Space, lane: u32, address: u64, atomic: bool, out: &mut [u8]) -> Result<(), FaultKind> {
+    pub fn load(
+        &mut self,
+        space: Space,
+        lane: u32,
+        address: u64,
+        atomic: bool,
+        out: &mut [u8],
+    ) -> Result<(), FaultKind> {
         let len = out.len();
         aligned(space, address, len as u64)?;
         let data = match space {
@@ -114,7 +121,14 @@ impl Cx<'_> {
     }
 
     /// Reads, changes and writes `len` bytes at once; returns those before.
-    pub fn atomic(&mut self, space: Space, lane: u32, address: u64, len: u64, change: impl FnOnce(u64) -> u64) -> Result<u64, FaultKind> {
+    pub fn atomic(
+        &mut self,
+        space: Space,
+        lane: u32,
+        address: u64,
+        len: u64,
+        change: impl FnOnce(u64) -> u64,
+    ) -> Result<u64, FaultKind> {
         aligned(space, address, len)?;
         if space == Space::Shared {
             let who = self.who(lane);
@@ -139,8 +153,9 @@ impl Cx<'_> {
         self.mem.touch(len, Touch { access, address, pc: self.pc, atomic })
     }
 
-    /// Counts the bank conflicts of one access of `size` bytes at each of `addresses` (lane and address, by lane), as the hardware splits it: so many lanes at
-    /// once that each bank gives one word.
+    /// Counts the bank conflicts of one access of `size` bytes at each of `addresses` (lane and
+    /// address, by lane), as the hardware splits it: so many lanes at once that each bank gives one
+    /// word.
     pub fn banks(&mut self, addresses: &[(u32, u64)], size: u64) {
         let words = size.div_ceil(4);
         let per_phase = (BANKS as u64 / words).max(1) as u32;

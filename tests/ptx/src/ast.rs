@@ -36,7 +36,8 @@ pub(crate) enum Operand<'a> {
     Int(i128),
     F32(u32),
     F64(u64),
-    /// `[base + offset]`; the base is a name, or nothing. The coordinates are those of `[map, {x, y}]`.
+    /// `[base + offset]`; the base is a name, or nothing. The coordinates are those of
+    /// `[map, {x, y}]`.
     Mem(Option<&'a str>, i64, Vec<Operand<'a>>),
     Vec(Vec<Operand<'a>>),
     /// `a|b`.
@@ -230,7 +231,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `.space .align N .type name[size] = {..};` (the space is next); kernel parameters end with `,` or `)` instead.
+    /// `.space .align N .type name[size] = {..};` (the space is next); kernel parameters end with
+    /// `,` or `)` instead.
     fn var(&mut self, external: bool) -> Res<Var<'a>> {
         let var = self.var_head(external)?;
         self.expect(';')?;
@@ -251,7 +253,8 @@ impl<'a> Parser<'a> {
             }
             // `.ptr .global .align 16` describes what a pointer points to, not the parameter.
             if w == ".ptr" {
-                self.pos += usize::from(matches!(self.peek(), Some(Tok::Word(".global" | ".shared" | ".const" | ".local"))));
+                self.pos +=
+                    usize::from(matches!(self.peek(), Some(Tok::Word(".global" | ".shared" | ".const" | ".local"))));
                 if self.eat_word(".align") {
                     self.int()?;
                 }

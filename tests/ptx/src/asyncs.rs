@@ -1,4 +1,5 @@
-//! Asynchronous copies. They land as late as the program allows, at the wait, so that nothing works by luck.
+//! Asynchronous copies. They land as late as the program allows, at the wait, so that nothing works
+//! by luck.
 
 use std::collections::VecDeque;
 
@@ -73,7 +74,8 @@ impl Cx<'_> {
         Who { warp: self.warp.index, lane, pc: self.pc }
     }
 
-    /// `cp.async`: `bytes` bytes to shared `to`, of which `valid` come from global `from` and the others are zero.
+    /// `cp.async`: `bytes` bytes to shared `to`, of which `valid` come from global `from` and the
+    /// others are zero.
     pub fn copy(&mut self, lane: u32, to: u64, from: u64, bytes: u64, valid: u64) -> Result<(), FaultKind> {
         for (space, address) in [("shared", to), ("global", from)] {
             if address % bytes != 0 && (space == "shared" || valid > 0) {
@@ -102,7 +104,8 @@ impl Cx<'_> {
         }
     }
 
-    /// `cp.async.wait_group`: lands all but the `left` newest groups; without `left` also those not committed.
+    /// `cp.async.wait_group`: lands all but the `left` newest groups; without `left` also those not
+    /// committed.
     pub fn wait_copies(&mut self, mask: u32, left: Option<u32>) {
         for lane in lanes(mask) {
             self.land_copies(lane, left);
@@ -120,7 +123,8 @@ impl Cx<'_> {
         }
     }
 
-    /// `cp.async.bulk` from global to shared memory; it completes `bytes` of the transaction of `mbarrier`.
+    /// `cp.async.bulk` from global to shared memory; it completes `bytes` of the transaction of
+    /// `mbarrier`.
     pub fn bulk_load(&mut self, lane: u32, to: u64, from: u64, bytes: u64, mbarrier: u64) -> Result<(), FaultKind> {
         bulk_shape(to, from, bytes)?;
         let check = self.env.options.check_uninitialised;
@@ -164,7 +168,8 @@ impl Cx<'_> {
         }
     }
 
-    /// `cp.async.bulk.wait_group`, with `read_only` its `.read` form: shared memory is free again, the data may not have arrived.
+    /// `cp.async.bulk.wait_group`, with `read_only` its `.read` form: shared memory is free again,
+    /// the data may not have arrived.
     pub fn wait_stores(&mut self, lane: u32, left: u32, read_only: bool) -> Result<(), FaultKind> {
         let warp = self.warp.index;
         let queue = self.warp.copies.lane(lane);

@@ -1,8 +1,11 @@
-//! Races between blocks on global memory. Blocks run one after another here but at the same time on a GPU, so what one of them reads or writes
-//! must not depend on another, unless fences and atomics order them.
+//! Races between blocks on global memory. Blocks run one after another here but at the same time on
+//! a GPU, so what one of them reads or writes must not depend on another, unless fences and atomics
+//! order them.
 //!
-//! A block's clock advances at each `fence.acq_rel.gpu`. An atomic operation hands on what its block (and the blocks it knows of) did before the last fence; a
-//! block that makes an atomic operation on the same address later knows of that after its own next fence, or at once with `.acquire` or `.acq_rel`.
+//! A block's clock advances at each `fence.acq_rel.gpu`. An atomic operation hands on what its
+//! block (and the blocks it knows of) did before the last fence; a block that makes an atomic
+//! operation on the same address later knows of that after its own next fence, or at once with
+//! `.acquire` or `.acq_rel`.
 
 use std::collections::HashMap;
 
@@ -150,7 +153,9 @@ impl Blocks {
     }
 
     fn ordered(&self, e: Event) -> bool {
-        e.block == 0 || e.block == self.block || (e.block != MANY && self.known.get(&e.block).is_some_and(|c| e.clock <= *c))
+        e.block == 0
+            || e.block == self.block
+            || (e.block != MANY && self.known.get(&e.block).is_some_and(|c| e.clock <= *c))
     }
 
     /// Checks and notes an access of `len` bytes from offset `at` of a buffer.

@@ -286,7 +286,8 @@ pub(crate) fn build<'a>(entry: &Entry<'a>, vars: &[Var<'a>], globals: &[&Var<'a>
     for v in shared().filter(|v| !v.external) {
         b.variable(v, entry.line)?;
     }
-    // Shared variables of the kernel come before the dynamic ones, which all start at the same address after them.
+    // Shared variables of the kernel come before the dynamic ones, which all start at the same
+    // address after them.
     let end = inner_shared(&entry.body, b.kernel.static_shared);
     let dynamic = shared().filter(|v| v.external).map(|v| place_shared(end, v)).max();
     for v in shared().filter(|v| v.external) {

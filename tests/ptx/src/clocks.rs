@@ -1,8 +1,10 @@
 //! Vector clocks: which accesses of which warps happened before what.
 //!
-//! Warp `w` advances its own clock at every synchronisation. An access of `w` at clock `c` is ordered before an access of `v` if `v` has seen `c`, that
-//! is, if barriers lead from the one to the other. Two lanes of one warp are ordered if the warp's epoch advanced between them, as it does at `bar.warp.sync` and
-//! at every barrier that the warp waited for, but not where a lane only arrives somewhere.
+//! Warp `w` advances its own clock at every synchronisation. An access of `w` at clock `c` is
+//! ordered before an access of `v` if `v` has seen `c`, that is, if barriers lead from the one to
+//! the other. Two lanes of one warp are ordered if the warp's epoch advanced between them, as it
+//! does at `bar.warp.sync` and at every barrier that the warp waited for, but not where a lane only
+//! arrives somewhere.
 
 /// Most warps of a block.
 pub(crate) const WARPS: usize = 32;
@@ -70,7 +72,8 @@ impl Clocks {
         self.epochs[w] += 1;
     }
 
-    /// What `w` did until now is before what it does from now on, for those who see the time that this returns.
+    /// What `w` did until now is before what it does from now on, for those who see the time that
+    /// this returns.
     pub fn mark(&mut self, w: usize) -> u32 {
         self.advance(w);
         self.now(w) - 1
@@ -105,7 +108,8 @@ impl Clocks {
         self.barriers[id] = Clock::default();
     }
 
-    /// `fence.proxy.async`: all that `w` has seen, and what it did itself, is visible to asynchronous reads that come after.
+    /// `fence.proxy.async`: all that `w` has seen, and what it did itself, is visible to
+    /// asynchronous reads that come after.
     pub fn fence_proxy(&mut self, w: usize) {
         self.warps[w].fenced = self.warps[w].seen;
         self.advance(w);

@@ -53,11 +53,13 @@ pub enum FaultKind {
     Constant { address: u64 },
     /// Two accesses of shared memory, one a write, with nothing that orders them.
     Race { access: Access, address: u64, other_access: Access, other: Other },
-    /// Two blocks access global memory, one of them writes, and no fences and atomics order them. `block` is the other one's linear index, or none for several.
+    /// Two blocks access global memory, one of them writes, and no fences and atomics order them.
+    /// `block` is the other one's linear index, or none for several.
     BlockRace { access: Access, address: u64, other_access: Access, block: Option<u32>, line: u32 },
     /// `ld.global.nc` of bytes that this launch wrote: the read-only cache may hold the old ones.
     Stale { address: u64, line: u32 },
-    /// An access of bytes that an asynchronous copy or product, not yet waited for, writes or reads.
+    /// An access of bytes that an asynchronous copy or product, not yet waited for, writes or
+    /// reads.
     InFlight { access: Access, address: u64, other: Other },
     /// The async proxy reads what a thread wrote, with no `fence.proxy.async` between.
     ProxyFence { address: u64, other: Other },
@@ -65,7 +67,8 @@ pub enum FaultKind {
     Accumulator { register: String },
     /// wgmma with registers written after the last `wgmma.fence`.
     WgmmaFence { register: String },
-    /// Threads of one warp stand at different places, at an instruction that all of them must execute together.
+    /// Threads of one warp stand at different places, at an instruction that all of them must
+    /// execute together.
     Diverged { active: u32, expected: u32 },
     /// A shuffle reads a lane that does not take part.
     InactiveLane { source: u32 },
@@ -88,10 +91,15 @@ impl fmt::Display for FaultKind {
             FaultKind::Misaligned { space, address, bytes } => {
                 write!(f, "{space} address {address:#x} is not a multiple of {bytes}")
             }
-            FaultKind::Uninitialised { space, address } => write!(f, "{space} memory at {address:#x} was never written"),
+            FaultKind::Uninitialised { space, address } => {
+                write!(f, "{space} memory at {address:#x} was never written")
+            }
             FaultKind::Constant { address } => write!(f, "write to constant memory at {address:#x}"),
             FaultKind::Race { access, address, other_access, other } => {
-                write!(f, "race on shared address {address:#x}: this {access} and the {other_access} of {other} are not ordered")
+                write!(
+                    f,
+                    "race on shared address {address:#x}: this {access} and the {other_access} of {other} are not ordered"
+                )
             }
             FaultKind::BlockRace { access, address, other_access, block, line } => {
                 let by = block.map_or("several blocks".to_owned(), |b| format!("block number {b}"));
@@ -104,17 +112,29 @@ impl fmt::Display for FaultKind {
                 write!(f, "ld.global.nc of global address {address:#x}, which the same launch wrote at line {line}")
             }
             FaultKind::InFlight { access, address, other } => {
-                write!(f, "{access} of shared address {address:#x}, which the asynchronous operation of {other} still uses")
+                write!(
+                    f,
+                    "{access} of shared address {address:#x}, which the asynchronous operation of {other} still uses"
+                )
             }
             FaultKind::ProxyFence { address, other } => {
-                write!(f, "shared address {address:#x} was written by {other} and is read asynchronously without fence.proxy.async between")
+                write!(
+                    f,
+                    "shared address {address:#x} was written by {other} and is read asynchronously without fence.proxy.async between"
+                )
             }
-            FaultKind::Accumulator { register } => write!(f, "register {register} of a wgmma is used before wgmma.wait_group"),
-            FaultKind::WgmmaFence { register } => write!(f, "register {register} was written after the last wgmma.fence"),
+            FaultKind::Accumulator { register } => {
+                write!(f, "register {register} of a wgmma is used before wgmma.wait_group")
+            }
+            FaultKind::WgmmaFence { register } => {
+                write!(f, "register {register} was written after the last wgmma.fence")
+            }
             FaultKind::Diverged { active, expected } => {
                 write!(f, "lanes {active:#010x} of the warp are here, but {expected:#010x} must be")
             }
-            FaultKind::InactiveLane { source } => write!(f, "lane {source}, which is read, does not execute the instruction"),
+            FaultKind::InactiveLane { source } => {
+                write!(f, "lane {source}, which is read, does not execute the instruction")
+            }
             FaultKind::Deadlock { waiting } => write!(f, "no warp can go on: {waiting}"),
             FaultKind::Budget { limit } => write!(f, "more than {limit} instructions: an endless loop?"),
             FaultKind::Operand(what) | FaultKind::Launch(what) => f.write_str(what),

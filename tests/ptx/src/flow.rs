@@ -14,7 +14,8 @@ fn successors(code: &[Inst], pc: u32) -> impl Iterator<Item = u32> {
     a.into_iter().chain(falls.then_some(pc + 1))
 }
 
-/// Nearest common post-dominator of `a` and `b` in the tree built so far; `order` numbers nodes so that the exit has the largest.
+/// Nearest common post-dominator of `a` and `b` in the tree built so far; `order` numbers nodes so
+/// that the exit has the largest.
 fn meet(idom: &[u32], order: &[u32], mut a: u32, mut b: u32) -> u32 {
     while a != b {
         while order[a as usize] < order[b as usize] {
@@ -27,7 +28,8 @@ fn meet(idom: &[u32], order: &[u32], mut a: u32, mut b: u32) -> u32 {
     a
 }
 
-/// Instructions in an order in which every one comes after those that it can reach, as far as loops allow: post-order of the reversed graph, from the exit.
+/// Instructions in an order in which every one comes after those that it can reach, as far as loops
+/// allow: post-order of the reversed graph, from the exit.
 fn reverse_postorder(pred: &[Vec<u32>], end: u32) -> Vec<u32> {
     let mut seen = vec![false; pred.len()];
     let mut out = Vec::with_capacity(pred.len());
@@ -48,7 +50,8 @@ fn reverse_postorder(pred: &[Vec<u32>], end: u32) -> Vec<u32> {
     out
 }
 
-/// Fills in the `join` of every jump: the iterative method of Cooper, Harvey and Kennedy on the reversed graph of single instructions.
+/// Fills in the `join` of every jump: the iterative method of Cooper, Harvey and Kennedy on the
+/// reversed graph of single instructions.
 pub(crate) fn joins(code: &mut [Inst]) {
     const NONE: u32 = u32::MAX;
     let end = code.len() as u32;

@@ -5,7 +5,8 @@ use crate::error::{Error, at};
 /// One token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Tok<'a> {
-    /// A name, directive, register or opcode with its dots: `%tid.x`, `.reg`, `ld.global.nc.b32`, `shared::cta`.
+    /// A name, directive, register or opcode with its dots: `%tid.x`, `.reg`, `ld.global.nc.b32`,
+    /// `shared::cta`.
     Word(&'a str),
     /// An integer literal (its sign is a token before it).
     Int(u64),
@@ -32,7 +33,8 @@ fn is_word(c: u8) -> bool {
     c.is_ascii_alphanumeric() || c == b'_' || c == b'$' || c == b'.'
 }
 
-/// Length of the word that starts `s`; `::` belongs to words, a single colon (after a label) does not.
+/// Length of the word that starts `s`; `::` belongs to words, a single colon (after a label) does
+/// not.
 fn word_len(s: &[u8]) -> usize {
     let mut i = 1;
     while i < s.len() {

@@ -1,4 +1,5 @@
-//! An emulator of PTX: runs the kernels that llmcc emits without a GPU, and reports whatever a GPU would leave undefined.
+//! An emulator of PTX: runs the kernels that llmcc emits without a GPU, and reports whatever a GPU
+//! would leave undefined.
 //!
 //! ```
 //! # use llmcc_ptx::{Memory, Module, Options, launch};
@@ -26,30 +27,38 @@
 //! ```
 //!
 //! # What is exact
-//! Integer arithmetic, conversions, f32, f64, f16 and bf16 addition, multiplication, fma, division and roots give the bits that PTX defines. Approximations
-//! (`ex2.approx` and the like) are computed in f64 and rounded once. Matrix products add exact products to the accumulator in f64 and round once; the hardware
-//! differs in the last bits, which PTX leaves open.
+//! Integer arithmetic, conversions, f32, f64, f16 and bf16 addition, multiplication, fma, division
+//! and roots give the bits that PTX defines. Approximations (`ex2.approx` and the like) are
+//! computed in f64 and rounded once. Matrix products add exact products to the accumulator in f64
+//! and round once; the hardware differs in the last bits, which PTX leaves open.
 //!
 //! # What is reported
 //! Every fault has the kernel, the line, the block and the thread:
 //! - accesses outside of a buffer, misaligned ones, writes to constants;
 //! - reads of shared or global bytes that nobody wrote (the registers never written hold NaN);
-//! - races on shared memory. Threads are ordered by `bar.sync`, `bar.warp.sync` and mbarriers, tracked with vector clocks; also lanes of one warp need
-//!   `bar.warp.sync` to exchange values through memory;
-//! - races between blocks on global memory, where no fences and atomics order them (they run one after another here, at the same time on a GPU);
+//! - races on shared memory. Threads are ordered by `bar.sync`, `bar.warp.sync` and mbarriers,
+//!   tracked with vector clocks; also lanes of one warp need `bar.warp.sync` to exchange values
+//!   through memory;
+//! - races between blocks on global memory, where no fences and atomics order them (they run one
+//!   after another here, at the same time on a GPU);
 //! - `ld.global.nc` of what the same launch wrote;
-//! - use of bytes that an asynchronous copy has not delivered (copies land at the wait, not before), or overwriting bytes that one still reads;
-//! - asynchronous reads (wgmma, bulk stores) of bytes that threads wrote with no `fence.proxy.async` between;
+//! - use of bytes that an asynchronous copy has not delivered (copies land at the wait, not
+//!   before), or overwriting bytes that one still reads;
+//! - asynchronous reads (wgmma, bulk stores) of bytes that threads wrote with no
+//!   `fence.proxy.async` between;
 //! - registers of a wgmma used before `wgmma.wait_group`, or without `wgmma.fence`;
-//! - `.aligned` instructions and barriers that only a part of a warp reaches, shuffles from lanes that do not take part, deadlocks, endless loops.
+//! - `.aligned` instructions and barriers that only a part of a warp reaches, shuffles from lanes
+//!   that do not take part, deadlocks, endless loops.
 //!
 //! Bank conflicts of shared memory are counted per instruction ([`Stats::conflicts`]).
 //!
 //! # Limits
-//! Blocks run one after another, so blocks that wait for each other never end (see [`Options::instruction_limit`]). Clusters have one block. Lanes of a warp run in
-//! lock step and meet again at the immediate post-dominator of a branch: code in which one lane of a warp waits for another on a different path is reported as a
-//! deadlock. Not emulated: calls, indirect branches, tensor maps (`cp.async.bulk.tensor`), sparse and block-scaled products. Buffers beyond 32 MiB are not watched
-//! for races between blocks.
+//! Blocks run one after another, so blocks that wait for each other never end (see
+//! [`Options::instruction_limit`]). Clusters have one block. Lanes of a warp run in lock step and
+//! meet again at the immediate post-dominator of a branch: code in which one lane of a warp waits
+//! for another on a different path is reported as a deadlock. Not emulated: calls, indirect
+//! branches, tensor maps (`cp.async.bulk.tensor`), sparse and block-scaled products. Buffers beyond
+//! 32 MiB are not watched for races between blocks.
 
 mod access;
 mod ast;
@@ -87,18 +96,26 @@ pub type Dim = [u32; 3];
 pub struct Options {
     /// Report reads of bytes that nobody wrote.
     pub check_uninitialised: bool,
-    /// Report races on shared memory and between blocks, and asynchronous reads without `fence.proxy.async`.
+    /// Report races on shared memory and between blocks, and asynchronous reads without
+    /// `fence.proxy.async`.
     pub check_races: bool,
     /// Most instructions of threads.
     pub instruction_limit: u64,
-    /// `wgmma` of 8-bit floats keeps of a step's terms (its products and what is in the accumulator) 13 bits below the largest one's first, and cuts off the rest, as Hopper's tensor
-    /// cores were found to do (DeepSeek-V3 Technical Report, 2024, section 3.5.2; SageAttention2, 2024, section 3.3). Else sums are exact, and rounded once per step.
+    /// `wgmma` of 8-bit floats keeps of a step's terms (its products and what is in the
+    /// accumulator) 13 bits below the largest one's first, and cuts off the rest, as Hopper's
+    /// tensor cores were found to do (DeepSeek-V3 Technical Report, 2024, section 3.5.2;
+    /// SageAttention2, 2024, section 3.3). Else sums are exact, and rounded once per step.
     pub short_fp8_sums: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { check_uninitialised: true, check_races: true, instruction_limit: 20_000_000_000, short_fp8_sums: false }
+        Options {
+            check_uninitialised: true,
+            check_races: true,
+            instruction_limit: 20_000_000_000,
+            short_fp8_sums: false,
+        }
     }
 }
 
@@ -184,5 +201,12 @@ fn find<'a>(module: &'a Module, name: &str) -> Result<&'a Kernel, Fault> {
 }
 
 fn bad_launch(name: &str, what: String) -> Fault {
-    Fault { kernel: name.into(), line: 0, text: Box::default(), block: [0; 3], thread: [0; 3], kind: FaultKind::Launch(what) }
+    Fault {
+        kernel: name.into(),
+        line: 0,
+        text: Box::default(),
+        block: [0; 3],
+        thread: [0; 3],
+        kind: FaultKind::Launch(what),
+    }
 }

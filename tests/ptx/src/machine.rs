@@ -22,7 +22,8 @@ pub(crate) const LOCAL_WINDOW: u64 = 0x2_0000_0000;
 pub(crate) const PARAM_WINDOW: u64 = 0x3_0000_0000;
 /// First address that is not in a window.
 pub(crate) const WINDOWS_END: u64 = 0x4_0000_0000;
-/// First address of shared memory: the driver keeps what is before, so that a null address is wrong here too.
+/// First address of shared memory: the driver keeps what is before, so that a null address is wrong
+/// here too.
 pub(crate) const SHARED_BASE: u64 = 1024;
 /// Number of named barriers of a block.
 pub(crate) const BARRIERS: usize = 16;
@@ -165,7 +166,8 @@ impl Cx<'_> {
         Err(trap(mask.trailing_zeros() & 31, FaultKind::Diverged { active: mask, expected: self.warp.live }))
     }
 
-    /// The member mask of a `.sync` instruction: every executing lane must be in it, and every living lane in it must execute.
+    /// The member mask of a `.sync` instruction: every executing lane must be in it, and every
+    /// living lane in it must execute.
     pub fn members(&self, mask: u32, slot: Slot) -> Result<(), Trapped> {
         for lane in lanes(mask) {
             let named = self.reg(slot)[lane as usize] as u32;
@@ -176,7 +178,8 @@ impl Cx<'_> {
         Ok(())
     }
 
-    /// `setmaxnreg`: `n` registers per thread from here on; `more` waits until others have given up as many.
+    /// `setmaxnreg`: `n` registers per thread from here on; `more` waits until others have given up
+    /// as many.
     pub fn set_registers(&mut self, n: u32, more: bool) -> Result<Next, Trapped> {
         let own = self.warp.registers;
         if (more && n < own) || (!more && n > own) {
@@ -215,7 +218,10 @@ impl Cx<'_> {
         let w = self.warp.index;
         let barrier = &mut self.cta.barriers[id as usize];
         if barrier.arrived > 0 && barrier.expected != expected {
-            return bad(format!("barrier {id} is used with {expected:?} and {:?} threads at the same time", barrier.expected));
+            return bad(format!(
+                "barrier {id} is used with {expected:?} and {:?} threads at the same time",
+                barrier.expected
+            ));
         }
         barrier.expected = expected;
         // A warp counts as a whole, also where its last lanes do not exist.

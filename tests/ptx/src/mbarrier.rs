@@ -1,6 +1,7 @@
 //! mbarrier objects of shared memory.
 //!
-//! Their 64 bits are opaque in PTX; here the state lives beside the memory, and the bytes only count as written.
+//! Their 64 bits are opaque in PTX; here the state lives beside the memory, and the bytes only
+//! count as written.
 
 use std::collections::HashMap;
 
@@ -56,7 +57,10 @@ impl MBarriers {
         let mut all: Vec<_> = self.map.iter().collect();
         all.sort_by_key(|(a, _)| **a);
         let one = |(a, m): (&u64, &MBarrier)| {
-            format!("mbarrier {a:#x} in phase {} awaits {} of {} arrivals and {} bytes", m.phase, m.pending, m.count, m.transaction)
+            format!(
+                "mbarrier {a:#x} in phase {} awaits {} of {} arrivals and {} bytes",
+                m.phase, m.pending, m.count, m.transaction
+            )
         };
         all.into_iter().map(one).collect::<Vec<_>>().join(", ")
     }
@@ -74,7 +78,9 @@ impl Cx<'_> {
             return Err(FaultKind::Operand(format!("an mbarrier of {count} arrivals: 1 to {LIMIT} are possible")));
         }
         if self.cta.mbarriers.map.contains_key(&address) {
-            return Err(FaultKind::Operand(format!("the mbarrier at {address:#x} is initialised twice without mbarrier.inval")));
+            return Err(FaultKind::Operand(format!(
+                "the mbarrier at {address:#x} is initialised twice without mbarrier.inval"
+            )));
         }
         self.cta.shared.write(who, address, &[0; 8], true)?;
         let init_clock = self.cta.shared.clocks.now(who.warp as usize);
@@ -123,7 +129,8 @@ impl Cx<'_> {
         Ok(())
     }
 
-    /// `fence.mbarrier_init`, and `fence.proxy.async` too: what this warp initialised, or saw initialised, is shown to the async proxy.
+    /// `fence.mbarrier_init`, and `fence.proxy.async` too: what this warp initialised, or saw
+    /// initialised, is shown to the async proxy.
     pub fn show_mbarriers(&mut self) {
         let w = self.warp.index as usize;
         let now = self.cta.shared.clocks.mark(w);
@@ -135,14 +142,18 @@ impl Cx<'_> {
         }
     }
 
-    /// Checks that the async proxy knows of the mbarrier at `address`, as far as this thread can tell.
+    /// Checks that the async proxy knows of the mbarrier at `address`, as far as this thread can
+    /// tell.
     pub fn mbarrier_shown(&self, address: u64) -> Result<(), FaultKind> {
         let Some(m) = self.cta.mbarriers.map.get(&address) else { return Ok(()) };
         let seen = &self.cta.shared.clocks.warps[self.warp.index as usize].seen;
         if !self.env.options.check_races || m.shown.is_some_and(|(w, at)| at <= seen[w as usize]) {
             return Ok(());
         }
-        Err(FaultKind::ProxyFence { address, other: Other { thread: Some(m.init.warp * 32 + m.init.lane), line: m.init.pc } })
+        Err(FaultKind::ProxyFence {
+            address,
+            other: Other { thread: Some(m.init.warp * 32 + m.init.lane), line: m.init.pc },
+        })
     }
 
     fn with(&mut self, address: u64, change: impl FnOnce(&mut MBarrier)) {
@@ -170,9 +181,15 @@ impl Cx<'_> {
             m.transaction += i64::from(bytes);
             m.pending -= i64::from(count);
             if m.pending < 0 || count == 0 {
-                out = Err(FaultKind::Operand(format!("{count} arrivals at an mbarrier that awaits {}", m.pending + i64::from(count))));
+                out = Err(FaultKind::Operand(format!(
+                    "{count} arrivals at an mbarrier that awaits {}",
+                    m.pending + i64::from(count)
+                )));
             } else if m.transaction > LIMIT {
-                out = Err(FaultKind::Operand(format!("an mbarrier transaction of {} bytes: at most {LIMIT}", m.transaction)));
+                out = Err(FaultKind::Operand(format!(
+                    "an mbarrier transaction of {} bytes: at most {LIMIT}",
+                    m.transaction
+                )));
             }
         });
         out
@@ -185,11 +202,17 @@ impl Cx<'_> {
         Ok(())
     }
 
-    /// `mbarrier.test_wait`: whether the phase `phase` (or the last one of that parity) is complete. What is in flight lands only now.
+    /// `mbarrier.test_wait`: whether the phase `phase` (or the last one of that parity) is
+    /// complete. What is in flight lands only now.
     pub fn mbarrier_test(&mut self, lane: u32, address: u64, phase: u64, parity: bool) -> Result<bool, FaultKind> {
         self.mbarrier(lane, address)?;
-        let complete =
-            |cx: &Self| cx.cta.mbarriers.map.get(&address).is_some_and(|m| if parity { m.phase & 1 != phase & 1 } else { m.phase > phase });
+        let complete = |cx: &Self| {
+            cx.cta
+                .mbarriers
+                .map
+                .get(&address)
+                .is_some_and(|m| if parity { m.phase & 1 != phase & 1 } else { m.phase > phase })
+        };
         if !complete(self) {
             self.land_for(address)?;
         }

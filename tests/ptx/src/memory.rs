@@ -1,4 +1,5 @@
-//! Global memory: registered buffers with guard zones between them, and a bit for every byte that says whether it was written.
+//! Global memory: registered buffers with guard zones between them, and a bit for every byte that
+//! says whether it was written.
 
 use std::collections::HashMap;
 
@@ -24,7 +25,8 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// Whether `len` bytes from `at` are all written; `len` bytes lie in one aligned group of 64, or are checked piecewise.
+    /// Whether `len` bytes from `at` are all written; `len` bytes lie in one aligned group of 64,
+    /// or are checked piecewise.
     fn first_missing(&self, at: usize, len: usize) -> Option<usize> {
         if self.init.is_empty() {
             return None;
@@ -80,7 +82,8 @@ impl Memory {
         Memory::default()
     }
 
-    /// A new buffer of `bytes` bytes, none of them written: reading them is reported. Its address is a multiple of 512; around it nothing is mapped.
+    /// A new buffer of `bytes` bytes, none of them written: reading them is reported. Its address
+    /// is a multiple of 512; around it nothing is mapped.
     pub fn alloc(&mut self, bytes: usize) -> u64 {
         let base = if self.next == 0 { BASE } else { self.next };
         self.next = (base + bytes as u64 + GUARD).next_multiple_of(ALIGN);
@@ -121,7 +124,8 @@ impl Memory {
     /// # Errors
     /// `base` is not the start of a buffer.
     pub fn free(&mut self, base: u64) -> Result<(), FaultKind> {
-        let i = self.buffers.binary_search_by_key(&base, |b| b.base).map_err(|_| self.outside(Access::Write, base, 0))?;
+        let i =
+            self.buffers.binary_search_by_key(&base, |b| b.base).map_err(|_| self.outside(Access::Write, base, 0))?;
         self.allocated -= self.buffers[i].bytes.len() as u64;
         self.buffers.remove(i);
         self.last = 0;
@@ -150,7 +154,12 @@ impl Memory {
         let mut nearest = String::from("no buffer is near");
         if let Some(b) = i.checked_sub(1).map(|i| &self.buffers[i]) {
             let end = b.base + b.bytes.len() as u64;
-            nearest = format!("{} bytes beyond the end of the {}-byte buffer at {:#x}", address.wrapping_sub(end), b.bytes.len(), b.base);
+            nearest = format!(
+                "{} bytes beyond the end of the {}-byte buffer at {:#x}",
+                address.wrapping_sub(end),
+                b.bytes.len(),
+                b.base
+            );
         }
         if let Some(b) = self.buffers.get(i).filter(|b| b.base - address < GUARD) {
             nearest = format!("{} bytes before the {}-byte buffer at {:#x}", b.base - address, b.bytes.len(), b.base);
@@ -162,7 +171,9 @@ impl Memory {
     #[inline]
     fn locate(&mut self, access: Access, address: u64, len: u64) -> Result<(usize, usize), FaultKind> {
         let fits = |b: &Buffer| {
-            address >= b.base && address.wrapping_add(len) <= b.base + b.bytes.len() as u64 && address.checked_add(len).is_some()
+            address >= b.base
+                && address.wrapping_add(len) <= b.base + b.bytes.len() as u64
+                && address.checked_add(len).is_some()
         };
         if let Some(b) = self.buffers.get(self.last)
             && fits(b)

@@ -131,7 +131,8 @@ impl Module {
     /// Reads PTX text and decodes every kernel of it.
     ///
     /// # Errors
-    /// Text that is not PTX, and instructions, modifiers or operands that the emulator does not know: the line and what is wrong with it.
+    /// Text that is not PTX, and instructions, modifiers or operands that the emulator does not
+    /// know: the line and what is wrong with it.
     pub fn parse(text: &str) -> Result<Module, Error> {
         Self::read(text).map_err(|mut e| {
             e.text = text.lines().nth(e.line as usize - 1).unwrap_or_default().trim().to_owned();
@@ -145,7 +146,8 @@ impl Module {
         let globals = unit.vars.iter().filter(|v| v.space != ".shared");
         let globals: Vec<&Var<'_>> = globals.collect();
         let kernels = unit.entries.iter().map(|e| build(e, &unit.vars, &globals)).collect::<Result<_, _>>()?;
-        let global = |v: &&Var<'_>| Global { size: v.size as usize, init: v.init.clone(), constant: v.space == ".const" };
+        let global =
+            |v: &&Var<'_>| Global { size: v.size as usize, init: v.init.clone(), constant: v.space == ".const" };
         Ok(Module {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             target: unit.target.to_owned(),

@@ -128,7 +128,9 @@ fn locate(env: &Env<'_>, block: Dim, s: Stopped) -> Fault {
     let line = |pc: u32| env.kernel.code.get(pc as usize).map_or(0, |i| i.line);
     let named = |other: Other| Other { line: line(other.line), ..other };
     let kind = match s.trap.kind {
-        FaultKind::Race { access, address, other_access, other } => FaultKind::Race { access, address, other_access, other: named(other) },
+        FaultKind::Race { access, address, other_access, other } => {
+            FaultKind::Race { access, address, other_access, other: named(other) }
+        }
         FaultKind::InFlight { access, address, other } => FaultKind::InFlight { access, address, other: named(other) },
         FaultKind::ProxyFence { address, other } => FaultKind::ProxyFence { address, other: named(other) },
         FaultKind::Stale { address, line: pc } => FaultKind::Stale { address, line: line(pc) },
@@ -188,7 +190,8 @@ impl Block {
         for &(slot, var, offset) in &kernel.links {
             regs[slot as usize] = [links[var].wrapping_add_signed(offset); 32];
         }
-        let warp = |index| Warp { index, regs: regs.clone(), local: vec![0; 32 * kernel.local_bytes], ..Warp::default() };
+        let warp =
+            |index| Warp { index, regs: regs.clone(), local: vec![0; 32 * kernel.local_bytes], ..Warp::default() };
         let cta = Cta {
             shared,
             states: Vec::new(),
@@ -260,11 +263,15 @@ impl Block {
         for group in self.warps.chunks(4) {
             let first = &group[0].group;
             if let Some(w) = group.iter().find(|w| w.group.executed != first.executed) {
-                let what = format!("warps of one group ran {} and {} wgmma instructions", first.executed, w.group.executed);
+                let what =
+                    format!("warps of one group ran {} and {} wgmma instructions", first.executed, w.group.executed);
                 return Err(Stopped { warp: w.index, pc: u32::MAX, trap: trap(0, FaultKind::Operand(what)) });
             }
             if let Some(w) = group.iter().find(|w| w.registers != group[0].registers) {
-                let what = format!("setmaxnreg left warps of one group with {} and {} registers", group[0].registers, w.registers);
+                let what = format!(
+                    "setmaxnreg left warps of one group with {} and {} registers",
+                    group[0].registers, w.registers
+                );
                 return Err(Stopped { warp: w.index, pc: u32::MAX, trap: trap(0, FaultKind::Operand(what)) });
             }
         }
@@ -277,7 +284,9 @@ impl Block {
         for (w, s) in self.cta.states.iter().enumerate() {
             let pc = self.warps[w].stack.last().map_or(0, |p| p.pc);
             match s {
-                State::Waiting(id) => at.push(format!("warp {w} waits at barrier {id} (line {})", line(pc.saturating_sub(1)))),
+                State::Waiting(id) => {
+                    at.push(format!("warp {w} waits at barrier {id} (line {})", line(pc.saturating_sub(1))))
+                }
                 State::Ready => at.push(format!("warp {w} polls at line {}", line(pc))),
                 State::Done => {}
             }
@@ -290,9 +299,13 @@ impl Block {
     }
 }
 
-/// Registers of each thread at the start: what a multiprocessor has for a block of as many threads as the kernel allows.
+/// Registers of each thread at the start: what a multiprocessor has for a block of as many threads
+/// as the kernel allows.
 fn registers(kernel: &Kernel, threads: u32) -> u32 {
-    let most = kernel.max_threads.or(kernel.exact_threads).map_or(threads, |d| d.iter().fold(1, |n: u32, d| n.saturating_mul(*d)));
+    let most = kernel
+        .max_threads
+        .or(kernel.exact_threads)
+        .map_or(threads, |d| d.iter().fold(1, |n: u32, d| n.saturating_mul(*d)));
     (65_536 / most.max(32) / 8 * 8).min(256)
 }
 
@@ -307,7 +320,9 @@ fn special_value(env: &Env<'_>, s: Special, at: Dim, warp: u32, lane: u32) -> u6
         Special::Lane => lane,
         Special::Warp => warp,
         Special::Warps => env.block.iter().product::<u32>().div_ceil(32),
-        Special::LaneMask(order, equal) => (0..32u32).filter(|l| l.cmp(&lane) == order || (equal && *l == lane)).fold(0, |m, l| m | 1 << l),
+        Special::LaneMask(order, equal) => {
+            (0..32u32).filter(|l| l.cmp(&lane) == order || (equal && *l == lane)).fold(0, |m, l| m | 1 << l)
+        }
         Special::DynamicShared => env.dynamic_shared as u32,
         Special::TotalShared => env.kernel.static_shared as u32 + env.dynamic_shared as u32,
         Special::Value(v) => return v,

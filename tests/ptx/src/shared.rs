@@ -61,7 +61,10 @@ type Res<T> = Result<T, FaultKind>;
 
 impl Event {
     fn other(self) -> Other {
-        Other { thread: (self.lane != LANES).then_some(u32::from(self.warp) * 32 + u32::from(self.lane)), line: self.pc }
+        Other {
+            thread: (self.lane != LANES).then_some(u32::from(self.warp) * 32 + u32::from(self.lane)),
+            line: self.pc,
+        }
     }
 }
 
@@ -136,7 +139,11 @@ impl Shared {
             return Err(self.in_flight(i, Access::Read, c.write));
         }
         if c.flags & INIT == 0 {
-            return if self.check_init { Err(FaultKind::Uninitialised { space: "shared", address: self.address(i) }) } else { Ok(()) };
+            return if self.check_init {
+                Err(FaultKind::Uninitialised { space: "shared", address: self.address(i) })
+            } else {
+                Ok(())
+            };
         }
         if !self.check_races {
             return Ok(());
@@ -181,7 +188,8 @@ impl Shared {
         let w = who.warp as usize;
         let index = c.read.clock as usize;
         let seen = &self.clocks.warps[w].seen;
-        let before = (0..WARPS).all(|v| if v == w { self.sets[index][v] < now } else { self.sets[index][v] <= seen[v] });
+        let before =
+            (0..WARPS).all(|v| if v == w { self.sets[index][v] < now } else { self.sets[index][v] <= seen[v] });
         if before {
             self.free_sets.push(c.read.clock);
             self.cells[i].read = mine;
@@ -199,7 +207,10 @@ impl Shared {
         }
         let w = who.warp as usize;
         let (now, seen) = (self.clocks.now(w), &self.clocks.warps[w].seen);
-        self.sets[c.read.clock as usize].iter().enumerate().all(|(v, &at)| if v == w { at < now } else { at <= seen[v] })
+        self.sets[c.read.clock as usize]
+            .iter()
+            .enumerate()
+            .all(|(v, &at)| if v == w { at < now } else { at <= seen[v] })
     }
 
     /// Checks a write of cell `i`. `same` says that the bytes do not change.
@@ -238,7 +249,8 @@ impl Shared {
         c.flags = flags;
     }
 
-    /// A thread's read. `atomic`: volatile, relaxed and acquiring reads, which do not race with atomic writes.
+    /// A thread's read. `atomic`: volatile, relaxed and acquiring reads, which do not race with
+    /// atomic writes.
     pub fn read(&mut self, who: Who, address: u64, len: u64, atomic: bool) -> Res<&[u8]> {
         let at = self.locate(Access::Read, address, len)?;
         for i in self.granules(at, len as usize) {
@@ -284,7 +296,8 @@ impl Shared {
         Ok(())
     }
 
-    /// An asynchronous copy ends. For its own thread it counts as a write now; `generic` copies (cp.async) also as writes of the generic proxy.
+    /// An asynchronous copy ends. For its own thread it counts as a write now; `generic` copies
+    /// (cp.async) also as writes of the generic proxy.
     pub fn land(&mut self, who: Who, address: u64, data: &[u8], generic: bool) {
         let Ok(at) = self.locate(Access::Write, address, data.len() as u64) else { return };
         for i in self.granules(at, data.len()) {
@@ -302,7 +315,8 @@ impl Shared {
         }
     }
 
-    /// A read through the async proxy: what threads wrote must be fenced. The bytes count as being read until `end_async_read`.
+    /// A read through the async proxy: what threads wrote must be fenced. The bytes count as being
+    /// read until `end_async_read`.
     pub fn async_read(&mut self, who: Who, address: u64, len: u64) -> Res<&[u8]> {
         let at = self.locate(Access::Read, address, len)?;
         for i in self.granules(at, len as usize) {
@@ -327,7 +341,8 @@ impl Shared {
         }
     }
 
-    /// The bytes of an object whose accesses are ordered by itself (an mbarrier): marked as written.
+    /// The bytes of an object whose accesses are ordered by itself (an mbarrier): marked as
+    /// written.
     pub fn claim(&mut self, who: Who, address: u64, len: u64) -> Res<()> {
         let at = self.locate(Access::Write, address, len)?;
         for i in self.granules(at, len as usize) {

@@ -1,6 +1,7 @@
 //! Values in register slots, and the rounding of floating point formats.
 //!
-//! A slot holds 64 bits per lane; narrower values are zero-extended. f32 and f64 results that are NaN take the canonical pattern of PTX.
+//! A slot holds 64 bits per lane; narrower values are zero-extended. f32 and f64 results that are
+//! NaN take the canonical pattern of PTX.
 
 use half::{bf16, f16};
 
@@ -161,7 +162,8 @@ impl Format {
         sign * ((1u64 << self.mantissa) + m) as f64 * scale(e - self.bias() + unit)
     }
 
-    /// `x` rounded into this format, correctly. With `saturate` (or in a format without infinities) overflow gives the largest finite value.
+    /// `x` rounded into this format, correctly. With `saturate` (or in a format without infinities)
+    /// overflow gives the largest finite value.
     pub fn encode(self, x: f64, round: Round, saturate: bool) -> u64 {
         let sign = u64::from(x.is_sign_negative()) << (self.exponent + self.mantissa);
         if x.is_nan() {
@@ -185,7 +187,8 @@ impl Format {
         // The unit in the last place is 2^(exp - mantissa), or that of the subnormals.
         let low = exp.max(1 - self.bias());
         let drop = (52 - self.mantissa as i32 + (low - exp)) as u32;
-        let (kept, rest, half) = if drop > 63 { (0, man, u64::MAX) } else { (man >> drop, man & ((1 << drop) - 1), (1u64 << drop) >> 1) };
+        let (kept, rest, half) =
+            if drop > 63 { (0, man, u64::MAX) } else { (man >> drop, man & ((1 << drop) - 1), (1u64 << drop) >> 1) };
         let up = match round {
             Round::Near => rest > half || (rest == half && rest != 0 && kept & 1 == 1),
             Round::Away => rest >= half && rest != 0,
@@ -200,8 +203,8 @@ impl Format {
     }
 }
 
-/// `a * b + c` in f64, rounded to odd: rounding it once more to a format of at most 50 mantissa bits gives the correctly rounded result.
-/// `a * b` must be exact in f64.
+/// `a * b + c` in f64, rounded to odd: rounding it once more to a format of at most 50 mantissa
+/// bits gives the correctly rounded result. `a * b` must be exact in f64.
 pub(crate) fn fma_odd(a: f64, b: f64, c: f64) -> f64 {
     sum_odd(a * b, c)
 }
@@ -217,7 +220,8 @@ pub(crate) fn sum_odd(x: f64, y: f64) -> f64 {
     if err == 0.0 || s.to_bits() & 1 == 1 {
         return s;
     }
-    // The exact sum lies beside `s`, on the side of `err`: of the two neighbours around it, take the odd one.
+    // The exact sum lies beside `s`, on the side of `err`: of the two neighbours around it, take
+    // the odd one.
     if (err > 0.0) == (s > 0.0) { f64::from_bits(s.to_bits() + 1) } else { f64::from_bits(s.to_bits() - 1) }
 }
 
@@ -266,16 +270,25 @@ mod tests {
     #[test]
     fn directed_rounding() {
         let third = 1.0 / 3.0;
-        assert_eq!(F16.decode(F16.encode(third, Round::Up, false)) - F16.decode(F16.encode(third, Round::Down, false)), 2f64.powi(-12));
+        assert_eq!(
+            F16.decode(F16.encode(third, Round::Up, false)) - F16.decode(F16.encode(third, Round::Down, false)),
+            2f64.powi(-12)
+        );
         assert_eq!(F16.encode(-1e9, Round::Zero, false), 0xfbff);
         assert_eq!(F16.encode(1e9, Round::Up, false), 0x7c00);
-        assert_eq!(TF32.encode(1.0 + 2f64.powi(-11), Round::Away, false), TF32.encode(1.0 + 2f64.powi(-10), Round::Near, false));
+        assert_eq!(
+            TF32.encode(1.0 + 2f64.powi(-11), Round::Away, false),
+            TF32.encode(1.0 + 2f64.powi(-10), Round::Near, false)
+        );
     }
 
     #[test]
     fn sums_to_odd_keep_the_rest() {
         let (a, b) = (1.0 + 2f64.powi(-10), 2f64.powi(-11));
         // Exactly half way plus something tiny must round up in f16.
-        assert_eq!(F16.encode(sum_odd(a + b, 2f64.powi(-60)), Round::Near, false), F16.encode(1.0 + 2f64.powi(-9), Round::Near, false));
+        assert_eq!(
+            F16.encode(sum_odd(a + b, 2f64.powi(-60)), Round::Near, false),
+            F16.encode(1.0 + 2f64.powi(-9), Round::Near, false)
+        );
     }
 }

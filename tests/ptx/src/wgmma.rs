@@ -1,7 +1,7 @@
 //! State of a warp's asynchronous matrix products.
 //!
-//! Each warp computes its own 16 rows when the instruction is issued, so the four warps of a group need not run together; what they may touch
-//! before the wait is checked.
+//! Each warp computes its own 16 rows when the instruction is issued, so the four warps of a group
+//! need not run together; what they may touch before the wait is checked.
 
 use crate::fault::{FaultKind, Trapped, trap};
 use crate::machine::{Cx, Slot};
@@ -95,7 +95,13 @@ impl Cx<'_> {
         for s in p.sums.iter().chain(p.fragments) {
             group.busy[*s as usize] += 1;
         }
-        let new = Issue { group: group.open, sums: p.sums.to_vec(), fragments: p.fragments.to_vec(), reads: p.reads, pc: self.pc };
+        let new = Issue {
+            group: group.open,
+            sums: p.sums.to_vec(),
+            fragments: p.fragments.to_vec(),
+            reads: p.reads,
+            pc: self.pc,
+        };
         group.pending.push(new);
         group.executed += 1;
         Ok(())

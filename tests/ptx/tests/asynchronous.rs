@@ -14,7 +14,12 @@ fn run(threads: u32, code: &str) -> (Result<Stats, Fault>, Vec<u32>) {
     let data: Vec<u8> = (0..1024u32).flat_map(u32::to_le_bytes).collect();
     let args = [mem.alloc_from(&data), mem.alloc(4096)];
     let r = block(&module(".param .u64 p, .param .u64 q", &format!("{REGS}{code}\nret;")), threads, &args, &mut mem);
-    let out = mem.read(args[1], 4096).expect("mapped").chunks(4).map(|c| u32::from_le_bytes(c.try_into().expect("4"))).collect();
+    let out = mem
+        .read(args[1], 4096)
+        .expect("mapped")
+        .chunks(4)
+        .map(|c| u32::from_le_bytes(c.try_into().expect("4")))
+        .collect();
     (r, out)
 }
 
@@ -42,31 +47,43 @@ fn copies_of_threads() {
     let two = "cp.async.ca.shared.global [%r3], [%x3], 16; cp.async.commit_group; cp.async.ca.shared.global [%r3+1024], [%x3+1024], 16; cp.async.commit_group; cp.async.wait_group 1;";
     fine(32, &format!("{two} {READ}"));
     let f = fault(32, &format!("{two} ld.shared.b32 %r4, [%r3+1024];"));
-    assert!(matches!(&f.kind, FaultKind::InFlight { access: Access::Read, other, .. } if other.thread == Some(0)), "{f}");
+    assert!(
+        matches!(&f.kind, FaultKind::InFlight { access: Access::Read, other, .. } if other.thread == Some(0)),
+        "{f}"
+    );
     // Committed but not waited for; waited for but never committed.
     assert!(matches!(fault(32, &format!("{copy} {READ}")).kind, FaultKind::InFlight { .. }));
     assert!(matches!(
         fault(32, &format!("cp.async.ca.shared.global [%r3], [%x3], 16; cp.async.wait_group 0; {READ}")).kind,
         FaultKind::InFlight { .. }
     ));
-    assert!(matches!(fault(32, &format!("{copy} st.shared.b32 [%r3], 0;")).kind, FaultKind::InFlight { access: Access::Write, .. }));
+    assert!(matches!(
+        fault(32, &format!("{copy} st.shared.b32 [%r3], 0;")).kind,
+        FaultKind::InFlight { access: Access::Write, .. }
+    ));
     // What another thread copied needs a barrier after the wait.
     let other = "xor.b32 %r8, %r1, 16; add.u32 %r8, %r2, %r8; ld.shared.b32 %r4, [%r8];";
     assert!(matches!(fault(32, &format!("{copy} cp.async.wait_group 0; {other}")).kind, FaultKind::Race { .. }));
     fine(32, &format!("{copy} cp.async.wait_group 0; bar.sync 0; {other}"));
     // The buffer is used again while others may still read it.
-    let again =
-        format!("{copy} cp.async.wait_group 0; bar.sync 0; xor.b32 %r8, %r1, 512; add.u32 %r8, %r2, %r8; ld.shared.b32 %r4, [%r8];");
+    let again = format!(
+        "{copy} cp.async.wait_group 0; bar.sync 0; xor.b32 %r8, %r1, 512; add.u32 %r8, %r2, %r8; ld.shared.b32 %r4, [%r8];"
+    );
     assert!(matches!(
         fault(64, &format!("{again} {copy}")).kind,
-        FaultKind::Race { access: Access::Write, other_access: Access::Read, .. } | FaultKind::InFlight { access: Access::Read, .. }
+        FaultKind::Race { access: Access::Write, other_access: Access::Read, .. }
+            | FaultKind::InFlight { access: Access::Read, .. }
     ));
     fine(64, &format!("{again} bar.sync 0; {copy}"));
-    assert!(matches!(fault(1, "cp.async.ca.shared.global [%r3], [%x3+4], 16;").kind, FaultKind::Misaligned { space: "global", .. }));
+    assert!(matches!(
+        fault(1, "cp.async.ca.shared.global [%r3], [%x3+4], 16;").kind,
+        FaultKind::Misaligned { space: "global", .. }
+    ));
     assert!(matches!(fault(1, "cp.async.ca.shared.global [%r3], [%x1], 16;").kind, FaultKind::Uninitialised { .. }));
 }
 
-/// Bulk copies through a ring of two stages: a producer warp and a consumer warp, mbarriers for full and empty.
+/// Bulk copies through a ring of two stages: a producer warp and a consumer warp, mbarriers for
+/// full and empty.
 #[test]
 fn a_ring_of_mbarriers() {
     let code = "
@@ -100,18 +117,28 @@ fn a_ring_of_mbarriers() {
     assert!((0..256).all(|i| out[i] == 4 * i as u32), "{out:?}");
     // Without the arrivals the producer waits for ever.
     let f = fault(64, &code.replace("RELEASE", ""));
-    assert!(matches!(&f.kind, FaultKind::Deadlock { waiting } if waiting.contains("phase 0 awaits 32 of 32 arrivals")), "{f}");
+    assert!(
+        matches!(&f.kind, FaultKind::Deadlock { waiting } if waiting.contains("phase 0 awaits 32 of 32 arrivals")),
+        "{f}"
+    );
     // A producer that does not wait for empty stages overwrites what is in flight or being read.
     let careless = code
         .replace("RELEASE", release)
         .replace("EMPTY: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r8+16], %r7; @!%p2 bra EMPTY;", "");
     let f = fault(64, &careless);
-    assert!(matches!(&f.kind, FaultKind::Operand(what) if what.contains("1 arrivals at an mbarrier that awaits 0")), "{f}");
+    assert!(
+        matches!(&f.kind, FaultKind::Operand(what) if what.contains("1 arrivals at an mbarrier that awaits 0")),
+        "{f}"
+    );
     // A consumer that does not wait for full stages.
-    let hasty =
-        code.replace("RELEASE", release).replace("FULL: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r8], %r6; @!%p2 bra FULL;", "");
+    let hasty = code
+        .replace("RELEASE", release)
+        .replace("FULL: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r8], %r6; @!%p2 bra FULL;", "");
     let f = fault(64, &hasty);
-    assert!(matches!(f.kind, FaultKind::InFlight { .. } | FaultKind::Race { .. } | FaultKind::Uninitialised { .. }), "{f}");
+    assert!(
+        matches!(f.kind, FaultKind::InFlight { .. } | FaultKind::Race { .. } | FaultKind::Uninitialised { .. }),
+        "{f}"
+    );
     // The wrong number of bytes.
     let short = code.replace("RELEASE", release).replace("[%r8], 512;\n", "[%r8], 528;\n");
     let f = fault(64, &short);
@@ -123,17 +150,22 @@ fn mbarriers_need_their_init() {
     let f = fault(32, "mbarrier.arrive.shared::cta.b64 %x5, [bar];");
     assert!(matches!(&f.kind, FaultKind::Operand(what) if what.contains("no mbarrier")), "{f}");
     let init = "@%p0 mbarrier.init.shared::cta.b64 [bar], 32;";
-    assert!(matches!(fault(32, &format!("{init} mbarrier.arrive.shared::cta.b64 %x5, [bar];")).kind, FaultKind::Race { .. }));
+    assert!(matches!(
+        fault(32, &format!("{init} mbarrier.arrive.shared::cta.b64 %x5, [bar];")).kind,
+        FaultKind::Race { .. }
+    ));
     let wait = "mbarrier.arrive.shared::cta.b64 %x5, [bar]; L: mbarrier.test_wait.shared::cta.b64 %p1, [bar], %x5; @!%p1 bra L;";
     fine(32, &format!("{init} bar.sync 0; {wait}"));
     let f = fault(64, &format!("{init} bar.sync 0; mbarrier.arrive.shared::cta.b64 %x5, [bar], 33;"));
     assert!(matches!(&f.kind, FaultKind::Operand(what) if what.contains("33 arrivals")), "{f}");
     // Waiting on an mbarrier orders memory like a barrier.
-    let ordered = "st.shared.b32 [%r3], %r0; bar.sync 0; xor.b32 %r8, %r1, 512; add.u32 %r8, %r2, %r8; st.shared.b32 [%r3], 1;";
+    let ordered =
+        "st.shared.b32 [%r3], %r0; bar.sync 0; xor.b32 %r8, %r1, 512; add.u32 %r8, %r2, %r8; st.shared.b32 [%r3], 1;";
     let init = "@%p0 mbarrier.init.shared::cta.b64 [bar], 64;";
     fine(64, &format!("{init} {ordered} {wait} ld.shared.b32 %r4, [%r8];"));
     assert!(matches!(
-        fault(64, &format!("{init} {ordered} mbarrier.arrive.shared::cta.b64 %x5, [bar]; ld.shared.b32 %r4, [%r8];")).kind,
+        fault(64, &format!("{init} {ordered} mbarrier.arrive.shared::cta.b64 %x5, [bar]; ld.shared.b32 %r4, [%r8];"))
+            .kind,
         FaultKind::Race { .. }
     ));
     // cp.async reports to an mbarrier.
@@ -152,12 +184,18 @@ fn bulk_stores() {
     let f = fault(32, &format!("{fill} bar.sync 0; {store}"));
     assert!(matches!(&f.kind, FaultKind::ProxyFence { other, .. } if other.thread == Some(0)), "{f}");
     let early = "@!%p0 bra END; cp.async.bulk.global.shared::cta.bulk_group [%x1], [%r2], 512; cp.async.bulk.commit_group; END: st.shared.b32 [%r3], 0;";
-    assert!(matches!(fault(32, &format!("{fill} fence.proxy.async; bar.sync 0; {early}")).kind, FaultKind::InFlight { .. }));
+    assert!(matches!(
+        fault(32, &format!("{fill} fence.proxy.async; bar.sync 0; {early}")).kind,
+        FaultKind::InFlight { .. }
+    ));
     let kept = early.replace("END:", "cp.async.bulk.wait_group.read 0; END: bar.sync 0;");
     let out = fine(32, &format!("{fill} fence.proxy.async; bar.sync 0; {kept}"));
     assert!((0..128).all(|i| out[i] == i as u32 / 4));
     // A block must not end while its memory is read.
-    let f = fault(32, &format!("{fill} fence.proxy.async; bar.sync 0; {}", early.replace("END: st.shared.b32 [%r3], 0;", "END:")));
+    let f = fault(
+        32,
+        &format!("{fill} fence.proxy.async; bar.sync 0; {}", early.replace("END: st.shared.b32 [%r3], 0;", "END:")),
+    );
     assert!(matches!(f.kind, FaultKind::InFlight { .. }), "{f}");
     let f = fault(1, "mov.u32 %r4, 24; cp.async.bulk.global.shared::cta.bulk_group [%x1], [%r2], %r4;");
     assert!(matches!(&f.kind, FaultKind::Operand(what) if what.contains("multiple of 16")), "{f}");
@@ -166,7 +204,8 @@ fn bulk_stores() {
 /// Registers only move between warps of a block of 384 threads, which have 168 each.
 #[test]
 fn registers_move_between_warps() {
-    let roles = |many: &str, few: &str| format!("setp.lt.u32 %p1, %r0, 256; @!%p1 bra FEW; {many} bra END; FEW: {few} END:");
+    let roles =
+        |many: &str, few: &str| format!("setp.lt.u32 %p1, %r0, 256; @!%p1 bra FEW; {many} bra END; FEW: {few} END:");
     let (inc, dec) = ("setmaxnreg.inc.sync.aligned.u32 224;", "setmaxnreg.dec.sync.aligned.u32 56;");
     fine(384, &roles(inc, dec));
     // One who waits for registers that nobody gives up.

@@ -35,15 +35,24 @@ fn addresses_outside_and_misaligned() {
     assert!(matches!(&f.kind, FaultKind::OutOfBounds { nearest, .. } if nearest.contains("4 bytes before")), "{f}");
     // An access across the end.
     assert!(matches!(fault(1, "ld.global.v4.b32 {%r4, %r5, %r6, %r7}, [%x0+248];").kind, FaultKind::Misaligned { .. }));
-    assert!(matches!(fault(1, "ld.global.b32 %r4, [%x0+2];").kind, FaultKind::Misaligned { space: "global", bytes: 4, .. }));
+    assert!(matches!(
+        fault(1, "ld.global.b32 %r4, [%x0+2];").kind,
+        FaultKind::Misaligned { space: "global", bytes: 4, .. }
+    ));
     // An address cut to 32 bits.
     assert!(matches!(
         fault(1, "cvt.u32.u64 %r4, %x0; cvt.u64.u32 %x1, %r4; ld.global.b32 %r4, [%x1];").kind,
         FaultKind::OutOfBounds { .. }
     ));
     assert!(matches!(fault(1, "st.shared.b32 [s+4096], %r0;").kind, FaultKind::OutOfBounds { space: "shared", .. }));
-    assert!(matches!(fault(1, "mov.u32 %r4, 0; st.shared.b32 [%r4], %r0;").kind, FaultKind::OutOfBounds { space: "shared", .. }));
-    assert!(matches!(fault(1, ".local .align 4 .b8 l[8]; st.local.b32 [l+8], %r0;").kind, FaultKind::OutOfBounds { space: "local", .. }));
+    assert!(matches!(
+        fault(1, "mov.u32 %r4, 0; st.shared.b32 [%r4], %r0;").kind,
+        FaultKind::OutOfBounds { space: "shared", .. }
+    ));
+    assert!(matches!(
+        fault(1, ".local .align 4 .b8 l[8]; st.local.b32 [l+8], %r0;").kind,
+        FaultKind::OutOfBounds { space: "local", .. }
+    ));
     assert!(matches!(fault(1, "ld.param.b64 %x1, [p+8];").kind, FaultKind::OutOfBounds { space: "parameter", .. }));
 }
 
@@ -53,7 +62,10 @@ fn bytes_that_nobody_wrote() {
     assert!(matches!(f.kind, FaultKind::Uninitialised { space: "global", address } if address % 256 == 128), "{f}");
     fine(1, "st.global.b32 [%x0+128], %r0; ld.global.b32 %r4, [%x0+128];");
     // Half of a word.
-    assert!(matches!(fault(1, "st.global.b16 [%x0+130], %h0; ld.global.b32 %r4, [%x0+128];").kind, FaultKind::Uninitialised { .. }));
+    assert!(matches!(
+        fault(1, "st.global.b16 [%x0+130], %h0; ld.global.b32 %r4, [%x0+128];").kind,
+        FaultKind::Uninitialised { .. }
+    ));
     let f = fault(32, "st.shared.b16 [%r3], %h0; bar.sync 0; ld.shared.b32 %r4, [%r3];");
     assert!(matches!(f.kind, FaultKind::Uninitialised { space: "shared", .. }), "{f}");
     let mut mem = Memory::new();
@@ -78,27 +90,49 @@ fn races_between_warps() {
     // The first warp runs to its end before the second wrote: it sees nothing written.
     assert!(matches!(f.kind, FaultKind::Uninitialised { .. } | FaultKind::Race { .. }), "{f}");
     let init = "st.shared.b32 [%r3], %r0; bar.sync 0;";
-    let f = fault(64, &format!("{init}\nld.shared.b32 %r5, [%r3]; st.shared.b32 [%r3], %r5;\n{other} ld.shared.b32 %r5, [%r4];"));
-    let FaultKind::Race { access: Access::Write, other_access: Access::Read, other: by, .. } = &f.kind else { panic!("{f}") };
+    let f = fault(
+        64,
+        &format!("{init}\nld.shared.b32 %r5, [%r3]; st.shared.b32 [%r3], %r5;\n{other} ld.shared.b32 %r5, [%r4];"),
+    );
+    let FaultKind::Race { access: Access::Write, other_access: Access::Read, other: by, .. } = &f.kind else {
+        panic!("{f}")
+    };
     assert_eq!(by.thread, None, "threads of both warps read it");
-    fine(64, &format!("{init} ld.shared.b32 %r5, [%r3]; st.shared.b32 [%r3], %r5; bar.sync 0; {other} ld.shared.b32 %r5, [%r4];"));
+    fine(
+        64,
+        &format!(
+            "{init} ld.shared.b32 %r5, [%r3]; st.shared.b32 [%r3], %r5; bar.sync 0; {other} ld.shared.b32 %r5, [%r4];"
+        ),
+    );
     // Overwriting what other warps still read.
     let f = fault(64, &format!("{init} {other} ld.shared.b32 %r5, [%r4]; st.shared.b32 [%r3], %r5;"));
     assert!(matches!(f.kind, FaultKind::Race { .. }), "{f}");
     fine(64, &format!("{init} {other} ld.shared.b32 %r5, [%r4]; bar.sync 0; st.shared.b32 [%r3], %r5;"));
     // Many readers, then a writer, without and with a barrier.
-    let f = fault(96, &format!("{init} ld.shared.b32 %r5, [s]; setp.eq.u32 %p0, %r0, 64; @%p0 st.shared.b32 [s], %r5;"));
+    let f =
+        fault(96, &format!("{init} ld.shared.b32 %r5, [s]; setp.eq.u32 %p0, %r0, 64; @%p0 st.shared.b32 [s], %r5;"));
     assert!(matches!(f.kind, FaultKind::Race { access: Access::Write, other_access: Access::Read, .. }), "{f}");
-    fine(96, &format!("{init} ld.shared.b32 %r5, [s]; bar.sync 0; setp.eq.u32 %p0, %r0, 64; @%p0 st.shared.b32 [s], %r5;"));
+    fine(
+        96,
+        &format!("{init} ld.shared.b32 %r5, [s]; bar.sync 0; setp.eq.u32 %p0, %r0, 64; @%p0 st.shared.b32 [s], %r5;"),
+    );
     // Two warps write the same word.
-    let f = fault(64, "setp.eq.u32 %p0, %r1, 0; and.b32 %r4, %r1, 127; add.u32 %r4, %r2, %r4; st.shared.b32 [%r4], %r0;");
+    let f =
+        fault(64, "setp.eq.u32 %p0, %r1, 0; and.b32 %r4, %r1, 127; add.u32 %r4, %r2, %r4; st.shared.b32 [%r4], %r0;");
     assert!(matches!(f.kind, FaultKind::Race { access: Access::Write, other_access: Access::Write, .. }), "{f}");
     // A barrier of some warps orders those only.
     let named = "shr.u32 %r6, %r0, 5; setp.lt.u32 %p0, %r6, 2;";
-    fine(96, &format!("{init} {named} @!%p0 bra END; st.shared.b32 [%r3], %r0; bar.sync 1, 64; {other} ld.shared.b32 %r5, [%r4]; END:"));
+    fine(
+        96,
+        &format!(
+            "{init} {named} @!%p0 bra END; st.shared.b32 [%r3], %r0; bar.sync 1, 64; {other} ld.shared.b32 %r5, [%r4]; END:"
+        ),
+    );
     let f = fault(
         96,
-        &format!("{init} {named} @!%p0 bra LAST; st.shared.b32 [%r3], %r0; bar.sync 1, 64; bra END; LAST: ld.shared.b32 %r5, [s]; END:"),
+        &format!(
+            "{init} {named} @!%p0 bra LAST; st.shared.b32 [%r3], %r0; bar.sync 1, 64; bra END; LAST: ld.shared.b32 %r5, [s]; END:"
+        ),
     );
     assert!(matches!(f.kind, FaultKind::Race { .. }), "{f}");
     // One arrives, one waits.
@@ -119,14 +153,21 @@ fn races_inside_of_a_warp() {
     fine(32, "mov.u32 %r4, 7; st.shared.b32 [s], %r4;");
     assert!(matches!(fault(32, "st.shared.b32 [s], %r0;").kind, FaultKind::Race { .. }));
     // Bytes beside each other are different words.
-    fine(32, "add.u32 %r4, %r2, %r0; cvt.u16.u32 %h0, %r0; st.shared.b8 [%r4], %h0; bar.warp.sync -1; ld.shared.b32 %r5, [s];");
+    fine(
+        32,
+        "add.u32 %r4, %r2, %r0; cvt.u16.u32 %h0, %r0; st.shared.b8 [%r4], %h0; bar.warp.sync -1; ld.shared.b32 %r5, [s];",
+    );
     // Atomics do not race with each other, but with plain accesses.
     let zero = "st.shared.b32 [%r3], 0; bar.sync 0;";
     fine(64, &format!("{zero} atom.shared.add.u32 %r5, [s], 1; bar.sync 0; ld.shared.b32 %r6, [s];"));
-    assert!(matches!(fault(64, &format!("{zero} red.shared.add.u32 [s], 1; ld.shared.b32 %r6, [s];")).kind, FaultKind::Race { .. }));
+    assert!(matches!(
+        fault(64, &format!("{zero} red.shared.add.u32 [s], 1; ld.shared.b32 %r6, [s];")).kind,
+        FaultKind::Race { .. }
+    ));
     let lax = Options { check_races: false, ..Options::default() };
     let text = module("", &format!("{REGS} st.shared.b32 [s], %r0; ld.shared.b32 %r4, [s]; ret;"));
-    launch(&parse(&text), "k", [1, 1, 1], [32, 1, 1], 0, &[], &mut Memory::new(), &lax).unwrap_or_else(|f| panic!("{f}"));
+    launch(&parse(&text), "k", [1, 1, 1], [32, 1, 1], 0, &[], &mut Memory::new(), &lax)
+        .unwrap_or_else(|f| panic!("{f}"));
 }
 
 #[test]
@@ -153,7 +194,9 @@ fn launches_are_checked() {
     let m = parse(&format!("{}\n", module(".param .u64 p", "ret;").replace(")\n{", ")\n.maxntid 64, 1, 1\n{")));
     let mut mem = Memory::new();
     let mut go = |name: &str, grid, block, shared, args: &[u64]| {
-        launch(&m, name, grid, block, shared, args, &mut mem, &Options::default()).map(drop).map_err(|f| f.kind.to_string())
+        launch(&m, name, grid, block, shared, args, &mut mem, &Options::default())
+            .map(drop)
+            .map_err(|f| f.kind.to_string())
     };
     assert_eq!(go("k", [1, 1, 1], [64, 1, 1], 0, &[0]), Ok(()));
     for (name, grid, block, shared, args, what) in [
@@ -191,8 +234,10 @@ fn grids_and_counts() {
     let m = parse(&module(".param .u64 p", body));
     let mut mem = Memory::new();
     let p = mem.alloc_from(&[0; 20]);
-    let s = launch(&m, "k", [3, 2, 1], [4, 1, 1], 0, &[p], &mut mem, &Options::default()).unwrap_or_else(|f| panic!("{f}"));
-    let words: Vec<u32> = mem.read(p, 20).expect("mapped").chunks(4).map(|c| u32::from_le_bytes(c.try_into().expect("4"))).collect();
+    let s =
+        launch(&m, "k", [3, 2, 1], [4, 1, 1], 0, &[p], &mut mem, &Options::default()).unwrap_or_else(|f| panic!("{f}"));
+    let words: Vec<u32> =
+        mem.read(p, 20).expect("mapped").chunks(4).map(|c| u32::from_le_bytes(c.try_into().expect("4"))).collect();
     assert_eq!(words, [4 * 15, 24 % 6, 5, 77, 12f32.to_bits()]);
     assert_eq!((s.instructions, s.warp_instructions), (10 * 24, 10 * 6));
     assert_eq!((s.classes["atom.global"], s.classes["ld.param"]), (3 * 24, 24));
@@ -206,7 +251,8 @@ fn the_read_only_cache_is_read_only() {
     assert!(matches!(f.kind, FaultKind::Stale { line, .. } if line > 0), "{f}");
 }
 
-/// Blocks that write what others read or write, with the fences and atomics that make it right, and without.
+/// Blocks that write what others read or write, with the fences and atomics that make it right, and
+/// without.
 #[test]
 fn races_between_blocks() {
     let head = ".reg .b32 %r<9>; .reg .b64 %x<9>; .reg .pred %p<4>; .shared .align 4 .b8 last[4];
@@ -222,7 +268,8 @@ fn races_between_blocks() {
         FaultKind::BlockRace { access, other_access, block, .. } => (access, other_access, block),
         k => panic!("{code}: {k}"),
     };
-    run("ld.global.b32 %r3, [%x1]; st.global.b32 [%x1], %r3; ld.global.b32 %r3, [%x0+768];").unwrap_or_else(|f| panic!("{f}"));
+    run("ld.global.b32 %r3, [%x1]; st.global.b32 [%x1], %r3; ld.global.b32 %r3, [%x0+768];")
+        .unwrap_or_else(|f| panic!("{f}"));
     assert_eq!(race("st.global.b32 [%x0], %r0;"), (Access::Write, Access::Write, Some(0)));
     assert_eq!(race("st.global.b32 [%x1], %r0; ld.global.b32 %r3, [%x0+4];"), (Access::Read, Access::Write, Some(0)));
     assert_eq!(race("ld.global.b32 %r3, [%x0+260]; st.global.b32 [%x1], %r3;"), (Access::Write, Access::Read, None));
@@ -240,6 +287,9 @@ fn races_between_blocks() {
     assert_eq!(race(&variant("", "relaxed")), (Access::Read, Access::Write, Some(0)));
     assert_eq!(race(&variant("fence.acq_rel.cta;", "relaxed")), (Access::Read, Access::Write, Some(0)));
     // A fence on one side only.
-    assert_eq!(race(&variant("", "relaxed").replacen("atom", "membar.gl; atom", 1)), (Access::Read, Access::Write, Some(0)));
+    assert_eq!(
+        race(&variant("", "relaxed").replacen("atom", "membar.gl; atom", 1)),
+        (Access::Read, Access::Write, Some(0))
+    );
     assert_eq!(race(&variant("", "acquire")), (Access::Read, Access::Write, Some(0)));
 }

@@ -23,7 +23,9 @@ fn floats(x: u64) -> u64 {
 
 /// Patterns of f16 in both halves of a word.
 fn halves(x: u64) -> u64 {
-    let one = |x: u64| if x.is_multiple_of(5) { x >> 8 & 0xffff } else { u64::from(f16::from_f32(Random(x).unit() * 8.0).to_bits()) };
+    let one = |x: u64| {
+        if x.is_multiple_of(5) { x >> 8 & 0xffff } else { u64::from(f16::from_f32(Random(x).unit() * 8.0).to_bits()) }
+    };
     one(x >> 32) << 16 | one(x & 0xffff_ffff)
 }
 
@@ -52,7 +54,9 @@ fn single_precision() {
     });
     let ftz = |x: f32| if x.is_subnormal() { 0f32.copysign(x) } else { x };
     check("mul.ftz.f32 %oa, %a0, %a1;", "%oa", floats, |[x, y]| bits(ftz(ftz(f(x)) * ftz(f(y)))));
-    check("fma.rn.ftz.f32 %oa, %a0, %a1, %a2;", "%oa", floats, |[x, y, z]| bits(ftz(ftz(f(x)).mul_add(ftz(f(y)), ftz(f(z))))));
+    check("fma.rn.ftz.f32 %oa, %a0, %a1, %a2;", "%oa", floats, |[x, y, z]| {
+        bits(ftz(ftz(f(x)).mul_add(ftz(f(y)), ftz(f(z)))))
+    });
 }
 
 #[test]
@@ -64,15 +68,20 @@ fn directed_rounding_brackets_the_exact_result() {
         };
         // Moderate sizes only: their sums and products are exact in f64.
         let make = |x: u64| u64::from((Random(x).unit() + 1.5).to_bits());
-        check(&format!("{op}.rm.f32 %a2, %a0, %a1; {op}.rp.f32 %a3, %a0, %a1; mov.b64 %od, {{%a2, %a3}};"), "%od", make, |[x, y]| {
-            let near = exact(x, y) as f32;
-            let (lo, hi) = match f64::from(near).total_cmp(&exact(x, y)) {
-                std::cmp::Ordering::Less => (near, near.next_up()),
-                std::cmp::Ordering::Greater => (near.next_down(), near),
-                std::cmp::Ordering::Equal => (near, near),
-            };
-            bits(lo) | bits(hi) << 32
-        });
+        check(
+            &format!("{op}.rm.f32 %a2, %a0, %a1; {op}.rp.f32 %a3, %a0, %a1; mov.b64 %od, {{%a2, %a3}};"),
+            "%od",
+            make,
+            |[x, y]| {
+                let near = exact(x, y) as f32;
+                let (lo, hi) = match f64::from(near).total_cmp(&exact(x, y)) {
+                    std::cmp::Ordering::Less => (near, near.next_up()),
+                    std::cmp::Ordering::Greater => (near.next_down(), near),
+                    std::cmp::Ordering::Equal => (near, near),
+                };
+                bits(lo) | bits(hi) << 32
+            },
+        );
     }
 }
 
@@ -89,9 +98,13 @@ fn extremes_and_nan() {
     };
     check("min.f32 %oa, %a0, %a1;", "%oa", floats, move |[x, y]| bits(min(f(x), f(y))));
     check("max.f32 %oa, %a0, %a1;", "%oa", floats, move |[x, y]| bits(-min(-f(x), -f(y))));
-    check("max.NaN.f32 %oa, %a0, %a1;", "%oa", floats, |[x, y]| bits(if f(x).is_nan() { f(x) } else { f(x).maximum_or_nan(f(y)) }));
+    check("max.NaN.f32 %oa, %a0, %a1;", "%oa", floats, |[x, y]| {
+        bits(if f(x).is_nan() { f(x) } else { f(x).maximum_or_nan(f(y)) })
+    });
     check("setp.lt.f32 %op, %a0, %a1;", "%op", floats, |[x, y]| u64::from(f(x) < f(y)));
-    check("setp.geu.f32 %op, %a0, %a1;", "%op", floats, |[x, y]| u64::from(f(x).partial_cmp(&f(y)).is_none_or(|o| o.is_ge())));
+    check("setp.geu.f32 %op, %a0, %a1;", "%op", floats, |[x, y]| {
+        u64::from(f(x).partial_cmp(&f(y)).is_none_or(|o| o.is_ge()))
+    });
     check("setp.nan.f32 %op, %a0, %a1;", "%op", floats, |[x, y]| u64::from(f(x).is_nan() || f(y).is_nan()));
     check("setp.neu.f16 %op, %h0, %h1;", "%op", halves, |[x, y]| u64::from(h(x) != h(y)));
     check("testp.notanumber.f32 %op, %a0;", "%op", floats, |[x]| u64::from(f(x).is_nan()));
@@ -119,19 +132,27 @@ fn double_precision() {
 
 #[test]
 fn half_precision() {
-    // f64 sums and products of f16 values are exact here, so one rounding from f64 is the definition.
+    // f64 sums and products of f16 values are exact here, so one rounding from f64 is the
+    // definition.
     let near = |x: f64| llmcc_round_f16(x);
     check("add.rn.f16 %oh, %h0, %h1;", "%oh", halves, move |[x, y]| near(h(x) + h(y)));
     check("sub.f16 %oh, %h0, %h1;", "%oh", halves, move |[x, y]| near(h(x) - h(y)));
     check("mul.rn.f16 %oh, %h0, %h1;", "%oh", halves, move |[x, y]| near(h(x) * h(y)));
-    check("fma.rn.f16 %oh, %h0, %h1, %h2;", "%oh", |x| halves(x) & 0xbfff_bfff, move |[x, y, z]| near(h(x).mul_add(h(y), h(z))));
+    check(
+        "fma.rn.f16 %oh, %h0, %h1, %h2;",
+        "%oh",
+        |x| halves(x) & 0xbfff_bfff,
+        move |[x, y, z]| near(h(x).mul_add(h(y), h(z))),
+    );
     check(
         "fma.rn.f16x2 %oa, %a0, %a1, %a2;",
         "%oa",
         |x| halves(x) & 0xbfff_bfff,
         move |[x, y, z]| near(h(x).mul_add(h(y), h(z))) | near(h(x >> 16).mul_add(h(y >> 16), h(z >> 16))) << 16,
     );
-    check("add.rn.f16x2 %oa, %a0, %a1;", "%oa", halves, move |[x, y]| near(h(x) + h(y)) | near(h(x >> 16) + h(y >> 16)) << 16);
+    check("add.rn.f16x2 %oa, %a0, %a1;", "%oa", halves, move |[x, y]| {
+        near(h(x) + h(y)) | near(h(x >> 16) + h(y >> 16)) << 16
+    });
     check("neg.f16 %oh, %h0;", "%oh", |x| halves(x) & 0xbfff_bfff, |[x]| (x ^ 0x8000) & 0xffff);
 }
 
@@ -165,8 +186,12 @@ fn brain_floats() {
 
 #[test]
 fn conversions() {
-    check("cvt.rn.f16.f32 %oh, %a0;", "%oh", floats, |[x]| if f(x).is_nan() { 0x7fff } else { u64::from(f16::from_f32(f(x)).to_bits()) });
-    check("cvt.rn.bf16.f32 %oh, %a0;", "%oh", floats, |[x]| if f(x).is_nan() { 0x7fff } else { u64::from(bf16::from_f32(f(x)).to_bits()) });
+    check("cvt.rn.f16.f32 %oh, %a0;", "%oh", floats, |[x]| {
+        if f(x).is_nan() { 0x7fff } else { u64::from(f16::from_f32(f(x)).to_bits()) }
+    });
+    check("cvt.rn.bf16.f32 %oh, %a0;", "%oh", floats, |[x]| {
+        if f(x).is_nan() { 0x7fff } else { u64::from(bf16::from_f32(f(x)).to_bits()) }
+    });
     check("cvt.f32.f16 %oa, %h0;", "%oa", halves, |[x]| bits(f16::from_bits(x as u16).to_f32()));
     check("cvt.f32.bf16 %oa, %h0;", "%oa", |x| x, |[x]| bits(f32::from_bits((x as u32) << 16)));
     // The first operand becomes the upper half.
@@ -193,7 +218,12 @@ fn conversions() {
     check("cvt.rn.f32.u64 %oa, %d0;", "%oa", |x| x, |[x]| bits(x as f32));
     check("cvt.f64.f32 %od, %a0; cvt.rn.f32.f64 %oa, %od;", "%oa", floats, |[x]| bits(f(x)));
     check("cvt.rn.f16.s32 %oh, %a0;", "%oh", |x| x % 4096, |[x]| u64::from(f16::from_f32(x as f32).to_bits()));
-    check("cvt.rna.tf32.f32 %oa, %a0;", "%oa", |x| u64::from(Random(x).unit().to_bits()), |[x]| ((x & 0xffff_ffff) + 0x1000) & !0x1fff);
+    check(
+        "cvt.rna.tf32.f32 %oa, %a0;",
+        "%oa",
+        |x| u64::from(Random(x).unit().to_bits()),
+        |[x]| ((x & 0xffff_ffff) + 0x1000) & !0x1fff,
+    );
 }
 
 #[test]
@@ -206,7 +236,8 @@ fn eight_bit_floats() {
     let nearest = move |x: f64| {
         let x = x.clamp(-448.0, 448.0);
         let all = (0..256u64).filter(|b| b & 0x7f != 0x7f && (b & 0x80 != 0) == x.is_sign_negative());
-        all.min_by(|a, b| (value(*a) - x).abs().total_cmp(&(value(*b) - x).abs()).then((a & 1).cmp(&(b & 1)))).expect("a value")
+        all.min_by(|a, b| (value(*a) - x).abs().total_cmp(&(value(*b) - x).abs()).then((a & 1).cmp(&(b & 1))))
+            .expect("a value")
     };
     let make = |x: u64| u64::from((Random(x).unit() * if x.is_multiple_of(3) { 1000.0 } else { 0.1 }).to_bits());
     check("cvt.rn.satfinite.e4m3x2.f32 %oh, %a0, %a1;", "%oh", make, move |[x, y]| {

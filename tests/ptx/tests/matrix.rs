@@ -1,4 +1,5 @@
-//! Matrix instructions against a matrix product, with every fragment taken apart by the layouts of the PTX manual.
+//! Matrix instructions against a matrix product, with every fragment taken apart by the layouts of
+//! the PTX manual.
 
 mod common;
 use common::{Random, block, module};
@@ -122,8 +123,13 @@ fn mma(shape: &str, t: T, k: usize, half_sum: bool) {
     for j in 0..nc {
         body += &format!("st.global.b32 [%x0+{}], %c{j};\n", 4 * j);
     }
-    block(&module(".param .u64 p0, .param .u64 p1, .param .u64 p2, .param .u64 p3", &(body + "ret;")), 32, &args, &mut mem)
-        .unwrap_or_else(|f| panic!("{f}"));
+    block(
+        &module(".param .u64 p0, .param .u64 p1, .param .u64 p2, .param .u64 p3", &(body + "ret;")),
+        32,
+        &args,
+        &mut mem,
+    )
+    .unwrap_or_else(|f| panic!("{f}"));
     let out = mem.read(args[3], pc.len()).expect("mapped").to_vec();
     for lane in 0..32 {
         for i in 0..4 {
@@ -182,7 +188,8 @@ fn matrices_move() {
     let data: Vec<u8> = (0..256u16).flat_map(u16::to_le_bytes).collect();
     let mut mem = Memory::new();
     let args = [mem.alloc_from(&data), mem.alloc(32 * 32)];
-    let stats = block(&module(".param .u64 p, .param .u64 q", body), 32, &args, &mut mem).unwrap_or_else(|f| panic!("{f}"));
+    let stats =
+        block(&module(".param .u64 p, .param .u64 q", body), 32, &args, &mut mem).unwrap_or_else(|f| panic!("{f}"));
     // Only the reads 16 bytes apart: four lanes hit each bank.
     assert_eq!(stats.bank_conflicts, 3, "{:?}", stats.conflicts);
     assert_eq!((stats.conflicts.len(), stats.conflicts[0].degree), (1, 4));
@@ -198,7 +205,8 @@ fn matrices_move() {
         assert_eq!(word(4), word(2), "movmatrix transposes");
         // Rows of matrices 2 and 3 were stored transposed over 0 and 1.
         let (m, r) = (lane / 8, lane % 8);
-        let want = if m < 2 { pair(value(m + 2, 0, r), value(m + 2, 1, r)) } else { pair(value(m, r, 0), value(m, r, 1)) };
+        let want =
+            if m < 2 { pair(value(m + 2, 0, r), value(m + 2, 1, r)) } else { pair(value(m, r, 0), value(m, r, 1)) };
         assert_eq!(word(5), want);
     }
 }

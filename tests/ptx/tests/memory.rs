@@ -14,7 +14,11 @@ fn run(code: &str, words: usize) -> Vec<u32> {
     let m = parse(&module(".param .u64 p, .param .u64 q", &format!("{REGS}{code}\nret;")));
     launch(&m, "k", [1, 1, 1], [1, 1, 1], 0, &args, &mut mem, &Options::default()).unwrap_or_else(|f| panic!("{f}"));
     assert_eq!(mem.first_unwritten(args[1], 4 * words), Ok(None));
-    mem.read(args[1], 4 * words).expect("mapped").chunks(4).map(|c| u32::from_le_bytes(c.try_into().expect("4"))).collect()
+    mem.read(args[1], 4 * words)
+        .expect("mapped")
+        .chunks(4)
+        .map(|c| u32::from_le_bytes(c.try_into().expect("4")))
+        .collect()
 }
 
 #[test]
@@ -65,8 +69,10 @@ fn dynamic_shared_memory_and_parameters_as_bytes() {
     assert_eq!((k.params()[1].offset, k.params()[2].offset, k.param_bytes()), (8, 20, 24));
     let mut params = out.to_le_bytes().to_vec();
     params.extend([1u32, 2, 3, 4].iter().flat_map(|v| v.to_le_bytes()));
-    launch_bytes(&m, "k", [1, 1, 1], [1, 1, 1], 256, &params, &mut mem, &Options::default()).unwrap_or_else(|f| panic!("{f}"));
-    let words: Vec<u32> = mem.read(out, 20).expect("mapped").chunks(4).map(|c| u32::from_le_bytes(c.try_into().expect("4"))).collect();
+    launch_bytes(&m, "k", [1, 1, 1], [1, 1, 1], 256, &params, &mut mem, &Options::default())
+        .unwrap_or_else(|f| panic!("{f}"));
+    let words: Vec<u32> =
+        mem.read(out, 20).expect("mapped").chunks(4).map(|c| u32::from_le_bytes(c.try_into().expect("4"))).collect();
     assert_eq!(words, [0, 128, 4, 256, 3]);
     let f = launch_bytes(&m, "k", [1, 1, 1], [1, 1, 1], 128, &params, &mut mem, &Options::default());
     assert!(f.expect_err("beyond the dynamic memory").to_string().contains("outside of shared memory"));
@@ -107,12 +113,33 @@ fn special_registers() {
     let p = mem.alloc(64 * 48 * 8);
     launch(&m, "k", [2, 2, 2], [8, 3, 2], 0, &[p], &mut mem, &Options::default()).unwrap_or_else(|f| panic!("{f}"));
     assert_eq!(mem.first_unwritten(p, 64 * 48 * 8), Ok(None));
-    let words: Vec<u32> =
-        mem.read(p, 64 * 48 * 8).expect("mapped").chunks(4).map(|c| u32::from_le_bytes(c.try_into().expect("4"))).collect();
+    let words: Vec<u32> = mem
+        .read(p, 64 * 48 * 8)
+        .expect("mapped")
+        .chunks(4)
+        .map(|c| u32::from_le_bytes(c.try_into().expect("4")))
+        .collect();
     for (i, got) in words.chunks(16).enumerate() {
         let (b, t) = (i as u32 / 48, i as u32 % 48);
         let lane = t % 32;
-        let want = [t % 8, t / 8 % 3, t / 24, 8, 3, b % 2, b / 2 % 2, b / 4, 2, 2, lane, t / 32, 2, (1 << lane) - 1, u32::MAX << lane, 0];
+        let want = [
+            t % 8,
+            t / 8 % 3,
+            t / 24,
+            8,
+            3,
+            b % 2,
+            b / 2 % 2,
+            b / 4,
+            2,
+            2,
+            lane,
+            t / 32,
+            2,
+            (1 << lane) - 1,
+            u32::MAX << lane,
+            0,
+        ];
         assert_eq!(got, want);
     }
 }

@@ -4,7 +4,8 @@ mod common;
 use common::{module, parse};
 use llmcc_ptx::{Memory, Module, Options, launch};
 
-/// Text as LLVM 22 prints it: constants, demoted shared variables, local memory, inline assembly with a scope, byte parameters.
+/// Text as LLVM 22 prints it: constants, demoted shared variables, local memory, inline assembly
+/// with a scope, byte parameters.
 const LLVM: &str = include_str!("llvm.ptx");
 
 #[test]
@@ -67,8 +68,14 @@ fn constants_globals_and_scopes() {
     let (m, mut mem) = (parse(text), Memory::new());
     let out = mem.alloc(16);
     for round in 0..2 {
-        launch(&m, "k", [1, 1, 1], [1, 1, 1], 0, &[out], &mut mem, &Options::default()).unwrap_or_else(|f| panic!("{f}"));
-        let words: Vec<u32> = mem.read(out, 16).expect("mapped").chunks(4).map(|c| u32::from_le_bytes(c.try_into().expect("4"))).collect();
+        launch(&m, "k", [1, 1, 1], [1, 1, 1], 0, &[out], &mut mem, &Options::default())
+            .unwrap_or_else(|f| panic!("{f}"));
+        let words: Vec<u32> = mem
+            .read(out, 16)
+            .expect("mapped")
+            .chunks(4)
+            .map(|c| u32::from_le_bytes(c.try_into().expect("4")))
+            .collect();
         // The module's variables keep their values between launches.
         assert_eq!(words, [2f32.to_bits(), 7, 10, 6 + round]);
     }

@@ -1,4 +1,5 @@
-//! Damaged text gives an error, and what can still be run ends with a result or a fault: never a panic.
+//! Damaged text gives an error, and what can still be run ends with a result or a fault: never a
+//! panic.
 
 mod common;
 use common::Random;
@@ -25,11 +26,13 @@ fn the_undamaged_text_runs() {
     let m = common::parse(TEXTS[1]);
     let mut mem = Memory::new();
     let args = [mem.alloc_from(&[1; 8192]), mem.alloc_from(&[0; 8192])];
-    let stats = launch(&m, "k", [1, 1, 1], [128, 1, 1], 0, &args, &mut mem, &Options::default()).unwrap_or_else(|f| panic!("{f}"));
+    let stats = launch(&m, "k", [1, 1, 1], [128, 1, 1], 0, &args, &mut mem, &Options::default())
+        .unwrap_or_else(|f| panic!("{f}"));
     assert!(stats.classes.len() > 45, "{:?}", stats.classes);
 }
 
-/// The syntax that is read is that of NVIDIA's assembler, where that is at hand (`LLMCC_PTXAS` names it, as in `make test`).
+/// The syntax that is read is that of NVIDIA's assembler, where that is at hand (`LLMCC_PTXAS`
+/// names it, as in `make test`).
 #[test]
 fn the_assembler_takes_the_same_text() {
     let Some(ptxas) = std::env::var_os("LLMCC_PTXAS").filter(|p| std::path::Path::new(p).exists()) else {
@@ -40,7 +43,13 @@ fn the_assembler_takes_the_same_text() {
     for (i, text) in TEXTS.iter().enumerate() {
         let (source, object) = (dir.join(format!("text{i}.ptx")), dir.join(format!("text{i}.cubin")));
         std::fs::write(&source, text).expect("the target folder is writable");
-        let out = std::process::Command::new(&ptxas).arg("-arch=sm_90a").arg(&source).arg("-o").arg(object).output().expect("ptxas runs");
+        let out = std::process::Command::new(&ptxas)
+            .arg("-arch=sm_90a")
+            .arg(&source)
+            .arg("-o")
+            .arg(object)
+            .output()
+            .expect("ptxas runs");
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     }
 }
@@ -64,7 +73,9 @@ fn damaged_text_does_not_panic() {
                     ..Options::default()
                 };
                 let threads = [32, 64, 128][r.next() as usize % 3];
-                finished += i32::from(launch(&m, k.name(), [2, 1, 1], [threads, 1, 1], 1024, &args, &mut mem, &options).is_ok());
+                finished += i32::from(
+                    launch(&m, k.name(), [2, 1, 1], [threads, 1, 1], 1024, &args, &mut mem, &options).is_ok(),
+                );
             }
         }
     }

@@ -86,14 +86,16 @@ fn divergence_joins_again() {
     let mut mem = Memory::new();
     let p = mem.alloc(160);
     common::block(&module(".param .u64 p", body), 40, &[p], &mut mem).unwrap_or_else(|f| panic!("{f}"));
-    let words: Vec<u32> = mem.read(p, 160).expect("mapped").chunks(4).map(|c| u32::from_le_bytes(c.try_into().expect("4"))).collect();
+    let words: Vec<u32> =
+        mem.read(p, 160).expect("mapped").chunks(4).map(|c| u32::from_le_bytes(c.try_into().expect("4"))).collect();
     assert!(words.iter().enumerate().all(|(t, w)| *w == if t > 9 { 2 } else { 0x3ff }), "{words:x?}");
 }
 
 #[test]
 fn lanes_that_are_missing_are_reported() {
     let run = |code: &str| {
-        let body = format!(".reg .b32 %r<4>; .reg .pred %p; mov.u32 %r0, %tid.x; setp.lt.u32 %p, %r0, 7;\n{code}\nret;");
+        let body =
+            format!(".reg .b32 %r<4>; .reg .pred %p; mov.u32 %r0, %tid.x; setp.lt.u32 %p, %r0, 7;\n{code}\nret;");
         common::block(&module("", &body), 64, &[], &mut Memory::new()).expect_err(code)
     };
     let f = run("@%p shfl.sync.bfly.b32 %r1, %r0, 1, 31, -1;");

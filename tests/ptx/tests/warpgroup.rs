@@ -77,7 +77,8 @@ fn product(case: &Case) -> Result<(), Fault> {
         };
         if case.bytes { code() << 8 | code() } else { bf16::from_f32(r.unit()).to_bits() }
     };
-    let mut matrix = |rows: usize| -> Vec<Vec<u16>> { (0..rows).map(|_| (0..16).map(|_| element()).collect()).collect() };
+    let mut matrix =
+        |rows: usize| -> Vec<Vec<u16>> { (0..rows).map(|_| (0..16).map(|_| element()).collect()).collect() };
     let (a, b) = (matrix(64), matrix(n));
     let place = |m: &[Vec<u16>], l: Layout| {
         let mut out = vec![0u8; ROOM];
@@ -96,7 +97,9 @@ fn product(case: &Case) -> Result<(), Fault> {
         .flat_map(|t| {
             let (w, g, q) = (t / 32, t % 32 / 4, t % 4);
             let a = &a;
-            (0..4).flat_map(move |r| (0..2).flat_map(move |i| a[16 * w + g + 8 * (r % 2)][2 * q + 8 * (r / 2) + i].to_le_bytes()))
+            (0..4).flat_map(move |r| {
+                (0..2).flat_map(move |i| a[16 * w + g + 8 * (r % 2)][2 * q + 8 * (r / 2) + i].to_le_bytes())
+            })
         })
         .collect();
     let args = [mem.alloc_from(&shared), mem.alloc_from(&fragments), mem.alloc(128 * n * 2)];
@@ -155,21 +158,26 @@ fn product(case: &Case) -> Result<(), Fault> {
             let want: f64 = 0.5 + dots.as_flattened().iter().sum::<f64>();
             let at = t * n * 2 + 4 * i;
             let got = f32::from_le_bytes(out[at..at + 4].try_into().expect("4"));
-            let most = 1e-5 + dots.as_flattened().iter().map(|x| x.abs()).sum::<f64>() * 2f64.powi(-20) * f64::from(u8::from(case.bytes));
+            let most = 1e-5
+                + dots.as_flattened().iter().map(|x| x.abs()).sum::<f64>()
+                    * 2f64.powi(-20)
+                    * f64::from(u8::from(case.bytes));
             assert!((f64::from(got) - want).abs() < most, "row {row} column {col}: {got} instead of {want}");
         }
     }
     Ok(())
 }
 
-/// The product of two bf16 numbers, or those of two pairs of e4m3 numbers, as the OCP specification of FP8 has them.
+/// The product of two bf16 numbers, or those of two pairs of e4m3 numbers, as the OCP specification
+/// of FP8 has them.
 fn dot(case: &Case, a: u16, b: u16) -> [f64; 2] {
     if !case.bytes {
         return [bf16::from_bits(a).to_f64() * bf16::from_bits(b).to_f64(), 0.0];
     }
     let value = |code: u16| {
         let (exponent, mantissa) = (i32::from(code >> 3 & 15), f64::from(code & 7) / 8.0);
-        let magnitude = if exponent == 0 { mantissa * 2f64.powi(-6) } else { (1.0 + mantissa) * 2f64.powi(exponent - 7) };
+        let magnitude =
+            if exponent == 0 { mantissa * 2f64.powi(-6) } else { (1.0 + mantissa) * 2f64.powi(exponent - 7) };
         if code >> 7 & 1 == 1 { -magnitude } else { magnitude }
     };
     [value(a & 0xff) * value(b & 0xff), value(a >> 8) * value(b >> 8)]
@@ -224,11 +232,16 @@ fn what_is_missing_is_reported() {
     assert!(matches!(fault(late), FaultKind::WgmmaFence { register } if register == "%d3"));
     let proxy = |b: String| b.replace("fence.proxy.async.shared::cta;", "");
     assert!(matches!(fault(proxy), FaultKind::ProxyFence { .. }));
-    let overwrite =
-        |b: String| b.replace("wgmma.commit_group.sync.aligned;", "wgmma.commit_group.sync.aligned; st.shared.b32 [s+32768], %r0;");
+    let overwrite = |b: String| {
+        b.replace("wgmma.commit_group.sync.aligned;", "wgmma.commit_group.sync.aligned; st.shared.b32 [s+32768], %r0;")
+    };
     assert!(matches!(fault(overwrite), FaultKind::InFlight { .. }));
-    let copied =
-        |b: String| b.replace("wgmma.commit_group.sync.aligned;", "mov.b32 %r5, %a1; wgmma.commit_group.sync.aligned; mov.b32 %a2, 0;");
+    let copied = |b: String| {
+        b.replace(
+            "wgmma.commit_group.sync.aligned;",
+            "mov.b32 %r5, %a1; wgmma.commit_group.sync.aligned; mov.b32 %a2, 0;",
+        )
+    };
     assert!(matches!(fault(copied), FaultKind::Accumulator { register } if register == "%a1"));
     let alone = |b: String| b.replace("wgmma.fence.sync", "setp.lt.u32 %p2, %r0, 96; @!%p2 ret; wgmma.fence.sync");
     assert!(matches!(fault(alone), FaultKind::Operand(what) if what.contains("warps of one group")));

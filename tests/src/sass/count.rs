@@ -18,7 +18,8 @@ pub fn assemble(ptxas: &Ptxas, ptx: &str, target: &TargetSpec) -> Result<Listing
     listings(&text)?.into_values().next().ok_or_else(|| "no code".to_string())
 }
 
-/// A line for each hot loop of a kernel: instructions of a turn, of a unit where it is a product (a strip of 16 rows by 64 columns of weights, by one warp), and of each kind.
+/// A line for each hot loop of a kernel: instructions of a turn, of a unit where it is a product (a
+/// strip of 16 rows by 64 columns of weights, by one warp), and of each kind.
 ///
 /// # Errors
 /// As [`Listing::loops`].
@@ -55,8 +56,9 @@ pub struct Counts {
     pub idle: usize,
 }
 
-/// The innermost loops that multiply on tensor cores, in the order of their addresses. What is in a loop inside them counts nothing: a wait for a barrier, which as a rule goes
-/// round once or not at all.
+/// The innermost loops that multiply on tensor cores, in the order of their addresses. What is in a
+/// loop inside them counts nothing: a wait for a barrier, which as a rule goes round once or not at
+/// all.
 ///
 /// # Errors
 /// As [`Listing::loops`].
@@ -64,8 +66,10 @@ pub fn hot(listing: &Listing) -> Result<Vec<Counts>, String> {
     let loops = listing.loops()?;
     let multiplies = |l: &Loop| l.body.iter().any(|i| listing.code[*i].multiplies());
     let inside = |inner: &Loop, outer: &Loop| inner.body.len() < outer.body.len() && inner.body.is_subset(&outer.body);
-    let mut hot: Vec<&Loop> =
-        loops.iter().filter(|l| multiplies(l) && !loops.iter().any(|inner| multiplies(inner) && inside(inner, l))).collect();
+    let mut hot: Vec<&Loop> = loops
+        .iter()
+        .filter(|l| multiplies(l) && !loops.iter().any(|inner| multiplies(inner) && inside(inner, l)))
+        .collect();
     hot.sort_by_key(|l| l.body.first());
     let count = |l: &Loop| {
         let inner = |i: &usize| loops.iter().any(|other| inside(other, l) && other.body.contains(i));

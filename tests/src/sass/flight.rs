@@ -1,9 +1,13 @@
-//! Registers that asynchronous products (`wgmma`) have as operands, and who writes them before the products are done.
+//! Registers that asynchronous products (`wgmma`) have as operands, and who writes them before the
+//! products are done.
 //!
-//! The weights of our products are in registers, which the tensor cores read after the instruction has been issued. PTX says that such a register must not be changed
-//! before `wgmma.wait_group` has waited for its group; what `ptxas` makes of it, where it moves copies and gives one register to several values, is seen only here.
+//! The weights of our products are in registers, which the tensor cores read after the instruction
+//! has been issued. PTX says that such a register must not be changed before `wgmma.wait_group` has
+//! waited for its group; what `ptxas` makes of it, where it moves copies and gives one register to
+//! several values, is seen only here.
 //!
-//! In SASS, a product names its group's barrier (`gsb0`) when it is the last of the group, and `WARPGROUP.DEPBAR.LE gsb0, N` waits until at most `N` groups are under way.
+//! In SASS, a product names its group's barrier (`gsb0`) when it is the last of the group, and
+//! `WARPGROUP.DEPBAR.LE gsb0, N` waits until at most `N` groups are under way.
 
 use super::{Instruction, Listing, register};
 use std::collections::BTreeSet;
@@ -123,6 +127,11 @@ impl Flight {
         let all = || self.groups.iter().chain([&self.open]);
         let hits = |r: &u32| all().any(|g| g.operands.has(*r) || !is_product(c) && g.sums.has(*r));
         let hit = c.writes().find(hits)?;
-        Some(format!("{:#x}: {} {} writes R{hit}, which a product under way has", c.address, c.name, c.operands.join(", ")))
+        Some(format!(
+            "{:#x}: {} {} writes R{hit}, which a product under way has",
+            c.address,
+            c.name,
+            c.operands.join(", ")
+        ))
     }
 }

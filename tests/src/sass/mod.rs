@@ -1,7 +1,9 @@
-//! What `ptxas` has made of a kernel, read from its disassembly: instructions, the flow between them, loops.
+//! What `ptxas` has made of a kernel, read from its disassembly: instructions, the flow between
+//! them, loops.
 //!
-//! [`count`] says what a kernel issues in its hot loop; [`flight`], whether a register is written while asynchronous products still read it. What is read here is the
-//! text of `nvdisasm -c`: an instruction a line behind its address, labels, a section `.text.NAME` for each entry.
+//! [`count`] says what a kernel issues in its hot loop; [`flight`], whether a register is written
+//! while asynchronous products still read it. What is read here is the text of `nvdisasm -c`: an
+//! instruction a line behind its address, labels, a section `.text.NAME` for each entry.
 
 pub mod count;
 pub mod flight;
@@ -208,8 +210,9 @@ impl Listing {
     }
 }
 
-/// The next instruction that all ways to an instruction pass, its own number where there is none: that of the entry, and of what is never reached (Cooper, Harvey and
-/// Kennedy, "A Simple, Fast Dominance Algorithm", 2001).
+/// The next instruction that all ways to an instruction pass, its own number where there is none:
+/// that of the entry, and of what is never reached (Cooper, Harvey and Kennedy, "A Simple, Fast
+/// Dominance Algorithm", 2001).
 fn dominators(after: &[Vec<usize>], before: &[Vec<usize>]) -> Vec<usize> {
     let order = postorder(after);
     let mut number = vec![usize::MAX; after.len()];

@@ -2,7 +2,8 @@ use super::*;
 
 /// A listing of lines of code, each an instruction, and labels.
 fn listing(lines: &str) -> Listing {
-    let mut text = String::from("\t.section\t.text.k_m,\"ax\",@progbits\n\t.sectionflags\t@\"SHF_BARRIERS=1\"\n.text.k_m:\n");
+    let mut text =
+        String::from("\t.section\t.text.k_m,\"ax\",@progbits\n\t.sectionflags\t@\"SHF_BARRIERS=1\"\n.text.k_m:\n");
     let mut address = 0;
     for line in lines.lines().map(str::trim).filter(|l| !l.is_empty()) {
         if line.ends_with(':') {
@@ -40,7 +41,8 @@ fn instructions_and_what_they_write() {
     }
 }
 
-/// A wait out of line, whose way back leads to a lower address, is in the loop and no loop of its own; one in line is.
+/// A wait out of line, whose way back leads to a lower address, is in the loop and no loop of its
+/// own; one in line is.
 #[test]
 fn loops_are_by_flow_not_by_address() {
     let l = listing(
@@ -71,7 +73,8 @@ fn loops_are_by_flow_not_by_address() {
     assert_eq!(counts[0].line(), "BRA 3 HMMA 1 LDS 1 LOP3 1 SYNCS 1 (never executed 1)");
 }
 
-/// Barriers of convergence are few and used again: one outside of a loop and one in it do not make another way in.
+/// Barriers of convergence are few and used again: one outside of a loop and one in it do not make
+/// another way in.
 #[test]
 fn barriers_of_convergence_are_no_branches() {
     let l = listing(
@@ -84,15 +87,17 @@ fn barriers_of_convergence_are_no_branches() {
 
 #[test]
 fn branches_go_where_they_may() {
-    let l =
-        listing("BSSY B0, `(.L_end)\n@P0 BRA `(.L_other)\nBSYNC B0\n.L_other:\nMOV R1, R2\n.L_end:\n@P0 EXIT\nBRA P1, `(.L_other)\nEXIT");
+    let l = listing(
+        "BSSY B0, `(.L_end)\n@P0 BRA `(.L_other)\nBSYNC B0\n.L_other:\nMOV R1, R2\n.L_end:\n@P0 EXIT\nBRA P1, `(.L_other)\nEXIT",
+    );
     let after = |i| l.after(i).unwrap();
     assert_eq!((after(1), after(2), after(4), after(5), after(6)), (vec![2, 3], vec![3], vec![5], vec![3, 6], vec![]));
     assert!(listing("BRX R2 -0x10").loops().unwrap_err().contains("anywhere"));
     assert!(listing("BRA `(.L_nowhere)").loops().unwrap_err().contains(".L_nowhere"));
 }
 
-/// Two sets of weights in turns, as in our pipelines: the set of the group before may be written once that is done, the newer one not.
+/// Two sets of weights in turns, as in our pipelines: the set of the group before may be written
+/// once that is done, the newer one not.
 const PIPELINE: &str = "
     .L_loop:
     LDS.128 R152, [R2]
@@ -117,7 +122,8 @@ fn weights_in_flight_are_found() {
     let late = PIPELINE.replacen("gsb0, 0x1", "gsb0, 0x2", 2);
     let found = flight::overwritten(&listing(&late)).unwrap();
     assert!(found.len() == 2 && found[0].contains("LDS.128 R152") && found[1].contains("LDS.128 R168"), "{found:?}");
-    // Weights, and sums, written behind the product; also before its group is closed; also two registers at once of which the second is one.
+    // Weights, and sums, written behind the product; also before its group is closed; also two
+    // registers at once of which the second is one.
     for (after, wrong) in [
         ("gdesc[UR12], R24, gsb0", "MOV R157, R9"),
         ("gdesc[UR12], R24, gsb0", "CS2R R150, SRZ"),
@@ -129,6 +135,7 @@ fn weights_in_flight_are_found() {
         assert!(found.len() == 1 && found[0].contains(wrong), "{wrong}: {found:?}");
     }
     // Along one of two ways only.
-    let text = PIPELINE.replacen("LDS.128 R168, [R2]", "@P3 BRA `(.L_over)\nMOV R152, R2\n.L_over:\nLDS.128 R168, [R2]", 1);
+    let text =
+        PIPELINE.replacen("LDS.128 R168, [R2]", "@P3 BRA `(.L_over)\nMOV R152, R2\n.L_over:\nLDS.128 R168, [R2]", 1);
     assert_eq!(flight::overwritten(&listing(&text)).unwrap().len(), 1);
 }

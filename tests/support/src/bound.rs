@@ -43,7 +43,9 @@ impl Approx {
 pub fn reference(op: UnaryOp, x: f64) -> f64 {
     match op {
         // 1 + tanh u loses all bits for u < −19; this is the same number.
-        UnaryOp::GeluTanh => x / (1.0 + (-2.0 * (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).exp()),
+        UnaryOp::GeluTanh => {
+            x / (1.0 + (-2.0 * (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).exp())
+        }
         _ => op.eval(x),
     }
 }
@@ -53,7 +55,8 @@ pub(crate) fn of_unary(op: UnaryOp, x: Approx, own: impl Fn(f64, f64) -> f64) ->
     let f = |v: f64| reference(op, v);
     let value = f(x.value);
     let moved = (f(x.value + x.error) - value).abs().max((f(x.value - x.error) - value).abs());
-    // Near a maximum of |f′| the ends of the interval may underestimate; twice is ample for these functions.
+    // Near a maximum of |f′| the ends of the interval may underestimate; twice is ample for these
+    // functions.
     Approx { value, error: 2.0 * moved + own(x.value, value) + TINY }.in_range()
 }
 
@@ -89,7 +92,10 @@ pub(crate) fn of_rope(head: &mut [Approx], table: &[f64]) {
         let (a, b, cos, sin) = (head[j], head[j + half], table[j], table[j + half]);
         let rotate = |a: Approx, b: Approx, sign: f64| Approx {
             value: a.value * cos + sign * b.value * sin,
-            error: a.error * cos.abs() + b.error * sin.abs() + 2.0 * ULP * ((a.value * cos).abs() + (b.value * sin).abs()) + TINY,
+            error: a.error * cos.abs()
+                + b.error * sin.abs()
+                + 2.0 * ULP * ((a.value * cos).abs() + (b.value * sin).abs())
+                + TINY,
         };
         (head[j], head[j + half]) = (rotate(a, b, -1.0), rotate(b, a, 1.0));
     }

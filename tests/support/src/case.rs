@@ -2,8 +2,9 @@
 
 use llmcc_abi::PAGE_TOKENS;
 use llmcc_ir::eval::{
-    Batch, KvState, OperandData, Q8Rows, Rows, eval_kernel, fp8_rows_from_bytes, fp8_rows_to_bytes, half_rows_from_bytes,
-    half_rows_to_bytes, kv_from_pages, kv_to_pages, q8_rows_from_bytes, q8_rows_to_bytes, rows_from_bytes, rows_to_bytes,
+    Batch, KvState, OperandData, Q8Rows, Rows, eval_kernel, fp8_rows_from_bytes, fp8_rows_to_bytes,
+    half_rows_from_bytes, half_rows_to_bytes, kv_from_pages, kv_to_pages, q8_rows_from_bytes, q8_rows_to_bytes,
+    rows_from_bytes, rows_to_bytes,
 };
 use llmcc_ir::kernel::{Kernel, ParamKind, RowElem};
 
@@ -90,9 +91,13 @@ impl Case {
         match self.kernel.params[i].kind {
             ParamKind::Rows { cols, elem: RowElem::F32, .. } => OperandData::Rows(rows_from_bytes(cols, bytes)),
             ParamKind::Rows { cols, elem: RowElem::Fp8, .. } => OperandData::Fp8(fp8_rows_from_bytes(cols, bytes)),
-            ParamKind::Rows { cols, elem: RowElem::Q8 { group }, .. } => OperandData::Q8(q8_rows_from_bytes(cols, group, bytes)),
+            ParamKind::Rows { cols, elem: RowElem::Q8 { group }, .. } => {
+                OperandData::Q8(q8_rows_from_bytes(cols, group, bytes))
+            }
             ParamKind::Rows { cols, elem, .. } => OperandData::Rows(half_rows_from_bytes(cols, elem, bytes)),
-            ParamKind::Kv(spec) => OperandData::Kv(kv_from_pages(spec, tables, &self.lens(), bytes).expect("the pool has these pages")),
+            ParamKind::Kv(spec) => {
+                OperandData::Kv(kv_from_pages(spec, tables, &self.lens(), bytes).expect("the pool has these pages"))
+            }
             _ => self.operands[i].clone(),
         }
     }
@@ -110,10 +115,23 @@ impl Case {
     /// The same with token `i` alone; nothing for kernels that read rows of another number.
     pub fn only(&self, i: usize) -> Option<Case> {
         let b = &self.batch;
-        let batch =
-            Batch { tokens: vec![b.tokens[i]], seqs: vec![0], positions: vec![b.positions[i]], out_rows: vec![0], ..Batch::default() };
-        let rows = self.kernel.params.iter().all(|p| !matches!(p.kind, ParamKind::Rows { rows, .. } if rows != self.kernel.rows));
-        rows.then(|| Case { kernel: self.kernel.clone(), batch, operands: self.operands.iter().map(|o| row_of(o, i)).collect() })
+        let batch = Batch {
+            tokens: vec![b.tokens[i]],
+            seqs: vec![0],
+            positions: vec![b.positions[i]],
+            out_rows: vec![0],
+            ..Batch::default()
+        };
+        let rows = self
+            .kernel
+            .params
+            .iter()
+            .all(|p| !matches!(p.kind, ParamKind::Rows { rows, .. } if rows != self.kernel.rows));
+        rows.then(|| Case {
+            kernel: self.kernel.clone(),
+            batch,
+            operands: self.operands.iter().map(|o| row_of(o, i)).collect(),
+        })
     }
 }
 

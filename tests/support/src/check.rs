@@ -1,4 +1,5 @@
-//! What a kernel stored, against bounds on f32 arithmetic; and the bounds' own values against the evaluator.
+//! What a kernel stored, against bounds on f32 arithmetic; and the bounds' own values against the
+//! evaluator.
 
 use crate::bound::{Approx, ULP, of_binary, of_norm, of_rope, of_unary};
 use crate::case::Case;
@@ -80,7 +81,8 @@ impl<'a> Bounds<'a> {
             let largest = w.iter().fold(0f64, |m, v| m.max(f64::from(v.abs())));
             for (out, x) in out.iter_mut().zip(x) {
                 let terms = || x.iter().zip(&w).map(|(a, b)| a * f64::from(*b));
-                // int8 rows multiply code and minimum apart: each part may be twice as large as the weights.
+                // int8 rows multiply code and minimum apart: each part may be twice as large as the
+                // weights.
                 let magnitude: f64 = if int8 && format.encoding().has_minimum() {
                     x.iter().map(|a| 4.0 * a.abs() * largest).sum()
                 } else {
@@ -96,13 +98,17 @@ impl<'a> Bounds<'a> {
         let of = |e: &Expr| self.expr(e, n, i, lanes);
         match e {
             Expr::Acc(lane) => lanes[*lane][i].clone(),
-            Expr::Rows { param, start } => self.case.row(*param, i)[*start..start + n].iter().copied().map(Approx::exact).collect(),
+            Expr::Rows { param, start } => {
+                self.case.row(*param, i)[*start..start + n].iter().copied().map(Approx::exact).collect()
+            }
             Expr::Vector(param) => {
                 let OperandData::Vector(v) = &self.case.operands[*param] else { panic!("not a vector") };
                 (0..n).map(|j| Approx::exact(v[j % v.len()].into())).collect()
             }
             Expr::Const(c) => vec![Approx::exact(c.get().into()); n],
-            Expr::Unary(op, x) => of(x).into_iter().map(|x| of_unary(*op, x, |x, value| (self.own)(*op, x, value))).collect(),
+            Expr::Unary(op, x) => {
+                of(x).into_iter().map(|x| of_unary(*op, x, |x, value| (self.own)(*op, x, value))).collect()
+            }
             Expr::Binary(op, a, b) => of(a).into_iter().zip(of(b)).map(|(a, b)| of_binary(*op, a, b)).collect(),
             Expr::Normalize(norm, x) => of(x).chunks(norm.width).flat_map(|run| of_norm(norm, run)).collect(),
             Expr::Rope { head_dim, table, x } => {
@@ -118,7 +124,9 @@ impl<'a> Bounds<'a> {
             let values = self.expr(&s.expr, s.n, i, lanes);
             match s.store {
                 Store::Rows { param, start } => self.check_row(&values, got, param, i, start),
-                Store::KvKey(p) | Store::KvValue(p) => self.check_cached(&values, got, p, i, matches!(s.store, Store::KvKey(_))),
+                Store::KvKey(p) | Store::KvValue(p) => {
+                    self.check_cached(&values, got, p, i, matches!(s.store, Store::KvKey(_)))
+                }
             }
         }
     }
@@ -130,7 +138,13 @@ impl<'a> Bounds<'a> {
         match (&got[param], &self.oracle[param]) {
             (OperandData::Rows(got), OperandData::Rows(oracle)) => {
                 for (j, a) in values.iter().enumerate().filter(|(_, a)| a.is_bounded()) {
-                    check(a, got.row(i)[start + j].into(), oracle.row(i)[start + j].into(), |a| rounding(a, elem), || place(j));
+                    check(
+                        a,
+                        got.row(i)[start + j].into(),
+                        oracle.row(i)[start + j].into(),
+                        |a| rounding(a, elem),
+                        || place(j),
+                    );
                 }
             }
             (OperandData::Q8(got), OperandData::Q8(_)) => check_q8(values, got, i, start),
@@ -139,10 +153,13 @@ impl<'a> Bounds<'a> {
     }
 
     fn check_cached(&self, values: &[Approx], got: &[OperandData], param: ParamId, i: usize, key: bool) {
-        let (OperandData::Kv(got), OperandData::Kv(oracle)) = (&got[param], &self.oracle[param]) else { panic!("not a state") };
+        let (OperandData::Kv(got), OperandData::Kv(oracle)) = (&got[param], &self.oracle[param]) else {
+            panic!("not a state")
+        };
         let batch = &self.case.batch;
         let (seq, position, spec) = (batch.seqs[i], batch.positions[i] as usize, got.spec);
-        let read = |s: &KvState, h| if key { s.key(seq, position, h) } else { s.value(seq, position, h) }.expect("stored");
+        let read =
+            |s: &KvState, h| if key { s.key(seq, position, h) } else { s.value(seq, position, h) }.expect("stored");
         for (h, head) in values.chunks(spec.head_dim).enumerate() {
             if !head.iter().all(Approx::is_bounded) {
                 continue;
@@ -183,7 +200,8 @@ fn check(a: &Approx, got: f64, oracle: f64, stored: impl Fn(&Approx) -> Option<f
     assert!((got - a.value).abs() <= a.error + allowed, "{got}, expected {a:?} within {allowed:e}: {}", place());
 }
 
-/// int8 rows: the scale belongs to values within the bounds, each code is a nearest one under that scale, sums are exact.
+/// int8 rows: the scale belongs to values within the bounds, each code is a nearest one under that
+/// scale, sums are exact.
 fn check_q8(row: &[Approx], got: &Q8Rows, i: usize, start: usize) {
     for (g, part) in row.chunks(got.group).enumerate() {
         let at = i * got.groups() + start / got.group + g;
@@ -195,7 +213,10 @@ fn check_q8(row: &[Approx], got: &Q8Rows, i: usize, start: usize) {
         if amax < 1e-30 || !part.iter().all(Approx::is_bounded) {
             continue;
         }
-        assert!((scale * 127.0 - amax).abs() <= error + 2.0 * ULP * amax + 1e-42, "scale {scale} for a largest magnitude of {amax}");
+        assert!(
+            (scale * 127.0 - amax).abs() <= error + 2.0 * ULP * amax + 1e-42,
+            "scale {scale} for a largest magnitude of {amax}"
+        );
         for (code, a) in codes.iter().zip(part) {
             let slack = 0.5 + a.error / scale + 127.0 * 2.0 * ULP;
             assert!((f64::from(*code) - a.value / scale).abs() <= slack, "code {code} for {a:?} at scale {scale}");

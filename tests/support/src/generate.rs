@@ -44,7 +44,8 @@ pub struct Gen {
 }
 
 impl Gen {
-    /// A row per token, with a ragged batch of at most `tokens` tokens per sequence at positions below `longest`.
+    /// A row per token, with a ragged batch of at most `tokens` tokens per sequence at positions
+    /// below `longest`.
     pub fn new(seed: u64, tokens: usize, longest: usize) -> Gen {
         let mut rng = Rng::new(seed);
         let batch = batch(&mut rng, tokens, longest);
@@ -124,7 +125,8 @@ impl Gen {
         Format { group: if format.has_its_group() { 0 } else { self.rng.pick(format.def().groups) as u16 }, ..format }
     }
 
-    /// Columns of a segment, and the widths of runs in it (heads) that norms and RoPE may take: none, or one that divides them.
+    /// Columns of a segment, and the widths of runs in it (heads) that norms and RoPE may take:
+    /// none, or one that divides them.
     pub fn columns(&mut self) -> (usize, Vec<usize>) {
         let run = self.rng.pick(&[1, 1, 6, 8, 20, 64]);
         if run == 1 { (self.rng.below(1, 90), vec![]) } else { (run * self.rng.below(1, 5), vec![run]) }
@@ -144,7 +146,8 @@ impl Gen {
         self.rng.pick(&divisors)
     }
 
-    /// A random expression of `n` columns over `lanes` accumulators. `runs`: widths for norms and RoPE, which divide `n`.
+    /// A random expression of `n` columns over `lanes` accumulators. `runs`: widths for norms and
+    /// RoPE, which divide `n`.
     pub fn expr(&mut self, depth: usize, n: usize, lanes: usize, runs: &[usize]) -> Expr {
         if depth == 0 {
             return self.leaf(n, lanes);
@@ -156,7 +159,11 @@ impl Gen {
                 let a = self.expr(depth - 1, n, lanes, runs);
                 // Divisors stay away from 0.
                 let constant = op == BinaryOp::Div;
-                let b = if constant { Expr::Const(F32::new(1.5 + self.rng.float())) } else { self.expr(depth - 1, n, lanes, runs) };
+                let b = if constant {
+                    Expr::Const(F32::new(1.5 + self.rng.float()))
+                } else {
+                    self.expr(depth - 1, n, lanes, runs)
+                };
                 Expr::Binary(op, Box::new(a), Box::new(b))
             }
             6 if !runs.is_empty() => {

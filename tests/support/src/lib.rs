@@ -1,5 +1,6 @@
-//! What the tests of all backends share: random kernels with their operands, how operands stand in memory, and how far a backend's f32 arithmetic may be
-//! from the evaluator; and a GPU that is none. How a kernel is run is a matter of each backend.
+//! What the tests of all backends share: random kernels with their operands, how operands stand in
+//! memory, and how far a backend's f32 arithmetic may be from the evaluator; and a GPU that is
+//! none. How a kernel is run is a matter of each backend.
 
 mod bound;
 mod case;

@@ -1,6 +1,9 @@
-//! Formats that no kernel has heard of: what the generic paths must get right from their descriptions alone. Each is what a new file of `ir/src/quant` would hold.
+//! Formats that no kernel has heard of: what the generic paths must get right from their
+//! descriptions alone. Each is what a new file of `ir/src/quant` would hold.
 
-use llmcc_ir::quant::{Code, Elem, Encoding, Float, Format, FormatDef, Per, Quantize, Scale, ScaleKind, e4m3_from_f32, encode, round_f16};
+use llmcc_ir::quant::{
+    Code, Elem, Encoding, Float, Format, FormatDef, Per, Quantize, Scale, ScaleKind, e4m3_from_f32, encode, round_f16,
+};
 
 /// 6 bits, asymmetric.
 static W6A: FormatDef = FormatDef {
@@ -70,7 +73,10 @@ static F8A: FormatDef = FormatDef {
     quantize: Quantize::Group(|x, codes| {
         let middle = round_f16(x.iter().sum::<f32>() / x.len().max(1) as f32);
         let scale = round_f16(x.iter().fold(0f32, |m, v| m.max((v - middle).abs())) / 448.0);
-        codes.iter_mut().zip(x).for_each(|(c, v)| *c = if scale == 0.0 { 0 } else { e4m3_from_f32((v - middle) / scale) });
+        codes
+            .iter_mut()
+            .zip(x)
+            .for_each(|(c, v)| *c = if scale == 0.0 { 0 } else { e4m3_from_f32((v - middle) / scale) });
         (scale, middle)
     }),
 };

@@ -18,7 +18,8 @@ const FUNCTION: usize = 60;
 const LINE: usize = 120;
 /// Enumerations whose members differ: a match over them names each, so that a new member does not
 /// compile until someone has said what it means.
-const OPEN: &[&str] = &["Op", "Body", "Expr", "Store", "ParamKind", "ValueType", "StateSpec", "Code", "Elem", "RowElem", "KvDType"];
+const OPEN: &[&str] =
+    &["Op", "Body", "Expr", "Store", "ParamKind", "ValueType", "StateSpec", "Code", "Elem", "RowElem", "KvDType"];
 
 /// Sizes by place, `path` or `path name`.
 type Sizes = BTreeMap<String, usize>;
@@ -52,8 +53,11 @@ fn hold(name: &str, what: &str, found: &Sizes) {
         return;
     }
     let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    let listed: Sizes =
-        text.lines().filter_map(|l| l.split_once(' ')).map(|(size, place)| (place.to_owned(), size.parse().expect("a number"))).collect();
+    let listed: Sizes = text
+        .lines()
+        .filter_map(|l| l.split_once(' '))
+        .map(|(size, place)| (place.to_owned(), size.parse().expect("a number")))
+        .collect();
     let mut wrong = vec![];
     for (place, size) in found {
         match listed.get(place) {
@@ -65,7 +69,9 @@ fn hold(name: &str, what: &str, found: &Sizes) {
     for (place, was) in &listed {
         let now = found.get(place).copied().unwrap_or(0);
         if now < *was {
-            wrong.push(format!("{place}: {now} {what} instead of {was}: lower it in {name} (LLMCC_LOWER_RATCHETS=1 does)"));
+            wrong.push(format!(
+                "{place}: {now} {what} instead of {was}: lower it in {name} (LLMCC_LOWER_RATCHETS=1 does)"
+            ));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -182,7 +188,8 @@ fn names_have_one_meaning() {
 #[test]
 fn the_glossary_is_true() {
     let page = fs::read_to_string(root().join("docs/glossary.md")).expect("readable");
-    let rows: Vec<Vec<&str>> = page.lines().filter(|l| l.starts_with("| ")).skip(1).map(|l| l.split(" | ").collect()).collect();
+    let rows: Vec<Vec<&str>> =
+        page.lines().filter(|l| l.starts_with("| ")).skip(1).map(|l| l.split(" | ").collect()).collect();
     assert!(rows.len() > 30, "only {} words found", rows.len());
     let words: Vec<&str> = rows.iter().map(|r| r[0]).collect();
     assert!(words.is_sorted_by_key(|w| w.to_lowercase()), "words are not in order");
@@ -195,7 +202,8 @@ fn the_glossary_is_true() {
             _ => panic!("a name and a path: {place}"),
         };
         let text = fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"));
-        let defines = |n: &str| ["struct", "enum", "trait", "const", "type"].iter().any(|k| text.contains(&format!("{k} {n}")));
+        let defines =
+            |n: &str| ["struct", "enum", "trait", "const", "type"].iter().any(|k| text.contains(&format!("{k} {n}")));
         assert!(name.is_none_or(defines), "{path} does not define {name:?}");
     }
 }

@@ -95,16 +95,21 @@ impl Measured {
     /// The mean prediction over the passes that this regime serves.
     fn predict(&self, cost: &KernelCost, all: &Predicted, measured: f64) -> Option<Prediction> {
         let rows = |s: &Shape| if cost.of_logits { s.rows } else { s.tokens };
-        let mine: Vec<&Shape> = self.shapes.iter().filter(|s| rows(s) > 0 && regime(all, s.tokens) == Some(cost.regime)).collect();
+        let mine: Vec<&Shape> =
+            self.shapes.iter().filter(|s| rows(s) > 0 && regime(all, s.tokens) == Some(cost.regime)).collect();
         let (mut us, mut bytes, mut macs) = (0.0, 0.0, 0.0);
         for s in &mine {
-            let Point { us: base, us_per_context, bytes: b, bytes_per_context, macs: o, macs_per_context, .. } = cost.at(rows(s) as f64);
+            let Point { us: base, us_per_context, bytes: b, bytes_per_context, macs: o, macs_per_context, .. } =
+                cost.at(rows(s) as f64);
             us += base + us_per_context * s.context;
             bytes += b + bytes_per_context * s.context;
             macs += o + macs_per_context * s.context;
         }
         let n = mine.len() as f64;
-        (n > 0.0).then(|| Prediction { us: us / n, rate: rate(&all.machine, cost.peak, bytes / n, macs / n, measured * 1e-6) })
+        (n > 0.0).then(|| Prediction {
+            us: us / n,
+            rate: rate(&all.machine, cost.peak, bytes / n, macs / n, measured * 1e-6),
+        })
     }
 }
 
@@ -182,8 +187,10 @@ mod tests {
     use super::*;
 
     fn stats(entries: &[(i64, &str, u64, u64)]) -> Times {
-        let steps: Vec<Value> =
-            entries.iter().map(|(r, k, calls, ns)| json!({ "regime": r, "kernel": k, "layer": 0, "calls": calls, "ns": ns })).collect();
+        let steps: Vec<Value> = entries
+            .iter()
+            .map(|(r, k, calls, ns)| json!({ "regime": r, "kernel": k, "layer": 0, "calls": calls, "ns": ns }))
+            .collect();
         times(&json!({ "profile": { "steps": steps } }).to_string())
     }
 
@@ -222,7 +229,8 @@ mod tests {
         let shapes = vec![Shape { tokens: 2, rows: 1, context: 16.0 }; 2];
         let lines = Measured { title: String::new(), shapes, times: vec![times] }.lines(&predicted());
         let get = |k: &str| lines.iter().find(|l| l.kernel == k).expect("a line");
-        // Layers are summed; 1 MB in 30 µs of the 100 that 10 GB/s allow, more than 2 MMAC at 100 G/s need.
+        // Layers are summed; 1 MB in 30 µs of the 100 that 10 GB/s allow, more than 2 MMAC at 100
+        // G/s need.
         assert_eq!((get("a").calls, get("a").us), (4, 30.0));
         let p = get("a").predicted.expect("predicted");
         assert_eq!(p.us, 20.0);
@@ -252,7 +260,11 @@ mod tests {
     #[test]
     fn medians_over_repetitions() {
         let times = [40, 10, 20].map(|us| stats(&[(4, "a", 1, us * 1000)]));
-        let m = Measured { title: String::new(), shapes: vec![Shape { tokens: 1, rows: 1, context: 1.0 }], times: times.into() };
+        let m = Measured {
+            title: String::new(),
+            shapes: vec![Shape { tokens: 1, rows: 1, context: 1.0 }],
+            times: times.into(),
+        };
         assert_eq!(m.lines(&predicted())[0].us, 20.0);
     }
 

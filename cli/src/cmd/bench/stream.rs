@@ -1,6 +1,8 @@
-//! How fast this machine reads memory: the bound of decoding, measured when it is needed because it drifts.
+//! How fast this machine reads memory: the bound of decoding, measured when it is needed because it
+//! drifts.
 //!
-//! `llmcc bench` and the benchmarks of kernels (`benches`) both include this file, so that they mean the same by it.
+//! `llmcc bench` and the benchmarks of kernels (`benches`) both include this file, so that they
+//! mean the same by it.
 
 use std::hint::black_box;
 use std::ptr;
@@ -24,7 +26,8 @@ unsafe impl Sync for Memory {}
 unsafe impl Send for Memory {}
 
 impl Memory {
-    /// `len` bytes in huge pages where the system has some, or expressly not, every page of them touched. `None`: there is not as much.
+    /// `len` bytes in huge pages where the system has some, or expressly not, every page of them
+    /// touched. `None`: there is not as much.
     pub fn new(len: usize, huge: bool) -> Option<Memory> {
         let map_len = len + HUGE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -72,10 +75,14 @@ impl Drop for Memory {
     }
 }
 
-/// Bytes per second of reading `memory` once with `threads` threads, each its own part from start to end: the fastest of plain reading and of two distances of
-/// prefetching. The memory should be larger than any cache.
+/// Bytes per second of reading `memory` once with `threads` threads, each its own part from start
+/// to end: the fastest of plain reading and of two distances of prefetching. The memory should be
+/// larger than any cache.
 pub fn bandwidth(memory: &Memory, threads: usize) -> f64 {
-    let fastest = [0, 1024, 4096].into_iter().map(|distance| pass(memory, threads.max(1), distance)).fold(f64::INFINITY, f64::min);
+    let fastest = [0, 1024, 4096]
+        .into_iter()
+        .map(|distance| pass(memory, threads.max(1), distance))
+        .fold(f64::INFINITY, f64::min);
     memory.len as f64 / fastest
 }
 

@@ -1,13 +1,18 @@
 //! Pages of int8 codes for tensor cores.
 //!
-//! A page goes to shared memory as it is, half the bytes of a 16-bit one, and becomes f16 in registers, exactly. `ldmatrix` moves pairs of bytes, so a word that
-//! it brings has two adjacent tokens (of keys) or columns (of values) of two rows of the product: its even bytes are one operand, its odd bytes another.
-//! Hence in both products, a lane's share of the results is what four adjacent tokens or columns give, `4t` to `4t + 3` of every sixteen, and the operand that
-//! it makes of its probabilities belongs to four adjacent tokens: [`place`] puts their values where `ldmatrix` takes them from.
+//! A page goes to shared memory as it is, half the bytes of a 16-bit one, and becomes f16 in
+//! registers, exactly. `ldmatrix` moves pairs of bytes, so a word that it brings has two adjacent
+//! tokens (of keys) or columns (of values) of two rows of the product: its even bytes are one
+//! operand, its odd bytes another. Hence in both products, a lane's share of the results is what
+//! four adjacent tokens or columns give, `4t` to `4t + 3` of every sixteen, and the operand that it
+//! makes of its probabilities belongs to four adjacent tokens: [`place`] puts their values where
+//! `ldmatrix` takes them from.
 //!
-//! The scale of a key multiplies its score. That of a value multiplies its probability, which would leave the range of f16 if it went in as it is; so the online
-//! softmax is relative to the largest *scaled* probability, `max(s + e)` with `e` the scale's exponent, instead of `max(s)`: weights are below 2, whatever
-//! the scales. The sum of the probabilities has the same base, so nothing else changes.
+//! The scale of a key multiplies its score. That of a value multiplies its probability, which would
+//! leave the range of f16 if it went in as it is; so the online softmax is relative to the largest
+//! *scaled* probability, `max(s + e)` with `e` the scale's exponent, instead of `max(s)`: weights
+//! are below 2, whatever the scales. The sum of the probabilities has the same base, so nothing
+//! else changes.
 
 use crate::mlir::{Builder, Elem, F32, I32, Ty, V};
 use llmcc_abi::PAGE_TOKENS;
@@ -19,7 +24,8 @@ pub(super) const SCALE_BYTES: usize = PAGE_TOKENS * 4;
 pub(super) struct Scales {
     pub(super) keys: Vec<V>,
     pub(super) values: Vec<V>,
-    /// Exponents of the values' scales, as f32: at least −64, so that the sum of probabilities stays in range.
+    /// Exponents of the values' scales, as f32: at least −64, so that the sum of probabilities
+    /// stays in range.
     pub(super) exponents: Vec<V>,
 }
 
@@ -48,7 +54,8 @@ impl Scales {
     }
 }
 
-/// Where the values of a token lie in shared memory: tokens `4t` and `4t + 1` are rows `2t` and `2t + 1` of the first matrix, the next two of the second.
+/// Where the values of a token lie in shared memory: tokens `4t` and `4t + 1` are rows `2t` and
+/// `2t + 1` of the first matrix, the next two of the second.
 pub(super) fn place(b: &mut Builder, token: V) -> V {
     let four = b.shrc(token, 2);
     let row = b.shlc(four, 1);

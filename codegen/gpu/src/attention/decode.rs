@@ -1,7 +1,9 @@
 //! Attention of few tokens over long contexts: bytes are what counts.
 //!
-//! Every warp has its own ring of pages in shared memory, filled by asynchronous copies several pages ahead, also beyond the end of a chunk, and waits for
-//! other warps only there. Values of slots that the token does not see are filled with zeros by the copy: whatever lies there is never multiplied.
+//! Every warp has its own ring of pages in shared memory, filled by asynchronous copies several
+//! pages ahead, also beyond the end of a chunk, and waits for other warps only there. Values of
+//! slots that the token does not see are filled with zeros by the copy: whatever lies there is
+//! never multiplied.
 
 use super::Shape;
 use super::pool::Pool;
@@ -36,12 +38,18 @@ impl Plan {
         let most = if d > 128 { 8 } else { 16 };
         let rows = (1..=most.min(shape.group)).rev().find(|r| shape.group.is_multiple_of(*r))?;
         let tile = Tile { elem, int8, d, tiles: 1, halves: if rows > 8 { 2 } else { 1 }, scale: shape.scale };
-        let bytes = |warps: u32, stages: usize| warps as usize * stages * tile.page_bytes() + joined_bytes(warps, rows, d);
-        // Codes take registers on their way to f16: with large heads, those of three blocks are too few.
+        let bytes =
+            |warps: u32, stages: usize| warps as usize * stages * tile.page_bytes() + joined_bytes(warps, rows, d);
+        // Codes take registers on their way to f16: with large heads, those of three blocks are too
+        // few.
         let most = if int8 && d > 64 { 2 } else { 3 };
         let fitting = |(warps, stages): (u32, usize)| {
             let resident = gpu.shared_per_sm as usize / (bytes(warps, stages) + 1024);
-            (bytes(warps, stages) <= gpu.shared_per_block as usize).then_some((warps, stages, resident.min(most) as u32))
+            (bytes(warps, stages) <= gpu.shared_per_block as usize).then_some((
+                warps,
+                stages,
+                resident.min(most) as u32,
+            ))
         };
         // Pages of codes are half as large: more of them are on their way.
         let deep = int8.then_some((4, 5));
@@ -88,7 +96,14 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(b: &mut Builder, shape: &'a Shape, plan: &'a Plan, args: Args<'a>, item: &'a Item, lane: &'a Lane) -> Walk<'a> {
+    fn new(
+        b: &mut Builder,
+        shape: &'a Shape,
+        plan: &'a Plan,
+        args: Args<'a>,
+        item: &'a Item,
+        lane: &'a Lane,
+    ) -> Walk<'a> {
         let tid = b.sreg("tid.x");
         let warp = b.shrc(tid, 5);
         // The same in all lanes, and known to be.
@@ -96,7 +111,14 @@ impl<'a> Walk<'a> {
         let warp = b.shuffle_from(warp, zero);
         let offset = b.mulc(warp, (plan.stages * plan.tile.page_bytes()) as i64);
         let stages = plan.warps as usize * plan.stages;
-        b.buffer(Memory { name: "rings of warps", at: 0, bytes: plan.tile.page_bytes(), stages, conflict_free: false, over: &[] });
+        b.buffer(Memory {
+            name: "rings of warps",
+            at: 0,
+            bytes: plan.tile.page_bytes(),
+            stages,
+            conflict_free: false,
+            over: &[],
+        });
         let ring = b.shared();
         let ring = b.at(ring, offset);
         let seq = args.seq(b, item.token);
@@ -122,7 +144,8 @@ impl<'a> Walk<'a> {
         Range { first: self.item.first, count: self.item.seen }
     }
 
-    /// Starts the copy of page `number`, which lies at `entry`, into a stage; nothing if it is not the warp's.
+    /// Starts the copy of page `number`, which lies at `entry`, into a stage; nothing if it is not
+    /// the warp's.
     fn copy(&self, b: &mut Builder, number: V, entry: V, stage: V) {
         let inside = b.cmp(Cmp::Slt, number, self.item.end_page);
         b.if_(inside, |b| {
@@ -144,7 +167,8 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// Starts the first copies. The queries, and what goes from page to page: the stage to read and the entry of the page that is copied next.
+    /// Starts the first copies. The queries, and what goes from page to page: the stage to read and
+    /// the entry of the page that is copied next.
     fn start(&self, b: &mut Builder) -> (Queries, Vec<V>) {
         let (stages, warps) = (self.plan.stages as i64, i64::from(self.plan.warps));
         let ahead = stages - 1;
@@ -169,7 +193,8 @@ impl<'a> Walk<'a> {
         carried.extend_from_slice(self.plan.tile.start(b).carried());
         let done = b.for_((first, end, step), &carried, |b, page, carried| {
             let (stage, entry) = (carried[0], carried[1]);
-            // The page has come; and all lanes are done with the one before it, whose place the next copy takes.
+            // The page has come; and all lanes are done with the one before it, whose place the
+            // next copy takes.
             b.cp_wait(ahead as usize - 1);
             b.sync_warp();
             let next = b.addc(page, ahead * warps);

@@ -1,8 +1,10 @@
 //! How the results of warps become those of a chunk, and those of chunks the output.
 //!
-//! A result is, per row, the maximum score, the sum of the weights and the weighted values (f32, unnormalized). Results of a chunk's warps are added in their order at once, to the
-//! largest of their maxima. Chunks are added one after the other, whether by the block that made them all, in shared memory, or by the last of several blocks, from the
-//! workspace: by the same operations, so that it makes no difference.
+//! A result is, per row, the maximum score, the sum of the weights and the weighted values (f32,
+//! unnormalized). Results of a chunk's warps are added in their order at once, to the largest of
+//! their maxima. Chunks are added one after the other, whether by the block that made them all, in
+//! shared memory, or by the last of several blocks, from the workspace: by the same operations, so
+//! that it makes no difference.
 
 use super::Shape;
 use super::results::{Results, joined_bytes, results_bytes, slot_floats, width};
@@ -41,7 +43,8 @@ impl Join<'_> {
         if width(self.d()) == 4 { Ty::Vec(4, Elem::F32) } else { F32 }
     }
 
-    /// Runs `body(row, first column, number)` for the pieces of the result, shared out: a thread has the same ones every time.
+    /// Runs `body(row, first column, number)` for the pieces of the result, shared out: a thread
+    /// has the same ones every time.
     fn each_piece(&self, b: &mut Builder, body: impl FnOnce(&mut Builder, V, V, V)) {
         let per_row = (self.d() / width(self.d())) as i64;
         let n = b.i32(self.split.rows as i64 * per_row);
@@ -196,7 +199,8 @@ impl Join<'_> {
                 (maximum, b.load(p, F32))
             })
             .collect();
-        // At least one warp had a page, so the maximum is a number; a warp without one has −∞ and weighs nothing.
+        // At least one warp had a page, so the maximum is a number; a warp without one has −∞ and
+        // weighs nothing.
         let maximum = stats[1..].iter().fold(stats[0].0, |m, (x, _)| b.fmax(m, *x));
         let Part { mut sum, mut values, .. } = self.nothing(b);
         for (w, (m, s)) in warps.iter().zip(stats) {

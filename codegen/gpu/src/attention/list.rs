@@ -1,4 +1,5 @@
-//! The walks of a block of prompt attention: which pages of which sequences its tokens see, in the order of each sequence's first token. Usually it is one.
+//! The walks of a block of prompt attention: which pages of which sequences its tokens see, in the
+//! order of each sequence's first token. Usually it is one.
 
 use super::rows::Block;
 use super::tiles::Range;
@@ -24,7 +25,8 @@ pub(super) struct Walk {
     pub(super) seq: V,
     /// Positions that some row sees.
     pub(super) range: Range,
-    /// Page where the first pages that are attended to together begin: they are the same ones wherever a window begins, else a row's bits would depend on the other tokens.
+    /// Page where the first pages that are attended to together begin: they are the same ones
+    /// wherever a window begins, else a row's bits would depend on the other tokens.
     pub(super) page: V,
     /// First page that is there, and the page after the last.
     pub(super) there: V,
@@ -72,7 +74,8 @@ impl List {
         let (none, one) = (b.i32(0), b.i32(1));
         let note = |b: &mut Builder, number, left: &[V]| self.note(b, (block, lane), number, &tokens, left);
         let left = note(b, none, &left);
-        // Tokens of other sequences: as many turns as there may be of them, most of which find nothing left.
+        // Tokens of other sequences: as many turns as there may be of them, most of which find
+        // nothing left.
         let others = any(b, &left);
         b.assume(others, &[0]);
         let turns = b.select(others, block.count, one);
@@ -99,7 +102,8 @@ impl List {
         });
     }
 
-    /// Notes, as walk `number`, that of the first token that is left; returns which tokens are left then.
+    /// Notes, as walk `number`, that of the first token that is left; returns which tokens are left
+    /// then.
     fn note(&self, b: &mut Builder, (block, lane): (&Block<'_>, V), number: V, tokens: &[Token], left: &[V]) -> Vec<V> {
         let most = b.i32(NONE);
         let lowest = tokens.iter().zip(left).fold(most, |lowest, (t, left)| {

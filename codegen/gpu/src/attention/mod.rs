@@ -2,16 +2,23 @@
 //!
 //! Four kernels, by what is known of the step and of the cache:
 //!
-//! - [`decode`]: few tokens, long contexts. A block takes a token, the query heads of one KV head and some chunks of the pages ([`split`]); its warps take every n-th
-//!   page each, through asynchronous copies and tensor cores. The last block of a token's chunks joins them ([`join`]), so that it is one launch.
-//! - [`prefill`]: many tokens. A block takes query rows (tokens × heads of one KV head) and walks the pages they see, shared by all its warps.
-//! - [`warpgroup`]: the same on sm90, by `wgmma` and a pipeline between warps, for caches of 16 bits and heads of up to 128.
+//! - [`decode`]: few tokens, long contexts. A block takes a token, the query heads of one KV head
+//!   and some chunks of the pages ([`split`]); its warps take every n-th page each, through
+//!   asynchronous copies and tensor cores. The last block of a token's chunks joins them
+//!   ([`join`]), so that it is one launch.
+//! - [`prefill`]: many tokens. A block takes query rows (tokens × heads of one KV head) and walks
+//!   the pages they see, shared by all its warps.
+//! - [`warpgroup`]: the same on sm90, by `wgmma` and a pipeline between warps, for caches of 16
+//!   bits and heads of up to 128.
 //! - [`plain`]: any head size and any cache, without tensor cores: slow, but always there.
 //!
-//! [`decode`] and [`prefill`] serve caches of 16 bits and int8 ones ([`codes`]). [`llmcc_ir::gpu::attention`] says when [`warpgroup`] does it.
+//! [`decode`] and [`prefill`] serve caches of 16 bits and int8 ones ([`codes`]).
+//! [`llmcc_ir::gpu::attention`] says when [`warpgroup`] does it.
 //!
-//! All use the online softmax in base 2 in f32. Slots outside a token's range may hold anything: their scores are replaced, and their values never multiplied.
-//! A token's result depends on its own query, pages and position: not on the other tokens of the step, nor on the order in which blocks happen to run.
+//! All use the online softmax in base 2 in f32. Slots outside a token's range may hold anything:
+//! their scores are replaced, and their values never multiplied. A token's result depends on its
+//! own query, pages and position: not on the other tokens of the step, nor on the order in which
+//! blocks happen to run.
 
 mod codes;
 mod decode;
@@ -95,7 +102,8 @@ impl Shape {
         })
     }
 
-    /// The 16-bit float that tensor cores multiply, and whether it comes from int8 codes; `None` if only the plain kernel will do.
+    /// The 16-bit float that tensor cores multiply, and whether it comes from int8 codes; `None` if
+    /// only the plain kernel will do.
     fn multiplied(&self) -> Option<(Elem, bool)> {
         let d = self.spec.head_dim;
         match self.spec.dtype {

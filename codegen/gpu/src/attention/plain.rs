@@ -1,6 +1,7 @@
 //! Attention without tensor cores: any head size, any cache.
 //!
-//! An item is a query head. A warp takes a page at a time: two lanes per slot make its score, all lanes together weigh the values, a lane for every 32nd column.
+//! An item is a query head. A warp takes a page at a time: two lanes per slot make its score, all
+//! lanes together weigh the values, a lane for every 32nd column.
 
 use super::Shape;
 use super::results::Results;
@@ -19,7 +20,13 @@ const RESIDENT: u32 = 2;
 /// Emits the kernel.
 pub(super) fn emit(cx: &Cx<'_>, shape: &Shape) -> Result<Source, CodegenError> {
     let gpu = cx.target.gpu().ok_or_else(|| cx.error("the target is no GPU"))?;
-    let split = Split { rows: 1, units: shape.spec.kv_heads * shape.group, warps: WARPS, blocks: (gpu.sms * RESIDENT) as usize, shared: 0 };
+    let split = Split {
+        rows: 1,
+        units: shape.spec.kv_heads * shape.group,
+        warps: WARPS,
+        blocks: (gpu.sms * RESIDENT) as usize,
+        shared: 0,
+    };
     let reason = match shape.spec.dtype {
         KvDType::F32 => "attention over an f32 cache, without tensor cores",
         KvDType::Int8 => "attention over an int8 cache whose head size is no multiple of 32, without tensor cores",

@@ -19,7 +19,13 @@ pub(super) struct Pool<'a> {
 }
 
 impl<'a> Pool<'a> {
-    pub(super) fn new(b: &mut Builder, (shape, tile): (&'a Shape, &'a Tile), args: Args<'a>, kv_head: V, seq: V) -> Pool<'a> {
+    pub(super) fn new(
+        b: &mut Builder,
+        (shape, tile): (&'a Shape, &'a Tile),
+        args: Args<'a>,
+        kv_head: V,
+        seq: V,
+    ) -> Pool<'a> {
         let table = args.table(b, seq);
         let offset = b.mulc(kv_head, tile.k_bytes() as i64);
         let base = b.at(args.operand(shape.kv), offset);
@@ -38,9 +44,17 @@ impl<'a> Pool<'a> {
         b.load_const(p, I32)
     }
 
-    /// Starts the copy of page `number` of the sequence, page `entry` of the pool, as far as it is this lane's: of every `32·warps` pieces of 16 bytes, number
-    /// `piece`. Values of slots outside of `range` become zero.
-    pub(super) fn copy(&self, b: &mut Builder, (number, entry): (V, V), to: PageAt, range: Range, (piece, warps): (V, usize)) {
+    /// Starts the copy of page `number` of the sequence, page `entry` of the pool, as far as it is
+    /// this lane's: of every `32·warps` pieces of 16 bytes, number `piece`. Values of slots outside
+    /// of `range` become zero.
+    pub(super) fn copy(
+        &self,
+        b: &mut Builder,
+        (number, entry): (V, V),
+        to: PageAt,
+        range: Range,
+        (piece, warps): (V, usize),
+    ) {
         let step = 32 * warps as i64;
         let wide = b.zext(entry, I64);
         let page = b.mulc(wide, self.shape.page.bytes as i64);
@@ -56,9 +70,13 @@ impl<'a> Pool<'a> {
         let start = b.shlc(number, 4);
         let start = b.sub(start, range.first);
         let pieces = self.tile.k_bytes() as i64 / 16;
-        // Where values go would else be computed once, before the loop over the pages: registers that large heads need.
-        let piece =
-            if self.tile.crowded() || self.tile.turned() { b.asm_volatile(I32, "mov.b32 $0, $1;", "=r,r", &[piece]) } else { piece };
+        // Where values go would else be computed once, before the loop over the pages: registers
+        // that large heads need.
+        let piece = if self.tile.crowded() || self.tile.turned() {
+            b.asm_volatile(I32, "mov.b32 $0, $1;", "=r,r", &[piece])
+        } else {
+            piece
+        };
         for i in (0..pieces).step_by(step as usize) {
             // The last pieces may not be for all lanes.
             let whole = i + step <= pieces;
@@ -77,7 +95,8 @@ impl<'a> Pool<'a> {
         }
     }
 
-    /// Where piece `piece` of the keys goes: rows of 16 bits are two pieces, which change places in every other four rows.
+    /// Where piece `piece` of the keys goes: rows of 16 bits are two pieces, which change places in
+    /// every other four rows.
     fn key_place(&self, b: &mut Builder, piece: V) -> V {
         if self.tile.int8 {
             return b.shlc(piece, 4);
@@ -88,7 +107,8 @@ impl<'a> Pool<'a> {
         b.shlc(place, 4)
     }
 
-    /// Piece `piece` of the values, `i` pieces after `from`; slot 0 of the page is position `start` of `count` that are seen.
+    /// Piece `piece` of the values, `i` pieces after `from`; slot 0 of the page is position `start`
+    /// of `count` that are seen.
     fn copy_values(&self, b: &mut Builder, (to, piece): (V, V), (from, i): (V, i64), (start, count): (V, V)) {
         let each = (self.tile.d * self.tile.bytes() / 16) as i64;
         let token = b.divc(piece, each);

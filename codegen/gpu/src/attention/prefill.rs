@@ -1,14 +1,20 @@
 //! Attention of many tokens: products are what counts.
 //!
-//! A block takes some adjacent tokens with all query heads of one KV head: its rows. They share the pages, which the warps copy together, a few at a time,
-//! while they work on those before. Tokens of a step may belong to several sequences, in any order: the block walks the pages of one sequence after the other,
-//! as the first warp has listed them ([`list`](super::list)), and rows of others see nothing of them. Usually there is one.
+//! A block takes some adjacent tokens with all query heads of one KV head: its rows. They share the
+//! pages, which the warps copy together, a few at a time, while they work on those before. Tokens
+//! of a step may belong to several sequences, in any order: the block walks the pages of one
+//! sequence after the other, as the first warp has listed them ([`list`](super::list)), and rows of
+//! others see nothing of them. Usually there is one.
 //!
 //! Blocks with the last tokens come first: they have the longest walks.
 //!
-//! Registers decide how many warps a multiprocessor has: 128 or fewer for 16-bit heads of up to 64, so that two blocks of eight warps fit; about 220 for heads of 128, and 205 to 255
-//! for int8 caches, so that one does, where shared memory would hold three and more. Queries of heads above 128 are read again for every stage, from the first-level cache: beside 128 sums they would be
-//! spilled. They take 255 all the same: what is read ahead is limited by hand, and heads of 208 (and of 256 without a window on sm100) spill one or two words outside of the loop over the pages.
+//! Registers decide how many warps a multiprocessor has: 128 or fewer for 16-bit heads of up to 64,
+//! so that two blocks of eight warps fit; about 220 for heads of 128, and 205 to 255 for int8
+//! caches, so that one does, where shared memory would hold three and more. Queries of heads above
+//! 128 are read again for every stage, from the first-level cache: beside 128 sums they would be
+//! spilled. They take 255 all the same: what is read ahead is limited by hand, and heads of 208
+//! (and of 256 without a window on sm100) spill one or two words outside of the loop over the
+//! pages.
 
 use super::Shape;
 use super::list::{List, Walk};
@@ -45,11 +51,13 @@ impl Plan {
         if tile_m < 2 || tokens == 0 {
             return None;
         }
-        // Two tiles would halve what is read of shared memory, but even with heads of 64 they fill the registers to the last one, and spill.
+        // Two tiles would halve what is read of shared memory, but even with heads of 64 they fill
+        // the registers to the last one, and spill.
         let tiles = 1;
         let warps = (tokens * shape.group).div_ceil(16 * tiles).next_power_of_two();
-        // With heads of up to 64 and scores of two pages at a time, the registers of two blocks fit, whose warps do not wait for each other. (Of int8 pages
-        // the codes take what is left: four bytes would be spilled.)
+        // With heads of up to 64 and scores of two pages at a time, the registers of two blocks
+        // fit, whose warps do not wait for each other. (Of int8 pages the codes take what is left:
+        // four bytes would be spilled.)
         let resident = if d <= 64 && !int8 { 2 } else { 1 };
         let most = if d > 128 || resident > 1 { 2 } else { 4 };
         let tile = Tile { elem, int8, d, tiles, halves: 2, scale: shape.scale };
@@ -75,7 +83,14 @@ impl Plan {
 pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Result<Source, CodegenError> {
     let (mlir, program) = cx.function(plan.threads(), plan.resident, |b, args| {
         Block::take(b, (cx, shape, args), plan.tokens, |b, block| {
-            b.buffer(Memory { name: "pages", at: 0, bytes: plan.stage_bytes(), stages: STAGES, conflict_free: false, over: &[] });
+            b.buffer(Memory {
+                name: "pages",
+                at: 0,
+                bytes: plan.stage_bytes(),
+                stages: STAGES,
+                conflict_free: false,
+                over: &[],
+            });
             plan.list().declare(b);
             let lane = Lane::new(b, &plan.tile);
             let tid = b.sreg("tid.x");
@@ -191,7 +206,8 @@ impl Pass<'_> {
             .collect()
     }
 
-    /// Starts copying the pages from `page` on into a stage: some warps per page. Outside of the range, any page will do, its values being zero.
+    /// Starts copying the pages from `page` on into a stage: some warps per page. Outside of the
+    /// range, any page will do, its values being zero.
     fn copy(&self, b: &mut Builder, page: V, stage: V) {
         let plan = self.attend.plan;
         let inside = b.cmp(Cmp::Slt, page, self.walk.end);

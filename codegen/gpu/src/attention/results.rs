@@ -3,7 +3,8 @@
 use super::split::Split;
 use crate::mlir::{Builder, Memory, V};
 
-/// Floats per row of a warp's values: padded so that the eight rows of a tensor-core tile fall into different banks.
+/// Floats per row of a warp's values: padded so that the eight rows of a tensor-core tile fall into
+/// different banks.
 fn row_floats(d: usize) -> usize {
     d.next_multiple_of(4) + 8
 }

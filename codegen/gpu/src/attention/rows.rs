@@ -1,4 +1,5 @@
-//! The query rows of a block of prompt attention: some adjacent tokens with all query heads of one KV head, numbered token by token.
+//! The query rows of a block of prompt attention: some adjacent tokens with all query heads of one
+//! KV head, numbered token by token.
 
 use super::Shape;
 use super::tiles::Range;
@@ -28,7 +29,8 @@ pub(super) struct Row {
 }
 
 impl<'a> Block<'a> {
-    /// Emits a block's work on at most `tokens` tokens. Blocks with the last tokens come first: they have the longest walks.
+    /// Emits a block's work on at most `tokens` tokens. Blocks with the last tokens come first:
+    /// they have the longest walks.
     pub(super) fn take(
         b: &mut Builder,
         (cx, shape, args): (&Cx<'_>, &'a Shape, Args<'a>),

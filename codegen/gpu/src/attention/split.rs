@@ -1,18 +1,22 @@
 //! How decoding is dealt to blocks.
 //!
-//! What a token sees is cut into **chunks** of pages, as many and as long as it alone decides: as would fill the machine if nothing else were there (at most
-//! [`MAX_CHUNKS`]), and no shorter than [`MIN_PAGES`]. Each chunk is reduced to `(maximum, sum, weighted values)` per head, by the warps of one block, and the
-//! chunks are added in their order ([`join`](super::join)). That makes all the bits of a result; which block takes which chunks makes none of them.
+//! What a token sees is cut into **chunks** of pages, as many and as long as it alone decides: as
+//! would fill the machine if nothing else were there (at most [`MAX_CHUNKS`]), and no shorter than
+//! [`MIN_PAGES`]. Each chunk is reduced to `(maximum, sum, weighted values)` per head, by the warps
+//! of one block, and the chunks are added in their order ([`join`](super::join)). That makes all
+//! the bits of a result; which block takes which chunks makes none of them.
 //!
-//! So the dealing may follow the step. The grid is fixed; an item is a token, a unit (the query heads that share a pass over the cache) and a **share** of the
-//! chunks: as many shares of a token as items fill the grid. A block goes through the chunks of its share without a pause: copies of the next one are under way
-//! while one is finished. Where there is one share, it adds them up as it goes; where there are several, it leaves each in the workspace, and the block that counts
+//! So the dealing may follow the step. The grid is fixed; an item is a token, a unit (the query
+//! heads that share a pass over the cache) and a **share** of the chunks: as many shares of a token
+//! as items fill the grid. A block goes through the chunks of its share without a pause: copies of
+//! the next one are under way while one is finished. Where there is one share, it adds them up as
+//! it goes; where there are several, it leaves each in the workspace, and the block that counts
 //! last adds all.
 //!
 //! # What it costs
 //!
-//! 8 KV heads of 128, four query heads each, 16 bits, on 132 multiprocessors: 264 blocks, 8 units, at most 33 chunks; a page has 8 KB per unit, the result of a
-//! chunk 2 KB.
+//! 8 KV heads of 128, four query heads each, 16 bits, on 132 multiprocessors: 264 blocks, 8 units,
+//! at most 33 chunks; a page has 8 KB per unit, the result of a chunk 2 KB.
 //!
 //! | tokens seen | pages of a chunk | chunks | 1 sequence: blocks at work, chunks of each | 8 sequences | 64 sequences |
 //! |---|---|---|---|---|---|
@@ -20,12 +24,16 @@
 //! | 4096 | 8 | 32 | 256, 1 | 256, 8 | 264 in turns, 32 |
 //! | 16384 | 32 | 32 | 256, 1 | 256, 8 | 264 in turns, 32 |
 //!
-//! When a token's splits were as many as the step left room for, its results depended on how many others there were. Against that, one sequence of 4096 or more
-//! costs the same; one of 512 has 32 blocks of 8 pages instead of 64 of 4: each warp two pages instead of one, both on their way at once. Eight sequences of 4096
-//! leave 32 results of each unit instead of 4: 4 MB more are written and read, most of it in the second-level cache, beside 134 MB of pages (3 %), and the last
-//! block of a unit reads 66 KB, about a microsecond; of 16384, a quarter of that part. 64 sequences leave nothing in the workspace; they end a chunk of 64 KB,
-//! which takes a block's part of the bandwidth 6000 cycles, with two barriers and about 130 instructions of each thread, while two pages of every warp are on their
-//! way. The workspace has room for the chunks of as many tokens as have several shares: 9 MB here.
+//! When a token's splits were as many as the step left room for, its results depended on how many
+//! others there were. Against that, one sequence of 4096 or more costs the same; one of 512 has 32
+//! blocks of 8 pages instead of 64 of 4: each warp two pages instead of one, both on their way at
+//! once. Eight sequences of 4096 leave 32 results of each unit instead of 4: 4 MB more are written
+//! and read, most of it in the second-level cache, beside 134 MB of pages (3 %), and the last block
+//! of a unit reads 66 KB, about a microsecond; of 16384, a quarter of that part. 64 sequences leave
+//! nothing in the workspace; they end a chunk of 64 KB, which takes a block's part of the bandwidth
+//! 6000 cycles, with two barriers and about 130 instructions of each thread, while two pages of
+//! every warp are on their way. The workspace has room for the chunks of as many tokens as have
+//! several shares: 9 MB here.
 
 use super::Shape;
 use super::join::Join;
@@ -141,7 +149,14 @@ impl Split {
     }
 
     /// Runs `body` for the items of this block.
-    fn each_item(&self, cx: &Cx<'_>, b: &mut Builder, args: Args<'_>, shape: &Shape, body: impl FnOnce(&mut Builder, &Item)) {
+    fn each_item(
+        &self,
+        cx: &Cx<'_>,
+        b: &mut Builder,
+        args: Args<'_>,
+        shape: &Shape,
+        body: impl FnOnce(&mut Builder, &Item),
+    ) {
         let tokens = cx.row_count(b, args);
         let numbers = b.mulc(tokens, self.units as i64);
         let (one, most, grid) = (b.i32(1), b.i32(self.most() as i64), b.i32(self.blocks as i64));
@@ -183,12 +198,27 @@ impl Split {
             let (page, end_page) = (page_of(b, chunk), page_of(b, end_chunk));
             let end_page = b.min(end_page, end);
             let has_work = b.cmp(Cmp::Ult, share, used);
-            let item = Item { token, head, kv_head, first, seen, page, end_page, run, chunk, end_chunk, chunks, shares: used, number };
+            let item = Item {
+                token,
+                head,
+                kv_head,
+                first,
+                seen,
+                page,
+                end_page,
+                run,
+                chunk,
+                end_chunk,
+                chunks,
+                shares: used,
+                number,
+            };
             b.if_(has_work, |b| body(b, &item));
         });
     }
 
-    /// Pages of a chunk of a token that sees so many: a multiple of the warps, so that a warp's pages are equally far apart in all chunks.
+    /// Pages of a chunk of a token that sees so many: a multiple of the warps, so that a warp's
+    /// pages are equally far apart in all chunks.
     fn run(&self, b: &mut Builder, pages: V) -> V {
         let wide = self.most() as i64 * i64::from(self.warps);
         let up = b.addc(pages, wide - 1);
@@ -200,9 +230,14 @@ impl Split {
 }
 
 impl Chunks<'_> {
-    /// Goes through the chunks. `body` gets the pages `first..end` of a chunk and what is carried round, leaves the results of the warps in shared memory,
-    /// and returns what is carried on.
-    pub(super) fn each(&self, b: &mut Builder, init: &[V], body: impl FnOnce(&mut Builder, (V, V), &[V], &Results) -> Vec<V>) {
+    /// Goes through the chunks. `body` gets the pages `first..end` of a chunk and what is carried
+    /// round, leaves the results of the warps in shared memory, and returns what is carried on.
+    pub(super) fn each(
+        &self,
+        b: &mut Builder,
+        init: &[V],
+        body: impl FnOnce(&mut Builder, (V, V), &[V], &Results) -> Vec<V>,
+    ) {
         let item = self.item;
         let one = b.i32(1);
         self.join.clear(b);

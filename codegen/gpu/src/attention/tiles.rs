@@ -1,10 +1,12 @@
 //! Query rows of a warp, in tiles of sixteen, against pages in shared memory, on tensor cores.
 //!
-//! `S = Q·Kᵀ` and `O = P·V` with `mma.m16n8k16`: rows are queries, so that the accumulators of `S` are, rounded to 16 bits, the left operand of the second
-//! product. Keys lie as `[D][16 tokens]` and values as `[16 tokens][D]`: both are read with transposing `ldmatrix`.
+//! `S = Q·Kᵀ` and `O = P·V` with `mma.m16n8k16`: rows are queries, so that the accumulators of `S`
+//! are, rounded to 16 bits, the left operand of the second product. Keys lie as `[D][16 tokens]`
+//! and values as `[16 tokens][D]`: both are read with transposing `ldmatrix`.
 //!
-//! A lane has rows `g` and `g + 8` of each tile (its *halves*; only the first when no more than eight rows are used) and tokens `2t`, `2t + 1` of every eight, where
-//! `g = lane / 4` and `t = lane % 4`. Of int8 pages it has other tokens and columns: see [`codes`](super::codes).
+//! A lane has rows `g` and `g + 8` of each tile (its *halves*; only the first when no more than
+//! eight rows are used) and tokens `2t`, `2t + 1` of every eight, where `g = lane / 4` and
+//! `t = lane % 4`. Of int8 pages it has other tokens and columns: see [`codes`](super::codes).
 
 use super::codes::{self, Scales};
 use crate::mlir::{Builder, Cmp, Elem, I1, I32, Ty, V};
@@ -50,11 +52,13 @@ pub(super) struct Queries {
     elem: RowElem,
     /// The word of a half that is not used.
     none: V,
-    /// The words of each tile, where registers have room for them: four for every 16 columns. Else they are read anew for the pages of a stage.
+    /// The words of each tile, where registers have room for them: four for every 16 columns. Else
+    /// they are read anew for the pages of a stage.
     held: Option<Vec<Vec<V>>>,
 }
 
-/// Largest head whose queries stay in registers beside the weighted values of 16 rows, and whose values of eight rows may take the registers of 16.
+/// Largest head whose queries stay in registers beside the weighted values of 16 rows, and whose
+/// values of eight rows may take the registers of 16.
 const HELD: usize = 128;
 /// Above that, steps of 16 columns whose queries and keys are read ahead.
 const AHEAD: usize = 4;
@@ -75,7 +79,8 @@ pub(super) struct Range {
     pub(super) count: V,
 }
 
-/// The online softmax of a warp's rows: maximum and (the lane's part of the) sum of each half of each tile, then their weighted values.
+/// The online softmax of a warp's rows: maximum and (the lane's part of the) sum of each half of
+/// each tile, then their weighted values.
 #[derive(Clone)]
 pub(super) struct State(Vec<V>);
 
@@ -88,7 +93,8 @@ impl Lane {
         let g = b.shrc(lane, 2);
         let t = b.andc(lane, 3);
         let t2 = b.shlc(t, 1);
-        // Lane l gives row l % 8 of matrix l / 8: bit 0 of the matrix number chooses the eight k, bit 1 the eight n.
+        // Lane l gives row l % 8 of matrix l / 8: bit 0 of the matrix number chooses the eight k,
+        // bit 1 the eight n.
         let low = b.andc(lane, 15);
         let high = b.shrc(lane, 4);
         let row = b.mulc(low, tile.v_stride() as i64);
@@ -115,7 +121,8 @@ impl Lane {
         [self.t2, b.addc(self.t2, 1)]
     }
 
-    /// Of a turned tile: where in every 16 columns the lane's two are: the first, and how far off the other is. (Codes lie in pairs: see [`State::values`].)
+    /// Of a turned tile: where in every 16 columns the lane's two are: the first, and how far off
+    /// the other is. (Codes lie in pairs: see [`State::values`].)
     pub(super) fn columns(&self, b: &mut Builder, tile: &Tile) -> (V, usize) {
         if tile.int8 { (b.shlc(self.g, 1), 1) } else { (self.g, 8) }
     }
@@ -130,13 +137,15 @@ impl Lane {
 }
 
 impl Tile {
-    /// Bytes of a page of keys in shared memory. Of 16 bits: rows of 16 tokens, 32 bytes, whose halves change places in every other four rows, so that eight rows
-    /// fill all banks; rows of codes have 16 bytes and do so anyway.
+    /// Bytes of a page of keys in shared memory. Of 16 bits: rows of 16 tokens, 32 bytes, whose
+    /// halves change places in every other four rows, so that eight rows fill all banks; rows of
+    /// codes have 16 bytes and do so anyway.
     pub(super) const fn k_bytes(&self) -> usize {
         self.d * PAGE_TOKENS * self.bytes()
     }
 
-    /// Bytes from one token's values to the next in shared memory: an odd number of 16-byte pieces, for the same reason.
+    /// Bytes from one token's values to the next in shared memory: an odd number of 16-byte pieces,
+    /// for the same reason.
     pub(super) const fn v_stride(&self) -> usize {
         ((self.d * self.bytes() / 16) | 1) * 16
     }
@@ -168,13 +177,16 @@ impl Tile {
         b.bitcast(two, I32)
     }
 
-    /// Whether weighted values are made as `Vᵀ·Pᵀ`: of eight rows, half of what `P·V` adds to would be zeros, which take registers all the same. The words of both operands are the same,
-    /// and those of keys and queries stay where they are; but a lane has the values of two rows, at one of each eight columns.
+    /// Whether weighted values are made as `Vᵀ·Pᵀ`: of eight rows, half of what `P·V` adds to would
+    /// be zeros, which take registers all the same. The words of both operands are the same, and
+    /// those of keys and queries stay where they are; but a lane has the values of two rows, at one
+    /// of each eight columns.
     pub(super) fn turned(&self) -> bool {
         self.halves == 1 && self.d > HELD
     }
 
-    /// Whether the values of 16 rows leave no registers for what might be computed or read once for all pages.
+    /// Whether the values of 16 rows leave no registers for what might be computed or read once for
+    /// all pages.
     pub(super) fn crowded(&self) -> bool {
         self.halves == 2 && self.d > HELD
     }
@@ -184,8 +196,15 @@ impl Tile {
         self.tiles * self.halves
     }
 
-    /// The left operands of `Q·Kᵀ`, for each tile; `at` gives the address of the query of a half at column 0 of its head.
-    pub(super) fn queries(&self, b: &mut Builder, lane: &Lane, elem: RowElem, at: impl Fn(&mut Builder, usize) -> V) -> Queries {
+    /// The left operands of `Q·Kᵀ`, for each tile; `at` gives the address of the query of a half at
+    /// column 0 of its head.
+    pub(super) fn queries(
+        &self,
+        b: &mut Builder,
+        lane: &Lane,
+        elem: RowElem,
+        at: impl Fn(&mut Builder, usize) -> V,
+    ) -> Queries {
         let size = if elem == RowElem::F32 { 2 } else { 1 };
         let offset = b.shlc(lane.t2, size);
         let rows: Vec<V> = (0..self.parts())
@@ -196,13 +215,16 @@ impl Tile {
             .collect();
         let mut q = Queries { rows, elem, none: b.i32(0), held: None };
         if !self.crowded() {
-            let words = |b: &mut Builder, tile: usize| (0..self.d / 16).flat_map(|step| self.query(b, &q, tile, step)).collect::<Vec<V>>();
+            let words = |b: &mut Builder, tile: usize| {
+                (0..self.d / 16).flat_map(|step| self.query(b, &q, tile, step)).collect::<Vec<V>>()
+            };
             q.held = Some((0..self.tiles).map(|tile| words(b, tile)).collect());
         }
         q
     }
 
-    /// The four words of a tile's queries that are multiplied with columns `16 · step` on of the keys.
+    /// The four words of a tile's queries that are multiplied with columns `16 · step` on of the
+    /// keys.
     fn query(&self, b: &mut Builder, q: &Queries, tile: usize, step: usize) -> Vec<V> {
         if let Some(held) = &q.held {
             return held[tile][step * 4..][..4].to_vec();
@@ -220,7 +242,8 @@ impl Tile {
     }
 
     fn query_pair(&self, b: &mut Builder, p: V, elem: RowElem) -> V {
-        // Plainly: a load that is known to give the same again would be made once, before the loop, and where registers are short its result spilled.
+        // Plainly: a load that is known to give the same again would be made once, before the loop,
+        // and where registers are short its result spilled.
         let stored = piece::storage(elem).unwrap_or(Elem::F32);
         if stored == self.elem {
             return b.load(p, I32);
@@ -244,7 +267,8 @@ impl Tile {
         self.d / 8 * 2 * self.halves
     }
 
-    /// Adds adjacent pages, of which the first begins at position `start`, to the state. `ranges`: one per half.
+    /// Adds adjacent pages, of which the first begins at position `start`, to the state. `ranges`:
+    /// one per half.
     pub(super) fn attend(
         &self,
         b: &mut Builder,
@@ -257,15 +281,18 @@ impl Tile {
         let parts = self.parts();
         // What is read of the queries serves all pages.
         let together = if q.held.is_some() { 1 } else { pages.len() };
-        let scores: Vec<Vec<[[V; 4]; 2]>> = pages.chunks(together).flat_map(|pages| self.scores(b, lane, pages, q)).collect();
-        let scales: Vec<Scales> = if self.int8 { pages.iter().map(|p| Scales::load(b, lane.first, p.scales)).collect() } else { vec![] };
+        let scores: Vec<Vec<[[V; 4]; 2]>> =
+            pages.chunks(together).flat_map(|pages| self.scores(b, lane, pages, q)).collect();
+        let scales: Vec<Scales> =
+            if self.int8 { pages.iter().map(|p| Scales::load(b, lane.first, p.scales)).collect() } else { vec![] };
         let (mut maxima, mut sums, mut values) = (vec![], vec![], state.0[parts * 2..].to_vec());
         // For each half, two words per page.
         let mut probabilities: Vec<Vec<V>> = vec![];
         for (part, range) in ranges.iter().enumerate() {
             let (tile, half) = (part / self.halves, part % self.halves);
             let mine: Vec<V> = scores.iter().flat_map(|s| self.in_order(s[tile], half)).collect();
-            let (p, maximum, sum, change) = self.softmax(b, lane, start, (&mine, &scales), range, (state.0[part], state.0[parts + part]));
+            let (p, maximum, sum, change) =
+                self.softmax(b, lane, start, (&mine, &scales), range, (state.0[part], state.0[parts + part]));
             let changes = if self.turned() { lane.of_rows(b, change) } else { [change; 2] };
             for four in values[tile * self.values()..][..self.values()].chunks_mut(2 * self.halves) {
                 for (x, change) in four[2 * half..][..2].iter_mut().zip(changes) {
@@ -290,12 +317,14 @@ impl Tile {
         if self.int8 { [x[h], y[h], x[h + 1], y[h + 1]] } else { [x[h], x[h + 1], y[h], y[h + 1]] }
     }
 
-    /// Number in its page of a lane's `i`th token, less that of its first; `i` counts through all pages.
+    /// Number in its page of a lane's `i`th token, less that of its first; `i` counts through all
+    /// pages.
     fn token(&self, i: usize) -> usize {
         i / 4 * PAGE_TOKENS + if self.int8 { i % 4 } else { i % 4 / 2 * 8 + i % 2 }
     }
 
-    /// Before load number `load` of a page's words: in a [crowded](Tile::crowded) tile, nothing is read earlier than that, every few loads. `ptxas` would read ahead until no register is left,
+    /// Before load number `load` of a page's words: in a [crowded](Tile::crowded) tile, nothing is
+    /// read earlier than that, every few loads. `ptxas` would read ahead until no register is left,
     /// and spill what it needs later.
     fn pause(&self, b: &mut Builder, load: usize) {
         if self.crowded() && (load * 2 / self.bytes()).is_multiple_of(AHEAD) {
@@ -341,7 +370,8 @@ impl Tile {
         }
     }
 
-    /// Probabilities of a half's row, relative to the new maximum; new maximum and sum; what the weighted values so far are multiplied by.
+    /// Probabilities of a half's row, relative to the new maximum; new maximum and sum; what the
+    /// weighted values so far are multiplied by.
     fn softmax(
         &self,
         b: &mut Builder,
@@ -370,8 +400,11 @@ impl Tile {
             })
             .collect();
         // What is multiplied: see `codes`.
-        let masked: Vec<V> =
-            scores.iter().enumerate().map(|(i, s)| scales.get(i / 4).map_or(*s, |of| b.fadd(*s, of.exponents[i % 4]))).collect();
+        let masked: Vec<V> = scores
+            .iter()
+            .enumerate()
+            .map(|(i, s)| scales.get(i / 4).map_or(*s, |of| b.fadd(*s, of.exponents[i % 4])))
+            .collect();
         let largest = masked.iter().fold(old, |m, s| b.fmax(m, *s));
         let maximum = b.reduce(largest, &[1, 2], |b, x, y| b.fmax(x, y));
         // A row that has seen nothing yet: anything finite will do.
@@ -461,12 +494,14 @@ impl State {
         self.0[part]
     }
 
-    /// Of a [turned](Tile::turned) tile, the weighted values of row `i` of the lane's two: for every 16 columns, those at the [columns](Lane::columns) of the lane.
+    /// Of a [turned](Tile::turned) tile, the weighted values of row `i` of the lane's two: for
+    /// every 16 columns, those at the [columns](Lane::columns) of the lane.
     pub(super) fn of_row(&self, tile: &Tile, row: usize) -> Vec<[V; 2]> {
         self.0[tile.parts() * 2..].chunks(4).map(|c| [c[row], c[2 + row]]).collect()
     }
 
-    /// Weighted values of a half in runs of adjacent columns, the first beginning at the lane's first column; and the columns from one run to the next.
+    /// Weighted values of a half in runs of adjacent columns, the first beginning at the lane's
+    /// first column; and the columns from one run to the next.
     pub(super) fn values(&self, tile: &Tile, part: usize) -> (Vec<Vec<V>>, usize) {
         let half = part % tile.halves;
         let mine = &self.0[tile.parts() * 2 + part / tile.halves * tile.values()..][..tile.values()];

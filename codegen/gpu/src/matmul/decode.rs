@@ -1,7 +1,9 @@
-//! From packed weights to operands: what a lane does with the 16-byte pieces of a unit of 16×64 weights.
+//! From packed weights to operands: what a lane does with the 16-byte pieces of a unit of 16×64
+//! weights.
 //!
-//! Codes become half-precision numbers without conversions: or-ed into the mantissa of 1024 (f16) or 128 (bf16), minus that number, which is exact. Scales are
-//! applied afterwards: to the sums where a unit lies in one group, to the weights (one rounding to half) where it does not.
+//! Codes become half-precision numbers without conversions: or-ed into the mantissa of 1024 (f16)
+//! or 128 (bf16), minus that number, which is exact. Scales are applied afterwards: to the sums
+//! where a unit lies in one group, to the weights (one rounding to half) where it does not.
 
 use crate::codes;
 use crate::mlir::{BF16, Builder, Elem as Scalar, F16, F32, I32, Ty, V};
@@ -45,7 +47,8 @@ fn pair(b: &mut Builder, bits: u32, half: Scalar) -> V {
     b.bits32(bits << 16 | bits, Ty::Vec(2, half))
 }
 
-/// A unit's weights as A operands, codes without their scales; `words` are the 32-bit words of the lane's pieces.
+/// A unit's weights as A operands, codes without their scales; `words` are the 32-bit words of the
+/// lane's pieces.
 pub fn fragments(b: &mut Builder, format: Format, half: Scalar, words: &[V]) -> Fragments {
     // Two words of 8-bit codes.
     let pair = |step: usize| (words[step / 2 * 4 + step % 2 * 2], words[step / 2 * 4 + step % 2 * 2 + 1]);
@@ -59,8 +62,9 @@ pub fn fragments(b: &mut Builder, format: Format, half: Scalar, words: &[V]) -> 
     })
 }
 
-/// Of `word` the bits of `mask`, or-ed into those of `magic`: one instruction where the constants are in registers, which LLVM's `and` and `or` would not become, since an
-/// instruction takes one constant only.
+/// Of `word` the bits of `mask`, or-ed into those of `magic`: one instruction where the constants
+/// are in registers, which LLVM's `and` and `or` would not become, since an instruction takes one
+/// constant only.
 fn into_mantissa(b: &mut Builder, word: V, mask: i64, magic: i64) -> V {
     let (mask, magic) = (b.i32(mask), b.i32(magic));
     b.asm(I32, "lop3.b32 $0, $1, $2, $3, 0xea;", "=r,r,r,r", &[word, mask, magic])
@@ -122,7 +126,8 @@ fn w8(b: &mut Builder, half: Scalar, low: V, high: V, zero: u32) -> [V; 4] {
             let x = b.fsub(x, minus);
             b.bitcast(x, I32)
         } else {
-            // 2^23 + u in f32, minus 2^23 + zero: at most 8 significant bits, so that the upper half is the bf16.
+            // 2^23 + u in f32, minus 2^23 + zero: at most 8 significant bits, so that the upper
+            // half is the bf16.
             let magic = b.i32(0x4b00_0000);
             let minus = b.f32(8_388_608.0 + zero as f32);
             let parts: [V; 2] = std::array::from_fn(|i| {
@@ -136,7 +141,8 @@ fn w8(b: &mut Builder, half: Scalar, low: V, high: V, zero: u32) -> [V; 4] {
     })
 }
 
-/// Exchanges the upper half of the first word with the lower half of the second, of each pair of words: what is by rows becomes by pairs of columns, and back.
+/// Exchanges the upper half of the first word with the lower half of the second, of each pair of
+/// words: what is by rows becomes by pairs of columns, and back.
 pub fn exchange_halves(b: &mut Builder, words: &[V]) -> Vec<V> {
     words.chunks_exact(2).flat_map(|w| [0x5410, 0x7632].map(|bytes| prmt(b, w[0], w[1], bytes))).collect()
 }
@@ -147,11 +153,12 @@ fn fp8(b: &mut Builder, half: Scalar, first: V, second: V) -> [V; 4] {
     [first[0], second[0], first[1], second[1]]
 }
 
-/// The two pairs of four e4m3 numbers. Exponent and mantissa go where the wider type has its own, and a product with a power of two, exact also of subnormal
-/// numbers, mends the bias.
+/// The two pairs of four e4m3 numbers. Exponent and mantissa go where the wider type has its own,
+/// and a product with a power of two, exact also of subnormal numbers, mends the bias.
 pub fn fp8_word(b: &mut Builder, half: Scalar, word: V) -> [V; 2] {
     // Shift to the place, bits there, 2^8 or 2^120 as bits.
-    let (shift, magnitude, factor) = if half == Scalar::F16 { (1, 0x3f80_3f80, 0x5c00) } else { (4, 0x07f0_07f0, 0x7b80) };
+    let (shift, magnitude, factor) =
+        if half == Scalar::F16 { (1, 0x3f80_3f80, 0x5c00) } else { (4, 0x07f0_07f0, 0x7b80) };
     // The two bytes as the upper halves of 16 bits.
     [0x1404, 0x3424].map(|bytes| {
         let zero = b.i32(0);
@@ -305,7 +312,8 @@ fn decoded(b: &mut Builder, format: Format, words: &[V], scales: Option<Scales>)
     rows
 }
 
-/// Loads the factors of the generic path, of both levels, for a lane's two rows and 16 columns of a unit whose codes end at `at`; f32.
+/// Loads the factors of the generic path, of both levels, for a lane's two rows and 16 columns of a
+/// unit whose codes end at `at`; f32.
 pub fn load_factors(b: &mut Builder, format: Format, at: V, lane: V) -> Option<Scales> {
     let mut out: [Option<[V; 2]>; 2] = [None; 2];
     for run in schedule::factor_runs(format) {

@@ -1,6 +1,7 @@
 //! Input to shared memory: all columns of a block's rows, through the prologue if there is one.
 //!
-//! Row `r` is at `r · stride` bytes, `stride` being the padded columns and 16 bytes: eight rows then start in eight different groups of banks.
+//! Row `r` is at `r · stride` bytes, `stride` being the padded columns and 16 bytes: eight rows
+//! then start in eight different groups of banks.
 
 use super::{Plan, decode};
 use crate::cx::{Args, row_stride, share_out};
@@ -61,7 +62,14 @@ pub fn row(b: &mut Builder, plan: &Plan<'_>, args: Args<'_>, row: V) -> Result<V
 ///
 /// # Errors
 /// The input is no matrix of rows.
-pub fn copy(b: &mut Builder, plan: &Plan<'_>, args: Args<'_>, to: Staged, row0: V, rows: V) -> Result<(), CodegenError> {
+pub fn copy(
+    b: &mut Builder,
+    plan: &Plan<'_>,
+    args: Args<'_>,
+    to: Staged,
+    row0: V,
+    rows: V,
+) -> Result<(), CodegenError> {
     let pieces = (plan.k * 2 / 16) as i64;
     let n = b.mulc(rows, pieces);
     let mut done = Ok(());
@@ -86,11 +94,19 @@ pub fn copy(b: &mut Builder, plan: &Plan<'_>, args: Args<'_>, to: Staged, row0: 
     done
 }
 
-/// Computes the staged rows: normalization, gain, conversion, zeros beyond the last column. Ends with a barrier.
+/// Computes the staged rows: normalization, gain, conversion, zeros beyond the last column. Ends
+/// with a barrier.
 ///
 /// # Errors
 /// Operands of the wrong kind.
-pub fn compute(b: &mut Builder, plan: &Plan<'_>, args: Args<'_>, to: Staged, (row0, rows): (V, V), factors: V) -> Result<(), CodegenError> {
+pub fn compute(
+    b: &mut Builder,
+    plan: &Plan<'_>,
+    args: Args<'_>,
+    to: Staged,
+    (row0, rows): (V, V),
+    factors: V,
+) -> Result<(), CodegenError> {
     let (cols, stored) = plan.cx.rows(plan.body.x)?;
     let prologue = plan.body.prologue;
     let norm = prologue.and_then(|p| p.norm);
@@ -212,7 +228,8 @@ fn store(b: &mut Builder, row: V, col: V, x: &[V], plan: &Plan<'_>) {
     let f32s = plan.schedule.variant == Variant::Fma;
     let offset = b.shlc(col, if f32s { 2 } else { 1 });
     let p = b.at(row, offset);
-    // What is multiplied is rounded to the storage that the kernel names, also where f32 arithmetic follows.
+    // What is multiplied is rounded to the storage that the kernel names, also where f32 arithmetic
+    // follows.
     let half = half_type(plan.elem);
     let mut x: Vec<V> = x.iter().map(|v| half.map_or(*v, |ty| b.ftrunc(*v, ty))).collect();
     if f32s {
@@ -242,7 +259,8 @@ pub fn factor_bytes(plan: &Plan<'_>) -> usize {
     round_up(plan.schedule.rows * (plan.k / norm.width.max(1)).max(1 + plan.schedule.warps) * 4, 16)
 }
 
-/// Writes the factor of each row and run: a warp per run, or all warps per row where there is one run.
+/// Writes the factor of each row and run: a warp per run, or all warps per row where there is one
+/// run.
 fn normalize(
     b: &mut Builder,
     plan: &Plan<'_>,

@@ -1,12 +1,16 @@
-//! Matrix products, in all formats and for any number of rows: `D[n, token] = W[n, k] · x[token, k]`, weights as the A operand of tensor cores.
+//! Matrix products, in all formats and for any number of rows:
+//! `D[n, token] = W[n, k] · x[token, k]`, weights as the A operand of tensor cores.
 //!
 //! [`llmcc_ir::gpu::schedule`] decides the shape; the kernels here follow it:
 //!
-//! - [`stream`]: at most 8 rows of input, weights streamed past them through rings in shared memory; also the f32 products.
+//! - [`stream`]: at most 8 rows of input, weights streamed past them through rings in shared
+//!   memory; also the f32 products.
 //! - [`tiles`]: tiles of input in shared memory, `mma.sync`;
-//! - [`wgmma`]: the same with the instructions of sm_90a, for prompts; of 16-bit rows, and of fp8 rows with fp8 weights.
+//! - [`wgmma`]: the same with the instructions of sm_90a, for prompts; of 16-bit rows, and of fp8
+//!   rows with fp8 weights.
 //!
-//! What they share: [`weights`] (rings of weights), [`decode`] (codes to operands), [`input`] (input to shared memory, with the prologue), [`work`] (which block computes what, and joining
+//! What they share: [`weights`] (rings of weights), [`decode`] (codes to operands), [`input`]
+//! (input to shared memory, with the prologue), [`work`] (which block computes what, and joining
 //! output tiles that were cut between blocks).
 
 mod decode;
@@ -70,7 +74,8 @@ impl Plan<'_> {
                 }
             }
         }
-        let formats = segments[0].weights.iter().map(|w| Ok(self.cx.matrix(*w)?.2)).collect::<Result<_, CodegenError>>()?;
+        let formats =
+            segments[0].weights.iter().map(|w| Ok(self.cx.matrix(*w)?.2)).collect::<Result<_, CodegenError>>()?;
         Ok(PhaseCx { phase, segments, starts, formats, tile_n: segments[0].tile_n })
     }
 }

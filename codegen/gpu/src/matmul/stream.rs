@@ -1,20 +1,29 @@
-//! Products of at most 8 rows: weights streamed past the input. Bound by memory, so everything serves the stream.
+//! Products of at most 8 rows: weights streamed past the input. Bound by memory, so everything
+//! serves the stream.
 //!
-//! Each lane copies the 16-byte pieces of a unit that it will read itself into a ring in shared memory (`cp.async`): no registers are held by what is under
-//! way, no other warp need be waited for, and copying goes on across output tiles while their sums are joined and stored, and while the prologue computes
-//! the input. Only the scales of a unit are shared by a warp.
+//! Each lane copies the 16-byte pieces of a unit that it will read itself into a ring in shared
+//! memory (`cp.async`): no registers are held by what is under way, no other warp need be waited
+//! for, and copying goes on across output tiles while their sums are joined and stored, and while
+//! the prologue computes the input. Only the scales of a unit are shared by a warp.
 //!
-//! Arithmetic of an H200 (4.8 TB/s, 132 multiprocessors at 1.75 GHz): 36 GB/s and multiprocessor, 36 KB per µs of latency. Two blocks of 8 warps with 4.5 KB each
-//! under way are 72 KB; they take 148 KB of its 228 KB of shared memory with 8 rows of 4096 halves. A 4-bit unit of 544 bytes (groups of 128) costs a warp 107 to 110
-//! instructions, counted in the machine code (`tests/tests/snapshots/gpu_kernels__hot_loops_sm90.snap`): 17 `LOP3`, 14 shifts and 18 subtractions to decode, 4 `mma`, 6 to scale,
-//! some 10 to load, the others for addresses and places in the rings. At 4.3 TB/s four schedulers issue 132 while a unit arrives: 83 %. 32-bit registers: 4 sums per strip and some 60
-//! temporaries, so that 128 per thread are not reached and two blocks of 256 threads are resident.
+//! Arithmetic of an H200 (4.8 TB/s, 132 multiprocessors at 1.75 GHz): 36 GB/s and multiprocessor,
+//! 36 KB per µs of latency. Two blocks of 8 warps with 4.5 KB each under way are 72 KB; they take
+//! 148 KB of its 228 KB of shared memory with 8 rows of 4096 halves. A 4-bit unit of 544 bytes
+//! (groups of 128) costs a warp 107 to 110 instructions, counted in the machine code
+//! (`tests/tests/snapshots/gpu_kernels__hot_loops_sm90.snap`): 17 `LOP3`, 14 shifts and 18
+//! subtractions to decode, 4 `mma`, 6 to scale, some 10 to load, the others for addresses and
+//! places in the rings. At 4.3 TB/s four schedulers issue 132 while a unit arrives: 83 %. 32-bit
+//! registers: 4 sums per strip and some 60 temporaries, so that 128 per thread are not reached and
+//! two blocks of 256 threads are resident.
 //!
-//! Subtracting 136 from every code (16 instructions) could be left to one product of the sum of the input, but sums of `(128 + u)·x` are some 34 times as large as those of `(u − 8)·x`
-//! where the input has one sign: five bits of f32, more than the error that the evaluator's own f32 sums have.
+//! Subtracting 136 from every code (16 instructions) could be left to one product of the sum of the
+//! input, but sums of `(128 + u)·x` are some 34 times as large as those of `(u − 8)·x` where the
+//! input has one sign: five bits of f32, more than the error that the evaluator's own f32 sums
+//! have.
 //!
-//! With f32 weights or input ([`Variant::Fma`]) the same stream feeds multiply-adds: each lane has the products of two rows of weights with 16 adjacent columns
-//! of all rows of input, and the four lanes of a quad are added at the end.
+//! With f32 weights or input ([`Variant::Fma`]) the same stream feeds multiply-adds: each lane has
+//! the products of two rows of weights with 16 adjacent columns of all rows of input, and the four
+//! lanes of a quad are added at the end.
 
 use super::decode::{self, Scaling};
 use super::input::{self, Staged};
@@ -76,7 +85,9 @@ pub fn emit(plan: &Plan<'_>) -> Result<Source, CodegenError> {
     let phases = plan.phases()?;
     let map = Map::new(plan, &phases);
     let declare = |b: &mut Builder| map.declare(b, plan, &phases);
-    work::kernel(plan, &phases, map.bytes, declare, |b, args, block, i, p| Stream { plan, p, args, block, map: &map }.emit(b, i == 0))
+    work::kernel(plan, &phases, map.bytes, declare, |b, args, block, i, p| {
+        Stream { plan, p, args, block, map: &map }.emit(b, i == 0)
+    })
 }
 
 /// A phase while it is emitted.
@@ -102,7 +113,8 @@ struct Thread<'a> {
     /// Start of the warp's ring.
     ring: V,
     share: Share,
-    /// Input of the rows this thread multiplies, at its columns: one address, or one per row; for each place where it may be.
+    /// Input of the rows this thread multiplies, at its columns: one address, or one per row; for
+    /// each place where it may be.
     x: Vec<Vec<V>>,
     /// Whether it is in the first place, if there are two.
     fits: Option<V>,
@@ -173,10 +185,12 @@ impl<'a> Stream<'a> {
         Ok(Thread { weights, g, t, column, part, active, ring, share, x, fits })
     }
 
-    /// Addresses of what a thread multiplies with: rows beyond those of the block repeat the last one, and what comes of them is not stored.
+    /// Addresses of what a thread multiplies with: rows beyond those of the block repeat the last
+    /// one, and what comes of them is not stored.
     fn input(&self, b: &mut Builder, staged: Staged, g: V, t: V, global: bool) -> Result<Vec<V>, CodegenError> {
         let last = b.addc(self.block.rows, -1);
-        let rows: Vec<V> = if self.is_fma() { (0..self.plan.schedule.rows as i64).map(|r| b.i32(r)).collect() } else { vec![g] };
+        let rows: Vec<V> =
+            if self.is_fma() { (0..self.plan.schedule.rows as i64).map(|r| b.i32(r)).collect() } else { vec![g] };
         let bytes = if global { self.stored_bytes()? } else { input::elem_bytes(self.plan) };
         let columns = b.mulc(t, 16 * bytes as i64);
         rows.into_iter()
@@ -334,7 +348,15 @@ impl<'a> Stream<'a> {
             .collect()
     }
 
-    fn multiply(&self, b: &mut Builder, format: Format, words: &[V], scales: Option<decode::Scales>, x: &[V], sums: &[V]) -> Vec<V> {
+    fn multiply(
+        &self,
+        b: &mut Builder,
+        format: Format,
+        words: &[V],
+        scales: Option<decode::Scales>,
+        x: &[V],
+        sums: &[V],
+    ) -> Vec<V> {
         let half: Elem = decode::half(self.plan.elem);
         let mut a = decode::fragments(b, format, half, words);
         let how = decode::scaling(format, true);
@@ -369,7 +391,8 @@ impl<'a> Stream<'a> {
                 store_fma(b, th, at, stride, sums);
                 continue;
             }
-            // Sums 0 and 1: row g of the strip, rows 2t and 2t + 1 of the input; 2 and 3: row g + 8.
+            // Sums 0 and 1: row g of the strip, rows 2t and 2t + 1 of the input; 2 and 3: row g +
+            // 8.
             let skip = b.mulc(th.t, 2 * stride * 4);
             let at = b.at(at, skip);
             for (k, v) in sums.iter().enumerate() {
@@ -381,7 +404,14 @@ impl<'a> Stream<'a> {
 }
 
 /// Adds the products of two rows of weights with all rows of input.
-fn multiply_add(b: &mut Builder, format: Format, words: &[V], scales: Option<decode::Scales>, x: &[Vec<V>], sums: &[V]) -> Vec<V> {
+fn multiply_add(
+    b: &mut Builder,
+    format: Format,
+    words: &[V],
+    scales: Option<decode::Scales>,
+    x: &[Vec<V>],
+    sums: &[V],
+) -> Vec<V> {
     let w = decode::values(b, format, words, scales);
     let mut out = sums.to_vec();
     for (r, x) in x.iter().enumerate() {

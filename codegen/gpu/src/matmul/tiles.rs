@@ -1,18 +1,27 @@
-//! Products of many rows by `mma.sync`: tiles of input in shared memory, weights in rings of their warps.
+//! Products of many rows by `mma.sync`: tiles of input in shared memory, weights in rings of their
+//! warps.
 //!
-//! A block of 8 warps computes 128 columns (of all lanes) for 16 to 128 rows of input. Warps divide columns and rows: a warp holds up to four strips of 16 columns and up to 64 rows.
-//! Up to 32 rows those with the same strips divide the columns of the input instead: a step is then of as many column tiles, each warp takes one with all rows, and their sums are added at the
-//! end. So each strip is fetched and decoded once, not once for every part of the rows; of 4-bit weights that was half of what a scheduler can issue while they arrive.
-//! Every step of 64 columns of input is copied by all threads into one of several stages, with a barrier per step; the weights come
-//! in fragment order through rings, as in [`stream`](super::stream), and need no barrier of their own.
+//! A block of 8 warps computes 128 columns (of all lanes) for 16 to 128 rows of input. Warps divide
+//! columns and rows: a warp holds up to four strips of 16 columns and up to 64 rows. Up to 32 rows
+//! those with the same strips divide the columns of the input instead: a step is then of as many
+//! column tiles, each warp takes one with all rows, and their sums are added at the end. So each
+//! strip is fetched and decoded once, not once for every part of the rows; of 4-bit weights that
+//! was half of what a scheduler can issue while they arrive. Every step of 64 columns of input is
+//! copied by all threads into one of several stages, with a barrier per step; the weights come in
+//! fragment order through rings, as in [`stream`](super::stream), and need no barrier of their own.
 //!
-//! Rows of a stage are 128 bytes; lane (g, t) reads two pieces of 16 bytes, `2t` and `2t + 1`, of row `g`: eight lanes that read at once have two rows and
-//! four pieces. Exchanging the pieces of a pair in odd rows puts them in eight different groups of banks.
+//! Rows of a stage are 128 bytes; lane (g, t) reads two pieces of 16 bytes, `2t` and `2t + 1`, of
+//! row `g`: eight lanes that read at once have two rows and four pieces. Exchanging the pieces of a
+//! pair in odd rows puts them in eight different groups of banks.
 //!
-//! Rows of fp8 are 64 bytes, and stored in the order of the operands: lane t of a quad has the words of four columns each at `4t` of all four pieces, which are exchanged between pairs of rows.
+//! Rows of fp8 are 64 bytes, and stored in the order of the operands: lane t of a quad has the
+//! words of four columns each at `4t` of all four pieces, which are exchanged between pairs of
+//! rows.
 //!
-//! Up to 64 rows the kernel is bound by weights: copies go on into the next output tile while one is finished, and tiles may be cut between blocks. More rows
-//! are bound by arithmetic: the sums then take the place of the stages, and the next output tile starts afresh; so they do where shared memory is short.
+//! Up to 64 rows the kernel is bound by weights: copies go on into the next output tile while one
+//! is finished, and tiles may be cut between blocks. More rows are bound by arithmetic: the sums
+//! then take the place of the stages, and the next output tile starts afresh; so they do where
+//! shared memory is short.
 
 use super::decode::{self, Scaling};
 use super::weights::Weights;
@@ -34,7 +43,8 @@ pub(super) fn line(plan: &Plan<'_>) -> usize {
     TILE_K * input::elem_bytes(plan)
 }
 
-/// Whether fp8 rows are multiplied as they are; else both operands become f16, which holds their products' factors exactly.
+/// Whether fp8 rows are multiplied as they are; else both operands become f16, which holds their
+/// products' factors exactly.
 pub(super) fn multiplies_bytes(plan: &Plan<'_>) -> bool {
     plan.elem == RowElem::Fp8 && plan.cx.target.gpu().is_some_and(|g| g.has_fp8_mma())
 }
@@ -85,7 +95,9 @@ pub fn emit(plan: &Plan<'_>) -> Result<Source, CodegenError> {
     let phases = plan.phases()?;
     let map = Map::new(plan, &phases);
     let declare = |b: &mut Builder| map.declare(b, plan, &phases);
-    work::kernel(plan, &phases, map.bytes, declare, |b, args, block, i, p| Tiles { plan, p, args, block, map: &map }.emit(b, i == 0))
+    work::kernel(plan, &phases, map.bytes, declare, |b, args, block, i, p| {
+        Tiles { plan, p, args, block, map: &map }.emit(b, i == 0)
+    })
 }
 
 /// A phase while it is emitted.
@@ -104,14 +116,17 @@ struct Thread<'a> {
     g: V,
     t: V,
     column: V,
-    /// Which part of the rows, or which column tile of a unit, the warp has; whether there is such a part.
+    /// Which part of the rows, or which column tile of a unit, the warp has; whether there is such
+    /// a part.
     part: V,
     active: V,
     ring: V,
     share: Share,
-    /// What it copies of a stage: addresses of the pieces in the input's first columns, and in the stage.
+    /// What it copies of a stage: addresses of the pieces in the input's first columns, and in the
+    /// stage.
     copies: Vec<(V, V)>,
-    /// Where it reads in a stage: the two pieces of its row that have its 16 columns; the words of four columns each, of fp8 rows.
+    /// Where it reads in a stage: the two pieces of its row that have its 16 columns; the words of
+    /// four columns each, of fp8 rows.
     x: Vec<V>,
 }
 
@@ -132,7 +147,8 @@ impl<'a> Tiles<'a> {
         self.p.phase.columns * self.p.phase.parts >= self.plan.schedule.warps
     }
 
-    /// Reads of the weights and input of a warp's part: what a warp without one reads, it throws away.
+    /// Reads of the weights and input of a warp's part: what a warp without one reads, it throws
+    /// away.
     fn mine<R>(&self, b: &mut Builder, th: &Thread<'_>, body: impl FnOnce(&mut Builder) -> R) -> R {
         if self.all_active() { body(b) } else { b.matters(th.active, body) }
     }
@@ -146,7 +162,8 @@ impl<'a> Tiles<'a> {
         self.plan.schedule.depth as i64 * self.tile_bytes()
     }
 
-    /// Where a part's own begins: its column tile, of `tile` bytes, or its rows, of `row` bytes each.
+    /// Where a part's own begins: its column tile, of `tile` bytes, or its rows, of `row` bytes
+    /// each.
     fn part_at(&self, b: &mut Builder, part: V, tile: i64, row: i64) -> V {
         b.mulc(part, if self.is_deep() { tile } else { self.groups() as i64 * 8 * row })
     }
@@ -227,7 +244,8 @@ impl<'a> Tiles<'a> {
         vec![b.add(own, swap), b.add(own, flipped)]
     }
 
-    /// The pieces of a stage that a thread copies: rows beyond those of the step repeat the last one.
+    /// The pieces of a stage that a thread copies: rows beyond those of the step repeat the last
+    /// one.
     fn copies(&self, b: &mut Builder, tid: V) -> Result<Vec<(V, V)>, CodegenError> {
         let threads = self.plan.schedule.warps * 32;
         let last = b.addc(self.block.rows, -1);
@@ -367,7 +385,15 @@ impl<'a> Tiles<'a> {
                 spare: b.shared_in("spare", self.map.spare),
                 flag: b.shared_in("flag", 0),
             };
-            if let Err(e) = work::finish(b, self.args, self.plan, self.p, (&self.block, th.share, &room), tile, self.plan.schedule.depth) {
+            if let Err(e) = work::finish(
+                b,
+                self.args,
+                self.plan,
+                self.p,
+                (&self.block, th.share, &room),
+                tile,
+                self.plan.schedule.depth,
+            ) {
                 done = Err(e);
             }
             vec![end, out[0], out[1]]
@@ -431,7 +457,8 @@ impl<'a> Tiles<'a> {
         out
     }
 
-    /// Writes a warp's sums to shared memory, `[row][column]`; where warps have shared out columns of the input, `[part][row][column]`.
+    /// Writes a warp's sums to shared memory, `[row][column]`; where warps have shared out columns
+    /// of the input, `[part][row][column]`.
     fn store_sums(&self, b: &mut Builder, th: &Thread<'_>, sums: &[V]) {
         let stride = schedule::sums_stride(&self.p.segments[0]) as i64;
         let base = b.shared_in("sums", self.map.sums);

@@ -1,6 +1,8 @@
-//! Products of a warpgroup (`wgmma`, sm_90a): weights in registers, input in lines of 128 bytes of shared memory with the 128-byte swizzle.
+//! Products of a warpgroup (`wgmma`, sm_90a): weights in registers, input in lines of 128 bytes of
+//! shared memory with the 128-byte swizzle.
 //!
-//! A turn is a few steps on one stage of the input, started together. Each warp has the sums of 16 columns: of `rows` rows of input `rows / 2` per lane.
+//! A turn is a few steps on one stage of the input, started together. Each warp has the sums of 16
+//! columns: of `rows` rows of input `rows / 2` per lane.
 
 use super::PhaseCx;
 use crate::mlir::{Builder, I64, Left, Products, V};
@@ -14,11 +16,13 @@ pub struct Step<'a> {
     pub atom: Atom,
     /// Columns and types, as PTX writes them: `k16.f32.bf16.bf16`.
     pub shape: &'a str,
-    /// What PTX wants after the signs of the operands: 16-bit types have the order of B, 8-bit ones nothing.
+    /// What PTX wants after the signs of the operands: 16-bit types have the order of B, 8-bit ones
+    /// nothing.
     pub order: &'a str,
 }
 
-/// What the products of a turn are added to, and in which registers they are: the sums of the turn before.
+/// What the products of a turn are added to, and in which registers they are: the sums of the turn
+/// before.
 #[derive(Clone, Copy)]
 pub enum Sums<'a> {
     /// Nothing: the turn's first step overwrites what the registers have.
@@ -27,8 +31,9 @@ pub enum Sums<'a> {
     Onto(&'a [V]),
 }
 
-/// Starts the steps of a turn on the stage at `input`, four registers of `a` each: one piece of assembly, so that nothing comes between. The sums that it returns are for further
-/// turns and [`Builder::wait_products`] only.
+/// Starts the steps of a turn on the stage at `input`, four registers of `a` each: one piece of
+/// assembly, so that nothing comes between. The sums that it returns are for further turns and
+/// [`Builder::wait_products`] only.
 pub fn start(b: &mut Builder, step: &Step<'_>, input: V, a: &[V], sums: Sums<'_>) -> Vec<V> {
     let address = b.shared_address(input);
     let address = b.shrc(address, 4);
@@ -36,7 +41,8 @@ pub fn start(b: &mut Builder, step: &Step<'_>, input: V, a: &[V], sums: Sums<'_>
     let address = b.zext(address, I64);
     // Lines of 128 bytes with their swizzle, groups of eight lines 1024 bytes apart.
     let descriptor = b.orc(address, (1u64 << 62 | 64 << 32 | 1 << 16) as i64);
-    // `p` says whether a step is added to what is in the registers. They are operands in either case: of fresh sums in other registers, ptxas would move sets of them around.
+    // `p` says whether a step is added to what is in the registers. They are operands in either
+    // case: of fresh sums in other registers, ptxas would move sets of them around.
     let adds = "setp.eq.b32 p, 0, 0; ";
     let (sums, first, then) = match sums {
         Sums::Fresh(sums) => (sums, "setp.ne.b32 p, 0, 0; ", adds),

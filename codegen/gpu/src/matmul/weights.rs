@@ -1,4 +1,5 @@
-//! Weights on their way to a warp: units of its strips, copied lane by lane into a ring in shared memory.
+//! Weights on their way to a warp: units of its strips, copied lane by lane into a ring in shared
+//! memory.
 
 use super::{PhaseCx, Plan};
 use crate::cx::Args;
@@ -16,13 +17,21 @@ pub struct Weights<'a> {
     column: V,
     /// Whether the warp holds one strip only, of a lane of the segments that depends on the warp.
     single: bool,
-    /// Of each lane of the segments, for each segment: where its matrix would start if output tiles of all segments were its own.
+    /// Of each lane of the segments, for each segment: where its matrix would start if output tiles
+    /// of all segments were its own.
     bases: Vec<Vec<V>>,
 }
 
 impl<'a> Weights<'a> {
     /// Those of a lane of a warp in column `column`.
-    pub fn new(b: &mut Builder, plan: &'a Plan<'a>, p: &'a PhaseCx<'a>, args: Args<'_>, lane: V, column: V) -> Weights<'a> {
+    pub fn new(
+        b: &mut Builder,
+        plan: &'a Plan<'a>,
+        p: &'a PhaseCx<'a>,
+        args: Args<'_>,
+        lane: V,
+        column: V,
+    ) -> Weights<'a> {
         let mut bases = vec![];
         for l in 0..p.lanes() {
             let bytes = p.formats[l].block_bytes(plan.k) as i64;
@@ -36,8 +45,16 @@ impl<'a> Weights<'a> {
         Weights { plan, p, lane, column, single: false, bases }
     }
 
-    /// Those of a lane of warp `warp`, which holds strip `warp` of all the lanes of the segments (of equal format) one after the other.
-    pub fn single(b: &mut Builder, plan: &'a Plan<'a>, p: &'a PhaseCx<'a>, args: Args<'_>, lane: V, warp: V) -> Weights<'a> {
+    /// Those of a lane of warp `warp`, which holds strip `warp` of all the lanes of the segments
+    /// (of equal format) one after the other.
+    pub fn single(
+        b: &mut Builder,
+        plan: &'a Plan<'a>,
+        p: &'a PhaseCx<'a>,
+        args: Args<'_>,
+        lane: V,
+        warp: V,
+    ) -> Weights<'a> {
         let wide = p.wide() as i64;
         let of = b.divc(warp, wide);
         let skip = b.mulc(of, wide);
@@ -103,7 +120,8 @@ impl<'a> Weights<'a> {
         b.at(base, offset)
     }
 
-    /// Copies a strip's part of a unit: the lane's pieces of the codes, and by the first lanes the scales of the groups in it.
+    /// Copies a strip's part of a unit: the lane's pieces of the codes, and by the first lanes the
+    /// scales of the groups in it.
     fn fetch_strip(&self, b: &mut Builder, (from, l): (V, usize), kt: V, (own, piece): (V, V), at: i64) {
         let format = self.p.formats[l];
         let layout = format.block(self.plan.k);
@@ -165,7 +183,8 @@ impl<'a> Weights<'a> {
         }
     }
 
-    /// Strip `i` of the unit in `slot`: the words of the lane's pieces, and the scales of its two rows.
+    /// Strip `i` of the unit in `slot`: the words of the lane's pieces, and the scales of its two
+    /// rows.
     pub fn read(&self, b: &mut Builder, slot: V, i: usize) -> (Vec<V>, Option<Scales>) {
         let format = self.p.formats[self.strips()[i].0];
         let bytes = format.tile_bytes() as i64;

@@ -1,8 +1,9 @@
 //! Which block computes what, and how the sums of an output tile become its result.
 //!
-//! Blocks take contiguous shares of the units of a phase. An output tile that lies in one share is finished by its block. One that is cut is finished by
-//! whichever block comes last: each stores its partial sums in the workspace and counts itself; the last adds the partial sums in the order of the
-//! blocks, so that results do not depend on who was last, and sets the counter back to 0.
+//! Blocks take contiguous shares of the units of a phase. An output tile that lies in one share is
+//! finished by its block. One that is cut is finished by whichever block comes last: each stores
+//! its partial sums in the workspace and counts itself; the last adds the partial sums in the order
+//! of the blocks, so that results do not depend on who was last, and sets the counter back to 0.
 
 use super::{PhaseCx, Plan};
 use crate::cx::{Args, share_out, when_below};
@@ -52,7 +53,9 @@ pub fn most(phases: &[PhaseCx<'_>], f: impl Fn(&PhaseCx<'_>) -> usize) -> usize 
 
 /// Bytes of [`Room::spare`].
 pub fn spare_bytes(plan: &Plan<'_>, phases: &[PhaseCx<'_>]) -> usize {
-    let of = |p: &PhaseCx<'_>| p.segments.iter().map(|s| epilogue::shared_bytes(plan.cx, s, plan.schedule.rows, p.tile_n)).max();
+    let of = |p: &PhaseCx<'_>| {
+        p.segments.iter().map(|s| epilogue::shared_bytes(plan.cx, s, plan.schedule.rows, p.tile_n)).max()
+    };
     most(phases, |p| of(p).unwrap_or(0))
 }
 
@@ -80,8 +83,9 @@ fn slot_bytes(plan: &Plan<'_>) -> usize {
     columns.max().unwrap_or(0) * plan.schedule.rows * 4
 }
 
-/// Emits a kernel around its phases: a line of blocks for each tile of rows, each with `bytes` of shared memory, which `declare` describes; blocks beyond the step return. `phase` emits a phase, by
-/// its number, for a block.
+/// Emits a kernel around its phases: a line of blocks for each tile of rows, each with `bytes` of
+/// shared memory, which `declare` describes; blocks beyond the step return. `phase` emits a phase,
+/// by its number, for a block.
 ///
 /// # Errors
 /// More shared memory than there is, or what `phase` says.
@@ -149,8 +153,10 @@ pub fn block_kernel(
 /// Tiles of rows that neighbouring blocks go through before they come to the next columns.
 const GROUP: i64 = 8;
 
-/// Another order of the blocks of a step of `m` rows. Blocks start in the order of their numbers, about one for each multiprocessor at a time: taking them in columns of
-/// [`GROUP`] tiles of rows, those that run together read about as many rows of weights as of input, which is the least of both; in lines they would read all weights for each tile of rows.
+/// Another order of the blocks of a step of `m` rows. Blocks start in the order of their numbers,
+/// about one for each multiprocessor at a time: taking them in columns of [`GROUP`] tiles of rows,
+/// those that run together read about as many rows of weights as of input, which is the least of
+/// both; in lines they would read all weights for each tile of rows.
 fn grouped(b: &mut Builder, plan: &Plan<'_>, (x, y): (V, V), m: V) -> (V, V) {
     let wide = plan.schedule.blocks as i64;
     let up = b.addc(m, plan.schedule.rows as i64 - 1);
@@ -222,7 +228,8 @@ fn owner(b: &mut Builder, plan: &Plan<'_>, p: &PhaseCx<'_>, q: V) -> V {
     b.select(first, early, late)
 }
 
-/// Finishes output tile `t` of a phase, of which this block has the units `share`; partial sums of all parts are in shared memory, not yet visible to all.
+/// Finishes output tile `t` of a phase, of which this block has the units `share`; partial sums of
+/// all parts are in shared memory, not yet visible to all.
 ///
 /// # Errors
 /// Operands of the wrong kind.
@@ -264,7 +271,14 @@ pub fn finish(
 }
 
 /// Runs `body(address of the sum, row, column)` for the elements of a tile of sums.
-fn each_sum(b: &mut Builder, plan: &Plan<'_>, p: &PhaseCx<'_>, block: &Block, room: &Room, body: impl FnOnce(&mut Builder, V, V)) {
+fn each_sum(
+    b: &mut Builder,
+    plan: &Plan<'_>,
+    p: &PhaseCx<'_>,
+    block: &Block,
+    room: &Room,
+    body: impl FnOnce(&mut Builder, V, V),
+) {
     let columns = p.columns();
     let n = b.mulc(block.rows, columns as i64);
     share_out(b, n, plan.schedule.warps as u32 * 32, |b, i| {
@@ -294,7 +308,8 @@ fn add_parts(b: &mut Builder, plan: &Plan<'_>, p: &PhaseCx<'_>, block: &Block, r
     b.barrier();
 }
 
-/// Stores this block's partial sums and counts it; the last block of the tile adds all. Returns whether this is the last (for all threads).
+/// Stores this block's partial sums and counts it; the last block of the tile adds all. Returns
+/// whether this is the last (for all threads).
 fn join(
     b: &mut Builder,
     args: Args<'_>,
@@ -366,7 +381,15 @@ fn join(
 }
 
 /// The epilogue of output tile `t`, by the segment it lies in.
-fn result(b: &mut Builder, args: Args<'_>, plan: &Plan<'_>, p: &PhaseCx<'_>, block: &Block, room: &Room, t: V) -> Result<(), CodegenError> {
+fn result(
+    b: &mut Builder,
+    args: Args<'_>,
+    plan: &Plan<'_>,
+    p: &PhaseCx<'_>,
+    block: &Block,
+    room: &Room,
+    t: V,
+) -> Result<(), CodegenError> {
     let stride = sums_stride(&p.segments[0]);
     let mut done = Ok(());
     for (i, s) in p.segments.iter().enumerate() {
@@ -378,8 +401,10 @@ fn result(b: &mut Builder, args: Args<'_>, plan: &Plan<'_>, p: &PhaseCx<'_>, blo
             let cols = b.min(left, most);
             let lane = |l: usize| {
                 let (format, matrix) = (p.formats[l], args.operand(s.weights[l]));
-                let scale = schedule::is_fp8(format).then(|| RowScales { base: matrix, block: format.block_bytes(plan.k) });
-                let row_scale = (plan.elem == RowElem::Fp8).then(|| InputScales { base: args.operand(plan.body.x), cols: plan.k });
+                let scale =
+                    schedule::is_fp8(format).then(|| RowScales { base: matrix, block: format.block_bytes(plan.k) });
+                let row_scale =
+                    (plan.elem == RowElem::Fp8).then(|| InputScales { base: args.operand(plan.body.x), cols: plan.k });
                 SharedTile { base: b.atc(room.sums, (l * p.tile_n * 4) as i64), stride, scale, row_scale }
             };
             let acc: Vec<SharedTile> = (0..p.lanes()).map(lane).collect();

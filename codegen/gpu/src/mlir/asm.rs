@@ -7,7 +7,11 @@ impl Builder {
         let names: Vec<String> = args.iter().map(V::to_string).collect();
         let types: Vec<String> = args.iter().map(|a| a.ty.to_string()).collect();
         let result = result.map_or("!llvm.void".to_string(), |t| t.to_string());
-        format!("llvm.inline_asm {effects}\"{text}\", \"{constraints}\" {} : ({}) -> {result}", names.join(", "), types.join(", "))
+        format!(
+            "llvm.inline_asm {effects}\"{text}\", \"{constraints}\" {} : ({}) -> {result}",
+            names.join(", "),
+            types.join(", ")
+        )
     }
     /// A pure instruction.
     pub fn asm(&mut self, ty: Ty, text: &str, constraints: &str, args: &[V]) -> V {
@@ -19,7 +23,8 @@ impl Builder {
         let text = self.asm_text(text, constraints, args, Some(ty), "has_side_effects ");
         self.op(ty, text)
     }
-    /// An instruction with effects only. (`~{memory}` in the constraints orders it with loads and stores.)
+    /// An instruction with effects only. (`~{memory}` in the constraints orders it with loads and
+    /// stores.)
     pub fn asm_effect(&mut self, text: &str, constraints: &str, args: &[V]) {
         let text = self.asm_text(text, constraints, args, None, "has_side_effects ");
         self.effect(text.replace(" -> !llvm.void", " -> ()"));

@@ -29,8 +29,14 @@ impl Builder {
         }
     }
 
-    /// `for i in (lo..hi).step_by(step)` (`i32`, signed) with values carried round: `body` gets `i` and the values and returns the next ones.
-    pub fn for_(&mut self, (lo, hi, step): (V, V, V), init: &[V], body: impl FnOnce(&mut Builder, V, &[V]) -> Vec<V>) -> Vec<V> {
+    /// `for i in (lo..hi).step_by(step)` (`i32`, signed) with values carried round: `body` gets `i`
+    /// and the values and returns the next ones.
+    pub fn for_(
+        &mut self,
+        (lo, hi, step): (V, V, V),
+        init: &[V],
+        body: impl FnOnce(&mut Builder, V, &[V]) -> Vec<V>,
+    ) -> Vec<V> {
         let iv = self.fresh(lo.ty);
         let args: Vec<V> = init.iter().map(|v| self.fresh(v.ty)).collect();
         let (prefix, results) = self.results(init);

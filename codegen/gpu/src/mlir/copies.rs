@@ -17,12 +17,17 @@ impl Builder {
     pub fn cp_async(&mut self, to: V, from: V, cache: Cache) {
         self.record_copy(to);
         let cache = if cache == Cache::All { "ca" } else { "cg" };
-        self.effect(format!("nvvm.cp.async.shared.global {to}, {from}, 16, cache = {cache} : !llvm.ptr<3>, !llvm.ptr<1>"));
+        self.effect(format!(
+            "nvvm.cp.async.shared.global {to}, {from}, 16, cache = {cache} : !llvm.ptr<3>, !llvm.ptr<1>"
+        ));
     }
-    /// Starts copying 16 bytes, of which only the first `bytes` (an `i32`, 0 to 16) are read: the rest becomes zero.
+    /// Starts copying 16 bytes, of which only the first `bytes` (an `i32`, 0 to 16) are read: the
+    /// rest becomes zero.
     pub fn cp_async_some(&mut self, to: V, from: V, bytes: V) {
         self.record_copy(to);
-        self.effect(format!("nvvm.cp.async.shared.global {to}, {from}, 16, cache = cg, {bytes} : !llvm.ptr<3>, !llvm.ptr<1>, i32"));
+        self.effect(format!(
+            "nvvm.cp.async.shared.global {to}, {from}, 16, cache = cg, {bytes} : !llvm.ptr<3>, !llvm.ptr<1>, i32"
+        ));
     }
     /// Ends a group of copies.
     pub fn cp_commit(&mut self) {
@@ -35,7 +40,8 @@ impl Builder {
         self.effect(format!("nvvm.cp.async.wait.group {pending}"));
     }
 
-    /// Makes what this thread wrote to shared memory visible to asynchronous readers (wgmma, bulk copies).
+    /// Makes what this thread wrote to shared memory visible to asynchronous readers (wgmma, bulk
+    /// copies).
     pub fn fence_proxy_async(&mut self) {
         self.record(Op::FenceAsync);
         self.asm_effect("fence.proxy.async.shared::cta;", "~{memory}", &[]);

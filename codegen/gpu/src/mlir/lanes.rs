@@ -22,7 +22,8 @@ impl Builder {
         let (all, by, clamp) = (self.i32(-1), self.i32(by), self.i32(31));
         self.op(v.ty, format!("nvvm.shfl.sync {kind} {all}, {v}, {by}, {clamp} : {0} -> {0}", v.ty))
     }
-    /// Combines over lanes whose numbers differ in `masks`, in that order: every lane gets the result.
+    /// Combines over lanes whose numbers differ in `masks`, in that order: every lane gets the
+    /// result.
     pub fn reduce(&mut self, v: V, masks: &[i64], combine: impl Fn(&mut Builder, V, V) -> V) -> V {
         masks.iter().fold(v, |acc, m| {
             let other = self.shuffle_xor(acc, *m);

@@ -3,7 +3,8 @@
 use super::{Builder, Elem, I32, StructElem, Ty, V};
 
 impl Builder {
-    /// Loads four 8×8 matrices of 16-bit elements; lane `l` gives the address of row `l % 8` of matrix `l / 8`.
+    /// Loads four 8×8 matrices of 16-bit elements; lane `l` gives the address of row `l % 8` of
+    /// matrix `l / 8`.
     pub fn ldmatrix(&mut self, p: V, transposed: bool) -> Vec<V> {
         self.record_matrices(p);
         let layout = if transposed { "col" } else { "row" };
@@ -19,8 +20,7 @@ impl Builder {
 
     /// `m16n8k32`: `C + A·B` with A (4 words) and B (2 words) of e4m3 numbers and C (4 × f32).
     pub fn mma_e4m3(&mut self, a: &[V], b: &[V], c: &[V]) -> Vec<V> {
-        let text =
-            "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$10, $11, $12, $13};";
+        let text = "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$10, $11, $12, $13};";
         let args: Vec<V> = a.iter().chain(b).chain(c).copied().collect();
         let ty = Ty::Struct(4, StructElem::S(Elem::F32));
         let s = self.asm(ty, text, "=f,=f,=f,=f,r,r,r,r,r,r,f,f,f,f", &args);
@@ -37,7 +37,9 @@ impl Builder {
         // The types of f16 operands follow from their vectors; giving them would be an error.
         let types = match elem {
             Elem::F16 => String::new(),
-            _ => format!(", multiplicandAPtxType = #nvvm.mma_type<{kind}>, multiplicandBPtxType = #nvvm.mma_type<{kind}>"),
+            _ => format!(
+                ", multiplicandAPtxType = #nvvm.mma_type<{kind}>, multiplicandBPtxType = #nvvm.mma_type<{kind}>"
+            ),
         };
         let text = format!(
             "nvvm.mma.sync A[{}] B[{}] C[{}] {{layoutA = #nvvm.mma_layout<row>, layoutB = #nvvm.mma_layout<col>{types}, \

@@ -1,10 +1,12 @@
 //! A builder of MLIR text: one kernel, in the `nvvm`, `llvm`, `arith` and `scf` dialects.
 //!
-//! Text, not LLVM objects, so that kernels are made, printed and snapshot-tested without LLVM installed, and LLVM itself can run in another process.
-//! The builder knows the type of every value and prints one operation per method; whatever repeats in kernels (byte addressing, quads, warp
+//! Text, not LLVM objects, so that kernels are made, printed and snapshot-tested without LLVM
+//! installed, and LLVM itself can run in another process. The builder knows the type of every value
+//! and prints one operation per method; whatever repeats in kernels (byte addressing, quads, warp
 //! reductions, async copies) has a method here, so that emitters read like the kernels they make.
 //!
-//! Values are typed [`V`]; a mistake in types is a bug of an emitter and shows as an MLIR error with the operation's text.
+//! Values are typed [`V`]; a mistake in types is a bug of an emitter and shows as an MLIR error
+//! with the operation's text.
 
 mod asm;
 mod constants;
@@ -35,10 +37,12 @@ use record::Recording;
 /// What a pointer parameter is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Constant: weights, and the step. Written by no one while kernels run, so loads may take any path and any place (`ld.global.nc`).
+    /// Constant: weights, and the step. Written by no one while kernels run, so loads may take any
+    /// path and any place (`ld.global.nc`).
     Read,
-    /// Only read, written by a kernel before. Such loads stay loads (`ld.global`): that the kernel before has ended may one day be known from an instruction only, which nothing
-    /// may be moved before.
+    /// Only read, written by a kernel before. Such loads stay loads (`ld.global`): that the kernel
+    /// before has ended may one day be known from an instruction only, which nothing may be moved
+    /// before.
     Result,
     /// Written (and perhaps read).
     Write,
@@ -56,7 +60,8 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Emits a kernel called `name`, and its skeleton: one global pointer per entry of `params`, at most `threads` threads in a block, of which `min_blocks` should fit on a multiprocessor.
+    /// Emits a kernel called `name`, and its skeleton: one global pointer per entry of `params`, at
+    /// most `threads` threads in a block, of which `min_blocks` should fit on a multiprocessor.
     pub fn kernel(
         name: &str,
         params: &[Access],
@@ -76,7 +81,8 @@ impl Builder {
             Access::Result => "llvm.align = 16 : i64, llvm.readonly",
             Access::Write => "llvm.noalias, llvm.align = 16 : i64",
         };
-        let list: Vec<String> = args.iter().zip(params).map(|(v, a)| format!("{v}: !llvm.ptr<1> {{{}}}", attributes(a))).collect();
+        let list: Vec<String> =
+            args.iter().zip(params).map(|(v, a)| format!("{v}: !llvm.ptr<1> {{{}}}", attributes(a))).collect();
         let text = format!(
             "module {{\n  gpu.module @kernels {{\n    llvm.mlir.global external @shared() {{addr_space = 3 : i32, alignment = 1024 : i64}} : !llvm.array<0 x i8>\n    \
              llvm.func @{name}({}) attributes {{gpu.kernel, nvvm.kernel, nvvm.maxntid = array<i32: {threads}, 1, 1>, nvvm.minctasm = {min_blocks} : i32}} {{\n{}      llvm.return\n    }}\n  }}\n}}\n",

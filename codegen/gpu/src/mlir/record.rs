@@ -1,12 +1,17 @@
-//! What a kernel does to shared memory, barriers and asynchronous registers, recorded while it is printed: its skeleton ([`Program`]).
+//! What a kernel does to shared memory, barriers and asynchronous registers, recorded while it is
+//! printed: its skeleton ([`Program`]).
 //!
-//! Nobody describes a kernel a second time. Methods that print such an operation record it, those that compute 32-bit integers and addresses of shared memory record how, and so do
-//! loops and branches; what decides nothing is dropped in the end. An emitter says which buffers and `mbarrier`s there are ([`Builder::buffer`], [`Builder::barriers`]), what to try for
-//! numbers that only a step knows ([`Builder::assume`]), and where threads touch bytes of their own ([`Builder::apart`]).
+//! Nobody describes a kernel a second time. Methods that print such an operation record it, those
+//! that compute 32-bit integers and addresses of shared memory record how, and so do loops and
+//! branches; what decides nothing is dropped in the end. An emitter says which buffers and
+//! `mbarrier`s there are ([`Builder::buffer`], [`Builder::barriers`]), what to try for numbers that
+//! only a step knows ([`Builder::assume`]), and where threads touch bytes of their own
+//! ([`Builder::apart`]).
 
 use super::{Builder, F32, I1, I32, Left, Products, Ty, V};
 use llmcc_ir::gpu::program::{
-    Arrivals, Buffer, BufferId, Counter, Index, Op, Part, Phase, Program, Recorder, RegisterId, Scope, Slot, Source, Sync,
+    Arrivals, Buffer, BufferId, Counter, Index, Op, Part, Phase, Program, Recorder, RegisterId, Scope, Slot, Source,
+    Sync,
 };
 use llmcc_ir::gpu::value::{Arith, Carry, Merge, Value, ValueId};
 use std::collections::HashMap;
@@ -118,17 +123,22 @@ impl Recording {
         self.r.value(Value::Two(how, a, b))
     }
 
-    /// The slot at a pointer to shared memory, of `part`; that of memory which nobody declared is in no buffer, which the verifier finds.
+    /// The slot at a pointer to shared memory, of `part`; that of memory which nobody declared is
+    /// in no buffer, which the verifier finds.
     fn slot(&self, p: V, part: impl Fn(u32) -> Part, bytes: usize) -> Slot {
-        let (buffer, stage) = self.places.get(&key(p)).map_or((BufferId::MAX, Index::at(0)), |p| (p.buffer, Index::value(p.offset)));
+        let (buffer, stage) =
+            self.places.get(&key(p)).map_or((BufferId::MAX, Index::at(0)), |p| (p.buffer, Index::value(p.offset)));
         Slot { buffer, stage, part: part(bytes as u32) }
     }
 
-    /// The registers of sums: the same as before, as far as products, or turns of a loop before, had them.
+    /// The registers of sums: the same as before, as far as products, or turns of a loop before,
+    /// had them.
     fn accumulators(&mut self, sums: &[V]) -> RegisterId {
         let known = sums.first().and_then(|v| self.registers.get(&key(*v)).copied());
         let carried = sums.first().and_then(|v| self.carried.get(&key(*v)).copied());
-        let acc = known.or(carried.flatten()).unwrap_or_else(|| self.r.registers(format!("sums {}", self.r.program().registers.len())));
+        let acc = known
+            .or(carried.flatten())
+            .unwrap_or_else(|| self.r.registers(format!("sums {}", self.r.program().registers.len())));
         for v in sums {
             if let Some(set) = self.carried.get_mut(&key(*v)) {
                 *set = Some(acc);
@@ -155,11 +165,19 @@ impl Builder {
         let rec = &mut self.recording;
         let over = m.over.iter().filter_map(|n| rec.r.program().buffers.iter().position(|b| b.name == *n)).collect();
         let (bytes, stages) = (m.bytes.max(1) as u32, m.stages.max(1) as u32);
-        rec.r.buffer(Buffer { name: m.name.into(), bytes, stages, scope: Scope::Block, conflict_free: m.conflict_free, over });
+        rec.r.buffer(Buffer {
+            name: m.name.into(),
+            bytes,
+            stages,
+            scope: Scope::Block,
+            conflict_free: m.conflict_free,
+            over,
+        });
         rec.regions.push(Region { at: m.at, end: m.at + m.bytes.max(1) * m.stages.max(1) });
     }
 
-    /// Declares as many `mbarrier`s as a ring has stages, 8 bytes each from byte `at` of shared memory on, that so many arrivals complete.
+    /// Declares as many `mbarrier`s as a ring has stages, 8 bytes each from byte `at` of shared
+    /// memory on, that so many arrivals complete.
     pub fn barriers(&mut self, name: impl Into<String>, at: usize, stages: usize, arrivals: usize) {
         let id = self.recording.r.barrier(name, stages as u32, Arrivals::Count(arrivals as u32));
         self.recording.arrays.insert(at, id);
@@ -186,18 +204,27 @@ impl Builder {
     pub fn room(&mut self, p: V, name: &str, bytes: usize) {
         let rec = &mut self.recording;
         let zero = rec.number(0);
-        let over = rec.places.get(&key(p)).map(|place| rec.r.program().buffers[place.buffer].over.clone()).unwrap_or_default();
+        let over =
+            rec.places.get(&key(p)).map(|place| rec.r.program().buffers[place.buffer].over.clone()).unwrap_or_default();
         let known = rec.r.program().buffers.iter().position(|b| b.name == name);
         let buffer = known.unwrap_or_else(|| {
             // Nothing is found by its address.
             rec.regions.push(Region { at: usize::MAX, end: 0 });
-            rec.r.buffer(Buffer { name: name.into(), bytes: 1, stages: 1, scope: Scope::Block, conflict_free: false, over })
+            rec.r.buffer(Buffer {
+                name: name.into(),
+                bytes: 1,
+                stages: 1,
+                scope: Scope::Block,
+                conflict_free: false,
+                over,
+            })
         });
         rec.r.grow(buffer, bytes.max(1) as u32);
         rec.places.insert(key(p), Place { buffer, offset: zero });
     }
 
-    /// `p`, which lies in a buffer, belongs to another one that has the same bytes declared, of which each uses its own.
+    /// `p`, which lies in a buffer, belongs to another one that has the same bytes declared, of
+    /// which each uses its own.
     pub fn point_as(&mut self, p: V, name: &str) {
         let rec = &mut self.recording;
         let named = rec.r.program().buffers.iter().position(|b| b.name == name);
@@ -206,7 +233,8 @@ impl Builder {
         }
     }
 
-    /// Emits code whose reads of shared memory matter only where `when` holds: elsewhere nothing becomes of them.
+    /// Emits code whose reads of shared memory matter only where `when` holds: elsewhere nothing
+    /// becomes of them.
     pub fn matters<R>(&mut self, when: V, body: impl FnOnce(&mut Builder) -> R) -> R {
         self.record_if(when);
         let result = body(self);
@@ -223,13 +251,15 @@ impl Builder {
         }
     }
 
-    /// What is tried for a number that is not known before the kernel runs, and the same in all threads, when its skeleton is verified.
+    /// What is tried for a number that is not known before the kernel runs, and the same in all
+    /// threads, when its skeleton is verified.
     pub fn assume(&mut self, v: V, samples: &[i64]) {
         let id = self.recording.get(v);
         self.recording.r.assume(id, samples);
     }
 
-    /// Emits code in which each thread touches bytes of shared memory that no other touches before the next barrier.
+    /// Emits code in which each thread touches bytes of shared memory that no other touches before
+    /// the next barrier.
     pub fn apart<R>(&mut self, body: impl FnOnce(&mut Builder) -> R) -> R {
         let before = std::mem::replace(&mut self.recording.apart, true);
         let result = body(self);
@@ -364,12 +394,15 @@ impl Builder {
     pub(super) fn record_end_for(&mut self, args: &[V], init: &[V], next: &[V], results: &[V]) {
         let rec = &mut self.recording;
         let mut carried = vec![];
-        for (((arg, first), next), last) in args.iter().zip(init).zip(next).zip(results).filter(|(((a, _), _), _)| tracked(a.ty)) {
+        for (((arg, first), next), last) in
+            args.iter().zip(init).zip(next).zip(results).filter(|(((a, _), _), _)| tracked(a.ty))
+        {
             rec.set(*last, Value::Carried);
             let [arg, first, next, last] = [*arg, *first, *next, *last].map(|v| rec.get(v));
             carried.push(Carry { arg, first, next, last });
         }
-        // Registers that products of the first turn find written, and those that every turn leaves written.
+        // Registers that products of the first turn find written, and those that every turn leaves
+        // written.
         let (mut begun, mut rewritten) = (vec![], vec![]);
         for ((arg, next), last) in args.iter().zip(next).zip(results) {
             let left = rec.registers.get(&key(*next)).copied();

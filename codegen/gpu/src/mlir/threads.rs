@@ -47,7 +47,8 @@ impl Builder {
         let threads = self.i32(threads);
         self.effect(format!("nvvm.barrier.arrive id = {id} number_of_threads = {threads}"));
     }
-    /// Emits code that only the first `threads` threads of the block run: whole warps. Its barriers are theirs.
+    /// Emits code that only the first `threads` threads of the block run: whole warps. Its barriers
+    /// are theirs.
     pub fn team<R>(&mut self, threads: u32, body: impl FnOnce(&mut Builder) -> R) -> R {
         let before = self.team.replace(threads);
         let result = body(self);

@@ -12,7 +12,8 @@ pub enum Left<'a> {
     Registers(&'a [V]),
 }
 
-/// Asynchronous products that a piece of assembly starts, as one group: with the fence before and the commit after.
+/// Asynchronous products that a piece of assembly starts, as one group: with the fence before and
+/// the commit after.
 #[derive(Clone, Copy, Debug)]
 pub struct Products<'a> {
     /// Shape of a step.
@@ -28,7 +29,8 @@ pub struct Products<'a> {
 }
 
 impl Builder {
-    /// Starts products. What it returns, their accumulators, is for more products or [`Builder::wait_products`] only.
+    /// Starts products. What it returns, their accumulators, is for more products or
+    /// [`Builder::wait_products`] only.
     pub fn start_products(&mut self, p: &Products<'_>, text: &str, constraints: &str, args: &[V]) -> Vec<V> {
         self.record_products(p);
         let ty = Ty::Struct(p.count as u8, StructElem::S(Elem::F32));
@@ -38,13 +40,15 @@ impl Builder {
         out
     }
 
-    /// Waits until at most `pending` groups of products are under way. What is waited for passes through; `read`, which the products read until then, is named, so that nothing else gets
-    /// its registers before.
+    /// Waits until at most `pending` groups of products are under way. What is waited for passes
+    /// through; `read`, which the products read until then, is named, so that nothing else gets its
+    /// registers before.
     pub fn wait_products(&mut self, pending: usize, through: &[V], read: &[V]) -> Vec<V> {
         let n = through.len();
         let text = format!("wgmma.wait_group.sync.aligned {pending};");
         let tied = (0..n).map(|i| format!("{i},"));
-        let constraints: String = vec!["=f,".to_owned(); n].into_iter().chain(tied).chain(read.iter().map(|_| "r,".to_owned())).collect();
+        let constraints: String =
+            vec!["=f,".to_owned(); n].into_iter().chain(tied).chain(read.iter().map(|_| "r,".to_owned())).collect();
         let constraints = format!("{constraints}~{{memory}}");
         if n == 0 {
             self.asm_effect(&text, &constraints, &[]);
@@ -52,7 +56,8 @@ impl Builder {
             return vec![];
         }
         let args = [through, read].concat();
-        let s = self.passing(|b| b.asm_volatile(Ty::Struct(n as u8, StructElem::S(Elem::F32)), &text, &constraints, &args));
+        let s =
+            self.passing(|b| b.asm_volatile(Ty::Struct(n as u8, StructElem::S(Elem::F32)), &text, &constraints, &args));
         let out = self.members(s);
         self.record_waited(pending, through, &out);
         out

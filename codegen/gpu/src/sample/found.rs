@@ -1,4 +1,5 @@
-//! What blocks found: left in the workspace, joined by the last block of a row, stored as the row's candidates.
+//! What blocks found: left in the workspace, joined by the last block of a row, stored as the row's
+//! candidates.
 
 use super::{Block, Shape, THREADS, finite_logit, logit, token};
 use crate::mlir::{Builder, Cmp, F32, I32, I64, V};
@@ -16,7 +17,8 @@ pub(super) struct Row<'a> {
 
 impl<'a> Row<'a> {
     pub(super) fn new(b: &mut Builder, block: &'a Block<'a>) -> Row<'a> {
-        let out = row_at(b, block.args.operand(block.shape.top.out), candidate_cols(block.shape.k), RowElem::F32, block.row);
+        let out =
+            row_at(b, block.args.operand(block.shape.top.out), candidate_cols(block.shape.k), RowElem::F32, block.row);
         let row = b.zext(block.row, I64);
         let start = b.mulc(row, block.shape.record() as i64);
         let record = b.at(block.args.workspace(), start);
@@ -82,10 +84,15 @@ impl<'a> Row<'a> {
         });
     }
 
-    /// The composites of a slice from `threshold` up, in any order. What a short slice leaves of its room stays 0.
+    /// The composites of a slice from `threshold` up, in any order. What a short slice leaves of
+    /// its room stays 0.
     pub(super) fn put_slice(&self, b: &mut Builder, held: &[V], threshold: V) {
         self.collect(b, held, threshold, |b, index, c| {
-            let p = if self.alone() { self.block.shared.entry(b, index) } else { self.composite(b, self.block.slice, index) };
+            let p = if self.alone() {
+                self.block.shared.entry(b, index)
+            } else {
+                self.composite(b, self.block.slice, index)
+            };
             b.store(c, p);
         });
     }
@@ -219,7 +226,8 @@ impl<'a> Row<'a> {
         self.block.shared.sum(b, mine[0])
     }
 
-    /// Stores the candidates of the list in their order: several threads count for each how many are larger.
+    /// Stores the candidates of the list in their order: several threads count for each how many
+    /// are larger.
     fn rank(&self, b: &mut Builder) {
         let k = self.shape().k;
         let team = (THREADS / k.next_power_of_two()).min(32);

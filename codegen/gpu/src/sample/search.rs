@@ -1,4 +1,5 @@
-//! What the threads of a block find out together: the largest composite, a sum, and the threshold of the largest `k`.
+//! What the threads of a block find out together: the largest composite, a sum, and the threshold
+//! of the largest `k`.
 
 use super::{PROBE, THREADS, WARP, high, join, key, logit, low};
 use crate::mlir::{Builder, Cmp, Elem, F32, I1, I32, I64, Memory, Ty, V, V4I32};
@@ -8,7 +9,8 @@ const WARPS: usize = THREADS / WARP as usize;
 /// Probes after which any two composites are told apart.
 const PROBES: i64 = 66;
 
-/// Shared memory of the block: two sets of numbers of the warps, their composites, their sums, a word, and the candidates.
+/// Shared memory of the block: two sets of numbers of the warps, their composites, their sums, a
+/// word, and the candidates.
 pub(super) struct Shared {
     base: V,
     tid: V,
@@ -111,7 +113,8 @@ impl Shared {
         all[1..].iter().fold(all[0], |sum, x| b.fadd(sum, *x))
     }
 
-    /// The composite of which exactly `need` of the block's are as large or larger. `best` is the largest; at least `need` are not 0.
+    /// The composite of which exactly `need` of the block's are as large or larger. `best` is the
+    /// largest; at least `need` are not 0.
     pub(super) fn threshold(&self, b: &mut Builder, held: &[V], best: V, need: V) -> V {
         let (from, to, step) = (b.i32(0), b.i32(PROBES), b.i32(1));
         let (low, done) = (b.i64(0), b.cmpc(Cmp::Ne, from, 0));
@@ -140,7 +143,8 @@ impl Shared {
         found[0]
     }
 
-    /// How many composites of the block are `probe` or more. A call with the other `set` comes between two with the same one.
+    /// How many composites of the block are `probe` or more. A call with the other `set` comes
+    /// between two with the same one.
     fn count(&self, b: &mut Builder, held: &[V], probe: V, set: V) -> V {
         let zero = b.i32(0);
         let mine = held.iter().fold(zero, |n, c| {

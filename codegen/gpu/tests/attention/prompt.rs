@@ -1,4 +1,5 @@
-//! Prompts by `wgmma`, with warps that bring and warps that multiply; and by `mma.sync`, as on other targets.
+//! Prompts by `wgmma`, with warps that bring and warps that multiply; and by `mma.sync`, as on
+//! other targets.
 
 use super::*;
 use llmcc_gpu::assembler::{Ptxas, disassemble};
@@ -107,12 +108,15 @@ fn warpgroups_have_no_bank_conflicts() {
     }
 }
 
-/// With `ptxas` at hand: nothing is spilled, nothing serialized, and the tensor cores are those of sm90.
+/// With `ptxas` at hand: nothing is spilled, nothing serialized, and the tensor cores are those of
+/// sm90.
 #[test]
 fn warpgroups_have_registers() {
     let Some(ptxas) = Ptxas::find() else { return };
     let gpu = target::find("sm90").unwrap().gpu().unwrap();
-    for (d, window, q) in (1..=8).map(|i| (16 * i, (i % 2 == 0).then_some(4096), if i > 4 { RowElem::Bf16 } else { RowElem::F32 })) {
+    for (d, window, q) in
+        (1..=8).map(|i| (16 * i, (i % 2 == 0).then_some(4096), if i > 4 { RowElem::Bf16 } else { RowElem::F32 }))
+    {
         let shape = Shape { d, window, q, kv_heads: 8, dtype: KvDType::Bf16, ..PROMPT };
         let ptx = Compiler::new().lower(&shape.source().mlir, gpu.processor, gpu.ptx, Stage::Ptx).unwrap();
         let made = ptxas.assemble(&ptx, gpu.processor).unwrap();

@@ -1,6 +1,7 @@
 //! Random kernels, run by the PTX emulator.
 //!
-//! Every operand is a buffer of its own with nothing around it; what a kernel writes starts as NaN and never written, so that reading it is a fault.
+//! Every operand is a buffer of its own with nothing around it; what a kernel writes starts as NaN
+//! and never written, so that reading it is a fault.
 
 #![allow(dead_code)] // Each test takes what it needs.
 
@@ -44,7 +45,8 @@ pub fn segment(g: &mut Gen) -> Segment {
     Segment { n, weights: vec![], tile_n: n.next_multiple_of(BLOCK), expr, store }
 }
 
-/// Error of an elementary function, absolute. Those of `ex2.approx`, `rcp.approx` and `rsqrt.approx` are what PTX states (2, 1 and 2 units in the last place).
+/// Error of an elementary function, absolute. Those of `ex2.approx`, `rcp.approx` and
+/// `rsqrt.approx` are what PTX states (2, 1 and 2 units in the last place).
 pub fn own_error(op: UnaryOp, x: f64, value: f64) -> f64 {
     // e^x is 2^(x·log₂e): the rounded exponent moves it by |x| units relatively.
     let size = x.abs();
@@ -52,7 +54,8 @@ pub fn own_error(op: UnaryOp, x: f64, value: f64) -> f64 {
         UnaryOp::Neg | UnaryOp::Relu => 0.0,
         UnaryOp::Exp => (3.0 + size) * value.abs() * ULP,
         UnaryOp::Sigmoid | UnaryOp::Silu => (6.0 + size) * value.abs() * ULP,
-        // 2·sigmoid(2x) − 1 from |x| = 0.25 on, where tanh is 0.245: four units of a number below 2.
+        // 2·sigmoid(2x) − 1 from |x| = 0.25 on, where tanh is 0.245: four units of a number below
+        // 2.
         UnaryOp::Tanh => 32.0 * value.abs() * ULP,
         // 1 + erf: absolutely as good as erf, 1.5e-7 and a few units.
         UnaryOp::Gelu => 0.5 * size * (1.5e-7 + 8.0 * ULP),
@@ -80,7 +83,8 @@ impl Compiled {
         Compiled { source, ptx, module }
     }
 
-    /// Runs a case of this kernel `n` times in the same memory and workspace; the operands after each, and what was counted the last time.
+    /// Runs a case of this kernel `n` times in the same memory and workspace; the operands after
+    /// each, and what was counted the last time.
     pub fn run(&self, case: &Case, n: usize) -> (Vec<Vec<OperandData<'static>>>, Stats) {
         self.run_with(case, n, &Options::default())
     }
@@ -134,7 +138,8 @@ impl<'a> Prepared<'a> {
         // A captured graph launches more blocks than there are rows.
         let m = self.case.m() as u64 + 40;
         let Compiled { source, ptx, module } = self.compiled;
-        let (grid, block, shared) = (source.grid.map(|d| d.blocks(m) as u32), [source.threads, 1, 1], u64::from(source.shared));
+        let (grid, block, shared) =
+            (source.grid.map(|d| d.blocks(m) as u32), [source.threads, 1, 1], u64::from(source.shared));
         let done = launch(module, &source.entry, grid, block, shared, &self.args, &mut self.memory, options);
         let stats = done.unwrap_or_else(|e| panic!("{e}\n{}\n{ptx}", self.case.text()));
         let counters = self.memory.read(self.counters.0, self.counters.1).expect("the workspace is there");
@@ -162,15 +167,22 @@ fn load(case: &Case, i: usize, memory: &mut Memory, tables: &[Vec<u32>]) -> (u64
     (memory.alloc_from(&bytes), bytes.len(), unwritten)
 }
 
-/// The step, as kernels read it. Pages that a sequence does not have, be it that another one has as many, are none of the pool's.
+/// The step, as kernels read it. Pages that a sequence does not have, be it that another one has as
+/// many, are none of the pool's.
 fn context(case: &Case, memory: &mut Memory, tables: &[Vec<u32>]) -> u64 {
     let b = &case.batch;
-    let mut array = |values: Vec<i32>| memory.alloc_from(&values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>());
+    let mut array =
+        |values: Vec<i32>| memory.alloc_from(&values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>());
     let wanted: Vec<Wanted> = (0..b.out_rows.len()).map(|i| b.wanted.get(i).copied().unwrap_or_default()).collect();
     let lens = case.lens();
     let has = |seq: usize, page: usize| page * PAGE_TOKENS < lens[seq];
     let entry = |(seq, page, number): (usize, usize, u32)| if has(seq, page) { number as i32 } else { -1 };
-    let entries = tables.iter().enumerate().flat_map(|(s, t)| t.iter().enumerate().map(move |(i, n)| (s, i, *n))).map(entry).collect();
+    let entries = tables
+        .iter()
+        .enumerate()
+        .flat_map(|(s, t)| t.iter().enumerate().map(move |(i, n)| (s, i, *n)))
+        .map(entry)
+        .collect();
     let ctx = GpuCtx {
         wanted: array(wanted.iter().map(|w| w.candidates.min(i32::MAX as usize) as i32).collect()),
         scales: array(wanted.iter().map(|w| w.scale.get().to_bits() as i32).collect()),
@@ -185,7 +197,8 @@ fn context(case: &Case, memory: &mut Memory, tables: &[Vec<u32>]) -> u64 {
         n_seqs: tables.len() as u64,
     };
     let arrays = [ctx.tokens, ctx.positions, ctx.seqs, ctx.out_rows, ctx.block_tables];
-    let fields = [&arrays[..], &[ctx.block_stride, ctx.n_tokens, ctx.n_rows, ctx.n_seqs, ctx.wanted, ctx.scales]].concat();
+    let fields =
+        [&arrays[..], &[ctx.block_stride, ctx.n_tokens, ctx.n_rows, ctx.n_seqs, ctx.wanted, ctx.scales]].concat();
     memory.alloc_from(&fields.iter().flat_map(|f| f.to_le_bytes()).collect::<Vec<_>>())
 }
 
@@ -194,7 +207,8 @@ pub trait Emulated {
     /// Compiles for `target` and runs; the operands afterwards, and what was counted.
     fn run_with_stats(&self, compiler: &Compiler, target: &TargetSpec) -> (Vec<OperandData<'static>>, Stats);
 
-    /// Runs `n` times on the same memory, what is written and the workspace included; the operands after each.
+    /// Runs `n` times on the same memory, what is written and the workspace included; the operands
+    /// after each.
     fn run_times(&self, compiler: &Compiler, target: &TargetSpec, n: usize) -> Vec<Vec<OperandData<'static>>>;
 
     /// Compiles for `target` and runs; the operands afterwards.

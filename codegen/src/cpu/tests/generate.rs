@@ -7,7 +7,8 @@ use llmcc_ir::quant::BLOCK;
 use llmcc_ir::ty::Dim;
 use llmcc_test_support::{Gen, Margins};
 
-/// With a ragged batch of at most `tokens` tokens per sequence; a row for each, or for those whose logits are wanted.
+/// With a ragged batch of at most `tokens` tokens per sequence; a row for each, or for those whose
+/// logits are wanted.
 pub(super) fn random(seed: u64, tokens: usize, longest: usize) -> Gen {
     let mut g = Gen::new(seed, tokens, longest);
     g.margins = Margins::ANY;
@@ -17,7 +18,8 @@ pub(super) fn random(seed: u64, tokens: usize, longest: usize) -> Gen {
     g
 }
 
-/// Segments with random widths, expressions and destinations. `weights`: makes the matrices of a segment of `n` columns.
+/// Segments with random widths, expressions and destinations. `weights`: makes the matrices of a
+/// segment of `n` columns.
 pub(super) fn segments(g: &mut Gen, weights: &mut dyn FnMut(&mut Gen, usize) -> Vec<ParamId>) -> Vec<Segment> {
     (0..g.rng.below(1, 4)).map(|_| segment(g, weights)).collect()
 }

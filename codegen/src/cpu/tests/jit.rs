@@ -1,7 +1,7 @@
 //! Runs compiled kernels in the test process.
 //!
-//! Every operand ends where an inaccessible page begins, so that reading or writing past it is a fault, not a wrong number; scratch ends
-//! there too. What a kernel writes starts as NaN.
+//! Every operand ends where an inaccessible page begins, so that reading or writing past it is a
+//! fault, not a wrong number; scratch ends there too. What a kernel writes starts as NaN.
 
 use crate::{Backend, Object};
 use llmcc_abi::{ATTEND_BLOCK, KernelFn, PAGE_TOKENS, StepCtx, UkTable};
@@ -28,7 +28,8 @@ impl Guarded {
         // SAFETY: a fresh private mapping, filled within its bounds.
         unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-            let map = libc::mmap(std::ptr::null_mut(), map_len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0).cast::<u8>();
+            let map = libc::mmap(std::ptr::null_mut(), map_len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+                .cast::<u8>();
             assert_ne!(map.cast(), libc::MAP_FAILED);
             assert_eq!(libc::mprotect(map.add(data).cast(), PAGE, libc::PROT_NONE), 0);
             let g = Guarded { map, map_len, len: bytes.len() };
@@ -170,7 +171,9 @@ pub(super) fn same_bits(a: &OperandData, b: &OperandData) -> bool {
     let bits = |x: &[f32]| x.iter().map(|v| if v.is_nan() { u32::MAX } else { v.to_bits() }).collect::<Vec<_>>();
     match (a, b) {
         (OperandData::Rows(a), OperandData::Rows(b)) => bits(&a.data) == bits(&b.data),
-        (OperandData::Q8(a), OperandData::Q8(b)) => a.codes == b.codes && a.sums == b.sums && bits(&a.scales) == bits(&b.scales),
+        (OperandData::Q8(a), OperandData::Q8(b)) => {
+            a.codes == b.codes && a.sums == b.sums && bits(&a.scales) == bits(&b.scales)
+        }
         (OperandData::Kv(a), OperandData::Kv(b)) => same_state(a, b),
         (a, b) => a == b,
     }

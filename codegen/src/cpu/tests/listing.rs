@@ -1,4 +1,5 @@
-//! What the code looks like: the expected instructions are there, and nothing needs a relocation or a call.
+//! What the code looks like: the expected instructions are there, and nothing needs a relocation or
+//! a call.
 
 use super::generate::random;
 use super::{CALLS, MADE_HERE, target};
@@ -23,7 +24,12 @@ fn matmul(format: Format) -> Case {
     let weights = vec![g.matrix(n, k, format)];
     let store = Store::Rows { param: g.output(n, RowElem::F32), start: 0 };
     let expr = Expr::Unary(UnaryOp::Relu, Box::new(Expr::Acc(0)));
-    g.case(Body::Matmul(Matmul { x, prologue: None, segments: vec![Segment { n, weights, tile_n: 32, expr, store }], tile_m: 4 }))
+    g.case(Body::Matmul(Matmul {
+        x,
+        prologue: None,
+        segments: vec![Segment { n, weights, tile_n: 32, expr, store }],
+        tile_m: 4,
+    }))
 }
 
 fn row_norm() -> Case {
@@ -51,7 +57,8 @@ fn embed() -> Case {
 
 const W4: Format = Format::new(Elem::W4, 32);
 
-/// Instruction names with how often they occur: a change of the code shows, register allocation does not.
+/// Instruction names with how often they occur: a change of the code shows, register allocation
+/// does not.
 fn histogram(listing: &str) -> String {
     let mut counts = std::collections::BTreeMap::<&str, usize>::new();
     // Constants follow the last return.

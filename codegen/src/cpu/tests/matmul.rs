@@ -122,7 +122,8 @@ proptest! {
         run_all(&case, |got| bounds.check_segments(got));
     }
 
-    /// A fused epilogue gives the bits of a matmul that stores its accumulators and a pointwise kernel.
+    /// A fused epilogue gives the bits of a matmul that stores its accumulators and a pointwise
+    /// kernel.
     #[test]
     fn epilogue_equals_pointwise_kernel(seed in any::<u64>(), k in 1usize..100) {
         let case = matmul(seed, k, 0, &FORMATS);
@@ -197,7 +198,8 @@ fn add_output(case: &mut Case, cols: usize) -> ParamId {
     case.operands.len() - 1
 }
 
-/// Formats without a microkernel are decoded from their descriptions, by f32 rows and (integers) by int8 rows.
+/// Formats without a microkernel are decoded from their descriptions, by f32 rows and (integers) by
+/// int8 rows.
 #[test]
 fn formats_without_microkernels_are_multiplied_as_described() {
     for (seed, format) in newcomers().into_iter().enumerate() {
@@ -219,7 +221,8 @@ fn formats_without_microkernels_are_multiplied_as_described() {
     }
 }
 
-/// Such a product says that it is generic, so that `--deny-fallback` names it; one with a microkernel does not.
+/// Such a product says that it is generic, so that `--deny-fallback` names it; one with a
+/// microkernel does not.
 #[test]
 fn products_without_microkernels_are_counted() {
     use crate::Backend;

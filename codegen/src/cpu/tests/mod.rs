@@ -34,7 +34,8 @@ fn baseline_made_here() -> Run<'static> {
     Run { backend: &MADE_HERE, ..baseline() }
 }
 
-/// x86-64-v3 with inner products made here and with microkernels of this processor; nothing if it has no AVX2.
+/// x86-64-v3 with inner products made here and with microkernels of this processor; nothing if it
+/// has no AVX2.
 fn v3() -> Option<[Run<'static>; 2]> {
     if detect() < Level::Avx2 {
         eprintln!("skipped: this processor has no AVX2");
@@ -44,23 +45,30 @@ fn v3() -> Option<[Run<'static>; 2]> {
     Some([run(&MADE_HERE), run(&CALLS)])
 }
 
-/// The baseline and x86-64-v3 calling the scalar microkernels, those of the baseline and those of this processor that must give the same bits; no x86-64-v3 where there is no AVX2.
+/// The baseline and x86-64-v3 calling the scalar microkernels, those of the baseline and those of
+/// this processor that must give the same bits; no x86-64-v3 where there is no AVX2.
 fn with_microkernels() -> Vec<Run<'static>> {
     let mut runs = vec![baseline(), Run { table: portable_table(detect()), ..baseline() }];
     if let Some([_, calls]) = v3() {
-        runs.extend([Run { table: table(Level::Scalar), ..calls.clone() }, Run { table: portable_table(detect()), ..calls }]);
+        runs.extend([
+            Run { table: table(Level::Scalar), ..calls.clone() },
+            Run { table: portable_table(detect()), ..calls },
+        ]);
     }
     runs
 }
 
-/// x86-64-v3 calling the microkernels of this processor, whatever order they sum bf16 rows in; nothing if it has no AVX2.
+/// x86-64-v3 calling the microkernels of this processor, whatever order they sum bf16 rows in;
+/// nothing if it has no AVX2.
 fn with_its_own_order() -> Option<Run<'static>> {
     v3().map(|[_, calls]| calls)
 }
 
-/// The same kernels in every run, unless PROPTEST_RNG_SEED says otherwise. Seeds shrink to nothing useful; failures print theirs.
+/// The same kernels in every run, unless PROPTEST_RNG_SEED says otherwise. Seeds shrink to nothing
+/// useful; failures print theirs.
 fn config(cases: u32) -> ProptestConfig {
-    let mut config = ProptestConfig { cases, max_shrink_iters: 0, failure_persistence: None, ..ProptestConfig::default() };
+    let mut config =
+        ProptestConfig { cases, max_shrink_iters: 0, failure_persistence: None, ..ProptestConfig::default() };
     if config.rng_seed == RngSeed::Random {
         config.rng_seed = RngSeed::Fixed(1);
     }
@@ -78,7 +86,8 @@ fn assert_same(a: &[OperandData], b: &[OperandData], what: &str) {
     }
 }
 
-/// Runs on every backend and checks that neither the split into items nor the rest of the batch changes a bit.
+/// Runs on every backend and checks that neither the split into items nor the rest of the batch
+/// changes a bit.
 fn run_all(case: &Case, check: impl Fn(&[OperandData])) {
     for run in all() {
         let object = case.compile(&run);

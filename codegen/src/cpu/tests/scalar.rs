@@ -116,7 +116,9 @@ fn sixteen_bit_cases(widen: impl Fn(u16) -> f32) -> Vec<f32> {
         let (a, b) = (widen(pattern), widen(pattern + 1));
         if a.is_finite() && b.is_finite() {
             let middle = ((f64::from(a) + f64::from(b)) / 2.0) as f32;
-            for v in [a, middle, f32::from_bits(middle.to_bits() + 1), f32::from_bits(middle.to_bits().saturating_sub(1))] {
+            for v in
+                [a, middle, f32::from_bits(middle.to_bits() + 1), f32::from_bits(middle.to_bits().saturating_sub(1))]
+            {
                 x.extend([v, -v]);
             }
         }
@@ -145,7 +147,10 @@ fn check_stored(dtype: KvDType, x: &[f32], round: impl Fn(f32) -> f64) {
         for key in [true, false] {
             for (x, got) in x.iter().zip(stored(dtype, x, key, &run).0) {
                 let want = round(*x);
-                assert!(got.to_bits() == want.to_bits() || (got.is_nan() && want.is_nan()), "{dtype} of {x:e}: {got:e}, expected {want:e}");
+                assert!(
+                    got.to_bits() == want.to_bits() || (got.is_nan() && want.is_nan()),
+                    "{dtype} of {x:e}: {got:e}, expected {want:e}"
+                );
             }
         }
     }
@@ -153,8 +158,8 @@ fn check_stored(dtype: KvDType, x: &[f32], round: impl Fn(f32) -> f64) {
 
 #[test]
 fn cached_floats_round_to_nearest_even() {
-    // The oracle rounds from f64 with the same crate, whose conversion to bf16 drops bits below the subnormal numbers; from f32 it is
-    // exact.
+    // The oracle rounds from f64 with the same crate, whose conversion to bf16 drops bits below the
+    // subnormal numbers; from f32 it is exact.
     check_stored(KvDType::F16, &sixteen_bit_cases(|h| f16::from_bits(h).to_f32()), |x| f16::from_f32(x).to_f64());
     check_stored(KvDType::Bf16, &sixteen_bit_cases(|b| bf16::from_bits(b).to_f32()), |x| bf16::from_f32(x).to_f64());
     check_stored(KvDType::F32, &sixteen_bit_cases(|h| f16::from_bits(h).to_f32()), f64::from);

@@ -27,11 +27,27 @@ fn case_of(seed: u64, n: usize, elem: RowElem, expr: impl Fn(ParamId, ParamId, P
     g.rows = Dim::Tokens;
     let (x, y, v) = (g.input(g.rows, n), g.input(g.rows, n), g.vector(n));
     let out = g.output(n, elem);
-    let segment = Segment { n, weights: vec![], tile_n: n, expr: expr(x, y, v), store: Store::Rows { param: out, start: 0 } };
+    let segment =
+        Segment { n, weights: vec![], tile_n: n, expr: expr(x, y, v), store: Store::Rows { param: out, start: 0 } };
     let mut case = g.case(Body::Pointwise(Pointwise { segments: vec![segment] }));
     // All magnitudes, and what is no number.
-    let special =
-        [0.0, -0.0, 1e-45, -1e-39, 14.5, -14.5, 88.9, -88.9, -103.9, 200.0, -200.0, f32::MAX, f32::INFINITY, f32::NEG_INFINITY, f32::NAN];
+    let special = [
+        0.0,
+        -0.0,
+        1e-45,
+        -1e-39,
+        14.5,
+        -14.5,
+        88.9,
+        -88.9,
+        -103.9,
+        200.0,
+        -200.0,
+        f32::MAX,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        f32::NAN,
+    ];
     for p in [x, y] {
         let OperandData::Rows(rows) = &mut case.operands[p] else { unreachable!() };
         for (i, value) in rows.data.iter_mut().enumerate() {

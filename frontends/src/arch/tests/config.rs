@@ -36,7 +36,8 @@ fn bad_configurations() {
     };
     let size = |max: usize| format!("it must be a whole number from 1 to {max}");
     let unknown = |name: &str, nearest: &str| {
-        let nearest = if nearest.is_empty() { String::new() } else { format!("; the nearest by its name is `{nearest}`") };
+        let nearest =
+            if nearest.is_empty() { String::new() } else { format!("; the nearest by its name is `{nearest}`") };
         let supported = supported().join(", ");
         format!(
             "architecture {name} is not supported{nearest}; supported are {supported} (docs/adding-architecture.md says how to add one)"
@@ -156,25 +157,39 @@ fn bad_configurations() {
     for (changes, expected) in cases {
         assert_eq!(parse(&with(config("llama"), changes.clone())), expected, "{changes}");
     }
-    assert_eq!(parse(&json!([])), "it holds a list, not an object with the fields of a model; use the model's own config.json");
+    assert_eq!(
+        parse(&json!([])),
+        "it holds a list, not an object with the fields of a model; use the model's own config.json"
+    );
 }
 
 #[test]
 fn absent_fields_mean_what_transformers_means() {
     let bare = |arch: &str| {
-        let gone =
-            ["num_key_value_heads", "head_dim", "rms_norm_eps", "rope_theta", "sliding_window", "max_position_embeddings", "hidden_act"];
+        let gone = [
+            "num_key_value_heads",
+            "head_dim",
+            "rms_norm_eps",
+            "rope_theta",
+            "sliding_window",
+            "max_position_embeddings",
+            "hidden_act",
+        ];
         let mut c = with(config(arch), json!({ "hidden_size": 64, "num_attention_heads": 32 }));
         gone.iter().for_each(|k| drop(c.as_object_mut().unwrap().remove(*k)));
         decoder(&c).unwrap()
     };
     let (llama, mistral, qwen2, qwen3) = (bare("llama"), bare("mistral"), bare("qwen2"), bare("qwen3"));
-    let facts = |d: &Decoder| (attention(d).heads.kv, attention(d).heads.dim, d.facts.max_position, attention(d).window);
+    let facts =
+        |d: &Decoder| (attention(d).heads.kv, attention(d).heads.dim, d.facts.max_position, attention(d).window);
     assert_eq!(facts(&llama), (32, 2, 2048, None));
     assert_eq!(facts(&mistral), (8, 2, 131_072, Some(4096)));
     assert_eq!(facts(&qwen2), (32, 2, 32_768, None));
     assert_eq!(facts(&qwen3), (32, 128, 32_768, None));
-    assert_eq!((llama.norm.eps, llama.ropes[0].theta, llama.layers[0].mlp.act, llama.facts.tied), (1e-6, 10_000.0, UnaryOp::Silu, false));
+    assert_eq!(
+        (llama.norm.eps, llama.ropes[0].theta, llama.layers[0].mlp.act, llama.facts.tied),
+        (1e-6, 10_000.0, UnaryOp::Silu, false)
+    );
 }
 
 #[test]
@@ -185,13 +200,19 @@ fn windows_of_the_layers() {
     };
     let (s, f) = ("sliding_attention", "full_attention");
     assert!(windows("llama", json!({ "sliding_window": 8 })).is_err());
-    assert_eq!(windows("llama", json!({ "sliding_window": 8, "use_sliding_window": false, "max_window_layers": 1 })), Ok(vec![None, None]));
+    assert_eq!(
+        windows("llama", json!({ "sliding_window": 8, "use_sliding_window": false, "max_window_layers": 1 })),
+        Ok(vec![None, None])
+    );
     assert_eq!(windows("llama", json!({ "sliding_window": 64, "layer_types": [f, f] })), Ok(vec![None, None]));
     assert!(windows("llama", json!({ "layer_types": [f, s] })).is_err());
     // Its class has a window in all layers, whatever these say.
     assert!(windows("mistral", json!({ "sliding_window": 8, "use_sliding_window": false })).is_err());
     assert!(windows("mistral", json!({ "sliding_window": 8, "max_window_layers": 1 })).is_err());
-    assert_eq!(windows("mistral", json!({ "sliding_window": null, "use_sliding_window": false })), Ok(vec![None, None]));
+    assert_eq!(
+        windows("mistral", json!({ "sliding_window": null, "use_sliding_window": false })),
+        Ok(vec![None, None])
+    );
     assert_eq!(windows("mistral", json!({ "sliding_window": 8 })), Ok(vec![Some(8), Some(8)]));
     assert_eq!(windows("mistral", json!({ "sliding_window": null })), Ok(vec![None, None]));
     let mixed = windows("mistral", json!({ "sliding_window": 8, "layer_types": [s, f] })).unwrap_err();
@@ -212,14 +233,19 @@ fn windows_of_the_layers() {
         "field `layer_types` is \"linear_attention\", which is not supported; supported are full_attention and sliding_attention"
     );
     let off = windows("qwen3", json!({ "layer_types": [s, f] })).unwrap_err();
-    assert_eq!(off, "field `layer_types` is \"sliding_attention\"; it must be `full_attention` everywhere, as `use_sliding_window` is off");
+    assert_eq!(
+        off,
+        "field `layer_types` is \"sliding_attention\"; it must be `full_attention` everywhere, as `use_sliding_window` is off"
+    );
 }
 
 #[test]
 fn both_forms_of_rope_parameters() {
     let rope = |changes: Value| decoder(&with(config("llama"), changes)).unwrap().ropes.remove(0);
     let old = rope(json!({ "rope_theta": 5e5, "rope_scaling": { "type": "linear", "factor": 4 } }));
-    let new = rope(json!({ "rope_theta": "absent", "rope_parameters": { "rope_type": "linear", "factor": 4, "rope_theta": 5e5 } }));
+    let new = rope(
+        json!({ "rope_theta": "absent", "rope_parameters": { "rope_type": "linear", "factor": 4, "rope_theta": 5e5 } }),
+    );
     assert_eq!(old, new);
     assert_eq!(old, RopeConfig { theta: 5e5, dim: 4, scaling: RopeScaling::Linear { factor: 4.0 } });
     assert_eq!(rope(json!({ "partial_rotary_factor": 1.0 })).dim, 4);
@@ -257,15 +283,16 @@ fn samples(rule: Neutral) -> (Vec<Value>, Vec<Value>) {
         Neutral::AttentionScale => (json!([0.5]), json!([0.25, 1, "x"])),
         Neutral::NoExperts => (json!([0, false, []]), json!([2, true, "x"])),
         Neutral::NoWindow => (json!([64, 100]), json!([8])),
-        // The configurations have no window, so that nothing here changes one: see `windows_of_the_layers`.
+        // The configurations have no window, so that nothing here changes one: see
+        // `windows_of_the_layers`.
         Neutral::WindowsOff | Neutral::WindowsOn => (json!([false, true]), json!([])),
     };
     let list = |v: Value| v.as_array().unwrap().clone();
     (list(neutral), list(other))
 }
 
-/// For every architecture, every field that changes the mathematics of any is read, or refused by name with each
-/// value that would change something.
+/// For every architecture, every field that changes the mathematics of any is read, or refused by
+/// name with each value that would change something.
 #[test]
 fn fields_that_change_the_mathematics() {
     for arch in ARCHS {
@@ -274,7 +301,8 @@ fn fields_that_change_the_mathematics() {
         let of_others = ARCHS.iter().flat_map(|a| fields_of(a)).map(|f| (f.neutral, f.name));
         let of_others = of_others.filter(|(_, name)| listed.clone().all(|(_, n)| n != *name));
         for (rule, name) in listed.clone().chain(of_others) {
-            // A rule that compares with a field of the file says nothing where the architecture has no such field.
+            // A rule that compares with a field of the file says nothing where the architecture has
+            // no such field.
             let beside = match rule {
                 Neutral::Same(other) => other,
                 Neutral::HeadDim | Neutral::AttentionScale => "head_dim",
@@ -291,7 +319,9 @@ fn fields_that_change_the_mathematics() {
                 }
                 for v in &other {
                     match parsed(name, v) {
-                        Err(ConfigError::Unread { fields, .. }) => assert_eq!(fields, [format!("`{name}` is {v}")], "{arch:?}"),
+                        Err(ConfigError::Unread { fields, .. }) => {
+                            assert_eq!(fields, [format!("`{name}` is {v}")], "{arch:?}")
+                        }
                         other => panic!("{arch:?}, {name} {v}: {other:?}"),
                     }
                 }
@@ -315,20 +345,26 @@ fn fields_that_depend_on_others() {
     assert_eq!(refused("qwen3", json!({ "mlp_bias": true })), ["refused", "`mlp_bias` is true"]);
     assert_eq!(refused("qwen3", json!({ "use_qk_norm": true })), fine);
     assert_eq!(refused("qwen3", json!({ "use_qk_norm": false })), ["refused", "`use_qk_norm` is false"]);
-    assert_eq!(refused("qwen3", json!({ "num_experts": 0, "num_experts_per_tok": 8, "moe_intermediate_size": 768 })), fine);
+    assert_eq!(
+        refused("qwen3", json!({ "num_experts": 0, "num_experts_per_tok": 8, "moe_intermediate_size": 768 })),
+        fine
+    );
     assert_eq!(refused("qwen3", json!({ "num_experts_per_tok": 8 })), ["refused", "`num_experts_per_tok` is 8"]);
     assert_eq!(refused("llama", json!({ "use_sliding_window": true })), fine);
     let window = json!({ "use_sliding_window": true, "sliding_window": 8 });
     assert_eq!(refused("llama", window), ["refused", "`sliding_window` is 8", "`use_sliding_window` is true"]);
-    assert_eq!(refused("llama", json!({ "mask_value": -10000, "transformers_version": "5", "novelty": null })), ["`mask_value` is -10000"]);
+    assert_eq!(
+        refused("llama", json!({ "mask_value": -10000, "transformers_version": "5", "novelty": null })),
+        ["`mask_value` is -10000"]
+    );
     assert_eq!(
         refused("llama", json!({ "rope_scaling": { "type": "yarn", "factor": 2, "finetuned": true, "x": 1 } })),
         ["`rope_scaling.x` is 1"]
     );
 }
 
-/// What an architecture declares, it reads: a value of a wrong type is an error, another good one makes another
-/// configuration.
+/// What an architecture declares, it reads: a value of a wrong type is an error, another good one
+/// makes another configuration.
 #[test]
 fn declared_fields_are_read() {
     for arch in ARCHS {
@@ -383,7 +419,10 @@ fn declared_fields_are_read() {
             match read(json!({ *name: good })) {
                 Ok(found) => assert_ne!(format!("{found:?}"), plain, "{arch:?} declares {name}, but does not read it"),
                 // Read, and refused by the class for what it says.
-                Err(e) => assert!([*name, "this architecture has "].iter().all(|s| e.to_string().contains(s)), "{arch:?}: {e}"),
+                Err(e) => assert!(
+                    [*name, "this architecture has "].iter().all(|s| e.to_string().contains(s)),
+                    "{arch:?}: {e}"
+                ),
             }
         }
     }
@@ -392,7 +431,8 @@ fn declared_fields_are_read() {
 /// Numbers that no model has end in a message, whatever the field.
 #[test]
 fn absurd_numbers() {
-    let numbers = json!([0, -1, 1.5, 1e300, -1e300, 18446744073709551615u64, i64::MIN, 5e-324, "NaN", "12", true, [], {}, [[]]]);
+    let numbers =
+        json!([0, -1, 1.5, 1e300, -1e300, 18446744073709551615u64, i64::MIN, 5e-324, "NaN", "12", true, [], {}, [[]]]);
     for arch in ARCHS {
         for field in fields_of(arch) {
             for v in numbers.as_array().unwrap() {
@@ -428,7 +468,10 @@ fn real_configurations() {
         ("llama3-8B-instruct", "32 layers of 4096, 32/8 heads of 128, theta 500000, vocab 128256".into()),
         ("qwen2.5-14b-cogito", "48 layers of 5120, 40/8 heads of 128, theta 1000000, vocab 151665".into()),
         ("gpt-oss-20b", "architecture `gpt_oss` is not supported".into()),
-        ("mixtral-8x22b-wizardlm2", "architecture `mixtral` is not supported; the nearest by its name is `mistral`".into()),
+        (
+            "mixtral-8x22b-wizardlm2",
+            "architecture `mixtral` is not supported; the nearest by its name is `mistral`".into(),
+        ),
     ];
     for (name, expected) in expected {
         let json = serde_json::from_slice(&std::fs::read(dir.join(name).join("config.json")).unwrap()).unwrap();
@@ -452,11 +495,15 @@ fn real_configurations() {
         };
         assert!(found.starts_with(&expected), "{name}: {found}");
     }
-    // Configurations of another compiler's presets: those of the supported architectures parse, but for the one that
-    // has a field of that compiler's own.
-    let presets: Map<String, Value> = serde_json::from_slice(&std::fs::read(dir.join("mlc_llm_presets.json")).unwrap()).unwrap();
+    // Configurations of another compiler's presets: those of the supported architectures parse, but
+    // for the one that has a field of that compiler's own.
+    let presets: Map<String, Value> =
+        serde_json::from_slice(&std::fs::read(dir.join("mlc_llm_presets.json")).unwrap()).unwrap();
     let ours = |c: &Value| c["model_type"].as_str().is_some_and(|t| by_model_type(t).is_some());
-    let refused = presets.iter().filter(|(_, c)| ours(c)).filter_map(|(name, c)| Some(format!("{name}: {}", Model::parse(c).err()?)));
+    let refused = presets
+        .iter()
+        .filter(|(_, c)| ours(c))
+        .filter_map(|(name, c)| Some(format!("{name}: {}", Model::parse(c).err()?)));
     let refused: Vec<String> = refused.collect();
     let known = [
         "mistral_7b: `attention_sink_size` is 4 and `sliding_window_size` is 4096",
@@ -478,7 +525,10 @@ fn rotary_tables_of_two_kinds_of_layers() {
     assert_eq!(old[1], RopeConfig { theta: 1e4, dim: 4, scaling: RopeScaling::Default });
     let wrong = json!({ "rope_parameters": { "full_attention": { "rope_type": "longrope" } } });
     let error = parse(&with(config("gemma3_text"), wrong));
-    assert!(error.starts_with("field `rope_parameters.full_attention.rope_type` is \"longrope\", which is not supported"), "{error}");
+    assert!(
+        error.starts_with("field `rope_parameters.full_attention.rope_type` is \"longrope\", which is not supported"),
+        "{error}"
+    );
 }
 
 #[test]

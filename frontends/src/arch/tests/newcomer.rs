@@ -26,8 +26,8 @@ fn sources(dir: &Path, out: &mut Vec<(String, String)>) {
     }
 }
 
-/// One file and one line. What the tests know of it besides is its configuration, which the others have among the
-/// goldens.
+/// One file and one line. What the tests know of it besides is its configuration, which the others
+/// have among the goldens.
 #[test]
 fn an_architecture_is_one_file_and_one_line() {
     let mut files = vec![];
@@ -80,14 +80,19 @@ fn transpose(w: &[f32], rows: usize) -> Vec<f32> {
     (0..cols).flat_map(|c| (0..rows).map(move |r| w[r * cols + c])).collect()
 }
 
-/// A checkpoint of Llama in the dummy's forms has the logits that Transformers gives the original: fused, transposed
-/// and permuted weights mean what they should.
+/// A checkpoint of Llama in the dummy's forms has the logits that Transformers gives the original:
+/// fused, transposed and permuted weights mean what they should.
 #[test]
 fn other_forms_of_weights_mean_the_same() {
     let (config, tensors) = llama();
     let size = |name: &str| config[name].as_u64().unwrap() as usize;
-    let (hidden, heads, kv_heads, dim, ffn) =
-        (size("hidden_size"), size("num_attention_heads"), size("num_key_value_heads"), size("head_dim"), size("intermediate_size"));
+    let (hidden, heads, kv_heads, dim, ffn) = (
+        size("hidden_size"),
+        size("num_attention_heads"),
+        size("num_key_value_heads"),
+        size("head_dim"),
+        size("intermediate_size"),
+    );
     let get = |name: &str| &tensors[name][..];
     let mut out = vec![
         f32_tensor("wte.weight".into(), &[size("vocab_size"), hidden], get("model.embed_tokens.weight")),
@@ -99,10 +104,17 @@ fn other_forms_of_weights_mean_the_same() {
         let (q, k, v) = (of("self_attn.q_proj"), of("self_attn.k_proj"), of("self_attn.v_proj"));
         let qkv = (0..heads).flat_map(|h| {
             let g = h / (heads / kv_heads);
-            [neighbours(q, h, dim, hidden), neighbours(k, g, dim, hidden), v[g * dim * hidden..][..dim * hidden].to_vec()].concat()
+            [
+                neighbours(q, h, dim, hidden),
+                neighbours(k, g, dim, hidden),
+                v[g * dim * hidden..][..dim * hidden].to_vec(),
+            ]
+            .concat()
         });
         let gate_up = [of("mlp.gate_proj"), of("mlp.up_proj")].concat();
-        let mut add = |part: &str, shape: &[usize], data: &[f32]| out.push(f32_tensor(format!("h.{i}.{part}.weight"), shape, data));
+        let mut add = |part: &str, shape: &[usize], data: &[f32]| {
+            out.push(f32_tensor(format!("h.{i}.{part}.weight"), shape, data))
+        };
         add("ln_1", &[hidden], of("input_layernorm"));
         add("ln_2", &[hidden], of("post_attention_layernorm"));
         add("attn.c_attn", &[3 * heads * dim, hidden], &qkv.collect::<Vec<_>>());
@@ -111,9 +123,12 @@ fn other_forms_of_weights_mean_the_same() {
         add("mlp.c_proj", &[hidden, ffn], of("mlp.down_proj"));
     }
     let mut own = dummy_config();
-    for (ours, theirs) in
-        [("n_vocab", "vocab_size"), ("n_embd", "hidden_size"), ("n_inner", "intermediate_size"), ("n_layer", "num_hidden_layers")]
-    {
+    for (ours, theirs) in [
+        ("n_vocab", "vocab_size"),
+        ("n_embd", "hidden_size"),
+        ("n_inner", "intermediate_size"),
+        ("n_layer", "num_hidden_layers"),
+    ] {
         own[ours] = config[theirs].clone();
     }
     (own["d_head"], own["layer_norm_epsilon"]) = (json!(dim), config["rms_norm_eps"].clone());
@@ -122,8 +137,8 @@ fn other_forms_of_weights_mean_the_same() {
     assert_logits_of("llama", &Checkpoint::open(&folder.0).unwrap());
 }
 
-/// A shape mistake in the file of an architecture says where, instead of a panic: function, layer, operation, file
-/// and line.
+/// A shape mistake in the file of an architecture says where, instead of a panic: function, layer,
+/// operation, file and line.
 #[test]
 fn structures_that_do_not_type() {
     let (_folder, ckpt) = checkpoint(&config("llama"), |_| ());

@@ -27,7 +27,8 @@ impl Machine<'_> {
         true
     }
 
-    /// Counts a warp at a named barrier, which completes with the last; whoever waits there goes on.
+    /// Counts a warp at a named barrier, which completes with the last; whoever waits there goes
+    /// on.
     pub(super) fn come(&mut self, a: usize, id: i64, threads: u32, waits: bool) {
         let role = self.actors[a].role;
         let lanes = self.actors.iter().filter(|x| x.role == role).count() as u32;

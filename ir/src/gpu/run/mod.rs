@@ -1,9 +1,12 @@
 //! Executes the unrolled steps of a few threads and finds what is not ordered.
 //!
-//! Actors stand for threads: of what was recorded, two lanes of every warp, by their numbers; of programs that count turns, two warps of every role (or of the block), which
-//! find races between warps, and two lanes of a warp, which find those inside one. Order is kept by vector clocks:
-//! every actor counts, and learns others' counts where it synchronizes with them, so a finding does not depend on the order in which actors happen to run. What
-//! completes later has a count of its own: groups of `cp.async` and of `wgmma` one per actor, bulk copies one per `mbarrier`; a wait is what makes an actor learn it.
+//! Actors stand for threads: of what was recorded, two lanes of every warp, by their numbers; of
+//! programs that count turns, two warps of every role (or of the block), which find races between
+//! warps, and two lanes of a warp, which find those inside one. Order is kept by vector clocks:
+//! every actor counts, and learns others' counts where it synchronizes with them, so a finding does
+//! not depend on the order in which actors happen to run. What completes later has a count of its
+//! own: groups of `cp.async` and of `wgmma` one per actor, bulk copies one per `mbarrier`; a wait
+//! is what makes an actor learn it.
 
 mod barriers;
 mod phases;
@@ -193,7 +196,12 @@ impl<'a> Machine<'a> {
                 Arrivals::Role(r) => roles.iter().filter(|x| **x == Some(r)).count(),
                 Arrivals::Count(n) => n as usize,
             };
-            BarrierState { pending: pending as u32, arriving: vec![0; clocks], completed: vec![0; clocks], ..BarrierState::default() }
+            BarrierState {
+                pending: pending as u32,
+                arriving: vec![0; clocks],
+                completed: vec![0; clocks],
+                ..BarrierState::default()
+            }
         };
         Machine {
             program,
@@ -274,9 +282,19 @@ impl<'a> Machine<'a> {
             Op::FenceInit if elected => {
                 let now = self.now(a);
                 let ready = self.ready.iter().flatten().map(|r| r.filter(|e| e.clock == now.clock));
-                self.fenced.iter_mut().flatten().zip(ready).filter(|(f, r)| f.is_none() && r.is_some()).for_each(|(f, _)| *f = Some(now));
+                self.fenced
+                    .iter_mut()
+                    .flatten()
+                    .zip(ready)
+                    .filter(|(f, r)| f.is_none() && r.is_some())
+                    .for_each(|(f, _)| *f = Some(now));
             }
-            Op::BarrierInit(_) | Op::BarrierInitAt(_) | Op::FenceInit | Op::Expect(..) | Op::BulkCopy(..) | Op::Registers(_) => {}
+            Op::BarrierInit(_)
+            | Op::BarrierInitAt(_)
+            | Op::FenceInit
+            | Op::Expect(..)
+            | Op::BulkCopy(..)
+            | Op::Registers(_) => {}
             Op::Arrive(p) => self.arrive(a, p, step, 0, step.index[0]),
             Op::Mma(_, r) | Op::RegisterRead(r) => self.register(a, r, number, false),
             Op::RegisterWrite(r) => self.register(a, r, number, true),
@@ -284,7 +302,12 @@ impl<'a> Machine<'a> {
             Op::Wgmma(_, acc, from, b) => self.wgmma(a, acc, from, b, step),
             Op::WgmmaCommit => self.actors[a].products.committed += 1,
             Op::WgmmaWait(pending) => self.actors[a].learn(3 * a + 2, |g| g.products, pending),
-            Op::Barrier(_) | Op::BarrierArrive(_) | Op::WaitFull(_) | Op::WaitEmpty(_) | Op::WaitParity(..) | Op::Note(_) => {}
+            Op::Barrier(_)
+            | Op::BarrierArrive(_)
+            | Op::WaitFull(_)
+            | Op::WaitEmpty(_)
+            | Op::WaitParity(..)
+            | Op::Note(_) => {}
         }
     }
 
@@ -354,14 +377,18 @@ impl<'a> Machine<'a> {
 
     /// What must be so when nobody can go on.
     fn finish(&mut self) {
-        let stuck: Vec<(usize, Step<'a>)> = self.actors.iter().enumerate().filter_map(|(i, x)| Some((i, *x.steps.get(x.at)?))).collect();
+        let stuck: Vec<(usize, Step<'a>)> =
+            self.actors.iter().enumerate().filter_map(|(i, x)| Some((i, *x.steps.get(x.at)?))).collect();
         for (_, step) in &stuck {
             let (code, message) = match step.op {
                 Op::WaitFull(p) | Op::WaitEmpty(p) | Op::WaitParity(p, _) => {
                     let (_, stage, turn) = self.phase(*p, step.index[0]);
                     let turn = turn - i64::from(matches!(step.op, Op::WaitEmpty(_)));
                     let s = &self.barriers[p.barrier][stage];
-                    let what = format!("phase {turn} never completes: {} arrivals and {} bytes are missing", s.pending, s.bytes);
+                    let what = format!(
+                        "phase {turn} never completes: {} arrivals and {} bytes are missing",
+                        s.pending, s.bytes
+                    );
                     ("wait-never-armed", what)
                 }
                 _ => ("barrier-mismatch", "not all threads that share the barrier reach it".into()),
@@ -372,9 +399,10 @@ impl<'a> Machine<'a> {
             return;
         }
         for a in 0..self.actors.len() {
-            for (clock, groups, code) in
-                [(3 * a + 1, self.actors[a].copies, "copy-never-waited"), (3 * a + 2, self.actors[a].products, "wgmma-never-waited")]
-            {
+            for (clock, groups, code) in [
+                (3 * a + 1, self.actors[a].copies, "copy-never-waited"),
+                (3 * a + 2, self.actors[a].products, "wgmma-never-waited"),
+            ] {
                 if groups.used > self.actors[a].clock[clock] {
                     self.find(code, groups.last, "the kernel ends before it is waited for".into());
                 }

@@ -17,8 +17,9 @@ impl<'a> Machine<'a> {
         let (program, stage) = (self.program, self.phase(p, index).1);
         if !self.ready[p.barrier][stage].is_some_and(|e| self.knows(a, e)) {
             let name = &program.barriers[p.barrier].name;
-            let message =
-                format!("`{name}` is used before its initialization is known to this thread: initialize it, then meet at a barrier");
+            let message = format!(
+                "`{name}` is used before its initialization is known to this thread: initialize it, then meet at a barrier"
+            );
             self.find("barrier-not-initialized", number, message);
         }
     }
@@ -40,8 +41,9 @@ impl<'a> Machine<'a> {
         if !self.fenced[p.barrier][stage].is_some_and(|e| self.knows(a, e)) {
             let program = self.program;
             let name = &program.barriers[p.barrier].name;
-            let message =
-                format!("the asynchronous proxy may not know of the initialization of `{name}`: fence it, then meet at a barrier");
+            let message = format!(
+                "the asynchronous proxy may not know of the initialization of `{name}`: fence it, then meet at a barrier"
+            );
             self.find("missing-init-fence", step.number, message);
         }
         let (clock, stage, _) = self.phase(p, step.index[1]);
@@ -84,7 +86,10 @@ impl<'a> Machine<'a> {
         if i64::from(state.done) != wanted {
             let program = self.program;
             let name = &program.barriers[p.barrier].name;
-            let message = format!("`{name}` has completed {} phases where {wanted} are waited for: parity cannot tell", state.done);
+            let message = format!(
+                "`{name}` has completed {} phases where {wanted} are waited for: parity cannot tell",
+                state.done
+            );
             self.find("barrier-phase", step.number, message);
         }
         let completed = &self.barriers[p.barrier][stage].completed;

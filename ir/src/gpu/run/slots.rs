@@ -22,7 +22,15 @@ impl<'a> Machine<'a> {
     }
 
     /// What is in a slot has been written, and the actor may see it.
-    pub(super) fn visible(&mut self, a: usize, slot: Slot, step: Step<'a>, which: usize, own: bool, asynchronous: bool) {
+    pub(super) fn visible(
+        &mut self,
+        a: usize,
+        slot: Slot,
+        step: Step<'a>,
+        which: usize,
+        own: bool,
+        asynchronous: bool,
+    ) {
         if !self.tracked(slot) {
             return;
         }
@@ -38,7 +46,11 @@ impl<'a> Machine<'a> {
         writes.sort_by_key(|w| w.actor != a);
         let name = self.name(slot);
         if writes.is_empty() {
-            return self.find("read-before-write", number, format!("`{name}` is read before anything is written there"));
+            return self.find(
+                "read-before-write",
+                number,
+                format!("`{name}` is read before anything is written there"),
+            );
         }
         for w in writes {
             let by = w.number;
@@ -49,7 +61,9 @@ impl<'a> Machine<'a> {
                 } else {
                     (
                         "read-before-barrier",
-                        format!("no barrier lies between this read of `{name}` and the writes of others in operation {by}"),
+                        format!(
+                            "no barrier lies between this read of `{name}` and the writes of others in operation {by}"
+                        ),
                     )
                 };
                 return self.find(code, number, message);
@@ -88,7 +102,14 @@ impl<'a> Machine<'a> {
         }
     }
 
-    pub(super) fn write_to(&mut self, a: usize, (buffer, stage): (usize, usize), step: Step<'a>, event: Event, by: Kind) {
+    pub(super) fn write_to(
+        &mut self,
+        a: usize,
+        (buffer, stage): (usize, usize),
+        step: Step<'a>,
+        event: Event,
+        by: Kind,
+    ) {
         let (number, generic) = (step.number, by != Kind::Bulk);
         let mut state = std::mem::take(&mut self.slots[buffer][stage]);
         let program = self.program;
@@ -98,7 +119,8 @@ impl<'a> Machine<'a> {
             self.find("overwrite-while-read", number, message);
         }
         for w in &state.writes {
-            // Several asynchronous copies, or several stores, fill different parts of a slot; one kind over the other cannot be told apart from a race.
+            // Several asynchronous copies, or several stores, fill different parts of a slot; one
+            // kind over the other cannot be told apart from a race.
             let other = match self.pass {
                 Pass::Threads => w.by != by && may_overlap(w.apart, step.apart),
                 _ => {
@@ -110,12 +132,15 @@ impl<'a> Machine<'a> {
                 let message = format!("`{name}` is written while operation {} still writes it", w.number);
                 self.find("overwrite-in-flight", number, message);
             } else if !generic && w.generic && w.fence.is_none_or(|t| self.actors[a].clock[3 * w.actor] < t) {
-                let message =
-                    format!("`{name}`, written in operation {}, is overwritten asynchronously without `fence_async` before", w.number);
+                let message = format!(
+                    "`{name}`, written in operation {}, is overwritten asynchronously without `fence_async` before",
+                    w.number
+                );
                 self.find("missing-proxy-fence", number, message);
             }
         }
-        // What was read, and is known to have been, makes room for other contents; bytes apart from others replace their own.
+        // What was read, and is known to have been, makes room for other contents; bytes apart from
+        // others replace their own.
         if step.apart.is_some() {
             state.writes.retain(|w| w.actor != a || w.apart != step.apart);
         } else if !state.reads.is_empty() {

@@ -134,7 +134,8 @@ impl Rule for Binary {
         if !x.dtype.is_float() || !y.dtype.is_float() {
             return Err(format!("`{}` needs floats, not {x} and {y}", a.name));
         }
-        let tiled = y.shape.len() == 1 && matches!((x.cols(), y.cols()), (Some(n), Some(w)) if w > 0 && n.is_multiple_of(w));
+        let tiled =
+            y.shape.len() == 1 && matches!((x.cols(), y.cols()), (Some(n), Some(w)) if w > 0 && n.is_multiple_of(w));
         let broadcast = y.shape == x.shape || y.shape.is_empty() || tiled;
         if !broadcast {
             return Err(format!("`{}`: {y} does not broadcast to {x}", a.name));

@@ -13,7 +13,8 @@ pub enum Input {
 
 impl Input {
     /// Every input with its name in `.lir` text.
-    pub const ALL: &[(Input, &'static str)] = &[(Input::Tokens, "tokens"), (Input::Positions, "positions"), (Input::OutRows, "out_rows")];
+    pub const ALL: &[(Input, &'static str)] =
+        &[(Input::Tokens, "tokens"), (Input::Positions, "positions"), (Input::OutRows, "out_rows")];
 }
 
 /// When an operation is computed.
@@ -60,9 +61,11 @@ pub struct Facts {
     pub stage: Stage,
     /// Name and use of each argument.
     pub args: &'static [(&'static str, Reads)],
-    /// Whether any number of arguments may follow that are read as the last is. Such an operation is associative: the e-graph nests it.
+    /// Whether any number of arguments may follow that are read as the last is. Such an operation
+    /// is associative: the e-graph nests it.
     pub variadic: bool,
-    /// Whether each element of the result is an element of an argument, as it is: codes of a quantized weight may stay codes.
+    /// Whether each element of the result is an element of an argument, as it is: codes of a
+    /// quantized weight may stay codes.
     pub moves: bool,
 }
 

@@ -1,5 +1,6 @@
-//! What a new operation costs: a line of the table, and a file with its rule. Everything else of this crate follows from the two; beyond it,
-//! `implement/way.rs` of the passes says how it comes to be computed.
+//! What a new operation costs: a line of the table, and a file with its rule. Everything else of
+//! this crate follows from the two; beyond it, `implement/way.rs` of the passes says how it comes
+//! to be computed.
 
 use super::of::Riffle;
 use super::rule::{Operands, Rule, Types};

@@ -27,7 +27,10 @@ impl Rule for Rope {
         let (tm, d) = a.activation(1)?;
         a.multiple("head size", n, self.head_dim)?;
         if tm != m || d > self.head_dim || d % 2 != 0 {
-            return Err(format!("`rope`: table {} does not fit {} with head size {}", a.args[1], a.args[0], self.head_dim));
+            return Err(format!(
+                "`rope`: table {} does not fit {} with head size {}",
+                a.args[1], a.args[0], self.head_dim
+            ));
         }
         Ok(TensorType::rows(m, n).into())
     }

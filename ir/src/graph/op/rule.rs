@@ -13,7 +13,8 @@ pub(crate) trait Rule {
     /// Says in words which rule the arguments break.
     fn infer(&self, a: &Types<'_>) -> Result<ValueType, String>;
 
-    /// The result in f64, for arguments of the types that [`Rule::infer`] accepts. Where weights are computed it is rounded to f32.
+    /// The result in f64, for arguments of the types that [`Rule::infer`] accepts. Where weights
+    /// are computed it is rounded to f32.
     ///
     /// # Errors
     /// The batch names a token, row or position that does not exist.
@@ -40,7 +41,9 @@ impl<'a> Types<'a> {
     pub fn kv(&self, i: usize) -> Result<KvSpec, String> {
         match &self.args[i] {
             ValueType::Kv(k) => Ok(*k),
-            t @ ValueType::Tensor(_) => Err(format!("argument {} of `{}` must be an attention state, not {t}", i + 1, self.name)),
+            t @ ValueType::Tensor(_) => {
+                Err(format!("argument {} of `{}` must be an attention state, not {t}", i + 1, self.name))
+            }
         }
     }
 
@@ -89,7 +92,11 @@ impl<'a> Types<'a> {
     }
 
     pub fn multiple(&self, what: &str, n: usize, of: usize) -> Result<(), String> {
-        if of > 0 && n.is_multiple_of(of) { Ok(()) } else { Err(format!("`{}`: {what} {of} does not divide {n} columns", self.name)) }
+        if of > 0 && n.is_multiple_of(of) {
+            Ok(())
+        } else {
+            Err(format!("`{}`: {what} {of} does not divide {n} columns", self.name))
+        }
     }
 
     pub fn range(&self, start: usize, len: usize, of: usize) -> Result<(), String> {

@@ -1,17 +1,19 @@
 //! The macro behind the table of operations.
 
-/// Makes [`Op`](super::Op), [`Head`](super::Head) and everything that follows from a line of the table: names, attributes and facts. A line is
+/// Makes [`Op`](super::Op), [`Head`](super::Head) and everything that follows from a line of the
+/// table: names, attributes and facts. A line is
 ///
 /// ```text
 /// /// What it means.
 /// Variant "name" { /// What it is. attribute: Type, … } Stage (argument: Reads, …);
 /// ```
 ///
-/// with `; more` after the last argument if any number may follow, `moves` at the end if elements are only moved, and `[of: Family]` instead of a name for a set of operations that
-/// differ in nothing but the function of numbers that they apply.
+/// with `; more` after the last argument if any number may follow, `moves` at the end if elements
+/// are only moved, and `[of: Family]` instead of a name for a set of operations that differ in
+/// nothing but the function of numbers that they apply.
 ///
-/// For each line there is a structure of its attributes in [`of`](super::of), and the operation's file implements [`Rule`](super::Rule) for it.
-/// No match made here has a wildcard.
+/// For each line there is a structure of its attributes in [`of`](super::of), and the operation's
+/// file implements [`Rule`](super::Rule) for it. No match made here has a wildcard.
 macro_rules! operations {
     ($(
         $(#[doc = $doc:literal])*
@@ -118,7 +120,8 @@ macro_rules! operations {
                 )* }
             }
 
-            /// The operation from the values of its attributes in order; `None` if their number or kinds are wrong.
+            /// The operation from the values of its attributes in order; `None` if their number or
+            /// kinds are wrong.
             pub fn build(self, attributes: &[Attr]) -> Option<Op> {
                 #[allow(unused_mut)]
                 let mut values = attributes.iter();

@@ -56,7 +56,8 @@ impl Rule for ConcatRows {
         let mut n = 0usize;
         for i in 0..a.len() {
             let t = a.tensor(i)?;
-            if t.shape.len() != first.shape.len() || t.shape.get(1..) != first.shape.get(1..) || t.dtype != first.dtype {
+            if t.shape.len() != first.shape.len() || t.shape.get(1..) != first.shape.get(1..) || t.dtype != first.dtype
+            {
                 return Err(format!("`concat_rows`: {t} does not continue {first}"));
             }
             n = n.saturating_add(rows(t).ok_or("`concat_rows` needs weights")?);

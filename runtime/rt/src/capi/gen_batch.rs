@@ -12,7 +12,8 @@ use crate::error::{Error, Result};
 /// One more token for each of several generations of one model, as far as there is room for them.
 ///
 /// # Safety
-/// `gens` has `n` elements, each alive; `pieces` has `n` structures, all of the size that the first says.
+/// `gens` has `n` elements, each alive; `pieces` has `n` structures, all of the size that the first
+/// says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn llmcc_gen_next_batch(gens: *const *mut llmcc_gen, n: usize, pieces: *mut llmcc_piece) -> i32 {
     guard(|| {
@@ -52,13 +53,19 @@ unsafe fn checked_pieces(pieces: *mut llmcc_piece, n: usize) -> Result<impl Fn(u
 fn next_batch(gens: &[Held<Gen>], mut write: impl FnMut(usize, llmcc_piece) -> Result<()>) -> Result<()> {
     let Some(first) = gens.first() else { return Ok(()) };
     if let Some(i) = gens.iter().position(|g| !Arc::ptr_eq(&g.model, &first.model)) {
-        return Err(Error::invalid(format!("generation {i} is of another model than the first; take each model's on their own")));
+        return Err(Error::invalid(format!(
+            "generation {i} is of another model than the first; take each model's on their own"
+        )));
     }
     // Locked by address, so that two callers with the same generations cannot wait for each other.
     let mut order: Vec<usize> = (0..gens.len()).collect();
     order.sort_unstable_by_key(|&i| Arc::as_ptr(&gens[i]));
     if let Some(two) = order.windows(2).find(|two| Arc::ptr_eq(&gens[two[0]], &gens[two[1]])) {
-        return Err(Error::invalid(format!("generations {} and {} are the same", two[0].min(two[1]), two[0].max(two[1]))));
+        return Err(Error::invalid(format!(
+            "generations {} and {} are the same",
+            two[0].min(two[1]),
+            two[0].max(two[1])
+        )));
     }
     let mut states: Vec<(usize, MutexGuard<State>)> =
         order.iter().map(|&i| (i, gens[i].state.lock().unwrap_or_else(PoisonError::into_inner))).collect();

@@ -71,7 +71,8 @@ impl State {
 impl Drop for Gen {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // (A fork has only copies of the sequence and of the engine, whose lock may be held for ever.)
+        // (A fork has only copies of the sequence and of the engine, whose lock may be held for
+        // ever.)
         if let Some(generation) = state.generation.take().filter(|_| !self.model.forked()) {
             // The sequence may have been freed by the caller already.
             let _ = generation.close(&mut self.model.engine());
@@ -187,7 +188,8 @@ pub unsafe extern "C" fn llmcc_gen_free(generation: *mut llmcc_gen) {
 /// Continues a text, calling back with each piece.
 ///
 /// # Safety
-/// `model` is open, `prompt` has `len` bytes, `params` and `stats` are null or valid, `callback` may be called with `user`.
+/// `model` is open, `prompt` has `len` bytes, `params` and `stats` are null or valid, `callback`
+/// may be called with `user`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn llmcc_generate(
     model: *const llmcc_model,
@@ -238,7 +240,8 @@ unsafe fn gen_params(p: *const llmcc_gen_params, known_flags: u32, model: &Model
     unsafe {
         let c = read_struct(p)?;
         if c.flags & !known_flags != 0 {
-            let message = format!("llmcc_gen_params.flags has bits this function does not take: {:#x}", c.flags & !known_flags);
+            let message =
+                format!("llmcc_gen_params.flags has bits this function does not take: {:#x}", c.flags & !known_flags);
             return Err(Error::invalid(message));
         }
         let logprobs = c.flags & LLMCC_GEN_LOGPROBS != 0;

@@ -1,10 +1,13 @@
 //! What the handles of the C API refer to.
 //!
-//! A handle is a number, not an address: it is looked up by every call. So a handle that was closed, or never was one, is an error and nothing worse; closing twice does nothing; and an
-//! object that another thread is using stays until that call has ended. Numbers are never used again.
+//! A handle is a number, not an address: it is looked up by every call. So a handle that was
+//! closed, or never was one, is an error and nothing worse; closing twice does nothing; and an
+//! object that another thread is using stays until that call has ended. Numbers are never used
+//! again.
 //!
-//! A `fork` leaves the child with copies of objects whose threads it does not have, and whose locks may be held for ever. Therefore the child starts with empty tables: what was
-//! opened before is no handle there.
+//! A `fork` leaves the child with copies of objects whose threads it does not have, and whose locks
+//! may be held for ever. Therefore the child starts with empty tables: what was opened before is no
+//! handle there.
 
 use std::cell::{Cell, UnsafeCell};
 use std::collections::BTreeMap;
@@ -54,7 +57,8 @@ enum Closing {
     Waiting,
 }
 
-// SAFETY: `inner` is replaced only in a forked child, which has one thread; it is otherwise shared by its own lock.
+// SAFETY: `inner` is replaced only in a forked child, which has one thread; it is otherwise shared
+// by its own lock.
 unsafe impl<T: Send + Sync> Sync for Table<T> {}
 
 /// An object in use by a call.
@@ -101,7 +105,13 @@ impl<T> Drop for Held<T> {
 
 impl<T: Send + Sync> Table<T> {
     const fn new(name: &'static str, kind: usize) -> Table<T> {
-        Table { name, kind, next: AtomicU64::new(1), inherited: AtomicU64::new(0), inner: UnsafeCell::new(Inner::new()) }
+        Table {
+            name,
+            kind,
+            next: AtomicU64::new(1),
+            inherited: AtomicU64::new(0),
+            inner: UnsafeCell::new(Inner::new()),
+        }
     }
 
     /// A handle for `object`.
@@ -134,8 +144,9 @@ impl<T: Send + Sync> Table<T> {
         }
     }
 
-    /// Ends a handle. Waits for the calls of other threads that use the object; but within a callback it does not wait, and the last of these calls ends the object.
-    /// Returns whether there was such a handle.
+    /// Ends a handle. Waits for the calls of other threads that use the object; but within a
+    /// callback it does not wait, and the last of these calls ends the object. Returns whether
+    /// there was such a handle.
     pub fn close<H>(&'static self, handle: *const H, announce: impl FnOnce(&T)) -> bool {
         let Ok(number) = self.number(handle.cast()) else { return false };
         let mut entries = self.lock();
@@ -160,7 +171,8 @@ impl<T: Send + Sync> Table<T> {
         if bits & 0xffff == self.tag() { Ok(bits >> 16) } else { Err(self.unknown("it comes from elsewhere")) }
     }
 
-    /// Tells handles of this table from those of others, also of other artifacts in the process, mostly.
+    /// Tells handles of this table from those of others, also of other artifacts in the process,
+    /// mostly.
     fn tag(&self) -> u64 {
         (((&raw const *self as usize >> 4) & 0x3fff) | (self.kind << 14)) as u64
     }
@@ -186,8 +198,8 @@ impl<T> Table<T> {
     /// # Safety
     /// The process has one thread, which is in `fork`.
     unsafe fn abandon(&self) {
-        // What the parent's other threads were doing with the old contents is unknown: nothing of them is touched, not even to free them.
-        // SAFETY: the caller's promise.
+        // What the parent's other threads were doing with the old contents is unknown: nothing of
+        // them is touched, not even to free them. SAFETY: the caller's promise.
         unsafe { self.inner.get().write(Inner::new()) };
         self.inherited.store(self.next.load(Relaxed), Relaxed);
     }
@@ -199,16 +211,20 @@ impl<T> Inner<T> {
     }
 }
 
-/// Has the tables emptied in forked children. The C library drops these handlers when it unloads this library.
+/// Has the tables emptied in forked children. The C library drops these handlers when it unloads
+/// this library.
 fn watch_forks() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         #[cfg(feature = "heap")]
-        let (before, parent) =
-            (Some(crate::heap::before_fork as unsafe extern "C" fn()), Some(crate::heap::after_fork as unsafe extern "C" fn()));
+        let (before, parent) = (
+            Some(crate::heap::before_fork as unsafe extern "C" fn()),
+            Some(crate::heap::after_fork as unsafe extern "C" fn()),
+        );
         #[cfg(not(feature = "heap"))]
         let (before, parent) = (None, None);
-        // SAFETY: functions that may run in `fork`. Without memory for the entry, models still check the process before they step.
+        // SAFETY: functions that may run in `fork`. Without memory for the entry, models still
+        // check the process before they step.
         unsafe { libc::pthread_atfork(before, parent, Some(in_child)) };
     });
 }

@@ -17,7 +17,8 @@ struct Out {
 }
 
 impl Out {
-    /// `judged` log-probabilities and `rows` lists of the most probable tokens can be stored, of a vocabulary of `vocab`.
+    /// `judged` log-probabilities and `rows` lists of the most probable tokens can be stored, of a
+    /// vocabulary of `vocab`.
     fn check(&self, judged: usize, rows: usize, vocab: usize) -> Result<()> {
         if self.n_top > vocab {
             return Err(Error::invalid(format!("n_top is {}, but there are {vocab} tokens", self.n_top)));
@@ -52,7 +53,8 @@ impl Out {
 /// Log-probabilities of tokens by a row of logits, and the most probable tokens.
 ///
 /// # Safety
-/// `logits` has `n_logits` elements, `tokens` and `logprobs` have `n_tokens`, `top_tokens` and `top_logprobs` have `n_top`.
+/// `logits` has `n_logits` elements, `tokens` and `logprobs` have `n_tokens`, `top_tokens` and
+/// `top_logprobs` have `n_top`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn llmcc_logprobs(
     logits: *const f32,
@@ -71,7 +73,8 @@ pub unsafe extern "C" fn llmcc_logprobs(
         unsafe {
             let tokens = array(tokens, n_tokens, "tokens")?;
             let row = LogProbs::new(array(logits, n_logits, "logits")?)?;
-            let found = tokens.iter().map(|&t| row.of(t).ok_or_else(|| outside(t, n_logits))).collect::<Result<Vec<f64>>>()?;
+            let found =
+                tokens.iter().map(|&t| row.of(t).ok_or_else(|| outside(t, n_logits))).collect::<Result<Vec<f64>>>()?;
             found.iter().enumerate().for_each(|(i, x)| out.logprobs.add(i).write(*x));
             out.put_top(0, &row.top(n_top));
         }
@@ -82,7 +85,8 @@ pub unsafe extern "C" fn llmcc_logprobs(
 /// As `llmcc_step`, with the log-probability of a token for each wanted row, instead of the logits.
 ///
 /// # Safety
-/// `model` is open, `batch` valid; `targets` and `logprobs` have `n_out` elements, `top_tokens` and `top_logprobs` have `n_out * n_top`.
+/// `model` is open, `batch` valid; `targets` and `logprobs` have `n_out` elements, `top_tokens` and
+/// `top_logprobs` have `n_out * n_top`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn llmcc_step_logprobs(
     model: *const llmcc_model,

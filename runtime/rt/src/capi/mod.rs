@@ -1,7 +1,9 @@
 //! The exported functions, declared and documented in `include/llmcc.h`.
 //!
-//! Every function checks all its arguments before it does anything, so that a failed call changes nothing; it never unwinds, and leaves the reason of a failure in thread-local bytes.
-//! Structures start with their size as the caller was compiled with, so that fields may be added: missing ones count as zero, unknown ones must be zero.
+//! Every function checks all its arguments before it does anything, so that a failed call changes
+//! nothing; it never unwinds, and leaves the reason of a failure in thread-local bytes. Structures
+//! start with their size as the caller was compiled with, so that fields may be added: missing ones
+//! count as zero, unknown ones must be zero.
 
 mod gen_batch;
 mod generation;
@@ -36,7 +38,8 @@ thread_local! {
     static LAST_ERROR: UnsafeCell<[u8; MESSAGE]> = const { UnsafeCell::new([0; MESSAGE]) };
 }
 
-/// Message of the last call of this thread that failed; empty before that. Valid until the thread's next failure.
+/// Message of the last call of this thread that failed; empty before that. Valid until the thread's
+/// next failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn llmcc_last_error() -> *const c_char {
     LAST_ERROR.with(|bytes| bytes.get().cast())
@@ -56,7 +59,8 @@ fn set_last_error(message: &str) {
     });
 }
 
-/// Version of this API: the major version in the upper 16 bits changes when programs must be compiled again.
+/// Version of this API: the major version in the upper 16 bits changes when programs must be
+/// compiled again.
 #[unsafe(no_mangle)]
 pub extern "C" fn llmcc_abi_version() -> u32 {
     1 << 16 | 1
@@ -69,14 +73,16 @@ pub extern "C" fn llmcc_version() -> *const c_char {
     VERSION.as_ptr().cast()
 }
 
-/// Runs the body of an exported function: turns errors into status codes, and panics (where they unwind) into [`Status::Internal`].
+/// Runs the body of an exported function: turns errors into status codes, and panics (where they
+/// unwind) into [`Status::Internal`].
 fn guard(body: impl FnOnce() -> Result<()>) -> i32 {
     let Some(_inside) = crate::unload::enter() else {
         set_last_error("the process is ending");
         return Status::System as i32;
     };
-    let result = catch_unwind(AssertUnwindSafe(body))
-        .unwrap_or_else(|_| Err(Error::new(Status::Internal, "the runtime panicked: a bug in llmcc, please report it")));
+    let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
+        Err(Error::new(Status::Internal, "the runtime panicked: a bug in llmcc, please report it"))
+    });
     match result {
         Ok(()) => Status::Ok as i32,
         Err(error) => {
@@ -154,10 +160,12 @@ unsafe fn array<'a, T>(p: *const T, len: usize, name: &str) -> Result<&'a [T]> {
 unsafe fn utf8<'a>(p: *const c_char, len: usize, name: &str) -> Result<&'a str> {
     // SAFETY: the caller's promise.
     let bytes = unsafe { array(p.cast::<u8>(), len, name)? };
-    std::str::from_utf8(bytes).map_err(|e| Error::invalid(format!("{name} is not UTF-8 (byte {} is wrong)", e.valid_up_to())))
+    std::str::from_utf8(bytes)
+        .map_err(|e| Error::invalid(format!("{name} is not UTF-8 (byte {} is wrong)", e.valid_up_to())))
 }
 
-/// Stores the length of `items` in `needed` and copies them to `out`, which has room for `capacity`. A null `out` only asks for the length.
+/// Stores the length of `items` in `needed` and copies them to `out`, which has room for
+/// `capacity`. A null `out` only asks for the length.
 ///
 /// # Safety
 /// `out` is null or has room for `capacity` elements, `needed` is null or writable.
@@ -171,10 +179,17 @@ unsafe fn put_array<T: Copy>(items: &[T], out: *mut T, capacity: usize, needed: 
             needed.write(items.len());
         }
         if out.is_null() {
-            return if needed.is_null() { Err(null("the buffer, and so is the pointer to its length")) } else { Ok(()) };
+            return if needed.is_null() {
+                Err(null("the buffer, and so is the pointer to its length"))
+            } else {
+                Ok(())
+            };
         }
         if items.len() > capacity {
-            return Err(Error::new(Status::Buffer, format!("the buffer has room for {capacity} elements, {} are needed", items.len())));
+            return Err(Error::new(
+                Status::Buffer,
+                format!("the buffer has room for {capacity} elements, {} are needed", items.len()),
+            ));
         }
         ptr::copy_nonoverlapping(items.as_ptr(), out, items.len());
     }
@@ -186,13 +201,15 @@ unsafe fn put_array<T: Copy>(items: &[T], out: *mut T, capacity: usize, needed: 
 /// # Safety
 /// As [`put_array`].
 unsafe fn put_text(text: &str, out: *mut c_char, capacity: usize, needed: *mut usize) -> Result<()> {
-    // SAFETY: the caller's promise; the NUL is written only after the text and it were found to fit.
+    // SAFETY: the caller's promise; the NUL is written only after the text and it were found to
+    // fit.
     unsafe {
         if !out.is_null() && capacity <= text.len() {
             if !needed.is_null() && needed.is_aligned() {
                 needed.write(text.len());
             }
-            let message = format!("the buffer has {capacity} bytes, {} are needed (with the final NUL)", text.len() + 1);
+            let message =
+                format!("the buffer has {capacity} bytes, {} are needed (with the final NUL)", text.len() + 1);
             return Err(Error::new(Status::Buffer, message));
         }
         put_array(text.as_bytes(), out.cast(), capacity, needed)?;
@@ -206,7 +223,8 @@ unsafe fn put_text(text: &str, out: *mut c_char, capacity: usize, needed: *mut u
 /// A structure of the API that starts with its size in bytes as the caller knows it.
 ///
 /// # Safety
-/// The type is `#[repr(C)]`, its first field is the `usize` size, and all its bytes zero are a valid value.
+/// The type is `#[repr(C)]`, its first field is the `usize` size, and all its bytes zero are a
+/// valid value.
 pub unsafe trait Sized0: Copy {
     /// Name in `llmcc.h`.
     const NAME: &str;
@@ -227,7 +245,10 @@ unsafe fn read_struct<T: Sized0>(p: *const T) -> Result<T> {
         let bytes = slice::from_raw_parts(p.cast::<u8>(), size);
         let (known, unknown) = bytes.split_at(size.min(size_of::<T>()));
         if unknown.iter().any(|&b| b != 0) {
-            let message = format!("{} has fields this artifact's runtime does not know; compile the model with a newer llmcc", T::NAME);
+            let message = format!(
+                "{} has fields this artifact's runtime does not know; compile the model with a newer llmcc",
+                T::NAME
+            );
             return Err(Error::new(Status::Unsupported, message));
         }
         ptr::copy_nonoverlapping(known.as_ptr(), (&raw mut value).cast::<u8>(), known.len());
@@ -282,7 +303,9 @@ mod tests {
         let long = format!("x{}", "é".repeat(MESSAGE));
         set_last_error(&long);
         let kept = last();
-        assert!(kept.len() >= MESSAGE - 6 && kept.len() < MESSAGE && long.starts_with(kept.strip_suffix("...").unwrap()));
+        assert!(
+            kept.len() >= MESSAGE - 6 && kept.len() < MESSAGE && long.starts_with(kept.strip_suffix("...").unwrap())
+        );
         set_last_error("short");
         assert_eq!((last().as_str(), std::thread::spawn(last).join().unwrap().as_str()), ("short", ""));
     }

@@ -15,7 +15,8 @@ use crate::select;
 use crate::text::{Text, Tokenizer, no_tokenizer};
 use crate::unload::Alive;
 
-/// What a handle of the C API points to. Generations share it, so closing a model while some are alive is harmless.
+/// What a handle of the C API points to. Generations share it, so closing a model while some are
+/// alive is harmless.
 pub struct Model {
     engine: Mutex<Engine>,
     text: Option<Text>,
@@ -44,8 +45,8 @@ impl Model {
         let engine = select::open(images, options)?;
         let image = engine.shared_image();
         let text = Text::new(&image)?;
-        let manifest =
-            CString::new(image.manifest()).map_err(|_| Error::artifact("the artifact's manifest holds a NUL; compile it again"))?;
+        let manifest = CString::new(image.manifest())
+            .map_err(|_| Error::artifact("the artifact's manifest holds a NUL; compile it again"))?;
         Ok(Model {
             engine: Mutex::new(engine),
             text,
@@ -59,7 +60,8 @@ impl Model {
         })
     }
 
-    /// Fails in a fork of the process, where the engine may be locked for ever, and when the model has been closed.
+    /// Fails in a fork of the process, where the engine may be locked for ever, and when the model
+    /// has been closed.
     pub(super) fn check_open(&self) -> Result<()> {
         if self.forked() {
             return Err(Error::invalid("the process was forked after llmcc_open; open the model in the child instead"));
@@ -103,7 +105,8 @@ impl Model {
 
     /// The engine, for one caller at a time.
     pub fn engine(&self) -> MutexGuard<'_, Engine> {
-        // A panic elsewhere (never in the shipped profile, which aborts) leaves the engine usable: steps commit last.
+        // A panic elsewhere (never in the shipped profile, which aborts) leaves the engine usable:
+        // steps commit last.
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -135,12 +138,15 @@ pub unsafe extern "C" fn llmcc_open(options: *const llmcc_options, out: *mut *mu
         if given.flags & !(LLMCC_OPEN_PROFILE | LLMCC_OPEN_PIN | LLMCC_OPEN_PORTABLE) != 0 {
             return Err(Error::invalid(format!("llmcc_options.flags has unknown bits: {:#x}", given.flags)));
         }
-        let size = |x: u64, name: &str| usize::try_from(x).map_err(|_| Error::invalid(format!("{name} is {x}, more than fits")));
+        let size = |x: u64, name: &str| {
+            usize::try_from(x).map_err(|_| Error::invalid(format!("{name} is {x}, more than fits")))
+        };
         let options = Options {
             threads: given.threads as usize,
             max_tokens: size(given.max_tokens, "max_tokens")?,
             max_batch_tokens: size(given.max_batch_tokens, "max_batch_tokens")?,
-            profile: given.flags & LLMCC_OPEN_PROFILE != 0 || std::env::var_os("LLMCC_PROFILE").is_some_and(|v| v != "0"),
+            profile: given.flags & LLMCC_OPEN_PROFILE != 0
+                || std::env::var_os("LLMCC_PROFILE").is_some_and(|v| v != "0"),
             pin: given.flags & LLMCC_OPEN_PIN != 0,
             portable: given.flags & LLMCC_OPEN_PORTABLE != 0,
         };
@@ -191,7 +197,8 @@ pub unsafe extern "C" fn llmcc_info(model: *const llmcc_model, info: *mut llmcc_
             threads: engine.threads() as u32,
             isa: desc.isa,
             bos_token: config.and_then(|c| c.bos_id()).unwrap_or(-1),
-            flags: has(config.is_some(), LLMCC_HAS_TOKENIZER) | has(config.is_some_and(|c| c.has_template()), LLMCC_HAS_CHAT_TEMPLATE),
+            flags: has(config.is_some(), LLMCC_HAS_TOKENIZER)
+                | has(config.is_some_and(|c| c.has_template()), LLMCC_HAS_CHAT_TEMPLATE),
         };
         info.set(&value)
     })
@@ -216,7 +223,12 @@ pub unsafe extern "C" fn llmcc_manifest(model: *const llmcc_model) -> *const c_c
 /// # Safety
 /// `model` is open, `out` has `capacity` bytes, `needed` is null or writable.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn llmcc_stats(model: *const llmcc_model, out: *mut c_char, capacity: usize, needed: *mut usize) -> i32 {
+pub unsafe extern "C" fn llmcc_stats(
+    model: *const llmcc_model,
+    out: *mut c_char,
+    capacity: usize,
+    needed: *mut usize,
+) -> i32 {
     guard(|| {
         let model = MODELS.get(model)?;
         let engine = model.engine();
@@ -245,7 +257,12 @@ pub unsafe extern "C" fn llmcc_stats(model: *const llmcc_model, out: *mut c_char
 /// # Safety
 /// `model` is open, `batch` valid, `logits` has `capacity` floats.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn llmcc_step(model: *const llmcc_model, batch: *const llmcc_batch, logits: *mut f32, capacity: usize) -> i32 {
+pub unsafe extern "C" fn llmcc_step(
+    model: *const llmcc_model,
+    batch: *const llmcc_batch,
+    logits: *mut f32,
+    capacity: usize,
+) -> i32 {
     guard(|| {
         // SAFETY: the caller's promise.
         let (model, given) = unsafe { (MODELS.get(model)?, read_struct(batch)?) };
@@ -262,7 +279,10 @@ pub unsafe extern "C" fn llmcc_step(model: *const llmcc_model, batch: *const llm
         };
         let vocab = model.vocab();
         if batch.out_rows.len().checked_mul(vocab).is_none_or(|n| n > capacity) {
-            let message = format!("the logits buffer has room for {capacity} floats; {} rows of {vocab} are wanted", batch.out_rows.len());
+            let message = format!(
+                "the logits buffer has room for {capacity} floats; {} rows of {vocab} are wanted",
+                batch.out_rows.len()
+            );
             return Err(Error::new(Status::Buffer, message));
         }
         if logits.is_null() && !batch.out_rows.is_empty() {

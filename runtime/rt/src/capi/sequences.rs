@@ -72,7 +72,13 @@ pub unsafe extern "C" fn llmcc_seq_len(model: *const llmcc_model, seq: i32, len:
 /// # Safety
 /// `model` is open, `out` has `capacity` elements, `needed` is null or writable.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn llmcc_seq_tokens(model: *const llmcc_model, seq: i32, out: *mut i32, capacity: usize, needed: *mut usize) -> i32 {
+pub unsafe extern "C" fn llmcc_seq_tokens(
+    model: *const llmcc_model,
+    seq: i32,
+    out: *mut i32,
+    capacity: usize,
+    needed: *mut usize,
+) -> i32 {
     guard(|| {
         let model = MODELS.get(model)?;
         let engine = model.engine();

@@ -14,7 +14,8 @@ fn check_flags(flags: u32, known: u32) -> Result<()> {
 /// Token ids of UTF-8 text.
 ///
 /// # Safety
-/// `model` is open, `text` has `len` bytes, `out` has `capacity` elements, `needed` is null or writable.
+/// `model` is open, `text` has `len` bytes, `out` has `capacity` elements, `needed` is null or
+/// writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn llmcc_tokenize(
     model: *const llmcc_model,
@@ -39,7 +40,8 @@ pub unsafe extern "C" fn llmcc_tokenize(
 /// Text of token ids.
 ///
 /// # Safety
-/// `model` is open, `tokens` has `n` elements, `out` has `capacity` bytes, `needed` is null or writable.
+/// `model` is open, `tokens` has `n` elements, `out` has `capacity` bytes, `needed` is null or
+/// writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn llmcc_detokenize(
     model: *const llmcc_model,
@@ -56,7 +58,9 @@ pub unsafe extern "C" fn llmcc_detokenize(
         unsafe {
             let (model, tokens) = (MODELS.get(model)?, array(tokens, n, "tokens")?);
             let vocab = model.vocab();
-            if let Some((i, token)) = tokens.iter().enumerate().find(|(_, t)| usize::try_from(**t).map_or(true, |t| t >= vocab)) {
+            if let Some((i, token)) =
+                tokens.iter().enumerate().find(|(_, t)| usize::try_from(**t).map_or(true, |t| t >= vocab))
+            {
                 return Err(Error::invalid(format!("token {token} at index {i} is outside the vocabulary of {vocab}")));
             }
             let text = model.tokenizer()?.decode(tokens, flags & LLMCC_SHOW_SPECIAL != 0)?;
@@ -68,7 +72,8 @@ pub unsafe extern "C" fn llmcc_detokenize(
 /// The prompt for a conversation given as JSON.
 ///
 /// # Safety
-/// `model` is open, `json` has `len` bytes, `out` has `capacity` bytes, `needed` is null or writable.
+/// `model` is open, `json` has `len` bytes, `out` has `capacity` bytes, `needed` is null or
+/// writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn llmcc_apply_chat_template(
     model: *const llmcc_model,
@@ -93,7 +98,12 @@ pub unsafe extern "C" fn llmcc_apply_chat_template(
 /// # Safety
 /// `model` is open, `out` has `capacity` elements, `needed` is null or writable.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn llmcc_eos_tokens(model: *const llmcc_model, out: *mut i32, capacity: usize, needed: *mut usize) -> i32 {
+pub unsafe extern "C" fn llmcc_eos_tokens(
+    model: *const llmcc_model,
+    out: *mut i32,
+    capacity: usize,
+    needed: *mut usize,
+) -> i32 {
     guard(|| {
         // SAFETY: the caller's promise.
         unsafe {

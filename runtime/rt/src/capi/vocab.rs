@@ -86,10 +86,16 @@ pub unsafe extern "C" fn llmcc_token_flags(model: *const llmcc_model, token: i32
 /// # Safety
 /// `model` is open, `piece` has `len` bytes, `token` is writable.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn llmcc_piece_token(model: *const llmcc_model, piece: *const c_char, len: usize, token: *mut i32) -> i32 {
+pub unsafe extern "C" fn llmcc_piece_token(
+    model: *const llmcc_model,
+    piece: *const c_char,
+    len: usize,
+    token: *mut i32,
+) -> i32 {
     guard(|| {
         // SAFETY: the caller's promise.
-        let (model, piece, token) = unsafe { (MODELS.get(model)?, utf8(piece, len, "piece")?, Out::new(token, "token")?) };
+        let (model, piece, token) =
+            unsafe { (MODELS.get(model)?, utf8(piece, len, "piece")?, Out::new(token, "token")?) };
         token.set(model.tokenizer()?.token_id(piece).unwrap_or(-1));
         Ok(())
     })

@@ -33,9 +33,12 @@ pub(crate) struct Workspace {
 }
 
 impl Budget {
-    /// What `image` needs for steps within `limits`, with a cache of `max_tokens` tokens; 0: as many as are wanted and fit into `free` bytes.
+    /// What `image` needs for steps within `limits`, with a cache of `max_tokens` tokens; 0: as
+    /// many as are wanted and fit into `free` bytes.
     pub(crate) fn new(image: &Image, limits: Limits, max_tokens: usize, free: usize) -> Result<Budget> {
-        let too_large = || Error::new(Status::System, "the model's buffers do not fit into any memory; use a smaller max_batch_tokens");
+        let too_large = || {
+            Error::new(Status::System, "the model's buffers do not fit into any memory; use a smaller max_batch_tokens")
+        };
         let (_, activations) = slot_offsets(image, limits.tokens, limits.rows).ok_or_else(too_large)?;
         let workspace = workspace(image, limits).ok_or_else(too_large)?.bytes;
         let weights = image.weights_len() as usize;
@@ -52,7 +55,9 @@ impl Budget {
 
     /// Bytes in all.
     pub fn total(&self) -> usize {
-        [self.activations, self.workspace, self.cache.bytes()].iter().fold(self.weights, |sum, x| sum.saturating_add(*x))
+        [self.activations, self.workspace, self.cache.bytes()]
+            .iter()
+            .fold(self.weights, |sum, x| sum.saturating_add(*x))
     }
 
     /// Fails when the model does not fit into `free` of `total` bytes.
@@ -77,8 +82,8 @@ impl Budget {
     }
 }
 
-/// Every kernel has a workspace of its own, so that what one leaves in it (zeroed counters, say) is what it finds the next time. `None`: more than the address
-/// space holds.
+/// Every kernel has a workspace of its own, so that what one leaves in it (zeroed counters, say) is
+/// what it finds the next time. `None`: more than the address space holds.
 pub(crate) fn workspace(image: &Image, limits: Limits) -> Option<Workspace> {
     let mut need = vec![0usize; image.kernels.len()];
     for regime in &image.regimes {

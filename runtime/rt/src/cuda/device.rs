@@ -29,8 +29,8 @@ pub struct Facts {
     pub driver: (i32, i32),
 }
 
-/// An open GPU. Its functions make the context current on the calling thread for as long as they run, so any thread may call them, whatever else the host
-/// program does with CUDA.
+/// An open GPU. Its functions make the context current on the calling thread for as long as they
+/// run, so any thread may call them, whatever else the host program does with CUDA.
 pub struct Device {
     api: Api,
     facts: Facts,
@@ -69,9 +69,12 @@ impl Facts {
                 return Err("the CUDA driver finds no GPU".into());
             }
             if ordinal < 0 || ordinal >= count || (api.device_get)(&mut device, ordinal) != SUCCESS {
-                return Err(format!("there is no GPU number {ordinal}: this process sees {count}, counted from 0 (see {DEVICE_VARIABLE})"));
+                return Err(format!(
+                    "there is no GPU number {ordinal}: this process sees {count}, counted from 0 (see {DEVICE_VARIABLE})"
+                ));
             }
-            // Neither can fail after what succeeded; a failure would only leave a name or version of nothing in messages.
+            // Neither can fail after what succeeded; a failure would only leave a name or version
+            // of nothing in messages.
             (api.device_name)(name.as_mut_ptr().cast(), name.len() as c_int - 1, device);
             (api.driver_version)(&mut version);
         }
@@ -79,7 +82,8 @@ impl Facts {
         Ok(Facts {
             ordinal,
             name,
-            capability: (10 * attribute(device, ffi::ATTRIBUTE_MAJOR)? + attribute(device, ffi::ATTRIBUTE_MINOR)?) as u32,
+            capability: (10 * attribute(device, ffi::ATTRIBUTE_MAJOR)? + attribute(device, ffi::ATTRIBUTE_MINOR)?)
+                as u32,
             sms: attribute(device, ffi::ATTRIBUTE_SMS)? as u32,
             shared: attribute(device, ffi::ATTRIBUTE_SHARED)? as u32,
             driver: (version / 1000, version % 1000 / 10),
@@ -93,10 +97,15 @@ impl Device {
         let (mut device, mut context, mut stream) = (0, ptr::null_mut(), ptr::null_mut());
         // SAFETY: all results are writable; `Facts::of` has initialised the driver.
         unsafe {
-            check(&api, (api.device_get)(&mut device, facts.ordinal), format_args!("cannot open GPU {}", facts.ordinal))?;
+            check(
+                &api,
+                (api.device_get)(&mut device, facts.ordinal),
+                format_args!("cannot open GPU {}", facts.ordinal),
+            )?;
             check(&api, (api.context_retain)(&mut context, device), format_args!("cannot open {}", facts.name))?;
         }
-        let mut opened = Device { api, facts, device, context, stream, process: std::process::id(), lost: OnceLock::new() };
+        let mut opened =
+            Device { api, facts, device, context, stream, process: std::process::id(), lost: OnceLock::new() };
         {
             let _current = opened.current()?;
             // SAFETY: the context is current.
@@ -122,7 +131,8 @@ impl Device {
         self.stream
     }
 
-    /// Turns a result of the driver into ours; `what` failed. Remembers when the context is lost by it.
+    /// Turns a result of the driver into ours; `what` failed. Remembers when the context is lost by
+    /// it.
     pub fn check(&self, code: CuResult, what: impl Display) -> Result<()> {
         check(&self.api, code, what).inspect_err(|e| {
             if ffi::loses_context(code) {
@@ -132,7 +142,8 @@ impl Device {
         })
     }
 
-    /// Fails where nothing can run any more: after a fault that lost the context, or in a fork of the process.
+    /// Fails where nothing can run any more: after a fault that lost the context, or in a fork of
+    /// the process.
     pub fn check_usable(&self) -> Result<()> {
         match self.lost.get() {
             Some(reason) => Err(Error::new(Status::System, reason.clone())),
@@ -152,8 +163,9 @@ impl Device {
         self.process == std::process::id()
     }
 
-    /// Makes the context current on this thread until the result is dropped. As long, the driver lets the thread allocate and wait even if another thread of
-    /// the host program captures a graph in the global mode (PyTorch's default): it would call that capture off.
+    /// Makes the context current on this thread until the result is dropped. As long, the driver
+    /// lets the thread allocate and wait even if another thread of the host program captures a
+    /// graph in the global mode (PyTorch's default): it would call that capture off.
     pub fn current(&self) -> Result<Current<'_>> {
         // SAFETY: a live context.
         let code = unsafe { (self.api.context_push)(self.context) };
@@ -245,14 +257,18 @@ pub struct DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// Allocates `len` bytes, aligned to 256, for `purpose` (named in the error). No bytes: no allocation, address 0.
+    /// Allocates `len` bytes, aligned to 256, for `purpose` (named in the error). No bytes: no
+    /// allocation, address 0.
     pub fn new(device: &Arc<Device>, len: usize, purpose: &str) -> Result<DeviceMemory> {
         let mut address = 0;
         if len > 0 {
             let _current = device.current()?;
             // SAFETY: the context is current, `address` writable.
             let code = unsafe { (device.api.memory_alloc)(&mut address, len) };
-            device.check(code, format_args!("cannot allocate {} MiB of GPU memory for {purpose}", len.div_ceil(1 << 20)))?;
+            device.check(
+                code,
+                format_args!("cannot allocate {} MiB of GPU memory for {purpose}", len.div_ceil(1 << 20)),
+            )?;
         }
         Ok(DeviceMemory { device: device.clone(), address, len })
     }
@@ -291,7 +307,8 @@ impl Drop for DeviceMemory {
             && self.device.same_process()
             && let Ok(_current) = self.device.current()
         {
-            // SAFETY: allocated in `new`. A failure (after a fault of a kernel, say) cannot be helped: the context is lost then.
+            // SAFETY: allocated in `new`. A failure (after a fault of a kernel, say) cannot be
+            // helped: the context is lost then.
             unsafe { (self.device.api.memory_free)(self.address) };
         }
     }
@@ -315,7 +332,8 @@ impl Pinned {
         let _current = device.current()?;
         // SAFETY: the context is current, `address` writable.
         let code = unsafe { (device.api.host_alloc)(&mut address, len, 0 as c_uint) };
-        device.check(code, format_args!("cannot allocate {} KiB of pinned memory for {purpose}", len.div_ceil(1024)))?;
+        device
+            .check(code, format_args!("cannot allocate {} KiB of pinned memory for {purpose}", len.div_ceil(1024)))?;
         // SAFETY: just allocated.
         unsafe { ptr::write_bytes(address.cast::<u8>(), 0, len) };
         Ok(Pinned { device: device.clone(), ptr: address.cast(), len })

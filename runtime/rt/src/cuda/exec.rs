@@ -1,7 +1,8 @@
 //! Runs a chunk on a GPU.
 //!
-//! Per step: one copy of the inputs to the device, one graph launch (or, in the regime for any number of tokens and when kernels are timed, one launch per
-//! kernel), one copy of what is wanted of the rows back (their most probable tokens, or their logits), one wait.
+//! Per step: one copy of the inputs to the device, one graph launch (or, in the regime for any
+//! number of tokens and when kernels are timed, one launch per kernel), one copy of what is wanted
+//! of the rows back (their most probable tokens, or their logits), one wait.
 
 use std::ffi::{c_uint, c_void};
 use std::ptr;
@@ -63,8 +64,14 @@ pub(crate) struct DevicePages {
 }
 
 impl Gpu {
-    /// Loads `image` to `device`, with a cache of `max_tokens` tokens (0: choose). Returns also the cache and its layout.
-    pub fn new(image: &Image, device: &Arc<Device>, limits: Limits, max_tokens: usize) -> Result<(Gpu, DevicePages, Layout)> {
+    /// Loads `image` to `device`, with a cache of `max_tokens` tokens (0: choose). Returns also the
+    /// cache and its layout.
+    pub fn new(
+        image: &Image,
+        device: &Arc<Device>,
+        limits: Limits,
+        max_tokens: usize,
+    ) -> Result<(Gpu, DevicePages, Layout)> {
         let _current = device.current()?;
         let (free, total) = device.memory()?;
         let budget = Budget::new(image, limits, max_tokens, free)?;
@@ -103,7 +110,8 @@ impl Gpu {
         values.extend([self.inputs.context(image.step_group(number)), self.workspaces[index]]);
         let mut parameters: Vec<*mut c_void> = values.iter_mut().map(|v| ptr::from_mut(v).cast()).collect();
         let [x, y, z] = kernel.grid.map(|d| d.blocks(m as u64) as c_uint);
-        // SAFETY: the function takes these parameters, by the ABI; sizes were checked with the image and by `check_grids`; the driver copies the parameters.
+        // SAFETY: the function takes these parameters, by the ABI; sizes were checked with the
+        // image and by `check_grids`; the driver copies the parameters.
         let code = unsafe {
             (self.device.api().launch)(
                 self.modules.functions()[index],
@@ -236,7 +244,8 @@ impl Executor for Gpu {
 
 impl Memory {
     fn new(image: &Image, device: &Arc<Device>, limits: Limits) -> Result<Memory> {
-        let overflow = || Error::new(Status::System, "a step needs more memory than there is; use a smaller max_batch_tokens");
+        let overflow =
+            || Error::new(Status::System, "a step needs more memory than there is; use a smaller max_batch_tokens");
         let (offsets, bytes) = slot_offsets(image, limits.tokens, limits.rows).ok_or_else(overflow)?;
         let workspace = workspace(image, limits).ok_or_else(overflow)?;
         let activations = DeviceMemory::zeroed(device, bytes, "activations")?;
@@ -263,7 +272,8 @@ impl Memory {
         }
     }
 
-    /// Copies the weights to the device through two pinned blocks: while one is on its way, the other is filled.
+    /// Copies the weights to the device through two pinned blocks: while one is on its way, the
+    /// other is filled.
     fn upload(&self, image: &Image, device: &Arc<Device>) -> Result<()> {
         let weights = image.own_weights();
         image.prefetch_weights();
@@ -276,7 +286,8 @@ impl Memory {
             sent.wait()?;
             block.bytes()[..part.len()].copy_from_slice(part);
             let to = self.weights.address() + (i * STAGING) as u64;
-            // SAFETY: both sides have room for the part, and the block is not written before the event.
+            // SAFETY: both sides have room for the part, and the block is not written before the
+            // event.
             let code = unsafe { (device.api().copy_to_device)(to, block.ptr().cast(), part.len(), device.stream()) };
             device.check(code, "cannot copy the weights to the GPU")?;
             sent.record()?;
@@ -287,7 +298,8 @@ impl Memory {
 }
 
 impl DevicePages {
-    /// Pools, all zero: what an unused part of a page holds must be numbers, because kernels multiply it by zero.
+    /// Pools, all zero: what an unused part of a page holds must be numbers, because kernels
+    /// multiply it by zero.
     fn new(device: &Arc<Device>, descs: &[StateDesc], layout: &Layout) -> Result<DevicePages> {
         let page_bytes: Vec<usize> = descs.iter().map(|d| d.bytes as usize).collect();
         let pool = |(bytes, pages): (&usize, usize)| {
@@ -305,7 +317,8 @@ impl PageStore for DevicePages {
         let all = self.pools.iter().zip(&self.page_bytes).zip(&self.groups);
         for ((pool, &bytes), _) in all.filter(|(_, g)| **g == group) {
             let at = |page: u32| pool.address() + page as u64 * bytes as u64;
-            // SAFETY: both pages lie in the pool and differ; the steps that use them come later on the same stream.
+            // SAFETY: both pages lie in the pool and differ; the steps that use them come later on
+            // the same stream.
             let code = unsafe { (device.api().copy_on_device)(at(to), at(from), bytes, device.stream()) };
             device.check(code, "cannot copy a page of the cache on the GPU")?;
         }
@@ -317,8 +330,10 @@ impl PageStore for DevicePages {
         let _current = device.current()?;
         let all = self.pools.iter().zip(&self.page_bytes).zip(&self.groups);
         for ((pool, &bytes), _) in all.filter(|(_, g)| **g == group) {
-            // SAFETY: the page lies in the pool; the steps that use it come later on the same stream.
-            let code = unsafe { (device.api().fill)(pool.address() + page as u64 * bytes as u64, 0, bytes, device.stream()) };
+            // SAFETY: the page lies in the pool; the steps that use it come later on the same
+            // stream.
+            let code =
+                unsafe { (device.api().fill)(pool.address() + page as u64 * bytes as u64, 0, bytes, device.stream()) };
             device.check(code, "cannot clear a recurrent state on the GPU")?;
         }
         Ok(())
@@ -338,7 +353,9 @@ fn check_grids(image: &Image, limits: Limits) -> Result<()> {
             let [x, y, z]: [GpuDim; 3] = image.gpu[step.kernel as usize].grid;
             if x.blocks(m) > i32::MAX as u64 || y.blocks(m) > MAX_GRID_YZ || z.blocks(m) > MAX_GRID_YZ {
                 let name = image.kernel_name(step.kernel as usize);
-                return Err(Error::invalid(format!("kernel `{name}` cannot take {m} rows at once; use a smaller max_batch_tokens")));
+                return Err(Error::invalid(format!(
+                    "kernel `{name}` cannot take {m} rows at once; use a smaller max_batch_tokens"
+                )));
             }
         }
     }

@@ -1,5 +1,6 @@
-//! The CUDA driver API as far as the runtime needs it: one table of entry points, filled from the driver's own library at run time, so that an artifact
-//! depends on nothing but the driver. Names, types and constants are those of `cuda.h`.
+//! The CUDA driver API as far as the runtime needs it: one table of entry points, filled from the
+//! driver's own library at run time, so that an artifact depends on nothing but the driver. Names,
+//! types and constants are those of `cuda.h`.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::mem::transmute_copy;
@@ -11,7 +12,8 @@ pub type CuResult = c_int;
 pub type CuDevice = c_int;
 /// `CUdeviceptr`.
 pub type CuPtr = u64;
-/// `CUcontext`, `CUmodule`, `CUfunction`, `CUstream`, `CUevent`, `CUgraph`, `CUgraphExec`, `CUgraphNode`.
+/// `CUcontext`, `CUmodule`, `CUfunction`, `CUstream`, `CUevent`, `CUgraph`, `CUgraphExec`,
+/// `CUgraphNode`.
 pub type CuHandle = *mut c_void;
 
 /// `CUDA_SUCCESS`.
@@ -23,8 +25,9 @@ pub const NO_DEVICE: CuResult = 100;
 /// `CUDA_ERROR_UNSUPPORTED_PTX_VERSION`.
 pub const UNSUPPORTED_PTX_VERSION: CuResult = 222;
 
-/// Whether every later call in this context fails as well: uncorrectable errors of memory or links, and whatever ends a kernel from within (illegal addresses,
-/// time limits, assertions, illegal instructions, misaligned addresses, ...).
+/// Whether every later call in this context fails as well: uncorrectable errors of memory or links,
+/// and whatever ends a kernel from within (illegal addresses, time limits, assertions, illegal
+/// instructions, misaligned addresses, ...).
 pub const fn loses_context(code: CuResult) -> bool {
     matches!(code, 214 | 220 | 700 | 702 | 710 | 714..=719 | 721)
 }
@@ -41,13 +44,15 @@ pub const ATTRIBUTE_SHARED: c_int = 97;
 pub const FUNC_MAX_THREADS: c_int = 0;
 /// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
 pub const FUNC_DYNAMIC_SHARED: c_int = 8;
-/// `CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT`: percent of a multiprocessor's memory that should be shared memory, the rest being first-level cache.
+/// `CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT`: percent of a multiprocessor's memory that
+/// should be shared memory, the rest being first-level cache.
 pub const FUNC_CARVEOUT: c_int = 9;
 /// `CU_JIT_ERROR_LOG_BUFFER` and its size.
 pub const JIT_ERROR: (c_int, c_int) = (5, 6);
 /// `CU_STREAM_NON_BLOCKING`: the stream does not wait for the host program's default stream.
 pub const STREAM_NON_BLOCKING: c_uint = 1;
-/// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`: what other threads of the host program do does not disturb a capture.
+/// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`: what other threads of the host program do does not
+/// disturb a capture.
 pub const CAPTURE_THREAD_LOCAL: c_int = 1;
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`: what this thread does disturbs no capture of others, either.
 pub const CAPTURE_RELAXED: c_int = 2;
@@ -153,7 +158,8 @@ impl Api {
         let mut reason = String::new();
         for name in names {
             let Ok(c_name) = CString::new(name) else { continue };
-            // SAFETY: loading the driver's library runs its initialisers, as in every program that uses CUDA.
+            // SAFETY: loading the driver's library runs its initialisers, as in every program that
+            // uses CUDA.
             let handle = unsafe { libc::dlopen(c_name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
             if handle.is_null() {
                 // The reason for the first name: that of a system with a driver.
@@ -178,7 +184,9 @@ impl Api {
         let text = |f: unsafe extern "C" fn(CuResult, *mut *const c_char) -> CuResult| {
             let mut p: *const c_char = ptr::null();
             // SAFETY: the driver stores a static string, or nothing for an unknown code.
-            unsafe { (f(code, &mut p) == SUCCESS && !p.is_null()).then(|| CStr::from_ptr(p).to_string_lossy().into_owned()) }
+            unsafe {
+                (f(code, &mut p) == SUCCESS && !p.is_null()).then(|| CStr::from_ptr(p).to_string_lossy().into_owned())
+            }
         };
         match (text(self.error_name), text(self.error_string)) {
             (Some(name), Some(string)) => format!("{name} ({string})"),
@@ -192,6 +200,10 @@ fn loader_error() -> String {
     // SAFETY: after a failed dlopen; the text is copied at once.
     unsafe {
         let text = libc::dlerror();
-        if text.is_null() { String::from("unknown reason") } else { CStr::from_ptr(text).to_string_lossy().into_owned() }
+        if text.is_null() {
+            String::from("unknown reason")
+        } else {
+            CStr::from_ptr(text).to_string_lossy().into_owned()
+        }
     }
 }

@@ -14,7 +14,8 @@ const ALIGN: usize = 16;
 /// From one context to the next.
 const CTX_BYTES: usize = size_of::<GpuCtx>().next_multiple_of(ALIGN);
 
-/// A [`GpuCtx`] per group of attention states at fixed device addresses, followed by the arrays they point to, wherever they fit.
+/// A [`GpuCtx`] per group of attention states at fixed device addresses, followed by the arrays
+/// they point to, wherever they fit.
 pub(crate) struct InputBlock {
     groups: usize,
     host: Pinned,
@@ -46,7 +47,8 @@ impl InputBlock {
         self.device.len()
     }
 
-    /// Makes room for `inputs`. Returns whether the block has moved (and with it the contexts). No copy is under way.
+    /// Makes room for `inputs`. Returns whether the block has moved (and with it the contexts). No
+    /// copy is under way.
     pub fn grow(&mut self, device: &Arc<Device>, inputs: &Inputs) -> Result<bool> {
         let (_, bytes) = places(inputs, self.groups);
         if bytes <= self.host.len() {
@@ -56,7 +58,8 @@ impl InputBlock {
         Ok(true)
     }
 
-    /// Writes `inputs`, for which there is room, into the pinned block and starts the copy of what is used of it. The device's context is current.
+    /// Writes `inputs`, for which there is room, into the pinned block and starts the copy of what
+    /// is used of it. The device's context is current.
     pub fn send(&mut self, device: &Device, inputs: &Inputs) -> Result<()> {
         let (at, used) = places(inputs, self.groups);
         let base = self.device.address();
@@ -85,13 +88,15 @@ impl InputBlock {
         put_each(bytes, at[4], inputs.wants.iter().map(|w| w.count()));
         put_each(bytes, at[5], inputs.wants.iter().map(|w| w.scale()));
         put(bytes, at[6], &inputs.tables);
-        // SAFETY: both blocks have `used` bytes and live on; nobody writes the pinned one before the stream has been waited for.
+        // SAFETY: both blocks have `used` bytes and live on; nobody writes the pinned one before
+        // the stream has been waited for.
         let code = unsafe { (device.api().copy_to_device)(base, self.host.ptr().cast(), used, device.stream()) };
         device.check(code, "cannot send the inputs of a step to the GPU")
     }
 }
 
-/// Offsets of tokens, positions, sequences, rows, what is wanted of them, scales, and tables, and the bytes of all.
+/// Offsets of tokens, positions, sequences, rows, what is wanted of them, scales, and tables, and
+/// the bytes of all.
 fn places(inputs: &Inputs, groups: usize) -> ([usize; 7], usize) {
     let (n, rows) = (inputs.tokens.len(), inputs.out_rows.len());
     let mut end = groups * CTX_BYTES;

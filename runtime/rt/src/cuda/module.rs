@@ -27,7 +27,8 @@ pub(crate) struct Modules {
 unsafe impl Send for Modules {}
 
 impl Modules {
-    /// Loads every kernel of `image`: its cubin when there is one that the driver takes, else its PTX, which the driver compiles.
+    /// Loads every kernel of `image`: its cubin when there is one that the driver takes, else its
+    /// PTX, which the driver compiles.
     pub fn load(device: &Arc<Device>, image: &Image) -> Result<Modules> {
         let _current = device.current()?;
         let mut loaded = Modules { device: device.clone(), modules: Vec::new(), functions: Vec::new() };
@@ -58,7 +59,8 @@ impl Modules {
         let entry = CString::new(image.gpu_entry(index)).unwrap_or_default();
         let mut function = ptr::null_mut();
         let mut threads = 0;
-        // SAFETY: a live module; results are writable. Asking for an attribute also makes a lazy driver load the function now, not in the middle of a capture.
+        // SAFETY: a live module; results are writable. Asking for an attribute also makes a lazy
+        // driver load the function now, not in the middle of a capture.
         unsafe {
             let code = (api.module_function)(&mut function, module, entry.as_ptr());
             device.check(code, format_args!("the code of kernel `{name}` lacks its entry"))?;
@@ -66,12 +68,16 @@ impl Modules {
             device.check(code, format_args!("cannot load kernel `{name}`"))?;
         }
         if kernel.threads > threads as u32 {
-            let message = format!("kernel `{name}` needs blocks of {} threads, with its registers this GPU has {threads}", kernel.threads);
+            let message = format!(
+                "kernel `{name}` needs blocks of {} threads, with its registers this GPU has {threads}",
+                kernel.threads
+            );
             return Err(Error::new(Status::Cpu, message));
         }
         if kernel.shared > device.facts().shared {
             let most = device.facts().shared;
-            let message = format!("kernel `{name}` needs {} bytes of shared memory, this GPU has {most}", kernel.shared);
+            let message =
+                format!("kernel `{name}` needs {} bytes of shared memory, this GPU has {most}", kernel.shared);
             return Err(Error::new(Status::Cpu, message));
         }
         // Up to 48 KiB need no permission.
@@ -80,9 +86,9 @@ impl Modules {
             let code = unsafe { (api.function_set)(function, ffi::FUNC_DYNAMIC_SHARED, kernel.shared as c_int) };
             device.check(code, format_args!("cannot give kernel `{name}` {} bytes of shared memory", kernel.shared))?;
         }
-        // Else the driver guesses how to divide a multiprocessor's memory: fewer blocks may fit than were counted on, and from one kernel to the next it waits for
-        // all blocks to divide it anew. So all kernels ask for the same.
-        // SAFETY: a live function.
+        // Else the driver guesses how to divide a multiprocessor's memory: fewer blocks may fit
+        // than were counted on, and from one kernel to the next it waits for all blocks to divide
+        // it anew. So all kernels ask for the same. SAFETY: a live function.
         let code = unsafe { (api.function_set)(function, ffi::FUNC_CARVEOUT, 100) };
         device.check(code, format_args!("cannot choose shared memory over cache for kernel `{name}`"))?;
         Ok(function)
@@ -114,8 +120,11 @@ fn load_module(device: &Device, image: &Image, index: usize) -> Result<CuHandle>
         let (code, module, _) = load(device, cubin.as_ptr().cast());
         match code {
             SUCCESS => return Ok(module),
-            ffi::OUT_OF_MEMORY => device.check(code, format_args!("cannot load kernel `{}`", image.kernel_name(index)))?,
-            // For another GPU of the family, or of a newer toolkit than the driver knows: the PTX is for that.
+            ffi::OUT_OF_MEMORY => {
+                device.check(code, format_args!("cannot load kernel `{}`", image.kernel_name(index)))?
+            }
+            // For another GPU of the family, or of a newer toolkit than the driver knows: the PTX
+            // is for that.
             _ => {}
         }
     }
@@ -125,11 +134,17 @@ fn load_module(device: &Device, image: &Image, index: usize) -> Result<CuHandle>
     }
     let (major, minor) = device.facts().driver;
     let hint = match code {
-        ffi::UNSUPPORTED_PTX_VERSION => format!(". The driver (for CUDA {major}.{minor}) is too old for this artifact: update it"),
+        ffi::UNSUPPORTED_PTX_VERSION => {
+            format!(". The driver (for CUDA {major}.{minor}) is too old for this artifact: update it")
+        }
         _ if log.is_empty() => String::new(),
         _ => format!(". Its compiler says: {log}"),
     };
-    let what = format!("the driver cannot compile kernel `{}`: {}{hint}", image.kernel_name(index), device.api().describe(code));
+    let what = format!(
+        "the driver cannot compile kernel `{}`: {}{hint}",
+        image.kernel_name(index),
+        device.api().describe(code)
+    );
     Err(Error::new(Status::System, what))
 }
 
@@ -139,8 +154,11 @@ fn load(device: &Device, image: *const c_void) -> (CuResult, CuHandle, String) {
     let mut module = ptr::null_mut();
     let mut options = [ffi::JIT_ERROR.0, ffi::JIT_ERROR.1];
     let mut values = [log.as_mut_ptr().cast::<c_void>(), ptr::without_provenance_mut(LOG - 1)];
-    // SAFETY: the image is a NUL-terminated text or a complete cubin; the options say where the log may be written, and how much of it.
-    let code = unsafe { (device.api().module_load)(&mut module, image, options.len() as u32, options.as_mut_ptr(), values.as_mut_ptr()) };
+    // SAFETY: the image is a NUL-terminated text or a complete cubin; the options say where the log
+    // may be written, and how much of it.
+    let code = unsafe {
+        (device.api().module_load)(&mut module, image, options.len() as u32, options.as_mut_ptr(), values.as_mut_ptr())
+    };
     let log = CStr::from_bytes_until_nul(&log).map(|l| l.to_string_lossy().trim().to_owned()).unwrap_or_default();
     (code, module, log)
 }

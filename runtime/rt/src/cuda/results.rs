@@ -1,4 +1,5 @@
-//! What comes back from a step: of each row its candidates or its logits, whichever is wanted; logits also later, as long as no other step has run.
+//! What comes back from a step: of each row its candidates or its logits, whichever is wanted;
+//! logits also later, as long as no other step has run.
 
 use std::sync::Arc;
 
@@ -31,7 +32,8 @@ pub(crate) struct Results {
 }
 
 impl Results {
-    /// Host memory for the results of steps within `limits`; `address` tells where an activation slot lies on the device.
+    /// Host memory for the results of steps within `limits`; `address` tells where an activation
+    /// slot lies on the device.
     pub fn new(device: &Arc<Device>, image: &Image, limits: Limits, address: impl Fn(u64) -> u64) -> Result<Results> {
         let desc = image.desc();
         let rows = |cols: usize, slot: u64, purpose: &str| {
@@ -59,7 +61,8 @@ impl Results {
         self.fetched_bytes
     }
 
-    /// Starts fetching what is wanted of each row of the step under way. The device's context is current.
+    /// Starts fetching what is wanted of each row of the step under way. The device's context is
+    /// current.
     pub fn fetch(&mut self, device: &Device, wants: &[Want]) -> Result<()> {
         self.present.clear();
         self.present.extend(wants.iter().map(|w| *w == Want::Logits));
@@ -94,15 +97,19 @@ impl Rows {
     fn fetch(&self, device: &Device, first: usize, n: usize) -> Result<u64> {
         let (at, bytes) = (4 * self.cols * first, 4 * self.cols * n);
         debug_assert!(first + n <= self.limit && bytes > 0);
-        // SAFETY: the pinned block has room for the most rows there can be, and is read after the stream has been waited for.
-        let code = unsafe { (device.api().copy_to_host)(self.host.ptr().add(at).cast(), self.device + at as u64, bytes, device.stream()) };
+        // SAFETY: the pinned block has room for the most rows there can be, and is read after the
+        // stream has been waited for.
+        let code = unsafe {
+            (device.api().copy_to_host)(self.host.ptr().add(at).cast(), self.device + at as u64, bytes, device.stream())
+        };
         device.check(code, "cannot fetch the results of a step from the GPU")?;
         Ok(bytes as u64)
     }
 
     fn row(&self, row: usize) -> &[f32] {
         debug_assert!(row < self.limit);
-        // SAFETY: within the block, which is page aligned and initialised; no copy to it is under way.
+        // SAFETY: within the block, which is page aligned and initialised; no copy to it is under
+        // way.
         unsafe { std::slice::from_raw_parts(self.host.ptr().cast::<f32>().add(row * self.cols), self.cols) }
     }
 }

@@ -21,12 +21,20 @@ pub(super) struct Arena {
 impl Arena {
     /// Nothing.
     pub fn empty() -> Arena {
-        Arena { tokens: 0, rows: 0, region: Region::empty(), offsets: Vec::new(), scratch: Region::empty(), scratch_stride: 0 }
+        Arena {
+            tokens: 0,
+            rows: 0,
+            region: Region::empty(),
+            offsets: Vec::new(),
+            scratch: Region::empty(),
+            scratch_stride: 0,
+        }
     }
 
     /// Reserves what steps of that size need with `threads` threads.
     pub fn new(image: &Image, tokens: usize, rows: usize, threads: usize) -> Result<Arena> {
-        let overflow = || Error::new(Status::System, format!("a step of {tokens} tokens needs more memory than there is"));
+        let overflow =
+            || Error::new(Status::System, format!("a step of {tokens} tokens needs more memory than there is"));
         let (offsets, bytes) = slot_offsets(image, tokens, rows).ok_or_else(overflow)?;
         let stride = scratch_stride(image, tokens, rows);
         let scratch = stride.checked_mul(threads).ok_or_else(overflow)?;
@@ -41,7 +49,8 @@ impl Arena {
     }
 }
 
-/// What threads leave for each other within a kernel: see [`llmcc_abi::StepCtx::shared`]. Only pages that are written take memory.
+/// What threads leave for each other within a kernel: see [`llmcc_abi::StepCtx::shared`]. Only
+/// pages that are written take memory.
 pub(super) struct Shared {
     pub region: Region,
     /// Bytes of a slot.
@@ -57,7 +66,8 @@ impl Shared {
         Shared { region: Region::empty(), stride: 0, per_block }
     }
 
-    /// Makes the slots large enough for contexts of `pages` pages, one slot for each boundary between `threads` threads. No step is running.
+    /// Makes the slots large enough for contexts of `pages` pages, one slot for each boundary
+    /// between `threads` threads. No step is running.
     pub fn grow(&mut self, pages: usize, threads: usize) -> Result<()> {
         let need = self.per_block;
         // A context of one block is never divided.
@@ -79,7 +89,8 @@ impl Shared {
     }
 }
 
-/// Offset of each activation slot in the arena, and the arena's size; `None` when it does not fit the address space.
+/// Offset of each activation slot in the arena, and the arena's size; `None` when it does not fit
+/// the address space.
 pub(crate) fn slot_offsets(image: &Image, tokens: usize, rows: usize) -> Option<(Vec<usize>, usize)> {
     let mut end = 0usize;
     let mut offsets = Vec::with_capacity(image.buffers.len());
@@ -89,7 +100,8 @@ pub(crate) fn slot_offsets(image: &Image, tokens: usize, rows: usize) -> Option<
             .checked_mul(tokens)?
             .checked_add((b.per_row as usize).checked_mul(rows)?)?
             .checked_add(b.fixed as usize)?;
-        // An odd number of cache lines between slots, so that the same row of two of them does not fall in the same cache set.
+        // An odd number of cache lines between slots, so that the same row of two of them does not
+        // fall in the same cache set.
         end = end.checked_add(bytes)?.checked_next_multiple_of(64)?.checked_add(192)?;
     }
     Some((offsets, end))

@@ -34,8 +34,9 @@ pub(crate) struct Inputs {
 }
 
 impl Inputs {
-    /// Describes tokens `range` of `batch`, with the rows that `out` (indices in `batch.out_rows`, ascending by token) want; `wants` has an entry per
-    /// `batch.out_rows`, or none: all want logits.
+    /// Describes tokens `range` of `batch`, with the rows that `out` (indices in `batch.out_rows`,
+    /// ascending by token) want; `wants` has an entry per `batch.out_rows`, or none: all want
+    /// logits.
     pub fn fill(&mut self, batch: &Batch, wants: &[Want], range: Range<usize>, out: &[usize], kv: &Kv) {
         self.tokens.clear();
         self.tokens.extend_from_slice(&batch.tokens[range.clone()]);
@@ -84,8 +85,8 @@ impl Inputs {
     }
 }
 
-/// Where the chunk ends that starts at token `from` and entry `done` of `order` (the wanted rows, ascending by token): as many tokens as the limits allow, and as
-/// many different rows.
+/// Where the chunk ends that starts at token `from` and entry `done` of `order` (the wanted rows,
+/// ascending by token): as many tokens as the limits allow, and as many different rows.
 pub(crate) fn chunk(batch: &Batch, order: &[usize], (from, done): (usize, usize), limits: Limits) -> (usize, usize) {
     let row = |&i: &usize| batch.out_rows[i] as usize;
     let mut to = batch.tokens.len().min(from + limits.tokens);

@@ -1,7 +1,8 @@
 //! Runs a chunk with threads.
 //!
-//! All threads walk the same list of steps; each computes its share of a step's work items and meets the others at a barrier. Which share is fixed by
-//! the step, the number of rows and the number of threads, so runs are repeatable.
+//! All threads walk the same list of steps; each computes its share of a step's work items and
+//! meets the others at a barrier. Which share is fixed by the step, the number of rows and the
+//! number of threads, so runs are repeatable.
 
 use std::mem::transmute;
 use std::ptr;
@@ -15,7 +16,8 @@ use crate::error::Result;
 use crate::image::Image;
 use crate::threads::{self, Barrier, Pool};
 
-/// Steps that read fewer weights than this, times tokens, run on the calling thread alone: waking and meeting the others would cost more than they help.
+/// Steps that read fewer weights than this, times tokens, run on the calling thread alone: waking
+/// and meeting the others would cost more than they help.
 const SOLO_BYTES: u64 = 2 << 20;
 
 /// This processor: threads, activations, and where kernels find their operands.
@@ -33,12 +35,19 @@ pub(super) struct Cpu {
     logits_slot: usize,
 }
 
-// SAFETY: the raw pointers refer to memory that belongs to the same engine (arena, KV pools) or outlives it (weights).
+// SAFETY: the raw pointers refer to memory that belongs to the same engine (arena, KV pools) or
+// outlives it (weights).
 unsafe impl Send for Cpu {}
 
 impl Cpu {
     /// `threads` threads (0: choose), pinned or not, for `image`, whose pages lie in `pools`.
-    pub fn new(image: &Image, pools: Vec<*mut u8>, limits: Limits, (threads, pin): (usize, bool), uk: UkTable) -> Result<Cpu> {
+    pub fn new(
+        image: &Image,
+        pools: Vec<*mut u8>,
+        limits: Limits,
+        (threads, pin): (usize, bool),
+        uk: UkTable,
+    ) -> Result<Cpu> {
         let threads = if threads == 0 { threads::default_threads() } else { threads };
         let desc = image.desc();
         let mut cpu = Cpu {
@@ -61,7 +70,8 @@ impl Cpu {
         if tokens <= self.arena.tokens && rows <= self.arena.rows {
             return Ok(());
         }
-        // Powers of two, so that growing prompts do not each allocate; but not above the largest chunk.
+        // Powers of two, so that growing prompts do not each allocate; but not above the largest
+        // chunk.
         let round = |n: usize| n.next_power_of_two().min(self.limits.tokens).max(n);
         let (tokens, rows) = (round(tokens.max(self.arena.tokens)), round(rows.max(self.arena.rows)));
         self.arena = Arena::empty();
@@ -105,7 +115,10 @@ impl Executor for Cpu {
             shared_stride: self.shared.stride as u64,
         };
         let ctx: Vec<StepCtx> = (0..image.groups())
-            .map(|group| StepCtx { block_tables: first_ctx.block_tables.wrapping_add(group * i.table_len()), ..first_ctx })
+            .map(|group| StepCtx {
+                block_tables: first_ctx.block_tables.wrapping_add(group * i.table_len()),
+                ..first_ctx
+            })
             .collect();
         let walk = Walk {
             image,
@@ -129,7 +142,8 @@ impl Executor for Cpu {
 
     fn logits(&mut self, row: usize) -> Result<&[f32]> {
         let offset = self.arena.offsets[self.logits_slot];
-        // SAFETY: the slot has room for `rows` rows of the step just run (checked by `Image`), was written by it, and is 64-byte aligned.
+        // SAFETY: the slot has room for `rows` rows of the step just run (checked by `Image`), was
+        // written by it, and is 64-byte aligned.
         unsafe {
             let first = self.arena.region.ptr().add(offset).cast::<f32>();
             Ok(std::slice::from_raw_parts(first.add(row * self.vocab), self.vocab))
@@ -178,7 +192,8 @@ struct Walk<'a> {
     profile: Option<&'a Profile>,
 }
 
-// SAFETY: shared read-only; what the pointers refer to is partitioned among the threads by the kernels' work items.
+// SAFETY: shared read-only; what the pointers refer to is partitioned among the threads by the
+// kernels' work items.
 unsafe impl Sync for Walk<'_> {}
 
 impl Walk<'_> {
@@ -205,10 +220,12 @@ impl Walk<'_> {
 
     /// Runs this thread's share of the `items` work items of `step`, on `m` rows.
     fn share(&self, step: &StepDesc, ctx: &StepCtx, (m, items): (u64, u64), thread: u64, scratch: *mut u8) {
-        // SAFETY: the entry lies in the code segment (checked), where the compiler put a function of this type.
+        // SAFETY: the entry lies in the code segment (checked), where the compiler put a function
+        // of this type.
         let kernel = unsafe { transmute::<*const u8, KernelFn>(self.image.kernel_entry(step.kernel as usize)) };
         let operands = self.pointers[step.first_operand as usize..].as_ptr();
-        // SAFETY: operands and context are live and complete; `scratch` is this thread's own; items are disjoint.
+        // SAFETY: operands and context are live and complete; `scratch` is this thread's own; items
+        // are disjoint.
         let call = |lo: u64, hi: u64| unsafe { kernel(operands, ctx, m, lo, hi, scratch) };
         if step.chunk == 0 {
             let bound = |t: u64| (u128::from(items) * u128::from(t) / u128::from(self.threads)) as u64;

@@ -1,7 +1,10 @@
-//! Walks the plan: one call of [`Engine::step`] takes a ragged batch of tokens of many sequences through all kernels.
+//! Walks the plan: one call of [`Engine::step`] takes a ragged batch of tokens of many sequences
+//! through all kernels.
 //!
-//! What is here is common to all machines: sequences, checks, cutting batches. Batches larger than the activation memory are cut into consecutive chunks, which
-//! does not change results: a token's result depends on its own sequence only. An [`Executor`] runs a chunk: [`cpu`] with threads, `crate::cuda` on a GPU.
+//! What is here is common to all machines: sequences, checks, cutting batches. Batches larger than
+//! the activation memory are cut into consecutive chunks, which does not change results: a token's
+//! result depends on its own sequence only. An [`Executor`] runs a chunk: [`cpu`] with threads,
+//! `crate::cuda` on a GPU.
 
 mod arena;
 mod batch;
@@ -30,16 +33,19 @@ pub use row::Row;
 pub struct Options {
     /// Threads; by default one per physical core. A GPU needs none.
     pub threads: usize,
-    /// Tokens the KV cache holds for all sequences together; by default the model's longest context, at least 16384, or what fits in half of the machine's
-    /// memory (on a GPU: in what is free).
+    /// Tokens the KV cache holds for all sequences together; by default the model's longest
+    /// context, at least 16384, or what fits in half of the machine's memory (on a GPU: in what is
+    /// free).
     pub max_tokens: usize,
-    /// Most tokens taken through the kernels at once; by default 512, on a GPU 2048. Larger batches are cut.
+    /// Most tokens taken through the kernels at once; by default 512, on a GPU 2048. Larger batches
+    /// are cut.
     pub max_batch_tokens: usize,
     /// Measure every kernel.
     pub profile: bool,
     /// Keep each thread on a processor of its own, the calling one while it computes.
     pub pin: bool,
-    /// Sum products of bf16 rows as processors without AMX do, so that logits have the same bits on every processor.
+    /// Sum products of bf16 rows as processors without AMX do, so that logits have the same bits on
+    /// every processor.
     pub portable: bool,
 }
 
@@ -90,7 +96,8 @@ pub(crate) trait Executor: Send {
     /// Runs all kernels of the step and waits for them; within the [`Limits`].
     fn run(&mut self, step: &Step) -> Result<()>;
 
-    /// Row `row` of the last step's logits, which are fetched now if the step was not asked for them.
+    /// Row `row` of the last step's logits, which are fetched now if the step was not asked for
+    /// them.
     fn logits(&mut self, row: usize) -> Result<&[f32]>;
 
     /// How many of its most probable tokens a step can find for a row; 0: it has logits only.
@@ -98,7 +105,8 @@ pub(crate) trait Executor: Send {
         0
     }
 
-    /// The candidates of row `row` of the last step, if it was asked for them ([`llmcc_abi::layout::candidate_cols`]).
+    /// The candidates of row `row` of the last step, if it was asked for them
+    /// ([`llmcc_abi::layout::candidate_cols`]).
     fn candidates(&self, _row: usize) -> &[f32] {
         &[]
     }
@@ -219,7 +227,8 @@ impl Engine {
         self.limits.tokens
     }
 
-    /// Runs steps on the calling thread alone when weights times tokens are below `bytes`; 0: never. Results are the same. A GPU ignores it.
+    /// Runs steps on the calling thread alone when weights times tokens are below `bytes`; 0:
+    /// never. Results are the same. A GPU ignores it.
     pub fn set_solo_bytes(&mut self, bytes: u64) {
         self.executor.set_solo_bytes(bytes);
     }
@@ -234,11 +243,15 @@ impl Engine {
         self.executor.arena_bytes()
     }
 
-    /// Appends the batch's tokens to their sequences and calls `sink(i, logits)` for each `out_rows[i]`, `logits` having one f32 per vocabulary entry.
+    /// Appends the batch's tokens to their sequences and calls `sink(i, logits)` for each
+    /// `out_rows[i]`, `logits` having one f32 per vocabulary entry.
     ///
-    /// Everything is checked first. When the machine itself fails (no memory, a fault of the GPU) after some chunks of a batch longer than [`Engine::max_batch_tokens`], `sink` has been
-    /// called for these, but their tokens are taken back: on an error no sequence has changed. (Except one whose sliding window has moved on meanwhile: it keeps them; and one with
-    /// a recurrent state, which goes back to its last snapshot: the end of a prompt, or of a chunk of it.)
+    /// Everything is checked first. When the machine itself fails (no memory, a fault of the GPU)
+    /// after some chunks of a batch longer than [`Engine::max_batch_tokens`], `sink` has been
+    /// called for these, but their tokens are taken back: on an error no sequence has changed.
+    /// (Except one whose sliding window has moved on meanwhile: it keeps them; and one with a
+    /// recurrent state, which goes back to its last snapshot: the end of a prompt, or of a chunk of
+    /// it.)
     pub fn step(&mut self, batch: &Batch, sink: &mut dyn FnMut(usize, &[f32])) -> Result<()> {
         let mut failed = Ok(());
         self.step_for(batch, &[], &mut |i, mut row| match row.logits() {
@@ -258,8 +271,9 @@ impl Engine {
         self.executor.fetched_bytes()
     }
 
-    /// As [`Engine::step`], with rows of which something else than all logits may be wanted: `wants[i]` of `out_rows[i]` (no entry: logits). A row can give its logits in any
-    /// case, at the cost of fetching them.
+    /// As [`Engine::step`], with rows of which something else than all logits may be wanted:
+    /// `wants[i]` of `out_rows[i]` (no entry: logits). A row can give its logits in any case, at
+    /// the cost of fetching them.
     pub fn step_for(&mut self, batch: &Batch, wants: &[Want], sink: &mut dyn FnMut(usize, Row)) -> Result<()> {
         self.executor.ready()?;
         let wants = if self.executor.candidate_count() > 0 { wants } else { &[] };
@@ -271,7 +285,9 @@ impl Engine {
         let (mut from, mut done) = (0, 0);
         while from < batch.tokens.len() {
             let (to, upto) = chunk(batch, &order, (from, done), self.limits);
-            let result = self.make_room(batch, from..to).and_then(|()| self.run_chunk(batch, wants, from..to, &order[done..upto]));
+            let result = self
+                .make_room(batch, from..to)
+                .and_then(|()| self.run_chunk(batch, wants, from..to, &order[done..upto]));
             if let Err(error) = result {
                 // Only the machine can fail here.
                 wanted.iter().zip(before).for_each(|(&(slot, _), len)| self.kv.take_back(slot, len));
@@ -314,7 +330,8 @@ impl Engine {
         Ok(counts)
     }
 
-    /// Pages for tokens `range`, whose sequences give pages back as their windows move on, or keep snapshots. (Other sequences have had all their pages reserved.)
+    /// Pages for tokens `range`, whose sequences give pages back as their windows move on, or keep
+    /// snapshots. (Other sequences have had all their pages reserved.)
     fn make_room(&mut self, batch: &Batch, range: std::ops::Range<usize>) -> Result<()> {
         if self.kv.by_chunks() {
             let part = Batch { tokens: &batch.tokens[range.clone()], seqs: &batch.seqs[range], out_rows: &[] };
@@ -325,7 +342,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Runs tokens `range`, with logits after the tokens that `out` (indices in `batch.out_rows`, ascending by token) want.
+    /// Runs tokens `range`, with logits after the tokens that `out` (indices in `batch.out_rows`,
+    /// ascending by token) want.
     fn run_chunk(&mut self, batch: &Batch, wants: &[Want], range: std::ops::Range<usize>, out: &[usize]) -> Result<()> {
         self.inputs.fill(batch, wants, range, out, &self.kv);
         let regime = self.regime(self.inputs.tokens.len());
@@ -339,7 +357,8 @@ impl Engine {
         }
         for (&slot, &count) in self.inputs.slots.iter().zip(&self.inputs.counts) {
             self.kv.slide(slot);
-            // Ends of prompts, and of their chunks: where another prompt may go on that begins alike, and what is left after a failure.
+            // Ends of prompts, and of their chunks: where another prompt may go on that begins
+            // alike, and what is left after a failure.
             if count > 1 {
                 self.kv.keep(slot);
             }
@@ -355,7 +374,8 @@ impl Engine {
 
     /// Time per kernel since the model was opened, as JSON; `None` without [`Options::profile`].
     ///
-    /// `{"batches", "tokens", "steps": [{"regime", "kernel", "layer", "calls", "ns"}]}`; `regime` is the largest number of tokens (-1: any), `layer` is -1 outside layers.
+    /// `{"batches", "tokens", "steps": [{"regime", "kernel", "layer", "calls", "ns"}]}`; `regime`
+    /// is the largest number of tokens (-1: any), `layer` is -1 outside layers.
     pub fn profile_json(&self) -> Option<String> {
         self.profile.as_ref().map(|p| p.json(&self.image))
     }
@@ -373,8 +393,9 @@ fn limits(image: &Image, options: &Options, default: usize) -> Result<Limits> {
 /// The cache has room for this many tokens at least, whatever the memory.
 pub(crate) const LEAST_TOKENS: usize = 2048;
 
-/// Tokens the cache holds by default: one sequence of the longest context, or several short ones, within half of the machine's memory. (Where groups of states have windows
-/// of their own, for a usual number of sequences: see [`Layout::allocated`].)
+/// Tokens the cache holds by default: one sequence of the longest context, or several short ones,
+/// within half of the machine's memory. (Where groups of states have windows of their own, for a
+/// usual number of sequences: see [`Layout::allocated`].)
 fn default_cache(image: &Image, limits: Limits) -> usize {
     let budget = memory::physical().unwrap_or(8 << 30) / 2;
     let most = (image.desc().max_context as usize).max(16384);

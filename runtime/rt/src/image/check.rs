@@ -5,8 +5,8 @@ use std::mem::{MaybeUninit, size_of};
 use std::{ptr, slice};
 
 use llmcc_abi::{
-    ABI_VERSION, BufferDesc, GPU_MAX_SHARED, GPU_MAX_THREADS, MODEL_MAGIC, ModelDesc, NONE, Span, StateDesc, Table, kv_dtype, layout,
-    operand, rows, state,
+    ABI_VERSION, BufferDesc, GPU_MAX_SHARED, GPU_MAX_THREADS, MODEL_MAGIC, ModelDesc, NONE, Span, StateDesc, Table,
+    kv_dtype, layout, operand, rows, state,
 };
 
 use super::{Image, Segment};
@@ -52,13 +52,16 @@ impl Image {
         for (i, g) in self.gpu.iter().enumerate() {
             check_text(self.data, g.entry, "GPU kernel entry")?;
             let bad_entry = self.gpu_entry(i).is_empty() || self.gpu_entry(i).contains('\0');
-            let bad_launch =
-                g.threads == 0 || g.threads > GPU_MAX_THREADS || g.shared > GPU_MAX_SHARED || g.grid.iter().any(|d| d.fixed == 0);
+            let bad_launch = g.threads == 0
+                || g.threads > GPU_MAX_THREADS
+                || g.shared > GPU_MAX_SHARED
+                || g.grid.iter().any(|d| d.fixed == 0);
             if bad_entry || bad_launch {
                 return Err(damaged(format_args!("GPU kernel {i}: {g:?}")));
             }
             for span in [g.ptx, g.cubin] {
-                if span.off.checked_add(span.len).is_none_or(|end| end > self.code.len) || span.len > isize::MAX as u64 {
+                if span.off.checked_add(span.len).is_none_or(|end| end > self.code.len) || span.len > isize::MAX as u64
+                {
                     return Err(damaged(format_args!("GPU kernel {i} lies outside the code")));
                 }
             }
@@ -77,7 +80,10 @@ impl Image {
         let d = &self.desc;
         let small = |x: u64| x > 0 && x <= i32::MAX as u64;
         if !small(d.vocab) || !small(d.max_context) || !small(d.hidden) {
-            return Err(damaged(format_args!("sizes: vocabulary {}, context {}, width {}", d.vocab, d.max_context, d.hidden)));
+            return Err(damaged(format_args!(
+                "sizes: vocabulary {}, context {}, width {}",
+                d.vocab, d.max_context, d.hidden
+            )));
         }
         let logits = usize::try_from(d.logits_buffer).ok().and_then(|i| self.buffers.get(i));
         match logits {
@@ -127,7 +133,11 @@ impl Image {
         for (i, s) in self.steps.iter().enumerate() {
             let end = u64::from(s.first_operand) + u64::from(s.operands);
             let known = s.rows == rows::TOKENS || s.rows == rows::OUT;
-            if s.kernel as usize >= self.kernels.len() || end > self.operands.len() as u64 || !known || s.items_per_m > 1 {
+            if s.kernel as usize >= self.kernels.len()
+                || end > self.operands.len() as u64
+                || !known
+                || s.items_per_m > 1
+            {
                 return Err(damaged(format_args!("step {i}: {s:?}")));
             }
         }
@@ -139,7 +149,9 @@ impl Image {
             let index = o.index as usize;
             let good = match o.kind {
                 operand::BUFFER => index < self.buffers.len() && o.offset == 0,
-                operand::WEIGHT => o.offset.checked_sub(self.desc.weights.off).is_some_and(|at| at < self.desc.weights.len),
+                operand::WEIGHT => {
+                    o.offset.checked_sub(self.desc.weights.off).is_some_and(|at| at < self.desc.weights.len)
+                }
                 operand::STATE => index < self.states.len() && o.offset == 0,
                 _ => false,
             };
@@ -164,7 +176,8 @@ impl Image {
         Ok(())
     }
 
-    /// Groups count up, their states have one kind and one window, and the states of a step are of one group.
+    /// Groups count up, their states have one kind and one window, and the states of a step are of
+    /// one group.
     fn check_groups(&self) -> Result<()> {
         let mut groups: Vec<(u32, u32)> = Vec::new();
         for (i, s) in self.states.iter().enumerate() {
@@ -173,7 +186,10 @@ impl Image {
                 groups.push((s.kind, s.window));
             }
             if groups.get(group) != Some(&(s.kind, s.window)) {
-                return Err(damaged(format_args!("state {i} is of kind {} with a window of {}, in group {group}", s.kind, s.window)));
+                return Err(damaged(format_args!(
+                    "state {i} is of kind {} with a window of {}, in group {group}",
+                    s.kind, s.window
+                )));
             }
         }
         for (i, step) in self.steps.iter().enumerate() {
@@ -228,7 +244,8 @@ pub(super) fn table<T: Copy>(data: Segment, table: Table, what: &str) -> Result<
         return Err(damaged(format_args!("table of {what} lies outside the data segment")));
     }
     let mut out = vec![MaybeUninit::<T>::uninit(); table.count as usize];
-    // SAFETY: the range was checked; all table types are plain integers, for which any bytes are valid.
+    // SAFETY: the range was checked; all table types are plain integers, for which any bytes are
+    // valid.
     unsafe {
         let from = data.ptr.add(table.off as usize);
         ptr::copy_nonoverlapping(from, out.as_mut_ptr().cast::<u8>(), table.count as usize * size_of::<T>());

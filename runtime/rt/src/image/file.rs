@@ -6,7 +6,8 @@ use std::{fs, io, ptr};
 
 use crate::error::{Error, Result};
 
-/// Refuses a file that lost its appended segments. A file that can no longer be found (deleted after loading) is not checked.
+/// Refuses a file that lost its appended segments. A file that can no longer be found (deleted
+/// after loading) is not checked.
 pub fn check_length(path: Option<&Path>, expected: u64) -> Result<()> {
     let Some((path, found)) = path.and_then(|p| fs::metadata(p).ok().map(|m| (p, m.len()))) else {
         return Ok(());
@@ -50,7 +51,9 @@ impl Mapping {
 /// `<artifact>.weights`.
 pub fn side_path(artifact: Option<&Path>) -> Result<PathBuf> {
     let Some(artifact) = artifact else {
-        return Err(Error::artifact("cannot tell where the artifact lies, so its .weights file cannot be found beside it"));
+        return Err(Error::artifact(
+            "cannot tell where the artifact lies, so its .weights file cannot be found beside it",
+        ));
     };
     let mut path = artifact.as_os_str().to_owned();
     path.push(".weights");
@@ -70,7 +73,10 @@ pub fn side_file(path: &Path, expected: u64) -> Result<Mapping> {
     let found = file.metadata().map_err(failed)?.len();
     let len = usize::try_from(found).unwrap_or(0);
     if found != expected || len == 0 {
-        let message = format!("{} has {found} bytes instead of {expected}: it belongs to another artifact or is damaged", path.display());
+        let message = format!(
+            "{} has {found} bytes instead of {expected}: it belongs to another artifact or is damaged",
+            path.display()
+        );
         return Err(Error::artifact(message));
     }
     // SAFETY: a fresh read-only mapping; the descriptor may be closed afterwards.

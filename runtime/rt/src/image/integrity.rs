@@ -1,8 +1,11 @@
-//! Whether the artifact's bytes are those the compiler wrote: its table of hashes ([`llmcc_abi::tree`]) against what the loader mapped.
+//! Whether the artifact's bytes are those the compiler wrote: its table of hashes
+//! ([`llmcc_abi::tree`]) against what the loader mapped.
 //!
-//! Checked when a model is opened: headers, the runtime itself, code, tables, manifest, chat template. The tokenizer is checked when text is first needed, with its reading;
-//! weights are left to `llmcc verify`, since opening a model must not read them. What the loader maps read-only is hashed where it lies; of the segments that it
-//! relocates the file is read, as long as it is still the one that was loaded.
+//! Checked when a model is opened: headers, the runtime itself, code, tables, manifest, chat
+//! template. The tokenizer is checked when text is first needed, with its reading; weights are left
+//! to `llmcc verify`, since opening a model must not read them. What the loader maps read-only is
+//! hashed where it lies; of the segments that it relocates the file is read, as long as it is still
+//! the one that was loaded.
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -39,7 +42,8 @@ pub struct Sealed {
 }
 
 impl Sealed {
-    /// Of the library that `image`, at `at`, is a part of, with its ELF header at `base`. Checks the table of hashes: that it covers the file, and its root.
+    /// Of the library that `image`, at `at`, is a part of, with its ELF header at `base`. Checks
+    /// the table of hashes: that it covers the file, and its root.
     pub fn new(at: *const u8, base: *const u8, image: &ImageRef) -> Result<Sealed> {
         let mut sealed = Sealed { loads: loads_around(at), base, image: *image, parts: vec![] };
         if sealed.loads.iter().any(|l| l.off.checked_add(l.len).is_none_or(|end| end > image.file_len)) {
@@ -48,12 +52,19 @@ impl Sealed {
         }
         let table = sealed.segment(image.hashes_addr, image.hashes_len, "table of hashes")?;
         let wrong = || damaged("its image descriptor or table of hashes is not what the compiler wrote");
-        let descriptors = image.parts.checked_mul(size_of::<PartDesc>() as u64).filter(|len| *len <= table.len).ok_or_else(wrong)?;
+        let descriptors =
+            image.parts.checked_mul(size_of::<PartDesc>() as u64).filter(|len| *len <= table.len).ok_or_else(wrong)?;
         // SAFETY: `segment` found the table in a mapped segment, which this is the beginning of.
         let bytes = unsafe { slice::from_raw_parts(table.ptr, descriptors as usize) };
         sealed.parts = bytes.as_chunks().0.iter().map(PartDesc::from_bytes).collect();
-        let covered = image.file_len.checked_sub(image.hashes_len).is_some_and(|end| tree::covers(&sealed.parts, end, image.side_len()));
-        if !covered || tree::table_len(&sealed.parts) != Some(image.hashes_len) || tree::root(&sealed.parts) != image.root {
+        let covered = image
+            .file_len
+            .checked_sub(image.hashes_len)
+            .is_some_and(|end| tree::covers(&sealed.parts, end, image.side_len()));
+        if !covered
+            || tree::table_len(&sealed.parts) != Some(image.hashes_len)
+            || tree::root(&sealed.parts) != image.root
+        {
             return Err(wrong());
         }
         Ok(sealed)
@@ -75,7 +86,9 @@ impl Sealed {
     /// Compares what a model is opened with; `path` is the file, if it can still be found.
     pub fn check(&self, path: Option<&Path>) -> Result<()> {
         let file = path.and_then(|p| File::open(p).ok()).filter(|f| self.is_loaded_from(f));
-        let wanted = |p: &&PartDesc| p.file == tree::ARTIFACT && !matches!(p.kind, part::WEIGHTS | part::TOKENIZER | part::PADDING);
+        let wanted = |p: &&PartDesc| {
+            p.file == tree::ARTIFACT && !matches!(p.kind, part::WEIGHTS | part::TOKENIZER | part::PADDING)
+        };
         for p in self.parts.iter().filter(wanted) {
             let mapped = match p.kind {
                 part::IMAGE => Some(part_of(p.kind, &image_bytes(ImageRef { root: Hash::default(), ..self.image }))),
@@ -113,8 +126,10 @@ impl Sealed {
     fn mapped(&self, p: &PartDesc) -> Option<&[u8]> {
         self.loads.iter().filter(|l| !l.writable).find_map(|l| {
             let skip = p.off.checked_sub(l.off)?;
-            // SAFETY: within a mapped segment of a library that cannot be unloaded while its code runs.
-            (skip.checked_add(p.len)? <= l.len).then(|| unsafe { slice::from_raw_parts(l.at.add(skip as usize), p.len as usize) })
+            // SAFETY: within a mapped segment of a library that cannot be unloaded while its code
+            // runs.
+            (skip.checked_add(p.len)? <= l.len)
+                .then(|| unsafe { slice::from_raw_parts(l.at.add(skip as usize), p.len as usize) })
         })
     }
 

@@ -1,9 +1,11 @@
 //! The model inside the artifact: where its segments are, and whether they can be trusted.
 //!
-//! The compiler patches [`IMAGE_REF`] in its copy of this library. Nothing read through it is believed before it has been
-//! checked: after [`Image::load`], every index, offset and span lies inside what it points into, so the engine needs no checks.
+//! The compiler patches [`IMAGE_REF`] in its copy of this library. Nothing read through it is
+//! believed before it has been checked: after [`Image::load`], every index, offset and span lies
+//! inside what it points into, so the engine needs no checks.
 //!
-//! A fat artifact holds several versions of its model, for several machines. Each is an [`Image`] of its own; `crate::select` chooses among them.
+//! A fat artifact holds several versions of its model, for several machines. Each is an [`Image`]
+//! of its own; `crate::select` chooses among them.
 
 mod check;
 pub mod cpu;
@@ -16,8 +18,8 @@ use std::slice;
 use std::sync::Arc;
 
 use llmcc_abi::{
-    ABI_VERSION, BufferDesc, FLAG_EXTERNAL_WEIGHTS, FLAG_UNHASHED_WEIGHTS, GpuKernelDesc, IMAGE_MAGIC, ImageRef, KernelDesc, ModelDesc,
-    OperandDesc, RegimeDesc, Span, StateDesc, StepDesc, isa, operand,
+    ABI_VERSION, BufferDesc, FLAG_EXTERNAL_WEIGHTS, FLAG_UNHASHED_WEIGHTS, GpuKernelDesc, IMAGE_MAGIC, ImageRef,
+    KernelDesc, ModelDesc, OperandDesc, RegimeDesc, Span, StateDesc, StepDesc, isa, operand,
     tree::{self, PartDesc, part},
 };
 
@@ -26,8 +28,8 @@ use check::{MAX_ALTERNATIVES, damaged, read_desc, table, version_error};
 use file::{Mapping, check_length, side_file, side_path};
 use integrity::Sealed;
 
-/// The patched static. `repr(transparent)` over uninitialised-looking storage so that the compiler of this crate can neither
-/// fold its zeros nor move it to read-only data.
+/// The patched static. `repr(transparent)` over uninitialised-looking storage so that the compiler
+/// of this crate can neither fold its zeros nor move it to read-only data.
 #[repr(transparent)]
 struct Patched(std::cell::UnsafeCell<ImageRef>);
 
@@ -100,7 +102,8 @@ struct Parts {
     side: Option<Arc<Mapping>>,
 }
 
-/// A byte range in memory that lives as long as the library (or as the caller of [`Image::from_parts`] promised).
+/// A byte range in memory that lives as long as the library (or as the caller of
+/// [`Image::from_parts`] promised).
 #[derive(Clone, Copy)]
 struct Segment {
     ptr: *const u8,
@@ -113,10 +116,12 @@ unsafe impl Send for Segment {}
 unsafe impl Sync for Segment {}
 
 impl Image {
-    /// The model of the artifact this code runs in: all its versions. Fails when there is none, when the file was damaged or stripped, when it is
-    /// of another ABI version, or when its weights file is missing. Whether this machine can run a version is not checked here.
+    /// The model of the artifact this code runs in: all its versions. Fails when there is none,
+    /// when the file was damaged or stripped, when it is of another ABI version, or when its
+    /// weights file is missing. Whether this machine can run a version is not checked here.
     pub fn load() -> Result<Vec<Image>> {
-        // SAFETY: initialised static; volatile because the file on disk, not this source, has the values.
+        // SAFETY: initialised static; volatile because the file on disk, not this source, has the
+        // values.
         let at = unsafe { IMAGE_REF.0.get().read_volatile() };
         if at.version == 0 || at.data_addr == 0 {
             return Err(Error::artifact(
@@ -147,12 +152,18 @@ impl Image {
         Image::versions(&Parts { code, data, weights, mapped: true, tokenizer: sealed.part(part::TOKENIZER), side })
     }
 
-    /// The first version of a model whose segments lie anywhere in memory: for tests and for running freshly generated code in the compiler's own
-    /// process.
+    /// The first version of a model whose segments lie anywhere in memory: for tests and for
+    /// running freshly generated code in the compiler's own process.
     ///
     /// # Safety
     /// As [`Image::all_from_parts`].
-    pub unsafe fn from_parts(code: *const u8, code_len: u64, data: &[u8], weights: *const u8, weights_len: u64) -> Result<Image> {
+    pub unsafe fn from_parts(
+        code: *const u8,
+        code_len: u64,
+        data: &[u8],
+        weights: *const u8,
+        weights_len: u64,
+    ) -> Result<Image> {
         // SAFETY: the caller's promise.
         let all = unsafe { Image::all_from_parts(code, code_len, data, weights, weights_len) }?;
         all.into_iter().next().ok_or_else(|| damaged("no model"))
@@ -161,8 +172,15 @@ impl Image {
     /// As [`Image::load`], for segments anywhere in memory.
     ///
     /// # Safety
-    /// `code` holds valid machine code (or, in tests, the kernel offsets are relative to it), and the three ranges outlive the images.
-    pub unsafe fn all_from_parts(code: *const u8, code_len: u64, data: &[u8], weights: *const u8, weights_len: u64) -> Result<Vec<Image>> {
+    /// `code` holds valid machine code (or, in tests, the kernel offsets are relative to it), and
+    /// the three ranges outlive the images.
+    pub unsafe fn all_from_parts(
+        code: *const u8,
+        code_len: u64,
+        data: &[u8],
+        weights: *const u8,
+        weights_len: u64,
+    ) -> Result<Vec<Image>> {
         let data = Segment { ptr: data.as_ptr(), len: data.len() as u64 };
         let (code, weights) = (Segment { ptr: code, len: code_len }, Segment { ptr: weights, len: weights_len });
         Image::versions(&Parts { code, data, weights, mapped: false, tokenizer: None, side: None })
@@ -228,7 +246,8 @@ impl Image {
         self.text(self.kernels[index].name)
     }
 
-    /// Groups of states: those of a group share a block table. At least one, though there may be no state.
+    /// Groups of states: those of a group share a block table. At least one, though there may be no
+    /// state.
     pub fn groups(&self) -> usize {
         self.states.iter().map(|s| s.group as usize + 1).max().unwrap_or(1)
     }
@@ -254,17 +273,20 @@ impl Image {
         self.desc.weights.len
     }
 
-    /// The weights this version reads, which start [`ModelDesc::weights`]`.off` bytes into the segment.
+    /// The weights this version reads, which start [`ModelDesc::weights`]`.off` bytes into the
+    /// segment.
     pub fn own_weights(&self) -> &[u8] {
         let Span { off, len } = self.desc.weights;
         if len == 0 {
             return &[];
         }
-        // SAFETY: `check` proved that the span lies in the segment, which outlives the image and is never written.
+        // SAFETY: `check` proved that the span lies in the segment, which outlives the image and is
+        // never written.
         unsafe { slice::from_raw_parts(self.weights.ptr.add(off as usize), len as usize) }
     }
 
-    /// Asks the system to read this version's weights ahead and, where it can, to use huge pages. Failure changes nothing.
+    /// Asks the system to read this version's weights ahead and, where it can, to use huge pages.
+    /// Failure changes nothing.
     pub fn prefetch_weights(&self) {
         self.advise(self.own_weights(), &[libc::MADV_HUGEPAGE, libc::MADV_WILLNEED]);
     }
@@ -277,13 +299,15 @@ impl Image {
     fn advise(&self, part: &[u8], advices: &[i32]) {
         const PAGE: usize = 4096;
         if !self.mapped || part.is_empty() {
-            // The memory is not ours to advise about: dropping pages of a caller's heap would clear them.
+            // The memory is not ours to advise about: dropping pages of a caller's heap would clear
+            // them.
             return;
         }
         let start = part.as_ptr() as usize & !(PAGE - 1);
         let len = part.as_ptr() as usize - start + part.len();
         for &advice in advices {
-            // SAFETY: hints about read-only private mappings of a file; dropped pages are read again from it.
+            // SAFETY: hints about read-only private mappings of a file; dropped pages are read
+            // again from it.
             unsafe { libc::madvise(start as *mut libc::c_void, len, advice) };
         }
     }
@@ -332,7 +356,8 @@ impl Image {
         self.text(self.desc.tokenizer)
     }
 
-    /// Compares the tokenizer with its hash, where the artifact has one: before it is read for the first time, since it may be large.
+    /// Compares the tokenizer with its hash, where the artifact has one: before it is read for the
+    /// first time, since it may be large.
     ///
     /// # Errors
     /// It is not what the compiler wrote.
@@ -348,7 +373,8 @@ impl Image {
 
     /// Text of a checked span.
     fn text(&self, span: Span) -> &str {
-        // SAFETY: `check` proved bounds and UTF-8 of every span, and the segment outlives the image.
+        // SAFETY: `check` proved bounds and UTF-8 of every span, and the segment outlives the
+        // image.
         unsafe {
             let bytes = slice::from_raw_parts(self.data.ptr.add(span.off as usize), span.len as usize);
             std::str::from_utf8_unchecked(bytes)

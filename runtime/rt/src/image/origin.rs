@@ -1,7 +1,9 @@
 //! The file that this library was loaded from, and whether what lies there still is that file.
 //!
-//! The loader knows the path a library was loaded by; the kernel, in `/proc/self/maps`, the file that is mapped, by its path of today and with a note when it has been deleted. A file
-//! that was replaced (another one renamed over it, as the compiler does) is the deleted one under a path that exists.
+//! The loader knows the path a library was loaded by; the kernel, in `/proc/self/maps`, the file
+//! that is mapped, by its path of today and with a note when it has been deleted. A file that was
+//! replaced (another one renamed over it, as the compiler does) is the deleted one under a path
+//! that exists.
 
 use std::ffi::{CStr, OsStr};
 use std::fs::{self, Metadata};
@@ -16,7 +18,8 @@ use crate::error::{Error, Result};
 /// How the kernel marks files that have no name any more.
 const DELETED: &[u8] = b" (deleted)";
 
-/// The file that the library with address `at` was loaded from; `None` when it has been deleted, or the system does not tell.
+/// The file that the library with address `at` was loaded from; `None` when it has been deleted, or
+/// the system does not tell.
 ///
 /// # Errors
 /// Another file lies under its path now, or it has been changed since the library was first asked.
@@ -43,7 +46,8 @@ fn resolve(named: Option<PathBuf>, mapped: Option<&OsStr>) -> Result<Option<Path
         };
     }
     let Some(named) = named else { return Ok(Some(path.to_owned()).filter(|p| p.exists())) };
-    // The path it was loaded by is where its side file lies, even if it is a link. But the file may have been moved, and another put there.
+    // The path it was loaded by is where its side file lies, even if it is a link. But the file may
+    // have been moved, and another put there.
     match (fs::metadata(&named), fs::metadata(path)) {
         (Ok(a), Ok(b)) if (a.dev(), a.ino()) != (b.dev(), b.ino()) => Err(replaced(&named)),
         _ => Ok(Some(named)),

@@ -1,16 +1,22 @@
 //! Sequences and the states they own.
 //!
-//! A page holds [`PAGE_TOKENS`] tokens of every attention state of a *group*, which are those with the same window ([`windows`]): page `p` of state `s` lies `p * page_bytes(s)` into
-//! the pool of `s`, and a sequence has one block table per group. What is here is the bookkeeping; the pages themselves are a [`PageStore`]: [`HostPages`], or a GPU's.
+//! A page holds [`PAGE_TOKENS`] tokens of every attention state of a *group*, which are those with
+//! the same window ([`windows`]): page `p` of state `s` lies `p * page_bytes(s)` into the pool of
+//! `s`, and a sequence has one block table per group. What is here is the bookkeeping; the pages
+//! themselves are a [`PageStore`]: [`HostPages`], or a GPU's.
 //!
-//! Pages that the window of a group has left behind are given back ([`Kv::slide`]), so a sequence needs of such a group memory for its window (and a chunk of its
-//! prompt), however long it becomes.
+//! Pages that the window of a group has left behind are given back ([`Kv::slide`]), so a sequence
+//! needs of such a group memory for its window (and a chunk of its prompt), however long it
+//! becomes.
 //!
-//! Sequences may share pages ([`Kv::fork`]); who appends to a shared, partly filled page gets a copy first.
+//! Sequences may share pages ([`Kv::fork`]); who appends to a shared, partly filled page gets a
+//! copy first.
 //!
-//! States of fixed size ([`llmcc_abi::state::FIXED`]) are pages as well, one per sequence: zero at first, shared by forks until one of them goes on. Such a state knows no earlier
-//! tokens, so a sequence keeps *snapshots* of it ([`Kv::keep`]): it can be cut where there is one, and goes back to one when a step fails. A snapshot is a page that the sequence
-//! shares with itself: it costs a copy when the sequence goes on, and yields when room is needed.
+//! States of fixed size ([`llmcc_abi::state::FIXED`]) are pages as well, one per sequence: zero at
+//! first, shared by forks until one of them goes on. Such a state knows no earlier tokens, so a
+//! sequence keeps *snapshots* of it ([`Kv::keep`]): it can be cut where there is one, and goes back
+//! to one when a step fails. A snapshot is a page that the sequence shares with itself: it costs a
+//! copy when the sequence goes on, and yields when room is needed.
 
 mod pages;
 mod sequences;
@@ -25,7 +31,8 @@ pub use pages::{HostPages, PageStore, page_count};
 use sequences::{Sequences, Table};
 pub use windows::{Group, Layout};
 
-/// Handle of a sequence. They count up, so a handle that was freed is noticed when it is used again: numbers start over after a thousand million sequences or more.
+/// Handle of a sequence. They count up, so a handle that was freed is noticed when it is used
+/// again: numbers start over after a thousand million sequences or more.
 pub type SeqId = i32;
 
 /// Snapshots that a sequence keeps.
@@ -42,13 +49,15 @@ pub struct Kv {
 }
 
 impl Kv {
-    /// No sequences yet, over the pages of `store`, which has `layout`; a sequence may have `max_context` tokens.
+    /// No sequences yet, over the pages of `store`, which has `layout`; a sequence may have
+    /// `max_context` tokens.
     pub fn new(store: Box<dyn PageStore>, layout: Layout, max_context: usize) -> Kv {
         let pools = layout.groups.iter().map(|g| Pool::new(g.pages)).collect();
         Kv { store, pools, seqs: Sequences::new(layout.groups.len()), layout, max_context }
     }
 
-    /// Whether room is made chunk by chunk ([`Kv::extend`]), since pages are given back or snapshots taken between them.
+    /// Whether room is made chunk by chunk ([`Kv::extend`]), since pages are given back or
+    /// snapshots taken between them.
     pub fn by_chunks(&self) -> bool {
         self.layout.groups.iter().any(|g| g.slides() || g.fixed)
     }
@@ -86,7 +95,8 @@ impl Kv {
         pool.free() + if self.layout.groups[group].fixed { (0..self.slots()).map(spare).sum() } else { 0 }
     }
 
-    /// Most pages of a group that a sequence of its own uses while it grows to `len` tokens in steps of up to `chunk`.
+    /// Most pages of a group that a sequence of its own uses while it grows to `len` tokens in
+    /// steps of up to `chunk`.
     pub fn pages_for(&self, group: usize, len: usize, chunk: usize) -> usize {
         self.layout.groups[group].pages_for(len, chunk)
     }
@@ -124,7 +134,9 @@ impl Kv {
         if let Some(group) = self.lost(slot, len) {
             let Group { fixed, window, .. } = self.layout.groups[group];
             let why = match fixed {
-                false => format!("what the next token would see has left the sliding window of {window}. Truncate it to 0"),
+                false => {
+                    format!("what the next token would see has left the sliding window of {window}. Truncate it to 0")
+                }
                 true => format!(
                     "its recurrent state knows no earlier tokens, and there is no snapshot of it at {len}. Truncate it to {}",
                     self.best(slot, len, false)
@@ -138,16 +150,20 @@ impl Kv {
         Ok(())
     }
 
-    /// The most tokens, up to `len`, to which a sequence can be truncated: fewer than `len` where what a window sees has been given back, or a state of fixed size was not kept.
+    /// The most tokens, up to `len`, to which a sequence can be truncated: fewer than `len` where
+    /// what a window sees has been given back, or a state of fixed size was not kept.
     pub fn reusable(&self, seq: SeqId, len: usize) -> Result<usize> {
         Ok(self.best(self.slot(seq)?, len, false))
     }
 
-    /// See [`Kv::reusable`]. `failed`: a step may have changed states of fixed size, so that these are in snapshots only.
+    /// See [`Kv::reusable`]. `failed`: a step may have changed states of fixed size, so that these
+    /// are in snapshots only.
     fn best(&self, slot: usize, len: usize, failed: bool) -> usize {
         let tables = self.layout.groups.iter().zip(&self.seqs[slot].tables);
-        let snapshots = tables.filter(|(group, _)| group.fixed).flat_map(|(_, table)| table.snapshots.iter().map(|(at, _)| *at));
-        let fits = |at: &usize| *at <= len && (self.lost(slot, *at).is_none()) && (!failed || self.restorable(slot, *at));
+        let snapshots =
+            tables.filter(|(group, _)| group.fixed).flat_map(|(_, table)| table.snapshots.iter().map(|(at, _)| *at));
+        let fits =
+            |at: &usize| *at <= len && (self.lost(slot, *at).is_none()) && (!failed || self.restorable(slot, *at));
         snapshots.chain([len]).filter(fits).max().unwrap_or(0)
     }
 
@@ -157,7 +173,8 @@ impl Kv {
         tables.all(|(group, table)| !group.fixed || table.snapshot(len).is_some())
     }
 
-    /// The group, if any, that has given back what the token after the first `len` sees, or whose state then was not kept.
+    /// The group, if any, that has given back what the token after the first `len` sees, or whose
+    /// state then was not kept.
     fn lost(&self, slot: usize, len: usize) -> Option<usize> {
         let now = self.slot_len(slot);
         let mut all = self.layout.groups.iter().zip(&self.seqs[slot].tables);
@@ -168,7 +185,8 @@ impl Kv {
         if len == 0 { None } else { all.position(lost) }
     }
 
-    /// Forgets all but the first `len` tokens, for which everything is there. `failed`: as for [`Kv::best`].
+    /// Forgets all but the first `len` tokens, for which everything is there. `failed`: as for
+    /// [`Kv::best`].
     fn cut(&mut self, slot: usize, len: usize, failed: bool) {
         let sequence = &mut self.seqs[slot];
         let now = sequence.tokens.len();
@@ -188,7 +206,8 @@ impl Kv {
         self.drop_spare_pages(slot);
     }
 
-    /// Keeps snapshots of a slot's states of fixed size as they are now, after all its tokens; the oldest ones go.
+    /// Keeps snapshots of a slot's states of fixed size as they are now, after all its tokens; the
+    /// oldest ones go.
     pub fn keep(&mut self, slot: usize) {
         let sequence = &mut self.seqs[slot];
         let len = sequence.tokens.len();
@@ -228,7 +247,8 @@ impl Kv {
         self.seqs.slot(seq)
     }
 
-    /// Numbers of the pages of slot `slot` in a group, in order. Pages that its window has left behind are 0.
+    /// Numbers of the pages of slot `slot` in a group, in order. Pages that its window has left
+    /// behind are 0.
     pub fn pages(&self, slot: usize, group: usize) -> &[u32] {
         &self.seqs[slot].tables[group].pages
     }
@@ -238,8 +258,9 @@ impl Kv {
         self.seqs[slot].tokens.len()
     }
 
-    /// Makes room for `extra` more tokens in each `(slot, extra)`, or fails and changes nothing. Where pages are given back, this only makes sure that room can be made
-    /// ([`Kv::extend`]) for chunks of up to `chunk` tokens, one after the other.
+    /// Makes room for `extra` more tokens in each `(slot, extra)`, or fails and changes nothing.
+    /// Where pages are given back, this only makes sure that room can be made ([`Kv::extend`]) for
+    /// chunks of up to `chunk` tokens, one after the other.
     pub fn reserve(&mut self, wanted: &[(usize, usize)], chunk: usize) -> Result<()> {
         for &(slot, extra) in wanted {
             let len = self.slot_len(slot);
@@ -271,8 +292,9 @@ impl Kv {
         self.seqs[slot].tokens.push(token);
     }
 
-    /// After a failed step: forgets all tokens of a slot but the first `len`. Where what the next token then sees has been given back, the tokens stay; where there are states of fixed
-    /// size, which the step may have changed, the sequence goes back to its last snapshot before.
+    /// After a failed step: forgets all tokens of a slot but the first `len`. Where what the next
+    /// token then sees has been given back, the tokens stay; where there are states of fixed size,
+    /// which the step may have changed, the sequence goes back to its last snapshot before.
     pub fn take_back(&mut self, slot: usize, len: usize) {
         if self.layout.groups.iter().any(|g| g.fixed) {
             let len = self.best(slot, len, true);
@@ -301,10 +323,15 @@ impl Kv {
         }
     }
 
-    /// Most pages of a sliding group that `extra` more tokens in each slot can ever need at once beyond those in use, in chunks of up to `chunk` in all.
+    /// Most pages of a sliding group that `extra` more tokens in each slot can ever need at once
+    /// beyond those in use, in chunks of up to `chunk` in all.
     fn most_new(&self, group: usize, wanted: &[(usize, usize)], chunk: usize) -> usize {
-        let each =
-            |chunk: usize| wanted.iter().map(move |&(slot, extra)| self.most_new_of(group, slot, extra, chunk.min(extra))).sum::<usize>();
+        let each = |chunk: usize| {
+            wanted
+                .iter()
+                .map(move |&(slot, extra)| self.most_new_of(group, slot, extra, chunk.min(extra)))
+                .sum::<usize>()
+        };
         // One chunk is under way at a time, whosever tokens these are.
         each(chunk).min(each(0) + chunk.div_ceil(PAGE_TOKENS))
     }
@@ -314,7 +341,8 @@ impl Kv {
         let held = table.held();
         let all = (self.slot_len(slot) + extra).div_ceil(PAGE_TOKENS) - table.gone;
         let window = window_pages(self.layout.groups[group].window, chunk);
-        // Shared pages stay in use when this sequence gives them back; the last one may have to be copied.
+        // Shared pages stay in use when this sequence gives them back; the last one may have to be
+        // copied.
         let own = held.iter().filter(|p| pool.alone(**p)).count();
         let copies = usize::from(own < held.len());
         all.saturating_sub(held.len()).min(window.saturating_sub(own)) + copies
@@ -394,7 +422,9 @@ impl Kv {
         } else {
             format!("all {tokens} tokens of the layers with a window of {window} are in use")
         };
-        let message = format!("the KV cache is full: {what}. Free or truncate sequences, or open the model with a larger max_tokens");
+        let message = format!(
+            "the KV cache is full: {what}. Free or truncate sequences, or open the model with a larger max_tokens"
+        );
         Error::new(Status::CacheFull, message)
     }
 }

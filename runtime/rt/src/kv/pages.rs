@@ -15,7 +15,8 @@ pub trait PageStore: Send {
     fn clear(&mut self, group: usize, page: u32) -> Result<()>;
 }
 
-/// Pages in this process' memory: a pool per state, reserved whole, but a page costs memory only once it is written.
+/// Pages in this process' memory: a pool per state, reserved whole, but a page costs memory only
+/// once it is written.
 pub struct HostPages {
     pools: Vec<Region>,
     page_bytes: Vec<usize>,

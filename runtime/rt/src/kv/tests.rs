@@ -57,7 +57,8 @@ fn stale_handles_are_refused() {
     assert_eq!(kv.tokens(b).unwrap(), &[] as &[i32]);
 }
 
-/// Handles of sequences freed long ago stay strange, and those in use stay right while the table grows and the numbers start over.
+/// Handles of sequences freed long ago stay strange, and those in use stay right while the table
+/// grows and the numbers start over.
 #[test]
 fn handles_do_not_come_back() {
     let mut kv = kv(64);
@@ -322,7 +323,10 @@ fn a_full_group_changes_nothing() {
     more[..3].iter().for_each(|&seq| append_chunks(&mut kv, seq, 90, 32).unwrap());
     let before = used(&kv);
     let error = append_chunks(&mut kv, more[3], 90, 32).unwrap_err();
-    assert!(error.status == Status::CacheFull && error.message.contains("all 928 tokens of the layers with a window of 40"), "{error}");
+    assert!(
+        error.status == Status::CacheFull && error.message.contains("all 928 tokens of the layers with a window of 40"),
+        "{error}"
+    );
     assert_eq!((used(&kv), kv.tokens(more[3]).unwrap().len()), (before, 0));
 }
 
@@ -396,7 +400,8 @@ fn recurrent(slots: usize) -> (Kv, Vec<*mut u8>) {
     (Kv::new(Box::new(pages), layout, 1000), pools)
 }
 
-/// Appends `n` tokens one by one, each of which adds one to the first byte of both states, and keeps a snapshot at the end.
+/// Appends `n` tokens one by one, each of which adds one to the first byte of both states, and
+/// keeps a snapshot at the end.
 fn run(kv: &mut Kv, pools: &[*mut u8], seq: SeqId, n: usize) -> Result<()> {
     let slot = kv.slot(seq)?;
     kv.reserve(&[(slot, n)], 64)?;
@@ -494,7 +499,10 @@ fn snapshots_yield_to_sequences() {
     assert_eq!([0, 1, 2].map(|i| held(&kv, &pools, all[i]).0), [11, 1, 2]);
     let more = kv.seq_new().unwrap();
     let error = run(&mut kv, &pools, more, 1).unwrap_err();
-    assert!(error.status == Status::CacheFull && error.message.contains("all 3 recurrent states are in use"), "{error}");
+    assert!(
+        error.status == Status::CacheFull && error.message.contains("all 3 recurrent states are in use"),
+        "{error}"
+    );
     assert_eq!(used(&kv), [3, 3]);
     let error = kv.fork(all[0]).and_then(|fork| run(&mut kv, &pools, fork, 1)).unwrap_err();
     assert_eq!((error.status, held(&kv, &pools, all[0])), (Status::CacheFull, (11, 11)));

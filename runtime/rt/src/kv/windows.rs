@@ -1,9 +1,12 @@
 //! Groups of states of one lifetime, and how many pages they need.
 //!
-//! Attention states with the same window keep and give back the same tokens, so they share a block table and numbers of pages: page `p` of a group is page `p` in the pool of
-//! each of its states. A group's pages are a pool of their own, so that a layer that sees everything does not keep what windows have left behind.
+//! Attention states with the same window keep and give back the same tokens, so they share a block
+//! table and numbers of pages: page `p` of a group is page `p` in the pool of each of its states. A
+//! group's pages are a pool of their own, so that a layer that sees everything does not keep what
+//! windows have left behind.
 //!
-//! States of fixed size are a group too: its "pages" are slots, of which a sequence has one as soon as it has a token.
+//! States of fixed size are a group too: its "pages" are slots, of which a sequence has one as soon
+//! as it has a token.
 
 use llmcc_abi::layout::{KEPT_BEHIND, window_pages};
 use llmcc_abi::{PAGE_TOKENS, StateDesc, state};
@@ -11,7 +14,8 @@ use llmcc_abi::{PAGE_TOKENS, StateDesc, state};
 use super::page_count;
 use crate::error::Result;
 
-/// Where pools are allocated, they are for sequences of so many tokens on average: each keeps a whole window, however short the rest of it is.
+/// Where pools are allocated, they are for sequences of so many tokens on average: each keeps a
+/// whole window, however short the rest of it is.
 const SEQUENCE_TOKENS: usize = 4096;
 /// ... and for this many sequences at least.
 const LEAST_SEQUENCES: usize = 8;
@@ -51,7 +55,8 @@ impl Group {
         if self.slides() { (len + 1).saturating_sub(self.window) / PAGE_TOKENS } else { 0 }
     }
 
-    /// The pages before this one are given back by a sequence of `len` tokens: what the window of the next token sees stays, and a little more.
+    /// The pages before this one are given back by a sequence of `len` tokens: what the window of
+    /// the next token sees stays, and a little more.
     pub fn kept_from(&self, len: usize) -> usize {
         self.first_page(len).saturating_sub(KEPT_BEHIND)
     }
@@ -69,7 +74,8 @@ impl Group {
         }
     }
 
-    /// Most pages that a sequence of its own uses while it grows to `len` tokens in steps of up to `chunk`.
+    /// Most pages that a sequence of its own uses while it grows to `len` tokens in steps of up to
+    /// `chunk`.
     pub fn pages_for(&self, len: usize, chunk: usize) -> usize {
         let all = self.pages_at(len);
         if self.slides() { all.min(window_pages(self.window, chunk)) } else { all }
@@ -91,7 +97,8 @@ impl Group {
 }
 
 impl Layout {
-    /// Every group can hold `max_tokens` tokens, in as many sequences as there are pages (and at least 8): for memory that costs nothing until it is written.
+    /// Every group can hold `max_tokens` tokens, in as many sequences as there are pages (and at
+    /// least 8): for memory that costs nothing until it is written.
     ///
     /// # Errors
     /// No tokens, or more than can be numbered.
@@ -105,11 +112,17 @@ impl Layout {
             group.page_bytes = group.page_bytes.saturating_add(d.bytes as usize);
             group.pages = if group.fixed { pages.max(LEAST_SEQUENCES) } else { pages };
         }
-        Ok(Layout { groups, of_state: descs.iter().map(|d| d.group as usize).collect(), max_tokens: pages * PAGE_TOKENS })
+        Ok(Layout {
+            groups,
+            of_state: descs.iter().map(|d| d.group as usize).collect(),
+            max_tokens: pages * PAGE_TOKENS,
+        })
     }
 
-    /// For memory that is allocated: the group that keeps tokens longest can hold `max_tokens`. Of the others each has pages for the windows of as many sequences as that is
-    /// meant for (one per 4096 tokens, and at least 8), while a step of `chunk` tokens is under way; or two slots for each of them, the second for a snapshot.
+    /// For memory that is allocated: the group that keeps tokens longest can hold `max_tokens`. Of
+    /// the others each has pages for the windows of as many sequences as that is meant for (one per
+    /// 4096 tokens, and at least 8), while a step of `chunk` tokens is under way; or two slots for
+    /// each of them, the second for a snapshot.
     ///
     /// # Errors
     /// As [`Layout::reserved`].
@@ -118,7 +131,8 @@ impl Layout {
         let longest = layout.groups.iter().map(Group::lifetime).max().unwrap_or(0);
         let sequences = max_tokens.div_ceil(SEQUENCE_TOKENS).max(LEAST_SEQUENCES);
         for group in layout.groups.iter_mut().filter(|g| g.fixed || g.lifetime() < longest) {
-            let windows = sequences.saturating_mul(window_pages(group.window, 0)).saturating_add(chunk.div_ceil(PAGE_TOKENS));
+            let windows =
+                sequences.saturating_mul(window_pages(group.window, 0)).saturating_add(chunk.div_ceil(PAGE_TOKENS));
             group.pages = if group.fixed { sequences.saturating_mul(2) } else { group.pages.min(windows) };
         }
         Ok(layout)
@@ -134,7 +148,8 @@ impl Layout {
         self.of_state.iter().map(|&g| self.groups[g].pages)
     }
 
-    /// The most tokens, up to `most`, with which pools [`Layout::allocated`] take no more than `bytes`: whole pages, if not all. 0 if there is no room for any.
+    /// The most tokens, up to `most`, with which pools [`Layout::allocated`] take no more than
+    /// `bytes`: whole pages, if not all. 0 if there is no room for any.
     pub fn fit(descs: &[StateDesc], most: usize, chunk: usize, bytes: usize) -> usize {
         let fits = |tokens: usize| Layout::allocated(descs, tokens, chunk).is_ok_and(|l| l.bytes() <= bytes);
         if fits(most) {

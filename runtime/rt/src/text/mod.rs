@@ -1,4 +1,5 @@
-//! From text to tokens and back: the tokenizer and chat template the compiler put into the artifact.
+//! From text to tokens and back: the tokenizer and chat template the compiler put into the
+//! artifact.
 
 use std::sync::{Arc, OnceLock};
 
@@ -114,5 +115,8 @@ fn failed(error: llmcc_text::Error) -> Error {
 
 /// The error for artifacts without a tokenizer.
 pub fn no_tokenizer() -> Error {
-    Error::new(Status::Unsupported, "the artifact has no tokenizer (its checkpoint had no tokenizer.json); use tokens instead of text")
+    Error::new(
+        Status::Unsupported,
+        "the artifact has no tokenizer (its checkpoint had no tokenizer.json); use tokens instead of text",
+    )
 }

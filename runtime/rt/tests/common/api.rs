@@ -90,7 +90,8 @@ pub fn generate(model: &Handle, seq: i32, prompt: &[i32], params: &llmcc_gen_par
             text += CStr::from_ptr(piece.text).to_str().unwrap();
             tokens.push(piece.token);
             if piece.finish != 0 {
-                let mut stats: llmcc_gen_stats_t = llmcc_gen_stats_t { size: size_of::<llmcc_gen_stats_t>(), ..zeroed() };
+                let mut stats: llmcc_gen_stats_t =
+                    llmcc_gen_stats_t { size: size_of::<llmcc_gen_stats_t>(), ..zeroed() };
                 ok(llmcc_gen_stats(generation, &mut stats));
                 assert_eq!((stats.prompt_tokens, stats.generated_tokens), (prompt.len() as u64, tokens.len() as u64));
                 let finish = piece.finish;

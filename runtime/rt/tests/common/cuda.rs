@@ -1,6 +1,7 @@
-//! A CUDA driver for tests: its functions behind the runtime's table, device memory in this process, kernels as Rust functions. All state belongs to the
-//! calling thread, so tests do not disturb each other. It refuses what a real driver would: calls without a context, launches of sizes that do not exist, memory
-//! it has not given out.
+//! A CUDA driver for tests: its functions behind the runtime's table, device memory in this
+//! process, kernels as Rust functions. All state belongs to the calling thread, so tests do not
+//! disturb each other. It refuses what a real driver would: calls without a context, launches of
+//! sizes that do not exist, memory it has not given out.
 #![allow(dead_code)]
 
 use std::cell::RefCell;
@@ -131,7 +132,12 @@ pub fn calls(name: &str) -> usize {
 /// Everything given out has come back, and no context is left on the thread.
 pub fn assert_clean() {
     with(|m| {
-        assert!(m.allocations.is_empty() && m.handles.is_empty(), "{} allocations, {} handles left", m.allocations.len(), m.handles.len());
+        assert!(
+            m.allocations.is_empty() && m.handles.is_empty(),
+            "{} allocations, {} handles left",
+            m.allocations.len(),
+            m.handles.len()
+        );
         assert_eq!((m.contexts, m.retained, m.capture.is_some(), m.capture_mode), (0, 0, false, 0));
     });
 }
@@ -173,8 +179,15 @@ fn call(name: &'static str, needs_context: bool, f: impl FnOnce(&mut Mock) -> Re
             return INVALID_CONTEXT;
         }
         // What another thread's capture would not survive.
-        let unsafe_call = ["cuMemAlloc_v2", "cuMemFree_v2", "cuMemHostAlloc", "cuMemFreeHost", "cuStreamSynchronize", "cuEventSynchronize"]
-            .contains(&name);
+        let unsafe_call = [
+            "cuMemAlloc_v2",
+            "cuMemFree_v2",
+            "cuMemHostAlloc",
+            "cuMemFreeHost",
+            "cuStreamSynchronize",
+            "cuEventSynchronize",
+        ]
+        .contains(&name);
         assert!(!unsafe_call || m.capture_mode == 2, "{name} in capture mode {}", m.capture_mode);
         f(m).err().unwrap_or(0)
     })

@@ -66,7 +66,8 @@ fn artifact_with(toy: Toy, ptx: fn(usize) -> String, cubin: fn(usize) -> Vec<u8>
         let gpu = data.table(&gpu);
         descs.push(ModelDesc { gpu, ..toy_desc_with(&mut data, isa::SM + sm, &kernels, texts, toy.candidates) });
     }
-    // From the last, so that each knows where the next one is; offsets have to ascend, so their places are computed first.
+    // From the last, so that each knows where the next one is; offsets have to ascend, so their
+    // places are computed first.
     let size = size_of::<ModelDesc>() as u64;
     let first = (data.len() as u64).next_multiple_of(8);
     for i in 1..descs.len() {
@@ -99,5 +100,13 @@ pub fn images(toy: Toy, ptx: fn(usize) -> String) -> Result<Vec<Image>> {
 pub fn images_with(toy: Toy, ptx: fn(usize) -> String, cubin: fn(usize) -> Vec<u8>) -> Result<Vec<Image>> {
     let (code, data) = artifact_with(toy, ptx, cubin);
     // SAFETY: leaked; CPU kernels are never run here.
-    unsafe { Image::all_from_parts(code.as_ptr(), code.len() as u64, data, WEIGHTS.as_ptr().cast(), size_of_val(&WEIGHTS) as u64) }
+    unsafe {
+        Image::all_from_parts(
+            code.as_ptr(),
+            code.len() as u64,
+            data,
+            WEIGHTS.as_ptr().cast(),
+            size_of_val(&WEIGHTS) as u64,
+        )
+    }
 }

@@ -1,7 +1,9 @@
-//! A hand-made model: kernels written in Rust behind the ABI, and the data segment that describes them.
+//! A hand-made model: kernels written in Rust behind the ABI, and the data segment that describes
+//! them.
 //!
-//! The "model" caches each token id and computes `s = Σ_{q ≤ p} (q + 1) · token_q` over its sequence; `logits[v] = s · (v + 1)`, but for the last entry, which tells
-//! the regime. All values are integers below 2²⁴, so f32 is exact.
+//! The "model" caches each token id and computes `s = Σ_{q ≤ p} (q + 1) · token_q` over its
+//! sequence; `logits[v] = s · (v + 1)`, but for the last entry, which tells the regime. All values
+//! are integers below 2²⁴, so f32 is exact.
 #![allow(dead_code)]
 
 use std::mem::size_of;
@@ -66,7 +68,8 @@ pub fn toy_data(manifest: &str, tokenizer: &str, text_config: &str) -> Vec<u8> {
     toy_data_at(manifest, tokenizer, text_config, &functions.map(|f| f as usize as u64))
 }
 
-/// The data segment. `code`: offsets of embed, append, attend, head for few and head for many tokens.
+/// The data segment. `code`: offsets of embed, append, attend, head for few and head for many
+/// tokens.
 pub fn toy_data_at(manifest: &str, tokenizer: &str, text_config: &str, code: &[u64]) -> Vec<u8> {
     let mut data = Data::new();
     let texts = [manifest, tokenizer, text_config].map(|t| data.text(t));
@@ -107,7 +110,8 @@ pub fn toy_desc(data: &mut Data, isa: u32, kernels: &[KernelDesc], texts: [Span;
     toy_desc_with(data, isa, kernels, texts, 0)
 }
 
-/// As [`toy_desc`], with a kernel at the end (the sixth) that finds so many candidates for buffer 3, unless there are to be none.
+/// As [`toy_desc`], with a kernel at the end (the sixth) that finds so many candidates for buffer
+/// 3, unless there are to be none.
 pub fn toy_desc_with(
     data: &mut Data,
     isa: u32,
@@ -182,7 +186,8 @@ pub fn toy_desc_with(
 pub static WEIGHTS: [f32; 2 + VOCAB] = [f32::NAN, f32::NAN, 1., 2., 3., 4., 5., 6., 7.];
 
 pub fn toy_image_from(data: &[u8]) -> llmcc_rt::Result<Image> {
-    // SAFETY: kernel "offsets" are function addresses; data outlives the image in every test (leaked or static).
+    // SAFETY: kernel "offsets" are function addresses; data outlives the image in every test
+    // (leaked or static).
     unsafe { Image::from_parts(ptr::null(), u64::MAX, data, WEIGHTS.as_ptr().cast(), size_of_val(&WEIGHTS) as u64) }
 }
 
@@ -224,7 +229,8 @@ pub fn step(engine: &mut Engine, tokens: &[i32], seqs: &[SeqId], out_rows: &[u32
     Ok(logits)
 }
 
-/// Takes up to nine sequences through random steps, forks, truncations and ends, and compares all logits with [`expected`].
+/// Takes up to nine sequences through random steps, forks, truncations and ends, and compares all
+/// logits with [`expected`].
 pub fn check_random_steps(engine: &mut Engine, seed: u64, steps: usize) {
     let mut rng = Rng(seed);
     let mut live: Vec<(SeqId, Vec<i32>)> = Vec::new();
@@ -258,8 +264,9 @@ pub fn check_random_steps(engine: &mut Engine, seed: u64, steps: usize) {
                         want.push(expected(history));
                     }
                 }
-                let out: Vec<u32> =
-                    (0..if tokens.is_empty() { 0 } else { rng.below(12) }).map(|_| rng.below(tokens.len()) as u32).collect();
+                let out: Vec<u32> = (0..if tokens.is_empty() { 0 } else { rng.below(12) })
+                    .map(|_| rng.below(tokens.len()) as u32)
+                    .collect();
                 let logits = step(engine, &tokens, &seqs, &out).unwrap();
                 for (row, got) in out.iter().zip(&logits) {
                     assert_eq!(got[..VOCAB - 1], want[*row as usize][..]);
@@ -321,11 +328,19 @@ unsafe extern "C" fn attend(ops: *const *mut u8, ctx: *const StepCtx, m: u64, lo
     }
 }
 
-unsafe extern "C" fn head<const REGIME: u32>(ops: *const *mut u8, ctx: *const StepCtx, m: u64, lo: u64, hi: u64, _: *mut u8) {
+unsafe extern "C" fn head<const REGIME: u32>(
+    ops: *const *mut u8,
+    ctx: *const StepCtx,
+    m: u64,
+    lo: u64,
+    hi: u64,
+    _: *mut u8,
+) {
     // SAFETY: as above.
     unsafe {
         assert!(m == (*ctx).n_rows && m > 0 && (REGIME == 1) == ((*ctx).n_tokens <= u64::from(FEW)));
-        let (sums, weights, logits) = (ops.read().cast::<f32>(), ops.add(1).read().cast::<f32>(), ops.add(2).read().cast::<f32>());
+        let (sums, weights, logits) =
+            (ops.read().cast::<f32>(), ops.add(1).read().cast::<f32>(), ops.add(2).read().cast::<f32>());
         for r in 0..m as usize {
             let s = *sums.add(*(*ctx).out_rows.add(r) as usize);
             for v in lo as usize..hi as usize {

@@ -1,6 +1,8 @@
-//! SentencePiece's precompiled character maps: a double-array trie (Darts-clone) and the texts that its leaves point to.
+//! SentencePiece's precompiled character maps: a double-array trie (Darts-clone) and the texts that
+//! its leaves point to.
 //!
-//! Format: the trie's size in bytes, its units of 32 bits, all little-endian, then texts that end with NUL.
+//! Format: the trie's size in bytes, its units of 32 bits, all little-endian, then texts that end
+//! with NUL.
 
 type Result<T> = std::result::Result<T, String>;
 

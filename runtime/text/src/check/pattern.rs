@@ -5,8 +5,9 @@ const LONGEST: usize = 1 << 14;
 
 /// Checks an expression.
 ///
-/// Those without look-around, back-references and the like are matched by automata in linear time, whatever they are. The others backtrack, up to a million steps
-/// at each place, which `(a+)+` takes for a text of twenty letters.
+/// Those without look-around, back-references and the like are matched by automata in linear time,
+/// whatever they are. The others backtrack, up to a million steps at each place, which `(a+)+`
+/// takes for a text of twenty letters.
 ///
 /// # Errors
 /// What is wrong.
@@ -16,7 +17,10 @@ pub fn check(regex: &str) -> Result<(), String> {
     }
     let scan = scan(regex);
     if scan.backtracks && scan.nested {
-        return Err("repeats a repetition in an expression with look-around or back-references, which takes exponential time".into());
+        return Err(
+            "repeats a repetition in an expression with look-around or back-references, which takes exponential time"
+                .into(),
+        );
     }
     Ok(())
 }
@@ -48,7 +52,8 @@ fn scan(regex: &str) -> Scan {
             }
             b'(' => {
                 let rest = &bytes[at..];
-                scan.backtracks |= [&b"?="[..], b"?!", b"?<=", b"?<!", b"?>", b"?("].iter().any(|p| rest.starts_with(p));
+                scan.backtracks |=
+                    [&b"?="[..], b"?!", b"?<=", b"?<!", b"?>", b"?("].iter().any(|p| rest.starts_with(p));
                 groups.push(false);
                 continue;
             }

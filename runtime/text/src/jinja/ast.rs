@@ -1,4 +1,5 @@
-//! Templates as trees. Chains (`a.b.c`, `a + b + c`, `not not a`) are flat, so only brackets, blocks and conditionals nest, which the parser counts.
+//! Templates as trees. Chains (`a.b.c`, `a + b + c`, `not not a`) are flat, so only brackets,
+//! blocks and conditionals nest, which the parser counts.
 
 /// Index into [`Program::names`].
 pub type Name = u32;

@@ -35,7 +35,9 @@ pub fn item(interpreter: &Interpreter<'_>, value: &Value, item: &Value) -> Resul
     let found = match (value, item) {
         (Value::Undefined(name), _) => return Err(Value::undefined_error(name)),
         (Value::Map(map), Value::Str(key)) => map.get(&interpreter.heap, key)?.cloned(),
-        (Value::Map(map), _) if !matches!(item, Value::List(_) | Value::Map(_)) || matches!(item, Value::List(l) if l.tuple) => {
+        (Value::Map(map), _)
+            if !matches!(item, Value::List(_) | Value::Map(_)) || matches!(item, Value::List(l) if l.tuple) =>
+        {
             super::value::position(&interpreter.heap, &map.items, item)?.map(|at| map.items[at].1.clone())
         }
         (Value::List(list), _) => item.as_int().and_then(|i| list.items.get(index(i, list.items.len())?).cloned()),
@@ -43,7 +45,9 @@ pub fn item(interpreter: &Interpreter<'_>, value: &Value, item: &Value) -> Resul
             Some(i) => {
                 interpreter.heap.work(text.len())?;
                 let at = index(i, text.chars().count());
-                at.and_then(|at| text.chars().nth(at)).map(|c| interpreter.heap.marked(c.to_string(), text.safe())).transpose()?
+                at.and_then(|at| text.chars().nth(at))
+                    .map(|c| interpreter.heap.marked(c.to_string(), text.safe()))
+                    .transpose()?
             }
             None => None,
         },
@@ -51,7 +55,9 @@ pub fn item(interpreter: &Interpreter<'_>, value: &Value, item: &Value) -> Resul
     };
     match (found, item) {
         (Some(found), _) => Ok(found),
-        (None, Value::Str(name)) => Ok(python_attribute(interpreter, value, name)?.unwrap_or_else(|| Value::undefined(name))),
+        (None, Value::Str(name)) => {
+            Ok(python_attribute(interpreter, value, name)?.unwrap_or_else(|| Value::undefined(name)))
+        }
         (None, _) => Ok(Value::undefined(&format!("{} object[{}]", value.kind(), item.as_int().unwrap_or_default()))),
     }
 }
@@ -72,7 +78,9 @@ fn python_attribute(interpreter: &Interpreter<'_>, value: &Value, name: &str) ->
             }
             _ => None,
         },
-        _ if methods::exists(value, name) => Some(Value::Call(Rc::new(Callable::Method(value.clone(), name.to_owned())))),
+        _ if methods::exists(value, name) => {
+            Some(Value::Call(Rc::new(Callable::Method(value.clone(), name.to_owned()))))
+        }
         _ => None,
     })
 }
@@ -80,7 +88,9 @@ fn python_attribute(interpreter: &Interpreter<'_>, value: &Value, name: &str) ->
 fn loop_attribute(value: &Value, state: &Rc<LoopState>, name: &str) -> Option<Value> {
     let (i, n) = (state.index.get(), state.items.len());
     let number = |n: usize| Some(Value::Int(n as i128));
-    let neighbour = |at: Option<usize>| Some(at.and_then(|at| state.items.get(at).cloned()).unwrap_or_else(|| Value::undefined(name)));
+    let neighbour = |at: Option<usize>| {
+        Some(at.and_then(|at| state.items.get(at).cloned()).unwrap_or_else(|| Value::undefined(name)))
+    };
     match name {
         "index" => number(i + 1),
         "index0" => number(i),
@@ -177,7 +187,8 @@ impl<'a> Interpreter<'a> {
 
     fn range(&mut self, given: Given) -> Result<Value> {
         let numbers: Option<Vec<i128>> = given.positional.iter().map(Value::as_int).collect();
-        let numbers = numbers.filter(|_| given.named.is_empty()).ok_or_else(|| Error::runtime("range needs integers"))?;
+        let numbers =
+            numbers.filter(|_| given.named.is_empty()).ok_or_else(|| Error::runtime("range needs integers"))?;
         let (start, stop, step) = match *numbers.as_slice() {
             [stop] => (0, stop, 1),
             [start, stop] => (start, stop, 1),
@@ -193,7 +204,8 @@ impl<'a> Interpreter<'a> {
         self.heap.list((0..len).map(|i| Value::Int(start + i * step)).collect())
     }
 
-    /// Parameters from positional, then named arguments, then defaults; `varargs`, `kwargs` and `caller` only where the body names them.
+    /// Parameters from positional, then named arguments, then defaults; `varargs`, `kwargs` and
+    /// `caller` only where the body names them.
     fn call_macro(&mut self, index: usize, scope: usize, mut given: Given) -> Result<Value> {
         let Some(m) = self.program.macros.get(index) else { return Ok(Value::None) };
         let name = self.label(m.name);
@@ -203,7 +215,9 @@ impl<'a> Interpreter<'a> {
                 let label = s.label(*param);
                 let named = given.named.iter().position(|(n, _)| n == label).map(|at| given.named.remove(at).1);
                 let value = match (positional.next(), named, default) {
-                    (Some(_), Some(_), _) => return Err(Error::runtime(format!("macro '{name}': two values for argument '{label}'"))),
+                    (Some(_), Some(_), _) => {
+                        return Err(Error::runtime(format!("macro '{name}': two values for argument '{label}'")));
+                    }
                     (Some(value), ..) | (None, Some(value), _) => value,
                     (None, None, Some(default)) => s.expr(default)?,
                     (None, None, None) => Value::undefined(label),
@@ -221,7 +235,10 @@ impl<'a> Interpreter<'a> {
                 let rest = s.heap.sequence(rest, true)?;
                 s.define(VARARGS, rest)?;
             } else if !rest.is_empty() {
-                return Err(Error::runtime(format!("macro '{name}' takes not more than {} argument(s)", m.params.len())));
+                return Err(Error::runtime(format!(
+                    "macro '{name}' takes not more than {} argument(s)",
+                    m.params.len()
+                )));
             }
             let named = std::mem::take(&mut given.named);
             if kwargs {

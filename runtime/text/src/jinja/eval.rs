@@ -8,8 +8,8 @@ use super::ast::{Args, Cmp, Expr, LOOP, Name, Post, Program, Stmt, StmtKind, Tar
 use super::value::{Callable, Charge, Heap, Value};
 use super::{Clock, Error, Result, ops, print};
 
-/// Expressions, blocks and calls inside each other while rendering. A level takes under a kilobyte of stack in the runtime's build, so a thread of any host
-/// has room.
+/// Expressions, blocks and calls inside each other while rendering. A level takes under a kilobyte
+/// of stack in the runtime's build, so a thread of any host has room.
 const DEEPEST: usize = 200;
 /// Work of an expression or statement by itself.
 const STEP: usize = 32;
@@ -48,7 +48,8 @@ pub struct Given {
 }
 
 impl Given {
-    /// The argument at `index` or called `name`; taken, so that [`Given::finish`] finds what nobody asked for.
+    /// The argument at `index` or called `name`; taken, so that [`Given::finish`] finds what nobody
+    /// asked for.
     pub fn take(&mut self, index: usize, name: &str) -> Option<Value> {
         if let Some(value) = self.positional.get_mut(index) {
             return Some(std::mem::replace(value, Value::undefined("")));
@@ -63,7 +64,10 @@ impl Given {
             return Err(Error::runtime(format!("{what}: unexpected argument '{name}'")));
         }
         if self.positional.len() > positional {
-            return Err(Error::runtime(format!("{what} takes at most {positional} arguments, not {}", self.positional.len())));
+            return Err(Error::runtime(format!(
+                "{what} takes at most {positional} arguments, not {}",
+                self.positional.len()
+            )));
         }
         Ok(())
     }
@@ -185,7 +189,11 @@ impl<'a> Interpreter<'a> {
             Target::Tuple(targets) => {
                 let items = self.iterate(&value)?;
                 if items.len() != targets.len() {
-                    return Err(Error::runtime(format!("{} values to unpack into {} names", items.len(), targets.len())));
+                    return Err(Error::runtime(format!(
+                        "{} values to unpack into {} names",
+                        items.len(),
+                        targets.len()
+                    )));
                 }
                 targets.iter().zip(items).try_for_each(|(target, item)| self.assign(target, item))
             }
@@ -209,7 +217,8 @@ impl<'a> Interpreter<'a> {
                 let mut buffer = [0; 4];
                 text.chars().map(|c| self.heap.string(&*c.encode_utf8(&mut buffer))).collect()
             }
-            // Python fails for None, and so do templates that loop over `tools` when there are none.
+            // Python fails for None, and so do templates that loop over `tools` when there are
+            // none.
             Value::Undefined(_) | Value::None => Ok(Vec::new()),
             _ => Err(Error::runtime(format!("'{}' object is not iterable", value.kind()))),
         }
@@ -334,7 +343,14 @@ impl<'a> Interpreter<'a> {
         let mut charge = self.heap.no_charge();
         self.heap.grow(&mut charge, items.len() * STEP)?;
         let recursive = each.recursive.then_some((index, self.scope));
-        let state = Rc::new(LoopState { items, index: Cell::new(0), depth, recursive, changed: RefCell::new(None), _charge: charge });
+        let state = Rc::new(LoopState {
+            items,
+            index: Cell::new(0),
+            depth,
+            recursive,
+            changed: RefCell::new(None),
+            _charge: charge,
+        });
         for (i, item) in state.items.iter().enumerate() {
             state.index.set(i);
             let flow = self.scoped(self.scope, |s| {
@@ -512,7 +528,9 @@ impl<'a> Interpreter<'a> {
                         given.named.push((key.to_owned(), value.clone()));
                     }
                 }
-                other => return Err(Error::runtime(format!("argument after ** must be a mapping, not {}", other.kind()))),
+                other => {
+                    return Err(Error::runtime(format!("argument after ** must be a mapping, not {}", other.kind())));
+                }
             }
         }
         Ok(given)

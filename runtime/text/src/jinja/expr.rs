@@ -26,7 +26,11 @@ impl Parser {
             }
             n
         };
-        if levels(&expr) > DEEPEST { Err(Error::limit(format!("nested more than {DEEPEST} levels deep"))) } else { Ok(expr) }
+        if levels(&expr) > DEEPEST {
+            Err(Error::limit(format!("nested more than {DEEPEST} levels deep")))
+        } else {
+            Ok(expr)
+        }
     }
 
     /// Expressions with commas between them are a tuple.
@@ -87,7 +91,9 @@ impl Parser {
                 Token::Op(">") => Cmp::Gt,
                 Token::Op(">=") => Cmp::Ge,
                 Token::Name(name) if name == "in" => Cmp::In,
-                Token::Name(name) if name == "not" && matches!(self.peek_second(), Token::Name(n) if n == "in") => Cmp::NotIn,
+                Token::Name(name) if name == "not" && matches!(self.peek_second(), Token::Name(n) if n == "in") => {
+                    Cmp::NotIn
+                }
                 _ => break,
             };
             self.at += if cmp == Cmp::NotIn { 2 } else { 1 };
@@ -241,7 +247,9 @@ impl Parser {
         let name = self.dotted()?;
         let starts = match self.peek() {
             Token::Str(_) | Token::Int(_) | Token::Float(_) | Token::Op("[" | "{") => true,
-            Token::Name(word) => !matches!(word.as_str(), "else" | "or" | "and" | "if" | "in" | "not" | "is" | "recursive"),
+            Token::Name(word) => {
+                !matches!(word.as_str(), "else" | "or" | "and" | "if" | "in" | "not" | "is" | "recursive")
+            }
             _ => false,
         };
         let args = if self.is_op("(") {

@@ -29,8 +29,8 @@ impl<'a> Interpreter<'a> {
                 self.length(&value)
             }
             "tojson" => self.json_text(&value, given),
-            "safe" | "e" | "escape" | "forceescape" | "string" | "title" | "replace" | "indent" | "format" | "truncate" | "wordcount"
-            | "urlencode" | "pprint" => self.text_filter(name, value, given),
+            "safe" | "e" | "escape" | "forceescape" | "string" | "title" | "replace" | "indent" | "format"
+            | "truncate" | "wordcount" | "urlencode" | "pprint" => self.text_filter(name, value, given),
             _ if AS_METHODS.contains(&name) => {
                 let text = self.soft_string(&value)?;
                 if name == "center" && given.positional.is_empty() && given.named.is_empty() {
@@ -127,10 +127,13 @@ impl<'a> Interpreter<'a> {
                 heap.string(title_words(on))
             }
             "replace" => {
-                let (old, new) = (given.take(0, "old").unwrap_or(Value::None), given.take(1, "new").unwrap_or(Value::None));
+                let (old, new) =
+                    (given.take(0, "old").unwrap_or(Value::None), given.take(1, "new").unwrap_or(Value::None));
                 let count = given.take(2, "count").filter(|c| !matches!(c, Value::None));
                 given.finish(name, 3)?;
-                let count = count.map_or(Some(-1), |c| c.as_int()).ok_or_else(|| Error::runtime("replace: count needs an integer"))?;
+                let count = count
+                    .map_or(Some(-1), |c| c.as_int())
+                    .ok_or_else(|| Error::runtime("replace: count needs an integer"))?;
                 let (old, new) = (print::text(&heap, &old)?, print::text(&heap, &new)?);
                 heap.string(methods::replace(&heap, on, &old, &new, count)?)
             }
@@ -139,7 +142,8 @@ impl<'a> Interpreter<'a> {
                 let args = if given.named.is_empty() {
                     heap.sequence(given.positional, true)?
                 } else {
-                    let pairs = given.named.into_iter().map(|(k, v)| Ok((heap.string(k)?, v))).collect::<Result<_>>()?;
+                    let pairs =
+                        given.named.into_iter().map(|(k, v)| Ok((heap.string(k)?, v))).collect::<Result<_>>()?;
                     heap.map(pairs)?
                 };
                 format::percent(&heap, on, &args)
@@ -147,13 +151,19 @@ impl<'a> Interpreter<'a> {
             "truncate" => self.truncate(on, given),
             "wordcount" => {
                 given.finish(name, 0)?;
-                Ok(Value::Int(on.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|w| !w.is_empty()).count() as i128))
+                Ok(Value::Int(
+                    on.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|w| !w.is_empty()).count() as i128
+                ))
             }
             "urlencode" => {
                 given.finish(name, 0)?;
                 heap.room(3 * on.len())?;
                 let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~' | b'/');
-                heap.string(on.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect::<String>())
+                heap.string(
+                    on.bytes()
+                        .map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") })
+                        .collect::<String>(),
+                )
             }
             _ => Err(Error::runtime(format!("the filter '{name}' is not supported in chat templates"))),
         }
@@ -202,9 +212,12 @@ impl<'a> Interpreter<'a> {
         let length = given.take(0, "length").map_or(Some(255), |v| v.as_int());
         let kill = given.take(1, "killwords").is_some_and(|b| b.is_true());
         let end = given.take(2, "end").map_or_else(|| Ok("...".to_owned()), |e| print::text(&self.heap, &e))?;
-        let leeway = given.take(3, "leeway").map_or(Some(5), |v| if matches!(v, Value::None) { Some(5) } else { v.as_int() });
+        let leeway =
+            given.take(3, "leeway").map_or(Some(5), |v| if matches!(v, Value::None) { Some(5) } else { v.as_int() });
         given.finish("truncate", 4)?;
-        let (Some(length), Some(leeway)) = (length, leeway) else { return Err(Error::runtime("truncate needs integers")) };
+        let (Some(length), Some(leeway)) = (length, leeway) else {
+            return Err(Error::runtime("truncate needs integers"));
+        };
         let (n, ending) = (on.chars().count() as i128, end.chars().count() as i128);
         if length < ending {
             return Err(Error::runtime("truncate: the length is less than that of the end"));
@@ -224,7 +237,9 @@ impl<'a> Interpreter<'a> {
                 match value {
                     Value::Float(x) => Ok(Value::Float(x.abs())),
                     other => {
-                        let n = other.as_int().ok_or_else(|| Error::runtime(format!("bad operand type for abs(): '{}'", other.kind())))?;
+                        let n = other
+                            .as_int()
+                            .ok_or_else(|| Error::runtime(format!("bad operand type for abs(): '{}'", other.kind())))?;
                         n.checked_abs().map(Value::Int).ok_or_else(|| Error::limit("an integer of more than 128 bits"))
                     }
                 }
@@ -233,7 +248,9 @@ impl<'a> Interpreter<'a> {
                 let digits = given.take(0, "precision").map_or(Some(0), |v| v.as_int());
                 let method = given.take(1, "method");
                 given.finish(name, 2)?;
-                let x = value.as_float().ok_or_else(|| Error::runtime(format!("round needs a number, not {}", value.kind())))?;
+                let x = value
+                    .as_float()
+                    .ok_or_else(|| Error::runtime(format!("round needs a number, not {}", value.kind())))?;
                 let digits = digits.and_then(|d| i32::try_from(d).ok()).filter(|d| d.abs() <= 300);
                 let digits = digits.ok_or_else(|| Error::runtime("round needs a number of digits"))?;
                 let scale = 10f64.powi(digits);
@@ -269,7 +286,9 @@ impl<'a> Interpreter<'a> {
                     Value::Float(x) if x.is_finite() => Some(x.trunc() as i128),
                     other => other.as_int().or_else(|| {
                         text.and_then(|t| {
-                            i128::from_str_radix(&t, base?).ok().or_else(|| Some(t.parse::<f64>().ok().filter(|x| x.is_finite())? as i128))
+                            i128::from_str_radix(&t, base?)
+                                .ok()
+                                .or_else(|| Some(t.parse::<f64>().ok().filter(|x| x.is_finite())? as i128))
                         })
                     }),
                 };
@@ -298,7 +317,11 @@ impl<'a> Interpreter<'a> {
         let by_attribute = name.ends_with("attr");
         let mut positional = std::mem::take(&mut given.positional).into_iter();
         let attribute = if by_attribute {
-            Some(positional.next().ok_or_else(|| Error::runtime(format!("{name}: missing parameter for attribute name")))?)
+            Some(
+                positional
+                    .next()
+                    .ok_or_else(|| Error::runtime(format!("{name}: missing parameter for attribute name")))?,
+            )
         } else {
             None
         };
@@ -309,7 +332,10 @@ impl<'a> Interpreter<'a> {
             self.heap.work(SCALAR * (1 + rest.len() + given.named.len()))?;
             let arguments = Given { positional: rest.clone(), named: given.named.clone() };
             if name == "map" {
-                let filter = function.as_ref().and_then(Value::as_str).ok_or_else(|| Error::runtime("map requires a filter argument"))?;
+                let filter = function
+                    .as_ref()
+                    .and_then(Value::as_str)
+                    .ok_or_else(|| Error::runtime("map requires a filter argument"))?;
                 out.push(self.deeper(|s| s.filter(filter, item, arguments))?);
                 continue;
             }
@@ -319,7 +345,8 @@ impl<'a> Interpreter<'a> {
             };
             let holds = match &function {
                 Some(test) => {
-                    let test = test.as_str().ok_or_else(|| Error::runtime(format!("{name} needs the name of a test")))?;
+                    let test =
+                        test.as_str().ok_or_else(|| Error::runtime(format!("{name} needs the name of a test")))?;
                     self.test(test, &tested, arguments)?
                 }
                 None => tested.is_true(),
@@ -355,7 +382,10 @@ impl<'a> Interpreter<'a> {
             let by_value = given.take(1, "by").is_some_and(|b| b.as_str() == Some("value"));
             let reverse = given.take(2, "reverse").is_some_and(|b| b.is_true());
             given.finish(name, 3)?;
-            let keys = pairs.iter().map(|(k, v)| self.sort_key(if by_value { v } else { k }, case)).collect::<Result<Vec<_>>>()?;
+            let keys = pairs
+                .iter()
+                .map(|(k, v)| self.sort_key(if by_value { v } else { k }, case))
+                .collect::<Result<Vec<_>>>()?;
             pairs = self.sorted(pairs, keys, reverse)?;
         } else {
             given.finish(name, 0)?;
@@ -398,14 +428,16 @@ impl<'a> Interpreter<'a> {
     fn list_filter(&mut self, name: &str, value: Value, mut given: Given) -> Result<Value> {
         match name {
             "join" => {
-                let separator = given.take(0, "d").map_or_else(|| Ok(String::new()), |d| print::text(&self.heap, &d))?;
+                let separator =
+                    given.take(0, "d").map_or_else(|| Ok(String::new()), |d| print::text(&self.heap, &d))?;
                 let attribute = given.take(1, "attribute").filter(|a| !matches!(a, Value::None));
                 given.finish(name, 2)?;
                 let mut items = self.iterate(&value)?;
                 if let Some(attribute) = attribute {
                     items = items.iter().map(|item| self.path(item, &attribute)).collect::<Result<_>>()?;
                 }
-                let sum = items.iter().fold(0usize, |sum, v| sum.saturating_add(v.weight().saturating_add(separator.len())));
+                let sum =
+                    items.iter().fold(0usize, |sum, v| sum.saturating_add(v.weight().saturating_add(separator.len())));
                 self.heap.room(sum)?;
                 let mut out = String::new();
                 for (i, item) in items.iter().enumerate() {
@@ -498,12 +530,14 @@ impl<'a> Interpreter<'a> {
                 let wanted = if name == "min" { Ordering::Less } else { Ordering::Greater };
                 let mut best: Option<usize> = None;
                 for i in 0..items.len() {
-                    let better = best.map_or(Ok(true), |b| Ok(ops::compare(&self.heap, &keys[i], &keys[b])? == Some(wanted)))?;
+                    let better =
+                        best.map_or(Ok(true), |b| Ok(ops::compare(&self.heap, &keys[i], &keys[b])? == Some(wanted)))?;
                     if better {
                         best = Some(i);
                     }
                 }
-                Ok(best.map_or_else(|| Value::undefined("No aggregated item, sequence was empty."), |i| items[i].clone()))
+                Ok(best
+                    .map_or_else(|| Value::undefined("No aggregated item, sequence was empty."), |i| items[i].clone()))
             }
         }
     }
@@ -571,7 +605,8 @@ impl<'a> Interpreter<'a> {
             _ => None,
         };
         if let Some(cmp) = cmp {
-            let other = given.take(0, "other").ok_or_else(|| Error::runtime(format!("the test '{name}' needs an argument")))?;
+            let other =
+                given.take(0, "other").ok_or_else(|| Error::runtime(format!("the test '{name}' needs an argument")))?;
             given.finish(name, 1)?;
             return compare(&self.heap, cmp, value, &other);
         }
@@ -584,7 +619,11 @@ impl<'a> Interpreter<'a> {
             return ops::math(&self.heap, super::ast::Op::Rem, value, &other).map(|r| !r.is_true());
         }
         given.finish(name, 0)?;
-        let integer = || value.as_int().ok_or_else(|| Error::runtime(format!("the test '{name}' needs an integer, not {}", value.kind())));
+        let integer = || {
+            value
+                .as_int()
+                .ok_or_else(|| Error::runtime(format!("the test '{name}' needs an integer, not {}", value.kind())))
+        };
         let text = || {
             self.heap.work(value.weight())?;
             print::text(&self.heap, value)
@@ -601,7 +640,9 @@ impl<'a> Interpreter<'a> {
             "number" => value.as_float().is_some(),
             "string" => matches!(value, Value::Str(_)),
             "mapping" => matches!(value, Value::Map(_)),
-            "iterable" => matches!(value, Value::Str(_) | Value::List(_) | Value::Map(_) | Value::Undefined(_) | Value::Loop(_)),
+            "iterable" => {
+                matches!(value, Value::Str(_) | Value::List(_) | Value::Map(_) | Value::Undefined(_) | Value::Loop(_))
+            }
             "sequence" => matches!(value, Value::Str(_) | Value::List(_) | Value::Map(_) | Value::Undefined(_)),
             "callable" => matches!(value, Value::Call(_)),
             "escaped" => value.is_safe(),
@@ -610,9 +651,16 @@ impl<'a> Interpreter<'a> {
             "lower" | "upper" => {
                 let text = text()?;
                 let cased = text.chars().any(|c| c.is_lowercase() || c.is_uppercase());
-                cased && if name == "lower" { !text.chars().any(char::is_uppercase) } else { !text.chars().any(char::is_lowercase) }
+                cased
+                    && if name == "lower" {
+                        !text.chars().any(char::is_uppercase)
+                    } else {
+                        !text.chars().any(char::is_lowercase)
+                    }
             }
-            "filter" | "test" => return Err(Error::runtime(format!("the test '{name}' is not supported in chat templates"))),
+            "filter" | "test" => {
+                return Err(Error::runtime(format!("the test '{name}' is not supported in chat templates")));
+            }
             _ => return Err(Error::runtime(format!("no test named '{name}'"))),
         })
     }

@@ -24,7 +24,8 @@ struct Spec {
 impl Spec {
     /// `[[fill]align][sign][#][0][width][,][.precision][type]`
     fn parse(text: &str) -> Result<Spec> {
-        let bad = || Error::runtime(format!("Invalid format specifier '{}'", text.chars().take(40).collect::<String>()));
+        let bad =
+            || Error::runtime(format!("Invalid format specifier '{}'", text.chars().take(40).collect::<String>()));
         let mut spec = Spec::default();
         let mut chars = text.chars().peekable();
         let is_align = |c: char| matches!(c, '<' | '>' | '^' | '=');
@@ -64,8 +65,12 @@ impl Spec {
             (Value::Float(_), _) | (Value::Int(_) | Value::Bool(_), Some('e' | 'E' | 'f' | 'F' | 'g' | 'G' | '%')) => {
                 self.float(value.as_float().unwrap_or_default())?
             }
-            (Value::Bool(_), None | Some('s')) if self.kind == Some('s') || self.is_plain() => ("", print::text(heap, value)?),
-            (Value::Int(_) | Value::Bool(_), kind) => self.integer(value.as_int().unwrap_or_default(), kind.unwrap_or('d'))?,
+            (Value::Bool(_), None | Some('s')) if self.kind == Some('s') || self.is_plain() => {
+                ("", print::text(heap, value)?)
+            }
+            (Value::Int(_) | Value::Bool(_), kind) => {
+                self.integer(value.as_int().unwrap_or_default(), kind.unwrap_or('d'))?
+            }
             (Value::Str(text), None | Some('s')) => {
                 heap.room(text.len())?;
                 ("", text.chars().take(self.precision.unwrap_or(usize::MAX)).collect())
@@ -173,7 +178,8 @@ fn general(x: f64, precision: usize) -> String {
     let text = scientific(x, precision - 1);
     let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
     let e: i32 = exponent.parse().unwrap_or(0);
-    let trim = |s: &str| if s.contains('.') { s.trim_end_matches('0').trim_end_matches('.').to_owned() } else { s.to_owned() };
+    let trim =
+        |s: &str| if s.contains('.') { s.trim_end_matches('0').trim_end_matches('.').to_owned() } else { s.to_owned() };
     if e < -4 || e >= precision as i32 {
         return format!("{}e{exponent}", trim(digits));
     }
@@ -261,7 +267,9 @@ fn directive<'t>(
         return Ok(("%".into(), rest));
     }
     let value = match (key, given) {
-        (Some(key), Value::Map(map)) => map.get(heap, key)?.cloned().ok_or_else(|| Error::runtime(format!("KeyError: '{key}'")))?,
+        (Some(key), Value::Map(map)) => {
+            map.get(heap, key)?.cloned().ok_or_else(|| Error::runtime(format!("KeyError: '{key}'")))?
+        }
         (Some(_), _) => return Err(Error::runtime("format requires a mapping")),
         (None, _) => values.next().ok_or_else(|| Error::runtime("not enough arguments for format string"))?,
     };
@@ -281,9 +289,9 @@ fn directive<'t>(
         'd' | 'i' | 'u' => {
             let n = match value {
                 Value::Float(x) if x.is_finite() => x.trunc() as i128,
-                ref other => other
-                    .as_int()
-                    .ok_or_else(|| Error::runtime(format!("%{kind} format: a real number is required, not {}", value.kind())))?,
+                ref other => other.as_int().ok_or_else(|| {
+                    Error::runtime(format!("%{kind} format: a real number is required, not {}", value.kind()))
+                })?,
             };
             let (sign, body) = spec.integer(n, 'd')?;
             spec.pad(heap, sign, &body, true)?
@@ -375,7 +383,8 @@ fn field(interpreter: &Interpreter<'_>, text: &str, given: &Given, auto: &mut us
         let mut out = String::new();
         let mut rest = spec;
         while let Some((before, tail)) = rest.split_once('{') {
-            let (name, after) = tail.split_once('}').ok_or_else(|| Error::runtime("expected '}' before end of string"))?;
+            let (name, after) =
+                tail.split_once('}').ok_or_else(|| Error::runtime("expected '}' before end of string"))?;
             let inner = argument(interpreter, name, given, auto)?;
             out = out + before + &print::text(heap, &inner)?;
             rest = after;
@@ -410,7 +419,9 @@ fn argument(interpreter: &Interpreter<'_>, name: &str, given: &Given, auto: &mut
             value = call::attribute(interpreter, &value, &tail[..end])?;
             rest = &tail[end..];
         } else {
-            let tail = rest.strip_prefix('[').ok_or_else(|| Error::runtime("Only '.' or '[' may follow ']' in format field specifier"))?;
+            let tail = rest
+                .strip_prefix('[')
+                .ok_or_else(|| Error::runtime("Only '.' or '[' may follow ']' in format field specifier"))?;
             let (key, after) = tail.split_once(']').ok_or_else(|| Error::runtime("Missing ']' in format string"))?;
             let key = key.parse().map_or_else(|_| interpreter.heap.string(key), |n| Ok(Value::Int(n)))?;
             value = call::item(interpreter, &value, &key)?;

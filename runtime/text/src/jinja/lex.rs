@@ -19,8 +19,8 @@ pub enum Token {
 
 /// Longer operators first.
 const OPERATORS: [&str; 27] = [
-    "**", "//", "==", "!=", "<=", ">=", "+", "-", "/", "*", "%", "~", "[", "]", "(", ")", "{", "}", ">", "<", "=", ".", ":", "|", ",", ";",
-    "!",
+    "**", "//", "==", "!=", "<=", ">=", "+", "-", "/", "*", "%", "~", "[", "]", "(", ")", "{", "}", ">", "<", "=", ".",
+    ":", "|", ",", ";", "!",
 ];
 
 /// Tokens with their lines.
@@ -112,7 +112,8 @@ impl<'a> Lexer<'a> {
         Ok(())
     }
 
-    /// White space after the end of a block or comment whose last character before the bracket is `sign`.
+    /// White space after the end of a block or comment whose last character before the bracket is
+    /// `sign`.
     fn after_block(&mut self, sign: Option<u8>) {
         let n = match sign {
             Some(b'-') => self.rest.len() - self.rest.trim_start().len(),
@@ -230,8 +231,12 @@ impl<'a> Lexer<'a> {
             _ => 10,
         };
         if radix != 10 {
-            let len = self.rest[2..].find(|c: char| !c.is_ascii_alphanumeric() && c != '_').map_or(self.rest.len(), |n| n + 2);
-            let Ok(value) = i128::from_str_radix(&plain(&self.rest[2..len]), radix) else { return self.error("a malformed number") };
+            let len = self.rest[2..]
+                .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+                .map_or(self.rest.len(), |n| n + 2);
+            let Ok(value) = i128::from_str_radix(&plain(&self.rest[2..len]), radix) else {
+                return self.error("a malformed number");
+            };
             self.take(len);
             self.push(Token::Int(value));
             return Ok(());

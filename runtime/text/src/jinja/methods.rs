@@ -131,7 +131,9 @@ fn argument(heap: &Heap, on: &Str, value: Option<Value>, what: &str) -> Result<S
 fn number(value: Option<Value>, default: i128, what: &str) -> Result<i128> {
     match value {
         None => Ok(default),
-        Some(value) => value.as_int().ok_or_else(|| Error::runtime(format!("{what} needs an integer, not {}", value.kind()))),
+        Some(value) => {
+            value.as_int().ok_or_else(|| Error::runtime(format!("{what} needs an integer, not {}", value.kind())))
+        }
     }
 }
 
@@ -150,7 +152,9 @@ fn string_method(interpreter: &Interpreter<'_>, on: &Str, name: &str, mut given:
                 "title" => title(text),
                 "swapcase" => text
                     .chars()
-                    .flat_map(|c| if c.is_uppercase() { c.to_lowercase().collect::<Vec<_>>() } else { c.to_uppercase().collect() })
+                    .flat_map(|c| {
+                        if c.is_uppercase() { c.to_lowercase().collect::<Vec<_>>() } else { c.to_uppercase().collect() }
+                    })
                     .collect(),
                 "casefold" => text.to_lowercase().replace('ß', "ss").replace('ς', "σ"),
                 _ => text.to_lowercase(),
@@ -216,7 +220,8 @@ fn string_method(interpreter: &Interpreter<'_>, on: &Str, name: &str, mut given:
             }
         }
         "replace" => {
-            let (old, new) = (argument(heap, on, given.take(0, "old"), name)?, argument(heap, on, given.take(1, "new"), name)?);
+            let (old, new) =
+                (argument(heap, on, given.take(0, "old"), name)?, argument(heap, on, given.take(1, "new"), name)?);
             let count = number(given.take(2, "count"), -1, name)?;
             given.finish(name, 3)?;
             same(replace(heap, text, &old, &new, count)?)
@@ -224,7 +229,8 @@ fn string_method(interpreter: &Interpreter<'_>, on: &Str, name: &str, mut given:
         "join" => {
             let items = interpreter.iterate(&given.take(0, "iterable").unwrap_or(Value::None))?;
             given.finish(name, 1)?;
-            let parts: Vec<String> = items.into_iter().map(|item| argument(heap, on, Some(item), name)).collect::<Result<_>>()?;
+            let parts: Vec<String> =
+                items.into_iter().map(|item| argument(heap, on, Some(item), name)).collect::<Result<_>>()?;
             let sum = parts.iter().fold(0usize, |sum, p| sum.saturating_add(p.len() + text.len()));
             heap.room(sum)?;
             same(parts.join(text))
@@ -278,7 +284,9 @@ fn is(text: &str, name: &str) -> bool {
         "isalnum" => all(char::is_alphanumeric),
         "isalpha" => all(char::is_alphabetic),
         "isascii" => text.is_ascii(),
-        "isdigit" | "isdecimal" => all(|c| c.is_numeric() && (c.is_ascii_digit() || !c.is_ascii() && c.to_digit(10).is_none())),
+        "isdigit" | "isdecimal" => {
+            all(|c| c.is_numeric() && (c.is_ascii_digit() || !c.is_ascii() && c.to_digit(10).is_none()))
+        }
         "isnumeric" => all(char::is_numeric),
         "isspace" => all(is_space),
         "islower" => text.chars().any(char::is_lowercase) && !text.chars().any(char::is_uppercase),
@@ -345,7 +353,9 @@ fn split<'t>(text: &'t str, separator: Option<&str>, most: usize, from_right: bo
                 // What is left over keeps the white space at its outer end.
                 let whole = match (parts.len(), from_right) {
                     (n, _) if n < most => rest,
-                    (_, true) => text.get(..text.len() - text.trim_start_matches(is_space).len() + rest.len()).unwrap_or(rest),
+                    (_, true) => {
+                        text.get(..text.len() - text.trim_start_matches(is_space).len() + rest.len()).unwrap_or(rest)
+                    }
                     (_, false) => text.get(text.trim_end_matches(is_space).len() - rest.len()..).unwrap_or(rest),
                 };
                 parts.push(whole);
@@ -360,7 +370,8 @@ fn split<'t>(text: &'t str, separator: Option<&str>, most: usize, from_right: bo
 
 /// `splitlines`
 pub fn lines(text: &str, keep: bool) -> Vec<&str> {
-    let ends = |c: char| matches!(c, '\n' | '\r' | '\x0b' | '\x0c' | '\x1c'..='\x1e' | '\u{85}' | '\u{2028}' | '\u{2029}');
+    let ends =
+        |c: char| matches!(c, '\n' | '\r' | '\x0b' | '\x0c' | '\x1c'..='\x1e' | '\u{85}' | '\u{2028}' | '\u{2029}');
     let mut out = Vec::new();
     let mut rest = text;
     while !rest.is_empty() {

@@ -1,15 +1,20 @@
-//! Jinja, as Hugging Face Transformers sets it up for chat templates: `ImmutableSandboxedEnvironment` with `trim_blocks`, `lstrip_blocks`, loop controls,
-//! the `generation` tag and no automatic escaping.
+//! Jinja, as Hugging Face Transformers sets it up for chat templates:
+//! `ImmutableSandboxedEnvironment` with `trim_blocks`, `lstrip_blocks`, loop controls, the
+//! `generation` tag and no automatic escaping.
 //!
-//! Templates are files of strangers, and they are programs. So this interpreter knows what everything costs *before* it does it: values are immutable and carry
-//! their expanded size and depth ([`value::Heap`]), all bytes alive are counted, all work is, and expressions and calls nest to a fixed depth. A template
-//! can thus fail with an error, but not exhaust memory, stack or patience. General engines bound instructions at best, and thirty doublings of a string
-//! are few instructions.
+//! Templates are files of strangers, and they are programs. So this interpreter knows what
+//! everything costs *before* it does it: values are immutable and carry their expanded size and
+//! depth ([`value::Heap`]), all bytes alive are counted, all work is, and expressions and calls
+//! nest to a fixed depth. A template can thus fail with an error, but not exhaust memory, stack or
+//! patience. General engines bound instructions at best, and thirty doublings of a string are few
+//! instructions.
 //!
-//! More lenient than Jinja: loops over `none` are empty, and filters like `map` give lists, not generators.
+//! More lenient than Jinja: loops over `none` are empty, and filters like `map` give lists, not
+//! generators.
 //!
-//! Left out, because templates of models have no use for them: loading other templates (`extends`, `include`, `import`), `trans`, and storing namespaces,
-//! macros or loops inside lists, mappings or other namespaces (what could make cycles).
+//! Left out, because templates of models have no use for them: loading other templates (`extends`,
+//! `include`, `import`), `trans`, and storing namespaces, macros or loops inside lists, mappings or
+//! other namespaces (what could make cycles).
 
 mod ast;
 mod call;

@@ -19,12 +19,15 @@ pub fn math(heap: &Heap, op: Op, a: &Value, b: &Value) -> Result<Value> {
             heap.room((x.items.len() + y.items.len()) * SCALAR)?;
             return heap.sequence(x.items.iter().chain(&y.items).cloned().collect(), x.tuple);
         }
-        (Op::Mul, Value::Str(_) | Value::List(_), n) | (Op::Mul, n, Value::Str(_) | Value::List(_)) if n.as_int().is_some() => {
+        (Op::Mul, Value::Str(_) | Value::List(_), n) | (Op::Mul, n, Value::Str(_) | Value::List(_))
+            if n.as_int().is_some() =>
+        {
             return repeat(heap, if a.as_int().is_some() { b } else { a }, n.as_int().unwrap_or(0));
         }
         _ => {}
     }
-    let unsupported = || Error::runtime(format!("unsupported operand types for {}: '{}' and '{}'", symbol(op), a.kind(), b.kind()));
+    let unsupported =
+        || Error::runtime(format!("unsupported operand types for {}: '{}' and '{}'", symbol(op), a.kind(), b.kind()));
     match (a.as_int(), b.as_int()) {
         (Some(x), Some(y)) => integers(op, x, y),
         _ => floats(op, a.as_float().ok_or_else(unsupported)?, b.as_float().ok_or_else(unsupported)?),
@@ -236,7 +239,10 @@ pub fn slice(heap: &Heap, value: &Value, parts: [Option<i128>; 3]) -> Result<Val
         Value::Str(text) => {
             heap.room(8 * text.len())?;
             let chars: Vec<char> = text.chars().collect();
-            heap.marked(indices(chars.len(), parts[0], parts[1], step).map(|i| chars[i]).collect::<String>(), text.safe())
+            heap.marked(
+                indices(chars.len(), parts[0], parts[1], step).map(|i| chars[i]).collect::<String>(),
+                text.safe(),
+            )
         }
         Value::List(list) => {
             heap.room(list.items.len() * SCALAR)?;

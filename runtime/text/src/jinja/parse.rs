@@ -143,7 +143,8 @@ impl Parser {
         id
     }
 
-    /// Statements up to a tag named in `ends`, whose name is taken and returned; without `ends`, up to the end.
+    /// Statements up to a tag named in `ends`, whose name is taken and returned; without `ends`, up
+    /// to the end.
     fn body(&mut self, ends: &[&str]) -> Result<(Vec<Stmt>, String)> {
         self.deeper(|p| {
             let mut body = Vec::new();
@@ -235,7 +236,9 @@ impl Parser {
                 self.block_end()?;
                 Ok(if name == "break" { StmtKind::Break } else { StmtKind::Continue })
             }
-            "extends" | "include" | "import" | "from" => self.error(format!("`{name}`: a chat template cannot load other templates")),
+            "extends" | "include" | "import" | "from" => {
+                self.error(format!("`{name}`: a chat template cannot load other templates"))
+            }
             _ => self.error(format!("unknown tag `{name}`")),
         }
     }

@@ -110,7 +110,8 @@ fn quote(out: &mut String, text: &str) {
     out.push(quote);
 }
 
-/// `str.isprintable`: Rust escapes the same categories; behind another character it leaves combining ones.
+/// `str.isprintable`: Rust escapes the same categories; behind another character it leaves
+/// combining ones.
 pub fn printable(c: char) -> bool {
     let mut buffer = [b'a', 0, 0, 0, 0];
     let len = 1 + c.encode_utf8(&mut buffer[1..]).len();
@@ -190,7 +191,12 @@ fn write_json(heap: &Heap, out: &mut String, value: &Value, style: &JsonStyle, d
                         write_json(heap, out, key, style, depth)?;
                         out.push('"');
                     }
-                    _ => return Err(Error::runtime(format!("keys must be str, int, float, bool or None, not {}", key.kind()))),
+                    _ => {
+                        return Err(Error::runtime(format!(
+                            "keys must be str, int, float, bool or None, not {}",
+                            key.kind()
+                        )));
+                    }
                 }
                 out.push_str(&style.separators.1);
                 write_json(heap, out, value, style, depth + 1)?;

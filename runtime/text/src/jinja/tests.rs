@@ -58,7 +58,9 @@ fn depth_is_bounded() {
 
 #[test]
 fn memory_is_bounded() {
-    let grow = |step: &str| format!("{{% set n=namespace(x='ab', l=[1,2]) %}}{{% for i in range(99) %}}{step}{{% endfor %}}{{{{ n.l }}}}");
+    let grow = |step: &str| {
+        format!("{{% set n=namespace(x='ab', l=[1,2]) %}}{{% for i in range(99) %}}{step}{{% endfor %}}{{{{ n.l }}}}")
+    };
     for (name, source) in [
         ("~", grow("{% set n.x = n.x ~ n.x %}")),
         ("+", grow("{% set n.x = n.x + n.x %}")),
@@ -110,7 +112,9 @@ fn time_is_bounded() {
         ("loops", "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}".to_owned()),
         ("shared lists compared", {
             let double = "{% set n.x = [n.x, n.x] %}{% set n.y = [n.y, n.y] %}";
-            format!("{{% set n=namespace(x=[1], y=[1]) %}}{{% for i in range(99) %}}{double}{{% endfor %}}{{{{ n.x == n.y }}}}")
+            format!(
+                "{{% set n=namespace(x=[1], y=[1]) %}}{{% for i in range(99) %}}{double}{{% endfor %}}{{{{ n.x == n.y }}}}"
+            )
         }),
         ("in", "{% set x = range(99999) | list %}{% for i in range(99999) %}{{ -1 in x }}{% endfor %}".into()),
         ("find", "{% set x = 'a' * 999999 %}{% for i in range(99999) %}{{ x.find('b') }}{% endfor %}".into()),
@@ -141,22 +145,43 @@ fn cycles_are_impossible() {
 #[test]
 fn small_templates_render_as_in_jinja() {
     for (source, expected) in [
-        ("{{ ('<'|safe) + '\"' }}|{{ ('<'|safe) ~ '\"' }}|{{ 'a' + ('b'|e) }}|{{ ('{'|tojson) + '\"' }}", "<&#34;|<\"|ab|\"{\"\""),
-        ("{{ ('%s'|safe) % '<' }}|{{ ('a'|safe).replace('a','<') }}|{{ ('a'|safe)|replace('a','<') + '<' }}", "&lt;|&lt;|<<"),
+        (
+            "{{ ('<'|safe) + '\"' }}|{{ ('<'|safe) ~ '\"' }}|{{ 'a' + ('b'|e) }}|{{ ('{'|tojson) + '\"' }}",
+            "<&#34;|<\"|ab|\"{\"\"",
+        ),
+        (
+            "{{ ('%s'|safe) % '<' }}|{{ ('a'|safe).replace('a','<') }}|{{ ('a'|safe)|replace('a','<') + '<' }}",
+            "&lt;|&lt;|<<",
+        ),
         ("{{ [1.0, 1e16, 1e-5, none, true, \"it's\", 'a\\n'] }}", "[1.0, 1e+16, 1e-05, None, True, \"it's\", 'a\\n']"),
         ("{{ {'a': [1, {}]}|tojson(indent=2) }}", "{\n  \"a\": [\n    1,\n    {}\n  ]\n}"),
-        ("{{ {'b': 'é', 'a': 1}|tojson(ensure_ascii=true, sort_keys=true, separators=(',', ':')) }}", "{\"a\":1,\"b\":\"\\u00e9\"}"),
+        (
+            "{{ {'b': 'é', 'a': 1}|tojson(ensure_ascii=true, sort_keys=true, separators=(',', ':')) }}",
+            "{\"a\":1,\"b\":\"\\u00e9\"}",
+        ),
         ("{{ -7 // 2 }} {{ -7 % 3 }} {{ 7 / 2 }} {{ 2 ** -1 }} {{ 1 ~ 2 * 3 }}", "-4 2 3.5 0.5 16"),
-        ("{{ 'a b  c '.split(none, 1) }}{{ ' a b c'.rsplit(none, 1) }}{{ 'abcdef'[-2::-2] }}", "['a', 'b  c '][' a b', 'c']eca"),
-        ("{{ {'items': 1}.items()|list }}{{ {'items': 1}['items'] }}{{ messages[0]['keys'] is defined }}", "[('items', 1)]1True"),
+        (
+            "{{ 'a b  c '.split(none, 1) }}{{ ' a b c'.rsplit(none, 1) }}{{ 'abcdef'[-2::-2] }}",
+            "['a', 'b  c '][' a b', 'c']eca",
+        ),
+        (
+            "{{ {'items': 1}.items()|list }}{{ {'items': 1}['items'] }}{{ messages[0]['keys'] is defined }}",
+            "[('items', 1)]1True",
+        ),
         ("{% set x=1 %}{% macro m() %}{{ x }}{% endmacro %}{% set x=2 %}{{ m() }}", "2"),
         (
             "{% for i in [1,2] %}{% set x = i %}{% endfor %}{{ x }}|{% for k, v in {'a': 1}.items() %}{{ k }}{{ v }}{{ loop.last }}{% endfor %}",
             "|a1True",
         ),
         ("a\n  {% if true %}\n  b\n  {% endif %}\n{#- c #}\n  {{ 1 -}}  \n x\n", "a\n  b\n  1x"),
-        ("{% raw %}{{ x }}{% endraw %}{% for x in range(5) %}{% if x == 3 %}{% break %}{% endif %}{{ x }}{% endfor %}", "{{ x }}012"),
-        ("{{ '%05.1f|%-4s|%x' % (2.25, 'a', 255) }}{{ '{:>4}|{:,}|{0!r}'.format('a', 1234) if false else '' }}", "002.2|a   |ff"),
+        (
+            "{% raw %}{{ x }}{% endraw %}{% for x in range(5) %}{% if x == 3 %}{% break %}{% endif %}{{ x }}{% endfor %}",
+            "{{ x }}012",
+        ),
+        (
+            "{{ '%05.1f|%-4s|%x' % (2.25, 'a', 255) }}{{ '{:>4}|{:,}|{0!r}'.format('a', 1234) if false else '' }}",
+            "002.2|a   |ff",
+        ),
         ("{{ strftime_now('%d %b %Y') }}", "02 Jan 2025"),
     ] {
         assert_eq!(render(source).as_deref(), Ok(expected), "{source}");

@@ -1,7 +1,9 @@
 //! Values of templates, and the heap that counts them.
 //!
-//! Every value knows its *weight*, the bytes it would take written out without sharing, and its depth. So before anything walks a value, the walk's cost is
-//! known; and since values are immutable, doubling one is seen when it happens. Namespaces are the exception: they cannot be put into other values.
+//! Every value knows its *weight*, the bytes it would take written out without sharing, and its
+//! depth. So before anything walks a value, the walk's cost is known; and since values are
+//! immutable, doubling one is seen when it happens. Namespaces are the exception: they cannot be
+//! put into other values.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -28,7 +30,8 @@ struct Meter {
 pub struct Heap(Rc<Meter>);
 
 impl Heap {
-    /// Room for `bytes` alive at once, and for `work`: about a byte touched each, and some nanoseconds at most.
+    /// Room for `bytes` alive at once, and for `work`: about a byte touched each, and some
+    /// nanoseconds at most.
     pub fn new(bytes: usize, work: u64) -> Heap {
         Heap(Rc::new(Meter { alive: Cell::new(0), most: bytes, work: Cell::new(work) }))
     }
@@ -47,7 +50,8 @@ impl Heap {
         }
     }
 
-    /// Whether `bytes` more can be had, and the work of filling them. For temporary memory, and before a result is made.
+    /// Whether `bytes` more can be had, and the work of filling them. For temporary memory, and
+    /// before a result is made.
     pub(super) fn room(&self, bytes: usize) -> Result<()> {
         self.fits(bytes)?;
         self.work(bytes)
@@ -132,9 +136,9 @@ impl Heap {
             Json::String(text) => self.string(text.as_str()),
             Json::List(items) => self.list(items.iter().map(|x| self.json(x)).collect::<Result<_>>()?),
             // Keys of parsed JSON are distinct.
-            Json::Map(items) => {
-                self.distinct_map(items.iter().map(|(k, v)| Ok((self.string(k.as_str())?, self.json(v)?))).collect::<Result<_>>()?)
-            }
+            Json::Map(items) => self.distinct_map(
+                items.iter().map(|(k, v)| Ok((self.string(k.as_str())?, self.json(v)?))).collect::<Result<_>>()?,
+            ),
         }
     }
 }

@@ -6,7 +6,8 @@ use super::exp::exp;
 use super::{Group, Row, Run};
 use crate::isa::Isa;
 
-/// Adds a block. The first that a row sees is its result so far, and after the last one that is divided by the sum of the probabilities.
+/// Adds a block. The first that a row sees is its result so far, and after the last one that is
+/// divided by the sum of the probabilities.
 #[inline(always)]
 pub(super) unsafe fn group<I: Isa>(run: &Run, group: &Group) {
     for i in 0..group.rows.len() {

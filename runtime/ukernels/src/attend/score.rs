@@ -5,7 +5,8 @@ use llmcc_abi::PAGE_TOKENS;
 use super::{Cache, Group, Run, Wide, typed, wide};
 use crate::isa::Isa;
 
-/// Pages at once for `rows` rows, where registers hold sums of `pairs` pairs of a row and a page: so many that enough chains of accumulation are in flight.
+/// Pages at once for `rows` rows, where registers hold sums of `pairs` pairs of a row and a page:
+/// so many that enough chains of accumulation are in flight.
 const fn pages(pairs: usize, rows: usize) -> usize {
     match pairs / rows {
         0 => 0,
@@ -47,7 +48,13 @@ unsafe fn tiles<I: Isa, C: Cache<I>>(run: &Run, group: &Group, from: usize, to: 
 }
 
 #[inline(always)]
-unsafe fn rows<I: Isa, C: Cache<I>, const R: usize, const P: usize>(run: &Run, group: &Group, row: usize, from: usize, to: usize) {
+unsafe fn rows<I: Isa, C: Cache<I>, const R: usize, const P: usize>(
+    run: &Run,
+    group: &Group,
+    row: usize,
+    from: usize,
+    to: usize,
+) {
     unsafe {
         let seen = group.union(row, R);
         if seen.0 >= seen.1 {
@@ -72,9 +79,15 @@ unsafe fn rows<I: Isa, C: Cache<I>, const R: usize, const P: usize>(run: &Run, g
 
 /// Scores of `R` rows and `P` pages.
 #[inline(always)]
-unsafe fn score<I: Isa, C: Cache<I>, const R: usize, const P: usize>(run: &Run, group: &Group, row: usize, page: usize) {
+unsafe fn score<I: Isa, C: Cache<I>, const R: usize, const P: usize>(
+    run: &Run,
+    group: &Group,
+    row: usize,
+    page: usize,
+) {
     unsafe {
-        let (mut k, mut ahead, mut q) = ([core::ptr::null::<u8>(); P], [core::ptr::null::<u8>(); P], [core::ptr::null::<f32>(); R]);
+        let (mut k, mut ahead, mut q) =
+            ([core::ptr::null::<u8>(); P], [core::ptr::null::<u8>(); P], [core::ptr::null::<f32>(); R]);
         for p in 0..P {
             if C::WIDE {
                 k[p] = wide::place(run, group, page).wrapping_add(p * PAGE_TOKENS * run.d).cast();

@@ -6,7 +6,8 @@ use super::exp::exp;
 use super::{Group, Row, Run};
 use crate::isa::Isa;
 
-/// Rows whose maxima are found before any of their exponentials, so that these do not wait for them. Their scores fit in the first-level cache.
+/// Rows whose maxima are found before any of their exponentials, so that these do not wait for
+/// them. Their scores fit in the first-level cache.
 const TOGETHER: usize = 8;
 
 /// Rows of a group.
@@ -67,7 +68,8 @@ unsafe fn mask<I: Isa>(group: &Group, row: usize, slot: usize, x: I::F, other: I
     }
 }
 
-/// Runs `$f::<.., MASKED>` on the pages that a row sees, in order: masked are the first and the last one, if only a part of them is seen.
+/// Runs `$f::<.., MASKED>` on the pages that a row sees, in order: masked are the first and the
+/// last one, if only a part of them is seen.
 macro_rules! pages {
     ($f:ident($run:expr, $group:expr, $row:expr, $seen:expr, $($more:expr),*)) => {
         let seen = $seen;

@@ -90,7 +90,13 @@ fn within(page: usize, seen: Seen) -> (usize, usize) {
 
 /// `Σ p·V` for `R` rows and `V` vectors of columns from `column` on.
 #[inline(always)]
-unsafe fn weigh<I: Isa, C: Cache<I>, const R: usize, const V: usize>(run: &Run, group: &Group, row: usize, seen: Seen, column: usize) {
+unsafe fn weigh<I: Isa, C: Cache<I>, const R: usize, const V: usize>(
+    run: &Run,
+    group: &Group,
+    row: usize,
+    seen: Seen,
+    column: usize,
+) {
     unsafe {
         let out = group.records.add(row * attend_record(run.d) + column);
         let mut acc = [[I::splat(0.0); V]; R];

@@ -1,4 +1,5 @@
-//! What many rows use again and again, brought together: pages of the cache as f32, and the queries.
+//! What many rows use again and again, brought together: pages of the cache as f32, and the
+//! queries.
 
 use llmcc_abi::{ATTEND_WIDE, PAGE_TOKENS};
 
@@ -8,11 +9,13 @@ use crate::isa::Isa;
 /// Elements of a query that lie together.
 pub(super) const PART: usize = 16;
 
-/// The pages of a group in runs that are widened together: the first of each, and the one after its last.
+/// The pages of a group in runs that are widened together: the first of each, and the one after its
+/// last.
 #[inline(always)]
 pub(super) fn runs(group: &Group) -> impl Iterator<Item = (usize, usize)> {
     let (from, to) = (group.from, group.to);
-    (from / ATTEND_WIDE..to.div_ceil(ATTEND_WIDE)).map(move |run| (from.max(run * ATTEND_WIDE), to.min((run + 1) * ATTEND_WIDE)))
+    (from / ATTEND_WIDE..to.div_ceil(ATTEND_WIDE))
+        .map(move |run| (from.max(run * ATTEND_WIDE), to.min((run + 1) * ATTEND_WIDE)))
 }
 
 /// Where page `page` lies when it is widened.
@@ -43,7 +46,8 @@ unsafe fn widen<I: Isa, C: Cache<I>>(from: *const u8, count: usize, to: *mut f32
     }
 }
 
-/// Elements `16 * part..16 * part + 16` of the queries, `[rows][16]`: rows lie a constant apart, so that one register addresses those of a tile.
+/// Elements `16 * part..16 * part + 16` of the queries, `[rows][16]`: rows lie a constant apart, so
+/// that one register addresses those of a tile.
 #[inline(always)]
 pub(super) fn queries(group: &Group, row: usize, part: usize) -> *mut f32 {
     group.queries.wrapping_add((part * group.rows.len() + row) * PART)

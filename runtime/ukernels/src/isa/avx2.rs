@@ -8,14 +8,16 @@ use super::{Isa, Shape};
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2;
 
-/// Dot products in progress. `maddubs` yields i16 sums of two products; up to 8 of 4-bit codes (8·2·15·127 = 30480) fit before they are widened.
+/// Dot products in progress. `maddubs` yields i16 sums of two products; up to 8 of 4-bit codes
+/// (8·2·15·127 = 30480) fit before they are widened.
 #[derive(Clone, Copy)]
 pub(crate) struct Dot {
     wide: __m256i,
     narrow: __m256i,
 }
 
-/// Signed 8-bit weights and their magnitudes: `maddubs` wants one unsigned operand, and `|w| · (sign(w)·a)` cannot saturate (2·128·127 < 2^15).
+/// Signed 8-bit weights and their magnitudes: `maddubs` wants one unsigned operand, and
+/// `|w| · (sign(w)·a)` cannot saturate (2·128·127 < 2^15).
 #[derive(Clone, Copy)]
 pub(crate) struct Signed8 {
     value: __m256i,
@@ -23,13 +25,17 @@ pub(crate) struct Signed8 {
 }
 
 impl Avx2 {
-    /// The field `mask` at bit `shift` of each word, minus `zero`. In the mantissa of a number whose last bits weigh as much it is converted without
-    /// a conversion, and mostly without a shift: this many instructions compete for the ports of multiply-adds.
+    /// The field `mask` at bit `shift` of each word, minus `zero`. In the mantissa of a number
+    /// whose last bits weigh as much it is converted without a conversion, and mostly without a
+    /// shift: this many instructions compete for the ports of multiply-adds.
     #[inline(always)]
     unsafe fn field(x: __m256i, shift: i32, mask: i32, zero: f32) -> __m256 {
         unsafe {
-            let (x, shift) =
-                if shift + (32 - mask.leading_zeros() as i32) > 23 { (_mm256_srli_epi32::<16>(x), shift - 16) } else { (x, shift) };
+            let (x, shift) = if shift + (32 - mask.leading_zeros() as i32) > 23 {
+                (_mm256_srli_epi32::<16>(x), shift - 16)
+            } else {
+                (x, shift)
+            };
             let exponent = (127 + 23 - shift) << 23;
             let mask = _mm256_set1_epi32(mask << shift);
             let number = _mm256_castsi256_ps(_mm256_or_si256(_mm256_and_si256(x, mask), _mm256_set1_epi32(exponent)));
@@ -235,7 +241,10 @@ impl Isa for Avx2 {
             let quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x0040_0000));
             let nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(x, x));
             let halves = _mm256_srli_epi32::<16>(_mm256_blendv_epi8(rounded, quiet, nan));
-            _mm_storeu_si128(p.cast(), _mm_packus_epi32(_mm256_castsi256_si128(halves), _mm256_extracti128_si256::<1>(halves)))
+            _mm_storeu_si128(
+                p.cast(),
+                _mm_packus_epi32(_mm256_castsi256_si128(halves), _mm256_extracti128_si256::<1>(halves)),
+            )
         }
     }
     #[inline(always)]

@@ -4,7 +4,8 @@ use core::arch::x86_64::*;
 
 use super::{Isa, Shape};
 
-/// AVX-512 F/BW/VL/DQ and VNNI; `DOT_BF16`: also BF16; `ASK`: of processors that want to be asked for the weights of up to 4 rows in advance, which is all that this variant is for.
+/// AVX-512 F/BW/VL/DQ and VNNI; `DOT_BF16`: also BF16; `ASK`: of processors that want to be asked
+/// for the weights of up to 4 rows in advance, which is all that this variant is for.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512<const DOT_BF16: bool, const ASK: bool = false>;
 
@@ -13,7 +14,8 @@ impl<const DOT_BF16: bool, const ASK: bool> Isa for Avx512<DOT_BF16, ASK> {
     const FLOAT: Shape = Shape { tokens: 4, vectors: 2, single: 4 };
     const HALVES: Shape = Shape { tokens: 8, vectors: 2, single: 4 };
     const MANY: usize = 12;
-    const BF16: Shape = Shape { tokens: if DOT_BF16 { 12 } else { 8 }, vectors: 2, single: if DOT_BF16 { 1 } else { 4 } };
+    const BF16: Shape =
+        Shape { tokens: if DOT_BF16 { 12 } else { 8 }, vectors: 2, single: if DOT_BF16 { 1 } else { 4 } };
     const DECODE: Shape = Shape { tokens: 4, vectors: 2, single: 4 };
     const INT8: Shape = Shape { tokens: if ASK { 4 } else { 8 }, vectors: 1, single: 1 };
     const ASKS: bool = ASK;
@@ -72,12 +74,17 @@ impl<const DOT_BF16: bool, const ASK: bool> Isa for Avx512<DOT_BF16, ASK> {
     unsafe fn bf16_high(x: __m512i) -> __m512 {
         unsafe { _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32(0xffff_0000u32 as i32))) }
     }
-    // Measured on Zen 4: the instruction adds the product of the high halves first, each addition rounded once, as `Isa::dot_bf16` says.
+    // Measured on Zen 4: the instruction adds the product of the high halves first, each addition
+    // rounded once, as `Isa::dot_bf16` says.
     #[inline(always)]
     unsafe fn dot_bf16(acc: __m512, w: __m512i, a: __m512i) -> __m512 {
         unsafe {
             if const { DOT_BF16 } {
-                return _mm512_dpbf16_ps(acc, core::mem::transmute::<__m512i, __m512bh>(w), core::mem::transmute::<__m512i, __m512bh>(a));
+                return _mm512_dpbf16_ps(
+                    acc,
+                    core::mem::transmute::<__m512i, __m512bh>(w),
+                    core::mem::transmute::<__m512i, __m512bh>(a),
+                );
             }
             let high = Self::fma(Self::bf16_high(w), Self::bf16_high(a), acc);
             Self::fma(Self::bf16_low(w), Self::bf16_low(a), high)
@@ -107,7 +114,8 @@ impl<const DOT_BF16: bool, const ASK: bool> Isa for Avx512<DOT_BF16, ASK> {
     unsafe fn prepare_nibbles(x: __m512i) -> __m512i {
         x
     }
-    // The permutation looks at the low four bits of an index only: a lookup replaces masking, subtraction and conversion.
+    // The permutation looks at the low four bits of an index only: a lookup replaces masking,
+    // subtraction and conversion.
     #[inline(always)]
     unsafe fn nibble_value(x: __m512i, shift: i32) -> __m512 {
         unsafe {

@@ -1,6 +1,7 @@
 //! SSE2, which every x86-64 processor has: a vector is half a block, in two registers.
 //!
-//! There is no fused multiply-add. Its bits come of f64 arithmetic ([`fused`]), so that products are those of all other instruction sets.
+//! There is no fused multiply-add. Its bits come of f64 arithmetic ([`fused`]), so that products
+//! are those of all other instruction sets.
 
 use core::arch::x86_64::*;
 
@@ -15,7 +16,8 @@ pub(crate) type F = [__m128; 2];
 /// 8 i32, or 32 bytes.
 type I = [__m128i; 2];
 
-/// Dot products in progress. Of each register of weights the sums of two of a lane's four products: `[lane 0 or 2, lane 1 or 3][first two, last two]`.
+/// Dot products in progress. Of each register of weights the sums of two of a lane's four products:
+/// `[lane 0 or 2, lane 1 or 3][first two, last two]`.
 #[derive(Clone, Copy)]
 pub(crate) struct Dot([[__m128i; 2]; 2]);
 
@@ -56,7 +58,8 @@ unsafe fn widen_f16(h: __m128i) -> __m128 {
         let magnitude = _mm_and_si128(h, _mm_set1_epi32(0x7fff));
         let sign = _mm_slli_epi32::<16>(_mm_xor_si128(h, magnitude));
         let bits = _mm_slli_epi32::<13>(magnitude);
-        // The exponent is 112 too small once the fields are in place; multiplying corrects it, also for subnormals.
+        // The exponent is 112 too small once the fields are in place; multiplying corrects it, also
+        // for subnormals.
         let finite = _mm_mul_ps(_mm_castsi128_ps(bits), _mm_set1_ps(f32::from_bits((112 + 127) << 23)));
         let special = _mm_or_si128(bits, _mm_set1_epi32(0x7f80_0000));
         let is_special = _mm_cmpgt_epi32(magnitude, _mm_set1_epi32(0x7bff));
@@ -79,10 +82,13 @@ unsafe fn narrow(x: [__m128d; 2]) -> __m128 {
 
 /// `a · b + c`, rounded once.
 ///
-/// The product of two f32 is exact in f64. Their sum with `c` is rounded to f64 and then to f32, which differs from rounding once only if the f64 lies in the middle between two f32:
-/// the bits that f32 lacks are then `1000…`, or the result is subnormal (fewer bits yet). Those are rare, and take [`in_the_middle`].
+/// The product of two f32 is exact in f64. Their sum with `c` is rounded to f64 and then to f32,
+/// which differs from rounding once only if the f64 lies in the middle between two f32: the bits
+/// that f32 lacks are then `1000…`, or the result is subnormal (fewer bits yet). Those are rare,
+/// and take [`in_the_middle`].
 ///
-/// A call: copies of its sixty instructions in every loop would make every runtime larger, for processors of before 2013.
+/// A call: copies of its sixty instructions in every loop would make every runtime larger, for
+/// processors of before 2013.
 #[inline(never)]
 unsafe fn fused(a: F, b: F, c: F) -> F {
     unsafe {
@@ -94,7 +100,8 @@ unsafe fn fused(a: F, b: F, c: F) -> F {
             for j in 0..2 {
                 product[i][j] = _mm_mul_pd(a[i][j], b[i][j]);
                 sum[i][j] = _mm_add_pd(product[i][j], c[i][j]);
-                // The low word: is it 0x10000000, of 29 bits? The high word: is it above 0 and below that of 2^-126? Both as one signed comparison of a difference.
+                // The low word: is it 0x10000000, of 29 bits? The high word: is it above 0 and
+                // below that of 2^-126? Both as one signed comparison of a difference.
                 let bits = _mm_and_si128(_mm_castpd_si128(sum[i][j]), _mm_set1_epi64x(0x7fff_ffff_1fff_ffff));
                 let from = _mm_add_epi32(bits, _mm_set1_epi64x(0x7fff_ffff_7000_0000));
                 let bound = _mm_set1_epi64x(0xb80f_ffff_8000_0001_u64 as i64);
@@ -112,7 +119,8 @@ unsafe fn fused(a: F, b: F, c: F) -> F {
     }
 }
 
-/// Makes the rounded sum of two f64 such that rounding it to f32 is rounding the exact sum: of the two numbers next to that the one with an odd last bit ("round to odd": Boldo and Melquiond,
+/// Makes the rounded sum of two f64 such that rounding it to f32 is rounding the exact sum: of the
+/// two numbers next to that the one with an odd last bit ("round to odd": Boldo and Melquiond,
 /// Emulation of FMA and correctly rounded sums, 2008).
 #[cold]
 #[inline(never)]
@@ -134,14 +142,18 @@ unsafe fn in_the_middle(a: &__m128d, b: &__m128d, sum: &mut __m128d) {
 }
 
 impl Sse2 {
-    /// The field `mask` at bit `shift` of each word, minus `zero`: as in `avx2.rs`, in the mantissa of a number whose last bits weigh as much.
+    /// The field `mask` at bit `shift` of each word, minus `zero`: as in `avx2.rs`, in the mantissa
+    /// of a number whose last bits weigh as much.
     #[inline(always)]
     unsafe fn field(x: I, shift: i32, mask: i32, zero: f32) -> F {
         let mut out = [unsafe { _mm_setzero_ps() }; 2];
         for i in 0..2 {
             unsafe {
-                let (x, shift) =
-                    if shift + (32 - mask.leading_zeros() as i32) > 23 { (_mm_srli_epi32::<16>(x[i]), shift - 16) } else { (x[i], shift) };
+                let (x, shift) = if shift + (32 - mask.leading_zeros() as i32) > 23 {
+                    (_mm_srli_epi32::<16>(x[i]), shift - 16)
+                } else {
+                    (x[i], shift)
+                };
                 let exponent = (127 + 23 - shift) << 23;
                 let mask = _mm_set1_epi32(mask << shift);
                 let number = _mm_castsi128_ps(_mm_or_si128(_mm_and_si128(x, mask), _mm_set1_epi32(exponent)));

@@ -1,4 +1,5 @@
-//! Elementary functions, operation for operation those of `codegen/src/cpu/math.rs`: constants and meaning are in [`llmcc_abi::math`].
+//! Elementary functions, operation for operation those of `codegen/src/cpu/math.rs`: constants and
+//! meaning are in [`llmcc_abi::math`].
 
 use llmcc_abi::math::*;
 
@@ -55,7 +56,8 @@ pub(super) unsafe fn gelu<I: Isa>(x: I::F) -> I::F {
     }
 }
 
-/// `2√(2/π)·(x+0.044715x³)`: what [`gated`] takes for `u` where the tanh approximation of GELU is meant.
+/// `2√(2/π)·(x+0.044715x³)`: what [`gated`] takes for `u` where the tanh approximation of GELU is
+/// meant.
 #[inline(always)]
 pub(super) unsafe fn gelu_slope<I: Isa>(x: I::F) -> I::F {
     unsafe {

@@ -1,9 +1,11 @@
 //! Products by AMX: the matrix unit multiplies 16 × 64 by 64 × 16 bytes at a time.
 //!
-//! Rows of activations are tiles of its A operand as they are stored, and lines of a block of weights (16 rows side by side, four bytes of each) tiles of its B operand. Two by two
-//! tiles of sums are computed at once, so that four tiles loaded serve four products.
+//! Rows of activations are tiles of its A operand as they are stored, and lines of a block of
+//! weights (16 rows side by side, four bytes of each) tiles of its B operand. Two by two tiles of
+//! sums are computed at once, so that four tiles loaded serve four products.
 //!
-//! The instructions are written as assembly, since their intrinsics are not stable. Nobody else uses tiles, so they may live from one piece of assembly to the next.
+//! The instructions are written as assembly, since their intrinsics are not stable. Nobody else
+//! uses tiles, so they may live from one piece of assembly to the next.
 
 use core::arch::x86_64::*;
 
@@ -14,7 +16,8 @@ const LINE: usize = 64;
 /// Bytes of a tile of sums.
 const TILE: usize = SIDE * LINE;
 
-/// Rows that are computed with one configuration of the tiles: all pairs of whole tiles, or what remains.
+/// Rows that are computed with one configuration of the tiles: all pairs of whole tiles, or what
+/// remains.
 struct Pass {
     first: usize,
     rows: usize,
@@ -33,17 +36,27 @@ fn passes(rows: usize) -> [Pass; 2] {
     ]
 }
 
-/// Configures the tiles for that many activation rows, in the first tile and the second, of `depth` bytes of columns.
+/// Configures the tiles for that many activation rows, in the first tile and the second, of `depth`
+/// bytes of columns.
 #[inline(always)]
 unsafe fn configure((first, second): (usize, usize), depth: usize) {
     #[repr(C, align(64))]
     struct Config([u8; 64]);
     let mut c = Config([0; 64]);
     c.0[0] = 1;
-    // Sums of the first rows, of the second; activations; weights. Tiles without rows stay as they are: unusable.
+    // Sums of the first rows, of the second; activations; weights. Tiles without rows stay as they
+    // are: unusable.
     let (sums, weights) = (LINE, depth / 4);
-    let tiles =
-        [(first, sums), (first, sums), (second, sums), (second, sums), (first, depth), (second, depth), (weights, LINE), (weights, LINE)];
+    let tiles = [
+        (first, sums),
+        (first, sums),
+        (second, sums),
+        (second, sums),
+        (first, depth),
+        (second, depth),
+        (weights, LINE),
+        (weights, LINE),
+    ];
     for (tile, (rows, bytes)) in tiles.into_iter().enumerate() {
         c.0[16 + 2 * tile] = if rows > 0 { bytes as u8 } else { 0 };
         c.0[48 + tile] = rows as u8;
@@ -69,9 +82,15 @@ macro_rules! store {
 macro_rules! multiply {
     ($bf16:expr, $sums:literal, $a:literal, $b:literal) => {
         if const { $bf16 } {
-            core::arch::asm!(concat!("tdpbf16ps tmm", $sums, ", tmm", $a, ", tmm", $b), options(nostack, nomem, preserves_flags))
+            core::arch::asm!(
+                concat!("tdpbf16ps tmm", $sums, ", tmm", $a, ", tmm", $b),
+                options(nostack, nomem, preserves_flags)
+            )
         } else {
-            core::arch::asm!(concat!("tdpbssd tmm", $sums, ", tmm", $a, ", tmm", $b), options(nostack, nomem, preserves_flags))
+            core::arch::asm!(
+                concat!("tdpbssd tmm", $sums, ", tmm", $a, ", tmm", $b),
+                options(nostack, nomem, preserves_flags)
+            )
         }
     };
 }
@@ -85,7 +104,8 @@ unsafe fn release() {
     unsafe { core::arch::asm!("tilerelease", options(nostack, nomem)) }
 }
 
-/// What is read some steps later, line by line: a request now and then while there is other work, since a burst of them would wait for each other.
+/// What is read some steps later, line by line: a request now and then while there is other work,
+/// since a burst of them would wait for each other.
 struct Ahead {
     next: *const u8,
     end: *const u8,

@@ -1,4 +1,5 @@
-//! Quantized weights × f32 rows: weights are decoded in registers (for many rows, to memory: [`super::many`]), then one fused multiply-add per `k`.
+//! Quantized weights × f32 rows: weights are decoded in registers (for many rows, to memory:
+//! [`super::many`]), then one fused multiply-add per `k`.
 
 use core::marker::PhantomData;
 
@@ -12,8 +13,9 @@ use crate::isa::{Isa, Shape};
 
 /// Decoding of one quantized format.
 ///
-/// The product of a scale (f16: 11 significant bits) and a code (at most 8 bits) is exact in f32, so the order of
-/// operations leaves no trace; an asymmetric value is rounded once, when the minimum is added.
+/// The product of a scale (f16: 11 significant bits) and a code (at most 8 bits) is exact in f32,
+/// so the order of operations leaves no trace; an asymmetric value is rounded once, when the
+/// minimum is added.
 pub(crate) trait Format<I: Isa> {
     /// What the weights are; of any group.
     const ENCODING: Encoding;
@@ -25,7 +27,8 @@ pub(crate) trait Format<I: Isa> {
     unsafe fn value(x: I::I, j: usize, scale: I::F, min: I::F) -> I::F;
 }
 
-/// Bit at which column `j` of a chunk of 8 lies: low nibbles of the four bytes first, then the high ones.
+/// Bit at which column `j` of a chunk of 8 lies: low nibbles of the four bytes first, then the high
+/// ones.
 #[inline(always)]
 fn nibble_shift(j: usize) -> i32 {
     (j % 4 * 8 + j / 4 * 4) as i32
@@ -178,7 +181,11 @@ impl<I: Isa, T: Format<I>> Widen<I> for Decode<T> {
                 unsafe {
                     let factors = w.add(t.block.scales_of(group) + lane * 2);
                     let scale = I::load_f16(factors);
-                    let min = if const { T::ENCODING.has_minimum() } { I::load_f16(factors.add(t.block.mins)) } else { scale };
+                    let min = if const { T::ENCODING.has_minimum() } {
+                        I::load_f16(factors.add(t.block.mins))
+                    } else {
+                        scale
+                    };
                     let codes = w.add(t.block.codes_of(group) + lane * 4);
                     for chunk in 0..(to.min(first + t.group) - first).div_ceil(T::CHUNK) {
                         let x = T::prepare(I::load_words(codes.add(chunk * 64)));

@@ -176,7 +176,9 @@ impl<I: Isa> Kernel<I> for Bf16Rows {
                 }
                 for m in 0..MR {
                     // The row ends here: its last element pairs with zero, as the weight's does.
-                    let a = I::splat_bits(u32::from(t.a.add(m * t.a_stride + (t.k - 1) * 2).cast::<u16>().read_unaligned()));
+                    let a = I::splat_bits(u32::from(
+                        t.a.add(m * t.a_stride + (t.k - 1) * 2).cast::<u16>().read_unaligned(),
+                    ));
                     for v in 0..NV {
                         acc[m][v] = I::dot_bf16(acc[m][v], x[v], a);
                     }

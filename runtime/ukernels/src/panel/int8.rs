@@ -1,4 +1,5 @@
-//! Quantized weights × int8 rows: per group one exact integer dot product, then one f32 fused multiply-add (two for asymmetric weights).
+//! Quantized weights × int8 rows: per group one exact integer dot product, then one f32 fused
+//! multiply-add (two for asymmetric weights).
 
 use core::marker::PhantomData;
 
@@ -8,7 +9,8 @@ use llmcc_abi::layout::{self, BLOCK, K_PAD};
 use super::{Kernel, Place, Tile};
 use crate::isa::{Isa, Shape};
 
-/// Dot products of a tile, in up to four parts that are added up in the end: a small tile has too few outputs to keep the multipliers busy.
+/// Dot products of a tile, in up to four parts that are added up in the end: a small tile has too
+/// few outputs to keep the multipliers busy.
 type Dots<I, const MR: usize, const NV: usize> = [[[<I as Isa>::Dot; NV]; MR]; 4];
 
 /// Parts in use: as many as give [`Isa::DOT_CHAINS`] independent chains.
@@ -29,7 +31,12 @@ pub(crate) trait Format<I: Isa> {
     /// What was added to each code to store it, as far as [`Format::slice`] does not undo it.
     const ZERO: i32;
     /// Adds the dot products of [`K_PAD`] columns. `w`: codes of each vector; `a`: the first row.
-    unsafe fn slice<const MR: usize, const NV: usize>(t: &Tile, dots: &mut Dots<I, MR, NV>, w: &[*const u8; NV], a: *const u8);
+    unsafe fn slice<const MR: usize, const NV: usize>(
+        t: &Tile,
+        dots: &mut Dots<I, MR, NV>,
+        w: &[*const u8; NV],
+        a: *const u8,
+    );
 }
 
 /// 8 bits, symmetric.
@@ -41,7 +48,12 @@ impl<I: Isa> Format<I> for W8 {
     const ZERO: i32 = if I::W8_UNSIGNED { 128 } else { 0 };
 
     #[inline(always)]
-    unsafe fn slice<const MR: usize, const NV: usize>(t: &Tile, dots: &mut Dots<I, MR, NV>, w: &[*const u8; NV], a: *const u8) {
+    unsafe fn slice<const MR: usize, const NV: usize>(
+        t: &Tile,
+        dots: &mut Dots<I, MR, NV>,
+        w: &[*const u8; NV],
+        a: *const u8,
+    ) {
         unsafe {
             let mut x = [I::prepare_dot8(I::zero_words()); NV];
             for chunk in 0..K_PAD / 4 {
@@ -63,7 +75,12 @@ impl<I: Isa> Format<I> for W8 {
 
 /// The dot products of a slice of 4-bit codes.
 #[inline(always)]
-unsafe fn slice4<I: Isa, const MR: usize, const NV: usize>(t: &Tile, dots: &mut Dots<I, MR, NV>, w: &[*const u8; NV], a: *const u8) {
+unsafe fn slice4<I: Isa, const MR: usize, const NV: usize>(
+    t: &Tile,
+    dots: &mut Dots<I, MR, NV>,
+    w: &[*const u8; NV],
+    a: *const u8,
+) {
     unsafe {
         let parts = parts::<I, MR, NV>();
         let mut low = [I::zero_words(); NV];
@@ -109,7 +126,12 @@ impl<I: Isa> Format<I> for W4 {
     const ZERO: i32 = 8;
 
     #[inline(always)]
-    unsafe fn slice<const MR: usize, const NV: usize>(t: &Tile, dots: &mut Dots<I, MR, NV>, w: &[*const u8; NV], a: *const u8) {
+    unsafe fn slice<const MR: usize, const NV: usize>(
+        t: &Tile,
+        dots: &mut Dots<I, MR, NV>,
+        w: &[*const u8; NV],
+        a: *const u8,
+    ) {
         unsafe { slice4::<I, MR, NV>(t, dots, w, a) }
     }
 }
@@ -123,12 +145,18 @@ impl<I: Isa> Format<I> for W4a {
     const ZERO: i32 = 0;
 
     #[inline(always)]
-    unsafe fn slice<const MR: usize, const NV: usize>(t: &Tile, dots: &mut Dots<I, MR, NV>, w: &[*const u8; NV], a: *const u8) {
+    unsafe fn slice<const MR: usize, const NV: usize>(
+        t: &Tile,
+        dots: &mut Dots<I, MR, NV>,
+        w: &[*const u8; NV],
+        a: *const u8,
+    ) {
         unsafe { slice4::<I, MR, NV>(t, dots, w, a) }
     }
 }
 
-/// Starts the dot products of group `group`: what the zero point of the weights will add in excess is taken off in advance.
+/// Starts the dot products of group `group`: what the zero point of the weights will add in excess
+/// is taken off in advance.
 #[inline(always)]
 unsafe fn start<I: Isa, T: Format<I>, const MR: usize, const NV: usize>(t: &Tile, group: usize) -> Dots<I, MR, NV> {
     unsafe {
@@ -143,8 +171,9 @@ unsafe fn start<I: Isa, T: Format<I>, const MR: usize, const NV: usize>(t: &Tile
     }
 }
 
-/// Whether the factors of a record are loaded when it is entered, not when they are needed, where the processor would see reads go backwards and lose track
-/// of the stream (a row from memory: 85 instead of 95 % of its bandwidth). Larger tiles have no registers for that.
+/// Whether the factors of a record are loaded when it is entered, not when they are needed, where
+/// the processor would see reads go backwards and lose track of the stream (a row from memory: 85
+/// instead of 95 % of its bandwidth). Larger tiles have no registers for that.
 const fn early(mr: usize, nv: usize) -> bool {
     nv == 1 && mr <= 6
 }
@@ -158,7 +187,8 @@ unsafe fn halves<I: Isa, const NV: usize>(t: &Tile, factors: usize) -> [I::F; 2]
     }
 }
 
-/// Scales the dot products of group `group`, whose factors start at byte `factors` of the block (or are in `record`, see [`early`]), into `acc`.
+/// Scales the dot products of group `group`, whose factors start at byte `factors` of the block (or
+/// are in `record`, see [`early`]), into `acc`.
 #[inline(always)]
 unsafe fn finish<I: Isa, T: Format<I>, const MR: usize, const NV: usize>(
     t: &Tile,
@@ -222,7 +252,8 @@ impl<I: Isa, T: Format<I>> Kernel<I> for Int8<T> {
                 let end = t.kp.min(k + t.group);
                 let factors = place.enter(t, group);
                 if const { early(MR, NV) } && factors == place.record {
-                    // Factors take lines of the stream as well: without this, as many lines of codes further on would not be asked for.
+                    // Factors take lines of the stream as well: without this, as many lines of
+                    // codes further on would not be asked for.
                     t.prefetch::<I, MR, NV>(0, t.w.add(factors));
                     record = halves::<I, NV>(t, factors);
                 }

@@ -1,11 +1,18 @@
-//! Many f32 rows: weights are widened to f32 once for all rows, and multiplied from the first-level cache.
+//! Many f32 rows: weights are widened to f32 once for all rows, and multiplied from the first-level
+//! cache.
 //!
-//! A tile over the whole of `k`, as few rows have it, reads its activations from the second-level cache or from beyond it, and each decodes its weights anew. Here 128 columns pass at a time: two
-//! vectors' worth of blocks are widened (up to 16 KB), and the same columns of all rows, packed, serve one pair after the other. Meanwhile sums wait in `c`, which costs them no bit: the chain of an
-//! output is the same. All formats multiply with the same code, [`columns`], once per instruction set.
+//! A tile over the whole of `k`, as few rows have it, reads its activations from the second-level
+//! cache or from beyond it, and each decodes its weights anew. Here 128 columns pass at a time: two
+//! vectors' worth of blocks are widened (up to 16 KB), and the same columns of all rows, packed,
+//! serve one pair after the other. Meanwhile sums wait in `c`, which costs them no bit: the chain
+//! of an output is the same. All formats multiply with the same code, [`columns`], once per
+//! instruction set.
 //!
-//! What bounds it with AVX-512, on a Xeon with AMX: the loop of 12 rows × 2 vectors itself runs at 90 % of the multiply-adds that registers alone allow; packing takes 4 % of the time (of panels of 128 columns),
-//! widening 2 to 5 % (128 rows), the ends of tiles 5 %. Weights to come are asked for a few lines at a time: in a burst they wait for one another (bf16, 8 rows: 50 instead of 67 % of the bandwidth).
+//! What bounds it with AVX-512, on a Xeon with AMX: the loop of 12 rows × 2 vectors itself runs at
+//! 90 % of the multiply-adds that registers alone allow; packing takes 4 % of the time (of panels
+//! of 128 columns), widening 2 to 5 % (128 rows), the ends of tiles 5 %. Weights to come are asked
+//! for a few lines at a time: in a burst they wait for one another (bf16, 8 rows: 50 instead of 67
+//! % of the bandwidth).
 
 use core::mem::MaybeUninit;
 
@@ -27,7 +34,8 @@ const ROWS: usize = 128;
 /// Columns of a piece of a packed row: a cache line.
 const PIECE: usize = 16;
 
-/// Writes columns `from..to` of a block, which starts at `w`, as f32 `[to - from][16]`; up to 7 more columns are written. `from` is a multiple of [`DEPTH`]. The tile is the first of its panel.
+/// Writes columns `from..to` of a block, which starts at `w`, as f32 `[to - from][16]`; up to 7
+/// more columns are written. `from` is a multiple of [`DEPTH`]. The tile is the first of its panel.
 pub(crate) type WidenFn = unsafe fn(t: &Tile, w: *const u8, from: usize, to: usize, out: *mut f32);
 
 /// A format whose weights can be widened.
@@ -41,7 +49,8 @@ pub(crate) trait Widen<I: Isa>: Kernel<I> {
 struct Scratch {
     /// Widened weights of the blocks of a tile.
     w: [[[f32; BLOCK]; DEPTH]; 2],
-    /// Activations, tile by tile, `[DEPTH / PIECE][rows of the tile][PIECE]`: in place, rows often lie a power of two apart and drive each other from the cache.
+    /// Activations, tile by tile, `[DEPTH / PIECE][rows of the tile][PIECE]`: in place, rows often
+    /// lie a power of two apart and drive each other from the cache.
     a: [[f32; DEPTH]; ROWS],
 }
 
@@ -114,7 +123,8 @@ unsafe fn pack<I: Isa>(p: &Columns, row: usize, rows: usize) {
     }
 }
 
-/// Multiplies `MR` rows from `row` on, and asks for `share` bytes from offset `at` of the weights to come: as it goes, since many at once would wait for one another, and the multipliers for
+/// Multiplies `MR` rows from `row` on, and asks for `share` bytes from offset `at` of the weights
+/// to come: as it goes, since many at once would wait for one another, and the multipliers for
 /// them.
 #[inline(always)]
 unsafe fn tile<I: Isa, const MR: usize>(p: &Columns, row: usize, mut at: usize, share: usize) {
@@ -165,7 +175,8 @@ pub(crate) struct Parts {
     pub multiply: unsafe fn(&Columns),
 }
 
-/// Byte of a block around which column `k` begins, `k` a multiple of [`DEPTH`], and bytes per column.
+/// Byte of a block around which column `k` begins, `k` a multiple of [`DEPTH`], and bytes per
+/// column.
 fn place(t: &Tile, weights: Encoding, k: usize) -> (usize, usize) {
     let b = &t.block;
     match weights.float() {
@@ -197,7 +208,8 @@ pub(super) unsafe fn run(p: &PanelArgs, parts: &Parts) -> usize {
     end
 }
 
-/// Multiplies `rows` rows from `row` on, [`DEPTH`] columns from `from` on, with the blocks of a tile, of which the last ends at block `end`.
+/// Multiplies `rows` rows from `row` on, [`DEPTH`] columns from `from` on, with the blocks of a
+/// tile, of which the last ends at block `end`.
 #[inline(always)]
 unsafe fn some(
     p: &PanelArgs,

@@ -1,4 +1,5 @@
-//! Elementwise functions, one number at a time: operation for operation those of `codegen/src/cpu/math.rs`.
+//! Elementwise functions, one number at a time: operation for operation those of
+//! `codegen/src/cpu/math.rs`.
 
 use llmcc_abi::math::*;
 

@@ -1,4 +1,5 @@
-//! Buffers against inaccessible memory, random operands, and a packer written from the layout's description, not from the kernels.
+//! Buffers against inaccessible memory, random operands, and a packer written from the layout's
+//! description, not from the kernels.
 #![allow(dead_code)]
 
 mod guarded;
@@ -138,10 +139,14 @@ impl Matrix {
         scale * self.code(n, k) as f64 + min
     }
 
-    /// Packs as `layout` describes, with `gap` bytes (a multiple of 64) between blocks. Returns the buffer and the block stride.
+    /// Packs as `layout` describes, with `gap` bytes (a multiple of 64) between blocks. Returns the
+    /// buffer and the block stride.
     pub fn pack(&self, gap: usize) -> (Guarded, usize) {
         let bytes = layout::block(&self.weights.in_groups(self.group), self.k).bytes;
-        assert_eq!(layout::packed_bytes(&self.weights.in_groups(self.group), self.n, self.k), bytes * self.n.div_ceil(BLOCK));
+        assert_eq!(
+            layout::packed_bytes(&self.weights.in_groups(self.group), self.n, self.k),
+            bytes * self.n.div_ceil(BLOCK)
+        );
         let blocks: Vec<Vec<u8>> = (0..self.n.div_ceil(BLOCK)).map(|b| self.pack_block(b)).collect();
         let mut all = vec![];
         for block in &blocks {
@@ -177,7 +182,10 @@ impl Matrix {
             }
             Some(Float::E4m3) | None => {
                 let factors = |out: &mut Vec<u8>, table: &[f16], g: usize| {
-                    out.extend((0..BLOCK).flat_map(|r| row(r).map_or(f16::ZERO, |n| table[n * self.groups() + g]).to_le_bytes()));
+                    out.extend(
+                        (0..BLOCK)
+                            .flat_map(|r| row(r).map_or(f16::ZERO, |n| table[n * self.groups() + g]).to_le_bytes()),
+                    );
                 };
                 let together = if self.weights.has_minimum() { 1 } else { 2 };
                 for first in (0..self.groups()).step_by(together) {
@@ -298,10 +306,12 @@ pub struct Operands {
 const UNTOUCHED: u32 = 0x7fc0_1234;
 
 impl Operands {
-    /// Runs `rows` of `self.m` and `blocks` of `self.blocks` at `level`; returns `[rows, 16 * blocks]`.
+    /// Runs `rows` of `self.m` and `blocks` of `self.blocks` at `level`; returns
+    /// `[rows, 16 * blocks]`.
     pub fn run(&self, level: Level, rows: std::ops::Range<usize>, blocks: std::ops::Range<usize>) -> Vec<f32> {
         let (m, n) = (rows.len(), blocks.len() * BLOCK);
-        // Lines of rows may be cut anywhere, or be an odd number, as in the scratch of generated code.
+        // Lines of rows may be cut anywhere, or be an odd number, as in the scratch of generated
+        // code.
         let stride = if m.is_multiple_of(2) { (blocks.len() | 1) * BLOCK } else { n + 3 };
         let len = if m == 0 { 0 } else { (m - 1) * stride + n };
         let mut c = Guarded::from_bytes(&UNTOUCHED.to_le_bytes().repeat(len));
@@ -318,7 +328,8 @@ impl Operands {
             group: self.group as u64,
         };
         unsafe { panel(&table(level), self.kind.uk)(&args) };
-        let bits: Vec<u32> = c.as_bytes().chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+        let bits: Vec<u32> =
+            c.as_bytes().chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
         let mut out = vec![];
         for row in bits.chunks(stride.max(1)).take(m) {
             out.extend(row[..n].iter().map(|&b| f32::from_bits(b)));
@@ -331,8 +342,9 @@ impl Operands {
         self.run(level, 0..self.m, 0..self.blocks)
     }
 
-    /// bf16 weights × bf16 rows in the order of `TDPBF16PS` (Intel's Software Developer's Manual, volume 2): of 32 columns the products of even ones, and of odd ones, each in one chain
-    /// from zero, whose sum is added to what there was.
+    /// bf16 weights × bf16 rows in the order of `TDPBF16PS` (Intel's Software Developer's Manual,
+    /// volume 2): of 32 columns the products of even ones, and of odd ones, each in one chain from
+    /// zero, whose sum is added to what there was.
     pub fn bf16_in_tiles(&self) -> Vec<f32> {
         let bf16 = |bytes: &[u8], at: usize| flushed(half::bf16::from_le_bytes([bytes[at], bytes[at + 1]]).to_f32());
         let (a, w) = (self.a.as_bytes(), self.w.as_bytes());

@@ -5,7 +5,8 @@ const MACHINE: u16 = 190;
 /// Bytes of an ELF header and of a program header, of 64 bits.
 const HEADER: usize = 64;
 const PROGRAM: usize = 56;
-/// Where they say what is needed: flags; and of the only program header, offset and bytes in the file.
+/// Where they say what is needed: flags; and of the only program header, offset and bytes in the
+/// file.
 const FLAGS: usize = 48;
 const OFFSET: usize = HEADER + 8;
 const BYTES: usize = HEADER + 32;

@@ -122,13 +122,18 @@ pub(crate) const CONTEXT: usize = 0x1000;
 pub(crate) fn settings() -> &'static Settings {
     static SETTINGS: OnceLock<Settings> = OnceLock::new();
     SETTINGS.get_or_init(|| {
-        let number = |name: &str, default: u64| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default);
+        let number =
+            |name: &str, default: u64| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default);
         let allow = std::env::var("LLMCC_FAKE_CUDA_ALLOW").unwrap_or_default();
         let allowed = |what: &str| allow.split(',').any(|a| a.trim() == what);
         Settings {
             sm: number("LLMCC_FAKE_CUDA_SM", 90) as u32,
             memory: number("LLMCC_FAKE_CUDA_MEMORY", 16 << 30),
-            options: Options { check_uninitialised: !allowed("uninitialised"), check_races: !allowed("races"), ..Options::default() },
+            options: Options {
+                check_uninitialised: !allowed("uninitialised"),
+                check_races: !allowed("races"),
+                ..Options::default()
+            },
             log: std::env::var_os("LLMCC_FAKE_CUDA_LOG").is_some(),
             inject: injected(&std::env::var("LLMCC_FAKE_CUDA_INJECT").unwrap_or_default()),
         }
@@ -192,7 +197,11 @@ impl Driver {
     pub fn load(&mut self, text: &str) -> Result<usize, (Code, String)> {
         let module = Module::parse(text).map_err(|e| (Code::INVALID_PTX, e.to_string()))?;
         let target = module.target();
-        let number: u32 = target.trim_start_matches("sm_").trim_end_matches(|c: char| c.is_ascii_alphabetic()).parse().unwrap_or(u32::MAX);
+        let number: u32 = target
+            .trim_start_matches("sm_")
+            .trim_end_matches(|c: char| c.is_ascii_alphabetic())
+            .parse()
+            .unwrap_or(u32::MAX);
         let exact = target.ends_with(|c: char| c.is_ascii_alphabetic());
         let sm = settings().sm;
         if number > sm || (exact && number != sm) {
@@ -230,9 +239,12 @@ impl Driver {
 
     pub fn run(&mut self, work: &Work) -> Result<(), Code> {
         let done = match work {
-            Work::Launch { module, name, grid, block, shared, params } => self.launch(module, name, *grid, *block, *shared, params),
+            Work::Launch { module, name, grid, block, shared, params } => {
+                self.launch(module, name, *grid, *block, *shared, params)
+            }
             Work::ToDevice { to, from, len } => {
-                // SAFETY: the caller of the driver says that `len` bytes are there when the work is done.
+                // SAFETY: the caller of the driver says that `len` bytes are there when the work is
+                // done.
                 let data = unsafe { std::slice::from_raw_parts(*from as *const u8, *len) };
                 self.memory.write(*to, data).map_err(|k| k.to_string())
             }
@@ -262,7 +274,15 @@ impl Driver {
         Ok(())
     }
 
-    fn launch(&mut self, module: &Module, name: &str, grid: [u32; 3], block: [u32; 3], shared: u32, params: &[u8]) -> Result<(), String> {
+    fn launch(
+        &mut self,
+        module: &Module,
+        name: &str,
+        grid: [u32; 3],
+        block: [u32; 3],
+        shared: u32,
+        params: &[u8],
+    ) -> Result<(), String> {
         match settings().inject.iter().find(|(_, kernel)| kernel == name) {
             Some((Injected::Fault, _)) => self.memory.write(WILD, &[0]).map_err(|k| k.to_string())?,
             // The caller never comes back, as if it waited for the stream.
@@ -272,8 +292,9 @@ impl Driver {
             None => {}
         }
         let start = Instant::now();
-        let stats = launch_bytes(module, name, grid, block, u64::from(shared), params, &mut self.memory, &settings().options)
-            .map_err(|f| f.to_string())?;
+        let stats =
+            launch_bytes(module, name, grid, block, u64::from(shared), params, &mut self.memory, &settings().options)
+                .map_err(|f| f.to_string())?;
         if settings().log {
             let s = start.elapsed().as_secs_f64();
             let (n, c) = (stats.instructions, stats.bank_conflicts);

@@ -1,5 +1,10 @@
 //! The driver's entry points, with the names and types of `cuda.h`.
-#![allow(non_snake_case, clippy::missing_safety_doc, missing_docs, reason = "the names and contracts are those of the CUDA driver API")]
+#![allow(
+    non_snake_case,
+    clippy::missing_safety_doc,
+    missing_docs,
+    reason = "the names and contracts are those of the CUDA driver API"
+)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -7,7 +12,9 @@ use std::time::Instant;
 
 use crate::code::Code;
 use crate::cubin;
-use crate::driver::{CAPTURE_MODE, CONTEXT, CURRENT, Capture, Driver, Work, current, current_uncaptured, lock, settings};
+use crate::driver::{
+    CAPTURE_MODE, CONTEXT, CURRENT, Capture, Driver, Work, current, current_uncaptured, lock, settings,
+};
 
 type Handle = *mut c_void;
 
@@ -104,7 +111,8 @@ pub unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_in
     }
     let sm = settings().sm as c_int;
     let v = match attribute {
-        // Threads of a block, warp size, shared memory of a block, multiprocessors, threads of a multiprocessor.
+        // Threads of a block, warp size, shared memory of a block, multiprocessors, threads of a
+        // multiprocessor.
         1 => 1024,
         2 | 3 => 1024,
         4 => 64,
@@ -306,7 +314,8 @@ pub unsafe extern "C" fn cuStreamBeginCapture_v2(stream: Handle, mode: c_int) ->
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamEndCapture(stream: Handle, graph: *mut Handle) -> Code {
     with(|d| {
-        let capture = d.streams.get_mut(&stream.addr()).ok_or(Code::INVALID_HANDLE)?.take().ok_or(Code::INVALID_VALUE)?;
+        let capture =
+            d.streams.get_mut(&stream.addr()).ok_or(Code::INVALID_HANDLE)?.take().ok_or(Code::INVALID_VALUE)?;
         if capture.invalid {
             return Err(Code::CAPTURE_INVALIDATED);
         }
@@ -438,7 +447,8 @@ pub unsafe extern "C" fn cuModuleGetFunction(function: *mut Handle, module: Hand
 const DYNAMIC_SHARED: c_int = 8;
 /// `CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT`.
 const CARVEOUT: c_int = 9;
-/// Of a multiprocessor: bytes of shared memory, threads, blocks; bytes that each block loses to the system.
+/// Of a multiprocessor: bytes of shared memory, threads, blocks; bytes that each block loses to the
+/// system.
 const SM_SHARED: u32 = 228 * 1024;
 const SM_THREADS: u32 = 2048;
 const SM_BLOCKS: u32 = 32;
@@ -554,7 +564,8 @@ pub unsafe extern "C" fn cuEventSynchronize(event: Handle) -> Code {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventElapsedTime(milliseconds: *mut f32, from: Handle, to: Handle) -> Code {
     with(|d| {
-        let at = |h: Handle| d.events.get(&h.addr()).ok_or(Code::INVALID_HANDLE).and_then(|e| e.ok_or(Code::INVALID_HANDLE));
+        let at =
+            |h: Handle| d.events.get(&h.addr()).ok_or(Code::INVALID_HANDLE).and_then(|e| e.ok_or(Code::INVALID_HANDLE));
         let (a, b) = (at(from)?, at(to)?);
         unsafe { put(milliseconds, b.saturating_duration_since(a).as_secs_f32() * 1e3) }
     })

@@ -46,7 +46,8 @@ fn ok(code: Code) {
 
 impl Session {
     fn new() -> Session {
-        let (mut c, mut device, mut context, mut stream, mut module, mut function) = (0, 0, null_mut(), null_mut(), null_mut(), null_mut());
+        let (mut c, mut device, mut context, mut stream, mut module, mut function) =
+            (0, 0, null_mut(), null_mut(), null_mut(), null_mut());
         // SAFETY: all results are writable, the text ends in NUL.
         unsafe {
             ok(cuInit(0));
@@ -68,7 +69,9 @@ impl Session {
         let (mut a, mut b) = (address, by);
         let mut params: [*mut c_void; 2] = [(&raw mut a).cast(), (&raw mut b).cast()];
         // SAFETY: two parameters of the kernel's types.
-        unsafe { cuLaunchKernel(self.function, 1, 1, 1, threads, 1, 1, shared, self.stream, params.as_mut_ptr(), null_mut()) }
+        unsafe {
+            cuLaunchKernel(self.function, 1, 1, 1, threads, 1, 1, shared, self.stream, params.as_mut_ptr(), null_mut())
+        }
     }
 
     fn upload(&self, data: &[f32]) -> u64 {
@@ -147,10 +150,16 @@ fn what_a_driver_refuses_is_refused() {
         assert_eq!(cuMemAlloc_v2(&mut p, free + 1), Code::OUT_OF_MEMORY);
         let mut foreign = [0u8; 120];
         foreign[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
-        assert_eq!(cuModuleLoadDataEx(&mut m, foreign.as_ptr().cast(), 0, null_mut(), null_mut()), Code::NO_BINARY_FOR_GPU);
+        assert_eq!(
+            cuModuleLoadDataEx(&mut m, foreign.as_ptr().cast(), 0, null_mut(), null_mut()),
+            Code::NO_BINARY_FOR_GPU
+        );
         // A cubin for another GPU; and one for this.
         let text = PTX.to_str().expect("text");
-        assert_eq!(cuModuleLoadDataEx(&mut m, cubin(80, text).as_ptr().cast(), 0, null_mut(), null_mut()), Code::NO_BINARY_FOR_GPU);
+        assert_eq!(
+            cuModuleLoadDataEx(&mut m, cubin(80, text).as_ptr().cast(), 0, null_mut(), null_mut()),
+            Code::NO_BINARY_FOR_GPU
+        );
         ok(cuModuleLoadDataEx(&mut m, cubin(90, text).as_ptr().cast(), 0, null_mut(), null_mut()));
         let (mut f, mut blocks) = (null_mut(), 0);
         ok(cuModuleGetFunction(&mut f, m, c"scale".as_ptr()));
@@ -159,13 +168,20 @@ fn what_a_driver_refuses_is_refused() {
         ok(cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, f, 512, 0));
         assert_eq!(blocks, 4);
         let mut log = [1u8; 200];
-        let (mut options, mut values) = ([5, 6], [log.as_mut_ptr().cast::<c_void>(), std::ptr::without_provenance_mut(200)]);
+        let (mut options, mut values) =
+            ([5, 6], [log.as_mut_ptr().cast::<c_void>(), std::ptr::without_provenance_mut(200)]);
         let bad = c".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k() {\n frob;\n}";
-        assert_eq!(cuModuleLoadDataEx(&mut m, bad.as_ptr().cast(), 2, options.as_mut_ptr(), values.as_mut_ptr()), Code::INVALID_PTX);
+        assert_eq!(
+            cuModuleLoadDataEx(&mut m, bad.as_ptr().cast(), 2, options.as_mut_ptr(), values.as_mut_ptr()),
+            Code::INVALID_PTX
+        );
         let log = CStr::from_bytes_until_nul(&log).expect("NUL").to_string_lossy().into_owned();
         assert!(log.starts_with("PTX line 5:") && log.contains("frob"), "{log}");
         let other = c".version 8.0\n.target sm_100a\n.address_size 64\n";
-        assert_eq!(cuModuleLoadDataEx(&mut m, other.as_ptr().cast(), 0, null_mut(), null_mut()), Code::NO_BINARY_FOR_GPU);
+        assert_eq!(
+            cuModuleLoadDataEx(&mut m, other.as_ptr().cast(), 0, null_mut(), null_mut()),
+            Code::NO_BINARY_FOR_GPU
+        );
         let mut name = null();
         ok(cuGetErrorName(Code::OUT_OF_MEMORY, &mut name));
         assert_eq!(CStr::from_ptr(name), c"CUDA_ERROR_OUT_OF_MEMORY");
@@ -178,7 +194,11 @@ fn a_fault_ends_the_context() {
     {
         let s = Session::new();
         let address = s.upload(&[1.0; 8]);
-        assert_eq!(s.launch(9, 32 * 1024, address, 1.0), Code::ILLEGAL_ADDRESS, "the ninth thread is outside of the buffer");
+        assert_eq!(
+            s.launch(9, 32 * 1024, address, 1.0),
+            Code::ILLEGAL_ADDRESS,
+            "the ninth thread is outside of the buffer"
+        );
         assert_eq!(s.launch(8, 32 * 1024, address, 1.0), Code::ILLEGAL_ADDRESS);
         // SAFETY: a live stream.
         assert_eq!(unsafe { cuStreamSynchronize(s.stream) }, Code::ILLEGAL_ADDRESS);
@@ -190,13 +210,16 @@ fn a_fault_ends_the_context() {
     assert_eq!(s.download(address, 8), [3.0; 8]);
 }
 
-/// A thread that allocates calls off captures in the global mode, unless it is in the relaxed mode itself; those in the thread's own mode it leaves alone.
+/// A thread that allocates calls off captures in the global mode, unless it is in the relaxed mode
+/// itself; those in the thread's own mode it leaves alone.
 #[test]
 fn captures_in_the_global_mode_bind_other_threads() {
     let _alone = alone();
     let s = Session::new();
     let mut graph = null_mut();
-    for (mode, relaxed, ended) in [(0, false, Code::CAPTURE_INVALIDATED), (0, true, Code::SUCCESS), (1, false, Code::SUCCESS)] {
+    for (mode, relaxed, ended) in
+        [(0, false, Code::CAPTURE_INVALIDATED), (0, true, Code::SUCCESS), (1, false, Code::SUCCESS)]
+    {
         // SAFETY: results are writable, the stream is ours.
         unsafe {
             ok(cuStreamBeginCapture_v2(s.stream, mode));

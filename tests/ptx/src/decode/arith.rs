@@ -88,7 +88,11 @@ fn int<T: Int, W: Int>(d: &mut Dec<'_, '_>, ty: &str, wide: &str) -> Res<Exec> {
             // 64-bit unsigned products do not fit a signed 128-bit number.
             let product = move |a: T, b: T| {
                 let unsigned = bits == 64 && !T::SIGNED;
-                if unsigned { ((a.wide() as u128 * b.wide() as u128) >> bits) as i128 } else { (a.wide() * b.wide()) >> bits }
+                if unsigned {
+                    ((a.wide() as u128 * b.wide() as u128) >> bits) as i128
+                } else {
+                    (a.wide() * b.wide()) >> bits
+                }
             };
             if !mad {
                 return Ok(map2(dst, [a, b], move |a: T, b: T| T::cut(product(a, b))));
@@ -103,9 +107,9 @@ fn int<T: Int, W: Int>(d: &mut Dec<'_, '_>, ty: &str, wide: &str) -> Res<Exec> {
         }
         "neg" => Ok(map1(d.dst(bits)?, d.src(ty)?, |a: T| T::cut(-a.wide()))),
         "abs" => Ok(map1(d.dst(bits)?, d.src(ty)?, |a: T| T::cut(a.wide().abs()))),
-        "sad" => {
-            Ok(map3(d.dst(bits)?, [d.src(ty)?, d.src(ty)?, d.src(ty)?], |a: T, b: T, c: T| T::cut(c.wide() + (a.wide() - b.wide()).abs())))
-        }
+        "sad" => Ok(map3(d.dst(bits)?, [d.src(ty)?, d.src(ty)?, d.src(ty)?], |a: T, b: T, c: T| {
+            T::cut(c.wide() + (a.wide() - b.wide()).abs())
+        })),
         root => {
             let (dst, ab) = (d.dst(bits)?, [d.src(ty)?, d.src(ty)?]);
             Ok(match root {
@@ -362,8 +366,8 @@ fn half_pair<T: Half>(d: &mut Dec<'_, '_>) -> Res<Exec> {
     Ok(match op {
         HalfOp::One(f) => map1(dst, src()?, move |a: Two<T>| Two(f(a.0), f(a.1))),
         HalfOp::Two(f) => map2(dst, [src()?, src()?], move |a: Two<T>, b: Two<T>| Two(f(a.0, b.0), f(a.1, b.1))),
-        HalfOp::Three(f) => {
-            map3(dst, [src()?, src()?, src()?], move |a: Two<T>, b: Two<T>, c: Two<T>| Two(f(a.0, b.0, c.0), f(a.1, b.1, c.1)))
-        }
+        HalfOp::Three(f) => map3(dst, [src()?, src()?, src()?], move |a: Two<T>, b: Two<T>, c: Two<T>| {
+            Two(f(a.0, b.0, c.0), f(a.1, b.1, c.1))
+        }),
     })
 }

@@ -111,7 +111,11 @@ fn copy(d: &mut Dec<'_, '_>) -> Res<Exec> {
         for lane in lanes(mask) {
             let at = to.shared(cx, lane);
             let valid = valid.map_or(bytes, |v| value(cx, v, lane) & 0xffff_ffff);
-            let kind = if valid > bytes { Err(FaultKind::Operand(format!("cp.async reads {valid} of {bytes} bytes"))) } else { Ok(()) };
+            let kind = if valid > bytes {
+                Err(FaultKind::Operand(format!("cp.async reads {valid} of {bytes} bytes")))
+            } else {
+                Ok(())
+            };
             kind.and_then(|()| cx.copy(lane, at, from.of(cx, lane), bytes, valid)).map_err(|k| trap(lane, k))?;
             written[n] = (lane, at);
             n += 1;

@@ -39,7 +39,8 @@ fn predicate(d: &mut Dec<'_, '_>) -> Res<Exec> {
     Ok(map2(dst, [a, b], move |a: bool, b: bool| f(a ^ na, b ^ nb)))
 }
 
-/// Bits `pos .. pos + len` of `a`, sign-extended for signed types; beyond the width they repeat the sign (or are zero).
+/// Bits `pos .. pos + len` of `a`, sign-extended for signed types; beyond the width they repeat the
+/// sign (or are zero).
 fn extract<T: Int>(a: T, pos: u32, len: u32) -> T {
     let (pos, len) = (pos & 255, len & 255);
     if len == 0 {
@@ -66,12 +67,18 @@ fn bits<T: Int>(d: &mut Dec<'_, '_>, ty: &str) -> Res<Exec> {
         "xor" => map2(d.dst(width)?, [d.src(ty)?, d.src(ty)?], |a: u64, b: u64| a ^ b),
         "not" => map1(d.dst(width)?, d.src(ty)?, |a: T| T::cut(!a.wide())),
         "cnot" => map1(d.dst(width)?, d.src(ty)?, |a: T| T::cut(i128::from(a.wide() == 0))),
-        "shl" => map2(d.dst(width)?, [d.src(ty)?, d.src("b32")?], |a: T, n: u32| T::cut(if n >= T::BITS { 0 } else { a.wide() << n })),
+        "shl" => map2(d.dst(width)?, [d.src(ty)?, d.src("b32")?], |a: T, n: u32| {
+            T::cut(if n >= T::BITS { 0 } else { a.wide() << n })
+        }),
         "shr" => map2(d.dst(width)?, [d.src(ty)?, d.src("b32")?], |a: T, n: u32| T::cut(a.wide() >> n.min(T::BITS))),
         "popc" => map1(d.dst(32)?, d.src(ty)?, move |a: T| word(a).count_ones()),
         "clz" => map1(d.dst(32)?, d.src(ty)?, move |a: T| word(a).leading_zeros() - (64 - T::BITS)),
-        "brev" => map1(d.dst(width)?, d.src(ty)?, move |a: T| T::cut(i128::from(word(a).reverse_bits() >> (64 - T::BITS)))),
-        "bfe" => map3(d.dst(width)?, [d.src(ty)?, d.src("b32")?, d.src("b32")?], |a: T, pos: u32, len: u32| extract(a, pos, len)),
+        "brev" => {
+            map1(d.dst(width)?, d.src(ty)?, move |a: T| T::cut(i128::from(word(a).reverse_bits() >> (64 - T::BITS))))
+        }
+        "bfe" => map3(d.dst(width)?, [d.src(ty)?, d.src("b32")?, d.src("b32")?], |a: T, pos: u32, len: u32| {
+            extract(a, pos, len)
+        }),
         "bfi" => {
             let (dst, a, b, c, e) = (d.dst(width)?, d.src(ty)?, d.src(ty)?, d.src("b32")?, d.src("b32")?);
             Box::new(move |cx, mask| {

@@ -39,7 +39,8 @@ fn ordered<T: Bits + PartialOrd>(name: &str) -> Option<Compare> {
     })
 }
 
-/// The comparison `name` on type `ty`. Integers have only the ordered ones, with names of their own for the unsigned.
+/// The comparison `name` on type `ty`. Integers have only the ordered ones, with names of their own
+/// for the unsigned.
 fn comparison(name: &str, ty: &str, ftz: bool) -> Option<Compare> {
     let integer = match name {
         "lo" => "lt",

@@ -97,7 +97,15 @@ pub(super) fn decode(d: &mut Dec<'_, '_>) -> Res<Exec> {
     let src = d.src(from)?;
     let round = round.unwrap_or(Round::Near);
     if let Some(format) = format_of(to).filter(|_| is_float(from)) {
-        if format == F16 && from == "f32" && round == Round::Near && !ftz && !sat && !relu && !finite && to_whole.is_none() {
+        if format == F16
+            && from == "f32"
+            && round == Round::Near
+            && !ftz
+            && !sat
+            && !relu
+            && !finite
+            && to_whole.is_none()
+        {
             return Ok(map1(dst, src, |a: f32| f16::from_f32(a)));
         }
         return Ok(map1(dst, src, move |a: u64| {
@@ -126,7 +134,8 @@ pub(super) fn decode(d: &mut Dec<'_, '_>) -> Res<Exec> {
         }));
     }
     if let Some(format) = format_of(to) {
-        // From an integer: 128-bit integers convert to f32 with one rounding; the others are exact in f64.
+        // From an integer: 128-bit integers convert to f32 with one rounding; the others are exact
+        // in f64.
         return Ok(map1(dst, src, move |a: u64| match read(a) {
             Number::Int(v) if format == F32 && round == Round::Near => (v as f32).put(),
             Number::Int(v) => format.encode(v as f64, round, finite),

@@ -1,4 +1,5 @@
-//! Functions of floats. Approximations are computed in f64 and rounded once, so results differ from the hardware's in the last bits.
+//! Functions of floats. Approximations are computed in f64 and rounded once, so results differ from
+//! the hardware's in the last bits.
 
 use half::{bf16, f16};
 
@@ -49,8 +50,12 @@ pub(super) fn decode(d: &mut Dec<'_, '_>) -> Res<Exec> {
         "f64" => map1(d.dst(64)?, d.src(ty)?, f),
         "f16" => map1(d.dst(16)?, d.src(ty)?, move |a: f16| f16::near(f(a.wide()))),
         "bf16" => map1(d.dst(16)?, d.src(ty)?, move |a: bf16| bf16::near(f(a.wide()))),
-        "f16x2" => map1(d.dst(32)?, d.src("b32")?, move |a: Two<f16>| Two(f16::near(f(a.0.wide())), f16::near(f(a.1.wide())))),
-        "bf16x2" => map1(d.dst(32)?, d.src("b32")?, move |a: Two<bf16>| Two(bf16::near(f(a.0.wide())), bf16::near(f(a.1.wide())))),
+        "f16x2" => {
+            map1(d.dst(32)?, d.src("b32")?, move |a: Two<f16>| Two(f16::near(f(a.0.wide())), f16::near(f(a.1.wide()))))
+        }
+        "bf16x2" => map1(d.dst(32)?, d.src("b32")?, move |a: Two<bf16>| {
+            Two(bf16::near(f(a.0.wide())), bf16::near(f(a.1.wide())))
+        }),
         _ => return d.unknown(),
     })
 }

@@ -1,7 +1,7 @@
 //! Matrix instructions of one warp.
 //!
-//! `mma`: products are exact and are added to the accumulator in f64; the sum is rounded once. The hardware adds in another order and with less precision,
-//! which PTX does not define.
+//! `mma`: products are exact and are added to the accumulator in f64; the sum is rounded once. The
+//! hardware adds in another order and with less precision, which PTX does not define.
 
 use half::f16;
 
@@ -23,7 +23,8 @@ pub(super) fn decode(d: &mut Dec<'_, '_>) -> Res<Exec> {
 /// Lane stood in for when an access is made for several lanes together.
 const TOGETHER: u32 = 255;
 
-/// `ldmatrix` and `stmatrix`: 8x8 matrices of 16-bit elements; lane `8 i + r` gives the address of row `r` of matrix `i`.
+/// `ldmatrix` and `stmatrix`: 8x8 matrices of 16-bit elements; lane `8 i + r` gives the address of
+/// row `r` of matrix `i`.
 fn moving(d: &mut Dec<'_, '_>) -> Res<Exec> {
     let load = d.root == "ldmatrix";
     if d.ty()? != "b16" || !d.flag("sync") || !d.flag("aligned") || !d.flag("m8n8") {
@@ -84,7 +85,11 @@ fn moving(d: &mut Dec<'_, '_>) -> Res<Exec> {
 
 /// Matrix instructions need all 32 lanes.
 pub(super) fn full(mask: u32) -> Result<(), Trapped> {
-    if mask == u32::MAX { Ok(()) } else { Err(trap(mask.trailing_zeros() & 31, FaultKind::Diverged { active: mask, expected: u32::MAX })) }
+    if mask == u32::MAX {
+        Ok(())
+    } else {
+        Err(trap(mask.trailing_zeros() & 31, FaultKind::Diverged { active: mask, expected: u32::MAX }))
+    }
 }
 
 fn rows(cx: &Cx<'_>, addr: Addr, matrix: u32) -> [(u32, u64); 8] {
@@ -174,7 +179,10 @@ fn mma(d: &mut Dec<'_, '_>) -> Res<Exec> {
         _ => 32,
     };
     let bits = k as u32 * a.bits();
-    let known = a.bits() == b.bits() && a.is_int() == (sum == Sum::S32) && (128..=256).contains(&bits) && (a != Element::Tf32 || k == 8);
+    let known = a.bits() == b.bits()
+        && a.is_int() == (sum == Sum::S32)
+        && (128..=256).contains(&bits)
+        && (a != Element::Tf32 || k == 8);
     let halves = matches!((a, b), (Element::F16, Element::F16));
     if !known || (sum == Sum::F16 && !halves) || ((a != b) && a.bits() != 8) {
         return d.unknown();
@@ -254,8 +262,15 @@ impl Mma {
     }
 }
 
-/// Takes fragments apart: register `r` of lane `4 g + t` holds, of row (or column) `g`, the elements from `k = t * per + 4 * per * block(r)` on.
-fn spread(cx: &Cx<'_>, e: Element, regs: &[Slot], mut put: impl FnMut(usize, usize, usize, f64), block: impl Fn(usize) -> usize) {
+/// Takes fragments apart: register `r` of lane `4 g + t` holds, of row (or column) `g`, the
+/// elements from `k = t * per + 4 * per * block(r)` on.
+fn spread(
+    cx: &Cx<'_>,
+    e: Element,
+    regs: &[Slot],
+    mut put: impl FnMut(usize, usize, usize, f64),
+    block: impl Fn(usize) -> usize,
+) {
     let per = 32 / e.bits() as usize;
     for (r, slot) in regs.iter().enumerate() {
         let reg = cx.reg(*slot);

@@ -10,7 +10,8 @@ use crate::machine::{Cx, Exec, Next, Slot, lanes};
 use crate::value::{Bits, Two, sum_odd};
 
 /// Orders and scopes; here every access is coherent.
-const ORDERS: &[&str] = &["weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "mmio", "cta", "cluster", "gpu", "sys"];
+const ORDERS: &[&str] =
+    &["weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "mmio", "cta", "cluster", "gpu", "sys"];
 /// Hints that do not change results.
 const HINTS: &[&str] = &[
     "ca",
@@ -83,7 +84,8 @@ fn access(d: &mut Dec<'_, '_>, load: bool) -> Res<Exec> {
         Some(_) => 8,
         None => 1,
     };
-    let bits = bits_of(ty).filter(|b| (8..=64).contains(b)).ok_or_else(|| d.error(format!("memory access of type {ty}")))?;
+    let bits =
+        bits_of(ty).filter(|b| (8..=64).contains(b)).ok_or_else(|| d.error(format!("memory access of type {ty}")))?;
     let bytes = u64::from(bits / 8) * count;
     if matches!(space, Space::Shared | Space::Generic) {
         d.touches_shared(bytes);
@@ -104,7 +106,11 @@ fn access(d: &mut Dec<'_, '_>, load: bool) -> Res<Exec> {
         return Err(d.error(format!("{count} registers are needed")));
     }
     let plan = Plan { space, addr, regs, bytes: bytes as usize, element: bits as usize / 8, atomic, constant };
-    Ok(if load { Box::new(move |cx, mask| plan.load(cx, mask, extend)) } else { Box::new(move |cx, mask| plan.store(cx, mask)) })
+    Ok(if load {
+        Box::new(move |cx, mask| plan.load(cx, mask, extend))
+    } else {
+        Box::new(move |cx, mask| plan.store(cx, mask))
+    })
 }
 
 /// A load or store, decoded.
@@ -266,7 +272,9 @@ fn atomic(d: &mut Dec<'_, '_>) -> Res<Exec> {
         for lane in lanes(mask) {
             let l = lane as usize;
             let (space, address) = space.resolve(base[l].wrapping_add(addr.offset));
-            let old = cx.atomic(space, lane, address, u64::from(bits / 8), |old| change(old, b[l], c[l])).map_err(|k| trap(lane, k))?;
+            let old = cx
+                .atomic(space, lane, address, u64::from(bits / 8), |old| change(old, b[l], c[l]))
+                .map_err(|k| trap(lane, k))?;
             if space == Space::Global {
                 cx.mem.blocks.atomic(address, acquires, releases);
             }

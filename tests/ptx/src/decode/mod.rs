@@ -1,6 +1,7 @@
 //! Decoding of instructions into closures that run the lanes of a warp.
 //!
-//! Every modifier and operand must be consumed by the decoder of its instruction: what is left over is an error, never ignored.
+//! Every modifier and operand must be consumed by the decoder of its instruction: what is left over
+//! is an error, never ignored.
 
 mod arith;
 mod asynchronous;
@@ -88,7 +89,8 @@ impl<'b, 'a> Dec<'b, 'a> {
 
     /// Takes the first modifier that is in `list`.
     pub fn pick(&mut self, list: &[&'static str]) -> Option<&'static str> {
-        let (i, hit) = self.mods.iter().enumerate().find_map(|(i, m)| list.iter().find(|l| *l == m).map(|l| (i, *l)))?;
+        let (i, hit) =
+            self.mods.iter().enumerate().find_map(|(i, m)| list.iter().find(|l| *l == m).map(|l| (i, *l)))?;
         self.mods.remove(i);
         Some(hit)
     }
@@ -208,7 +210,8 @@ impl<'b, 'a> Dec<'b, 'a> {
     }
 
     pub fn src_of(&mut self, op: Operand<'a>, ty: &str) -> Res<Slot> {
-        let width = if ty == "tf32" { 32 } else { bits_of(ty).ok_or_else(|| self.error(format!("unknown type {ty}")))? };
+        let width =
+            if ty == "tf32" { 32 } else { bits_of(ty).ok_or_else(|| self.error(format!("unknown type {ty}")))? };
         let mask = if width >= 64 { u64::MAX } else { (1 << width) - 1 };
         Ok(match op {
             Operand::Name(name, offset) => match self.b.lookup(name, self.line)? {
@@ -222,7 +225,9 @@ impl<'b, 'a> Dec<'b, 'a> {
                 Symbol::Global(i) => self.b.link(i, offset),
             },
             Operand::Int(v) if width == 1 => self.b.constant(u64::from(v != 0)),
-            Operand::Int(_) if matches!(ty, "f32" | "f64") => return Err(self.error("an integer where a float is needed")),
+            Operand::Int(_) if matches!(ty, "f32" | "f64") => {
+                return Err(self.error("an integer where a float is needed"));
+            }
             Operand::Int(v) => self.b.constant(v as u64 & mask),
             Operand::F32(v) if width == 32 => self.b.constant(u64::from(v)),
             Operand::F64(v) if width == 64 => self.b.constant(v),
@@ -327,7 +332,11 @@ pub(crate) fn map1<A: Bits, D: Bits>(d: Slot, a: Slot, f: impl Fn(A) -> D + Send
     })
 }
 
-pub(crate) fn map2<A: Bits, B: Bits, D: Bits>(d: Slot, [a, b]: [Slot; 2], f: impl Fn(A, B) -> D + Send + Sync + 'static) -> Exec {
+pub(crate) fn map2<A: Bits, B: Bits, D: Bits>(
+    d: Slot,
+    [a, b]: [Slot; 2],
+    f: impl Fn(A, B) -> D + Send + Sync + 'static,
+) -> Exec {
     Box::new(move |cx, mask| {
         let (a, b) = (*cx.reg(a), *cx.reg(b));
         lanewise!(cx, mask, d, l => f(A::get(a[l]), B::get(b[l])).put())
@@ -353,18 +362,21 @@ pub(crate) fn nothing() -> Exec {
 /// Decodes one instruction other than a branch or an exit.
 pub(crate) fn decode(d: &mut Dec<'_, '_>) -> Res<Exec> {
     match d.root {
-        "add" | "sub" | "mul" | "mad" | "mul24" | "fma" | "min" | "max" | "neg" | "abs" | "div" | "rem" | "sad" | "dp4a" => {
-            arith::decode(d)
-        }
+        "add" | "sub" | "mul" | "mad" | "mul24" | "fma" | "min" | "max" | "neg" | "abs" | "div" | "rem" | "sad"
+        | "dp4a" => arith::decode(d),
         "ex2" | "lg2" | "rcp" | "rsqrt" | "sqrt" | "sin" | "cos" | "tanh" | "copysign" | "testp" => float::decode(d),
-        "and" | "or" | "xor" | "not" | "cnot" | "shl" | "shr" | "shf" | "lop3" | "prmt" | "bfe" | "bfi" | "bfind" | "bmsk" | "popc"
-        | "clz" | "brev" => bitwise::decode(d),
+        "and" | "or" | "xor" | "not" | "cnot" | "shl" | "shr" | "shf" | "lop3" | "prmt" | "bfe" | "bfi" | "bfind"
+        | "bmsk" | "popc" | "clz" | "brev" => bitwise::decode(d),
         "setp" | "set" | "selp" | "slct" => compare::decode(d),
         "cvt" => convert::decode(d),
         "mov" | "cvta" | "isspacep" => moves::decode(d),
-        "ld" | "ldu" | "st" | "atom" | "red" | "prefetch" | "prefetchu" | "applypriority" | "discard" => memory::decode(d),
+        "ld" | "ldu" | "st" | "atom" | "red" | "prefetch" | "prefetchu" | "applypriority" | "discard" => {
+            memory::decode(d)
+        }
         "shfl" | "vote" | "match" | "redux" | "activemask" | "elect" => warp::decode(d),
-        "bar" | "barrier" | "membar" | "fence" | "nanosleep" | "griddepcontrol" | "setmaxnreg" | "pmevent" => sync::decode(d),
+        "bar" | "barrier" | "membar" | "fence" | "nanosleep" | "griddepcontrol" | "setmaxnreg" | "pmevent" => {
+            sync::decode(d)
+        }
         "mbarrier" | "cp" | "createpolicy" | "mapa" | "getctarank" => asynchronous::decode(d),
         "ldmatrix" | "stmatrix" | "movmatrix" | "mma" => matrix::decode(d),
         "wgmma" => warpgroup::decode(d),

@@ -110,5 +110,9 @@ fn isspacep(d: &mut Dec<'_, '_>) -> Res<Exec> {
     let Some(space) = d.pick(SPACES) else { return d.unknown() };
     let base = window(space);
     let (dst, src) = (d.dst(1)?, d.src("b64")?);
-    Ok(map1(dst, src, move |a: u64| if base == 0 { a >= WINDOWS_END } else { (base..base + SHARED_WINDOW).contains(&a) }))
+    Ok(map1(
+        dst,
+        src,
+        move |a: u64| if base == 0 { a >= WINDOWS_END } else { (base..base + SHARED_WINDOW).contains(&a) },
+    ))
 }

@@ -48,7 +48,8 @@ fn gpu_fence() -> Exec {
     })
 }
 
-/// Fences within a block do nothing here: accesses are ordered by barriers, which the race check asks for. Those between blocks and `fence.proxy.async` matter.
+/// Fences within a block do nothing here: accesses are ordered by barriers, which the race check
+/// asks for. Those between blocks and `fence.proxy.async` matter.
 fn fence(d: &mut Dec<'_, '_>) -> Res<Exec> {
     let proxy = d.flag("proxy");
     let asynchronous = d.pick(&["async", "async.global", "async.shared::cta"]).is_some();

@@ -52,7 +52,8 @@ impl Descriptor {
         Ok(Descriptor { start: field(0), leading: field(16), stride: field(32), swizzle })
     }
 
-    /// Address of the 16 bytes that hold element (`mn`, `k`). `major_k`: they go on along `k` (then `k` is a multiple of their number), else along `mn`.
+    /// Address of the 16 bytes that hold element (`mn`, `k`). `major_k`: they go on along `k` (then
+    /// `k` is a multiple of their number), else along `mn`.
     fn address(self, mn: u64, k: u64, bytes: u64, major_k: bool) -> u64 {
         let s = self.swizzle;
         let at = match (major_k, s) {
@@ -253,7 +254,10 @@ fn short_sum(terms: impl Iterator<Item = f64> + Clone) -> f64 {
 fn uniform(cx: &Cx<'_>, slot: Slot) -> Result<Descriptor, Trapped> {
     let reg = cx.reg(slot);
     if let Some(lane) = (1..32).find(|l| reg[*l] != reg[0]) {
-        return Err(trap(lane as u32, FaultKind::Operand("the lanes of the warp give different matrix descriptors".into())));
+        return Err(trap(
+            lane as u32,
+            FaultKind::Operand("the lanes of the warp give different matrix descriptors".into()),
+        ));
     }
     Descriptor::of(reg[0]).map_err(|k| trap(0, k))
 }

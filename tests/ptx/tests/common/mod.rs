@@ -38,7 +38,8 @@ pub fn block(text: &str, threads: u32, args: &[u64], memory: &mut Memory) -> Res
 /// Threads of `map`.
 pub const THREADS: usize = 96;
 
-/// Runs `code` in 96 threads. Input `i` is in %d{i} (64 bits), %a{i} (32) and %h{i} (16); the result is expected in `out`: %oa, %oh, %od or %op.
+/// Runs `code` in 96 threads. Input `i` is in %d{i} (64 bits), %a{i} (32) and %h{i} (16); the
+/// result is expected in `out`: %oa, %oh, %od or %op.
 pub fn map(code: &str, out: &str, inputs: &[&dyn Fn(usize) -> u64]) -> Vec<u64> {
     let mut body = String::from(
         ".reg .b64 %d<9>, %od, %x<4>;\n.reg .b32 %a<9>, %oa, %t;\n.reg .b16 %h<9>, %oh;\n.reg .pred %p<9>, %op;\nmov.u32 %t, %tid.x;\nmul.wide.u32 %x0, %t, 8;\n",
@@ -70,8 +71,14 @@ pub fn map(code: &str, out: &str, inputs: &[&dyn Fn(usize) -> u64]) -> Vec<u64> 
     bytes.chunks_exact(8).map(|c| u64::from_le_bytes(c.try_into().expect("8 bytes"))).collect()
 }
 
-/// Checks `code` against `expect` on random 64-bit inputs of which the code uses what it needs; `make` shapes them.
-pub fn check<const N: usize>(code: &str, out: &str, make: impl Fn(u64) -> u64 + Copy, expect: impl Fn([u64; N]) -> u64) {
+/// Checks `code` against `expect` on random 64-bit inputs of which the code uses what it needs;
+/// `make` shapes them.
+pub fn check<const N: usize>(
+    code: &str,
+    out: &str,
+    make: impl Fn(u64) -> u64 + Copy,
+    expect: impl Fn([u64; N]) -> u64,
+) {
     for round in 0..4u64 {
         let value = |i: usize| move |t: usize| make(Random(round * 7919 + (i * 1000 + t) as u64).next());
         let values: Vec<_> = (0..N).map(value).collect();

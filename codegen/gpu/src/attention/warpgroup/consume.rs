@@ -1,4 +1,5 @@
-//! The warps that multiply: 16 rows each, 64 in a group. While the products of a tile's values run, the next tile's scores become probabilities.
+//! The warps that multiply: 16 rows each, 64 in a group. While the products of a tile's values run,
+//! the next tile's scores become probabilities.
 
 use super::order::Order;
 use super::products::Matrix;
@@ -35,7 +36,8 @@ impl State {
     }
 }
 
-/// What the loop over a walk's tiles carries: a tile whose products with the values are to be started.
+/// What the loop over a walk's tiles carries: a tile whose products with the values are to be
+/// started.
 struct Turn {
     rows: Rows,
     /// Of the values, which are there.
@@ -95,7 +97,8 @@ impl Attend<'_> {
 
     /// Follows a walk, whose first tile is number `before` of the kernel.
     ///
-    /// The next values are waited for between the softmax and the end of the products before: the assembler moves waits for products up as far as it can, but not beyond that loop, so the
+    /// The next values are waited for between the softmax and the end of the products before: the
+    /// assembler moves waits for products up as far as it can, but not beyond that loop, so the
     /// softmax stays beside the products.
     fn follow(&self, b: &mut Builder, th: &Thread, walk: &Walk, before: V, state: State) -> State {
         let ranges = self.ranges(b, th, walk);
@@ -141,7 +144,8 @@ impl Attend<'_> {
         })
     }
 
-    /// Waits for the keys of tile `number`, and until the other group has started its products; starts those with the keys; returns their stage too.
+    /// Waits for the keys of tile `number`, and until the other group has started its products;
+    /// starts those with the keys; returns their stage too.
     fn start_scores(&self, b: &mut Builder, th: &Thread, number: V) -> (V, Vec<V>) {
         let stage = self.wait(b, Event::Keys, number);
         let at = self.stage(b, self.plan.keys_at(), stage);

@@ -1,4 +1,5 @@
-//! Queries in, results out, in pieces of 16 bytes of a row: lanes that follow each other take adjacent pieces, so that global memory is accessed in whole lines.
+//! Queries in, results out, in pieces of 16 bytes of a row: lanes that follow each other take
+//! adjacent pieces, so that global memory is accessed in whole lines.
 
 use super::softmax::{Rows, column, row};
 use super::{Attend, LINE, QUERIES_AT};
@@ -6,7 +7,8 @@ use crate::mlir::{Builder, Elem, Ty, V, V4I32};
 use crate::piece;
 
 impl Attend<'_> {
-    /// Takes the queries of the warp's rows to shared memory, in pieces of 16 bytes. Rows that pad the block repeat a token. A barrier must follow.
+    /// Takes the queries of the warp's rows to shared memory, in pieces of 16 bytes. Rows that pad
+    /// the block repeat a token. A barrier must follow.
     pub(super) fn take(&self, b: &mut Builder) {
         let (shape, each) = (self.block.shape, self.plan.d as i64 / 8);
         let warp = b.shrc(self.tid, 5);
@@ -46,15 +48,20 @@ impl Attend<'_> {
         b.pack(&words)
     }
 
-    /// Where piece `piece` of row `row` goes: groups of 64 rows, blocks of 64 columns, lines with the 128-byte swizzle.
+    /// Where piece `piece` of row `row` goes: groups of 64 rows, blocks of 64 columns, lines with
+    /// the 128-byte swizzle.
     fn query_place(&self, b: &mut Builder, row: V, piece: V) -> V {
         let (group, line) = (b.shrc(row, 6), b.andc(row, 63));
         let (block, piece) = (b.shrc(piece, 3), b.andc(piece, 7));
         let turn = b.andc(line, 7);
         let piece = b.xor(piece, turn);
         let base = b.shared_at(QUERIES_AT);
-        let parts =
-            [b.mulc(group, self.plan.query_bytes() as i64), b.mulc(block, 64 * LINE as i64), b.mulc(line, LINE as i64), b.shlc(piece, 4)];
+        let parts = [
+            b.mulc(group, self.plan.query_bytes() as i64),
+            b.mulc(block, 64 * LINE as i64),
+            b.mulc(line, LINE as i64),
+            b.shlc(piece, 4),
+        ];
         parts.into_iter().fold(base, |p, part| b.at(p, part))
     }
 
@@ -66,7 +73,8 @@ impl Attend<'_> {
         self.plan.out_stride(self.block.shape)
     }
 
-    /// Divides the weighted values by the sums and stores them: first in place of the stages, which all have read.
+    /// Divides the weighted values by the sums and stores them: first in place of the stages, which
+    /// all have read.
     pub(super) fn give(&self, b: &mut Builder, rows: &Rows, values: &[V]) {
         let narrow = piece::storage(self.block.shape.out.1).unwrap_or(Elem::F32);
         let warp = b.shrc(self.tid, 5);

@@ -1,27 +1,38 @@
-//! Attention of many tokens on sm90: `wgmma`, as a pipeline between warps. 128 query rows of one KV head per block, as in [`prefill`](super::prefill); tiles of
-//! 128 tokens, eight pages.
+//! Attention of many tokens on sm90: `wgmma`, as a pipeline between warps. 128 query rows of one KV
+//! head per block, as in [`prefill`](super::prefill); tiles of 128 tokens, eight pages.
 //!
 //! # Who does what
 //!
-//! - **A group of four warps brings** pages to two rings of stages, one of keys and one of values, by `cp.async`, and does nothing else ([`produce`]). Before that, one of
-//!   them lists the walks: which sequences the block's tokens are of, and what they see ([`list`](mod@super::list)).
-//! - **Two groups of four warps multiply**, 64 rows each ([`consume`]): `S = Q·Kᵀ` with both operands in shared memory, the softmax in registers
-//!   ([`softmax`](mod@softmax)), `O += P·V` with the probabilities as the left operand in registers, where the first product has left its results in the right places
-//!   ([`products`]). Both products of a turn start together, the scores of a tile and the values of the tile before: while the values are multiplied, the scores become
-//!   probabilities. And the groups take turns in starting them ([`order`]), so that the tensor cores have the other group's products meanwhile.
-//! - **`mbarrier`s** per stage say that keys (values) are there and that they are free again; what they order is recorded and verified. Copies are announced as
-//!   those of matrix products are: waited for, fenced for the asynchronous proxy, then announced, a turn or two after they were started.
+//! - **A group of four warps brings** pages to two rings of stages, one of keys and one of values,
+//!   by `cp.async`, and does nothing else ([`produce`]). Before that, one of them lists the walks:
+//!   which sequences the block's tokens are of, and what they see ([`list`](mod@super::list)).
+//! - **Two groups of four warps multiply**, 64 rows each ([`consume`]): `S = Q·Kᵀ` with both
+//!   operands in shared memory, the softmax in registers ([`softmax`](mod@softmax)), `O += P·V`
+//!   with the probabilities as the left operand in registers, where the first product has left its
+//!   results in the right places ([`products`]). Both products of a turn start together, the scores
+//!   of a tile and the values of the tile before: while the values are multiplied, the scores
+//!   become probabilities. And the groups take turns in starting them ([`order`]), so that the
+//!   tensor cores have the other group's products meanwhile.
+//! - **`mbarrier`s** per stage say that keys (values) are there and that they are free again; what
+//!   they order is recorded and verified. Copies are announced as those of matrix products are:
+//!   waited for, fenced for the asynchronous proxy, then announced, a turn or two after they were
+//!   started.
 //!
-//! Queries and results pass through shared memory, to be accessed in whole lines ([`inout`]). Tiles that a row does not see change nothing in its registers, and tiles begin at
-//! multiples of 128 tokens: a row's bits depend on nothing else in the block.
+//! Queries and results pass through shared memory, to be accessed in whole lines ([`inout`]). Tiles
+//! that a row does not see change nothing in its registers, and tiles begin at multiples of 128
+//! tokens: a row's bits depend on nothing else in the block.
 //!
 //! # How pages lie in shared memory
 //!
-//! Keys are `[D][16 tokens]` in the cache, values `[16 tokens][D]`: both are right operands whose columns are adjacent (N-major), which 16-bit types may be, so nothing is
-//! transposed. A copy in bulk would leave a page of keys as it is stored. `wgmma` without a swizzle wants the eight lines of a block 16 bytes apart, and these are 32; with the
-//! swizzle of 32 bytes the distance is right, but the halves of every other four lines must be exchanged, which copies in bulk do not do without tensor maps (and maps would
-//! have to be made at run time, for every pool). So lanes copy pieces of 16 bytes: keys of four pages side by side in lines of 64 tokens, values in lines of 64 columns, both with
-//! the 128-byte swizzle; values of heads that are no multiple of 64 in lines of 32 or 16 with that of 64 or 32 bytes. Accesses to shared memory do not collide in the banks
+//! Keys are `[D][16 tokens]` in the cache, values `[16 tokens][D]`: both are right operands whose
+//! columns are adjacent (N-major), which 16-bit types may be, so nothing is transposed. A copy in
+//! bulk would leave a page of keys as it is stored. `wgmma` without a swizzle wants the eight lines
+//! of a block 16 bytes apart, and these are 32; with the swizzle of 32 bytes the distance is right,
+//! but the halves of every other four lines must be exchanged, which copies in bulk do not do
+//! without tensor maps (and maps would have to be made at run time, for every pool). So lanes copy
+//! pieces of 16 bytes: keys of four pages side by side in lines of 64 tokens, values in lines of 64
+//! columns, both with the 128-byte swizzle; values of heads that are no multiple of 64 in lines of
+//! 32 or 16 with that of 64 or 32 bytes. Accesses to shared memory do not collide in the banks
 //! (heads of 64 and 128; tests).
 //!
 //! # What bounds it
@@ -39,18 +50,23 @@
 //! | sum of shared memory, 128 bytes per cycle | 896 | 1792 |
 //! | second-level cache: bytes per cycle at full rate | 32 | 32 |
 //!
-//! So heads of 128 are bound by the tensor cores, if the second-level cache gives its 32 bytes: kernels of others with this tile take the same. Where it gives 22, 70 % of the peak
-//! remain. Heads of 64 have four bounds at once, and will stay well below each. A masked tile costs 162 slots more per warp; a prompt has one or two per block. A block begins with
-//! about 2000 cycles in which nothing is multiplied (the list, beside which the queries come; the first keys) and ends with about 1500. Of a prompt of 2048 tokens a block has
-//! eight turns on average, so that a tenth to a fifth is lost; of 8192, a quarter of that. Expected on an H200: 50 to 60 % of the tensor cores' peak with heads of 128, 35 to
-//! 45 % with heads of 64. None of this has been measured.
+//! So heads of 128 are bound by the tensor cores, if the second-level cache gives its 32 bytes:
+//! kernels of others with this tile take the same. Where it gives 22, 70 % of the peak remain.
+//! Heads of 64 have four bounds at once, and will stay well below each. A masked tile costs 162
+//! slots more per warp; a prompt has one or two per block. A block begins with about 2000 cycles in
+//! which nothing is multiplied (the list, beside which the queries come; the first keys) and ends
+//! with about 1500. Of a prompt of 2048 tokens a block has eight turns on average, so that a tenth
+//! to a fifth is lost; of 8192, a quarter of that. Expected on an H200: 50 to 60 % of the tensor
+//! cores' peak with heads of 128, 35 to 45 % with heads of 64. None of this has been measured.
 //!
-//! Registers of a lane: 64 scores, which become the probabilities in place; 32 words of probabilities that are being multiplied; `D/2` weighted values. By `ptxas` 161 in all with
-//! heads of 64 and 195 with 128, of the 216 that there are since the bringing warps have given up theirs. To start the next tile's scores before the probabilities have become
-//! words would take 64 more.
+//! Registers of a lane: 64 scores, which become the probabilities in place; 32 words of
+//! probabilities that are being multiplied; `D/2` weighted values. By `ptxas` 161 in all with heads
+//! of 64 and 195 with 128, of the 216 that there are since the bringing warps have given up theirs.
+//! To start the next tile's scores before the probabilities have become words would take 64 more.
 //!
-//! What to look at first on a machine: whether fences of the bringing warps wait for newer copies too, as with matrix products; and whether keys as an N-major operand run at the
-//! full rate, as values do in kernels of others.
+//! What to look at first on a machine: whether fences of the bringing warps wait for newer copies
+//! too, as with matrix products; and whether keys as an N-major operand run at the full rate, as
+//! values do in kernels of others.
 //!
 //! To switch it off: `WARPGROUPS` in [`llmcc_ir::gpu::attention`].
 
@@ -83,9 +99,11 @@ const PRODUCERS: usize = 4;
 const PAGES: usize = TILE / PAGE_TOKENS;
 /// Bytes of a line of shared memory with the widest swizzle.
 const LINE: usize = 128;
-/// Registers of the warps that bring, and of those that multiply; 384 threads have 168 each to begin with.
+/// Registers of the warps that bring, and of those that multiply; 384 threads have 168 each to
+/// begin with.
 const REGISTERS: (usize, usize) = (72, 216);
-/// Shared memory starts with the `mbarrier`s; what follows is aligned to 1024 bytes, as the swizzle wants.
+/// Shared memory starts with the `mbarrier`s; what follows is aligned to 1024 bytes, as the swizzle
+/// wants.
 const QUERIES_AT: usize = 1024;
 
 /// How it is done.
@@ -123,7 +141,8 @@ impl Plan {
         [4, 2].into_iter().map(plan).find(|p| p.shared() <= gpu.shared_per_block as usize)
     }
 
-    /// Turns of the pipeline from the start of a copy to its announcement, at least 1. With more, the bringing warps could wait for room that is made only with tiles they have not announced.
+    /// Turns of the pipeline from the start of a copy to its announcement, at least 1. With more,
+    /// the bringing warps could wait for room that is made only with tiles they have not announced.
     fn late(&self) -> usize {
         self.stages / 2
     }
@@ -172,7 +191,8 @@ impl Plan {
         piece::storage(shape.out.1).unwrap_or(Elem::F32).bytes()
     }
 
-    /// Bytes from one row of results to the next in shared memory: shifted, so that what a warp stores at once does not meet in the banks.
+    /// Bytes from one row of results to the next in shared memory: shifted, so that what a warp
+    /// stores at once does not meet in the banks.
     fn out_stride(&self, shape: &Shape) -> usize {
         (self.d + 8) * self.out_bytes(shape)
     }
@@ -233,7 +253,12 @@ pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Result<Source, Co
             );
             let (bringing, multiplying) = (PRODUCERS as i64, WARPS as i64);
             // In the order of the events.
-            let events = [("keys there", bringing), ("values there", bringing), ("keys free", multiplying), ("values free", multiplying)];
+            let events = [
+                ("keys there", bringing),
+                ("values there", bringing),
+                ("keys free", multiplying),
+                ("values free", multiplying),
+            ];
             ring::initialize(b, &[(plan.ring(), &events)]);
             b.if_else(
                 multiplies,

@@ -1,6 +1,8 @@
-//! The two groups that multiply take turns in starting their products: while one makes probabilities of its scores, the tensor cores have those of the other.
+//! The two groups that multiply take turns in starting their products: while one makes
+//! probabilities of its scores, the tensor cores have those of the other.
 //!
-//! Left alone both would start together and then both compute, with the tensor cores idle. Each group has a barrier, at which it waits for the other to have arrived there.
+//! Left alone both would start together and then both compute, with the tensor cores idle. Each
+//! group has a barrier, at which it waits for the other to have arrived there.
 
 use super::WARPS;
 use crate::mlir::{Builder, Cmp, V};

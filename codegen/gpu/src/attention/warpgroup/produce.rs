@@ -1,5 +1,5 @@
-//! The warps that bring pages: each two of the eight pages of a tile, tile by tile first their keys, then, of the tile before, their values: the order in which
-//! they are multiplied.
+//! The warps that bring pages: each two of the eight pages of a tile, tile by tile first their
+//! keys, then, of the tile before, their values: the order in which they are multiplied.
 
 use super::{Attend, Event, LINE, PAGES, PRODUCERS, TILE, Walk};
 use crate::mlir::{Builder, Cache, Cmp, I32, I64, V};
@@ -13,7 +13,8 @@ const MINE: usize = PAGES / PRODUCERS;
 struct Thread {
     /// Number in its tile of the first page that the warp brings.
     page: V,
-    /// The head's keys in page 0 of the pool, at the lane's first piece of 16 bytes; and where those pieces of the warp's pages go in a stage.
+    /// The head's keys in page 0 of the pool, at the lane's first piece of 16 bytes; and where
+    /// those pieces of the warp's pages go in a stage.
     keys: V,
     key_places: Vec<V>,
     /// The head's values in page 0 of the pool.
@@ -44,7 +45,8 @@ impl Attend<'_> {
         let skip = b.mulc(self.block.kv_head, (self.plan.d * PAGE_TOKENS * 2) as i64);
         let base = b.at(args.operand(shape.kv), skip);
         let values = b.atc(base, shape.page.v as i64);
-        // Eight lanes take eight lines of a stage, so that the swizzle spreads their pieces over all banks.
+        // Eight lanes take eight lines of a stage, so that the swizzle spreads their pieces over
+        // all banks.
         let (low, half, high) = (b.andc(self.lane, 7), b.shrc(self.lane, 3), b.shrc(self.lane, 4));
         let half = b.andc(half, 1);
         let high = b.shlc(high, 3);
@@ -56,7 +58,8 @@ impl Attend<'_> {
         Thread { page, keys, key_places, values }
     }
 
-    /// Where a lane's first piece of its warp's page `i` goes: half `half` of row `row`, whose number in its eight is `low`.
+    /// Where a lane's first piece of its warp's page `i` goes: half `half` of row `row`, whose
+    /// number in its eight is `low`.
     fn key_place(&self, b: &mut Builder, (page, i): (V, usize), (row, half, low): (V, V, V)) -> V {
         let page = b.addc(page, i as i64);
         // Lines have 64 tokens, four pages; two of them follow each other.
@@ -102,7 +105,8 @@ impl Attend<'_> {
         });
     }
 
-    /// Pages of the pool for the warp's part of a tile. Outside of the walk, any page will do: scores of its keys are replaced, and its values become zero.
+    /// Pages of the pool for the warp's part of a tile. Outside of the walk, any page will do:
+    /// scores of its keys are replaced, and its values become zero.
     fn entries(&self, b: &mut Builder, th: &Thread, walk: &Walk, table: V, tile: V) -> Entries {
         let last = b.addc(walk.pages.end, -1);
         let first = self.page(b, th, walk, tile);
@@ -125,7 +129,8 @@ impl Attend<'_> {
         b.add(first, th.page)
     }
 
-    /// Says that the warp's part of a tile, that of `late` turns ago, is there, once it is. There are two groups of copies in a turn.
+    /// Says that the warp's part of a tile, that of `late` turns ago, is there, once it is. There
+    /// are two groups of copies in a turn.
     fn announce(&self, b: &mut Builder, walk: &Walk, event: Event, (turn, number, late): (V, V, i64)) {
         let tile = b.addc(turn, -late);
         let inside = b.cmp(Cmp::Ult, tile, walk.tiles);
@@ -157,7 +162,8 @@ impl Attend<'_> {
         }
     }
 
-    /// Starts copying the warp's pages of values of a tile. Those of slots that no row sees become zero.
+    /// Starts copying the warp's pages of values of a tile. Those of slots that no row sees become
+    /// zero.
     fn copy_values(&self, b: &mut Builder, th: &Thread, walk: &Walk, (tile, entries): (V, &[V]), stage: V) {
         let to = self.stage(b, self.plan.values_at(), stage);
         let skip = b.mulc(th.page, self.plan.page_bytes() as i64);
@@ -183,7 +189,8 @@ impl Attend<'_> {
         }
     }
 
-    /// Token of piece `piece` of a page of values, and where it goes: blocks of columns as wide as the swizzle, in each a line per token.
+    /// Token of piece `piece` of a page of values, and where it goes: blocks of columns as wide as
+    /// the swizzle, in each a line per token.
     fn value_place(&self, b: &mut Builder, piece: V) -> (V, V) {
         let each = self.plan.d as i64 / 8;
         let token = b.divc(piece, each);

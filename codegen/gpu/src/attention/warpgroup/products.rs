@@ -1,8 +1,11 @@
-//! Products of a group of four warps: `S = Q·Kᵀ` from shared memory, `O += P·V` with the probabilities in registers.
+//! Products of a group of four warps: `S = Q·Kᵀ` from shared memory, `O += P·V` with the
+//! probabilities in registers.
 //!
-//! Keys and values lie in shared memory as in the cache, tokens and columns adjacent: both are right operands in the order that PTX calls N-major (the last sign
-//! of the instructions), which 16-bit types have. Descriptors name, in units of 16 bytes, where a matrix starts; `leading`: from one block of columns as wide as
-//! the swizzle to the next; `stride`: from eight lines of `k` to the next eight.
+//! Keys and values lie in shared memory as in the cache, tokens and columns adjacent: both are
+//! right operands in the order that PTX calls N-major (the last sign of the instructions), which
+//! 16-bit types have. Descriptors name, in units of 16 bytes, where a matrix starts; `leading`:
+//! from one block of columns as wide as the swizzle to the next; `stride`: from eight lines of `k`
+//! to the next eight.
 
 use super::{LINE, Plan, TILE};
 use crate::mlir::{Builder, Elem, I64, Left, Products, V};
@@ -17,7 +20,8 @@ impl Plan {
         self.d * PAGE_TOKENS * 2
     }
 
-    /// Queries at `at`: lines of 128 bytes, eight of which are 1024 apart. Their order is K-major, and blocks are named one by one: no `leading`.
+    /// Queries at `at`: lines of 128 bytes, eight of which are 1024 apart. Their order is K-major,
+    /// and blocks are named one by one: no `leading`.
     pub(super) fn query_matrix(&self, b: &mut Builder, at: V) -> Matrix {
         Matrix::new(b, at, Swizzle::B128, 16, 8 * LINE)
     }
@@ -37,7 +41,8 @@ impl Plan {
         if self.elem == Elem::Bf16 { "k16.f32.bf16.bf16" } else { "k16.f32.f16.f16" }
     }
 
-    /// Starts the products of 64 queries with the keys of a tile: the scores, for [`Builder::wait_products`] only.
+    /// Starts the products of 64 queries with the keys of a tile: the scores, for
+    /// [`Builder::wait_products`] only.
     pub(super) fn start_scores(&self, b: &mut Builder, queries: Matrix, keys: Matrix) -> Vec<V> {
         let n = TILE / 2;
         let list = registers(0, n);
@@ -59,11 +64,18 @@ impl Plan {
         }
         text.push_str("wgmma.commit_group.sync.aligned; }");
         let constraints = format!("{},l,l,~{{memory}}", vec!["=f"; n].join(","));
-        let products = Products { atom: Atom::M64K16(TILE as u32), left: Left::Shared(queries.at), right: keys.at, sums: &[], count: n };
+        let products = Products {
+            atom: Atom::M64K16(TILE as u32),
+            left: Left::Shared(queries.at),
+            right: keys.at,
+            sums: &[],
+            count: n,
+        };
         b.start_products(&products, &text, &constraints, &[queries.descriptor, keys.descriptor])
     }
 
-    /// Starts the products of probabilities (four words for every 16 tokens) with the values of a tile, added to `sums`. What it returns is for [`Builder::wait_products`] only.
+    /// Starts the products of probabilities (four words for every 16 tokens) with the values of a
+    /// tile, added to `sums`. What it returns is for [`Builder::wait_products`] only.
     pub(super) fn start_values(&self, b: &mut Builder, probabilities: &[V], values: Matrix, sums: &[V]) -> Vec<V> {
         let (n, words) = (sums.len(), probabilities.len());
         let list = registers(0, n);
@@ -80,7 +92,8 @@ impl Plan {
             );
         }
         text.push_str("wgmma.commit_group.sync.aligned; }");
-        let constraints = format!("{},{},{},l,~{{memory}}", vec!["=f"; n].join(","), tied(n), vec!["r"; words].join(","));
+        let constraints =
+            format!("{},{},{},l,~{{memory}}", vec!["=f"; n].join(","), tied(n), vec!["r"; words].join(","));
         let args = [sums, probabilities, &[values.descriptor]].concat();
         let left = Left::Registers(probabilities);
         let products = Products { atom: Atom::M64K16(self.d as u32), left, right: values.at, sums, count: n };

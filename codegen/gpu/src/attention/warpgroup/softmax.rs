@@ -1,6 +1,8 @@
-//! The online softmax of a lane's two rows, in base 2: scores of a tile in, as the products leave them, probabilities out.
+//! The online softmax of a lane's two rows, in base 2: scores of a tile in, as the products leave
+//! them, probabilities out.
 //!
-//! A lane has columns `2t` and `2t + 1` of every eight (`t = lane mod 4`) of row `g = lane / 4` of its warp's sixteen, and then those of row `g + 8`.
+//! A lane has columns `2t` and `2t + 1` of every eight (`t = lane mod 4`) of row `g = lane / 4` of
+//! its warp's sixteen, and then those of row `g + 8`.
 
 use super::super::tiles::Range;
 use super::{Plan, TILE};
@@ -11,7 +13,8 @@ pub(super) const ROWS: usize = 2;
 /// Chains in which the values of a row are combined, to have several on their way.
 const CHAINS: usize = 4;
 
-/// What is known of each row: the largest score so far (not scaled), and the lane's part of the sum of probabilities.
+/// What is known of each row: the largest score so far (not scaled), and the lane's part of the sum
+/// of probabilities.
 #[derive(Clone, Copy)]
 pub(super) struct Rows {
     pub(super) maxima: [V; ROWS],
@@ -56,7 +59,8 @@ pub(super) fn column(i: usize) -> usize {
     i / 4 * 8 + i % 2
 }
 
-/// Scores with those of unseen slots replaced; `first`: the lane's first position. Most tiles are seen by all rows of the warp, which costs a branch.
+/// Scores with those of unseen slots replaced; `first`: the lane's first position. Most tiles are
+/// seen by all rows of the warp, which costs a branch.
 pub(super) fn mask(b: &mut Builder, scores: &[V], first: V, tokens: V, ranges: &[Range; ROWS]) -> Vec<V> {
     let zero = b.i32(0);
     let whole = ranges.iter().fold(None, |all: Option<V>, range| {

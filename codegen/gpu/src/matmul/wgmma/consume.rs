@@ -83,14 +83,24 @@ impl Product<'_> {
         Ok(next)
     }
 
-    /// Registers of a lane for sums: where a stage's products are added to others, those of both, first the finished ones.
+    /// Registers of a lane for sums: where a stage's products are added to others, those of both,
+    /// first the finished ones.
     fn accumulators(&self) -> usize {
         self.rows() / 2 * if self.promotes() { 2 } else { 1 }
     }
 
-    /// Starts the products of a unit, frees the stage of the one before (if there is one: `before`), and decodes the weights of the next. Products that are added to other sums are
+    /// Starts the products of a unit, frees the stage of the one before (if there is one:
+    /// `before`), and decodes the weights of the next. Products that are added to other sums are
     /// waited for, and the stage is their own.
-    fn unit(&self, b: &mut Builder, th: &Thread, turn: Turn, a: &[V], sums: &[V], before: Before) -> (Turn, Vec<V>, Vec<V>) {
+    fn unit(
+        &self,
+        b: &mut Builder,
+        th: &Thread,
+        turn: Turn,
+        a: &[V],
+        sums: &[V],
+        before: Before,
+    ) -> (Turn, Vec<V>, Vec<V>) {
         let started = self.start(b, turn, a, sums);
         if !self.promotes() {
             self.release(b, th, turn, before);
@@ -105,10 +115,12 @@ impl Product<'_> {
         (next, words, sums)
     }
 
-    /// Waits for the products of a stage, which started afresh, and adds them to the sums, in f32 as it is. Returns the sums, and then the registers of the products.
+    /// Waits for the products of a stage, which started afresh, and adds them to the sums, in f32
+    /// as it is. Returns the sums, and then the registers of the products.
     fn promote(&self, b: &mut Builder, a: &[V], started: &[V], sums: &[V]) -> Vec<V> {
         let fresh = b.wait_products(0, started, a);
-        // Not `fadd`: LLVM would move it behind the start of the next products, whose registers would then be a third set.
+        // Not `fadd`: LLVM would move it behind the start of the next products, whose registers
+        // would then be a third set.
         let add = |(s, f): (&V, &V)| b.asm_volatile(F32, "add.rn.f32 $0, $1, $2;", "=f,0,f", &[*s, *f]);
         let sums: Vec<V> = sums.iter().zip(&fresh).map(add).collect();
         [sums, fresh].concat()

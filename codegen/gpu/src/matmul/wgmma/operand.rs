@@ -1,7 +1,8 @@
 //! From a stage of weights to A operands, with the columns of a unit in their order.
 //!
-//! In fragment order, lane `t` of a quad has columns `16t…16t+15` of a unit; step `s` of `wgmma` has columns `16s + 2t`, `+1`, `+8`, `+9` in lane `t`, which are the pairs `t mod 2`
-//! of the steps `t/2` and `2 + t/2` of the fragments of lane `s`.
+//! In fragment order, lane `t` of a quad has columns `16t…16t+15` of a unit; step `s` of `wgmma`
+//! has columns `16s + 2t`, `+1`, `+8`, `+9` in lane `t`, which are the pairs `t mod 2` of the steps
+//! `t/2` and `2 + t/2` of the fragments of lane `s`.
 
 use super::super::decode::{self, Fragments, Scaling};
 use super::Product;
@@ -20,7 +21,8 @@ pub(super) struct Reader {
     /// Lanes 1 and 3 of a quad, and 2 and 3.
     odd: V,
     high: V,
-    /// Selectors of the bytes of the pairs that the lane keeps, and of those it gives to its neighbour (4-bit codes).
+    /// Selectors of the bytes of the pairs that the lane keeps, and of those it gives to its
+    /// neighbour (4-bit codes).
     keep: V,
     give: V,
 }
@@ -116,7 +118,8 @@ impl Product<'_> {
     /// 4-bit codes: a pair of pairs is two bytes of two words.
     fn words4(&self, b: &mut Builder, r: &Reader, slot: V) -> Vec<V> {
         let w = self.pieces(b, r, slot);
-        let [keep, give] = [r.keep, r.give].map(|which| [0, 1].map(|h| vec![decode::permute_bytes(b, w[h], w[2 + h], which)]));
+        let [keep, give] =
+            [r.keep, r.give].map(|which| [0, 1].map(|h| vec![decode::permute_bytes(b, w[h], w[2 + h], which)]));
         exchange(b, r, keep, give)
     }
 }
@@ -125,18 +128,24 @@ impl Product<'_> {
 fn words8(b: &mut Builder, r: &Reader, w: &[V]) -> Vec<V> {
     let pick = |b: &mut Builder, h: usize, odd: bool| {
         // Pairs 0 and 1 of steps h and 2 + h.
-        [h, 2 + h].map(|s| if odd { b.select(r.odd, w[2 * s + 1], w[2 * s]) } else { b.select(r.odd, w[2 * s], w[2 * s + 1]) }).to_vec()
+        [h, 2 + h]
+            .map(
+                |s| if odd { b.select(r.odd, w[2 * s + 1], w[2 * s]) } else { b.select(r.odd, w[2 * s], w[2 * s + 1]) },
+            )
+            .to_vec()
     };
     let keep = [0, 1].map(|h| pick(b, h, true));
     let give = [0, 1].map(|h| pick(b, h, false));
     exchange(b, r, keep, give)
 }
 
-/// Transposes in a quad: every lane has something for each lane and gets something from each, in their order. `keep[h]` is for lane `2h` in even lanes, `2h + 1` in odd ones; `give[h]` is for
+/// Transposes in a quad: every lane has something for each lane and gets something from each, in
+/// their order. `keep[h]` is for lane `2h` in even lanes, `2h + 1` in odd ones; `give[h]` is for
 /// the other of the two.
 fn exchange(b: &mut Builder, r: &Reader, keep: [Vec<V>; 2], give: [Vec<V>; 2]) -> Vec<V> {
     let words = keep[0].len();
-    // For lane 2h or 2h + 1, as the lane itself is even or odd: from the even and the odd lane of its pair.
+    // For lane 2h or 2h + 1, as the lane itself is even or odd: from the even and the odd lane of
+    // its pair.
     let mut pairs = vec![];
     for h in 0..2 {
         for (k, g) in keep[h].iter().zip(&give[h]) {

@@ -24,7 +24,8 @@ struct Thread<'a> {
 }
 
 impl<'a> Product<'a> {
-    /// Whether a strip's weights are copied in pieces of 512 bytes by four lanes; else as a whole by one.
+    /// Whether a strip's weights are copied in pieces of 512 bytes by four lanes; else as a whole
+    /// by one.
     fn in_pieces(&self) -> bool {
         self.p.formats[0].tile_bytes() == 2048
     }
@@ -44,7 +45,8 @@ impl<'a> Product<'a> {
         let tid = b.sreg("tid.x");
         let tid = b.addc(tid, -(s.warps as i64 * 32));
         let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, 31));
-        // Copies of the lanes of a warp start one after the other: every warp has its part of the strips.
+        // Copies of the lanes of a warp start one after the other: every warp has its part of the
+        // strips.
         let strips = (s.warps / s.producers) as i64;
         let shift = if self.in_pieces() { 2 } else { 0 };
         let (number, first) = (b.shrc(lane, shift), b.mulc(warp, strips));
@@ -52,7 +54,8 @@ impl<'a> Product<'a> {
         let number = b.remc(number, strips);
         let strip = b.add(first, number);
         let weights = Weights::single(b, self.plan, self.p, self.args, lane, strip);
-        // Eight threads copy a line of 128 bytes; rows that a thread copies are so far apart that the swizzle moves their pieces alike.
+        // Eight threads copy a line of 128 bytes; rows that a thread copies are so far apart that
+        // the swizzle moves their pieces alike.
         let each = s.producers * 32 / 8;
         let (row, piece) = (b.shrc(tid, 3), b.andc(tid, 7));
         let swizzle = b.andc(row, 7);
@@ -102,14 +105,16 @@ impl<'a> Product<'a> {
             b.cp_commit();
             // A turn of the ring each; none where nothing was done.
             let next = [start, arrive].map(|t| t.next(b, self.map.stages));
-            let pick =
-                |b: &mut Builder, c: V, new: Turn, old: Turn| [b.select(c, new.stage, old.stage), b.select(c, new.parity, old.parity)];
+            let pick = |b: &mut Builder, c: V, new: Turn, old: Turn| {
+                [b.select(c, new.stage, old.stage), b.select(c, new.parity, old.parity)]
+            };
             [pick(b, inside, next[0], start), pick(b, late, next[1], arrive)].concat()
         });
         Turn::of(&out)
     }
 
-    /// Says that the warp's part of the input of a stage is there, once it is: that of the oldest of `ahead` units.
+    /// Says that the warp's part of the input of a stage is there, once it is: that of the oldest
+    /// of `ahead` units.
     fn announce(&self, b: &mut Builder, th: &Thread<'_>, stage: V, ahead: usize) {
         b.cp_wait(ahead - 1);
         b.fence_proxy_async();
@@ -121,7 +126,8 @@ impl<'a> Product<'a> {
         });
     }
 
-    /// Starts copying the weights of stage number `turn` of an output tile, of the warp's strips: as many lanes as there are copies.
+    /// Starts copying the weights of stage number `turn` of an output tile, of the warp's strips:
+    /// as many lanes as there are copies.
     fn copy_weights(&self, b: &mut Builder, th: &Thread<'_>, from: V, turn: V, stage: V) {
         let format = self.p.formats[0];
         let layout = format.block(self.plan.k);
@@ -129,7 +135,8 @@ impl<'a> Product<'a> {
         let tile = self.units() * format.tile_bytes();
         let scales = schedule::unit_scales(format) * 32;
         let there = Event::Weights.barrier(b, self.map, stage);
-        // One thread announces the bytes of all. What is copied before cannot complete the phase, which lacks its arrival.
+        // One thread announces the bytes of all. What is copied before cannot complete the phase,
+        // which lacks its arrival.
         let first = b.cmpc(Cmp::Eq, th.tid, 0);
         b.if_(first, |b| b.mbarrier_expect(&there, self.plan.schedule.warps * (tile + scales)));
         let slot = self.weights_at(b, stage);
@@ -151,7 +158,8 @@ impl<'a> Product<'a> {
                 return;
             }
             let groups = TILE_K.div_ceil(usize::from(format.group).max(1));
-            let group = if groups == 2 { b.shlc(turn, 1) } else { b.divc(turn, i64::from(format.group) / TILE_K as i64) };
+            let group =
+                if groups == 2 { b.shlc(turn, 1) } else { b.divc(turn, i64::from(format.group) / TILE_K as i64) };
             let offset = b.shlc(group, 5);
             let from = b.at(from, offset);
             for (i, at) in [0, layout.mins].into_iter().take(scales / (groups * 32)).enumerate() {

@@ -1,13 +1,16 @@
 //! bf16 weights × bf16 rows by AMX.
 //!
-//! Sums are those of `TDPBF16PS`, so not the bits of the other levels: of 32 columns the products of even ones and of odd ones are added up from zero, in ascending order, one fused
-//! multiply-add each; then `acc += even + odd`. Subnormal numbers count as zeros, as operands and as results. It is the same for any number of rows: also a single row takes this
-//! code, which reads weights as fast as memory gives them.
+//! Sums are those of `TDPBF16PS`, so not the bits of the other levels: of 32 columns the products
+//! of even ones and of odd ones are added up from zero, in ascending order, one fused multiply-add
+//! each; then `acc += even + odd`. Subnormal numbers count as zeros, as operands and as results. It
+//! is the same for any number of rows: also a single row takes this code, which reads weights as
+//! fast as memory gives them.
 //!
 //! # What bounds it
 //!
-//! Per 32 columns of 32 × 32 outputs four tiles are loaded, 4 KB, for 73 cycles of the matrix unit. Columns of two blocks stay in the first-level cache, rows come from the second-level
-//! cache, and sums go there and back every [`PIECES`] tiles: some 200 cycles in all (Granite Rapids, 3.5 GHz).
+//! Per 32 columns of 32 × 32 outputs four tiles are loaded, 4 KB, for 73 cycles of the matrix unit.
+//! Columns of two blocks stay in the first-level cache, rows come from the second-level cache, and
+//! sums go there and back every [`PIECES`] tiles: some 200 cycles in all (Granite Rapids, 3.5 GHz).
 
 use core::arch::x86_64::*;
 
@@ -20,7 +23,8 @@ use super::{LINE, Place, SIDE, TILE, clear, configure, passes, release, store};
 /// Columns of a tile.
 pub(crate) const DEPTH: usize = 32;
 
-/// Whether rows are whole tiles. It depends on nothing but the columns, as the order of summation must.
+/// Whether rows are whole tiles. It depends on nothing but the columns, as the order of summation
+/// must.
 #[inline(always)]
 pub(crate) fn suits(p: &PanelArgs) -> bool {
     p.k > 0 && p.k.is_multiple_of(DEPTH as u64)
@@ -29,7 +33,8 @@ pub(crate) fn suits(p: &PanelArgs) -> bool {
 /// Computes a panel.
 ///
 /// # Safety
-/// As [`llmcc_abi::PanelFn`]; the processor has AMX-BF16, this process may use tiles, and [`suits`].
+/// As [`llmcc_abi::PanelFn`]; the processor has AMX-BF16, this process may use tiles, and
+/// [`suits`].
 #[inline(always)]
 pub(crate) unsafe fn run(p: &PanelArgs) {
     unsafe {
@@ -62,15 +67,29 @@ unsafe fn stream<const BLOCKS: usize>(p: &PanelArgs, row: usize, b: usize) {
         clear::<1, BLOCKS>();
         let w = p.w.add(b * w_stride);
         let ask = Ask { from: w.wrapping_add(NEAR), lines: SIDE };
-        sum::<1, BLOCKS>(&Operands { a: p.a.add(row * a_stride), a_stride, w, other: w_stride, pieces: p.k as usize / DEPTH, ask });
+        sum::<1, BLOCKS>(&Operands {
+            a: p.a.add(row * a_stride),
+            a_stride,
+            w,
+            other: w_stride,
+            pieces: p.k as usize / DEPTH,
+            ask,
+        });
         let c_stride = p.c_stride as usize;
-        store::<1, BLOCKS>(&Place { at: p.c.add(row * c_stride + b * BLOCK).cast(), across: LINE, down: 0, stride: c_stride * 4 });
+        store::<1, BLOCKS>(&Place {
+            at: p.c.add(row * c_stride + b * BLOCK).cast(),
+            across: LINE,
+            down: 0,
+            stride: c_stride * 4,
+        });
     }
 }
 
-/// Tiles of columns of two blocks that stay in the first-level cache, 2 KB each, while all rows pass over them.
+/// Tiles of columns of two blocks that stay in the first-level cache, 2 KB each, while all rows
+/// pass over them.
 const PIECES: usize = 16;
-/// Rows that pass over weights: their columns stay in the second-level cache while all blocks take their turn.
+/// Rows that pass over weights: their columns stay in the second-level cache while all blocks take
+/// their turn.
 const ROWS: usize = 128;
 
 /// Pairs of tiles of rows, all blocks.
@@ -144,7 +163,8 @@ struct Ask {
     lines: usize,
 }
 
-/// Adds products to the sums, in tiles 0 (first rows, first block), 1 (second block), 2 and 3 (second rows).
+/// Adds products to the sums, in tiles 0 (first rows, first block), 1 (second block), 2 and 3
+/// (second rows).
 ///
 /// # Safety
 /// As [`clear`].

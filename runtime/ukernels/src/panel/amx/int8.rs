@@ -1,9 +1,12 @@
-//! Quantized weights × int8 rows by AMX: the matrix unit sums the products of a group, vector code scales them.
+//! Quantized weights × int8 rows by AMX: the matrix unit sums the products of a group, vector code
+//! scales them.
 //!
-//! The same chain as everywhere: per group an exact integer sum, then one f32 fused multiply-add. So the bits are those of the other levels, and rows may
-//! be cut anywhere between this code and theirs.
+//! The same chain as everywhere: per group an exact integer sum, then one f32 fused multiply-add.
+//! So the bits are those of the other levels, and rows may be cut anywhere between this code and
+//! theirs.
 //!
-//! Weights are decoded to signed bytes first, in the first-level cache: [`many`] for pairs of tiles of rows, [`few`] for what remains.
+//! Weights are decoded to signed bytes first, in the first-level cache: [`many`] for pairs of tiles
+//! of rows, [`few`] for what remains.
 
 use core::arch::x86_64::*;
 
@@ -27,7 +30,8 @@ type Vectors = Avx512<false>;
 const DEPTH: usize = 64;
 /// Columns in the smallest group.
 const LEAST: usize = 32;
-/// Fewest rows worth it: up to 4 are multiplied by vector code as fast as memory brings their weights.
+/// Fewest rows worth it: up to 4 are multiplied by vector code as fast as memory brings their
+/// weights.
 const FEWEST: usize = 5;
 
 /// A panel.
@@ -56,7 +60,8 @@ pub(crate) fn suits(p: &PanelArgs) -> bool {
 /// Computes a panel of `weights`: W8, W4 or W4A, of any group.
 ///
 /// # Safety
-/// As [`llmcc_abi::PanelFn`]; the processor has AVX-512 and AMX-INT8, this process may use tiles, and [`suits`].
+/// As [`llmcc_abi::PanelFn`]; the processor has AVX-512 and AMX-INT8, this process may use tiles,
+/// and [`suits`].
 #[inline(always)]
 pub(crate) unsafe fn run(p: &PanelArgs, weights: Encoding) {
     let (k, group) = (p.k as usize, p.group as usize);
@@ -95,7 +100,8 @@ unsafe fn line_of<T: Format<Vectors>>(x: __m512i, out: *mut u8) -> *mut u8 {
             _mm512_storeu_si512(out.cast(), _mm512_xor_si512(x, _mm512_set1_epi8(-128)));
             return out.add(64);
         }
-        // Signed bytes from nibbles in one instruction: without minimum the fourth bit, inverted, is the sign, so that 8 becomes 0.
+        // Signed bytes from nibbles in one instruction: without minimum the fourth bit, inverted,
+        // is the sign, so that 8 becomes 0.
         const SIGNED: i64 = 0x0102_0408_0808_0808;
         const UNSIGNED: i64 = 0x0102_0408_0000_0000;
         let (low, high) = if const { !T::ENCODING.has_minimum() } {

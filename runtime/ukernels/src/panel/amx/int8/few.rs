@@ -1,13 +1,18 @@
 //! Few rows: one tile of them passes over weights that come from memory.
 //!
-//! There is less to multiply than to read, so reading must never wait. Weights are decoded a tile of columns at a time, some tiles before they are multiplied: a tile cannot be loaded while
-//! what was just written to it is on the way to the cache, which takes about as long as the processor looks ahead. Sums are scaled while the next groups are multiplied, for the same reason.
-//! So the processor always sees decoding, multiplying and scaling side by side, and lines are asked for evenly. One strip of blocks follows the other without a pause.
+//! There is less to multiply than to read, so reading must never wait. Weights are decoded a tile
+//! of columns at a time, some tiles before they are multiplied: a tile cannot be loaded while what
+//! was just written to it is on the way to the cache, which takes about as long as the processor
+//! looks ahead. Sums are scaled while the next groups are multiplied, for the same reason. So the
+//! processor always sees decoding, multiplying and scaling side by side, and lines are asked for
+//! evenly. One strip of blocks follows the other without a pause.
 //!
 //! # What bounds it
 //!
-//! With 8 rows, 64 columns of two blocks (1056 bytes) take 41 ns when they are in the second-level cache, half of it decoding (16 lines, 5 instructions and two stores each), the rest
-//! loading tiles and storing and scaling sums; 16 rows take 54 ns. Memory brings as much in 64 ns (Granite Rapids, 3.3 GHz, 16.5 GB/s per core), and what remains exposed makes it 80 ns.
+//! With 8 rows, 64 columns of two blocks (1056 bytes) take 41 ns when they are in the second-level
+//! cache, half of it decoding (16 lines, 5 instructions and two stores each), the rest loading
+//! tiles and storing and scaling sums; 16 rows take 54 ns. Memory brings as much in 64 ns (Granite
+//! Rapids, 3.3 GHz, 16.5 GB/s per core), and what remains exposed makes it 80 ns.
 
 use core::arch::x86_64::*;
 use core::marker::PhantomData;
@@ -106,7 +111,8 @@ pub(super) unsafe fn run<T: Format<Vectors>>(panel: &Panel, first: usize, rows: 
         let mut due: Option<Due> = None;
         let mut at = Due { strip: few.ahead, pair: 0, count: 0 };
         let (mut tile, mut early) = (0, 0);
-        // Tiles of the pair so far, and rows of the pair before it that are scaled: some with every tile.
+        // Tiles of the pair so far, and rows of the pair before it that are scaled: some with every
+        // tile.
         let (mut done, mut scaled) = (0, 0);
         for t in 0..total + EARLY {
             if t < total {
@@ -149,7 +155,12 @@ impl Panel<'_> {
     #[inline(always)]
     fn strip(&self, first: usize) -> Strip {
         let (stride, blocks) = (self.p.w_stride as usize, BLOCKS.min((self.p.blocks as usize).saturating_sub(first)));
-        Strip { first, blocks, w: self.p.w.wrapping_add(first * stride), other: if blocks == BLOCKS { stride } else { 0 } }
+        Strip {
+            first,
+            blocks,
+            w: self.p.w.wrapping_add(first * stride),
+            other: if blocks == BLOCKS { stride } else { 0 },
+        }
     }
 }
 
@@ -208,7 +219,8 @@ impl<T: Format<Vectors>> Few<'_, T> {
         }
     }
 
-    /// Adds the products of the `t`th tile, one of its blocks' number `tile`, which belongs to the first or the `second` group of a pair.
+    /// Adds the products of the `t`th tile, one of its blocks' number `tile`, which belongs to the
+    /// first or the `second` group of a pair.
     #[inline(always)]
     unsafe fn multiply(&self, t: usize, tile: usize, second: bool) {
         unsafe {
@@ -226,11 +238,18 @@ impl<T: Format<Vectors>> Few<'_, T> {
         }
     }
 
-    /// Scales the sums of a pair of groups of some rows and adds them to the outputs, which the last pair of a strip takes to where they belong.
+    /// Scales the sums of a pair of groups of some rows and adds them to the outputs, which the
+    /// last pair of a strip takes to where they belong.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c,gfni")]
     #[inline(never)]
     unsafe fn scale(&mut self, due: &Due, rows: Range<usize>) {
-        unsafe { if self.groups - 2 * due.pair >= 2 { self.scale_groups::<2>(due, rows) } else { self.scale_groups::<1>(due, rows) } }
+        unsafe {
+            if self.groups - 2 * due.pair >= 2 {
+                self.scale_groups::<2>(due, rows)
+            } else {
+                self.scale_groups::<1>(due, rows)
+            }
+        }
     }
 
     #[inline(always)]
@@ -240,7 +259,8 @@ impl<T: Format<Vectors>> Few<'_, T> {
             let work = self.work;
             let (sums, factors) = (&raw const (*work).sums[due.count % 2], &raw const (*work).factors[due.count % 2]);
             let load = |from: *const [f32; BLOCK]| _mm512_load_ps(from.cast());
-            let (mut scales, mut mins) = ([[_mm512_setzero_ps(); BLOCKS]; GROUPS], [[_mm512_setzero_ps(); BLOCKS]; GROUPS]);
+            let (mut scales, mut mins) =
+                ([[_mm512_setzero_ps(); BLOCKS]; GROUPS], [[_mm512_setzero_ps(); BLOCKS]; GROUPS]);
             for half in 0..GROUPS {
                 for block in 0..BLOCKS {
                     scales[half][block] = load(&raw const (*factors)[block][0][half]);
@@ -274,7 +294,8 @@ impl<T: Format<Vectors>> Few<'_, T> {
                     }
                 }
                 for block in 0..BLOCKS {
-                    let to = if finished && block < due.strip.blocks { c.wrapping_add(block * BLOCK) } else { out(block) };
+                    let to =
+                        if finished && block < due.strip.blocks { c.wrapping_add(block * BLOCK) } else { out(block) };
                     _mm512_storeu_ps(to, acc[block]);
                 }
                 a = a.add(a_stride);

@@ -2,15 +2,20 @@
 //!
 //! # Structure
 //!
-//! Two blocks of weights at a time, [`STEP`] columns at a time, are decoded to signed bytes ([`Strip::decode`]), one step before they are multiplied. All activation rows, up to [`ROWS`],
-//! pass over them, 32 at a time. The sums of a group of 32 rows are a unit of work. Units form a pipeline of three: while the matrix unit computes the sums of one, those of the one before go
-//! to memory and those of the one before that are scaled and added to the outputs ([`scale`]), some rows after each product. So the processor, which looks some 500 instructions ahead, always
-//! sees all three kinds of work; one after the other, each would wait for the end of the one before.
+//! Two blocks of weights at a time, [`STEP`] columns at a time, are decoded to signed bytes
+//! ([`Strip::decode`]), one step before they are multiplied. All activation rows, up to [`ROWS`],
+//! pass over them, 32 at a time. The sums of a group of 32 rows are a unit of work. Units form a
+//! pipeline of three: while the matrix unit computes the sums of one, those of the one before go to
+//! memory and those of the one before that are scaled and added to the outputs ([`scale`]), some
+//! rows after each product. So the processor, which looks some 500 instructions ahead, always sees
+//! all three kinds of work; one after the other, each would wait for the end of the one before.
 //!
 //! # What bounds it
 //!
-//! A unit of 128 columns takes the matrix unit 8 × 18 cycles. With operands in the first-level cache storing and scaling beside that make it 260; decoding, divided among 64 rows, adds 60, and
-//! activations, which come from the second-level cache with a line of each row, up to 100 (Granite Rapids, 3.5 GHz).
+//! A unit of 128 columns takes the matrix unit 8 × 18 cycles. With operands in the first-level
+//! cache storing and scaling beside that make it 260; decoding, divided among 64 rows, adds 60, and
+//! activations, which come from the second-level cache with a line of each row, up to 100 (Granite
+//! Rapids, 3.5 GHz).
 
 use core::arch::x86_64::*;
 use core::mem::MaybeUninit;
@@ -28,7 +33,8 @@ use crate::panel::{AHEAD, NEAR};
 const PAIR: usize = 2 * SIDE;
 /// Columns that are decoded at a time: a whole number of groups.
 pub(super) const STEP: usize = 128;
-/// Groups whose weight factors are kept: those of the columns being decoded, being multiplied and being scaled.
+/// Groups whose weight factors are kept: those of the columns being decoded, being multiplied and
+/// being scaled.
 const RING: usize = 16;
 
 /// Factors of a group of both blocks.
@@ -88,7 +94,8 @@ struct Strip<'a> {
 /// Rows `first..first + rows` of all blocks.
 ///
 /// # Safety
-/// As [`super::run`]; the tiles are configured for pairs of tiles of rows, of which the last may be short if it is the only one.
+/// As [`super::run`]; the tiles are configured for pairs of tiles of rows, of which the last may be
+/// short if it is the only one.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c,gfni")]
 #[inline(never)]
 pub(super) unsafe fn run(panel: &Panel, first: usize, rows: usize) {
@@ -109,13 +116,16 @@ pub(super) unsafe fn run(panel: &Panel, first: usize, rows: usize) {
 }
 
 impl Panel<'_> {
-    /// Adds the products of a section of groups of rows `first..first + rows` of the blocks `b` and `b + 1`, if there are two.
+    /// Adds the products of a section of groups of rows `first..first + rows` of the blocks `b` and
+    /// `b + 1`, if there are two.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c,gfni")]
     unsafe fn blocks(&self, first: usize, rows: usize, b: usize, section: (usize, usize), kept: *const Rows) {
         let mut work = MaybeUninit::<Work>::uninit();
         let work = work.as_mut_ptr();
-        let (stride, c_stride, blocks) = (self.p.w_stride as usize, self.p.c_stride as usize, 2.min(self.p.blocks as usize - b));
-        // Rows an odd number of lines apart, if there is room for whole units; others would drive each other from the cache.
+        let (stride, c_stride, blocks) =
+            (self.p.w_stride as usize, self.p.c_stride as usize, 2.min(self.p.blocks as usize - b));
+        // Rows an odd number of lines apart, if there is room for whole units; others would drive
+        // each other from the cache.
         let in_place = blocks == 2 && rows.is_multiple_of(PAIR) && c_stride % (2 * BLOCK) == BLOCK;
         unsafe {
             let outputs = (&raw mut (*work).outputs).cast::<f32>();
@@ -156,7 +166,12 @@ impl Panel<'_> {
 unsafe fn copy(rows: usize, blocks: usize, from: (*const f32, usize), to: (*mut f32, usize)) {
     for row in 0..rows {
         for block in 0..blocks {
-            unsafe { _mm512_storeu_ps(to.0.add(row * to.1 + block * BLOCK), _mm512_loadu_ps(from.0.add(row * from.1 + block * BLOCK))) };
+            unsafe {
+                _mm512_storeu_ps(
+                    to.0.add(row * to.1 + block * BLOCK),
+                    _mm512_loadu_ps(from.0.add(row * from.1 + block * BLOCK)),
+                )
+            };
         }
     }
 }
@@ -187,7 +202,8 @@ impl Strip<'_> {
         }
     }
 
-    /// What follows groups `g..end`, as far on as the second-level cache allows: the same columns of the next blocks, if possible.
+    /// What follows groups `g..end`, as far on as the second-level cache allows: the same columns
+    /// of the next blocks, if possible.
     #[inline(always)]
     fn ahead(&self, g: usize, end: usize) -> Ahead {
         let block = &self.panel.block;
@@ -254,7 +270,11 @@ impl Strip<'_> {
             let mut beside = Beside { due: self.stored, stride: self.outputs_stride, some, ahead };
             self.piece::<true, ASYMMETRIC>(a, at.w, &mut beside);
             for piece in 1..pieces {
-                self.piece::<false, ASYMMETRIC>(a.add(piece * panel.depth), at.w.add(piece * panel.depth * BLOCK), &mut beside);
+                self.piece::<false, ASYMMETRIC>(
+                    a.add(piece * panel.depth),
+                    at.w.add(piece * panel.depth * BLOCK),
+                    &mut beside,
+                );
             }
             let due = Due {
                 sums: self.stored.sums,
@@ -267,7 +287,8 @@ impl Strip<'_> {
         }
     }
 
-    /// A tile of columns: four products, and other work after each. The `FIRST` of a unit take their tiles from the unit before, whose sums go to memory.
+    /// A tile of columns: four products, and other work after each. The `FIRST` of a unit take
+    /// their tiles from the unit before, whose sums go to memory.
     #[inline(always)]
     unsafe fn piece<const FIRST: bool, const ASYMMETRIC: bool>(&self, a: *const u8, w: *const u8, beside: &mut Beside) {
         let (to, a_stride) = (self.computed.sums, self.panel.p.a_stride as usize);
@@ -330,7 +351,8 @@ struct Unit {
 
 /// What is done after each product.
 struct Beside<'a> {
-    /// A unit being scaled, what lies between rows of outputs, and how many rows there are at a time.
+    /// A unit being scaled, what lies between rows of outputs, and how many rows there are at a
+    /// time.
     due: Due,
     stride: usize,
     some: usize,
@@ -362,7 +384,8 @@ impl Due {
 
 /// Scales sums of `count` rows, an even number, and adds them to the outputs.
 ///
-/// One function, since it is needed after each product; its arguments are in registers, since it takes no longer than one.
+/// One function, since it is needed after each product; its arguments are in registers, since it
+/// takes no longer than one.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c,gfni")]
 #[inline(never)]
 unsafe fn scale<const ASYMMETRIC: bool>(
@@ -376,7 +399,8 @@ unsafe fn scale<const ASYMMETRIC: bool>(
     unsafe {
         let of = |x: *const [f32; BLOCK]| _mm512_load_ps(x.cast());
         let scales = [of(&raw const (*factors).scales[0]), of(&raw const (*factors).scales[1])];
-        let mins = if ASYMMETRIC { [of(&raw const (*factors).mins[0]), of(&raw const (*factors).mins[1])] } else { scales };
+        let mins =
+            if ASYMMETRIC { [of(&raw const (*factors).mins[0]), of(&raw const (*factors).mins[1])] } else { scales };
         let (end, keep) = (rows.add(count), (*factors).keep);
         while rows != end {
             for row in 0..2 {
@@ -384,7 +408,8 @@ unsafe fn scale<const ASYMMETRIC: bool>(
                 for block in 0..2 {
                     let total = _mm512_cvtepi32_ps(_mm512_load_si512(sums.add((row * 2 + block) * LINE).cast()));
                     let out = outputs.add(block * BLOCK);
-                    let mut acc = _mm512_fmadd_ps(total, _mm512_mul_ps(scales[block], a_scale), _mm512_maskz_loadu_ps(keep, out));
+                    let mut acc =
+                        _mm512_fmadd_ps(total, _mm512_mul_ps(scales[block], a_scale), _mm512_maskz_loadu_ps(keep, out));
                     if ASYMMETRIC {
                         let sum = _mm512_set1_ps(rows.add(SECTION * ROWS + row).read());
                         acc = _mm512_fmadd_ps(_mm512_mul_ps(mins[block], a_scale), sum, acc);

@@ -1,4 +1,5 @@
-//! Factors of activation rows, where products of many rows find them: a line of each row apart they are in the rows.
+//! Factors of activation rows, where products of many rows find them: a line of each row apart they
+//! are in the rows.
 
 use core::arch::x86_64::*;
 
@@ -26,7 +27,8 @@ impl Panel<'_> {
     pub(super) unsafe fn factors(&self, first: usize, rows: usize, (from, to): (usize, usize), kept: *mut Rows) {
         for at in (from..to).step_by(SIDE) {
             for row in (0..rows).step_by(SIDE) {
-                let square = Square { stride: self.p.a_stride as usize, rows: SIDE.min(rows - row), columns: SIDE.min(to - at) };
+                let square =
+                    Square { stride: self.p.a_stride as usize, rows: SIDE.min(rows - row), columns: SIDE.min(to - at) };
                 unsafe {
                     let a = self.p.a.add((first + row) * square.stride + at * 4);
                     square.transpose(a.add(self.q8.scales), false, (&raw mut (*kept).scales[at - from][row]).cast());
@@ -47,7 +49,8 @@ struct Square {
 }
 
 impl Square {
-    /// Writes a column each to lines at `to`, as far apart as [`Rows`] has them; integers as f32. Behind the last row it is repeated.
+    /// Writes a column each to lines at `to`, as far apart as [`Rows`] has them; integers as f32.
+    /// Behind the last row it is repeated.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c,gfni")]
     #[inline(never)]
     unsafe fn transpose(&self, from: *const u8, integers: bool, to: *mut f32) {
@@ -57,7 +60,8 @@ impl Square {
             *x = unsafe { _mm512_maskz_loadu_epi32(some, from.add(row.min(self.rows - 1) * self.stride).cast()) };
         }
         let lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-        // Of rows whose numbers differ in one bit, columns that differ in the same bit change places.
+        // Of rows whose numbers differ in one bit, columns that differ in the same bit change
+        // places.
         for distance in [1, 2, 4, 8] {
             let bit = _mm512_set1_epi32(distance);
             let (other, high) = (_mm512_xor_si512(lanes, bit), _mm512_test_epi32_mask(lanes, bit));
