@@ -72,7 +72,7 @@ pub fn windowed(layers: usize, period: usize, window: usize, context: usize) -> 
     let (from, to) = (golden("qwen3"), tempfile::tempdir().expect("temporary folder"));
     let mut config: serde_json::Value =
         serde_json::from_slice(&std::fs::read(from.join("config.json")).expect("a config")).expect("JSON");
-    let kind = |i: usize| if (i + 1) % period == 0 { "full_attention" } else { "sliding_attention" };
+    let kind = |i: usize| if (i + 1).is_multiple_of(period) { "full_attention" } else { "sliding_attention" };
     config["layer_types"] = (0..layers).map(kind).collect();
     config["num_hidden_layers"] = serde_json::json!(layers);
     config["use_sliding_window"] = serde_json::json!(true);

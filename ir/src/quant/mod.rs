@@ -41,6 +41,10 @@ pub struct FormatDef {
     pub quantize: Quantize,
 }
 
+/// Of one super-block of a row: writes a code per element and the scale and minimum of each group, as
+/// small numbers, and returns by what these are multiplied.
+pub type QuantizeSuper = fn(x: &[f32], codes: &mut [u8], factors: &mut [(u8, u8)]) -> (f32, f32);
+
 /// How f32 become codes and scales. Scales and minima that are returned are exact in the kind in
 /// which they are stored.
 pub enum Quantize {
@@ -51,7 +55,7 @@ pub enum Quantize {
     Group(fn(x: &[f32], codes: &mut [u8]) -> (f32, f32)),
     /// All groups that share a scale of scales: writes a code per element, the codes of
     /// `(scale, minimum)` of each group, and returns the scales of those.
-    Super(fn(x: &[f32], codes: &mut [u8], factors: &mut [(u8, u8)]) -> (f32, f32)),
+    Super(QuantizeSuper),
 }
 
 /// All storage formats.

@@ -23,7 +23,7 @@ pub fn unnoticed(whole: &Program) -> Vec<String> {
     }
     for (buffer, b) in whole.buffers.iter().enumerate() {
         let copies = |op: &Op| matches!(op, Op::CpAsync(s) | Op::BulkCopy(s, ..) if s.buffer == buffer);
-        if all.iter().any(|op| copies(op)) && missed(&|_, op| copies(op)) {
+        if all.iter().any(copies) && missed(&|_, op| copies(op)) {
             out.push(format!("copies to {}", b.name));
         }
     }
