@@ -71,7 +71,7 @@ typedef struct llmcc_options {
     uint32_t threads;          /* 0: one per physical core this process may use */
     uint32_t flags;            /* LLMCC_OPEN_* */
     uint64_t max_tokens;       /* tokens the KV cache holds for all sequences together; 0: the longest context, at least 16384, or what fits half
-                                  of the memory. Memory is used as the cache fills, not before; but on a GPU, where 0 means what fits, at once.
+                                  of the memory with the windows of max_tokens / 4096 sequences, at least 8. Memory is used as the cache fills, not before; but on a GPU, where 0 means what fits, at once.
                                   There, layers with a shorter sliding window than others have pages for the windows of max_tokens / 4096
                                   sequences, at least 8. */
     uint64_t max_batch_tokens; /* tokens taken through the kernels at once, larger batches are cut; 0: 512, on a GPU 2048. Bounds the memory for
@@ -133,7 +133,8 @@ llmcc_status llmcc_stats(const llmcc_model *model, char *out, size_t capacity, s
 llmcc_status llmcc_seq_new(const llmcc_model *model, int32_t *seq);
 llmcc_status llmcc_seq_free(const llmcc_model *model, int32_t seq);
 /* Forgets all tokens but the first `len`. With a sliding window: invalid unless the keys and values that the next token sees are still there, or `len` is 0.
- * With recurrent layers: invalid unless their state was kept there, as it is at the ends of the last two prompts, or pieces of one, of more than one token; or `len` is 0. */
+ * With recurrent layers: invalid unless `len` is the present length or 0, or their state is kept there, as it is at the ends of the last two prompts, or pieces of one, of more
+ * than one token, until others need the room. */
 llmcc_status llmcc_seq_truncate(const llmcc_model *model, int32_t seq, size_t len);
 /* A second sequence with the same tokens. The cache is shared until they differ, so forking a long prompt costs nothing. */
 llmcc_status llmcc_seq_fork(const llmcc_model *model, int32_t seq, int32_t *copy);

@@ -45,7 +45,7 @@ use llmcc_ir::graph::Module;
 use llmcc_ir::kernel::RowElem;
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::plan::{Plan, WeightExpr};
-use llmcc_ir::quant::{Encoding, Float, Format};
+use llmcc_ir::quant::{Encoding, Float, Format, Packing};
 use llmcc_ir::target::{Family, RowKind, TargetSpec};
 use llmcc_ir::ty::Env;
 use std::collections::BTreeSet;
@@ -75,6 +75,8 @@ impl ActPolicy {
             ActPolicy::Int8 => format.encoding().integer_group().map_or(RowElem::F32, |group| RowElem::Q8 { group }),
             ActPolicy::F16 => RowElem::F16,
             ActPolicy::Fp8 if format.encoding() == Encoding::FP8 => RowElem::Fp8,
+            // CPUs multiply bf16 rows by bf16 weights only.
+            ActPolicy::Bf16 if format.packing == Packing::Panel && format.encoding() != Encoding::BF16 => RowElem::F32,
             ActPolicy::Bf16 | ActPolicy::Fp8 => RowElem::Bf16,
             ActPolicy::F32 => RowElem::F32,
         }

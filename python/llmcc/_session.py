@@ -77,7 +77,11 @@ class Session:
         cached = self._cached()
         if length < cached:
             with self._model._use() as handle:
-                self._model._lib.seq_truncate(handle, self._need_seq(), length)
+                try:
+                    self._model._lib.seq_truncate(handle, self._need_seq(), length)
+                except LlmccError:
+                    # What windows or recurrent states have left behind is evaluated again.
+                    self._model._lib.seq_truncate(handle, self._need_seq(), 0)
         del self._tokens[length:]
 
     def fork(self) -> Session:
@@ -127,7 +131,12 @@ class Session:
 
     def _pending(self) -> list[int]:
         """Tokens the model has not seen yet."""
-        return self._tokens[self._cached() :]
+        cached = self._cached()
+        if cached > len(self._tokens):
+            # A step failed after a window had moved on: what it left is forgotten.
+            self.truncate(len(self._tokens))
+            cached = self._cached()
+        return self._tokens[cached:]
 
     def _cached(self) -> int:
         length = c.c_size_t()

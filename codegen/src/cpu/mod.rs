@@ -85,7 +85,7 @@ impl Backend for CpuBackend {
         let mut object = compile(&kernel, isa.as_ref(), built)?;
         object.generic = match &kernel.body {
             Body::Matmul(_) if self.portable => Some("128-bit inner products instead of microkernels"),
-            Body::Matmul(m) if lacks_microkernel(&kernel, m) => {
+            Body::Matmul(m) if lacks_microkernel(kernel, m) => {
                 Some("128-bit inner products: no microkernel multiplies its weights")
             }
             Body::Pointwise(_) => Some("elementwise work that no other kernel absorbed"),
@@ -96,14 +96,10 @@ impl Backend for CpuBackend {
 }
 
 /// Whether a product multiplies a matrix for which there is no microkernel.
-fn lacks_microkernel(kernel: &Kernel, m: &Matmul) -> bool {
-    let kind = |p: usize| kernel.params.get(p).map(|p| &p.kind);
-    let Some(ParamKind::Rows { elem, .. }) = kind(m.x) else { return false };
-    let rows = m.prologue.map_or(*elem, |p| p.elem);
-    let weights = m.segments.iter().flat_map(|s| &s.weights);
-    weights.into_iter().any(
-        |w| matches!(kind(*w), Some(ParamKind::Matrix { format, .. }) if matmul::panel_kernel(*format, rows).is_none()),
-    )
+fn lacks_microkernel(kernel: Checked<'_>, m: &Matmul) -> bool {
+    let rows = m.prologue.map_or_else(|| kernel.rows(m.x).elem, |p| p.elem);
+    let mut weights = m.segments.iter().flat_map(|s| &s.weights);
+    weights.any(|w| matmul::panel_kernel(kernel.matrix(*w).format, rows).is_none())
 }
 
 fn unsupported(kernel: &Kernel, what: String) -> CodegenError {

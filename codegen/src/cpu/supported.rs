@@ -40,7 +40,8 @@ pub(super) fn check(kernel: Checked<'_>, target: &TargetSpec, portable: bool) ->
     }
 }
 
-/// f32 and int8 rows are multiplied with any matrix, bf16 rows with bf16 ones.
+/// f32 rows are multiplied with any matrix, int8 rows with integers in the same groups (as the
+/// verifier demands), bf16 rows with bf16 ones.
 fn multiplies(kernel: Checked<'_>, k: &Matmul, portable: bool) -> Result<(), CodegenError> {
     let rows = k.prologue.map_or_else(|| kernel.rows(k.x).elem, |p| p.elem);
     let mut weights = k.segments.iter().flat_map(|s| &s.weights);

@@ -620,7 +620,7 @@ pub fn has_operands(format: Format) -> bool {
     let e = format.encoding();
     match (e.code, e.scales) {
         (
-            Code::Int { bits: 4 | 8, zero: 0..=128 },
+            Code::Int { bits: 4, zero: 0..=15 } | Code::Int { bits: 8, zero: 0..=128 },
             [Some(Scale { per: Per::Group(group), kind: ScaleKind::F16, .. }), None],
         ) => [32, 64, 128, 256].contains(&group),
         _ => is_fp8(format),

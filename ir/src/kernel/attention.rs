@@ -59,7 +59,7 @@ impl Family for Attention {
         if let Some((have, elem)) = out {
             v.columns(self.out, have, cols);
             let item = cols / spec.kv_heads;
-            if elem == RowElem::Fp8 {
+            if elem.by_row() {
                 v.error("store-group", "fp8 rows have a scale of all their columns, which only row-wise kernels see");
             }
             if let RowElem::Q8 { group } = elem

@@ -41,8 +41,8 @@ pub struct FormatDef {
     pub quantize: Quantize,
 }
 
-/// Of one super-block of a row: writes a code per element and the scale and minimum of each group, as
-/// small numbers, and returns by what these are multiplied.
+/// Of one super-block of a row: writes a code per element and the scale and minimum of each group,
+/// as small numbers, and returns by what these are multiplied.
 pub type QuantizeSuper = fn(x: &[f32], codes: &mut [u8], factors: &mut [(u8, u8)]) -> (f32, f32);
 
 /// How f32 become codes and scales. Scales and minima that are returned are exact in the kind in

@@ -92,7 +92,7 @@ pub const RULES: &[(&str, &str)] = &[
     ("target-packing", "matrices are packed as the target reads them"),
     (
         "target-rows",
-        "rows are int8 only for CPUs, 16-bit floats only for GPUs, fp8 only for GPUs that have its instructions",
+        "rows are of a kind that the target's line multiplies: f32 everywhere, int8 on CPUs, f16 on GPUs, bf16 on both, fp8 on GPUs with such instructions",
     ),
     ("candidates", "the candidates of a plan are f32 [R, 2k + 1], all written and not overwritten"),
     ("target-kernel", "only GPUs look for candidates"),

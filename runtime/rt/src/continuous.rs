@@ -56,7 +56,10 @@ pub fn next(gens: &mut [&mut Generation], engine: &mut Engine, text: Option<&Tex
             Err(error) if error.status == Status::CacheFull && make_room(gens, engine)? => {}
             // Sequences of the caller's keep their pages; perhaps the first of them can go on.
             Err(error) if error.status == Status::CacheFull && plan.parts.len() > 1 => most = plan.parts.len() - 1,
-            Err(error) => return Err(error),
+            Err(error) => {
+                plan.parts.iter().for_each(|&(i, _)| gens[i].resume(engine));
+                return Err(error);
+            }
         }
     };
     for &(i, count) in &plan.parts {

@@ -185,7 +185,11 @@ impl Generation {
         }
         let start = Instant::now();
         let tokens = &self.history[self.evaluated..self.evaluated + chunk];
-        engine.step(&Batch { tokens, seqs: &vec![self.seq; chunk], out_rows: &[] }, &mut |_, _| {})?;
+        let done = engine.step(&Batch { tokens, seqs: &vec![self.seq; chunk], out_rows: &[] }, &mut |_, _| {});
+        if let Err(error) = done {
+            self.resume(engine);
+            return Err(error);
+        }
         self.evaluated += chunk;
         self.stats.prefill_ns += start.elapsed().as_nanos() as u64;
         Ok(true)
@@ -295,6 +299,14 @@ impl Generation {
         if self.owned { engine.kv_mut().seq_free(self.seq) } else { Ok(()) }
     }
 
+    /// After a failed step: the sequence may have gone back to a snapshot, or kept what its window
+    /// has moved over. Its tokens are the first of the generation's in any case.
+    pub(crate) fn resume(&mut self, engine: &Engine) {
+        if let Ok(tokens) = engine.kv().tokens(self.seq) {
+            self.evaluated = tokens.len();
+        }
+    }
+
     /// Steps the model over the tokens it has not seen, and chooses the next.
     fn evaluate(&mut self, engine: &mut Engine) -> Result<Choice> {
         self.check_sequence(engine)?;
@@ -302,7 +314,11 @@ impl Generation {
         let mut chosen = Err(Error::new(Status::Internal, "the step produced no logits"));
         let batch = Batch { tokens, seqs: &vec![self.seq; tokens.len()], out_rows: &[tokens.len() as u32 - 1] };
         let want = self.want(engine);
-        engine.step_for(&batch, &[want], &mut |_, row| chosen = self.choose(row))?;
+        let done = engine.step_for(&batch, &[want], &mut |_, row| chosen = self.choose(row));
+        if let Err(error) = done {
+            self.resume(engine);
+            return Err(error);
+        }
         self.evaluated = self.history.len();
         if chosen.is_err() {
             self.take_back(engine)?;

@@ -6,6 +6,7 @@ mod jit;
 mod listing;
 mod matmul;
 mod scalar;
+mod supported;
 mod wide;
 
 use super::CpuBackend;

@@ -12,6 +12,8 @@ use llmcc_abi::{
 use super::{Image, Segment};
 use crate::error::{Error, Result};
 
+/// Groups of states of a model: a step has block tables for each.
+const MAX_GROUPS: usize = 64;
 /// More versions than this are not believed.
 pub const MAX_ALTERNATIVES: usize = 16;
 /// Nor are more bytes of a fixed state of one layer.
@@ -182,7 +184,7 @@ impl Image {
         let mut groups: Vec<(u32, u32)> = Vec::new();
         for (i, s) in self.states.iter().enumerate() {
             let group = s.group as usize;
-            if group == groups.len() {
+            if group == groups.len() && group < MAX_GROUPS {
                 groups.push((s.kind, s.window));
             }
             if groups.get(group) != Some(&(s.kind, s.window)) {

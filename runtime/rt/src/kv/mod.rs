@@ -90,9 +90,14 @@ impl Kv {
     /// Pages of a group that nobody uses, but for a snapshot.
     pub fn free_pages(&self, group: usize) -> usize {
         let pool = &self.pools[group];
-        let snapshots = |slot: usize| self.seqs[slot].tables.get(group).map_or(&[][..], |t| &t.snapshots);
-        let spare = |slot: usize| snapshots(slot).iter().filter(|(_, page)| pool.alone(*page)).count();
-        pool.free() + if self.layout.groups[group].fixed { (0..self.slots()).map(spare).sum() } else { 0 }
+        if !self.layout.groups[group].fixed {
+            return pool.free();
+        }
+        // Forks share snapshots: a slot is free on demand if all its users are such.
+        let tables = (0..self.slots()).filter_map(|slot| self.seqs[slot].tables.get(group));
+        let mut kept: Vec<u32> = tables.flat_map(|t| t.snapshots.iter().map(|(_, page)| *page)).collect();
+        kept.sort_unstable();
+        pool.free() + kept.chunk_by(|a, b| a == b).filter(|same| pool.users(same[0]) == same.len()).count()
     }
 
     /// Most pages of a group that a sequence of its own uses while it grows to `len` tokens in
@@ -207,10 +212,11 @@ impl Kv {
     }
 
     /// Keeps snapshots of a slot's states of fixed size as they are now, after all its tokens; the
-    /// oldest ones go.
+    /// oldest ones go, but not the last one before the step under way, to which a failure leads
+    /// back.
     pub fn keep(&mut self, slot: usize) {
         let sequence = &mut self.seqs[slot];
-        let len = sequence.tokens.len();
+        let (len, began) = (sequence.tokens.len(), sequence.began);
         for ((group, pool), table) in self.layout.groups.iter().zip(&mut self.pools).zip(&mut sequence.tables) {
             if !group.fixed || table.snapshot(len).is_some() {
                 continue;
@@ -218,8 +224,10 @@ impl Kv {
             if let Some(&page) = table.pages.first() {
                 pool.share(page);
                 table.snapshots.push((len, page));
-                let old = table.snapshots.len().saturating_sub(SNAPSHOTS);
-                table.snapshots.drain(..old).for_each(|(_, page)| pool.release(page));
+                while table.snapshots.len() > SNAPSHOTS {
+                    let needed = table.snapshots[0].0 <= began && table.snapshots[1].0 > began;
+                    pool.release(table.snapshots.remove(usize::from(needed)).1);
+                }
             }
         }
     }
@@ -276,7 +284,17 @@ impl Kv {
         if let Some(group) = sliding.into_iter().find(|&g| self.most_new(g, wanted, chunk) > self.free_pages(g)) {
             return Err(self.full(group));
         }
-        for group in (0..self.groups()).filter(|&g| !self.layout.groups[g].slides()).collect::<Vec<_>>() {
+        let mut others: Vec<usize> = (0..self.groups()).filter(|&g| !self.layout.groups[g].slides()).collect();
+        // Snapshots, which yield to new slots, do not come back: states of fixed size last, and
+        // only where there is room for all. (A copy for a fork may still cost some.)
+        others.sort_by_key(|&g| self.layout.groups[g].fixed);
+        if let Some(&group) = others.iter().find(|&&g| self.new_pages(g, wanted) > self.free_pages(g)) {
+            return Err(self.full(group));
+        }
+        for &(slot, _) in wanted {
+            self.seqs[slot].began = self.slot_len(slot);
+        }
+        for group in others {
             for &(slot, extra) in wanted {
                 if let Err(error) = self.reserve_one(slot, group, extra) {
                     wanted.iter().for_each(|&(slot, _)| self.drop_spare_pages(slot));
@@ -285,6 +303,15 @@ impl Kv {
             }
         }
         Ok(())
+    }
+
+    /// Pages of a group that keeps all of them which so many more tokens need.
+    fn new_pages(&self, group: usize, wanted: &[(usize, usize)]) -> usize {
+        let shape = self.layout.groups[group];
+        let new = |&(slot, extra): &(usize, usize)| {
+            shape.pages_at(self.slot_len(slot) + extra).saturating_sub(self.pages(slot, group).len())
+        };
+        wanted.iter().map(new).sum()
     }
 
     /// Appends a token whose keys and values have been written to the reserved pages.

@@ -125,6 +125,11 @@ impl Pool {
         }
     }
 
+    /// Users of `page`.
+    pub fn users(&self, page: u32) -> usize {
+        self.refs[page as usize] as usize
+    }
+
     /// Whether there is one user only.
     pub fn alone(&self, page: u32) -> bool {
         self.refs[page as usize] == 1

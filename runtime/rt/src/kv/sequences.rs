@@ -12,6 +12,8 @@ pub(super) struct Slot {
     /// Handle of the sequence that is here.
     id: Option<SeqId>,
     pub tokens: Vec<i32>,
+    /// Tokens before the step under way, or the last one.
+    pub began: usize,
     /// Its block table in each group.
     pub tables: Vec<Table>,
 }

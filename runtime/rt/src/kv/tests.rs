@@ -391,10 +391,14 @@ fn sequences_can_be_cut_within_what_is_kept() {
 
 /// An attention state without a window beside two states of fixed size.
 fn recurrent(slots: usize) -> (Kv, Vec<*mut u8>) {
+    recurrent_in(125, slots)
+}
+
+fn recurrent_in(pages: usize, slots: usize) -> (Kv, Vec<*mut u8>) {
     let fixed = |bytes| StateDesc { kind: llmcc_abi::state::FIXED, group: 1, bytes, ..StateDesc::default() };
     let descs = [state(0, 0, 64), fixed(64), fixed(128)];
     let mut layout = Layout::reserved(&descs, 2000).unwrap();
-    layout.groups[1].pages = slots;
+    (layout.groups[0].pages, layout.groups[1].pages) = (pages, slots);
     let pages = HostPages::new(&descs, &layout).unwrap();
     let pools = pages.pools();
     (Kv::new(Box::new(pages), layout, 1000), pools)
@@ -482,6 +486,46 @@ fn a_failed_step_goes_back_to_a_snapshot() {
     assert_eq!((kv.slot_len(slot), kv.pages(slot, 1).len()), (0, 0));
     kv.seq_free(a).unwrap();
     assert_eq!(used(&kv), [0, 0]);
+}
+
+#[test]
+fn a_long_step_keeps_what_a_failure_leads_back_to() {
+    let (mut kv, pools) = recurrent(20);
+    let a = kv.seq_new().unwrap();
+    run(&mut kv, &pools, a, 5).unwrap();
+    let slot = kv.slot(a).unwrap();
+    kv.reserve(&[(slot, 40)], 10).unwrap();
+    for chunk in 0..4 {
+        kv.extend(slot, 10).unwrap();
+        (0..10).for_each(|i| kv.commit(slot, chunk * 10 + i));
+        kv.keep(slot);
+    }
+    assert_eq!([45, 35, 5].map(|len| kv.reusable(a, len).unwrap()), [45, 5, 5]);
+    kv.take_back(slot, 5);
+    assert_eq!((kv.slot_len(slot), held(&kv, &pools, a)), (5, (5, 5)));
+}
+
+#[test]
+fn a_refused_step_costs_no_snapshots() {
+    let (mut kv, pools) = recurrent_in(2, 3);
+    let [a, b, c] = [(); 3].map(|()| kv.seq_new().unwrap());
+    run(&mut kv, &pools, a, 5).unwrap();
+    run(&mut kv, &pools, a, 5).unwrap();
+    run(&mut kv, &pools, b, 16).unwrap();
+    // A slot could be had, but there is no page.
+    assert_eq!(run(&mut kv, &pools, c, 1).unwrap_err().status, Status::CacheFull);
+    assert_eq!((used(&kv), kv.reusable(a, 9).unwrap()), (vec![2, 3], 5));
+}
+
+#[test]
+fn snapshots_that_forks_share_are_free_on_demand() {
+    let (mut kv, pools) = recurrent(3);
+    let a = kv.seq_new().unwrap();
+    run(&mut kv, &pools, a, 5).unwrap();
+    let b = kv.fork(a).unwrap();
+    run(&mut kv, &pools, a, 1).unwrap();
+    run(&mut kv, &pools, b, 1).unwrap();
+    assert_eq!((used(&kv)[1], kv.free_pages(1)), (3, 1));
 }
 
 #[test]

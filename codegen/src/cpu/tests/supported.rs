@@ -1,0 +1,76 @@
+//! What CPUs lack is refused in words, never by a panic.
+
+use super::{CALLS, MADE_HERE, target};
+use crate::cpu::CpuBackend;
+use crate::{Backend, CodegenError};
+use llmcc_ir::target::CpuIsa;
+
+/// A product of rows `rows` with a matrix `matrix`, both of 64 columns.
+fn product(rows: &str, prologue: &str, matrix: &str) -> String {
+    format!(
+        "kernel @k rows T {{\n  param %x: rows {rows}[T, 64]\n  param %w: matrix {matrix}[32, 64]\n  \
+         param %y: rows f32[T, 32]\n  matmul x=%x{prologue} tile_m=1 {{\n    \
+         segment n=32 tile_n=16 weights(%w): %y[0..] = acc0\n  }}\n}}\n"
+    )
+}
+
+fn attention(q: &str, out: &str) -> String {
+    format!(
+        "kernel @k rows T {{\n  param %q: rows {q}[T, 64]\n  param %kv: kv<f16, 2x16>\n  \
+         param %y: rows {out}[T, 64]\n  attention q=%q kv=%kv heads=4 scale=0.25 out=%y\n}}\n"
+    )
+}
+
+fn norm(out: &str) -> String {
+    format!(
+        "kernel @k rows T {{\n  param %x: rows f32[T, 64]\n  param %y: rows {out}[T, 64]\n  row_norm x=%x out=%y\n}}\n"
+    )
+}
+
+/// What the backend says of a kernel that the verifier accepts; empty: it compiles.
+fn said(backend: &CpuBackend, text: &str) -> String {
+    let kernel = llmcc_ir::text::parse_kernel(text).unwrap_or_else(|e| panic!("{text}{e:?}"));
+    assert!(kernel.check().is_ok(), "{text}{:?}", kernel.check().err());
+    match backend.lower(&kernel, target(CpuIsa::X86_64V4)) {
+        Ok(_) => String::new(),
+        Err(CodegenError::Unsupported { what, .. }) => what,
+        Err(other) => panic!("{text}{other}"),
+    }
+}
+
+#[test]
+fn what_cpus_lack_is_refused() {
+    let top_k =
+        "kernel @k rows R {\n  param %x: rows f32[R, 64]\n  param %y: rows f32[R, 17]\n  top_k x=%x k=8 out=%y\n}\n";
+    for (text, words) in [
+        (product("f16", "", "f16"), "`x` must be a matrix of rows that"),
+        (product("fp8", "", "fp8"), "`x` must be a matrix of rows that"),
+        (product("bf16", "", "w4g32"), "bf16 rows are not multiplied by its weights"),
+        (product("f32", " prologue{round=f16}", "f16"), "f16 rows are not multiplied by its weights"),
+        (product("f32", "", "w4g32.frag"), "`w` must be packed in panels"),
+        (attention("f16", "f32"), "`q` must be a matrix of rows that"),
+        (attention("bf16", "f32"), "queries must be f32 rows"),
+        (norm("f16"), "`y` must be a matrix of rows that"),
+        (norm("fp8"), "`y` must be a matrix of rows that"),
+        (top_k.to_owned(), "there are no candidates on CPUs"),
+    ] {
+        let got = said(&CALLS, &text);
+        assert!(got.contains(words), "{text}{got:?}");
+    }
+    let without_microkernels = said(&MADE_HERE, &attention("f32", "bf16"));
+    assert!(without_microkernels.contains("need the attention microkernel"), "{without_microkernels:?}");
+}
+
+#[test]
+fn what_cpus_have_is_compiled() {
+    for text in [
+        product("f32", "", "w4g32"),
+        product("q8g32", "", "w4g32"),
+        product("bf16", "", "bf16"),
+        product("f32", " prologue{quant=32}", "w8g32"),
+        attention("f32", "bf16"),
+        norm("bf16"),
+    ] {
+        assert_eq!(said(&CALLS, &text), "", "{text}");
+    }
+}
