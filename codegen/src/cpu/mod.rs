@@ -59,7 +59,7 @@ use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use emit::{Emit, I64};
 use frame::Frame;
 use llmcc_ir::diag::Diagnostic;
-use llmcc_ir::kernel::{Body, Checked, Kernel, Matmul, ParamId, ParamKind, RowElem};
+use llmcc_ir::kernel::{Body, Checked, Kernel, Matmul, ParamId, RowElem};
 use llmcc_ir::target::{CpuIsa, TargetSpec};
 
 /// Cranelift code for CPUs.
