@@ -1,16 +1,16 @@
 """Whole models through the runtime: small ones against stored references, large ones for speed."""
 
-import gzip
 import json
 import os
 import shutil
+import tarfile
 import time
 from pathlib import Path
 
 import llmcc
 import numpy as np
 import weights
-from reference import relative
+from reference import ARCHIVE, relative
 
 # Tokens before those whose speed is measured.
 CONTEXT = 512
@@ -19,14 +19,16 @@ SHORT = 17
 
 
 def unpacked(folder, artifact, scratch):
-    """The path of an artifact in `scratch`, with the files beside it."""
-    for file in folder.glob(f"{artifact}*"):
-        to = scratch / file.name.removesuffix(".gz")
-        if not to.exists():
-            part = Path(f"{to}.part")
-            with gzip.open(file) if file.suffix == ".gz" else open(file, "rb") as source, open(part, "wb") as out:
-                shutil.copyfileobj(source, out, 1 << 24)
-            part.rename(to)
+    """The path of an artifact in `scratch`, with the files beside it. The first time, all are unpacked."""
+    if not (scratch / artifact).exists():
+        with tarfile.open(folder / ARCHIVE, "r:xz") as archive:
+            # An artifact comes after what lies beside it: where it is, that is, too.
+            for member in archive:
+                to = scratch / Path(member.name).name
+                part = Path(f"{to}.part")
+                with archive.extractfile(member) as source, open(part, "wb") as out:
+                    shutil.copyfileobj(source, out, 1 << 24)
+                part.rename(to)
     return scratch / artifact
 
 

@@ -21,6 +21,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 from pathlib import Path
 
@@ -28,7 +29,7 @@ import numpy as np
 
 import shapes
 import variants
-from reference import FLOOR, Llama, bf16, exact, f16, relative, tensors
+from reference import ARCHIVE, FLOOR, Llama, bf16, exact, f16, relative, tensors
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -196,16 +197,20 @@ def small(out, target, scratch, kernels, cases):
                 run(llmcc(), "compile", folder, "--target", CPU, "--act", "f32", *SMALL_OPTIONS, *options, "-o", processor)
                 logits = logits_of(processor, reference.prompts)
             reference.write(out / f"{name}-{form}.npz", logits)
-            finish(artifact)
             allowed = reference.allowed["f16" if form == "f16" else "bf16"]
             yield {"name": f"{name}-{form}", "format": form, "artifact": artifact.name, "reference": f"{name}-{form}.npz", "allowed": allowed}
 
 
-def finish(artifact):
-    """What goes with an artifact, packed; its manifest is inside, too, but of those without weights it names them."""
-    for file in artifact.parent.glob(f"{artifact.name}*"):
-        if file.suffix != ".gz":
-            pack(file)
+def archive(out, artifacts):
+    """Packs artifacts with what lies beside them (weights; the manifest, which is inside, too, but of those without weights names them)."""
+    with tarfile.open(out / ARCHIVE, "w:xz", preset=9) as packed:
+        for name in artifacts:
+            for file in sorted(out.glob(f"{name}*"), reverse=True):
+                member = tarfile.TarInfo(file.name)
+                member.size = file.stat().st_size
+                with open(file, "rb") as content:
+                    packed.addfile(member, content)
+                file.unlink()
 
 
 # ---- large models ---------------------------------------------------------------------------------------------------------------
@@ -220,7 +225,6 @@ def large(out, target, scratch, kernels):
             run(llmcc(), "compile", folder, "--target", target, "--max-context", "8192", "--weights", "absent", *options, "-o", artifact)
             kernels.add(f"llama-{short}-{form}", folder, target, *options, "--weights", "absent")
             config = json.loads((folder / "config.json").read_text())
-            finish(artifact)
             yield {"name": name, "format": form, "artifact": artifact.name, "config": config}
         shutil.rmtree(folder)
 
@@ -240,6 +244,7 @@ def prepare(out, target, scratch, tiny):
         "small": list(small(out, target, scratch, kernels, cases)),
         "large": [] if tiny else list(large(out, target, scratch, kernels)),
     }
+    archive(out, [m["artifact"] for m in [*models["small"], *models["large"]]])
     (out / "models.json").write_text(json.dumps(models, indent=1) + "\n")
     if not tiny:
         more_kernels(kernels, scratch, target)

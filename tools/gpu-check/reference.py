@@ -4,6 +4,8 @@ import json
 
 import numpy as np
 
+# All artifacts of a prepared folder. They hold the same runtime, of which one archive has little more than one copy.
+ARCHIVE = "artifacts.tar.xz"
 # A rounding error that is none: sums in another order.
 FLOOR = 1e-3
 
