@@ -12,9 +12,8 @@
 //! so that two blocks of eight warps fit; about 220 for heads of 128, and 205 to 255 for int8
 //! caches, so that one does, where shared memory would hold three and more. Queries of heads above
 //! 128 are read again for every stage, from the first-level cache: beside 128 sums they would be
-//! spilled. They take 255 all the same: what is read ahead is limited by hand, and heads of 208
-//! (and of 256 without a window on sm100) spill one or two words outside of the loop over the
-//! pages.
+//! spilled. They take 255 all the same: what is read ahead is
+//! limited by hand, and heads of 192 spill some words outside of the loop over the pages on sm100.
 
 use super::Shape;
 use super::list::{List, Walk};

@@ -61,7 +61,7 @@ pub(super) struct Queries {
 /// values of eight rows may take the registers of 16.
 const HELD: usize = 128;
 /// Above that, steps of 16 columns whose queries and keys are read ahead.
-const AHEAD: usize = 4;
+const AHEAD: usize = 3;
 
 /// A page in shared memory.
 #[derive(Clone, Copy)]
