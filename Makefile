@@ -102,7 +102,7 @@ lint: llvm
 	cargo fmt --check
 	rustfmt --check --edition 2024 frontends/src/arch/*.rs # Modules that a macro declares, cargo fmt does not find.
 	cargo clippy --workspace --all-targets --locked $(GPU_FEATURES) -- -D warnings
-	cargo clippy -p llmcc -p llmcc-gpu --locked -- -D warnings # And what is built without LLVM.
+	cargo clippy --workspace --lib --bins --locked -- -D warnings # And what is built without LLVM.
 
 unit: export LLMCC_PYTHON = $(CURDIR)/$(PY)
 unit: export LLMCC_PTXAS = $(CURDIR)/$(BUILD)/cuda/ptxas
