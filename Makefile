@@ -103,6 +103,7 @@ lint: llvm
 	rustfmt --check --edition 2024 frontends/src/arch/*.rs # Modules that a macro declares, cargo fmt does not find.
 	cargo clippy --workspace --all-targets --locked $(GPU_FEATURES) -- -D warnings
 	cargo clippy --workspace --lib --bins --locked -- -D warnings # And what is built without LLVM.
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked $(GPU_FEATURES)
 
 unit: export LLMCC_PYTHON = $(CURDIR)/$(PY)
 unit: export LLMCC_PTXAS = $(CURDIR)/$(BUILD)/cuda/ptxas

@@ -36,7 +36,7 @@ extern "C" {
 #endif
 
 /* Version this header describes. Compatible when the upper 16 bits of llmcc_abi_version() are the same and the lower are not smaller. */
-#define LLMCC_ABI_VERSION 0x00010001u
+#define LLMCC_ABI_VERSION 0x00010002u
 
 typedef int32_t llmcc_status;
 enum {
@@ -98,7 +98,7 @@ void llmcc_close(llmcc_model *model);
 
 typedef struct llmcc_model_info {
     size_t size;
-    uint64_t vocab;              /* entries of the vocabulary = floats in a row of logits */
+    uint64_t vocab;              /* entries of the vocabulary */
     uint64_t hidden;             /* width */
     uint64_t layers;             /* attention layers */
     uint64_t max_context;        /* longest sequence, in tokens */
@@ -111,10 +111,25 @@ typedef struct llmcc_model_info {
     uint32_t threads;
     uint32_t isa;                /* 1: x86-64, 3: x86-64-v3, 4: x86-64-v4, 64: aarch64 */
     int32_t bos_token;           /* -1: none known */
-    uint32_t flags;              /* LLMCC_HAS_* */
+    uint32_t flags;              /* LLMCC_HAS_*, LLMCC_IS_* */
+    uint64_t columns;            /* floats in a row of the output: of logits the vocabulary, of embeddings their size, of scores the classes */
+    uint32_t output;             /* LLMCC_OUTPUT_* */
+    uint32_t reserved;
 } llmcc_model_info;
 
-enum { LLMCC_HAS_TOKENIZER = 1, LLMCC_HAS_CHAT_TEMPLATE = 2 };
+enum {
+    LLMCC_HAS_TOKENIZER = 1,
+    LLMCC_HAS_CHAT_TEMPLATE = 2,
+    LLMCC_IS_NORMALIZED = 4, /* llmcc_embed gives rows of length 1, unless it is told otherwise */
+    LLMCC_IS_WHOLE = 8       /* tokens see later ones: a sequence is computed in one step, and takes no tokens after it */
+};
+
+/* What a model computes. Those that write text refuse llmcc_embed, the others refuse generations and log-probabilities (LLMCC_E_UNSUPPORTED). */
+enum {
+    LLMCC_OUTPUT_LOGITS = 0,    /* logits of the next token: it writes text */
+    LLMCC_OUTPUT_EMBEDDING = 1, /* a point for a text, near those of texts that mean alike */
+    LLMCC_OUTPUT_SCORES = 2     /* a number for each class of a text, before any softmax or sigmoid */
+};
 
 llmcc_status llmcc_info(const llmcc_model *model, llmcc_model_info *info);
 
@@ -151,8 +166,28 @@ typedef struct llmcc_batch {
 } llmcc_batch;
 
 /* Appends tokens to any number of sequences at once: prompts, single tokens, or both mixed. Stores f32 logits [n_out, vocab] in `logits`, which
- * has room for `capacity` floats. A sequence's logits do not depend on what else is in the batch. */
+ * has room for `capacity` floats. A sequence's logits do not depend on what else is in the batch. (Of models without logits, the rows [n_out, columns]
+ * of single tokens that llmcc_embed pools.) With LLMCC_IS_WHOLE all sequences must be new, and all tokens at most max_batch_tokens. */
 llmcc_status llmcc_step(const llmcc_model *model, const llmcc_batch *batch, float *logits, size_t capacity);
+
+typedef struct llmcc_embed_rows {
+    size_t size;
+    size_t n_rows;
+    const size_t *lengths; /* [n_rows] tokens of each row, at least 1 */
+    const int32_t *tokens; /* one row after the other, with the special tokens that the model expects (LLMCC_ADD_SPECIAL) */
+    uint32_t flags;        /* LLMCC_EMBED_*; 0: as the model says */
+    uint32_t reserved;     /* zero */
+} llmcc_embed_rows;
+
+enum {
+    LLMCC_EMBED_NORMALIZE = 1, /* rows of length 1 */
+    LLMCC_EMBED_RAW = 2        /* rows as they are */
+};
+
+/* Embeddings, or scores of classes: stores a row of f32 for each row of tokens, [n_rows, columns], in `out`, which has room for `capacity` floats. A row
+ * does not depend on the others. No sequences are needed; the cache must have room for the longest row. With LLMCC_IS_WHOLE a row has at most
+ * max_batch_tokens tokens. LLMCC_E_NUMERIC: a result is not finite. */
+llmcc_status llmcc_embed(const llmcc_model *model, const llmcc_embed_rows *rows, float *out, size_t capacity);
 
 /* What is added to the logit of a token; -INFINITY bans it. */
 typedef struct llmcc_logit_bias {

@@ -51,6 +51,10 @@ fn arithmetic(team: Team, level: Level, rows: Rows) -> f64 {
 }
 
 /// Multiply-adds per iteration, and the loop: twelve independent chains of one instruction.
+#[allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "each loop has the instructions of the level that it is asked for"
+)]
 fn instruction(level: Level, rows: Rows) -> (usize, fn(usize)) {
     #[cfg(target_arch = "x86_64")]
     match (level, rows) {

@@ -1,9 +1,14 @@
 //! The command line as types.
 
+mod values;
+
 use crate::loaded::EngineOptions;
 use clap::{ArgGroup, Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use llmcc_ir::quant::Format;
 use llmcc_ir::target::Wish;
 use std::path::PathBuf;
+pub use values::parse_wish;
+use values::{parse_budget, parse_format, parse_group, parse_root, parse_scale, parse_share};
 
 /// Ahead-of-time compiler for LLM inference: a checkpoint in, one shared object out.
 #[derive(Debug, Parser)]
@@ -63,9 +68,10 @@ pub enum Command {
 
 /// `llmcc compile`
 #[derive(Debug, ClapArgs)]
-#[command(group(ArgGroup::new("format").args(["w4", "w4a", "w8", "fp8", "dtype", "error_budget"])))]
+#[command(group(ArgGroup::new("format").args(["w4", "w4a", "w8", "fp8", "stored_as", "dtype", "error_budget"])))]
 pub struct CompileArgs {
-    /// Checkpoint: a folder with config.json and *.safetensors, or one .safetensors file
+    /// Checkpoint: a folder with config.json and *.safetensors, one .safetensors file, or a GGUF
+    /// file
     pub checkpoint: PathBuf,
     /// Machine to compile for: `native`, or a name from `llmcc targets`; several, most wanted
     /// first, for a file that runs on the first that there is
@@ -83,6 +89,9 @@ pub struct CompileArgs {
     /// 8-bit floating-point weights (e4m3), a scale per row of a matrix
     #[arg(long)]
     pub fp8: bool,
+    /// Weights of any format of docs/formats.md, by its name there: nf4, q4k, mxfp4...
+    #[arg(long = "format", value_name = "FORMAT", value_parser = parse_format)]
+    pub stored_as: Option<Format>,
     /// Unquantized weights of this type [default: the checkpoint's]
     #[arg(long, value_enum)]
     pub dtype: Option<FloatType>,
@@ -100,11 +109,15 @@ pub struct CompileArgs {
     /// Longest sequence, in tokens [default: the model's]
     #[arg(long, value_name = "TOKENS")]
     pub max_context: Option<usize>,
+    /// Compile a model that writes text for embeddings: rows of its last layer, that of the last
+    /// token or pooled as the checkpoint says. Checkpoints of embedders need no option
+    #[arg(long)]
+    pub embed: bool,
     /// Type of cached keys and values [default: f32 for f32 models, else f16; with --error-budget:
     /// auto]
     #[arg(long, value_enum)]
     pub kv: Option<KvType>,
-    /// Keep the weights in the artifact, or beside it in <output>.weights
+    /// Keep the weights in the artifact, or beside it in OUTPUT.weights
     #[arg(long, value_enum, default_value = "embed")]
     pub weights: Place,
     /// Print a stage instead of writing an artifact (to -o FILE, to the terminal, or, of stages
@@ -130,68 +143,6 @@ pub struct CompileArgs {
     /// Output
     #[arg(short, long, required_unless_present = "emit")]
     pub output: Option<PathBuf>,
-}
-
-fn parse_budget(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(x) if (0.0..=1.0).contains(&x) => Ok(x),
-        _ => Err("must be a number from 0 (exact) to 1".into()),
-    }
-}
-
-/// Reads `resident=2,warps=8,stages=4,input=whole`.
-///
-/// # Errors
-/// What it does not know.
-pub fn parse_wish(text: &str) -> Result<Wish, String> {
-    let mut wish = Wish::NONE;
-    for part in text.split(',') {
-        let (name, value) = part.split_once('=').ok_or_else(|| format!("`{part}` has no value"))?;
-        let number = || {
-            value
-                .parse()
-                .ok()
-                .filter(|n| (1..=16).contains(n))
-                .ok_or_else(|| format!("{name} is a number from 1 to 16, not `{value}`"))
-        };
-        match (name, value) {
-            ("resident", _) => wish.resident = Some(number()?),
-            ("warps", _) => wish.warps = Some(number()?),
-            ("stages", _) => wish.stages = Some(number()?),
-            ("input", "whole" | "global") => wish.whole = Some(value == "whole"),
-            _ => return Err(format!("`{part}` is none of resident=, warps=, stages=, input=whole and input=global")),
-        }
-    }
-    Ok(wish)
-}
-
-/// A root in lower case.
-fn parse_root(text: &str) -> Result<String, String> {
-    match text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit()) {
-        true => Ok(text.to_ascii_lowercase()),
-        false => Err("it has 64 hexadecimal digits; `llmcc compile` and `llmcc inspect` print it".into()),
-    }
-}
-
-fn parse_group(text: &str) -> Result<u16, String> {
-    match text.parse() {
-        Ok(g) if llmcc_ir::quant::GROUPS.contains(&usize::from(g)) => Ok(g),
-        _ => Err("must be 32, 64 or 128".into()),
-    }
-}
-
-fn parse_share(text: &str) -> Result<f32, String> {
-    match text.parse() {
-        Ok(x) if (0.0..=1.0).contains(&x) => Ok(x),
-        _ => Err("must be a number from 0 to 1".into()),
-    }
-}
-
-fn parse_scale(text: &str) -> Result<f32, String> {
-    match text.parse() {
-        Ok(x) if (0.0..=f32::MAX).contains(&x) => Ok(x),
-        _ => Err("must be 0 or a positive number".into()),
-    }
 }
 
 /// Unquantized weight types.
@@ -227,7 +178,9 @@ pub enum KvType {
     Bf16,
     /// int8 with a scale per token and head
     Int8,
-    /// The fastest of f16, bf16 and int8 that is exact enough: error at most 0.01, or the
+    /// int4 with a scale per token and head
+    Int4,
+    /// The fastest of f16, bf16, int8 and int4 that is exact enough: error at most 0.01, or the
     /// --error-budget
     Auto,
 }
@@ -237,10 +190,10 @@ pub enum KvType {
 pub enum Place {
     /// In the artifact
     Embed,
-    /// In <output>.weights
+    /// In OUTPUT.weights
     External,
-    /// Nowhere: no tensor is read; <output>.weights is for someone else to make, by the table in
-    /// <output>.json (tools/gpu-check fills large models with random numbers)
+    /// Nowhere: no tensor is read; OUTPUT.weights is for someone else to make, by the table in
+    /// OUTPUT.json (tools/gpu-check fills large models with random numbers)
     Absent,
 }
 
@@ -300,6 +253,9 @@ pub struct RunArgs {
     /// Token ids to continue, comma separated; prints ids
     #[arg(long, value_delimiter = ',')]
     pub ids: Option<Vec<i32>>,
+    /// Print the embedding of the text or ids, or their scores of classes, as a JSON list
+    #[arg(long, conflicts_with_all = ["chat", "stats"])]
+    pub embed: bool,
     /// System message for --chat
     #[arg(long)]
     pub system: Option<String>,
@@ -382,7 +338,7 @@ impl EngineArgs {
 /// `llmcc inspect`
 #[derive(Debug, ClapArgs)]
 pub struct InspectArgs {
-    /// Artifact
+    /// Artifact, or a checkpoint
     pub artifact: PathBuf,
     /// The manifest as JSON
     #[arg(long)]

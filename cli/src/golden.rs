@@ -27,6 +27,7 @@ use crate::options::CompileOptions;
 use crate::shared::SharedWeights;
 use llmcc_abi::Span;
 use llmcc_abi::tree::Hash;
+use llmcc_codegen::artifact;
 use llmcc_codegen::link::WeightsPlace;
 use llmcc_codegen::locate::locate;
 use llmcc_ir::kv::KvDType;
@@ -39,15 +40,13 @@ use sha2::{Digest, Sha256};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
-/// Version of the steps and of what is stored: changes with [`SHAPES`], [`ENTRIES`], [`seed`] or
+/// Version of the steps and of what is stored: changes with `SHAPES`, `ENTRIES`, [`seed`] or
 /// [`Computed`].
 pub const SCHEME: u32 = 2;
 /// Tokens of each step as runs of `(sequence, tokens)`: a prompt over two page borders, single
 /// tokens, a batch of a prompt around a single token of the first sequence, both sequences at once.
 /// Every regime of the plan is used.
 const SHAPES: &[&[(usize, usize)]] = &[&[(0, 40)], &[(0, 1)], &[(0, 1)], &[(1, 9), (0, 1), (1, 8)], &[(0, 1), (1, 1)]];
-/// Sequences in [`SHAPES`].
-const SEQUENCES: usize = 2;
 /// Logits kept per row; the hash covers all.
 const ENTRIES: usize = 32;
 /// Tokens that the cache must hold for all steps.
@@ -65,7 +64,7 @@ const CONDITION: f64 = 4.0;
 pub struct Step {
     /// Token ids.
     pub tokens: Vec<i32>,
-    /// Sequence of each token, below 2.
+    /// Sequence of each token: counted from 0, and used from then on.
     pub seqs: Vec<usize>,
     /// Token rows whose logits are wanted.
     pub out_rows: Vec<u32>,
@@ -76,7 +75,7 @@ pub struct Step {
 pub struct Computed {
     /// Tokens of the step.
     pub tokens: usize,
-    /// SHA-256 of all logits' bits (f32, little endian, `[rows, vocab]`), hex.
+    /// SHA-256 of all rows' bits (f32, little endian, `[rows, columns]`), hex.
     pub sha256: String,
     /// For each row the bits of [`entries`] of its logits: 8 hexadecimal digits each.
     pub rows: Vec<String>,
@@ -110,20 +109,23 @@ pub fn seed((code, weights): (Hash, Hash)) -> u64 {
     hash.iter().take(8).fold(0, |s, b| s << 8 | u64::from(*b))
 }
 
-/// The steps for a model of these sizes. A short context cuts them.
-pub fn steps(seed: u64, vocab: usize, max_context: usize) -> Vec<Step> {
-    let mut lengths = [0; SEQUENCES];
+/// The steps for a model of these sizes. A short context cuts them; where a sequence is `whole` in
+/// one step, each run is one of its own.
+pub fn steps(seed: u64, vocab: usize, max_context: usize, whole: bool) -> Vec<Step> {
+    let mut lengths: Vec<usize> = vec![];
     let mut state = seed;
     let mut out = vec![];
     for shape in SHAPES {
         let mut step = Step { tokens: vec![], seqs: vec![], out_rows: vec![] };
         for (seq, wanted) in *shape {
+            let seq = if whole { lengths.len() } else { *seq };
+            lengths.resize(lengths.len().max(seq + 1), 0);
             // The first prompt leaves room for single tokens after it.
-            let room = if out.is_empty() { max_context.div_ceil(2) } else { max_context - lengths[*seq] };
+            let room = if out.is_empty() { max_context.div_ceil(2) } else { max_context - lengths[seq] };
             let n = room.min(*wanted);
-            lengths[*seq] += n;
+            lengths[seq] += n;
             step.tokens.extend((0..n).map(|_| (split_mix(&mut state) % vocab.max(1) as u64) as i32));
-            step.seqs.extend(std::iter::repeat_n(*seq, n));
+            step.seqs.extend(std::iter::repeat_n(seq, n));
         }
         let last = |i: usize| !step.seqs[i + 1..].contains(&step.seqs[i]);
         step.out_rows =
@@ -143,10 +145,15 @@ fn split_mix(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Vocabulary entries whose logits are kept: spread evenly.
-pub fn entries(vocab: usize) -> impl Iterator<Item = usize> {
-    let n = ENTRIES.min(vocab);
-    (0..n).map(move |j| j * vocab / n)
+/// Sequences in steps.
+fn sequences(steps: &[Step]) -> usize {
+    steps.iter().flat_map(|s| &s.seqs).max().map_or(0, |last| last + 1)
+}
+
+/// Columns whose values are kept: spread evenly.
+pub fn entries(columns: usize) -> impl Iterator<Item = usize> {
+    let n = ENTRIES.min(columns);
+    (0..n).map(move |j| j * columns / n)
 }
 
 /// How to open an artifact for its golden steps: they are compared on other machines, too.
@@ -160,12 +167,13 @@ pub fn engine_options(threads: u32) -> EngineOptions {
 /// What the artifact says.
 pub fn compute(model: &Model, seed: u64) -> Result<Vec<Computed>, Error> {
     let info = model.info();
-    let seqs: Vec<i32> = (0..SEQUENCES).map(|_| model.seq_new()).collect::<Result<_, _>>()?;
+    let steps = steps(seed, info.vocab, info.max_context, info.whole);
+    let seqs: Vec<i32> = (0..sequences(&steps)).map(|_| model.seq_new()).collect::<Result<_, _>>()?;
     let mut out = vec![];
-    for step in steps(seed, info.vocab, info.max_context) {
+    for step in steps {
         let of_tokens: Vec<i32> = step.seqs.iter().map(|s| seqs[*s]).collect();
         let logits = model.step(&step.tokens, &of_tokens, &step.out_rows)?;
-        out.push(Computed::new(&step, &logits, info.vocab));
+        out.push(Computed::new(&step, &logits, info.columns));
     }
     for seq in seqs {
         model.seq_free(seq)?;
@@ -174,13 +182,13 @@ pub fn compute(model: &Model, seed: u64) -> Result<Vec<Computed>, Error> {
 }
 
 impl Computed {
-    /// Of the logits `[step.out_rows.len(), vocab]`.
-    fn new(step: &Step, logits: &[f32], vocab: usize) -> Computed {
+    /// Of the rows `[step.out_rows.len(), columns]`.
+    fn new(step: &Step, rows_of: &[f32], columns: usize) -> Computed {
         let mut hash = Sha256::new();
         let mut rows = vec![];
-        for row in logits.chunks_exact(vocab) {
+        for row in rows_of.chunks_exact(columns) {
             hash.update(row.iter().flat_map(|v| v.to_bits().to_le_bytes()).collect::<Vec<u8>>());
-            rows.push(entries(vocab).map(|e| format!("{:08x}", row[e].to_bits())).collect());
+            rows.push(entries(columns).map(|e| format!("{:08x}", row[e].to_bits())).collect());
         }
         Computed { tokens: step.tokens.len(), sha256: hex(&hash.finalize()), rows }
     }
@@ -196,9 +204,9 @@ impl Computed {
 }
 
 /// The first logit that is not finite: step, row, entry, value.
-fn not_finite(steps: &[Computed], vocab: usize) -> Option<(usize, usize, usize, f32)> {
+fn not_finite(steps: &[Computed], columns: usize) -> Option<(usize, usize, usize, f32)> {
     let rows = steps.iter().enumerate().flat_map(|(i, s)| (0..s.rows.len()).map(move |r| (i, r, s)));
-    rows.flat_map(|(i, r, s)| entries(vocab).zip(s.row(r)).map(move |(e, v)| (i, r, e, v)))
+    rows.flat_map(|(i, r, s)| entries(columns).zip(s.row(r)).map(move |(e, v)| (i, r, e, v)))
         .find(|(.., v)| !v.is_finite())
 }
 
@@ -230,7 +238,7 @@ pub fn examine(
              If this machine lacks what it takes (memory, a folder from which code may run), use --no-golden; else please report this"
         ))
     })?;
-    if let Some((step, row, entry, v)) = not_finite(&computed, plan.info.vocab) {
+    if let Some((step, row, entry, v)) = not_finite(&computed, plan.info.columns()) {
         return Err(Error::Failed(format!(
             "the compiled model computes {v} (step {}, row {row}, entry {entry} of the logits), so nothing was written: the checkpoint's values overflow on \
              the way{}; --no-golden writes it all the same",
@@ -238,7 +246,7 @@ pub fn examine(
             wider(l.format, version)
         )));
     }
-    let steps = steps(seed, plan.info.vocab, plan.info.max_context);
+    let steps = steps(seed, plan.info.vocab, plan.info.max_context, artifact::whole(plan));
     let difference = match multiply_adds(plan, &steps) <= EVALUATED {
         true => Some(hold_against_evaluator(plan, &shared.spans()[ran], path, &steps, &computed)?),
         false => None,
@@ -306,7 +314,7 @@ fn hold_against_evaluator(
 /// What holds larger values than what was chosen for a version.
 fn wider(format: Format, v: &Version) -> String {
     let mut wider = vec![];
-    if v.compiled.plan.kv.iter().any(|k| k.dtype == KvDType::F16) {
+    if v.compiled.plan.kv().any(|k| k.dtype == KvDType::F16) {
         wider.push("--kv bf16");
     }
     if v.act != ActPolicy::F32 && format.is_quantized() {
@@ -332,7 +340,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
 }
 
 /// The first difference between golden vectors and what was computed, in words.
-pub fn difference(want: &[Computed], got: &[Computed], vocab: usize, steps: &[Step]) -> Option<String> {
+pub fn difference(want: &[Computed], got: &[Computed], columns: usize, steps: &[Step]) -> Option<String> {
     if want.len() != got.len()
         || want.iter().zip(got).any(|(w, g)| w.tokens != g.tokens || w.rows.len() != g.rows.len())
     {
@@ -342,7 +350,7 @@ pub fn difference(want: &[Computed], got: &[Computed], vocab: usize, steps: &[St
     let place = format!("step {} of {} ({} tokens)", i + 1, want.len(), w.tokens);
     for row in 0..w.rows.len() {
         let token = steps.get(i).and_then(|s| s.out_rows.get(row)).copied().unwrap_or_default();
-        for (entry, (a, b)) in entries(vocab).zip(w.row(row).into_iter().zip(g.row(row))) {
+        for (entry, (a, b)) in entries(columns).zip(w.row(row).into_iter().zip(g.row(row))) {
             if a.to_bits() != b.to_bits() {
                 return Some(format!(
                     "{place}: logit {entry} after token {token} is {b:?}, when compiled it was {a:?}"

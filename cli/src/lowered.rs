@@ -8,12 +8,13 @@ use llmcc_frontends::tokenizer::TextAssets;
 use llmcc_frontends::{Checkpoint, FrontendError};
 use llmcc_ir::graph::Module;
 use llmcc_ir::kv::KvDType;
-use llmcc_ir::quant::{Elem, Format};
-use llmcc_ir::target::TargetSpec;
+use llmcc_ir::quant::{Elem, Format, StoredRows};
+use llmcc_ir::target::{Family, TargetSpec};
 use llmcc_ir::ty::DType;
 use llmcc_passes::measure::Measured;
 use llmcc_passes::pack::{TensorBytes, WeightSource};
 use llmcc_passes::{ActPolicy, Compiled};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// Formats that a mixture within an error budget is made of, besides the checkpoint's own. Each is
@@ -25,9 +26,6 @@ const MIXTURE: &[Format] = &[
     Format::new(Elem::W4A, 32),
     Format::new(Elem::W8, 128),
 ];
-
-/// Cache types that are chosen from.
-const CACHES: &[KvDType] = &[KvDType::F32, KvDType::F16, KvDType::Bf16, KvDType::Int8];
 
 /// Time spent in each phase of a compilation, in order.
 #[derive(Clone, Debug, Default)]
@@ -55,6 +53,8 @@ pub struct Lowered {
     pub warnings: Vec<String>,
     /// Format of the matrix weights; with an error budget, the checkpoint's own.
     pub format: Format,
+    /// Formats of matrices that the checkpoint has as codes, which stay as they are.
+    pub coded: Vec<Format>,
     /// One per target, in their order; at least one.
     pub versions: Vec<Version>,
     /// Times.
@@ -81,10 +81,14 @@ pub struct Version {
 pub fn lift(options: &CompileOptions) -> Result<(Checkpoint, Module, Vec<String>), Error> {
     let checkpoint = Checkpoint::open(&options.checkpoint)?;
     let lift_with = |kv_dtype| {
-        llmcc_frontends::lift(&checkpoint, &llmcc_frontends::Options { kv_dtype, max_context: options.max_context })
+        llmcc_frontends::lift(
+            &checkpoint,
+            &llmcc_frontends::Options { kv_dtype, max_context: options.max_context, embed: options.embed },
+        )
     };
     let mut module = lift_with(options.kv.unwrap_or(KvDType::F16))?;
-    if options.kv.is_none() && !options.choose.kv && weight_format(options, &module) == Format::F32 {
+    let wide = coded(options, &module).is_empty() && weight_format(options, &module) == Format::F32;
+    if options.kv.is_none() && !options.choose.kv && wide {
         module = lift_with(KvDType::F32)?;
     }
     let warnings = left_aside(options, &checkpoint, &module)?;
@@ -96,6 +100,8 @@ fn left_aside(options: &CompileOptions, checkpoint: &Checkpoint, module: &Module
     let unread = llmcc_frontends::arch::config(checkpoint)?.unread;
     let mut warnings: Vec<String> =
         unread.into_iter().map(|field| format!("config.json: {field}, which is not read")).collect();
+    warnings.extend(own_bits(options, module)?);
+    warnings.extend(checkpoint.notes().iter().cloned());
     match llmcc_frontends::unused::find(checkpoint, module)? {
         Some(unused) if options.ignore_unused => warnings.push(unused.to_string()),
         Some(unused) => return Err(FrontendError::UnusedTensors(unused).into()),
@@ -109,13 +115,48 @@ fn weight_format(options: &CompileOptions, module: &Module) -> Format {
     options.weights.unwrap_or_else(|| stored_format(module))
 }
 
-/// The storage most matrices of the checkpoint have.
+/// The formats of the matrices that the checkpoint has as codes, and how many there are of each; none
+/// where they are to be floats.
+pub fn coded(options: &CompileOptions, module: &Module) -> BTreeMap<Format, usize> {
+    let mut out = BTreeMap::new();
+    if options.weights.is_none_or(|f| f.is_quantized()) {
+        for format in module.weights.iter().filter_map(|w| w.ty.dtype.coded()) {
+            *out.entry(format).or_insert(0) += 1;
+        }
+    }
+    out
+}
+
+/// What to say of matrices that are quantized already, where others are to be quantized.
+///
+/// # Errors
+/// [`Error::Usage`] when there are no others.
+fn own_bits(options: &CompileOptions, module: &Module) -> Result<Option<String>, Error> {
+    let coded = coded(options, module);
+    if coded.is_empty() {
+        return Ok(None);
+    }
+    let list: Vec<_> = coded.iter().map(|(format, n)| format!("{n} as {format}")).collect();
+    let list = list.join(", ");
+    let plain = module.weights.iter().any(|w| w.ty.shape.len() == 2 && w.ty.dtype.coded().is_none());
+    match options.weights {
+        Some(wanted) if !plain => Err(Error::Usage(format!(
+            "the checkpoint is quantized already ({list}): {wanted} would round its numbers a second time; \
+             leave the option out to keep its own bits, or give --dtype"
+        ))),
+        Some(wanted) => {
+            Ok(Some(format!("matrices that are quantized already keep their own bits ({list}), not {wanted}")))
+        }
+        None => Ok(None),
+    }
+}
+
+/// The storage most matrices of the checkpoint have that are floats.
 pub fn stored_format(module: &Module) -> Format {
     let count = |t: DType| module.weights.iter().filter(|w| w.ty.shape.len() == 2 && w.ty.dtype == t).count();
-    [(DType::F32, Format::F32), (DType::F16, Format::F16), (DType::Bf16, Format::BF16)]
-        .into_iter()
-        .max_by_key(|(t, _)| count(*t))
-        .map_or(Format::F32, |(_, f)| f)
+    let floats = [(DType::F32, Format::F32), (DType::F16, Format::F16), (DType::Bf16, Format::BF16)];
+    let most = floats.into_iter().max_by_key(|(t, _)| count(*t));
+    most.filter(|(t, _)| count(*t) > 0).map_or(Format::F32, |(_, f)| f)
 }
 
 /// Everything up to machine code.
@@ -132,7 +173,8 @@ pub fn lower(options: &CompileOptions, backend: &dyn Backend) -> Result<Lowered,
     let mut whole =
         (options.place == WeightsPlace::Absent && options.choose.error_budget.is_some()).then(Measured::new);
     let versions = versions(options, (&checkpoint, &module), backend, whole.as_mut(), &mut phases)?;
-    Ok(Lowered { checkpoint, texts, module, warnings, format, versions, phases })
+    let coded = coded(options, &module).into_keys().collect();
+    Ok(Lowered { checkpoint, texts, module, warnings, format, coded, versions, phases })
 }
 
 impl Lowered {
@@ -203,11 +245,20 @@ fn pass_options(options: &CompileOptions, target: &'static TargetSpec, module: &
         Some(budget) => llmcc_passes::Options::within(target, [MIXTURE, &stored_formats(module)].concat(), budget),
         None => llmcc_passes::Options::new(target, weight_format(options, module)),
     };
-    if let Some(act) = options.act.filter(|a| a.runs_on(target)) {
+    let coded = coded(options, module);
+    // Codes of a checkpoint are multiplied as those that are made here.
+    if options.weights.is_none() && !coded.is_empty() {
+        o.act = match target.family() {
+            Family::Cpu => ActPolicy::Int8,
+            Family::Gpu => ActPolicy::Bf16,
+        };
+    }
+    o.keep_codes = !coded.is_empty();
+    if let Some(act) = options.act.filter(|a| target.multiplies(*a)) {
         o.act = act;
     }
     if options.choose.kv && options.kv.is_none() {
-        o.kv = CACHES.to_vec();
+        o.kv = KvDType::ALL.iter().map(|(dtype, _)| *dtype).collect();
     }
     o.explain = options.explain;
     o
@@ -246,6 +297,9 @@ impl WeightSource for Source<'_> {
     fn tensor(&self, name: &str) -> Option<TensorBytes<'_>> {
         let t = self.0.tensor(name)?;
         Some(TensorBytes { dtype: t.dtype, shape: t.shape.clone(), data: t.data })
+    }
+    fn rows(&self, name: &str) -> Option<Box<dyn StoredRows + '_>> {
+        self.0.rows(name)
     }
     fn release(&self, name: &str) {
         self.0.release(name);

@@ -77,7 +77,9 @@ pub struct Options {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Info {
-    /// Columns of the logits.
+    /// What it computes: `logits`, or rows as in the text of plans.
+    pub output: String,
+    /// Tokens of the vocabulary.
     pub vocab: usize,
     /// Columns of the residual stream.
     pub hidden: usize,
@@ -105,8 +107,13 @@ pub struct Code {
 pub struct Weights {
     /// Of all.
     pub bytes: usize,
-    /// Bytes that every step reads in full: all but tables that are only looked up.
+    /// Bytes that a step of one token reads: all but tables that are only looked up, and of experts
+    /// those of the chosen ones.
     pub read_per_step: usize,
+    /// Elements of all matrices.
+    pub parameters: usize,
+    /// Elements of those that products of one token read: of experts, of the chosen ones.
+    pub active_parameters: usize,
     /// Bytes by storage format.
     pub by_format: BTreeMap<String, usize>,
     /// Each of them.
@@ -154,8 +161,8 @@ pub struct Version {
     pub predicted: Predicted,
 }
 
-/// Bytes of memory: `weights + kv_per_token·cached tokens + per_token·T + per_row·R` with `T`
-/// tokens and `R` rows of logits in a step.
+/// Bytes of memory: `weights + kv_per_token·cached tokens + per_sequence·sequences + per_token·T +
+/// per_row·R` with `T` tokens and `R` rows of logits in a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs)]
@@ -164,8 +171,15 @@ pub struct Memory {
     pub weights: usize,
     pub kv_per_token: usize,
     pub kv_groups: Vec<StateGroup>,
+    /// Of states that do not grow; each snapshot of a sequence takes as much again.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub per_sequence: usize,
     pub per_token: usize,
     pub per_row: usize,
+}
+
+fn is_zero(n: &usize) -> bool {
+    *n == 0
 }
 
 /// Attention states of one lifetime: those with the same window, of which a sequence keeps no more

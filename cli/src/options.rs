@@ -31,6 +31,8 @@ pub struct CompileOptions {
     pub explain: Explain,
     /// Longest sequence; `None`: the model's.
     pub max_context: Option<usize>,
+    /// Compile a decoder for embeddings; checkpoints of embedders are such without it.
+    pub embed: bool,
     /// Embedded or external weights.
     pub place: WeightsPlace,
     /// Leave tensors aside that the model does not use, instead of refusing the checkpoint.

@@ -106,7 +106,7 @@ fn activations(l: &Lowered, options: &CompileOptions) -> Option<String> {
     if options.act.is_none() && !differ {
         return None;
     }
-    let each = |v: &Version| match options.act.filter(|a| !a.runs_on(v.target)) {
+    let each = |v: &Version| match options.act.filter(|a| !v.target.multiplies(*a)) {
         Some(wanted) => format!("{} on {}, which does not multiply {wanted}", v.act, v.target.name),
         None => format!("{} on {}", v.act, v.target.name),
     };

@@ -97,13 +97,18 @@ mod tests {
             |i: &usize| PackedWeight { expr: WeightExpr::Weight(*i), storage: Storage::Vector { len: 16 * (i + 1) } };
         Plan {
             name: String::new(),
-            info: llmcc_ir::graph::ModelInfo { vocab: 1, hidden: 1, max_context: 1 },
-            kv: vec![],
+            info: llmcc_ir::graph::ModelInfo {
+                vocab: 1,
+                hidden: 1,
+                max_context: 1,
+                output: llmcc_ir::output::Output::Logits,
+            },
+            states: vec![],
             kernels: vec![],
             weights: weights.iter().map(vector).collect(),
             slots: vec![],
             regimes: vec![],
-            logits: 0,
+            output: 0,
             candidates: None,
         }
     }

@@ -500,6 +500,12 @@ fn not_an_artifact() {
     std::os::unix::fs::symlink("nowhere.so", case.path("dangling.so")).expect("link");
     for (command, more) in [("run", &["--ids", "1"][..]), ("inspect", &[]), ("bench", &[]), ("verify", &[])] {
         let run = |artifact: &str| case.0.llmcc(&[&[command, artifact], more].concat());
+        // Checkpoints are described as well.
+        if command == "inspect" {
+            assert!(run("ck").status.success());
+            fails(&case, &run("absent.so"), &["absent.so", "No such file"]);
+            continue;
+        }
         fails(
             &case,
             &run("ck/config.json"),

@@ -115,6 +115,7 @@ fn compile_with_runner(f: &Folder, script: &str) -> Result<(), String> {
         choose: session::Choose::default(),
         explain: llmcc_passes::Explain::default(),
         max_context: None,
+        embed: false,
         place: llmcc_codegen::link::WeightsPlace::External,
         ignore_unused: false,
         deny_fallback: false,

@@ -3,8 +3,10 @@
 use crate::{Code, Object};
 use llmcc_abi as abi;
 
-use llmcc_ir::kv::{self, KvSpec};
+use llmcc_ir::kernel::{Attention, Body, Kernel};
+use llmcc_ir::output::{Output, Pool, Rows, RowsName};
 use llmcc_ir::plan::{Operand, Plan, Regime};
+use llmcc_ir::state::{self, StateSpec};
 use llmcc_ir::target::{Arch, CpuArch, CpuIsa, TargetSpec};
 use llmcc_ir::ty::Dim;
 
@@ -165,7 +167,11 @@ fn model(b: &mut Builder, a: &Alternative, placed: &[Placed]) -> abi::ModelDesc 
         vocab: plan.info.vocab as u64,
         hidden: plan.info.hidden as u64,
         max_context: plan.info.max_context as u64,
-        logits_buffer: plan.logits as u64,
+        output: output_kind(plan.info.output),
+        pool: pooling(plan.info.output),
+        columns: plan.info.columns() as u64,
+        output_buffer: plan.output as u64,
+        flags: output_flags(plan),
         candidates_buffer: plan.candidates.map_or(0, |c| c.slot as u64),
         candidates: plan.candidates.map_or(0, |c| c.k as u64),
         buffers: b.table(&slots.collect::<Vec<_>>()),
@@ -173,11 +179,46 @@ fn model(b: &mut Builder, a: &Alternative, placed: &[Placed]) -> abi::ModelDesc 
         regimes: b.table(&regimes),
         steps: b.table(&steps),
         operands: b.table(&operands),
-        states: b.table(&plan.kv.iter().zip(kv::groups(&plan.kv)).map(state_desc).collect::<Vec<_>>()),
+        states: b.table(&plan.states.iter().zip(state::groups(&plan.states)).map(state_desc).collect::<Vec<_>>()),
         gpu: b.table(&gpu),
         weights: a.weights,
         ..abi::ModelDesc::default()
     }
+}
+
+fn output_kind(output: Output) -> u32 {
+    match output {
+        Output::Logits => abi::output::kind::LOGITS,
+        Output::Rows(rows) => match rows.name {
+            RowsName::Embedding => abi::output::kind::EMBEDDING,
+            RowsName::Scores => abi::output::kind::SCORES,
+        },
+    }
+}
+
+fn pooling(output: Output) -> u32 {
+    match output {
+        Output::Logits => abi::output::pool::NONE,
+        Output::Rows(rows) => match rows.pool {
+            Pool::Mean => abi::output::pool::MEAN,
+            Pool::First => abi::output::pool::FIRST,
+            Pool::Last => abi::output::pool::LAST,
+        },
+    }
+}
+
+fn output_flags(plan: &Plan) -> u64 {
+    let normalize = matches!(plan.info.output, Output::Rows(Rows { normalize: true, .. }));
+    [(normalize, abi::output::flags::NORMALIZE), (whole(plan), abi::output::flags::WHOLE)]
+        .into_iter()
+        .map(|(on, flag)| if on { flag } else { 0 })
+        .sum()
+}
+
+/// Whether tokens see later ones, so that a sequence is computed in one step.
+pub fn whole(plan: &Plan) -> bool {
+    let ahead = |k: &Kernel| matches!(&k.body, Body::Attention(Attention { causal: false, .. }));
+    plan.kernels.iter().any(ahead)
 }
 
 /// The instruction-set level of a target (`llmcc_abi::isa`).
@@ -226,19 +267,25 @@ fn operand(o: &Operand, regime: &Regime, a: &Alternative) -> abi::OperandDesc {
         Operand::Weight(w) => {
             abi::OperandDesc { kind: abi::operand::WEIGHT, index: 0, offset: a.weights.off + a.weight_offsets[w] }
         }
-        Operand::Kv(k) => abi::OperandDesc { kind: abi::operand::STATE, index: k as u32, offset: 0 },
+        Operand::State(s) => abi::OperandDesc { kind: abi::operand::STATE, index: s as u32, offset: 0 },
     }
 }
 
-fn state_desc((kv, group): (&KvSpec, usize)) -> abi::StateDesc {
-    abi::StateDesc {
-        kind: abi::state::PAGED,
-        group: group as u32,
-        kv_heads: kv.kv_heads as u32,
-        head_dim: kv.head_dim as u32,
-        dtype: kv.dtype.number(),
-        window: kv.window.unwrap_or(0) as u32,
-        bytes: abi::layout::page(kv.kv_heads, kv.head_dim, kv.dtype.bytes()).bytes as u64,
+fn state_desc((state, group): (&StateSpec, usize)) -> abi::StateDesc {
+    let group = group as u32;
+    match state {
+        StateSpec::Paged(kv) => abi::StateDesc {
+            kind: abi::state::PAGED,
+            group,
+            kv_heads: kv.kv_heads as u32,
+            head_dim: kv.head_dim as u32,
+            dtype: kv.dtype.number(),
+            window: kv.window.unwrap_or(0) as u32,
+            bytes: kv.page().bytes as u64,
+        },
+        StateSpec::Fixed(fixed) => {
+            abi::StateDesc { kind: abi::state::FIXED, group, bytes: fixed.bytes() as u64, ..abi::StateDesc::default() }
+        }
     }
 }
 
@@ -291,7 +338,7 @@ mod tests {
     #[test]
     fn descriptors_have_no_padding() {
         assert_eq!(size_of::<abi::ImageRef>(), 16 + 8 + 10 * 8 + 32);
-        assert_eq!(size_of::<abi::ModelDesc>(), 8 + 8 + 6 * 8 + 7 * 16 + 4 * 16 + 8);
+        assert_eq!(size_of::<abi::ModelDesc>(), 8 + 8 + 9 * 8 + 7 * 16 + 4 * 16 + 8);
         assert_eq!(size_of::<abi::BufferDesc>(), 24);
         assert_eq!(size_of::<abi::KernelDesc>(), 8 + 16 + 24);
         assert_eq!(size_of::<abi::GpuKernelDesc>(), 3 * 16 + 8 + 3 * 8);

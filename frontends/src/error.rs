@@ -1,5 +1,6 @@
 //! What can go wrong between a path and a module.
 
+use crate::checkpoint::gguf::GgufError;
 use crate::checkpoint::safetensors::HeaderError;
 use crate::config::ConfigError;
 use crate::json;
@@ -60,6 +61,14 @@ pub enum FrontendError {
         path: PathBuf,
         /// What is wrong in it.
         source: HeaderError,
+    },
+    /// A GGUF file is malformed.
+    #[error("{}: {source}", path.display())]
+    Gguf {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong in it.
+        source: GgufError,
     },
     /// `model.safetensors.index.json` is malformed or disagrees with the shards.
     #[error("{}: {what}; download the checkpoint again, all files of one revision", path.display())]
@@ -151,6 +160,16 @@ pub enum FrontendError {
         asked: usize,
         /// Allowed.
         most: usize,
+    },
+    /// The checkpoint cannot yield what it is to yield.
+    #[error("{}: {what}; {help}", path.display())]
+    Output {
+        /// The file that says so, or the folder.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+        /// What to do.
+        help: &'static str,
     },
     /// Tokenizer files are unusable or belong to another model.
     #[error("{}: {what}; {help}", path.display())]

@@ -1,7 +1,7 @@
 //! Entry points of the fuzz targets: arbitrary bytes in, no panic out.
 
 use crate::arch::Model;
-use crate::checkpoint::safetensors;
+use crate::checkpoint::{gguf as reader, safetensors};
 use crate::{json, tokenizer};
 
 /// A safetensors file. Ranges that pass lie in the file and do not overlap.
@@ -9,6 +9,18 @@ pub fn safetensors(bytes: &[u8]) {
     let Ok(tensors) = safetensors::parse(bytes) else { return };
     let sizes: usize = tensors.values().map(|t| bytes[t.bytes.clone()].len()).sum();
     assert!(sizes <= bytes.len(), "tensors overlap");
+}
+
+/// A GGUF file: its header, what that makes of a model, and its vocabulary. Tensors that pass lie in
+/// the file and do not overlap.
+pub fn gguf(bytes: &[u8]) {
+    let Ok(header) = reader::parse(bytes) else { return };
+    let sizes: usize = header.tensors.values().map(|t| bytes[t.bytes.clone()].len()).sum();
+    assert!(sizes <= bytes.len(), "tensors overlap");
+    tokenizer::fuzz_gguf(&header.metadata);
+    if let Some(config) = reader::config(&header, bytes) {
+        let _ = Model::parse(&config);
+    }
 }
 
 /// A `config.json`. What passes makes a graph, if it is not too large to be built here, and its

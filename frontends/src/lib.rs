@@ -1,7 +1,7 @@
 //! From a checkpoint to the graph level of the IR.
 //!
 //! [`checkpoint`] reads the bytes, [`config`] and [`rope`] the numbers, [`arch`] builds the
-//! [`Module`](llmcc_ir::graph::Module), [`tokenizer`] collects what text generation needs,
+//! [`Module`](llmcc_ir::graph::Module), [`tokenizer`] collects what text generation needs, [`embedding`] how rows become embeddings,
 //! [`unused`] what the model leaves of the file, [`input`] opens files. Everything read here is
 //! untrusted: sizes are checked before they are used, and a broken file ends in a [`FrontendError`]
 //! that says what is wrong, where, and what to do about it; never in a panic.
@@ -12,6 +12,7 @@
 pub mod arch;
 pub mod checkpoint;
 pub mod config;
+pub mod embedding;
 mod error;
 pub mod fixtures;
 pub mod fuzz;

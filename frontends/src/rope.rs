@@ -5,6 +5,7 @@
 //! multiplies the rounding error of a frequency. Powers are taken in f64 by `libm` and rounded, so
 //! they are the same on every machine.
 
+use llmcc_ir::graph::{F32, Op};
 use std::f64::consts::TAU;
 
 /// Parameters of the rotary embedding.
@@ -54,30 +55,61 @@ pub enum RopeScaling {
         /// Round the correction range to whole dimensions.
         truncate: bool,
     },
+    /// LongRoPE (arXiv 2402.13753): each frequency divided by a factor of its own, positions beyond
+    /// the context of pretraining having other factors than those before.
+    LongRope {
+        /// Divisors of positions below `original`, one per pair.
+        short: Vec<f64>,
+        /// Divisors of the others; none where there are no others.
+        long: Option<Vec<f64>>,
+        /// Multiplies sines and cosines.
+        attention_factor: f64,
+        /// Context of pretraining.
+        original: usize,
+    },
 }
 
 /// Frequencies of a rotary embedding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
-    /// Radians per position of each pair `(j, j + dim/2)`: `[dim/2]`.
+    /// Radians per position of each pair `(j, j + dim/2)`: `[dim/2]`; with a border those of
+    /// positions before it, then those of the others.
     pub inv_freq: Vec<f32>,
     /// Multiplies sines and cosines.
     pub scale: f32,
+    /// First position with frequencies of its own; 0 = all have the same.
+    pub border: usize,
+}
+
+impl Rope {
+    /// The operation that makes the table of them.
+    pub fn table(&self) -> Op {
+        Op::RopeTable { scale: F32::new(self.scale), border: self.border }
+    }
 }
 
 /// The frequencies that a configuration describes.
 pub fn frequencies(c: &RopeConfig) -> Rope {
     let wavelengths = powers(c);
     let plain = wavelengths.iter().map(|w| 1.0 / w);
+    let same = |inv_freq, scale| Rope { inv_freq, scale, border: 0 };
     match c.scaling {
-        RopeScaling::Default => Rope { inv_freq: plain.collect(), scale: 1.0 },
-        RopeScaling::Linear { factor } => Rope { inv_freq: plain.map(|f| f / factor as f32).collect(), scale: 1.0 },
+        RopeScaling::Default => same(plain.collect(), 1.0),
+        RopeScaling::Linear { factor } => same(plain.map(|f| f / factor as f32).collect(), 1.0),
         RopeScaling::Llama3 { factor, low, high, original } => {
-            let inv_freq = plain.map(|f| llama3(f, factor, low, high, original)).collect();
-            Rope { inv_freq, scale: 1.0 }
+            same(plain.map(|f| llama3(f, factor, low, high, original)).collect(), 1.0)
         }
-        RopeScaling::Yarn { attention_factor, .. } => {
-            Rope { inv_freq: yarn(c, &wavelengths), scale: attention_factor as f32 }
+        RopeScaling::Yarn { attention_factor, .. } => same(yarn(c, &wavelengths), attention_factor as f32),
+        RopeScaling::LongRope { ref short, ref long, attention_factor, original } => {
+            let divided = |by: &Vec<f64>| -> Vec<f32> {
+                wavelengths.iter().zip(by).map(|(w, by)| 1.0 / (*by as f32 * w)).collect()
+            };
+            let mut rope = same(divided(short), attention_factor as f32);
+            if let Some(long) = long {
+                rope.inv_freq.extend(divided(long));
+                rope.border = original;
+            }
+            rope
         }
     }
 }
@@ -136,15 +168,18 @@ mod tests {
     use super::*;
     use crate::arch::Model;
     use crate::testing::{config, with};
-    use llmcc_ir::graph::Op;
     use serde_json::{Value, json};
 
     /// What the graph of a configuration has.
     fn rope(json: &Value) -> Rope {
         let (module, _) = Model::parse(json).unwrap().imagined().unwrap();
         let inv_freq = module.weights.iter().find(|w| w.name == "$rope.inv_freq").unwrap().data.clone().unwrap();
-        let scale = |op: &Op| if let Op::RopeTable { scale } = op { Some(scale.get()) } else { None };
-        Rope { inv_freq, scale: module.funcs[0].nodes.iter().find_map(|n| scale(&n.op)).unwrap() }
+        let table = |op: &Op| match op {
+            Op::RopeTable { scale, border } => Some((scale.get(), *border)),
+            _ => None,
+        };
+        let (scale, border) = module.funcs[0].nodes.iter().find_map(|n| table(&n.op)).unwrap();
+        Rope { inv_freq, scale, border }
     }
 
     /// Against Transformers. Its power function is not always correctly rounded (1 in 200 values

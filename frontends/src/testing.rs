@@ -1,6 +1,6 @@
 //! Folders and fixtures for this crate's tests.
 
-use crate::arch::by_model_type;
+use crate::arch::{Arch, by_model_type};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -53,25 +53,47 @@ pub(crate) fn config(model_type: &str) -> Value {
     let off = [
         "rope_scaling",
         "rope_parameters",
+        "global_rope_theta",
+        "local_rope_theta",
         "original_max_position_embeddings",
         "layer_types",
         "use_sliding_window",
         "max_window_layers",
         "no_rope_layers",
     ];
+    // Not off: without, it would be another one.
+    let off = off.iter().filter(|name| !(**name == "rope_scaling" && model_type == "gpt_oss"));
+    // What only says the same as a field that is read.
+    let same = ["layer_norm_eps"].into_iter().filter(|name| arch.field(name).is_none());
     let config = with(
-        serde_json::from_slice(&text).unwrap(),
-        off.iter().map(|name| (name.to_string(), json!("absent"))).collect(),
+        by_first_names(arch, serde_json::from_slice(&text).unwrap()),
+        off.copied().chain(same).map(|name| (name.to_string(), json!("absent"))).collect(),
     );
     let sizes = json!({
-        "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4,
+        "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4,
         "vocab_size": 32, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "sliding_window": null,
-        "tie_word_embeddings": false, "hidden_act": "silu", "no_rope_layer_interval": 2,
+        "tie_word_embeddings": false, "hidden_act": "silu", "no_rope_layer_interval": 2, "num_heads": 8,
+        "partial_rotary_factor": 0.5, "n_routed_experts": 12,
     });
     // Whether there is a window decides about other fields too.
-    let counts = |name: &str| arch.field(name).is_some() || name == "sliding_window";
+    // With latent attention heads are as wide as their parts together.
+    let parts =
+        |name: &str| ["head_dim", "num_key_value_heads"].contains(&name) && arch.field("qk_rope_head_dim").is_some();
+    let counts = |name: &str| (arch.field(name).is_some() || name == "sliding_window") && !parts(name);
     let read = sizes.as_object().unwrap().iter().filter(|(name, _)| counts(name));
     with(config, read.map(|(name, v)| (name.clone(), v.clone())).collect())
+}
+
+/// With each field under the first of its names.
+fn by_first_names(arch: &Arch, mut config: Value) -> Value {
+    for field in arch.fields.iter().copied().flatten() {
+        for name in field.also {
+            if let Some(v) = config.as_object_mut().and_then(|members| members.remove(*name)) {
+                config[field.name] = v;
+            }
+        }
+    }
+    config
 }
 
 /// `config` with members replaced; `null` stays, the string "absent" removes.

@@ -23,7 +23,7 @@ pub fn find(ckpt: &Checkpoint, module: &Module) -> Result<Option<Unused>, Fronte
     let used: BTreeSet<&str> = module.weights.iter().map(|w| w.name.as_str()).collect();
     let tied = model.tied_tensors(ckpt);
     let copy = |name: &str| tied.as_ref().is_some_and(|[table, head]| name == head && equal(ckpt, head, table));
-    let redundant = |name: &str| recomputed(ckpt, name) || copy(name) || model.leaves_out(name);
+    let redundant = |name: &str| recomputed(ckpt, name) || copy(name) || model.leaves_out(name, module.info.output);
     let tensors: Vec<String> = ckpt.names().filter(|n| !used.contains(n) && !redundant(n)).map(String::from).collect();
     let reasons = reasons(ckpt, &model, &tensors);
     Ok(if tensors.is_empty() { None } else { Some(Unused { tensors, reasons }) })
@@ -143,6 +143,16 @@ mod tests {
             let ckpt = Checkpoint::open(&golden(name)).unwrap();
             assert_eq!(find(&ckpt, &lift(&ckpt, &Options::default()).unwrap()).unwrap(), None, "{name}");
         }
+    }
+
+    /// Layers that predict further tokens are known by their number.
+    #[test]
+    fn layers_that_look_ahead() {
+        let made = config("glm4_moe");
+        let layers = made["num_hidden_layers"].as_u64().unwrap();
+        let says = |n| with(made.clone(), json!({ "num_hidden_layers": layers - 1, "num_nextn_predict_layers": n }));
+        assert_eq!(unused(&made, &says(1), |_| ()), "nothing");
+        assert_ne!(unused(&made, &says(0), |_| ()), "nothing");
     }
 
     #[test]

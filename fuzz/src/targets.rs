@@ -4,6 +4,7 @@
 use llmcc_abi::tree::part;
 use llmcc_codegen::sealed::{self, Sealed};
 use llmcc_rt::Image;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// A target: arbitrary bytes in, no panic out.
 pub type Target = fn(&[u8]);
@@ -11,6 +12,7 @@ pub type Target = fn(&[u8]);
 /// Every target by the name of its corpus folder.
 pub const TARGETS: &[(&str, Target)] = &[
     ("safetensors", llmcc_frontends::fuzz::safetensors),
+    ("gguf", llmcc_frontends::fuzz::gguf),
     ("config", llmcc_frontends::fuzz::config),
     ("sentencepiece", llmcc_frontends::fuzz::sentencepiece),
     ("text_settings", llmcc_frontends::fuzz::text_settings),
@@ -33,7 +35,10 @@ pub fn run(name: &str, data: &[u8]) {
 /// The file of an artifact, as the compiler's own tools and the runtime look into it; and again
 /// with its hashes renewed, which otherwise hide all that stands behind them.
 fn artifact(data: &[u8]) {
-    let path = std::env::temp_dir().join(format!("llmcc-fuzz-artifact-{}", std::process::id()));
+    // Tests run this on several threads.
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+    let name = format!("llmcc-fuzz-artifact-{}-{}", std::process::id(), CALLS.fetch_add(1, Relaxed));
+    let path = std::env::temp_dir().join(name);
     look_into(&path, data);
     let mut renewed = data.to_vec();
     if sealed::renew(&mut renewed, &mut []).is_some() {

@@ -57,8 +57,8 @@ pub enum Place {
         /// Its name.
         name: String,
     },
-    /// An attention state.
-    Kv {
+    /// A state of the sequences.
+    State {
         /// Index in the module or plan.
         index: usize,
     },
@@ -133,7 +133,7 @@ impl fmt::Display for Place {
             Place::Node { func, node, op } => write!(f, "function `{func}`, node {node} (`{op}`)"),
             Place::Call { call, func } => write!(f, "call {call} of `{func}`"),
             Place::Tensor { name } => write!(f, "tensor `{name}`"),
-            Place::Kv { index } => write!(f, "attention state {index}"),
+            Place::State { index } => write!(f, "state {index}"),
             Place::Kernel { kernel } => write!(f, "kernel `{kernel}`"),
             Place::KernelParam { kernel, param } => write!(f, "kernel `{kernel}`, operand `{param}`"),
             Place::Segment { kernel, segment } => write!(f, "kernel `{kernel}`, segment {segment}"),

@@ -2,7 +2,9 @@
 
 use crate::quant::{Code, Encoding, Float, Per, Scale, ScaleKind};
 use llmcc_abi::kv_dtype;
+use llmcc_abi::layout::{self, Page};
 use std::fmt;
+use std::ops::Range;
 
 /// Element type of cached keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -15,12 +17,19 @@ pub enum KvDType {
     Bf16,
     /// int8 with one f32 scale per token and head.
     Int8,
+    /// int4 with one f32 scale per token and head; heads have an even number of elements.
+    Int4,
 }
 
 impl KvDType {
     /// Every type with its name in text and options.
-    pub const ALL: &[(KvDType, &'static str)] =
-        &[(KvDType::F32, "f32"), (KvDType::F16, "f16"), (KvDType::Bf16, "bf16"), (KvDType::Int8, "int8")];
+    pub const ALL: &[(KvDType, &'static str)] = &[
+        (KvDType::F32, "f32"),
+        (KvDType::F16, "f16"),
+        (KvDType::Bf16, "bf16"),
+        (KvDType::Int8, "int8"),
+        (KvDType::Int4, "int4"),
+    ];
 
     /// What the numbers are.
     pub const fn encoding(self) -> Encoding {
@@ -29,12 +38,24 @@ impl KvDType {
             KvDType::F16 => Encoding::F16,
             KvDType::Bf16 => Encoding::BF16,
             KvDType::Int8 => Encoding::scaled(Code::Signed { bits: 8 }, Scale::new(Per::TokenHead, ScaleKind::F32)),
+            KvDType::Int4 => Encoding::scaled(Code::Signed { bits: 4 }, Scale::new(Per::TokenHead, ScaleKind::F32)),
         }
+    }
+
+    /// The largest code, where elements are codes: those of `−most` to `most` are used.
+    pub const fn most(self) -> Option<u32> {
+        let e = self.encoding();
+        if e.is_quantized() { Some((1 << (e.bits() - 1)) - 1) } else { None }
     }
 
     /// The kind of floats without scales.
     pub const fn float(self) -> Option<Float> {
         self.encoding().float()
+    }
+
+    /// Whether heads of so many elements can be stored.
+    pub const fn holds(self, head_dim: usize) -> bool {
+        head_dim.is_multiple_of(8usize.div_ceil(self.bits()))
     }
 
     /// The number under which artifacts know it: see [`llmcc_abi::kv_dtype`].
@@ -44,12 +65,13 @@ impl KvDType {
             KvDType::F16 => kv_dtype::F16,
             KvDType::Bf16 => kv_dtype::BF16,
             KvDType::Int8 => kv_dtype::INT8,
+            KvDType::Int4 => kv_dtype::INT4,
         }
     }
 
-    /// Bytes of one element (scales apart).
-    pub const fn bytes(self) -> usize {
-        self.encoding().bits().div_ceil(8) as usize
+    /// Bits of one element (scales apart).
+    pub const fn bits(self) -> usize {
+        self.encoding().bits() as usize
     }
 
     /// The type named `name`.
@@ -74,29 +96,35 @@ pub struct KvSpec {
     pub kv_heads: usize,
     /// Elements per head.
     pub head_dim: usize,
-    /// Sliding window: a token sees itself and the `window - 1` tokens before it. `None` = the
-    /// whole sequence.
+    /// Sliding window: a token sees itself and the `window - 1` tokens before it (and, where
+    /// attention is not causal, as many after it). `None` = the whole sequence.
     pub window: Option<usize>,
 }
 
 impl KvSpec {
+    /// Positions that a token sees: up to its own, or, in a sequence of `end` tokens that look both
+    /// ways, on either side.
+    pub fn sees(&self, position: usize, end: Option<usize>) -> Range<usize> {
+        let window = self.window.unwrap_or(usize::MAX);
+        let first = position.saturating_add(1).saturating_sub(window);
+        let after = end.map_or(position.saturating_add(1), |end| end.min(position.saturating_add(window)));
+        first..after
+    }
+
+    /// Bytes of its pages.
+    pub const fn page(&self) -> Page {
+        layout::page(self.kv_heads, self.head_dim, self.dtype.bits())
+    }
+
+    /// Bytes of the keys (and of the values) of a token of one head.
+    pub const fn head_bytes(&self) -> usize {
+        self.head_dim * self.dtype.bits() / 8
+    }
+
     /// Columns of the key (and of the value) matrix: `kv_heads · head_dim`.
     pub const fn width(&self) -> usize {
         self.kv_heads.saturating_mul(self.head_dim)
     }
-}
-
-/// The group of each state: those with the same window keep the same tokens, and so share a block
-/// table. Groups count up in the order of their first states.
-pub fn groups(states: &[KvSpec]) -> Vec<usize> {
-    let mut windows = vec![];
-    let group = |s: &KvSpec| {
-        windows.iter().position(|w| *w == s.window).unwrap_or_else(|| {
-            windows.push(s.window);
-            windows.len() - 1
-        })
-    };
-    states.iter().map(group).collect()
 }
 
 impl fmt::Display for KvSpec {

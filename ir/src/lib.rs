@@ -12,7 +12,7 @@
 //!
 //! A step processes `T` tokens of any number of sequences. Token `i` has an id, a position `p` and
 //! a sequence; its row of every activation depends only on tokens of the same sequence at positions
-//! `≤ p`. `R ≤ T` rows are selected for the logits. Activations are f32 matrices with a row per
+//! `≤ p`. `R ≤ T` rows are selected for the [`output`]: logits, or rows about whole sequences. Activations are f32 matrices with a row per
 //! token; heads are runs of columns. Weights are read-only. The only mutable state is the key/value
 //! cache ([`kv`]): `kv_append` of a step comes before its `attention`, so tokens of one step see
 //! each other (causally).
@@ -28,8 +28,10 @@ pub mod gpu;
 pub mod graph;
 pub mod kernel;
 pub mod kv;
+pub mod output;
 pub mod plan;
 pub mod quant;
+pub mod state;
 pub mod target;
 pub mod text;
 pub mod ty;

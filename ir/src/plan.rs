@@ -6,9 +6,10 @@
 //! anything is loaded.
 
 use crate::graph::{ModelInfo, Op, ValueType};
-use crate::kernel::{Kernel, RowElem};
+use crate::kernel::{Body, Kernel, RowElem};
 use crate::kv::KvSpec;
 use crate::quant::Format;
+use crate::state::StateSpec;
 use crate::ty::{Dim, TensorType};
 
 /// A scheduled model.
@@ -18,8 +19,8 @@ pub struct Plan {
     pub name: String,
     /// Sizes.
     pub info: ModelInfo,
-    /// Attention states.
-    pub kv: Vec<KvSpec>,
+    /// States of a sequence.
+    pub states: Vec<StateSpec>,
     /// Distinct kernels.
     pub kernels: Vec<Kernel>,
     /// Packed weights in file order.
@@ -28,8 +29,8 @@ pub struct Plan {
     pub slots: Vec<Slot>,
     /// Launch sequences, ascending by `max_tokens`; the last serves any size (`None`).
     pub regimes: Vec<Regime>,
-    /// Slot of the logits, f32 `[R, vocab]`.
-    pub logits: usize,
+    /// Slot of the output, f32 `[R, columns]` ([`ModelInfo::columns`]).
+    pub output: usize,
     /// The most probable tokens of each row of logits, where the plan finds them.
     pub candidates: Option<Candidates>,
 }
@@ -95,8 +96,8 @@ pub enum Operand {
     Buffer(usize),
     /// Index in [`Plan::weights`].
     Weight(usize),
-    /// Index in [`Plan::kv`].
-    Kv(usize),
+    /// Index in [`Plan::states`].
+    State(usize),
 }
 
 /// A tensor as it lies in the artifact.
@@ -195,6 +196,52 @@ impl Plan {
         self.slots.iter().fold((0, 0), |(t, r), s| (t + s.per_token, r + s.per_row))
     }
 
+    /// The states that are keys and values.
+    pub fn kv(&self) -> impl Iterator<Item = &KvSpec> {
+        self.states.iter().filter_map(StateSpec::paged)
+    }
+
+    /// Of each packed weight the share that a step of one token reads: 1, or that of the chosen
+    /// experts; 0 where rows are looked up, or none.
+    pub fn shares(&self) -> Vec<f64> {
+        let mut shares = vec![0f64; self.weights.len()];
+        for l in self.regimes.first().map_or(&[][..], |r| &r.launches) {
+            let Some(kernel) = self.kernels.get(l.kernel) else { continue };
+            let share = match &kernel.body {
+                Body::ExpertMatmul(k) => k.top as f64 / k.experts.max(1) as f64,
+                Body::Embed(_) => 0.0,
+                Body::Matmul(_)
+                | Body::RowNorm(_)
+                | Body::Attention(_)
+                | Body::Pointwise(_)
+                | Body::RopeTable(_)
+                | Body::Route(_)
+                | Body::CausalConv(_)
+                | Body::Recurrence(_)
+                | Body::TopK(_) => 1.0,
+            };
+            for o in &l.operands {
+                if let Operand::Weight(w) = o
+                    && let Some(of) = shares.get_mut(*w)
+                {
+                    *of = of.max(share);
+                }
+            }
+        }
+        shares
+    }
+
+    /// Elements of all packed matrices, and of those that products of a token read.
+    pub fn parameters(&self) -> (usize, usize) {
+        let elements = |w: &PackedWeight| match w.storage {
+            Storage::Matrix { n, k, .. } => n.saturating_mul(k),
+            Storage::Vector { .. } => 0,
+        };
+        let all: Vec<usize> = self.weights.iter().map(elements).collect();
+        let read = all.iter().zip(self.shares()).map(|(n, share)| *n as f64 * share).sum::<f64>();
+        (all.iter().sum(), read as usize)
+    }
+
     /// Bytes of all packed weights, each aligned to 64.
     pub fn weight_bytes(&self) -> usize {
         self.weights.iter().map(|w| w.storage.bytes()).sum()
@@ -216,7 +263,7 @@ pub fn weight_type(expr: &WeightExpr, weights: &[crate::graph::Weight]) -> Resul
                 args.iter().map(|a| Ok(ValueType::Tensor(weight_type(a, weights)?))).collect();
             match op.infer(&types?)? {
                 ValueType::Tensor(t) => Ok(t),
-                ValueType::Kv(_) => Err("a weight cannot be a state".into()),
+                ValueType::Kv(_) | ValueType::Fixed(_) => Err("a weight cannot be a state".into()),
             }
         }
     }

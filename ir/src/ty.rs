@@ -1,5 +1,6 @@
 //! Element types, symbolic dimensions and tensor types.
 
+use crate::quant::Format;
 use std::fmt;
 
 /// Element type of a tensor.
@@ -21,10 +22,13 @@ pub enum DType {
     I32,
     /// Signed 64-bit integer (checkpoints only).
     I64,
+    /// Codes with scales, as a storage format has them: matrices of checkpoints that are quantized
+    /// already. A number in computations like any other float.
+    Coded(Format),
 }
 
 impl DType {
-    /// Every element type with its name in `.lir` text.
+    /// Every element type but those of codes, with its name in `.lir` text.
     pub const ALL: &[(DType, &'static str)] = &[
         (DType::F64, "f64"),
         (DType::F32, "f32"),
@@ -36,31 +40,45 @@ impl DType {
         (DType::I64, "i64"),
     ];
 
-    /// Bytes of one element.
-    pub const fn bytes(self) -> usize {
+    /// Bytes of one element; `None` for codes, which share scales.
+    pub const fn bytes(self) -> Option<usize> {
         match self {
-            DType::I8 | DType::U8 => 1,
-            DType::F16 | DType::Bf16 => 2,
-            DType::F32 | DType::I32 => 4,
-            DType::F64 | DType::I64 => 8,
+            DType::I8 | DType::U8 => Some(1),
+            DType::F16 | DType::Bf16 => Some(2),
+            DType::F32 | DType::I32 => Some(4),
+            DType::F64 | DType::I64 => Some(8),
+            DType::Coded(_) => None,
         }
     }
 
-    /// True for floating-point types.
+    /// True for floating-point types, and for codes, which stand for such numbers.
     pub const fn is_float(self) -> bool {
-        matches!(self, DType::F64 | DType::F32 | DType::F16 | DType::Bf16)
+        matches!(self, DType::F64 | DType::F32 | DType::F16 | DType::Bf16 | DType::Coded(_))
     }
 
-    /// The type named `name` in `.lir` text.
+    /// The format of codes.
+    pub const fn coded(self) -> Option<Format> {
+        match self {
+            DType::Coded(format) => Some(format),
+            DType::F64 | DType::F32 | DType::F16 | DType::Bf16 | DType::I8 | DType::U8 | DType::I32 | DType::I64 => {
+                None
+            }
+        }
+    }
+
+    /// The type named `name` in `.lir` text: codes are called as their format.
     pub fn parse(name: &str) -> Option<DType> {
-        Self::ALL.iter().find(|(_, n)| *n == name).map(|(t, _)| *t)
+        let coded = || Format::parse(name).filter(|f| f.is_quantized()).map(DType::Coded);
+        Self::ALL.iter().find(|(_, n)| *n == name).map(|(t, _)| *t).or_else(coded)
     }
 }
 
 impl fmt::Display for DType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (_, name) = Self::ALL.iter().find(|(t, _)| t == self).expect("ALL lists every type");
-        f.write_str(name)
+        match (self, Self::ALL.iter().find(|(t, _)| t == self)) {
+            (DType::Coded(format), _) => format.fmt(f),
+            (_, found) => f.write_str(found.expect("ALL lists every other type").1),
+        }
     }
 }
 

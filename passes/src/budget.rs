@@ -40,7 +40,7 @@ pub fn keeps(plan: &Plan, budget: f64, error: &dyn Fn(usize) -> f64) -> bool {
 fn multiplied(plan: &Plan) -> Vec<bool> {
     let mut read = vec![false; plan.weights.len()];
     for l in plan.regimes.iter().flat_map(|r| &r.launches) {
-        if !matches!(plan.kernels[l.kernel].body, Body::Matmul(_)) {
+        if !matches!(plan.kernels[l.kernel].body, Body::Matmul(_) | Body::ExpertMatmul(_)) {
             continue;
         }
         for o in &l.operands {

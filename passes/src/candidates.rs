@@ -7,6 +7,7 @@
 use crate::cost::seconds;
 use llmcc_ir::graph::Module;
 use llmcc_ir::kernel::{Body, Kernel, Param, ParamKind, RowElem, TopK};
+use llmcc_ir::output::Output;
 use llmcc_ir::plan::{Buffer, Launch, Operand, Plan};
 use llmcc_ir::target::{Family, TargetSpec};
 use llmcc_ir::ty::{Dim, Env};
@@ -19,7 +20,8 @@ pub const CANDIDATES: usize = 64;
 /// regime; none where there is no launch.
 pub fn add(plan: &mut Plan, module: &Module, target: &TargetSpec, logits: &[usize]) -> Vec<usize> {
     let vocab = plan.info.vocab;
-    if target.family() != Family::Gpu || vocab == 0 || vocab >= TopK::MOST_COLUMNS {
+    if plan.info.output != Output::Logits || target.family() != Family::Gpu || vocab == 0 || vocab >= TopK::MOST_COLUMNS
+    {
         return vec![];
     }
     let call = module.step.len().saturating_sub(1);

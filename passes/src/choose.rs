@@ -212,7 +212,7 @@ fn join(open: &mut Vec<Open>, mut new: Open) {
 fn states(module: &Module, func: usize, g: &Graph, class: Id) -> BTreeSet<usize> {
     let Some(param) = state_param(g, class) else { return BTreeSet::new() };
     let bound = module.step.iter().filter(|c| c.func == func).filter_map(|c| c.args.get(param));
-    bound.filter_map(|a| if let Arg::Kv(k) = a { Some(*k) } else { None }).collect()
+    bound.filter_map(|a| if let Arg::State(s) = a { Some(*s) } else { None }).collect()
 }
 
 fn joint_problem(module: &Module, opts: &Options, funcs: &[Choosing<'_>], open: &[Open]) -> Problem {

@@ -7,16 +7,20 @@
 //! were fitted to `llmcc bench --kernels` on two Zen 4 cores: see docs/cost-model.md.
 
 mod attention;
+mod causal_conv;
 mod embed;
+mod expert_matmul;
 mod matmul;
 mod pointwise;
+mod recurrence;
 mod rope_table;
+mod route;
 mod row_norm;
 mod top_k;
 
 use crate::work::{Launched, Work};
 use llmcc_ir::graph::UnaryOp;
-use llmcc_ir::kernel::{Body, Expr, Kernel, Matmul, ParamId, ParamKind, RowElem, Segment, Store, lcm};
+use llmcc_ir::kernel::{Body, Expr, Kernel, Matmul, Norm, ParamId, ParamKind, RowElem, Segment, Store, lcm};
 use llmcc_ir::quant::{BLOCK, Format};
 use llmcc_ir::target::{Arch, CpuRows, GpuArch, RowKind, TargetSpec};
 use llmcc_ir::ty::Env;
@@ -40,6 +44,8 @@ const ROW: f64 = 25e-9;
 const ROWS_RATE: f64 = 0.35;
 /// Steps per element of a normalization, of decoding a quantized table.
 const NORM_STEPS: f64 = 5.0;
+/// Steps per element of subtracting the mean.
+const CENTER_STEPS: f64 = 3.0;
 const DECODE_STEPS: f64 = 10.0;
 /// Steps per element of rounding to int8, and of a function of `exp`; what those take that
 /// microkernels compute, whose vectors are longer.
@@ -84,7 +90,9 @@ pub fn choose_tiles(kernel: &mut Kernel, target: &TargetSpec, env: Env) -> f64 {
     let most = (2 * rows).next_power_of_two().max(4);
     let int8_rows = rows_of(RowKind::Int8, target).map_or(1, |r| r.unpack.rows);
     let tiles_m: Vec<usize> = match kernel.body {
-        Body::Matmul(_) => TILE_M.iter().copied().filter(|t| *t <= most.min(MOST_ROWS.max(int8_rows))).collect(),
+        Body::Matmul(_) | Body::ExpertMatmul(_) => {
+            TILE_M.iter().copied().filter(|t| *t <= most.min(MOST_ROWS.max(int8_rows))).collect()
+        }
         _ => vec![1],
     };
     let mut best = (f64::INFINITY, 0, 0);
@@ -104,8 +112,20 @@ pub fn choose_tiles(kernel: &mut Kernel, target: &TargetSpec, env: Env) -> f64 {
 /// How much worse a kernel's items divide among the cores of a larger machine than among the
 /// target's: tiles should suit both.
 fn on_many_cores(kernel: &Kernel, t: &TargetSpec) -> f64 {
-    let Body::Matmul(b) = &kernel.body else { return 1.0 };
-    let items = b.segments.iter().map(Segment::tiles).sum();
+    let items = match &kernel.body {
+        Body::Matmul(b) => b.segments.iter().map(Segment::tiles).sum(),
+        // Threads share out the tiles, each with those of all experts.
+        Body::ExpertMatmul(b) => b.segment.tiles(),
+        Body::RowNorm(_)
+        | Body::Attention(_)
+        | Body::Pointwise(_)
+        | Body::Embed(_)
+        | Body::RopeTable(_)
+        | Body::Route(_)
+        | Body::TopK(_)
+        | Body::CausalConv(_)
+        | Body::Recurrence(_) => return 1.0,
+    };
     (imbalance(items, t.cores.max(MANY_CORES)) / imbalance(items, t.cores)).max(1.0)
 }
 
@@ -133,8 +153,18 @@ fn set_tiles(kernel: &mut Kernel, units: &[usize], tile_n: usize, tile_m: usize)
         let wanted = if pointwise { s.n } else { tile_n };
         s.tile_n = wanted.div_ceil(*unit) * unit;
     }
-    if let Body::Matmul(m) = &mut kernel.body {
-        m.tile_m = tile_m;
+    match &mut kernel.body {
+        Body::Matmul(m) => m.tile_m = tile_m,
+        Body::ExpertMatmul(m) => m.tile_m = tile_m,
+        Body::RowNorm(_)
+        | Body::Attention(_)
+        | Body::Pointwise(_)
+        | Body::Embed(_)
+        | Body::RopeTable(_)
+        | Body::Route(_)
+        | Body::TopK(_)
+        | Body::CausalConv(_)
+        | Body::Recurrence(_) => {}
     }
 }
 
@@ -211,7 +241,11 @@ pub(crate) fn of(body: &Body) -> &dyn Cost {
         Body::Pointwise(k) => k,
         Body::Embed(k) => k,
         Body::RopeTable(k) => k,
+        Body::Route(k) => k,
+        Body::ExpertMatmul(k) => k,
         Body::TopK(k) => k,
+        Body::CausalConv(k) => k,
+        Body::Recurrence(k) => k,
     }
 }
 
@@ -221,6 +255,7 @@ fn cols(kernel: &Kernel, p: ParamId) -> usize {
         ParamKind::Matrix { k, .. } => k,
         ParamKind::Vector { len } => len,
         ParamKind::Kv(kv) => kv.width(),
+        ParamKind::Fixed(state) => state.cols,
     }
 }
 
@@ -240,8 +275,9 @@ fn rounding_steps(elem: RowElem) -> f64 {
 fn function_steps(op: UnaryOp) -> f64 {
     match op {
         UnaryOp::Neg | UnaryOp::Relu => 1.0,
+        UnaryOp::Relu2 => 2.0,
         UnaryOp::Silu | UnaryOp::Gelu | UnaryOp::GeluTanh => EXP_STEPS_WIDE,
-        UnaryOp::Exp | UnaryOp::Sigmoid | UnaryOp::Tanh => EXP_STEPS,
+        UnaryOp::Exp | UnaryOp::Sigmoid | UnaryOp::Tanh | UnaryOp::Softplus => EXP_STEPS,
     }
 }
 
@@ -272,10 +308,16 @@ fn imbalance(items: usize, cores: usize) -> f64 {
     (items.div_ceil(cores) * cores) as f64 / items as f64
 }
 
+/// Steps per element of a normalization.
+fn norm_steps(norm: Norm) -> f64 {
+    NORM_STEPS + if norm.center { CENTER_STEPS } else { 0.0 }
+}
+
 /// Every core prepares all rows for itself.
 fn prologue(kernel: &Kernel, b: &Matmul, t: &TargetSpec, m: usize) -> f64 {
     let Some(p) = b.prologue else { return 0.0 };
-    let steps = p.norm.map_or(0.0, |_| NORM_STEPS) + p.gain.map_or(0.0, |_| 1.0) + rounding_steps(p.elem);
+    let vectors = [p.gain, p.bias].into_iter().flatten().count() as f64;
+    let steps = p.norm.map_or(0.0, norm_steps) + vectors + rounding_steps(p.elem);
     (m * cols(kernel, b.x)) as f64 * (steps / ELEMENTWISE + 8.0 / t.cache)
 }
 
@@ -289,10 +331,14 @@ fn epilogue(kernel: &Kernel, s: &Segment, t: &TargetSpec, m: usize) -> f64 {
     let (mut steps, mut bytes) = (0.0, 4.0);
     s.expr.visit(&mut |e| match e {
         Expr::Acc(_) | Expr::Const(_) => {}
-        Expr::Rows { .. } | Expr::Vector(_) => bytes += 4.0,
+        Expr::Rows { .. } | Expr::Vector(_) | Expr::Expert { .. } => bytes += 4.0,
+        Expr::Combine { count, .. } => {
+            bytes += 4.0 * *count as f64;
+            steps += 2.0 * *count as f64;
+        }
         Expr::Unary(op, _) => steps += function_steps(*op),
         Expr::Binary(..) => steps += 1.0,
-        Expr::Normalize(..) => steps += NORM_STEPS,
+        Expr::Normalize(norm, _) => steps += norm_steps(*norm),
         Expr::Rope { .. } => steps += ROTATE_STEPS,
     });
     steps += match s.store {

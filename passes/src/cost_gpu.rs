@@ -37,7 +37,17 @@ pub fn choose_tiles(kernel: &mut Kernel, target: &TargetSpec, gpu: &GpuArch, env
                 a.tile_m = attention_tokens(rows, a.heads / kv.kv_heads.max(1));
             }
         }
-        Body::RowNorm(_) | Body::Embed(_) | Body::RopeTable(_) | Body::TopK(_) => {}
+        Body::ExpertMatmul(m) => {
+            m.tile_m = if rows <= schedule::GEMV_ROWS { 1 } else { schedule::GEMV_ROWS };
+            m.segment.tile_n = llmcc_ir::quant::BLOCK;
+        }
+        Body::RowNorm(_)
+        | Body::Embed(_)
+        | Body::RopeTable(_)
+        | Body::Route(_)
+        | Body::TopK(_)
+        | Body::CausalConv(_)
+        | Body::Recurrence(_) => {}
     }
     if matches!(kernel.body, Body::Matmul(_)) {
         let Some((tile_m, tiles)) = schedule::matmul_tiles(kernel, target, rows) else { return f64::INFINITY };
@@ -67,7 +77,7 @@ pub fn seconds(kernel: &Kernel, t: &TargetSpec, gpu: &GpuArch, env: Env, context
 pub(crate) fn bytes_of_row(kernel: &Kernel, p: ParamId) -> usize {
     match kernel.params[p].kind {
         ParamKind::Rows { cols, elem, .. } => row_bytes(cols, elem),
-        ParamKind::Matrix { .. } | ParamKind::Vector { .. } | ParamKind::Kv(_) => 0,
+        ParamKind::Matrix { .. } | ParamKind::Vector { .. } | ParamKind::Kv(_) | ParamKind::Fixed(_) => 0,
     }
 }
 

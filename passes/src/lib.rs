@@ -42,69 +42,17 @@ pub mod work;
 pub use error::PassError;
 
 use llmcc_ir::graph::Module;
-use llmcc_ir::kernel::RowElem;
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::plan::{Plan, WeightExpr};
-use llmcc_ir::quant::{Encoding, Float, Format, Packing};
-use llmcc_ir::target::{Family, RowKind, TargetSpec};
+use llmcc_ir::quant::{Float, Format};
+use llmcc_ir::target::{Family, TargetSpec};
 use llmcc_ir::ty::Env;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// Arithmetic of activations in products with quantized weights.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ActPolicy {
-    /// f32 activations everywhere.
-    F32,
-    /// Activations are rounded to int8 with the weight's group before every product with a weight
-    /// quantized to integers.
-    Int8,
-    /// Activations are rounded to f16 before every product.
-    F16,
-    /// Activations are rounded to bf16 before every product.
-    Bf16,
-    /// Activations are rounded to e4m3 with a scale per row before every product with an fp8
-    /// weight, to bf16 before others.
-    Fp8,
-}
-
-impl ActPolicy {
-    /// Storage of the rows that a product with weights of `format` reads.
-    pub fn rows(self, format: Format) -> RowElem {
-        match self {
-            ActPolicy::Int8 => format.encoding().integer_group().map_or(RowElem::F32, |group| RowElem::Q8 { group }),
-            ActPolicy::F16 => RowElem::F16,
-            ActPolicy::Fp8 if format.encoding() == Encoding::FP8 => RowElem::Fp8,
-            // CPUs multiply bf16 rows by bf16 weights only.
-            ActPolicy::Bf16 if format.packing == Packing::Panel && format.encoding() != Encoding::BF16 => RowElem::F32,
-            ActPolicy::Bf16 | ActPolicy::Fp8 => RowElem::Bf16,
-            ActPolicy::F32 => RowElem::F32,
-        }
-    }
-
-    /// Whether `target` multiplies rows rounded so.
-    pub fn runs_on(self, target: &TargetSpec) -> bool {
-        target.multiplies(match self {
-            ActPolicy::F32 => RowKind::F32,
-            ActPolicy::Int8 => RowKind::Int8,
-            ActPolicy::F16 => RowKind::F16,
-            ActPolicy::Bf16 => RowKind::Bf16,
-            ActPolicy::Fp8 => RowKind::Fp8,
-        })
-    }
-}
-
-impl fmt::Display for ActPolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ActPolicy::F32 => "f32",
-            ActPolicy::Int8 => "int8",
-            ActPolicy::F16 => "f16",
-            ActPolicy::Bf16 => "bf16",
-            ActPolicy::Fp8 => "fp8",
-        })
-    }
-}
+/// What activations are rounded to before every product that takes such rows:
+/// [`rows`](ActPolicy::rows).
+pub use llmcc_ir::target::RowKind as ActPolicy;
 
 /// What to compile for.
 #[derive(Clone, Debug)]
@@ -120,6 +68,9 @@ pub struct Options {
     /// parameters: √(Σ nᵢ·eᵢ² / Σ nᵢ). `None`: any. Applies where there are several formats. Cache
     /// types are allowed whose own error ([`storage::cache_error`]) is not larger.
     pub error_budget: Option<f64>,
+    /// Whether matrices that the checkpoint has as codes are stored as these, instead of in one of
+    /// [`Options::formats`].
+    pub keep_codes: bool,
     /// Allowed types of cached keys and values; empty: as the module says.
     pub kv: Vec<KvDType>,
     /// What to tell of the choices.
@@ -143,7 +94,7 @@ impl Options {
     pub fn new(target: &'static TargetSpec, weights: Format) -> Options {
         let encoding = weights.encoding();
         let act = match (target.family(), encoding.float()) {
-            (Family::Cpu, Some(Float::Bf16)) if target.macs(RowKind::Bf16) > target.macs(RowKind::F32) => {
+            (Family::Cpu, Some(Float::Bf16)) if target.macs(ActPolicy::Bf16) > target.macs(ActPolicy::F32) => {
                 ActPolicy::Bf16
             }
             (_, Some(Float::F32)) | (Family::Cpu, Some(_)) => ActPolicy::F32,
@@ -153,7 +104,7 @@ impl Options {
             (Family::Gpu, _) => ActPolicy::Bf16,
         };
         let formats = vec![weights.with_packing(target.packing())];
-        Options { target, formats, act, error_budget: None, kv: vec![], explain: Explain::default() }
+        Options { target, formats, act, error_budget: None, keep_codes: true, kv: vec![], explain: Explain::default() }
     }
 
     /// The fastest combination of formats within an error budget. Activations: int8 for products
@@ -164,7 +115,8 @@ impl Options {
             Family::Gpu => ActPolicy::Bf16,
         };
         let formats = formats.into_iter().map(|f| f.with_packing(target.packing())).collect();
-        Options { target, formats, act, error_budget: Some(error_budget), kv: vec![], explain: Explain::default() }
+        let (error_budget, explain) = (Some(error_budget), Explain::default());
+        Options { target, formats, act, error_budget, keep_codes: true, kv: vec![], explain }
     }
 }
 

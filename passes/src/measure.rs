@@ -1,7 +1,7 @@
 //! What storing a weight in a format does to it, measured on a sample of its blocks.
 //!
 //! The relative error of a matrix is √(Σ(ŵ − w)² / Σw²), ŵ being the packed elements decoded again.
-//! Blocks of 16 rows are taken at equal distances; a matrix of up to [`SAMPLE`] elements is
+//! Blocks of 16 rows are taken at equal distances; a matrix of up to `SAMPLE` elements is
 //! measured whole. No randomness: the same checkpoint gives the same numbers.
 //!
 //! A sample may miss what matters (a few rows far larger than the rest), so that a choice made by

@@ -18,30 +18,30 @@ struct Life {
     to: usize,
 }
 
-/// Assigns every buffer of the plan to a slot. `logits` is the buffer of the logits in each regime,
+/// Assigns every buffer of the plan to a slot. `outputs` is the buffer of the output in each regime,
 /// `candidates` that of the candidates, if there are any: what the runtime reads after the step
 /// gets slots for itself, 0 and 1.
 ///
 /// # Errors
-/// A regime without logits.
-pub fn assign(plan: &mut Plan, logits: &[usize], candidates: &[usize]) -> Result<(), PassError> {
+/// A regime without output.
+pub fn assign(plan: &mut Plan, outputs: &[usize], candidates: &[usize]) -> Result<(), PassError> {
     let mut token_slots: Vec<usize> = vec![];
     let mut row_slots: Vec<usize> = vec![];
     let mut placed = vec![];
     for (i, regime) in plan.regimes.iter().enumerate() {
-        let results = [Some(logits), Some(candidates).filter(|c| !c.is_empty())].into_iter().flatten();
+        let results = [Some(outputs), Some(candidates).filter(|c| !c.is_empty())].into_iter().flatten();
         let results: Option<Vec<usize>> =
             results.map(|r| r.get(i).copied().filter(|b| *b < regime.buffers.len())).collect();
-        let results = results.ok_or_else(|| PassError::Extract("the logits are not computed".into()))?;
+        let results = results.ok_or_else(|| PassError::Extract("the output is not computed".into()))?;
         placed.push(color(regime, &results, &mut token_slots, &mut row_slots));
     }
     let row_of = |buffers: &[usize]| plan.regimes.iter().zip(buffers).map(|(r, b)| r.buffers[*b].row_bytes()).max();
-    let results: Vec<usize> = [row_of(logits).or(Some(0)), row_of(candidates)].into_iter().flatten().collect();
+    let results: Vec<usize> = [row_of(outputs).or(Some(0)), row_of(candidates)].into_iter().flatten().collect();
     let fixed = results.len();
     plan.slots = results.iter().map(|b| Slot { per_token: 0, per_row: *b }).collect();
     plan.slots.extend(token_slots.iter().map(|b| Slot { per_token: *b, per_row: 0 }));
     plan.slots.extend(row_slots.iter().map(|b| Slot { per_token: 0, per_row: *b }));
-    plan.logits = 0;
+    plan.output = 0;
     plan.candidates = plan.kernels.iter().find_map(|k| match &k.body {
         Body::TopK(t) => Some(Candidates { slot: 1, k: t.k }),
         _ => None,

@@ -18,6 +18,7 @@ use llmcc_ir::diag::{Diagnostic, Severity};
 use llmcc_ir::graph::{Arg, Func, Module, Reads};
 use llmcc_ir::plan::Plan;
 use llmcc_ir::quant::Format;
+use llmcc_ir::state::StateSpec;
 use llmcc_ir::verify::{verify_module, verify_packed, verify_plan, verify_target};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -134,8 +135,8 @@ struct State<'a> {
     /// Integer programs solved.
     solutions: usize,
     plan: Option<Plan>,
-    /// Buffer of the logits in each regime.
-    logits: Vec<usize>,
+    /// Buffer of the output in each regime.
+    outputs: Vec<usize>,
     /// Buffer of the candidates in each regime; empty where there are none.
     candidates: Vec<usize>,
 }
@@ -154,7 +155,7 @@ impl<'a> State<'a> {
             explain: vec![],
             solutions: 0,
             plan: None,
-            logits: vec![],
+            outputs: vec![],
             candidates: vec![],
         }
     }
@@ -297,10 +298,10 @@ fn assemble(s: &mut State<'_>) -> Result<(), PassError> {
     for (regime, schedules) in regimes(s.opts.target).iter().zip(&s.schedules) {
         assembler.regime(regime.max_tokens, schedules)?;
     }
-    let (mut plan, logits) = assembler.finish();
+    let (mut plan, outputs) = assembler.finish();
     set_cache_types(&mut plan, s);
     s.plan = Some(plan);
-    s.logits = logits;
+    s.outputs = outputs;
     Ok(())
 }
 
@@ -310,10 +311,10 @@ fn set_cache_types(plan: &mut Plan, s: &State<'_>) {
         let Some(f) = s.funcs.get(call.func) else { continue };
         for store in f.stores.iter().flatten() {
             let Some((Form::Cached(dtype), _, state)) = store_of(&f.graph, *store) else { continue };
-            if let Some(Arg::Kv(k)) = state_param(&f.graph, state).and_then(|p| call.args.get(p))
-                && let Some(spec) = plan.kv.get_mut(*k)
+            if let Some(Arg::State(state)) = state_param(&f.graph, state).and_then(|p| call.args.get(p))
+                && let Some(kv) = plan.states.get_mut(*state).and_then(StateSpec::paged_mut)
             {
-                spec.dtype = dtype;
+                kv.dtype = dtype;
             }
         }
     }
@@ -321,14 +322,14 @@ fn set_cache_types(plan: &mut Plan, s: &State<'_>) {
 
 fn add_candidates(s: &mut State<'_>) -> Result<(), PassError> {
     if let Some(plan) = &mut s.plan {
-        s.candidates = candidates::add(plan, s.module, s.opts.target, &s.logits);
+        s.candidates = candidates::add(plan, s.module, s.opts.target, &s.outputs);
     }
     Ok(())
 }
 
 fn assign_memory(s: &mut State<'_>) -> Result<(), PassError> {
     match &mut s.plan {
-        Some(plan) => memory::assign(plan, &s.logits, &s.candidates),
+        Some(plan) => memory::assign(plan, &s.outputs, &s.candidates),
         None => Ok(()),
     }
 }

@@ -15,7 +15,7 @@ pub struct Assembler<'a> {
     kernels: BTreeMap<Kernel, usize>,
     names: BTreeMap<String, usize>,
     weights: BTreeMap<(WeightExpr, (usize, usize, String)), usize>,
-    logits: Vec<usize>,
+    outputs: Vec<usize>,
 }
 
 /// A value of the step while a regime is assembled.
@@ -31,12 +31,12 @@ impl<'a> Assembler<'a> {
         let plan = Plan {
             name: module.name.clone(),
             info: module.info,
-            kv: module.kv.clone(),
+            states: module.states.clone(),
             kernels: vec![],
             weights: vec![],
             slots: vec![],
             regimes: vec![],
-            logits: 0,
+            output: 0,
             candidates: None,
         };
         Assembler {
@@ -45,7 +45,7 @@ impl<'a> Assembler<'a> {
             kernels: BTreeMap::new(),
             names: BTreeMap::new(),
             weights: BTreeMap::new(),
-            logits: vec![],
+            outputs: vec![],
         }
     }
 
@@ -73,17 +73,17 @@ impl<'a> Assembler<'a> {
             for r in &schedule.results {
                 let bound = match self.operand(call, r, &values, &results)? {
                     Operand::Buffer(b) => Bound::Buffer(b),
-                    Operand::Weight(_) | Operand::Kv(_) => Bound::Other,
+                    Operand::Weight(_) | Operand::State(_) => Bound::Other,
                 };
                 values.push(bound);
             }
         }
-        match values.get(self.module.logits) {
-            Some(Bound::Buffer(b)) => self.logits.push(*b),
+        match values.get(self.module.output) {
+            Some(Bound::Buffer(b)) => self.outputs.push(*b),
             _ => {
                 return Err(PassError::Invalid {
                     func: "step".into(),
-                    what: "the logits are not a value of the step".into(),
+                    what: "the output is not a value of the step".into(),
                 });
             }
         }
@@ -91,9 +91,9 @@ impl<'a> Assembler<'a> {
         Ok(())
     }
 
-    /// The plan, its buffers not yet in slots, and the buffer of the logits in each regime.
+    /// The plan, its buffers not yet in slots, and the buffer of the output in each regime.
     pub fn finish(self) -> (Plan, Vec<usize>) {
-        (self.plan, self.logits)
+        (self.plan, self.outputs)
     }
 
     fn invalid(&self, call: &Call, what: &str) -> PassError {
@@ -121,7 +121,7 @@ impl<'a> Assembler<'a> {
                 results.get(*launch).and_then(|r| r.get(*output)).map(|b| Operand::Buffer(*b))
             }
             Source::State(i) => match arg(*i) {
-                Some(Arg::Kv(k)) => Some(Operand::Kv(k)),
+                Some(Arg::State(s)) => Some(Operand::State(s)),
                 _ => None,
             },
             Source::Weight(expr, storage) => {

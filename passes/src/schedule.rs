@@ -20,7 +20,7 @@ pub enum Source {
     Param(usize),
     /// Output `.1` of launch `.0`.
     Result(usize, usize),
-    /// Attention state bound to a parameter.
+    /// State bound to a parameter.
     State(usize),
     /// A weight, over the function's parameters.
     Weight(WeightExpr, Storage),
@@ -132,7 +132,7 @@ impl Resolver<'_> {
     fn operand(&self, kind: &ParamKind, class: Id) -> Result<Source, PassError> {
         let storage = match *kind {
             ParamKind::Rows { .. } => return self.value(class),
-            ParamKind::Kv(_) => return self.state(class),
+            ParamKind::Kv(_) | ParamKind::Fixed(_) => return self.state(class),
             ParamKind::Matrix { n, k, format } => Storage::Matrix { n, k, format },
             ParamKind::Vector { len } => Storage::Vector { len },
         };
@@ -158,9 +158,9 @@ impl Resolver<'_> {
         Ok(Source::Result(*launch, result))
     }
 
-    /// The parameter that holds the attention state of a class.
+    /// The parameter that holds the state of a class.
     fn state(&self, class: Id) -> Result<Source, PassError> {
-        state_param(self.g, class).map(Source::State).ok_or_else(|| self.bug("an attention state has no origin"))
+        state_param(self.g, class).map(Source::State).ok_or_else(|| self.bug("a state has no origin"))
     }
 
     fn param(&self, class: Id) -> Option<usize> {

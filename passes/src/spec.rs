@@ -1,7 +1,8 @@
 //! Kernels as they stand in the e-graph: canonical, without name, without chosen tiles.
 
 use egg::Id;
-use llmcc_ir::kernel::{Body, Expr, Kernel, Param, ParamId, ParamKind, RowElem, Store};
+use llmcc_ir::graph::F32;
+use llmcc_ir::kernel::{Body, Expr, Kernel, Norm, Param, ParamId, ParamKind, RowElem, Store};
 use llmcc_ir::ty::Dim;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -170,6 +171,7 @@ fn param_name(i: usize, inputs: usize, kind: &ParamKind) -> String {
         ParamKind::Matrix { .. } => "w",
         ParamKind::Vector { .. } => "v",
         ParamKind::Kv(_) => "kv",
+        ParamKind::Fixed(_) => "state",
     };
     format!("{stem}{i}")
 }
@@ -182,15 +184,23 @@ impl fmt::Display for Spec {
         if let Body::Matmul(m) = &self.kernel.body
             && let Some(p) = m.prologue
         {
-            parts.extend(p.norm.map(|_| "norm".to_string()));
+            parts.extend(p.norm.map(|n| norm_word(n).to_string()));
             parts.extend(p.gain.map(|_| "gain".to_string()));
+            parts.extend(p.bias.map(|_| "bias".to_string()));
             parts.extend(p.elem.group().map(|g| format!("q8g{g}")));
             parts.extend(p.elem.is_half().then(|| p.elem.to_string()));
         }
         if let Body::RowNorm(n) = &self.kernel.body {
             parts.extend(n.gather.then(|| "gather".to_string()));
-            parts.extend(n.norm.map(|_| "norm".to_string()));
+            parts.extend(n.norm.map(|n| norm_word(n).to_string()));
             parts.extend(n.gain.map(|_| "gain".to_string()));
+            parts.extend(n.bias.map(|_| "bias".to_string()));
+            parts.extend(n.residual.map(|_| "residual".to_string()));
+        }
+        if let Body::Embed(e) = &self.kernel.body {
+            parts.extend(e.positions.then(|| "positions".to_string()));
+            parts.extend((e.scale != F32::new(1.0)).then(|| format!("scale {}", e.scale)));
+            parts.extend(e.add.map(|_| "add".to_string()));
         }
         for s in self.kernel.body.segments() {
             let to = match s.store {
@@ -209,6 +219,11 @@ impl fmt::Display for Spec {
     }
 }
 
+/// A normalization in a word.
+fn norm_word(n: Norm) -> &'static str {
+    if n.center { "standard" } else { "norm" }
+}
+
 /// An expression in functional notation.
 pub struct ExprText<'a>(pub &'a Expr);
 
@@ -220,9 +235,11 @@ impl fmt::Display for ExprText<'_> {
             Expr::Rows { param, start } => write!(f, "p{param}+{start}"),
             Expr::Vector(p) => write!(f, "p{p}"),
             Expr::Const(c) => write!(f, "{c}"),
+            Expr::Expert { vector, .. } => write!(f, "expert(p{vector})"),
+            Expr::Combine { weights, y, count, .. } => write!(f, "combine{count}(p{weights},p{y})"),
             Expr::Unary(op, x) => write!(f, "{}({})", op.name(), ExprText(x)),
             Expr::Binary(op, a, b) => write!(f, "{}({},{})", op.name(), ExprText(a), ExprText(b)),
-            Expr::Normalize(n, x) => write!(f, "norm{}({})", n.width, ExprText(x)),
+            Expr::Normalize(n, x) => write!(f, "{}{}({})", norm_word(*n), n.width, ExprText(x)),
             Expr::Rope { x, table, .. } => write!(f, "rope({},p{table})", ExprText(x)),
         }
     }
@@ -235,6 +252,7 @@ pub fn tiles(kernel: &Kernel) -> String {
             let n: Vec<String> = m.segments.iter().map(|s| s.tile_n.to_string()).collect();
             format!(" {}x{}", m.tile_m, n.join(","))
         }
+        Body::ExpertMatmul(m) => format!(" {}x{}", m.tile_m, m.segment.tile_n),
         _ => String::new(),
     }
 }

@@ -4,7 +4,7 @@
 //! They are decided on after the equalities have saturated, so that no equality is derived from
 //! one. With a single format nothing is measured.
 
-use crate::egraph::{Graph, Term};
+use crate::egraph::{Graph, Head, Term};
 use crate::measure::Measured;
 use crate::schedule::state_param;
 use crate::weights::WeightTerms;
@@ -41,12 +41,17 @@ pub struct Matrix {
     pub elements: usize,
     /// Whether rows of it are looked up, and it is not multiplied.
     pub table: bool,
+    /// The format of the codes that it is made of.
+    pub coded: Option<Format>,
+    /// Whether its products choose experts.
+    pub routes: bool,
 }
 
 /// The matrices of a function by class.
 pub fn matrices(module: &Module, func: usize, g: &Graph) -> Result<BTreeMap<Id, Matrix>, PassError> {
     let terms = WeightTerms::new(g);
     let mut out: BTreeMap<Id, Matrix> = BTreeMap::new();
+    let routers = routers(g);
     for class in g.classes() {
         for t in &class.nodes {
             let Term::Op(head, children) = t else { continue };
@@ -55,23 +60,56 @@ pub fn matrices(module: &Module, func: usize, g: &Graph) -> Result<BTreeMap<Id, 
                 let table = match reads {
                     Reads::Matrix => false,
                     Reads::Table => true,
-                    Reads::Any | Reads::Weight | Reads::Input(_) | Reads::State | Reads::Replaced => continue,
+                    Reads::Any | Reads::Weight | Reads::Input(_) | Reads::State | Reads::Replaced | Reads::Updated => {
+                        continue;
+                    }
                 };
                 let w = g.find(*w);
                 let Some(expr) = terms.get(g, w).cloned() else { continue };
-                let elements = g[w]
-                    .data
-                    .ty
-                    .as_ref()
-                    .and_then(ValueType::tensor)
-                    .map_or(0, |t| t.shape.iter().filter_map(|d| d.known()).product());
-                let m =
-                    out.entry(w).or_insert_with(|| Matrix { bound: bound(module, func, &expr), expr, elements, table });
+                let ty = g[w].data.ty.as_ref().and_then(ValueType::tensor);
+                let elements = ty.map_or(0, |t| t.shape.iter().filter_map(|d| d.known()).product());
+                let coded = ty.and_then(|t| t.dtype.coded());
+                let routes = routers.contains(&w);
+                let bound = || bound(module, func, &expr);
+                let m = out.entry(w).or_insert_with(|| Matrix {
+                    bound: bound(),
+                    expr: expr.clone(),
+                    elements,
+                    table,
+                    coded,
+                    routes,
+                });
                 m.table &= table;
             }
         }
     }
     Ok(out)
+}
+
+/// Classes of matrices whose products, whatever is added to them, choose experts.
+fn routers(g: &Graph) -> BTreeSet<Id> {
+    let mut logits: Vec<Id> = vec![];
+    for t in g.classes().flat_map(|c| &c.nodes) {
+        if let Term::Op(Head::Route, children) = t {
+            logits.extend(children.get(Head::Route.attributes().len()).map(|id| g.find(*id)));
+        }
+    }
+    let (mut seen, mut out) = (BTreeSet::new(), BTreeSet::new());
+    while let Some(class) = logits.pop() {
+        if !seen.insert(class) {
+            continue;
+        }
+        for t in &g[class].nodes {
+            match t {
+                Term::Op(Head::MatMul, children) => out.extend(children.get(1).map(|w| g.find(*w))),
+                Term::Op(Head::Binary(_), children) => {
+                    logits.extend(children.iter().map(|c| g.find(*c)).filter(|c| !g[*c].data.weight));
+                }
+                _ => {}
+            }
+        }
+    }
+    out
 }
 
 /// What an expression over the parameters of a function is in each of its calls.
@@ -121,8 +159,14 @@ impl<'a> Products<'a> {
     }
 
     fn formats(&self, m: &Matrix) -> Vec<(Format, Option<F32>)> {
+        if let Some(own) = m.coded.filter(|_| self.opts.keep_codes) {
+            return vec![(own.with_packing(self.opts.target.packing()), None)];
+        }
         if m.table && !m.bound.is_empty() && m.bound.is_disjoint(&self.multiplied) {
             return vec![(self.table_format(m), None)];
+        }
+        if m.routes {
+            return vec![(self.plain(m), None)];
         }
         if let [only] = self.opts.formats[..] {
             return vec![(only, None)];
@@ -136,15 +180,7 @@ impl<'a> Products<'a> {
     /// Storage of a table that is only looked up. It costs memory, not time, so that it keeps 8
     /// bits where products have fewer; with a budget, only if 8 bits alone keep to it.
     fn table_format(&self, m: &Matrix) -> Format {
-        let plain = match m.bound.first() {
-            Some(WeightExpr::Weight(w)) => match self.module.weights.get(*w).map(|w| w.ty.dtype) {
-                Some(DType::F16) => Format::F16,
-                Some(DType::Bf16) => Format::BF16,
-                _ => Format::F32,
-            },
-            _ => Format::F32,
-        };
-        let plain = Format { elem: plain.elem, group: plain.group, ..self.opts.formats[0] };
+        let plain = self.plain(m);
         if let [only] = self.opts.formats[..] {
             return match only.is_quantized() {
                 true if only.def().bits() >= 8 => only,
@@ -159,13 +195,34 @@ impl<'a> Products<'a> {
         eight.filter(fits).unwrap_or(plain)
     }
 
+    /// The checkpoint's own type of a matrix, or f32 where it is computed.
+    ///
+    /// Matrices that choose experts are stored so: they are a hundredth of what a token reads, and
+    /// a logit that is rounded may choose another expert.
+    fn plain(&self, m: &Matrix) -> Format {
+        let plain = match m.bound.first() {
+            Some(WeightExpr::Weight(w)) => match self.module.weights.get(*w).map(|w| w.ty.dtype) {
+                Some(DType::F16) => Format::F16,
+                Some(DType::Bf16) => Format::BF16,
+                _ => Format::F32,
+            },
+            _ => Format::F32,
+        };
+        Format { elem: plain.elem, group: plain.group, ..self.opts.formats[0] }
+    }
+
     fn cache_types(&self, spec: KvSpec) -> Vec<(KvDType, Option<F32>)> {
-        let mut types: Vec<(KvDType, f64)> =
-            self.opts.kv.iter().map(|d| (*d, cache_error(KvSpec { dtype: *d, ..spec }))).collect();
+        let mut types: Vec<(KvDType, f64)> = self
+            .opts
+            .kv
+            .iter()
+            .filter(|d| d.holds(spec.head_dim))
+            .map(|d| (*d, cache_error(KvSpec { dtype: *d, ..spec })))
+            .collect();
         types.sort_by(|a, b| a.1.total_cmp(&b.1));
         // Of types of one size the most exact: a kernel's cost depends on bytes, so that bf16 never
         // is better than f16.
-        types.dedup_by_key(|t| t.0.bytes());
+        types.dedup_by_key(|t| t.0.bits());
         let most = self.opts.error_budget.unwrap_or(CACHE_ERROR);
         let mut within: Vec<_> = types.iter().filter(|t| t.1 <= most).copied().collect();
         // Twice the memory buys nothing where 16 bits are exact enough.
@@ -198,7 +255,7 @@ pub fn parameters(module: &Module, funcs: &[BTreeMap<Id, Matrix>]) -> f64 {
     }
     let elements = |i: usize| -> Option<usize> {
         let shape = &module.weights.get(i)?.ty.shape;
-        (shape.len() == 2).then(|| shape.iter().filter_map(|d| d.known()).product())
+        (shape.len() >= 2).then(|| shape.iter().filter_map(|d| d.known()).product())
     };
     leaves.into_iter().filter_map(elements).sum::<usize>() as f64
 }

@@ -7,6 +7,7 @@ use llmcc_ir::graph::Module;
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::plan::{Plan, Storage};
 use llmcc_ir::quant::{Format, unpack_row};
+use llmcc_ir::state::StateSpec;
 use llmcc_ir::target;
 use llmcc_passes::budget::compile_exactly;
 use llmcc_passes::measure::Measured;
@@ -273,7 +274,7 @@ fn choices_say_what_the_next_would_cost() {
 /// The model with its caches in another type.
 fn cached(toy: Toy, dtype: KvDType) -> Module {
     let mut module = toy.module();
-    module.kv.iter_mut().for_each(|s| s.dtype = dtype);
+    module.states.iter_mut().filter_map(StateSpec::paged_mut).for_each(|s| s.dtype = dtype);
     for f in &mut module.funcs {
         let retype = |ty: &mut llmcc_ir::graph::ValueType| {
             if let llmcc_ir::graph::ValueType::Kv(s) = ty {
@@ -296,7 +297,7 @@ fn cache_types_are_chosen_by_cost_within_the_budget() {
     for (budget, wanted) in [(0.1, KvDType::Int8), (0.005, KvDType::F16), (0.001, KvDType::F16), (1e-5, KvDType::F32)] {
         let opts = Options { kv: all.clone(), target: slow, ..within(budget) };
         let compiled = compile(toy(), &opts).unwrap();
-        assert!(compiled.plan.kv.iter().all(|s| s.dtype == wanted), "{budget}: {:?}", compiled.plan.kv);
+        assert!(compiled.plan.kv().all(|s| s.dtype == wanted), "{budget}: {:?}", compiled.plan.states);
         let module = cached(toy(), wanted);
         let plan = &compiled.plan;
         let d = difference(&module, plan, &Weights::random(&module));
@@ -308,7 +309,7 @@ fn cache_types_are_chosen_by_cost_within_the_budget() {
 fn one_cache_type_needs_no_weights() {
     let opts = Options { kv: vec![KvDType::Int8], ..Options::new(target::find("x86-64-v4").unwrap(), Format::F32) };
     let plan = llmcc_passes::compile(&toy().module(), &opts).unwrap().plan;
-    assert!(plan.kv.iter().all(|s| s.dtype == KvDType::Int8));
+    assert!(plan.kv().all(|s| s.dtype == KvDType::Int8));
     let module = cached(toy(), KvDType::Int8);
     assert!(difference(&module, &plan, &Weights::random(&module)) < 1e-4);
 }
@@ -336,7 +337,10 @@ fn a_priori_cache_errors_hold_on_gaussian_data() {
                         KvDType::F32 => *v,
                         KvDType::F16 => half::f16::from_f64(*v).to_f64(),
                         KvDType::Bf16 => half::bf16::from_f64(*v).to_f64(),
-                        KvDType::Int8 => (v / largest * 127.0).round() * largest / 127.0,
+                        KvDType::Int8 | KvDType::Int4 => {
+                            let most = f64::from(dtype.most().unwrap());
+                            (v / largest * most).round() * largest / most
+                        }
                     };
                     error += (back - v).powi(2);
                     signal += v * v;

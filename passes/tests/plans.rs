@@ -27,7 +27,7 @@ fn check(toy: Toy, opts: Options, tolerance: f64) -> Compiled {
 }
 
 /// Variants of the model: Llama, Qwen2 (biases), Qwen3 (QK norm), Mistral (window), tied
-/// embeddings, and sizes that fit nothing evenly.
+/// embeddings, other scores, and sizes that fit nothing evenly.
 fn toys() -> Vec<Toy> {
     let llama = Toy::llama();
     vec![
@@ -36,18 +36,9 @@ fn toys() -> Vec<Toy> {
         Toy { qk_norm: true, ..llama },
         Toy { window: Some(4), ..llama },
         Toy { tied: true, ..llama },
-        Toy {
-            hidden: 172,
-            heads: 3,
-            kv_heads: 1,
-            head_dim: 24,
-            ffn: 100,
-            vocab: 77,
-            bias: true,
-            qk_norm: true,
-            tied: true,
-            ..llama
-        },
+        Toy { other: true, ..llama },
+        Toy { other: true, window: Some(3), heads: 2, qk_norm: true, ..llama },
+        Toy::uneven(),
         Toy { layers: 1, heads: 2, kv_heads: 2, head_dim: 8, ffn: 8, vocab: 5, ..llama },
     ]
 }
@@ -56,6 +47,27 @@ fn toys() -> Vec<Toy> {
 fn f32_plans_equal_their_graphs() {
     for toy in toys() {
         check(toy, options("f32"), 1e-5);
+    }
+}
+
+/// Gate and up of the chosen experts are one launch, their sum is part of the one that adds it to
+/// the residual stream, and the router's matrix stays as it is.
+#[test]
+fn experts_take_few_launches() {
+    let toy = Toy { experts: 6, ..Toy::llama() };
+    for format in ["f32", "w8g32", "w4g32"] {
+        let plan = check(toy, f32_activations(format), 1e-5).plan;
+        let launched = layer_kernels(&plan, 0);
+        let experts = launched.iter().position(|name| name.contains("route")).unwrap();
+        let names: Vec<&str> = launched[experts..].iter().map(|name| name.trim_end_matches(char::is_numeric)).collect();
+        assert_eq!(names, ["layer.route", "layer.experts", "layer.experts", "layer.pointwise"], "{format}");
+        let router = |k: &&llmcc_ir::kernel::Kernel| {
+            k.params.iter().any(|p| match p.kind {
+                ParamKind::Matrix { n, format, .. } => n == 6 && format == Format::F32,
+                _ => false,
+            })
+        };
+        assert!(plan.kernels.iter().any(|k| router(&k)), "{format}");
     }
 }
 

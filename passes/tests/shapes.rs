@@ -69,7 +69,7 @@ fn random_shapes_compile_for_every_target() {
         let mut opts = options(target.name, format);
         let asked = acts[next(5)];
         // What the command line lets one ask for.
-        if asked.runs_on(target)
+        if target.multiplies(asked)
             && (asked != ActPolicy::Fp8 || format == "fp8")
             && (asked != ActPolicy::F16 || format != "f32")
         {

@@ -33,6 +33,10 @@ TOKEN_ENDS = 4
 TOKEN_UNUSED = 8
 HAS_TOKENIZER = 1
 HAS_CHAT_TEMPLATE = 2
+IS_NORMALIZED = 4
+IS_WHOLE = 8
+EMBED_NORMALIZE = 1
+EMBED_RAW = 2
 
 
 class Sized(c.Structure):
@@ -69,6 +73,9 @@ class ModelInfo(Sized):
         ("isa", c.c_uint32),
         ("bos_token", c.c_int32),
         ("flags", c.c_uint32),
+        ("columns", c.c_uint64),
+        ("output", c.c_uint32),
+        ("reserved", c.c_uint32),
     ]
 
 
@@ -80,6 +87,17 @@ class Batch(Sized):
         ("seqs", c.POINTER(c.c_int32)),
         ("n_out", c.c_size_t),
         ("out_rows", c.POINTER(c.c_uint32)),
+    ]
+
+
+class EmbedRows(Sized):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("n_rows", c.c_size_t),
+        ("lengths", c.POINTER(c.c_size_t)),
+        ("tokens", c.POINTER(c.c_int32)),
+        ("flags", c.c_uint32),
+        ("reserved", c.c_uint32),
     ]
 
 
@@ -187,6 +205,7 @@ _SINCE: dict[int, dict[str, tuple[Any, list[Any]]]] = {
         "llmcc_token_flags": (c.c_int32, [_P, c.c_int32, c.POINTER(c.c_uint32)]),
         "llmcc_tokenizer_size": (c.c_int32, [_P, _SIZEP]),
     },
+    2: {"llmcc_embed": (c.c_int32, [_P, c.POINTER(EmbedRows), _P, c.c_size_t])},
 }
 
 

@@ -11,7 +11,7 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Sequence, Union, overload
 
-from . import _batch, _ffi as ffi, _score
+from . import _batch, _embed, _ffi as ffi, _score
 from ._batch import Texts as _texts
 from ._errors import LlmccError, Status
 from ._params import GenParams as _GenParams, native_sampling, natural as _natural, positive as _positive, utf8 as _utf8
@@ -27,6 +27,7 @@ Prompt = Union[str, Sequence[int]]
 Prompts = Sequence[Prompt]
 Message = Mapping[str, Any]
 
+_OUTPUT = {0: "logits", 1: "embedding", 2: "scores"}
 _ISA = {1: "x86-64", 3: "x86-64-v3", 4: "x86-64-v4", 64: "aarch64"}
 
 
@@ -119,7 +120,8 @@ class Model:
     @property
     def info(self) -> dict[str, Any]:
         """Sizes (``vocab``, ``hidden``, ``layers``, ``max_context``), memory (``weights_bytes``, ``kv_bytes_per_token``, ``activation_bytes``...), ``threads``,
-        ``isa``, ``bos_token``, ``eos_tokens``, ``has_tokenizer``, ``has_chat_template``."""
+        ``isa``, ``bos_token``, ``eos_tokens``, ``has_tokenizer``, ``has_chat_template``, ``output`` (``"logits"``, ``"embedding"`` or ``"scores"``), ``columns`` of a row of it,
+        ``normalized`` (embeddings have length 1), ``whole`` (a sequence is computed in one step)."""
         return dict(self._info)
 
     @property
@@ -337,6 +339,26 @@ class Model:
 
         return Session(self)
 
+    # ---- embeddings
+
+    def embed(self, texts: Union[Prompt, Prompts], *, normalize: Optional[bool] = None, numpy: bool = True) -> np.ndarray[Any, Any]:
+        """The embedding of a text (or of its tokens): float32 ``[columns]``; of a list of texts ``[len(texts), columns]``. Of a classifier the scores of its classes, before
+        any softmax or sigmoid. A row does not depend on the others. Only models that were compiled for it have embeddings (``info["output"]``).
+
+        :param normalize: whether rows have length 1; by default as the model says.
+        :param numpy: with False lists, for which NumPy is not needed.
+        """
+        batch = _batch.as_batch(texts)
+        given: list[Any] = [texts] if batch is None else list(batch)
+        rows = _embed.embed(self, [_batch.encoded(self, t) for t in given], normalize)
+        columns: int = self._info["columns"]
+        if not numpy:
+            lists = [list(rows[i * columns : (i + 1) * columns]) for i in range(len(given))]
+            return lists[0] if batch is None else lists  # type: ignore[return-value]
+        array = _numpy().ctypeslib.as_array(rows).reshape(len(given), columns)
+        found: np.ndarray[Any, Any] = array[0] if batch is None else array
+        return found
+
     # ---- logits
 
     @overload
@@ -485,7 +507,7 @@ class Model:
             return _score.step_logprobs(self._lib, handle, batch, targets, top)
 
     def _step(self, tokens: Any, seqs: Sequence[int], rows: Sequence[int], numpy: bool) -> Any:
-        vocab = self._info["vocab"]
+        vocab = self._info["columns"]
         np = _numpy() if numpy else None
         logits: Any = np.empty((len(rows), vocab), dtype=np.float32) if np else (c.c_float * (len(rows) * vocab))()
         batch = _native_batch(tokens, seqs, rows)
@@ -511,6 +533,11 @@ class Model:
         names = [field[0] for field in info._fields_]
         result: dict[str, Any] = {name: getattr(info, name) for name in names if name not in ("size", "flags")}
         result["isa"] = _ISA.get(info.isa, str(info.isa))
+        result.pop("reserved")
+        result["output"] = _OUTPUT.get(info.output, str(info.output))
+        result["columns"] = info.columns or info.vocab
+        result["normalized"] = bool(info.flags & ffi.IS_NORMALIZED)
+        result["whole"] = bool(info.flags & ffi.IS_WHOLE)
         result["bos_token"] = info.bos_token if info.bos_token >= 0 else None
         result["eos_tokens"] = eos
         result["has_tokenizer"] = bool(info.flags & ffi.HAS_TOKENIZER)

@@ -23,6 +23,7 @@ STRUCTURES = {
     "llmcc_options": ffi.Options,
     "llmcc_model_info": ffi.ModelInfo,
     "llmcc_batch": ffi.Batch,
+    "llmcc_embed_rows": ffi.EmbedRows,
     "llmcc_logit_bias": ffi.LogitBias,
     "llmcc_sampling": ffi.Sampling,
     "llmcc_gen_params": ffi.GenParams,
@@ -44,6 +45,10 @@ CONSTANTS = {
     "LLMCC_TOKEN_UNUSED": ffi.TOKEN_UNUSED,
     "LLMCC_HAS_TOKENIZER": ffi.HAS_TOKENIZER,
     "LLMCC_HAS_CHAT_TEMPLATE": ffi.HAS_CHAT_TEMPLATE,
+    "LLMCC_IS_NORMALIZED": ffi.IS_NORMALIZED,
+    "LLMCC_IS_WHOLE": ffi.IS_WHOLE,
+    "LLMCC_EMBED_NORMALIZE": ffi.EMBED_NORMALIZE,
+    "LLMCC_EMBED_RAW": ffi.EMBED_RAW,
     "LLMCC_ABI_VERSION >> 16": ffi.ABI_MAJOR,
     **{f"LLMCC_E_{s.name}": int(s) for s in llmcc.Status if s != llmcc.Status.OK},
 }

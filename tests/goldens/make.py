@@ -11,6 +11,9 @@ checkpoints have are part of what is tested. Each folder then holds the weights,
   |logits_f32 - logits_f64| is the error that an implementation in f32 is entitled to;
 - `greedy` i32[24], greedy continuation in float64 (best and second-best logit differ by at least `MARGIN` at each step, so that a
   correct f32 implementation picks the same);
+- of embedders and classifiers, in place of `logits_*` and `greedy`: `rows_f64`, `rows_f32`, `rows_bf16` [40, columns], the last layer's rows of the prompt after the linear modules (of
+  embedders only), and for texts of 1, 7, 40 and 19 tokens (`texts`, one after the other, and their `lengths`) `pooled_f64`, `pooled_f32` [4, columns]: rows pooled and
+  normalized as `modules.json` says (without one: their mean), or scores of classes;
 - `inv_freq` f32[head_dim / 2], the inverse frequencies that Transformers computed in f32 (`inv_freq1`... where there are several tables).
 
 **Making float64 really float64.** Transformers computes RMSNorm, RoPE angles and the softmax in float32 whatever the model's type
@@ -87,11 +90,22 @@ def randomize(model, seed):
                 p.copy_(0.4 * torch.randn(p.shape, generator=rng))
             else:
                 p.copy_(torch.randn(p.shape, generator=rng) * (1.2 / p.shape[1] ** 0.5))
+        for name, b in sorted(model.named_buffers()):
+            if name.endswith("e_score_correction_bias"):
+                b.copy_(0.2 * torch.randn(b.shape, generator=rng))
+
+
+def auto_class(folder):
+    """What reads the checkpoint: by its class, or by sentence-transformers' list of modules."""
+    name = json.loads((folder / "config.json").read_text())["architectures"][0]
+    if name.endswith("ForSequenceClassification"):
+        return transformers.AutoModelForSequenceClassification
+    return transformers.AutoModel if name.endswith("Model") and "LMHead" not in name or (folder / "modules.json").exists() else transformers.AutoModelForCausalLM
 
 
 def load(folder, dtype):
     """A model, and the inverse frequencies of its rotary tables."""
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager").eval()
+    model = auto_class(folder).from_pretrained(folder, dtype=dtype, attn_implementation="eager", experts_implementation="eager").eval()
     inv_freqs = [b for name, b in model.named_buffers() if name.endswith("inv_freq")]
     assert all(b.dtype == torch.float32 for b in inv_freqs)
     return model, inv_freqs
@@ -105,6 +119,8 @@ def logits_of(model, ids):
 def reference(folder, tokens):
     """float64 logits of the prompt, the greedy continuation, the smallest margin on its way, and the inverse frequencies."""
     model, inv_freqs = load(folder, torch.float64)
+    # What says no type (a mask of ones) is float64 too.
+    torch.set_default_dtype(torch.float64)
     with NoFloat32(inv_freqs), Float64Only():
         logits = logits_of(model, tokens)
         ids, margin = list(tokens), float("inf")
@@ -112,6 +128,7 @@ def reference(folder, tokens):
             best = logits_of(model, ids)[-1].topk(2)
             margin = min(margin, (best.values[0] - best.values[1]).item())
             ids.append(best.indices[0].item())
+    torch.set_default_dtype(torch.float32)
     assert logits.dtype == torch.float64
     # Frequencies that some tables share are buffers twice.
     unique = {f"inv_freq{i or ''}": t.clone() for i, t in enumerate(t for n, t in enumerate(inv_freqs) if not any(t.equal(s) for s in inv_freqs[:n]))}
@@ -121,15 +138,125 @@ def reference(folder, tokens):
 def random_weights(folder, seed):
     """Writes `model.safetensors` beside config.json."""
     config = transformers.AutoConfig.from_pretrained(folder)
-    model = transformers.AutoModelForCausalLM.from_config(config)
+    model = auto_class(folder).from_config(config)
     randomize(model, seed)
+    for i, module in enumerate(dense_modules(folder)):
+        random_dense(module, seed + i)
     with tempfile.TemporaryDirectory() as scratch:
         model.to(config.dtype).save_pretrained(scratch)
         (folder / "model.safetensors").write_bytes((Path(scratch) / "model.safetensors").read_bytes())
     return config.get_text_config().vocab_size
 
 
+# ---- embedders and classifiers
+
+LENGTHS = [1, 7, PROMPT, 19]
+POOLS = {
+    "cls": lambda rows: rows[0],
+    "lasttoken": lambda rows: rows[-1],
+    "mean": lambda rows: rows.mean(0),
+}
+
+
+def modules(folder):
+    """The types and folders of sentence-transformers' modules."""
+    path = folder / "modules.json"
+    return [(m["type"].split(".")[-1], folder / m["path"]) for m in json.loads(path.read_text())] if path.exists() else []
+
+
+def dense_modules(folder):
+    return [path for kind, path in modules(folder) if kind == "Dense"]
+
+
+def random_dense(folder, seed):
+    settings = json.loads((folder / "config.json").read_text())
+    rng = torch.Generator().manual_seed(seed)
+    shape = (settings["out_features"], settings["in_features"])
+    tensors = {"linear.weight": torch.randn(shape, generator=rng) * (1.2 / shape[1] ** 0.5)}
+    if settings.get("bias", True):
+        tensors["linear.bias"] = 0.3 * torch.randn(shape[0], generator=rng)
+    save_file(tensors, folder / "model.safetensors")
+
+
+def projected(dense, rows):
+    """What the linear modules make of single rows."""
+    for t in dense.values():
+        rows = torch.nn.functional.linear(rows, t["linear.weight"], t.get("linear.bias"))
+    return rows
+
+
+def pooled(folder, dense, rows):
+    """What sentence-transformers makes of the rows of a text."""
+    for kind, path in modules(folder) or [("Mean", None)]:
+        settings = json.loads((path / "config.json").read_text()) if kind in ("Pooling", "Dense") else {}
+        if kind == "Pooling":
+            on = [k for k, v in settings.items() if k.startswith("pooling_mode_") and v is True]
+            assert len(on) == 1
+            rows = POOLS[on[0].removeprefix("pooling_mode_").removesuffix("_tokens").removesuffix("_token")](rows)
+        elif kind == "Dense":
+            rows = torch.nn.functional.linear(rows, dense[path]["linear.weight"], dense[path].get("linear.bias"))
+        elif kind == "Normalize":
+            rows = torch.nn.functional.normalize(rows, dim=-1)
+        elif kind == "Mean":
+            rows = POOLS["mean"](rows)
+    return rows
+
+
+@torch.no_grad()
+def rows_of(model, ids):
+    return model(input_ids=torch.tensor([ids])).last_hidden_state[0]
+
+
+@torch.no_grad()
+def describe(folder, dtype, texts):
+    """Rows of the longest text (none of a classifier), what is made of each, and inverse frequencies."""
+    model, inv_freqs = load(folder, dtype)
+    dense = {path: {k: v.to(dtype) for k, v in load_file(path / "model.safetensors").items()} for path in dense_modules(folder)}
+    scores = auto_class(folder) is transformers.AutoModelForSequenceClassification
+
+    def compute():
+        if scores:
+            return None, torch.stack([model(input_ids=torch.tensor([t])).logits[0] for t in texts])
+        return projected(dense, rows_of(model, texts[2])), torch.stack([pooled(folder, dense, rows_of(model, t)) for t in texts])
+
+    if dtype is not torch.float64:
+        return *compute(), inv_freqs
+    with NoFloat32(inv_freqs), Float64Only():
+        return *compute(), inv_freqs
+
+
+def make_embedder(name, folder):
+    seed = seed_of(name)
+    vocab = random_weights(folder, seed)
+    rng = np.random.default_rng(seed)
+    texts = [rng.integers(3, vocab, n).tolist() for n in LENGTHS]
+    rows, f64, inv_freqs = describe(folder, torch.float64, texts)
+    rows32, f32, _ = describe(folder, torch.float32, texts)
+    rows16, _, _ = describe(folder, torch.bfloat16, texts)
+    assert f64.dtype == torch.float64
+    unique = {f"inv_freq{i or ''}": t.clone() for i, t in enumerate(t for n, t in enumerate(inv_freqs) if not any(t.equal(s) for s in inv_freqs[:n]))}
+    golden = {
+        "tokens": torch.tensor(texts[2], dtype=torch.int32),
+        "texts": torch.tensor(sum(texts, []), dtype=torch.int32),
+        "lengths": torch.tensor(LENGTHS, dtype=torch.int32),
+        **unique,
+        **({} if rows is None else {"rows_f64": rows, "rows_f32": rows32, "rows_bf16": rows16.float()}),
+        "pooled_f64": f64,
+        "pooled_f32": f32,
+    }
+    save_file({k: v.contiguous() for k, v in golden.items()}, folder / "golden.safetensors")
+    for file in folder.rglob("*.*"):
+        file.chmod(0o644)
+    exact, narrow = (f64, f32) if rows is None else (rows, rows32)
+    e32 = (narrow.double() - exact).abs()
+    by_row = e32.amax(1)
+    e16 = "" if rows is None else f"{(rows16.double() - rows).abs().max():.2f}"
+    print(f"| {name} | {exact.std():.2f} | {exact.abs().max():.1f} | {e32.max():.1e} | {by_row.min():.1e}–{by_row.max():.1e} | {e16} | |", flush=True)
+
+
 def make(name, folder):
+    if auto_class(folder) is not transformers.AutoModelForCausalLM:
+        return make_embedder(name, folder)
     seed = seed_of(name)
     vocab = random_weights(folder, seed)
     for attempt in range(100):
@@ -162,16 +289,19 @@ def make(name, folder):
 
 
 # How far apart two runs on different machines may be.
-CLOSE = {"logits_f64": 1e-11, "logits_f32": 1e-4, "logits_bf16": 1.0}
+CLOSE = {"logits_f64": 1e-11, "logits_f32": 1e-4, "logits_bf16": 1.0, "rows_f64": 1e-11, "rows_f32": 1e-4, "rows_bf16": 1.0, "pooled_f64": 1e-11, "pooled_f32": 1e-4}
 
 
 def check(name):
     """Makes a fixture again elsewhere and compares."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        (folder / "config.json").write_bytes((HERE / name / "config.json").read_bytes())
+        for file in HERE.glob(f"{name}/**/*.json"):
+            copy = folder / file.relative_to(HERE / name)
+            copy.parent.mkdir(exist_ok=True)
+            copy.write_bytes(file.read_bytes())
         make(name, folder)
-        for file in ("model.safetensors", "golden.safetensors"):
+        for file in (f.relative_to(folder) for f in folder.rglob("*.safetensors")):
             ours, theirs = load_file(folder / file), load_file(HERE / name / file)
             assert ours.keys() == theirs.keys(), f"{name}/{file}: {ours.keys() ^ theirs.keys()}"
             for key, t in ours.items():

@@ -50,6 +50,7 @@ pub fn options(checkpoint: &Path) -> CompileOptions {
         choose: Choose::default(),
         explain: Explain::default(),
         max_context: None,
+        embed: false,
         place: WeightsPlace::Embed,
         ignore_unused: false,
         deny_fallback: false,
@@ -132,16 +133,38 @@ pub const REFERENCE_PERPLEXITY: &[(&str, f64)] =
 pub struct Golden {
     /// Prompt.
     pub tokens: Vec<i32>,
-    /// Reference logits `[tokens, vocab]`.
+    /// The reference's output `[tokens, columns]`: logits, or rows of an embedder; of a classifier
+    /// none.
     pub f64: Vec<f64>,
     /// Transformers' own in f32.
     pub f32: Vec<f64>,
     /// Transformers' own in bf16.
     pub bf16: Vec<f64>,
-    /// Greedy continuation of the reference.
+    /// Greedy continuation of the reference; none where it has no logits.
     pub greedy: Vec<i32>,
     /// Columns.
-    pub vocab: usize,
+    pub columns: usize,
+    /// Texts and what is made of each.
+    pub pooled: Option<Pooled>,
+}
+
+/// What Transformers and sentence-transformers make of texts.
+pub struct Pooled {
+    /// Tokens of each text.
+    pub texts: Vec<Vec<i32>>,
+    /// The reference `[texts, columns]`.
+    pub f64: Vec<f64>,
+    /// The same in f32.
+    pub f32: Vec<f64>,
+}
+
+impl Pooled {
+    /// The largest error of rows, and of the reference in f32.
+    pub fn errors(&self, rows: &[f32]) -> (f64, f64) {
+        let error = |x: &mut dyn Iterator<Item = f64>| x.zip(&self.f64).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        assert_eq!(rows.len(), self.f64.len());
+        (error(&mut rows.iter().map(|x| f64::from(*x))), error(&mut self.f32.iter().copied()))
+    }
 }
 
 impl Golden {
@@ -164,17 +187,32 @@ impl Golden {
                 .collect()
         };
         let tokens = ints("tokens");
-        let f64 = doubles("logits_f64");
-        let vocab = f64.len() / tokens.len();
-        Golden { f32: floats("logits_f32"), bf16: floats("logits_bf16"), greedy: ints("greedy"), tokens, f64, vocab }
+        let has = |n: &str| file.tensor(n).is_ok();
+        let pooled = has("texts").then(|| {
+            let (mut rest, lengths) = (&ints("texts")[..], ints("lengths"));
+            let mut texts = vec![];
+            for n in lengths {
+                let (text, others) = rest.split_at(n as usize);
+                texts.push(text.to_vec());
+                rest = others;
+            }
+            Pooled { texts, f64: doubles("pooled_f64"), f32: floats("pooled_f32") }
+        });
+        let kind = if has("rows_f64") { "rows" } else { "logits" };
+        let in_type = |ty: &str| has(&format!("{kind}_{ty}")).then(|| floats(&format!("{kind}_{ty}")));
+        let f64 = if has(&format!("{kind}_f64")) { doubles(&format!("{kind}_f64")) } else { vec![] };
+        let columns = f64.len() / tokens.len();
+        let greedy = if has("greedy") { ints("greedy") } else { vec![] };
+        let (f32, bf16) = (in_type("f32").unwrap_or_default(), in_type("bf16").unwrap_or_default());
+        Golden { f32, bf16, greedy, tokens, f64, columns, pooled }
     }
 
     /// Largest error of `logits` against the reference, over all rows given (`rows[i]` is the
     /// reference row of row `i`).
     pub fn error(&self, logits: &[f32], rows: &[usize]) -> f64 {
         let mut worst = 0f64;
-        for (row, got) in rows.iter().zip(logits.chunks_exact(self.vocab)) {
-            let want = &self.f64[row * self.vocab..(row + 1) * self.vocab];
+        for (row, got) in rows.iter().zip(logits.chunks_exact(self.columns)) {
+            let want = &self.f64[row * self.columns..(row + 1) * self.columns];
             worst = want.iter().zip(got).map(|(w, g)| (w - f64::from(*g)).abs()).fold(worst, f64::max);
         }
         worst

@@ -46,6 +46,28 @@ fn compile(options: &CompileOptions) -> Artifact {
     Artifact { dir, path }
 }
 
+/// Models with operations that have no GPU kernel yet.
+const REFUSED: [&str; 4] = ["mamba2", "qwen3_5", "lfm2", "bamba"];
+
+/// One fixture of each architecture that GPUs run.
+fn on_gpus() -> impl Iterator<Item = &'static str> {
+    first_goldens().filter(|name| !REFUSED.contains(name))
+}
+
+/// What has no GPU kernel is refused in words, not computed wrongly.
+#[test]
+fn convolutions_and_recurrences_are_refused() {
+    for name in REFUSED {
+        let o = gpu_options(name, "f32", KvDType::F32);
+        let (dir, backends) = (tempfile::tempdir().expect("temporary folder"), Backends::new(None));
+        let path = dir.path().join("m.so");
+        let made = session::lower(&o, &backends)
+            .and_then(|mut l| session::finish(&mut l, &o, &backends, &path, &mut |_, _| {}).map(|_| ()));
+        let error = made.unwrap_err().to_string();
+        assert!(error.contains("have no GPU kernel yet; compile for a CPU"), "{name}: {error}");
+    }
+}
+
 /// Largest error over a prompt in pieces.
 fn error(model: &Model, g: &Golden, pieces: &[usize]) -> f64 {
     let rows: Vec<usize> = (0..g.tokens.len()).collect();
@@ -56,16 +78,26 @@ fn error(model: &Model, g: &Golden, pieces: &[usize]) -> f64 {
 /// between, across pages.
 const PIECES: &[&[usize]] = &[&[40], &[1], &[7, 13, 3, 17]];
 
+/// What writes no text may see a text as a whole only.
+fn pieces_of(g: &Golden) -> &'static [&'static [usize]] {
+    if g.greedy.is_empty() { &PIECES[..1] } else { PIECES }
+}
+
+/// Models with experts: of two that are nearly as good, a rounded row may choose the other, which is
+/// another result and no error of rounding. In f32 they are compared as all others.
+const ROUTED: [&str; 9] =
+    ["qwen3_moe", "qwen2_moe", "mixtral", "olmoe", "granitemoe", "gpt_oss", "glm4_moe", "deepseek_v2", "deepseek_v3"];
+
 #[test]
 fn f32_models_equal_transformers() {
     if !ready() {
         return;
     }
-    for name in first_goldens() {
+    for name in on_gpus() {
         let g = Golden::load(name);
         let artifact = compile(&gpu_options(name, "f32", KvDType::F32));
         let model = artifact.open(1);
-        for pieces in PIECES {
+        for pieces in pieces_of(&g) {
             let (error, allowed) = (error(&model, &g, pieces), 2.0 * g.reference_error(true));
             assert!(error <= allowed, "{name} in pieces of {pieces:?}: error {error:.2e}, allowed {allowed:.2e}");
         }
@@ -101,12 +133,12 @@ fn half_precision_models_stay_within_the_error_of_bf16() {
     if !ready() {
         return;
     }
-    for name in first_goldens() {
+    for name in on_gpus().filter(|name| !ROUTED.contains(name)) {
         let g = Golden::load(name);
         for (format, kv) in [("bf16", KvDType::Bf16), ("f16", KvDType::F16)] {
             let artifact = compile(&gpu_options(name, format, kv));
             let model = artifact.open(1);
-            for pieces in PIECES {
+            for pieces in pieces_of(&g) {
                 let (error, allowed) = (error(&model, &g, pieces), 2.0 * g.reference_error(false));
                 assert!(
                     error <= allowed,
@@ -135,7 +167,7 @@ fn quantized_models_equal_those_of_the_cpu() {
         });
         let (gpu, cpu) = (gpu.open(1), cpu.open(1));
         let want = logits_in_pieces(&cpu, &g.tokens, &[40]);
-        for pieces in PIECES {
+        for pieces in pieces_of(&g) {
             let got = logits_in_pieces(&gpu, &g.tokens, pieces);
             let worst = got.iter().zip(&want).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max);
             let allowed = 2.0 * g.reference_error(false);
@@ -217,8 +249,8 @@ fn mixed_batches() {
         let seqs: Vec<i32> = std::iter::once(b).chain(vec![a; n]).collect();
         let rows: Vec<u32> = (0..tokens.len() as u32).collect();
         let logits = model.step(&tokens, &seqs, &rows).expect("a mixed step");
-        got_b.extend_from_slice(&logits[..g.vocab]);
-        got_a.extend_from_slice(&logits[g.vocab..]);
+        got_b.extend_from_slice(&logits[..g.columns]);
+        got_a.extend_from_slice(&logits[g.columns..]);
         at += n;
     }
     let rows: Vec<usize> = (0..g.tokens.len()).collect();
@@ -244,7 +276,7 @@ fn generations_fetch_candidates() {
     let g = Golden::load("llama3");
     let artifact = compile(&gpu_options("llama3", "f32", KvDType::F32));
     let model = artifact.open(1);
-    let (n, all, few) = (6, 4 * g.vocab, 4 * llmcc_ir::kernel::TopK::columns(llmcc_passes::candidates::CANDIDATES));
+    let (n, all, few) = (6, 4 * g.columns, 4 * llmcc_ir::kernel::TopK::columns(llmcc_passes::candidates::CANDIDATES));
     let base = GenOptions { max_tokens: n as u32, no_text: true, temperature: 0.8, seed: 5, ..GenOptions::default() };
     let cases = [
         (GenOptions { temperature: 0.0, ..base.clone() }, Some(few)),

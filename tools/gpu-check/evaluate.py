@@ -65,7 +65,7 @@ class Evaluator:
         if body["prologue"]:
             p = body["prologue"]
             elem = p["elem"]
-            x = self.rounded(self.gain(self.norm(x, p["norm"]), p["gain"]), elem)
+            x = self.rounded(self.plus(self.gain(self.norm(x, p["norm"]), p["gain"]), p["bias"]), elem)
         out = []
         for s in body["segments"]:
             lanes = [x @ self.weight(w, elem).T for w in s["weights"]]
@@ -79,10 +79,17 @@ class Evaluator:
         x = self.value(body["x"])
         if body["gather"]:
             x = x[self.indices(self.step.out_rows)]
-        return [self.to_rows(body["out"], self.gain(self.norm(x, body["norm"]), body["gain"]))]
+        x = self.plus(self.gain(self.norm(x, body["norm"]), body["gain"]), body["bias"])
+        if body["residual"] is not None:
+            x = self.value(body["residual"]) + x
+        return [self.to_rows(body["out"], x)]
 
     def embed(self, body):
-        return [self.to_rows(body["out"], self.value(body["table"])[self.indices(self.step.tokens)])]
+        index = self.step.positions if body["positions"] else self.step.tokens
+        x = self.value(body["table"])[self.indices(index)] * body["scale"]
+        if body["add"] is not None:
+            x = x + self.value(body["add"])
+        return [self.to_rows(body["out"], x)]
 
     def rope_table(self, body):
         xp = self.xp
@@ -152,11 +159,16 @@ class Evaluator:
         if not norm:
             return x
         runs = x.reshape((x.shape[0], -1, norm["width"]))
+        if norm["center"]:
+            runs = runs - runs.mean(-1)[..., None]
         runs = runs / self.xp.sqrt((runs * runs).mean(-1)[..., None] + norm["eps"])
         return runs.reshape(x.shape)
 
     def gain(self, x, param):
         return x if param is None else x * self.repeated(param, x.shape[1])
+
+    def plus(self, x, param):
+        return x if param is None else x + self.repeated(param, x.shape[1])
 
     def repeated(self, param, n):
         v = self.value(param)

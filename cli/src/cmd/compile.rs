@@ -97,6 +97,7 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
             KvType::F16 => Some(KvDType::F16),
             KvType::Bf16 => Some(KvDType::Bf16),
             KvType::Int8 => Some(KvDType::Int8),
+            KvType::Int4 => Some(KvDType::Int4),
             KvType::Auto => None,
         }),
         choose: Choose {
@@ -105,6 +106,7 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
         },
         explain: Explain { alternatives: args.explain, egraph: args.emit == Some(Stage::Egraph) },
         max_context: args.max_context,
+        embed: args.embed,
         place: match args.weights {
             Place::Embed => WeightsPlace::Embed,
             Place::External => WeightsPlace::External,
@@ -127,6 +129,7 @@ fn format_option(args: &CompileArgs) -> Option<Format> {
         _ if args.w4a => quantized(Elem::W4A),
         _ if args.w8 => quantized(Elem::W8),
         _ if args.fp8 => Some(Format::FP8),
+        _ if args.stored_as.is_some() => args.stored_as,
         Some(FloatType::F32) => Some(Format::F32),
         Some(FloatType::F16) => Some(Format::F16),
         Some(FloatType::Bf16) => Some(Format::BF16),
@@ -150,7 +153,8 @@ fn check_activations(args: &CompileArgs, targets: &[&TargetSpec]) -> Result<(), 
             "--act int8 is for weights of integers (--w4, --w4a, --w8); with --fp8 give --act fp8, or none".into(),
         ));
     }
-    if act == ActType::Int8 && !(args.w4 || args.w4a || args.w8 || args.error_budget.is_some()) {
+    let integers = args.stored_as.is_some_and(|f| f.encoding().integer_group().is_some());
+    if act == ActType::Int8 && !(args.w4 || args.w4a || args.w8 || integers || args.error_budget.is_some()) {
         return Err(Error::Usage(
             "--act int8 goes with quantized weights: give --w4, --w4a, --w8 or --error-budget as well".into(),
         ));
@@ -159,7 +163,7 @@ fn check_activations(args: &CompileArgs, targets: &[&TargetSpec]) -> Result<(), 
         return Err(Error::Usage("--act fp8 goes with --fp8: the matrices must be of 8-bit floats as well".into()));
     }
     let act = policy(act);
-    if targets.iter().any(|t| act.runs_on(t)) {
+    if targets.iter().any(|t| t.multiplies(act)) {
         return Ok(());
     }
     let names: Vec<_> = targets.iter().map(|t| t.name).collect();
@@ -168,7 +172,7 @@ fn check_activations(args: &CompileArgs, targets: &[&TargetSpec]) -> Result<(), 
     } else {
         format!("none of {} multiplies", names.join(", "))
     };
-    let those = TARGETS.iter().filter(|t| act.runs_on(t)).map(|t| t.name).collect::<Vec<_>>().join(", ");
+    let those = TARGETS.iter().filter(|t| t.multiplies(act)).map(|t| t.name).collect::<Vec<_>>().join(", ");
     Err(Error::Usage(format!("{who} {act} activations ({those} do): leave out --act {act}, or choose another target")))
 }
 

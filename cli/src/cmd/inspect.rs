@@ -1,5 +1,7 @@
 //! `llmcc inspect`
 
+mod checkpoint;
+
 use crate::Error;
 use crate::args::InspectArgs;
 use crate::digest::hex;
@@ -10,21 +12,31 @@ use llmcc_codegen::locate;
 use llmcc_codegen::sealed::Sealed;
 use serde_json::Value;
 use std::fmt::Write;
+use std::path::Path;
 
 /// Tokens that a prompt is cut into where nothing else is said.
 const CHUNK: usize = 512;
 
-/// Prints the manifest, in words or as JSON.
+/// Prints the manifest, in words or as JSON; of a checkpoint, what it holds.
 ///
 /// # Errors
-/// Not an artifact.
+/// Neither an artifact nor a checkpoint.
 pub fn run(args: &InspectArgs) -> Result<(), Error> {
+    if is_checkpoint(&args.artifact) {
+        let about = checkpoint::describe(&args.artifact)?;
+        return super::print(&if args.json { format!("{about:#}\n") } else { checkpoint::words(&about) });
+    }
     // From the file: artifacts for other machines are described as well.
     let root = hex(&Sealed::open(&args.artifact)?.root());
     super::print(&match args.json {
         true => format!("{:#}\n", json(args, root)?),
         false => format!("root        {root}\n{}", describe(&Manifest::of(&args.artifact)?, args.tensors)),
     })
+}
+
+/// Whether a path is a checkpoint by its name.
+fn is_checkpoint(path: &Path) -> bool {
+    path.is_dir() || path.extension().is_some_and(|e| e == "gguf" || e == "safetensors")
 }
 
 /// The manifest as it stands in the artifact, also what this llmcc does not know of it, and the
@@ -104,10 +116,20 @@ pub fn describe(m: &Manifest, tensors: bool) -> String {
         "sizes       vocabulary {}, hidden {}, context {}, {} attention layers",
         i.vocab, i.hidden, i.max_context, i.attention_layers
     );
+    // (Manifests of older versions do not say it.)
+    if !i.output.is_empty() {
+        let _ = writeln!(s, "output      {}", i.output);
+    }
     for f in &m.source {
         let _ = writeln!(s, "source      {} {} sha256 {}", f.file, bytes(f.bytes as f64), f.sha256);
     }
     let _ = writeln!(s, "weights     {} ({})", size(w.bytes), formats.join(", "));
+    // (Nor this.)
+    if w.parameters > 0 {
+        let millions = |n: usize| n as f64 / 1e6;
+        let (all, active) = (millions(w.parameters), millions(w.active_parameters));
+        let _ = writeln!(s, "parameters  {all:.1} M in matrices, {active:.1} M of them multiplied for a token");
+    }
     let _ = writeln!(s, "code        {}", size(m.code.bytes));
     for v in &m.versions {
         let _ = writeln!(s, "version     {}", version(v));
@@ -123,6 +145,9 @@ pub fn describe(m: &Manifest, tensors: bool) -> String {
         size(y.per_token),
         size(y.per_row)
     );
+    if y.per_sequence > 0 {
+        let _ = writeln!(s, "            per_sequence {}, however long the sequence", size(y.per_sequence));
+    }
     s += &exactness(m);
     for t in w.tensors.iter().filter(|_| tensors) {
         let error = t.relative_rms_error.map_or(String::new(), |e| format!("  error {:.2} %", e * 100.0));

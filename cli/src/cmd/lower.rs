@@ -182,6 +182,7 @@ fn param(p: &Param) -> Value {
         ParamKind::Kv(s) => {
             json!({ "kind": "kv", "elem": s.dtype.to_string(), "heads": s.kv_heads, "head_dim": s.head_dim, "window": s.window })
         }
+        ParamKind::Fixed(s) => json!({ "kind": "state", "heads": s.heads, "rows": s.rows, "cols": s.cols }),
     }
 }
 
@@ -190,7 +191,7 @@ fn elem_name(elem: RowElem) -> String {
 }
 
 fn norm(n: &Norm) -> Value {
-    json!({ "eps": n.eps.get(), "width": n.width })
+    json!({ "eps": n.eps.get(), "width": n.width, "center": n.center })
 }
 
 /// The family and its fields under the names that they have in text.
@@ -199,8 +200,11 @@ fn body(body: &Body) -> Value {
         Field::Operand(p) => json!(p),
         Field::Optional(p) => json!(p),
         Field::Size(n) | Field::SizeOr1(n) => json!(n),
-        Field::Real(x) => json!(x.get()),
+        Field::SizeIf(n) => json!(n),
+        Field::Real(x) | Field::RealOr1(x) => json!(x.get()),
+        Field::RealIf(x) => json!(x.map(|x| x.get())),
         Field::Flag(b) => json!(b),
+        Field::Word(word) => json!(word),
         Field::Norm(n) => n.as_ref().map_or(Value::Null, norm),
         Field::Prologue(p) => p.map_or(Value::Null, prologue),
         Field::Segments(all) => all.iter().map(segment).collect(),
@@ -211,7 +215,7 @@ fn body(body: &Body) -> Value {
 }
 
 fn prologue(p: &Prologue) -> Value {
-    json!({ "norm": p.norm.as_ref().map(norm), "gain": p.gain, "elem": elem_name(p.elem) })
+    json!({ "norm": p.norm.as_ref().map(norm), "gain": p.gain, "bias": p.bias, "elem": elem_name(p.elem) })
 }
 
 fn segment(s: &Segment) -> Value {
@@ -230,6 +234,8 @@ fn expr(e: &Expr) -> Value {
         Expr::Rows { param, start } => json!(["rows", param, start]),
         Expr::Vector(param) => json!(["vector", param]),
         Expr::Const(x) => json!(["const", x.get()]),
+        Expr::Expert { vector, routes, top } => json!(["expert", vector, routes, top]),
+        Expr::Combine { weights, from, y, count } => json!(["combine", weights, from, y, count]),
         Expr::Unary(op, x) => json!([op.name(), expr(x)]),
         Expr::Binary(op, a, b) => json!([op.name(), expr(a), expr(b)]),
         Expr::Normalize(n, x) => json!(["norm", norm(n), expr(x)]),

@@ -6,7 +6,7 @@ use crate::loaded::{GenOptions, Generation, Model};
 use serde_json::{Value, json};
 use std::io::{BufRead, Write};
 
-/// Generates from a prompt, from token ids, or in a conversation.
+/// Generates from a prompt, from token ids, or in a conversation; or embeds a text.
 ///
 /// # Errors
 /// Not an artifact; no tokenizer where text is needed.
@@ -21,6 +21,9 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
     if args.chat {
         return chat(&model, args, &options);
     }
+    if args.embed {
+        return embed(&model, args);
+    }
     if let Some(ids) = &args.ids {
         options.no_text = true;
         return from_ids(&model, ids, args, &options);
@@ -33,6 +36,16 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
     stream(&mut generation)?;
     super::print("\n")?;
     stats(&generation, args)
+}
+
+/// Prints the row of a text, or of token ids, as a JSON list of numbers.
+fn embed(model: &Model, args: &RunArgs) -> Result<(), Error> {
+    let ids = match &args.ids {
+        Some(ids) => ids.clone(),
+        None => model.tokenize(args.prompt.as_deref().unwrap_or_default(), true)?,
+    };
+    let row = model.embed(&[ids], None)?;
+    super::print(&format!("{}\n", json!(row)))
 }
 
 fn gen_options(s: &SamplingArgs) -> GenOptions {

@@ -194,11 +194,11 @@ impl Checked<'_> {
                 percent(d.relative)
             )),
             _ => {
-                let steps = golden::steps(seed, ran.vocab, ran.max_context);
+                let steps = golden::steps(seed, ran.vocab, ran.max_context, ran.whole);
                 Err(Error::Failed(format!(
                     "{}: it does not compute what it did when it was compiled: {}; it was altered, or this machine computes differently",
                     self.args.artifact.display(),
-                    golden::difference(&kept.steps, &ran.steps, ran.vocab, &steps).unwrap_or_default()
+                    golden::difference(&kept.steps, &ran.steps, ran.columns, &steps).unwrap_or_default()
                 )))
             }
         }
@@ -330,8 +330,16 @@ mod tests {
             ..Version::default()
         };
         let manifest = Manifest { versions: vec![version(by, "f32"), version(of, activations)], ..Manifest::default() };
-        let ran =
-            Ran { isa: 0, device: "a machine".into(), vocab: 2, max_context: 8, steps: computed(logit), batching };
+        let ran = Ran {
+            isa: 0,
+            device: "a machine".into(),
+            vocab: 2,
+            columns: 2,
+            whole: false,
+            max_context: 8,
+            steps: computed(logit),
+            batching,
+        };
         let args = VerifyArgs { artifact: "m.so".into(), root: None, threads: 1 };
         let checked = Checked { args: &args, manifest: &manifest, version: &manifest.versions[1], ran: &ran };
         let kept = Golden { scheme: golden::SCHEME, target: by.into(), steps: computed(2.0) };

@@ -2,7 +2,7 @@
 
 use super::{Computed, Step, entries};
 use crate::Error;
-use llmcc_ir::eval::{Batch, KvState, Rows, eval_plan, eval_plan_watched};
+use llmcc_ir::eval::{Batch, Rows, State, eval_plan, eval_plan_watched};
 use llmcc_ir::kernel::{Body, Kernel, ParamKind, RowElem};
 use llmcc_ir::plan::{PackedWeight, Plan, Storage};
 use llmcc_ir::quant::{Encoding, Float, Format};
@@ -36,11 +36,7 @@ fn weights(kernel: &Kernel) -> usize {
 /// difference then travels on. Largest of the test fixtures: 1.5e-2 with int8, 1.3e-4 with an f16
 /// cache, 1.2e-6 in f32.
 pub fn bound(plan: &Plan) -> f64 {
-    plan.kernels
-        .iter()
-        .map(rounding)
-        .chain(plan.kv.iter().map(|k| of_numbers(k.dtype.encoding())))
-        .fold(EXACT, f64::max)
+    plan.kernels.iter().map(rounding).chain(plan.kv().map(|k| of_numbers(k.dtype.encoding()))).fold(EXACT, f64::max)
 }
 
 const EXACT: f64 = 1e-4;
@@ -48,11 +44,16 @@ const OF_F16: f64 = 5e-3;
 /// For types of 8 significant bits or fewer.
 const COARSE: f64 = 0.1;
 
+/// For codes of 4 bits, whose step is a seventh of the largest number.
+const FEW_BITS: f64 = 0.5;
+
 fn of_numbers(e: Encoding) -> f64 {
     match e.float() {
         Some(Float::F32) => EXACT,
         Some(Float::F16) => OF_F16,
-        Some(Float::Bf16 | Float::E4m3) | None => COARSE,
+        Some(Float::Bf16 | Float::E4m3) => COARSE,
+        None if e.bits() <= 4 => FEW_BITS,
+        None => COARSE,
     }
 }
 
@@ -106,7 +107,7 @@ impl<'a> Weights<'a> {
 /// As [`evaluate`].
 pub fn overflow(plan: &Plan, weights: Weights<'_>, steps: &[Step]) -> Result<Option<(String, f32)>, Error> {
     let packed = weights.of(plan)?;
-    let mut kv: Vec<KvState> = plan.kv.iter().map(|k| KvState::new(*k)).collect();
+    let mut states: Vec<State> = plan.states.iter().map(|s| State::new(*s)).collect();
     let mut first = None;
     let mut watch = |kernel: &Kernel, rows: &Rows| {
         let largest = rows.data.iter().fold(0f32, |m, v| m.max(v.abs()));
@@ -116,7 +117,7 @@ pub fn overflow(plan: &Plan, weights: Weights<'_>, steps: &[Step]) -> Result<Opt
         }
     };
     for batch in &batches(steps) {
-        eval_plan_watched(plan, &packed, &mut kv, batch, &mut watch).map_err(|e| internal(&e.to_string()))?;
+        eval_plan_watched(plan, &packed, &mut states, batch, &mut watch).map_err(|e| internal(&e.to_string()))?;
     }
     Ok(first)
 }
@@ -142,8 +143,8 @@ pub fn evaluate(plan: &Plan, weights: Weights<'_>, steps: &[Step], got: &[Comput
     let logits = logits(plan, &weights.of(plan)?, steps)?;
     let mut worst = 0f64;
     for (logits, got) in logits.iter().zip(got) {
-        for (i, want) in logits.chunks_exact(plan.info.vocab).enumerate() {
-            let kept: Vec<f32> = entries(plan.info.vocab).map(|e| want[e]).collect();
+        for (i, want) in logits.chunks_exact(plan.info.columns()).enumerate() {
+            let kept: Vec<f32> = entries(plan.info.columns()).map(|e| want[e]).collect();
             worst = worst.max(apart(&kept, &got.row(i), largest(want)));
         }
     }
@@ -164,7 +165,7 @@ pub fn sensitivity(plan: &Plan, weights: Weights<'_>, steps: &[Step], evaluated:
         let mut packed = weights.of(plan)?;
         perturb(plan, &mut packed, seed);
         for (want, got) in evaluated.logits.iter().zip(logits(plan, &packed, steps)?) {
-            let rows = want.chunks_exact(plan.info.vocab).zip(got.chunks_exact(plan.info.vocab));
+            let rows = want.chunks_exact(plan.info.columns()).zip(got.chunks_exact(plan.info.columns()));
             worst = rows.map(|(w, g)| apart(w, g, largest(w))).fold(worst, f64::max);
         }
     }
@@ -196,8 +197,11 @@ fn perturb(plan: &Plan, packed: &mut Packed<'_>, seed: u64) {
 
 /// The evaluator's logits of each step.
 fn logits(plan: &Plan, packed: &Packed<'_>, steps: &[Step]) -> Result<Vec<Vec<f32>>, Error> {
-    let mut kv: Vec<KvState> = plan.kv.iter().map(|k| KvState::new(*k)).collect();
-    batches(steps).iter().map(|b| eval_plan(plan, packed, &mut kv, b).map_err(|e| internal(&e.to_string()))).collect()
+    let mut states: Vec<State> = plan.states.iter().map(|s| State::new(*s)).collect();
+    batches(steps)
+        .iter()
+        .map(|b| eval_plan(plan, packed, &mut states, b).map_err(|e| internal(&e.to_string())))
+        .collect()
 }
 
 fn largest(row: &[f32]) -> f32 {
@@ -213,7 +217,7 @@ fn apart(want: &[f32], got: &[f32], largest: f32) -> f64 {
 
 /// The steps with each token's position.
 fn batches(steps: &[Step]) -> Vec<Batch> {
-    let mut lengths = [0i32; super::SEQUENCES];
+    let mut lengths = vec![0i32; super::sequences(steps)];
     let mut position = |seq: usize| {
         lengths[seq] += 1;
         lengths[seq] - 1

@@ -17,8 +17,12 @@ pub struct Ran {
     pub isa: u32,
     /// Name of the machine: `CPU`, or the GPU's.
     pub device: String,
-    /// Columns of the logits.
+    /// Tokens of the vocabulary.
     pub vocab: usize,
+    /// Columns of the output.
+    pub columns: usize,
+    /// Whether a sequence is computed in one step.
+    pub whole: bool,
     /// Longest sequence.
     pub max_context: usize,
     /// Golden steps.
@@ -85,6 +89,8 @@ impl Answer {
             isa: info.isa,
             device,
             vocab: info.vocab,
+            columns: info.columns,
+            whole: info.whole,
             max_context: info.max_context,
             steps,
             batching,
@@ -113,7 +119,7 @@ impl Batching {
     }
 }
 
-/// Logits of the same tokens, `[tokens, vocab]`.
+/// Output of the same tokens, `[tokens, columns]`.
 struct TwoWays {
     tokens: usize,
     /// Of one step.
@@ -128,15 +134,21 @@ impl TwoWays {
         let tokens = 24.min(info.max_context);
         let ids: Vec<i32> = (0..tokens).map(|i| ((i * 7919 + 13) % info.vocab) as i32).collect();
         let rows: Vec<u32> = (0..tokens as u32).collect();
-        let seq = model.seq_new()?;
-        let together = model.step(&ids, &vec![seq; tokens], &rows)?;
-        model.seq_free(seq)?;
-        let seq = model.seq_new()?;
+        // Where a sequence is computed in one step, there are several of them, each by itself.
+        let run = if info.whole { tokens.div_ceil(3) } else { tokens };
+        let seqs = |n: usize| (0..n).map(|_| model.seq_new()).collect::<Result<Vec<i32>, Error>>();
+        let free = |seqs: Vec<i32>| seqs.into_iter().try_for_each(|seq| model.seq_free(seq));
+        let all = seqs(tokens.div_ceil(run))?;
+        let of_tokens: Vec<i32> = (0..tokens).map(|i| all[i / run]).collect();
+        let together = model.step(&ids, &of_tokens, &rows)?;
+        free(all)?;
+        let all = seqs(tokens.div_ceil(run))?;
         let mut singly = vec![];
-        for id in &ids {
-            singly.extend(model.step(&[*id], &[seq], &[0])?);
+        let step = if info.whole { run } else { 1 };
+        for (i, ids) in ids.chunks(step).enumerate() {
+            singly.extend(model.step(ids, &vec![all[i * step / run]; ids.len()], &rows[..ids.len()])?);
         }
-        model.seq_free(seq)?;
+        free(all)?;
         Ok(TwoWays { tokens, together, singly })
     }
 

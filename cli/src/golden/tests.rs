@@ -7,8 +7,8 @@ fn computed(tokens: usize, logits: &[f32], vocab: usize) -> Computed {
 
 #[test]
 fn steps_depend_on_the_seed_only_in_their_tokens() {
-    let (a, b) = (steps(1, 1000, 4096), steps(2, 1000, 4096));
-    assert_eq!(a, steps(1, 1000, 4096));
+    let (a, b) = (steps(1, 1000, 4096, false), steps(2, 1000, 4096, false));
+    assert_eq!(a, steps(1, 1000, 4096, false));
     let sizes: Vec<_> = a.iter().map(|s| s.tokens.len()).collect();
     assert_eq!(sizes, [40, 1, 1, 18, 2]);
     assert!(a.iter().zip(&b).all(|(a, b)| (&a.seqs, &a.out_rows) == (&b.seqs, &b.out_rows) && a.tokens != b.tokens));
@@ -19,13 +19,34 @@ fn steps_depend_on_the_seed_only_in_their_tokens() {
 #[test]
 fn short_contexts_cut_steps() {
     for context in 1..90 {
-        let mut lengths = [0; SEQUENCES];
-        for step in steps(7, 3, context) {
+        let all = steps(7, 3, context, false);
+        let mut lengths = vec![0; sequences(&all)];
+        assert_eq!(lengths.len(), 2);
+        for step in all {
             assert!(!step.tokens.is_empty() && !step.out_rows.is_empty());
             assert!(step.tokens.iter().all(|t| (0..3).contains(t)));
             step.seqs.iter().for_each(|s| lengths[*s] += 1);
         }
         assert!(lengths.iter().all(|n| (1..=context).contains(n)), "context {context}: {lengths:?}");
+    }
+}
+
+/// Where sequences are whole, no step goes on with one of an earlier step.
+#[test]
+fn whole_sequences_are_in_one_step() {
+    for context in 1..90 {
+        let mut next = 0;
+        for step in steps(7, 3, context, true) {
+            let first = next;
+            let runs = step.seqs.chunk_by(|a, b| a == b);
+            runs.for_each(|run| {
+                assert!(run[0] == next && run.len() <= context, "context {context}: {:?}", step.seqs);
+                next += 1;
+            });
+            assert!(next > first);
+            assert!(step.out_rows.contains(&(step.tokens.len() as u32 - 1)));
+        }
+        assert_eq!(next, 8, "context {context}");
     }
 }
 
@@ -38,7 +59,7 @@ fn entries_are_spread_and_exist() {
 
 #[test]
 fn the_first_difference_is_named_with_values() {
-    let steps = steps(0, 64, 4096);
+    let steps = steps(0, 64, 4096, false);
     let logits: Vec<f32> = (0..128).map(|i| i as f32 - 0.5).collect();
     let want = vec![computed(1, &logits[..64], 64), computed(2, &logits, 64)];
     assert_eq!(difference(&want, &want, 64, &steps), None);

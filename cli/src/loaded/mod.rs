@@ -32,10 +32,16 @@ pub struct EngineOptions {
 }
 
 /// Sizes of an opened model.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Info {
-    /// Columns of the logits.
+    /// Tokens of the vocabulary.
     pub vocab: usize,
+    /// Columns of the output.
+    pub columns: usize,
+    /// What it is (`LLMCC_OUTPUT_*`).
+    pub output: u32,
+    /// Whether a sequence is computed in one step.
+    pub whole: bool,
     /// Longest sequence.
     pub max_context: usize,
     /// Threads in use.
@@ -104,18 +110,15 @@ impl Model {
             NOT_THIS_MACHINE => return Err(Error::Machine { path: path.to_owned(), message: last_error(&api) }),
             _ => return Err(fail(last_error(&api))),
         }
-        let mut m = Model {
-            path: path.to_owned(),
-            api,
-            model,
-            info: Info { vocab: 0, max_context: 0, threads: 0, max_batch_tokens: 0, chat_template: false, isa: 0 },
-            _library: library,
-        };
+        let mut m = Model { path: path.to_owned(), api, model, info: Info::default(), _library: library };
         let mut info = llmcc_model_info { size: size_of::<llmcc_model_info>(), ..llmcc_model_info::default() };
         // SAFETY: the model is open; `info` is valid.
         m.check(unsafe { (m.api.llmcc_info)(m.model, &mut info) })?;
         m.info = Info {
             vocab: info.vocab as usize,
+            columns: info.columns as usize,
+            output: info.output,
+            whole: info.flags & LLMCC_IS_WHOLE != 0,
             max_context: info.max_context as usize,
             threads: info.threads as usize,
             max_batch_tokens: info.max_batch_tokens as usize,
@@ -194,13 +197,13 @@ impl Model {
         self.check(unsafe { (self.api.llmcc_seq_free)(self.model, seq) })
     }
 
-    /// Appends `tokens[i]` to `seqs[i]`; returns f32 logits `[out_rows.len(), vocab]`.
+    /// Appends `tokens[i]` to `seqs[i]`; returns f32 rows `[out_rows.len(), columns]`.
     ///
     /// # Errors
     /// What the artifact says.
     pub fn step(&self, tokens: &[i32], seqs: &[i32], out_rows: &[u32]) -> Result<Vec<f32>, Error> {
         assert_eq!(tokens.len(), seqs.len(), "a sequence for each token");
-        let mut logits = vec![0f32; out_rows.len() * self.info.vocab];
+        let mut logits = vec![0f32; out_rows.len() * self.info.columns];
         let batch = llmcc_batch {
             size: size_of::<llmcc_batch>(),
             n_tokens: tokens.len(),
@@ -212,6 +215,27 @@ impl Model {
         // SAFETY: arrays have the lengths stated.
         self.check(unsafe { (self.api.llmcc_step)(self.model, &batch, logits.as_mut_ptr(), logits.len()) })?;
         Ok(logits)
+    }
+
+    /// The output of each row of tokens, pooled: `[rows.len(), columns]`. `normalize`: to length 1;
+    /// `None`: as the model says.
+    ///
+    /// # Errors
+    /// What the artifact says.
+    pub fn embed(&self, rows: &[Vec<i32>], normalize: Option<bool>) -> Result<Vec<f32>, Error> {
+        let (tokens, lengths) = (rows.concat(), rows.iter().map(Vec::len).collect::<Vec<_>>());
+        let mut out = vec![0f32; rows.len() * self.info.columns];
+        let given = llmcc_embed_rows {
+            size: size_of::<llmcc_embed_rows>(),
+            n_rows: rows.len(),
+            lengths: lengths.as_ptr(),
+            tokens: tokens.as_ptr(),
+            flags: normalize.map_or(0, |yes| if yes { LLMCC_EMBED_NORMALIZE } else { LLMCC_EMBED_RAW }),
+            reserved: 0,
+        };
+        // SAFETY: arrays have the lengths stated.
+        self.check(unsafe { (self.api.llmcc_embed)(self.model, &given, out.as_mut_ptr(), out.len()) })?;
+        Ok(out)
     }
 
     /// Chooses a token from one row of logits as `options` say; `history` is the sequence so far,

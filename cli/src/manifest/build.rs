@@ -16,6 +16,7 @@ use llmcc_ir::graph::Op;
 use llmcc_ir::kv::{self, KvSpec};
 use llmcc_ir::plan::{PackedWeight, Plan, Storage, WeightExpr};
 use llmcc_ir::quant::Format;
+use llmcc_ir::state::{self, FixedSpec, StateSpec};
 use llmcc_passes::ActPolicy;
 use llmcc_passes::pack::PackReport;
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,20 +52,23 @@ impl Manifest {
             source: f.files.clone(),
             options: options(f),
             info: Info {
+                output: plan.info.output.to_string(),
                 vocab: plan.info.vocab,
                 hidden: plan.info.hidden,
                 max_context: plan.info.max_context,
-                attention_layers: plan.kv.len(),
+                attention_layers: plan.kv().count(),
             },
             code: Code { bytes: f.code_bytes, kernels: kernels(plan), generic: generic(version) },
             weights: Weights {
                 bytes: plan.weight_bytes(),
                 read_per_step: read_per_step(plan),
+                parameters: plan.parameters().0,
+                active_parameters: plan.parameters().1,
                 by_format: bytes_by_format(plan),
                 tensors: tensors(f, plan),
             },
             versions: f.lowered.versions.iter().map(|v| describe(f.lowered, v)).collect(),
-            kv: plan.kv.iter().map(|k| k.to_string()).collect(),
+            kv: plan.states.iter().map(|s| s.to_string()).collect(),
             memory: memory(plan),
             certificate: Certificate {
                 largest_relative_rms_error: largest_error(f.packed),
@@ -90,7 +94,11 @@ fn options(f: &Facts<'_>) -> Options {
         target: names().next().unwrap_or_default(),
         weights: match f.options.choose.error_budget {
             Some(budget) => format!("within an error of {budget}"),
-            None => f.lowered.format.to_string(),
+            None if f.lowered.coded.is_empty() => f.lowered.format.to_string(),
+            None => {
+                let own: Vec<String> = f.lowered.coded.iter().map(ToString::to_string).collect();
+                format!("{} as in the checkpoint, others {}", own.join(", "), f.lowered.format)
+            }
         },
         activations: f.lowered.preferred().act.to_string(),
         activations_wanted: f.options.act.map(|a| a.to_string()),
@@ -135,13 +143,16 @@ fn describe(l: &Lowered, v: &lowered::Version) -> Version {
 
 fn memory(plan: &Plan) -> Memory {
     let (per_token, per_row) = plan.arena();
+    let per_sequence = plan.states.iter().filter_map(StateSpec::fixed).map(FixedSpec::bytes).sum();
+    let sequences = if per_sequence > 0 { " + per_sequence·sequences" } else { "" };
     Memory {
-        formula:
-            "weights + kv_per_token·cached tokens + per_token·T + per_row·R  (T tokens and R logits rows in a step)"
-                .into(),
+        formula: format!(
+            "weights + kv_per_token·cached tokens{sequences} + per_token·T + per_row·R  (T tokens and R logits rows in a step)"
+        ),
         weights: plan.weight_bytes(),
         kv_per_token: kv_bytes_per_token(plan),
         kv_groups: kv_groups(plan),
+        per_sequence,
         per_token,
         per_row,
     }
@@ -179,7 +190,14 @@ fn lossy(l: &Lowered, v: &lowered::Version) -> Vec<String> {
     } else if l.format != lowered::stored_format(&l.module) {
         list.push(format!("matrices rounded to {}", l.format));
     }
-    if let Some(kv) = compiled.plan.kv.first().filter(|k| k.dtype != kv::KvDType::F32) {
+    if act == ActPolicy::Int8 && compiled.error.is_none() {
+        let own: BTreeSet<usize> = l.coded.iter().filter_map(|f| f.encoding().integer_group()).collect();
+        if !own.is_empty() && !l.format.is_quantized() {
+            let groups = words(own.iter().map(ToString::to_string));
+            list.push(format!("activations entering quantized matrices as int8 in groups of {groups}"));
+        }
+    }
+    if let Some(kv) = compiled.plan.kv().next().filter(|k| k.dtype != kv::KvDType::F32) {
         list.push(format!("keys and values cached as {}", kv.dtype));
     }
     list
@@ -225,40 +243,32 @@ pub fn bytes_by_format(plan: &Plan) -> BTreeMap<String, usize> {
     by
 }
 
-/// Bytes of weights that every step reads in full: all but tables that are only looked up.
+/// Bytes of weights that a step of one token reads: all but tables that are only looked up, and of
+/// experts those of the chosen ones.
 pub fn read_per_step(plan: &Plan) -> usize {
-    let mut read = vec![false; plan.weights.len()];
-    for l in plan.regimes.iter().flat_map(|r| &r.launches) {
-        if matches!(plan.kernels[l.kernel].body, llmcc_ir::kernel::Body::Embed(_)) {
-            continue;
-        }
-        for o in &l.operands {
-            if let llmcc_ir::plan::Operand::Weight(w) = o {
-                read[*w] = true;
-            }
-        }
-    }
-    plan.weights.iter().zip(read).filter(|(_, r)| *r).map(|(w, _)| w.storage.bytes()).sum()
+    let bytes = |(w, share): (&PackedWeight, f64)| (w.storage.bytes() as f64 * share) as usize;
+    plan.weights.iter().zip(plan.shares()).map(bytes).sum()
 }
 
 /// Bytes of cached keys and values per token, over all layers.
 pub fn kv_bytes_per_token(plan: &Plan) -> usize {
-    plan.kv.iter().map(page_bytes).sum::<usize>() / llmcc_abi::PAGE_TOKENS
+    plan.kv().map(page_bytes).sum::<usize>() / llmcc_abi::PAGE_TOKENS
 }
 
 fn page_bytes(k: &KvSpec) -> usize {
-    llmcc_abi::layout::page(k.kv_heads, k.head_dim, k.dtype.bytes()).bytes
+    k.page().bytes
 }
 
 fn kv_groups(plan: &Plan) -> Vec<StateGroup> {
-    let groups = kv::groups(&plan.kv);
-    let members = |g: usize| plan.kv.iter().zip(&groups).filter(move |(_, of)| **of == g).map(|(k, _)| k);
+    let groups = state::groups(&plan.states);
+    let members =
+        |g: usize| plan.states.iter().zip(&groups).filter(move |(_, of)| **of == g).filter_map(|(s, _)| s.paged());
     let group = |g: usize| StateGroup {
         window: members(g).next().and_then(|k| k.window),
         layers: members(g).count(),
         per_token: members(g).map(page_bytes).sum::<usize>() / llmcc_abi::PAGE_TOKENS,
     };
-    (0..groups.iter().max().map_or(0, |g| g + 1)).map(group).collect()
+    (0..groups.iter().max().map_or(0, |g| g + 1)).filter(|g| members(*g).next().is_some()).map(group).collect()
 }
 
 fn storage_name(s: &Storage) -> String {

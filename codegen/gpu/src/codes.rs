@@ -67,6 +67,11 @@ pub fn factor(b: &mut Builder, kind: ScaleKind, load: impl FnOnce(&mut Builder, 
             let x = load(b, BF16);
             b.fext(x, F32)
         }
+        ScaleKind::Signed { .. } => {
+            let x = load(b, I8);
+            let x = b.sext(x, I32);
+            b.sitofp(x, F32)
+        }
         ScaleKind::E8m0 | ScaleKind::E4m3 | ScaleKind::Unsigned { .. } => {
             let x = load(b, I8);
             let x = b.zext(x, I32);
@@ -82,7 +87,11 @@ pub fn factor(b: &mut Builder, kind: ScaleKind, load: impl FnOnce(&mut Builder, 
                     let bits = b.select(none, least, bits);
                     b.bitcast(bits, F32)
                 }
-                ScaleKind::F32 | ScaleKind::F16 | ScaleKind::Bf16 | ScaleKind::Unsigned { .. } => b.sitofp(x, F32),
+                ScaleKind::F32
+                | ScaleKind::F16
+                | ScaleKind::Bf16
+                | ScaleKind::Unsigned { .. }
+                | ScaleKind::Signed { .. } => b.sitofp(x, F32),
             }
         }
     }

@@ -56,7 +56,7 @@ impl<'k> Cx<'k> {
         let written = self.kernel.written();
         let of = |(p, param): (ParamId, &Param)| match param.kind {
             _ if written.contains(&p) => Access::Write,
-            ParamKind::Rows { .. } | ParamKind::Kv(_) => Access::Result,
+            ParamKind::Rows { .. } | ParamKind::Kv(_) | ParamKind::Fixed(_) => Access::Result,
             ParamKind::Matrix { .. } | ParamKind::Vector { .. } => Access::Read,
         };
         let mut access: Vec<Access> = self.kernel.params.iter().enumerate().map(of).collect();
@@ -153,6 +153,11 @@ impl Args<'_> {
     /// Position of token `row` in its sequence.
     pub fn position(&self, b: &mut Builder, row: V) -> V {
         self.array_at(b, offset_of!(GpuCtx, positions), row)
+    }
+
+    /// Length of the sequence of token `row` after the step.
+    pub fn end(&self, b: &mut Builder, row: V) -> V {
+        self.array_at(b, offset_of!(GpuCtx, ends), row)
     }
 
     /// Sequence of token `row`: its row of the block table.

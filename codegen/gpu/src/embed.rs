@@ -1,16 +1,17 @@
-//! Embedding: rows of a table in fragment order by token id.
+//! Embedding: rows of a table in fragment order by token id or position.
 //!
 //! A block per token; a thread takes four adjacent columns at a time, which lie together (or in two
 //! places) in one lane's part of a tile, see [`llmcc_abi::layout`].
 
 use crate::cx::{Args, Cx, share_out, when_below};
-use crate::mlir::{Builder, Cmp, Elem, I16, I32, I64, V};
+use crate::mlir::{Builder, Cmp, Elem, F32, I16, I32, I64, V};
 use crate::piece::{self, col_at, row_at};
 use crate::{Source, blocks, codes, per_rows};
 use llmcc_abi::GpuCtx;
 use llmcc_abi::layout::{self, BLOCK, FRAGMENT_K, Packing, fragment_bits};
 use llmcc_codegen::CodegenError;
-use llmcc_ir::kernel::Embed;
+use llmcc_ir::graph::F32 as F32Attr;
+use llmcc_ir::kernel::{Embed, ParamId, RowElem};
 use llmcc_ir::quant::{Code, Float, Format, Per, Scale};
 use std::mem::offset_of;
 
@@ -19,8 +20,9 @@ use std::mem::offset_of;
 /// # Errors
 /// A table in another order, rows of another length, int8 rows.
 pub fn emit(cx: &Cx<'_>, k: &Embed) -> Result<Source, CodegenError> {
-    let (_, cols, format) = cx.matrix(k.table)?;
-    let (out_cols, to) = cx.rows(k.out)?;
+    let Embed { table, positions, scale, add, out } = *k;
+    let (_, cols, format) = cx.matrix(table)?;
+    let (out_cols, to) = cx.rows(out)?;
     if out_cols != cols || format.packing != Packing::Fragment {
         return Err(cx.error("the table must be in fragment order and as wide as the rows"));
     }
@@ -30,11 +32,19 @@ pub fn emit(cx: &Cx<'_>, k: &Embed) -> Result<Source, CodegenError> {
         let m = cx.row_count(b, args);
         let row = b.sreg("ctaid.x");
         when_below(b, row, m, |b| {
-            let entry = Entry::find(b, args, k, cols, format, row);
-            let line = row_at(b, args.operand(k.out), cols, to, row);
+            let entry = Entry::find(b, args, (table, positions), cols, format, row);
+            let line = row_at(b, args.operand(out), cols, to, row);
+            let add = add.map(|add| row_at(b, args.operand(add), cols, RowElem::F32, row));
             let quads = b.i32(cols.div_ceil(4) as i64);
             share_out(b, quads, threads, |b, quad| {
-                let values = entry.four(b, quad);
+                let mut values = entry.four(b, quad);
+                if scale != F32Attr::new(1.0) {
+                    let scale = b.f32(scale.get());
+                    values.iter_mut().for_each(|v| *v = b.fmul(*v, scale));
+                }
+                if let Some(add) = add {
+                    values = added(b, add, cols, quad, values);
+                }
                 store(b, line, storage, cols, quad, &values);
             });
         });
@@ -50,6 +60,27 @@ pub fn emit(cx: &Cx<'_>, k: &Embed) -> Result<Source, CodegenError> {
         scratch_per_m: 0,
         generic: None,
     })
+}
+
+/// Values and those of columns `4·quad..` of an f32 row, as far as they exist.
+fn added(b: &mut Builder, line: V, cols: usize, quad: V, values: Vec<V>) -> Vec<V> {
+    let first = b.shlc(quad, 2);
+    if cols.is_multiple_of(4) {
+        let p = col_at(b, line, Elem::F32, first);
+        let more = piece::load(b, p, Elem::F32, values.len());
+        return values.into_iter().zip(more).map(|(x, y)| b.fadd(x, y)).collect();
+    }
+    let one = |b: &mut Builder, (i, x): (usize, V)| {
+        let col = b.addc(first, i as i64);
+        let inside = b.cmpc(Cmp::Slt, col, cols as i64);
+        let sum = |b: &mut Builder| {
+            let p = col_at(b, line, Elem::F32, col);
+            let y = b.load(p, F32);
+            vec![b.fadd(x, y)]
+        };
+        b.if_else(inside, &[F32], sum, |_| vec![x])
+    };
+    values.into_iter().enumerate().flat_map(|v| one(b, v)).collect()
 }
 
 /// Stores columns `4·quad..` of a row, as far as they exist.
@@ -85,12 +116,21 @@ struct Entry {
 }
 
 impl Entry {
-    fn find(b: &mut Builder, args: Args<'_>, k: &Embed, cols: usize, format: Format, token_row: V) -> Entry {
-        let token = args.array_at(b, offset_of!(GpuCtx, tokens), token_row);
+    /// The row of a table that the token in row `token_row` of the step names, or its position.
+    fn find(
+        b: &mut Builder,
+        args: Args<'_>,
+        (table, positions): (ParamId, bool),
+        cols: usize,
+        format: Format,
+        token_row: V,
+    ) -> Entry {
+        let index = if positions { offset_of!(GpuCtx, positions) } else { offset_of!(GpuCtx, tokens) };
+        let token = args.array_at(b, index, token_row);
         let number = b.shrc(token, BLOCK.trailing_zeros().into());
         let number = b.zext(number, I64);
         let offset = b.mulc(number, format.block_bytes(cols) as i64);
-        let base = b.at(args.operand(k.table), offset);
+        let base = b.at(args.operand(table), offset);
         let row = b.andc(token, BLOCK as i64 - 1);
         let (group, half) = (b.andc(row, 7), b.shrc(row, 3));
         let lane = b.shlc(group, 6);

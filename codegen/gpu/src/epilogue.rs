@@ -6,12 +6,12 @@
 //! shared memory, and one in which a warp per run reduces them.
 
 use crate::cx::{Args, Cx, share_out};
-use crate::expr::{Env, Normalized, SharedTile, normalized, piece_of};
+use crate::expr::{Env, Normalized, SharedTile, Slots, normalized, piece_of};
 use crate::mlir::{BF16, Builder, Cmp, Elem, F16, F32, I8, I32, I64, Ty, V, WARP};
 use crate::piece::{self, col_at, row_at};
 use llmcc_abi::{PAGE_TOKENS, layout};
 use llmcc_codegen::CodegenError;
-use llmcc_ir::kernel::{Expr, ParamId, RowElem, Segment, Store};
+use llmcc_ir::kernel::{Expr, Norm, ParamId, RowElem, Segment, Store};
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::quant::Float;
 
@@ -35,6 +35,8 @@ pub struct Tile<'a> {
     pub spare: V,
     /// Threads of the block.
     pub threads: u32,
+    /// What the rows are in products of experts.
+    pub slots: Option<Slots<'a>>,
 }
 
 /// Bytes of shared memory that the epilogue of a segment needs besides the accumulators.
@@ -57,7 +59,7 @@ fn values_bytes(rows: usize, cols: usize) -> usize {
 
 /// Columns of the pieces in which a segment is computed and stored.
 fn piece_width(cx: &Cx<'_>, s: &Segment, tile: &Tile<'_>) -> usize {
-    let cut = piece_of(cx, &s.expr, tile.acc, 4);
+    let cut = piece_of(cx, &s.expr, s.n, tile.acc, 4);
     let columns = match s.store {
         Store::Rows { param, start } => match cx.rows(param) {
             Ok((cols, RowElem::F32)) => vec![start, cols],
@@ -76,13 +78,26 @@ fn piece_width(cx: &Cx<'_>, s: &Segment, tile: &Tile<'_>) -> usize {
 /// Operands of the wrong kind.
 pub fn run(cx: &Cx<'_>, b: &mut Builder, args: Args<'_>, s: &Segment, tile: &Tile<'_>) -> Result<(), CodegenError> {
     let width = piece_width(cx, s, tile);
-    let mut env = Env { cx, args, n: s.n, width, row0: tile.row0, col0: tile.col0, acc: tile.acc, normalized: vec![] };
+    let mut env = Env {
+        cx,
+        args,
+        n: s.n,
+        width,
+        row0: tile.row0,
+        col0: tile.col0,
+        acc: tile.acc,
+        normalized: vec![],
+        slots: tile.slots,
+    };
     let mut spare = tile.spare;
     for (norm, whole, x) in normalized(&s.expr) {
         let (values, factors) = carve(b, &mut spare, tile, norm.width, env.normalized.len());
         materialize(b, &env, x, values, tile)?;
-        let eps = norm.eps.get();
-        let width = norm.width;
+        let Norm { eps, width, center } = norm;
+        let eps = eps.get();
+        if center {
+            subtract_means(b, &env, tile, width, (values, factors))?;
+        }
         reduce_runs(
             b,
             tile,
@@ -193,6 +208,34 @@ fn reduce_runs(
     b.barrier();
 }
 
+/// Subtracts from each run of `width` columns of `values` its mean, for which there is room in
+/// `means`.
+fn subtract_means(
+    b: &mut Builder,
+    env: &Env<'_>,
+    tile: &Tile<'_>,
+    width: usize,
+    (values, means): (SharedTile, SharedTile),
+) -> Result<(), CodegenError> {
+    let add = |b: &mut Builder, x: V, y: V| b.fadd(x, y);
+    reduce_runs(b, tile, width, values, means, add, add, |b, sum| {
+        let scale = b.f32(1.0 / width as f32);
+        b.fmul(sum, scale)
+    });
+    pieces(b, env, tile, |b, row, col| {
+        let p = values.at(b, row, col);
+        let x = b.apart(|b| piece::load(b, p, Elem::F32, env.width));
+        let run = b.divc(col, width as i64);
+        let at = means.at(b, row, run);
+        let mean = b.load(at, F32);
+        let x: Vec<V> = x.into_iter().map(|x| b.fsub(x, mean)).collect();
+        b.apart(|b| piece::store(b, &x, p, Elem::F32));
+        Ok(())
+    })?;
+    b.barrier();
+    Ok(())
+}
+
 fn store_rows(
     b: &mut Builder,
     env: &Env<'_>,
@@ -206,9 +249,9 @@ fn store_rows(
     let base = env.args.operand(param);
     pieces(b, env, tile, |b, row, col| {
         let v = env.values(b, e, row, col)?;
-        let row = b.add(tile.row0, row);
+        let (row, slot) = env.row(b, row);
         let line = row_at(b, base, cols, elem, row);
-        let col = b.add(tile.col0, col);
+        let col = env.column(b, col, slot);
         let col = b.addc(col, start as i64);
         let p = col_at(b, line, storage, col);
         piece::store(b, &v, p, storage);
@@ -282,6 +325,24 @@ impl Cache<'_> {
         }
     }
 
+    /// Address of byte `byte` of a head's 4-bit codes.
+    fn pair_at(&self, b: &mut Builder, page: V, slot: V, (head, byte): (V, V)) -> V {
+        let half = self.kv.head_dim as i64 / 2;
+        let part = b.atc(page, if self.key { 0 } else { self.page.v as i64 });
+        let at = if self.key {
+            let line = b.mulc(head, half);
+            let line = b.add(line, byte);
+            let line = b.shlc(line, 4);
+            b.add(line, slot)
+        } else {
+            let line = b.shlc(head, 4);
+            let line = b.add(line, slot);
+            let line = b.mulc(line, half);
+            b.add(line, byte)
+        };
+        b.at(part, at)
+    }
+
     /// Stores the scale of the head of column `col`.
     fn put_scale(&self, b: &mut Builder, page: V, slot: V, col: V, scale: V) {
         let at = b.atc(page, if self.key { self.page.k_scales } else { self.page.v_scales } as i64);
@@ -304,13 +365,13 @@ fn store_kv(
     spare: V,
 ) -> Result<(), CodegenError> {
     let kv = env.cx.kv(param)?;
-    let page = layout::page(kv.kv_heads, kv.head_dim, kv.dtype.bytes());
+    let page = kv.page();
     let cache = Cache { kv, page, pool: env.args.operand(param), key, env };
     let elem = match kv.dtype {
         KvDType::F16 => Elem::F16,
         KvDType::Bf16 => Elem::Bf16,
         KvDType::F32 => Elem::F32,
-        KvDType::Int8 => return store_kv_int8(b, &cache, e, tile, spare),
+        KvDType::Int8 | KvDType::Int4 => return store_kv_codes(b, &cache, e, tile, spare),
     };
     pieces(b, env, tile, |b, row, col| {
         let v = env.values(b, e, row, col)?;
@@ -320,9 +381,9 @@ fn store_kv(
     })
 }
 
-/// int8: codes and a scale per head, from the largest magnitude of the head's values, which are
+/// Codes and a scale per head, from the largest magnitude of the head's values, which are
 /// kept in shared memory.
-fn store_kv_int8(
+fn store_kv_codes(
     b: &mut Builder,
     cache: &Cache<'_>,
     e: &Expr,
@@ -337,13 +398,21 @@ fn store_kv_int8(
         b.fmax(m, x)
     };
     reduce_runs(b, tile, d, values, scales, larger, |b, x, y| b.fmax(x, y), |_, m| m);
+    if cache.kv.dtype == KvDType::Int4 {
+        store_pairs(b, cache, (values, scales), tile);
+        return Ok(());
+    }
     pieces(b, env, tile, |b, row, col| {
         let p = values.at(b, row, col);
         let x = piece::load(b, p, Elem::F32, env.width);
         let run = b.divc(col, d as i64);
         let p = scales.at(b, row, run);
         let amax = b.load(p, F32);
-        let codes: Vec<V> = x.into_iter().map(|x| int8_code(b, x, amax)).collect();
+        let code = |x| {
+            let code = code(b, x, amax, 127.0);
+            b.trunc(code, I8)
+        };
+        let codes: Vec<V> = x.into_iter().map(code).collect();
         let (page, slot) = cache.slot(b, row);
         cache.put(b, page, slot, col, &codes, Elem::I8);
         // The first piece of a head stores its scale.
@@ -358,17 +427,60 @@ fn store_kv_int8(
     })
 }
 
-/// `round-half-even(x·(127/amax))`, 0 where that factor is not finite.
-fn int8_code(b: &mut Builder, x: V, amax: V) -> V {
-    let c = b.f32(127.0);
+/// 4-bit codes, two to a byte (see `layout::kv_nibble`), a byte per thread at a time.
+fn store_pairs(b: &mut Builder, cache: &Cache<'_>, (values, scales): (SharedTile, SharedTile), tile: &Tile<'_>) {
+    let d = cache.kv.head_dim as i64;
+    let per_row = tile.max_cols as i64 / 2;
+    let n = b.mulc(tile.rows, per_row);
+    share_out(b, n, tile.threads, |b, i| {
+        let row = b.divc(i, per_row);
+        let start = b.mulc(row, per_row);
+        let byte = b.sub(i, start);
+        let run = b.divc(byte, d / 2);
+        let first = b.mulc(run, d);
+        // Only the last tile of a segment may be narrower.
+        let inside = b.cmp(Cmp::Slt, first, tile.cols);
+        b.if_(inside, |b| {
+            let before = b.mulc(run, d / 2);
+            let within = b.sub(byte, before);
+            let column = if cache.key { b.shlc(within, 1) } else { within };
+            let low = b.add(first, column);
+            let high = b.addc(low, if cache.key { 1 } else { d / 2 });
+            let p = scales.at(b, row, run);
+            let amax = b.load(p, F32);
+            let [low, high] = [low, high].map(|col| {
+                let p = values.at(b, row, col);
+                let x = b.load(p, F32);
+                code(b, x, amax, 7.0)
+            });
+            let (low, high) = (b.andc(low, 15), b.shlc(high, 4));
+            let both = b.or(low, high);
+            let both = b.trunc(both, I8);
+            let (page, slot) = cache.slot(b, row);
+            let head = b.add(cache.env.col0, first);
+            let head = b.divc(head, d);
+            let p = cache.pair_at(b, page, slot, (head, within));
+            b.store(both, p);
+            let first_byte = b.cmpc(Cmp::Eq, within, 0);
+            b.if_(first_byte, |b| {
+                let c = b.f32(7.0);
+                let scale = b.fdiv(amax, c);
+                cache.put_scale(b, page, slot, first, scale);
+            });
+        });
+    });
+}
+
+/// `round-half-even(x·(most/amax))`, 0 where that factor is not finite.
+fn code(b: &mut Builder, x: V, amax: V, most: f32) -> V {
+    let c = b.f32(most);
     let factor = b.fdiv(c, amax);
     let huge = b.f32(f32::MAX);
     let finite = b.op(crate::mlir::I1, format!("arith.cmpf ole, {factor}, {huge} : f32"));
     let zero = b.f32(0.0);
     let factor = b.select(finite, factor, zero);
     let scaled = b.fmul(x, factor);
-    let rounded = b.asm(I32, "cvt.rni.s32.f32 $0, $1;", "=r,f", &[scaled]);
-    b.trunc(rounded, I8)
+    b.asm(I32, "cvt.rni.s32.f32 $0, $1;", "=r,f", &[scaled])
 }
 
 /// `i64` from `i32`, unsigned.

@@ -6,7 +6,7 @@
 //! (`epilogue.rs`).
 
 use crate::cx::{Args, Cx};
-use crate::mlir::{Builder, Cmp, Elem, F32, I64, V};
+use crate::mlir::{Builder, Cmp, Elem, F32, I32, I64, V};
 use crate::piece::{self, col_at, row_at};
 use llmcc_abi::layout::fp8_row;
 use llmcc_codegen::CodegenError;
@@ -108,16 +108,32 @@ pub struct Env<'a> {
     pub acc: &'a [SharedTile],
     /// Normalized subexpressions, in the order in which [`normalized`] lists them.
     pub normalized: Vec<(Expr, Normalized)>,
+    /// What the rows are in products of experts.
+    pub slots: Option<Slots<'a>>,
+}
+
+/// Rows of a tile that are slots of tokens, all of one expert.
+#[derive(Clone, Copy)]
+pub struct Slots<'a> {
+    /// Token of a row of the tile, and first column of its slot.
+    pub place: &'a dyn Fn(&mut Builder, V) -> (V, V),
+    /// The expert.
+    pub expert: V,
 }
 
 /// The widest piece (1, 2 or 4 columns) in which an expression can be evaluated: runs, halves of
-/// heads, vectors and rows are cut in whole pieces.
-pub fn piece_of(cx: &Cx<'_>, e: &Expr, acc: &[SharedTile], most: usize) -> usize {
+/// heads, vectors and rows are cut in whole pieces. `n`: columns of the segment.
+pub fn piece_of(cx: &Cx<'_>, e: &Expr, n: usize, acc: &[SharedTile], most: usize) -> usize {
     let mut columns: Vec<usize> = acc.iter().map(|t| t.stride).collect();
     e.visit(&mut |e| match e {
         Expr::Acc(_) | Expr::Const(_) | Expr::Unary(..) | Expr::Binary(..) => {}
         Expr::Rows { param, start } => columns.extend([*start, cx.rows(*param).map_or(1, |(cols, _)| cols)]),
         Expr::Vector(param) => columns.push(cx.vector(*param).unwrap_or(1)),
+        Expr::Expert { top, .. } => columns.push(n / top.max(&1)),
+        Expr::Combine { y, count, .. } => {
+            let cols = cx.rows(*y).map_or(1, |(cols, _)| cols);
+            columns.extend([cols, cols / count.max(&1)]);
+        }
         Expr::Normalize(norm, _) => columns.push(norm.width),
         Expr::Rope { head_dim, table, .. } => {
             columns.extend([*head_dim, cx.rows(*table).map_or(1, |(rotary, _)| rotary / 2)])
@@ -130,7 +146,12 @@ pub fn piece_of(cx: &Cx<'_>, e: &Expr, acc: &[SharedTile], most: usize) -> usize
 pub fn normalized(e: &Expr) -> Vec<(Norm, &Expr, &Expr)> {
     fn walk<'e>(e: &'e Expr, out: &mut Vec<(Norm, &'e Expr, &'e Expr)>) {
         match e {
-            Expr::Acc(_) | Expr::Rows { .. } | Expr::Vector(_) | Expr::Const(_) => {}
+            Expr::Acc(_)
+            | Expr::Rows { .. }
+            | Expr::Vector(_)
+            | Expr::Const(_)
+            | Expr::Expert { .. }
+            | Expr::Combine { .. } => {}
             Expr::Unary(_, x) | Expr::Rope { x, .. } => walk(x, out),
             Expr::Binary(_, a, b) => {
                 walk(a, out);
@@ -150,6 +171,23 @@ pub fn normalized(e: &Expr) -> Vec<(Norm, &Expr, &Expr)> {
 }
 
 impl Env<'_> {
+    /// Row in the step of a row of the tile, and the first column of its slot, if it is one.
+    pub fn row(&self, b: &mut Builder, row: V) -> (V, Option<V>) {
+        match &self.slots {
+            Some(slots) => {
+                let (row, start) = (slots.place)(b, row);
+                (row, Some(start))
+            }
+            None => (b.add(self.row0, row), None),
+        }
+    }
+
+    /// Column of rows that is column `col` of the tile.
+    pub fn column(&self, b: &mut Builder, col: V, start: Option<V>) -> V {
+        let col = b.add(self.col0, col);
+        start.map_or(col, |start| b.add(start, col))
+    }
+
     /// The values of `e` at row `row` and columns `col..col + width` of the tile (both `i32`,
     /// inside the step and the segment; `col` a multiple of the width).
     ///
@@ -175,6 +213,20 @@ impl Env<'_> {
             Expr::Rows { param, start } => self.rows_values(b, *param, *start, row, col)?,
             Expr::Vector(param) => self.vector_values(b, *param, col)?,
             Expr::Const(c) => vec![b.f32(c.get()); self.width],
+            Expr::Expert { vector, routes, top } => self.expert_values(b, (*vector, *routes, *top), row, col)?,
+            Expr::Combine { weights, from, y, count } => {
+                let mut sum: Option<Vec<V>> = None;
+                for s in 0..*count {
+                    let w = self.element(b, *weights, from + s, row)?;
+                    let y = self.rows_values(b, *y, s * self.n, row, col)?;
+                    let y: Vec<V> = y.into_iter().map(|y| b.fmul(w, y)).collect();
+                    sum = Some(match sum {
+                        Some(sum) => sum.into_iter().zip(y).map(|(sum, y)| b.fadd(sum, y)).collect(),
+                        None => y,
+                    });
+                }
+                sum.unwrap_or_default()
+            }
             Expr::Unary(op, x) => {
                 let x = self.values(b, x, row, col)?;
                 x.into_iter().map(|x| unary(b, *op, x)).collect()
@@ -197,6 +249,46 @@ impl Env<'_> {
         })
     }
 
+    /// An element of a matrix of rows.
+    fn element(&self, b: &mut Builder, param: ParamId, col: usize, row: V) -> Result<V, CodegenError> {
+        let (cols, elem) = self.cx.rows(param)?;
+        let storage = piece::float_storage(self.cx, elem)?;
+        let row = b.add(self.row0, row);
+        let line = row_at(b, self.args.operand(param), cols, elem, row);
+        let p = b.atc(line, (col * storage.bytes()) as i64);
+        Ok(piece::load(b, p, storage, 1)[0])
+    }
+
+    /// Elements of the part that the slot's expert has in a vector.
+    fn expert_values(
+        &self,
+        b: &mut Builder,
+        (vector, routes, top): (ParamId, ParamId, usize),
+        row: V,
+        col: V,
+    ) -> Result<Vec<V>, CodegenError> {
+        if let Some(slots) = &self.slots {
+            let first = b.mulc(slots.expert, self.n as i64);
+            let col = b.add(self.col0, col);
+            let at = b.add(first, col);
+            let p = col_at(b, self.args.operand(vector), Elem::F32, at);
+            return Ok(piece::load(b, p, Elem::F32, self.width));
+        }
+        let (cols, elem) = self.cx.rows(routes)?;
+        let part = (self.n / top) as i64;
+        let row = b.add(self.row0, row);
+        let line = row_at(b, self.args.operand(routes), cols, elem, row);
+        let col = b.add(self.col0, col);
+        let (slot, within) = (b.divc(col, part), b.remc(col, part));
+        let p = col_at(b, line, Elem::F32, slot);
+        let number = b.load(p, F32);
+        let number = b.op(I32, format!("arith.fptosi {number} : f32 to i32"));
+        let first = b.mulc(number, part);
+        let at = b.add(first, within);
+        let p = col_at(b, self.args.operand(vector), Elem::F32, at);
+        Ok(piece::load(b, p, Elem::F32, self.width))
+    }
+
     /// Elements of a matrix of rows, converted to f32.
     fn rows_values(
         &self,
@@ -208,9 +300,9 @@ impl Env<'_> {
     ) -> Result<Vec<V>, CodegenError> {
         let (cols, elem) = self.cx.rows(param)?;
         let storage = piece::float_storage(self.cx, elem)?;
-        let row = b.add(self.row0, row);
+        let (row, slot) = self.row(b, row);
         let line = row_at(b, self.args.operand(param), cols, elem, row);
-        let col = b.add(self.col0, col);
+        let col = self.column(b, col, slot);
         let col = b.addc(col, start as i64);
         let p = col_at(b, line, storage, col);
         Ok(piece::load(b, p, storage, self.width))
@@ -290,7 +382,7 @@ fn sigmoid(b: &mut Builder, x: V) -> V {
 }
 
 /// `tanh x = 2·sigmoid(2x) − 1` away from 0, its series near 0 where that would cancel.
-fn tanh(b: &mut Builder, x: V) -> V {
+pub fn tanh(b: &mut Builder, x: V) -> V {
     let x2 = b.fadd(x, x);
     let s = sigmoid(b, x2);
     let (two, minus_one) = (b.f32(2.0), b.f32(-1.0));
@@ -369,6 +461,28 @@ pub fn unary(b: &mut Builder, op: UnaryOp, x: V) -> V {
             b.fmax(x, zero)
         }
         UnaryOp::Tanh => tanh(b, x),
+        UnaryOp::Relu2 => {
+            let x = unary(b, UnaryOp::Relu, x);
+            b.fmul(x, x)
+        }
+        UnaryOp::Softplus => {
+            // max(x, 0) + 2·artanh(z/(2 + z)), z = e^(−|x|): a series in a number up to 1/3.
+            let (zero, two) = (b.f32(0.0), b.f32(2.0));
+            let negative = b.fneg(x);
+            let magnitude = b.fmax(x, negative);
+            let exponent = b.fneg(magnitude);
+            let z = exp(b, exponent);
+            let denominator = b.fadd(z, two);
+            let s = b.fdiv(z, denominator);
+            let square = b.fmul(s, s);
+            let mut sum = b.f32(2.0 / 15.0);
+            for n in [13.0, 11.0, 9.0, 7.0, 5.0, 3.0, 1.0] {
+                let c = b.f32(2.0 / n);
+                sum = b.fma(sum, square, c);
+            }
+            let positive = b.fmax(x, zero);
+            b.fma(sum, s, positive)
+        }
     }
 }
 

@@ -24,6 +24,7 @@ mod codes;
 pub mod cx;
 mod embed;
 pub mod epilogue;
+mod experts;
 pub mod expr;
 #[cfg(feature = "llvm")]
 pub mod llvm;
@@ -34,6 +35,7 @@ pub mod piece;
 mod pointwise;
 mod ring;
 mod rope;
+mod route;
 mod rownorm;
 mod sample;
 pub mod worker;
@@ -95,7 +97,11 @@ fn written(cx: &Cx<'_>) -> Result<Source, CodegenError> {
         Body::RopeTable(body) => rope::emit(cx, body),
         Body::Attention(body) => attention::emit(cx, body),
         Body::Matmul(body) => matmul::emit(cx, body),
+        Body::Route(body) => route::emit(cx, body),
+        Body::ExpertMatmul(body) => experts::emit(cx, body),
         Body::TopK(body) => sample::emit(cx, body),
+        Body::CausalConv(_) => Err(cx.error("convolutions over time have no GPU kernel yet; compile for a CPU")),
+        Body::Recurrence(_) => Err(cx.error("linear recurrences have no GPU kernel yet; compile for a CPU")),
     }
 }
 

@@ -26,8 +26,18 @@ pub fn emit(cx: &Cx<'_>, body: &Pointwise) -> Result<Source, CodegenError> {
             for s in &body.segments {
                 let (rows, col0, cols) = (b.i32(1), b.i32(0), b.i32(s.n as i64));
                 let spare = b.shared();
-                let tile =
-                    Tile { acc: &[], row0, rows, max_rows: 1, col0, cols, max_cols: s.n, spare, threads: THREADS };
+                let tile = Tile {
+                    acc: &[],
+                    row0,
+                    rows,
+                    max_rows: 1,
+                    col0,
+                    cols,
+                    max_cols: s.n,
+                    spare,
+                    threads: THREADS,
+                    slots: None,
+                };
                 if let Err(e) = epilogue::run(cx, b, args, s, &tile) {
                     result = Err(e);
                 }

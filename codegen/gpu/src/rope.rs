@@ -16,8 +16,10 @@ use llmcc_ir::kernel::{RopeTable, RowElem};
 /// # Errors
 /// Rows that are not twice as long as the frequencies, or not f32.
 pub fn emit(cx: &Cx<'_>, k: &RopeTable) -> Result<Source, CodegenError> {
-    let half = cx.vector(k.inv_freq)?;
-    let (cols, elem) = cx.rows(k.out)?;
+    let RopeTable { inv_freq, scale, border, out } = *k;
+    let all = cx.vector(inv_freq)?;
+    let half = if border.is_some() { all / 2 } else { all };
+    let (cols, elem) = cx.rows(out)?;
     if (cols, elem) != (2 * half, RowElem::F32) {
         return Err(cx.error("the table must have f32 rows of twice as many columns as there are frequencies"));
     }
@@ -26,17 +28,18 @@ pub fn emit(cx: &Cx<'_>, k: &RopeTable) -> Result<Source, CodegenError> {
         let m = cx.row_count(b, args);
         let row = b.sreg("ctaid.x");
         when_below(b, row, m, |b| {
-            let line = row_at(b, args.operand(k.out), cols, elem, row);
+            let line = row_at(b, args.operand(out), cols, elem, row);
             let position = args.position(b, row);
+            let set = set_at(b, args.operand(inv_freq), half, (position, border));
             let position = b.sitofp(position, F32);
             let n = b.i32(half as i64);
             share_out(b, n, threads, |b, j| {
-                let p = col_at(b, args.operand(k.inv_freq), Elem::F32, j);
+                let p = col_at(b, set, Elem::F32, j);
                 let frequency = b.load_const(p, F32);
                 let angle = b.fmul(position, frequency);
                 let angle = b.fext(angle, F64);
                 let (cos, sin) = cos_sin(b, angle);
-                let scale = b.f64(f64::from(k.scale.get()));
+                let scale = b.f64(f64::from(scale.get()));
                 let p = col_at(b, line, Elem::F32, j);
                 for (value, at) in [(cos, 0), (sin, half * 4)] {
                     let value = b.fmul(value, scale);
@@ -58,6 +61,15 @@ pub fn emit(cx: &Cx<'_>, k: &RopeTable) -> Result<Source, CodegenError> {
         scratch_per_m: 0,
         generic: None,
     })
+}
+
+/// Address of the frequencies of a position.
+fn set_at(b: &mut Builder, sets: V, half: usize, (position, border): (V, Option<usize>)) -> V {
+    let Some(border) = border else { return sets };
+    let after = b.cmpc(Cmp::Sge, position, border.min(i32::MAX as usize) as i64);
+    let (none, skip) = (b.i32(0), b.i32(half as i64 * 4));
+    let offset = b.select(after, skip, none);
+    b.at(sets, offset)
 }
 
 /// π/2 in two parts.

@@ -1,4 +1,5 @@
-//! Row norms: a block per row, or, where a row consists of several normalized runs, a warp per run.
+//! Row norms, with gain, bias and residual: a block per row, or, where a row consists of several
+//! normalized runs, a warp per run.
 //!
 //! Each thread holds its columns in registers between the sum and the scaling when they are few,
 //! and reads them again when they are many. Sums are in f32: per thread in ascending columns, then
@@ -11,7 +12,7 @@ use crate::{Source, blocks, per_rows};
 use llmcc_abi::GpuCtx;
 use llmcc_abi::layout::fp8_row;
 use llmcc_codegen::CodegenError;
-use llmcc_ir::kernel::{ParamId, RowElem, RowNorm};
+use llmcc_ir::kernel::{Norm, ParamId, RowElem, RowNorm};
 use llmcc_ir::quant::E4M3_MAX;
 use std::mem::offset_of;
 
@@ -29,12 +30,12 @@ pub fn emit(cx: &Cx<'_>, k: &RowNorm) -> Result<Source, CodegenError> {
     let (mlir, program) = cx.function(shape.threads as u32, 1, |b, args| {
         let m = cx.row_count(b, args);
         let row = b.sreg("ctaid.x");
-        // Sums of the warps; then their largest magnitudes.
+        // Sums of the warps; then their largest magnitudes; the sums that make means.
         b.buffer(Memory {
             name: "of warps",
             at: 0,
             bytes: 4 * shape.warps(),
-            stages: 2,
+            stages: shape.stages(),
             conflict_free: false,
             over: &[],
         });
@@ -45,7 +46,7 @@ pub fn emit(cx: &Cx<'_>, k: &RowNorm) -> Result<Source, CodegenError> {
         mlir,
         program,
         threads: shape.threads as u32,
-        shared: if shape.warps() > 1 { 8 * shape.warps() as u32 } else { 0 },
+        shared: if shape.warps() > 1 { 4 * (shape.stages() * shape.warps()) as u32 } else { 0 },
         grid: [per_rows(1), blocks(1), blocks(1)],
         scratch: 0,
         scratch_per_m: 0,
@@ -55,12 +56,14 @@ pub fn emit(cx: &Cx<'_>, k: &RowNorm) -> Result<Source, CodegenError> {
 
 struct Shape<'k> {
     k: &'k RowNorm,
+    norm: Option<Norm>,
     cols: usize,
     from: (RowElem, Elem),
     /// `None`: fp8.
     to: Option<Elem>,
     out: RowElem,
     gain: Option<(ParamId, usize)>,
+    bias: Option<(ParamId, usize)>,
     /// Columns of a run; all, when the whole row is one.
     width: usize,
     /// Columns of a piece.
@@ -73,14 +76,17 @@ struct Shape<'k> {
 
 impl<'k> Shape<'k> {
     fn new(cx: &Cx<'_>, k: &'k RowNorm) -> Result<Shape<'k>, CodegenError> {
-        let (cols, from) = cx.rows(k.x)?;
-        let (out_cols, to) = cx.rows(k.out)?;
+        let RowNorm { x, gather: _, norm, gain, bias, residual: _, out } = *k;
+        let (cols, from) = cx.rows(x)?;
+        let (out_cols, to) = cx.rows(out)?;
         if out_cols != cols {
             return Err(cx.error(format!("rows of {cols} columns are stored in rows of {out_cols}")));
         }
-        let width = k.norm.map_or(cols, |n| n.width).max(1);
-        let gain = k.gain.map(|g| cx.vector(g).map(|len| (g, len))).transpose()?;
-        let step = piece::widest(4, [cols, width].into_iter().chain(gain.map(|(_, len)| len)));
+        let width = norm.map_or(cols, |n| n.width).max(1);
+        let vector = |v: Option<ParamId>| v.map(|v| cx.vector(v).map(|len| (v, len))).transpose();
+        let (gain, bias) = (vector(gain)?, vector(bias)?);
+        let lengths = [gain, bias].into_iter().flatten().map(|(_, len)| len);
+        let step = piece::widest(4, [cols, width].into_iter().chain(lengths));
         let warp = WARP as usize;
         let (threads, team) = if width == cols {
             let all = (cols / step).next_power_of_two().clamp(warp, MAX_THREADS);
@@ -93,12 +99,18 @@ impl<'k> Shape<'k> {
         if stored.is_none() && width != cols {
             return Err(cx.error("fp8 rows have one scale: they are made of rows normalized as a whole"));
         }
-        Ok(Shape { k, cols, from: (from, storage(from)?), to: stored, out: to, gain, width, step, threads, team })
+        let from = (from, storage(from)?);
+        Ok(Shape { k, norm, cols, from, to: stored, out: to, gain, bias, width, step, threads, team })
     }
 
     /// Warps that share a sum.
     fn warps(&self) -> usize {
         self.team / WARP as usize
+    }
+
+    /// Words of shared memory that a warp may need.
+    fn stages(&self) -> usize {
+        if self.norm.is_some_and(|norm| norm.center) { 3 } else { 2 }
     }
 
     /// Pieces of a run.
@@ -111,26 +123,34 @@ fn rows(s: &Shape<'_>, b: &mut Builder, args: Args<'_>, row: V) {
     let source = if s.k.gather { args.array_at(b, offset_of!(GpuCtx, out_rows), row) } else { row };
     let x = row_at(b, args.operand(s.k.x), s.cols, s.from.0, source);
     let y = row_at(b, args.operand(s.k.out), s.cols, s.out, row);
-    let gain = s.gain.map(|(g, _)| args.operand(g));
+    let operand = |v: Option<(ParamId, usize)>| v.map(|(v, len)| (args.operand(v), len));
+    let (gain, bias) = (operand(s.gain), operand(s.bias));
+    let residual = s.k.residual.map(|r| row_at(b, args.operand(r), s.cols, RowElem::F32, row));
     let tid = b.sreg("tid.x");
     if s.width == s.cols {
         let first = b.i32(0);
-        return Run { s, x, y, gain, first, lane: tid }.emit(b);
+        return Run { s, x, y, gain, bias, residual, first, lane: tid }.emit(b);
     }
     let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, i64::from(WARP) - 1));
     let (runs, warps) = (b.i32((s.cols / s.width) as i64), (s.threads / WARP as usize) as i64);
     b.for_range(warp, runs, warps, |b, i| {
         let first = b.mulc(i, s.width as i64);
-        Run { s, x, y, gain, first, lane }.emit(b);
+        Run { s, x, y, gain, bias, residual, first, lane }.emit(b);
     });
 }
+
+/// The mean that is subtracted, if any, and what the rest is multiplied by.
+type Factor = Option<(Option<V>, V)>;
 
 /// One run of columns and the team that works on it.
 struct Run<'a> {
     s: &'a Shape<'a>,
     x: V,
     y: V,
-    gain: Option<V>,
+    gain: Option<(V, usize)>,
+    bias: Option<(V, usize)>,
+    /// The row that the result is added to.
+    residual: Option<V>,
     /// First column.
     first: V,
     /// Number of the thread in its team.
@@ -149,10 +169,18 @@ impl Run<'_> {
             .map(|p| (b.addc(self.lane, (p * team) as i64), (p + 1) * team > pieces))
             .collect();
         let held: Vec<Vec<V>> = numbers.iter().map(|(i, partial)| self.load(b, *i, *partial)).collect();
-        let factor = self.s.k.norm.map(|norm| {
+        let factor = self.s.norm.map(|Norm { eps, width: _, center }| {
             let zero = b.f32(0.0);
-            let sum = held.iter().flatten().fold(zero, |sum, x| b.fma(*x, *x, sum));
-            self.factor(b, sum, norm.eps.get())
+            let mean = center.then(|| {
+                let sum = held.iter().flatten().fold(zero, |sum, x| b.fadd(sum, *x));
+                self.mean(b, sum)
+            });
+            let mut sum = zero;
+            for ((i, partial), values) in numbers.iter().zip(&held) {
+                let values = self.centered(b, *i, *partial, values, mean);
+                sum = values.iter().fold(sum, |sum, x| b.fma(*x, *x, sum));
+            }
+            (mean, self.factor(b, sum, eps.get()))
         });
         if self.s.to.is_none() {
             let mut most = b.f32(0.0);
@@ -176,13 +204,21 @@ impl Run<'_> {
     /// Column after column, twice.
     fn streamed(&self, b: &mut Builder) {
         let (n, step) = (b.i32(self.s.pieces() as i64), b.i32(self.s.team as i64));
-        let factor = self.s.k.norm.map(|norm| {
+        let factor = self.s.norm.map(|Norm { eps, width: _, center }| {
             let zero = b.f32(0.0);
+            let mean = center.then(|| {
+                let sum = b.for_((self.lane, n, step), &[zero], |b, i, sum| {
+                    let values = self.load(b, i, false);
+                    vec![values.iter().fold(sum[0], |sum, x| b.fadd(sum, *x))]
+                });
+                self.mean(b, sum[0])
+            });
             let sum = b.for_((self.lane, n, step), &[zero], |b, i, sum| {
                 let values = self.load(b, i, false);
+                let values = self.centered(b, i, false, &values, mean);
                 vec![values.iter().fold(sum[0], |sum, x| b.fma(*x, *x, sum))]
             });
-            self.factor(b, sum[0], norm.eps.get())
+            (mean, self.factor(b, sum[0], eps.get()))
         });
         if self.s.to.is_none() {
             let zero = b.f32(0.0);
@@ -237,6 +273,28 @@ impl Run<'_> {
         })
     }
 
+    /// Piece `i` less the mean, if there is one; zeros beyond the run.
+    fn centered(&self, b: &mut Builder, i: V, partial: bool, values: &[V], mean: Option<V>) -> Vec<V> {
+        let Some(mean) = mean else { return values.to_vec() };
+        let values: Vec<V> = values.iter().map(|x| b.fsub(*x, mean)).collect();
+        if !partial {
+            return values;
+        }
+        let (inside, zero) = (b.cmpc(Cmp::Slt, i, self.s.pieces() as i64), b.f32(0.0));
+        values.into_iter().map(|x| b.select(inside, x, zero)).collect()
+    }
+
+    /// The mean of the team's sums, in every thread.
+    fn mean(&self, b: &mut Builder, sum: V) -> V {
+        let mut sum = b.reduce(sum, &[16, 8, 4, 2, 1], |b, x, y| b.fadd(x, y));
+        let warps = self.s.warps();
+        if warps > 1 {
+            sum = across_warps(b, sum, warps, 2 * warps, |b, x, y| b.fadd(x, y));
+        }
+        let scale = b.f32(1.0 / self.s.width as f32);
+        b.fmul(sum, scale)
+    }
+
     /// `1 / √(mean + eps)` of the team's sums of squares, in every thread.
     fn factor(&self, b: &mut Builder, sum: V, eps: f32) -> V {
         let mut sum = b.reduce(sum, &[16, 8, 4, 2, 1], |b, x, y| b.fadd(x, y));
@@ -249,31 +307,45 @@ impl Run<'_> {
         b.rsqrt(mean)
     }
 
-    /// Normalized values times their gains, of a piece that may not exist.
-    fn scaled(&self, b: &mut Builder, i: V, partial: bool, values: &[V], factor: Option<V>) -> Vec<V> {
-        if !partial || self.gain.is_none() {
+    /// What becomes of the values of a piece that may not exist.
+    fn scaled(&self, b: &mut Builder, i: V, partial: bool, values: &[V], factor: Factor) -> Vec<V> {
+        let alike = self.gain.is_none() && self.bias.is_none() && self.residual.is_none();
+        if !partial || (alike && factor.is_none_or(|(mean, _)| mean.is_none())) {
             return self.apply(b, i, values, factor);
         }
         let inside = b.cmpc(Cmp::Slt, i, self.s.pieces() as i64);
         b.if_else(inside, &vec![F32; self.s.step], |b| self.apply(b, i, values, factor), |_| values.to_vec())
     }
 
-    fn apply(&self, b: &mut Builder, i: V, values: &[V], factor: Option<V>) -> Vec<V> {
+    /// `residual + (norm(values)·gain + bias)`.
+    fn apply(&self, b: &mut Builder, i: V, values: &[V], factor: Factor) -> Vec<V> {
         let col = self.column(b, i);
         let mut values = values.to_vec();
-        if let Some(factor) = factor {
+        if let Some((mean, factor)) = factor {
+            values = self.centered(b, i, false, &values, mean);
             values.iter_mut().for_each(|x| *x = b.fmul(*x, factor));
         }
-        if let (Some(gain), Some((_, len))) = (self.gain, self.s.gain) {
+        let part = |b: &mut Builder, (at, len): (V, usize)| {
             let j = if len >= self.s.cols { col } else { b.remc(col, len as i64) };
-            let p = col_at(b, gain, Elem::F32, j);
-            let gains = piece::load(b, p, Elem::F32, self.s.step);
-            values.iter_mut().zip(gains).for_each(|(x, g)| *x = b.fmul(*x, g));
+            let p = col_at(b, at, Elem::F32, j);
+            piece::load(b, p, Elem::F32, self.s.step)
+        };
+        if let Some(gain) = self.gain {
+            let gain = part(b, gain);
+            values.iter_mut().zip(gain).for_each(|(x, g)| *x = b.fmul(*x, g));
+        }
+        if let Some(bias) = self.bias {
+            let bias = part(b, bias);
+            values.iter_mut().zip(bias).for_each(|(x, c)| *x = b.fadd(*x, c));
+        }
+        if let Some(residual) = self.residual {
+            let residual = part(b, (residual, self.s.cols));
+            values.iter_mut().zip(residual).for_each(|(x, r)| *x = b.fadd(r, *x));
         }
         values
     }
 
-    fn store(&self, b: &mut Builder, i: V, values: &[V], factor: Option<V>) {
+    fn store(&self, b: &mut Builder, i: V, values: &[V], factor: Factor) {
         let values = self.apply(b, i, values, factor);
         let col = self.column(b, i);
         let storage = self.s.to.unwrap_or(Elem::F32);

@@ -34,6 +34,9 @@ struct Shape {
     window: Option<usize>,
     q: RowElem,
     out: RowElem,
+    softcap: Option<f32>,
+    sinks: bool,
+    causal: bool,
     tile_m: usize,
     target: &'static str,
 }
@@ -46,6 +49,9 @@ const DECODE: Shape = Shape {
     window: None,
     q: RowElem::F32,
     out: RowElem::F16,
+    softcap: None,
+    sinks: false,
+    causal: true,
     tile_m: 1,
     target: "sm90",
 };
@@ -68,12 +74,23 @@ impl Shape {
         let rows =
             |name: &str, elem| Param { name: name.into(), kind: ParamKind::Rows { rows: Dim::Tokens, cols, elem } };
         let kv = Param { name: "kv".into(), kind: ParamKind::Kv(self.spec()) };
-        let body =
-            Attention { q: 0, kv: 1, out: 2, heads: self.heads(), scale: F32::new(self.scale()), tile_m: self.tile_m };
+        let body = Attention {
+            q: 0,
+            kv: 1,
+            out: 2,
+            heads: self.heads(),
+            scale: F32::new(self.scale()),
+            softcap: self.softcap.map(F32::new),
+            sinks: self.sinks.then_some(3),
+            causal: self.causal,
+            tile_m: self.tile_m,
+        };
+        let sinks = Param { name: "sinks".into(), kind: ParamKind::Vector { len: self.heads() } };
+        let params = [rows("q", self.q), kv, rows("a", self.out), sinks];
         Kernel {
             name: "layer.attention0".into(),
             rows: Dim::Tokens,
-            params: vec![rows("q", self.q), kv, rows("a", self.out)],
+            params: params[..if self.sinks { 4 } else { 3 }].to_vec(),
             body: Body::Attention(body),
         }
     }
@@ -115,6 +132,7 @@ struct Step {
     batch: Batch,
     state: KvState,
     q: Rows,
+    sinks: Vec<f32>,
 }
 
 impl Step {
@@ -134,12 +152,17 @@ impl Step {
         }
         let cols = shape.heads() * shape.d;
         let q = Rows { cols, data: (0..tokens.len() * cols).map(|_| shape.q.round(rng.float() * 2.0)).collect() };
-        Step { batch: batch(tokens), state, q }
+        // As large as scores are, and larger.
+        let sinks = (0..shape.heads()).map(|_| rng.float() * 4.0).collect();
+        Step { batch: batch(tokens), state, q, sinks }
     }
 
     fn case(&self, kernel: Kernel) -> Case {
         let out = OperandData::poisoned(&kernel.params[2].kind, &self.batch).unwrap();
-        let operands = vec![OperandData::Rows(self.q.clone()), OperandData::Kv(self.state.clone()), out];
+        let mut operands = vec![OperandData::Rows(self.q.clone()), OperandData::Kv(self.state.clone()), out];
+        if kernel.params.len() > 3 {
+            operands.push(OperandData::Vector(self.sinks.clone().into()));
+        }
         Case { kernel, batch: self.batch.clone(), operands }
     }
 
@@ -151,18 +174,20 @@ impl Step {
     fn bound(&self, shape: &Shape, generic: bool, token: usize, head: usize) -> Vec<f64> {
         let (seq, position) = (self.batch.seqs[token], self.batch.positions[token] as usize);
         let q = &self.q.row(token)[head * shape.d..][..shape.d];
-        let first = shape.window.map_or(0, |w| (position + 1).saturating_sub(w));
+        let seen = shape.spec().sees(position, (!shape.causal).then_some(self.batch.ends()[token] as usize));
         let scale = f64::from(shape.scale());
         let mut scores = vec![];
         let mut largest: f64 = 0.0;
-        for p in first..=position {
+        for p in seen.clone() {
             let k = self.state.key(seq, p, head / shape.group).unwrap();
             let products = || q.iter().zip(&k).map(|(q, k)| f64::from(*q) * k);
-            scores.push(scale * products().sum::<f64>());
+            let score = scale * products().sum::<f64>();
+            scores.push(shape.softcap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh()));
             largest = largest.max(scale * products().map(f64::abs).sum::<f64>());
         }
-        let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let sum: f64 = scores.iter().map(|s| (s - max).exp()).sum();
+        let sink = shape.sinks.then(|| f64::from(self.sinks[head]));
+        let max = scores.iter().copied().chain(sink).fold(f64::NEG_INFINITY, f64::max);
+        let sum: f64 = scores.iter().copied().chain(sink).map(|s| (s - max).exp()).sum();
         let u = shape.roundoff(generic);
         let u_out = match shape.out {
             RowElem::F16 => 2f64.powi(-11),
@@ -171,7 +196,7 @@ impl Step {
         };
         let relative = 2.0 * u * largest + u + 2f64.powi(-18) * (1.0 + largest);
         let mut bound = vec![0.0; shape.d];
-        for (p, s) in (first..).zip(&scores) {
+        for (p, s) in seen.zip(&scores) {
             let v = self.state.value(seq, p, head / shape.group).unwrap();
             let weight = (s - max).exp() / sum;
             for (b, v) in bound.iter_mut().zip(v) {
@@ -194,8 +219,8 @@ fn f32_out(shape: &Shape) -> Vec<Param> {
 }
 
 fn output(mut operands: Vec<OperandData<'static>>) -> Rows {
-    match operands.pop() {
-        Some(OperandData::Rows(rows)) => rows,
+    match operands.swap_remove(2) {
+        OperandData::Rows(rows) => rows,
         _ => unreachable!(),
     }
 }
@@ -332,7 +357,7 @@ fn scales_of_int8_values_may_be_anything() {
         step.state.store_value(0, p, &row);
     }
     for keep in [1.0, 1e-9, 0.0] {
-        let mut step = Step { batch: step.batch.clone(), state: step.state.clone(), q: step.q.clone() };
+        let mut step = Step { batch: step.batch.clone(), state: step.state.clone(), q: step.q.clone(), sinks: vec![] };
         if keep < 1.0 {
             (0..101).for_each(|p| step.state.store_value(0, p, &vec![keep * p as f64; width]));
         }
@@ -357,7 +382,8 @@ fn same_bits_in_any_company(shape: &Shape, sms: u32, tokens: &[(usize, usize)]) 
     let some = |which: &[usize]| {
         let data = which.iter().flat_map(|i| whole.q.row(*i).to_vec()).collect();
         let of: Vec<(usize, usize)> = which.iter().map(|i| tokens[*i]).collect();
-        run(&Step { batch: batch(&of), state: whole.state.clone(), q: Rows { cols: whole.q.cols, data } })
+        let q = Rows { cols: whole.q.cols, data };
+        run(&Step { batch: batch(&of), state: whole.state.clone(), q, sinks: whole.sinks.clone() })
     };
     let all = run(&whole);
     for i in 0..tokens.len() {
@@ -394,6 +420,25 @@ fn prefill_has_the_same_bits_in_any_company() {
     }
     same_bits_in_any_company(&Shape { dtype: KvDType::Int8, d: 128, window: Some(33), ..PROMPT }, 132, &tokens);
     same_bits_in_any_company(&Shape { d: 256, kv_heads: 1, ..PROMPT }, 132, &tokens);
+}
+
+/// Softcaps, sinks, and tokens that look both ways, in each of the kernels.
+#[test]
+fn other_kinds_of_softmax() {
+    let prompt = prompts(&[(2, 5, 20), (0, 0, 33), (1, 77, 1), (3, 16, 16)]);
+    let whole = prompts(&[(0, 0, 70), (1, 0, 9)]);
+    for (softcap, sinks, causal) in [(Some(2.0), false, true), (None, true, true), (Some(30.0), true, false)] {
+        let of = |shape: Shape| Shape { softcap, sinks, causal, ..shape };
+        check(&of(DECODE), &[RAGGED, LONG]);
+        check(&of(Shape { dtype: KvDType::Int8, window: Some(50), out: RowElem::F32, ..DECODE }), &[MIXED, LONG]);
+        check(&of(Shape { d: 36, group: 3, window: Some(20), ..DECODE }), &[RAGGED, MIXED]);
+        check(&of(Shape { d: 256, kv_heads: 1, dtype: KvDType::Bf16, target: "sm86", ..DECODE }), &[MIXED]);
+        assert_eq!(of(PROMPT).source().threads, 384);
+        check(&of(PROMPT), &[&prompt, &whole]);
+        check(&of(Shape { window: Some(9), target: "sm80", ..PROMPT }), &[&prompt, &whole]);
+        check(&of(Shape { dtype: KvDType::Int8, target: "sm80", ..PROMPT }), &[&prompt]);
+        check(&of(Shape { window: Some(9), d: 128, ..PROMPT }), &[&whole]);
+    }
 }
 
 /// As many chunks as there can be.

@@ -41,12 +41,15 @@ fn check_row_norm(compiler: &Compiler, mut g: Gen, width: usize, runs: usize, se
     let cols = width * runs;
     let gather = g.rows == Dim::Rows;
     let x = g.input(if gather { Dim::Tokens } else { g.rows }, cols);
-    let norm = (!g.rng.chance(4)).then_some(Norm { eps: F32::new(1e-5), width });
+    let center = g.rng.chance(2);
+    let norm = (!g.rng.chance(4)).then_some(Norm { center, ..Norm::rms(1e-5, width) });
     let gain_len = if g.rng.chance(2) { cols } else { width };
     let gain = g.rng.chance(2).then(|| g.vector(gain_len));
+    let bias = g.rng.chance(2).then(|| g.vector(gain_len));
+    let residual = (!gather && g.rng.chance(2)).then(|| g.input(g.rows, cols));
     let elem = g.rng.pick(&[RowElem::F32, RowElem::F16, RowElem::Bf16]);
     let out = g.output(cols, elem);
-    let case = g.case(Body::RowNorm(RowNorm { x, gather, norm, gain, out }));
+    let case = g.case(Body::RowNorm(RowNorm { x, gather, norm, gain, bias, residual, out }));
     Bounds::new(&case, own_error).check_row_norm(&case.run(compiler, target(seed)));
 }
 
@@ -59,9 +62,16 @@ fn embed() {
         let cols = if seed % 2 == 0 { g.rng.below(1, 300) } else { 4 * g.rng.below(1, 80) };
         let format = g.format(&FORMATS).with_packing(Packing::Fragment);
         let table = g.matrix(40, cols, format);
+        let (positions, scale) = (g.rng.chance(2), F32::new(g.rng.pick(&[1.0, 0.1])));
+        let add = g.rng.chance(2).then(|| g.input(g.rows, cols));
         let out = g.output(cols, RowElem::F32);
-        let case = g.case(Body::Embed(Embed { table, out }));
-        assert_eq!(case.run(&compiler, target(seed))[out], case.expected()[out], "{}", case.text());
+        let case = g.case(Body::Embed(Embed { table, positions, scale, add, out }));
+        let got = case.run(&compiler, target(seed));
+        if scale == F32::new(1.0) && add.is_none() {
+            assert_eq!(got[out], case.expected()[out], "{}", case.text());
+        } else {
+            Bounds::new(&case, own_error).check_embed(&got);
+        }
     }
 }
 
@@ -74,7 +84,7 @@ fn embed_any_format() {
         let format = format.with_packing(Packing::Fragment);
         let table = g.matrix(40, 332, format);
         let out = g.output(332, RowElem::F32);
-        let case = g.case(Body::Embed(Embed { table, out }));
+        let case = g.case(Body::Embed(Embed::of_tokens(table, out)));
         assert_eq!(case.run(&compiler, target(seed as u64))[out], case.expected()[out], "{format}");
     }
 }
@@ -85,9 +95,10 @@ fn rope_table() {
     for seed in 0..CASES {
         let mut g = Gen::new(seed, 4, [100, 5000, 1_000_000][(seed % 3) as usize]);
         let half = g.rng.below(1, 70);
-        let inv_freq = g.vector(half);
+        let border = g.rng.chance(2).then(|| g.rng.below(1, 4000));
+        let inv_freq = g.vector(if border.is_some() { 2 * half } else { half });
         let out = g.output(2 * half, RowElem::F32);
-        let case = g.case(Body::RopeTable(RopeTable { inv_freq, scale: F32::new(1.25), out }));
+        let case = g.case(Body::RopeTable(RopeTable { inv_freq, scale: F32::new(1.25), border, out }));
         let (got, want) = (case.run(&compiler, target(seed)), case.expected());
         let (OperandData::Rows(got), OperandData::Rows(want)) = (&got[out], &want[out]) else { unreachable!() };
         for (a, b) in got.data.iter().zip(&want.data) {
@@ -107,4 +118,26 @@ fn pointwise() {
         let case: Case = g.case(Body::Pointwise(Pointwise { segments }));
         Bounds::new(&case, own_error).check_segments(&case.run(&compiler, target(seed)));
     }
+}
+
+/// Whatever a kernel says of itself changes what it computes, or is refused.
+#[test]
+fn every_field_of_a_kernel_matters() {
+    use llmcc_test_support::edits;
+    let (compiler, target) = (Compiler::new(), target(1));
+    let run = |case: &Case| llmcc_gpu::emit(&case.kernel, target).is_ok().then(|| case.run(&compiler, target));
+    for texts in [
+        &[edits::ROW_NORM, edits::GATHER][..],
+        &[edits::EMBED],
+        &[edits::ROPE_TABLE, edits::ROPE_TABLE_OF_TWO],
+        &[edits::MATMUL],
+        &[edits::ATTENTION, edits::BIDIRECTIONAL],
+    ] {
+        let texts: Vec<String> = texts.iter().map(|text| text.replace("matrix f32[", "matrix f32.frag[")).collect();
+        edits::check(&texts.iter().map(String::as_str).collect::<Vec<_>>(), &run);
+    }
+    // On tensor cores.
+    let rounded =
+        edits::MATMUL.replace("matrix f32[", "matrix f16.frag[").replace("bias=%bias}", "bias=%bias, round=f16}");
+    edits::check(&[&rounded], &run);
 }

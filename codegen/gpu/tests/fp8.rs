@@ -8,7 +8,7 @@ use llmcc_gpu::llvm::Compiler;
 use llmcc_gpu::worker::Stage;
 use llmcc_ir::eval::{Fp8Rows, OperandData, Rows, eval_kernel};
 use llmcc_ir::gpu::schedule::{Variant, matmul, matmul_tiles};
-use llmcc_ir::graph::{BinaryOp, F32, UnaryOp};
+use llmcc_ir::graph::{BinaryOp, UnaryOp};
 use llmcc_ir::kernel::{Body, Expr, Matmul, Norm, ParamKind, RowElem, RowNorm, Segment, Store};
 use llmcc_ir::quant::{Format, Packing, e4m3_to_f32, unpack_row};
 use llmcc_ir::target::find;
@@ -32,7 +32,7 @@ fn rounded_rows_are_those_of_the_evaluator() {
         let mut g = step_of(cols as u64, 3);
         let x = g.input(Dim::Tokens, cols);
         let out = g.output(cols, RowElem::Fp8);
-        let mut case = g.case(Body::RowNorm(RowNorm { x, gather: false, norm: None, gain: None, out }));
+        let mut case = g.case(Body::RowNorm(RowNorm::plain(x, out)));
         // A row of zeros and one of tiny numbers.
         let OperandData::Rows(rows) = &mut case.operands[x] else { unreachable!() };
         rows.data[..cols].fill(0.0);
@@ -51,8 +51,8 @@ fn normalized_rows_are_near_those_of_the_evaluator() {
         let x = g.input(Dim::Tokens, cols);
         let gain = with_gain.then(|| g.vector(cols));
         let out = g.output(cols, RowElem::Fp8);
-        let norm = Some(Norm { eps: F32::new(1e-5), width: cols });
-        let case = g.case(Body::RowNorm(RowNorm { x, gather: false, norm, gain, out }));
+        let norm = Some(Norm::rms(1e-5, cols));
+        let case = g.case(Body::RowNorm(RowNorm { x, gather: false, norm, gain, bias: None, residual: None, out }));
         let mut want = case.operands.clone();
         eval_kernel(&case.kernel, &case.batch, &mut want).unwrap();
         let (got, want) = (codes(&case.run(&compiler, target)[out]), codes(&want[out]));

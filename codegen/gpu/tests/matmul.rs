@@ -8,7 +8,7 @@ use llmcc_gpu::llvm::Compiler;
 use llmcc_gpu::worker::Stage;
 use llmcc_ir::eval::{OperandData, Rows};
 use llmcc_ir::gpu::schedule::{self, Input};
-use llmcc_ir::graph::{BinaryOp, F32, UnaryOp};
+use llmcc_ir::graph::{BinaryOp, UnaryOp};
 use llmcc_ir::kernel::{Body, Expr, Kernel, Matmul, Norm, ParamKind, Prologue, RowElem, Segment, Store};
 use llmcc_ir::quant::{Format, Packing, unpack_row};
 use llmcc_ir::target::{TargetSpec, find};
@@ -78,7 +78,7 @@ impl Product {
         let x = self.input(&mut g);
         let prologue = self.prologue.map(|(norm, gain, elem)| {
             let gain = gain.then(|| g.vector(self.k));
-            Prologue { norm: norm.then_some(Norm { eps: F32::new(1e-5), width: self.k }), gain, elem }
+            Prologue { norm: norm.then_some(Norm::rms(1e-5, self.k)), gain, bias: None, elem }
         });
         let mut segments = vec![];
         for (i, (n, tile_n)) in self.segments.iter().enumerate() {

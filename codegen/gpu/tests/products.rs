@@ -5,7 +5,7 @@ mod support;
 
 use llmcc_gpu::llvm::Compiler;
 use llmcc_ir::eval::{KvState, OperandData};
-use llmcc_ir::graph::{BinaryOp, F32, UnaryOp};
+use llmcc_ir::graph::{BinaryOp, UnaryOp};
 use llmcc_ir::kernel::{Body, Expr, Matmul, Norm, ParamKind, RowElem, Segment, Store};
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::quant::{Format, Packing};
@@ -32,7 +32,7 @@ fn epilogue(g: &mut Gen, n: usize, run: usize, lanes: usize) -> Expr {
         2 => {
             let table = g.input(Dim::Tokens, run / 2 * 2);
             let gain = g.vector(run);
-            let normed = Expr::Normalize(Norm { eps: F32::new(1e-2), width: run }, boxed(acc));
+            let normed = Expr::Normalize(Norm::rms(1e-2, run), boxed(acc));
             let x = Expr::Binary(BinaryOp::Mul, boxed(normed), boxed(Expr::Vector(gain)));
             Expr::Rope { head_dim: run, table, x: boxed(x) }
         }
@@ -49,7 +49,12 @@ fn epilogue(g: &mut Gen, n: usize, run: usize, lanes: usize) -> Expr {
 
 fn store(g: &mut Gen, n: usize, run: usize) -> Store {
     if g.rng.chance(2) {
-        let spec = KvSpec { dtype: g.rng.pick(KvDType::ALL).0, kv_heads: n / run, head_dim: run, window: None };
+        // Codes of 4 bits come in pairs.
+        let dtype = match g.rng.pick(KvDType::ALL).0 {
+            KvDType::Int4 if !run.is_multiple_of(2) => KvDType::Int8,
+            dtype => dtype,
+        };
+        let spec = KvSpec { dtype, kv_heads: n / run, head_dim: run, window: None };
         let kv = g.kv(KvState::new(spec));
         return if g.rng.chance(2) { Store::KvKey(kv) } else { Store::KvValue(kv) };
     }
@@ -124,6 +129,7 @@ fn compare_caches(case: &Case, want: &KvState, got: &KvState, seed: u64) {
                     KvDType::F16 => 2f64.powi(-10),
                     KvDType::Bf16 => 2f64.powi(-7),
                     KvDType::Int8 => 1.01 / 127.0,
+                    KvDType::Int4 => 1.01 / 7.0,
                 };
                 for (a, b) in a.iter().zip(&b) {
                     assert!(

@@ -45,7 +45,9 @@ fn attention(dtype: KvDType, head_dim: usize, tile_m: usize) -> Kernel {
         ParamKind::Kv(KvSpec { dtype, kv_heads, head_dim, window: None }),
         rows(cols, RowElem::F32),
     ];
-    kernel(kinds, Body::Attention(Attention { q: 0, kv: 1, out: 2, heads, scale: F32::new(0.1), tile_m }))
+    let scale = F32::new(0.1);
+    let body = Attention { q: 0, kv: 1, out: 2, heads, scale, softcap: None, sinks: None, causal: true, tile_m };
+    kernel(kinds, Body::Attention(body))
 }
 
 fn source(kernel: &Kernel, target: &str) -> Source {
@@ -99,9 +101,9 @@ fn skeletons_of_other_kernels_are_in_order() {
             }
         }
     }
-    let norm = Some(Norm { eps: F32::new(1e-5), width: 4096 });
+    let norm = Some(Norm::rms(1e-5, 4096));
     for elem in [RowElem::Bf16, RowElem::Fp8] {
-        let body = Body::RowNorm(RowNorm { x: 0, gather: false, norm, gain: None, out: 1 });
+        let body = Body::RowNorm(RowNorm { norm, ..RowNorm::plain(0, 1) });
         let source = source(&kernel(vec![rows(4096, RowElem::F32), rows(4096, elem)], body), "sm90");
         assert!(!source.program.buffers.is_empty());
     }

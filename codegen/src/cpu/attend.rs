@@ -20,13 +20,23 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{AbiParam, InstBuilder, Signature, Value};
 use cranelift_codegen::isa::CallConv;
 use llmcc_abi::layout::{self, Page};
-use llmcc_abi::{ATTEND_PARTS, ATTEND_SPLIT_TOKENS, AttendArgs, PAGE_TOKENS, StepCtx, Uk, attend_shared, attend_work};
-use llmcc_ir::kernel::{Attention, RowElem};
+use llmcc_abi::{
+    ATTEND_PARTS, ATTEND_SPLIT_TOKENS, AttendArgs, AttendMore, AttendWith, PAGE_TOKENS, StepCtx, Uk, attend_shared,
+    attend_work,
+};
+use llmcc_ir::graph::F32;
+use llmcc_ir::kernel::{Attention, ParamId, RowElem};
 use llmcc_ir::kv::KvSpec;
 use llmcc_ir::plan::row_bytes;
 use std::mem::offset_of;
 
 struct Plan {
+    /// Whether the call needs [`AttendMore`].
+    with: bool,
+    /// The f32 vector of sinks.
+    sinks: Option<ParamId>,
+    causal: bool,
+    softcap: f32,
     spec: KvSpec,
     page: Page,
     /// Query heads per KV head.
@@ -43,6 +53,11 @@ struct Plan {
     sums: usize,
     /// Scratch of the microkernel.
     work: usize,
+}
+
+/// Where a field of [`AttendMore`] lies in the arguments.
+const fn more(field: usize) -> usize {
+    offset_of!(AttendWith, more) + field
 }
 
 /// A part of a context, or tokens with all of theirs.
@@ -138,21 +153,28 @@ fn slot(low: &Lowering, e: &mut Emit, item: Value, kv_units: usize) -> Value {
 
 impl Plan {
     fn new(low: &Lowering, frame: &mut Frame, k: &Attention) -> Plan {
-        let spec = low.kernel.kv(k.kv);
+        // What of it is used elsewhere is named here, too, so that nothing is overlooked.
+        let Attention { q: _, kv, out, heads, scale: _, softcap, sinks, causal, tile_m: _ } = *k;
+        let spec = low.kernel.kv(kv);
         let d = spec.head_dim;
-        let (out_cols, out_elem) = low.rows(k.out);
-        let heads = k.heads / spec.kv_heads;
+        let (out_cols, out_elem) = low.rows(out);
+        let heads = heads / spec.kv_heads;
         let width = heads * d;
         let rounded = out_elem != RowElem::F32;
+        let with = softcap.is_some() || sinks.is_some() || !causal;
         Plan {
+            with,
+            sinks,
+            causal,
+            softcap: softcap.map_or(0.0, F32::get),
             spec,
-            page: layout::page(spec.kv_heads, d, spec.dtype.bytes()),
+            page: spec.page(),
             heads,
             kv_units: spec.kv_heads * ATTEND_PARTS,
             width,
             out_cols,
             out_elem,
-            args: frame.bytes(size_of::<AttendArgs>()),
+            args: frame.bytes(if with { size_of::<AttendWith>() } else { size_of::<AttendArgs>() }),
             sums: frame.floats(if rounded { TOKENS * width } else { 0 }),
             work: frame.floats(attend_work(TOKENS * heads, d)),
         }
@@ -181,6 +203,25 @@ impl Plan {
         e.store(low.args.operand(k.kv), call, offset_of!(AttendArgs, pool));
         let work = e.offset(low.args.scratch, self.work);
         e.store(work, call, offset_of!(AttendArgs, work));
+        if self.with {
+            let (softcap, none) = (e.float(self.softcap), e.int(0));
+            e.store(softcap, call, more(offset_of!(AttendMore, softcap)));
+            e.store(none, call, more(offset_of!(AttendMore, sinks)));
+            e.store(none, call, more(offset_of!(AttendMore, ends)));
+        }
+    }
+
+    /// Stores what only [`Uk::AttendWith`] takes.
+    fn store_more(&self, low: &Lowering, e: &mut Emit, call: Value, at: &Item) {
+        if let Some(sinks) = self.sinks {
+            let sinks = e.index(low.args.operand(sinks), at.head, self.heads * 4);
+            e.store(sinks, call, more(offset_of!(AttendMore, sinks)));
+        }
+        if !self.causal {
+            let ends = low.args.step(e, offset_of!(StepCtx, ends));
+            let ends = e.index(ends, at.token, 4);
+            e.store(ends, call, more(offset_of!(AttendMore, ends)));
+        }
     }
 
     /// Tokens of one sequence from the item's token on.
@@ -194,7 +235,7 @@ impl Plan {
         let stride = low.args.step(e, offset_of!(StepCtx, block_stride));
         let first = e.b.ins().imul(work.seq, stride);
         let pages = e.index(tables, first, 4);
-        let part = self.spec.head_dim * PAGE_TOKENS * self.spec.dtype.bytes();
+        let part = self.spec.head_bytes() * PAGE_TOKENS;
         let keys = e.times(at.head, part);
         let values = e.offset(keys, self.page.v);
         let scales = e.times(at.head, PAGE_TOKENS * 4);
@@ -228,7 +269,11 @@ impl Plan {
         signature.params.push(AbiParam::new(I64));
         signature.returns.push(AbiParam::new(I64));
         let signature = e.b.import_signature(signature);
-        let function = super::rope::microkernel(low, e, Uk::Attend);
+        if self.with {
+            self.store_more(low, e, call, at);
+        }
+        let which = if self.with { Uk::AttendWith } else { Uk::Attend };
+        let function = super::rope::microkernel(low, e, which);
         let called = e.b.ins().call_indirect(signature, function, &[call]);
         let complete = e.b.inst_results(called)[0];
         match self.out_elem {

@@ -150,13 +150,13 @@ impl Plan {
         let heads_per_kv = k.heads / spec.kv_heads;
         let (k_buffer, v_buffer) = match spec.dtype {
             KvDType::F32 => (0, 0),
-            KvDType::F16 | KvDType::Bf16 | KvDType::Int8 => {
+            KvDType::F16 | KvDType::Bf16 | KvDType::Int8 | KvDType::Int4 => {
                 (frame.floats(d * PAGE_TOKENS), frame.floats(d * PAGE_TOKENS))
             }
         };
         Plan {
             spec,
-            page: layout::page(spec.kv_heads, d, spec.dtype.bytes()),
+            page: spec.page(),
             heads_per_kv,
             heads: k.heads,
             scale: k.scale.get(),
@@ -205,14 +205,14 @@ impl Plan {
 
     /// Brings a page of one KV head to f32 and computes its masks.
     fn load(&self, low: &Lowering, e: &mut Emit, page: Value, head: Value, from: Value, to: Value) -> Tile {
-        let part = self.spec.head_dim * PAGE_TOKENS;
-        let k = e.index(page, head, part * self.spec.dtype.bytes());
+        let k = e.index(page, head, self.spec.head_bytes() * PAGE_TOKENS);
         let v = e.offset(k, self.page.v);
         let (k, v) = match self.spec.dtype {
             KvDType::F32 => (k, v),
             KvDType::F16 | KvDType::Bf16 => {
                 (self.widen(low, e, k, self.k_buffer), self.widen(low, e, v, self.v_buffer))
             }
+            KvDType::Int4 => unreachable!("`supported` refuses it without microkernels"),
             KvDType::Int8 => {
                 let scales = e.index(page, head, PAGE_TOKENS * 4);
                 (self.decode_keys(low, e, k, scales), self.decode_values(low, e, v, scales))

@@ -92,7 +92,7 @@ fn four(e: &mut Emit, kind: ScaleKind, p: Value, offset: usize) -> Value {
             let halves = e.load_halves(p, offset);
             e.bf16_to_f32(halves)
         }
-        ScaleKind::E8m0 | ScaleKind::E4m3 | ScaleKind::Unsigned { .. } => {
+        ScaleKind::E8m0 | ScaleKind::E4m3 | ScaleKind::Unsigned { .. } | ScaleKind::Signed { .. } => {
             let word = e.load(I32, p, offset);
             let bytes = bytes(e, word);
             of_bytes(e, kind, bytes)
@@ -114,7 +114,7 @@ fn one(e: &mut Emit, kind: ScaleKind, p: Value, offset: usize) -> Value {
             let half = e.splat(half);
             e.bf16_to_f32(half)
         }
-        ScaleKind::E8m0 | ScaleKind::E4m3 | ScaleKind::Unsigned { .. } => {
+        ScaleKind::E8m0 | ScaleKind::E4m3 | ScaleKind::Unsigned { .. } | ScaleKind::Signed { .. } => {
             let byte = e.load_byte(p, offset);
             let byte = e.splat(byte);
             of_bytes(e, kind, byte)
@@ -133,6 +133,11 @@ fn of_bytes(e: &mut Emit, kind: ScaleKind, bytes: Value) -> Value {
             let none = e.b.ins().icmp(IntCC::Equal, bytes, zero);
             let bits = e.b.ins().bitselect(none, least, bits);
             e.as_floats(bits)
+        }
+        ScaleKind::Signed { .. } => {
+            let up = e.b.ins().ishl_imm_u(bytes, 24);
+            let signed = e.b.ins().sshr_imm_s(up, 24);
+            e.b.ins().fcvt_from_sint(F32X4, signed)
         }
         ScaleKind::F32 | ScaleKind::F16 | ScaleKind::Bf16 | ScaleKind::Unsigned { .. } => {
             e.b.ins().fcvt_from_sint(F32X4, bytes)

@@ -1,29 +1,32 @@
-//! Embedding: rows of a packed table by token id.
+//! Embedding: rows of a packed table by token id or position.
 
 use super::Lowering;
 use super::codes::{self, scalar_f16};
-use super::emit::{Emit, F32};
+use super::emit::{Emit, F32, LANES};
 use super::frame::Frame;
 use cranelift_codegen::ir::{InstBuilder, Value};
 use llmcc_abi::StepCtx;
 use llmcc_abi::encoding::Float;
 use llmcc_abi::layout::{self, BLOCK};
+use llmcc_ir::graph::F32 as F32Attr;
 use llmcc_ir::kernel::{Embed, MatrixOperand};
 use llmcc_ir::quant::Format;
 use std::mem::offset_of;
 
 /// Emits the tokens `lo..hi`.
 pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Embed) {
-    let MatrixOperand { k: cols, format, .. } = low.kernel.matrix(k.table);
+    let Embed { table, positions, scale, add, out } = *k;
+    let MatrixOperand { k: cols, format, .. } = low.kernel.matrix(table);
     // Codes are decoded 8 at a time, which may reach past the row.
     let buffer = (format.is_quantized() && !cols.is_multiple_of(8)).then(|| frame.floats(layout::padded_k(cols)));
-    let tokens = low.args.step(e, offset_of!(StepCtx, tokens));
+    let index = if positions { offset_of!(StepCtx, positions) } else { offset_of!(StepCtx, tokens) };
+    let index = low.args.step(e, index);
     e.each(low.args.lo, low.args.hi, 1, |e, row| {
-        let p = e.index(tokens, row, 4);
+        let p = e.index(index, row, 4);
         let token = e.load_index(p, 0);
         let (number, in_block) = e.div_mod(token, BLOCK);
-        let block = e.index(low.args.operand(k.table), number, format.block_bytes(cols));
-        let out = e.index(low.args.operand(k.out), row, cols * 4);
+        let block = e.index(low.args.operand(table), number, format.block_bytes(cols));
+        let out = e.index(low.args.operand(out), row, cols * 4);
         match (format.encoding().float(), buffer) {
             (Some(float), _) => plain(e, float, cols, block, in_block, out),
             (None, None) => quantized(e, format, cols, block, in_block, out),
@@ -37,7 +40,36 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Embed) 
                 });
             }
         }
+        let add = add.map(|add| e.index(low.args.operand(add), row, cols * 4));
+        finish(e, out, cols, scale, add);
     });
+}
+
+/// Multiplies a row by a scale, unless it is 1, and adds another row, if there is one.
+fn finish(e: &mut Emit, out: Value, cols: usize, scale: F32Attr, add: Option<Value>) {
+    let scale = (scale != F32Attr::new(1.0)).then(|| e.floats(scale.get()));
+    if scale.is_none() && add.is_none() {
+        return;
+    }
+    let change = |e: &mut Emit, at: Value, lanes: usize| {
+        let p = e.add(out, at);
+        let mut x = e.load_lanes(p, 0, lanes);
+        if let Some(scale) = scale {
+            x = e.fmul(x, scale);
+        }
+        if let Some(add) = add {
+            let from = e.add(add, at);
+            let y = e.load_lanes(from, 0, lanes);
+            x = e.fadd(x, y);
+        }
+        e.store_lanes(x, p, 0, lanes);
+    };
+    let whole = cols / LANES * LANES;
+    e.each_fixed(whole * 4, 4 * LANES, |e, at| change(e, at, LANES));
+    if whole < cols {
+        let at = e.int(whole as i64 * 4);
+        change(e, at, cols - whole);
+    }
 }
 
 /// f32, f16, bf16: one element after the other, a block's rows being interleaved.

@@ -8,7 +8,7 @@
 //! equal expressions give equal bits.
 
 use super::Lowering;
-use super::emit::{Emit, F32, LANES};
+use super::emit::{Emit, F32, I64, LANES};
 use super::frame::Frame;
 use super::runs::{normalize, rotate};
 use super::wide::{self, Map};
@@ -16,7 +16,7 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value};
 use llmcc_abi::math::{Binary, Unary};
 use llmcc_ir::graph::{BinaryOp, UnaryOp};
-use llmcc_ir::kernel::{Expr, Norm, ParamId};
+use llmcc_ir::kernel::{Body, Expr, Norm, ParamId};
 
 /// The columns of a row for which an expression is evaluated.
 pub(super) struct Span<'a> {
@@ -30,6 +30,26 @@ pub(super) struct Span<'a> {
     pub n: usize,
     /// This row of each lane's accumulators.
     pub acc: &'a [Value],
+    /// The slot, in products of experts: rows have the segment's columns once for each.
+    pub slot: Option<Slot>,
+}
+
+/// A slot of a row.
+pub(super) struct Slot {
+    /// First column in rows.
+    pub start: Value,
+    /// Its expert.
+    pub expert: Value,
+}
+
+impl Span<'_> {
+    /// First column in rows.
+    pub fn column(&self, e: &mut Emit) -> Value {
+        match &self.slot {
+            Some(slot) => e.add(slot.start, self.col),
+            None => self.col,
+        }
+    }
 }
 
 /// An expression over buffers.
@@ -45,17 +65,34 @@ enum Node {
         len: usize,
     },
     Const(f32),
+    /// The part of the span's expert in a vector.
+    Expert {
+        vector: ParamId,
+    },
+    /// Runs of rows, weighted.
+    Combine {
+        weights: ParamId,
+        from: usize,
+        y: ParamId,
+        count: usize,
+    },
     Unary(UnaryOp, Box<Node>),
     Binary(BinaryOp, Box<Node>, Box<Node>),
     /// A row buffer at this offset of scratch.
     Buffer(usize),
 }
 
-/// A transformation of whole runs, in place in `buffer`.
+/// What is made in `buffer` before the expression is evaluated.
 struct Stage {
-    x: Node,
     buffer: usize,
-    run: Run,
+    make: Make,
+}
+
+enum Make {
+    /// A transformation of whole runs, in place.
+    Runs(Node, Run),
+    /// In each of `top` slots of a whole row its expert's part of a vector.
+    Parts { vector: ParamId, routes: ParamId, top: usize },
 }
 
 enum Run {
@@ -74,7 +111,13 @@ pub(super) struct Program {
 /// A leaf with its address computed, so that the column loop only adds the column.
 enum Ready {
     At(Value),
-    Wrapped { base: Value, len: usize, col: Value },
+    Wrapped {
+        base: Value,
+        len: usize,
+        col: Value,
+    },
+    /// The same number in all columns.
+    Same(Value),
     Const(f32),
     Unary(UnaryOp, Box<Ready>),
     Binary(BinaryOp, Box<Ready>, Box<Ready>),
@@ -127,7 +170,12 @@ impl Node {
             Node::Buffer(at) => Some(*at),
             Node::Unary(_, x) => x.buffer(),
             Node::Binary(_, a, b) => a.buffer().or_else(|| b.buffer()),
-            Node::Acc(_) | Node::Rows { .. } | Node::Vector { .. } | Node::Const(_) => None,
+            Node::Acc(_)
+            | Node::Rows { .. }
+            | Node::Vector { .. }
+            | Node::Const(_)
+            | Node::Expert { .. }
+            | Node::Combine { .. } => None,
         }
     }
 }
@@ -138,6 +186,18 @@ fn split(low: &Lowering, frame: &mut Frame, expr: &Expr, width: usize, stages: &
         Expr::Rows { param, start } => Node::Rows { param: *param, start: *start, cols: low.cols(*param) },
         Expr::Vector(param) => Node::Vector { param: *param, len: low.kernel.vector(*param) },
         Expr::Const(c) => Node::Const(c.get()),
+        Expr::Expert { vector, .. } if matches!(low.kernel.body, Body::ExpertMatmul(_)) => {
+            Node::Expert { vector: *vector }
+        }
+        Expr::Expert { vector, routes, top } => {
+            let buffer = frame.floats(width.next_multiple_of(32));
+            let make = Make::Parts { vector: *vector, routes: *routes, top: *top };
+            stages.push(Stage { buffer, make });
+            Node::Buffer(buffer)
+        }
+        Expr::Combine { weights, from, y, count } => {
+            Node::Combine { weights: *weights, from: *from, y: *y, count: *count }
+        }
         Expr::Unary(op, x) => Node::Unary(*op, Box::new(split(low, frame, x, width, stages))),
         Expr::Binary(op, a, b) => {
             let a = split(low, frame, a, width, stages);
@@ -158,7 +218,7 @@ fn split(low: &Lowering, frame: &mut Frame, expr: &Expr, width: usize, stages: &
 
 fn stage(frame: &mut Frame, x: Node, width: usize, run: Run, stages: &mut Vec<Stage>) -> Node {
     let buffer = x.buffer().unwrap_or_else(|| frame.floats(width.next_multiple_of(32)));
-    stages.push(Stage { x, buffer, run });
+    stages.push(Stage { buffer, make: Make::Runs(x, run) });
     Node::Buffer(buffer)
 }
 
@@ -178,7 +238,25 @@ fn prepare(low: &Lowering, e: &mut Emit, span: &Span, node: &Node) -> Ready {
         Node::Rows { param, start, cols } => {
             let row = e.index(low.args.operand(*param), span.row, cols * 4);
             let row = e.offset(row, start * 4);
-            Ready::At(e.index(row, span.col, 4))
+            let col = span.column(e);
+            Ready::At(e.index(row, col, 4))
+        }
+        Node::Expert { vector } => {
+            let (part, slot) = (span.n, span.slot.as_ref().map(|s| s.expert));
+            let base = low.args.operand(*vector);
+            let base = slot.map_or(base, |expert| e.index(base, expert, part * 4));
+            Ready::At(e.index(base, span.col, 4))
+        }
+        Node::Combine { weights, from, y, count } => {
+            let w = e.index(low.args.operand(*weights), span.row, low.cols(*weights) * 4);
+            let y = e.index(low.args.operand(*y), span.row, low.cols(*y) * 4);
+            let y = e.index(y, span.col, 4);
+            let term = |e: &mut Emit, s: usize| {
+                let (w, y) = (e.offset(w, (from + s) * 4), e.offset(y, s * span.n * 4));
+                Ready::Binary(BinaryOp::Mul, Box::new(Ready::Same(w)), Box::new(Ready::At(y)))
+            };
+            let first = term(e, 0);
+            (1..*count).fold(first, |sum, s| Ready::Binary(BinaryOp::Add, Box::new(sum), Box::new(term(e, s))))
         }
         Node::Vector { param, len } if *len >= span.n => Ready::At(e.index(low.args.operand(*param), span.col, 4)),
         Node::Vector { param, len } => Ready::Wrapped { base: low.args.operand(*param), len: *len, col: span.col },
@@ -217,7 +295,7 @@ impl Ready {
                 Ready::At(p) => Some((wide::unary(*op)?, p)),
                 _ => None,
             },
-            Ready::Wrapped { .. } | Ready::Const(_) | Ready::Binary(..) => None,
+            Ready::Wrapped { .. } | Ready::Same(_) | Ready::Const(_) | Ready::Binary(..) => None,
         }
     }
 
@@ -249,6 +327,7 @@ impl Ready {
                 e.load_lanes(p, 0, lanes)
             }
             Ready::Wrapped { base, len, col } => wrapped(e, *base, *len, *col, at, lanes),
+            Ready::Same(p) => e.load_splat(*p, 0),
             Ready::Const(c) => e.floats(*c),
             Ready::Unary(op, x) => {
                 let x = x.value(e, at, lanes);
@@ -290,13 +369,19 @@ fn wrapped(e: &mut Emit, base: Value, len: usize, col: Value, at: Value, lanes: 
 impl Stage {
     fn emit(&self, low: &Lowering, e: &mut Emit, span: &Span) {
         let buffer = e.offset(low.args.scratch, self.buffer);
-        let in_place = matches!(self.x, Node::Buffer(at) if at == self.buffer);
+        let (x, run) = match &self.make {
+            Make::Runs(x, run) => (x, run),
+            Make::Parts { vector, routes, top } => {
+                return parts(low, e, span, buffer, (*vector, *routes, *top));
+            }
+        };
+        let in_place = matches!(x, Node::Buffer(at) if *at == self.buffer);
         if !in_place {
-            evaluate(low, e, span, &self.x, buffer);
+            evaluate(low, e, span, x, buffer);
         }
         let bytes = e.times(span.width, 4);
         let end = e.add(buffer, bytes);
-        match &self.run {
+        match run {
             Run::Normalize(norm) => e.each(buffer, end, norm.width * 4, |e, run| normalize(e, run, norm)),
             Run::Rope { head_dim, table, dim } => {
                 let table = e.index(low.args.operand(*table), span.row, dim * 4);
@@ -306,14 +391,55 @@ impl Stage {
     }
 }
 
-/// `norm(x)·gain` as an expression of the rows `x`: what row-norm kernels and prologues compute.
-pub(super) fn norm_expr(x: ParamId, norm: Option<Norm>, gain: Option<ParamId>) -> Expr {
-    let mut expr = Expr::Rows { param: x, start: 0 };
-    if let Some(norm) = norm {
-        expr = Expr::Normalize(norm, Box::new(expr));
+/// Copies the parts of a row's experts into its slots, one after the other.
+fn parts(low: &Lowering, e: &mut Emit, span: &Span, buffer: Value, (vector, routes, top): (ParamId, ParamId, usize)) {
+    let part = span.n / top;
+    let row = e.index(low.args.operand(routes), span.row, low.cols(routes) * 4);
+    let most = (low.kernel.vector(vector) / part) as i64 - 1;
+    e.each_fixed(top, 1, |e, slot| {
+        let p = e.index(row, slot, 4);
+        let number = e.load(F32, p, 0);
+        let number = e.b.ins().fcvt_to_sint_sat(I64, number);
+        let (least, most) = (e.int(0), e.int(most));
+        let number = e.max(number, least);
+        let number = e.min(number, most);
+        let from = e.index(low.args.operand(vector), number, part * 4);
+        let to = e.index(buffer, slot, part * 4);
+        let (zero, width) = (e.int(0), e.int(part as i64));
+        let at = Span { row: span.row, col: zero, width, n: part, acc: &[], slot: None };
+        Ready::At(from).store(e, &at, to);
+    });
+}
+
+/// What row-norm kernels and prologues compute of a row, as an expression.
+#[derive(Clone, Copy)]
+pub(super) struct RowWork {
+    pub x: ParamId,
+    pub norm: Option<Norm>,
+    pub gain: Option<ParamId>,
+    pub bias: Option<ParamId>,
+    pub residual: Option<ParamId>,
+}
+
+impl RowWork {
+    /// `residual + (norm(x)·gain + bias)`, as far as there are such.
+    pub fn expr(self) -> Expr {
+        let RowWork { x, norm, gain, bias, residual } = self;
+        let rows = |param| Expr::Rows { param, start: 0 };
+        let binary = |op, a, b| Expr::Binary(op, Box::new(a), Box::new(b));
+        let mut expr = rows(x);
+        if let Some(norm) = norm {
+            expr = Expr::Normalize(norm, Box::new(expr));
+        }
+        if let Some(gain) = gain {
+            expr = binary(BinaryOp::Mul, expr, Expr::Vector(gain));
+        }
+        if let Some(bias) = bias {
+            expr = binary(BinaryOp::Add, expr, Expr::Vector(bias));
+        }
+        match residual {
+            Some(residual) => binary(BinaryOp::Add, rows(residual), expr),
+            None => expr,
+        }
     }
-    if let Some(gain) = gain {
-        expr = Expr::Binary(BinaryOp::Mul, Box::new(expr), Box::new(Expr::Vector(gain)));
-    }
-    expr
 }

@@ -17,6 +17,9 @@ const TANH_SMALL: f32 = 0.625;
 /// `(tanh(x)/x − 1)/x²` in x² on |x| ≤ [`TANH_SMALL`].
 const TANH: [f32; 5] = [-0.333_333_28, 0.133_327_7, -0.053_850_908, 0.020_997_18, -0.006_096_714];
 
+/// `2·artanh(s)/s` in s² on |s| ≤ 1/3: its series, whose next term is below 2⁻²⁸.
+const ARTANH: [f32; 8] = [2.0, 2.0 / 3.0, 2.0 / 5.0, 2.0 / 7.0, 2.0 / 9.0, 2.0 / 11.0, 2.0 / 13.0, 2.0 / 15.0];
+
 impl<'f> Emit<'f> {
     fn polynomial(&mut self, x: Value, coefficients: &[f32]) -> Value {
         let (last, rest) = coefficients.split_last().expect("polynomials are not empty");
@@ -125,6 +128,23 @@ impl<'f> Emit<'f> {
         self.choose(is_small, small, large)
     }
 
+    /// `ln(1 + eˣ) = max(x, 0) + ln(1 + z)`, `z = e^(−|x|)`, within 8 ulp; and
+    /// `ln(1 + z) = 2·artanh(z/(2 + z))`, a series in a number up to 1/3.
+    pub fn softplus(&mut self, x: Value) -> Value {
+        let magnitude = self.b.ins().fabs(x);
+        let negative = self.b.ins().fneg(magnitude);
+        let z = self.exp(negative);
+        let two = self.floats(2.0);
+        let denominator = self.fadd(z, two);
+        let s = self.fdiv(z, denominator);
+        let square = self.fmul(s, s);
+        let p = self.polynomial(square, &ARTANH);
+        let p = self.fmul(p, s);
+        let zero = self.floats(0.0);
+        let positive = self.fmax(zero, x);
+        self.fadd(positive, p)
+    }
+
     /// `x·Φ(x)`, within 8 ulp for x ≥ −13 (below, Φ nears the subnormal numbers). One formula
     /// serves both signs: `Φ(−|x|)` has a small relative error everywhere, and
     /// `Φ(|x|) = 1 − Φ(−|x|)` loses nothing since it is at least ½.
@@ -188,6 +208,11 @@ impl<'f> Emit<'f> {
                 self.fmax(zero, x)
             }
             UnaryOp::Tanh => self.tanh(x),
+            UnaryOp::Relu2 => {
+                let x = self.unary(UnaryOp::Relu, x);
+                self.fmul(x, x)
+            }
+            UnaryOp::Softplus => self.softplus(x),
         }
     }
 

@@ -6,7 +6,7 @@
 
 use super::Lowering;
 use super::emit::{Emit, I64};
-use super::expr::{Program, Span, norm_expr};
+use super::expr::{Program, RowWork, Span};
 use super::frame::Frame;
 use super::panel::{self, Panel};
 use super::rope::microkernel;
@@ -29,12 +29,12 @@ struct Input {
 }
 
 /// A weight matrix of a segment.
-struct Lane {
-    weights: ParamId,
-    k: usize,
-    format: Format,
+pub(super) struct Lane {
+    pub weights: ParamId,
+    pub k: usize,
+    pub format: Format,
     /// Accumulators in scratch.
-    tile: usize,
+    pub tile: usize,
 }
 
 struct Plan<'k> {
@@ -62,8 +62,7 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Matmul)
         plans.push(plan(low, frame, segment, first_item, k.tile_m));
         first_item += segment.tiles();
     }
-    let args =
-        e.b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, size_of::<PanelArgs>() as u32, 3));
+    let args = panel_args(e);
     let (input, per_row) = match &prologue {
         Some(rows) => {
             let base = e.offset(low.args.scratch, frame.size());
@@ -78,14 +77,15 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Matmul)
     per_row
 }
 
+/// Room for the arguments of a microkernel.
+pub(super) fn panel_args(e: &mut Emit) -> StackSlot {
+    e.b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, size_of::<PanelArgs>() as u32, 3))
+}
+
 fn plan<'k>(low: &Lowering, frame: &mut Frame, segment: &'k Segment, first_item: usize, tile_m: usize) -> Plan<'k> {
     let tile_n = segment.tile_n.min(segment.n.next_multiple_of(BLOCK));
     let tile_stride = layout::tile_row(tile_n);
-    let lane = |weights: &ParamId| {
-        let MatrixOperand { k, format, .. } = low.kernel.matrix(*weights);
-        Lane { weights: *weights, k, format, tile: 0 }
-    };
-    let mut lanes: Vec<Lane> = segment.weights.iter().map(lane).collect();
+    let mut lanes: Vec<Lane> = segment.weights.iter().map(|w| Lane::new(low, *w)).collect();
     let program = Program::new(low, frame, &segment.expr, tile_n);
     let (out, dest) = Dest::new(low, &segment.store);
     // A plain accumulator into f32 rows needs no tile, if whole blocks may be written.
@@ -141,7 +141,7 @@ impl Plan<'_> {
                 })
                 .collect();
             let row = e.add(t.row, i);
-            let span = Span { row, col: t.col, width: t.width, n: self.segment.n, acc: &acc };
+            let span = Span { row, col: t.col, width: t.width, n: self.segment.n, acc: &acc, slot: None };
             self.dest.emit(low, e, &self.program, &span, &Target { base: low.args.operand(self.out), row });
         });
     }
@@ -156,6 +156,12 @@ struct Tile {
 }
 
 impl Lane {
+    /// Without accumulators yet.
+    pub fn new(low: &Lowering, weights: ParamId) -> Lane {
+        let MatrixOperand { k, format, .. } = low.kernel.matrix(weights);
+        Lane { weights, k, format, tile: 0 }
+    }
+
     /// Computes accumulators at `out`, whose rows are `stride` f32 apart.
     fn product(
         &self,
@@ -187,9 +193,14 @@ impl Lane {
             c: out,
             c_stride: stride,
         };
-        match panel_kernel(self.format, input.elem) {
-            Some(uk) if !low.portable => call(low, e, args, &panel, uk),
-            _ => panel::emit(e, &panel),
+        self.multiply(low, e, args, &panel);
+    }
+
+    /// Computes a panel, by a microkernel where there is one.
+    pub fn multiply(&self, low: &Lowering, e: &mut Emit, args: StackSlot, panel: &Panel) {
+        match panel_kernel(self.format, panel.rows_elem) {
+            Some(uk) if !low.portable => call(low, e, args, panel, uk),
+            _ => panel::emit(e, panel),
         }
     }
 }
@@ -215,6 +226,7 @@ const PANELS: &[(Encoding, Reads, Uk)] = &[
     (Encoding::W8, Reads::Int8, Uk::PanelW8A8),
     (Encoding::W4, Reads::Int8, Uk::PanelW4A8),
     (Encoding::W4A, Reads::Int8, Uk::PanelW4aA8),
+    (Encoding::Q4K, Reads::Int8, Uk::PanelQ4kA8),
 ];
 
 /// The microkernel for weights and rows, if there is one.
@@ -273,8 +285,10 @@ struct Rows {
 impl Rows {
     fn new(low: &Lowering, frame: &mut Frame, x: ParamId, p: &Prologue) -> Rows {
         let n = low.cols(x);
-        let program = Program::new(low, frame, &norm_expr(x, p.norm, p.gain), n);
-        let (dest, stride) = match p.elem {
+        let Prologue { norm, gain, bias, elem } = *p;
+        let work = RowWork { x, norm, gain, bias, residual: None };
+        let program = Program::new(low, frame, &work.expr(), n);
+        let (dest, stride) = match elem {
             RowElem::Q8 { group } => (Dest::Q8 { start: 0, cols: n, group }, layout::q8_row(n, group).bytes),
             RowElem::F32 => {
                 let stride = (n * 4).next_multiple_of(64);
@@ -293,7 +307,7 @@ impl Rows {
         let zero = e.int(0);
         e.each(zero, low.args.m, 1, |e, row| {
             let (col, width) = (e.int(0), e.int(self.n as i64));
-            let span = Span { row, col, width, n: self.n, acc: &[] };
+            let span = Span { row, col, width, n: self.n, acc: &[], slot: None };
             self.dest.emit(low, e, &self.program, &span, &Target { base, row });
         });
     }

@@ -32,6 +32,7 @@ mod codes;
 mod convert;
 mod embed;
 mod emit;
+mod experts;
 mod expr;
 mod frame;
 mod loops;
@@ -40,7 +41,9 @@ mod matmul;
 mod panel;
 mod pointwise;
 mod quant;
+mod recurrent;
 mod rope;
+mod route;
 mod rownorm;
 mod runs;
 mod store;
@@ -59,7 +62,7 @@ use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use emit::{Emit, I64};
 use frame::Frame;
 use llmcc_ir::diag::Diagnostic;
-use llmcc_ir::kernel::{Body, Checked, Kernel, Matmul, ParamId, RowElem};
+use llmcc_ir::kernel::{Body, Checked, Expr, Kernel, ParamId, Pointwise, RowElem};
 use llmcc_ir::target::{CpuIsa, TargetSpec};
 
 /// Cranelift code for CPUs.
@@ -84,22 +87,58 @@ impl Backend for CpuBackend {
         let built = build(kernel, isa.as_ref(), level != CpuIsa::X86_64, self.portable);
         let mut object = compile(&kernel, isa.as_ref(), built)?;
         object.generic = match &kernel.body {
-            Body::Matmul(_) if self.portable => Some("128-bit inner products instead of microkernels"),
-            Body::Matmul(m) if lacks_microkernel(kernel, m) => {
+            Body::Matmul(_) | Body::ExpertMatmul(_) if self.portable => {
+                Some("128-bit inner products instead of microkernels")
+            }
+            Body::Matmul(_) | Body::ExpertMatmul(_) if lacks_microkernel(kernel) => {
                 Some("128-bit inner products: no microkernel multiplies its weights")
             }
-            Body::Pointwise(_) => Some("elementwise work that no other kernel absorbed"),
-            _ => None,
+            Body::Pointwise(p) if !combines(p) => Some("elementwise work that no other kernel absorbed"),
+            Body::Matmul(_)
+            | Body::ExpertMatmul(_)
+            | Body::Pointwise(_)
+            | Body::RowNorm(_)
+            | Body::Attention(_)
+            | Body::Embed(_)
+            | Body::RopeTable(_)
+            | Body::Route(_)
+            | Body::CausalConv(_)
+            | Body::Recurrence(_)
+            | Body::TopK(_) => None,
         };
         Ok(object)
     }
 }
 
 /// Whether a product multiplies a matrix for which there is no microkernel.
-fn lacks_microkernel(kernel: Checked<'_>, m: &Matmul) -> bool {
-    let rows = m.prologue.map_or_else(|| kernel.rows(m.x).elem, |p| p.elem);
-    let mut weights = m.segments.iter().flat_map(|s| &s.weights);
+fn lacks_microkernel(kernel: Checked<'_>) -> bool {
+    let Some(rows) = multiplied(kernel) else { return false };
+    let mut weights = kernel.body.segments().iter().flat_map(|s| &s.weights);
     weights.any(|w| matmul::panel_kernel(kernel.matrix(*w).format, rows).is_none())
+}
+
+/// Storage of the rows that a product multiplies; `None` of what is no product.
+fn multiplied(kernel: Checked<'_>) -> Option<RowElem> {
+    match &kernel.kernel().body {
+        Body::Matmul(m) => Some(m.prologue.map_or_else(|| kernel.rows(m.x).elem, |p| p.elem)),
+        Body::ExpertMatmul(m) => Some(kernel.rows(m.x).elem),
+        Body::RowNorm(_)
+        | Body::Attention(_)
+        | Body::Pointwise(_)
+        | Body::Embed(_)
+        | Body::RopeTable(_)
+        | Body::Route(_)
+        | Body::CausalConv(_)
+        | Body::Recurrence(_)
+        | Body::TopK(_) => None,
+    }
+}
+
+/// Whether elementwise work adds up what experts made of a token: no product could absorb it.
+fn combines(p: &Pointwise) -> bool {
+    let mut found = false;
+    p.segments.iter().for_each(|s| s.expr.visit(&mut |e| found |= matches!(e, Expr::Combine { .. })));
+    found
 }
 
 fn unsupported(kernel: &Kernel, what: String) -> CodegenError {
@@ -218,6 +257,10 @@ fn build(kernel: Checked<'_>, isa: &dyn isa::TargetIsa, has_fma: bool, portable:
         Body::Pointwise(body) => pointwise::lower(&low, &mut e, &mut frame, body),
         Body::Embed(body) => embed::lower(&low, &mut e, &mut frame, body),
         Body::RopeTable(body) => rope::lower(&low, &mut e, body),
+        Body::Route(body) => route::lower(&low, &mut e, body),
+        Body::ExpertMatmul(body) => scratch_per_m = experts::lower(&low, &mut e, &mut frame, body),
+        Body::CausalConv(body) => recurrent::convolution(&low, &mut e, body),
+        Body::Recurrence(body) => recurrent::recurrence(&low, &mut e, body),
         Body::TopK(_) => unreachable!("`supported` refuses it"),
     }
     e.b.ins().return_(&[]);

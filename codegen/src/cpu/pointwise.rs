@@ -18,7 +18,7 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Pointwi
     e.each(low.args.lo, low.args.hi, 1, |e, row| {
         for (n, program, param, dest) in &segments {
             let (col, width) = (e.int(0), e.int(*n as i64));
-            let span = Span { row, col, width, n: *n, acc: &[] };
+            let span = Span { row, col, width, n: *n, acc: &[], slot: None };
             let base = low.args.operand(*param);
             dest.emit(low, e, program, &span, &Target { base, row });
         }

@@ -17,13 +17,13 @@ fn max_magnitude(e: &mut Emit, acc: Value, v: Value) -> Value {
     e.b.ins().smax(acc, magnitude)
 }
 
-/// From lanes of largest magnitudes: scale `amax/127` (scalar), and per lane its inverse and a
-/// mask, 0 where only code 0 makes sense: `amax` is 0, so small that `127/amax` overflows, infinite
+/// From lanes of largest magnitudes: scale `amax/most` (scalar), and per lane its inverse and a
+/// mask, 0 where only code 0 makes sense: `amax` is 0, so small that `most/amax` overflows, infinite
 /// or NaN.
-fn from_amax(e: &mut Emit, amax: Value) -> (Value, Value, Value) {
+fn from_amax(e: &mut Emit, amax: Value, most: f32) -> (Value, Value, Value) {
     let bits = e.max_lane_int(amax);
     let amax = e.cast(F32, bits);
-    let limit = e.float(127.0);
+    let limit = e.float(most);
     let scale = e.fdiv(amax, limit);
     let inverse = e.fdiv(limit, amax);
     let inverse = e.splat(inverse);
@@ -35,7 +35,7 @@ fn from_amax(e: &mut Emit, amax: Value) -> (Value, Value, Value) {
 }
 
 /// [`from_amax`] of `count` f32 at `x`.
-pub(super) fn scales(e: &mut Emit, x: Value, count: usize) -> (Value, Value, Value) {
+pub(super) fn scales(e: &mut Emit, x: Value, count: usize, most: f32) -> (Value, Value, Value) {
     let zero = e.ints(0);
     let whole = count / LANES * LANES;
     let amax = e.fixed(whole * 4, 16, &[zero], |e, at, acc| {
@@ -48,7 +48,7 @@ pub(super) fn scales(e: &mut Emit, x: Value, count: usize) -> (Value, Value, Val
         let v = e.load_lanes(x, whole * 4, count - whole);
         amax = max_magnitude(e, amax, v);
     }
-    from_amax(e, amax)
+    from_amax(e, amax, most)
 }
 
 /// Codes of four values, as i32.
@@ -108,7 +108,7 @@ pub(super) fn quantize(
             }
             vec![amax]
         });
-        let (scale, inverse, valid) = from_amax(e, amax[0]);
+        let (scale, inverse, valid) = from_amax(e, amax[0], 127.0);
         let sums = e.range(start, end, 16, &[none], |e, at, sum| {
             let p = e.index(x, at, 4);
             let c: Vec<Value> = (0..4)

@@ -11,17 +11,35 @@ use std::mem::offset_of;
 
 /// Emits the one work item.
 pub(super) fn lower(low: &Lowering, e: &mut Emit, k: &RopeTable) {
-    let half = low.kernel.vector(k.inv_freq);
+    let RopeTable { inv_freq, scale, border, out } = *k;
+    let all = low.kernel.vector(inv_freq);
+    let half = if border.is_some() { all / 2 } else { all };
     let mine = e.compare(IntCC::SignedLessThan, low.args.lo, low.args.hi);
     e.when(mine, |e| {
         let positions = low.args.step(e, offset_of!(StepCtx, positions));
-        let (half, scale) = (e.int(half as i64), e.float(k.scale.get()));
+        let (n, scale) = (e.int(half as i64), e.float(scale.get()));
         let mut signature = Signature::new(CallConv::SystemV);
         signature.params.extend([I64, I64, I64, I64, F32, I64].map(AbiParam::new));
         let signature = e.b.import_signature(signature);
         let function = microkernel(low, e, Uk::RopeTable);
-        let args = [positions, low.args.m, low.args.operand(k.inv_freq), half, scale, low.args.operand(k.out)];
-        e.b.ins().call_indirect(signature, function, &args);
+        let (sets, to) = (low.args.operand(inv_freq), low.args.operand(out));
+        let Some(border) = border else {
+            let args = [positions, low.args.m, sets, n, scale, to];
+            e.b.ins().call_indirect(signature, function, &args);
+            return;
+        };
+        // Token by token: each has the frequencies of its position.
+        let (zero, one) = (e.int(0), e.int(1));
+        e.each(zero, low.args.m, 1, |e, token| {
+            let at = e.index(positions, token, 4);
+            let position = e.load_index(at, 0);
+            let border = e.int(border as i64);
+            let after = e.compare(IntCC::SignedGreaterThanOrEqual, position, border);
+            let second = e.offset(sets, half * 4);
+            let set = e.b.ins().select(after, second, sets);
+            let row = e.index(to, token, half * 8);
+            e.b.ins().call_indirect(signature, function, &[at, one, set, n, scale, row]);
+        });
     });
 }
 

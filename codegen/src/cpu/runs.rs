@@ -4,47 +4,65 @@ use super::emit::{Emit, LANES};
 use cranelift_codegen::ir::{InstBuilder, Value};
 use llmcc_ir::kernel::Norm;
 
-/// Divides a run by its root mean square. The sum of squares is kept in 16 partial sums (column mod
-/// 16), which are added in a fixed order.
+/// Divides a run by its root mean square, of the run less its mean if that is asked for.
 pub(super) fn normalize(e: &mut Emit, run: Value, norm: &Norm) {
-    const ACCUMULATORS: usize = 4;
-    let zero = e.floats(0.0);
-    let block = ACCUMULATORS * LANES;
-    let blocks = norm.width / block * block;
-    let square = |e: &mut Emit, p: Value, offset: usize, lanes: usize, acc: Value| {
-        let v = e.load_lanes(p, offset, lanes);
-        let v = e.fmul(v, v);
-        e.fadd(acc, v)
-    };
-    let mut acc = e.fixed(blocks * 4, block * 4, &[zero; ACCUMULATORS], |e, at, acc| {
-        let p = e.add(run, at);
-        acc.iter().enumerate().map(|(i, a)| square(e, p, i * 16, LANES, *a)).collect()
-    });
-    for (i, col) in (blocks..norm.width).step_by(LANES).enumerate() {
-        acc[i] = square(e, run, col * 4, LANES.min(norm.width - col), acc[i]);
+    let Norm { eps, width, center } = *norm;
+    if center {
+        let sum = sum(e, run, width, |_, v| v);
+        let columns = e.float(width as f32);
+        let mean = e.fdiv(sum, columns);
+        let mean = e.splat(mean);
+        each(e, run, width, |e, v| e.fsub(v, mean));
     }
-    let (a, b) = (e.fadd(acc[0], acc[1]), e.fadd(acc[2], acc[3]));
-    let sum = e.fadd(a, b);
-    let sum = e.sum_lanes(sum);
-    let (width, eps, one) = (e.float(norm.width as f32), e.float(norm.eps.get()), e.float(1.0));
-    let mean = e.fdiv(sum, width);
+    let sum = sum(e, run, width, |e, v| e.fmul(v, v));
+    let (columns, eps, one) = (e.float(width as f32), e.float(eps.get()), e.float(1.0));
+    let mean = e.fdiv(sum, columns);
     let mean = e.fadd(mean, eps);
     let root = e.b.ins().sqrt(mean);
     let factor = e.fdiv(one, root);
     let factor = e.splat(factor);
-    let scale = |e: &mut Emit, p: Value, lanes: usize| {
+    each(e, run, width, |e, v| e.fmul(v, factor));
+}
+
+/// The sum of `of` over a run, kept in 16 partial sums (column mod 16), which are added in a fixed
+/// order.
+fn sum(e: &mut Emit, run: Value, width: usize, of: impl Fn(&mut Emit, Value) -> Value) -> Value {
+    const ACCUMULATORS: usize = 4;
+    let zero = e.floats(0.0);
+    let block = ACCUMULATORS * LANES;
+    let blocks = width / block * block;
+    let more = |e: &mut Emit, p: Value, offset: usize, lanes: usize, acc: Value| {
+        let v = e.load_lanes(p, offset, lanes);
+        let v = of(e, v);
+        e.fadd(acc, v)
+    };
+    let mut acc = e.fixed(blocks * 4, block * 4, &[zero; ACCUMULATORS], |e, at, acc| {
+        let p = e.add(run, at);
+        acc.iter().enumerate().map(|(i, a)| more(e, p, i * 16, LANES, *a)).collect()
+    });
+    for (i, col) in (blocks..width).step_by(LANES).enumerate() {
+        acc[i] = more(e, run, col * 4, LANES.min(width - col), acc[i]);
+    }
+    let (a, b) = (e.fadd(acc[0], acc[1]), e.fadd(acc[2], acc[3]));
+    let sum = e.fadd(a, b);
+    e.sum_lanes(sum)
+}
+
+/// Replaces each number of a run by a function of it.
+fn each(e: &mut Emit, run: Value, width: usize, of: impl Fn(&mut Emit, Value) -> Value) {
+    let change = |e: &mut Emit, p: Value, lanes: usize| {
         let v = e.load_lanes(p, 0, lanes);
-        let v = e.fmul(v, factor);
+        let v = of(e, v);
         e.store_lanes(v, p, 0, lanes);
     };
-    let whole = norm.width / LANES * LANES;
+    let whole = width / LANES * LANES;
     e.each_fixed(whole * 4, 16, |e, at| {
         let p = e.add(run, at);
-        scale(e, p, LANES);
+        change(e, p, LANES);
     });
-    if whole < norm.width {
+    if whole < width {
         let p = e.offset(run, whole * 4);
-        scale(e, p, norm.width - whole);
+        change(e, p, width - whole);
     }
 }
 

@@ -84,14 +84,16 @@ impl Dest {
             Dest::F32 { start, stride } => {
                 let row = e.index(target.base, target.row, *stride);
                 let row = e.offset(row, start * 4);
-                let row = e.index(row, span.col, 4);
+                let col = span.column(e);
+                let row = e.index(row, col, 4);
                 program.store(low, e, span, row);
             }
             Dest::Bf16 { start, stride } => {
                 let x = program.to_buffer(low, e, span);
                 let row = e.index(target.base, target.row, *stride);
                 let row = e.offset(row, start * 2);
-                let row = e.index(row, span.col, 2);
+                let col = span.column(e);
+                let row = e.index(row, col, 2);
                 if !low.portable {
                     return wide::round_bf16(low, e, x, span.width, row);
                 }
@@ -105,7 +107,8 @@ impl Dest {
                 let x = program.to_buffer(low, e, span);
                 let layout = layout::q8_row(*cols, *group);
                 let row = e.index(target.base, target.row, layout.bytes);
-                let first = e.offset(span.col, *start);
+                let col = span.column(e);
+                let first = e.offset(col, *start);
                 quant::pad_row(e, x, span.width, span.n);
                 quant::quantize(low, e, x, span.width, row, first, &layout, *group);
             }
@@ -114,8 +117,8 @@ impl Dest {
                 let page = page_of(low, e, spec, target);
                 let slot = Slot { spec, key: *key, page };
                 match spec.dtype {
-                    KvDType::Int8 => slot.store_int8(e, x, span),
-                    _ => slot.store_floats(e, x, span),
+                    KvDType::Int8 | KvDType::Int4 => slot.store_codes(e, x, span),
+                    KvDType::F32 | KvDType::F16 | KvDType::Bf16 => slot.store_floats(e, x, span),
                 }
             }
         }
@@ -167,7 +170,7 @@ pub(super) fn page_address(
     let entry = e.add(entry, number);
     let p = e.index(tables, entry, 4);
     let page = e.b.ins().uload32(cranelift_codegen::ir::MemFlagsData::new().with_notrap(), p, 0);
-    e.index(pool, page, layout::page(spec.kv_heads, spec.head_dim, spec.dtype.bytes()).bytes)
+    e.index(pool, page, spec.page().bytes)
 }
 
 /// Writes keys or values of one token.
@@ -179,12 +182,12 @@ struct Slot<'a> {
 
 impl Slot<'_> {
     fn layout(&self) -> layout::Page {
-        layout::page(self.spec.kv_heads, self.spec.head_dim, self.spec.dtype.bytes())
+        self.spec.page()
     }
 
-    /// Address of column `col` (any column of the token's key or value).
+    /// Address of column `col` (any column of the token's key or value), of whole bytes.
     fn address(&self, e: &mut Emit, col: Value) -> Value {
-        let bytes = self.spec.dtype.bytes();
+        let bytes = self.spec.dtype.bits() / 8;
         if self.key {
             // [kv_heads][head_dim][16]: columns are 16 elements apart.
             let at = e.times(col, PAGE_TOKENS);
@@ -215,9 +218,9 @@ impl Slot<'_> {
         let v = match self.spec.dtype {
             KvDType::F16 => e.f32_to_f16(v),
             KvDType::Bf16 => e.f32_to_bf16(v),
-            KvDType::F32 | KvDType::Int8 => e.bits(v),
+            KvDType::F32 | KvDType::Int8 | KvDType::Int4 => e.bits(v),
         };
-        let bytes = self.spec.dtype.bytes();
+        let bytes = self.spec.dtype.bits() / 8;
         let adjacent = if self.key { PAGE_TOKENS } else { 1 };
         // Four values lie in one head unless heads have an odd size.
         let one_head = self.key || self.spec.head_dim.is_multiple_of(LANES);
@@ -237,19 +240,23 @@ impl Slot<'_> {
         }
     }
 
-    /// int8 with a scale per head.
-    fn store_int8(&self, e: &mut Emit, x: Value, span: &Span) {
+    /// Codes with a scale per head.
+    fn store_codes(&self, e: &mut Emit, x: Value, span: &Span) {
         let (zero, d) = (e.int(0), self.spec.head_dim);
         let layout = self.layout();
+        let most = self.spec.dtype.most().unwrap_or(1) as f32;
         e.each(zero, span.width, d, |e, at| {
             let head = e.index(x, at, 4);
             let col = e.add(span.col, at);
             let (number, _) = e.div_mod(col, d);
-            let (scale, inverse, valid) = quant::scales(e, head, d);
+            let (scale, inverse, valid) = quant::scales(e, head, d, most);
             let index = e.times(number, PAGE_TOKENS);
             let index = e.add(index, self.page.slot);
             let p = e.index(self.page.page, index, 4);
             e.store(scale, p, if self.key { layout.k_scales } else { layout.v_scales });
+            if self.spec.dtype == KvDType::Int4 {
+                return self.store_pairs(e, (head, number), (inverse, valid));
+            }
             let first = self.address(e, col);
             let adjacent = if self.key { PAGE_TOKENS } else { 1 };
             let step = |e: &mut Emit, at: Value, lanes: usize| {
@@ -268,5 +275,41 @@ impl Slot<'_> {
                 step(e, at, d % LANES);
             }
         });
+    }
+
+    /// Codes of 4 bits of one head, number `number`, whose values are at `x`: two to a byte, see
+    /// [`layout::kv_nibble`].
+    fn store_pairs(&self, e: &mut Emit, (x, number): (Value, Value), (inverse, valid): (Value, Value)) {
+        let half = self.spec.head_dim / 2;
+        // From one byte to the next, from the lower codes of four bytes to their upper ones, and from
+        // one code to the next.
+        let (adjacent, upper, apart) = if self.key { (PAGE_TOKENS, 4, 2) } else { (1, half * 4, 1) };
+        let first = match self.key {
+            true => {
+                let line = e.times(number, half * PAGE_TOKENS);
+                e.add(line, self.page.slot)
+            }
+            false => {
+                let line = e.times(number, PAGE_TOKENS);
+                let line = e.add(line, self.page.slot);
+                let line = e.times(line, half);
+                e.offset(line, self.layout().v)
+            }
+        };
+        let first = e.add(self.page.page, first);
+        let step = |e: &mut Emit, byte: Value| {
+            let p = e.index(x, byte, apart * 4);
+            let code = |e: &mut Emit, at: usize| {
+                let v = e.load_splat(p, at);
+                let codes = quant::codes(e, v, inverse, valid);
+                e.lane(codes, 0)
+            };
+            let (low, high) = (code(e, 0), code(e, upper));
+            let (low, high) = (e.b.ins().band_imm_s(low, 15), e.b.ins().ishl_imm_u(high, 4));
+            let both = e.b.ins().bor(low, high);
+            let to = e.index(first, byte, adjacent);
+            e.store_byte(both, to, 0);
+        };
+        e.each_fixed(half, 1, step);
     }
 }

@@ -1,9 +1,10 @@
 //! What of the kernel level CPUs have: everything that the backend refuses is refused here, before
 //! code is made.
 
-use super::unsupported;
+use super::{multiplied, unsupported};
 use crate::CodegenError;
-use llmcc_ir::kernel::{Body, Checked, Matmul, ParamKind, RowElem};
+use llmcc_ir::kernel::{Attention, Body, Checked, ParamKind, RowElem};
+use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::{Float, Format, Packing};
 use llmcc_ir::target::{RowKind, TargetSpec};
 
@@ -26,25 +27,51 @@ pub(super) fn check(kernel: Checked<'_>, target: &TargetSpec, portable: bool) ->
             ParamKind::Matrix { format, .. } if format.packing != Packing::Panel => {
                 return refuse(format!("operand `{}` must be packed in panels, for a CPU", p.name));
             }
-            ParamKind::Rows { .. } | ParamKind::Matrix { .. } | ParamKind::Vector { .. } | ParamKind::Kv(_) => {}
+            ParamKind::Rows { .. }
+            | ParamKind::Matrix { .. }
+            | ParamKind::Vector { .. }
+            | ParamKind::Kv(_)
+            | ParamKind::Fixed(_) => {}
         }
     }
     match &kernel.body {
-        Body::Matmul(k) => multiplies(kernel, k, portable),
-        Body::Attention(k) if kernel.rows(k.q).elem != RowElem::F32 => refuse("queries must be f32 rows".into()),
-        Body::Attention(k) if portable && kernel.rows(k.out).elem.is_half() => {
-            refuse("16-bit rows need the attention microkernel".into())
-        }
+        Body::Matmul(_) | Body::ExpertMatmul(_) => multiplies(kernel, portable),
+        Body::Attention(k) => attends(kernel, k, portable),
         Body::TopK(_) => refuse("the runtime reads logits where they are: there are no candidates on CPUs".into()),
-        Body::Attention(_) | Body::RowNorm(_) | Body::Pointwise(_) | Body::Embed(_) | Body::RopeTable(_) => Ok(()),
+        Body::RowNorm(_)
+        | Body::Pointwise(_)
+        | Body::Embed(_)
+        | Body::RopeTable(_)
+        | Body::Route(_)
+        | Body::CausalConv(_)
+        | Body::Recurrence(_) => Ok(()),
     }
+}
+
+/// Queries are f32 rows; without its microkernel, only the usual softmax is made.
+fn attends(kernel: Checked<'_>, k: &Attention, portable: bool) -> Result<(), CodegenError> {
+    let refuse = |what: &str| Err(unsupported(&kernel, what.into()));
+    let Attention { q, kv, out, heads: _, scale: _, softcap, sinks, causal, tile_m: _ } = *k;
+    if kernel.rows(q).elem != RowElem::F32 {
+        return refuse("queries must be f32 rows");
+    }
+    if portable && kernel.rows(out).elem.is_half() {
+        return refuse("16-bit rows need the attention microkernel");
+    }
+    if portable && (softcap.is_some() || sinks.is_some() || !causal) {
+        return refuse("softcap, sinks and looking ahead need the attention microkernel");
+    }
+    if portable && kernel.kv(kv).dtype == KvDType::Int4 {
+        return refuse("int4 caches need the attention microkernel");
+    }
+    Ok(())
 }
 
 /// f32 rows are multiplied with any matrix, int8 rows with integers in the same groups (as the
 /// verifier demands), bf16 rows with bf16 ones.
-fn multiplies(kernel: Checked<'_>, k: &Matmul, portable: bool) -> Result<(), CodegenError> {
-    let rows = k.prologue.map_or_else(|| kernel.rows(k.x).elem, |p| p.elem);
-    let mut weights = k.segments.iter().flat_map(|s| &s.weights);
+fn multiplies(kernel: Checked<'_>, portable: bool) -> Result<(), CodegenError> {
+    let Some(rows) = multiplied(kernel) else { return Ok(()) };
+    let mut weights = kernel.body.segments().iter().flat_map(|s| &s.weights);
     let is_bf16 = |format: Format| format.encoding().float() == Some(Float::Bf16);
     let fits = match rows {
         RowElem::F32 | RowElem::Q8 { .. } => true,

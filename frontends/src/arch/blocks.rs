@@ -2,20 +2,58 @@
 
 use super::lifter::Draft;
 use super::names::{
-    ATTN_K, ATTN_K_NORM, ATTN_OUT, ATTN_Q, ATTN_Q_NORM, ATTN_QKV, ATTN_V, Kind, MLP_DOWN, MLP_GATE, MLP_GATE_UP,
-    MLP_UP, Part,
+    ATTN_K, ATTN_K_NORM, ATTN_OUT, ATTN_Q, ATTN_Q_NORM, ATTN_QKV, ATTN_SINKS, ATTN_V, Kind, MLP_DOWN, MLP_GATE,
+    MLP_GATE_UP, MLP_UP, Part,
 };
-use super::weights::split_rows;
+use super::weights::{halves, run_parts, split_rows, transposed};
 use crate::config::common::Heads;
+use crate::embedding::Embedding;
 use llmcc_ir::graph::{F32, Op, UnaryOp, Value};
 
-/// RMSNorm.
+/// RMSNorm or LayerNorm.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Norm {
     /// Added to the mean square.
     pub eps: f32,
+    /// The mean is subtracted first: LayerNorm.
+    pub center: bool,
+    /// What is normalized is multiplied by a gain.
+    pub gain: bool,
     /// The gain is one more than what is stored.
     pub from_one: bool,
+    /// A bias is added in the end.
+    pub bias: bool,
+}
+
+impl Norm {
+    /// RMSNorm with a gain.
+    pub(super) fn rms(eps: f32) -> Norm {
+        Norm { eps, center: false, gain: true, from_one: false, bias: false }
+    }
+
+    /// LayerNorm with gain and bias.
+    pub(super) fn layer(eps: f32) -> Norm {
+        Norm { center: true, bias: true, ..Norm::rms(eps) }
+    }
+}
+
+/// Sizes of latent attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Latent {
+    /// Width of the row that queries are made of; `None` = of the input itself.
+    pub q_rank: Option<usize>,
+    /// Width of the latent.
+    pub kv_rank: usize,
+    /// Elements of a query and key head that are not rotated.
+    pub nope: usize,
+    /// Elements that are, keys having them in common.
+    pub rope: usize,
+    /// Elements of a value head; at most `nope + rope`.
+    pub value: usize,
+    /// Neighbours are rotated, not halves.
+    pub interleaved: bool,
+    /// Biases on what makes the latent (and the row that queries are made of).
+    pub bias: bool,
 }
 
 /// What an attention block is.
@@ -25,8 +63,16 @@ pub(super) struct Attention {
     pub heads: Heads,
     /// Multiplies scores.
     pub scale: f32,
-    /// Q, K and V are stored as one matrix.
+    /// Q, K and V are stored as one matrix: all queries, all keys, all values.
     pub fused: bool,
+    /// Stored as one, they are so group by group: for each KV head its queries, its key, its value.
+    pub by_group: bool,
+    /// Matrices are stored `[in, out]`.
+    pub transposed: bool,
+    /// So many of a head's rows are for rotating neighbours; 0: halves are rotated.
+    pub neighbours: usize,
+    /// Each head's queries are followed by a gate for what it finds.
+    pub gated: bool,
     /// Biases on Q, K and V.
     pub qkv_bias: bool,
     /// Bias on the output.
@@ -37,6 +83,15 @@ pub(super) struct Attention {
     pub rotary: Option<usize>,
     /// Sliding window.
     pub window: Option<usize>,
+    /// Scores are `cap·tanh(score/cap)`.
+    pub softcap: Option<f32>,
+    /// A learned sink for each head, one more score.
+    pub sinks: bool,
+    /// Whether a token sees nothing after it.
+    pub causal: bool,
+    /// Keys and values are made of one row; the rest but `heads`, `scale` and `rotary` means
+    /// nothing then.
+    pub latent: Option<Latent>,
 }
 
 impl Attention {
@@ -47,11 +102,19 @@ impl Attention {
             heads,
             scale,
             fused: false,
+            by_group: false,
+            transposed: false,
+            neighbours: 0,
+            gated: false,
             qkv_bias: false,
             out_bias: false,
             qk_norm: None,
             rotary: Some(0),
             window,
+            softcap: None,
+            sinks: false,
+            causal: true,
+            latent: None,
         }
     }
 }
@@ -65,28 +128,40 @@ pub(super) enum QkNorm {
     Row,
 }
 
-/// What an MLP with a gate is.
+/// What an MLP is.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct GatedMlp {
+pub(super) struct Mlp {
     /// Width.
     pub ffn: usize,
     /// Activation.
     pub act: UnaryOp,
-    /// Biases on all three matrices.
+    /// What goes in is multiplied by the activation of a gate, else it is activated itself.
+    pub gated: bool,
+    /// Biases on all matrices.
     pub bias: bool,
+    /// Matrices are stored `[in, out]`.
+    pub transposed: bool,
     /// Gate and up are stored as one matrix.
     pub fused: bool,
 }
 
-/// RMSNorm over runs of `width` columns.
+/// RMSNorm or LayerNorm over runs of `width` columns.
 #[track_caller]
 pub(super) fn norm(f: &mut Draft, part: Part, spec: Norm, x: Value, width: usize) -> Value {
-    let mut gain = f.weight(part, Kind::Gain, &[width]);
-    if spec.from_one {
+    let Norm { eps, center, gain, from_one, bias } = spec;
+    let gain = gain.then(|| {
+        let gain = f.weight(part, Kind::Gain, &[width]);
+        if !from_one {
+            return gain;
+        }
         let one = f.scalar(1.0);
-        gain = f.add(gain, one);
-    }
-    f.rms_norm(x, gain, spec.eps, width)
+        f.add(gain, one)
+    });
+    let bias = bias.then(|| f.weight(part, Kind::Bias, &[width]));
+    let eps = F32::new(eps);
+    let x = f.op(if center { Op::Standardize { eps, width } } else { Op::Normalize { eps, width } }, &[x]);
+    let x = gain.map_or(x, |gain| f.mul(x, gain));
+    bias.map_or(x, |bias| f.add(x, bias))
 }
 
 /// `x·wᵀ (+ b)` with a matrix of `shape` `[out, in]`.
@@ -97,6 +172,16 @@ pub(super) fn linear(f: &mut Draft, part: Part, shape: [usize; 2], bias: bool, x
     product(f, x, w, b)
 }
 
+/// A matrix and its bias.
+type Linear = (Value, Option<Value>);
+
+/// The matrix and the bias of a part, the matrix perhaps stored transposed.
+#[track_caller]
+fn stored(f: &mut Draft, part: Part, shape: [usize; 2], bias: bool, turned: bool) -> (Value, Option<Value>) {
+    let w = if turned { transposed(f, part, shape) } else { f.matrix(part, shape) };
+    (w, bias.then(|| f.bias(part, shape[0])))
+}
+
 /// `x·wᵀ (+ b)`
 #[track_caller]
 fn product(f: &mut Draft, x: Value, w: Value, b: Option<Value>) -> Value {
@@ -104,22 +189,16 @@ fn product(f: &mut Draft, x: Value, w: Value, b: Option<Value>) -> Value {
     b.map_or(y, |b| f.add(y, b))
 }
 
-/// Several products of one input whose matrices are stored one below the other as `part`.
+/// Several matrices with biases that are stored one below the other as one.
 #[track_caller]
-fn fused<const N: usize>(
+fn parts<const N: usize>(
     f: &mut Draft,
-    part: Part,
+    (w, b): (Value, Option<Value>),
     rows: [usize; N],
-    inner: usize,
-    bias: bool,
-    x: Value,
-) -> [Value; N] {
-    let all = rows.iter().fold(0, |n: usize, r| n.saturating_add(*r));
-    let w = f.matrix(part, [all, inner]);
-    let b = bias.then(|| f.bias(part, all));
+) -> [(Value, Option<Value>); N] {
     let w = split_rows(f, w, rows);
     let b = b.map(|b| split_rows(f, b, rows));
-    std::array::from_fn(|i| product(f, x, w[i], b.map(|b| b[i])))
+    std::array::from_fn(|i| (w[i], b.map(|b| b[i])))
 }
 
 /// `x` times a number, if there is one.
@@ -138,6 +217,17 @@ pub(super) fn capped(f: &mut Draft, x: Value, cap: Option<f32>) -> Value {
     scaled(f, x, Some(cap))
 }
 
+/// The rows of an embedding: what its linear layers make of `x`.
+#[track_caller]
+pub(super) fn projected(f: &mut Draft, embedding: &Embedding, x: Value) -> Value {
+    embedding.layers.iter().enumerate().fold(x, |x, (i, layer)| {
+        let [w, b] = ["weight", "bias"].map(|end| format!("{}/linear.{end}", layer.folder));
+        let w = f.named_weight(&format!("dense{i}.w"), w, Kind::Matrix, &[layer.out, layer.inner]);
+        let b = layer.bias.then(|| f.named_weight(&format!("dense{i}.b"), b, Kind::Bias, &[layer.out]));
+        product(f, x, w, b)
+    })
+}
+
 /// Grouped-query attention over `h`, a row per token; `kv` is its state, `rope` its rotary table.
 #[track_caller]
 pub(super) fn attention(
@@ -150,14 +240,51 @@ pub(super) fn attention(
     rope: Option<Value>,
 ) -> Value {
     let hidden = f.facts().hidden;
-    let (q_width, kv_width) = (a.heads.queries * a.heads.dim, a.heads.kv * a.heads.dim);
-    let qkv = match a.fused {
-        true => fused(f, ATTN_QKV, [q_width, kv_width, kv_width], hidden, a.qkv_bias, h),
-        false => [(ATTN_Q, q_width), (ATTN_K, kv_width), (ATTN_V, kv_width)]
-            .map(|(part, n)| linear(f, part, [n, hidden], a.qkv_bias, h)),
+    let (qkv, gate) = projections(f, a, hidden);
+    let qkv = qkv.map(|(w, b)| product(f, h, w, b));
+    let mut y = attend(f, a, eps, qkv, kv, positions, rope);
+    if let Some((w, b)) = gate {
+        let gate = product(f, h, w, b);
+        let gate = f.unary(UnaryOp::Sigmoid, gate);
+        y = f.mul(y, gate);
+    }
+    let (w, b) = stored(f, ATTN_OUT, [hidden, a.heads.queries * a.heads.dim], a.out_bias, a.transposed);
+    product(f, y, w, b)
+}
+
+/// The matrices and biases of queries, keys and values, for rotating halves, and those of the gate.
+#[track_caller]
+fn projections(f: &mut Draft, a: &Attention, hidden: usize) -> ([Linear; 3], Option<Linear>) {
+    let Heads { queries, kv, dim } = a.heads;
+    let rows = [if a.gated { 2 * queries } else { queries }, kv, kv].map(|heads| heads * dim);
+    let all = if a.fused || a.by_group { Some([rows.iter().sum(), hidden]) } else { None };
+    let all = all.map(|shape| stored(f, ATTN_QKV, shape, a.qkv_bias, a.transposed));
+    let each = match all {
+        Some((w, b)) if a.by_group => {
+            let group = queries / kv.max(1);
+            let mut part = |start, heads| {
+                let mut pick = |w| run_parts(f, w, (group + 2) * dim, start * dim, heads * dim);
+                (pick(w), b.map(pick))
+            };
+            [part(0, group), part(group, 1), part(group + 1, 1)]
+        }
+        Some(all) => parts(f, all, rows),
+        None => std::array::from_fn(|i| {
+            let part = [ATTN_Q, ATTN_K, ATTN_V][i];
+            stored(f, part, [rows[i], hidden], a.qkv_bias, a.transposed)
+        }),
     };
-    let y = attend(f, a, eps, qkv, kv, positions, rope);
-    linear(f, ATTN_OUT, [hidden, q_width], a.out_bias, y)
+    let [q, k, v] = each;
+    let half = |f: &mut Draft, (w, b): Linear, start| {
+        let mut pick = |w| run_parts(f, w, 2 * dim, start, dim);
+        (pick(w), b.map(pick))
+    };
+    let (q, gate) = if a.gated { (half(f, q, 0), Some(half(f, q, dim))) } else { (q, None) };
+    let turned = |f: &mut Draft, (w, b): (Value, Option<Value>)| match a.neighbours {
+        0 => (w, b),
+        rotated => (halves(f, w, dim, rotated), b.map(|b| halves(f, b, dim, rotated))),
+    };
+    ([turned(f, q), turned(f, k), v], gate)
 }
 
 /// [`attention`] of projected rows, before the output's projection.
@@ -183,17 +310,39 @@ pub(super) fn attend(
         k = f.op(Op::Rope { head_dim }, &[k, rope]);
     }
     let kv = f.op(Op::KvAppend, &[kv, k, v, positions]);
-    f.op(Op::Attention { heads: a.heads.queries, scale: F32::new(a.scale) }, &[q, kv, positions])
+    let softcap = F32::new(a.softcap.unwrap_or(0.0));
+    let op = Op::Attention { heads: a.heads.queries, scale: F32::new(a.scale), softcap, causal: a.causal };
+    match a.sinks {
+        false => f.op(op, &[q, kv, positions]),
+        true => {
+            let sinks = f.weight(ATTN_SINKS, Kind::Bare, &[a.heads.queries]);
+            f.op(op, &[q, kv, positions, sinks])
+        }
+    }
 }
 
-/// `down(act(gate(h)) · up(h))`
+/// `down(act(gate(h)) · up(h))`, or `down(act(up(h)))` without a gate.
 #[track_caller]
-pub(super) fn gated_mlp(f: &mut Draft, m: &GatedMlp, h: Value) -> Value {
-    let hidden = f.facts().hidden;
-    let gate_up = m.fused.then(|| fused(f, MLP_GATE_UP, [m.ffn, m.ffn], hidden, m.bias, h));
-    let gate = gate_up.map_or_else(|| linear(f, MLP_GATE, [m.ffn, hidden], m.bias, h), |[gate, _]| gate);
-    let gate = f.unary(m.act, gate);
-    let up = gate_up.map_or_else(|| linear(f, MLP_UP, [m.ffn, hidden], m.bias, h), |[_, up]| up);
-    let h = f.mul(gate, up);
-    linear(f, MLP_DOWN, [hidden, m.ffn], m.bias, h)
+pub(super) fn mlp(f: &mut Draft, m: &Mlp, h: Value) -> Value {
+    let (hidden, shape) = (f.facts().hidden, [m.ffn, f.facts().hidden]);
+    let h = if m.gated {
+        let fused = m.fused.then(|| {
+            let all = stored(f, MLP_GATE_UP, [m.ffn.saturating_mul(2), hidden], m.bias, m.transposed);
+            parts(f, all, [m.ffn, m.ffn]).map(|(w, b)| product(f, h, w, b))
+        });
+        let one = |f: &mut Draft, part| {
+            let (w, b) = stored(f, part, shape, m.bias, m.transposed);
+            product(f, h, w, b)
+        };
+        let gate = fused.map_or_else(|| one(f, MLP_GATE), |[gate, _]| gate);
+        let gate = f.unary(m.act, gate);
+        let up = fused.map_or_else(|| one(f, MLP_UP), |[_, up]| up);
+        f.mul(gate, up)
+    } else {
+        let (w, b) = stored(f, MLP_UP, shape, m.bias, m.transposed);
+        let up = product(f, h, w, b);
+        f.unary(m.act, up)
+    };
+    let (w, b) = stored(f, MLP_DOWN, [hidden, m.ffn], m.bias, m.transposed);
+    product(f, h, w, b)
 }

@@ -1,16 +1,21 @@
-//! Decoders: embedding, layers of attention and a gated MLP, head. What their architectures differ
+//! Decoders: embedding, layers of attention and an MLP, head. What their architectures differ
 //! in is data.
 
-use super::blocks::{Attention, GatedMlp, Norm, attention, capped, gated_mlp, norm, scaled};
+use super::blocks::{Attention, Mlp, Norm, attention, capped, linear, mlp, norm, projected, scaled};
 use super::entry::Shape;
+use super::experts::{Experts, Stored, mixture};
+use super::latent;
 use super::lifter::{Carried, Draft, Lifter};
-use super::names::{ATTN_NORM, ATTN_POST_NORM, HEAD, Kind, MLP_NORM, MLP_POST_NORM, NORM, Part, TABLE};
+use super::names::{ATTN_NORM, ATTN_POST_NORM, HEAD, Kind, MLP_NORM, MLP_POST_NORM, NORM, POSITIONS, Part, TABLE};
+use super::recurrent::Mixer;
+use super::yields::Yields;
 use crate::config::common::{self, DefaultHeads, Facts, Heads, WindowRule};
 use crate::config::fields::Fields;
 use crate::config::{ConfigError, rope as read_rope};
 use crate::error::FrontendError;
 use crate::rope::{self, RopeConfig};
-use llmcc_ir::graph::{F32, Input, Op, UnaryOp, Value};
+use llmcc_ir::graph::{Input, Op, Router, UnaryOp, Value};
+use llmcc_ir::output::Pool;
 use llmcc_ir::ty::DType;
 
 /// A decoder.
@@ -26,6 +31,11 @@ pub(super) struct Decoder {
     pub layers: Vec<Layer>,
     /// Rotary tables, which the layers share.
     pub ropes: Vec<RopeConfig>,
+    /// Embeddings of positions are added to those of tokens, so many rows after the first of their
+    /// table.
+    pub learned: Option<usize>,
+    /// The head, if it is not the embedding table, has a bias.
+    pub head_bias: bool,
     /// Multiply embeddings, what a block adds, and logits.
     pub scales: Scales,
 }
@@ -35,8 +45,12 @@ pub(super) struct Decoder {
 pub(super) struct Layer {
     /// Its attention.
     pub attention: Attention,
+    /// What it has instead of attention, if it has none.
+    pub mixer: Option<Mixer>,
     /// Its MLP.
-    pub mlp: GatedMlp,
+    pub mlp: Mlp,
+    /// Experts in its place.
+    pub experts: Option<Experts>,
 }
 
 /// Where the norms of a block are.
@@ -48,6 +62,11 @@ pub(super) enum Norms {
     After,
     /// `x += norm(f(norm(x)))`
     Both,
+    /// `x += attention(norm(x)) + mlp(norm(x))`
+    Parallel {
+        /// The MLP has a norm of its own.
+        own: bool,
+    },
 }
 
 /// Numbers that multiply; `None` = 1.
@@ -82,10 +101,16 @@ pub(super) struct Defaults {
     pub window: WindowRule,
     /// `tie_word_embeddings`.
     pub tied: bool,
-    /// `rms_norm_eps`.
+    /// The field with what norms add to the mean square.
+    pub eps_field: &'static str,
+    /// Its value.
     pub eps: f64,
+    /// `intermediate_size` as a multiple of the width; `None` = it must be given.
+    pub ffn: Option<usize>,
     /// `rope_theta`.
     pub theta: f64,
+    /// `partial_rotary_factor`.
+    pub partial: f64,
     /// The field with the activation of the MLP.
     pub act: (&'static str, UnaryOp),
 }
@@ -100,8 +125,11 @@ impl Defaults {
         max_position: 2048,
         window: WindowRule::None,
         tied: false,
+        eps_field: "rms_norm_eps",
         eps: 1e-6,
+        ffn: None,
         theta: 10_000.0,
+        partial: 1.0,
         act: ("hidden_act", UnaryOp::Silu),
     };
 }
@@ -110,7 +138,9 @@ impl Decoder {
     /// Reads [`common::MODEL`], [`common::ATTENTION`], [`common::ROTARY`], [`common::MLP`] and the
     /// fields about windows. Layers are all alike, but for their windows: pre-norm, without biases.
     pub(super) fn read(f: &Fields, d: &Defaults) -> Result<Decoder, ConfigError> {
-        Decoder::read_with(f, d, |heads, max_position| Ok(vec![read_rope::read(f, heads.dim, max_position, d.theta)?]))
+        Decoder::read_with(f, d, |heads, max_position| {
+            Ok(vec![read_rope::read_partial(f, heads.dim, max_position, d.theta, d.partial)?])
+        })
     }
 
     /// [`read`](Decoder::read) with other rotary tables, made of the heads and the longest
@@ -122,14 +152,18 @@ impl Decoder {
     ) -> Result<Decoder, ConfigError> {
         let facts = Facts::read(f, d.vocab, d.max_position, d.tied)?;
         let heads = Heads::read(f, facts.hidden, DefaultHeads { queries: d.heads, kv: d.kv_heads, dim: d.head_dim })?;
-        let ffn = f.required_size("intermediate_size")?;
-        let norm = Norm { eps: common::eps(f, "rms_norm_eps", d.eps)?, from_one: false };
+        let ffn = f.size_or("intermediate_size", d.ffn.map(|n| facts.hidden.saturating_mul(n)))?;
+        let norm = Norm::rms(common::eps(f, d.eps_field, d.eps)?);
         let ropes = ropes(heads, facts.max_position)?;
-        let mlp = GatedMlp { ffn, act: common::activation(f, d.act.0, d.act.1), bias: false, fused: false };
+        let act = common::activation(f, d.act.0, d.act.1);
+        let mlp = Mlp { ffn, act, gated: true, bias: false, transposed: false, fused: false };
         let windows = common::windows(f, d.window, facts.layers)?;
-        let layers =
-            windows.into_iter().map(|window| Layer { attention: Attention::plain(heads, window), mlp }).collect();
-        Ok(Decoder { facts, norm, norms: Norms::Before, layers, ropes, scales: Scales::default() })
+        let layers = windows
+            .into_iter()
+            .map(|window| Layer { attention: Attention::plain(heads, window), mixer: None, mlp, experts: None })
+            .collect();
+        let (norms, scales) = (Norms::Before, Scales::default());
+        Ok(Decoder { facts, norm, norms, layers, ropes, learned: None, head_bias: false, scales })
     }
 
     /// Changes the attention of every layer.
@@ -138,16 +172,46 @@ impl Decoder {
         self
     }
 
+    /// Replaces the attention of those layers that have something else.
+    pub(super) fn with_mixers(mut self, mixer: impl Fn(usize) -> Option<Mixer>) -> Decoder {
+        self.layers.iter_mut().enumerate().for_each(|(i, l)| l.mixer = mixer(i));
+        self
+    }
+
     /// Changes the MLP of every layer.
-    pub(super) fn with_mlp(mut self, change: impl Fn(&mut GatedMlp)) -> Decoder {
+    pub(super) fn with_mlp(mut self, change: impl Fn(&mut Mlp)) -> Decoder {
         self.layers.iter_mut().for_each(|l| change(&mut l.mlp));
         self
+    }
+
+    /// Gives layers experts.
+    pub(super) fn with_experts(mut self, of_layer: impl Fn(usize) -> Option<Experts>) -> Decoder {
+        self.layers.iter_mut().enumerate().for_each(|(i, l)| l.experts = of_layer(i));
+        self
+    }
+}
+
+impl Experts {
+    /// Experts of the width and activation that a decoder's MLP has, stored each by itself, and
+    /// nothing else.
+    pub(super) fn like(d: &Decoder, router: Router, count: usize) -> Experts {
+        let (ffn, act) = d.layers.first().map_or((0, UnaryOp::Silu), |l| (l.mlp.ffn, l.mlp.act));
+        let (clamped, router_bias, stored) = (None, false, Stored::Each);
+        Experts { router, count, ffn, act, clamped, router_bias, stored, correction: None, shared: None }
     }
 }
 
 impl Shape for Decoder {
     fn facts(&self) -> &Facts {
         &self.facts
+    }
+
+    fn yields(&self) -> Yields {
+        match self.layers.iter().all(|l| l.attention.causal) {
+            true => Yields::LogitsOrRows(Pool::Last),
+            // Tokens that see later ones cannot be predicted by them.
+            false => Yields::Rows { pool: Pool::Mean, classes: Pool::First },
+        }
     }
 
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
@@ -163,24 +227,36 @@ impl Shape for Decoder {
 fn embedding(l: &mut Lifter, d: &Decoder) -> Result<(Carried, Vec<Carried>), FrontendError> {
     let mut f = l.func("embed");
     let shape = [d.facts.vocab, d.facts.hidden];
-    let table = if d.facts.tied { f.tied_table(shape) } else { f.weight(TABLE, Kind::Table, &shape) };
-    let frequencies: Vec<(Value, f32)> =
-        d.ropes.iter().enumerate().map(|(i, rope)| inv_freq(&mut f, rope, i)).collect();
+    let shared = d.facts.tied && f.embedding().is_none();
+    let table = if shared { f.tied_table(shape) } else { f.weight(TABLE, Kind::Table, &shape) };
+    let frequencies: Vec<(Value, Op)> = d.ropes.iter().enumerate().map(|(i, rope)| inv_freq(&mut f, rope, i)).collect();
     let tokens = f.input(Input::Tokens);
     let x = f.op(Op::Embed, &[table, tokens]);
     let x = scaled(&mut f, x, d.scales.embedding);
     let root = d.scales.embedding_root.then(|| root_of_width(&f, table, d.facts.hidden));
-    let x = scaled(&mut f, x, root);
+    let mut x = scaled(&mut f, x, root);
+    let positions = (d.learned.is_some() || !frequencies.is_empty()).then(|| f.input(Input::Positions));
+    if let (Some(skip), Some(positions)) = (d.learned, positions) {
+        let learned = learned_positions(&mut f, d, skip, positions);
+        x = f.add(x, learned);
+    }
     let mut results = vec![x];
-    if !frequencies.is_empty() {
-        let positions = f.input(Input::Positions);
-        let table =
-            |f: &mut Draft, (inv_freq, scale)| f.op(Op::RopeTable { scale: F32::new(scale) }, &[positions, inv_freq]);
-        results.extend(frequencies.into_iter().map(|freq| table(&mut f, freq)));
+    if let Some(positions) = positions {
+        results.extend(frequencies.into_iter().map(|(inv_freq, table)| f.op(table, &[positions, inv_freq])));
     }
     let mut carried = f.call(&results)?.into_iter();
     let x = carried.next();
     Ok((x.unwrap_or_default(), carried.collect()))
+}
+
+/// Embeddings of positions, of which the first is row `skip` of its table.
+fn learned_positions(f: &mut Draft, d: &Decoder, skip: usize, positions: Value) -> Value {
+    let len = d.facts.max_position;
+    let mut table = f.weight(POSITIONS, Kind::Table, &[len.saturating_add(skip), d.facts.hidden]);
+    if skip > 0 {
+        table = f.op(Op::SliceRows { start: skip, len }, &[table]);
+    }
+    f.op(Op::EmbedPositions, &[table, positions])
 }
 
 /// `√hidden`, as a number of the type that the embedding table has: what models were trained with.
@@ -193,11 +269,12 @@ fn root_of_width(f: &Draft, table: Value, hidden: usize) -> f32 {
     }
 }
 
-/// The frequencies of rotary table `i`, and what multiplies its sines and cosines.
-fn inv_freq(f: &mut Draft, rope: &RopeConfig, i: usize) -> (Value, f32) {
+/// The frequencies of rotary table `i`, and the operation that makes it of them.
+pub(super) fn inv_freq(f: &mut Draft, rope: &RopeConfig, i: usize) -> (Value, Op) {
     let rope = rope::frequencies(rope);
+    let table = rope.table();
     let number = if i == 0 { String::new() } else { i.to_string() };
-    (f.computed(&format!("inv_freq{number}"), &format!("$rope.inv_freq{number}"), rope.inv_freq), rope.scale)
+    (f.computed(&format!("inv_freq{number}"), &format!("$rope.inv_freq{number}"), rope.inv_freq), table)
 }
 
 /// One layer; gives the new residual stream.
@@ -212,12 +289,43 @@ fn layer(
     let a = &spec.attention;
     let mut f = l.layer("layer", i);
     let x = f.carried("x", x);
-    let rope = a.rotary.and_then(|table| ropes.get(table)).map(|rope| f.carried("rope", rope));
-    let positions = f.input(Input::Positions);
-    let kv = f.kv("kv", a.heads.kv, a.heads.dim, a.window);
-    let x = residual(&mut f, d, [ATTN_NORM, ATTN_POST_NORM], x, |f, h| attention(f, a, d.norm, h, kv, positions, rope));
-    let x = residual(&mut f, d, [MLP_NORM, MLP_POST_NORM], x, |f, h| gated_mlp(f, &spec.mlp, h));
+    let context = spec.mixer.is_none().then(|| {
+        let rope = a.rotary.and_then(|table| ropes.get(table)).map(|rope| f.carried("rope", rope));
+        (rope, f.input(Input::Positions), f.kv("kv", a.heads.kv, a.heads.dim, a.window))
+    });
+    let attend = |f: &mut Draft, h| match (&spec.mixer, context) {
+        (Some(mixer), _) => mixer.mix(f, d.norm, h),
+        (None, Some((rope, positions, kv))) => match &a.latent {
+            Some(latent) => latent::attention(f, (a, latent), d.norm, h, kv, positions, rope),
+            None => attention(f, a, d.norm, h, kv, positions, rope),
+        },
+        (None, None) => f.stop(),
+    };
+    let x = if let Norms::Parallel { own } = d.norms {
+        let h = norm(&mut f, ATTN_NORM, d.norm, x, d.facts.hidden);
+        let second = if own { norm(&mut f, MLP_NORM, d.norm, x, d.facts.hidden) } else { h };
+        let x = added(&mut f, d, x, |f| attend(f, h));
+        added(&mut f, d, x, |f| feed(f, spec, second))
+    } else {
+        let x = residual(&mut f, d, [ATTN_NORM, ATTN_POST_NORM], x, attend);
+        residual(&mut f, d, [MLP_NORM, MLP_POST_NORM], x, |f, h| feed(f, spec, h))
+    };
     Ok(f.call(&[x])?.pop().unwrap_or_default())
+}
+
+/// The MLP or the experts of a layer.
+fn feed(f: &mut Draft, spec: &Layer, h: Value) -> Value {
+    match &spec.experts {
+        Some(experts) => mixture(f, experts, h),
+        None => mlp(f, &spec.mlp, h),
+    }
+}
+
+/// `x` and what a block adds to it.
+fn added(f: &mut Draft, d: &Decoder, x: Value, block: impl FnOnce(&mut Draft) -> Value) -> Value {
+    let y = block(f);
+    let y = scaled(f, y, d.scales.residual);
+    f.add(x, y)
 }
 
 /// `x` and what a block adds to it, with its norms before and after.
@@ -229,10 +337,10 @@ fn residual(
     block: impl FnOnce(&mut Draft, Value) -> Value,
 ) -> Value {
     let h = if d.norms == Norms::After { x } else { norm(f, before, d.norm, x, d.facts.hidden) };
-    let y = block(f, h);
-    let y = if d.norms == Norms::Before { y } else { norm(f, after, d.norm, y, d.facts.hidden) };
-    let y = scaled(f, y, d.scales.residual);
-    f.add(x, y)
+    added(f, d, x, |f| {
+        let y = block(f, h);
+        if d.norms == Norms::Before { y } else { norm(f, after, d.norm, y, d.facts.hidden) }
+    })
 }
 
 /// `head`: picks the wanted rows first, so that norm and head cost only what is asked for.
@@ -242,9 +350,18 @@ fn head(l: &mut Lifter, d: &Decoder, x: &Carried) -> Result<(), FrontendError> {
     let rows = f.input(Input::OutRows);
     let x = f.op(Op::GatherRows, &[x, rows]);
     let x = norm(&mut f, NORM, d.norm, x, d.facts.hidden);
+    if let Some(embedding) = f.embedding() {
+        let x = projected(&mut f, &embedding, x);
+        f.call(&[x])?;
+        return Ok(());
+    }
     let shape = [d.facts.vocab, d.facts.hidden];
-    let table = if d.facts.tied { f.tied_table(shape) } else { f.matrix(HEAD, shape) };
-    let logits = f.matmul(x, table);
+    let logits = if d.facts.tied {
+        let table = f.tied_table(shape);
+        f.matmul(x, table)
+    } else {
+        linear(&mut f, HEAD, shape, d.head_bias, x)
+    };
     let logits = scaled(&mut f, logits, d.scales.logits);
     let logits = capped(&mut f, logits, d.scales.cap);
     f.call(&[logits])?;

@@ -10,13 +10,13 @@ use super::lifter::{Carried, Lifter};
 use super::names::{
     ATTN_NORM, ATTN_OUT, ATTN_QKV, HEAD, Kind, MLP_DOWN, MLP_GATE_UP, MLP_NORM, NORM, Names, TABLE, Table,
 };
-use super::weights::{halves, split_heads, split_rows, transposed};
+use super::weights::{halves, run_parts, split_rows, transposed};
 use crate::config::ConfigError;
 use crate::config::common::{self, Facts, Heads, TOKENS, WIDTH};
 use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
 use crate::error::FrontendError;
 use crate::rope::{RopeConfig, RopeScaling, frequencies};
-use llmcc_ir::graph::{F32, Input, Op, UnaryOp};
+use llmcc_ir::graph::{Input, Op, UnaryOp};
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "dummy",
@@ -74,7 +74,7 @@ impl Dummy {
             bos: None,
             eos: vec![],
         };
-        let norm = Norm { eps: common::eps(f, "layer_norm_epsilon", 1e-5)?, from_one: false };
+        let norm = Norm::rms(common::eps(f, "layer_norm_epsilon", 1e-5)?);
         let heads = Heads { queries: heads, kv: heads, dim };
         Ok(Dummy { facts, heads, ffn: f.required_size("n_inner")?, norm, scale: common::factor(f, "dummy_scale")? })
     }
@@ -86,8 +86,9 @@ impl Dummy {
         let (x, rope, positions) = (f.carried("x", x), f.carried("rope", rope), f.input(Input::Positions));
         let h = norm(&mut f, ATTN_NORM, self.norm, x, hidden);
         let qkv = f.matrix(ATTN_QKV, [3 * width, hidden]);
-        let [q, k, v] = split_heads(&mut f, qkv, heads.queries, heads.dim);
-        let [q, k] = [q, k].map(|w| halves(&mut f, w, heads.queries, heads.dim, heads.dim));
+        let head = heads.dim;
+        let [q, k, v] = [0, 1, 2].map(|i| run_parts(&mut f, qkv, 3 * head, i * head, head));
+        let [q, k] = [q, k].map(|w| halves(&mut f, w, head, head));
         let qkv = [q, k, v].map(|w| f.matmul(h, w));
         let attention = Attention::plain(heads, None);
         let kv = f.kv("kv", heads.kv, heads.dim, None);
@@ -117,9 +118,10 @@ impl Shape for Dummy {
         let mut f = l.func("embed");
         let table = f.weight(TABLE, Kind::Table, &[self.facts.vocab, self.facts.hidden]);
         let (tokens, positions) = (f.input(Input::Tokens), f.input(Input::Positions));
+        let angles = rope.table();
         let inv_freq = f.computed("inv_freq", "$rope.inv_freq", rope.inv_freq);
         let x = f.op(Op::Embed, &[table, tokens]);
-        let rope = f.op(Op::RopeTable { scale: F32::new(rope.scale) }, &[positions, inv_freq]);
+        let rope = f.op(angles, &[positions, inv_freq]);
         let [mut x, rope]: [Carried; 2] = f.call(&[x, rope])?.try_into().expect("two results");
         for i in 0..self.facts.layers {
             x = self.layer(l, i, &x, &rope)?;

@@ -2,6 +2,7 @@
 
 use super::lifter::Lifter;
 use super::names::Names;
+use super::yields::Yields;
 use crate::config::ConfigError;
 use crate::config::common::Facts;
 use crate::config::fields::{Field, Fields};
@@ -47,6 +48,17 @@ impl fmt::Debug for Arch {
 pub(crate) trait Shape: fmt::Debug + Any {
     /// What is known of any model.
     fn facts(&self) -> &Facts;
+
+    /// What it can yield.
+    fn yields(&self) -> Yields {
+        Yields::Logits
+    }
+
+    /// Beginnings of the names of tensors that nothing reads when embeddings are wanted, beside the
+    /// head.
+    fn spare(&self) -> &'static [&'static str] {
+        &[]
+    }
 
     /// Adds the functions and calls of the model.
     ///

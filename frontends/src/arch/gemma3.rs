@@ -18,10 +18,10 @@ pub(super) const ARCH: Arch = Arch {
     class: "Gemma3ForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, ATTENTION_BIAS, WINDOW, OWN],
     fixed: &[],
-    goldens: &["gemma3"],
+    goldens: &["gemma3", "embedding_gemma"],
     names: Names(&[SANDWICH_NORMS, POST_NORMS, HUGGING_FACE]),
     read: |f| {
-        let bias = f.flag("attention_bias");
+        let (bias, both_ways) = (f.flag("attention_bias"), f.flag("use_bidirectional_attention"));
         let defaults = Defaults {
             // Files of the larger models leave these out.
             vocab: Some(262_208),
@@ -29,7 +29,7 @@ pub(super) const ARCH: Arch = Arch {
             kv_heads: Some(4),
             head_dim: Some(256),
             max_position: 131_072,
-            window: WindowRule::Most(4096),
+            window: WindowRule::Most(4096, 6),
             tied: true,
             act: ("hidden_activation", UnaryOp::GeluTanh),
             ..Defaults::LLAMA
@@ -41,6 +41,10 @@ pub(super) const ARCH: Arch = Arch {
         Ok(Box::new(d.with_attention(|_, a| {
             (a.qkv_bias, a.out_bias, a.qk_norm, a.scale) = (bias, bias, Some(QkNorm::Head), scale);
             a.rotary = Some(usize::from(a.window.is_some()));
+            // EmbeddingGemma (arXiv 2509.20354): half of the window on either side.
+            if both_ways {
+                (a.causal, a.window) = (false, a.window.map(|w| w / 2 + 1));
+            }
         })))
     },
 };
@@ -52,5 +56,6 @@ const OWN: &[Field] = &[
     Field::new("query_pre_attn_scalar", Accepts::Number).unless(Neutral::HeadDim),
     Field::new("final_logit_softcapping", Accepts::Number),
     Field::new("rope_local_base_freq", Accepts::Number),
+    Field::new("use_bidirectional_attention", Accepts::Flag),
     Field::new("sliding_window_pattern", Accepts::Size(4096)).or(&["_sliding_window_pattern"]),
 ];

@@ -2,12 +2,17 @@
 
 use super::names::{HEAD, Kind, Names, Part, TABLE};
 use super::nested;
+use super::yields::Entry;
 use crate::checkpoint::Checkpoint;
 use crate::config::Facts;
+use crate::embedding::Embedding;
 use crate::error::FrontendError;
 use llmcc_ir::graph::{Arg, Call, Func, FuncBuilder, Input, ModelInfo, Module, Role, Value, ValueType, Weight};
 use llmcc_ir::kv::{KvDType, KvSpec};
+use llmcc_ir::output::Output;
+use llmcc_ir::state::{FixedSpec, StateSpec};
 use llmcc_ir::ty::{DType, Dim, TensorType};
+use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 
 /// Where the tensors of a module are.
@@ -48,8 +53,11 @@ pub(super) struct Origin<'a> {
 /// Builds a [`Module`] call by call.
 pub(crate) struct Lifter<'a> {
     origin: Origin<'a>,
+    entry: Entry,
     kv_dtype: KvDType,
     module: Module,
+    /// Weights of the module by name.
+    weights: HashMap<String, usize>,
     /// Results of all calls so far.
     results: usize,
 }
@@ -88,12 +96,12 @@ impl DerefMut for Draft<'_, '_> {
 }
 
 impl<'a> Lifter<'a> {
-    pub(super) fn new(origin: Origin<'a>, kv_dtype: KvDType, max_context: usize) -> Lifter<'a> {
+    pub(super) fn new(origin: Origin<'a>, entry: Entry, kv_dtype: KvDType, max_context: usize) -> Lifter<'a> {
         let facts = origin.facts;
-        let info = ModelInfo { vocab: facts.vocab, hidden: facts.hidden, max_context };
+        let info = ModelInfo { vocab: facts.vocab, hidden: facts.hidden, max_context, output: entry.output };
         let name = facts.name.clone().unwrap_or_else(|| origin.model_type.to_string());
-        let module = Module { name, info, weights: vec![], kv: vec![], funcs: vec![], step: vec![], logits: 0 };
-        Lifter { origin, kv_dtype, module, results: 0 }
+        let module = Module { name, info, weights: vec![], states: vec![], funcs: vec![], step: vec![], output: 0 };
+        Lifter { origin, entry, kv_dtype, module, weights: HashMap::new(), results: 0 }
     }
 
     /// Starts a function that is no layer's.
@@ -106,19 +114,20 @@ impl<'a> Lifter<'a> {
         Draft { layer: Some(i), ..self.func(name) }
     }
 
-    /// Ends the module; the last call's result is the logits.
+    /// Ends the module; the last call's result is the output.
     pub(super) fn finish(mut self) -> (Module, Source<'a>) {
-        self.module.logits = self.results.saturating_sub(1);
+        self.module.output = self.results.saturating_sub(1);
         (self.module, self.origin.source)
     }
 
     /// Checks a tensor and makes it a weight of the module, once.
     fn weight(&mut self, tensor: String, shape: &[usize], kind: Kind) -> Result<(usize, TensorType), FrontendError> {
+        let stored = kind.stored(shape);
         let dtype = match &mut self.origin.source {
-            Source::Checkpoint(ckpt) => checked(ckpt, &tensor, shape, self.origin.names, self.origin.class)?,
+            Source::Checkpoint(ckpt) => checked(ckpt, &tensor, &stored, self.origin.names, self.origin.class)?,
             Source::Wanted(list) => {
-                if list.iter().all(|w| w.name != tensor) {
-                    list.push(Wanted { name: tensor.clone(), shape: shape.to_vec(), gain: kind == Kind::Gain });
+                if !self.weights.contains_key(&tensor) {
+                    list.push(Wanted { name: tensor.clone(), shape: stored.clone(), gain: kind == Kind::Gain });
                 }
                 DType::Bf16
             }
@@ -128,18 +137,26 @@ impl<'a> Lifter<'a> {
     }
 
     fn add_weight(&mut self, w: Weight) -> usize {
-        let known = self.module.weights.iter().position(|k| k.name == w.name);
-        known.unwrap_or_else(|| {
+        let next = self.module.weights.len();
+        let i = *self.weights.entry(w.name.clone()).or_insert(next);
+        if i == next {
             self.module.weights.push(w);
-            self.module.weights.len() - 1
-        })
+        }
+        i
     }
 
     /// What the checkpoint calls a tensor; `None` where no table has the part.
     fn tensor(&self, part: Part, kind: Kind, layer: Option<usize>) -> Option<String> {
-        let name = self.origin.names.tensor(part, kind, layer)?;
+        self.tensor_of(part, kind, layer, None)
+    }
+
+    /// The same of an expert.
+    fn tensor_of(&self, part: Part, kind: Kind, layer: Option<usize>, expert: Option<usize>) -> Option<String> {
+        let has = |name: &str| self.has(name);
+        let name = self.origin.names.tensor_of(part, kind, (layer, expert), has)?;
         match &self.origin.source {
             Source::Checkpoint(ckpt) if self.origin.nested => Some(nested::located(ckpt, name)),
+            Source::Checkpoint(ckpt) if self.entry.output != Output::Logits => Some(without_prefix(ckpt, name)),
             _ => Some(name),
         }
     }
@@ -148,6 +165,16 @@ impl<'a> Lifter<'a> {
     fn has(&self, tensor: &str) -> bool {
         matches!(&self.origin.source, Source::Checkpoint(c) if c.info(tensor).is_some())
     }
+}
+
+/// The name of a tensor in the checkpoint of a model without a head, where the first part is left
+/// out of names (`norm.weight` for `model.norm.weight`).
+fn without_prefix(ckpt: &Checkpoint, name: String) -> String {
+    let has = |name: &str| ckpt.info(name).is_some();
+    // What norms have was called otherwise by the first versions of Transformers.
+    let old = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta");
+    let bare = |name: &str| name.split_once('.').map_or(String::new(), |(_, rest)| rest.to_owned());
+    [name.clone(), bare(&name), bare(&old), old].into_iter().find(|name| has(name)).unwrap_or(name)
 }
 
 /// The element type of a tensor that is there and has the shape.
@@ -169,6 +196,8 @@ fn checked(
     }
     match info.dtype.dtype {
         Some(t @ (DType::F32 | DType::F16 | DType::Bf16)) => Ok(t),
+        // Vectors are f32 when running.
+        Some(t @ DType::Coded(_)) if shape.len() == 2 => Ok(t),
         _ => Err(ckpt.bad_dtype(tensor, info)),
     }
 }
@@ -178,7 +207,7 @@ fn missing(ckpt: &Checkpoint, tensor: &str, shape: &[usize], names: Names, class
     let hint = if names.tensor(HEAD, Kind::Matrix, None).is_some_and(|head| head == tensor) {
         "; if the head shares the embedding table, set `tie_word_embeddings` to true in config.json"
     } else if has(tensor.trim_start_matches("model.")) {
-        "; it is there without the `model.` prefix: this is a bare encoder, not a model for text generation"
+        "; it is there without the `model.` prefix: this is a model without a head, for embeddings: compile it with --embed"
     } else if has(&format!("{}.qweight", tensor.trim_end_matches(".weight"))) {
         "; its quantized form is there: use the unquantized checkpoint and compile with --w8 or --w4"
     } else {
@@ -196,6 +225,16 @@ impl<'a> Draft<'_, 'a> {
     /// What is known of the model.
     pub(super) fn facts(&self) -> &'a Facts {
         self.lifter.origin.facts
+    }
+
+    /// What the model is to yield.
+    pub(super) fn output(&self) -> Output {
+        self.lifter.entry.output
+    }
+
+    /// What becomes of the last layer's rows; `None` where logits or scores are wanted.
+    pub(super) fn embedding(&self) -> Option<Embedding> {
+        self.lifter.entry.embedding.clone()
     }
 
     fn bind(&mut self, name: &str, ty: impl Into<ValueType>, role: Role, arg: Arg) -> Value {
@@ -228,6 +267,13 @@ impl<'a> Draft<'_, 'a> {
         self.weight(part, Kind::Matrix, &shape)
     }
 
+    /// The matrix `[out, in]` that an expert has of a part.
+    pub(super) fn expert(&mut self, part: Part, expert: usize, shape: [usize; 2]) -> Value {
+        let tensor = self.lifter.tensor_of(part, Kind::Matrix, self.layer, Some(expert));
+        let name = format!("{}.{expert}", Kind::Matrix.parameter(part));
+        self.named(&name, tensor, Kind::Matrix, &shape, Role::Weight)
+    }
+
     /// The bias of a part.
     pub(super) fn bias(&mut self, part: Part, len: usize) -> Value {
         self.weight(part, Kind::Bias, &[len])
@@ -241,6 +287,11 @@ impl<'a> Draft<'_, 'a> {
         let by_head = !has(name(TABLE, Kind::Table)) && has(name(HEAD, Kind::Matrix));
         let tensor = if by_head { name(HEAD, Kind::Matrix) } else { name(TABLE, Kind::Table) };
         self.named(&Kind::Table.parameter(TABLE), tensor, Kind::Table, &shape, Role::SharedWeight)
+    }
+
+    /// A tensor of the checkpoint that no table of names has.
+    pub(super) fn named_weight(&mut self, name: &str, tensor: String, kind: Kind, shape: &[usize]) -> Value {
+        self.named(name, Some(tensor), kind, shape, Role::Weight)
     }
 
     fn weight_for(&mut self, part: Part, kind: Kind, shape: &[usize], role: Role) -> Value {
@@ -269,20 +320,39 @@ impl<'a> Draft<'_, 'a> {
 
     /// A vector computed here; `constant` starts with `$`.
     pub(super) fn computed(&mut self, name: &str, constant: &str, data: Vec<f32>) -> Value {
+        self.constant(name, constant, data, Role::Weight)
+    }
+
+    /// The same, which other functions read too.
+    pub(super) fn shared_constant(&mut self, name: &str, constant: &str, data: Vec<f32>) -> Value {
+        self.constant(name, constant, data, Role::SharedWeight)
+    }
+
+    fn constant(&mut self, name: &str, constant: &str, data: Vec<f32>, role: Role) -> Value {
         let ty = TensorType::vector(data.len());
         let weight = Weight { name: constant.to_string(), ty: ty.clone(), data: Some(data) };
         let i = self.lifter.add_weight(weight);
-        self.bind(name, ty, Role::Weight, Arg::Weight(i))
+        self.bind(name, ty, role, Arg::Weight(i))
     }
 
     /// The keys and values of a new attention layer. A window that no sequence can outgrow is none.
     pub(super) fn kv(&mut self, name: &str, kv_heads: usize, head_dim: usize, window: Option<usize>) -> Value {
-        let l = &mut *self.lifter;
+        let l = &*self.lifter;
         let window = window.filter(|w| *w < l.module.info.max_context);
         let spec = KvSpec { dtype: l.kv_dtype, kv_heads, head_dim, window };
-        l.module.kv.push(spec);
-        let i = l.module.kv.len() - 1;
-        self.bind(name, ValueType::Kv(spec), Role::State, Arg::Kv(i))
+        self.state(name, spec.into())
+    }
+
+    /// A state of fixed size, `[heads, rows, cols]`, that no other function has.
+    pub(super) fn fixed(&mut self, name: &str, [heads, rows, cols]: [usize; 3]) -> Value {
+        self.state(name, FixedSpec { heads, rows, cols }.into())
+    }
+
+    fn state(&mut self, name: &str, spec: StateSpec) -> Value {
+        let states = &mut self.lifter.module.states;
+        states.push(spec);
+        let i = states.len() - 1;
+        self.bind(name, spec, Role::State, Arg::State(i))
     }
 
     /// A mistake of the architecture, or a configuration that no reader refused and that fits no

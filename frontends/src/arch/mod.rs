@@ -1,14 +1,23 @@
 //! Architectures: from checked tensors to the graph level.
 //!
-//! One file per architecture over shared [`blocks`], one line in the table [`ARCHS`].
+//! One file per architecture over shared `blocks`, one line in the table [`ARCHS`].
 
 mod blocks;
+mod command;
 mod decoder;
+mod encoder;
 mod entry;
+mod experts;
+mod latent;
+mod latent_decoder;
+mod latent_experts;
 mod lifter;
 mod names;
 mod nested;
+mod output;
+mod recurrent;
 mod weights;
+mod yields;
 
 use crate::checkpoint::Checkpoint;
 use crate::config::fields::{Fields, IDENTITY};
@@ -21,9 +30,11 @@ pub(crate) use lifter::Wanted;
 use lifter::{Lifter, Origin, Source};
 use llmcc_ir::graph::Module;
 use llmcc_ir::kv::KvDType;
+use llmcc_ir::output::Output;
 use names::{HEAD, Kind, TABLE};
 use serde_json::Value;
 use std::cell::RefCell;
+use yields::{Entry, Top};
 
 /// Declares the file of each architecture and puts it in the table.
 macro_rules! archs {
@@ -43,13 +54,50 @@ archs! {
     mod mistral;
     mod qwen2;
     mod qwen3;
+    mod qwen3_moe;
+    mod qwen2_moe;
+    mod mixtral;
+    mod olmoe;
+    mod granitemoe;
+    mod gpt_oss;
+    mod glm4_moe;
     mod granite;
     mod olmo2;
     mod phi3;
     mod seed_oss;
     mod smollm3;
     mod gemma;
+    mod gemma2;
     mod gemma3;
+    mod minicpm3;
+    mod youtu;
+    mod deepseek_v2;
+    mod deepseek_v3;
+    mod gpt2;
+    mod gpt_neox;
+    mod phi;
+    mod starcoder2;
+    mod stablelm;
+    mod opt;
+    mod falcon;
+    mod cohere;
+    mod cohere2;
+    mod olmo;
+    mod olmo3;
+    mod glm4;
+    mod exaone4;
+    mod nemotron;
+    mod helium;
+    mod bert;
+    mod roberta;
+    mod xlm_roberta;
+    mod distilbert;
+    mod modernbert;
+    mod nomic_bert;
+    mod mamba2;
+    mod qwen3_5;
+    mod lfm2;
+    mod bamba;
     #[cfg(test)]
     mod dummy;
 }
@@ -67,6 +115,10 @@ pub struct Model {
     shape: Box<dyn Shape>,
     /// A part of a larger model.
     nested: bool,
+    /// What its class has on top of its layers.
+    top: Top,
+    /// Layers after the last, which predict further tokens.
+    ahead: usize,
 }
 
 impl Model {
@@ -79,16 +131,22 @@ impl Model {
         let inside = nested::text_model(whole, |name| by_model_type(name).is_some());
         let map = inside.as_ref().unwrap_or(whole);
         let left = RefCell::default();
-        let arch = find_arch(&Fields::new(map, "", &[IDENTITY], &left)?)?;
+        let (arch, top) = find_arch(&Fields::new(map, "", &[IDENTITY], &left)?)?;
         let f = Fields::new(map, "", arch.fields, &left)?;
         common::refuse_quantized(&f)?;
         let shape = (arch.read)(&f)?;
+        if !shape.yields().suits(top) {
+            let found = format!("`{}` of `{}`", class(&f).unwrap_or_default(), arch.model_type);
+            return Err(unknown(arch.model_type, found));
+        }
         f.leave(known::unread(map, |name| f.reads(name), arch.fixed, elsewhere));
         let Unread { changes, others: mut unread } = left.take();
         let nested = inside.is_some();
+        let ahead = map.get("num_nextn_predict_layers").and_then(Value::as_u64).unwrap_or(0);
+        let ahead = usize::try_from(ahead).unwrap_or(0);
         unread.extend(nested::left_out(whole).filter(|_| nested));
         match changes {
-            fields if fields.is_empty() => Ok(Model { arch, unread, shape, nested }),
+            fields if fields.is_empty() => Ok(Model { arch, unread, shape, nested, top, ahead }),
             fields => Err(ConfigError::Unread { fields, class: arch.class }),
         }
     }
@@ -101,15 +159,23 @@ impl Model {
     /// What the checkpoint calls embedding table and head, if they are the same.
     pub(crate) fn tied_tensors(&self, ckpt: &Checkpoint) -> Option<[String; 2]> {
         let name = |part, kind| {
-            let name = self.arch.names.tensor(part, kind, None)?;
+            let name = self.arch.names.tensor_of(part, kind, (None, None), |name| ckpt.info(name).is_some())?;
             Some(if self.nested { nested::located(ckpt, name) } else { name })
         };
         self.facts().tied.then_some([name(TABLE, Kind::Table)?, name(HEAD, Kind::Matrix)?])
     }
 
-    /// Whether a tensor is one of a part that is left out.
-    pub(crate) fn leaves_out(&self, tensor: &str) -> bool {
-        self.nested && !nested::of_text(tensor)
+    /// Whether a tensor is one of a part that is left out of a model with this output.
+    pub(crate) fn leaves_out(&self, tensor: &str, output: Output) -> bool {
+        let layers = self.facts().layers;
+        let ahead = || self.layer_of(tensor).is_some_and(|i| i >= layers && i - layers < self.ahead);
+        self.nested && !nested::of_text(tensor) || ahead() || output != Output::Logits && self.spares(tensor)
+    }
+
+    /// Whether a tensor is of no use for embeddings.
+    fn spares(&self, tensor: &str) -> bool {
+        let head = self.arch.names.tensor(HEAD, Kind::Matrix, None);
+        head.is_some_and(|head| head == tensor) || self.shape.spare().iter().any(|start| tensor.starts_with(start))
     }
 
     /// The layer that a tensor belongs to by its name.
@@ -129,7 +195,8 @@ impl Model {
     /// # Errors
     /// When the configuration makes no graph.
     pub(crate) fn imagined(&self) -> Result<(Module, Vec<Wanted>), FrontendError> {
-        let (module, source) = self.lift(Source::Wanted(vec![]), KvDType::F16, self.facts().max_position)?;
+        let (module, source) =
+            self.lift(Source::Wanted(vec![]), Entry::imagined(&*self.shape), KvDType::F16, self.facts().max_position)?;
         match source {
             Source::Wanted(list) => Ok((module, list)),
             Source::Checkpoint(_) => Ok((module, vec![])),
@@ -139,10 +206,11 @@ impl Model {
     fn lift<'a>(
         &'a self,
         source: Source<'a>,
+        entry: Entry,
         kv_dtype: KvDType,
         max_context: usize,
     ) -> Result<(Module, Source<'a>), FrontendError> {
-        let mut lifter = Lifter::new(self.origin(source), kv_dtype, max_context);
+        let mut lifter = Lifter::new(self.origin(source), entry, kv_dtype, max_context);
         self.shape.lift(&mut lifter)?;
         Ok(lifter.finish())
     }
@@ -170,18 +238,33 @@ fn kind(v: &Value) -> &'static str {
     }
 }
 
-fn find_arch(f: &Fields) -> Result<&'static Arch, ConfigError> {
-    let class = f.get("architectures").value().and_then(|a| a.get(0)).and_then(Value::as_str);
-    let unknown =
-        |name: &str, found: String| ConfigError::UnknownArch { found, nearest: nearest(name), supported: supported() };
+/// The class that a file names.
+fn class<'a>(f: &Fields<'a>) -> Option<&'a str> {
+    f.get("architectures").value().and_then(|a| a.get(0)).and_then(Value::as_str)
+}
+
+/// `found`, which is like `name`, is not supported.
+fn unknown(name: &str, found: String) -> ConfigError {
+    ConfigError::UnknownArch { found, nearest: nearest(name), supported: supported() }
+}
+
+/// The architecture of a file, and what its class has on top.
+fn find_arch(f: &Fields) -> Result<(&'static Arch, Top), ConfigError> {
+    let class = class(f);
     let by_type = match f.text("model_type") {
         Some(t) => Some(by_model_type(t).ok_or_else(|| unknown(t, format!("`{t}`")))?),
         None => None,
     };
     match (by_type, class) {
-        (Some(a), Some(c)) if c != a.class => Err(unknown(a.model_type, format!("`{c}` of `{}`", a.model_type))),
-        (Some(a), _) => Ok(a),
-        (None, Some(c)) => ARCHS.iter().find(|a| a.class == c).copied().ok_or_else(|| unknown(c, format!("`{c}`"))),
+        (Some(a), Some(c)) => match Top::of(c, a.class) {
+            Some(top) => Ok((a, top)),
+            None => Err(unknown(a.model_type, format!("`{c}` of `{}`", a.model_type))),
+        },
+        (Some(a), None) => Ok((a, Top::Own)),
+        (None, Some(c)) => {
+            let found = ARCHS.iter().find_map(|a| Some((*a, Top::of(c, a.class)?)));
+            found.ok_or_else(|| unknown(c, format!("`{c}`")))
+        }
         (None, None) => Err(f.missing("model_type")),
     }
 }
@@ -220,11 +303,13 @@ pub struct Options {
     pub kv_dtype: KvDType,
     /// Longest sequence, in tokens; `None` = all positions of the model.
     pub max_context: Option<usize>,
+    /// Embeddings are wanted, whatever the checkpoint's class.
+    pub embed: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { kv_dtype: KvDType::F16, max_context: None }
+        Options { kv_dtype: KvDType::F16, max_context: None, embed: false }
     }
 }
 
@@ -264,7 +349,8 @@ pub fn lift(ckpt: &Checkpoint, options: &Options) -> Result<Module, FrontendErro
         Some(asked) if asked == 0 || asked > most => return Err(FrontendError::Context { asked, most }),
         asked => asked.unwrap_or(most),
     };
-    Ok(model.lift(Source::Checkpoint(ckpt), options.kv_dtype, max_context)?.0)
+    let entry = output::entry(ckpt, &model, options.embed)?;
+    Ok(model.lift(Source::Checkpoint(ckpt), entry, options.kv_dtype, max_context)?.0)
 }
 
 #[cfg(test)]

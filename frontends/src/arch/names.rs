@@ -10,6 +10,18 @@ pub(super) struct Part(pub &'static str);
 
 /// Embedding table.
 pub(super) const TABLE: Part = Part("table");
+/// Embeddings of positions.
+pub(super) const POSITIONS: Part = Part("position_table");
+/// Table of kinds of tokens.
+pub(super) const TYPES: Part = Part("types");
+/// Norm of embeddings.
+pub(super) const TABLE_NORM: Part = Part("table.norm");
+/// What comes between the rows and the scores of classes.
+pub(super) const POOLER: Part = Part("pooler");
+/// Norm of that.
+pub(super) const POOLER_NORM: Part = Part("pooler.norm");
+/// Scores of classes.
+pub(super) const CLASSES: Part = Part("classes");
 /// Head, unless it is the embedding table.
 pub(super) const HEAD: Part = Part("head");
 /// Norm before the head.
@@ -30,6 +42,8 @@ pub(super) const ATTN_QKV: Part = Part("attn.qkv");
 pub(super) const ATTN_Q_NORM: Part = Part("attn.q_norm");
 /// Norm of keys.
 pub(super) const ATTN_K_NORM: Part = Part("attn.k_norm");
+/// A score of each head beside those of the keys.
+pub(super) const ATTN_SINKS: Part = Part("attn.sinks");
 /// Output of attention.
 pub(super) const ATTN_OUT: Part = Part("attn.out");
 /// Norm before the MLP.
@@ -45,6 +59,31 @@ pub(super) const MLP_GATE_UP: Part = Part("mlp.gate_up");
 /// Out of the MLP.
 pub(super) const MLP_DOWN: Part = Part("mlp.down");
 
+/// Logits of the experts.
+pub(super) const ROUTER: Part = Part("router");
+/// The gate of an expert.
+pub(super) const EXPERT_GATE: Part = Part("expert.gate");
+/// Into an expert.
+pub(super) const EXPERT_UP: Part = Part("expert.up");
+/// Out of an expert.
+pub(super) const EXPERT_DOWN: Part = Part("expert.down");
+/// Gates and up of all experts in one stack.
+pub(super) const EXPERTS_GATE_UP: Part = Part("experts.gate_up");
+/// Their biases.
+pub(super) const EXPERTS_GATE_UP_BIAS: Part = Part("experts.gate_up.b");
+/// Down of all experts in one stack.
+pub(super) const EXPERTS_DOWN: Part = Part("experts.down");
+/// Their biases.
+pub(super) const EXPERTS_DOWN_BIAS: Part = Part("experts.down.b");
+/// The gate of the MLP beside the experts.
+pub(super) const SHARED_GATE: Part = Part("shared.gate");
+/// Into it.
+pub(super) const SHARED_UP: Part = Part("shared.up");
+/// Out of it.
+pub(super) const SHARED_DOWN: Part = Part("shared.down");
+/// How much of it is added.
+pub(super) const SHARED_MIX: Part = Part("shared.mix");
+
 /// What of a part a tensor is: how its parameter and its tensor end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -56,6 +95,10 @@ pub(super) enum Kind {
     Bias,
     /// What a norm multiplies by.
     Gain,
+    /// Taps of a convolution `[channels, width]`, stored as `[channels, 1, width]`.
+    Taps,
+    /// A tensor that is no module's weight or bias.
+    Bare,
 }
 
 impl Kind {
@@ -66,6 +109,16 @@ impl Kind {
             Kind::Matrix => (".w", ".weight"),
             Kind::Bias => (".b", ".bias"),
             Kind::Gain => (".g", ".weight"),
+            Kind::Taps => (".w", ".weight"),
+            Kind::Bare => ("", ""),
+        }
+    }
+
+    /// The dimensions that the tensor has in a file.
+    pub(super) fn stored(self, shape: &[usize]) -> Vec<usize> {
+        match (self, shape) {
+            (Kind::Taps, [channels, width]) => vec![*channels, 1, *width],
+            _ => shape.to_vec(),
         }
     }
 
@@ -75,7 +128,8 @@ impl Kind {
     }
 }
 
-/// Names without their endings, `{}` for the number of the layer.
+/// Names without their endings, `{}` for the number of the layer, `{e}` for that of an expert. A part
+/// that has several lines has any of these names: the first that a checkpoint has counts.
 pub(super) type Table = &'static [(Part, &'static str)];
 
 /// The tables that hold for an architecture; the first that has a part counts.
@@ -94,12 +148,36 @@ pub(super) const HUGGING_FACE: Table = &[
     (ATTN_QKV, "model.layers.{}.self_attn.qkv_proj"),
     (ATTN_Q_NORM, "model.layers.{}.self_attn.q_norm"),
     (ATTN_K_NORM, "model.layers.{}.self_attn.k_norm"),
+    (ATTN_SINKS, "model.layers.{}.self_attn.sinks"),
     (ATTN_OUT, "model.layers.{}.self_attn.o_proj"),
     (MLP_NORM, "model.layers.{}.post_attention_layernorm"),
     (MLP_GATE, "model.layers.{}.mlp.gate_proj"),
     (MLP_UP, "model.layers.{}.mlp.up_proj"),
     (MLP_GATE_UP, "model.layers.{}.mlp.gate_up_proj"),
     (MLP_DOWN, "model.layers.{}.mlp.down_proj"),
+];
+
+/// Experts of DeepSeek's models.
+pub(super) const DEEPSEEK_EXPERTS: Table = &[
+    (ROUTER, "model.layers.{}.mlp.gate"),
+    (EXPERT_GATE, "model.layers.{}.mlp.experts.{e}.gate_proj"),
+    (EXPERT_UP, "model.layers.{}.mlp.experts.{e}.up_proj"),
+    (EXPERT_DOWN, "model.layers.{}.mlp.experts.{e}.down_proj"),
+    (SHARED_GATE, "model.layers.{}.mlp.shared_experts.gate_proj"),
+    (SHARED_UP, "model.layers.{}.mlp.shared_experts.up_proj"),
+    (SHARED_DOWN, "model.layers.{}.mlp.shared_experts.down_proj"),
+];
+
+/// Experts as Qwen names them, and many after it. Before [`HUGGING_FACE`].
+pub(super) const QWEN_EXPERTS: Table = &[
+    (ROUTER, "model.layers.{}.mlp.gate"),
+    (EXPERT_GATE, "model.layers.{}.mlp.experts.{e}.gate_proj"),
+    (EXPERT_UP, "model.layers.{}.mlp.experts.{e}.up_proj"),
+    (EXPERT_DOWN, "model.layers.{}.mlp.experts.{e}.down_proj"),
+    (SHARED_GATE, "model.layers.{}.mlp.shared_expert.gate_proj"),
+    (SHARED_UP, "model.layers.{}.mlp.shared_expert.up_proj"),
+    (SHARED_DOWN, "model.layers.{}.mlp.shared_expert.down_proj"),
+    (SHARED_MIX, "model.layers.{}.mlp.shared_expert_gate"),
 ];
 
 /// Where the norm after attention is called what most call the one before the MLP; the MLP's
@@ -112,12 +190,47 @@ pub(super) const POST_NORMS: Table = &[
 /// With norms before the blocks beside [`POST_NORMS`].
 pub(super) const SANDWICH_NORMS: Table = &[(MLP_NORM, "model.layers.{}.pre_feedforward_layernorm")];
 
+/// RoBERTa and what is named as it is.
+pub(super) const ROBERTA: Table = &[
+    (TABLE, "roberta.embeddings.word_embeddings"),
+    (POSITIONS, "roberta.embeddings.position_embeddings"),
+    (TYPES, "roberta.embeddings.token_type_embeddings"),
+    (TABLE_NORM, "roberta.embeddings.LayerNorm"),
+    (ATTN_Q, "roberta.encoder.layer.{}.attention.self.query"),
+    (ATTN_K, "roberta.encoder.layer.{}.attention.self.key"),
+    (ATTN_V, "roberta.encoder.layer.{}.attention.self.value"),
+    (ATTN_OUT, "roberta.encoder.layer.{}.attention.output.dense"),
+    (ATTN_POST_NORM, "roberta.encoder.layer.{}.attention.output.LayerNorm"),
+    (MLP_UP, "roberta.encoder.layer.{}.intermediate.dense"),
+    (MLP_DOWN, "roberta.encoder.layer.{}.output.dense"),
+    (MLP_POST_NORM, "roberta.encoder.layer.{}.output.LayerNorm"),
+    (POOLER, "classifier.dense"),
+    (CLASSES, "classifier.out_proj"),
+];
+
 impl Names {
     /// What a checkpoint calls a tensor of layer `layer`; `None` where no table has the part.
     pub(super) fn tensor(&self, part: Part, kind: Kind, layer: Option<usize>) -> Option<String> {
-        let (_, name) = self.0.iter().copied().flatten().find(|(p, _)| *p == part)?;
-        let layer = layer.map_or(String::new(), |i| i.to_string());
-        Some(format!("{}{}", name.replace("{}", &layer), kind.endings().1))
+        self.tensor_of(part, kind, (layer, None), |_| true)
+    }
+
+    /// What a checkpoint that `has` some tensors calls this one.
+    pub(super) fn tensor_of(
+        &self,
+        part: Part,
+        kind: Kind,
+        (layer, expert): (Option<usize>, Option<usize>),
+        has: impl Fn(&str) -> bool,
+    ) -> Option<String> {
+        let named = |table: &Table| table.iter().any(|(p, _)| *p == part);
+        let table = self.0.iter().find(|table| named(table))?;
+        let number = |i: Option<usize>| i.map_or(String::new(), |i| i.to_string());
+        let (layer, expert) = (number(layer), number(expert));
+        let full = |name: &str| format!("{}{}", name.replace("{}", &layer).replace("{e}", &expert), kind.endings().1);
+        let names = table.iter().filter(|(p, _)| *p == part);
+        let mut names = names.map(|(_, name)| full(name)).peekable();
+        let first = names.peek().cloned();
+        names.find(|name| has(name)).or(first)
     }
 
     /// The layer that a tensor belongs to by its name.

@@ -1,12 +1,14 @@
 //! Phi-3 and the Phi-4 of its shape (arXiv 2404.14219, 2412.08905): Mistral with Q, K and V in one
 //! matrix, gate and up in one, and rotation of a part of each head.
 //!
-//! Longrope, whose frequencies depend on the length of the sequence, is refused.
+//! Longrope's frequencies are those of each token's own position (Transformers takes those of the
+//! largest one of a call for all of its tokens, so that a prompt longer than the context of
+//! pretraining differs there from the same tokens one by one).
 
 use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
 use super::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, MLP, MODEL, WINDOW, WindowRule};
+use crate::config::common::{ATTENTION, MLP, MODEL, TOKENS, WINDOW, WindowRule};
 use crate::config::fields::{Accepts, Field, IDENTITY};
 use crate::config::known::Neutral;
 use crate::rope::RopeScaling;
@@ -15,20 +17,27 @@ pub(super) const ARCH: Arch = Arch {
     model_type: "phi3",
     class: "Phi3ForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, MLP, WINDOW, ROTARY],
-    // It matters to longrope only.
-    fixed: &[("original_max_position_embeddings", Neutral::Same("max_position_embeddings"))],
-    goldens: &["phi3"],
+    fixed: &[],
+    goldens: &["phi3", "phi3-longrope", "phi3-longrope-long"],
     names: Names(&[HUGGING_FACE]),
     read: |f| {
         let window = WindowRule::Given;
         let d = Decoder::read(f, &Defaults { max_position: 4096, eps: 1e-5, window, ..Defaults::LLAMA })?;
         // Its class takes what others call "yarn" for longrope, and nothing else.
-        if d.ropes.iter().any(|rope| rope.scaling != RopeScaling::Default) {
+        let known = |s: &RopeScaling| matches!(s, RopeScaling::Default | RopeScaling::LongRope { .. });
+        if d.ropes.iter().any(|rope| !known(&rope.scaling)) {
             return Err(f.unsupported(
                 "rope_scaling",
                 "a scaling of frequencies".into(),
                 "this architecture has none but longrope".into(),
             ));
+        }
+        let original = f.size("original_max_position_embeddings").value();
+        if let Some(n) = original.filter(|n| *n != d.facts.max_position)
+            && d.ropes.iter().all(|rope| rope.scaling == RopeScaling::Default)
+        {
+            let help = "this architecture has it for longrope only".into();
+            return Err(f.unsupported("original_max_position_embeddings", n.to_string(), help));
         }
         Ok(Box::new(d.with_attention(|_, a| a.fused = true).with_mlp(|m| m.fused = true)))
     },
@@ -38,5 +47,6 @@ const ROTARY: &[Field] = &[
     Field::new("rope_theta", Accepts::Number),
     Field::new("rope_scaling", Accepts::Object),
     Field::new("rope_parameters", Accepts::Object),
+    Field::new("original_max_position_embeddings", TOKENS),
     Field::new("partial_rotary_factor", Accepts::Number).unless(Neutral::One),
 ];

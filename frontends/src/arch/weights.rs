@@ -7,7 +7,6 @@
 use super::lifter::Draft;
 use super::names::Part;
 use llmcc_ir::graph::{Op, Value};
-use std::ops::Range;
 
 /// A matrix or vector that several are stored as, one below the other: each of them.
 #[track_caller]
@@ -21,54 +20,23 @@ pub(super) fn split_rows<const N: usize>(f: &mut Draft, w: Value, rows: [usize; 
 }
 
 /// The matrix `[out, in]` of a part that is stored as `[in, out]` (`Conv1D` of GPT-2).
-#[cfg_attr(not(test), expect(dead_code, reason = "no architecture but the one of the tests needs it yet"))]
 #[track_caller]
 pub(super) fn transposed(f: &mut Draft, part: Part, shape: [usize; 2]) -> Value {
     let w = f.matrix(part, [shape[1], shape[0]]);
     f.op(Op::Transpose, &[w])
 }
 
-/// A matrix or vector whose rows are runs of `w`'s, in this order.
+/// Of each run of `run` rows (or elements of a vector) the `len` from `start` on: what GPT-NeoX and
+/// Falcon store head by head.
 #[track_caller]
-pub(super) fn rows_in_order(f: &mut Draft, w: Value, runs: impl IntoIterator<Item = Range<usize>>) -> Value {
-    let mut joined: Vec<Range<usize>> = vec![];
-    for run in runs {
-        match joined.last_mut() {
-            Some(last) if last.end == run.start => last.end = run.end,
-            _ => joined.push(run),
-        }
-    }
-    let parts: Vec<Value> =
-        joined.into_iter().map(|r| f.op(Op::SliceRows { start: r.start, len: r.len() }, &[w])).collect();
-    match parts[..] {
-        [one] => one,
-        _ => f.op(Op::ConcatRows, &parts),
-    }
-}
-
-/// Projections that are stored head by head (`[heads, N, head_dim]`, as GPT-NeoX and BLOOM have Q,
-/// K and V): each of the `N`.
-#[cfg_attr(not(test), expect(dead_code, reason = "no architecture but the one of the tests needs it yet"))]
-#[track_caller]
-pub(super) fn split_heads<const N: usize>(f: &mut Draft, w: Value, heads: usize, head_dim: usize) -> [Value; N] {
-    std::array::from_fn(|i| {
-        let head = |h: usize| (h * N + i) * head_dim..(h * N + i + 1) * head_dim;
-        rows_in_order(f, w, (0..heads).map(head))
-    })
+pub(super) fn run_parts(f: &mut Draft, w: Value, run: usize, start: usize, len: usize) -> Value {
+    f.op(Op::PickRows { run, start, len, pairs: 0 }, &[w])
 }
 
 /// A projection whose first `rotated` rows of each head are for rotating neighbours `(2j, 2j+1)`,
 /// in the order for rotating halves `(j, j + rotated/2)`, which changes no score as long as queries
 /// and keys agree.
-#[cfg_attr(not(test), expect(dead_code, reason = "no architecture but the one of the tests needs it yet"))]
 #[track_caller]
-pub(super) fn halves(f: &mut Draft, w: Value, heads: usize, head_dim: usize, rotated: usize) -> Value {
-    let one = |i: usize| i..i + 1;
-    let runs = (0..heads).flat_map(|h| {
-        let at = h * head_dim;
-        let (even, odd) =
-            ((0..rotated / 2).map(move |j| one(at + 2 * j)), (0..rotated / 2).map(move |j| one(at + 2 * j + 1)));
-        even.chain(odd).chain((rotated < head_dim).then_some(at + rotated..at + head_dim))
-    });
-    rows_in_order(f, w, runs)
+pub(super) fn halves(f: &mut Draft, w: Value, head_dim: usize, rotated: usize) -> Value {
+    f.op(Op::PickRows { run: head_dim, start: 0, len: head_dim, pairs: rotated }, &[w])
 }

@@ -1,20 +1,28 @@
 //! A checkpoint on disk: config files and memory-mapped tensors.
 
+pub mod gguf;
 mod load;
+mod quantized;
 pub mod safetensors;
+mod shard;
+mod stored;
 
 use crate::error::FrontendError;
 use crate::input;
+use llmcc_ir::quant::StoredRows;
 use llmcc_ir::ty::DType;
-use memmap2::{Mmap, UncheckedAdvice};
+use memmap2::UncheckedAdvice;
 use safetensors::TensorInfo;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+use shard::Shard;
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use stored::{Entry, Rows, read_f32};
 
-/// A checkpoint in Hugging Face layout, opened for reading.
+/// A checkpoint in Hugging Face layout, opened for reading; what other files hold looks as if it
+/// were in that layout.
 ///
 /// Tensor data are mapped, not read: opening costs the headers only, and a checkpoint may exceed
 /// the memory of the machine. The files must not be changed while open (a truncated mapping ends
@@ -27,15 +35,11 @@ pub struct Checkpoint {
     /// JSON files that were read or belong to the model, then shards.
     sources: Vec<PathBuf>,
     shards: Vec<Shard>,
-    /// Tensor name → shard and place.
-    index: BTreeMap<String, (usize, TensorInfo)>,
-}
-
-/// One mapped file.
-#[derive(Debug)]
-struct Shard {
-    path: PathBuf,
-    map: Mmap,
+    /// By name.
+    index: BTreeMap<String, Entry>,
+    /// Of a GGUF file, which has no other files beside it.
+    metadata: Option<gguf::Metadata>,
+    notes: Vec<String>,
 }
 
 /// A tensor of a [`Checkpoint`].
@@ -52,7 +56,7 @@ pub struct TensorView<'a> {
 impl TensorView<'_> {
     /// Number of elements.
     pub fn elements(&self) -> usize {
-        self.data.len() / self.dtype.bytes()
+        self.shape.iter().product()
     }
 
     /// Converts elements `start..start + out.len()` to f32.
@@ -61,15 +65,9 @@ impl TensorView<'_> {
     /// When the range leaves the tensor or the type is not F32, F16 or BF16 (`lift` admits no other
     /// weights).
     pub fn read_f32(&self, start: usize, out: &mut [f32]) {
-        let size = self.dtype.bytes();
+        let size = self.dtype.bytes().unwrap_or(0);
         let bytes = &self.data[start * size..(start + out.len()) * size];
-        let pairs = bytes.as_chunks::<2>().0;
-        match self.dtype {
-            DType::F32 => out.iter_mut().zip(bytes.as_chunks::<4>().0).for_each(|(o, b)| *o = f32::from_le_bytes(*b)),
-            DType::F16 => out.iter_mut().zip(pairs).for_each(|(o, b)| *o = half::f16::from_le_bytes(*b).to_f32()),
-            DType::Bf16 => out.iter_mut().zip(pairs).for_each(|(o, b)| *o = half::bf16::from_le_bytes(*b).to_f32()),
-            other => panic!("weights are never {other}"),
-        }
+        assert!(read_f32(self.dtype, bytes, out), "weights are never {}", self.dtype);
     }
 
     /// The whole tensor as f32; conditions as [`TensorView::read_f32`].
@@ -112,7 +110,7 @@ impl SourceFile {
 impl Checkpoint {
     /// Opens a directory with `config.json` and `model.safetensors` (or
     /// `model.safetensors.index.json` and its shards), or one `.safetensors` file with
-    /// `config.json` beside it.
+    /// `config.json` beside it; a GGUF file, or the first of several that a model is split into.
     ///
     /// # Errors
     /// When files are missing, unreadable or malformed.
@@ -140,6 +138,9 @@ impl Checkpoint {
     /// # Errors
     /// When it cannot be read or parsed.
     pub fn json(&self, name: &str) -> Result<Option<Value>, FrontendError> {
+        if self.metadata.is_some() {
+            return Ok(None);
+        }
         input::read_json(&self.dir.join(name))
     }
 
@@ -148,6 +149,9 @@ impl Checkpoint {
     /// # Errors
     /// When it cannot be read.
     pub fn file(&self, name: &str) -> Result<Option<Vec<u8>>, FrontendError> {
+        if self.metadata.is_some() {
+            return Ok(None);
+        }
         input::read_optional(&self.dir.join(name))
     }
 
@@ -158,38 +162,60 @@ impl Checkpoint {
 
     /// Place, type and shape of a tensor.
     pub fn info(&self, name: &str) -> Option<&TensorInfo> {
-        self.index.get(name).map(|(_, info)| info)
+        self.index.get(name).map(|e| &e.info)
+    }
+
+    /// What the user should know of how it is read.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Metadata of a GGUF file.
+    pub fn metadata(&self) -> Option<&gguf::Metadata> {
+        self.metadata.as_ref()
     }
 
     /// File name of the shard that holds a tensor (empty when there is no such tensor).
     pub fn shard_name(&self, name: &str) -> String {
-        self.index.get(name).map_or_else(String::new, |(s, _)| file_name(&self.shards[*s].path))
+        self.index.get(name).map_or_else(String::new, |e| file_name(&self.shards[e.shard].path))
     }
 
-    /// A tensor by name; `None` when absent or of an element type that the IR lacks (FP8 and the
-    /// like). `lift` has checked all weights of its module.
+    /// A tensor by name; `None` when absent, of an element type that the IR lacks (FP8 and the
+    /// like), or one of [`Checkpoint::rows`]. `lift` has checked all weights of its module.
     pub fn tensor(&self, name: &str) -> Option<TensorView<'_>> {
-        let (shard, info) = self.index.get(name)?;
+        let Entry { shard, info, layout: None } = self.index.get(name)? else { return None };
         let data = &self.shards[*shard].map[info.bytes.clone()];
         Some(TensorView { dtype: info.dtype.dtype?, shape: info.shape.clone(), data })
+    }
+
+    /// The rows of a tensor that is not simply its elements: codes, or elements in another order.
+    pub fn rows(&self, name: &str) -> Option<Box<dyn StoredRows + '_>> {
+        let entry = self.index.get(name)?;
+        let (layout, dtype) = (entry.layout.as_deref()?, entry.info.dtype.dtype?);
+        let columns = if entry.info.shape.len() > 1 { *entry.info.shape.last()? } else { 1 };
+        Some(Box::new(Rows { layout, shards: &self.shards, dtype, columns }))
+    }
+
+    /// All values of a tensor of floats or codes.
+    pub fn to_f32(&self, name: &str) -> Option<Vec<f32>> {
+        if let Some(view) = self.tensor(name) {
+            return Some(view.to_f32());
+        }
+        let mut out = vec![0f32; self.info(name)?.shape.iter().product()];
+        self.rows(name)?.values(0, &mut out);
+        Some(out)
     }
 
     /// Tells the kernel that the pages of a tensor are not needed for now, so that they leave the
     /// resident set; they are read again if touched. Call after packing a tensor. Does nothing for
     /// an unknown name.
     pub fn release(&self, name: &str) {
-        if let Some((shard, info)) = self.index.get(name)
-            && !info.bytes.is_empty()
-        {
+        let Some(entry) = self.index.get(name) else { return };
+        for (shard, bytes) in entry.parts().into_iter().filter(|(_, bytes)| !bytes.is_empty()) {
+            let map = &self.shards[shard].map;
             // SAFETY: the mapping is read-only and file-backed, so dropped pages come back with the
             // same contents. A failure only costs memory.
-            let _ = unsafe {
-                self.shards[*shard].map.unchecked_advise_range(
-                    UncheckedAdvice::DontNeed,
-                    info.bytes.start,
-                    info.bytes.len(),
-                )
-            };
+            let _ = unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, bytes.start, bytes.len()) };
         }
     }
 

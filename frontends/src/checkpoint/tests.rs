@@ -242,8 +242,9 @@ fn folders_that_are_no_checkpoints() {
     let cases: Vec<(Vec<(&str, &[u8])>, &str, String)> = vec![
         (vec![], "none", "DIR/none: cannot open: No such file or directory (os error 2)".into()),
         (vec![], "", "DIR: holds neither model.safetensors nor model.safetensors.index.json; give the folder of a Hugging Face checkpoint".into()),
-        (vec![("m.gguf", b"GGUF")], "", format!("DIR: holds `m.gguf`; GGUF checkpoints are not supported yet; {convert}")),
-        (vec![("m.gguf", b"GGUF\x03\0\0\0")], "m.gguf", format!("DIR/m.gguf: this is a GGUF file; GGUF checkpoints are not supported yet; {convert}")),
+        (vec![("m.gguf", b"GGUF")], "", "DIR/m.gguf: byte 4 of the file: the file ends after 4 bytes, within the version; the file is truncated or corrupt: download it again".into()),
+        (vec![("m.gguf", b"GGUF"), ("n.gguf", b"GGUF")], "", "DIR: holds 2 GGUF files, `m.gguf` to `n.gguf`; name the one that is meant".into()),
+        (vec![("m.gguf", b"GGUF\x04\0\0\0")], "m.gguf", "DIR/m.gguf: byte 4 of the file: version 4 of GGUF is not known (2 and 3 are); convert the model again with a current llama.cpp (`convert_hf_to_gguf.py`)".into()),
         (vec![("pytorch_model.bin", b"PK\x03\x04")], "", format!("DIR: holds `pytorch_model.bin`, a PyTorch pickle, but no model.safetensors; {convert}")),
         (vec![("pytorch_model.bin", b"PK\x03\x04")], "pytorch_model.bin", format!("DIR/pytorch_model.bin: this is a PyTorch pickle, not a safetensors file; {convert}")),
         (vec![("x.safetensors", &a)], "", "DIR: holds `x.safetensors`, but neither model.safetensors nor model.safetensors.index.json; name the file itself, or add the index".into()),

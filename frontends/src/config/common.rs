@@ -6,6 +6,7 @@
 
 use super::error::ConfigError;
 use super::fields::{Accepts, Field, Fields, Given};
+use super::known::Neutral;
 use llmcc_ir::graph::UnaryOp;
 use serde_json::Value;
 
@@ -34,6 +35,38 @@ pub const MODEL: &[Field] = &[
     Field::new("eos_token_id", Accepts::Tokens),
 ];
 
+/// What is needed of any model, as GPT-2 called it.
+pub const GPT_MODEL: &[Field] = &[
+    Field::new("_name_or_path", Accepts::Text),
+    Field::new("quantization_config", Accepts::Any),
+    Field::new("vocab_size", Accepts::Size(MAX_VOCAB)),
+    Field::new("hidden_size", WIDTH).or(&["n_embd"]),
+    Field::new("num_hidden_layers", Accepts::Size(MAX_LAYERS)).or(&["n_layer"]),
+    Field::new("max_position_embeddings", TOKENS).or(&["n_positions"]),
+    Field::new("tie_word_embeddings", Accepts::Flag),
+    Field::new("bos_token_id", Accepts::Tokens),
+    Field::new("eos_token_id", Accepts::Tokens),
+    Field::new("num_attention_heads", Accepts::Size(MAX_HEADS)).or(&["n_head"]),
+    Field::new("intermediate_size", WIDTH).or(&["n_inner"]),
+    Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)).or(&["activation_function"]),
+];
+
+/// Attention of several heads, of as many for keys and values as for queries.
+pub const HEADS: &[Field] = &[Field::new("num_attention_heads", Accepts::Size(MAX_HEADS))];
+
+/// Attention of several heads, among which the width of the model is divided.
+pub const DIVIDED: &[Field] = &[
+    Field::new("num_attention_heads", Accepts::Size(MAX_HEADS)),
+    Field::new("num_key_value_heads", Accepts::Size(MAX_HEADS)),
+];
+
+/// An MLP, and LayerNorm before the blocks.
+pub const LAYER_NORM_MLP: &[Field] = &[
+    Field::new("intermediate_size", WIDTH),
+    Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)),
+    Field::new("layer_norm_eps", Accepts::Number),
+];
+
 /// Attention of several heads.
 pub const ATTENTION: &[Field] = &[
     Field::new("num_attention_heads", Accepts::Size(MAX_HEADS)),
@@ -52,6 +85,15 @@ pub const ROTARY: &[Field] = &[
 /// An MLP, and RMSNorm before the blocks.
 pub const MLP: &[Field] =
     &[Field::new("intermediate_size", WIDTH), Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)), RMS_NORM];
+
+/// Rotary positions of a part of each head.
+pub const PARTIAL_ROTARY: &[Field] = &[
+    Field::new("rope_theta", Accepts::Number),
+    Field::new("rope_scaling", Accepts::Object),
+    Field::new("rope_parameters", Accepts::Object),
+    Field::new("original_max_position_embeddings", TOKENS),
+    Field::new("partial_rotary_factor", Accepts::Number).unless(Neutral::One),
+];
 
 /// What RMSNorm adds to the mean square.
 pub const RMS_NORM: Field = Field::new("rms_norm_eps", Accepts::Number);
@@ -198,6 +240,7 @@ pub(crate) fn activation(f: &Fields, field: &str, default: UnaryOp) -> UnaryOp {
         Some("gelu") => UnaryOp::Gelu,
         Some("gelu_new" | "gelu_pytorch_tanh" | "gelu_fast") => UnaryOp::GeluTanh,
         Some("relu") => UnaryOp::Relu,
+        Some("relu2") => UnaryOp::Relu2,
         _ => default,
     }
 }
@@ -238,8 +281,8 @@ pub enum WindowRule {
     /// `sliding_window` in all layers if it is given.
     Given,
     /// `sliding_window` (default given) in the layers that `layer_types` names, or all but each
-    /// `sliding_window_pattern`th (default 6).
-    Most(usize),
+    /// `sliding_window_pattern`th (default given).
+    Most(usize, usize),
     /// `sliding_window` if `use_sliding_window`, in the layers that `layer_types` names, or those
     /// from `max_window_layers` on.
     Optional,
@@ -253,14 +296,14 @@ pub(crate) fn windows(f: &Fields, rule: WindowRule, layers: usize) -> Result<Vec
     let given = f.size("sliding_window");
     let window = match rule {
         WindowRule::None => return Ok(vec![None; layers]),
-        WindowRule::AllLayers(default) | WindowRule::Most(default) => given.or_null(default),
+        WindowRule::AllLayers(default) | WindowRule::Most(default, _) => given.or_null(default),
         WindowRule::Given => given.value(),
         WindowRule::Optional if f.flag("use_sliding_window") => given.or_null(4096),
         WindowRule::Optional => None,
     };
     let sliding = sliding_layers(f, layers)?;
-    if let WindowRule::Most(_) = rule {
-        let every = f.size("sliding_window_pattern").or(6);
+    if let WindowRule::Most(_, every) = rule {
+        let every = f.size("sliding_window_pattern").or(every);
         return Ok((0..layers)
             .map(|i| window.filter(|_| sliding.as_ref().map_or(!(i + 1).is_multiple_of(every), |s| s[i])))
             .collect());
@@ -283,6 +326,14 @@ pub(crate) fn windows(f: &Fields, rule: WindowRule, layers: usize) -> Result<Vec
     }
     let first = f.count("max_window_layers").unwrap_or(28);
     Ok((0..layers).map(|i| window.filter(|_| sliding.as_ref().map_or(i >= first, |s| s[i]))).collect())
+}
+
+/// `layer_types` as one name per layer.
+pub(crate) fn layer_types<'a>(f: &Fields<'a>, layers: usize) -> Result<Option<Vec<&'a str>>, ConfigError> {
+    let Some(list) = f.get("layer_types").value() else { return Ok(None) };
+    let types = list.as_array().filter(|a| a.len() == layers);
+    let types = types.ok_or_else(|| f.invalid_value("layer_types", list, format!("a list of {layers} names")))?;
+    Ok(Some(types.iter().map(|v| v.as_str().unwrap_or_default()).collect()))
 }
 
 /// `layer_types` as one flag per layer.

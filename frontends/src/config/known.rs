@@ -1,8 +1,8 @@
 //! Fields of `config.json` that an architecture does not read.
 //!
 //! Each is one of three: known to change the mathematics of some architecture ([`MATHEMATICS`],
-//! [`ROPE`]), which ends in an error unless its value changes nothing; known to say nothing about
-//! the function that a model computes ([`METADATA`]), which is passed over; anything else is
+//! `ROPE`), which ends in an error unless its value changes nothing; known to say nothing about
+//! the function that a model computes (`METADATA`), which is passed over; anything else is
 //! reported. The names are those of the configuration classes of Transformers 5 and of the older
 //! ones that published checkpoints were written by.
 
@@ -32,6 +32,8 @@ pub enum Neutral {
     NoExperts,
     /// No window, or one that no sequence outgrows, or windows are switched off.
     NoWindow,
+    /// Any: it says nothing about this class.
+    Any,
     /// Windows are switched off, or no window is given.
     WindowsOff,
     /// Windows are not switched off, or no window is given.
@@ -42,10 +44,11 @@ impl Neutral {
     /// Whether a field with this value changes nothing in a configuration.
     pub(crate) fn accepts(self, v: &Value, config: &Map<String, Value>) -> bool {
         let size = |name: &str| config.get(name).and_then(Value::as_f64);
-        let head_dim = || size("head_dim").or(Some(size("hidden_size")? / size("num_attention_heads")?));
+        let head_dim = || size("head_dim").or_else(|| Some(size("hidden_size")? / size("num_attention_heads")?));
         match self {
             _ if v.is_null() => true,
             Neutral::Off => off(v),
+            Neutral::Any => true,
             Neutral::On => v.as_bool() == Some(true),
             Neutral::One => v.as_f64() == Some(1.0),
             Neutral::Words(words) => v.as_str().is_some_and(|s| words.contains(&s.to_lowercase().as_str())),
@@ -259,14 +262,15 @@ pub(super) const ROPE: &[(Neutral, &str)] = &[
     (
         Neutral::Off,
         "low_freq_factor high_freq_factor beta_fast beta_slow beta mscale mscale_all_dim truncate short_factor long_factor short_mscale long_mscale \
-         mrope_section mrope_interleaved llama_4_scaling_beta full_attention sliding_attention",
+         llama_4_scaling_beta full_attention sliding_attention",
     ),
     (Neutral::One, "factor attention_factor attn_factor extrapolation_factor alpha partial_rotary_factor rope_percent"),
 ];
 
 /// Fields of `rope_scaling` and `rope_parameters` that change no frequency wherever they are not
-/// read.
-const ROPE_METADATA: &str = "original_max_position_embeddings max_position_embeddings finetuned";
+/// read. Sections are for images: all three positions of a text's token are one.
+const ROPE_METADATA: &str =
+    "mrope_section mrope_interleaved original_max_position_embeddings max_position_embeddings finetuned";
 
 /// Fields that say nothing about the function that a model computes: provenance, training, where
 /// and how to run it, special tokens, defaults of sampling.
@@ -275,7 +279,7 @@ const METADATA: &str = "transformers_version torch_dtype dtype auto_map custom_p
      _experts_implementation _output_attentions transformers.js_config is_llama_config unsloth_fixed unsloth_version language license base_model \
      finetuning_task task_specific_params problem_type id2label label2id num_labels classifier_dropout classifier_dropout_prob classifier_bias \
      classifier_activation summary_type summary_use_proj summary_activation summary_first_dropout summary_last_dropout summary_proj_to_labels \
-     initializer_range initializer_factor initializer_cutoff_factor init_std rescale_prenorm_residual use_cache cache_implementation \
+     initial_context_length num_nextn_predict_layers initializer_range initializer_factor initializer_cutoff_factor init_std rescale_prenorm_residual use_cache cache_implementation \
      gradient_checkpointing attention_dropout residual_in_fp32 hidden_dropout hidden_dropout_prob attention_probs_dropout_prob attn_pdrop embd_pdrop emb_pdrop \
      resid_pdrop residual_dropout resid_dropout embedding_dropout embed_dropout activation_dropout mlp_dropout dropout dropout_p layerdrop \
      router_aux_loss_coef aux_loss_coef router_jitter_noise input_jitter_noise router_z_loss_coef z_loss_coefficient moe_loss_weight \
@@ -285,7 +289,8 @@ const METADATA: &str = "transformers_version torch_dtype dtype auto_map custom_p
      top_k top_p typical_p min_p repetition_penalty length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids \
      num_return_sequences num_beams num_beam_groups diversity_penalty do_sample early_stopping max_length min_length max_new_tokens output_scores \
      forced_bos_token_id forced_eos_token_id remove_invalid_values exponential_decay_length_penalty suppress_tokens begin_suppress_tokens \
-     generation_config num_logits_to_keep max_sequence_length max_seq_len max_seq_length seq_length n_positions n_ctx model_max_length";
+     generation_config num_logits_to_keep output_past seq_classif_dropout qa_dropout tie_weights_ deterministic_flash_attn \
+     sparse_prediction sparse_pred_ignore_index decoder_bias reference_compile repad_logits_with_grad max_sequence_length max_seq_len max_seq_length seq_length n_positions n_ctx model_max_length";
 
 /// What an architecture does not read of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -44,6 +44,16 @@ const SCALINGS: &[(&str, &[Field])] = &[
             Field::new("original_max_position_embeddings", TOKENS),
         ],
     ),
+    (
+        "longrope",
+        &[
+            Field::new("short_factor", Accepts::Numbers),
+            Field::new("long_factor", Accepts::Numbers),
+            Field::new("factor", Accepts::Number),
+            Field::new("attention_factor", Accepts::Number),
+            Field::new("original_max_position_embeddings", TOKENS),
+        ],
+    ),
 ];
 
 /// Reads the rotary embedding of heads of `head_dim` elements; `theta` is the base where none is
@@ -51,6 +61,23 @@ const SCALINGS: &[(&str, &[Field])] = &[
 pub(crate) fn read(f: &Fields, head_dim: usize, max_position: usize, theta: f64) -> Result<RopeConfig, ConfigError> {
     let (at, map) = object(f)?;
     read_object(f, at, map, head_dim, max_position, theta)
+}
+
+/// As [`read`], of `part` of each head where the file does not say how much is rotated.
+pub(crate) fn read_partial(
+    f: &Fields,
+    head_dim: usize,
+    max_position: usize,
+    theta: f64,
+    part: f64,
+) -> Result<RopeConfig, ConfigError> {
+    const FIELD: &str = "partial_rotary_factor";
+    let mut rope = read(f, head_dim, max_position, theta)?;
+    let (_, inside) = object(f)?;
+    if f.number(FIELD).is_none() && !inside.contains_key(FIELD) {
+        rope.dim = part_of_head(f, head_dim, part)?;
+    }
+    Ok(rope)
 }
 
 /// Reads two rotary embeddings, of layers that see everything and of those with a window: an object
@@ -77,6 +104,20 @@ pub(crate) fn read_two(
     let each = kinds.iter().zip(given);
     each.map(|((kind, at), theta)| read_object(f, at, of(kind).unwrap_or(&empty), head_dim, max_position, theta))
         .collect()
+}
+
+/// What latent attention multiplies scores by, beside the root of its heads, where frequencies are
+/// scaled: the square of the magnitude that `mscale_all_dim` stands for.
+pub(crate) fn score_scale(f: &Fields) -> Result<f64, ConfigError> {
+    let (at, map) = object(f)?;
+    let number = |name: &str| map.get(name).and_then(Value::as_f64).unwrap_or(0.0);
+    let plain = kind(&f.inside(map, at, &[ROPE])?)? == "default";
+    let (weight, factor) = (number("mscale_all_dim"), number("factor"));
+    if plain || weight == 0.0 || factor <= 1.0 {
+        return Ok(1.0);
+    }
+    let magnitude = 0.1 * weight * libm::log(factor) + 1.0;
+    Ok(magnitude * magnitude)
 }
 
 /// Frequencies that nothing is done to.
@@ -131,6 +172,7 @@ fn read_object(
         "linear" => RopeScaling::Linear { factor: r.factor("factor", 1.0)? },
         "llama3" => llama3(&r, original())?,
         "yarn" => yarn(&r, original(), max_position)?,
+        "longrope" => longrope(&r, original() as usize, max_position, dim)?,
         _ => RopeScaling::Default,
     };
     Ok(RopeConfig { theta, dim, scaling })
@@ -140,6 +182,11 @@ fn read_object(
 /// `partial_rotary_factor`.
 fn rotated(f: &Fields, r: &Fields, head_dim: usize) -> Result<usize, ConfigError> {
     let part = r.number("partial_rotary_factor").or(f.number("partial_rotary_factor")).unwrap_or(1.0);
+    part_of_head(f, head_dim, part)
+}
+
+/// A part of the elements of a head.
+fn part_of_head(f: &Fields, head_dim: usize, part: f64) -> Result<usize, ConfigError> {
     if !(part > 0.0 && part <= 1.0) {
         return Err(f.invalid("partial_rotary_factor", &part, "above 0 and at most 1".into()));
     }
@@ -185,7 +232,11 @@ fn kind<'a>(r: &Fields<'a>) -> Result<&'a str, ConfigError> {
         (Some(new), Some(old)) if new != old => {
             Err(r.invalid("type", &old, format!("as `rope_type` ({new:?}), or absent")))
         }
-        (new, old) => Ok(new.or(old).unwrap_or("default")),
+        // What the first files of Phi-3 call it.
+        (new, old) => Ok(match new.or(old) {
+            Some("su") => "longrope",
+            kind => kind.unwrap_or("default"),
+        }),
     }
 }
 
@@ -195,6 +246,24 @@ fn llama3(r: &Fields, original: f64) -> Result<RopeScaling, ConfigError> {
         return Err(r.invalid("high_freq_factor", &high, format!("above `low_freq_factor` ({low})")));
     }
     Ok(RopeScaling::Llama3 { factor: r.factor("factor", 1.0)?, low, high, original })
+}
+
+fn longrope(r: &Fields, original: usize, max_position: usize, dim: usize) -> Result<RopeScaling, ConfigError> {
+    let factors = |name: &str| {
+        let all = r.numbers(name).ok_or_else(|| r.missing(name))?;
+        let good = all.len() == dim / 2 && all.iter().all(|f| *f > 0.0 && (1.0 / *f as f32).is_finite());
+        let expected = || format!("{} positive numbers, one for each pair of rotated elements", dim / 2);
+        if good { Ok(all) } else { Err(r.invalid(name, &all, expected())) }
+    };
+    let (short, long) = (factors("short_factor")?, factors("long_factor")?);
+    let factor = r.factor_or("factor", max_position as f64 / original as f64)?;
+    let usual = if factor <= 1.0 { 1.0 } else { (1.0 + libm::log(factor) / libm::log(original as f64)).sqrt() };
+    let attention_factor = r.factor_or("attention_factor", usual)?;
+    if !(attention_factor as f32).is_finite() {
+        return Err(r.invalid("original_max_position_embeddings", &original, "above 1".into()));
+    }
+    let long = (max_position > original).then_some(long);
+    Ok(RopeScaling::LongRope { short, long, attention_factor, original })
 }
 
 fn yarn(r: &Fields, original: f64, max_position: usize) -> Result<RopeScaling, ConfigError> {

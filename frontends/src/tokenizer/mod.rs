@@ -1,5 +1,6 @@
 //! What text generation needs from a checkpoint, collected for the artifact.
 
+mod gguf;
 mod protobuf;
 mod sentencepiece;
 
@@ -35,6 +36,7 @@ pub struct TextAssets {
 }
 
 const SAVE: &str = "make a tokenizer.json with Transformers: `AutoTokenizer.from_pretrained(dir).save_pretrained(dir)`";
+const OTHER_FILE: &str = "take the model's safetensors checkpoint";
 const MISMATCH: &str = "use the tokenizer files of this very model";
 
 impl TextAssets {
@@ -46,9 +48,8 @@ impl TextAssets {
     pub fn load(ckpt: &Checkpoint) -> Result<TextAssets, FrontendError> {
         let model = crate::arch::config(ckpt)?;
         let config = model.facts();
-        let settings = ckpt.json("tokenizer_config.json")?.unwrap_or(Value::Null);
         let map = ckpt.json("special_tokens_map.json")?.unwrap_or(Value::Null);
-        let generation = ckpt.json("generation_config.json")?.unwrap_or(Value::Null);
+        let [settings, generation] = settings(ckpt)?;
         let mut source = find(ckpt)?;
         let mut warnings = Vec::new();
         let tokenizer = source.as_mut().map(|s| load(s, config.vocab, &mut warnings)).transpose()?;
@@ -90,13 +91,25 @@ impl TextAssets {
         });
         if source.is_some() {
             try_template(&text_config, &mut warnings).map_err(|what| FrontendError::Tokenizer {
-                path: ckpt.dir().join(template_file(ckpt)),
+                path: match ckpt.metadata() {
+                    Some(_) => ckpt.config_path().to_path_buf(),
+                    None => ckpt.dir().join(template_file(ckpt)),
+                },
                 what,
                 help: "correct the template, or remove it and write prompts as plain text",
             })?;
         }
         Ok(TextAssets { tokenizer_json: source.map(|s| s.json), text_config, warnings })
     }
+}
+
+/// What `tokenizer_config.json` and `generation_config.json` say, or the metadata of a GGUF file.
+fn settings(ckpt: &Checkpoint) -> Result<[Value; 2], FrontendError> {
+    if let Some(metadata) = ckpt.metadata() {
+        return Ok([gguf::settings(metadata), gguf::ends(metadata)]);
+    }
+    let read = |name: &str| Ok::<_, FrontendError>(ckpt.json(name)?.unwrap_or(Value::Null));
+    Ok([read("tokenizer_config.json")?, read("generation_config.json")?])
 }
 
 /// Whether a plain prompt begins with BOS, and what it ends with beyond what the tokenizer adds. As
@@ -172,8 +185,15 @@ impl Source {
     }
 }
 
-/// `tokenizer.json`, or `tokenizer.model` converted.
+/// `tokenizer.json`, or `tokenizer.model` or the vocabulary of a GGUF file converted.
 fn find(ckpt: &Checkpoint) -> Result<Option<Source>, FrontendError> {
+    if let Some(metadata) = ckpt.metadata() {
+        let path = ckpt.config_path().to_path_buf();
+        return match gguf::tokenizer_json(metadata) {
+            Ok(json) => Ok(json.map(|json| Source { path, json: json.to_string().into_bytes() })),
+            Err(what) => Err(FrontendError::Tokenizer { path, what, help: OTHER_FILE }),
+        };
+    }
     let path = |name: &str| ckpt.dir().join(name);
     if let Some(json) = ckpt.file("tokenizer.json")? {
         return Ok(Some(Source { path: path("tokenizer.json"), json }));
@@ -244,6 +264,14 @@ pub(crate) fn fuzz_settings(json: &Value) {
         "chat_template": usable_template(json),
     });
     let _ = try_template(&text_config, &mut Vec::new());
+}
+
+/// Fuzz target: the vocabulary of a GGUF file.
+pub(crate) fn fuzz_gguf(metadata: &crate::checkpoint::gguf::Metadata) {
+    fuzz_settings(&gguf::settings(metadata));
+    if let Ok(Some(json)) = gguf::tokenizer_json(metadata) {
+        llmcc_text::fuzz::tokenizer(json.to_string().as_bytes());
+    }
 }
 
 /// A special token: a string, or an object with `content`.

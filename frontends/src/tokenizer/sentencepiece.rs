@@ -26,6 +26,13 @@ enum Kind {
     Byte,
 }
 
+impl Kind {
+    fn numbered(n: u64) -> Option<Kind> {
+        use Kind::*;
+        [Normal, Unknown, Control, UserDefined, Unused, Byte].get(usize::try_from(n.checked_sub(1)?).ok()?).copied()
+    }
+}
+
 /// What the conversion reads of `ModelProto`; defaults as in `sentencepiece_model.proto`.
 struct Model {
     pieces: Vec<Piece>,
@@ -51,24 +58,51 @@ const SPACE: &str = "▁";
 /// # Errors
 /// Says what is malformed or unsupported.
 pub(super) fn to_tokenizer_json(bytes: &[u8]) -> Result<Value, String> {
-    let model = Model::read(bytes)?;
+    convert(&Model::read(bytes)?)
+}
+
+/// Converts the pieces of a BPE vocabulary, each with its score and the number of its type.
+///
+/// # Errors
+/// Says what is malformed.
+pub(super) fn from_pieces(pieces: Vec<(String, f32, u64)>, prefix: bool, collapse: bool) -> Result<Value, String> {
+    let piece = |(i, (text, score, kind)): (usize, (String, f32, u64))| match Kind::numbered(kind) {
+        Some(kind) => Ok(Piece { text, score, kind }),
+        None => Err(format!("piece {i} is of the unknown type {kind}")),
+    };
+    let pieces = pieces.into_iter().enumerate().map(piece).collect::<Result<Vec<_>, _>>()?;
+    if let Some(long) = pieces.iter().position(|p| p.text.len() > LONGEST_PIECE) {
+        return Err(format!("piece {long} has more than {LONGEST_PIECE} bytes"));
+    }
+    convert(&Model {
+        pieces,
+        algorithm: 2,
+        charsmap: vec![],
+        add_dummy_prefix: prefix,
+        remove_extra_whitespaces: collapse,
+        escape_whitespaces: true,
+        whitespace_as_suffix: false,
+    })
+}
+
+fn convert(model: &Model) -> Result<Value, String> {
     if model.whitespace_as_suffix {
         return Err("whitespace as a suffix of pieces is not supported".into());
     }
     let algorithm = match model.algorithm {
-        1 => unigram(&model),
-        2 => bpe(&model)?,
+        1 => unigram(model),
+        2 => bpe(model)?,
         n => return Err(format!("SentencePiece model type {n} is not supported (only unigram and BPE)")),
     };
     Ok(json!({
         "version": "1.0",
         "truncation": null,
         "padding": null,
-        "added_tokens": added_tokens(&model),
-        "normalizer": normalizer(&model),
+        "added_tokens": added_tokens(model),
+        "normalizer": normalizer(model),
         "pre_tokenizer": null,
         "post_processor": null,
-        "decoder": decoder(&model),
+        "decoder": decoder(model),
         "model": algorithm,
     }))
 }
@@ -139,10 +173,7 @@ fn piece(bytes: &[u8]) -> Option<Piece> {
         match field? {
             (1, Field::Bytes(b)) => piece.text = std::str::from_utf8(b).ok()?.to_string(),
             (2, Field::Fixed32(b)) => piece.score = Some(f32::from_le_bytes(b)).filter(|s| s.is_finite())?,
-            (3, Field::Int(n)) => {
-                use Kind::*;
-                piece.kind = *[Normal, Unknown, Control, UserDefined, Unused, Byte].get(n.checked_sub(1)? as usize)?;
-            }
+            (3, Field::Int(n)) => piece.kind = Kind::numbered(n)?,
             _ => {}
         }
     }

@@ -7,7 +7,7 @@ use crate::kernel::RowElem;
 use crate::kv::{KvDType, KvSpec};
 use half::{bf16, f16};
 use llmcc_abi::PAGE_TOKENS;
-use llmcc_abi::layout::{Page, fp8_place, fp8_row, half_row, page, q8_row};
+use llmcc_abi::layout::{Page, fp8_place, fp8_row, half_row, kv_nibble, q8_row};
 
 /// f32 rows as bytes, row-major.
 pub fn rows_to_bytes(rows: &Rows) -> Vec<u8> {
@@ -104,16 +104,25 @@ fn word(bytes: &[u8], at: usize) -> [u8; 4] {
 
 /// Bytes of a page of a state.
 fn page_of(spec: &KvSpec) -> Page {
-    page(spec.kv_heads, spec.head_dim, spec.dtype.bytes())
+    spec.page()
 }
 
-/// Byte offsets of one element: `(element, scale)`; the scale's is meaningful for int8 only.
-fn offsets(spec: &KvSpec, part: Part, head: usize, slot: usize, j: usize) -> (usize, usize) {
-    let (p, d) = (page_of(spec), spec.head_dim);
+/// Byte offsets of one element, its scale (meaningful for codes only), and the bits that are below it
+/// in its byte.
+fn offsets(spec: &KvSpec, part: Part, head: usize, slot: usize, j: usize) -> (usize, usize, usize) {
+    let (p, d, bits) = (page_of(spec), spec.head_dim, spec.dtype.bits());
+    // Elements of a token, and which of them this is, in units of whole bytes.
+    let (n, j, bytes, up) = match bits {
+        4 => {
+            let (j, up) = kv_nibble(d, part == Part::Keys, j);
+            (d / 2, j, 1, up)
+        }
+        _ => (d, j, bits / 8, 0),
+    };
     let scale = (head * PAGE_TOKENS + slot) * 4;
     match part {
-        Part::Keys => (((head * d + j) * PAGE_TOKENS + slot) * spec.dtype.bytes(), p.k_scales + scale),
-        Part::Values => (p.v + ((head * PAGE_TOKENS + slot) * d + j) * spec.dtype.bytes(), p.v_scales + scale),
+        Part::Keys => (((head * n + j) * PAGE_TOKENS + slot) * bytes, p.k_scales + scale, up),
+        Part::Values => (p.v + ((head * PAGE_TOKENS + slot) * n + j) * bytes, p.v_scales + scale, up),
     }
 }
 
@@ -186,13 +195,17 @@ fn each_token(
 
 fn write_row(spec: &KvSpec, part: Part, row: &KvRow, page: &mut [u8], slot: usize) {
     for (c, v) in row.data.iter().enumerate() {
-        let (at, scale_at) = offsets(spec, part, c / spec.head_dim, slot, c % spec.head_dim);
+        let (at, scale_at, up) = offsets(spec, part, c / spec.head_dim, slot, c % spec.head_dim);
         match spec.dtype {
             KvDType::F32 => page[at..at + 4].copy_from_slice(&(*v as f32).to_le_bytes()),
             KvDType::F16 => page[at..at + 2].copy_from_slice(&f16::from_f64(*v).to_le_bytes()),
             KvDType::Bf16 => page[at..at + 2].copy_from_slice(&bf16::from_f64(*v).to_le_bytes()),
             KvDType::Int8 => {
                 page[at] = (*v as i8) as u8;
+                page[scale_at..scale_at + 4].copy_from_slice(&row.scales[c / spec.head_dim].to_le_bytes());
+            }
+            KvDType::Int4 => {
+                page[at] = page[at] & !(15 << up) | (*v as i8 as u8 & 15) << up;
                 page[scale_at..scale_at + 4].copy_from_slice(&row.scales[c / spec.head_dim].to_le_bytes());
             }
         }
@@ -202,12 +215,13 @@ fn write_row(spec: &KvSpec, part: Part, row: &KvRow, page: &mut [u8], slot: usiz
 fn read_row(spec: &KvSpec, part: Part, page: &[u8], slot: usize) -> KvRow {
     let mut row = KvRow { data: vec![], scales: vec![] };
     for c in 0..spec.width() {
-        let (at, scale_at) = offsets(spec, part, c / spec.head_dim, slot, c % spec.head_dim);
+        let (at, scale_at, up) = offsets(spec, part, c / spec.head_dim, slot, c % spec.head_dim);
         row.data.push(match spec.dtype {
             KvDType::F32 => f64::from(f32::from_le_bytes(word(page, at))),
             KvDType::F16 => f16::from_le_bytes([page[at], page[at + 1]]).to_f64(),
             KvDType::Bf16 => bf16::from_le_bytes([page[at], page[at + 1]]).to_f64(),
             KvDType::Int8 => f64::from(page[at] as i8),
+            KvDType::Int4 => f64::from((page[at] >> up & 15 ^ 8) as i8 - 8),
         });
         if spec.dtype.encoding().is_quantized() && c % spec.head_dim == 0 {
             row.scales.push(f32::from_le_bytes(word(page, scale_at)));

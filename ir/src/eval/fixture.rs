@@ -1,6 +1,6 @@
 //! A tiny two-layer model as module and as plan, for the tests of this crate.
 
-use crate::eval::{Batch, KvState};
+use crate::eval::{Batch, State};
 use crate::graph::{
     Arg, BinaryOp, Call, F32, Func, FuncBuilder, Input, ModelInfo, Module, Op, Role, UnaryOp, Value, ValueType, Weight,
 };
@@ -9,6 +9,7 @@ use crate::kernel::{
     Segment, Store,
 };
 use crate::kv::{KvDType, KvSpec};
+use crate::output::Output;
 use crate::plan::{Buffer, Launch, Operand, PackedWeight, Plan, Regime, Slot, Storage, WeightExpr};
 use crate::quant::{BLOCK, Format, pack_block};
 use crate::ty::{DType, Dim, TensorType};
@@ -63,7 +64,7 @@ fn embed_func() -> Func {
     let table = f.param("table", matrix(VOCAB, HIDDEN), Role::SharedWeight);
     let freq = f.param("inv_freq", vector(HEAD / 2), Role::Weight);
     let x = f.op(Op::Embed, &[table, tokens]);
-    let rope = f.op(Op::RopeTable { scale: F32::new(1.0) }, &[positions, freq]);
+    let rope = f.op(Op::RopeTable { scale: F32::new(1.0), border: 0 }, &[positions, freq]);
     f.finish(&[x, rope])
 }
 
@@ -95,7 +96,10 @@ fn layer_func(kv: KvSpec) -> Func {
     let q = f.op(Op::Rope { head_dim: HEAD }, &[q, table]);
     let k = f.op(Op::Rope { head_dim: HEAD }, &[k, table]);
     let kv = f.op(Op::KvAppend, &[kv, k, v, positions]);
-    let a = f.op(Op::Attention { heads: HEADS, scale: F32::new(SCALE) }, &[q, kv, positions]);
+    let a = f.op(
+        Op::Attention { heads: HEADS, scale: F32::new(SCALE), softcap: F32::new(0.0), causal: true },
+        &[q, kv, positions],
+    );
     let o = f.matmul(a, w[4]);
     let x = f.add(x, o);
     let h = f.rms_norm(x, w[5], EPS, HIDDEN);
@@ -134,7 +138,7 @@ pub(crate) fn module(kv: KvSpec) -> Module {
     }];
     for layer in 0..LAYERS {
         let x = if layer == 0 { 0 } else { layer + 1 };
-        let mut args = vec![Arg::Value(x), Arg::Value(1), Arg::Input(Input::Positions), Arg::Kv(layer)];
+        let mut args = vec![Arg::Value(x), Arg::Value(1), Arg::Input(Input::Positions), Arg::State(layer)];
         for (name, n, k) in LAYER_WEIGHTS {
             args.push(Arg::Weight(weights.len()));
             weights.push(weight(format!("layers.{layer}.{name}"), n, k));
@@ -146,12 +150,12 @@ pub(crate) fn module(kv: KvSpec) -> Module {
     step.push(Call { func: 2, args: vec![Arg::Value(LAYERS + 1), Arg::Input(Input::OutRows), last, Arg::Weight(0)] });
     Module {
         name: "tiny".into(),
-        info: ModelInfo { vocab: VOCAB, hidden: HIDDEN, max_context: 64 },
+        info: ModelInfo { vocab: VOCAB, hidden: HIDDEN, max_context: 64, output: Output::Logits },
         weights,
-        kv: vec![kv; LAYERS],
+        states: vec![kv.into(); LAYERS],
         funcs: vec![embed_func(), layer_func(kv), head_func()],
         step,
-        logits: LAYERS + 2,
+        output: LAYERS + 2,
     }
 }
 
@@ -236,8 +240,8 @@ fn matmul(segments: Vec<Segment>, norm: Option<Prologue>) -> Body {
 /// The kernels of the plan: embed, rope, qkv, attention, o, gate/up, down, norm, head.
 pub(crate) fn kernels(kv: KvSpec, format: Format) -> Vec<Kernel> {
     let (tok, w) = (Dim::Tokens, |n, k| ParamKind::Matrix { n, k, format });
-    let norm = Norm { eps: F32::new(EPS), width: HIDDEN };
-    let prologue = |gain| Some(Prologue { norm: Some(norm), gain: Some(gain), elem: RowElem::F32 });
+    let norm = Norm::rms(EPS, HIDDEN);
+    let prologue = |gain| Some(Prologue { norm: Some(norm), gain: Some(gain), ..Prologue::plain(RowElem::F32) });
     let rope = || Expr::Rope { head_dim: HEAD, table: 1, x: Box::new(Expr::Acc(0)) };
     let qkv = vec![
         segment(HEADS * HEAD, vec![4], rope(), out(7)),
@@ -255,13 +259,13 @@ pub(crate) fn kernels(kv: KvSpec, format: Format) -> Vec<Kernel> {
             "embed",
             tok,
             vec![p("table", w(VOCAB, HIDDEN)), p("out", t(HIDDEN))],
-            Body::Embed(Embed { table: 0, out: 1 }),
+            Body::Embed(Embed::of_tokens(0, 1)),
         ),
         kernel(
             "rope",
             tok,
             vec![p("inv_freq", ParamKind::Vector { len: HEAD / 2 }), p("out", t(HEAD))],
-            Body::RopeTable(RopeTable { inv_freq: 0, scale: F32::new(1.0), out: 1 }),
+            Body::RopeTable(RopeTable { inv_freq: 0, scale: F32::new(1.0), border: None, out: 1 }),
         ),
         kernel(
             "qkv",
@@ -282,7 +286,17 @@ pub(crate) fn kernels(kv: KvSpec, format: Format) -> Vec<Kernel> {
             "attention",
             tok,
             vec![p("q", t(HEADS * HEAD)), p("kv", ParamKind::Kv(kv)), p("out", t(HEADS * HEAD))],
-            Body::Attention(Attention { q: 0, kv: 1, out: 2, heads: HEADS, scale: F32::new(SCALE), tile_m: 1 }),
+            Body::Attention(Attention {
+                q: 0,
+                kv: 1,
+                out: 2,
+                heads: HEADS,
+                scale: F32::new(SCALE),
+                softcap: None,
+                sinks: None,
+                causal: true,
+                tile_m: 1,
+            }),
         ),
         kernel(
             "o",
@@ -312,7 +326,7 @@ pub(crate) fn kernels(kv: KvSpec, format: Format) -> Vec<Kernel> {
             "norm",
             Dim::Rows,
             vec![p("x", t(HIDDEN)), p("g", g), p("out", f32_rows(Dim::Rows, HIDDEN))],
-            Body::RowNorm(RowNorm { x: 0, gather: true, norm: Some(norm), gain: Some(1), out: 2 }),
+            Body::RowNorm(RowNorm { gather: true, norm: Some(norm), gain: Some(1), ..RowNorm::plain(0, 2) }),
         ),
         kernel(
             "head",
@@ -329,7 +343,7 @@ fn regime(max_tokens: Option<usize>) -> Regime {
     let buffer = |rows, cols, slot| Buffer { rows, cols, elem: RowElem::F32, slot };
     let tok = |cols, slot| buffer(Dim::Tokens, cols, slot);
     let mut buffers = vec![tok(HIDDEN, 1), tok(HEAD, 0)];
-    let (b, w, kv) = (Operand::Buffer, Operand::Weight, Operand::Kv);
+    let (b, w, kv) = (Operand::Buffer, Operand::Weight, Operand::State);
     let launch = |kernel, call, operands: &[Operand]| Launch { kernel, call, operands: operands.to_vec() };
     let mut launches = vec![launch(0, 0, &[w(0), b(0)]), launch(1, 0, &[w(1), b(1)])];
     let mut x = 0;
@@ -367,7 +381,7 @@ pub(crate) fn plan(kv: KvSpec, format: Format) -> Plan {
     Plan {
         name: "tiny".into(),
         info: module.info,
-        kv: module.kv.clone(),
+        states: module.states.clone(),
         kernels: kernels(kv, format),
         weights: weights.collect(),
         slots: vec![
@@ -380,14 +394,14 @@ pub(crate) fn plan(kv: KvSpec, format: Format) -> Plan {
             slot(0, VOCAB),
         ],
         regimes: vec![regime(Some(1)), regime(None)],
-        logits: 6,
+        output: 6,
         candidates: None,
     }
 }
 
 /// Empty states for a model.
-pub(crate) fn states(kv: KvSpec) -> Vec<KvState> {
-    vec![KvState::new(kv); LAYERS]
+pub(crate) fn states(kv: KvSpec) -> Vec<State> {
+    vec![State::new(kv.into()); LAYERS]
 }
 
 /// Two sequences: 21 tokens (crossing a page) and 3, mixed.

@@ -1,12 +1,12 @@
 //! Graph level.
 
-use super::kv::KvState;
+use super::state::State;
 use super::tensor::{Tensor, Value};
 use super::{Batch, EvalError};
 use crate::graph::{Arg, Func, Module, Node, Operands, ValueType};
 use crate::ty::{DType, TensorType};
 
-/// Evaluates a function in f64. Returns its results; states in `kv` are updated in place.
+/// Evaluates a function in f64. Returns its results; `states` are updated in place.
 ///
 /// Nothing is rounded, except what the definition of an operation rounds (the angle of RoPE) and
 /// what a cache narrower than f32 stores.
@@ -14,15 +14,15 @@ use crate::ty::{DType, TensorType};
 /// # Errors
 /// [`EvalError`] when the function is ill-typed, an argument is not what its parameter says, or the
 /// batch names tokens, rows or positions that do not exist.
-pub fn eval_func(func: &Func, args: &[Value], kv: &mut [KvState], batch: &Batch) -> Result<Vec<Tensor>, EvalError> {
+pub fn eval_func(func: &Func, args: &[Value], states: &mut [State], batch: &Batch) -> Result<Vec<Tensor>, EvalError> {
     batch.check()?;
-    check_args(func, args, kv, batch)?;
+    check_args(func, args, states, batch)?;
     let mut values = args.to_vec();
     for (i, node) in func.nodes.iter().enumerate() {
         let place = || format!("{}, node {i} (`{}`)", func.name, node.op.name());
         check_node(func, node, values.len()).map_err(|m| EvalError::malformed(place(), m))?;
         let operands: Vec<Value> = node.args.iter().map(|v| values[v.0 as usize].clone()).collect();
-        let value = node.op.eval(Operands { args: &operands, kv, batch }).map_err(|e| match e {
+        let value = node.op.eval(Operands { args: &operands, states, batch }).map_err(|e| match e {
             EvalError::Malformed { message, .. } => EvalError::malformed(place(), message),
             e => e,
         })?;
@@ -35,16 +35,16 @@ pub fn eval_func(func: &Func, args: &[Value], kv: &mut [KvState], batch: &Batch)
     func.results.iter().map(|v| result(v.0 as usize)).collect()
 }
 
-/// Evaluates a step: logits `[R, vocab]`, row-major. `weights(i)` yields module weight `i` in f32
-/// (not asked for weights with data in the module); `kv` has a state per attention state of the
-/// module.
+/// Evaluates a step: its output `[R, columns]`, row-major. `weights(i)` yields module weight `i` in f32
+/// (not asked for weights with data in the module); there is one of `states` for each that the
+/// module has.
 ///
 /// # Errors
 /// As [`eval_func`].
 pub fn eval_module(
     module: &Module,
     weights: &dyn Fn(usize) -> Vec<f32>,
-    kv: &mut [KvState],
+    states: &mut [State],
     batch: &Batch,
 ) -> Result<Vec<f64>, EvalError> {
     let mut results: Vec<Value> = vec![];
@@ -63,7 +63,7 @@ pub fn eval_module(
                     let shape: Option<Vec<usize>> = weight.ty.shape.iter().map(|d| d.known()).collect();
                     Value::tensor(Tensor::from_f32(shape?, &data)?)
                 }
-                Arg::Kv(k) => Value::Kv(k),
+                Arg::State(s) => Value::State(s),
                 Arg::Input(input) => Value::input(input, batch),
             })
         };
@@ -73,15 +73,15 @@ pub fn eval_module(
                 EvalError::operand(place(), j.to_string(), format!("{a:?} does not exist or has the wrong size"))
             })?);
         }
-        results.extend(eval_func(func, &args, kv, batch)?.into_iter().map(Value::tensor));
+        results.extend(eval_func(func, &args, states, batch)?.into_iter().map(Value::tensor));
     }
-    match results.get(module.logits) {
+    match results.get(module.output) {
         Some(Value::Tensor(t)) => Ok(t.data.clone()),
-        _ => Err(EvalError::malformed(&module.name, format!("the step has no value {}", module.logits))),
+        _ => Err(EvalError::malformed(&module.name, format!("the step has no value {}", module.output))),
     }
 }
 
-fn check_args(func: &Func, args: &[Value], kv: &[KvState], batch: &Batch) -> Result<(), EvalError> {
+fn check_args(func: &Func, args: &[Value], states: &[State], batch: &Batch) -> Result<(), EvalError> {
     if args.len() != func.params.len() {
         return Err(EvalError::malformed(
             &func.name,
@@ -91,8 +91,10 @@ fn check_args(func: &Func, args: &[Value], kv: &[KvState], batch: &Batch) -> Res
     for (p, a) in func.params.iter().zip(args) {
         let fits = match (&p.ty, a) {
             (ValueType::Tensor(t), Value::Tensor(v)) => has_type(v, t, batch),
-            (ValueType::Kv(spec), Value::Kv(i)) => kv.get(*i).is_some_and(|k| k.spec == *spec),
-            _ => false,
+            (ValueType::Kv(_) | ValueType::Fixed(_), Value::State(i)) => {
+                states.get(*i).map(State::spec) == p.ty.state()
+            }
+            (ValueType::Tensor(_) | ValueType::Kv(_) | ValueType::Fixed(_), _) => false,
         };
         if !fits {
             return Err(EvalError::operand(&func.name, &p.name, format!("is not of type {}", p.ty)));

@@ -2,12 +2,15 @@
 
 use super::kv::KvState;
 use super::rows::elem_name;
-use super::scalar::{normalize, rope};
+use super::scalar::{dot, normalize, rope, subtract_mean};
+use super::state::FixedState;
 use super::{Batch, EvalError, Fp8Rows, Q8Rows, Rows};
+use crate::graph::{combined, expert};
 use crate::kernel::{Checked, Expr, Kernel, MatrixOperand, Norm, ParamId, ParamKind, RowElem, Segment, Store};
 use crate::quant::unpack_row;
 use crate::ty::Dim;
 use std::borrow::Cow;
+use std::ops::Range;
 
 /// What is bound to a kernel parameter.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,6 +28,8 @@ pub enum OperandData<'a> {
     Vector(Cow<'a, [f32]>),
     /// For [`ParamKind::Kv`].
     Kv(KvState),
+    /// For [`ParamKind::Fixed`].
+    Fixed(FixedState),
 }
 
 impl OperandData<'_> {
@@ -40,7 +45,7 @@ impl OperandData<'_> {
                     RowElem::Fp8 => OperandData::Fp8(Fp8Rows::poisoned(m, cols)),
                 })
             }
-            ParamKind::Matrix { .. } | ParamKind::Vector { .. } | ParamKind::Kv(_) => None,
+            ParamKind::Matrix { .. } | ParamKind::Vector { .. } | ParamKind::Kv(_) | ParamKind::Fixed(_) => None,
         }
     }
 }
@@ -67,6 +72,11 @@ pub fn eval_kernel(kernel: &Kernel, batch: &Batch, operands: &mut [OperandData<'
     check_operands(kernel, batch, operands)?;
     let run = KernelRun { kernel: checked, batch, operands, m: kernel.rows.eval(batch.env()) };
     let stores = kernel.body.family().eval(&run)?;
+    let states = kernel.body.family().states(&run);
+    for (param, mut state) in states {
+        state.round();
+        operands[param] = OperandData::Fixed(state);
+    }
     for (to, values) in stores {
         store(kernel, batch, operands, &to, &values)?;
     }
@@ -113,6 +123,9 @@ fn check_operands(kernel: &Kernel, batch: &Batch, operands: &[OperandData<'_>]) 
             (ParamKind::Kv(spec), OperandData::Kv(kv)) => {
                 (kv.spec != *spec).then(|| format!("must be {spec}, not {}", kv.spec))
             }
+            (ParamKind::Fixed(spec), OperandData::Fixed(state)) => {
+                (state.spec != *spec).then(|| format!("must be {spec}, not {}", state.spec))
+            }
             (kind, _) => Some(format!("is not of the kind {kind:?}")),
         };
         if let Some(message) = bad {
@@ -139,7 +152,9 @@ impl KernelRun<'_, '_> {
             OperandData::Rows(r) => r.row(i).iter().map(|v| f64::from(*v)).collect(),
             OperandData::Q8(r) => r.row(i),
             OperandData::Fp8(r) => r.row(i),
-            OperandData::Matrix(_) | OperandData::Vector(_) | OperandData::Kv(_) => self.other(param),
+            OperandData::Matrix(_) | OperandData::Vector(_) | OperandData::Kv(_) | OperandData::Fixed(_) => {
+                self.other(param)
+            }
         }
     }
 
@@ -166,13 +181,24 @@ impl KernelRun<'_, '_> {
         }
     }
 
+    pub fn fixed(&self, param: ParamId) -> &FixedState {
+        match &self.operands[param] {
+            OperandData::Fixed(state) => state,
+            _ => self.other(param),
+        }
+    }
+
     /// Operands have been compared with their parameters.
     fn other(&self, param: ParamId) -> ! {
         unreachable!("operand {param} of kernel `{}` is bound to something else", self.kernel.name)
     }
 
     pub fn norm(&self, x: &mut [f64], norm: &Norm) {
-        normalize(x, norm.width, norm.eps.get().into());
+        let Norm { eps, width, center } = *norm;
+        if center {
+            subtract_mean(x, width);
+        }
+        normalize(x, width, eps.get().into());
     }
 
     /// Element `j` times element `j mod len` of the gain.
@@ -180,6 +206,14 @@ impl KernelRun<'_, '_> {
         if let Some(g) = gain {
             let g = self.vector(g);
             x.iter_mut().enumerate().for_each(|(j, v)| *v *= f64::from(g[j % g.len()]));
+        }
+    }
+
+    /// Element `j` and element `j mod len` of the bias.
+    pub fn bias(&self, x: &mut [f64], bias: Option<ParamId>) {
+        if let Some(b) = bias {
+            let b = self.vector(b);
+            x.iter_mut().enumerate().for_each(|(j, v)| *v += f64::from(b[j % b.len()]));
         }
     }
 
@@ -207,38 +241,93 @@ impl KernelRun<'_, '_> {
         y
     }
 
-    /// The expression of a segment for all rows; `lanes` are its products.
-    pub fn segment(&self, s: &Segment, lanes: &[RowValues]) -> RowValues {
-        (0..self.m).map(|i| self.expr(&s.expr, s.n, i, lanes)).collect()
+    /// `x` times rows of a matrix.
+    pub fn product_with(&self, x: &[f64], weights: ParamId, rows: Range<usize>) -> Vec<f64> {
+        rows.map(|j| dot(x, &self.matrix_row(weights, j))).collect()
     }
 
-    /// An expression for row `i`, all `n` columns of the segment.
-    fn expr(&self, e: &Expr, n: usize, i: usize, lanes: &[RowValues]) -> Vec<f64> {
-        match e {
-            Expr::Acc(lane) => lanes[*lane][i].clone(),
-            Expr::Rows { param, start } => self.row(*param, i)[*start..start + n].to_vec(),
+    /// The expression of a segment for all rows; `lanes` are its products.
+    ///
+    /// # Errors
+    /// A row of routes names an expert that does not exist.
+    pub fn segment(&self, s: &Segment, lanes: &[RowValues]) -> Result<RowValues, EvalError> {
+        let row = |i: usize| self.expr(&s.expr, &At { n: s.n, row: i, slot: None, product: i }, lanes);
+        (0..self.m).map(row).collect()
+    }
+
+    /// The expression of a segment for slot `slot` of `top` of row `i`; `lanes` have its products
+    /// alone.
+    ///
+    /// # Errors
+    /// As [`Self::segment`].
+    pub fn slot(
+        &self,
+        s: &Segment,
+        i: usize,
+        slot: (usize, usize),
+        lanes: &[RowValues],
+    ) -> Result<Vec<f64>, EvalError> {
+        self.expr(&s.expr, &At { n: s.n, row: i, slot: Some(slot), product: 0 }, lanes)
+    }
+
+    /// An expression for all columns of a row of the segment, or of a slot of it.
+    fn expr(&self, e: &Expr, at: &At, lanes: &[RowValues]) -> Result<Vec<f64>, EvalError> {
+        let (n, i) = (at.n, at.row);
+        Ok(match e {
+            Expr::Acc(lane) => lanes[*lane][at.product].clone(),
+            Expr::Rows { param, start } => {
+                let start = start + at.slot.map_or(0, |(slot, _)| slot * n);
+                self.row(*param, i)[start..start + n].to_vec()
+            }
+            Expr::Expert { vector, routes, top } => {
+                let (v, routes) = (self.vector(*vector), self.row(*routes, i));
+                let (slots, part) = match at.slot {
+                    Some((slot, _)) => (slot..slot + 1, n),
+                    None => (0..*top, n / top),
+                };
+                let mut out = vec![];
+                for slot in slots {
+                    let e = expert(&routes, slot, v.len() / part)?;
+                    out.extend(v[e * part..][..part].iter().map(|v| f64::from(*v)));
+                }
+                out
+            }
+            Expr::Combine { weights, from, y, count } => {
+                combined(&self.row(*weights, i)[*from..][..*count], &self.row(*y, i))
+            }
             Expr::Vector(param) => {
                 let v = self.vector(*param);
                 (0..n).map(|j| f64::from(v[j % v.len()])).collect()
             }
             Expr::Const(c) => vec![f64::from(c.get()); n],
-            Expr::Unary(op, x) => self.expr(x, n, i, lanes).into_iter().map(|v| op.eval(v)).collect(),
+            Expr::Unary(op, x) => self.expr(x, at, lanes)?.into_iter().map(|v| op.eval(v)).collect(),
             Expr::Binary(op, a, b) => {
-                let (a, b) = (self.expr(a, n, i, lanes), self.expr(b, n, i, lanes));
+                let (a, b) = (self.expr(a, at, lanes)?, self.expr(b, at, lanes)?);
                 a.into_iter().zip(b).map(|(a, b)| op.eval(a, b)).collect()
             }
             Expr::Normalize(norm, x) => {
-                let mut x = self.expr(x, n, i, lanes);
+                let mut x = self.expr(x, at, lanes)?;
                 self.norm(&mut x, norm);
                 x
             }
             Expr::Rope { head_dim, table, x } => {
-                let mut x = self.expr(x, n, i, lanes);
+                let mut x = self.expr(x, at, lanes)?;
                 rope(&mut x, *head_dim, &self.row(*table, i));
                 x
             }
-        }
+        })
     }
+}
+
+/// Where an expression is evaluated.
+struct At {
+    /// Columns.
+    n: usize,
+    row: usize,
+    /// Slot and number of slots, in products of experts.
+    slot: Option<(usize, usize)>,
+    /// Row of the products.
+    product: usize,
 }
 
 fn to_f32(x: &[f64]) -> Vec<f32> {

@@ -1,10 +1,11 @@
 //! Key/value state of one attention layer.
 
-use super::EvalError;
-use super::rows::{amax, q8_scale};
+use super::rows::{amax, code_scale};
+use super::{Batch, EvalError};
 use crate::graph::F32;
 use crate::kv::{KvDType, KvSpec};
 use half::{bf16, f16};
+use std::ops::Range;
 
 /// Keys and values of one attention layer by sequence and position, as stored: after rounding to
 /// the element type.
@@ -23,9 +24,9 @@ struct Half(Vec<Vec<Option<KvRow>>>);
 /// One token's keys (or values) as stored.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct KvRow {
-    /// `[kv_heads · head_dim]`: values; int8: codes.
+    /// `[kv_heads · head_dim]`: values, or codes.
     pub(super) data: Vec<f64>,
-    /// int8: one per head; else empty.
+    /// Of codes: one per head; else empty.
     pub(super) scales: Vec<f32>,
 }
 
@@ -44,7 +45,7 @@ impl KvState {
 
     /// Stores a token's keys, `[kv_heads · head_dim]`, rounding them.
     ///
-    /// f16 and bf16 round once from f64; int8 quantizes in f32, per head, as
+    /// f16 and bf16 round once from f64; codes are of f32, per head, as
     /// [`quantize_q8_row`](super::quantize_q8_row) does a group; f32 keeps the f64 it is given (the
     /// kernel evaluator rounds before it stores).
     pub fn store_key(&mut self, seq: usize, position: usize, x: &[f64]) {
@@ -88,27 +89,28 @@ impl KvState {
         self.len(seq) == 0
     }
 
-    /// Attention of one query head over the positions that token `position` of `seq` sees, reading
-    /// KV head `head`. `q`: `[head_dim]`.
-    pub(super) fn attend(
+    /// Attention of query head `h` over the positions `seen` of `seq`. `q`: `[head_dim]`.
+    fn attend(
         &self,
-        seq: usize,
-        position: usize,
-        head: usize,
+        (seq, seen): (usize, Range<usize>),
         q: &[f64],
-        scale: f64,
+        h: usize,
+        of: &Attend<'_>,
     ) -> Result<Vec<f64>, EvalError> {
-        let first = self.spec.window.map_or(0, |w| (position + 1).saturating_sub(w));
-        let mut scores = Vec::with_capacity(position + 1 - first);
-        for p in first..=position {
+        let head = h / (of.heads / self.spec.kv_heads);
+        let mut scores = Vec::with_capacity(seen.len() + 1);
+        for p in seen.clone() {
             let (key, step) = self.head(Part::Keys, seq, p, head)?;
-            scores.push(scale * step * super::scalar::dot(q, key));
+            let score = f64::from(of.scale.get()) * step * super::scalar::dot(q, key);
+            scores.push(of.softcap.map_or(score, |cap| f64::from(cap.get()) * (score / f64::from(cap.get())).tanh()));
         }
+        // The sink is the last score, whose value is zero.
+        scores.extend(of.sinks.map(|sinks| sinks[h]));
         let max = scores.iter().fold(f64::NEG_INFINITY, |m, s| if s.is_nan() { *s } else { m.max(*s) });
         let weights: Vec<f64> = scores.iter().map(|s| (s - max).exp()).collect();
         let sum: f64 = weights.iter().sum();
         let mut out = vec![0.0; self.spec.head_dim];
-        for (p, w) in (first..).zip(&weights) {
+        for (p, w) in seen.zip(&weights) {
             let (value, step) = self.head(Part::Values, seq, p, head)?;
             for (o, v) in out.iter_mut().zip(value) {
                 *o += w / sum * step * v;
@@ -162,11 +164,12 @@ impl KvRow {
             KvDType::F32 => each(|v| v),
             KvDType::F16 => each(|v| f16::from_f64(v).to_f64()),
             KvDType::Bf16 => each(|v| bf16::from_f64(v).to_f64()),
-            KvDType::Int8 => {
+            KvDType::Int8 | KvDType::Int4 => {
+                let most = spec.dtype.most().unwrap_or(1) as f32;
                 let mut row = KvRow { data: vec![], scales: vec![] };
                 for head in x.chunks(spec.head_dim) {
                     let head: Vec<f32> = head.iter().map(|v| *v as f32).collect();
-                    let (scale, inverse) = q8_scale(amax(&head));
+                    let (scale, inverse) = code_scale(amax(&head), most);
                     row.scales.push(scale);
                     row.data.extend(
                         head.iter()
@@ -179,28 +182,40 @@ impl KvRow {
     }
 }
 
+/// What attention makes of queries and keys: see `attention` of the graph level.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attend<'a> {
+    /// Query heads.
+    pub heads: usize,
+    pub scale: F32,
+    pub softcap: Option<F32>,
+    /// `[heads]`
+    pub sinks: Option<&'a [f64]>,
+    pub causal: bool,
+}
+
 /// Attention of each token's queries `[heads · head_dim]` over its sequence, as at the graph level.
 pub(crate) fn attention(
     kv: &KvState,
-    seqs: &[usize],
-    positions: &[i32],
+    batch: &Batch,
     q: &[Vec<f64>],
-    heads: usize,
-    scale: F32,
+    of: &Attend<'_>,
 ) -> Result<Vec<Vec<f64>>, EvalError> {
-    let (d, groups) = (kv.spec.head_dim, kv.spec.kv_heads);
+    let (d, groups, heads) = (kv.spec.head_dim, kv.spec.kv_heads, of.heads);
     let fits = d > 0 && groups > 0 && heads > 0 && heads.is_multiple_of(groups);
-    if !fits || q.iter().any(|r| r.len() != heads * d) || q.len() != seqs.len() {
+    let fits = fits && of.sinks.is_none_or(|s| s.len() == heads);
+    if !fits || q.iter().any(|r| r.len() != heads * d) || q.len() != batch.seqs.len() {
         return Err(EvalError::malformed("", format!("attention of {heads} heads over {}", kv.spec)));
     }
-    if let Some(p) = positions.iter().find(|p| **p < 0) {
-        return Err(EvalError::batch(format!("negative position {p}")));
-    }
+    batch.check()?;
+    let ends = batch.ends();
     let mut out = vec![];
     for (i, q) in q.iter().enumerate() {
+        let end = (!of.causal).then_some(ends[i] as usize);
+        let seen = kv.spec.sees(batch.positions[i] as usize, end);
         let mut row = vec![];
         for (h, q) in q.chunks(d).enumerate() {
-            row.extend(kv.attend(seqs[i], positions[i] as usize, h / (heads / groups), q, scale.get().into())?);
+            row.extend(kv.attend((batch.seqs[i], seen.clone()), q, h, of)?);
         }
         out.push(row);
     }

@@ -16,8 +16,10 @@ mod graph;
 mod kernel;
 mod kv;
 mod plan;
+mod recurrent;
 mod rows;
 mod scalar;
+mod state;
 mod tensor;
 mod top_k;
 mod weight;
@@ -35,11 +37,13 @@ pub use graph::{eval_func, eval_module};
 pub(crate) use kernel::{KernelRun, RowValues};
 pub use kernel::{OperandData, eval_kernel};
 pub use kv::KvState;
-pub(crate) use kv::attention;
+pub(crate) use kv::{Attend, attention};
 pub use plan::{eval_plan, eval_plan_watched};
+pub(crate) use recurrent::{Delta, convolve, recur};
 pub use rows::{Fp8Rows, Q8Rows, Rows, dequantize_q8_row, quantize_q8_row};
 pub use scalar::rope_angle;
-pub(crate) use scalar::{dot, normalize, rope, rope_row};
+pub(crate) use scalar::{dot, normalize, rope, rope_row, rope_set, subtract_mean};
+pub use state::{FixedState, State};
 pub use tensor::{Tensor, Value};
 pub(crate) use top_k::top_k;
 pub use weight::{WeightTensor, eval_weight, eval_weight_op};
@@ -52,7 +56,7 @@ use crate::ty::Env;
 pub struct Batch {
     /// `[T]` token ids.
     pub tokens: Vec<i32>,
-    /// `[T]` sequence of each token: row of the block table, index in [`KvState`].
+    /// `[T]` sequence of each token: row of the block table, index in a [`State`].
     pub seqs: Vec<usize>,
     /// `[T]` position of each token in its sequence.
     pub positions: Vec<i32>,
@@ -97,6 +101,16 @@ impl Batch {
         self.seqs.extend(tokens.iter().map(|_| seq));
         self.positions.extend((start..).take(tokens.len()));
         self.out_rows.extend(self.tokens.len().checked_sub(1));
+    }
+
+    /// `[T]` how long each token's sequence is after the step: one more than the largest position
+    /// that any of its tokens here has.
+    pub fn ends(&self) -> Vec<i32> {
+        let largest = |seq: &usize| {
+            let of = self.seqs.iter().zip(&self.positions).filter(|(s, _)| *s == seq);
+            of.map(|(_, p)| p.saturating_add(1)).max().unwrap_or(0)
+        };
+        self.seqs.iter().map(largest).collect()
     }
 
     /// Values of the symbolic dimensions.

@@ -2,6 +2,7 @@
 
 use super::kernel::{OperandData, eval_kernel};
 use super::kv::KvState;
+use super::state::{FixedState, State};
 use super::{
     Batch, EvalError, Rows, fp8_rows_from_bytes, fp8_rows_to_bytes, half_rows_from_bytes, half_rows_to_bytes,
     q8_rows_from_bytes, q8_rows_to_bytes, rows_from_bytes, rows_to_bytes,
@@ -12,21 +13,21 @@ use crate::verify::accesses;
 use std::borrow::Cow;
 
 /// Runs a step as the plan says: picks the regime by `T`, runs its launches through [`eval_kernel`]
-/// on real memory slots. Returns the logits, f32 `[R, vocab]`.
+/// on real memory slots. Returns the output, f32 `[R, columns]`.
 ///
-/// `weights[i]` are the packed bytes of [`Plan::weights`] `i`; `kv` has a state per attention state
-/// of the plan. Slots start as NaN, and a buffer becomes NaN when it is first written: what a wrong
-/// lifetime or a missing launch spoils shows in the logits.
+/// `weights[i]` are the packed bytes of [`Plan::weights`] `i`; there is one of `states` for each that
+/// the plan has. Slots start as NaN, and a buffer becomes NaN when it is first written: what a wrong
+/// lifetime or a missing launch spoils shows in the output.
 ///
 /// # Errors
 /// [`EvalError`] when the plan is malformed, or as [`eval_kernel`].
 pub fn eval_plan(
     plan: &Plan,
     weights: &[Cow<'_, [u8]>],
-    kv: &mut [KvState],
+    states: &mut [State],
     batch: &Batch,
 ) -> Result<Vec<f32>, EvalError> {
-    eval_plan_watched(plan, weights, kv, batch, &mut |_, _| ())
+    eval_plan_watched(plan, weights, states, batch, &mut |_, _| ())
 }
 
 /// [`eval_plan`]; `watch` sees the rows that each kernel stores.
@@ -36,17 +37,17 @@ pub fn eval_plan(
 pub fn eval_plan_watched(
     plan: &Plan,
     weights: &[Cow<'_, [u8]>],
-    kv: &mut [KvState],
+    states: &mut [State],
     batch: &Batch,
     watch: &mut dyn FnMut(&Kernel, &Rows),
 ) -> Result<Vec<f32>, EvalError> {
     batch.check()?;
     let env = batch.env();
-    if kv.len() != plan.kv.len() || weights.len() != plan.weights.len() {
-        let want = (plan.kv.len(), plan.weights.len());
+    if states.len() != plan.states.len() || weights.len() != plan.weights.len() {
+        let want = (plan.states.len(), plan.weights.len());
         return Err(EvalError::malformed(
             &plan.name,
-            format!("{} states and {} weights given, not {want:?}", kv.len(), weights.len()),
+            format!("{} states and {} weights given, not {want:?}", states.len(), weights.len()),
         ));
     }
     let regime = plan.regimes.iter().find(|r| r.max_tokens.is_none_or(|n| env.tokens <= n));
@@ -55,13 +56,14 @@ pub fn eval_plan_watched(
     let slots = plan.slots.iter().map(|s| vec![0xFF; s.per_token * env.tokens + s.per_row * env.rows]).collect();
     let mut run = Run { plan, regime, weights, batch, slots, written: vec![false; regime.buffers.len()] };
     for (i, launch) in regime.launches.iter().enumerate() {
-        run.launch(i, launch, kv, watch)?;
+        run.launch(i, launch, states, watch)?;
     }
-    let bytes = env.rows * plan.info.vocab * 4;
-    let logits = run.slots.get(plan.logits).and_then(|s| s.get(..bytes));
-    let logits = logits
-        .ok_or_else(|| EvalError::malformed(&plan.name, format!("slot {} cannot hold the logits", plan.logits)))?;
-    Ok(rows_from_bytes(plan.info.vocab, logits).data)
+    let columns = plan.info.columns();
+    let bytes = env.rows * columns * 4;
+    let output = run.slots.get(plan.output).and_then(|s| s.get(..bytes));
+    let output = output
+        .ok_or_else(|| EvalError::malformed(&plan.name, format!("slot {} cannot hold the output", plan.output)))?;
+    Ok(rows_from_bytes(columns, output).data)
 }
 
 /// A step in progress.
@@ -81,7 +83,7 @@ impl<'a> Run<'a> {
         &mut self,
         i: usize,
         launch: &Launch,
-        kv: &mut [KvState],
+        states: &mut [State],
         watch: &mut dyn FnMut(&Kernel, &Rows),
     ) -> Result<(), EvalError> {
         let kernel = self.plan.kernels.get(launch.kernel);
@@ -96,9 +98,9 @@ impl<'a> Run<'a> {
         let mut operands = vec![];
         for (j, (param, operand)) in kernel.params.iter().zip(&launch.operands).enumerate() {
             let data = self
-                .bind(&param.kind, *operand, kv)
+                .bind(&param.kind, *operand, states)
                 .ok_or_else(|| fail(format!("operand `{}` cannot be {operand:?}", param.name)))?;
-            if let Operand::Kv(_) = operand
+            if let Operand::State(_) = operand
                 && launch.operands[..j].contains(operand)
             {
                 return Err(fail(format!("{operand:?} is bound twice")));
@@ -108,7 +110,8 @@ impl<'a> Run<'a> {
         let done = eval_kernel(kernel, self.batch, &mut operands);
         for (j, (data, operand)) in operands.into_iter().zip(&launch.operands).enumerate() {
             match (data, operand) {
-                (OperandData::Kv(state), Operand::Kv(k)) => kv[*k] = state,
+                (OperandData::Kv(kv), Operand::State(s)) => states[*s] = State::Paged(kv),
+                (OperandData::Fixed(fixed), Operand::State(s)) => states[*s] = State::Fixed(fixed),
                 (data, Operand::Buffer(b)) if stored.contains(&j) => {
                     if let OperandData::Rows(rows) = &data {
                         watch(kernel, rows);
@@ -143,7 +146,7 @@ impl<'a> Run<'a> {
 
     /// What a parameter of the given kind reads from an operand; `None` if the operand cannot be
     /// that.
-    fn bind(&self, kind: &ParamKind, operand: Operand, kv: &mut [KvState]) -> Option<OperandData<'a>> {
+    fn bind(&self, kind: &ParamKind, operand: Operand, states: &mut [State]) -> Option<OperandData<'a>> {
         match (kind, operand) {
             (ParamKind::Rows { rows, cols, elem }, Operand::Buffer(b)) => {
                 let bytes = self.memory(b)?;
@@ -164,10 +167,14 @@ impl<'a> Run<'a> {
                 let bytes = self.weights.get(w)?.get(..len * 4)?;
                 Some(OperandData::Vector(Cow::Owned(rows_from_bytes(*len, bytes).data)))
             }
-            (ParamKind::Kv(spec), Operand::Kv(k)) => {
-                let state = kv.get_mut(k)?;
-                Some(OperandData::Kv(std::mem::replace(state, KvState::new(*spec))))
-            }
+            (ParamKind::Kv(spec), Operand::State(s)) => match states.get_mut(s)? {
+                State::Paged(kv) => Some(OperandData::Kv(std::mem::replace(kv, KvState::new(*spec)))),
+                State::Fixed(_) => None,
+            },
+            (ParamKind::Fixed(spec), Operand::State(s)) => match states.get_mut(s)? {
+                State::Fixed(fixed) => Some(OperandData::Fixed(std::mem::replace(fixed, FixedState::new(*spec)))),
+                State::Paged(_) => None,
+            },
             _ => None,
         }
     }
@@ -180,7 +187,7 @@ impl<'a> Run<'a> {
             OperandData::Rows(r) => rows_to_bytes(r),
             OperandData::Q8(r) => q8_rows_to_bytes(r),
             OperandData::Fp8(r) => fp8_rows_to_bytes(r),
-            OperandData::Matrix(_) | OperandData::Vector(_) | OperandData::Kv(_) => return,
+            OperandData::Matrix(_) | OperandData::Vector(_) | OperandData::Kv(_) | OperandData::Fixed(_) => return,
         };
         let slot = self.regime.buffers[buffer].slot;
         self.slots[slot][..bytes.len()].copy_from_slice(&bytes);

@@ -161,8 +161,13 @@ pub(super) fn elem_name(elem: RowElem) -> String {
 /// factor is 0 where only code 0 makes sense: for 0, and for numbers so small that `127/amax`
 /// overflows; infinities and NaN give a scale that is not finite.
 pub(super) fn q8_scale(amax: f32) -> (f32, f32) {
-    let inverse = 127.0 / amax;
-    (amax / 127.0, if inverse.is_finite() { inverse } else { 0.0 })
+    code_scale(amax, 127.0)
+}
+
+/// The same for codes of `−most` to `most`.
+pub(super) fn code_scale(amax: f32, most: f32) -> (f32, f32) {
+    let inverse = most / amax;
+    (amax / most, if inverse.is_finite() { inverse } else { 0.0 })
 }
 
 /// Largest magnitude; NaN if any element is.

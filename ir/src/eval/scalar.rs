@@ -6,6 +6,14 @@ pub fn rope_angle(position: i32, inv_freq: f32) -> f64 {
     f64::from(position as f32 * inv_freq)
 }
 
+/// Subtracts from each run of `width` values their mean.
+pub(crate) fn subtract_mean(x: &mut [f64], width: usize) {
+    for run in x.chunks_mut(width) {
+        let mean = run.iter().sum::<f64>() / run.len() as f64;
+        run.iter_mut().for_each(|v| *v -= mean);
+    }
+}
+
 /// Divides each run of `width` values by its root mean square.
 pub(crate) fn normalize(x: &mut [f64], width: usize, eps: f64) {
     for run in x.chunks_mut(width) {
@@ -26,6 +34,13 @@ pub(crate) fn rope(x: &mut [f64], head_dim: usize, table: &[f64]) {
             head[j + half] = b * table[j] + a * table[half + j];
         }
     }
+}
+
+/// The frequencies of a position: those before the border, of two sets, or all there are.
+pub(crate) fn rope_set(inv_freq: &[f32], border: Option<usize>, position: i32) -> &[f32] {
+    let Some(border) = border else { return inv_freq };
+    let (before, after) = inv_freq.split_at(inv_freq.len() / 2);
+    if usize::try_from(position).is_ok_and(|p| p >= border) { after } else { before }
 }
 
 /// The table for one position.

@@ -18,8 +18,8 @@ pub struct Tensor {
 pub enum Value {
     /// A tensor.
     Tensor(Arc<Tensor>),
-    /// Index in the array of attention states.
-    Kv(usize),
+    /// Index in the array of states.
+    State(usize),
 }
 
 impl Tensor {

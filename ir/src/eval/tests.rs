@@ -52,6 +52,8 @@ fn functions_of_one_number() {
         (UnaryOp::GeluTanh, 1.0, 0.841_191_990_608_276_7),
         (UnaryOp::Relu, -2.0, 0.0),
         (UnaryOp::Relu, 2.0, 2.0),
+        (UnaryOp::Relu2, -2.0, 0.0),
+        (UnaryOp::Relu2, 3.0, 9.0),
         (UnaryOp::Tanh, 0.5, 0.462_117_157_260_009_8),
     ] {
         let got = op.eval(x);
@@ -115,13 +117,7 @@ fn half_rows_round_when_stored_and_read_back_exactly() {
             "store",
             Dim::Tokens,
             vec![param("x", f32_rows(Dim::Tokens, k)), param("out", half.clone())],
-            Body::RowNorm(RowNorm {
-                x: 0,
-                gather: false,
-                norm: Some(Norm { eps: F32::new(0.0), width: k }),
-                gain: None,
-                out: 1,
-            }),
+            Body::RowNorm(RowNorm { norm: Some(Norm::rms(0.0, k)), ..RowNorm::plain(0, 1) }),
         );
         let mut o = [rows(k, &x), OperandData::poisoned(&half, &batch).unwrap()];
         eval_kernel(&store, &batch, &mut o).unwrap();
@@ -145,8 +141,8 @@ fn half_rows_round_when_stored_and_read_back_exactly() {
             let mut o = [x, packed.clone(), rows(n, &[0.0; 40])];
             eval_kernel(kernel, &batch, &mut o).map(|()| data(&o[2]).to_vec())
         };
-        let norm = Some(Norm { eps: F32::new(0.0), width: k });
-        let fused = product(f32_rows(Dim::Tokens, k), Some(Prologue { norm, gain: None, elem }));
+        let norm = Some(Norm::rms(0.0, k));
+        let fused = product(f32_rows(Dim::Tokens, k), Some(Prologue { norm, gain: None, bias: None, elem }));
         let [_, stored] = o;
         assert_eq!(run(&fused, rows(k, &x)).unwrap(), run(&product(half.clone(), None), stored).unwrap());
         // Packing changes no value.
@@ -174,7 +170,7 @@ fn states_convert_to_pages_and_back() {
                 state.store_value(s, p, &x[16..]);
             }
         }
-        let bytes = llmcc_abi::layout::page(2, 8, dtype.bytes()).bytes;
+        let bytes = llmcc_abi::layout::page(2, 8, dtype.bits()).bytes;
         let mut pool = vec![0xAA; 5 * bytes];
         let tables = [vec![4, 1], vec![2]];
         kv_to_pages(&state, &tables, &mut pool).unwrap();
@@ -191,7 +187,7 @@ fn keys_lie_by_element_and_values_by_token() {
     let mut state = KvState::new(spec);
     state.store_key(0, 2, &[1.0, 2.0, 3.0, 4.0]);
     state.store_value(0, 2, &[5.0, 6.0, 7.0, 8.0]);
-    let mut pool = vec![0; llmcc_abi::layout::page(1, 4, 4).bytes];
+    let mut pool = vec![0; llmcc_abi::layout::page(1, 4, 32).bytes];
     kv_to_pages(&state, &[vec![0]], &mut pool).unwrap();
     let at = |i: usize| f32::from_le_bytes(pool[i * 4..][..4].try_into().unwrap());
     // K: [4 elements][16 tokens]; V: [16 tokens][4 elements] after 64 floats.
@@ -248,9 +244,13 @@ fn normalization_by_hand_gathers_and_quantizes() {
         param("g", ParamKind::Vector { len: 2 }),
         param("out", f32_rows(Dim::Rows, 4)),
     ];
-    let norm = Some(Norm { eps: F32::new(0.5), width: 2 });
-    let mut k =
-        kernel("n", Dim::Rows, params, Body::RowNorm(RowNorm { x: 0, gather: true, norm, gain: Some(1), out: 2 }));
+    let norm = Some(Norm::rms(0.5, 2));
+    let mut k = kernel(
+        "n",
+        Dim::Rows,
+        params,
+        Body::RowNorm(RowNorm { gather: true, norm, gain: Some(1), ..RowNorm::plain(0, 2) }),
+    );
     let mut batch = Batch::single(&[0, 0], 0);
     batch.out_rows = vec![1];
     let x = [f32::NAN, 0.0, 0.0, 0.0, 1.0, 2.0, 3.0, 5.0];
@@ -317,7 +317,7 @@ fn w4a() -> Format {
 #[test]
 fn a_prologue_equals_its_own_kernel() {
     let (k, n) = (32, 5);
-    let norm = Norm { eps: F32::new(1e-5), width: 32 };
+    let norm = Norm::rms(1e-5, 32);
     let batch = Batch::single(&[0, 0], 0);
     let w = OperandData::Matrix(pack(w4(32), &random(7, n * k), n, k).into());
     let (x, g) = (rows(k, &random(8, 2 * k)), vector(&random(9, k)));
@@ -338,7 +338,7 @@ fn a_prologue_equals_its_own_kernel() {
         "fused",
         Dim::Tokens,
         vec![x_param(), g_param(), w_param(), out_param()],
-        product(2, 3, Some(Prologue { norm: Some(norm), gain: Some(1), elem: RowElem::Q8 { group: 32 } })),
+        product(2, 3, Some(Prologue { norm: Some(norm), gain: Some(1), bias: None, elem: RowElem::Q8 { group: 32 } })),
     );
     let poison = || OperandData::poisoned(&out_param().kind, &batch).unwrap();
     let mut a = [x.clone(), g.clone(), w.clone(), poison()];
@@ -348,7 +348,7 @@ fn a_prologue_equals_its_own_kernel() {
         "norm",
         Dim::Tokens,
         vec![x_param(), g_param(), param("q", q8.clone())],
-        Body::RowNorm(RowNorm { x: 0, gather: false, norm: Some(norm), gain: Some(1), out: 2 }),
+        Body::RowNorm(RowNorm { norm: Some(norm), gain: Some(1), ..RowNorm::plain(0, 2) }),
     );
     let mut b = [x, g, OperandData::poisoned(&q8, &batch).unwrap()];
     eval_kernel(&first, &batch, &mut b).unwrap();
@@ -362,7 +362,12 @@ fn a_prologue_equals_its_own_kernel() {
 #[test]
 fn rope_by_hand_leaves_columns_past_the_table() {
     let params = vec![param("inv_freq", ParamKind::Vector { len: 1 }), param("out", f32_rows(Dim::Tokens, 2))];
-    let k = kernel("r", Dim::Tokens, params, Body::RopeTable(RopeTable { inv_freq: 0, scale: F32::new(2.0), out: 1 }));
+    let k = kernel(
+        "r",
+        Dim::Tokens,
+        params,
+        Body::RopeTable(RopeTable { inv_freq: 0, scale: F32::new(2.0), border: None, out: 1 }),
+    );
     let batch = Batch { tokens: vec![0], seqs: vec![0], positions: vec![3], out_rows: vec![], ..Batch::default() };
     let mut o = [vector(&[0.1]), rows(2, &[0.0, 0.0])];
     eval_kernel(&k, &batch, &mut o).unwrap();
@@ -395,7 +400,17 @@ fn attention_by_hand_with_window_and_two_sequences() {
         param("kv", ParamKind::Kv(spec)),
         param("out", f32_rows(Dim::Tokens, 2)),
     ];
-    let body = Body::Attention(Attention { q: 0, kv: 1, out: 2, heads: 2, scale: F32::new(0.5), tile_m: 1 });
+    let body = Body::Attention(Attention {
+        q: 0,
+        kv: 1,
+        out: 2,
+        heads: 2,
+        scale: F32::new(0.5),
+        softcap: None,
+        sinks: None,
+        causal: true,
+        tile_m: 1,
+    });
     let k = kernel("a", Dim::Tokens, params, body);
     let mut kv = KvState::new(spec);
     for (p, (key, value)) in [(1e6, 1e6), (2.0, 10.0), (4.0, 20.0)].into_iter().enumerate() {
@@ -417,6 +432,45 @@ fn attention_by_hand_with_window_and_two_sequences() {
     let batch = Batch { positions: vec![3, 0], ..batch };
     let missing = eval_kernel(&k, &batch, &mut o).unwrap_err();
     assert_eq!(missing, EvalError::MissingKv { seq: 0, position: 3 });
+}
+
+#[test]
+fn softcaps_sinks_and_both_ways_by_hand() {
+    let spec = KvSpec { dtype: KvDType::F32, kv_heads: 1, head_dim: 1, window: Some(2) };
+    let params = vec![
+        param("q", f32_rows(Dim::Tokens, 1)),
+        param("kv", ParamKind::Kv(spec)),
+        param("sinks", ParamKind::Vector { len: 1 }),
+        param("out", f32_rows(Dim::Tokens, 1)),
+    ];
+    let mut kv = KvState::new(spec);
+    for (p, (key, value)) in [(1.0, 10.0), (2.0, 20.0), (3.0, 30.0), (1e6, 1e6)].into_iter().enumerate() {
+        kv.store_key(0, p, &[key]);
+        kv.store_value(0, p, &[value]);
+    }
+    // Token 0 sees positions 0 and 1, token 2 positions 1 and 2: what is stored beyond the largest
+    // position of the step is not there.
+    let batch =
+        Batch { tokens: vec![0, 0], seqs: vec![0, 0], positions: vec![0, 2], out_rows: vec![], ..Batch::default() };
+    let score = |key: f64| (4.0 * (key / 4.0).tanh()).exp();
+    let mean =
+        |a: (f64, f64), b: (f64, f64)| (score(a.0) * a.1 + score(b.0) * b.1) / (score(a.0) + score(b.0) + 0.5f64.exp());
+    let want = [mean((1.0, 10.0), (2.0, 20.0)), mean((2.0, 20.0), (3.0, 30.0))];
+    let body = Attention {
+        q: 0,
+        kv: 1,
+        out: 3,
+        heads: 1,
+        scale: F32::new(1.0),
+        softcap: Some(F32::new(4.0)),
+        sinks: Some(2),
+        causal: false,
+        tile_m: 1,
+    };
+    let k = kernel("a", Dim::Tokens, params, Body::Attention(body));
+    let mut o = [rows(1, &[1.0, 1.0]), OperandData::Kv(kv), OperandData::Vector(vec![0.5].into()), rows(1, &[0.0; 2])];
+    eval_kernel(&k, &batch, &mut o).unwrap();
+    assert!(data(&o[3]).iter().zip(want).all(|(g, w)| (f64::from(*g) - w).abs() < 1e-5), "{:?} {want:?}", data(&o[3]));
 }
 
 #[test]
@@ -502,7 +556,7 @@ fn malformed_things_are_errors() {
     assert_eq!(run(&module, &Batch::single(&[1], 4)), Err(EvalError::MissingKv { seq: 0, position: 0 }));
     assert!(matches!(run(&module, &Batch { out_rows: vec![2], ..batch.clone() }), Err(EvalError::Batch(_))));
     let mut m = module.clone();
-    m.logits = 99;
+    m.output = 99;
     assert!(matches!(run(&m, &batch), Err(EvalError::Malformed { .. })));
     let mut m = module.clone();
     m.step[1].args.swap(4, 5);
@@ -546,6 +600,9 @@ fn every_graph_operation_by_hand() {
     assert_eq!(run(Op::Binary(BinaryOp::Max), &[x(), Tensor::new([], vec![2.5]).unwrap()]), [2.5, 2.5, 3.0, 4.0]);
     assert_eq!(run(Op::Const { value: F32::new(0.5) }, &[]), [0.5]);
     assert_eq!(run(Op::Normalize { eps: F32::new(0.0), width: 1 }, &[x()]), [1.0; 4]);
+    assert_eq!(run(Op::Standardize { eps: F32::new(0.0), width: 2 }, &[x()]), [-1.0, 1.0, -1.0, 1.0]);
+    // Runs of 1, 2 and 3, 4: a deviation of 1/2, and √(1/4 + 3/4) = 1.
+    assert_eq!(run(Op::Standardize { eps: F32::new(0.75), width: 2 }, &[x()]), [-0.5, 0.5, -0.5, 0.5]);
     assert_eq!(run(Op::SliceCols { start: 1, len: 1 }, &[x()]), [2.0, 4.0]);
     assert_eq!(run(Op::ConcatCols, &[x(), x()]), [1.0, 2.0, 1.0, 2.0, 3.0, 4.0, 3.0, 4.0]);
     assert_eq!(run(Op::Transpose, &[w()]), [1.0, 0.0, 2.0, 0.0, 1.0, -1.0]);
@@ -554,6 +611,13 @@ fn every_graph_operation_by_hand() {
     assert_eq!(run(Op::ConcatRows, &[w(), w()])[6..], w().data);
     assert_eq!(run(Op::ConcatRows, &[v(&[1.0]), v(&[2.0, 3.0])]), [1.0, 2.0, 3.0]);
     assert_eq!(run(Op::SliceRows { start: 1, len: 2 }, &[w()]), [0.0, 1.0, 2.0, -1.0]);
+    assert_eq!(run(Op::Row { index: 2 }, &[w()]), [2.0, -1.0]);
+    let numbers: Vec<f64> = (0..12).map(f64::from).collect();
+    let pick = |run, start, len, pairs| Op::PickRows { run, start, len, pairs };
+    assert_eq!(run(pick(6, 1, 3, 0), &[v(&numbers)]), [1.0, 2.0, 3.0, 7.0, 8.0, 9.0]);
+    assert_eq!(run(pick(6, 1, 5, 4), &[v(&numbers)]), [1.0, 3.0, 2.0, 4.0, 5.0, 7.0, 9.0, 8.0, 10.0, 11.0]);
+    let six = Tensor::new([6, 2], numbers).unwrap();
+    assert_eq!(run(pick(3, 1, 2, 2), &[six]), [2.0, 3.0, 4.0, 5.0, 8.0, 9.0, 10.0, 11.0]);
     assert_eq!(run(Op::Rope { head_dim: 2 }, &[x(), x()]), [1.0 - 4.0, 2.0 + 2.0, 9.0 - 16.0, 12.0 + 12.0]);
 }
 
@@ -617,7 +681,7 @@ proptest! {
         let (packed, load) = (fixture::packed(&plan, &weights), |i: usize| weights[i].clone());
         let (mut whole, mut single, mut paged) = (fixture::states(spec), fixture::states(spec), fixture::states(spec));
         let mut lens = [0usize; 3];
-        let page = llmcc_abi::layout::page(spec.kv_heads, spec.head_dim, spec.dtype.bytes()).bytes;
+        let page = spec.page().bytes;
         let tables: Vec<Vec<u32>> = (0..3).map(|s| (0..16).map(|i| i * 3 + s).collect()).collect();
         for step in steps {
             let mut batch = Batch::default();
@@ -641,6 +705,7 @@ proptest! {
             }
             prop_assert_eq!(want, last);
             for state in &mut paged {
+                let State::Paged(state) = state else { unreachable!() };
                 let mut pool = vec![0; 48 * page];
                 kv_to_pages(state, &tables, &mut pool).unwrap();
                 let back = kv_from_pages(spec, &tables, &lens, &pool).unwrap();
@@ -663,9 +728,10 @@ proptest! {
             (ParamKind::Matrix { k, .. }, _) => *k = to,
             (ParamKind::Vector { len }, _) => *len = to,
             (ParamKind::Kv(spec), _) => spec.head_dim = to,
+            (ParamKind::Fixed(spec), _) => spec.rows = to,
         }
         if let Body::Matmul(m) = &mut k.body {
-            m.prologue = (at > 2).then_some(Prologue { norm: None, gain: None, elem: RowElem::Q8 { group } });
+            m.prologue = (at > 2).then_some(Prologue::plain(RowElem::Q8 { group }));
             m.segments[0].tile_n = to;
             m.segments[0].store = if at > 8 { Store::KvKey(to % n) } else { Store::Rows { param: at % n, start: group } };
         }
@@ -674,6 +740,7 @@ proptest! {
             ParamKind::Matrix { .. } => OperandData::Matrix(vec![0; 1 << 14].into()),
             ParamKind::Vector { .. } => vector(&[1.0; 70]),
             ParamKind::Kv(spec) => OperandData::Kv(KvState::new(spec)),
+            ParamKind::Fixed(spec) => OperandData::Fixed(FixedState::new(spec)),
             ParamKind::Rows { elem: RowElem::Q8 { group: 0 }, .. } => rows(0, &[]),
             ParamKind::Rows { .. } => OperandData::poisoned(&p.kind, &batch).unwrap(),
         };

@@ -57,10 +57,10 @@ pub fn eval_weight_op(op: &Op, args: Vec<WeightTensor>) -> Result<WeightTensor, 
     let wide =
         |x: WeightTensor| Value::tensor(Tensor { shape: x.shape, data: x.data.into_iter().map(f64::from).collect() });
     let args: Vec<Value> = args.into_iter().map(wide).collect();
-    match op.eval(Operands { args: &args, kv: &mut [], batch: &Batch::default() })? {
+    match op.eval(Operands { args: &args, states: &mut [], batch: &Batch::default() })? {
         Value::Tensor(t) => {
             Ok(WeightTensor { shape: t.shape.clone(), data: t.data.iter().map(|v| *v as f32).collect() })
         }
-        Value::Kv(_) => Err(misfit("a weight cannot be a state".into())),
+        Value::State(_) => Err(misfit("a weight cannot be a state".into())),
     }
 }

@@ -9,7 +9,7 @@
 //! multiprocessors idle, cut ones, whose partial sums the last of the blocks that share a tile adds
 //! in a fixed order.
 
-use crate::kernel::{Body, Kernel, Matmul, ParamKind, RowElem, Segment, Store, lcm};
+use crate::kernel::{Body, Kernel, Matmul, Norm, ParamKind, RowElem, Segment, Store, lcm};
 use crate::quant::{BLOCK, Code, Encoding, Float, Format, Per, Scale, ScaleKind};
 use crate::target::{GpuArch, TargetSpec};
 use llmcc_abi::layout::{FRAGMENT_K, fragment_bits, round_up};
@@ -280,7 +280,7 @@ impl<'a> Facts<'a> {
         // A row of input, shifted by 16 bytes from the one before, which keeps reads of 8 rows free
         // of bank conflicts.
         let row = k * bytes + 16;
-        let norm = self.body.prologue.and_then(|p| p.norm).map(|n| k / n.width.max(1));
+        let norm = self.body.prologue.and_then(|p| p.norm);
         let must = self.body.prologue.is_some() || !self.k.is_multiple_of(TILE_K);
         let shapes = [8, 4, 2, 1].into_iter().flat_map(|rows| [(1, 16, rows), (1, 8, rows), (1, 4, rows)]);
         // Decoded weights and the f32 input of 8 rows need more than the 128 registers that 512
@@ -292,7 +292,7 @@ impl<'a> Facts<'a> {
         for (resident, warps, rows) in std::iter::once((2, 8, 8)).chain(shapes).map(wished).filter(fits) {
             let shared = (self.gpu.shared_per_sm as usize / resident - 1024).min(self.gpu.shared_per_block as usize);
             // With the factors of the normalization and a word for all threads.
-            let staged = rows * (row + norm.map_or(0, |runs| runs.max(1 + warps) * 4)) + 32;
+            let staged = rows * (row + norm.map_or(0, |norm| norm_words(norm, k, warps) * 4)) + 32;
             let (input, phases) = match shared.checked_sub(staged) {
                 Some(left) if must || wish.whole.unwrap_or(staged <= shared / 2) => {
                     (Input::Whole, self.streamed_phases(warps, rows, resident, left))
@@ -556,6 +556,13 @@ pub fn wgmma_strip_bytes(format: Format, units: usize) -> usize {
 /// of minima.
 pub fn unit_scales(format: Format) -> usize {
     factor_runs(format).iter().map(|run| run.lines).sum()
+}
+
+/// f32 words of shared memory that a prologue's normalization of `k` columns takes per row: a
+/// factor (and a mean, if that is subtracted) per run, and for single runs a sum per warp.
+pub fn norm_words(norm: Norm, k: usize, warps: usize) -> usize {
+    let runs = k / norm.width.max(1);
+    runs.max(1 + warps) + if norm.center { runs } else { 0 }
 }
 
 /// Adjacent factors that a unit needs: scales of all its groups, or minima, of one level.

@@ -2,9 +2,9 @@
 //!
 //! A [`Module`] is one model. Its `step` is a straight line of [`Call`]s of a few [`Func`]s
 //! (embedding, one function per *distinct layer signature*, head); calls of the same function
-//! differ only in the weights and the attention state they bind, so passes and code generation look
+//! differ only in the weights and the states they bind, so passes and code generation look
 //! at each distinct layer once. `step` processes a ragged batch: `T` tokens of any sequences, each
-//! with its position; logits are computed for `R` chosen rows. Prefill, decode, chunked prefill and
+//! with its position; logits, or other rows ([`Output`]), are computed for `R` chosen ones. Prefill, decode, chunked prefill and
 //! mixed batches are the same function with different data.
 
 mod build;
@@ -12,11 +12,14 @@ mod op;
 mod value;
 
 pub use build::{FuncBuilder, Mistake};
-pub(crate) use op::Operands;
-pub use op::{Attr, AttrKind, AttrType, BinaryOp, Facts, Head, Input, Op, Reads, Stage, UnaryOp};
+pub use op::{
+    Attr, AttrKind, AttrType, BinaryOp, Facts, Head, Input, Op, Reads, Router, Score, Stage, UnaryOp, picked_row,
+};
+pub(crate) use op::{Operands, combined, expert};
 pub use value::{F32, ValueType};
 
-use crate::kv::KvSpec;
+use crate::output::Output;
+use crate::state::StateSpec;
 use crate::ty::TensorType;
 
 /// A model: weights, state, functions and the step that calls them.
@@ -28,26 +31,38 @@ pub struct Module {
     pub info: ModelInfo,
     /// Weights, in the order of first use.
     pub weights: Vec<Weight>,
-    /// Attention states, one per attention layer.
-    pub kv: Vec<KvSpec>,
+    /// States of a sequence: one per attention layer, any number per other layer.
+    pub states: Vec<StateSpec>,
     /// Distinct functions.
     pub funcs: Vec<Func>,
     /// The step.
     pub step: Vec<Call>,
-    /// The step value that holds the logits `[R, vocab]`: index among all results of all calls, in
-    /// order.
-    pub logits: usize,
+    /// The step value that is its output, f32 `[R, columns]` ([`ModelInfo::columns`]): index among
+    /// all results of all calls, in order.
+    pub output: usize,
 }
 
 /// Sizes of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelInfo {
-    /// Columns of the logits.
+    /// Tokens of the vocabulary.
     pub vocab: usize,
     /// Model width.
     pub hidden: usize,
     /// Longest sequence, in tokens.
     pub max_context: usize,
+    /// What a step yields.
+    pub output: Output,
+}
+
+impl ModelInfo {
+    /// Columns of the output.
+    pub fn columns(&self) -> usize {
+        match self.output {
+            Output::Logits => self.vocab,
+            Output::Rows(rows) => rows.width,
+        }
+    }
 }
 
 /// A weight of the model.
@@ -77,8 +92,8 @@ pub enum Arg {
     Value(usize),
     /// Weight `i` of the module.
     Weight(usize),
-    /// Attention state `i` of the module.
-    Kv(usize),
+    /// State `i` of the module.
+    State(usize),
     /// A per-step input array.
     Input(Input),
 }
@@ -93,7 +108,7 @@ pub enum Role {
     /// A weight that other functions read too (tied embeddings): its values must not be rewritten
     /// for one use.
     SharedWeight,
-    /// An attention state.
+    /// A state of the sequences.
     State,
 }
 

@@ -1,6 +1,7 @@
 //! Types of values, and numbers that can be attributes.
 
 use crate::kv::KvSpec;
+use crate::state::{FixedSpec, StateSpec};
 use crate::ty::TensorType;
 use std::fmt;
 
@@ -39,14 +40,25 @@ pub enum ValueType {
     Tensor(TensorType),
     /// State of an attention layer.
     Kv(KvSpec),
+    /// State of fixed size.
+    Fixed(FixedSpec),
 }
 
 impl ValueType {
+    /// The state, if it is one.
+    pub fn state(&self) -> Option<StateSpec> {
+        match self {
+            ValueType::Tensor(_) => None,
+            ValueType::Kv(kv) => Some(StateSpec::Paged(*kv)),
+            ValueType::Fixed(fixed) => Some(StateSpec::Fixed(*fixed)),
+        }
+    }
+
     /// The tensor type, if a tensor.
     pub fn tensor(&self) -> Option<&TensorType> {
         match self {
             ValueType::Tensor(t) => Some(t),
-            ValueType::Kv(_) => None,
+            ValueType::Kv(_) | ValueType::Fixed(_) => None,
         }
     }
 }
@@ -56,6 +68,16 @@ impl fmt::Display for ValueType {
         match self {
             ValueType::Tensor(t) => t.fmt(f),
             ValueType::Kv(k) => k.fmt(f),
+            ValueType::Fixed(s) => s.fmt(f),
+        }
+    }
+}
+
+impl From<StateSpec> for ValueType {
+    fn from(s: StateSpec) -> ValueType {
+        match s {
+            StateSpec::Paged(kv) => ValueType::Kv(kv),
+            StateSpec::Fixed(fixed) => ValueType::Fixed(fixed),
         }
     }
 }

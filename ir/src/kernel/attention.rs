@@ -1,7 +1,7 @@
 //! Attention over the paged cache.
 
 use super::{ATTEND_PARTS, Family, Field, Param, ParamId, ParamKind, ReadFamily, RowElem, Store, Use};
-use crate::eval::{EvalError, KernelRun, RowValues, attention};
+use crate::eval::{Attend, EvalError, KernelRun, RowValues, attention};
 use crate::graph::F32;
 use crate::text::{KernelReader, Parsed, Parser};
 use crate::verify::KernelVerifier;
@@ -21,6 +21,13 @@ pub struct Attention {
     pub heads: usize,
     /// Multiplies `q·k`.
     pub scale: F32,
+    /// Scores are `softcap·tanh(score/softcap)`.
+    pub softcap: Option<F32>,
+    /// A vector `[heads]`: each head's sink, one more score, of a value that is zero.
+    pub sinks: Option<ParamId>,
+    /// Whether a token sees nothing after it. Else it sees all positions of its sequence up to the
+    /// largest of the step, or those less than the cache's window away on either side.
+    pub causal: bool,
     /// Tokens that a GPU's block takes together, sharing what it reads of the cache: 1 for
     /// decoding, more for prompts. A CPU takes runs of tokens as it finds them.
     pub tile_m: usize,
@@ -30,6 +37,9 @@ impl Family for Attention {
     fn operands(&mut self, f: &mut dyn FnMut(&mut ParamId, Use)) {
         f(&mut self.q, Use::READ);
         f(&mut self.kv, Use::READ);
+        if let Some(sinks) = &mut self.sinks {
+            f(sinks, Use::READ);
+        }
         f(&mut self.out, Use::WRITE);
     }
 
@@ -43,6 +53,15 @@ impl Family for Attention {
     fn verify(&self, v: &mut KernelVerifier<'_>) {
         v.tokens_only();
         v.finite("scale", self.scale);
+        if let Some(cap) = self.softcap {
+            v.finite("softcap", cap);
+            if cap.get() <= 0.0 {
+                v.error("attribute", format!("softcap {cap} is not positive"));
+            }
+        }
+        if let Some(len) = self.sinks.and_then(|s| v.vector(s)).filter(|len| *len != self.heads) {
+            v.error("vector-length", format!("{len} sinks for {} heads", self.heads));
+        }
         let rows = v.kernel.rows;
         let (q, kv, out) = (v.float_rows(self.q, rows), v.kv(self.kv), v.rows(self.out, rows));
         let Some(spec) = kv else { return };
@@ -75,7 +94,10 @@ impl Family for Attention {
 
     fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Vec<(Store, RowValues)>, EvalError> {
         let q: RowValues = (0..x.m).map(|i| x.row(self.q, i)).collect();
-        let out = attention(x.kv(self.kv), &x.batch.seqs, &x.batch.positions, &q, self.heads, self.scale)?;
+        let sinks: Option<Vec<f64>> = self.sinks.map(|s| x.vector(s).iter().map(|v| f64::from(*v)).collect());
+        let Attention { heads, scale, softcap, causal, .. } = *self;
+        let of = Attend { heads, scale, softcap, sinks: sinks.as_deref(), causal };
+        let out = attention(x.kv(self.kv), x.batch, &q, &of)?;
         Ok(vec![(Store::all(self.out), out)])
     }
 
@@ -85,6 +107,9 @@ impl Family for Attention {
             ("kv", Field::Operand(self.kv)),
             ("heads", Field::Size(self.heads)),
             ("scale", Field::Real(self.scale)),
+            ("softcap", Field::RealIf(self.softcap)),
+            ("sinks", Field::Optional(self.sinks)),
+            ("bidirectional", Field::Flag(!self.causal)),
             ("tile_m", Field::SizeOr1(self.tile_m)),
             ("out", Field::Operand(self.out)),
         ]
@@ -98,6 +123,9 @@ impl ReadFamily for Attention {
             kv: r.field(p, "kv")?,
             heads: p.field_size("heads")?,
             scale: p.field_real("scale")?,
+            softcap: if p.peek_word() == "softcap" { Some(p.field_real("softcap")?) } else { None },
+            sinks: r.optional_field(p, "sinks")?,
+            causal: !p.eat_word("bidirectional"),
             tile_m: if p.peek_word() == "tile_m" { p.field_size("tile_m")? } else { 1 },
             out: r.field(p, "out")?,
         })

@@ -1,22 +1,39 @@
-//! Rows of a table by token.
+//! Rows of a table by token or position.
 
 use super::{Family, Field, Param, ParamId, ReadFamily, Store, Use};
 use crate::eval::{EvalError, KernelRun, RowValues};
+use crate::graph::F32;
 use crate::text::{KernelReader, Parsed, Parser};
 use crate::verify::KernelVerifier;
 
-/// Embedding. Work items are tokens.
+/// Embedding: `table[index]·scale + add`. Work items are tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Embed {
     /// Packed table `[V, H]`.
     pub table: ParamId,
+    /// Rows are those of the tokens' positions, else of their ids.
+    pub positions: bool,
+    /// Multiplies the rows.
+    pub scale: F32,
+    /// f32 rows that are added: another embedding.
+    pub add: Option<ParamId>,
     /// Output rows, f32.
     pub out: ParamId,
+}
+
+impl Embed {
+    /// The rows of the step's tokens as they are.
+    pub fn of_tokens(table: ParamId, out: ParamId) -> Embed {
+        Embed { table, positions: false, scale: F32::new(1.0), add: None, out }
+    }
 }
 
 impl Family for Embed {
     fn operands(&mut self, f: &mut dyn FnMut(&mut ParamId, Use)) {
         f(&mut self.table, Use::READ);
+        if let Some(add) = &mut self.add {
+            f(add, Use::READ);
+        }
         f(&mut self.out, Use::WRITE);
     }
 
@@ -26,29 +43,58 @@ impl Family for Embed {
 
     fn verify(&self, v: &mut KernelVerifier<'_>) {
         v.tokens_only();
+        v.finite("scale", self.scale);
         let (table, out) = (v.matrix(self.table), v.f32_rows(self.out, v.kernel.rows));
-        if let (Some((_, cols, _)), Some(have)) = (table, out) {
+        let Some((_, cols, _)) = table else { return };
+        if let Some(have) = out {
             v.columns(self.out, have, cols);
+        }
+        if let Some(add) = self.add
+            && let Some(have) = v.f32_rows(add, v.kernel.rows)
+        {
+            v.columns(add, have, cols);
         }
     }
 
     fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Vec<(Store, RowValues)>, EvalError> {
         let n = x.kernel.matrix(self.table).n;
-        let row = |token: &i32| {
-            let id = usize::try_from(*token).ok().filter(|t| *t < n);
-            let id = id.ok_or_else(|| EvalError::batch(format!("token {token} is outside the vocabulary of {n}")))?;
-            Ok(x.matrix_row(self.table, id))
+        let (index, of, what) = match self.positions {
+            true => (&x.batch.positions, "position", "a table of"),
+            false => (&x.batch.tokens, "token", "the vocabulary of"),
         };
-        Ok(vec![(Store::all(self.out), x.batch.tokens.iter().map(row).collect::<Result<_, EvalError>>()?)])
+        let row = |(i, number): (usize, &i32)| {
+            let id = usize::try_from(*number).ok().filter(|t| *t < n);
+            let id = id.ok_or_else(|| EvalError::batch(format!("{of} {number} is outside {what} {n}")))?;
+            let mut row = x.matrix_row(self.table, id);
+            row.iter_mut().for_each(|v| *v *= f64::from(self.scale.get()));
+            if let Some(add) = self.add {
+                row.iter_mut().zip(x.row(add, i)).for_each(|(v, a)| *v += a);
+            }
+            Ok(row)
+        };
+        let rows = index.iter().enumerate().map(row).collect::<Result<_, EvalError>>()?;
+        Ok(vec![(Store::all(self.out), rows)])
     }
 
     fn fields(&self) -> Vec<(&'static str, Field<'_>)> {
-        vec![("table", Field::Operand(self.table)), ("out", Field::Operand(self.out))]
+        vec![
+            ("table", Field::Operand(self.table)),
+            ("positions", Field::Flag(self.positions)),
+            ("scale", Field::RealOr1(self.scale)),
+            ("add", Field::Optional(self.add)),
+            ("out", Field::Operand(self.out)),
+        ]
     }
 }
 
 impl ReadFamily for Embed {
     fn read<'a>(r: &KernelReader<'a>, p: &mut Parser<'a>) -> Parsed<Embed> {
-        Ok(Embed { table: r.field(p, "table")?, out: r.field(p, "out")? })
+        Ok(Embed {
+            table: r.field(p, "table")?,
+            positions: p.eat_word("positions"),
+            scale: if p.peek_word() == "scale" { p.field_real("scale")? } else { F32::new(1.0) },
+            add: r.optional_field(p, "add")?,
+            out: r.field(p, "out")?,
+        })
     }
 }

@@ -3,13 +3,22 @@
 use super::{ParamId, Use};
 use crate::graph::{BinaryOp, F32, UnaryOp};
 
-/// `x / √(mean(x²) + eps)` over runs of `width` columns.
+/// `x / √(mean(x²) + eps)` over runs of `width` columns, of `x` less its mean if `center`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Norm {
     /// Added to the mean square.
     pub eps: F32,
     /// Columns per run.
     pub width: usize,
+    /// The mean of each run is subtracted first: LayerNorm (arXiv 1607.06450), else RMSNorm.
+    pub center: bool,
+}
+
+impl Norm {
+    /// RMSNorm.
+    pub fn rms(eps: f32, width: usize) -> Norm {
+        Norm { eps: F32::new(eps), width, center: false }
+    }
 }
 
 /// One output of a matmul or pointwise kernel.
@@ -45,6 +54,29 @@ pub enum Expr {
     Vector(ParamId),
     /// A number.
     Const(F32),
+    /// Of a vector that has a part for each expert, element `j` of the part of the slot's expert:
+    /// in products of experts the slot is that of the item, elsewhere the segment's columns are
+    /// `top` equal slots.
+    Expert {
+        /// The vector, one part after the other.
+        vector: ParamId,
+        /// Numbers of the experts, `[M, 2·top]` rows.
+        routes: ParamId,
+        /// Slots.
+        top: usize,
+    },
+    /// `Σ_s w(i, from + s)·y(i, s·n + j)` over `count` runs of `y`, as long as the segment has
+    /// columns, in order; each product and each sum is rounded.
+    Combine {
+        /// Rows with the weights.
+        weights: ParamId,
+        /// Column of the first weight.
+        from: usize,
+        /// Rows of `count` runs.
+        y: ParamId,
+        /// Runs.
+        count: usize,
+    },
     /// Elementwise function.
     Unary(UnaryOp, Box<Expr>),
     /// Elementwise function.
@@ -93,6 +125,14 @@ impl Expr {
             Expr::Acc(_) | Expr::Const(_) => {}
             Expr::Rows { param, start } => f(param, Some(*start)),
             Expr::Vector(p) => f(p, None),
+            Expr::Expert { vector, routes, .. } => {
+                f(vector, None);
+                f(routes, None);
+            }
+            Expr::Combine { weights, y, .. } => {
+                f(weights, None);
+                f(y, None);
+            }
             Expr::Unary(_, x) | Expr::Normalize(_, x) => x.operands(f),
             Expr::Rope { table, x, .. } => {
                 x.operands(f);
@@ -109,7 +149,12 @@ impl Expr {
     pub fn visit(&self, f: &mut impl FnMut(&Expr)) {
         f(self);
         match self {
-            Expr::Acc(_) | Expr::Rows { .. } | Expr::Vector(_) | Expr::Const(_) => {}
+            Expr::Acc(_)
+            | Expr::Rows { .. }
+            | Expr::Vector(_)
+            | Expr::Const(_)
+            | Expr::Expert { .. }
+            | Expr::Combine { .. } => {}
             Expr::Unary(_, x) | Expr::Normalize(_, x) | Expr::Rope { x, .. } => x.visit(f),
             Expr::Binary(_, a, b) => {
                 a.visit(f);
@@ -121,7 +166,12 @@ impl Expr {
     /// Calls `f` on this expression and all below it, children first, to rewrite in place.
     pub fn visit_mut(&mut self, f: &mut impl FnMut(&mut Expr)) {
         match self {
-            Expr::Acc(_) | Expr::Rows { .. } | Expr::Vector(_) | Expr::Const(_) => {}
+            Expr::Acc(_)
+            | Expr::Rows { .. }
+            | Expr::Vector(_)
+            | Expr::Const(_)
+            | Expr::Expert { .. }
+            | Expr::Combine { .. } => {}
             Expr::Unary(_, x) | Expr::Normalize(_, x) | Expr::Rope { x, .. } => x.visit_mut(f),
             Expr::Binary(_, a, b) => {
                 a.visit_mut(f);
@@ -142,6 +192,8 @@ impl Expr {
             | Expr::Rows { .. }
             | Expr::Vector(_)
             | Expr::Const(_)
+            | Expr::Expert { .. }
+            | Expr::Combine { .. }
             | Expr::Unary(..)
             | Expr::Binary(..) => {}
         });

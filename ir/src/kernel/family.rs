@@ -1,7 +1,7 @@
 //! What every family of kernels has, and the table of families.
 
 use super::{Kernel, Norm, Param, ParamId, Prologue, Segment, Store};
-use crate::eval::{EvalError, KernelRun, RowValues};
+use crate::eval::{EvalError, FixedState, KernelRun, RowValues};
 use crate::graph::F32;
 use crate::text::{KernelReader, Parsed, Parser};
 use crate::verify::KernelVerifier;
@@ -36,10 +36,18 @@ pub enum Field<'a> {
     Size(usize),
     /// A number that is written if it is not 1.
     SizeOr1(usize),
+    /// A number, if there is one.
+    SizeIf(Option<usize>),
     /// A real number.
     Real(F32),
+    /// A real number, if there is one.
+    RealIf(Option<F32>),
+    /// A real number that is written if it is not 1.
+    RealOr1(F32),
     /// Written by its name alone, if true.
     Flag(bool),
+    /// One of a few words.
+    Word(&'static str),
     /// A normalization.
     Norm(Option<Norm>),
     /// A prologue.
@@ -80,6 +88,11 @@ pub(crate) trait Family {
     /// # Errors
     /// The batch names tokens or positions that do not exist.
     fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Vec<(Store, RowValues)>, EvalError>;
+
+    /// The states of fixed size that it updates, as they are afterwards.
+    fn states(&self, _: &KernelRun<'_, '_>) -> Vec<(ParamId, FixedState)> {
+        vec![]
+    }
 
     /// What it says of itself, in the order of its text.
     fn fields(&self) -> Vec<(&'static str, Field<'_>)>;

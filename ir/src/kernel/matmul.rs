@@ -28,6 +28,8 @@ pub struct Prologue {
     pub norm: Option<Norm>,
     /// Gain `[K]`.
     pub gain: Option<ParamId>,
+    /// Added after the gain, `[K]`.
+    pub bias: Option<ParamId>,
     /// Storage of the result, which is what the weights are multiplied with.
     pub elem: RowElem,
 }
@@ -35,8 +37,8 @@ pub struct Prologue {
 impl Family for Matmul {
     fn operands(&mut self, f: &mut dyn FnMut(&mut ParamId, Use)) {
         f(&mut self.x, Use::READ);
-        if let Some(gain) = self.prologue.as_mut().and_then(|p| p.gain.as_mut()) {
-            f(gain, Use::READ);
+        if let Some(p) = &mut self.prologue {
+            [&mut p.gain, &mut p.bias].into_iter().flatten().for_each(|part| f(part, Use::READ));
         }
         segment_operands(&mut self.segments, f);
     }
@@ -74,9 +76,9 @@ impl Family for Matmul {
             .collect();
         let segment = |s: &Segment| {
             let lanes: Vec<RowValues> = s.weights.iter().map(|w| x.product(&input, *w)).collect();
-            (s.store.clone(), x.segment(s, &lanes))
+            Ok((s.store.clone(), x.segment(s, &lanes)?))
         };
-        Ok(self.segments.iter().map(segment).collect())
+        self.segments.iter().map(segment).collect()
     }
 
     fn fields(&self) -> Vec<(&'static str, Field<'_>)> {
@@ -101,18 +103,25 @@ impl ReadFamily for Matmul {
 }
 
 impl Prologue {
+    /// Rows as they are, in the storage `elem`.
+    pub fn plain(elem: RowElem) -> Prologue {
+        Prologue { norm: None, gain: None, bias: None, elem }
+    }
+
     fn verify(&self, v: &mut KernelVerifier<'_>, cols: usize, elem: RowElem) {
         if elem != RowElem::F32 {
             v.error("prologue-input", "a prologue needs f32 rows");
         }
-        if self.norm.is_none() && self.gain.is_none() && self.elem == RowElem::F32 {
+        if *self == Prologue::plain(RowElem::F32) {
             v.error("prologue-empty", "the prologue does nothing");
         }
         if let Some(norm) = &self.norm {
             v.norm(norm, cols);
         }
-        if let Some(len) = self.gain.and_then(|g| v.vector(g)).filter(|len| *len != cols) {
-            v.error("vector-length", format!("the gain has {len} elements for {cols} columns"));
+        for (name, vector) in [("gain", self.gain), ("bias", self.bias)] {
+            if let Some(len) = vector.and_then(|g| v.vector(g)).filter(|len| *len != cols) {
+                v.error("vector-length", format!("the {name} has {len} elements for {cols} columns"));
+            }
         }
         if let Some(group) = self.elem.group().filter(|g| !GROUPS.contains(g)) {
             v.error("prologue-quant", format!("quantizes in groups of {group}"));
@@ -124,6 +133,7 @@ impl Prologue {
             x.norm(&mut row, norm);
         }
         x.gain(&mut row, self.gain);
+        x.bias(&mut row, self.bias);
         x.stored(row, self.elem)
     }
 }

@@ -22,16 +22,24 @@
 //!   generic path for everything elementwise.
 //! - [`Body::Embed`]: rows of a (packed) table by token id.
 //! - [`Body::RopeTable`]: cosines and sines for the step's positions.
+//! - [`Body::Route`]: the experts of each token, with their weights.
+//! - [`Body::ExpertMatmul`]: as [`Body::Matmul`], with the matrices of each token's experts.
+//! - [`Body::CausalConv`], [`Body::Recurrence`]: as at the graph level, the tokens of a sequence in
+//!   order, with a state that they update.
 //! - [`Body::TopK`]: the most probable tokens of each row of logits, and how much all others weigh.
 
 mod attention;
+mod causal_conv;
 mod checked;
 mod embed;
+mod expert_matmul;
 mod expr;
 mod family;
 mod matmul;
 mod pointwise;
+mod recurrence;
 mod rope_table;
+mod route;
 mod row_norm;
 mod rows;
 #[cfg(test)]
@@ -39,20 +47,25 @@ mod tests;
 mod top_k;
 
 pub use attention::Attention;
+pub use causal_conv::CausalConv;
 pub use checked::{Checked, MatrixOperand, RowsOperand};
 pub use embed::Embed;
+pub use expert_matmul::ExpertMatmul;
 pub use expr::{Expr, Norm, Segment, Store, lcm};
 pub(crate) use family::{Family, ReadFamily};
 pub use family::{Field, Use};
 pub use matmul::{Matmul, Prologue};
 pub use pointwise::Pointwise;
+pub use recurrence::Recurrence;
 pub use rope_table::RopeTable;
+pub use route::Route;
 pub use row_norm::RowNorm;
 pub use rows::RowElem;
 pub use top_k::TopK;
 
 use crate::kv::KvSpec;
 use crate::quant::Format;
+use crate::state::FixedSpec;
 use crate::text::{KernelReader, Parsed, Parser};
 use crate::ty::Dim;
 pub use llmcc_abi::{ATTEND_BLOCK, ATTEND_PARTS, ATTEND_SPLIT_TOKENS};
@@ -111,6 +124,8 @@ pub enum ParamKind {
     },
     /// The page pool of an attention state.
     Kv(KvSpec),
+    /// The slots of a state of fixed size.
+    Fixed(FixedSpec),
 }
 
 family::families! {
@@ -126,6 +141,14 @@ family::families! {
     Embed "embed" "embed";
     /// RoPE cosines and sines.
     RopeTable "rope_table" "rope_table";
+    /// The experts of each token.
+    Route "route" "route";
+    /// Products with the matrices of each token's experts.
+    ExpertMatmul "expert_matmul" "experts";
     /// The most probable tokens.
     TopK "top_k" "top_k";
+    /// Convolutions over time.
+    CausalConv "causal_conv" "conv";
+    /// Linear recurrences.
+    Recurrence "recurrence" "recurrence";
 }

@@ -35,7 +35,7 @@ impl Family for Pointwise {
     }
 
     fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Vec<(Store, RowValues)>, EvalError> {
-        Ok(self.segments.iter().map(|s| (s.store.clone(), x.segment(s, &[]))).collect())
+        self.segments.iter().map(|s| Ok((s.store.clone(), x.segment(s, &[])?))).collect()
     }
 
     fn fields(&self) -> Vec<(&'static str, Field<'_>)> {

@@ -1,4 +1,4 @@
-//! Row-wise work: gathers, norms, gains, rounding to other storage.
+//! Row-wise work: gathers, norms, gains, biases, a residual, rounding to other storage.
 
 use super::{Family, Field, Norm, Param, ParamId, ReadFamily, Store, Use};
 use crate::eval::{EvalError, KernelRun, RowValues};
@@ -6,7 +6,8 @@ use crate::text::{KernelReader, Parsed, Parser};
 use crate::ty::Dim;
 use crate::verify::KernelVerifier;
 
-/// Row-wise kernel. Work items are rows.
+/// Row-wise kernel: `residual + (norm(x)·gain + bias)`, each part if there is one. Work items are
+/// rows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RowNorm {
     /// Input rows.
@@ -17,22 +18,33 @@ pub struct RowNorm {
     pub norm: Option<Norm>,
     /// Gain: element `j mod len`.
     pub gain: Option<ParamId>,
+    /// Added after the gain: element `j mod len`.
+    pub bias: Option<ParamId>,
+    /// f32 rows to which the result is added; none where rows are gathered.
+    pub residual: Option<ParamId>,
     /// Output rows, in the operand's storage.
     pub out: ParamId,
+}
+
+impl RowNorm {
+    /// `x` as it is, in the storage of `out`.
+    pub fn plain(x: ParamId, out: ParamId) -> RowNorm {
+        RowNorm { x, gather: false, norm: None, gain: None, bias: None, residual: None, out }
+    }
 }
 
 impl Family for RowNorm {
     fn operands(&mut self, f: &mut dyn FnMut(&mut ParamId, Use)) {
         f(&mut self.x, Use::READ);
-        if let Some(gain) = &mut self.gain {
-            f(gain, Use::READ);
+        for part in [&mut self.gain, &mut self.bias, &mut self.residual].into_iter().flatten() {
+            f(part, Use::READ);
         }
         f(&mut self.out, Use::WRITE);
     }
 
     /// A row is normalized in place by the item that owns it.
     fn in_place(&self) -> bool {
-        !self.gather && self.x == self.out
+        !self.gather && (self.x == self.out || self.residual == Some(self.out))
     }
 
     fn items(&self, _: &[Param]) -> (usize, bool) {
@@ -52,8 +64,18 @@ impl Family for RowNorm {
         if let Some(norm) = &self.norm {
             v.norm(norm, cols);
         }
-        if let Some(len) = self.gain.and_then(|g| v.vector(g)).filter(|len| *len == 0 || !cols.is_multiple_of(*len)) {
-            v.error("vector-length", format!("a gain of {len} elements does not divide {cols} columns"));
+        for (name, vector) in [("gain", self.gain), ("bias", self.bias)] {
+            if let Some(len) = vector.and_then(|g| v.vector(g)).filter(|len| *len == 0 || !cols.is_multiple_of(*len)) {
+                v.error("vector-length", format!("a {name} of {len} elements does not divide {cols} columns"));
+            }
+        }
+        if self.gather && self.residual.is_some() {
+            v.error("gather-residual", "adds to a residual what it gathers");
+        }
+        if let Some(residual) = self.residual
+            && let Some(have) = v.f32_rows(residual, v.kernel.rows)
+        {
+            v.columns(residual, have, cols);
         }
     }
 
@@ -64,6 +86,10 @@ impl Family for RowNorm {
                 x.norm(&mut row, norm);
             }
             x.gain(&mut row, self.gain);
+            x.bias(&mut row, self.bias);
+            if let Some(residual) = self.residual {
+                row.iter_mut().zip(x.row(residual, i)).for_each(|(v, r)| *v += r);
+            }
             row
         };
         Ok(vec![(Store::all(self.out), (0..x.m).map(row).collect())])
@@ -75,6 +101,8 @@ impl Family for RowNorm {
             ("gather", Field::Flag(self.gather)),
             ("norm", Field::Norm(self.norm)),
             ("gain", Field::Optional(self.gain)),
+            ("bias", Field::Optional(self.bias)),
+            ("residual", Field::Optional(self.residual)),
             ("out", Field::Operand(self.out)),
         ]
     }
@@ -87,6 +115,8 @@ impl ReadFamily for RowNorm {
             gather: p.eat_word("gather"),
             norm: r.optional_norm(p)?,
             gain: r.optional_field(p, "gain")?,
+            bias: r.optional_field(p, "bias")?,
+            residual: r.optional_field(p, "residual")?,
             out: r.field(p, "out")?,
         })
     }

@@ -5,7 +5,11 @@ use crate::text::{Item, Source, parse_kernel, print_kernel, testing};
 use proptest::prelude::*;
 
 fn examples() -> Vec<Kernel> {
-    let source = Source::parse(include_str!("../../tests/lir/kernels.lir")).unwrap();
+    let source = Source::parse(concat!(
+        include_str!("../../tests/lir/kernels.lir"),
+        include_str!("../../tests/lir/more_kernels.lir")
+    ))
+    .unwrap();
     let mut all: Vec<Kernel> =
         source.items.into_iter().filter_map(|item| if let Item::Kernel(k) = item { Some(k) } else { None }).collect();
     let top_k = "kernel @head.top rows R {\n  param %x: rows f32[R, 100]\n  param %out: rows f32[R, 9]\n  top_k x=%x k=4 out=%out\n}\n";

@@ -1,13 +1,27 @@
 //! 8-bit floats, e4m3 of the OCP 8-bit Floating Point Specification (OFP8, 2023):
 //! `scale = amax/448` of the whole row, 448 being the largest number.
 
-use super::{Encoding, FormatDef, NO_GROUPS, Quantize, round_f16};
+use super::{Code, Encoding, Float, FormatDef, NO_GROUPS, Per, Quantize, Scale, ScaleKind, round_f16};
 
 pub(super) const FP8: FormatDef =
     FormatDef { name: "fp8", encoding: Encoding::FP8, groups: NO_GROUPS, quantize: Quantize::Group(quantize) };
 
 /// The largest e4m3 number.
 pub const E4M3_MAX: f32 = 448.0;
+
+/// With f32 scales of blocks of rows and columns, as DeepSeek's checkpoints have them: a row sees a
+/// scale for each group of columns.
+pub(super) const FP8B: FormatDef = FormatDef {
+    name: "fp8b",
+    encoding: Encoding::scaled(Code::Float(Float::E4m3), Scale::new(Per::Group(0), ScaleKind::F32)),
+    groups: &[128],
+    quantize: Quantize::Group(|x, codes| {
+        let scale = x.iter().fold(0f32, |m, v| m.max(v.abs())) / E4M3_MAX;
+        let code = |v: &f32| if scale == 0.0 { 0 } else { e4m3_from_f32(v / scale) };
+        codes.iter_mut().zip(x).for_each(|(c, v)| *c = code(v));
+        (scale, 0.0)
+    }),
+};
 
 fn quantize(x: &[f32], codes: &mut [u8]) -> (f32, f32) {
     let amax = x.iter().fold(0f32, |m, v| m.max(v.abs()));

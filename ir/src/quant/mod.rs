@@ -6,8 +6,11 @@
 //! every backend's generic lowering derive. A [`Packing`] orders the elements for a CPU or for
 //! tensor cores. Byte layout: [`llmcc_abi::layout`].
 
+mod coded;
+mod fp4;
 mod fp8;
 mod fragment;
+mod ggml;
 mod nf4;
 mod pack;
 mod plain;
@@ -16,12 +19,14 @@ mod scale;
 pub mod table;
 mod w4;
 mod w4a;
+mod w4z;
 mod w8;
 
+pub use coded::{CodedRow, StoredRows};
 pub use fp8::{E4M3_MAX, e4m3_from_f32};
 pub use llmcc_abi::encoding::{Code, Encoding, Float, Per, Scale, ScaleKind, e4m3_to_f32};
 pub use llmcc_abi::layout::{BLOCK, Packing};
-pub use pack::{PackError, pack_block, unpack_row};
+pub use pack::{PackError, pack_block, pack_codes, unpack_row};
 
 use llmcc_abi::layout::{self, Block};
 use std::cmp::Ordering;
@@ -59,8 +64,32 @@ pub enum Quantize {
 }
 
 /// All storage formats.
-pub const FORMATS: &[FormatDef] =
-    &[plain::F32, plain::F16, plain::BF16, w8::W8, w4::W4, w4a::W4A, fp8::FP8, nf4::NF4, q4k::Q4K];
+pub const FORMATS: &[FormatDef] = &[
+    plain::F32,
+    plain::F16,
+    plain::BF16,
+    w8::W8,
+    w4::W4,
+    w4a::W4A,
+    fp8::FP8,
+    nf4::NF4,
+    q4k::Q4K,
+    w4z::W4Z,
+    w4z::W8Z,
+    fp8::FP8B,
+    fp4::FP4,
+    fp4::MXFP4,
+    ggml::W5,
+    ggml::W5A,
+    ggml::Q2K,
+    ggml::Q3K,
+    ggml::Q5K,
+    ggml::Q6K,
+    ggml::Q8K,
+    ggml::IQ4NL,
+    ggml::IQ4XS,
+    ggml::TERNARY,
+];
 
 /// Groups a quantized format of integers may have.
 pub const GROUPS: &[usize] = &[32, 64, 128];
@@ -110,9 +139,32 @@ impl Elem {
         Elem(def)
     }
 
+    /// That of the line of [`FORMATS`] with this name.
+    ///
+    /// # Panics
+    /// When there is none: for names that are written down in code.
+    pub const fn named(name: &str) -> Elem {
+        let mut i = 0;
+        while i < FORMATS.len() {
+            if same(FORMATS[i].name.as_bytes(), name.as_bytes()) {
+                return Elem(&FORMATS[i]);
+            }
+            i += 1;
+        }
+        panic!("no storage format has this name")
+    }
+
     fn place(self) -> usize {
         FORMATS.iter().position(|d| d.name == self.0.name).unwrap_or(FORMATS.len())
     }
+}
+
+const fn same(a: &[u8], b: &[u8]) -> bool {
+    let mut i = 0;
+    while i < a.len() && i < b.len() && a[i] == b[i] {
+        i += 1;
+    }
+    i == a.len() && i == b.len()
 }
 
 impl PartialEq for Elem {

@@ -1,6 +1,6 @@
 //! Packing rows of f32 into 16-row blocks, and reading rows back.
 
-use super::{BLOCK, Encoding, Float, Format, Packing, Quantize, ScaleKind, fragment, scale};
+use super::{BLOCK, CodedRow, Encoding, Float, Format, Packing, Quantize, ScaleKind, fragment, scale};
 use half::{bf16, f16};
 use llmcc_abi::encoding::planes;
 use llmcc_abi::layout::{self, K_PAD};
@@ -106,6 +106,7 @@ fn put_rows<const N: usize>(
 }
 
 /// The columns of a quantized row.
+#[derive(Clone, Copy)]
 struct Columns {
     /// Those that share a scale.
     group: usize,
@@ -119,6 +120,11 @@ impl Columns {
         let group = e.group().map_or(padded, |g| g.max(1));
         Columns { group, unit: e.super_group().unwrap_or(group) }
     }
+
+    /// Columns whose codes lie together: those of a group, or of the groups that share 32 columns.
+    fn run(&self) -> usize {
+        self.group.max(K_PAD)
+    }
 }
 
 /// The kinds of the scales, and of those above them.
@@ -127,52 +133,116 @@ fn kinds(e: &Encoding) -> (ScaleKind, Option<ScaleKind>) {
 }
 
 fn pack_quantized(format: Format, rows: &[f32], k: usize, out: &mut [u8]) -> Result<(), PackError> {
-    let (b, padded, e) = (format.block(k), format.padded_k(k), format.encoding());
-    let (columns, (kind, above)) = (Columns::of(&e, padded), kinds(&e));
-    let mut codes = vec![0u8; columns.unit];
-    let mut factors = vec![(0f32, 0f32); columns.unit.div_ceil(columns.group)];
+    let mut block = Coded::new(format, k, out);
+    let Columns { group, unit } = block.columns;
+    let mut codes = vec![0u8; unit];
+    let mut factors = vec![(0f32, 0f32); unit.div_ceil(group)];
     for r in 0..BLOCK {
         let row = rows.get(r * k..(r + 1) * k);
-        for (unit, from) in (0..padded).step_by(columns.unit).enumerate() {
-            let width = columns.unit.min(padded - from);
+        for from in (0..block.padded).step_by(unit) {
+            let width = unit.min(block.padded - from);
             // Padding decodes to 0, where there is a code for it, or to something unused (its
             // activations are 0).
-            codes[..width].fill(e.zero_code());
+            codes[..width].fill(block.e.zero_code());
             // A group may be all padding.
-            let x = row.map(|row| &row[from.min(k)..k.min(from + columns.unit)]);
-            let of_unit = x.map_or((0.0, 0.0), |x| quantize(format, x, &mut codes[..x.len()], &mut factors));
+            let x = row.map(|row| &row[from.min(k)..k.min(from + unit)]);
+            let above = x.map_or((0.0, 0.0), |x| quantize(format, x, &mut codes[..x.len()], &mut factors));
             if x.is_none() {
                 factors.fill((0.0, 0.0));
             }
             let finite = |(scale, min): &(f32, f32)| scale.is_finite() && min.is_finite();
-            if !finite(&of_unit) || !factors.iter().all(finite) {
+            if !finite(&above) || !factors.iter().all(finite) {
                 return Err(PackError::TooLarge { row: r, col: from });
             }
-            if let Some(above) = above {
-                let at = b.above_of(unit) + r * above.bytes();
-                scale::put(above, of_unit.0, &mut out[at..]);
-                if e.scales[1].is_some_and(|s| s.minimum) {
-                    scale::put(above, of_unit.1, &mut out[at + b.above_mins..]);
-                }
+            block.put(r, from, &codes[..width], &factors[..width.div_ceil(group)], above);
+        }
+    }
+    Ok(())
+}
+
+/// Packs up to 16 rows of codes, of `k` columns each, into one block: bit for bit.
+///
+/// `out` has [`Format::block_bytes`] bytes; every byte is written. Missing rows are stored as
+/// zeros.
+///
+/// # Errors
+/// [`PackError::NotFinite`] for a scale that is no number.
+pub fn pack_codes(format: Format, rows: &[CodedRow], k: usize, out: &mut [u8]) -> Result<(), PackError> {
+    debug_assert_eq!(out.len(), format.block_bytes(k));
+    out.fill(0);
+    let mut block = Coded::new(format, k, out);
+    let Columns { group, unit } = block.columns;
+    let mut codes = vec![0u8; unit];
+    let mut factors = vec![(0f32, 0f32); unit.div_ceil(group)];
+    for r in 0..BLOCK {
+        let row = rows.get(r);
+        if let Some(col) = row.and_then(|row| row.not_finite(&block.e)) {
+            return Err(PackError::NotFinite { row: r, col });
+        }
+        for (number, from) in (0..block.padded).step_by(unit).enumerate() {
+            let width = unit.min(block.padded - from);
+            codes.fill(block.e.zero_code());
+            factors.fill((0.0, 0.0));
+            let mut above = (0.0, 0.0);
+            if let Some(row) = row {
+                let run = &row.codes[from.min(k)..k.min(from + unit)];
+                codes[..run.len()].copy_from_slice(run);
+                let of_unit = row.factors.iter().skip(from / group);
+                factors.iter_mut().zip(of_unit).for_each(|(f, stored)| *f = *stored);
+                above = row.above.get(number).copied().unwrap_or(above);
             }
-            for (g, (scale, min)) in (from / columns.group..).zip(&factors[..width.div_ceil(columns.group)]) {
-                let at = b.scales_of(g) + r * kind.bytes();
-                scale::put(kind, *scale, &mut out[at..]);
-                if e.has_minimum() {
-                    scale::put(kind, *min, &mut out[at + b.mins..]);
-                }
+            block.put(r, from, &codes[..width], &factors[..width.div_ceil(group)], above);
+        }
+    }
+    Ok(())
+}
+
+/// A block of codes and scales, being written.
+struct Coded<'a> {
+    e: Encoding,
+    packing: Packing,
+    layout: layout::Block,
+    columns: Columns,
+    padded: usize,
+    kinds: (ScaleKind, Option<ScaleKind>),
+    out: &'a mut [u8],
+}
+
+impl<'a> Coded<'a> {
+    fn new(format: Format, k: usize, out: &'a mut [u8]) -> Coded<'a> {
+        let (e, padded) = (format.encoding(), format.padded_k(k));
+        let columns = Columns::of(&e, padded);
+        Coded { e, packing: format.packing, layout: format.block(k), columns, padded, kinds: kinds(&e), out }
+    }
+
+    /// Writes the columns from `from` on that are quantized together: their codes, the factors of
+    /// their groups and those above.
+    fn put(&mut self, r: usize, from: usize, codes: &[u8], factors: &[(f32, f32)], of_unit: (f32, f32)) {
+        let (e, b, Columns { group, unit }, (kind, above)) = (&self.e, &self.layout, self.columns, self.kinds);
+        if let Some(above) = above {
+            let at = b.above_of(from / unit) + r * above.bytes();
+            scale::put(above, of_unit.0, &mut self.out[at..]);
+            if e.scales[1].is_some_and(|s| s.minimum) {
+                scale::put(above, of_unit.1, &mut self.out[at + b.above_mins..]);
             }
-            match format.packing {
-                Packing::Fragment => fragment::put_codes(&e, &codes[..width], from, r, &mut out[b.codes..]),
-                Packing::Panel => {
-                    for (g, codes) in (from / columns.group..).zip(codes[..width].chunks(columns.group)) {
-                        put_codes(e.bits(), codes, r, &mut out[b.codes_of(g)..]);
-                    }
+        }
+        for (g, (scale, min)) in (from / group..).zip(factors) {
+            let at = b.scales_of(g) + r * kind.bytes();
+            scale::put(kind, *scale, &mut self.out[at..]);
+            if e.has_minimum() {
+                scale::put(kind, *min, &mut self.out[at + b.mins..]);
+            }
+        }
+        match self.packing {
+            Packing::Fragment => fragment::put_codes(e, codes, from, r, &mut self.out[b.codes..]),
+            Packing::Panel => {
+                for (i, codes) in codes.chunks(self.columns.run()).enumerate() {
+                    let first = (from + i * self.columns.run()) / group;
+                    put_codes(e.bits(), codes, r, &mut self.out[b.codes_of(first)..]);
                 }
             }
         }
     }
-    Ok(())
 }
 
 /// Quantizes columns that go together: the scales of their groups to `factors`; returns the scales
@@ -187,7 +257,9 @@ fn quantize(format: Format, x: &[f32], codes: &mut [u8], factors: &mut [(f32, f3
         Quantize::Super(f) => {
             let mut coded = vec![(0u8, 0u8); factors.len()];
             let above = f(x, codes, &mut coded);
-            factors.iter_mut().zip(&coded).for_each(|(f, c)| *f = (c.0.into(), c.1.into()));
+            let signed = matches!(kinds(&format.encoding()).0, ScaleKind::Signed { .. });
+            let number = |code: u8| if signed { f32::from(code as i8) } else { code.into() };
+            factors.iter_mut().zip(&coded).for_each(|(f, c)| *f = (number(c.0), number(c.1)));
             above
         }
     }
@@ -269,31 +341,33 @@ fn get_row<const N: usize>(block: &[u8], out: &mut [f32], at: impl Fn(usize) -> 
 
 fn unpack_quantized(format: Format, block: &[u8], r: usize, out: &mut [f32]) {
     let (b, e) = (format.block(out.len()), format.encoding());
-    let (Columns { group, unit }, (kind, above)) = (Columns::of(&e, out.len()), kinds(&e));
-    let mut codes = vec![0u8; group.next_multiple_of(8)];
-    for (g, run) in out.chunks_mut(group).enumerate() {
+    let (columns, (kind, above)) = (Columns::of(&e, out.len()), kinds(&e));
+    let group = columns.group;
+    let mut row = CodedRow::new(&e, out.len());
+    let minimum = |at: usize| if e.has_minimum() { scale::get(kind, &block[at + b.mins..]) } else { 0.0 };
+    for (g, f) in row.factors.iter_mut().enumerate() {
         let at = b.scales_of(g) + r * kind.bytes();
-        let mut scale = scale::get(kind, &block[at..]);
-        let mut min = if e.has_minimum() { scale::get(kind, &block[at + b.mins..]) } else { 0.0 };
-        if let Some(above) = above {
-            let at = b.above_of(g * group / unit) + r * above.bytes();
-            scale *= scale::get(above, &block[at..]);
-            min *= if e.scales[1].is_some_and(|s| s.minimum) {
-                scale::get(above, &block[at + b.above_mins..])
-            } else {
-                1.0
-            };
-        }
-        let wanted = &mut codes[..run.len().next_multiple_of(8)];
-        match format.packing {
-            Packing::Panel => get_codes(e.bits(), &block[b.codes_of(g)..], r, wanted),
-            Packing::Fragment => fragment::get_codes(&e, &block[b.codes..], g * group, r, wanted),
-        }
-        match e.has_minimum() {
-            true => run.iter_mut().zip(&codes).for_each(|(v, u)| *v = scale.mul_add(e.number(*u), min)),
-            false => run.iter_mut().zip(&codes).for_each(|(v, u)| *v = scale * e.number(*u)),
+        *f = (scale::get(kind, &block[at..]), minimum(at));
+    }
+    if let Some(above) = above {
+        let minima = e.scales[1].is_some_and(|s| s.minimum);
+        for (s, f) in row.above.iter_mut().enumerate() {
+            let at = b.above_of(s) + r * above.bytes();
+            let minimum = if minima { scale::get(above, &block[at + b.above_mins..]) } else { 1.0 };
+            *f = (scale::get(above, &block[at..]), minimum);
         }
     }
+    let mut codes = vec![0u8; columns.run().min(out.len()).next_multiple_of(8)];
+    for (i, run) in row.codes.chunks_mut(columns.run()).enumerate() {
+        let from = i * columns.run();
+        let wanted = &mut codes[..run.len().next_multiple_of(8)];
+        match format.packing {
+            Packing::Panel => get_codes(e.bits(), &block[b.codes_of(from / group)..], r, wanted),
+            Packing::Fragment => fragment::get_codes(&e, &block[b.codes..], from, r, wanted),
+        }
+        run.copy_from_slice(&wanted[..run.len()]);
+    }
+    row.decode(&e, out);
 }
 
 /// The inverse of [`put_codes`]; `codes` is a multiple of 8 long.
@@ -325,90 +399,4 @@ fn get_codes(bits: u32, from_block: &[u8], r: usize, codes: &mut [u8]) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::{Elem, FORMATS, FormatDef};
-    use super::*;
-    use proptest::prelude::*;
-
-    fn formats() -> Vec<Format> {
-        FORMATS.iter().flat_map(FormatDef::formats).flat_map(|f| [f, f.with_packing(Packing::Fragment)]).collect()
-    }
-
-    /// Largest error of a format on a group: half a step, a code clipped at the short end of the
-    /// symmetric range, and f16 rounding of scale and minimum.
-    fn bound(format: Format, x: &[f32]) -> f32 {
-        let amax = x.iter().fold(0f32, |m, v| m.max(v.abs()));
-        let tiny = 2f32.powi(-24) * 256.0;
-        match format.def().name {
-            "f32" => 0.0,
-            "f16" => amax * 2f32.powi(-11) + tiny,
-            "bf16" => amax * 2f32.powi(-8),
-            "w8" => amax * (0.5 / 127.0 + 2f32.powi(-10)) + tiny,
-            "w4" => amax * (1.0 / 8.0 + 2f32.powi(-8)) + tiny,
-            "w4a" => amax * (2.0 / 15.0 * 0.5 + 2f32.powi(-7)) + tiny,
-            // Half of the largest step, 32 of 448.
-            "fp8" => amax * (16.0 / 448.0 + 2f32.powi(-11)) + tiny,
-            // Half of the largest distance of two numbers, 0.3038.
-            "nf4" => amax * 0.152,
-            // Half a step of all numbers from the least to the largest, a code of the step half a
-            // unit too small (15 times), one of the minimum, and f16 scales.
-            "q4k" => amax * (1.0 / 15.0 + 1.0 / 63.0 + 0.5 / 63.0 + 2f32.powi(-8)) + tiny,
-            name => panic!("the bound of {name} belongs here"),
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn packed_rows_read_back_within_half_a_step(seed in 0u64..1000, n in 1usize..17, k in 1usize..300) {
-            let mut s = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-            let rows: Vec<f32> = (0..n * k).map(|_| {
-                s ^= s << 13; s ^= s >> 7; s ^= s << 17;
-                (s >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-            }).collect();
-            for f in formats() {
-                let mut block = vec![0xAA; f.block_bytes(k)];
-                pack_block(f, &rows, k, &mut block).unwrap();
-                let mut back = vec![0f32; k];
-                for r in 0..n {
-                    unpack_row(f, &block, k, r, &mut back);
-                    let e = f.encoding();
-                    let group = e.super_group().or(e.group()).unwrap_or(k);
-                    for (x, y) in rows[r * k..(r + 1) * k].chunks(group).zip(back.chunks(group)) {
-                        for (a, b) in x.iter().zip(y) {
-                            prop_assert!((a - b).abs() <= bound(f, x), "{f}: {a} came back as {b}");
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn not_a_number_and_overflow_are_located() {
-        let mut rows = vec![0.5f32; 3 * 40];
-        rows[47] = f32::NAN;
-        for f in formats() {
-            let mut block = vec![0; f.block_bytes(40)];
-            assert_eq!(pack_block(f, &rows, 40, &mut block), Err(PackError::NotFinite { row: 1, col: 7 }), "{f}");
-        }
-        rows[47] = 1e30;
-        let w4 = Format::new(Elem::W4, 32);
-        let mut block = vec![0; w4.block_bytes(40)];
-        assert_eq!(pack_block(w4, &rows, 40, &mut block), Err(PackError::TooLarge { row: 1, col: 0 }));
-    }
-
-    #[test]
-    fn names_round_trip() {
-        for f in formats() {
-            assert_eq!(Format::parse(&f.to_string()), Some(f));
-        }
-        assert_eq!(Format::parse("w4g33"), None);
-        assert_eq!(Format::parse("w4"), None);
-        assert_eq!(Format::parse("fp8"), Some(Format::FP8));
-        assert_eq!(Format::parse("fp8g32"), None);
-        assert_eq!(Format::parse("fp8g0"), None);
-        assert_eq!(Format::parse("bf16g32"), None);
-        assert_eq!(Format::parse("w4.fragg32"), None);
-        assert_eq!(Format::parse("w4g32.frag").map(|f| f.packing), Some(Packing::Fragment));
-    }
-}
+mod tests;

@@ -4,8 +4,8 @@ use super::ScaleKind;
 use half::{bf16, f16};
 use llmcc_abi::encoding::e4m3_to_f32;
 
-/// Writes a factor, which is exact in `kind`, to the start of `out`; an [`ScaleKind::Unsigned`] is
-/// its code.
+/// Writes a factor, which is exact in `kind`, to the start of `out`; one that is
+/// a code is that.
 pub(super) fn put(kind: ScaleKind, x: f32, out: &mut [u8]) {
     match kind {
         ScaleKind::F32 => out[..4].copy_from_slice(&x.to_le_bytes()),
@@ -14,6 +14,7 @@ pub(super) fn put(kind: ScaleKind, x: f32, out: &mut [u8]) {
         ScaleKind::E8m0 => out[0] = (x.to_bits() >> 23) as u8,
         ScaleKind::E4m3 => out[0] = super::e4m3_from_f32(x),
         ScaleKind::Unsigned { .. } => out[0] = x as u8,
+        ScaleKind::Signed { .. } => out[0] = x as i8 as u8,
     }
 }
 
@@ -27,5 +28,6 @@ pub(super) fn get(kind: ScaleKind, bytes: &[u8]) -> f32 {
         ScaleKind::E8m0 => f32::from_bits(if bytes[0] == 0 { 1 << 22 } else { u32::from(bytes[0]) << 23 }),
         ScaleKind::E4m3 => e4m3_to_f32(bytes[0]),
         ScaleKind::Unsigned { .. } => bytes[0].into(),
+        ScaleKind::Signed { .. } => f32::from(bytes[0] as i8),
     }
 }

@@ -1,4 +1,4 @@
-//! The formats as a table for people: `docs/adding-quant.md` has it, and a test compares.
+//! The formats as a table for people: `docs/formats.md` has it, and a test compares.
 
 use super::{Code, FORMATS, Float, FormatDef, Per, Scale, ScaleKind};
 use std::fmt::Write;
@@ -34,6 +34,7 @@ fn scales(d: &FormatDef) -> String {
             ScaleKind::E8m0 => "power of two".into(),
             ScaleKind::E4m3 => "e4m3".into(),
             ScaleKind::Unsigned { bits } => format!("{bits}-bit code"),
+            ScaleKind::Signed { bits } => format!("{bits}-bit code, signed,"),
         };
         let per = match s.per {
             Per::Row => "a row".into(),
@@ -61,9 +62,9 @@ mod tests {
 
     #[test]
     fn the_page_has_the_table() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/adding-quant.md");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/formats.md");
         let page = std::fs::read_to_string(path).unwrap();
         let table = markdown();
-        assert!(page.contains(&table), "docs/adding-quant.md must have this table:\n{table}");
+        assert!(page.contains(&table), "docs/formats.md must have this table:\n{table}");
     }
 }

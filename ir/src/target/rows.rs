@@ -1,6 +1,7 @@
 //! What targets multiply, and at what rates.
 
 use crate::kernel::RowElem;
+use crate::quant::{Encoding, Format, Packing};
 use std::fmt;
 
 /// A kind of rows, as products multiply them: a [`RowElem`] without what differs between rows of a
@@ -17,6 +18,23 @@ pub enum RowKind {
     Int8,
     /// e4m3, a scale per row.
     Fp8,
+}
+
+impl RowKind {
+    /// Storage of the rows that a product with weights of `format` reads, if activations are
+    /// rounded to this: to int8 with the weight's own group if that is quantized to integers, to
+    /// e4m3 for fp8 weights and to bf16 for others, else f32.
+    pub fn rows(self, format: Format) -> RowElem {
+        match self {
+            RowKind::Int8 => format.encoding().integer_group().map_or(RowElem::F32, |group| RowElem::Q8 { group }),
+            RowKind::F16 => RowElem::F16,
+            RowKind::Fp8 if format.encoding() == Encoding::FP8 => RowElem::Fp8,
+            // CPUs multiply bf16 rows by bf16 weights only.
+            RowKind::Bf16 if format.packing == Packing::Panel && format.encoding() != Encoding::BF16 => RowElem::F32,
+            RowKind::Bf16 | RowKind::Fp8 => RowElem::Bf16,
+            RowKind::F32 => RowElem::F32,
+        }
+    }
 }
 
 impl From<RowElem> for RowKind {

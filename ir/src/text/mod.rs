@@ -32,10 +32,12 @@ macro_rules! put {
 mod expr;
 mod lex;
 mod names;
+mod output;
 mod parse;
 mod parse_graph;
 mod parse_kernel;
 mod parse_plan;
+mod parse_state;
 mod print_graph;
 mod print_kernel;
 mod print_plan;

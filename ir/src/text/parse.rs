@@ -4,8 +4,7 @@
 use super::lex::{Kind, Token, lex};
 use super::names::unescape;
 use crate::diag::{Diagnostic, Place};
-use crate::graph::{Attr, AttrKind, F32};
-use crate::kv::{KvDType, KvSpec};
+use crate::graph::{Attr, AttrKind, AttrType, F32};
 use crate::ty::{DType, Dim, TensorType};
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -333,6 +332,14 @@ impl<'a> Parser<'a> {
         Ok(F32::new(self.real()?))
     }
 
+    /// `name=word`, one of those that an attribute of operations may be.
+    pub fn field_word<T: AttrType>(&mut self, name: &str) -> Parsed<T> {
+        self.expect_word(name)?;
+        self.expect(b'=')?;
+        let attr = self.attr_value(T::KIND)?;
+        T::from_attr(&attr).ok_or_else(|| self.unexpected("a word"))
+    }
+
     /// A number in order: `weight 0`, `weight 1`…
     pub fn in_order(&mut self, what: &str, next: &mut usize) -> Parsed<()> {
         let t = self.peek();
@@ -407,39 +414,20 @@ impl<'a> Parser<'a> {
         Ok(TensorType { dtype, shape: self.dims()? })
     }
 
-    /// `kv<f16, 4x32, window 4096>`
-    pub fn kv_spec(&mut self) -> Parsed<KvSpec> {
-        self.expect_word("kv")?;
-        self.expect(b'<')?;
-        let Some(dtype) = KvDType::parse(self.peek_word()) else {
-            let names: Vec<&'static str> = KvDType::ALL.iter().map(|(_, n)| *n).collect();
-            return Err(self.one_of("an element type of keys and values", &names));
-        };
-        self.next();
-        self.expect(b',')?;
-        let kv_heads = self.size("`heads x head size`, as in `8x64`")?;
-        // `8x64` is the number 8 and the word `x64`.
-        let by = self.peek_word().strip_prefix('x').and_then(|n| n.parse().ok());
-        let Some(head_dim) = by else { return Err(self.unexpected("`x` and the head size, as in `8x64`")) };
-        self.next();
-        let window = if self.eat(b',') {
-            self.expect_word("window")?;
-            Some(self.size("the window's length")?)
-        } else {
-            None
-        };
-        self.expect(b'>')?;
-        Ok(KvSpec { dtype, kv_heads, head_dim, window })
-    }
-
     /// `{name=value, …}`, exactly the declared attributes in any order; nothing at all if none are
     /// declared.
-    pub fn attrs(&mut self, op: &str, decls: &[(&'static str, AttrKind)]) -> Parsed<Vec<Attr>> {
+    pub fn attrs(
+        &mut self,
+        op: &str,
+        decls: &[(&'static str, AttrKind)],
+        defaults: Vec<Option<Attr>>,
+    ) -> Parsed<Vec<Attr>> {
         let mark = self.at.saturating_sub(1);
         let mut values = vec![None; decls.len()];
         if self.eat(b'{') {
             self.list(b'}', |p| p.attr(op, decls, &mut values))?;
         }
+        values.iter_mut().zip(defaults).filter(|(v, _)| v.is_none()).for_each(|(v, usual)| *v = usual);
         let missing: Vec<String> =
             decls.iter().zip(&values).filter(|(_, v)| v.is_none()).map(|((n, _), _)| format!("`{n}`")).collect();
         if !missing.is_empty() {

@@ -1,33 +1,35 @@
 //! Parsing modules and functions.
 
 use super::lex::{Kind, Token};
+use super::output;
 use super::parse::{Label, Parsed, Parser, Scope, fault, shorten, suggest};
 use super::print_graph::ROLES;
 use crate::diag::Place;
 use crate::graph::{Arg, Call, Func, Head, Input, ModelInfo, Module, Node, Op, Param, Role, Value, ValueType, Weight};
-use crate::kv::KvSpec;
+use crate::output::Output;
+use crate::state::StateSpec;
 use std::collections::HashMap;
 
-const MODULE_WORDS: &[&str] = &["info", "weight", "kv", "func", "step"];
+const MODULE_WORDS: &[&str] = &["info", "weight", "kv", "state", "func", "step"];
 
 /// What of a module has been read.
 #[derive(Default)]
 struct Parts {
     info: Option<ModelInfo>,
     weights: Vec<Weight>,
-    kv: Vec<KvSpec>,
+    states: Vec<StateSpec>,
     funcs: Vec<Func>,
     /// Index of each function; `None` if its text was wrong, so that its calls cannot be checked.
     names: HashMap<String, Option<usize>>,
     step: Option<Step>,
     next_weight: usize,
-    next_kv: usize,
+    next_state: usize,
 }
 
 #[derive(Default)]
 struct Step {
     calls: Vec<Call>,
-    logits: Option<usize>,
+    output: Option<(Output, usize)>,
 }
 
 /// `module "name" { … }`
@@ -40,18 +42,29 @@ pub(super) fn module(p: &mut Parser) -> Parsed<Module> {
     p.statements(|kind, word| kind == Kind::Word && MODULE_WORDS.contains(&word), |p| statement(p, &mut parts))?;
     // The missing parts of a text with other errors are probably among those.
     let lacks = |what: &str| fault("missing-part", head.clone(), format!("the module has no `{what}`"));
-    let (info, step) = match (parts.info, parts.step) {
+    let (mut info, step) = match (parts.info, parts.step) {
         (Some(info), Some(step)) => (info, step),
-        _ if p.failed() => (ModelInfo { vocab: 0, hidden: 0, max_context: 0 }, Step::default()),
+        _ if p.failed() => (NO_INFO, Step::default()),
         (None, _) => return Err(lacks("info")),
         (_, None) => return Err(lacks("step")),
     };
-    let logits = match step.logits {
-        Some(logits) => logits,
+    let output = match step.output {
+        Some((kind, value)) => {
+            info.output = kind;
+            value
+        }
         None if p.failed() => 0,
         None => return Err(lacks("logits")),
     };
-    Ok(Module { name, info, weights: parts.weights, kv: parts.kv, funcs: parts.funcs, step: step.calls, logits })
+    Ok(Module {
+        name,
+        info,
+        weights: parts.weights,
+        states: parts.states,
+        funcs: parts.funcs,
+        step: step.calls,
+        output,
+    })
 }
 
 fn statement(p: &mut Parser, parts: &mut Parts) -> Parsed<()> {
@@ -64,7 +77,7 @@ fn statement(p: &mut Parser, parts: &mut Parts) -> Parsed<()> {
             }
         }
         "weight" => weight(p, parts)?,
-        "kv" => state(p, &mut parts.kv, &mut parts.next_kv)?,
+        "kv" | "state" => state(p, &mut parts.states, &mut parts.next_state)?,
         "func" => func_of(p, parts)?,
         "step" => {
             let again = parts.step.is_some();
@@ -79,25 +92,29 @@ fn statement(p: &mut Parser, parts: &mut Parts) -> Parsed<()> {
     Ok(())
 }
 
-/// `info vocab=… hidden=… max_context=…`, shared with plans.
+/// Sizes in place of those whose text was wrong.
+pub(super) const NO_INFO: ModelInfo = ModelInfo { vocab: 0, hidden: 0, max_context: 0, output: Output::Logits };
+
+/// `info vocab=… hidden=… max_context=…`, shared with plans; the output is said elsewhere.
 pub(super) fn info(p: &mut Parser) -> Parsed<ModelInfo> {
     p.expect_word("info")?;
     Ok(ModelInfo {
         vocab: p.field_size("vocab")?,
         hidden: p.field_size("hidden")?,
         max_context: p.field_size("max_context")?,
+        output: Output::Logits,
     })
 }
 
-/// `kv 0: kv<…>`, shared with plans.
-pub(super) fn state(p: &mut Parser, kv: &mut Vec<KvSpec>, next: &mut usize) -> Parsed<()> {
+/// `kv 0: kv<…>` or `state 0: state<…>`, shared with plans.
+pub(super) fn state(p: &mut Parser, states: &mut Vec<StateSpec>, next: &mut usize) -> Parsed<()> {
     let mark = p.mark();
-    p.expect_word("kv")?;
-    p.in_order("attention states", next)?;
+    p.next();
+    p.in_order("states", next)?;
     p.expect(b':')?;
-    kv.push(p.kv_spec()?);
+    states.push(p.state_spec()?);
     let range = p.since(mark);
-    p.places.insert(Place::Kv { index: kv.len() - 1 }, range);
+    p.places.insert(Place::State { index: states.len() - 1 }, range);
     Ok(())
 }
 
@@ -175,7 +192,8 @@ pub(super) fn func(p: &mut Parser) -> Parsed<Func> {
 }
 
 fn value_type(p: &mut Parser) -> Parsed<ValueType> {
-    Ok(if p.peek_word() == "kv" { ValueType::Kv(p.kv_spec()?) } else { ValueType::Tensor(p.tensor_type()?) })
+    let state = ["kv", "state"].contains(&p.peek_word());
+    Ok(if state { p.state_spec()?.into() } else { ValueType::Tensor(p.tensor_type()?) })
 }
 
 /// A function being read.
@@ -259,7 +277,7 @@ fn operation(p: &mut Parser) -> Parsed<Op> {
 
 /// The attributes of the operation whose name `t` was.
 pub(super) fn attributes(p: &mut Parser, head: Head, t: Token) -> Parsed<Op> {
-    let values = p.attrs(head.name(), head.attributes())?;
+    let values = p.attrs(head.name(), head.attributes(), head.defaults())?;
     head.build(&values)
         .ok_or_else(|| fault("attribute", t.range(), format!("the attributes of `{}` do not fit", head.name())))
 }
@@ -270,15 +288,17 @@ fn step<'a>(p: &mut Parser<'a>, parts: &Parts) -> Parsed<Step> {
     let mut step = Step::default();
     let mut scope = Scope::new();
     let mut results = 0;
-    let starts = |kind, word: &str| matches!(kind, Kind::Value | Kind::Symbol) || word == "logits";
+    let starts = |kind, word: &str| matches!(kind, Kind::Value | Kind::Symbol) || output::WORDS.contains(&word);
     p.statements(starts, |p: &mut Parser<'a>| {
         let first = p.peek();
-        if p.eat_word("logits") {
-            let (label, range) = p.label("the value of the logits, `%n`")?;
-            let value = scope.find(&label, range)?;
-            return match step.logits.replace(value) {
+        if output::WORDS.contains(&p.peek_word()) {
+            let read = output::parse(p, |p| {
+                let (label, range) = p.label("the value of the output, `%n`")?;
+                scope.find(&label, range)
+            })?;
+            return match step.output.replace(read) {
                 None => Ok(()),
-                Some(_) => Err(fault("duplicate-name", first.range(), "`logits` is given twice")),
+                Some(_) => Err(fault("duplicate-name", first.range(), "the output is given twice")),
             };
         }
         let mark = p.mark();
@@ -349,8 +369,8 @@ fn arg<'a>(p: &mut Parser<'a>, scope: &Scope<'a>) -> Parsed<Arg> {
     if p.eat_word("weight") {
         return Ok(Arg::Weight(p.size("the weight's number")?));
     }
-    if p.eat_word("kv") {
-        return Ok(Arg::Kv(p.size("the state's number")?));
+    if p.eat_word("kv") || p.eat_word("state") {
+        return Ok(Arg::State(p.size("the state's number")?));
     }
     match Input::ALL.iter().find(|(_, name)| p.peek_word() == *name) {
         Some((input, _)) => {
@@ -359,7 +379,7 @@ fn arg<'a>(p: &mut Parser<'a>, scope: &Scope<'a>) -> Parsed<Arg> {
         }
         None => {
             let words: Vec<&'static str> =
-                ["weight", "kv"].into_iter().chain(Input::ALL.iter().map(|(_, n)| *n)).collect();
+                ["weight", "kv", "state"].into_iter().chain(Input::ALL.iter().map(|(_, n)| *n)).collect();
             Err(p.one_of("`%value` or one of", &words))
         }
     }

@@ -144,22 +144,23 @@ impl<'a> KernelReader<'a> {
         if p.peek_word() == "norm" { norm(p).map(Some) } else { Ok(None) }
     }
 
-    /// `prologue{norm{…}, gain=%g, quant=32}`, or `round=f16` in place of `quant`.
+    /// `prologue{norm{…}, gain=%g, bias=%b, quant=32}`, or `round=f16` in place of `quant`.
     pub fn prologue(&self, p: &mut Parser<'a>) -> Parsed<Prologue> {
         p.expect_word("prologue")?;
         p.expect(b'{')?;
-        let mut prologue = Prologue { norm: None, gain: None, elem: RowElem::F32 };
+        let mut prologue = Prologue::plain(RowElem::F32);
         p.list(b'}', |p| {
             let first = p.peek().range();
             let again = match p.peek_word() {
                 "norm" => prologue.norm.replace(norm(p)?).is_some(),
                 "gain" => prologue.gain.replace(self.field(p, "gain")?).is_some(),
+                "bias" => prologue.bias.replace(self.field(p, "bias")?).is_some(),
                 "quant" => {
                     let elem = RowElem::Q8 { group: p.field_size("quant")? };
                     std::mem::replace(&mut prologue.elem, elem) != RowElem::F32
                 }
                 "round" => std::mem::replace(&mut prologue.elem, round(p)?) != RowElem::F32,
-                _ => return Err(p.one_of("a part of a prologue", &["norm", "gain", "quant", "round"])),
+                _ => return Err(p.one_of("a part of a prologue", &["norm", "gain", "bias", "quant", "round"])),
             };
             if again { Err(fault("duplicate-name", first, "a prologue has each part once")) } else { Ok(()) }
         })?;
@@ -181,6 +182,16 @@ impl<'a> KernelReader<'a> {
             },
         )?;
         Ok(segments)
+    }
+
+    /// `{ segment }`
+    pub fn one_segment(&self, p: &mut Parser<'a>) -> Parsed<Segment> {
+        let first = p.peek().range();
+        let mut all = self.segments(p)?;
+        match (all.pop(), all.is_empty()) {
+            (Some(one), true) => Ok(one),
+            _ => Err(fault("missing-part", first, "the kernel has one segment")),
+        }
     }
 
     /// `segment n=… tile_n=… weights(%w, …): store = expr`
@@ -215,6 +226,13 @@ fn operand<'a>(p: &mut Parser<'a>, scope: &Scope<'a>) -> Parsed<ParamId> {
     scope.find(&Label::Name(name), range)
 }
 
+/// `name=%operand`
+fn named<'a>(p: &mut Parser<'a>, scope: &Scope<'a>, name: &str) -> Parsed<ParamId> {
+    p.expect_word(name)?;
+    p.expect(b'=')?;
+    operand(p, scope)
+}
+
 fn kind(p: &mut Parser) -> Parsed<ParamKind> {
     if p.eat_word("rows") {
         let elem = row_elem(p)?;
@@ -236,18 +254,25 @@ fn kind(p: &mut Parser) -> Parsed<ParamKind> {
     if p.peek_word() == "kv" {
         return Ok(ParamKind::Kv(p.kv_spec()?));
     }
-    Err(p.one_of("a kind of operand", &["rows", "matrix", "vector", "kv"]))
+    if p.peek_word() == "state" {
+        return Ok(ParamKind::Fixed(p.fixed_spec()?));
+    }
+    Err(p.one_of("a kind of operand", &["rows", "matrix", "vector", "kv", "state"]))
 }
 
-/// `norm{eps=1e-5, width=256}`
+/// `norm{eps=1e-5, width=256}`, or `center` after the width.
 fn norm(p: &mut Parser) -> Parsed<Norm> {
     p.expect_word("norm")?;
     p.expect(b'{')?;
     let eps = p.field_real("eps")?;
     p.expect(b',')?;
     let width = p.field_size("width")?;
+    let center = p.eat(b',');
+    if center {
+        p.expect_word("center")?;
+    }
     p.expect(b'}')?;
-    Ok(Norm { eps, width })
+    Ok(Norm { eps, width, center })
 }
 
 /// `[start..]`
@@ -263,7 +288,7 @@ impl<'a> ParseTree<'a> for Expr {
     type Scope = Scope<'a>;
 
     fn specials() -> Vec<&'static str> {
-        vec!["acc0", "norm", "rope"]
+        vec!["acc0", "norm", "rope", "expert", "combine"]
     }
 
     fn constant(x: F32) -> Expr {
@@ -300,12 +325,33 @@ impl<'a> ParseTree<'a> for Expr {
                 p.expect(b'{')?;
                 let head_dim = p.field_size("head_dim")?;
                 p.expect(b',')?;
-                p.expect_word("table")?;
-                p.expect(b'=')?;
-                let table = operand(p, scope)?;
+                let table = named(p, scope, "table")?;
                 p.expect(b'}')?;
                 let [x] = args.exactly(p, word)?;
                 Ok(Expr::Rope { head_dim, table, x: Box::new(x) })
+            }
+            "expert" => {
+                p.next();
+                p.expect(b'{')?;
+                let vector = named(p, scope, "vector")?;
+                p.expect(b',')?;
+                let routes = named(p, scope, "routes")?;
+                p.expect(b',')?;
+                let top = p.field_size("top")?;
+                p.expect(b'}')?;
+                Ok(Expr::Expert { vector, routes, top })
+            }
+            "combine" => {
+                p.next();
+                p.expect(b'{')?;
+                let weights = named(p, scope, "weights")?;
+                let from = columns_from(p)?;
+                p.expect(b',')?;
+                let y = named(p, scope, "y")?;
+                p.expect(b',')?;
+                let count = p.field_size("count")?;
+                p.expect(b'}')?;
+                Ok(Expr::Combine { weights, from, y, count })
             }
             _ => Err(expr::no_expression::<Expr>(p)),
         }

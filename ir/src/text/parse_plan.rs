@@ -2,32 +2,35 @@
 
 use super::expr::{self, Args, ParseTree};
 use super::lex::Kind;
+use super::output;
 use super::parse::{Parsed, Parser, Scope, fault, shorten, suggest};
-use super::parse_graph::{attributes, info, state};
+use super::parse_graph::{NO_INFO, attributes, info, state};
 use super::parse_kernel::{format, kernel, row_elem, vector_len};
 use crate::diag::Place;
 use crate::graph::{BinaryOp, F32, Head, ModelInfo, Op, UnaryOp};
 use crate::kernel::Kernel;
-use crate::kv::KvSpec;
+use crate::output::Output;
 use crate::plan::{Buffer, Candidates, Launch, Operand, PackedWeight, Plan, Regime, Slot, Storage, WeightExpr};
+use crate::state::StateSpec;
 use std::collections::HashMap;
 
-const PLAN_WORDS: &[&str] = &["info", "kv", "weight", "kernel", "slot", "regime", "logits", "candidates"];
+const PLAN_WORDS: &[&str] =
+    &["info", "kv", "state", "weight", "kernel", "slot", "regime", "logits", "embedding", "scores", "candidates"];
 
 /// What of a plan has been read.
 #[derive(Default)]
 struct Parts {
     info: Option<ModelInfo>,
-    kv: Vec<KvSpec>,
+    states: Vec<StateSpec>,
     weights: Vec<PackedWeight>,
     kernels: Vec<Kernel>,
     /// Index of each kernel; `None` if its text was wrong.
     names: HashMap<String, Option<usize>>,
     slots: Vec<Slot>,
     regimes: Vec<Regime>,
-    logits: Option<usize>,
+    output: Option<(Output, usize)>,
     candidates: Option<Candidates>,
-    next_kv: usize,
+    next_state: usize,
     next_weight: usize,
     next_slot: usize,
 }
@@ -41,14 +44,14 @@ pub(super) fn plan(p: &mut Parser) -> Parsed<Plan> {
     let mut parts = Parts::default();
     p.statements(|kind, word| kind == Kind::Word && PLAN_WORDS.contains(&word), |p| statement(p, &mut parts))?;
     let lacks = |what: &str| fault("missing-part", head.clone(), format!("the plan has no `{what}`"));
-    let (info, logits) = match (parts.info, parts.logits) {
-        (Some(info), Some(logits)) => (info, logits),
-        _ if p.failed() => (ModelInfo { vocab: 0, hidden: 0, max_context: 0 }, 0),
+    let (info, output) = match (parts.info, parts.output) {
+        (Some(info), Some((output, slot))) => (ModelInfo { output, ..info }, slot),
+        _ if p.failed() => (NO_INFO, 0),
         (None, _) => return Err(lacks("info")),
         (_, None) => return Err(lacks("logits")),
     };
-    let Parts { kv, weights, kernels, slots, regimes, candidates, .. } = parts;
-    Ok(Plan { name, info, kv, kernels, weights, slots, regimes, logits, candidates })
+    let Parts { states, weights, kernels, slots, regimes, candidates, .. } = parts;
+    Ok(Plan { name, info, states, kernels, weights, slots, regimes, output, candidates })
 }
 
 fn statement(p: &mut Parser, parts: &mut Parts) -> Parsed<()> {
@@ -58,11 +61,12 @@ fn statement(p: &mut Parser, parts: &mut Parts) -> Parsed<()> {
             let info = info(p)?;
             parts.info.replace(info).is_some()
         }
-        "logits" => {
-            p.next();
-            p.expect_word("slot")?;
-            let slot = p.size("the slot's number")?;
-            parts.logits.replace(slot).is_some()
+        word if output::WORDS.contains(&word) => {
+            let read = output::parse(p, |p| {
+                p.expect_word("slot")?;
+                p.size("the slot's number")
+            })?;
+            parts.output.replace(read).is_some()
         }
         "candidates" => {
             p.next();
@@ -71,8 +75,8 @@ fn statement(p: &mut Parser, parts: &mut Parts) -> Parsed<()> {
             let k = p.field_size("k")?;
             parts.candidates.replace(Candidates { slot, k }).is_some()
         }
-        "kv" => {
-            state(p, &mut parts.kv, &mut parts.next_kv)?;
+        "kv" | "state" => {
+            state(p, &mut parts.states, &mut parts.next_state)?;
             false
         }
         "weight" => {
@@ -236,10 +240,10 @@ impl<'a> RegimeReader<'_, 'a> {
         if p.eat_word("weight") {
             return Ok(Operand::Weight(p.size("the weight's number")?));
         }
-        if p.eat_word("kv") {
-            return Ok(Operand::Kv(p.size("the state's number")?));
+        if p.eat_word("kv") || p.eat_word("state") {
+            return Ok(Operand::State(p.size("the state's number")?));
         }
-        let (label, range) = p.label("an operand: `%buffer`, `weight n` or `kv n`")?;
+        let (label, range) = p.label("an operand: `%buffer`, `weight n`, `kv n` or `state n`")?;
         Ok(Operand::Buffer(self.scope.find(&label, range)?))
     }
 }

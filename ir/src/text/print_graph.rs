@@ -1,9 +1,10 @@
 //! Printing modules and functions.
 
 use super::names::{Float, List, Name, Quoted};
+use super::output;
 use crate::graph::Attr;
 use crate::graph::{Arg, Call, Func, Input, ModelInfo, Module, Op, Role, Value, Weight};
-use crate::kv::KvSpec;
+use crate::state::StateSpec;
 
 /// The text of a module.
 pub fn print_module(m: &Module) -> String {
@@ -13,7 +14,7 @@ pub fn print_module(m: &Module) -> String {
     for (i, w) in m.weights.iter().enumerate() {
         weight(&mut out, i, w);
     }
-    states(&mut out, &m.kv);
+    states(&mut out, &m.states);
     for f in &m.funcs {
         func(&mut out, f, "  ");
     }
@@ -34,10 +35,18 @@ pub(super) fn info(out: &mut String, i: &ModelInfo) {
     put!(out, "  info vocab={} hidden={} max_context={}\n", i.vocab, i.hidden, i.max_context);
 }
 
-/// `kv …` declarations, shared with plans.
-pub(super) fn states(out: &mut String, kv: &[KvSpec]) {
-    for (i, k) in kv.iter().enumerate() {
-        put!(out, "  kv {i}: {k}\n");
+/// `kv …` and `state …` declarations, shared with plans.
+pub(super) fn states(out: &mut String, states: &[StateSpec]) {
+    for (i, s) in states.iter().enumerate() {
+        put!(out, "  {} {i}: {s}\n", state_word(states, i));
+    }
+}
+
+/// What state `i` is called; both words count all states.
+pub(super) fn state_word(states: &[StateSpec], i: usize) -> &'static str {
+    match states.get(i) {
+        Some(StateSpec::Fixed(_)) => "state",
+        Some(StateSpec::Paged(_)) | None => "kv",
     }
 }
 
@@ -87,7 +96,9 @@ fn func(out: &mut String, f: &Func, indent: &str) {
 /// `name{attribute=value, …}`, also in expressions of weights.
 pub(super) fn operation(out: &mut String, op: &Op) {
     out.push_str(op.name());
-    let attributes = op.attributes();
+    let attributes: Vec<_> = op.attributes().into_iter().zip(op.head().defaults()).collect();
+    let attributes: Vec<_> =
+        attributes.into_iter().filter(|((_, value), usual)| usual.as_ref() != Some(value)).map(|(a, _)| a).collect();
     if !attributes.is_empty() {
         out.push('{');
         for (i, (name, value)) in attributes.iter().enumerate() {
@@ -134,7 +145,9 @@ fn step(out: &mut String, m: &Module) {
         out.push_str("    ");
         call(out, m, c, &mut next);
     }
-    put!(out, "    logits %{}\n  }}\n", m.logits);
+    out.push_str("    ");
+    output::print(out, m.info.output, &format!("%{}", m.output));
+    out.push_str("  }\n");
 }
 
 fn call(out: &mut String, m: &Module, c: &Call, next: &mut usize) {
@@ -158,7 +171,7 @@ fn call(out: &mut String, m: &Module, c: &Call, next: &mut usize) {
         match a {
             Arg::Value(v) => put!(out, "%{v}"),
             Arg::Weight(w) => put!(out, "weight {w}"),
-            Arg::Kv(k) => put!(out, "kv {k}"),
+            Arg::State(s) => put!(out, "{} {s}", state_word(&m.states, *s)),
             Arg::Input(input) => out.push_str(input_name(*input)),
         }
     }

@@ -2,6 +2,7 @@
 
 use super::expr::{self, Shape, Tree};
 use super::names::{Float, List, Name};
+use crate::graph::F32;
 use crate::kernel::{Expr, Field, Kernel, Norm, Param, ParamId, ParamKind, Prologue, RowElem, Segment, Store};
 use std::fmt;
 
@@ -34,6 +35,7 @@ impl fmt::Display for Kind<'_> {
             ParamKind::Matrix { n, k, format } => write!(f, "matrix {format}[{n}, {k}]"),
             ParamKind::Vector { len } => write!(f, "vector f32[{len}]"),
             ParamKind::Kv(spec) => spec.fmt(f),
+            ParamKind::Fixed(spec) => spec.fmt(f),
         }
     }
 }
@@ -56,15 +58,20 @@ fn fields(out: &mut String, k: &Kernel, indent: &str) {
     for (name, field) in k.body.fields() {
         match field {
             Field::Operand(p) | Field::Optional(Some(p)) => put!(out, " {name}={}", operand(p)),
-            Field::Size(n) => put!(out, " {name}={n}"),
+            Field::Size(n) | Field::SizeIf(Some(n)) => put!(out, " {name}={n}"),
             Field::SizeOr1(n) if n != 1 => put!(out, " {name}={n}"),
-            Field::Real(x) => put!(out, " {name}={}", Float(x.get())),
+            Field::Real(x) | Field::RealIf(Some(x)) => put!(out, " {name}={}", Float(x.get())),
+            Field::RealOr1(x) if x != F32::new(1.0) => put!(out, " {name}={}", Float(x.get())),
             Field::Flag(true) => put!(out, " {name}"),
+            Field::Word(word) => put!(out, " {name}={word}"),
             Field::Norm(Some(n)) => put!(out, " {}", NormText(n)),
             Field::Prologue(Some(p)) => prologue(out, k, p),
             Field::Segments(all) => segments(out, k, all, indent),
             Field::Optional(None)
             | Field::SizeOr1(_)
+            | Field::SizeIf(None)
+            | Field::RealIf(None)
+            | Field::RealOr1(_)
             | Field::Flag(false)
             | Field::Norm(None)
             | Field::Prologue(None) => {}
@@ -76,6 +83,7 @@ fn prologue(out: &mut String, k: &Kernel, p: &Prologue) {
     let parts = [
         p.norm.map(|n| NormText(n).to_string()),
         p.gain.map(|g| format!("gain={}", Operand(&k.params, g))),
+        p.bias.map(|b| format!("bias={}", Operand(&k.params, b))),
         match p.elem {
             RowElem::F32 => None,
             RowElem::Q8 { group } => Some(format!("quant={group}")),
@@ -85,12 +93,13 @@ fn prologue(out: &mut String, k: &Kernel, p: &Prologue) {
     put!(out, " prologue{{{}}}", List(parts.iter().flatten()));
 }
 
-/// `norm{eps=…, width=…}`
+/// `norm{eps=…, width=…}`, or `center` after the width.
 struct NormText(Norm);
 
 impl fmt::Display for NormText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "norm{{eps={}, width={}}}", Float(self.0.eps.get()), self.0.width)
+        let Norm { eps, width, center } = self.0;
+        write!(f, "norm{{eps={}, width={width}{}}}", Float(eps.get()), if center { ", center" } else { "" })
     }
 }
 
@@ -121,6 +130,14 @@ impl Tree for Expr {
             Expr::Rows { param, start } => Shape::Leaf(format!("{}[{start}..]", Operand(params, *param))),
             Expr::Vector(p) => Shape::Leaf(Operand(params, *p).to_string()),
             Expr::Const(x) => Shape::Const(*x),
+            Expr::Expert { vector, routes, top } => {
+                let (vector, routes) = (Operand(params, *vector), Operand(params, *routes));
+                Shape::Leaf(format!("expert{{vector={vector}, routes={routes}, top={top}}}"))
+            }
+            Expr::Combine { weights, from, y, count } => {
+                let (weights, y) = (Operand(params, *weights), Operand(params, *y));
+                Shape::Leaf(format!("combine{{weights={weights}[{from}..], y={y}, count={count}}}"))
+            }
             Expr::Unary(op, x) => Shape::Call(op.name().into(), vec![x]),
             Expr::Binary(op, a, b) => Shape::Binary(*op, a, b),
             Expr::Normalize(n, x) => Shape::Call(NormText(*n).to_string(), vec![x]),

@@ -2,10 +2,12 @@
 
 use super::expr::{self, Shape, Tree};
 use super::names::{List, Name, Quoted};
-use super::print_graph::{info, operation, states};
+use super::output;
+use super::print_graph::{info, operation, state_word, states};
 use super::print_kernel::kernel;
 use crate::graph::Op;
 use crate::plan::{Operand, Plan, Regime, Storage, WeightExpr};
+use crate::state::StateSpec;
 use std::fmt;
 
 /// The text of a plan.
@@ -13,7 +15,7 @@ pub fn print_plan(p: &Plan) -> String {
     let mut out = String::new();
     put!(out, "plan {} {{\n", Quoted(&p.name));
     info(&mut out, &p.info);
-    states(&mut out, &p.kv);
+    states(&mut out, &p.states);
     for (i, w) in p.weights.iter().enumerate() {
         put!(out, "  weight {i}: {} = ", StorageText(w.storage));
         expr::print(&mut out, &w.expr, &());
@@ -28,7 +30,8 @@ pub fn print_plan(p: &Plan) -> String {
     for r in &p.regimes {
         regime(&mut out, p, r);
     }
-    put!(out, "  logits slot {}\n", p.logits);
+    out.push_str("  ");
+    output::print(&mut out, p.info.output, &format!("slot {}", p.output));
     if let Some(c) = p.candidates {
         put!(out, "  candidates slot {} k={}\n", c.slot, c.k);
     }
@@ -50,19 +53,19 @@ fn regime(out: &mut String, p: &Plan, r: &Regime) {
             Some(k) => put!(out, "@{}", Name(&k.name)),
             None => put!(out, "@\"missing kernel {}\"", l.kernel),
         }
-        put!(out, "({})\n", List(l.operands.iter().map(|o| OperandText(*o))));
+        put!(out, "({})\n", List(l.operands.iter().map(|o| OperandText(&p.states, *o))));
     }
     out.push_str("  }\n");
 }
 
-struct OperandText(Operand);
+struct OperandText<'a>(&'a [StateSpec], Operand);
 
-impl fmt::Display for OperandText {
+impl fmt::Display for OperandText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
+        match self.1 {
             Operand::Buffer(i) => write!(f, "%{i}"),
             Operand::Weight(i) => write!(f, "weight {i}"),
-            Operand::Kv(i) => write!(f, "kv {i}"),
+            Operand::State(i) => write!(f, "{} {i}", state_word(self.0, i)),
         }
     }
 }

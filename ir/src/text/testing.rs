@@ -4,13 +4,15 @@
 //! for what may be printed, not for what may be run.
 
 use crate::graph::{
-    Arg, Attr, AttrKind, BinaryOp, Call, F32, Func, Head, Input, ModelInfo, Module, Node, Op, Param, Role, UnaryOp,
-    Value, ValueType, Weight,
+    Arg, Attr, AttrKind, BinaryOp, Call, F32, Func, Head, Input, ModelInfo, Module, Node, Op, Param, Role, Router,
+    Score, UnaryOp, Value, ValueType, Weight,
 };
 use crate::kernel::{self, Body, Expr, Kernel, Norm, ParamKind, Prologue, RowElem, Segment, Store};
 use crate::kv::{KvDType, KvSpec};
+use crate::output::{Output, Pool, Rows, RowsName};
 use crate::plan::{Buffer, Candidates, Launch, Operand, PackedWeight, Plan, Regime, Slot, Storage, WeightExpr};
 use crate::quant::{FORMATS, Format, Packing};
+use crate::state::{FixedSpec, StateSpec};
 use crate::ty::{DType, Dim, TensorType};
 use proptest::collection::vec;
 use proptest::option;
@@ -22,7 +24,7 @@ use std::collections::HashSet;
 pub fn name() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => "[a-z][a-z0-9_]{0,6}(\\.[a-z0-9]{1,3}){0,2}",
-        1 => select(vec!["", "0", "12", "a.", "a..b", ".a", "$x", "x y", "\"", "\\", "%x", "kv", "T", "a\nb", "ä", "\u{202e}", "\0", "}"])
+        1 => select(vec!["", "0", "12", "a.", "a..b", ".a", "$x", "x y", "\"", "\\", "%x", "kv", "state", "T", "a\nb", "ä", "\u{202e}", "\0", "}"])
             .prop_map(String::from),
         1 => any::<String>(),
     ]
@@ -63,6 +65,14 @@ fn tensor() -> impl Strategy<Value = TensorType> {
     (dtype, vec(dim(), 0..4)).prop_map(|(dtype, shape)| TensorType { dtype, shape })
 }
 
+fn fixed() -> impl Strategy<Value = FixedSpec> {
+    (size(), size(), size()).prop_map(|(heads, rows, cols)| FixedSpec { heads, rows, cols })
+}
+
+fn state() -> impl Strategy<Value = StateSpec> {
+    prop_oneof![2 => kv().prop_map(StateSpec::Paged), 1 => fixed().prop_map(StateSpec::Fixed)]
+}
+
 fn kv() -> impl Strategy<Value = KvSpec> {
     let dtype = select(KvDType::ALL.iter().map(|(t, _)| *t).collect::<Vec<_>>());
     (dtype, size(), size(), option::of(size())).prop_map(|(dtype, kv_heads, head_dim, window)| KvSpec {
@@ -74,7 +84,7 @@ fn kv() -> impl Strategy<Value = KvSpec> {
 }
 
 fn value_type() -> impl Strategy<Value = ValueType> {
-    prop_oneof![3 => tensor().prop_map(ValueType::Tensor), 1 => kv().prop_map(ValueType::Kv)]
+    prop_oneof![3 => tensor().prop_map(ValueType::Tensor), 1 => state().prop_map(ValueType::from)]
 }
 
 fn unary() -> impl Strategy<Value = UnaryOp> {
@@ -141,7 +151,20 @@ pub fn func() -> impl Strategy<Value = Func> {
 }
 
 fn info() -> impl Strategy<Value = ModelInfo> {
-    (size(), size(), size()).prop_map(|(vocab, hidden, max_context)| ModelInfo { vocab, hidden, max_context })
+    (size(), size(), size(), output()).prop_map(|(vocab, hidden, max_context, output)| ModelInfo {
+        vocab,
+        hidden,
+        max_context,
+        output,
+    })
+}
+
+fn output() -> impl Strategy<Value = Output> {
+    let names = select(RowsName::ALL.iter().map(|(n, _)| *n).collect::<Vec<_>>());
+    let pools = select(Pool::ALL.iter().map(|(p, _)| *p).collect::<Vec<_>>());
+    let rows = (names, size(), pools, any::<bool>());
+    let rows = rows.prop_map(|(name, width, pool, normalize)| Output::Rows(Rows { name, width, pool, normalize }));
+    prop_oneof![Just(Output::Logits), rows]
 }
 
 fn weight() -> impl Strategy<Value = Weight> {
@@ -152,18 +175,18 @@ fn funcs() -> impl Strategy<Value = Vec<Func>> {
     names(1..4).prop_flat_map(|names| names.into_iter().map(func_named).collect::<Vec<_>>())
 }
 
-/// A module whose step has at least one result, for the logits.
+/// A module whose step has at least one result, for the output.
 pub fn module() -> impl Strategy<Value = Module> {
     let input = select(Input::ALL.iter().map(|(i, _)| *i).collect::<Vec<_>>());
     let arg = prop_oneof![
         any::<Index>().prop_map(Ok),
         size().prop_map(|i| Err(Arg::Weight(i))),
-        size().prop_map(|i| Err(Arg::Kv(i))),
+        size().prop_map(|i| Err(Arg::State(i))),
         input.prop_map(|i| Err(Arg::Input(i))),
     ];
     let call = (any::<Index>(), vec(arg, 0..6));
-    let parts = (name(), info(), vec(weight(), 0..4), vec(kv(), 0..3), funcs(), vec(call, 1..6), any::<Index>());
-    parts.prop_filter_map("logits need a result", |(name, info, weights, kv, funcs, calls, logits)| {
+    let parts = (name(), info(), vec(weight(), 0..4), vec(state(), 0..3), funcs(), vec(call, 1..6), any::<Index>());
+    parts.prop_filter_map("the output needs a result", |(name, info, weights, states, funcs, calls, output)| {
         let mut results = 0;
         let mut step = vec![];
         for (func, args) in calls {
@@ -176,7 +199,7 @@ pub fn module() -> impl Strategy<Value = Module> {
             step.push(Call { func, args: args.into_iter().map(arg).collect() });
             results += funcs[func].results.len();
         }
-        (results > 0).then(|| Module { name, info, weights, kv, funcs, step, logits: logits.index(results) })
+        (results > 0).then(|| Module { name, info, weights, states, funcs, step, output: output.index(results) })
     })
 }
 
@@ -197,7 +220,7 @@ fn elem() -> impl Strategy<Value = RowElem> {
 }
 
 fn norm() -> impl Strategy<Value = Norm> {
-    (attr(), size()).prop_map(|(eps, width)| Norm { eps, width })
+    (attr(), size(), any::<bool>()).prop_map(|(eps, width, center)| Norm { eps, width, center })
 }
 
 fn param_kind() -> impl Strategy<Value = ParamKind> {
@@ -206,6 +229,7 @@ fn param_kind() -> impl Strategy<Value = ParamKind> {
         (size(), size(), format()).prop_map(|(n, k, format)| ParamKind::Matrix { n, k, format }),
         size().prop_map(|len| ParamKind::Vector { len }),
         kv().prop_map(ParamKind::Kv),
+        fixed().prop_map(ParamKind::Fixed),
     ]
 }
 
@@ -216,6 +240,13 @@ fn expr(params: usize) -> impl Strategy<Value = Expr> {
         (0..params, size()).prop_map(|(param, start)| Expr::Rows { param, start }),
         (0..params).prop_map(Expr::Vector),
         attr().prop_map(Expr::Const),
+        (0..params, 0..params, size()).prop_map(|(vector, routes, top)| Expr::Expert { vector, routes, top }),
+        (0..params, size(), 0..params, size()).prop_map(|(weights, from, y, count)| Expr::Combine {
+            weights,
+            from,
+            y,
+            count
+        }),
     ];
     leaf.prop_recursive(6, 40, 2, move |inner| {
         prop_oneof![
@@ -228,30 +259,71 @@ fn expr(params: usize) -> impl Strategy<Value = Expr> {
     })
 }
 
-fn segments(params: usize) -> impl Strategy<Value = Vec<Segment>> {
+fn segment(params: usize) -> impl Strategy<Value = Segment> {
     let store = prop_oneof![
         (0..params, size()).prop_map(|(param, start)| Store::Rows { param, start }),
         (0..params).prop_map(Store::KvKey),
         (0..params).prop_map(Store::KvValue),
     ];
     let segment = (size(), vec(0..params, 0..3), size(), expr(params), store);
-    vec(segment.prop_map(|(n, weights, tile_n, expr, store)| Segment { n, weights, tile_n, expr, store }), 0..4)
+    segment.prop_map(|(n, weights, tile_n, expr, store)| Segment { n, weights, tile_n, expr, store })
+}
+
+fn segments(params: usize) -> impl Strategy<Value = Vec<Segment>> {
+    vec(segment(params), 0..4)
+}
+
+fn router() -> impl Strategy<Value = Router> {
+    let score = select(&Score::ALL[..]);
+    (score, size(), any::<bool>(), attr(), attr(), size(), size(), any::<bool>()).prop_map(
+        |(score, top, normalize, eps, scale, groups, kept, pairs)| Router {
+            score,
+            top,
+            normalize,
+            eps,
+            scale,
+            groups,
+            kept,
+            pairs,
+        },
+    )
 }
 
 fn body(params: usize) -> impl Strategy<Value = Body> {
-    let prologue = (option::of(norm()), option::of(0..params), elem());
-    let prologue = option::of(prologue.prop_map(|(norm, gain, elem)| Prologue { norm, gain, elem }));
+    let part = || option::of(0..params);
+    let prologue = (option::of(norm()), part(), part(), elem());
+    let prologue = option::of(prologue.prop_map(|(norm, gain, bias, elem)| Prologue { norm, gain, bias, elem }));
     prop_oneof![
         4 => (0..params, prologue, segments(params), size())
             .prop_map(|(x, prologue, segments, tile_m)| Body::Matmul(kernel::Matmul { x, prologue, segments, tile_m })),
-        1 => (0..params, any::<bool>(), option::of(norm()), option::of(0..params), 0..params)
-            .prop_map(|(x, gather, norm, gain, out)| Body::RowNorm(kernel::RowNorm { x, gather, norm, gain, out })),
-        1 => (0..params, 0..params, 0..params, size(), attr(), size())
-            .prop_map(|(q, kv, out, heads, scale, tile_m)| Body::Attention(kernel::Attention { q, kv, out, heads, scale, tile_m })),
+        1 => (0..params, any::<bool>(), option::of(norm()), part(), part(), part(), 0..params).prop_map(
+            |(x, gather, norm, gain, bias, residual, out)| {
+                Body::RowNorm(kernel::RowNorm { x, gather, norm, gain, bias, residual, out })
+            },
+        ),
+        1 => ((0..params, 0..params, 0..params, size(), attr(), size()), option::of(attr()), part(), any::<bool>())
+            .prop_map(|((q, kv, out, heads, scale, tile_m), softcap, sinks, causal)| {
+                Body::Attention(kernel::Attention { q, kv, out, heads, scale, softcap, sinks, causal, tile_m })
+            }),
         2 => segments(params).prop_map(|segments| Body::Pointwise(kernel::Pointwise { segments })),
-        1 => (0..params, 0..params).prop_map(|(table, out)| Body::Embed(kernel::Embed { table, out })),
-        1 => (0..params, attr(), 0..params)
-            .prop_map(|(inv_freq, scale, out)| Body::RopeTable(kernel::RopeTable { inv_freq, scale, out })),
+        1 => (0..params, any::<bool>(), attr(), part(), 0..params).prop_map(|(table, positions, scale, add, out)| {
+            Body::Embed(kernel::Embed { table, positions, scale, add, out })
+        }),
+        1 => (0..params, attr(), option::of(size()), 0..params)
+            .prop_map(|(inv_freq, scale, border, out)| Body::RopeTable(kernel::RopeTable { inv_freq, scale, border, out })),
+        1 => (0..params, 0..params, router(), 0..params)
+            .prop_map(|(x, bias, router, out)| Body::Route(kernel::Route { x, bias, router, out })),
+        2 => (0..params, 0..params, size(), size(), segment(params), size()).prop_map(
+            |(x, routes, experts, top, segment, tile_m)| {
+                Body::ExpertMatmul(kernel::ExpertMatmul { x, routes, experts, top, segment, tile_m })
+            }),
+        1 => (vec(0..params, 4), vec(size(), 2)).prop_map(|(p, n)| Body::CausalConv(kernel::CausalConv {
+            x: p[0], start: n[0], taps: p[1], width: n[1], state: p[2], out: p[3],
+        })),
+        1 => (vec(0..params, 7), vec(size(), 4), any::<bool>()).prop_map(|(p, n, delta)| Body::Recurrence(kernel::Recurrence {
+            q: p[0], q_start: n[0], k: p[1], k_start: n[1], groups: n[2], v: p[2], v_start: n[3],
+            decay: p[3], rate: p[4], delta, state: p[5], out: p[6],
+        })),
         1 => (0..params, size(), 0..params).prop_map(|(x, k, out)| Body::TopK(kernel::TopK { x, k, out })),
     ]
 }
@@ -303,7 +375,7 @@ fn regime(kernels: usize) -> impl Strategy<Value = Regime> {
         let operand = prop_oneof![
             (0..buffers.len()).prop_map(Operand::Buffer),
             size().prop_map(Operand::Weight),
-            size().prop_map(Operand::Kv),
+            size().prop_map(Operand::State),
         ];
         let launch = (0..kernels, vec(operand, 0..5), size()).prop_map(|(kernel, operands, call)| Launch {
             kernel,
@@ -320,17 +392,17 @@ pub fn plan() -> impl Strategy<Value = Plan> {
     let slot = (size(), size()).prop_map(|(per_token, per_row)| Slot { per_token, per_row });
     let candidates = option::of((size(), size()).prop_map(|(slot, k)| Candidates { slot, k }));
     let parts =
-        (name(), info(), vec(kv(), 0..3), kernels, vec(packed_weight(), 0..4), vec(slot, 0..4), size(), candidates);
-    parts.prop_flat_map(|(name, info, kv, kernels, weights, slots, logits, candidates)| {
+        (name(), info(), vec(state(), 0..3), kernels, vec(packed_weight(), 0..4), vec(slot, 0..4), size(), candidates);
+    parts.prop_flat_map(|(name, info, states, kernels, weights, slots, output, candidates)| {
         vec(regime(kernels.len()), 0..3).prop_map(move |regimes| Plan {
             name: name.clone(),
             info,
-            kv: kv.clone(),
+            states: states.clone(),
             kernels: kernels.clone(),
             weights: weights.clone(),
             slots: slots.clone(),
             regimes,
-            logits,
+            output,
             candidates,
         })
     })

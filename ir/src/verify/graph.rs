@@ -1,16 +1,23 @@
 //! Rules of the graph level.
 
-use super::{Sink, kv_spec};
+use super::{Sink, state_spec};
 use crate::diag::{Diagnostic, Place};
-use crate::graph::{Arg, Attr, Call, Func, Input, Module, Node, Op, Param, Role, Stage, Value, ValueType, Weight};
+use crate::graph::{
+    Arg, Attr, Call, Func, Input, Module, Node, Op, Param, Reads, Role, Stage, Value, ValueType, Weight,
+};
+use crate::quant::Packing;
 use crate::ty::{DType, Dim, TensorType};
 use std::collections::HashMap;
 
 /// Checks a module: every function, the weights, the step. Returns all findings.
 pub fn verify_module(module: &Module) -> Vec<Diagnostic> {
     let mut sink = Sink::default();
-    let sizes =
-        [("vocabulary", module.info.vocab), ("width", module.info.hidden), ("context", module.info.max_context)];
+    let sizes = [
+        ("vocabulary", module.info.vocab),
+        ("width", module.info.hidden),
+        ("context", module.info.max_context),
+        ("width of the output", module.info.columns()),
+    ];
     for (what, _) in sizes.iter().filter(|(_, n)| *n == 0) {
         sink.error("model-info", Place::Whole, format!("the {what} of the model is 0"));
     }
@@ -22,8 +29,8 @@ pub fn verify_module(module: &Module) -> Vec<Diagnostic> {
     for w in &module.weights {
         weight(&mut sink, w);
     }
-    for (index, spec) in module.kv.iter().enumerate() {
-        kv_spec(&mut sink, &Place::Kv { index }, spec);
+    for (index, spec) in module.states.iter().enumerate() {
+        state_spec(&mut sink, &Place::State { index }, spec);
     }
     step(&mut sink, module);
     sink.out
@@ -34,18 +41,24 @@ fn weight(sink: &mut Sink, w: &Weight) {
     let Some(elements) = w.ty.elements() else {
         return sink.error("weight-type", place(), format!("a weight cannot have the type {}", w.ty));
     };
-    if !w.ty.dtype.is_float() || elements == 0 || !(1..=2).contains(&w.ty.shape.len()) {
-        sink.error("weight-type", place(), format!("must be a float vector or matrix, not {}", w.ty));
+    let coded = w.ty.dtype.coded();
+    let no_matrix = coded.is_some() && w.ty.shape.len() != 2;
+    if !w.ty.dtype.is_float() || elements == 0 || !(1..=3).contains(&w.ty.shape.len()) || no_matrix {
+        let message = format!("must be a float vector, matrix or stack of matrices, not {}", w.ty);
+        sink.error("weight-type", place(), message);
+    }
+    if coded.is_some_and(|f| f.packing != Packing::Panel || !f.has_its_group()) {
+        sink.error("weight-type", place(), format!("codes have the order of a checkpoint, not that of {}", w.ty));
     }
     if let Some(data) = w.data.as_ref().filter(|d| d.len() != elements) {
         sink.error("weight-data", place(), format!("has {} values for {}", data.len(), w.ty));
     }
 }
 
-/// Calls: arguments, states, logits.
+/// Calls: arguments, states, output.
 fn step(sink: &mut Sink, module: &Module) {
     let mut results: Vec<Option<ValueType>> = vec![];
-    let mut states = vec![0usize; module.kv.len()];
+    let mut states = vec![0usize; module.states.len()];
     let mut uses: HashMap<usize, Vec<(Role, Place)>> = HashMap::new();
     for (i, call) in module.step.iter().enumerate() {
         let Some(func) = module.funcs.get(call.func) else {
@@ -61,9 +74,10 @@ fn step(sink: &mut Sink, module: &Module) {
             sink.error("call-args", place(), format!("has {} arguments, not {}", call.args.len(), func.params.len()));
         }
         call_args(sink, module, call, func, &results, &place());
+        position_tables(sink, module, func, &place());
         for (arg, param) in call.args.iter().zip(&func.params) {
             match arg {
-                Arg::Kv(k) => states.get_mut(*k).into_iter().for_each(|n| *n += 1),
+                Arg::State(s) => states.get_mut(*s).into_iter().for_each(|n| *n += 1),
                 Arg::Weight(w) => uses.entry(*w).or_default().push((param.role, place())),
                 Arg::Value(_) | Arg::Input(_) => {}
             }
@@ -72,17 +86,29 @@ fn step(sink: &mut Sink, module: &Module) {
     }
     for (index, n) in states.into_iter().enumerate() {
         match n {
-            0 => sink.warning("unused-state", Place::Kv { index }, "no call uses it"),
+            0 => sink.warning("unused-state", Place::State { index }, "no call uses it"),
             1 => {}
             n => sink.error(
                 "state-calls",
-                Place::Kv { index },
-                format!("is used by {n} calls; each attention layer has its own"),
+                Place::State { index },
+                format!("is used by {n} calls; each layer has its own"),
             ),
         }
     }
     shared(sink, module, &uses);
-    logits(sink, module, &results);
+    output(sink, module, &results);
+}
+
+/// A table that is read by positions has a row for each that there may be.
+fn position_tables(sink: &mut Sink, module: &Module, func: &Func, place: &Place) {
+    for node in func.nodes.iter().filter(|n| n.op == Op::EmbedPositions) {
+        let table = node.args.first().and_then(|v| func.ty(*v)?.tensor());
+        let rows = table.and_then(|t| t.shape.first()?.known());
+        if let Some(rows) = rows.filter(|n| *n < module.info.max_context) {
+            let most = module.info.max_context;
+            sink.error("positions", place.clone(), format!("a table of {rows} positions, of {most} that there are"));
+        }
+    }
 }
 
 fn call_args(sink: &mut Sink, module: &Module, call: &Call, func: &Func, results: &[Option<ValueType>], place: &Place) {
@@ -90,7 +116,7 @@ fn call_args(sink: &mut Sink, module: &Module, call: &Call, func: &Func, results
         let ty = match *arg {
             Arg::Value(v) => results.get(v).cloned(),
             Arg::Weight(w) => module.weights.get(w).map(|w| Some(ValueType::Tensor(w.ty.clone()))),
-            Arg::Kv(k) => module.kv.get(k).map(|k| Some(ValueType::Kv(*k))),
+            Arg::State(s) => module.states.get(s).map(|s| Some(ValueType::from(*s))),
             Arg::Input(Input::Tokens | Input::Positions) => {
                 Some(Some(TensorType::new(DType::I32, [Dim::Tokens]).into()))
             }
@@ -107,7 +133,7 @@ fn call_args(sink: &mut Sink, module: &Module, call: &Call, func: &Func, results
         let role = match param.role {
             Role::Data => matches!(arg, Arg::Value(_) | Arg::Input(_)),
             Role::Weight | Role::SharedWeight => matches!(arg, Arg::Weight(_)),
-            Role::State => matches!(arg, Arg::Kv(_)),
+            Role::State => matches!(arg, Arg::State(_)),
         };
         if !role {
             sink.error(
@@ -140,16 +166,16 @@ fn shared(sink: &mut Sink, module: &Module, uses: &HashMap<usize, Vec<(Role, Pla
     }
 }
 
-fn logits(sink: &mut Sink, module: &Module, results: &[Option<ValueType>]) {
-    let want: ValueType = TensorType::rows(Dim::Rows, module.info.vocab).into();
-    match results.get(module.logits) {
+fn output(sink: &mut Sink, module: &Module, results: &[Option<ValueType>]) {
+    let want: ValueType = TensorType::rows(Dim::Rows, module.info.columns()).into();
+    match results.get(module.output) {
         None => sink.error(
-            "logits",
+            "output",
             Place::Whole,
-            format!("the step has {} values; the logits are number {}", results.len(), module.logits),
+            format!("the step has {} values; the output is number {}", results.len(), module.output),
         ),
         Some(Some(ty)) if *ty != want => {
-            sink.error("logits", Place::Whole, format!("the logits must be {want}, not {ty}"))
+            sink.error("output", Place::Whole, format!("the output must be {want}, not {ty}"))
         }
         // An undefined result is reported at its function.
         Some(_) => {}
@@ -207,12 +233,13 @@ struct FuncVerifier<'a> {
 impl FuncVerifier<'_> {
     fn param(&mut self, p: &Param, place: Place) {
         let ok = match (&p.ty, p.role) {
-            (ValueType::Kv(spec), Role::State) => return kv_spec(&mut self.sink, &place, spec),
+            (ValueType::Kv(kv), Role::State) => return state_spec(&mut self.sink, &place, &(*kv).into()),
+            (ValueType::Fixed(fixed), Role::State) => return state_spec(&mut self.sink, &place, &(*fixed).into()),
             (ValueType::Tensor(t), Role::Data) => matches!(t.shape.first(), Some(Dim::Tokens | Dim::Rows)),
             (ValueType::Tensor(t), Role::Weight | Role::SharedWeight) => {
-                t.dtype.is_float() && (1..=2).contains(&t.shape.len()) && t.elements().is_some_and(|n| n > 0)
+                t.dtype.is_float() && (1..=3).contains(&t.shape.len()) && t.elements().is_some_and(|n| n > 0)
             }
-            (ValueType::Kv(_), _) | (ValueType::Tensor(_), Role::State) => false,
+            (ValueType::Kv(_) | ValueType::Fixed(_), _) | (ValueType::Tensor(_), Role::State) => false,
         };
         if !ok {
             self.sink.error(
@@ -284,7 +311,7 @@ impl FuncVerifier<'_> {
                 format!("`{name}` rewrites a weight that other functions read too"),
             );
         }
-        for (i, ((_, reads), known)) in facts.args.iter().zip(known).enumerate() {
+        for (i, ((_, reads), known)) in facts.each_arg().zip(known).enumerate() {
             if reads.weight() && *known == Known::Run {
                 self.sink.error(
                     "needs-weight",
@@ -295,11 +322,12 @@ impl FuncVerifier<'_> {
         }
     }
 
-    /// A state is appended to once, and afterwards only the new one is read.
+    /// A state is replaced once, and afterwards only the new one, if there is one, is read.
     fn states(&mut self, i: usize, node: &Node, place: &Place) {
-        let replaced = node.op.facts().replaces();
+        let facts = node.op.facts();
+        let replaced = |arg: usize| matches!(facts.args.get(arg), Some((_, Reads::Replaced | Reads::Updated)));
         for (arg, v) in
-            node.args.iter().enumerate().filter(|(_, v)| matches!(self.func.ty(**v), Some(ValueType::Kv(_))))
+            node.args.iter().enumerate().filter(|(_, v)| self.func.ty(**v).is_some_and(|t| t.state().is_some()))
         {
             if let Some(by) = self.appended.get(v) {
                 self.sink.error(
@@ -308,7 +336,7 @@ impl FuncVerifier<'_> {
                     format!("uses the state {} that node {by} has replaced", v.0),
                 );
             }
-            if replaced == Some(arg) {
+            if replaced(arg) {
                 self.appended.insert(*v, i);
             }
         }
@@ -319,7 +347,7 @@ impl FuncVerifier<'_> {
         for v in &self.func.results {
             match self.func.ty(*v) {
                 None => self.sink.error("undefined-value", place(), format!("result {} is not defined", v.0)),
-                Some(ValueType::Kv(_)) => self.sink.error(
+                Some(ValueType::Kv(_) | ValueType::Fixed(_)) => self.sink.error(
                     "state-result",
                     place(),
                     format!("result {} is a state; states are updated in place", v.0),

@@ -1,11 +1,12 @@
 //! Rules of the kernel level.
 
-use super::{Access, Sink, accesses, format_ok, kv_spec};
+use super::{Access, Sink, accesses, fixed_spec, format_ok, kv_spec};
 use crate::diag::{Diagnostic, Place};
 use crate::graph::F32;
 use crate::kernel::{Expr, Kernel, Norm, Param, ParamId, ParamKind, RowElem, Segment, Store, lcm};
 use crate::kv::KvSpec;
 use crate::quant::{BLOCK, Encoding, Format, GROUPS};
+use crate::state::FixedSpec;
 use crate::ty::Dim;
 
 /// Checks one kernel. Returns all findings.
@@ -75,6 +76,7 @@ impl<'a> KernelVerifier<'a> {
             }
             ParamKind::Vector { len: 0 } => Some("is an empty vector".into()),
             ParamKind::Kv(spec) => return kv_spec(&mut self.sink, &place, &spec),
+            ParamKind::Fixed(spec) => return fixed_spec(&mut self.sink, &place, &spec),
             ParamKind::Rows { .. } | ParamKind::Matrix { .. } | ParamKind::Vector { .. } => None,
         };
         if let Some(problem) = problem {
@@ -163,6 +165,22 @@ impl<'a> KernelVerifier<'a> {
         })
     }
 
+    /// A state of fixed size.
+    pub fn any_fixed(&mut self, id: ParamId) -> Option<FixedSpec> {
+        self.kind(id, "a state of fixed size", |k| match *k {
+            ParamKind::Fixed(spec) => Some(spec),
+            _ => None,
+        })
+    }
+
+    /// An operand that must be the state `want`.
+    pub fn fixed(&mut self, id: ParamId, want: FixedSpec) {
+        self.kind(id, &want.to_string(), |k| match *k {
+            ParamKind::Fixed(have) if have == want => Some(()),
+            _ => None,
+        });
+    }
+
     pub fn columns(&mut self, id: ParamId, have: usize, want: usize) {
         if have != want
             && let Some(p) = self.kernel.params.get(id)
@@ -228,20 +246,28 @@ impl<'a> KernelVerifier<'a> {
             if input.cols != 0 && (n, k) != (s.n, input.cols) {
                 self.error("matrix-shape", format!("operand {w} is [{n}, {k}], but must be [{}, {}]", s.n, input.cols));
             }
-            if let Some(group) = input.elem.group()
-                && format.encoding().integer_group() != Some(group)
-            {
-                self.error(
-                    "int8-group",
-                    format!(
-                        "int8 input in groups of {group} needs weights of integers in the same groups, not {format}"
-                    ),
-                );
-            }
-            if input.elem == RowElem::Fp8 && format.encoding() != Encoding::FP8 {
-                self.error("fp8-weights", format!("fp8 input needs fp8 weights, not {format}"));
-            }
+            self.multiplies(input.elem, format);
         }
+        self.unused_lanes(s);
+    }
+
+    /// Rows of `elem` are multiplied with matrices of `format`.
+    pub fn multiplies(&mut self, elem: RowElem, format: Format) {
+        if let Some(group) = elem.group()
+            && format.encoding().integer_group() != Some(group)
+        {
+            self.error(
+                "int8-group",
+                format!("int8 input in groups of {group} needs weights of integers in the same groups, not {format}"),
+            );
+        }
+        if elem == RowElem::Fp8 && format.encoding() != Encoding::FP8 {
+            self.error("fp8-weights", format!("fp8 input needs fp8 weights, not {format}"));
+        }
+    }
+
+    /// Every product is used.
+    pub fn unused_lanes(&mut self, s: &Segment) {
         let mut used = vec![false; s.weights.len()];
         s.expr.visit(&mut |e| {
             if let Expr::Acc(lane) = e
@@ -259,22 +285,26 @@ impl<'a> KernelVerifier<'a> {
     fn expr(&mut self, e: &Expr, s: &Segment, matmul: bool) {
         match e {
             Expr::Acc(_) if !matmul => self.error("acc-in-pointwise", "pointwise work has no accumulators"),
-            Expr::Acc(lane) => {
-                if *lane >= s.weights.len() {
-                    self.error("acc-lane", format!("there is no accumulator {lane}; there are {}", s.weights.len()));
-                }
-            }
+            Expr::Acc(lane) => self.lane(*lane, s),
             Expr::Rows { param, start } => {
                 if let Some(cols) = self.f32_rows(*param, self.kernel.rows) {
                     self.range("expr-columns", *param, *start, s.n, cols);
                 }
             }
-            Expr::Vector(param) => {
-                if let Some(len) = self.vector(*param).filter(|len| *len == 0 || !s.n.is_multiple_of(*len)) {
-                    self.error("vector-length", format!("a vector of {len} elements does not divide {} columns", s.n));
+            Expr::Vector(param) => self.divides(*param, s.n),
+            Expr::Const(c) => self.finite("the constant", *c),
+            Expr::Expert { vector, routes, top } => self.expert_leaf(s, *vector, *routes, (*top, matmul)),
+            Expr::Combine { weights, from, y, count } => {
+                if *count == 0 {
+                    self.error("experts", "combines nothing");
+                }
+                if let Some(cols) = self.f32_rows(*weights, self.kernel.rows) {
+                    self.range("expr-columns", *weights, *from, *count, cols);
+                }
+                if let Some(cols) = self.f32_rows(*y, self.kernel.rows) {
+                    self.columns(*y, cols, s.n.saturating_mul(*count));
                 }
             }
-            Expr::Const(c) => self.finite("the constant", *c),
             Expr::Unary(_, x) => self.expr(x, s, matmul),
             Expr::Binary(_, a, b) => {
                 self.expr(a, s, matmul);
@@ -296,7 +326,38 @@ impl<'a> KernelVerifier<'a> {
         }
     }
 
-    fn range(&mut self, code: &'static str, param: ParamId, start: usize, n: usize, cols: usize) {
+    /// There is such an accumulator.
+    pub fn lane(&mut self, lane: usize, s: &Segment) {
+        if lane >= s.weights.len() {
+            self.error("acc-lane", format!("there is no accumulator {lane}; there are {}", s.weights.len()));
+        }
+    }
+
+    /// A vector divides the columns of a segment.
+    pub fn divides(&mut self, param: ParamId, n: usize) {
+        if let Some(len) = self.vector(param).filter(|len| *len == 0 || !n.is_multiple_of(*len)) {
+            self.error("vector-length", format!("a vector of {len} elements does not divide {n} columns"));
+        }
+    }
+
+    /// A vector of parts for experts, where no product names the slot.
+    fn expert_leaf(&mut self, s: &Segment, vector: ParamId, routes: ParamId, (top, matmul): (usize, bool)) {
+        if matmul {
+            return self.error("experts", "products of one matrix have no slots for experts");
+        }
+        if top == 0 || !s.n.is_multiple_of(top) {
+            return self.error("experts", format!("{} columns are not {top} equal slots", s.n));
+        }
+        if let Some(have) = self.f32_rows(routes, self.kernel.rows) {
+            self.columns(routes, have, 2 * top);
+        }
+        let part = s.n / top;
+        if let Some(len) = self.vector(vector).filter(|len| !len.is_multiple_of(part)) {
+            self.error("vector-length", format!("a vector of {len} elements has no parts of {part}"));
+        }
+    }
+
+    pub fn range(&mut self, code: &'static str, param: ParamId, start: usize, n: usize, cols: usize) {
         if start.checked_add(n).is_none_or(|end| end > cols) {
             self.error(code, format!("columns {start}..{start}+{n} lie outside operand {param} with {cols} columns"));
         }

@@ -25,6 +25,7 @@ pub use rules::RULES;
 use crate::diag::{Diagnostic, Place, Severity};
 use crate::kv::KvSpec;
 use crate::quant::Format;
+use crate::state::{FixedSpec, StateSpec};
 use std::collections::HashSet;
 
 /// Collects findings.
@@ -58,9 +59,28 @@ impl Sink {
 }
 
 /// Sizes of a state are positive.
+fn state_spec(sink: &mut Sink, place: &Place, spec: &StateSpec) {
+    match spec {
+        StateSpec::Paged(kv) => kv_spec(sink, place, kv),
+        StateSpec::Fixed(fixed) => fixed_spec(sink, place, fixed),
+    }
+}
+
+/// A state holds something, and no more than memory can be asked for.
+fn fixed_spec(sink: &mut Sink, place: &Place, spec: &FixedSpec) {
+    if spec.is_empty() || spec.len() > FixedSpec::MOST {
+        let message = format!("{spec} does not have between 1 and {} numbers", FixedSpec::MOST);
+        sink.error("state-spec", place.clone(), message);
+    }
+}
+
+/// Sizes of keys and values are positive.
 fn kv_spec(sink: &mut Sink, place: &Place, spec: &KvSpec) {
     if spec.kv_heads == 0 || spec.head_dim == 0 || spec.window == Some(0) {
         sink.error("kv-spec", place.clone(), format!("{spec} has a size of 0"));
+    }
+    if !spec.dtype.holds(spec.head_dim) {
+        sink.error("kv-spec", place.clone(), format!("{spec}: codes of 4 bits come in pairs, heads have an even size"));
     }
 }
 

@@ -1,11 +1,12 @@
 //! Rules of the plan level.
 
-use super::{Access, Sink, accesses, format_ok, kv_spec, verify_kernel};
+use super::{Access, Sink, accesses, format_ok, state_spec, verify_kernel};
 use crate::diag::{Diagnostic, Place};
 use crate::graph::Weight;
 use crate::kernel::{Body, Kernel, Matmul, ParamKind, RowElem, Store};
 use crate::plan::{Buffer, Candidates, Launch, Operand, Plan, Regime, Storage, weight_type};
 use crate::quant::GROUPS;
+use crate::state::StateSpec;
 use crate::target::{Family, RowKind, TargetSpec};
 use crate::ty::Dim;
 use std::ops::Range;
@@ -18,8 +19,8 @@ pub fn verify_plan(plan: &Plan) -> Vec<Diagnostic> {
     for k in &plan.kernels {
         sink.out.extend(verify_kernel(k));
     }
-    for (index, spec) in plan.kv.iter().enumerate() {
-        kv_spec(&mut sink, &Place::Kv { index }, spec);
+    for (index, spec) in plan.states.iter().enumerate() {
+        state_spec(&mut sink, &Place::State { index }, spec);
     }
     for (weight, w) in plan.weights.iter().enumerate() {
         let ok = match w.storage {
@@ -87,8 +88,8 @@ pub fn verify_packed(plan: &Plan, weights: &[Weight]) -> Vec<Diagnostic> {
             Ok(ty) => {
                 let fits = match (w.storage, &ty.shape[..]) {
                     (Storage::Matrix { n, k, .. }, [Dim::Static(a), Dim::Static(b)]) => (n, k) == (*a, *b),
-                    (Storage::Vector { len }, [Dim::Static(n)]) => len == *n,
-                    _ => false,
+                    (Storage::Vector { len }, _) => ty.elements() == Some(len),
+                    (Storage::Matrix { .. }, _) => false,
                 };
                 if !fits {
                     sink.error(
@@ -168,12 +169,12 @@ impl<'a> RegimeVerifier<'a> {
             self.buffer(i, b);
         }
         let mut states = vec![State::default(); self.regime.buffers.len()];
-        let mut kv = vec![Stored::default(); self.plan.kv.len()];
+        let mut kv = vec![Stored::default(); self.plan.states.len()];
         for (i, launch) in self.regime.launches.iter().enumerate() {
             self.launch(i, launch, &mut states, &mut kv);
         }
-        let (slot, vocab) = (self.plan.logits, self.plan.info.vocab);
-        self.result(&mut states, "logits", slot, vocab);
+        let (slot, columns) = (self.plan.output, self.plan.info.columns());
+        self.result(&mut states, "output", slot, columns);
         if let Some(Candidates { slot, k }) = self.plan.candidates {
             self.result(&mut states, "candidates", slot, llmcc_abi::layout::candidate_cols(k));
         }
@@ -263,11 +264,16 @@ impl<'a> RegimeVerifier<'a> {
                 self.storage(w, Storage::Matrix { n: *n, k: *k, format: *format })
             }
             (ParamKind::Vector { len }, Operand::Weight(w)) => self.storage(w, Storage::Vector { len: *len }),
-            (ParamKind::Kv(spec), Operand::Kv(k)) => match self.plan.kv.get(k) {
-                None => Some(format!("is attention state {k}, which does not exist")),
-                Some(have) => (have != spec).then(|| format!("must be {spec}; attention state {k} is {have}")),
-            },
+            (ParamKind::Kv(spec), Operand::State(s)) => self.state(s, (*spec).into()),
+            (ParamKind::Fixed(spec), Operand::State(s)) => self.state(s, (*spec).into()),
             (kind, operand) => Some(format!("cannot be {operand:?}: its parameter is {kind:?}")),
+        }
+    }
+
+    fn state(&self, state: usize, want: StateSpec) -> Option<String> {
+        match self.plan.states.get(state) {
+            None => Some(format!("is state {state}, which does not exist")),
+            Some(have) => (*have != want).then(|| format!("must be {want}; state {state} is {have}")),
         }
     }
 
@@ -296,14 +302,13 @@ impl<'a> RegimeVerifier<'a> {
 
     /// A launch sees one block table, which is that of its states.
     fn one_group(&mut self, launch: &Launch, place: &Place) {
-        let state = |o: &Operand| if let Operand::Kv(k) = o { Some((*k, self.plan.kv.get(*k)?.window)) } else { None };
+        let state = |o: &Operand| if let Operand::State(s) = o { Some((*s, self.plan.states.get(*s)?)) } else { None };
         let mut states = launch.operands.iter().filter_map(state);
-        if let Some((first, window)) = states.next()
-            && let Some((other, _)) = states.find(|(_, w)| *w != window)
+        if let Some((first, spec)) = states.next()
+            && let Some((other, _)) = states.find(|(_, s)| !s.lives_as_long_as(spec))
         {
-            let message = format!(
-                "uses attention states {first} and {other}, whose windows differ: they have different block tables"
-            );
+            let message =
+                format!("uses states {first} and {other}, whose windows differ: they have different block tables");
             self.sink.error("state-groups", place.clone(), message);
         }
     }
@@ -325,7 +330,7 @@ impl<'a> RegimeVerifier<'a> {
     /// Keys and values of a step are stored once, and before attention reads them.
     fn state_order(&mut self, launch: &Launch, kernel: &Kernel, kv: &mut [Stored], place: &Place) {
         let state = |param: usize| match launch.operands.get(param) {
-            Some(Operand::Kv(k)) => Some(*k),
+            Some(Operand::State(s)) => Some(*s),
             _ => None,
         };
         let segments = match &kernel.body {
@@ -338,12 +343,19 @@ impl<'a> RegimeVerifier<'a> {
                     self.sink.error(
                         "state-order",
                         place.clone(),
-                        format!("reads attention state {i} before keys and values are stored"),
+                        format!("reads state {i} before keys and values are stored"),
                     );
                 }
                 return;
             }
-            Body::RowNorm(_) | Body::Embed(_) | Body::RopeTable(_) | Body::TopK(_) => return,
+            Body::RowNorm(_)
+            | Body::Embed(_)
+            | Body::RopeTable(_)
+            | Body::Route(_)
+            | Body::ExpertMatmul(_)
+            | Body::TopK(_)
+            | Body::CausalConv(_)
+            | Body::Recurrence(_) => return,
         };
         for s in segments {
             let (param, keys) = match s.store {
@@ -354,11 +366,7 @@ impl<'a> RegimeVerifier<'a> {
             let Some((i, stored)) = state(param).and_then(|i| Some((i, kv.get_mut(i)?))) else { continue };
             let (done, what) = if keys { (&mut stored.keys, "keys") } else { (&mut stored.values, "values") };
             if std::mem::replace(done, true) {
-                self.sink.error(
-                    "state-order",
-                    place.clone(),
-                    format!("stores the {what} of attention state {i} a second time"),
-                );
+                self.sink.error("state-order", place.clone(), format!("stores the {what} of state {i} a second time"));
             }
         }
     }

@@ -37,7 +37,7 @@ fn candidates_are_results_of_plans_for_gpus() {
     plan.slots.push(Slot { per_token: 0, per_row: 4 * TopK::columns(4) });
     plan.candidates = Some(Candidates { slot, k: 4 });
     for regime in &mut plan.regimes {
-        let logits = regime.buffers.iter().position(|b| b.slot == plan.logits).unwrap();
+        let logits = regime.buffers.iter().position(|b| b.slot == plan.output).unwrap();
         regime.buffers.push(Buffer { rows: Dim::Rows, cols: TopK::columns(4), elem: RowElem::F32, slot });
         let operands = vec![Operand::Buffer(logits), Operand::Buffer(regime.buffers.len() - 1)];
         regime.launches.push(Launch { kernel: plan.kernels.len() - 1, operands, call: 0 });

@@ -2,7 +2,7 @@
 //!
 //! A 0/1 program over kernel nodes: a chosen node needs a chosen node in each class it reads,
 //! shared classes are paid once, the sum of predicted seconds is minimal. It is solved exactly,
-//! after [`presolve`] has reduced it. Cycles (a class that would need itself) are rare and excluded
+//! after `presolve` has reduced it. Cycles (a class that would need itself) are rare and excluded
 //! by a cut when a solution contains one.
 //!
 //! Where a value may be stored in several forms the program has [`Decision`]s: at most one option
@@ -11,7 +11,7 @@
 //!
 //! The solver computes in f64 with absolute tolerances. So costs are scaled to the size of the
 //! solution, what costs more than a known solution is left out, and what it returns is followed and
-//! added up here; only the picks are believed. Where it fails, [`search`] takes over.
+//! added up here; only the picks are believed. Where it fails, `search` takes over.
 
 mod presolve;
 mod program;

@@ -8,7 +8,7 @@
 use super::fragment::{Fragment, Piece, Source, body, draft, join};
 use super::generic::{float, int};
 use super::way::{Function, Way, way};
-use super::{Context, OpNode};
+use super::{Context, OpNode, experts};
 use crate::spec::Draft;
 use egg::Id;
 use llmcc_ir::kernel::{Expr, Norm, ParamKind, RowElem, Store};
@@ -111,8 +111,8 @@ fn apply(cx: &Context<'_>, d: &mut Draft, function: Function, op: &OpNode, mut a
             let (y, x) = (args.pop()?, args.pop()?);
             Some(Expr::Binary(b, Box::new(x), Box::new(y)))
         }
-        Function::Normalize => {
-            let norm = Norm { eps: float(cx.graph, op.attrs[0])?, width: int(cx.graph, op.attrs[1])? };
+        Function::Normalize { center } => {
+            let norm = Norm { eps: float(cx.graph, op.attrs[0])?, width: int(cx.graph, op.attrs[1])?, center };
             (norm.width <= MAX_RUN).then_some(Expr::Normalize(norm, Box::new(args.pop()?)))
         }
         Function::Rope => {
@@ -124,5 +124,7 @@ fn apply(cx: &Context<'_>, d: &mut Draft, function: Function, op: &OpNode, mut a
             Expr::Rows { param, start } => Some(Expr::Rows { param, start: start + int(cx.graph, op.attrs[0])? }),
             _ => None,
         },
+        Function::Expert => experts::vector(cx, d, op),
+        Function::Combine => experts::combine(cx, d, op),
     }
 }

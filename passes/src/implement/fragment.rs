@@ -7,7 +7,7 @@
 use super::{Context, KernelNode, MAX_EXPR};
 use crate::spec::{Draft, expr_size};
 use egg::Id;
-use llmcc_ir::kernel::{Body, Expr, Matmul, ParamId, ParamKind, Pointwise, Segment, Store};
+use llmcc_ir::kernel::{Body, ExpertMatmul, Expr, Matmul, ParamId, ParamKind, Pointwise, Segment, Store};
 use llmcc_ir::ty::Dim;
 
 /// Where a value comes from.
@@ -19,11 +19,31 @@ pub enum Source {
     Kernel(KernelNode),
 }
 
+/// What the products of a fragment multiply.
+#[derive(Clone, Copy, Debug)]
+pub struct Input {
+    /// Rows.
+    pub x: ParamId,
+    /// Whose matrices, if they are those of experts.
+    pub experts: Option<Experts>,
+}
+
+/// Experts of products.
+#[derive(Clone, Copy, Debug)]
+pub struct Experts {
+    /// Routes.
+    pub routes: ParamId,
+    /// How many there are.
+    pub experts: usize,
+    /// Slots.
+    pub top: usize,
+}
+
 /// A value inside a draft.
 #[derive(Clone, Debug)]
 pub struct Fragment {
     /// Input of the products.
-    pub x: Option<ParamId>,
+    pub x: Option<Input>,
     /// One matrix per accumulator.
     pub lanes: Vec<ParamId>,
     /// The value.
@@ -41,7 +61,7 @@ impl Context<'_> {
         };
         let mut kernels: Vec<KernelNode> = if self.read_once(class) { self.row_kernels(class) } else { vec![] };
         kernels.retain(absorbable);
-        let is_matmul = |n: &KernelNode| matches!(n.0.kernel.body, Body::Matmul(_));
+        let is_matmul = |n: &KernelNode| matches!(n.0.kernel.body, Body::Matmul(_) | Body::ExpertMatmul(_));
         if kernels.iter().any(is_matmul) {
             kernels.retain(is_matmul);
         }
@@ -57,11 +77,20 @@ impl Context<'_> {
                     return None;
                 }
                 let (x, mut segments) = match draft.import(spec, children) {
-                    Body::Matmul(m) => (Some(m.x), m.segments),
-                    Body::Pointwise(p) => (None, p.segments),
-                    Body::RowNorm(_) | Body::Attention(_) | Body::Embed(_) | Body::RopeTable(_) | Body::TopK(_) => {
-                        return None;
+                    Body::Matmul(m) => (Some(Input { x: m.x, experts: None }), m.segments),
+                    Body::ExpertMatmul(m) => {
+                        let experts = Experts { routes: m.routes, experts: m.experts, top: m.top };
+                        (Some(Input { x: m.x, experts: Some(experts) }), vec![m.segment])
                     }
+                    Body::Pointwise(p) => (None, p.segments),
+                    Body::RowNorm(_)
+                    | Body::Attention(_)
+                    | Body::Embed(_)
+                    | Body::RopeTable(_)
+                    | Body::Route(_)
+                    | Body::TopK(_)
+                    | Body::CausalConv(_)
+                    | Body::Recurrence(_) => return None,
                 };
                 let s = segments.pop()?;
                 Some(Fragment { x, lanes: s.weights, expr: s.expr })
@@ -89,7 +118,7 @@ fn same(draft: &Draft, a: ParamId, b: ParamId) -> bool {
 }
 
 /// Joins fragments into one set of lanes, so that their expressions may be combined.
-pub fn join(draft: &Draft, parts: Vec<Fragment>) -> Option<(Option<ParamId>, Vec<ParamId>, Vec<Expr>)> {
+pub fn join(draft: &Draft, parts: Vec<Fragment>) -> Option<(Option<Input>, Vec<ParamId>, Vec<Expr>)> {
     let x = common_input(draft, &parts)?;
     let mut lanes: Vec<ParamId> = vec![];
     let mut exprs = vec![];
@@ -115,10 +144,16 @@ pub fn join(draft: &Draft, parts: Vec<Fragment>) -> Option<(Option<ParamId>, Vec
 }
 
 /// The matmul input of the fragments: `Some(None)` when none has products, `None` when they differ.
-pub fn common_input(draft: &Draft, parts: &[Fragment]) -> Option<Option<ParamId>> {
+pub fn common_input(draft: &Draft, parts: &[Fragment]) -> Option<Option<Input>> {
     let mut inputs = parts.iter().filter_map(|p| p.x);
     let Some(first) = inputs.next() else { return Some(None) };
-    inputs.all(|x| same(draft, first, x)).then_some(Some(first))
+    let same_experts = |a: Option<Experts>, b: Option<Experts>| match (a, b) {
+        (Some(a), Some(b)) => (a.experts, a.top) == (b.experts, b.top) && same(draft, a.routes, b.routes),
+        (None, None) => true,
+        (Some(_), None) | (None, Some(_)) => false,
+    };
+    let fits = |i: Input| same(draft, first.x, i.x) && same_experts(first.experts, i.experts);
+    inputs.all(fits).then_some(Some(first))
 }
 
 /// One output of a kernel under construction.
@@ -139,14 +174,39 @@ pub fn body(draft: &Draft, pieces: Vec<Piece>) -> Option<Body> {
     if x.is_some() && values.iter().any(|v| v.x.is_none()) || values.iter().any(|v| expr_size(&v.expr) > MAX_EXPR) {
         return None;
     }
+    if let Some(Input { x, experts: Some(experts) }) = x {
+        return products_of_experts(draft, x, experts, pieces);
+    }
     let segments = pieces
         .into_iter()
         .map(|p| Segment { n: p.n, weights: p.value.lanes, tile_n: 0, expr: p.value.expr, store: p.store })
         .collect();
     Some(match x {
-        Some(x) => Body::Matmul(Matmul { x, prologue: None, segments, tile_m: 0 }),
+        Some(Input { x, .. }) => Body::Matmul(Matmul { x, prologue: None, segments, tile_m: 0 }),
         None => Body::Pointwise(Pointwise { segments }),
     })
+}
+
+/// Products of experts with what follows them; `None` where that is not elementwise in each slot.
+fn products_of_experts(draft: &Draft, x: ParamId, e: Experts, mut pieces: Vec<Piece>) -> Option<Body> {
+    let piece = pieces.pop().filter(|_| pieces.is_empty())?;
+    let n = piece.n / e.top;
+    let mut fits = matches!(piece.store, Store::Rows { start: 0, .. });
+    piece.value.expr.visit(&mut |expr| {
+        fits &= match expr {
+            Expr::Acc(_) | Expr::Const(_) | Expr::Unary(..) | Expr::Binary(..) => true,
+            Expr::Rows { start, .. } => *start == 0,
+            Expr::Vector(v) => {
+                matches!(draft.operand(*v), Some((_, ParamKind::Vector { len })) if n.is_multiple_of(*len))
+            }
+            Expr::Expert { routes, top, .. } => *top == e.top && same(draft, *routes, e.routes),
+            Expr::Normalize(..) | Expr::Rope { .. } | Expr::Combine { .. } => false,
+        }
+    });
+    let Fragment { lanes: weights, expr, .. } = piece.value;
+    let segment = Segment { n, weights, tile_n: 0, expr, store: piece.store };
+    let Experts { routes, experts, top } = e;
+    fits.then_some(Body::ExpertMatmul(ExpertMatmul { x, routes, experts, top, segment, tile_m: 0 }))
 }
 
 /// A new draft for rows of `rows`.

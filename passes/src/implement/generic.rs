@@ -3,10 +3,10 @@
 
 use super::way::{Way, way};
 use super::{Context, OpNode, quantize};
-use crate::egraph::{Graph, Term};
+use crate::egraph::{Graph, Head, Term};
 use crate::spec::Draft;
 use egg::Id;
-use llmcc_ir::graph::F32;
+use llmcc_ir::graph::{Attr, F32};
 use llmcc_ir::kernel::{Attention, Body, Embed, Expr, Matmul, ParamKind, RopeTable, RowElem, RowNorm, Segment, Store};
 use llmcc_ir::kv::KvSpec;
 use llmcc_ir::quant::Format;
@@ -54,6 +54,14 @@ pub fn float(g: &Graph, id: Id) -> Option<F32> {
     g[id].data.constant
 }
 
+/// Attribute that is yes or no.
+fn flag(g: &Graph, id: Id) -> Option<bool> {
+    match g[id].data.attr {
+        Some(Attr::Flag(yes)) => Some(yes),
+        Some(Attr::Size(_) | Attr::Real(_) | Attr::Word(_) | Attr::Sizes(_)) | None => None,
+    }
+}
+
 fn matmul(cx: &mut Context<'_>, class: Id, op: &OpNode, (format, packed): (Format, Id)) -> Option<Draft> {
     let (x, w) = (op.args[0], op.args[1]);
     let (rows, cols) = cx.rows_of(x)?;
@@ -79,13 +87,20 @@ fn matmul(cx: &mut Context<'_>, class: Id, op: &OpNode, (format, packed): (Forma
 fn attention(cx: &mut Context<'_>, class: Id, op: &OpNode, (spec, kv): (KvSpec, Id)) -> Option<Draft> {
     let (rows, cols) = cx.rows_of(class)?;
     let (heads, scale) = (int(cx.graph, op.attrs[0])?, float(cx.graph, op.attrs[1])?);
+    let softcap = float(cx.graph, op.attrs[2]).filter(|cap| cap.get() != 0.0);
+    let causal = flag(cx.graph, op.attrs[3])?;
     let q = op.args[0];
+    let sinks = match op.args.get(3) {
+        Some(sinks) => Some((*sinks, cx.vector_of(*sinks)?)),
+        None => None,
+    };
     let q_kind = cx.rows_kind(q)?;
     Some(Draft::new(rows, |d| {
         let q = d.input(q, q_kind);
         let kv = d.input(kv, ParamKind::Kv(spec));
+        let sinks = sinks.map(|(sinks, len)| d.input(sinks, ParamKind::Vector { len }));
         let out = d.output(cols, RowElem::F32);
-        Body::Attention(Attention { q, kv, out, heads, scale, tile_m: 1 })
+        Body::Attention(Attention { q, kv, out, heads, scale, softcap, sinks, causal, tile_m: 1 })
     }))
 }
 
@@ -95,18 +110,19 @@ fn embed(cx: &mut Context<'_>, class: Id, op: &OpNode, (format, packed): (Format
     Some(Draft::new(rows, |d| {
         let table = d.input(packed, ParamKind::Matrix { n, k, format });
         let out = d.output(cols, RowElem::F32);
-        Body::Embed(Embed { table, out })
+        Body::Embed(Embed { positions: op.head == Head::EmbedPositions, ..Embed::of_tokens(table, out) })
     }))
 }
 
 fn table_of_angles(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
     let (rows, cols) = cx.rows_of(class)?;
     let scale = float(cx.graph, op.attrs[0])?;
+    let border = int(cx.graph, op.attrs[1]).filter(|border| *border != 0);
     let len = cx.vector_of(op.args[1])?;
     Some(Draft::new(rows, |d| {
         let inv_freq = d.input(op.args[1], ParamKind::Vector { len });
         let out = d.output(cols, RowElem::F32);
-        Body::RopeTable(RopeTable { inv_freq, scale, out })
+        Body::RopeTable(RopeTable { inv_freq, scale, border, out })
     }))
 }
 
@@ -116,6 +132,6 @@ fn gathered(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
     Some(Draft::new(rows, |d| {
         let x = d.input(op.args[0], kind);
         let out = d.output(cols, RowElem::F32);
-        Body::RowNorm(RowNorm { x, gather: true, norm: None, gain: None, out })
+        Body::RowNorm(RowNorm { gather: true, ..RowNorm::plain(x, out) })
     }))
 }

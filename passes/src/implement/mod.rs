@@ -9,11 +9,14 @@
 //! `store` operands. A kernel reads matrices of one format only: more would multiply its variants.
 
 mod elementwise;
+mod embed;
+mod experts;
 mod fragment;
 mod generic;
 mod merge;
 mod prologue;
 mod quantize;
+mod recurrent;
 mod rownorm;
 mod way;
 
@@ -52,6 +55,7 @@ enum Run {
 /// All phases in order.
 pub const PHASES: &[Phase] = &[
     Phase { name: "generic", repeat: false, run: Run::Operations(generic::run) },
+    Phase { name: "look-up", repeat: true, run: Run::Operations(embed::run) },
     Phase { name: "row-norm", repeat: true, run: Run::Operations(rownorm::run) },
     Phase { name: "epilogue", repeat: true, run: Run::Operations(elementwise::run) },
     Phase { name: "quantize", repeat: false, run: Run::Quant(quantize::run) },
@@ -239,6 +243,19 @@ impl Context<'_> {
     fn add(&mut self, draft: Draft) -> Id {
         let (spec, children) = draft.finish();
         self.graph.add(Term::Kernel(Arc::new(spec), children.into()))
+    }
+
+    /// Where the rows of a class are: a slice of columns is read in the rows that it is of. Their
+    /// class, and the first column.
+    fn columns_of(&self, class: Id) -> (Id, usize) {
+        let slice = self.graph[class].nodes.iter().find_map(|t| match t {
+            Term::Op(Head::SliceCols, children) => match children[..] {
+                [start, _, of] => Some((self.graph.find(of), self.graph[start].data.int?)),
+                _ => None,
+            },
+            _ => None,
+        });
+        slice.filter(|(of, _)| self.rows_of(*of).is_some()).unwrap_or((class, 0))
     }
 
     /// Rows and columns of a class of rows.

@@ -15,7 +15,7 @@ pub fn run(cx: &mut Context<'_>, class: Id) {
         .into_iter()
         .filter_map(|n| {
             let body = match &n.0.kernel.body {
-                Body::RowNorm(r) if !r.gather => r.clone(),
+                Body::RowNorm(r) if !r.gather && r.residual.is_none() => r.clone(),
                 _ => return None,
             };
             Some((n, body))
@@ -23,7 +23,8 @@ pub fn run(cx: &mut Context<'_>, class: Id) {
         .collect();
     // A row-wise kernel that only finishes what another began is a detour: the prologue can do all
     // of it.
-    let depth = |n: &RowNorm| usize::from(n.norm.is_some()) + usize::from(n.gain.is_some());
+    let depth =
+        |n: &RowNorm| usize::from(n.norm.is_some()) + usize::from(n.gain.is_some()) + usize::from(n.bias.is_some());
     let Some(most) = norms.iter().map(|(_, n)| depth(n)).max() else { return };
     let norms: Vec<_> = norms.into_iter().filter(|(_, n)| depth(n) == most).collect();
     for (target, node) in readers(cx, class) {
@@ -71,14 +72,15 @@ fn absorbed(
     let k = d
         .operand(inner.x)
         .and_then(|(_, kind)| if let ParamKind::Rows { cols, .. } = kind { Some(*cols) } else { None });
-    let gain = inner.gain.and_then(|g| d.operand(g)).map(|(_, kind)| kind.clone());
-    // A tiled gain has no place in a prologue.
-    let fits = gain.is_none_or(|g| matches!(g, ParamKind::Vector { len } if Some(len) == k));
+    // A tiled gain or bias has no place in a prologue.
+    let whole = |kind: &ParamKind| matches!(kind, ParamKind::Vector { len } if Some(*len) == k);
+    let vectors = [inner.gain, inner.bias].into_iter().flatten().filter_map(|v| d.operand(v));
+    let fits = vectors.into_iter().all(|(_, kind)| whole(kind));
     // Tensor cores read fp8 rows from tiles that are copied as they are.
     if elem != wanted || !fits || elem.by_row() {
         return None;
     }
-    let prologue = Some(Prologue { norm: norm.norm, gain: inner.gain, elem: *elem });
+    let prologue = Some(Prologue { norm: norm.norm, gain: inner.gain, bias: inner.bias, elem: *elem });
     d.body = Body::Matmul(Matmul { x: inner.x, prologue, ..matmul });
     Some(d)
 }

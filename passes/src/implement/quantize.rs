@@ -42,11 +42,11 @@ pub fn run(cx: &mut Context<'_>, class: Id, [elem, x]: [Id; 2]) {
         Draft::new(rows, |d| {
             let x = d.input(x, kind);
             let out = d.output(cols, elem);
-            Body::RowNorm(RowNorm { x, gather: false, norm: None, gain: None, out })
+            Body::RowNorm(RowNorm::plain(x, out))
         }),
     );
     for node in cx.row_kernels(x) {
-        let again = matches!(node.0.kernel.body, Body::Matmul(_)) && !cx.read_once(x);
+        let again = matches!(node.0.kernel.body, Body::Matmul(_) | Body::ExpertMatmul(_)) && !cx.read_once(x);
         if !again
             && writes_whole_groups(&node, elem)
             && let [Output::Rows(out)] = node.0.outputs()[..]
@@ -68,12 +68,18 @@ fn writes_whole_groups((spec, _): &KernelNode, elem: RowElem) -> bool {
         },
         _ if elem.by_row() => false,
         Body::Matmul(m) => m.segments.len() == 1,
+        Body::ExpertMatmul(m) => m.segment.n.is_multiple_of(elem.group().unwrap_or(1)),
         Body::Pointwise(p) => p.segments.len() == 1,
         Body::RowNorm(_) => true,
         Body::Attention(a) => match spec.kind(a.kv) {
             ParamKind::Kv(kv) => (a.heads / kv.kv_heads * kv.head_dim).is_multiple_of(elem.group().unwrap_or(1)),
             _ => false,
         },
-        Body::Embed(_) | Body::RopeTable(_) | Body::TopK(_) => false,
+        Body::Embed(_)
+        | Body::RopeTable(_)
+        | Body::Route(_)
+        | Body::TopK(_)
+        | Body::CausalConv(_)
+        | Body::Recurrence(_) => false,
     }
 }

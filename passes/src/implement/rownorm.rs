@@ -1,4 +1,5 @@
-//! Row-wise kernels: normalization, and what it absorbs (a gather before it, a gain after it).
+//! Row-wise kernels: normalization, and what it absorbs (a gather before it; a gain, a bias and the
+//! residual stream after it).
 
 use super::generic::{float, int};
 use super::{Context, KernelNode, OpNode};
@@ -6,14 +7,22 @@ use crate::egraph::Head;
 use crate::spec::Draft;
 use egg::Id;
 use llmcc_ir::graph::BinaryOp;
-use llmcc_ir::kernel::{Body, Norm, ParamKind, RowElem, RowNorm};
+use llmcc_ir::kernel::{Body, Norm, ParamId, ParamKind, RowElem, RowNorm};
 
 /// Adds the row-wise kernels of one operation.
 pub fn run(cx: &mut Context<'_>, class: Id, op: &OpNode) {
     match op.head {
-        Head::Normalize => normalize(cx, class, op),
+        Head::Normalize => normalize(cx, class, op, false),
+        Head::Standardize => normalize(cx, class, op, true),
         Head::Binary(BinaryOp::Mul) => {
-            gain(cx, class, op.args[0], op.args[1]);
+            let free = |b: &RowNorm| b.gain.is_none() && b.bias.is_none() && b.residual.is_none();
+            followed_by(cx, class, [op.args[0], op.args[1]], free, |b, gain| RowNorm { gain, ..b });
+        }
+        Head::Binary(BinaryOp::Add) => {
+            let free = |b: &RowNorm| b.bias.is_none() && b.residual.is_none();
+            followed_by(cx, class, [op.args[0], op.args[1]], free, |b, bias| RowNorm { bias, ..b });
+            residual(cx, class, [op.args[0], op.args[1]]);
+            residual(cx, class, [op.args[1], op.args[0]]);
         }
         _ => {}
     }
@@ -28,9 +37,9 @@ fn row_norms(cx: &Context<'_>, class: Id) -> Vec<(KernelNode, RowNorm)> {
     cx.row_kernels(class).into_iter().filter_map(body).collect()
 }
 
-fn normalize(cx: &mut Context<'_>, class: Id, op: &OpNode) {
+fn normalize(cx: &mut Context<'_>, class: Id, op: &OpNode, center: bool) {
     let (Some(eps), Some(width)) = (float(cx.graph, op.attrs[0]), int(cx.graph, op.attrs[1])) else { return };
-    let norm = Some(Norm { eps, width });
+    let norm = Some(Norm { eps, width, center });
     let x = op.args[0];
     let (Some((rows, cols)), Some(kind)) = (cx.rows_of(class), cx.rows_kind(x)) else { return };
     cx.put(
@@ -38,11 +47,11 @@ fn normalize(cx: &mut Context<'_>, class: Id, op: &OpNode) {
         Draft::new(rows, |d| {
             let x = d.input(x, kind);
             let out = d.output(cols, RowElem::F32);
-            Body::RowNorm(RowNorm { x, gather: false, norm, gain: None, out })
+            Body::RowNorm(RowNorm { norm, ..RowNorm::plain(x, out) })
         }),
     );
     for ((spec, children), body) in row_norms(cx, x) {
-        if body.norm.is_none() && body.gain.is_none() {
+        if body == (RowNorm { gather: body.gather, ..RowNorm::plain(body.x, body.out) }) {
             let mut d = Draft::open(&spec, &children);
             d.body = Body::RowNorm(RowNorm { norm, ..body });
             cx.put(class, d);
@@ -50,13 +59,36 @@ fn normalize(cx: &mut Context<'_>, class: Id, op: &OpNode) {
     }
 }
 
-fn gain(cx: &mut Context<'_>, class: Id, x: Id, g: Id) {
-    let Some(len) = cx.vector_of(g) else { return };
+/// A vector that multiplies, or is added to, what row-wise kernels with a place for it compute.
+fn followed_by(
+    cx: &mut Context<'_>,
+    class: Id,
+    [x, vector]: [Id; 2],
+    free: fn(&RowNorm) -> bool,
+    with: fn(RowNorm, Option<ParamId>) -> RowNorm,
+) {
+    let Some(len) = cx.vector_of(vector) else { return };
     for ((spec, children), body) in row_norms(cx, x) {
-        if body.gain.is_none() {
+        if free(&body) {
             let mut d = Draft::open(&spec, &children);
-            let gain = Some(d.input(g, ParamKind::Vector { len }));
-            d.body = Body::RowNorm(RowNorm { gain, ..body });
+            let vector = Some(d.input(vector, ParamKind::Vector { len }));
+            d.body = Body::RowNorm(with(body, vector));
+            cx.put(class, d);
+        }
+    }
+}
+
+/// A normalized value that is added to the rows `x`.
+fn residual(cx: &mut Context<'_>, class: Id, [x, normed]: [Id; 2]) {
+    let (Some((rows, _)), Some(kind)) = (cx.rows_of(x), cx.rows_kind(x)) else { return };
+    if !cx.read_once(normed) {
+        return;
+    }
+    for ((spec, children), body) in row_norms(cx, normed) {
+        if body.norm.is_some() && !body.gather && body.residual.is_none() && spec.kernel.rows == rows {
+            let mut d = Draft::open(&spec, &children);
+            let residual = Some(d.input(x, kind.clone()));
+            d.body = Body::RowNorm(RowNorm { residual, ..body });
             cx.put(class, d);
         }
     }

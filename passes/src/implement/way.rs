@@ -1,6 +1,6 @@
 //! How each operation of the graph comes to be computed.
 
-use super::{Context, OpNode, generic};
+use super::{Context, OpNode, experts, generic, recurrent};
 use crate::egraph::Head;
 use crate::spec::Draft;
 use egg::Id;
@@ -28,18 +28,26 @@ pub enum Function {
     /// A function of the elements of two operands.
     Binary(BinaryOp),
     /// Attributes: eps, width.
-    Normalize,
+    Normalize {
+        /// The mean is subtracted first.
+        center: bool,
+    },
     /// Attribute: head size. The table is read from a buffer.
     Rope,
     /// Attributes: start, length.
     Slice,
+    /// A vector and routes, neither an expression.
+    Expert,
+    /// Weights and rows, neither an expression.
+    Combine,
 }
 
 impl Function {
     /// How many of the operands are expressions themselves.
     pub fn operands(self) -> usize {
         match self {
-            Function::Unary(_) | Function::Normalize | Function::Rope | Function::Slice => 1,
+            Function::Expert | Function::Combine => 0,
+            Function::Unary(_) | Function::Normalize { .. } | Function::Rope | Function::Slice => 1,
             Function::Binary(_) => 2,
         }
     }
@@ -49,19 +57,33 @@ impl Function {
 pub fn way(head: Head) -> Way {
     match head {
         Head::MatMul => Way::Kernel(generic::matmuls),
+        Head::Route => Way::Kernel(experts::route),
+        Head::ExpertMatMul => Way::Kernel(experts::matmuls),
+        Head::ExpertVector => Way::Expression(Function::Expert),
+        Head::Combine => Way::Expression(Function::Combine),
         Head::Attention => Way::Kernel(generic::attentions),
-        Head::Embed => Way::Kernel(generic::embeds),
+        Head::Embed | Head::EmbedPositions => Way::Kernel(generic::embeds),
         Head::RopeTable => Way::Kernel(generic::rope_table),
+        Head::CausalConv => Way::Kernel(recurrent::convolutions),
+        Head::Recurrence => Way::Kernel(recurrent::recurrences),
         Head::GatherRows => Way::Kernel(generic::gather),
         Head::Unary(f) => Way::Expression(Function::Unary(f)),
         Head::Binary(f) => Way::Expression(Function::Binary(f)),
-        Head::Normalize => Way::Expression(Function::Normalize),
+        Head::Normalize => Way::Expression(Function::Normalize { center: false }),
+        Head::Standardize => Way::Expression(Function::Normalize { center: true }),
         Head::Rope => Way::Expression(Function::Rope),
         Head::SliceCols => Way::Expression(Function::Slice),
         Head::ConcatCols => Way::Join,
         Head::KvAppend => Way::Store,
-        Head::Const | Head::Transpose | Head::ScaleCols | Head::ScaleRows | Head::ConcatRows | Head::SliceRows => {
-            Way::Packed
-        }
+        Head::Const
+        | Head::Transpose
+        | Head::ScaleCols
+        | Head::ScaleRows
+        | Head::ConcatRows
+        | Head::SliceRows
+        | Head::Row
+        | Head::PickRows
+        | Head::RepeatEach
+        | Head::Flatten => Way::Packed,
     }
 }

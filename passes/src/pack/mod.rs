@@ -11,7 +11,7 @@ mod tests;
 
 use llmcc_ir::graph::Module;
 use llmcc_ir::plan::{PackedWeight, Plan, Storage, WeightExpr};
-use llmcc_ir::quant::{self, BLOCK, Float, Format};
+use llmcc_ir::quant::{self, BLOCK, Float, Format, Packing, StoredRows};
 use llmcc_ir::ty::DType;
 use rayon::prelude::*;
 use rows::Rows;
@@ -37,8 +37,13 @@ pub struct TensorBytes<'a> {
 
 /// Where weights come from.
 pub trait WeightSource: Sync {
-    /// The tensor called `name`.
+    /// The tensor called `name`, whose elements lie one after the other.
     fn tensor(&self, name: &str) -> Option<TensorBytes<'_>>;
+    /// The rows of a tensor that are not simply its elements: codes, or elements in another order.
+    /// They have the type and shape that the module says.
+    fn rows(&self, _name: &str) -> Option<Box<dyn StoredRows + '_>> {
+        None
+    }
     /// `name` will not be read again: its pages may go.
     fn release(&self, name: &str);
 }
@@ -194,8 +199,8 @@ pub(crate) fn leaf_names(e: &WeightExpr, module: &Module) -> String {
     names.join(" + ")
 }
 
-/// Whether `format` holds every value of a weight: f32 does, and a 16-bit type those that are of
-/// that type and not computed.
+/// Whether `format` holds every value of a weight: f32 does, a 16-bit type those that are of that
+/// type and not computed, and a format of codes those that are its codes.
 pub fn lossless(e: &WeightExpr, format: Format, module: &Module) -> bool {
     let of_type = |dtype: DType| {
         let mut all = true;
@@ -206,7 +211,7 @@ pub fn lossless(e: &WeightExpr, format: Format, module: &Module) -> bool {
         Some(Float::F32) => true,
         Some(Float::F16) => of_type(DType::F16),
         Some(Float::Bf16) => of_type(DType::Bf16),
-        Some(Float::E4m3) | None => false,
+        Some(Float::E4m3) | None => of_type(DType::Coded(format.with_packing(Packing::Panel))),
     }
 }
 
@@ -321,6 +326,10 @@ fn pack_blocks(
         let first = block * BLOCK;
         let count = BLOCK.min(n - first);
         let values = &mut values[..count * k];
+        if exact && let Some(codes) = rows.codes(first, count, format) {
+            quant::pack_codes(format, &codes, k, out).map_err(|e| located(e, first, (&[], k), format, name))?;
+            continue;
+        }
         rows.fill(first, values);
         quant::pack_block(format, values, k, out).map_err(|e| located(e, first, (values, k), format, name))?;
         if !exact {

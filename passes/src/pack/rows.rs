@@ -4,21 +4,27 @@ use super::{PackError, TensorBytes, WeightSource};
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 use llmcc_ir::eval::{WeightTensor, eval_weight_op};
-use llmcc_ir::graph::{BinaryOp, Module, Op, UnaryOp};
+use llmcc_ir::graph::{BinaryOp, Module, Op, UnaryOp, picked_row};
 use llmcc_ir::plan::WeightExpr;
-use llmcc_ir::ty::DType;
+use llmcc_ir::quant::{CodedRow, Format, Packing, StoredRows};
+use llmcc_ir::ty::{DType, TensorType};
 
-/// A weight expression ready to yield rows. A vector is a column: `n` rows of one element.
+/// A weight expression ready to yield rows. A vector is a column: `n` rows of one element; of a
+/// stack of matrices the rows are those of one after the other.
 pub struct Rows<'a> {
     n: usize,
     k: usize,
     rank: usize,
+    /// Matrices of a stack; else 1.
+    stack: usize,
     node: Node<'a>,
 }
 
 enum Node<'a> {
     /// Elements in the checkpoint.
     Bytes(DType, &'a [u8]),
+    /// Rows of the checkpoint that are not simply elements: their type.
+    Stored(DType, Box<dyn StoredRows + 'a>),
     /// Elements at hand.
     Values(std::borrow::Cow<'a, [f32]>),
     Transpose(Box<Rows<'a>>),
@@ -26,6 +32,8 @@ enum Node<'a> {
     ScaleRows(Box<Rows<'a>>, Vec<f32>),
     Concat(Vec<Rows<'a>>),
     Slice(usize, Box<Rows<'a>>),
+    /// Attributes as [`picked_row`] takes them.
+    Picked([usize; 4], Box<Rows<'a>>),
     /// With an operand of the same shape.
     Binary(BinaryOp, Box<Rows<'a>>, Box<Rows<'a>>),
     /// With a tiled vector or a scalar.
@@ -60,10 +68,22 @@ impl<'a> Rows<'a> {
         };
         let args = args.iter().map(|x| Rows::new(x, module, source)).collect::<Result<Vec<_>, _>>()?;
         let bad = |what: String| Err(RowsError::Shape(what));
+        if args.iter().any(|x| x.rank > 2) && !matches!(op, Op::Transpose | Op::Flatten) {
+            return bad(format!("`{}` of a stack that is not flattened", op.name()));
+        }
+        let mut stack = 1;
         let (n, k, rank, node) = match op {
             Op::Transpose => {
                 let [x] = exactly(op, args)?;
-                (x.k, x.n, 2, Node::Transpose(Box::new(x)))
+                stack = x.stack;
+                (x.k * stack, x.n / stack, x.rank.max(2), Node::Transpose(Box::new(x)))
+            }
+            Op::Flatten => {
+                let [x] = exactly(op, args)?;
+                return Ok(match x.rank {
+                    3 => Rows { rank: 2, stack: 1, ..x },
+                    _ => Rows { n: x.n * x.k, k: 1, rank: 1, stack: 1, node: Node::Values(x.all().into()) },
+                });
             }
             Op::ScaleCols | Op::ScaleRows => {
                 let cols = *op == Op::ScaleCols;
@@ -89,6 +109,11 @@ impl<'a> Rows<'a> {
                 }
                 (*len, x.k, x.rank, Node::Slice(*start, Box::new(x)))
             }
+            Op::PickRows { run, start, len, pairs } => {
+                let [x] = exactly(op, args)?;
+                op.infer(&[TensorType::rows(x.n.into(), x.k).into()]).map_err(RowsError::Shape)?;
+                (x.n / run * len, x.k, x.rank, Node::Picked([*run, *start, *len, *pairs], Box::new(x)))
+            }
             Op::Binary(f) => {
                 let [a, b] = exactly(op, args)?;
                 return elementwise(*f, a, b);
@@ -100,7 +125,7 @@ impl<'a> Rows<'a> {
             // Nothing to stream: the whole of it, by the definition of the operation.
             op => return whole(op, args),
         };
-        Ok(Rows { n, k, rank, node })
+        Ok(Rows { n, k, rank, stack, node })
     }
 
     /// Rows and elements per row.
@@ -120,9 +145,10 @@ impl<'a> Rows<'a> {
         let k = self.k;
         match &self.node {
             Node::Bytes(dtype, bytes) => {
-                let size = dtype.bytes();
+                let size = dtype.bytes().unwrap_or(0);
                 convert(*dtype, &bytes[from * k * size..][..out.len() * size], out);
             }
+            Node::Stored(_, rows) => rows.values(from, out),
             Node::Values(v) => out.copy_from_slice(&v[from * k..][..out.len()]),
             Node::Transpose(x) => x.fill_transposed(from, out, k),
             Node::ScaleCols(x, g) => {
@@ -135,6 +161,9 @@ impl<'a> Rows<'a> {
             }
             Node::Concat(parts) => fill_parts(parts, from, out, k),
             Node::Slice(start, x) => x.fill(start + from, out),
+            Node::Picked(how, x) => {
+                out.chunks_exact_mut(k).enumerate().for_each(|(i, row)| x.fill(picked_row(*how, from + i), row));
+            }
             Node::Binary(op, a, b) => {
                 let mut other = vec![0f32; out.len()];
                 a.fill(from, out);
@@ -154,16 +183,71 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Columns `from..` of this matrix as rows of `n` elements.
-    fn fill_transposed(&self, from: usize, out: &mut [f32], n: usize) {
-        let count = out.len() / n;
-        let mut row = vec![0f32; self.k];
-        for i in 0..n {
-            self.fill(i, &mut row);
-            for j in 0..count {
-                out[j * n + i] = row[from + j];
+    /// The codes of `count` rows from `from` on, if they are codes of `format`.
+    pub fn codes(&self, from: usize, count: usize, format: Format) -> Option<Vec<CodedRow>> {
+        let encoding = format.encoding();
+        let mut rows = vec![CodedRow::new(&encoding, self.k); count];
+        let own = format.with_packing(Packing::Panel);
+        rows.iter_mut().enumerate().all(|(i, row)| self.codes_of(from + i, own, row)).then_some(rows)
+    }
+
+    /// Writes the codes of a row; `false` if it has none of that format.
+    fn codes_of(&self, row: usize, format: Format, out: &mut CodedRow) -> bool {
+        match &self.node {
+            Node::Stored(dtype, rows) if *dtype == DType::Coded(format) => {
+                rows.codes(row, out);
+                true
             }
+            Node::Slice(start, x) => x.codes_of(start + row, format, out),
+            Node::Picked(how, x) => x.codes_of(picked_row(*how, row), format, out),
+            Node::Concat(parts) => {
+                let mut row = row;
+                for part in parts {
+                    match row.checked_sub(part.n) {
+                        Some(rest) => row = rest,
+                        None => return part.codes_of(row, format, out),
+                    }
+                }
+                false
+            }
+            Node::Stored(..)
+            | Node::Bytes(..)
+            | Node::Values(_)
+            | Node::Transpose(_)
+            | Node::ScaleCols(..)
+            | Node::ScaleRows(..)
+            | Node::Binary(..)
+            | Node::Tiled(..)
+            | Node::Unary(..) => false,
         }
+    }
+
+    /// Rows `from..` of `n` elements of the transposed matrices: columns of these.
+    fn fill_transposed(&self, mut from: usize, mut out: &mut [f32], n: usize) {
+        while !out.is_empty() {
+            let (matrix, first) = (from / self.k, from % self.k);
+            let count = (out.len() / n).min(self.k - first);
+            let (some, rest) = out.split_at_mut(count * n);
+            let mut columns = vec![0f32; count];
+            for i in 0..n {
+                self.columns(matrix * n + i, first, &mut columns);
+                columns.iter().enumerate().for_each(|(j, v)| some[j * n + i] = *v);
+            }
+            (from, out) = (from + count, rest);
+        }
+    }
+
+    /// Columns `first..` of a row.
+    fn columns(&self, row: usize, first: usize, out: &mut [f32]) {
+        // Codes are decoded by whole rows.
+        if let Node::Bytes(dtype, bytes) = &self.node
+            && let Some(size) = dtype.bytes()
+        {
+            return convert(*dtype, &bytes[(row * self.k + first) * size..][..out.len() * size], out);
+        }
+        let mut whole = vec![0f32; self.k];
+        self.fill(row, &mut whole);
+        out.copy_from_slice(&whole[first..][..out.len()]);
     }
 }
 
@@ -171,10 +255,11 @@ fn leaf<'a>(i: usize, module: &'a Module, source: &'a dyn WeightSource) -> Resul
     let weight = module.weights.get(i).ok_or_else(|| RowsError::Shape(format!("no weight {i}")))?;
     let dims: Option<Vec<usize>> = weight.ty.shape.iter().map(|d| d.known()).collect();
     let dims = dims.ok_or_else(|| RowsError::Shape(format!("weight `{}` has no fixed shape", weight.name)))?;
-    let (n, k) = match dims[..] {
-        [] => (1, 1),
-        [n] => (n, 1),
-        [n, k] => (n, k),
+    let (n, k, stack) = match dims[..] {
+        [] => (1, 1, 1),
+        [n] => (n, 1, 1),
+        [n, k] => (n, k, 1),
+        [e, n, k] => (e.saturating_mul(n), k, e),
         _ => return Err(RowsError::Shape(format!("weight `{}` is {}", weight.name, weight.ty))),
     };
     let mismatch = |found: String| {
@@ -183,20 +268,23 @@ fn leaf<'a>(i: usize, module: &'a Module, source: &'a dyn WeightSource) -> Resul
     let node = match &weight.data {
         Some(v) if v.len() == n * k => Node::Values(v.as_slice().into()),
         Some(v) => return Err(mismatch(format!("{} computed values", v.len()))),
+        None if let Some(rows) = source.rows(&weight.name) => Node::Stored(weight.ty.dtype, rows),
         None => {
             let t: TensorBytes<'a> =
                 source.tensor(&weight.name).ok_or_else(|| RowsError::Leaf(PackError::Missing(weight.name.clone())))?;
-            if t.shape != dims
+            // Dimensions of 1 inside, as convolutions have them, do not count.
+            let apart = |dims: &[usize]| dims.iter().copied().filter(|n| *n != 1).collect::<Vec<_>>();
+            if t.shape != dims && (t.shape.len() <= 2 || apart(&t.shape) != apart(&dims))
                 || t.dtype != weight.ty.dtype
                 || !t.dtype.is_float()
-                || t.data.len() != n * k * t.dtype.bytes()
+                || t.dtype.bytes().is_none_or(|bytes| t.data.len() != n * k * bytes)
             {
                 return Err(mismatch(format!("{}{:?} in {} bytes", t.dtype, t.shape, t.data.len())));
             }
             Node::Bytes(t.dtype, t.data)
         }
     };
-    Ok(Rows { n, k, rank: dims.len(), node })
+    Ok(Rows { n, k, rank: dims.len(), stack, node })
 }
 
 fn exactly<'a, const N: usize>(op: &Op, args: Vec<Rows<'a>>) -> Result<[Rows<'a>; N], RowsError> {
@@ -222,7 +310,7 @@ fn whole<'a>(op: &Op, args: Vec<Rows<'a>>) -> Result<Rows<'a>, RowsError> {
         [n, k] => (n, k),
         _ => return Err(RowsError::Shape(format!("`{}` is of shape {shape:?}", op.name()))),
     };
-    Ok(Rows { n, k, rank: shape.len(), node: Node::Values(data.into()) })
+    Ok(Rows { n, k, rank: shape.len(), stack: 1, node: Node::Values(data.into()) })
 }
 
 fn elementwise<'a>(op: BinaryOp, a: Rows<'a>, b: Rows<'a>) -> Result<Rows<'a>, RowsError> {
@@ -236,7 +324,7 @@ fn elementwise<'a>(op: BinaryOp, a: Rows<'a>, b: Rows<'a>) -> Result<Rows<'a>, R
     } else {
         return Err(RowsError::Shape(format!("`{}` of {:?} and {:?}", op.name(), a.shape(), b.shape())));
     };
-    Ok(Rows { n, k, rank, node })
+    Ok(Rows { n, k, rank, stack: 1, node })
 }
 
 fn fill_parts(parts: &[Rows<'_>], mut from: usize, mut out: &mut [f32], k: usize) {
@@ -280,7 +368,7 @@ fn convert(dtype: DType, bytes: &[u8], out: &mut [f32]) {
             word.copy_from_slice(b);
             *v = f64::from_le_bytes(word) as f32;
         }),
-        // `leaf` admits floats only.
-        DType::I8 | DType::U8 | DType::I32 | DType::I64 => out.fill(f32::NAN),
+        // `leaf` admits floats only, and no codes here.
+        DType::I8 | DType::U8 | DType::I32 | DType::I64 | DType::Coded(_) => out.fill(f32::NAN),
     }
 }

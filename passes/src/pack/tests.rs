@@ -2,7 +2,7 @@ use super::{PackError, QuantError, TensorBytes, WeightSource, pack, weight_offse
 use llmcc_ir::eval::{WeightTensor, eval_weight};
 use llmcc_ir::graph::{BinaryOp, F32, ModelInfo, Module, Op, UnaryOp, Weight};
 use llmcc_ir::plan::{PackedWeight, Plan, Storage, WeightExpr};
-use llmcc_ir::quant::{BLOCK, Format, pack_block};
+use llmcc_ir::quant::{BLOCK, Code, CodedRow, FORMATS, Format, Packing, ScaleKind, StoredRows, pack_block, unpack_row};
 use llmcc_ir::ty::{DType, TensorType};
 use std::sync::Mutex;
 
@@ -36,7 +36,7 @@ fn encode(dtype: DType, x: &[f32]) -> Vec<u8> {
         DType::F16 => x.iter().flat_map(|v| half::f16::from_f32(*v).to_le_bytes()).collect(),
         DType::Bf16 => x.iter().flat_map(|v| half::bf16::from_f32(*v).to_le_bytes()).collect(),
         DType::F64 => x.iter().flat_map(|v| f64::from(*v).to_le_bytes()).collect(),
-        DType::I8 | DType::U8 | DType::I32 | DType::I64 => unreachable!(),
+        DType::I8 | DType::U8 | DType::I32 | DType::I64 | DType::Coded(_) => unreachable!(),
     }
 }
 
@@ -50,8 +50,8 @@ fn setup(weights: &[(&str, DType, &[usize])]) -> (Module, Memory) {
         let ty = TensorType::new(*dtype, shape.iter().map(|n| (*n).into()));
         list.push(Weight { name: name.to_string(), ty, data: None });
     }
-    let info = ModelInfo { vocab: 1, hidden: 1, max_context: 1 };
-    (Module { name: "m".into(), info, weights: list, kv: vec![], funcs: vec![], step: vec![], logits: 0 }, source)
+    let info = ModelInfo { vocab: 1, hidden: 1, max_context: 1, output: llmcc_ir::output::Output::Logits };
+    (Module { name: "m".into(), info, weights: list, states: vec![], funcs: vec![], step: vec![], output: 0 }, source)
 }
 
 fn plan(module: &Module, weights: Vec<(WeightExpr, Storage)>) -> Plan {
@@ -59,12 +59,12 @@ fn plan(module: &Module, weights: Vec<(WeightExpr, Storage)>) -> Plan {
     Plan {
         name: "m".into(),
         info: module.info,
-        kv: vec![],
+        states: vec![],
         kernels: vec![],
         weights,
         slots: vec![],
         regimes: vec![],
-        logits: 0,
+        output: 0,
         candidates: None,
     }
 }
@@ -142,6 +142,12 @@ fn streams_exactly_what_the_evaluator_defines() {
     check(&m, &s, op(Op::Transpose, [op(Op::ScaleRows, [w(0), w(3)])]), &["f32"]);
     check(&m, &s, op(Op::ConcatRows, [w(0), w(1), op(Op::SliceRows { start: 5, len: 20 }, [w(0)])]), all);
     check(&m, &s, op(Op::SliceRows { start: 17, len: 60 }, [op(Op::ConcatRows, [w(1), w(0)])]), all);
+    let pick = |[run, start, len, pairs]: [usize; 4]| Op::PickRows { run, start, len, pairs };
+    check(&m, &s, op(pick([20, 4, 11, 6]), [w(0)]), all);
+    check(&m, &s, op(pick([10, 0, 10, 10]), [op(Op::ScaleRows, [w(0), w(3)])]), all);
+    check(&m, &s, op(pick([20, 4, 11, 6]), [w(3)]), &["f32"]);
+    check(&m, &s, op(Op::Row { index: 36 }, [w(1)]), &["f32"]);
+    check(&m, &s, op(Op::Binary(BinaryOp::Add), [w(0), op(Op::Row { index: 3 }, [w(1)])]), all);
     check(&m, &s, op(mul(), [w(0), op(Op::Const { value: F32::new(0.3) }, [])]), all);
     check(&m, &s, op(Op::Binary(BinaryOp::Add), [w(0), w(2)]), all);
     check(&m, &s, op(Op::Binary(BinaryOp::Sub), [w(0), w(4)]), all);
@@ -211,4 +217,112 @@ fn bad_values_and_tensors_are_located() {
     assert!(matches!(error(&m, &s), PackError::Mismatch { .. }));
     s.tensors.clear();
     assert!(matches!(error(&m, &s), PackError::Missing(name) if name == "a"));
+}
+
+/// Codes of a checkpoint, drawn at random: no quantizer would make these.
+struct Codes {
+    format: Format,
+    rows: Vec<CodedRow>,
+}
+
+impl Codes {
+    fn random(format: Format, n: usize, k: usize) -> Codes {
+        let e = format.encoding();
+        let mut seed = 7u32;
+        let mut next = move |most: u32| {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (seed >> 8) % most
+        };
+        let rows = (0..n)
+            .map(|_| {
+                let mut row = CodedRow::new(&e, k);
+                // The last of 8-bit floats is no number.
+                let most = (1 << e.bits()) - u32::from(matches!(e.code, Code::Float(_))) * 129;
+                row.codes.iter_mut().for_each(|c| *c = next(most) as u8);
+                for level in 0..2 {
+                    let Some(scale) = e.scales[level] else { continue };
+                    let mut factor = || match scale.kind {
+                        ScaleKind::Unsigned { bits } => next(1 << bits) as f32,
+                        ScaleKind::Signed { bits } => next(1 << bits) as f32 - (1 << (bits - 1)) as f32,
+                        ScaleKind::E8m0 => 2f32.powi(next(20) as i32 - 10),
+                        ScaleKind::F32 | ScaleKind::F16 | ScaleKind::Bf16 | ScaleKind::E4m3 => next(64) as f32 / 64.0,
+                    };
+                    let of = if level == 0 { &mut row.factors } else { &mut row.above };
+                    of.iter_mut().for_each(|f| *f = (factor(), if scale.minimum { factor() } else { 0.0 }));
+                }
+                row
+            })
+            .collect();
+        Codes { format, rows }
+    }
+
+    fn matrix(&self) -> Vec<f32> {
+        let mut out = vec![0f32; self.rows.len() * self.rows[0].codes.len()];
+        StoredRows::values(&self, 0, &mut out);
+        out
+    }
+}
+
+impl StoredRows for &Codes {
+    fn values(&self, from: usize, out: &mut [f32]) {
+        let k = self.rows[0].codes.len();
+        let rows = self.rows[from..].iter().zip(out.chunks_mut(k));
+        rows.for_each(|(row, out)| row.decode(&self.format.encoding(), out));
+    }
+    fn codes(&self, row: usize, out: &mut CodedRow) {
+        out.clone_from(&self.rows[row]);
+    }
+}
+
+impl WeightSource for Codes {
+    fn tensor(&self, _: &str) -> Option<TensorBytes<'_>> {
+        None
+    }
+    fn rows(&self, _: &str) -> Option<Box<dyn StoredRows + '_>> {
+        Some(Box::new(self))
+    }
+    fn release(&self, _: &str) {}
+}
+
+/// Codes and scales come out of packing as they went in, also where rows are cut and joined; the
+/// report calls that exact. Where another format is asked for, it is what they stand for.
+#[test]
+fn codes_pass_through() {
+    let (n, k) = (70, 512);
+    for format in FORMATS.iter().filter(|d| d.encoding.is_quantized()).flat_map(|d| d.formats()) {
+        let source = Codes::random(format, n, k);
+        let all = source.matrix();
+        let (mut module, _) = setup(&[]);
+        let ty = TensorType::new(DType::Coded(format), [n.into(), k.into()]);
+        module.weights.push(Weight { name: "w".into(), ty, data: None });
+        let part = |start, len| op(Op::SliceRows { start, len }, [w(0)]);
+        let expr = op(Op::ConcatRows, [part(33, 37), part(0, 20)]);
+        let values: Vec<f32> = [&all[33 * k..], &all[..20 * k]].concat();
+        for stored in [format, format.with_packing(Packing::Fragment), Format::F32] {
+            let plan = plan(&module, vec![(expr.clone(), Storage::Matrix { n: 57, k, format: stored })]);
+            let mut got = vec![];
+            let report = pack(&plan, &module, &source, &mut got, &mut |_| ()).unwrap();
+            assert_eq!(report.tensors[0].error, None, "{stored} of {format}");
+            let mut row = vec![0f32; k];
+            for (r, wanted) in values.chunks(k).enumerate() {
+                unpack_row(stored, &got, k, r, &mut row);
+                let same = row.iter().zip(wanted).all(|(a, b)| a.to_bits() == b.to_bits() || (*a == 0.0 && *b == 0.0));
+                assert!(same, "row {r} of {stored} of {format}: {row:?} and {wanted:?}");
+            }
+        }
+    }
+}
+
+/// A scale that is no number is found, with its place.
+#[test]
+fn scales_that_are_no_numbers_are_located() {
+    let format = Format::parse("q4k").unwrap();
+    let mut source = Codes::random(format, 40, 512);
+    source.rows[21].above[1].0 = f32::INFINITY;
+    let (mut module, _) = setup(&[]);
+    let ty = TensorType::new(DType::Coded(format), [40.into(), 512.into()]);
+    module.weights.push(Weight { name: "w".into(), ty, data: None });
+    let plan = plan(&module, vec![(w(0), Storage::Matrix { n: 40, k: 512, format })]);
+    let error = pack(&plan, &module, &source, &mut vec![], &mut |_| ()).unwrap_err().to_string();
+    assert!(error.starts_with("w: row 21, column 256: ") && error.contains("not a finite number"), "{error}");
 }

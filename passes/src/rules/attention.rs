@@ -1,6 +1,6 @@
 //! Scales of queries become the scale of attention.
 
-use super::Sample::{Appended, Const, Eps, Index, Int, Rows};
+use super::Sample::{Appended, Const, Eps, Flag, Index, Int, Rows};
 use super::{Right, Rule};
 use crate::egraph::Head;
 use llmcc_ir::graph::Input::Positions;
@@ -8,17 +8,20 @@ use llmcc_ir::graph::Input::Positions;
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "query-scale-into-attention",
-        left: "(attention ?h ?s (mul ?q ?c) ?kv ?p)",
+        left: "(attention ?h ?s ?cap ?causal (mul ?q ?c) ?kv ?p)",
         right: Right::Build(|b| {
             let scale = b.float("?s")? * b.float("?c")?;
             let scale = b.constant(scale)?;
-            let (h, q, kv, p) = (b.class("?h")?, b.class("?q")?, b.class("?kv")?, b.class("?p")?);
-            Some(b.op(Head::Attention, &[h, scale, q, kv, p]))
+            let [h, cap, causal] = [b.class("?h")?, b.class("?cap")?, b.class("?causal")?];
+            let [q, kv, p] = [b.class("?q")?, b.class("?kv")?, b.class("?p")?];
+            Some(b.op(Head::Attention, &[h, scale, cap, causal, q, kv, p]))
         }),
         guard: |m| m.constant("?c"),
         sample: &[
             ("?h", Int("2")),
             ("?s", Eps),
+            ("?cap", Eps),
+            ("?causal", Flag(false)),
             ("?q", Rows("Q")),
             ("?c", Const),
             ("?kv", Appended),

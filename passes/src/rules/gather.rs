@@ -13,6 +13,13 @@ pub(super) const RULES: &[Rule] = &[
         sample: &[("?e", Eps), ("?w", Int("W")), ("?x", Rows("K")), ("?r", Index(OutRows))],
     },
     Rule {
+        name: "gather-of-standardize",
+        left: "(gather_rows (standardize ?e ?w ?x) ?r)",
+        right: Right::Text("(standardize ?e ?w (gather_rows ?x ?r))"),
+        guard: always,
+        sample: &[("?e", Eps), ("?w", Int("W")), ("?x", Rows("K")), ("?r", Index(OutRows))],
+    },
+    Rule {
         name: "gather-of-gain",
         left: "(gather_rows (mul ?x ?g) ?r)",
         right: Right::Text("(mul (gather_rows ?x ?r) ?g)"),

@@ -59,6 +59,8 @@ pub enum Sample {
     PowerOfTwo,
     /// A small positive attribute.
     Eps,
+    /// An attribute that is yes or no.
+    Flag(bool),
     /// An integer attribute.
     Int(&'static str),
     /// An input array.
@@ -190,9 +192,14 @@ impl Match<'_> {
     }
 
     /// A weight whose values may be changed for this use: no other function reads it, and the
-    /// storage format does not make the change round a second time.
+    /// storage format does not make the change round a second time, as codes would.
     pub fn may_change(&self, name: &str) -> bool {
-        self.graph.analysis.may_change_weights && self.data(name).is_some_and(|d| d.weight && !d.shared)
+        self.graph.analysis.may_change_weights && self.own(name) && !self.coded(name)
+    }
+
+    /// Codes with scales, as the checkpoint has them.
+    pub fn coded(&self, name: &str) -> bool {
+        self.data(name).and_then(|d| d.ty.as_ref()?.tensor()).is_some_and(|t| t.dtype.coded().is_some())
     }
 
     /// A weight that no other function reads: a part or permutation of it may be stored in its

@@ -3,7 +3,7 @@
 use super::{Right, Rule, Sample, all, run};
 use crate::egraph::{Attr, Facts, Graph, Head, Term};
 use egg::{Id, Language, Pattern, Subst, Var};
-use llmcc_ir::eval::{Batch, KvState, Tensor, Value as EvalValue, eval_func};
+use llmcc_ir::eval::{Batch, State, Tensor, Value as EvalValue, eval_func};
 use llmcc_ir::graph::{F32, Func, FuncBuilder, Input, Op, Role, Value, ValueType};
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::ty::{DType, Dim, TensorType};
@@ -73,6 +73,7 @@ impl Instance {
                 Sample::Const => vec![Term::Float(F32::new((1.0 + r.below(64) as f32) / 16.0))],
                 Sample::PowerOfTwo => vec![Term::Float(F32::new((1 << r.below(8)) as f32 / 16.0))],
                 Sample::Eps => vec![Term::Float(F32::new(1.0 / 1024.0))],
+                Sample::Flag(yes) => vec![Term::Attr(Attr::Flag(yes))],
                 Sample::Int(n) => vec![Term::Int(size(n))],
                 Sample::Index(input) => {
                     let rows = if input == Input::OutRows { Dim::Rows } else { Dim::Tokens };
@@ -108,14 +109,14 @@ impl Instance {
     /// Evaluates a function of this instance's parameters.
     fn eval(&self, f: &Func, r: &mut Random) -> Vec<f64> {
         let batch = Batch { out_rows: vec![0, 2, 4], ..Batch::single(&[0; TOKENS], 0) };
-        let mut kv = vec![];
+        let mut states = vec![];
         let mut args = vec![];
         for ((ty, _), input) in self.params.iter().zip(&self.inputs) {
             args.push(match (ty, input) {
                 (_, Some(input)) => EvalValue::input(*input, &batch),
-                (ValueType::Kv(spec), None) => {
-                    kv.push(KvState::new(*spec));
-                    EvalValue::Kv(kv.len() - 1)
+                (ValueType::Kv(_) | ValueType::Fixed(_), None) => {
+                    states.push(State::new(ty.state().unwrap()));
+                    EvalValue::State(states.len() - 1)
                 }
                 (ValueType::Tensor(t), None) => {
                     let shape: Vec<usize> = t.shape.iter().map(|d| d.eval(batch.env())).collect();
@@ -124,7 +125,7 @@ impl Instance {
                 }
             });
         }
-        let out = eval_func(f, &args, &mut kv, &batch).unwrap();
+        let out = eval_func(f, &args, &mut states, &batch).unwrap();
         out[0].data.clone()
     }
 }

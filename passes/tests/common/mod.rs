@@ -3,9 +3,9 @@
 
 #![allow(dead_code, missing_docs, reason = "each test uses a part")]
 
-use llmcc_ir::eval::{Batch, KvState, eval_module, eval_plan};
+use llmcc_ir::eval::{Batch, State, eval_module, eval_plan};
 use llmcc_ir::graph::{
-    Arg, Call, F32, Func, FuncBuilder, Input, ModelInfo, Module, Op, Role, UnaryOp, Value, ValueType, Weight,
+    Arg, Call, F32, Func, FuncBuilder, Input, ModelInfo, Module, Op, Role, Router, UnaryOp, Value, ValueType, Weight,
 };
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::plan::{Plan, Storage, WeightExpr};
@@ -28,6 +28,10 @@ pub struct Toy {
     pub qk_norm: bool,
     pub tied: bool,
     pub window: Option<usize>,
+    /// Scores with a softcap and sinks, tokens that look both ways, two sets of rotary frequencies.
+    pub other: bool,
+    /// Experts, of which each token has two, in place of the MLP; 0: none.
+    pub experts: usize,
 }
 
 impl Toy {
@@ -44,6 +48,24 @@ impl Toy {
             qk_norm: false,
             tied: false,
             window: None,
+            other: false,
+            experts: 0,
+        }
+    }
+
+    /// Sizes that fit nothing evenly, with everything that a layer may have.
+    pub fn uneven() -> Toy {
+        Toy {
+            hidden: 172,
+            heads: 3,
+            kv_heads: 1,
+            head_dim: 24,
+            ffn: 100,
+            vocab: 77,
+            bias: true,
+            qk_norm: true,
+            tied: true,
+            ..Toy::llama()
         }
     }
 
@@ -61,17 +83,28 @@ impl Toy {
             ("wv", kv, h),
             ("wo", h, q),
             ("g2", h, 0),
-            ("wg", self.ffn, h),
-            ("wu", self.ffn, h),
-            ("wd", h, self.ffn),
+            ("wg", self.ffn * self.experts.max(1), h),
+            ("wu", self.ffn * self.experts.max(1), h),
+            ("wd", h * self.experts.max(1), self.ffn),
         ];
+        if self.experts > 0 {
+            w.extend([("router", self.experts, h), ("bias", self.experts, 0)]);
+        }
         if self.bias {
             w.extend([("bq", q, 0), ("bk", kv, 0), ("bv", kv, 0)]);
+        }
+        if self.other {
+            w.push(("sinks", self.heads, 0));
         }
         if self.qk_norm {
             w.extend([("nq", self.head_dim, 0), ("nk", self.head_dim, 0)]);
         }
         w
+    }
+
+    /// Of all rotary frequencies.
+    fn frequencies(&self) -> usize {
+        if self.other { self.head_dim } else { self.head_dim / 2 }
     }
 
     fn embed_func(&self) -> Func {
@@ -80,9 +113,10 @@ impl Toy {
         let positions = f.param("positions", ints(Dim::Tokens), Role::Data);
         let role = if self.tied { Role::SharedWeight } else { Role::Weight };
         let table = f.param("table", matrix(self.vocab, self.hidden), role);
-        let freq = f.param("inv_freq", vector(self.head_dim / 2), Role::Weight);
+        let freq = f.param("inv_freq", vector(self.frequencies()), Role::Weight);
         let x = f.op(Op::Embed, &[table, tokens]);
-        let rope = f.op(Op::RopeTable { scale: F32::new(1.0) }, &[positions, freq]);
+        let rope =
+            f.op(Op::RopeTable { scale: F32::new(1.0), border: if self.other { 3 } else { 0 } }, &[positions, freq]);
         f.finish(&[x, rope])
     }
 
@@ -114,16 +148,42 @@ impl Toy {
         let k = f.op(Op::Rope { head_dim: self.head_dim }, &[qkv[1], table]);
         let kv = f.op(Op::KvAppend, &[kv, k, qkv[2], positions]);
         let scale = F32::new(1.0 / (self.head_dim as f32).sqrt());
-        let a = f.op(Op::Attention { heads: self.heads, scale }, &[q, kv, positions]);
+        let softcap = F32::new(if self.other { 2.0 } else { 0.0 });
+        let op = Op::Attention { heads: self.heads, scale, softcap, causal: !self.other };
+        let a = match get("sinks") {
+            Some(sinks) => f.op(op, &[q, kv, positions, sinks]),
+            None => f.op(op, &[q, kv, positions]),
+        };
         let o = f.matmul(a, w[4]);
         let x = f.add(x, o);
         let h = f.rms_norm(x, w[5], 1e-5, self.hidden);
-        let (g, u) = (f.matmul(h, w[6]), f.matmul(h, w[7]));
-        let g = f.unary(UnaryOp::Silu, g);
-        let h = f.mul(g, u);
-        let d = f.matmul(h, w[8]);
+        let d = match get("router").zip(get("bias")) {
+            None => {
+                let (g, u) = (f.matmul(h, w[6]), f.matmul(h, w[7]));
+                let g = f.unary(UnaryOp::Silu, g);
+                let h = f.mul(g, u);
+                f.matmul(h, w[8])
+            }
+            Some(router) => self.mixture(&mut f, h, &w[6..9], router),
+        };
         let x = f.add(x, d);
         f.finish(&[x])
+    }
+
+    /// Two experts of each token.
+    fn mixture(&self, f: &mut FuncBuilder, h: Value, w: &[Value], (router, bias): (Value, Value)) -> Value {
+        let (experts, top) = (self.experts, 2);
+        let logits = f.matmul(h, router);
+        let Router { score, normalize, eps, scale, groups, kept, pairs, .. } = Router::softmax(top, true);
+        let op = Op::Route { score, top, normalize, eps, scale, groups, kept, pairs };
+        let routes = f.op(op, &[logits, bias]);
+        let product = |f: &mut FuncBuilder, x, w| f.op(Op::ExpertMatMul { experts, top }, &[x, w, routes]);
+        let (g, u) = (product(f, h, w[0]), product(f, h, w[1]));
+        let g = f.unary(UnaryOp::Silu, g);
+        let inner = f.mul(g, u);
+        let y = product(f, inner, w[2]);
+        let weights = f.op(Op::SliceCols { start: top, len: top }, &[routes]);
+        f.op(Op::Combine, &[weights, y])
     }
 
     fn head_func(&self) -> Func {
@@ -145,14 +205,14 @@ impl Toy {
             Weight { name, ty, data: None }
         };
         let mut weights =
-            vec![weight("embed".into(), self.vocab, self.hidden), weight("$inv_freq".into(), self.head_dim / 2, 0)];
+            vec![weight("embed".into(), self.vocab, self.hidden), weight("$inv_freq".into(), self.frequencies(), 0)];
         let d = self.head_dim;
-        weights[1].data = Some((0..d / 2).map(|j| 10000f32.powf(-2.0 * j as f32 / d as f32)).collect());
+        weights[1].data = Some((0..self.frequencies()).map(|j| 10000f32.powf(-2.0 * j as f32 / d as f32)).collect());
         let args = vec![Arg::Input(Input::Tokens), Arg::Input(Input::Positions), Arg::Weight(0), Arg::Weight(1)];
         let mut step = vec![Call { func: 0, args }];
         for layer in 0..self.layers {
             let x = if layer == 0 { 0 } else { layer + 1 };
-            let mut args = vec![Arg::Value(x), Arg::Value(1), Arg::Input(Input::Positions), Arg::Kv(layer)];
+            let mut args = vec![Arg::Value(x), Arg::Value(1), Arg::Input(Input::Positions), Arg::State(layer)];
             for (name, n, k) in self.layer_weights() {
                 args.push(Arg::Weight(weights.len()));
                 weights.push(weight(format!("layers.{layer}.{name}"), n, k));
@@ -170,12 +230,17 @@ impl Toy {
         step.push(Call { func: 2, args: vec![Arg::Value(self.layers + 1), Arg::Input(Input::OutRows), gain, head] });
         Module {
             name: "toy".into(),
-            info: ModelInfo { vocab: self.vocab, hidden: self.hidden, max_context: 64 },
+            info: ModelInfo {
+                vocab: self.vocab,
+                hidden: self.hidden,
+                max_context: 64,
+                output: llmcc_ir::output::Output::Logits,
+            },
             weights,
-            kv: vec![self.spec(); self.layers],
+            states: vec![self.spec().into(); self.layers],
             funcs: vec![self.embed_func(), self.layer_func(), self.head_func()],
             step,
-            logits: self.layers + 2,
+            output: self.layers + 2,
         }
     }
 }
@@ -312,7 +377,7 @@ pub fn difference(module: &Module, plan: &Plan, weights: &Weights) -> f64 {
     let bytes = packed(plan, module, weights);
     let values = effective(plan, weights, &bytes);
     let bytes: Vec<Cow<'_, [u8]>> = bytes.iter().map(|b| b.as_slice().into()).collect();
-    let states = || module.kv.iter().map(|s| KvState::new(*s)).collect::<Vec<_>>();
+    let states = || module.states.iter().map(|s| State::new(*s)).collect::<Vec<_>>();
     let (mut kv_plan, mut kv_graph) = (states(), states());
     let (mut worst, mut largest) = (0f64, 0f64);
     for batch in batches(module.info.vocab) {

@@ -60,14 +60,31 @@ pub struct llmcc_model_info {
     pub isa: u32,
     /// Beginning-of-sequence token, -1: none.
     pub bos_token: i32,
-    /// [`LLMCC_HAS_TOKENIZER`], [`LLMCC_HAS_CHAT_TEMPLATE`].
+    /// [`LLMCC_HAS_TOKENIZER`], [`LLMCC_HAS_CHAT_TEMPLATE`], [`LLMCC_IS_NORMALIZED`], [`LLMCC_IS_WHOLE`].
     pub flags: u32,
+    /// Columns of the output.
+    pub columns: u64,
+    /// [`LLMCC_OUTPUT_LOGITS`], [`LLMCC_OUTPUT_EMBEDDING`], [`LLMCC_OUTPUT_SCORES`].
+    pub output: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 /// The artifact has a tokenizer.
 pub const LLMCC_HAS_TOKENIZER: u32 = 1;
 /// The artifact has a chat template.
 pub const LLMCC_HAS_CHAT_TEMPLATE: u32 = 2;
+/// Embeddings have length 1.
+pub const LLMCC_IS_NORMALIZED: u32 = 4;
+/// A sequence is computed in one step.
+pub const LLMCC_IS_WHOLE: u32 = 8;
+
+/// The model writes text.
+pub const LLMCC_OUTPUT_LOGITS: u32 = 0;
+/// It makes embeddings.
+pub const LLMCC_OUTPUT_EMBEDDING: u32 = 1;
+/// It gives scores of classes.
+pub const LLMCC_OUTPUT_SCORES: u32 = 2;
 
 /// A ragged batch.
 #[repr(C)]
@@ -86,6 +103,29 @@ pub struct llmcc_batch {
     /// Token indices of these rows.
     pub out_rows: *const u32,
 }
+
+/// What to embed.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct llmcc_embed_rows {
+    /// `sizeof(llmcc_embed_rows)`.
+    pub size: usize,
+    /// Rows.
+    pub n_rows: usize,
+    /// Tokens of each row.
+    pub lengths: *const usize,
+    /// Token ids, one row after the other.
+    pub tokens: *const i32,
+    /// [`LLMCC_EMBED_NORMALIZE`], [`LLMCC_EMBED_RAW`] or neither.
+    pub flags: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// Results have length 1, whatever the model says.
+pub const LLMCC_EMBED_NORMALIZE: u32 = 1;
+/// Results are as they are, whatever the model says.
+pub const LLMCC_EMBED_RAW: u32 = 2;
 
 /// What is added to the logit of a token.
 #[repr(C)]

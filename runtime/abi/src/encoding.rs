@@ -93,6 +93,11 @@ pub enum ScaleKind {
         /// Bits that are used.
         bits: u32,
     },
+    /// The same in two's complement.
+    Signed {
+        /// Bits that are used.
+        bits: u32,
+    },
 }
 
 impl ScaleKind {
@@ -101,7 +106,7 @@ impl ScaleKind {
         match self {
             ScaleKind::F32 => 4,
             ScaleKind::F16 | ScaleKind::Bf16 => 2,
-            ScaleKind::E8m0 | ScaleKind::E4m3 | ScaleKind::Unsigned { .. } => 1,
+            ScaleKind::E8m0 | ScaleKind::E4m3 | ScaleKind::Unsigned { .. } | ScaleKind::Signed { .. } => 1,
         }
     }
 
@@ -114,7 +119,7 @@ impl ScaleKind {
             ScaleKind::Bf16 => 8,
             ScaleKind::E8m0 => 1,
             ScaleKind::E4m3 => 4,
-            ScaleKind::Unsigned { bits } => bits,
+            ScaleKind::Unsigned { bits } | ScaleKind::Signed { bits } => bits,
         }
     }
 }
@@ -173,6 +178,14 @@ impl Encoding {
     /// Weights of 4 bits, asymmetric.
     pub const W4A: Encoding =
         Encoding::scaled(Code::Int { bits: 4, zero: 0 }, Scale::with_minimum(Per::Group(0), ScaleKind::F16));
+    /// Weights of 4 bits, asymmetric, with scales and minima that are codes: GGML's `Q4_K`.
+    pub const Q4K: Encoding = Encoding {
+        code: Code::Int { bits: 4, zero: 0 },
+        scales: [
+            Some(Scale::with_minimum(Per::Group(0), ScaleKind::Unsigned { bits: 6 })),
+            Some(Scale::with_minimum(Per::Group(256), ScaleKind::F16)),
+        ],
+    };
     /// Weights of 8-bit floats.
     pub const FP8: Encoding = Encoding::scaled(Code::Float(Float::E4m3), Scale::new(Per::Row, ScaleKind::F16));
 
@@ -254,11 +267,12 @@ impl Encoding {
     }
 
     /// Columns that share a scale where codes are integers, whose products with integers are exact
-    /// sums that one scale multiplies.
+    /// sums that one scale multiplies; `None` too where there are no integers in such groups (of
+    /// 32, 64 or 128 columns).
     pub const fn integer_group(&self) -> Option<usize> {
-        match self.code {
-            Code::Int { .. } | Code::Signed { .. } => self.group(),
-            Code::Float(_) | Code::Table { .. } => None,
+        match (self.code, self.group()) {
+            (Code::Int { .. } | Code::Signed { .. }, Some(group @ (32 | 64 | 128))) => Some(group),
+            (Code::Int { .. } | Code::Signed { .. } | Code::Float(_) | Code::Table { .. }, _) => None,
         }
     }
 

@@ -360,7 +360,7 @@ pub const fn fp8_place(k: usize) -> usize {
 pub struct Page {
     /// Offset of `V`.
     pub v: usize,
-    /// Offset of the scales of `K` (int8 only; else equal to `bytes`).
+    /// Offset of the scales of `K` (codes only; else equal to `bytes`).
     pub k_scales: usize,
     /// Offset of the scales of `V`.
     pub v_scales: usize,
@@ -368,12 +368,19 @@ pub struct Page {
     pub bytes: usize,
 }
 
-/// Layout of a page for `kv_heads` heads of `head_dim` elements of `elem_bytes` bytes (1 = int8
+/// Layout of a page for `kv_heads` heads of `head_dim` elements of `bits` bits (8 and less: codes
 /// with scales).
-pub const fn page(kv_heads: usize, head_dim: usize, elem_bytes: usize) -> Page {
-    let part = round_up(kv_heads * head_dim * crate::PAGE_TOKENS * elem_bytes, 64);
-    let scales = if elem_bytes == 1 { kv_heads * crate::PAGE_TOKENS * 4 } else { 0 };
+pub const fn page(kv_heads: usize, head_dim: usize, bits: usize) -> Page {
+    let part = round_up(kv_heads * head_dim * crate::PAGE_TOKENS * bits / 8, 64);
+    let scales = if bits <= 8 { kv_heads * crate::PAGE_TOKENS * 4 } else { 0 };
     Page { v: part, k_scales: 2 * part, v_scales: 2 * part + scales, bytes: 2 * part + 2 * scales }
+}
+
+/// Where a token has the 4-bit code of element `j` of a head: which of its bytes, and how many bits
+/// up. Bytes of a key lie [`PAGE_TOKENS`](crate::PAGE_TOKENS) apart, those of a value side by side.
+pub const fn kv_nibble(head_dim: usize, key: bool, j: usize) -> (usize, usize) {
+    let half = head_dim / 2;
+    if key { (j / 2, j % 2 * 4) } else { (j % half, j / half * 4) }
 }
 
 /// Pages that a sequence keeps behind its window, so that its last tokens can be taken back.

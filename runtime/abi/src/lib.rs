@@ -10,19 +10,22 @@
 //! Everything here is `#[repr(C)]`, little endian, made of fixed-width integers, and read as bytes
 //! from a file: the runtime checks magic, version and bounds before it trusts an offset.
 //!
-//! Shapes: `T` = tokens in a step, `R` = rows for which logits are wanted, `S` = sequences in a
+//! Shapes: `T` = tokens in a step, `R` = rows for which output is wanted, `S` = sequences in a
 //! step.
 #![no_std]
 #![warn(missing_docs)]
 
 pub mod capi;
 pub mod encoding;
+pub mod isa;
 pub mod layout;
 pub mod math;
+pub mod output;
+pub mod route;
 pub mod tree;
 
 /// Version of every structure in this crate; a runtime refuses an image of another version.
-pub const ABI_VERSION: u32 = 7;
+pub const ABI_VERSION: u32 = 8;
 /// First bytes of [`ImageRef`], by which the compiler finds it inside the runtime object.
 pub const IMAGE_MAGIC: [u8; 16] = *b"llmcc-image-ref\0";
 /// First bytes of [`ModelDesc`].
@@ -120,14 +123,22 @@ pub struct ModelDesc {
     pub version: u32,
     /// Instruction-set level the code needs: see [`isa`].
     pub isa: u32,
-    /// Vocabulary size = columns of the logits.
+    /// Vocabulary size.
     pub vocab: u64,
     /// Model width.
     pub hidden: u64,
     /// Longest sequence, in tokens.
     pub max_context: u64,
-    /// Index in the buffer table of the logits, f32 `[R, vocab]`.
-    pub logits_buffer: u64,
+    /// What a step yields: see [`output::kind`].
+    pub output: u32,
+    /// How the rows of a sequence become one: see [`output::pool`].
+    pub pool: u32,
+    /// Columns of the output; those of logits are the vocabulary.
+    pub columns: u64,
+    /// Index in the buffer table of the output, f32 `[R, columns]`.
+    pub output_buffer: u64,
+    /// See [`output::flags`].
+    pub flags: u64,
     /// Index in the buffer table of the most probable tokens of each logits row:
     /// [`layout::candidate_cols`]`(candidates)` f32 per row.
     pub candidates_buffer: u64,
@@ -161,25 +172,6 @@ pub struct ModelDesc {
     /// Offset in the data segment, a multiple of 8, of the [`ModelDesc`] of the next version of the
     /// same model, for another machine; always larger than this one's own. 0: this is the last.
     pub alternative: u64,
-}
-
-/// Instruction-set levels of generated code, in [`ModelDesc::isa`].
-pub mod isa {
-    /// x86-64 baseline (SSE2).
-    pub const X86_64: u32 = 1;
-    /// x86-64-v3: AVX2, FMA, F16C, BMI.
-    pub const X86_64_V3: u32 = 3;
-    /// x86-64-v4: AVX-512 F/BW/CD/DQ/VL.
-    pub const X86_64_V4: u32 = 4;
-    /// AArch64 baseline (NEON).
-    pub const AARCH64: u32 = 64;
-    /// NVIDIA GPUs: this plus the compute capability times ten, i.e. 1080, 1086, 1089, 1090, 1100;
-    /// code for 9.0 (`sm_90a`) runs on no other, other code on all later ones.
-    pub const SM: u32 = 1000;
-
-    /// Names of the levels of processors, ascending.
-    pub const CPU_NAMES: [(u32, &str); 4] =
-        [(X86_64, "x86-64"), (X86_64_V3, "x86-64-v3"), (X86_64_V4, "x86-64-v4"), (AARCH64, "aarch64")];
 }
 
 /// One activation slot. Slots are reused by buffers whose lives do not overlap; a slot's size is
@@ -343,9 +335,11 @@ pub mod operand {
 /// One state of every sequence, in a pool of its own.
 ///
 /// *Paged*: keys and values of an attention layer, in pages of [`PAGE_TOKENS`] tokens. A page is
-/// `K` then `V` then, for int8, the scales; each part is rounded up to 64 bytes:
+/// `K` then `V` then, for int8 and int4, the scales; each part is rounded up to 64 bytes:
 /// `K: [kv_heads][head_dim][16 tokens]`, `V: [kv_heads][16 tokens][head_dim]`, scales
-/// `K: f32 [kv_heads][16]`, `V: f32 [kv_heads][16]`.
+/// `K: f32 [kv_heads][16]`, `V: f32 [kv_heads][16]`. Where codes have 4 bits, a byte has two of a
+/// token: elements `2j` and `2j + 1` of a key, `j` and `j + head_dim/2` of a value, the first one in
+/// the lower half.
 ///
 /// *Fixed*: a number of bytes that does not grow with the sequence (the matrix of a recurrence, the
 /// last inputs of a convolution): a slot, which the block table names in its only entry. It is zero
@@ -389,13 +383,16 @@ pub mod kv_dtype {
     pub const BF16: u32 = 2;
     /// int8 with one f32 scale per token and head.
     pub const INT8: u32 = 3;
+    /// int4 with one f32 scale per token and head; heads have an even number of elements.
+    pub const INT4: u32 = 4;
 
-    /// Bytes of an element; none if there is no such type.
-    pub const fn bytes(dtype: u32) -> Option<usize> {
+    /// Bits of an element; none if there is no such type.
+    pub const fn bits(dtype: u32) -> Option<usize> {
         match dtype {
-            F32 => Some(4),
-            F16 | BF16 => Some(2),
-            INT8 => Some(1),
+            F32 => Some(32),
+            F16 | BF16 => Some(16),
+            INT8 => Some(8),
+            INT4 => Some(4),
             _ => None,
         }
     }
@@ -437,6 +434,8 @@ pub struct StepCtx {
     /// Bytes of a slot: 64, and [`KernelDesc::shared_per_block`] for each block of the longest
     /// context of the step and one more.
     pub shared_stride: u64,
+    /// `i32 [T]` length of each token's sequence after the step.
+    pub ends: *const i32,
 }
 
 /// [`StepCtx`] for GPU kernels, in device memory: device addresses, all fields 8 bytes. One per
@@ -468,6 +467,8 @@ pub struct GpuCtx {
     /// `f32 [R]` `log2(e)` divided by the temperature at which the exponentials of a row are
     /// summed.
     pub scales: u64,
+    /// `i32 [T]` length of each token's sequence after the step.
+    pub ends: u64,
 }
 
 /// A generated kernel: computes work items `lo..hi`.
@@ -512,10 +513,16 @@ pub enum Uk {
     Map = 13,
     /// Rounding of rows to bf16 ([`RoundBf16Fn`]).
     RoundBf16 = 14,
+    /// Attention that needs [`AttendMore`] ([`AttendWithFn`]).
+    AttendWith = 15,
+    /// Choice of experts for a token ([`route::RouteFn`]).
+    Route = 16,
+    /// 4-bit weights with two levels of scales × int8 rows.
+    PanelQ4kA8 = 17,
 }
 
 /// Number of entries of [`UkTable`].
-pub const UK_COUNT: usize = 15;
+pub const UK_COUNT: usize = 18;
 
 /// Addresses of the microkernels chosen for this machine; generated code loads entry [`Uk`] and
 /// calls it with that entry's signature.
@@ -633,9 +640,9 @@ pub struct AttendArgs {
     pub k: u64,
     /// Of its values `[16][d]`.
     pub v: u64,
-    /// Of the scales of its keys, f32 `[16]` (int8 only).
+    /// Of the scales of its keys, f32 `[16]` (int8 and int4 only).
     pub k_scales: u64,
-    /// Of the scales of its values, f32 `[16]` (int8 only).
+    /// Of the scales of its values, f32 `[16]` (int8 and int4 only).
     pub v_scales: u64,
     /// Results: head `h` of token `t` at byte `t * out_stride + h * d * 4`. Must not overlap the
     /// queries.
@@ -675,7 +682,49 @@ impl AttendArgs {
 
     /// Bytes of a KV head's keys, or values, in a page.
     pub fn head_bytes(&self) -> usize {
-        self.d as usize * PAGE_TOKENS * kv_dtype::bytes(self.dtype).unwrap_or_default()
+        self.d as usize * PAGE_TOKENS * kv_dtype::bits(self.dtype).unwrap_or_default() / 8
+    }
+}
+
+/// What only some models' attention needs beside [`AttendArgs`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct AttendMore {
+    /// A score `s`, scaled, becomes `softcap·tanh(s/softcap)`; 0 = stays.
+    pub softcap: f32,
+    /// f32 `[kv_heads][heads]` sinks: one more score of each query head, of a value that is zero.
+    /// It comes before the first block, as a block with itself as maximum and a sum of 1. Null =
+    /// none.
+    pub sinks: *const f32,
+    /// `i32 [tokens]` lengths of the tokens' sequences: a token sees all slots below, or those less
+    /// than `window` away on either side. Null = none after its own position.
+    pub ends: *const i32,
+}
+
+/// Arguments of [`Uk::AttendWith`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct AttendWith {
+    /// As for [`Uk::Attend`].
+    pub args: AttendArgs,
+    /// And more.
+    pub more: AttendMore,
+}
+
+impl AttendWith {
+    /// Nothing more than `args`.
+    pub fn plain(args: AttendArgs) -> AttendWith {
+        let (sinks, ends) = (core::ptr::null(), core::ptr::null());
+        AttendWith { args, more: AttendMore { softcap: 0.0, sinks, ends } }
+    }
+
+    /// As [`AttendArgs::kv_head`].
+    pub fn kv_head(&self, n: usize) -> AttendWith {
+        let mut more = self.more;
+        if !more.sinks.is_null() {
+            more.sinks = more.sinks.wrapping_add(n * self.args.heads as usize);
+        }
+        AttendWith { args: self.args.kv_head(n), more }
     }
 }
 
@@ -708,3 +757,6 @@ pub const fn attend_shared(heads: usize, d: usize) -> usize {
 /// Signature of [`Uk::Attend`]. 1: the results are in place; 0: another thread will put them there,
 /// the one that finishes the last block.
 pub type AttendFn = unsafe extern "C" fn(*const AttendArgs) -> u64;
+
+/// Signature of [`Uk::AttendWith`]; see [`AttendFn`].
+pub type AttendWithFn = unsafe extern "C" fn(*const AttendWith) -> u64;

@@ -55,8 +55,9 @@ impl Pinned {
     /// Pins the calling thread to `cpu`.
     pub fn to(cpu: usize) -> Pinned {
         let Ok(before) = mask() else { return Pinned(None) };
-        // SAFETY: a set of our own; processors beyond its size are not in an affinity mask.
+        // SAFETY: plain integers.
         let mut one: libc::cpu_set_t = unsafe { mem::zeroed() };
+        // SAFETY: a set of our own; processors beyond its size are not in an affinity mask.
         unsafe { libc::CPU_SET(cpu, &mut one) };
         Pinned(set(&one).then_some(before))
     }

@@ -124,7 +124,7 @@ impl Generation {
     /// otherwise a sequence of its own is used until [`Generation::close`].
     ///
     /// # Errors
-    /// Empty or too long prompt, unknown token or sequence, bad parameters, stop strings without a
+    /// A model without logits, empty or too long prompt, unknown token or sequence, bad parameters, stop strings without a
     /// tokenizer.
     pub fn new(
         engine: &mut Engine,
@@ -133,6 +133,7 @@ impl Generation {
         prompt: &[i32],
         params: GenParams,
     ) -> Result<Generation> {
+        engine.need_logits()?;
         params.sampling.check()?;
         check_prompt(engine, prompt)?;
         if text.is_none() && !params.stop.is_empty() {
@@ -387,7 +388,7 @@ impl Generation {
         {
             return Ok((token, None));
         }
-        let logits = row.logits()?;
+        let logits = row.values()?;
         let token = sample(&self.params.bias.apply(logits)?, params, &self.history, draw)?;
         let logprob = match self.params.logprobs {
             None => None,

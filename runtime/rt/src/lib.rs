@@ -6,7 +6,7 @@
 //! version of the model that suits the machine, [`sample`] chooses tokens (after a [`bias`]), where
 //! it can from [`candidates`] alone, [`logprob`] tells how probable they were, [`text`] turns
 //! tokens into text and back, [`generate`] puts these together, for several sequences at once in
-//! [`continuous`], and [`capi`], the API of `include/llmcc.h`, is the only thing exported.
+//! [`continuous`], [`embed`] makes one row of a text's, and [`capi`], the API of `include/llmcc.h`, is the only thing exported.
 //!
 //! **Invariant:** nothing here knows what the kernels compute; the tables of the ABI are all the
 //! runtime sees of a model. **Invariant:** no panic and no unwinding crosses the C API; user input
@@ -19,6 +19,7 @@ pub mod continuous;
 pub mod cores;
 pub mod cuda;
 pub mod desk;
+pub mod embed;
 pub mod engine;
 mod error;
 pub mod generate;

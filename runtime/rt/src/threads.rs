@@ -231,6 +231,7 @@ fn worker(shared: &Shared, index: usize) {
         // SAFETY: written before `start` advanced; the function lives until the barrier below, see
         // `Pool::run`.
         if let Some(job) = unsafe { *shared.job.get() } {
+            // SAFETY: as above; it is `Sync`, so all threads may call it.
             unsafe { (*job)(index, &shared.barrier) };
         }
         shared.barrier.wait();

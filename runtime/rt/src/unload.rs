@@ -14,7 +14,7 @@
 //!   library, and never deletes it. Nothing here uses `std::thread` or calls
 //!   `std::thread::current`.
 //! - **Statics of crates** that are made on first use (regular expressions, tables of bytes) are
-//!   never dropped. In an artifact all memory comes from a heap that counts it ([`crate::heap`],
+//!   never dropped. In an artifact all memory comes from a heap that counts it (`crate::heap`,
 //!   cargo feature `heap`) and is given back whole here, by a function in `.fini_array`, which the
 //!   loader calls last.
 //! - **Handlers of `fork`** (`capi::handles`): the C library itself removes those of a library that

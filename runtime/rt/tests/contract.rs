@@ -63,6 +63,12 @@ impl Outs {
 /// What the calls are made with.
 struct World {
     model: Handle,
+    /// The same model with embeddings for logits.
+    embedder: Handle,
+    /// Whose tokens see later ones.
+    encoder: Handle,
+    /// A sequence of the encoder that has a token.
+    encoded: i32,
     /// Holds tokens 1, 2, 3.
     seq: i32,
     /// Of the caller's sequence `gen_seq`, one token in.
@@ -94,7 +100,12 @@ impl World {
             let other = open(Options { threads: 1, ..Options::default() });
             let closed = other.0;
             drop(other);
-            World { model, seq, generation, gen_seq, freed_seq, freed_gen, closed }
+            let few = Options { threads: 1, max_tokens: 48, max_batch_tokens: 16, ..Options::default() };
+            let (embedder, encoder) = (open_as(few, embeds), open_as(few, encodes));
+            let mut encoded = -1;
+            ok(llmcc_seq_new(encoder.0, &mut encoded));
+            ok(llmcc_step(encoder.0, &batch(&[1], &[encoded], &[]), null_mut(), 0));
+            World { model, embedder, encoder, encoded, seq, generation, gen_seq, freed_seq, freed_gen, closed }
         }
     }
 
@@ -140,6 +151,11 @@ macro_rules! row {
         (stringify!($function), $status, $part, Box::new(move |$w: &World, $o: &mut Outs| unsafe { let _ = (&$w, &$o); $function($($argument),*) }))
     };
 }
+
+#[path = "contract/embedding.rs"]
+mod embedding;
+#[path = "contract/judging.rs"]
+mod judging;
 
 /// Pointers into `text` at an odd address.
 fn odd<T>(o: &mut Outs) -> *mut T {
@@ -288,117 +304,6 @@ fn about_choosing<'a>() -> Vec<Row<'a>> {
             &mut o.token
         )),
         row!(llmcc_sample, Invalid, "reserved", |_w, o| (l, 3, &sampling(0.0, 0.0, 1), null(), 0, 0, &mut o.token)),
-    ]
-}
-
-fn about_judging<'a>() -> Vec<Row<'a>> {
-    static LOGITS: [f32; 3] = [0.0, 1.0, 2.0];
-    static NAN: [f32; 3] = [0.0, f32::NAN, 2.0];
-    static TOKENS: [i32; 2] = [1, 3];
-    let (l, t) = (LOGITS.as_ptr(), TOKENS.as_ptr());
-    /// A step of two tokens, judged after the second.
-    fn step(w: &World, o: &mut Outs, targets: *const i32, n_top: usize, out: bool) -> i32 {
-        let (tokens, seqs, rows) = ([1, 2], [w.seq; 2], [1]);
-        let to = if out { o.logprobs.as_mut_ptr() } else { null_mut() };
-        let top = (o.ids.as_mut_ptr(), o.logprobs.as_mut_ptr().wrapping_add(1));
-        // SAFETY: as for the rows.
-        unsafe { llmcc_step_logprobs(w.model.0, &batch(&tokens, &seqs, &rows), targets, to, n_top, top.0, top.1) }
-    }
-    static STRANGE: [i32; 1] = [7];
-    vec![
-        row!(llmcc_logprobs, Invalid, "logits is a null", |_w, o| (
-            null(),
-            3,
-            t,
-            1,
-            o.logprobs.as_mut_ptr(),
-            0,
-            null_mut(),
-            null_mut()
-        )),
-        row!(llmcc_logprobs, Numeric, "", |_w, o| (
-            NAN.as_ptr(),
-            3,
-            t,
-            1,
-            o.logprobs.as_mut_ptr(),
-            0,
-            null_mut(),
-            null_mut()
-        )),
-        row!(llmcc_logprobs, Invalid, "token 3 is outside the vocabulary of 3", |_w, o| (
-            l,
-            3,
-            t,
-            2,
-            o.logprobs.as_mut_ptr(),
-            2,
-            o.ids.as_mut_ptr(),
-            o.logprobs.as_mut_ptr()
-        )),
-        row!(llmcc_logprobs, Invalid, "tokens is a null", |_w, o| (
-            l,
-            3,
-            null(),
-            1,
-            o.logprobs.as_mut_ptr(),
-            0,
-            null_mut(),
-            null_mut()
-        )),
-        row!(llmcc_logprobs, Invalid, "logprobs is a null", |_w, _o| (
-            l,
-            3,
-            t,
-            1,
-            null_mut(),
-            0,
-            null_mut(),
-            null_mut()
-        )),
-        row!(llmcc_logprobs, Invalid, "misaligned", |_w, o| (l, 3, t, 1, odd(o), 0, null_mut(), null_mut())),
-        row!(llmcc_logprobs, Invalid, "n_top is 4", |_w, o| (
-            l,
-            3,
-            t,
-            0,
-            null_mut(),
-            4,
-            o.ids.as_mut_ptr(),
-            o.logprobs.as_mut_ptr()
-        )),
-        row!(llmcc_logprobs, Invalid, "top_tokens or top_logprobs is a null", |_w, o| (
-            l,
-            3,
-            t,
-            0,
-            null_mut(),
-            1,
-            o.ids.as_mut_ptr(),
-            null_mut()
-        )),
-        row!(llmcc_step_logprobs, Invalid, "model is a null", |_w, o| (
-            null(),
-            null(),
-            null(),
-            o.logprobs.as_mut_ptr(),
-            0,
-            null_mut(),
-            null_mut()
-        )),
-        row!(llmcc_step_logprobs, Invalid, "batch is a null", |w, o| (
-            w.model.0,
-            null(),
-            null(),
-            o.logprobs.as_mut_ptr(),
-            0,
-            null_mut(),
-            null_mut()
-        )),
-        ("llmcc_step_logprobs", Invalid, "targets is a null", Box::new(|w, o| step(w, o, null(), 0, true))),
-        ("llmcc_step_logprobs", Invalid, "token 7 is outside", Box::new(|w, o| step(w, o, STRANGE.as_ptr(), 0, true))),
-        ("llmcc_step_logprobs", Invalid, "logprobs is a null", Box::new(|w, o| step(w, o, TOKENS.as_ptr(), 0, false))),
-        ("llmcc_step_logprobs", Invalid, "n_top is 8", Box::new(|w, o| step(w, o, TOKENS.as_ptr(), 8, true))),
     ]
 }
 
@@ -754,7 +659,8 @@ fn a_failed_call_changes_nothing() {
         about_sequences(),
         about_steps(),
         about_choosing(),
-        about_judging(),
+        embedding::about_embedding(),
+        judging::about_judging(),
         about_text(),
         about_generations(),
     ];

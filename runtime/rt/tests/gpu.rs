@@ -9,7 +9,7 @@ mod gpu_model;
 
 use common::*;
 use cuda::{Launch, calls};
-use gpu_model::{Toy, artifact, grid};
+use gpu_model::{Toy, artifact, grid, images_of};
 use llmcc_abi::*;
 use llmcc_rt::bias::Bias;
 use llmcc_rt::candidates::Want;
@@ -94,7 +94,7 @@ fn cell(pool: u64, ctx: &GpuCtx, i: u64, p: u64) -> u64 {
     let seq = word(ctx.seqs, i) as u64;
     assert!(seq < ctx.n_seqs && p / 16 < ctx.block_stride);
     let page = word(ctx.block_tables, seq * ctx.block_stride + p / 16) as u64;
-    pool + page * layout::page(1, 1, 4).bytes as u64 + 4 * (p % 16)
+    pool + page * layout::page(1, 1, 32).bytes as u64 + 4 * (p % 16)
 }
 
 fn append(l: &Launch) {
@@ -265,7 +265,7 @@ fn rows_give_what_is_wanted_of_them() {
                 (_, None) => panic!("row {i} has no candidates"),
             }
             if [0, 1, 2, 6].contains(&i) {
-                assert_eq!(got.logits().unwrap()[..VOCAB - 1], logits[..]);
+                assert_eq!(got.values().unwrap()[..VOCAB - 1], logits[..]);
             }
         })
         .unwrap();
@@ -635,18 +635,8 @@ fn entry_points_are_those_of_the_driver() {
 #[test]
 fn damaged_gpu_tables_are_refused() {
     let (code, good) = artifact(SM90, ptx);
-    let load = |data: &[u8]| {
-        // SAFETY: nothing is run.
-        unsafe {
-            Image::all_from_parts(
-                code.as_ptr(),
-                code.len() as u64,
-                data,
-                WEIGHTS.as_ptr().cast(),
-                size_of_val(&WEIGHTS) as u64,
-            )
-        }
-    };
+    // SAFETY: nothing is run.
+    let load = |data: &[u8]| unsafe { images_of(code, data) };
     // SAFETY: the segment starts with the descriptor.
     let desc = unsafe { good.as_ptr().cast::<ModelDesc>().read_unaligned() };
     let change = |at: usize, bytes: &[u8]| {
@@ -701,15 +691,7 @@ fn chains_of_versions_end() {
         let mut bad = good.to_vec();
         bad[place..place + 8].copy_from_slice(&value.to_le_bytes());
         // SAFETY: nothing is run.
-        let loaded = unsafe {
-            Image::all_from_parts(
-                code.as_ptr(),
-                code.len() as u64,
-                &bad,
-                WEIGHTS.as_ptr().cast(),
-                size_of_val(&WEIGHTS) as u64,
-            )
-        };
+        let loaded = unsafe { images_of(code, &bad) };
         assert_eq!(loaded.err().unwrap().status, Status::Artifact);
     }
 }

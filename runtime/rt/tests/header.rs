@@ -51,8 +51,9 @@ fn structures_have_the_layout_of_the_header() {
     let mut c = String::from("#include <stddef.h>\n#include \"llmcc.h\"\n");
     layout!(c, llmcc_options: size threads flags max_tokens max_batch_tokens);
     layout!(c, llmcc_model_info: size vocab hidden layers max_context weights_bytes code_bytes kv_bytes_per_token max_tokens
-        max_batch_tokens activation_bytes threads isa bos_token flags);
+        max_batch_tokens activation_bytes threads isa bos_token flags columns output reserved);
     layout!(c, llmcc_batch: size n_tokens tokens seqs n_out out_rows);
+    layout!(c, llmcc_embed_rows: size n_rows lengths tokens flags reserved);
     layout!(c, llmcc_logit_bias: token value);
     layout!(c, llmcc_sampling: temperature top_k top_p min_p repetition_penalty repetition_window seed bias n_bias reserved);
     layout!(c, llmcc_gen_params: size max_tokens sampling stop n_stop stop_tokens n_stop_tokens flags top_logprobs);
@@ -64,6 +65,13 @@ fn structures_have_the_layout_of_the_header() {
         ("LLMCC_OPEN_PORTABLE", LLMCC_OPEN_PORTABLE),
         ("LLMCC_HAS_TOKENIZER", LLMCC_HAS_TOKENIZER),
         ("LLMCC_HAS_CHAT_TEMPLATE", LLMCC_HAS_CHAT_TEMPLATE),
+        ("LLMCC_IS_NORMALIZED", LLMCC_IS_NORMALIZED),
+        ("LLMCC_IS_WHOLE", LLMCC_IS_WHOLE),
+        ("LLMCC_OUTPUT_LOGITS", LLMCC_OUTPUT_LOGITS),
+        ("LLMCC_OUTPUT_EMBEDDING", LLMCC_OUTPUT_EMBEDDING),
+        ("LLMCC_OUTPUT_SCORES", LLMCC_OUTPUT_SCORES),
+        ("LLMCC_EMBED_NORMALIZE", LLMCC_EMBED_NORMALIZE),
+        ("LLMCC_EMBED_RAW", LLMCC_EMBED_RAW),
         ("LLMCC_GEN_IGNORE_EOS", LLMCC_GEN_IGNORE_EOS),
         ("LLMCC_GEN_NO_TEXT", LLMCC_GEN_NO_TEXT),
         ("LLMCC_GEN_SHOW_SPECIAL", LLMCC_GEN_SHOW_SPECIAL),
@@ -116,9 +124,17 @@ fn every_exported_function_is_declared() {
         }
     }
     let mut exported = BTreeSet::new();
-    for file in
-        ["mod.rs", "model.rs", "sequences.rs", "text.rs", "generation.rs", "gen_batch.rs", "logprobs.rs", "vocab.rs"]
-    {
+    for file in [
+        "mod.rs",
+        "embed.rs",
+        "model.rs",
+        "sequences.rs",
+        "text.rs",
+        "generation.rs",
+        "gen_batch.rs",
+        "logprobs.rs",
+        "vocab.rs",
+    ] {
         let source =
             std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/capi").join(file)).unwrap();
         for line in source.lines().filter(|l| l.contains("extern \"C\" fn llmcc_")) {

@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use llmcc_abi::*;
-use llmcc_rt::{Engine, Options, SeqId};
+use llmcc_rt::SeqId;
 
 /// Window of state 0; state 1 has none.
 const WINDOW: usize = 24;
@@ -50,21 +50,9 @@ unsafe extern "C" fn attend<const ALL: bool>(
     }
 }
 
-unsafe extern "C" fn head(ops: *const *mut u8, ctx: *const StepCtx, m: u64, lo: u64, hi: u64, _: *mut u8) {
-    // SAFETY: as above.
-    unsafe {
-        let (sums, weights, logits) =
-            (ops.read().cast::<f32>(), ops.add(1).read().cast::<f32>(), ops.add(2).read().cast::<f32>());
-        for r in 0..m as usize {
-            let s = *sums.add(*(*ctx).out_rows.add(r) as usize);
-            (lo as usize..hi as usize).for_each(|v| logits.add(r * VOCAB + v).write(s * *weights.add(v)));
-        }
-    }
-}
-
 /// The tables; `group` is that of state 1.
 fn data(window: u32, group: u32) -> Vec<u8> {
-    let functions: [KernelFn; 5] = [embed, append, attend::<false>, attend::<true>, head];
+    let functions: [KernelFn; 5] = [embed, append, attend::<false>, attend::<true>, times_weights];
     let mut data = Data::new();
     let texts = ["{}", "", ""].map(|t| data.text(t));
     let kernels = data.kernels(&functions.map(|f| f as usize as u64));
@@ -88,7 +76,7 @@ fn data(window: u32, group: u32) -> Vec<u8> {
         dtype: kv_dtype::F32,
         window,
         group,
-        bytes: layout::page(1, 1, 4).bytes as u64,
+        bytes: layout::page(1, 1, 32).bytes as u64,
         ..StateDesc::default()
     };
     let desc = ModelDesc {
@@ -101,20 +89,13 @@ fn data(window: u32, group: u32) -> Vec<u8> {
     data.finish(desc)
 }
 
-fn engine(max_batch_tokens: usize) -> Engine {
-    let image = toy_image_from(data(WINDOW as u32, 1).leak()).unwrap();
-    let options = Options { threads: 2, max_batch_tokens, max_tokens: 2000, ..Options::default() };
-    let mut engine = Engine::new(image, &options, llmcc_ukernels::table(llmcc_ukernels::detect())).unwrap();
-    engine.set_solo_bytes(0);
-    engine
-}
-
 /// Random steps of several sequences, forks and cuts where they are possible: the logits are those
 /// of a cache that keeps everything.
 #[test]
 fn windows_and_full_states_side_by_side() {
     for max_batch_tokens in [1, 7, 40] {
-        let (mut engine, mut rng) = (engine(max_batch_tokens), Rng(max_batch_tokens as u64));
+        let (mut engine, mut rng) =
+            (engine_over(data(WINDOW as u32, 1), max_batch_tokens), Rng(max_batch_tokens as u64));
         let mut live: Vec<(SeqId, Vec<i32>)> = vec![(engine.kv_mut().seq_new().unwrap(), Vec::new())];
         for _ in 0..200 {
             let at = rng.below(live.len());
@@ -135,19 +116,7 @@ fn windows_and_full_states_side_by_side() {
                     live[at].1.clear();
                 }
                 _ => {
-                    let (mut tokens, mut seqs, mut want) = (Vec::new(), Vec::new(), Vec::new());
-                    let count = live.len();
-                    for _ in 0..rng.below(50) {
-                        let (seq, history) = &mut live[rng.below(count)];
-                        if history.len() < CONTEXT {
-                            history.push(rng.below(VOCAB) as i32);
-                            tokens.push(history[history.len() - 1]);
-                            seqs.push(*seq);
-                            want.push(mixed(history));
-                        }
-                    }
-                    let out: Vec<u32> = (0..tokens.len() as u32).collect();
-                    let logits = step(&mut engine, &tokens, &seqs, &out).unwrap();
+                    let (logits, want) = random_step(&mut engine, &mut rng, &mut live, 50, mixed);
                     logits.iter().zip(&want).for_each(|(got, want)| assert_eq!(got[..VOCAB - 1], want[..]));
                 }
             }

@@ -6,7 +6,7 @@ mod common;
 use common::*;
 use llmcc_abi::*;
 use llmcc_rt::generate::{GenParams, Generation};
-use llmcc_rt::{Engine, Options, SeqId};
+use llmcc_rt::{Engine, SeqId};
 
 /// What the recurrence counts up to.
 const MODULUS: i32 = 1009;
@@ -38,20 +38,8 @@ unsafe extern "C" fn mix(ops: *const *mut u8, ctx: *const StepCtx, m: u64, _: u6
     }
 }
 
-unsafe extern "C" fn head(ops: *const *mut u8, ctx: *const StepCtx, m: u64, lo: u64, hi: u64, _: *mut u8) {
-    // SAFETY: as above.
-    unsafe {
-        let (x, weights, logits) =
-            (ops.read().cast::<f32>(), ops.add(1).read().cast::<f32>(), ops.add(2).read().cast::<f32>());
-        for r in 0..m as usize {
-            let s = *x.add(*(*ctx).out_rows.add(r) as usize);
-            (lo as usize..hi as usize).for_each(|v| logits.add(r * VOCAB + v).write(s * *weights.add(v)));
-        }
-    }
-}
-
 fn data() -> Vec<u8> {
-    let functions: [KernelFn; 3] = [embed, mix, head];
+    let functions: [KernelFn; 3] = [embed, mix, times_weights];
     let mut data = Data::new();
     let texts = ["{}", "", ""].map(|t| data.text(t));
     let kernels = data.kernels(&functions.map(|f| f as usize as u64));
@@ -86,20 +74,12 @@ fn data() -> Vec<u8> {
     data.finish(desc)
 }
 
-fn engine(max_batch_tokens: usize) -> Engine {
-    let image = toy_image_from(data().leak()).unwrap();
-    let options = Options { threads: 2, max_batch_tokens, max_tokens: 2000, ..Options::default() };
-    let mut engine = Engine::new(image, &options, llmcc_ukernels::table(llmcc_ukernels::detect())).unwrap();
-    engine.set_solo_bytes(0);
-    engine
-}
-
 /// A token's results depend neither on how its sequence was cut into steps and chunks, nor on other
 /// sequences, forks and cuts.
 #[test]
 fn random_ragged_steps_match_the_recurrence() {
     for max_batch_tokens in [1, 5, 64] {
-        let (mut engine, mut rng) = (engine(max_batch_tokens), Rng(77 + max_batch_tokens as u64));
+        let (mut engine, mut rng) = (engine_over(data(), max_batch_tokens), Rng(77 + max_batch_tokens as u64));
         let mut live: Vec<(SeqId, Vec<i32>)> = vec![(engine.kv_mut().seq_new().unwrap(), Vec::new())];
         let mut cuts = 0;
         for _ in 0..400 {
@@ -120,19 +100,8 @@ fn random_ragged_steps_match_the_recurrence() {
                     live[at].1.truncate(len);
                 }
                 _ => {
-                    let (mut tokens, mut seqs, mut want) = (Vec::new(), Vec::new(), Vec::new());
-                    let count = live.len();
-                    for _ in 0..rng.below(30) {
-                        let (seq, history) = &mut live[rng.below(count)];
-                        if history.len() < CONTEXT {
-                            history.push(rng.below(VOCAB) as i32);
-                            tokens.push(history[history.len() - 1]);
-                            seqs.push(*seq);
-                            want.push(recurrent(history));
-                        }
-                    }
-                    let out: Vec<u32> = (0..tokens.len() as u32).collect();
-                    assert_eq!(step(&mut engine, &tokens, &seqs, &out).unwrap(), want);
+                    let (logits, want) = random_step(&mut engine, &mut rng, &mut live, 30, recurrent);
+                    assert_eq!(logits, want);
                 }
             }
         }
@@ -145,7 +114,7 @@ fn random_ragged_steps_match_the_recurrence() {
 /// A prompt that begins like the one before goes on from a snapshot.
 #[test]
 fn generations_go_on_from_snapshots() {
-    let mut engine = engine(16);
+    let mut engine = engine_over(data(), 16);
     let seq = engine.kv_mut().seq_new().unwrap();
     let prompt: Vec<i32> = (0..40).map(|i| i % VOCAB as i32).collect();
     let run = |engine: &mut Engine, prompt: &[i32]| {

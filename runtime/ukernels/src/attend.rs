@@ -23,7 +23,10 @@
 
 use core::mem::MaybeUninit;
 
-use llmcc_abi::{ATTEND_BLOCK, ATTEND_ROWS, ATTEND_STRIDE, ATTEND_WIDE, AttendArgs, PAGE_TOKENS, attend_record};
+use llmcc_abi::{
+    ATTEND_BLOCK, ATTEND_ROWS, ATTEND_STRIDE, ATTEND_WIDE, AttendArgs, AttendMore, AttendWith, PAGE_TOKENS,
+    attend_record, kv_dtype,
+};
 
 use crate::isa::Isa;
 use crate::split::{self, Share};
@@ -115,6 +118,7 @@ const PAGES: usize = ATTEND_BLOCK / PAGE_TOKENS;
 #[derive(Clone, Copy)]
 struct Run<'a> {
     a: &'a AttendArgs,
+    more: &'a AttendMore,
     rows: usize,
     heads: usize,
     d: usize,
@@ -123,7 +127,7 @@ struct Run<'a> {
     /// Bytes from the keys of the first KV head of the call to this one's, and whether another
     /// follows.
     keys_before: usize,
-    more: bool,
+    follows: bool,
 }
 
 /// A page of one KV head.
@@ -140,6 +144,8 @@ struct Page {
 struct Row {
     q: *const f32,
     out: *mut f32,
+    /// Query head, of those of the KV head.
+    head: usize,
     /// Slots, counted from the block's first, that it sees; none if not `from < to`.
     from: usize,
     to: usize,
@@ -188,10 +194,10 @@ impl Group<'_> {
         unsafe { (self.row(row).from, self.row(row + rows - 1).to) }
     }
 
-    /// Whether the rows are so many that pages are widened for them.
+    /// Whether pages are widened for the rows: for many, and where nothing else reads the cache.
     #[inline(always)]
-    fn many(&self) -> bool {
-        self.rows.len() >= MANY_ROWS
+    fn many(&self, run: &Run) -> bool {
+        self.rows.len() >= MANY_ROWS || run.a.dtype == kv_dtype::INT4
     }
 }
 
@@ -211,14 +217,15 @@ impl Run<'_> {
         unsafe {
             for i in 0..count {
                 let position = a.positions.add(token).read() as usize;
-                let oldest = split::oldest(a, position);
+                let (oldest, end) = (split::oldest(a, position), split::end(a, self.more, token));
                 table.get_unchecked_mut(i).write(Row {
                     q: a.q.byte_add(token * a.q_stride as usize).add(head * self.d),
                     out: a.out.byte_add(token * a.out_stride as usize).add(head * self.d),
                     from: oldest.saturating_sub(start),
-                    to: (position + 1).saturating_sub(start).min(ATTEND_BLOCK),
+                    head,
+                    to: end.saturating_sub(start).min(ATTEND_BLOCK),
                     begins: oldest >= start,
-                    ends: position < start + ATTEND_BLOCK,
+                    ends: end <= start + ATTEND_BLOCK,
                 });
                 head += 1;
                 if head == self.heads {
@@ -260,7 +267,7 @@ impl Run<'_> {
                 (true, true) => self.page(next).k,
                 (true, false) => self.page(again).v,
                 (false, true) => self.page(next).v,
-                (false, false) if self.more => self.page(again).k.wrapping_add(self.a.head_bytes()),
+                (false, false) if self.follows => self.page(again).k.wrapping_add(self.a.head_bytes()),
                 (false, false) if next < self.end_page => self.page(next).k.wrapping_sub(self.keys_before),
                 (false, false) => core::ptr::null(),
             }
@@ -271,21 +278,21 @@ impl Run<'_> {
 /// Rows that need so few operations per byte that memory is asked ahead of time.
 const FEW_ROWS: usize = 8;
 
-/// Attention: see [`AttendArgs`].
+/// Attention: see [`AttendArgs`] and [`AttendMore`].
 ///
 /// # Safety
 /// As [`llmcc_abi::AttendFn`]; the processor has the features of `I`.
 #[inline(always)]
-pub(crate) unsafe fn attend<I: Isa>(a: &AttendArgs) -> u64 {
+pub(crate) unsafe fn attend<I: Isa>(with: &AttendWith) -> u64 {
+    let (a, more) = (&with.args, &with.more);
     let (heads, kv_heads, d) = (a.heads as usize, a.kv_heads as usize, a.d as usize);
     let rows = a.tokens as usize * heads;
     if rows == 0 || kv_heads == 0 {
         return 1;
     }
     unsafe {
-        let share = Share::new(a);
-        let end_page =
-            (a.positions.add(a.tokens as usize - 1).read() as usize / PAGE_TOKENS + 1).min(share.own.end * PAGES);
+        let share = Share::new(a, more);
+        let end_page = split::end(a, more, a.tokens as usize - 1).div_ceil(PAGE_TOKENS).min(share.own.end * PAGES);
         let alone = share.alone();
         // Groups of about the same size.
         let most = rows.div_ceil(rows.div_ceil(ATTEND_ROWS));
@@ -297,15 +304,16 @@ pub(crate) unsafe fn attend<I: Isa>(a: &AttendArgs) -> u64 {
         let mut table = [const { MaybeUninit::uninit() }; ATTEND_ROWS];
         for step in share.own.start * kv_heads..share.own.end * kv_heads {
             let (block, head) = (step / kv_heads, step % kv_heads);
-            let one = a.kv_head(head);
+            let one = with.kv_head(head);
             let run = Run {
-                a: &one,
+                a: &one.args,
+                more: &one.more,
                 rows,
                 heads,
                 d,
                 end_page,
                 keys_before: head * a.head_bytes(),
-                more: head + 1 < kv_heads,
+                follows: head + 1 < kv_heads,
             };
             let state = state.wrapping_add(2 * head * rows);
             let mut first = 0;
@@ -320,7 +328,7 @@ pub(crate) unsafe fn attend<I: Isa>(a: &AttendArgs) -> u64 {
                 let (from, to) = group.union(0, count);
                 if from < to {
                     (group.from, group.to) = (from / PAGE_TOKENS, to.div_ceil(PAGE_TOKENS));
-                    if group.many() && !copied {
+                    if group.many(&run) && !copied {
                         wide::copy_queries::<I>(&run, &group);
                         // Another group's, or head's, would take their place.
                         copied = most == rows && kv_heads == 1;
@@ -341,7 +349,7 @@ pub(crate) unsafe fn attend<I: Isa>(a: &AttendArgs) -> u64 {
         if !share.arrive(a) {
             return 0;
         }
-        let run = Run { a, rows, heads, d, end_page, keys_before: 0, more: false };
+        let run = Run { a, more, rows, heads, d, end_page, keys_before: 0, follows: false };
         for block in share.all.clone() {
             let mut first = 0;
             while first < rows {

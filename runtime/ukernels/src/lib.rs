@@ -1,4 +1,4 @@
-//! Microkernels: the inner loops that generated code calls through [`UkTable`].
+//! Microkernels: the inner loops that generated code calls through `UkTable`.
 //!
 //! `no_std`, no allocation, no state. What each entry computes is defined by [`llmcc_abi::Uk`],
 //! [`llmcc_abi::PanelArgs`] and [`llmcc_abi::layout`], and spelled out as scalar code in
@@ -17,6 +17,7 @@
 //! - `map.rs`, `map/math.rs`: elementwise functions of rows, generic over `Isa`.
 //! - `quant_rows.rs`: rounding of rows to int8 and bf16, generic over `Isa`. RoPE tables are
 //!   scalar: a step computes few of them.
+//! - `route.rs`: the choice of experts, scalar too.
 //! - `table.rs`: `#[target_feature]` entry points per instruction set, and the tables of their
 //!   addresses.
 //! - `cpu.rs`: detection.
@@ -55,6 +56,10 @@
 // The panels index parallel arrays that must become registers; iterators and closures would be
 // functions without the target features.
 #![allow(clippy::needless_range_loop)]
+// Every `unsafe fn` says in its "# Safety" what its caller promises: the target features, and memory
+// for as many rows, columns and blocks as it is told. The blocks inside are intrinsics and pointer
+// arithmetic within that, hundreds of them, and have no more to say each.
+#![allow(clippy::undocumented_unsafe_blocks)]
 
 #[cfg(target_arch = "x86_64")]
 mod attend;
@@ -68,6 +73,7 @@ mod panel;
 #[cfg(target_arch = "x86_64")]
 mod quant_rows;
 mod reference;
+mod route;
 mod split;
 mod table;
 

@@ -203,7 +203,7 @@ impl Place {
             self.record = self.codes;
             self.codes += t.block.codes;
         }
-        self.record + within * BLOCK * 2
+        self.record + t.block.scales + within * t.block.step
     }
 }
 

@@ -3,14 +3,16 @@
 //!
 //! It is also what runs on processors without a faster level.
 
+use core::ops::Range;
+
 use llmcc_abi::encoding::{Encoding, Float, planes};
 use llmcc_abi::layout::{self, BLOCK, K_PAD, block, groups, q8_row};
-use llmcc_abi::{ATTEND_BLOCK, AttendArgs, PAGE_TOKENS, PanelArgs, attend_record, kv_dtype};
+use llmcc_abi::{ATTEND_BLOCK, AttendArgs, AttendMore, AttendWith, PAGE_TOKENS, PanelArgs, attend_record, kv_dtype};
 
-use crate::split::{Share, oldest};
+use crate::split::{Share, end, oldest};
 
 mod map;
-pub(crate) use map::map;
+pub(crate) use map::{exp_and_tail, map};
 
 unsafe fn read<T>(p: *const u8, byte: usize) -> T {
     unsafe { p.add(byte).cast::<T>().read_unaligned() }
@@ -60,11 +62,26 @@ struct Row {
 
 impl Row {
     unsafe fn scale(&self, group: usize) -> f32 {
-        f16_to_f32(unsafe { read(self.w, self.layout.scales_of(group) + self.row * 2) })
+        unsafe { self.factor(group, 0, 0) }
     }
 
     unsafe fn min(&self, group: usize) -> f32 {
-        f16_to_f32(unsafe { read(self.w, self.layout.scales_of(group) + self.layout.mins + self.row * 2) })
+        unsafe { self.factor(group, self.layout.mins, self.layout.above_mins) }
+    }
+
+    /// The factor `beside` bytes behind the group's scales: an f16, or a code and the f16 above it,
+    /// `above` bytes behind the first.
+    unsafe fn factor(&self, group: usize, beside: usize, above: usize) -> f32 {
+        let at = self.layout.scales_of(group) + beside;
+        unsafe {
+            match self.weights.super_group() {
+                None => f16_to_f32(read(self.w, at + self.row * 2)),
+                Some(columns) => {
+                    let unit = self.layout.above_of(group * self.group / columns) + above;
+                    f16_to_f32(read(self.w, unit + self.row * 2)) * f32::from(read::<u8>(self.w, at + self.row))
+                }
+            }
+        }
     }
 
     unsafe fn code(&self, k: usize) -> i32 {
@@ -235,25 +252,46 @@ pub(crate) unsafe extern "C" fn rope_table(
     }
 }
 
-/// `e^x` for `x <= 0`; 0 below -87. Cephes' `expf`, each product and sum fused or rounded as in the
-/// fast versions.
-fn exp(x: f32) -> f32 {
-    if x < -87.0 {
-        return 0.0;
-    }
+/// `e^r − 1` and `2^n` of `x = r + n·ln 2`, for `x` of −87 to 0. Cephes' `expf`, each product and sum
+/// fused or rounded as in the fast versions.
+fn exp_parts(x: f32) -> (f32, f32) {
     let k = libm::rintf(x * core::f32::consts::LOG2_E);
     let r = libm::fmaf(k, -0.693_359_4, x);
     let r = libm::fmaf(k, 2.121_944_4e-4, r);
     let poly = [1.987_569_2e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5];
     let p = poly[1..].iter().fold(poly[0], |p, c| libm::fmaf(p, r, *c));
-    let p = libm::fmaf(p, r * r, r);
-    (p + 1.0) * f32::from_bits(((k as i32 + 127) << 23) as u32)
+    (libm::fmaf(p, r * r, r), f32::from_bits(((k as i32 + 127) << 23) as u32))
 }
 
-/// Element `i` of a cache of type `dtype`.
-unsafe fn cached(p: *const u8, i: usize, dtype: u32) -> f32 {
+/// `e^x` for `x <= 0`; 0 below -87.
+fn exp(x: f32) -> f32 {
+    if x < -87.0 {
+        return 0.0;
+    }
+    let (p, power) = exp_parts(x);
+    (p + 1.0) * power
+}
+
+/// `tanh x`, by `t = e^(−2|x|) − 1`.
+fn tanh(x: f32) -> f32 {
+    let twice = x.abs() * -2.0;
+    let (p, power) = exp_parts(if -87.0 > twice { -87.0 } else { twice });
+    let t = libm::fmaf(p, power, power - 1.0);
+    let y = t / (t + 2.0);
+    if x < 0.0 { y } else { 0.0 - y }
+}
+
+/// Element `j` of slot `slot` of a key (or value) of `d` elements, in a cache of type `dtype`.
+unsafe fn cached(p: *const u8, (key, d, slot, j): (bool, usize, usize, usize), dtype: u32) -> f32 {
+    let i = if key { j * PAGE_TOKENS + slot } else { slot * d + j };
     unsafe {
         match dtype {
+            kv_dtype::INT4 => {
+                let (byte, up) = layout::kv_nibble(d, key, j);
+                let at = if key { byte * PAGE_TOKENS + slot } else { slot * (d / 2) + byte };
+                let code = read::<u8>(p, at) >> up & 15;
+                f32::from((code ^ 8) as i8 - 8)
+            }
             kv_dtype::F32 => read(p, i * 4),
             kv_dtype::F16 => f16_to_f32(read(p, i * 2)),
             kv_dtype::BF16 => bf16_to_f32(read(p, i * 2)),
@@ -264,42 +302,49 @@ unsafe fn cached(p: *const u8, i: usize, dtype: u32) -> f32 {
 
 /// See [`AttendArgs`].
 pub(crate) unsafe extern "C" fn attend(a: *const AttendArgs) -> u64 {
+    unsafe { attend_with(&AttendWith::plain(*a)) }
+}
+
+/// See [`AttendMore`].
+pub(crate) unsafe extern "C" fn attend_with(with: *const AttendWith) -> u64 {
     unsafe {
-        let a = &*a;
+        let with = &*with;
+        let (a, more) = (&with.args, &with.more);
         if a.tokens == 0 {
             return 1;
         }
         if a.kv_heads != 1 {
-            (0..a.kv_heads as usize).for_each(|n| assert!(attend(&a.kv_head(n)) == 1));
+            (0..a.kv_heads as usize).for_each(|n| assert!(attend_with(&with.kv_head(n)) == 1));
             return 1;
         }
-        let (share, d) = (Share::new(a), a.d as usize);
-        let rows = |f: &mut dyn FnMut(usize, usize, *const f32, *mut f32)| {
+        let (share, d) = (Share::new(a, more), a.d as usize);
+        let rows = |f: &mut dyn FnMut(usize, Range<usize>, *const f32, *mut f32)| {
             for row in 0..(a.tokens * a.heads) as usize {
                 let (token, head) = (row / a.heads as usize, row % a.heads as usize);
                 let q = a.q.byte_add(token * a.q_stride as usize).add(head * d);
                 let out = a.out.byte_add(token * a.out_stride as usize).add(head * d);
-                f(row, a.positions.add(token).read() as usize, q, out);
+                f(row, oldest(a, a.positions.add(token).read() as usize)..end(a, more, token), q, out);
             }
         };
         if !share.alone() {
             for block in share.own.clone() {
                 let records = share.record(a, block);
-                rows(&mut |row, position, q, _| {
-                    attend_block(a, block, position, q, records.add(row * attend_record(d)))
-                });
+                rows(&mut |row, seen, q, _| attend_block(with, block, seen, q, records.add(row * attend_record(d))));
             }
             if !share.arrive(a) {
                 return 0;
             }
         }
-        rows(&mut |row, position, q, out| {
+        rows(&mut |row, seen, q, out| {
             let (mut maximum, mut sum) = (f32::NEG_INFINITY, 0.0f32);
+            if !more.sinks.is_null() {
+                (maximum, sum) = (more.sinks.add(row % a.heads as usize).read(), 1.0);
+            }
             (0..d).for_each(|i| out.add(i).write(0.0));
-            for block in oldest(a, position) / ATTEND_BLOCK..position / ATTEND_BLOCK + 1 {
+            for block in seen.start / ATTEND_BLOCK..seen.end.div_ceil(ATTEND_BLOCK) {
                 let mut record = a.work;
                 if share.alone() {
-                    attend_block(a, block, position, q, record);
+                    attend_block(with, block, seen.clone(), q, record);
                 } else {
                     record = share.record(a, block).add(row * attend_record(d));
                 }
@@ -316,21 +361,27 @@ pub(crate) unsafe extern "C" fn attend(a: *const AttendArgs) -> u64 {
     }
 }
 
-/// One query at `position` and one block: weighted values, maximum, sum at `record`.
-unsafe fn attend_block(a: &AttendArgs, block: usize, position: usize, q: *const f32, record: *mut f32) {
+/// One query that sees slots `seen`, and one block: weighted values, maximum, sum at `record`.
+unsafe fn attend_block(with: &AttendWith, block: usize, seen: Range<usize>, q: *const f32, record: *mut f32) {
+    let (a, AttendMore { softcap, .. }) = (&with.args, with.more);
     let d = a.d as usize;
-    let slots = oldest(a, position).max(block * ATTEND_BLOCK)..(position + 1).min((block + 1) * ATTEND_BLOCK);
+    let slots = seen.start.max(block * ATTEND_BLOCK)..seen.end.min((block + 1) * ATTEND_BLOCK);
     let mut p = [f32::NEG_INFINITY; ATTEND_BLOCK];
     unsafe {
         let page = |slot: usize| a.pool.add(a.pages.add(slot / PAGE_TOKENS).read() as usize * a.page_bytes as usize);
         let scale = |part: u64, slot: usize| {
-            if a.dtype == kv_dtype::INT8 { read(page(slot), part as usize + slot % PAGE_TOKENS * 4) } else { 1.0f32 }
+            if matches!(a.dtype, kv_dtype::INT8 | kv_dtype::INT4) {
+                read(page(slot), part as usize + slot % PAGE_TOKENS * 4)
+            } else {
+                1.0f32
+            }
         };
         for slot in slots.clone() {
             let keys = page(slot).add(a.k as usize);
             let term =
-                |acc, i| libm::fmaf(cached(keys, i * PAGE_TOKENS + slot % PAGE_TOKENS, a.dtype), q.add(i).read(), acc);
-            p[slot % ATTEND_BLOCK] = (0..d).fold(0.0, term) * scale(a.k_scales, slot) * a.scale;
+                |acc, i| libm::fmaf(cached(keys, (true, d, slot % PAGE_TOKENS, i), a.dtype), q.add(i).read(), acc);
+            let score = (0..d).fold(0.0, term) * scale(a.k_scales, slot) * a.scale;
+            p[slot % ATTEND_BLOCK] = if softcap == 0.0 { score } else { tanh(score / softcap) * softcap };
         }
         let maximum = p.iter().fold(f32::NEG_INFINITY, |m, s| if *s > m { *s } else { m });
         p.iter_mut().for_each(|s| *s = exp(*s - maximum));
@@ -345,7 +396,11 @@ unsafe fn attend_block(a: &AttendArgs, block: usize, position: usize, q: *const 
         for i in 0..d {
             let term = |acc, slot: usize| {
                 let weight = p[slot % ATTEND_BLOCK] * scale(a.v_scales, slot);
-                libm::fmaf(cached(page(slot).add(a.v as usize), slot % PAGE_TOKENS * d + i, a.dtype), weight, acc)
+                libm::fmaf(
+                    cached(page(slot).add(a.v as usize), (false, d, slot % PAGE_TOKENS, i), a.dtype),
+                    weight,
+                    acc,
+                )
             };
             record.add(i).write(slots.clone().fold(0.0, term));
         }

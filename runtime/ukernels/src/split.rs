@@ -3,7 +3,7 @@
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering::*};
 
-use llmcc_abi::{ATTEND_BLOCK, ATTEND_PARTS, AttendArgs, attend_record};
+use llmcc_abi::{ATTEND_BLOCK, ATTEND_PARTS, AttendArgs, AttendMore, attend_record};
 
 /// Blocks that a call works on.
 pub(crate) struct Share {
@@ -18,14 +18,27 @@ pub(crate) fn oldest(a: &AttendArgs, position: usize) -> usize {
     if a.window == 0 { 0 } else { (position + 1).saturating_sub(a.window as usize) }
 }
 
+/// The slot after the last one that token `token` sees.
+///
+/// # Safety
+/// As [`llmcc_abi::AttendFn`]; there is such a token.
+pub(crate) unsafe fn end(a: &AttendArgs, more: &AttendMore, token: usize) -> usize {
+    let position = unsafe { a.positions.add(token).read() as usize };
+    if more.ends.is_null() {
+        return position + 1;
+    }
+    let end = unsafe { more.ends.add(token).read() as usize };
+    if a.window == 0 { end } else { end.min(position + a.window as usize) }
+}
+
 impl Share {
     /// Positions ascend: the first token sees the oldest slots, the last one the newest.
     ///
     /// # Safety
     /// As [`llmcc_abi::AttendFn`]; there is a token.
-    pub unsafe fn new(a: &AttendArgs) -> Share {
-        let position = |t: u64| unsafe { a.positions.add(t as usize).read() as usize };
-        let all = oldest(a, position(0)) / ATTEND_BLOCK..position(a.tokens - 1) / ATTEND_BLOCK + 1;
+    pub unsafe fn new(a: &AttendArgs, more: &AttendMore) -> Share {
+        let (first, end) = unsafe { (a.positions.read() as usize, end(a, more, a.tokens as usize - 1)) };
+        let all = oldest(a, first) / ATTEND_BLOCK..end.div_ceil(ATTEND_BLOCK);
         let at = |part: u64| all.start + (all.len() * part as usize).div_ceil(ATTEND_PARTS);
         Share { own: at(a.part_from)..at(a.part_to), all: all.clone() }
     }

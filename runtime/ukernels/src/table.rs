@@ -3,8 +3,10 @@
 use llmcc_abi::encoding::Encoding;
 use llmcc_abi::layout::BLOCK;
 use llmcc_abi::math::{Binary, Unary};
+use llmcc_abi::route::RouteFn;
 use llmcc_abi::{
-    AttendArgs, AttendFn, MapFn, PanelArgs, PanelFn, QuantRowsFn, RopeTableFn, RoundBf16Fn, UK_COUNT, Uk, UkTable,
+    AttendArgs, AttendFn, AttendWith, AttendWithFn, MapFn, PanelArgs, PanelFn, QuantRowsFn, RopeTableFn, RoundBf16Fn,
+    UK_COUNT, Uk, UkTable,
 };
 
 use crate::{Level, reference};
@@ -14,20 +16,25 @@ struct Rest {
     quant_rows: QuantRowsFn,
     round_bf16: RoundBf16Fn,
     attend: AttendFn,
+    attend_with: AttendWithFn,
     map: MapFn,
 }
 
-/// Addresses of `panels` (entries 0 to 8 of [`Uk`], then the one with bf16 rows), and `rest`.
-fn assemble(panels: [PanelFn; 10], rest: Rest) -> UkTable {
+/// Addresses of `panels` (entries 0 to 8 of [`Uk`], then the one with bf16 rows and that of two levels
+/// of scales), and `rest`.
+fn assemble(panels: [PanelFn; 11], rest: Rest) -> UkTable {
     let mut f = [0; UK_COUNT];
-    for (address, panel) in f.iter_mut().zip(panels) {
-        *address = panel as usize;
+    for (address, panel) in f.iter_mut().zip(&panels[..9]) {
+        *address = *panel as usize;
     }
     f[Uk::PanelBf16Rows as usize] = panels[9] as usize;
+    f[Uk::PanelQ4kA8 as usize] = panels[10] as usize;
     f[Uk::RopeTable as usize] = reference::rope_table as RopeTableFn as usize;
+    f[Uk::Route as usize] = crate::route::route as RouteFn as usize;
     f[Uk::QuantRows as usize] = rest.quant_rows as usize;
     f[Uk::RoundBf16 as usize] = rest.round_bf16 as usize;
     f[Uk::Attend as usize] = rest.attend as usize;
+    f[Uk::AttendWith as usize] = rest.attend_with as usize;
     f[Uk::Map as usize] = rest.map as usize;
     UkTable { f }
 }
@@ -54,6 +61,7 @@ mod scalar {
         panel_w4a8 = panel_int8_rows(W4);
         panel_w4aa8 = panel_int8_rows(W4A);
         panel_bf16_rows = panel_bf16_rows(BF16);
+        panel_q4ka8 = panel_int8_rows(Q4K);
     }
 
     pub(super) fn table() -> UkTable {
@@ -68,11 +76,18 @@ mod scalar {
             panel_w4a8,
             panel_w4aa8,
             panel_bf16_rows,
+            panel_q4ka8,
         ];
         let (quant_rows, round_bf16) = (reference::quant_rows, reference::round_bf16);
         assemble(
             panels.map(|f| f as _),
-            Rest { quant_rows, round_bf16, attend: reference::attend, map: reference::map },
+            Rest {
+                quant_rows,
+                round_bf16,
+                attend: reference::attend,
+                attend_with: reference::attend_with,
+                map: reference::map,
+            },
         )
     }
 }
@@ -82,7 +97,7 @@ mod scalar {
 macro_rules! entries {
     ($module:ident, $isa:ty, $features:literal) => {
         mod $module {
-            use super::{AttendArgs, BLOCK, Binary, PanelArgs, Rest, UkTable, Unary, assemble};
+            use super::{AttendArgs, AttendWith, BLOCK, Binary, PanelArgs, Rest, UkTable, Unary, assemble};
             use crate::isa::Isa;
             use crate::panel::{Kernel, Tile, decode, float, int8, many, run, run_f32};
             type Target = $isa;
@@ -126,6 +141,7 @@ macro_rules! entries {
             panels!(panel_w4a8, int8::Int8<int8::W4>);
             panels!(panel_w4aa8, int8::Int8<int8::W4a>);
             panels!(panel_bf16_rows, float::Bf16Rows);
+            panels!(panel_q4ka8, int8::Int8<int8::Q4k>);
 
             #[target_feature(enable = $features)]
             unsafe extern "C" fn quant_rows(
@@ -158,6 +174,13 @@ macro_rules! entries {
 
             #[target_feature(enable = $features)]
             unsafe extern "C" fn attend(a: *const AttendArgs) -> u64 {
+                unsafe { attend_with(&AttendWith::plain(*a)) }
+            }
+
+            // Once: it is the largest of all.
+            #[inline(never)]
+            #[target_feature(enable = $features)]
+            unsafe extern "C" fn attend_with(a: *const AttendWith) -> u64 {
                 unsafe { crate::attend::attend::<Target>(&*a) }
             }
 
@@ -173,8 +196,9 @@ macro_rules! entries {
                     panel_w4a8,
                     panel_w4aa8,
                     panel_bf16_rows,
+                    panel_q4ka8,
                 ];
-                assemble(panels.map(|f| f as _), Rest { quant_rows, round_bf16, attend, map })
+                assemble(panels.map(|f| f as _), Rest { quant_rows, round_bf16, attend, attend_with, map })
             }
         }
     };

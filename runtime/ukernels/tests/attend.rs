@@ -4,9 +4,10 @@
 mod support;
 
 use half::{bf16, f16};
-use llmcc_abi::layout::page;
+use llmcc_abi::layout::{kv_nibble, page};
 use llmcc_abi::{
-    ATTEND_BLOCK, ATTEND_PARTS, AttendArgs, AttendFn, PAGE_TOKENS, Uk, attend_shared, attend_work, kv_dtype,
+    ATTEND_BLOCK, ATTEND_PARTS, AttendArgs, AttendFn, AttendMore, AttendWith, AttendWithFn, PAGE_TOKENS, Uk,
+    attend_shared, attend_work, kv_dtype,
 };
 use llmcc_ukernels::{Level, table};
 use std::ops::Range;
@@ -24,6 +25,12 @@ struct Case {
     q: Vec<f32>,
     pool: Vec<u8>,
     pages: Vec<u32>,
+    /// 0 = none.
+    softcap: f32,
+    /// `[kv_heads·heads]`, or none.
+    sinks: Vec<f32>,
+    /// Length of the sequence, whose tokens look both ways.
+    end: Option<usize>,
     /// Of KV head `head`, f64 `[slot][d]`.
     keys: Vec<Vec<f64>>,
     values: Vec<Vec<f64>>,
@@ -31,20 +38,26 @@ struct Case {
 
 const SCALE: f32 = 0.125;
 
-fn elem_bytes(dtype: u32) -> usize {
-    match dtype {
-        kv_dtype::F32 => 4,
-        kv_dtype::F16 | kv_dtype::BF16 => 2,
-        _ => 1,
-    }
+fn bits(dtype: u32) -> usize {
+    kv_dtype::bits(dtype).expect("a type")
 }
 
 impl Case {
     fn random(dtype: u32, d: usize, heads: usize, window: usize, positions: Vec<i32>, rng: &mut Rng) -> Case {
-        let (kv_heads, head) = (3, 1);
         let slots = *positions.iter().max().expect("tokens") as usize + 1;
+        Case::of(dtype, (d, heads), window, (positions, slots), rng)
+    }
+
+    fn of(
+        dtype: u32,
+        (d, heads): (usize, usize),
+        window: usize,
+        (positions, slots): (Vec<i32>, usize),
+        rng: &mut Rng,
+    ) -> Case {
+        let (kv_heads, head) = (3, 1);
         let count = slots.div_ceil(PAGE_TOKENS);
-        let layout = page(kv_heads, d, elem_bytes(dtype));
+        let layout = page(kv_heads, d, bits(dtype));
         // NaN everywhere: what is not written must not matter.
         let mut pool = vec![0xff; (count + 3) * layout.bytes];
         // In another order than the sequence's, with gaps at both ends.
@@ -55,12 +68,13 @@ impl Case {
             let s = slot % PAGE_TOKENS;
             let mut put = |n: usize, part: usize, scales: usize, at: &dyn Fn(usize) -> usize, x: &[f32]| -> Vec<f64> {
                 let amax = x.iter().fold(0f32, |m, v| m.max(v.abs()));
-                if dtype == kv_dtype::INT8 {
+                let most = if dtype == kv_dtype::INT4 { 7.0 } else { 127.0 };
+                if bits(dtype) <= 8 {
                     let at = base + scales + (n * PAGE_TOKENS + s) * 4;
-                    pool[at..at + 4].copy_from_slice(&(amax / 127.0).to_le_bytes());
+                    pool[at..at + 4].copy_from_slice(&(amax / most).to_le_bytes());
                 }
                 let one = |(i, v): (usize, &f32)| {
-                    let at = base + part + at(i) * elem_bytes(dtype);
+                    let at = base + part + if dtype == kv_dtype::INT4 { at(i) } else { at(i) * bits(dtype) / 8 };
                     let mut write = |b: &[u8]| pool[at..at + b.len()].copy_from_slice(b);
                     match dtype {
                         kv_dtype::F32 => {
@@ -75,10 +89,16 @@ impl Case {
                             write(&bf16::from_f32(*v).to_le_bytes());
                             bf16::from_f32(*v).to_f64()
                         }
+                        kv_dtype::INT4 => {
+                            let code = (v * (most / amax)).round_ties_even() as i8;
+                            let up = kv_nibble(d, part == 0, i).1;
+                            pool[at] = pool[at] & !(15 << up) | (code as u8 & 15) << up;
+                            f64::from(code) * f64::from(amax / most)
+                        }
                         _ => {
-                            let code = (v * (127.0 / amax)).round_ties_even() as i8;
+                            let code = (v * (most / amax)).round_ties_even() as i8;
                             write(&[code as u8]);
-                            f64::from(code) * f64::from(amax / 127.0)
+                            f64::from(code) * f64::from(amax / most)
                         }
                     }
                 };
@@ -87,8 +107,16 @@ impl Case {
             for n in 0..kv_heads {
                 let k: Vec<f32> = (0..d).map(|_| rng.signed() * 2.0).collect();
                 let v: Vec<f32> = (0..d).map(|_| rng.signed()).collect();
-                let k = put(n, 0, layout.k_scales, &|i| (n * d + i) * PAGE_TOKENS + s, &k);
-                let v = put(n, layout.v, layout.v_scales, &|i| (n * PAGE_TOKENS + s) * d + i, &v);
+                let key = |i| match dtype {
+                    kv_dtype::INT4 => (n * d / 2 + kv_nibble(d, true, i).0) * PAGE_TOKENS + s,
+                    _ => (n * d + i) * PAGE_TOKENS + s,
+                };
+                let value = |i| match dtype {
+                    kv_dtype::INT4 => (n * PAGE_TOKENS + s) * d / 2 + kv_nibble(d, false, i).0,
+                    _ => (n * PAGE_TOKENS + s) * d + i,
+                };
+                let k = put(n, 0, layout.k_scales, &key, &k);
+                let v = put(n, layout.v, layout.v_scales, &value, &v);
                 if n == head {
                     keys.push(k);
                     values.push(v);
@@ -96,7 +124,8 @@ impl Case {
             }
         }
         let q = (0..positions.len() * (kv_heads * heads * d + 3)).map(|_| rng.signed() * 2.0).collect();
-        Case { dtype, d, heads, kv_heads, head, window, positions, q, pool, pages, keys, values }
+        let (softcap, sinks, end) = (0.0, vec![], None);
+        Case { dtype, d, heads, kv_heads, head, window, positions, q, pool, pages, softcap, sinks, end, keys, values }
     }
 
     /// Runs tokens `range`; every operand ends at inaccessible memory.
@@ -125,12 +154,21 @@ impl Case {
         let n = range.len();
         let mut out = Guarded::from_bytes(&vec![0xff; ((n - 1) * stride + width) * 4]);
         let mut work = Guarded::from_bytes(&vec![0xff; attend_work(n * heads.len() * self.heads, self.d) * 4]);
-        let blocks = self.positions[range.start] as usize / ATTEND_BLOCK + 1;
+        let blocks = (self.positions[range.start] as usize).max(self.end.unwrap_or(0)) / ATTEND_BLOCK + 1;
         let mut bytes = vec![0xff; 64 + if parts.len() > 1 { blocks * attend_shared(self.heads, self.d) } else { 0 }];
         bytes[..64].fill(0);
         let mut shared = Guarded::from_bytes(&bytes);
-        let layout = page(self.kv_heads, self.d, elem_bytes(self.dtype));
-        let part = heads.start * self.d * PAGE_TOKENS * elem_bytes(self.dtype);
+        let sinks: Vec<u8> = self.sinks.iter().skip(heads.start * self.heads).flat_map(|x| x.to_le_bytes()).collect();
+        let sinks = Guarded::from_bytes(&sinks);
+        let ends: Vec<u8> = range.clone().flat_map(|_| (self.end.unwrap_or(0) as i32).to_le_bytes()).collect();
+        let ends = Guarded::from_bytes(&ends);
+        let more = AttendMore {
+            softcap: self.softcap,
+            sinks: if self.sinks.is_empty() { std::ptr::null() } else { sinks.as_ptr().cast() },
+            ends: if self.end.is_none() { std::ptr::null() } else { ends.as_ptr().cast() },
+        };
+        let layout = page(self.kv_heads, self.d, bits(self.dtype));
+        let part = heads.start * self.d * PAGE_TOKENS * bits(self.dtype) / 8;
         let args = AttendArgs {
             q: q.as_ptr().cast(),
             q_stride: stride as u64 * 4,
@@ -160,8 +198,13 @@ impl Case {
         // them.
         unsafe {
             let f: AttendFn = std::mem::transmute(table(level).f[Uk::Attend as usize]);
-            let done: u64 =
-                parts.iter().map(|p| f(&AttendArgs { part_from: p.start as u64, part_to: p.end as u64, ..args })).sum();
+            let with: AttendWithFn = std::mem::transmute(table(level).f[Uk::AttendWith as usize]);
+            let plain = self.softcap == 0.0 && self.sinks.is_empty() && self.end.is_none();
+            let call = |p: &Range<usize>| {
+                let args = AttendArgs { part_from: p.start as u64, part_to: p.end as u64, ..args };
+                if plain { f(&args) } else { with(&AttendWith { args, more }) }
+            };
+            let done: u64 = parts.iter().map(call).sum();
             // Exactly one of them brings the results.
             assert_eq!(done, 1);
         }
@@ -185,14 +228,20 @@ impl Case {
             for h in 0..self.heads {
                 let q = &self.q[t * self.stride() + (self.head * self.heads + h) * self.d..][..self.d];
                 let score = |s: usize| {
-                    f64::from(SCALE) * q.iter().zip(&self.keys[s]).map(|(a, b)| f64::from(*a) * b).sum::<f64>()
+                    let s = f64::from(SCALE) * q.iter().zip(&self.keys[s]).map(|(a, b)| f64::from(*a) * b).sum::<f64>();
+                    let cap = f64::from(self.softcap);
+                    if cap == 0.0 { s } else { cap * (s / cap).tanh() }
                 };
-                let scores: Vec<f64> = (first..=position).map(score).collect();
+                let ahead = if self.window == 0 { usize::MAX } else { position + self.window };
+                let end = self.end.map_or(position + 1, |end| end.min(ahead));
+                let mut scores: Vec<f64> = (first..end).map(score).collect();
+                scores.extend(self.sinks.get(self.head * self.heads + h).map(|s| f64::from(*s)));
                 let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
                 let p: Vec<f64> = scores.iter().map(|s| (s - max).exp()).collect();
                 let sum: f64 = p.iter().sum();
                 out.extend(
-                    (0..self.d).map(|i| p.iter().zip(&self.values[first..]).map(|(p, v)| p * v[i]).sum::<f64>() / sum),
+                    (0..self.d)
+                        .map(|i| p.iter().zip(&self.values[first..end]).map(|(p, v)| p * v[i]).sum::<f64>() / sum),
                 );
             }
         }
@@ -203,8 +252,10 @@ impl Case {
         let all = 0..self.positions.len();
         let expected = self.run(Level::Scalar, all.clone());
         for (got, want) in expected.iter().zip(self.define()) {
-            // 1 ulp per exponential and chains of at most 300 terms below 1 in magnitude.
-            assert!((f64::from(*got) - want).abs() < 4e-6, "{got} instead of {want}");
+            // 1 ulp per exponential and chains of at most 300 terms below 1 in magnitude; of a score
+            // with a softcap, up to two of the largest.
+            let most = 4e-6 + 2.0 * f64::from(self.softcap * f32::EPSILON);
+            assert!((f64::from(*got) - want).abs() < most, "{got} instead of {want}");
         }
         let bits = |x: &[f32]| x.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
         for level in levels() {
@@ -223,7 +274,12 @@ impl Case {
     }
 }
 
-const DTYPES: [u32; 4] = [kv_dtype::F32, kv_dtype::F16, kv_dtype::BF16, kv_dtype::INT8];
+const DTYPES: [u32; 5] = [kv_dtype::F32, kv_dtype::F16, kv_dtype::BF16, kv_dtype::INT8, kv_dtype::INT4];
+
+/// One of them for heads of `d` elements.
+fn any_dtype(d: usize, rng: &mut Rng) -> u32 {
+    DTYPES[rng.below(if d.is_multiple_of(2) { 5 } else { 4 })]
+}
 
 #[test]
 fn decode_at_every_place_of_a_page() {
@@ -249,8 +305,30 @@ fn prompts_across_pages() {
 fn windows() {
     let mut rng = Rng(13);
     for window in [1, 2, 15, 16, 17, 40] {
-        for dtype in [kv_dtype::F16, kv_dtype::INT8] {
+        for dtype in [kv_dtype::F16, kv_dtype::INT8, kv_dtype::INT4] {
             Case::random(dtype, 16, 2, window, (30..60).collect(), &mut rng).check();
+        }
+    }
+}
+
+/// Softcaps that matter and that do not, sinks that weigh more and less than all else, and tokens
+/// that look both ways, alone and together, over one block and several.
+#[test]
+fn softcaps_sinks_and_both_ways() {
+    let mut rng = Rng(21);
+    for (i, dtype) in DTYPES.into_iter().cycle().take(24).enumerate() {
+        let (softcap, sinks, both) = ([0.0, 0.5, 30.0][i % 3], i % 2 == 0, i / 2 % 3 > 0);
+        let (d, heads) = [(16, 2), (24, 13), (if dtype == kv_dtype::INT4 { 10 } else { 9 }, 30), (64, 1)][i % 4];
+        for (positions, more) in [(vec![3, 4, 9], 30), ((250..262).collect::<Vec<i32>>(), 300), (vec![0], 1)] {
+            let slots = *positions.last().expect("tokens") as usize + if both { more } else { 1 };
+            let window = [0, 0, 20, 280][i / 3 % 4];
+            let mut case = Case::of(dtype, (d, heads), window, (positions, slots), &mut rng);
+            case.softcap = softcap;
+            case.end = both.then_some(slots);
+            if sinks {
+                case.sinks = (0..3 * heads).map(|_| rng.signed() * 12.0).collect();
+            }
+            case.check();
         }
     }
 }
@@ -260,7 +338,7 @@ fn odd_sizes() {
     let mut rng = Rng(14);
     for d in [1, 4, 8, 12, 20, 80, 96, 100, 128, 136] {
         for heads in [1, 2, 5, 13] {
-            let dtype = DTYPES[rng.below(4)];
+            let dtype = any_dtype(d, &mut rng);
             Case::random(dtype, d, heads, 0, vec![3, 4, 9, 20, 33], &mut rng).check();
         }
     }
@@ -286,7 +364,7 @@ fn groups_of_all_sizes() {
         for (d, window, positions) in
             [(32, 0, vec![70]), (24, 150, vec![330]), (9, 0, vec![255, 256]), (20, 33, vec![40, 300])]
         {
-            let dtype = DTYPES[rng.below(4)];
+            let dtype = any_dtype(d, &mut rng);
             Case::random(dtype, d, heads, window, positions, &mut rng).check();
         }
     }
@@ -318,7 +396,10 @@ fn a_context_divided_is_the_same() {
         for (heads, position, window) in
             [(3, 100, 0), (3, 255, 0), (3, 700, 0), (3, 2111, 0), (3, 2111, 900), (3, 5000, 0), (70, 1000, 0)]
         {
-            let case = Case::random(dtype, 16, heads, window, vec![position], &mut rng);
+            let mut case = Case::random(dtype, 16, heads, window, vec![position], &mut rng);
+            if heads == 70 || window > 0 {
+                case.sinks = (0..3 * heads).map(|_| rng.signed()).collect();
+            }
             for level in levels() {
                 let whole = case.run(level, 0..1);
                 for cuts in [&[8][..], &[1, 2, 3], &[5, 11], &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]] {
@@ -352,7 +433,10 @@ fn heads_in_one_call_are_the_same() {
         for (d, heads, position, window) in
             [(64, 4, 700, 0), (20, 1, 90, 0), (24, 3, 1000, 300), (16, 30, 300, 0), (8, 70, 600, 0)]
         {
-            let case = Case::random(dtype, d, heads, window, vec![position], &mut rng);
+            let mut case = Case::random(dtype, d, heads, window, vec![position], &mut rng);
+            if heads != 4 {
+                case.sinks = (0..3 * heads).map(|_| rng.signed()).collect();
+            }
             let alone: Vec<f32> = (0..3).flat_map(|n| case.run_heads(Level::Scalar, 0..1, all, n..n + 1)).collect();
             for level in levels() {
                 for range in [0..3, 1..3] {

@@ -1,4 +1,8 @@
 //! Elementwise functions: every level gives the bits of the scalar reference.
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "entries of a table of this machine, and memory that the test owns"
+)]
 
 mod support;
 

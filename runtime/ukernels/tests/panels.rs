@@ -232,13 +232,15 @@ fn largest_codes_do_not_saturate() {
 /// 16 rows × 256 columns of one weight code and one activation code: the result is an exactly known
 /// integer.
 fn same_sign(level: Level, kind: Kind, stored: u8, code: i8) {
-    let (k, group) = (256, 128);
+    let k = 256;
+    let group = kind.groups().last().copied().unwrap_or(k);
     let mut w = Matrix::random(kind.weights, BLOCK, k, group, false, &mut Rng(1));
     let largest = 0xff >> (8 - kind.weights.bits());
     w.codes.fill(stored.min(largest));
     w.scales.fill(half::f16::ONE);
     w.mins.fill(half::f16::ZERO);
-    let a = Int8Rows { k, group, codes: vec![code; k], scales: vec![1.0; 2] };
+    w.factors.fill((1, 1));
+    let a = Int8Rows { k, group, codes: vec![code; k], scales: vec![1.0; k / group] };
     let expected = (k as i32 * w.code(0, 0) * code as i32) as f32;
     for m in [1, 20] {
         let (packed, w_stride) = w.pack(0);

@@ -1,4 +1,8 @@
 //! Rounding of rows to int8 and bf16, and RoPE tables.
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "entries of a table of this machine, and memory that the test owns"
+)]
 
 mod support;
 

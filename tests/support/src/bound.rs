@@ -71,12 +71,23 @@ pub(crate) fn of_binary(op: BinaryOp, a: Approx, b: Approx) -> Approx {
     Approx { value, error: carried + ULP * (value.abs() + carried) + TINY }.in_range()
 }
 
+/// A run less its mean.
+fn centered(x: &[Approx]) -> Vec<Approx> {
+    let width = x.len() as f64;
+    let sum = |of: fn(&Approx) -> f64| x.iter().map(of).sum::<f64>();
+    let mean = sum(|x| x.value) / width;
+    let error = (sum(|x| x.error) + (width + 4.0) * ULP * sum(Approx::size)) / width;
+    x.iter().map(|x| of_binary(BinaryOp::Sub, *x, Approx { value: mean, error })).collect()
+}
+
 /// A normalized run.
 pub(crate) fn of_norm(norm: &Norm, x: &[Approx]) -> Vec<Approx> {
-    let width = norm.width as f64;
+    let Norm { eps, width: _, center } = *norm;
+    let centered = if center { centered(x) } else { x.to_vec() };
+    let (x, width) = (&centered, norm.width as f64);
     let squares: f64 = x.iter().map(|x| x.value * x.value).sum();
     let moved: f64 = x.iter().map(|x| 2.0 * x.value.abs() * x.error + x.error * x.error).sum();
-    let mean = squares / width + f64::from(norm.eps.get());
+    let mean = squares / width + f64::from(eps.get());
     let relative = (moved / width) / mean + (width + 8.0) * ULP;
     let root = mean.sqrt();
     let scale = |x: &Approx| Approx {

@@ -2,7 +2,7 @@
 
 use llmcc_abi::PAGE_TOKENS;
 use llmcc_ir::eval::{
-    Batch, KvState, OperandData, Q8Rows, Rows, eval_kernel, fp8_rows_from_bytes, fp8_rows_to_bytes,
+    Batch, FixedState, KvState, OperandData, Q8Rows, Rows, eval_kernel, fp8_rows_from_bytes, fp8_rows_to_bytes,
     half_rows_from_bytes, half_rows_to_bytes, kv_from_pages, kv_to_pages, q8_rows_from_bytes, q8_rows_to_bytes,
     rows_from_bytes, rows_to_bytes,
 };
@@ -52,7 +52,9 @@ impl Case {
 
     /// Those of the step, and those that are stored.
     fn sequences(&self) -> usize {
-        let stored = self.states().map(KvState::sequences).max().unwrap_or(0);
+        let fixed =
+            self.operands.iter().filter_map(|o| if let OperandData::Fixed(s) = o { Some(s.sequences()) } else { None });
+        let stored = self.states().map(KvState::sequences).chain(fixed).max().unwrap_or(0);
         self.batch.seqs.iter().max().map_or(0, |s| s + 1).max(stored)
     }
 
@@ -75,11 +77,21 @@ impl Case {
             (OperandData::Matrix(b), _) => b.to_vec(),
             (OperandData::Vector(v), _) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
             (OperandData::Kv(state), ParamKind::Kv(spec)) => {
-                let page = llmcc_abi::layout::page(spec.kv_heads, spec.head_dim, spec.dtype.bytes()).bytes;
+                let page = spec.page().bytes;
                 let pages = tables.iter().flatten().max().map_or(0, |p| *p as usize + 1);
                 // All ones is NaN in every float format.
                 let mut pool = vec![0xff; pages * page];
                 kv_to_pages(state, tables, &mut pool).expect("the pool has these pages");
+                pool
+            }
+            (OperandData::Fixed(state), _) => {
+                let slots = first_pages(tables);
+                let count = slots.iter().max().map_or(0, |s| *s as usize + 1);
+                let mut pool = vec![0xff; count * state.spec.bytes()];
+                let mut state = state.clone();
+                // Sequences without a token yet have zeros.
+                (0..tables.len()).for_each(|s| _ = state.of(s));
+                state.to_slots(&slots, &mut pool).expect("the pool has these slots");
                 pool
             }
             (o, k) => panic!("{o:?} does not fit {k:?}"),
@@ -98,7 +110,10 @@ impl Case {
             ParamKind::Kv(spec) => {
                 OperandData::Kv(kv_from_pages(spec, tables, &self.lens(), bytes).expect("the pool has these pages"))
             }
-            _ => self.operands[i].clone(),
+            ParamKind::Fixed(spec) => OperandData::Fixed(
+                FixedState::from_slots(spec, &first_pages(tables), bytes).expect("the pool has these slots"),
+            ),
+            ParamKind::Matrix { .. } | ParamKind::Vector { .. } => self.operands[i].clone(),
         }
     }
 
@@ -133,6 +148,11 @@ impl Case {
             operands: self.operands.iter().map(|o| row_of(o, i)).collect(),
         })
     }
+}
+
+/// The slot of each sequence's states of fixed size.
+fn first_pages(tables: &[Vec<u32>]) -> Vec<u32> {
+    tables.iter().filter_map(|t| t.first().copied()).collect()
 }
 
 /// Row `i` of rows; other operands as they are.

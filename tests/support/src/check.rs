@@ -4,10 +4,11 @@
 use crate::bound::{Approx, ULP, of_binary, of_norm, of_rope, of_unary};
 use crate::case::Case;
 use llmcc_ir::eval::{KvState, OperandData, Q8Rows};
-use llmcc_ir::graph::UnaryOp;
-use llmcc_ir::kernel::{Body, Expr, ParamId, ParamKind, RowElem, RowNorm, Segment, Store};
+use llmcc_ir::graph::{BinaryOp, UnaryOp};
+use llmcc_ir::kernel::{Body, Embed, ExpertMatmul, Expr, ParamId, ParamKind, RowElem, RowNorm, Segment, Store};
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::unpack_row;
+use std::ops::Range;
 
 /// Absolute error of the evaluator itself: f64 rounding of values of moderate size.
 const ORACLE: f64 = 1e-11;
@@ -20,6 +21,17 @@ pub struct Bounds<'a> {
     case: &'a Case,
     own: OwnError,
     oracle: Vec<OperandData<'static>>,
+}
+
+/// Where an expression is evaluated.
+struct At {
+    /// Columns.
+    n: usize,
+    row: usize,
+    /// Row of the products.
+    product: usize,
+    /// Slot and its expert, in products of experts.
+    slot: Option<(usize, usize)>,
 }
 
 impl<'a> Bounds<'a> {
@@ -42,14 +54,42 @@ impl<'a> Bounds<'a> {
                 }
             }
             Body::Pointwise(k) => k.segments.iter().for_each(|s| self.check_segment(s, &[], got)),
+            Body::ExpertMatmul(k) => self.check_experts(k, got),
             body => panic!("no segments in {body:?}"),
+        }
+    }
+
+    /// Checks every slot of every row.
+    fn check_experts(&self, k: &ExpertMatmul, got: &[OperandData]) {
+        let (case, s) = (self.case, &k.segment);
+        let int8 = matches!(case.operands[k.x], OperandData::Q8(_));
+        let Store::Rows { param, .. } = s.store else { panic!("not rows") };
+        for i in 0..case.m() {
+            let (x, routes) = (case.row(k.x, i), case.row(k.routes, i));
+            for slot in 0..k.top {
+                let ParamKind::Matrix { k: inner, .. } = case.kernel.params[s.weights[0]].kind else {
+                    panic!("not a matrix")
+                };
+                let input = if x.len() == inner { &x[..] } else { &x[slot * inner..][..inner] };
+                let (expert, rows) = (routes[slot] as usize, [input.to_vec()]);
+                let lane = |w: &ParamId| self.product_with(&rows, *w, int8, expert * s.n..(expert + 1) * s.n);
+                let lanes: Vec<_> = s.weights.iter().map(lane).collect();
+                let at = At { n: s.n, row: i, product: 0, slot: Some((slot, expert)) };
+                self.check_row(&self.expr(&s.expr, &at, &lanes), got, param, i, slot * s.n);
+            }
         }
     }
 
     /// Checks every row of a row norm.
     pub fn check_row_norm(&self, got: &[OperandData]) {
         let case = self.case;
-        let Body::RowNorm(RowNorm { x, gather, norm, gain, out }) = case.kernel.body else { panic!("no row norm") };
+        let Body::RowNorm(RowNorm { x, gather, norm, gain, bias, residual, out }) = case.kernel.body else {
+            panic!("no row norm")
+        };
+        let vector = |v: ParamId| match &case.operands[v] {
+            OperandData::Vector(v) => v,
+            _ => panic!("not a vector"),
+        };
         for i in 0..case.m() {
             let row = case.row(x, if gather { case.batch.out_rows[i] } else { i });
             let mut values: Vec<Approx> = row.into_iter().map(Approx::exact).collect();
@@ -57,26 +97,64 @@ impl<'a> Bounds<'a> {
                 values = values.chunks(norm.width).flat_map(|run| of_norm(norm, run)).collect();
             }
             if let Some(gain) = gain {
-                let OperandData::Vector(gain) = &case.operands[gain] else { panic!("not a vector") };
+                let gain = vector(gain);
                 for (j, v) in values.iter_mut().enumerate() {
                     let gain = f64::from(gain[j % gain.len()]);
                     *v = Approx { value: v.value * gain, error: (v.error + ULP * v.value.abs()) * gain.abs() };
                 }
             }
+            if let Some(bias) = bias {
+                let bias = vector(bias);
+                let of = |j: usize| Approx::exact(bias[j % bias.len()].into());
+                values = values.into_iter().enumerate().map(|(j, v)| of_binary(BinaryOp::Add, v, of(j))).collect();
+            }
+            if let Some(residual) = residual {
+                let rows = case.row(residual, i).into_iter().map(Approx::exact);
+                values = rows.zip(values).map(|(r, v)| of_binary(BinaryOp::Add, r, v)).collect();
+            }
+            self.check_row(&values, got, out, i, 0);
+        }
+    }
+
+    /// Checks every row of a look-up.
+    pub fn check_embed(&self, got: &[OperandData]) {
+        let case = self.case;
+        let Body::Embed(Embed { table, positions, scale, add, out }) = case.kernel.body else { panic!("no look-up") };
+        let (ParamKind::Matrix { k, format, .. }, OperandData::Matrix(bytes)) =
+            (&case.kernel.params[table].kind, &case.operands[table])
+        else {
+            panic!("not a matrix")
+        };
+        let mut row = vec![0f32; *k];
+        for i in 0..case.m() {
+            let number = if positions { case.batch.positions[i] } else { case.batch.tokens[i] };
+            unpack_row(*format, bytes, *k, number as usize, &mut row);
+            let scale = Approx::exact(scale.get().into());
+            let scaled = row.iter().map(|v| of_binary(BinaryOp::Mul, Approx::exact((*v).into()), scale));
+            let values: Vec<Approx> = match add.map(|add| case.row(add, i)) {
+                Some(add) => scaled.zip(add).map(|(v, a)| of_binary(BinaryOp::Add, v, Approx::exact(a))).collect(),
+                None => scaled.collect(),
+            };
             self.check_row(&values, got, out, i, 0);
         }
     }
 
     /// `x·wᵀ` for every row and column.
     fn product(&self, x: &[Vec<f64>], weights: ParamId, int8: bool) -> Vec<Vec<Approx>> {
-        let (ParamKind::Matrix { n, k, format }, OperandData::Matrix(bytes)) =
+        let ParamKind::Matrix { n, .. } = self.case.kernel.params[weights].kind else { panic!("not a matrix") };
+        self.product_with(x, weights, int8, 0..n)
+    }
+
+    /// The same with rows of the matrix.
+    fn product_with(&self, x: &[Vec<f64>], weights: ParamId, int8: bool, rows: Range<usize>) -> Vec<Vec<Approx>> {
+        let (ParamKind::Matrix { k, format, .. }, OperandData::Matrix(bytes)) =
             (&self.case.kernel.params[weights].kind, &self.case.operands[weights])
         else {
             panic!("not a matrix")
         };
         let mut out = vec![vec![]; x.len()];
         let mut w = vec![0f32; *k];
-        for j in 0..*n {
+        for j in rows {
             unpack_row(*format, bytes, *k, j, &mut w);
             let largest = w.iter().fold(0f64, |m, v| m.max(f64::from(v.abs())));
             for (out, x) in out.iter_mut().zip(x) {
@@ -94,12 +172,33 @@ impl<'a> Bounds<'a> {
         out
     }
 
-    fn expr(&self, e: &Expr, n: usize, i: usize, lanes: &[Vec<Vec<Approx>>]) -> Vec<Approx> {
-        let of = |e: &Expr| self.expr(e, n, i, lanes);
+    fn expr(&self, e: &Expr, at: &At, lanes: &[Vec<Vec<Approx>>]) -> Vec<Approx> {
+        let (n, i) = (at.n, at.row);
+        let of = |e: &Expr| self.expr(e, at, lanes);
         match e {
-            Expr::Acc(lane) => lanes[*lane][i].clone(),
+            Expr::Acc(lane) => lanes[*lane][at.product].clone(),
             Expr::Rows { param, start } => {
-                self.case.row(*param, i)[*start..start + n].iter().copied().map(Approx::exact).collect()
+                let start = start + at.slot.map_or(0, |(slot, _)| slot * n);
+                self.case.row(*param, i)[start..start + n].iter().copied().map(Approx::exact).collect()
+            }
+            Expr::Expert { vector, routes, top } => {
+                let OperandData::Vector(v) = &self.case.operands[*vector] else { panic!("not a vector") };
+                let part = |expert: usize, n: usize| v[expert * n..][..n].iter().map(|v| Approx::exact((*v).into()));
+                match at.slot {
+                    Some((_, expert)) => part(expert, n).collect(),
+                    None => {
+                        let routes = self.case.row(*routes, i);
+                        routes[..*top].iter().flat_map(|e| part(*e as usize, n / top)).collect()
+                    }
+                }
+            }
+            Expr::Combine { weights, from, y, count } => {
+                let (w, y) = (self.case.row(*weights, i), self.case.row(*y, i));
+                let term = |s: usize, j: usize| {
+                    of_binary(BinaryOp::Mul, Approx::exact(w[from + s]), Approx::exact(y[s * n + j]))
+                };
+                let sum = |j: usize| (1..*count).fold(term(0, j), |sum, s| of_binary(BinaryOp::Add, sum, term(s, j)));
+                (0..n).map(sum).collect()
             }
             Expr::Vector(param) => {
                 let OperandData::Vector(v) = &self.case.operands[*param] else { panic!("not a vector") };
@@ -121,7 +220,7 @@ impl<'a> Bounds<'a> {
 
     fn check_segment(&self, s: &Segment, lanes: &[Vec<Vec<Approx>>], got: &[OperandData]) {
         for i in 0..self.case.m() {
-            let values = self.expr(&s.expr, s.n, i, lanes);
+            let values = self.expr(&s.expr, &At { n: s.n, row: i, product: i, slot: None }, lanes);
             match s.store {
                 Store::Rows { param, start } => self.check_row(&values, got, param, i, start),
                 Store::KvKey(p) | Store::KvValue(p) => {
@@ -171,7 +270,10 @@ impl<'a> Bounds<'a> {
                     KvDType::F32 => rounding(a, RowElem::F32),
                     KvDType::F16 => rounding(a, RowElem::F16),
                     KvDType::Bf16 => rounding(a, RowElem::Bf16),
-                    KvDType::Int8 => Some(largest / 127.0 * (0.5 + 1e-3) + a.error),
+                    KvDType::Int8 | KvDType::Int4 => {
+                        let most = f64::from(spec.dtype.most().unwrap_or(1));
+                        Some(largest / most * (0.5 + 1e-3) + a.error)
+                    }
                 };
                 check(a, got[j], oracle[j], stored, || {
                     format!("token {i}, head {h}, element {j} of the cache ({spec})\n{}", self.case.text())

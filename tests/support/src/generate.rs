@@ -2,11 +2,12 @@
 
 use crate::{Case, Rng};
 use llmcc_ir::diag::Diagnostics;
-use llmcc_ir::eval::{Batch, KvState, OperandData, Q8Rows, Rows};
+use llmcc_ir::eval::{Batch, FixedState, KvState, OperandData, Q8Rows, Rows};
 use llmcc_ir::graph::{BinaryOp, F32, UnaryOp};
 use llmcc_ir::kernel::{Body, Expr, Kernel, Norm, Param, ParamId, ParamKind, RowElem};
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::quant::{BLOCK, Elem, Format, pack_block};
+use llmcc_ir::state::FixedSpec;
 use llmcc_ir::ty::Dim;
 use std::borrow::Cow;
 
@@ -60,6 +61,11 @@ impl Gen {
         Case { kernel, batch: self.batch, operands: self.operands }
     }
 
+    /// This kernel over the operands so far, which are those of its parameters.
+    pub fn case_named(self, kernel: Kernel) -> Case {
+        Case { kernel, batch: self.batch, operands: self.operands }
+    }
+
     /// Adds an operand.
     pub fn push(&mut self, kind: ParamKind, operand: OperandData<'static>) -> ParamId {
         self.params.push(Param { name: format!("p{}", self.params.len()), kind });
@@ -71,6 +77,13 @@ impl Gen {
     pub fn input(&mut self, rows: Dim, cols: usize) -> ParamId {
         let data = self.rng.floats(rows.eval(self.batch.env()) * cols);
         self.push(ParamKind::Rows { rows, cols, elem: RowElem::F32 }, OperandData::Rows(Rows { cols, data }))
+    }
+
+    /// Changes the numbers of f32 rows.
+    pub fn change_rows(&mut self, p: ParamId, f: impl Fn(f32) -> f32) {
+        if let OperandData::Rows(r) = &mut self.operands[p] {
+            r.data.iter_mut().for_each(|x| *x = f(*x));
+        }
     }
 
     fn m(&self) -> usize {
@@ -113,6 +126,38 @@ impl Gen {
         self.push(ParamKind::Matrix { n, k, format }, OperandData::Matrix(Cow::Owned(bytes)))
     }
 
+    /// Routes of every row: `top` different experts of `experts`, a few of them much more often
+    /// than others, and weights.
+    pub fn routes(&mut self, experts: usize, top: usize) -> ParamId {
+        let (m, cols) = (self.m(), 2 * top);
+        let mut data = vec![];
+        for _ in 0..m {
+            let mut chosen: Vec<usize> = vec![];
+            while chosen.len() < top {
+                let most = if self.rng.chance(2) { experts } else { top };
+                let e = self.rng.below(0, most);
+                if !chosen.contains(&e) {
+                    chosen.push(e);
+                }
+            }
+            data.extend(chosen.into_iter().map(|e| e as f32));
+            data.extend(self.rng.floats(top));
+        }
+        let kind = ParamKind::Rows { rows: self.rows, cols, elem: RowElem::F32 };
+        self.push(kind, OperandData::Rows(Rows { cols, data }))
+    }
+
+    /// A random state of fixed size for every sequence.
+    pub fn fixed(&mut self, spec: FixedSpec) -> ParamId {
+        let mut state = FixedState::new(spec);
+        let sequences = self.batch.seqs.iter().max().map_or(0, |s| s + 1);
+        for seq in 0..sequences {
+            let numbers = self.rng.floats(spec.len());
+            state.of(seq).iter_mut().zip(numbers).for_each(|(to, x)| *to = x.into());
+        }
+        self.push(ParamKind::Fixed(spec), OperandData::Fixed(state))
+    }
+
     /// A cache.
     pub fn kv(&mut self, state: KvState) -> ParamId {
         self.push(ParamKind::Kv(state.spec), OperandData::Kv(state))
@@ -138,7 +183,12 @@ impl Gen {
             Some(run) => *run,
             None => self.divisor(n),
         };
-        KvSpec { dtype: self.rng.pick(KvDType::ALL).0, kv_heads: n / head_dim, head_dim, window: None }
+        // Codes of 4 bits come in pairs.
+        let dtype = match self.rng.pick(KvDType::ALL).0 {
+            KvDType::Int4 if !head_dim.is_multiple_of(2) => KvDType::Int8,
+            dtype => dtype,
+        };
+        KvSpec { dtype, kv_heads: n / head_dim, head_dim, window: None }
     }
 
     fn divisor(&mut self, n: usize) -> usize {
@@ -167,7 +217,7 @@ impl Gen {
                 Expr::Binary(op, Box::new(a), Box::new(b))
             }
             6 if !runs.is_empty() => {
-                let norm = Norm { eps: F32::new(1e-2), width: self.rng.pick(runs) };
+                let norm = Norm { center: self.rng.chance(2), ..Norm::rms(1e-2, self.rng.pick(runs)) };
                 Expr::Normalize(norm, Box::new(self.expr(depth - 1, n, lanes, runs)))
             }
             7 if runs.iter().any(|r| *r >= 2) => {

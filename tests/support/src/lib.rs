@@ -6,6 +6,7 @@ mod bound;
 mod case;
 mod check;
 mod driver;
+pub mod edits;
 mod generate;
 mod newcomer;
 mod rng;

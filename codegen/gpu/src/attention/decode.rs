@@ -37,7 +37,7 @@ impl Plan {
         // Accumulators of 16 rows of larger heads do not fit the registers.
         let most = if d > 128 { 8 } else { 16 };
         let rows = (1..=most.min(shape.group)).rev().find(|r| shape.group.is_multiple_of(*r))?;
-        let tile = Tile { elem, int8, d, tiles: 1, halves: if rows > 8 { 2 } else { 1 }, scale: shape.scale };
+        let tile = Tile { elem, int8, d, tiles: 1, halves: if rows > 8 { 2 } else { 1 }, scores: shape.scores };
         let bytes =
             |warps: u32, stages: usize| warps as usize * stages * tile.page_bytes() + joined_bytes(warps, rows, d);
         // Codes take registers on their way to f16: with large heads, those of three blocks are too

@@ -68,6 +68,16 @@ impl Join<'_> {
         Part { maximum: none, sum: zero, values: self.all(b, zero) }
     }
 
+    /// Before the first chunk, of a row of the item: its head's sink, whose value is zero.
+    fn start(&self, b: &mut Builder, row: V) -> Part {
+        let nothing = self.nothing(b);
+        let head = b.add(self.item.head, row);
+        match self.shape.sink(b, self.args, head) {
+            Some(maximum) => Part { maximum, sum: b.f32(1.0), ..nothing },
+            None => nothing,
+        }
+    }
+
     /// A result and that of the next chunk.
     fn add(&self, b: &mut Builder, sums: Part, next: Part) -> Part {
         let maximum = b.fmax(sums.maximum, next.maximum);
@@ -120,9 +130,9 @@ impl Join<'_> {
 
     /// Before the first chunk.
     pub(super) fn clear(&self, b: &mut Builder) {
-        self.each_piece(b, |b, _, _, number| {
-            let nothing = self.nothing(b);
-            self.store_sums(b, number, nothing);
+        self.each_piece(b, |b, row, _, number| {
+            let start = self.start(b, row);
+            self.store_sums(b, number, start);
         });
     }
 
@@ -275,7 +285,7 @@ impl Join<'_> {
 
     /// A piece over all chunks of the token, from the workspace.
     fn add_chunks(&self, b: &mut Builder, row: V, col: V) -> Part {
-        let Part { maximum, sum, values } = self.nothing(b);
+        let Part { maximum, sum, values } = self.start(b, row);
         let (first, step) = (b.i32(0), b.i32(JOIN as i64));
         let last = b.addc(self.item.chunks, -1);
         let out = b.for_((first, self.item.chunks, step), &[maximum, sum, values], |b, i, sums| {

@@ -33,12 +33,16 @@ mod split;
 mod tiles;
 mod warpgroup;
 
+use tiles::Range;
+
 use crate::Source;
 use crate::cx::{Args, Cx, row_stride};
 use crate::epilogue::half_type;
+use crate::expr::tanh;
 use crate::mlir::{Builder, Elem, F32, I64, Ty, V};
-use llmcc_abi::layout::{self, Page};
+use llmcc_abi::layout::Page;
 use llmcc_codegen::CodegenError;
+use llmcc_ir::graph::F32 as Real;
 use llmcc_ir::kernel::{Attention, ParamId, RowElem};
 use llmcc_ir::kv::{KvDType, KvSpec};
 
@@ -53,8 +57,49 @@ struct Shape {
     width: usize,
     /// Query heads per KV head.
     group: usize,
-    /// Multiplies scores: the kernel's factor, and that from base e to base 2.
+    /// How products become scores.
+    scores: Scores,
+    /// An f32 vector: one more score of each query head, of a value that is zero.
+    sinks: Option<ParamId>,
+    /// Whether a token sees nothing after it.
+    causal: bool,
+}
+
+/// How products of queries and keys become scores in base 2.
+#[derive(Clone, Copy)]
+struct Scores {
+    /// Multiplies them: the kernel's factor, and that from base e to base 2.
     scale: f32,
+    /// With a softcap: the factor before the hyperbolic tangent, and the one after it.
+    cap: Option<(f32, f32)>,
+}
+
+impl Scores {
+    fn new(scale: f32, softcap: Option<f32>) -> Scores {
+        let base2 = |x: f32| (f64::from(x) * std::f64::consts::LOG2_E) as f32;
+        let cap = softcap.map(|cap| ((f64::from(scale) / f64::from(cap)) as f32, base2(cap)));
+        Scores { scale: base2(scale), cap }
+    }
+
+    /// The score of a product.
+    fn of(&self, b: &mut Builder, product: V) -> V {
+        let x = self.inner(b, product);
+        let factor = b.f32(self.factor());
+        b.fmul(x, factor)
+    }
+
+    /// The factor that [`Scores::inner`] leaves.
+    fn factor(&self) -> f32 {
+        self.cap.map_or(self.scale, |(_, after)| after)
+    }
+
+    /// The score of a product, but for a last factor.
+    fn inner(&self, b: &mut Builder, product: V) -> V {
+        let Some((before, _)) = self.cap else { return product };
+        let before = b.f32(before);
+        let x = b.fmul(product, before);
+        tanh(b, x)
+    }
 }
 
 /// Emits the kernel.
@@ -77,12 +122,14 @@ pub fn emit(cx: &Cx<'_>, k: &Attention) -> Result<Source, CodegenError> {
 
 impl Shape {
     fn new(cx: &Cx<'_>, k: &Attention) -> Result<Shape, CodegenError> {
-        let spec = cx.kv(k.kv)?;
-        let (q_cols, q) = cx.rows(k.q)?;
-        let (out_cols, out) = cx.rows(k.out)?;
-        let width = k.heads * spec.head_dim;
-        if width == 0 || spec.kv_heads == 0 || !k.heads.is_multiple_of(spec.kv_heads) {
-            return Err(cx.error(format!("{} query heads do not fit {spec}", k.heads)));
+        // All of it is named, so that nothing is overlooked.
+        let Attention { q: queries, kv, out: to, heads, scale, softcap, sinks, causal, tile_m: _ } = *k;
+        let spec = cx.kv(kv)?;
+        let (q_cols, q) = cx.rows(queries)?;
+        let (out_cols, out) = cx.rows(to)?;
+        let width = heads * spec.head_dim;
+        if width == 0 || spec.kv_heads == 0 || !heads.is_multiple_of(spec.kv_heads) {
+            return Err(cx.error(format!("{heads} query heads do not fit {spec}")));
         }
         if q_cols != width || out_cols != width {
             return Err(cx.error(format!("queries and output must have {width} columns")));
@@ -91,14 +138,16 @@ impl Shape {
             return Err(cx.error("attention reads and makes no int8 or fp8 rows on GPUs"));
         }
         Ok(Shape {
-            kv: k.kv,
+            kv,
             spec,
-            page: layout::page(spec.kv_heads, spec.head_dim, spec.dtype.bytes()),
-            q: (k.q, q),
-            out: (k.out, out),
+            page: spec.page(),
+            q: (queries, q),
+            out: (to, out),
             width,
-            group: k.heads / spec.kv_heads,
-            scale: (f64::from(k.scale.get()) * std::f64::consts::LOG2_E) as f32,
+            group: heads / spec.kv_heads,
+            scores: Scores::new(scale.get(), softcap.map(Real::get)),
+            sinks,
+            causal,
         })
     }
 
@@ -110,7 +159,7 @@ impl Shape {
             KvDType::F16 => d.is_multiple_of(16).then_some((Elem::F16, false)),
             KvDType::Bf16 => d.is_multiple_of(16).then_some((Elem::Bf16, false)),
             KvDType::Int8 => d.is_multiple_of(32).then_some((Elem::F16, true)),
-            KvDType::F32 => None,
+            KvDType::F32 | KvDType::Int4 => None,
         }
     }
 
@@ -133,6 +182,43 @@ impl Shape {
         };
         let values = if narrow == F32 { values } else { b.ftrunc(values, ty) };
         b.store(values, p);
+    }
+
+    /// Positions that a token of the step, at `position`, sees.
+    fn range(&self, b: &mut Builder, args: Args<'_>, token: V, position: V) -> Range {
+        let first = self.first_seen(b, position);
+        if self.causal {
+            let count = b.sub(position, first);
+            return Range { first, count: b.addc(count, 1) };
+        }
+        let end = args.end(b, token);
+        b.assume(end, &[6, 1001]);
+        let end = match self.spec.window {
+            Some(window) => {
+                let most = b.addc(position, window.min(i32::MAX as usize / 2) as i64);
+                b.min(end, most)
+            }
+            None => end,
+        };
+        Range { first, count: b.sub(end, first) }
+    }
+
+    /// The sink of a query head in base 2, if heads have one.
+    fn sink(&self, b: &mut Builder, args: Args<'_>, head: V) -> Option<V> {
+        let sinks = self.sinks?;
+        let offset = b.shlc(head, 2);
+        let p = b.at(args.operand(sinks), offset);
+        let sink = b.load_const(p, F32);
+        let base2 = b.f32(std::f32::consts::LOG2_E);
+        Some(b.fmul(sink, base2))
+    }
+
+    /// The sum of a row's weights, relative to `maximum`, with that of its head's sink.
+    fn with_sink(&self, b: &mut Builder, args: Args<'_>, head: V, (maximum, sum): (V, V)) -> V {
+        let Some(sink) = self.sink(b, args, head) else { return sum };
+        let x = b.fsub(sink, maximum);
+        let weight = b.exp2(x);
+        b.fadd(sum, weight)
     }
 
     /// First position that a token at `position` sees.

@@ -30,6 +30,7 @@ pub(super) fn emit(cx: &Cx<'_>, shape: &Shape) -> Result<Source, CodegenError> {
     let reason = match shape.spec.dtype {
         KvDType::F32 => "attention over an f32 cache, without tensor cores",
         KvDType::Int8 => "attention over an int8 cache whose head size is no multiple of 32, without tensor cores",
+        KvDType::Int4 => "attention over an int4 cache, without tensor cores",
         KvDType::F16 | KvDType::Bf16 => "attention with a head size that tensor cores do not take",
     };
     split.emit(cx, shape, Some(reason), RESIDENT, |b, args, item, chunks| {
@@ -105,12 +106,12 @@ impl<'a> Walk<'a> {
         let sum = b.fma(state[1], change, p);
         // Values of slots that are not seen are replaced, not multiplied by zero.
         let weight = match self.shape.spec.dtype {
-            KvDType::Int8 => {
+            KvDType::Int8 | KvDType::Int4 => {
                 let scale = self.scale(b, page, self.shape.page.v_scales, slot);
                 let p = b.fmul(p, scale);
                 b.select(seen, p, zero)
             }
-            _ => p,
+            KvDType::F32 | KvDType::F16 | KvDType::Bf16 => p,
         };
         let values: Vec<V> = state[2..].iter().map(|v| b.fmul(*v, change)).collect();
         let values = self.weigh(b, page, start, weight, &values);
@@ -125,23 +126,27 @@ impl<'a> Walk<'a> {
         let head = b.add(head, slot);
         let (end, two, zero) = (b.i32(d as i64), b.i32(2), b.f32(0.0));
         let dot = b.for_((part, end, two), &[zero], |b, i, acc| {
-            let line = b.shlc(i, 4);
-            let index = b.add(head, line);
-            let k = self.stored(b, page, index);
+            let k = match self.shape.spec.dtype {
+                KvDType::Int4 => self.key_code(b, page, (slot, i)),
+                KvDType::F32 | KvDType::F16 | KvDType::Bf16 | KvDType::Int8 => {
+                    let line = b.shlc(i, 4);
+                    let index = b.add(head, line);
+                    self.stored(b, page, index)
+                }
+            };
             let q = self.query_at(b, i);
             vec![b.fma(q, k, acc[0])]
         });
         let other = b.shuffle_xor(dot[0], 16);
         let dot = b.fadd(dot[0], other);
         let dot = match self.shape.spec.dtype {
-            KvDType::Int8 => {
+            KvDType::Int8 | KvDType::Int4 => {
                 let scale = self.scale(b, page, self.shape.page.k_scales, slot);
                 b.fmul(dot, scale)
             }
-            _ => dot,
+            KvDType::F32 | KvDType::F16 | KvDType::Bf16 => dot,
         };
-        let scale = b.f32(self.shape.scale);
-        b.fmul(dot, scale)
+        self.shape.scores.of(b, dot)
     }
 
     fn weigh(&self, b: &mut Builder, page: V, start: V, weight: V, values: &[V]) -> Vec<V> {
@@ -163,8 +168,13 @@ impl<'a> Walk<'a> {
                     // Columns beyond the last repeat it; their results are not stored.
                     let col = b.addc(self.lane, i as i64 * 32);
                     let col = b.min(col, last);
-                    let index = b.add(line, col);
-                    let v = self.stored(b, page, index);
+                    let v = match self.shape.spec.dtype {
+                        KvDType::Int4 => self.value_code(b, page, (slot, col)),
+                        KvDType::F32 | KvDType::F16 | KvDType::Bf16 | KvDType::Int8 => {
+                            let index = b.add(line, col);
+                            self.stored(b, page, index)
+                        }
+                    };
                     let v = b.select(seen, v, zero);
                     b.fma(weight, v, *acc)
                 })
@@ -204,7 +214,36 @@ impl<'a> Walk<'a> {
                 let x = b.sext(x, I32);
                 b.sitofp(x, F32)
             }
+            KvDType::Int4 => unreachable!("codes of 4 bits have no address of their own"),
         }
+    }
+
+    /// The 4-bit code of element `i` of a slot's key, as f32; see `layout::kv_nibble`.
+    fn key_code(&self, b: &mut Builder, page: V, (slot, i): (V, V)) -> V {
+        let half = self.shape.spec.head_dim as i64 / 2;
+        let head = b.mulc(self.item.kv_head, half);
+        let pair = b.shrc(i, 1);
+        let line = b.add(head, pair);
+        let line = b.shlc(line, 4);
+        let at = b.add(line, slot);
+        let odd = b.andc(i, 1);
+        let up = b.shlc(odd, 2);
+        nibble(b, page, at, up)
+    }
+
+    /// The same of a value, whose part of the page begins at `values`.
+    fn value_code(&self, b: &mut Builder, values: V, (slot, col): (V, V)) -> V {
+        let half = self.shape.spec.head_dim as i64 / 2;
+        let line = b.shlc(self.item.kv_head, 4);
+        let line = b.add(line, slot);
+        let line = b.mulc(line, half);
+        let upper = b.cmpc(Cmp::Sge, col, half);
+        let less = b.addc(col, -half);
+        let within = b.select(upper, less, col);
+        let at = b.add(line, within);
+        let (four, none) = (b.i32(4), b.i32(0));
+        let up = b.select(upper, four, none);
+        nibble(b, values, at, up)
     }
 
     fn query_at(&self, b: &mut Builder, col: V) -> V {
@@ -236,4 +275,16 @@ impl<'a> Walk<'a> {
             b.store(sum, p);
         });
     }
+}
+
+/// The signed 4-bit code that lies `up` bits up in byte `at`, as f32.
+fn nibble(b: &mut Builder, base: V, at: V, up: V) -> V {
+    let p = b.at(base, at);
+    let byte = b.load(p, I8);
+    let byte = b.zext(byte, I32);
+    let code = b.op(I32, format!("arith.shrui {byte}, {up} : i32"));
+    let code = b.andc(code, 15);
+    let code = b.xorc(code, 8);
+    let code = b.addc(code, -8);
+    b.sitofp(code, F32)
 }

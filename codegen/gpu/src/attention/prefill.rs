@@ -59,7 +59,7 @@ impl Plan {
         // four bytes would be spilled.)
         let resident = if d <= 64 && !int8 { 2 } else { 1 };
         let most = if d > 128 || resident > 1 { 2 } else { 4 };
-        let tile = Tile { elem, int8, d, tiles, halves: 2, scale: shape.scale };
+        let tile = Tile { elem, int8, d, tiles, halves: 2, scores: shape.scores };
         let fits = |pages: &usize| STAGES * pages * tile.page_bytes() + 4096 <= gpu.shared_per_block as usize;
         let pages = [4, 2, 1].into_iter().filter(|p| *p <= most.min(warps)).find(fits)?;
         Some(Plan { tile, warps, pages, tokens, resident })
@@ -169,6 +169,8 @@ impl Attend<'_> {
         let sums = self.plan.tile.sums(b, state);
         for (part, (row, sum)) in rows.iter().zip(sums).enumerate() {
             b.if_(row.used, |b| {
+                let seen = (state.maximum(part), sum);
+                let sum = self.block.shape.with_sink(b, self.block.args, row.head, seen);
                 let factor = b.rcp(sum);
                 let col = self.block.column(b, row.head);
                 let col = b.add(col, self.lane.first);

@@ -56,9 +56,7 @@ impl<'a> Block<'a> {
     /// Positions that a token of the step sees.
     pub(super) fn range(&self, b: &mut Builder, token: V) -> Range {
         let position = self.args.position(b, token);
-        let first = self.shape.first_seen(b, position);
-        let count = b.sub(position, first);
-        Range { first, count: b.addc(count, 1) }
+        self.shape.range(b, self.args, token, position)
     }
 
     /// Token of the step, query head, and whether it is used, of row number `row`.

@@ -38,6 +38,7 @@
 use super::Shape;
 use super::join::Join;
 use super::results::{Results, joined_bytes, slot_floats};
+use super::tiles::Range;
 use crate::cx::{Args, Cx};
 use crate::mlir::{Builder, Cmp, V};
 use crate::{COUNTER_BYTES, Source, blocks};
@@ -177,10 +178,14 @@ impl Split {
             let kv_head = b.divc(head, shape.group as i64);
             let position = args.position(b, token);
             b.assume(position, &[5, 1000]);
-            let first = shape.first_seen(b, position);
-            let seen = b.sub(position, first);
-            let seen = b.addc(seen, 1);
-            let (first_page, last_page) = (b.shrc(first, 4), b.shrc(position, 4));
+            let Range { first, count: seen } = shape.range(b, args, token, position);
+            let last = if shape.causal {
+                position
+            } else {
+                let end = b.add(first, seen);
+                b.addc(end, -1)
+            };
+            let (first_page, last_page) = (b.shrc(first, 4), b.shrc(last, 4));
             let end = b.addc(last_page, 1);
             let pages = b.sub(end, first_page);
             let run = self.run(b, pages);

@@ -8,6 +8,7 @@
 //! eight rows are used) and tokens `2t`, `2t + 1` of every eight, where `g = lane / 4` and
 //! `t = lane % 4`. Of int8 pages it has other tokens and columns: see [`codes`](super::codes).
 
+use super::Scores;
 use super::codes::{self, Scales};
 use crate::mlir::{Builder, Cmp, Elem, I1, I32, Ty, V};
 use crate::piece;
@@ -27,8 +28,8 @@ pub(super) struct Tile {
     pub(super) tiles: usize,
     /// Halves of a tile. 1: rows 0 to 7 only, 2: all.
     pub(super) halves: usize,
-    /// Multiplies scores (base 2).
-    pub(super) scale: f32,
+    /// How products become scores.
+    pub(super) scores: Scores,
 }
 
 /// What a lane has.
@@ -381,7 +382,7 @@ impl Tile {
         range: &Range,
         (old, sum): (V, V),
     ) -> (Vec<V>, V, V, V) {
-        let (scale, none, zero) = (b.f32(self.scale), b.f32(f32::NEG_INFINITY), b.f32(0.0));
+        let (scale, none, zero) = (b.f32(self.scores.factor()), b.f32(f32::NEG_INFINITY), b.f32(0.0));
         let offset = b.sub(start, range.first);
         let offset = b.add(offset, lane.first);
         let seen: Vec<V> = (0..scores.len())
@@ -394,8 +395,22 @@ impl Tile {
             .iter()
             .enumerate()
             .map(|(i, s)| {
-                let s = b.fmul(*s, scale);
-                let s = scales.get(i / 4).map_or(s, |of| b.fmul(s, of.keys[i % 4]));
+                let key = scales.get(i / 4).map(|of| of.keys[i % 4]);
+                let s = match (self.scores.cap, key) {
+                    (Some(_), Some(key)) => {
+                        let product = b.fmul(*s, key);
+                        let x = self.scores.inner(b, product);
+                        b.fmul(x, scale)
+                    }
+                    (None, Some(key)) => {
+                        let s = b.fmul(*s, scale);
+                        b.fmul(s, key)
+                    }
+                    (_, None) => {
+                        let x = self.scores.inner(b, *s);
+                        b.fmul(x, scale)
+                    }
+                };
                 b.select(seen[i], s, none)
             })
             .collect();

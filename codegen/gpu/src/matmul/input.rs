@@ -7,10 +7,11 @@ use super::{Plan, decode};
 use crate::cx::{Args, row_stride, share_out};
 use crate::epilogue::half_type;
 use crate::mlir::{Builder, Cache, Cmp, Elem, F32, I32, I64, Ty, V, WARP};
+use crate::piece;
 use llmcc_abi::layout::round_up;
 use llmcc_codegen::CodegenError;
-use llmcc_ir::gpu::schedule::{Input, Variant};
-use llmcc_ir::kernel::{Norm, RowElem};
+use llmcc_ir::gpu::schedule::{Input, Variant, norm_words};
+use llmcc_ir::kernel::{Norm, ParamId, Prologue, RowElem};
 
 /// Input in shared memory.
 #[derive(Clone, Copy)]
@@ -94,8 +95,8 @@ pub fn copy(
     done
 }
 
-/// Computes the staged rows: normalization, gain, conversion, zeros beyond the last column. Ends
-/// with a barrier.
+/// Computes the staged rows: normalization, gain, bias, conversion, zeros beyond the last column.
+/// Ends with a barrier.
 ///
 /// # Errors
 /// Operands of the wrong kind.
@@ -109,20 +110,30 @@ pub fn compute(
 ) -> Result<(), CodegenError> {
     let (cols, stored) = plan.cx.rows(plan.body.x)?;
     let prologue = plan.body.prologue;
-    let norm = prologue.and_then(|p| p.norm);
-    let gain = match prologue.and_then(|p| p.gain) {
-        Some(g) => Some((args.operand(g), plan.cx.vector(g)?)),
-        None => None,
-    };
-    // Four columns at a time where rows and gains allow it.
-    let wide = if cols.is_multiple_of(4) && gain.is_none_or(|(_, len)| len.is_multiple_of(4)) { 4 } else { 1 };
-    if norm.is_some_and(|n| wide > 1 && !n.width.is_multiple_of(4)) {
-        return rows_of(b, plan, args, to, (row0, rows), factors, (norm, gain, stored, 1));
-    }
-    rows_of(b, plan, args, to, (row0, rows), factors, (norm, gain, stored, wide))
+    let Prologue { norm, gain, bias, elem: _ } = prologue.unwrap_or(Prologue::plain(plan.elem));
+    let vector = |v: Option<ParamId>| v.map(|v| Ok((args.operand(v), plan.cx.vector(v)?))).transpose();
+    let (gain, bias): (Option<Vector>, Option<Vector>) = (vector(gain)?, vector(bias)?);
+    // Four columns at a time where rows, runs and vectors allow it.
+    let lengths = [gain, bias].into_iter().flatten().map(|(_, len)| len);
+    let wide = piece::widest(4, lengths.chain(norm.map(|n| n.width)).chain([cols]));
+    let wide = if wide == 4 { 4 } else { 1 };
+    let how = How { norm, gain, bias, stored, wide };
+    rows_of(b, plan, args, to, (row0, rows), factors, &how)
 }
 
-type How = (Option<Norm>, Option<(V, usize)>, RowElem, usize);
+/// A vector in memory and its length.
+type Vector = (V, usize);
+
+/// What becomes of the rows that are staged.
+struct How {
+    norm: Option<Norm>,
+    gain: Option<Vector>,
+    bias: Option<Vector>,
+    /// As what they are read.
+    stored: RowElem,
+    /// Columns at a time: 4 or 1.
+    wide: usize,
+}
 
 fn rows_of(
     b: &mut Builder,
@@ -131,11 +142,13 @@ fn rows_of(
     to: Staged,
     (row0, rows): (V, V),
     factors: V,
-    (norm, gain, stored, wide): How,
+    how: &How,
 ) -> Result<(), CodegenError> {
+    let How { norm, gain, bias, stored, wide } = *how;
     let threads = plan.schedule.warps as u32 * 32;
-    if let Some(norm) = norm {
-        normalize(b, plan, args, (row0, rows), factors, norm, (stored, wide))?;
+    let shared = norm.map(|norm| Factors { at: factors, rows: plan.schedule.rows, runs: plan.k / norm.width });
+    if let (Some(norm), Some(shared)) = (norm, shared) {
+        normalize(b, plan, args, (row0, rows), shared, norm, (stored, wide))?;
     }
     let pieces = (plan.k / wide) as i64;
     let n = b.mulc(rows, pieces);
@@ -154,19 +167,29 @@ fn rows_of(
             }
         };
         let mut x = load(b, from, col, stored, wide, Builder::load);
-        if let Some(norm) = norm {
+        if let (Some(norm), Some(shared)) = (norm, shared) {
             let run = b.divc(col, norm.width as i64);
-            let line = b.mulc(r, (plan.k / norm.width) as i64);
+            let line = b.mulc(r, shared.runs as i64);
             let index = b.add(line, run);
-            let offset = b.shlc(index, 2);
-            let p = b.at(factors, offset);
+            if norm.center {
+                let mean = shared.mean(b, index);
+                x.iter_mut().for_each(|v| *v = b.fsub(*v, mean));
+            }
+            let p = shared.word(b, index);
             let factor = b.load(p, F32);
             x.iter_mut().for_each(|v| *v = b.fmul(*v, factor));
         }
-        if let Some((gain, len)) = gain {
-            let at = if len >= plan.k { col } else { b.remc(col, len as i64) };
-            let g = load(b, gain, at, RowElem::F32, wide, Builder::load_const);
-            x.iter_mut().zip(g).for_each(|(v, g)| *v = b.fmul(*v, g));
+        let part = |b: &mut Builder, (at, len): Vector| {
+            let from = if len >= plan.k { col } else { b.remc(col, len as i64) };
+            load(b, at, from, RowElem::F32, wide, Builder::load_const)
+        };
+        if let Some(gain) = gain {
+            let gain = part(b, gain);
+            x.iter_mut().zip(gain).for_each(|(v, g)| *v = b.fmul(*v, g));
+        }
+        if let Some(bias) = bias {
+            let bias = part(b, bias);
+            x.iter_mut().zip(bias).for_each(|(v, c)| *v = b.fadd(*v, c));
         }
         let line = b.mulc(r, to.stride as i64);
         let p = b.at(to.base, line);
@@ -253,104 +276,185 @@ fn store(b: &mut Builder, row: V, col: V, x: &[V], plan: &Plan<'_>) {
     }
 }
 
-/// Bytes of the factors: one per row and run; and one per warp and row while they are computed.
+/// Bytes of the factors: one per row and run, as many means where those are subtracted; and one per
+/// warp and row while they are computed.
 pub fn factor_bytes(plan: &Plan<'_>) -> usize {
     let Some(norm) = plan.body.prologue.and_then(|p| p.norm) else { return 0 };
-    round_up(plan.schedule.rows * (plan.k / norm.width.max(1)).max(1 + plan.schedule.warps) * 4, 16)
+    round_up(plan.schedule.rows * norm_words(norm, plan.k, plan.schedule.warps) * 4, 16)
 }
 
-/// Writes the factor of each row and run: a warp per run, or all warps per row where there is one
-/// run.
+/// Where the factors of a normalization lie, in words: one per row and run; then the means, if
+/// there are any; then a sum per row and warp.
+#[derive(Clone, Copy)]
+struct Factors {
+    at: V,
+    rows: usize,
+    runs: usize,
+}
+
+impl Factors {
+    /// Address of word `i`.
+    fn word(&self, b: &mut Builder, i: V) -> V {
+        let offset = b.shlc(i, 2);
+        b.at(self.at, offset)
+    }
+
+    /// Where the mean of row and run `i` is.
+    fn mean_at(&self, b: &mut Builder, i: V) -> V {
+        let i = b.addc(i, (self.rows * self.runs) as i64);
+        let p = self.word(b, i);
+        b.point_as(p, "means");
+        p
+    }
+
+    fn mean(&self, b: &mut Builder, i: V) -> V {
+        let p = self.mean_at(b, i);
+        b.load(p, F32)
+    }
+}
+
+/// Writes the factor of each row and run, and the mean before it where that is subtracted.
 fn normalize(
     b: &mut Builder,
     plan: &Plan<'_>,
     args: Args<'_>,
     (row0, rows): (V, V),
-    factors: V,
+    to: Factors,
     norm: Norm,
     (stored, wide): (RowElem, usize),
 ) -> Result<(), CodegenError> {
-    let warps = plan.schedule.warps;
-    let runs = plan.k / norm.width;
-    let tid = b.sreg("tid.x");
-    let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, 31));
-    let mut done = Ok(());
-    let mut squares = |b: &mut Builder, r: V, from: V, first: V, step: usize| {
-        let global = b.add(row0, r);
-        let base = match row(b, plan, args, global) {
-            Ok(base) => base,
-            Err(e) => {
+    let Norm { eps, width, center } = norm;
+    let sums = Sums { plan, args, row0, rows, to, norm, stored, wide };
+    let mean = |b: &mut Builder, sum: V, plus: f32| {
+        let (scale, plus) = (b.f32(1.0 / width as f32), b.f32(plus));
+        b.fma(sum, scale, plus)
+    };
+    if center {
+        let add = |b: &mut Builder, _: Option<V>, x: V, sum: V| b.fadd(sum, x);
+        sums.emit(b, false, add, |b, sum| mean(b, sum, 0.0), |b, i| to.mean_at(b, i))?;
+    }
+    let add = |b: &mut Builder, mean: Option<V>, x: V, sum: V| {
+        let x = mean.map_or(x, |mean| b.fsub(x, mean));
+        b.fma(x, x, sum)
+    };
+    let factor = |b: &mut Builder, sum: V| {
+        let mean = mean(b, sum, eps.get());
+        b.rsqrt(mean)
+    };
+    sums.emit(b, center, add, factor, |b, i| to.word(b, i))
+}
+
+/// Sums over each run of each row: by a warp per run, or by all warps per row where there is one
+/// run.
+struct Sums<'a> {
+    plan: &'a Plan<'a>,
+    args: Args<'a>,
+    row0: V,
+    rows: V,
+    to: Factors,
+    norm: Norm,
+    stored: RowElem,
+    wide: usize,
+}
+
+impl Sums<'_> {
+    /// Folds every run with `add`, which is given the run's mean `if means`, and writes what
+    /// `finish` makes of it where `place` says for the run's number. Ends with a barrier.
+    fn emit(
+        &self,
+        b: &mut Builder,
+        means: bool,
+        add: impl Fn(&mut Builder, Option<V>, V, V) -> V,
+        finish: impl Fn(&mut Builder, V) -> V,
+        place: impl Fn(&mut Builder, V) -> V,
+    ) -> Result<(), CodegenError> {
+        let (warps, runs, rows) = (self.plan.schedule.warps, self.to.runs, self.rows);
+        let tid = b.sreg("tid.x");
+        let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, 31));
+        let mut done = Ok(());
+        let mut sum_of = |b: &mut Builder, index: V, r: V, from: V, (first, step): (V, usize)| {
+            let mean = means.then(|| self.to.mean(b, index));
+            self.sum(b, (r, from), (first, step), |b, x, sum| add(b, mean, x, sum)).unwrap_or_else(|e| {
                 done = Err(e);
-                return b.f32(0.0);
-            }
+                b.f32(0.0)
+            })
         };
-        let (zero, n, step) = (b.f32(0.0), b.i32((norm.width / wide) as i64), b.i32(step as i64));
+        let leader = b.cmpc(Cmp::Eq, lane, 0);
+        if runs > 1 {
+            let n = b.mulc(rows, runs as i64);
+            b.for_range(warp, n, warps as i64, |b, i| {
+                let r = b.divc(i, runs as i64);
+                let skip = b.mulc(r, runs as i64);
+                let run = b.sub(i, skip);
+                let from = b.mulc(run, self.norm.width as i64);
+                let sum = sum_of(b, i, r, from, (lane, WARP as usize));
+                let value = finish(b, sum);
+                b.if_(leader, |b| {
+                    let p = place(b, i);
+                    b.store(value, p);
+                });
+            });
+            b.barrier();
+            return done;
+        }
+        let zero = b.i32(0);
+        b.for_range(zero, rows, 1, |b, r| {
+            let sum = sum_of(b, r, r, zero, (tid, warps * WARP as usize));
+            b.if_(leader, |b| {
+                let line = b.mulc(r, warps as i64);
+                let index = b.add(line, warp);
+                let p = self.sum_at(b, index, 0);
+                b.store(sum, p);
+            });
+        });
+        b.barrier();
+        let mine = b.cmp(Cmp::Slt, tid, rows);
+        b.if_(mine, |b| {
+            let line = b.mulc(tid, warps as i64);
+            let sums: Vec<V> = (0..warps as i64)
+                .map(|w| {
+                    let p = self.sum_at(b, line, w);
+                    b.load(p, F32)
+                })
+                .collect();
+            let sum = sums[1..].iter().fold(sums[0], |acc, v| b.fadd(acc, *v));
+            let value = finish(b, sum);
+            let p = place(b, tid);
+            b.store(value, p);
+        });
+        b.barrier();
+        done
+    }
+
+    /// The sum of one run of row `r`, whose first column is `from`, in the lanes of each warp: a
+    /// thread takes every `step`th of its pieces from `first` on.
+    fn sum(
+        &self,
+        b: &mut Builder,
+        (r, from): (V, V),
+        (first, step): (V, usize),
+        add: impl Fn(&mut Builder, V, V) -> V,
+    ) -> Result<V, CodegenError> {
+        let (stored, wide) = (self.stored, self.wide);
+        let global = b.add(self.row0, r);
+        let base = row(b, self.plan, self.args, global)?;
+        let (zero, n, step) = (b.f32(0.0), b.i32((self.norm.width / wide) as i64), b.i32(step as i64));
         let sum = b.for_((first, n, step), &[zero], |b, i, acc| {
             let col = b.mulc(i, wide as i64);
             let col = b.add(from, col);
             let x = load(b, base, col, stored, wide, Builder::load);
-            vec![x.into_iter().fold(acc[0], |acc, v| b.fma(v, v, acc))]
+            vec![x.into_iter().fold(acc[0], |acc, v| add(b, v, acc))]
         });
-        b.reduce(sum[0], &[16, 8, 4, 2, 1], |b, x, y| b.fadd(x, y))
-    };
-    let finish = |b: &mut Builder, sum: V| {
-        let (scale, eps) = (b.f32(1.0 / norm.width as f32), b.f32(norm.eps.get()));
-        let mean = b.fma(sum, scale, eps);
-        b.rsqrt(mean)
-    };
-    let word = |b: &mut Builder, i: V| {
-        let offset = b.shlc(i, 2);
-        b.at(factors, offset)
-    };
-    let leader = b.cmpc(Cmp::Eq, lane, 0);
-    if runs > 1 {
-        let n = b.mulc(rows, runs as i64);
-        b.for_range(warp, n, warps as i64, |b, i| {
-            let r = b.divc(i, runs as i64);
-            let skip = b.mulc(r, runs as i64);
-            let run = b.sub(i, skip);
-            let from = b.mulc(run, norm.width as i64);
-            let sum = squares(b, r, from, lane, WARP as usize);
-            let factor = finish(b, sum);
-            b.if_(leader, |b| {
-                let p = word(b, i);
-                b.store(factor, p);
-            });
-        });
-        b.barrier();
-        return done;
+        Ok(b.reduce(sum[0], &[16, 8, 4, 2, 1], |b, x, y| b.fadd(x, y)))
     }
-    // Sums of warps lie after the factors of the rows.
-    let skip = plan.schedule.rows as i64;
-    let zero = b.i32(0);
-    b.for_range(zero, rows, 1, |b, r| {
-        let sum = squares(b, r, zero, tid, warps * WARP as usize);
-        b.if_(leader, |b| {
-            let line = b.mulc(r, warps as i64);
-            let index = b.add(line, warp);
-            let index = b.addc(index, skip);
-            let p = word(b, index);
-            b.point_as(p, "sums of warps");
-            b.store(sum, p);
-        });
-    });
-    b.barrier();
-    let mine = b.cmp(Cmp::Slt, tid, rows);
-    b.if_(mine, |b| {
-        let line = b.mulc(tid, warps as i64);
-        let sums: Vec<V> = (0..warps as i64)
-            .map(|w| {
-                let index = b.addc(line, w + skip);
-                let p = word(b, index);
-                b.point_as(p, "sums of warps");
-                b.load(p, F32)
-            })
-            .collect();
-        let sum = sums[1..].iter().fold(sums[0], |acc, v| b.fadd(acc, *v));
-        let factor = finish(b, sum);
-        let p = word(b, tid);
-        b.store(factor, p);
-    });
-    b.barrier();
-    done
+
+    /// Where the sum `index + more` of a row and warp is: after the factors, and the means if there
+    /// are any.
+    fn sum_at(&self, b: &mut Builder, index: V, more: i64) -> V {
+        let skip = self.to.rows * if self.norm.center { 2 } else { 1 };
+        let index = b.addc(index, more + skip as i64);
+        let p = self.to.word(b, index);
+        b.point_as(p, "sums of warps");
+        p
+    }
 }

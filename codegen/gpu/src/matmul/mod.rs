@@ -13,7 +13,7 @@
 //! (input to shared memory, with the prologue), [`work`] (which block computes what, and joining
 //! output tiles that were cut between blocks).
 
-mod decode;
+pub(crate) mod decode;
 mod input;
 mod stream;
 mod tiles;
@@ -21,6 +21,8 @@ mod warpgroup;
 mod weights;
 mod wgmma;
 mod work;
+
+pub(crate) use input::halves;
 
 use crate::Source;
 use crate::cx::Cx;

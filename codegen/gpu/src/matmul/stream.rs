@@ -70,6 +70,9 @@ impl Map {
         b.buffer(of("flag", 0, FLAG));
         b.buffer(of("factors", self.factors, self.x - self.factors));
         b.buffer(of("sums of warps", self.factors, self.x - self.factors));
+        if plan.body.prologue.and_then(|p| p.norm).is_some_and(|norm| norm.center) {
+            b.buffer(of("means", self.factors, self.x - self.factors));
+        }
         b.buffer(of("input", self.x, self.sums - self.x));
         b.buffer(of("sums", self.sums, self.spare - self.sums));
         b.buffer(of("spare", self.spare, self.rings - self.spare));

@@ -418,6 +418,7 @@ fn result(
                 max_cols: p.tile_n,
                 spare: room.spare,
                 threads: plan.schedule.warps as u32 * 32,
+                slots: None,
             };
             if let Err(e) = epilogue::run(plan.cx, b, args, s, &tile) {
                 done = Err(e);

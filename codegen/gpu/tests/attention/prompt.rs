@@ -86,6 +86,9 @@ fn warpgroups_on_random_steps() {
             out: rng.pick(&rows),
             tile_m: 128 / group,
             target: "sm90",
+            softcap: None,
+            sinks: false,
+            causal: true,
         };
         let parts: Vec<(usize, usize, usize)> =
             (0..1 + rng.below(0, 4)).map(|s| (s, rng.below(0, 300) * rng.below(0, 2), 1 + rng.below(0, 30))).collect();

@@ -52,6 +52,7 @@ pub fn own_error(op: UnaryOp, x: f64, value: f64) -> f64 {
     let size = x.abs();
     match op {
         UnaryOp::Neg | UnaryOp::Relu => 0.0,
+        UnaryOp::Relu2 => value.abs() * ULP,
         UnaryOp::Exp => (3.0 + size) * value.abs() * ULP,
         UnaryOp::Sigmoid | UnaryOp::Silu => (6.0 + size) * value.abs() * ULP,
         // 2·sigmoid(2x) − 1 from |x| = 0.25 on, where tanh is 0.245: four units of a number below
@@ -59,6 +60,8 @@ pub fn own_error(op: UnaryOp, x: f64, value: f64) -> f64 {
         UnaryOp::Tanh => 32.0 * value.abs() * ULP,
         // 1 + erf: absolutely as good as erf, 1.5e-7 and a few units.
         UnaryOp::Gelu => 0.5 * size * (1.5e-7 + 8.0 * ULP),
+        // e^(−|x|) as above, and a series.
+        UnaryOp::Softplus => (12.0 + size) * value.abs() * ULP,
         UnaryOp::GeluTanh => (8.0 + 4.0 * (1.6 * (size + 0.045 * size.powi(3)))) * value.abs() * ULP,
     }
 }
@@ -190,6 +193,7 @@ fn context(case: &Case, memory: &mut Memory, tables: &[Vec<u32>]) -> u64 {
         positions: array(b.positions.clone()),
         seqs: array(b.seqs.iter().map(|s| *s as i32).collect()),
         out_rows: array(b.out_rows.iter().map(|r| *r as i32).collect()),
+        ends: array(b.ends()),
         block_tables: array(entries),
         block_stride: tables.first().map_or(0, Vec::len) as u64,
         n_tokens: b.tokens.len() as u64,
@@ -198,7 +202,8 @@ fn context(case: &Case, memory: &mut Memory, tables: &[Vec<u32>]) -> u64 {
     };
     let arrays = [ctx.tokens, ctx.positions, ctx.seqs, ctx.out_rows, ctx.block_tables];
     let fields =
-        [&arrays[..], &[ctx.block_stride, ctx.n_tokens, ctx.n_rows, ctx.n_seqs, ctx.wanted, ctx.scales]].concat();
+        [&arrays[..], &[ctx.block_stride, ctx.n_tokens, ctx.n_rows, ctx.n_seqs, ctx.wanted, ctx.scales, ctx.ends]]
+            .concat();
     memory.alloc_from(&fields.iter().flat_map(|f| f.to_le_bytes()).collect::<Vec<_>>())
 }
 

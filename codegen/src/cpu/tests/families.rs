@@ -6,7 +6,7 @@ use super::{config, own_error, run_all};
 use llmcc_abi::{QuantRowsFn, Uk};
 use llmcc_ir::eval::{KvState, OperandData, q8_rows_from_bytes};
 use llmcc_ir::graph::F32;
-use llmcc_ir::kernel::{Attention, Body, Embed, Norm, ParamId, RopeTable, RowElem, RowNorm};
+use llmcc_ir::kernel::{Attention, Body, Embed, Norm, ParamId, ParamKind, RopeTable, RowElem, RowNorm};
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::ty::Dim;
 use llmcc_test_support::{Approx, Bounds, FORMATS, Gen, ULP};
@@ -36,12 +36,15 @@ proptest! {
         let cols = width * runs;
         let gather = g.rows == Dim::Rows;
         let x = if gather { g.input(Dim::Tokens, cols) } else { g.input(g.rows, cols) };
-        let norm = (!g.rng.chance(4)).then_some(Norm { eps: F32::new(1e-5), width });
+        let center = g.rng.chance(2);
+        let norm = (!g.rng.chance(4)).then_some(Norm { center, ..Norm::rms(1e-5, width) });
         let gain_len = if g.rng.chance(2) { cols } else { width };
         let gain = g.rng.chance(2).then(|| g.vector(gain_len));
+        let bias = g.rng.chance(2).then(|| g.vector(gain_len));
+        let residual = (!gather && g.rng.chance(2)).then(|| g.input(g.rows, cols));
         let elem = g.rng.pick(&[RowElem::F32, RowElem::Q8 { group: 32 }, RowElem::Q8 { group: 128 }]);
         let out = g.output(cols, elem);
-        let case = g.case(Body::RowNorm(RowNorm { x, gather, norm, gain, out }));
+        let case = g.case(Body::RowNorm(RowNorm { x, gather, norm, gain, bias, residual, out }));
         let bounds = Bounds::new(&case, own_error);
         run_all(&case, |got| bounds.check_row_norm(got));
     }
@@ -53,7 +56,7 @@ proptest! {
         g.rows = Dim::Tokens;
         let x = g.input(g.rows, k);
         let out = g.output(k, RowElem::Q8 { group });
-        let mut case = g.case(Body::RowNorm(RowNorm { x, gather: false, norm: None, gain: None, out }));
+        let mut case = g.case(Body::RowNorm(RowNorm::plain(x, out)));
         let OperandData::Rows(rows) = &mut case.operands[x] else { unreachable!() };
         // Zeros, tiny and huge values, ties, and what must not be lost.
         let special = [0.0, 1e-45, 1e-39, 0.5, 63.5, 127.0, f32::MAX, f32::INFINITY, f32::NAN, -0.0];
@@ -88,19 +91,27 @@ proptest! {
         g.rows = Dim::Tokens;
         let format = g.format(&FORMATS);
         let table = g.matrix(40, cols, format);
+        let (positions, scale) = (g.rng.chance(2), F32::new(g.rng.pick(&[1.0, 0.1])));
+        let add = g.rng.chance(2).then(|| g.input(g.rows, cols));
         let out = g.output(cols, RowElem::F32);
-        let case = g.case(Body::Embed(Embed { table, out }));
+        let case = g.case(Body::Embed(Embed { table, positions, scale, add, out }));
         let oracle = case.expected();
-        run_all(&case, |got| assert!(same_bits(&got[out], &oracle[out]), "{format}"));
+        let bounds = Bounds::new(&case, own_error);
+        if scale == F32::new(1.0) && add.is_none() {
+            run_all(&case, |got| assert!(same_bits(&got[out], &oracle[out]), "{format}"));
+        } else {
+            run_all(&case, |got| bounds.check_embed(got));
+        }
     }
 
     #[test]
     fn rope_table(seed in any::<u64>(), half in 1usize..70) {
         let mut g = random(seed, 5, 4000);
         g.rows = Dim::Tokens;
-        let inv_freq = g.vector(half);
+        let border = g.rng.chance(2).then(|| g.rng.below(1, 4000));
+        let inv_freq = g.vector(if border.is_some() { 2 * half } else { half });
         let out = g.output(2 * half, RowElem::F32);
-        let case = g.case(Body::RopeTable(RopeTable { inv_freq, scale: F32::new(1.25), out }));
+        let case = g.case(Body::RopeTable(RopeTable { inv_freq, scale: F32::new(1.25), border, out }));
         let oracle = case.expected();
         let OperandData::Rows(want) = &oracle[out] else { unreachable!() };
         run_all(&case, |got| {
@@ -121,7 +132,7 @@ proptest! {
         let q = g.input(g.rows, heads * d);
         let kv = cached(&mut g, spec);
         let (exact, rounded) = (g.output(heads * d, RowElem::F32), g.output(heads * d, RowElem::Bf16));
-        let attention = |out| Body::Attention(Attention { q, kv, out, heads, scale: F32::new(0.3), tile_m: 1 });
+        let attention = |out| Body::Attention(Attention { q, kv, out, heads, scale: F32::new(0.3), softcap: None, sinks: None, causal: true, tile_m: 1 });
         let mut case = g.case(attention(exact));
         for run in super::with_microkernels() {
             case.kernel.body = attention(exact);
@@ -137,49 +148,79 @@ proptest! {
 
     #[test]
     fn attention(seed in any::<u64>(), d in prop_oneof![Just(8usize), Just(64), Just(80), 1usize..40]) {
-        let mut g = random(seed, 5, 90);
-        g.rows = Dim::Tokens;
-        let dtype = g.rng.pick(KvDType::ALL).0;
-        let kv_heads = g.rng.below(1, 4);
-        let heads = kv_heads * g.rng.below(1, 4);
-        let window = g.rng.chance(3).then(|| g.rng.below(1, 40));
-        let spec = KvSpec { dtype, kv_heads, head_dim: d, window };
-        let q = g.input(g.rows, heads * d);
-        // Only what the tokens may see is stored: anything else is NaN in the pages.
-        let mut state = KvState::new(spec);
-        for i in 0..g.batch.tokens.len() {
-            let (seq, position) = (g.batch.seqs[i], g.batch.positions[i] as usize);
-            for p in window.map_or(0, |w| (position + 1).saturating_sub(w))..=position {
-                let row = |g: &mut Gen| g.rng.floats(spec.width()).into_iter().map(f64::from).collect::<Vec<_>>();
-                let (k, v) = (row(&mut g), row(&mut g));
-                state.store_key(seq, p, &k);
-                state.store_value(seq, p, &v);
-            }
+        attends(seed, d, false);
+    }
+
+    /// Softcaps, sinks, and tokens that look both ways.
+    #[test]
+    fn attention_of_other_kinds(seed in any::<u64>(), d in prop_oneof![Just(8usize), Just(64), 1usize..40]) {
+        attends(seed, d, true);
+    }
+}
+
+/// Attention against the evaluator; `more`: with anything but the usual softmax.
+fn attends(seed: u64, d: usize, more: bool) {
+    let mut g = random(seed, 5, 90);
+    g.rows = Dim::Tokens;
+    let dtype = g.rng.pick(KvDType::ALL).0;
+    let d = if dtype == KvDType::Int4 { d.next_multiple_of(2) } else { d };
+    let kv_heads = g.rng.below(1, 4);
+    let heads = kv_heads * g.rng.below(1, 4);
+    let window = g.rng.chance(3).then(|| g.rng.below(1, 40));
+    let spec = KvSpec { dtype, kv_heads, head_dim: d, window };
+    let q = g.input(g.rows, heads * d);
+    let causal = !more || g.rng.chance(2);
+    // Only what the tokens may see is stored: anything else is NaN in the pages.
+    let mut state = KvState::new(spec);
+    let ends = g.batch.ends();
+    for (i, end) in ends.iter().enumerate() {
+        let (seq, position) = (g.batch.seqs[i], g.batch.positions[i] as usize);
+        for p in spec.sees(position, (!causal).then_some(*end as usize)) {
+            let row = |g: &mut Gen| g.rng.floats(spec.width()).into_iter().map(f64::from).collect::<Vec<_>>();
+            let (k, v) = (row(&mut g), row(&mut g));
+            state.store_key(seq, p, &k);
+            state.store_value(seq, p, &v);
         }
-        let kv = g.kv(state);
-        let group = 32;
-        let elem = if (heads / kv_heads * d).is_multiple_of(group) && g.rng.chance(2) { RowElem::Q8 { group } } else { RowElem::F32 };
-        let out = g.output(heads * d, elem);
-        let scale = 1.0 / (d as f32).sqrt();
-        let case = g.case(Body::Attention(Attention { q, kv, out, heads, scale: F32::new(scale), tile_m: 1 }));
-        let oracle_f32 = {
-            let mut c = case.clone();
-            c.kernel.params[out].kind = llmcc_ir::kernel::ParamKind::Rows { rows: Dim::Tokens, cols: heads * d, elem: RowElem::F32 };
-            c.operands[out] = OperandData::poisoned(&c.kernel.params[out].kind, &c.batch).unwrap();
-            c.expected().swap_remove(out)
-        };
-        let bounds = Bounds::new(&case, own_error);
-        let (OperandData::Rows(want), OperandData::Rows(queries)) = (&oracle_f32, &case.operands[q]) else { unreachable!() };
-        run_all(&case, |got| for i in 0..case.m() {
-            // |k|, |v| ≤ 2: an error of a score is at most that of its sum, and changes a probability by as much, relatively.
-            let n = f64::from(case.batch.positions[i] + 1);
-            let sum: f64 = queries.row(i).chunks(d).map(|q| q.iter().map(|x| f64::from(x.abs())).sum()).fold(0.0, f64::max);
+    }
+    let kv = g.kv(state);
+    let group = 32;
+    let whole = (heads / kv_heads * d).is_multiple_of(group) && g.rng.chance(2);
+    let out = g.output(heads * d, if whole { RowElem::Q8 { group } } else { RowElem::F32 });
+    let softcap = (more && g.rng.chance(2)).then(|| F32::new(g.rng.pick(&[0.5, 3.0, 50.0])));
+    let sinks = (more && g.rng.chance(2)).then(|| g.vector(heads));
+    let scale = 1.0 / (d as f32).sqrt();
+    let body = Attention { q, kv, out, heads, scale: F32::new(scale), softcap, sinks, causal, tile_m: 1 };
+    let case = g.case(Body::Attention(body));
+    let oracle_f32 = {
+        let mut c = case.clone();
+        c.kernel.params[out].kind = ParamKind::Rows { rows: Dim::Tokens, cols: heads * d, elem: RowElem::F32 };
+        c.operands[out] = OperandData::poisoned(&c.kernel.params[out].kind, &c.batch).unwrap();
+        c.expected().swap_remove(out)
+    };
+    let bounds = Bounds::new(&case, own_error);
+    let (OperandData::Rows(want), OperandData::Rows(queries)) = (&oracle_f32, &case.operands[q]) else {
+        unreachable!()
+    };
+    let check = |got: &[OperandData]| {
+        for (i, end) in ends.iter().enumerate() {
+            // |k|, |v| ≤ 2: an error of a score is at most that of its sum, and changes a
+            // probability by as much, relatively.
+            let n = f64::from(if causal { case.batch.positions[i] + 1 } else { *end });
+            let abs = |q: &[f32]| q.iter().map(|x| f64::from(x.abs())).sum();
+            let sum: f64 = queries.row(i).chunks(d).map(abs).fold(0.0, f64::max);
             let score = f64::from(scale) * 2.0 * sum;
             let relative = 2.0 * score * (d as f64 + 4.0) * ULP + (n + n / 4.0 + 16.0) * ULP;
             let values: Vec<Approx> =
                 want.row(i).iter().map(|v| Approx { value: (*v).into(), error: 2.0 * relative * 2.0 }).collect();
             bounds.check_row(&values, got, out, i, 0);
-        });
+        }
+    };
+    // The others need the microkernel.
+    if !more && dtype != KvDType::Int4 {
+        return run_all(&case, check);
+    }
+    for run in super::with_microkernels() {
+        check(&case.run(&run));
     }
 }
 
@@ -197,7 +238,17 @@ fn threads_share_long_contexts() {
         let q = g.input(g.rows, heads * d);
         let kv = cached(&mut g, spec);
         let out = g.output(heads * d, RowElem::Q8 { group: 32 });
-        let case = g.case(Body::Attention(Attention { q, kv, out, heads, scale: F32::new(0.3), tile_m: 1 }));
+        let case = g.case(Body::Attention(Attention {
+            q,
+            kv,
+            out,
+            heads,
+            scale: F32::new(0.3),
+            softcap: None,
+            sinks: None,
+            causal: true,
+            tile_m: 1,
+        }));
         for run in super::with_microkernels() {
             let object = case.compile(&run);
             let whole = case.run_object(&object, &run);
@@ -225,7 +276,7 @@ fn tables_of_any_format_are_read_as_described() {
             g.rows = Dim::Tokens;
             let table = g.matrix(40, cols, format);
             let out = g.output(cols, RowElem::F32);
-            let case = g.case(Body::Embed(Embed { table, out }));
+            let case = g.case(Body::Embed(Embed::of_tokens(table, out)));
             let oracle = case.expected();
             run_all(&case, |got| assert!(same_bits(&got[out], &oracle[out]), "{format}, {cols} columns"));
         }

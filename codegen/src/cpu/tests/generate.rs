@@ -2,7 +2,6 @@
 
 use llmcc_ir::eval::KvState;
 use llmcc_ir::kernel::{ParamId, RowElem, Segment, Store, lcm};
-use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::BLOCK;
 use llmcc_ir::ty::Dim;
 use llmcc_test_support::{Gen, Margins};
@@ -36,7 +35,7 @@ fn segment(g: &mut Gen, weights: &mut dyn FnMut(&mut Gen, usize) -> Vec<ParamId>
         }
         1 if g.rows == Dim::Tokens => {
             let spec = g.spec(n, &runs);
-            if spec.dtype == KvDType::Int8 {
+            if spec.dtype.encoding().is_quantized() {
                 quantum = lcm(quantum, spec.head_dim);
             }
             let kv = g.kv(KvState::new(spec));

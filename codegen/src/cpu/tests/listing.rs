@@ -37,7 +37,7 @@ fn row_norm() -> Case {
     let x = g.input(g.rows, 64);
     let gain = Some(g.vector(64));
     let out = g.output(64, RowElem::F32);
-    g.case(Body::RowNorm(RowNorm { x, gather: false, norm: Some(Norm { eps: F32::new(1e-5), width: 64 }), gain, out }))
+    g.case(Body::RowNorm(RowNorm { norm: Some(Norm::rms(1e-5, 64)), gain, ..RowNorm::plain(x, out) }))
 }
 
 fn attention() -> Case {
@@ -45,14 +45,24 @@ fn attention() -> Case {
     let q = g.input(g.rows, 128);
     let kv = g.kv(KvState::new(KvSpec { dtype: KvDType::F32, kv_heads: 1, head_dim: 64, window: None }));
     let out = g.output(128, RowElem::F32);
-    g.case(Body::Attention(Attention { q, kv, out, heads: 2, scale: F32::new(0.125), tile_m: 1 }))
+    g.case(Body::Attention(Attention {
+        q,
+        kv,
+        out,
+        heads: 2,
+        scale: F32::new(0.125),
+        softcap: None,
+        sinks: None,
+        causal: true,
+        tile_m: 1,
+    }))
 }
 
 fn embed() -> Case {
     let mut g = random(7, 2, 4);
     let table = g.matrix(40, 64, Format::new(Elem::W8, 32));
     let out = g.output(64, RowElem::F32);
-    g.case(Body::Embed(Embed { table, out }))
+    g.case(Body::Embed(Embed::of_tokens(table, out)))
 }
 
 const W4: Format = Format::new(Elem::W4, 32);

@@ -4,7 +4,6 @@ use super::generate::{random, segments};
 use super::jit::Jit;
 use super::{assert_same, config, own_error, run_all, v3};
 use llmcc_ir::eval::OperandData;
-use llmcc_ir::graph::F32;
 use llmcc_ir::kernel::{Body, Expr, Matmul, Norm, Param, ParamId, Pointwise, Prologue, RowElem, RowNorm, Store};
 use llmcc_ir::quant::{Elem, Format};
 use llmcc_test_support::{Bounds, Case, FORMATS, newcomers};
@@ -71,12 +70,12 @@ proptest! {
         let out = g.output(n, RowElem::F32);
         let segment = llmcc_ir::kernel::Segment { n, weights, tile_n: 32, expr: Expr::Acc(0), store: Store::Rows { param: out, start: 0 } };
         let product = |x, prologue| Body::Matmul(Matmul { x, prologue, segments: vec![segment.clone()], tile_m: 3 });
-        let prologue = Prologue { norm: None, gain: Some(gain), elem: RowElem::Bf16 };
+        let prologue = Prologue { norm: None, gain: Some(gain), bias: None, elem: RowElem::Bf16 };
         let fused = g.case(product(x, Some(prologue)));
         for run in super::with_microkernels() {
             let together = fused.run(&run);
             let mut first = fused.clone();
-            first.kernel.body = Body::RowNorm(RowNorm { x, gather: false, norm: None, gain: Some(gain), out: between });
+            first.kernel.body = Body::RowNorm(RowNorm { gain: Some(gain), ..RowNorm::plain(x, between) });
             let mut second = fused.clone();
             second.operands = first.run(&run);
             let mut pointwise = second.clone();
@@ -165,8 +164,10 @@ proptest! {
         let mut g = random(seed, 4, 40);
         let x = g.input(g.rows, k);
         let gain = g.rng.chance(2).then(|| g.vector(k));
-        let nothing_else = gain.is_none() && quant == 0;
-        let norm = (nothing_else || !g.rng.chance(4)).then_some(Norm { eps: F32::new(1e-5), width: k });
+        let bias = g.rng.chance(2).then(|| g.vector(k));
+        let nothing_else = gain.is_none() && bias.is_none() && quant == 0;
+        let center = g.rng.chance(2);
+        let norm = (nothing_else || !g.rng.chance(4)).then_some(Norm { center, ..Norm::rms(1e-5, k) });
         let format = if quant == 0 { g.format(&FORMATS) } else { Format::new(g.rng.pick(&[Elem::W8, Elem::W4, Elem::W4A]), quant as u16) };
         let n = g.rng.below(1, 60);
         let weights = vec![g.matrix(n, k, format)];
@@ -175,12 +176,12 @@ proptest! {
         let between = g.output(k, elem);
         let store = Store::Rows { param: out, start: 0 };
         let segments = vec![llmcc_ir::kernel::Segment { n, weights, tile_n: 32, expr: Expr::Acc(0), store }];
-        let prologue = Some(Prologue { norm, gain, elem });
+        let prologue = Some(Prologue { norm, gain, bias, elem });
         let fused = g.case(Body::Matmul(Matmul { x, prologue, segments: segments.clone(), tile_m: 3 }));
         for run in super::all() {
             let together = fused.run(&run);
             let mut first = fused.clone();
-            first.kernel.body = Body::RowNorm(RowNorm { x, gather: false, norm, gain, out: between });
+            first.kernel.body = Body::RowNorm(RowNorm { norm, gain, bias, ..RowNorm::plain(x, between) });
             let mut second = fused.clone();
             second.operands = first.run(&run);
             second.kernel.body = Body::Matmul(Matmul { x: between, prologue: None, segments: segments.clone(), tile_m: 3 });

@@ -1,10 +1,12 @@
 //! Compiled kernels against the oracle, against each other, and against the reference microkernels.
 
+mod experts;
 mod families;
 mod generate;
 mod jit;
 mod listing;
 mod matmul;
+mod recurrent;
 mod scalar;
 mod supported;
 mod wide;
@@ -104,7 +106,9 @@ fn run_all(case: &Case, check: impl Fn(&[OperandData])) {
 
 /// The last row of the batch, run alone, gives the same bits.
 fn assert_alone(case: &Case, object: &crate::Object, run: &Run, together: &[OperandData<'static>]) {
-    if case.operands.iter().any(|o| matches!(o, OperandData::Kv(_))) || case.kernel.rows != llmcc_ir::ty::Dim::Tokens {
+    if case.operands.iter().any(|o| matches!(o, OperandData::Kv(_) | OperandData::Fixed(_)))
+        || case.kernel.rows != llmcc_ir::ty::Dim::Tokens
+    {
         return;
     }
     let Some(alone) = case.only(case.m() - 1) else { return };
@@ -119,9 +123,10 @@ fn assert_alone(case: &Case, object: &crate::Object, run: &Run, together: &[Oper
 fn own_error(op: UnaryOp, x: f64, value: f64) -> f64 {
     let ulps = match op {
         UnaryOp::Neg | UnaryOp::Relu => 0.0,
+        UnaryOp::Relu2 => 1.0,
         UnaryOp::Exp => 2.0,
         UnaryOp::Sigmoid | UnaryOp::Silu | UnaryOp::Tanh => 4.0,
-        UnaryOp::Gelu => 8.0,
+        UnaryOp::Gelu | UnaryOp::Softplus => 8.0,
         UnaryOp::GeluTanh => 4.0 + 4.0 * (0.8 * (x + 0.045 * x.powi(3))).abs(),
     };
     ulps * ULP * value.abs()

@@ -83,6 +83,16 @@ fn sigmoid_and_silu() {
 }
 
 #[test]
+fn softplus() {
+    check(UnaryOp::Softplus, 86.0, |_| 8.0);
+    for run in super::all() {
+        let y = function(UnaryOp::Softplus, &[f32::NEG_INFINITY, -200.0, 200.0, f32::INFINITY, f32::NAN], &run);
+        assert_eq!(y[..4], [0.0, 0.0, 200.0, f32::INFINITY]);
+        assert!(y[4].is_nan());
+    }
+}
+
+#[test]
 fn tanh() {
     check(UnaryOp::Tanh, 100.0, |_| 4.0);
 }
@@ -107,6 +117,7 @@ fn gelu_tanh() {
 fn relu_and_neg_are_exact() {
     check(UnaryOp::Relu, 100.0, |_| 0.0);
     check(UnaryOp::Neg, 100.0, |_| 0.0);
+    check(UnaryOp::Relu2, 100.0, |_| 1.0);
 }
 
 /// Every boundary of rounding: all 16-bit patterns, and the f32 around their midpoints.
@@ -166,13 +177,16 @@ fn cached_floats_round_to_nearest_even() {
 }
 
 #[test]
-fn cached_int8_equals_the_oracle() {
+fn cached_codes_equal_the_oracle() {
     let wave: Vec<f32> = (0..77).map(|i| (i as f32 * 0.7).sin() * 3.0).collect();
-    for x in [&wave[..], &[0.0; 5], &[127.0, 0.5, 1.5, 2.5, -0.5, -1.5]] {
+    let int8 = [&wave[..], &[0.0; 5], &[127.0, 0.5, 1.5, 2.5, -0.5, -1.5]];
+    let int4 = [&wave[..76], &[0.0; 6], &[7.0, 0.5, 1.5, 2.5, -0.5, -1.5], &[-1e-30, 7.0], &wave[..18]];
+    let cases = int8.into_iter().map(|x| (KvDType::Int8, x)).chain(int4.into_iter().map(|x| (KvDType::Int4, x)));
+    for (dtype, x) in cases {
         for run in super::all() {
             for key in [true, false] {
-                let (got, want) = stored(KvDType::Int8, x, key, &run);
-                assert_eq!(got, want);
+                let (got, want) = stored(dtype, x, key, &run);
+                assert_eq!(got, want, "{dtype}");
             }
         }
     }

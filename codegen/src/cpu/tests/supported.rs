@@ -1,5 +1,6 @@
 //! What CPUs lack is refused in words, never by a panic.
 
+use super::jit::Jit;
 use super::{CALLS, MADE_HERE, target};
 use crate::cpu::CpuBackend;
 use crate::{Backend, CodegenError};
@@ -35,6 +36,29 @@ fn said(backend: &CpuBackend, text: &str) -> String {
         Ok(_) => String::new(),
         Err(CodegenError::Unsupported { what, .. }) => what,
         Err(other) => panic!("{text}{other}"),
+    }
+}
+
+/// Whatever a kernel says of itself changes what it computes, or is refused.
+#[test]
+fn every_field_of_a_kernel_matters() {
+    use llmcc_test_support::edits;
+    let run = |case: &llmcc_test_support::Case| {
+        let run = super::baseline();
+        match run.backend.lower(&case.kernel, run.target) {
+            Ok(_) => Some(case.run(&run)),
+            Err(CodegenError::Unsupported { .. }) => None,
+            Err(other) => panic!("{other}\n{}", case.text()),
+        }
+    };
+    for texts in [
+        &[edits::ROW_NORM, edits::GATHER][..],
+        &[edits::EMBED],
+        &[edits::ROPE_TABLE, edits::ROPE_TABLE_OF_TWO],
+        &[edits::MATMUL],
+        &[edits::ATTENTION, edits::BIDIRECTIONAL],
+    ] {
+        edits::check(texts, &run);
     }
 }
 

@@ -109,11 +109,14 @@ proptest! {
         let mut g = random(seed, 5, 40);
         g.rows = Dim::Tokens;
         let x = g.input(g.rows, width);
-        let norm = (!g.rng.chance(4)).then_some(Norm { eps: F32::new(1e-5), width });
+        let center = g.rng.chance(2);
+        let norm = (!g.rng.chance(4)).then_some(Norm { center, ..Norm::rms(1e-5, width) });
         let gain = (norm.is_none() || g.rng.chance(2)).then(|| g.vector(width));
+        let bias = g.rng.chance(2).then(|| g.vector(width));
+        let residual = g.rng.chance(2).then(|| g.input(g.rows, width));
         let elem = g.rng.pick(&[RowElem::F32, RowElem::Bf16, RowElem::Q8 { group: 32 }, RowElem::Q8 { group: 128 }]);
         let out = g.output(width, elem);
-        check(&g.case(Body::RowNorm(RowNorm { x, gather: false, norm, gain, out })));
+        check(&g.case(Body::RowNorm(RowNorm { norm, gain, bias, residual, ..RowNorm::plain(x, out) })));
     }
 }
 
@@ -121,6 +124,7 @@ proptest! {
 #[test]
 fn what_models_have_is_called() {
     unsafe extern "C" fn seven(_: Unary, _: Binary, n: u64, _: *const f32, _: *const f32, out: *mut f32) {
+        // SAFETY: there is room for `n` numbers, by the contract of the microkernel.
         (0..n as usize).for_each(|i| unsafe { out.add(i).write(7.0) });
     }
     let Some([_, mut calls]) = v3() else { return };

@@ -51,7 +51,7 @@ fn bad_configurations() {
             json!({ "architectures": ["LlamaForSequenceClassification"] }),
             unknown("`LlamaForSequenceClassification` of `llama`", "llama"),
         ),
-        (json!({ "model_type": "absent", "architectures": ["MixtralForCausalLM"] }), unknown("`MixtralForCausalLM`", "mistral")),
+        (json!({ "model_type": "absent", "architectures": ["MistralThinkForCausalLM"] }), unknown("`MistralThinkForCausalLM`", "mistral")),
         (
             json!({ "model_type": "absent", "architectures": "absent" }),
             "field `model_type` is missing; use the model's own config.json".into(),
@@ -93,12 +93,20 @@ fn bad_configurations() {
         (json!({ "rope_scaling": [] }), "field `rope_scaling` is []; it must be an object".into()),
         (
             json!({ "rope_scaling": { "type": "dynamic", "factor": 2.0 } }),
-            "field `rope_scaling.rope_type` is \"dynamic\", which is not supported; supported are default, linear, llama3 and yarn".into(),
+            "field `rope_scaling.rope_type` is \"dynamic\", which is not supported; supported are default, linear, llama3, yarn and longrope".into(),
         ),
         (
-            json!({ "rope_parameters": { "rope_type": "longrope" } }),
-            "field `rope_parameters.rope_type` is \"longrope\", which is not supported; supported are default, linear, llama3 and yarn"
+            json!({ "rope_parameters": { "rope_type": "proportional" } }),
+            "field `rope_parameters.rope_type` is \"proportional\", which is not supported; supported are default, linear, llama3, yarn and longrope"
                 .into(),
+        ),
+        (
+            json!({ "rope_scaling": { "type": "longrope", "short_factor": [1.0] } }),
+            "field `rope_scaling.short_factor` is [1.0]; it must be 2 positive numbers, one for each pair of rotated elements".into(),
+        ),
+        (
+            json!({ "rope_scaling": { "type": "longrope", "short_factor": [1, 1], "long_factor": [1.0, 0.0] } }),
+            "field `rope_scaling.long_factor` is [1.0, 0.0]; it must be 2 positive numbers, one for each pair of rotated elements".into(),
         ),
         (
             json!({ "rope_parameters": { "full_attention": { "rope_type": "default" } } }),
@@ -273,7 +281,7 @@ fn samples(rule: Neutral) -> (Vec<Value>, Vec<Value>) {
         Neutral::Same("num_attention_heads") => (json!([4]), json!([8])),
         Neutral::Same("num_key_value_heads") => (json!([2]), json!([4])),
         Neutral::Same("max_position_embeddings") => (json!([64]), json!([32])),
-        Neutral::Same("intermediate_size") => (json!([24]), json!([32])),
+        Neutral::Same("intermediate_size") => (json!([32]), json!([48])),
         Neutral::Same("rms_norm_eps") => (json!([1e-5]), json!([1e-6])),
         Neutral::Same("rope_theta") => (json!([10000]), json!([1e6])),
         Neutral::Same("hidden_act") => (json!([]), json!(["gelu"])),
@@ -286,6 +294,7 @@ fn samples(rule: Neutral) -> (Vec<Value>, Vec<Value>) {
         // The configurations have no window, so that nothing here changes one: see
         // `windows_of_the_layers`.
         Neutral::WindowsOff | Neutral::WindowsOn => (json!([false, true]), json!([])),
+        Neutral::Any => (json!([1, 0.5, true, "x"]), json!([])),
     };
     let list = |v: Value| v.as_array().unwrap().clone();
     (list(neutral), list(other))
@@ -309,6 +318,11 @@ fn fields_that_change_the_mathematics() {
                 Neutral::NoWindow => "max_position_embeddings",
                 _ => "model_type",
             };
+            // With latent attention heads are what their parts say, not those of the samples.
+            let of_parts = ["head_dim", "num_key_value_heads"].contains(&beside);
+            if of_parts && arch.field("qk_rope_head_dim").is_some() {
+                continue;
+            }
             if arch.field(name).is_none() && arch.field(beside).is_some() {
                 let fixed = arch.fixed.iter().find(|(n, _)| *n == name);
                 let rule = fixed.map_or(rule, |(_, rule)| *rule);
@@ -380,9 +394,33 @@ fn declared_fields_are_read() {
         let read = |changes: Value| Model::parse(&with(base.clone(), changes));
         let plain = format!("{:?}", read(json!({})).unwrap());
         for Field { name, accepts, .. } in fields_of(arch) {
+            // Says of these two layers what the pattern of layers says.
+            if *name == "layer_types" && arch.field("global_attn_every_n_layers").is_some() {
+                continue;
+            }
+            // With latent attention other numbers than what the parts of heads say are refused.
+            let heads = ["head_dim", "num_key_value_heads", "num_attention_heads"];
+            if heads.contains(name) && arch.field("qk_rope_head_dim").is_some() {
+                continue;
+            }
             let (wrong, good) = match accepts {
                 Accepts::Size(_) if *name == "num_hidden_layers" => (json!("2"), json!(1)),
                 Accepts::Size(_) if *name == "num_key_value_heads" => (json!(2.5), json!(1)),
+                Accepts::Size(_) if *name == "n_group" => {
+                    let other = if config(arch.model_type)["n_group"] == 3 { 4 } else { 3 };
+                    (json!(2.5), json!(other))
+                }
+                Accepts::Size(_) if *name == "num_experts_per_tok" => (json!(2.5), json!(1)),
+                Accepts::Size(_) if *name == "block_multiple_of" => (json!(2.5), json!(5)),
+                Accepts::Size(_) if *name == "global_attn_every_n_layers" => (json!(2.5), json!(1)),
+                Accepts::Size(_) if *name == "n_routed_experts" => (json!(2.5), json!(24)),
+                Accepts::Size(_) if *name == "topk_group" => (json!(2.5), json!(3)),
+                Accepts::Size(_) if name.ends_with("intermediate_size") => (json!(2.5), json!(48)),
+                // The width is divided among the heads.
+                Accepts::Size(_) if *name == "num_attention_heads" && arch.field("head_dim").is_none() => {
+                    (json!(2.5), json!(2))
+                }
+                Accepts::Size(_) if *name == "hidden_size" => (json!(2.5), json!(32)),
                 Accepts::Size(max) => (json!(max + 1), json!(12)),
                 Accepts::Count => (json!(-1), json!(0)),
                 Accepts::Number => (
@@ -467,11 +505,8 @@ fn real_configurations() {
         ("Qwen3-1.7B", "28 layers of 2048, 16/8 heads of 128, theta 1000000, vocab 151936, tied".into()),
         ("llama3-8B-instruct", "32 layers of 4096, 32/8 heads of 128, theta 500000, vocab 128256".into()),
         ("qwen2.5-14b-cogito", "48 layers of 5120, 40/8 heads of 128, theta 1000000, vocab 151665".into()),
-        ("gpt-oss-20b", "architecture `gpt_oss` is not supported".into()),
-        (
-            "mixtral-8x22b-wizardlm2",
-            "architecture `mixtral` is not supported; the nearest by its name is `mistral`".into(),
-        ),
+        ("gpt-oss-20b", "field `quantization_config` is \"mxfp4\", which is not supported".into()),
+        ("mixtral-8x22b-wizardlm2", "56 layers of 6144, 48/8 heads of 128, theta 1000000, vocab".into()),
     ];
     for (name, expected) in expected {
         let json = serde_json::from_slice(&std::fs::read(dir.join(name).join("config.json")).unwrap()).unwrap();
@@ -506,8 +541,10 @@ fn real_configurations() {
         .filter_map(|(name, c)| Some(format!("{name}: {}", Model::parse(c).err()?)));
     let refused: Vec<String> = refused.collect();
     let known = [
+        "gemma2_27b: `sliding_window_size` is 4096",
+        "gemma2_9b: `sliding_window_size` is 4096",
         "mistral_7b: `attention_sink_size` is 4 and `sliding_window_size` is 4096",
-        "phi-3_5: field `rope_scaling.rope_type` is \"longrope\", which is not supported",
+        "starcoder2: `activation_function` is \"gelu\" and `layer_norm_epsilon` is 0.00001",
     ];
     assert!(refused.len() == known.len() && refused.iter().zip(known).all(|(r, k)| r.starts_with(k)), "{refused:?}");
 }
@@ -523,10 +560,10 @@ fn rotary_tables_of_two_kinds_of_layers() {
     assert_eq!(old, ropes(gone));
     assert_eq!(old[0], RopeConfig { theta: 1e6, dim: 4, scaling: RopeScaling::Linear { factor: 8.0 } });
     assert_eq!(old[1], RopeConfig { theta: 1e4, dim: 4, scaling: RopeScaling::Default });
-    let wrong = json!({ "rope_parameters": { "full_attention": { "rope_type": "longrope" } } });
+    let wrong = json!({ "rope_parameters": { "full_attention": { "rope_type": "dynamic" } } });
     let error = parse(&with(config("gemma3_text"), wrong));
     assert!(
-        error.starts_with("field `rope_parameters.full_attention.rope_type` is \"longrope\", which is not supported"),
+        error.starts_with("field `rope_parameters.full_attention.rope_type` is \"dynamic\", which is not supported"),
         "{error}"
     );
 }

@@ -33,7 +33,10 @@ fn an_architecture_is_one_file_and_one_line() {
     let mut files = vec![];
     sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut files);
     for name in FILES {
-        let of_other_files = files.iter().filter(|(path, _)| !path.ends_with(&format!("arch/{name}.rs")));
+        // What GGUF files call architectures stands in a table of its own, which need not have all.
+        let gguf = |path: &str| path.contains("checkpoint/gguf/") || path.ends_with("tokenizer/gguf.rs");
+        let of_other_files =
+            files.iter().filter(|(path, _)| !path.ends_with(&format!("arch/{name}.rs")) && !gguf(path));
         let lines: Vec<&str> = of_other_files
             .flat_map(|(_, text)| text.lines().take_while(|l| *l != "#[cfg(test)]"))
             .filter(|l| {
@@ -143,7 +146,7 @@ fn other_forms_of_weights_mean_the_same() {
 fn structures_that_do_not_type() {
     let (_folder, ckpt) = checkpoint(&config("llama"), |_| ());
     let model = Model::parse(ckpt.config()).unwrap();
-    let mut l = Lifter::new(model.origin(Source::Checkpoint(&ckpt)), KvDType::F32, 64);
+    let mut l = Lifter::new(model.origin(Source::Checkpoint(&ckpt)), Entry::default(), KvDType::F32, 64);
     let mut f = l.layer("layer", 3);
     let positions = f.input(llmcc_ir::graph::Input::Positions);
     let (y, line) = (f.op(Op::MatMul, &[positions, positions]), line!());
@@ -161,7 +164,7 @@ fn structures_that_do_not_type() {
     let mistake = f.call(&[unnamed]).unwrap_err().to_string();
     assert!(mistake.contains("`model.layers..self_attn.q_norm.weight` is missing"), "{mistake}");
     let mut f = l.func("other");
-    let unnamed = f.matrix(names::Part("attn.sinks"), [4, 4]);
+    let unnamed = f.matrix(names::Part("attn.nothing"), [4, 4]);
     let mistake = f.call(&[unnamed]).unwrap_err().to_string();
-    assert!(mistake.contains("function `other`: no tensor is named for parameter `attn.sinks.w`"), "{mistake}");
+    assert!(mistake.contains("function `other`: no tensor is named for parameter `attn.nothing.w`"), "{mistake}");
 }

@@ -48,6 +48,10 @@ functions! {
         Relu "relu"
         /// `tanh x`
         Tanh "tanh"
+        /// `max(x, 0)²` (arXiv 2109.08668)
+        Relu2 "relu2"
+        /// `ln(1 + eˣ)`
+        Softplus "softplus"
     }
 }
 
@@ -84,6 +88,11 @@ impl UnaryOp {
                 if x < 0.0 { 0.0 } else { x }
             }
             UnaryOp::Tanh => x.tanh(),
+            UnaryOp::Relu2 => {
+                let x = UnaryOp::Relu.eval(x);
+                x * x
+            }
+            UnaryOp::Softplus => UnaryOp::Relu.eval(x) + (-x.abs()).exp().ln_1p(),
         }
     }
 }
@@ -120,7 +129,10 @@ impl BinaryOp {
 
 impl Rule for Unary {
     fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
-        Ok(a.tensor(0)?.clone().into())
+        let x = a.tensor(0)?.clone();
+        // A function of codes is no code.
+        let dtype = if x.dtype.coded().is_some() { DType::F32 } else { x.dtype };
+        Ok(TensorType { dtype, ..x }.into())
     }
 
     fn eval(&self, a: Operands<'_>) -> Result<Value, EvalError> {

@@ -1,6 +1,6 @@
 //! Rows by number: of a table of embeddings, of activations.
 
-use super::of::{Embed, GatherRows};
+use super::of::{Embed, EmbedPositions, GatherRows};
 use super::rule::{Operands, Rule, Types};
 use crate::eval::{EvalError, Tensor, Value};
 use crate::graph::value::ValueType;
@@ -8,14 +8,29 @@ use crate::ty::{Dim, TensorType};
 
 impl Rule for Embed {
     fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
-        let (_, h) = a.weight_matrix(0)?;
-        a.index(1, Dim::Tokens)?;
-        Ok(TensorType::rows(Dim::Tokens, h).into())
+        looked_up(a)
     }
 
     fn eval(&self, a: Operands<'_>) -> Result<Value, EvalError> {
         gather(a.tensor(0)?, a.tensor(1)?, "token")
     }
+}
+
+impl Rule for EmbedPositions {
+    fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
+        looked_up(a)
+    }
+
+    fn eval(&self, a: Operands<'_>) -> Result<Value, EvalError> {
+        gather(a.tensor(0)?, a.tensor(1)?, "position")
+    }
+}
+
+/// A row of a weight matrix per token.
+fn looked_up(a: &Types<'_>) -> Result<ValueType, String> {
+    let (_, h) = a.weight_matrix(0)?;
+    a.index(1, Dim::Tokens)?;
+    Ok(TensorType::rows(Dim::Tokens, h).into())
 }
 
 impl Rule for GatherRows {

@@ -45,6 +45,8 @@ pub enum Reads {
     State,
     /// A state that the result replaces: only the result may be read afterwards.
     Replaced,
+    /// A state that the operation reads and updates: nothing else may read it.
+    Updated,
 }
 
 impl Reads {
@@ -61,6 +63,8 @@ pub struct Facts {
     pub stage: Stage,
     /// Name and use of each argument.
     pub args: &'static [(&'static str, Reads)],
+    /// Of arguments that may follow: none of them, or the first so many.
+    pub optional: &'static [(&'static str, Reads)],
     /// Whether any number of arguments may follow that are read as the last is. Such an operation
     /// is associative: the e-graph nests it.
     pub variadic: bool,
@@ -70,6 +74,11 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// Every argument that there may be: those that must, then those that may.
+    pub fn each_arg(&self) -> impl Iterator<Item = (&'static str, Reads)> {
+        self.args.iter().chain(self.optional).copied()
+    }
+
     /// Position of the argument, a state, that the result replaces.
     pub fn replaces(&self) -> Option<usize> {
         self.args.iter().position(|(_, reads)| *reads == Reads::Replaced)

@@ -20,6 +20,8 @@ mod newcomer;
 mod norms;
 mod positions;
 mod products;
+mod recurrent;
+mod route;
 mod rule;
 mod table;
 mod weights;
@@ -27,7 +29,10 @@ mod weights;
 pub use attr::{Attr, AttrKind, AttrType};
 pub use elementwise::{BinaryOp, UnaryOp};
 pub use facts::{Facts, Input, Reads, Stage};
+pub use route::{Router, Score};
+pub(crate) use route::{combined, expert};
 pub(crate) use rule::Operands;
+pub use weights::picked_row;
 
 use super::value::{F32, ValueType};
 use crate::eval::EvalError;
@@ -37,8 +42,50 @@ use rule::{Rule, Types};
 table::operations! {
     /// `embed(table [V,H], tokens i32[T]) → [T,H]`: row `tokens[i]` of the table.
     Embed "embed" Run (table: Table, tokens: Input(Tokens)) moves;
+    /// `embed_positions(table [C,H], positions i32[T]) → [T,H]`: row `positions[i]` of the table,
+    /// which has one for every position (learned positions).
+    EmbedPositions "embed_positions" Run (table: Table, positions: Input(Positions)) moves;
     /// `matmul(x [M,K], w [N,K]) → [M,N]`: `x·wᵀ`, accumulated in f32 or better.
     MatMul "matmul" Run (x: Any, w: Matrix);
+    /// `route{…}(logits [T,E], bias [E]) → [T,2·top]`: the numbers of the `top` best experts in the
+    /// order of their ranking, then their weights: see [`Router`].
+    Route "route" {
+        /// What logits become.
+        score: Score,
+        /// Experts chosen.
+        top: usize,
+        /// Weights are divided by their sum.
+        normalize: bool,
+        /// Added to that sum.
+        eps: F32,
+        /// Multiplies weights.
+        scale: F32,
+        /// Groups of experts.
+        groups: usize,
+        /// Groups of which experts may be chosen.
+        kept: usize,
+        /// Groups are ranked by their two best experts.
+        pairs: bool,
+    } Run (logits: Any, bias: Weight);
+    /// `expert_matmul{experts,top}(x [T,K] or [T,top·K], w [E·N,K], routes [T,2·top]) → [T,top·N]`:
+    /// in each of `top` slots `x·wₑᵀ`, the slot's expert `e` being that of the routes and its
+    /// matrix the rows `e·N..(e+1)·N`; `x` is the same in all slots, or each slot's own.
+    ExpertMatMul "expert_matmul" {
+        /// Experts.
+        experts: usize,
+        /// Slots.
+        top: usize,
+    } Run (x: Any, w: Matrix, routes: Any);
+    /// `expert_vector{experts,top}(v [E·N], routes [T,2·top]) → [T,top·N]`: in each slot its
+    /// expert's part of a vector, as of biases.
+    ExpertVector "expert_vector" {
+        /// Experts.
+        experts: usize,
+        /// Slots.
+        top: usize,
+    } Run (v: Weight, routes: Any);
+    /// `combine(w [T,S], y [T,S·N]) → [T,N]`: `Σ w_s·y_s` over `S` runs of `N` columns, in order.
+    Combine "combine" Run (w: Any, y: Any);
     /// Elementwise. Also on weights.
     Unary [of: UnaryOp] Either (x: Any);
     /// Elementwise; `b` may be `[M,N]`, a vector `[w]` with `w` dividing `N` (column `j` reads
@@ -58,11 +105,23 @@ table::operations! {
         /// Columns per run.
         width: usize,
     } Run (x: Any);
+    /// `standardize{eps,width}(x [M,N]) → [M,N]`: `normalize` of `x` less the mean of each run
+    /// (LayerNorm without gain and bias, arXiv 1607.06450).
+    Standardize "standardize" {
+        /// Added to the variance.
+        eps: F32,
+        /// Columns per run.
+        width: usize,
+    } Run (x: Any);
     /// `rope_table{scale}(positions i32[T], inv_freq [D/2]) → [T,D]`: `D/2` cosines, then `D/2`
     /// sines of `f32(position · inv_freq)`, times `scale` (the attention factor of YaRN, else 1).
+    /// With a border `inv_freq` is `[D]`: `D/2` frequencies of positions before the border, then
+    /// those of the others.
     RopeTable "rope_table" {
         /// Multiplies sines and cosines.
         scale: F32,
+        /// First position with the second half of the frequencies; 0 = all have the same.
+        border: usize = 0,
     } Run (positions: Input(Positions), inv_freq: Weight);
     /// `rope{head_dim}(x [M,N], table [M,D]) → [M,N]`: rotates each head's pairs `(j, j + D/2)`
     /// (half-split layout of RoFormer, arXiv 2104.09864, as in Hugging Face Llama):
@@ -74,15 +133,35 @@ table::operations! {
     /// `kv_append(kv, k [T,KD], v [T,KD], positions) → kv`: stores each token's key and value at
     /// its position in its sequence.
     KvAppend "kv_append" Run (kv: Replaced, k: Any, v: Any, positions: Input(Positions));
-    /// `attention(q [T,QD], kv, positions) → [T,QD]`: causal softmax attention of each token over
-    /// positions `0..=p` of its sequence (the last `window` of them where the state has a window);
-    /// query head `h` reads KV head `h / (heads/kv_heads)`.
+    /// `attention(q [T,QD], kv, positions, sinks [heads]?) → [T,QD]`: softmax attention of each
+    /// token over positions `0..=p` of its sequence (the last `window` of them where the state has a
+    /// window); query head `h` reads KV head `h / (heads/kv_heads)`. A head's sink is one more
+    /// score, of a value that is zero.
     Attention "attention" {
         /// Query heads.
         heads: usize,
         /// Multiplies `q·k`.
         scale: F32,
-    } Run (q: Any, kv: State, positions: Input(Positions));
+        /// Scores are `softcap·tanh(score/softcap)`; 0 = as they are.
+        softcap: F32 = F32::new(0.0),
+        /// Otherwise a token sees all positions of its sequence up to the largest of this step, or
+        /// those less than `window` away on either side.
+        causal: bool = true,
+    } Run (q: Any, kv: State, positions: Input(Positions)) + (sinks: Weight);
+    /// `causal_conv(x [T,C], taps [W,C], state [1,W−1,C]) → [T,C]`: each column convolved with what
+    /// it was in the `W − 1` tokens of the sequence before (zero before the first), which the state
+    /// keeps: `y_t = Σ taps_{W−1−i} · x_{t−i}`.
+    CausalConv "causal_conv" Run (x: Any, taps: Weight, state: Updated);
+    /// `recurrence{delta}(q [T,G·K], k [T,G·K], v [T,H·V], decay, rate [T,H], state [H,K,V]) →
+    /// [T,H·V]`: in each head a matrix `S`, zero at first, with `q` and `k` of group `h/(H/G)`.
+    /// Token by token `S ← a·S + k ⊗ rate·(v − kᵀ(a·S))`, the last term with `delta` only, then
+    /// `y = qᵀS`. `decay`: `[T,H]`, a number `a` per head, or `[T,H·K]`, one per row of `S`. Linear
+    /// attention with decay (RetNet, arXiv 2307.08621; GLA, 2312.06635; Mamba-2, 2405.21060) and
+    /// the gated delta rule (2412.06464).
+    Recurrence "recurrence" {
+        /// What the state holds for the key is taken off the value.
+        delta: bool,
+    } Run (q: Any, k: Any, v: Any, decay: Any, rate: Any, state: Updated);
     /// `gather_rows(x [T,N], rows i32[R]) → [R,N]`.
     GatherRows "gather_rows" Run (x: Any, rows: Input(OutRows)) moves;
     /// `slice_cols{start,len}(x [M,N]) → [M,len]`.
@@ -94,7 +173,7 @@ table::operations! {
     } Run (x: Any) moves;
     /// `concat_cols(x₁, x₂, …)`: side by side.
     ConcatCols "concat_cols" Run (x: Any; more) moves;
-    /// `transpose(w [a,b]) → [b,a]` (weights only).
+    /// `transpose(w [a,b]) → [b,a]`; of `[e,a,b]`, each of `e` matrices (weights only).
     Transpose "transpose" Pack (w: Any) moves;
     /// `scale_cols(w [n,k], g [k]) → [n,k]`: column `j` times `g_j` (weights only, in f32).
     ScaleCols "scale_cols" Pack (w: Any, g: Any);
@@ -108,6 +187,34 @@ table::operations! {
         start: usize,
         /// Rows.
         len: usize,
+    } Pack (w: Any) moves;
+    /// `row{index}(w [n,k]) → [k]`: one row as a vector (weights only).
+    Row "row" {
+        /// Which.
+        index: usize,
+    } Pack (w: Any) moves;
+    /// `flatten(w [e,n,k]) → [e·n,k]`, `flatten(w [e,n]) → [e·n]`: the matrices of a stack one
+    /// below the other (weights only).
+    Flatten "flatten" Pack (w: Any) moves;
+    /// `pick_rows{run,start,len,pairs}(w [n,k]) → [n/run·len,k]`; also of vectors (weights only).
+    /// Of each run of `run` rows the `len` from `start` on: a part of each head. The first `pairs`
+    /// of these are brought from the order of neighbours `(2j, 2j+1)` into that of halves
+    /// `(j, j + pairs/2)`.
+    PickRows "pick_rows" {
+        /// Rows per run.
+        run: usize,
+        /// First row of a run that is kept.
+        start: usize,
+        /// Rows of a run that are kept.
+        len: usize,
+        /// Rows of these that change places; even.
+        pairs: usize,
+    } Pack (w: Any) moves;
+    /// `repeat_each{times}(w [n]) → [n·times]`: each element so often, one after the other (weights
+    /// only).
+    RepeatEach "repeat_each" {
+        /// How often.
+        times: usize,
     } Pack (w: Any) moves;
     /// A newcomer, which lives in the tests: `riffle{by,left,rows,but}(x [M,N]) → [M,N]`, see
     /// `newcomer.rs`.
@@ -148,7 +255,9 @@ impl Op {
                 if wanted == 1 { "an argument".into() } else { format!("{wanted} arguments") }
             ));
         }
-        if !facts.variadic && n != wanted {
+        let most = wanted + facts.optional.len();
+        if !facts.variadic && !(wanted..=most).contains(&n) {
+            let wanted = if most > wanted { format!("{wanted} to {most}") } else { wanted.to_string() };
             return Err(format!("`{name}` takes {wanted} arguments, not {n}"));
         }
         self.with(|rule| rule.infer(&Types { name, args }))

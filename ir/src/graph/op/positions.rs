@@ -2,22 +2,31 @@
 
 use super::of::{Rope, RopeTable};
 use super::rule::{Operands, Rule, Types};
-use crate::eval::{EvalError, Tensor, Value, rope, rope_row};
+use crate::eval::{EvalError, Tensor, Value, rope, rope_row, rope_set};
 use crate::graph::value::ValueType;
 use crate::ty::{Dim, TensorType};
 
 impl Rule for RopeTable {
     fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
         a.index(0, Dim::Tokens)?;
-        Ok(TensorType::rows(Dim::Tokens, a.vector(1)?.saturating_mul(2)).into())
+        let n = a.vector(1)?;
+        if self.border == 0 {
+            return Ok(TensorType::rows(Dim::Tokens, n.saturating_mul(2)).into());
+        }
+        if n % 2 != 0 {
+            return Err(format!("`rope_table`: {n} frequencies are no two sets"));
+        }
+        Ok(TensorType::rows(Dim::Tokens, n).into())
     }
 
     fn eval(&self, a: Operands<'_>) -> Result<Value, EvalError> {
         let (positions, freq) = (a.tensor(0)?, a.tensor(1)?);
         let freq: Vec<f32> = freq.data.iter().map(|v| *v as f32).collect();
         let n = positions.data.len();
-        let data = (0..n).flat_map(|i| rope_row(positions.int(i), &freq, self.scale.get().into())).collect();
-        Ok(Value::tensor(Tensor { shape: vec![n, 2 * freq.len()], data }))
+        let border = (self.border != 0).then_some(self.border);
+        let row = |i| rope_row(positions.int(i), rope_set(&freq, border, positions.int(i)), self.scale.get().into());
+        let data: Vec<f64> = (0..n).flat_map(row).collect();
+        Ok(Value::tensor(Tensor { shape: vec![n, if border.is_some() { 1 } else { 2 } * freq.len()], data }))
     }
 }
 

@@ -1,8 +1,9 @@
 //! What each operation implements: how it is typed, and how it is evaluated.
 
-use crate::eval::{Batch, EvalError, KvState, Tensor, Value};
+use crate::eval::{Batch, EvalError, FixedState, KvState, State, Tensor, Value};
 use crate::graph::value::ValueType;
 use crate::kv::KvSpec;
+use crate::state::FixedSpec;
 use crate::ty::{DType, Dim, TensorType};
 
 /// Typing and meaning of an operation.
@@ -41,9 +42,17 @@ impl<'a> Types<'a> {
     pub fn kv(&self, i: usize) -> Result<KvSpec, String> {
         match &self.args[i] {
             ValueType::Kv(k) => Ok(*k),
-            t @ ValueType::Tensor(_) => {
+            t @ (ValueType::Tensor(_) | ValueType::Fixed(_)) => {
                 Err(format!("argument {} of `{}` must be an attention state, not {t}", i + 1, self.name))
             }
+        }
+    }
+
+    /// A state of fixed size, `[heads, rows, cols]`.
+    pub fn fixed(&self, i: usize, want: FixedSpec) -> Result<(), String> {
+        match &self.args[i] {
+            ValueType::Fixed(have) if *have == want => Ok(()),
+            t => Err(format!("argument {} of `{}` must be {want}, not {t}", i + 1, self.name)),
         }
     }
 
@@ -111,8 +120,8 @@ impl<'a> Types<'a> {
 /// Values of the arguments of an operation, and what it may read and write beside them.
 pub(crate) struct Operands<'a> {
     pub args: &'a [Value],
-    /// All attention states.
-    pub kv: &'a mut [KvState],
+    /// All states.
+    pub states: &'a mut [State],
     pub batch: &'a Batch,
 }
 
@@ -120,15 +129,36 @@ impl<'a> Operands<'a> {
     pub fn tensor(&self, i: usize) -> Result<&'a Tensor, EvalError> {
         match self.args.get(i) {
             Some(Value::Tensor(t)) => Ok(t),
-            Some(Value::Kv(_)) | None => Err(EvalError::malformed("", format!("argument {} must be a tensor", i + 1))),
+            Some(Value::State(_)) | None => {
+                Err(EvalError::malformed("", format!("argument {} must be a tensor", i + 1)))
+            }
         }
     }
 
-    /// Index of an attention state.
-    pub fn state(&self, i: usize) -> Result<usize, EvalError> {
-        match self.args.get(i) {
-            Some(Value::Kv(k)) if *k < self.kv.len() => Ok(*k),
-            Some(_) | None => Err(EvalError::malformed("", format!("argument {} must be an attention state", i + 1))),
+    /// Keys and values: their index among the states, and they themselves.
+    pub fn kv(&mut self, i: usize) -> Result<(usize, &mut KvState), EvalError> {
+        match self.state(i) {
+            Some((at, State::Paged(kv))) => Ok((at, kv)),
+            Some((_, State::Fixed(_))) | None => {
+                Err(EvalError::malformed("", format!("argument {} must be an attention state", i + 1)))
+            }
+        }
+    }
+
+    /// A state of fixed size.
+    pub fn fixed(&mut self, i: usize) -> Result<&mut FixedState, EvalError> {
+        match self.state(i) {
+            Some((_, State::Fixed(fixed))) => Ok(fixed),
+            Some((_, State::Paged(_))) | None => {
+                Err(EvalError::malformed("", format!("argument {} must be a state of fixed size", i + 1)))
+            }
+        }
+    }
+
+    fn state(&mut self, i: usize) -> Option<(usize, &mut State)> {
+        match self.args.get(i)? {
+            Value::State(at) => Some((*at, self.states.get_mut(*at)?)),
+            Value::Tensor(_) => None,
         }
     }
 }

@@ -8,7 +8,8 @@
 /// Variant "name" { /// What it is. attribute: Type, … } Stage (argument: Reads, …);
 /// ```
 ///
-/// with `; more` after the last argument if any number may follow, `moves` at the end if elements
+/// with `= default` after an attribute that is written only where it differs, `; more` after the
+/// last argument if any number may follow, `+ (argument: Reads, …)` if so many may, `moves` at the end if elements
 /// are only moved, and `[of: Family]` instead of a name for a set of operations that differ in
 /// nothing but the function of numbers that they apply.
 ///
@@ -19,8 +20,8 @@ macro_rules! operations {
         $(#[doc = $doc:literal])*
         $(#[cfg($cfg:meta)])?
         $variant:ident $($name:literal)? $([$of:ident: $family:ident])?
-        $({ $( $(#[doc = $field_doc:literal])* $field:ident: $ty:ty ),* $(,)? })?
-        $stage:ident ( $($arg:ident: $reads:expr),* $(; $more:ident)? ) $($moves:ident)?;
+        $({ $( $(#[doc = $field_doc:literal])* $field:ident: $ty:ty $(= $default:expr)? ),* $(,)? })?
+        $stage:ident ( $($arg:ident: $reads:expr),* $(; $more:ident)? ) $(+ ( $($may:ident: $may_read:expr),* ))? $($moves:ident)?;
     )*) => {
         /// An operation of the graph level.
         #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -112,11 +113,22 @@ macro_rules! operations {
                 None
             }
 
-            /// Declared attributes in the order of printing: names and kinds. All are required.
+            /// Declared attributes in the order of printing: names and kinds.
             pub fn attributes(self) -> &'static [(&'static str, AttrKind)] {
                 match self { $(
                     $(#[cfg($cfg)])?
                     Head::$variant { .. } => &[$( $( (stringify!($field), <$ty as AttrType>::KIND), )* )?],
+                )* }
+            }
+
+            /// What each attribute is where it is not written; `None` = it must be.
+            pub fn defaults(self) -> Vec<Option<Attr>> {
+                match self { $(
+                    $(#[cfg($cfg)])?
+                    Head::$variant { .. } => vec![$( $( {
+                        let given: &[$ty] = &[$($default)?];
+                        given.first().map(AttrType::to_attr)
+                    }, )* )?],
                 )* }
             }
 
@@ -141,6 +153,7 @@ macro_rules! operations {
                     Head::$variant { .. } => Facts {
                         stage: Stage::$stage,
                         args: &[$( (stringify!($arg), $reads) ),*],
+                        optional: &[$( $( (stringify!($may), $may_read) ),* )?],
                         variadic: !stringify!($($more)?).is_empty(),
                         moves: !stringify!($($moves)?).is_empty(),
                     },

@@ -1,22 +1,32 @@
 //! Operations on weights alone, evaluated when packing.
 
-use super::of::{ConcatRows, ScaleCols, ScaleRows, SliceRows, Transpose};
+use super::of::{ConcatRows, Flatten, PickRows, RepeatEach, Row, ScaleCols, ScaleRows, SliceRows, Transpose};
 use super::rule::{Operands, Rule, Types};
 use crate::eval::{EvalError, Tensor, Value};
 use crate::graph::value::ValueType;
-use crate::ty::{Dim, TensorType};
+use crate::ty::{DType, Dim, TensorType};
 
 impl Rule for Transpose {
     fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
+        let t = a.tensor(0)?;
+        if let [Dim::Static(_), n @ Dim::Static(_), k @ Dim::Static(_)] = t.shape[..] {
+            return Ok(TensorType::new(t.dtype, [t.shape[0], k, n]).into());
+        }
         let (n, k) = a.weight_matrix(0)?;
-        Ok(TensorType::new(a.tensor(0)?.dtype, [k.into(), n.into()]).into())
+        // Codes share scales along a row, which is none any more.
+        let dtype = if t.dtype.coded().is_some() { DType::F32 } else { t.dtype };
+        Ok(TensorType::new(dtype, [k.into(), n.into()]).into())
     }
 
     fn eval(&self, a: Operands<'_>) -> Result<Value, EvalError> {
         let x = a.tensor(0)?;
-        let (n, k) = (x.shape[0], x.shape[1]);
-        let data = (0..k).flat_map(|j| (0..n).map(move |i| x.data[i * k + j])).collect();
-        Ok(Value::tensor(Tensor { shape: vec![k, n], data }))
+        let mut shape = x.shape.clone();
+        let last = shape.len() - 1;
+        let (n, k) = (shape[last - 1], shape[last]);
+        shape.swap(last - 1, last);
+        let turned = |m: &[f64]| (0..k).flat_map(|j| (0..n).map(move |i| (i, j))).map(|(i, j)| m[i * k + j]).collect();
+        let data: Vec<Vec<f64>> = x.data.chunks((n * k).max(1)).map(turned).collect();
+        Ok(Value::tensor(Tensor { shape, data: data.concat() }))
     }
 }
 
@@ -48,6 +58,22 @@ impl Rule for ScaleRows {
 fn scaled(a: &Types<'_>, n: usize, k: usize, dim: usize) -> Result<ValueType, String> {
     a.same("scaled dimension and vector", dim, a.vector(1)?)?;
     Ok(TensorType::rows(n.into(), k).into())
+}
+
+impl Rule for RepeatEach {
+    fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
+        let n = a.vector(0)?;
+        match n.checked_mul(self.times).filter(|n| *n > 0) {
+            Some(n) => Ok(TensorType::new(a.tensor(0)?.dtype, [n.into()]).into()),
+            None => Err(format!("`{}`: {n} elements {} times are none, or too many", a.name, self.times)),
+        }
+    }
+
+    fn eval(&self, a: Operands<'_>) -> Result<Value, EvalError> {
+        let x = a.tensor(0)?;
+        let data: Vec<f64> = x.data.iter().flat_map(|v| std::iter::repeat_n(*v, self.times)).collect();
+        Ok(Value::tensor(Tensor { shape: vec![data.len()], data }))
+    }
 }
 
 impl Rule for ConcatRows {
@@ -89,6 +115,78 @@ impl Rule for SliceRows {
         shape[0] = self.len;
         Ok(Value::tensor(Tensor { shape, data: x.data[self.start * row..(self.start + self.len) * row].to_vec() }))
     }
+}
+
+impl Rule for Row {
+    fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
+        let (n, k) = a.weight_matrix(0)?;
+        a.range(self.index, 1, n)?;
+        Ok(TensorType::new(a.tensor(0)?.dtype, [k.into()]).into())
+    }
+
+    fn eval(&self, a: Operands<'_>) -> Result<Value, EvalError> {
+        let x = a.tensor(0)?;
+        let row = &x.data[self.index * x.cols()..][..x.cols()];
+        Ok(Value::tensor(Tensor { shape: vec![x.cols()], data: row.to_vec() }))
+    }
+}
+
+impl Rule for PickRows {
+    fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
+        let t = a.tensor(0)?;
+        let n = rows(t).ok_or("`pick_rows` needs a weight")?;
+        a.multiple("run", n, self.run)?;
+        a.range(self.start, self.len, self.run)?;
+        if !self.pairs.is_multiple_of(2) || self.pairs > self.len {
+            return Err(format!("`pick_rows`: {} of {} rows are no pairs", self.pairs, self.len));
+        }
+        Ok(with_rows(t, n / self.run * self.len))
+    }
+
+    fn eval(&self, a: Operands<'_>) -> Result<Value, EvalError> {
+        let x = a.tensor(0)?;
+        let PickRows { run, start, len, pairs } = *self;
+        let row: usize = x.shape[1..].iter().product();
+        let mut shape = x.shape.clone();
+        shape[0] = x.shape[0] / run * len;
+        let from = |i: usize| &x.data[picked_row([run, start, len, pairs], i) * row..][..row];
+        let data = (0..shape[0]).flat_map(from).copied().collect();
+        Ok(Value::tensor(Tensor { shape, data }))
+    }
+}
+
+impl Rule for Flatten {
+    fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
+        let t = a.tensor(0)?;
+        match t.shape[..] {
+            [Dim::Static(e), Dim::Static(n), ref rest @ ..] if rest.len() <= 1 => {
+                let shape = std::iter::once(Dim::Static(e.saturating_mul(n))).chain(rest.iter().copied());
+                Ok(TensorType::new(t.dtype, shape).into())
+            }
+            _ => Err(format!("`flatten` needs a weight of two or three dimensions, not {t}")),
+        }
+    }
+
+    fn eval(&self, a: Operands<'_>) -> Result<Value, EvalError> {
+        let x = a.tensor(0)?;
+        let shape = std::iter::once(x.shape[0] * x.shape[1]).chain(x.shape[2..].iter().copied()).collect();
+        Ok(Value::tensor(Tensor { shape, data: x.data.clone() }))
+    }
+}
+
+/// The row that row `i` of [`Op::PickRows`](super::Op::PickRows) with the attributes
+/// `[run, start, len, pairs]` is.
+pub fn picked_row([run, start, len, pairs]: [usize; 4], i: usize) -> usize {
+    let (of, j) = (i / len, i % len);
+    let half = pairs / 2;
+    let j = if j < half {
+        2 * j
+    } else if j < pairs {
+        2 * (j - half) + 1
+    } else {
+        j
+    };
+    of * run + start + j
 }
 
 /// Rows of a weight; elements of a vector.

@@ -111,6 +111,7 @@ pub unsafe extern "C" fn llmcc_step_logprobs(
             (Batch { tokens, seqs, out_rows }, array(targets, given.n_out, "targets")?)
         };
         let mut engine = model.engine();
+        engine.need_logits()?;
         let vocab = engine.image().desc().vocab as usize;
         let out = Out { logprobs, n_top, top_tokens, top_logprobs };
         out.check(targets.len(), targets.len(), vocab)?;

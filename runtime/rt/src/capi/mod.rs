@@ -5,6 +5,7 @@
 //! start with their size as the caller was compiled with, so that fields may be added: missing ones
 //! count as zero, unknown ones must be zero.
 
+mod embed;
 mod gen_batch;
 mod generation;
 pub mod handles;
@@ -22,6 +23,7 @@ use std::{ptr, slice};
 
 use crate::error::{Error, Result, Status};
 
+pub use embed::*;
 pub use gen_batch::*;
 pub use generation::*;
 pub use logprobs::*;
@@ -63,7 +65,7 @@ fn set_last_error(message: &str) {
 /// compiled again.
 #[unsafe(no_mangle)]
 pub extern "C" fn llmcc_abi_version() -> u32 {
-    1 << 16 | 1
+    1 << 16 | 2
 }
 
 /// Version of llmcc that built the runtime.

@@ -14,6 +14,7 @@ use crate::image::Image;
 use crate::select;
 use crate::text::{Text, Tokenizer, no_tokenizer};
 use crate::unload::Alive;
+use llmcc_abi::output::flags;
 
 /// What a handle of the C API points to. Generations share it, so closing a model while some are
 /// alive is harmless.
@@ -24,6 +25,7 @@ pub struct Model {
     desk: Desk,
     manifest: CString,
     vocab: usize,
+    columns: usize,
     process: u32,
     /// `llmcc_close` was called.
     closed: AtomicBool,
@@ -53,6 +55,7 @@ impl Model {
             desk: Desk::default(),
             manifest,
             vocab: image.desc().vocab as usize,
+            columns: image.desc().columns as usize,
             process: std::process::id(),
             closed: AtomicBool::new(false),
             tokenizer_read: AtomicBool::new(false),
@@ -198,7 +201,12 @@ pub unsafe extern "C" fn llmcc_info(model: *const llmcc_model, info: *mut llmcc_
             isa: desc.isa,
             bos_token: config.and_then(|c| c.bos_id()).unwrap_or(-1),
             flags: has(config.is_some(), LLMCC_HAS_TOKENIZER)
-                | has(config.is_some_and(|c| c.has_template()), LLMCC_HAS_CHAT_TEMPLATE),
+                | has(config.is_some_and(|c| c.has_template()), LLMCC_HAS_CHAT_TEMPLATE)
+                | has(desc.flags & flags::NORMALIZE != 0, LLMCC_IS_NORMALIZED)
+                | has(desc.flags & flags::WHOLE != 0, LLMCC_IS_WHOLE),
+            columns: desc.columns,
+            output: desc.output,
+            reserved: 0,
         };
         info.set(&value)
     })
@@ -252,7 +260,7 @@ pub unsafe extern "C" fn llmcc_stats(
     })
 }
 
-/// Appends a ragged batch and stores the wanted logits, f32 `[n_out, vocab]`.
+/// Appends a ragged batch and stores the wanted rows of the output, f32 `[n_out, columns]`.
 ///
 /// # Safety
 /// `model` is open, `batch` valid, `logits` has `capacity` floats.
@@ -277,10 +285,10 @@ pub unsafe extern "C" fn llmcc_step(
                 out_rows: array(given.out_rows, given.n_out, "batch.out_rows")?,
             }
         };
-        let vocab = model.vocab();
-        if batch.out_rows.len().checked_mul(vocab).is_none_or(|n| n > capacity) {
+        let columns = model.columns;
+        if batch.out_rows.len().checked_mul(columns).is_none_or(|n| n > capacity) {
             let message = format!(
-                "the logits buffer has room for {capacity} floats; {} rows of {vocab} are wanted",
+                "the logits buffer has room for {capacity} floats; {} rows of {columns} are wanted",
                 batch.out_rows.len()
             );
             return Err(Error::new(Status::Buffer, message));
@@ -293,7 +301,7 @@ pub unsafe extern "C" fn llmcc_step(
         }
         model.engine().step(&batch, &mut |row, values| {
             // SAFETY: `row < n_out`, for which there is room.
-            unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), logits.add(row * vocab), vocab) }
+            unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), logits.add(row * columns), columns) }
         })
     })
 }

@@ -203,8 +203,8 @@ impl Executor for Gpu {
         step.profile.map_or(Ok(()), |profile| self.read_times(step, profile))
     }
 
-    fn logits(&mut self, row: usize) -> Result<&[f32]> {
-        self.results.logits(&self.device, row)
+    fn output(&mut self, row: usize) -> Result<&[f32]> {
+        self.results.output(&self.device, row)
     }
 
     fn candidate_count(&self) -> usize {

@@ -63,7 +63,8 @@ impl InputBlock {
     pub fn send(&mut self, device: &Device, inputs: &Inputs) -> Result<()> {
         let (at, used) = places(inputs, self.groups);
         let base = self.device.address();
-        let [tokens, positions, seqs, out_rows, wanted, scales, block_tables] = at.map(|offset| base + offset as u64);
+        let [tokens, positions, seqs, out_rows, wanted, scales, block_tables, ends] =
+            at.map(|offset| base + offset as u64);
         let ctx = GpuCtx {
             tokens,
             positions,
@@ -76,6 +77,7 @@ impl InputBlock {
             n_seqs: inputs.slots.len() as u64,
             wanted,
             scales,
+            ends,
         };
         let bytes = self.host.bytes();
         for group in 0..self.groups {
@@ -88,6 +90,7 @@ impl InputBlock {
         put_each(bytes, at[4], inputs.wants.iter().map(|w| w.count()));
         put_each(bytes, at[5], inputs.wants.iter().map(|w| w.scale()));
         put(bytes, at[6], &inputs.tables);
+        put(bytes, at[7], &inputs.ends);
         // SAFETY: both blocks have `used` bytes and live on; nobody writes the pinned one before
         // the stream has been waited for.
         let code = unsafe { (device.api().copy_to_device)(base, self.host.ptr().cast(), used, device.stream()) };
@@ -95,12 +98,12 @@ impl InputBlock {
     }
 }
 
-/// Offsets of tokens, positions, sequences, rows, what is wanted of them, scales, and tables, and
-/// the bytes of all.
-fn places(inputs: &Inputs, groups: usize) -> ([usize; 7], usize) {
+/// Offsets of tokens, positions, sequences, rows, what is wanted of them, scales, tables, and lengths
+/// of sequences, and the bytes of all.
+fn places(inputs: &Inputs, groups: usize) -> ([usize; 8], usize) {
     let (n, rows) = (inputs.tokens.len(), inputs.out_rows.len());
     let mut end = groups * CTX_BYTES;
-    let at = [n, n, n, rows, rows, rows, inputs.tables.len()].map(|len| {
+    let at = [n, n, n, rows, rows, rows, inputs.tables.len(), n].map(|len| {
         let at = end.next_multiple_of(ALIGN);
         end = at + 4 * len;
         at

@@ -1,5 +1,5 @@
-//! What comes back from a step: of each row its candidates or its logits, whichever is wanted;
-//! logits also later, as long as no other step has run.
+//! What comes back from a step: of each row its candidates or its output (logits, or others),
+//! whichever is wanted; the output also later, as long as no other step has run.
 
 use std::sync::Arc;
 
@@ -23,10 +23,10 @@ struct Rows {
 
 /// Results of the last step.
 pub(crate) struct Results {
-    logits: Rows,
+    output: Rows,
     candidates: Rows,
     candidate_count: usize,
-    /// Which rows' logits are on the host.
+    /// Which rows of the output are on the host.
     present: Vec<bool>,
     fetched_bytes: u64,
 }
@@ -43,7 +43,7 @@ impl Results {
         let count = desc.candidates as usize;
         let cols = if count > 0 { candidate_cols(count) } else { 0 };
         Ok(Results {
-            logits: rows(desc.vocab as usize, desc.logits_buffer, "logits")?,
+            output: rows(desc.columns as usize, desc.output_buffer, "the output of steps")?,
             candidates: rows(cols, desc.candidates_buffer, "candidates")?,
             candidate_count: count,
             present: Vec::new(),
@@ -68,22 +68,22 @@ impl Results {
         self.present.extend(wants.iter().map(|w| *w == Want::Logits));
         let mut row = 0;
         for run in wants.chunk_by(|a, b| (*a == Want::Logits) == (*b == Want::Logits)) {
-            let rows = if run[0] == Want::Logits { &self.logits } else { &self.candidates };
+            let rows = if run[0] == Want::Logits { &self.output } else { &self.candidates };
             self.fetched_bytes += rows.fetch(device, row, run.len())?;
             row += run.len();
         }
         Ok(())
     }
 
-    /// The logits of a row, fetched now if they were not wanted before.
-    pub fn logits(&mut self, device: &Arc<Device>, row: usize) -> Result<&[f32]> {
+    /// A row of the output, fetched now if it was not wanted before.
+    pub fn output(&mut self, device: &Arc<Device>, row: usize) -> Result<&[f32]> {
         if !self.present.get(row).copied().unwrap_or(true) {
             let _current = device.current()?;
-            self.fetched_bytes += self.logits.fetch(device, row, 1)?;
-            device.synchronize("cannot fetch the logits from the GPU")?;
+            self.fetched_bytes += self.output.fetch(device, row, 1)?;
+            device.synchronize("cannot fetch the output from the GPU")?;
             self.present[row] = true;
         }
-        Ok(self.logits.row(row))
+        Ok(self.output.row(row))
     }
 
     /// The candidates of a row of which they were wanted.

@@ -15,6 +15,8 @@ pub(crate) struct Inputs {
     pub tokens: Vec<i32>,
     /// Their positions.
     pub positions: Vec<i32>,
+    /// Lengths of their sequences after the step.
+    pub ends: Vec<i32>,
     /// Their rows in each group's table.
     pub seqs: Vec<i32>,
     /// Token rows whose logits are wanted, ascending.
@@ -62,6 +64,8 @@ impl Inputs {
             lengths[row] += 1;
             self.counts[row] += 1;
         }
+        self.ends.clear();
+        self.ends.extend(self.seqs.iter().map(|&row| lengths[row as usize] as i32));
         self.out_rows.clear();
         self.wants.clear();
         for same in out.chunk_by(|a, b| batch.out_rows[*a] == batch.out_rows[*b]) {

@@ -30,9 +30,9 @@ pub(super) struct Cpu {
     shared: Shared,
     /// One per operand of the plan.
     pointers: Vec<*mut u8>,
-    vocab: usize,
-    /// Offset of the logits in the arena's region.
-    logits_slot: usize,
+    /// Columns of the output, and its slot in the arena.
+    columns: usize,
+    output_slot: usize,
 }
 
 // SAFETY: the raw pointers refer to memory that belongs to the same engine (arena, KV pools) or
@@ -58,8 +58,8 @@ impl Cpu {
             arena: Arena::empty(),
             shared: Shared::new(image),
             pointers: fixed_pointers(image, &pools),
-            vocab: desc.vocab as usize,
-            logits_slot: desc.logits_buffer as usize,
+            columns: desc.columns as usize,
+            output_slot: desc.output_buffer as usize,
         };
         cpu.grow(image, 1, 1)?;
         Ok(cpu)
@@ -113,6 +113,7 @@ impl Executor for Cpu {
             threads,
             shared: self.shared.region.ptr(),
             shared_stride: self.shared.stride as u64,
+            ends: i.ends.as_ptr(),
         };
         let ctx: Vec<StepCtx> = (0..image.groups())
             .map(|group| StepCtx {
@@ -140,13 +141,13 @@ impl Executor for Cpu {
         Ok(())
     }
 
-    fn logits(&mut self, row: usize) -> Result<&[f32]> {
-        let offset = self.arena.offsets[self.logits_slot];
+    fn output(&mut self, row: usize) -> Result<&[f32]> {
+        let offset = self.arena.offsets[self.output_slot];
         // SAFETY: the slot has room for `rows` rows of the step just run (checked by `Image`), was
         // written by it, and is 64-byte aligned.
         unsafe {
             let first = self.arena.region.ptr().add(offset).cast::<f32>();
-            Ok(std::slice::from_raw_parts(first.add(row * self.vocab), self.vocab))
+            Ok(std::slice::from_raw_parts(first.add(row * self.columns), self.columns))
         }
     }
 

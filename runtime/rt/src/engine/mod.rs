@@ -3,7 +3,7 @@
 //!
 //! What is here is common to all machines: sequences, checks, cutting batches. Batches larger than
 //! the activation memory are cut into consecutive chunks, which does not change results: a token's
-//! result depends on its own sequence only. An [`Executor`] runs a chunk: [`cpu`] with threads,
+//! result depends on its own sequence only. An `Executor` runs a chunk: `cpu` with threads,
 //! `crate::cuda` on a GPU.
 
 mod arena;
@@ -14,11 +14,12 @@ mod row;
 
 use std::sync::Arc;
 
+use llmcc_abi::output::{flags, kind};
 use llmcc_abi::{NONE, UkTable};
 
 use crate::candidates::Want;
 use crate::cuda::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Status};
 use crate::image::Image;
 use crate::kv::{HostPages, Kv, Layout, PageStore, SeqId};
 use crate::memory;
@@ -37,8 +38,8 @@ pub struct Options {
     /// context, at least 16384, or what fits in half of the machine's memory (on a GPU: in what is
     /// free).
     pub max_tokens: usize,
-    /// Most tokens taken through the kernels at once; by default 512, on a GPU 2048. Larger batches
-    /// are cut.
+    /// Most tokens taken through the kernels at once; by default 512, on a GPU 2048, and at least a
+    /// longest sequence where those are computed in one step. Larger batches are cut.
     pub max_batch_tokens: usize,
     /// Measure every kernel.
     pub profile: bool,
@@ -56,7 +57,7 @@ pub struct Batch<'a> {
     pub tokens: &'a [i32],
     /// Sequence of each token. Tokens of one sequence need not be adjacent.
     pub seqs: &'a [SeqId],
-    /// Indices of the tokens after which logits are wanted, in any order.
+    /// Indices of the tokens whose rows of the output are wanted, in any order.
     pub out_rows: &'a [u32],
 }
 
@@ -64,15 +65,17 @@ pub struct Batch<'a> {
 pub const DEFAULT_BATCH_TOKENS: usize = 512;
 /// Default of [`Options::max_batch_tokens`] on a GPU, which needs more tokens at once to be busy.
 pub const DEFAULT_GPU_BATCH_TOKENS: usize = 2048;
-/// Logits of one chunk may use this many bytes, unless a single row needs more.
-const LOGITS_BYTES: usize = 64 << 20;
+/// Largest [`Options::max_batch_tokens`].
+const MOST_BATCH_TOKENS: usize = 1 << 20;
+/// The output of one chunk may use this many bytes, unless a single row needs more.
+const OUTPUT_BYTES: usize = 64 << 20;
 
 /// How much goes through the kernels at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// Tokens.
     pub tokens: usize,
-    /// Rows of logits; at most `tokens`.
+    /// Rows of output; at most `tokens`.
     pub rows: usize,
 }
 
@@ -96,9 +99,8 @@ pub(crate) trait Executor: Send {
     /// Runs all kernels of the step and waits for them; within the [`Limits`].
     fn run(&mut self, step: &Step) -> Result<()>;
 
-    /// Row `row` of the last step's logits, which are fetched now if the step was not asked for
-    /// them.
-    fn logits(&mut self, row: usize) -> Result<&[f32]>;
+    /// Row `row` of the last step's output, which is fetched now if the step was not asked for it.
+    fn output(&mut self, row: usize) -> Result<&[f32]>;
 
     /// How many of its most probable tokens a step can find for a row; 0: it has logits only.
     fn candidate_count(&self) -> usize {
@@ -243,8 +245,8 @@ impl Engine {
         self.executor.arena_bytes()
     }
 
-    /// Appends the batch's tokens to their sequences and calls `sink(i, logits)` for each
-    /// `out_rows[i]`, `logits` having one f32 per vocabulary entry.
+    /// Appends the batch's tokens to their sequences and calls `sink(i, row)` for each
+    /// `out_rows[i]`, `row` having one f32 per column of the output.
     ///
     /// Everything is checked first. When the machine itself fails (no memory, a fault of the GPU)
     /// after some chunks of a batch longer than [`Engine::max_batch_tokens`], `sink` has been
@@ -254,11 +256,39 @@ impl Engine {
     /// it.)
     pub fn step(&mut self, batch: &Batch, sink: &mut dyn FnMut(usize, &[f32])) -> Result<()> {
         let mut failed = Ok(());
-        self.step_for(batch, &[], &mut |i, mut row| match row.logits() {
-            Ok(logits) => sink(i, logits),
+        self.step_for(batch, &[], &mut |i, mut row| match row.values() {
+            Ok(values) => sink(i, values),
             Err(error) => failed = Err(error),
         })?;
         failed
+    }
+
+    /// Fails unless the model has logits.
+    pub fn need_logits(&self) -> Result<()> {
+        match self.image.desc().output {
+            kind::LOGITS => Ok(()),
+            kind::SCORES => Err(Error::new(
+                Status::Unsupported,
+                "this model gives scores of classes, not logits of tokens, and writes no text: use llmcc_embed \
+                 (`Model.embed` in Python, `llmcc run --embed`)",
+            )),
+            _ => Err(Error::new(
+                Status::Unsupported,
+                "this model makes embeddings and writes no text: use llmcc_embed (`Model.embed` in Python, \
+                 `llmcc run --embed`)",
+            )),
+        }
+    }
+
+    /// Fails unless the model has rows to pool.
+    pub fn need_pooled(&self) -> Result<()> {
+        match self.image.desc().output {
+            kind::LOGITS => Err(Error::new(
+                Status::Unsupported,
+                "this artifact writes text and makes no embeddings: compile the model with --embed for those",
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// Most probable tokens that a step can find for a row; 0: it has logits only.
@@ -327,7 +357,29 @@ impl Engine {
             }
             counts[index[slot] as usize].1 += 1;
         }
+        self.check_whole(&counts, n)?;
         Ok(counts)
+    }
+
+    /// Where tokens see later ones: all sequences of the step are new, and it is one chunk.
+    fn check_whole(&self, counts: &[(usize, usize)], tokens: usize) -> Result<()> {
+        if self.image.desc().flags & flags::WHOLE == 0 {
+            return Ok(());
+        }
+        if tokens > self.limits.tokens {
+            return Err(Error::invalid(format!(
+                "a step of {tokens} tokens, which see each other and so go through the model at once: open it with a \
+                 larger max_batch_tokens (it is {}), or give fewer sequences",
+                self.limits.tokens
+            )));
+        }
+        if let Some(len) = counts.iter().map(|&(slot, _)| self.kv.slot_len(slot)).find(|len| *len > 0) {
+            return Err(Error::invalid(format!(
+                "tokens of this model see later ones, so a sequence is computed in one step: one of them has {len} \
+                 tokens already. Truncate it to 0, or start a new one"
+            )));
+        }
+        Ok(())
     }
 
     /// Pages for tokens `range`, whose sequences give pages back as their windows move on, or keep
@@ -382,12 +434,16 @@ impl Engine {
 }
 
 fn limits(image: &Image, options: &Options, default: usize) -> Result<Limits> {
-    let tokens = if options.max_batch_tokens == 0 { default } else { options.max_batch_tokens };
-    if tokens > 1 << 20 {
-        return Err(Error::invalid(format!("max_batch_tokens is {tokens}; use 1 to {}", 1 << 20)));
+    let whole = image.desc().flags & flags::WHOLE != 0;
+    let default = if whole { default.max(image.desc().max_context as usize) } else { default };
+    let tokens = if options.max_batch_tokens == 0 { default.min(MOST_BATCH_TOKENS) } else { options.max_batch_tokens };
+    if tokens > MOST_BATCH_TOKENS {
+        return Err(Error::invalid(format!("max_batch_tokens is {tokens}; use 1 to {MOST_BATCH_TOKENS}")));
     }
-    let rows = (LOGITS_BYTES / (4 * image.desc().vocab as usize)).max(1);
-    Ok(Limits { tokens, rows: rows.min(tokens) })
+    let rows = (OUTPUT_BYTES / (4 * image.desc().columns as usize)).max(1);
+    // What is computed in one step is one chunk.
+    let rows = if whole { tokens } else { rows.min(tokens) };
+    Ok(Limits { tokens, rows })
 }
 
 /// The cache has room for this many tokens at least, whatever the memory.

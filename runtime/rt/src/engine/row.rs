@@ -21,11 +21,11 @@ impl<'a> Row<'a> {
         Candidates::of(self.executor.candidates(self.row), self.want)
     }
 
-    /// The logits, one f32 per vocabulary entry; fetched now if they were not wanted before.
+    /// The row of the output; fetched now if it was not wanted before.
     ///
     /// # Errors
     /// The machine fails.
-    pub fn logits(&mut self) -> Result<&[f32]> {
-        self.executor.logits(self.row)
+    pub fn values(&mut self) -> Result<&[f32]> {
+        self.executor.output(self.row)
     }
 }

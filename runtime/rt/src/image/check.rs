@@ -6,7 +6,9 @@ use std::{ptr, slice};
 
 use llmcc_abi::{
     ABI_VERSION, BufferDesc, GPU_MAX_SHARED, GPU_MAX_THREADS, MODEL_MAGIC, ModelDesc, NONE, Span, StateDesc, Table,
-    kv_dtype, layout, operand, rows, state,
+    kv_dtype, layout, operand,
+    output::{flags, kind, pool},
+    rows, state,
 };
 
 use super::{Image, Segment};
@@ -87,21 +89,44 @@ impl Image {
                 d.vocab, d.max_context, d.hidden
             )));
         }
-        let logits = usize::try_from(d.logits_buffer).ok().and_then(|i| self.buffers.get(i));
-        match logits {
-            Some(b) if b.per_row.saturating_add(b.fixed) >= d.vocab * 4 => {}
-            Some(_) => return Err(damaged("logits buffer too small")),
-            None => return Err(damaged("no such logits buffer")),
-        }
+        self.check_output()?;
         if d.candidates == 0 {
             return Ok(());
         }
         let candidates = usize::try_from(d.candidates_buffer).ok().and_then(|i| self.buffers.get(i));
         let holds = |b: &BufferDesc| b.per_row >= 4 * layout::candidate_cols(d.candidates as usize) as u64;
-        if d.candidates > d.vocab || self.gpu_level().is_none() || !candidates.is_some_and(holds) {
+        if d.output != kind::LOGITS
+            || d.candidates > d.vocab
+            || self.gpu_level().is_none()
+            || !candidates.is_some_and(holds)
+        {
             return Err(damaged(format_args!("{} candidates in buffer {}", d.candidates, d.candidates_buffer)));
         }
         Ok(())
+    }
+
+    fn check_output(&self) -> Result<()> {
+        let d = &self.desc;
+        let known = match d.output {
+            kind::LOGITS => d.pool == pool::NONE && d.columns == d.vocab && d.flags == 0,
+            kind::EMBEDDING | kind::SCORES => {
+                matches!(d.pool, pool::MEAN | pool::FIRST | pool::LAST)
+                    && (1..=i32::MAX as u64).contains(&d.columns)
+                    && d.flags & !(flags::NORMALIZE | flags::WHOLE) == 0
+            }
+            _ => false,
+        };
+        if !known {
+            return Err(damaged(format_args!(
+                "output {} with {} columns, pooling {}, flags {:#x}",
+                d.output, d.columns, d.pool, d.flags
+            )));
+        }
+        match usize::try_from(d.output_buffer).ok().and_then(|i| self.buffers.get(i)) {
+            Some(b) if b.per_row.saturating_add(b.fixed) >= d.columns * 4 => Ok(()),
+            Some(_) => Err(damaged("output buffer too small")),
+            None => Err(damaged("no such output buffer")),
+        }
     }
 
     fn check_kernels(&self) -> Result<()> {
@@ -207,9 +232,10 @@ impl Image {
 
 /// Bytes of a page of a state that is made of pages.
 fn page_bytes(s: &StateDesc) -> Option<u64> {
-    let elem = kv_dtype::bytes(s.dtype)?;
+    let bits = kv_dtype::bits(s.dtype)?;
     let good = s.kv_heads > 0 && s.head_dim > 0 && s.kv_heads <= 1 << 16 && s.head_dim <= 1 << 16;
-    good.then(|| layout::page(s.kv_heads as usize, s.head_dim as usize, elem).bytes as u64)
+    let good = good && (bits >= 8 || s.head_dim.is_multiple_of(2));
+    good.then(|| layout::page(s.kv_heads as usize, s.head_dim as usize, bits).bytes as u64)
 }
 
 pub fn damaged(what: impl std::fmt::Display) -> Error {

@@ -1,6 +1,6 @@
 //! The model inside the artifact: where its segments are, and whether they can be trusted.
 //!
-//! The compiler patches [`IMAGE_REF`] in its copy of this library. Nothing read through it is
+//! The compiler patches `IMAGE_REF` in its copy of this library. Nothing read through it is
 //! believed before it has been checked: after [`Image::load`], every index, offset and span lies
 //! inside what it points into, so the engine needs no checks.
 //!
@@ -197,7 +197,9 @@ impl Image {
                 return Err(damaged(format_args!("a further version of the model at {next}")));
             }
             let mut desc = read_desc(parts.data, next)?;
-            if (desc.vocab, desc.max_context, desc.hidden) != (first.vocab, first.max_context, first.hidden) {
+            let sizes =
+                |d: &ModelDesc| [d.vocab, d.max_context, d.hidden, d.columns, d.output.into(), d.pool.into(), d.flags];
+            if sizes(&desc) != sizes(&first) {
                 return Err(damaged("versions of different models"));
             }
             (at, next) = (next, desc.alternative);

@@ -1,7 +1,7 @@
 //! Sequences and the states they own.
 //!
 //! A page holds [`PAGE_TOKENS`] tokens of every attention state of a *group*, which are those with
-//! the same window ([`windows`]): page `p` of state `s` lies `p * page_bytes(s)` into the pool of
+//! the same window (`windows`): page `p` of state `s` lies `p * page_bytes(s)` into the pool of
 //! `s`, and a sequence has one block table per group. What is here is the bookkeeping; the pages
 //! themselves are a [`PageStore`]: [`HostPages`], or a GPU's.
 //!

@@ -5,6 +5,7 @@ use std::ffi::CStr;
 use std::mem::{size_of, zeroed};
 use std::ptr::null_mut;
 
+use llmcc_abi::ModelDesc;
 use llmcc_rt::capi::types::*;
 use llmcc_rt::capi::*;
 use llmcc_rt::{Options, Status};
@@ -36,7 +37,13 @@ impl Drop for Handle {
 }
 
 pub fn open(options: Options) -> Handle {
-    let image = toy_image_from(toy_data("{\"name\":\"toy\"}", TOKENIZER, CONFIG).leak()).unwrap();
+    open_as(options, |_| ())
+}
+
+/// The model after a change of its descriptor.
+pub fn open_as(options: Options, change: impl FnOnce(&mut ModelDesc)) -> Handle {
+    let data = changed(toy_data("{\"name\":\"toy\"}", TOKENIZER, CONFIG), change);
+    let image = toy_image_from(data.leak()).unwrap();
     Handle(into_handle(Model::new(vec![image], &options).unwrap()))
 }
 
@@ -68,6 +75,17 @@ pub fn batch(tokens: &[i32], seqs: &[i32], out_rows: &[u32]) -> llmcc_batch {
         seqs: seqs.as_ptr(),
         n_out,
         out_rows: out_rows.as_ptr(),
+    }
+}
+
+pub fn rows(tokens: &[i32], lengths: &[usize]) -> llmcc_embed_rows {
+    llmcc_embed_rows {
+        size: size_of::<llmcc_embed_rows>(),
+        n_rows: lengths.len(),
+        lengths: lengths.as_ptr(),
+        tokens: tokens.as_ptr(),
+        flags: 0,
+        reserved: 0,
     }
 }
 

@@ -100,6 +100,15 @@ pub fn images(toy: Toy, ptx: fn(usize) -> String) -> Result<Vec<Image>> {
 pub fn images_with(toy: Toy, ptx: fn(usize) -> String, cubin: fn(usize) -> Vec<u8>) -> Result<Vec<Image>> {
     let (code, data) = artifact_with(toy, ptx, cubin);
     // SAFETY: leaked; CPU kernels are never run here.
+    unsafe { images_of(code, data) }
+}
+
+/// The versions of an artifact with these code and data segments and [`WEIGHTS`].
+///
+/// # Safety
+/// As of [`Image::all_from_parts`]: `code` outlives the images, and is run as `data` says.
+pub unsafe fn images_of(code: &[u8], data: &[u8]) -> Result<Vec<Image>> {
+    // SAFETY: passed on.
     unsafe {
         Image::all_from_parts(
             code.as_ptr(),

@@ -156,7 +156,7 @@ pub fn toy_desc_with(
     }
     let each = steps.len() as u32 / 2;
     let regime = |max_tokens, first_step| RegimeDesc { max_tokens, first_step, steps: each, reserved: 0 };
-    let bytes = layout::page(1, 1, 4).bytes as u64;
+    let bytes = layout::page(1, 1, 32).bytes as u64;
     let kv = [StateDesc { kv_heads: 1, head_dim: 1, dtype: kv_dtype::F32, bytes, ..StateDesc::default() }; 2];
     ModelDesc {
         magic: MODEL_MAGIC,
@@ -165,7 +165,8 @@ pub fn toy_desc_with(
         vocab: VOCAB as u64,
         hidden: 1,
         max_context: CONTEXT as u64,
-        logits_buffer: 2,
+        columns: VOCAB as u64,
+        output_buffer: 2,
         candidates_buffer: 3,
         candidates: candidates as u64,
         buffers: data.table(&buffers),
@@ -195,8 +196,36 @@ pub fn toy_image() -> Image {
     toy_image_from(toy_data("{}", "", "").leak()).unwrap()
 }
 
+/// A data segment after a change of its first descriptor.
+pub fn changed(mut data: Vec<u8>, change: impl FnOnce(&mut ModelDesc)) -> Vec<u8> {
+    // SAFETY: a descriptor is plain integers, and the segment begins with one.
+    unsafe {
+        let mut desc = data.as_ptr().cast::<ModelDesc>().read_unaligned();
+        change(&mut desc);
+        data.as_mut_ptr().cast::<ModelDesc>().write_unaligned(desc);
+    }
+    data
+}
+
+/// Makes the output embeddings: those of the last token.
+pub fn embeds(desc: &mut ModelDesc) {
+    (desc.output, desc.pool) = (output::kind::EMBEDDING, output::pool::LAST);
+}
+
+/// Makes the output embeddings of whole sequences: the mean.
+pub fn encodes(desc: &mut ModelDesc) {
+    (desc.output, desc.pool, desc.flags) =
+        (output::kind::EMBEDDING, output::pool::MEAN, output::flags::WHOLE | output::flags::NORMALIZE);
+}
+
 pub fn toy_engine(options: Options) -> Engine {
-    let mut engine = Engine::new(toy_image(), &options, llmcc_ukernels::table(llmcc_ukernels::detect())).unwrap();
+    toy_engine_as(options, |_| ())
+}
+
+/// The model after a change of its descriptor.
+pub fn toy_engine_as(options: Options, change: impl FnOnce(&mut ModelDesc)) -> Engine {
+    let image = toy_image_from(changed(toy_data("{}", "", ""), change).leak()).unwrap();
+    let mut engine = Engine::new(image, &options, llmcc_ukernels::table(llmcc_ukernels::detect())).unwrap();
     // The toy is so small that its steps would all run on one thread.
     engine.set_solo_bytes(0);
     engine
@@ -295,7 +324,7 @@ pub unsafe fn cell(pool: *mut u8, ctx: &StepCtx, i: usize, p: usize) -> *mut f32
         let seq = *ctx.seqs.add(i) as u64;
         assert!(seq < ctx.n_seqs && (p / PAGE_TOKENS) < ctx.block_stride as usize);
         let page = *ctx.block_tables.add((seq * ctx.block_stride) as usize + p / PAGE_TOKENS);
-        pool.add(page as usize * layout::page(1, 1, 4).bytes).cast::<f32>().add(p % PAGE_TOKENS)
+        pool.add(page as usize * layout::page(1, 1, 32).bytes).cast::<f32>().add(p % PAGE_TOKENS)
     }
 }
 
@@ -349,4 +378,52 @@ unsafe extern "C" fn head<const REGIME: u32>(
             }
         }
     }
+}
+
+/// An engine of two threads over these tables, whose steps are shared among threads however small.
+pub fn engine_over(data: Vec<u8>, max_batch_tokens: usize) -> Engine {
+    let image = toy_image_from(data.leak()).unwrap();
+    let options = Options { threads: 2, max_batch_tokens, max_tokens: 2000, ..Options::default() };
+    let mut engine = Engine::new(image, &options, llmcc_ukernels::table(llmcc_ukernels::detect())).unwrap();
+    engine.set_solo_bytes(0);
+    engine
+}
+
+/// `head(x, weights, logits)`: each wanted row's number times the weights.
+///
+/// # Safety
+/// What the ABI promises to kernels.
+pub unsafe extern "C" fn times_weights(ops: *const *mut u8, ctx: *const StepCtx, m: u64, lo: u64, hi: u64, _: *mut u8) {
+    // SAFETY: the engine keeps the ABI's promises; that is what is tested.
+    unsafe {
+        let (x, weights, logits) =
+            (ops.read().cast::<f32>(), ops.add(1).read().cast::<f32>(), ops.add(2).read().cast::<f32>());
+        for r in 0..m as usize {
+            let s = *x.add(*(*ctx).out_rows.add(r) as usize);
+            (lo as usize..hi as usize).for_each(|v| logits.add(r * VOCAB + v).write(s * *weights.add(v)));
+        }
+    }
+}
+
+/// A step of random tokens, less than `limit`, of any of the sequences: the logits of each, and
+/// what `model` says of the sequence up to it.
+pub fn random_step(
+    engine: &mut Engine,
+    rng: &mut Rng,
+    live: &mut [(SeqId, Vec<i32>)],
+    limit: usize,
+    model: fn(&[i32]) -> Vec<f32>,
+) -> (Vec<Vec<f32>>, Vec<Vec<f32>>) {
+    let (mut tokens, mut seqs, mut want) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..rng.below(limit) {
+        let (seq, history) = &mut live[rng.below(live.len())];
+        if history.len() < CONTEXT {
+            history.push(rng.below(VOCAB) as i32);
+            tokens.push(history[history.len() - 1]);
+            seqs.push(*seq);
+            want.push(model(history));
+        }
+    }
+    let out: Vec<u32> = (0..tokens.len() as u32).collect();
+    (step(engine, &tokens, &seqs, &out).unwrap(), want)
 }

@@ -45,11 +45,19 @@ unsafe fn add<I: Isa>(run: &Run, group: &Group, i: usize) {
         let (values, state) = (group.records.add(i * attend_record(d)), group.state.add(2 * i));
         let (new, total) = (I::splat(values.add(d).read()), I::splat(values.add(d + 1).read()));
         let (mut keep, mut take, mut sum, mut largest) = (I::splat(0.0), I::splat(1.0), total, new);
-        if !row.begins {
-            let old = I::splat(state.read());
+        let sinks = run.more.sinks;
+        let before = if !row.begins {
+            Some((state.read(), state.add(1).read()))
+        } else if !sinks.is_null() {
+            Some((sinks.add(row.head).read(), 1.0))
+        } else {
+            None
+        };
+        if let Some((old, before)) = before {
+            let old = I::splat(old);
             largest = I::max(new, old);
             (keep, take) = (exp::<I>(I::sub(old, largest)), exp::<I>(I::sub(new, largest)));
-            sum = I::fma(I::splat(state.add(1).read()), keep, I::mul(total, take));
+            sum = I::fma(I::splat(before), keep, I::mul(total, take));
         }
         state.write(first::<I>(largest));
         state.add(1).write(first::<I>(sum));

@@ -20,7 +20,7 @@ const fn pages(pairs: usize, rows: usize) -> usize {
 #[inline(always)]
 pub(super) unsafe fn group<I: Isa>(run: &Run, group: &Group) {
     unsafe {
-        if !group.many() {
+        if !group.many(run) {
             return typed!(run.a.dtype, C => tiles::<I, C>(run, group, group.from, group.to));
         }
         for (from, to) in wide::runs(group) {

@@ -2,7 +2,7 @@
 
 use llmcc_abi::{PAGE_TOKENS, attend_record, kv_dtype};
 
-use super::exp::exp;
+use super::exp::{exp, tanh};
 use super::{Group, Row, Run};
 use crate::isa::Isa;
 
@@ -14,8 +14,12 @@ const TOGETHER: usize = 8;
 #[inline(always)]
 pub(super) unsafe fn group<I: Isa>(run: &Run, group: &Group) {
     unsafe {
-        // Only int8 has scales.
-        if run.a.dtype == kv_dtype::INT8 { rows::<I, true>(run, group) } else { rows::<I, false>(run, group) }
+        // Only codes have scales.
+        if matches!(run.a.dtype, kv_dtype::INT8 | kv_dtype::INT4) {
+            rows::<I, true>(run, group)
+        } else {
+            rows::<I, false>(run, group)
+        }
     }
 }
 
@@ -98,6 +102,7 @@ unsafe fn scale_pages<I: Isa, const SCALED: bool, const MASKED: bool>(
     largest: &mut [I::F; 2],
 ) {
     let factor = unsafe { I::splat(run.a.scale) };
+    let cap = run.more.softcap;
     while page < end {
         for v in 0..PAGE_TOKENS / I::LANES {
             let slot = page * PAGE_TOKENS + v * I::LANES;
@@ -108,6 +113,9 @@ unsafe fn scale_pages<I: Isa, const SCALED: bool, const MASKED: bool>(
                     s = I::mul(s, I::load(run.page(group.page + page).k_scales.add(v * I::LANES * 4)));
                 }
                 s = I::mul(s, factor);
+                if cap != 0.0 {
+                    s = I::mul(tanh::<I>(I::div(s, I::splat(cap))), I::splat(cap));
+                }
                 if MASKED {
                     s = mask::<I>(group, row, slot, s, I::splat(f32::NEG_INFINITY));
                 }

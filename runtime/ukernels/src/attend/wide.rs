@@ -1,7 +1,7 @@
 //! What many rows use again and again, brought together: pages of the cache as f32, and the
 //! queries.
 
-use llmcc_abi::{ATTEND_WIDE, PAGE_TOKENS};
+use llmcc_abi::{ATTEND_WIDE, PAGE_TOKENS, kv_dtype};
 
 use super::{Cache, Group, Run, typed};
 use crate::isa::Isa;
@@ -31,7 +31,11 @@ pub(super) unsafe fn pages<I: Isa>(run: &Run, group: &Group, from: usize, to: us
         unsafe {
             let at = run.page(group.page + page);
             let (from, to) = (if keys { at.k } else { at.v }, place(run, group, page));
-            typed!(run.a.dtype, C => widen::<I, C>(from, run.d * PAGE_TOKENS, to));
+            match (run.a.dtype, keys) {
+                (kv_dtype::INT4, true) => widen_keys4::<I>(from, run.d, to),
+                (kv_dtype::INT4, false) => widen_values4::<I>(from, run.d, to),
+                (dtype, _) => typed!(dtype, C => widen::<I, C>(from, run.d * PAGE_TOKENS, to)),
+            }
         }
     }
 }
@@ -43,6 +47,59 @@ unsafe fn widen<I: Isa, C: Cache<I>>(from: *const u8, count: usize, to: *mut f32
     while i < count {
         unsafe { I::store(to.add(i), C::load(from.add(i * C::BYTES))) };
         i += I::LANES;
+    }
+}
+
+/// The lower and the upper codes of `count` bytes, at most 16, as signed bytes.
+#[inline(always)]
+unsafe fn halves(from: *const u8, count: usize) -> [[i8; PAGE_TOKENS]; 2] {
+    let mut bytes = [0u8; PAGE_TOKENS];
+    unsafe { core::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), count) };
+    let signed = |nibble: u8| (nibble ^ 8) as i8 - 8;
+    [bytes.map(|b| signed(b & 15)), bytes.map(|b| signed(b >> 4))]
+}
+
+/// `count` of 16 codes as f32.
+#[inline(always)]
+unsafe fn numbers<I: Isa>(codes: &[i8; PAGE_TOKENS], count: usize, to: *mut f32) {
+    let mut out = [0f32; PAGE_TOKENS];
+    let mut i = 0;
+    while i < PAGE_TOKENS {
+        unsafe { I::store(out.as_mut_ptr().add(i), I::load_i8(codes.as_ptr().add(i).cast())) };
+        i += I::LANES;
+    }
+    unsafe { core::ptr::copy_nonoverlapping(out.as_ptr(), to, count) };
+}
+
+/// Keys `[d/2][16]`, two elements to a byte.
+#[inline(always)]
+unsafe fn widen_keys4<I: Isa>(from: *const u8, d: usize, to: *mut f32) {
+    for pair in 0..d / 2 {
+        unsafe {
+            let codes = halves(from.add(pair * PAGE_TOKENS), PAGE_TOKENS);
+            for (i, codes) in codes.iter().enumerate() {
+                numbers::<I>(codes, PAGE_TOKENS, to.add((2 * pair + i) * PAGE_TOKENS));
+            }
+        }
+    }
+}
+
+/// Values `[16][d/2]`, the two elements of a byte half a head apart.
+#[inline(always)]
+unsafe fn widen_values4<I: Isa>(from: *const u8, d: usize, to: *mut f32) {
+    let half = d / 2;
+    for slot in 0..PAGE_TOKENS {
+        let mut j = 0;
+        while j < half {
+            let count = PAGE_TOKENS.min(half - j);
+            unsafe {
+                let codes = halves(from.add(slot * half + j), count);
+                for (i, codes) in codes.iter().enumerate() {
+                    numbers::<I>(codes, count, to.add(slot * d + i * half + j));
+                }
+            }
+            j += count;
+        }
     }
 }
 

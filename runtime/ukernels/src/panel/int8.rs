@@ -155,6 +155,26 @@ impl<I: Isa> Format<I> for W4a {
     }
 }
 
+/// 4 bits, asymmetric, with two levels of scales.
+pub(crate) struct Q4k;
+
+impl<I: Isa> Format<I> for Q4k {
+    // Its records are of a super-group, whatever the caller says.
+    const ENCODING: Encoding = Encoding::Q4K.in_groups(32);
+    const SLICE_BYTES: usize = K_PAD * 8;
+    const ZERO: i32 = 0;
+
+    #[inline(always)]
+    unsafe fn slice<const MR: usize, const NV: usize>(
+        t: &Tile,
+        dots: &mut Dots<I, MR, NV>,
+        w: &[*const u8; NV],
+        a: *const u8,
+    ) {
+        unsafe { slice4::<I, MR, NV>(t, dots, w, a) }
+    }
+}
+
 /// Starts the dot products of group `group`: what the zero point of the weights will add in excess
 /// is taken off in advance.
 #[inline(always)]
@@ -174,8 +194,8 @@ unsafe fn start<I: Isa, T: Format<I>, const MR: usize, const NV: usize>(t: &Tile
 /// Whether the factors of a record are loaded when it is entered, not when they are needed, where
 /// the processor would see reads go backwards and lose track of the stream (a row from memory: 85
 /// instead of 95 % of its bandwidth). Larger tiles have no registers for that.
-const fn early(mr: usize, nv: usize) -> bool {
-    nv == 1 && mr <= 6
+const fn early(weights: Encoding, mr: usize, nv: usize) -> bool {
+    nv == 1 && mr <= 6 && weights.scales[1].is_none()
 }
 
 /// Both halves of the factors at byte `factors` of the block of a tile of one vector.
@@ -188,24 +208,32 @@ unsafe fn halves<I: Isa, const NV: usize>(t: &Tile, factors: usize) -> [I::F; 2]
 }
 
 /// Scales the dot products of group `group`, whose factors start at byte `factors` of the block (or
-/// are in `record`, see [`early`]), into `acc`.
+/// are in `record`, see [`early`]), in the record at byte `record_at`, into `acc`.
 #[inline(always)]
 unsafe fn finish<I: Isa, T: Format<I>, const MR: usize, const NV: usize>(
     t: &Tile,
     group: usize,
-    factors: usize,
+    (factors, record_at): (usize, usize),
     record: &[I::F; 2],
     dots: &Dots<I, MR, NV>,
     acc: &mut [[I::F; NV]; MR],
 ) {
     unsafe {
-        let scales = t.vectors::<I, NV>(factors, 2);
         let mut scale = [I::splat(0.0); NV];
         let mut min = scale;
-        if const { early(MR, NV) } {
+        if const { T::ENCODING.scales[1].is_some() } {
+            // Codes of up to 7 bits, times the f16 at the start of the record.
+            let (codes, above) = (t.vectors::<I, NV>(factors, 1), t.vectors::<I, NV>(record_at + t.block.above, 2));
+            for v in 0..NV {
+                scale[v] = I::mul(I::load_i8(codes[v]), I::load_f16(above[v]));
+                let unit = I::load_f16(above[v].add(t.block.above_mins));
+                min[v] = I::mul(I::load_i8(codes[v].add(t.block.mins)), unit);
+            }
+        } else if const { early(T::ENCODING, MR, NV) } {
             scale[0] = record[group % const { layout::groups_per_record(&T::ENCODING) }];
             min[0] = record[1];
         } else {
+            let scales = t.vectors::<I, NV>(factors, 2);
             for v in 0..NV {
                 scale[v] = I::load_f16(scales[v]);
                 if const { T::ENCODING.has_minimum() } {
@@ -251,7 +279,7 @@ impl<I: Isa, T: Format<I>> Kernel<I> for Int8<T> {
             while k < t.kp {
                 let end = t.kp.min(k + t.group);
                 let factors = place.enter(t, group);
-                if const { early(MR, NV) } && factors == place.record {
+                if const { early(T::ENCODING, MR, NV) } && factors == place.record {
                     // Factors take lines of the stream as well: without this, as many lines of
                     // codes further on would not be asked for.
                     t.prefetch::<I, MR, NV>(0, t.w.add(factors));
@@ -267,7 +295,7 @@ impl<I: Isa, T: Format<I>> Kernel<I> for Int8<T> {
                     place.codes += T::SLICE_BYTES;
                     k += K_PAD;
                 }
-                finish::<I, T, MR, NV>(t, group, factors, &record, &dots, &mut acc);
+                finish::<I, T, MR, NV>(t, group, (factors, place.record), &record, &dots, &mut acc);
                 group += 1;
             }
             t.store::<I, MR, NV>(&acc);

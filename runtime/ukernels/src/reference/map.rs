@@ -44,7 +44,8 @@ fn polynomial(x: f32, c: &[f32]) -> f32 {
     c.iter().rev().copied().reduce(|y, c| y * x + c).unwrap_or(0.0)
 }
 
-fn exp(x: f32, tail: f32) -> f32 {
+/// `e^(x + tail)` for a small `tail`.
+pub(crate) fn exp_and_tail(x: f32, tail: f32) -> f32 {
     let x = smaller(EXP_MOST, larger(EXP_LEAST, x));
     let n = libm::rintf(x * core::f32::consts::LOG2_E);
     let r = x - n * LN2_HIGH - n * LN2_LOW + tail;
@@ -56,7 +57,7 @@ fn exp(x: f32, tail: f32) -> f32 {
 }
 
 fn gated(x: f32, u: f32) -> f32 {
-    x / (exp(-u, 0.0) + 1.0)
+    x / (exp_and_tail(-u, 0.0) + 1.0)
 }
 
 fn gelu(x: f32) -> f32 {
@@ -65,6 +66,6 @@ fn gelu(x: f32) -> f32 {
     // x² needs more bits than f32 has: x² = h² + (x − h)(x + h).
     let high = f32::from_bits(magnitude.to_bits() & PHI_HIGH);
     let tail = (magnitude - high) * (magnitude + high) * -0.5;
-    let lower = polynomial(t, &PHI) * t * exp(high * high * -0.5, tail);
+    let lower = polynomial(t, &PHI) * t * exp_and_tail(high * high * -0.5, tail);
     x * if x < 0.0 { lower } else { 1.0 - lower }
 }

@@ -1,6 +1,10 @@
 //! Buffers against inaccessible memory, random operands, and a packer written from the layout's
 //! description, not from the kernels.
 #![allow(dead_code)]
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "entries of a table of this machine, and memory that the test owns"
+)]
 
 mod guarded;
 
@@ -53,7 +57,7 @@ pub enum Rows {
     Int8,
 }
 
-pub const KINDS: [Kind; 10] = [
+pub const KINDS: [Kind; 11] = [
     Kind { uk: Uk::PanelF32, weights: Encoding::F32, rows: Rows::F32 },
     Kind { uk: Uk::PanelF16, weights: Encoding::F16, rows: Rows::F32 },
     Kind { uk: Uk::PanelBf16, weights: Encoding::BF16, rows: Rows::F32 },
@@ -63,13 +67,18 @@ pub const KINDS: [Kind; 10] = [
     Kind { uk: Uk::PanelW8A8, weights: Encoding::W8, rows: Rows::Int8 },
     Kind { uk: Uk::PanelW4A8, weights: Encoding::W4, rows: Rows::Int8 },
     Kind { uk: Uk::PanelW4aA8, weights: Encoding::W4A, rows: Rows::Int8 },
+    Kind { uk: Uk::PanelQ4kA8, weights: Encoding::Q4K, rows: Rows::Int8 },
     Kind { uk: Uk::PanelBf16Rows, weights: Encoding::BF16, rows: Rows::Bf16 },
 ];
 
 impl Kind {
     /// Quantization groups to test.
     pub fn groups(self) -> &'static [usize] {
-        if self.weights.group().is_some() { &[32, 64, 128] } else { &[0] }
+        match (self.weights.group(), self.weights.super_group()) {
+            (Some(_), None) => &[32, 64, 128],
+            (Some(_), Some(_)) => &[32],
+            (None, _) => &[0],
+        }
     }
 }
 
@@ -83,10 +92,12 @@ pub struct Matrix {
     pub dense: Vec<f32>,
     /// Stored (unsigned) codes `[n, k]`.
     pub codes: Vec<u8>,
-    /// `[n, groups]`.
+    /// `[n, groups]`, or `[n, super-groups]` where there are those.
     pub scales: Vec<f16>,
-    /// `[n, groups]`, asymmetric formats only.
+    /// The same, asymmetric formats only.
     pub mins: Vec<f16>,
+    /// `[n, groups]` codes of scale and minimum, where there are super-groups.
+    pub factors: Vec<(u8, u8)>,
 }
 
 impl Matrix {
@@ -94,9 +105,24 @@ impl Matrix {
         if self.group == 0 { 0 } else { self.k.next_multiple_of(32).div_ceil(self.group) }
     }
 
+    /// Groups that share an f16.
+    fn together(&self) -> usize {
+        self.weights.super_group().map_or(1, |columns| columns / self.group)
+    }
+
     /// Random elements; `extreme` makes codes the largest or the smallest there are.
     pub fn random(weights: Encoding, n: usize, k: usize, group: usize, extreme: bool, rng: &mut Rng) -> Matrix {
-        let mut w = Matrix { weights, n, k, group, dense: vec![], codes: vec![], scales: vec![], mins: vec![] };
+        let mut w = Matrix {
+            weights,
+            n,
+            k,
+            group,
+            dense: vec![],
+            codes: vec![],
+            scales: vec![],
+            mins: vec![],
+            factors: vec![],
+        };
         if let Some(float) = weights.float() {
             w.dense = (0..n * k).map(|_| round_to(float, rng.signed())).collect();
             return w;
@@ -104,7 +130,7 @@ impl Matrix {
         let largest = (1 << weights.bits()) - 1;
         let mut code = || if extreme { largest * rng.below(2) } else { rng.below(largest + 1) };
         w.codes = (0..n * k).map(|_| code() as u8).collect();
-        let count = n * w.groups();
+        let count = n * w.groups().div_ceil(w.together());
         // Zero, subnormal and ordinary scales.
         let mut scale = || match rng.below(16) {
             0 => f16::ZERO,
@@ -115,14 +141,21 @@ impl Matrix {
         if weights.has_minimum() {
             w.mins = (0..count).map(|_| f16::from_f32(rng.signed() / 4.0)).collect();
         }
+        if weights.super_group().is_some() {
+            w.factors = (0..n * w.groups()).map(|_| (rng.below(64) as u8, rng.below(64) as u8)).collect();
+        }
         w
     }
 
     /// Scale and minimum of the group that holds column `k`.
     pub fn scale_min(&self, n: usize, group: usize) -> (f64, f64) {
-        let i = n * self.groups() + group;
+        let i = n * self.groups().div_ceil(self.together()) + group / self.together();
         let min = if self.weights.has_minimum() { self.mins[i].to_f64() } else { 0.0 };
-        (self.scales[i].to_f64(), min)
+        let (scale, of_min) = match self.factors.get(n * self.groups() + group) {
+            Some((scale, min)) => (f64::from(*scale), f64::from(*min)),
+            None => (1.0, 1.0),
+        };
+        (self.scales[i].to_f64() * scale, min * of_min)
     }
 
     /// Code with its zero point subtracted.
@@ -178,6 +211,24 @@ impl Matrix {
                 for (pair, r) in pairs(self.k.div_ceil(2), BLOCK) {
                     out.extend(half::bf16::from_f32(dense(r, 2 * pair)).to_le_bytes());
                     out.extend(half::bf16::from_f32(dense(r, 2 * pair + 1)).to_le_bytes());
+                }
+            }
+            None if !self.factors.is_empty() => {
+                for first in (0..self.groups()).step_by(self.together()) {
+                    let at = |n: usize| n * self.groups().div_ceil(self.together()) + first / self.together();
+                    for table in [&self.scales, &self.mins] {
+                        out.extend((0..BLOCK).flat_map(|r| row(r).map_or(f16::ZERO, |n| table[at(n)]).to_le_bytes()));
+                    }
+                    let record = first..self.groups().min(first + self.together());
+                    for g in first..first + self.together() {
+                        let of = |r: usize| {
+                            let found = row(r).filter(|_| g < self.groups());
+                            found.map_or((0, 0), |n| self.factors[n * self.groups() + g])
+                        };
+                        out.extend((0..BLOCK).map(|r| of(r).0).chain((0..BLOCK).map(|r| of(r).1)));
+                    }
+                    out.resize(out.len().next_multiple_of(64), 0);
+                    record.for_each(|g| self.pack_codes(g, &row, &mut out));
                 }
             }
             Some(Float::E4m3) | None => {

@@ -3,6 +3,7 @@
     non_snake_case,
     clippy::missing_safety_doc,
     missing_docs,
+    clippy::undocumented_unsafe_blocks,
     reason = "the names and contracts are those of the CUDA driver API"
 )]
 

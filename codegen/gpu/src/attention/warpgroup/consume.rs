@@ -171,8 +171,13 @@ impl Attend<'_> {
         rows: &Rows,
     ) -> (softmax::Tile, Rows) {
         let first = walk.start(b, tile);
-        let scores = softmax::mask(b, scores, first, th.column, ranges);
-        softmax::softmax(b, self.block.shape.scale, &scores, rows)
+        let of = self.block.shape.scores;
+        let capped: Vec<V> = match of.cap {
+            None => scores.to_vec(),
+            Some(_) => scores.iter().map(|s| of.inner(b, *s)).collect(),
+        };
+        let scores = softmax::mask(b, &capped, first, th.column, ranges);
+        softmax::softmax(b, of.factor(), &scores, rows)
     }
 }
 

@@ -86,7 +86,11 @@ impl Attend<'_> {
         let (line, skip) = (b.mulc(g, self.out_stride() as i64), b.mulc(t, 2 * self.out_bytes() as i64));
         let mine = b.at(base, line);
         let mine = b.at(mine, skip);
-        let factors = rows.total(b).map(|sum| b.rcp(sum));
+        let sums = rows.total(b);
+        let factors = std::array::from_fn::<_, 2, _>(|r| {
+            let sum = self.sum(b, first, (r, rows.maxima[r], sums[r]));
+            b.rcp(sum)
+        });
         b.barrier();
         for i in (0..values.len()).step_by(2) {
             let two = [values[i], values[i + 1]].map(|x| b.fmul(x, factors[row(i)]));
@@ -97,6 +101,21 @@ impl Attend<'_> {
         }
         b.sync_warp();
         self.send(b, base, first);
+    }
+
+    /// The sum of the lane's row `r` of the warp's, which begin with `first`, with that of its sink.
+    fn sum(&self, b: &mut Builder, first: V, (r, maximum, sum): (usize, V, V)) -> V {
+        let shape = self.block.shape;
+        if shape.sinks.is_none() {
+            return sum;
+        }
+        let g = b.shrc(self.lane, 2);
+        let row = b.add(first, g);
+        let row = b.addc(row, 8 * r as i64);
+        let (_, head, _) = self.block.query(b, row);
+        let factor = b.f32(shape.scores.factor());
+        let maximum = b.fmul(maximum, factor);
+        shape.with_sink(b, self.block.args, head, (maximum, sum))
     }
 
     /// Stores the results of the warp's rows, which begin at `base` and with row `first`.

@@ -136,7 +136,7 @@ impl Plan {
         let gpu = cx.target.gpu()?;
         let schedule = attention::warpgroups(&shape.spec, shape.group, tile_m, gpu)?;
         // Maxima are those of scores that are not scaled yet.
-        let (elem, _) = shape.multiplied().filter(|_| shape.scale > 0.0)?;
+        let (elem, _) = shape.multiplied().filter(|_| shape.scores.factor() > 0.0)?;
         let plan = |stages| Plan { elem, d: shape.spec.head_dim, tokens: schedule.tokens, stages };
         [4, 2].into_iter().map(plan).find(|p| p.shared() <= gpu.shared_per_block as usize)
     }

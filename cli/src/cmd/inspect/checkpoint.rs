@@ -1,0 +1,82 @@
+//! What a checkpoint holds, without compiling it: its headers are read, not its weights.
+
+use crate::Error;
+use crate::report::bytes;
+use llmcc_frontends::{Checkpoint, Options, TextAssets, arch, lift, unused};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+
+/// What there is, and what keeps it from being compiled.
+///
+/// # Errors
+/// When it cannot be opened.
+pub fn describe(path: &Path) -> Result<Value, Error> {
+    let checkpoint = Checkpoint::open(path)?;
+    let mut types: BTreeMap<&str, (usize, usize, String)> = BTreeMap::new();
+    for info in checkpoint.names().filter_map(|name| checkpoint.info(name)) {
+        let own = || info.dtype.dtype.map_or_else(String::new, |t| t.to_string());
+        let entry = types.entry(info.dtype.name).or_insert_with(|| (0, 0, own()));
+        (entry.0, entry.1) = (entry.0 + 1, entry.1 + info.bytes.len());
+    }
+    let types: Vec<Value> = types
+        .into_iter()
+        .map(|(name, (tensors, bytes, own))| json!({ "type": name, "tensors": tensors, "bytes": bytes, "as": own }))
+        .collect();
+    let mut problems: Vec<String> = vec![];
+    let model = arch::config(&checkpoint).map_err(|e| problems.push(e.to_string())).ok();
+    if model.is_some() {
+        let found = lift(&checkpoint, &Options::default()).and_then(|module| unused::find(&checkpoint, &module));
+        problems.extend(found.map_or_else(|e| Some(e.to_string()), |unused| unused.map(|u| u.to_string())));
+    }
+    let texts =
+        model.as_ref().and_then(|_| TextAssets::load(&checkpoint).map_err(|e| problems.push(e.to_string())).ok());
+    let model = model.map(|m| {
+        let f = m.facts();
+        json!({
+            "architecture": m.arch.model_type, "class": m.arch.class, "name": f.name, "layers": f.layers,
+            "hidden": f.hidden, "vocabulary": f.vocab, "context": f.max_position, "tied": f.tied, "unread": m.unread,
+        })
+    });
+    Ok(json!({
+        "model": model,
+        "types": types,
+        "tokenizer": texts.as_ref().map(|t| t.tokenizer_json.is_some()),
+        "chat_template": texts.as_ref().map(|t| !t.text_config["chat_template"].is_null()),
+        "notes": checkpoint.notes(),
+        "problems": problems,
+    }))
+}
+
+/// The same in words.
+pub fn words(about: &Value) -> String {
+    let mut s = String::new();
+    let text = |v: &Value| v.as_str().map_or_else(|| v.to_string(), String::from);
+    let model = &about["model"];
+    if !model.is_null() {
+        let [arch, class] = ["architecture", "class"].map(|name| text(&model[name]));
+        let _ = writeln!(s, "model       {arch} ({class}), {}", text(&model["name"]));
+        let [layers, hidden, vocabulary, context] =
+            ["layers", "hidden", "vocabulary", "context"].map(|name| text(&model[name]));
+        let _ = writeln!(s, "sizes       {layers} layers, hidden {hidden}, vocabulary {vocabulary}, context {context}");
+    }
+    let list = |v: &Value| v.as_array().cloned().unwrap_or_default();
+    for t in list(&about["types"]) {
+        let size = bytes(t["bytes"].as_f64().unwrap_or(0.0));
+        let (name, own) = (text(&t["type"]), text(&t["as"]));
+        let own = if own.is_empty() || own.eq_ignore_ascii_case(&name) { String::new() } else { format!(" as {own}") };
+        let _ = writeln!(s, "weights     {name}: {} tensors, {size}{own}", t["tensors"]);
+    }
+    for (label, name) in [("tokenizer", "tokenizer"), ("template", "chat_template")] {
+        if let Some(there) = about[name].as_bool() {
+            let _ = writeln!(s, "{label:<11} {}", if there { "yes" } else { "none" });
+        }
+    }
+    let unread = list(&model["unread"]);
+    let lines = [("not read", unread), ("note", list(&about["notes"])), ("problem", list(&about["problems"]))];
+    for (label, lines) in lines {
+        lines.iter().for_each(|line| s += &format!("{label:<11} {}\n", text(line)));
+    }
+    s
+}

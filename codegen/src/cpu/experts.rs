@@ -1,0 +1,322 @@
+//! Products with the matrices of each token's experts.
+//!
+//! Every thread first sorts the pairs of a token and a slot by expert, into its own scratch: a
+//! count, a sum, a placement, which cost nothing beside the products. Then an item (a column tile
+//! of an expert) has its rows in one run of that list: it brings `tile_m` of them together,
+//! multiplies them as any rows are multiplied, and stores each in its token's slot. An expert
+//! without rows is not read.
+//!
+//! A pair is a row of a product of its own, so its bits depend on nothing else in the batch.
+
+use super::Lowering;
+use super::emit::{Emit, F32, F32X4, I32, I64};
+use super::expr::{Program, Slot, Span};
+use super::frame::Frame;
+use super::matmul::{Lane, panel_args};
+use super::panel::Panel;
+use super::store::{Dest, Target};
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::{InstBuilder, StackSlot, Value};
+use llmcc_abi::layout::{self, BLOCK};
+use llmcc_ir::kernel::{ExpertMatmul, ParamId, RowElem};
+use llmcc_ir::plan::row_bytes;
+
+/// Where the rows of a slot are, and how they are brought together.
+struct Input {
+    x: ParamId,
+    /// Columns of a row, all slots included.
+    cols: usize,
+    /// Columns of a slot.
+    k: usize,
+    elem: RowElem,
+    /// Bytes from one row to the next where they are brought together, and offset of the first.
+    stride: usize,
+    at: usize,
+}
+
+/// The pairs of a token and a slot, sorted by expert.
+struct Pairs {
+    experts: usize,
+    top: usize,
+    /// Offset of the ends of the experts' runs, after a 0.
+    ends: usize,
+    /// Offset of the pairs: token·top + slot.
+    list: usize,
+}
+
+struct Plan<'k> {
+    k: &'k ExpertMatmul,
+    input: Input,
+    pairs: Pairs,
+    lanes: Vec<Lane>,
+    /// f32 elements from one row of a tile to the next.
+    tile_stride: usize,
+    program: Program,
+    out: ParamId,
+    dest: Dest,
+    args: StackSlot,
+}
+
+/// Emits the items `lo..hi`; returns scratch bytes per row.
+pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &ExpertMatmul) -> usize {
+    let (cols, elem) = low.rows(k.x);
+    let s = &k.segment;
+    let tile_n = s.tile_n.min(s.n);
+    let tile_stride = layout::tile_row(tile_n);
+    let mut lanes: Vec<Lane> = s.weights.iter().map(|w| Lane::new(low, *w)).collect();
+    lanes.iter_mut().for_each(|lane| lane.tile = frame.floats(k.tile_m * tile_stride));
+    let program = Program::new(low, frame, &s.expr, tile_n);
+    let (out, dest) = Dest::new(low, &s.store);
+    let inner = lanes.first().map_or(cols, |lane| lane.k);
+    let stride = row_bytes(inner, elem).next_multiple_of(16);
+    let input = Input { x: k.x, cols, k: inner, elem, stride, at: frame.bytes(k.tile_m * stride) };
+    let ends = frame.bytes((k.experts + 1).next_multiple_of(4) * 4);
+    let pairs = Pairs { experts: k.experts, top: k.top, ends, list: frame.size() };
+    let args = panel_args(e);
+    let plan = Plan { k, input, pairs, lanes, tile_stride, program, out, dest, args };
+    plan.pairs.sort(low, e, low.args.operand(k.routes));
+    plan.emit(low, e);
+    (k.top * 4).next_multiple_of(64)
+}
+
+impl Pairs {
+    /// Calls `f` with each pair and its expert.
+    fn each(&self, low: &Lowering, e: &mut Emit, routes: Value, f: impl FnOnce(&mut Emit, Value, Value)) {
+        let zero = e.int(0);
+        e.each(zero, low.args.m, 1, |e, token| {
+            let row = e.index(routes, token, 2 * self.top * 4);
+            let first = e.times(token, self.top);
+            e.each_fixed(self.top, 1, |e, slot| {
+                let p = e.index(row, slot, 4);
+                let number = e.load(F32, p, 0);
+                let number = e.b.ins().fcvt_to_sint_sat(I32, number);
+                let number = e.b.ins().sextend(I64, number);
+                // Routes name experts that there are; nothing else is read if they do not.
+                let (least, most) = (e.int(0), e.int(self.experts as i64 - 1));
+                let number = e.max(number, least);
+                let expert = e.min(number, most);
+                let pair = e.add(first, slot);
+                f(e, pair, expert);
+            });
+        });
+    }
+
+    /// Fills ends and list.
+    fn sort(&self, low: &Lowering, e: &mut Emit, routes: Value) {
+        let ends = e.offset(low.args.scratch, self.ends);
+        let list = e.offset(low.args.scratch, self.list);
+        let none = e.floats(0.0);
+        e.each_fixed((self.experts + 1).next_multiple_of(4) * 4, 16, |e, at| {
+            let p = e.add(ends, at);
+            debug_assert_eq!(F32X4.bytes(), 16);
+            e.store(none, p, 0);
+        });
+        let one = e.b.ins().iconst(I32, 1);
+        let count = |e: &mut Emit, expert: Value| {
+            let p = e.index(ends, expert, 4);
+            let p = e.offset(p, 4);
+            let at = e.load(I32, p, 0);
+            let next = e.add(at, one);
+            e.store(next, p, 0);
+            at
+        };
+        self.each(low, e, routes, |e, _, expert| {
+            count(e, expert);
+        });
+        // Counts become starts.
+        let zero = e.b.ins().iconst(I32, 0);
+        e.fixed(self.experts, 1, &[zero], |e, expert, start| {
+            let p = e.index(ends, expert, 4);
+            let p = e.offset(p, 4);
+            let count = e.load(I32, p, 0);
+            e.store(start[0], p, 0);
+            vec![e.add(start[0], count)]
+        });
+        // Placing them makes ends of the starts.
+        self.each(low, e, routes, |e, pair, expert| {
+            let at = count(e, expert);
+            let at = e.b.ins().uextend(I64, at);
+            let p = e.index(list, at, 4);
+            let pair = e.b.ins().ireduce(I32, pair);
+            e.store(pair, p, 0);
+        });
+    }
+
+    /// First pair of an expert, and the one after its last.
+    fn of(&self, low: &Lowering, e: &mut Emit, expert: Value) -> (Value, Value) {
+        let ends = e.offset(low.args.scratch, self.ends);
+        let p = e.index(ends, expert, 4);
+        (e.load_index(p, 0), e.load_index(p, 4))
+    }
+
+    /// Token and slot of pair `i` of the list.
+    fn get(&self, low: &Lowering, e: &mut Emit, i: Value) -> (Value, Value) {
+        let list = e.offset(low.args.scratch, self.list);
+        let p = e.index(list, i, 4);
+        let pair = e.load_index(p, 0);
+        e.div_mod(pair, self.top)
+    }
+}
+
+impl Input {
+    fn own(&self) -> bool {
+        self.cols != self.k
+    }
+
+    /// Whether a slot's columns lie in its token's row as they do where they are brought together.
+    fn in_place(&self) -> bool {
+        !(self.own() && self.elem.group().is_some())
+    }
+
+    /// Address of a slot's columns in its token's row.
+    fn slot(&self, low: &Lowering, e: &mut Emit, (token, slot): (Value, Value)) -> Value {
+        let row = e.index(low.args.operand(self.x), token, row_bytes(self.cols, self.elem));
+        if !self.own() {
+            return row;
+        }
+        let bytes = match self.elem {
+            RowElem::F32 => 4,
+            RowElem::Bf16 => 2,
+            RowElem::Q8 { .. } => 1,
+            RowElem::F16 | RowElem::Fp8 => unreachable!("`supported` refuses such rows"),
+        };
+        e.index(row, slot, self.k * bytes)
+    }
+
+    /// Copies a slot's columns to `to`.
+    fn bring(&self, low: &Lowering, e: &mut Emit, pair: (Value, Value), to: Value) {
+        let from = self.slot(low, e, pair);
+        let RowElem::Q8 { group } = self.elem else {
+            let bytes = if self.elem == RowElem::F32 { self.k * 4 } else { self.k * 2 };
+            return copy(e, from, to, bytes);
+        };
+        if !self.own() {
+            return copy(e, from, to, layout::q8_row(self.k, group).bytes);
+        }
+        copy(e, from, to, self.k);
+        let (wide, narrow) = (layout::q8_row(self.cols, group), layout::q8_row(self.k, group));
+        let factors = self.k / group * 4;
+        let row = e.index(low.args.operand(self.x), pair.0, wide.bytes);
+        let row = e.index(row, pair.1, factors);
+        for (from, at) in [(wide.scales, narrow.scales), (wide.sums, narrow.sums)] {
+            let (from, to) = (e.offset(row, from), e.offset(to, at));
+            copy(e, from, to, factors);
+        }
+    }
+}
+
+/// Copies so many bytes, a multiple of 2.
+fn copy(e: &mut Emit, from: Value, to: Value, bytes: usize) {
+    e.each_fixed(bytes / 16 * 16, 16, |e, at| {
+        let (from, to) = (e.add(from, at), e.add(to, at));
+        let v = e.load(F32X4, from, 0);
+        e.store(v, to, 0);
+    });
+    for at in (bytes / 16 * 16..bytes / 4 * 4).step_by(4) {
+        let v = e.load(I32, from, at);
+        e.store(v, to, at);
+    }
+    if bytes % 4 >= 2 {
+        let v = e.load_half(from, bytes / 4 * 4);
+        e.store_half(v, to, bytes / 4 * 4);
+    }
+}
+
+/// What an item computes, and the pairs of a pass.
+struct Tile {
+    expert: Value,
+    col: Value,
+    width: Value,
+    /// First pair.
+    first: Value,
+    rows: Value,
+}
+
+impl Plan<'_> {
+    fn emit(&self, low: &Lowering, e: &mut Emit) {
+        let s = &self.k.segment;
+        e.each(low.args.lo, low.args.hi, 1, |e, item| {
+            let (tile, expert) = e.div_mod(item, self.k.experts);
+            let col = e.times(tile, s.tile_n);
+            let (n, tile_n) = (e.int(s.n as i64), e.int(s.tile_n as i64));
+            let rest = e.sub(n, col);
+            let width = e.min(rest, tile_n);
+            let (from, to) = self.pairs.of(low, e, expert);
+            e.each(from, to, self.k.tile_m, |e, first| {
+                let rest = e.sub(to, first);
+                let most = e.int(self.k.tile_m as i64);
+                let rows = e.min(rest, most);
+                self.tile(low, e, &Tile { expert, col, width, first, rows });
+            });
+        });
+    }
+
+    fn tile(&self, low: &Lowering, e: &mut Emit, t: &Tile) {
+        let a = self.gather(low, e, t);
+        for lane in &self.lanes {
+            let block = lane.format.block_bytes(self.input.k);
+            let first = e.times(t.expert, self.k.segment.n / BLOCK);
+            let number = e.b.ins().ushr_imm_u(t.col, i64::from(BLOCK.trailing_zeros()));
+            let number = e.add(first, number);
+            let w = e.index(low.args.operand(lane.weights), number, block);
+            let blocks = e.b.ins().ushr_imm_u(t.width, i64::from(BLOCK.trailing_zeros()));
+            let panel = Panel {
+                format: lane.format,
+                rows_elem: self.input.elem,
+                k: self.input.k,
+                w,
+                w_stride: block,
+                blocks,
+                a,
+                a_stride: self.input.stride,
+                rows: t.rows,
+                c: e.offset(low.args.scratch, lane.tile),
+                c_stride: self.tile_stride,
+            };
+            lane.multiply(low, e, self.args, &panel);
+        }
+        let zero = e.int(0);
+        e.each(zero, t.rows, 1, |e, i| self.store(low, e, t, i));
+    }
+
+    /// Where the rows of a pass are: brought together, unless it is a single one.
+    fn gather(&self, low: &Lowering, e: &mut Emit, t: &Tile) -> Value {
+        let together = e.offset(low.args.scratch, self.input.at);
+        let (mut a, mut count) = (together, t.rows);
+        if self.input.in_place() {
+            let one = e.int(1);
+            let single = e.compare(IntCC::Equal, t.rows, one);
+            let pair = self.pairs.get(low, e, t.first);
+            let direct = self.input.slot(low, e, pair);
+            a = e.b.ins().select(single, direct, together);
+            let zero = e.int(0);
+            count = e.b.ins().select(single, zero, t.rows);
+        }
+        let zero = e.int(0);
+        e.each(zero, count, 1, |e, i| {
+            let at = e.add(t.first, i);
+            let pair = self.pairs.get(low, e, at);
+            let to = e.index(together, i, self.input.stride);
+            self.input.bring(low, e, pair, to);
+        });
+        a
+    }
+
+    /// Evaluates and stores row `i` of a pass.
+    fn store(&self, low: &Lowering, e: &mut Emit, t: &Tile, i: Value) {
+        let acc: Vec<Value> = self
+            .lanes
+            .iter()
+            .map(|lane| {
+                let tile = e.offset(low.args.scratch, lane.tile);
+                e.index(tile, i, self.tile_stride * 4)
+            })
+            .collect();
+        let at = e.add(t.first, i);
+        let (row, slot) = self.pairs.get(low, e, at);
+        let n = self.k.segment.n;
+        let slot = Some(Slot { start: e.times(slot, n), expert: t.expert });
+        let span = Span { row, col: t.col, width: t.width, n, acc: &acc, slot };
+        self.dest.emit(low, e, &self.program, &span, &Target { base: low.args.operand(self.out), row });
+    }
+}

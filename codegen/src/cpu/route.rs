@@ -1,0 +1,49 @@
+//! The choice of experts: a call of the runtime's routine for each token.
+
+use super::Lowering;
+use super::emit::{Emit, I32, I64};
+use super::rope::microkernel;
+use cranelift_codegen::ir::{AbiParam, InstBuilder, Signature, StackSlotData, StackSlotKind};
+use cranelift_codegen::isa::CallConv;
+use llmcc_abi::Uk;
+use llmcc_abi::route::RouteArgs;
+use llmcc_ir::kernel::Route;
+use std::mem::offset_of;
+
+/// Emits the rows `lo..hi`.
+pub(super) fn lower(low: &Lowering, e: &mut Emit, k: &Route) {
+    let (experts, r) = (low.cols(k.x), &k.router);
+    let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, size_of::<RouteArgs>() as u32, 3);
+    let slot = e.b.create_sized_stack_slot(slot);
+    let args = e.b.ins().stack_addr(I64, slot, 0);
+    let numbers = [
+        (offset_of!(RouteArgs, experts), experts),
+        (offset_of!(RouteArgs, top), r.top),
+        (offset_of!(RouteArgs, groups), r.groups),
+        (offset_of!(RouteArgs, kept), r.kept),
+        (offset_of!(RouteArgs, pairs), usize::from(r.pairs)),
+        (offset_of!(RouteArgs, normalize), usize::from(r.normalize)),
+    ];
+    for (offset, number) in numbers {
+        let number = e.int(number as i64);
+        e.store(number, args, offset);
+    }
+    let score = e.b.ins().iconst(I32, r.score as i64);
+    e.store(score, args, offset_of!(RouteArgs, score));
+    for (offset, number) in [(offset_of!(RouteArgs, eps), r.eps), (offset_of!(RouteArgs, scale), r.scale)] {
+        let number = e.float(number.get());
+        e.store(number, args, offset);
+    }
+    e.store(low.args.operand(k.bias), args, offset_of!(RouteArgs, bias));
+    let mut signature = Signature::new(CallConv::SystemV);
+    signature.params.push(AbiParam::new(I64));
+    let signature = e.b.import_signature(signature);
+    let function = microkernel(low, e, Uk::Route);
+    e.each(low.args.lo, low.args.hi, 1, |e, row| {
+        let x = e.index(low.args.operand(k.x), row, experts * 4);
+        let out = e.index(low.args.operand(k.out), row, 2 * r.top * 4);
+        e.store(x, args, offset_of!(RouteArgs, x));
+        e.store(out, args, offset_of!(RouteArgs, out));
+        e.b.ins().call_indirect(signature, function, &[args]);
+    });
+}

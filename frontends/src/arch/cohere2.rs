@@ -1,0 +1,24 @@
+//! Command R7B and Command A (Cohere 2, arXiv 2504.00698): Cohere with windows in most layers; the
+//! others see everything and rotate nothing.
+
+use super::command::{DEFAULTS, LOGIT_SCALE, read};
+use super::decoder::Defaults;
+use super::entry::Arch;
+use super::names::{HUGGING_FACE, Names};
+use crate::config::common::{ATTENTION, ATTENTION_BIAS, LAYER_NORM_MLP, MODEL, ROTARY, WINDOW, WindowRule};
+use crate::config::fields::{Accepts, Field, IDENTITY};
+
+pub(super) const ARCH: Arch = Arch {
+    model_type: "cohere2",
+    class: "Cohere2ForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, LAYER_NORM_MLP, ROTARY, ATTENTION_BIAS, LOGIT_SCALE, WINDOW, OWN],
+    fixed: &[],
+    goldens: &["cohere2"],
+    names: Names(&[HUGGING_FACE]),
+    read: |f| {
+        let d = read(f, &Defaults { window: WindowRule::Most(4096, 4), ..DEFAULTS })?;
+        Ok(Box::new(d.with_attention(|_, a| a.rotary = a.window.map(|_| 0))))
+    },
+};
+
+const OWN: &[Field] = &[Field::new("sliding_window_pattern", Accepts::Size(4096)).or(&["_sliding_window_pattern"])];

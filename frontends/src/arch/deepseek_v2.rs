@@ -1,0 +1,64 @@
+//! DeepSeek-V2 and V2-Lite (arXiv 2405.04434): latent attention, and from some layer on mixtures of
+//! experts beside an MLP for all tokens.
+
+use super::decoder::Defaults;
+use super::entry::Arch;
+use super::latent::{self, LATENT, Latent};
+use super::latent_decoder;
+use super::latent_experts::{EXPERTS, experts, with_dense};
+use super::names::{DEEPSEEK_EXPERTS, HUGGING_FACE, Names};
+use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, ROTARY};
+use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::config::known::Neutral;
+use llmcc_ir::graph::{F32, Router};
+
+pub(super) const ARCH: Arch = Arch {
+    model_type: "deepseek_v2",
+    class: "DeepseekV2ForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, MLP_BIAS, LATENT, EXPERTS, CHOICE],
+    fixed: &[("moe_layer_freq", Neutral::One), ("scoring_func", Neutral::Words(&["softmax"]))],
+    goldens: &["deepseek_v2", "deepseek_v2_lite"],
+    names: Names(&[DEEPSEEK_EXPERTS, latent::NAMES, HUGGING_FACE]),
+    read: |f| {
+        let defaults = Defaults { vocab: Some(102_400), heads: Some(32), ..Defaults::LLAMA };
+        let latent = Latent {
+            q_rank: Some(1536),
+            kv_rank: 512,
+            nope: 128,
+            rope: 64,
+            value: 128,
+            interleaved: true,
+            bias: f.flag("attention_bias"),
+        };
+        if f.flag("mlp_bias") {
+            return Err(f.unsupported(
+                "mlp_bias",
+                "true".into(),
+                "this architecture has experts without biases".into(),
+            ));
+        }
+        if f.flag("norm_topk_prob") {
+            let help = "this architecture has weights that are not normalized, in Transformers".into();
+            return Err(f.unsupported("norm_topk_prob", "true".into(), help));
+        }
+        let d = latent_decoder::decoder(f, defaults, latent)?;
+        let limited = match f.text("topk_method") {
+            None | Some("greedy") => false,
+            Some("group_limited_greedy") => true,
+            Some(other) => {
+                let help = "this architecture has `greedy` and `group_limited_greedy`".into();
+                return Err(f.unsupported("topk_method", other.into(), help));
+            }
+        };
+        let router = Router {
+            scale: F32::new(f.factor_or("routed_scaling_factor", 1.0)? as f32),
+            groups: if limited { f.size_or("n_group", None)? } else { 1 },
+            kept: if limited { f.size_or("topk_group", None)? } else { 1 },
+            ..Router::softmax(f.size_or("num_experts_per_tok", None)?, false)
+        };
+        let experts = experts(f, &d, router, [64, 2, 1407])?;
+        with_dense(f, d, experts, 0)
+    },
+};
+
+const CHOICE: &[Field] = &[Field::new("topk_method", Accepts::Text)];

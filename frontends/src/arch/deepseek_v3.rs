@@ -1,0 +1,58 @@
+//! DeepSeek-V3 and R1 (arXiv 2412.19437): V2 with experts chosen by sigmoids and a correction of
+//! them. Layers that predict further tokens are left out of the checkpoint.
+
+use super::decoder::Defaults;
+use super::entry::Arch;
+use super::experts::Experts;
+use super::latent::{self, LATENT, Latent};
+use super::latent_decoder;
+use super::latent_experts::{EXPERTS, experts, with_dense};
+use super::names::{DEEPSEEK_EXPERTS, HUGGING_FACE, Names, Part, Table};
+use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
+use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::config::known::Neutral;
+use llmcc_ir::graph::{F32, Router, Score};
+
+const CORRECTION: Part = Part("router.correction");
+
+const NAMES: Table = &[(CORRECTION, "model.layers.{}.mlp.gate.e_score_correction_bias")];
+
+pub(super) const ARCH: Arch = Arch {
+    model_type: "deepseek_v3",
+    class: "DeepseekV3ForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, LATENT, EXPERTS, CHOICE],
+    fixed: &[
+        ("moe_layer_freq", Neutral::One),
+        ("scoring_func", Neutral::Words(&["sigmoid"])),
+        ("topk_method", Neutral::Words(&["noaux_tc"])),
+    ],
+    goldens: &["deepseek_v3"],
+    names: Names(&[NAMES, DEEPSEEK_EXPERTS, latent::NAMES, HUGGING_FACE]),
+    read: |f| {
+        let defaults = Defaults { vocab: Some(129_280), heads: Some(128), max_position: 4096, ..Defaults::LLAMA };
+        let latent = Latent {
+            q_rank: Some(1536),
+            kv_rank: 512,
+            nope: 128,
+            rope: 64,
+            value: 128,
+            interleaved: f.flag_or("rope_interleave", true),
+            bias: f.flag("attention_bias"),
+        };
+        let d = latent_decoder::decoder(f, defaults, latent)?;
+        let router = Router {
+            score: Score::Sigmoid,
+            top: f.size("num_experts_per_tok").or(8),
+            normalize: f.flag_or("norm_topk_prob", true),
+            eps: F32::new(1e-20),
+            scale: F32::new(f.factor_or("routed_scaling_factor", 2.5)? as f32),
+            groups: f.size("n_group").or(8),
+            kept: f.size("topk_group").or(4),
+            pairs: true,
+        };
+        let experts = Experts { correction: Some(CORRECTION), ..experts(f, &d, router, [256, 1, 2048])? };
+        with_dense(f, d, experts, 3)
+    },
+};
+
+const CHOICE: &[Field] = &[Field::new("rope_interleave", Accepts::Flag)];

@@ -1,0 +1,290 @@
+//! Encoders: every token sees the whole text, and there are no logits. What their architectures
+//! differ in is data.
+
+use super::blocks::{Attention, Mlp, Norm, attention, linear, mlp, norm, projected};
+use super::decoder::inv_freq;
+use super::entry::Shape;
+use super::lifter::{Carried, Draft, Lifter};
+use super::names::{
+    ATTN_NORM, ATTN_POST_NORM, CLASSES, Kind, MLP_NORM, MLP_POST_NORM, NORM, POOLER, POOLER_NORM, POSITIONS, Part,
+    TABLE, TABLE_NORM, TYPES,
+};
+use super::yields::Yields;
+use crate::config::ConfigError;
+use crate::config::common::{self, ACTIVATIONS, DefaultHeads, Facts, Heads, WIDTH};
+use crate::config::fields::{Accepts, Field, Fields};
+use crate::config::known::Neutral;
+use crate::error::FrontendError;
+use crate::rope::RopeConfig;
+use llmcc_ir::graph::{Input, Op, UnaryOp, Value};
+use llmcc_ir::output::{Output, Pool, Rows, RowsName};
+
+/// An encoder.
+#[derive(Clone, Debug)]
+pub(super) struct Encoder {
+    /// What is known of any model.
+    pub facts: Facts,
+    /// All norms.
+    pub norm: Norm,
+    /// Norms come before the blocks, with one more after the last; else after what a block adds to.
+    pub norm_first: bool,
+    /// The layers.
+    pub layers: Vec<Layer>,
+    /// Learned positions, if there are any.
+    pub positions: Option<Positions>,
+    /// Kinds of tokens, of which all tokens are the first; 0: there are none.
+    pub types: usize,
+    /// Rotary tables, which the layers share.
+    pub ropes: Vec<RopeConfig>,
+    /// How scores of classes are made.
+    pub classes: ClassHead,
+    /// Beginnings of the names of tensors that only other uses of the model read.
+    pub spare: &'static [&'static str],
+}
+
+/// A table of learned positions.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Positions {
+    /// Rows.
+    pub rows: usize,
+    /// The row of the first token.
+    pub first: usize,
+}
+
+/// A layer of an [`Encoder`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layer {
+    /// Its attention.
+    pub attention: Attention,
+    /// There is a norm before attention (if norms come first).
+    pub attention_norm: bool,
+    /// Its MLP.
+    pub mlp: Mlp,
+}
+
+/// The head of a classifier: `classes(act(pooler(row)))` of one token's row.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClassHead {
+    /// Whose row.
+    pub pool: Pool,
+    /// Activation of the matrix between.
+    pub act: UnaryOp,
+    /// The matrix between has a bias.
+    pub bias: bool,
+    /// What it gives is normalized.
+    pub norm: bool,
+}
+
+impl ClassHead {
+    /// That of BERT.
+    pub(super) const BERT: ClassHead = ClassHead { pool: Pool::First, act: UnaryOp::Tanh, bias: true, norm: false };
+}
+
+/// Fields of BERT and those after it.
+pub(super) const FIELDS: &[Field] = &[
+    Field::new("num_attention_heads", Accepts::Size(1 << 14)),
+    Field::new("intermediate_size", WIDTH),
+    Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)),
+    Field::new("layer_norm_eps", Accepts::Number),
+    Field::new("type_vocab_size", Accepts::Size(1 << 14)),
+];
+
+/// Those without the heads.
+pub(super) const FIELDS_OF_LAYERS: &[Field] = FIELDS.split_at(1).1;
+
+/// What the class decides.
+pub(super) const FIXED: &[(&str, Neutral)] = &[
+    ("position_embedding_type", Neutral::Words(&["absolute"])),
+    ("is_decoder", Neutral::Off),
+    ("add_cross_attention", Neutral::Off),
+];
+
+/// What the configuration classes of BERT and those after it differ in.
+pub(super) struct Defaults {
+    /// `type_vocab_size`.
+    pub types: usize,
+    /// Row of the first position in its table.
+    pub first: usize,
+    /// `layer_norm_eps`.
+    pub eps: f64,
+    /// `max_position_embeddings`.
+    pub max_position: usize,
+    /// Beginnings of the names of tensors of other uses.
+    pub spare: &'static [&'static str],
+}
+
+impl Defaults {
+    /// Those of BERT.
+    pub(super) const BERT: Defaults =
+        Defaults { types: 2, first: 0, eps: 1e-12, max_position: 512, spare: &["bert.pooler.", "pooler.", "cls."] };
+    /// Those of RoBERTa, whose padding token is the second of the vocabulary.
+    pub(super) const ROBERTA: Defaults =
+        Defaults { first: 2, spare: &["roberta.pooler.", "pooler.", "lm_head."], ..Defaults::BERT };
+}
+
+impl Encoder {
+    /// Reads [`common::MODEL`] and [`FIELDS`].
+    pub(super) fn read(f: &Fields, d: &Defaults) -> Result<Encoder, ConfigError> {
+        let mut facts = Facts::read(f, None, d.max_position, true)?;
+        let rows = facts.max_position;
+        if rows <= d.first {
+            let expected = format!("more than {}: positions begin with row {} of their table", d.first, d.first);
+            return Err(f.invalid("max_position_embeddings", &rows, expected));
+        }
+        facts.max_position = rows - d.first;
+        let heads = Heads::read(f, facts.hidden, DefaultHeads::default())?;
+        let (ffn, act) = (f.required_size("intermediate_size")?, common::activation(f, "hidden_act", UnaryOp::Gelu));
+        let mut e = Encoder::alike(facts, heads, (ffn, act), common::eps(f, "layer_norm_eps", d.eps)?);
+        e.positions = Some(Positions { rows, first: d.first });
+        e.types = f.size("type_vocab_size").or(d.types);
+        e.spare = d.spare;
+        Ok(e)
+    }
+
+    /// Layers alike, with biases, and norms after what blocks add to; without positions and kinds of
+    /// tokens.
+    pub(super) fn alike(facts: Facts, heads: Heads, (ffn, act): (usize, UnaryOp), eps: f32) -> Encoder {
+        let mlp = Mlp { ffn, act, gated: false, bias: true, transposed: false, fused: false };
+        let attention =
+            Attention { qkv_bias: true, out_bias: true, rotary: None, causal: false, ..Attention::plain(heads, None) };
+        Encoder {
+            norm: Norm::layer(eps),
+            norm_first: false,
+            layers: vec![Layer { attention, attention_norm: true, mlp }; facts.layers],
+            positions: None,
+            types: 0,
+            ropes: vec![],
+            classes: ClassHead::BERT,
+            spare: &[],
+            facts,
+        }
+    }
+
+    /// Norms of BERT: after what a block adds to, and of embeddings.
+    fn residual(
+        &self,
+        f: &mut Draft,
+        [before, after]: [Part; 2],
+        x: Value,
+        normed: bool,
+        block: impl FnOnce(&mut Draft, Value) -> Value,
+    ) -> Value {
+        let hidden = self.facts.hidden;
+        if !self.norm_first {
+            let y = block(f, x);
+            let x = f.add(x, y);
+            return norm(f, after, self.norm, x, hidden);
+        }
+        let h = if normed { norm(f, before, self.norm, x, hidden) } else { x };
+        let y = block(f, h);
+        f.add(x, y)
+    }
+
+    /// `embed`: the sum of all tables, normalized, and the rotary tables that layers share.
+    fn embedding(&self, l: &mut Lifter) -> Result<(Carried, Vec<Carried>), FrontendError> {
+        let (vocab, hidden) = (self.facts.vocab, self.facts.hidden);
+        let mut f = l.func("embed");
+        let mut table = f.weight(TABLE, Kind::Table, &[vocab, hidden]);
+        let mut learned = self.positions.map(|p| {
+            let table = f.weight(POSITIONS, Kind::Table, &[p.rows, hidden]);
+            match p.first {
+                0 => table,
+                first => f.op(Op::SliceRows { start: first, len: p.rows.saturating_sub(first) }, &[table]),
+            }
+        });
+        // The same row for all tokens: it may as well be in another table.
+        if self.types > 0 {
+            let types = f.weight(TYPES, Kind::Table, &[self.types, hidden]);
+            let first = f.op(Op::Row { index: 0 }, &[types]);
+            let into = learned.as_mut().unwrap_or(&mut table);
+            *into = f.add(*into, first);
+        }
+        let tokens = f.input(Input::Tokens);
+        let mut x = f.op(Op::Embed, &[table, tokens]);
+        let positions = learned.map(|table| {
+            let positions = f.input(Input::Positions);
+            let y = f.op(Op::EmbedPositions, &[table, positions]);
+            x = f.add(x, y);
+            positions
+        });
+        let x = norm(&mut f, TABLE_NORM, self.norm, x, hidden);
+        let mut results = vec![x];
+        if !self.ropes.is_empty() {
+            let positions = positions.unwrap_or_else(|| f.input(Input::Positions));
+            for (i, rope) in self.ropes.iter().enumerate() {
+                let (inv_freq, table) = inv_freq(&mut f, rope, i);
+                results.push(f.op(table, &[positions, inv_freq]));
+            }
+        }
+        let mut carried = f.call(&results)?.into_iter();
+        let x = carried.next();
+        Ok((x.unwrap_or_default(), carried.collect()))
+    }
+
+    fn layer(
+        &self,
+        l: &mut Lifter,
+        i: usize,
+        spec: &Layer,
+        x: &Carried,
+        ropes: &[Carried],
+    ) -> Result<Carried, FrontendError> {
+        let a = &spec.attention;
+        let mut f = l.layer("layer", i);
+        let x = f.carried("x", x);
+        let rope = a.rotary.and_then(|table| ropes.get(table)).map(|rope| f.carried("rope", rope));
+        let positions = f.input(Input::Positions);
+        let kv = f.kv("kv", a.heads.kv, a.heads.dim, a.window);
+        let block = |f: &mut Draft, h| attention(f, a, self.norm, h, kv, positions, rope);
+        let x = self.residual(&mut f, [ATTN_NORM, ATTN_POST_NORM], x, spec.attention_norm, block);
+        let x = self.residual(&mut f, [MLP_NORM, MLP_POST_NORM], x, true, |f, h| mlp(f, &spec.mlp, h));
+        Ok(f.call(&[x])?.pop().unwrap_or_default())
+    }
+
+    /// `head`: the wanted rows, or scores of classes by them.
+    fn head(&self, l: &mut Lifter, x: &Carried) -> Result<(), FrontendError> {
+        let hidden = self.facts.hidden;
+        let mut f = l.func("head");
+        let x = f.carried("x", x);
+        let rows = f.input(Input::OutRows);
+        let mut x = f.op(Op::GatherRows, &[x, rows]);
+        if self.norm_first {
+            x = norm(&mut f, NORM, self.norm, x, hidden);
+        }
+        if let Output::Rows(Rows { name: RowsName::Scores, width, .. }) = f.output() {
+            x = linear(&mut f, POOLER, [hidden, hidden], self.classes.bias, x);
+            x = f.unary(self.classes.act, x);
+            if self.classes.norm {
+                x = norm(&mut f, POOLER_NORM, self.norm, x, hidden);
+            }
+            x = linear(&mut f, CLASSES, [width, hidden], true, x);
+        }
+        if let Some(embedding) = f.embedding() {
+            x = projected(&mut f, &embedding, x);
+        }
+        f.call(&[x])?;
+        Ok(())
+    }
+}
+
+impl Shape for Encoder {
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn yields(&self) -> Yields {
+        Yields::Rows { pool: Pool::Mean, classes: self.classes.pool }
+    }
+
+    fn spare(&self) -> &'static [&'static str] {
+        self.spare
+    }
+
+    fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
+        let (mut x, ropes) = self.embedding(l)?;
+        for (i, spec) in self.layers.iter().enumerate() {
+            x = self.layer(l, i, spec, &x, &ropes)?;
+        }
+        self.head(l, &x)
+    }
+}

@@ -1,0 +1,212 @@
+//! Mixtures of experts: a router chooses a few of many gated MLPs for each token, and adds up what
+//! they make of it. One MLP for all tokens may stand beside them.
+
+use super::blocks::linear;
+use super::lifter::Draft;
+use super::names::{
+    EXPERT_DOWN, EXPERT_GATE, EXPERT_UP, EXPERTS_DOWN, EXPERTS_DOWN_BIAS, EXPERTS_GATE_UP, EXPERTS_GATE_UP_BIAS, Kind,
+    Part, ROUTER, SHARED_DOWN, SHARED_GATE, SHARED_MIX, SHARED_UP,
+};
+use crate::config::ConfigError;
+use crate::config::fields::Fields;
+use llmcc_ir::graph::{BinaryOp, Op, Router, UnaryOp, Value};
+use llmcc_ir::quant::BLOCK;
+
+/// What a mixture of experts is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Experts {
+    /// How experts are chosen.
+    pub router: Router,
+    /// How many there are.
+    pub count: usize,
+    /// Width of each.
+    pub ffn: usize,
+    /// Activation.
+    pub act: UnaryOp,
+    /// Another one in its place.
+    pub clamped: Option<Clamped>,
+    /// The router's logits have biases.
+    pub router_bias: bool,
+    /// How the matrices are stored.
+    pub stored: Stored,
+    /// What is added to the scores for the choice only.
+    pub correction: Option<Part>,
+    /// The MLP for all tokens.
+    pub shared: Option<Shared>,
+}
+
+/// How the matrices of experts are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stored {
+    /// Three of each expert.
+    Each,
+    /// Two stacks of all experts, `[experts, 2·ffn, hidden]` (gate, then up) and
+    /// `[experts, hidden, ffn]`.
+    Joined,
+    /// Two stacks of transposed matrices, `[experts, hidden, 2·ffn]`, whose columns are gate and up
+    /// in turns, and `[experts, ffn, hidden]`; a bias of each column.
+    Turned,
+}
+
+/// `act(g)·u` of gpt-oss: `g·σ(alpha·g)·(u + 1)` of numbers that are not larger than a limit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clamped {
+    /// Multiplies what the sigmoid is of.
+    pub alpha: f32,
+    /// Most of `g`, and of the magnitude of `u`.
+    pub limit: f32,
+}
+
+/// An MLP beside the experts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shared {
+    /// Width.
+    pub ffn: usize,
+    /// What it adds is weighted by a sigmoid of the token.
+    pub mixed: bool,
+}
+
+impl Experts {
+    /// Checks what fields say together: `fields` are the names of the numbers of experts and of
+    /// those of a token, and of their width.
+    ///
+    /// # Errors
+    /// When there is no such choice, or the width has no whole blocks.
+    pub(super) fn checked(self, f: &Fields, [count, top, width]: [&str; 3]) -> Result<Experts, ConfigError> {
+        if let Some(what) = self.router.misfit(self.count) {
+            return Err(f.invalid(top, &self.router.top, format!("a choice of `{count}` experts: {what}")));
+        }
+        if !self.ffn.is_multiple_of(BLOCK) {
+            return Err(f.invalid(width, &self.ffn, format!("a multiple of {BLOCK}")));
+        }
+        Ok(self)
+    }
+
+    /// Which layers have experts by `decoder_sparse_step` and `mlp_only_layers`.
+    pub(super) fn sparse_layers(f: &Fields, layers: usize) -> Vec<bool> {
+        let step = f.size("decoder_sparse_step").or(1);
+        let dense = f.numbers("mlp_only_layers").unwrap_or_default();
+        (0..layers).map(|i| (i + 1).is_multiple_of(step) && !dense.contains(&(i as f64))).collect()
+    }
+}
+
+/// The matrices of all experts, one below the other, and their biases: gates, up, down.
+fn matrices(f: &mut Draft, m: &Experts) -> [(Value, Option<Value>); 3] {
+    let (hidden, ffn, count) = (f.facts().hidden, m.ffn, m.count);
+    let plain = |w: [Value; 3]| w.map(|w| (w, None));
+    plain(match m.stored {
+        Stored::Turned => return turned(f, m),
+        Stored::Each => [
+            each(f, EXPERT_GATE, count, [ffn, hidden]),
+            each(f, EXPERT_UP, count, [ffn, hidden]),
+            each(f, EXPERT_DOWN, count, [hidden, ffn]),
+        ],
+        Stored::Joined => {
+            let both = ffn.saturating_mul(2);
+            let w = f.weight(EXPERTS_GATE_UP, Kind::Matrix, &[count, both, hidden]);
+            let w = f.op(Op::Flatten, &[w]);
+            let [gate, up] = [0, ffn].map(|start| f.op(Op::PickRows { run: both, start, len: ffn, pairs: 0 }, &[w]));
+            let down = f.weight(EXPERTS_DOWN, Kind::Matrix, &[count, hidden, ffn]);
+            [gate, up, f.op(Op::Flatten, &[down])]
+        }
+    })
+}
+
+/// Those of [`Stored::Turned`].
+fn turned(f: &mut Draft, m: &Experts) -> [(Value, Option<Value>); 3] {
+    let (hidden, both) = (f.facts().hidden, m.ffn.saturating_mul(2));
+    let stack = |f: &mut Draft, part, bias, inner, outer| {
+        let w = f.weight(part, Kind::Bare, &[m.count, inner, outer]);
+        let w = f.op(Op::Transpose, &[w]);
+        let b = f.weight(bias, Kind::Bare, &[m.count, outer]);
+        (f.op(Op::Flatten, &[w]), f.op(Op::Flatten, &[b]))
+    };
+    let all = stack(f, EXPERTS_GATE_UP, EXPERTS_GATE_UP_BIAS, hidden, both);
+    let part = |f: &mut Draft, start| {
+        let pick = Op::PickRows { run: 2, start, len: 1, pairs: 0 };
+        (f.op(pick.clone(), &[all.0]), Some(f.op(pick, &[all.1])))
+    };
+    let (gate, up) = (part(f, 0), part(f, 1));
+    let (down, bias) = stack(f, EXPERTS_DOWN, EXPERTS_DOWN_BIAS, m.ffn, hidden);
+    [gate, up, (down, Some(bias))]
+}
+
+/// The activation of gate and up.
+fn activated(f: &mut Draft, m: &Experts, gate: Value, up: Value) -> Value {
+    let Some(Clamped { alpha, limit }) = m.clamped else {
+        let gate = f.unary(m.act, gate);
+        return f.mul(gate, up);
+    };
+    let [most, least, alpha, inverse, one] = [limit, -limit, alpha, 1.0 / alpha, 1.0].map(|x| f.scalar(x));
+    let gate = f.op(Op::Binary(BinaryOp::Min), &[gate, most]);
+    // g·σ(a·g) = silu(a·g)/a, which reads g once.
+    let gate = f.mul(gate, alpha);
+    let gate = f.unary(UnaryOp::Silu, gate);
+    let gate = f.mul(gate, inverse);
+    let up = f.op(Op::Binary(BinaryOp::Min), &[up, most]);
+    let up = f.op(Op::Binary(BinaryOp::Max), &[up, least]);
+    let up = f.add(up, one);
+    f.mul(gate, up)
+}
+
+/// A matrix per expert, each its own tensor, one below the other.
+fn each(f: &mut Draft, part: Part, count: usize, shape: [usize; 2]) -> Value {
+    let parts: Vec<Value> = (0..count).map(|e| f.expert(part, e, shape)).collect();
+    match parts[..] {
+        [one] => one,
+        _ => f.op(Op::ConcatRows, &parts),
+    }
+}
+
+/// The routes of `h`.
+fn route(f: &mut Draft, m: &Experts, h: Value) -> Value {
+    let hidden = f.facts().hidden;
+    let logits = linear(f, ROUTER, [m.count, hidden], m.router_bias, h);
+    let bias = match m.correction {
+        Some(part) => f.weight(part, Kind::Bare, &[m.count]),
+        None => f.shared_constant("router.none", &format!("$router.none{}", m.count), vec![0.0; m.count]),
+    };
+    let Router { score, top, normalize, eps, scale, groups, kept, pairs } = m.router;
+    f.op(Op::Route { score, top, normalize, eps, scale, groups, kept, pairs }, &[logits, bias])
+}
+
+/// What the experts of each token of `h` add.
+#[track_caller]
+pub(super) fn mixture(f: &mut Draft, m: &Experts, h: Value) -> Value {
+    let (top, experts) = (m.router.top, m.count);
+    let routes = route(f, m, h);
+    let [gate, up, down] = matrices(f, m);
+    let product = |f: &mut Draft, x, (w, bias): (Value, Option<Value>)| {
+        let y = f.op(Op::ExpertMatMul { experts, top }, &[x, w, routes]);
+        bias.map_or(y, |bias| {
+            let bias = f.op(Op::ExpertVector { experts, top }, &[bias, routes]);
+            f.add(y, bias)
+        })
+    };
+    let (gate, up) = (product(f, h, gate), product(f, h, up));
+    let inner = activated(f, m, gate, up);
+    let y = product(f, inner, down);
+    let weights = f.op(Op::SliceCols { start: top, len: top }, &[routes]);
+    let y = f.op(Op::Combine, &[weights, y]);
+    match m.shared {
+        Some(shared) => beside(f, m, shared, h, y),
+        None => y,
+    }
+}
+
+/// `y` and what the MLP for all tokens adds.
+fn beside(f: &mut Draft, m: &Experts, shared: Shared, h: Value, y: Value) -> Value {
+    let hidden = f.facts().hidden;
+    let gate = linear(f, SHARED_GATE, [shared.ffn, hidden], false, h);
+    let gate = f.unary(m.act, gate);
+    let up = linear(f, SHARED_UP, [shared.ffn, hidden], false, h);
+    let inner = f.mul(gate, up);
+    let mut s = linear(f, SHARED_DOWN, [hidden, shared.ffn], false, inner);
+    if shared.mixed {
+        let w = f.matrix(SHARED_MIX, [1, hidden]);
+        let share = f.matmul(h, w);
+        let share = f.unary(UnaryOp::Sigmoid, share);
+        s = f.op(Op::Combine, &[share, s]);
+    }
+    f.add(y, s)
+}

@@ -1,0 +1,87 @@
+//! Falcon (arXiv 2311.16867): attention and MLP side by side, Q, K and V stored group by group, no
+//! gate. Those with ALiBi are refused.
+
+use super::blocks::Norm;
+use super::decoder::{Decoder, Defaults, Norms};
+use super::entry::Arch;
+use super::names::{ATTN_NORM, ATTN_OUT, ATTN_QKV, HEAD, MLP_DOWN, MLP_NORM, MLP_UP, NORM, Names, TABLE, Table};
+use crate::config::common::{self, ACTIVATIONS, MODEL, ROTARY, WIDTH};
+use crate::config::fields::{Accepts, Field, IDENTITY};
+use llmcc_ir::graph::UnaryOp;
+
+pub(super) const ARCH: Arch = Arch {
+    model_type: "falcon",
+    class: "FalconForCausalLM",
+    fields: &[IDENTITY, MODEL, ROTARY, OWN],
+    fixed: &[],
+    goldens: &["falcon", "falcon_one_kv"],
+    names: Names(&[NAMES]),
+    read: |f| {
+        let (new, multi) = (f.flag("new_decoder_architecture"), f.flag_or("multi_query", true));
+        let only = |field: &str, what: &str| {
+            Err(f.unsupported(field, "false".into(), format!("this architecture has {what}")))
+        };
+        if !f.flag_or("parallel_attn", true) {
+            return only("parallel_attn", "attention and MLP side by side");
+        }
+        if new && !multi {
+            return only("multi_query", "groups of heads in its newer form");
+        }
+        let defaults = Defaults {
+            vocab: Some(65024),
+            heads: Some(71),
+            max_position: 2048,
+            tied: true,
+            eps_field: "layer_norm_epsilon",
+            eps: 1e-5,
+            ffn: Some(4),
+            act: ("hidden_act", UnaryOp::Gelu),
+            ..Defaults::LLAMA
+        };
+        let mut d = Decoder::read(f, &defaults)?;
+        let two = match f.size("num_ln_in_parallel_attn").value() {
+            Some(n @ 1..=2) => new && n == 2,
+            Some(n) => {
+                let expected = "1 or 2, as this architecture has no more norms".into();
+                return Err(f.invalid("num_ln_in_parallel_attn", &n, expected));
+            }
+            None => new,
+        };
+        let bias = f.flag("bias");
+        (d.norm, d.norms) = (Norm::layer(d.norm.eps), Norms::Parallel { own: two });
+        let d = d.with_attention(|_, a| {
+            (a.by_group, a.qkv_bias, a.out_bias) = (true, bias, bias);
+            // What is said of them counts in newer ones only.
+            if !new {
+                a.heads.kv = if multi { 1 } else { a.heads.queries };
+            }
+        });
+        Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, bias))))
+    },
+};
+
+const OWN: &[Field] = &[
+    common::HEADS[0],
+    Field::new("num_key_value_heads", Accepts::Size(1 << 14)).or(&["num_kv_heads"]),
+    Field::new("new_decoder_architecture", Accepts::Flag),
+    Field::new("multi_query", Accepts::Flag),
+    Field::new("parallel_attn", Accepts::Flag),
+    Field::new("num_ln_in_parallel_attn", Accepts::Size(64)),
+    Field::new("bias", Accepts::Flag),
+    Field::new("intermediate_size", WIDTH).or(&["ffn_hidden_size"]),
+    Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)).or(&["activation"]),
+    Field::new("layer_norm_epsilon", Accepts::Number),
+];
+
+const NAMES: Table = &[
+    (TABLE, "transformer.word_embeddings"),
+    (HEAD, "lm_head"),
+    (NORM, "transformer.ln_f"),
+    (ATTN_NORM, "transformer.h.{}.input_layernorm"),
+    (ATTN_NORM, "transformer.h.{}.ln_attn"),
+    (ATTN_QKV, "transformer.h.{}.self_attention.query_key_value"),
+    (ATTN_OUT, "transformer.h.{}.self_attention.dense"),
+    (MLP_NORM, "transformer.h.{}.ln_mlp"),
+    (MLP_UP, "transformer.h.{}.mlp.dense_h_to_4h"),
+    (MLP_DOWN, "transformer.h.{}.mlp.dense_4h_to_h"),
+];

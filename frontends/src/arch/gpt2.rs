@@ -1,0 +1,65 @@
+//! GPT-2 (Radford et al., 2019): LayerNorm before the blocks, learned positions, an MLP without gate,
+//! matrices stored `[in, out]`, biases everywhere.
+
+use super::blocks::Norm;
+use super::decoder::{Decoder, Defaults};
+use super::entry::Arch;
+use super::names::{
+    ATTN_NORM, ATTN_OUT, ATTN_QKV, HEAD, MLP_DOWN, MLP_NORM, MLP_UP, NORM, Names, POSITIONS, TABLE, Table,
+};
+use crate::config::common::GPT_MODEL;
+use crate::config::fields::{Accepts, Field, IDENTITY};
+use llmcc_ir::graph::UnaryOp;
+
+pub(super) const ARCH: Arch = Arch {
+    model_type: "gpt2",
+    class: "GPT2LMHeadModel",
+    fields: &[IDENTITY, GPT_MODEL, OWN],
+    fixed: &[],
+    goldens: &["gpt2"],
+    names: Names(&[NAMES]),
+    read: |f| {
+        let defaults = Defaults {
+            vocab: Some(50257),
+            heads: Some(12),
+            max_position: 1024,
+            tied: true,
+            eps_field: "layer_norm_epsilon",
+            eps: 1e-5,
+            ffn: Some(4),
+            act: ("hidden_act", UnaryOp::GeluTanh),
+            ..Defaults::LLAMA
+        };
+        let mut d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
+        (d.norm, d.learned) = (Norm::layer(d.norm.eps), Some(0));
+        let d = d.with_attention(|_, a| {
+            (a.fused, a.transposed, a.qkv_bias, a.out_bias, a.rotary) = (true, true, true, true, None);
+        });
+        Ok(Box::new(d.with_mlp(|m| (m.gated, m.transposed, m.bias) = (false, true, true))))
+    },
+};
+
+const OWN: &[Field] = &[Field::new("layer_norm_epsilon", Accepts::Number)];
+
+/// As the class for text generation saves it, and as the model without its head is published.
+const NAMES: Table = &[
+    (TABLE, "transformer.wte"),
+    (TABLE, "wte"),
+    (POSITIONS, "transformer.wpe"),
+    (POSITIONS, "wpe"),
+    (HEAD, "lm_head"),
+    (NORM, "transformer.ln_f"),
+    (NORM, "ln_f"),
+    (ATTN_NORM, "transformer.h.{}.ln_1"),
+    (ATTN_NORM, "h.{}.ln_1"),
+    (ATTN_QKV, "transformer.h.{}.attn.c_attn"),
+    (ATTN_QKV, "h.{}.attn.c_attn"),
+    (ATTN_OUT, "transformer.h.{}.attn.c_proj"),
+    (ATTN_OUT, "h.{}.attn.c_proj"),
+    (MLP_NORM, "transformer.h.{}.ln_2"),
+    (MLP_NORM, "h.{}.ln_2"),
+    (MLP_UP, "transformer.h.{}.mlp.c_fc"),
+    (MLP_UP, "h.{}.mlp.c_fc"),
+    (MLP_DOWN, "transformer.h.{}.mlp.c_proj"),
+    (MLP_DOWN, "h.{}.mlp.c_proj"),
+];

@@ -1,0 +1,45 @@
+//! Experts as DeepSeek's models have them, beside latent attention: some layers without, then layers
+//! with an MLP for all tokens and the chosen ones.
+
+use super::decoder::Decoder;
+use super::entry::Shape;
+use super::experts::{Experts, Shared};
+use crate::config::ConfigError;
+use crate::config::common::WIDTH;
+use crate::config::fields::{Accepts, Field, Fields};
+use llmcc_ir::graph::Router;
+
+/// Layers with experts from the one that `first_k_dense_replace` names on.
+pub(super) fn with_dense(
+    f: &Fields,
+    d: Decoder,
+    experts: Experts,
+    first: usize,
+) -> Result<Box<dyn Shape>, ConfigError> {
+    let first = f.count("first_k_dense_replace").unwrap_or(first);
+    Ok(Box::new(d.with_experts(|i| (i >= first).then_some(experts))))
+}
+
+/// The experts, checked; `default`: how many there are, of how many widths the MLP for all tokens
+/// is, and the width.
+pub(super) fn experts(f: &Fields, d: &Decoder, router: Router, default: [usize; 3]) -> Result<Experts, ConfigError> {
+    let ffn = f.size("moe_intermediate_size").or(default[2]);
+    let shared = f.size("n_shared_experts").or(default[1]).saturating_mul(ffn);
+    let count = f.size("n_routed_experts").or(default[0]);
+    let shared = Some(Shared { ffn: shared, mixed: false });
+    let experts = Experts { ffn, shared, ..Experts::like(d, router, count) };
+    experts.checked(f, ["n_routed_experts", "num_experts_per_tok", "moe_intermediate_size"])
+}
+
+/// The fields that [`experts`] and [`with_dense`] read, and of what is chosen.
+pub(super) const EXPERTS: &[Field] = &[
+    Field::new("n_routed_experts", Accepts::Size(4096)),
+    Field::new("num_experts_per_tok", Accepts::Size(4096)),
+    Field::new("n_shared_experts", Accepts::Size(4096)),
+    Field::new("moe_intermediate_size", WIDTH),
+    Field::new("first_k_dense_replace", Accepts::Count),
+    Field::new("routed_scaling_factor", Accepts::Number),
+    Field::new("n_group", Accepts::Size(4096)),
+    Field::new("topk_group", Accepts::Size(4096)),
+    Field::new("norm_topk_prob", Accepts::Flag),
+];

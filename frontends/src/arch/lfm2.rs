@@ -1,0 +1,108 @@
+//! LFM2 (arXiv 2511.23404): gated convolutions over three tokens in most layers, attention with
+//! norms of queries and keys in the others.
+
+use super::blocks::QkNorm;
+use super::decoder::{Decoder, Defaults};
+use super::entry::Arch;
+use super::names::{
+    ATTN_K_NORM, ATTN_NORM, ATTN_OUT, ATTN_Q_NORM, HUGGING_FACE, MLP_DOWN, MLP_GATE, MLP_NORM, MLP_UP, NORM, Names,
+    Table,
+};
+use super::recurrent::{Mixer, SSM_CONV, SSM_IN, SSM_OUT, ShortConv};
+use crate::config::ConfigError;
+use crate::config::common::{self, ATTENTION, MODEL, ROTARY, WIDTH};
+use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
+use crate::config::known::Neutral;
+
+pub(super) const ARCH: Arch = Arch {
+    model_type: "lfm2",
+    class: "Lfm2ForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, OWN],
+    fixed: &[],
+    goldens: &["lfm2"],
+    names: Names(&[NAMES, HUGGING_FACE]),
+    read: |f| {
+        let defaults = Defaults {
+            vocab: Some(65_536),
+            heads: Some(32),
+            kv_heads: Some(8),
+            max_position: 128_000,
+            tied: true,
+            eps_field: "norm_eps",
+            eps: 1e-5,
+            theta: 1e6,
+            ..Defaults::LLAMA
+        };
+        let d = Decoder::read(f, &defaults)?;
+        let conv = ShortConv { width: f.size("conv_L_cache").or(3), bias: f.flag("conv_bias") };
+        if conv.width < 2 {
+            return Err(f.invalid("conv_L_cache", &conv.width, "at least 2".into()));
+        }
+        let convolved = convolved_layers(f, d.facts.layers)?;
+        let d = d.with_mixers(|i| convolved.get(i).copied().unwrap_or(false).then_some(Mixer::ShortConv(conv)));
+        let ffn = d.layers.first().map_or(0, |l| l.mlp.ffn);
+        let ffn = ffn_width(f, ffn)?;
+        Ok(Box::new(d.with_mlp(|m| m.ffn = ffn).with_attention(|_, a| a.qk_norm = Some(QkNorm::Head))))
+    },
+};
+
+const OWN: &[Field] = &[
+    Field::new("intermediate_size", WIDTH).or(&["block_ff_dim"]),
+    Field::new("norm_eps", Accepts::Number),
+    Field::new("conv_bias", Accepts::Flag),
+    Field::new("conv_L_cache", Accepts::Size(64)),
+    Field::new("block_auto_adjust_ff_dim", Accepts::Flag),
+    Field::new("block_ffn_dim_multiplier", Accepts::Number),
+    Field::new("block_multiple_of", WIDTH).unless(Neutral::Any),
+    Field::new("full_attn_idxs", Accepts::Numbers),
+    Field::new("layer_types", Accepts::ListOf(LAYER_TYPES)),
+];
+
+/// The last is refused with a word of its own.
+const LAYER_TYPES: &[&str] = &["conv", "full_attention", "sliding_attention"];
+
+const NAMES: Table = &[
+    (NORM, "model.embedding_norm"),
+    (ATTN_NORM, "model.layers.{}.operator_norm"),
+    (ATTN_Q_NORM, "model.layers.{}.self_attn.q_layernorm"),
+    (ATTN_K_NORM, "model.layers.{}.self_attn.k_layernorm"),
+    (ATTN_OUT, "model.layers.{}.self_attn.out_proj"),
+    (SSM_IN, "model.layers.{}.conv.in_proj"),
+    (SSM_CONV, "model.layers.{}.conv.conv"),
+    (SSM_OUT, "model.layers.{}.conv.out_proj"),
+    (MLP_NORM, "model.layers.{}.ffn_norm"),
+    (MLP_GATE, "model.layers.{}.feed_forward.w1"),
+    (MLP_UP, "model.layers.{}.feed_forward.w3"),
+    (MLP_DOWN, "model.layers.{}.feed_forward.w2"),
+];
+
+/// The width of the MLPs, which `intermediate_size` is adjusted to.
+fn ffn_width(f: &Fields, given: usize) -> Result<usize, ConfigError> {
+    if !f.flag_or("block_auto_adjust_ff_dim", true) {
+        return Ok(given);
+    }
+    let times = f.factor_or("block_ffn_dim_multiplier", 1.0)?;
+    let wide = (times * (2 * given / 3) as f64) as usize;
+    let multiple = f.size("block_multiple_of").or(256);
+    match wide.div_ceil(multiple).checked_mul(multiple).filter(|n| (1..=1 << 20).contains(n)) {
+        Some(n) => Ok(n),
+        None => {
+            let help = format!("this architecture has MLPs of 1 to {} columns", 1 << 20);
+            Err(f.unsupported("block_ffn_dim_multiplier", times.to_string(), help))
+        }
+    }
+}
+
+/// Which layers have convolutions.
+fn convolved_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
+    let Some(types) = common::layer_types(f, layers)? else {
+        let attend = f.numbers("full_attn_idxs");
+        let attends = |i: usize| attend.as_ref().is_none_or(|list| list.contains(&(i as f64)));
+        return Ok((0..layers).map(|i| !attends(i)).collect());
+    };
+    if types.contains(&"sliding_attention") {
+        let help = "this architecture has convolutions and full attention".to_string();
+        return Err(f.unsupported("layer_types", "\"sliding_attention\"".into(), help));
+    }
+    Ok(types.into_iter().map(|t| t == "conv").collect())
+}

@@ -1,0 +1,25 @@
+//! OLMo (arXiv 2402.00838): Llama with a LayerNorm that has neither gain nor bias.
+
+use super::blocks::Norm;
+use super::decoder::{Decoder, Defaults};
+use super::entry::Arch;
+use super::names::{HUGGING_FACE, Names};
+use crate::config::common::{ACTIVATIONS, ATTENTION, ATTENTION_BIAS, MODEL, ROTARY, WIDTH};
+use crate::config::fields::{Accepts, Field, IDENTITY};
+
+pub(super) const ARCH: Arch = Arch {
+    model_type: "olmo",
+    class: "OlmoForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, ATTENTION_BIAS, OWN],
+    fixed: &[],
+    goldens: &["olmo"],
+    names: Names(&[HUGGING_FACE]),
+    read: |f| {
+        let bias = f.flag("attention_bias");
+        let mut d = Decoder::read(f, &Defaults { eps: 1e-5, ..Defaults::LLAMA })?;
+        d.norm = Norm { gain: false, bias: false, ..Norm::layer(d.norm.eps) };
+        Ok(Box::new(d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (bias, bias))))
+    },
+};
+
+const OWN: &[Field] = &[Field::new("intermediate_size", WIDTH), Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS))];

@@ -1,0 +1,62 @@
+//! OPT (arXiv 2205.01068): LayerNorm before the blocks, learned positions from row 2 of their table on,
+//! ReLU without gate, biases.
+//!
+//! The one of 350M, whose norms follow the blocks and whose embeddings are narrower, is refused.
+
+use super::blocks::Norm;
+use super::decoder::{Decoder, Defaults};
+use super::entry::Arch;
+use super::names::{
+    ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, HEAD, MLP_DOWN, MLP_NORM, MLP_UP, NORM, Names, POSITIONS, TABLE, Table,
+};
+use crate::config::common::{ACTIVATIONS, HEADS, MODEL, WIDTH};
+use crate::config::fields::{Accepts, Field, IDENTITY};
+use llmcc_ir::graph::UnaryOp;
+
+pub(super) const ARCH: Arch = Arch {
+    model_type: "opt",
+    class: "OPTForCausalLM",
+    fields: &[IDENTITY, MODEL, HEADS, OWN],
+    fixed: &[],
+    goldens: &["opt"],
+    names: Names(&[NAMES]),
+    read: |f| {
+        let defaults = Defaults {
+            vocab: Some(50272),
+            heads: Some(12),
+            max_position: 2048,
+            tied: true,
+            eps: 1e-5,
+            act: ("hidden_act", UnaryOp::Relu),
+            ..Defaults::LLAMA
+        };
+        let (bias, affine) = (f.flag_or("enable_bias", true), f.flag_or("layer_norm_elementwise_affine", true));
+        let mut d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
+        d.norm = Norm { gain: affine, bias: affine, ..Norm::layer(d.norm.eps) };
+        d.learned = Some(2);
+        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.rotary) = (bias, bias, None));
+        Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, bias))))
+    },
+};
+
+const OWN: &[Field] = &[
+    Field::new("intermediate_size", WIDTH).or(&["ffn_dim"]),
+    Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)).or(&["activation_function"]),
+    Field::new("enable_bias", Accepts::Flag),
+    Field::new("layer_norm_elementwise_affine", Accepts::Flag),
+];
+
+const NAMES: Table = &[
+    (TABLE, "model.decoder.embed_tokens"),
+    (POSITIONS, "model.decoder.embed_positions"),
+    (HEAD, "lm_head"),
+    (NORM, "model.decoder.final_layer_norm"),
+    (ATTN_NORM, "model.decoder.layers.{}.self_attn_layer_norm"),
+    (ATTN_Q, "model.decoder.layers.{}.self_attn.q_proj"),
+    (ATTN_K, "model.decoder.layers.{}.self_attn.k_proj"),
+    (ATTN_V, "model.decoder.layers.{}.self_attn.v_proj"),
+    (ATTN_OUT, "model.decoder.layers.{}.self_attn.out_proj"),
+    (MLP_NORM, "model.decoder.layers.{}.final_layer_norm"),
+    (MLP_UP, "model.decoder.layers.{}.fc1"),
+    (MLP_DOWN, "model.decoder.layers.{}.fc2"),
+];

@@ -1,0 +1,94 @@
+//! What a checkpoint is to yield: logits, embeddings, or scores of classes.
+//!
+//! The class in `architectures` says what stands on top of the layers; the files of
+//! sentence-transformers, or the user, that rows are wanted instead of text.
+
+use super::Model;
+use super::entry::Shape;
+use super::names::{CLASSES, Kind};
+use super::yields::{Entry, Top, Yields};
+use crate::checkpoint::Checkpoint;
+use crate::embedding::{self, Embedding};
+use crate::error::FrontendError;
+use llmcc_ir::output::{Output, Pool, Rows, RowsName};
+
+impl Entry {
+    /// That of a checkpoint whose files say nothing.
+    pub(super) fn imagined(shape: &dyn Shape) -> Entry {
+        match shape.yields() {
+            Yields::Logits | Yields::LogitsOrRows(_) => Entry::default(),
+            Yields::Rows { pool, .. } => Entry {
+                output: Output::Rows(Rows {
+                    name: RowsName::Embedding,
+                    width: shape.facts().hidden,
+                    pool,
+                    normalize: false,
+                }),
+                embedding: Some(Embedding { pool, normalize: false, layers: vec![] }),
+            },
+        }
+    }
+}
+
+/// The output of a checkpoint; `asked`: the user wants embeddings.
+///
+/// # Errors
+/// The model cannot yield what is asked for; files of sentence-transformers that are malformed, or
+/// ask for what is not supported.
+pub(super) fn entry(ckpt: &Checkpoint, model: &Model, asked: bool) -> Result<Entry, FrontendError> {
+    let (shape, top) = (&*model.shape, model.top);
+    let refuse =
+        |what: String, help: &'static str| FrontendError::Output { path: ckpt.dir().to_path_buf(), what, help };
+    let found = embedding::found(ckpt)?;
+    let hidden = shape.facts().hidden;
+    let rows = asked || found.is_some() || top == Top::Nothing;
+    let pool = match (shape.yields(), top) {
+        (Yields::Rows { classes, .. }, Top::Classes) if !asked => return scores(ckpt, model, classes),
+        (Yields::Rows { pool, .. }, _) => pool,
+        (Yields::LogitsOrRows(pool), _) if rows => pool,
+        (Yields::Logits, _) if rows => {
+            return Err(refuse(
+                format!("{} is compiled for text generation only", model.arch.class),
+                "leave out --embed, or use the checkpoint of an embedding model",
+            ));
+        }
+        (Yields::LogitsOrRows(_) | Yields::Logits, _) => return Ok(Entry::default()),
+    };
+    let embedding = found.unwrap_or(Embedding { pool, normalize: false, layers: vec![] });
+    let width = embedding.layers.last().map_or(hidden, |l| l.out);
+    if let Some(first) = embedding.layers.first().filter(|l| l.inner != hidden) {
+        return Err(refuse(
+            format!("module `{}` takes rows of {}, but the model's have {hidden} columns", first.folder, first.inner),
+            "the files belong to different models",
+        ));
+    }
+    let rows = Rows { name: RowsName::Embedding, width, pool: embedding.pool, normalize: embedding.normalize };
+    Ok(Entry { output: Output::Rows(rows), embedding: Some(embedding) })
+}
+
+/// A classifier, which has as many classes as its last matrix has rows.
+fn scores(ckpt: &Checkpoint, model: &Model, pool: Pool) -> Result<Entry, FrontendError> {
+    let name = model.arch.names.tensor(CLASSES, Kind::Matrix, None).unwrap_or_default();
+    let shape = ckpt.info(&name).map(|info| &info.shape[..]);
+    if pool == Pool::Mean {
+        return Err(FrontendError::Output {
+            path: ckpt.config_path().to_path_buf(),
+            what: "classes are scored by the mean of all rows".into(),
+            help: "only scores of one token's row are compiled",
+        });
+    }
+    match shape {
+        Some([width @ 1..=MOST_CLASSES, _]) => {
+            let rows = Rows { name: RowsName::Scores, width: *width, pool, normalize: false };
+            Ok(Entry { output: Output::Rows(rows), embedding: None })
+        }
+        _ => Err(FrontendError::Output {
+            path: ckpt.dir().to_path_buf(),
+            what: format!("the class in config.json scores classes, and there is no matrix `{name}` for it"),
+            help: "the checkpoint is incomplete, or its class in config.json is wrong",
+        }),
+    }
+}
+
+/// More classes are not believed.
+const MOST_CLASSES: usize = 1 << 20;

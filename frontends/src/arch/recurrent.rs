@@ -1,0 +1,267 @@
+//! Blocks that keep a state of fixed size.
+
+use super::blocks::{Norm, linear, norm, scaled};
+use super::lifter::Draft;
+use super::names::{Kind, Part};
+use super::weights::split_rows;
+use crate::config::ConfigError;
+use crate::config::fields::{Fields, Given};
+use llmcc_ir::graph::{BinaryOp, F32, Op, UnaryOp, Value};
+
+/// Gate, channels of the convolution and time steps, in one matrix.
+pub(super) const SSM_IN: Part = Part("ssm.in");
+/// Convolution over time.
+pub(super) const SSM_CONV: Part = Part("ssm.conv");
+/// What is added to the time steps.
+pub(super) const SSM_DT: Part = Part("ssm.dt_bias");
+/// Logarithms of the decays' rates.
+pub(super) const SSM_A: Part = Part("ssm.a_log");
+/// How much of its input a head passes on.
+pub(super) const SSM_D: Part = Part("ssm.d");
+/// Norm of what is read from the state.
+pub(super) const SSM_NORM: Part = Part("ssm.norm");
+/// Output.
+pub(super) const SSM_OUT: Part = Part("ssm.out");
+
+/// Queries, keys and values, in one matrix.
+pub(super) const DELTA_QKV: Part = Part("delta.qkv");
+/// Gate of what is read.
+pub(super) const DELTA_GATE: Part = Part("delta.gate");
+/// How much of a value is written.
+pub(super) const DELTA_RATE: Part = Part("delta.rate");
+/// How much of the state is kept.
+pub(super) const DELTA_DECAY: Part = Part("delta.decay");
+
+/// What a layer has instead of attention.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Mixer {
+    /// State-space duality.
+    Mamba2(Mamba2),
+    /// The gated delta rule.
+    Delta(GatedDelta),
+    /// A gated convolution.
+    ShortConv(ShortConv),
+}
+
+impl Mixer {
+    /// What it makes of `h`.
+    #[track_caller]
+    pub(super) fn mix(&self, f: &mut Draft, eps: Norm, h: Value) -> Value {
+        match self {
+            Mixer::Mamba2(m) => mamba2(f, m, eps, h),
+            Mixer::Delta(m) => gated_delta(f, m, eps, h),
+            Mixer::ShortConv(m) => gated_conv(f, m, h),
+        }
+    }
+}
+
+/// What a layer with the gated delta rule is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GatedDelta {
+    /// Heads of queries and keys.
+    pub key_heads: usize,
+    /// Columns of each.
+    pub key_dim: usize,
+    /// Heads of values; a multiple of those of keys.
+    pub value_heads: usize,
+    /// Columns of each.
+    pub value_dim: usize,
+    /// Tokens that the convolution sees.
+    pub conv: usize,
+    /// Activation of the convolution.
+    pub act: UnaryOp,
+}
+
+/// What a gated convolution is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ShortConv {
+    /// Tokens that it sees.
+    pub width: usize,
+    /// Biases on the convolution and the projections.
+    pub bias: bool,
+}
+
+/// What a mixer of Mamba-2 is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mamba2 {
+    /// Heads.
+    pub heads: usize,
+    /// Columns of a head.
+    pub head_dim: usize,
+    /// Rows of its state.
+    pub state: usize,
+    /// Groups of heads that share what is written to and read from their states.
+    pub groups: usize,
+    /// Tokens that the convolution sees.
+    pub conv: usize,
+    /// Biases on the projections.
+    pub bias: bool,
+    /// A bias on the convolution.
+    pub conv_bias: bool,
+    /// Activation of the convolution.
+    pub act: UnaryOp,
+    /// Bounds of the time steps; `None` = there is none.
+    pub steps: [Option<f32>; 2],
+}
+
+/// State-space duality (Mamba-2, arXiv 2405.21060): a recurrence with one decay per head and token,
+/// behind a convolution, with a gate before the norm.
+#[track_caller]
+pub(super) fn mamba2(f: &mut Draft, m: &Mamba2, eps: Norm, h: Value) -> Value {
+    let hidden = f.facts().hidden;
+    let (inner, shared) = (m.heads * m.head_dim, m.groups * m.state);
+    let channels = inner + 2 * shared;
+    let rows = [inner, channels, m.heads];
+    let w = f.matrix(SSM_IN, [rows.iter().sum(), hidden]);
+    let b = m.bias.then(|| f.bias(SSM_IN, rows.iter().sum()));
+    let (w, b) = (split_rows(f, w, rows), b.map(|b| split_rows(f, b, rows)));
+    let part = |f: &mut Draft, i: usize| {
+        let y = f.matmul(h, w[i]);
+        b.map_or(y, |b| f.add(y, b[i]))
+    };
+    let (gate, x, dt) = (part(f, 0), part(f, 1), part(f, 2));
+    let x = short_conv(f, SSM_CONV, [m.conv, channels], m.conv_bias, x);
+    let x = f.unary(m.act, x);
+    let [x, k, q] = split_cols(f, x, [inner, shared, shared]);
+    let (rate, decay) = time_steps(f, m, dt);
+    let state = f.fixed("ssm", [m.heads, m.state, m.head_dim]);
+    let y = f.op(Op::Recurrence { delta: false }, &[q, k, x, decay, rate, state]);
+    let d = f.weight(SSM_D, Kind::Bare, &[m.heads]);
+    let d = f.op(Op::RepeatEach { times: m.head_dim }, &[d]);
+    let passed = f.mul(x, d);
+    let y = f.add(y, passed);
+    let gate = f.unary(UnaryOp::Silu, gate);
+    let y = f.mul(y, gate);
+    let y = f.op(Op::Normalize { eps: F32::new(eps.eps), width: inner / m.groups }, &[y]);
+    let gain = f.weight(SSM_NORM, Kind::Gain, &[inner]);
+    let y = f.mul(y, gain);
+    let out = f.matrix(SSM_OUT, [hidden, inner]);
+    let b = m.bias.then(|| f.bias(SSM_OUT, hidden));
+    let y = f.matmul(y, out);
+    b.map_or(y, |b| f.add(y, b))
+}
+
+/// Gated DeltaNet (arXiv 2412.06464): each token replaces a part of what the state holds for its
+/// key, after the state has decayed; the norm comes before the gate.
+#[track_caller]
+fn gated_delta(f: &mut Draft, m: &GatedDelta, eps: Norm, h: Value) -> Value {
+    let hidden = f.facts().hidden;
+    let (keys, values) = (m.key_heads * m.key_dim, m.value_heads * m.value_dim);
+    let x = linear(f, DELTA_QKV, [2 * keys + values, hidden], false, h);
+    let x = short_conv(f, SSM_CONV, [m.conv, 2 * keys + values], false, x);
+    let x = f.unary(m.act, x);
+    let [q, k, v] = split_cols(f, x, [keys, keys, values]);
+    // x/√(Σx² + ε) is x/√(mean + ε/n), divided by √n; queries are divided by it once more.
+    let n = m.key_dim as f64;
+    let unit = Op::Normalize { eps: F32::new((1e-6 / n) as f32), width: m.key_dim };
+    let [q, k] = [(q, 1.0 / n), (k, 1.0 / n.sqrt())].map(|(x, scale)| {
+        let x = f.op(unit.clone(), &[x]);
+        scaled(f, x, Some(scale as f32))
+    });
+    let rate = linear(f, DELTA_RATE, [m.value_heads, hidden], false, h);
+    let rate = f.unary(UnaryOp::Sigmoid, rate);
+    let dt = linear(f, DELTA_DECAY, [m.value_heads, hidden], false, h);
+    let bias = f.weight(SSM_DT, Kind::Bare, &[m.value_heads]);
+    let dt = f.add(dt, bias);
+    let dt = f.unary(UnaryOp::Softplus, dt);
+    let decay = decays(f, m.value_heads, dt);
+    let state = f.fixed("delta", [m.value_heads, m.key_dim, m.value_dim]);
+    let y = f.op(Op::Recurrence { delta: true }, &[q, k, v, decay, rate, state]);
+    let y = norm(f, SSM_NORM, Norm { from_one: false, ..eps }, y, m.value_dim);
+    let gate = linear(f, DELTA_GATE, [values, hidden], false, h);
+    let gate = f.unary(UnaryOp::Silu, gate);
+    let y = f.mul(y, gate);
+    linear(f, SSM_OUT, [hidden, values], false, y)
+}
+
+/// A convolution between two gates, as LFM2 has it.
+#[track_caller]
+fn gated_conv(f: &mut Draft, m: &ShortConv, h: Value) -> Value {
+    let hidden = f.facts().hidden;
+    let w = f.matrix(SSM_IN, [3 * hidden, hidden]);
+    let b = m.bias.then(|| f.bias(SSM_IN, 3 * hidden));
+    let (w, b) = (split_rows(f, w, [hidden; 3]), b.map(|b| split_rows(f, b, [hidden; 3])));
+    let [before, after, x] = [0, 1, 2].map(|i| {
+        let y = f.matmul(h, w[i]);
+        b.map_or(y, |b| f.add(y, b[i]))
+    });
+    let x = f.mul(before, x);
+    let x = short_conv(f, SSM_CONV, [m.width, hidden], m.bias, x);
+    let y = f.mul(after, x);
+    linear(f, SSM_OUT, [hidden, hidden], m.bias, y)
+}
+
+/// The time steps of all heads, and the decays that follow from them.
+#[track_caller]
+fn time_steps(f: &mut Draft, m: &Mamba2, dt: Value) -> (Value, Value) {
+    let bias = f.weight(SSM_DT, Kind::Bare, &[m.heads]);
+    let dt = f.add(dt, bias);
+    let mut dt = f.unary(UnaryOp::Softplus, dt);
+    for (bound, op) in m.steps.into_iter().zip([BinaryOp::Max, BinaryOp::Min]) {
+        if let Some(bound) = bound {
+            let bound = f.scalar(bound);
+            dt = f.op(Op::Binary(op), &[dt, bound]);
+        }
+    }
+    (dt, decays(f, m.heads, dt))
+}
+
+/// `e^(Δ·A)`, `A = −e^(A_log)`.
+#[track_caller]
+fn decays(f: &mut Draft, heads: usize, dt: Value) -> Value {
+    let a = f.weight(SSM_A, Kind::Bare, &[heads]);
+    let a = f.unary(UnaryOp::Exp, a);
+    let a = f.unary(UnaryOp::Neg, a);
+    let decay = f.mul(dt, a);
+    f.unary(UnaryOp::Exp, decay)
+}
+
+/// A depthwise convolution over `width` tokens, with a state of its own.
+#[track_caller]
+pub(super) fn short_conv(f: &mut Draft, part: Part, [width, channels]: [usize; 2], bias: bool, x: Value) -> Value {
+    let taps = f.weight(part, Kind::Taps, &[channels, width]);
+    let taps = f.op(Op::Transpose, &[taps]);
+    let state = f.fixed("conv", [1, width.saturating_sub(1), channels]);
+    let y = f.op(Op::CausalConv, &[x, taps, state]);
+    if bias {
+        let b = f.bias(part, channels);
+        return f.add(y, b);
+    }
+    y
+}
+
+/// Columns side by side: each of them.
+#[track_caller]
+pub(super) fn split_cols<const N: usize>(f: &mut Draft, x: Value, cols: [usize; N]) -> [Value; N] {
+    let mut start = 0usize;
+    cols.map(|len| {
+        let part = f.op(Op::SliceCols { start, len }, &[x]);
+        start = start.saturating_add(len);
+        part
+    })
+}
+
+/// The bounds of `time_step_limit`; infinity, which JSON lacks, is written as Transformers does
+/// (`{"__float__": "Infinity"}`), or as a word.
+pub(super) fn steps(f: &Fields) -> Result<[Option<f32>; 2], ConfigError> {
+    let field = "time_step_limit";
+    let Given::Value(v) = f.get(field) else { return Ok([Some(0.0), None]) };
+    let infinite = |v: &serde_json::Value| {
+        let word = v.as_object().and_then(|o| o.get("__float__")).unwrap_or(v);
+        matches!(word.as_str(), Some("Infinity" | "inf"))
+    };
+    match v.as_array().map(Vec::as_slice) {
+        Some([low, high]) => {
+            let (least, most) = (low.as_f64(), high.as_f64());
+            let fits = |x: f64| (0.0..=f64::from(f32::MAX)).contains(&x);
+            match (least, most) {
+                (Some(least), Some(most)) if fits(least) && fits(most) && least <= most => {
+                    Ok([Some(least as f32), Some(most as f32)])
+                }
+                (Some(least), None) if fits(least) && infinite(high) => Ok([Some(least as f32), None]),
+                _ => Err(f.invalid_value(field, v, "two numbers, the smaller one first".into())),
+            }
+        }
+        _ => Err(f.invalid_value(field, v, "two numbers, the smaller one first".into())),
+    }
+}

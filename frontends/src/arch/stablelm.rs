@@ -1,0 +1,40 @@
+//! StableLM (arXiv 2402.17834): Llama with LayerNorm and rotation of a part of each head; attention and
+//! MLP side by side if asked for.
+//!
+//! Norms of queries and keys, which have gains for each head, are refused.
+
+use super::blocks::Norm;
+use super::decoder::{Decoder, Defaults, Norms};
+use super::entry::Arch;
+use super::names::{HUGGING_FACE, Names};
+use crate::config::common::{DIVIDED, LAYER_NORM_MLP, MODEL, PARTIAL_ROTARY};
+use crate::config::fields::{Accepts, Field, IDENTITY};
+
+pub(super) const ARCH: Arch = Arch {
+    model_type: "stablelm",
+    class: "StableLmForCausalLM",
+    fields: &[IDENTITY, MODEL, DIVIDED, LAYER_NORM_MLP, PARTIAL_ROTARY, OWN],
+    fixed: &[],
+    goldens: &["stablelm", "stablelm_parallel"],
+    names: Names(&[HUGGING_FACE]),
+    read: |f| {
+        let defaults = Defaults {
+            heads: Some(32),
+            kv_heads: Some(32),
+            max_position: 4096,
+            eps_field: "layer_norm_eps",
+            eps: 1e-5,
+            partial: 0.25,
+            ..Defaults::LLAMA
+        };
+        let bias = f.flag("use_qkv_bias");
+        let mut d = Decoder::read(f, &defaults)?;
+        d.norm = Norm::layer(d.norm.eps);
+        if f.flag("use_parallel_residual") {
+            d.norms = Norms::Parallel { own: false };
+        }
+        Ok(Box::new(d.with_attention(|_, a| a.qkv_bias = bias)))
+    },
+};
+
+const OWN: &[Field] = &[Field::new("use_qkv_bias", Accepts::Flag), Field::new("use_parallel_residual", Accepts::Flag)];

@@ -1,0 +1,18 @@
+//! XLM-RoBERTa (arXiv 1911.02116): RoBERTa with a vocabulary of a hundred languages; what most
+//! multilingual embedders and rerankers are.
+
+use super::encoder::{Defaults, Encoder, FIELDS, FIXED};
+use super::entry::Arch;
+use super::names::{Names, ROBERTA};
+use crate::config::common::MODEL;
+use crate::config::fields::IDENTITY;
+
+pub(super) const ARCH: Arch = Arch {
+    model_type: "xlm-roberta",
+    class: "XLMRobertaModel",
+    fields: &[IDENTITY, MODEL, FIELDS],
+    fixed: FIXED,
+    goldens: &["xlm_roberta"],
+    names: Names(&[ROBERTA]),
+    read: |f| Ok(Box::new(Encoder::read(f, &Defaults::ROBERTA)?)),
+};

@@ -1,0 +1,84 @@
+//! What structures of models can yield, and what classes ask of them.
+
+use crate::embedding::Embedding;
+use llmcc_ir::output::{Output, Pool};
+
+/// What a class has on top of its layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Top {
+    /// What the architecture is about.
+    Own,
+    /// A head that predicts the next token.
+    NextToken,
+    /// A head that predicts tokens that are masked: of no use for embeddings.
+    MaskedToken,
+    /// A head that scores classes.
+    Classes,
+    /// Nothing.
+    Nothing,
+}
+
+/// Endings of classes.
+const TOPS: [(&str, Top); 5] = [
+    ("ForCausalLM", Top::NextToken),
+    ("LMHeadModel", Top::NextToken),
+    ("ForMaskedLM", Top::MaskedToken),
+    ("ForSequenceClassification", Top::Classes),
+    ("Model", Top::Nothing),
+];
+
+impl Top {
+    /// A class as the name of its family and its top.
+    pub(super) fn split(class: &str) -> Option<(&str, Top)> {
+        TOPS.iter().find_map(|(end, top)| Some((class.strip_suffix(end)?, *top)))
+    }
+
+    /// The top of `class`, if it is the class of an architecture or another of the same family.
+    pub(super) fn of(class: &str, arch: &str) -> Option<Top> {
+        if class == arch {
+            return Some(Top::Own);
+        }
+        let (family, top) = Top::split(class)?;
+        // The text model of one that sees images too has a name between.
+        let same = |ours: &str| ours == family || family.strip_suffix("Text") == Some(ours);
+        Some(top).filter(|_| Top::split(arch).is_some_and(|(ours, _)| same(ours)))
+    }
+}
+
+/// What the structure of a model can yield.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Yields {
+    /// Logits of the next token.
+    Logits,
+    /// These, or rows, which are pooled so unless something else is said.
+    LogitsOrRows(Pool),
+    /// Rows, or scores of classes by one of them.
+    Rows {
+        /// How rows are pooled, unless something else is said.
+        pool: Pool,
+        /// Whose row the scores are made of.
+        classes: Pool,
+    },
+}
+
+impl Yields {
+    /// Whether a class with this on top of its layers can be compiled.
+    pub(super) fn suits(self, top: Top) -> bool {
+        match (self, top) {
+            (_, Top::Own | Top::Nothing) => true,
+            (Yields::Logits | Yields::LogitsOrRows(_), Top::NextToken) => true,
+            (Yields::Rows { .. }, Top::MaskedToken | Top::Classes) => true,
+            (Yields::Logits | Yields::LogitsOrRows(_), Top::MaskedToken | Top::Classes) => false,
+            (Yields::Rows { .. }, Top::NextToken) => false,
+        }
+    }
+}
+
+/// What is asked for, and the embedding's form where that is what it is.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Entry {
+    /// The output.
+    pub output: Output,
+    /// Rows that are embeddings: what becomes of them.
+    pub embedding: Option<Embedding>,
+}

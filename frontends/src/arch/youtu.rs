@@ -1,0 +1,35 @@
+//! Youtu-LLM (arXiv 2512.24618): Llama with latent attention.
+
+use super::decoder::Defaults;
+use super::entry::Arch;
+use super::latent::{self, LATENT, Latent};
+use super::latent_decoder;
+use super::names::{HUGGING_FACE, Names};
+use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
+use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::config::known::Neutral;
+
+pub(super) const ARCH: Arch = Arch {
+    model_type: "youtu",
+    class: "YoutuForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, LATENT, INTERLEAVED],
+    fixed: &[("mlp_bias", Neutral::Off)],
+    goldens: &["youtu"],
+    names: Names(&[latent::NAMES, HUGGING_FACE]),
+    read: |f| {
+        let defaults =
+            Defaults { vocab: Some(128_256), heads: Some(16), max_position: 131_072, tied: true, ..Defaults::LLAMA };
+        let latent = Latent {
+            q_rank: Some(1536),
+            kv_rank: 512,
+            nope: 128,
+            rope: 64,
+            value: 128,
+            interleaved: f.flag_or("rope_interleave", true),
+            bias: f.flag("attention_bias"),
+        };
+        Ok(Box::new(latent_decoder::decoder(f, defaults, latent)?))
+    },
+};
+
+const INTERLEAVED: &[Field] = &[Field::new("rope_interleave", Accepts::Flag)];

@@ -1,0 +1,140 @@
+//! bitsandbytes, 4 bits (QLoRA, arXiv 2305.14314): NF4 or FP4 codes of a flattened matrix, two in a
+//! byte, the first in its high bits; a magnitude for each block of codes, which may itself be a code
+//! of 8 bits ("double quantization").
+
+use super::{Part, Tensors, UNQUANTIZED, Wrong, coded};
+use crate::checkpoint::safetensors::{StoredType, TensorInfo};
+use crate::checkpoint::shard::Shard;
+use crate::checkpoint::stored::{Entry, Layout};
+use llmcc_ir::quant::{CodedRow, Elem, Format};
+use serde_json::{Map, Value};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Columns of a group of both formats.
+const GROUP: usize = 64;
+
+static NF4: StoredType = coded("NF4", Format::new(Elem::named("nf4"), GROUP as u16), 4);
+static FP4: StoredType = coded("FP4", Format::new(Elem::named("fp4"), GROUP as u16), 4);
+
+pub(super) fn replace(_: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
+    for (ending, ty) in [(".quant_state.bitsandbytes__nf4", &NF4), (".quant_state.bitsandbytes__fp4", &FP4)] {
+        for name in tensors.stems(ending) {
+            let entry = matrix(tensors, &name, ending, ty)?;
+            tensors.index.insert(name, entry);
+        }
+    }
+    match tensors.stems(".SCB").first() {
+        Some(name) => Err((format!("tensor `{name}.SCB` is of LLM.int8(), which is not read"), UNQUANTIZED)),
+        None => Ok(()),
+    }
+}
+
+/// The numbers of `quant_state`.
+struct State {
+    shape: [usize; 2],
+    block: usize,
+    /// Block and offset of magnitudes that are codes.
+    nested: Option<(usize, f32)>,
+}
+
+fn state(name: &str, json: &[u8]) -> Result<State, Wrong> {
+    let wrong = |what: &str| (format!("the `quant_state` of tensor `{name}` {what}"), UNQUANTIZED);
+    let json: Value = serde_json::from_slice(json).map_err(|e| wrong(&format!("is no JSON: {e}")))?;
+    let size = |v: &Value| v.as_u64().and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);
+    let shape: Option<Vec<usize>> = json["shape"].as_array().and_then(|s| s.iter().map(size).collect());
+    let [n, k] = shape.as_deref().unwrap_or_default() else { return Err(wrong("has no shape of two sizes")) };
+    let block = size(&json["blocksize"]).ok_or_else(|| wrong("has no blocksize"))?;
+    if !block.is_multiple_of(GROUP) || !k.is_multiple_of(block) {
+        return Err(wrong(&format!("has blocks of {block}, which rows of {k} columns are no multiple of")));
+    }
+    let nested = match size(&json["nested_blocksize"]) {
+        None => None,
+        Some(of) => {
+            let offset = json["nested_offset"].as_f64().ok_or_else(|| wrong("has no nested_offset"))?;
+            Some((of, offset as f32))
+        }
+    };
+    Ok(State { shape: [*n, *k], block, nested })
+}
+
+fn matrix(tensors: &mut Tensors<'_>, name: &str, ending: &str, ty: &'static StoredType) -> Result<Entry, Wrong> {
+    let json = tensors.index.get(&format!("{name}{ending}")).map_or(0, |e| e.info.bytes.len());
+    let json = tensors.take(&format!("{name}{ending}"), &["U8"], &[json])?;
+    let State { shape, block, nested } = state(name, json.bytes(tensors.shards))?;
+    let too_large = || (format!("tensor `{name}` of {shape:?} is too large"), UNQUANTIZED);
+    let elements = shape[0].checked_mul(shape[1]).ok_or_else(too_large)?;
+    let codes = tensors.take(name, &["U8"], &[elements / 2, 1])?;
+    let (map, table) = (tensors.take(&format!("{name}.quant_map"), &["F32"], &[16])?, ty.dtype.and_then(|t| t.coded()));
+    let known = table.map(|f| f.encoding());
+    if known.is_none_or(|e| (0..16u8).any(|u| map.float(tensors.shards, u.into()) != e.number(u))) {
+        return Err((format!("tensor `{name}.quant_map` is not the table of {}", ty.name), UNQUANTIZED));
+    }
+    let blocks = elements / block;
+    let scales = match nested {
+        None => Scales::Plain(tensors.take(&format!("{name}.absmax"), &["F32"], &[blocks])?),
+        Some((of, offset)) => Scales::Nested {
+            codes: tensors.take(&format!("{name}.absmax"), &["U8"], &[blocks])?,
+            map: tensors.take(&format!("{name}.nested_quant_map"), &["F32"], &[256])?,
+            above: tensors.take(&format!("{name}.nested_absmax"), &["F32"], &[blocks.div_ceil(of)])?,
+            of,
+            offset,
+        },
+    };
+    let info = TensorInfo { dtype: ty, shape: shape.to_vec(), bytes: codes.from..codes.to };
+    let layout = Nibbles { codes, scales, columns: shape[1], block };
+    Ok(Entry { shard: codes.shard, info, layout: Some(Arc::new(layout)) })
+}
+
+#[derive(Debug)]
+enum Scales {
+    Plain(Part),
+    /// `map[code]·above + offset`, in f32.
+    Nested {
+        codes: Part,
+        map: Part,
+        above: Part,
+        of: usize,
+        offset: f32,
+    },
+}
+
+impl Scales {
+    fn get(&self, shards: &[Shard], block: usize) -> f32 {
+        match self {
+            Scales::Plain(part) => part.float(shards, block),
+            Scales::Nested { codes, map, above, of, offset } => {
+                let code = codes.bytes(shards).get(block).copied().unwrap_or(0);
+                map.float(shards, code.into()) * above.float(shards, block / of) + offset
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Nibbles {
+    codes: Part,
+    scales: Scales,
+    columns: usize,
+    /// Elements that share a scale.
+    block: usize,
+}
+
+impl Layout for Nibbles {
+    fn parts(&self) -> Vec<(usize, Range<usize>)> {
+        vec![self.codes.place()]
+    }
+
+    fn codes(&self, shards: &[Shard], row: usize, out: &mut CodedRow) {
+        let first = row * self.columns;
+        let bytes = self.codes.bytes(shards).get(first / 2..).unwrap_or_default();
+        let pairs = bytes.iter().flat_map(|u| [u >> 4, u & 15]);
+        out.codes.iter_mut().zip(pairs).for_each(|(c, u)| *c = u);
+        for (g, f) in out.factors.iter_mut().enumerate() {
+            *f = (self.scales.get(shards, (first + g * GROUP) / self.block), 0.0);
+        }
+    }
+
+    // It is codes.
+    fn values(&self, _: &[Shard], _: usize, _: &mut [f32]) {}
+}

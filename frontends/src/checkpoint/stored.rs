@@ -1,0 +1,150 @@
+//! How the rows of a tensor lie in the files: as elements one after the other, or in one of these
+//! ways.
+
+use super::gguf::blocks::BlockType;
+use super::safetensors::TensorInfo;
+use super::shard::Shard;
+use llmcc_ir::quant::{CodedRow, StoredRows};
+use llmcc_ir::ty::DType;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A tensor of a checkpoint.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub shard: usize,
+    /// As the model sees it.
+    pub info: TensorInfo,
+    /// `None`: its elements, one after the other.
+    pub layout: Option<Arc<dyn Layout>>,
+}
+
+impl Entry {
+    pub fn plain(shard: usize, info: TensorInfo) -> Entry {
+        Entry { shard, info, layout: None }
+    }
+
+    /// Where its bytes are.
+    pub fn parts(&self) -> Vec<(usize, Range<usize>)> {
+        let own = || vec![(self.shard, self.info.bytes.clone())];
+        self.layout.as_ref().map_or_else(own, |l| l.parts())
+    }
+}
+
+/// How rows lie in the files.
+pub(super) trait Layout: fmt::Debug + Send + Sync {
+    /// Where their bytes are: shards and ranges.
+    fn parts(&self) -> Vec<(usize, Range<usize>)>;
+    /// Writes the codes of a row; only of tensors that are codes.
+    fn codes(&self, shards: &[Shard], row: usize, out: &mut CodedRow);
+    /// Writes the values of a row of a tensor that is no codes.
+    fn values(&self, shards: &[Shard], row: usize, out: &mut [f32]);
+}
+
+/// Rows of a tensor, in one of these ways.
+pub(super) struct Rows<'a> {
+    pub layout: &'a dyn Layout,
+    pub shards: &'a [Shard],
+    pub dtype: DType,
+    pub columns: usize,
+}
+
+impl StoredRows for Rows<'_> {
+    fn values(&self, from: usize, out: &mut [f32]) {
+        let rows = out.chunks_mut(self.columns.max(1)).enumerate();
+        let Some(format) = self.dtype.coded() else {
+            rows.for_each(|(i, out)| self.layout.values(self.shards, from + i, out));
+            return;
+        };
+        let e = format.encoding();
+        let mut row = CodedRow::new(&e, self.columns);
+        for (i, out) in rows {
+            self.layout.codes(self.shards, from + i, &mut row);
+            row.decode(&e, out);
+        }
+    }
+
+    fn codes(&self, row: usize, out: &mut CodedRow) {
+        self.layout.codes(self.shards, row, out);
+    }
+}
+
+/// The order of the rows of a matrix, or of the elements of a vector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// As stored.
+    Stored,
+    /// In each head the two that are rotated together are neighbours; the model has them half a
+    /// head apart.
+    Neighbours { head_dim: usize },
+}
+
+impl Order {
+    /// Where the row is that the model calls `row`.
+    fn place(self, row: usize) -> usize {
+        match self {
+            Order::Stored => row,
+            Order::Neighbours { head_dim } => {
+                let (head, i, half) = (row / head_dim.max(1), row % head_dim.max(1), head_dim / 2);
+                head * head_dim + if i < half { 2 * i } else { 2 * (i - half) + 1 }
+            }
+        }
+    }
+}
+
+/// Rows of blocks, as GGUF has them.
+#[derive(Debug)]
+pub(super) struct Blocks {
+    pub shard: usize,
+    pub bytes: Range<usize>,
+    pub ty: &'static BlockType,
+    /// Of a row; 1 of a vector.
+    pub columns: usize,
+    pub order: Order,
+    /// One more is stored than the model has.
+    pub gain: bool,
+}
+
+impl Blocks {
+    /// The bytes of a row; none where there is no such row, which no caller asks for.
+    fn row<'a>(&self, shards: &'a [Shard], row: usize) -> &'a [u8] {
+        let size = self.columns / self.ty.columns * self.ty.bytes;
+        let of_tensor = shards.get(self.shard).and_then(|s| s.map.get(self.bytes.clone())).unwrap_or_default();
+        let from = self.order.place(row).saturating_mul(size);
+        of_tensor.get(from..from.saturating_add(size)).unwrap_or_default()
+    }
+}
+
+impl Layout for Blocks {
+    fn parts(&self) -> Vec<(usize, Range<usize>)> {
+        vec![(self.shard, self.bytes.clone())]
+    }
+
+    fn codes(&self, shards: &[Shard], row: usize, out: &mut CodedRow) {
+        let Some(read) = self.ty.read else { return };
+        let blocks = self.row(shards, row).chunks_exact(self.ty.bytes);
+        blocks.enumerate().for_each(|(i, block)| read(block, out, i * self.ty.columns));
+    }
+
+    fn values(&self, shards: &[Shard], row: usize, out: &mut [f32]) {
+        if let Some(dtype) = self.ty.stored.dtype {
+            read_f32(dtype, self.row(shards, row), out);
+        }
+        if self.gain {
+            out.iter_mut().for_each(|v| *v -= 1.0);
+        }
+    }
+}
+
+/// Converts elements to f32, exactly; `false` if they are not F32, F16 or BF16.
+pub(super) fn read_f32(dtype: DType, bytes: &[u8], out: &mut [f32]) -> bool {
+    let pairs = bytes.as_chunks::<2>().0;
+    match dtype {
+        DType::F32 => out.iter_mut().zip(bytes.as_chunks::<4>().0).for_each(|(o, b)| *o = f32::from_le_bytes(*b)),
+        DType::F16 => out.iter_mut().zip(pairs).for_each(|(o, b)| *o = half::f16::from_le_bytes(*b).to_f32()),
+        DType::Bf16 => out.iter_mut().zip(pairs).for_each(|(o, b)| *o = half::bf16::from_le_bytes(*b).to_f32()),
+        DType::F64 | DType::I8 | DType::U8 | DType::I32 | DType::I64 | DType::Coded(_) => return false,
+    }
+    true
+}

@@ -1,0 +1,106 @@
+//! Convolutions over time, a channel at a time.
+
+use super::{Family, Field, Param, ParamId, ParamKind, ReadFamily, Store, Use};
+use crate::eval::{EvalError, FixedState, KernelRun, RowValues, convolve};
+use crate::state::FixedSpec;
+use crate::text::{KernelReader, Parsed, Parser};
+use crate::verify::KernelVerifier;
+
+/// Depthwise causal convolution over the tokens of each sequence, whose last inputs are its state.
+/// Work items are [`CausalConv::CHANNELS`] channels each, for all tokens in order.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CausalConv {
+    /// f32 `[T, …]`.
+    pub x: ParamId,
+    /// First column of the channels in `x`.
+    pub start: usize,
+    /// f32 `[width · channels]`: a row per token, the oldest first.
+    pub taps: ParamId,
+    /// Tokens that a result sees.
+    pub width: usize,
+    /// f32 `[1, width − 1, channels]`, the oldest input first.
+    pub state: ParamId,
+    /// f32 `[T, channels]`.
+    pub out: ParamId,
+}
+
+impl CausalConv {
+    /// Channels of a work item.
+    pub const CHANNELS: usize = 16;
+}
+
+impl Family for CausalConv {
+    fn operands(&mut self, f: &mut dyn FnMut(&mut ParamId, Use)) {
+        f(&mut self.x, Use::READ);
+        f(&mut self.taps, Use::READ);
+        f(&mut self.state, Use::WRITE);
+        f(&mut self.out, Use::WRITE);
+    }
+
+    fn items(&self, params: &[Param]) -> (usize, bool) {
+        match params.get(self.state).map(|p| &p.kind) {
+            Some(ParamKind::Fixed(s)) => (s.cols.div_ceil(Self::CHANNELS), false),
+            _ => (1, false),
+        }
+    }
+
+    fn verify(&self, v: &mut KernelVerifier<'_>) {
+        v.tokens_only();
+        let rows = v.kernel.rows;
+        let (x, taps, out) = (v.f32_rows(self.x, rows), v.vector(self.taps), v.f32_rows(self.out, rows));
+        if self.width < 2 {
+            return v.error("conv-width", format!("a convolution over {} tokens keeps none", self.width));
+        }
+        let Some(channels) = out else { return };
+        v.fixed(self.state, FixedSpec { heads: 1, rows: self.width - 1, cols: channels });
+        if let Some(cols) = x {
+            v.range("conv-columns", self.x, self.start, channels, cols);
+        }
+        if taps.is_some_and(|n| n != self.width.saturating_mul(channels)) {
+            v.error("conv-taps", format!("{channels} channels over {} tokens have other taps", self.width));
+        }
+    }
+
+    fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Vec<(Store, RowValues)>, EvalError> {
+        Ok(vec![(Store::all(self.out), self.run(x).0)])
+    }
+
+    fn states(&self, x: &KernelRun<'_, '_>) -> Vec<(ParamId, FixedState)> {
+        vec![(self.state, self.run(x).1)]
+    }
+
+    fn fields(&self) -> Vec<(&'static str, Field<'_>)> {
+        vec![
+            ("x", Field::Operand(self.x)),
+            ("start", Field::Size(self.start)),
+            ("taps", Field::Operand(self.taps)),
+            ("width", Field::Size(self.width)),
+            ("state", Field::Operand(self.state)),
+            ("out", Field::Operand(self.out)),
+        ]
+    }
+}
+
+impl CausalConv {
+    fn run(&self, x: &KernelRun<'_, '_>) -> (RowValues, FixedState) {
+        let mut state = x.fixed(self.state).clone();
+        let channels = state.spec.cols;
+        let rows: RowValues = (0..x.m).map(|i| x.row(self.x, i)[self.start..][..channels].to_vec()).collect();
+        let taps: Vec<f64> = x.vector(self.taps).iter().map(|w| f64::from(*w)).collect();
+        let out = convolve(&mut state, &x.batch.seqs, &rows, &taps);
+        (out, state)
+    }
+}
+
+impl ReadFamily for CausalConv {
+    fn read<'a>(r: &KernelReader<'a>, p: &mut Parser<'a>) -> Parsed<CausalConv> {
+        Ok(CausalConv {
+            x: r.field(p, "x")?,
+            start: p.field_size("start")?,
+            taps: r.field(p, "taps")?,
+            width: p.field_size("width")?,
+            state: r.field(p, "state")?,
+            out: r.field(p, "out")?,
+        })
+    }
+}

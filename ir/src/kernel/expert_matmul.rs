@@ -1,0 +1,213 @@
+//! Products with the matrices of each token's experts.
+
+use super::{Expr, Family, Field, Param, ParamId, ReadFamily, RowElem, Segment, Store, Use};
+use crate::eval::{EvalError, KernelRun, RowValues};
+use crate::graph::expert;
+use crate::quant::BLOCK;
+use crate::text::{KernelReader, Parsed, Parser};
+use crate::verify::KernelVerifier;
+
+/// Products of rows with the matrices of their experts. A row of `routes` names the experts of its
+/// token, one for each of `top` slots; what is computed for a slot stands in that slot's columns
+/// of the rows that are stored and that the expression reads: column `j` of slot `s` is column
+/// `s·n + j`, `n` being the columns of the segment.
+///
+/// The matrices of all experts lie one below the other, `[experts·n, k]`. Work items are column
+/// tiles of experts, those of the first tile first: an item whose expert no token has reads
+/// nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ExpertMatmul {
+    /// Input rows: `k` columns that all slots read, or `top·k`, `k` for each slot.
+    pub x: ParamId,
+    /// Numbers of the experts, f32 `[T, 2·top]`, as [`super::Route`] stores them.
+    pub routes: ParamId,
+    /// Experts.
+    pub experts: usize,
+    /// Experts of a token.
+    pub top: usize,
+    /// The output of a slot: elementwise.
+    pub segment: Segment,
+    /// Rows of an expert processed per pass over a tile's weights.
+    pub tile_m: usize,
+}
+
+impl Family for ExpertMatmul {
+    fn operands(&mut self, f: &mut dyn FnMut(&mut ParamId, Use)) {
+        f(&mut self.x, Use::READ);
+        f(&mut self.routes, Use::READ);
+        let segment = Some(0);
+        self.segment.weights.iter_mut().for_each(|w| f(w, Use { segment, ..Use::READ }));
+        // Of rows all slots, which are all columns.
+        self.segment.expr.operands(&mut |p, _| f(p, Use { segment, ..Use::READ }));
+        match &mut self.segment.store {
+            Store::Rows { param, .. } | Store::KvKey(param) | Store::KvValue(param) => {
+                f(param, Use { segment, ..Use::WRITE })
+            }
+        }
+    }
+
+    fn segments(&self) -> &[Segment] {
+        std::slice::from_ref(&self.segment)
+    }
+
+    fn segments_mut(&mut self) -> &mut [Segment] {
+        std::slice::from_mut(&mut self.segment)
+    }
+
+    fn items(&self, _: &[Param]) -> (usize, bool) {
+        (self.experts * self.segment.tiles(), false)
+    }
+
+    fn verify(&self, v: &mut KernelVerifier<'_>) {
+        let (s, rows) = (&self.segment, v.kernel.rows);
+        if self.tile_m == 0 {
+            v.error("tile-m", "processes 0 rows per pass");
+        }
+        if self.experts == 0
+            || self.experts > llmcc_abi::route::MOST_EXPERTS
+            || self.top == 0
+            || self.top > self.experts.min(llmcc_abi::route::MOST_CHOSEN)
+        {
+            return v.error("experts", format!("chooses {} of {} experts", self.top, self.experts));
+        }
+        if s.n == 0 || !s.n.is_multiple_of(BLOCK) || s.tile_n == 0 || !s.tile_n.is_multiple_of(BLOCK) {
+            let message = format!("has {} columns per expert in tiles of {}, not whole blocks", s.n, s.tile_n);
+            return v.error("segment-size", message);
+        }
+        if let Some(have) = v.f32_rows(self.routes, rows) {
+            v.columns(self.routes, have, 2 * self.top);
+        }
+        if let Some((cols, elem)) = v.rows(self.x, rows) {
+            self.verify_lanes(v, cols, elem);
+        }
+        self.verify_expr(v, &s.expr);
+        self.verify_store(v);
+    }
+
+    fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Vec<(Store, RowValues)>, EvalError> {
+        let (s, cols) = (&self.segment, x.kernel.rows(self.x).cols);
+        let mut out = RowValues::new();
+        for i in 0..x.m {
+            let (routes, row) = (x.row(self.routes, i), x.row(self.x, i));
+            let mut values = vec![];
+            for slot in 0..self.top {
+                let e = expert(&routes, slot, self.experts)?;
+                let k = x.kernel.matrix(s.weights[0]).k;
+                let input = if cols == k { &row[..] } else { &row[slot * k..][..k] };
+                let lane = |w: &ParamId| x.product_with(input, *w, e * s.n..(e + 1) * s.n);
+                let lanes: Vec<RowValues> = s.weights.iter().map(|w| vec![lane(w)]).collect();
+                values.extend(x.slot(s, i, (slot, self.top), &lanes)?);
+            }
+            out.push(values);
+        }
+        Ok(vec![(s.store.clone(), out)])
+    }
+
+    fn fields(&self) -> Vec<(&'static str, Field<'_>)> {
+        vec![
+            ("x", Field::Operand(self.x)),
+            ("routes", Field::Operand(self.routes)),
+            ("experts", Field::Size(self.experts)),
+            ("top", Field::Size(self.top)),
+            ("tile_m", Field::Size(self.tile_m)),
+            ("segments", Field::Segments(std::slice::from_ref(&self.segment))),
+        ]
+    }
+}
+
+impl ExpertMatmul {
+    /// Whether each slot has input columns of its own.
+    pub fn own_input(&self, cols: usize, k: usize) -> bool {
+        cols != k
+    }
+
+    fn verify_lanes(&self, v: &mut KernelVerifier<'_>, cols: usize, elem: RowElem) {
+        let s = &self.segment;
+        if s.weights.is_empty() {
+            v.error("no-lanes", "a matmul segment needs weights");
+        }
+        for w in &s.weights {
+            let Some((n, k, format)) = v.matrix(*w) else { continue };
+            let all = s.n.saturating_mul(self.experts);
+            let fits = n == all && (cols == k || Some(cols) == k.checked_mul(self.top));
+            if !fits {
+                v.error("matrix-shape", format!("operand {w} is [{n}, {k}], which does not fit [{all}, {cols}]"));
+            }
+            v.multiplies(elem, format);
+            if let Some(group) = elem.group().filter(|g| cols != k && !k.is_multiple_of(*g)) {
+                v.error("store-group", format!("{k} columns of a slot are not whole groups of {group}"));
+            }
+            if elem.by_row() && cols != k {
+                v.error("store-group", "fp8 rows have a scale of all their columns, not one for each slot");
+            }
+        }
+        v.unused_lanes(s);
+    }
+
+    fn verify_expr(&self, v: &mut KernelVerifier<'_>, e: &Expr) {
+        let s = &self.segment;
+        match e {
+            Expr::Acc(lane) => v.lane(*lane, s),
+            Expr::Rows { param, start } => {
+                if *start != 0 {
+                    v.error("expr-columns", "rows of slots are read whole");
+                }
+                if let Some(have) = v.f32_rows(*param, v.kernel.rows) {
+                    v.columns(*param, have, s.n * self.top);
+                }
+            }
+            Expr::Vector(param) => v.divides(*param, s.n),
+            Expr::Const(c) => v.finite("the constant", *c),
+            Expr::Expert { vector, routes, top } => {
+                if *routes != self.routes || *top != self.top {
+                    v.error("experts", "adds what belongs to other experts");
+                }
+                if let Some(len) = v.vector(*vector).filter(|len| *len != s.n * self.experts) {
+                    v.error("vector-length", format!("has {len} elements for {} experts of {}", self.experts, s.n));
+                }
+            }
+            Expr::Unary(_, x) => self.verify_expr(v, x),
+            Expr::Binary(_, a, b) => {
+                self.verify_expr(v, a);
+                self.verify_expr(v, b);
+            }
+            Expr::Normalize(..) | Expr::Rope { .. } | Expr::Combine { .. } => {
+                v.error("experts", "only elementwise work follows the products of experts");
+            }
+        }
+    }
+
+    fn verify_store(&self, v: &mut KernelVerifier<'_>) {
+        let s = &self.segment;
+        let Store::Rows { param, start } = s.store else {
+            return v.error("experts", "products of experts are stored in rows");
+        };
+        let Some((cols, elem)) = v.rows(param, v.kernel.rows) else { return };
+        if start != 0 {
+            v.error("store-columns", "rows of slots are stored whole");
+        }
+        v.columns(param, cols, s.n * self.top);
+        if elem.by_row() {
+            v.error("store-group", "fp8 rows have a scale of all their columns, which only row-wise kernels see");
+        }
+        if let Some(group) = elem.group().filter(|g| *g > 0 && !s.n.is_multiple_of(*g)) {
+            v.error("store-group", format!("{} columns of a slot are not whole groups of {group}", s.n));
+        }
+        if let Some(group) = elem.group().filter(|g| *g > 0 && s.tile_n < s.n && !s.tile_n.is_multiple_of(*g)) {
+            v.error("tile-n", format!("tiles of {} columns must be multiples of {group}", s.tile_n));
+        }
+    }
+}
+
+impl ReadFamily for ExpertMatmul {
+    fn read<'a>(r: &KernelReader<'a>, p: &mut Parser<'a>) -> Parsed<ExpertMatmul> {
+        Ok(ExpertMatmul {
+            x: r.field(p, "x")?,
+            routes: r.field(p, "routes")?,
+            experts: p.field_size("experts")?,
+            top: p.field_size("top")?,
+            tile_m: p.field_size("tile_m")?,
+            segment: r.one_segment(p)?,
+        })
+    }
+}

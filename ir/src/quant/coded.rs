@@ -1,0 +1,62 @@
+//! Weights that a checkpoint has as codes and scales, which are packed as they are.
+
+use super::{Code, Encoding};
+
+/// A row of a matrix as codes and scales, which are as stored: those of two levels apart.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CodedRow {
+    /// One per column.
+    pub codes: Vec<u8>,
+    /// Scale and minimum of each group of columns; of codes, the numbers that these are.
+    pub factors: Vec<(f32, f32)>,
+    /// Those of each super-group; empty where there are none.
+    pub above: Vec<(f32, f32)>,
+}
+
+impl CodedRow {
+    /// Room for a row of `k` columns.
+    pub fn new(e: &Encoding, k: usize) -> CodedRow {
+        let groups = |of: Option<usize>| of.map_or(0, |columns| k.div_ceil(columns.max(1)));
+        CodedRow {
+            codes: vec![0; k],
+            factors: vec![(0.0, 0.0); groups(e.group().or(Some(k)))],
+            above: vec![(0.0, 0.0); groups(e.super_group())],
+        }
+    }
+
+    /// The values, as every backend computes them.
+    pub fn decode(&self, e: &Encoding, out: &mut [f32]) {
+        let k = self.codes.len().max(1);
+        let (group, unit) = (e.group().unwrap_or(k).max(1), e.super_group().unwrap_or(k).max(1));
+        let of_scales = e.scales[1].is_some_and(|s| s.minimum);
+        let runs = out.chunks_mut(group).zip(self.codes.chunks(group)).zip(&self.factors);
+        for (g, ((out, codes), (scale, min))) in runs.enumerate() {
+            let above = self.above.get(g * group / unit).copied().unwrap_or((1.0, 1.0));
+            let (scale, min) = (above.0 * scale, if of_scales { above.1 * min } else { *min });
+            match e.has_minimum() {
+                true => out.iter_mut().zip(codes).for_each(|(v, u)| *v = scale.mul_add(e.number(*u), min)),
+                false => out.iter_mut().zip(codes).for_each(|(v, u)| *v = scale * e.number(*u)),
+            }
+        }
+    }
+
+    /// The first column whose scales are no numbers, or that is none itself.
+    pub fn not_finite(&self, e: &Encoding) -> Option<usize> {
+        if let (Code::Float(_), Some(col)) = (e.code, self.codes.iter().position(|u| !e.number(*u).is_finite())) {
+            return Some(col);
+        }
+        let bad = |list: &[(f32, f32)]| list.iter().position(|f| !f.0.is_finite() || !f.1.is_finite());
+        let group = bad(&self.factors).map(|g| g * e.group().unwrap_or(0));
+        group.or_else(|| bad(&self.above).map(|s| s * e.super_group().unwrap_or(0)))
+    }
+}
+
+/// Rows of a weight that are not simply its elements one after the other: codes, or elements in
+/// another order.
+pub trait StoredRows: Sync {
+    /// Writes the values of the rows from `from` on that `out` has room for.
+    fn values(&self, from: usize, out: &mut [f32]);
+
+    /// Writes a row of a weight of codes; `out` has its size.
+    fn codes(&self, row: usize, out: &mut CodedRow);
+}

@@ -1,0 +1,203 @@
+//! The block formats of GGML that are no other's: what a GGUF file has is kept as it is. Where GGML
+//! packs small scales tightly they are bytes here, which vector code reads without shifts.
+//!
+//! Super-groups have 256 columns; their scales are codes of the given bits, times an f16.
+
+use super::{Code, Encoding, FormatDef, Per, Quantize, Scale, ScaleKind, encode, round_f16};
+
+/// Columns that share a scale of scales.
+const SUPER: u16 = 256;
+
+const fn one_level(code: Code, kind: ScaleKind, minimum: bool) -> Encoding {
+    Encoding::scaled(code, Scale { per: Per::Group(0), kind, minimum })
+}
+
+const fn two_levels(code: Code, kind: ScaleKind, minimum: bool) -> Encoding {
+    let above = Scale { per: Per::Group(SUPER), kind: ScaleKind::F16, minimum };
+    Encoding { code, scales: [Some(Scale { per: Per::Group(0), kind, minimum }), Some(above)] }
+}
+
+/// `Q5_0`
+pub(super) const W5: FormatDef = FormatDef {
+    name: "w5",
+    encoding: one_level(Code::Int { bits: 5, zero: 16 }, ScaleKind::F16, false),
+    groups: &[32],
+    quantize: Quantize::Group(|x, codes| {
+        let scale = round_f16(extreme(x) / -16.0);
+        encode(x, codes, scale, 0.0, -16.0, 15.0, 16.0);
+        (scale, 0.0)
+    }),
+};
+
+/// `Q5_1`
+pub(super) const W5A: FormatDef = FormatDef {
+    name: "w5a",
+    encoding: one_level(Code::Int { bits: 5, zero: 0 }, ScaleKind::F16, true),
+    groups: &[32],
+    quantize: Quantize::Group(|x, codes| {
+        let (lo, hi) = x.iter().fold((0f32, 0f32), |(l, h), v| (l.min(*v), h.max(*v)));
+        let (min, scale) = (round_f16(lo), round_f16((hi - lo) / 31.0));
+        encode(x, codes, scale, min, 0.0, 31.0, 0.0);
+        (scale, min)
+    }),
+};
+
+/// `Q2_K`
+pub(super) const Q2K: FormatDef = FormatDef {
+    name: "q2k",
+    encoding: two_levels(Code::Int { bits: 2, zero: 0 }, ScaleKind::Unsigned { bits: 4 }, true),
+    groups: &[16],
+    quantize: Quantize::Super(|x, codes, factors| asymmetric((x, codes), factors, 16, (3.0, 15.0))),
+};
+
+/// `Q3_K`
+pub(super) const Q3K: FormatDef = FormatDef {
+    name: "q3k",
+    encoding: two_levels(Code::Int { bits: 3, zero: 4 }, ScaleKind::Signed { bits: 6 }, false),
+    groups: &[16],
+    quantize: Quantize::Super(|x, codes, factors| symmetric((x, codes), factors, 16, (4.0, 31.0))),
+};
+
+/// `Q5_K`
+pub(super) const Q5K: FormatDef = FormatDef {
+    name: "q5k",
+    encoding: two_levels(Code::Int { bits: 5, zero: 0 }, ScaleKind::Unsigned { bits: 6 }, true),
+    groups: &[32],
+    quantize: Quantize::Super(|x, codes, factors| asymmetric((x, codes), factors, 32, (31.0, 63.0))),
+};
+
+/// `Q6_K`
+pub(super) const Q6K: FormatDef = FormatDef {
+    name: "q6k",
+    encoding: two_levels(Code::Int { bits: 6, zero: 32 }, ScaleKind::Signed { bits: 8 }, false),
+    groups: &[16],
+    quantize: Quantize::Super(|x, codes, factors| symmetric((x, codes), factors, 16, (32.0, 127.0))),
+};
+
+/// `Q8_K`
+pub(super) const Q8K: FormatDef = FormatDef {
+    name: "q8k",
+    encoding: one_level(Code::Signed { bits: 8 }, ScaleKind::F32, false),
+    groups: &[SUPER as usize],
+    quantize: Quantize::Group(|x, codes| {
+        let scale = extreme(x).abs() / 127.0;
+        encode(x, codes, scale, 0.0, -127.0, 127.0, 0.0);
+        (scale, 0.0)
+    }),
+};
+
+/// `IQ4_NL`
+pub(super) const IQ4NL: FormatDef = FormatDef {
+    name: "iq4nl",
+    encoding: one_level(Code::Table { bits: 4, values: &NON_LINEAR }, ScaleKind::F16, false),
+    groups: &[32],
+    quantize: Quantize::Group(|x, codes| {
+        let scale = round_f16(extreme(x) / -127.0);
+        nearest(x, codes, scale, &NON_LINEAR);
+        (scale, 0.0)
+    }),
+};
+
+/// `IQ4_XS`
+pub(super) const IQ4XS: FormatDef = FormatDef {
+    name: "iq4xs",
+    encoding: two_levels(Code::Table { bits: 4, values: &NON_LINEAR }, ScaleKind::Signed { bits: 6 }, false),
+    groups: &[32],
+    quantize: Quantize::Super(|x, codes, factors| {
+        let (scale, coded) = scales(x, factors, 32, (127.0, 31.0));
+        for ((x, codes), s) in x.chunks(32).zip(codes.chunks_mut(32)).zip(coded) {
+            nearest(x, codes, scale * s, &NON_LINEAR);
+        }
+        (scale, 0.0)
+    }),
+};
+
+/// `TQ1_0` and `TQ2_0`: −1, 0 and 1.
+pub(super) const TERNARY: FormatDef = FormatDef {
+    name: "ternary",
+    encoding: one_level(Code::Int { bits: 2, zero: 1 }, ScaleKind::F16, false),
+    groups: &[SUPER as usize],
+    quantize: Quantize::Group(|x, codes| {
+        let scale = round_f16(extreme(x).abs());
+        encode(x, codes, scale, 0.0, -1.0, 1.0, 1.0);
+        (scale, 0.0)
+    }),
+};
+
+/// The 16 numbers of GGML's non-linear formats.
+const NON_LINEAR: [u32; 16] = {
+    let numbers = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+    let (mut out, mut i) = ([0; 16], 0);
+    while i < 16 {
+        out[i] = (numbers[i] as f32).to_bits();
+        i += 1;
+    }
+    out
+};
+
+/// The number of largest magnitude.
+fn extreme(x: &[f32]) -> f32 {
+    x.iter().fold(0f32, |m, v| if v.abs() > m.abs() { *v } else { m })
+}
+
+/// Codes of the numbers of a table that are nearest.
+pub(super) fn nearest(x: &[f32], codes: &mut [u8], scale: f32, table: &[u32]) {
+    for (c, v) in codes.iter_mut().zip(x) {
+        let distance = |i: &usize| (f32::from_bits(table[*i]) * scale - v).abs();
+        *c = (0..table.len()).min_by(|a, b| distance(a).total_cmp(&distance(b))).unwrap_or(0) as u8;
+    }
+}
+
+/// A super-group with minima: steps from the least number (or 0, if all are above) of each group.
+/// `top` is the largest code, `most` that of a scale.
+pub(super) fn asymmetric(
+    (x, codes): (&[f32], &mut [u8]),
+    factors: &mut [(u8, u8)],
+    group: usize,
+    (top, most): (f32, f32),
+) -> (f32, f32) {
+    factors.fill((0, 0));
+    let of = |x: &[f32]| {
+        let (low, high) = x.iter().fold((0f32, 0f32), |(l, h), v| (l.min(*v), h.max(*v)));
+        ((high - low) / top, low)
+    };
+    let groups: Vec<(f32, f32)> = x.chunks(group).map(of).collect();
+    let largest = groups.iter().fold((0f32, 0f32), |m, g| (m.0.max(g.0), m.1.min(g.1)));
+    let (scale, min) = (round_f16(largest.0 / most), round_f16(largest.1 / most));
+    let code = |x: f32, unit: f32| if unit == 0.0 { 0.0 } else { (x / unit).round_ties_even().clamp(0.0, most) };
+    for (((step, low), factor), (x, codes)) in
+        groups.into_iter().zip(factors).zip(x.chunks(group).zip(codes.chunks_mut(group)))
+    {
+        let (s, m) = (code(step, scale), code(low, min));
+        *factor = (s as u8, m as u8);
+        encode(x, codes, scale * s, min * m, 0.0, top, 0.0);
+    }
+    (scale, min)
+}
+
+/// A super-group without minima. The extreme of each group gets the code `−zero`, before its scale
+/// is rounded to a code from `−most` to `most`.
+fn symmetric(
+    (x, codes): (&[f32], &mut [u8]),
+    factors: &mut [(u8, u8)],
+    group: usize,
+    (zero, most): (f32, f32),
+) -> (f32, f32) {
+    let (scale, coded) = scales(x, factors, group, (zero, most));
+    for ((x, codes), s) in x.chunks(group).zip(codes.chunks_mut(group)).zip(coded) {
+        encode(x, codes, scale * s, 0.0, -zero, zero - 1.0, zero);
+    }
+    (scale, 0.0)
+}
+
+/// The scale of scales, and the scale of each group as a multiple of it, which are written down as
+/// codes.
+fn scales(x: &[f32], factors: &mut [(u8, u8)], group: usize, (zero, most): (f32, f32)) -> (f32, Vec<f32>) {
+    factors.fill((0, 0));
+    let steps: Vec<f32> = x.chunks(group).map(|x| extreme(x) / -zero).collect();
+    let scale = round_f16(extreme(&steps).abs() / most);
+    let code = |step: f32| if scale == 0.0 { 0.0 } else { (step / scale).round_ties_even().clamp(-most, most) };
+    let coded: Vec<f32> = steps.into_iter().map(code).collect();
+    factors.iter_mut().zip(&coded).for_each(|(f, s)| *f = (*s as i8 as u8, 0));
+    (scale, coded)
+}

@@ -1,0 +1,104 @@
+use super::*;
+use crate::quant::{Elem, FORMATS, FormatDef};
+use proptest::prelude::*;
+
+fn formats() -> Vec<Format> {
+    FORMATS.iter().flat_map(FormatDef::formats).flat_map(|f| [f, f.with_packing(Packing::Fragment)]).collect()
+}
+
+/// Largest error of a format on a group: half a step, a code clipped at the short end of the
+/// symmetric range, and f16 rounding of scale and minimum.
+fn bound(format: Format, x: &[f32]) -> f32 {
+    let amax = x.iter().fold(0f32, |m, v| m.max(v.abs()));
+    let tiny = 2f32.powi(-24) * 256.0;
+    match format.def().name {
+        "f32" => 0.0,
+        "f16" => amax * 2f32.powi(-11) + tiny,
+        "bf16" => amax * 2f32.powi(-8),
+        "w8" => amax * (0.5 / 127.0 + 2f32.powi(-10)) + tiny,
+        "w4" => amax * (1.0 / 8.0 + 2f32.powi(-8)) + tiny,
+        "w4a" => amax * (2.0 / 15.0 * 0.5 + 2f32.powi(-7)) + tiny,
+        // Half of the largest step, 32 of 448.
+        "fp8" => amax * (16.0 / 448.0 + 2f32.powi(-11)) + tiny,
+        "fp8b" => amax * (16.0 / 448.0 + 2f32.powi(-20)) + tiny,
+        // Half of the largest distance of two numbers, 0.3038.
+        "nf4" => amax * 0.152,
+        // Half a step of all numbers from the least to the largest, a code of the step half a
+        // unit too small (15 times), one of the minimum, and f16 scales.
+        "q4k" => amax * (1.0 / 15.0 + 1.0 / 63.0 + 0.5 / 63.0 + 2f32.powi(-8)) + tiny,
+        "q5k" => amax * (1.0 / 31.0 + 1.0 / 63.0 + 0.5 / 63.0 + 2f32.powi(-8)) + tiny,
+        "q2k" => amax * (1.0 / 3.0 + 1.0 / 15.0 + 0.5 / 15.0 + 2f32.powi(-8)) + tiny,
+        "w4z" => amax * (2.0 / 15.0 + 2f32.powi(-8)) + tiny,
+        "w8z" => amax * (2.0 / 255.0 + 2f32.powi(-8)) + tiny,
+        // Half of the largest distance of two numbers, of a third.
+        "fp4" => amax * 0.17,
+        // Half of the distance of 4 and 6, the largest number being more than 3.
+        "mxfp4" => amax * 0.34,
+        "w5" => amax * (1.0 / 16.0 + 2f32.powi(-8)) + tiny,
+        "w5a" => amax * (2.0 / 31.0 * 0.5 + 2f32.powi(-7)) + tiny,
+        // A step at the short end, and codes of scales half a unit off.
+        "q3k" => amax * (1.0 / 4.0 + 0.5 / 31.0 + 2f32.powi(-8)) + tiny,
+        "q6k" => amax * (1.0 / 32.0 + 0.5 / 127.0 + 2f32.powi(-8)) + tiny,
+        "q8k" => amax * (0.5 / 127.0 + 2f32.powi(-20)) + tiny,
+        // 127 where there are 113.
+        "iq4nl" => amax * (14.0 / 127.0 + 2f32.powi(-8)) + tiny,
+        "iq4xs" => amax * (14.0 / 127.0 + 0.5 / 31.0 + 2f32.powi(-8)) + tiny,
+        "ternary" => amax * (0.5 + 2f32.powi(-8)) + tiny,
+        name => panic!("the bound of {name} belongs here"),
+    }
+}
+
+proptest! {
+    #[test]
+    fn packed_rows_read_back_within_half_a_step(seed in 0u64..1000, n in 1usize..17, k in 1usize..300) {
+        let mut s = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let rows: Vec<f32> = (0..n * k).map(|_| {
+            s ^= s << 13; s ^= s >> 7; s ^= s << 17;
+            (s >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+        }).collect();
+        for f in formats() {
+            let mut block = vec![0xAA; f.block_bytes(k)];
+            pack_block(f, &rows, k, &mut block).unwrap();
+            let mut back = vec![0f32; k];
+            for r in 0..n {
+                unpack_row(f, &block, k, r, &mut back);
+                let e = f.encoding();
+                let group = e.super_group().or(e.group()).unwrap_or(k);
+                for (x, y) in rows[r * k..(r + 1) * k].chunks(group).zip(back.chunks(group)) {
+                    for (a, b) in x.iter().zip(y) {
+                        prop_assert!((a - b).abs() <= bound(f, x), "{f}: {a} came back as {b}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn not_a_number_and_overflow_are_located() {
+    let mut rows = vec![0.5f32; 3 * 40];
+    rows[47] = f32::NAN;
+    for f in formats() {
+        let mut block = vec![0; f.block_bytes(40)];
+        assert_eq!(pack_block(f, &rows, 40, &mut block), Err(PackError::NotFinite { row: 1, col: 7 }), "{f}");
+    }
+    rows[47] = 1e30;
+    let w4 = Format::new(Elem::W4, 32);
+    let mut block = vec![0; w4.block_bytes(40)];
+    assert_eq!(pack_block(w4, &rows, 40, &mut block), Err(PackError::TooLarge { row: 1, col: 0 }));
+}
+
+#[test]
+fn names_round_trip() {
+    for f in formats() {
+        assert_eq!(Format::parse(&f.to_string()), Some(f));
+    }
+    assert_eq!(Format::parse("w4g33"), None);
+    assert_eq!(Format::parse("w4"), None);
+    assert_eq!(Format::parse("fp8"), Some(Format::FP8));
+    assert_eq!(Format::parse("fp8g32"), None);
+    assert_eq!(Format::parse("fp8g0"), None);
+    assert_eq!(Format::parse("bf16g32"), None);
+    assert_eq!(Format::parse("w4.fragg32"), None);
+    assert_eq!(Format::parse("w4g32.frag").map(|f| f.packing), Some(Packing::Fragment));
+}

@@ -1,0 +1,31 @@
+//! Integers from a zero of each group: `scale·(u − zero)`, as GPTQ and AWQ have them. The product
+//! `scale·zero` of an f16 and a small integer is exact in f32, so it is kept as a minimum in f32
+//! beside a scale in f32, and no value is rounded a second time.
+
+use super::{Code, Encoding, FormatDef, GROUPS, Per, Quantize, Scale, ScaleKind, encode, round_f16};
+
+const fn from_zero(bits: u32) -> Encoding {
+    Encoding::scaled(Code::Int { bits, zero: 0 }, Scale::with_minimum(Per::Group(0), ScaleKind::F32))
+}
+
+pub(super) const W4Z: FormatDef = FormatDef {
+    name: "w4z",
+    encoding: from_zero(4),
+    groups: GROUPS,
+    quantize: Quantize::Group(|x, codes| quantize(x, codes, 15.0)),
+};
+
+pub(super) const W8Z: FormatDef = FormatDef {
+    name: "w8z",
+    encoding: from_zero(8),
+    groups: GROUPS,
+    quantize: Quantize::Group(|x, codes| quantize(x, codes, 255.0)),
+};
+
+fn quantize(x: &[f32], codes: &mut [u8], most: f32) -> (f32, f32) {
+    let (lo, hi) = x.iter().fold((0f32, 0f32), |(l, h), v| (l.min(*v), h.max(*v)));
+    let scale = round_f16((hi - lo) / most);
+    let zero = if scale == 0.0 { 0.0 } else { (-lo / scale).round_ties_even().clamp(0.0, most) };
+    encode(x, codes, scale, -scale * zero, 0.0, most, 0.0);
+    (scale, -scale * zero)
+}

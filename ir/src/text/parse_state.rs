@@ -1,0 +1,55 @@
+//! Parsing states: what sequences keep.
+
+use super::parse::{Parsed, Parser};
+use crate::kv::{KvDType, KvSpec};
+use crate::state::{FixedSpec, StateSpec};
+
+impl Parser<'_> {
+    /// Either of the next two.
+    pub fn state_spec(&mut self) -> Parsed<StateSpec> {
+        Ok(if self.peek_word() == "state" { self.fixed_spec()?.into() } else { self.kv_spec()?.into() })
+    }
+
+    /// `state<f32, 4x64x128>`
+    pub fn fixed_spec(&mut self) -> Parsed<FixedSpec> {
+        self.expect_word("state")?;
+        self.expect(b'<')?;
+        self.expect_word("f32")?;
+        self.expect(b',')?;
+        let heads = self.size("`heads x rows x columns`, as in `4x64x128`")?;
+        // `4x64x128` is the number 4 and the word `x64x128`.
+        let rest = self.peek_word().strip_prefix('x').and_then(|rest| rest.split_once('x'));
+        let sizes = rest.and_then(|(rows, cols)| Some((rows.parse().ok()?, cols.parse().ok()?)));
+        let Some((rows, cols)) = sizes else {
+            return Err(self.unexpected("`x`, rows, `x` and columns, as in `4x64x128`"));
+        };
+        self.next();
+        self.expect(b'>')?;
+        Ok(FixedSpec { heads, rows, cols })
+    }
+
+    /// `kv<f16, 4x32, window 4096>`
+    pub fn kv_spec(&mut self) -> Parsed<KvSpec> {
+        self.expect_word("kv")?;
+        self.expect(b'<')?;
+        let Some(dtype) = KvDType::parse(self.peek_word()) else {
+            let names: Vec<&'static str> = KvDType::ALL.iter().map(|(_, n)| *n).collect();
+            return Err(self.one_of("an element type of keys and values", &names));
+        };
+        self.next();
+        self.expect(b',')?;
+        let kv_heads = self.size("`heads x head size`, as in `8x64`")?;
+        // `8x64` is the number 8 and the word `x64`.
+        let by = self.peek_word().strip_prefix('x').and_then(|n| n.parse().ok());
+        let Some(head_dim) = by else { return Err(self.unexpected("`x` and the head size, as in `8x64`")) };
+        self.next();
+        let window = if self.eat(b',') {
+            self.expect_word("window")?;
+            Some(self.size("the window's length")?)
+        } else {
+            None
+        };
+        self.expect(b'>')?;
+        Ok(KvSpec { dtype, kv_heads, head_dim, window })
+    }
+}

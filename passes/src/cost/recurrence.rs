@@ -1,0 +1,44 @@
+//! Linear recurrences.
+
+use super::{Cost, ELEMENTWISE, OnCpu, OnGpu};
+use crate::cost_gpu::LATENCY;
+use crate::work::{Launched, Work};
+use llmcc_ir::kernel::{Kernel, ParamKind, Recurrence};
+use llmcc_ir::state::FixedSpec;
+
+/// Steps per number of a state and token: decay, update, output, and what the delta rule needs
+/// before.
+const STEPS: f64 = 4.0;
+const DELTA_STEPS: f64 = 7.0;
+
+fn state(kernel: &Kernel, k: &Recurrence) -> Option<FixedSpec> {
+    match kernel.params[k.state].kind {
+        ParamKind::Fixed(spec) => Some(spec),
+        ParamKind::Rows { .. } | ParamKind::Matrix { .. } | ParamKind::Vector { .. } | ParamKind::Kv(_) => None,
+    }
+}
+
+impl Cost for Recurrence {
+    fn cpu(&self, on: &OnCpu<'_>) -> f64 {
+        let Some(state) = state(on.kernel, self) else { return 0.0 };
+        let steps = if self.delta { DELTA_STEPS } else { STEPS };
+        let sequences = on.env.rows.clamp(1, on.m.max(1));
+        let streamed = (2 * sequences * state.bytes()) as f64 / on.t.memory;
+        streamed.max((on.m * state.len()) as f64 * steps / ELEMENTWISE / on.t.cores as f64)
+    }
+
+    fn gpu(&self, on: &OnGpu<'_>) -> f64 {
+        let Some(state) = state(on.kernel, self) else { return 0.0 };
+        LATENCY + on.l2(2 * on.m * state.bytes())
+    }
+
+    fn work(&self, on: &Launched<'_>) -> Work {
+        let Some(state) = state(on.kernel, self) else { return Work::default() };
+        let products = if self.delta { 3 } else { 2 };
+        Work {
+            bytes: (2 * on.sequences.clamp(1, on.m.max(1)) * state.bytes()) as f64,
+            macs: (products * on.m * state.len()) as f64,
+            ..Work::default()
+        }
+    }
+}

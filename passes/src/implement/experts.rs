@@ -1,0 +1,105 @@
+//! Experts: their choice, their products, and the sum of what they made.
+
+use super::generic::{float, int};
+use super::{Context, OpNode, quantize};
+use crate::egraph::{Head, Term, attr};
+use crate::spec::Draft;
+use egg::Id;
+use llmcc_ir::graph::{AttrType, Router, Score};
+use llmcc_ir::kernel::{Body, ExpertMatmul, Expr, ParamKind, Route, RowElem, Segment, Store};
+use llmcc_ir::quant::{BLOCK, Format};
+
+/// The choice.
+pub fn route(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
+    chosen(cx, class, op).into_iter().collect()
+}
+
+/// Products for each format of the matrices.
+pub fn matmuls(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
+    cx.packed(op.args[1]).into_iter().filter_map(|packed| matmul(cx, class, op, packed)).collect()
+}
+
+fn chosen(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
+    let (rows, cols) = cx.rows_of(class)?;
+    let [score, top, normalize, eps, scale, groups, kept, pairs] = op.attrs[..] else { return None };
+    let g = &*cx.graph;
+    let router = Router {
+        score: Score::from_attr(&attr(g, score)?)?,
+        top: int(g, top)?,
+        normalize: bool::from_attr(&attr(g, normalize)?)?,
+        eps: float(g, eps)?,
+        scale: float(g, scale)?,
+        groups: int(g, groups)?,
+        kept: int(g, kept)?,
+        pairs: bool::from_attr(&attr(g, pairs)?)?,
+    };
+    let (kind, len) = (cx.rows_kind(op.args[0])?, cx.vector_of(op.args[1])?);
+    Some(Draft::new(rows, |d| {
+        let x = d.input(op.args[0], kind);
+        let bias = d.input(op.args[1], ParamKind::Vector { len });
+        let out = d.output(cols, RowElem::F32);
+        Body::Route(Route { x, bias, router, out })
+    }))
+}
+
+fn matmul(cx: &mut Context<'_>, class: Id, op: &OpNode, (format, packed): (Format, Id)) -> Option<Draft> {
+    let [x, w, routes] = op.args[..] else { return None };
+    let (experts, top) = (int(cx.graph, op.attrs[0])?, int(cx.graph, op.attrs[1])?);
+    let (rows, cols) = cx.rows_of(x)?;
+    let (all, k) = cx.matrix_of(w)?;
+    let (_, out_cols) = cx.rows_of(class)?;
+    let n = all / experts;
+    // An expert begins with a block.
+    if !n.is_multiple_of(BLOCK) {
+        return None;
+    }
+    let routes_kind = cx.rows_kind(routes)?;
+    // Of rows with several slots each slot is quantized by itself.
+    let own = cols != k;
+    let elem = match cx.act.rows(format) {
+        RowElem::Q8 { group } if own && !k.is_multiple_of(group) => RowElem::F32,
+        elem => elem,
+    };
+    let x = match quantize::attribute(elem) {
+        None => x,
+        Some(storage) => {
+            let storage = cx.graph.add(Term::Int(storage));
+            cx.graph.add(Term::Quant([storage, x]))
+        }
+    };
+    Some(Draft::new(rows, |d| {
+        let x = d.input(x, ParamKind::Rows { rows, cols, elem });
+        let routes = d.input(routes, routes_kind);
+        let w = d.input(packed, ParamKind::Matrix { n: all, k, format });
+        let store = Store::Rows { param: d.output(out_cols, RowElem::F32), start: 0 };
+        let segment = Segment { n, weights: vec![w], tile_n: 0, expr: Expr::Acc(0), store };
+        Body::ExpertMatmul(ExpertMatmul { x, routes, experts, top, segment, tile_m: 0 })
+    }))
+}
+
+/// Each slot's part of a vector.
+pub fn vector(cx: &Context<'_>, d: &mut Draft, op: &OpNode) -> Option<Expr> {
+    let top = int(cx.graph, op.attrs[1])?;
+    let len = cx.vector_of(op.args[0])?;
+    let vector = d.input(op.args[0], ParamKind::Vector { len });
+    let routes = d.input(op.args[1], cx.rows_kind(op.args[1])?);
+    Some(Expr::Expert { vector, routes, top })
+}
+
+/// The weighted sum of runs; weights that are columns of other rows are read where they are.
+pub fn combine(cx: &Context<'_>, d: &mut Draft, op: &OpNode) -> Option<Expr> {
+    let (_, count) = cx.rows_of(op.args[0])?;
+    let (source, from) = sliced(cx, op.args[0]).unwrap_or((op.args[0], 0));
+    let weights = d.input(source, cx.rows_kind(source)?);
+    let y = d.input(op.args[1], cx.rows_kind(op.args[1])?);
+    Some(Expr::Combine { weights, from, y, count })
+}
+
+/// What a class is columns of, and the first of them.
+fn sliced(cx: &Context<'_>, class: Id) -> Option<(Id, usize)> {
+    let slice = |t: &Term| match t {
+        Term::Op(Head::SliceCols, children) => Some((*children.get(2)?, int(cx.graph, *children.first()?)?)),
+        _ => None,
+    };
+    cx.graph[class].nodes.iter().filter_map(slice).min()
+}

@@ -1,0 +1,31 @@
+//! What a step yields, and what the runtime makes of it.
+
+/// What the rows of a step's output are, in [`crate::ModelDesc::output`].
+pub mod kind {
+    /// Logits of the next token.
+    pub const LOGITS: u32 = 0;
+    /// Embeddings.
+    pub const EMBEDDING: u32 = 1;
+    /// Scores of classes.
+    pub const SCORES: u32 = 2;
+}
+
+/// How rows of a sequence become one, in [`crate::ModelDesc::pool`].
+pub mod pool {
+    /// Not at all: logits.
+    pub const NONE: u32 = 0;
+    /// Their mean.
+    pub const MEAN: u32 = 1;
+    /// The first token's.
+    pub const FIRST: u32 = 2;
+    /// The last token's.
+    pub const LAST: u32 = 3;
+}
+
+/// Bits of [`crate::ModelDesc::flags`].
+pub mod flags {
+    /// Pooled rows are scaled to length 1.
+    pub const NORMALIZE: u64 = 1;
+    /// Tokens see later ones: a sequence is computed in one step, and is whole then.
+    pub const WHOLE: u64 = 2;
+}

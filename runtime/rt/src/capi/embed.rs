@@ -1,0 +1,66 @@
+//! Embeddings, and scores of classes.
+
+use super::handles::MODELS;
+use super::types::{LLMCC_EMBED_NORMALIZE, LLMCC_EMBED_RAW, llmcc_embed_rows};
+use super::{array, guard, llmcc_model, null, read_struct};
+use crate::embed::{Rows, embed};
+use crate::error::{Error, Result, Status};
+
+/// Pooled rows of an embedder, or scores of a classifier, f32 `[n_rows, columns]`.
+///
+/// # Safety
+/// `model` is open, `rows` valid, `out` has `capacity` floats.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn llmcc_embed(
+    model: *const llmcc_model,
+    rows: *const llmcc_embed_rows,
+    out: *mut f32,
+    capacity: usize,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (model, given) = unsafe { (MODELS.get(model)?, read_struct(rows)?) };
+        if rows.is_null() {
+            return Err(null("rows"));
+        }
+        let normalize = normalize(given.flags)?;
+        if given.reserved != 0 {
+            return Err(Error::invalid("llmcc_embed_rows.reserved must be zero"));
+        }
+        // SAFETY: the caller's promise.
+        let lengths = unsafe { array(given.lengths, given.n_rows, "rows.lengths")? };
+        let n_tokens = lengths.iter().try_fold(0usize, |sum, n| sum.checked_add(*n));
+        let n_tokens = n_tokens.ok_or_else(|| Error::invalid("rows.lengths add up to more than memory can hold"))?;
+        // SAFETY: the caller's promise.
+        let tokens = unsafe { array(given.tokens, n_tokens, "rows.tokens")? };
+        let mut engine = model.engine();
+        engine.need_pooled()?;
+        let columns = engine.image().desc().columns as usize;
+        if lengths.len().checked_mul(columns).is_none_or(|n| n > capacity) {
+            let message =
+                format!("the buffer has room for {capacity} floats; {} rows of {columns} are wanted", lengths.len());
+            return Err(Error::new(Status::Buffer, message));
+        }
+        if out.is_null() && !lengths.is_empty() {
+            return Err(null("out"));
+        }
+        if !out.is_aligned() {
+            return Err(Error::invalid("out is misaligned"));
+        }
+        let found = embed(&mut engine, &Rows { tokens, lengths, normalize })?;
+        // SAFETY: there is room for as many, as was just checked.
+        unsafe { std::ptr::copy_nonoverlapping(found.as_ptr(), out, found.len()) };
+        Ok(())
+    })
+}
+
+fn normalize(flags: u32) -> Result<Option<bool>> {
+    match flags {
+        0 => Ok(None),
+        LLMCC_EMBED_NORMALIZE => Ok(Some(true)),
+        LLMCC_EMBED_RAW => Ok(Some(false)),
+        _ => Err(Error::invalid(format!(
+            "llmcc_embed_rows.flags are {flags:#x}: give LLMCC_EMBED_NORMALIZE, LLMCC_EMBED_RAW or none"
+        ))),
+    }
+}

@@ -1,0 +1,148 @@
+//! Rows of tokens to rows of floats: the output of each row's tokens, pooled, and scaled to length
+//! 1 where that is wanted.
+//!
+//! A row is a sequence of its own, which ends with the call. Pooling and scaling are in f64, in the
+//! order of the tokens, so results do not depend on how rows are put together.
+
+use llmcc_abi::output::{flags, pool};
+
+use crate::engine::{Batch, Engine};
+use crate::error::{Error, Result, Status};
+use crate::kv::SeqId;
+
+/// Below this length a row is not scaled up to 1 (as in PyTorch's `normalize`).
+const SHORTEST: f64 = 1e-12;
+
+/// What to embed.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows<'a> {
+    /// Tokens of all rows, one row after the other.
+    pub tokens: &'a [i32],
+    /// Tokens of each row, at least 1; together as many as there are.
+    pub lengths: &'a [usize],
+    /// Whether results have length 1; `None`: as the model says.
+    pub normalize: Option<bool>,
+}
+
+/// The output of each row: f32 `[rows, columns]`. No sequence is left.
+///
+/// # Errors
+/// The model has logits; a row is empty, too long, or has a token outside the vocabulary; no room
+/// in the cache; a result is not finite; the machine fails.
+pub fn embed(engine: &mut Engine, rows: &Rows) -> Result<Vec<f32>> {
+    engine.need_pooled()?;
+    check(engine, rows)?;
+    let columns = engine.image().desc().columns as usize;
+    let room = rows.lengths.len().checked_mul(columns);
+    let room = room.ok_or_else(|| Error::invalid("the results are more than memory can hold"))?;
+    let mut out = Vec::with_capacity(room);
+    let (mut row, mut token) = (0, 0);
+    while row < rows.lengths.len() {
+        let lengths = &rows.lengths[row..][..together(engine, &rows.lengths[row..])];
+        let tokens = &rows.tokens[token..][..lengths.iter().sum()];
+        let mut seqs = Vec::with_capacity(lengths.len());
+        let pooled = pooled(engine, tokens, lengths, &mut seqs);
+        // Whatever happened: freeing a sequence that is there cannot fail.
+        seqs.into_iter().for_each(|seq| drop(engine.kv_mut().seq_free(seq)));
+        let normalize = rows.normalize.unwrap_or(engine.image().desc().flags & flags::NORMALIZE != 0);
+        for (i, values) in pooled?.chunks_exact(columns).enumerate() {
+            finish(values, normalize, &mut out).ok_or_else(|| not_finite(row + i))?;
+        }
+        (row, token) = (row + lengths.len(), token + tokens.len());
+    }
+    Ok(out)
+}
+
+fn not_finite(row: usize) -> Error {
+    Error::new(
+        Status::Numeric,
+        format!("the output of row {row} is not finite: the model's values overflow on its tokens"),
+    )
+}
+
+fn check(engine: &Engine, rows: &Rows) -> Result<()> {
+    let desc = engine.image().desc();
+    let (context, most) = (engine.kv().max_context(), engine.max_batch_tokens());
+    for (i, &n) in rows.lengths.iter().enumerate() {
+        if n == 0 {
+            return Err(Error::invalid(format!("row {i} has no tokens")));
+        }
+        if n > context {
+            let message = format!("row {i} has {n} tokens: the model's longest context is {context}; cut the text");
+            return Err(Error::new(Status::ContextFull, message));
+        }
+        if desc.flags & flags::WHOLE != 0 && n > most {
+            return Err(Error::invalid(format!(
+                "row {i} has {n} tokens, which see each other and so go through the model at once: open it with a \
+                 max_batch_tokens of so many (it is {most}), or cut the text"
+            )));
+        }
+    }
+    let vocab = desc.vocab;
+    match rows.tokens.iter().position(|t| *t < 0 || *t as u64 >= vocab) {
+        Some(i) => {
+            let token = rows.tokens[i];
+            Err(Error::invalid(format!("token {token} at index {i} is outside the vocabulary of {vocab}")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// How many of the next rows go through the model together: at least one.
+fn together(engine: &Engine, lengths: &[usize]) -> usize {
+    let (kv, most) = (engine.kv(), engine.max_batch_tokens());
+    let mut free: Vec<usize> = (0..kv.groups()).map(|g| kv.free_pages(g)).collect();
+    let mut tokens = 0;
+    let fits = |n: &&usize| {
+        tokens += **n;
+        let pages = free.iter_mut().enumerate().all(|(group, free)| {
+            let left = free.checked_sub(kv.pages_for(group, **n, most));
+            *free = left.unwrap_or(0);
+            left.is_some()
+        });
+        pages && tokens <= most
+    };
+    lengths.iter().take_while(fits).count().max(1)
+}
+
+/// Runs rows as new sequences, which `seqs` gets, and pools their outputs: `[rows, columns]`.
+fn pooled(engine: &mut Engine, tokens: &[i32], lengths: &[usize], seqs: &mut Vec<SeqId>) -> Result<Vec<f64>> {
+    let (pooling, columns) = (engine.image().desc().pool, engine.image().desc().columns as usize);
+    // The row of each token that is wanted.
+    let (mut of_tokens, mut wanted, mut of_wanted) = (vec![], vec![], vec![]);
+    for (row, &n) in lengths.iter().enumerate() {
+        let start = of_tokens.len() as u32;
+        let seq = engine.kv_mut().seq_new()?;
+        seqs.push(seq);
+        of_tokens.resize(of_tokens.len() + n, seq);
+        let end = of_tokens.len() as u32;
+        let tokens = match pooling {
+            pool::FIRST => start..start + 1,
+            pool::LAST => end - 1..end,
+            _ => start..end,
+        };
+        of_wanted.resize(of_wanted.len() + tokens.len(), row);
+        wanted.extend(tokens);
+    }
+    let mut sums = vec![0f64; lengths.len() * columns];
+    let batch = Batch { tokens, seqs: &of_tokens, out_rows: &wanted };
+    // In the order of the tokens.
+    engine.step(&batch, &mut |i, values| {
+        let sums = &mut sums[of_wanted[i] * columns..][..columns];
+        sums.iter_mut().zip(values).for_each(|(sum, x)| *sum += f64::from(*x));
+    })?;
+    if pooling == pool::MEAN {
+        for (sums, &n) in sums.chunks_exact_mut(columns).zip(lengths) {
+            sums.iter_mut().for_each(|sum| *sum /= n as f64);
+        }
+    }
+    Ok(sums)
+}
+
+/// Appends a pooled row, scaled if it is to be; `None` where it is not finite.
+fn finish(values: &[f64], normalize: bool, out: &mut Vec<f32>) -> Option<()> {
+    let length = values.iter().map(|x| x * x).sum::<f64>().sqrt();
+    let scale = if normalize { length.max(SHORTEST) } else { 1.0 };
+    out.extend(values.iter().map(|x| (x / scale) as f32));
+    length.is_finite().then_some(())
+}

@@ -1,0 +1,92 @@
+//! Embeddings, and what models with or without them refuse.
+
+use super::*;
+
+/// Two rows, of two tokens and one.
+fn embed(w: &World, o: &mut Outs, capacity: usize, change: impl Fn(&mut llmcc_embed_rows)) -> i32 {
+    let (tokens, lengths) = ([1, 2, 3], [2, 1]);
+    let mut given = rows(&tokens, &lengths);
+    change(&mut given);
+    // SAFETY: as for the rows.
+    unsafe { llmcc_embed(w.embedder.0, &given, o.logits.as_mut_ptr(), capacity) }
+}
+
+/// A step of the encoder.
+fn encode(w: &World, tokens: &[i32], seqs: &[i32]) -> i32 {
+    // SAFETY: as for the rows.
+    unsafe { llmcc_step(w.encoder.0, &batch(tokens, seqs, &[]), null_mut(), 0) }
+}
+
+pub fn about_embedding<'a>() -> Vec<Row<'a>> {
+    macro_rules! embed {
+        ($status:expr, $part:expr, $change:expr) => {
+            ("llmcc_embed", $status, $part, Box::new(move |w: &World, o: &mut Outs| embed(w, o, 2 * VOCAB, $change)))
+        };
+    }
+    static LONG: [usize; 2] = [201, 1];
+    static EMPTY: [usize; 2] = [1, 0];
+    static ENDLESS: [usize; 2] = [usize::MAX, 2];
+    static SEVENTEEN: [usize; 1] = [17];
+    static CACHE: [usize; 1] = [49];
+    static TOKENS: [i32; 202] = [1; 202];
+    static STRANGE: [i32; 3] = [1, 2, -1];
+    let long = |b: &mut llmcc_embed_rows| (b.lengths, b.tokens) = (LONG.as_ptr(), TOKENS.as_ptr());
+    let cache = |b: &mut llmcc_embed_rows| (b.lengths, b.tokens, b.n_rows) = (CACHE.as_ptr(), TOKENS.as_ptr(), 1);
+    let seventeen = rows(&TOKENS[..17], &SEVENTEEN);
+    let generation: fn(&World, &mut Outs) -> i32 = |w, o| {
+        // SAFETY: as for the rows.
+        unsafe { llmcc_gen_new(w.embedder.0, -1, [1].as_ptr(), 1, null(), &mut o.generation) }
+    };
+    vec![
+        row!(llmcc_embed, Invalid, "model is a null", |_w, o| (null(), null(), o.logits.as_mut_ptr(), 0)),
+        row!(llmcc_embed, Invalid, "closed", |w, o| (w.closed, null(), o.logits.as_mut_ptr(), 0)),
+        row!(llmcc_embed, Invalid, "rows is a null", |w, o| (w.embedder.0, null(), o.logits.as_mut_ptr(), 0)),
+        row!(llmcc_embed, Unsupported, "compile the model with --embed", |w, o| (
+            w.model.0,
+            &rows(&[1], &[1]),
+            o.logits.as_mut_ptr(),
+            VOCAB
+        )),
+        embed!(Invalid, "llmcc_embed_rows.size is 0", |b| b.size = 0),
+        embed!(Invalid, "flags are 0x3", |b| b.flags = 3),
+        embed!(Invalid, "reserved", |b| b.reserved = 1),
+        embed!(Invalid, "rows.lengths is a null", |b| b.lengths = null()),
+        embed!(Invalid, "misaligned", |b| b.lengths = b.lengths.wrapping_byte_add(1)),
+        embed!(Invalid, "add up to more than memory", |b| b.lengths = ENDLESS.as_ptr()),
+        embed!(Invalid, "rows.tokens is a null", |b| b.tokens = null()),
+        embed!(Invalid, "row 1 has no tokens", |b| b.lengths = EMPTY.as_ptr()),
+        embed!(Invalid, "token -1 at index 2 is outside the vocabulary of 7", |b| b.tokens = STRANGE.as_ptr()),
+        embed!(ContextFull, "row 0 has 201 tokens: the model's longest context is 200", long),
+        embed!(CacheFull, "is full", cache),
+        ("llmcc_embed", Buffer, "room for 13 floats; 2 rows of 7", Box::new(|w, o| embed(w, o, 2 * VOCAB - 1, |_| ()))),
+        row!(llmcc_embed, Invalid, "out is a null", |w, _o| (w.embedder.0, &rows(&[1], &[1]), null_mut(), VOCAB)),
+        row!(llmcc_embed, Invalid, "out is misaligned", |w, o| (w.embedder.0, &rows(&[1], &[1]), odd(o), VOCAB)),
+        row!(llmcc_embed, Invalid, "row 0 has 17 tokens, which see each other", |w, o| (
+            w.encoder.0,
+            &seventeen,
+            o.logits.as_mut_ptr(),
+            VOCAB
+        )),
+        ("llmcc_gen_new", Unsupported, "makes embeddings and writes no text", Box::new(generation)),
+        row!(llmcc_generate, Unsupported, "use llmcc_embed", |w, _o| (
+            w.embedder.0,
+            c"a".as_ptr(),
+            1,
+            null(),
+            Some(called),
+            null_mut(),
+            null_mut()
+        )),
+        row!(llmcc_step_logprobs, Unsupported, "makes embeddings", |w, o| (
+            w.embedder.0,
+            &batch(&[1], &[0], &[0]),
+            [1].as_ptr(),
+            o.logprobs.as_mut_ptr(),
+            0,
+            null_mut(),
+            null_mut()
+        )),
+        ("llmcc_step", Invalid, "has 1 tokens already", Box::new(|w, _o| encode(w, &[1], &[w.encoded]))),
+        ("llmcc_step", Invalid, "a step of 17 tokens", Box::new(|w, _o| encode(w, &TOKENS[..17], &[w.encoded; 17]))),
+    ]
+}

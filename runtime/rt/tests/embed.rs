@@ -1,0 +1,109 @@
+//! Rows of tokens to pooled rows, on the hand-made model.
+
+mod common;
+
+use common::*;
+use llmcc_abi::ModelDesc;
+use llmcc_abi::output::{flags, kind, pool};
+use llmcc_rt::embed::{Rows, embed};
+use llmcc_rt::{Engine, Options, Status};
+
+/// Small chunks and a cache of few pages, so that rows go through the model in several steps.
+fn engine(threads: usize, change: impl FnOnce(&mut ModelDesc)) -> Engine {
+    toy_engine_as(Options { threads, max_tokens: 96, max_batch_tokens: 8, ..Options::default() }, change)
+}
+
+fn pooling(pool: u32, flags: u64) -> impl Fn(&mut ModelDesc) {
+    move |desc| (desc.output, desc.pool, desc.flags) = (kind::EMBEDDING, pool, flags)
+}
+
+/// The columns that do not tell the regime.
+fn embedded(engine: &mut Engine, texts: &[Vec<i32>], normalize: Option<bool>) -> Vec<Vec<f32>> {
+    let (tokens, lengths) = (texts.concat(), texts.iter().map(Vec::len).collect::<Vec<_>>());
+    let out = embed(engine, &Rows { tokens: &tokens, lengths: &lengths, normalize }).unwrap();
+    assert_eq!((engine.kv().sequences(), engine.kv().used_pages()), (0, 0), "sequences are left");
+    out.chunks_exact(VOCAB).map(|row| row[..VOCAB - 1].to_vec()).collect()
+}
+
+/// What the pooled rows are, by the model's definition.
+fn wanted(text: &[i32], pooling: u32) -> Vec<f32> {
+    let rows: Vec<Vec<f32>> = (1..=text.len()).map(|n| expected(&text[..n])).collect();
+    match pooling {
+        pool::FIRST => rows[0].clone(),
+        pool::LAST => rows[rows.len() - 1].clone(),
+        _ => (0..VOCAB - 1)
+            .map(|v| (rows.iter().map(|r| f64::from(r[v])).sum::<f64>() / rows.len() as f64) as f32)
+            .collect(),
+    }
+}
+
+fn texts() -> Vec<Vec<i32>> {
+    let mut rng = Rng(7);
+    [1, 3, 8, 1, 5, 2, 7, 1, 1, 6].iter().map(|n| (0..*n).map(|_| rng.below(VOCAB) as i32).collect()).collect()
+}
+
+#[test]
+fn rows_are_pooled() {
+    for pooling_kind in [pool::MEAN, pool::FIRST, pool::LAST] {
+        for whole in [0, flags::WHOLE] {
+            for threads in [1, 3] {
+                let mut engine = engine(threads, pooling(pooling_kind, whole));
+                let got = embedded(&mut engine, &texts(), None);
+                let want: Vec<_> = texts().iter().map(|t| wanted(t, pooling_kind)).collect();
+                assert_eq!(got, want, "pooling {pooling_kind}");
+                // In any company.
+                let alone: Vec<_> =
+                    texts().iter().flat_map(|t| embedded(&mut engine, std::slice::from_ref(t), None)).collect();
+                assert_eq!(got, alone);
+            }
+        }
+    }
+}
+
+#[test]
+fn long_rows_are_cut_into_chunks_unless_they_are_whole() {
+    let long: Vec<i32> = (0..50).map(|i| i % VOCAB as i32).collect();
+    let mut causal = engine(2, pooling(pool::MEAN, 0));
+    assert_eq!(embedded(&mut causal, &[long.clone(), vec![1, 2]], None)[0], wanted(&long, pool::MEAN));
+    let mut whole = engine(2, pooling(pool::MEAN, flags::WHOLE));
+    let error = embed(&mut whole, &Rows { tokens: &long, lengths: &[50], normalize: None }).unwrap_err();
+    assert_eq!(error.status, Status::Invalid);
+    assert!(error.message.contains("max_batch_tokens of so many (it is 8)"), "{}", error.message);
+    // By default there is room for the longest sequence.
+    let mut whole = toy_engine_as(Options::default(), pooling(pool::MEAN, flags::WHOLE));
+    assert_eq!(embedded(&mut whole, std::slice::from_ref(&long), None)[0], wanted(&long, pool::MEAN));
+}
+
+#[test]
+fn rows_have_length_one_where_that_is_wanted() {
+    for (model, asked, scaled) in [
+        (0, None, false),
+        (0, Some(true), true),
+        (flags::NORMALIZE, None, true),
+        (flags::NORMALIZE, Some(false), false),
+    ] {
+        let mut engine = engine(1, pooling(pool::LAST, model));
+        let out = embed(&mut engine, &Rows { tokens: &[3, 0, 2, 0], lengths: &[3, 1], normalize: asked }).unwrap();
+        for row in out.chunks_exact(VOCAB) {
+            let length: f64 = row.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>().sqrt();
+            assert_eq!((length - 1.0).abs() < 1e-6, scaled || row[0] == 0.0 && row[VOCAB - 1] == 1.0, "{row:?}");
+        }
+    }
+}
+
+#[test]
+fn descriptors_that_say_what_cannot_be_are_refused() {
+    let refused = |change: &dyn Fn(&mut ModelDesc)| {
+        let error = toy_image_from(changed(toy_data("{}", "", ""), change).leak()).err().unwrap();
+        assert!(error.message.contains("output"), "{}", error.message);
+    };
+    refused(&|d| d.output = 3);
+    refused(&|d| d.pool = pool::MEAN);
+    refused(&|d| d.columns = 1);
+    refused(&|d| d.flags = flags::WHOLE);
+    refused(&|d| d.output_buffer = 4);
+    refused(&|d| (d.output, d.pool, d.columns) = (kind::SCORES, pool::FIRST, 8));
+    refused(&|d| (d.output, d.pool, d.columns) = (kind::SCORES, pool::FIRST, 0));
+    refused(&|d| (d.output, d.pool) = (kind::SCORES, pool::NONE));
+    refused(&|d| (d.output, d.pool, d.flags) = (kind::SCORES, pool::LAST, 4));
+}

@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+"""Makes the GGUF fixtures with llama.cpp's own package.
+
+    pip install gguf==0.19.0 numpy safetensors && python gguf_fixtures.py
+
+`gguf/blocks.gguf` has a tensor of random blocks of each type, and what the package decodes them to as
+F32 under the same name with `.values` behind it (`Q8_K`, which the package does not decode, is written
+out here). `gguf/llama_f16.gguf` is the model of `llama_f16` as `convert_hf_to_gguf.py` writes it: rows of
+Q and K in the order for rotating neighbours. `gguf/mixed.gguf` has random codes of many types in one
+model.
+"""
+
+import json
+from pathlib import Path
+
+import gguf
+import numpy as np
+from gguf import GGMLQuantizationType as Type
+from safetensors.numpy import load_file
+
+HERE = Path(__file__).parent
+# Type: bytes of a block, places of its f16 numbers.
+BLOCKS = {
+    Type.Q4_0: (18, [0]), Type.Q4_1: (20, [0, 2]), Type.Q5_0: (22, [0]), Type.Q5_1: (24, [0, 2]), Type.Q8_0: (34, [0]),
+    Type.Q2_K: (84, [80, 82]), Type.Q3_K: (110, [108]), Type.Q4_K: (144, [0, 2]), Type.Q5_K: (176, [0, 2]),
+    Type.Q6_K: (210, [208]), Type.Q8_K: (292, []), Type.IQ4_NL: (18, [0]), Type.IQ4_XS: (136, [0]),
+    Type.TQ1_0: (54, [52]), Type.TQ2_0: (66, [64]), Type.MXFP4: (17, []),
+}
+
+
+def blocks():
+    rng = np.random.default_rng(14)
+    w = gguf.GGUFWriter(HERE / "gguf/blocks.gguf", "llama")
+    for kind, (size, halves) in BLOCKS.items():
+        count = 512 // gguf.GGML_QUANT_SIZES[kind][0]
+        raw = rng.integers(0, 256, (count, size), dtype=np.uint8)
+        for at in halves:
+            raw[:, at:at + 2] = rng.normal(0, 1, count).astype(np.float16).view(np.uint8).reshape(count, 2)
+        if kind == Type.MXFP4:
+            raw[:, 0] = rng.integers(0, 255, count)
+        if kind == Type.TQ1_0:
+            # Digits of base 3 as the package writes them.
+            values = rng.integers(-1, 2, (count, 256)).astype(np.float32)
+            raw = gguf.quantize(values, kind).reshape(count, size)
+        if kind == Type.TQ2_0:
+            raw[:, :64] &= raw[:, :64] >> 1 & 0x55 ^ 0xff
+        if kind == Type.Q8_K:
+            raw[:, :4] = rng.normal(0, 1, count).astype(np.float32).view(np.uint8).reshape(count, 4)
+            values = raw[:, :4].copy().view(np.float32) * raw[:, 4:260].view(np.int8).astype(np.float32)
+        else:
+            values = gguf.dequantize(raw, kind)
+        raw, values = raw.reshape(2, -1), values.reshape(2, 256).astype(np.float32)
+        w.add_tensor(kind.name, raw, raw_dtype=kind)
+        w.add_tensor(kind.name + ".values", values)
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+
+
+# Of the two layers of `mixed`: queries, keys, values, output, gate, up, down.
+MIXED = [
+    [Type.Q4_K, Type.Q5_K, Type.Q6_K, Type.Q3_K, Type.Q2_K, Type.IQ4_XS, Type.Q6_K],
+    [Type.Q5_0, Type.Q4_1, Type.Q5_1, Type.Q8_0, Type.Q4_0, Type.IQ4_NL, Type.TQ2_0],
+]
+# Of a block: the places of scales, and of minima; about the largest number that these multiply.
+RANGES = {
+    Type.Q4_0: ([0], [], 8), Type.Q4_1: ([0], [2], 15), Type.Q5_0: ([0], [], 16), Type.Q5_1: ([0], [2], 31),
+    Type.Q8_0: ([0], [], 128), Type.Q2_K: ([80], [82], 45), Type.Q3_K: ([108], [], 128), Type.Q4_K: ([0], [2], 945),
+    Type.Q5_K: ([0], [2], 1953), Type.Q6_K: ([208], [], 4096), Type.IQ4_NL: ([0], [], 127),
+    Type.IQ4_XS: ([0], [], 4064), Type.TQ2_0: ([64], [], 1), Type.MXFP4: ([], [], 6),
+}
+
+
+def mixed():
+    """A Llama of two layers, each matrix of another type, with random codes."""
+    rng = np.random.default_rng(41)
+    hidden, kv, vocab = 256, 64, 64
+    w = gguf.GGUFWriter(HERE / "gguf/mixed.gguf", "llama")
+    w.add_context_length(64)
+    w.add_embedding_length(hidden)
+    w.add_block_count(2)
+    w.add_feed_forward_length(hidden)
+    w.add_head_count(4)
+    w.add_head_count_kv(1)
+    w.add_layer_norm_rms_eps(1e-5)
+
+    def matrix(name, rows, kind):
+        size, _ = BLOCKS[kind]
+        count = rows * hidden // gguf.GGML_QUANT_SIZES[kind][0]
+        raw = rng.integers(0, 256, (count, size), dtype=np.uint8)
+        scales, minima, largest = RANGES[kind]
+        for places, factor in [(scales, 0.15), (minima, 0.06)]:
+            for at in places:
+                of = rng.uniform(0.5, 1, count) * factor / (largest if at in scales else largest / 15 if largest > 31 else -1)
+                raw[:, at:at + 2] = of.astype(np.float16).view(np.uint8).reshape(count, 2)
+        if kind == Type.MXFP4:
+            raw[:, 0] = rng.integers(119, 122, count)
+        if kind == Type.TQ2_0:
+            raw[:, :64] &= raw[:, :64] >> 1 & 0x55 ^ 0xff
+        w.add_tensor(name, raw.reshape(rows, -1), raw_dtype=kind)
+
+    matrix("token_embd.weight", vocab, Type.Q6_K)
+    w.add_tensor("output_norm.weight", rng.uniform(0.5, 1.5, hidden).astype(np.float32))
+    matrix("output.weight", vocab, Type.MXFP4)
+    for i, kinds in enumerate(MIXED):
+        names = ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"]
+        for name, kind in zip(names, kinds):
+            matrix(f"blk.{i}.{name}.weight", kv if name in ("attn_k", "attn_v") else hidden, kind)
+        for name in ("attn_norm", "ffn_norm"):
+            w.add_tensor(f"blk.{i}.{name}.weight", rng.uniform(0.5, 1.5, hidden).astype(np.float32))
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+
+
+NAMES = {
+    "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
+    "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+}
+
+
+def permute(x, heads):
+    """As `LlamaModel.permute` of `convert_hf_to_gguf.py`."""
+    return x.reshape(heads, 2, x.shape[0] // heads // 2, *x.shape[1:]).swapaxes(1, 2).reshape(x.shape)
+
+
+def llama():
+    folder = HERE / "llama_f16"
+    c = json.loads((folder / "config.json").read_text())
+    w = gguf.GGUFWriter(HERE / "gguf/llama_f16.gguf", "llama")
+    w.add_name("llama_f16")
+    w.add_context_length(c["max_position_embeddings"])
+    w.add_embedding_length(c["hidden_size"])
+    w.add_block_count(c["num_hidden_layers"])
+    w.add_feed_forward_length(c["intermediate_size"])
+    w.add_head_count(c["num_attention_heads"])
+    w.add_head_count_kv(c["num_key_value_heads"])
+    w.add_key_length(c["head_dim"])
+    w.add_value_length(c["head_dim"])
+    w.add_rope_dimension_count(c["head_dim"])
+    w.add_layer_norm_rms_eps(c["rms_norm_eps"])
+    w.add_rope_freq_base(c["rope_parameters"]["rope_theta"])
+    w.add_vocab_size(c["vocab_size"])
+    for name, x in sorted(load_file(folder / "model.safetensors").items()):
+        stem, ending = name.rsplit(".", 1)
+        layer = stem.split(".")[2] if stem.startswith("model.layers.") else None
+        part = ".".join(stem.split(".")[3:]) if layer else stem
+        if part == "self_attn.q_proj":
+            x = permute(x, c["num_attention_heads"])
+        if part == "self_attn.k_proj":
+            x = permute(x, c["num_key_value_heads"])
+        if x.ndim == 1:
+            x = x.astype(np.float32)
+        w.add_tensor(f"blk.{layer}.{NAMES[part]}.{ending}" if layer else f"{NAMES[part]}.{ending}", x)
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+
+
+def corpus():
+    """Small files for fuzzing, with both kinds of vocabularies."""
+    for kind in ("llama", "gpt2"):
+        w = gguf.GGUFWriter(HERE / f"../../fuzz/corpus/gguf/{kind}", "llama")
+        w.add_context_length(64)
+        w.add_embedding_length(8)
+        w.add_block_count(1)
+        w.add_feed_forward_length(32)
+        w.add_head_count(2)
+        w.add_layer_norm_rms_eps(1e-5)
+        w.add_tokenizer_model(kind)
+        w.add_tokenizer_pre("llama-bpe")
+        w.add_token_list(["<unk>", "<s>", "a", "b", "ab", "\u2581a"])
+        w.add_token_types([2, 3, 1, 1, 1, 1])
+        if kind == "llama":
+            w.add_token_scores([0.0, 0.0, -1.0, -2.0, -3.0, -4.0])
+        else:
+            w.add_token_merges(["a b"])
+        w.add_bos_token_id(1)
+        w.add_chat_template("{{ messages[0].content }}")
+        w.add_tensor("token_embd.weight", np.zeros((6, 8), np.float32))
+        w.add_tensor("rope_freqs.weight", np.ones(2, np.float32))
+        w.write_header_to_file()
+        w.write_kv_data_to_file()
+        w.write_tensors_to_file()
+        w.close()
+
+
+if __name__ == "__main__":
+    (HERE / "gguf").mkdir(exist_ok=True)
+    blocks()
+    llama()
+    mixed()
+    corpus()

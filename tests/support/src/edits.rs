@@ -1,0 +1,264 @@
+//! A kernel with one thing about it changed: whatever its text says has to matter to a backend, or
+//! be refused by it.
+//!
+//! The changes are made in the text, word by word, so that a field that a family gets is changed as
+//! well: a family's text must say all of its fields ([`check`] looks), and each must be changed.
+
+use crate::{Case, Gen};
+use llmcc_ir::eval::{KvState, OperandData};
+use llmcc_ir::kernel::{Field, Kernel, ParamKind};
+use llmcc_ir::text::{parse_kernel, print_kernel};
+use std::collections::BTreeSet;
+
+/// Words after which a number says how work is cut, not what is computed.
+const CUTS: [&str; 2] = ["tile_m", "tile_n"];
+/// What rows and widths of the operands say as well: one without the other is refused by the
+/// verifier.
+const TIED: [&str; 2] = ["gather", "heads"];
+
+/// Changes everything that kernels of a family, in `texts`, say of themselves. `run`: the operands
+/// after a kernel, `None` if the backend refuses it. What comes out of a changed kernel must be
+/// nearer to what the change means than to what the kernel meant before.
+///
+/// # Panics
+/// When it is not, or when a field of the family is in no text or is never changed.
+pub fn check(texts: &[&str], run: &dyn Fn(&Case) -> Option<Vec<OperandData<'static>>>) {
+    let (mut changed, mut all) = (BTreeSet::new(), BTreeSet::new());
+    for text in texts {
+        let base = case_of(text).unwrap_or_else(|| panic!("the verifier refuses\n{text}"));
+        all.extend(fields(&base.kernel));
+        let (text, before) = (print_kernel(&base.kernel), base.expected());
+        run(&base).unwrap_or_else(|| panic!("the backend refuses\n{text}"));
+        for (key, edited) in edits(&text) {
+            let Some(case) = case_of(&edited).filter(|c| c.operands.len() == base.operands.len()) else { continue };
+            let wanted = case.expected();
+            // A change that means nothing here (two vectors that are multiplied change places).
+            if distance(&before, &wanted) < 1e-3 {
+                continue;
+            }
+            changed.insert(key);
+            let Some(got) = run(&case) else { continue };
+            let (old, new) = (distance(&got, &before), distance(&got, &wanted));
+            assert!(new < 0.1 * old, "{new} from what was changed, {old} from what was\n{edited}instead of\n{text}");
+        }
+    }
+    for field in all {
+        assert!(changed.contains(field), "`{field}` is not in the texts, or never changed\n{texts:?}{changed:?}");
+    }
+}
+
+/// What the text of a kernel has to say, so that each of its fields may be changed.
+fn fields(kernel: &Kernel) -> Vec<&'static str> {
+    let mut out = vec![];
+    for (name, field) in kernel.body.fields() {
+        match field {
+            Field::Operand(_) | Field::Segments(_) => {}
+            Field::Size(_) | Field::SizeOr1(_) if CUTS.contains(&name) => {}
+            // Which words there are is not in the text.
+            Field::Word(_) => {}
+            Field::Flag(_) | Field::Size(_) if TIED.contains(&name) => {}
+            Field::Norm(_) => out.extend(["eps", "width", "center"]),
+            Field::Prologue(_) => out.extend(["eps", "width", "center", "gain", "bias"]),
+            Field::Optional(_)
+            | Field::Size(_)
+            | Field::SizeOr1(_)
+            | Field::SizeIf(_)
+            | Field::Real(_)
+            | Field::RealIf(_)
+            | Field::RealOr1(_)
+            | Field::Flag(_) => out.push(name),
+        }
+    }
+    out
+}
+
+/// A piece of a text: a word with its signs, or what separates them.
+fn words(text: &str) -> Vec<&str> {
+    let of_word = |c: char| c.is_alphanumeric() || "%_.-".contains(c);
+    let mut out = vec![];
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let end = rest.find(|c| of_word(c) != of_word(first)).unwrap_or(rest.len());
+        out.push(&rest[..end]);
+        rest = &rest[end..];
+    }
+    out
+}
+
+/// Texts that differ in one place: a number is another, an operand is another, a word or a part with
+/// its operand is gone. With the word that says what was changed.
+fn edits(text: &str) -> Vec<(String, String)> {
+    let words = words(text);
+    let operands: Vec<&str> =
+        words.windows(3).filter(|w| w[0] == "param").map(|w| w[2]).collect::<BTreeSet<_>>().into_iter().collect();
+    let mut out = vec![];
+    let mut edit = |key: &str, range: std::ops::Range<usize>, with: &str| {
+        out.push((key.to_string(), [&words[..range.start], &[with], &words[range.end..]].concat().concat()));
+    };
+    let body = words.iter().rposition(|w| *w == "param").map_or(0, |i| i + 3);
+    for (i, word) in words.iter().enumerate() {
+        let key = if i >= 2 && words[i - 1] == "=" { words[i - 2] } else { word };
+        let of_state = i >= 2 && words[i - 2] == "window";
+        if i <= body && !of_state || CUTS.contains(&key) {
+            continue;
+        }
+        let key = if of_state { "window" } else { key };
+        if let Ok(n) = word.parse::<usize>() {
+            [n / 2, n * 2, n + 1].iter().for_each(|n| edit(key, i..i + 1, &n.to_string()));
+        } else if let Some(n) = word.strip_suffix("..").and_then(|n| n.parse::<usize>().ok()) {
+            edit("start", i..i + 1, &format!("{}..", n + 1));
+        } else if let Ok(x) = word.parse::<f64>() {
+            edit(key, i..i + 1, &format!("{:?}", 1.5 * x + 0.25));
+        } else if word.starts_with('%') {
+            operands.iter().filter(|o| *o != word).for_each(|o| edit(key, i..i + 1, o));
+            if words[i - 1] == "=" {
+                // With a comma behind it, or before it.
+                let behind = words.get(i + 1) == Some(&", ");
+                edit(key, if behind { i - 2..i + 2 } else { i - 3..i + 1 }, if behind { "" } else { " " });
+            }
+        } else if word.chars().all(|c| c.is_alphabetic() || c == '_') && words.get(i + 1) != Some(&"=") {
+            edit(key, i..i + 1, "");
+            edit(key, i - 1..i + 1, "");
+        }
+    }
+    out
+}
+
+/// The kernel with random operands, the same for all texts of the same operands; `None` where it
+/// does not read or the verifier refuses it.
+fn case_of(text: &str) -> Option<Case> {
+    let kernel = parse_kernel(text).ok()?;
+    kernel.check().ok()?;
+    let mut g = Gen::new(7, 4, 30);
+    g.rows = kernel.rows;
+    let written = kernel.written();
+    // What is written was never written before.
+    if kernel.body.operands().iter().any(|(p, used)| !used.write && written.contains(p)) {
+        return None;
+    }
+    for (i, p) in kernel.params.iter().enumerate() {
+        match p.kind {
+            ParamKind::Rows { cols, elem, .. } if written.contains(&i) => g.output(cols, elem),
+            ParamKind::Rows { rows, cols, .. } => g.input(rows, cols),
+            ParamKind::Matrix { n, k, format } => g.matrix(n, k, format),
+            ParamKind::Vector { len } => g.vector(len),
+            ParamKind::Kv(spec) => {
+                let mut state = KvState::new(spec);
+                for t in 0..g.batch.tokens.len() {
+                    for position in 0..=g.batch.positions[t] as usize {
+                        let mut row = || g.rng.floats(spec.width()).into_iter().map(f64::from).collect::<Vec<_>>();
+                        let (key, value) = (row(), row());
+                        state.store_key(g.batch.seqs[t], position, &key);
+                        state.store_value(g.batch.seqs[t], position, &value);
+                    }
+                }
+                g.kv(state)
+            }
+            ParamKind::Fixed(_) => return None,
+        };
+    }
+    Some(g.case_named(kernel))
+}
+
+/// The largest difference of a number; infinite where only one is a number.
+fn distance(a: &[OperandData<'_>], b: &[OperandData<'_>]) -> f64 {
+    let of = |(a, b): (f64, f64)| match (a.is_nan(), b.is_nan()) {
+        (true, true) => 0.0,
+        (false, false) => (a - b).abs(),
+        (true, false) | (false, true) => f64::INFINITY,
+    };
+    a.iter().zip(b).flat_map(|(a, b)| numbers(a).into_iter().zip(numbers(b))).map(of).fold(0.0, f64::max)
+}
+
+/// What kernels write of an operand.
+fn numbers(x: &OperandData<'_>) -> Vec<f64> {
+    match x {
+        OperandData::Rows(r) => r.data.iter().map(|v| f64::from(*v)).collect(),
+        OperandData::Q8(r) => (0..r.scales.len() / r.groups().max(1)).flat_map(|i| r.row(i)).collect(),
+        OperandData::Fp8(r) => (0..r.scales.len()).flat_map(|i| r.row(i)).collect(),
+        OperandData::Matrix(_) | OperandData::Vector(_) | OperandData::Kv(_) | OperandData::Fixed(_) => vec![],
+    }
+}
+
+/// A row norm that has all parts.
+pub const ROW_NORM: &str = "kernel @norm rows T {
+  param %x: rows f32[T, 64]
+  param %gain: vector f32[64]
+  param %bias: vector f32[64]
+  param %residual: rows f32[T, 64]
+  param %out: rows f32[T, 64]
+  row_norm x=%x norm{eps=0.5, width=32, center} gain=%gain bias=%bias residual=%residual out=%out
+}
+";
+
+/// A row norm that gathers.
+pub const GATHER: &str = "kernel @gather rows R {
+  param %x: rows f32[T, 64]
+  param %gain: vector f32[64]
+  param %bias: vector f32[64]
+  param %out: rows f32[R, 64]
+  row_norm x=%x gather norm{eps=0.5, width=32, center} gain=%gain bias=%bias out=%out
+}
+";
+
+/// A look-up that has all parts.
+pub const EMBED: &str = "kernel @embed rows T {
+  param %table: matrix f32[40, 64]
+  param %add: rows f32[T, 64]
+  param %out: rows f32[T, 64]
+  embed table=%table positions scale=1.75 add=%add out=%out
+}
+";
+
+/// Cosines and sines.
+pub const ROPE_TABLE: &str = "kernel @table rows T {
+  param %freq: vector f32[8]
+  param %out: rows f32[T, 16]
+  rope_table inv_freq=%freq scale=1.25 out=%out
+}
+";
+
+/// A product with all parts of a prologue, and an epilogue of most expressions.
+pub const MATMUL: &str = "kernel @product rows T {
+  param %x: rows f32[T, 64]
+  param %gain: vector f32[64]
+  param %bias: vector f32[64]
+  param %a: matrix f32[64, 64]
+  param %b: matrix f32[64, 64]
+  param %v: vector f32[64]
+  param %more: rows f32[T, 80]
+  param %t: rows f32[T, 16]
+  param %y: rows f32[T, 160]
+  matmul x=%x prologue{norm{eps=0.5, width=32, center}, gain=%gain, bias=%bias} tile_m=4 {
+    segment n=64 tile_n=64 weights(%a, %b): %y[8..] = silu(acc0) * acc1 + %more[7..]
+    segment n=64 tile_n=64 weights(%a): %y[80..] = rope{head_dim=32, table=%t}(norm{eps=0.5, width=16, center}(acc0)*%v)
+  }
+}
+";
+
+/// Attention with a window, a softcap and sinks.
+pub const ATTENTION: &str = "kernel @attention rows T {
+  param %q: rows f32[T, 64]
+  param %kv: kv<f32, 2x16, window 6>
+  param %sinks: vector f32[4]
+  param %out: rows f32[T, 64]
+  attention q=%q kv=%kv heads=4 scale=0.25 softcap=1.5 sinks=%sinks out=%out
+}
+";
+
+/// Attention that sees what follows.
+pub const BIDIRECTIONAL: &str = "kernel @attention rows T {
+  param %q: rows f32[T, 64]
+  param %kv: kv<f32, 2x16>
+  param %out: rows f32[T, 64]
+  attention q=%q kv=%kv heads=4 scale=0.25 bidirectional out=%out
+}
+";
+
+/// Cosines and sines of two sets of frequencies, of which a token's position chooses one.
+pub const ROPE_TABLE_OF_TWO: &str = "kernel @table rows T {
+  param %freq: vector f32[16]
+  param %out: rows f32[T, 16]
+  rope_table inv_freq=%freq scale=1.25 border=12 out=%out
+}
+";

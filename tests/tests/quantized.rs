@@ -1,0 +1,95 @@
+//! Checkpoints that are quantized already: compiled in their own bits, they compute what their
+//! numbers do.
+
+use llmcc_ir::quant::Format;
+use llmcc_passes::ActPolicy;
+use llmcc_tests::{Artifact, argmax, golden, options, shared};
+use std::path::Path;
+
+/// Logits of 24 tokens.
+fn logits(options: &llmcc_cli::session::CompileOptions) -> Vec<f32> {
+    let artifact = Artifact::compile(options);
+    let model = artifact.open(1);
+    let seq = model.seq_new().expect("a sequence");
+    let tokens: Vec<i32> = (0..24).map(|i| i * 7 % 60).collect();
+    let rows: Vec<u32> = (0..24).collect();
+    model.step(&tokens, &[seq; 24], &rows).expect("a step")
+}
+
+/// The largest difference, relative to the largest logit.
+fn difference(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    let largest = a.iter().fold(0f32, |m, v| m.max(v.abs()));
+    a.iter().zip(b).fold(0f32, |m, (x, y)| m.max((x - y).abs())) / largest
+}
+
+/// A GGUF file of floats is the model that it was made of, to the bit.
+#[test]
+fn a_converted_model_computes_the_same() {
+    let (converted, original) = (golden("gguf/llama_f16.gguf"), golden("llama_f16"));
+    assert_eq!(logits(&options(&converted)), logits(&options(&original)));
+}
+
+/// Codes of every type are what they stand for: with f32 rows only the order of rounding differs,
+/// with int8 rows what these lose.
+#[test]
+fn codes_compute_what_they_stand_for() {
+    let path = golden("gguf/mixed.gguf");
+    let exact = options(&path);
+    let decoded = logits(&llmcc_cli::session::CompileOptions { weights: Some(Format::F32), ..options(&path) });
+    assert!(decoded.iter().all(|x| x.is_finite()) && decoded[..64] != decoded[64..128]);
+    let of_codes = difference(&decoded, &logits(&exact));
+    assert!(of_codes < 1e-5, "{of_codes:e}");
+    let int8 = difference(
+        &decoded,
+        &logits(&llmcc_cli::session::CompileOptions { act: Some(ActPolicy::Int8), ..options(&path) }),
+    );
+    assert!(int8 > of_codes && int8 < 0.05, "{int8:e}");
+}
+
+/// A trained model writes what it should, from its own file in f32; from 8 and 4 bits as long as
+/// llama.cpp does from the same file.
+#[test]
+fn gguf_files_write_the_expected_text() {
+    let Some(dir) = shared("stories260K") else { return };
+    let json = |path: &Path| -> serde_json::Value {
+        serde_json::from_slice(&std::fs::read(path).expect("a file")).expect("JSON")
+    };
+    let want = json(&dir.join("expected/greedy200.json"));
+    let want: Vec<i32> = want["ids"].as_array().expect("ids").iter().filter_map(|i| Some(i.as_i64()? as i32)).collect();
+    let peer = json(&dir.join("expected/llama_cpp_peer.json"));
+    for (kind, all) in [("F32", true), ("F16", false), ("BF16", false), ("Q8_0", false), ("Q4_0", false)] {
+        let artifact = Artifact::compile(&options(&dir.join(format!("gguf/stories260K-{kind}.gguf"))));
+        let model = artifact.open(2);
+        let seq = model.seq_new().expect("a sequence");
+        let theirs = peer["results"][kind]["greedy_prefix_equal"].as_u64().expect("a number") as usize;
+        let wanted = if all { want.len() } else { theirs };
+        let mut got = vec![want[0]];
+        while got.len() < wanted {
+            let last = got[got.len() - 1];
+            got.push(argmax(&model.step(&[last], &[seq], &[0]).expect("decode")));
+        }
+        assert_eq!(got, want[..wanted], "{kind}");
+    }
+}
+
+/// A model from elsewhere has the logits that llama.cpp computes, which rounds activations to f16:
+/// half a unit in 11 bits, of the input of some products in a row.
+#[test]
+fn logits_are_those_of_the_peer() {
+    let Some(dir) = shared("llama2_tiny_random_gguf") else { return };
+    let ids: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(dir.join("expected/prompt_ids.json")).expect("ids")).expect("JSON");
+    let ids = ids["ids"].as_array().expect("ids").iter().filter_map(|i| Some(i.as_i64()? as i32));
+    let ids: Vec<i32> = ids.collect();
+    // A header of 128 bytes, then f32.
+    let file = std::fs::read(dir.join("expected/logits_llamacpp.npy")).expect("logits");
+    let theirs: Vec<f32> = file[128..].as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
+    let artifact = Artifact::compile(&options(&dir.join("llama-2-tiny-random.gguf")));
+    let model = artifact.open(1);
+    let seq = model.seq_new().expect("a sequence");
+    let rows: Vec<u32> = (0..ids.len() as u32).collect();
+    let ours = model.step(&ids, &vec![seq; ids.len()], &rows).expect("a step");
+    let difference = difference(&theirs, &ours);
+    assert!(difference < 1e-3, "{difference:e}");
+}
