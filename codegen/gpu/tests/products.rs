@@ -156,3 +156,16 @@ fn tiles_of_rows() {
         compare(&product(seed, tile_m + 7, tile_m), seed);
     }
 }
+
+/// Tiles that leave warps without a part: whole heads of 24 columns, of few rows.
+#[test]
+fn warps_without_a_part() {
+    for (seed, tile_n, tile_m) in [(41, 96, 16), (42, 48, 16), (43, 96, 32), (44, 96, 64)] {
+        let mut g = Gen::new(seed, tile_m, tile_m);
+        let x = g.input_half(128, RowElem::F16);
+        let weights = vec![g.matrix(96, 128, Format::F16.with_packing(Packing::Fragment))];
+        let store = Store::Rows { param: g.output(96, RowElem::F32), start: 0 };
+        let segments = vec![Segment { n: 96, weights, tile_n, expr: Expr::Acc(0), store }];
+        compare(&g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m })), seed);
+    }
+}

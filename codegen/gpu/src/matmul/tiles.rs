@@ -29,7 +29,7 @@ use super::work::{self, Block, Room, Share};
 use super::{PhaseCx, Plan, input};
 use crate::Source;
 use crate::cx::Args;
-use crate::mlir::{Builder, Cache, Cmp, Elem, I32, Memory, V, V4I32};
+use crate::mlir::{Builder, Cache, Cmp, Elem, F32, I32, Memory, V, V4I32};
 use llmcc_abi::layout::round_up;
 use llmcc_codegen::CodegenError;
 use llmcc_ir::gpu::schedule::{self, TILE_K};
@@ -145,12 +145,6 @@ impl<'a> Tiles<'a> {
     /// Whether every warp has a part.
     fn all_active(&self) -> bool {
         self.p.phase.columns * self.p.phase.parts >= self.plan.schedule.warps
-    }
-
-    /// Reads of the weights and input of a warp's part: what a warp without one reads, it throws
-    /// away.
-    fn mine<R>(&self, b: &mut Builder, th: &Thread<'_>, body: impl FnOnce(&mut Builder) -> R) -> R {
-        if self.all_active() { body(b) } else { b.matters(th.active, body) }
     }
 
     /// Bytes of the input of a column tile in a stage, and of the whole stage.
@@ -371,7 +365,7 @@ impl<'a> Tiles<'a> {
                 let ahead = b.addc(q, self.stages() - 1);
                 self.fetch(b, th, ahead, limit, write);
                 let mut next = vec![self.next(b, read), self.next(b, write)];
-                next.extend(self.unit(b, th, read, &carried[2..]));
+                next.extend(self.add_unit(b, th, read, &carried[2..]));
                 next
             });
             if !self.goes_on() {
@@ -401,6 +395,16 @@ impl<'a> Tiles<'a> {
         done
     }
 
+    /// Adds the unit in a stage to the sums of a warp that has a part.
+    fn add_unit(&self, b: &mut Builder, th: &Thread<'_>, stage: V, sums: &[V]) -> Vec<V> {
+        if self.all_active() {
+            return self.unit(b, th, stage, sums);
+        }
+        // Nothing was copied for the others.
+        let types = vec![F32; sums.len()];
+        b.if_else(th.active, &types, |b| self.unit(b, th, stage, sums), |_| sums.to_vec())
+    }
+
     /// Adds the unit in a stage to the sums, `[strip][group of rows][4]`.
     fn unit(&self, b: &mut Builder, th: &Thread<'_>, stage: V, sums: &[V]) -> Vec<V> {
         let half: Elem = decode::half(self.plan.elem);
@@ -411,7 +415,7 @@ impl<'a> Tiles<'a> {
         let mut a: Vec<Vec<[V; 4]>> = vec![];
         for (i, (l, _)) in strips.iter().enumerate() {
             let format = self.p.formats[*l];
-            let (words, scales) = self.mine(b, th, |b| th.weights.read(b, slot, i));
+            let (words, scales) = th.weights.read(b, slot, i);
             if bytes {
                 a.push(words.chunks_exact(4).map(|w| [w[0], w[1], w[2], w[3]]).collect());
                 continue;
@@ -427,7 +431,7 @@ impl<'a> Tiles<'a> {
         let base = b.at(base, skip);
         let mut out = sums.to_vec();
         for group in 0..self.groups() {
-            let x = self.mine(b, th, |b| self.input(b, th, base, group, bytes));
+            let x = self.input(b, th, base, group, bytes);
             for step in 0..a[0].len() {
                 for (i, a) in a.iter().enumerate() {
                     let at = (i * self.groups() + group) * 4;

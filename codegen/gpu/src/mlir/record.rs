@@ -233,15 +233,6 @@ impl Builder {
         }
     }
 
-    /// Emits code whose reads of shared memory matter only where `when` holds: elsewhere nothing
-    /// becomes of them.
-    pub fn matters<R>(&mut self, when: V, body: impl FnOnce(&mut Builder) -> R) -> R {
-        self.record_if(when);
-        let result = body(self);
-        self.record_end_if(&[], &[], &[]);
-        result
-    }
-
     /// `p` is byte `offset` of the buffer that begins at byte `start`.
     pub fn point_in(&mut self, p: V, start: usize, offset: V) {
         let rec = &mut self.recording;
