@@ -6,7 +6,7 @@
 //! anything is loaded.
 
 use crate::graph::{ModelInfo, Op, ValueType};
-use crate::kernel::{Body, Kernel, RowElem};
+use crate::kernel::{Kernel, RowElem};
 use crate::kv::KvSpec;
 use crate::quant::Format;
 use crate::state::StateSpec;
@@ -207,19 +207,7 @@ impl Plan {
         let mut shares = vec![0f64; self.weights.len()];
         for l in self.regimes.first().map_or(&[][..], |r| &r.launches) {
             let Some(kernel) = self.kernels.get(l.kernel) else { continue };
-            let share = match &kernel.body {
-                Body::ExpertMatmul(k) => k.top as f64 / k.experts.max(1) as f64,
-                Body::Embed(_) => 0.0,
-                Body::Matmul(_)
-                | Body::RowNorm(_)
-                | Body::Attention(_)
-                | Body::Pointwise(_)
-                | Body::RopeTable(_)
-                | Body::Route(_)
-                | Body::CausalConv(_)
-                | Body::Recurrence(_)
-                | Body::TopK(_) => 1.0,
-            };
+            let share = kernel.body.share();
             for o in &l.operands {
                 if let Operand::Weight(w) = o
                     && let Some(of) = shares.get_mut(*w)

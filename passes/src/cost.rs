@@ -20,7 +20,7 @@ mod top_k;
 
 use crate::work::{Launched, Work};
 use llmcc_ir::graph::UnaryOp;
-use llmcc_ir::kernel::{Body, Expr, Kernel, Matmul, Norm, ParamId, ParamKind, RowElem, Segment, Store, lcm};
+use llmcc_ir::kernel::{Body, Expr, Kernel, Matmul, Norm, Param, ParamId, ParamKind, RowElem, Segment, Store, lcm};
 use llmcc_ir::quant::{BLOCK, Format};
 use llmcc_ir::target::{Arch, CpuRows, GpuArch, RowKind, TargetSpec};
 use llmcc_ir::ty::Env;
@@ -89,11 +89,9 @@ pub fn choose_tiles(kernel: &mut Kernel, target: &TargetSpec, env: Env) -> f64 {
     // nothing.
     let most = (2 * rows).next_power_of_two().max(4);
     let int8_rows = rows_of(RowKind::Int8, target).map_or(1, |r| r.unpack.rows);
-    let tiles_m: Vec<usize> = match kernel.body {
-        Body::Matmul(_) | Body::ExpertMatmul(_) => {
-            TILE_M.iter().copied().filter(|t| *t <= most.min(MOST_ROWS.max(int8_rows))).collect()
-        }
-        _ => vec![1],
+    let tiles_m: Vec<usize> = match kernel.body.product() {
+        Some(_) => TILE_M.iter().copied().filter(|t| *t <= most.min(MOST_ROWS.max(int8_rows))).collect(),
+        None => vec![1],
     };
     let mut best = (f64::INFINITY, 0, 0);
     for tile_n in if units.is_empty() { &TILE_N[..1] } else { TILE_N } {
@@ -112,20 +110,11 @@ pub fn choose_tiles(kernel: &mut Kernel, target: &TargetSpec, env: Env) -> f64 {
 /// How much worse a kernel's items divide among the cores of a larger machine than among the
 /// target's: tiles should suit both.
 fn on_many_cores(kernel: &Kernel, t: &TargetSpec) -> f64 {
-    let items = match &kernel.body {
-        Body::Matmul(b) => b.segments.iter().map(Segment::tiles).sum(),
-        // Threads share out the tiles, each with those of all experts.
-        Body::ExpertMatmul(b) => b.segment.tiles(),
-        Body::RowNorm(_)
-        | Body::Attention(_)
-        | Body::Pointwise(_)
-        | Body::Embed(_)
-        | Body::RopeTable(_)
-        | Body::Route(_)
-        | Body::TopK(_)
-        | Body::CausalConv(_)
-        | Body::Recurrence(_) => return 1.0,
-    };
+    if kernel.body.product().is_none() {
+        return 1.0;
+    }
+    // Of experts, threads share out the tiles, each with those of all experts.
+    let items = kernel.body.segments().iter().map(Segment::tiles).sum();
     (imbalance(items, t.cores.max(MANY_CORES)) / imbalance(items, t.cores)).max(1.0)
 }
 
@@ -153,18 +142,8 @@ fn set_tiles(kernel: &mut Kernel, units: &[usize], tile_n: usize, tile_m: usize)
         let wanted = if pointwise { s.n } else { tile_n };
         s.tile_n = wanted.div_ceil(*unit) * unit;
     }
-    match &mut kernel.body {
-        Body::Matmul(m) => m.tile_m = tile_m,
-        Body::ExpertMatmul(m) => m.tile_m = tile_m,
-        Body::RowNorm(_)
-        | Body::Attention(_)
-        | Body::Pointwise(_)
-        | Body::Embed(_)
-        | Body::RopeTable(_)
-        | Body::Route(_)
-        | Body::TopK(_)
-        | Body::CausalConv(_)
-        | Body::Recurrence(_) => {}
+    if let Some(of_kernel) = kernel.body.tile_m_mut() {
+        *of_kernel = tile_m;
     }
 }
 
@@ -226,28 +205,31 @@ pub(crate) trait Cost {
     /// Seconds on a GPU, without the gap between launches.
     fn gpu(&self, on: &OnGpu<'_>) -> f64;
 
+    /// Sets the tile sizes on a GPU of a kernel of so many rows; there are none to set, unless said.
+    fn gpu_tiles(&mut self, _: &[Param], _rows: usize) {}
+
     /// What has to be done whatever the machine; nothing that counts, unless said.
     fn work(&self, _: &Launched<'_>) -> Work {
         Work::default()
     }
 }
 
-/// The predictions of a kernel's family.
-pub(crate) fn of(body: &Body) -> &dyn Cost {
-    match body {
-        Body::Matmul(k) => k,
-        Body::RowNorm(k) => k,
-        Body::Attention(k) => k,
-        Body::Pointwise(k) => k,
-        Body::Embed(k) => k,
-        Body::RopeTable(k) => k,
-        Body::Route(k) => k,
-        Body::ExpertMatmul(k) => k,
-        Body::TopK(k) => k,
-        Body::CausalConv(k) => k,
-        Body::Recurrence(k) => k,
-    }
+/// The predictions of the families, by the table of [`Body`].
+macro_rules! costs {
+    ($($family:ident)*) => {
+        /// The predictions of a kernel's family.
+        pub(crate) fn of(body: &Body) -> &dyn Cost {
+            match body { $( Body::$family(k) => k, )* }
+        }
+
+        /// The same, to set its tiles.
+        pub(crate) fn of_mut(body: &mut Body) -> &mut dyn Cost {
+            match body { $( Body::$family(k) => k, )* }
+        }
+    };
 }
+
+costs! { Matmul RowNorm Attention Pointwise Embed RopeTable Route ExpertMatmul TopK CausalConv Recurrence }
 
 fn cols(kernel: &Kernel, p: ParamId) -> usize {
     match kernel.params[p].kind {

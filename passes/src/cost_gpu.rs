@@ -5,7 +5,7 @@
 //! busy; the slowest decides, plus the gap between launches of a captured graph. How a product is
 //! spread over the machine is asked of [`llmcc_ir::gpu::schedule`], which the emitter follows too.
 
-use crate::cost::{OnGpu, of};
+use crate::cost::{OnGpu, of, of_mut};
 use llmcc_ir::gpu::schedule;
 use llmcc_ir::kernel::{Body, Expr, Kernel, ParamId, ParamKind, Segment};
 use llmcc_ir::plan::row_bytes;
@@ -23,32 +23,7 @@ pub const LATENCY: f64 = 2.0e-6;
 /// Sets the tile sizes of a kernel for steps of size `env`; returns the predicted seconds.
 pub fn choose_tiles(kernel: &mut Kernel, target: &TargetSpec, gpu: &GpuArch, env: Env) -> f64 {
     let rows = kernel.rows.eval(env);
-    match &mut kernel.body {
-        Body::Matmul(m) => {
-            // Tiles are chosen for a well-formed product, so it needs some to begin with.
-            m.tile_m = schedule::GEMV_ROWS;
-            m.segments.iter_mut().for_each(|s| s.tile_n = llmcc_ir::quant::BLOCK);
-        }
-        Body::Pointwise(p) => {
-            p.segments.iter_mut().for_each(|s| s.tile_n = s.n.next_multiple_of(llmcc_ir::quant::BLOCK))
-        }
-        Body::Attention(a) => {
-            if let ParamKind::Kv(kv) = kernel.params[a.kv].kind {
-                a.tile_m = attention_tokens(rows, a.heads / kv.kv_heads.max(1));
-            }
-        }
-        Body::ExpertMatmul(m) => {
-            m.tile_m = if rows <= schedule::GEMV_ROWS { 1 } else { schedule::GEMV_ROWS };
-            m.segment.tile_n = llmcc_ir::quant::BLOCK;
-        }
-        Body::RowNorm(_)
-        | Body::Embed(_)
-        | Body::RopeTable(_)
-        | Body::Route(_)
-        | Body::TopK(_)
-        | Body::CausalConv(_)
-        | Body::Recurrence(_) => {}
-    }
+    of_mut(&mut kernel.body).gpu_tiles(&kernel.params, rows);
     if matches!(kernel.body, Body::Matmul(_)) {
         let Some((tile_m, tiles)) = schedule::matmul_tiles(kernel, target, rows) else { return f64::INFINITY };
         if let Body::Matmul(m) = &mut kernel.body {
@@ -57,14 +32,6 @@ pub fn choose_tiles(kernel: &mut Kernel, target: &TargetSpec, gpu: &GpuArch, env
         }
     }
     seconds(kernel, target, gpu, env, CONTEXT)
-}
-
-/// Tokens that a block of attention takes together: of a prompt as many as fill its rows; of few
-/// tokens one, whose pages several blocks may share.
-fn attention_tokens(tokens: usize, group: usize) -> usize {
-    const ROWS: usize = 128;
-    const MANY: usize = 64;
-    if tokens > MANY { (ROWS / group.max(1)).max(1) } else { 1 }
 }
 
 /// Predicted seconds of one launch whose tokens attend to `context` tokens each.

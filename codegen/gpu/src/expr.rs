@@ -145,24 +145,11 @@ pub fn piece_of(cx: &Cx<'_>, e: &Expr, n: usize, acc: &[SharedTile], most: usize
 /// Normalized subexpressions of an expression, inner ones first.
 pub fn normalized(e: &Expr) -> Vec<(Norm, &Expr, &Expr)> {
     fn walk<'e>(e: &'e Expr, out: &mut Vec<(Norm, &'e Expr, &'e Expr)>) {
-        match e {
-            Expr::Acc(_)
-            | Expr::Rows { .. }
-            | Expr::Vector(_)
-            | Expr::Const(_)
-            | Expr::Expert { .. }
-            | Expr::Combine { .. } => {}
-            Expr::Unary(_, x) | Expr::Rope { x, .. } => walk(x, out),
-            Expr::Binary(_, a, b) => {
-                walk(a, out);
-                walk(b, out);
-            }
-            Expr::Normalize(norm, x) => {
-                walk(x, out);
-                if !out.iter().any(|(_, known, _)| *known == e) {
-                    out.push((*norm, e, x));
-                }
-            }
+        e.parts().into_iter().flatten().for_each(|x| walk(x, out));
+        if let Expr::Normalize(norm, x) = e
+            && !out.iter().any(|(_, known, _)| *known == e)
+        {
+            out.push((*norm, e, x));
         }
     }
     let mut out = vec![];

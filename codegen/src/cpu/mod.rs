@@ -86,28 +86,22 @@ impl Backend for CpuBackend {
         supported::check(kernel, target, self.portable)?;
         let built = build(kernel, isa.as_ref(), level != CpuIsa::X86_64, self.portable);
         let mut object = compile(&kernel, isa.as_ref(), built)?;
-        object.generic = match &kernel.body {
-            Body::Matmul(_) | Body::ExpertMatmul(_) if self.portable => {
-                Some("128-bit inner products instead of microkernels")
-            }
-            Body::Matmul(_) | Body::ExpertMatmul(_) if lacks_microkernel(kernel) => {
-                Some("128-bit inner products: no microkernel multiplies its weights")
-            }
-            Body::Pointwise(p) if !combines(p) => Some("elementwise work that no other kernel absorbed"),
-            Body::Matmul(_)
-            | Body::ExpertMatmul(_)
-            | Body::Pointwise(_)
-            | Body::RowNorm(_)
-            | Body::Attention(_)
-            | Body::Embed(_)
-            | Body::RopeTable(_)
-            | Body::Route(_)
-            | Body::CausalConv(_)
-            | Body::Recurrence(_)
-            | Body::TopK(_) => None,
-        };
+        object.generic = generic(kernel, self.portable);
         Ok(object)
     }
+}
+
+/// The generic path that a kernel takes, if it does.
+fn generic(kernel: Checked<'_>, portable: bool) -> Option<&'static str> {
+    if kernel.body.product().is_some() {
+        return match (portable, lacks_microkernel(kernel)) {
+            (true, _) => Some("128-bit inner products instead of microkernels"),
+            (false, true) => Some("128-bit inner products: no microkernel multiplies its weights"),
+            (false, false) => None,
+        };
+    }
+    let alone = matches!(&kernel.kernel().body, Body::Pointwise(p) if !combines(p));
+    alone.then_some("elementwise work that no other kernel absorbed")
 }
 
 /// Whether a product multiplies a matrix for which there is no microkernel.
@@ -119,19 +113,8 @@ fn lacks_microkernel(kernel: Checked<'_>) -> bool {
 
 /// Storage of the rows that a product multiplies; `None` of what is no product.
 fn multiplied(kernel: Checked<'_>) -> Option<RowElem> {
-    match &kernel.kernel().body {
-        Body::Matmul(m) => Some(m.prologue.map_or_else(|| kernel.rows(m.x).elem, |p| p.elem)),
-        Body::ExpertMatmul(m) => Some(kernel.rows(m.x).elem),
-        Body::RowNorm(_)
-        | Body::Attention(_)
-        | Body::Pointwise(_)
-        | Body::Embed(_)
-        | Body::RopeTable(_)
-        | Body::Route(_)
-        | Body::CausalConv(_)
-        | Body::Recurrence(_)
-        | Body::TopK(_) => None,
-    }
+    let product = kernel.body.product()?;
+    Some(product.prologue.map_or_else(|| kernel.rows(product.x).elem, |p| p.elem))
 }
 
 /// Whether elementwise work adds up what experts made of a token: no product could absorb it.

@@ -34,18 +34,16 @@ pub(super) fn check(kernel: Checked<'_>, target: &TargetSpec, portable: bool) ->
             | ParamKind::Fixed(_) => {}
         }
     }
-    match &kernel.body {
-        Body::Matmul(_) | Body::ExpertMatmul(_) => multiplies(kernel, portable),
-        Body::Attention(k) => attends(kernel, k, portable),
-        Body::TopK(_) => refuse("the runtime reads logits where they are: there are no candidates on CPUs".into()),
-        Body::RowNorm(_)
-        | Body::Pointwise(_)
-        | Body::Embed(_)
-        | Body::RopeTable(_)
-        | Body::Route(_)
-        | Body::CausalConv(_)
-        | Body::Recurrence(_) => Ok(()),
+    if kernel.body.product().is_some() {
+        return multiplies(kernel, portable);
     }
+    if let Body::Attention(k) = &kernel.body {
+        return attends(kernel, k, portable);
+    }
+    if let Body::TopK(_) = &kernel.body {
+        return refuse("the runtime reads logits where they are: there are no candidates on CPUs".into());
+    }
+    Ok(())
 }
 
 /// Queries are f32 rows; without its microkernel, only the usual softmax is made.

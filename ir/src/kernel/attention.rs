@@ -43,6 +43,13 @@ impl Family for Attention {
         f(&mut self.out, Use::WRITE);
     }
 
+    fn has_whole_groups(&self, params: &[Param], elem: RowElem) -> bool {
+        let Some(ParamKind::Kv(kv)) = params.get(self.kv).map(|p| &p.kind) else { return false };
+        // A work item is the heads that share keys and values.
+        let columns = self.heads / kv.kv_heads.max(1) * kv.head_dim;
+        !elem.by_row() && columns.is_multiple_of(elem.group().unwrap_or(1))
+    }
+
     fn items(&self, params: &[Param]) -> (usize, bool) {
         match params.get(self.kv).map(|p| &p.kind) {
             Some(ParamKind::Kv(kv)) => (kv.kv_heads * ATTEND_PARTS, true),

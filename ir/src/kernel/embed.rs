@@ -37,6 +37,11 @@ impl Family for Embed {
         f(&mut self.out, Use::WRITE);
     }
 
+    // A row is looked up.
+    fn share(&self) -> f64 {
+        0.0
+    }
+
     fn items(&self, _: &[Param]) -> (usize, bool) {
         (1, true)
     }

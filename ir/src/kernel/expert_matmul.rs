@@ -1,6 +1,6 @@
 //! Products with the matrices of each token's experts.
 
-use super::{Expr, Family, Field, Param, ParamId, ReadFamily, RowElem, Segment, Store, Use};
+use super::{Experts, Expr, Family, Field, Param, ParamId, Product, ReadFamily, RowElem, Segment, Store, Use};
 use crate::eval::{EvalError, KernelRun, RowValues};
 use crate::graph::expert;
 use crate::quant::BLOCK;
@@ -52,6 +52,23 @@ impl Family for ExpertMatmul {
 
     fn segments_mut(&mut self) -> &mut [Segment] {
         std::slice::from_mut(&mut self.segment)
+    }
+
+    fn product(&self) -> Option<Product<'_>> {
+        let experts = Experts { routes: self.routes, experts: self.experts, top: self.top };
+        Some(Product { x: self.x, prologue: None, experts: Some(experts) })
+    }
+
+    fn tile_m_mut(&mut self) -> Option<&mut usize> {
+        Some(&mut self.tile_m)
+    }
+
+    fn share(&self) -> f64 {
+        self.top as f64 / self.experts.max(1) as f64
+    }
+
+    fn has_whole_groups(&self, _: &[Param], elem: RowElem) -> bool {
+        !elem.by_row() && self.segment.n.is_multiple_of(elem.group().unwrap_or(1))
     }
 
     fn items(&self, _: &[Param]) -> (usize, bool) {

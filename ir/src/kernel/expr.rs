@@ -145,39 +145,43 @@ impl Expr {
         }
     }
 
-    /// Calls `f` on this expression and all below it, parents first.
-    pub fn visit(&self, f: &mut impl FnMut(&Expr)) {
-        f(self);
+    /// The expressions that it is made of.
+    pub fn parts(&self) -> [Option<&Expr>; 2] {
         match self {
             Expr::Acc(_)
             | Expr::Rows { .. }
             | Expr::Vector(_)
             | Expr::Const(_)
             | Expr::Expert { .. }
-            | Expr::Combine { .. } => {}
-            Expr::Unary(_, x) | Expr::Normalize(_, x) | Expr::Rope { x, .. } => x.visit(f),
-            Expr::Binary(_, a, b) => {
-                a.visit(f);
-                b.visit(f);
-            }
+            | Expr::Combine { .. } => [None, None],
+            Expr::Unary(_, x) | Expr::Normalize(_, x) | Expr::Rope { x, .. } => [Some(x), None],
+            Expr::Binary(_, a, b) => [Some(a), Some(b)],
         }
+    }
+
+    /// The same, to change them.
+    pub fn parts_mut(&mut self) -> [Option<&mut Expr>; 2] {
+        match self {
+            Expr::Acc(_)
+            | Expr::Rows { .. }
+            | Expr::Vector(_)
+            | Expr::Const(_)
+            | Expr::Expert { .. }
+            | Expr::Combine { .. } => [None, None],
+            Expr::Unary(_, x) | Expr::Normalize(_, x) | Expr::Rope { x, .. } => [Some(x), None],
+            Expr::Binary(_, a, b) => [Some(a), Some(b)],
+        }
+    }
+
+    /// Calls `f` on this expression and all below it, parents first.
+    pub fn visit(&self, f: &mut impl FnMut(&Expr)) {
+        f(self);
+        self.parts().into_iter().flatten().for_each(|x| x.visit(f));
     }
 
     /// Calls `f` on this expression and all below it, children first, to rewrite in place.
     pub fn visit_mut(&mut self, f: &mut impl FnMut(&mut Expr)) {
-        match self {
-            Expr::Acc(_)
-            | Expr::Rows { .. }
-            | Expr::Vector(_)
-            | Expr::Const(_)
-            | Expr::Expert { .. }
-            | Expr::Combine { .. } => {}
-            Expr::Unary(_, x) | Expr::Normalize(_, x) | Expr::Rope { x, .. } => x.visit_mut(f),
-            Expr::Binary(_, a, b) => {
-                a.visit_mut(f);
-                b.visit_mut(f);
-            }
-        }
+        self.parts_mut().into_iter().flatten().for_each(|x| x.visit_mut(f));
         f(self);
     }
 
@@ -185,17 +189,10 @@ impl Expr {
     /// multiple of all runs of columns in it.
     pub fn column_run(&self) -> usize {
         let mut run = 1;
-        self.visit(&mut |e| match e {
-            Expr::Normalize(n, _) => run = lcm(run, n.width),
-            Expr::Rope { head_dim, .. } => run = lcm(run, *head_dim),
-            Expr::Acc(_)
-            | Expr::Rows { .. }
-            | Expr::Vector(_)
-            | Expr::Const(_)
-            | Expr::Expert { .. }
-            | Expr::Combine { .. }
-            | Expr::Unary(..)
-            | Expr::Binary(..) => {}
+        self.visit(&mut |e| {
+            if let Expr::Normalize(Norm { width, .. }, _) | Expr::Rope { head_dim: width, .. } = e {
+                run = lcm(run, *width);
+            }
         });
         run
     }

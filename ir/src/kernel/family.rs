@@ -1,6 +1,6 @@
 //! What every family of kernels has, and the table of families.
 
-use super::{Kernel, Norm, Param, ParamId, Prologue, Segment, Store};
+use super::{Kernel, Norm, Param, ParamId, Prologue, RowElem, Segment, Store};
 use crate::eval::{EvalError, FixedState, KernelRun, RowValues};
 use crate::graph::F32;
 use crate::text::{KernelReader, Parsed, Parser};
@@ -56,6 +56,29 @@ pub enum Field<'a> {
     Segments(&'a [Segment]),
 }
 
+/// A product of rows with matrices, as general passes see it: its outputs are
+/// [`super::Body::segments`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Product<'a> {
+    /// Input rows.
+    pub x: ParamId,
+    /// What is done to them before.
+    pub prologue: Option<&'a Prologue>,
+    /// Whose matrices, if they are those of experts.
+    pub experts: Option<Experts>,
+}
+
+/// The experts of a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Experts {
+    /// Numbers of the experts of each token, as [`super::Route`] stores them.
+    pub routes: ParamId,
+    /// How many there are.
+    pub experts: usize,
+    /// Of a token.
+    pub top: usize,
+}
+
 /// A family of kernels: its file has the structure, what it does with its operands, its rules, its
 /// meaning and its text.
 pub(crate) trait Family {
@@ -70,6 +93,27 @@ pub(crate) trait Family {
     /// The same, to change them.
     fn segments_mut(&mut self) -> &mut [Segment] {
         &mut []
+    }
+
+    /// The product that it is; none in families that multiply no matrices.
+    fn product(&self) -> Option<Product<'_>> {
+        None
+    }
+
+    /// Rows that it processes per pass over a tile's weights, to change them; only products have
+    /// that.
+    fn tile_m_mut(&mut self) -> Option<&mut usize> {
+        None
+    }
+
+    /// The share of the rows of its matrices that a step of one token reads in products.
+    fn share(&self) -> f64 {
+        1.0
+    }
+
+    /// Whether each work item has whole groups of columns of rows that are stored as `elem`.
+    fn has_whole_groups(&self, _: &[Param], _: RowElem) -> bool {
+        false
     }
 
     /// Whether each item may overwrite what it alone has read.
@@ -172,12 +216,32 @@ impl super::Body {
     pub fn segments_mut(&mut self) -> &mut [Segment] {
         self.family_mut().segments_mut()
     }
+
+    /// The product that it is; none in families that multiply no matrices.
+    pub fn product(&self) -> Option<Product<'_>> {
+        self.family().product()
+    }
+
+    /// Rows that a product processes per pass over a tile's weights, to change them.
+    pub fn tile_m_mut(&mut self) -> Option<&mut usize> {
+        self.family_mut().tile_m_mut()
+    }
+
+    /// The share of the rows of its matrices that a step of one token reads in products.
+    pub fn share(&self) -> f64 {
+        self.family().share()
+    }
 }
 
 impl Kernel {
     /// Work items for `m` rows: `(count, whether it is multiplied by m)`.
     pub fn items(&self) -> (usize, bool) {
         self.body.family().items(&self.params)
+    }
+
+    /// Whether each work item has whole groups of columns of rows that are stored as `elem`.
+    pub fn has_whole_groups(&self, elem: RowElem) -> bool {
+        self.body.family().has_whole_groups(&self.params, elem)
     }
 
     /// Operands that the kernel writes, each once.

@@ -1,7 +1,7 @@
 //! Matrix products.
 
 use super::expr::segment_operands;
-use super::{Family, Field, Norm, Param, ParamId, ReadFamily, RowElem, Segment, Store, Use};
+use super::{Family, Field, Norm, Param, ParamId, Product, ReadFamily, RowElem, Segment, Store, Use};
 use crate::eval::{EvalError, KernelRun, RowValues};
 use crate::quant::GROUPS;
 use crate::text::{KernelReader, Parsed, Parser};
@@ -49,6 +49,18 @@ impl Family for Matmul {
 
     fn segments_mut(&mut self) -> &mut [Segment] {
         &mut self.segments
+    }
+
+    fn product(&self) -> Option<Product<'_>> {
+        Some(Product { x: self.x, prologue: self.prologue.as_ref(), experts: None })
+    }
+
+    fn tile_m_mut(&mut self) -> Option<&mut usize> {
+        Some(&mut self.tile_m)
+    }
+
+    fn has_whole_groups(&self, _: &[Param], elem: RowElem) -> bool {
+        !elem.by_row() && self.segments.len() == 1
     }
 
     fn items(&self, _: &[Param]) -> (usize, bool) {

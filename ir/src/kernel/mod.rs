@@ -53,7 +53,7 @@ pub use embed::Embed;
 pub use expert_matmul::ExpertMatmul;
 pub use expr::{Expr, Norm, Segment, Store, lcm};
 pub(crate) use family::{Family, ReadFamily};
-pub use family::{Field, Use};
+pub use family::{Experts, Field, Product, Use};
 pub use matmul::{Matmul, Prologue};
 pub use pointwise::Pointwise;
 pub use recurrence::Recurrence;

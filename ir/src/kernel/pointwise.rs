@@ -1,7 +1,7 @@
 //! Elementwise work on its own.
 
 use super::expr::segment_operands;
-use super::{Family, Field, Param, ParamId, ReadFamily, Segment, Store, Use};
+use super::{Family, Field, Param, ParamId, ReadFamily, RowElem, Segment, Store, Use};
 use crate::eval::{EvalError, KernelRun, RowValues};
 use crate::text::{KernelReader, Parsed, Parser};
 use crate::verify::KernelVerifier;
@@ -24,6 +24,10 @@ impl Family for Pointwise {
 
     fn segments_mut(&mut self) -> &mut [Segment] {
         &mut self.segments
+    }
+
+    fn has_whole_groups(&self, _: &[Param], elem: RowElem) -> bool {
+        !elem.by_row() && self.segments.len() == 1
     }
 
     fn items(&self, _: &[Param]) -> (usize, bool) {

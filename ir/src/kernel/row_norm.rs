@@ -1,6 +1,6 @@
 //! Row-wise work: gathers, norms, gains, biases, a residual, rounding to other storage.
 
-use super::{Family, Field, Norm, Param, ParamId, ReadFamily, Store, Use};
+use super::{Family, Field, Norm, Param, ParamId, ParamKind, ReadFamily, RowElem, Store, Use};
 use crate::eval::{EvalError, KernelRun, RowValues};
 use crate::text::{KernelReader, Parsed, Parser};
 use crate::ty::Dim;
@@ -45,6 +45,14 @@ impl Family for RowNorm {
     /// A row is normalized in place by the item that owns it.
     fn in_place(&self) -> bool {
         !self.gather && (self.x == self.out || self.residual == Some(self.out))
+    }
+
+    // The scale of a row is known to those who have the row.
+    fn has_whole_groups(&self, params: &[Param], elem: RowElem) -> bool {
+        match params.get(self.x).map(|p| &p.kind) {
+            Some(ParamKind::Rows { cols, .. }) => !elem.by_row() || self.norm.is_none_or(|norm| norm.width == *cols),
+            _ => !elem.by_row(),
+        }
     }
 
     fn items(&self, _: &[Param]) -> (usize, bool) {

@@ -333,31 +333,15 @@ impl<'a> RegimeVerifier<'a> {
             Some(Operand::State(s)) => Some(*s),
             _ => None,
         };
-        let segments = match &kernel.body {
-            Body::Matmul(k) => &k.segments,
-            Body::Pointwise(k) => &k.segments,
-            Body::Attention(k) => {
-                if let Some((i, s)) = state(k.kv).and_then(|i| Some((i, kv.get(i)?)))
-                    && !(s.keys && s.values)
-                {
-                    self.sink.error(
-                        "state-order",
-                        place.clone(),
-                        format!("reads state {i} before keys and values are stored"),
-                    );
-                }
-                return;
+        if let Body::Attention(k) = &kernel.body {
+            if let Some((i, s)) = state(k.kv).and_then(|i| Some((i, kv.get(i)?)))
+                && !(s.keys && s.values)
+            {
+                self.sink.error("state-order", place.clone(), format!("reads state {i} before keys and values are stored"));
             }
-            Body::RowNorm(_)
-            | Body::Embed(_)
-            | Body::RopeTable(_)
-            | Body::Route(_)
-            | Body::ExpertMatmul(_)
-            | Body::TopK(_)
-            | Body::CausalConv(_)
-            | Body::Recurrence(_) => return,
-        };
-        for s in segments {
+            return;
+        }
+        for s in kernel.body.segments() {
             let (param, keys) = match s.store {
                 Store::KvKey(p) => (p, true),
                 Store::KvValue(p) => (p, false),

@@ -3,8 +3,16 @@
 use super::{ATTENTION, ATTENTION_SEQUENCE, ATTENTION_TOKEN, Cost, HALF_PAGE, OnCpu, OnGpu, imbalance};
 use crate::cost_gpu::{LATENCY, TENSOR};
 use crate::work::{Launched, Work};
-use llmcc_ir::kernel::{ATTEND_BLOCK, ATTEND_PARTS, ATTEND_SPLIT_TOKENS, Attention, ParamKind, RowElem};
+use llmcc_ir::kernel::{ATTEND_BLOCK, ATTEND_PARTS, ATTEND_SPLIT_TOKENS, Attention, Param, ParamKind, RowElem};
 use llmcc_ir::target::RowKind;
+
+/// Tokens that a block takes together on a GPU: of a prompt as many as fill its rows; of few tokens
+/// one, whose pages several blocks may share.
+fn tokens_of_a_block(tokens: usize, group: usize) -> usize {
+    const ROWS: usize = 128;
+    const MANY: usize = 64;
+    if tokens > MANY { (ROWS / group.max(1)).max(1) } else { 1 }
+}
 
 impl Cost for Attention {
     fn cpu(&self, on: &OnCpu<'_>) -> f64 {
@@ -31,6 +39,12 @@ impl Cost for Attention {
         let bytes = (2 * context * kv.kv_heads * kv.head_bytes()) as f64;
         let flops = (4 * m * context * self.heads * kv.head_dim) as f64;
         LATENCY + (bytes / t.memory).max(flops / (gpu.flops(RowKind::F16) * TENSOR))
+    }
+
+    fn gpu_tiles(&mut self, params: &[Param], rows: usize) {
+        if let ParamKind::Kv(kv) = params[self.kv].kind {
+            self.tile_m = tokens_of_a_block(rows, self.heads / kv.kv_heads.max(1));
+        }
     }
 
     fn work(&self, on: &Launched<'_>) -> Work {

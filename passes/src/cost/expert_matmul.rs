@@ -3,8 +3,10 @@
 use super::{CALL, Cost, NOT_HIDDEN, OnCpu, OnGpu, epilogue, imbalance, multiply, rows_of};
 use crate::cost_gpu::{self, LATENCY, TENSOR, bytes_of_row, waves};
 use crate::work::{Launched, Work};
-use llmcc_ir::kernel::{ExpertMatmul, Kernel, ParamKind, RowElem};
+use llmcc_ir::gpu::schedule;
+use llmcc_ir::kernel::{ExpertMatmul, Kernel, Param, ParamKind, RowElem};
 use llmcc_ir::plan::row_bytes;
+use llmcc_ir::quant::BLOCK;
 use llmcc_ir::target::RowKind;
 
 /// How many of `experts` `tokens` tokens choose, each `top` of them, where all are as probable.
@@ -68,6 +70,11 @@ impl Cost for ExpertMatmul {
         let streamed = streamed.max(2.0 * macs / (gpu.flops(RowKind::F16) * TENSOR));
         let ends = cost_gpu::epilogue(s, gpu, m * self.top);
         LATENCY + streamed * waves(blocks, gpu.sms as usize) + ends
+    }
+
+    fn gpu_tiles(&mut self, _: &[Param], rows: usize) {
+        self.tile_m = if rows <= schedule::GEMV_ROWS { 1 } else { schedule::GEMV_ROWS };
+        self.segment.tile_n = BLOCK;
     }
 
     fn work(&self, on: &Launched<'_>) -> Work {

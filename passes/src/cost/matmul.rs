@@ -4,8 +4,9 @@ use super::{CALL, Cost, L1, NOT_HIDDEN, OnCpu, OnGpu, cols, epilogue, imbalance,
 use crate::cost_gpu::{self, LATENCY, TENSOR, bytes_of_row, waves};
 use crate::work::{Launched, Work, multiplied};
 use llmcc_ir::gpu::schedule;
-use llmcc_ir::kernel::{Matmul, ParamKind};
+use llmcc_ir::kernel::{Matmul, Param, ParamKind};
 use llmcc_ir::plan::row_bytes;
+use llmcc_ir::quant::BLOCK;
 use llmcc_ir::target::RowKind;
 
 impl Cost for Matmul {
@@ -73,6 +74,12 @@ impl Cost for Matmul {
         let again = weights * (row_tiles - 1) as f64 + input as f64;
         let streamed = (weights / t.memory).max(again / gpu.l2_bandwidth).max(2.0 * macs / rate);
         LATENCY + computed + streamed * uneven + ends
+    }
+
+    fn gpu_tiles(&mut self, _: &[Param], _: usize) {
+        // Tiles are chosen for a well-formed product, so it needs some to begin with.
+        self.tile_m = schedule::GEMV_ROWS;
+        self.segments.iter_mut().for_each(|s| s.tile_n = BLOCK);
     }
 
     fn work(&self, on: &Launched<'_>) -> Work {

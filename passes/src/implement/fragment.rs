@@ -7,7 +7,7 @@
 use super::{Context, KernelNode, MAX_EXPR};
 use crate::spec::{Draft, expr_size};
 use egg::Id;
-use llmcc_ir::kernel::{Body, ExpertMatmul, Expr, Matmul, ParamId, ParamKind, Pointwise, Segment, Store};
+use llmcc_ir::kernel::{Body, ExpertMatmul, Experts, Expr, Matmul, ParamId, ParamKind, Pointwise, Segment, Store};
 use llmcc_ir::ty::Dim;
 
 /// Where a value comes from.
@@ -26,17 +26,6 @@ pub struct Input {
     pub x: ParamId,
     /// Whose matrices, if they are those of experts.
     pub experts: Option<Experts>,
-}
-
-/// Experts of products.
-#[derive(Clone, Copy, Debug)]
-pub struct Experts {
-    /// Routes.
-    pub routes: ParamId,
-    /// How many there are.
-    pub experts: usize,
-    /// Slots.
-    pub top: usize,
 }
 
 /// A value inside a draft.
@@ -61,7 +50,7 @@ impl Context<'_> {
         };
         let mut kernels: Vec<KernelNode> = if self.read_once(class) { self.row_kernels(class) } else { vec![] };
         kernels.retain(absorbable);
-        let is_matmul = |n: &KernelNode| matches!(n.0.kernel.body, Body::Matmul(_) | Body::ExpertMatmul(_));
+        let is_matmul = |n: &KernelNode| n.0.kernel.body.product().is_some();
         if kernels.iter().any(is_matmul) {
             kernels.retain(is_matmul);
         }
@@ -76,23 +65,9 @@ impl Context<'_> {
                 if spec.kernel.rows != draft.rows {
                     return None;
                 }
-                let (x, mut segments) = match draft.import(spec, children) {
-                    Body::Matmul(m) => (Some(Input { x: m.x, experts: None }), m.segments),
-                    Body::ExpertMatmul(m) => {
-                        let experts = Experts { routes: m.routes, experts: m.experts, top: m.top };
-                        (Some(Input { x: m.x, experts: Some(experts) }), vec![m.segment])
-                    }
-                    Body::Pointwise(p) => (None, p.segments),
-                    Body::RowNorm(_)
-                    | Body::Attention(_)
-                    | Body::Embed(_)
-                    | Body::RopeTable(_)
-                    | Body::Route(_)
-                    | Body::TopK(_)
-                    | Body::CausalConv(_)
-                    | Body::Recurrence(_) => return None,
-                };
-                let s = segments.pop()?;
+                let body = draft.import(spec, children);
+                let x = body.product().map(|p| Input { x: p.x, experts: p.experts });
+                let s = body.segments().last()?.clone();
                 Some(Fragment { x, lanes: s.weights, expr: s.expr })
             }
         }

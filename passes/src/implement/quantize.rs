@@ -2,10 +2,10 @@
 //! does.
 
 use super::generic::int;
-use super::{Context, KernelNode};
+use super::Context;
 use crate::spec::{Draft, Output};
 use egg::Id;
-use llmcc_ir::kernel::{Body, ParamKind, RowElem, RowNorm};
+use llmcc_ir::kernel::{Body, RowElem, RowNorm};
 
 /// f16, bf16 and fp8 as attribute of `quant`; other numbers are groups of int8 rows, which are at
 /// least 32.
@@ -46,40 +46,14 @@ pub fn run(cx: &mut Context<'_>, class: Id, [elem, x]: [Id; 2]) {
         }),
     );
     for node in cx.row_kernels(x) {
-        let again = matches!(node.0.kernel.body, Body::Matmul(_) | Body::ExpertMatmul(_)) && !cx.read_once(x);
+        let again = node.0.kernel.body.product().is_some() && !cx.read_once(x);
         if !again
-            && writes_whole_groups(&node, elem)
+            && node.0.kernel.has_whole_groups(elem)
             && let [Output::Rows(out)] = node.0.outputs()[..]
         {
             let mut d = Draft::open(&node.0, &node.1);
             d.set_elem(out, elem);
             cx.put(class, d);
         }
-    }
-}
-
-/// Whether each work item of the kernel can hold whole groups of columns.
-fn writes_whole_groups((spec, _): &KernelNode, elem: RowElem) -> bool {
-    match &spec.kernel.body {
-        // The scale of a row is known to those who have the row.
-        Body::RowNorm(n) if elem.by_row() => match spec.kind(n.x) {
-            ParamKind::Rows { cols, .. } => n.norm.is_none_or(|norm| norm.width == *cols),
-            _ => false,
-        },
-        _ if elem.by_row() => false,
-        Body::Matmul(m) => m.segments.len() == 1,
-        Body::ExpertMatmul(m) => m.segment.n.is_multiple_of(elem.group().unwrap_or(1)),
-        Body::Pointwise(p) => p.segments.len() == 1,
-        Body::RowNorm(_) => true,
-        Body::Attention(a) => match spec.kind(a.kv) {
-            ParamKind::Kv(kv) => (a.heads / kv.kv_heads * kv.head_dim).is_multiple_of(elem.group().unwrap_or(1)),
-            _ => false,
-        },
-        Body::Embed(_)
-        | Body::RopeTable(_)
-        | Body::Route(_)
-        | Body::TopK(_)
-        | Body::CausalConv(_)
-        | Body::Recurrence(_) => false,
     }
 }
