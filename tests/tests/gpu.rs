@@ -46,28 +46,6 @@ fn compile(options: &CompileOptions) -> Artifact {
     Artifact { dir, path }
 }
 
-/// Models with operations that have no GPU kernel yet.
-const REFUSED: [&str; 4] = ["mamba2", "qwen3_5", "lfm2", "bamba"];
-
-/// One fixture of each architecture that GPUs run.
-fn on_gpus() -> impl Iterator<Item = &'static str> {
-    first_goldens().filter(|name| !REFUSED.contains(name))
-}
-
-/// What has no GPU kernel is refused in words, not computed wrongly.
-#[test]
-fn convolutions_and_recurrences_are_refused() {
-    for name in REFUSED {
-        let o = gpu_options(name, "f32", KvDType::F32);
-        let (dir, backends) = (tempfile::tempdir().expect("temporary folder"), Backends::new(None));
-        let path = dir.path().join("m.so");
-        let made = session::lower(&o, &backends)
-            .and_then(|mut l| session::finish(&mut l, &o, &backends, &path, &mut |_, _| {}).map(|_| ()));
-        let error = made.unwrap_err().to_string();
-        assert!(error.contains("have no GPU kernel yet; compile for a CPU"), "{name}: {error}");
-    }
-}
-
 /// Largest error over a prompt in pieces.
 fn error(model: &Model, g: &Golden, pieces: &[usize]) -> f64 {
     let rows: Vec<usize> = (0..g.tokens.len()).collect();
@@ -94,7 +72,7 @@ fn f32_models_equal_transformers() {
         return;
     }
     let mut wrong = Vec::new();
-    for name in on_gpus() {
+    for name in first_goldens() {
         let g = Golden::load(name);
         let artifact = compile(&gpu_options(name, "f32", KvDType::F32));
         let model = artifact.open(1);
@@ -138,7 +116,7 @@ fn half_precision_models_stay_within_the_error_of_bf16() {
         return;
     }
     let mut wrong = Vec::new();
-    for name in on_gpus().filter(|name| !ROUTED.contains(name)) {
+    for name in first_goldens().filter(|name| !ROUTED.contains(name)) {
         let g = Golden::load(name);
         for (format, kv) in [("bf16", KvDType::Bf16), ("f16", KvDType::F16)] {
             let artifact = compile(&gpu_options(name, format, kv));

@@ -348,11 +348,8 @@ impl<'k> Plan<'k> {
             new = new.iter().zip(held).map(|(v, held)| b.fsub(*v, held)).collect();
         }
         let new: Vec<V> = new.into_iter().map(|v| b.fmul(now.rate, v)).collect();
-        let after: Vec<V> = decayed
-            .iter()
-            .enumerate()
-            .map(|(i, s)| b.fma(now.k[i / self.width], new[i % self.width], *s))
-            .collect();
+        let after: Vec<V> =
+            decayed.iter().enumerate().map(|(i, s)| b.fma(now.k[i / self.width], new[i % self.width], *s)).collect();
         let y = self.sums(b, &now.q, &after);
         let first = b.cmpc(Cmp::Eq, t.part, 0);
         let stores = b.and(first, t.inside);
@@ -390,4 +387,3 @@ impl<'k> Plan<'k> {
         sums.into_iter().map(|sum| b.reduce(sum, &masks, |b, x, y| b.fadd(x, y))).collect()
     }
 }
-

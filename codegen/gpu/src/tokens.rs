@@ -47,12 +47,7 @@ impl Tokens<'_> {
 
     /// Runs `body` for each 32 tokens of which some are of the sequence, in order, with values
     /// carried: it gets the number of the first of the 32, and the bits of the sequence's.
-    pub fn chunks(
-        &self,
-        b: &mut Builder,
-        init: &[V],
-        body: impl FnOnce(&mut Builder, V, V, &[V]) -> Vec<V>,
-    ) -> Vec<V> {
+    pub fn chunks(&self, b: &mut Builder, init: &[V], body: impl FnOnce(&mut Builder, V, V, &[V]) -> Vec<V>) -> Vec<V> {
         let (zero, step) = (b.i32(0), b.i32(CHUNK));
         let types: Vec<_> = init.iter().map(|v| v.ty).collect();
         b.for_((zero, self.m, step), init, |b, first, carried| {

@@ -270,7 +270,7 @@ pub const CAUSAL_CONV: &str = "kernel @conv rows T {
   param %taps: vector f32[72]
   param %s: state<f32, 1x2x24>
   param %out: rows f32[T, 24]
-  conv x=%x start=5 taps=%taps width=3 state=%s out=%out
+  causal_conv x=%x start=5 taps=%taps width=3 state=%s out=%out
 }
 ";
 
