@@ -215,11 +215,15 @@ fn greedy_text_equals_transformers() {
 /// rounding of another kernel.
 #[test]
 fn mixed_batches() {
-    if !ready() {
-        return;
+    // Attention; the gated delta rule beside it.
+    if ready() {
+        ["llama3", "qwen3_5"].into_iter().for_each(mixed_batch);
     }
-    let g = Golden::load("llama3");
-    let artifact = compile(&gpu_options("llama3", "f32", KvDType::F32));
+}
+
+fn mixed_batch(name: &str) {
+    let g = Golden::load(name);
+    let artifact = compile(&gpu_options(name, "f32", KvDType::F32));
     let model = artifact.open(1);
     let others: Vec<i32> = g.tokens.iter().rev().copied().collect();
     let alone = logits_in_pieces(&model, &others, &[1]);
@@ -240,9 +244,33 @@ fn mixed_batches() {
     }
     let rows: Vec<usize> = (0..g.tokens.len()).collect();
     let allowed = 2.0 * g.reference_error(true);
-    assert!(g.error(&got_a, &rows) <= allowed, "a prompt beside another sequence");
+    assert!(g.error(&got_a, &rows) <= allowed, "{name}: a prompt beside another sequence");
     let worst = got_b.iter().zip(&alone).map(|(x, y)| f64::from((x - y).abs())).fold(0.0, f64::max);
-    assert!(worst <= allowed, "a sequence decoding beside a prompt: {worst:.2e}");
+    assert!(worst <= allowed, "{name}: a sequence decoding beside a prompt: {worst:.2e}");
+}
+
+/// A generation whose prompt begins like the one before goes on from a snapshot of its states: a
+/// slot of device memory that was copied. It has the same tokens.
+#[test]
+fn recurrent_generations_go_on_from_snapshots() {
+    if !ready() {
+        return;
+    }
+    let g = Golden::load("bamba");
+    let artifact = compile(&gpu_options("bamba", "f32", KvDType::F32));
+    let model = artifact.open(1);
+    let options = GenOptions { max_tokens: 6, no_text: true, temperature: 0.0, ..GenOptions::default() };
+    let seq = model.seq_new().expect("a sequence");
+    let run = |prompt: &[i32]| {
+        let mut generation = model.generate(Some(seq), prompt, &options).expect("starts");
+        let tokens: Vec<i32> = generation.by_ref().map(|p| p.expect("generates").token).collect();
+        (generation.stats().expect("statistics").reused_tokens as usize, tokens)
+    };
+    let (reused, first) = run(&g.tokens);
+    assert_eq!((reused, &first[..]), (0, &g.greedy[..6]));
+    // The prompt and the first tokens, then another one: what was evaluated ends at the prompt's end.
+    let longer = [&g.tokens[..], &first[..3]].concat();
+    assert_eq!(run(&longer), (g.tokens.len(), g.greedy[3..9].to_vec()));
 }
 
 /// Bytes of results that the runtime has fetched from the GPU.
