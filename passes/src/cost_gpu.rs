@@ -69,7 +69,8 @@ fn attention_tokens(tokens: usize, group: usize) -> usize {
 
 /// Predicted seconds of one launch whose tokens attend to `context` tokens each.
 pub fn seconds(kernel: &Kernel, t: &TargetSpec, gpu: &GpuArch, env: Env, context: usize) -> f64 {
-    let on = OnGpu { kernel, t, gpu, m: kernel.rows.eval(env), context };
+    let m = kernel.rows.eval(env);
+    let on = OnGpu { kernel, t, gpu, m, sequences: env.rows.clamp(1, m.max(1)), context };
     t.launch + of(&kernel.body).gpu(&on)
 }
 

@@ -240,22 +240,33 @@ fn parsed(text: &str) -> Kernel {
 
 fn recurrence(name: &str, [heads, rows, cols]: [usize; 3], groups: usize, (per_row, delta): (bool, bool)) -> Kernel {
     let (keys, width) = (groups * rows, heads * cols);
-    let (all, decays) = (2 * keys + width, if per_row { heads * rows } else { heads });
-    let delta = if delta { "delta " } else { "" };
+    let (v, decays) = (2 * keys, if per_row { heads * rows } else { heads });
+    let (all, delta) = (v + width, if delta { "delta " } else { "" });
     parsed(&format!(
-        "kernel @{name} rows T {{\n  param %x: rows f32[T, {all}]\n  param %decay: rows f32[T, {decays}]\n  param %rate: rows f32[T, {heads}]\n  \
-         param %s: state<f32, {heads}x{rows}x{cols}>\n  param %y: rows f32[T, {width}]\n  recurrence q=%x q_start=0 k=%x k_start={keys} groups={groups} v=%x \
-         v_start={} decay=%decay rate=%rate {delta}state=%s out=%y\n}}\n",
-        2 * keys
+        "kernel @{name} rows T {{
+  param %x: rows f32[T, {all}]
+  param %decay: rows f32[T, {decays}]
+  param %rate: rows f32[T, {heads}]
+  param %s: state<f32, {heads}x{rows}x{cols}>
+  param %y: rows f32[T, {width}]
+  recurrence q=%x q_start=0 k=%x k_start={keys} groups={groups} v=%x v_start={v} decay=%decay rate=%rate {delta}state=%s
+    out=%y
+}}
+"
     ))
 }
 
 fn convolution(name: &str, channels: usize, width: usize) -> Kernel {
+    let (taps, kept) = (channels * width, width - 1);
     parsed(&format!(
-        "kernel @{name} rows T {{\n  param %x: rows f32[T, {channels}]\n  param %taps: vector f32[{}]\n  param %s: state<f32, 1x{}x{channels}>\n  \
-         param %y: rows f32[T, {channels}]\n  causal_conv x=%x start=0 taps=%taps width={width} state=%s out=%y\n}}\n",
-        channels * width,
-        width - 1
+        "kernel @{name} rows T {{
+  param %x: rows f32[T, {channels}]
+  param %taps: vector f32[{taps}]
+  param %s: state<f32, 1x{kept}x{channels}>
+  param %y: rows f32[T, {channels}]
+  causal_conv x=%x start=0 taps=%taps width={width} state=%s out=%y
+}}
+"
     ))
 }
 

@@ -27,7 +27,7 @@ const MOST: usize = 16;
 /// # Errors
 /// Operands of the wrong kind; results that see very many tokens.
 pub fn emit(cx: &Cx<'_>, k: &CausalConv) -> Result<Source, CodegenError> {
-    let plan = Plan::new(cx, k)?;
+    let plan = Depthwise::new(cx, k)?;
     let (mlir, program) = cx.function((WARPS as i32 * WARP) as u32, 1, |b, args| {
         let m = cx.row_count(b, args);
         let t = plan.thread(b, args, m);
@@ -61,7 +61,7 @@ pub fn emit(cx: &Cx<'_>, k: &CausalConv) -> Result<Source, CodegenError> {
     })
 }
 
-struct Plan<'k> {
+struct Depthwise<'k> {
     k: &'k CausalConv,
     channels: usize,
     /// Columns of the input rows.
@@ -73,7 +73,7 @@ struct Plan<'k> {
 }
 
 /// What a thread knows of itself.
-struct Thread<'a> {
+struct Channels<'a> {
     args: Args<'a>,
     m: V,
     warp: V,
@@ -85,15 +85,15 @@ struct Thread<'a> {
     taps: Vec<Vec<V>>,
 }
 
-impl<'k> Plan<'k> {
-    fn new(cx: &Cx<'_>, k: &'k CausalConv) -> Result<Plan<'k>, CodegenError> {
+impl<'k> Depthwise<'k> {
+    fn new(cx: &Cx<'_>, k: &'k CausalConv) -> Result<Depthwise<'k>, CodegenError> {
         let (cols, channels, state) = (cx.f32_rows(k.x)?, cx.f32_rows(k.out)?, cx.fixed(k.state)?);
         if k.width < 2 || k.width > MOST {
             let what = format!("convolutions over {} tokens have no GPU kernel, of 2 to {MOST} they have", k.width);
             return Err(cx.error(format!("{what}; compile for a CPU")));
         }
         let step = piece::widest(4, [channels, cols, k.start]);
-        Ok(Plan { k, channels, cols, bytes: state.bytes(), step })
+        Ok(Depthwise { k, channels, cols, bytes: state.bytes(), step })
     }
 
     /// Tokens before the one at hand that its result sees.
@@ -101,7 +101,7 @@ impl<'k> Plan<'k> {
         self.k.width - 1
     }
 
-    fn thread<'a>(&self, b: &mut Builder, args: Args<'a>, m: V) -> Thread<'a> {
+    fn thread<'a>(&self, b: &mut Builder, args: Args<'a>, m: V) -> Channels<'a> {
         let (tid, block) = (b.sreg("tid.x"), b.sreg("ctaid.x"));
         let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, i64::from(WARP) - 1));
         let first = b.mulc(block, i64::from(WARP));
@@ -117,15 +117,15 @@ impl<'k> Plan<'k> {
             piece::load(b, p, Elem::F32, self.step)
         };
         let taps = (0..self.k.width).map(tap).collect();
-        Thread { args, m, warp, lane, inside, channel, taps }
+        Channels { args, m, warp, lane, inside, channel, taps }
     }
 
-    fn tokens<'a>(t: &Thread<'a>, seq: V) -> Tokens<'a> {
+    fn tokens<'a>(t: &Channels<'a>, seq: V) -> Tokens<'a> {
         Tokens { args: t.args, lane: t.lane, seq, m: t.m }
     }
 
     /// The input of a token.
-    fn input(&self, b: &mut Builder, t: &Thread<'_>, token: V) -> Vec<V> {
+    fn input(&self, b: &mut Builder, t: &Channels<'_>, token: V) -> Vec<V> {
         let line = row_at(b, t.args.operand(self.k.x), self.cols, RowElem::F32, token);
         let line = b.atc(line, (self.k.start * 4) as i64);
         let p = col_at(b, line, Elem::F32, t.channel);
@@ -133,7 +133,7 @@ impl<'k> Plan<'k> {
     }
 
     /// Stores the result of a token that sees `inputs`, the oldest first.
-    fn result(&self, b: &mut Builder, t: &Thread<'_>, token: V, inputs: &[Vec<V>]) {
+    fn result(&self, b: &mut Builder, t: &Channels<'_>, token: V, inputs: &[Vec<V>]) {
         let mut sum: Vec<V> = inputs[0].iter().zip(&t.taps[0]).map(|(x, w)| b.fmul(*x, *w)).collect();
         for (x, taps) in inputs.iter().zip(&t.taps).skip(1) {
             sum = sum.iter().zip(x.iter().zip(taps)).map(|(sum, (x, w))| b.fma(*x, *w, *sum)).collect();
@@ -144,9 +144,9 @@ impl<'k> Plan<'k> {
     }
 
     /// The result of a token that sees no further back than this step.
-    fn token(&self, b: &mut Builder, t: &Thread<'_>, token: V) {
+    fn token(&self, b: &mut Builder, t: &Channels<'_>, token: V) {
         let seq = t.args.seq(b, token);
-        let seen = Plan::tokens(t, seq).last(b, token, self.kept());
+        let seen = Depthwise::tokens(t, seq).last(b, token, self.kept());
         let all = b.cmpc(Cmp::Sge, seen[self.kept() - 1], 0);
         let has = b.and(all, t.inside);
         b.if_(has, |b| {
@@ -157,8 +157,8 @@ impl<'k> Plan<'k> {
     }
 
     /// What has to do with the state of a sequence.
-    fn sequence(&self, b: &mut Builder, t: &Thread<'_>, seq: V) {
-        let (tokens, n) = (Plan::tokens(t, seq), self.kept());
+    fn sequence(&self, b: &mut Builder, t: &Channels<'_>, seq: V) {
+        let (tokens, n) = (Depthwise::tokens(t, seq), self.kept());
         let (first, last) = (tokens.first(b, n), tokens.last(b, t.m, n));
         let some = b.cmpc(Cmp::Sge, first[0], 0);
         let has = b.and(some, t.inside);

@@ -109,7 +109,11 @@ impl<'k> Cx<'k> {
     pub fn fixed(&self, p: ParamId) -> Result<FixedSpec, CodegenError> {
         match *self.kind(p)? {
             ParamKind::Fixed(spec) if !spec.is_empty() => Ok(spec),
-            _ => Err(self.wrong(p, "a state of fixed size that is not empty")),
+            ParamKind::Fixed(_)
+            | ParamKind::Rows { .. }
+            | ParamKind::Matrix { .. }
+            | ParamKind::Vector { .. }
+            | ParamKind::Kv(_) => Err(self.wrong(p, "a state of fixed size that is not empty")),
         }
     }
 
