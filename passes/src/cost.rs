@@ -187,6 +187,8 @@ pub(crate) struct OnGpu<'a> {
     pub gpu: &'a GpuArch,
     /// Rows of the kernel.
     pub m: usize,
+    /// Sequences, of which each has one of the rows whose logits are wanted.
+    pub sequences: usize,
     pub context: usize,
 }
 

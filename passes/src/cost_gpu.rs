@@ -36,7 +36,8 @@ pub fn choose_tiles(kernel: &mut Kernel, target: &TargetSpec, gpu: &GpuArch, env
 
 /// Predicted seconds of one launch whose tokens attend to `context` tokens each.
 pub fn seconds(kernel: &Kernel, t: &TargetSpec, gpu: &GpuArch, env: Env, context: usize) -> f64 {
-    let on = OnGpu { kernel, t, gpu, m: kernel.rows.eval(env), context };
+    let m = kernel.rows.eval(env);
+    let on = OnGpu { kernel, t, gpu, m, sequences: env.rows.clamp(1, m.max(1)), context };
     t.launch + of(&kernel.body).gpu(&on)
 }
 

@@ -46,28 +46,6 @@ fn compile(options: &CompileOptions) -> Artifact {
     Artifact { dir, path }
 }
 
-/// Models with operations that have no GPU kernel yet.
-const REFUSED: [&str; 4] = ["mamba2", "qwen3_5", "lfm2", "bamba"];
-
-/// One fixture of each architecture that GPUs run.
-fn on_gpus() -> impl Iterator<Item = &'static str> {
-    first_goldens().filter(|name| !REFUSED.contains(name))
-}
-
-/// What has no GPU kernel is refused in words, not computed wrongly.
-#[test]
-fn convolutions_and_recurrences_are_refused() {
-    for name in REFUSED {
-        let o = gpu_options(name, "f32", KvDType::F32);
-        let (dir, backends) = (tempfile::tempdir().expect("temporary folder"), Backends::new(None));
-        let path = dir.path().join("m.so");
-        let made = session::lower(&o, &backends)
-            .and_then(|mut l| session::finish(&mut l, &o, &backends, &path, &mut |_, _| {}).map(|_| ()));
-        let error = made.unwrap_err().to_string();
-        assert!(error.contains("have no GPU kernel yet; compile for a CPU"), "{name}: {error}");
-    }
-}
-
 /// Largest error over a prompt in pieces.
 fn error(model: &Model, g: &Golden, pieces: &[usize]) -> f64 {
     let rows: Vec<usize> = (0..g.tokens.len()).collect();
@@ -94,7 +72,7 @@ fn f32_models_equal_transformers() {
         return;
     }
     let mut wrong = Vec::new();
-    for name in on_gpus() {
+    for name in first_goldens() {
         let g = Golden::load(name);
         let artifact = compile(&gpu_options(name, "f32", KvDType::F32));
         let model = artifact.open(1);
@@ -138,7 +116,7 @@ fn half_precision_models_stay_within_the_error_of_bf16() {
         return;
     }
     let mut wrong = Vec::new();
-    for name in on_gpus().filter(|name| !ROUTED.contains(name)) {
+    for name in first_goldens().filter(|name| !ROUTED.contains(name)) {
         let g = Golden::load(name);
         for (format, kv) in [("bf16", KvDType::Bf16), ("f16", KvDType::F16)] {
             let artifact = compile(&gpu_options(name, format, kv));
@@ -237,11 +215,15 @@ fn greedy_text_equals_transformers() {
 /// rounding of another kernel.
 #[test]
 fn mixed_batches() {
-    if !ready() {
-        return;
+    // Attention; the gated delta rule beside it.
+    if ready() {
+        ["llama3", "qwen3_5"].into_iter().for_each(mixed_batch);
     }
-    let g = Golden::load("llama3");
-    let artifact = compile(&gpu_options("llama3", "f32", KvDType::F32));
+}
+
+fn mixed_batch(name: &str) {
+    let g = Golden::load(name);
+    let artifact = compile(&gpu_options(name, "f32", KvDType::F32));
     let model = artifact.open(1);
     let others: Vec<i32> = g.tokens.iter().rev().copied().collect();
     let alone = logits_in_pieces(&model, &others, &[1]);
@@ -262,9 +244,33 @@ fn mixed_batches() {
     }
     let rows: Vec<usize> = (0..g.tokens.len()).collect();
     let allowed = 2.0 * g.reference_error(true);
-    assert!(g.error(&got_a, &rows) <= allowed, "a prompt beside another sequence");
+    assert!(g.error(&got_a, &rows) <= allowed, "{name}: a prompt beside another sequence");
     let worst = got_b.iter().zip(&alone).map(|(x, y)| f64::from((x - y).abs())).fold(0.0, f64::max);
-    assert!(worst <= allowed, "a sequence decoding beside a prompt: {worst:.2e}");
+    assert!(worst <= allowed, "{name}: a sequence decoding beside a prompt: {worst:.2e}");
+}
+
+/// A generation whose prompt begins like the one before goes on from a snapshot of its states: a
+/// slot of device memory that was copied. It has the same tokens.
+#[test]
+fn recurrent_generations_go_on_from_snapshots() {
+    if !ready() {
+        return;
+    }
+    let g = Golden::load("bamba");
+    let artifact = compile(&gpu_options("bamba", "f32", KvDType::F32));
+    let model = artifact.open(1);
+    let options = GenOptions { max_tokens: 6, no_text: true, temperature: 0.0, ..GenOptions::default() };
+    let seq = model.seq_new().expect("a sequence");
+    let run = |prompt: &[i32]| {
+        let mut generation = model.generate(Some(seq), prompt, &options).expect("starts");
+        let tokens: Vec<i32> = generation.by_ref().map(|p| p.expect("generates").token).collect();
+        (generation.stats().expect("statistics").reused_tokens as usize, tokens)
+    };
+    let (reused, first) = run(&g.tokens);
+    assert_eq!((reused, &first[..]), (0, &g.greedy[..6]));
+    // The prompt and the first tokens, then another one: what was evaluated ends at the prompt's end.
+    let longer = [&g.tokens[..], &first[..3]].concat();
+    assert_eq!(run(&longer), (g.tokens.len(), g.greedy[3..9].to_vec()));
 }
 
 /// Bytes of results that the runtime has fetched from the GPU.

@@ -193,6 +193,83 @@ fn what_hot_loops_issue() {
     }
 }
 
+/// Recurrences and convolutions at the sizes of models: states stay in registers, on every target.
+/// (In the snapshot: threads and registers of each.)
+#[test]
+fn states_stay_in_registers() {
+    let Some(ptxas) = ptxas() else { return };
+    // Heads, rows and columns of Qwen3-Next, Mamba-2 of 2.7B, gated linear attention and a small
+    // model; groups; decays per row; the delta rule.
+    let recurrences = [
+        ("delta", [32, 128, 128], 16, false, true),
+        ("mamba2", [80, 128, 64], 1, false, false),
+        ("gla", [4, 256, 512], 4, true, false),
+        ("kimi", [32, 128, 128], 32, true, true),
+        ("small", [8, 64, 64], 8, false, true),
+        ("odd", [6, 50, 37], 3, false, true),
+        ("most", [1, 1024, 64], 1, false, true),
+    ];
+    let mut kernels: Vec<Kernel> = recurrences
+        .map(|(name, state, groups, per_row, delta)| recurrence(name, state, groups, (per_row, delta)))
+        .into();
+    kernels.extend(
+        [("lfm2", 2048, 3), ("conv", 8192, 4), ("odd_conv", 1001, 16)]
+            .map(|(name, channels, width)| convolution(name, channels, width)),
+    );
+    let (mut all, mut wrong) = (String::new(), vec![]);
+    for target in TARGETS.iter().filter(|t| t.family() == Family::Gpu) {
+        let arch = target.gpu().expect("a GPU");
+        let _ = writeln!(all, "{}", target.name);
+        for k in &kernels {
+            let object = Backends::ptx().lower(k, target).unwrap_or_else(|e| panic!("{}: {e}", k.name));
+            let gpu = object.gpu().expect("a GPU kernel");
+            let done = ptxas.assemble(&gpu.ptx, arch.processor).unwrap_or_else(|e| panic!("{}: {e}", k.name));
+            if done.spills != [0; 3] || !done.warnings.is_empty() {
+                wrong.push(format!("{} {}: {:?} {:?}", target.name, k.name, done.spills, done.warnings));
+            }
+            let _ = writeln!(all, "{:<12} {:>4} threads {:>4} registers", k.name, gpu.threads, done.registers);
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    insta::assert_snapshot!(all);
+}
+
+fn parsed(text: &str) -> Kernel {
+    llmcc_ir::text::parse_kernel(text).unwrap_or_else(|e| panic!("{text}{e:?}"))
+}
+
+fn recurrence(name: &str, [heads, rows, cols]: [usize; 3], groups: usize, (per_row, delta): (bool, bool)) -> Kernel {
+    let (keys, width) = (groups * rows, heads * cols);
+    let (v, decays) = (2 * keys, if per_row { heads * rows } else { heads });
+    let (all, delta) = (v + width, if delta { "delta " } else { "" });
+    parsed(&format!(
+        "kernel @{name} rows T {{
+  param %x: rows f32[T, {all}]
+  param %decay: rows f32[T, {decays}]
+  param %rate: rows f32[T, {heads}]
+  param %s: state<f32, {heads}x{rows}x{cols}>
+  param %y: rows f32[T, {width}]
+  recurrence q=%x q_start=0 k=%x k_start={keys} groups={groups} v=%x v_start={v} decay=%decay rate=%rate {delta}state=%s
+    out=%y
+}}
+"
+    ))
+}
+
+fn convolution(name: &str, channels: usize, width: usize) -> Kernel {
+    let (taps, kept) = (channels * width, width - 1);
+    parsed(&format!(
+        "kernel @{name} rows T {{
+  param %x: rows f32[T, {channels}]
+  param %taps: vector f32[{taps}]
+  param %s: state<f32, 1x{kept}x{channels}>
+  param %y: rows f32[T, {channels}]
+  causal_conv x=%x start=0 taps=%taps width={width} state=%s out=%y
+}}
+"
+    ))
+}
+
 /// Asynchronous products keep their registers until they are waited for, in every kernel of the
 /// sort; and a kernel with a write put in their way is found out.
 #[test]

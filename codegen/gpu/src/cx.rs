@@ -8,6 +8,7 @@ use llmcc_ir::gpu::program::Program;
 use llmcc_ir::kernel::{Kernel, Param, ParamId, ParamKind, RowElem};
 use llmcc_ir::kv::KvSpec;
 use llmcc_ir::quant::Format;
+use llmcc_ir::state::FixedSpec;
 use llmcc_ir::target::TargetSpec;
 use llmcc_ir::ty::Dim;
 use std::mem::offset_of;
@@ -104,6 +105,26 @@ impl<'k> Cx<'k> {
         }
     }
 
+    /// A state of fixed size.
+    pub fn fixed(&self, p: ParamId) -> Result<FixedSpec, CodegenError> {
+        match *self.kind(p)? {
+            ParamKind::Fixed(spec) if !spec.is_empty() => Ok(spec),
+            ParamKind::Fixed(_)
+            | ParamKind::Rows { .. }
+            | ParamKind::Matrix { .. }
+            | ParamKind::Vector { .. }
+            | ParamKind::Kv(_) => Err(self.wrong(p, "a state of fixed size that is not empty")),
+        }
+    }
+
+    /// Columns of f32 rows.
+    pub fn f32_rows(&self, p: ParamId) -> Result<usize, CodegenError> {
+        match self.rows(p)? {
+            (cols, RowElem::F32) => Ok(cols),
+            _ => Err(self.wrong(p, "f32 rows")),
+        }
+    }
+
     /// Number of rows of the step, `T` or `R` (`i32`).
     pub fn row_count(&self, b: &mut Builder, a: Args<'_>) -> V {
         let field =
@@ -173,6 +194,22 @@ impl Args<'_> {
         let offset = b.shlc(entry, 2);
         let tables = self.array(b, offset_of!(GpuCtx, block_tables));
         b.at(tables, offset)
+    }
+
+    /// Number of sequences of the step: rows of the block table, each with a token or more.
+    pub fn sequences(&self, b: &mut Builder) -> V {
+        let n = self.number(b, offset_of!(GpuCtx, n_seqs));
+        b.assume(n, &[1, 3]);
+        n
+    }
+
+    /// Address of the slot of sequence `seq` in the pool `state` of states of so many bytes.
+    pub fn slot(&self, b: &mut Builder, state: V, bytes: usize, seq: V) -> V {
+        let entry = self.table(b, seq);
+        let slot = b.load_const(entry, I32);
+        let slot = b.zext(slot, I64);
+        let offset = b.mulc(slot, bytes as i64);
+        b.at(state, offset)
     }
 
     /// Address of page `number` (in its sequence) of the sequence of token `row`, in the pool `kv`

@@ -20,6 +20,7 @@
 pub mod assembler;
 mod attention;
 pub mod backend;
+mod causal_conv;
 mod codes;
 pub mod cx;
 mod embed;
@@ -33,11 +34,13 @@ pub mod mlir;
 pub mod module;
 pub mod piece;
 mod pointwise;
+mod recurrence;
 mod ring;
 mod rope;
 mod route;
 mod rownorm;
 mod sample;
+mod tokens;
 pub mod worker;
 
 use cx::Cx;
@@ -100,8 +103,8 @@ fn written(cx: &Cx<'_>) -> Result<Source, CodegenError> {
         Body::Route(body) => route::emit(cx, body),
         Body::ExpertMatmul(body) => experts::emit(cx, body),
         Body::TopK(body) => sample::emit(cx, body),
-        Body::CausalConv(_) => Err(cx.error("convolutions over time have no GPU kernel yet; compile for a CPU")),
-        Body::Recurrence(_) => Err(cx.error("linear recurrences have no GPU kernel yet; compile for a CPU")),
+        Body::CausalConv(body) => causal_conv::emit(cx, body),
+        Body::Recurrence(body) => recurrence::emit(cx, body),
     }
 }
 

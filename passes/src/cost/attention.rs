@@ -33,7 +33,7 @@ impl Cost for Attention {
     }
 
     fn gpu(&self, on: &OnGpu<'_>) -> f64 {
-        let OnGpu { kernel, t, gpu, m, context } = *on;
+        let OnGpu { kernel, t, gpu, m, context, .. } = *on;
         let ParamKind::Kv(kv) = kernel.params[self.kv].kind else { return 0.0 };
         let context = kv.window.map_or(context, |w| w.min(context));
         let bytes = (2 * context * kv.kv_heads * kv.head_bytes()) as f64;

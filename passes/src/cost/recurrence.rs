@@ -3,13 +3,16 @@
 use super::{Cost, ELEMENTWISE, OnCpu, OnGpu};
 use crate::cost_gpu::LATENCY;
 use crate::work::{Launched, Work};
-use llmcc_ir::kernel::{Kernel, ParamKind, Recurrence};
+use llmcc_ir::kernel::{Kernel, ParamKind, Recurrence, RowElem};
 use llmcc_ir::state::FixedSpec;
 
 /// Steps per number of a state and token: decay, update, output, and what the delta rule needs
 /// before.
 const STEPS: f64 = 4.0;
 const DELTA_STEPS: f64 = 7.0;
+/// Seconds from a token to the next one of its sequence on a GPU, at least: chains of multiply-adds
+/// and shuffles. From what these take, not measured.
+const TOKEN: f64 = 0.15e-6;
 
 fn state(kernel: &Kernel, k: &Recurrence) -> Option<FixedSpec> {
     match kernel.params[k.state].kind {
@@ -29,7 +32,11 @@ impl Cost for Recurrence {
 
     fn gpu(&self, on: &OnGpu<'_>) -> f64 {
         let Some(state) = state(on.kernel, self) else { return 0.0 };
-        LATENCY + on.l2(2 * on.m * state.bytes())
+        let steps = if self.delta { DELTA_STEPS } else { STEPS };
+        let streamed = (2 * on.sequences * state.bytes()) as f64 / on.t.memory;
+        // A step of the f32 units is one instruction, be it a multiply-add or not.
+        let computed = (on.m * state.len()) as f64 * steps / (on.t.macs(RowElem::F32) * on.t.cores as f64);
+        LATENCY + (on.m.div_ceil(on.sequences) as f64 * TOKEN).max(streamed).max(computed)
     }
 
     fn work(&self, on: &Launched<'_>) -> Work {

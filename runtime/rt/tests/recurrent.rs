@@ -1,12 +1,18 @@
-//! The engine with states of fixed size: a causal convolution over three tokens and a recurrence
-//! over its results.
+//! The engine with states of fixed size, on a processor and on a GPU behind a driver made for
+//! tests: a causal convolution over three tokens and a recurrence over its results.
 
 mod common;
+#[path = "common/cuda.rs"]
+mod cuda;
+#[path = "common/gpu_model.rs"]
+mod gpu_model;
 
 use common::*;
+use cuda::Launch;
 use llmcc_abi::*;
 use llmcc_rt::generate::{GenParams, Generation};
-use llmcc_rt::{Engine, SeqId};
+use llmcc_rt::select::{Wish, open_with};
+use llmcc_rt::{Engine, Options, SeqId};
 
 /// What the recurrence counts up to.
 const MODULUS: i32 = 1009;
@@ -38,11 +44,92 @@ unsafe extern "C" fn mix(ops: *const *mut u8, ctx: *const StepCtx, m: u64, _: u6
     }
 }
 
-fn data() -> Vec<u8> {
+/// The same on a GPU.
+fn mix_on_gpu(l: &Launch) {
+    let ctx = context(l);
+    for i in 0..ctx.n_tokens {
+        let seq = number(ctx.seqs, i) as u64;
+        let slot = u64::from(number(ctx.block_tables, seq * ctx.block_stride));
+        let (tail, h) = (l.parameters[1] + 64 * slot, l.parameters[2] + 128 * slot);
+        let float = |at, index| f32::from_bits(number(at, index));
+        let (x, last, before) = (float(l.parameters[0], i), float(tail, 0), float(tail, 1));
+        let next = (7.0 * float(h, 0) + x + 2.0 * last + 3.0 * before) % MODULUS as f32;
+        for (at, i, x) in [(h, 0, next), (tail, 1, last), (tail, 0, x), (l.parameters[3], i, next)] {
+            store(at, i, x);
+        }
+    }
+}
+
+fn embed_on_gpu(l: &Launch) {
+    let ctx = context(l);
+    (0..ctx.n_tokens).for_each(|i| store(l.parameters[0], i, number(ctx.tokens, i) as f32));
+}
+
+fn head_on_gpu(l: &Launch) {
+    let ctx = context(l);
+    for row in 0..ctx.n_rows {
+        let x = f32::from_bits(number(l.parameters[0], number(ctx.out_rows, row).into()));
+        for v in 0..VOCAB as u64 {
+            store(l.parameters[2], row * VOCAB as u64 + v, x * f32::from_bits(number(l.parameters[1], v)));
+        }
+    }
+}
+
+fn context(l: &Launch) -> GpuCtx {
+    // SAFETY: `device` checks the bounds.
+    unsafe { cuda::device(l.parameters[l.parameters.len() - 2], size_of::<GpuCtx>()).cast::<GpuCtx>().read() }
+}
+
+fn number(address: u64, index: u64) -> u32 {
+    // SAFETY: as above.
+    unsafe { cuda::device(address + 4 * index, 4).cast::<u32>().read() }
+}
+
+fn store(address: u64, index: u64, x: f32) {
+    // SAFETY: as above.
+    unsafe { cuda::device(address + 4 * index, 4).cast::<f32>().write(x) }
+}
+
+const ON_GPU: [(&str, cuda::Kernel, usize); 3] =
+    [("k_embed", embed_on_gpu, 3), ("k_mix", mix_on_gpu, 6), ("k_head", head_on_gpu, 5)];
+
+fn on_cpu(max_batch_tokens: usize) -> Engine {
     let functions: [KernelFn; 3] = [embed, mix, times_weights];
+    engine_over(data(host_isa(), &functions.map(|f| f as usize as u64), None), max_batch_tokens)
+}
+
+/// With a fresh driver.
+fn on_gpu(max_batch_tokens: usize) -> Engine {
+    cuda::reset(&ON_GPU);
+    let mut code = vec![0u8; 64];
+    let texts = ON_GPU.map(|(name, ..)| {
+        let text = format!(".entry {name}\0");
+        let off = code.len() as u64;
+        code.extend_from_slice(text.as_bytes());
+        Span { off, len: text.len() as u64 }
+    });
+    let data = data(isa::SM + 90, &texts.map(|t| t.off), Some(texts));
+    let options = Options { max_batch_tokens, max_tokens: 2000, ..Options::default() };
+    // SAFETY: leaked; the kernels are texts for the driver.
+    let images = unsafe { gpu_model::images_of(code.leak(), data.leak()) };
+    open_with(images.unwrap(), &options, Wish::default(), || Ok(cuda::api())).unwrap()
+}
+
+/// Code and, for a GPU, PTX of the kernels.
+fn data(isa: u32, code: &[u64], ptx: Option<[Span; 3]>) -> Vec<u8> {
     let mut data = Data::new();
     let texts = ["{}", "", ""].map(|t| data.text(t));
-    let kernels = data.kernels(&functions.map(|f| f as usize as u64));
+    let kernels = data.kernels(code);
+    let one = GpuDim { fixed: 1, per_m: 0 };
+    let gpu: Vec<GpuKernelDesc> = (ptx.iter().flatten().zip(ON_GPU))
+        .map(|(ptx, (name, ..))| GpuKernelDesc {
+            entry: data.text(name),
+            ptx: *ptx,
+            threads: 32,
+            grid: [one; 3],
+            ..GpuKernelDesc::default()
+        })
+        .collect();
     let op = |kind, index, offset| OperandDesc { kind, index, offset };
     let operands = [
         op(operand::BUFFER, 0, 0),
@@ -69,7 +156,8 @@ fn data() -> Vec<u8> {
         operands: data.table(&operands),
         steps: data.table(&steps),
         regimes: data.table(&[RegimeDesc { max_tokens: NONE, first_step: 0, steps: steps.len() as u32, reserved: 0 }]),
-        ..toy_desc(&mut data, host_isa(), &kernels, texts)
+        gpu: data.table(&gpu),
+        ..toy_desc(&mut data, isa, &kernels, texts)
     };
     data.finish(desc)
 }
@@ -78,8 +166,19 @@ fn data() -> Vec<u8> {
 /// sequences, forks and cuts.
 #[test]
 fn random_ragged_steps_match_the_recurrence() {
+    random_steps(on_cpu);
+}
+
+/// Slots are cleared and copied in device memory.
+#[test]
+fn random_ragged_steps_match_the_recurrence_on_a_gpu() {
+    random_steps(on_gpu);
+    cuda::assert_clean();
+}
+
+fn random_steps(engine: fn(usize) -> Engine) {
     for max_batch_tokens in [1, 5, 64] {
-        let (mut engine, mut rng) = (engine_over(data(), max_batch_tokens), Rng(77 + max_batch_tokens as u64));
+        let (mut engine, mut rng) = (engine(max_batch_tokens), Rng(77 + max_batch_tokens as u64));
         let mut live: Vec<(SeqId, Vec<i32>)> = vec![(engine.kv_mut().seq_new().unwrap(), Vec::new())];
         let mut cuts = 0;
         for _ in 0..400 {
@@ -114,7 +213,16 @@ fn random_ragged_steps_match_the_recurrence() {
 /// A prompt that begins like the one before goes on from a snapshot.
 #[test]
 fn generations_go_on_from_snapshots() {
-    let mut engine = engine_over(data(), 16);
+    go_on_from_snapshots(on_cpu(16));
+}
+
+#[test]
+fn generations_go_on_from_snapshots_on_a_gpu() {
+    go_on_from_snapshots(on_gpu(16));
+    cuda::assert_clean();
+}
+
+fn go_on_from_snapshots(mut engine: Engine) {
     let seq = engine.kv_mut().seq_new().unwrap();
     let prompt: Vec<i32> = (0..40).map(|i| i % VOCAB as i32).collect();
     let run = |engine: &mut Engine, prompt: &[i32]| {

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 const CUTS: [&str; 2] = ["tile_m", "tile_n"];
 /// What rows and widths of the operands say as well: one without the other is refused by the
 /// verifier.
-const TIED: [&str; 2] = ["gather", "heads"];
+const TIED: [&str; 3] = ["gather", "heads", "width"];
 
 /// Changes everything that kernels of a family, in `texts`, say of themselves. `run`: the operands
 /// after a kernel, `None` if the backend refuses it. What comes out of a changed kernel must be
@@ -154,7 +154,7 @@ fn case_of(text: &str) -> Option<Case> {
                 }
                 g.kv(state)
             }
-            ParamKind::Fixed(_) => return None,
+            ParamKind::Fixed(spec) => g.fixed(spec),
         };
     }
     Some(g.case_named(kernel))
@@ -176,7 +176,8 @@ fn numbers(x: &OperandData<'_>) -> Vec<f64> {
         OperandData::Rows(r) => r.data.iter().map(|v| f64::from(*v)).collect(),
         OperandData::Q8(r) => (0..r.scales.len() / r.groups().max(1)).flat_map(|i| r.row(i)).collect(),
         OperandData::Fp8(r) => (0..r.scales.len()).flat_map(|i| r.row(i)).collect(),
-        OperandData::Matrix(_) | OperandData::Vector(_) | OperandData::Kv(_) | OperandData::Fixed(_) => vec![],
+        OperandData::Fixed(s) => (0..s.sequences()).flat_map(|seq| s.clone().of(seq).to_vec()).collect(),
+        OperandData::Matrix(_) | OperandData::Vector(_) | OperandData::Kv(_) => vec![],
     }
 }
 
@@ -260,5 +261,28 @@ pub const ROPE_TABLE_OF_TWO: &str = "kernel @table rows T {
   param %freq: vector f32[16]
   param %out: rows f32[T, 16]
   rope_table inv_freq=%freq scale=1.25 border=12 out=%out
+}
+";
+
+/// A convolution over time that reads some columns.
+pub const CAUSAL_CONV: &str = "kernel @conv rows T {
+  param %x: rows f32[T, 40]
+  param %taps: vector f32[72]
+  param %s: state<f32, 1x2x24>
+  param %out: rows f32[T, 24]
+  causal_conv x=%x start=5 taps=%taps width=3 state=%s out=%out
+}
+";
+
+/// A recurrence by the delta rule, of groups and of some columns.
+pub const RECURRENCE: &str = "kernel @recurrence rows T {
+  param %q: rows f32[T, 80]
+  param %k: rows f32[T, 80]
+  param %v: rows f32[T, 64]
+  param %decay: rows f32[T, 4]
+  param %rate: rows f32[T, 4]
+  param %s: state<f32, 4x16x12>
+  param %out: rows f32[T, 48]
+  recurrence q=%q q_start=3 k=%k k_start=7 groups=2 v=%v v_start=4 decay=%decay rate=%rate delta state=%s out=%out
 }
 ";

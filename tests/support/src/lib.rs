@@ -9,6 +9,7 @@ mod driver;
 pub mod edits;
 mod generate;
 mod newcomer;
+mod recurrent;
 mod rng;
 
 pub use bound::{Approx, ULP, reference};

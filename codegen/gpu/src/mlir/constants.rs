@@ -22,6 +22,13 @@ impl Builder {
         v
     }
 
+    /// The opposite.
+    pub fn no(&mut self) -> V {
+        let v = self.op(I1, "arith.constant false");
+        self.record_const(v, 0);
+        v
+    }
+
     /// An `f32` constant, exactly.
     pub fn f32(&mut self, x: f32) -> V {
         self.op(F32, format!("arith.constant 0x{:08X} : f32", x.to_bits()))

@@ -154,4 +154,16 @@ impl Builder {
     pub fn trunc(&mut self, a: V, ty: Ty) -> V {
         self.op(ty, format!("arith.trunci {a} : {} to {ty}", a.ty))
     }
+    /// How many bits are set.
+    pub fn count_ones(&mut self, a: V) -> V {
+        self.op(a.ty, format!("math.ctpop {a} : {}", a.ty))
+    }
+    /// Number of the lowest bit that is set; of none as many as there are.
+    pub fn lowest(&mut self, a: V) -> V {
+        self.op(a.ty, format!("math.cttz {a} : {}", a.ty))
+    }
+    /// Zeros before the highest bit that is set; of none as many as there are bits.
+    pub fn leading_zeros(&mut self, a: V) -> V {
+        self.op(a.ty, format!("math.ctlz {a} : {}", a.ty))
+    }
 }

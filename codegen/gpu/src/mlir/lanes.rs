@@ -1,6 +1,6 @@
 //! Exchange between the lanes of a warp.
 
-use super::{Builder, I32, V};
+use super::{Builder, I1, I32, V};
 
 /// Threads of a warp.
 pub const WARP: i32 = 32;
@@ -35,5 +35,12 @@ impl Builder {
     pub fn redux(&mut self, v: V, kind: &str) -> V {
         let all = self.i32(-1);
         self.op(I32, format!("nvvm.redux.sync {kind} {v}, {all} : i32 -> i32"))
+    }
+
+    /// For which lanes `c` (`i1`) holds, a bit each: the same in all lanes.
+    pub fn ballot(&mut self, c: V) -> V {
+        debug_assert_eq!(c.ty, I1);
+        let all = self.i32(-1);
+        self.op(I32, format!("nvvm.vote.sync ballot {all}, {c} -> i32"))
     }
 }

@@ -57,6 +57,8 @@ fn every_field_of_a_kernel_matters() {
         &[edits::ROPE_TABLE, edits::ROPE_TABLE_OF_TWO],
         &[edits::MATMUL],
         &[edits::ATTENTION, edits::BIDIRECTIONAL],
+        &[edits::CAUSAL_CONV],
+        &[edits::RECURRENCE],
     ] {
         edits::check(texts, &run);
     }

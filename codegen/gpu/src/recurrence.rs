@@ -1,0 +1,389 @@
+//! Linear recurrences: some columns of a head's matrix per warp, in registers for as long as a
+//! sequence has tokens in the step.
+//!
+//! The rows of a column are spread over some lanes, each of which has several pieces of adjacent
+//! rows, and several columns. Sums over rows go per lane, in as many chains as a piece has rows,
+//! then over chains and lanes in a fixed tree; so a column's numbers depend on its sequence alone,
+//! whatever else is in the batch and however it was cut into steps. Queries, keys and values of the
+//! next token are on their way while one is computed; what the warps of a block read of them in
+//! common comes from the first-level cache.
+//!
+//! The tokens of a sequence follow one another: what a long prompt takes is its tokens times the
+//! time of one, some hundred cycles.
+
+use crate::cx::{Args, Cx};
+use crate::mlir::{Builder, Cmp, Elem, F32, V, WARP};
+use crate::piece::{self, col_at, row_at};
+use crate::tokens::Tokens;
+use crate::{Source, blocks, per_rows};
+use llmcc_codegen::CodegenError;
+use llmcc_ir::kernel::{ParamId, Recurrence, RowElem};
+use llmcc_ir::state::FixedSpec;
+
+/// Most warps of a block.
+const WARPS: usize = 4;
+/// Rows that a lane has of a column, unless there are more than a warp holds so.
+const ROWS: usize = 16;
+/// Lanes of a column, if there are as many pieces.
+const LANES: usize = 8;
+/// Numbers of the state that a lane has.
+const HELD: usize = 32;
+/// Most rows of a state: with queries and keys they are in registers. (Models have up to 256.)
+const MOST: usize = 1024;
+/// Blocks of a sequence, or of several, beside which further ones would not end sooner than one
+/// after the other; and of many tokens few blocks have a sequence at all.
+const BUSY: usize = 16;
+
+/// Emits the kernel.
+///
+/// # Errors
+/// Operands of the wrong kind; states of very many rows.
+pub fn emit(cx: &Cx<'_>, k: &Recurrence) -> Result<Source, CodegenError> {
+    let plan = Division::new(cx, k)?;
+    let threads = (plan.warps as i32 * WARP) as u32;
+    let (mlir, program) = cx.function(threads, 1, |b, args| {
+        let m = cx.row_count(b, args);
+        let t = plan.thread(b, args, m);
+        let (seq, count) = (b.sreg("ctaid.y"), b.sreg("nctaid.y"));
+        b.assume(count, &[1]);
+        let sequences = args.sequences(b);
+        b.for_((seq, sequences, count), &[], |b, seq, _| {
+            plan.sequence(b, &t, seq);
+            vec![]
+        });
+    });
+    let of_sequence = plan.state.heads * plan.blocks();
+    Ok(Source {
+        entry: cx.entry(),
+        mlir,
+        program,
+        threads,
+        shared: 0,
+        grid: [blocks(of_sequence), per_rows((of_sequence / BUSY).clamp(1, 32)), blocks(1)],
+        scratch: 0,
+        scratch_per_m: 0,
+        generic: None,
+    })
+}
+
+/// How the work is divided.
+struct Division<'k> {
+    k: &'k Recurrence,
+    state: FixedSpec,
+    /// Columns of the rows of queries, keys, values and decays.
+    cols: [usize; 4],
+    /// A decay per row of the state, else per head.
+    per_row: bool,
+    /// Rows of a piece.
+    piece: usize,
+    /// Lanes that share a column.
+    lanes: usize,
+    /// Columns of a lane.
+    width: usize,
+    warps: usize,
+}
+
+/// What a thread knows of itself.
+struct Lane<'a> {
+    args: Args<'a>,
+    m: V,
+    lane: V,
+    /// Its number among the lanes of its columns.
+    part: V,
+    head: V,
+    /// Group of queries and keys of the head.
+    group: V,
+    /// Whether it has columns, and the first of them; else of the last that there are.
+    inside: V,
+    column: V,
+}
+
+/// What a token brings along, as far as a lane needs it.
+#[derive(Clone)]
+struct Inputs {
+    /// Of the lane's rows.
+    q: Vec<V>,
+    k: Vec<V>,
+    /// Of its columns.
+    v: Vec<V>,
+    /// One, or of the lane's rows.
+    decay: Vec<V>,
+    rate: V,
+}
+
+impl Inputs {
+    fn flat(&self) -> Vec<V> {
+        [&self.q[..], &self.k, &self.v, &self.decay, &[self.rate]].concat()
+    }
+
+    /// As many of each as `self` has.
+    fn of(&self, flat: &[V]) -> Inputs {
+        let (q, rest) = flat.split_at(self.q.len());
+        let (k, rest) = rest.split_at(self.k.len());
+        let (v, rest) = rest.split_at(self.v.len());
+        let (decay, rate) = rest.split_at(self.decay.len());
+        let [q, k, v, decay] = [q, k, v, decay].map(<[V]>::to_vec);
+        Inputs { q, k, v, decay, rate: rate[0] }
+    }
+}
+
+impl<'k> Division<'k> {
+    fn new(cx: &Cx<'_>, k: &'k Recurrence) -> Result<Division<'k>, CodegenError> {
+        let state = cx.fixed(k.state)?;
+        let FixedSpec { heads, rows, cols } = state;
+        if rows > MOST {
+            let what = format!("linear recurrences over states of {rows} rows have no GPU kernel, of {MOST} they have");
+            return Err(cx.error(format!("{what}; compile for a CPU")));
+        }
+        let [q, key, v, decay] = [k.q, k.k, k.v, k.decay].map(|p| cx.f32_rows(p));
+        let all = [q?, key?, v?, decay?];
+        cx.f32_rows(k.rate)?;
+        let out = cx.f32_rows(k.out)?;
+        let piece = piece::widest(4, [rows, all[0], all[1], k.q_start, k.k_start]);
+        let pieces = rows / piece;
+        let few = pieces.next_power_of_two().min(LANES);
+        let lanes = rows.div_ceil(ROWS).next_power_of_two().clamp(few, WARP as usize);
+        let per_row = all[3] != heads;
+        let mut plan = Division { k, state, cols: all, per_row, piece, lanes, width: 1, warps: 1 };
+        plan.width = piece::widest(4, [cols, all[2], k.v_start, out]);
+        let sms = cx.target.gpu().map_or(1, |gpu| gpu.sms as usize);
+        // Fewer columns of a lane where there are few lanes: then what matters is when they end.
+        while plan.width > 1
+            && (plan.held() > HELD || heads * (cols / plan.width) * lanes < sms * WARPS * WARP as usize)
+        {
+            plan.width /= 2;
+        }
+        plan.warps = cols.div_ceil(plan.of_warp()).min(WARPS);
+        Ok(plan)
+    }
+
+    /// Pieces of a lane; the last may not exist.
+    fn pieces(&self) -> usize {
+        (self.state.rows / self.piece).div_ceil(self.lanes)
+    }
+
+    /// Numbers of the state that a lane has.
+    fn held(&self) -> usize {
+        self.pieces() * self.piece * self.width
+    }
+
+    /// Columns of a warp.
+    fn of_warp(&self) -> usize {
+        WARP as usize / self.lanes * self.width
+    }
+
+    /// Blocks of a head.
+    fn blocks(&self) -> usize {
+        self.state.cols.div_ceil(self.warps * self.of_warp())
+    }
+
+    fn thread<'a>(&self, b: &mut Builder, args: Args<'a>, m: V) -> Lane<'a> {
+        let (tid, block) = (b.sreg("tid.x"), b.sreg("ctaid.x"));
+        let lane = b.andc(tid, i64::from(WARP) - 1);
+        let shift = i64::from(self.lanes.trailing_zeros());
+        let (team, part) = (b.shrc(tid, shift), b.andc(tid, self.lanes as i64 - 1));
+        let (head, within) = (b.divc(block, self.blocks() as i64), b.remc(block, self.blocks() as i64));
+        let first = b.mulc(within, (self.warps * self.of_warp()) as i64);
+        let column = b.mulc(team, self.width as i64);
+        let column = b.add(first, column);
+        let inside = b.cmpc(Cmp::Slt, column, self.state.cols as i64);
+        let last = b.i32((self.state.cols - self.width) as i64);
+        let column = b.min(column, last);
+        let group = b.divc(head, (self.state.heads / self.k.groups) as i64);
+        Lane { args, m, lane, part, head, group, inside, column }
+    }
+
+    /// The tokens of a sequence, and its state before and after.
+    fn sequence(&self, b: &mut Builder, t: &Lane<'_>, seq: V) {
+        let tokens = Tokens { args: t.args, lane: t.lane, seq, m: t.m };
+        let slot = t.args.slot(b, t.args.operand(self.k.state), self.state.bytes(), seq);
+        let FixedSpec { rows, cols, .. } = self.state;
+        let matrix = b.mulc(t.head, (rows * cols) as i64);
+        let first = b.add(matrix, t.column);
+        let state = col_at(b, slot, Elem::F32, first);
+        let (zero, types) = (b.f32(0.0), vec![F32; self.held()]);
+        let no = b.no();
+        let init: Vec<V> = [&[no][..], &vec![zero; self.held()]].concat();
+        let done = tokens.chunks(b, &init, |b, first, mask, carried| {
+            let numbers = b.if_else(carried[0], &types, |_| carried[1..].to_vec(), |b| self.load(b, t, state));
+            let numbers = self.chunk(b, t, first, mask, &numbers);
+            let yes = b.yes();
+            [vec![yes], numbers].concat()
+        });
+        b.if_(done[0], |b| self.store(b, t, state, &done[1..]));
+    }
+
+    /// Number of the lane's piece `i`, and whether it exists if that is not known.
+    fn number(&self, b: &mut Builder, t: &Lane<'_>, i: usize) -> (V, Option<V>) {
+        let number = b.addc(t.part, (i * self.lanes) as i64);
+        let all = self.state.rows / self.piece;
+        let partial = (i + 1) * self.lanes > all;
+        (number, partial.then(|| b.cmpc(Cmp::Slt, number, all as i64)))
+    }
+
+    /// The lane's numbers of the state, row by row; zeros where it has none.
+    fn load(&self, b: &mut Builder, t: &Lane<'_>, state: V) -> Vec<V> {
+        let mut all = vec![];
+        for i in 0..self.pieces() {
+            let (has, p) = self.place(b, t, state, i);
+            let n = self.piece * self.width;
+            let read = |b: &mut Builder| {
+                let row = |i: usize| {
+                    let p = b.atc(p, (i * self.state.cols * 4) as i64);
+                    piece::load(b, p, Elem::F32, self.width)
+                };
+                (0..self.piece).flat_map(row).collect()
+            };
+            let none = |b: &mut Builder| {
+                let zero = b.f32(0.0);
+                vec![zero; n]
+            };
+            all.extend(b.if_else(has, &vec![F32; n], read, none));
+        }
+        all
+    }
+
+    fn store(&self, b: &mut Builder, t: &Lane<'_>, state: V, numbers: &[V]) {
+        for (i, numbers) in numbers.chunks(self.piece * self.width).enumerate() {
+            let (has, p) = self.place(b, t, state, i);
+            b.if_(has, |b| {
+                for (i, row) in numbers.chunks(self.width).enumerate() {
+                    let p = b.atc(p, (i * self.state.cols * 4) as i64);
+                    piece::store(b, row, p, Elem::F32);
+                }
+            });
+        }
+    }
+
+    /// Whether the lane has piece `i` of the state, and its address.
+    fn place(&self, b: &mut Builder, t: &Lane<'_>, state: V, i: usize) -> (V, V) {
+        let (number, exists) = self.number(b, t, i);
+        let at = b.mulc(number, (self.piece * self.state.cols) as i64);
+        let p = col_at(b, state, Elem::F32, at);
+        let has = exists.map_or(t.inside, |e| b.and(t.inside, e));
+        (has, p)
+    }
+
+    /// The tokens of `mask` among the 32 from `first` on.
+    fn chunk(&self, b: &mut Builder, t: &Lane<'_>, first: V, mask: V, numbers: &[V]) -> Vec<V> {
+        let bit = b.lowest(mask);
+        let token = b.add(first, bit);
+        let inputs = self.inputs(b, t, token);
+        let (zero, count, one) = (b.i32(0), b.count_ones(mask), b.i32(1));
+        let init = [vec![mask, token], inputs.flat(), numbers.to_vec()].concat();
+        let done = b.for_((zero, count, one), &init, |b, _, carried| {
+            let (mask, token) = (carried[0], carried[1]);
+            let (now, numbers) = carried[2..].split_at(carried.len() - 2 - self.held());
+            // The lowest bit is this token's. After the last one it is read again, for nothing.
+            let less = b.addc(mask, -1);
+            let rest = b.and(mask, less);
+            let (bit, last) = (b.lowest(rest), b.cmpc(Cmp::Eq, rest, 0));
+            let next = b.add(first, bit);
+            let next = b.select(last, token, next);
+            let coming = self.inputs(b, t, next);
+            let numbers = self.token(b, t, token, &inputs.of(now), numbers);
+            [vec![rest, next], coming.flat(), numbers].concat()
+        });
+        done[done.len() - self.held()..].to_vec()
+    }
+
+    fn inputs(&self, b: &mut Builder, t: &Lane<'_>, token: V) -> Inputs {
+        let k = self.k;
+        let row = |b: &mut Builder, p: ParamId, cols: usize, start: usize| {
+            let line = row_at(b, t.args.operand(p), cols, RowElem::F32, token);
+            b.atc(line, (start * 4) as i64)
+        };
+        let [q_cols, k_cols, v_cols, decay_cols] = self.cols;
+        let (q, key) = (row(b, k.q, q_cols, k.q_start), row(b, k.k, k_cols, k.k_start));
+        let [q, k_] = [q, key].map(|line| self.rows(b, t, line, t.group, true));
+        let v = row(b, k.v, v_cols, k.v_start);
+        let of_head = b.mulc(t.head, self.state.cols as i64);
+        let column = b.add(of_head, t.column);
+        let v = col_at(b, v, Elem::F32, column);
+        let v = piece::load(b, v, Elem::F32, self.width);
+        let decay = row(b, k.decay, decay_cols, 0);
+        let decay = if self.per_row {
+            self.rows(b, t, decay, t.head, false)
+        } else {
+            let p = col_at(b, decay, Elem::F32, t.head);
+            vec![b.load(p, F32)]
+        };
+        let rate = row(b, k.rate, self.state.heads, 0);
+        let rate = col_at(b, rate, Elem::F32, t.head);
+        Inputs { q, k: k_, v, decay, rate: b.load(rate, F32) }
+    }
+
+    /// Of as many columns as the state has rows, those from `number` times as many on, what belongs
+    /// to the lane's rows. Where it has none zeros, or anything.
+    fn rows(&self, b: &mut Builder, t: &Lane<'_>, line: V, number: V, zeros: bool) -> Vec<V> {
+        let start = b.mulc(number, self.state.rows as i64);
+        let line = col_at(b, line, Elem::F32, start);
+        let mut all = vec![];
+        for i in 0..self.pieces() {
+            let (number, exists) = self.number(b, t, i);
+            let last = b.i32((self.state.rows / self.piece) as i64 - 1);
+            let number = if exists.is_some() { b.min(number, last) } else { number };
+            let row = b.mulc(number, self.piece as i64);
+            let p = col_at(b, line, Elem::F32, row);
+            // Pieces of decays are where those of keys are.
+            let values = piece::load(b, p, Elem::F32, self.piece);
+            let zero = b.f32(0.0);
+            let value = |x: V| exists.filter(|_| zeros).map_or(x, |e| b.select(e, x, zero));
+            all.extend(values.into_iter().map(value));
+        }
+        all
+    }
+
+    /// Stores the result of a token; the numbers of the state after it.
+    fn token(&self, b: &mut Builder, t: &Lane<'_>, token: V, now: &Inputs, numbers: &[V]) -> Vec<V> {
+        let decayed: Vec<V> = numbers
+            .chunks(self.width)
+            .enumerate()
+            .flat_map(|(row, s)| s.iter().map(move |s| (row, *s)))
+            .map(|(row, s)| b.fmul(now.decay[row.min(now.decay.len() - 1)], s))
+            .collect();
+        let mut new = now.v.clone();
+        if self.k.delta {
+            let held = self.sums(b, &now.k, &decayed);
+            new = new.iter().zip(held).map(|(v, held)| b.fsub(*v, held)).collect();
+        }
+        let new: Vec<V> = new.into_iter().map(|v| b.fmul(now.rate, v)).collect();
+        let after: Vec<V> =
+            decayed.iter().enumerate().map(|(i, s)| b.fma(now.k[i / self.width], new[i % self.width], *s)).collect();
+        let y = self.sums(b, &now.q, &after);
+        let first = b.cmpc(Cmp::Eq, t.part, 0);
+        let stores = b.and(first, t.inside);
+        b.if_(stores, |b| {
+            let cols = self.state.heads * self.state.cols;
+            let line = row_at(b, t.args.operand(self.k.out), cols, RowElem::F32, token);
+            let of_head = b.mulc(t.head, self.state.cols as i64);
+            let column = b.add(of_head, t.column);
+            let p = col_at(b, line, Elem::F32, column);
+            piece::store(b, &y, p, Elem::F32);
+        });
+        after
+    }
+
+    /// Of each of the lane's columns the sum over all rows of products with `x`, in every lane that
+    /// shares it.
+    fn sums(&self, b: &mut Builder, x: &[V], numbers: &[V]) -> Vec<V> {
+        let column = |b: &mut Builder, j: usize| {
+            let mut chains: Vec<Option<V>> = vec![None; self.piece];
+            for (row, x) in x.iter().enumerate() {
+                let (chain, s) = (&mut chains[row % self.piece], numbers[row * self.width + j]);
+                *chain = Some(match *chain {
+                    None => b.fmul(*x, s),
+                    Some(sum) => b.fma(*x, s, sum),
+                });
+            }
+            let mut sums: Vec<V> = chains.into_iter().flatten().collect();
+            while sums.len() > 1 {
+                sums = sums.chunks(2).map(|two| b.fadd(two[0], two[1])).collect();
+            }
+            sums[0]
+        };
+        let sums: Vec<V> = (0..self.width).map(|j| column(b, j)).collect();
+        let masks: Vec<i64> = [16, 8, 4, 2, 1].into_iter().filter(|m| *m < self.lanes as i64).collect();
+        sums.into_iter().map(|sum| b.reduce(sum, &masks, |b, x, y| b.fadd(x, y))).collect()
+    }
+}

@@ -1,0 +1,120 @@
+//! The tokens of one sequence in a step.
+//!
+//! Tokens of sequences may be mixed in any way. A warp looks through the numbers of the step's
+//! sequences 32 at a time, a lane each, and votes: every lane knows the result. All lanes of the
+//! warp must be there.
+
+use crate::cx::Args;
+use crate::mlir::{Builder, Cmp, I32, V, WARP};
+
+/// Tokens that are looked at together.
+const CHUNK: i64 = WARP as i64;
+
+/// A sequence of the step.
+#[derive(Clone, Copy)]
+pub struct Tokens<'a> {
+    /// The kernel's arguments.
+    pub args: Args<'a>,
+    /// Number of the thread in its warp.
+    pub lane: V,
+    /// The sequence: a row of the block table.
+    pub seq: V,
+    /// Number of tokens in the step.
+    pub m: V,
+}
+
+/// From which end tokens are taken.
+#[derive(Clone, Copy, PartialEq)]
+enum End {
+    First,
+    Last,
+}
+
+impl Tokens<'_> {
+    /// Which of the 32 tokens from `first` on (which may be before the first of all) are of the
+    /// sequence, up to token `end`: a bit each.
+    fn mask(&self, b: &mut Builder, first: V, end: V) -> V {
+        let i = b.add(first, self.lane);
+        let (from, below) = (b.cmpc(Cmp::Sge, i, 0), b.cmp(Cmp::Slt, i, end));
+        let inside = b.and(from, below);
+        let zero = b.i32(0);
+        let at = b.select(inside, i, zero);
+        let seq = self.args.seq(b, at);
+        let same = b.cmp(Cmp::Eq, seq, self.seq);
+        let mine = b.and(same, inside);
+        b.ballot(mine)
+    }
+
+    /// Runs `body` for each 32 tokens of which some are of the sequence, in order, with values
+    /// carried: it gets the number of the first of the 32, and the bits of the sequence's.
+    pub fn chunks(&self, b: &mut Builder, init: &[V], body: impl FnOnce(&mut Builder, V, V, &[V]) -> Vec<V>) -> Vec<V> {
+        let (zero, step) = (b.i32(0), b.i32(CHUNK));
+        let types: Vec<_> = init.iter().map(|v| v.ty).collect();
+        b.for_((zero, self.m, step), init, |b, first, carried| {
+            let mask = self.mask(b, first, self.m);
+            let some = b.cmpc(Cmp::Ne, mask, 0);
+            b.if_else(some, &types, |b| body(b, first, mask, carried), |_| carried.to_vec())
+        })
+    }
+
+    /// The last `n` tokens of the sequence before token `end`, the latest first; −1 for those that
+    /// are not there.
+    pub fn last(&self, b: &mut Builder, end: V, n: usize) -> Vec<V> {
+        let none = b.i32(-1);
+        let first = b.addc(end, -CHUNK);
+        let mask = self.mask(b, first, end);
+        let found = take(b, End::Last, mask, first, &vec![none; n]);
+        // Nearly always the tokens of a sequence stand together.
+        let missing = b.cmpc(Cmp::Slt, found[n - 1], 0);
+        let more = b.cmpc(Cmp::Sge, first, 1);
+        let search = b.and(missing, more);
+        b.if_else(
+            search,
+            &vec![I32; n],
+            |b| {
+                let (from, step) = (b.i32(CHUNK), b.i32(CHUNK));
+                b.for_((from, end, step), &found, |b, back, found| {
+                    let first = b.sub(first, back);
+                    let mask = self.mask(b, first, end);
+                    take(b, End::Last, mask, first, found)
+                })
+            },
+            |_| found.clone(),
+        )
+    }
+
+    /// The first `n` tokens of the sequence in order; −1 for those that are not there.
+    pub fn first(&self, b: &mut Builder, n: usize) -> Vec<V> {
+        let (zero, step, none) = (b.i32(0), b.i32(CHUNK), b.i32(-1));
+        b.for_((zero, self.m, step), &vec![none; n], |b, first, found| {
+            let mask = self.mask(b, first, self.m);
+            take(b, End::First, mask, first, found)
+        })
+    }
+}
+
+/// `found` with the places that are still free taken by tokens of `mask`, whose bit 0 is token
+/// `first`.
+fn take(b: &mut Builder, end: End, mask: V, first: V, found: &[V]) -> Vec<V> {
+    let (mut mask, mut out) = (mask, vec![]);
+    let one = b.i32(1);
+    for f in found {
+        let (free, some) = (b.cmpc(Cmp::Slt, *f, 0), b.cmpc(Cmp::Ne, mask, 0));
+        let takes = b.and(free, some);
+        let bit = match end {
+            End::First => b.lowest(mask),
+            End::Last => {
+                let zeros = b.leading_zeros(mask);
+                b.xorc(zeros, CHUNK - 1)
+            }
+        };
+        let token = b.add(first, bit);
+        out.push(b.select(takes, token, *f));
+        // Without a bit to take, which one this is does not matter.
+        let bit = b.andc(bit, CHUNK - 1);
+        let bit = b.op(I32, format!("arith.shli {one}, {bit} : i32"));
+        let rest = b.xor(mask, bit);
+        mask = b.select(takes, rest, mask);
+    }
+    out
+}

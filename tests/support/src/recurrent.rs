@@ -1,0 +1,122 @@
+//! Convolutions over time and linear recurrences: random ones, and steps cut in two.
+
+use crate::{Case, Gen};
+use llmcc_ir::eval::{Batch, OperandData, Rows};
+use llmcc_ir::kernel::{Body, CausalConv, Param, ParamId, ParamKind, Recurrence, RowElem};
+use llmcc_ir::state::FixedSpec;
+use llmcc_ir::ty::Dim;
+use std::ops::Range;
+
+impl Gen {
+    /// Rows with columns before and after those that are read; the first of these.
+    fn slice(&mut self, cols: usize) -> (ParamId, usize) {
+        let before = self.rng.pick(self.margins.before);
+        let after = self.rng.pick(self.margins.after);
+        (self.input(Dim::Tokens, before + cols + after), before)
+    }
+
+    /// Numbers from 0 to 1.
+    fn below_one(&mut self, cols: usize) -> ParamId {
+        let p = self.input(Dim::Tokens, cols);
+        self.change_rows(p, |x| 1.0 / (1.0 + x.abs()));
+        p
+    }
+
+    /// A convolution over `width` tokens.
+    pub fn convolution(&mut self, width: usize, channels: usize) -> Body {
+        self.rows = Dim::Tokens;
+        let (x, start) = self.slice(channels);
+        let taps = self.vector(width * channels);
+        let state = self.fixed(FixedSpec { heads: 1, rows: width - 1, cols: channels });
+        let out = self.output(channels, RowElem::F32);
+        Body::CausalConv(CausalConv { x, start, taps, width, state, out })
+    }
+
+    /// A linear recurrence: by the delta rule or not, with decays per row or per head.
+    pub fn recurrence(&mut self, spec: FixedSpec, groups: usize, [delta, per_row]: [bool; 2]) -> Body {
+        self.rows = Dim::Tokens;
+        let FixedSpec { heads, rows, cols } = spec;
+        let ((q, q_start), (k, k_start)) = (self.slice(groups * rows), self.slice(groups * rows));
+        // Keys of a length below 1, so that the state does not grow.
+        self.change_rows(k, |x| x / (2.0 * rows as f32).sqrt());
+        let (v, v_start) = self.slice(heads * cols);
+        let decay = self.below_one(if per_row { heads * rows } else { heads });
+        let rate = self.below_one(heads);
+        let state = self.fixed(spec);
+        let out = self.output(heads * cols, RowElem::F32);
+        Body::Recurrence(Recurrence { q, q_start, k, k_start, groups, v, v_start, decay, rate, delta, state, out })
+    }
+}
+
+impl Case {
+    /// Rows and states are what the evaluator says, up to `tolerance` of the largest number there.
+    ///
+    /// # Panics
+    /// When they are not.
+    pub fn check_close(&self, got: &[OperandData], tolerance: f64) {
+        let numbers = |o: &OperandData| -> Vec<f64> {
+            match o {
+                OperandData::Rows(r) => r.data.iter().map(|v| f64::from(*v)).collect(),
+                OperandData::Fixed(s) => (0..s.sequences()).flat_map(|seq| s.clone().of(seq).to_vec()).collect(),
+                _ => vec![],
+            }
+        };
+        for (i, (want, got)) in self.expected().iter().zip(got).enumerate() {
+            let (want, got) = (numbers(want), numbers(got));
+            let most = want.iter().fold(1e-30, |m: f64, v| m.max(v.abs()));
+            assert_eq!(want.len(), got.len());
+            for (w, g) in want.iter().zip(&got) {
+                assert!((w - g).abs() <= tolerance * most, "operand {i}: {g}, expected {w}\n{}", self.text());
+            }
+        }
+    }
+
+    /// Some of the tokens of a case whose kernel has a row per token.
+    pub fn part(&self, tokens: Range<usize>) -> Case {
+        let b = &self.batch;
+        let batch = Batch {
+            tokens: b.tokens[tokens.clone()].to_vec(),
+            seqs: b.seqs[tokens.clone()].to_vec(),
+            positions: b.positions[tokens.clone()].to_vec(),
+            out_rows: vec![],
+            ..Batch::default()
+        };
+        let operand = |(p, o): (&Param, &OperandData<'static>)| match (&p.kind, o) {
+            (ParamKind::Rows { .. }, OperandData::Rows(r)) => OperandData::Rows(part_of(r, tokens.clone())),
+            _ => o.clone(),
+        };
+        Case {
+            kernel: self.kernel.clone(),
+            batch,
+            operands: self.kernel.params.iter().zip(&self.operands).map(operand).collect(),
+        }
+    }
+
+    /// The operands after the tokens before `cut` and after those from there on, by two steps of
+    /// which the second one goes on from the states that the first one leaves: what the second one
+    /// has, and what it should have if `whole` is what one step makes of all.
+    pub fn cut(
+        &self,
+        cut: usize,
+        whole: &[OperandData<'static>],
+        run: &dyn Fn(&Case) -> Vec<OperandData<'static>>,
+    ) -> Vec<(OperandData<'static>, OperandData<'static>)> {
+        let mut second = self.part(cut..self.m());
+        if cut > 0 {
+            for (o, after) in second.operands.iter_mut().zip(run(&self.part(0..cut))) {
+                if let OperandData::Fixed(_) = o {
+                    *o = after;
+                }
+            }
+        }
+        let wanted = whole.iter().map(|whole| match whole {
+            OperandData::Rows(r) => OperandData::Rows(part_of(r, cut..self.m())),
+            other => other.clone(),
+        });
+        run(&second).into_iter().zip(wanted).collect()
+    }
+}
+
+fn part_of(r: &Rows, tokens: Range<usize>) -> Rows {
+    Rows { cols: r.cols, data: r.data[tokens.start * r.cols..tokens.end * r.cols].to_vec() }
+}
