@@ -1,45 +1,12 @@
 //! The vocabulary of a GGUF file as a `tokenizer.json`, and what its metadata says beside it as
 //! Transformers' settings.
 
-use super::sentencepiece;
+use super::byte_level::{ByteLevel, added_token};
+use super::cuts::{CUTS, named};
+use super::sentencepiece::{self, Spaces};
+use super::word_piece::WordPiece;
 use crate::checkpoint::gguf::{Metadata, Value};
 use serde_json::{Map, json};
-
-/// How texts are cut before they are merged, by the name in `tokenizer.ggml.pre`. The patterns are
-/// those of the models' own tokenizers.
-const PRE_TOKENIZERS: &[(&[&str], Cut)] = &[
-    (
-        &["llama-bpe", "llama3", "llama-v3"],
-        Cut {
-            pattern: Some(
-                r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-            ),
-            composed: false,
-            whole_words: true,
-        },
-    ),
-    (
-        &["qwen2"],
-        Cut {
-            pattern: Some(
-                r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-            ),
-            composed: true,
-            whole_words: false,
-        },
-    ),
-    (&["gpt-2"], Cut { pattern: None, composed: false, whole_words: false }),
-];
-
-/// What comes before merging.
-struct Cut {
-    /// `None`: GPT-2's.
-    pattern: Option<&'static str>,
-    /// Characters are composed (NFC).
-    composed: bool,
-    /// Words that are tokens are taken whole.
-    whole_words: bool,
-}
 
 /// The `tokenizer.json` of a vocabulary; `None` if the file has none.
 ///
@@ -53,19 +20,63 @@ pub(super) fn tokenizer_json(metadata: &Metadata) -> Result<Option<serde_json::V
     }
     let types = types(metadata, tokens.len())?;
     match kind {
-        "llama" => {
-            let scores = list(metadata, "scores")?;
-            let score = |i: usize| scores.get(i).and_then(Value::number).filter(|x| x.is_finite()).unwrap_or(0.0);
-            let pieces = tokens.iter().zip(types).enumerate();
-            let pieces = pieces.map(|(i, (text, kind))| ((*text).to_string(), score(i) as f32, kind)).collect();
-            let flag = |name: &str| metadata.get(&key(name)).and_then(Value::flag);
-            let prefix = flag("add_space_prefix").unwrap_or(true);
-            let collapse = flag("remove_extra_whitespaces").unwrap_or(false);
-            sentencepiece::from_pieces(pieces, prefix, collapse).map(Some)
-        }
+        "llama" | "t5" => pieces(metadata, &tokens, types, kind == "t5").map(Some),
         "gpt2" => byte_level(metadata, &tokens, &types).map(Some),
-        other => Err(format!("`tokenizer.ggml.model` is `{other}`; `llama` and `gpt2` are supported")),
+        "bert" => word_piece(metadata, &tokens, &types).map(Some),
+        other => Err(format!("`tokenizer.ggml.model` is `{other}`; `llama`, `gpt2`, `bert` and `t5` are supported")),
     }
+}
+
+/// SentencePiece's: BPE, or Unigram.
+fn pieces(metadata: &Metadata, tokens: &[&str], types: Vec<u64>, unigram: bool) -> Result<serde_json::Value, String> {
+    let scores = list(metadata, "scores")?;
+    let score = |i: usize| scores.get(i).and_then(Value::number).filter(|x| x.is_finite()).unwrap_or(0.0);
+    let pieces = tokens.iter().zip(types).enumerate();
+    let pieces = pieces.map(|(i, (text, kind))| ((*text).to_string(), score(i) as f32, kind)).collect();
+    let flag = |name: &str| metadata.get(&key(name)).and_then(Value::flag);
+    let spaces = Spaces {
+        prefix: flag("add_space_prefix").unwrap_or(true),
+        collapse: flag("remove_extra_whitespaces").unwrap_or(false),
+    };
+    let charsmap = match unigram {
+        true => {
+            let bytes = list(metadata, "precompiled_charsmap")?.iter();
+            // Stored as signed bytes by some.
+            Some(bytes.filter_map(|b| b.number()).map(|b| b as i64 as u8).collect())
+        }
+        false => None,
+    };
+    sentencepiece::from_pieces(pieces, &spaces, charsmap)
+}
+
+/// The text of a token of some role.
+fn role<'a>(metadata: &Metadata, tokens: &[&'a str], names: &[&str]) -> Option<&'a str> {
+    let id = names.iter().find_map(|name| metadata.get(&key(&format!("{name}_token_id")))?.unsigned())?;
+    tokens.get(usize::try_from(id).ok()?).copied()
+}
+
+/// WordPiece, in which those that begin a word have the mark that SentencePiece has, and the others
+/// none.
+fn word_piece(metadata: &Metadata, tokens: &[&str], types: &[u64]) -> Result<serde_json::Value, String> {
+    let is_special = |text: &str, kind: u64| kind == CONTROL || (text.starts_with('[') && text.ends_with(']'));
+    let text = |(text, kind): (&&str, &u64)| match text.strip_prefix('\u{2581}') {
+        Some(word) => word.to_string(),
+        None if is_special(text, *kind) => (*text).to_string(),
+        None => format!("##{text}"),
+    };
+    let others = tokens.iter().zip(types).filter(|(_, kind)| **kind == CONTROL).map(|(t, _)| *t).collect();
+    WordPiece {
+        tokens: tokens.iter().zip(types).map(text).collect(),
+        unknown: role(metadata, tokens, &["unknown"]).unwrap_or("[UNK]"),
+        first: role(metadata, tokens, &["cls", "bos"]).unwrap_or("[CLS]"),
+        // The key is misspelt in files.
+        last: role(metadata, tokens, &["seperator", "separator", "eos"]).unwrap_or("[SEP]"),
+        others,
+        lowercase: metadata.get(&key("normalizer.lowercase")).and_then(Value::flag).unwrap_or(true),
+        strip_accents: None,
+        chinese: true,
+    }
+    .json()
 }
 
 fn key(name: &str) -> String {
@@ -104,9 +115,8 @@ const USER_DEFINED: u64 = 4;
 /// BPE over bytes.
 fn byte_level(metadata: &Metadata, tokens: &[&str], types: &[u64]) -> Result<serde_json::Value, String> {
     let pre = text(metadata, "pre").unwrap_or("gpt-2");
-    let cut = PRE_TOKENIZERS.iter().find(|(names, _)| names.contains(&pre)).map(|(_, cut)| cut);
-    let cut = cut.ok_or_else(|| {
-        let known: Vec<_> = PRE_TOKENIZERS.iter().flat_map(|(names, _)| *names).copied().collect();
+    let cut = named(pre).ok_or_else(|| {
+        let known: Vec<_> = CUTS.iter().flat_map(|cut| cut.names).copied().collect();
         format!("`tokenizer.ggml.pre` is `{pre}`; supported are {}", known.join(", "))
     })?;
     let merge = |v: &Value| {
@@ -121,40 +131,13 @@ fn byte_level(metadata: &Metadata, tokens: &[&str], types: &[u64]) -> Result<ser
         .zip(types)
         .enumerate()
         .filter(|(_, (_, kind))| matches!(**kind, CONTROL | USER_DEFINED))
-        .map(|(id, (text, kind))| {
-            json!({
-                "id": id, "content": text, "single_word": false, "lstrip": false, "rstrip": false,
-                "normalized": false, "special": *kind == CONTROL,
-            })
-        })
+        .map(|(id, (text, kind))| added_token(id as u64, text, *kind == CONTROL))
         .collect();
     let vocab: Map<_, _> = tokens.iter().enumerate().map(|(id, text)| ((*text).to_string(), json!(id))).collect();
     if vocab.len() != tokens.len() {
         return Err(format!("`{}` has a token twice", key("tokens")));
     }
-    let bytes = |regex: bool| json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": regex });
-    let pre_tokenizer = match cut.pattern {
-        None => bytes(true),
-        Some(pattern) => json!({ "type": "Sequence", "pretokenizers": [
-            { "type": "Split", "pattern": { "Regex": pattern }, "behavior": "Isolated", "invert": false },
-            bytes(false),
-        ] }),
-    };
-    Ok(json!({
-        "version": "1.0",
-        "truncation": null,
-        "padding": null,
-        "added_tokens": added,
-        "normalizer": if cut.composed { json!({ "type": "NFC" }) } else { json!(null) },
-        "pre_tokenizer": pre_tokenizer,
-        "post_processor": null,
-        "decoder": bytes(true),
-        "model": {
-            "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
-            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
-            "ignore_merges": cut.whole_words, "vocab": vocab, "merges": pairs,
-        },
-    }))
+    Ok(ByteLevel { vocab, merges: pairs, added, cut, prefix_space: false, around: None }.json())
 }
 
 /// What `tokenizer_config.json` would say.

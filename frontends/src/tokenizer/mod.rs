@@ -1,8 +1,13 @@
 //! What text generation needs from a checkpoint, collected for the artifact.
 
+mod byte_level;
+mod cuts;
+mod files;
 mod gguf;
 mod protobuf;
 mod sentencepiece;
+mod tiktoken;
+mod word_piece;
 
 use crate::checkpoint::Checkpoint;
 use crate::error::FrontendError;
@@ -65,7 +70,7 @@ impl TextAssets {
             }
         }
         let (add_bos, add_eos) = match (&source, &tokenizer) {
-            (Some(source), Some(tokenizer)) if source.post_processed() => {
+            (Some(source), Some(tokenizer)) if source.post_processed => {
                 post_processor_wins(&settings, tokenizer, (bos_id, id(&eos)), &mut warnings)
             }
             _ => (
@@ -176,12 +181,14 @@ pub fn from_sentencepiece(model: &[u8]) -> Result<Value, String> {
 struct Source {
     path: PathBuf,
     json: Vec<u8>,
+    /// Its post-processor says what is added to a text, not the settings.
+    post_processed: bool,
 }
 
 impl Source {
-    /// Whether it is a `tokenizer.json`, whose post-processor says what is added to a text.
-    fn post_processed(&self) -> bool {
-        self.path.extension().is_some_and(|e| e == "json")
+    /// Made of another file.
+    fn made(path: PathBuf, json: &Value) -> Source {
+        Source { path, json: json.to_string().into_bytes(), post_processed: !json["post_processor"].is_null() }
     }
 }
 
@@ -190,28 +197,44 @@ fn find(ckpt: &Checkpoint) -> Result<Option<Source>, FrontendError> {
     if let Some(metadata) = ckpt.metadata() {
         let path = ckpt.config_path().to_path_buf();
         return match gguf::tokenizer_json(metadata) {
-            Ok(json) => Ok(json.map(|json| Source { path, json: json.to_string().into_bytes() })),
+            Ok(json) => Ok(json.map(|json| Source::made(path, &json))),
             Err(what) => Err(FrontendError::Tokenizer { path, what, help: OTHER_FILE }),
         };
     }
     let path = |name: &str| ckpt.dir().join(name);
     if let Some(json) = ckpt.file("tokenizer.json")? {
-        return Ok(Some(Source { path: path("tokenizer.json"), json }));
+        return Ok(Some(Source { path: path("tokenizer.json"), json, post_processed: true }));
     }
-    if let Some(model) = ckpt.file("tokenizer.model")? {
-        let path = path("tokenizer.model");
-        return match from_sentencepiece(&model) {
-            Ok(json) => Ok(Some(Source { path, json: json.to_string().into_bytes() })),
-            Err(what) => Err(FrontendError::Tokenizer { path, what, help: SAVE }),
-        };
+    let Some((name, made)) = from_vocabulary(ckpt)? else { return Ok(None) };
+    let path = path(name);
+    match made {
+        Ok(json) => Ok(Some(Source::made(path, &json))),
+        Err(what) => Err(FrontendError::Tokenizer { path, what, help: SAVE }),
     }
-    match ["vocab.json", "vocab.txt"].into_iter().find(|name| path(name).exists()) {
-        Some(name) => {
-            let what = "this vocabulary has no tokenizer.json beside it".into();
-            Err(FrontendError::Tokenizer { path: path(name), what, help: SAVE })
+}
+
+/// The `tokenizer.json` that a vocabulary of another kind makes, by the name of its file.
+#[expect(clippy::type_complexity, reason = "a file, and what became of it")]
+fn from_vocabulary(ckpt: &Checkpoint) -> Result<Option<(&'static str, Result<Value, String>)>, FrontendError> {
+    let json = |name: &str| Ok::<_, FrontendError>(ckpt.json(name)?.unwrap_or(Value::Null));
+    let (config, map) = (json("tokenizer_config.json")?, json("special_tokens_map.json")?);
+    let (added, model) = (json("added_tokens.json")?, json("config.json")?);
+    let model_type = model["model_type"].as_str().unwrap_or_default();
+    let settings = files::Settings { config: &config, map: &map, added: &added, model_type };
+    for name in ["tokenizer.model", "qwen.tiktoken"] {
+        if let Some(model) = ckpt.file(name)? {
+            let made = files::tiktoken(&model, &settings).unwrap_or_else(|| from_sentencepiece(&model));
+            return Ok(Some((name, made)));
         }
-        None => Ok(None),
     }
+    if let Some(vocab) = ckpt.file("vocab.json")? {
+        let made = match ckpt.file("merges.txt")? {
+            Some(merges) => files::byte_level(&vocab, &merges, &settings),
+            None => Err("this vocabulary has no merges.txt beside it".into()),
+        };
+        return Ok(Some(("vocab.json", made)));
+    }
+    Ok(ckpt.file("vocab.txt")?.map(|vocab| ("vocab.txt", files::word_piece(&vocab, &settings))))
 }
 
 /// Checks, tries and loads the tokenizer, and compares its ids with the model's vocabulary.
@@ -312,3 +335,5 @@ fn usable_template(settings: &Value) -> Value {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod vectors;

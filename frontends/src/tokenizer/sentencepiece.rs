@@ -61,11 +61,24 @@ pub(super) fn to_tokenizer_json(bytes: &[u8]) -> Result<Value, String> {
     convert(&Model::read(bytes)?)
 }
 
-/// Converts the pieces of a BPE vocabulary, each with its score and the number of its type.
+/// What is said beside the pieces of a vocabulary that is no `ModelProto`.
+pub(super) struct Spaces {
+    /// A text begins with one whether it has it or not.
+    pub prefix: bool,
+    /// Several become one.
+    pub collapse: bool,
+}
+
+/// Converts the pieces of a vocabulary, each with its score and the number of its type: BPE, or
+/// (where characters are mapped first) Unigram.
 ///
 /// # Errors
 /// Says what is malformed.
-pub(super) fn from_pieces(pieces: Vec<(String, f32, u64)>, prefix: bool, collapse: bool) -> Result<Value, String> {
+pub(super) fn from_pieces(
+    pieces: Vec<(String, f32, u64)>,
+    spaces: &Spaces,
+    charsmap: Option<Vec<u8>>,
+) -> Result<Value, String> {
     let piece = |(i, (text, score, kind)): (usize, (String, f32, u64))| match Kind::numbered(kind) {
         Some(kind) => Ok(Piece { text, score, kind }),
         None => Err(format!("piece {i} is of the unknown type {kind}")),
@@ -76,10 +89,10 @@ pub(super) fn from_pieces(pieces: Vec<(String, f32, u64)>, prefix: bool, collaps
     }
     convert(&Model {
         pieces,
-        algorithm: 2,
-        charsmap: vec![],
-        add_dummy_prefix: prefix,
-        remove_extra_whitespaces: collapse,
+        algorithm: if charsmap.is_some() { 1 } else { 2 },
+        charsmap: charsmap.unwrap_or_default(),
+        add_dummy_prefix: spaces.prefix,
+        remove_extra_whitespaces: spaces.collapse,
         escape_whitespaces: true,
         whitespace_as_suffix: false,
     })
@@ -118,7 +131,7 @@ impl Model {
             escape_whitespaces: true,
             whitespace_as_suffix: false,
         };
-        let malformed = || "not a SentencePiece model (a tiktoken file of the same name is not supported)".to_string();
+        let malformed = || "neither a SentencePiece model nor a file of tiktoken".to_string();
         for field in Fields(bytes) {
             match field.ok_or_else(malformed)? {
                 (1, Field::Bytes(b)) => m.pieces.push(piece(b).ok_or_else(malformed)?),

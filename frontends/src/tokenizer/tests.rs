@@ -122,9 +122,7 @@ fn tokenizers_that_do_not_fit() {
     let tiktoken = "IQ== 0\nIg== 1\n";
     assert_eq!(
         load_error(json!({}), &[("tokenizer.model", tiktoken)]),
-        format!(
-            "DIR/tokenizer.model: not a SentencePiece model (a tiktoken file of the same name is not supported); {save}"
-        )
+        format!("DIR/tokenizer.model: neither a SentencePiece model nor a file of tiktoken; {save}")
     );
     assert_eq!(
         load_error(json!({}), &[("vocab.json", "{}"), ("merges.txt", "")]),
@@ -223,7 +221,7 @@ fn sentencepiece_unigram() {
 fn malformed_sentencepiece_models() {
     let good = model_proto(&[("<unk>", 0.0, 2), ("a", -1.0, 1)], 2, &[]);
     let error = |bytes: &[u8]| from_sentencepiece(bytes).map(|_| ()).unwrap_err();
-    let malformed = "not a SentencePiece model (a tiktoken file of the same name is not supported)";
+    let malformed = "neither a SentencePiece model nor a file of tiktoken";
     assert_eq!(error(&[]), malformed);
     assert_eq!(error(&good[..good.len() - 1]), malformed);
     assert_eq!(error(&model_proto(&[("a", f32::NAN, 1)], 2, &[])), malformed);
@@ -294,7 +292,7 @@ fn real_tokenizers_load() {
         );
     }
     let error = from_sentencepiece(&std::fs::read(dir.join("llama3/tokenizer.model")).unwrap()).unwrap_err();
-    assert_eq!(error, "not a SentencePiece model (a tiktoken file of the same name is not supported)");
+    assert_eq!(error, "neither a SentencePiece model nor a file of tiktoken");
 }
 
 /// The tokens of "ab" as the runtime makes them, and what the user is told.

@@ -337,7 +337,11 @@ impl<'a> RegimeVerifier<'a> {
             if let Some((i, s)) = state(k.kv).and_then(|i| Some((i, kv.get(i)?)))
                 && !(s.keys && s.values)
             {
-                self.sink.error("state-order", place.clone(), format!("reads state {i} before keys and values are stored"));
+                self.sink.error(
+                    "state-order",
+                    place.clone(),
+                    format!("reads state {i} before keys and values are stored"),
+                );
             }
             return;
         }

@@ -1,8 +1,8 @@
 //! int8, 16-bit and fp8 rows: the producer of a value writes it quantized, or a row-wise kernel
 //! does.
 
-use super::generic::int;
 use super::Context;
+use super::generic::int;
 use crate::spec::{Draft, Output};
 use egg::Id;
 use llmcc_ir::kernel::{Body, RowElem, RowNorm};

@@ -1,0 +1,85 @@
+//! Byte-pair encoding over bytes (GPT-2, "Language Models are Unsupervised Multitask Learners", 2019)
+//! as a JSON for the `tokenizers` crate, from the parts that files have.
+
+use super::cuts::Cut;
+use serde_json::{Map, Value, json};
+
+/// The parts.
+pub(super) struct ByteLevel<'a> {
+    /// Ids by text, in which bytes are characters: [`character`].
+    pub vocab: Map<String, Value>,
+    /// Pairs that are merged, the first first.
+    pub merges: Vec<Value>,
+    /// Tokens that are cut out of texts, as the `tokenizers` crate writes them.
+    pub added: Vec<Value>,
+    /// How texts are cut before.
+    pub cut: &'a Cut,
+    /// A text begins with a space whether it has one or not.
+    pub prefix_space: bool,
+    /// What is put around a text: ids by token.
+    pub around: Option<[(String, u64); 2]>,
+}
+
+impl ByteLevel<'_> {
+    /// The `tokenizer.json`.
+    pub fn json(self) -> Value {
+        let bytes = |prefix: bool| json!({ "type": "ByteLevel", "add_prefix_space": prefix, "trim_offsets": false, "use_regex": false });
+        let split = |pattern: &&str| json!({ "type": "Split", "pattern": { "Regex": pattern }, "behavior": "Isolated", "invert": false });
+        let mut steps: Vec<Value> = self.cut.patterns.iter().map(split).collect();
+        steps.push(bytes(false));
+        let mut normalizers = vec![];
+        if self.prefix_space {
+            // One that is there is not repeated.
+            normalizers.push(json!({ "type": "Replace", "pattern": { "Regex": r"\A(?=\S)" }, "content": " " }));
+        }
+        if self.cut.composed {
+            normalizers.push(json!({ "type": "NFC" }));
+        }
+        json!({
+            "version": "1.0",
+            "truncation": null,
+            "padding": null,
+            "added_tokens": self.added,
+            "normalizer": if normalizers.is_empty() { Value::Null } else { json!({ "type": "Sequence", "normalizers": normalizers }) },
+            "pre_tokenizer": { "type": "Sequence", "pretokenizers": steps },
+            "post_processor": self.around.map(around),
+            "decoder": bytes(true),
+            "model": {
+                "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+                "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
+                "ignore_merges": self.cut.whole_words, "vocab": self.vocab, "merges": self.merges,
+            },
+        })
+    }
+}
+
+/// A post-processor that puts a token before and one after a text.
+pub(super) fn around(tokens: [(String, u64); 2]) -> Value {
+    let special = |name: &str| json!({ "SpecialToken": { "id": name, "type_id": 0 } });
+    let text = |id: &str| json!({ "Sequence": { "id": id, "type_id": 0 } });
+    let [first, last] = &tokens;
+    let known: Map<String, Value> =
+        tokens.iter().map(|(t, id)| (t.clone(), json!({ "id": t, "ids": [id], "tokens": [t] }))).collect();
+    json!({
+        "type": "TemplateProcessing",
+        "single": [special(&first.0), text("A"), special(&last.0)],
+        "pair": [special(&first.0), text("A"), special(&last.0), text("B"), special(&last.0)],
+        "special_tokens": known,
+    })
+}
+
+/// A token that is cut out of texts.
+pub(super) fn added_token(id: u64, content: &str, special: bool) -> Value {
+    json!({
+        "id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
+        "normalized": false, "special": special,
+    })
+}
+
+/// The character that stands for a byte: itself where it is one that can be seen, else one from
+/// U+0100 on.
+pub(super) fn character(byte: u8) -> char {
+    let seen = |b: u8| matches!(b, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
+    let hidden = (0..byte).filter(|b| !seen(*b)).count() as u32;
+    if seen(byte) { char::from(byte) } else { char::from_u32(0x100 + hidden).unwrap_or(' ') }
+}

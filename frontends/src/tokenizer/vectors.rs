@@ -1,0 +1,181 @@
+//! Ids that other implementations give, for vocabularies of every kind of file.
+
+use super::*;
+use crate::fixtures::write_checkpoint;
+use crate::testing::{Folder, config, shared, with};
+use std::path::Path;
+
+/// The tokenizer of a vocabulary in a GGUF file.
+fn of_gguf(path: &Path) -> Tokenizer {
+    let file = std::fs::read(path).unwrap();
+    let header = crate::checkpoint::gguf::parse(&file).unwrap();
+    let json = gguf::tokenizer_json(&header.metadata).unwrap().unwrap();
+    check::tokenizer(json.to_string().as_bytes()).unwrap();
+    Tokenizer::from_bytes(json.to_string()).unwrap()
+}
+
+fn ids(t: &Tokenizer, text: &str, special: bool) -> Vec<u32> {
+    t.encode(text, special).unwrap().get_ids().to_vec()
+}
+
+/// llama.cpp's vectors, which are those of the models' own tokenizers.
+fn compare(t: &Tokenizer, vectors: &Path, name: &str) {
+    let read =
+        |ending: &str| std::fs::read_to_string(vectors.join(format!("ggml-vocab-{name}.gguf.{ending}"))).unwrap();
+    let (inputs, outputs) = (read("inp"), read("out"));
+    let cases: Vec<_> = inputs.split("\n__ggml_vocab_test__\n").zip(outputs.lines()).collect();
+    assert!(cases.len() > 40, "{name}: {}", cases.len());
+    for (input, output) in cases {
+        let want: Vec<u32> = output.split_whitespace().map(|id| id.parse().unwrap()).collect();
+        assert_eq!(ids(t, input, false), want, "{name}: {input:?}");
+    }
+}
+
+#[test]
+fn vocabularies_of_gguf_files() {
+    let Some(dir) = shared("tokenizers/llama.cpp") else { return };
+    for name in ["llama-spm", "phi-3", "gpt-2", "mpt", "bert-bge"] {
+        compare(&of_gguf(&dir.join(format!("ggml-vocab-{name}.gguf"))), &dir, name);
+    }
+    golden(&of_gguf(&dir.join("ggml-vocab-bert-bge.gguf")), "BAAI/bge-small-en-v1.5");
+    let gpt_neox = of_gguf(&dir.join("ggml-vocab-gpt-neox.gguf"));
+    assert_eq!(gpt_neox.decode(&ids(&gpt_neox, "Hello, world  1234", false), false).unwrap(), "Hello, world  1234");
+}
+
+/// A checkpoint of a model with these files.
+fn assets(changes: Value, files: &[(&str, &Path)]) -> (Folder, TextAssets) {
+    let folder = Folder::new();
+    write_checkpoint(&folder.0, &with(config("llama"), changes), &[]).unwrap();
+    for (name, from) in files {
+        std::fs::copy(from, folder.0.join(name)).unwrap();
+    }
+    let assets = TextAssets::load(&Checkpoint::open(&folder.0).unwrap()).unwrap();
+    (folder, assets)
+}
+
+/// Compares with the ids of the tokenizers of Transformers.
+fn golden(t: &Tokenizer, model: &str) {
+    let Some(dir) = shared("tokenizers/iree_golden") else { return };
+    let all: Value = serde_json::from_slice(&std::fs::read(dir.join("tokenizer_golden_ids.json")).unwrap()).unwrap();
+    let tests = all["models"][model]["tests"].as_array().unwrap();
+    assert!(tests.len() > 5);
+    for case in tests {
+        let want: Vec<u32> = serde_json::from_value(case["golden_ids"].clone()).unwrap();
+        let text = case["input"].as_str().unwrap();
+        assert_eq!(ids(t, text, case["add_special_tokens"] != false), want, "{model}: {text:?}");
+    }
+}
+
+#[test]
+fn vocab_json_and_merges() {
+    let Some(dir) = shared("tokenizers") else { return };
+    let (vocab, merges) = (dir.join("gpt2/gpt2_vocab.json"), dir.join("gpt2/gpt2_merges.txt"));
+    let (_folder, gpt2) = assets(json!({ "vocab_size": 50_257 }), &[("vocab.json", &vocab), ("merges.txt", &merges)]);
+    let gpt2 = Tokenizer::from_bytes(gpt2.tokenizer_json.unwrap()).unwrap();
+    golden(&gpt2, "gpt2");
+    compare(&gpt2, &dir.join("llama.cpp"), "gpt-2");
+
+    let names = ["vocab.json", "merges.txt", "tokenizer_config.json", "added_tokens.json", "special_tokens_map.json"];
+    let paths = names.map(|name| dir.join("qwen2").join(name));
+    let files: Vec<(&str, &Path)> = names.into_iter().zip(paths.iter().map(|p| p.as_path())).collect();
+    let (_folder, qwen2) = assets(json!({ "vocab_size": 152_064 }), &files);
+    let qwen2 = Tokenizer::from_bytes(qwen2.tokenizer_json.unwrap()).unwrap();
+    golden(&qwen2, "Qwen/Qwen2-7B");
+    compare(&qwen2, &dir.join("llama.cpp/vectors_only"), "qwen2");
+}
+
+/// Llama 3's `tokenizer.model`.
+#[test]
+fn files_of_tiktoken() {
+    let Some(dir) = shared("tokenizers") else { return };
+    let model = dir.join("llama3/tokenizer.model");
+    let (_folder, llama3) = assets(json!({ "vocab_size": 128_256 }), &[("tokenizer.model", &model)]);
+    let t = Tokenizer::from_bytes(llama3.tokenizer_json.as_ref().unwrap()).unwrap();
+    assert_eq!(t.token_to_id("<|eot_id|>"), Some(128_009));
+    assert_eq!(ids(&t, "<|begin_of_text|>a<|start_header_id|>", false), [128_000, 64, 128_006]);
+    compare(&t, &dir.join("llama.cpp/vectors_only"), "llama-bpe");
+}
+
+/// A folder with these texts.
+fn written(changes: Value, files: &[(&str, &str)]) -> Result<TextAssets, String> {
+    let folder = Folder::new();
+    write_checkpoint(&folder.0, &with(config("llama"), changes), &[]).unwrap();
+    files.iter().for_each(|(name, text)| folder.write(name, text));
+    TextAssets::load(&Checkpoint::open(&folder.0).unwrap()).map_err(|e| e.to_string())
+}
+
+fn written_ids(files: &[(&str, &str)], text: &str) -> Vec<u32> {
+    let assets = written(json!({ "vocab_size": 100 }), files).unwrap();
+    ids(&Tokenizer::from_bytes(assets.tokenizer_json.unwrap()).unwrap(), text, true)
+}
+
+/// The same kinds, from files made here.
+#[test]
+fn small_vocabularies_of_every_kind() {
+    let vocab = r#"{"a": 0, "b": 1, "ab": 2, "Ġ": 3, "Ġa": 4, "<s>": 5, "</s>": 6}"#;
+    let merges = "#version: 0.2\na b\nĠ a\n";
+    let class = |name: &str| json!({ "tokenizer_class": name, "bos_token": "<s>", "eos_token": "</s>" }).to_string();
+    let of = |name: &str, text: &str| {
+        written_ids(&[("vocab.json", vocab), ("merges.txt", merges), ("tokenizer_config.json", &class(name))], text)
+    };
+    assert_eq!(of("GPT2Tokenizer", "ab a</s>"), [2, 4, 6]);
+    assert_eq!(of("RobertaTokenizerFast", "ab a"), [5, 2, 4, 6]);
+    let spaced = json!({ "tokenizer_class": "GPT2Tokenizer", "add_prefix_space": true }).to_string();
+    let spaced = [("vocab.json", vocab), ("merges.txt", merges), ("tokenizer_config.json", &spaced[..])];
+    assert_eq!(written_ids(&spaced, "a"), written_ids(&spaced, " a"));
+    assert_eq!(written_ids(&spaced, "a"), [4]);
+
+    let pieces = "[PAD]\n[UNK]\n[CLS]\n[SEP]\nun\n##able\nword\n";
+    assert_eq!(written_ids(&[("vocab.txt", pieces)], "Unable Word x"), [2, 4, 5, 6, 1, 3]);
+    let cased = json!({ "tokenizer_class": "BertTokenizer", "do_lower_case": false }).to_string();
+    let cased = [("vocab.txt", pieces), ("tokenizer_config.json", &cased[..])];
+    assert_eq!(written_ids(&cased, "word Word"), [2, 6, 1, 3]);
+
+    // "a", "b", "c", "ab", "abc".
+    let tiktoken = "YQ== 0\nYg== 1\nYw== 2\nYWI= 3\nYWJj 4\n";
+    assert_eq!(written_ids(&[("tokenizer.model", tiktoken)], "abc"), [4]);
+    assert_eq!(written_ids(&[("tokenizer.model", tiktoken)], "bab"), [1, 3]);
+}
+
+/// What cannot be read is refused in words.
+#[test]
+fn broken_vocabularies_are_refused() {
+    let vocab = r#"{"a": 0, "b": 1}"#;
+    let error = |files: &[(&str, &str)]| written(json!({ "vocab_size": 100 }), files).unwrap_err();
+    assert!(error(&[("vocab.json", vocab)]).contains("no merges.txt beside it"));
+    assert!(error(&[("vocab.json", "[]"), ("merges.txt", "")]).contains("no vocabulary"));
+    assert!(error(&[("vocab.json", vocab), ("merges.txt", "a b\n")]).contains("\"ab\" is not in the vocabulary"));
+    assert!(error(&[("vocab.json", vocab), ("merges.txt", "ab\n")]).contains("line 1 of merges.txt"));
+    let other = r#"{ "tokenizer_class": "OtherTokenizer" }"#;
+    let message = error(&[("vocab.json", vocab), ("merges.txt", ""), ("tokenizer_config.json", other)]);
+    assert!(message.contains("OtherTokenizer") && message.contains("Qwen2Tokenizer"), "{message}");
+    assert!(error(&[("vocab.txt", "a\nb\n")]).contains("[CLS]"));
+    assert!(error(&[("vocab.txt", "a\na\n[CLS]\n[SEP]\n[UNK]\n")]).contains("twice"));
+    assert!(error(&[("tokenizer.model", "YQ== 0\nYQ== 1\n")]).contains("twice"));
+    assert!(error(&[("tokenizer.model", "YQ== 0\nYg=== 1\n")]).contains("neither a SentencePiece model nor"));
+}
+
+/// Every way to cut texts is one that tokenizers may have, and cuts without loss.
+#[test]
+fn all_cuts_are_usable() {
+    for cut in cuts::CUTS {
+        let bytes: Map<String, Value> = (0..=255u8).map(|b| (byte_level::character(b).to_string(), json!(b))).collect();
+        let parts = byte_level::ByteLevel {
+            vocab: bytes,
+            merges: vec![],
+            added: vec![],
+            cut,
+            prefix_space: false,
+            around: None,
+        };
+        let json = parts.json().to_string();
+        check::tokenizer(json.as_bytes()).unwrap_or_else(|e| panic!("{:?}: {e}", cut.names));
+        let t = check::trial(json.as_bytes()).unwrap_or_else(|e| panic!("{:?}: {e}", cut.names));
+        let text = "It's 12345 o'clock,\r\n\n  naïve 你好 ÀB_c!! ";
+        let all = ids(&t, text, false);
+        if !cut.composed {
+            assert_eq!(all, text.bytes().map(u32::from).collect::<Vec<_>>(), "{:?}", cut.names);
+        }
+        assert_eq!(t.decode(&all, false).unwrap(), text, "{:?}", cut.names);
+    }
+}
