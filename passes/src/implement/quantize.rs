@@ -72,7 +72,7 @@ fn writes_whole_groups((spec, _): &KernelNode, elem: RowElem) -> bool {
         Body::Pointwise(p) => p.segments.len() == 1,
         Body::RowNorm(_) => true,
         Body::Attention(a) => match spec.kind(a.kv) {
-            ParamKind::Kv(kv) => (a.heads / kv.kv_heads * kv.head_dim).is_multiple_of(elem.group().unwrap_or(1)),
+            ParamKind::Kv(kv) => (a.heads / kv.kv_heads * kv.value_dim).is_multiple_of(elem.group().unwrap_or(1)),
             _ => false,
         },
         Body::Embed(_)
