@@ -29,7 +29,9 @@ pub(super) fn emit(cx: &Cx<'_>, shape: &Shape) -> Result<Source, CodegenError> {
         shared: 0,
     };
     let reason = match shape.spec.dtype {
-        _ if shape.spec.latent => "attention over a latent cache, without tensor cores",
+        KvDType::F32 | KvDType::F16 | KvDType::Bf16 | KvDType::Int8 | KvDType::Int4 if shape.spec.latent => {
+            "attention over a latent cache, without tensor cores"
+        }
         KvDType::F16 | KvDType::Bf16 | KvDType::Int8 if !shape.spec.uniform() => {
             "attention with keys and values of different width, without tensor cores"
         }
