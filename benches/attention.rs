@@ -53,7 +53,7 @@ impl Case {
         layers: usize,
     ) -> Case {
         let pages = (from + tokens).div_ceil(PAGE_TOKENS);
-        let layout = page(shape.kv_heads, shape.d, 8 * bytes);
+        let layout = page(shape.kv_heads, shape.d, shape.d, 8 * bytes);
         let mut pool = Memory::new(layers * pages * layout.bytes, true).expect("memory for the cache");
         let values = layout.k_scales.min(layout.bytes);
         let mut state = 1u32;
@@ -90,7 +90,7 @@ impl Case {
     /// One layer, the KV heads of one thread.
     fn layer(&self, f: AttendFn, layer: usize, heads: std::ops::Range<usize>, out: &mut [f32], work: &mut [f32]) {
         let Shape { heads: n, kv_heads, d } = self.shape;
-        let layout = page(kv_heads, d, 8 * self.bytes);
+        let layout = page(kv_heads, d, d, 8 * self.bytes);
         let stride = kv_heads * n * d;
         let positions: Vec<i32> = (self.from..self.from + self.tokens).map(|p| p as i32).collect();
         // One token takes all heads in one call.

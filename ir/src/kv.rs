@@ -54,8 +54,8 @@ impl KvDType {
     }
 
     /// Whether heads of so many elements can be stored.
-    pub const fn holds(self, head_dim: usize) -> bool {
-        head_dim.is_multiple_of(8usize.div_ceil(self.bits()))
+    pub const fn holds(self, dim: usize) -> bool {
+        dim.is_multiple_of(8usize.div_ceil(self.bits()))
     }
 
     /// The number under which artifacts know it: see [`llmcc_abi::kv_dtype`].
@@ -87,15 +87,20 @@ impl fmt::Display for KvDType {
 }
 
 /// Shape and storage of one attention layer's state. Text: `kv<f16, 8x64, window 4096>` (KV heads ×
-/// head size).
+/// head size); `kv<f16, 8x192/128>` where keys and values differ; `kv<f16, 1x576/512, latent>` where
+/// a key is what is stored of it, followed by the value (DeepSeek-V2, arXiv 2405.04434).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KvSpec {
     /// Element type.
     pub dtype: KvDType,
     /// Key/value heads.
     pub kv_heads: usize,
-    /// Elements per head.
-    pub head_dim: usize,
+    /// Elements of a key: what a query is multiplied with.
+    pub key_dim: usize,
+    /// Elements of a value.
+    pub value_dim: usize,
+    /// The value is the last part of the key, and not stored again for it.
+    pub latent: bool,
     /// Sliding window: a token sees itself and the `window - 1` tokens before it (and, where
     /// attention is not causal, as many after it). `None` = the whole sequence.
     pub window: Option<usize>,
@@ -111,25 +116,51 @@ impl KvSpec {
         first..after
     }
 
+    /// Elements of a key that are stored as such: all, but for those that are the value.
+    pub const fn own_dim(&self) -> usize {
+        if self.latent { self.key_dim.saturating_sub(self.value_dim) } else { self.key_dim }
+    }
+
+    /// Elements of a head that are stored as keys, or as values.
+    pub const fn stored_dim(&self, key: bool) -> usize {
+        if key { self.own_dim() } else { self.value_dim }
+    }
+
+    /// Whether a key has as many elements as a value, and both are stored.
+    pub const fn uniform(&self) -> bool {
+        self.key_dim == self.value_dim && !self.latent
+    }
+
     /// Bytes of its pages.
     pub const fn page(&self) -> Page {
-        layout::page(self.kv_heads, self.head_dim, self.dtype.bits())
+        layout::page(self.kv_heads, self.own_dim(), self.value_dim, self.dtype.bits())
     }
 
-    /// Bytes of the keys (and of the values) of a token of one head.
-    pub const fn head_bytes(&self) -> usize {
-        self.head_dim * self.dtype.bits() / 8
+    /// Bytes of what is stored as the key, or the value, of a token of one head.
+    pub const fn head_bytes(&self, key: bool) -> usize {
+        self.stored_dim(key) * self.dtype.bits() / 8
     }
 
-    /// Columns of the key (and of the value) matrix: `kv_heads · head_dim`.
-    pub const fn width(&self) -> usize {
-        self.kv_heads.saturating_mul(self.head_dim)
+    /// Bytes of keys and values of a token, without scales.
+    pub const fn token_bytes(&self) -> usize {
+        self.kv_heads * (self.head_bytes(true) + self.head_bytes(false))
+    }
+
+    /// Columns that are stored of a token's keys, or values, of all heads.
+    pub const fn width(&self, key: bool) -> usize {
+        self.kv_heads.saturating_mul(self.stored_dim(key))
     }
 }
 
 impl fmt::Display for KvSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "kv<{}, {}x{}", self.dtype, self.kv_heads, self.head_dim)?;
+        write!(f, "kv<{}, {}x{}", self.dtype, self.kv_heads, self.key_dim)?;
+        if self.key_dim != self.value_dim {
+            write!(f, "/{}", self.value_dim)?;
+        }
+        if self.latent {
+            f.write_str(", latent")?;
+        }
         if let Some(w) = self.window {
             write!(f, ", window {w}")?;
         }

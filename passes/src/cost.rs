@@ -128,7 +128,7 @@ fn tile_units(kernel: &Kernel) -> Vec<usize> {
                 _ => run,
             },
             Store::KvKey(p) | Store::KvValue(p) => match &kernel.params[p].kind {
-                ParamKind::Kv(kv) => lcm(run, kv.head_dim),
+                ParamKind::Kv(kv) => lcm(run, kv.stored_dim(matches!(s.store, Store::KvKey(_)))),
                 _ => run,
             },
         }
@@ -238,7 +238,7 @@ fn cols(kernel: &Kernel, p: ParamId) -> usize {
         ParamKind::Rows { cols, .. } => cols,
         ParamKind::Matrix { k, .. } => k,
         ParamKind::Vector { len } => len,
-        ParamKind::Kv(kv) => kv.width(),
+        ParamKind::Kv(kv) => kv.width(true),
         ParamKind::Fixed(state) => state.cols,
     }
 }

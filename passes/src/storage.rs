@@ -216,7 +216,7 @@ impl<'a> Products<'a> {
             .opts
             .kv
             .iter()
-            .filter(|d| d.holds(spec.head_dim))
+            .filter(|d| d.holds(spec.own_dim()) && d.holds(spec.value_dim))
             .map(|d| (*d, cache_error(KvSpec { dtype: *d, ..spec })))
             .collect();
         types.sort_by(|a, b| a.1.total_cmp(&b.1));
@@ -288,7 +288,7 @@ pub fn cache_error(spec: KvSpec) -> f64 {
         Some(Float::E4m3) => float(4),
         // Codes from −most to most.
         None => {
-            (2.0 * (2.0 * spec.head_dim.max(1) as f64).ln()).sqrt()
+            (2.0 * (2.0 * spec.own_dim().max(spec.value_dim).max(1) as f64).ln()).sqrt()
                 / (((1u32 << (e.bits() - 1)) - 1) as f64 * 12f64.sqrt())
         }
     }

@@ -180,7 +180,12 @@ fn param(p: &Param) -> Value {
         }
         ParamKind::Vector { len } => json!({ "kind": "vector", "len": len }),
         ParamKind::Kv(s) => {
-            json!({ "kind": "kv", "elem": s.dtype.to_string(), "heads": s.kv_heads, "head_dim": s.head_dim, "window": s.window })
+            let mut kv = json!({ "kind": "kv", "elem": s.dtype.to_string(), "heads": s.kv_heads, "head_dim": s.key_dim, "window": s.window });
+            if !s.uniform() {
+                kv["value_dim"] = s.value_dim.into();
+                kv["latent"] = s.latent.into();
+            }
+            kv
         }
         ParamKind::Fixed(s) => json!({ "kind": "state", "heads": s.heads, "rows": s.rows, "cols": s.cols }),
     }

@@ -45,7 +45,10 @@ pub fn shared_bytes(cx: &Cx<'_>, s: &Segment, rows: usize, cols: usize) -> usize
     let norms: usize = normalized(&s.expr).iter().map(|(n, _, _)| with_runs(n.width)).sum();
     let store = match s.store {
         Store::KvKey(p) | Store::KvValue(p) => {
-            cx.kv(p).ok().filter(|kv| kv.dtype.encoding().is_quantized()).map_or(0, |kv| with_runs(kv.head_dim))
+            cx.kv(p)
+                .ok()
+                .filter(|kv| kv.dtype.encoding().is_quantized())
+                .map_or(0, |kv| with_runs(kv.stored_dim(matches!(s.store, Store::KvKey(_)))))
         }
         Store::Rows { .. } => 0,
     };
@@ -66,7 +69,9 @@ fn piece_width(cx: &Cx<'_>, s: &Segment, tile: &Tile<'_>) -> usize {
             // 16-bit rows start at multiples of 16 bytes.
             _ => vec![start],
         },
-        Store::KvKey(p) | Store::KvValue(p) => vec![cx.kv(p).map_or(1, |kv| kv.head_dim)],
+        Store::KvKey(p) | Store::KvValue(p) => {
+            vec![cx.kv(p).map_or(1, |kv| kv.stored_dim(matches!(s.store, Store::KvKey(_))))]
+        },
     };
     piece::widest(cut, columns.into_iter().chain([s.n, tile.max_cols]))
 }
@@ -275,7 +280,7 @@ fn place(b: &mut Builder, kv: KvSpec, col: V, slot: V, key: bool) -> V {
         let line = b.mulc(col, PAGE_TOKENS as i64);
         return b.add(line, slot);
     }
-    let d = kv.head_dim as i64;
+    let d = kv.value_dim as i64;
     let (head, within) = (b.divc(col, d), b.remc(col, d));
     let line = b.mulc(head, PAGE_TOKENS as i64);
     let line = b.add(line, slot);
@@ -293,6 +298,11 @@ struct Cache<'a> {
 }
 
 impl Cache<'_> {
+    /// Elements that are stored of a head.
+    fn dim(&self) -> usize {
+        self.kv.stored_dim(self.key)
+    }
+
     /// Page of the token in row `row` of the tile, and the slot in it.
     fn slot(&self, b: &mut Builder, row: V) -> (V, V) {
         let row = b.add(self.env.row0, row);
@@ -327,7 +337,7 @@ impl Cache<'_> {
 
     /// Address of byte `byte` of a head's 4-bit codes.
     fn pair_at(&self, b: &mut Builder, page: V, slot: V, (head, byte): (V, V)) -> V {
-        let half = self.kv.head_dim as i64 / 2;
+        let half = self.dim() as i64 / 2;
         let part = b.atc(page, if self.key { 0 } else { self.page.v as i64 });
         let at = if self.key {
             let line = b.mulc(head, half);
@@ -347,7 +357,7 @@ impl Cache<'_> {
     fn put_scale(&self, b: &mut Builder, page: V, slot: V, col: V, scale: V) {
         let at = b.atc(page, if self.key { self.page.k_scales } else { self.page.v_scales } as i64);
         let col = b.add(self.env.col0, col);
-        let head = b.divc(col, self.kv.head_dim as i64);
+        let head = b.divc(col, self.dim() as i64);
         let line = b.mulc(head, PAGE_TOKENS as i64);
         let index = b.add(line, slot);
         let p = col_at(b, at, Elem::F32, index);
@@ -390,7 +400,7 @@ fn store_kv_codes(
     tile: &Tile<'_>,
     mut spare: V,
 ) -> Result<(), CodegenError> {
-    let (env, d) = (cache.env, cache.kv.head_dim);
+    let (env, d) = (cache.env, cache.dim());
     let (values, scales) = carve(b, &mut spare, tile, d, env.normalized.len());
     materialize(b, env, e, values, tile)?;
     let larger = |b: &mut Builder, m: V, x: V| {
@@ -429,7 +439,7 @@ fn store_kv_codes(
 
 /// 4-bit codes, two to a byte (see `layout::kv_nibble`), a byte per thread at a time.
 fn store_pairs(b: &mut Builder, cache: &Cache<'_>, (values, scales): (SharedTile, SharedTile), tile: &Tile<'_>) {
-    let d = cache.kv.head_dim as i64;
+    let d = cache.dim() as i64;
     let per_row = tile.max_cols as i64 / 2;
     let n = b.mulc(tile.rows, per_row);
     share_out(b, n, tile.threads, |b, i| {

@@ -29,7 +29,11 @@ use support::{Case, Compiled};
 struct Shape {
     dtype: KvDType,
     kv_heads: usize,
+    /// Elements of a head that are stored as keys, and as values if not as many.
     d: usize,
+    values: Option<usize>,
+    /// Keys end with the values.
+    latent: bool,
     group: usize,
     window: Option<usize>,
     q: RowElem,
@@ -45,6 +49,8 @@ const DECODE: Shape = Shape {
     dtype: KvDType::F16,
     kv_heads: 2,
     d: 64,
+    values: None,
+    latent: false,
     group: 4,
     window: None,
     q: RowElem::F32,
@@ -58,7 +64,18 @@ const DECODE: Shape = Shape {
 
 impl Shape {
     fn spec(&self) -> KvSpec {
-        KvSpec { dtype: self.dtype, kv_heads: self.kv_heads, head_dim: self.d, window: self.window }
+        let (value_dim, latent) = (self.dv(), self.latent);
+        let key_dim = if latent { self.d + value_dim } else { self.d };
+        KvSpec { dtype: self.dtype, kv_heads: self.kv_heads, key_dim, value_dim, latent, window: self.window }
+    }
+
+    fn dv(&self) -> usize {
+        self.values.unwrap_or(self.d)
+    }
+
+    /// Columns of a head's queries.
+    fn dq(&self) -> usize {
+        if self.latent { self.dv() } else { self.d }
     }
 
     fn heads(&self) -> usize {
@@ -66,16 +83,18 @@ impl Shape {
     }
 
     fn scale(&self) -> f32 {
-        1.0 / (self.d as f32).sqrt()
+        1.0 / (self.spec().key_dim as f32).sqrt()
     }
 
     fn kernel(&self) -> Kernel {
-        let cols = self.heads() * self.d;
-        let rows =
-            |name: &str, elem| Param { name: name.into(), kind: ParamKind::Rows { rows: Dim::Tokens, cols, elem } };
+        let rows = |name: &str, of_head: usize, elem| {
+            let cols = self.heads() * of_head;
+            Param { name: name.into(), kind: ParamKind::Rows { rows: Dim::Tokens, cols, elem } }
+        };
         let kv = Param { name: "kv".into(), kind: ParamKind::Kv(self.spec()) };
         let body = Attention {
             q: 0,
+            own: self.latent.then_some(3),
             kv: 1,
             out: 2,
             heads: self.heads(),
@@ -86,11 +105,12 @@ impl Shape {
             tile_m: self.tile_m,
         };
         let sinks = Param { name: "sinks".into(), kind: ParamKind::Vector { len: self.heads() } };
-        let params = [rows("q", self.q), kv, rows("a", self.out), sinks];
+        let last = if self.latent { rows("own", self.d, self.q) } else { sinks };
+        let params = [rows("q", self.dq(), self.q), kv, rows("a", self.dv(), self.out), last];
         Kernel {
             name: "layer.attention0".into(),
             rows: Dim::Tokens,
-            params: params[..if self.sinks { 4 } else { 3 }].to_vec(),
+            params: params[..if self.sinks || self.latent { 4 } else { 3 }].to_vec(),
             body: Body::Attention(body),
         }
     }
@@ -110,7 +130,7 @@ impl Shape {
     /// Unit roundoff of what tensor cores multiply; without them, what adding up may lose.
     fn roundoff(&self, generic: bool) -> f64 {
         match self.dtype {
-            _ if generic => self.d as f64 * f64::from(f32::EPSILON),
+            _ if generic => self.spec().key_dim as f64 * f64::from(f32::EPSILON),
             KvDType::Bf16 => 2f64.powi(-8),
             _ => 2f64.powi(-11),
         }
@@ -132,6 +152,7 @@ struct Step {
     batch: Batch,
     state: KvState,
     q: Rows,
+    own: Rows,
     sinks: Vec<f32>,
 }
 
@@ -139,28 +160,36 @@ impl Step {
     fn new(shape: &Shape, tokens: &[(usize, usize)], seed: u64) -> Step {
         let mut rng = Rng::new(seed);
         let mut state = KvState::new(shape.spec());
-        let width = shape.spec().width();
+        let width = |key| shape.spec().width(key);
         let sequences = tokens.iter().map(|t| t.0 + 1).max().unwrap();
         for seq in 0..sequences {
             let len = tokens.iter().filter(|t| t.0 == seq).map(|t| t.1 + 1).max().unwrap_or(0);
             for p in 0..len {
-                let mut row = |scale: f32| -> Vec<f64> { (0..width).map(|_| f64::from(rng.float() * scale)).collect() };
-                let (k, v) = (row(3.0), row(1.0));
+                let mut row = |key, scale: f32| -> Vec<f64> {
+                    (0..width(key)).map(|_| f64::from(rng.float() * scale)).collect()
+                };
+                let (k, v) = (row(true, 3.0), row(false, 1.0));
                 state.store_key(seq, p, &k);
                 state.store_value(seq, p, &v);
             }
         }
-        let cols = shape.heads() * shape.d;
-        let q = Rows { cols, data: (0..tokens.len() * cols).map(|_| shape.q.round(rng.float() * 2.0)).collect() };
+        let mut rows = |cols: usize| {
+            let data = (0..tokens.len() * cols).map(|_| shape.q.round(rng.float() * 2.0)).collect();
+            Rows { cols, data }
+        };
+        let q = rows(shape.heads() * shape.dq());
+        let own = rows(if shape.latent { shape.heads() * shape.d } else { 0 });
         // As large as scores are, and larger.
         let sinks = (0..shape.heads()).map(|_| rng.float() * 4.0).collect();
-        Step { batch: batch(tokens), state, q, sinks }
+        Step { batch: batch(tokens), state, q, own, sinks }
     }
 
     fn case(&self, kernel: Kernel) -> Case {
         let out = OperandData::poisoned(&kernel.params[2].kind, &self.batch).unwrap();
         let mut operands = vec![OperandData::Rows(self.q.clone()), OperandData::Kv(self.state.clone()), out];
-        if kernel.params.len() > 3 {
+        if kernel.params.len() > 3 && self.own.cols > 0 {
+            operands.push(OperandData::Rows(self.own.clone()));
+        } else if kernel.params.len() > 3 {
             operands.push(OperandData::Vector(self.sinks.clone().into()));
         }
         Case { kernel, batch: self.batch.clone(), operands }
@@ -173,13 +202,20 @@ impl Step {
     /// Largest error that the formats allow, for one head of one token.
     fn bound(&self, shape: &Shape, generic: bool, token: usize, head: usize) -> Vec<f64> {
         let (seq, position) = (self.batch.seqs[token], self.batch.positions[token] as usize);
-        let q = &self.q.row(token)[head * shape.d..][..shape.d];
+        let of_head = |rows: &Rows, d: usize| rows.row(token)[head * d..][..d].to_vec();
+        let q = match shape.latent {
+            true => [of_head(&self.own, shape.d), of_head(&self.q, shape.dv())].concat(),
+            false => of_head(&self.q, shape.d),
+        };
         let seen = shape.spec().sees(position, (!shape.causal).then_some(self.batch.ends()[token] as usize));
         let scale = f64::from(shape.scale());
         let mut scores = vec![];
         let mut largest: f64 = 0.0;
         for p in seen.clone() {
-            let k = self.state.key(seq, p, head / shape.group).unwrap();
+            let mut k = self.state.key(seq, p, head / shape.group).unwrap();
+            if shape.latent {
+                k.extend(self.state.value(seq, p, head / shape.group).unwrap());
+            }
             let products = || q.iter().zip(&k).map(|(q, k)| f64::from(*q) * k);
             let score = scale * products().sum::<f64>();
             scores.push(shape.softcap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh()));
@@ -195,7 +231,7 @@ impl Step {
             _ => 2f64.powi(-23),
         };
         let relative = 2.0 * u * largest + u + 2f64.powi(-18) * (1.0 + largest);
-        let mut bound = vec![0.0; shape.d];
+        let mut bound = vec![0.0; shape.dv()];
         for (p, s) in seen.zip(&scores) {
             let v = self.state.value(seq, p, head / shape.group).unwrap();
             let weight = (s - max).exp() / sum;
@@ -245,7 +281,7 @@ fn check(shape: &Shape, steps: &[&[(usize, usize)]]) -> Stats {
             for head in 0..shape.heads() {
                 let bound = step.bound(shape, compiled.source.generic.is_some(), token, head);
                 for (j, bound) in bound.iter().enumerate() {
-                    let col = head * shape.d + j;
+                    let col = head * shape.dv() + j;
                     let (g, w) = (f64::from(got.row(token)[col]), f64::from(want.row(token)[col]));
                     assert!(
                         (g - w).abs() <= *bound,
@@ -294,6 +330,22 @@ fn other_caches_and_head_sizes() {
     check(&Shape { dtype: KvDType::Int8, d: 48, window: Some(20), out: RowElem::F32, ..DECODE }, &[RAGGED, MIXED]);
     check(&Shape { d: 36, group: 1, ..DECODE }, &[RAGGED, MIXED]);
     check(&Shape { d: 50, group: 3, dtype: KvDType::Bf16, ..DECODE }, &[RAGGED]);
+}
+
+/// Values narrower and wider than keys, and values that keys end with: without tensor cores.
+#[test]
+fn keys_and_values_of_different_width() {
+    let prompt = prompts(&[(0, 3, 30), (1, 0, 12)]);
+    for (i, dtype) in [KvDType::F32, KvDType::F16, KvDType::Bf16, KvDType::Int8, KvDType::Int4].into_iter().enumerate() {
+        let unequal = Shape { dtype, d: 48, values: Some(32), out: RowElem::F32, group: 2, ..DECODE };
+        let latent = Shape { d: 16, values: Some(64), latent: true, kv_heads: 1, group: 5, ..unequal };
+        for shape in [unequal, Shape { d: 24, values: Some(40), ..unequal }, latent] {
+            assert!(shape.source().generic.is_some());
+            let q = [RowElem::F32, RowElem::F16][i % 2];
+            check(&Shape { q, ..shape }, &[RAGGED, LONG]);
+        }
+        check(&Shape { tile_m: 32, window: Some(20), ..latent }, &[&prompt]);
+    }
 }
 
 /// Above 128, values are made by columns; of 16 rows, queries are read again for every stage.
@@ -351,13 +403,13 @@ fn scales_of_int8_values_may_be_anything() {
     let shape = Shape { dtype: KvDType::Int8, out: RowElem::F32, ..DECODE };
     let compiled = shape.compiled(shape.target());
     let mut step = Step::new(&shape, &[(0, 100)], 3);
-    let width = shape.spec().width();
+    let width = shape.spec().width(false);
     for (p, size) in (0..101).zip([0.0, 1e-30, 1e-9, 1e-4, 1.0, 3e5].into_iter().cycle()) {
         let row: Vec<f64> = (0..width).map(|i| size * (((i * 7 + p) % 13) as f64 - 6.0)).collect();
         step.state.store_value(0, p, &row);
     }
     for keep in [1.0, 1e-9, 0.0] {
-        let mut step = Step { batch: step.batch.clone(), state: step.state.clone(), q: step.q.clone(), sinks: vec![] };
+        let mut step = Step { batch: step.batch.clone(), state: step.state.clone(), q: step.q.clone(), own: step.own.clone(), sinks: vec![] };
         if keep < 1.0 {
             (0..101).for_each(|p| step.state.store_value(0, p, &vec![keep * p as f64; width]));
         }
@@ -380,10 +432,12 @@ fn same_bits_in_any_company(shape: &Shape, sms: u32, tokens: &[(usize, usize)]) 
     let bits = |row: &[f32]| row.iter().map(|x| x.to_bits()).collect::<Vec<u32>>();
     let run = |step: &Step| run(shape, &compiled, step).0;
     let some = |which: &[usize]| {
-        let data = which.iter().flat_map(|i| whole.q.row(*i).to_vec()).collect();
+        let picked = |rows: &Rows| {
+            Rows { cols: rows.cols, data: which.iter().flat_map(|i| rows.row(*i).to_vec()).collect() }
+        };
+        let (q, own) = (picked(&whole.q), picked(&whole.own));
         let of: Vec<(usize, usize)> = which.iter().map(|i| tokens[*i]).collect();
-        let q = Rows { cols: whole.q.cols, data };
-        run(&Step { batch: batch(&of), state: whole.state.clone(), q, sinks: whole.sinks.clone() })
+        run(&Step { batch: batch(&of), state: whole.state.clone(), q, own, sinks: whole.sinks.clone() })
     };
     let all = run(&whole);
     for i in 0..tokens.len() {

@@ -60,7 +60,34 @@ fn products(seed: u64, tile_m: usize) -> Case {
     let out = g.rng.pick(&[RowElem::F32, RowElem::F16, RowElem::Bf16]);
     let store = Store::Rows { param: g.output(top * n, out), start: 0 };
     let segment = Segment { n, weights, tile_n: 16, expr, store };
-    g.case(Body::ExpertMatmul(ExpertMatmul { x, routes, experts: count, top, segment, tile_m }))
+    g.case(Body::ExpertMatmul(ExpertMatmul { x, routes: Some(routes), experts: count, top, segment, tile_m }))
+}
+
+/// A product by heads, of any number of columns and rows.
+fn by_heads(seed: u64, tile_m: usize) -> Case {
+    let mut g = Gen::new(seed, 5, 40);
+    g.rows = Dim::Tokens;
+    let heads = g.rng.below(1, 6);
+    let k = if seed % 2 == 0 { 16 * g.rng.below(1, 9) } else { g.rng.below(1, 130) };
+    let elem = g.rng.pick(&[RowElem::F16, RowElem::Bf16, RowElem::F32]);
+    let x = if elem == RowElem::F32 { g.input(g.rows, heads * k) } else { g.input_half(heads * k, elem) };
+    let n = if seed % 3 == 0 { 16 * g.rng.below(1, 4) } else { g.rng.below(1, 50) };
+    let format = g.rng.pick(&["f32", "f16", "bf16", "w8g64", "w4g64", "nf4"]);
+    let format = Format::parse(format).expect("a format").with_packing(Packing::Fragment);
+    let weights = vec![g.matrix(heads * n.next_multiple_of(16), k, format)];
+    let out = g.rng.pick(&[RowElem::F32, RowElem::F16]);
+    let store = Store::Rows { param: g.output(heads * n, out), start: 0 };
+    let segment = Segment { n, weights, tile_n: 16, expr: Expr::Acc(0), store };
+    g.case(Body::ExpertMatmul(ExpertMatmul { x, routes: None, experts: heads, top: heads, segment, tile_m }))
+}
+
+#[test]
+fn products_by_heads() {
+    let compiler = Compiler::new();
+    for seed in 0..CASES {
+        let case = by_heads(seed, [1, 8][seed as usize / 2 % 2]);
+        Bounds::new(&case, own_error).check_segments(&case.run(&compiler, target(seed)));
+    }
 }
 
 #[test]
@@ -90,7 +117,7 @@ fn weights_that_are_rounded() {
             let store = Store::Rows { param: out, start: 0 };
             let segment = Segment { n, weights: vec![w], tile_n: 16, expr: Expr::Acc(0), store };
             let tile_m = [1, 8][seed % 2];
-            let case = g.case(Body::ExpertMatmul(ExpertMatmul { x, routes, experts, top, segment, tile_m }));
+            let case = g.case(Body::ExpertMatmul(ExpertMatmul { x, routes: Some(routes), experts, top, segment, tile_m }));
             let (got, want) = (case.run(&compiler, target(seed as u64)), case.expected());
             let (OperandData::Rows(got), OperandData::Rows(want)) = (&got[out], &want[out]) else { unreachable!() };
             // Numbers below 2 in magnitude, k of them.

@@ -42,11 +42,11 @@ fn attention(dtype: KvDType, head_dim: usize, tile_m: usize) -> Kernel {
     let cols = heads * head_dim;
     let kinds = vec![
         rows(cols, RowElem::F32),
-        ParamKind::Kv(KvSpec { dtype, kv_heads, head_dim, window: None }),
+        ParamKind::Kv(KvSpec { dtype, kv_heads, key_dim: head_dim, value_dim: head_dim, latent: false, window: None }),
         rows(cols, RowElem::F32),
     ];
     let scale = F32::new(0.1);
-    let body = Attention { q: 0, kv: 1, out: 2, heads, scale, softcap: None, sinks: None, causal: true, tile_m };
+    let body = Attention { q: 0, own: None, kv: 1, out: 2, heads, scale, softcap: None, sinks: None, causal: true, tile_m };
     kernel(kinds, Body::Attention(body))
 }
 

@@ -35,6 +35,8 @@ struct Plan {
     with: bool,
     /// The f32 vector of sinks.
     sinks: Option<ParamId>,
+    /// Of a latent cache: queries of what is stored as keys.
+    own: Option<ParamId>,
     causal: bool,
     softcap: f32,
     spec: KvSpec,
@@ -43,7 +45,8 @@ struct Plan {
     heads: usize,
     /// Work items of a token.
     kv_units: usize,
-    /// Columns of the queries of one KV head.
+    /// Columns of the queries, and of the results, of one KV head.
+    query_width: usize,
     width: usize,
     out_cols: usize,
     out_elem: RowElem,
@@ -119,7 +122,7 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Attenti
         let done = e.b.ins().imul(done, kv_heads);
         e.add(unit, done)
     });
-    attend_shared(plan.heads, plan.spec.head_dim)
+    attend_shared(plan.heads, plan.spec.value_dim)
 }
 
 /// The range of items; in steps of many tokens, which are work enough, moved up to whole tokens.
@@ -154,40 +157,42 @@ fn slot(low: &Lowering, e: &mut Emit, item: Value, kv_units: usize) -> Value {
 impl Plan {
     fn new(low: &Lowering, frame: &mut Frame, k: &Attention) -> Plan {
         // What of it is used elsewhere is named here, too, so that nothing is overlooked.
-        let Attention { q: _, kv, out, heads, scale: _, softcap, sinks, causal, tile_m: _ } = *k;
+        let Attention { q: _, own, kv, out, heads, scale: _, softcap, sinks, causal, tile_m: _ } = *k;
         let spec = low.kernel.kv(kv);
-        let d = spec.head_dim;
         let (out_cols, out_elem) = low.rows(out);
         let heads = heads / spec.kv_heads;
-        let width = heads * d;
+        let width = heads * spec.value_dim;
+        let query = if spec.latent { spec.value_dim } else { spec.key_dim };
         let rounded = out_elem != RowElem::F32;
-        let with = softcap.is_some() || sinks.is_some() || !causal;
+        let with = softcap.is_some() || sinks.is_some() || !causal || !spec.uniform();
         Plan {
             with,
             sinks,
+            own,
             causal,
             softcap: softcap.map_or(0.0, F32::get),
             spec,
             page: spec.page(),
             heads,
             kv_units: spec.kv_heads * ATTEND_PARTS,
+            query_width: heads * query,
             width,
             out_cols,
             out_elem,
             args: frame.bytes(if with { size_of::<AttendWith>() } else { size_of::<AttendArgs>() }),
             sums: frame.floats(if rounded { TOKENS * width } else { 0 }),
-            work: frame.floats(attend_work(TOKENS * heads, d)),
+            work: frame.floats(attend_work(TOKENS * heads, spec.key_dim.max(spec.value_dim))),
         }
     }
 
     /// Stores the arguments that are the same in every call.
     fn constants(&self, low: &Lowering, e: &mut Emit, k: &Attention, call: Value) {
-        let row = row_bytes(k.heads * self.spec.head_dim, RowElem::F32);
-        let out_stride = if self.out_elem == RowElem::F32 { row } else { self.width * 4 };
+        let row = |of_head: usize| row_bytes(self.spec.kv_heads * of_head, RowElem::F32);
+        let out_stride = if self.out_elem == RowElem::F32 { row(self.width) } else { self.width * 4 };
         let numbers = [
-            (offset_of!(AttendArgs, q_stride), row),
+            (offset_of!(AttendArgs, q_stride), row(self.query_width)),
             (offset_of!(AttendArgs, heads), self.heads),
-            (offset_of!(AttendArgs, d), self.spec.head_dim),
+            (offset_of!(AttendArgs, d), self.spec.key_dim),
             (offset_of!(AttendArgs, window), self.spec.window.unwrap_or(0)),
             (offset_of!(AttendArgs, page_bytes), self.page.bytes),
             (offset_of!(AttendArgs, out_stride), out_stride),
@@ -208,7 +213,17 @@ impl Plan {
             e.store(softcap, call, more(offset_of!(AttendMore, softcap)));
             e.store(none, call, more(offset_of!(AttendMore, sinks)));
             e.store(none, call, more(offset_of!(AttendMore, ends)));
+            e.store(none, call, more(offset_of!(AttendMore, own)));
+            let values = e.b.ins().iconst(I32, self.spec.value_dim as i64);
+            e.store(values, call, more(offset_of!(AttendMore, values)));
+            let own_stride = e.int(row(self.own_width()) as i64);
+            e.store(own_stride, call, more(offset_of!(AttendMore, own_stride)));
         }
+    }
+
+    /// Columns of the queries of what one KV head stores as keys.
+    fn own_width(&self) -> usize {
+        self.heads * self.spec.own_dim()
     }
 
     /// Stores what only [`Uk::AttendWith`] takes.
@@ -216,6 +231,12 @@ impl Plan {
         if let Some(sinks) = self.sinks {
             let sinks = e.index(low.args.operand(sinks), at.head, self.heads * 4);
             e.store(sinks, call, more(offset_of!(AttendMore, sinks)));
+        }
+        if let Some(own) = self.own {
+            let row = row_bytes(self.spec.kv_heads * self.own_width(), RowElem::F32);
+            let own = e.index(low.args.operand(own), at.token, row);
+            let own = e.index(own, at.head, self.own_width() * 4);
+            e.store(own, call, more(offset_of!(AttendMore, own)));
         }
         if !self.causal {
             let ends = low.args.step(e, offset_of!(StepCtx, ends));
@@ -227,17 +248,21 @@ impl Plan {
     /// Tokens of one sequence from the item's token on.
     fn run(&self, low: &Lowering, e: &mut Emit, k: &Attention, call: Value, work: &Work) {
         let at = &work.at;
-        let q = e.index(low.args.operand(k.q), at.token, row_bytes(k.heads * self.spec.head_dim, RowElem::F32));
-        let q = e.index(q, at.head, self.width * 4);
+        let row = row_bytes(self.spec.kv_heads * self.query_width, RowElem::F32);
+        let q = e.index(low.args.operand(k.q), at.token, row);
+        let q = e.index(q, at.head, self.query_width * 4);
         let positions = low.args.step(e, offset_of!(StepCtx, positions));
         let positions = e.index(positions, at.token, 4);
         let tables = low.args.step(e, offset_of!(StepCtx, block_tables));
         let stride = low.args.step(e, offset_of!(StepCtx, block_stride));
         let first = e.b.ins().imul(work.seq, stride);
         let pages = e.index(tables, first, 4);
-        let part = self.spec.head_bytes() * PAGE_TOKENS;
-        let keys = e.times(at.head, part);
-        let values = e.offset(keys, self.page.v);
+        let keys = e.times(at.head, self.spec.head_bytes(true) * PAGE_TOKENS);
+        let values = match self.spec.uniform() {
+            true => keys,
+            false => e.times(at.head, self.spec.head_bytes(false) * PAGE_TOKENS),
+        };
+        let values = e.offset(values, self.page.v);
         let scales = e.times(at.head, PAGE_TOKENS * 4);
         let (k_scales, v_scales) = (e.offset(scales, self.page.k_scales), e.offset(scales, self.page.v_scales));
         let out = low.args.operand(k.out);

@@ -16,7 +16,7 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value};
 use llmcc_abi::layout::{self, Page};
 use llmcc_abi::{ATTEND_PARTS, PAGE_TOKENS, StepCtx};
-use llmcc_ir::kernel::{Attention, RowElem};
+use llmcc_ir::kernel::{Attention, ParamId, RowElem};
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::plan::row_bytes;
 use std::mem::offset_of;
@@ -40,15 +40,19 @@ struct Plan {
     probabilities: usize,
     /// Scratch: per query head the maximum and the sum so far.
     state: usize,
-    /// Scratch: weighted sums `[heads_per_kv][head_dim]`.
+    /// Queries of what is stored as keys, of a latent cache; scratch for both parts of the queries,
+    /// `[heads_per_kv][key_dim]`.
+    own: Option<ParamId>,
+    query: usize,
+    /// Scratch: weighted sums `[heads_per_kv][value_dim]`.
     sums: usize,
 }
 
 /// A page as the inner loops see it.
 struct Tile {
-    /// `[head_dim][16]` f32.
+    /// `[key_dim][16]` f32.
     k: Value,
-    /// `[16][head_dim]` f32.
+    /// `[16][value_dim]` f32.
     v: Value,
     /// Valid slots `from..to`.
     from: Value,
@@ -126,8 +130,7 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Attenti
         let (first_page, _) = e.div_mod(first, PAGE_TOKENS);
         let (last_page, _) = e.div_mod(position, PAGE_TOKENS);
         let end_page = e.offset(last_page, 1);
-        let queries = e.index(low.args.operand(k.q), token, plan.heads * plan.spec.head_dim * 4);
-        let queries = e.index(queries, head, plan.heads_per_kv * plan.spec.head_dim * 4);
+        let queries = plan.queries(low, e, k.q, token, head);
         e.each(first_page, end_page, 1, |e, number| {
             let page = page_address(low, e, &plan.spec, low.args.operand(k.kv), seq, number);
             let start = e.times(number, PAGE_TOKENS);
@@ -145,13 +148,12 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Attenti
 impl Plan {
     fn new(low: &Lowering, frame: &mut Frame, k: &Attention) -> Plan {
         let spec = low.kernel.kv(k.kv);
-        let d = spec.head_dim;
         let (out_cols, out_elem) = low.rows(k.out);
         let heads_per_kv = k.heads / spec.kv_heads;
         let (k_buffer, v_buffer) = match spec.dtype {
-            KvDType::F32 => (0, 0),
-            KvDType::F16 | KvDType::Bf16 | KvDType::Int8 | KvDType::Int4 => {
-                (frame.floats(d * PAGE_TOKENS), frame.floats(d * PAGE_TOKENS))
+            KvDType::F32 if !spec.latent => (0, 0),
+            KvDType::F32 | KvDType::F16 | KvDType::Bf16 | KvDType::Int8 | KvDType::Int4 => {
+                (frame.floats(spec.key_dim * PAGE_TOKENS), frame.floats(spec.value_dim * PAGE_TOKENS))
             }
         };
         Plan {
@@ -166,7 +168,9 @@ impl Plan {
             v_buffer,
             probabilities: frame.floats(PAGE_TOKENS),
             state: frame.floats(heads_per_kv * 2),
-            sums: frame.floats(heads_per_kv * d),
+            own: k.own,
+            query: if k.own.is_some() { frame.floats(heads_per_kv * spec.key_dim) } else { 0 },
+            sums: frame.floats(heads_per_kv * spec.value_dim),
         }
     }
 
@@ -180,10 +184,35 @@ impl Plan {
         });
         let zeros = e.floats(0.0);
         // The buffer is a multiple of 64 bytes.
-        e.each_fixed(self.heads_per_kv * self.spec.head_dim * 4, 16, |e, at| {
+        e.each_fixed(self.heads_per_kv * self.spec.value_dim * 4, 16, |e, at| {
             let p = e.add(low.args.scratch, at);
             e.store(zeros, p, self.sums);
         });
+    }
+
+    /// The queries of a token's heads that share a KV head, `[heads_per_kv][key_dim]`: where they
+    /// lie, or, in two parts, brought together.
+    fn queries(&self, low: &Lowering, e: &mut Emit, q: ParamId, token: Value, head: Value) -> Value {
+        let part = |e: &mut Emit, of: ParamId, d: usize| {
+            let row = e.index(low.args.operand(of), token, self.heads * d * 4);
+            e.index(row, head, self.heads_per_kv * d * 4)
+        };
+        let Some(own) = self.own else { return part(e, q, self.spec.key_dim) };
+        let to = e.offset(low.args.scratch, self.query);
+        let (first, rest) = (self.spec.own_dim(), self.spec.value_dim);
+        for (of, d, at) in [(own, first, 0), (q, rest, first)] {
+            let from = part(e, of, d);
+            let to = e.offset(to, at * 4);
+            e.each_fixed(self.heads_per_kv, 1, |e, head| {
+                let (from, to) = (e.index(from, head, d * 4), e.index(to, head, (first + rest) * 4));
+                e.each_fixed(d, 1, |e, i| {
+                    let (from, to) = (e.index(from, i, 4), e.index(to, i, 4));
+                    let x = e.load(F32, from, 0);
+                    e.store(x, to, 0);
+                });
+            });
+        }
+        to
     }
 
     /// Calls `body` for each query head with its query, state and sums.
@@ -196,21 +225,27 @@ impl Plan {
     ) {
         let state = e.offset(low.args.scratch, self.state);
         let sums = e.offset(low.args.scratch, self.sums);
-        let d = self.spec.head_dim * 4;
+        let (query, values) = (self.spec.key_dim * 4, self.spec.value_dim * 4);
         e.fixed(self.heads_per_kv, 1, &[queries, state, sums], |e, _, c| {
             body(e, c[0], c[1], c[2]);
-            vec![e.offset(c[0], d), e.offset(c[1], 8), e.offset(c[2], d)]
+            vec![e.offset(c[0], query), e.offset(c[1], 8), e.offset(c[2], values)]
         });
     }
 
     /// Brings a page of one KV head to f32 and computes its masks.
     fn load(&self, low: &Lowering, e: &mut Emit, page: Value, head: Value, from: Value, to: Value) -> Tile {
-        let k = e.index(page, head, self.spec.head_bytes() * PAGE_TOKENS);
-        let v = e.offset(k, self.page.v);
+        let k = e.index(page, head, self.spec.head_bytes(true) * PAGE_TOKENS);
+        let v = match self.spec.uniform() {
+            true => k,
+            false => e.index(page, head, self.spec.head_bytes(false) * PAGE_TOKENS),
+        };
+        let v = e.offset(v, self.page.v);
+        let (keys, values) = (self.spec.own_dim() * PAGE_TOKENS, self.spec.value_dim * PAGE_TOKENS);
         let (k, v) = match self.spec.dtype {
+            KvDType::F32 if self.spec.latent => (self.widen(low, e, k, (self.k_buffer, keys)), v),
             KvDType::F32 => (k, v),
             KvDType::F16 | KvDType::Bf16 => {
-                (self.widen(low, e, k, self.k_buffer), self.widen(low, e, v, self.v_buffer))
+                (self.widen(low, e, k, (self.k_buffer, keys)), self.widen(low, e, v, (self.v_buffer, values)))
             }
             KvDType::Int4 => unreachable!("`supported` refuses it without microkernels"),
             KvDType::Int8 => {
@@ -218,6 +253,9 @@ impl Plan {
                 (self.decode_keys(low, e, k, scales), self.decode_values(low, e, v, scales))
             }
         };
+        if self.spec.latent {
+            self.turn(e, v, k);
+        }
         let (a, b) = (e.b.ins().ireduce(I32, from), e.b.ins().ireduce(I32, to));
         let (a, b) = (e.splat(a), e.splat(b));
         let valid = std::array::from_fn(|i| {
@@ -229,26 +267,49 @@ impl Plan {
         Tile { k, v, from, to, valid }
     }
 
-    /// 16-bit floats to f32, in the same order.
-    fn widen(&self, low: &Lowering, e: &mut Emit, from: Value, to: usize) -> Value {
+    /// Values in f32, `[16][value_dim]`, behind what is stored of the keys: `[value_dim][16]`.
+    fn turn(&self, e: &mut Emit, values: Value, keys: Value) {
+        let to = e.offset(keys, self.spec.own_dim() * PAGE_TOKENS * 4);
+        e.each_fixed(self.spec.value_dim, 1, |e, i| {
+            let (from, to) = (e.index(values, i, 4), e.index(to, i, PAGE_TOKENS * 4));
+            for slot in 0..PAGE_TOKENS {
+                let x = e.load(F32, from, slot * self.spec.value_dim * 4);
+                e.store(x, to, slot * 4);
+            }
+        });
+    }
+
+    /// So many floats to f32, in the same order.
+    fn widen(&self, low: &Lowering, e: &mut Emit, from: Value, (to, count): (usize, usize)) -> Value {
         let to = e.offset(low.args.scratch, to);
-        e.each_fixed(self.spec.head_dim * PAGE_TOKENS, PAGE_TOKENS, |e, i| {
-            let (from, to) = (e.index(from, i, 2), e.index(to, i, 4));
+        let bytes = self.spec.dtype.bits() / 8;
+        e.each_fixed(count, PAGE_TOKENS, |e, i| {
+            let (from, to) = (e.index(from, i, bytes), e.index(to, i, 4));
             for v in 0..VECTORS {
-                let halves = e.load_halves(from, v * LANES * 2);
-                let x = if self.spec.dtype == KvDType::F16 { e.f16_to_f32(halves) } else { e.bf16_to_f32(halves) };
+                let x = match self.spec.dtype {
+                    KvDType::F16 => {
+                        let halves = e.load_halves(from, v * LANES * 2);
+                        e.f16_to_f32(halves)
+                    }
+                    KvDType::Bf16 => {
+                        let halves = e.load_halves(from, v * LANES * 2);
+                        e.bf16_to_f32(halves)
+                    }
+                    KvDType::F32 => e.load_lanes(from, v * 16, LANES),
+                    KvDType::Int8 | KvDType::Int4 => unreachable!("codes have scales"),
+                };
                 e.store(x, to, v * 16);
             }
         });
         to
     }
 
-    /// int8 keys `[head_dim][16]` times a scale per column.
+    /// int8 keys `[own_dim][16]` times a scale per column.
     fn decode_keys(&self, low: &Lowering, e: &mut Emit, from: Value, scales: Value) -> Value {
         let to = e.offset(low.args.scratch, self.k_buffer);
         let scales: Vec<Value> =
             (0..VECTORS).map(|i| e.load_lanes(scales, self.page.k_scales + i * 16, LANES)).collect();
-        e.each_fixed(self.spec.head_dim, 1, |e, d| {
+        e.each_fixed(self.spec.own_dim(), 1, |e, d| {
             let p = e.index(from, d, PAGE_TOKENS);
             let out = e.index(to, d, PAGE_TOKENS * 4);
             let bytes = e.load(I8X16, p, 0);
@@ -265,10 +326,10 @@ impl Plan {
         to
     }
 
-    /// int8 values `[16][head_dim]` times a scale per row.
+    /// int8 values `[16][value_dim]` times a scale per row.
     fn decode_values(&self, low: &Lowering, e: &mut Emit, from: Value, scales: Value) -> Value {
         let to = e.offset(low.args.scratch, self.v_buffer);
-        let d = self.spec.head_dim;
+        let d = self.spec.value_dim;
         e.each_fixed(PAGE_TOKENS, 1, |e, slot| {
             let scale = e.index(scales, slot, 4);
             let scale = e.load_splat(scale, self.page.v_scales);
@@ -296,7 +357,7 @@ impl Plan {
     /// Adds a page to a query head.
     fn head(&self, low: &Lowering, e: &mut Emit, tile: &Tile, query: Value, state: Value, sums: Value) {
         let zero = e.floats(0.0);
-        let d = self.spec.head_dim;
+        let d = self.spec.key_dim;
         // Unrolled: a loop turn copies its accumulators.
         let unroll = if d.is_multiple_of(4) { 4 } else { 1 };
         let scores = e.fixed(d, unroll, &[zero; VECTORS], |e, i, acc| {
@@ -351,7 +412,7 @@ impl Plan {
     /// `sums = sums·change + Σ p[t]·V[t]` over the valid slots, 32 columns at a time.
     fn weigh(&self, e: &mut Emit, tile: &Tile, probabilities: Value, change: Value, sums: Value) {
         const COLUMNS: usize = 32;
-        let d = self.spec.head_dim;
+        let d = self.spec.value_dim;
         let whole = d / COLUMNS * COLUMNS;
         e.each_fixed(whole * 4, COLUMNS * 4, |e, at| {
             let (v, sums) = (e.add(tile.v, at), e.add(sums, at));
@@ -374,7 +435,7 @@ impl Plan {
         count: usize,
     ) {
         const UNROLL: usize = 4;
-        let stride = self.spec.head_dim * 4;
+        let stride = self.spec.value_dim * 4;
         let lanes: Vec<usize> = (0..count).step_by(LANES).map(|i| LANES.min(count - i)).collect();
         let start: Vec<Value> = lanes
             .iter()
@@ -409,7 +470,7 @@ impl Plan {
 
     /// Divides by the sum of the probabilities.
     fn finish(&self, e: &mut Emit, state: Value, sums: Value) {
-        let d = self.spec.head_dim;
+        let d = self.spec.value_dim;
         let total = e.load_splat(state, 4);
         let step = |e: &mut Emit, p: Value, lanes: usize| {
             let x = e.load_lanes(p, 0, lanes);
@@ -429,7 +490,7 @@ impl Plan {
 
     /// Writes the columns of a KV head's queries.
     fn store(&self, low: &Lowering, e: &mut Emit, out: Value, token: Value, head: Value) {
-        let count = self.heads_per_kv * self.spec.head_dim;
+        let count = self.heads_per_kv * self.spec.value_dim;
         let sums = e.offset(low.args.scratch, self.sums);
         let row = e.index(out, token, row_bytes(self.out_cols, self.out_elem));
         if let RowElem::Q8 { group } = self.out_elem {

@@ -6,6 +6,9 @@
 //! multiplies them as any rows are multiplied, and stores each in its token's slot. An expert
 //! without rows is not read.
 //!
+//! Without routes, each slot having the expert of its number, the pairs are in that order as they
+//! are: token after token of one slot after the other.
+//!
 //! A pair is a row of a product of its own, so its bits depend on nothing else in the batch.
 
 use super::Lowering;
@@ -28,6 +31,8 @@ struct Input {
     cols: usize,
     /// Columns of a slot.
     k: usize,
+    /// Whether each slot has columns of its own.
+    own: bool,
     elem: RowElem,
     /// Bytes from one row to the next where they are brought together, and offset of the first.
     stride: usize,
@@ -36,6 +41,7 @@ struct Input {
 
 /// The pairs of a token and a slot, sorted by expert.
 struct Pairs {
+    routes: Option<ParamId>,
     experts: usize,
     top: usize,
     /// Offset of the ends of the experts' runs, after a 0.
@@ -61,7 +67,7 @@ struct Plan<'k> {
 pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &ExpertMatmul) -> usize {
     let (cols, elem) = low.rows(k.x);
     let s = &k.segment;
-    let tile_n = s.tile_n.min(s.n);
+    let tile_n = s.tile_n.min(k.rows());
     let tile_stride = layout::tile_row(tile_n);
     let mut lanes: Vec<Lane> = s.weights.iter().map(|w| Lane::new(low, *w)).collect();
     lanes.iter_mut().for_each(|lane| lane.tile = frame.floats(k.tile_m * tile_stride));
@@ -69,14 +75,18 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &ExpertM
     let (out, dest) = Dest::new(low, &s.store);
     let inner = lanes.first().map_or(cols, |lane| lane.k);
     let stride = row_bytes(inner, elem).next_multiple_of(16);
-    let input = Input { x: k.x, cols, k: inner, elem, stride, at: frame.bytes(k.tile_m * stride) };
-    let ends = frame.bytes((k.experts + 1).next_multiple_of(4) * 4);
-    let pairs = Pairs { experts: k.experts, top: k.top, ends, list: frame.size() };
+    let own = k.own_input(cols, inner);
+    let input = Input { x: k.x, cols, k: inner, own, elem, stride, at: frame.bytes(k.tile_m * stride) };
+    let sorted = k.routes.is_some();
+    let ends = frame.bytes(if sorted { (k.experts + 1).next_multiple_of(4) * 4 } else { 0 });
+    let pairs = Pairs { routes: k.routes, experts: k.experts, top: k.top, ends, list: frame.size() };
     let args = panel_args(e);
     let plan = Plan { k, input, pairs, lanes, tile_stride, program, out, dest, args };
-    plan.pairs.sort(low, e, low.args.operand(k.routes));
+    if let Some(routes) = k.routes {
+        plan.pairs.sort(low, e, low.args.operand(routes));
+    }
     plan.emit(low, e);
-    (k.top * 4).next_multiple_of(64)
+    if sorted { (k.top * 4).next_multiple_of(64) } else { 0 }
 }
 
 impl Pairs {
@@ -144,6 +154,10 @@ impl Pairs {
 
     /// First pair of an expert, and the one after its last.
     fn of(&self, low: &Lowering, e: &mut Emit, expert: Value) -> (Value, Value) {
+        if self.routes.is_none() {
+            let first = e.b.ins().imul(expert, low.args.m);
+            return (first, e.add(first, low.args.m));
+        }
         let ends = e.offset(low.args.scratch, self.ends);
         let p = e.index(ends, expert, 4);
         (e.load_index(p, 0), e.load_index(p, 4))
@@ -151,6 +165,11 @@ impl Pairs {
 
     /// Token and slot of pair `i` of the list.
     fn get(&self, low: &Lowering, e: &mut Emit, i: Value) -> (Value, Value) {
+        if self.routes.is_none() {
+            let slot = e.b.ins().udiv(i, low.args.m);
+            let first = e.b.ins().imul(slot, low.args.m);
+            return (e.sub(i, first), slot);
+        }
         let list = e.offset(low.args.scratch, self.list);
         let p = e.index(list, i, 4);
         let pair = e.load_index(p, 0);
@@ -159,19 +178,15 @@ impl Pairs {
 }
 
 impl Input {
-    fn own(&self) -> bool {
-        self.cols != self.k
-    }
-
     /// Whether a slot's columns lie in its token's row as they do where they are brought together.
     fn in_place(&self) -> bool {
-        !(self.own() && self.elem.group().is_some())
+        !(self.own && self.elem.group().is_some())
     }
 
     /// Address of a slot's columns in its token's row.
     fn slot(&self, low: &Lowering, e: &mut Emit, (token, slot): (Value, Value)) -> Value {
         let row = e.index(low.args.operand(self.x), token, row_bytes(self.cols, self.elem));
-        if !self.own() {
+        if !self.own {
             return row;
         }
         let bytes = match self.elem {
@@ -190,7 +205,7 @@ impl Input {
             let bytes = if self.elem == RowElem::F32 { self.k * 4 } else { self.k * 2 };
             return copy(e, from, to, bytes);
         };
-        if !self.own() {
+        if !self.own {
             return copy(e, from, to, layout::q8_row(self.k, group).bytes);
         }
         copy(e, from, to, self.k);
@@ -255,11 +270,13 @@ impl Plan<'_> {
         let a = self.gather(low, e, t);
         for lane in &self.lanes {
             let block = lane.format.block_bytes(self.input.k);
-            let first = e.times(t.expert, self.k.segment.n / BLOCK);
+            let first = e.times(t.expert, self.k.rows() / BLOCK);
             let number = e.b.ins().ushr_imm_u(t.col, i64::from(BLOCK.trailing_zeros()));
             let number = e.add(first, number);
             let w = e.index(low.args.operand(lane.weights), number, block);
-            let blocks = e.b.ins().ushr_imm_u(t.width, i64::from(BLOCK.trailing_zeros()));
+            let whole = self.k.segment.n.is_multiple_of(BLOCK);
+            let width = if whole { t.width } else { e.offset(t.width, BLOCK - 1) };
+            let blocks = e.b.ins().ushr_imm_u(width, i64::from(BLOCK.trailing_zeros()));
             let panel = Panel {
                 format: lane.format,
                 rows_elem: self.input.elem,

@@ -185,20 +185,25 @@ impl Slot<'_> {
         self.spec.page()
     }
 
+    /// Elements that are stored of a head.
+    fn dim(&self) -> usize {
+        self.spec.stored_dim(self.key)
+    }
+
     /// Address of column `col` (any column of the token's key or value), of whole bytes.
     fn address(&self, e: &mut Emit, col: Value) -> Value {
         let bytes = self.spec.dtype.bits() / 8;
         if self.key {
-            // [kv_heads][head_dim][16]: columns are 16 elements apart.
+            // [kv_heads][dim][16]: columns are 16 elements apart.
             let at = e.times(col, PAGE_TOKENS);
             let at = e.add(at, self.page.slot);
             return e.index(self.page.page, at, bytes);
         }
-        // [kv_heads][16][head_dim]
-        let (head, d) = e.div_mod(col, self.spec.head_dim);
+        // [kv_heads][16][dim]
+        let (head, d) = e.div_mod(col, self.dim());
         let at = e.times(head, PAGE_TOKENS);
         let at = e.add(at, self.page.slot);
-        let at = e.times(at, self.spec.head_dim);
+        let at = e.times(at, self.dim());
         let at = e.add(at, d);
         let p = e.index(self.page.page, at, bytes);
         e.offset(p, self.layout().v)
@@ -223,7 +228,7 @@ impl Slot<'_> {
         let bytes = self.spec.dtype.bits() / 8;
         let adjacent = if self.key { PAGE_TOKENS } else { 1 };
         // Four values lie in one head unless heads have an odd size.
-        let one_head = self.key || self.spec.head_dim.is_multiple_of(LANES);
+        let one_head = self.key || self.dim().is_multiple_of(LANES);
         let first = self.address(e, col);
         for i in 0..lanes {
             let x = e.lane(v, i);
@@ -242,7 +247,7 @@ impl Slot<'_> {
 
     /// Codes with a scale per head.
     fn store_codes(&self, e: &mut Emit, x: Value, span: &Span) {
-        let (zero, d) = (e.int(0), self.spec.head_dim);
+        let (zero, d) = (e.int(0), self.dim());
         let layout = self.layout();
         let most = self.spec.dtype.most().unwrap_or(1) as f32;
         e.each(zero, span.width, d, |e, at| {
@@ -280,7 +285,7 @@ impl Slot<'_> {
     /// Codes of 4 bits of one head, number `number`, whose values are at `x`: two to a byte, see
     /// [`layout::kv_nibble`].
     fn store_pairs(&self, e: &mut Emit, (x, number): (Value, Value), (inverse, valid): (Value, Value)) {
-        let half = self.spec.head_dim / 2;
+        let half = self.dim() / 2;
         // From one byte to the next, from the lower codes of four bytes to their upper ones, and from
         // one code to the next.
         let (adjacent, upper, apart) = if self.key { (PAGE_TOKENS, 4, 2) } else { (1, half * 4, 1) };

@@ -49,8 +49,8 @@ pub(super) fn check(kernel: Checked<'_>, target: &TargetSpec, portable: bool) ->
 /// Queries are f32 rows; without its microkernel, only the usual softmax is made.
 fn attends(kernel: Checked<'_>, k: &Attention, portable: bool) -> Result<(), CodegenError> {
     let refuse = |what: &str| Err(unsupported(&kernel, what.into()));
-    let Attention { q, kv, out, heads: _, scale: _, softcap, sinks, causal, tile_m: _ } = *k;
-    if kernel.rows(q).elem != RowElem::F32 {
+    let Attention { q, own, kv, out, heads: _, scale: _, softcap, sinks, causal, tile_m: _ } = *k;
+    if [Some(q), own].into_iter().flatten().any(|q| kernel.rows(q).elem != RowElem::F32) {
         return refuse("queries must be f32 rows");
     }
     if portable && kernel.rows(out).elem.is_half() {

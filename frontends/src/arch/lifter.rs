@@ -337,9 +337,25 @@ impl<'a> Draft<'_, 'a> {
 
     /// The keys and values of a new attention layer. A window that no sequence can outgrow is none.
     pub(super) fn kv(&mut self, name: &str, kv_heads: usize, head_dim: usize, window: Option<usize>) -> Value {
+        self.paged(name, window, |dtype, window| {
+            KvSpec { dtype, kv_heads, key_dim: head_dim, value_dim: head_dim, latent: false, window }
+        })
+    }
+
+    /// The same of a layer whose keys have `key_dim` elements, the last `value_dim` of them being
+    /// the values.
+    pub(super) fn latent_kv(
+        &mut self,
+        name: &str,
+        (key_dim, value_dim): (usize, usize),
+        window: Option<usize>,
+    ) -> Value {
+        self.paged(name, window, |dtype, window| KvSpec { dtype, kv_heads: 1, key_dim, value_dim, latent: true, window })
+    }
+
+    fn paged(&mut self, name: &str, window: Option<usize>, of: impl Fn(KvDType, Option<usize>) -> KvSpec) -> Value {
         let l = &*self.lifter;
-        let window = window.filter(|w| *w < l.module.info.max_context);
-        let spec = KvSpec { dtype: l.kv_dtype, kv_heads, head_dim, window };
+        let spec = of(l.kv_dtype, window.filter(|w| *w < l.module.info.max_context));
         self.state(name, spec.into())
     }
 

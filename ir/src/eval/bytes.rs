@@ -110,7 +110,7 @@ fn page_of(spec: &KvSpec) -> Page {
 /// Byte offsets of one element, its scale (meaningful for codes only), and the bits that are below it
 /// in its byte.
 fn offsets(spec: &KvSpec, part: Part, head: usize, slot: usize, j: usize) -> (usize, usize, usize) {
-    let (p, d, bits) = (page_of(spec), spec.head_dim, spec.dtype.bits());
+    let (p, d, bits) = (page_of(spec), spec.stored_dim(part == Part::Keys), spec.dtype.bits());
     // Elements of a token, and which of them this is, in units of whole bytes.
     let (n, j, bytes, up) = match bits {
         4 => {
@@ -194,19 +194,20 @@ fn each_token(
 }
 
 fn write_row(spec: &KvSpec, part: Part, row: &KvRow, page: &mut [u8], slot: usize) {
+    let d = spec.stored_dim(part == Part::Keys);
     for (c, v) in row.data.iter().enumerate() {
-        let (at, scale_at, up) = offsets(spec, part, c / spec.head_dim, slot, c % spec.head_dim);
+        let (at, scale_at, up) = offsets(spec, part, c / d, slot, c % d);
         match spec.dtype {
             KvDType::F32 => page[at..at + 4].copy_from_slice(&(*v as f32).to_le_bytes()),
             KvDType::F16 => page[at..at + 2].copy_from_slice(&f16::from_f64(*v).to_le_bytes()),
             KvDType::Bf16 => page[at..at + 2].copy_from_slice(&bf16::from_f64(*v).to_le_bytes()),
             KvDType::Int8 => {
                 page[at] = (*v as i8) as u8;
-                page[scale_at..scale_at + 4].copy_from_slice(&row.scales[c / spec.head_dim].to_le_bytes());
+                page[scale_at..scale_at + 4].copy_from_slice(&row.scales[c / d].to_le_bytes());
             }
             KvDType::Int4 => {
                 page[at] = page[at] & !(15 << up) | (*v as i8 as u8 & 15) << up;
-                page[scale_at..scale_at + 4].copy_from_slice(&row.scales[c / spec.head_dim].to_le_bytes());
+                page[scale_at..scale_at + 4].copy_from_slice(&row.scales[c / d].to_le_bytes());
             }
         }
     }
@@ -214,8 +215,10 @@ fn write_row(spec: &KvSpec, part: Part, row: &KvRow, page: &mut [u8], slot: usiz
 
 fn read_row(spec: &KvSpec, part: Part, page: &[u8], slot: usize) -> KvRow {
     let mut row = KvRow { data: vec![], scales: vec![] };
-    for c in 0..spec.width() {
-        let (at, scale_at, up) = offsets(spec, part, c / spec.head_dim, slot, c % spec.head_dim);
+    let key = part == Part::Keys;
+    let d = spec.stored_dim(key);
+    for c in 0..spec.width(key) {
+        let (at, scale_at, up) = offsets(spec, part, c / d, slot, c % d);
         row.data.push(match spec.dtype {
             KvDType::F32 => f64::from(f32::from_le_bytes(word(page, at))),
             KvDType::F16 => f16::from_le_bytes([page[at], page[at + 1]]).to_f64(),
@@ -223,7 +226,7 @@ fn read_row(spec: &KvSpec, part: Part, page: &[u8], slot: usize) -> KvRow {
             KvDType::Int8 => f64::from(page[at] as i8),
             KvDType::Int4 => f64::from((page[at] >> up & 15 ^ 8) as i8 - 8),
         });
-        if spec.dtype.encoding().is_quantized() && c % spec.head_dim == 0 {
+        if spec.dtype.encoding().is_quantized() && c % d == 0 {
             row.scales.push(f32::from_le_bytes(word(page, scale_at)));
         }
     }

@@ -38,7 +38,7 @@ pub(crate) fn random(seed: u64, n: usize) -> Vec<f32> {
 }
 
 pub(crate) fn spec(dtype: KvDType, window: Option<usize>) -> KvSpec {
-    KvSpec { dtype, kv_heads: 1, head_dim: HEAD, window }
+    KvSpec { dtype, kv_heads: 1, key_dim: HEAD, value_dim: HEAD, latent: false, window }
 }
 
 fn matrix(n: usize, k: usize) -> ValueType {
@@ -287,7 +287,7 @@ pub(crate) fn kernels(kv: KvSpec, format: Format) -> Vec<Kernel> {
             tok,
             vec![p("q", t(HEADS * HEAD)), p("kv", ParamKind::Kv(kv)), p("out", t(HEADS * HEAD))],
             Body::Attention(Attention {
-                q: 0,
+                q: 0, own: None,
                 kv: 1,
                 out: 2,
                 heads: HEADS,

@@ -372,7 +372,7 @@ fn store(
             }
             (Store::Rows { .. }, OperandData::Fp8(r)) if row.len() == r.cols && i < r.rows() => r.store(i, &row),
             (Store::KvKey(_) | Store::KvValue(_), OperandData::Kv(kv))
-                if row.len() == kv.spec.width() && kernel.rows == Dim::Tokens =>
+                if row.len() == kv.spec.width(matches!(to, Store::KvKey(_))) && kernel.rows == Dim::Tokens =>
             {
                 let (seq, position) = (batch.seqs[i], batch.positions[i] as usize);
                 let row: Vec<f64> = row.iter().map(|v| f64::from(*v)).collect();

@@ -24,7 +24,7 @@ struct Half(Vec<Vec<Option<KvRow>>>);
 /// One token's keys (or values) as stored.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct KvRow {
-    /// `[kv_heads · head_dim]`: values, or codes.
+    /// Of all heads, as many as are stored of each: values, or codes.
     pub(super) data: Vec<f64>,
     /// Of codes: one per head; else empty.
     pub(super) scales: Vec<f32>,
@@ -43,21 +43,21 @@ impl KvState {
         KvState { spec, keys: Half::default(), values: Half::default() }
     }
 
-    /// Stores a token's keys, `[kv_heads · head_dim]`, rounding them.
+    /// Stores a token's keys, `[kv_heads · own_dim]`, rounding them.
     ///
     /// f16 and bf16 round once from f64; codes are of f32, per head, as
     /// [`quantize_q8_row`](super::quantize_q8_row) does a group; f32 keeps the f64 it is given (the
     /// kernel evaluator rounds before it stores).
     pub fn store_key(&mut self, seq: usize, position: usize, x: &[f64]) {
-        self.put(Part::Keys, seq, position, KvRow::round(&self.spec, x));
+        self.put(Part::Keys, seq, position, KvRow::round(&self.spec, true, x));
     }
 
-    /// Stores a token's values; see [`KvState::store_key`].
+    /// Stores a token's values, `[kv_heads · value_dim]`; see [`KvState::store_key`].
     pub fn store_value(&mut self, seq: usize, position: usize, x: &[f64]) {
-        self.put(Part::Values, seq, position, KvRow::round(&self.spec, x));
+        self.put(Part::Values, seq, position, KvRow::round(&self.spec, false, x));
     }
 
-    /// Keys of one KV head at a position.
+    /// What is stored as the key of one KV head at a position.
     ///
     /// # Errors
     /// [`EvalError::MissingKv`] if none were stored.
@@ -89,7 +89,7 @@ impl KvState {
         self.len(seq) == 0
     }
 
-    /// Attention of query head `h` over the positions `seen` of `seq`. `q`: `[head_dim]`.
+    /// Attention of query head `h` over the positions `seen` of `seq`. `q`: `[key_dim]`.
     fn attend(
         &self,
         (seq, seen): (usize, Range<usize>),
@@ -100,8 +100,14 @@ impl KvState {
         let head = h / (of.heads / self.spec.kv_heads);
         let mut scores = Vec::with_capacity(seen.len() + 1);
         for p in seen.clone() {
+            let (own, rest) = q.split_at(self.spec.own_dim());
             let (key, step) = self.head(Part::Keys, seq, p, head)?;
-            let score = f64::from(of.scale.get()) * step * super::scalar::dot(q, key);
+            let mut product = step * super::scalar::dot(own, key);
+            if self.spec.latent {
+                let (value, step) = self.head(Part::Values, seq, p, head)?;
+                product += step * super::scalar::dot(rest, value);
+            }
+            let score = f64::from(of.scale.get()) * product;
             scores.push(of.softcap.map_or(score, |cap| f64::from(cap.get()) * (score / f64::from(cap.get())).tanh()));
         }
         // The sink is the last score, whose value is zero.
@@ -109,7 +115,7 @@ impl KvState {
         let max = scores.iter().fold(f64::NEG_INFINITY, |m, s| if s.is_nan() { *s } else { m.max(*s) });
         let weights: Vec<f64> = scores.iter().map(|s| (s - max).exp()).collect();
         let sum: f64 = weights.iter().sum();
-        let mut out = vec![0.0; self.spec.head_dim];
+        let mut out = vec![0.0; self.spec.value_dim];
         for (p, w) in seen.zip(&weights) {
             let (value, step) = self.head(Part::Values, seq, p, head)?;
             for (o, v) in out.iter_mut().zip(value) {
@@ -148,7 +154,7 @@ impl KvState {
     /// Numbers of one head as stored, and what to multiply them by.
     fn head(&self, part: Part, seq: usize, position: usize, head: usize) -> Result<(&[f64], f64), EvalError> {
         let row = self.get(part, seq, position).ok_or(EvalError::MissingKv { seq, position })?;
-        let d = self.spec.head_dim;
+        let d = self.spec.stored_dim(part == Part::Keys);
         Ok((&row.data[head * d..][..d], row.scales.get(head).map_or(1.0, |s| f64::from(*s))))
     }
 }
@@ -158,7 +164,7 @@ fn decode((data, step): (&[f64], f64)) -> Vec<f64> {
 }
 
 impl KvRow {
-    pub(super) fn round(spec: &KvSpec, x: &[f64]) -> KvRow {
+    pub(super) fn round(spec: &KvSpec, key: bool, x: &[f64]) -> KvRow {
         let each = |f: fn(f64) -> f64| KvRow { data: x.iter().map(|v| f(*v)).collect(), scales: vec![] };
         match spec.dtype {
             KvDType::F32 => each(|v| v),
@@ -167,7 +173,7 @@ impl KvRow {
             KvDType::Int8 | KvDType::Int4 => {
                 let most = spec.dtype.most().unwrap_or(1) as f32;
                 let mut row = KvRow { data: vec![], scales: vec![] };
-                for head in x.chunks(spec.head_dim) {
+                for head in x.chunks(spec.stored_dim(key)) {
                     let head: Vec<f32> = head.iter().map(|v| *v as f32).collect();
                     let (scale, inverse) = code_scale(amax(&head), most);
                     row.scales.push(scale);
@@ -194,15 +200,16 @@ pub(crate) struct Attend<'a> {
     pub causal: bool,
 }
 
-/// Attention of each token's queries `[heads · head_dim]` over its sequence, as at the graph level.
+/// Attention of each token's queries `[heads · key_dim]` over its sequence, as at the graph level:
+/// `[heads · value_dim]`.
 pub(crate) fn attention(
     kv: &KvState,
     batch: &Batch,
     q: &[Vec<f64>],
     of: &Attend<'_>,
 ) -> Result<Vec<Vec<f64>>, EvalError> {
-    let (d, groups, heads) = (kv.spec.head_dim, kv.spec.kv_heads, of.heads);
-    let fits = d > 0 && groups > 0 && heads > 0 && heads.is_multiple_of(groups);
+    let (d, groups, heads) = (kv.spec.key_dim, kv.spec.kv_heads, of.heads);
+    let fits = d > 0 && kv.spec.own_dim() > 0 && groups > 0 && heads > 0 && heads.is_multiple_of(groups);
     let fits = fits && of.sinks.is_none_or(|s| s.len() == heads);
     if !fits || q.iter().any(|r| r.len() != heads * d) || q.len() != batch.seqs.len() {
         return Err(EvalError::malformed("", format!("attention of {heads} heads over {}", kv.spec)));
@@ -220,4 +227,12 @@ pub(crate) fn attention(
         out.push(row);
     }
     Ok(out)
+}
+
+/// Queries of latent attention: of each head its part for what is stored as keys, then its part for
+/// the values.
+pub(crate) fn whole_queries(kv: &KvSpec, heads: usize, own: &[f64], latent: &[f64]) -> Vec<f64> {
+    let (of_key, of_value) = (kv.own_dim().max(1), kv.value_dim.max(1));
+    let both = own.chunks(of_key).zip(latent.chunks(of_value)).take(heads);
+    both.flat_map(|(own, latent)| own.iter().chain(latent)).copied().collect()
 }

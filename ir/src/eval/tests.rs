@@ -160,7 +160,7 @@ fn half_rows_round_when_stored_and_read_back_exactly() {
 #[test]
 fn states_convert_to_pages_and_back() {
     for (dtype, _) in KvDType::ALL {
-        let spec = KvSpec { dtype: *dtype, kv_heads: 2, head_dim: 8, window: None };
+        let spec = KvSpec { dtype: *dtype, kv_heads: 2, key_dim: 8, value_dim: 8, latent: false, window: None };
         let mut state = KvState::new(spec);
         let lens = [19, 3];
         for (s, len) in lens.iter().enumerate() {
@@ -170,7 +170,7 @@ fn states_convert_to_pages_and_back() {
                 state.store_value(s, p, &x[16..]);
             }
         }
-        let bytes = llmcc_abi::layout::page(2, 8, dtype.bits()).bytes;
+        let bytes = llmcc_abi::layout::page(2, 8, 8, dtype.bits()).bytes;
         let mut pool = vec![0xAA; 5 * bytes];
         let tables = [vec![4, 1], vec![2]];
         kv_to_pages(&state, &tables, &mut pool).unwrap();
@@ -183,11 +183,11 @@ fn states_convert_to_pages_and_back() {
 
 #[test]
 fn keys_lie_by_element_and_values_by_token() {
-    let spec = KvSpec { dtype: KvDType::F32, kv_heads: 1, head_dim: 4, window: None };
+    let spec = KvSpec { dtype: KvDType::F32, kv_heads: 1, key_dim: 4, value_dim: 4, latent: false, window: None };
     let mut state = KvState::new(spec);
     state.store_key(0, 2, &[1.0, 2.0, 3.0, 4.0]);
     state.store_value(0, 2, &[5.0, 6.0, 7.0, 8.0]);
-    let mut pool = vec![0; llmcc_abi::layout::page(1, 4, 32).bytes];
+    let mut pool = vec![0; llmcc_abi::layout::page(1, 4, 4, 32).bytes];
     kv_to_pages(&state, &[vec![0]], &mut pool).unwrap();
     let at = |i: usize| f32::from_le_bytes(pool[i * 4..][..4].try_into().unwrap());
     // K: [4 elements][16 tokens]; V: [16 tokens][4 elements] after 64 floats.
@@ -198,7 +198,7 @@ fn keys_lie_by_element_and_values_by_token() {
 #[test]
 fn states_round_as_their_type_says() {
     let store = |dtype| {
-        let mut state = KvState::new(KvSpec { dtype, kv_heads: 2, head_dim: 2, window: None });
+        let mut state = KvState::new(KvSpec { dtype, kv_heads: 2, key_dim: 2, value_dim: 2, latent: false, window: None });
         state.store_key(0, 0, &[0.1, 1.0, 0.0, 0.0]);
         (state.key(0, 0, 0).unwrap(), state.key(0, 0, 1).unwrap())
     };
@@ -394,14 +394,14 @@ fn rope_by_hand_leaves_columns_past_the_table() {
 
 #[test]
 fn attention_by_hand_with_window_and_two_sequences() {
-    let spec = KvSpec { dtype: KvDType::F32, kv_heads: 1, head_dim: 1, window: Some(2) };
+    let spec = KvSpec { dtype: KvDType::F32, kv_heads: 1, key_dim: 1, value_dim: 1, latent: false, window: Some(2) };
     let params = vec![
         param("q", f32_rows(Dim::Tokens, 2)),
         param("kv", ParamKind::Kv(spec)),
         param("out", f32_rows(Dim::Tokens, 2)),
     ];
     let body = Body::Attention(Attention {
-        q: 0,
+        q: 0, own: None,
         kv: 1,
         out: 2,
         heads: 2,
@@ -436,7 +436,7 @@ fn attention_by_hand_with_window_and_two_sequences() {
 
 #[test]
 fn softcaps_sinks_and_both_ways_by_hand() {
-    let spec = KvSpec { dtype: KvDType::F32, kv_heads: 1, head_dim: 1, window: Some(2) };
+    let spec = KvSpec { dtype: KvDType::F32, kv_heads: 1, key_dim: 1, value_dim: 1, latent: false, window: Some(2) };
     let params = vec![
         param("q", f32_rows(Dim::Tokens, 1)),
         param("kv", ParamKind::Kv(spec)),
@@ -457,7 +457,7 @@ fn softcaps_sinks_and_both_ways_by_hand() {
         |a: (f64, f64), b: (f64, f64)| (score(a.0) * a.1 + score(b.0) * b.1) / (score(a.0) + score(b.0) + 0.5f64.exp());
     let want = [mean((1.0, 10.0), (2.0, 20.0)), mean((2.0, 20.0), (3.0, 30.0))];
     let body = Attention {
-        q: 0,
+        q: 0, own: None,
         kv: 1,
         out: 3,
         heads: 1,
@@ -727,7 +727,7 @@ proptest! {
             (ParamKind::Matrix { n, .. }, 0..4) => *n = to,
             (ParamKind::Matrix { k, .. }, _) => *k = to,
             (ParamKind::Vector { len }, _) => *len = to,
-            (ParamKind::Kv(spec), _) => spec.head_dim = to,
+            (ParamKind::Kv(spec), _) => spec.key_dim = to,
             (ParamKind::Fixed(spec), _) => spec.rows = to,
         }
         if let Body::Matmul(m) = &mut k.body {

@@ -391,7 +391,7 @@ impl<'a> Facts<'a> {
     fn int8_run(&self, s: &Segment) -> Option<usize> {
         let (Store::KvKey(p) | Store::KvValue(p)) = s.store else { return None };
         match self.kernel.params.get(p)?.kind {
-            ParamKind::Kv(kv) if kv.dtype.encoding().is_quantized() => Some(kv.head_dim),
+            ParamKind::Kv(kv) if kv.dtype.encoding().is_quantized() => Some(kv.stored_dim(matches!(s.store, Store::KvKey(_)))),
             _ => None,
         }
     }

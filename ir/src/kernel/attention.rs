@@ -1,8 +1,9 @@
 //! Attention over the paged cache.
 
 use super::{ATTEND_PARTS, Family, Field, Param, ParamId, ParamKind, ReadFamily, RowElem, Store, Use};
-use crate::eval::{Attend, EvalError, KernelRun, RowValues, attention};
+use crate::eval::{Attend, EvalError, KernelRun, RowValues, attention, whole_queries};
 use crate::graph::F32;
+use crate::kv::KvSpec;
 use crate::text::{KernelReader, Parsed, Parser};
 use crate::verify::KernelVerifier;
 
@@ -10,11 +11,14 @@ use crate::verify::KernelVerifier;
 /// the backend likes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Attention {
-    /// Queries `[T, heads·head_dim]`, not quantized.
+    /// Queries `[T, heads·key_dim]`, not quantized; of a latent cache `[T, heads·value_dim]`.
     pub q: ParamId,
+    /// Of a latent cache: queries `[T, heads·own_dim]` of what is stored as keys, in the storage of
+    /// the others.
+    pub own: Option<ParamId>,
     /// The cache.
     pub kv: ParamId,
-    /// Output `[T, heads·head_dim]`, in the operand's storage (a group of [`RowElem::Q8`] must
+    /// Output `[T, heads·value_dim]`, in the operand's storage (a group of [`RowElem::Q8`] must
     /// divide the columns of a KV head's queries).
     pub out: ParamId,
     /// Query heads.
@@ -36,6 +40,9 @@ pub struct Attention {
 impl Family for Attention {
     fn operands(&mut self, f: &mut dyn FnMut(&mut ParamId, Use)) {
         f(&mut self.q, Use::READ);
+        if let Some(own) = &mut self.own {
+            f(own, Use::READ);
+        }
         f(&mut self.kv, Use::READ);
         if let Some(sinks) = &mut self.sinks {
             f(sinks, Use::READ);
@@ -46,7 +53,7 @@ impl Family for Attention {
     fn has_whole_groups(&self, params: &[Param], elem: RowElem) -> bool {
         let Some(ParamKind::Kv(kv)) = params.get(self.kv).map(|p| &p.kind) else { return false };
         // A work item is the heads that share keys and values.
-        let columns = self.heads / kv.kv_heads.max(1) * kv.head_dim;
+        let columns = self.heads / kv.kv_heads.max(1) * kv.value_dim;
         !elem.by_row() && columns.is_multiple_of(elem.group().unwrap_or(1))
     }
 
@@ -78,10 +85,12 @@ impl Family for Attention {
                 format!("{} query heads cannot share {} KV heads", self.heads, spec.kv_heads),
             );
         }
-        let cols = self.heads.saturating_mul(spec.head_dim);
+        let cols = self.heads.saturating_mul(spec.value_dim);
         if let Some(q) = q {
-            v.columns(self.q, q, cols);
+            let dim = if spec.latent { spec.value_dim } else { spec.key_dim };
+            v.columns(self.q, q, self.heads.saturating_mul(dim));
         }
+        self.verify_own(v, &spec);
         if let Some((have, elem)) = out {
             v.columns(self.out, have, cols);
             let item = cols / spec.kv_heads;
@@ -100,7 +109,11 @@ impl Family for Attention {
     }
 
     fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Vec<(Store, RowValues)>, EvalError> {
-        let q: RowValues = (0..x.m).map(|i| x.row(self.q, i)).collect();
+        let q = |i| match self.own {
+            Some(own) => whole_queries(&x.kv(self.kv).spec, self.heads, &x.row(own, i), &x.row(self.q, i)),
+            None => x.row(self.q, i),
+        };
+        let q: RowValues = (0..x.m).map(q).collect();
         let sinks: Option<Vec<f64>> = self.sinks.map(|s| x.vector(s).iter().map(|v| f64::from(*v)).collect());
         let Attention { heads, scale, softcap, causal, .. } = *self;
         let of = Attend { heads, scale, softcap, sinks: sinks.as_deref(), causal };
@@ -111,6 +124,7 @@ impl Family for Attention {
     fn fields(&self) -> Vec<(&'static str, Field<'_>)> {
         vec![
             ("q", Field::Operand(self.q)),
+            ("own", Field::Optional(self.own)),
             ("kv", Field::Operand(self.kv)),
             ("heads", Field::Size(self.heads)),
             ("scale", Field::Real(self.scale)),
@@ -123,10 +137,28 @@ impl Family for Attention {
     }
 }
 
+impl Attention {
+    /// Latent caches have queries of their own for what is stored as keys, others none.
+    fn verify_own(&self, v: &mut KernelVerifier<'_>, spec: &KvSpec) {
+        if self.own.is_some() != spec.latent {
+            let message = format!("queries of what is stored as keys belong to a latent cache, not to {spec}");
+            return v.error("latent", message);
+        }
+        let Some(own) = self.own else { return };
+        if let Some(cols) = v.float_rows(own, v.kernel.rows) {
+            v.columns(own, cols, self.heads.saturating_mul(spec.own_dim()));
+        }
+        if v.rows(own, v.kernel.rows).map(|r| r.1) != v.rows(self.q, v.kernel.rows).map(|r| r.1) {
+            v.error("latent", "both parts of the queries need one storage");
+        }
+    }
+}
+
 impl ReadFamily for Attention {
     fn read<'a>(r: &KernelReader<'a>, p: &mut Parser<'a>) -> Parsed<Attention> {
         Ok(Attention {
             q: r.field(p, "q")?,
+            own: r.optional_field(p, "own")?,
             kv: r.field(p, "kv")?,
             heads: p.field_size("heads")?,
             scale: p.field_real("scale")?,

@@ -15,12 +15,16 @@ use crate::verify::KernelVerifier;
 /// The matrices of all experts lie one below the other, `[experts·n, k]`. Work items are column
 /// tiles of experts, those of the first tile first: an item whose expert no token has reads
 /// nothing.
+///
+/// Without `routes` slot `s` of every token has the matrix `s`: a product by heads (`head_matmul` of
+/// the graph level). Their matrices are padded to whole blocks of rows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ExpertMatmul {
     /// Input rows: `k` columns that all slots read, or `top·k`, `k` for each slot.
     pub x: ParamId,
-    /// Numbers of the experts, f32 `[T, 2·top]`, as [`super::Route`] stores them.
-    pub routes: ParamId,
+    /// Numbers of the experts, f32 `[T, 2·top]`, as [`super::Route`] stores them. None: a slot's own
+    /// number.
+    pub routes: Option<ParamId>,
     /// Experts.
     pub experts: usize,
     /// Experts of a token.
@@ -34,7 +38,9 @@ pub struct ExpertMatmul {
 impl Family for ExpertMatmul {
     fn operands(&mut self, f: &mut dyn FnMut(&mut ParamId, Use)) {
         f(&mut self.x, Use::READ);
-        f(&mut self.routes, Use::READ);
+        if let Some(routes) = &mut self.routes {
+            f(routes, Use::READ);
+        }
         let segment = Some(0);
         self.segment.weights.iter_mut().for_each(|w| f(w, Use { segment, ..Use::READ }));
         // Of rows all slots, which are all columns.
@@ -80,19 +86,22 @@ impl Family for ExpertMatmul {
         if self.tile_m == 0 {
             v.error("tile-m", "processes 0 rows per pass");
         }
-        if self.experts == 0
-            || self.experts > llmcc_abi::route::MOST_EXPERTS
-            || self.top == 0
-            || self.top > self.experts.min(llmcc_abi::route::MOST_CHOSEN)
-        {
+        let chosen = match self.routes {
+            Some(_) => 1..=self.experts.min(llmcc_abi::route::MOST_CHOSEN),
+            None => self.experts..=self.experts,
+        };
+        if self.experts == 0 || self.experts > llmcc_abi::route::MOST_EXPERTS || !chosen.contains(&self.top) {
             return v.error("experts", format!("chooses {} of {} experts", self.top, self.experts));
         }
-        if s.n == 0 || !s.n.is_multiple_of(BLOCK) || s.tile_n == 0 || !s.tile_n.is_multiple_of(BLOCK) {
+        let whole = s.n.is_multiple_of(BLOCK) || self.routes.is_none();
+        if s.n == 0 || !whole || s.tile_n == 0 || !s.tile_n.is_multiple_of(BLOCK) {
             let message = format!("has {} columns per expert in tiles of {}, not whole blocks", s.n, s.tile_n);
             return v.error("segment-size", message);
         }
-        if let Some(have) = v.f32_rows(self.routes, rows) {
-            v.columns(self.routes, have, 2 * self.top);
+        if let Some(routes) = self.routes
+            && let Some(have) = v.f32_rows(routes, rows)
+        {
+            v.columns(routes, have, 2 * self.top);
         }
         if let Some((cols, elem)) = v.rows(self.x, rows) {
             self.verify_lanes(v, cols, elem);
@@ -105,13 +114,17 @@ impl Family for ExpertMatmul {
         let (s, cols) = (&self.segment, x.kernel.rows(self.x).cols);
         let mut out = RowValues::new();
         for i in 0..x.m {
-            let (routes, row) = (x.row(self.routes, i), x.row(self.x, i));
+            let (routes, row) = (self.routes.map(|routes| x.row(routes, i)), x.row(self.x, i));
             let mut values = vec![];
             for slot in 0..self.top {
-                let e = expert(&routes, slot, self.experts)?;
+                let e = match &routes {
+                    Some(routes) => expert(routes, slot, self.experts)?,
+                    None => slot,
+                };
                 let k = x.kernel.matrix(s.weights[0]).k;
-                let input = if cols == k { &row[..] } else { &row[slot * k..][..k] };
-                let lane = |w: &ParamId| x.product_with(input, *w, e * s.n..(e + 1) * s.n);
+                let input = if self.own_input(cols, k) { &row[slot * k..][..k] } else { &row[..] };
+                let first = e * self.rows();
+                let lane = |w: &ParamId| x.product_with(input, *w, first..first + s.n);
                 let lanes: Vec<RowValues> = s.weights.iter().map(|w| vec![lane(w)]).collect();
                 values.extend(x.slot(s, i, (slot, self.top), &lanes)?);
             }
@@ -123,7 +136,7 @@ impl Family for ExpertMatmul {
     fn fields(&self) -> Vec<(&'static str, Field<'_>)> {
         vec![
             ("x", Field::Operand(self.x)),
-            ("routes", Field::Operand(self.routes)),
+            ("routes", Field::Optional(self.routes)),
             ("experts", Field::Size(self.experts)),
             ("top", Field::Size(self.top)),
             ("tile_m", Field::Size(self.tile_m)),
@@ -135,7 +148,12 @@ impl Family for ExpertMatmul {
 impl ExpertMatmul {
     /// Whether each slot has input columns of its own.
     pub fn own_input(&self, cols: usize, k: usize) -> bool {
-        cols != k
+        cols != k || self.routes.is_none()
+    }
+
+    /// Rows of an expert's matrix, padding included.
+    pub fn rows(&self) -> usize {
+        self.segment.n.next_multiple_of(BLOCK)
     }
 
     fn verify_lanes(&self, v: &mut KernelVerifier<'_>, cols: usize, elem: RowElem) {
@@ -145,8 +163,9 @@ impl ExpertMatmul {
         }
         for w in &s.weights {
             let Some((n, k, format)) = v.matrix(*w) else { continue };
-            let all = s.n.saturating_mul(self.experts);
-            let fits = n == all && (cols == k || Some(cols) == k.checked_mul(self.top));
+            let all = self.rows().saturating_mul(self.experts);
+            let same = cols == k && self.routes.is_some();
+            let fits = n == all && (same || Some(cols) == k.checked_mul(self.top));
             if !fits {
                 v.error("matrix-shape", format!("operand {w} is [{n}, {k}], which does not fit [{all}, {cols}]"));
             }
@@ -176,7 +195,7 @@ impl ExpertMatmul {
             Expr::Vector(param) => v.divides(*param, s.n),
             Expr::Const(c) => v.finite("the constant", *c),
             Expr::Expert { vector, routes, top } => {
-                if *routes != self.routes || *top != self.top {
+                if Some(*routes) != self.routes || *top != self.top {
                     v.error("experts", "adds what belongs to other experts");
                 }
                 if let Some(len) = v.vector(*vector).filter(|len| *len != s.n * self.experts) {
@@ -220,7 +239,7 @@ impl ReadFamily for ExpertMatmul {
     fn read<'a>(r: &KernelReader<'a>, p: &mut Parser<'a>) -> Parsed<ExpertMatmul> {
         Ok(ExpertMatmul {
             x: r.field(p, "x")?,
-            routes: r.field(p, "routes")?,
+            routes: r.optional_field(p, "routes")?,
             experts: p.field_size("experts")?,
             top: p.field_size("top")?,
             tile_m: p.field_size("tile_m")?,

@@ -71,8 +71,9 @@ pub struct Product<'a> {
 /// The experts of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Experts {
-    /// Numbers of the experts of each token, as [`super::Route`] stores them.
-    pub routes: ParamId,
+    /// Numbers of the experts of each token, as [`super::Route`] stores them; none where a slot has
+    /// the expert of its number.
+    pub routes: Option<ParamId>,
     /// How many there are.
     pub experts: usize,
     /// Of a token.

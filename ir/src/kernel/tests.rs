@@ -53,7 +53,7 @@ fn operands_of_checked_kernels_are_what_they_are_used_as() {
     let mut k = examples().into_iter().find(|k| matches!(k.body, Body::Attention(_))).unwrap();
     let Body::Attention(a) = k.body.clone() else { unreachable!() };
     let checked = k.check().unwrap();
-    assert_eq!(checked.rows(a.q).cols, a.heads * checked.kv(a.kv).head_dim);
+    assert_eq!(checked.rows(a.q).cols, a.heads * checked.kv(a.kv).key_dim);
     assert_eq!(checked.rows(a.out).elem, RowElem::Q8 { group: 32 });
     // The same kernel with an operand of another kind is refused, with the operand's name.
     k.params[a.kv].kind = k.params[a.q].kind.clone();

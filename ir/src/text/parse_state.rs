@@ -28,7 +28,7 @@ impl Parser<'_> {
         Ok(FixedSpec { heads, rows, cols })
     }
 
-    /// `kv<f16, 4x32, window 4096>`
+    /// `kv<f16, 4x32, window 4096>`, `kv<f16, 4x48/32>`, `kv<f16, 1x576/512, latent>`
     pub fn kv_spec(&mut self) -> Parsed<KvSpec> {
         self.expect_word("kv")?;
         self.expect(b'<')?;
@@ -41,15 +41,20 @@ impl Parser<'_> {
         let kv_heads = self.size("`heads x head size`, as in `8x64`")?;
         // `8x64` is the number 8 and the word `x64`.
         let by = self.peek_word().strip_prefix('x').and_then(|n| n.parse().ok());
-        let Some(head_dim) = by else { return Err(self.unexpected("`x` and the head size, as in `8x64`")) };
+        let Some(key_dim) = by else { return Err(self.unexpected("`x` and the head size, as in `8x64`")) };
         self.next();
-        let window = if self.eat(b',') {
+        let value_dim = if self.eat(b'/') { self.size("the size of a value, as in `8x192/128`")? } else { key_dim };
+        let mut spec = KvSpec { dtype, kv_heads, key_dim, value_dim, latent: false, window: None };
+        let mut more = self.eat(b',');
+        if more && self.eat_word("latent") {
+            spec.latent = true;
+            more = self.eat(b',');
+        }
+        if more {
             self.expect_word("window")?;
-            Some(self.size("the window's length")?)
-        } else {
-            None
-        };
+            spec.window = Some(self.size("the window's length")?);
+        }
         self.expect(b'>')?;
-        Ok(KvSpec { dtype, kv_heads, head_dim, window })
+        Ok(spec)
     }
 }

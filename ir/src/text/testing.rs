@@ -75,10 +75,12 @@ fn state() -> impl Strategy<Value = StateSpec> {
 
 fn kv() -> impl Strategy<Value = KvSpec> {
     let dtype = select(KvDType::ALL.iter().map(|(t, _)| *t).collect::<Vec<_>>());
-    (dtype, size(), size(), option::of(size())).prop_map(|(dtype, kv_heads, head_dim, window)| KvSpec {
+    (dtype, size(), (size(), size(), any::<bool>()), option::of(size())).prop_map(|(dtype, kv_heads, dims, window)| KvSpec {
         dtype,
         kv_heads,
-        head_dim,
+        key_dim: dims.0,
+        value_dim: dims.1,
+        latent: dims.2,
         window,
     })
 }
@@ -301,9 +303,9 @@ fn body(params: usize) -> impl Strategy<Value = Body> {
                 Body::RowNorm(kernel::RowNorm { x, gather, norm, gain, bias, residual, out })
             },
         ),
-        1 => ((0..params, 0..params, 0..params, size(), attr(), size()), option::of(attr()), part(), any::<bool>())
-            .prop_map(|((q, kv, out, heads, scale, tile_m), softcap, sinks, causal)| {
-                Body::Attention(kernel::Attention { q, kv, out, heads, scale, softcap, sinks, causal, tile_m })
+        1 => ((0..params, part(), 0..params, 0..params, size(), attr(), size()), option::of(attr()), part(), any::<bool>())
+            .prop_map(|((q, own, kv, out, heads, scale, tile_m), softcap, sinks, causal)| {
+                Body::Attention(kernel::Attention { q, own, kv, out, heads, scale, softcap, sinks, causal, tile_m })
             }),
         2 => segments(params).prop_map(|segments| Body::Pointwise(kernel::Pointwise { segments })),
         1 => (0..params, any::<bool>(), attr(), part(), 0..params).prop_map(|(table, positions, scale, add, out)| {
@@ -313,7 +315,7 @@ fn body(params: usize) -> impl Strategy<Value = Body> {
             .prop_map(|(inv_freq, scale, border, out)| Body::RopeTable(kernel::RopeTable { inv_freq, scale, border, out })),
         1 => (0..params, 0..params, router(), 0..params)
             .prop_map(|(x, bias, router, out)| Body::Route(kernel::Route { x, bias, router, out })),
-        2 => (0..params, 0..params, size(), size(), segment(params), size()).prop_map(
+        2 => (0..params, part(), size(), size(), segment(params), size()).prop_map(
             |(x, routes, experts, top, segment, tile_m)| {
                 Body::ExpertMatmul(kernel::ExpertMatmul { x, routes, experts, top, segment, tile_m })
             }),

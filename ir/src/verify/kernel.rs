@@ -395,14 +395,15 @@ impl<'a> KernelVerifier<'a> {
                     );
                 }
                 let Some(spec) = self.kv(param) else { return 1 };
-                if s.n != spec.width() {
+                let key = matches!(s.store, Store::KvKey(_));
+                if s.n != spec.width(key) {
                     self.error(
                         "kv-columns",
-                        format!("{} columns are stored into {spec}, which needs {}", s.n, spec.width()),
+                        format!("{} columns are stored into {spec}, which needs {}", s.n, spec.width(key)),
                     );
                 }
                 // int8 has a scale per head.
-                if spec.dtype.encoding().is_quantized() { spec.head_dim.max(1) } else { 1 }
+                if spec.dtype.encoding().is_quantized() { spec.stored_dim(key).max(1) } else { 1 }
             }
         }
     }

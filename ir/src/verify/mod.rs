@@ -76,10 +76,14 @@ fn fixed_spec(sink: &mut Sink, place: &Place, spec: &FixedSpec) {
 
 /// Sizes of keys and values are positive.
 fn kv_spec(sink: &mut Sink, place: &Place, spec: &KvSpec) {
-    if spec.kv_heads == 0 || spec.head_dim == 0 || spec.window == Some(0) {
+    if spec.latent && spec.key_dim <= spec.value_dim {
+        let message = format!("{spec}: a key is something of its own, followed by the value");
+        return sink.error("kv-spec", place.clone(), message);
+    }
+    if spec.kv_heads == 0 || spec.own_dim() == 0 || spec.value_dim == 0 || spec.window == Some(0) {
         sink.error("kv-spec", place.clone(), format!("{spec} has a size of 0"));
     }
-    if !spec.dtype.holds(spec.head_dim) {
+    if !spec.dtype.holds(spec.own_dim()) || !spec.dtype.holds(spec.value_dim) {
         sink.error("kv-spec", place.clone(), format!("{spec}: codes of 4 bits come in pairs, heads have an even size"));
     }
 }

@@ -21,8 +21,8 @@ impl Cost for Attention {
         // Whole pages are computed; half of the last one is beyond the context on average.
         let context = kv.window.map_or(context, |w| w.min(context)) + HALF_PAGE;
         let sequences = env.rows.clamp(1, m.max(1));
-        let bytes = (2 * context * kv.kv_heads * kv.head_bytes() * sequences) as f64;
-        let macs = (2 * m * context * self.heads * kv.head_dim) as f64;
+        let bytes = (context * kv.token_bytes() * sequences) as f64;
+        let macs = (m * context * self.heads * (kv.key_dim + kv.value_dim)) as f64;
         let items = (m * kv.kv_heads).max(1);
         let starts = (sequences * kv.kv_heads) as f64 * ATTENTION_SEQUENCE + items as f64 * ATTENTION_TOKEN;
         let computed = (macs / (t.macs(RowKind::F32) * ATTENTION) + starts) / t.cores as f64;
@@ -36,8 +36,8 @@ impl Cost for Attention {
         let OnGpu { kernel, t, gpu, m, context, .. } = *on;
         let ParamKind::Kv(kv) = kernel.params[self.kv].kind else { return 0.0 };
         let context = kv.window.map_or(context, |w| w.min(context));
-        let bytes = (2 * context * kv.kv_heads * kv.head_bytes()) as f64;
-        let flops = (4 * m * context * self.heads * kv.head_dim) as f64;
+        let bytes = (context * kv.token_bytes()) as f64;
+        let flops = (2 * m * context * self.heads * (kv.key_dim + kv.value_dim)) as f64;
         LATENCY + (bytes / t.memory).max(flops / (gpu.flops(RowKind::F16) * TENSOR))
     }
 
@@ -51,8 +51,8 @@ impl Cost for Attention {
         let ParamKind::Kv(kv) = on.kernel.params[self.kv].kind else { return Work::default() };
         let context = kv.window.map_or(on.context, |w| w.min(on.context));
         Work {
-            bytes: (2 * context * kv.kv_heads * kv.head_bytes() * on.sequences.clamp(1, on.m.max(1))) as f64,
-            macs: (2 * on.m * context * self.heads * kv.head_dim) as f64,
+            bytes: (context * kv.token_bytes() * on.sequences.clamp(1, on.m.max(1))) as f64,
+            macs: (on.m * context * self.heads * (kv.key_dim + kv.value_dim)) as f64,
             elem: RowElem::F32,
         }
     }

@@ -63,9 +63,9 @@ pub fn run_stores(cx: &mut Context<'_>, class: Id, op: &OpNode) {
             let mut d = draft(rows);
             let parts: Option<Vec<Fragment>> = choice.iter().map(|s| cx.fragment(&mut d, s)).collect();
             let kv = d.input(before, ParamKind::Kv(spec));
-            let stores = [Store::KvKey(kv), Store::KvValue(kv)];
-            let pieces =
-                parts?.into_iter().zip(stores).map(|(value, store)| Piece { value, n: spec.width(), store }).collect();
+            let stores = [(true, Store::KvKey(kv)), (false, Store::KvValue(kv))];
+            let piece = |(value, (key, store))| Piece { value, n: spec.width(key), store };
+            let pieces = parts?.into_iter().zip(stores).map(piece).collect();
             finish(d, pieces)
         });
     }

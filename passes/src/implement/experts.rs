@@ -16,7 +16,35 @@ pub fn route(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
 
 /// Products for each format of the matrices.
 pub fn matmuls(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
-    cx.packed(op.args[1]).into_iter().filter_map(|packed| matmul(cx, class, op, packed)).collect()
+    let Some((all, _)) = cx.matrix_of(op.args[1]) else { return vec![] };
+    let (Some(experts), Some(top)) = (int(cx.graph, op.attrs[0]), int(cx.graph, op.attrs[1])) else { return vec![] };
+    let n = all / experts;
+    // An expert begins with a block.
+    if !n.is_multiple_of(BLOCK) {
+        return vec![];
+    }
+    let of = Product { experts, top, n, routes: op.args.get(2).copied() };
+    cx.packed(op.args[1]).into_iter().filter_map(|packed| matmul(cx, class, op, &of, packed)).collect()
+}
+
+/// Products by heads, for each format of the matrices.
+pub fn by_heads(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
+    let Some((all, _)) = cx.matrix_of(op.args[1]) else { return vec![] };
+    let (Some(heads), Some(n)) = (int(cx.graph, op.attrs[0]), int(cx.graph, op.attrs[1])) else { return vec![] };
+    // Heads are padded to whole blocks, and no further.
+    if all / heads != n.next_multiple_of(BLOCK) {
+        return vec![];
+    }
+    let of = Product { experts: heads, top: heads, n, routes: None };
+    cx.packed(op.args[1]).into_iter().filter_map(|packed| matmul(cx, class, op, &of, packed)).collect()
+}
+
+/// Sizes of a product, and what names the experts.
+struct Product {
+    experts: usize,
+    top: usize,
+    n: usize,
+    routes: Option<Id>,
 }
 
 fn chosen(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
@@ -42,20 +70,24 @@ fn chosen(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
     }))
 }
 
-fn matmul(cx: &mut Context<'_>, class: Id, op: &OpNode, (format, packed): (Format, Id)) -> Option<Draft> {
-    let [x, w, routes] = op.args[..] else { return None };
-    let (experts, top) = (int(cx.graph, op.attrs[0])?, int(cx.graph, op.attrs[1])?);
+fn matmul(
+    cx: &mut Context<'_>,
+    class: Id,
+    op: &OpNode,
+    of: &Product,
+    (format, packed): (Format, Id),
+) -> Option<Draft> {
+    let (x, w) = (op.args[0], op.args[1]);
+    let Product { experts, top, n, routes } = *of;
     let (rows, cols) = cx.rows_of(x)?;
     let (all, k) = cx.matrix_of(w)?;
     let (_, out_cols) = cx.rows_of(class)?;
-    let n = all / experts;
-    // An expert begins with a block.
-    if !n.is_multiple_of(BLOCK) {
-        return None;
-    }
-    let routes_kind = cx.rows_kind(routes)?;
+    let routes = match routes {
+        Some(routes) => Some((routes, cx.rows_kind(routes)?)),
+        None => None,
+    };
     // Of rows with several slots each slot is quantized by itself.
-    let own = cols != k;
+    let own = cols != k || routes.is_none();
     let elem = match cx.act.rows(format) {
         RowElem::Q8 { group } if own && !k.is_multiple_of(group) => RowElem::F32,
         elem => elem,
@@ -69,7 +101,7 @@ fn matmul(cx: &mut Context<'_>, class: Id, op: &OpNode, (format, packed): (Forma
     };
     Some(Draft::new(rows, |d| {
         let x = d.input(x, ParamKind::Rows { rows, cols, elem });
-        let routes = d.input(routes, routes_kind);
+        let routes = routes.map(|(routes, kind)| d.input(routes, kind));
         let w = d.input(packed, ParamKind::Matrix { n: all, k, format });
         let store = Store::Rows { param: d.output(out_cols, RowElem::F32), start: 0 };
         let segment = Segment { n, weights: vec![w], tile_n: 0, expr: Expr::Acc(0), store };

@@ -123,7 +123,14 @@ pub fn common_input(draft: &Draft, parts: &[Fragment]) -> Option<Option<Input>> 
     let mut inputs = parts.iter().filter_map(|p| p.x);
     let Some(first) = inputs.next() else { return Some(None) };
     let same_experts = |a: Option<Experts>, b: Option<Experts>| match (a, b) {
-        (Some(a), Some(b)) => (a.experts, a.top) == (b.experts, b.top) && same(draft, a.routes, b.routes),
+        (Some(a), Some(b)) => {
+            let same_routes = match (a.routes, b.routes) {
+                (Some(a), Some(b)) => same(draft, a, b),
+                (None, None) => true,
+                (Some(_), None) | (None, Some(_)) => false,
+            };
+            (a.experts, a.top) == (b.experts, b.top) && same_routes
+        }
         (None, None) => true,
         (Some(_), None) | (None, Some(_)) => false,
     };
@@ -174,7 +181,7 @@ fn products_of_experts(draft: &Draft, x: ParamId, e: Experts, mut pieces: Vec<Pi
             Expr::Vector(v) => {
                 matches!(draft.operand(*v), Some((_, ParamKind::Vector { len })) if n.is_multiple_of(*len))
             }
-            Expr::Expert { routes, top, .. } => *top == e.top && same(draft, *routes, e.routes),
+            Expr::Expert { routes, top, .. } => *top == e.top && e.routes.is_some_and(|of| same(draft, *routes, of)),
             Expr::Normalize(..) | Expr::Rope { .. } | Expr::Combine { .. } => false,
         }
     });

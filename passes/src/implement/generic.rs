@@ -29,6 +29,11 @@ pub fn attentions(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
     cx.states(op.args[1]).into_iter().filter_map(|state| attention(cx, class, op, state)).collect()
 }
 
+/// Attention over each form of its latent state.
+pub fn latent_attentions(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
+    cx.states(op.args[2]).into_iter().filter_map(|state| latent_attention(cx, class, op, state)).collect()
+}
+
 /// A look-up for each format of the table.
 pub fn embeds(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
     cx.packed(op.args[0]).into_iter().filter_map(|packed| embed(cx, class, op, packed)).collect()
@@ -98,9 +103,25 @@ fn attention(cx: &mut Context<'_>, class: Id, op: &OpNode, (spec, kv): (KvSpec, 
     Some(Draft::new(rows, |d| {
         let q = d.input(q, q_kind);
         let kv = d.input(kv, ParamKind::Kv(spec));
+        let own = None;
         let sinks = sinks.map(|(sinks, len)| d.input(sinks, ParamKind::Vector { len }));
         let out = d.output(cols, RowElem::F32);
-        Body::Attention(Attention { q, kv, out, heads, scale, softcap, sinks, causal, tile_m: 1 })
+        Body::Attention(Attention { q, own, kv, out, heads, scale, softcap, sinks, causal, tile_m: 1 })
+    }))
+}
+
+fn latent_attention(cx: &mut Context<'_>, class: Id, op: &OpNode, (spec, kv): (KvSpec, Id)) -> Option<Draft> {
+    let (rows, cols) = cx.rows_of(class)?;
+    let (heads, scale) = (int(cx.graph, op.attrs[0])?, float(cx.graph, op.attrs[1])?);
+    let [q, own] = [op.args[0], op.args[1]].map(|part| Some((part, cx.rows_kind(part)?)));
+    let ((q, q_kind), (own, own_kind)) = (q?, own?);
+    Some(Draft::new(rows, |d| {
+        let q = d.input(q, q_kind);
+        let own = Some(d.input(own, own_kind));
+        let kv = d.input(kv, ParamKind::Kv(spec));
+        let out = d.output(cols, RowElem::F32);
+        let (softcap, sinks, causal) = (None, None, true);
+        Body::Attention(Attention { q, own, kv, out, heads, scale, softcap, sinks, causal, tile_m: 1 })
     }))
 }
 

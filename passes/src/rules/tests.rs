@@ -51,7 +51,7 @@ struct Instance {
 }
 
 fn kv_spec() -> KvSpec {
-    KvSpec { dtype: KvDType::F32, kv_heads: 1, head_dim: 4, window: None }
+    KvSpec { dtype: KvDType::F32, kv_heads: 1, key_dim: 4, value_dim: 4, latent: false, window: None }
 }
 
 impl Instance {

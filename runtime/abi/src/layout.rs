@@ -368,12 +368,13 @@ pub struct Page {
     pub bytes: usize,
 }
 
-/// Layout of a page for `kv_heads` heads of `head_dim` elements of `bits` bits (8 and less: codes
-/// with scales).
-pub const fn page(kv_heads: usize, head_dim: usize, bits: usize) -> Page {
-    let part = round_up(kv_heads * head_dim * crate::PAGE_TOKENS * bits / 8, 64);
+/// Layout of a page for `kv_heads` heads whose keys and values have `key_dim` and `value_dim`
+/// elements of `bits` bits (8 and less: codes with scales).
+pub const fn page(kv_heads: usize, key_dim: usize, value_dim: usize, bits: usize) -> Page {
+    let k = round_up(kv_heads * key_dim * crate::PAGE_TOKENS * bits / 8, 64);
+    let both = k + round_up(kv_heads * value_dim * crate::PAGE_TOKENS * bits / 8, 64);
     let scales = if bits <= 8 { kv_heads * crate::PAGE_TOKENS * 4 } else { 0 };
-    Page { v: part, k_scales: 2 * part, v_scales: 2 * part + scales, bytes: 2 * part + 2 * scales }
+    Page { v: k, k_scales: both, v_scales: both + scales, bytes: both + 2 * scales }
 }
 
 /// Where a token has the 4-bit code of element `j` of a head: which of its bytes, and how many bits

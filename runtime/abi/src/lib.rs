@@ -336,10 +336,10 @@ pub mod operand {
 ///
 /// *Paged*: keys and values of an attention layer, in pages of [`PAGE_TOKENS`] tokens. A page is
 /// `K` then `V` then, for int8 and int4, the scales; each part is rounded up to 64 bytes:
-/// `K: [kv_heads][head_dim][16 tokens]`, `V: [kv_heads][16 tokens][head_dim]`, scales
+/// `K: [kv_heads][key_dim][16 tokens]`, `V: [kv_heads][16 tokens][value_dim]`, scales
 /// `K: f32 [kv_heads][16]`, `V: f32 [kv_heads][16]`. Where codes have 4 bits, a byte has two of a
-/// token: elements `2j` and `2j + 1` of a key, `j` and `j + head_dim/2` of a value, the first one in
-/// the lower half.
+/// token: elements `2j` and `2j + 1` of a key, `j` and `j + value_dim/2` of a value, the first one
+/// in the lower half. Of a latent cache, whose keys end with the values, `K` is what comes before.
 ///
 /// *Fixed*: a number of bytes that does not grow with the sequence (the matrix of a recurrence, the
 /// last inputs of a convolution): a slot, which the block table names in its only entry. It is zero
@@ -355,8 +355,10 @@ pub struct StateDesc {
     pub group: u32,
     /// Key/value heads; 0 where fixed, as the next three.
     pub kv_heads: u32,
-    /// Elements per head.
-    pub head_dim: u32,
+    /// Elements of a head that are stored as keys.
+    pub key_dim: u16,
+    /// Elements of a value; 0 = as many.
+    pub value_dim: u16,
     /// See [`kv_dtype`].
     pub dtype: u32,
     /// Sliding window in tokens, 0 = none.
@@ -618,9 +620,9 @@ pub struct AttendArgs {
     pub tokens: u64,
     /// Query heads of a KV head.
     pub heads: u64,
-    /// KV heads, more than 1 only for a single token with all parts: see [`AttendArgs::kv_head`].
+    /// KV heads, more than 1 only for a single token with all parts: see [`AttendWith::kv_head`].
     pub kv_heads: u64,
-    /// Elements per head.
+    /// Elements of a key, and of a value unless [`AttendMore`] says otherwise.
     pub d: u64,
     /// Multiplies scores.
     pub scale: f32,
@@ -662,29 +664,6 @@ pub struct AttendArgs {
     pub shared: *mut u8,
 }
 
-impl AttendArgs {
-    /// The arguments for KV head `n` of `kv_heads` alone: queries, keys, values, scales and results
-    /// of one head follow those of another.
-    pub fn kv_head(&self, n: usize) -> AttendArgs {
-        let width = n * (self.heads * self.d) as usize;
-        let (part, scales) = ((n * self.head_bytes()) as u64, (n * PAGE_TOKENS * 4) as u64);
-        AttendArgs {
-            kv_heads: 1,
-            q: self.q.wrapping_add(width),
-            out: self.out.wrapping_add(width),
-            k: self.k + part,
-            v: self.v + part,
-            k_scales: self.k_scales + scales,
-            v_scales: self.v_scales + scales,
-            ..*self
-        }
-    }
-
-    /// Bytes of a KV head's keys, or values, in a page.
-    pub fn head_bytes(&self) -> usize {
-        self.d as usize * PAGE_TOKENS * kv_dtype::bits(self.dtype).unwrap_or_default() / 8
-    }
-}
 
 /// What only some models' attention needs beside [`AttendArgs`].
 #[repr(C)]
@@ -692,6 +671,8 @@ impl AttendArgs {
 pub struct AttendMore {
     /// A score `s`, scaled, becomes `softcap·tanh(s/softcap)`; 0 = stays.
     pub softcap: f32,
+    /// Elements of a value, and so of a result; 0 = as many as a key has.
+    pub values: u32,
     /// f32 `[kv_heads][heads]` sinks: one more score of each query head, of a value that is zero.
     /// It comes before the first block, as a block with itself as maximum and a sum of 1. Null =
     /// none.
@@ -699,6 +680,13 @@ pub struct AttendMore {
     /// `i32 [tokens]` lengths of the tokens' sequences: a token sees all slots below, or those less
     /// than `window` away on either side. Null = none after its own position.
     pub ends: *const i32,
+    /// Queries of the part of a key that is stored as such, where the rest of it is the value
+    /// (elements `d − values`, head `h` of token `t` at byte `t * own_stride + h * (d − values) *
+    /// 4`); [`AttendArgs::q`] are those of the values then. Elements of codes are multiplied by
+    /// their scale before they are by a query. Null = keys are stored whole.
+    pub own: *const f32,
+    /// Bytes from one token's queries `own` to the next's.
+    pub own_stride: u64,
 }
 
 /// Arguments of [`Uk::AttendWith`].
@@ -714,18 +702,71 @@ pub struct AttendWith {
 impl AttendWith {
     /// Nothing more than `args`.
     pub fn plain(args: AttendArgs) -> AttendWith {
-        let (sinks, ends) = (core::ptr::null(), core::ptr::null());
-        AttendWith { args, more: AttendMore { softcap: 0.0, sinks, ends } }
+        AttendWith { args, more: AttendMore::NOTHING }
     }
 
-    /// As [`AttendArgs::kv_head`].
+    /// The arguments for KV head `n` of `kv_heads` alone: queries, keys, values, scales and results
+    /// of one head follow those of another.
     pub fn kv_head(&self, n: usize) -> AttendWith {
-        let mut more = self.more;
+        let AttendWith { args: a, mut more } = *self;
+        let heads = n * a.heads as usize;
         if !more.sinks.is_null() {
-            more.sinks = more.sinks.wrapping_add(n * self.args.heads as usize);
+            more.sinks = more.sinks.wrapping_add(heads);
         }
-        AttendWith { args: self.args.kv_head(n), more }
+        if self.latent() {
+            more.own = more.own.wrapping_add(heads * self.own_dim());
+        }
+        let scales = (n * PAGE_TOKENS * 4) as u64;
+        let args = AttendArgs {
+            kv_heads: 1,
+            q: a.q.wrapping_add(heads * self.query_dim()),
+            out: a.out.wrapping_add(heads * self.value_dim()),
+            k: a.k + (n * self.head_bytes(true)) as u64,
+            v: a.v + (n * self.head_bytes(false)) as u64,
+            k_scales: a.k_scales + scales,
+            v_scales: a.v_scales + scales,
+            ..a
+        };
+        AttendWith { args, more }
     }
+
+    /// Whether keys end with the values.
+    pub fn latent(&self) -> bool {
+        !self.more.own.is_null()
+    }
+
+    /// Elements of a value.
+    pub fn value_dim(&self) -> usize {
+        if self.more.values == 0 { self.args.d as usize } else { self.more.values as usize }
+    }
+
+    /// Elements of a key that are stored as such.
+    pub fn own_dim(&self) -> usize {
+        self.args.d as usize - if self.latent() { self.value_dim() } else { 0 }
+    }
+
+    /// Elements of a head at [`AttendArgs::q`].
+    pub fn query_dim(&self) -> usize {
+        if self.latent() { self.value_dim() } else { self.args.d as usize }
+    }
+
+    /// Bytes of what a KV head has in a page as keys, or as values.
+    pub fn head_bytes(&self, keys: bool) -> usize {
+        let d = if keys { self.own_dim() } else { self.value_dim() };
+        d * PAGE_TOKENS * kv_dtype::bits(self.args.dtype).unwrap_or_default() / 8
+    }
+}
+
+impl AttendMore {
+    /// Nothing.
+    pub const NOTHING: AttendMore = AttendMore {
+        softcap: 0.0,
+        values: 0,
+        sinks: core::ptr::null(),
+        ends: core::ptr::null(),
+        own: core::ptr::null(),
+        own_stride: 0,
+    };
 }
 
 /// Query rows (token, head) whose scores are kept at once.
@@ -736,14 +777,14 @@ pub const ATTEND_STRIDE: usize = ATTEND_BLOCK + PAGE_TOKENS;
 pub const ATTEND_WIDE: usize = 4;
 
 /// f32 of [`AttendArgs::work`] for `rows` pairs of a token and a query head, those of all KV heads,
-/// with `d` elements: widened pages and queries, then the scores and the results of a block, then
+/// with keys of `d` elements, or values if they have more: widened pages and queries, then the scores and the results of a block, then
 /// what the blocks so far gave.
 pub const fn attend_work(rows: usize, d: usize) -> usize {
     let group = if rows < ATTEND_ROWS { rows } else { ATTEND_ROWS };
     ATTEND_WIDE * PAGE_TOKENS * d + group * (d.next_multiple_of(16) + ATTEND_STRIDE + attend_record(d)) + 2 * rows
 }
 
-/// f32 of a block's result for one head: `d` weighted values, maximum, sum, and what makes a whole
+/// f32 of a block's result for one head: the `d` weighted values, maximum, sum, and what makes a whole
 /// number of cache lines.
 pub const fn attend_record(d: usize) -> usize {
     (d + 2).next_multiple_of(16)

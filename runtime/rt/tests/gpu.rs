@@ -94,7 +94,7 @@ fn cell(pool: u64, ctx: &GpuCtx, i: u64, p: u64) -> u64 {
     let seq = word(ctx.seqs, i) as u64;
     assert!(seq < ctx.n_seqs && p / 16 < ctx.block_stride);
     let page = word(ctx.block_tables, seq * ctx.block_stride + p / 16) as u64;
-    pool + page * layout::page(1, 1, 32).bytes as u64 + 4 * (p % 16)
+    pool + page * layout::page(1, 1, 1, 32).bytes as u64 + 4 * (p % 16)
 }
 
 fn append(l: &Launch) {

@@ -72,11 +72,11 @@ fn data(window: u32, group: u32) -> Vec<u8> {
     let steps = [step(0, 0, 1), step(1, 0, 2), step(1, 3, 2), step(2, 1, 2), step(3, 4, 2), step(4, 5, 3)];
     let state = |window, group| StateDesc {
         kv_heads: 1,
-        head_dim: 1,
+        key_dim: 1,
         dtype: kv_dtype::F32,
         window,
         group,
-        bytes: layout::page(1, 1, 32).bytes as u64,
+        bytes: layout::page(1, 1, 1, 32).bytes as u64,
         ..StateDesc::default()
     };
     let desc = ModelDesc {

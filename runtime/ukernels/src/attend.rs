@@ -20,6 +20,9 @@
 //! stay in the first-level cache while all tiles of rows use them. Otherwise each tile would widen
 //! them again, which on Intel takes the ports that multiply, and would find few of them there:
 //! pages of a head are a multiple of what selects a cache set apart, as queries are.
+//!
+//! Pages of a latent cache are always widened, however many rows there are: a key's second part is
+//! the value, and lies the other way round.
 
 use core::mem::MaybeUninit;
 
@@ -121,11 +124,16 @@ struct Run<'a> {
     more: &'a AttendMore,
     rows: usize,
     heads: usize,
+    /// Elements of a key and of a value.
     d: usize,
+    values: usize,
+    /// Elements of a key that are stored as such: fewer than all in a latent cache.
+    own: usize,
     /// The page after the last one to be read.
     end_page: usize,
-    /// Bytes from the keys of the first KV head of the call to this one's, and whether another
-    /// follows.
+    /// Bytes of a KV head's keys in a page, and from those of the first KV head of the call to this
+    /// one's, and whether another follows.
+    keys: usize,
     keys_before: usize,
     follows: bool,
 }
@@ -143,6 +151,8 @@ struct Page {
 #[derive(Clone, Copy)]
 struct Row {
     q: *const f32,
+    /// In a latent cache: its query of what is stored as keys.
+    own: *const f32,
     out: *mut f32,
     /// Query head, of those of the KV head.
     head: usize,
@@ -197,11 +207,35 @@ impl Group<'_> {
     /// Whether pages are widened for the rows: for many, and where nothing else reads the cache.
     #[inline(always)]
     fn many(&self, run: &Run) -> bool {
-        self.rows.len() >= MANY_ROWS || run.a.dtype == kv_dtype::INT4
+        self.rows.len() >= MANY_ROWS || run.a.dtype == kv_dtype::INT4 || run.latent()
     }
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    /// The call for one of its KV heads.
+    #[inline(always)]
+    fn new(with: &'a AttendWith, rows: usize, end_page: usize) -> Run<'a> {
+        Run {
+            a: &with.args,
+            more: &with.more,
+            rows,
+            heads: with.args.heads as usize,
+            d: with.args.d as usize,
+            values: with.value_dim(),
+            own: with.own_dim(),
+            end_page,
+            keys: with.head_bytes(true),
+            keys_before: 0,
+            follows: false,
+        }
+    }
+
+    /// Whether a key ends with the value.
+    #[inline(always)]
+    fn latent(&self) -> bool {
+        !self.more.own.is_null()
+    }
+
     /// Writes rows `first..first + count` as the block at page `page` concerns them.
     #[inline(always)]
     unsafe fn table<'t>(
@@ -213,14 +247,16 @@ impl Run<'_> {
     ) -> &'t [Row] {
         let a = self.a;
         let start = page * PAGE_TOKENS;
+        let query = if self.latent() { self.values } else { self.d };
         let (mut token, mut head) = (first / self.heads, first % self.heads);
         unsafe {
             for i in 0..count {
                 let position = a.positions.add(token).read() as usize;
                 let (oldest, end) = (split::oldest(a, position), split::end(a, self.more, token));
                 table.get_unchecked_mut(i).write(Row {
-                    q: a.q.byte_add(token * a.q_stride as usize).add(head * self.d),
-                    out: a.out.byte_add(token * a.out_stride as usize).add(head * self.d),
+                    q: a.q.byte_add(token * a.q_stride as usize).add(head * query),
+                    own: self.more.own.wrapping_byte_add(token * self.more.own_stride as usize).wrapping_add(head * self.own),
+                    out: a.out.byte_add(token * a.out_stride as usize).add(head * self.values),
                     from: oldest.saturating_sub(start),
                     head,
                     to: end.saturating_sub(start).min(ATTEND_BLOCK),
@@ -267,7 +303,7 @@ impl Run<'_> {
                 (true, true) => self.page(next).k,
                 (true, false) => self.page(again).v,
                 (false, true) => self.page(next).v,
-                (false, false) if self.follows => self.page(again).k.wrapping_add(self.a.head_bytes()),
+                (false, false) if self.follows => self.page(again).k.wrapping_add(self.keys),
                 (false, false) if next < self.end_page => self.page(next).k.wrapping_sub(self.keys_before),
                 (false, false) => core::ptr::null(),
             }
@@ -285,7 +321,8 @@ const FEW_ROWS: usize = 8;
 #[inline(always)]
 pub(crate) unsafe fn attend<I: Isa>(with: &AttendWith) -> u64 {
     let (a, more) = (&with.args, &with.more);
-    let (heads, kv_heads, d) = (a.heads as usize, a.kv_heads as usize, a.d as usize);
+    let (heads, kv_heads) = (a.heads as usize, a.kv_heads as usize);
+    let (d, values) = (a.d as usize, with.value_dim());
     let rows = a.tokens as usize * heads;
     if rows == 0 || kv_heads == 0 {
         return 1;
@@ -296,32 +333,24 @@ pub(crate) unsafe fn attend<I: Isa>(with: &AttendWith) -> u64 {
         let alone = share.alone();
         // Groups of about the same size.
         let most = rows.div_ceil(rows.div_ceil(ATTEND_ROWS));
-        let queries = a.work.wrapping_add(ATTEND_WIDE * PAGE_TOKENS * d);
+        let queries = a.work.wrapping_add(ATTEND_WIDE * PAGE_TOKENS * d.max(values));
         let scores = queries.wrapping_add(most * d.next_multiple_of(wide::PART));
         let own = scores.wrapping_add(most * ATTEND_STRIDE);
-        let state = own.wrapping_add(most * attend_record(d));
+        let state = own.wrapping_add(most * attend_record(values));
         let mut copied = false;
         let mut table = [const { MaybeUninit::uninit() }; ATTEND_ROWS];
         for step in share.own.start * kv_heads..share.own.end * kv_heads {
             let (block, head) = (step / kv_heads, step % kv_heads);
             let one = with.kv_head(head);
-            let run = Run {
-                a: &one.args,
-                more: &one.more,
-                rows,
-                heads,
-                d,
-                end_page,
-                keys_before: head * a.head_bytes(),
-                follows: head + 1 < kv_heads,
-            };
+            let run = Run::new(&one, rows, end_page);
+            let run = Run { keys_before: head * run.keys, follows: head + 1 < kv_heads, ..run };
             let state = state.wrapping_add(2 * head * rows);
             let mut first = 0;
             while first < rows {
                 let count = most.min(rows - first);
                 let page = block * PAGES;
                 let table = run.table(&mut table, first, count, page);
-                let records = if alone { own } else { share.record(a, block).add(first * attend_record(d)) };
+                let records = if alone { own } else { share.record(with, block).add(first * attend_record(values)) };
                 let state = state.wrapping_add(2 * first);
                 let mut group =
                     Group { rows: table, page, from: 0, to: 0, wide: a.work, queries, scores, records, state };
@@ -349,13 +378,13 @@ pub(crate) unsafe fn attend<I: Isa>(with: &AttendWith) -> u64 {
         if !share.arrive(a) {
             return 0;
         }
-        let run = Run { a, more, rows, heads, d, end_page, keys_before: 0, follows: false };
+        let run = Run::new(with, rows, end_page);
         for block in share.all.clone() {
             let mut first = 0;
             while first < rows {
                 let count = most.min(rows - first);
                 let rows = run.table(&mut table, first, count, block * PAGES);
-                let records = share.record(a, block).add(first * attend_record(d));
+                let records = share.record(with, block).add(first * attend_record(values));
                 let state = state.wrapping_add(2 * first);
                 merge::group::<I>(
                     &run,

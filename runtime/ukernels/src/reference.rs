@@ -317,18 +317,19 @@ pub(crate) unsafe extern "C" fn attend_with(with: *const AttendWith) -> u64 {
             (0..a.kv_heads as usize).for_each(|n| assert!(attend_with(&with.kv_head(n)) == 1));
             return 1;
         }
-        let (share, d) = (Share::new(a, more), a.d as usize);
-        let rows = |f: &mut dyn FnMut(usize, Range<usize>, *const f32, *mut f32)| {
+        let (share, d) = (Share::new(a, more), with.value_dim());
+        let rows = |f: &mut dyn FnMut(usize, Range<usize>, (*const f32, *const f32), *mut f32)| {
             for row in 0..(a.tokens * a.heads) as usize {
                 let (token, head) = (row / a.heads as usize, row % a.heads as usize);
-                let q = a.q.byte_add(token * a.q_stride as usize).add(head * d);
+                let q = a.q.byte_add(token * a.q_stride as usize).add(head * with.query_dim());
+                let own = more.own.wrapping_byte_add(token * more.own_stride as usize).wrapping_add(head * with.own_dim());
                 let out = a.out.byte_add(token * a.out_stride as usize).add(head * d);
-                f(row, oldest(a, a.positions.add(token).read() as usize)..end(a, more, token), q, out);
+                f(row, oldest(a, a.positions.add(token).read() as usize)..end(a, more, token), (q, own), out);
             }
         };
         if !share.alone() {
             for block in share.own.clone() {
-                let records = share.record(a, block);
+                let records = share.record(with, block);
                 rows(&mut |row, seen, q, _| attend_block(with, block, seen, q, records.add(row * attend_record(d))));
             }
             if !share.arrive(a) {
@@ -346,7 +347,7 @@ pub(crate) unsafe extern "C" fn attend_with(with: *const AttendWith) -> u64 {
                 if share.alone() {
                     attend_block(with, block, seen.clone(), q, record);
                 } else {
-                    record = share.record(a, block).add(row * attend_record(d));
+                    record = share.record(with, block).add(row * attend_record(d));
                 }
                 let (largest, total) = (record.add(d).read(), record.add(d + 1).read());
                 let new = if largest > maximum { largest } else { maximum };
@@ -362,9 +363,15 @@ pub(crate) unsafe extern "C" fn attend_with(with: *const AttendWith) -> u64 {
 }
 
 /// One query that sees slots `seen`, and one block: weighted values, maximum, sum at `record`.
-unsafe fn attend_block(with: &AttendWith, block: usize, seen: Range<usize>, q: *const f32, record: *mut f32) {
+unsafe fn attend_block(
+    with: &AttendWith,
+    block: usize,
+    seen: Range<usize>,
+    (q, own): (*const f32, *const f32),
+    record: *mut f32,
+) {
     let (a, AttendMore { softcap, .. }) = (&with.args, with.more);
-    let d = a.d as usize;
+    let (own_dim, d) = (with.own_dim(), with.value_dim());
     let slots = seen.start.max(block * ATTEND_BLOCK)..seen.end.min((block + 1) * ATTEND_BLOCK);
     let mut p = [f32::NEG_INFINITY; ATTEND_BLOCK];
     unsafe {
@@ -377,10 +384,18 @@ unsafe fn attend_block(with: &AttendWith, block: usize, seen: Range<usize>, q: *
             }
         };
         for slot in slots.clone() {
-            let keys = page(slot).add(a.k as usize);
-            let term =
-                |acc, i| libm::fmaf(cached(keys, (true, d, slot % PAGE_TOKENS, i), a.dtype), q.add(i).read(), acc);
-            let score = (0..d).fold(0.0, term) * scale(a.k_scales, slot) * a.scale;
+            let (keys, values) = (page(slot).add(a.k as usize), page(slot).add(a.v as usize));
+            let (of_key, of_value) = (scale(a.k_scales, slot), scale(a.v_scales, slot));
+            let key = |i| cached(keys, (true, own_dim, slot % PAGE_TOKENS, i), a.dtype);
+            let value = |i| cached(values, (false, d, slot % PAGE_TOKENS, i), a.dtype);
+            let product = if with.latent() {
+                let term = |acc, i| libm::fmaf(key(i) * of_key, own.add(i).read(), acc);
+                let first = (0..own_dim).fold(0.0, term);
+                (0..d).fold(first, |acc, i| libm::fmaf(value(i) * of_value, q.add(i).read(), acc))
+            } else {
+                (0..own_dim).fold(0.0, |acc, i| libm::fmaf(key(i), q.add(i).read(), acc)) * of_key
+            };
+            let score = product * a.scale;
             p[slot % ATTEND_BLOCK] = if softcap == 0.0 { score } else { tanh(score / softcap) * softcap };
         }
         let maximum = p.iter().fold(f32::NEG_INFINITY, |m, s| if *s > m { *s } else { m });

@@ -3,7 +3,7 @@
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering::*};
 
-use llmcc_abi::{ATTEND_BLOCK, ATTEND_PARTS, AttendArgs, AttendMore, attend_record};
+use llmcc_abi::{ATTEND_BLOCK, ATTEND_PARTS, AttendArgs, AttendMore, AttendWith, attend_record};
 
 /// Blocks that a call works on.
 pub(crate) struct Share {
@@ -49,8 +49,9 @@ impl Share {
     }
 
     /// Where the results of block `block` go, or lie, in the shared memory.
-    pub fn record(&self, a: &AttendArgs, block: usize) -> *mut f32 {
-        let floats = (block - self.all.start) * (a.heads * a.tokens) as usize * attend_record(a.d as usize);
+    pub fn record(&self, with: &AttendWith, block: usize) -> *mut f32 {
+        let a = &with.args;
+        let floats = (block - self.all.start) * (a.heads * a.tokens) as usize * attend_record(with.value_dim());
         a.shared.wrapping_add(64).cast::<f32>().wrapping_add(floats)
     }
 

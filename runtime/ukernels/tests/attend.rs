@@ -16,13 +16,19 @@ use support::{Guarded, Rng, levels};
 struct Case {
     dtype: u32,
     d: usize,
+    /// Elements of a value.
+    dv: usize,
+    /// Keys end with the values.
+    latent: bool,
     heads: usize,
     kv_heads: usize,
     head: usize,
     window: usize,
     positions: Vec<i32>,
-    /// `[tokens][kv_heads·heads·d + 3]`: rows lie apart.
+    /// `[tokens][kv_heads·heads·max(d, dv) + 3]`: rows lie apart.
     q: Vec<f32>,
+    /// The same: of what is stored as keys, where that is not all.
+    own: Vec<f32>,
     pool: Vec<u8>,
     pages: Vec<u32>,
     /// 0 = none.
@@ -31,7 +37,7 @@ struct Case {
     sinks: Vec<f32>,
     /// Length of the sequence, whose tokens look both ways.
     end: Option<usize>,
-    /// Of KV head `head`, f64 `[slot][d]`.
+    /// Of KV head `head`, f64 `[slot][d]` and `[slot][dv]`.
     keys: Vec<Vec<f64>>,
     values: Vec<Vec<f64>>,
 }
@@ -45,19 +51,38 @@ fn bits(dtype: u32) -> usize {
 impl Case {
     fn random(dtype: u32, d: usize, heads: usize, window: usize, positions: Vec<i32>, rng: &mut Rng) -> Case {
         let slots = *positions.iter().max().expect("tokens") as usize + 1;
-        Case::of(dtype, (d, heads), window, (positions, slots), rng)
+        Case::of(dtype, (d, d, heads), window, (positions, slots), rng)
+    }
+
+    /// With values of `dv` elements, which end the keys if these are `latent`.
+    fn widths(
+        dtype: u32,
+        (d, dv, latent): (usize, usize, bool),
+        heads: usize,
+        positions: Vec<i32>,
+        rng: &mut Rng,
+    ) -> Case {
+        let slots = *positions.iter().max().expect("tokens") as usize + 1;
+        let mut case = Case::of(dtype, (if latent { d - dv } else { d }, dv, heads), 0, (positions, slots), rng);
+        if latent {
+            (case.d, case.latent) = (d, true);
+            for (key, value) in case.keys.iter_mut().zip(&case.values) {
+                key.extend(value);
+            }
+        }
+        case
     }
 
     fn of(
         dtype: u32,
-        (d, heads): (usize, usize),
+        (d, dv, heads): (usize, usize, usize),
         window: usize,
         (positions, slots): (Vec<i32>, usize),
         rng: &mut Rng,
     ) -> Case {
         let (kv_heads, head) = (3, 1);
         let count = slots.div_ceil(PAGE_TOKENS);
-        let layout = page(kv_heads, d, bits(dtype));
+        let layout = page(kv_heads, d, dv, bits(dtype));
         // NaN everywhere: what is not written must not matter.
         let mut pool = vec![0xff; (count + 3) * layout.bytes];
         // In another order than the sequence's, with gaps at both ends.
@@ -91,7 +116,7 @@ impl Case {
                         }
                         kv_dtype::INT4 => {
                             let code = (v * (most / amax)).round_ties_even() as i8;
-                            let up = kv_nibble(d, part == 0, i).1;
+                            let up = kv_nibble(if part == 0 { d } else { dv }, part == 0, i).1;
                             pool[at] = pool[at] & !(15 << up) | (code as u8 & 15) << up;
                             f64::from(code) * f64::from(amax / most)
                         }
@@ -106,14 +131,14 @@ impl Case {
             };
             for n in 0..kv_heads {
                 let k: Vec<f32> = (0..d).map(|_| rng.signed() * 2.0).collect();
-                let v: Vec<f32> = (0..d).map(|_| rng.signed()).collect();
+                let v: Vec<f32> = (0..dv).map(|_| rng.signed()).collect();
                 let key = |i| match dtype {
                     kv_dtype::INT4 => (n * d / 2 + kv_nibble(d, true, i).0) * PAGE_TOKENS + s,
                     _ => (n * d + i) * PAGE_TOKENS + s,
                 };
                 let value = |i| match dtype {
-                    kv_dtype::INT4 => (n * PAGE_TOKENS + s) * d / 2 + kv_nibble(d, false, i).0,
-                    _ => (n * PAGE_TOKENS + s) * d + i,
+                    kv_dtype::INT4 => (n * PAGE_TOKENS + s) * dv / 2 + kv_nibble(dv, false, i).0,
+                    _ => (n * PAGE_TOKENS + s) * dv + i,
                 };
                 let k = put(n, 0, layout.k_scales, &key, &k);
                 let v = put(n, layout.v, layout.v_scales, &value, &v);
@@ -123,9 +148,11 @@ impl Case {
                 }
             }
         }
-        let q = (0..positions.len() * (kv_heads * heads * d + 3)).map(|_| rng.signed() * 2.0).collect();
+        let mut queries = || (0..positions.len() * (kv_heads * heads * d.max(dv) + 3)).map(|_| rng.signed() * 2.0).collect();
+        let (q, own) = (queries(), queries());
+        let latent = false;
         let (softcap, sinks, end) = (0.0, vec![], None);
-        Case { dtype, d, heads, kv_heads, head, window, positions, q, pool, pages, softcap, sinks, end, keys, values }
+        Case { dtype, d, dv, latent, heads, kv_heads, head, window, positions, q, own, pool, pages, softcap, sinks, end, keys, values }
     }
 
     /// Runs tokens `range`; every operand ends at inaccessible memory.
@@ -141,11 +168,14 @@ impl Case {
     /// The same for several KV heads in one call.
     fn run_heads(&self, level: Level, range: Range<usize>, parts: &[Range<usize>], heads: Range<usize>) -> Vec<f32> {
         let stride = self.stride();
-        let width = heads.len() * self.heads * self.d;
+        let width = heads.len() * self.heads * self.dv;
         let bytes = |x: &[f32]| x.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
-        let q = Guarded::from_bytes(&bytes(
-            &self.q[range.start * stride + heads.start * self.heads * self.d..][..(range.len() - 1) * stride + width],
-        ));
+        let queries = |x: &[f32], d: usize| {
+            let (from, width) = (range.start * stride + heads.start * self.heads * d, heads.len() * self.heads * d);
+            Guarded::from_bytes(&bytes(&x[from..][..(range.len() - 1) * stride + width]))
+        };
+        let q = queries(&self.q, if self.latent { self.dv } else { self.d });
+        let own = queries(&self.own, self.own_dim());
         let pool = Guarded::from_bytes(&self.pool);
         let positions: Vec<u8> = self.positions[range.clone()].iter().flat_map(|p| p.to_le_bytes()).collect();
         let positions = Guarded::from_bytes(&positions);
@@ -153,9 +183,9 @@ impl Case {
         let pages = Guarded::from_bytes(&pages);
         let n = range.len();
         let mut out = Guarded::from_bytes(&vec![0xff; ((n - 1) * stride + width) * 4]);
-        let mut work = Guarded::from_bytes(&vec![0xff; attend_work(n * heads.len() * self.heads, self.d) * 4]);
+        let mut work = Guarded::from_bytes(&vec![0xff; attend_work(n * heads.len() * self.heads, self.d.max(self.dv)) * 4]);
         let blocks = (self.positions[range.start] as usize).max(self.end.unwrap_or(0)) / ATTEND_BLOCK + 1;
-        let mut bytes = vec![0xff; 64 + if parts.len() > 1 { blocks * attend_shared(self.heads, self.d) } else { 0 }];
+        let mut bytes = vec![0xff; 64 + if parts.len() > 1 { blocks * attend_shared(self.heads, self.dv) } else { 0 }];
         bytes[..64].fill(0);
         let mut shared = Guarded::from_bytes(&bytes);
         let sinks: Vec<u8> = self.sinks.iter().skip(heads.start * self.heads).flat_map(|x| x.to_le_bytes()).collect();
@@ -164,11 +194,14 @@ impl Case {
         let ends = Guarded::from_bytes(&ends);
         let more = AttendMore {
             softcap: self.softcap,
+            values: self.dv as u32,
+            own: if self.latent { own.as_ptr().cast() } else { std::ptr::null() },
+            own_stride: stride as u64 * 4,
             sinks: if self.sinks.is_empty() { std::ptr::null() } else { sinks.as_ptr().cast() },
             ends: if self.end.is_none() { std::ptr::null() } else { ends.as_ptr().cast() },
         };
-        let layout = page(self.kv_heads, self.d, bits(self.dtype));
-        let part = heads.start * self.d * PAGE_TOKENS * bits(self.dtype) / 8;
+        let layout = page(self.kv_heads, self.own_dim(), self.dv, bits(self.dtype));
+        let part = |d: usize| heads.start * d * PAGE_TOKENS * bits(self.dtype) / 8;
         let args = AttendArgs {
             q: q.as_ptr().cast(),
             q_stride: stride as u64 * 4,
@@ -183,8 +216,8 @@ impl Case {
             pool: pool.as_ptr(),
             pages: pages.as_ptr().cast(),
             page_bytes: layout.bytes as u64,
-            k: part as u64,
-            v: (layout.v + part) as u64,
+            k: part(self.own_dim()) as u64,
+            v: (layout.v + part(self.dv)) as u64,
             k_scales: (layout.k_scales + heads.start * PAGE_TOKENS * 4) as u64,
             v_scales: (layout.v_scales + heads.start * PAGE_TOKENS * 4) as u64,
             out: out.as_mut_ptr().cast(),
@@ -199,7 +232,7 @@ impl Case {
         unsafe {
             let f: AttendFn = std::mem::transmute(table(level).f[Uk::Attend as usize]);
             let with: AttendWithFn = std::mem::transmute(table(level).f[Uk::AttendWith as usize]);
-            let plain = self.softcap == 0.0 && self.sinks.is_empty() && self.end.is_none();
+            let plain = self.softcap == 0.0 && self.sinks.is_empty() && self.end.is_none() && self.d == self.dv;
             let call = |p: &Range<usize>| {
                 let args = AttendArgs { part_from: p.start as u64, part_to: p.end as u64, ..args };
                 if plain { f(&args) } else { with(&AttendWith { args, more }) }
@@ -216,7 +249,22 @@ impl Case {
 
     /// Numbers from one token's queries to the next's.
     fn stride(&self) -> usize {
-        self.kv_heads * self.heads * self.d + 3
+        // Keys that are not stored whole were made with fewer elements.
+        self.kv_heads * self.heads * self.own_dim().max(self.dv) + 3
+    }
+
+    /// Elements of a key that are stored as such.
+    fn own_dim(&self) -> usize {
+        if self.latent { self.d - self.dv } else { self.d }
+    }
+
+    /// The query of a token's head.
+    fn query(&self, token: usize, head: usize) -> Vec<f32> {
+        let of = |x: &[f32], d: usize| x[token * self.stride() + (self.head * self.heads + head) * d..][..d].to_vec();
+        match self.latent {
+            true => [of(&self.own, self.own_dim()), of(&self.q, self.dv)].concat(),
+            false => of(&self.q, self.d),
+        }
     }
 
     /// Softmax in f64.
@@ -226,7 +274,7 @@ impl Case {
             let position = *position as usize;
             let first = if self.window == 0 { 0 } else { (position + 1).saturating_sub(self.window) };
             for h in 0..self.heads {
-                let q = &self.q[t * self.stride() + (self.head * self.heads + h) * self.d..][..self.d];
+                let q = self.query(t, h);
                 let score = |s: usize| {
                     let s = f64::from(SCALE) * q.iter().zip(&self.keys[s]).map(|(a, b)| f64::from(*a) * b).sum::<f64>();
                     let cap = f64::from(self.softcap);
@@ -240,7 +288,7 @@ impl Case {
                 let p: Vec<f64> = scores.iter().map(|s| (s - max).exp()).collect();
                 let sum: f64 = p.iter().sum();
                 out.extend(
-                    (0..self.d)
+                    (0..self.dv)
                         .map(|i| p.iter().zip(&self.values[first..end]).map(|(p, v)| p * v[i]).sum::<f64>() / sum),
                 );
             }
@@ -311,6 +359,20 @@ fn windows() {
     }
 }
 
+/// Values narrower and wider than keys, and values that are a part of the keys, with few rows and
+/// with many, in sizes of whole vectors and others.
+#[test]
+fn keys_and_values_of_different_width() {
+    let mut rng = Rng(31);
+    for (i, dtype) in DTYPES.into_iter().cycle().take(30).enumerate() {
+        let dims = [(24, 16, false), (16, 40, false), (72, 64, true), (10, 6, false), (28, 20, true), (48, 32, false)];
+        let heads = [1, 4, 13, 30][i % 4];
+        for positions in [vec![3, 4, 9], (250..262).collect::<Vec<i32>>(), vec![290]] {
+            Case::widths(dtype, dims[i % 6], heads, positions, &mut rng).check();
+        }
+    }
+}
+
 /// Softcaps that matter and that do not, sinks that weigh more and less than all else, and tokens
 /// that look both ways, alone and together, over one block and several.
 #[test]
@@ -322,7 +384,7 @@ fn softcaps_sinks_and_both_ways() {
         for (positions, more) in [(vec![3, 4, 9], 30), ((250..262).collect::<Vec<i32>>(), 300), (vec![0], 1)] {
             let slots = *positions.last().expect("tokens") as usize + if both { more } else { 1 };
             let window = [0, 0, 20, 280][i / 3 % 4];
-            let mut case = Case::of(dtype, (d, heads), window, (positions, slots), &mut rng);
+            let mut case = Case::of(dtype, (d, d, heads), window, (positions, slots), &mut rng);
             case.softcap = softcap;
             case.end = both.then_some(slots);
             if sinks {

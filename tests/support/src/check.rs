@@ -65,14 +65,16 @@ impl<'a> Bounds<'a> {
         let int8 = matches!(case.operands[k.x], OperandData::Q8(_));
         let Store::Rows { param, .. } = s.store else { panic!("not rows") };
         for i in 0..case.m() {
-            let (x, routes) = (case.row(k.x, i), case.row(k.routes, i));
+            let (x, routes) = (case.row(k.x, i), k.routes.map(|routes| case.row(routes, i)));
             for slot in 0..k.top {
                 let ParamKind::Matrix { k: inner, .. } = case.kernel.params[s.weights[0]].kind else {
                     panic!("not a matrix")
                 };
-                let input = if x.len() == inner { &x[..] } else { &x[slot * inner..][..inner] };
-                let (expert, rows) = (routes[slot] as usize, [input.to_vec()]);
-                let lane = |w: &ParamId| self.product_with(&rows, *w, int8, expert * s.n..(expert + 1) * s.n);
+                let own = k.own_input(x.len(), inner);
+                let input = if own { &x[slot * inner..][..inner] } else { &x[..] };
+                let expert = routes.as_ref().map_or(slot, |routes| routes[slot] as usize);
+                let (first, rows) = (expert * k.rows(), [input.to_vec()]);
+                let lane = |w: &ParamId| self.product_with(&rows, *w, int8, first..first + s.n);
                 let lanes: Vec<_> = s.weights.iter().map(lane).collect();
                 let at = At { n: s.n, row: i, product: 0, slot: Some((slot, expert)) };
                 self.check_row(&self.expr(&s.expr, &at, &lanes), got, param, i, slot * s.n);
@@ -259,7 +261,7 @@ impl<'a> Bounds<'a> {
         let (seq, position, spec) = (batch.seqs[i], batch.positions[i] as usize, got.spec);
         let read =
             |s: &KvState, h| if key { s.key(seq, position, h) } else { s.value(seq, position, h) }.expect("stored");
-        for (h, head) in values.chunks(spec.head_dim).enumerate() {
+        for (h, head) in values.chunks(spec.stored_dim(key)).enumerate() {
             if !head.iter().all(Approx::is_bounded) {
                 continue;
             }

@@ -146,8 +146,9 @@ fn case_of(text: &str) -> Option<Case> {
                 let mut state = KvState::new(spec);
                 for t in 0..g.batch.tokens.len() {
                     for position in 0..=g.batch.positions[t] as usize {
-                        let mut row = || g.rng.floats(spec.width()).into_iter().map(f64::from).collect::<Vec<_>>();
-                        let (key, value) = (row(), row());
+                        let mut row =
+                            |key| g.rng.floats(spec.width(key)).into_iter().map(f64::from).collect::<Vec<_>>();
+                        let (key, value) = (row(true), row(false));
                         state.store_key(g.batch.seqs[t], position, &key);
                         state.store_value(g.batch.seqs[t], position, &value);
                     }

@@ -32,7 +32,7 @@ pub(super) struct Plan {
 impl Plan {
     /// `None` if only the plain kernel will do.
     pub(super) fn new(cx: &Cx<'_>, shape: &Shape) -> Option<Plan> {
-        let (d, gpu) = (shape.spec.head_dim, cx.target.gpu()?);
+        let (d, gpu) = (shape.spec.key_dim, cx.target.gpu()?);
         let (elem, int8) = shape.multiplied().filter(|_| d <= MAX_D)?;
         // Accumulators of 16 rows of larger heads do not fit the registers.
         let most = if d > 128 { 8 } else { 16 };
@@ -156,8 +156,8 @@ impl<'a> Walk<'a> {
     }
 
     fn queries(&self, b: &mut Builder) -> Queries {
-        let d = self.shape.spec.head_dim;
-        self.plan.tile.queries(b, self.lane, self.shape.q.1, |b, part| {
+        let d = self.shape.spec.key_dim;
+        self.plan.tile.queries(b, self.lane, self.shape.q.elem, |b, part| {
             // Rows beyond the last repeat it; their results are not stored.
             let (row, last) = (self.lane.row(b, &self.plan.tile, part), b.i32(self.plan.rows as i64 - 1));
             let row = b.min(row, last);

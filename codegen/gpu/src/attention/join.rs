@@ -35,7 +35,7 @@ pub(super) struct Join<'a> {
 
 impl Join<'_> {
     fn d(&self) -> usize {
-        self.shape.spec.head_dim
+        self.shape.spec.value_dim
     }
 
     /// The type of a piece's values.

@@ -51,10 +51,10 @@ struct Shape {
     kv: ParamId,
     spec: KvSpec,
     page: Page,
-    q: (ParamId, RowElem),
-    out: (ParamId, RowElem),
-    /// Columns of queries and output.
-    width: usize,
+    q: Rows,
+    /// Of a latent cache: queries of what is stored as keys.
+    own: Option<Rows>,
+    out: Rows,
     /// Query heads per KV head.
     group: usize,
     /// How products become scores.
@@ -63,6 +63,16 @@ struct Shape {
     sinks: Option<ParamId>,
     /// Whether a token sees nothing after it.
     causal: bool,
+}
+
+/// Rows of queries or results.
+#[derive(Clone, Copy)]
+struct Rows {
+    param: ParamId,
+    /// Columns, and those of a head.
+    cols: usize,
+    of_head: usize,
+    elem: RowElem,
 }
 
 /// How products of queries and keys become scores in base 2.
@@ -123,27 +133,35 @@ pub fn emit(cx: &Cx<'_>, k: &Attention) -> Result<Source, CodegenError> {
 impl Shape {
     fn new(cx: &Cx<'_>, k: &Attention) -> Result<Shape, CodegenError> {
         // All of it is named, so that nothing is overlooked.
-        let Attention { q: queries, kv, out: to, heads, scale, softcap, sinks, causal, tile_m: _ } = *k;
+        let Attention { q: queries, own, kv, out: to, heads, scale, softcap, sinks, causal, tile_m: _ } = *k;
         let spec = cx.kv(kv)?;
-        let (q_cols, q) = cx.rows(queries)?;
-        let (out_cols, out) = cx.rows(to)?;
-        let width = heads * spec.head_dim;
-        if width == 0 || spec.kv_heads == 0 || !heads.is_multiple_of(spec.kv_heads) {
+        let none = heads == 0 || spec.own_dim() == 0 || spec.value_dim == 0 || spec.kv_heads == 0;
+        if none || !heads.is_multiple_of(spec.kv_heads) {
             return Err(cx.error(format!("{heads} query heads do not fit {spec}")));
         }
-        if q_cols != width || out_cols != width {
-            return Err(cx.error(format!("queries and output must have {width} columns")));
+        if own.is_some() != spec.latent {
+            return Err(cx.error("latent caches, and no others, have queries of their own for keys"));
         }
-        if q.is_quantized() || out.is_quantized() {
-            return Err(cx.error("attention reads and makes no int8 or fp8 rows on GPUs"));
-        }
+        let rows = |param: ParamId, of_head: usize| {
+            let (cols, elem) = cx.rows(param)?;
+            if cols != heads * of_head {
+                return Err(cx.error(format!("queries or output have {cols} columns, not {}", heads * of_head)));
+            }
+            if elem.is_quantized() {
+                return Err(cx.error("attention reads and makes no int8 or fp8 rows on GPUs"));
+            }
+            Ok(Rows { param, cols, of_head, elem })
+        };
+        let q = rows(queries, if spec.latent { spec.value_dim } else { spec.key_dim })?;
+        let own = own.map(|own| rows(own, spec.own_dim())).transpose()?;
+        let out = rows(to, spec.value_dim)?;
         Ok(Shape {
             kv,
             spec,
             page: spec.page(),
-            q: (queries, q),
-            out: (to, out),
-            width,
+            q,
+            own,
+            out,
             group: heads / spec.kv_heads,
             scores: Scores::new(scale.get(), softcap.map(Real::get)),
             sinks,
@@ -154,7 +172,10 @@ impl Shape {
     /// The 16-bit float that tensor cores multiply, and whether it comes from int8 codes; `None` if
     /// only the plain kernel will do.
     fn multiplied(&self) -> Option<(Elem, bool)> {
-        let d = self.spec.head_dim;
+        if !self.spec.uniform() {
+            return None;
+        }
+        let d = self.spec.key_dim;
         match self.spec.dtype {
             KvDType::F16 => d.is_multiple_of(16).then_some((Elem::F16, false)),
             KvDType::Bf16 => d.is_multiple_of(16).then_some((Elem::Bf16, false)),
@@ -164,18 +185,18 @@ impl Shape {
     }
 
     /// Address of column `col` of row `token` of queries or output.
-    fn element(&self, b: &mut Builder, args: Args<'_>, rows: (ParamId, RowElem), token: V, col: V) -> V {
+    fn element(&self, b: &mut Builder, args: Args<'_>, rows: Rows, token: V, col: V) -> V {
         let token = b.zext(token, I64);
-        let start = b.mulc(token, row_stride(self.width, rows.1) as i64);
-        let line = b.at(args.operand(rows.0), start);
-        let offset = b.shlc(col, if rows.1 == RowElem::F32 { 2 } else { 1 });
+        let start = b.mulc(token, row_stride(rows.cols, rows.elem) as i64);
+        let line = b.at(args.operand(rows.param), start);
+        let offset = b.shlc(col, if rows.elem == RowElem::F32 { 2 } else { 1 });
         b.at(line, offset)
     }
 
     /// Stores f32 values (a scalar, or a vector of adjacent columns) to the output.
     fn store(&self, b: &mut Builder, args: Args<'_>, token: V, col: V, values: V) {
         let p = self.element(b, args, self.out, token, col);
-        let narrow = half_type(self.out.1).unwrap_or(F32);
+        let narrow = half_type(self.out.elem).unwrap_or(F32);
         let ty = match (values.ty, narrow) {
             (Ty::Vec(n, _), Ty::S(e)) => Ty::Vec(n, e),
             _ => narrow,

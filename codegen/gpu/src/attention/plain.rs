@@ -3,7 +3,7 @@
 //! An item is a query head. A warp takes a page at a time: two lanes per slot make its score, all
 //! lanes together weigh the values, a lane for every 32nd column.
 
-use super::Shape;
+use super::{Rows, Shape};
 use super::results::Results;
 use super::split::{Item, Split};
 use crate::Source;
@@ -12,6 +12,7 @@ use crate::epilogue::half_type;
 use crate::mlir::{BF16, Builder, Cmp, F16, F32, I8, I32, I64, V};
 use llmcc_abi::PAGE_TOKENS;
 use llmcc_codegen::CodegenError;
+use llmcc_ir::kernel::RowElem;
 use llmcc_ir::kv::KvDType;
 
 const WARPS: u32 = 4;
@@ -28,6 +29,12 @@ pub(super) fn emit(cx: &Cx<'_>, shape: &Shape) -> Result<Source, CodegenError> {
         shared: 0,
     };
     let reason = match shape.spec.dtype {
+        KvDType::F32 | KvDType::F16 | KvDType::Bf16 | KvDType::Int8 | KvDType::Int4 if shape.spec.latent => {
+            "attention over a latent cache, without tensor cores"
+        }
+        KvDType::F16 | KvDType::Bf16 | KvDType::Int8 if !shape.spec.uniform() => {
+            "attention with keys and values of different width, without tensor cores"
+        }
         KvDType::F32 => "attention over an f32 cache, without tensor cores",
         KvDType::Int8 => "attention over an int8 cache whose head size is no multiple of 32, without tensor cores",
         KvDType::Int4 => "attention over an int4 cache, without tensor cores",
@@ -48,8 +55,10 @@ struct Walk<'a> {
     item: &'a Item,
     warp: V,
     lane: V,
-    /// The head's query.
-    query: V,
+    /// The head's query of what is stored as keys, and its storage.
+    query: (V, RowElem),
+    /// In a latent cache: that of the values.
+    latent: Option<(V, RowElem)>,
     /// Row of the block table.
     table: V,
     pool: V,
@@ -59,16 +68,20 @@ impl<'a> Walk<'a> {
     fn new(b: &mut Builder, shape: &'a Shape, args: Args<'a>, item: &'a Item) -> Walk<'a> {
         let tid = b.sreg("tid.x");
         let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, 31));
-        let col = b.mulc(item.head, shape.spec.head_dim as i64);
-        let query = shape.element(b, args, shape.q, item.token, col);
+        let of = |b: &mut Builder, rows: Rows| {
+            let col = b.mulc(item.head, rows.of_head as i64);
+            (shape.element(b, args, rows, item.token, col), rows.elem)
+        };
+        let query = of(b, shape.own.unwrap_or(shape.q));
+        let latent = shape.own.map(|_| of(b, shape.q));
         let seq = args.seq(b, item.token);
         let table = args.table(b, seq);
-        Walk { shape, item, warp, lane, query, table, pool: args.operand(shape.kv) }
+        Walk { shape, item, warp, lane, query, latent, table, pool: args.operand(shape.kv) }
     }
 
     /// Columns that a lane weighs.
     fn columns(&self) -> usize {
-        self.shape.spec.head_dim.div_ceil(32)
+        self.shape.spec.value_dim.div_ceil(32)
     }
 
     /// Maximum, this lane's part of the sum, weighted values of this lane's columns.
@@ -120,7 +133,7 @@ impl<'a> Walk<'a> {
 
     /// The score of a slot, in both of its lanes.
     fn score(&self, b: &mut Builder, page: V, slot: V) -> V {
-        let d = self.shape.spec.head_dim;
+        let d = self.shape.spec.own_dim();
         let part = b.shrc(self.lane, 4);
         let head = b.mulc(self.item.kv_head, (d * PAGE_TOKENS) as i64);
         let head = b.add(head, slot);
@@ -134,23 +147,70 @@ impl<'a> Walk<'a> {
                     self.stored(b, page, index)
                 }
             };
-            let q = self.query_at(b, i);
+            let q = query_at(b, self.query, i);
             vec![b.fma(q, k, acc[0])]
         });
-        let other = b.shuffle_xor(dot[0], 16);
-        let dot = b.fadd(dot[0], other);
-        let dot = match self.shape.spec.dtype {
-            KvDType::Int8 | KvDType::Int4 => {
-                let scale = self.scale(b, page, self.shape.page.k_scales, slot);
-                b.fmul(dot, scale)
+        let both = |b: &mut Builder, dot: V| {
+            let other = b.shuffle_xor(dot, 16);
+            b.fadd(dot, other)
+        };
+        let scales = (self.shape.page.k_scales, slot);
+        let dot = match self.latent {
+            Some(query) => {
+                let dot = self.scaled(b, page, scales, dot[0]);
+                let more = self.score_of_value(b, page, slot, query);
+                let dot = b.fadd(dot, more);
+                both(b, dot)
             }
-            KvDType::F32 | KvDType::F16 | KvDType::Bf16 => dot,
+            None => {
+                let dot = both(b, dot[0]);
+                self.scaled(b, page, scales, dot)
+            }
         };
         self.shape.scores.of(b, dot)
     }
 
+    /// A lane's part of the product of a slot's value and the query of it.
+    fn score_of_value(&self, b: &mut Builder, page: V, slot: V, query: (V, RowElem)) -> V {
+        let d = self.shape.spec.value_dim;
+        let values = b.atc(page, self.shape.page.v as i64);
+        let head = b.mulc(self.item.kv_head, (d * PAGE_TOKENS) as i64);
+        let line = b.mulc(slot, d as i64);
+        let line = b.add(head, line);
+        let part = b.shrc(self.lane, 4);
+        let (end, two, zero) = (b.i32(d as i64), b.i32(2), b.f32(0.0));
+        let dot = b.for_((part, end, two), &[zero], |b, i, acc| {
+            let v = self.value(b, values, line, (slot, i));
+            let q = query_at(b, query, i);
+            vec![b.fma(q, v, acc[0])]
+        });
+        self.scaled(b, page, (self.shape.page.v_scales, slot), dot[0])
+    }
+
+    /// A sum of products with the codes of a slot times their scale; of other numbers as it is.
+    fn scaled(&self, b: &mut Builder, page: V, (scales, slot): (usize, V), dot: V) -> V {
+        match self.shape.spec.dtype {
+            KvDType::Int8 | KvDType::Int4 => {
+                let scale = self.scale(b, page, scales, slot);
+                b.fmul(dot, scale)
+            }
+            KvDType::F32 | KvDType::F16 | KvDType::Bf16 => dot,
+        }
+    }
+
+    /// Column `col` of a slot's value, whose head and slot begin at element `line` of the values.
+    fn value(&self, b: &mut Builder, values: V, line: V, (slot, col): (V, V)) -> V {
+        match self.shape.spec.dtype {
+            KvDType::Int4 => self.value_code(b, values, (slot, col)),
+            KvDType::F32 | KvDType::F16 | KvDType::Bf16 | KvDType::Int8 => {
+                let index = b.add(line, col);
+                self.stored(b, values, index)
+            }
+        }
+    }
+
     fn weigh(&self, b: &mut Builder, page: V, start: V, weight: V, values: &[V]) -> Vec<V> {
-        let d = self.shape.spec.head_dim;
+        let d = self.shape.spec.value_dim;
         let page = b.atc(page, self.shape.page.v as i64);
         let head = b.mulc(self.item.kv_head, (d * PAGE_TOKENS) as i64);
         let (first, end, step, zero) = (b.i32(0), b.i32(PAGE_TOKENS as i64), b.i32(1), b.f32(0.0));
@@ -168,13 +228,7 @@ impl<'a> Walk<'a> {
                     // Columns beyond the last repeat it; their results are not stored.
                     let col = b.addc(self.lane, i as i64 * 32);
                     let col = b.min(col, last);
-                    let v = match self.shape.spec.dtype {
-                        KvDType::Int4 => self.value_code(b, page, (slot, col)),
-                        KvDType::F32 | KvDType::F16 | KvDType::Bf16 | KvDType::Int8 => {
-                            let index = b.add(line, col);
-                            self.stored(b, page, index)
-                        }
-                    };
+                    let v = self.value(b, page, line, (slot, col));
                     let v = b.select(seen, v, zero);
                     b.fma(weight, v, *acc)
                 })
@@ -220,7 +274,7 @@ impl<'a> Walk<'a> {
 
     /// The 4-bit code of element `i` of a slot's key, as f32; see `layout::kv_nibble`.
     fn key_code(&self, b: &mut Builder, page: V, (slot, i): (V, V)) -> V {
-        let half = self.shape.spec.head_dim as i64 / 2;
+        let half = self.shape.spec.own_dim() as i64 / 2;
         let head = b.mulc(self.item.kv_head, half);
         let pair = b.shrc(i, 1);
         let line = b.add(head, pair);
@@ -233,7 +287,7 @@ impl<'a> Walk<'a> {
 
     /// The same of a value, whose part of the page begins at `values`.
     fn value_code(&self, b: &mut Builder, values: V, (slot, col): (V, V)) -> V {
-        let half = self.shape.spec.head_dim as i64 / 2;
+        let half = self.shape.spec.value_dim as i64 / 2;
         let line = b.shlc(self.item.kv_head, 4);
         let line = b.add(line, slot);
         let line = b.mulc(line, half);
@@ -246,17 +300,9 @@ impl<'a> Walk<'a> {
         nibble(b, values, at, up)
     }
 
-    fn query_at(&self, b: &mut Builder, col: V) -> V {
-        let (ty, shift) = half_type(self.shape.q.1).map_or((F32, 2), |half| (half, 1));
-        let offset = b.shlc(col, shift);
-        let p = b.at(self.query, offset);
-        let x = b.load(p, ty);
-        if ty == F32 { x } else { b.fext(x, F32) }
-    }
-
     /// Leaves the warp's result in shared memory.
     fn leave(&self, b: &mut Builder, state: &[V], results: &Results) {
-        let d = self.shape.spec.head_dim;
+        let d = self.shape.spec.value_dim;
         let sum = b.reduce(state[1], &[8, 4, 2, 1], |b, x, y| b.fadd(x, y));
         let row = b.i32(0);
         for (i, v) in state[2..].iter().enumerate() {
@@ -275,6 +321,15 @@ impl<'a> Walk<'a> {
             b.store(sum, p);
         });
     }
+}
+
+/// Element `col` of a query as f32.
+fn query_at(b: &mut Builder, (query, elem): (V, RowElem), col: V) -> V {
+    let (ty, shift) = half_type(elem).map_or((F32, 2), |half| (half, 1));
+    let offset = b.shlc(col, shift);
+    let p = b.at(query, offset);
+    let x = b.load(p, ty);
+    if ty == F32 { x } else { b.fext(x, F32) }
 }
 
 /// The signed 4-bit code that lies `up` bits up in byte `at`, as f32.

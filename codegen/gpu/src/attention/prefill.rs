@@ -44,7 +44,7 @@ pub(super) struct Plan {
 impl Plan {
     /// `None` if a kernel for fewer tokens will do, or must.
     pub(super) fn new(cx: &Cx<'_>, shape: &Shape, tile_m: usize) -> Option<Plan> {
-        let (d, gpu) = (shape.spec.head_dim, cx.target.gpu()?);
+        let (d, gpu) = (shape.spec.key_dim, cx.target.gpu()?);
         let (elem, int8) = shape.multiplied().filter(|_| d <= 256)?;
         let tokens = tile_m.min(MAX_ROWS / shape.group);
         if tile_m < 2 || tokens == 0 {
@@ -139,7 +139,7 @@ impl Attend<'_> {
     }
 
     fn run(&self, b: &mut Builder, rows: &[Row]) -> State {
-        let q = self.plan.tile.queries(b, self.lane, self.block.shape.q.1, |b, part| {
+        let q = self.plan.tile.queries(b, self.lane, self.block.shape.q.elem, |b, part| {
             let col = self.block.column(b, rows[part].head);
             self.block.shape.element(b, self.block.args, self.block.shape.q, rows[part].token, col)
         });

@@ -81,6 +81,6 @@ impl<'a> Block<'a> {
 
     /// First column of a head.
     pub(super) fn column(&self, b: &mut Builder, head: V) -> V {
-        b.mulc(head, self.shape.spec.head_dim as i64)
+        b.mulc(head, self.shape.spec.key_dim as i64)
     }
 }

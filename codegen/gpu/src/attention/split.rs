@@ -119,7 +119,7 @@ impl Split {
         min_blocks: u32,
         attend: impl FnOnce(&mut Builder, Args<'_>, &Item, &Chunks<'_>),
     ) -> Result<Source, CodegenError> {
-        let d = shape.spec.head_dim;
+        let d = shape.spec.value_dim;
         let shared = self.shared_bytes(d);
         if shared > crate::shared_limit(cx) {
             return Err(cx.error(format!("heads of {d} need {shared} bytes of shared memory")));

@@ -11,6 +11,8 @@
 //!   expert in shared memory, in whatever order, and takes them eight by eight; the weights that it
 //!   reads again are in its caches.
 //!
+//! Without routes a slot's expert is that of its number: nothing is looked up or collected.
+//!
 //! A pair is a column of a product of its own: its bits do not depend on those beside it.
 
 mod sums;
@@ -74,7 +76,7 @@ struct Thread {
 pub fn emit(cx: &Cx<'_>, k: &ExpertMatmul) -> Result<Source, CodegenError> {
     let plan = Plan::new(cx, k)?;
     let map = plan.map();
-    let tiles = k.segment.n / BLOCK;
+    let tiles = k.rows() / BLOCK;
     let few = k.tile_m == 1;
     let mut done = Ok(());
     let (mlir, program) = cx.function(THREADS, 4, |b, args| {
@@ -122,7 +124,7 @@ impl<'a> Plan<'a> {
         if k.segment.tile_n != BLOCK || ![1, ROWS].contains(&k.tile_m) {
             return Err(cx.error(format!("products of experts have tiles of 1 or {ROWS} rows and {BLOCK} columns")));
         }
-        if !inner.is_multiple_of(16) {
+        if !inner.is_multiple_of(16) && k.routes.is_some() {
             return Err(cx.error(format!("experts of {inner} columns: only multiples of 16 are multiplied")));
         }
         if elem.is_quantized() {
@@ -134,7 +136,7 @@ impl<'a> Plan<'a> {
             (Some(Float::Bf16), elem) => elem == RowElem::Bf16,
             (None, _) => schedule::has_operands(f) && !schedule::is_fp8(f),
         };
-        let tensor = lanes.iter().all(|(_, f)| known(*f));
+        let tensor = inner.is_multiple_of(16) && lanes.iter().all(|(_, f)| known(*f));
         if lanes.iter().any(|(_, f)| schedule::is_fp8(*f)) {
             return Err(cx.error("experts of fp8 weights are not multiplied yet: compile with another format"));
         }
@@ -170,10 +172,10 @@ impl<'a> Plan<'a> {
         (token, slot): (V, V),
         tile: V,
     ) -> Result<(), CodegenError> {
-        let line = row_at(b, args.operand(self.k.routes), 2 * self.k.top, RowElem::F32, token);
-        let p = col_at(b, line, Elem::F32, slot);
-        let number = b.load(p, F32);
-        let expert = self.expert(b, number);
+        let expert = match self.k.routes {
+            Some(routes) => self.routed(b, args.operand(routes), (token, slot)),
+            None => slot,
+        };
         let first = b.mulc(token, self.k.top as i64);
         let pair = b.add(first, slot);
         let one = b.i32(1);
@@ -182,10 +184,12 @@ impl<'a> Plan<'a> {
 
     /// All pairs that chose an expert.
     fn many(&self, b: &mut Builder, args: Args<'_>, map: &Map, m: V, expert: V, tile: V) -> Result<(), CodegenError> {
+        let Some(routes) = self.k.routes else { return self.tokens(b, args, map, m, (expert, tile)) };
+        let routes = args.operand(routes);
         let (all, zero, step) = (b.mulc(m, self.k.top as i64), b.i32(0), b.i32(PAIRS as i64));
         let mut done = Ok(());
         b.for_((zero, all, step), &[], |b, from, _| {
-            let found = self.collect(b, args, map, (from, all), expert);
+            let found = self.collect(b, routes, map, (from, all), expert);
             let rows = b.i32(ROWS as i64);
             b.for_((zero, found, rows), &[], |b, first, _| {
                 let rest = b.sub(found, first);
@@ -208,8 +212,43 @@ impl<'a> Plan<'a> {
         done
     }
 
+    /// All tokens of a slot, which is that of the expert.
+    fn tokens(
+        &self,
+        b: &mut Builder,
+        args: Args<'_>,
+        map: &Map,
+        m: V,
+        (expert, tile): (V, V),
+    ) -> Result<(), CodegenError> {
+        let (zero, step) = (b.i32(0), b.i32(ROWS as i64));
+        let mut done = Ok(());
+        b.for_((zero, m, step), &[], |b, first, _| {
+            let rest = b.sub(m, first);
+            let rows = b.min(rest, step);
+            let pair = |b: &mut Builder, i: V| {
+                let token = b.add(first, i);
+                let start = b.mulc(token, self.k.top as i64);
+                b.add(start, expert)
+            };
+            if let Err(e) = self.group(b, args, map, (expert, tile), rows, &pair) {
+                done = Err(e);
+            }
+            vec![]
+        });
+        done
+    }
+
+    /// The expert that routes name for a token's slot.
+    fn routed(&self, b: &mut Builder, routes: V, (token, slot): (V, V)) -> V {
+        let line = row_at(b, routes, 2 * self.k.top, RowElem::F32, token);
+        let p = col_at(b, line, Elem::F32, slot);
+        let number = b.load(p, F32);
+        self.expert(b, number)
+    }
+
     /// Collects the pairs `from..` that chose the expert; gives how many.
-    fn collect(&self, b: &mut Builder, args: Args<'_>, map: &Map, (from, all): (V, V), expert: V) -> V {
+    fn collect(&self, b: &mut Builder, routes: V, map: &Map, (from, all): (V, V), expert: V) -> V {
         let (count, pairs) = (b.shared_in("count", map.count), b.shared_in("pairs", map.pairs));
         let tid = b.sreg("tid.x");
         let first = b.cmpc(Cmp::Eq, tid, 0);
@@ -228,10 +267,7 @@ impl<'a> Plan<'a> {
         share_out(b, n, THREADS, |b, i| {
             let pair = b.add(from, i);
             let (token, slot) = (b.divc(pair, top), b.remc(pair, top));
-            let line = row_at(b, args.operand(self.k.routes), 2 * self.k.top, RowElem::F32, token);
-            let p = col_at(b, line, Elem::F32, slot);
-            let number = b.load(p, F32);
-            let chosen = self.expert(b, number);
+            let chosen = self.routed(b, routes, (token, slot));
             let mine = b.cmp(Cmp::Eq, chosen, expert);
             b.if_(mine, |b| {
                 let one = b.i32(1);
@@ -287,13 +323,19 @@ impl<'a> Plan<'a> {
             let (token, slot) = (b.divc(pair, self.k.top as i64), b.remc(pair, self.k.top as i64));
             (token, b.mulc(slot, self.k.segment.n as i64))
         };
-        let (row0, cols) = (b.i32(0), b.i32(BLOCK as i64));
+        let (row0, col0) = (b.i32(0), b.mulc(tile, BLOCK as i64));
+        let mut cols = b.i32(BLOCK as i64);
+        if !self.k.segment.n.is_multiple_of(BLOCK) {
+            let n = b.i32(self.k.segment.n as i64);
+            let rest = b.sub(n, col0);
+            cols = b.min(rest, cols);
+        }
         let tile = Tile {
             acc: &acc,
             row0,
             rows,
             max_rows: ROWS,
-            col0: b.mulc(tile, BLOCK as i64),
+            col0,
             cols,
             max_cols: BLOCK,
             spare: b.shared_in("spare", map.spare),

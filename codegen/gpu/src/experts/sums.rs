@@ -3,7 +3,7 @@
 use super::{Map, Plan, ROWS, THREADS, Thread, WARPS};
 use crate::cx::{Args, share_out};
 use crate::matmul::decode::{self, Scales, Scaling};
-use crate::mlir::{Builder, Cmp, F16, F32, I32, I64, V, V4I32};
+use crate::mlir::{Builder, Cmp, F16, F32, I16, I32, I64, V, V4I32};
 use crate::piece::row_at;
 use llmcc_codegen::CodegenError;
 use llmcc_ir::gpu::schedule::{self, TILE_K};
@@ -14,7 +14,7 @@ impl Plan<'_> {
     /// Address of the strip of 16 rows that is a lane's tile of an expert.
     fn strip(&self, b: &mut Builder, args: Args<'_>, lane: usize, (expert, tile): (V, V)) -> V {
         let (w, format) = self.lanes[lane];
-        let first = b.mulc(expert, (self.k.segment.n / BLOCK) as i64);
+        let first = b.mulc(expert, (self.k.rows() / BLOCK) as i64);
         let strip = b.add(first, tile);
         let strip = b.zext(strip, I64);
         let offset = b.mulc(strip, format.block_bytes(self.inner) as i64);
@@ -25,7 +25,7 @@ impl Plan<'_> {
     fn input(&self, b: &mut Builder, args: Args<'_>, pair: V) -> V {
         let (token, slot) = (b.divc(pair, self.k.top as i64), b.remc(pair, self.k.top as i64));
         let line = row_at(b, args.operand(self.k.x), self.cols, self.elem, token);
-        if self.cols == self.inner {
+        if !self.k.own_input(self.cols, self.inner) {
             return line;
         }
         let skip = b.mulc(slot, (self.inner * self.element()) as i64);
@@ -43,6 +43,9 @@ impl Plan<'_> {
 
     /// 16 columns of a unit as words; zeros where there are none.
     fn words(&self, b: &mut Builder, line: V, unit: V, t: V) -> Vec<V> {
+        if !self.inner.is_multiple_of(16) {
+            return self.ragged(b, line, unit, t);
+        }
         let bytes = 16 * self.element();
         let skip = b.mulc(unit, 4 * bytes as i64);
         let own = b.mulc(t, bytes as i64);
@@ -63,6 +66,33 @@ impl Plan<'_> {
         let inside = b.cmpc(Cmp::Slt, at, (self.inner * self.element()) as i64);
         let zero = b.i32(0);
         b.if_else(inside, &vec![I32; bytes / 4], read, |_| vec![zero; bytes / 4])
+    }
+
+    /// The same where slots have no whole words of 16 bytes: element by element.
+    fn ragged(&self, b: &mut Builder, line: V, unit: V, t: V) -> Vec<V> {
+        let (skip, own) = (b.mulc(unit, TILE_K as i64), b.shlc(t, 4));
+        let first = b.add(skip, own);
+        let zero = b.i32(0);
+        let element = |b: &mut Builder, i: usize| {
+            let column = b.addc(first, i as i64);
+            let inside = b.cmpc(Cmp::Slt, column, self.inner as i64);
+            let read = |b: &mut Builder| {
+                let at = b.mulc(column, self.element() as i64);
+                let p = b.at(line, at);
+                let x = if self.element() == 4 { b.load(p, I32) } else { b.load(p, I16) };
+                vec![if self.element() == 4 { x } else { b.zext(x, I32) }]
+            };
+            b.if_else(inside, &[I32], read, |_| vec![zero])[0]
+        };
+        let x: Vec<V> = (0..16).map(|i| element(b, i)).collect();
+        if self.element() == 4 {
+            return x;
+        }
+        let pair = |b: &mut Builder, two: &[V]| {
+            let high = b.shlc(two[1], 16);
+            b.or(two[0], high)
+        };
+        x.chunks(2).map(|two| pair(b, two)).collect()
     }
 
     /// The words of a lane's codes in a unit, and the scales of its two rows.

@@ -53,7 +53,28 @@ fn experts(seed: u64, k: usize, group: usize, elems: &[Elem]) -> Case {
     let tile_n = (16 * g.rng.below(1, 4)).next_multiple_of(if elem == RowElem::F32 { 16 } else { 32 });
     let tile_m = g.rng.below(1, 6);
     let segment = Segment { n, weights, tile_n, expr, store };
-    g.case(Body::ExpertMatmul(ExpertMatmul { x, routes, experts: count, top, segment, tile_m }))
+    g.case(Body::ExpertMatmul(ExpertMatmul { x, routes: Some(routes), experts: count, top, segment, tile_m }))
+}
+
+/// A product by heads: each slot with the matrix of its number, of any number of rows.
+fn by_heads(seed: u64, k: usize, group: usize, elems: &[Elem]) -> Case {
+    let mut g = random(seed, 6, 40);
+    g.rows = Dim::Tokens;
+    let heads = g.rng.below(1, 7);
+    let k = if group > 0 { k.next_multiple_of(group) } else { k };
+    let x = if group == 0 { g.input(g.rows, heads * k) } else { g.input_q8(heads * k, group) };
+    let n = g.rng.below(1, 50);
+    let mut format = g.format(elems);
+    if group != 0 {
+        format.group = group as u16;
+    }
+    let weights = vec![g.matrix(heads * n.next_multiple_of(16), k, format)];
+    let expr = Expr::Unary(UnaryOp::Silu, boxed(Expr::Acc(0)));
+    let expr = if g.rng.chance(2) { expr } else { Expr::Acc(0) };
+    let store = Store::Rows { param: g.output(heads * n, RowElem::F32), start: 0 };
+    let (tile_n, tile_m) = (16 * g.rng.below(1, 4), g.rng.below(1, 6));
+    let segment = Segment { n, weights, tile_n, expr, store };
+    g.case(Body::ExpertMatmul(ExpertMatmul { x, routes: None, experts: heads, top: heads, segment, tile_m }))
 }
 
 proptest! {
@@ -69,6 +90,14 @@ proptest! {
     #[test]
     fn products_of_int8_rows(seed in any::<u64>(), k in 1usize..300, group in prop_oneof![Just(32usize), Just(64), Just(128)]) {
         let case = experts(seed, k, group, &[Elem::W8, Elem::W4, Elem::W4A]);
+        let bounds = Bounds::new(&case, own_error);
+        run_all(&case, |got| bounds.check_segments(got));
+    }
+
+    #[test]
+    fn products_by_heads(seed in any::<u64>(), k in 1usize..150, group in prop_oneof![Just(0usize), Just(32), Just(128)]) {
+        let elems: &[Elem] = if group == 0 { &FORMATS } else { &[Elem::W8, Elem::W4, Elem::W4A] };
+        let case = by_heads(seed, k, group, elems);
         let bounds = Bounds::new(&case, own_error);
         run_all(&case, |got| bounds.check_segments(got));
     }
@@ -184,7 +213,7 @@ fn choices_among_equals() {
 fn routes_beyond_the_experts_do_no_harm() {
     let mut case = experts(3, 64, 0, &[Elem::F32]);
     let Body::ExpertMatmul(k) = &case.kernel.body else { unreachable!() };
-    let routes = k.routes;
+    let routes = k.routes.expect("routes");
     let OperandData::Rows(r) = &mut case.operands[routes] else { unreachable!() };
     let wrong = [1e9, -3.0, f32::NAN, f32::INFINITY];
     r.data.iter_mut().zip(wrong.iter().cycle()).for_each(|(v, w)| *v = *w);

@@ -18,7 +18,7 @@ fn cached(g: &mut Gen, spec: KvSpec) -> ParamId {
     let mut state = KvState::new(spec);
     for i in 0..g.batch.tokens.len() {
         for p in 0..=g.batch.positions[i] as usize {
-            let row = |g: &mut Gen| g.rng.floats(spec.width()).into_iter().map(f64::from).collect::<Vec<_>>();
+            let row = |g: &mut Gen| g.rng.floats(spec.width(true)).into_iter().map(f64::from).collect::<Vec<_>>();
             let (k, v) = (row(g), row(g));
             state.store_key(g.batch.seqs[i], p, &k);
             state.store_value(g.batch.seqs[i], p, &v);
@@ -128,11 +128,11 @@ proptest! {
         let mut g = random(seed, 5, 60);
         g.rows = Dim::Tokens;
         let (kv_heads, heads) = (2, 4);
-        let spec = KvSpec { dtype: KvDType::F16, kv_heads, head_dim: d, window: None };
+        let spec = KvSpec { dtype: KvDType::F16, kv_heads, key_dim: d, value_dim: d, latent: false, window: None };
         let q = g.input(g.rows, heads * d);
         let kv = cached(&mut g, spec);
         let (exact, rounded) = (g.output(heads * d, RowElem::F32), g.output(heads * d, RowElem::Bf16));
-        let attention = |out| Body::Attention(Attention { q, kv, out, heads, scale: F32::new(0.3), softcap: None, sinks: None, causal: true, tile_m: 1 });
+        let attention = |out| Body::Attention(Attention { q, own: None, kv, out, heads, scale: F32::new(0.3), softcap: None, sinks: None, causal: true, tile_m: 1 });
         let mut case = g.case(attention(exact));
         for run in super::with_microkernels() {
             case.kernel.body = attention(exact);
@@ -148,27 +148,36 @@ proptest! {
 
     #[test]
     fn attention(seed in any::<u64>(), d in prop_oneof![Just(8usize), Just(64), Just(80), 1usize..40]) {
-        attends(seed, d, false);
+        attends(seed, (d, d, false), false);
+    }
+
+    /// Values narrower or wider than keys, and values that keys end with.
+    #[test]
+    fn attention_of_different_widths(seed in any::<u64>(), d in 1usize..40, dv in prop_oneof![Just(64usize), 1usize..40], latent in any::<bool>()) {
+        attends(seed, (d, dv, latent), false);
     }
 
     /// Softcaps, sinks, and tokens that look both ways.
     #[test]
     fn attention_of_other_kinds(seed in any::<u64>(), d in prop_oneof![Just(8usize), Just(64), 1usize..40]) {
-        attends(seed, d, true);
+        attends(seed, (d, d, false), true);
     }
 }
 
-/// Attention against the evaluator; `more`: with anything but the usual softmax.
-fn attends(seed: u64, d: usize, more: bool) {
+/// Attention against the evaluator, for `d` columns that are stored as keys and `dv` of values, which
+/// end a `latent` cache's keys; `more`: with anything but the usual softmax.
+fn attends(seed: u64, (d, dv, latent): (usize, usize, bool), more: bool) {
     let mut g = random(seed, 5, 90);
     g.rows = Dim::Tokens;
     let dtype = g.rng.pick(KvDType::ALL).0;
-    let d = if dtype == KvDType::Int4 { d.next_multiple_of(2) } else { d };
+    let [d, dv] = [d, dv].map(|d| if dtype == KvDType::Int4 { d.next_multiple_of(2) } else { d });
+    let key_dim = if latent { d + dv } else { d };
     let kv_heads = g.rng.below(1, 4);
     let heads = kv_heads * g.rng.below(1, 4);
     let window = g.rng.chance(3).then(|| g.rng.below(1, 40));
-    let spec = KvSpec { dtype, kv_heads, head_dim: d, window };
-    let q = g.input(g.rows, heads * d);
+    let spec = KvSpec { dtype, kv_heads, key_dim, value_dim: dv, latent, window };
+    let q = g.input(g.rows, heads * if latent { dv } else { d });
+    let own = latent.then(|| g.input(g.rows, heads * d));
     let causal = !more || g.rng.chance(2);
     // Only what the tokens may see is stored: anything else is NaN in the pages.
     let mut state = KvState::new(spec);
@@ -176,24 +185,24 @@ fn attends(seed: u64, d: usize, more: bool) {
     for (i, end) in ends.iter().enumerate() {
         let (seq, position) = (g.batch.seqs[i], g.batch.positions[i] as usize);
         for p in spec.sees(position, (!causal).then_some(*end as usize)) {
-            let row = |g: &mut Gen| g.rng.floats(spec.width()).into_iter().map(f64::from).collect::<Vec<_>>();
-            let (k, v) = (row(&mut g), row(&mut g));
+            let mut row = |key| g.rng.floats(spec.width(key)).into_iter().map(f64::from).collect::<Vec<_>>();
+            let (k, v) = (row(true), row(false));
             state.store_key(seq, p, &k);
             state.store_value(seq, p, &v);
         }
     }
     let kv = g.kv(state);
     let group = 32;
-    let whole = (heads / kv_heads * d).is_multiple_of(group) && g.rng.chance(2);
-    let out = g.output(heads * d, if whole { RowElem::Q8 { group } } else { RowElem::F32 });
+    let whole = (heads / kv_heads * dv).is_multiple_of(group) && g.rng.chance(2);
+    let out = g.output(heads * dv, if whole { RowElem::Q8 { group } } else { RowElem::F32 });
     let softcap = (more && g.rng.chance(2)).then(|| F32::new(g.rng.pick(&[0.5, 3.0, 50.0])));
     let sinks = (more && g.rng.chance(2)).then(|| g.vector(heads));
-    let scale = 1.0 / (d as f32).sqrt();
-    let body = Attention { q, kv, out, heads, scale: F32::new(scale), softcap, sinks, causal, tile_m: 1 };
+    let scale = 1.0 / (key_dim as f32).sqrt();
+    let body = Attention { q, own, kv, out, heads, scale: F32::new(scale), softcap, sinks, causal, tile_m: 1 };
     let case = g.case(Body::Attention(body));
     let oracle_f32 = {
         let mut c = case.clone();
-        c.kernel.params[out].kind = ParamKind::Rows { rows: Dim::Tokens, cols: heads * d, elem: RowElem::F32 };
+        c.kernel.params[out].kind = ParamKind::Rows { rows: Dim::Tokens, cols: heads * dv, elem: RowElem::F32 };
         c.operands[out] = OperandData::poisoned(&c.kernel.params[out].kind, &c.batch).unwrap();
         c.expected().swap_remove(out)
     };
@@ -206,10 +215,14 @@ fn attends(seed: u64, d: usize, more: bool) {
             // |k|, |v| ≤ 2: an error of a score is at most that of its sum, and changes a
             // probability by as much, relatively.
             let n = f64::from(if causal { case.batch.positions[i] + 1 } else { *end });
-            let abs = |q: &[f32]| q.iter().map(|x| f64::from(x.abs())).sum();
-            let sum: f64 = queries.row(i).chunks(d).map(abs).fold(0.0, f64::max);
+            let abs = |q: &[f32]| q.iter().map(|x| f64::from(x.abs())).sum::<f64>();
+            let mut sums: Vec<f64> = queries.row(i).chunks(queries.cols / heads).map(abs).collect();
+            if let Some(OperandData::Rows(own)) = own.map(|own| &case.operands[own]) {
+                sums.iter_mut().zip(own.row(i).chunks(d)).for_each(|(sum, own)| *sum += abs(own));
+            }
+            let sum = sums.into_iter().fold(0.0, f64::max);
             let score = f64::from(scale) * 2.0 * sum;
-            let relative = 2.0 * score * (d as f64 + 4.0) * ULP + (n + n / 4.0 + 16.0) * ULP;
+            let relative = 2.0 * score * (key_dim as f64 + 4.0) * ULP + (n + n / 4.0 + 16.0) * ULP;
             let values: Vec<Approx> =
                 want.row(i).iter().map(|v| Approx { value: (*v).into(), error: 2.0 * relative * 2.0 }).collect();
             bounds.check_row(&values, got, out, i, 0);
@@ -234,12 +247,12 @@ fn threads_share_long_contexts() {
             (g.batch.seqs[i], g.batch.positions[i]) = (i, (1300 - 500 * i as i32).max(20));
         }
         let (kv_heads, heads, d) = (2, 6, 32);
-        let spec = KvSpec { dtype, kv_heads, head_dim: d, window: None };
+        let spec = KvSpec { dtype, kv_heads, key_dim: d, value_dim: d, latent: false, window: None };
         let q = g.input(g.rows, heads * d);
         let kv = cached(&mut g, spec);
         let out = g.output(heads * d, RowElem::Q8 { group: 32 });
         let case = g.case(Body::Attention(Attention {
-            q,
+            q, own: None,
             kv,
             out,
             heads,

@@ -36,10 +36,14 @@ fn segment(g: &mut Gen, weights: &mut dyn FnMut(&mut Gen, usize) -> Vec<ParamId>
         1 if g.rows == Dim::Tokens => {
             let spec = g.spec(n, &runs);
             if spec.dtype.encoding().is_quantized() {
-                quantum = lcm(quantum, spec.head_dim);
+                quantum = lcm(quantum, spec.key_dim);
             }
+            // What is not stored has another width.
+            let key = g.rng.chance(2);
+            let other = 2 * g.rng.below(1, 40);
+            let spec = if key { KvSpec { value_dim: other, ..spec } } else { KvSpec { key_dim: other, ..spec } };
             let kv = g.kv(KvState::new(spec));
-            if g.rng.chance(2) { Store::KvKey(kv) } else { Store::KvValue(kv) }
+            if key { Store::KvKey(kv) } else { Store::KvValue(kv) }
         }
         _ => {
             let start = g.rng.below(0, 9);

@@ -1,17 +1,18 @@
 //! Attention and its state.
 
-use super::of::{Attention, KvAppend};
+use super::of::{Attention, KvAppend, LatentAttention};
 use super::rule::{Operands, Rule, Types};
-use crate::eval::{Attend, Batch, EvalError, Tensor, Value, attention};
+use crate::eval::{Attend, Batch, EvalError, Tensor, Value, attention, whole_queries};
+use crate::graph::F32;
 use crate::graph::value::ValueType;
 use crate::ty::{Dim, TensorType};
 
 impl Rule for KvAppend {
     fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
         let spec = a.kv(0)?;
-        for i in [1, 2] {
+        for (i, key) in [(1, true), (2, false)] {
             let (m, n) = a.activation(i)?;
-            a.same("columns and KV width", n, spec.width())?;
+            a.same("columns and KV width", n, spec.width(key))?;
             if m != Dim::Tokens {
                 return Err("`kv_append`: keys and values need a row per token".into());
             }
@@ -38,7 +39,10 @@ impl Rule for Attention {
         let (m, n) = a.activation(0)?;
         let spec = a.kv(1)?;
         a.index(2, Dim::Tokens)?;
-        a.same("query columns and heads × head size", n, self.heads.saturating_mul(spec.head_dim))?;
+        if spec.latent {
+            return Err(format!("`attention`: {spec} is read by `latent_attention`"));
+        }
+        a.same("query columns and heads × head size", n, self.heads.saturating_mul(spec.key_dim))?;
         if m != Dim::Tokens {
             return Err("`attention`: queries need a row per token".into());
         }
@@ -49,7 +53,7 @@ impl Rule for Attention {
         if a.len() > 3 {
             a.same("sinks and heads", a.vector(3)?, self.heads)?;
         }
-        Ok(TensorType::rows(m, n).into())
+        Ok(TensorType::rows(m, self.heads.saturating_mul(spec.value_dim)).into())
     }
 
     fn eval(&self, mut a: Operands<'_>) -> Result<Value, EvalError> {
@@ -61,6 +65,42 @@ impl Rule for Attention {
         let softcap = (self.softcap.get() != 0.0).then_some(self.softcap);
         let of = Attend { heads: self.heads, scale: self.scale, softcap, sinks, causal: self.causal };
         let out = attention(a.kv(1)?.1, &batch, &rows, &of)?;
-        Ok(Value::tensor(Tensor { shape: q.shape.clone(), data: out.concat() }))
+        Ok(rows_of(out))
+    }
+}
+
+/// Rows of one length.
+fn rows_of(rows: Vec<Vec<f64>>) -> Value {
+    let shape = vec![rows.len(), rows.first().map_or(0, Vec::len)];
+    Value::tensor(Tensor { shape, data: rows.concat() })
+}
+
+impl Rule for LatentAttention {
+    fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
+        let spec = a.kv(2)?;
+        if !spec.latent {
+            return Err(format!("`latent_attention`: {spec} is no latent state"));
+        }
+        for (i, dim) in [(0, spec.value_dim), (1, spec.own_dim())] {
+            let (m, n) = a.activation(i)?;
+            a.same("query columns and heads × head size", n, self.heads.saturating_mul(dim))?;
+            if m != Dim::Tokens {
+                return Err("`latent_attention`: queries need a row per token".into());
+            }
+        }
+        a.index(3, Dim::Tokens)?;
+        a.multiple("number of KV heads", self.heads, spec.kv_heads)?;
+        Ok(TensorType::rows(Dim::Tokens, self.heads.saturating_mul(spec.value_dim)).into())
+    }
+
+    fn eval(&self, mut a: Operands<'_>) -> Result<Value, EvalError> {
+        let (q, own, positions) = (a.tensor(0)?, a.tensor(1)?, a.tensor(3)?);
+        let positions: Vec<i32> = (0..positions.data.len()).map(|i| positions.int(i)).collect();
+        let batch = Batch { positions, ..a.batch.clone() };
+        let kv = a.kv(2)?.1;
+        let queries = |(q, own): (&[f64], &[f64])| whole_queries(&kv.spec, self.heads, own, q);
+        let rows: Vec<Vec<f64>> = q.rows().zip(own.rows()).map(queries).collect();
+        let of = Attend { heads: self.heads, scale: self.scale, softcap: None::<F32>, sinks: None, causal: true };
+        Ok(rows_of(attention(kv, &batch, &rows, &of)?))
     }
 }

@@ -76,6 +76,15 @@ table::operations! {
         /// Slots.
         top: usize,
     } Run (x: Any, w: Matrix, routes: Any);
+    /// `head_matmul{heads,cols}(x [M,H·K], w [H·N,K]) → [M,H·C]`: the columns of each of `H` heads
+    /// times a matrix of its own, the first `C` of the rows `h·N..(h+1)·N`; those after them are
+    /// padding.
+    HeadMatMul "head_matmul" {
+        /// Heads.
+        heads: usize,
+        /// Columns of a head's result.
+        cols: usize,
+    } Run (x: Any, w: Matrix);
     /// `expert_vector{experts,top}(v [E·N], routes [T,2·top]) → [T,top·N]`: in each slot its
     /// expert's part of a vector, as of biases.
     ExpertVector "expert_vector" {
@@ -130,10 +139,10 @@ table::operations! {
         /// Columns per head.
         head_dim: usize,
     } Run (x: Any, table: Any);
-    /// `kv_append(kv, k [T,KD], v [T,KD], positions) → kv`: stores each token's key and value at
-    /// its position in its sequence.
+    /// `kv_append(kv, k [T,KD], v [T,VD], positions) → kv`: stores each token's key and value at
+    /// its position in its sequence. In a latent state `k` is what comes before the value in a key.
     KvAppend "kv_append" Run (kv: Replaced, k: Any, v: Any, positions: Input(Positions));
-    /// `attention(q [T,QD], kv, positions, sinks [heads]?) → [T,QD]`: softmax attention of each
+    /// `attention(q [T,QD], kv, positions, sinks [heads]?) → [T,heads·V]`: softmax attention of each
     /// token over positions `0..=p` of its sequence (the last `window` of them where the state has a
     /// window); query head `h` reads KV head `h / (heads/kv_heads)`. A head's sink is one more
     /// score, of a value that is zero.
@@ -148,6 +157,15 @@ table::operations! {
         /// those less than `window` away on either side.
         causal: bool = true,
     } Run (q: Any, kv: State, positions: Input(Positions)) + (sinks: Weight);
+    /// `latent_attention(q [T,heads·V], own [T,heads·K], kv, positions) → [T,heads·V]`: causal
+    /// attention over a latent state, whose keys are `K` columns of their own, which `own` is
+    /// multiplied with, followed by the value's `V`, which `q` is (DeepSeek-V2, arXiv 2405.04434).
+    LatentAttention "latent_attention" {
+        /// Query heads.
+        heads: usize,
+        /// Multiplies `q·k`.
+        scale: F32,
+    } Run (q: Any, own: Any, kv: State, positions: Input(Positions));
     /// `causal_conv(x [T,C], taps [W,C], state [1,W−1,C]) → [T,C]`: each column convolved with what
     /// it was in the `W − 1` tokens of the sequence before (zero before the first), which the state
     /// keeps: `y_t = Σ taps_{W−1−i} · x_{t−i}`.

@@ -233,9 +233,11 @@ impl Image {
 /// Bytes of a page of a state that is made of pages.
 fn page_bytes(s: &StateDesc) -> Option<u64> {
     let bits = kv_dtype::bits(s.dtype)?;
-    let good = s.kv_heads > 0 && s.head_dim > 0 && s.kv_heads <= 1 << 16 && s.head_dim <= 1 << 16;
-    let good = good && (bits >= 8 || s.head_dim.is_multiple_of(2));
-    good.then(|| layout::page(s.kv_heads as usize, s.head_dim as usize, bits).bytes as u64)
+    let key = usize::from(s.key_dim);
+    let value = if s.value_dim == 0 { key } else { s.value_dim.into() };
+    let good = s.kv_heads > 0 && key > 0 && s.kv_heads <= 1 << 16;
+    let good = good && (bits >= 8 || key.is_multiple_of(2) && value.is_multiple_of(2));
+    good.then(|| layout::page(s.kv_heads as usize, key, value, bits).bytes as u64)
 }
 
 pub fn damaged(what: impl std::fmt::Display) -> Error {

@@ -5,7 +5,7 @@ use llmcc_abi::StateDesc;
 use llmcc_abi::layout::KEPT_BEHIND;
 
 fn state(group: u32, window: u32, bytes: u64) -> StateDesc {
-    StateDesc { kv_heads: 1, head_dim: 1, window, group, bytes, ..StateDesc::default() }
+    StateDesc { kv_heads: 1, key_dim: 1, window, group, bytes, ..StateDesc::default() }
 }
 
 fn kv_and_pools(tokens: usize) -> (Kv, Vec<*mut u8>) {

@@ -156,8 +156,8 @@ pub fn toy_desc_with(
     }
     let each = steps.len() as u32 / 2;
     let regime = |max_tokens, first_step| RegimeDesc { max_tokens, first_step, steps: each, reserved: 0 };
-    let bytes = layout::page(1, 1, 32).bytes as u64;
-    let kv = [StateDesc { kv_heads: 1, head_dim: 1, dtype: kv_dtype::F32, bytes, ..StateDesc::default() }; 2];
+    let bytes = layout::page(1, 1, 1, 32).bytes as u64;
+    let kv = [StateDesc { kv_heads: 1, key_dim: 1, dtype: kv_dtype::F32, bytes, ..StateDesc::default() }; 2];
     ModelDesc {
         magic: MODEL_MAGIC,
         version: ABI_VERSION,
@@ -324,7 +324,7 @@ pub unsafe fn cell(pool: *mut u8, ctx: &StepCtx, i: usize, p: usize) -> *mut f32
         let seq = *ctx.seqs.add(i) as u64;
         assert!(seq < ctx.n_seqs && (p / PAGE_TOKENS) < ctx.block_stride as usize);
         let page = *ctx.block_tables.add((seq * ctx.block_stride) as usize + p / PAGE_TOKENS);
-        pool.add(page as usize * layout::page(1, 1, 32).bytes).cast::<f32>().add(p % PAGE_TOKENS)
+        pool.add(page as usize * layout::page(1, 1, 1, 32).bytes).cast::<f32>().add(p % PAGE_TOKENS)
     }
 }
 

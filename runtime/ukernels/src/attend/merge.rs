@@ -41,7 +41,7 @@ unsafe fn result<I: Isa>(row: &Row, out: *const f32, values: *const f32, keep: I
 #[inline(always)]
 unsafe fn add<I: Isa>(run: &Run, group: &Group, i: usize) {
     unsafe {
-        let (row, d) = (*group.row(i), run.d);
+        let (row, d) = (*group.row(i), run.values);
         let (values, state) = (group.records.add(i * attend_record(d)), group.state.add(2 * i));
         let (new, total) = (I::splat(values.add(d).read()), I::splat(values.add(d + 1).read()));
         let (mut keep, mut take, mut sum, mut largest) = (I::splat(0.0), I::splat(1.0), total, new);

@@ -90,7 +90,7 @@ unsafe fn score<I: Isa, C: Cache<I>, const R: usize, const P: usize>(
             ([core::ptr::null::<u8>(); P], [core::ptr::null::<u8>(); P], [core::ptr::null::<f32>(); R]);
         for p in 0..P {
             if C::WIDE {
-                k[p] = wide::place(run, group, page).wrapping_add(p * PAGE_TOKENS * run.d).cast();
+                k[p] = wide::place(run, group, page + p).cast();
                 continue;
             }
             let number = group.page + page + p;

@@ -109,7 +109,7 @@ unsafe fn scale_pages<I: Isa, const SCALED: bool, const MASKED: bool>(
             unsafe {
                 let at = group.scores(row).add(slot);
                 let mut s = I::load(at.cast());
-                if SCALED {
+                if SCALED && !run.latent() {
                     s = I::mul(s, I::load(run.page(group.page + page).k_scales.add(v * I::LANES * 4)));
                 }
                 s = I::mul(s, factor);
@@ -141,7 +141,7 @@ unsafe fn soften<I: Isa, const SCALED: bool>(run: &Run, group: &Group, row: usiz
         }
         let mut total = [zero; 2];
         pages!(soften_pages(run, group, row, seen, I::splat(largest), &mut total));
-        let record = group.records.add(row * attend_record(run.d) + run.d);
+        let record = group.records.add(row * attend_record(run.values) + run.values);
         record.write(largest);
         record.add(1).write(I::sum_float_lanes(total[0], total[1]));
     }

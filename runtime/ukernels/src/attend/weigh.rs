@@ -60,7 +60,7 @@ unsafe fn rows<I: Isa, C: Cache<I>, const R: usize>(run: &Run, group: &Group, ro
     let mut column = 0;
     macro_rules! blocks {
         ($($n:expr,)*) => { $(
-            while run.d - column >= $n * I::LANES {
+            while run.values - column >= $n * I::LANES {
                 unsafe { weigh::<I, C, R, { $n }>(run, group, row, seen, column) };
                 column += $n * I::LANES;
             }
@@ -68,7 +68,7 @@ unsafe fn rows<I: Isa, C: Cache<I>, const R: usize>(run: &Run, group: &Group, ro
     }
     blocks!(COLUMNS, 1,);
     // What is less than a vector: alone in a vector filled up with zeros.
-    if column < run.d {
+    if column < run.values {
         for r in row..row + R {
             unsafe { tail::<I, C>(run, group, r, seen, column) };
         }
@@ -98,12 +98,12 @@ unsafe fn weigh<I: Isa, C: Cache<I>, const R: usize, const V: usize>(
     column: usize,
 ) {
     unsafe {
-        let out = group.records.add(row * attend_record(run.d) + column);
+        let out = group.records.add(row * attend_record(run.values) + column);
         let mut acc = [[I::splat(0.0); V]; R];
         if C::WIDE && seen.continued {
             for r in 0..R {
                 for v in 0..V {
-                    acc[r][v] = I::load(out.add(r * attend_record(run.d) + v * I::LANES).cast());
+                    acc[r][v] = I::load(out.add(r * attend_record(run.values) + v * I::LANES).cast());
                 }
             }
         }
@@ -118,7 +118,7 @@ unsafe fn weigh<I: Isa, C: Cache<I>, const R: usize, const V: usize>(
             let (from, to) = within(page, seen);
             let p = group.scores(row).add(page * PAGE_TOKENS);
             for slot in from..to {
-                let at = (slot * run.d + column) * C::BYTES;
+                let at = (slot * run.values + column) * C::BYTES;
                 let mut line = 0;
                 while !C::WIDE && line < V * I::LANES * C::BYTES {
                     I::prefetch_far(ahead.wrapping_add(at + line));
@@ -139,7 +139,7 @@ unsafe fn weigh<I: Isa, C: Cache<I>, const R: usize, const V: usize>(
         }
         for r in 0..R {
             for v in 0..V {
-                I::store(out.add(r * attend_record(run.d) + v * I::LANES), acc[r][v]);
+                I::store(out.add(r * attend_record(run.values) + v * I::LANES), acc[r][v]);
             }
         }
     }
@@ -147,9 +147,9 @@ unsafe fn weigh<I: Isa, C: Cache<I>, const R: usize, const V: usize>(
 
 #[inline(always)]
 unsafe fn tail<I: Isa, C: Cache<I>>(run: &Run, group: &Group, row: usize, seen: Seen, column: usize) {
-    let count = run.d - column;
+    let count = run.values - column;
     unsafe {
-        let out = group.records.add(row * attend_record(run.d) + column);
+        let out = group.records.add(row * attend_record(run.values) + column);
         let mut lanes = [0f32; PAGE_TOKENS];
         if C::WIDE && seen.continued {
             core::ptr::copy_nonoverlapping(out, lanes.as_mut_ptr(), count);
@@ -158,7 +158,7 @@ unsafe fn tail<I: Isa, C: Cache<I>>(run: &Run, group: &Group, row: usize, seen: 
         for slot in seen.from..seen.to {
             let values = values::<I, C>(run, group, slot / PAGE_TOKENS);
             let mut bytes = [0u8; PAGE_TOKENS * 4];
-            let at = values.add((slot % PAGE_TOKENS * run.d + column) * C::BYTES);
+            let at = values.add((slot % PAGE_TOKENS * run.values + column) * C::BYTES);
             core::ptr::copy_nonoverlapping(at, bytes.as_mut_ptr(), count * C::BYTES);
             acc = I::fma(C::load(bytes.as_ptr()), I::splat(group.scores(row).add(slot).read()), acc);
         }

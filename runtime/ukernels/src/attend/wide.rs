@@ -3,7 +3,7 @@
 
 use llmcc_abi::{ATTEND_WIDE, PAGE_TOKENS, kv_dtype};
 
-use super::{Cache, Group, Run, typed};
+use super::{Cache, Group, Page, Run, typed};
 use crate::isa::Isa;
 
 /// Elements of a query that lie together.
@@ -21,7 +21,7 @@ pub(super) fn runs(group: &Group) -> impl Iterator<Item = (usize, usize)> {
 /// Where page `page` lies when it is widened.
 #[inline(always)]
 pub(super) fn place(run: &Run, group: &Group, page: usize) -> *mut f32 {
-    group.wide.wrapping_add(page % ATTEND_WIDE * PAGE_TOKENS * run.d)
+    group.wide.wrapping_add(page % ATTEND_WIDE * PAGE_TOKENS * run.d.max(run.values))
 }
 
 /// Widens the keys or the values of pages `from..to`, which are at most [`ATTEND_WIDE`].
@@ -32,9 +32,76 @@ pub(super) unsafe fn pages<I: Isa>(run: &Run, group: &Group, from: usize, to: us
             let at = run.page(group.page + page);
             let (from, to) = (if keys { at.k } else { at.v }, place(run, group, page));
             match (run.a.dtype, keys) {
-                (kv_dtype::INT4, true) => widen_keys4::<I>(from, run.d, to),
-                (kv_dtype::INT4, false) => widen_values4::<I>(from, run.d, to),
-                (dtype, _) => typed!(dtype, C => widen::<I, C>(from, run.d * PAGE_TOKENS, to)),
+                (kv_dtype::INT4, true) => widen_keys4::<I>(from, run.own, to),
+                (kv_dtype::INT4, false) => widen_values4::<I>(from, run.values, to),
+                (dtype, true) => typed!(dtype, C => widen::<I, C>(from, run.own * PAGE_TOKENS, to)),
+                (dtype, false) => typed!(dtype, C => widen::<I, C>(from, run.values * PAGE_TOKENS, to)),
+            }
+            if keys && run.latent() {
+                latent::<I>(run, &at, to);
+            }
+        }
+    }
+}
+
+/// Completes the keys of a latent cache's page, of which those stored as such are widened already:
+/// codes times their scales, then the values.
+#[inline(always)]
+unsafe fn latent<I: Isa>(run: &Run, page: &Page, to: *mut f32) {
+    unsafe {
+        let mut scales = [1f32; PAGE_TOKENS];
+        if matches!(run.a.dtype, kv_dtype::INT8 | kv_dtype::INT4) {
+            core::ptr::copy_nonoverlapping(page.v_scales, scales.as_mut_ptr().cast(), PAGE_TOKENS * 4);
+            for i in (0..run.own * PAGE_TOKENS).step_by(I::LANES) {
+                let scale = I::load(page.k_scales.add(i % PAGE_TOKENS * 4));
+                I::store(to.add(i), I::mul(I::load(to.add(i).cast()), scale));
+            }
+        }
+        let to = to.add(run.own * PAGE_TOKENS);
+        match run.a.dtype {
+            kv_dtype::INT4 => turn_values4(page.v, run.values, &scales, to),
+            dtype => typed!(dtype, C => turn::<I, C>(page.v, run.values, &scales, to)),
+        }
+    }
+}
+
+/// Values `[16][d]` times the scales of their slots as `[d][16]`.
+#[inline(always)]
+unsafe fn turn<I: Isa, C: Cache<I>>(from: *const u8, d: usize, scales: &[f32; PAGE_TOKENS], to: *mut f32) {
+    let mut column = 0;
+    while column < d {
+        let count = PAGE_TOKENS.min(d - column);
+        let mut tile = [[0f32; PAGE_TOKENS]; PAGE_TOKENS];
+        for slot in 0..PAGE_TOKENS {
+            let mut bytes = [0u8; PAGE_TOKENS * 4];
+            unsafe {
+                let at = from.add((slot * d + column) * C::BYTES);
+                core::ptr::copy_nonoverlapping(at, bytes.as_mut_ptr(), count * C::BYTES);
+                for i in (0..PAGE_TOKENS).step_by(I::LANES) {
+                    let x = I::mul(C::load(bytes.as_ptr().add(i * C::BYTES)), I::splat(scales[slot]));
+                    I::store(tile[slot].as_mut_ptr().add(i), x);
+                }
+            }
+        }
+        for i in 0..count {
+            for (slot, row) in tile.iter().enumerate() {
+                unsafe { to.add((column + i) * PAGE_TOKENS + slot).write(row[i]) };
+            }
+        }
+        column += count;
+    }
+}
+
+/// The same of values of 4 bits, the two of a byte half a head apart.
+#[inline(always)]
+unsafe fn turn_values4(from: *const u8, d: usize, scales: &[f32; PAGE_TOKENS], to: *mut f32) {
+    let half = d / 2;
+    for (slot, scale) in scales.iter().enumerate() {
+        for j in 0..half {
+            unsafe {
+                let [low, high] = halves(from.add(slot * half + j), 1);
+                to.add(j * PAGE_TOKENS + slot).write(f32::from(low[0]) * scale);
+                to.add((half + j) * PAGE_TOKENS + slot).write(f32::from(high[0]) * scale);
             }
         }
     }
@@ -115,7 +182,17 @@ pub(super) fn queries(group: &Group, row: usize, part: usize) -> *mut f32 {
 pub(super) unsafe fn copy_queries<I: Isa>(run: &Run, group: &Group) {
     for row in 0..group.rows.len() {
         unsafe {
-            let from = group.row(row).q;
+            let of = group.row(row);
+            if run.latent() {
+                for i in 0..run.own {
+                    queries(group, row, i / PART).add(i % PART).write(of.own.add(i).read());
+                }
+                for i in run.own..run.d {
+                    queries(group, row, i / PART).add(i % PART).write(of.q.add(i - run.own).read());
+                }
+                continue;
+            }
+            let from = of.q;
             let mut i = 0;
             while run.d - i >= I::LANES {
                 I::store(queries(group, row, i / PART).add(i % PART), I::load(from.add(i).cast()));

@@ -31,7 +31,7 @@ impl Attend<'_> {
 
     /// Eight elements of a query at `p`, as four words.
     fn query(&self, b: &mut Builder, p: V) -> V {
-        let stored = piece::storage(self.block.shape.q.1).unwrap_or(Elem::F32);
+        let stored = piece::storage(self.block.shape.q.elem).unwrap_or(Elem::F32);
         if stored == self.plan.elem {
             return b.load(p, V4I32);
         }
@@ -76,7 +76,7 @@ impl Attend<'_> {
     /// Divides the weighted values by the sums and stores them: first in place of the stages, which
     /// all have read.
     pub(super) fn give(&self, b: &mut Builder, rows: &Rows, values: &[V]) {
-        let narrow = piece::storage(self.block.shape.out.1).unwrap_or(Elem::F32);
+        let narrow = piece::storage(self.block.shape.out.elem).unwrap_or(Elem::F32);
         let warp = b.shrc(self.tid, 5);
         let first = b.shlc(warp, 4);
         let base = b.shared_in("results", self.plan.keys_at());

@@ -137,7 +137,7 @@ impl Plan {
         let schedule = attention::warpgroups(&shape.spec, shape.group, tile_m, gpu)?;
         // Maxima are those of scores that are not scaled yet.
         let (elem, _) = shape.multiplied().filter(|_| shape.scores.factor() > 0.0)?;
-        let plan = |stages| Plan { elem, d: shape.spec.head_dim, tokens: schedule.tokens, stages };
+        let plan = |stages| Plan { elem, d: shape.spec.key_dim, tokens: schedule.tokens, stages };
         [4, 2].into_iter().map(plan).find(|p| p.shared() <= gpu.shared_per_block as usize)
     }
 
@@ -188,7 +188,7 @@ impl Plan {
 
     /// Bytes of an element of the output.
     fn out_bytes(&self, shape: &Shape) -> usize {
-        piece::storage(shape.out.1).unwrap_or(Elem::F32).bytes()
+        piece::storage(shape.out.elem).unwrap_or(Elem::F32).bytes()
     }
 
     /// Bytes from one row of results to the next in shared memory: shifted, so that what a warp
