@@ -106,6 +106,10 @@ def auto_class(folder):
 def load(folder, dtype):
     """A model, and the inverse frequencies of its rotary tables."""
     model = auto_class(folder).from_pretrained(folder, dtype=dtype, attn_implementation="eager", experts_implementation="eager").eval()
+    if dtype is torch.float64:
+        # Some classes keep the weights of routers in float32, whatever the model's type.
+        for p in model.parameters():
+            p.data = p.data.to(dtype)
     inv_freqs = [b for name, b in model.named_buffers() if name.endswith("inv_freq")]
     assert all(b.dtype == torch.float32 for b in inv_freqs)
     return model, inv_freqs

@@ -26,7 +26,7 @@ pub(super) fn experts(f: &Fields, d: &Decoder, router: Router, default: [usize; 
     let ffn = f.size("moe_intermediate_size").or(default[2]);
     let shared = f.size("n_shared_experts").or(default[1]).saturating_mul(ffn);
     let count = f.size("n_routed_experts").or(default[0]);
-    let shared = Some(Shared { ffn: shared, mixed: false });
+    let shared = Some(Shared::plain(shared));
     let experts = Experts { ffn, shared, ..Experts::like(d, router, count) };
     experts.checked(f, ["n_routed_experts", "num_experts_per_tok", "moe_intermediate_size"])
 }

@@ -4,14 +4,19 @@
 
 mod blocks;
 mod command;
+mod convolved;
 mod decoder;
 mod encoder;
 mod entry;
 mod experts;
+mod gated_layers;
+mod granite_experts;
+mod hunyuan;
 mod latent;
 mod latent_decoder;
 mod latent_experts;
 mod lifter;
+mod mamba_fields;
 mod names;
 mod nested;
 mod output;
@@ -98,6 +103,30 @@ archs! {
     mod qwen3_5;
     mod lfm2;
     mod bamba;
+    mod arcee;
+    mod internlm3;
+    mod iquestcoder;
+    mod ministral;
+    mod ministral3;
+    mod apertus;
+    mod glm;
+    mod ernie4_5;
+    mod gptj;
+    mod hunyuan_v1_dense;
+    mod phimoe;
+    mod ernie4_5_moe;
+    mod minimax_m2;
+    mod hunyuan_v1_moe;
+    mod dots1;
+    mod flex_olmo;
+    mod lfm2_moe;
+    mod qwen3_5_moe;
+    mod qwen3_next;
+    mod granitemoeshared;
+    mod granitemoehybrid;
+    mod falcon_h1;
+    mod nemotron_h;
+    mod llama4_text;
     #[cfg(test)]
     mod dummy;
 }

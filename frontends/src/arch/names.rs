@@ -59,6 +59,11 @@ pub(super) const MLP_GATE_UP: Part = Part("mlp.gate_up");
 /// Out of the MLP.
 pub(super) const MLP_DOWN: Part = Part("mlp.down");
 
+/// Learned parameter of xIELU where it is positive.
+pub(super) const XIELU_P: Part = Part("mlp.alpha_p");
+/// Learned parameter of xIELU where it is negative.
+pub(super) const XIELU_N: Part = Part("mlp.alpha_n");
+
 /// Logits of the experts.
 pub(super) const ROUTER: Part = Part("router");
 /// The gate of an expert.
@@ -79,6 +84,8 @@ pub(super) const EXPERTS_DOWN_BIAS: Part = Part("experts.down.b");
 pub(super) const SHARED_GATE: Part = Part("shared.gate");
 /// Into it.
 pub(super) const SHARED_UP: Part = Part("shared.up");
+/// Its gate and up in one matrix.
+pub(super) const SHARED_GATE_UP: Part = Part("shared.gate_up");
 /// Out of it.
 pub(super) const SHARED_DOWN: Part = Part("shared.down");
 /// How much of it is added.
@@ -178,6 +185,14 @@ pub(super) const QWEN_EXPERTS: Table = &[
     (SHARED_UP, "model.layers.{}.mlp.shared_expert.up_proj"),
     (SHARED_DOWN, "model.layers.{}.mlp.shared_expert.down_proj"),
     (SHARED_MIX, "model.layers.{}.mlp.shared_expert_gate"),
+];
+
+/// Experts as Mixtral names them. Before [`HUGGING_FACE`].
+pub(super) const MIXTRAL_EXPERTS: Table = &[
+    (ROUTER, "model.layers.{}.block_sparse_moe.gate"),
+    (EXPERT_GATE, "model.layers.{}.block_sparse_moe.experts.{e}.w1"),
+    (EXPERT_UP, "model.layers.{}.block_sparse_moe.experts.{e}.w3"),
+    (EXPERT_DOWN, "model.layers.{}.block_sparse_moe.experts.{e}.w2"),
 ];
 
 /// Where the norm after attention is called what most call the one before the MLP; the MLP's
