@@ -2,7 +2,7 @@
 
 use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
-use super::mamba_fields::{MAMBA, MIXER, mixer};
+use super::mamba_fields::{EXPAND, MAMBA, MIXER, mixer};
 use super::names::{HUGGING_FACE, MLP_DOWN, MLP_GATE, MLP_NORM, MLP_UP, NORM, Names, Table};
 use super::recurrent::Mixer;
 use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, PARTIAL_ROTARY};
@@ -12,7 +12,7 @@ use crate::config::known::Neutral;
 pub(super) const ARCH: Arch = Arch {
     model_type: "bamba",
     class: "BambaForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY, MLP, ATTENTION_BIAS, MLP_BIAS, MAMBA, OWN],
+    fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY, MLP, ATTENTION_BIAS, MLP_BIAS, MAMBA, EXPAND, OWN],
     // What a head has follows from `mamba_expand`; the rest is how it is computed, and training.
     fixed: &[
         ("mamba_d_head", Neutral::Any),

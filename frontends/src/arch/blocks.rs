@@ -407,7 +407,7 @@ fn qk_norm(f: &mut Draft, of: QkNorm, part: Part, a: &Attention, heads: usize, e
 
 /// Queries times what [`Tuning`] says of their positions.
 #[track_caller]
-fn tuned(f: &mut Draft, tuning: &Tuning, q: Value, positions: Value) -> Value {
+pub(super) fn tuned(f: &mut Draft, tuning: &Tuning, q: Value, positions: Value) -> Value {
     let count = f.max_context();
     let Tuning { beta, shift, step } = tuning;
     let name = format!("$attention.tuning{beta}_{shift}_{step}");

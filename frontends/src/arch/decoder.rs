@@ -6,7 +6,7 @@ use super::entry::Shape;
 use super::experts::{Experts, Stored, mixture};
 use super::latent;
 use super::lifter::{Carried, Draft, Lifter};
-use super::names::{ATTN_NORM, ATTN_POST_NORM, HEAD, Kind, MLP_NORM, MLP_POST_NORM, NORM, POSITIONS, Part, TABLE};
+use super::names::{ATTN_NORM, ATTN_POST_NORM, HEAD, Kind, MLP_NORM, MLP_POST_NORM, NORM, POSITIONS, Part, TABLE, TABLE_NORM};
 use super::recurrent::Mixer;
 use super::yields::Yields;
 use crate::config::common::{self, DefaultHeads, Facts, Heads, WindowRule};
@@ -34,6 +34,8 @@ pub(super) struct Decoder {
     /// Embeddings of positions are added to those of tokens, so many rows after the first of their
     /// table.
     pub learned: Option<usize>,
+    /// Embeddings are normalized.
+    pub table_norm: bool,
     /// The head, if it is not the embedding table, has a bias.
     pub head_bias: bool,
     /// Multiply embeddings, what a block adds, and logits.
@@ -202,7 +204,8 @@ impl Decoder {
             })
             .collect();
         let (norms, scales) = (Norms::Before, Scales::default());
-        Ok(Decoder { facts, norm, norms, layers, ropes, learned: None, head_bias: false, scales })
+        let (learned, table_norm, head_bias) = (None, false, false);
+        Ok(Decoder { facts, norm, norms, layers, ropes, learned, table_norm, head_bias, scales })
     }
 
     /// Changes the attention of every layer.
@@ -289,6 +292,9 @@ fn embedding(l: &mut Lifter, d: &Decoder) -> Result<(Carried, Vec<Carried>), Fro
     if let (Some(skip), Some(positions)) = (d.learned, positions) {
         let learned = learned_positions(&mut f, d, skip, positions);
         x = f.add(x, learned);
+    }
+    if d.table_norm {
+        x = norm(&mut f, TABLE_NORM, d.norm, x, d.facts.hidden);
     }
     let mut results = vec![x];
     if let Some(positions) = positions {

@@ -9,7 +9,7 @@ use super::experts::{CORRECTION_ROW, Experts, Shared};
 use super::names::{DEEPSEEK_EXPERTS, HUGGING_FACE, Names, Table};
 use crate::config::ConfigError;
 use crate::config::common::{ATTENTION, MLP, MODEL, ROTARY, WIDTH};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
+use crate::config::fields::{Accepts, Field, Fields, Given, IDENTITY};
 use crate::config::known::Neutral;
 use llmcc_ir::graph::Router;
 
@@ -47,9 +47,9 @@ pub(super) const ARCH: Arch = Arch {
             ffn,
             correction: Some(CORRECTION_ROW),
             shared: (beside > 0).then_some(Shared::plain(ffn.saturating_mul(beside))),
-            ..Experts::like(&d, Router::softmax(f.size("moe_k").or(6), true), f.size("moe_num_experts").or(64))
+            ..Experts::like(&d, Router::softmax(f.size("num_experts_per_tok").or(6), true), f.size("moe_num_experts").or(64))
         };
-        let experts = experts.checked(f, ["moe_num_experts", "moe_k", "moe_intermediate_size"])?;
+        let experts = experts.checked(f, ["moe_num_experts", "num_experts_per_tok", "moe_intermediate_size"])?;
         let sparse = sparse(f, d.layers.len())?;
         Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
     },
@@ -58,7 +58,7 @@ pub(super) const ARCH: Arch = Arch {
 const OWN: &[Field] = &[
     Field::new("use_bias", Accepts::Flag),
     Field::new("moe_num_experts", Accepts::Size(4096)).or(&["num_experts", "num_local_experts"]),
-    Field::new("moe_k", Accepts::Size(4096)).or(&["num_experts_per_tok"]),
+    Field::new("num_experts_per_tok", Accepts::Size(4096)).or(&["moe_k"]),
     Field::new("moe_intermediate_size", WIDTH),
     Field::new("moe_num_shared_experts", Accepts::Count),
     Field::new("moe_layer_start_index", Accepts::Count),
@@ -74,10 +74,14 @@ fn sparse(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
     let first = f.count("moe_layer_start_index").unwrap_or(1);
     let every = f.size("moe_layer_interval").or(1);
     let field = "moe_layer_end_index";
-    let last = match f.get(field).value() {
-        None => layers,
-        Some(v) if v.as_i64() == Some(-1) => layers,
-        Some(v) => match v.as_u64().and_then(|n| usize::try_from(n).ok()) {
+    let last = match f.get(field) {
+        Given::Absent => layers,
+        Given::Null => {
+            let help = "this architecture has the number of a layer there".to_string();
+            return Err(f.unsupported(field, "null".into(), help));
+        }
+        Given::Value(v) if v.as_i64() == Some(-1) => layers,
+        Given::Value(v) => match v.as_u64().and_then(|n| usize::try_from(n).ok()) {
             Some(n) => n,
             None => return Err(f.invalid_value(field, v, "the number of a layer, or -1 for the last".into())),
         },

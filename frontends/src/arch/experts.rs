@@ -49,6 +49,11 @@ pub(super) enum Stored {
     /// Two stacks of all experts, `[experts, 2·ffn, hidden]` (gate, then up) and
     /// `[experts, hidden, ffn]`.
     Joined,
+    /// The same, as tensors that are no module's weight.
+    JoinedBare,
+    /// [`JoinedBare`](Stored::JoinedBare) in a checkpoint that has such tensors, else
+    /// [`Each`](Stored::Each).
+    EachOrJoined,
     /// The same, transposed: `[experts, hidden, 2·ffn]` and `[experts, ffn, hidden]`.
     JoinedTurned,
     /// Two stacks of transposed matrices, `[experts, hidden, 2·ffn]`, whose columns are gate and up
@@ -118,12 +123,17 @@ fn matrices(f: &mut Draft, m: &Experts) -> (Option<Stack>, [Stack; 2]) {
     let (hidden, ffn, count) = (f.facts().hidden, m.ffn, m.count);
     let plain = |gate: Option<Value>, w: [Value; 2]| (gate.map(|w| (w, None)), w.map(|w| (w, None)));
     let both = ffn.saturating_mul(2);
-    let (all, down) = match m.stored {
+    let stored = match m.stored {
+        Stored::EachOrJoined if f.stores(EXPERTS_GATE_UP, Kind::Bare) => Stored::JoinedBare,
+        Stored::EachOrJoined => Stored::Each,
+        other => other,
+    };
+    let (all, down) = match stored {
         Stored::Turned => {
             let [gate, up, down] = turned(f, m);
             return (Some(gate), [up, down]);
         }
-        Stored::Each => {
+        Stored::Each | Stored::EachOrJoined => {
             let gate = m.gated.then(|| each(f, EXPERT_GATE, count, [ffn, hidden]));
             let up = each(f, EXPERT_UP, count, [ffn, hidden]);
             return plain(gate, [up, each(f, EXPERT_DOWN, count, [hidden, ffn])]);
@@ -131,6 +141,10 @@ fn matrices(f: &mut Draft, m: &Experts) -> (Option<Stack>, [Stack; 2]) {
         Stored::Joined => {
             let all = f.weight(EXPERTS_GATE_UP, Kind::Matrix, &[count, both, hidden]);
             (all, f.weight(EXPERTS_DOWN, Kind::Matrix, &[count, hidden, ffn]))
+        }
+        Stored::JoinedBare => {
+            let all = f.weight(EXPERTS_GATE_UP, Kind::Bare, &[count, both, hidden]);
+            (all, f.weight(EXPERTS_DOWN, Kind::Bare, &[count, hidden, ffn]))
         }
         Stored::JoinedTurned => {
             let all = f.weight(EXPERTS_GATE_UP, Kind::Bare, &[count, hidden, both]);

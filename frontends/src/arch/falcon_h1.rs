@@ -8,7 +8,7 @@ use super::names::{HUGGING_FACE, MLP_DOWN, MLP_GATE, MLP_NORM, MLP_UP, NORM, Nam
 use super::recurrent::{Mamba2, Mixer, ReadNorm};
 use crate::config::ConfigError;
 use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, ROTARY, WIDTH};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
+use crate::config::fields::{Accepts, Field, Fields, Given, IDENTITY};
 use crate::config::known::Neutral;
 
 pub(super) const ARCH: Arch = Arch {
@@ -18,6 +18,7 @@ pub(super) const ARCH: Arch = Arch {
     fixed: &[
         ("mamba_d_head", Neutral::Any),
         ("mamba_chunk_size", Neutral::Any),
+        ("mamba_expand", Neutral::Any),
         ("mamba_use_mlp", Neutral::On),
         ("attn_layer_indices", Neutral::Off),
     ],
@@ -43,7 +44,7 @@ pub(super) const ARCH: Arch = Arch {
         };
         let keys = factor("key_multiplier")?.unwrap_or(1.0);
         let [gate, down] = multipliers::<2>(f, "mlp_multipliers")?;
-        let mixer = mixer_of(f, d.facts.hidden)?;
+        let mixer = mixer_of(f)?;
         d.layers.iter_mut().for_each(|l| (l.mixer, l.beside) = (Some(Mixer::Mamba2(mixer)), Some(beside)));
         let d = d.with_attention(|_, a| {
             // Keys times a number are scores times it.
@@ -88,11 +89,20 @@ fn multipliers<const N: usize>(f: &Fields, field: &str) -> Result<[f32; N], Conf
 }
 
 /// The mixer beside attention.
-fn mixer_of(f: &Fields, hidden: usize) -> Result<Mamba2, ConfigError> {
-    let inner = match f.size("mamba_d_ssm").value() {
-        Some(n) => n,
-        None => f.size("mamba_expand").or(2).saturating_mul(hidden),
+fn mixer_of(f: &Fields) -> Result<Mamba2, ConfigError> {
+    let inner = match f.size("mamba_d_ssm") {
+        Given::Value(n) => n,
+        Given::Null => {
+            let help = "this architecture has the columns of its mixers there".to_string();
+            return Err(f.unsupported("mamba_d_ssm", "null".into(), help));
+        }
+        Given::Absent => 1024,
     };
+    let heads = f.size("mamba_n_heads").or(128);
+    if !inner.is_multiple_of(heads) {
+        let help = format!("this architecture has columns that `mamba_n_heads` ({heads}) divides");
+        return Err(f.unsupported("mamba_d_ssm", inner.to_string(), help));
+    }
     let norm = match (f.flag("mamba_rms_norm"), f.flag_or("mamba_norm_before_gate", true)) {
         (false, _) => ReadNorm::None,
         (true, true) => ReadNorm::BeforeGate,

@@ -2,7 +2,7 @@
 
 use super::blocks::QkNorm;
 use super::decoder::{Decoder, Defaults};
-use super::experts::{Experts, Shared};
+use super::experts::{Experts, Shared, Stored};
 use super::names::Table;
 use super::recurrent::{
     DELTA_DECAY, DELTA_GATE, DELTA_QKV, DELTA_RATE, GatedDelta, Mixer, Projections, SSM_A, SSM_CONV, SSM_DT, SSM_NORM,
@@ -110,6 +110,7 @@ pub(super) fn experts(
     let experts = Experts {
         ffn: f.size("moe_intermediate_size").or(512),
         shared: Some(Shared { ffn: shared, mixed: true, fused: false }),
+        stored: Stored::EachOrJoined,
         ..Experts::like(d, router, f.size("num_experts").or(default[0]))
     };
     experts.checked(f, ["num_experts", "num_experts_per_tok", "moe_intermediate_size"])

@@ -4,7 +4,7 @@
 use super::entry::Arch;
 use super::experts::{Experts, Shared};
 use super::granite_experts::{self, experts, read};
-use super::mamba_fields::{MAMBA, MIXER, mixer};
+use super::mamba_fields::{EXPAND, MAMBA, MIXER, mixer};
 use super::names::{HUGGING_FACE, MLP_DOWN, MLP_GATE_UP, Names, Table};
 use super::recurrent::Mixer;
 use crate::config::ConfigError;
@@ -15,7 +15,7 @@ use crate::config::known::Neutral;
 pub(super) const ARCH: Arch = Arch {
     model_type: "granitemoehybrid",
     class: "GraniteMoeHybridForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, MAMBA, OWN],
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, MAMBA, EXPAND, OWN],
     fixed: &[
         ("mamba_d_head", Neutral::Any),
         ("mamba_chunk_size", Neutral::Any),

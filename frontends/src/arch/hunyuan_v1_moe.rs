@@ -29,7 +29,7 @@ pub(super) const ARCH: Arch = Arch {
     names: Names(&[NAMES, NORMS, DEEPSEEK_EXPERTS, HUGGING_FACE]),
     read: |f| {
         let d = read(f)?;
-        let (count, top) = (same(f, "num_experts", 1)?, same(f, "moe_topk", 1)?);
+        let (count, top) = (same(f, "num_experts", None)?, same(f, "moe_topk", Some(1))?);
         let experts = Experts::like(&d, Router::softmax(top, true), count);
         let experts = Experts { shared: Some(Shared::plain(experts.ffn)), ..experts };
         let experts = experts.checked(f, ["num_experts", "moe_topk", "intermediate_size"])?;
@@ -50,8 +50,11 @@ const NAMES: Table = &[
 ];
 
 /// A number for all layers, or a list of the same for each.
-fn same(f: &Fields, field: &str, default: usize) -> Result<usize, ConfigError> {
-    let Some(v) = f.get(field).value() else { return Ok(default) };
+fn same(f: &Fields, field: &str, default: Option<usize>) -> Result<usize, ConfigError> {
+    let Some(v) = f.get(field).value() else {
+        let help = || f.unsupported(field, "absent".into(), "this architecture has a number of experts there".into());
+        return default.ok_or_else(help);
+    };
     let one = match v.as_array() {
         Some(list) => list.first().filter(|first| list.iter().all(|v| v == *first)),
         None => Some(v),

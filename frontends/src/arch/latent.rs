@@ -8,7 +8,7 @@
 //! are repeated for every head.
 
 pub(super) use super::blocks::Latent;
-use super::blocks::{Attention, Norm, linear, norm};
+use super::blocks::{Attention, Norm, linear, norm, tuned};
 use super::lifter::Draft;
 use super::names::{ATTN_OUT, ATTN_Q, Part, Table};
 use super::weights::{run_parts, split_rows};
@@ -118,6 +118,9 @@ pub(super) fn attention(
     if let Some(rope) = rope {
         q = f.op(Op::Rope { head_dim: dim }, &[q, rope]);
         k = f.op(Op::Rope { head_dim: dim }, &[k, rope]);
+    }
+    if let Some(tuning) = &a.tuning {
+        q = tuned(f, tuning, q, positions);
     }
     let kv = f.op(Op::KvAppend, &[kv, k, v, positions]);
     let op = Op::Attention { heads, scale: F32::new(a.scale), softcap: F32::new(0.0), causal: true };

@@ -33,11 +33,23 @@ pub(super) fn experts(f: &Fields, d: &Decoder, router: Router, default: [usize; 
 
 /// The fields that [`experts`] and [`with_dense`] read, and of what is chosen.
 pub(super) const EXPERTS: &[Field] = &[
+    MIXTURE[0],
+    MIXTURE[1],
+    MIXTURE[2],
+    MIXTURE[3],
+    Field::new("first_k_dense_replace", Accepts::Count),
+    MIXTURE[4],
+    MIXTURE[5],
+    MIXTURE[6],
+    MIXTURE[7],
+];
+
+/// The fields that [`experts`] reads, and of what is chosen.
+pub(super) const MIXTURE: &[Field] = &[
     Field::new("n_routed_experts", Accepts::Size(4096)),
     Field::new("num_experts_per_tok", Accepts::Size(4096)),
     Field::new("n_shared_experts", Accepts::Size(4096)),
     Field::new("moe_intermediate_size", WIDTH),
-    Field::new("first_k_dense_replace", Accepts::Count),
     Field::new("routed_scaling_factor", Accepts::Number),
     Field::new("n_group", Accepts::Size(4096)),
     Field::new("topk_group", Accepts::Size(4096)),

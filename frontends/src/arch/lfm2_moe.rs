@@ -37,7 +37,10 @@ pub(super) const ARCH: Arch = Arch {
         if conv.width < 2 {
             return Err(f.invalid("conv_L_cache", &conv.width, "at least 2".into()));
         }
-        let convolved = convolved_layers(f, d.facts.layers)?;
+        let convolved = match f.get("layer_types").value() {
+            Some(_) => convolved_layers(f, d.facts.layers)?,
+            None => vec![true; d.facts.layers],
+        };
         let d = d.with_mixers(|i| convolved.get(i).copied().unwrap_or(false).then_some(Mixer::ShortConv(conv)));
         let router = Router {
             score: Score::Sigmoid,

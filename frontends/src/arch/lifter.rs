@@ -277,6 +277,11 @@ impl<'a> Draft<'_, 'a> {
         self.numbered(part, Kind::Matrix, expert, &shape)
     }
 
+    /// Whether the checkpoint has a tensor; never where there is none yet.
+    pub(super) fn stores(&self, part: Part, kind: Kind) -> bool {
+        self.lifter.tensor(part, kind, self.layer).is_some_and(|name| self.lifter.has(&name))
+    }
+
     /// What one of several, as a head, has of a part.
     pub(super) fn numbered(&mut self, part: Part, kind: Kind, number: usize, shape: &[usize]) -> Value {
         let tensor = self.lifter.tensor_of(part, kind, self.layer, Some(number));

@@ -14,11 +14,13 @@ pub(super) const MAMBA: &[Field] = &[
     Field::new("mamba_n_groups", Accepts::Size(1 << 14)),
     Field::new("mamba_d_state", WIDTH),
     Field::new("mamba_d_conv", Accepts::Size(64)),
-    Field::new("mamba_expand", Accepts::Size(64)),
     Field::new("mamba_conv_bias", Accepts::Flag).unless(Neutral::Any),
     Field::new("mamba_proj_bias", Accepts::Flag).unless(Neutral::Any),
     Field::new("time_step_limit", Accepts::Any),
 ];
+
+/// The columns of its heads together, as a multiple of the model's width.
+pub(super) const EXPAND: &[Field] = &[Field::new("mamba_expand", Accepts::Size(64))];
 
 /// Names of a mixer.
 pub(super) const MIXER: Table = &[

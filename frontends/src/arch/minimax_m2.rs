@@ -42,6 +42,11 @@ pub(super) const ARCH: Arch = Arch {
                 let expected = format!("even, and at most {head_dim}: this architecture has heads of so many");
                 return Err(f.invalid("rotary_dim", &dim, expected));
             }
+            let part = f.number("partial_rotary_factor").map(|part| (head_dim as f64 * part) as usize);
+            if let Some(other) = part.filter(|other| *other != dim) {
+                let help = format!("this architecture has `rotary_dim` ({dim}) of `head_dim` ({head_dim}) there");
+                return Err(f.unsupported("partial_rotary_factor", format!("that of {other} elements"), help));
+            }
             d.ropes.iter_mut().for_each(|rope| rope.dim = dim);
         }
         let d = d.with_attention(|_, a| a.qk_norm = Some(QkNorm::Row));

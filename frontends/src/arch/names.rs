@@ -106,6 +106,8 @@ pub(super) enum Kind {
     Taps,
     /// A tensor that is no module's weight or bias.
     Bare,
+    /// The same, a number for each head, stored as `[1, 1, heads, 1]`.
+    OfHeads,
 }
 
 impl Kind {
@@ -117,7 +119,7 @@ impl Kind {
             Kind::Bias => (".b", ".bias"),
             Kind::Gain => (".g", ".weight"),
             Kind::Taps => (".w", ".weight"),
-            Kind::Bare => ("", ""),
+            Kind::Bare | Kind::OfHeads => ("", ""),
         }
     }
 
@@ -125,6 +127,7 @@ impl Kind {
     pub(super) fn stored(self, shape: &[usize]) -> Vec<usize> {
         match (self, shape) {
             (Kind::Taps, [channels, width]) => vec![*channels, 1, *width],
+            (Kind::OfHeads, [heads]) => vec![1, 1, *heads, 1],
             _ => shape.to_vec(),
         }
     }
@@ -170,6 +173,8 @@ pub(super) const DEEPSEEK_EXPERTS: Table = &[
     (EXPERT_GATE, "model.layers.{}.mlp.experts.{e}.gate_proj"),
     (EXPERT_UP, "model.layers.{}.mlp.experts.{e}.up_proj"),
     (EXPERT_DOWN, "model.layers.{}.mlp.experts.{e}.down_proj"),
+    (EXPERTS_GATE_UP, "model.layers.{}.mlp.experts.gate_up_proj"),
+    (EXPERTS_DOWN, "model.layers.{}.mlp.experts.down_proj"),
     (SHARED_GATE, "model.layers.{}.mlp.shared_experts.gate_proj"),
     (SHARED_UP, "model.layers.{}.mlp.shared_experts.up_proj"),
     (SHARED_DOWN, "model.layers.{}.mlp.shared_experts.down_proj"),
@@ -181,6 +186,8 @@ pub(super) const QWEN_EXPERTS: Table = &[
     (EXPERT_GATE, "model.layers.{}.mlp.experts.{e}.gate_proj"),
     (EXPERT_UP, "model.layers.{}.mlp.experts.{e}.up_proj"),
     (EXPERT_DOWN, "model.layers.{}.mlp.experts.{e}.down_proj"),
+    (EXPERTS_GATE_UP, "model.layers.{}.mlp.experts.gate_up_proj"),
+    (EXPERTS_DOWN, "model.layers.{}.mlp.experts.down_proj"),
     (SHARED_GATE, "model.layers.{}.mlp.shared_expert.gate_proj"),
     (SHARED_UP, "model.layers.{}.mlp.shared_expert.up_proj"),
     (SHARED_DOWN, "model.layers.{}.mlp.shared_expert.down_proj"),

@@ -1,6 +1,7 @@
 //! Blocks that keep a state of fixed size.
 
 use super::blocks::{Norm, linear, norm, scaled};
+use super::kimi_delta::{KimiDelta, kimi_delta};
 use super::lifter::Draft;
 use super::names::{Kind, Part};
 use super::weights::{run_parts, split_rows};
@@ -25,6 +26,12 @@ pub(super) const SSM_OUT: Part = Part("ssm.out");
 
 /// Queries, keys and values, in one matrix.
 pub(super) const DELTA_QKV: Part = Part("delta.qkv");
+/// Convolutions of queries, keys and values over time, where they are stored one by one.
+pub(super) const CONV_Q: Part = Part("delta.conv_q");
+/// The same of keys.
+pub(super) const CONV_K: Part = Part("delta.conv_k");
+/// The same of values.
+pub(super) const CONV_V: Part = Part("delta.conv_v");
 /// Queries.
 pub(super) const DELTA_Q: Part = Part("delta.q");
 /// Keys.
@@ -47,6 +54,8 @@ pub(super) enum Mixer {
     Delta(GatedDelta),
     /// A gated convolution.
     ShortConv(ShortConv),
+    /// Kimi's delta attention.
+    Kimi(KimiDelta),
 }
 
 impl Mixer {
@@ -57,6 +66,7 @@ impl Mixer {
             Mixer::Mamba2(m) => mamba2(f, m, eps, h),
             Mixer::Delta(m) => gated_delta(f, m, eps, h),
             Mixer::ShortConv(m) => gated_conv(f, m, h),
+            Mixer::Kimi(m) => kimi_delta(f, m, eps, h),
         }
     }
 }
@@ -217,16 +227,14 @@ fn gated_delta(f: &mut Draft, m: &GatedDelta, eps: Norm, h: Value) -> Value {
     let (keys, values) = (m.key_heads * m.key_dim, m.value_heads * m.value_dim);
     let w = delta_matrices(f, m, hidden);
     let x = f.matmul(h, w.qkv);
-    let x = short_conv(f, SSM_CONV, [m.conv, 2 * keys + values], false, x);
+    let taps: &[(Part, usize)] = match m.stored {
+        Projections::Joined | Projections::ByHead => &[(SSM_CONV, 2 * keys + values)],
+        Projections::Apart => &[(CONV_Q, keys), (CONV_K, keys), (CONV_V, values)],
+    };
+    let x = convolved(f, taps, m.conv, x);
     let x = f.unary(m.act, x);
     let [q, k, v] = split_cols(f, x, [keys, keys, values]);
-    // x/√(Σx² + ε) is x/√(mean + ε/n), divided by √n; queries are divided by it once more.
-    let n = m.key_dim as f64;
-    let unit = Op::Normalize { eps: F32::new((1e-6 / n) as f32), width: m.key_dim };
-    let [q, k] = [(q, 1.0 / n), (k, 1.0 / n.sqrt())].map(|(x, scale)| {
-        let x = f.op(unit.clone(), &[x]);
-        scaled(f, x, Some(scale as f32))
-    });
+    let [q, k] = of_length_one(f, [q, k], m.key_dim);
     let rate = w.rate.unwrap_or_else(|| f.matrix(DELTA_RATE, [m.value_heads, hidden]));
     let rate = f.matmul(h, rate);
     let rate = f.unary(UnaryOp::Sigmoid, rate);
@@ -246,6 +254,18 @@ fn gated_delta(f: &mut Draft, m: &GatedDelta, eps: Norm, h: Value) -> Value {
     let gate = f.unary(UnaryOp::Silu, gate);
     let y = f.mul(y, gate);
     linear(f, SSM_OUT, [hidden, values], false, y)
+}
+
+/// Queries and keys of length 1, head by head, queries divided by the root of their columns.
+#[track_caller]
+pub(super) fn of_length_one(f: &mut Draft, [q, k]: [Value; 2], dim: usize) -> [Value; 2] {
+    // x/√(Σx² + ε) is x/√(mean + ε/n), divided by √n; queries are divided by it once more.
+    let n = dim as f64;
+    let unit = Op::Normalize { eps: F32::new((1e-6 / n) as f32), width: dim };
+    [(q, 1.0 / n), (k, 1.0 / n.sqrt())].map(|(x, scale)| {
+        let x = f.op(unit.clone(), &[x]);
+        scaled(f, x, Some(scale as f32))
+    })
 }
 
 /// Matrices of the gated delta rule; `None` = it is stored by itself.
@@ -324,13 +344,21 @@ fn decays(f: &mut Draft, heads: usize, dt: Value) -> Value {
     f.unary(UnaryOp::Exp, decay)
 }
 
+/// A depthwise convolution without a bias, whose taps are stored for so many channels each.
+#[track_caller]
+pub(super) fn convolved(f: &mut Draft, parts: &[(Part, usize)], width: usize, x: Value) -> Value {
+    let taps: Vec<Value> = parts.iter().map(|(part, n)| f.weight(*part, Kind::Taps, &[*n, width])).collect();
+    let taps = if let [one] = taps[..] { one } else { f.op(Op::ConcatRows, &taps) };
+    let taps = f.op(Op::Transpose, &[taps]);
+    let channels = parts.iter().map(|(_, n)| n).sum();
+    let state = f.fixed("conv", [1, width.saturating_sub(1), channels]);
+    f.op(Op::CausalConv, &[x, taps, state])
+}
+
 /// A depthwise convolution over `width` tokens, with a state of its own.
 #[track_caller]
 pub(super) fn short_conv(f: &mut Draft, part: Part, [width, channels]: [usize; 2], bias: bool, x: Value) -> Value {
-    let taps = f.weight(part, Kind::Taps, &[channels, width]);
-    let taps = f.op(Op::Transpose, &[taps]);
-    let state = f.fixed("conv", [1, width.saturating_sub(1), channels]);
-    let y = f.op(Op::CausalConv, &[x, taps, state]);
+    let y = convolved(f, &[(part, channels)], width, x);
     if bias {
         let b = f.bias(part, channels);
         return f.add(y, b);

@@ -38,6 +38,8 @@ const ALPHA: &[Field] = &[
 const SCALINGS: &[(&str, &[Field])] = &[
     ("default", &[]),
     ("linear", &[Field::new("factor", Accepts::Number)]),
+    // Changes frequencies beyond `max_position_embeddings` only, which no sequence goes.
+    ("dynamic", &[Field::new("factor", Accepts::Number)]),
     (
         "llama3",
         &[
@@ -224,6 +226,7 @@ fn read_object(
     };
     let scaling = match kind {
         "linear" => RopeScaling::Linear { factor: r.factor("factor", 1.0)? },
+        "dynamic" => r.factor("factor", 1.0).map(|_| RopeScaling::Default)?,
         "llama3" => llama3(&r, original())?,
         "yarn" => yarn(&r, original(), max_position)?,
         "longrope" => longrope(&r, original() as usize, max_position, dim)?,
