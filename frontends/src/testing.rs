@@ -62,7 +62,8 @@ pub(crate) fn config(model_type: &str) -> Value {
         "no_rope_layers",
     ];
     // Not off: without, it would be another one.
-    let off = off.iter().filter(|name| !(**name == "rope_scaling" && model_type == "gpt_oss"));
+    let kept = [("gpt_oss", "rope_scaling"), ("mistral4", "rope_parameters")];
+    let off = off.iter().filter(|name| !kept.contains(&(model_type, name)));
     // What only says the same as a field that is read.
     let same = ["layer_norm_eps"].into_iter().filter(|name| arch.field(name).is_none());
     let config = with(
@@ -73,13 +74,15 @@ pub(crate) fn config(model_type: &str) -> Value {
         "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4,
         "vocab_size": 32, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "sliding_window": null,
         "tie_word_embeddings": false, "hidden_act": "silu", "no_rope_layer_interval": 2, "num_heads": 8,
-        "partial_rotary_factor": 0.5, "n_routed_experts": 12,
+        "partial_rotary_factor": 0.5, "n_routed_experts": 12, "rotary_dim": 2,
+        "hybrid_override_pattern": "ME",
     });
     // Whether there is a window decides about other fields too.
     // With latent attention heads are as wide as their parts together.
     let parts =
         |name: &str| ["head_dim", "num_key_value_heads"].contains(&name) && arch.field("qk_rope_head_dim").is_some();
-    let counts = |name: &str| (arch.field(name).is_some() || name == "sliding_window") && !parts(name);
+    let declared = |name: &str| arch.field(name).is_some_and(|f| f.name == name);
+    let counts = |name: &str| (declared(name) || name == "sliding_window") && !parts(name);
     let read = sizes.as_object().unwrap().iter().filter(|(name, _)| counts(name));
     with(config, read.map(|(name, v)| (name.clone(), v.clone())).collect())
 }

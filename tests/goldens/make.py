@@ -95,9 +95,15 @@ def randomize(model, seed):
                 b.copy_(0.2 * torch.randn(b.shape, generator=rng))
 
 
+# Classes that Transformers has, but not in its table of those that write text: parts of larger models.
+ALONE = {"Mistral4ForCausalLM"}
+
+
 def auto_class(folder):
     """What reads the checkpoint: by its class, or by sentence-transformers' list of modules."""
     name = json.loads((folder / "config.json").read_text())["architectures"][0]
+    if name in ALONE:
+        return getattr(transformers, name)
     if name.endswith("ForSequenceClassification"):
         return transformers.AutoModelForSequenceClassification
     return transformers.AutoModel if name.endswith("Model") and "LMHead" not in name or (folder / "modules.json").exists() else transformers.AutoModelForCausalLM
@@ -106,6 +112,10 @@ def auto_class(folder):
 def load(folder, dtype):
     """A model, and the inverse frequencies of its rotary tables."""
     model = auto_class(folder).from_pretrained(folder, dtype=dtype, attn_implementation="eager", experts_implementation="eager").eval()
+    if dtype is torch.float64:
+        # Some classes keep the weights of routers in float32, whatever the model's type.
+        for p in model.parameters():
+            p.data = p.data.to(dtype)
     inv_freqs = [b for name, b in model.named_buffers() if name.endswith("inv_freq")]
     assert all(b.dtype == torch.float32 for b in inv_freqs)
     return model, inv_freqs
@@ -138,7 +148,8 @@ def reference(folder, tokens):
 def random_weights(folder, seed):
     """Writes `model.safetensors` beside config.json."""
     config = transformers.AutoConfig.from_pretrained(folder)
-    model = auto_class(folder).from_config(config)
+    cls = auto_class(folder)
+    model = cls.from_config(config) if hasattr(cls, "from_config") else cls(config)
     randomize(model, seed)
     for i, module in enumerate(dense_modules(folder)):
         random_dense(module, seed + i)
@@ -254,8 +265,69 @@ def make_embedder(name, folder):
     print(f"| {name} | {exact.std():.2f} | {exact.abs().max():.1f} | {e32.max():.1e} | {by_row.min():.1e}–{by_row.max():.1e} | {e16} | |", flush=True)
 
 
+# ---- architectures that Transformers has no class for, by one that computes the same
+
+
+def of_llama(config):
+    """InternLM 2 as Llama."""
+    same = {k: v for k, v in config.items() if k not in ("architectures", "model_type", "bias")}
+    return same | {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "attention_bias": config["bias"]}
+
+
+def to_internlm2(tensors, config):
+    heads, kv = config["num_attention_heads"], config["num_key_value_heads"]
+    dim = config["hidden_size"] // heads
+    names = {
+        "embed_tokens": "tok_embeddings", "lm_head": "output", "input_layernorm": "attention_norm", "post_attention_layernorm": "ffn_norm",
+        "self_attn.o_proj": "attention.wo", "mlp.gate_proj": "feed_forward.w1", "mlp.up_proj": "feed_forward.w3", "mlp.down_proj": "feed_forward.w2",
+    }
+    out = {}
+    for name, t in tensors.items():
+        if ".q_proj." in name:
+            q, k, v = (tensors[name.replace("q_proj", part)] for part in ("q_proj", "k_proj", "v_proj"))
+            groups = [q.reshape(kv, heads // kv, dim, *t.shape[1:]), k.reshape(kv, 1, dim, *t.shape[1:]), v.reshape(kv, 1, dim, *t.shape[1:])]
+            out[name.replace("self_attn.q_proj", "attention.wqkv")] = torch.cat(groups, 1).reshape(-1, *t.shape[1:]).contiguous()
+        elif ".k_proj." not in name and ".v_proj." not in name:
+            for ours, theirs in names.items():
+                name = name.replace(ours, theirs)
+            out[name] = t
+    return out
+
+
+def of_granite(config):
+    """MiniCPM as Granite, whose multipliers say the same."""
+    same = {k: v for k, v in config.items() if k not in ("architectures", "model_type", "scale_emb", "scale_depth", "dim_model_base")}
+    return same | {
+        "architectures": ["GraniteForCausalLM"],
+        "model_type": "granite",
+        "embedding_multiplier": config["scale_emb"],
+        "residual_multiplier": config["scale_depth"] / config["num_hidden_layers"] ** 0.5,
+        "logits_scaling": config["hidden_size"] / config["dim_model_base"],
+        "attention_multiplier": (config["hidden_size"] / config["num_attention_heads"]) ** -0.5,
+    }
+
+
+FOREIGN = {"internlm2": (of_llama, to_internlm2), "minicpm": (of_granite, lambda tensors, _: tensors)}
+
+
+def make_foreign(name, folder, config):
+    twin, renamed = FOREIGN[config["model_type"]]
+    with tempfile.TemporaryDirectory() as scratch:
+        other = Path(scratch) / name
+        other.mkdir()
+        (other / "config.json").write_text(json.dumps(twin(config)))
+        make(name, other)
+        save_file(renamed(load_file(other / "model.safetensors"), config), folder / "model.safetensors", metadata={"format": "pt"})
+        (folder / "golden.safetensors").write_bytes((other / "golden.safetensors").read_bytes())
+    for file in folder.iterdir():
+        file.chmod(0o644)
+
+
 def make(name, folder):
-    if auto_class(folder) is not transformers.AutoModelForCausalLM:
+    config = json.loads((folder / "config.json").read_text())
+    if config["model_type"] in FOREIGN:
+        return make_foreign(name, folder, config)
+    if auto_class(folder).__name__ in ("AutoModel", "AutoModelForSequenceClassification"):
         return make_embedder(name, folder)
     seed = seed_of(name)
     vocab = random_weights(folder, seed)

@@ -3,12 +3,12 @@
 use super::lifter::Draft;
 use super::names::{
     ATTN_K, ATTN_K_NORM, ATTN_OUT, ATTN_Q, ATTN_Q_NORM, ATTN_QKV, ATTN_SINKS, ATTN_V, Kind, MLP_DOWN, MLP_GATE,
-    MLP_GATE_UP, MLP_UP, Part,
+    MLP_GATE_UP, MLP_UP, Part, XIELU_N, XIELU_P,
 };
 use super::weights::{halves, run_parts, split_rows, transposed};
 use crate::config::common::Heads;
 use crate::embedding::Embedding;
-use llmcc_ir::graph::{F32, Op, UnaryOp, Value};
+use llmcc_ir::graph::{BinaryOp, F32, Op, UnaryOp, Value};
 
 /// RMSNorm or LayerNorm.
 #[derive(Clone, Copy, Debug)]
@@ -77,8 +77,10 @@ pub(super) struct Attention {
     pub qkv_bias: bool,
     /// Bias on the output.
     pub out_bias: bool,
-    /// Norm of Q and K, before the rotation.
+    /// Norm of Q and K.
     pub qk_norm: Option<QkNorm>,
+    /// Queries are multiplied by a number that grows with the position.
+    pub tuning: Option<Tuning>,
     /// The rotary table, by its number; `None` = positions are not rotated.
     pub rotary: Option<usize>,
     /// Sliding window.
@@ -109,6 +111,7 @@ impl Attention {
             qkv_bias: false,
             out_bias: false,
             qk_norm: None,
+            tuning: None,
             rotary: Some(0),
             window,
             softcap: None,
@@ -119,13 +122,51 @@ impl Attention {
     }
 }
 
-/// What the norm of queries and keys takes together.
+/// What the norm of queries and keys takes together, and where it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum QkNorm {
     /// Each head, all with the same gains.
     Head,
     /// The whole row.
     Row,
+    /// Each head, with gains of its own but no bias, `[heads, dim]`.
+    Heads,
+    /// The same, each head's gains being a tensor.
+    HeadsApart,
+    /// Each head, all with the same gains, after the rotation.
+    HeadAfter,
+    /// Each head that is rotated, after the rotation, without gains.
+    BareAfter,
+}
+
+impl QkNorm {
+    /// Rotation comes first.
+    fn after(self) -> bool {
+        match self {
+            QkNorm::Head | QkNorm::Row | QkNorm::Heads | QkNorm::HeadsApart => false,
+            QkNorm::HeadAfter | QkNorm::BareAfter => true,
+        }
+    }
+}
+
+/// What multiplies queries, by their positions `p`: `1 + beta·ln(1 + ⌊(p + shift)/step⌋)`, which
+/// keeps attention over long contexts from flattening (arXiv 2501.19399).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Tuning {
+    /// Weight of the logarithm.
+    pub beta: f64,
+    /// Added to positions.
+    pub shift: usize,
+    /// Positions of one step.
+    pub step: usize,
+}
+
+impl Tuning {
+    /// The factors of positions `0..count`.
+    fn factors(&self, count: usize) -> Vec<f32> {
+        let factor = |p: usize| 1.0 + self.beta * libm::log(1.0 + ((p + self.shift) / self.step.max(1)) as f64);
+        (0..count).map(|p| factor(p) as f32).collect()
+    }
 }
 
 /// What an MLP is.
@@ -143,6 +184,12 @@ pub(super) struct Mlp {
     pub transposed: bool,
     /// Gate and up are stored as one matrix.
     pub fused: bool,
+    /// Multiplies what goes into the activation of the gate.
+    pub gate_scale: Option<f32>,
+    /// Multiplies what comes out.
+    pub scale: Option<f32>,
+    /// Activated by [`xielu`] instead, whose parameters are learned.
+    pub xielu: bool,
 }
 
 /// RMSNorm or LayerNorm over runs of `width` columns.
@@ -299,15 +346,22 @@ pub(super) fn attend(
     rope: Option<Value>,
 ) -> Value {
     let head_dim = a.heads.dim;
-    if let Some(of) = a.qk_norm {
-        let (q_width, kv_width) = (a.heads.queries * head_dim, a.heads.kv * head_dim);
-        let width = |row| if of == QkNorm::Head { head_dim } else { row };
-        q = norm(f, ATTN_Q_NORM, eps, q, width(q_width));
-        k = norm(f, ATTN_K_NORM, eps, k, width(kv_width));
+    let normalized = |f: &mut Draft, of, [q, k]: [Value; 2]| {
+        let q = qk_norm(f, of, ATTN_Q_NORM, a, a.heads.queries, eps, q);
+        [q, qk_norm(f, of, ATTN_K_NORM, a, a.heads.kv, eps, k)]
+    };
+    if let Some(of) = a.qk_norm.filter(|of| !of.after()) {
+        [q, k] = normalized(f, of, [q, k]);
     }
     if let Some(rope) = rope {
         q = f.op(Op::Rope { head_dim }, &[q, rope]);
         k = f.op(Op::Rope { head_dim }, &[k, rope]);
+    }
+    if let Some(of) = a.qk_norm.filter(|of| of.after() && (*of != QkNorm::BareAfter || rope.is_some())) {
+        [q, k] = normalized(f, of, [q, k]);
+    }
+    if let Some(tuning) = &a.tuning {
+        q = tuned(f, tuning, q, positions);
     }
     let kv = f.op(Op::KvAppend, &[kv, k, v, positions]);
     let softcap = F32::new(a.softcap.unwrap_or(0.0));
@@ -319,6 +373,47 @@ pub(super) fn attend(
             f.op(op, &[q, kv, positions, sinks])
         }
     }
+}
+
+/// The norm of queries or of keys, `heads` of them.
+#[track_caller]
+fn qk_norm(f: &mut Draft, of: QkNorm, part: Part, a: &Attention, heads: usize, eps: Norm, x: Value) -> Value {
+    let dim = a.heads.dim;
+    let width = match of {
+        QkNorm::Row => heads * dim,
+        QkNorm::Head | QkNorm::HeadAfter | QkNorm::Heads | QkNorm::HeadsApart | QkNorm::BareAfter => dim,
+    };
+    let own_gains = || matches!(of, QkNorm::Heads | QkNorm::HeadsApart);
+    if of != QkNorm::BareAfter && !own_gains() && a.neighbours == 0 {
+        return norm(f, part, eps, x, width);
+    }
+    let x = norm(f, part, Norm { gain: false, bias: false, ..eps }, x, width);
+    let gains = match of {
+        QkNorm::BareAfter => return x,
+        QkNorm::Head | QkNorm::HeadAfter | QkNorm::Row => f.weight(part, Kind::Gain, &[width]),
+        QkNorm::Heads => {
+            let gains = f.weight(part, Kind::Gain, &[heads, dim]);
+            f.op(Op::Flatten, &[gains])
+        }
+        QkNorm::HeadsApart => {
+            let gains: Vec<Value> = (0..heads).map(|i| f.numbered(part, Kind::Gain, i, &[dim])).collect();
+            if let [one] = gains[..] { one } else { f.op(Op::ConcatRows, &gains) }
+        }
+    };
+    // In the order that the columns have been brought into.
+    let gains = if a.neighbours > 0 { halves(f, gains, dim, a.neighbours) } else { gains };
+    f.mul(x, gains)
+}
+
+/// Queries times what [`Tuning`] says of their positions.
+#[track_caller]
+pub(super) fn tuned(f: &mut Draft, tuning: &Tuning, q: Value, positions: Value) -> Value {
+    let count = f.max_context();
+    let Tuning { beta, shift, step } = tuning;
+    let name = format!("$attention.tuning{beta}_{shift}_{step}");
+    let table = f.shared_column("attn.tuning", &name, tuning.factors(count));
+    let factors = f.op(Op::EmbedPositions, &[table, positions]);
+    f.op(Op::Combine, &[factors, q])
 }
 
 /// `down(act(gate(h)) · up(h))`, or `down(act(up(h)))` without a gate.
@@ -335,14 +430,62 @@ pub(super) fn mlp(f: &mut Draft, m: &Mlp, h: Value) -> Value {
             product(f, h, w, b)
         };
         let gate = fused.map_or_else(|| one(f, MLP_GATE), |[gate, _]| gate);
+        let gate = scaled(f, gate, m.gate_scale);
         let gate = f.unary(m.act, gate);
         let up = fused.map_or_else(|| one(f, MLP_UP), |[_, up]| up);
         f.mul(gate, up)
     } else {
         let (w, b) = stored(f, MLP_UP, shape, m.bias, m.transposed);
         let up = product(f, h, w, b);
-        f.unary(m.act, up)
+        if m.xielu { xielu(f, up) } else { f.unary(m.act, up) }
     };
     let (w, b) = stored(f, MLP_DOWN, [hidden, m.ffn], m.bias, m.transposed);
-    product(f, h, w, b)
+    let y = product(f, h, w, b);
+    scaled(f, y, m.scale)
 }
+
+impl Mlp {
+    /// With a gate, stored as three matrices without biases.
+    pub(super) fn gated(ffn: usize, act: UnaryOp) -> Mlp {
+        Mlp {
+            ffn,
+            act,
+            gated: true,
+            bias: false,
+            transposed: false,
+            fused: false,
+            gate_scale: None,
+            scale: None,
+            xielu: false,
+        }
+    }
+}
+
+/// xIELU (arXiv 2411.13010): `p·x² + β·x` of what is positive, `n·(eˣ − 1 − x) + β·x` of the rest,
+/// `p = ln(1 + e^alpha_p)`, `n = β + ln(1 + e^alpha_n)`.
+///
+/// Transformers takes `e` to no more than −10⁻⁶, which changes numbers nearer to 0 by as much.
+#[track_caller]
+fn xielu(f: &mut Draft, x: Value) -> Value {
+    let [p, n] = [XIELU_P, XIELU_N].map(|part| {
+        let alpha = f.weight(part, Kind::Bare, &[1]);
+        f.unary(UnaryOp::Softplus, alpha)
+    });
+    let beta = f.scalar(XIELU_BETA);
+    let n = f.add(n, beta);
+    let zero = f.scalar(0.0);
+    let square = f.unary(UnaryOp::Relu2, x);
+    let square = f.mul(square, p);
+    let negative = f.op(Op::Binary(BinaryOp::Min), &[x, zero]);
+    let curve = f.unary(UnaryOp::Exp, negative);
+    let one = f.scalar(1.0);
+    let curve = f.op(Op::Binary(BinaryOp::Sub), &[curve, one]);
+    let curve = f.op(Op::Binary(BinaryOp::Sub), &[curve, negative]);
+    let curve = f.mul(curve, n);
+    let line = f.mul(x, beta);
+    let y = f.add(square, curve);
+    f.add(y, line)
+}
+
+/// The slope at 0, which is a constant of the class.
+const XIELU_BETA: f32 = 0.5;

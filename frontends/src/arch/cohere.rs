@@ -1,21 +1,26 @@
 //! Command R (Cohere): attention and MLP side by side behind one LayerNorm without bias, rotation of
-//! neighbours, scaled logits.
-//!
-//! Norms of queries and keys, which have gains for each head, are refused.
+//! neighbours, scaled logits, norms of queries and keys with gains of each head if asked for.
 
+use super::blocks::QkNorm;
 use super::command::{DEFAULTS, LOGIT_SCALE, read};
 use super::decoder::Defaults;
 use super::entry::Arch;
 use super::names::{HUGGING_FACE, Names};
 use crate::config::common::{ATTENTION, ATTENTION_BIAS, LAYER_NORM_MLP, MODEL, ROTARY};
-use crate::config::fields::IDENTITY;
+use crate::config::fields::{Accepts, Field, IDENTITY};
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "cohere",
     class: "CohereForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, LAYER_NORM_MLP, ROTARY, ATTENTION_BIAS, LOGIT_SCALE],
+    fields: &[IDENTITY, MODEL, ATTENTION, LAYER_NORM_MLP, ROTARY, ATTENTION_BIAS, LOGIT_SCALE, OWN],
     fixed: &[],
-    goldens: &["cohere"],
+    goldens: &["cohere", "cohere_norms"],
     names: Names(&[HUGGING_FACE]),
-    read: |f| Ok(Box::new(read(f, &Defaults { theta: 5e5, ..DEFAULTS })?)),
+    read: |f| {
+        let qk_norm = f.flag("use_qk_norm").then_some(QkNorm::Heads);
+        let d = read(f, &Defaults { theta: 5e5, ..DEFAULTS })?;
+        Ok(Box::new(d.with_attention(|_, a| a.qk_norm = qk_norm)))
+    },
 };
+
+const OWN: &[Field] = &[Field::new("use_qk_norm", Accepts::Flag)];

@@ -6,7 +6,7 @@ use super::entry::Shape;
 use super::experts::{Experts, Stored, mixture};
 use super::latent;
 use super::lifter::{Carried, Draft, Lifter};
-use super::names::{ATTN_NORM, ATTN_POST_NORM, HEAD, Kind, MLP_NORM, MLP_POST_NORM, NORM, POSITIONS, Part, TABLE};
+use super::names::{ATTN_NORM, ATTN_POST_NORM, HEAD, Kind, MLP_NORM, MLP_POST_NORM, NORM, POSITIONS, Part, TABLE, TABLE_NORM};
 use super::recurrent::Mixer;
 use super::yields::Yields;
 use crate::config::common::{self, DefaultHeads, Facts, Heads, WindowRule};
@@ -34,6 +34,8 @@ pub(super) struct Decoder {
     /// Embeddings of positions are added to those of tokens, so many rows after the first of their
     /// table.
     pub learned: Option<usize>,
+    /// Embeddings are normalized.
+    pub table_norm: bool,
     /// The head, if it is not the embedding table, has a bias.
     pub head_bias: bool,
     /// Multiply embeddings, what a block adds, and logits.
@@ -47,10 +49,41 @@ pub(super) struct Layer {
     pub attention: Attention,
     /// What it has instead of attention, if it has none.
     pub mixer: Option<Mixer>,
+    /// The mixer stands beside attention, both reading the same row.
+    pub beside: Option<Beside>,
+    /// Where its norms are, if not where those of the others are.
+    pub norms: Option<Norms>,
+    /// It has one of the two blocks only.
+    pub only: Option<Half>,
     /// Its MLP.
     pub mlp: Mlp,
     /// Experts in its place.
     pub experts: Option<Experts>,
+}
+
+/// Multiplies what goes into attention and what comes out, and what comes out of the mixer beside it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Beside {
+    /// Into attention.
+    pub into: Option<f32>,
+    /// Out of it.
+    pub out: Option<f32>,
+    /// Out of the mixer.
+    pub mixer: Option<f32>,
+}
+
+impl Beside {
+    /// Nothing is multiplied.
+    const PLAIN: Beside = Beside { into: None, out: None, mixer: None };
+}
+
+/// One of the two blocks of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Half {
+    /// Attention, or what stands in its place.
+    First,
+    /// The MLP, or the experts.
+    Second,
 }
 
 /// Where the norms of a block are.
@@ -156,14 +189,23 @@ impl Decoder {
         let norm = Norm::rms(common::eps(f, d.eps_field, d.eps)?);
         let ropes = ropes(heads, facts.max_position)?;
         let act = common::activation(f, d.act.0, d.act.1);
-        let mlp = Mlp { ffn, act, gated: true, bias: false, transposed: false, fused: false };
+        let mlp = Mlp::gated(ffn, act);
         let windows = common::windows(f, d.window, facts.layers)?;
         let layers = windows
             .into_iter()
-            .map(|window| Layer { attention: Attention::plain(heads, window), mixer: None, mlp, experts: None })
+            .map(|window| Layer {
+                attention: Attention::plain(heads, window),
+                mixer: None,
+                beside: None,
+                norms: None,
+                only: None,
+                mlp,
+                experts: None,
+            })
             .collect();
         let (norms, scales) = (Norms::Before, Scales::default());
-        Ok(Decoder { facts, norm, norms, layers, ropes, learned: None, head_bias: false, scales })
+        let (learned, table_norm, head_bias) = (None, false, false);
+        Ok(Decoder { facts, norm, norms, layers, ropes, learned, table_norm, head_bias, scales })
     }
 
     /// Changes the attention of every layer.
@@ -196,8 +238,19 @@ impl Experts {
     /// nothing else.
     pub(super) fn like(d: &Decoder, router: Router, count: usize) -> Experts {
         let (ffn, act) = d.layers.first().map_or((0, UnaryOp::Silu), |l| (l.mlp.ffn, l.mlp.act));
-        let (clamped, router_bias, stored) = (None, false, Stored::Each);
-        Experts { router, count, ffn, act, clamped, router_bias, stored, correction: None, shared: None }
+        Experts {
+            router,
+            count,
+            ffn,
+            act,
+            gated: true,
+            clamped: None,
+            weigh_input: false,
+            router_bias: false,
+            stored: Stored::Each,
+            correction: None,
+            shared: None,
+        }
     }
 }
 
@@ -239,6 +292,9 @@ fn embedding(l: &mut Lifter, d: &Decoder) -> Result<(Carried, Vec<Carried>), Fro
     if let (Some(skip), Some(positions)) = (d.learned, positions) {
         let learned = learned_positions(&mut f, d, skip, positions);
         x = f.add(x, learned);
+    }
+    if d.table_norm {
+        x = norm(&mut f, TABLE_NORM, d.norm, x, d.facts.hidden);
     }
     let mut results = vec![x];
     if let Some(positions) = positions {
@@ -286,35 +342,74 @@ fn layer(
     x: &Carried,
     ropes: &[Carried],
 ) -> Result<Carried, FrontendError> {
-    let a = &spec.attention;
+    let norms = spec.norms.unwrap_or(d.norms);
     let mut f = l.layer("layer", i);
     let x = f.carried("x", x);
-    let context = spec.mixer.is_none().then(|| {
-        let rope = a.rotary.and_then(|table| ropes.get(table)).map(|rope| f.carried("rope", rope));
-        let kv = match &a.latent {
-            Some(l) => f.latent_kv("kv", (l.rope + l.kv_rank, l.kv_rank), a.window),
-            None => f.kv("kv", a.heads.kv, a.heads.dim, a.window),
-        };
-        (rope, f.input(Input::Positions), kv)
-    });
-    let attend = |f: &mut Draft, h| match (&spec.mixer, context) {
-        (Some(mixer), _) => mixer.mix(f, d.norm, h),
-        (None, Some((rope, positions, kv))) => match &a.latent {
-            Some(latent) => latent::attention(f, (a, latent), d.norm, h, kv, positions, rope),
-            None => attention(f, a, d.norm, h, kv, positions, rope),
-        },
-        (None, None) => f.stop(),
-    };
-    let x = if let Norms::Parallel { own } = d.norms {
+    let context = Context::of(&mut f, spec, ropes);
+    let attend = |f: &mut Draft, h| mixed(f, d, spec, context, h);
+    let x = if let Norms::Parallel { own } = norms {
         let h = norm(&mut f, ATTN_NORM, d.norm, x, d.facts.hidden);
         let second = if own { norm(&mut f, MLP_NORM, d.norm, x, d.facts.hidden) } else { h };
         let x = added(&mut f, d, x, |f| attend(f, h));
         added(&mut f, d, x, |f| feed(f, spec, second))
     } else {
-        let x = residual(&mut f, d, [ATTN_NORM, ATTN_POST_NORM], x, attend);
-        residual(&mut f, d, [MLP_NORM, MLP_POST_NORM], x, |f, h| feed(f, spec, h))
+        let (first, second) = ([ATTN_NORM, ATTN_POST_NORM], [MLP_NORM, MLP_POST_NORM]);
+        let x = if spec.only == Some(Half::Second) { x } else { residual(&mut f, d, norms, first, x, attend) };
+        if spec.only == Some(Half::First) {
+            x
+        } else {
+            residual(&mut f, d, norms, second, x, |f, h| feed(f, spec, h))
+        }
     };
     Ok(f.call(&[x])?.pop().unwrap_or_default())
+}
+
+/// What attention reads beside a row.
+#[derive(Clone, Copy)]
+struct Context {
+    rope: Option<Value>,
+    positions: Value,
+    kv: Value,
+}
+
+impl Context {
+    /// That of a layer; nothing where it has no attention.
+    fn of(f: &mut Draft, spec: &Layer, ropes: &[Carried]) -> Option<Context> {
+        let a = &spec.attention;
+        if spec.mixer.is_some() && spec.beside.is_none() || spec.only == Some(Half::Second) {
+            return None;
+        }
+        let rope = a.rotary.and_then(|table| ropes.get(table)).map(|rope| f.carried("rope", rope));
+        let positions = f.input(Input::Positions);
+        let kv = match &a.latent {
+            Some(l) => f.latent_kv("kv", (l.rope + l.kv_rank, l.kv_rank), a.window),
+            None => f.kv("kv", a.heads.kv, a.heads.dim, a.window),
+        };
+        Some(Context { rope, positions, kv })
+    }
+}
+
+/// What attention makes of a row, or the mixer in its place or beside it.
+fn mixed(f: &mut Draft, d: &Decoder, spec: &Layer, context: Option<Context>, h: Value) -> Value {
+    let a = &spec.attention;
+    let attended = |f: &mut Draft, Context { rope, positions, kv }, h| match &a.latent {
+        Some(latent) => latent::attention(f, (a, latent), d.norm, h, kv, positions, rope),
+        None => attention(f, a, d.norm, h, kv, positions, rope),
+    };
+    match (&spec.mixer, context) {
+        (Some(mixer), Some(context)) => {
+            let Beside { into, out, mixer: of_mixer } = spec.beside.unwrap_or(Beside::PLAIN);
+            let y = mixer.mix(f, d.norm, h);
+            let y = scaled(f, y, of_mixer);
+            let h = scaled(f, h, into);
+            let z = attended(f, context, h);
+            let z = scaled(f, z, out);
+            f.add(y, z)
+        }
+        (Some(mixer), None) => mixer.mix(f, d.norm, h),
+        (None, Some(context)) => attended(f, context, h),
+        (None, None) => f.stop(),
+    }
 }
 
 /// The MLP or the experts of a layer.
@@ -336,14 +431,15 @@ fn added(f: &mut Draft, d: &Decoder, x: Value, block: impl FnOnce(&mut Draft) ->
 fn residual(
     f: &mut Draft,
     d: &Decoder,
+    norms: Norms,
     [before, after]: [Part; 2],
     x: Value,
     block: impl FnOnce(&mut Draft, Value) -> Value,
 ) -> Value {
-    let h = if d.norms == Norms::After { x } else { norm(f, before, d.norm, x, d.facts.hidden) };
+    let h = if norms == Norms::After { x } else { norm(f, before, d.norm, x, d.facts.hidden) };
     added(f, d, x, |f| {
         let y = block(f, h);
-        if d.norms == Norms::Before { y } else { norm(f, after, d.norm, y, d.facts.hidden) }
+        if norms == Norms::Before { y } else { norm(f, after, d.norm, y, d.facts.hidden) }
     })
 }
 

@@ -144,7 +144,7 @@ impl Encoder {
     /// Layers alike, with biases, and norms after what blocks add to; without positions and kinds of
     /// tokens.
     pub(super) fn alike(facts: Facts, heads: Heads, (ffn, act): (usize, UnaryOp), eps: f32) -> Encoder {
-        let mlp = Mlp { ffn, act, gated: false, bias: true, transposed: false, fused: false };
+        let mlp = Mlp { gated: false, bias: true, ..Mlp::gated(ffn, act) };
         let attention =
             Attention { qkv_bias: true, out_bias: true, rotary: None, causal: false, ..Attention::plain(heads, None) };
         Encoder {

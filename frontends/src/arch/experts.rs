@@ -5,8 +5,9 @@ use super::blocks::linear;
 use super::lifter::Draft;
 use super::names::{
     EXPERT_DOWN, EXPERT_GATE, EXPERT_UP, EXPERTS_DOWN, EXPERTS_DOWN_BIAS, EXPERTS_GATE_UP, EXPERTS_GATE_UP_BIAS, Kind,
-    Part, ROUTER, SHARED_DOWN, SHARED_GATE, SHARED_MIX, SHARED_UP,
+    Part, ROUTER, SHARED_DOWN, SHARED_GATE, SHARED_GATE_UP, SHARED_MIX, SHARED_UP,
 };
+use super::weights::split_rows;
 use crate::config::ConfigError;
 use crate::config::fields::Fields;
 use llmcc_ir::graph::{BinaryOp, Op, Router, UnaryOp, Value};
@@ -23,8 +24,13 @@ pub(super) struct Experts {
     pub ffn: usize,
     /// Activation.
     pub act: UnaryOp,
+    /// What goes in is multiplied by the activation of a gate, else it is activated itself; also in
+    /// the MLP for all tokens.
+    pub gated: bool,
     /// Another one in its place.
     pub clamped: Option<Clamped>,
+    /// Weights multiply what goes into experts, not what they make of it; of one for each token.
+    pub weigh_input: bool,
     /// The router's logits have biases.
     pub router_bias: bool,
     /// How the matrices are stored.
@@ -43,6 +49,13 @@ pub(super) enum Stored {
     /// Two stacks of all experts, `[experts, 2·ffn, hidden]` (gate, then up) and
     /// `[experts, hidden, ffn]`.
     Joined,
+    /// The same, as tensors that are no module's weight.
+    JoinedBare,
+    /// [`JoinedBare`](Stored::JoinedBare) in a checkpoint that has such tensors, else
+    /// [`Each`](Stored::Each).
+    EachOrJoined,
+    /// The same, transposed: `[experts, hidden, 2·ffn]` and `[experts, ffn, hidden]`.
+    JoinedTurned,
     /// Two stacks of transposed matrices, `[experts, hidden, 2·ffn]`, whose columns are gate and up
     /// in turns, and `[experts, ffn, hidden]`; a bias of each column.
     Turned,
@@ -64,7 +77,21 @@ pub(super) struct Shared {
     pub ffn: usize,
     /// What it adds is weighted by a sigmoid of the token.
     pub mixed: bool,
+    /// Gate and up are stored as one matrix.
+    pub fused: bool,
 }
+
+impl Shared {
+    /// One of this width that is added as it is.
+    pub(super) fn plain(ffn: usize) -> Shared {
+        Shared { ffn, mixed: false, fused: false }
+    }
+}
+
+/// What is added to the scores for the choice only.
+pub(super) const CORRECTION: Part = Part("router.correction");
+/// The same, stored as a matrix of one row.
+pub(super) const CORRECTION_ROW: Part = Part("router.correction_row");
 
 impl Experts {
     /// Checks what fields say together: `fields` are the names of the numbers of experts and of
@@ -90,27 +117,48 @@ impl Experts {
     }
 }
 
-/// The matrices of all experts, one below the other, and their biases: gates, up, down.
-fn matrices(f: &mut Draft, m: &Experts) -> [(Value, Option<Value>); 3] {
+/// The matrices of all experts, one below the other, and their biases: gates (if there are any), up,
+/// down.
+fn matrices(f: &mut Draft, m: &Experts) -> (Option<Stack>, [Stack; 2]) {
     let (hidden, ffn, count) = (f.facts().hidden, m.ffn, m.count);
-    let plain = |w: [Value; 3]| w.map(|w| (w, None));
-    plain(match m.stored {
-        Stored::Turned => return turned(f, m),
-        Stored::Each => [
-            each(f, EXPERT_GATE, count, [ffn, hidden]),
-            each(f, EXPERT_UP, count, [ffn, hidden]),
-            each(f, EXPERT_DOWN, count, [hidden, ffn]),
-        ],
-        Stored::Joined => {
-            let both = ffn.saturating_mul(2);
-            let w = f.weight(EXPERTS_GATE_UP, Kind::Matrix, &[count, both, hidden]);
-            let w = f.op(Op::Flatten, &[w]);
-            let [gate, up] = [0, ffn].map(|start| f.op(Op::PickRows { run: both, start, len: ffn, pairs: 0 }, &[w]));
-            let down = f.weight(EXPERTS_DOWN, Kind::Matrix, &[count, hidden, ffn]);
-            [gate, up, f.op(Op::Flatten, &[down])]
+    let plain = |gate: Option<Value>, w: [Value; 2]| (gate.map(|w| (w, None)), w.map(|w| (w, None)));
+    let both = ffn.saturating_mul(2);
+    let stored = match m.stored {
+        Stored::EachOrJoined if f.stores(EXPERTS_GATE_UP, Kind::Bare) => Stored::JoinedBare,
+        Stored::EachOrJoined => Stored::Each,
+        other => other,
+    };
+    let (all, down) = match stored {
+        Stored::Turned => {
+            let [gate, up, down] = turned(f, m);
+            return (Some(gate), [up, down]);
         }
-    })
+        Stored::Each | Stored::EachOrJoined => {
+            let gate = m.gated.then(|| each(f, EXPERT_GATE, count, [ffn, hidden]));
+            let up = each(f, EXPERT_UP, count, [ffn, hidden]);
+            return plain(gate, [up, each(f, EXPERT_DOWN, count, [hidden, ffn])]);
+        }
+        Stored::Joined => {
+            let all = f.weight(EXPERTS_GATE_UP, Kind::Matrix, &[count, both, hidden]);
+            (all, f.weight(EXPERTS_DOWN, Kind::Matrix, &[count, hidden, ffn]))
+        }
+        Stored::JoinedBare => {
+            let all = f.weight(EXPERTS_GATE_UP, Kind::Bare, &[count, both, hidden]);
+            (all, f.weight(EXPERTS_DOWN, Kind::Bare, &[count, hidden, ffn]))
+        }
+        Stored::JoinedTurned => {
+            let all = f.weight(EXPERTS_GATE_UP, Kind::Bare, &[count, hidden, both]);
+            let down = f.weight(EXPERTS_DOWN, Kind::Bare, &[count, ffn, hidden]);
+            (f.op(Op::Transpose, &[all]), f.op(Op::Transpose, &[down]))
+        }
+    };
+    let all = f.op(Op::Flatten, &[all]);
+    let [gate, up] = [0, ffn].map(|start| f.op(Op::PickRows { run: both, start, len: ffn, pairs: 0 }, &[all]));
+    plain(Some(gate), [up, f.op(Op::Flatten, &[down])])
 }
+
+/// Matrices of all experts, and their biases.
+type Stack = (Value, Option<Value>);
 
 /// Those of [`Stored::Turned`].
 fn turned(f: &mut Draft, m: &Experts) -> [(Value, Option<Value>); 3] {
@@ -163,6 +211,10 @@ fn route(f: &mut Draft, m: &Experts, h: Value) -> Value {
     let hidden = f.facts().hidden;
     let logits = linear(f, ROUTER, [m.count, hidden], m.router_bias, h);
     let bias = match m.correction {
+        Some(CORRECTION_ROW) => {
+            let row = f.weight(CORRECTION_ROW, Kind::Bare, &[1, m.count]);
+            f.op(Op::Flatten, &[row])
+        }
         Some(part) => f.weight(part, Kind::Bare, &[m.count]),
         None => f.shared_constant("router.none", &format!("$router.none{}", m.count), vec![0.0; m.count]),
     };
@@ -175,19 +227,31 @@ fn route(f: &mut Draft, m: &Experts, h: Value) -> Value {
 pub(super) fn mixture(f: &mut Draft, m: &Experts, h: Value) -> Value {
     let (top, experts) = (m.router.top, m.count);
     let routes = route(f, m, h);
-    let [gate, up, down] = matrices(f, m);
-    let product = |f: &mut Draft, x, (w, bias): (Value, Option<Value>)| {
+    let (gate, [up, down]) = matrices(f, m);
+    let weighted = |f: &mut Draft, y| {
+        let weights = f.op(Op::SliceCols { start: top, len: top }, &[routes]);
+        f.op(Op::Combine, &[weights, y])
+    };
+    let product = |f: &mut Draft, x, (w, bias): Stack| {
         let y = f.op(Op::ExpertMatMul { experts, top }, &[x, w, routes]);
         bias.map_or(y, |bias| {
             let bias = f.op(Op::ExpertVector { experts, top }, &[bias, routes]);
             f.add(y, bias)
         })
     };
-    let (gate, up) = (product(f, h, gate), product(f, h, up));
-    let inner = activated(f, m, gate, up);
+    // A product with a multiple of a row is that multiple of the product.
+    let entered = |f: &mut Draft, w| {
+        let y = product(f, h, w);
+        if m.weigh_input { weighted(f, y) } else { y }
+    };
+    let gate = gate.map(|gate| entered(f, gate));
+    let up = entered(f, up);
+    let inner = match gate {
+        Some(gate) => activated(f, m, gate, up),
+        None => f.unary(m.act, up),
+    };
     let y = product(f, inner, down);
-    let weights = f.op(Op::SliceCols { start: top, len: top }, &[routes]);
-    let y = f.op(Op::Combine, &[weights, y]);
+    let y = if m.weigh_input { y } else { weighted(f, y) };
     match m.shared {
         Some(shared) => beside(f, m, shared, h, y),
         None => y,
@@ -197,10 +261,22 @@ pub(super) fn mixture(f: &mut Draft, m: &Experts, h: Value) -> Value {
 /// `y` and what the MLP for all tokens adds.
 fn beside(f: &mut Draft, m: &Experts, shared: Shared, h: Value, y: Value) -> Value {
     let hidden = f.facts().hidden;
-    let gate = linear(f, SHARED_GATE, [shared.ffn, hidden], false, h);
-    let gate = f.unary(m.act, gate);
-    let up = linear(f, SHARED_UP, [shared.ffn, hidden], false, h);
-    let inner = f.mul(gate, up);
+    let shape = [shared.ffn, hidden];
+    let inner = if m.gated {
+        let [gate, up] = if shared.fused {
+            let all = f.matrix(SHARED_GATE_UP, [shared.ffn.saturating_mul(2), hidden]);
+            split_rows(f, all, [shared.ffn; 2])
+        } else {
+            [f.matrix(SHARED_GATE, shape), f.matrix(SHARED_UP, shape)]
+        };
+        let gate = f.matmul(h, gate);
+        let gate = f.unary(m.act, gate);
+        let up = f.matmul(h, up);
+        f.mul(gate, up)
+    } else {
+        let up = linear(f, SHARED_UP, shape, false, h);
+        f.unary(m.act, up)
+    };
     let mut s = linear(f, SHARED_DOWN, [hidden, shared.ffn], false, inner);
     if shared.mixed {
         let w = f.matrix(SHARED_MIX, [1, hidden]);

@@ -40,7 +40,7 @@ pub(super) const ARCH: Arch = Arch {
         let experts = Experts {
             ffn,
             correction: Some(CORRECTION),
-            shared: (beside > 0).then_some(Shared { ffn: ffn * beside, mixed: false }),
+            shared: (beside > 0).then_some(Shared::plain(ffn * beside)),
             ..Experts::like(&d, router, f.size("n_routed_experts").or(128))
         };
         let experts = experts.checked(f, ["n_routed_experts", "num_experts_per_tok", "moe_intermediate_size"])?;

@@ -7,7 +7,7 @@
 //! W_v (Σ p·c)`): two products by heads (the absorbed form, section 2.1.2 of the paper).
 
 pub(super) use super::blocks::Latent;
-use super::blocks::{Attention, Norm, linear, norm};
+use super::blocks::{Attention, Norm, linear, norm, tuned};
 use super::lifter::Draft;
 use super::names::{ATTN_OUT, ATTN_Q, Part, Table};
 use super::weights::split_rows;
@@ -98,7 +98,10 @@ pub(super) fn attention(
     }
     let part = |start, len, turned| Run { run: l.nope + l.value, start, len, turned };
     let wk = by_heads(f, heads, up, part(0, l.nope, true), l.kv_rank);
-    let q = f.op(Op::HeadMatMul { heads, cols: l.kv_rank }, &[q, wk]);
+    let mut q = f.op(Op::HeadMatMul { heads, cols: l.kv_rank }, &[q, wk]);
+    if let Some(tuning) = &a.tuning {
+        [q, own] = [q, own].map(|q| tuned(f, tuning, q, positions));
+    }
     let kv = f.op(Op::KvAppend, &[kv, k, latent, positions]);
     let y = f.op(Op::LatentAttention { heads, scale: F32::new(a.scale) }, &[q, own, kv, positions]);
     let wv = by_heads(f, heads, up, part(l.nope, l.value, false), l.value);

@@ -26,18 +26,30 @@ pub(super) fn experts(f: &Fields, d: &Decoder, router: Router, default: [usize; 
     let ffn = f.size("moe_intermediate_size").or(default[2]);
     let shared = f.size("n_shared_experts").or(default[1]).saturating_mul(ffn);
     let count = f.size("n_routed_experts").or(default[0]);
-    let shared = Some(Shared { ffn: shared, mixed: false });
+    let shared = Some(Shared::plain(shared));
     let experts = Experts { ffn, shared, ..Experts::like(d, router, count) };
     experts.checked(f, ["n_routed_experts", "num_experts_per_tok", "moe_intermediate_size"])
 }
 
 /// The fields that [`experts`] and [`with_dense`] read, and of what is chosen.
 pub(super) const EXPERTS: &[Field] = &[
+    MIXTURE[0],
+    MIXTURE[1],
+    MIXTURE[2],
+    MIXTURE[3],
+    Field::new("first_k_dense_replace", Accepts::Count),
+    MIXTURE[4],
+    MIXTURE[5],
+    MIXTURE[6],
+    MIXTURE[7],
+];
+
+/// The fields that [`experts`] reads, and of what is chosen.
+pub(super) const MIXTURE: &[Field] = &[
     Field::new("n_routed_experts", Accepts::Size(4096)),
     Field::new("num_experts_per_tok", Accepts::Size(4096)),
     Field::new("n_shared_experts", Accepts::Size(4096)),
     Field::new("moe_intermediate_size", WIDTH),
-    Field::new("first_k_dense_replace", Accepts::Count),
     Field::new("routed_scaling_factor", Accepts::Number),
     Field::new("n_group", Accepts::Size(4096)),
     Field::new("topk_group", Accepts::Size(4096)),

@@ -2,15 +2,13 @@
 //! norms of queries and keys in the others.
 
 use super::blocks::QkNorm;
+use super::convolved::{LAYER_TYPES, NAMES, convolved_layers};
 use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
-use super::names::{
-    ATTN_K_NORM, ATTN_NORM, ATTN_OUT, ATTN_Q_NORM, HUGGING_FACE, MLP_DOWN, MLP_GATE, MLP_NORM, MLP_UP, NORM, Names,
-    Table,
-};
-use super::recurrent::{Mixer, SSM_CONV, SSM_IN, SSM_OUT, ShortConv};
+use super::names::{HUGGING_FACE, Names};
+use super::recurrent::{Mixer, ShortConv};
 use crate::config::ConfigError;
-use crate::config::common::{self, ATTENTION, MODEL, ROTARY, WIDTH};
+use crate::config::common::{ATTENTION, MODEL, ROTARY, WIDTH};
 use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
 use crate::config::known::Neutral;
 
@@ -58,24 +56,6 @@ const OWN: &[Field] = &[
     Field::new("layer_types", Accepts::ListOf(LAYER_TYPES)),
 ];
 
-/// The last is refused with a word of its own.
-const LAYER_TYPES: &[&str] = &["conv", "full_attention", "sliding_attention"];
-
-const NAMES: Table = &[
-    (NORM, "model.embedding_norm"),
-    (ATTN_NORM, "model.layers.{}.operator_norm"),
-    (ATTN_Q_NORM, "model.layers.{}.self_attn.q_layernorm"),
-    (ATTN_K_NORM, "model.layers.{}.self_attn.k_layernorm"),
-    (ATTN_OUT, "model.layers.{}.self_attn.out_proj"),
-    (SSM_IN, "model.layers.{}.conv.in_proj"),
-    (SSM_CONV, "model.layers.{}.conv.conv"),
-    (SSM_OUT, "model.layers.{}.conv.out_proj"),
-    (MLP_NORM, "model.layers.{}.ffn_norm"),
-    (MLP_GATE, "model.layers.{}.feed_forward.w1"),
-    (MLP_UP, "model.layers.{}.feed_forward.w3"),
-    (MLP_DOWN, "model.layers.{}.feed_forward.w2"),
-];
-
 /// The width of the MLPs, which `intermediate_size` is adjusted to.
 fn ffn_width(f: &Fields, given: usize) -> Result<usize, ConfigError> {
     if !f.flag_or("block_auto_adjust_ff_dim", true) {
@@ -91,18 +71,4 @@ fn ffn_width(f: &Fields, given: usize) -> Result<usize, ConfigError> {
             Err(f.unsupported("block_ffn_dim_multiplier", times.to_string(), help))
         }
     }
-}
-
-/// Which layers have convolutions.
-fn convolved_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
-    let Some(types) = common::layer_types(f, layers)? else {
-        let attend = f.numbers("full_attn_idxs");
-        let attends = |i: usize| attend.as_ref().is_none_or(|list| list.contains(&(i as f64)));
-        return Ok((0..layers).map(|i| !attends(i)).collect());
-    };
-    if types.contains(&"sliding_attention") {
-        let help = "this architecture has convolutions and full attention".to_string();
-        return Err(f.unsupported("layer_types", "\"sliding_attention\"".into(), help));
-    }
-    Ok(types.into_iter().map(|t| t == "conv").collect())
 }

@@ -227,6 +227,11 @@ impl<'a> Draft<'_, 'a> {
         self.lifter.origin.facts
     }
 
+    /// The longest sequence, in tokens.
+    pub(super) fn max_context(&self) -> usize {
+        self.lifter.module.info.max_context
+    }
+
     /// What the model is to yield.
     pub(super) fn output(&self) -> Output {
         self.lifter.entry.output
@@ -269,9 +274,19 @@ impl<'a> Draft<'_, 'a> {
 
     /// The matrix `[out, in]` that an expert has of a part.
     pub(super) fn expert(&mut self, part: Part, expert: usize, shape: [usize; 2]) -> Value {
-        let tensor = self.lifter.tensor_of(part, Kind::Matrix, self.layer, Some(expert));
-        let name = format!("{}.{expert}", Kind::Matrix.parameter(part));
-        self.named(&name, tensor, Kind::Matrix, &shape, Role::Weight)
+        self.numbered(part, Kind::Matrix, expert, &shape)
+    }
+
+    /// Whether the checkpoint has a tensor; never where there is none yet.
+    pub(super) fn stores(&self, part: Part, kind: Kind) -> bool {
+        self.lifter.tensor(part, kind, self.layer).is_some_and(|name| self.lifter.has(&name))
+    }
+
+    /// What one of several, as a head, has of a part.
+    pub(super) fn numbered(&mut self, part: Part, kind: Kind, number: usize, shape: &[usize]) -> Value {
+        let tensor = self.lifter.tensor_of(part, kind, self.layer, Some(number));
+        let name = format!("{}.{number}", kind.parameter(part));
+        self.named(&name, tensor, kind, shape, Role::Weight)
     }
 
     /// The bias of a part.
@@ -328,8 +343,18 @@ impl<'a> Draft<'_, 'a> {
         self.constant(name, constant, data, Role::SharedWeight)
     }
 
+    /// The same as a table of one column.
+    pub(super) fn shared_column(&mut self, name: &str, constant: &str, data: Vec<f32>) -> Value {
+        let ty = TensorType::new(DType::F32, [Dim::Static(data.len()), Dim::Static(1)]);
+        self.constant_of(name, constant, ty, data, Role::SharedWeight)
+    }
+
     fn constant(&mut self, name: &str, constant: &str, data: Vec<f32>, role: Role) -> Value {
         let ty = TensorType::vector(data.len());
+        self.constant_of(name, constant, ty, data, role)
+    }
+
+    fn constant_of(&mut self, name: &str, constant: &str, ty: TensorType, data: Vec<f32>, role: Role) -> Value {
         let weight = Weight { name: constant.to_string(), ty: ty.clone(), data: Some(data) };
         let i = self.lifter.add_weight(weight);
         self.bind(name, ty, role, Arg::Weight(i))

@@ -4,7 +4,7 @@ use super::blocks::{Norm, norm};
 use super::entry::{Arch, Shape};
 use super::lifter::Lifter;
 use super::names::{ATTN_NORM, HEAD, Kind, NORM, Names, TABLE, Table};
-use super::recurrent::{Mamba2, SSM_A, SSM_CONV, SSM_D, SSM_DT, SSM_IN, SSM_NORM, SSM_OUT, mamba2, steps};
+use super::recurrent::{Mamba2, ReadNorm, SSM_A, SSM_CONV, SSM_D, SSM_DT, SSM_IN, SSM_NORM, SSM_OUT, mamba2, steps};
 use crate::config::ConfigError;
 use crate::config::common::{self, ACTIVATIONS, Facts, MODEL, WIDTH};
 use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
@@ -78,9 +78,13 @@ impl Model {
             groups: size("n_groups", 8),
             conv: size("conv_kernel", 4),
             bias: f.flag("use_bias"),
+            out_bias: f.flag("use_bias"),
             conv_bias: f.flag_or("use_conv_bias", true),
             act: common::activation(f, "hidden_act", UnaryOp::Silu),
             steps: steps(f)?,
+            norm: ReadNorm::Gated,
+            parts: None,
+            scale: None,
         };
         if !mixer.heads.is_multiple_of(mixer.groups) {
             let help = format!("this architecture has groups that divide its {} heads", mixer.heads);

@@ -3,7 +3,7 @@
 use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
 use super::experts::Experts;
-use super::names::{EXPERT_DOWN, EXPERT_GATE, EXPERT_UP, HUGGING_FACE, Names, ROUTER, Table};
+use super::names::{HUGGING_FACE, MIXTRAL_EXPERTS, Names};
 use crate::config::common::{ATTENTION, MLP, MODEL, ROTARY, WINDOW, WindowRule};
 use crate::config::fields::{Accepts, Field, IDENTITY};
 use llmcc_ir::graph::Router;
@@ -14,7 +14,7 @@ pub(super) const ARCH: Arch = Arch {
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, WINDOW, EXPERTS],
     fixed: &[],
     goldens: &["mixtral"],
-    names: Names(&[NAMES, HUGGING_FACE]),
+    names: Names(&[MIXTRAL_EXPERTS, HUGGING_FACE]),
     read: |f| {
         let window = WindowRule::Given;
         let (max_position, eps, theta) = (131_072, 1e-5, 1e6);
@@ -30,11 +30,4 @@ pub(super) const ARCH: Arch = Arch {
 const EXPERTS: &[Field] = &[
     Field::new("num_local_experts", Accepts::Size(4096)).or(&["num_experts"]),
     Field::new("num_experts_per_tok", Accepts::Size(4096)),
-];
-
-const NAMES: Table = &[
-    (ROUTER, "model.layers.{}.block_sparse_moe.gate"),
-    (EXPERT_GATE, "model.layers.{}.block_sparse_moe.experts.{e}.w1"),
-    (EXPERT_UP, "model.layers.{}.block_sparse_moe.experts.{e}.w3"),
-    (EXPERT_DOWN, "model.layers.{}.block_sparse_moe.experts.{e}.w2"),
 ];

@@ -4,14 +4,20 @@
 
 mod blocks;
 mod command;
+mod convolved;
 mod decoder;
 mod encoder;
 mod entry;
 mod experts;
+mod gated_layers;
+mod granite_experts;
+mod hunyuan;
+mod kimi_delta;
 mod latent;
 mod latent_decoder;
 mod latent_experts;
 mod lifter;
+mod mamba_fields;
 mod names;
 mod nested;
 mod output;
@@ -20,7 +26,7 @@ mod weights;
 mod yields;
 
 use crate::checkpoint::Checkpoint;
-use crate::config::fields::{Fields, IDENTITY};
+use crate::config::fields::{Field, Fields, IDENTITY};
 use crate::config::known::{self, Neutral, Unread};
 use crate::config::{ConfigError, Facts, common};
 use crate::error::FrontendError;
@@ -34,6 +40,8 @@ use llmcc_ir::output::Output;
 use names::{HEAD, Kind, TABLE};
 use serde_json::Value;
 use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::LazyLock;
 use yields::{Entry, Top};
 
 /// Declares the file of each architecture and puts it in the table.
@@ -98,6 +106,40 @@ archs! {
     mod qwen3_5;
     mod lfm2;
     mod bamba;
+    mod arcee;
+    mod internlm3;
+    mod iquestcoder;
+    mod ministral;
+    mod ministral3;
+    mod apertus;
+    mod glm;
+    mod ernie4_5;
+    mod gptj;
+    mod hunyuan_v1_dense;
+    mod phimoe;
+    mod ernie4_5_moe;
+    mod minimax_m2;
+    mod hunyuan_v1_moe;
+    mod dots1;
+    mod flex_olmo;
+    mod lfm2_moe;
+    mod qwen3_5_moe;
+    mod qwen3_next;
+    mod granitemoeshared;
+    mod granitemoehybrid;
+    mod falcon_h1;
+    mod nemotron_h;
+    mod llama4_text;
+    mod glm4_moe_lite;
+    mod mistral4;
+    mod kimi_linear;
+    mod olmo_hybrid;
+    mod minicpm;
+    mod internlm2;
+    mod cwm;
+    mod vaultgemma;
+    mod gpt_bigcode;
+    mod nanochat;
     #[cfg(test)]
     mod dummy;
 }
@@ -223,7 +265,12 @@ impl Model {
 
 /// What a field that other architectures read must be for one that does not.
 fn elsewhere(name: &str) -> Option<Neutral> {
-    ARCHS.iter().find_map(|a| a.field(name)).map(|f| f.neutral)
+    static RULES: LazyLock<HashMap<&'static str, Neutral>> = LazyLock::new(|| {
+        let names = |f: &'static Field| std::iter::once(f.name).chain(f.also.iter().copied()).map(|name| (name, f.neutral));
+        // Of several architectures the first counts.
+        ARCHS.iter().rev().flat_map(|a| a.fields.iter().rev().copied().flatten()).flat_map(names).collect()
+    });
+    RULES.get(name).copied()
 }
 
 /// What a JSON value is, in words.

@@ -59,6 +59,11 @@ pub(super) const MLP_GATE_UP: Part = Part("mlp.gate_up");
 /// Out of the MLP.
 pub(super) const MLP_DOWN: Part = Part("mlp.down");
 
+/// Learned parameter of xIELU where it is positive.
+pub(super) const XIELU_P: Part = Part("mlp.alpha_p");
+/// Learned parameter of xIELU where it is negative.
+pub(super) const XIELU_N: Part = Part("mlp.alpha_n");
+
 /// Logits of the experts.
 pub(super) const ROUTER: Part = Part("router");
 /// The gate of an expert.
@@ -79,6 +84,8 @@ pub(super) const EXPERTS_DOWN_BIAS: Part = Part("experts.down.b");
 pub(super) const SHARED_GATE: Part = Part("shared.gate");
 /// Into it.
 pub(super) const SHARED_UP: Part = Part("shared.up");
+/// Its gate and up in one matrix.
+pub(super) const SHARED_GATE_UP: Part = Part("shared.gate_up");
 /// Out of it.
 pub(super) const SHARED_DOWN: Part = Part("shared.down");
 /// How much of it is added.
@@ -99,6 +106,8 @@ pub(super) enum Kind {
     Taps,
     /// A tensor that is no module's weight or bias.
     Bare,
+    /// The same, a number for each head, stored as `[1, 1, heads, 1]`.
+    OfHeads,
 }
 
 impl Kind {
@@ -110,7 +119,7 @@ impl Kind {
             Kind::Bias => (".b", ".bias"),
             Kind::Gain => (".g", ".weight"),
             Kind::Taps => (".w", ".weight"),
-            Kind::Bare => ("", ""),
+            Kind::Bare | Kind::OfHeads => ("", ""),
         }
     }
 
@@ -118,6 +127,7 @@ impl Kind {
     pub(super) fn stored(self, shape: &[usize]) -> Vec<usize> {
         match (self, shape) {
             (Kind::Taps, [channels, width]) => vec![*channels, 1, *width],
+            (Kind::OfHeads, [heads]) => vec![1, 1, *heads, 1],
             _ => shape.to_vec(),
         }
     }
@@ -163,6 +173,8 @@ pub(super) const DEEPSEEK_EXPERTS: Table = &[
     (EXPERT_GATE, "model.layers.{}.mlp.experts.{e}.gate_proj"),
     (EXPERT_UP, "model.layers.{}.mlp.experts.{e}.up_proj"),
     (EXPERT_DOWN, "model.layers.{}.mlp.experts.{e}.down_proj"),
+    (EXPERTS_GATE_UP, "model.layers.{}.mlp.experts.gate_up_proj"),
+    (EXPERTS_DOWN, "model.layers.{}.mlp.experts.down_proj"),
     (SHARED_GATE, "model.layers.{}.mlp.shared_experts.gate_proj"),
     (SHARED_UP, "model.layers.{}.mlp.shared_experts.up_proj"),
     (SHARED_DOWN, "model.layers.{}.mlp.shared_experts.down_proj"),
@@ -174,10 +186,20 @@ pub(super) const QWEN_EXPERTS: Table = &[
     (EXPERT_GATE, "model.layers.{}.mlp.experts.{e}.gate_proj"),
     (EXPERT_UP, "model.layers.{}.mlp.experts.{e}.up_proj"),
     (EXPERT_DOWN, "model.layers.{}.mlp.experts.{e}.down_proj"),
+    (EXPERTS_GATE_UP, "model.layers.{}.mlp.experts.gate_up_proj"),
+    (EXPERTS_DOWN, "model.layers.{}.mlp.experts.down_proj"),
     (SHARED_GATE, "model.layers.{}.mlp.shared_expert.gate_proj"),
     (SHARED_UP, "model.layers.{}.mlp.shared_expert.up_proj"),
     (SHARED_DOWN, "model.layers.{}.mlp.shared_expert.down_proj"),
     (SHARED_MIX, "model.layers.{}.mlp.shared_expert_gate"),
+];
+
+/// Experts as Mixtral names them. Before [`HUGGING_FACE`].
+pub(super) const MIXTRAL_EXPERTS: Table = &[
+    (ROUTER, "model.layers.{}.block_sparse_moe.gate"),
+    (EXPERT_GATE, "model.layers.{}.block_sparse_moe.experts.{e}.w1"),
+    (EXPERT_UP, "model.layers.{}.block_sparse_moe.experts.{e}.w3"),
+    (EXPERT_DOWN, "model.layers.{}.block_sparse_moe.experts.{e}.w2"),
 ];
 
 /// Where the norm after attention is called what most call the one before the MLP; the MLP's

@@ -1,22 +1,17 @@
 //! Qwen3.5, the dense text models: the gated delta rule in most layers, attention with gates in the
 //! others, gains from one.
 
-use super::blocks::QkNorm;
-use super::decoder::{Decoder, Defaults};
+use super::decoder::Defaults;
 use super::entry::Arch;
-use super::names::{HUGGING_FACE, Names, Table};
-use super::recurrent::{
-    DELTA_DECAY, DELTA_GATE, DELTA_QKV, DELTA_RATE, GatedDelta, Mixer, SSM_A, SSM_CONV, SSM_DT, SSM_NORM, SSM_OUT,
-};
-use crate::config::ConfigError;
-use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MODEL, PARTIAL_ROTARY};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use llmcc_ir::graph::UnaryOp;
+use super::gated_layers::{DELTA, NAMES, decoder, delta};
+use super::names::{HUGGING_FACE, Names};
+use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, PARTIAL_ROTARY};
+use crate::config::fields::IDENTITY;
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "qwen3_5_text",
     class: "Qwen3_5ForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY, MLP, ATTENTION_BIAS, OWN],
+    fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY, MLP, ATTENTION_BIAS, DELTA],
     fixed: &[],
     goldens: &["qwen3_5"],
     names: Names(&[NAMES, HUGGING_FACE]),
@@ -30,72 +25,6 @@ pub(super) const ARCH: Arch = Arch {
             partial: 0.25,
             ..Defaults::LLAMA
         };
-        let bias = f.flag("attention_bias");
-        let mut d = Decoder::read(f, &defaults)?;
-        d.norm.from_one = true;
-        let (delta, linear) = (delta(f)?, linear_layers(f, d.facts.layers)?);
-        let d = d.with_mixers(|i| linear.get(i).copied().unwrap_or(false).then_some(Mixer::Delta(delta)));
-        Ok(Box::new(d.with_attention(|_, a| {
-            (a.gated, a.qk_norm, a.qkv_bias, a.out_bias) = (true, Some(QkNorm::Head), bias, bias);
-        })))
+        Ok(Box::new(decoder(f, &defaults, delta(f)?)?))
     },
 };
-
-const OWN: &[Field] = &[
-    Field::new("linear_conv_kernel_dim", Accepts::Size(64)),
-    Field::new("linear_key_head_dim", Accepts::Size(1 << 14)),
-    Field::new("linear_value_head_dim", Accepts::Size(1 << 14)),
-    Field::new("linear_num_key_heads", Accepts::Size(1 << 14)),
-    Field::new("linear_num_value_heads", Accepts::Size(1 << 14)),
-    Field::new("full_attention_interval", Accepts::Size(4096)),
-    Field::new("layer_types", Accepts::ListOf(LAYER_TYPES)),
-];
-
-/// The last is refused with a word of its own.
-const LAYER_TYPES: &[&str] = &["linear_attention", "full_attention", "sliding_attention"];
-
-const NAMES: Table = &[
-    (DELTA_QKV, "model.layers.{}.linear_attn.in_proj_qkv"),
-    (DELTA_GATE, "model.layers.{}.linear_attn.in_proj_z"),
-    (DELTA_RATE, "model.layers.{}.linear_attn.in_proj_b"),
-    (DELTA_DECAY, "model.layers.{}.linear_attn.in_proj_a"),
-    (SSM_CONV, "model.layers.{}.linear_attn.conv1d"),
-    (SSM_DT, "model.layers.{}.linear_attn.dt_bias"),
-    (SSM_A, "model.layers.{}.linear_attn.A_log"),
-    (SSM_NORM, "model.layers.{}.linear_attn.norm"),
-    (SSM_OUT, "model.layers.{}.linear_attn.out_proj"),
-];
-
-fn delta(f: &Fields) -> Result<GatedDelta, ConfigError> {
-    let size = |name: &str, default: usize| f.size(name).or(default);
-    let delta = GatedDelta {
-        key_heads: size("linear_num_key_heads", 16),
-        key_dim: size("linear_key_head_dim", 128),
-        value_heads: size("linear_num_value_heads", 32),
-        value_dim: size("linear_value_head_dim", 128),
-        conv: size("linear_conv_kernel_dim", 4),
-        act: common::activation(f, "hidden_act", UnaryOp::Silu),
-    };
-    if !delta.value_heads.is_multiple_of(delta.key_heads) {
-        let name = "linear_num_key_heads";
-        let help = format!("this architecture has key heads that divide its {} value heads", delta.value_heads);
-        return Err(f.unsupported(name, delta.key_heads.to_string(), help));
-    }
-    if delta.conv < 2 {
-        return Err(f.invalid("linear_conv_kernel_dim", &delta.conv, "at least 2".into()));
-    }
-    Ok(delta)
-}
-
-/// Which layers have the delta rule.
-fn linear_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
-    let every = f.size("full_attention_interval").or(4);
-    let Some(types) = common::layer_types(f, layers)? else {
-        return Ok((0..layers).map(|i| !(i + 1).is_multiple_of(every)).collect());
-    };
-    if types.contains(&"sliding_attention") {
-        let help = "this architecture has full and linear attention".to_string();
-        return Err(f.unsupported("layer_types", "\"sliding_attention\"".into(), help));
-    }
-    Ok(types.into_iter().map(|t| t == "linear_attention").collect())
-}

@@ -1,9 +1,10 @@
 //! Blocks that keep a state of fixed size.
 
 use super::blocks::{Norm, linear, norm, scaled};
+use super::kimi_delta::{KimiDelta, kimi_delta};
 use super::lifter::Draft;
 use super::names::{Kind, Part};
-use super::weights::split_rows;
+use super::weights::{run_parts, split_rows};
 use crate::config::ConfigError;
 use crate::config::fields::{Fields, Given};
 use llmcc_ir::graph::{BinaryOp, F32, Op, UnaryOp, Value};
@@ -25,6 +26,18 @@ pub(super) const SSM_OUT: Part = Part("ssm.out");
 
 /// Queries, keys and values, in one matrix.
 pub(super) const DELTA_QKV: Part = Part("delta.qkv");
+/// Convolutions of queries, keys and values over time, where they are stored one by one.
+pub(super) const CONV_Q: Part = Part("delta.conv_q");
+/// The same of keys.
+pub(super) const CONV_K: Part = Part("delta.conv_k");
+/// The same of values.
+pub(super) const CONV_V: Part = Part("delta.conv_v");
+/// Queries.
+pub(super) const DELTA_Q: Part = Part("delta.q");
+/// Keys.
+pub(super) const DELTA_K: Part = Part("delta.k");
+/// Values.
+pub(super) const DELTA_V: Part = Part("delta.v");
 /// Gate of what is read.
 pub(super) const DELTA_GATE: Part = Part("delta.gate");
 /// How much of a value is written.
@@ -41,6 +54,8 @@ pub(super) enum Mixer {
     Delta(GatedDelta),
     /// A gated convolution.
     ShortConv(ShortConv),
+    /// Kimi's delta attention.
+    Kimi(KimiDelta),
 }
 
 impl Mixer {
@@ -51,6 +66,7 @@ impl Mixer {
             Mixer::Mamba2(m) => mamba2(f, m, eps, h),
             Mixer::Delta(m) => gated_delta(f, m, eps, h),
             Mixer::ShortConv(m) => gated_conv(f, m, h),
+            Mixer::Kimi(m) => kimi_delta(f, m, eps, h),
         }
     }
 }
@@ -70,6 +86,24 @@ pub(super) struct GatedDelta {
     pub conv: usize,
     /// Activation of the convolution.
     pub act: UnaryOp,
+    /// How its projections are stored.
+    pub stored: Projections,
+    /// Twice as much of a value is written.
+    pub twice: bool,
+    /// Added to the mean square of what is read; `None` = as in the other norms.
+    pub eps: Option<f32>,
+}
+
+/// How the projections of the gated delta rule are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Projections {
+    /// Queries, keys and values in one matrix; rates, decays and gates in one each.
+    Joined,
+    /// All in two: for each key head its query, its key, its values and their gates; their rates
+    /// and their decays.
+    ByHead,
+    /// One each.
+    Apart,
 }
 
 /// What a gated convolution is.
@@ -94,14 +128,33 @@ pub(super) struct Mamba2 {
     pub groups: usize,
     /// Tokens that the convolution sees.
     pub conv: usize,
-    /// Biases on the projections.
+    /// A bias on what goes in.
     pub bias: bool,
+    /// A bias on what comes out.
+    pub out_bias: bool,
     /// A bias on the convolution.
     pub conv_bias: bool,
     /// Activation of the convolution.
     pub act: UnaryOp,
     /// Bounds of the time steps; `None` = there is none.
     pub steps: [Option<f32>; 2],
+    /// What is read is normalized.
+    pub norm: ReadNorm,
+    /// Multiply what the projections make: the gate, input, keys, queries and time steps.
+    pub parts: Option<[f32; 5]>,
+    /// Multiplies what goes in.
+    pub scale: Option<f32>,
+}
+
+/// Where the norm of what a mixer of Mamba-2 reads from its state is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReadNorm {
+    /// After the gate.
+    Gated,
+    /// Before the gate.
+    BeforeGate,
+    /// There is none.
+    None,
 }
 
 /// State-space duality (Mamba-2, arXiv 2405.21060): a recurrence with one decay per head and token,
@@ -112,6 +165,7 @@ pub(super) fn mamba2(f: &mut Draft, m: &Mamba2, eps: Norm, h: Value) -> Value {
     let (inner, shared) = (m.heads * m.head_dim, m.groups * m.state);
     let channels = inner + 2 * shared;
     let rows = [inner, channels, m.heads];
+    let h = scaled(f, h, m.scale);
     let w = f.matrix(SSM_IN, [rows.iter().sum(), hidden]);
     let b = m.bias.then(|| f.bias(SSM_IN, rows.iter().sum()));
     let (w, b) = (split_rows(f, w, rows), b.map(|b| split_rows(f, b, rows)));
@@ -120,6 +174,7 @@ pub(super) fn mamba2(f: &mut Draft, m: &Mamba2, eps: Norm, h: Value) -> Value {
         b.map_or(y, |b| f.add(y, b[i]))
     };
     let (gate, x, dt) = (part(f, 0), part(f, 1), part(f, 2));
+    let [gate, x, dt] = multiplied(f, m, [gate, x, dt]);
     let x = short_conv(f, SSM_CONV, [m.conv, channels], m.conv_bias, x);
     let x = f.unary(m.act, x);
     let [x, k, q] = split_cols(f, x, [inner, shared, shared]);
@@ -131,14 +186,37 @@ pub(super) fn mamba2(f: &mut Draft, m: &Mamba2, eps: Norm, h: Value) -> Value {
     let passed = f.mul(x, d);
     let y = f.add(y, passed);
     let gate = f.unary(UnaryOp::Silu, gate);
-    let y = f.mul(y, gate);
+    let y = gated_norm(f, m, eps, y, gate);
+    let out = f.matrix(SSM_OUT, [hidden, inner]);
+    let b = m.out_bias.then(|| f.bias(SSM_OUT, hidden));
+    let y = f.matmul(y, out);
+    b.map_or(y, |b| f.add(y, b))
+}
+
+/// The gate, what goes into the convolution and the time steps, each part times its number.
+#[track_caller]
+fn multiplied(f: &mut Draft, m: &Mamba2, [gate, x, dt]: [Value; 3]) -> [Value; 3] {
+    let Some(parts @ [of_gate, of_x, of_k, of_q, of_dt]) = m.parts else { return [gate, x, dt] };
+    let (inner, shared) = (m.heads * m.head_dim, m.groups * m.state);
+    let all = [vec![of_x; inner], vec![of_k; shared], vec![of_q; shared]].concat();
+    let factors = f.shared_constant("ssm.parts", &format!("$ssm.parts{parts:?}"), all);
+    let gate = scaled(f, gate, Some(of_gate));
+    let x = f.mul(x, factors);
+    [gate, x, scaled(f, dt, Some(of_dt))]
+}
+
+/// What is read, times the gate, with the norm of each group before or after.
+#[track_caller]
+fn gated_norm(f: &mut Draft, m: &Mamba2, eps: Norm, y: Value, gate: Value) -> Value {
+    let inner = m.heads * m.head_dim;
+    let y = if m.norm == ReadNorm::BeforeGate { y } else { f.mul(y, gate) };
+    if m.norm == ReadNorm::None {
+        return y;
+    }
     let y = f.op(Op::Normalize { eps: F32::new(eps.eps), width: inner / m.groups }, &[y]);
     let gain = f.weight(SSM_NORM, Kind::Gain, &[inner]);
     let y = f.mul(y, gain);
-    let out = f.matrix(SSM_OUT, [hidden, inner]);
-    let b = m.bias.then(|| f.bias(SSM_OUT, hidden));
-    let y = f.matmul(y, out);
-    b.map_or(y, |b| f.add(y, b))
+    if m.norm == ReadNorm::BeforeGate { f.mul(y, gate) } else { y }
 }
 
 /// Gated DeltaNet (arXiv 2412.06464): each token replaces a part of what the state holds for its
@@ -147,31 +225,81 @@ pub(super) fn mamba2(f: &mut Draft, m: &Mamba2, eps: Norm, h: Value) -> Value {
 fn gated_delta(f: &mut Draft, m: &GatedDelta, eps: Norm, h: Value) -> Value {
     let hidden = f.facts().hidden;
     let (keys, values) = (m.key_heads * m.key_dim, m.value_heads * m.value_dim);
-    let x = linear(f, DELTA_QKV, [2 * keys + values, hidden], false, h);
-    let x = short_conv(f, SSM_CONV, [m.conv, 2 * keys + values], false, x);
+    let w = delta_matrices(f, m, hidden);
+    let x = f.matmul(h, w.qkv);
+    let taps: &[(Part, usize)] = match m.stored {
+        Projections::Joined | Projections::ByHead => &[(SSM_CONV, 2 * keys + values)],
+        Projections::Apart => &[(CONV_Q, keys), (CONV_K, keys), (CONV_V, values)],
+    };
+    let x = convolved(f, taps, m.conv, x);
     let x = f.unary(m.act, x);
     let [q, k, v] = split_cols(f, x, [keys, keys, values]);
-    // x/√(Σx² + ε) is x/√(mean + ε/n), divided by √n; queries are divided by it once more.
-    let n = m.key_dim as f64;
-    let unit = Op::Normalize { eps: F32::new((1e-6 / n) as f32), width: m.key_dim };
-    let [q, k] = [(q, 1.0 / n), (k, 1.0 / n.sqrt())].map(|(x, scale)| {
-        let x = f.op(unit.clone(), &[x]);
-        scaled(f, x, Some(scale as f32))
-    });
-    let rate = linear(f, DELTA_RATE, [m.value_heads, hidden], false, h);
+    let [q, k] = of_length_one(f, [q, k], m.key_dim);
+    let rate = w.rate.unwrap_or_else(|| f.matrix(DELTA_RATE, [m.value_heads, hidden]));
+    let rate = f.matmul(h, rate);
     let rate = f.unary(UnaryOp::Sigmoid, rate);
-    let dt = linear(f, DELTA_DECAY, [m.value_heads, hidden], false, h);
+    let rate = scaled(f, rate, m.twice.then_some(2.0));
+    let dt = w.decay.unwrap_or_else(|| f.matrix(DELTA_DECAY, [m.value_heads, hidden]));
+    let dt = f.matmul(h, dt);
     let bias = f.weight(SSM_DT, Kind::Bare, &[m.value_heads]);
     let dt = f.add(dt, bias);
     let dt = f.unary(UnaryOp::Softplus, dt);
     let decay = decays(f, m.value_heads, dt);
     let state = f.fixed("delta", [m.value_heads, m.key_dim, m.value_dim]);
     let y = f.op(Op::Recurrence { delta: true }, &[q, k, v, decay, rate, state]);
-    let y = norm(f, SSM_NORM, Norm { from_one: false, ..eps }, y, m.value_dim);
-    let gate = linear(f, DELTA_GATE, [values, hidden], false, h);
+    let own = Norm { from_one: false, eps: m.eps.unwrap_or(eps.eps), ..eps };
+    let y = norm(f, SSM_NORM, own, y, m.value_dim);
+    let gate = w.gate.unwrap_or_else(|| f.matrix(DELTA_GATE, [values, hidden]));
+    let gate = f.matmul(h, gate);
     let gate = f.unary(UnaryOp::Silu, gate);
     let y = f.mul(y, gate);
     linear(f, SSM_OUT, [hidden, values], false, y)
+}
+
+/// Queries and keys of length 1, head by head, queries divided by the root of their columns.
+#[track_caller]
+pub(super) fn of_length_one(f: &mut Draft, [q, k]: [Value; 2], dim: usize) -> [Value; 2] {
+    // x/√(Σx² + ε) is x/√(mean + ε/n), divided by √n; queries are divided by it once more.
+    let n = dim as f64;
+    let unit = Op::Normalize { eps: F32::new((1e-6 / n) as f32), width: dim };
+    [(q, 1.0 / n), (k, 1.0 / n.sqrt())].map(|(x, scale)| {
+        let x = f.op(unit.clone(), &[x]);
+        scaled(f, x, Some(scale as f32))
+    })
+}
+
+/// Matrices of the gated delta rule; `None` = it is stored by itself.
+struct DeltaMatrices {
+    qkv: Value,
+    gate: Option<Value>,
+    rate: Option<Value>,
+    decay: Option<Value>,
+}
+
+/// The matrix of queries, keys and values, and what is stored beside it.
+#[track_caller]
+fn delta_matrices(f: &mut Draft, m: &GatedDelta, hidden: usize) -> DeltaMatrices {
+    let (keys, values) = (m.key_heads * m.key_dim, m.value_heads * m.value_dim);
+    let alone = |qkv| DeltaMatrices { qkv, gate: None, rate: None, decay: None };
+    match m.stored {
+        Projections::Joined => alone(f.matrix(DELTA_QKV, [2 * keys + values, hidden])),
+        Projections::Apart => {
+            let each = [(DELTA_Q, keys), (DELTA_K, keys), (DELTA_V, values)];
+            let each = each.map(|(part, rows)| f.matrix(part, [rows, hidden]));
+            alone(f.op(Op::ConcatRows, &each))
+        }
+        Projections::ByHead => {
+            let heads = m.value_heads / m.key_heads.max(1);
+            let (key, value) = (m.key_dim, heads * m.value_dim);
+            let all = f.matrix(DELTA_QKV, [2 * (keys + values), hidden]);
+            let parts = [(0, key), (key, key), (2 * key, value), (2 * key + value, value)];
+            let [q, k, v, gate] = parts.map(|(start, len)| run_parts(f, all, 2 * (key + value), start, len));
+            let both = f.matrix(DELTA_RATE, [2 * m.value_heads, hidden]);
+            let [rate, decay] = [0, heads].map(|start| run_parts(f, both, 2 * heads, start, heads));
+            let qkv = f.op(Op::ConcatRows, &[q, k, v]);
+            DeltaMatrices { qkv, gate: Some(gate), rate: Some(rate), decay: Some(decay) }
+        }
+    }
 }
 
 /// A convolution between two gates, as LFM2 has it.
@@ -216,13 +344,21 @@ fn decays(f: &mut Draft, heads: usize, dt: Value) -> Value {
     f.unary(UnaryOp::Exp, decay)
 }
 
+/// A depthwise convolution without a bias, whose taps are stored for so many channels each.
+#[track_caller]
+pub(super) fn convolved(f: &mut Draft, parts: &[(Part, usize)], width: usize, x: Value) -> Value {
+    let taps: Vec<Value> = parts.iter().map(|(part, n)| f.weight(*part, Kind::Taps, &[*n, width])).collect();
+    let taps = if let [one] = taps[..] { one } else { f.op(Op::ConcatRows, &taps) };
+    let taps = f.op(Op::Transpose, &[taps]);
+    let channels = parts.iter().map(|(_, n)| n).sum();
+    let state = f.fixed("conv", [1, width.saturating_sub(1), channels]);
+    f.op(Op::CausalConv, &[x, taps, state])
+}
+
 /// A depthwise convolution over `width` tokens, with a state of its own.
 #[track_caller]
 pub(super) fn short_conv(f: &mut Draft, part: Part, [width, channels]: [usize; 2], bias: bool, x: Value) -> Value {
-    let taps = f.weight(part, Kind::Taps, &[channels, width]);
-    let taps = f.op(Op::Transpose, &[taps]);
-    let state = f.fixed("conv", [1, width.saturating_sub(1), channels]);
-    let y = f.op(Op::CausalConv, &[x, taps, state]);
+    let y = convolved(f, &[(part, channels)], width, x);
     if bias {
         let b = f.bias(part, channels);
         return f.add(y, b);

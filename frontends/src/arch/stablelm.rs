@@ -1,12 +1,10 @@
 //! StableLM (arXiv 2402.17834): Llama with LayerNorm and rotation of a part of each head; attention and
-//! MLP side by side if asked for.
-//!
-//! Norms of queries and keys, which have gains for each head, are refused.
+//! MLP side by side, norms of queries and keys with gains of each head, if asked for.
 
-use super::blocks::Norm;
+use super::blocks::{Norm, QkNorm};
 use super::decoder::{Decoder, Defaults, Norms};
 use super::entry::Arch;
-use super::names::{HUGGING_FACE, Names};
+use super::names::{ATTN_K_NORM, ATTN_Q_NORM, HUGGING_FACE, Names, Table};
 use crate::config::common::{DIVIDED, LAYER_NORM_MLP, MODEL, PARTIAL_ROTARY};
 use crate::config::fields::{Accepts, Field, IDENTITY};
 
@@ -15,8 +13,8 @@ pub(super) const ARCH: Arch = Arch {
     class: "StableLmForCausalLM",
     fields: &[IDENTITY, MODEL, DIVIDED, LAYER_NORM_MLP, PARTIAL_ROTARY, OWN],
     fixed: &[],
-    goldens: &["stablelm", "stablelm_parallel"],
-    names: Names(&[HUGGING_FACE]),
+    goldens: &["stablelm", "stablelm_parallel", "stablelm_norms"],
+    names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
         let defaults = Defaults {
             heads: Some(32),
@@ -28,13 +26,23 @@ pub(super) const ARCH: Arch = Arch {
             ..Defaults::LLAMA
         };
         let bias = f.flag("use_qkv_bias");
+        let qk_norm = f.flag("qk_layernorm").then_some(QkNorm::HeadsApart);
         let mut d = Decoder::read(f, &defaults)?;
         d.norm = Norm::layer(d.norm.eps);
         if f.flag("use_parallel_residual") {
             d.norms = Norms::Parallel { own: false };
         }
-        Ok(Box::new(d.with_attention(|_, a| a.qkv_bias = bias)))
+        Ok(Box::new(d.with_attention(|_, a| (a.qkv_bias, a.qk_norm) = (bias, qk_norm))))
     },
 };
 
-const OWN: &[Field] = &[Field::new("use_qkv_bias", Accepts::Flag), Field::new("use_parallel_residual", Accepts::Flag)];
+const OWN: &[Field] = &[
+    Field::new("use_qkv_bias", Accepts::Flag),
+    Field::new("use_parallel_residual", Accepts::Flag),
+    Field::new("qk_layernorm", Accepts::Flag),
+];
+
+const NAMES: Table = &[
+    (ATTN_Q_NORM, "model.layers.{}.self_attn.q_layernorm.norms.{e}"),
+    (ATTN_K_NORM, "model.layers.{}.self_attn.k_layernorm.norms.{e}"),
+];

@@ -30,7 +30,7 @@ pub const MODEL: &[Field] = &[
     Field::new("hidden_size", WIDTH),
     Field::new("num_hidden_layers", Accepts::Size(MAX_LAYERS)),
     Field::new("max_position_embeddings", TOKENS),
-    Field::new("tie_word_embeddings", Accepts::Flag),
+    Field::new("tie_word_embeddings", Accepts::Flag).or(&["tie_embedding"]),
     Field::new("bos_token_id", Accepts::Tokens),
     Field::new("eos_token_id", Accepts::Tokens),
 ];

@@ -8,6 +8,8 @@
 
 use super::error::show;
 use serde_json::{Map, Value};
+use std::collections::HashMap;
+use std::sync::LazyLock;
 
 /// Which values of an unread field change nothing. `null` never does.
 #[derive(Clone, Copy, Debug)]
@@ -312,7 +314,7 @@ pub(crate) fn unread(
 ) -> Unread {
     let rule = |name: &str| {
         let own = fixed.iter().find(|(n, _)| *n == name).map(|(_, rule)| *rule);
-        own.or_else(|| listed(MATHEMATICS, name)).or_else(|| elsewhere(name))
+        own.or_else(|| of_mathematics(name)).or_else(|| elsewhere(name))
     };
     judge(config, "", reads, rule, METADATA)
 }
@@ -320,12 +322,25 @@ pub(crate) fn unread(
 /// The unread fields of `rope_scaling` or `rope_parameters`, with that name and a point before
 /// them.
 pub(crate) fn unread_rope(rope: &Map<String, Value>, at: &str, reads: impl Fn(&str) -> bool) -> Unread {
-    judge(rope, at, reads, |name| listed(ROPE, name), ROPE_METADATA)
+    judge(rope, at, reads, of_rope, ROPE_METADATA)
 }
 
-/// The rule for a field of a list.
-fn listed(lists: &[(Neutral, &str)], name: &str) -> Option<Neutral> {
-    lists.iter().find(|(_, names)| names.split_whitespace().any(|n| n == name)).map(|(rule, _)| *rule)
+/// The rules of the fields of a list, of which the first counts.
+fn rules(lists: &'static [(Neutral, &'static str)]) -> HashMap<&'static str, Neutral> {
+    let each = lists.iter().rev().flat_map(|(rule, names)| names.split_whitespace().map(|name| (name, *rule)));
+    each.collect()
+}
+
+/// The rule for a field of [`MATHEMATICS`].
+fn of_mathematics(name: &str) -> Option<Neutral> {
+    static RULES: LazyLock<HashMap<&'static str, Neutral>> = LazyLock::new(|| rules(MATHEMATICS));
+    RULES.get(name).copied()
+}
+
+/// The rule for a field of `ROPE`.
+fn of_rope(name: &str) -> Option<Neutral> {
+    static RULES: LazyLock<HashMap<&'static str, Neutral>> = LazyLock::new(|| rules(ROPE));
+    RULES.get(name).copied()
 }
 
 fn judge(

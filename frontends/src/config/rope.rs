@@ -18,10 +18,28 @@ const ROPE: &[Field] = &[
 /// What is read besides, of architectures that rotate a part of each head.
 const PARTIAL: &[Field] = &[Field::new("partial_rotary_factor", Accepts::Number)];
 
+/// What is read besides, of architectures whose queries grow with the position.
+const TUNED: &[Field] = &[Field::new(BETA, Accepts::Number), Field::new(ORIGINAL, TOKENS)];
+const BETA: &str = "llama_4_scaling_beta";
+const ORIGINAL: &str = "original_max_position_embeddings";
+
+/// What a larger base is read from. The others are in files of this scaling, but nothing is made of
+/// them.
+const ALPHA: &[Field] = &[
+    Field::new("alpha", Accepts::Number),
+    Field::new("factor", Accepts::Number),
+    Field::new("beta_fast", Accepts::Number),
+    Field::new("beta_slow", Accepts::Number),
+    Field::new("mscale", Accepts::Number),
+    Field::new("mscale_all_dim", Accepts::Number),
+];
+
 /// What each scaling of the rotary frequencies reads, besides [`ROPE`].
 const SCALINGS: &[(&str, &[Field])] = &[
     ("default", &[]),
     ("linear", &[Field::new("factor", Accepts::Number)]),
+    // Changes frequencies beyond `max_position_embeddings` only, which no sequence goes.
+    ("dynamic", &[Field::new("factor", Accepts::Number)]),
     (
         "llama3",
         &[
@@ -106,6 +124,53 @@ pub(crate) fn read_two(
         .collect()
 }
 
+/// As [`read`] of HunYuan's models, which call a larger base "dynamic": `alpha` to the power of
+/// `d/(d − 2)` multiplies it.
+pub(crate) fn read_alpha(
+    f: &Fields,
+    head_dim: usize,
+    max_position: usize,
+    theta: f64,
+) -> Result<RopeConfig, ConfigError> {
+    let (at, map) = object(f)?;
+    if kind(&f.inside(map, at, &[ROPE])?)? != "dynamic" {
+        return read_object(f, at, map, head_dim, max_position, theta);
+    }
+    let tables: [&[Field]; 2] = [ROPE, ALPHA];
+    let r = f.inside(map, at, &tables)?;
+    f.leave(known::unread_rope(map, at, |name| r.reads(name)));
+    let alpha = r.factor("alpha", 1.0)?;
+    let dim = part_of_head(f, head_dim, 1.0)?;
+    if dim == 2 {
+        return Err(f.invalid("head_dim", &head_dim, "above 2, as the base is scaled by its power".into()));
+    }
+    let theta = base(f, &r, at, theta)? * libm::pow(alpha, dim as f64 / (dim as f64 - 2.0));
+    if !(theta as f32).is_finite() {
+        return Err(r.invalid("alpha", &alpha, "such that the base is a finite number".into()));
+    }
+    Ok(RopeConfig { theta, dim, scaling: RopeScaling::Default })
+}
+
+/// Whether a rotary embedding is described, beside its base.
+pub(crate) fn described(f: &Fields) -> Result<bool, ConfigError> {
+    Ok(!object(f)?.1.is_empty())
+}
+
+/// How queries grow with the position: the weight of the logarithm, and the positions of a step.
+pub(crate) fn tuning(f: &Fields) -> Result<(f64, usize), ConfigError> {
+    let (at, map) = object(f)?;
+    let r = f.inside(map, at, &[TUNED])?;
+    let beta = r.number(BETA).or(f.number(BETA));
+    let step = r.size(ORIGINAL).value().or(f.size(ORIGINAL).value());
+    match (beta, step) {
+        (Some(beta), Some(step)) => Ok((beta, step)),
+        _ => {
+            let help = format!("this architecture has `{BETA}` and `{ORIGINAL}`");
+            Err(r.unsupported(BETA, beta.map_or("absent".into(), |b| b.to_string()), help))
+        }
+    }
+}
+
 /// What latent attention multiplies scores by, beside the root of its heads, where frequencies are
 /// scaled: the square of the magnitude that `mscale_all_dim` stands for.
 pub(crate) fn score_scale(f: &Fields) -> Result<f64, ConfigError> {
@@ -140,6 +205,7 @@ fn read_object(
     let kind = kind(&f.inside(map, at, &[ROPE])?)?;
     let table: Option<&[Field]> = SCALINGS.iter().find(|(name, _)| *name == kind).map(|(_, table)| *table);
     let partial: &[Field] = if f.reads("partial_rotary_factor") { PARTIAL } else { &[] };
+    let tuned: &[Field] = if f.reads(BETA) { TUNED } else { &[] };
     let tables = [
         ROPE,
         table.ok_or_else(|| ConfigError::Unsupported {
@@ -148,9 +214,32 @@ fn read_object(
             help: format!("supported are {}", list(&names)),
         })?,
         partial,
+        tuned,
     ];
     let r = f.inside(map, at, &tables)?;
     f.leave(known::unread_rope(map, at, |name| r.reads(name)));
+    let theta = base(f, &r, at, theta)?;
+    let dim = rotated(f, &r, head_dim)?;
+    let original = || {
+        (f.size("original_max_position_embeddings").value().or(r.size("original_max_position_embeddings").value()))
+            .unwrap_or(max_position) as f64
+    };
+    let scaling = match kind {
+        "linear" => RopeScaling::Linear { factor: r.factor("factor", 1.0)? },
+        "dynamic" => r.factor("factor", 1.0).map(|_| RopeScaling::Default)?,
+        "llama3" => llama3(&r, original())?,
+        "yarn" => yarn(&r, original(), max_position)?,
+        "longrope" => longrope(&r, original() as usize, max_position, dim)?,
+        _ => RopeScaling::Default,
+    };
+    Ok(RopeConfig { theta, dim, scaling })
+}
+
+/// The base of the frequencies, `default` where none is given.
+///
+/// # Errors
+/// When it is none, or the object and what stands beside it disagree.
+fn base(f: &Fields, r: &Fields, at: &str, default: f64) -> Result<f64, ConfigError> {
     for name in ["rope_theta", "original_max_position_embeddings", "partial_rotary_factor"] {
         if let (Some(outer), Some(inner)) = (f.number(name), r.number(name))
             && outer != inner
@@ -159,23 +248,11 @@ fn read_object(
             return Err(f.invalid(name, &outer, format!("as `{at}{name}` ({inner:?}), or absent")));
         }
     }
-    let theta = r.number("rope_theta").or(f.number("rope_theta")).unwrap_or(theta);
+    let theta = r.number("rope_theta").or(f.number("rope_theta")).unwrap_or(default);
     if !(theta > 1.0 && (theta as f32).is_finite()) {
         return Err(f.invalid("rope_theta", &theta, "a finite number above 1".into()));
     }
-    let dim = rotated(f, &r, head_dim)?;
-    let original = || {
-        (f.size("original_max_position_embeddings").value().or(r.size("original_max_position_embeddings").value()))
-            .unwrap_or(max_position) as f64
-    };
-    let scaling = match kind {
-        "linear" => RopeScaling::Linear { factor: r.factor("factor", 1.0)? },
-        "llama3" => llama3(&r, original())?,
-        "yarn" => yarn(&r, original(), max_position)?,
-        "longrope" => longrope(&r, original() as usize, max_position, dim)?,
-        _ => RopeScaling::Default,
-    };
-    Ok(RopeConfig { theta, dim, scaling })
+    Ok(theta)
 }
 
 /// The elements of a head that are rotated: all, or a part for architectures that declare

@@ -11,6 +11,7 @@ use crate::testing::{config, golden, shared, with};
 use llmcc_ir::graph::UnaryOp;
 use serde_json::{Map, Value, json};
 use std::any::Any;
+use std::collections::BTreeMap;
 
 fn parse(json: &Value) -> String {
     Model::parse(json).map_or_else(|e| e.to_string(), |_| "ok".into())
@@ -45,8 +46,8 @@ fn bad_configurations() {
     };
     let cases = [
         (json!({ "model_type": "xlnet" }), unknown("`xlnet`", "")),
-        (json!({ "model_type": "llama4_text" }), unknown("`llama4_text`", "llama")),
-        (json!({ "model_type": "qwen3_next" }), unknown("`qwen3_next`", "qwen3")),
+        (json!({ "model_type": "llama5_text" }), unknown("`llama5_text`", "llama")),
+        (json!({ "model_type": "qwen3_vl_text" }), unknown("`qwen3_vl_text`", "qwen3")),
         (
             json!({ "architectures": ["LlamaForSequenceClassification"] }),
             unknown("`LlamaForSequenceClassification` of `llama`", "llama"),
@@ -92,12 +93,12 @@ fn bad_configurations() {
         ),
         (json!({ "rope_scaling": [] }), "field `rope_scaling` is []; it must be an object".into()),
         (
-            json!({ "rope_scaling": { "type": "dynamic", "factor": 2.0 } }),
-            "field `rope_scaling.rope_type` is \"dynamic\", which is not supported; supported are default, linear, llama3, yarn and longrope".into(),
+            json!({ "rope_scaling": { "type": "ntk", "factor": 2.0 } }),
+            "field `rope_scaling.rope_type` is \"ntk\", which is not supported; supported are default, linear, dynamic, llama3, yarn and longrope".into(),
         ),
         (
             json!({ "rope_parameters": { "rope_type": "proportional" } }),
-            "field `rope_parameters.rope_type` is \"proportional\", which is not supported; supported are default, linear, llama3, yarn and longrope"
+            "field `rope_parameters.rope_type` is \"proportional\", which is not supported; supported are default, linear, dynamic, llama3, yarn and longrope"
                 .into(),
         ),
         (
@@ -257,6 +258,9 @@ fn both_forms_of_rope_parameters() {
     assert_eq!(old, new);
     assert_eq!(old, RopeConfig { theta: 5e5, dim: 4, scaling: RopeScaling::Linear { factor: 4.0 } });
     assert_eq!(rope(json!({ "partial_rotary_factor": 1.0 })).dim, 4);
+    // Beyond the longest sequence only.
+    let dynamic = rope(json!({ "rope_scaling": { "type": "dynamic", "factor": 4 } }));
+    assert_eq!(dynamic.scaling, RopeScaling::Default);
 }
 
 fn fields_of(arch: &Arch) -> impl Iterator<Item = &'static Field> {
@@ -304,12 +308,17 @@ fn samples(rule: Neutral) -> (Vec<Value>, Vec<Value>) {
 /// name with each value that would change something.
 #[test]
 fn fields_that_change_the_mathematics() {
+    let listed = MATHEMATICS.iter().flat_map(|(rule, names)| names.split_whitespace().map(|name| (name, *rule)));
+    let of_others = ARCHS.iter().flat_map(|a| fields_of(a)).map(|f| (f.name, f.neutral));
+    let mut rules: BTreeMap<&str, Neutral> = BTreeMap::new();
+    // The first that says something counts.
+    for (name, rule) in listed.chain(of_others) {
+        rules.entry(name).or_insert(rule);
+    }
     for arch in ARCHS {
-        let parsed = |field: &str, v: &Value| Model::parse(&with(config(arch.model_type), json!({ field: v })));
-        let listed = MATHEMATICS.iter().flat_map(|(rule, names)| names.split_whitespace().map(|name| (*rule, name)));
-        let of_others = ARCHS.iter().flat_map(|a| fields_of(a)).map(|f| (f.neutral, f.name));
-        let of_others = of_others.filter(|(_, name)| listed.clone().all(|(_, n)| n != *name));
-        for (rule, name) in listed.clone().chain(of_others) {
+        let base = config(arch.model_type);
+        let parsed = |field: &str, v: &Value| Model::parse(&with(base.clone(), json!({ field: v })));
+        for (name, rule) in rules.iter().map(|(name, rule)| (*name, *rule)) {
             // A rule that compares with a field of the file says nothing where the architecture has
             // no such field.
             let beside = match rule {
@@ -385,6 +394,7 @@ fn declared_fields_are_read() {
         // Windows in upper layers, so that all about windows matters.
         let windowed = match arch.field("use_sliding_window") {
             Some(_) => json!({ "use_sliding_window": true, "sliding_window": 8, "max_window_layers": 1 }),
+            None if arch.field("max_window_layers").is_some() => json!({ "sliding_window": 8, "max_window_layers": 1 }),
             None if arch.field("sliding_window").is_some() => json!({ "sliding_window": 8 }),
             None => json!({}),
         };
@@ -410,7 +420,9 @@ fn declared_fields_are_read() {
                     let other = if config(arch.model_type)["n_group"] == 3 { 4 } else { 3 };
                     (json!(2.5), json!(other))
                 }
-                Accepts::Size(_) if *name == "num_experts_per_tok" => (json!(2.5), json!(1)),
+                Accepts::Size(_) if *name == "num_experts_per_tok" => {
+                    (json!(2.5), json!(if base[name] == 1 { 2 } else { 1 }))
+                }
                 Accepts::Size(_) if *name == "block_multiple_of" => (json!(2.5), json!(5)),
                 Accepts::Size(_) if *name == "global_attn_every_n_layers" => (json!(2.5), json!(1)),
                 Accepts::Size(_) if *name == "n_routed_experts" => (json!(2.5), json!(24)),
@@ -437,7 +449,7 @@ fn declared_fields_are_read() {
                 Accepts::ListOf(_) => (
                     json!(["sliding_attention", 3]),
                     json!([
-                        if arch.field("use_sliding_window").is_some() { "sliding_attention" } else { "full_attention" },
+                        if arch.field("max_window_layers").is_some() { "sliding_attention" } else { "full_attention" },
                         "sliding_attention"
                     ]),
                 ),
@@ -451,14 +463,18 @@ fn declared_fields_are_read() {
                 assert!(error.contains(name), "{arch:?}: {error}");
             }
             // These two say which architecture it is; the other rope object is refused beside one.
-            if ["model_type", "architectures", "quantization_config", "rope_parameters"].contains(name) {
+            if ["model_type", "architectures", "quantization_config", "rope_parameters"].contains(name)
+                || *name == "rope_scaling" && base.get("rope_parameters").is_some()
+            {
                 continue;
             }
             match read(json!({ *name: good })) {
                 Ok(found) => assert_ne!(format!("{found:?}"), plain, "{arch:?} declares {name}, but does not read it"),
-                // Read, and refused by the class for what it says.
+                // Read, and refused by the class for what it says, or beside another field that
+                // says the same.
                 Err(e) => assert!(
-                    [*name, "this architecture has "].iter().all(|s| e.to_string().contains(s)),
+                    [*name, "this architecture has "].iter().all(|s| e.to_string().contains(s))
+                        || [*name, ", or absent"].iter().all(|s| e.to_string().contains(s)),
                     "{arch:?}: {e}"
                 ),
             }
@@ -472,9 +488,10 @@ fn absurd_numbers() {
     let numbers =
         json!([0, -1, 1.5, 1e300, -1e300, 18446744073709551615u64, i64::MIN, 5e-324, "NaN", "12", true, [], {}, [[]]]);
     for arch in ARCHS {
+        let base = config(arch.model_type);
         for field in fields_of(arch) {
             for v in numbers.as_array().unwrap() {
-                let json = with(config(arch.model_type), json!({ field.name: v }));
+                let json = with(base.clone(), json!({ field.name: v }));
                 match Model::parse(&json) {
                     Err(e) => assert!(e.to_string().contains('`'), "{e}"),
                     // Constants as large as the file says are not built here.
@@ -543,6 +560,9 @@ fn real_configurations() {
     let known = [
         "gemma2_27b: `sliding_window_size` is 4096",
         "gemma2_9b: `sliding_window_size` is 4096",
+        "gpt_j: `rope_scaling` is {\"rope_type\":\"gptj\"}",
+        "minicpm-moe-8x2b: `num_experts` is 8 and `num_experts_per_tok` is 2",
+        "ministral3_3b_2512: architecture `Mistral3ForConditionalGeneration`",
         "mistral_7b: `attention_sink_size` is 4 and `sliding_window_size` is 4096",
         "starcoder2: `activation_function` is \"gelu\" and `layer_norm_epsilon` is 0.00001",
     ];
@@ -560,10 +580,10 @@ fn rotary_tables_of_two_kinds_of_layers() {
     assert_eq!(old, ropes(gone));
     assert_eq!(old[0], RopeConfig { theta: 1e6, dim: 4, scaling: RopeScaling::Linear { factor: 8.0 } });
     assert_eq!(old[1], RopeConfig { theta: 1e4, dim: 4, scaling: RopeScaling::Default });
-    let wrong = json!({ "rope_parameters": { "full_attention": { "rope_type": "dynamic" } } });
+    let wrong = json!({ "rope_parameters": { "full_attention": { "rope_type": "ntk" } } });
     let error = parse(&with(config("gemma3_text"), wrong));
     assert!(
-        error.starts_with("field `rope_parameters.full_attention.rope_type` is \"dynamic\", which is not supported"),
+        error.starts_with("field `rope_parameters.full_attention.rope_type` is \"ntk\", which is not supported"),
         "{error}"
     );
 }

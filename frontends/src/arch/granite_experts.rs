@@ -1,0 +1,48 @@
+//! What Granite's models with experts have in common.
+
+use super::decoder::{Decoder, Defaults};
+use super::experts::{Experts, Stored};
+use super::names::{EXPERTS_DOWN, EXPERTS_GATE_UP, ROUTER, SHARED_DOWN, SHARED_GATE_UP, Table};
+use crate::config::ConfigError;
+use crate::config::common;
+use crate::config::fields::{Accepts, Field, Fields};
+use llmcc_ir::graph::{Router, Score};
+
+/// The decoder, without experts.
+pub(super) fn read(f: &Fields) -> Result<Decoder, ConfigError> {
+    let bias = f.flag("attention_bias");
+    // Instead of 1/√head_dim, also where the file does not say it.
+    let scale = common::factor(f, "attention_multiplier")?.unwrap_or(1.0);
+    let mut d = Decoder::read(f, &Defaults::LLAMA)?;
+    d.scales.embedding = common::factor(f, "embedding_multiplier")?;
+    d.scales.residual = common::factor(f, "residual_multiplier")?;
+    d.scales.logits = common::factor(f, "logits_scaling")?.map(|x| 1.0 / x);
+    Ok(d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.scale) = (bias, bias, scale)))
+}
+
+/// The experts.
+pub(super) fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
+    let router = Router::softmax(f.size("num_experts_per_tok").or(2), false);
+    let router = Router { score: Score::Chosen, ..router };
+    let experts = Experts { stored: Stored::Joined, ..Experts::like(d, router, f.size("num_local_experts").or(8)) };
+    experts.checked(f, ["num_local_experts", "num_experts_per_tok", "intermediate_size"])
+}
+
+/// What [`read`] and [`experts`] read.
+pub(super) const EXPERTS: &[Field] = &[
+    Field::new("embedding_multiplier", Accepts::Number),
+    Field::new("residual_multiplier", Accepts::Number),
+    Field::new("attention_multiplier", Accepts::Number),
+    Field::new("logits_scaling", Accepts::Number),
+    Field::new("num_local_experts", Accepts::Size(4096)).or(&["num_experts"]),
+    Field::new("num_experts_per_tok", Accepts::Size(4096)),
+];
+
+/// Names of the experts, and of the MLP for all tokens.
+pub(super) const NAMES: Table = &[
+    (ROUTER, "model.layers.{}.block_sparse_moe.router.layer"),
+    (EXPERTS_GATE_UP, "model.layers.{}.block_sparse_moe.input_linear"),
+    (EXPERTS_DOWN, "model.layers.{}.block_sparse_moe.output_linear"),
+    (SHARED_GATE_UP, "model.layers.{}.shared_mlp.input_linear"),
+    (SHARED_DOWN, "model.layers.{}.shared_mlp.output_linear"),
+];

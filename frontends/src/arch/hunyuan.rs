@@ -1,0 +1,22 @@
+//! What HunYuan's models have in common: norms of queries and keys after the rotation, frequencies
+//! of a larger base.
+
+use super::blocks::QkNorm;
+use super::decoder::{Decoder, Defaults};
+use super::names::{ATTN_K_NORM, ATTN_Q_NORM, Table};
+use crate::config::ConfigError;
+use crate::config::fields::Fields;
+use crate::config::rope;
+
+pub(super) const NORMS: Table = &[
+    (ATTN_Q_NORM, "model.layers.{}.self_attn.query_layernorm"),
+    (ATTN_K_NORM, "model.layers.{}.self_attn.key_layernorm"),
+];
+
+/// The decoder, without experts.
+pub(super) fn read(f: &Fields) -> Result<Decoder, ConfigError> {
+    let defaults = Defaults { vocab: Some(290_943), heads: Some(32), eps: 1e-5, ..Defaults::LLAMA };
+    let bias = f.flag("attention_bias");
+    let d = Decoder::read_with(f, &defaults, |heads, max| Ok(vec![rope::read_alpha(f, heads.dim, max, 1e4)?]))?;
+    Ok(d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::HeadAfter))))
+}

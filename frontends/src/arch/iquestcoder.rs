@@ -1,0 +1,31 @@
+//! IQuest-Coder (IQuest Lab, 2026): Llama with heads of a size of their own.
+
+use super::decoder::{Decoder, Defaults};
+use super::entry::Arch;
+use super::names::{HUGGING_FACE, Names};
+use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, ROTARY};
+use crate::config::fields::IDENTITY;
+
+pub(super) const ARCH: Arch = Arch {
+    model_type: "iquestcoder",
+    class: "IQuestCoderForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, MLP_BIAS],
+    fixed: &[],
+    goldens: &["iquestcoder"],
+    names: Names(&[HUGGING_FACE]),
+    read: |f| {
+        let defaults = Defaults {
+            vocab: Some(76_800),
+            heads: Some(40),
+            kv_heads: Some(8),
+            head_dim: Some(128),
+            max_position: 131_072,
+            eps: 1e-5,
+            ..Defaults::LLAMA
+        };
+        let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
+        let d = Decoder::read(f, &defaults)?;
+        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (attention, attention));
+        Ok(Box::new(d.with_mlp(|m| m.bias = mlp)))
+    },
+};

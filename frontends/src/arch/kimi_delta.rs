@@ -1,0 +1,89 @@
+//! Kimi's delta attention (arXiv 2510.26692): the gated delta rule with a decay of its own for every
+//! row of the state, and gates of low rank.
+
+use super::blocks::{Norm, linear, norm};
+use super::lifter::Draft;
+use super::names::{Kind, Part, Table};
+use super::recurrent::{
+    CONV_K, CONV_Q, CONV_V, DELTA_K, DELTA_Q, DELTA_RATE, DELTA_V, SSM_A, SSM_DT, SSM_NORM, SSM_OUT, convolved,
+    of_length_one, split_cols,
+};
+use llmcc_ir::graph::{Op, UnaryOp, Value};
+
+const DECAY_DOWN: Part = Part("delta.decay_down");
+const DECAY_UP: Part = Part("delta.decay_up");
+const GATE_DOWN: Part = Part("delta.gate_down");
+const GATE_UP: Part = Part("delta.gate_up");
+
+/// What a layer with it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KimiDelta {
+    /// Heads.
+    pub heads: usize,
+    /// Columns of each, and the rank of the gates.
+    pub dim: usize,
+    /// Tokens that the convolution sees.
+    pub conv: usize,
+    /// Activation of the convolution.
+    pub act: UnaryOp,
+}
+
+/// What checkpoints call its tensors.
+pub(super) const NAMES: Table = &[
+    (DELTA_Q, "model.layers.{}.self_attn.q_proj"),
+    (DELTA_K, "model.layers.{}.self_attn.k_proj"),
+    (DELTA_V, "model.layers.{}.self_attn.v_proj"),
+    (CONV_Q, "model.layers.{}.self_attn.q_conv1d"),
+    (CONV_K, "model.layers.{}.self_attn.k_conv1d"),
+    (CONV_V, "model.layers.{}.self_attn.v_conv1d"),
+    (DECAY_DOWN, "model.layers.{}.self_attn.f_a_proj"),
+    (DECAY_UP, "model.layers.{}.self_attn.f_b_proj"),
+    (GATE_DOWN, "model.layers.{}.self_attn.g_a_proj"),
+    (GATE_UP, "model.layers.{}.self_attn.g_b_proj"),
+    (DELTA_RATE, "model.layers.{}.self_attn.b_proj"),
+    (SSM_DT, "model.layers.{}.self_attn.dt_bias"),
+    (SSM_A, "model.layers.{}.self_attn.A_log"),
+    (SSM_NORM, "model.layers.{}.self_attn.o_norm"),
+    (SSM_OUT, "model.layers.{}.self_attn.o_proj"),
+];
+
+/// What it makes of `h`, a row per token.
+#[track_caller]
+pub(super) fn kimi_delta(f: &mut Draft, m: &KimiDelta, eps: Norm, h: Value) -> Value {
+    let (hidden, width) = (f.facts().hidden, m.heads * m.dim);
+    let each = [DELTA_Q, DELTA_K, DELTA_V].map(|part| f.matrix(part, [width, hidden]));
+    let all = f.op(Op::ConcatRows, &each);
+    let x = f.matmul(h, all);
+    let x = convolved(f, &[(CONV_Q, width), (CONV_K, width), (CONV_V, width)], m.conv, x);
+    let x = f.unary(m.act, x);
+    let [q, k, v] = split_cols(f, x, [width; 3]);
+    let [q, k] = of_length_one(f, [q, k], m.dim);
+    let rate = linear(f, DELTA_RATE, [m.heads, hidden], false, h);
+    let rate = f.unary(UnaryOp::Sigmoid, rate);
+    let decay = decays(f, m, h);
+    let state = f.fixed("delta", [m.heads, m.dim, m.dim]);
+    let y = f.op(Op::Recurrence { delta: true }, &[q, k, v, decay, rate, state]);
+    let y = norm(f, SSM_NORM, eps, y, m.dim);
+    let gate = linear(f, GATE_DOWN, [m.dim, hidden], false, h);
+    let gate = linear(f, GATE_UP, [width, m.dim], false, gate);
+    let gate = f.unary(UnaryOp::Sigmoid, gate);
+    let y = f.mul(y, gate);
+    linear(f, SSM_OUT, [hidden, width], false, y)
+}
+
+/// `e^(−e^A·softplus(f + b))` of each row of each head's state.
+#[track_caller]
+fn decays(f: &mut Draft, m: &KimiDelta, h: Value) -> Value {
+    let (hidden, width) = (f.facts().hidden, m.heads * m.dim);
+    let dt = linear(f, DECAY_DOWN, [m.dim, hidden], false, h);
+    let dt = linear(f, DECAY_UP, [width, m.dim], false, dt);
+    let bias = f.weight(SSM_DT, Kind::Bare, &[width]);
+    let dt = f.add(dt, bias);
+    let dt = f.unary(UnaryOp::Softplus, dt);
+    let a = f.weight(SSM_A, Kind::OfHeads, &[m.heads]);
+    let a = f.unary(UnaryOp::Exp, a);
+    let a = f.unary(UnaryOp::Neg, a);
+    let a = f.op(Op::RepeatEach { times: m.dim }, &[a]);
+    let decay = f.mul(dt, a);
+    f.unary(UnaryOp::Exp, decay)
+}

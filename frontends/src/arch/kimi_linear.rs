@@ -1,0 +1,128 @@
+//! Kimi-Linear (arXiv 2510.26692): Kimi's delta attention in most layers, latent attention without
+//! positions in the others, experts as DeepSeek-V3 has them.
+
+use super::decoder::{Decoder, Defaults};
+use super::entry::Arch;
+use super::experts::{CORRECTION, Experts, Shared};
+use super::kimi_delta::{self, KimiDelta};
+use super::latent::{self, LATENT, Latent};
+use super::latent_decoder;
+use super::names::{
+    HUGGING_FACE, MIXTRAL_EXPERTS, MLP_DOWN, MLP_GATE, MLP_UP, Names, SHARED_DOWN, SHARED_GATE, SHARED_UP, Table,
+};
+use super::recurrent::Mixer;
+use crate::config::ConfigError;
+use crate::config::common::{self, DIVIDED, MLP, MODEL, TOKENS, WIDTH};
+use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
+use crate::config::known::Neutral;
+use llmcc_ir::graph::{F32, Router, Score, UnaryOp};
+use serde_json::Value;
+
+pub(super) const ARCH: Arch = Arch {
+    model_type: "kimi_linear",
+    class: "KimiLinearForCausalLM",
+    fields: &[IDENTITY, OWN, MODEL, DIVIDED, MLP, LATENT],
+    // Nothing is rotated, and the size of a head says nothing.
+    fixed: &[
+        ("head_dim", Neutral::Any),
+        ("rope_theta", Neutral::Any),
+        ("rope_scaling", Neutral::Any),
+        ("mla_use_nope", Neutral::On),
+        ("moe_router_activation_func", Neutral::Words(&["sigmoid"])),
+        ("moe_layer_freq", Neutral::One),
+        ("use_grouped_topk", Neutral::On),
+    ],
+    goldens: &["kimi_linear"],
+    names: Names(&[NAMES, kimi_delta::NAMES, latent::NAMES, MIXTRAL_EXPERTS, HUGGING_FACE]),
+    read: |f| {
+        let defaults = Defaults {
+            vocab: Some(163_840),
+            heads: Some(32),
+            max_position: 1_048_576,
+            eps: 1e-5,
+            ..Defaults::LLAMA
+        };
+        let latent = Latent {
+            q_rank: None,
+            kv_rank: 512,
+            nope: 128,
+            rope: 64,
+            value: 128,
+            interleaved: false,
+            bias: false,
+        };
+        let mut d = latent_decoder::decoder(f, defaults, latent)?.with_attention(|_, a| a.rotary = None);
+        d.ropes.clear();
+        let (delta, linear) = delta(f, d.facts.layers)?;
+        let d = d.with_mixers(|i| linear[i].then_some(Mixer::Kimi(delta)));
+        let experts = experts(f, &d)?;
+        let dense = f.count("first_k_dense_replace").unwrap_or(1);
+        Ok(Box::new(d.with_experts(|i| (i >= dense).then_some(experts))))
+    },
+};
+
+const OWN: &[Field] = &[
+    Field::new("max_position_embeddings", TOKENS).or(&["model_max_length"]),
+    Field::new("linear_attn_config", Accepts::Object),
+    Field::new("n_routed_experts", Accepts::Size(4096)).or(&["num_experts", "num_local_experts"]),
+    Field::new("num_experts_per_tok", Accepts::Size(4096)).or(&["num_experts_per_token"]),
+    Field::new("n_shared_experts", Accepts::Size(4096)).or(&["num_shared_experts"]),
+    Field::new("moe_intermediate_size", WIDTH),
+    Field::new("first_k_dense_replace", Accepts::Count),
+    Field::new("routed_scaling_factor", Accepts::Number),
+    Field::new("n_group", Accepts::Size(4096)).or(&["num_expert_group"]),
+    Field::new("topk_group", Accepts::Size(4096)),
+    Field::new("norm_topk_prob", Accepts::Flag).or(&["moe_renormalize"]),
+];
+
+const NAMES: Table = &[
+    (MLP_GATE, "model.layers.{}.mlp.gate_proj"),
+    (MLP_GATE, "model.layers.{}.block_sparse_moe.gate_proj"),
+    (MLP_UP, "model.layers.{}.mlp.up_proj"),
+    (MLP_UP, "model.layers.{}.block_sparse_moe.up_proj"),
+    (MLP_DOWN, "model.layers.{}.mlp.down_proj"),
+    (MLP_DOWN, "model.layers.{}.block_sparse_moe.down_proj"),
+    (CORRECTION, "model.layers.{}.block_sparse_moe.gate.e_score_correction_bias"),
+    (SHARED_GATE, "model.layers.{}.block_sparse_moe.shared_experts.gate_proj"),
+    (SHARED_UP, "model.layers.{}.block_sparse_moe.shared_experts.up_proj"),
+    (SHARED_DOWN, "model.layers.{}.block_sparse_moe.shared_experts.down_proj"),
+];
+
+/// The delta attention, and which layers have it: layers are counted from 1.
+fn delta(f: &Fields, layers: usize) -> Result<(KimiDelta, Vec<bool>), ConfigError> {
+    let field = "linear_attn_config";
+    let config = f.object(field);
+    let size = |name: &str| config.and_then(|c| c.get(name)?.as_u64()).and_then(|n| usize::try_from(n).ok());
+    let list = |name: &str| config.and_then(|c| c.get(name)?.as_array());
+    let fits = |n: &usize| (1..=1 << 14).contains(n);
+    let sizes = (size("num_heads").filter(fits), size("head_dim").filter(fits), size("short_conv_kernel_size"));
+    let (Some(heads), Some(dim), Some(conv @ 2..=64), Some(linear)) = (sizes.0, sizes.1, sizes.2, list("kda_layers"))
+    else {
+        let help = "this architecture has `num_heads`, `head_dim`, `short_conv_kernel_size` and `kda_layers` in it";
+        let found = config.map_or("absent".into(), |c| Value::from(c.clone()).to_string());
+        return Err(f.unsupported(field, found, help.into()));
+    };
+    let has = |i: usize| linear.iter().any(|v| v.as_u64() == Some(i as u64 + 1));
+    let act = common::activation(f, "hidden_act", UnaryOp::Silu);
+    Ok((KimiDelta { heads, dim, conv, act }, (0..layers).map(has).collect()))
+}
+
+fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
+    let router = Router {
+        score: Score::Sigmoid,
+        eps: F32::new(1e-20),
+        scale: F32::new(f.factor_or("routed_scaling_factor", 2.446)? as f32),
+        groups: f.size("n_group").or(1),
+        kept: f.size("topk_group").or(1),
+        pairs: f.size("n_group").or(1) > 1,
+        ..Router::softmax(f.size("num_experts_per_tok").or(8), f.flag_or("norm_topk_prob", true))
+    };
+    let ffn = f.size("moe_intermediate_size").or(1024);
+    let experts = Experts {
+        ffn,
+        correction: Some(CORRECTION),
+        shared: Some(Shared::plain(ffn.saturating_mul(f.size("n_shared_experts").or(1)))),
+        ..Experts::like(d, router, f.size("n_routed_experts").or(256))
+    };
+    experts.checked(f, ["n_routed_experts", "num_experts_per_tok", "moe_intermediate_size"])
+}

@@ -1,0 +1,154 @@
+//! Llama 4, the text models (Meta, 2025): rotation of neighbours and norms of queries and keys without
+//! gains in most layers, queries that grow with the position in the others, one expert of each token
+//! beside an MLP for all.
+//!
+//! Layers that rotate see the chunk of the sequence that a token is in. Here sequences are not longer
+//! than the first chunk, which is the longest context that the model is given.
+
+use super::blocks::{QkNorm, Tuning};
+use super::decoder::{Decoder, Defaults};
+use super::entry::Arch;
+use super::experts::{Experts, Shared, Stored};
+use super::names::{
+    EXPERTS_DOWN, EXPERTS_GATE_UP, HUGGING_FACE, MLP_DOWN, MLP_GATE, MLP_UP, Names, ROUTER, SHARED_DOWN, SHARED_GATE,
+    SHARED_UP, Table,
+};
+use crate::config::ConfigError;
+use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY, TOKENS, WIDTH};
+use crate::config::fields::{Accepts, Field, Fields, Given, IDENTITY};
+use llmcc_ir::graph::{Router, Score};
+
+pub(super) const ARCH: Arch = Arch {
+    model_type: "llama4_text",
+    class: "Llama4ForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, OWN],
+    fixed: &[],
+    goldens: &["llama4_text"],
+    names: Names(&[NAMES, HUGGING_FACE]),
+    read: |f| {
+        let defaults = Defaults {
+            vocab: Some(202_048),
+            heads: Some(40),
+            kv_heads: Some(8),
+            head_dim: Some(128),
+            max_position: 131_072,
+            eps: 1e-5,
+            theta: 5e5,
+            ..Defaults::LLAMA
+        };
+        let mut d = Decoder::read(f, &defaults)?;
+        let layers = d.facts.layers;
+        let rotates = rotated_layers(f, layers)?;
+        let (tuning, bias) = (tuning(f)?, f.flag("attention_bias"));
+        let qk_norm = f.flag_or("use_qk_norm", true).then_some(QkNorm::BareAfter);
+        if let Some(chunk) = chunk(f, &rotates)? {
+            d.facts.max_position = d.facts.max_position.min(chunk);
+        }
+        let experts = experts(f, &d)?;
+        let every = f.size("interleave_moe_layer_step").or(1);
+        let listed = f.numbers("moe_layers");
+        let sparse = |i: usize| {
+            listed.as_ref().map_or((i + 1).is_multiple_of(every), |list| list.contains(&(i as f64)))
+        };
+        let d = d.with_attention(|i, a| {
+            (a.qkv_bias, a.out_bias, a.qk_norm, a.neighbours) = (bias, bias, qk_norm, a.heads.dim);
+            if !rotates[i] {
+                (a.rotary, a.qk_norm, a.neighbours, a.tuning) = (None, None, 0, tuning);
+            }
+        });
+        let wide = f.size("intermediate_size_mlp").or(16_384);
+        let d = d.with_experts(|i| sparse(i).then_some(experts));
+        Ok(Box::new(d.with_mlp(|m| m.ffn = wide)))
+    },
+};
+
+const OWN: &[Field] = &[
+    Field::new("intermediate_size_mlp", WIDTH),
+    Field::new("num_local_experts", Accepts::Size(4096)).or(&["num_experts"]),
+    Field::new("num_experts_per_tok", Accepts::Size(4096)),
+    Field::new("interleave_moe_layer_step", Accepts::Size(4096)),
+    Field::new("moe_layers", Accepts::Numbers),
+    Field::new("use_qk_norm", Accepts::Flag),
+    Field::new("no_rope_layers", Accepts::Numbers),
+    Field::new("no_rope_layer_interval", Accepts::Size(4096)),
+    Field::new("attention_chunk_size", TOKENS),
+    Field::new("layer_types", Accepts::ListOf(LAYER_TYPES)),
+    Field::new("attn_temperature_tuning", Accepts::Any),
+    Field::new("attn_scale", Accepts::Number),
+    Field::new("floor_scale", TOKENS),
+];
+
+/// The last is refused with a word of its own.
+const LAYER_TYPES: &[&str] = &["chunked_attention", "full_attention", "sliding_attention"];
+
+const NAMES: Table = &[
+    (MLP_GATE, "model.layers.{}.feed_forward.gate_proj"),
+    (MLP_UP, "model.layers.{}.feed_forward.up_proj"),
+    (MLP_DOWN, "model.layers.{}.feed_forward.down_proj"),
+    (ROUTER, "model.layers.{}.feed_forward.router"),
+    (EXPERTS_GATE_UP, "model.layers.{}.feed_forward.experts.gate_up_proj"),
+    (EXPERTS_DOWN, "model.layers.{}.feed_forward.experts.down_proj"),
+    (SHARED_GATE, "model.layers.{}.feed_forward.shared_expert.gate_proj"),
+    (SHARED_UP, "model.layers.{}.feed_forward.shared_expert.up_proj"),
+    (SHARED_DOWN, "model.layers.{}.feed_forward.shared_expert.down_proj"),
+];
+
+/// Which layers rotate: 1 says that one does; no numbers are as good as none.
+fn rotated_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
+    let every = f.size("no_rope_layer_interval").or(4);
+    match f.numbers("no_rope_layers") {
+        Some(list) if list.is_empty() => Ok((0..layers).map(|i| !(i + 1).is_multiple_of(every)).collect()),
+        _ => {
+            let flags = common::layer_flags(f, "no_rope_layers", layers)?;
+            Ok(flags.unwrap_or_else(|| (0..layers).map(|i| !(i + 1).is_multiple_of(every)).collect()))
+        }
+    }
+}
+
+/// The chunk that sequences are cut into in some layer, if there is one.
+fn chunk(f: &Fields, rotates: &[bool]) -> Result<Option<usize>, ConfigError> {
+    let types = common::layer_types(f, rotates.len())?;
+    let chunked = match types {
+        Some(types) if types.contains(&"sliding_attention") => {
+            let help = "this architecture has full attention and attention in chunks".to_string();
+            return Err(f.unsupported("layer_types", "\"sliding_attention\"".into(), help));
+        }
+        Some(types) => types.contains(&"chunked_attention"),
+        None => rotates.contains(&true),
+    };
+    Ok(f.size("attention_chunk_size").or_null(8192).filter(|_| chunked))
+}
+
+/// How queries grow in layers that do not rotate. The first files have a number for "yes".
+fn tuning(f: &Fields) -> Result<Option<Tuning>, ConfigError> {
+    let field = "attn_temperature_tuning";
+    let on = match f.get(field) {
+        Given::Absent => true,
+        Given::Null => {
+            return Err(f.unsupported(field, "null".into(), "this architecture has it on or off".into()));
+        }
+        Given::Value(v) => match (v.as_bool(), v.as_u64()) {
+            (Some(on), _) => on,
+            (None, Some(n)) => n > 0,
+            (None, None) => return Err(f.invalid_value(field, v, "true or false".into())),
+        },
+    };
+    let (beta, step) = (f.number("attn_scale").unwrap_or(0.1), f.size("floor_scale").or(8192));
+    Ok(on.then_some(Tuning { beta, shift: 1, step }))
+}
+
+fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
+    let top = f.size("num_experts_per_tok").or(1);
+    if top != 1 {
+        let help = "this architecture has weights that multiply what goes into one expert of each token".to_string();
+        return Err(f.unsupported("num_experts_per_tok", top.to_string(), help));
+    }
+    let router = Router { score: Score::Sigmoid, ..Router::softmax(1, false) };
+    let experts = Experts {
+        weigh_input: true,
+        stored: Stored::JoinedTurned,
+        ..Experts::like(d, router, f.size("num_local_experts").or(16))
+    };
+    let experts = Experts { shared: Some(Shared::plain(experts.ffn)), ..experts };
+    experts.checked(f, ["num_local_experts", "num_experts_per_tok", "intermediate_size"])
+}

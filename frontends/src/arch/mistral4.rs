@@ -1,0 +1,53 @@
+//! Mistral 4 (Mistral AI, 2026), the text models: latent attention whose queries grow with the position,
+//! experts chosen in groups by their probabilities.
+
+use super::blocks::Tuning;
+use super::decoder::Defaults;
+use super::entry::Arch;
+use super::experts::{Experts, Stored};
+use super::latent::{self, LATENT, Latent};
+use super::latent_decoder;
+use super::latent_experts::{EXPERTS, experts, with_dense};
+use super::names::{DEEPSEEK_EXPERTS, HUGGING_FACE, Names};
+use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
+use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::config::rope;
+use llmcc_ir::graph::{F32, Router};
+
+pub(super) const ARCH: Arch = Arch {
+    model_type: "mistral4",
+    class: "Mistral4ForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, LATENT, EXPERTS, OWN],
+    fixed: &[],
+    goldens: &["mistral4"],
+    names: Names(&[DEEPSEEK_EXPERTS, latent::NAMES, HUGGING_FACE]),
+    read: |f| {
+        let defaults =
+            Defaults { vocab: Some(131_072), heads: Some(32), max_position: 1_048_576, ..Defaults::LLAMA };
+        let latent = Latent {
+            q_rank: Some(1024),
+            kv_rank: 256,
+            nope: 64,
+            rope: 64,
+            value: 128,
+            interleaved: f.flag_or("rope_interleave", true),
+            bias: f.flag("attention_bias"),
+        };
+        let d = latent_decoder::decoder(f, defaults, latent)?;
+        let (beta, step) = rope::tuning(f)?;
+        let d = d.with_attention(|_, a| a.tuning = Some(Tuning { beta, shift: 0, step }));
+        let router = Router {
+            eps: F32::new(1e-20),
+            scale: F32::new(f.factor_or("routed_scaling_factor", 1.0)? as f32),
+            groups: f.size("n_group").or(1),
+            kept: f.size("topk_group").or(1),
+            pairs: f.size("n_group").or(1) > 1,
+            ..Router::softmax(f.size("num_experts_per_tok").or(4), f.flag_or("norm_topk_prob", true))
+        };
+        let experts = Experts { stored: Stored::EachOrJoined, ..experts(f, &d, router, [128, 1, 2048])? };
+        with_dense(f, d, experts, 0)
+    },
+};
+
+const OWN: &[Field] =
+    &[Field::new("rope_interleave", Accepts::Flag), Field::new("llama_4_scaling_beta", Accepts::Number)];

@@ -1,0 +1,37 @@
+//! Qwen3.5 with experts, the text models: Qwen3.5 with mixtures of experts, beside an MLP for all
+//! tokens that each takes a share of.
+
+use super::decoder::Defaults;
+use super::entry::Arch;
+use super::gated_layers::{DELTA, EXPERTS, NAMES, decoder, delta, experts};
+use super::names::{HUGGING_FACE, Names, QWEN_EXPERTS};
+use crate::config::common::{ACTIVATIONS, ATTENTION, ATTENTION_BIAS, MODEL, PARTIAL_ROTARY, RMS_NORM};
+use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::config::known::Neutral;
+
+pub(super) const ARCH: Arch = Arch {
+    model_type: "qwen3_5_moe_text",
+    class: "Qwen3_5MoeForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY, ATTENTION_BIAS, DELTA, EXPERTS, OWN],
+    fixed: &[("norm_topk_prob", Neutral::On), ("attn_output_gate", Neutral::On)],
+    goldens: &["qwen3_5_moe"],
+    names: Names(&[NAMES, QWEN_EXPERTS, HUGGING_FACE]),
+    read: |f| {
+        let defaults = Defaults {
+            vocab: Some(248_320),
+            heads: Some(16),
+            kv_heads: Some(2),
+            head_dim: Some(256),
+            max_position: 32_768,
+            partial: 0.25,
+            // There are no MLPs but those of `experts`.
+            ffn: Some(1),
+            ..Defaults::LLAMA
+        };
+        let d = decoder(f, &defaults, delta(f)?)?;
+        let experts = experts(f, &d, [256, 8], true)?;
+        Ok(Box::new(d.with_experts(|_| Some(experts))))
+    },
+};
+
+const OWN: &[Field] = &[RMS_NORM, Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS))];
