@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the fixtures of quantized checkpoints.
 
-    pip install bitsandbytes==0.48.2 torch safetensors numpy && python quantized_fixtures.py
+    pip install bitsandbytes==0.48.2 torch safetensors numpy && python quantized_fixtures.py [NAME...]
 
 `quantized/METHOD` has a `config.json` with nothing but `quantization_config`, and matrices as the
 method stores them with what they stand for beside them (`NAME.expected`, F32). Those of bitsandbytes
@@ -11,6 +11,7 @@ DeepSeek's `weight_dequant`.
 """
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -58,14 +59,16 @@ def words(codes, bits, axis):
     return torch.from_numpy(np.moveaxis(out, -1, axis).copy().view(np.int32))
 
 
-def gptq_matrix(tensors, name, n, k, group, bits=4, middle=False, order=False, less=1):
+def gptq_matrix(tensors, name, n, k, group, bits=4, middle=False, order=False, less=1, rng=RNG, index=None, spread=0.02):
+    """`index`: the group of each column, where it is given; `spread`: of the scales."""
     groups = k // group
-    codes = RNG.integers(0, 2**bits, (n, k))
-    zeros = np.full((groups, n), 2 ** (bits - 1)) if middle else RNG.integers(1, 2**bits, (groups, n))
-    scales = np.abs(RNG.normal(0.02, 0.01, (groups, n))).astype(np.float16)
-    index = np.arange(k) // group
+    codes = rng.integers(0, 2**bits, (n, k))
+    zeros = np.full((groups, n), 2 ** (bits - 1)) if middle else rng.integers(1, 2**bits, (groups, n))
+    scales = np.abs(rng.normal(spread, spread / 2, (groups, n))).astype(np.float16)
+    if index is None:
+        index = np.arange(k) // group
     if order:
-        index = RNG.permutation(index)
+        index = rng.permutation(index)
     tensors[f"{name}.qweight"] = words(codes.T, bits, 0)
     tensors[f"{name}.qzeros"] = words(zeros - less, bits, 1)
     tensors[f"{name}.scales"] = torch.from_numpy(scales)
@@ -125,9 +128,23 @@ def fp8():
     })
 
 
+def mxfp4():
+    """Of gpt-oss; decoded by Transformers, which transposes the matrix of each expert."""
+    from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
+    rng = np.random.default_rng(31)
+    blocks = torch.from_numpy(rng.integers(0, 256, (3, 10, 5, 16), dtype=np.uint8))
+    scales = torch.from_numpy(rng.integers(0, 255, (3, 10, 5), dtype=np.uint8))
+    values = convert_moe_packed_tensors(blocks, scales, dtype=torch.float32).transpose(1, 2)
+    write("mxfp4", {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}, {
+        "experts_blocks": blocks, "experts_scales": scales, "experts.expected": values.reshape(30, 160),
+    })
+
+
+# In the order in which the first ones share their random numbers.
+ALL = [bitsandbytes, gptq, gptq_groups, awq, fp8, mxfp4]
+
 if __name__ == "__main__":
-    bitsandbytes()
-    gptq()
-    gptq_groups()
-    awq()
-    fp8()
+    for make in ALL:
+        if len(sys.argv) == 1 or make.__name__ in sys.argv[1:]:
+            make()

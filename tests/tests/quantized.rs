@@ -3,7 +3,7 @@
 
 use llmcc_ir::quant::Format;
 use llmcc_passes::ActPolicy;
-use llmcc_tests::{Artifact, argmax, golden, options, shared};
+use llmcc_tests::{Artifact, Golden, argmax, golden, greedy, logits_in_pieces, options, shared};
 use std::path::Path;
 
 /// Logits of 24 tokens.
@@ -92,4 +92,21 @@ fn logits_are_those_of_the_peer() {
     let ours = model.step(&ids, &vec![seq; ids.len()], &rows).expect("a step");
     let difference = difference(&theirs, &ours);
     assert!(difference < 1e-3, "{difference:e}");
+}
+
+/// Models that a method has quantized, as its files have them, compute what Transformers does with
+/// the numbers that they stand for, and write the same.
+#[test]
+fn packed_models_compute_what_transformers_does() {
+    for name in ["mxfp4"] {
+        let folder = format!("quantized_models/{name}");
+        let reference = Golden::load(&folder);
+        let artifact = Artifact::compile(&options(&golden(&folder)));
+        let model = artifact.open(2);
+        let rows: Vec<usize> = (0..reference.tokens.len()).collect();
+        let logits = logits_in_pieces(&model, &reference.tokens, &[17, 1]);
+        let (error, own) = (reference.error(&logits, &rows), reference.reference_error(true));
+        assert!(error <= 2.0 * own, "{name}: error {error:.2e}, allowed {:.2e}", 2.0 * own);
+        assert_eq!(greedy(&model, &reference), reference.greedy, "{name}");
+    }
 }

@@ -57,7 +57,8 @@ pub(super) enum Stored {
     /// The same, transposed: `[experts, hidden, 2·ffn]` and `[experts, ffn, hidden]`.
     JoinedTurned,
     /// Two stacks of transposed matrices, `[experts, hidden, 2·ffn]`, whose columns are gate and up
-    /// in turns, and `[experts, ffn, hidden]`; a bias of each column.
+    /// in turns, and `[experts, ffn, hidden]`; a bias of each column. Of codes the matrices that
+    /// these are transposed of, one below the other.
     Turned,
 }
 
@@ -164,10 +165,17 @@ type Stack = (Value, Option<Value>);
 fn turned(f: &mut Draft, m: &Experts) -> [(Value, Option<Value>); 3] {
     let (hidden, both) = (f.facts().hidden, m.ffn.saturating_mul(2));
     let stack = |f: &mut Draft, part, bias, inner, outer| {
-        let w = f.weight(part, Kind::Bare, &[m.count, inner, outer]);
-        let w = f.op(Op::Transpose, &[w]);
+        let w = match f.is_coded(part, Kind::Bare) {
+            // Codes share scales along the inputs, so these are rows already.
+            true => f.weight(part, Kind::Bare, &[m.count.saturating_mul(outer), inner]),
+            false => {
+                let w = f.weight(part, Kind::Bare, &[m.count, inner, outer]);
+                let w = f.op(Op::Transpose, &[w]);
+                f.op(Op::Flatten, &[w])
+            }
+        };
         let b = f.weight(bias, Kind::Bare, &[m.count, outer]);
-        (f.op(Op::Flatten, &[w]), f.op(Op::Flatten, &[b]))
+        (w, f.op(Op::Flatten, &[b]))
     };
     let all = stack(f, EXPERTS_GATE_UP, EXPERTS_GATE_UP_BIAS, hidden, both);
     let part = |f: &mut Draft, start| {

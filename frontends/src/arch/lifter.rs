@@ -267,6 +267,14 @@ impl<'a> Draft<'_, 'a> {
         self.weight_for(part, kind, shape, Role::Weight)
     }
 
+    /// Whether the checkpoint has the tensor of a part as codes.
+    pub(super) fn is_coded(&self, part: Part, kind: Kind) -> bool {
+        let Source::Checkpoint(ckpt) = &self.lifter.origin.source else { return false };
+        let tensor = self.lifter.tensor(part, kind, self.layer);
+        let info = tensor.and_then(|name| ckpt.info(&name));
+        info.and_then(|i| i.dtype.dtype).is_some_and(|t| t.coded().is_some())
+    }
+
     /// The matrix `[out, in]` of a part.
     pub(super) fn matrix(&mut self, part: Part, shape: [usize; 2]) -> Value {
         self.weight(part, Kind::Matrix, &shape)

@@ -5,6 +5,7 @@
 
 mod bitsandbytes;
 mod grouped;
+mod microscaling;
 mod packed;
 
 use super::safetensors::{StoredType, TensorInfo};
@@ -38,6 +39,7 @@ const METHODS: &[(&str, Method)] = &[
     ("gptq", packed::gptq),
     ("awq", packed::awq),
     ("fp8", grouped::blocks_of_fp8),
+    ("mxfp4", microscaling::mxfp4),
 ];
 
 /// Makes matrices of the tensors of a quantized checkpoint, whose configuration then says nothing of

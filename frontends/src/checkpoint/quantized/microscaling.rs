@@ -1,0 +1,80 @@
+//! MXFP4 (OCP Microscaling Formats 1.0) as gpt-oss has it (arXiv 2508.10925): the matrices of all
+//! experts in one tensor of 4-bit codes, two in a byte, the first in its low bits, and a power of
+//! two for every 32 columns.
+//!
+//! `NAME_blocks` U8 `[experts, rows, groups, 16]` and `NAME_scales` U8 `[experts, rows, groups]`
+//! become the matrix `NAME` `[experts·rows, 32·groups]`. Other files have `NAME` as a stack of
+//! transposed matrices.
+
+use super::{Part, Tensors, UNQUANTIZED, Wrong, coded};
+use crate::checkpoint::safetensors::{StoredType, TensorInfo};
+use crate::checkpoint::shard::Shard;
+use crate::checkpoint::stored::{Entry, Layout};
+use llmcc_ir::quant::{CodedRow, Elem, Format};
+use serde_json::{Map, Value};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Columns of a group, and the bytes that hold them.
+const GROUP: usize = 32;
+const BYTES: usize = GROUP / 2;
+
+static MXFP4: StoredType = coded("MXFP4", Format::new(Elem::named("mxfp4"), GROUP as u16), 4);
+
+pub(super) fn mxfp4(_: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
+    for name in tensors.stems("_blocks") {
+        let entry = experts(tensors, &name)?;
+        tensors.index.insert(name, entry);
+    }
+    Ok(())
+}
+
+/// The matrices of all experts, one below the other.
+fn experts(tensors: &mut Tensors<'_>, name: &str) -> Result<Entry, Wrong> {
+    let blocks = format!("{name}_blocks");
+    let wrong = |what: String| (format!("tensor `{blocks}` {what}"), UNQUANTIZED);
+    let shape = tensors.index.get(&blocks).map(|e| e.info.shape.clone()).unwrap_or_default();
+    let [count, n, groups, BYTES] = shape[..] else {
+        return Err(wrong(format!("is {shape:?}, which are no matrices of experts in groups of {BYTES} bytes")));
+    };
+    let sizes = count.checked_mul(n).zip(groups.checked_mul(GROUP));
+    let (rows, columns) = sizes.filter(|(n, k)| *n > 0 && *k > 0).ok_or_else(|| wrong("has no sizes".into()))?;
+    let codes = tensors.take(&blocks, &["U8"], &[count, n, groups, BYTES])?;
+    let scales = tensors.take(&format!("{name}_scales"), &["U8", "F8_E8M0"], &[count, n, groups])?;
+    let info = TensorInfo { dtype: &MXFP4, shape: vec![rows, columns], bytes: codes.from..codes.to };
+    let layout = Microscaled { codes, scales, groups };
+    Ok(Entry { layout: Some(Arc::new(layout)), ..Entry::plain(codes.shard, info) })
+}
+
+/// Nibbles, the low one first, and exponents.
+#[derive(Debug)]
+struct Microscaled {
+    codes: Part,
+    scales: Part,
+    /// Of a row.
+    groups: usize,
+}
+
+impl Layout for Microscaled {
+    fn parts(&self) -> Vec<(usize, Range<usize>)> {
+        vec![self.codes.place(), self.scales.place()]
+    }
+
+    fn codes(&self, shards: &[Shard], row: usize, out: &mut CodedRow) {
+        let first = row * self.groups;
+        let bytes = self.codes.bytes(shards).get(first * BYTES..).unwrap_or_default();
+        let pairs = bytes.iter().flat_map(|u| [u & 15, u >> 4]);
+        out.codes.iter_mut().zip(pairs).for_each(|(c, u)| *c = u);
+        let exponents = self.scales.bytes(shards).get(first..).unwrap_or_default();
+        out.factors.iter_mut().zip(exponents).for_each(|(f, u)| *f = (power_of_two(*u), 0.0));
+    }
+
+    // It is codes.
+    fn values(&self, _: &[Shard], _: usize, _: &mut [f32]) {}
+}
+
+/// `2^(u − 127)`; of 255, which is no number, infinity, which packing refuses.
+fn power_of_two(u: u8) -> f32 {
+    // The least is subnormal in f32.
+    f32::from_bits(if u == 0 { 1 << 22 } else { u32::from(u) << 23 })
+}

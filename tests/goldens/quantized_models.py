@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Makes whole models in the forms of quantized checkpoints, and what Transformers computes with their numbers.
+
+    pip install -r requirements.txt && python quantized_models.py [NAME...]
+
+`quantized_models/NAME` holds `config.json` with its `quantization_config`, the packed tensors, and `golden.safetensors` as `make.py` describes it, of the
+checkpoint that they decode to: Transformers reads that one, in float64, so what it makes of packed tensors is no part of the reference. Matrices that are
+not packed are bf16.
+"""
+
+import json
+import sys
+import tempfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
+import make
+import quantized_fixtures as fixtures
+
+HERE = Path(__file__).parent / "quantized_models"
+
+GPT_OSS = json.loads((make.HERE / "gpt_oss/config.json").read_text()) | {
+    "hidden_size": 64, "intermediate_size": 32, "num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"],
+}
+LLAMA = json.loads((make.HERE / "llama/config.json").read_text()) | {"hidden_size": 128, "intermediate_size": 256, "head_dim": 32}
+
+
+def mxfp4(tensors, rng):
+    """Codes of all experts, each matrix `[out, in]`; decoded by Transformers, which turns them."""
+    stored = {}
+    for name in [n for n in tensors if n.endswith(("gate_up_proj", "down_proj"))]:
+        count, k, n = tensors[name].shape
+        blocks = torch.from_numpy(rng.integers(0, 256, (count, n, k // 32, 16), dtype=np.uint8))
+        scales = torch.from_numpy(rng.integers(122, 125, (count, n, k // 32), dtype=np.uint8))
+        stored |= {f"{name}_blocks": blocks, f"{name}_scales": scales}
+        tensors[name] = convert_moe_packed_tensors(blocks, scales, dtype=torch.float32)
+        assert tensors[name].shape == (count, k, n)
+    return stored
+
+
+def gptq(tensors, rng, **how):
+    """Codes of all layers' matrices; those that have an input in common have an order in common, as the method gives them."""
+    stored, orders = {}, {}
+    for name in [n for n in tensors if n.endswith("_proj.weight")]:
+        n, k = tensors[name].shape
+        stem = name.removesuffix(".weight")
+        shared = stem.rsplit(".", 1)[0] if stem.endswith(("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")) else stem
+        index = orders.setdefault(shared, rng.permutation(np.arange(k) // how["group"]))
+        t = {}
+        fixtures.gptq_matrix(t, stem, n, k, rng=rng, index=index, spread=0.6 / k**0.5, **how)
+        tensors[name] = t.pop(f"{stem}.expected")
+        stored |= t
+    return stored
+
+
+MODELS = {
+    "mxfp4": (GPT_OSS, {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"]}, mxfp4),
+    "gptq_order": (
+        LLAMA,
+        {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": True, "sym": True},
+        lambda t, rng: gptq(t, rng, group=32, middle=True),
+    ),
+}
+
+
+def model(name, config, settings, pack):
+    seed = zlib.crc32(name.encode())
+    folder = HERE / name
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        scratch = Path(scratch)
+        (scratch / "config.json").write_text(json.dumps(config))
+        vocab = make.random_weights(scratch, seed)
+        tensors = {k: v.to(torch.bfloat16) for k, v in load_file(scratch / "model.safetensors").items()}
+        plain = dict(tensors)
+        stored = pack(tensors, np.random.default_rng(seed))
+        stored |= {k: v for k, v in plain.items() if tensors[k] is v}
+        save_file({k: v.float().contiguous() for k, v in tensors.items()}, scratch / "model.safetensors")
+        for attempt in range(100):
+            tokens = np.random.default_rng([seed, attempt]).integers(3, vocab, make.PROMPT).tolist()
+            f64, greedy, margin, inv_freqs = make.reference(scratch, tokens)
+            if margin >= make.MARGIN:
+                break
+        f32 = make.logits_of(make.load(scratch, torch.float32)[0], tokens)
+        bf16 = make.logits_of(make.load(scratch, torch.bfloat16)[0], tokens).float()
+    (folder / "config.json").write_text(json.dumps(config | {"quantization_config": settings}, indent=2) + "\n")
+    save_file({k: v.contiguous() for k, v in stored.items()}, folder / "model.safetensors", metadata={"format": "pt"})
+    golden = {"tokens": torch.tensor(tokens, dtype=torch.int32), "greedy": torch.tensor(greedy, dtype=torch.int32), **inv_freqs}
+    save_file(golden | {"logits_f64": f64, "logits_f32": f32, "logits_bf16": bf16}, folder / "golden.safetensors")
+    for file in folder.iterdir():
+        file.chmod(0o644)
+    print(f"{name}: logits {f64.std():.2f}, f32 error {(f32.double() - f64).abs().max():.1e}, margin {margin:.3f}", flush=True)
+
+
+if __name__ == "__main__":
+    transformers.utils.logging.disable_progress_bar()
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    for name in sys.argv[1:] or MODELS:
+        model(name, *MODELS[name])
