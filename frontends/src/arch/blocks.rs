@@ -361,7 +361,7 @@ pub(super) fn attend(
         [q, k] = normalized(f, of, [q, k]);
     }
     if let Some(tuning) = &a.tuning {
-        q = tuned(f, tuning, q, positions);
+        [q] = tuned(f, tuning, [q], positions);
     }
     let kv = f.op(Op::KvAppend, &[kv, k, v, positions]);
     let softcap = F32::new(a.softcap.unwrap_or(0.0));
@@ -407,13 +407,13 @@ fn qk_norm(f: &mut Draft, of: QkNorm, part: Part, a: &Attention, heads: usize, e
 
 /// Queries times what [`Tuning`] says of their positions.
 #[track_caller]
-pub(super) fn tuned(f: &mut Draft, tuning: &Tuning, q: Value, positions: Value) -> Value {
+pub(super) fn tuned<const N: usize>(f: &mut Draft, tuning: &Tuning, q: [Value; N], positions: Value) -> [Value; N] {
     let count = f.max_context();
     let Tuning { beta, shift, step } = tuning;
     let name = format!("$attention.tuning{beta}_{shift}_{step}");
     let table = f.shared_column("attn.tuning", &name, tuning.factors(count));
     let factors = f.op(Op::EmbedPositions, &[table, positions]);
-    f.op(Op::Combine, &[factors, q])
+    q.map(|q| f.op(Op::Combine, &[factors, q]))
 }
 
 /// `down(act(gate(h)) · up(h))`, or `down(act(up(h)))` without a gate.

@@ -100,7 +100,7 @@ pub(super) fn attention(
     let wk = by_heads(f, heads, up, part(0, l.nope, true), l.kv_rank);
     let mut q = f.op(Op::HeadMatMul { heads, cols: l.kv_rank }, &[q, wk]);
     if let Some(tuning) = &a.tuning {
-        [q, own] = [q, own].map(|q| tuned(f, tuning, q, positions));
+        [q, own] = tuned(f, tuning, [q, own], positions);
     }
     let kv = f.op(Op::KvAppend, &[kv, k, latent, positions]);
     let y = f.op(Op::LatentAttention { heads, scale: F32::new(a.scale) }, &[q, own, kv, positions]);

@@ -14,7 +14,7 @@ pub(super) struct ByteLevel<'a> {
     pub added: Vec<Value>,
     /// How texts are cut before.
     pub cut: &'a Cut,
-    /// A text begins with a space whether it has one or not.
+    /// A text begins with a space whether it has one or not; with GPT-2's pattern only.
     pub prefix_space: bool,
     /// What is put around a text: ids by token.
     pub around: Option<[(String, u64); 2]>,
@@ -23,27 +23,24 @@ pub(super) struct ByteLevel<'a> {
 impl ByteLevel<'_> {
     /// The `tokenizer.json`.
     pub fn json(self) -> Value {
-        let bytes = |prefix: bool| json!({ "type": "ByteLevel", "add_prefix_space": prefix, "trim_offsets": false, "use_regex": false });
+        let bytes = |prefix: bool, words: bool| json!({ "type": "ByteLevel", "add_prefix_space": prefix, "trim_offsets": false, "use_regex": words });
         let split = |pattern: &&str| json!({ "type": "Split", "pattern": { "Regex": pattern }, "behavior": "Isolated", "invert": false });
         let mut steps: Vec<Value> = self.cut.patterns.iter().map(split).collect();
-        steps.push(bytes(false));
-        let mut normalizers = vec![];
-        if self.prefix_space {
-            // One that is there is not repeated.
-            normalizers.push(json!({ "type": "Replace", "pattern": { "Regex": r"\A(?=\S)" }, "content": " " }));
-        }
-        if self.cut.composed {
-            normalizers.push(json!({ "type": "NFC" }));
-        }
+        steps.push(bytes(false, false));
+        let pre_tokenizer = match self.prefix_space {
+            // It has GPT-2's pattern itself.
+            true => bytes(true, true),
+            false => json!({ "type": "Sequence", "pretokenizers": steps }),
+        };
         json!({
             "version": "1.0",
             "truncation": null,
             "padding": null,
             "added_tokens": self.added,
-            "normalizer": if normalizers.is_empty() { Value::Null } else { json!({ "type": "Sequence", "normalizers": normalizers }) },
-            "pre_tokenizer": { "type": "Sequence", "pretokenizers": steps },
+            "normalizer": if self.cut.composed { json!({ "type": "NFC" }) } else { Value::Null },
+            "pre_tokenizer": pre_tokenizer,
             "post_processor": self.around.map(around),
-            "decoder": bytes(true),
+            "decoder": bytes(true, true),
             "model": {
                 "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
                 "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,

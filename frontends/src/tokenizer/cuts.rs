@@ -131,13 +131,6 @@ pub(super) const CUTS: &[Cut] = &[
         ],
         ..PLAIN
     },
-    Cut {
-        names: &["exaone-moe"],
-        patterns: &[
-            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+",
-        ],
-        ..PLAIN
-    },
     Cut { names: &["tiny_aya", "cohere2moe"], patterns: &[r"\d{1,3}(?=(?:\d{3})*\b)", GPT4O_WORDS], ..PLAIN },
     Cut { names: &["minicpm5"], patterns: &[r"\p{N}{1,3}", LLAMA3_WORDS], whole_words: true, ..PLAIN },
 ];

@@ -31,22 +31,12 @@ pub(super) struct Settings<'a> {
     pub map: &'a Value,
     /// `added_tokens.json`.
     pub added: &'a Value,
-    /// `model_type` of the model.
-    pub model_type: &'a str,
 }
 
 impl Settings<'_> {
-    /// The class, without the ending of the fast ones; where none is said, that of the model.
-    fn class(&self) -> &str {
-        let said = self.config["tokenizer_class"].as_str().map(|c| c.strip_suffix("Fast").unwrap_or(c));
-        said.unwrap_or(match self.model_type {
-            "qwen2" | "qwen2_moe" | "qwen3" | "qwen3_moe" => "Qwen2Tokenizer",
-            "roberta" | "xlm-roberta" => "RobertaTokenizer",
-            "bert" => "BertTokenizer",
-            "distilbert" => "DistilBertTokenizer",
-            "mpnet" => "MPNetTokenizer",
-            _ => "GPT2Tokenizer",
-        })
+    /// The class, without the ending of the fast ones, or what it is where none is said.
+    fn class<'a>(&'a self, default: &'a str) -> &'a str {
+        self.config["tokenizer_class"].as_str().map_or(default, |c| c.strip_suffix("Fast").unwrap_or(c))
     }
 
     fn special(&self, name: &str) -> Option<String> {
@@ -87,7 +77,7 @@ impl Settings<'_> {
 /// What is malformed, or not known.
 pub(super) fn byte_level(vocab: &[u8], merges: &[u8], s: &Settings<'_>) -> Result<Value, String> {
     let vocab: Map<String, Value> = serde_json::from_slice(vocab).map_err(|e| format!("no vocabulary: {e}"))?;
-    let class = s.class();
+    let class = s.class("GPT2Tokenizer");
     let cut = BYTE_LEVEL.iter().find(|(classes, _)| classes.contains(&class)).map(|(_, cut)| *cut);
     let cut = cut.ok_or_else(|| {
         let known: Vec<&str> = BYTE_LEVEL.iter().flat_map(|(classes, _)| *classes).copied().collect();
@@ -114,6 +104,9 @@ pub(super) fn byte_level(vocab: &[u8], merges: &[u8], s: &Settings<'_>) -> Resul
         false => None,
     };
     let prefix_space = s.config["add_prefix_space"].as_bool().unwrap_or(false);
+    if prefix_space && cut.patterns != GPT2.patterns {
+        return Err(format!("`add_prefix_space` is true, which {class} does not have"));
+    }
     Ok(ByteLevel { vocab, merges, added, cut, prefix_space, around }.json())
 }
 
@@ -123,10 +116,7 @@ pub(super) fn byte_level(vocab: &[u8], merges: &[u8], s: &Settings<'_>) -> Resul
 /// What is malformed, or not known.
 pub(super) fn word_piece(vocab: &[u8], s: &Settings<'_>) -> Result<Value, String> {
     let text = std::str::from_utf8(vocab).map_err(|_| "no UTF-8".to_string())?;
-    let class = match s.config["tokenizer_class"].is_string() || s.model_type == "mpnet" {
-        true => s.class(),
-        false => "BertTokenizer",
-    };
+    let class = s.class("BertTokenizer");
     if !WORD_PIECE.contains(&class) {
         return Err(format!("`tokenizer_class` is {class:?}; of a vocab.txt are read {}", WORD_PIECE.join(", ")));
     }
@@ -151,7 +141,8 @@ pub(super) fn word_piece(vocab: &[u8], s: &Settings<'_>) -> Result<Value, String
     .json()
 }
 
-/// Whether a file is one of tiktoken: then its `tokenizer.json`.
+/// Whether a file is one of tiktoken: then its `tokenizer.json`. Texts are cut as by cl100k_base, with
+/// words that are tokens whole (Llama 3).
 ///
 /// # Errors
 /// What is malformed.
@@ -159,14 +150,10 @@ pub(super) fn tiktoken(file: &[u8], s: &Settings<'_>) -> Option<Result<Value, St
     let tokens = tiktoken::ranks(file)?;
     let id = |_: &str| None;
     let made = s.added(&id).and_then(|mut added| {
-        let cut = match s.model_type {
-            "qwen2" | "qwen3" | "qwen" => &QWEN2,
-            _ => &LLAMA3,
-        };
         if added.is_empty() && tokens.len() == 128_000 {
             added = tiktoken::specials(tokens.len(), &tiktoken::llama3_specials());
         }
-        tiktoken::to_tokenizer_json(&tokens, added, cut)
+        tiktoken::to_tokenizer_json(&tokens, added, &LLAMA3)
     });
     Some(made)
 }

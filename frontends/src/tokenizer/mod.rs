@@ -218,14 +218,11 @@ fn find(ckpt: &Checkpoint) -> Result<Option<Source>, FrontendError> {
 fn from_vocabulary(ckpt: &Checkpoint) -> Result<Option<(&'static str, Result<Value, String>)>, FrontendError> {
     let json = |name: &str| Ok::<_, FrontendError>(ckpt.json(name)?.unwrap_or(Value::Null));
     let (config, map) = (json("tokenizer_config.json")?, json("special_tokens_map.json")?);
-    let (added, model) = (json("added_tokens.json")?, json("config.json")?);
-    let model_type = model["model_type"].as_str().unwrap_or_default();
-    let settings = files::Settings { config: &config, map: &map, added: &added, model_type };
-    for name in ["tokenizer.model", "qwen.tiktoken"] {
-        if let Some(model) = ckpt.file(name)? {
-            let made = files::tiktoken(&model, &settings).unwrap_or_else(|| from_sentencepiece(&model));
-            return Ok(Some((name, made)));
-        }
+    let added = json("added_tokens.json")?;
+    let settings = files::Settings { config: &config, map: &map, added: &added };
+    if let Some(model) = ckpt.file("tokenizer.model")? {
+        let made = files::tiktoken(&model, &settings).unwrap_or_else(|| from_sentencepiece(&model));
+        return Ok(Some(("tokenizer.model", made)));
     }
     if let Some(vocab) = ckpt.file("vocab.json")? {
         let made = match ckpt.file("merges.txt")? {
@@ -335,5 +332,3 @@ fn usable_template(settings: &Value) -> Value {
 
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod vectors;

@@ -1,3 +1,5 @@
+mod vectors;
+
 use super::*;
 use crate::fixtures::write_checkpoint;
 use crate::testing::{Folder, config, shared, with};
@@ -119,14 +121,14 @@ fn tokenizers_that_do_not_fit() {
         error,
         "DIR/tokenizer.json: not valid JSON: EOF while parsing a value at line 1 column 0; the file is empty or cut off: download it again"
     );
-    let tiktoken = "IQ== 0\nIg== 1\n";
+    let neither = "IQ== 0\nIg== 2\n";
     assert_eq!(
-        load_error(json!({}), &[("tokenizer.model", tiktoken)]),
+        load_error(json!({}), &[("tokenizer.model", neither)]),
         format!("DIR/tokenizer.model: neither a SentencePiece model nor a file of tiktoken; {save}")
     );
     assert_eq!(
-        load_error(json!({}), &[("vocab.json", "{}"), ("merges.txt", "")]),
-        format!("DIR/vocab.json: this vocabulary has no tokenizer.json beside it; {save}")
+        load_error(json!({}), &[("vocab.json", "{}")]),
+        format!("DIR/vocab.json: this vocabulary has no merges.txt beside it; {save}")
     );
 }
 

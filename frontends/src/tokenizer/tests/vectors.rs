@@ -1,8 +1,8 @@
 //! Ids that other implementations give, for vocabularies of every kind of file.
 
-use super::*;
 use crate::fixtures::write_checkpoint;
 use crate::testing::{Folder, config, shared, with};
+use crate::tokenizer::*;
 use std::path::Path;
 
 /// The tokenizer of a vocabulary in a GGUF file.
@@ -100,7 +100,9 @@ fn files_of_tiktoken() {
 fn written(changes: Value, files: &[(&str, &str)]) -> Result<TextAssets, String> {
     let folder = Folder::new();
     write_checkpoint(&folder.0, &with(config("llama"), changes), &[]).unwrap();
-    files.iter().for_each(|(name, text)| folder.write(name, text));
+    for (name, text) in files {
+        folder.write(name, text);
+    }
     TextAssets::load(&Checkpoint::open(&folder.0).unwrap()).map_err(|e| e.to_string())
 }
 
