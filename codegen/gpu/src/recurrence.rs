@@ -84,7 +84,7 @@ struct Division<'k> {
 }
 
 /// What a thread knows of itself.
-struct Lane<'a> {
+struct Owner<'a> {
     args: Args<'a>,
     m: V,
     lane: V,
@@ -177,7 +177,7 @@ impl<'k> Division<'k> {
         self.state.cols.div_ceil(self.warps * self.of_warp())
     }
 
-    fn thread<'a>(&self, b: &mut Builder, args: Args<'a>, m: V) -> Lane<'a> {
+    fn thread<'a>(&self, b: &mut Builder, args: Args<'a>, m: V) -> Owner<'a> {
         let (tid, block) = (b.sreg("tid.x"), b.sreg("ctaid.x"));
         let lane = b.andc(tid, i64::from(WARP) - 1);
         let shift = i64::from(self.lanes.trailing_zeros());
@@ -190,11 +190,11 @@ impl<'k> Division<'k> {
         let last = b.i32((self.state.cols - self.width) as i64);
         let column = b.min(column, last);
         let group = b.divc(head, (self.state.heads / self.k.groups) as i64);
-        Lane { args, m, lane, part, head, group, inside, column }
+        Owner { args, m, lane, part, head, group, inside, column }
     }
 
     /// The tokens of a sequence, and its state before and after.
-    fn sequence(&self, b: &mut Builder, t: &Lane<'_>, seq: V) {
+    fn sequence(&self, b: &mut Builder, t: &Owner<'_>, seq: V) {
         let tokens = Tokens { args: t.args, lane: t.lane, seq, m: t.m };
         let slot = t.args.slot(b, t.args.operand(self.k.state), self.state.bytes(), seq);
         let FixedSpec { rows, cols, .. } = self.state;
@@ -214,7 +214,7 @@ impl<'k> Division<'k> {
     }
 
     /// Number of the lane's piece `i`, and whether it exists if that is not known.
-    fn number(&self, b: &mut Builder, t: &Lane<'_>, i: usize) -> (V, Option<V>) {
+    fn number(&self, b: &mut Builder, t: &Owner<'_>, i: usize) -> (V, Option<V>) {
         let number = b.addc(t.part, (i * self.lanes) as i64);
         let all = self.state.rows / self.piece;
         let partial = (i + 1) * self.lanes > all;
@@ -222,7 +222,7 @@ impl<'k> Division<'k> {
     }
 
     /// The lane's numbers of the state, row by row; zeros where it has none.
-    fn load(&self, b: &mut Builder, t: &Lane<'_>, state: V) -> Vec<V> {
+    fn load(&self, b: &mut Builder, t: &Owner<'_>, state: V) -> Vec<V> {
         let mut all = vec![];
         for i in 0..self.pieces() {
             let (has, p) = self.place(b, t, state, i);
@@ -243,7 +243,7 @@ impl<'k> Division<'k> {
         all
     }
 
-    fn store(&self, b: &mut Builder, t: &Lane<'_>, state: V, numbers: &[V]) {
+    fn store(&self, b: &mut Builder, t: &Owner<'_>, state: V, numbers: &[V]) {
         for (i, numbers) in numbers.chunks(self.piece * self.width).enumerate() {
             let (has, p) = self.place(b, t, state, i);
             b.if_(has, |b| {
@@ -256,7 +256,7 @@ impl<'k> Division<'k> {
     }
 
     /// Whether the lane has piece `i` of the state, and its address.
-    fn place(&self, b: &mut Builder, t: &Lane<'_>, state: V, i: usize) -> (V, V) {
+    fn place(&self, b: &mut Builder, t: &Owner<'_>, state: V, i: usize) -> (V, V) {
         let (number, exists) = self.number(b, t, i);
         let at = b.mulc(number, (self.piece * self.state.cols) as i64);
         let p = col_at(b, state, Elem::F32, at);
@@ -265,7 +265,7 @@ impl<'k> Division<'k> {
     }
 
     /// The tokens of `mask` among the 32 from `first` on.
-    fn chunk(&self, b: &mut Builder, t: &Lane<'_>, first: V, mask: V, numbers: &[V]) -> Vec<V> {
+    fn chunk(&self, b: &mut Builder, t: &Owner<'_>, first: V, mask: V, numbers: &[V]) -> Vec<V> {
         let bit = b.lowest(mask);
         let token = b.add(first, bit);
         let inputs = self.inputs(b, t, token);
@@ -287,7 +287,7 @@ impl<'k> Division<'k> {
         done[done.len() - self.held()..].to_vec()
     }
 
-    fn inputs(&self, b: &mut Builder, t: &Lane<'_>, token: V) -> Inputs {
+    fn inputs(&self, b: &mut Builder, t: &Owner<'_>, token: V) -> Inputs {
         let k = self.k;
         let row = |b: &mut Builder, p: ParamId, cols: usize, start: usize| {
             let line = row_at(b, t.args.operand(p), cols, RowElem::F32, token);
@@ -315,7 +315,7 @@ impl<'k> Division<'k> {
 
     /// Of as many columns as the state has rows, those from `number` times as many on, what belongs
     /// to the lane's rows. Where it has none zeros, or anything.
-    fn rows(&self, b: &mut Builder, t: &Lane<'_>, line: V, number: V, zeros: bool) -> Vec<V> {
+    fn rows(&self, b: &mut Builder, t: &Owner<'_>, line: V, number: V, zeros: bool) -> Vec<V> {
         let start = b.mulc(number, self.state.rows as i64);
         let line = col_at(b, line, Elem::F32, start);
         let mut all = vec![];
@@ -335,7 +335,7 @@ impl<'k> Division<'k> {
     }
 
     /// Stores the result of a token; the numbers of the state after it.
-    fn token(&self, b: &mut Builder, t: &Lane<'_>, token: V, now: &Inputs, numbers: &[V]) -> Vec<V> {
+    fn token(&self, b: &mut Builder, t: &Owner<'_>, token: V, now: &Inputs, numbers: &[V]) -> Vec<V> {
         let decayed: Vec<V> = numbers
             .chunks(self.width)
             .enumerate()

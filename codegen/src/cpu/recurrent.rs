@@ -6,8 +6,14 @@
 
 use super::Lowering;
 use super::emit::{Emit, LANES};
-use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value};
-use llmcc_abi::StepCtx;
+use super::rope::microkernel;
+use cranelift_codegen::ir::types::I64;
+use cranelift_codegen::ir::{
+    AbiParam, InstBuilder, MemFlagsData, Signature, StackSlot, StackSlotData, StackSlotKind, Value,
+};
+use cranelift_codegen::isa::CallConv;
+use llmcc_abi::recur::RecurArgs;
+use llmcc_abi::{StepCtx, Uk};
 use llmcc_ir::kernel::{CausalConv, ParamId, Recurrence};
 use llmcc_ir::state::FixedSpec;
 use std::mem::offset_of;
@@ -115,6 +121,7 @@ pub(super) fn recurrence(low: &Lowering, e: &mut Emit, k: &Recurrence) {
     let slots = Slots::new(low, e, k.state);
     let width = Recurrence::block(cols);
     let plan = Plan { k, rows, cols, vectors: vectors(width), per_row: low.cols(k.decay) != heads };
+    let args = (!low.portable).then(|| plan.arguments(e, width));
     e.each(low.args.lo, low.args.hi, 1, |e, item| {
         let (head, block) = e.div_mod(item, cols / width);
         let (group, _) = e.div_mod(head, heads / k.groups);
@@ -136,7 +143,11 @@ pub(super) fn recurrence(low: &Lowering, e: &mut Emit, k: &Recurrence) {
             let (decay, rate) = (row(e, k.decay, 0), row(e, k.rate, 0));
             let rate = e.index(rate, head, 4);
             let decay = e.index(decay, head, if plan.per_row { rows * 4 } else { 4 });
-            plan.token(e, &Token { state, q, key, v, decay, rate, out });
+            let token = Token { state, q, key, v, decay, rate, out };
+            match args {
+                Some(args) => token.call(low, e, args),
+                None => plan.token(e, &token),
+            }
         });
     });
 }
@@ -162,7 +173,50 @@ struct Token {
     out: Value,
 }
 
+impl Token {
+    /// By the microkernel.
+    fn call(&self, low: &Lowering, e: &mut Emit, args: StackSlot) {
+        let args = e.b.ins().stack_addr(I64, args, 0);
+        let addresses = [
+            (offset_of!(RecurArgs, state), self.state),
+            (offset_of!(RecurArgs, q), self.q),
+            (offset_of!(RecurArgs, k), self.key),
+            (offset_of!(RecurArgs, v), self.v),
+            (offset_of!(RecurArgs, decay), self.decay),
+            (offset_of!(RecurArgs, rate), self.rate),
+            (offset_of!(RecurArgs, out), self.out),
+        ];
+        for (offset, value) in addresses {
+            e.store(value, args, offset);
+        }
+        let mut signature = Signature::new(CallConv::SystemV);
+        signature.params.push(AbiParam::new(I64));
+        let signature = e.b.import_signature(signature);
+        let function = microkernel(low, e, Uk::Recur);
+        e.b.ins().call_indirect(signature, function, &[args]);
+    }
+}
+
 impl Plan<'_> {
+    /// The microkernel's arguments, with those that all tokens have in common.
+    fn arguments(&self, e: &mut Emit, width: usize) -> StackSlot {
+        let bytes = size_of::<RecurArgs>() as u32;
+        let slot = e.b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, bytes, 3));
+        let args = e.b.ins().stack_addr(I64, slot, 0);
+        let numbers = [
+            (offset_of!(RecurArgs, stride), self.cols),
+            (offset_of!(RecurArgs, rows), self.rows),
+            (offset_of!(RecurArgs, cols), width),
+            (offset_of!(RecurArgs, decays), usize::from(self.per_row)),
+            (offset_of!(RecurArgs, delta), usize::from(self.k.delta)),
+        ];
+        for (offset, number) in numbers {
+            let number = e.int(number as i64);
+            e.store(number, args, offset);
+        }
+        slot
+    }
+
     fn token(&self, e: &mut Emit, t: &Token) {
         let rate = e.load_splat(t.rate, 0);
         let decay = (!self.per_row).then(|| e.load_splat(t.decay, 0));

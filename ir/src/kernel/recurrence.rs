@@ -38,9 +38,10 @@ pub struct Recurrence {
 }
 
 impl Recurrence {
-    /// Columns of an item, of `cols` that a head has: the most up to 16 that divide them.
+    /// Columns of an item, of `cols` that a head has: the most up to 64 that divide them. A column
+    /// is a chain of operations, so that a processor with long vectors is busy with many only.
     pub fn block(cols: usize) -> usize {
-        (1..=16).rev().find(|n| cols.is_multiple_of(*n)).unwrap_or(1)
+        (1..=64).rev().find(|n| cols.is_multiple_of(*n)).unwrap_or(1)
     }
 
     fn run(&self, x: &KernelRun<'_, '_>) -> (RowValues, FixedState) {

@@ -6,10 +6,13 @@ use crate::work::{Launched, Work};
 use llmcc_ir::kernel::{Kernel, ParamKind, Recurrence, RowElem};
 use llmcc_ir::state::FixedSpec;
 
-/// Steps per number of a state and token: decay, update, output, and what the delta rule needs
-/// before.
-const STEPS: f64 = 4.0;
-const DELTA_STEPS: f64 = 7.0;
+/// Steps of 128-bit vectors per number of a state and token, of the microkernel with longer ones;
+/// by the delta rule, which goes through the state twice.
+const STEPS: f64 = 1.0;
+const DELTA_STEPS: f64 = 1.5;
+/// Instructions of a GPU: decay, update, output, and what the delta rule needs before.
+const GPU_STEPS: f64 = 3.0;
+const GPU_DELTA_STEPS: f64 = 4.0;
 /// Seconds from a token to the next one of its sequence on a GPU, at least: chains of multiply-adds
 /// and shuffles. From what these take, not measured.
 const TOKEN: f64 = 0.15e-6;
@@ -32,9 +35,9 @@ impl Cost for Recurrence {
 
     fn gpu(&self, on: &OnGpu<'_>) -> f64 {
         let Some(state) = state(on.kernel, self) else { return 0.0 };
-        let steps = if self.delta { DELTA_STEPS } else { STEPS };
+        let steps = if self.delta { GPU_DELTA_STEPS } else { GPU_STEPS };
         let streamed = (2 * on.sequences * state.bytes()) as f64 / on.t.memory;
-        // A step of the f32 units is one instruction, be it a multiply-add or not.
+        // An instruction is as good as a multiply-add.
         let computed = (on.m * state.len()) as f64 * steps / (on.t.macs(RowElem::F32) * on.t.cores as f64);
         LATENCY + (on.m.div_ceil(on.sequences) as f64 * TOKEN).max(streamed).max(computed)
     }

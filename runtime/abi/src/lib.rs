@@ -21,6 +21,7 @@ pub mod isa;
 pub mod layout;
 pub mod math;
 pub mod output;
+pub mod recur;
 pub mod route;
 pub mod tree;
 
@@ -521,10 +522,12 @@ pub enum Uk {
     Route = 16,
     /// 4-bit weights with two levels of scales × int8 rows.
     PanelQ4kA8 = 17,
+    /// A token of a linear recurrence ([`recur::RecurFn`]).
+    Recur = 18,
 }
 
 /// Number of entries of [`UkTable`].
-pub const UK_COUNT: usize = 18;
+pub const UK_COUNT: usize = 19;
 
 /// Addresses of the microkernels chosen for this machine; generated code loads entry [`Uk`] and
 /// calls it with that entry's signature.

@@ -17,6 +17,7 @@
 //! - `map.rs`, `map/math.rs`: elementwise functions of rows, generic over `Isa`.
 //! - `quant_rows.rs`: rounding of rows to int8 and bf16, generic over `Isa`. RoPE tables are
 //!   scalar: a step computes few of them.
+//! - `recur.rs`: a token of a linear recurrence, generic over `Isa`.
 //! - `route.rs`: the choice of experts, scalar too.
 //! - `table.rs`: `#[target_feature]` entry points per instruction set, and the tables of their
 //!   addresses.
@@ -72,6 +73,8 @@ mod map;
 mod panel;
 #[cfg(target_arch = "x86_64")]
 mod quant_rows;
+#[cfg(target_arch = "x86_64")]
+mod recur;
 mod reference;
 mod route;
 mod split;

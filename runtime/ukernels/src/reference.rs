@@ -217,6 +217,30 @@ pub(crate) unsafe extern "C" fn quant_rows(
     }
 }
 
+/// See [`llmcc_abi::recur::RecurArgs`].
+pub(crate) unsafe extern "C" fn recur(a: *const llmcc_abi::recur::RecurArgs) {
+    unsafe {
+        let a = &*a;
+        let (rows, decays) = (a.rows as usize, a.decays as usize);
+        for j in 0..a.cols as usize {
+            let at = |i: usize| a.state.add(i * a.stride as usize + j);
+            let decayed = |i: usize| *a.decay.add(i * decays) * *at(i);
+            let mut new = *a.v.add(j);
+            if a.delta != 0 {
+                new -= (0..rows).fold(0.0, |held, i| libm::fmaf(*a.k.add(i), decayed(i), held));
+            }
+            new *= *a.rate;
+            let mut y = 0.0;
+            for i in 0..rows {
+                let s = libm::fmaf(*a.k.add(i), new, decayed(i));
+                *at(i) = s;
+                y = libm::fmaf(*a.q.add(i), s, y);
+            }
+            *a.out.add(j) = y;
+        }
+    }
+}
+
 /// See [`llmcc_abi::RoundBf16Fn`].
 pub(crate) unsafe extern "C" fn round_bf16(x: *const f32, n: u64, out: *mut u16) {
     for i in 0..n as usize {

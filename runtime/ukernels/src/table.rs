@@ -3,6 +3,7 @@
 use llmcc_abi::encoding::Encoding;
 use llmcc_abi::layout::BLOCK;
 use llmcc_abi::math::{Binary, Unary};
+use llmcc_abi::recur::{RecurArgs, RecurFn};
 use llmcc_abi::route::RouteFn;
 use llmcc_abi::{
     AttendArgs, AttendFn, AttendWith, AttendWithFn, MapFn, PanelArgs, PanelFn, QuantRowsFn, RopeTableFn, RoundBf16Fn,
@@ -18,6 +19,7 @@ struct Rest {
     attend: AttendFn,
     attend_with: AttendWithFn,
     map: MapFn,
+    recur: RecurFn,
 }
 
 /// Addresses of `panels` (entries 0 to 8 of [`Uk`], then the one with bf16 rows and that of two levels
@@ -36,6 +38,7 @@ fn assemble(panels: [PanelFn; 11], rest: Rest) -> UkTable {
     f[Uk::Attend as usize] = rest.attend as usize;
     f[Uk::AttendWith as usize] = rest.attend_with as usize;
     f[Uk::Map as usize] = rest.map as usize;
+    f[Uk::Recur as usize] = rest.recur as usize;
     UkTable { f }
 }
 
@@ -87,6 +90,7 @@ mod scalar {
                 attend: reference::attend,
                 attend_with: reference::attend_with,
                 map: reference::map,
+                recur: reference::recur,
             },
         )
     }
@@ -97,7 +101,7 @@ mod scalar {
 macro_rules! entries {
     ($module:ident, $isa:ty, $features:literal) => {
         mod $module {
-            use super::{AttendArgs, AttendWith, BLOCK, Binary, PanelArgs, Rest, UkTable, Unary, assemble};
+            use super::{AttendArgs, AttendWith, BLOCK, Binary, PanelArgs, RecurArgs, Rest, UkTable, Unary, assemble};
             use crate::isa::Isa;
             use crate::panel::{Kernel, Tile, decode, float, int8, many, run, run_f32};
             type Target = $isa;
@@ -173,6 +177,11 @@ macro_rules! entries {
             }
 
             #[target_feature(enable = $features)]
+            unsafe extern "C" fn recur(a: *const RecurArgs) {
+                unsafe { crate::recur::recur::<Target>(&*a) }
+            }
+
+            #[target_feature(enable = $features)]
             unsafe extern "C" fn attend(a: *const AttendArgs) -> u64 {
                 unsafe { attend_with(&AttendWith::plain(*a)) }
             }
@@ -198,7 +207,7 @@ macro_rules! entries {
                     panel_bf16_rows,
                     panel_q4ka8,
                 ];
-                assemble(panels.map(|f| f as _), Rest { quant_rows, round_bf16, attend, attend_with, map })
+                assemble(panels.map(|f| f as _), Rest { quant_rows, round_bf16, attend, attend_with, map, recur })
             }
         }
     };

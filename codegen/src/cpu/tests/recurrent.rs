@@ -2,7 +2,7 @@
 
 use super::generate::random;
 use super::jit::{Jit, same_bits};
-use super::{config, run_all};
+use super::{baseline_made_here, config, run_all, v3, with_microkernels};
 use llmcc_ir::state::FixedSpec;
 use proptest::prelude::*;
 
@@ -23,13 +23,32 @@ proptest! {
         groups in 1usize..4,
         shared in 1usize..4,
         rows in 1usize..20,
-        cols in prop_oneof![1usize..40, Just(32)],
+        cols in prop_oneof![1usize..40, Just(32), Just(64), Just(128), Just(112), Just(53)],
         kinds in any::<[bool; 2]>(),
     ) {
         let mut g = random(seed, 6, 40);
         let body = g.recurrence(FixedSpec { heads: groups * shared, rows, cols }, groups, kinds);
         let case = g.case(body);
         run_all(&case, |got| case.check_close(got, 2e-5));
+    }
+
+    /// Microkernels and generated code sum in the same order.
+    #[test]
+    fn all_have_the_same_bits(
+        seed in any::<u64>(),
+        rows in 1usize..20,
+        cols in prop_oneof![1usize..70, Just(128)],
+        kinds in any::<[bool; 2]>(),
+    ) {
+        let mut g = random(seed, 6, 40);
+        let body = g.recurrence(FixedSpec { heads: 2, rows, cols }, 1, kinds);
+        let case = g.case(body);
+        let want = case.run(&baseline_made_here());
+        for run in with_microkernels().iter().chain(v3().iter().flatten()) {
+            for (i, (got, want)) in case.run(run).iter().zip(&want).enumerate() {
+                prop_assert!(same_bits(got, want), "operand {i}");
+            }
+        }
     }
 
     /// However a step is cut in two, and whatever other sequences are in it, the bits are the same.

@@ -1,0 +1,57 @@
+//! Linear recurrences: every level has the bits of the scalar code, and touches nothing else.
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "entries of a table of this machine, and memory that the test owns"
+)]
+
+mod support;
+
+use llmcc_abi::Uk;
+use llmcc_abi::recur::{RecurArgs, RecurFn};
+use llmcc_ukernels::{Level, table};
+use support::{Guarded, Rng, levels};
+
+/// The state and the result after a token of `cols` columns of a state with `stride`.
+fn run(level: Level, seed: u64, [rows, cols, stride]: [usize; 3], [delta, per_row]: [bool; 2]) -> [Vec<u8>; 2] {
+    let mut rng = Rng(seed);
+    let mut floats = |n: usize| {
+        let number = |_| (rng.below(2001) as f32 - 1000.0) / 1000.0;
+        Guarded::from_bytes(&(0..n).map(number).flat_map(f32::to_le_bytes).collect::<Vec<u8>>())
+    };
+    let decays = if per_row { rows } else { 1 };
+    let (q, k, v, decay, rate) = (floats(rows), floats(rows), floats(cols), floats(decays), floats(1));
+    // Nothing behind the last column of the last row.
+    let mut state = floats((rows - 1) * stride + cols);
+    let mut out = Guarded::from_bytes(&vec![0xaa; 4 * cols]);
+    let args = RecurArgs {
+        state: state.as_mut_ptr().cast(),
+        stride: stride as u64,
+        rows: rows as u64,
+        cols: cols as u64,
+        q: q.as_ptr().cast(),
+        k: k.as_ptr().cast(),
+        v: v.as_ptr().cast(),
+        decay: decay.as_ptr().cast(),
+        decays: per_row.into(),
+        rate: rate.as_ptr().cast(),
+        out: out.as_mut_ptr().cast(),
+        delta: delta.into(),
+    };
+    let f = unsafe { std::mem::transmute::<usize, RecurFn>(table(level).f[Uk::Recur as usize]) };
+    unsafe { f(&args) };
+    [state, out].map(|x| x.as_bytes().to_vec())
+}
+
+#[test]
+fn all_levels_have_the_same_bits() {
+    for seed in 0..400 {
+        let mut rng = Rng(seed + 1);
+        let cols = 1 + rng.below(130);
+        let shape = [1 + rng.below(40), cols, cols + rng.below(3) * 7];
+        let kinds = [rng.below(2) == 0, rng.below(2) == 0];
+        let want = run(Level::Scalar, seed, shape, kinds);
+        for level in levels() {
+            assert_eq!(run(level, seed, shape, kinds), want, "{level:?} {shape:?} {kinds:?}");
+        }
+    }
+}
