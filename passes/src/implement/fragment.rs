@@ -200,7 +200,7 @@ fn products_of_experts(draft: &Draft, x: ParamId, e: Experts, mut pieces: Vec<Pi
                 matches!(draft.operand(*v), Some((_, ParamKind::Vector { len })) if n.is_multiple_of(*len))
             }
             Expr::Expert { routes, top, .. } => *top == e.top && same(draft, *routes, e.routes),
-            Expr::Normalize(..) | Expr::Rope { .. } | Expr::Combine { .. } => false,
+            Expr::Normalize(..) | Expr::Rope { .. } | Expr::Pick { .. } | Expr::Combine { .. } => false,
         }
     });
     let Fragment { lanes: weights, expr, .. } = piece.value;
