@@ -55,6 +55,8 @@ const EXP_STEPS_WIDE: f64 = 4.0;
 /// Steps per element of a rotation, of storing to the cache.
 const ROTATE_STEPS: f64 = 6.0;
 const KV_STEPS: f64 = 8.0;
+/// Steps per element of a row whose columns change places: one load after another.
+const PICK_STEPS: f64 = 4.0;
 /// Steps per element of a RoPE table: a cosine or a sine in f64.
 const ROPE_STEPS: f64 = 110.0;
 /// Multiply-adds of attention, relative to those of matrix products; seconds per sequence and head
@@ -316,6 +318,11 @@ fn epilogue(kernel: &Kernel, s: &Segment, t: &TargetSpec, m: usize) -> f64 {
     s.expr.visit(&mut |e| match e {
         Expr::Acc(_) | Expr::Const(_) => {}
         Expr::Rows { .. } | Expr::Vector(_) | Expr::Expert { .. } => bytes += 4.0,
+        Expr::Pick { .. } => {
+            // Element by element, and the order.
+            bytes += 8.0;
+            steps += PICK_STEPS;
+        }
         Expr::Combine { count, .. } => {
             bytes += 4.0 * *count as f64;
             steps += 2.0 * *count as f64;

@@ -243,7 +243,7 @@ fn store(s: &mut State<'_>) -> Result<(), PassError> {
         return Err(PassError::Extract("no weight format is allowed".into()));
     }
     for (i, f) in s.funcs.iter_mut().enumerate() {
-        f.matrices = storage::matrices(s.module, i, &f.graph)?;
+        f.matrices = storage::matrices(s.module, s.opts, i, &f.graph)?;
     }
     let matrices: Vec<BTreeMap<Id, Matrix>> = s.funcs.iter().map(|f| f.matrices.clone()).collect();
     if s.opts.formats.len() > 1 {

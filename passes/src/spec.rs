@@ -236,6 +236,7 @@ impl fmt::Display for ExprText<'_> {
             Expr::Vector(p) => write!(f, "p{p}"),
             Expr::Const(c) => write!(f, "{c}"),
             Expr::Expert { vector, .. } => write!(f, "expert(p{vector})"),
+            Expr::Pick { rows, order } => write!(f, "pick(p{rows},p{order})"),
             Expr::Combine { weights, y, count, .. } => write!(f, "combine{count}(p{weights},p{y})"),
             Expr::Unary(op, x) => write!(f, "{}({})", op.name(), ExprText(x)),
             Expr::Binary(op, a, b) => write!(f, "{}({},{})", op.name(), ExprText(a), ExprText(b)),

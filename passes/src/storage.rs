@@ -47,8 +47,9 @@ pub struct Matrix {
     pub routes: bool,
 }
 
-/// The matrices of a function by class.
-pub fn matrices(module: &Module, func: usize, g: &Graph) -> Result<BTreeMap<Id, Matrix>, PassError> {
+/// The matrices of a function by class; not those whose codes have changed places where the product
+/// may as well read the codes as they are: they would be decoded, and rounded again.
+pub fn matrices(module: &Module, opts: &Options, func: usize, g: &Graph) -> Result<BTreeMap<Id, Matrix>, PassError> {
     let terms = WeightTerms::new(g);
     let mut out: BTreeMap<Id, Matrix> = BTreeMap::new();
     let routers = routers(g);
@@ -65,6 +66,9 @@ pub fn matrices(module: &Module, func: usize, g: &Graph) -> Result<BTreeMap<Id, 
                     }
                 };
                 let w = g.find(*w);
+                if *head == Head::MatMul && opts.keep_codes && placed_codes(g, w) && has_codes(g, &class.nodes) {
+                    continue;
+                }
                 let Some(expr) = terms.get(g, w).cloned() else { continue };
                 let ty = g[w].data.ty.as_ref().and_then(ValueType::tensor);
                 let elements = ty.map_or(0, |t| t.shape.iter().filter_map(|d| d.known()).product());
@@ -84,6 +88,21 @@ pub fn matrices(module: &Module, func: usize, g: &Graph) -> Result<BTreeMap<Id, 
         }
     }
     Ok(out)
+}
+
+/// Whether a matrix is one of codes with its columns in another order.
+fn placed_codes(g: &Graph, w: Id) -> bool {
+    let codes = |t: &Term| matches!(t, Term::Op(Head::PlaceCols, c) if c.first().is_some_and(|w| coded(g, *w)));
+    g[w].nodes.iter().any(codes)
+}
+
+/// Whether one of these products multiplies codes.
+fn has_codes(g: &Graph, nodes: &[Term]) -> bool {
+    nodes.iter().any(|t| matches!(t, Term::Op(Head::MatMul, c) if c.get(1).is_some_and(|w| coded(g, *w))))
+}
+
+fn coded(g: &Graph, w: Id) -> bool {
+    g[w].data.ty.as_ref().and_then(ValueType::tensor).is_some_and(|t| t.dtype.coded().is_some())
 }
 
 /// Classes of matrices whose products, whatever is added to them, choose experts.

@@ -7,7 +7,7 @@
 F32 under the same name with `.values` behind it (`Q8_K`, which the package does not decode, is written
 out here). `gguf/llama_f16.gguf` is the model of `llama_f16` as `convert_hf_to_gguf.py` writes it: rows of
 Q and K in the order for rotating neighbours. `gguf/mixed.gguf` has random codes of many types in one
-model.
+model. `gguf/experts.gguf` has random MXFP4 codes of experts.
 """
 
 import json
@@ -162,6 +162,40 @@ def llama():
     w.close()
 
 
+def experts():
+    """A Qwen3-MoE of one layer whose experts are MXFP4, one tensor for all of them; the rest is F32."""
+    rng = np.random.default_rng(43)
+    hidden, head, ffn, count, vocab = 64, 32, 32, 4, 64
+    w = gguf.GGUFWriter(HERE / "gguf/experts.gguf", "qwen3moe")
+    w.add_context_length(64)
+    w.add_embedding_length(hidden)
+    w.add_block_count(1)
+    w.add_feed_forward_length(ffn)
+    w.add_expert_count(count)
+    w.add_expert_used_count(2)
+    w.add_expert_feed_forward_length(ffn)
+    w.add_head_count(2)
+    w.add_head_count_kv(1)
+    w.add_key_length(head)
+    w.add_value_length(head)
+    w.add_layer_norm_rms_eps(1e-5)
+    w.add_rope_freq_base(10000.0)
+    shapes = {"token_embd": (vocab, hidden), "output": (vocab, hidden), "blk.0.attn_q": (2 * head, hidden), "blk.0.attn_k": (head, hidden),
+              "blk.0.attn_v": (head, hidden), "blk.0.attn_output": (hidden, 2 * head), "blk.0.ffn_gate_inp": (count, hidden)}
+    for name, shape in shapes.items():
+        w.add_tensor(f"{name}.weight", (rng.normal(0, 1, shape) / hidden**0.5).astype(np.float32))
+    for name, n in [("output_norm", hidden), ("blk.0.attn_norm", hidden), ("blk.0.ffn_norm", hidden), ("blk.0.attn_q_norm", head), ("blk.0.attn_k_norm", head)]:
+        w.add_tensor(f"{name}.weight", rng.uniform(0.5, 1.5, n).astype(np.float32))
+    for name, n, k in [("gate", ffn, hidden), ("up", ffn, hidden), ("down", hidden, ffn)]:
+        raw = rng.integers(0, 256, (count, n, k // 32, 17), dtype=np.uint8)
+        raw[..., 0] = rng.integers(122, 125, raw.shape[:-1])
+        w.add_tensor(f"blk.0.ffn_{name}_exps.weight", raw.reshape(count, n, -1), raw_dtype=Type.MXFP4)
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+
+
 def corpus():
     """Small files for fuzzing, with both kinds of vocabularies."""
     for kind in ("llama", "gpt2"):
@@ -195,4 +229,5 @@ if __name__ == "__main__":
     blocks()
     llama()
     mixed()
+    experts()
     corpus()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the fixtures of quantized checkpoints.
 
-    pip install bitsandbytes==0.48.2 torch safetensors numpy && python quantized_fixtures.py [NAME...]
+    pip install bitsandbytes==0.48.2 compressed-tensors==0.12.2 transformers torch safetensors numpy && python quantized_fixtures.py [NAME...]
 
 `quantized/METHOD` has a `config.json` with nothing but `quantization_config`, and matrices as the
 method stores them with what they stand for beside them (`NAME.expected`, F32). Those of bitsandbytes
@@ -59,6 +59,22 @@ def words(codes, bits, axis):
     return torch.from_numpy(np.moveaxis(out, -1, axis).copy().view(np.int32))
 
 
+def words3(codes, axis):
+    """Three words of 32 codes of 3 bits, as `QuantLinear.pack` of AutoGPTQ writes them down: ten, a code that crosses, ten, another, ten."""
+    codes = np.moveaxis(codes.astype(np.uint64), axis, 0)
+    out = np.zeros((codes.shape[0] // 32 * 3, *codes.shape[1:]), np.uint64)
+    for row, i in zip(range(0, len(out), 3), range(0, len(codes), 32)):
+        for j in range(10):
+            out[row] |= codes[i + j] << np.uint64(3 * j)
+            out[row + 1] |= codes[i + 11 + j] << np.uint64(3 * j + 1)
+            out[row + 2] |= codes[i + 22 + j] << np.uint64(3 * j + 2)
+        out[row] |= (codes[i + 10] << np.uint64(30)) & np.uint64(0xFFFFFFFF)
+        out[row + 1] |= codes[i + 10] >> np.uint64(2) & np.uint64(1)
+        out[row + 1] |= (codes[i + 21] << np.uint64(31)) & np.uint64(0xFFFFFFFF)
+        out[row + 2] |= codes[i + 21] >> np.uint64(1) & np.uint64(3)
+    return torch.from_numpy(np.moveaxis(out.astype(np.uint32), 0, axis).copy().view(np.int32))
+
+
 def gptq_matrix(tensors, name, n, k, group, bits=4, middle=False, order=False, less=1, rng=RNG, index=None, spread=0.02):
     """`index`: the group of each column, where it is given; `spread`: of the scales."""
     groups = k // group
@@ -69,8 +85,9 @@ def gptq_matrix(tensors, name, n, k, group, bits=4, middle=False, order=False, l
         index = np.arange(k) // group
     if order:
         index = rng.permutation(index)
-    tensors[f"{name}.qweight"] = words(codes.T, bits, 0)
-    tensors[f"{name}.qzeros"] = words(zeros - less, bits, 1)
+    pack = (lambda x, axis: words3(x, axis)) if bits == 3 else (lambda x, axis: words(x, bits, axis))
+    tensors[f"{name}.qweight"] = pack(codes.T, 0)
+    tensors[f"{name}.qzeros"] = pack(zeros - less, 1)
     tensors[f"{name}.scales"] = torch.from_numpy(scales)
     tensors[f"{name}.g_idx"] = torch.from_numpy(index.astype(np.int32))
     values = scales.astype(np.float32)[index].T * (codes - zeros[index].T).astype(np.float32)
@@ -128,6 +145,34 @@ def fp8():
     })
 
 
+def gptq_few():
+    """Of 2 and 3 bits, in both versions, with act-order, and of several widths in one checkpoint."""
+    rng = np.random.default_rng(32)
+    base = {"quant_method": "gptq", "group_size": 64, "desc_act": True}
+    cases = [
+        ("gptq2", 2, "gptq", dict(two=dict(bits=2), order=dict(bits=2, order=True), middle=dict(bits=2, middle=True))),
+        ("gptq3", 3, "gptq_v2", dict(three=dict(bits=3, less=0), order=dict(bits=3, less=0, order=True), wide=dict(bits=8, less=0))),
+    ]
+    for name, bits, version, matrices in cases:
+        t = {}
+        for matrix, how in matrices.items():
+            gptq_matrix(t, matrix, 32, 192, 64, rng=rng, **how)
+        write(name, base | {"bits": bits, "checkpoint_format": version}, t)
+
+
+def auto_round():
+    """As AutoRound says of the order of GPTQ, with scales in bf16; of f16's range, and not."""
+    rng = np.random.default_rng(33)
+    t = {}
+    for name, spread in [("half", 1.0), ("small", 1e-9)]:
+        gptq_matrix(t, name, 16, 128, 32, middle=True, rng=rng)
+        scales = t[f"{name}.scales"].to(torch.bfloat16) * spread
+        number = (t[f"{name}.expected"].reshape(16, 4, 32) / t[f"{name}.scales"].float().T[:, :, None]).round()
+        t[f"{name}.scales"], t[f"{name}.expected"] = scales, (number * scales.float().T[:, :, None]).reshape(16, 128)
+    settings = {"quant_method": "auto-round", "bits": 4, "group_size": 32, "sym": True, "packing_format": "auto_round:auto_gptq"}
+    write("auto_round", settings, t)
+
+
 def mxfp4():
     """Of gpt-oss; decoded by Transformers, which transposes the matrix of each expert."""
     from transformers.integrations.mxfp4 import convert_moe_packed_tensors
@@ -141,8 +186,138 @@ def mxfp4():
     })
 
 
+def linear_settings(format, weights, **inputs):
+    scheme = {"targets": ["Linear"], "weights": weights, "input_activations": inputs or None, "output_activations": None}
+    return {"quant_method": "compressed-tensors", "format": format, "config_groups": {"group_0": scheme}, "ignore": ["lm_head"],
+            "quantization_status": "compressed", "kv_cache_scheme": None}
+
+
+def compressed():
+    """Packed and decoded by compressed-tensors itself."""
+    from compressed_tensors.compressors.quantized_compressors.pack_quantized import PackedQuantizationCompressor as Packed
+    from compressed_tensors.quantization import QuantizationArgs
+    from compressed_tensors.quantization.lifecycle.forward import dequantize
+
+    torch.manual_seed(7)
+    rng = np.random.default_rng(34)
+
+    def matrix(t, name, n, k, bits, group, symmetric=True, dtype=torch.bfloat16, order=False):
+        groups = k // group
+        half = 2 ** (bits - 1)
+        q = torch.from_numpy(rng.integers(-half, half, (n, k), dtype=np.int8))
+        scale = (torch.rand(n, groups) * 0.02 + 1e-3).to(dtype)
+        zero = None if symmetric else torch.from_numpy(rng.integers(-half, half, (n, groups), dtype=np.int8))
+        index = torch.from_numpy(rng.permutation(np.arange(k) // group).astype(np.int32)) if order else None
+        args = QuantizationArgs(num_bits=bits, symmetric=symmetric, strategy="channel" if groups == 1 else "group", group_size=None if groups == 1 else group)
+        # Its compressor takes floats: whole numbers of scales, which come back as they were.
+        exact = dequantize(q, scale.float(), zero, args=args, g_idx=index)
+        packed = Packed().compress_weight(exact, scale.float(), args, zero, index)
+        t |= {f"{name}.{key}": value for key, value in packed.items()} | {f"{name}.weight_scale": scale, f"{name}.expected": exact}
+        if order:
+            t[f"{name}.weight_g_idx"] = index
+
+    t = {}
+    matrix(t, "group", 24, 256, 4, 128)
+    matrix(t, "zeros", 24, 256, 4, 32, symmetric=False)
+    matrix(t, "row", 24, 160, 4, 160, dtype=torch.float16)
+    matrix(t, "order", 24, 256, 4, 64, order=True)
+    matrix(t, "wide", 24, 256, 4, 64, dtype=torch.float32)
+    write("compressed_pack", linear_settings("pack-quantized", {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 128}), t)
+    t = {}
+    matrix(t, "eight", 16, 128, 8, 64)
+    matrix(t, "two", 20, 128, 2, 64, symmetric=False)
+    write("compressed_mixed", linear_settings("pack-quantized", {"num_bits": 8, "type": "int"}) | {
+        "config_groups": {f"group_{i}": {"targets": [f"re:.*{i}"], "weights": {"num_bits": bits, "type": "int"}} for i, bits in enumerate([8, 2])}}, t)
+
+    q = torch.randint(-128, 128, (20, 200), dtype=torch.int8)
+    t = {}
+    for name, scale, zero in [("row", (torch.rand(20, 1) * 0.02).bfloat16(), None), ("tensor", torch.tensor([0.0123]), None),
+                              ("zeros", (torch.rand(20, 1) * 0.02).bfloat16(), torch.randint(-128, 128, (20, 1), dtype=torch.int8))]:
+        t |= {f"{name}.weight": q.clone(), f"{name}.weight_scale": scale, f"{name}.expected": dequantize(q, scale.float(), zero)}
+        if zero is not None:
+            t[f"{name}.weight_zero_point"] = zero
+    write("compressed_int", linear_settings("int-quantized", {"num_bits": 8, "type": "int", "strategy": "channel"}, num_bits=8, type="int", dynamic=True, strategy="token"), t)
+
+    w = torch.randn(144, 320).to(torch.float8_e4m3fn)
+    t = {}
+    for name, scale in [("row", (torch.rand(144, 1) * 0.01 + 1e-3).bfloat16()), ("tensor", torch.tensor([0.0123])), ("block", torch.rand(2, 3) * 0.01)]:
+        wide = scale.float().repeat_interleave(128, 0)[:144].repeat_interleave(128, 1)[:, :320] if name == "block" else scale.float()
+        t |= {f"{name}.weight": w.clone(), f"{name}.weight_scale": scale, f"{name}.expected": w.float() * wide}
+    t["tensor.input_scale"] = torch.tensor([0.5])
+    weights = {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [128, 128]}
+    write("compressed_float", linear_settings("float-quantized", weights, num_bits=8, type="float", dynamic=False, strategy="tensor"), t)
+
+
+def nvfp4():
+    """By the definition of `NVFP4PackedCompressor` of compressed-tensors."""
+    rng = np.random.default_rng(35)
+    codes = rng.integers(0, 16, (12, 64))
+    scales = torch.from_numpy(rng.uniform(1, 400, (12, 4))).to(torch.float8_e4m3fn)
+    table = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
+    wide = (scales.float() / torch.tensor([1234.5])).repeat_interleave(16, 1)
+    weights = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}
+    write("compressed_fp4", linear_settings("nvfp4-pack-quantized", weights), {
+        "fp4.weight_packed": torch.from_numpy((codes[:, ::2] | codes[:, 1::2] << 4).astype(np.uint8)), "fp4.weight_scale": scales,
+        "fp4.weight_global_scale": torch.tensor([1234.5]), "fp4.input_global_scale": torch.tensor([2.0]),
+        "fp4.expected": torch.from_numpy(table[codes]) * wide,
+    })
+
+
+def modelopt():
+    """NVFP4 and FP8 as TensorRT Model Optimizer exports them."""
+    rng = np.random.default_rng(36)
+    codes = rng.integers(0, 16, (12, 64))
+    scales = torch.from_numpy(rng.uniform(1, 400, (12, 4))).to(torch.float8_e4m3fn)
+    above, one = torch.tensor(0.00123), torch.tensor(0.03125)
+    table = torch.from_numpy(np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)[codes])
+    torch.manual_seed(11)
+    w = torch.randn(16, 64).to(torch.float8_e4m3fn)
+    write("modelopt", {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "kv_cache_scheme": {"num_bits": 8, "type": "float"}}, {
+        "fp4.weight": torch.from_numpy((codes[:, ::2] | codes[:, 1::2] << 4).astype(np.uint8)), "fp4.weight_scale": scales,
+        "fp4.weight_scale_2": above, "fp4.input_scale": torch.tensor(0.5), "fp4.expected": table * (scales.float() * above).repeat_interleave(16, 1),
+        "fp8.weight": w, "fp8.weight_scale": one, "fp8.input_scale": torch.tensor(0.5), "fp8.expected": w.float() * one,
+        "k_proj.k_scale": torch.tensor(1.0),
+    })
+
+
+def int8():
+    """LLM.int8() as Transformers decodes it."""
+    torch.manual_seed(8)
+    q, rows = torch.randint(-127, 128, (20, 192), dtype=torch.int8), torch.rand(20).half().float()
+    write("bitsandbytes8", {"quant_method": "bitsandbytes", "load_in_8bit": True, "llm_int8_threshold": 6.0}, {
+        "int8.weight": q, "int8.SCB": rows, "int8.weight_format": torch.tensor(0, dtype=torch.uint8),
+        "int8.expected": q * rows[:, None] * 7.874015718698502e-3,
+    })
+
+
+def fp8_scaled():
+    """With a scale for each row (FBGEMM) and for each matrix."""
+    torch.manual_seed(9)
+    w = torch.randn(32, 96).to(torch.float8_e4m3fn)
+    rows, one = torch.rand(32, 1) * 0.01, torch.tensor(0.0078125)
+    write("fbgemm", {"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0}, {
+        "rows.weight": w, "rows.weight_scale": rows, "rows.input_scale_ub": torch.tensor([1200.0]), "rows.expected": w.float() * rows,
+    })
+    write("fp8_tensor", {"quant_method": "fp8", "activation_scheme": "static", "weight_block_size": None}, {
+        "one.weight": w, "one.weight_scale_inv": one, "one.activation_scale": torch.tensor(0.3), "one.expected": w.float() * one,
+    })
+
+
+def bitnet():
+    """Packed and unpacked by Transformers."""
+    from transformers.integrations.bitnet import pack_weights
+
+    torch.manual_seed(10)
+    for name, linear in [("bitnet", "bitlinear"), ("bitnet_auto", "autobitlinear")]:
+        w, scale = torch.randint(-1, 2, (24, 80), dtype=torch.int8), torch.tensor([1.2344], dtype=torch.bfloat16)
+        times = 1 / scale.float() if linear == "bitlinear" else scale.float()
+        write(name, {"quant_method": "bitnet", "linear_class": linear, "quantization_mode": "offline", "modules_to_not_convert": ["lm_head"]}, {
+            "ternary.weight": pack_weights(w.clone()), "ternary.weight_scale": scale, "ternary.expected": w.float() * times,
+        })
+
+
 # In the order in which the first ones share their random numbers.
-ALL = [bitsandbytes, gptq, gptq_groups, awq, fp8, mxfp4]
+ALL = [bitsandbytes, gptq, gptq_groups, awq, fp8, mxfp4, gptq_few, auto_round, compressed, nvfp4, modelopt, int8, fp8_scaled, bitnet]
 
 if __name__ == "__main__":
     for make in ALL:

@@ -8,6 +8,7 @@ use llmcc_cli::session::{self, CompileOptions};
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::Format;
 use llmcc_ir::target;
+use llmcc_passes::ActPolicy;
 use llmcc_tests::{Artifact, Golden, fake_driver, first_goldens, golden, greedy, logits_in_pieces, options};
 use std::sync::OnceLock;
 
@@ -44,6 +45,25 @@ fn compile(options: &CompileOptions) -> Artifact {
     session::finish(&mut lowered, options, &backends, &path, &mut |_, _| {})
         .unwrap_or_else(|e| panic!("{}: {e}", options.checkpoint.display()));
     Artifact { dir, path }
+}
+
+/// Checkpoints of codes compute what their numbers do: stacks of experts, and columns in another order.
+#[test]
+fn quantized_checkpoints() {
+    if !ready() {
+        return;
+    }
+    for name in ["mxfp4", "gptq_order"] {
+        let name = format!("quantized_models/{name}");
+        let g = Golden::load(&name);
+        let act = Some(ActPolicy::F32);
+        let o = CompileOptions { weights: None, act, ..gpu_options(&name, "f32", KvDType::F32) };
+        let model = compile(&o).open(1);
+        for pieces in [&[40][..], &[33, 1]] {
+            let (error, allowed) = (error(&model, &g, pieces), 2.0 * g.reference_error(true));
+            assert!(error <= allowed, "{name} in pieces of {pieces:?}: error {error:.2e}, allowed {allowed:.2e}");
+        }
+    }
 }
 
 /// Largest error over a prompt in pieces.

@@ -1,6 +1,7 @@
 //! Checkpoints that are quantized already: compiled in their own bits, they compute what their
 //! numbers do.
 
+use llmcc_cli::manifest::Manifest;
 use llmcc_ir::quant::Format;
 use llmcc_passes::ActPolicy;
 use llmcc_tests::{Artifact, Golden, argmax, golden, greedy, logits_in_pieces, options, shared};
@@ -45,6 +46,19 @@ fn codes_compute_what_they_stand_for() {
         &logits(&llmcc_cli::session::CompileOptions { act: Some(ActPolicy::Int8), ..options(&path) }),
     );
     assert!(int8 > of_codes && int8 < 0.05, "{int8:e}");
+}
+
+/// Experts of a GGUF file, all in one tensor, stay the codes that they are.
+#[test]
+fn experts_of_a_gguf_file_keep_their_codes() {
+    let path = golden("gguf/experts.gguf");
+    let artifact = Artifact::compile(&options(&path));
+    let formats = Manifest::of(&artifact.path).expect("a manifest").weights.by_format;
+    // 4 experts of 3 matrices, less than a byte for each number, with padding.
+    assert!(formats.get("mxfp4").is_some_and(|bytes| *bytes < 4 * 3 * 32 * 64), "{formats:?}");
+    let decoded = logits(&llmcc_cli::session::CompileOptions { weights: Some(Format::F32), ..options(&path) });
+    let difference = difference(&decoded, &logits(&options(&path)));
+    assert!(decoded[..64] != decoded[64..128] && difference < 1e-5, "{difference:e}");
 }
 
 /// A trained model writes what it should, from its own file in f32; from 8 and 4 bits as long as
@@ -98,10 +112,15 @@ fn logits_are_those_of_the_peer() {
 /// the numbers that they stand for, and write the same.
 #[test]
 fn packed_models_compute_what_transformers_does() {
-    for name in ["mxfp4"] {
+    for (name, format) in [("mxfp4", "mxfp4"), ("gptq_order", "w4g32")] {
         let folder = format!("quantized_models/{name}");
         let reference = Golden::load(&folder);
         let artifact = Artifact::compile(&options(&golden(&folder)));
+        // As codes; vectors are f32, but no matrix is.
+        let manifest = Manifest::of(&artifact.path).expect("a manifest");
+        let formats = &manifest.weights.by_format;
+        let bytes = |format: &str| formats.get(format).copied().unwrap_or(0);
+        assert!(bytes(format) > 2 * bytes("f32"), "{name}: {formats:?}");
         let model = artifact.open(2);
         let rows: Vec<usize> = (0..reference.tokens.len()).collect();
         let logits = logits_in_pieces(&model, &reference.tokens, &[17, 1]);

@@ -240,6 +240,7 @@ fn expr(e: &Expr) -> Value {
         Expr::Vector(param) => json!(["vector", param]),
         Expr::Const(x) => json!(["const", x.get()]),
         Expr::Expert { vector, routes, top } => json!(["expert", vector, routes, top]),
+        Expr::Pick { rows, order } => json!(["pick", rows, order]),
         Expr::Combine { weights, from, y, count } => json!(["combine", weights, from, y, count]),
         Expr::Unary(op, x) => json!([op.name(), expr(x)]),
         Expr::Binary(op, a, b) => json!([op.name(), expr(a), expr(b)]),

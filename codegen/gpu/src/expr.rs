@@ -130,6 +130,8 @@ pub fn piece_of(cx: &Cx<'_>, e: &Expr, n: usize, acc: &[SharedTile], most: usize
         Expr::Rows { param, start } => columns.extend([*start, cx.rows(*param).map_or(1, |(cols, _)| cols)]),
         Expr::Vector(param) => columns.push(cx.vector(*param).unwrap_or(1)),
         Expr::Expert { top, .. } => columns.push(n / top.max(&1)),
+        // An order has all columns of the segment.
+        Expr::Pick { .. } => columns.push(n),
         Expr::Combine { y, count, .. } => {
             let cols = cx.rows(*y).map_or(1, |(cols, _)| cols);
             columns.extend([cols, cols / count.max(&1)]);
@@ -201,6 +203,7 @@ impl Env<'_> {
             Expr::Vector(param) => self.vector_values(b, *param, col)?,
             Expr::Const(c) => vec![b.f32(c.get()); self.width],
             Expr::Expert { vector, routes, top } => self.expert_values(b, (*vector, *routes, *top), row, col)?,
+            Expr::Pick { rows, order } => self.picked_values(b, (*rows, *order), row, col)?,
             Expr::Combine { weights, from, y, count } => {
                 let mut sum: Option<Vec<V>> = None;
                 for s in 0..*count {
@@ -274,6 +277,27 @@ impl Env<'_> {
         let at = b.add(first, within);
         let p = col_at(b, self.args.operand(vector), Elem::F32, at);
         Ok(piece::load(b, p, Elem::F32, self.width))
+    }
+
+    /// Elements of a matrix of rows in the columns that an order names.
+    fn picked_values(
+        &self,
+        b: &mut Builder,
+        (rows, order): (ParamId, ParamId),
+        row: V,
+        col: V,
+    ) -> Result<Vec<V>, CodegenError> {
+        let (cols, elem) = self.cx.rows(rows)?;
+        let storage = piece::float_storage(self.cx, elem)?;
+        let row = b.add(self.row0, row);
+        let line = row_at(b, self.args.operand(rows), cols, elem, row);
+        let order = self.vector_values(b, order, col)?;
+        let picked = order.into_iter().map(|j| {
+            let j = b.op(I32, format!("arith.fptosi {j} : f32 to i32"));
+            let p = col_at(b, line, storage, j);
+            piece::load(b, p, storage, 1)[0]
+        });
+        Ok(picked.collect())
     }
 
     /// Elements of a matrix of rows, converted to f32.

@@ -154,6 +154,27 @@ fn combined_runs_and_parts_of_vectors() {
     }
 }
 
+/// Columns in another order, alone and as part of an expression.
+#[test]
+fn picked_columns() {
+    let compiler = Compiler::new();
+    for seed in 0..4 {
+        let mut g = Gen::new(seed, 5, 40);
+        let cols = g.rng.below(1, 200);
+        let (rows, order, gains) = (g.input(g.rows, cols), g.order(cols), g.vector(cols));
+        let segment = |out, expr| {
+            let store = Store::Rows { param: out, start: 0 };
+            Segment { n: cols, weights: vec![], tile_n: cols.next_multiple_of(16), expr, store }
+        };
+        let picked = || Expr::Pick { rows, order };
+        let (plain, scaled) = (g.output(cols, RowElem::F32), g.output(cols, RowElem::F32));
+        let product = Expr::Binary(BinaryOp::Mul, boxed(picked()), boxed(Expr::Vector(gains)));
+        let segments = vec![segment(plain, picked()), segment(scaled, product)];
+        let case = g.case(Body::Pointwise(Pointwise { segments }));
+        Bounds::new(&case, own_error).check_segments(&case.run(&compiler, target(seed)));
+    }
+}
+
 /// The same experts as the evaluator's, and weights to some units in the last place.
 #[test]
 fn choices() {

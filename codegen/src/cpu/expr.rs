@@ -93,6 +93,8 @@ enum Make {
     Runs(Node, Run),
     /// In each of `top` slots of a whole row its expert's part of a vector.
     Parts { vector: ParamId, routes: ParamId, top: usize },
+    /// Columns of rows, in another order.
+    Picked { rows: ParamId, order: ParamId },
 }
 
 enum Run {
@@ -193,6 +195,11 @@ fn split(low: &Lowering, frame: &mut Frame, expr: &Expr, width: usize, stages: &
             let buffer = frame.floats(width.next_multiple_of(32));
             let make = Make::Parts { vector: *vector, routes: *routes, top: *top };
             stages.push(Stage { buffer, make });
+            Node::Buffer(buffer)
+        }
+        Expr::Pick { rows, order } => {
+            let buffer = frame.floats(width.next_multiple_of(32));
+            stages.push(Stage { buffer, make: Make::Picked { rows: *rows, order: *order } });
             Node::Buffer(buffer)
         }
         Expr::Combine { weights, from, y, count } => {
@@ -374,6 +381,7 @@ impl Stage {
             Make::Parts { vector, routes, top } => {
                 return parts(low, e, span, buffer, (*vector, *routes, *top));
             }
+            Make::Picked { rows, order } => return picked(low, e, span, buffer, (*rows, *order)),
         };
         let in_place = matches!(x, Node::Buffer(at) if *at == self.buffer);
         if !in_place {
@@ -408,6 +416,26 @@ fn parts(low: &Lowering, e: &mut Emit, span: &Span, buffer: Value, (vector, rout
         let (zero, width) = (e.int(0), e.int(part as i64));
         let at = Span { row: span.row, col: zero, width, n: part, acc: &[], slot: None };
         Ready::At(from).store(e, &at, to);
+    });
+}
+
+/// Copies the columns of a row that an order names, one after the other.
+fn picked(low: &Lowering, e: &mut Emit, span: &Span, buffer: Value, (rows, order): (ParamId, ParamId)) {
+    let cols = low.cols(rows);
+    let row = e.index(low.args.operand(rows), span.row, cols * 4);
+    let order = e.index(low.args.operand(order), span.col, 4);
+    let (zero, bytes) = (e.int(0), e.times(span.width, 4));
+    e.each(zero, bytes, 4, |e, at| {
+        let p = e.add(order, at);
+        let column = e.load(F32, p, 0);
+        let column = e.b.ins().fcvt_to_sint_sat(I64, column);
+        let (least, most) = (e.int(0), e.int(cols as i64 - 1));
+        let column = e.max(column, least);
+        let column = e.min(column, most);
+        let from = e.index(row, column, 4);
+        let x = e.load(F32, from, 0);
+        let to = e.add(buffer, at);
+        e.store(x, to, 0);
     });
 }
 

@@ -117,10 +117,13 @@ fn multiplied(kernel: Checked<'_>) -> Option<RowElem> {
     Some(product.prologue.map_or_else(|| kernel.rows(product.x).elem, |p| p.elem))
 }
 
-/// Whether elementwise work adds up what experts made of a token: no product could absorb it.
+/// Whether elementwise work adds up what experts made of a token, or orders columns: no product could
+/// absorb it.
 fn combines(p: &Pointwise) -> bool {
     let mut found = false;
-    p.segments.iter().for_each(|s| s.expr.visit(&mut |e| found |= matches!(e, Expr::Combine { .. })));
+    p.segments
+        .iter()
+        .for_each(|s| s.expr.visit(&mut |e| found |= matches!(e, Expr::Combine { .. } | Expr::Pick { .. })));
     found
 }
 

@@ -7,7 +7,7 @@ use crate::checkpoint::Checkpoint;
 use crate::config::Facts;
 use crate::embedding::Embedding;
 use crate::error::FrontendError;
-use llmcc_ir::graph::{Arg, Call, Func, FuncBuilder, Input, ModelInfo, Module, Role, Value, ValueType, Weight};
+use llmcc_ir::graph::{Arg, Call, Func, FuncBuilder, Input, ModelInfo, Module, Op, Role, Value, ValueType, Weight};
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::output::Output;
 use llmcc_ir::state::{FixedSpec, StateSpec};
@@ -79,6 +79,8 @@ pub(super) struct Draft<'l, 'a> {
     layer: Option<usize>,
     f: FuncBuilder,
     args: Vec<Arg>,
+    /// Orders of columns that the function knows.
+    orders: Vec<(&'a [u32], Value)>,
     error: Option<FrontendError>,
 }
 
@@ -106,7 +108,8 @@ impl<'a> Lifter<'a> {
 
     /// Starts a function that is no layer's.
     pub(super) fn func(&mut self, name: &'static str) -> Draft<'_, 'a> {
-        Draft { lifter: self, name, layer: None, f: FuncBuilder::new(name), args: vec![], error: None }
+        let f = FuncBuilder::new(name);
+        Draft { lifter: self, name, layer: None, f, args: vec![], orders: vec![], error: None }
     }
 
     /// Starts the function of layer `i`. `name` is numbered if functions of that name differ.
@@ -333,12 +336,33 @@ impl<'a> Draft<'_, 'a> {
             ))),
         };
         match bound {
-            Ok((i, ty)) => self.bind(name, ty, role, Arg::Weight(i)),
+            Ok((i, ty)) => {
+                let w = self.bind(name, ty, role, Arg::Weight(i));
+                self.placed(w, i)
+            }
             Err(e) => {
                 self.error = Some(e);
                 self.f.stop()
             }
         }
+    }
+
+    /// The matrix that weight `i` is, where its columns are stored in another order.
+    fn placed(&mut self, w: Value, i: usize) -> Value {
+        let Source::Checkpoint(ckpt) = self.lifter.origin.source else { return w };
+        let weights = &self.lifter.module.weights;
+        let Some(order) = weights.get(i).and_then(|w| ckpt.order(&w.name)) else { return w };
+        let constant = format!("$order{}", weights.len());
+        // Matrices that have an input in common mostly have their order in common.
+        let known = self.orders.iter().find(|(known, _)| *known == order).map(|(_, v)| *v);
+        let order = known.unwrap_or_else(|| {
+            // Columns are below 2²⁴: `quantized` sees to it.
+            let columns = order.iter().map(|j| *j as f32).collect();
+            let v = self.computed(&format!("order{}", self.orders.len()), &constant, columns);
+            self.orders.push((order, v));
+            v
+        });
+        self.f.op(Op::PlaceCols, &[w, order])
     }
 
     /// A vector computed here; `constant` starts with `$`.

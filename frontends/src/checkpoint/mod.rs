@@ -183,7 +183,7 @@ impl Checkpoint {
     /// A tensor by name; `None` when absent, of an element type that the IR lacks (FP8 and the
     /// like), or one of [`Checkpoint::rows`]. `lift` has checked all weights of its module.
     pub fn tensor(&self, name: &str) -> Option<TensorView<'_>> {
-        let Entry { shard, info, layout: None } = self.index.get(name)? else { return None };
+        let Entry { shard, info, layout: None, order: None } = self.index.get(name)? else { return None };
         let data = &self.shards[*shard].map[info.bytes.clone()];
         Some(TensorView { dtype: info.dtype.dtype?, shape: info.shape.clone(), data })
     }
@@ -196,13 +196,25 @@ impl Checkpoint {
         Some(Box::new(Rows { layout, shards: &self.shards, dtype, columns }))
     }
 
-    /// All values of a tensor of floats or codes.
+    /// The column of the matrix that each element of a row is that [`Checkpoint::rows`] yields, where
+    /// it is another one: columns that share scales are brought together (act-order of GPTQ).
+    pub fn order(&self, name: &str) -> Option<&[u32]> {
+        self.index.get(name)?.order.as_deref().map(Vec::as_slice)
+    }
+
+    /// All values of a tensor of floats or codes, in its own order.
     pub fn to_f32(&self, name: &str) -> Option<Vec<f32>> {
         if let Some(view) = self.tensor(name) {
             return Some(view.to_f32());
         }
         let mut out = vec![0f32; self.info(name)?.shape.iter().product()];
         self.rows(name)?.values(0, &mut out);
+        if let Some(order) = self.order(name) {
+            for row in out.chunks_exact_mut(order.len().max(1)) {
+                let stored = row.to_vec();
+                order.iter().zip(stored).for_each(|(j, v)| row[*j as usize] = v);
+            }
+        }
         Some(out)
     }
 

@@ -18,11 +18,13 @@ pub(super) struct Entry {
     pub info: TensorInfo,
     /// `None`: its elements, one after the other.
     pub layout: Option<Arc<dyn Layout>>,
+    /// Rows hold the columns of the matrix in another order: which column each element is.
+    pub order: Option<Arc<Vec<u32>>>,
 }
 
 impl Entry {
     pub fn plain(shard: usize, info: TensorInfo) -> Entry {
-        Entry { shard, info, layout: None }
+        Entry { shard, info, layout: None, order: None }
     }
 
     /// Where its bytes are.

@@ -5,7 +5,7 @@ use super::rows::elem_name;
 use super::scalar::{dot, normalize, rope, subtract_mean};
 use super::state::FixedState;
 use super::{Batch, EvalError, Fp8Rows, Q8Rows, Rows};
-use crate::graph::{combined, expert};
+use crate::graph::{column, combined, expert};
 use crate::kernel::{Checked, Expr, Kernel, MatrixOperand, Norm, ParamId, ParamKind, RowElem, Segment, Store};
 use crate::quant::unpack_row;
 use crate::ty::Dim;
@@ -291,6 +291,11 @@ impl KernelRun<'_, '_> {
                     out.extend(v[e * part..][..part].iter().map(|v| f64::from(*v)));
                 }
                 out
+            }
+            Expr::Pick { rows, order } => {
+                let (row, order) = (self.row(*rows, i), self.vector(*order));
+                let picked = order.iter().map(|j| Ok(row[column(f64::from(*j), row.len())?]));
+                picked.collect::<Result<_, EvalError>>()?
             }
             Expr::Combine { weights, from, y, count } => {
                 combined(&self.row(*weights, i)[*from..][..*count], &self.row(*y, i))

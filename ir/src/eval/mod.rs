@@ -165,6 +165,14 @@ pub enum EvalError {
         /// How it differs.
         message: String,
     },
+    /// An order of columns names one that does not exist, or one twice.
+    #[error("{column} is none of {cols} columns, or one that was named before")]
+    NoColumn {
+        /// As named.
+        column: String,
+        /// Columns.
+        cols: usize,
+    },
     /// Attention reads a position that was never stored.
     #[error("sequence {seq} has no key and value at position {position}: store the earlier positions first")]
     MissingKv {

@@ -14,8 +14,9 @@ mod value;
 pub use build::{FuncBuilder, Mistake};
 pub use op::{
     Attr, AttrKind, AttrType, BinaryOp, Facts, Head, Input, Op, Reads, Router, Score, Stage, UnaryOp, picked_row,
+    places,
 };
-pub(crate) use op::{Operands, combined, expert};
+pub(crate) use op::{Operands, column, combined, expert};
 pub use value::{F32, ValueType};
 
 use crate::output::Output;

@@ -207,7 +207,7 @@ impl ExpertMatmul {
                 self.verify_expr(v, a);
                 self.verify_expr(v, b);
             }
-            Expr::Normalize(..) | Expr::Rope { .. } | Expr::Combine { .. } => {
+            Expr::Normalize(..) | Expr::Rope { .. } | Expr::Pick { .. } | Expr::Combine { .. } => {
                 v.error("experts", "only elementwise work follows the products of experts");
             }
         }

@@ -65,6 +65,13 @@ pub enum Expr {
         /// Slots.
         top: usize,
     },
+    /// Element `(i, order_j)` of a matrix of rows with the segment's columns.
+    Pick {
+        /// The rows.
+        rows: ParamId,
+        /// The column that each one is: a vector of as many.
+        order: ParamId,
+    },
     /// `Σ_s w(i, from + s)·y(i, s·n + j)` over `count` runs of `y`, as long as the segment has
     /// columns, in order; each product and each sum is rounded.
     Combine {
@@ -129,6 +136,10 @@ impl Expr {
                 f(vector, None);
                 f(routes, None);
             }
+            Expr::Pick { rows, order } => {
+                f(rows, None);
+                f(order, None);
+            }
             Expr::Combine { weights, y, .. } => {
                 f(weights, None);
                 f(y, None);
@@ -153,6 +164,7 @@ impl Expr {
             | Expr::Vector(_)
             | Expr::Const(_)
             | Expr::Expert { .. }
+            | Expr::Pick { .. }
             | Expr::Combine { .. } => [None, None],
             Expr::Unary(_, x) | Expr::Normalize(_, x) | Expr::Rope { x, .. } => [Some(x), None],
             Expr::Binary(_, a, b) => [Some(a), Some(b)],
@@ -167,6 +179,7 @@ impl Expr {
             | Expr::Vector(_)
             | Expr::Const(_)
             | Expr::Expert { .. }
+            | Expr::Pick { .. }
             | Expr::Combine { .. } => [None, None],
             Expr::Unary(_, x) | Expr::Normalize(_, x) | Expr::Rope { x, .. } => [Some(x), None],
             Expr::Binary(_, a, b) => [Some(a), Some(b)],

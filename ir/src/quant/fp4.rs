@@ -1,8 +1,8 @@
 //! Tables of 4-bit floats: bitsandbytes' FP4, and e2m1 with powers of two as scales (MXFP4, OCP
-//! Microscaling Formats 1.0).
+//! Microscaling Formats 1.0), or with e4m3 ones (NVFP4).
 
 use super::ggml::nearest;
-use super::{Code, Encoding, FormatDef, Per, Quantize, Scale, ScaleKind};
+use super::{Code, E4M3_MAX, Encoding, FormatDef, Per, Quantize, Scale, ScaleKind, e4m3_from_f32, e4m3_to_f32};
 
 /// Scales are the largest magnitude of 64 columns.
 pub(super) const FP4: FormatDef = FormatDef {
@@ -25,6 +25,26 @@ pub(super) const MXFP4: FormatDef = FormatDef {
         let scale = (largest / 6.0).log2().ceil().exp2();
         nearest(x, codes, scale, &E2M1);
         (scale, 0.0)
+    }),
+};
+
+/// NVIDIA's: e4m3 scales for 16 columns, and above them a number that files have for a whole matrix.
+pub(super) const NVFP4: FormatDef = FormatDef {
+    name: "nvfp4",
+    encoding: Encoding {
+        code: Code::Table { bits: 4, values: &E2M1 },
+        scales: [Some(Scale::new(Per::Group(0), ScaleKind::E4m3)), Some(Scale::new(Per::Group(256), ScaleKind::F32))],
+    },
+    groups: &[16],
+    quantize: Quantize::Super(|x, codes, factors| {
+        let largest = |x: &[f32]| x.iter().fold(0f32, |m, v| m.max(v.abs()));
+        let above = largest(x) / (6.0 * E4M3_MAX);
+        factors.fill((0, 0));
+        for ((x, codes), factor) in x.chunks(16).zip(codes.chunks_mut(16)).zip(factors) {
+            factor.0 = if above == 0.0 { 0 } else { e4m3_from_f32(largest(x) / 6.0 / above) };
+            nearest(x, codes, above * e4m3_to_f32(factor.0), &E2M1);
+        }
+        (above, 0.0)
     }),
 };
 

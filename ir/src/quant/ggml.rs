@@ -3,7 +3,7 @@
 //!
 //! Super-groups have 256 columns; their scales are codes of the given bits, times an f16.
 
-use super::{Code, Encoding, FormatDef, Per, Quantize, Scale, ScaleKind, encode, round_f16};
+use super::{Code, Encoding, FormatDef, NO_GROUPS, Per, Quantize, Scale, ScaleKind, encode, round_f16};
 
 /// Columns that share a scale of scales.
 const SUPER: u16 = 256;
@@ -119,6 +119,18 @@ pub(super) const TERNARY: FormatDef = FormatDef {
     groups: &[SUPER as usize],
     quantize: Quantize::Group(|x, codes| {
         let scale = round_f16(extreme(x).abs());
+        encode(x, codes, scale, 0.0, -1.0, 1.0, 1.0);
+        (scale, 0.0)
+    }),
+};
+
+/// BitNet's: the same with one scale for a row, which its checkpoints have in common.
+pub(super) const TERNARY_ROW: FormatDef = FormatDef {
+    name: "ternaryr",
+    encoding: Encoding::scaled(Code::Int { bits: 2, zero: 1 }, Scale::new(Per::Row, ScaleKind::F32)),
+    groups: NO_GROUPS,
+    quantize: Quantize::Group(|x, codes| {
+        let scale = extreme(x).abs();
         encode(x, codes, scale, 0.0, -1.0, 1.0, 1.0);
         (scale, 0.0)
     }),

@@ -89,6 +89,10 @@ pub const FORMATS: &[FormatDef] = &[
     ggml::IQ4NL,
     ggml::IQ4XS,
     ggml::TERNARY,
+    w4z::W2Z,
+    w4z::W3Z,
+    ggml::TERNARY_ROW,
+    fp4::NVFP4,
 ];
 
 /// Groups a quantized format of integers may have.

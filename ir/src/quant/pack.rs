@@ -1,6 +1,6 @@
 //! Packing rows of f32 into 16-row blocks, and reading rows back.
 
-use super::{BLOCK, CodedRow, Encoding, Float, Format, Packing, Quantize, ScaleKind, fragment, scale};
+use super::{BLOCK, CodedRow, Encoding, Float, Format, Packing, Quantize, ScaleKind, e4m3_to_f32, fragment, scale};
 use half::{bf16, f16};
 use llmcc_abi::encoding::planes;
 use llmcc_abi::layout::{self, K_PAD};
@@ -257,8 +257,14 @@ fn quantize(format: Format, x: &[f32], codes: &mut [u8], factors: &mut [(f32, f3
         Quantize::Super(f) => {
             let mut coded = vec![(0u8, 0u8); factors.len()];
             let above = f(x, codes, &mut coded);
-            let signed = matches!(kinds(&format.encoding()).0, ScaleKind::Signed { .. });
-            let number = |code: u8| if signed { f32::from(code as i8) } else { code.into() };
+            let kind = kinds(&format.encoding()).0;
+            let number = |code: u8| match kind {
+                ScaleKind::Signed { .. } => f32::from(code as i8),
+                ScaleKind::E4m3 => e4m3_to_f32(code),
+                ScaleKind::F32 | ScaleKind::F16 | ScaleKind::Bf16 | ScaleKind::E8m0 | ScaleKind::Unsigned { .. } => {
+                    code.into()
+                }
+            };
             factors.iter_mut().zip(&coded).for_each(|(f, c)| *f = (number(c.0), number(c.1)));
             above
         }

@@ -15,6 +15,20 @@ pub(super) const W4Z: FormatDef = FormatDef {
     quantize: Quantize::Group(|x, codes| quantize(x, codes, 15.0)),
 };
 
+pub(super) const W2Z: FormatDef = FormatDef {
+    name: "w2z",
+    encoding: from_zero(2),
+    groups: GROUPS,
+    quantize: Quantize::Group(|x, codes| quantize(x, codes, 3.0)),
+};
+
+pub(super) const W3Z: FormatDef = FormatDef {
+    name: "w3z",
+    encoding: from_zero(3),
+    groups: GROUPS,
+    quantize: Quantize::Group(|x, codes| quantize(x, codes, 7.0)),
+};
+
 pub(super) const W8Z: FormatDef = FormatDef {
     name: "w8z",
     encoding: from_zero(8),

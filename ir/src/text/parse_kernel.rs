@@ -341,6 +341,15 @@ impl<'a> ParseTree<'a> for Expr {
                 p.expect(b'}')?;
                 Ok(Expr::Expert { vector, routes, top })
             }
+            "pick" => {
+                p.next();
+                p.expect(b'{')?;
+                let rows = named(p, scope, "rows")?;
+                p.expect(b',')?;
+                let order = named(p, scope, "order")?;
+                p.expect(b'}')?;
+                Ok(Expr::Pick { rows, order })
+            }
             "combine" => {
                 p.next();
                 p.expect(b'{')?;

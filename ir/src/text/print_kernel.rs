@@ -134,6 +134,10 @@ impl Tree for Expr {
                 let (vector, routes) = (Operand(params, *vector), Operand(params, *routes));
                 Shape::Leaf(format!("expert{{vector={vector}, routes={routes}, top={top}}}"))
             }
+            Expr::Pick { rows, order } => {
+                let (rows, order) = (Operand(params, *rows), Operand(params, *order));
+                Shape::Leaf(format!("pick{{rows={rows}, order={order}}}"))
+            }
             Expr::Combine { weights, from, y, count } => {
                 let (weights, y) = (Operand(params, *weights), Operand(params, *y));
                 Shape::Leaf(format!("combine{{weights={weights}[{from}..], y={y}, count={count}}}"))

@@ -243,6 +243,7 @@ fn expr(params: usize) -> impl Strategy<Value = Expr> {
         (0..params).prop_map(Expr::Vector),
         attr().prop_map(Expr::Const),
         (0..params, 0..params, size()).prop_map(|(vector, routes, top)| Expr::Expert { vector, routes, top }),
+        (0..params, 0..params).prop_map(|(rows, order)| Expr::Pick { rows, order }),
         (0..params, size(), 0..params, size()).prop_map(|(weights, from, y, count)| Expr::Combine {
             weights,
             from,

@@ -294,6 +294,14 @@ impl<'a> KernelVerifier<'a> {
             Expr::Vector(param) => self.divides(*param, s.n),
             Expr::Const(c) => self.finite("the constant", *c),
             Expr::Expert { vector, routes, top } => self.expert_leaf(s, *vector, *routes, (*top, matmul)),
+            Expr::Pick { rows, order } => {
+                if let Some(cols) = self.f32_rows(*rows, self.kernel.rows) {
+                    self.columns(*rows, cols, s.n);
+                }
+                if let Some(len) = self.vector(*order).filter(|len| *len != s.n) {
+                    self.error("vector-length", format!("an order of {len} columns is none of {}", s.n));
+                }
+            }
             Expr::Combine { weights, from, y, count } => {
                 if *count == 0 {
                     self.error("experts", "combines nothing");

@@ -126,5 +126,10 @@ fn apply(cx: &Context<'_>, d: &mut Draft, function: Function, op: &OpNode, mut a
         },
         Function::Expert => experts::vector(cx, d, op),
         Function::Combine => experts::combine(cx, d, op),
+        Function::Pick => {
+            let (order, kind) = (cx.vector_of(op.args[1])?, cx.rows_kind(op.args[0])?);
+            let rows = d.input(op.args[0], kind);
+            Some(Expr::Pick { rows, order: d.input(op.args[1], ParamKind::Vector { len: order }) })
+        }
     }
 }

@@ -182,7 +182,7 @@ fn products_of_experts(draft: &Draft, x: ParamId, e: Experts, mut pieces: Vec<Pi
                 matches!(draft.operand(*v), Some((_, ParamKind::Vector { len })) if n.is_multiple_of(*len))
             }
             Expr::Expert { routes, top, .. } => *top == e.top && e.routes.is_some_and(|of| same(draft, *routes, of)),
-            Expr::Normalize(..) | Expr::Rope { .. } | Expr::Combine { .. } => false,
+            Expr::Normalize(..) | Expr::Rope { .. } | Expr::Pick { .. } | Expr::Combine { .. } => false,
         }
     });
     let Fragment { lanes: weights, expr, .. } = piece.value;

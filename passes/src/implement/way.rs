@@ -40,13 +40,15 @@ pub enum Function {
     Expert,
     /// Weights and rows, neither an expression.
     Combine,
+    /// Rows and the order of their columns, neither an expression.
+    Pick,
 }
 
 impl Function {
     /// How many of the operands are expressions themselves.
     pub fn operands(self) -> usize {
         match self {
-            Function::Expert | Function::Combine => 0,
+            Function::Expert | Function::Combine | Function::Pick => 0,
             Function::Unary(_) | Function::Normalize { .. } | Function::Rope | Function::Slice => 1,
             Function::Binary(_) => 2,
         }
@@ -62,6 +64,7 @@ pub fn way(head: Head) -> Way {
         Head::HeadMatMul => Way::Kernel(experts::by_heads),
         Head::ExpertVector => Way::Expression(Function::Expert),
         Head::Combine => Way::Expression(Function::Combine),
+        Head::PickCols => Way::Expression(Function::Pick),
         Head::Attention => Way::Kernel(generic::attentions),
         Head::LatentAttention => Way::Kernel(generic::latent_attentions),
         Head::Embed | Head::EmbedPositions => Way::Kernel(generic::embeds),
@@ -85,6 +88,7 @@ pub fn way(head: Head) -> Way {
         | Head::SliceRows
         | Head::Row
         | Head::PickRows
+        | Head::PlaceCols
         | Head::RepeatEach
         | Head::Flatten => Way::Packed,
     }

@@ -4,7 +4,7 @@ use super::{PackError, TensorBytes, WeightSource};
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 use llmcc_ir::eval::{WeightTensor, eval_weight_op};
-use llmcc_ir::graph::{BinaryOp, Module, Op, UnaryOp, picked_row};
+use llmcc_ir::graph::{BinaryOp, Module, Op, UnaryOp, picked_row, places};
 use llmcc_ir::plan::WeightExpr;
 use llmcc_ir::quant::{CodedRow, Format, Packing, StoredRows};
 use llmcc_ir::ty::{DType, TensorType};
@@ -34,6 +34,8 @@ enum Node<'a> {
     Slice(usize, Box<Rows<'a>>),
     /// Attributes as [`picked_row`] takes them.
     Picked([usize; 4], Box<Rows<'a>>),
+    /// Column `j` is brought to the `j`-th of these.
+    Placed(Vec<usize>, Box<Rows<'a>>),
     /// With an operand of the same shape.
     Binary(BinaryOp, Box<Rows<'a>>, Box<Rows<'a>>),
     /// With a tiled vector or a scalar.
@@ -114,6 +116,15 @@ impl<'a> Rows<'a> {
                 op.infer(&[TensorType::rows(x.n.into(), x.k).into()]).map_err(RowsError::Shape)?;
                 (x.n / run * len, x.k, x.rank, Node::Picked([*run, *start, *len, *pairs], Box::new(x)))
             }
+            Op::PlaceCols => {
+                let [x, order] = exactly(op, args)?;
+                let order = places(order.all().into_iter().map(f64::from), x.k);
+                let order = order.map_err(|e| RowsError::Shape(e.to_string()))?;
+                if order.len() != x.k {
+                    return bad(format!("an order of {} columns for {}×{}", order.len(), x.n, x.k));
+                }
+                (x.n, x.k, x.rank, Node::Placed(order, Box::new(x)))
+            }
             Op::Binary(f) => {
                 let [a, b] = exactly(op, args)?;
                 return elementwise(*f, a, b);
@@ -163,6 +174,13 @@ impl<'a> Rows<'a> {
             Node::Slice(start, x) => x.fill(start + from, out),
             Node::Picked(how, x) => {
                 out.chunks_exact_mut(k).enumerate().for_each(|(i, row)| x.fill(picked_row(*how, from + i), row));
+            }
+            Node::Placed(order, x) => {
+                let mut stored = vec![0f32; out.len()];
+                x.fill(from, &mut stored);
+                for (row, stored) in out.chunks_exact_mut(k).zip(stored.chunks_exact(k)) {
+                    order.iter().zip(stored).for_each(|(j, v)| row[*j] = *v);
+                }
             }
             Node::Binary(op, a, b) => {
                 let mut other = vec![0f32; out.len()];
@@ -214,6 +232,7 @@ impl<'a> Rows<'a> {
             | Node::Bytes(..)
             | Node::Values(_)
             | Node::Transpose(_)
+            | Node::Placed(..)
             | Node::ScaleCols(..)
             | Node::ScaleRows(..)
             | Node::Binary(..)

@@ -124,7 +124,7 @@ fn check(module: &Module, source: &Memory, expr: WeightExpr, formats: &[&str]) {
 #[test]
 fn streams_exactly_what_the_evaluator_defines() {
     use DType::{Bf16, F16, F32 as Float, F64};
-    let (m, s) = setup(&[
+    let (m, mut s) = setup(&[
         ("a", Bf16, &[100, 172]),
         ("b", Bf16, &[37, 172]),
         ("cols", Float, &[172]),
@@ -146,6 +146,10 @@ fn streams_exactly_what_the_evaluator_defines() {
     check(&m, &s, op(pick([20, 4, 11, 6]), [w(0)]), all);
     check(&m, &s, op(pick([10, 0, 10, 10]), [op(Op::ScaleRows, [w(0), w(3)])]), all);
     check(&m, &s, op(pick([20, 4, 11, 6]), [w(3)]), &["f32"]);
+    let order: Vec<f32> = (0..172).map(|j| (j * 5 % 172) as f32).collect();
+    let cols = std::mem::replace(&mut s.tensors[2].3, encode(Float, &order));
+    check(&m, &s, op(Op::PlaceCols, [w(0), w(2)]), all);
+    s.tensors[2].3 = cols;
     check(&m, &s, op(Op::Row { index: 36 }, [w(1)]), &["f32"]);
     check(&m, &s, op(Op::Binary(BinaryOp::Add), [w(0), op(Op::Row { index: 3 }, [w(1)])]), all);
     check(&m, &s, op(mul(), [w(0), op(Op::Const { value: F32::new(0.3) }, [])]), all);
@@ -245,7 +249,8 @@ impl Codes {
                         ScaleKind::Unsigned { bits } => next(1 << bits) as f32,
                         ScaleKind::Signed { bits } => next(1 << bits) as f32 - (1 << (bits - 1)) as f32,
                         ScaleKind::E8m0 => 2f32.powi(next(20) as i32 - 10),
-                        ScaleKind::F32 | ScaleKind::F16 | ScaleKind::Bf16 | ScaleKind::E4m3 => next(64) as f32 / 64.0,
+                        ScaleKind::E4m3 => next(16) as f32 / 16.0,
+                        ScaleKind::F32 | ScaleKind::F16 | ScaleKind::Bf16 => next(64) as f32 / 64.0,
                     };
                     let of = if level == 0 { &mut row.factors } else { &mut row.above };
                     of.iter_mut().for_each(|f| *f = (factor(), if scale.minimum { factor() } else { 0.0 }));

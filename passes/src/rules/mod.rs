@@ -6,6 +6,7 @@
 
 mod activation;
 mod attention;
+mod columns;
 mod constant;
 mod gather;
 mod scale;
@@ -53,6 +54,8 @@ pub enum Sample {
     Matrix(&'static str, &'static str),
     /// A weight vector.
     Vector(&'static str),
+    /// A weight vector that names each of so many columns once.
+    Order(&'static str),
     /// A scalar constant, a multiple of 1/16.
     Const,
     /// A scalar constant by which a division is exact.
@@ -74,6 +77,7 @@ pub const THEMES: &[(&str, &[Rule])] = &[
     ("scale", scale::RULES),
     ("slice", slice::RULES),
     ("transpose", transpose::RULES),
+    ("columns", columns::RULES),
     ("gather", gather::RULES),
     ("constant", constant::RULES),
     ("activation", activation::RULES),

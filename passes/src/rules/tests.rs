@@ -47,6 +47,8 @@ fn sizes(r: &mut Random) -> BTreeMap<&'static str, usize> {
 struct Instance {
     params: Vec<(ValueType, Role)>,
     inputs: Vec<Option<Input>>,
+    /// Parameters that are orders of columns.
+    orders: BTreeSet<usize>,
     terms: Vec<(Var, Vec<Term>)>,
 }
 
@@ -64,12 +66,16 @@ impl Instance {
     fn new(rule: &Rule, r: &mut Random) -> Instance {
         let sizes = sizes(r);
         let size = |name: &str| sizes.get(name).copied().unwrap_or_else(|| name.parse().unwrap());
-        let mut i = Instance { params: vec![], inputs: vec![], terms: vec![] };
+        let mut i = Instance { params: vec![], inputs: vec![], orders: BTreeSet::new(), terms: vec![] };
         for (name, sample) in rule.sample {
             let terms = match *sample {
                 Sample::Rows(n) => vec![i.param(TensorType::rows(Dim::Tokens, size(n)), Role::Data, None)],
                 Sample::Matrix(n, k) => vec![i.param(TensorType::rows(size(n).into(), size(k)), Role::Weight, None)],
                 Sample::Vector(n) => vec![i.param(TensorType::vector(size(n)), Role::Weight, None)],
+                Sample::Order(n) => {
+                    i.orders.insert(i.params.len());
+                    vec![i.param(TensorType::vector(size(n)), Role::Weight, None)]
+                }
                 Sample::Const => vec![Term::Float(F32::new((1.0 + r.below(64) as f32) / 16.0))],
                 Sample::PowerOfTwo => vec![Term::Float(F32::new((1 << r.below(8)) as f32 / 16.0))],
                 Sample::Eps => vec![Term::Float(F32::new(1.0 / 1024.0))],
@@ -111,8 +117,15 @@ impl Instance {
         let batch = Batch { out_rows: vec![0, 2, 4], ..Batch::single(&[0; TOKENS], 0) };
         let mut states = vec![];
         let mut args = vec![];
-        for ((ty, _), input) in self.params.iter().zip(&self.inputs) {
+        for (n, ((ty, _), input)) in self.params.iter().zip(&self.inputs).enumerate() {
             args.push(match (ty, input) {
+                (ValueType::Tensor(t), None) if self.orders.contains(&n) => {
+                    // Any first column, then the others around.
+                    let cols = t.shape[0].known().unwrap();
+                    let first = r.below(cols);
+                    let data: Vec<f64> = (0..cols).map(|i| ((first + i) % cols) as f64).rev().collect();
+                    EvalValue::tensor(Tensor::new([cols], data).unwrap())
+                }
                 (_, Some(input)) => EvalValue::input(*input, &batch),
                 (ValueType::Kv(_) | ValueType::Fixed(_), None) => {
                     states.push(State::new(ty.state().unwrap()));

@@ -194,6 +194,11 @@ impl<'a> Bounds<'a> {
                     }
                 }
             }
+            Expr::Pick { rows, order } => {
+                let OperandData::Vector(order) = &self.case.operands[*order] else { panic!("not a vector") };
+                let row = self.case.row(*rows, i);
+                order.iter().map(|j| Approx::exact(row[*j as usize])).collect()
+            }
             Expr::Combine { weights, from, y, count } => {
                 let (w, y) = (self.case.row(*weights, i), self.case.row(*y, i));
                 let term = |s: usize, j: usize| {

@@ -116,6 +116,13 @@ impl Gen {
         self.push(ParamKind::Vector { len }, OperandData::Vector(Cow::Owned(data)))
     }
 
+    /// A random order of so many columns.
+    pub fn order(&mut self, len: usize) -> ParamId {
+        let mut data: Vec<f32> = (0..len).map(|j| j as f32).collect();
+        (1..len).for_each(|j| data.swap(j, self.rng.below(0, j + 1)));
+        self.push(ParamKind::Vector { len }, OperandData::Vector(Cow::Owned(data)))
+    }
+
     /// A random matrix, packed.
     pub fn matrix(&mut self, n: usize, k: usize, format: Format) -> ParamId {
         let mut bytes = vec![0; format.packed_bytes(n, k)];

@@ -145,6 +145,25 @@ proptest! {
         run_all(&case, |got| bounds.check_segments(got));
     }
 
+    /// Columns in another order, alone and as part of an expression, in tiles.
+    #[test]
+    fn picked_columns(seed in any::<u64>(), cols in 1usize..200) {
+        let mut g = random(seed, 5, 40);
+        let (rows, order, gains) = (g.input(g.rows, cols), g.order(cols), g.vector(cols));
+        let tile_n = if g.rng.chance(2) { cols.next_multiple_of(16) } else { 16 };
+        let segment = |out, expr| {
+            let store = Store::Rows { param: out, start: 0 };
+            Segment { n: cols, weights: vec![], tile_n, expr, store }
+        };
+        let picked = || Expr::Pick { rows, order };
+        let (plain, scaled) = (g.output(cols, RowElem::F32), g.output(cols, RowElem::F32));
+        let product = Expr::Binary(BinaryOp::Mul, boxed(picked()), boxed(Expr::Vector(gains)));
+        let segments = vec![segment(plain, picked()), segment(scaled, product)];
+        let case = g.case(Body::Pointwise(Pointwise { segments }));
+        let bounds = Bounds::new(&case, own_error);
+        run_all(&case, |got| bounds.check_segments(got));
+    }
+
     /// The same experts as the evaluator's, and weights to a few units in the last place.
     #[test]
     fn choices(seed in any::<u64>(), experts in 1usize..80, score in 0usize..4) {

@@ -1,7 +1,8 @@
-//! bitsandbytes, 4 bits (QLoRA, arXiv 2305.14314): NF4 or FP4 codes of a flattened matrix, two in a
+//! bitsandbytes. 4 bits (QLoRA, arXiv 2305.14314): NF4 or FP4 codes of a flattened matrix, two in a
 //! byte, the first in its high bits; a magnitude for each block of codes, which may itself be a code
-//! of 8 bits ("double quantization").
+//! of 8 bits ("double quantization"). 8 bits: LLM.int8().
 
+use super::bytes::{self, Kind};
 use super::{Part, Tensors, UNQUANTIZED, Wrong, coded};
 use crate::checkpoint::safetensors::{StoredType, TensorInfo};
 use crate::checkpoint::shard::Shard;
@@ -14,6 +15,9 @@ use std::sync::Arc;
 /// Columns of a group of both formats.
 const GROUP: usize = 64;
 
+/// As bitsandbytes multiplies, in f32.
+const ONE_OF_127: f32 = 7.874_015_7e-3;
+
 static NF4: StoredType = coded("NF4", Format::new(Elem::named("nf4"), GROUP as u16), 4);
 static FP4: StoredType = coded("FP4", Format::new(Elem::named("fp4"), GROUP as u16), 4);
 
@@ -24,10 +28,31 @@ pub(super) fn replace(_: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Resu
             tensors.index.insert(name, entry);
         }
     }
-    match tensors.stems(".SCB").first() {
-        Some(name) => Err((format!("tensor `{name}.SCB` is of LLM.int8(), which is not read"), UNQUANTIZED)),
-        None => Ok(()),
+    int8(tensors)
+}
+
+/// LLM.int8() (arXiv 2208.07339): integers with the largest magnitude of each row, of which they are
+/// 127ths.
+fn int8(tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
+    let stems = tensors.stems(".SCB");
+    for stem in &stems {
+        let format = format!("{stem}.weight_format");
+        if tensors.index.contains_key(&format) {
+            let row = tensors.take(&format, &["U8"], &[])?;
+            if row.bytes(tensors.shards) != [0] {
+                return Err((format!("tensor `{format}` says that rows are not in order"), UNQUANTIZED));
+            }
+        }
+        bytes::scaled(tensors, stem, "SCB", (Kind::Int8, None), ONE_OF_127)?;
     }
+    if !stems.is_empty() {
+        tensors.notes.push(
+            "LLM.int8() multiplies columns whose input exceeds a threshold in 16 bits; here all columns are multiplied \
+             alike: activations of 8 bits (--act int8) have scales of groups of columns instead"
+                .into(),
+        );
+    }
+    Ok(())
 }
 
 /// The numbers of `quant_state`.
@@ -83,7 +108,7 @@ fn matrix(tensors: &mut Tensors<'_>, name: &str, ending: &str, ty: &'static Stor
     };
     let info = TensorInfo { dtype: ty, shape: shape.to_vec(), bytes: codes.from..codes.to };
     let layout = Nibbles { codes, scales, columns: shape[1], block };
-    Ok(Entry { shard: codes.shard, info, layout: Some(Arc::new(layout)) })
+    Ok(Entry { layout: Some(Arc::new(layout)), ..Entry::plain(codes.shard, info) })
 }
 
 #[derive(Debug)]

@@ -4,14 +4,17 @@
 //! [`METHODS`] is the table, by `quant_method` in `config.json`.
 
 mod bitsandbytes;
-mod grouped;
+mod bytes;
+mod compressed;
 mod microscaling;
 mod packed;
+mod ternary;
+mod words;
 
 use super::safetensors::{StoredType, TensorInfo};
 use super::shard::Shard;
 use super::stored::Entry;
-use llmcc_ir::quant::{Elem, Format};
+use llmcc_ir::quant::{Elem, Format, e4m3_to_f32};
 use llmcc_ir::ty::DType;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -38,7 +41,14 @@ const METHODS: &[(&str, Method)] = &[
     ("bitsandbytes", bitsandbytes::replace),
     ("gptq", packed::gptq),
     ("awq", packed::awq),
-    ("fp8", grouped::blocks_of_fp8),
+    ("auto-round", packed::auto_round),
+    ("intel/auto-round", packed::auto_round),
+    ("fp8", bytes::fp8),
+    ("fbgemm_fp8", bytes::fbgemm),
+    ("compressed-tensors", compressed::replace),
+    ("modelopt", compressed::modelopt),
+    ("bitnet", ternary::bitnet),
+    ("torchao", torchao),
     ("mxfp4", microscaling::mxfp4),
 ];
 
@@ -55,6 +65,12 @@ pub(super) fn replace(config: &mut Value, tensors: &mut Tensors<'_>) -> Result<(
         all.remove("quantization_config");
     }
     Ok(())
+}
+
+/// Tensors of torchao are objects of Python's, not arrays.
+fn torchao(_: &Map<String, Value>, _: &mut Tensors<'_>) -> Result<(), Wrong> {
+    let what = "its tensors are objects of torchao, which are not read".into();
+    Err((what, "decode it in Python (`dequantize()` of every matrix, `save_pretrained`), or take the unquantized one"))
 }
 
 impl Tensors<'_> {
@@ -103,7 +119,7 @@ impl Part {
         (self.shard, self.from..self.to)
     }
 
-    /// Element `i` as a float; its type is one of F32, F16 and BF16. Places are checked when the
+    /// Element `i` as a float; its type is one of F32, F16, BF16 and F8_E4M3. Places are checked when the
     /// tensor is taken.
     fn float(&self, shards: &[Shard], i: usize) -> f32 {
         let bytes = self.bytes(shards);
@@ -111,8 +127,19 @@ impl Part {
         match self.dtype {
             "F16" => half::f16::from_le_bytes(two(i)).to_f32(),
             "BF16" => half::bf16::from_le_bytes(two(i)).to_f32(),
+            "F8_E4M3" => bytes.get(i).map_or(0.0, |u| e4m3_to_f32(*u)),
             _ => f32::from_bits(self.word(shards, i)),
         }
+    }
+
+    /// Element `i` of integers of 32 or 64 bits as a size; 0 where it is none.
+    fn integer(&self, shards: &[Shard], i: usize) -> usize {
+        let eight = || self.bytes(shards).get(8 * i..8 * i + 8)?.try_into().ok();
+        let number = match self.dtype {
+            "I64" => i64::from_le_bytes(eight().unwrap_or_default()),
+            _ => i64::from(self.word(shards, i) as i32),
+        };
+        usize::try_from(number).unwrap_or(0)
     }
 
     /// Element `i` of 32-bit numbers.
@@ -143,6 +170,8 @@ static GROUPED: &[StoredType] = groups! {
     "8-bit integers" Elem::W8, 8;
     "4-bit integers from zeros" Elem::named("w4z"), 4;
     "8-bit integers from zeros" Elem::named("w8z"), 8;
+    "2-bit integers from zeros" Elem::named("w2z"), 2;
+    "3-bit integers from zeros" Elem::named("w3z"), 3;
 };
 
 /// The description of a format with groups.

@@ -1,10 +1,10 @@
-//! Columns of activations: parts of them, and side by side.
+//! Columns: parts of them, side by side, and in another order.
 
-use super::of::{ConcatCols, SliceCols};
+use super::of::{ConcatCols, PickCols, PlaceCols, SliceCols};
 use super::rule::{Operands, Rule, Types};
 use crate::eval::{EvalError, Tensor, Value};
 use crate::graph::value::ValueType;
-use crate::ty::TensorType;
+use crate::ty::{DType, TensorType};
 
 impl Rule for SliceCols {
     fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
@@ -38,4 +38,63 @@ impl Rule for ConcatCols {
         let row = |i: usize| parts.iter().flat_map(|p| p.data[i * p.cols()..][..p.cols()].to_vec()).collect();
         Ok(Value::tensor(a.tensor(0)?.map_rows(cols, |i, _| row(i))))
     }
+}
+
+impl Rule for PickCols {
+    fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
+        let (m, n) = a.activation(0)?;
+        a.same("columns and their order", n, a.vector(1)?)?;
+        Ok(TensorType::rows(m, n).into())
+    }
+
+    fn eval(&self, a: Operands<'_>) -> Result<Value, EvalError> {
+        let (x, order) = (a.tensor(0)?, a.tensor(1)?);
+        let order = order.data.iter().map(|j| column(*j, x.cols())).collect::<Result<Vec<usize>, _>>()?;
+        Ok(Value::tensor(x.map_rows(order.len(), |_, row| order.iter().map(|j| row[*j]).collect())))
+    }
+}
+
+impl Rule for PlaceCols {
+    fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
+        let (n, k) = a.weight_matrix(0)?;
+        a.same("columns and their order", k, a.vector(1)?)?;
+        // Codes that share scales are not side by side any more.
+        let dtype = a.tensor(0)?.dtype;
+        let dtype = if dtype.coded().is_some() { DType::F32 } else { dtype };
+        Ok(TensorType::new(dtype, [n.into(), k.into()]).into())
+    }
+
+    fn eval(&self, a: Operands<'_>) -> Result<Value, EvalError> {
+        let (w, order) = (a.tensor(0)?, a.tensor(1)?);
+        let order = places(order.data.iter().copied(), w.cols())?;
+        let placed = |row: &[f64]| {
+            let mut out = vec![0.0; row.len()];
+            row.iter().zip(&order).for_each(|(v, j)| out[*j] = *v);
+            out
+        };
+        Ok(Value::tensor(w.map_rows(order.len(), |_, row| placed(row))))
+    }
+}
+
+fn no_column(j: f64, cols: usize) -> EvalError {
+    EvalError::NoColumn { column: j.to_string(), cols }
+}
+
+/// The column that an element of an order names.
+pub(crate) fn column(j: f64, cols: usize) -> Result<usize, EvalError> {
+    let known = j >= 0.0 && j.fract() == 0.0 && j < cols as f64;
+    known.then_some(j as usize).ok_or_else(|| no_column(j, cols))
+}
+
+/// The columns of an order, which must name each of them once.
+///
+/// # Errors
+/// [`EvalError::NoColumn`] with the first that does not.
+pub fn places(order: impl Iterator<Item = f64>, cols: usize) -> Result<Vec<usize>, EvalError> {
+    let mut seen = vec![false; cols];
+    let place = |j: f64| match column(j, cols)? {
+        at if std::mem::replace(&mut seen[at], true) => Err(no_column(j, cols)),
+        at => Ok(at),
+    };
+    order.map(place).collect()
 }

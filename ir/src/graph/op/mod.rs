@@ -27,6 +27,8 @@ mod table;
 mod weights;
 
 pub use attr::{Attr, AttrKind, AttrType};
+pub(crate) use columns::column;
+pub use columns::places;
 pub use elementwise::{BinaryOp, UnaryOp};
 pub use facts::{Facts, Input, Reads, Stage};
 pub use route::{Router, Score};
@@ -191,6 +193,8 @@ table::operations! {
     } Run (x: Any) moves;
     /// `concat_cols(x₁, x₂, …)`: side by side.
     ConcatCols "concat_cols" Run (x: Any; more) moves;
+    /// `pick_cols(x [M,N], order [N]) → [M,N]`: column `j` is column `order_j` of `x`.
+    PickCols "pick_cols" Run (x: Any, order: Weight);
     /// `transpose(w [a,b]) → [b,a]`; of `[e,a,b]`, each of `e` matrices (weights only).
     Transpose "transpose" Pack (w: Any) moves;
     /// `scale_cols(w [n,k], g [k]) → [n,k]`: column `j` times `g_j` (weights only, in f32).
@@ -211,6 +215,9 @@ table::operations! {
         /// Which.
         index: usize,
     } Pack (w: Any) moves;
+    /// `place_cols(w [n,k], order [k]) → [n,k]`: column `order_j` is column `j` of `w`, of an order
+    /// that names each column once (weights only): what a checkpoint has with sorted columns.
+    PlaceCols "place_cols" Pack (w: Any, order: Any);
     /// `flatten(w [e,n,k]) → [e·n,k]`, `flatten(w [e,n]) → [e·n]`: the matrices of a stack one
     /// below the other (weights only).
     Flatten "flatten" Pack (w: Any) moves;

@@ -44,6 +44,11 @@ fn bound(format: Format, x: &[f32]) -> f32 {
         "iq4nl" => amax * (14.0 / 127.0 + 2f32.powi(-8)) + tiny,
         "iq4xs" => amax * (14.0 / 127.0 + 0.5 / 31.0 + 2f32.powi(-8)) + tiny,
         "ternary" => amax * (0.5 + 2f32.powi(-8)) + tiny,
+        // Half of the distance of 4 and 6, and scales with 4 bits.
+        "nvfp4" => amax * (1.0 / 6.0 + 1.0 / 16.0 + 0.05) + tiny,
+        "ternaryr" => amax * 0.5 + tiny,
+        "w2z" => amax * (2.0 / 3.0 + 2f32.powi(-8)) + tiny,
+        "w3z" => amax * (2.0 / 7.0 + 2f32.powi(-8)) + tiny,
         name => panic!("the bound of {name} belongs here"),
     }
 }

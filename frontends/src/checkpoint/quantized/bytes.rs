@@ -1,0 +1,203 @@
+//! Numbers of 8 bits that are codes, with a scale for each block of rows and columns: FP8 as DeepSeek
+//! (arXiv 2412.19437), FBGEMM and ModelOpt have it, int8 as LLM.int8() (arXiv 2208.07339) and
+//! compressed-tensors do.
+
+use super::words::is_f16;
+use super::{Part, Tensors, UNQUANTIZED, Wrong, coded, grouped_type, unit};
+use crate::checkpoint::safetensors::{StoredType, TensorInfo};
+use crate::checkpoint::shard::Shard;
+use crate::checkpoint::stored::{Entry, Layout};
+use llmcc_ir::quant::{CodedRow, Elem, Format};
+use serde_json::{Map, Value};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Columns of a group of FP8 in blocks, and of integers that have one scale for more.
+const GROUP: usize = 128;
+
+static BY_ROW: StoredType = coded("FP8 by rows", Format::new(Elem::FP8, 0), 8);
+static IN_BLOCKS: StoredType = coded("FP8 in blocks", Format::new(Elem::named("fp8b"), GROUP as u16), 8);
+
+/// What the bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// `F8_E4M3`
+    E4m3,
+    /// `I8`
+    Int8,
+}
+
+/// The tensors of a matrix `[n, k]`.
+#[derive(Clone, Debug)]
+pub(super) struct Source {
+    pub kind: Kind,
+    pub codes: Part,
+    pub scales: Part,
+    /// Dimensions of the scales.
+    pub scaled: Vec<usize>,
+    /// Rows and columns of a block, where scales are of blocks.
+    pub block: Option<[usize; 2]>,
+    /// Subtracted from integers; as many as there are scales.
+    pub zeros: Option<Part>,
+    /// Multiplies scales.
+    pub times: f32,
+}
+
+/// Fine-grained FP8, or with a scale for each matrix or row.
+pub(super) fn fp8(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
+    let block = block_size(settings.get("weight_block_size"))?;
+    for ending in ["weight_scale_inv", "weight_scale"] {
+        all_fp8(tensors, ending, block)?;
+    }
+    activations_are_scaled(tensors);
+    Ok(())
+}
+
+/// FBGEMM's FP8: a scale for each row.
+pub(super) fn fbgemm(_: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
+    all_fp8(tensors, "weight_scale", None)?;
+    activations_are_scaled(tensors);
+    Ok(())
+}
+
+/// `[rows, columns]`, where it is there.
+pub(super) fn block_size(value: Option<&Value>) -> Result<Option<[usize; 2]>, Wrong> {
+    let Some(value) = value.filter(|v| !v.is_null()) else { return Ok(None) };
+    let size = |v: &Value| v.as_u64().and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);
+    let list: Option<Vec<usize>> = value.as_array().and_then(|list| list.iter().map(size).collect());
+    match list.as_deref() {
+        Some([rows, columns]) => Ok(Some([*rows, *columns])),
+        _ => Err(("the size of blocks is no pair of sizes".into(), UNQUANTIZED)),
+    }
+}
+
+/// Every `STEM.weight` of FP8 that has a `STEM.ending` beside it.
+pub(super) fn all_fp8(tensors: &mut Tensors<'_>, ending: &str, block: Option<[usize; 2]>) -> Result<(), Wrong> {
+    for stem in tensors.stems(&format!(".{ending}")) {
+        scaled(tensors, &stem, ending, (Kind::E4m3, block), 1.0)?;
+    }
+    Ok(())
+}
+
+/// Makes `STEM.weight` of it and `STEM.ending`, and the zeros beside them.
+pub(super) fn scaled(
+    tensors: &mut Tensors<'_>,
+    stem: &str,
+    ending: &str,
+    (kind, block): (Kind, Option<[usize; 2]>),
+    times: f32,
+) -> Result<(), Wrong> {
+    let (name, scale) = (format!("{stem}.weight"), format!("{stem}.{ending}"));
+    let [n, k] = tensors.matrix(&name)?;
+    let scaled = tensors.index.get(&scale).map(|e| e.info.shape.clone()).unwrap_or_default();
+    let types: &[&str] = match kind {
+        Kind::E4m3 => &["F8_E4M3"],
+        Kind::Int8 => &["I8"],
+    };
+    let codes = tensors.take(&name, types, &[n, k])?;
+    let scales = tensors.take(&scale, &["F32", "BF16", "F16"], &scaled)?;
+    let zeros = format!("{stem}.weight_zero_point");
+    let zeros = match kind == Kind::Int8 && tensors.index.contains_key(&zeros) {
+        true => Some(tensors.take(&zeros, &["I8"], &scaled)?),
+        false => None,
+    };
+    let source = Source { kind, codes, scales, scaled, block, zeros, times };
+    let entry = matrix(tensors.shards, source, [n, k]).map_err(|what| (format!("`{stem}`: {what}"), UNQUANTIZED))?;
+    tensors.index.insert(name, entry);
+    Ok(())
+}
+
+/// Takes the scales of activations away, which are not used, and says so.
+pub(super) fn activations_are_scaled(tensors: &mut Tensors<'_>) {
+    let endings = ["input_scale", "activation_scale", "input_zero_point", "input_scale_ub", "input_global_scale"];
+    let of_caches = ["k_scale", "v_scale", "q_scale", "prob_scale"];
+    let mut found = 0;
+    for ending in endings.into_iter().chain(of_caches).map(|e| format!(".{e}")) {
+        for stem in tensors.stems(&ending) {
+            tensors.index.remove(&format!("{stem}{ending}"));
+            found += 1;
+        }
+    }
+    if found > 0 {
+        tensors.notes.push(format!(
+            "{found} scales of activations and caches that were fixed when quantizing are not used: these are \
+             rounded, if at all (--act, --kv), by scales of each token, which lose less"
+        ));
+    }
+}
+
+/// The matrix of the tensors; what is wrong with them, else.
+fn matrix(shards: &[Shard], source: Source, [n, k]: [usize; 2]) -> Result<Entry, String> {
+    if n == 0 || k == 0 {
+        return Err(format!("{n} rows of {k} columns"));
+    }
+    let count: usize = source.scaled.iter().product();
+    let [rows, columns] = match (&source.scaled[..], source.block) {
+        _ if count == 1 => [n, k],
+        ([a, b], Some([rows, columns])) if [*a, *b] == [n.div_ceil(rows), k.div_ceil(columns)] => [rows, columns],
+        ([a], _) | ([a, 1], _) if *a == n => [1, k],
+        ([a, groups], _) if *a == n && *groups > 0 && k.is_multiple_of(*groups) => [1, k / groups],
+        (shape, block) => {
+            let of = block.map_or_else(String::new, |b| format!(" in blocks of {b:?}"));
+            return Err(format!("scales {shape:?} are none of a matrix {:?}{of}", [n, k]));
+        }
+    };
+    let whole = columns >= k;
+    let unit = if whole { Some(GROUP) } else { unit(columns) };
+    let small = || (0..count).all(|i| is_f16(source.scales.float(shards, i) * source.times));
+    let dtype = match (source.kind, unit) {
+        (Kind::E4m3, _) if whole && small() => Some(&BY_ROW),
+        (Kind::E4m3, Some(GROUP)) => Some(&IN_BLOCKS),
+        (Kind::E4m3, _) => None,
+        (Kind::Int8, Some(unit)) if source.zeros.is_none() && small() => grouped_type(Elem::W8, unit),
+        (Kind::Int8, Some(unit)) => grouped_type(Elem::named("w8z"), unit),
+        (Kind::Int8, None) => None,
+    };
+    let dtype = dtype.ok_or_else(|| format!("groups of {columns} columns are no multiples of 32 (of FP8, {GROUP})"))?;
+    let info = TensorInfo { dtype, shape: vec![n, k], bytes: source.codes.from..source.codes.to };
+    let format = dtype.dtype.and_then(|t| t.coded());
+    let minima = format.is_some_and(|f| f.encoding().has_minimum());
+    let unit = format.and_then(|f| f.encoding().group()).unwrap_or(k);
+    let shard = source.codes.shard;
+    let layout = Bytes { source, k, rows, columns, across: k.div_ceil(columns), unit, minima };
+    Ok(Entry { layout: Some(Arc::new(layout)), ..Entry::plain(shard, info) })
+}
+
+#[derive(Debug)]
+struct Bytes {
+    source: Source,
+    k: usize,
+    /// Of a block.
+    rows: usize,
+    columns: usize,
+    /// Blocks beside each other.
+    across: usize,
+    /// Columns of a group as stored.
+    unit: usize,
+    /// The format has minima.
+    minima: bool,
+}
+
+impl Layout for Bytes {
+    fn parts(&self) -> Vec<(usize, Range<usize>)> {
+        vec![self.source.codes.place()]
+    }
+
+    fn codes(&self, shards: &[Shard], row: usize, out: &mut CodedRow) {
+        let s = &self.source;
+        // Integers are stored as codes above zero.
+        let flip = if s.kind == Kind::Int8 { 0x80 } else { 0 };
+        let codes = s.codes.bytes(shards).get(row * self.k..).unwrap_or_default();
+        out.codes.iter_mut().zip(codes).for_each(|(c, u)| *c = *u ^ flip);
+        for (g, f) in out.factors.iter_mut().enumerate() {
+            let at = row / self.rows * self.across + g * self.unit / self.columns;
+            let scale = s.scales.float(shards, at) * s.times;
+            let zero = s.zeros.map_or(0, |z| z.bytes(shards).get(at).map_or(0, |u| *u as i8));
+            let min = -scale * (128.0 + f32::from(zero));
+            *f = (scale, if self.minima { min } else { 0.0 });
+        }
+    }
+
+    // It is codes.
+    fn values(&self, _: &[Shard], _: usize, _: &mut [f32]) {}
+}

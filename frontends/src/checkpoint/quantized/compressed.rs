@@ -1,0 +1,187 @@
+//! compressed-tensors (of vLLM): `weight_packed` are integers in words or FP4, `weight` with a
+//! `weight_scale` beside it int8 or FP8. What a matrix is follows from its tensors; the settings say
+//! how many bits there may be, in which blocks, and what products do with their input.
+
+use super::bytes::{self, Kind};
+use super::words::{Order, Shape, Words, grouped};
+use super::{COMPUTED, Part, Tensors, UNQUANTIZED, Wrong, coded};
+use crate::checkpoint::safetensors::{StoredType, TensorInfo};
+use crate::checkpoint::shard::Shard;
+use crate::checkpoint::stored::{Entry, Layout};
+use llmcc_ir::quant::{CodedRow, Elem, Format};
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Columns of a group of NVFP4.
+const GROUP: usize = 16;
+
+static NVFP4: StoredType = coded("NVFP4", Format::new(Elem::named("nvfp4"), GROUP as u16), 4);
+
+/// Formats that are read.
+const FORMATS: &[&str] = &[
+    "pack-quantized",
+    "int-quantized",
+    "float-quantized",
+    "naive-quantized",
+    "nvfp4-pack-quantized",
+    "mixed-precision",
+    "dense",
+];
+
+pub(super) fn replace(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
+    let format = settings.get("format").and_then(Value::as_str).unwrap_or("dense");
+    if !FORMATS.contains(&format) {
+        return Err((format!("`format` is `{format}`; {} are read", FORMATS.join(", ")), UNQUANTIZED));
+    }
+    let sparse = settings.get("sparsity_config").and_then(|s| s.get("format")?.as_str());
+    if let Some(sparse) = sparse.filter(|s| *s != "dense") {
+        return Err((format!("its matrices are sparse (`{sparse}`), which is not read"), UNQUANTIZED));
+    }
+    let none = Map::new();
+    let groups = settings.get("config_groups").and_then(Value::as_object).unwrap_or(&none);
+    let weights = || groups.values().filter_map(|g| g.get("weights"));
+    let bits: BTreeSet<u64> = weights().filter_map(|w| w.get("num_bits")?.as_u64()).collect();
+    packed(tensors, &bits)?;
+    let mut block = None;
+    for w in weights() {
+        block = block.or(bytes::block_size(w.get("block_structure"))?);
+    }
+    for stem in tensors.stems(".weight_scale") {
+        let stored = tensors.index.get(&format!("{stem}.weight")).map(|e| e.info.dtype.name);
+        let kind = if stored == Some("I8") { Kind::Int8 } else { Kind::E4m3 };
+        bytes::scaled(tensors, &stem, "weight_scale", (kind, block), 1.0)?;
+    }
+    bytes::activations_are_scaled(tensors);
+    let inputs: BTreeSet<String> = groups.values().filter_map(|g| activations(g.get("input_activations")?)).collect();
+    for input in inputs {
+        tensors.notes.push(format!("products were quantized for {input}; here activations are as --act says"));
+    }
+    Ok(())
+}
+
+/// What a scheme says of the input of products.
+fn activations(of: &Value) -> Option<String> {
+    let bits = of.get("num_bits")?.as_u64()?;
+    let text = |name: &str| of.get(name).and_then(Value::as_str).unwrap_or_default();
+    let fixed = if of.get("dynamic") == Some(&Value::Bool(true)) { "" } else { ", scales fixed when quantizing" };
+    Some(format!("{} activations of {bits} bits per {}{fixed}", text("type"), text("strategy")))
+}
+
+/// Every `STEM.weight_packed`.
+fn packed(tensors: &mut Tensors<'_>, bits: &BTreeSet<u64>) -> Result<(), Wrong> {
+    let stems = tensors.stems(".weight_packed");
+    let mut decoded = 0;
+    for stem in &stems {
+        let words = tensors.index.get(&format!("{stem}.weight_packed")).map(|e| e.info.dtype.name);
+        let entry = match words {
+            Some("U8") => fp4(tensors, [stem, "weight_packed", "weight_global_scale"], |x| 1.0 / x)?,
+            _ => integers(tensors, stem, bits)?,
+        };
+        decoded += usize::from(std::ptr::eq(entry.info.dtype, &COMPUTED));
+        tensors.index.insert(format!("{stem}.weight"), entry);
+    }
+    if decoded > 0 {
+        tensors.notes.push(format!(
+            "{decoded} of {} packed matrices have groups of columns of different sizes: they are decoded, and stored as other matrices of floats are",
+            stems.len()
+        ));
+    }
+    Ok(())
+}
+
+/// Integers in words along the inputs.
+fn integers(tensors: &mut Tensors<'_>, stem: &str, bits: &BTreeSet<u64>) -> Result<Entry, Wrong> {
+    let name = |ending: &str| format!("{stem}.{ending}");
+    let wrong = |what: String| (format!("`{stem}`: {what}"), UNQUANTIZED);
+    let [rows, across] = tensors.matrix(&name("weight_packed"))?;
+    let shape = tensors.take(&name("weight_shape"), &["I64", "I32"], &[2])?;
+    let [n, k] = [0, 1].map(|i| shape.integer(tensors.shards, i));
+    let fits = |bits: &u64| [2, 3, 4, 8].contains(bits) && k.div_ceil(32 / *bits as usize) == across;
+    let mut fitting = bits.iter().copied().filter(fits);
+    let bits = match (fitting.next(), fitting.next()) {
+        (Some(bits), None) if n == rows && n > 0 && k > 0 => bits as usize,
+        _ => {
+            let sizes = format!("`weight_packed` {:?} of `weight_shape` {:?}", [rows, across], [n, k]);
+            return Err(wrong(format!("{sizes} is of none of the widths {bits:?}; 2, 3, 4 and 8 bits are read")));
+        }
+    };
+    let [scaled, groups] = tensors.matrix(&name("weight_scale"))?;
+    let codes = tensors.take(&name("weight_packed"), &["I32"], &[rows, across])?;
+    let scales = tensors.take(&name("weight_scale"), &["F16", "BF16", "F32"], &[scaled, groups])?;
+    if scaled != n {
+        return Err(wrong(format!("scales {:?} are none of {n} rows", [scaled, groups])));
+    }
+    let zeros = match tensors.index.contains_key(&name("weight_zero_point")) {
+        true => Some(tensors.take(&name("weight_zero_point"), &["I32"], &[n.div_ceil(32 / bits), groups])?),
+        false => None,
+    };
+    let index = match tensors.index.contains_key(&name("weight_g_idx")) {
+        true => Some(tensors.take(&name("weight_g_idx"), &["I32"], &[k])?),
+        false => None,
+    };
+    // None of a group: they are side by side.
+    let index = index.filter(|p| (0..k).any(|i| p.word(tensors.shards, i) != u32::MAX));
+    let words = Words { order: Order::Columns, bits, codes, zeros, scales };
+    grouped(tensors.shards, words, Shape { n, k, groups, group: None }, index).map_err(wrong)
+}
+
+/// NVFP4: e2m1 numbers, the first of two in the low bits of a byte, an e4m3 scale for 16 columns, and a
+/// number for all of them, of which `above` makes what multiplies them. Names are the stem, and how
+/// codes and that number are called.
+fn fp4(tensors: &mut Tensors<'_>, names: [&str; 3], above: fn(f32) -> f32) -> Result<Entry, Wrong> {
+    let [stem, codes, all] = names;
+    let name = |ending: &str| format!("{stem}.{ending}");
+    let [n, half] = tensors.matrix(&name(codes))?;
+    let k = half
+        .checked_mul(2)
+        .filter(|k| n > 0 && *k > 0 && k.is_multiple_of(GROUP))
+        .ok_or_else(|| (format!("`{stem}`: {n} rows of {half} bytes are no groups of {GROUP} columns"), UNQUANTIZED))?;
+    let codes = tensors.take(&name(codes), &["U8"], &[n, half])?;
+    let scales = tensors.take(&name("weight_scale"), &["F8_E4M3"], &[n, k / GROUP])?;
+    let one: &[usize] = if tensors.index.get(&name(all)).is_some_and(|e| e.info.shape.is_empty()) { &[] } else { &[1] };
+    let all = tensors.take(&name(all), &["F32"], one)?;
+    let info = TensorInfo { dtype: &NVFP4, shape: vec![n, k], bytes: codes.from..codes.to };
+    let layout = Fp4 { codes, scales, above: above(all.float(tensors.shards, 0)), k };
+    Ok(Entry { layout: Some(Arc::new(layout)), ..Entry::plain(codes.shard, info) })
+}
+
+/// NVIDIA's ModelOpt: `weight` of FP8 with one `weight_scale`, or of NVFP4 with a `weight_scale_2` above
+/// its scales.
+pub(super) fn modelopt(_: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
+    for stem in tensors.stems(".weight_scale_2") {
+        let entry = fp4(tensors, [&stem, "weight", "weight_scale_2"], |x| x)?;
+        tensors.index.insert(format!("{stem}.weight"), entry);
+    }
+    bytes::all_fp8(tensors, "weight_scale", None)?;
+    bytes::activations_are_scaled(tensors);
+    Ok(())
+}
+
+#[derive(Debug)]
+struct Fp4 {
+    codes: Part,
+    scales: Part,
+    /// Multiplies all scales.
+    above: f32,
+    k: usize,
+}
+
+impl Layout for Fp4 {
+    fn parts(&self) -> Vec<(usize, Range<usize>)> {
+        vec![self.codes.place(), self.scales.place()]
+    }
+
+    fn codes(&self, shards: &[Shard], row: usize, out: &mut CodedRow) {
+        let codes = self.codes.bytes(shards).get(row * self.k / 2..).unwrap_or_default();
+        out.codes.iter_mut().zip(codes.iter().flat_map(|u| [u & 15, u >> 4])).for_each(|(c, u)| *c = u);
+        let first = row * (self.k / GROUP);
+        let scale = |g: usize| self.scales.float(shards, first + g);
+        out.factors.iter_mut().enumerate().for_each(|(g, f)| *f = (scale(g), 0.0));
+        out.above.fill((self.above, 0.0));
+    }
+
+    // It is codes.
+    fn values(&self, _: &[Shard], _: usize, _: &mut [f32]) {}
+}

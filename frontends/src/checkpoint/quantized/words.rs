@@ -1,0 +1,210 @@
+//! Integers of a few bits in 32-bit words, with a scale and a zero for each group of columns:
+//! `scale·(u − zero)`. What methods differ in is where a code is.
+
+use super::{COMPUTED, Part, grouped_type, unit};
+use crate::checkpoint::safetensors::TensorInfo;
+use crate::checkpoint::shard::Shard;
+use crate::checkpoint::stored::{Entry, Layout};
+use llmcc_ir::quant::{CodedRow, Elem, round_f16};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Where AWQ puts each eighth of a word's outputs.
+const AWQ_PLACE: [usize; 8] = [0, 4, 1, 5, 2, 6, 3, 7];
+/// Columns of a matrix whose order is kept, as numbers that f32 holds.
+const MOST_COLUMNS: usize = 1 << 24;
+
+/// Where codes, zeros and scales are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// GPTQ: codes `[in, out]`, those of an output a stream of bits along the inputs; zeros
+    /// `[groups, out]`, a stream along the outputs, stored less `less`; scales `[groups, out]`.
+    Inputs {
+        /// 1 in the first version of the format.
+        less: u32,
+    },
+    /// AWQ: the same, in words of eight adjacent outputs in an order of their own.
+    Awq,
+    /// compressed-tensors: codes `[out, in]` in words of whole codes along the inputs; zeros
+    /// `[out, groups]` in words along the outputs; scales `[out, groups]`.
+    Columns,
+}
+
+/// The tensors of a matrix.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Words {
+    pub order: Order,
+    /// Of a code.
+    pub bits: usize,
+    pub codes: Part,
+    /// None: all are in the middle of the codes.
+    pub zeros: Option<Part>,
+    pub scales: Part,
+}
+
+/// Sizes of a matrix.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub n: usize,
+    pub k: usize,
+    pub groups: usize,
+    /// Columns of a group, where they do not follow from the number of groups.
+    pub group: Option<usize>,
+}
+
+impl Words {
+    /// The middle of the codes.
+    fn middle(&self) -> u32 {
+        1 << (self.bits - 1)
+    }
+
+    /// Code `i` of a stream of bits.
+    fn of_stream(&self, i: usize, word: impl Fn(usize) -> u32) -> u32 {
+        let (at, shift) = (i * self.bits / 32, i * self.bits % 32);
+        let low = word(at) >> shift;
+        // Codes of 3 bits cross words.
+        let high = if shift + self.bits > 32 { word(at + 1) << (32 - shift) } else { 0 };
+        self.masked(low | high)
+    }
+
+    /// The code at a place of a word.
+    fn of_word(&self, word: u32, place: usize) -> u32 {
+        self.masked(word >> (place * self.bits))
+    }
+
+    fn masked(&self, bits: u32) -> u32 {
+        bits & ((1 << self.bits) - 1)
+    }
+
+    fn code(&self, shards: &[Shard], s: &Shape, row: usize, col: usize) -> u32 {
+        let (codes, per) = (&self.codes, 32 / self.bits);
+        match self.order {
+            Order::Inputs { .. } => self.of_stream(col, |w| codes.word(shards, w * s.n + row)),
+            Order::Awq => self.of_word(codes.word(shards, col * (s.n / per) + row / per), AWQ_PLACE[row % 8]),
+            Order::Columns => self.of_word(codes.word(shards, row * s.k.div_ceil(per) + col / per), col % per),
+        }
+    }
+
+    fn zero(&self, shards: &[Shard], s: &Shape, row: usize, group: usize) -> u32 {
+        let Some(zeros) = &self.zeros else { return self.middle() };
+        let per = 32 / self.bits;
+        match self.order {
+            Order::Inputs { less } => {
+                let across = s.n * self.bits / 32;
+                self.of_stream(row, |w| zeros.word(shards, group * across + w)) + less
+            }
+            Order::Awq => self.of_word(zeros.word(shards, group * (s.n / per) + row / per), AWQ_PLACE[row % 8]),
+            Order::Columns => self.of_word(zeros.word(shards, row / per * s.groups + group), row % per),
+        }
+    }
+
+    fn scale(&self, shards: &[Shard], s: &Shape, row: usize, group: usize) -> f32 {
+        self.scales.float(shards, if self.order == Order::Columns { row * s.groups + group } else { group * s.n + row })
+    }
+
+    /// The format that holds all numbers of codes in groups of `unit` columns exactly: of two that
+    /// do the faster one.
+    fn elem(&self, shards: &[Shard], s: &Shape) -> Elem {
+        let all = || (0..s.groups).flat_map(|g| (0..s.n).map(move |row| (row, g)));
+        let middle = self.zeros.is_none() || all().all(|(row, g)| self.zero(shards, s, row, g) == self.middle());
+        let half = || all().all(|(row, g)| is_f16(self.scale(shards, s, row, g)));
+        match self.bits {
+            2 => Elem::named("w2z"),
+            3 => Elem::named("w3z"),
+            4 if middle && half() => Elem::W4,
+            4 => Elem::named("w4z"),
+            _ if middle && half() => Elem::W8,
+            _ => Elem::named("w8z"),
+        }
+    }
+}
+
+/// Whether f16 holds a number, or it is none.
+pub(super) fn is_f16(x: f32) -> bool {
+    round_f16(x) == x || !x.is_finite()
+}
+
+/// The matrix of the tensors; `index` has the group of each column. What is wrong with them, else.
+pub(super) fn grouped(shards: &[Shard], words: Words, shape: Shape, index: Option<Part>) -> Result<Entry, String> {
+    let Shape { n, k, groups, .. } = shape;
+    let group = match shape.group {
+        Some(group) => group,
+        None if groups > 0 && k.is_multiple_of(groups) => k / groups,
+        None => return Err(format!("{k} columns are not {groups} groups")),
+    };
+    let Some(unit) = unit(group).filter(|unit| k.is_multiple_of(*unit)) else {
+        return Err(format!("groups of {group} of {k} columns are no multiples of 32"));
+    };
+    let of = |i: usize| index.map_or(i / group, |p| p.word(shards, i) as usize);
+    if let Some(i) = (0..k).find(|i| of(*i) >= groups) {
+        return Err(format!("column {i} is of group {}, and there are {groups}", of(i)));
+    }
+    let order = match (0..k).all(|i| of(i) == i / group) {
+        true => None,
+        false => Some(sorted(k, group, of)),
+    };
+    let dtype = match order {
+        Some(None) => Some(&COMPUTED),
+        _ => grouped_type(words.elem(shards, &shape), unit),
+    };
+    let dtype = dtype.ok_or_else(|| format!("there is no format of {} bits in groups of {unit}", words.bits))?;
+    let order = order.flatten().map(Arc::new);
+    let info = TensorInfo { dtype, shape: vec![n, k], bytes: words.codes.from..words.codes.to };
+    let symmetric = dtype.dtype.and_then(|t| t.coded()).is_some_and(|f| !f.encoding().has_minimum());
+    let layout = Grouped { words, shape, index, group, unit, symmetric, order: order.clone() };
+    Ok(Entry { layout: Some(Arc::new(layout)), order, ..Entry::plain(words.codes.shard, info) })
+}
+
+/// The columns by their groups, where each group but the last has as many as a group has.
+fn sorted(k: usize, group: usize, of: impl Fn(usize) -> usize) -> Option<Vec<u32>> {
+    let mut columns: Vec<u32> = (0..u32::try_from(k).ok().filter(|_| k < MOST_COLUMNS)?).collect();
+    columns.sort_by_key(|i| of(*i as usize));
+    let whole = columns.iter().enumerate().all(|(j, i)| of(*i as usize) == j / group);
+    whole.then_some(columns)
+}
+
+#[derive(Debug)]
+struct Grouped {
+    words: Words,
+    shape: Shape,
+    /// The group of each column.
+    index: Option<Part>,
+    /// Columns of a group in the checkpoint, and of one of those that it is stored as.
+    group: usize,
+    unit: usize,
+    /// The format has no minima.
+    symmetric: bool,
+    /// The columns as they are stored.
+    order: Option<Arc<Vec<u32>>>,
+}
+
+impl Layout for Grouped {
+    fn parts(&self) -> Vec<(usize, Range<usize>)> {
+        vec![self.words.codes.place()]
+    }
+
+    fn codes(&self, shards: &[Shard], row: usize, out: &mut CodedRow) {
+        let code = |col: usize| self.words.code(shards, &self.shape, row, col) as u8;
+        match &self.order {
+            None => out.codes.iter_mut().enumerate().for_each(|(col, c)| *c = code(col)),
+            Some(order) => out.codes.iter_mut().zip(&**order).for_each(|(c, col)| *c = code(*col as usize)),
+        }
+        for (g, f) in out.factors.iter_mut().enumerate() {
+            let group = g * self.unit / self.group;
+            let scale = self.words.scale(shards, &self.shape, row, group);
+            // Exact: 11 bits and at most 9.
+            let min = -scale * self.words.zero(shards, &self.shape, row, group) as f32;
+            *f = (scale, if self.symmetric { 0.0 } else { min });
+        }
+    }
+
+    fn values(&self, shards: &[Shard], row: usize, out: &mut [f32]) {
+        let (words, shape) = (&self.words, &self.shape);
+        for (col, v) in out.iter_mut().enumerate().take(shape.k) {
+            let group = self.index.map_or(col / self.group, |p| p.word(shards, col) as usize);
+            let number = words.code(shards, shape, row, col) as i32 - words.zero(shards, shape, row, group) as i32;
+            // Exact.
+            *v = words.scale(shards, shape, row, group) * number as f32;
+        }
+    }
+}
