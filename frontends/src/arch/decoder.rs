@@ -291,11 +291,12 @@ fn layer(
     let x = f.carried("x", x);
     let context = spec.mixer.is_none().then(|| {
         let rope = a.rotary.and_then(|table| ropes.get(table)).map(|rope| f.carried("rope", rope));
+        let positions = f.input(Input::Positions);
         let kv = match &a.latent {
             Some(l) => f.latent_kv("kv", (l.rope + l.kv_rank, l.kv_rank), a.window),
             None => f.kv("kv", a.heads.kv, a.heads.dim, a.window),
         };
-        (rope, f.input(Input::Positions), kv)
+        (rope, positions, kv)
     });
     let attend = |f: &mut Draft, h| match (&spec.mixer, context) {
         (Some(mixer), _) => mixer.mix(f, d.norm, h),
