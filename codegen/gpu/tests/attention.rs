@@ -5,23 +5,24 @@
 //! `u·scale·Σ|q·k|`, a probability by twice that and by `u`, relatively; and the output is rounded
 //! once more.
 
+#[path = "attention/company.rs"]
+mod company;
 #[path = "attention/prompt.rs"]
 mod prompt;
+#[path = "attention/registers.rs"]
+mod registers;
 mod support;
 
 use llmcc_gpu::Source;
-use llmcc_gpu::assembler::{Ptxas, wanted_resident};
 use llmcc_gpu::llvm::Compiler;
-use llmcc_gpu::worker::Stage;
 use llmcc_ir::eval::{Batch, KvState, OperandData, Rows};
 use llmcc_ir::graph::F32;
 use llmcc_ir::kernel::{Attention, Body, Kernel, Param, ParamKind, RowElem};
 use llmcc_ir::kv::{KvDType, KvSpec};
-use llmcc_ir::target::{self, GpuArch, TargetSpec};
+use llmcc_ir::target::{self, TargetSpec};
 use llmcc_ir::ty::Dim;
 use llmcc_ptx::Stats;
 use llmcc_test_support::Rng;
-use std::thread;
 use support::{Case, Compiled};
 
 /// A kernel to be tried.
@@ -421,61 +422,6 @@ fn scales_of_int8_values_may_be_anything() {
     }
 }
 
-/// Every token of a step has the same bits in the whole step, alone, and between two of the others.
-fn same_bits_in_any_company(shape: &Shape, sms: u32, tokens: &[(usize, usize)]) {
-    let mut target = *shape.target();
-    if let target::Arch::Gpu(gpu) = &mut target.arch {
-        gpu.sms = sms;
-    }
-    let compiled = shape.compiled(&target);
-    let whole = Step::new(shape, tokens, 11);
-    let bits = |row: &[f32]| row.iter().map(|x| x.to_bits()).collect::<Vec<u32>>();
-    let run = |step: &Step| run(shape, &compiled, step).0;
-    let some = |which: &[usize]| {
-        let picked = |rows: &Rows| {
-            Rows { cols: rows.cols, data: which.iter().flat_map(|i| rows.row(*i).to_vec()).collect() }
-        };
-        let (q, own) = (picked(&whole.q), picked(&whole.own));
-        let of: Vec<(usize, usize)> = which.iter().map(|i| tokens[*i]).collect();
-        run(&Step { batch: batch(&of), state: whole.state.clone(), q, own, sinks: whole.sinks.clone() })
-    };
-    let all = run(&whole);
-    for i in 0..tokens.len() {
-        let others = [(i + 1) % tokens.len(), i, (i + 2) % tokens.len()];
-        let (alone, few) = (some(&[i]), some(&others));
-        assert!(bits(all.row(i)) == bits(alone.row(0)), "{shape:?}: token {i}, {:?}, alone", tokens[i]);
-        assert!(bits(all.row(i)) == bits(few.row(1)), "{shape:?}: token {i}, {:?}, beside two", tokens[i]);
-    }
-}
-
-/// Alone, a sequence's chunks are dealt to many blocks; beside a few others, to some; beside many,
-/// to one.
-#[test]
-fn decode_has_the_same_bits_in_any_company() {
-    let mut tokens = vec![(0, 1400), (1, 0), (2, 299), (3, 127), (4, 128), (5, 700), (6, 15), (7, 16)];
-    tokens.extend((8..14).map(|s| (s, 3 * s)));
-    same_bits_in_any_company(&DECODE, 6, &tokens);
-    same_bits_in_any_company(
-        &Shape { dtype: KvDType::Int8, out: RowElem::F32, window: Some(333), ..DECODE },
-        6,
-        &tokens,
-    );
-    same_bits_in_any_company(&Shape { d: 36, group: 1, out: RowElem::F32, ..DECODE }, 7, &tokens[..9]);
-    same_bits_in_any_company(&Shape { d: 256, group: 2, kv_heads: 1, out: RowElem::F32, ..DECODE }, 6, &tokens[..9]);
-}
-
-/// Also where a block's tokens are of several sequences, or see different parts of one.
-#[test]
-fn prefill_has_the_same_bits_in_any_company() {
-    let tokens = prompts(&[(2, 143, 6), (0, 0, 3), (2, 40, 1), (1, 77, 1), (0, 29, 4), (3, 16, 1)]);
-    for window in [None, Some(20), Some(75)] {
-        same_bits_in_any_company(&Shape { out: RowElem::F32, window, ..PROMPT }, 132, &tokens);
-        same_bits_in_any_company(&Shape { d: 80, window, target: "sm80", ..PROMPT }, 108, &tokens);
-    }
-    same_bits_in_any_company(&Shape { dtype: KvDType::Int8, d: 128, window: Some(33), ..PROMPT }, 132, &tokens);
-    same_bits_in_any_company(&Shape { d: 256, kv_heads: 1, ..PROMPT }, 132, &tokens);
-}
-
 /// Softcaps, sinks, and tokens that look both ways, in each of the kernels.
 #[test]
 fn other_kinds_of_softmax() {
@@ -535,70 +481,6 @@ fn prefill_of_other_heads_and_groups() {
     check(&Shape { d: 96, group: 1, kv_heads: 1, q: RowElem::F16, target: "sm80", ..PROMPT }, &[&ragged]);
     check(&Shape { d: 16, group: 24, kv_heads: 1, ..PROMPT }, &[&ragged]);
     check(&Shape { d: 256, group: 2, kv_heads: 1, dtype: KvDType::Bf16, target: "sm86", ..PROMPT }, &[&ragged]);
-}
-
-/// Attention of prompts that still spills, at most 32 bytes. (Sizes in between are not tried.)
-const SPILLED: &[Form] = &[("sm100", 192, KvDType::Bf16, 4)];
-
-/// With `ptxas` at hand: nothing is spilled by the forms below, on no target, but for [`SPILLED`],
-/// and as many blocks fit on a multiprocessor as the grid counts on.
-#[test]
-fn registers_suffice() {
-    let Some(ptxas) = Ptxas::find() else { return };
-    // The assembler works on one kernel at a time, so targets are taken side by side.
-    let spilled: Vec<_> = thread::scope(|scope| {
-        let ptxas = &ptxas;
-        let running: Vec<_> = target::TARGETS
-            .iter()
-            .filter_map(|t| Some((t.name, t.gpu()?)))
-            .map(|target| scope.spawn(move || spilled_forms(ptxas, target)))
-            .collect();
-        running.into_iter().flat_map(|r| r.join().unwrap_or_else(|e| std::panic::resume_unwind(e))).collect()
-    });
-    assert_eq!(spilled, SPILLED);
-}
-
-/// Target, size of a head, type of the cache, heads per KV head.
-type Form = (&'static str, usize, KvDType, usize);
-
-/// The forms of a target that spill.
-fn spilled_forms(ptxas: &Ptxas, target: (&'static str, &GpuArch)) -> Vec<Form> {
-    let small = [16, 64, 80, 112, 128].map(|d| (d, vec![(KvDType::Bf16, 4), (KvDType::Int8, 4)]));
-    let large = [144, 160, 192, 224]
-        .map(|d| (d, vec![(KvDType::F16, 8), (KvDType::Bf16, 4), (KvDType::Int8, 1), (KvDType::Int8, 8)]));
-    let largest = (
-        256,
-        vec![
-            (KvDType::F32, 4),
-            (KvDType::F16, 8),
-            (KvDType::Bf16, 1),
-            (KvDType::Bf16, 4),
-            (KvDType::Int8, 1),
-            (KvDType::Int8, 4),
-            (KvDType::Int8, 8),
-        ],
-    );
-    let mut spilled = vec![];
-    let forms = small.into_iter().chain(large).chain([largest]);
-    for (d, tile_m, (dtype, group)) in
-        forms.flat_map(|(d, forms)| [1, 32].map(|m| forms.clone().into_iter().map(move |f| (d, m, f)))).flatten()
-    {
-        // The form that takes most.
-        let window = (tile_m > 1).then_some(1000);
-        let shape = Shape { d, tile_m, window, kv_heads: 8, dtype, group, target: target.0, ..DECODE };
-        let source = shape.source();
-        let ptx = Compiler::new().lower(&source.mlir, target.1.processor, target.1.ptx, Stage::Ptx).unwrap();
-        let made = ptxas.assemble(&ptx, target.1.processor).unwrap();
-        let (resident, wanted) = (made.resident(target.1, source.threads, source.shared), wanted_resident(&ptx));
-        println!("{shape:?}: {} registers, {} shared, {resident} blocks of {wanted}", made.registers, source.shared);
-        assert!(resident >= wanted, "{shape:?}: {} registers, {resident} blocks of {wanted} fit", made.registers);
-        assert_eq!(made.warnings, [""; 0], "{shape:?}");
-        if made.spills != [0; 3] {
-            assert!(tile_m > 1 && made.spills.iter().all(|bytes| *bytes <= 32), "{shape:?}: {:?}", made.spills);
-            spilled.push((target.0, d, dtype, group));
-        }
-    }
-    spilled
 }
 
 #[test]

@@ -27,6 +27,8 @@ mod weight;
 #[cfg(test)]
 pub(crate) mod fixture;
 #[cfg(test)]
+mod kv_tests;
+#[cfg(test)]
 mod tests;
 
 pub use bytes::{

@@ -1,4 +1,5 @@
 use super::fixture::{self, HIDDEN, VOCAB, f32_rows, kernel, out, pack, param, random, segment};
+use super::kv_tests::heads;
 use super::*;
 use crate::graph::{BinaryOp, F32, Func, FuncBuilder, Node, Op, Role, UnaryOp, Value as Id, ValueType};
 use crate::kernel::{
@@ -155,58 +156,6 @@ fn half_rows_round_when_stored_and_read_back_exactly() {
         let inexact = run(&product(half, None), rows(k, &x)).unwrap_err().to_string();
         assert!(inexact.contains("cannot hold"), "{inexact}");
     }
-}
-
-#[test]
-fn states_convert_to_pages_and_back() {
-    for (dtype, _) in KvDType::ALL {
-        let spec = KvSpec { dtype: *dtype, kv_heads: 2, key_dim: 8, value_dim: 8, latent: false, window: None };
-        let mut state = KvState::new(spec);
-        let lens = [19, 3];
-        for (s, len) in lens.iter().enumerate() {
-            for p in 0..*len {
-                let x: Vec<f64> = random((s * 100 + p) as u64, 32).iter().map(|v| f64::from(*v)).collect();
-                state.store_key(s, p, &x[..16]);
-                state.store_value(s, p, &x[16..]);
-            }
-        }
-        let bytes = llmcc_abi::layout::page(2, 8, 8, dtype.bits()).bytes;
-        let mut pool = vec![0xAA; 5 * bytes];
-        let tables = [vec![4, 1], vec![2]];
-        kv_to_pages(&state, &tables, &mut pool).unwrap();
-        assert_eq!(kv_from_pages(spec, &tables, &lens, &pool).unwrap(), state, "{dtype}");
-        assert!(pool[..bytes].iter().all(|b| *b == 0xAA), "page 0 is not used");
-        assert!(kv_to_pages(&state, &[vec![4], vec![2]], &mut pool).is_err(), "19 positions in one page");
-        assert!(kv_from_pages(spec, &[vec![5]], &[1], &pool).is_err(), "page outside the pool");
-    }
-}
-
-#[test]
-fn keys_lie_by_element_and_values_by_token() {
-    let spec = KvSpec { dtype: KvDType::F32, kv_heads: 1, key_dim: 4, value_dim: 4, latent: false, window: None };
-    let mut state = KvState::new(spec);
-    state.store_key(0, 2, &[1.0, 2.0, 3.0, 4.0]);
-    state.store_value(0, 2, &[5.0, 6.0, 7.0, 8.0]);
-    let mut pool = vec![0; llmcc_abi::layout::page(1, 4, 4, 32).bytes];
-    kv_to_pages(&state, &[vec![0]], &mut pool).unwrap();
-    let at = |i: usize| f32::from_le_bytes(pool[i * 4..][..4].try_into().unwrap());
-    // K: [4 elements][16 tokens]; V: [16 tokens][4 elements] after 64 floats.
-    assert_eq!([at(2), at(18), at(34), at(50)], [1.0, 2.0, 3.0, 4.0]);
-    assert_eq!([at(72), at(73), at(74), at(75)], [5.0, 6.0, 7.0, 8.0]);
-}
-
-#[test]
-fn states_round_as_their_type_says() {
-    let store = |dtype| {
-        let mut state = KvState::new(KvSpec { dtype, kv_heads: 2, key_dim: 2, value_dim: 2, latent: false, window: None });
-        state.store_key(0, 0, &[0.1, 1.0, 0.0, 0.0]);
-        (state.key(0, 0, 0).unwrap(), state.key(0, 0, 1).unwrap())
-    };
-    assert_eq!(store(KvDType::F32).0, [0.1, 1.0]);
-    assert_eq!(store(KvDType::F16).0, [0.0999755859375, 1.0]);
-    assert_eq!(store(KvDType::Bf16).0, [0.10009765625, 1.0]);
-    let scale = f64::from(1.0f32 / 127.0);
-    assert_eq!(store(KvDType::Int8), (vec![13.0 * scale, 127.0 * scale], vec![0.0, 0.0]));
 }
 
 #[test]
@@ -394,7 +343,7 @@ fn rope_by_hand_leaves_columns_past_the_table() {
 
 #[test]
 fn attention_by_hand_with_window_and_two_sequences() {
-    let spec = KvSpec { dtype: KvDType::F32, kv_heads: 1, key_dim: 1, value_dim: 1, latent: false, window: Some(2) };
+    let spec = heads(KvDType::F32, 1, 1, Some(2));
     let params = vec![
         param("q", f32_rows(Dim::Tokens, 2)),
         param("kv", ParamKind::Kv(spec)),
@@ -436,7 +385,7 @@ fn attention_by_hand_with_window_and_two_sequences() {
 
 #[test]
 fn softcaps_sinks_and_both_ways_by_hand() {
-    let spec = KvSpec { dtype: KvDType::F32, kv_heads: 1, key_dim: 1, value_dim: 1, latent: false, window: Some(2) };
+    let spec = heads(KvDType::F32, 1, 1, Some(2));
     let params = vec![
         param("q", f32_rows(Dim::Tokens, 1)),
         param("kv", ParamKind::Kv(spec)),

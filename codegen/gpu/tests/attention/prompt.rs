@@ -3,6 +3,7 @@
 
 use super::*;
 use llmcc_gpu::assembler::{Ptxas, disassemble};
+use llmcc_gpu::worker::Stage;
 
 const MMA: Shape = Shape { target: "sm80", ..PROMPT };
 
@@ -80,6 +81,8 @@ fn warpgroups_on_random_steps() {
             dtype: rng.pick(&[KvDType::F16, KvDType::Bf16]),
             kv_heads: 1 + rng.below(0, 2),
             d: rng.pick(&[16, 32, 48, 64, 64, 80, 96, 112, 128, 128]),
+            values: None,
+            latent: false,
             group,
             window: (rng.below(0, 3) == 0).then(|| 1 + rng.below(0, 300)),
             q: rng.pick(&rows),

@@ -1,0 +1,130 @@
+//! States of attention, their bytes, and attention over those whose keys and values differ.
+
+use super::fixture::random;
+use super::*;
+use crate::graph::{F32, Op};
+use crate::kv::{KvDType, KvSpec};
+use crate::ty::{Dim, TensorType};
+
+/// Keys and values of as many elements.
+pub(super) fn heads(dtype: KvDType, kv_heads: usize, d: usize, window: Option<usize>) -> KvSpec {
+    KvSpec { dtype, kv_heads, key_dim: d, value_dim: d, latent: false, window }
+}
+
+#[test]
+fn states_convert_to_pages_and_back() {
+    let widths = [(8, 8, false), (8, 6, false), (4, 10, false), (10, 6, true)];
+    for ((dtype, _), (key_dim, value_dim, latent)) in KvDType::ALL.iter().flat_map(|t| widths.map(|w| (t, w))) {
+        let spec = KvSpec { key_dim, value_dim, latent, ..heads(*dtype, 2, 8, None) };
+        let (keys, values) = (spec.width(true), spec.width(false));
+        let mut state = KvState::new(spec);
+        let lens = [19, 3];
+        for (s, len) in lens.iter().enumerate() {
+            for p in 0..*len {
+                let x: Vec<f64> = random((s * 100 + p) as u64, keys + values).iter().map(|v| f64::from(*v)).collect();
+                state.store_key(s, p, &x[..keys]);
+                state.store_value(s, p, &x[keys..]);
+            }
+        }
+        let bytes = llmcc_abi::layout::page(2, spec.own_dim(), value_dim, dtype.bits()).bytes;
+        let mut pool = vec![0xAA; 5 * bytes];
+        let tables = [vec![4, 1], vec![2]];
+        kv_to_pages(&state, &tables, &mut pool).unwrap();
+        assert_eq!(kv_from_pages(spec, &tables, &lens, &pool).unwrap(), state, "{spec}");
+        assert!(pool[..bytes].iter().all(|b| *b == 0xAA), "page 0 is not used");
+        assert!(kv_to_pages(&state, &[vec![4], vec![2]], &mut pool).is_err(), "19 positions in one page");
+        assert!(kv_from_pages(spec, &[vec![5]], &[1], &pool).is_err(), "page outside the pool");
+    }
+}
+
+#[test]
+fn keys_lie_by_element_and_values_by_token() {
+    let spec = heads(KvDType::F32, 1, 4, None);
+    let mut state = KvState::new(spec);
+    state.store_key(0, 2, &[1.0, 2.0, 3.0, 4.0]);
+    state.store_value(0, 2, &[5.0, 6.0, 7.0, 8.0]);
+    let mut pool = vec![0; llmcc_abi::layout::page(1, 4, 4, 32).bytes];
+    kv_to_pages(&state, &[vec![0]], &mut pool).unwrap();
+    let at = |i: usize| f32::from_le_bytes(pool[i * 4..][..4].try_into().unwrap());
+    // K: [4 elements][16 tokens]; V: [16 tokens][4 elements] after 64 floats.
+    assert_eq!([at(2), at(18), at(34), at(50)], [1.0, 2.0, 3.0, 4.0]);
+    assert_eq!([at(72), at(73), at(74), at(75)], [5.0, 6.0, 7.0, 8.0]);
+}
+
+#[test]
+fn states_round_as_their_type_says() {
+    let store = |dtype| {
+        let mut state = KvState::new(heads(dtype, 2, 2, None));
+        state.store_key(0, 0, &[0.1, 1.0, 0.0, 0.0]);
+        (state.key(0, 0, 0).unwrap(), state.key(0, 0, 1).unwrap())
+    };
+    assert_eq!(store(KvDType::F32).0, [0.1, 1.0]);
+    assert_eq!(store(KvDType::F16).0, [0.0999755859375, 1.0]);
+    assert_eq!(store(KvDType::Bf16).0, [0.10009765625, 1.0]);
+    let scale = f64::from(1.0f32 / 127.0);
+    assert_eq!(store(KvDType::Int8), (vec![13.0 * scale, 127.0 * scale], vec![0.0, 0.0]));
+}
+
+/// Attention over a latent state is that over its keys in full, with values narrower than keys.
+#[test]
+fn latent_attention_is_attention_over_whole_keys() {
+    let (own, value, count, tokens) = (3, 5, 4, 6);
+    let latent = KvSpec { key_dim: own + value, value_dim: value, latent: true, ..heads(KvDType::F32, 2, 8, None) };
+    let whole = KvSpec { latent: false, ..latent };
+    let numbers = |seed: u64, cols: usize| -> Vec<Vec<f64>> {
+        let all = random(seed, tokens * cols);
+        all.chunks(cols).map(|row| row.iter().map(|x| f64::from(*x)).collect()).collect()
+    };
+    let (keys, values) = (numbers(1, 2 * own), numbers(2, 2 * value));
+    let (q, of_own) = (numbers(3, count * value), numbers(4, count * own));
+    let joined = |a: &[Vec<f64>], b: &[Vec<f64>]| -> Vec<Vec<f64>> {
+        let row = |(a, b): (&Vec<f64>, &Vec<f64>)| {
+            a.chunks(own).zip(b.chunks(value)).flat_map(|(a, b)| [a, b].concat()).collect()
+        };
+        a.iter().zip(b).map(row).collect()
+    };
+    let batch = Batch::single(&vec![0; tokens], 0);
+    let mut states = [KvState::new(latent), KvState::new(whole)];
+    let in_full = joined(&keys, &values);
+    for p in 0..tokens {
+        states[0].store_key(0, p, &keys[p]);
+        states[1].store_key(0, p, &in_full[p]);
+        states.iter_mut().for_each(|s| s.store_value(0, p, &values[p]));
+    }
+    let of = Attend { heads: count, scale: F32::new(0.4), softcap: None, sinks: None, causal: true };
+    let rows: Vec<Vec<f64>> =
+        q.iter().zip(&of_own).map(|(q, own)| whole_queries(&latent, count, own, q)).collect();
+    assert_eq!(rows, joined(&of_own, &q));
+    let [got, want] = states.each_ref().map(|s| attention(s, &batch, &rows, &of).unwrap().concat());
+    assert_eq!(got.len(), tokens * count * value);
+    assert!(got.iter().zip(&want).all(|(a, b)| (a - b).abs() < 1e-12), "{got:?} {want:?}");
+}
+
+/// What the rules of the graph refuse.
+#[test]
+fn widths_are_checked() {
+    let rows = |n: usize| TensorType::rows(Dim::Tokens, n);
+    let latent = KvSpec { key_dim: 8, value_dim: 5, latent: true, ..heads(KvDType::F32, 1, 8, None) };
+    let typed = |op: Op, args: Vec<crate::graph::ValueType>| op.infer(&args).map(|t| t.to_string());
+    let positions = || TensorType::new(crate::ty::DType::I32, [Dim::Tokens]).into();
+    let state = |kv: KvSpec| crate::graph::ValueType::Kv(kv);
+    let attend = |q: usize, own: usize, kv| {
+        let op = Op::LatentAttention { heads: 2, scale: F32::new(1.0) };
+        typed(op, vec![rows(q).into(), rows(own).into(), state(kv), positions()])
+    };
+    assert_eq!(attend(10, 6, latent).unwrap(), "f32[T, 10]");
+    assert!(attend(16, 6, latent).is_err() && attend(10, 5, latent).is_err());
+    assert!(attend(10, 6, KvSpec { latent: false, ..latent }).is_err());
+    let append = |k: usize, v: usize| {
+        typed(Op::KvAppend, vec![state(latent), rows(k).into(), rows(v).into(), positions()]).is_ok()
+    };
+    assert!(append(3, 5) && !append(8, 5) && !append(5, 3));
+    let product = |x: usize, n: usize| {
+        let w = TensorType::rows(Dim::Static(n), 4).into();
+        typed(Op::HeadMatMul { heads: 3, cols: 10 }, vec![rows(x).into(), w])
+    };
+    assert_eq!(product(12, 48).unwrap(), "f32[T, 30]");
+    assert!(product(4, 48).is_err() && product(12, 47).is_err() && product(12, 27).is_err());
+    let plain = Op::Attention { heads: 2, scale: F32::new(1.0), softcap: F32::new(0.0), causal: true };
+    assert!(typed(plain, vec![rows(16).into(), state(latent), positions()]).is_err());
+}
