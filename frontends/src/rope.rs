@@ -55,6 +55,13 @@ pub enum RopeScaling {
         /// Round the correction range to whole dimensions.
         truncate: bool,
     },
+    /// The first of the pairs of the whole head turn, the others stand still.
+    Proportional {
+        /// How much of the head turns.
+        part: f64,
+        /// Divisor.
+        factor: f64,
+    },
     /// LongRoPE (arXiv 2402.13753): each frequency divided by a factor of its own, positions beyond
     /// the context of pretraining having other factors than those before.
     LongRope {
@@ -96,6 +103,11 @@ pub fn frequencies(c: &RopeConfig) -> Rope {
     match c.scaling {
         RopeScaling::Default => same(plain.collect(), 1.0),
         RopeScaling::Linear { factor } => same(plain.map(|f| f / factor as f32).collect(), 1.0),
+        RopeScaling::Proportional { part, factor } => {
+            let turning = (part * c.dim as f64) as usize / 2;
+            let kept = plain.enumerate().map(|(j, f)| if j < turning { f / factor as f32 } else { 0.0 });
+            same(kept.collect(), 1.0)
+        }
         RopeScaling::Llama3 { factor, low, high, original } => {
             same(plain.map(|f| llama3(f, factor, low, high, original)).collect(), 1.0)
         }

@@ -91,8 +91,10 @@ def randomize(model, seed):
             else:
                 p.copy_(torch.randn(p.shape, generator=rng) * (1.2 / p.shape[1] ** 0.5))
         for name, b in sorted(model.named_buffers()):
-            if name.endswith("e_score_correction_bias"):
+            if name.endswith(("e_score_correction_bias", "expert_bias")):
                 b.copy_(0.2 * torch.randn(b.shape, generator=rng))
+            if name.endswith("layer_scalar"):
+                b.copy_(0.5 + torch.rand(b.shape, generator=rng))
 
 
 # Classes that Transformers has, but not in its table of those that write text: parts of larger models.

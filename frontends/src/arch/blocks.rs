@@ -77,6 +77,10 @@ pub(super) struct Attention {
     pub qkv_bias: bool,
     /// Bias on the output.
     pub out_bias: bool,
+    /// Values are the keys before their norm and rotation.
+    pub value_is_key: bool,
+    /// Each head of values is normalized, without gains.
+    pub value_norm: bool,
     /// Norm of Q and K.
     pub qk_norm: Option<QkNorm>,
     /// Queries are multiplied by a number that grows with the position.
@@ -110,6 +114,8 @@ impl Attention {
             gated: false,
             qkv_bias: false,
             out_bias: false,
+            value_is_key: false,
+            value_norm: false,
             qk_norm: None,
             tuning: None,
             rotary: Some(0),
@@ -288,8 +294,11 @@ pub(super) fn attention(
 ) -> Value {
     let hidden = f.facts().hidden;
     let (qkv, gate) = projections(f, a, hidden);
-    let qkv = qkv.map(|(w, b)| product(f, h, w, b));
-    let mut y = attend(f, a, eps, qkv, kv, positions, rope);
+    let [q, k, v] = qkv;
+    let (q, k) = (product(f, h, q.0, q.1), product(f, h, k.0, k.1));
+    let v = if a.value_is_key { k } else { product(f, h, v.0, v.1) };
+    let v = if a.value_norm { norm(f, ATTN_V, Norm { gain: false, bias: false, ..eps }, v, a.heads.dim) } else { v };
+    let mut y = attend(f, a, eps, [q, k, v], kv, positions, rope);
     if let Some((w, b)) = gate {
         let gate = product(f, h, w, b);
         let gate = f.unary(UnaryOp::Sigmoid, gate);
@@ -316,10 +325,14 @@ fn projections(f: &mut Draft, a: &Attention, hidden: usize) -> ([Linear; 3], Opt
             [part(0, group), part(group, 1), part(group + 1, 1)]
         }
         Some(all) => parts(f, all, rows),
-        None => std::array::from_fn(|i| {
-            let part = [ATTN_Q, ATTN_K, ATTN_V][i];
-            stored(f, part, [rows[i], hidden], a.qkv_bias, a.transposed)
-        }),
+        None => {
+            let mut one = |i: usize| {
+                let part = [ATTN_Q, ATTN_K, ATTN_V][i];
+                stored(f, part, [rows[i], hidden], a.qkv_bias, a.transposed)
+            };
+            let (q, k) = (one(0), one(1));
+            [q, k, if a.value_is_key { k } else { one(2) }]
+        }
     };
     let [q, k, v] = each;
     let half = |f: &mut Draft, (w, b): Linear, start| {

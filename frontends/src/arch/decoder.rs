@@ -3,10 +3,12 @@
 
 use super::blocks::{Attention, Mlp, Norm, attention, capped, linear, mlp, norm, projected, scaled};
 use super::entry::Shape;
-use super::experts::{Experts, Stored, mixture};
+use super::experts::{
+    EXPERTS_NORM, EXPERTS_POST_NORM, Experts, MLP_OWN_NORM, Stored, mixture, router_input,
+};
 use super::latent;
 use super::lifter::{Carried, Draft, Lifter};
-use super::names::{ATTN_NORM, ATTN_POST_NORM, HEAD, Kind, MLP_NORM, MLP_POST_NORM, NORM, POSITIONS, Part, TABLE, TABLE_NORM};
+use super::names::{ATTN_NORM, ATTN_POST_NORM, HEAD, Kind, LAYER_SCALE, MLP_NORM, MLP_POST_NORM, NORM, POSITIONS, Part, TABLE, TABLE_NORM};
 use super::recurrent::Mixer;
 use super::yields::Yields;
 use crate::config::common::{self, DefaultHeads, Facts, Heads, WindowRule};
@@ -59,6 +61,8 @@ pub(super) struct Layer {
     pub mlp: Mlp,
     /// Experts in its place.
     pub experts: Option<Experts>,
+    /// What comes out is multiplied by a learned number.
+    pub scaled: bool,
 }
 
 /// Multiplies what goes into attention and what comes out, and what comes out of the mixer beside it.
@@ -201,6 +205,7 @@ impl Decoder {
                 only: None,
                 mlp,
                 experts: None,
+                scaled: false,
             })
             .collect();
         let (norms, scales) = (Norms::Before, Scales::default());
@@ -250,6 +255,7 @@ impl Experts {
             stored: Stored::Each,
             correction: None,
             shared: None,
+            beside_mlp: false,
         }
     }
 }
@@ -351,15 +357,21 @@ fn layer(
         let h = norm(&mut f, ATTN_NORM, d.norm, x, d.facts.hidden);
         let second = if own { norm(&mut f, MLP_NORM, d.norm, x, d.facts.hidden) } else { h };
         let x = added(&mut f, d, x, |f| attend(f, h));
-        added(&mut f, d, x, |f| feed(f, spec, second))
+        added(&mut f, d, x, |f| feed(f, d, spec, x, second))
     } else {
         let (first, second) = ([ATTN_NORM, ATTN_POST_NORM], [MLP_NORM, MLP_POST_NORM]);
         let x = if spec.only == Some(Half::Second) { x } else { residual(&mut f, d, norms, first, x, attend) };
         if spec.only == Some(Half::First) {
             x
         } else {
-            residual(&mut f, d, norms, second, x, |f, h| feed(f, spec, h))
+            residual(&mut f, d, norms, second, x, |f, h| feed(f, d, spec, x, h))
         }
+    };
+    let x = if spec.scaled {
+        let by = f.weight(LAYER_SCALE, Kind::Bare, &[1]);
+        f.mul(x, by)
+    } else {
+        x
     };
     Ok(f.call(&[x])?.pop().unwrap_or_default())
 }
@@ -412,10 +424,19 @@ fn mixed(f: &mut Draft, d: &Decoder, spec: &Layer, context: Option<Context>, h: 
     }
 }
 
-/// The MLP or the experts of a layer.
-fn feed(f: &mut Draft, spec: &Layer, h: Value) -> Value {
+/// What the MLP or the experts of a layer make of `h`, the norm of `x`.
+fn feed(f: &mut Draft, d: &Decoder, spec: &Layer, x: Value, h: Value) -> Value {
     match &spec.experts {
-        Some(experts) => mixture(f, experts, h),
+        Some(experts) if experts.beside_mlp => {
+            let y = mlp(f, &spec.mlp, h);
+            let y = norm(f, MLP_OWN_NORM, d.norm, y, d.facts.hidden);
+            let h = norm(f, EXPERTS_NORM, d.norm, x, d.facts.hidden);
+            let routed = router_input(f, d.norm, x);
+            let z = mixture(f, experts, h, routed);
+            let z = norm(f, EXPERTS_POST_NORM, d.norm, z, d.facts.hidden);
+            f.add(y, z)
+        }
+        Some(experts) => mixture(f, experts, h, h),
         None => mlp(f, &spec.mlp, h),
     }
 }

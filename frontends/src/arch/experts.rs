@@ -1,7 +1,7 @@
 //! Mixtures of experts: a router chooses a few of many gated MLPs for each token, and adds up what
 //! they make of it. One MLP for all tokens may stand beside them.
 
-use super::blocks::linear;
+use super::blocks::{Norm, linear, norm, scaled};
 use super::lifter::Draft;
 use super::names::{
     EXPERT_DOWN, EXPERT_GATE, EXPERT_UP, EXPERTS_DOWN, EXPERTS_DOWN_BIAS, EXPERTS_GATE_UP, EXPERTS_GATE_UP_BIAS, Kind,
@@ -39,6 +39,9 @@ pub(super) struct Experts {
     pub correction: Option<Part>,
     /// The MLP for all tokens.
     pub shared: Option<Shared>,
+    /// They stand beside the layer's MLP, each behind norms of its own; the router reads what goes
+    /// into the layer's second block, see [`router_input`], and each expert's weight has a factor.
+    pub beside_mlp: bool,
 }
 
 /// How the matrices of experts are stored.
@@ -88,6 +91,17 @@ impl Shared {
         Shared { ffn, mixed: false, fused: false }
     }
 }
+
+/// Norm of what an MLP beside experts makes.
+pub(super) const MLP_OWN_NORM: Part = Part("mlp.own_norm");
+/// Norm of what goes into experts beside an MLP.
+pub(super) const EXPERTS_NORM: Part = Part("experts.norm");
+/// Norm of what they make.
+pub(super) const EXPERTS_POST_NORM: Part = Part("experts.post_norm");
+/// Multiplies what the router reads.
+pub(super) const ROUTER_SCALE: Part = Part("router.scale");
+/// Multiplies the weights of experts.
+pub(super) const EXPERT_SCALE: Part = Part("router.expert_scale");
 
 /// What is added to the scores for the choice only.
 pub(super) const CORRECTION: Part = Part("router.correction");
@@ -230,14 +244,30 @@ fn route(f: &mut Draft, m: &Experts, h: Value) -> Value {
     f.op(Op::Route { score, top, normalize, eps, scale, groups, kept, pairs }, &[logits, bias])
 }
 
-/// What the experts of each token of `h` add.
+/// What a router reads of `x`: its norm without gains, times a learned row, divided by the root of
+/// the width.
 #[track_caller]
-pub(super) fn mixture(f: &mut Draft, m: &Experts, h: Value) -> Value {
+pub(super) fn router_input(f: &mut Draft, eps: Norm, x: Value) -> Value {
+    let hidden = f.facts().hidden;
+    let x = norm(f, ROUTER, Norm { gain: false, bias: false, ..eps }, x, hidden);
+    let row = f.weight(ROUTER_SCALE, Kind::Bare, &[hidden]);
+    let x = f.mul(x, row);
+    scaled(f, x, Some((1.0 / (hidden as f64).sqrt()) as f32))
+}
+
+/// What the experts of each token of `h` add; the router reads `routed`.
+#[track_caller]
+pub(super) fn mixture(f: &mut Draft, m: &Experts, h: Value, routed: Value) -> Value {
     let (top, experts) = (m.router.top, m.count);
-    let routes = route(f, m, h);
+    let routes = route(f, m, routed);
     let (gate, [up, down]) = matrices(f, m);
     let weighted = |f: &mut Draft, y| {
-        let weights = f.op(Op::SliceCols { start: top, len: top }, &[routes]);
+        let mut weights = f.op(Op::SliceCols { start: top, len: top }, &[routes]);
+        if m.beside_mlp {
+            let factors = f.weight(EXPERT_SCALE, Kind::Bare, &[experts]);
+            let factors = f.op(Op::ExpertVector { experts, top }, &[factors, routes]);
+            weights = f.mul(weights, factors);
+        }
         f.op(Op::Combine, &[weights, y])
     };
     let product = |f: &mut Draft, x, (w, bias): Stack| {

@@ -134,6 +134,7 @@ archs! {
     mod mistral4;
     mod kimi_linear;
     mod olmo_hybrid;
+    mod gemma4_text;
     mod minicpm;
     mod internlm2;
     mod cwm;

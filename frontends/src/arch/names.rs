@@ -24,6 +24,8 @@ pub(super) const POOLER_NORM: Part = Part("pooler.norm");
 pub(super) const CLASSES: Part = Part("classes");
 /// Head, unless it is the embedding table.
 pub(super) const HEAD: Part = Part("head");
+/// Multiplies what a layer gives.
+pub(super) const LAYER_SCALE: Part = Part("layer.scale");
 /// Norm before the head.
 pub(super) const NORM: Part = Part("norm");
 /// Norm before attention.

@@ -5,7 +5,7 @@ use super::blocks::QkNorm;
 use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
 use super::names::{HUGGING_FACE, MLP_DOWN, MLP_UP, Names, Table};
-use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MODEL, RMS_NORM, ROTARY, WIDTH};
+use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MODEL, RMS_NORM, WIDTH};
 use crate::config::fields::{Accepts, Field, Given, IDENTITY};
 use crate::rope::RopeScaling;
 use llmcc_ir::graph::UnaryOp;
@@ -13,7 +13,7 @@ use llmcc_ir::graph::UnaryOp;
 pub(super) const ARCH: Arch = Arch {
     model_type: "nanochat",
     class: "NanoChatForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, ATTENTION_BIAS, OWN],
+    fields: &[IDENTITY, MODEL, ATTENTION, ATTENTION_BIAS, OWN],
     fixed: &[],
     goldens: &["nanochat"],
     names: Names(&[NAMES, HUGGING_FACE]),
@@ -51,6 +51,9 @@ const OWN: &[Field] = &[
     Field::new("hidden_act", Accepts::OneOf(&["relu2", "relu", "silu", "gelu", "gelu_pytorch_tanh"])),
     RMS_NORM,
     Field::new("final_logit_softcapping", Accepts::Number),
+    Field::new("rope_theta", Accepts::Number),
+    Field::new("rope_scaling", Accepts::Object),
+    Field::new("rope_parameters", Accepts::Object),
 ];
 
 const NAMES: Table = &[(MLP_UP, "model.layers.{}.mlp.fc1"), (MLP_DOWN, "model.layers.{}.mlp.fc2")];

@@ -23,6 +23,10 @@ const TUNED: &[Field] = &[Field::new(BETA, Accepts::Number), Field::new(ORIGINAL
 const BETA: &str = "llama_4_scaling_beta";
 const ORIGINAL: &str = "original_max_position_embeddings";
 
+/// What a rotation of the first pairs of whole heads is read from.
+const PROPORTIONAL: &[Field] =
+    &[Field::new("partial_rotary_factor", Accepts::Number), Field::new("factor", Accepts::Number)];
+
 /// What a larger base is read from. The others are in files of this scaling, but nothing is made of
 /// them.
 const ALPHA: &[Field] = &[
@@ -149,6 +153,36 @@ pub(crate) fn read_alpha(
         return Err(r.invalid("alpha", &alpha, "such that the base is a finite number".into()));
     }
     Ok(RopeConfig { theta, dim, scaling: RopeScaling::Default })
+}
+
+/// Reads two rotary embeddings as Gemma 4 has them: of layers that see everything, whose heads of
+/// `dims[0]` elements turn in part, and of those with a window, with heads of `dims[1]`.
+pub(crate) fn read_proportional(
+    f: &Fields,
+    dims: [usize; 2],
+    max_position: usize,
+) -> Result<Vec<RopeConfig>, ConfigError> {
+    const FULL: &str = "rope_parameters.full_attention.";
+    let empty = Map::new();
+    let of = |kind: &str| f.object("rope_parameters").and_then(|m| m.get(kind)?.as_object());
+    let sliding = of("sliding_attention").unwrap_or(&empty);
+    let sliding = read_object(f, "rope_parameters.sliding_attention.", sliding, dims[1], max_position, 1e4)?;
+    let Some(map) = of("full_attention") else {
+        let scaling = RopeScaling::Proportional { part: 0.25, factor: 1.0 };
+        return Ok(vec![RopeConfig { theta: 1e6, dim: dims[0], scaling }, sliding]);
+    };
+    if kind(&f.inside(map, FULL, &[ROPE])?)? != "proportional" {
+        return Ok(vec![read_object(f, FULL, map, dims[0], max_position, 1e6)?, sliding]);
+    }
+    let tables: [&[Field]; 2] = [ROPE, PROPORTIONAL];
+    let r = f.inside(map, FULL, &tables)?;
+    f.leave(known::unread_rope(map, FULL, |name| r.reads(name)));
+    let part = r.number("partial_rotary_factor").unwrap_or(1.0);
+    if !(part > 0.0 && part <= 1.0) {
+        return Err(r.invalid("partial_rotary_factor", &part, "above 0 and at most 1".into()));
+    }
+    let scaling = RopeScaling::Proportional { part, factor: r.factor_or("factor", 1.0)? };
+    Ok(vec![RopeConfig { theta: base(f, &r, FULL, 1e6)?, dim: part_of_head(f, dims[0], 1.0)?, scaling }, sliding])
 }
 
 /// Whether a rotary embedding is described, beside its base.

@@ -403,6 +403,8 @@ fn declared_fields_are_read() {
         let base = Some(with(base.clone(), scaled)).filter(|c| Model::parse(c).is_ok()).unwrap_or(base);
         let read = |changes: Value| Model::parse(&with(base.clone(), changes));
         let plain = format!("{:?}", read(json!({})).unwrap());
+        // Of two layers the second has a window where nothing else is said.
+        let upper = arch.field("max_window_layers").is_some() || arch.model_type == "cwm";
         for Field { name, accepts, .. } in fields_of(arch) {
             // Says of these two layers what the pattern of layers says.
             if *name == "layer_types" && arch.field("global_attn_every_n_layers").is_some() {
@@ -449,7 +451,7 @@ fn declared_fields_are_read() {
                 Accepts::ListOf(_) => (
                     json!(["sliding_attention", 3]),
                     json!([
-                        if arch.field("max_window_layers").is_some() { "sliding_attention" } else { "full_attention" },
+                        if upper { "sliding_attention" } else { "full_attention" },
                         "sliding_attention"
                     ]),
                 ),

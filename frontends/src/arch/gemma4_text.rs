@@ -1,0 +1,134 @@
+//! Gemma 4 of 12B and more, the text models (Google, 2026): Gemma 3 with wider heads in layers that see
+//! everything, whose values are their keys, norms of values, a factor of each layer, and experts
+//! beside the MLP in one of them.
+//!
+//! The smaller ones, with embeddings for each layer and caches that layers share, are refused.
+
+use super::blocks::QkNorm;
+use super::decoder::{Decoder, Defaults, Norms};
+use super::entry::Arch;
+use super::experts::{
+    EXPERT_SCALE, EXPERTS_NORM, EXPERTS_POST_NORM, Experts, MLP_OWN_NORM, ROUTER_SCALE, Stored,
+};
+use super::names::{
+    EXPERTS_DOWN, EXPERTS_GATE_UP, HUGGING_FACE, LAYER_SCALE, Names, POST_NORMS, ROUTER, SANDWICH_NORMS, Table,
+};
+use crate::config::ConfigError;
+use crate::config::common::{
+    self, ACTIVATIONS, ATTENTION, ATTENTION_BIAS, Heads, MODEL, RMS_NORM, WIDTH, WINDOW, WindowRule,
+};
+use crate::config::fields::{Accepts, Field, Fields, Given, IDENTITY};
+use crate::config::known::Neutral;
+use crate::config::rope;
+use llmcc_ir::graph::{Router, UnaryOp};
+
+pub(super) const ARCH: Arch = Arch {
+    model_type: "gemma4_text",
+    class: "Gemma4ForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, ATTENTION_BIAS, WINDOW, OWN],
+    // Of images, which text has none of; and of embeddings for each layer.
+    fixed: &[
+        ("use_bidirectional_attention", Neutral::Words(&["vision"])),
+        ("vocab_size_per_layer_input", Neutral::Any),
+    ],
+    goldens: &["gemma4_moe", "gemma4"],
+    names: Names(&[NAMES, SANDWICH_NORMS, POST_NORMS, HUGGING_FACE]),
+    read: |f| {
+        without_embeddings_of_layers(f)?;
+        let defaults = Defaults {
+            vocab: Some(262_144),
+            heads: Some(8),
+            kv_heads: Some(4),
+            head_dim: Some(256),
+            max_position: 131_072,
+            window: WindowRule::Most(512, 6),
+            tied: true,
+            act: ("hidden_activation", UnaryOp::GeluTanh),
+            ..Defaults::LLAMA
+        };
+        let (bias, wide) = (f.flag("attention_bias"), f.size("global_head_dim").or(512));
+        let mut d =
+            Decoder::read_with(f, &defaults, |heads, max| rope::read_proportional(f, [wide, heads.dim], max))?;
+        (d.norms, d.scales.embedding_root) = (Norms::Both, true);
+        d.scales.cap = common::factor(f, "final_logit_softcapping")?;
+        let of_heads = d.layers.first().map(|l| l.attention.heads);
+        let (one, full) = (f.flag("attention_k_eq_v"), full_heads(f, of_heads, wide)?);
+        let last = d.layers.len().saturating_sub(1);
+        let mut d = d.with_attention(|i, a| {
+            (a.qkv_bias, a.out_bias, a.qk_norm, a.value_norm) = (bias, bias, Some(QkNorm::Head), true);
+            // The last layer sees everything, whatever is said.
+            a.window = a.window.filter(|_| i != last);
+            if a.window.is_none() {
+                (a.heads, a.value_is_key) = (full.unwrap_or(a.heads), one);
+            }
+            (a.scale, a.rotary) = (1.0, Some(usize::from(a.window.is_some())));
+        });
+        d.layers.iter_mut().for_each(|l| l.scaled = true);
+        let experts = if f.flag("enable_moe_block") { Some(experts(f, &d)?) } else { None };
+        Ok(Box::new(d.with_experts(|_| experts)))
+    },
+};
+
+const OWN: &[Field] = &[
+    Field::new("intermediate_size", WIDTH),
+    Field::new("hidden_activation", Accepts::OneOf(ACTIVATIONS)),
+    RMS_NORM,
+    Field::new("rope_parameters", Accepts::Object),
+    Field::new("final_logit_softcapping", Accepts::Number),
+    Field::new("global_head_dim", Accepts::Size(1 << 14)),
+    Field::new("num_global_key_value_heads", Accepts::Size(1 << 14)),
+    Field::new("attention_k_eq_v", Accepts::Flag),
+    Field::new("hidden_size_per_layer_input", Accepts::Any),
+    Field::new("enable_moe_block", Accepts::Flag),
+    Field::new("num_experts", Accepts::Size(4096)),
+    Field::new("num_experts_per_tok", Accepts::Size(4096)).or(&["top_k_experts"]),
+    Field::new("moe_intermediate_size", WIDTH),
+];
+
+const NAMES: Table = &[
+    (LAYER_SCALE, "model.layers.{}.layer_scalar"),
+    (MLP_OWN_NORM, "model.layers.{}.post_feedforward_layernorm_1"),
+    (EXPERTS_NORM, "model.layers.{}.pre_feedforward_layernorm_2"),
+    (EXPERTS_POST_NORM, "model.layers.{}.post_feedforward_layernorm_2"),
+    (ROUTER, "model.layers.{}.router.proj"),
+    (ROUTER_SCALE, "model.layers.{}.router.scale"),
+    (EXPERT_SCALE, "model.layers.{}.router.per_expert_scale"),
+    (EXPERTS_GATE_UP, "model.layers.{}.experts.gate_up_proj"),
+    (EXPERTS_DOWN, "model.layers.{}.experts.down_proj"),
+];
+
+/// There are embeddings for each layer unless their width is said to be 0.
+fn without_embeddings_of_layers(f: &Fields) -> Result<(), ConfigError> {
+    let field = "hidden_size_per_layer_input";
+    let help = "this architecture has models without embeddings for each layer (0 here)".to_string();
+    match f.get(field) {
+        Given::Value(v) if v.as_u64() == Some(0) => Ok(()),
+        Given::Value(v) if v.is_u64() => Err(f.unsupported(field, v.to_string(), help)),
+        Given::Value(v) => Err(f.invalid_value(field, v, "a whole number".into())),
+        Given::Null => Err(f.unsupported(field, "null".into(), help)),
+        Given::Absent => Err(f.unsupported(field, "absent, which means 256".into(), help)),
+    }
+}
+
+/// Heads of layers that see everything.
+fn full_heads(f: &Fields, of_others: Option<Heads>, dim: usize) -> Result<Option<Heads>, ConfigError> {
+    let Some(heads) = of_others else { return Ok(None) };
+    let given = f.size("num_global_key_value_heads").value().filter(|_| f.flag("attention_k_eq_v"));
+    let kv = given.unwrap_or(heads.kv);
+    if !heads.queries.is_multiple_of(kv) {
+        let help = format!("this architecture has a divisor of its {} query heads there", heads.queries);
+        return Err(f.unsupported("num_global_key_value_heads", kv.to_string(), help));
+    }
+    Ok(Some(Heads { kv, dim, ..heads }))
+}
+
+fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
+    let router = Router::softmax(f.required_size("num_experts_per_tok")?, true);
+    let experts = Experts {
+        ffn: f.required_size("moe_intermediate_size")?,
+        stored: Stored::JoinedBare,
+        beside_mlp: true,
+        ..Experts::like(d, router, f.required_size("num_experts")?)
+    };
+    experts.checked(f, ["num_experts", "num_experts_per_tok", "moe_intermediate_size"])
+}
