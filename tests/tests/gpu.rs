@@ -181,7 +181,7 @@ fn quantized_models_equal_those_of_the_cpu() {
         let gpu = compile(&gpu_options(name, format, KvDType::F16));
         let cpu = Artifact::compile(&CompileOptions {
             targets: vec![session::find_target("native").expect("a target")],
-            act: Some(llmcc_passes::ActPolicy::F32),
+            act: Some(ActPolicy::F32),
             ..gpu_options(name, format, KvDType::F16)
         });
         let (gpu, cpu) = (gpu.open(1), cpu.open(1));
@@ -205,7 +205,7 @@ fn fp8_activations_do_not_depend_on_the_regime() {
     let g = Golden::load("llama3");
     let f32s = CompileOptions {
         targets: vec![session::find_target("native").expect("a target")],
-        act: Some(llmcc_passes::ActPolicy::F32),
+        act: Some(ActPolicy::F32),
         ..gpu_options("llama3", "fp8", KvDType::F16)
     };
     let want = logits_in_pieces(&Artifact::compile(&f32s).open(1), &g.tokens, &[40]);
@@ -213,7 +213,7 @@ fn fp8_activations_do_not_depend_on_the_regime() {
         let target = target::find(target).expect("a target");
         let gpu = compile(&CompileOptions {
             targets: vec![target],
-            act: Some(llmcc_passes::ActPolicy::Fp8),
+            act: Some(ActPolicy::Fp8),
             ..gpu_options("llama3", "fp8", KvDType::F16)
         });
         let gpu = gpu.open(1);
