@@ -2,6 +2,7 @@
 
 use llmcc_ir::eval::KvState;
 use llmcc_ir::kernel::{ParamId, RowElem, Segment, Store, lcm};
+use llmcc_ir::kv::KvSpec;
 use llmcc_ir::quant::BLOCK;
 use llmcc_ir::ty::Dim;
 use llmcc_test_support::{Gen, Margins};
