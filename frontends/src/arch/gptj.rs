@@ -4,9 +4,7 @@
 use super::blocks::Norm;
 use super::decoder::{Decoder, Defaults, Norms};
 use super::entry::Arch;
-use super::names::{
-    ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, HEAD, MLP_DOWN, MLP_UP, NORM, Names, TABLE, Table,
-};
+use super::names::{ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, HEAD, MLP_DOWN, MLP_UP, NORM, Names, TABLE, Table};
 use crate::config::common::GPT_MODEL;
 use crate::config::fields::{Accepts, Field, IDENTITY};
 use crate::rope::{RopeConfig, RopeScaling};

@@ -47,9 +47,8 @@ pub(super) const ARCH: Arch = Arch {
         let experts = experts(f, &d)?;
         let every = f.size("interleave_moe_layer_step").or(1);
         let listed = f.numbers("moe_layers");
-        let sparse = |i: usize| {
-            listed.as_ref().map_or((i + 1).is_multiple_of(every), |list| list.contains(&(i as f64)))
-        };
+        let sparse =
+            |i: usize| listed.as_ref().map_or((i + 1).is_multiple_of(every), |list| list.contains(&(i as f64)));
         let d = d.with_attention(|i, a| {
             (a.qkv_bias, a.out_bias, a.qk_norm, a.neighbours) = (bias, bias, qk_norm, a.heads.dim);
             if !rotates[i] {

@@ -22,8 +22,7 @@ pub(super) const ARCH: Arch = Arch {
     goldens: &["mistral4"],
     names: Names(&[DEEPSEEK_EXPERTS, latent::NAMES, HUGGING_FACE]),
     read: |f| {
-        let defaults =
-            Defaults { vocab: Some(131_072), heads: Some(32), max_position: 1_048_576, ..Defaults::LLAMA };
+        let defaults = Defaults { vocab: Some(131_072), heads: Some(32), max_position: 1_048_576, ..Defaults::LLAMA };
         let latent = Latent {
             q_rank: Some(1024),
             kv_rank: 256,

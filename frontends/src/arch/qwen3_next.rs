@@ -42,7 +42,5 @@ const OWN: &[Field] = &[
     Field::new("mlp_only_layers", Accepts::Numbers),
 ];
 
-const NAMES: Table = &[
-    (DELTA_QKV, "model.layers.{}.linear_attn.in_proj_qkvz"),
-    (DELTA_RATE, "model.layers.{}.linear_attn.in_proj_ba"),
-];
+const NAMES: Table =
+    &[(DELTA_QKV, "model.layers.{}.linear_attn.in_proj_qkvz"), (DELTA_RATE, "model.layers.{}.linear_attn.in_proj_ba")];

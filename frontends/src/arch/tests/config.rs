@@ -450,10 +450,7 @@ fn declared_fields_are_read() {
                 Accepts::OneOf(_) => (json!("sigmoid"), json!("relu")),
                 Accepts::ListOf(_) => (
                     json!(["sliding_attention", 3]),
-                    json!([
-                        if upper { "sliding_attention" } else { "full_attention" },
-                        "sliding_attention"
-                    ]),
+                    json!([if upper { "sliding_attention" } else { "full_attention" }, "sliding_attention"]),
                 ),
                 Accepts::Tokens => (json!("x"), json!([3, 4])),
                 Accepts::Numbers => (json!(["x"]), json!([0, 1])),
