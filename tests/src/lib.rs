@@ -24,7 +24,7 @@ pub fn golden(name: &str) -> PathBuf {
     root().join("tests/goldens").join(name)
 }
 
-/// Whether a fixture is wanted: any is, unless `LLMCC_GOLDENS` names some, with commas between them.
+/// Whether a fixture is wanted: any is, unless `LLMCC_GOLDENS` names some, with commas between.
 fn wanted(name: &str) -> bool {
     std::env::var("LLMCC_GOLDENS").map_or(true, |some| some.split(',').any(|s| s == name))
 }

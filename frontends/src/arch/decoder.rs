@@ -66,7 +66,8 @@ pub(super) struct Layer {
     pub scaled: bool,
 }
 
-/// Multiplies what goes into attention and what comes out, and what comes out of the mixer beside it.
+/// Multiplies what goes into attention and what comes out, and what comes out of the mixer beside
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Beside {
     /// Into attention.

@@ -1,5 +1,5 @@
-//! EXAONE 4 (arXiv 2507.11407): norms after the blocks and of queries and keys, windows in most layers
-//! of the larger ones; layers without rotate nothing there.
+//! EXAONE 4 (arXiv 2507.11407): norms after the blocks and of queries and keys, windows in most
+//! layers of the larger ones; layers without rotate nothing there.
 
 use super::blocks::QkNorm;
 use super::decoder::{Decoder, Defaults, Norms};

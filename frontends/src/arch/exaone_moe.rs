@@ -1,5 +1,5 @@
-//! K-EXAONE (arXiv 2601.01739): norms before the blocks and of queries and keys, windows in most layers,
-//! positions rotated there only, experts as DeepSeek-V3 has them.
+//! K-EXAONE (arXiv 2601.01739): norms before the blocks and of queries and keys, windows in most
+//! layers, positions rotated there only, experts as DeepSeek-V3 has them.
 //!
 //! The layer after the last, which predicts a further token, is left out.
 

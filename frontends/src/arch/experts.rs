@@ -146,8 +146,8 @@ pub(super) fn sparse_by_types(f: &Fields, layers: usize, first: usize) -> Result
     list.filter(|list| list.len() >= layers).ok_or_else(|| f.invalid_value(field, v, expected()))
 }
 
-/// The matrices of all experts, one below the other, and their biases: gates (if there are any), up,
-/// down.
+/// The matrices of all experts, one below the other, and their biases: gates (if there are any),
+/// up, down.
 fn matrices(f: &mut Draft, m: &Experts) -> (Option<Stack>, [Stack; 2]) {
     let (hidden, ffn, count) = (f.facts().hidden, m.ffn, m.count);
     let plain = |gate: Option<Value>, w: [Value; 2]| (gate.map(|w| (w, None)), w.map(|w| (w, None)));

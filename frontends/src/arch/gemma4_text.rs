@@ -1,6 +1,6 @@
-//! Gemma 4 of 12B and more, the text models (Google, 2026): Gemma 3 with wider heads in layers that see
-//! everything, whose values are their keys, norms of values, a factor of each layer, and experts
-//! beside the MLP in one of them.
+//! Gemma 4 of 12B and more, the text models (Google, 2026): Gemma 3 with wider heads in layers that
+//! see everything, whose values are their keys, norms of values, a factor of each layer, and
+//! experts beside the MLP in one of them.
 //!
 //! The smaller ones, with embeddings for each layer and caches that layers share, are refused.
 

@@ -1,5 +1,6 @@
-//! GPT-J (Wang and Komatsuzaki, 2021): attention and MLP side by side behind one LayerNorm, rotation
-//! of neighbours in a part of each head, no biases but the MLP's, the norms' and the head's.
+//! GPT-J (Wang and Komatsuzaki, 2021): attention and MLP side by side behind one LayerNorm,
+//! rotation of neighbours in a part of each head, no biases but the MLP's, the norms' and the
+//! head's.
 
 use super::blocks::Norm;
 use super::decoder::{Decoder, Defaults, Norms};

@@ -1,5 +1,5 @@
-//! Hy3 (Tencent, 2026): norms of queries and keys, experts chosen by corrected sigmoids in all but the
-//! first layers, beside an MLP for all tokens.
+//! Hy3 (Tencent, 2026): norms of queries and keys, experts chosen by corrected sigmoids in all but
+//! the first layers, beside an MLP for all tokens.
 //!
 //! The layers after the last, which predict further tokens, are left out.
 

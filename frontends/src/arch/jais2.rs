@@ -1,4 +1,5 @@
-//! Jais 2 (Inception and MBZUAI, 2025): Llama with LayerNorm, biases, and squared ReLU without gate.
+//! Jais 2 (Inception and MBZUAI, 2025): Llama with LayerNorm, biases, and squared ReLU without
+//! gate.
 
 use super::blocks::Norm;
 use super::decoder::{Decoder, Defaults};

@@ -1,5 +1,5 @@
-//! Experts as DeepSeek's models have them, beside latent attention: some layers without, then layers
-//! with an MLP for all tokens and the chosen ones.
+//! Experts as DeepSeek's models have them, beside latent attention: some layers without, then
+//! layers with an MLP for all tokens and the chosen ones.
 
 use super::decoder::Decoder;
 use super::entry::Shape;

@@ -1,9 +1,9 @@
-//! Llama 4, the text models (Meta, 2025): rotation of neighbours and norms of queries and keys without
-//! gains in most layers, queries that grow with the position in the others, one expert of each token
-//! beside an MLP for all.
+//! Llama 4, the text models (Meta, 2025): rotation of neighbours and norms of queries and keys
+//! without gains in most layers, queries that grow with the position in the others, one expert of
+//! each token beside an MLP for all.
 //!
-//! Layers that rotate see the chunk of the sequence that a token is in. Here sequences are not longer
-//! than the first chunk, which is the longest context that the model is given.
+//! Layers that rotate see the chunk of the sequence that a token is in. Here sequences are not
+//! longer than the first chunk, which is the longest context that the model is given.
 
 use super::blocks::{QkNorm, Tuning};
 use super::decoder::{Decoder, Defaults};

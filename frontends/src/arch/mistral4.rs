@@ -1,5 +1,5 @@
-//! Mistral 4 (Mistral AI, 2026), the text models: latent attention whose queries grow with the position,
-//! experts chosen in groups by their probabilities.
+//! Mistral 4 (Mistral AI, 2026), the text models: latent attention whose queries grow with the
+//! position, experts chosen in groups by their probabilities.
 
 use super::blocks::Tuning;
 use super::decoder::Defaults;

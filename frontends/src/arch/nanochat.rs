@@ -1,5 +1,5 @@
-//! nanochat (Karpathy, 2025): norms without gains, also of embeddings and of rotated queries and keys,
-//! squared ReLU without gate, positions rotated backwards.
+//! nanochat (Karpathy, 2025): norms without gains, also of embeddings and of rotated queries and
+//! keys, squared ReLU without gate, positions rotated backwards.
 
 use super::blocks::QkNorm;
 use super::decoder::{Decoder, Defaults};

@@ -1,5 +1,5 @@
-//! OLMo Hybrid (Allen Institute for AI, 2026): the gated delta rule in most layers, with norms before
-//! the blocks; OLMo 3's attention in the others, with norms after them.
+//! OLMo Hybrid (Allen Institute for AI, 2026): the gated delta rule in most layers, with norms
+//! before the blocks; OLMo 3's attention in the others, with norms after them.
 
 use super::blocks::QkNorm;
 use super::decoder::{Decoder, Defaults, Norms};

@@ -1,5 +1,5 @@
-//! Qwen3-Next (Qwen, 2025): as Qwen3.5 with experts, projections of the gated delta rule stored head
-//! by head.
+//! Qwen3-Next (Qwen, 2025): as Qwen3.5 with experts, projections of the gated delta rule stored
+//! head by head.
 
 use super::decoder::Defaults;
 use super::entry::Arch;

@@ -1,5 +1,5 @@
-//! Solar Open (arXiv 2601.07022): Llama's attention, mixtures of experts as GLM-4.5 has them in every
-//! layer.
+//! Solar Open (arXiv 2601.07022): Llama's attention, mixtures of experts as GLM-4.5 has them in
+//! every layer.
 
 use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
