@@ -276,7 +276,7 @@ impl<'k> Division<'k> {
             let (mask, token, before) = (carried[0], carried[1], carried[2]);
             let (parts, rest) = carried[3..].split_at(self.width);
             let (now, numbers) = rest.split_at(rest.len() - self.held());
-            // Lanes join their parts of the result before while they wait for what this token needs.
+            // Lanes join their parts of the last result beside what this token needs.
             let result = self.joined(b, parts);
             // The lowest bit is this token's. After the last one it is read again, for nothing.
             let less = b.addc(mask, -1);
@@ -318,7 +318,7 @@ impl<'k> Division<'k> {
         };
         let [q_cols, k_cols, v_cols, decay_cols] = self.cols;
         let (q, key) = (row(b, k.q, q_cols, k.q_start), row(b, k.k, k_cols, k.k_start));
-        let [q, k_] = [q, key].map(|line| self.rows(b, t, line, t.group, true));
+        let [q, keys] = [q, key].map(|line| self.rows(b, t, line, t.group, true));
         let v = row(b, k.v, v_cols, k.v_start);
         let of_head = b.mulc(t.head, self.state.cols as i64);
         let column = b.add(of_head, t.column);
@@ -333,7 +333,7 @@ impl<'k> Division<'k> {
         };
         let rate = row(b, k.rate, self.state.heads, 0);
         let rate = col_at(b, rate, Elem::F32, t.head);
-        Inputs { q, k: k_, v, decay, rate: b.load(rate, F32) }
+        Inputs { q, k: keys, v, decay, rate: b.load(rate, F32) }
     }
 
     /// Of as many columns as the state has rows, those from `number` times as many on, what belongs
