@@ -63,8 +63,7 @@ pub struct ImageRef {
     pub weights_addr: u64,
     /// Bytes of weights, also when external.
     pub weights_len: u64,
-    /// Bytes the file must have: a stripped artifact is shorter and is refused with a clear
-    /// message.
+    /// Bytes the file must have: a stripped artifact is shorter, and is refused in words.
     pub file_len: u64,
     /// Address of the table of hashes ([`tree`]), which is the end of the file.
     pub hashes_addr: u64,
@@ -159,8 +158,7 @@ pub struct ModelDesc {
     pub states: Table,
     /// [`GpuKernelDesc`] per entry of `kernels`; empty for a CPU.
     pub gpu: Table,
-    /// JSON manifest (UTF-8). Like the other texts in the first descriptor only: the alternatives
-    /// share it.
+    /// JSON manifest (UTF-8). Like the other texts in the first descriptor only, for all of them.
     pub manifest: Span,
     /// `tokenizer.json` (UTF-8); empty when the checkpoint has none.
     pub tokenizer: Span,
@@ -224,8 +222,7 @@ pub struct GpuKernelDesc {
     pub entry: Span,
     /// PTX text with its final NUL, as offset from the start of the **code** segment.
     pub ptx: Span,
-    /// Machine code (cubin) for this very architecture, in the **code** segment; empty when there
-    /// is none.
+    /// Machine code (cubin) for this very architecture, in the **code** segment; empty: none.
     pub cubin: Span,
     /// Threads per block, 1 to [`GPU_MAX_THREADS`].
     pub threads: u32,
