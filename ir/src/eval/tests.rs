@@ -554,9 +554,6 @@ fn every_graph_operation_by_hand() {
     assert_eq!(run(Op::Standardize { eps: F32::new(0.75), width: 2 }, &[x()]), [-0.5, 0.5, -0.5, 0.5]);
     assert_eq!(run(Op::SliceCols { start: 1, len: 1 }, &[x()]), [2.0, 4.0]);
     assert_eq!(run(Op::ConcatCols, &[x(), x()]), [1.0, 2.0, 1.0, 2.0, 3.0, 4.0, 3.0, 4.0]);
-    assert_eq!(run(Op::PickCols, &[x(), v(&[1.0, 0.0])]), [2.0, 1.0, 4.0, 3.0]);
-    let three = Tensor::new([2, 3], vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap();
-    assert_eq!(run(Op::PlaceCols, &[three, v(&[1.0, 2.0, 0.0])]), [3.0, 1.0, 2.0, 6.0, 4.0, 5.0]);
     assert_eq!(run(Op::Transpose, &[w()]), [1.0, 0.0, 2.0, 0.0, 1.0, -1.0]);
     assert_eq!(run(Op::ScaleCols, &[w(), v(&[2.0, 3.0])]), [2.0, 0.0, 0.0, 3.0, 4.0, -3.0]);
     assert_eq!(run(Op::ScaleRows, &[w(), v(&[2.0, 3.0, 4.0])]), [2.0, 0.0, 0.0, 3.0, 8.0, -4.0]);
