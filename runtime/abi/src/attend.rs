@@ -10,8 +10,8 @@ pub const ATTEND_PARTS: usize = 16;
 pub const ATTEND_SPLIT_TOKENS: usize = 16;
 
 /// Arguments of [`Uk::Attend`](crate::Uk::Attend): tokens of one sequence, in order, attend to its
-/// pages with the query heads of one KV head. A single token may do so with several KV heads in one call, which
-/// goes through the pages once, and so reads them in longer runs.
+/// pages with the query heads of one KV head. A single token may do so with several KV heads in one
+/// call, which goes through the pages once, and so reads them in longer runs.
 ///
 /// For token `t` and head `h`, over the slots `position - window < s <= position` of the sequence:
 /// `out = softmax(scale * q·K) · V`. Each block of [`ATTEND_BLOCK`] slots gives a maximum `m`, a
@@ -195,8 +195,8 @@ pub const fn attend_work(rows: usize, d: usize) -> usize {
     ATTEND_WIDE * PAGE_TOKENS * d + group * (d.next_multiple_of(16) + ATTEND_STRIDE + attend_record(d)) + 2 * rows
 }
 
-/// f32 of a block's result for one head: the `d` weighted values, maximum, sum, and what makes a whole
-/// number of cache lines.
+/// f32 of a block's result for one head: the `d` weighted values, maximum, sum, and what makes a
+/// whole number of cache lines.
 pub const fn attend_record(d: usize) -> usize {
     (d + 2).next_multiple_of(16)
 }
