@@ -257,7 +257,8 @@ fn threads_share_long_contexts() {
         let kv = cached(&mut g, spec);
         let out = g.output(heads * d, RowElem::Q8 { group: 32 });
         let case = g.case(Body::Attention(Attention {
-            q, own: None,
+            q,
+            own: None,
             kv,
             out,
             heads,
