@@ -101,7 +101,6 @@ pub fn places(order: impl Iterator<Item = f64>, cols: usize) -> Result<Vec<usize
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::eval::{WeightTensor, eval_weight_op};
     use crate::graph::Op;
 
