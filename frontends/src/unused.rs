@@ -37,7 +37,11 @@ fn recomputed(ckpt: &Checkpoint, name: &str) -> bool {
         name.rsplit_once('.').is_some_and(|(at, last)| rotary.contains(&last) && at.ends_with("rotary_emb"));
     let square = || ckpt.info(name).is_some_and(|i| matches!(i.shape[..], [1, 1, n, m] if n == m));
     let mask = (name.ends_with(".attn.bias") || name.ends_with(".self_attn.bias")) && square();
-    of_rotary || mask || constant(ckpt, name) || name.ends_with("attn.masked_bias") || name.rsplit('.').next() == Some("position_ids")
+    of_rotary
+        || mask
+        || constant(ckpt, name)
+        || name.ends_with("attn.masked_bias")
+        || name.rsplit('.').next() == Some("position_ids")
 }
 
 /// Constants of xIELU, which its class saves beside what is learned, with the values that they have

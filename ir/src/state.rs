@@ -141,7 +141,16 @@ mod tests {
     /// Windows and states of fixed size are groups of their own.
     #[test]
     fn states_are_grouped_by_how_long_they_live() {
-        let kv = |window| StateSpec::Paged(KvSpec { dtype: KvDType::F16, kv_heads: 1, key_dim: 8, value_dim: 8, latent: false, window });
+        let kv = |window| {
+            StateSpec::Paged(KvSpec {
+                dtype: KvDType::F16,
+                kv_heads: 1,
+                key_dim: 8,
+                value_dim: 8,
+                latent: false,
+                window,
+            })
+        };
         let fixed = |rows| StateSpec::Fixed(FixedSpec { heads: 1, rows, cols: 5 });
         let states = [kv(None), fixed(3), kv(Some(8)), fixed(4), kv(None), kv(Some(8))];
         assert_eq!(groups(&states), [0, 1, 2, 1, 0, 2]);

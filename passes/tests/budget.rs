@@ -347,7 +347,14 @@ fn a_priori_cache_errors_hold_on_gaussian_data() {
                 }
             }
             let measured = (error / signal).sqrt();
-            let predicted = cache_error(KvSpec { dtype: *dtype, kv_heads: 1, key_dim: head_dim, value_dim: head_dim, latent: false, window: None });
+            let predicted = cache_error(KvSpec {
+                dtype: *dtype,
+                kv_heads: 1,
+                key_dim: head_dim,
+                value_dim: head_dim,
+                latent: false,
+                window: None,
+            });
             assert!(
                 measured <= predicted * 1.05 && measured >= predicted * 0.8,
                 "{name} {head_dim}: {measured} {predicted}"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes whole models in the forms of quantized checkpoints, and what Transformers computes with their numbers.
 
-    pip install -r requirements.txt && python quantized_models.py [NAME...]
+    pip install -r requirements.txt compressed-tensors==0.12.2 && python quantized_models.py [NAME...]
 
 `quantized_models/NAME` holds `config.json` with its `quantization_config`, the packed tensors, and `golden.safetensors` as `make.py` describes it, of the
 checkpoint that they decode to: Transformers reads that one, in float64, so what it makes of packed tensors is no part of the reference. Matrices that are
@@ -59,6 +59,42 @@ def gptq(tensors, rng, **how):
     return stored
 
 
+def compressed(tensors, rng):
+    """A matrix of each kind: packed integers of 4 bits with and without zeros, int8 and FP8 of rows, NVFP4; the others are not quantized."""
+    from compressed_tensors.compressors.quantized_compressors.pack_quantized import pack_to_int32
+
+    stored = {}
+    for name in [n for n in tensors if n.endswith("_proj.weight")]:
+        n, k = tensors[name].shape
+        stem, spread = name.removesuffix(".weight"), 0.6 / k**0.5
+        scales = torch.from_numpy(np.abs(rng.normal(spread, spread / 2, (n, k // 32)))).bfloat16()
+        wide = scales.float().repeat_interleave(32, 1)
+        rows = torch.from_numpy(rng.uniform(0.5, 1, (n, 1)) * spread / 24).bfloat16()
+        if name.endswith(("q_proj.weight", "k_proj.weight")):
+            codes = torch.from_numpy(rng.integers(-8, 8, (n, k), dtype=np.int8))
+            zeros = torch.from_numpy(rng.integers(-8, 8, (n, k // 32), dtype=np.int8)) * name.endswith("k_proj.weight")
+            stored |= {f"{stem}.weight_packed": pack_to_int32(codes, 4), f"{stem}.weight_scale": scales, f"{stem}.weight_shape": torch.tensor([n, k])}
+            if name.endswith("k_proj.weight"):
+                stored[f"{stem}.weight_zero_point"] = pack_to_int32(zeros, 4, packed_dim=0)
+            tensors[name] = (codes.float() - zeros.float().repeat_interleave(32, 1)) * wide
+        elif name.endswith(("v_proj.weight", "gate_proj.weight")):
+            codes = torch.from_numpy(rng.integers(-128, 128, (n, k), dtype=np.int8))
+            stored |= {f"{stem}.weight": codes, f"{stem}.weight_scale": rows}
+            tensors[name] = codes.float() * rows.float()
+        elif name.endswith("up_proj.weight"):
+            codes = torch.from_numpy(rng.normal(0, 40, (n, k))).to(torch.float8_e4m3fn)
+            stored |= {f"{stem}.weight": codes, f"{stem}.weight_scale": rows}
+            tensors[name] = codes.float() * rows.float()
+        elif name.endswith("down_proj.weight"):
+            codes = rng.integers(0, 16, (n, k))
+            scales = torch.from_numpy(rng.uniform(50, 400, (n, k // 16))).to(torch.float8_e4m3fn)
+            table = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
+            stored |= {f"{stem}.weight_packed": torch.from_numpy((codes[:, ::2] | codes[:, 1::2] << 4).astype(np.uint8)),
+                       f"{stem}.weight_scale": scales, f"{stem}.weight_global_scale": torch.tensor([16384.0])}
+            tensors[name] = table[torch.from_numpy(codes)] * (scales.float() / 16384).repeat_interleave(16, 1)
+    return stored
+
+
 MODELS = {
     "mxfp4": (GPT_OSS, {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"]}, mxfp4),
     "gptq_order": (
@@ -66,6 +102,12 @@ MODELS = {
         {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": True, "sym": True},
         lambda t, rng: gptq(t, rng, group=32, middle=True),
     ),
+    "gptq3": (
+        LLAMA,
+        {"quant_method": "gptq", "bits": 3, "group_size": 64, "desc_act": True, "sym": False, "checkpoint_format": "gptq_v2"},
+        lambda t, rng: gptq(t, rng, group=64, bits=3, less=0),
+    ),
+    "compressed": (LLAMA, fixtures.linear_settings("mixed-precision", {"num_bits": 4, "type": "int"}), compressed),
 }
 
 

@@ -24,9 +24,20 @@ pub fn golden(name: &str) -> PathBuf {
     root().join("tests/goldens").join(name)
 }
 
+/// Whether a fixture is wanted: any is, unless `LLMCC_GOLDENS` names some, with commas between.
+fn wanted(name: &str) -> bool {
+    std::env::var("LLMCC_GOLDENS").map_or(true, |some| some.split(',').any(|s| s == name))
+}
+
+/// All fixtures that hold architectures.
+pub fn goldens() -> impl Iterator<Item = &'static str> {
+    llmcc_frontends::arch::goldens().filter(|name| wanted(name))
+}
+
 /// One fixture of each architecture.
 pub fn first_goldens() -> impl Iterator<Item = &'static str> {
-    llmcc_frontends::arch::ARCHS.iter().filter_map(|a| a.goldens.first()).copied()
+    let first = llmcc_frontends::arch::ARCHS.iter().filter_map(|a| a.goldens.first()).copied();
+    first.filter(|name| wanted(name))
 }
 
 /// A folder of the shared data beside the workspace, if there is one; says so when not.

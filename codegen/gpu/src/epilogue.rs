@@ -44,12 +44,11 @@ pub fn shared_bytes(cx: &Cx<'_>, s: &Segment, rows: usize, cols: usize) -> usize
     let with_runs = |run: usize| values_bytes(rows, cols) + (rows * cols.div_ceil(run) * 4).next_multiple_of(16);
     let norms: usize = normalized(&s.expr).iter().map(|(n, _, _)| with_runs(n.width)).sum();
     let store = match s.store {
-        Store::KvKey(p) | Store::KvValue(p) => {
-            cx.kv(p)
-                .ok()
-                .filter(|kv| kv.dtype.encoding().is_quantized())
-                .map_or(0, |kv| with_runs(kv.stored_dim(matches!(s.store, Store::KvKey(_)))))
-        }
+        Store::KvKey(p) | Store::KvValue(p) => cx
+            .kv(p)
+            .ok()
+            .filter(|kv| kv.dtype.encoding().is_quantized())
+            .map_or(0, |kv| with_runs(kv.stored_dim(matches!(s.store, Store::KvKey(_))))),
         Store::Rows { .. } => 0,
     };
     norms + store
@@ -71,7 +70,7 @@ fn piece_width(cx: &Cx<'_>, s: &Segment, tile: &Tile<'_>) -> usize {
         },
         Store::KvKey(p) | Store::KvValue(p) => {
             vec![cx.kv(p).map_or(1, |kv| kv.stored_dim(matches!(s.store, Store::KvKey(_))))]
-        },
+        }
     };
     piece::widest(cut, columns.into_iter().chain([s.n, tile.max_cols]))
 }

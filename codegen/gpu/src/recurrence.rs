@@ -5,8 +5,8 @@
 //! rows, and several columns. Sums over rows go per lane, in as many chains as a piece has rows,
 //! then over chains and lanes in a fixed tree; so a column's numbers depend on its sequence alone,
 //! whatever else is in the batch and however it was cut into steps. Queries, keys and values of the
-//! next token are on their way while one is computed; what the warps of a block read of them in
-//! common comes from the first-level cache.
+//! next token are on their way while one is computed, and the lanes join the result of the one
+//! before; what the warps of a block read in common comes from the first-level cache.
 //!
 //! The tokens of a sequence follow one another: what a long prompt takes is its tokens times the
 //! time of one, some hundred cycles.
@@ -270,10 +270,14 @@ impl<'k> Division<'k> {
         let token = b.add(first, bit);
         let inputs = self.inputs(b, t, token);
         let (zero, count, one) = (b.i32(0), b.count_ones(mask), b.i32(1));
-        let init = [vec![mask, token], inputs.flat(), numbers.to_vec()].concat();
+        let (none, nothing) = (b.i32(-1), b.f32(0.0));
+        let init = [vec![mask, token, none], vec![nothing; self.width], inputs.flat(), numbers.to_vec()].concat();
         let done = b.for_((zero, count, one), &init, |b, _, carried| {
-            let (mask, token) = (carried[0], carried[1]);
-            let (now, numbers) = carried[2..].split_at(carried.len() - 2 - self.held());
+            let (mask, token, before) = (carried[0], carried[1], carried[2]);
+            let (parts, rest) = carried[3..].split_at(self.width);
+            let (now, numbers) = rest.split_at(rest.len() - self.held());
+            // Lanes join their parts of the last result beside what this token needs.
+            let result = self.joined(b, parts);
             // The lowest bit is this token's. After the last one it is read again, for nothing.
             let less = b.addc(mask, -1);
             let rest = b.and(mask, less);
@@ -281,10 +285,29 @@ impl<'k> Division<'k> {
             let next = b.add(first, bit);
             let next = b.select(last, token, next);
             let coming = self.inputs(b, t, next);
-            let numbers = self.token(b, t, token, &inputs.of(now), numbers);
-            [vec![rest, next], coming.flat(), numbers].concat()
+            let (numbers, parts) = self.token(b, &inputs.of(now), numbers);
+            let some = b.cmpc(Cmp::Sge, before, 0);
+            self.result(b, t, before, some, &result);
+            [vec![rest, next, token], parts, coming.flat(), numbers].concat()
         });
+        let (last, yes) = (self.joined(b, &done[3..][..self.width]), b.yes());
+        self.result(b, t, done[2], yes, &last);
         done[done.len() - self.held()..].to_vec()
+    }
+
+    /// Stores the result of a token, if there is one.
+    fn result(&self, b: &mut Builder, t: &Owner<'_>, token: V, some: V, y: &[V]) {
+        let first = b.cmpc(Cmp::Eq, t.part, 0);
+        let stores = b.and(first, t.inside);
+        let stores = b.and(stores, some);
+        b.if_(stores, |b| {
+            let cols = self.state.heads * self.state.cols;
+            let line = row_at(b, t.args.operand(self.k.out), cols, RowElem::F32, token);
+            let of_head = b.mulc(t.head, self.state.cols as i64);
+            let column = b.add(of_head, t.column);
+            let p = col_at(b, line, Elem::F32, column);
+            piece::store(b, y, p, Elem::F32);
+        });
     }
 
     fn inputs(&self, b: &mut Builder, t: &Owner<'_>, token: V) -> Inputs {
@@ -295,7 +318,7 @@ impl<'k> Division<'k> {
         };
         let [q_cols, k_cols, v_cols, decay_cols] = self.cols;
         let (q, key) = (row(b, k.q, q_cols, k.q_start), row(b, k.k, k_cols, k.k_start));
-        let [q, k_] = [q, key].map(|line| self.rows(b, t, line, t.group, true));
+        let [q, keys] = [q, key].map(|line| self.rows(b, t, line, t.group, true));
         let v = row(b, k.v, v_cols, k.v_start);
         let of_head = b.mulc(t.head, self.state.cols as i64);
         let column = b.add(of_head, t.column);
@@ -310,7 +333,7 @@ impl<'k> Division<'k> {
         };
         let rate = row(b, k.rate, self.state.heads, 0);
         let rate = col_at(b, rate, Elem::F32, t.head);
-        Inputs { q, k: k_, v, decay, rate: b.load(rate, F32) }
+        Inputs { q, k: keys, v, decay, rate: b.load(rate, F32) }
     }
 
     /// Of as many columns as the state has rows, those from `number` times as many on, what belongs
@@ -334,8 +357,8 @@ impl<'k> Division<'k> {
         all
     }
 
-    /// Stores the result of a token; the numbers of the state after it.
-    fn token(&self, b: &mut Builder, t: &Owner<'_>, token: V, now: &Inputs, numbers: &[V]) -> Vec<V> {
+    /// The numbers of the state after a token, and the lane's parts of the token's result.
+    fn token(&self, b: &mut Builder, now: &Inputs, numbers: &[V]) -> (Vec<V>, Vec<V>) {
         let decayed: Vec<V> = numbers
             .chunks(self.width)
             .enumerate()
@@ -344,29 +367,19 @@ impl<'k> Division<'k> {
             .collect();
         let mut new = now.v.clone();
         if self.k.delta {
-            let held = self.sums(b, &now.k, &decayed);
+            let parts = self.parts(b, &now.k, &decayed);
+            let held = self.joined(b, &parts);
             new = new.iter().zip(held).map(|(v, held)| b.fsub(*v, held)).collect();
         }
         let new: Vec<V> = new.into_iter().map(|v| b.fmul(now.rate, v)).collect();
         let after: Vec<V> =
             decayed.iter().enumerate().map(|(i, s)| b.fma(now.k[i / self.width], new[i % self.width], *s)).collect();
-        let y = self.sums(b, &now.q, &after);
-        let first = b.cmpc(Cmp::Eq, t.part, 0);
-        let stores = b.and(first, t.inside);
-        b.if_(stores, |b| {
-            let cols = self.state.heads * self.state.cols;
-            let line = row_at(b, t.args.operand(self.k.out), cols, RowElem::F32, token);
-            let of_head = b.mulc(t.head, self.state.cols as i64);
-            let column = b.add(of_head, t.column);
-            let p = col_at(b, line, Elem::F32, column);
-            piece::store(b, &y, p, Elem::F32);
-        });
-        after
+        let parts = self.parts(b, &now.q, &after);
+        (after, parts)
     }
 
-    /// Of each of the lane's columns the sum over all rows of products with `x`, in every lane that
-    /// shares it.
-    fn sums(&self, b: &mut Builder, x: &[V], numbers: &[V]) -> Vec<V> {
+    /// Of each of the lane's columns the sum over the lane's rows of products with `x`.
+    fn parts(&self, b: &mut Builder, x: &[V], numbers: &[V]) -> Vec<V> {
         let column = |b: &mut Builder, j: usize| {
             let mut chains: Vec<Option<V>> = vec![None; self.piece];
             for (row, x) in x.iter().enumerate() {
@@ -382,8 +395,13 @@ impl<'k> Division<'k> {
             }
             sums[0]
         };
-        let sums: Vec<V> = (0..self.width).map(|j| column(b, j)).collect();
+        (0..self.width).map(|j| column(b, j)).collect()
+    }
+
+    /// Of each of the lane's columns the sum of the parts of all lanes that share it, in each of
+    /// them.
+    fn joined(&self, b: &mut Builder, parts: &[V]) -> Vec<V> {
         let masks: Vec<i64> = [16, 8, 4, 2, 1].into_iter().filter(|m| *m < self.lanes as i64).collect();
-        sums.into_iter().map(|sum| b.reduce(sum, &masks, |b, x, y| b.fadd(x, y))).collect()
+        parts.iter().map(|part| b.reduce(*part, &masks, |b, x, y| b.fadd(x, y))).collect()
     }
 }

@@ -166,9 +166,8 @@ impl Step {
         for seq in 0..sequences {
             let len = tokens.iter().filter(|t| t.0 == seq).map(|t| t.1 + 1).max().unwrap_or(0);
             for p in 0..len {
-                let mut row = |key, scale: f32| -> Vec<f64> {
-                    (0..width(key)).map(|_| f64::from(rng.float() * scale)).collect()
-                };
+                let mut row =
+                    |key, scale: f32| -> Vec<f64> { (0..width(key)).map(|_| f64::from(rng.float() * scale)).collect() };
                 let (k, v) = (row(true, 3.0), row(false, 1.0));
                 state.store_key(seq, p, &k);
                 state.store_value(seq, p, &v);
@@ -337,7 +336,8 @@ fn other_caches_and_head_sizes() {
 #[test]
 fn keys_and_values_of_different_width() {
     let prompt = prompts(&[(0, 3, 30), (1, 0, 12)]);
-    for (i, dtype) in [KvDType::F32, KvDType::F16, KvDType::Bf16, KvDType::Int8, KvDType::Int4].into_iter().enumerate() {
+    for (i, dtype) in [KvDType::F32, KvDType::F16, KvDType::Bf16, KvDType::Int8, KvDType::Int4].into_iter().enumerate()
+    {
         let unequal = Shape { dtype, d: 48, values: Some(32), out: RowElem::F32, group: 2, ..DECODE };
         let latent = Shape { d: 16, values: Some(64), latent: true, kv_heads: 1, group: 5, ..unequal };
         for shape in [unequal, Shape { d: 24, values: Some(40), ..unequal }, latent] {
@@ -410,7 +410,13 @@ fn scales_of_int8_values_may_be_anything() {
         step.state.store_value(0, p, &row);
     }
     for keep in [1.0, 1e-9, 0.0] {
-        let mut step = Step { batch: step.batch.clone(), state: step.state.clone(), q: step.q.clone(), own: step.own.clone(), sinks: vec![] };
+        let mut step = Step {
+            batch: step.batch.clone(),
+            state: step.state.clone(),
+            q: step.q.clone(),
+            own: step.own.clone(),
+            sinks: vec![],
+        };
         if keep < 1.0 {
             (0..101).for_each(|p| step.state.store_value(0, p, &vec![keep * p as f64; width]));
         }

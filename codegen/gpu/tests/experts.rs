@@ -117,7 +117,8 @@ fn weights_that_are_rounded() {
             let store = Store::Rows { param: out, start: 0 };
             let segment = Segment { n, weights: vec![w], tile_n: 16, expr: Expr::Acc(0), store };
             let tile_m = [1, 8][seed % 2];
-            let case = g.case(Body::ExpertMatmul(ExpertMatmul { x, routes: Some(routes), experts, top, segment, tile_m }));
+            let case =
+                g.case(Body::ExpertMatmul(ExpertMatmul { x, routes: Some(routes), experts, top, segment, tile_m }));
             let (got, want) = (case.run(&compiler, target(seed as u64)), case.expected());
             let (OperandData::Rows(got), OperandData::Rows(want)) = (&got[out], &want[out]) else { unreachable!() };
             // Numbers below 2 in magnitude, k of them.

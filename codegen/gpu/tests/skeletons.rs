@@ -46,7 +46,8 @@ fn attention(dtype: KvDType, head_dim: usize, tile_m: usize) -> Kernel {
         rows(cols, RowElem::F32),
     ];
     let scale = F32::new(0.1);
-    let body = Attention { q: 0, own: None, kv: 1, out: 2, heads, scale, softcap: None, sinks: None, causal: true, tile_m };
+    let body =
+        Attention { q: 0, own: None, kv: 1, out: 2, heads, scale, softcap: None, sinks: None, causal: true, tile_m };
     kernel(kinds, Body::Attention(body))
 }
 

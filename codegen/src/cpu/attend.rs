@@ -258,10 +258,8 @@ impl Plan {
         let first = e.b.ins().imul(work.seq, stride);
         let pages = e.index(tables, first, 4);
         let keys = e.times(at.head, self.spec.head_bytes(true) * PAGE_TOKENS);
-        let values = match self.spec.uniform() {
-            true => keys,
-            false => e.times(at.head, self.spec.head_bytes(false) * PAGE_TOKENS),
-        };
+        let of_values = self.spec.head_bytes(false) * PAGE_TOKENS;
+        let values = if self.spec.uniform() { keys } else { e.times(at.head, of_values) };
         let values = e.offset(values, self.page.v);
         let scales = e.times(at.head, PAGE_TOKENS * 4);
         let (k_scales, v_scales) = (e.offset(scales, self.page.k_scales), e.offset(scales, self.page.v_scales));

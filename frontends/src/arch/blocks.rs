@@ -3,12 +3,13 @@
 use super::lifter::Draft;
 use super::names::{
     ATTN_K, ATTN_K_NORM, ATTN_OUT, ATTN_Q, ATTN_Q_NORM, ATTN_QKV, ATTN_SINKS, ATTN_V, Kind, MLP_DOWN, MLP_GATE,
-    MLP_GATE_UP, MLP_UP, Part, XIELU_N, XIELU_P,
+    MLP_GATE_UP, MLP_UP, Part,
 };
 use super::weights::{halves, run_parts, split_rows, transposed};
+use super::xielu::xielu;
 use crate::config::common::Heads;
 use crate::embedding::Embedding;
-use llmcc_ir::graph::{BinaryOp, F32, Op, UnaryOp, Value};
+use llmcc_ir::graph::{F32, Op, UnaryOp, Value};
 
 /// RMSNorm or LayerNorm.
 #[derive(Clone, Copy, Debug)]
@@ -473,32 +474,3 @@ impl Mlp {
         }
     }
 }
-
-/// xIELU (arXiv 2411.13010): `p·x² + β·x` of what is positive, `n·(eˣ − 1 − x) + β·x` of the rest,
-/// `p = ln(1 + e^alpha_p)`, `n = β + ln(1 + e^alpha_n)`.
-///
-/// Transformers takes `e` to no more than −10⁻⁶, which changes numbers nearer to 0 by as much.
-#[track_caller]
-fn xielu(f: &mut Draft, x: Value) -> Value {
-    let [p, n] = [XIELU_P, XIELU_N].map(|part| {
-        let alpha = f.weight(part, Kind::Bare, &[1]);
-        f.unary(UnaryOp::Softplus, alpha)
-    });
-    let beta = f.scalar(XIELU_BETA);
-    let n = f.add(n, beta);
-    let zero = f.scalar(0.0);
-    let square = f.unary(UnaryOp::Relu2, x);
-    let square = f.mul(square, p);
-    let negative = f.op(Op::Binary(BinaryOp::Min), &[x, zero]);
-    let curve = f.unary(UnaryOp::Exp, negative);
-    let one = f.scalar(1.0);
-    let curve = f.op(Op::Binary(BinaryOp::Sub), &[curve, one]);
-    let curve = f.op(Op::Binary(BinaryOp::Sub), &[curve, negative]);
-    let curve = f.mul(curve, n);
-    let line = f.mul(x, beta);
-    let y = f.add(square, curve);
-    f.add(y, line)
-}
-
-/// The slope at 0, which is a constant of the class.
-const XIELU_BETA: f32 = 0.5;

@@ -1,5 +1,5 @@
-//! Command R (Cohere): attention and MLP side by side behind one LayerNorm without bias, rotation of
-//! neighbours, scaled logits, norms of queries and keys with gains of each head if asked for.
+//! Command R (Cohere): attention and MLP side by side behind one LayerNorm without bias, rotation
+//! of neighbours, scaled logits, norms of queries and keys with gains of each head if asked for.
 
 use super::blocks::QkNorm;
 use super::command::{DEFAULTS, LOGIT_SCALE, read};

@@ -1,8 +1,6 @@
 //! What the models of LFM2 have in common: names, and which layers have convolutions.
 
-use super::names::{
-    ATTN_K_NORM, ATTN_NORM, ATTN_OUT, ATTN_Q_NORM, MLP_DOWN, MLP_GATE, MLP_NORM, MLP_UP, NORM, Table,
-};
+use super::names::{ATTN_K_NORM, ATTN_NORM, ATTN_OUT, ATTN_Q_NORM, MLP_DOWN, MLP_GATE, MLP_NORM, MLP_UP, NORM, Table};
 use super::recurrent::{SSM_CONV, SSM_IN, SSM_OUT};
 use crate::config::ConfigError;
 use crate::config::common;

@@ -3,12 +3,13 @@
 
 use super::blocks::{Attention, Mlp, Norm, attention, capped, linear, mlp, norm, projected, scaled};
 use super::entry::Shape;
-use super::experts::{
-    EXPERTS_NORM, EXPERTS_POST_NORM, Experts, MLP_OWN_NORM, Stored, mixture, router_input,
-};
+use super::experts::{EXPERTS_NORM, EXPERTS_POST_NORM, Experts, MLP_OWN_NORM, Stored, mixture, router_input};
 use super::latent;
 use super::lifter::{Carried, Draft, Lifter};
-use super::names::{ATTN_NORM, ATTN_POST_NORM, HEAD, Kind, LAYER_SCALE, MLP_NORM, MLP_POST_NORM, NORM, POSITIONS, Part, TABLE, TABLE_NORM};
+use super::names::{
+    ATTN_NORM, ATTN_POST_NORM, HEAD, Kind, LAYER_SCALE, MLP_NORM, MLP_POST_NORM, NORM, POSITIONS, Part, TABLE,
+    TABLE_NORM,
+};
 use super::recurrent::Mixer;
 use super::yields::Yields;
 use crate::config::common::{self, DefaultHeads, Facts, Heads, WindowRule};
@@ -65,7 +66,8 @@ pub(super) struct Layer {
     pub scaled: bool,
 }
 
-/// Multiplies what goes into attention and what comes out, and what comes out of the mixer beside it.
+/// Multiplies what goes into attention and what comes out, and what comes out of the mixer beside
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Beside {
     /// Into attention.

@@ -27,8 +27,7 @@ pub(super) const ARCH: Arch = Arch {
         let defaults = Defaults { vocab: Some(152_064), heads: Some(32), kv_heads: Some(32), ..Defaults::LLAMA };
         let d = Decoder::read(f, &defaults)?;
         let window = f.size("sliding_window").or_null(4096);
-        let (first, sliding) =
-            (f.count("max_window_layers").unwrap_or(62), common::sliding_layers(f, d.layers.len())?);
+        let (first, sliding) = (f.count("max_window_layers").unwrap_or(62), common::sliding_layers(f, d.layers.len())?);
         let d = d.with_attention(|i, a| {
             (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::Head));
             a.window = window.filter(|_| sliding.as_ref().map_or(i >= first, |s| s[i]));

@@ -47,7 +47,11 @@ pub(super) const ARCH: Arch = Arch {
             ffn,
             correction: Some(CORRECTION_ROW),
             shared: (beside > 0).then_some(Shared::plain(ffn.saturating_mul(beside))),
-            ..Experts::like(&d, Router::softmax(f.size("num_experts_per_tok").or(6), true), f.size("moe_num_experts").or(64))
+            ..Experts::like(
+                &d,
+                Router::softmax(f.size("num_experts_per_tok").or(6), true),
+                f.size("moe_num_experts").or(64),
+            )
         };
         let experts = experts.checked(f, ["moe_num_experts", "num_experts_per_tok", "moe_intermediate_size"])?;
         let sparse = sparse(f, d.layers.len())?;

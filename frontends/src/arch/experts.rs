@@ -132,8 +132,23 @@ impl Experts {
     }
 }
 
-/// The matrices of all experts, one below the other, and their biases: gates (if there are any), up,
-/// down.
+/// Which layers have experts by `mlp_layer_types`: those from number `first` on, where nothing is
+/// said.
+pub(super) fn sparse_by_types(f: &Fields, layers: usize, first: usize) -> Result<Vec<bool>, ConfigError> {
+    let field = "mlp_layer_types";
+    let Some(v) = f.get(field).value() else { return Ok((0..layers).map(|i| i >= first).collect()) };
+    let flag = |v: &serde_json::Value| match v.as_str() {
+        Some("sparse") => Some(true),
+        Some("dense") => Some(false),
+        _ => None,
+    };
+    let list: Option<Vec<bool>> = v.as_array().and_then(|list| list.iter().map(flag).collect());
+    let expected = || format!("\"dense\" or \"sparse\" for each of {layers} layers");
+    list.filter(|list| list.len() >= layers).ok_or_else(|| f.invalid_value(field, v, expected()))
+}
+
+/// The matrices of all experts, one below the other, and their biases: gates (if there are any),
+/// up, down.
 fn matrices(f: &mut Draft, m: &Experts) -> (Option<Stack>, [Stack; 2]) {
     let (hidden, ffn, count) = (f.facts().hidden, m.ffn, m.count);
     let plain = |gate: Option<Value>, w: [Value; 2]| (gate.map(|w| (w, None)), w.map(|w| (w, None)));

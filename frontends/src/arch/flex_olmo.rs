@@ -19,13 +19,8 @@ pub(super) const ARCH: Arch = Arch {
     names: Names(&[QWEN_EXPERTS, POST_NORMS, HUGGING_FACE]),
     read: |f| {
         let bias = f.flag("attention_bias");
-        let defaults = Defaults {
-            vocab: Some(100_352),
-            heads: Some(32),
-            max_position: 4096,
-            theta: 5e5,
-            ..Defaults::LLAMA
-        };
+        let defaults =
+            Defaults { vocab: Some(100_352), heads: Some(32), max_position: 4096, theta: 5e5, ..Defaults::LLAMA };
         let mut d = Decoder::read(f, &defaults)?;
         d.norms = Norms::After;
         let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::Row)));

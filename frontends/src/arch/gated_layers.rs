@@ -99,12 +99,7 @@ pub(super) const EXPERTS: &[Field] = &[
 ];
 
 /// The experts; `default`: how many there are and how many of each token, where nothing is said.
-pub(super) fn experts(
-    f: &Fields,
-    d: &Decoder,
-    default: [usize; 2],
-    normalize: bool,
-) -> Result<Experts, ConfigError> {
+pub(super) fn experts(f: &Fields, d: &Decoder, default: [usize; 2], normalize: bool) -> Result<Experts, ConfigError> {
     let router = Router::softmax(f.size("num_experts_per_tok").or(default[1]), normalize);
     let shared = f.size("shared_expert_intermediate_size").or(512);
     let experts = Experts {

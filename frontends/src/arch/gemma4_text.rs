@@ -1,15 +1,13 @@
-//! Gemma 4 of 12B and more, the text models (Google, 2026): Gemma 3 with wider heads in layers that see
-//! everything, whose values are their keys, norms of values, a factor of each layer, and experts
-//! beside the MLP in one of them.
+//! Gemma 4 of 12B and more, the text models (Google, 2026): Gemma 3 with wider heads in layers that
+//! see everything, whose values are their keys, norms of values, a factor of each layer, and
+//! experts beside the MLP in one of them.
 //!
 //! The smaller ones, with embeddings for each layer and caches that layers share, are refused.
 
 use super::blocks::QkNorm;
 use super::decoder::{Decoder, Defaults, Norms};
 use super::entry::Arch;
-use super::experts::{
-    EXPERT_SCALE, EXPERTS_NORM, EXPERTS_POST_NORM, Experts, MLP_OWN_NORM, ROUTER_SCALE, Stored,
-};
+use super::experts::{EXPERT_SCALE, EXPERTS_NORM, EXPERTS_POST_NORM, Experts, MLP_OWN_NORM, ROUTER_SCALE, Stored};
 use super::names::{
     EXPERTS_DOWN, EXPERTS_GATE_UP, HUGGING_FACE, LAYER_SCALE, Names, POST_NORMS, ROUTER, SANDWICH_NORMS, Table,
 };
@@ -47,8 +45,7 @@ pub(super) const ARCH: Arch = Arch {
             ..Defaults::LLAMA
         };
         let (bias, wide) = (f.flag("attention_bias"), f.size("global_head_dim").or(512));
-        let mut d =
-            Decoder::read_with(f, &defaults, |heads, max| rope::read_proportional(f, [wide, heads.dim], max))?;
+        let mut d = Decoder::read_with(f, &defaults, |heads, max| rope::read_proportional(f, [wide, heads.dim], max))?;
         (d.norms, d.scales.embedding_root) = (Norms::Both, true);
         d.scales.cap = common::factor(f, "final_logit_softcapping")?;
         let of_heads = d.layers.first().map(|l| l.attention.heads);

@@ -1,12 +1,11 @@
-//! GPT-J (Wang and Komatsuzaki, 2021): attention and MLP side by side behind one LayerNorm, rotation
-//! of neighbours in a part of each head, no biases but the MLP's, the norms' and the head's.
+//! GPT-J (Wang and Komatsuzaki, 2021): attention and MLP side by side behind one LayerNorm,
+//! rotation of neighbours in a part of each head, no biases but the MLP's, the norms' and the
+//! head's.
 
 use super::blocks::Norm;
 use super::decoder::{Decoder, Defaults, Norms};
 use super::entry::Arch;
-use super::names::{
-    ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, HEAD, MLP_DOWN, MLP_UP, NORM, Names, TABLE, Table,
-};
+use super::names::{ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, HEAD, MLP_DOWN, MLP_UP, NORM, Names, TABLE, Table};
 use crate::config::common::GPT_MODEL;
 use crate::config::fields::{Accepts, Field, IDENTITY};
 use crate::rope::{RopeConfig, RopeScaling};

@@ -70,10 +70,8 @@ const OWN: &[Field] = &[
 const LAYER_TYPES: &[&str] = &["mamba", "attention", "linear_attention", "full_attention", "sliding_attention"];
 
 /// Names of the MLP where there are no experts.
-const NAMES: Table = &[
-    (MLP_GATE_UP, "model.layers.{}.shared_mlp.input_linear"),
-    (MLP_DOWN, "model.layers.{}.shared_mlp.output_linear"),
-];
+const NAMES: Table =
+    &[(MLP_GATE_UP, "model.layers.{}.shared_mlp.input_linear"), (MLP_DOWN, "model.layers.{}.shared_mlp.output_linear")];
 
 /// Which layers have mixers.
 fn mixing_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {

@@ -1,5 +1,5 @@
-//! Kimi's delta attention (arXiv 2510.26692): the gated delta rule with a decay of its own for every
-//! row of the state, and gates of low rank.
+//! Kimi's delta attention (arXiv 2510.26692): the gated delta rule with a decay of its own for
+//! every row of the state, and gates of low rank.
 
 use super::blocks::{Norm, linear, norm};
 use super::lifter::Draft;

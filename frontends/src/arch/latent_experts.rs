@@ -1,5 +1,5 @@
-//! Experts as DeepSeek's models have them, beside latent attention: some layers without, then layers
-//! with an MLP for all tokens and the chosen ones.
+//! Experts as DeepSeek's models have them, beside latent attention: some layers without, then
+//! layers with an MLP for all tokens and the chosen ones.
 
 use super::decoder::Decoder;
 use super::entry::Shape;
@@ -7,7 +7,7 @@ use super::experts::{Experts, Shared};
 use crate::config::ConfigError;
 use crate::config::common::WIDTH;
 use crate::config::fields::{Accepts, Field, Fields};
-use llmcc_ir::graph::Router;
+use llmcc_ir::graph::{F32, Router, Score};
 
 /// Layers with experts from the one that `first_k_dense_replace` names on.
 pub(super) fn with_dense(
@@ -29,6 +29,21 @@ pub(super) fn experts(f: &Fields, d: &Decoder, router: Router, default: [usize; 
     let shared = Some(Shared::plain(shared));
     let experts = Experts { ffn, shared, ..Experts::like(d, router, count) };
     experts.checked(f, ["n_routed_experts", "num_experts_per_tok", "moe_intermediate_size"])
+}
+
+/// The router of DeepSeek-V3: corrected sigmoids, in groups that are ranked by their two best.
+/// `top` and `scale` are for absent fields.
+pub(super) fn sigmoids(f: &Fields, top: usize, scale: f64) -> Result<Router, ConfigError> {
+    let groups = f.size("n_group").or(1);
+    Ok(Router {
+        score: Score::Sigmoid,
+        eps: F32::new(1e-20),
+        scale: F32::new(f.factor_or("routed_scaling_factor", scale)? as f32),
+        groups,
+        kept: f.size("topk_group").or(1),
+        pairs: groups > 1,
+        ..Router::softmax(f.size("num_experts_per_tok").or(top), f.flag_or("norm_topk_prob", true))
+    })
 }
 
 /// The fields that [`experts`] and [`with_dense`] read, and of what is chosen.

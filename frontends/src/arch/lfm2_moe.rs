@@ -1,5 +1,5 @@
-//! LFM2 with experts (Liquid AI, 2025): LFM2 with experts chosen by corrected sigmoids in all but the
-//! first layers.
+//! LFM2 with experts (Liquid AI, 2025): LFM2 with experts chosen by corrected sigmoids in all but
+//! the first layers.
 
 use super::blocks::QkNorm;
 use super::convolved::{self, LAYER_TYPES, convolved_layers};

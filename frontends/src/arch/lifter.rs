@@ -394,8 +394,13 @@ impl<'a> Draft<'_, 'a> {
 
     /// The keys and values of a new attention layer. A window that no sequence can outgrow is none.
     pub(super) fn kv(&mut self, name: &str, kv_heads: usize, head_dim: usize, window: Option<usize>) -> Value {
-        self.paged(name, window, |dtype, window| {
-            KvSpec { dtype, kv_heads, key_dim: head_dim, value_dim: head_dim, latent: false, window }
+        self.paged(name, window, |dtype, window| KvSpec {
+            dtype,
+            kv_heads,
+            key_dim: head_dim,
+            value_dim: head_dim,
+            latent: false,
+            window,
         })
     }
 
@@ -407,7 +412,14 @@ impl<'a> Draft<'_, 'a> {
         (key_dim, value_dim): (usize, usize),
         window: Option<usize>,
     ) -> Value {
-        self.paged(name, window, |dtype, window| KvSpec { dtype, kv_heads: 1, key_dim, value_dim, latent: true, window })
+        self.paged(name, window, |dtype, window| KvSpec {
+            dtype,
+            kv_heads: 1,
+            key_dim,
+            value_dim,
+            latent: true,
+            window,
+        })
     }
 
     fn paged(&mut self, name: &str, window: Option<usize>, of: impl Fn(KvDType, Option<usize>) -> KvSpec) -> Value {

@@ -1,9 +1,9 @@
-//! Llama 4, the text models (Meta, 2025): rotation of neighbours and norms of queries and keys without
-//! gains in most layers, queries that grow with the position in the others, one expert of each token
-//! beside an MLP for all.
+//! Llama 4, the text models (Meta, 2025): rotation of neighbours and norms of queries and keys
+//! without gains in most layers, queries that grow with the position in the others, one expert of
+//! each token beside an MLP for all.
 //!
-//! Layers that rotate see the chunk of the sequence that a token is in. Here sequences are not longer
-//! than the first chunk, which is the longest context that the model is given.
+//! Layers that rotate see the chunk of the sequence that a token is in. Here sequences are not
+//! longer than the first chunk, which is the longest context that the model is given.
 
 use super::blocks::{QkNorm, Tuning};
 use super::decoder::{Decoder, Defaults};
@@ -47,9 +47,8 @@ pub(super) const ARCH: Arch = Arch {
         let experts = experts(f, &d)?;
         let every = f.size("interleave_moe_layer_step").or(1);
         let listed = f.numbers("moe_layers");
-        let sparse = |i: usize| {
-            listed.as_ref().map_or((i + 1).is_multiple_of(every), |list| list.contains(&(i as f64)))
-        };
+        let sparse =
+            |i: usize| listed.as_ref().map_or((i + 1).is_multiple_of(every), |list| list.contains(&(i as f64)));
         let d = d.with_attention(|i, a| {
             (a.qkv_bias, a.out_bias, a.qk_norm, a.neighbours) = (bias, bias, qk_norm, a.heads.dim);
             if !rotates[i] {

@@ -50,12 +50,9 @@ pub(super) const ARCH: Arch = Arch {
             d.ropes.iter_mut().for_each(|rope| rope.dim = dim);
         }
         let d = d.with_attention(|_, a| a.qk_norm = Some(QkNorm::Row));
-        let router =
-            Router { score: Score::Sigmoid, ..Router::softmax(f.size("num_experts_per_tok").or(8), true) };
-        let experts = Experts {
-            correction: Some(CORRECTION),
-            ..Experts::like(&d, router, f.size("num_local_experts").or(256))
-        };
+        let router = Router { score: Score::Sigmoid, ..Router::softmax(f.size("num_experts_per_tok").or(8), true) };
+        let experts =
+            Experts { correction: Some(CORRECTION), ..Experts::like(&d, router, f.size("num_local_experts").or(256)) };
         let experts = experts.checked(f, ["num_local_experts", "num_experts_per_tok", "intermediate_size"])?;
         Ok(Box::new(d.with_experts(|_| Some(experts))))
     },

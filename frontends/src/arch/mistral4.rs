@@ -1,5 +1,5 @@
-//! Mistral 4 (Mistral AI, 2026), the text models: latent attention whose queries grow with the position,
-//! experts chosen in groups by their probabilities.
+//! Mistral 4 (Mistral AI, 2026), the text models: latent attention whose queries grow with the
+//! position, experts chosen in groups by their probabilities.
 
 use super::blocks::Tuning;
 use super::decoder::Defaults;
@@ -22,8 +22,7 @@ pub(super) const ARCH: Arch = Arch {
     goldens: &["mistral4"],
     names: Names(&[DEEPSEEK_EXPERTS, latent::NAMES, HUGGING_FACE]),
     read: |f| {
-        let defaults =
-            Defaults { vocab: Some(131_072), heads: Some(32), max_position: 1_048_576, ..Defaults::LLAMA };
+        let defaults = Defaults { vocab: Some(131_072), heads: Some(32), max_position: 1_048_576, ..Defaults::LLAMA };
         let latent = Latent {
             q_rank: Some(1024),
             kv_rank: 256,

@@ -8,6 +8,7 @@ mod convolved;
 mod decoder;
 mod encoder;
 mod entry;
+mod exaone;
 mod experts;
 mod gated_layers;
 mod granite_experts;
@@ -23,6 +24,7 @@ mod nested;
 mod output;
 mod recurrent;
 mod weights;
+mod xielu;
 mod yields;
 
 use crate::checkpoint::Checkpoint;
@@ -141,6 +143,12 @@ archs! {
     mod vaultgemma;
     mod gpt_bigcode;
     mod nanochat;
+    mod hyperclovax;
+    mod jais2;
+    mod solar_open;
+    mod mellum;
+    mod hy_v3;
+    mod exaone_moe;
     #[cfg(test)]
     mod dummy;
 }
@@ -267,7 +275,8 @@ impl Model {
 /// What a field that other architectures read must be for one that does not.
 fn elsewhere(name: &str) -> Option<Neutral> {
     static RULES: LazyLock<HashMap<&'static str, Neutral>> = LazyLock::new(|| {
-        let names = |f: &'static Field| std::iter::once(f.name).chain(f.also.iter().copied()).map(|name| (name, f.neutral));
+        let names =
+            |f: &'static Field| std::iter::once(f.name).chain(f.also.iter().copied()).map(|name| (name, f.neutral));
         // Of several architectures the first counts.
         ARCHS.iter().rev().flat_map(|a| a.fields.iter().rev().copied().flatten()).flat_map(names).collect()
     });

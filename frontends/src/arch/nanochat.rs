@@ -1,5 +1,5 @@
-//! nanochat (Karpathy, 2025): norms without gains, also of embeddings and of rotated queries and keys,
-//! squared ReLU without gate, positions rotated backwards.
+//! nanochat (Karpathy, 2025): norms without gains, also of embeddings and of rotated queries and
+//! keys, squared ReLU without gate, positions rotated backwards.
 
 use super::blocks::QkNorm;
 use super::decoder::{Decoder, Defaults};
@@ -18,12 +18,8 @@ pub(super) const ARCH: Arch = Arch {
     goldens: &["nanochat"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(50_304),
-            heads: Some(6),
-            act: ("hidden_act", UnaryOp::Relu2),
-            ..Defaults::LLAMA
-        };
+        let defaults =
+            Defaults { vocab: Some(50_304), heads: Some(6), act: ("hidden_act", UnaryOp::Relu2), ..Defaults::LLAMA };
         let bias = f.flag("attention_bias");
         let mut d = Decoder::read(f, &defaults)?;
         (d.norm.gain, d.table_norm) = (false, true);

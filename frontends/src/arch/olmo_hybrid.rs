@@ -1,12 +1,10 @@
-//! OLMo Hybrid (Allen Institute for AI, 2026): the gated delta rule in most layers, with norms before
-//! the blocks; OLMo 3's attention in the others, with norms after them.
+//! OLMo Hybrid (Allen Institute for AI, 2026): the gated delta rule in most layers, with norms
+//! before the blocks; OLMo 3's attention in the others, with norms after them.
 
 use super::blocks::QkNorm;
 use super::decoder::{Decoder, Defaults, Norms};
 use super::entry::Arch;
-use super::names::{
-    ATTN_NORM, ATTN_POST_NORM, HUGGING_FACE, MLP_NORM, MLP_POST_NORM, Names, Table,
-};
+use super::names::{ATTN_NORM, ATTN_POST_NORM, HUGGING_FACE, MLP_NORM, MLP_POST_NORM, Names, Table};
 use super::recurrent::{
     CONV_K, CONV_Q, CONV_V, DELTA_DECAY, DELTA_GATE, DELTA_K, DELTA_Q, DELTA_RATE, DELTA_V, GatedDelta, Mixer,
     Projections, SSM_A, SSM_DT, SSM_NORM, SSM_OUT,
@@ -32,8 +30,7 @@ pub(super) const ARCH: Arch = Arch {
     goldens: &["olmo_hybrid"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
-        let defaults =
-            Defaults { vocab: Some(100_352), heads: Some(30), max_position: 65_536, ..Defaults::LLAMA };
+        let defaults = Defaults { vocab: Some(100_352), heads: Some(30), max_position: 65_536, ..Defaults::LLAMA };
         let bias = f.flag("attention_bias");
         let d = Decoder::read(f, &defaults)?;
         let queries = d.layers.first().map_or(1, |l| l.attention.heads.queries);

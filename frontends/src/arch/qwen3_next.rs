@@ -1,5 +1,5 @@
-//! Qwen3-Next (Qwen, 2025): as Qwen3.5 with experts, projections of the gated delta rule stored head
-//! by head.
+//! Qwen3-Next (Qwen, 2025): as Qwen3.5 with experts, projections of the gated delta rule stored
+//! head by head.
 
 use super::decoder::Defaults;
 use super::entry::Arch;
@@ -42,7 +42,5 @@ const OWN: &[Field] = &[
     Field::new("mlp_only_layers", Accepts::Numbers),
 ];
 
-const NAMES: Table = &[
-    (DELTA_QKV, "model.layers.{}.linear_attn.in_proj_qkvz"),
-    (DELTA_RATE, "model.layers.{}.linear_attn.in_proj_ba"),
-];
+const NAMES: Table =
+    &[(DELTA_QKV, "model.layers.{}.linear_attn.in_proj_qkvz"), (DELTA_RATE, "model.layers.{}.linear_attn.in_proj_ba")];

@@ -1,5 +1,5 @@
-//! StableLM (arXiv 2402.17834): Llama with LayerNorm and rotation of a part of each head; attention and
-//! MLP side by side, norms of queries and keys with gains of each head, if asked for.
+//! StableLM (arXiv 2402.17834): Llama with LayerNorm and rotation of a part of each head; attention
+//! and MLP side by side, norms of queries and keys with gains of each head, if asked for.
 
 use super::blocks::{Norm, QkNorm};
 use super::decoder::{Decoder, Defaults, Norms};

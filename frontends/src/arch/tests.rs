@@ -231,7 +231,7 @@ fn tensors_that_do_not_fit_the_configuration() {
     };
     assert_eq!(
         message(json!({}), |t| retype(at(t, UP), "F8_E4M3", 1)),
-        "model.safetensors: tensor `model.layers.1.mlp.up_proj.weight` is stored as F8_E4M3; weights must be F32, F16 or BF16: quantized checkpoints are not read yet; use the unquantized one and compile with --w8 or --w4"
+        "model.safetensors: tensor `model.layers.1.mlp.up_proj.weight` is stored as F8_E4M3; weights must be F32, F16 or BF16: its quantization is none of those that config.json may declare; use the unquantized checkpoint and compile with --w8 or --w4"
     );
     for (dtype, bytes) in [("F64", 8), ("I8", 1)] {
         assert_eq!(

@@ -194,6 +194,11 @@ pub(crate) fn described(f: &Fields) -> Result<bool, ConfigError> {
 pub(crate) fn tuning(f: &Fields) -> Result<(f64, usize), ConfigError> {
     let (at, map) = object(f)?;
     let r = f.inside(map, at, &[TUNED])?;
+    if let (Some(outer), Some(inner)) = (f.number(BETA), r.number(BETA))
+        && outer != inner
+    {
+        return Err(f.invalid(BETA, &outer, format!("as `{at}{BETA}` ({inner:?}), or absent")));
+    }
     let beta = r.number(BETA).or(f.number(BETA));
     let step = r.size(ORIGINAL).value().or(f.size(ORIGINAL).value());
     match (beta, step) {

@@ -237,6 +237,22 @@ fn matmul(segments: Vec<Segment>, norm: Option<Prologue>) -> Body {
     Body::Matmul(Matmul { x: 0, prologue: norm, segments, tile_m: 4 })
 }
 
+/// Of queries 0 over the state 1 into rows 2.
+fn usual_attention() -> Attention {
+    Attention {
+        q: 0,
+        own: None,
+        kv: 1,
+        out: 2,
+        heads: HEADS,
+        scale: F32::new(SCALE),
+        softcap: None,
+        sinks: None,
+        causal: true,
+        tile_m: 1,
+    }
+}
+
 /// The kernels of the plan: embed, rope, qkv, attention, o, gate/up, down, norm, head.
 pub(crate) fn kernels(kv: KvSpec, format: Format) -> Vec<Kernel> {
     let (tok, w) = (Dim::Tokens, |n, k| ParamKind::Matrix { n, k, format });
@@ -286,17 +302,7 @@ pub(crate) fn kernels(kv: KvSpec, format: Format) -> Vec<Kernel> {
             "attention",
             tok,
             vec![p("q", t(HEADS * HEAD)), p("kv", ParamKind::Kv(kv)), p("out", t(HEADS * HEAD))],
-            Body::Attention(Attention {
-                q: 0, own: None,
-                kv: 1,
-                out: 2,
-                heads: HEADS,
-                scale: F32::new(SCALE),
-                softcap: None,
-                sinks: None,
-                causal: true,
-                tile_m: 1,
-            }),
+            Body::Attention(usual_attention()),
         ),
         kernel(
             "o",

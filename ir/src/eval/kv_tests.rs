@@ -92,8 +92,7 @@ fn latent_attention_is_attention_over_whole_keys() {
         states.iter_mut().for_each(|s| s.store_value(0, p, &values[p]));
     }
     let of = Attend { heads: count, scale: F32::new(0.4), softcap: None, sinks: None, causal: true };
-    let rows: Vec<Vec<f64>> =
-        q.iter().zip(&of_own).map(|(q, own)| whole_queries(&latent, count, own, q)).collect();
+    let rows: Vec<Vec<f64>> = q.iter().zip(&of_own).map(|(q, own)| whole_queries(&latent, count, own, q)).collect();
     assert_eq!(rows, joined(&of_own, &q));
     let [got, want] = states.each_ref().map(|s| attention(s, &batch, &rows, &of).unwrap().concat());
     assert_eq!(got.len(), tokens * count * value);

@@ -25,8 +25,12 @@ pub struct Warpgroups {
 /// kernel does it.
 pub fn warpgroups(kv: &KvSpec, group: usize, tile_m: usize, gpu: &GpuArch) -> Option<Warpgroups> {
     let half = matches!(kv.dtype, KvDType::F16 | KvDType::Bf16);
-    let suits =
-        WARPGROUPS && gpu.processor == "sm_90a" && half && kv.uniform() && kv.key_dim.is_multiple_of(16) && kv.key_dim <= MAX_D;
+    let suits = WARPGROUPS
+        && gpu.processor == "sm_90a"
+        && half
+        && kv.uniform()
+        && kv.key_dim.is_multiple_of(16)
+        && kv.key_dim <= MAX_D;
     let tokens = tile_m.min(ROWS / group.max(1));
     // With less, one of the two groups would have nothing to do.
     (suits && tile_m > 1 && tokens * group > ROWS / 2).then_some(Warpgroups { tokens })

@@ -390,10 +390,8 @@ impl<'a> Facts<'a> {
     /// Columns of a run of int8 cache entries.
     fn int8_run(&self, s: &Segment) -> Option<usize> {
         let (Store::KvKey(p) | Store::KvValue(p)) = s.store else { return None };
-        match self.kernel.params.get(p)?.kind {
-            ParamKind::Kv(kv) if kv.dtype.encoding().is_quantized() => Some(kv.stored_dim(matches!(s.store, Store::KvKey(_)))),
-            _ => None,
-        }
+        let ParamKind::Kv(kv) = &self.kernel.params.get(p)?.kind else { return None };
+        kv.dtype.encoding().is_quantized().then(|| kv.stored_dim(matches!(s.store, Store::KvKey(_))))
     }
 
     /// Many rows: tiles of weights times tiles of input.

@@ -284,6 +284,17 @@ fn columns_from(p: &mut Parser) -> Parsed<usize> {
     Ok(start)
 }
 
+/// `pick{rows=%x, order=%v}`
+fn picked<'a>(p: &mut Parser<'a>, scope: &Scope<'a>) -> Parsed<Expr> {
+    p.next();
+    p.expect(b'{')?;
+    let rows = named(p, scope, "rows")?;
+    p.expect(b',')?;
+    let order = named(p, scope, "order")?;
+    p.expect(b'}')?;
+    Ok(Expr::Pick { rows, order })
+}
+
 impl<'a> ParseTree<'a> for Expr {
     type Scope = Scope<'a>;
 
@@ -341,15 +352,7 @@ impl<'a> ParseTree<'a> for Expr {
                 p.expect(b'}')?;
                 Ok(Expr::Expert { vector, routes, top })
             }
-            "pick" => {
-                p.next();
-                p.expect(b'{')?;
-                let rows = named(p, scope, "rows")?;
-                p.expect(b',')?;
-                let order = named(p, scope, "order")?;
-                p.expect(b'}')?;
-                Ok(Expr::Pick { rows, order })
-            }
+            "pick" => picked(p, scope),
             "combine" => {
                 p.next();
                 p.expect(b'{')?;

@@ -75,13 +75,8 @@ fn state() -> impl Strategy<Value = StateSpec> {
 
 fn kv() -> impl Strategy<Value = KvSpec> {
     let dtype = select(KvDType::ALL.iter().map(|(t, _)| *t).collect::<Vec<_>>());
-    (dtype, size(), (size(), size(), any::<bool>()), option::of(size())).prop_map(|(dtype, kv_heads, dims, window)| KvSpec {
-        dtype,
-        kv_heads,
-        key_dim: dims.0,
-        value_dim: dims.1,
-        latent: dims.2,
-        window,
+    (dtype, size(), (size(), size(), any::<bool>()), option::of(size())).prop_map(|(dtype, kv_heads, dims, window)| {
+        KvSpec { dtype, kv_heads, key_dim: dims.0, value_dim: dims.1, latent: dims.2, window }
     })
 }
 
@@ -304,7 +299,8 @@ fn body(params: usize) -> impl Strategy<Value = Body> {
                 Body::RowNorm(kernel::RowNorm { x, gather, norm, gain, bias, residual, out })
             },
         ),
-        1 => ((0..params, part(), 0..params, 0..params, size(), attr(), size()), option::of(attr()), part(), any::<bool>())
+        1 => ((0..params, part(), 0..params, 0..params, size(), attr(), size()),
+            option::of(attr()), part(), any::<bool>())
             .prop_map(|((q, own, kv, out, heads, scale, tile_m), softcap, sinks, causal)| {
                 Body::Attention(kernel::Attention { q, own, kv, out, heads, scale, softcap, sinks, causal, tile_m })
             }),

@@ -70,13 +70,7 @@ fn chosen(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
     }))
 }
 
-fn matmul(
-    cx: &mut Context<'_>,
-    class: Id,
-    op: &OpNode,
-    of: &Product,
-    (format, packed): (Format, Id),
-) -> Option<Draft> {
+fn matmul(cx: &mut Context<'_>, class: Id, op: &OpNode, of: &Product, (format, packed): (Format, Id)) -> Option<Draft> {
     let (x, w) = (op.args[0], op.args[1]);
     let Product { experts, top, n, routes } = *of;
     let (rows, cols) = cx.rows_of(x)?;

@@ -116,19 +116,8 @@ impl<'a> Rows<'a> {
                 op.infer(&[TensorType::rows(x.n.into(), x.k).into()]).map_err(RowsError::Shape)?;
                 (x.n / run * len, x.k, x.rank, Node::Picked([*run, *start, *len, *pairs], Box::new(x)))
             }
-            Op::PlaceCols => {
-                let [x, order] = exactly(op, args)?;
-                let order = places(order.all().into_iter().map(f64::from), x.k);
-                let order = order.map_err(|e| RowsError::Shape(e.to_string()))?;
-                if order.len() != x.k {
-                    return bad(format!("an order of {} columns for {}×{}", order.len(), x.n, x.k));
-                }
-                (x.n, x.k, x.rank, Node::Placed(order, Box::new(x)))
-            }
-            Op::Binary(f) => {
-                let [a, b] = exactly(op, args)?;
-                return elementwise(*f, a, b);
-            }
+            Op::PlaceCols => return placed(exactly(op, args)?),
+            Op::Binary(f) => return elementwise(*f, exactly(op, args)?),
             Op::Unary(f) => {
                 let [x] = exactly(op, args)?;
                 (x.n, x.k, x.rank, Node::Unary(*f, Box::new(x)))
@@ -332,7 +321,17 @@ fn whole<'a>(op: &Op, args: Vec<Rows<'a>>) -> Result<Rows<'a>, RowsError> {
     Ok(Rows { n, k, rank: shape.len(), stack: 1, node: Node::Values(data.into()) })
 }
 
-fn elementwise<'a>(op: BinaryOp, a: Rows<'a>, b: Rows<'a>) -> Result<Rows<'a>, RowsError> {
+/// A matrix whose columns are brought where an order says.
+fn placed<'a>([x, order]: [Rows<'a>; 2]) -> Result<Rows<'a>, RowsError> {
+    let (n, k, rank) = (x.n, x.k, x.rank);
+    let order = places(order.all().into_iter().map(f64::from), k).map_err(|e| RowsError::Shape(e.to_string()))?;
+    if order.len() != k {
+        return Err(RowsError::Shape(format!("an order of {} columns for {n}×{k}", order.len())));
+    }
+    Ok(Rows { n, k, rank, stack: 1, node: Node::Placed(order, Box::new(x)) })
+}
+
+fn elementwise<'a>(op: BinaryOp, [a, b]: [Rows<'a>; 2]) -> Result<Rows<'a>, RowsError> {
     let (n, k, rank) = (a.n, a.k, a.rank);
     let last = if rank == 2 { k } else { n };
     let node = if b.rank == rank && b.shape() == a.shape() {

@@ -70,7 +70,14 @@ impl Toy {
     }
 
     pub fn spec(&self) -> KvSpec {
-        KvSpec { dtype: KvDType::F32, kv_heads: self.kv_heads, key_dim: self.head_dim, value_dim: self.head_dim, latent: false, window: self.window }
+        KvSpec {
+            dtype: KvDType::F32,
+            kv_heads: self.kv_heads,
+            key_dim: self.head_dim,
+            value_dim: self.head_dim,
+            latent: false,
+            window: self.window,
+        }
     }
 
     /// Names and shapes of a layer's weights; 0 columns = vector.

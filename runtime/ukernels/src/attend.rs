@@ -255,7 +255,11 @@ impl<'a> Run<'a> {
                 let (oldest, end) = (split::oldest(a, position), split::end(a, self.more, token));
                 table.get_unchecked_mut(i).write(Row {
                     q: a.q.byte_add(token * a.q_stride as usize).add(head * query),
-                    own: self.more.own.wrapping_byte_add(token * self.more.own_stride as usize).wrapping_add(head * self.own),
+                    own: self
+                        .more
+                        .own
+                        .wrapping_byte_add(token * self.more.own_stride as usize)
+                        .wrapping_add(head * self.own),
                     out: a.out.byte_add(token * a.out_stride as usize).add(head * self.values),
                     from: oldest.saturating_sub(start),
                     head,

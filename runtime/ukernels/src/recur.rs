@@ -52,7 +52,7 @@ unsafe fn vectors<I: Isa, const N: usize>(a: &RecurArgs, at: usize) {
                 let (row, decay, key) =
                     (state.add(i * stride), I::splat(*a.decay.add(i * decays)), I::splat(*a.k.add(i)));
                 for n in 0..N {
-                    // Multiplied once more below instead of stored: stores are what there is least of.
+                    // Multiplied once more below: stores are what there is least of.
                     held[n] = I::fma(key, I::mul(decay, I::load(row.add(n * I::LANES).cast())), held[n]);
                 }
             }

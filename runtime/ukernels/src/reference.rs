@@ -346,7 +346,8 @@ pub(crate) unsafe extern "C" fn attend_with(with: *const AttendWith) -> u64 {
             for row in 0..(a.tokens * a.heads) as usize {
                 let (token, head) = (row / a.heads as usize, row % a.heads as usize);
                 let q = a.q.byte_add(token * a.q_stride as usize).add(head * with.query_dim());
-                let own = more.own.wrapping_byte_add(token * more.own_stride as usize).wrapping_add(head * with.own_dim());
+                let own =
+                    more.own.wrapping_byte_add(token * more.own_stride as usize).wrapping_add(head * with.own_dim());
                 let out = a.out.byte_add(token * a.out_stride as usize).add(head * d);
                 f(row, oldest(a, a.positions.add(token).read() as usize)..end(a, more, token), (q, own), out);
             }

@@ -150,11 +150,31 @@ impl Case {
                 }
             }
         }
-        let mut queries = || (0..positions.len() * (kv_heads * heads * d.max(dv) + 3)).map(|_| rng.signed() * 2.0).collect();
+        let mut queries =
+            || (0..positions.len() * (kv_heads * heads * d.max(dv) + 3)).map(|_| rng.signed() * 2.0).collect();
         let (q, own) = (queries(), queries());
         let latent = false;
         let (softcap, sinks, end) = (0.0, vec![], None);
-        Case { dtype, d, dv, latent, heads, kv_heads, head, window, positions, q, own, pool, pages, softcap, sinks, end, keys, values }
+        Case {
+            dtype,
+            d,
+            dv,
+            latent,
+            heads,
+            kv_heads,
+            head,
+            window,
+            positions,
+            q,
+            own,
+            pool,
+            pages,
+            softcap,
+            sinks,
+            end,
+            keys,
+            values,
+        }
     }
 
     /// Runs tokens `range`; every operand ends at inaccessible memory.
@@ -185,7 +205,8 @@ impl Case {
         let pages = Guarded::from_bytes(&pages);
         let n = range.len();
         let mut out = Guarded::from_bytes(&vec![0xff; ((n - 1) * stride + width) * 4]);
-        let mut work = Guarded::from_bytes(&vec![0xff; attend_work(n * heads.len() * self.heads, self.d.max(self.dv)) * 4]);
+        let mut work =
+            Guarded::from_bytes(&vec![0xff; attend_work(n * heads.len() * self.heads, self.d.max(self.dv)) * 4]);
         let blocks = (self.positions[range.start] as usize).max(self.end.unwrap_or(0)) / ATTEND_BLOCK + 1;
         let mut bytes = vec![0xff; 64 + if parts.len() > 1 { blocks * attend_shared(self.heads, self.dv) } else { 0 }];
         bytes[..64].fill(0);

@@ -257,6 +257,16 @@ pub const BIDIRECTIONAL: &str = "kernel @attention rows T {
 }
 ";
 
+/// Attention over a latent, whose queries are in two parts.
+pub const LATENT: &str = "kernel @attention rows T {
+  param %q: rows f32[T, 64]
+  param %own: rows f32[T, 64]
+  param %kv: kv<f32, 1x32/16, latent>
+  param %out: rows f32[T, 64]
+  attention q=%q own=%own kv=%kv heads=4 scale=0.25 out=%out
+}
+";
+
 /// Cosines and sines of two sets of frequencies, of which a token's position chooses one.
 pub const ROPE_TABLE_OF_TWO: &str = "kernel @table rows T {
   param %freq: vector f32[16]

@@ -3,9 +3,9 @@
 //! An item is a query head. A warp takes a page at a time: two lanes per slot make its score, all
 //! lanes together weigh the values, a lane for every 32nd column.
 
-use super::{Rows, Shape};
 use super::results::Results;
 use super::split::{Item, Split};
+use super::{Rows, Shape};
 use crate::Source;
 use crate::cx::{Args, Cx};
 use crate::epilogue::half_type;

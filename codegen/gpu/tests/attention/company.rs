@@ -13,9 +13,8 @@ fn same_bits_in_any_company(shape: &Shape, sms: u32, tokens: &[(usize, usize)]) 
     let bits = |row: &[f32]| row.iter().map(|x| x.to_bits()).collect::<Vec<u32>>();
     let run = |step: &Step| run(shape, &compiled, step).0;
     let some = |which: &[usize]| {
-        let picked = |rows: &Rows| {
-            Rows { cols: rows.cols, data: which.iter().flat_map(|i| rows.row(*i).to_vec()).collect() }
-        };
+        let picked =
+            |rows: &Rows| Rows { cols: rows.cols, data: which.iter().flat_map(|i| rows.row(*i).to_vec()).collect() };
         let (q, own) = (picked(&whole.q), picked(&whole.own));
         let of: Vec<(usize, usize)> = which.iter().map(|i| tokens[*i]).collect();
         run(&Step { batch: batch(&of), state: whole.state.clone(), q, own, sinks: whole.sinks.clone() })

@@ -95,7 +95,11 @@ proptest! {
     }
 
     #[test]
-    fn products_by_heads(seed in any::<u64>(), k in 1usize..150, group in prop_oneof![Just(0usize), Just(32), Just(128)]) {
+    fn products_by_heads(
+        seed in any::<u64>(),
+        k in 1usize..150,
+        group in prop_oneof![Just(0usize), Just(32), Just(128)],
+    ) {
         let elems: &[Elem] = if group == 0 { &FORMATS } else { &[Elem::W8, Elem::W4, Elem::W4A] };
         let case = by_heads(seed, k, group, elems);
         let bounds = Bounds::new(&case, own_error);

@@ -153,7 +153,12 @@ proptest! {
 
     /// Values narrower or wider than keys, and values that keys end with.
     #[test]
-    fn attention_of_different_widths(seed in any::<u64>(), d in 1usize..40, dv in prop_oneof![Just(64usize), 1usize..40], latent in any::<bool>()) {
+    fn attention_of_different_widths(
+        seed in any::<u64>(),
+        d in 1usize..40,
+        dv in prop_oneof![Just(64usize), 1usize..40],
+        latent in any::<bool>(),
+    ) {
         attends(seed, (d, dv, latent), false);
     }
 
@@ -252,7 +257,8 @@ fn threads_share_long_contexts() {
         let kv = cached(&mut g, spec);
         let out = g.output(heads * d, RowElem::Q8 { group: 32 });
         let case = g.case(Body::Attention(Attention {
-            q, own: None,
+            q,
+            own: None,
             kv,
             out,
             heads,

@@ -43,10 +43,18 @@ fn row_norm() -> Case {
 fn attention() -> Case {
     let mut g = random(7, 2, 4);
     let q = g.input(g.rows, 128);
-    let kv = g.kv(KvState::new(KvSpec { dtype: KvDType::F32, kv_heads: 1, key_dim: 64, value_dim: 64, latent: false, window: None }));
+    let kv = g.kv(KvState::new(KvSpec {
+        dtype: KvDType::F32,
+        kv_heads: 1,
+        key_dim: 64,
+        value_dim: 64,
+        latent: false,
+        window: None,
+    }));
     let out = g.output(128, RowElem::F32);
     g.case(Body::Attention(Attention {
-        q, own: None,
+        q,
+        own: None,
         kv,
         out,
         heads: 2,

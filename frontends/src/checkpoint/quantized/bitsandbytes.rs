@@ -2,7 +2,7 @@
 //! byte, the first in its high bits; a magnitude for each block of codes, which may itself be a code
 //! of 8 bits ("double quantization"). 8 bits: LLM.int8().
 
-use super::bytes::{self, Kind};
+use super::bytes::{self, ByteKind};
 use super::{Part, Tensors, UNQUANTIZED, Wrong, coded};
 use crate::checkpoint::safetensors::{StoredType, TensorInfo};
 use crate::checkpoint::shard::Shard;
@@ -43,7 +43,7 @@ fn int8(tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
                 return Err((format!("tensor `{format}` says that rows are not in order"), UNQUANTIZED));
             }
         }
-        bytes::scaled(tensors, stem, "SCB", (Kind::Int8, None), ONE_OF_127)?;
+        bytes::scaled(tensors, stem, "SCB", (ByteKind::Int8, None), ONE_OF_127)?;
     }
     if !stems.is_empty() {
         tensors.notes.push(

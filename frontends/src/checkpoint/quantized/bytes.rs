@@ -20,7 +20,7 @@ static IN_BLOCKS: StoredType = coded("FP8 in blocks", Format::new(Elem::named("f
 
 /// What the bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ByteKind {
     /// `F8_E4M3`
     E4m3,
     /// `I8`
@@ -29,8 +29,8 @@ pub(super) enum Kind {
 
 /// The tensors of a matrix `[n, k]`.
 #[derive(Clone, Debug)]
-pub(super) struct Source {
-    pub kind: Kind,
+pub(super) struct Scaled {
+    pub kind: ByteKind,
     pub codes: Part,
     pub scales: Part,
     /// Dimensions of the scales.
@@ -74,7 +74,7 @@ pub(super) fn block_size(value: Option<&Value>) -> Result<Option<[usize; 2]>, Wr
 /// Every `STEM.weight` of FP8 that has a `STEM.ending` beside it.
 pub(super) fn all_fp8(tensors: &mut Tensors<'_>, ending: &str, block: Option<[usize; 2]>) -> Result<(), Wrong> {
     for stem in tensors.stems(&format!(".{ending}")) {
-        scaled(tensors, &stem, ending, (Kind::E4m3, block), 1.0)?;
+        scaled(tensors, &stem, ending, (ByteKind::E4m3, block), 1.0)?;
     }
     Ok(())
 }
@@ -84,24 +84,24 @@ pub(super) fn scaled(
     tensors: &mut Tensors<'_>,
     stem: &str,
     ending: &str,
-    (kind, block): (Kind, Option<[usize; 2]>),
+    (kind, block): (ByteKind, Option<[usize; 2]>),
     times: f32,
 ) -> Result<(), Wrong> {
     let (name, scale) = (format!("{stem}.weight"), format!("{stem}.{ending}"));
     let [n, k] = tensors.matrix(&name)?;
     let scaled = tensors.index.get(&scale).map(|e| e.info.shape.clone()).unwrap_or_default();
     let types: &[&str] = match kind {
-        Kind::E4m3 => &["F8_E4M3"],
-        Kind::Int8 => &["I8"],
+        ByteKind::E4m3 => &["F8_E4M3"],
+        ByteKind::Int8 => &["I8"],
     };
     let codes = tensors.take(&name, types, &[n, k])?;
     let scales = tensors.take(&scale, &["F32", "BF16", "F16"], &scaled)?;
     let zeros = format!("{stem}.weight_zero_point");
-    let zeros = match kind == Kind::Int8 && tensors.index.contains_key(&zeros) {
+    let zeros = match kind == ByteKind::Int8 && tensors.index.contains_key(&zeros) {
         true => Some(tensors.take(&zeros, &["I8"], &scaled)?),
         false => None,
     };
-    let source = Source { kind, codes, scales, scaled, block, zeros, times };
+    let source = Scaled { kind, codes, scales, scaled, block, zeros, times };
     let entry = matrix(tensors.shards, source, [n, k]).map_err(|what| (format!("`{stem}`: {what}"), UNQUANTIZED))?;
     tensors.index.insert(name, entry);
     Ok(())
@@ -127,7 +127,7 @@ pub(super) fn activations_are_scaled(tensors: &mut Tensors<'_>) {
 }
 
 /// The matrix of the tensors; what is wrong with them, else.
-fn matrix(shards: &[Shard], source: Source, [n, k]: [usize; 2]) -> Result<Entry, String> {
+fn matrix(shards: &[Shard], source: Scaled, [n, k]: [usize; 2]) -> Result<Entry, String> {
     if n == 0 || k == 0 {
         return Err(format!("{n} rows of {k} columns"));
     }
@@ -146,12 +146,12 @@ fn matrix(shards: &[Shard], source: Source, [n, k]: [usize; 2]) -> Result<Entry,
     let unit = if whole { Some(GROUP) } else { unit(columns) };
     let small = || (0..count).all(|i| is_f16(source.scales.float(shards, i) * source.times));
     let dtype = match (source.kind, unit) {
-        (Kind::E4m3, _) if whole && small() => Some(&BY_ROW),
-        (Kind::E4m3, Some(GROUP)) => Some(&IN_BLOCKS),
-        (Kind::E4m3, _) => None,
-        (Kind::Int8, Some(unit)) if source.zeros.is_none() && small() => grouped_type(Elem::W8, unit),
-        (Kind::Int8, Some(unit)) => grouped_type(Elem::named("w8z"), unit),
-        (Kind::Int8, None) => None,
+        (ByteKind::E4m3, _) if whole && small() => Some(&BY_ROW),
+        (ByteKind::E4m3, Some(GROUP)) => Some(&IN_BLOCKS),
+        (ByteKind::E4m3, _) => None,
+        (ByteKind::Int8, Some(unit)) if source.zeros.is_none() && small() => grouped_type(Elem::W8, unit),
+        (ByteKind::Int8, Some(unit)) => grouped_type(Elem::named("w8z"), unit),
+        (ByteKind::Int8, None) => None,
     };
     let dtype = dtype.ok_or_else(|| format!("groups of {columns} columns are no multiples of 32 (of FP8, {GROUP})"))?;
     let info = TensorInfo { dtype, shape: vec![n, k], bytes: source.codes.from..source.codes.to };
@@ -165,7 +165,7 @@ fn matrix(shards: &[Shard], source: Source, [n, k]: [usize; 2]) -> Result<Entry,
 
 #[derive(Debug)]
 struct Bytes {
-    source: Source,
+    source: Scaled,
     k: usize,
     /// Of a block.
     rows: usize,
@@ -186,7 +186,7 @@ impl Layout for Bytes {
     fn codes(&self, shards: &[Shard], row: usize, out: &mut CodedRow) {
         let s = &self.source;
         // Integers are stored as codes above zero.
-        let flip = if s.kind == Kind::Int8 { 0x80 } else { 0 };
+        let flip = if s.kind == ByteKind::Int8 { 0x80 } else { 0 };
         let codes = s.codes.bytes(shards).get(row * self.k..).unwrap_or_default();
         out.codes.iter_mut().zip(codes).for_each(|(c, u)| *c = *u ^ flip);
         for (g, f) in out.factors.iter_mut().enumerate() {

@@ -2,8 +2,8 @@
 //! `weight_scale` beside it int8 or FP8. What a matrix is follows from its tensors; the settings say
 //! how many bits there may be, in which blocks, and what products do with their input.
 
-use super::bytes::{self, Kind};
-use super::words::{Order, Shape, Words, grouped};
+use super::bytes::{self, ByteKind};
+use super::words::{Sizes, WordOrder, Words, grouped};
 use super::{COMPUTED, Part, Tensors, UNQUANTIZED, Wrong, coded};
 use crate::checkpoint::safetensors::{StoredType, TensorInfo};
 use crate::checkpoint::shard::Shard;
@@ -50,7 +50,7 @@ pub(super) fn replace(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) 
     }
     for stem in tensors.stems(".weight_scale") {
         let stored = tensors.index.get(&format!("{stem}.weight")).map(|e| e.info.dtype.name);
-        let kind = if stored == Some("I8") { Kind::Int8 } else { Kind::E4m3 };
+        let kind = if stored == Some("I8") { ByteKind::Int8 } else { ByteKind::E4m3 };
         bytes::scaled(tensors, &stem, "weight_scale", (kind, block), 1.0)?;
     }
     bytes::activations_are_scaled(tensors);
@@ -84,7 +84,8 @@ fn packed(tensors: &mut Tensors<'_>, bits: &BTreeSet<u64>) -> Result<(), Wrong> 
     }
     if decoded > 0 {
         tensors.notes.push(format!(
-            "{decoded} of {} packed matrices have groups of columns of different sizes: they are decoded, and stored as other matrices of floats are",
+            "{decoded} of {} packed matrices have groups of columns of different sizes: they are decoded, and \
+             stored as other matrices of floats are",
             stems.len()
         ));
     }
@@ -123,8 +124,8 @@ fn integers(tensors: &mut Tensors<'_>, stem: &str, bits: &BTreeSet<u64>) -> Resu
     };
     // None of a group: they are side by side.
     let index = index.filter(|p| (0..k).any(|i| p.word(tensors.shards, i) != u32::MAX));
-    let words = Words { order: Order::Columns, bits, codes, zeros, scales };
-    grouped(tensors.shards, words, Shape { n, k, groups, group: None }, index).map_err(wrong)
+    let words = Words { order: WordOrder::Columns, bits, codes, zeros, scales };
+    grouped(tensors.shards, words, Sizes { n, k, groups, group: None }, index).map_err(wrong)
 }
 
 /// NVFP4: e2m1 numbers, the first of two in the low bits of a byte, an e4m3 scale for 16 columns, and a

@@ -61,10 +61,24 @@ pub(super) fn replace(config: &mut Value, tensors: &mut Tensors<'_>) -> Result<(
     let Some((_, method)) = METHODS.iter().find(|(name, _)| Some(*name) == method) else { return Ok(()) };
     let settings = settings.clone();
     method(&settings, tensors)?;
+    note_experts(tensors);
     if tensors.index.values().any(|e| e.layout.is_some()) {
         all.remove("quantization_config");
     }
     Ok(())
+}
+
+/// The matrices of all experts are one stack, whose columns have one order; in files each may have its
+/// own.
+fn note_experts(tensors: &mut Tensors<'_>) {
+    let sorted = |(name, e): &(&String, &Entry)| e.order.is_some() && name.contains(".experts.");
+    let count = tensors.index.iter().filter(sorted).count();
+    if count > 0 {
+        tensors.notes.push(format!(
+            "{count} matrices of experts have groups of columns that are not side by side (act-order), each in an \
+             order of its own: they are decoded, and stored as other matrices of floats are"
+        ));
+    }
 }
 
 /// Tensors of torchao are objects of Python's, not arrays.

@@ -7,7 +7,7 @@
 //! `[groups, out]`. With act-order a group's columns are not side by side: `g_idx` `[in]` has the
 //! group of each. What the words are: [`super::words`].
 
-use super::words::{Order, Shape, Words, grouped};
+use super::words::{Sizes, WordOrder, Words, grouped};
 use super::{COMPUTED, Tensors, UNQUANTIZED, Wrong};
 use crate::checkpoint::stored::Entry;
 use serde_json::{Map, Value};
@@ -35,13 +35,13 @@ pub(super) fn gptq(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> 
         "gptq_v2" => 0,
         other => return Err((format!("`checkpoint_format` is `{other}`; `gptq` and `gptq_v2` are read"), UNQUANTIZED)),
     };
-    matrices(settings, tensors, Order::Inputs { less })
+    matrices(settings, tensors, WordOrder::Inputs { less })
 }
 
 pub(super) fn awq(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
     let version = text(settings, "version").unwrap_or("gemm").to_lowercase();
     match (setting(settings, "bits").unwrap_or(4), version.as_str()) {
-        (4, "gemm") => matrices(settings, tensors, Order::Awq),
+        (4, "gemm") => matrices(settings, tensors, WordOrder::Awq),
         (bits, version) => {
             Err((format!("AWQ of {bits} bits, version `{version}`, is not read; 4 bits, `gemm` is"), UNQUANTIZED))
         }
@@ -51,16 +51,16 @@ pub(super) fn awq(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> R
 pub(super) fn auto_round(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
     let packing = text(settings, "packing_format").or(text(settings, "backend")).unwrap_or("auto_round:auto_gptq");
     if packing.contains("awq") {
-        return matrices(settings, tensors, Order::Awq);
+        return matrices(settings, tensors, WordOrder::Awq);
     }
     if !packing.contains("gptq") && packing != "auto_round" {
         return Err((format!("`packing_format` is `{packing}`; those of GPTQ and AWQ are read"), UNQUANTIZED));
     }
     // As vLLM and Transformers read it.
-    matrices(settings, tensors, Order::Inputs { less: 1 })
+    matrices(settings, tensors, WordOrder::Inputs { less: 1 })
 }
 
-fn matrices(settings: &Map<String, Value>, tensors: &mut Tensors<'_>, order: Order) -> Result<(), Wrong> {
+fn matrices(settings: &Map<String, Value>, tensors: &mut Tensors<'_>, order: WordOrder) -> Result<(), Wrong> {
     let group = setting(settings, "group_size").and_then(|g| usize::try_from(g).ok()).filter(|g| *g > 0);
     let (mut computed, mut all) = (0, 0);
     for stem in tensors.stems(".qweight") {
@@ -79,26 +79,26 @@ fn matrices(settings: &Map<String, Value>, tensors: &mut Tensors<'_>, order: Ord
 }
 
 /// The bits of a code follow from the shapes, so that matrices may differ.
-fn matrix(tensors: &mut Tensors<'_>, stem: &str, order: Order, group: Option<usize>) -> Result<Entry, Wrong> {
+fn matrix(tensors: &mut Tensors<'_>, stem: &str, order: WordOrder, group: Option<usize>) -> Result<Entry, Wrong> {
     let [a, b] = tensors.matrix(&format!("{stem}.qweight"))?;
     let [groups, zeros] = tensors.matrix(&format!("{stem}.qzeros"))?;
     let wrong = |what: String| (format!("`{stem}`: {what}"), UNQUANTIZED);
     let (n, k, bits) = match order {
-        Order::Inputs { .. } => {
+        WordOrder::Inputs { .. } => {
             let bits = zeros.saturating_mul(32).checked_div(b).unwrap_or(0);
             (b, a.saturating_mul(32).checked_div(bits).unwrap_or(0), bits)
         }
-        Order::Awq | Order::Columns => (b.saturating_mul(8), a, 4),
+        WordOrder::Awq | WordOrder::Columns => (b.saturating_mul(8), a, 4),
     };
     if !matches!(bits, 2 | 3 | 4 | 8) {
         let sizes = format!("`qweight` {:?} and `qzeros` {:?}", [a, b], [groups, zeros]);
         return Err(wrong(format!("{sizes} are of codes of {bits} bits; 2, 3, 4 and 8 are read")));
     }
     let whole = |n: usize| n.saturating_mul(bits).is_multiple_of(32);
-    if n == 0 || k == 0 || !whole(n) || order != Order::Awq && !whole(k) {
+    if n == 0 || k == 0 || !whole(n) || order != WordOrder::Awq && !whole(k) {
         return Err(wrong(format!("{n} outputs of {k} inputs are no whole words of codes of {bits} bits")));
     }
-    let shape = Shape { n, k, groups, group: group.filter(|g| k.div_ceil(*g) == groups) };
+    let shape = Sizes { n, k, groups, group: group.filter(|g| k.div_ceil(*g) == groups) };
     let words = Words {
         order,
         bits,

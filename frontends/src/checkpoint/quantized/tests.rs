@@ -76,6 +76,21 @@ fn sorted_columns_have_an_order() {
     }
 }
 
+/// Experts whose columns have orders of their own are decoded, and it is said.
+#[test]
+fn sorted_columns_of_experts_are_noted() {
+    let of_expert = |v: &mut Value| {
+        let tensors = v.as_object_mut().unwrap();
+        for name in tensors.keys().filter(|n| n.starts_with("order.")).cloned().collect::<Vec<_>>() {
+            let t = tensors.remove(&name).unwrap();
+            tensors.insert(format!("mlp.experts.3.{name}"), t);
+        }
+    };
+    let ckpt = Checkpoint::open(&changed("gptq_order", &mut |_| {}, &mut { of_expert }).0).unwrap();
+    let [note] = ckpt.notes() else { panic!("{:?}", ckpt.notes()) };
+    assert!(note.starts_with("1 matrices of experts"), "{note}");
+}
+
 /// A copy of a fixture with another configuration and header.
 fn changed(method: &str, config: &mut dyn FnMut(&mut Value), header: &mut dyn FnMut(&mut Value)) -> Folder {
     let (from, to) = (golden("quantized").join(method), Folder::new());

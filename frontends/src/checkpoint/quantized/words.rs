@@ -16,7 +16,7 @@ const MOST_COLUMNS: usize = 1 << 24;
 
 /// Where codes, zeros and scales are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum WordOrder {
     /// GPTQ: codes `[in, out]`, those of an output a stream of bits along the inputs; zeros
     /// `[groups, out]`, a stream along the outputs, stored less `less`; scales `[groups, out]`.
     Inputs {
@@ -33,7 +33,7 @@ pub(super) enum Order {
 /// The tensors of a matrix.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Words {
-    pub order: Order,
+    pub order: WordOrder,
     /// Of a code.
     pub bits: usize,
     pub codes: Part,
@@ -44,7 +44,7 @@ pub(super) struct Words {
 
 /// Sizes of a matrix.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
+pub(super) struct Sizes {
     pub n: usize,
     pub k: usize,
     pub groups: usize,
@@ -76,35 +76,36 @@ impl Words {
         bits & ((1 << self.bits) - 1)
     }
 
-    fn code(&self, shards: &[Shard], s: &Shape, row: usize, col: usize) -> u32 {
+    fn code(&self, shards: &[Shard], s: &Sizes, row: usize, col: usize) -> u32 {
         let (codes, per) = (&self.codes, 32 / self.bits);
         match self.order {
-            Order::Inputs { .. } => self.of_stream(col, |w| codes.word(shards, w * s.n + row)),
-            Order::Awq => self.of_word(codes.word(shards, col * (s.n / per) + row / per), AWQ_PLACE[row % 8]),
-            Order::Columns => self.of_word(codes.word(shards, row * s.k.div_ceil(per) + col / per), col % per),
+            WordOrder::Inputs { .. } => self.of_stream(col, |w| codes.word(shards, w * s.n + row)),
+            WordOrder::Awq => self.of_word(codes.word(shards, col * (s.n / per) + row / per), AWQ_PLACE[row % 8]),
+            WordOrder::Columns => self.of_word(codes.word(shards, row * s.k.div_ceil(per) + col / per), col % per),
         }
     }
 
-    fn zero(&self, shards: &[Shard], s: &Shape, row: usize, group: usize) -> u32 {
+    fn zero(&self, shards: &[Shard], s: &Sizes, row: usize, group: usize) -> u32 {
         let Some(zeros) = &self.zeros else { return self.middle() };
         let per = 32 / self.bits;
         match self.order {
-            Order::Inputs { less } => {
+            WordOrder::Inputs { less } => {
                 let across = s.n * self.bits / 32;
                 self.of_stream(row, |w| zeros.word(shards, group * across + w)) + less
             }
-            Order::Awq => self.of_word(zeros.word(shards, group * (s.n / per) + row / per), AWQ_PLACE[row % 8]),
-            Order::Columns => self.of_word(zeros.word(shards, row / per * s.groups + group), row % per),
+            WordOrder::Awq => self.of_word(zeros.word(shards, group * (s.n / per) + row / per), AWQ_PLACE[row % 8]),
+            WordOrder::Columns => self.of_word(zeros.word(shards, row / per * s.groups + group), row % per),
         }
     }
 
-    fn scale(&self, shards: &[Shard], s: &Shape, row: usize, group: usize) -> f32 {
-        self.scales.float(shards, if self.order == Order::Columns { row * s.groups + group } else { group * s.n + row })
+    fn scale(&self, shards: &[Shard], s: &Sizes, row: usize, group: usize) -> f32 {
+        self.scales
+            .float(shards, if self.order == WordOrder::Columns { row * s.groups + group } else { group * s.n + row })
     }
 
     /// The format that holds all numbers of codes in groups of `unit` columns exactly: of two that
     /// do the faster one.
-    fn elem(&self, shards: &[Shard], s: &Shape) -> Elem {
+    fn elem(&self, shards: &[Shard], s: &Sizes) -> Elem {
         let all = || (0..s.groups).flat_map(|g| (0..s.n).map(move |row| (row, g)));
         let middle = self.zeros.is_none() || all().all(|(row, g)| self.zero(shards, s, row, g) == self.middle());
         let half = || all().all(|(row, g)| is_f16(self.scale(shards, s, row, g)));
@@ -125,8 +126,8 @@ pub(super) fn is_f16(x: f32) -> bool {
 }
 
 /// The matrix of the tensors; `index` has the group of each column. What is wrong with them, else.
-pub(super) fn grouped(shards: &[Shard], words: Words, shape: Shape, index: Option<Part>) -> Result<Entry, String> {
-    let Shape { n, k, groups, .. } = shape;
+pub(super) fn grouped(shards: &[Shard], words: Words, shape: Sizes, index: Option<Part>) -> Result<Entry, String> {
+    let Sizes { n, k, groups, .. } = shape;
     let group = match shape.group {
         Some(group) => group,
         None if groups > 0 && k.is_multiple_of(groups) => k / groups,
@@ -166,7 +167,7 @@ fn sorted(k: usize, group: usize, of: impl Fn(usize) -> usize) -> Option<Vec<u32
 #[derive(Debug)]
 struct Grouped {
     words: Words,
-    shape: Shape,
+    shape: Sizes,
     /// The group of each column.
     index: Option<Part>,
     /// Columns of a group in the checkpoint, and of one of those that it is stored as.

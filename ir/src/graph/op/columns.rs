@@ -98,3 +98,25 @@ pub fn places(order: impl Iterator<Item = f64>, cols: usize) -> Result<Vec<usize
     };
     order.map(place).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::eval::{WeightTensor, eval_weight_op};
+    use crate::graph::Op;
+
+    #[test]
+    fn columns_go_where_the_order_says() {
+        let place = |order: &[f32]| {
+            let w = WeightTensor { shape: vec![2, 3], data: vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0] };
+            let order = WeightTensor { shape: vec![order.len()], data: order.to_vec() };
+            eval_weight_op(&Op::PlaceCols, vec![w, order]).map(|t| t.data)
+        };
+        assert_eq!(place(&[1.0, 2.0, 0.0]).unwrap(), [3.0, 1.0, 2.0, 6.0, 4.0, 5.0]);
+        for (order, named) in
+            [([0.0, 1.0, 1.0], "1"), ([0.0, 3.0, 1.0], "3"), ([0.5, 1.0, 2.0], "0.5"), ([-1.0, 1.0, 2.0], "-1")]
+        {
+            let error = place(&order).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{named} is none of 3 columns")), "{error}");
+        }
+    }
+}

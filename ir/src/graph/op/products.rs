@@ -35,9 +35,8 @@ impl Rule for HeadMatMul {
     fn eval(&self, a: Operands<'_>) -> Result<Value, EvalError> {
         let (x, w) = (a.tensor(0)?, a.tensor(1)?);
         let (n, k) = (w.shape[0] / self.heads, w.cols());
-        let head = |(h, x): (usize, &[f64])| -> Vec<f64> {
-            w.rows().skip(h * n).take(self.cols).map(|w| dot(x, w)).collect()
-        };
+        let head =
+            |(h, x): (usize, &[f64])| -> Vec<f64> { w.rows().skip(h * n).take(self.cols).map(|w| dot(x, w)).collect() };
         let row = |_: usize, x: &[f64]| x.chunks(k).enumerate().flat_map(head).collect();
         Ok(Value::tensor(x.map_rows(self.heads * self.cols, row)))
     }

@@ -1,0 +1,74 @@
+//! K-EXAONE (arXiv 2601.01739): norms before the blocks and of queries and keys, windows in most
+//! layers, positions rotated there only, experts as DeepSeek-V3 has them.
+//!
+//! The layer after the last, which predicts a further token, is left out.
+
+use super::blocks::QkNorm;
+use super::decoder::{Decoder, Defaults};
+use super::entry::Arch;
+use super::exaone::letters;
+use super::experts::{CORRECTION, Experts, Shared};
+use super::latent_experts::sigmoids;
+use super::names::{DEEPSEEK_EXPERTS, HUGGING_FACE, Names, Table};
+use crate::config::common::{ATTENTION, MLP, MODEL, ROTARY, WIDTH, WINDOW, WindowRule};
+use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::config::known::Neutral;
+
+pub(super) const ARCH: Arch = Arch {
+    model_type: "exaone_moe",
+    class: "ExaoneMoeForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, WINDOW, OWN],
+    fixed: &[("scoring_func", Neutral::Words(&["sigmoid"])), ("topk_method", Neutral::Words(&["noaux_tc"]))],
+    goldens: &["exaone_moe"],
+    names: Names(&[NAMES, DEEPSEEK_EXPERTS, HUGGING_FACE]),
+    read: |f| {
+        let defaults = Defaults {
+            vocab: Some(102_400),
+            heads: Some(32),
+            kv_heads: Some(32),
+            eps: 1e-5,
+            window: WindowRule::Most(4096, 4),
+            ..Defaults::LLAMA
+        };
+        let window = f.size("sliding_window").or_null(4096);
+        let (hybrid, pattern) = (window.is_some(), letters(f, window)?);
+        let d = Decoder::read(f, &defaults)?;
+        let last = d.layers.len().saturating_sub(1);
+        let d = d.with_attention(|i, a| {
+            if let Some(pattern) = &pattern {
+                a.window = window.filter(|_| i != last && pattern[i % pattern.len()]);
+            }
+            a.qk_norm = Some(QkNorm::Head);
+            a.rotary = (!hybrid || a.window.is_some()).then_some(0);
+        });
+        let ffn = f.size("moe_intermediate_size").or(1024);
+        let beside = f.size("n_shared_experts").or(1);
+        let experts = Experts {
+            ffn,
+            correction: Some(CORRECTION),
+            shared: Some(Shared::plain(ffn.saturating_mul(beside))),
+            ..Experts::like(&d, sigmoids(f, 8, 2.5)?, f.size("n_routed_experts").or(64))
+        };
+        let experts = experts.checked(f, ["n_routed_experts", "num_experts_per_tok", "moe_intermediate_size"])?;
+        let dense = f.count("first_k_dense_replace").unwrap_or(1);
+        Ok(Box::new(d.with_experts(|i| (i >= dense).then_some(experts))))
+    },
+};
+
+const OWN: &[Field] = &[
+    Field::new("sliding_window_pattern", Accepts::Any),
+    Field::new("n_routed_experts", Accepts::Size(4096)).or(&["num_experts", "num_local_experts"]),
+    Field::new("num_experts_per_tok", Accepts::Size(4096)),
+    Field::new("n_shared_experts", Accepts::Size(4096)).or(&["num_shared_experts"]),
+    Field::new("moe_intermediate_size", WIDTH),
+    Field::new("first_k_dense_replace", Accepts::Count),
+    Field::new("routed_scaling_factor", Accepts::Number),
+    Field::new("n_group", Accepts::Size(4096)),
+    Field::new("topk_group", Accepts::Size(4096)),
+    Field::new("norm_topk_prob", Accepts::Flag),
+];
+
+const NAMES: Table = &[
+    (CORRECTION, "model.layers.{}.mlp.e_score_correction_bias"),
+    (CORRECTION, "model.layers.{}.mlp.gate.e_score_correction_bias"),
+];

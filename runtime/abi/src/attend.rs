@@ -1,0 +1,214 @@
+//! Attention over pages of the cache: what generated code and microkernels agree on.
+
+use crate::{PAGE_TOKENS, kv_dtype};
+
+/// Tokens of context that attention takes at once: blocks start at multiples of it.
+pub const ATTEND_BLOCK: usize = 256;
+/// Parts into which the blocks of a context may be divided among threads.
+pub const ATTEND_PARTS: usize = 16;
+/// Most tokens of a step whose attention may be divided that way: more tokens are work enough.
+pub const ATTEND_SPLIT_TOKENS: usize = 16;
+
+/// Arguments of [`Uk::Attend`](crate::Uk::Attend): tokens of one sequence, in order, attend to its
+/// pages with the query heads of one KV head. A single token may do so with several KV heads in one
+/// call, which goes through the pages once, and so reads them in longer runs.
+///
+/// For token `t` and head `h`, over the slots `position - window < s <= position` of the sequence:
+/// `out = softmax(scale * q·K) · V`. Each block of [`ATTEND_BLOCK`] slots gives a maximum `m`, a
+/// sum `l` of `e^(score - m)` and the weighted values `o`: one f32 chain per score (ascending `d`)
+/// and per element of `o` (ascending slot), a sum per slot modulo 16 (ascending) and of these sums
+/// by halves. Blocks are merged in ascending order: with `M` the larger maximum,
+/// `L = L·e^(old - M) + l·e^(m - M)`, the same for the values, second product first, the first one
+/// fused. So a token's result does not depend on the tokens beside it, on who computed which block,
+/// nor on the instruction set.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct AttendArgs {
+    /// Queries: head `h` of token `t` at byte `t * q_stride + h * d * 4`.
+    pub q: *const f32,
+    /// Bytes from one token's queries to the next's.
+    pub q_stride: u64,
+    /// Tokens, with ascending positions.
+    pub tokens: u64,
+    /// Query heads of a KV head.
+    pub heads: u64,
+    /// KV heads, more than 1 only for a single token with all parts: see [`AttendWith::kv_head`].
+    pub kv_heads: u64,
+    /// Elements of a key, and of a value unless [`AttendMore`] says otherwise.
+    pub d: u64,
+    /// Multiplies scores.
+    pub scale: f32,
+    /// See [`kv_dtype`].
+    pub dtype: u32,
+    /// `i32 [tokens]` positions.
+    pub positions: *const i32,
+    /// Sliding window in tokens, 0 = none.
+    pub window: u64,
+    /// The page pool.
+    pub pool: *const u8,
+    /// Page numbers of the sequence.
+    pub pages: *const u32,
+    /// Bytes of a page.
+    pub page_bytes: u64,
+    /// Byte offset in a page of the (first) KV head's keys `[d][16]`.
+    pub k: u64,
+    /// Of its values `[16][d]`.
+    pub v: u64,
+    /// Of the scales of its keys, f32 `[16]` (int8 and int4 only).
+    pub k_scales: u64,
+    /// Of the scales of its values, f32 `[16]` (int8 and int4 only).
+    pub v_scales: u64,
+    /// Results: head `h` of token `t` at byte `t * out_stride + h * d * 4`. Must not overlap the
+    /// queries.
+    pub out: *mut f32,
+    /// Bytes from one token's results to the next's.
+    pub out_stride: u64,
+    /// Scratch: [`attend_work`] f32; fastest where it is 64-byte aligned.
+    pub work: *mut f32,
+    /// The part of the context to go through: of its `n` blocks those from
+    /// `ceil(n * part_from / 16)` up to `ceil(n * part_to / 16)` (16 is [`ATTEND_PARTS`]). All of
+    /// it, `0..16`, unless `tokens` is 1.
+    pub part_from: u64,
+    /// See `part_from`.
+    pub part_to: u64,
+    /// Where the threads that share a context leave their blocks: [`attend_shared`] bytes, 64-byte
+    /// aligned, the first 64 of them zero before and after. Not accessed by who has all blocks.
+    pub shared: *mut u8,
+}
+
+/// What only some models' attention needs beside [`AttendArgs`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct AttendMore {
+    /// A score `s`, scaled, becomes `softcap·tanh(s/softcap)`; 0 = stays.
+    pub softcap: f32,
+    /// Elements of a value, and so of a result; 0 = as many as a key has.
+    pub values: u32,
+    /// f32 `[kv_heads][heads]` sinks: one more score of each query head, of a value that is zero.
+    /// It comes before the first block, as a block with itself as maximum and a sum of 1. Null =
+    /// none.
+    pub sinks: *const f32,
+    /// `i32 [tokens]` lengths of the tokens' sequences: a token sees all slots below, or those less
+    /// than `window` away on either side. Null = none after its own position.
+    pub ends: *const i32,
+    /// Queries of the part of a key that is stored as such, where the rest of it is the value
+    /// (elements `d − values`, head `h` of token `t` at byte `t * own_stride + h * (d − values) *
+    /// 4`); [`AttendArgs::q`] are those of the values then. Elements of codes are multiplied by
+    /// their scale before they are by a query. Null = keys are stored whole.
+    pub own: *const f32,
+    /// Bytes from one token's queries `own` to the next's.
+    pub own_stride: u64,
+}
+
+/// Arguments of [`Uk::AttendWith`](crate::Uk::AttendWith).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct AttendWith {
+    /// As for [`Uk::Attend`](crate::Uk::Attend).
+    pub args: AttendArgs,
+    /// And more.
+    pub more: AttendMore,
+}
+
+impl AttendWith {
+    /// Nothing more than `args`.
+    pub fn plain(args: AttendArgs) -> AttendWith {
+        AttendWith { args, more: AttendMore::NOTHING }
+    }
+
+    /// The arguments for KV head `n` of `kv_heads` alone: queries, keys, values, scales and results
+    /// of one head follow those of another.
+    pub fn kv_head(&self, n: usize) -> AttendWith {
+        let AttendWith { args: a, mut more } = *self;
+        let heads = n * a.heads as usize;
+        if !more.sinks.is_null() {
+            more.sinks = more.sinks.wrapping_add(heads);
+        }
+        if self.latent() {
+            more.own = more.own.wrapping_add(heads * self.own_dim());
+        }
+        let scales = (n * PAGE_TOKENS * 4) as u64;
+        let args = AttendArgs {
+            kv_heads: 1,
+            q: a.q.wrapping_add(heads * self.query_dim()),
+            out: a.out.wrapping_add(heads * self.value_dim()),
+            k: a.k + (n * self.head_bytes(true)) as u64,
+            v: a.v + (n * self.head_bytes(false)) as u64,
+            k_scales: a.k_scales + scales,
+            v_scales: a.v_scales + scales,
+            ..a
+        };
+        AttendWith { args, more }
+    }
+
+    /// Whether keys end with the values.
+    pub fn latent(&self) -> bool {
+        !self.more.own.is_null()
+    }
+
+    /// Elements of a value.
+    pub fn value_dim(&self) -> usize {
+        if self.more.values == 0 { self.args.d as usize } else { self.more.values as usize }
+    }
+
+    /// Elements of a key that are stored as such.
+    pub fn own_dim(&self) -> usize {
+        self.args.d as usize - if self.latent() { self.value_dim() } else { 0 }
+    }
+
+    /// Elements of a head at [`AttendArgs::q`].
+    pub fn query_dim(&self) -> usize {
+        if self.latent() { self.value_dim() } else { self.args.d as usize }
+    }
+
+    /// Bytes of what a KV head has in a page as keys, or as values.
+    pub fn head_bytes(&self, keys: bool) -> usize {
+        let d = if keys { self.own_dim() } else { self.value_dim() };
+        d * PAGE_TOKENS * kv_dtype::bits(self.args.dtype).unwrap_or_default() / 8
+    }
+}
+
+impl AttendMore {
+    /// Nothing.
+    pub const NOTHING: AttendMore = AttendMore {
+        softcap: 0.0,
+        values: 0,
+        sinks: core::ptr::null(),
+        ends: core::ptr::null(),
+        own: core::ptr::null(),
+        own_stride: 0,
+    };
+}
+
+/// Query rows (token, head) whose scores are kept at once.
+pub const ATTEND_ROWS: usize = 64;
+/// f32 from one row's scores to the next's: rows begin in different sets of a cache.
+pub const ATTEND_STRIDE: usize = ATTEND_BLOCK + PAGE_TOKENS;
+/// Pages that are widened to f32 at once, for many rows.
+pub const ATTEND_WIDE: usize = 4;
+
+/// f32 of [`AttendArgs::work`] for `rows` pairs of a token and a query head, those of all KV heads,
+/// with keys of `d` elements, or values if they have more: widened pages and queries, then the
+/// scores and the results of a block, then what the blocks so far gave.
+pub const fn attend_work(rows: usize, d: usize) -> usize {
+    let group = if rows < ATTEND_ROWS { rows } else { ATTEND_ROWS };
+    ATTEND_WIDE * PAGE_TOKENS * d + group * (d.next_multiple_of(16) + ATTEND_STRIDE + attend_record(d)) + 2 * rows
+}
+
+/// f32 of a block's result for one head: the `d` weighted values, maximum, sum, and what makes a
+/// whole number of cache lines.
+pub const fn attend_record(d: usize) -> usize {
+    (d + 2).next_multiple_of(16)
+}
+
+/// Bytes of [`AttendArgs::shared`] beyond the first 64 for each block of the context.
+pub const fn attend_shared(heads: usize, d: usize) -> usize {
+    heads * attend_record(d) * 4
+}
+
+/// Signature of [`Uk::Attend`](crate::Uk::Attend). 1: the results are in place; 0: another thread
+/// will put them there, the one that finishes the last block.
+pub type AttendFn = unsafe extern "C" fn(*const AttendArgs) -> u64;
+
+/// Signature of [`Uk::AttendWith`](crate::Uk::AttendWith); see [`AttendFn`].
+pub type AttendWithFn = unsafe extern "C" fn(*const AttendWith) -> u64;
