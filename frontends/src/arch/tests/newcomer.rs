@@ -34,7 +34,10 @@ fn an_architecture_is_one_file_and_one_line() {
     sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut files);
     for name in FILES {
         // What GGUF files call architectures stands in a table of its own, which need not have all.
-        let gguf = |path: &str| path.contains("checkpoint/gguf/") || path.ends_with("tokenizer/cuts.rs");
+        let gguf = |path: &str| {
+            path.contains("checkpoint/gguf/")
+                || ["gguf", "cuts"].iter().any(|f| path.ends_with(&format!("tokenizer/{f}.rs")))
+        };
         let of_other_files =
             files.iter().filter(|(path, _)| !path.ends_with(&format!("arch/{name}.rs")) && !gguf(path));
         let lines: Vec<&str> = of_other_files
