@@ -81,6 +81,7 @@ pub const RULES: &[(&str, &str)] = &[
     ),
     ("kv-columns", "keys and values have the columns of the state"),
     ("attention-heads", "KV heads divide the query heads"),
+    ("latent", "queries of a latent cache, and of no other, are in two parts of one storage"),
     ("top-k", "there are at most as many candidates as logits, and fewer logits than 2^24"),
     ("race", "no work item reads or stores what another stores"),
     // Plan.
