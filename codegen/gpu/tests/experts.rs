@@ -68,10 +68,10 @@ fn by_heads(seed: u64, tile_m: usize) -> Case {
     let mut g = Gen::new(seed, 5, 40);
     g.rows = Dim::Tokens;
     let heads = g.rng.below(1, 6);
-    let k = if seed % 2 == 0 { 16 * g.rng.below(1, 9) } else { g.rng.below(1, 130) };
+    let k = if seed.is_multiple_of(2) { 16 * g.rng.below(1, 9) } else { g.rng.below(1, 130) };
     let elem = g.rng.pick(&[RowElem::F16, RowElem::Bf16, RowElem::F32]);
     let x = if elem == RowElem::F32 { g.input(g.rows, heads * k) } else { g.input_half(heads * k, elem) };
-    let n = if seed % 3 == 0 { 16 * g.rng.below(1, 4) } else { g.rng.below(1, 50) };
+    let n = if seed.is_multiple_of(3) { 16 * g.rng.below(1, 4) } else { g.rng.below(1, 50) };
     let format = g.rng.pick(&["f32", "f16", "bf16", "w8g64", "w4g64", "nf4"]);
     let format = Format::parse(format).expect("a format").with_packing(Packing::Fragment);
     let weights = vec![g.matrix(heads * n.next_multiple_of(16), k, format)];
@@ -185,7 +185,7 @@ fn choices() {
         g.rows = Dim::Tokens;
         let score = Score::ALL[seed as usize % 4];
         let experts = [8, 12, 64, 6, 40, 33, 128, 3][seed as usize / 2];
-        let groups = if score == Score::Mixer || experts % 4 != 0 || seed % 3 == 0 { 1 } else { 4 };
+        let groups = if score == Score::Mixer || experts % 4 != 0 || seed.is_multiple_of(3) { 1 } else { 4 };
         let kept = if groups == 1 { 1 } else { g.rng.below(2, 4) };
         let top = if score == Score::Mixer { 2 } else { g.rng.below(1, 4) };
         let eps = F32::new(if score == Score::Mixer { 0.1 } else { 1e-6 });

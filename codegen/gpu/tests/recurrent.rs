@@ -37,14 +37,14 @@ fn recurrence(g: &mut Gen, seed: u64) -> Body {
         2 => g.rng.below(1, 300),
         _ => 128,
     };
-    let cols = if seed % 3 == 0 { g.rng.below(1, 80) } else { 4 * g.rng.below(1, 20) };
+    let cols = if seed.is_multiple_of(3) { g.rng.below(1, 80) } else { 4 * g.rng.below(1, 20) };
     let kinds = [g.rng.chance(2), g.rng.chance(2)];
     g.recurrence(FixedSpec { heads, rows, cols }, groups, kinds)
 }
 
 fn convolution(g: &mut Gen, seed: u64) -> Body {
     let width = g.rng.below(2, 7);
-    let channels = if seed % 2 == 0 { g.rng.below(1, 300) } else { 4 * g.rng.below(1, 80) };
+    let channels = if seed.is_multiple_of(2) { g.rng.below(1, 300) } else { 4 * g.rng.below(1, 80) };
     g.convolution(width, channels)
 }
 
@@ -124,7 +124,7 @@ fn steps_may_be_cut_anywhere() {
     let compiler = Compiler::new();
     for seed in 0..CASES / 2 {
         let mut g = Gen::new(seed, 12, 40);
-        let body = if seed % 3 == 0 { convolution(&mut g, seed) } else { recurrence(&mut g, seed) };
+        let body = if seed.is_multiple_of(3) { convolution(&mut g, seed) } else { recurrence(&mut g, seed) };
         let case = g.case(body);
         let cut = g_cut(seed, case.m());
         let compiled = Compiled::new(&case.kernel, &compiler, target(seed));

@@ -85,7 +85,7 @@ pub(super) fn byte_level(vocab: &[u8], merges: &[u8], s: &Settings<'_>) -> Resul
     })?;
     let merges = std::str::from_utf8(merges).map_err(|_| "merges.txt is no UTF-8".to_string())?;
     let lines =
-        merges.lines().enumerate().filter(|(i, line)| !line.is_empty() && !(*i == 0 && line.starts_with("#version")));
+        merges.lines().enumerate().filter(|(i, line)| !(line.is_empty() || *i == 0 && line.starts_with("#version")));
     let pair = |(i, line): (usize, &str)| match line.split_once(' ') {
         Some((left, right)) => Ok(json!([left, right])),
         None => Err(format!("line {} of merges.txt is no pair", i + 1)),

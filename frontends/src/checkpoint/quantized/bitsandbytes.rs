@@ -16,7 +16,7 @@ use std::sync::Arc;
 const GROUP: usize = 64;
 
 /// As bitsandbytes multiplies, in f32.
-const ONE_OF_127: f32 = 7.874_015_7e-3;
+const ONE_OF_127: f32 = 7.874_016e-3;
 
 static NF4: StoredType = coded("NF4", Format::new(Elem::named("nf4"), GROUP as u16), 4);
 static FP4: StoredType = coded("FP4", Format::new(Elem::named("fp4"), GROUP as u16), 4);

@@ -3,8 +3,10 @@ use crate::testing::{Folder, golden};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// Fixtures with the formats of their matrices, and how many notes there are.
-const FIXTURES: &[(&str, &[(&str, &str)], usize)] = &[
+/// A fixture: its name, its matrices with their formats, and how many notes there are.
+type Fixture = (&'static str, &'static [(&'static str, &'static str)], usize);
+
+const FIXTURES: &[Fixture] = &[
     ("bitsandbytes", &[("nf4", "nf4"), ("nested", "nf4"), ("fp4", "fp4"), ("wide", "nf4")], 0),
     ("bitsandbytes8", &[("int8", "w8zg128")], 1),
     ("gptq", &[("middle", "w4g128")], 0),
