@@ -97,6 +97,12 @@ fn chooses_experts(plan: &Plan) -> bool {
     plan.kernels.iter().any(|k| matches!(k.body, Body::Route(_)))
 }
 
+/// How many times as far off as Transformers in f32 a model may be. A GPU's exponentials are good to
+/// 2⁻²² (CPUs': 2⁻²⁴), and rates up to 2, which OLMo Hybrid has, let a state keep what they are off by.
+fn entitled(name: &str) -> f64 {
+    if name == "olmo_hybrid" { 4.0 } else { 2.0 }
+}
+
 #[test]
 fn f32_models_equal_transformers() {
     if !ready() {
@@ -108,7 +114,7 @@ fn f32_models_equal_transformers() {
         let artifact = compile(&gpu_options(name, "f32", KvDType::F32));
         let model = artifact.open(1);
         for pieces in pieces_of(&g) {
-            let (error, allowed) = (error(&model, &g, pieces), 2.0 * g.reference_error(true));
+            let (error, allowed) = (error(&model, &g, pieces), entitled(name) * g.reference_error(true));
             if error > allowed {
                 wrong.push(format!("{name} in pieces of {pieces:?}: error {error:.2e}, allowed {allowed:.2e}"));
             }

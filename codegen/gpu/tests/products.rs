@@ -169,3 +169,17 @@ fn warps_without_a_part() {
         compare(&g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m })), seed);
     }
 }
+
+/// Norms of 24 columns in tiles of many rows, whose sums and values lie where stages were.
+#[test]
+fn norms_where_stages_were() {
+    for (seed, tile_n) in [(53, 48), (54, 96), (55, 144)] {
+        let mut g = Gen::new(seed, 130, 130);
+        let x = g.input_half(64, RowElem::F16);
+        let weights = vec![g.matrix(24, 64, Format::F16.with_packing(Packing::Fragment))];
+        let store = Store::Rows { param: g.output(24, RowElem::F32), start: 0 };
+        let expr = Expr::Normalize(Norm::rms(1e-6, 24), Box::new(Expr::Acc(0)));
+        let segments = vec![Segment { n: 24, weights, tile_n, expr, store }];
+        compare(&g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m: 128 })), seed);
+    }
+}

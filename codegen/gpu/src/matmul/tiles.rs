@@ -29,7 +29,7 @@ use super::work::{self, Block, Room, Share};
 use super::{PhaseCx, Plan, input};
 use crate::Source;
 use crate::cx::Args;
-use crate::mlir::{Builder, Cache, Cmp, Elem, F32, I32, Memory, V, V4I32};
+use crate::mlir::{Builder, Cache, Cmp, Elem, I32, Memory, V, V4I32};
 use llmcc_abi::layout::round_up;
 use llmcc_codegen::CodegenError;
 use llmcc_ir::gpu::schedule::{self, TILE_K};
@@ -192,6 +192,13 @@ impl<'a> Tiles<'a> {
         let skip = b.mulc(part, phase.columns as i64);
         let column = b.sub(warp, skip);
         let active = b.cmpc(Cmp::Slt, part, phase.parts as i64);
+        // A warp without a part does what the last one does once more, and throws it away.
+        let part = if self.all_active() {
+            part
+        } else {
+            let last = b.i32(phase.parts as i64 - 1);
+            b.min(part, last)
+        };
         let rings = b.shared_in(&work::ring_name(self.p), self.map.rings);
         let offset = b.mulc(warp, self.stages() * self.p.unit_bytes() as i64);
         let ring = b.at(rings, offset);
@@ -320,11 +327,7 @@ impl<'a> Tiles<'a> {
             } else {
                 kt
             };
-            if self.all_active() {
-                th.weights.fetch(b, tile, kt, slot);
-            } else {
-                b.if_(th.active, |b| th.weights.fetch(b, tile, kt, slot));
-            }
+            th.weights.fetch(b, tile, kt, slot);
         });
         b.cp_commit();
     }
@@ -365,7 +368,7 @@ impl<'a> Tiles<'a> {
                 let ahead = b.addc(q, self.stages() - 1);
                 self.fetch(b, th, ahead, limit, write);
                 let mut next = vec![self.next(b, read), self.next(b, write)];
-                next.extend(self.add_unit(b, th, read, &carried[2..]));
+                next.extend(self.unit(b, th, read, &carried[2..]));
                 next
             });
             if !self.goes_on() {
@@ -393,16 +396,6 @@ impl<'a> Tiles<'a> {
             vec![end, out[0], out[1]]
         });
         done
-    }
-
-    /// Adds the unit in a stage to the sums of a warp that has a part.
-    fn add_unit(&self, b: &mut Builder, th: &Thread<'_>, stage: V, sums: &[V]) -> Vec<V> {
-        if self.all_active() {
-            return self.unit(b, th, stage, sums);
-        }
-        // Nothing was copied for the others.
-        let types = vec![F32; sums.len()];
-        b.if_else(th.active, &types, |b| self.unit(b, th, stage, sums), |_| sums.to_vec())
     }
 
     /// Adds the unit in a stage to the sums, `[strip][group of rows][4]`.

@@ -72,6 +72,8 @@ struct Read {
     number: usize,
     /// Its bytes, where no other thread touches them.
     apart: Option<(i64, i64)>,
+    /// The buffer it was of: the slot's own, or one that takes the slot's place.
+    of: usize,
 }
 
 /// Whether accesses may touch the same bytes.
@@ -261,7 +263,7 @@ impl<'a> Machine<'a> {
             Op::Read { slot, own, .. } => {
                 self.visible(a, slot, step, 0, own || step.own, false);
                 let event = self.now(a);
-                self.read(slot, step.index[0], Read { event, number, apart: step.apart });
+                self.read(slot, step.index[0], Read { event, number, apart: step.apart, of: slot.buffer });
             }
             Op::BarrierArrive(Sync::Threads(_, threads)) => self.come(a, step.index[0], threads, false),
             Op::Write { slot, .. } => {
@@ -354,13 +356,13 @@ impl<'a> Machine<'a> {
             Source::Registers(r) => vec![acc, r],
             Source::Shared(slot) => {
                 self.visible(a, slot, step, 0, false, true);
-                self.read(slot, step.index[0], Read { event, number, apart: None });
+                self.read(slot, step.index[0], Read { event, number, apart: None, of: slot.buffer });
                 vec![acc]
             }
         };
         let which = usize::from(matches!(from, Source::Shared(_)));
         self.visible(a, b, step, which, false, true);
-        self.read(b, step.index[which], Read { event, number, apart: None });
+        self.read(b, step.index[which], Read { event, number, apart: None, of: b.buffer });
         for r in registers {
             if self.actors[a].registers[r].dirty {
                 let program = self.program;

@@ -98,14 +98,14 @@ impl<'a> Machine<'a> {
         let stages = self.slots[slot.buffer].len() as i64;
         let own = (slot.buffer, step.index[0].rem_euclid(stages) as usize);
         for place in std::iter::once(own).chain(self.covered(slot)) {
-            self.write_to(a, place, step, event, by);
+            self.write_to(a, (place, slot.buffer), step, event, by);
         }
     }
 
     pub(super) fn write_to(
         &mut self,
         a: usize,
-        (buffer, stage): (usize, usize),
+        ((buffer, stage), of): ((usize, usize), usize),
         step: Step<'a>,
         event: Event,
         by: Kind,
@@ -114,7 +114,13 @@ impl<'a> Machine<'a> {
         let mut state = std::mem::take(&mut self.slots[buffer][stage]);
         let program = self.program;
         let name = &program.buffers[buffer].name;
-        if let Some(r) = state.reads.iter().find(|r| !self.knows(a, r.event) && may_overlap(r.apart, step.apart)) {
+        // Two buffers that take the place of a third need not share a byte.
+        let meets = |other: usize| {
+            let over = |a: usize, b: usize| a == b || program.buffers[a].over.contains(&b);
+            over(of, other) || over(other, of)
+        };
+        let late = |r: &&Read| meets(r.of) && !self.knows(a, r.event) && may_overlap(r.apart, step.apart);
+        if let Some(r) = state.reads.iter().find(late) {
             let message = format!("`{name}` is written while operation {} may still read it", r.number);
             self.find("overwrite-while-read", number, message);
         }
