@@ -3,8 +3,8 @@
 use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
 use super::mamba_fields::{EXPAND, MAMBA, MIXER, mixer};
+use super::mixer::Mixer;
 use super::names::{HUGGING_FACE, MLP_DOWN, MLP_GATE, MLP_NORM, MLP_UP, NORM, Names, Table};
-use super::recurrent::Mixer;
 use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, PARTIAL_ROTARY};
 use crate::config::fields::{Accepts, Field, IDENTITY};
 use crate::config::known::Neutral;

@@ -6,11 +6,11 @@ use super::entry::Shape;
 use super::experts::{EXPERTS_NORM, EXPERTS_POST_NORM, Experts, MLP_OWN_NORM, Stored, mixture, router_input};
 use super::latent;
 use super::lifter::{Carried, Draft, Lifter};
+use super::mixer::Mixer;
 use super::names::{
     ATTN_NORM, ATTN_POST_NORM, HEAD, Kind, LAYER_SCALE, MLP_NORM, MLP_POST_NORM, NORM, POSITIONS, Part, TABLE,
     TABLE_NORM,
 };
-use super::recurrent::Mixer;
 use super::yields::Yields;
 use crate::config::common::{self, DefaultHeads, Facts, Heads, WindowRule};
 use crate::config::fields::Fields;

@@ -4,8 +4,9 @@
 use super::decoder::{Beside, Decoder, Defaults};
 use super::entry::Arch;
 use super::mamba_fields::{MAMBA, MIXER, mixer};
+use super::mixer::Mixer;
 use super::names::{HUGGING_FACE, MLP_DOWN, MLP_GATE, MLP_NORM, MLP_UP, NORM, Names, Table};
-use super::recurrent::{Mamba2, Mixer, ReadNorm};
+use super::recurrent::{Mamba2, ReadNorm};
 use crate::config::ConfigError;
 use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, ROTARY, WIDTH};
 use crate::config::fields::{Accepts, Field, Fields, Given, IDENTITY};

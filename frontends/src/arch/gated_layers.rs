@@ -3,10 +3,10 @@
 use super::blocks::QkNorm;
 use super::decoder::{Decoder, Defaults};
 use super::experts::{Experts, Shared, Stored};
+use super::mixer::Mixer;
 use super::names::Table;
 use super::recurrent::{
-    DELTA_DECAY, DELTA_GATE, DELTA_QKV, DELTA_RATE, GatedDelta, Mixer, Projections, SSM_A, SSM_CONV, SSM_DT, SSM_NORM,
-    SSM_OUT,
+    DELTA_DECAY, DELTA_GATE, DELTA_QKV, DELTA_RATE, GatedDelta, Projections, SSM_A, SSM_CONV, SSM_DT, SSM_NORM, SSM_OUT,
 };
 use crate::config::ConfigError;
 use crate::config::common::{self, WIDTH};

@@ -7,10 +7,10 @@ use super::experts::{CORRECTION, Experts, Shared};
 use super::kimi_delta::{self, KimiDelta};
 use super::latent::{self, LATENT, Latent};
 use super::latent_decoder;
+use super::mixer::Mixer;
 use super::names::{
     HUGGING_FACE, MIXTRAL_EXPERTS, MLP_DOWN, MLP_GATE, MLP_UP, Names, SHARED_DOWN, SHARED_GATE, SHARED_UP, Table,
 };
-use super::recurrent::Mixer;
 use crate::config::ConfigError;
 use crate::config::common::{self, DIVIDED, MLP, MODEL, TOKENS, WIDTH};
 use crate::config::fields::{Accepts, Field, Fields, IDENTITY};

@@ -19,6 +19,7 @@ mod latent_decoder;
 mod latent_experts;
 mod lifter;
 mod mamba_fields;
+mod mixer;
 mod names;
 mod nested;
 mod output;

@@ -6,11 +6,12 @@
 use super::decoder::{Decoder, Defaults, Half};
 use super::entry::Arch;
 use super::experts::{CORRECTION, Experts, Shared};
+use super::mixer::Mixer;
 use super::names::{
     ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, EXPERT_DOWN, EXPERT_UP, HEAD, MLP_DOWN, MLP_NORM, MLP_UP, NORM, Names,
     ROUTER, SHARED_DOWN, SHARED_UP, TABLE, Table,
 };
-use super::recurrent::{Mamba2, Mixer, ReadNorm, SSM_A, SSM_CONV, SSM_D, SSM_DT, SSM_IN, SSM_NORM, SSM_OUT};
+use super::recurrent::{Mamba2, ReadNorm, SSM_A, SSM_CONV, SSM_D, SSM_DT, SSM_IN, SSM_NORM, SSM_OUT};
 use crate::config::ConfigError;
 use crate::config::common::{self, ACTIVATIONS, ATTENTION, ATTENTION_BIAS, MLP_BIAS, MODEL, WIDTH};
 use crate::config::fields::{Accepts, Field, Fields, IDENTITY};

@@ -4,10 +4,11 @@
 use super::blocks::QkNorm;
 use super::decoder::{Decoder, Defaults, Norms};
 use super::entry::Arch;
+use super::mixer::Mixer;
 use super::names::{ATTN_NORM, ATTN_POST_NORM, HUGGING_FACE, MLP_NORM, MLP_POST_NORM, Names, Table};
 use super::recurrent::{
-    CONV_K, CONV_Q, CONV_V, DELTA_DECAY, DELTA_GATE, DELTA_K, DELTA_Q, DELTA_RATE, DELTA_V, GatedDelta, Mixer,
-    Projections, SSM_A, SSM_DT, SSM_NORM, SSM_OUT,
+    CONV_K, CONV_Q, CONV_V, DELTA_DECAY, DELTA_GATE, DELTA_K, DELTA_Q, DELTA_RATE, DELTA_V, GatedDelta, Projections,
+    SSM_A, SSM_DT, SSM_NORM, SSM_OUT,
 };
 use crate::config::ConfigError;
 use crate::config::common::{self, ATTENTION_BIAS, DIVIDED, MLP, MODEL, ROTARY};

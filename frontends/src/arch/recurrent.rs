@@ -1,7 +1,6 @@
 //! Blocks that keep a state of fixed size.
 
 use super::blocks::{Norm, linear, norm, scaled};
-use super::kimi_delta::{KimiDelta, kimi_delta};
 use super::lifter::Draft;
 use super::names::{Kind, Part};
 use super::weights::{run_parts, split_rows};
@@ -44,32 +43,6 @@ pub(super) const DELTA_GATE: Part = Part("delta.gate");
 pub(super) const DELTA_RATE: Part = Part("delta.rate");
 /// How much of the state is kept.
 pub(super) const DELTA_DECAY: Part = Part("delta.decay");
-
-/// What a layer has instead of attention.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Mixer {
-    /// State-space duality.
-    Mamba2(Mamba2),
-    /// The gated delta rule.
-    Delta(GatedDelta),
-    /// A gated convolution.
-    ShortConv(ShortConv),
-    /// Kimi's delta attention.
-    Kimi(KimiDelta),
-}
-
-impl Mixer {
-    /// What it makes of `h`.
-    #[track_caller]
-    pub(super) fn mix(&self, f: &mut Draft, eps: Norm, h: Value) -> Value {
-        match self {
-            Mixer::Mamba2(m) => mamba2(f, m, eps, h),
-            Mixer::Delta(m) => gated_delta(f, m, eps, h),
-            Mixer::ShortConv(m) => gated_conv(f, m, h),
-            Mixer::Kimi(m) => kimi_delta(f, m, eps, h),
-        }
-    }
-}
 
 /// What a layer with the gated delta rule is.
 #[derive(Clone, Copy, Debug)]
@@ -222,7 +195,7 @@ fn gated_norm(f: &mut Draft, m: &Mamba2, eps: Norm, y: Value, gate: Value) -> Va
 /// Gated DeltaNet (arXiv 2412.06464): each token replaces a part of what the state holds for its
 /// key, after the state has decayed; the norm comes before the gate.
 #[track_caller]
-fn gated_delta(f: &mut Draft, m: &GatedDelta, eps: Norm, h: Value) -> Value {
+pub(super) fn gated_delta(f: &mut Draft, m: &GatedDelta, eps: Norm, h: Value) -> Value {
     let hidden = f.facts().hidden;
     let (keys, values) = (m.key_heads * m.key_dim, m.value_heads * m.value_dim);
     let w = delta_matrices(f, m, hidden);
@@ -304,7 +277,7 @@ fn delta_matrices(f: &mut Draft, m: &GatedDelta, hidden: usize) -> DeltaMatrices
 
 /// A convolution between two gates, as LFM2 has it.
 #[track_caller]
-fn gated_conv(f: &mut Draft, m: &ShortConv, h: Value) -> Value {
+pub(super) fn gated_conv(f: &mut Draft, m: &ShortConv, h: Value) -> Value {
     let hidden = f.facts().hidden;
     let w = f.matrix(SSM_IN, [3 * hidden, hidden]);
     let b = m.bias.then(|| f.bias(SSM_IN, 3 * hidden));

@@ -1,0 +1,33 @@
+//! What a layer has instead of attention.
+
+use super::blocks::Norm;
+use super::kimi_delta::{KimiDelta, kimi_delta};
+use super::lifter::Draft;
+use super::recurrent::{GatedDelta, Mamba2, ShortConv, gated_conv, gated_delta, mamba2};
+use llmcc_ir::graph::Value;
+
+/// What a layer has instead of attention.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Mixer {
+    /// State-space duality.
+    Mamba2(Mamba2),
+    /// The gated delta rule.
+    Delta(GatedDelta),
+    /// A gated convolution.
+    ShortConv(ShortConv),
+    /// Kimi's delta attention.
+    Kimi(KimiDelta),
+}
+
+impl Mixer {
+    /// What it makes of `h`.
+    #[track_caller]
+    pub(super) fn mix(&self, f: &mut Draft, eps: Norm, h: Value) -> Value {
+        match self {
+            Mixer::Mamba2(m) => mamba2(f, m, eps, h),
+            Mixer::Delta(m) => gated_delta(f, m, eps, h),
+            Mixer::ShortConv(m) => gated_conv(f, m, h),
+            Mixer::Kimi(m) => kimi_delta(f, m, eps, h),
+        }
+    }
+}
