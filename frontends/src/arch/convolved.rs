@@ -1,7 +1,10 @@
-//! What the models of LFM2 have in common: names, and which layers have convolutions.
+//! What the models of LFM2 have in common: names, norms of queries and keys, and convolutions.
 
+use super::blocks::QkNorm;
+use super::decoder::{Decoder, Defaults};
+use super::mixer::Mixer;
 use super::names::{ATTN_K_NORM, ATTN_NORM, ATTN_OUT, ATTN_Q_NORM, MLP_DOWN, MLP_GATE, MLP_NORM, MLP_UP, NORM, Table};
-use super::recurrent::{SSM_CONV, SSM_IN, SSM_OUT};
+use super::recurrent::{SSM_CONV, SSM_IN, SSM_OUT, ShortConv};
 use crate::config::ConfigError;
 use crate::config::common;
 use crate::config::fields::Fields;
@@ -24,6 +27,36 @@ pub(super) const NAMES: Table = &[
     (MLP_UP, "model.layers.{}.feed_forward.w3"),
     (MLP_DOWN, "model.layers.{}.feed_forward.w2"),
 ];
+
+/// The decoder, before any of its layers have convolutions.
+pub(super) fn read(f: &Fields) -> Result<Decoder, ConfigError> {
+    let defaults = Defaults {
+        vocab: Some(65_536),
+        heads: Some(32),
+        kv_heads: Some(8),
+        max_position: 128_000,
+        tied: true,
+        eps_field: "norm_eps",
+        eps: 1e-5,
+        theta: 1e6,
+        ..Defaults::LLAMA
+    };
+    Ok(Decoder::read(f, &defaults)?.with_attention(|_, a| a.qk_norm = Some(QkNorm::Head)))
+}
+
+/// The convolution.
+pub(super) fn conv(f: &Fields) -> Result<ShortConv, ConfigError> {
+    let conv = ShortConv { width: f.size("conv_L_cache").or(3), bias: f.flag("conv_bias") };
+    if conv.width < 2 {
+        return Err(f.invalid("conv_L_cache", &conv.width, "at least 2".into()));
+    }
+    Ok(conv)
+}
+
+/// `d` with it in place of attention in these layers.
+pub(super) fn with_convolutions(d: Decoder, conv: ShortConv, layers: &[bool]) -> Decoder {
+    d.with_mixers(|i| layers.get(i).copied().unwrap_or(false).then_some(Mixer::ShortConv(conv)))
+}
 
 /// Which layers have convolutions.
 pub(super) fn convolved_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {

@@ -21,15 +21,7 @@ pub(super) const ARCH: Arch = Arch {
     names: Names(&[DEEPSEEK_EXPERTS, latent::NAMES, HUGGING_FACE]),
     read: |f| {
         let defaults = Defaults { vocab: Some(102_400), heads: Some(32), ..Defaults::LLAMA };
-        let latent = Latent {
-            q_rank: Some(1536),
-            kv_rank: 512,
-            nope: 128,
-            rope: 64,
-            value: 128,
-            interleaved: true,
-            bias: f.flag("attention_bias"),
-        };
+        let latent = Latent { bias: f.flag("attention_bias"), ..Latent::DEEPSEEK };
         if f.flag("mlp_bias") {
             return Err(f.unsupported(
                 "mlp_bias",

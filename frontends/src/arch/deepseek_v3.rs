@@ -3,17 +3,15 @@
 
 use super::decoder::Defaults;
 use super::entry::Arch;
-use super::experts::Experts;
+use super::experts::{CORRECTION, Experts};
 use super::latent::{self, LATENT, Latent};
 use super::latent_decoder;
 use super::latent_experts::{EXPERTS, experts, with_dense};
-use super::names::{DEEPSEEK_EXPERTS, HUGGING_FACE, Names, Part, Table};
+use super::names::{DEEPSEEK_EXPERTS, HUGGING_FACE, Names, Table};
 use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
 use crate::config::fields::{Accepts, Field, IDENTITY};
 use crate::config::known::Neutral;
 use llmcc_ir::graph::{F32, Router, Score};
-
-const CORRECTION: Part = Part("router.correction");
 
 const NAMES: Table = &[(CORRECTION, "model.layers.{}.mlp.gate.e_score_correction_bias")];
 
@@ -31,13 +29,9 @@ pub(super) const ARCH: Arch = Arch {
     read: |f| {
         let defaults = Defaults { vocab: Some(129_280), heads: Some(128), max_position: 4096, ..Defaults::LLAMA };
         let latent = Latent {
-            q_rank: Some(1536),
-            kv_rank: 512,
-            nope: 128,
-            rope: 64,
-            value: 128,
             interleaved: f.flag_or("rope_interleave", true),
             bias: f.flag("attention_bias"),
+            ..Latent::DEEPSEEK
         };
         let d = latent_decoder::decoder(f, defaults, latent)?;
         let router = Router {

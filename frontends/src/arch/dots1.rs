@@ -5,11 +5,12 @@ use super::blocks::QkNorm;
 use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
 use super::experts::{CORRECTION, Experts, Shared};
+use super::latent_experts::sigmoids_of;
 use super::names::{DEEPSEEK_EXPERTS, HUGGING_FACE, Names, Table};
 use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY, WIDTH, WINDOW};
 use crate::config::fields::{Accepts, Field, IDENTITY};
 use crate::config::known::Neutral;
-use llmcc_ir::graph::{F32, Router, Score};
+use llmcc_ir::graph::Router;
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "dots1",
@@ -32,16 +33,8 @@ pub(super) const ARCH: Arch = Arch {
             (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::Head));
             a.window = window.filter(|_| sliding.as_ref().map_or(i >= first, |s| s[i]));
         });
-        let groups = f.size("n_group").or(1);
-        let router = Router {
-            score: Score::Sigmoid,
-            eps: F32::new(1e-20),
-            scale: F32::new(f.factor_or("routed_scaling_factor", 1.0)? as f32),
-            groups,
-            kept: f.size("topk_group").or(1),
-            pairs: groups > 1,
-            ..Router::softmax(f.required_size("num_experts_per_tok")?, f.flag("norm_topk_prob"))
-        };
+        let chosen = Router::softmax(f.required_size("num_experts_per_tok")?, f.flag("norm_topk_prob"));
+        let router = sigmoids_of(f, chosen, 1.0)?;
         let ffn = f.size("moe_intermediate_size").or(1408);
         let beside = f.required_size("n_shared_experts")?;
         let experts = Experts {

@@ -3,14 +3,12 @@
 //!
 //! The layer after the last, which predicts a further token, is left out.
 
-use super::blocks::QkNorm;
-use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
-use super::exaone::letters;
+use super::exaone;
 use super::experts::{CORRECTION, Experts, Shared};
 use super::latent_experts::sigmoids;
 use super::names::{DEEPSEEK_EXPERTS, HUGGING_FACE, Names, Table};
-use crate::config::common::{ATTENTION, MLP, MODEL, ROTARY, WIDTH, WINDOW, WindowRule};
+use crate::config::common::{ATTENTION, MLP, MODEL, ROTARY, WIDTH, WINDOW};
 use crate::config::fields::{Accepts, Field, IDENTITY};
 use crate::config::known::Neutral;
 
@@ -22,25 +20,7 @@ pub(super) const ARCH: Arch = Arch {
     goldens: &["exaone_moe"],
     names: Names(&[NAMES, DEEPSEEK_EXPERTS, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(102_400),
-            heads: Some(32),
-            kv_heads: Some(32),
-            eps: 1e-5,
-            window: WindowRule::Most(4096, 4),
-            ..Defaults::LLAMA
-        };
-        let window = f.size("sliding_window").or_null(4096);
-        let (hybrid, pattern) = (window.is_some(), letters(f, window)?);
-        let d = Decoder::read(f, &defaults)?;
-        let last = d.layers.len().saturating_sub(1);
-        let d = d.with_attention(|i, a| {
-            if let Some(pattern) = &pattern {
-                a.window = window.filter(|_| i != last && pattern[i % pattern.len()]);
-            }
-            a.qk_norm = Some(QkNorm::Head);
-            a.rotary = (!hybrid || a.window.is_some()).then_some(0);
-        });
+        let d = exaone::read(f)?;
         let ffn = f.size("moe_intermediate_size").or(1024);
         let beside = f.size("n_shared_experts").or(1);
         let experts = Experts {

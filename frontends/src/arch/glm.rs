@@ -1,34 +1,16 @@
 //! GLM-4 (arXiv 2406.12793, the version of 2024): Llama with rotation of neighbours in half of each
 //! head, biases on Q, K and V, gate and up in one matrix.
 
-use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
+use super::half_rotated::{self, FIELDS};
 use super::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, PARTIAL_ROTARY};
-use crate::config::fields::IDENTITY;
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "glm",
     class: "GlmForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, MLP, PARTIAL_ROTARY, ATTENTION_BIAS],
+    fields: FIELDS,
     fixed: &[],
     goldens: &["glm"],
     names: Names(&[HUGGING_FACE]),
-    read: |f| {
-        let defaults = Defaults {
-            vocab: Some(151_552),
-            heads: Some(32),
-            kv_heads: Some(2),
-            head_dim: Some(128),
-            max_position: 131_072,
-            eps: 1.5625e-7,
-            partial: 0.5,
-            ..Defaults::LLAMA
-        };
-        let bias = f.flag_or("attention_bias", true);
-        let d = Decoder::read(f, &defaults)?;
-        let rotated = d.ropes.first().map_or(0, |rope| rope.dim);
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.neighbours) = (bias, rotated));
-        Ok(Box::new(d.with_mlp(|m| m.fused = true)))
-    },
+    read: |f| Ok(Box::new(half_rotated::read(f)?)),
 };

@@ -6,11 +6,11 @@
 use super::blocks::QkNorm;
 use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
-use super::experts::{Experts, Shared};
-use super::names::{HUGGING_FACE, Names, Part, QWEN_EXPERTS, SHARED_DOWN, SHARED_GATE, SHARED_UP, Table};
+use super::experts::{CORRECTION, Experts, Shared};
+use super::latent_experts::sigmoids;
+use super::names::{HUGGING_FACE, Names, QWEN_EXPERTS, SHARED_DOWN, SHARED_GATE, SHARED_UP, Table};
 use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, PARTIAL_ROTARY, WIDTH};
 use crate::config::fields::{Accepts, Field, IDENTITY};
-use llmcc_ir::graph::{F32, Router, Score};
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "glm4_moe",
@@ -25,16 +25,7 @@ pub(super) const ARCH: Arch = Arch {
         let defaults =
             Defaults { kv_heads: Some(8), max_position: 131_072, eps: 1e-5, partial: 0.5, ..Defaults::LLAMA };
         let d = Decoder::read(f, &defaults)?.with_attention(|_, a| (a.qkv_bias, a.qk_norm) = (bias, qk_norm));
-        let groups = f.size("n_group").or(1);
-        let router = Router {
-            score: Score::Sigmoid,
-            eps: F32::new(1e-20),
-            scale: F32::new(f.factor_or("routed_scaling_factor", 1.0)? as f32),
-            groups,
-            kept: f.size("topk_group").or(1),
-            pairs: groups > 1,
-            ..Router::softmax(f.size("num_experts_per_tok").or(8), f.flag_or("norm_topk_prob", true))
-        };
+        let router = sigmoids(f, 8, 1.0)?;
         let ffn = f.size("moe_intermediate_size").or(1408);
         let beside = f.count("n_shared_experts").unwrap_or(1).min(1 << 12);
         let experts = Experts {
@@ -48,8 +39,6 @@ pub(super) const ARCH: Arch = Arch {
         Ok(Box::new(d.with_experts(|i| (i >= dense).then_some(experts))))
     },
 };
-
-const CORRECTION: Part = Part("router.correction");
 
 const OWN: &[Field] = &[
     Field::new("use_qk_norm", Accepts::Flag),

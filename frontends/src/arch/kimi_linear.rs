@@ -7,6 +7,7 @@ use super::experts::{CORRECTION, Experts, Shared};
 use super::kimi_delta::{self, KimiDelta};
 use super::latent::{self, LATENT, Latent};
 use super::latent_decoder;
+use super::latent_experts::sigmoids;
 use super::mixer::Mixer;
 use super::names::{
     HUGGING_FACE, MIXTRAL_EXPERTS, MLP_DOWN, MLP_GATE, MLP_UP, Names, SHARED_DOWN, SHARED_GATE, SHARED_UP, Table,
@@ -15,7 +16,7 @@ use crate::config::ConfigError;
 use crate::config::common::{self, DIVIDED, MLP, MODEL, TOKENS, WIDTH};
 use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
 use crate::config::known::Neutral;
-use llmcc_ir::graph::{F32, Router, Score, UnaryOp};
+use llmcc_ir::graph::UnaryOp;
 use serde_json::Value;
 
 pub(super) const ARCH: Arch = Arch {
@@ -96,15 +97,7 @@ fn delta(f: &Fields, layers: usize) -> Result<(KimiDelta, Vec<bool>), ConfigErro
 }
 
 fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
-    let router = Router {
-        score: Score::Sigmoid,
-        eps: F32::new(1e-20),
-        scale: F32::new(f.factor_or("routed_scaling_factor", 2.446)? as f32),
-        groups: f.size("n_group").or(1),
-        kept: f.size("topk_group").or(1),
-        pairs: f.size("n_group").or(1) > 1,
-        ..Router::softmax(f.size("num_experts_per_tok").or(8), f.flag_or("norm_topk_prob", true))
-    };
+    let router = sigmoids(f, 8, 2.446)?;
     let ffn = f.size("moe_intermediate_size").or(1024);
     let experts = Experts {
         ffn,

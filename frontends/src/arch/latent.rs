@@ -48,6 +48,10 @@ pub(super) const LATENT: &[Field] = &[
 ];
 
 impl Latent {
+    /// Those of DeepSeek-V2 and V3.
+    pub(super) const DEEPSEEK: Latent =
+        Latent { q_rank: Some(1536), kv_rank: 512, nope: 128, rope: 64, value: 128, interleaved: true, bias: false };
+
     /// Reads [`LATENT`] for `heads` query heads; absent fields are as in `default`. The queries of
     /// attention have the width that is returned beside, before they are those of the latent.
     pub(super) fn read(f: &Fields, queries: usize, default: Latent) -> Result<(Latent, Heads), ConfigError> {

@@ -34,6 +34,12 @@ pub(super) fn experts(f: &Fields, d: &Decoder, router: Router, default: [usize; 
 /// The router of DeepSeek-V3: corrected sigmoids, in groups that are ranked by their two best.
 /// `top` and `scale` are for absent fields.
 pub(super) fn sigmoids(f: &Fields, top: usize, scale: f64) -> Result<Router, ConfigError> {
+    let chosen = Router::softmax(f.size("num_experts_per_tok").or(top), f.flag_or("norm_topk_prob", true));
+    sigmoids_of(f, chosen, scale)
+}
+
+/// The same, of as many experts as `chosen`, normalized as there.
+pub(super) fn sigmoids_of(f: &Fields, chosen: Router, scale: f64) -> Result<Router, ConfigError> {
     let groups = f.size("n_group").or(1);
     Ok(Router {
         score: Score::Sigmoid,
@@ -42,7 +48,7 @@ pub(super) fn sigmoids(f: &Fields, top: usize, scale: f64) -> Result<Router, Con
         groups,
         kept: f.size("topk_group").or(1),
         pairs: groups > 1,
-        ..Router::softmax(f.size("num_experts_per_tok").or(top), f.flag_or("norm_topk_prob", true))
+        ..chosen
     })
 }
 

@@ -1,13 +1,9 @@
 //! LFM2 (arXiv 2511.23404): gated convolutions over three tokens in most layers, attention with
 //! norms of queries and keys in the others.
 
-use super::blocks::QkNorm;
-use super::convolved::{LAYER_TYPES, NAMES, convolved_layers};
-use super::decoder::{Decoder, Defaults};
+use super::convolved::{self, LAYER_TYPES, NAMES, convolved_layers};
 use super::entry::Arch;
-use super::mixer::Mixer;
 use super::names::{HUGGING_FACE, Names};
-use super::recurrent::ShortConv;
 use crate::config::ConfigError;
 use crate::config::common::{ATTENTION, MODEL, ROTARY, WIDTH};
 use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
@@ -21,27 +17,12 @@ pub(super) const ARCH: Arch = Arch {
     goldens: &["lfm2"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(65_536),
-            heads: Some(32),
-            kv_heads: Some(8),
-            max_position: 128_000,
-            tied: true,
-            eps_field: "norm_eps",
-            eps: 1e-5,
-            theta: 1e6,
-            ..Defaults::LLAMA
-        };
-        let d = Decoder::read(f, &defaults)?;
-        let conv = ShortConv { width: f.size("conv_L_cache").or(3), bias: f.flag("conv_bias") };
-        if conv.width < 2 {
-            return Err(f.invalid("conv_L_cache", &conv.width, "at least 2".into()));
-        }
-        let convolved = convolved_layers(f, d.facts.layers)?;
-        let d = d.with_mixers(|i| convolved.get(i).copied().unwrap_or(false).then_some(Mixer::ShortConv(conv)));
+        let (d, conv) = (convolved::read(f)?, convolved::conv(f)?);
+        let layers = convolved_layers(f, d.facts.layers)?;
+        let d = convolved::with_convolutions(d, conv, &layers);
         let ffn = d.layers.first().map_or(0, |l| l.mlp.ffn);
         let ffn = ffn_width(f, ffn)?;
-        Ok(Box::new(d.with_mlp(|m| m.ffn = ffn).with_attention(|_, a| a.qk_norm = Some(QkNorm::Head))))
+        Ok(Box::new(d.with_mlp(|m| m.ffn = ffn)))
     },
 };
 

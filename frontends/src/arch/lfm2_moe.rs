@@ -1,14 +1,10 @@
 //! LFM2 with experts (Liquid AI, 2025): LFM2 with experts chosen by corrected sigmoids in all but
 //! the first layers.
 
-use super::blocks::QkNorm;
 use super::convolved::{self, LAYER_TYPES, convolved_layers};
-use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
 use super::experts::{CORRECTION, Experts};
-use super::mixer::Mixer;
 use super::names::{EXPERT_DOWN, EXPERT_GATE, EXPERT_UP, HUGGING_FACE, Names, ROUTER, Table};
-use super::recurrent::ShortConv;
 use crate::config::common::{ATTENTION, MODEL, ROTARY, WIDTH};
 use crate::config::fields::{Accepts, Field, IDENTITY};
 use crate::config::known::Neutral;
@@ -22,27 +18,12 @@ pub(super) const ARCH: Arch = Arch {
     goldens: &["lfm2_moe"],
     names: Names(&[NAMES, convolved::NAMES, HUGGING_FACE]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(65_536),
-            heads: Some(32),
-            kv_heads: Some(8),
-            max_position: 128_000,
-            tied: true,
-            eps_field: "norm_eps",
-            eps: 1e-5,
-            theta: 1e6,
-            ..Defaults::LLAMA
-        };
-        let d = Decoder::read(f, &defaults)?.with_attention(|_, a| a.qk_norm = Some(QkNorm::Head));
-        let conv = ShortConv { width: f.size("conv_L_cache").or(3), bias: f.flag("conv_bias") };
-        if conv.width < 2 {
-            return Err(f.invalid("conv_L_cache", &conv.width, "at least 2".into()));
-        }
-        let convolved = match f.get("layer_types").value() {
+        let (d, conv) = (convolved::read(f)?, convolved::conv(f)?);
+        let layers = match f.get("layer_types").value() {
             Some(_) => convolved_layers(f, d.facts.layers)?,
             None => vec![true; d.facts.layers],
         };
-        let d = d.with_mixers(|i| convolved.get(i).copied().unwrap_or(false).then_some(Mixer::ShortConv(conv)));
+        let d = convolved::with_convolutions(d, conv, &layers);
         let router = Router {
             score: Score::Sigmoid,
             eps: F32::new(1e-6),

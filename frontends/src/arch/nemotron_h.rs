@@ -6,6 +6,7 @@
 use super::decoder::{Decoder, Defaults, Half};
 use super::entry::Arch;
 use super::experts::{CORRECTION, Experts, Shared};
+use super::latent_experts::sigmoids;
 use super::mixer::Mixer;
 use super::names::{
     ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, EXPERT_DOWN, EXPERT_UP, HEAD, MLP_DOWN, MLP_NORM, MLP_UP, NORM, Names,
@@ -16,7 +17,7 @@ use crate::config::ConfigError;
 use crate::config::common::{self, ACTIVATIONS, ATTENTION, ATTENTION_BIAS, MLP_BIAS, MODEL, WIDTH};
 use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
 use crate::config::known::Neutral;
-use llmcc_ir::graph::{F32, Router, Score, UnaryOp};
+use llmcc_ir::graph::UnaryOp;
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "nemotron_h",
@@ -195,16 +196,7 @@ fn mixer(f: &Fields) -> Result<Mamba2, ConfigError> {
 }
 
 fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
-    let groups = f.size("n_group").or(1);
-    let router = Router {
-        score: Score::Sigmoid,
-        eps: F32::new(1e-20),
-        scale: F32::new(f.factor_or("routed_scaling_factor", 1.0)? as f32),
-        groups,
-        kept: f.size("topk_group").or(1),
-        pairs: groups > 1,
-        ..Router::softmax(f.size("num_experts_per_tok").or(2), f.flag_or("norm_topk_prob", true))
-    };
+    let router = sigmoids(f, 2, 1.0)?;
     let experts = Experts {
         ffn: f.size("moe_intermediate_size").or(7688),
         gated: false,

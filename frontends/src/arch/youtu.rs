@@ -20,13 +20,9 @@ pub(super) const ARCH: Arch = Arch {
         let defaults =
             Defaults { vocab: Some(128_256), heads: Some(16), max_position: 131_072, tied: true, ..Defaults::LLAMA };
         let latent = Latent {
-            q_rank: Some(1536),
-            kv_rank: 512,
-            nope: 128,
-            rope: 64,
-            value: 128,
             interleaved: f.flag_or("rope_interleave", true),
             bias: f.flag("attention_bias"),
+            ..Latent::DEEPSEEK
         };
         Ok(Box::new(latent_decoder::decoder(f, defaults, latent)?))
     },
