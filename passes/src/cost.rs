@@ -285,7 +285,7 @@ fn multiply((m, n, k): (usize, usize, usize), tile_m: usize, format: Format, ele
     let Some(rows) = rows_of(elem, t) else { return f64::INFINITY };
     let unpack = if format.is_quantized() { elements * tiles(rows.unpack.rows) / rows.unpack.rate } else { 0.0 };
     let computed = rows.unit_for(m).map_or(m, |u| m.max(u.least));
-    (n * k * computed) as f64 / rows.macs * (1.0 + rows.group / f64::from(format.group.max(1))) + unpack
+    (n * k * computed) as f64 / rows.macs * (1.0 + rows.group / elem.group().unwrap_or(1) as f64) + unpack
 }
 
 /// How much longer the busiest core works than the average.

@@ -15,7 +15,7 @@ use cranelift_codegen::ir::{AbiParam, InstBuilder, Signature, StackSlot, StackSl
 use cranelift_codegen::isa::CallConv;
 use llmcc_abi::encoding::Encoding;
 use llmcc_abi::layout::{self, BLOCK};
-use llmcc_abi::{PanelArgs, Uk};
+use llmcc_abi::{INT8_PANELS, PanelArgs, Uk};
 use llmcc_ir::kernel::{Expr, Matmul, MatrixOperand, ParamId, Prologue, RowElem, Segment};
 use llmcc_ir::plan::row_bytes;
 use llmcc_ir::quant::{Format, GROUPS};
@@ -213,8 +213,9 @@ enum Reads {
     Int8,
 }
 
-/// The microkernels of products, for weights of these descriptions (those of groups: of 32, 64 or
-/// 128 columns) and these rows. Everything else takes the generic path: [`panel::emit`].
+/// The microkernels of products with rows of floats, for weights of these descriptions (those of
+/// groups: of 32, 64 or 128 columns); those with int8 rows are [`INT8_PANELS`]. Everything else
+/// takes the generic path: [`panel::emit`].
 const PANELS: &[(Encoding, Reads, Uk)] = &[
     (Encoding::F32, Reads::F32, Uk::PanelF32),
     (Encoding::F16, Reads::F32, Uk::PanelF16),
@@ -223,10 +224,8 @@ const PANELS: &[(Encoding, Reads, Uk)] = &[
     (Encoding::W8, Reads::F32, Uk::PanelW8),
     (Encoding::W4, Reads::F32, Uk::PanelW4),
     (Encoding::W4A, Reads::F32, Uk::PanelW4a),
-    (Encoding::W8, Reads::Int8, Uk::PanelW8A8),
-    (Encoding::W4, Reads::Int8, Uk::PanelW4A8),
-    (Encoding::W4A, Reads::Int8, Uk::PanelW4aA8),
-    (Encoding::Q4K, Reads::Int8, Uk::PanelQ4kA8),
+    (Encoding::NF4, Reads::F32, Uk::PanelNf4),
+    (Encoding::FP4, Reads::F32, Uk::PanelFp4),
 ];
 
 /// The microkernel for weights and rows, if there is one.
@@ -239,8 +238,11 @@ pub(super) fn panel_kernel(weights: Format, rows: RowElem) -> Option<Uk> {
     };
     let encoding = weights.encoding();
     let fits = encoding.group().is_none_or(|group| GROUPS.contains(&group));
-    let of = |e: Encoding| e.in_groups(weights.group.into()) == encoding;
-    PANELS.iter().find(|(e, r, _)| fits && *r == reads && of(*e)).map(|(_, _, uk)| *uk)
+    let of = |e: &Encoding| e.in_groups(weights.group.into()) == encoding;
+    if reads == Reads::Int8 {
+        return INT8_PANELS.iter().find(|(_, e)| of(e)).map(|(uk, _)| *uk);
+    }
+    PANELS.iter().find(|(e, r, _)| fits && *r == reads && of(e)).map(|(_, _, uk)| *uk)
 }
 
 /// Calls the microkernel for a panel.
@@ -251,7 +253,7 @@ fn call(low: &Lowering, e: &mut Emit, slot: StackSlot, p: &Panel, uk: Uk) {
         (offset_of!(PanelArgs, a_stride), p.a_stride),
         (offset_of!(PanelArgs, c_stride), p.c_stride),
         (offset_of!(PanelArgs, k), p.k),
-        (offset_of!(PanelArgs, group), p.format.group.into()),
+        (offset_of!(PanelArgs, group), p.rows_elem.group().unwrap_or(p.format.group.into())),
     ];
     for (offset, number) in numbers {
         let number = e.int(number as i64);

@@ -6,6 +6,7 @@
 
 use super::codes::{self, Factors};
 use super::emit::{Emit, F32, F32X4, I8X16, I16X8, I32, I32X4, LANES};
+use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value};
 use llmcc_abi::encoding::{Code, Encoding, Float, planes};
 use llmcc_abi::layout::{self, BLOCK, K_PAD};
@@ -155,7 +156,7 @@ fn decoded(e: &mut Emit, p: &Panel, w: Value, a: Value, acc: Vec<Value>) -> Vec<
 /// One int8 row times one block, accumulated in `c`.
 fn int8_row(e: &mut Emit, p: &Panel, w: Value, a: Value, c: Value) {
     let encoding = p.format.encoding();
-    let group = usize::from(p.format.group);
+    let Some(group) = p.rows_elem.group() else { return };
     let block = layout::block(&encoding, p.k);
     let q8 = layout::q8_row(p.k, group);
     // Bytes of codes per column.
@@ -165,35 +166,51 @@ fn int8_row(e: &mut Emit, p: &Panel, w: Value, a: Value, c: Value) {
         e.store(none, c, v * 16);
     }
     let (zero, end) = (e.int(0), e.int(layout::padded_k(p.k) as i64));
-    e.range(zero, end, group, &[a], |e, start, factors| {
-        let at = codes::group_at(e, &block, group, w, start);
-        let a_factors = factors[0];
-        let stop = e.offset(start, group);
-        let stop = e.min(stop, end);
-        let none = e.ints(0);
-        let step = if matches!(encoding.code, Code::Int { bits: 4 | 8, .. }) { 8 } else { K_PAD };
-        let acc = e.range(start, stop, step, &[none; 2 * VECTORS], |e, k, acc| {
-            let w = e.index(at.codes, k, column);
-            let a = e.add(a, k);
-            match encoding.code {
-                Code::Int { bits: 8, .. } => bytes(e, w, a, acc),
-                Code::Int { bits: 4, .. } => nibbles(e, w, a, acc),
-                Code::Int { .. } | Code::Signed { .. } | Code::Float(_) | Code::Table { .. } => {
-                    slice(e, &encoding, w, a, acc)
+    // Groups of less than a slice, in which codes lie together, are taken by slices.
+    e.range(zero, end, group.max(K_PAD), &[a], |e, first, factors| {
+        let mut a_factors = factors[0];
+        for from in (0..K_PAD).step_by(group.min(K_PAD)) {
+            let start = e.offset(first, from);
+            // One scale of a row is that of its first group.
+            let at = match encoding.by_row() {
+                true => codes::group_at(e, &block, layout::padded_k(p.k), w, zero),
+                false => codes::group_at(e, &block, group, w, start),
+            };
+            let stop = e.offset(first, group.max(K_PAD));
+            let stop = e.min(stop, end);
+            let none = e.ints(0);
+            let step = if matches!(encoding.code, Code::Int { bits: 4 | 8, .. }) { 8 } else { K_PAD };
+            let acc = e.range(first, stop, step, &[none; 2 * VECTORS], |e, k, acc| {
+                let w = e.index(at.codes, k, column);
+                let a = e.add(a, k);
+                match encoding.code {
+                    Code::Int { bits: 8, .. } => bytes(e, w, a, acc),
+                    Code::Int { bits: 4, .. } => nibbles(e, w, a, acc),
+                    Code::Int { .. } | Code::Signed { .. } | Code::Float(_) | Code::Table { .. } => {
+                        slice(e, &encoding, w, a, acc, from..K_PAD.min(from + group))
+                    }
                 }
-            }
-        });
-        scale_group(e, &encoding, &block, &at, a_factors, c, &acc, &q8);
-        vec![e.offset(a_factors, 4)]
+            });
+            scale_group(e, &encoding, &block, &at, a_factors, c, &acc, &q8);
+            a_factors = e.offset(a_factors, 4);
+        }
+        vec![a_factors]
     });
 }
 
-/// 32 columns of integer codes of any width. Signed codes are made unsigned by adding the bit above
-/// theirs, which [`excess`] knows.
-fn slice(e: &mut Emit, encoding: &Encoding, w: Value, a: Value, acc: &[Value]) -> Vec<Value> {
+/// Columns of a slice of 32, of codes of any width. Signed codes are made unsigned by adding the bit
+/// above theirs, numbers of a table by subtracting the least, which [`excess`] knows.
+fn slice(
+    e: &mut Emit,
+    encoding: &Encoding,
+    w: Value,
+    a: Value,
+    acc: &[Value],
+    columns: std::ops::Range<usize>,
+) -> Vec<Value> {
     let mut acc = acc.to_vec();
     let (widths, count) = planes(encoding.bits());
-    for quad in 0..K_PAD / 4 {
+    for quad in columns.start / 4..columns.end / 4 {
         let x = activations(e, a, quad * 4);
         for v in 0..VECTORS {
             let (mut plane, mut base, mut codes) = (0, 0, None);
@@ -211,11 +228,39 @@ fn slice(e: &mut Emit, encoding: &Encoding, w: Value, a: Value, acc: &[Value]) -
                 let sign = e.ints(0x0101_0101 << (bits - 1));
                 codes = e.b.ins().bxor(codes, sign);
             }
-            let codes = e.cast(I8X16, codes);
+            let mut codes = e.cast(I8X16, codes);
+            if matches!(encoding.code, Code::Table { .. }) {
+                codes = look_up(e, encoding, codes);
+            }
             multiply(e, codes, x, &mut acc[2 * v..2 * v + 2]);
         }
     }
     acc
+}
+
+/// The least integer of a table.
+fn least(encoding: &Encoding) -> i32 {
+    (0..1 << encoding.bits()).map(|u| encoding.integer(u as u8)).min().unwrap_or(0)
+}
+
+/// The integers of a table that bytes are the numbers of, less the least: halves of what is left of
+/// the table are chosen by one bit after the other, the highest last.
+fn look_up(e: &mut Emit, encoding: &Encoding, codes: Value) -> Value {
+    let least = least(encoding);
+    let byte = |e: &mut Emit, x: u32| {
+        let word = e.ints(x * 0x0101_0101);
+        e.cast(I8X16, word)
+    };
+    let integers = (0..1u32 << encoding.bits()).map(|u| (encoding.integer(u as u8) - least) as u32);
+    let mut left: Vec<Value> = integers.map(|x| byte(e, x)).collect();
+    let zero = byte(e, 0);
+    for bit in 0..encoding.bits() {
+        let only = byte(e, 1 << bit);
+        let set = e.b.ins().band(codes, only);
+        let mask = e.b.ins().icmp(IntCC::NotEqual, set, zero);
+        left = left.chunks(2).map(|pair| e.b.ins().bitselect(mask, pair[pair.len() - 1], pair[0])).collect();
+    }
+    left[0]
 }
 
 /// What codes are too large by while they are multiplied.
@@ -223,7 +268,8 @@ fn excess(encoding: &Encoding) -> i32 {
     match encoding.code {
         Code::Signed { bits } => 1 << (bits - 1),
         Code::Int { zero, .. } => zero,
-        Code::Float(_) | Code::Table { .. } => 0,
+        Code::Table { .. } => -least(encoding),
+        Code::Float(_) => 0,
     }
 }
 
@@ -300,7 +346,12 @@ fn scale_group(
             sum = e.sub(sum, excess);
         }
         let sum = e.b.ins().fcvt_from_sint(F32X4, sum);
-        let scale = e.fmul(of_weights[v].scale, a_scale);
+        let mut scale = of_weights[v].scale;
+        if let Some(unit) = encoding.unit().filter(|unit| *unit != 1.0) {
+            let unit = e.floats(unit);
+            scale = e.fmul(scale, unit);
+        }
+        let scale = e.fmul(scale, a_scale);
         let acc = e.load(F32X4, c, v * 16);
         let mut acc = e.fma(sum, scale, acc);
         if let Some(min) = of_weights[v].min {

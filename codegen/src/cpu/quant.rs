@@ -99,10 +99,10 @@ pub(super) fn quantize(
         let end = e.offset(start, group);
         let end = e.min(end, padded);
         let none = e.ints(0);
-        let amax = e.range(start, end, K_PAD, &[none], |e, at, acc| {
+        let amax = e.range(start, end, group.min(K_PAD), &[none], |e, at, acc| {
             let p = e.index(x, at, 4);
             let mut amax = acc[0];
-            for i in 0..K_PAD / LANES {
+            for i in 0..group.min(K_PAD) / LANES {
                 let v = e.load_lanes(p, i * 16, LANES);
                 amax = max_magnitude(e, amax, v);
             }

@@ -3,7 +3,7 @@
 use super::expr::segment_operands;
 use super::{Family, Field, Norm, Param, ParamId, Product, ReadFamily, RowElem, Segment, Store, Use};
 use crate::eval::{EvalError, KernelRun, RowValues};
-use crate::quant::GROUPS;
+use crate::quant::ROW_GROUPS;
 use crate::text::{KernelReader, Parsed, Parser};
 use crate::verify::{Input, KernelVerifier};
 
@@ -135,7 +135,7 @@ impl Prologue {
                 v.error("vector-length", format!("the {name} has {len} elements for {cols} columns"));
             }
         }
-        if let Some(group) = self.elem.group().filter(|g| !GROUPS.contains(g)) {
+        if let Some(group) = self.elem.group().filter(|g| !ROW_GROUPS.contains(g)) {
             v.error("prologue-quant", format!("quantizes in groups of {group}"));
         }
     }

@@ -3,11 +3,12 @@
 
 use super::ggml::nearest;
 use super::{Code, E4M3_MAX, Encoding, FormatDef, Per, Quantize, Scale, ScaleKind, e4m3_from_f32, e4m3_to_f32};
+use llmcc_abi::encoding::{E2M1, FP4_VALUES as VALUES};
 
 /// Scales are the largest magnitude of 64 columns.
 pub(super) const FP4: FormatDef = FormatDef {
     name: "fp4",
-    encoding: Encoding::scaled(Code::Table { bits: 4, values: &VALUES }, Scale::new(Per::Group(0), ScaleKind::F32)),
+    encoding: Encoding::FP4,
     groups: &[64],
     quantize: Quantize::Group(|x, codes| {
         let scale = x.iter().fold(0f32, |m, v| m.max(v.abs()));
@@ -18,7 +19,7 @@ pub(super) const FP4: FormatDef = FormatDef {
 
 pub(super) const MXFP4: FormatDef = FormatDef {
     name: "mxfp4",
-    encoding: Encoding::scaled(Code::Table { bits: 4, values: &E2M1 }, Scale::new(Per::Group(0), ScaleKind::E8m0)),
+    encoding: Encoding::MXFP4,
     groups: &[32],
     quantize: Quantize::Group(|x, codes| {
         let largest = x.iter().fold(f32::MIN_POSITIVE, |m, v| m.max(v.abs()));
@@ -47,19 +48,3 @@ pub(super) const NVFP4: FormatDef = FormatDef {
         (above, 0.0)
     }),
 };
-
-/// Of bitsandbytes: eight numbers, and their negatives.
-const VALUES: [u32; 16] =
-    with_negatives([0.0, 0.005_208_333_5, 0.666_666_7, 1.0, 0.333_333_34, 0.5, 0.166_666_67, 0.25]);
-
-const E2M1: [u32; 16] = with_negatives([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]);
-
-const fn with_negatives(numbers: [f32; 8]) -> [u32; 16] {
-    let (mut out, mut i) = ([0; 16], 0);
-    while i < 8 {
-        out[i] = numbers[i].to_bits();
-        out[i + 8] = (-numbers[i]).to_bits();
-        i += 1;
-    }
-    out
-}

@@ -4,23 +4,15 @@
 //! Super-groups have 256 columns; their scales are codes of the given bits, times an f16.
 
 use super::{Code, Encoding, FormatDef, NO_GROUPS, Per, Quantize, Scale, ScaleKind, encode, round_f16};
+use llmcc_abi::encoding::NON_LINEAR;
 
 /// Columns that share a scale of scales.
 const SUPER: u16 = 256;
 
-const fn one_level(code: Code, kind: ScaleKind, minimum: bool) -> Encoding {
-    Encoding::scaled(code, Scale { per: Per::Group(0), kind, minimum })
-}
-
-const fn two_levels(code: Code, kind: ScaleKind, minimum: bool) -> Encoding {
-    let above = Scale { per: Per::Group(SUPER), kind: ScaleKind::F16, minimum };
-    Encoding { code, scales: [Some(Scale { per: Per::Group(0), kind, minimum }), Some(above)] }
-}
-
 /// `Q5_0`
 pub(super) const W5: FormatDef = FormatDef {
     name: "w5",
-    encoding: one_level(Code::Int { bits: 5, zero: 16 }, ScaleKind::F16, false),
+    encoding: Encoding::W5,
     groups: &[32],
     quantize: Quantize::Group(|x, codes| {
         let scale = round_f16(extreme(x) / -16.0);
@@ -32,7 +24,7 @@ pub(super) const W5: FormatDef = FormatDef {
 /// `Q5_1`
 pub(super) const W5A: FormatDef = FormatDef {
     name: "w5a",
-    encoding: one_level(Code::Int { bits: 5, zero: 0 }, ScaleKind::F16, true),
+    encoding: Encoding::W5A,
     groups: &[32],
     quantize: Quantize::Group(|x, codes| {
         let (lo, hi) = x.iter().fold((0f32, 0f32), |(l, h), v| (l.min(*v), h.max(*v)));
@@ -45,7 +37,7 @@ pub(super) const W5A: FormatDef = FormatDef {
 /// `Q2_K`
 pub(super) const Q2K: FormatDef = FormatDef {
     name: "q2k",
-    encoding: two_levels(Code::Int { bits: 2, zero: 0 }, ScaleKind::Unsigned { bits: 4 }, true),
+    encoding: Encoding::Q2K,
     groups: &[16],
     quantize: Quantize::Super(|x, codes, factors| asymmetric((x, codes), factors, 16, (3.0, 15.0))),
 };
@@ -53,7 +45,7 @@ pub(super) const Q2K: FormatDef = FormatDef {
 /// `Q3_K`
 pub(super) const Q3K: FormatDef = FormatDef {
     name: "q3k",
-    encoding: two_levels(Code::Int { bits: 3, zero: 4 }, ScaleKind::Signed { bits: 6 }, false),
+    encoding: Encoding::Q3K,
     groups: &[16],
     quantize: Quantize::Super(|x, codes, factors| symmetric((x, codes), factors, 16, (4.0, 31.0))),
 };
@@ -61,7 +53,7 @@ pub(super) const Q3K: FormatDef = FormatDef {
 /// `Q5_K`
 pub(super) const Q5K: FormatDef = FormatDef {
     name: "q5k",
-    encoding: two_levels(Code::Int { bits: 5, zero: 0 }, ScaleKind::Unsigned { bits: 6 }, true),
+    encoding: Encoding::Q5K,
     groups: &[32],
     quantize: Quantize::Super(|x, codes, factors| asymmetric((x, codes), factors, 32, (31.0, 63.0))),
 };
@@ -69,7 +61,7 @@ pub(super) const Q5K: FormatDef = FormatDef {
 /// `Q6_K`
 pub(super) const Q6K: FormatDef = FormatDef {
     name: "q6k",
-    encoding: two_levels(Code::Int { bits: 6, zero: 32 }, ScaleKind::Signed { bits: 8 }, false),
+    encoding: Encoding::Q6K,
     groups: &[16],
     quantize: Quantize::Super(|x, codes, factors| symmetric((x, codes), factors, 16, (32.0, 127.0))),
 };
@@ -77,7 +69,7 @@ pub(super) const Q6K: FormatDef = FormatDef {
 /// `Q8_K`
 pub(super) const Q8K: FormatDef = FormatDef {
     name: "q8k",
-    encoding: one_level(Code::Signed { bits: 8 }, ScaleKind::F32, false),
+    encoding: Encoding::scaled(Code::Signed { bits: 8 }, Scale::new(Per::Group(SUPER), ScaleKind::F32)),
     groups: &[SUPER as usize],
     quantize: Quantize::Group(|x, codes| {
         let scale = extreme(x).abs() / 127.0;
@@ -89,7 +81,7 @@ pub(super) const Q8K: FormatDef = FormatDef {
 /// `IQ4_NL`
 pub(super) const IQ4NL: FormatDef = FormatDef {
     name: "iq4nl",
-    encoding: one_level(Code::Table { bits: 4, values: &NON_LINEAR }, ScaleKind::F16, false),
+    encoding: Encoding::IQ4NL,
     groups: &[32],
     quantize: Quantize::Group(|x, codes| {
         let scale = round_f16(extreme(x) / -127.0);
@@ -101,7 +93,7 @@ pub(super) const IQ4NL: FormatDef = FormatDef {
 /// `IQ4_XS`
 pub(super) const IQ4XS: FormatDef = FormatDef {
     name: "iq4xs",
-    encoding: two_levels(Code::Table { bits: 4, values: &NON_LINEAR }, ScaleKind::Signed { bits: 6 }, false),
+    encoding: Encoding::IQ4XS,
     groups: &[32],
     quantize: Quantize::Super(|x, codes, factors| {
         let (scale, coded) = scales(x, factors, 32, (127.0, 31.0));
@@ -115,7 +107,7 @@ pub(super) const IQ4XS: FormatDef = FormatDef {
 /// `TQ1_0` and `TQ2_0`: −1, 0 and 1.
 pub(super) const TERNARY: FormatDef = FormatDef {
     name: "ternary",
-    encoding: one_level(Code::Int { bits: 2, zero: 1 }, ScaleKind::F16, false),
+    encoding: Encoding::TERNARY,
     groups: &[SUPER as usize],
     quantize: Quantize::Group(|x, codes| {
         let scale = round_f16(extreme(x).abs());
@@ -127,24 +119,13 @@ pub(super) const TERNARY: FormatDef = FormatDef {
 /// BitNet's: the same with one scale for a row, which its checkpoints have in common.
 pub(super) const TERNARY_ROW: FormatDef = FormatDef {
     name: "ternaryr",
-    encoding: Encoding::scaled(Code::Int { bits: 2, zero: 1 }, Scale::new(Per::Row, ScaleKind::F32)),
+    encoding: Encoding::TERNARY_ROW,
     groups: NO_GROUPS,
     quantize: Quantize::Group(|x, codes| {
         let scale = extreme(x).abs();
         encode(x, codes, scale, 0.0, -1.0, 1.0, 1.0);
         (scale, 0.0)
     }),
-};
-
-/// The 16 numbers of GGML's non-linear formats.
-const NON_LINEAR: [u32; 16] = {
-    let numbers = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
-    let (mut out, mut i) = ([0; 16], 0);
-    while i < 16 {
-        out[i] = (numbers[i] as f32).to_bits();
-        i += 1;
-    }
-    out
 };
 
 /// The number of largest magnitude.

@@ -97,6 +97,7 @@ pub const FORMATS: &[FormatDef] = &[
 
 /// Groups a quantized format of integers may have.
 pub const GROUPS: &[usize] = &[32, 64, 128];
+pub use llmcc_abi::encoding::ROW_GROUPS;
 
 /// No groups.
 const NO_GROUPS: &[usize] = &[0];

@@ -2,34 +2,11 @@
 //! columns (QLoRA, Dettmers et al. 2023, arXiv 2305.14314). The table is that of bitsandbytes,
 //! whose scales are f32.
 
-use super::{Code, Encoding, FormatDef, Per, Quantize, Scale, ScaleKind};
+use super::{Encoding, FormatDef, Quantize};
+use llmcc_abi::encoding::NORMAL_FLOAT as VALUES;
 
-pub(super) const NF4: FormatDef = FormatDef {
-    name: "nf4",
-    encoding: Encoding::scaled(Code::Table { bits: 4, values: &VALUES }, Scale::new(Per::Group(0), ScaleKind::F32)),
-    groups: &[64],
-    quantize: Quantize::Group(quantize),
-};
-
-/// Ascending, as bits.
-const VALUES: [u32; 16] = [
-    (-1.0f32).to_bits(),
-    (-0.696_192_8f32).to_bits(),
-    (-0.525_073_05f32).to_bits(),
-    (-0.394_917_5f32).to_bits(),
-    (-0.284_441_38f32).to_bits(),
-    (-0.184_773_43f32).to_bits(),
-    (-0.091_050_036f32).to_bits(),
-    0f32.to_bits(),
-    0.079_580_3f32.to_bits(),
-    0.160_930_2f32.to_bits(),
-    0.246_112_3f32.to_bits(),
-    0.337_915_24f32.to_bits(),
-    0.440_709_83f32.to_bits(),
-    0.562_617f32.to_bits(),
-    0.722_956_84f32.to_bits(),
-    1f32.to_bits(),
-];
+pub(super) const NF4: FormatDef =
+    FormatDef { name: "nf4", encoding: Encoding::NF4, groups: &[64], quantize: Quantize::Group(quantize) };
 
 fn quantize(x: &[f32], codes: &mut [u8]) -> (f32, f32) {
     let scale = x.iter().fold(0f32, |m, v| m.max(v.abs()));

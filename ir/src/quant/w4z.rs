@@ -2,36 +2,32 @@
 //! `scale·zero` of an f16 and a small integer is exact in f32, so it is kept as a minimum in f32
 //! beside a scale in f32, and no value is rounded a second time.
 
-use super::{Code, Encoding, FormatDef, GROUPS, Per, Quantize, Scale, ScaleKind, encode, round_f16};
-
-const fn from_zero(bits: u32) -> Encoding {
-    Encoding::scaled(Code::Int { bits, zero: 0 }, Scale::with_minimum(Per::Group(0), ScaleKind::F32))
-}
+use super::{Encoding, FormatDef, GROUPS, Quantize, encode, round_f16};
 
 pub(super) const W4Z: FormatDef = FormatDef {
     name: "w4z",
-    encoding: from_zero(4),
+    encoding: Encoding::from_zero(4),
     groups: GROUPS,
     quantize: Quantize::Group(|x, codes| quantize(x, codes, 15.0)),
 };
 
 pub(super) const W2Z: FormatDef = FormatDef {
     name: "w2z",
-    encoding: from_zero(2),
+    encoding: Encoding::from_zero(2),
     groups: GROUPS,
     quantize: Quantize::Group(|x, codes| quantize(x, codes, 3.0)),
 };
 
 pub(super) const W3Z: FormatDef = FormatDef {
     name: "w3z",
-    encoding: from_zero(3),
+    encoding: Encoding::from_zero(3),
     groups: GROUPS,
     quantize: Quantize::Group(|x, codes| quantize(x, codes, 7.0)),
 };
 
 pub(super) const W8Z: FormatDef = FormatDef {
     name: "w8z",
-    encoding: from_zero(8),
+    encoding: Encoding::from_zero(8),
     groups: GROUPS,
     quantize: Quantize::Group(|x, codes| quantize(x, codes, 255.0)),
 };

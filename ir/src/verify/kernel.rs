@@ -5,7 +5,7 @@ use crate::diag::{Diagnostic, Place};
 use crate::graph::F32;
 use crate::kernel::{Expr, Kernel, Norm, Param, ParamId, ParamKind, RowElem, Segment, Store, lcm};
 use crate::kv::KvSpec;
-use crate::quant::{BLOCK, Encoding, Format, GROUPS};
+use crate::quant::{BLOCK, Encoding, Format, ROW_GROUPS};
 use crate::state::FixedSpec;
 use crate::ty::Dim;
 
@@ -67,7 +67,7 @@ impl<'a> KernelVerifier<'a> {
                 Some(format!("has {rows} rows instead of T or R"))
             }
             ParamKind::Rows { cols: 0, .. } => Some("has no columns".into()),
-            ParamKind::Rows { elem: RowElem::Q8 { group }, .. } if !GROUPS.contains(&group) => {
+            ParamKind::Rows { elem: RowElem::Q8 { group }, .. } if !ROW_GROUPS.contains(&group) => {
                 Some(format!("is quantized in groups of {group}"))
             }
             ParamKind::Matrix { n, k, .. } if n == 0 || k == 0 => Some(format!("is an empty matrix [{n}, {k}]")),

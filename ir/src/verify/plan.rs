@@ -5,7 +5,7 @@ use crate::diag::{Diagnostic, Place};
 use crate::graph::Weight;
 use crate::kernel::{Body, Kernel, Matmul, ParamKind, RowElem, Store};
 use crate::plan::{Buffer, Candidates, Launch, Operand, Plan, Regime, Storage, weight_type};
-use crate::quant::GROUPS;
+use crate::quant::ROW_GROUPS;
 use crate::state::StateSpec;
 use crate::target::{Family, RowKind, TargetSpec};
 use crate::ty::Dim;
@@ -191,7 +191,7 @@ impl<'a> RegimeVerifier<'a> {
 
     fn buffer(&mut self, i: usize, b: &Buffer) {
         let place = self.buffer_place(i);
-        let group_ok = b.elem.group().is_none_or(|group| GROUPS.contains(&group));
+        let group_ok = b.elem.group().is_none_or(|group| ROW_GROUPS.contains(&group));
         if b.cols == 0 || !group_ok || !matches!(b.rows, Dim::Tokens | Dim::Rows) {
             return self.sink.error(
                 "buffer-type",

@@ -186,6 +186,53 @@ impl Encoding {
             Some(Scale::with_minimum(Per::Group(256), ScaleKind::F16)),
         ],
     };
+    /// Weights of 5 bits, symmetric: GGML's `Q5_0`.
+    pub const W5: Encoding =
+        Encoding::scaled(Code::Int { bits: 5, zero: 16 }, Scale::new(Per::Group(0), ScaleKind::F16));
+    /// Weights of 5 bits, asymmetric: GGML's `Q5_1`.
+    pub const W5A: Encoding =
+        Encoding::scaled(Code::Int { bits: 5, zero: 0 }, Scale::with_minimum(Per::Group(0), ScaleKind::F16));
+    /// GGML's `Q2_K`.
+    pub const Q2K: Encoding = Encoding::two_levels(
+        Code::Int { bits: 2, zero: 0 },
+        Scale::with_minimum(Per::Group(16), ScaleKind::Unsigned { bits: 4 }),
+    );
+    /// GGML's `Q3_K`.
+    pub const Q3K: Encoding =
+        Encoding::two_levels(Code::Int { bits: 3, zero: 4 }, Scale::new(Per::Group(16), ScaleKind::Signed { bits: 6 }));
+    /// GGML's `Q5_K`.
+    pub const Q5K: Encoding = Encoding::two_levels(
+        Code::Int { bits: 5, zero: 0 },
+        Scale::with_minimum(Per::Group(32), ScaleKind::Unsigned { bits: 6 }),
+    );
+    /// GGML's `Q6_K`.
+    pub const Q6K: Encoding = Encoding::two_levels(
+        Code::Int { bits: 6, zero: 32 },
+        Scale::new(Per::Group(16), ScaleKind::Signed { bits: 8 }),
+    );
+    /// GGML's `IQ4_NL`.
+    pub const IQ4NL: Encoding =
+        Encoding::scaled(Code::Table { bits: 4, values: &NON_LINEAR }, Scale::new(Per::Group(32), ScaleKind::F16));
+    /// GGML's `IQ4_XS`.
+    pub const IQ4XS: Encoding = Encoding::two_levels(
+        Code::Table { bits: 4, values: &NON_LINEAR },
+        Scale::new(Per::Group(32), ScaleKind::Signed { bits: 6 }),
+    );
+    /// e2m1 with powers of two as scales: MXFP4 of the OCP Microscaling Formats 1.0.
+    pub const MXFP4: Encoding =
+        Encoding::scaled(Code::Table { bits: 4, values: &E2M1 }, Scale::new(Per::Group(32), ScaleKind::E8m0));
+    /// −1, 0 and 1: GGML's `TQ1_0` and `TQ2_0`.
+    pub const TERNARY: Encoding =
+        Encoding::scaled(Code::Int { bits: 2, zero: 1 }, Scale::new(Per::Group(256), ScaleKind::F16));
+    /// The same with one scale for a row: BitNet's.
+    pub const TERNARY_ROW: Encoding =
+        Encoding::scaled(Code::Int { bits: 2, zero: 1 }, Scale::new(Per::Row, ScaleKind::F32));
+    /// QLoRA's NormalFloat of 4 bits (Dettmers et al. 2023, arXiv 2305.14314).
+    pub const NF4: Encoding =
+        Encoding::scaled(Code::Table { bits: 4, values: &NORMAL_FLOAT }, Scale::new(Per::Group(64), ScaleKind::F32));
+    /// bitsandbytes' floats of 4 bits.
+    pub const FP4: Encoding =
+        Encoding::scaled(Code::Table { bits: 4, values: &FP4_VALUES }, Scale::new(Per::Group(64), ScaleKind::F32));
     /// Weights of 8-bit floats.
     pub const FP8: Encoding = Encoding::scaled(Code::Float(Float::E4m3), Scale::new(Per::Row, ScaleKind::F16));
 
@@ -197,6 +244,17 @@ impl Encoding {
     /// Codes with one level of scales.
     pub const fn scaled(code: Code, scale: Scale) -> Encoding {
         Encoding { code, scales: [Some(scale), None] }
+    }
+
+    /// Integers of `bits` bits, with scales and minima in f32: `scale·(u − zero)` of any zero.
+    pub const fn from_zero(bits: u32) -> Encoding {
+        Encoding::scaled(Code::Int { bits, zero: 0 }, Scale::with_minimum(Per::Group(0), ScaleKind::F32))
+    }
+
+    /// Codes with scales that are codes, times an f16 (and minima alike) for 256 columns.
+    pub const fn two_levels(code: Code, scale: Scale) -> Encoding {
+        let above = Scale { per: Per::Group(256), kind: ScaleKind::F16, minimum: scale.minimum };
+        Encoding { code, scales: [Some(scale), Some(above)] }
     }
 
     /// The same with `group` columns to a scale, where scales belong to groups.
@@ -266,13 +324,44 @@ impl Encoding {
         }
     }
 
-    /// Columns that share a scale where codes are integers, whose products with integers are exact
-    /// sums that one scale multiplies; `None` too where there are no integers in such groups (of
-    /// 32, 64 or 128 columns).
+    /// What the numbers of all codes are multiples of, as integers of 8 bits: products with
+    /// integers are exact sums then. `None` where there is no such thing.
+    pub const fn unit(&self) -> Option<f32> {
+        match self.code {
+            Code::Int { .. } | Code::Signed { .. } => Some(1.0),
+            Code::Table { values, .. } if values.len() == 16 => {
+                if multiples(values, 1.0) {
+                    Some(1.0)
+                } else if multiples(values, 0.5) {
+                    Some(0.5)
+                } else {
+                    None
+                }
+            }
+            Code::Table { .. } | Code::Float(_) => None,
+        }
+    }
+
+    /// The [number](Encoding::number) of a code in [units](Encoding::unit); 0 where there are none.
+    pub const fn integer(&self, u: u8) -> i32 {
+        match self.unit() {
+            Some(unit) => (self.number(u) / unit) as i32,
+            None => 0,
+        }
+    }
+
+    /// Columns of an int8 row that share a scale when it is multiplied by such weights: those that
+    /// share a weight's. The sums of products of [integers](Encoding::unit) over them are exact, and
+    /// one scale multiplies them. `None` where there are no integers, or no such groups
+    /// ([`ROW_GROUPS`]).
     pub const fn integer_group(&self) -> Option<usize> {
-        match (self.code, self.group()) {
-            (Code::Int { .. } | Code::Signed { .. }, Some(group @ (32 | 64 | 128))) => Some(group),
-            (Code::Int { .. } | Code::Signed { .. } | Code::Float(_) | Code::Table { .. }, _) => None,
+        if self.unit().is_none() {
+            return None;
+        }
+        match self.scales[0] {
+            Some(Scale { per: Per::Group(group @ (16 | 32 | 64 | 128 | 256)), .. }) => Some(group as usize),
+            Some(Scale { per: Per::Row, .. }) => Some(128),
+            _ => None,
         }
     }
 
@@ -318,6 +407,71 @@ impl Encoding {
             }
         }
     }
+}
+
+/// Columns that may share a scale in int8 rows.
+pub const ROW_GROUPS: &[usize] = &[16, 32, 64, 128, 256];
+
+/// Whether all values are multiples of `unit` by integers of 8 bits.
+const fn multiples(values: &[u32], unit: f32) -> bool {
+    let mut i = 0;
+    while i < values.len() {
+        let x = f32::from_bits(values[i]) / unit;
+        if x != (x as i32) as f32 || x < -128.0 || x > 127.0 {
+            return false;
+        }
+        i += 1;
+    }
+    true
+}
+
+/// The 16 numbers of GGML's non-linear formats.
+pub const NON_LINEAR: [u32; 16] = {
+    let numbers = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+    let (mut out, mut i) = ([0; 16], 0);
+    while i < 16 {
+        out[i] = (numbers[i] as f32).to_bits();
+        i += 1;
+    }
+    out
+};
+
+/// The 16 numbers of NF4, ascending: quantiles of a normal distribution, as bitsandbytes has them.
+pub const NORMAL_FLOAT: [u32; 16] = [
+    (-1.0f32).to_bits(),
+    (-0.696_192_8f32).to_bits(),
+    (-0.525_073_05f32).to_bits(),
+    (-0.394_917_5f32).to_bits(),
+    (-0.284_441_38f32).to_bits(),
+    (-0.184_773_43f32).to_bits(),
+    (-0.091_050_036f32).to_bits(),
+    0f32.to_bits(),
+    0.079_580_3f32.to_bits(),
+    0.160_930_2f32.to_bits(),
+    0.246_112_3f32.to_bits(),
+    0.337_915_24f32.to_bits(),
+    0.440_709_83f32.to_bits(),
+    0.562_617f32.to_bits(),
+    0.722_956_84f32.to_bits(),
+    1f32.to_bits(),
+];
+
+/// The numbers of bitsandbytes' FP4.
+pub const FP4_VALUES: [u32; 16] =
+    with_negatives([0.0, 0.005_208_333_5, 0.666_666_7, 1.0, 0.333_333_34, 0.5, 0.166_666_67, 0.25]);
+
+/// The numbers of e2m1.
+pub const E2M1: [u32; 16] = with_negatives([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]);
+
+/// Eight numbers, and their negatives.
+const fn with_negatives(numbers: [f32; 8]) -> [u32; 16] {
+    let (mut out, mut i) = ([0; 16], 0);
+    while i < 8 {
+        out[i] = numbers[i].to_bits();
+        out[i + 8] = (-numbers[i]).to_bits();
+        i += 1;
+    }
+    out
 }
 
 /// The value of an e4m3 number, as the OCP 8-bit Floating Point Specification has it: sign, 4 bits

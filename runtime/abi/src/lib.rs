@@ -26,6 +26,8 @@ pub mod recur;
 pub mod route;
 pub mod tree;
 
+use encoding::Encoding;
+
 pub use attend::*;
 
 /// Version of every structure in this crate; a runtime refuses an image of another version.
@@ -524,10 +526,68 @@ pub enum Uk {
     PanelQ4kA8 = 17,
     /// A token of a linear recurrence ([`recur::RecurFn`]).
     Recur = 18,
+    /// 5-bit symmetric weights × int8 rows.
+    PanelW5A8 = 19,
+    /// 5-bit asymmetric weights × int8 rows.
+    PanelW5aA8 = 20,
+    /// `Q2_K` × int8 rows.
+    PanelQ2kA8 = 21,
+    /// `Q3_K` × int8 rows.
+    PanelQ3kA8 = 22,
+    /// `Q5_K` × int8 rows.
+    PanelQ5kA8 = 23,
+    /// `Q6_K` × int8 rows.
+    PanelQ6kA8 = 24,
+    /// 2-bit weights of any zero × int8 rows.
+    PanelW2zA8 = 25,
+    /// 3-bit weights of any zero × int8 rows.
+    PanelW3zA8 = 26,
+    /// 4-bit weights of any zero × int8 rows.
+    PanelW4zA8 = 27,
+    /// 8-bit weights of any zero × int8 rows.
+    PanelW8zA8 = 28,
+    /// Ternary weights × int8 rows.
+    PanelTernaryA8 = 29,
+    /// Ternary weights with a scale for each row × int8 rows.
+    PanelTernaryRowA8 = 30,
+    /// `IQ4_NL` × int8 rows.
+    PanelIq4nlA8 = 31,
+    /// `IQ4_XS` × int8 rows.
+    PanelIq4xsA8 = 32,
+    /// MXFP4 × int8 rows.
+    PanelMxfp4A8 = 33,
+    /// NF4 × f32 rows.
+    PanelNf4 = 34,
+    /// bitsandbytes' FP4 × f32 rows.
+    PanelFp4 = 35,
 }
 
 /// Number of entries of [`UkTable`].
-pub const UK_COUNT: usize = 19;
+pub const UK_COUNT: usize = 36;
+
+/// The microkernels that multiply int8 rows, and their weights: of any group where theirs is 0. A
+/// format with a description of this table has a fast kernel.
+pub const INT8_PANELS: [(Uk, Encoding); 19] = [
+    (Uk::PanelW8A8, Encoding::W8),
+    (Uk::PanelW4A8, Encoding::W4),
+    (Uk::PanelW4aA8, Encoding::W4A),
+    (Uk::PanelQ4kA8, Encoding::Q4K.in_groups(32)),
+    (Uk::PanelW5A8, Encoding::W5.in_groups(32)),
+    (Uk::PanelW5aA8, Encoding::W5A.in_groups(32)),
+    (Uk::PanelQ2kA8, Encoding::Q2K),
+    (Uk::PanelQ3kA8, Encoding::Q3K),
+    (Uk::PanelQ5kA8, Encoding::Q5K),
+    (Uk::PanelQ6kA8, Encoding::Q6K),
+    (Uk::PanelW2zA8, Encoding::from_zero(2)),
+    (Uk::PanelW3zA8, Encoding::from_zero(3)),
+    (Uk::PanelW4zA8, Encoding::from_zero(4)),
+    (Uk::PanelW8zA8, Encoding::from_zero(8)),
+    (Uk::PanelTernaryA8, Encoding::TERNARY),
+    (Uk::PanelTernaryRowA8, Encoding::TERNARY_ROW),
+    (Uk::PanelIq4nlA8, Encoding::IQ4NL),
+    (Uk::PanelIq4xsA8, Encoding::IQ4XS),
+    (Uk::PanelMxfp4A8, Encoding::MXFP4),
+];
 
 /// Addresses of the microkernels chosen for this machine; generated code loads entry [`Uk`] and
 /// calls it with that entry's signature.
@@ -567,7 +627,8 @@ pub struct PanelArgs {
     pub c_stride: u64,
     /// Columns (real, not padded).
     pub k: u64,
-    /// Quantization group (32, 64 or 128); 0 for unquantized weights.
+    /// Columns that share a scale in quantized weights and int8 rows
+    /// ([`ROW_GROUPS`](encoding::ROW_GROUPS)); 0 for others.
     pub group: u64,
 }
 

@@ -112,17 +112,15 @@ pub(crate) trait Isa: Copy {
     unsafe fn nibble_value(x: Self::I, shift: i32) -> Self::F;
     /// Nibble at bit `shift` of each (unprepared) word.
     unsafe fn nibble_unsigned(x: Self::I, shift: i32) -> Self::F;
+    /// The entry of a table that the nibble at bit `shift` of each word is the number of.
+    unsafe fn nibble_of(x: Self::I, shift: i32, table: &[u32; 16]) -> Self::F;
 
     /// Dot products starting at `x`.
     unsafe fn dot(x: i32) -> Self::Dot;
     /// The 4 bytes at `p` in each lane.
     unsafe fn splat_word(p: *const u8) -> Self::I;
-    /// The low nibbles of all bytes.
-    unsafe fn low_nibbles(x: Self::I) -> Self::I;
-    /// The high nibbles of all bytes.
-    unsafe fn high_nibbles(x: Self::I) -> Self::I;
-    /// Adds to each lane the dot product of 4 codes in `0..16` and 4 i8 of `a`. At most 8 calls
-    /// between two of [`Isa::settle`].
+    /// Adds to each lane the dot product of 4 numbers from 0 to `most`, at most 127, and 4 i8 of
+    /// `a`. Between two of [`Isa::settle`] their magnitudes may add up to `2·127·most ≤ i16::MAX`.
     unsafe fn dot4(acc: Self::Dot, w: Self::I, a: Self::I) -> Self::Dot;
     /// 8-bit codes made ready.
     unsafe fn prepare_dot8(x: Self::I) -> Self::W8;
@@ -133,6 +131,20 @@ pub(crate) trait Isa: Copy {
     unsafe fn settle(acc: Self::Dot) -> Self::Dot;
     /// The sums, after [`Isa::settle`].
     unsafe fn total(acc: Self::Dot) -> Self::I;
+
+    /// Of each byte the bits of `mask`, after moving the words of 16 bits down by `right` (up, if
+    /// negative).
+    unsafe fn field_of_bytes(x: Self::I, right: i32, mask: u8) -> Self::I;
+    /// The words of 16 bits, moved down by `bits`.
+    unsafe fn words_right(x: Self::I, bits: i32) -> Self::I;
+    /// Bits of either.
+    unsafe fn or_words(a: Self::I, b: Self::I) -> Self::I;
+    /// Flips the bits of `mask` in each byte.
+    unsafe fn flip_bits(x: Self::I, mask: u8) -> Self::I;
+    /// Each byte, below 16, replaced by that entry of a table.
+    unsafe fn look_up(x: Self::I, table: &[u8; 16]) -> Self::I;
+    /// `LANES` powers of two `2^(u − 127)`, of bytes `u` below 255.
+    unsafe fn load_powers(p: *const u8) -> Self::F;
 
     /// `LANES` zeros.
     unsafe fn zero_words() -> Self::I;

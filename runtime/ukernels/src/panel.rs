@@ -9,6 +9,7 @@ pub(crate) mod decode;
 pub(crate) mod float;
 pub(crate) mod int8;
 pub(crate) mod many;
+mod slice;
 
 use llmcc_abi::PanelArgs;
 use llmcc_abi::encoding::Encoding;
@@ -25,6 +26,8 @@ pub(crate) trait Kernel<I: Isa> {
     /// Whether a tile takes so much code that that of 3 rows is left out: every tile is in every
     /// artifact.
     const LONG: bool = false;
+    /// Whether tiles of 1, 4 and 8 rows must do, for the same reason.
+    const SOME: bool = false;
     /// Computes `MR` rows × `NV` vectors of `c`.
     ///
     /// # Safety
@@ -73,11 +76,7 @@ impl Tile {
             kp: layout::padded_k(k),
             group,
             block: layout::block(&weights.in_groups(group), k),
-            q8: if weights.group().is_some() {
-                layout::q8_row(k, group)
-            } else {
-                Q8Row { scales: 0, sums: 0, bytes: 0 }
-            },
+            q8: if group > 0 { layout::q8_row(k, group) } else { Q8Row { scales: 0, sums: 0, bytes: 0 } },
             ahead: 0,
         }
     }
@@ -268,7 +267,7 @@ unsafe fn strip<I: Isa, K: Kernel<I>, const NV: usize>(first: &Tile, m: usize, v
     let mut i = 0;
     macro_rules! tiles {
         ($($mr:literal)*) => { $(
-            if const { has_tile($mr, NV, K::SHAPE) && !(K::LONG && $mr == 3) } {
+            if const { has_tile($mr, NV, K::SHAPE) && !(K::LONG && $mr == 3) && !(K::SOME && !matches!($mr, 1 | 4 | 8)) } {
                 while m - i >= $mr {
                     let tile = unsafe { first.at::<I>(vector, i) };
                     // The first rows bring the next weights, the others find theirs in the cache.

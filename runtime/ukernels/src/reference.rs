@@ -5,7 +5,7 @@
 
 use core::ops::Range;
 
-use llmcc_abi::encoding::{Encoding, Float, planes};
+use llmcc_abi::encoding::{Encoding, Float, ScaleKind, e4m3_to_f32, planes};
 use llmcc_abi::layout::{self, BLOCK, K_PAD, block, groups, q8_row};
 use llmcc_abi::{ATTEND_BLOCK, AttendArgs, AttendMore, AttendWith, PAGE_TOKENS, PanelArgs, attend_record, kv_dtype};
 
@@ -69,24 +69,41 @@ impl Row {
         unsafe { self.factor(group, self.layout.mins, self.layout.above_mins) }
     }
 
-    /// The factor `beside` bytes behind the group's scales: an f16, or a code and the f16 above it,
-    /// `above` bytes behind the first.
+    /// The factor `beside` bytes behind the group's scales, times the one above it, `above` bytes
+    /// behind the first.
     unsafe fn factor(&self, group: usize, beside: usize, above: usize) -> f32 {
         let at = self.layout.scales_of(group) + beside;
+        let [of, upper] = self.weights.scales;
         unsafe {
-            match self.weights.super_group() {
-                None => f16_to_f32(read(self.w, at + self.row * 2)),
-                Some(columns) => {
-                    let unit = self.layout.above_of(group * self.group / columns) + above;
-                    f16_to_f32(read(self.w, unit + self.row * 2)) * f32::from(read::<u8>(self.w, at + self.row))
-                }
+            let factor = of.map_or(1.0, |of| self.number(of.kind, at));
+            let Some((upper, columns)) = upper.zip(self.weights.super_group()) else { return factor };
+            factor * self.number(upper.kind, self.layout.above_of(group * self.group / columns) + above)
+        }
+    }
+
+    /// This row's number of those that are stored side by side from byte `at` on.
+    unsafe fn number(&self, kind: ScaleKind, at: usize) -> f32 {
+        let at = at + self.row * kind.bytes();
+        unsafe {
+            match kind {
+                ScaleKind::F32 => read(self.w, at),
+                ScaleKind::F16 => f16_to_f32(read(self.w, at)),
+                ScaleKind::Bf16 => bf16_to_f32(read(self.w, at)),
+                // 2⁻¹²⁷ is subnormal.
+                ScaleKind::E8m0 => f32::from_bits((u32::from(read::<u8>(self.w, at)) << 23).max(1 << 22)),
+                ScaleKind::E4m3 => e4m3_to_f32(read(self.w, at)),
+                ScaleKind::Unsigned { .. } => f32::from(read::<u8>(self.w, at)),
+                ScaleKind::Signed { .. } => f32::from(read::<i8>(self.w, at)),
             }
         }
     }
 
-    unsafe fn code(&self, k: usize) -> i32 {
+    /// Stored code of column `k`. Those of a record follow each other.
+    unsafe fn code(&self, k: usize) -> u8 {
+        let record = self.layout.groups * self.group;
         unsafe {
-            code(self.weights.bits(), self.w.add(self.layout.codes_of(k / self.group)), self.row, k % self.group) as i32
+            let codes = self.w.add(self.layout.codes_of(k / record * self.layout.groups));
+            code(self.weights.bits(), codes, self.row, k % record)
         }
     }
 
@@ -98,7 +115,7 @@ impl Row {
                 Some(Float::F16) => f16_to_f32(read(self.w, k * 32 + self.row * 2)),
                 Some(Float::Bf16) => bf16_to_f32(read(self.w, k / 2 * 64 + self.row * 4 + k % 2 * 2)),
                 Some(Float::E4m3) | None => {
-                    let (number, group) = (self.weights.number(self.code(k) as u8), k / self.group);
+                    let (number, group) = (self.weights.number(self.code(k)), k / self.group);
                     match self.weights.has_minimum() {
                         true => libm::fmaf(number, self.scale(group), self.min(group)),
                         false => self.scale(group) * number,
@@ -113,7 +130,7 @@ impl Row {
 unsafe fn each_output(p: &PanelArgs, weights: Encoding, f: impl Fn(&Row, *const u8) -> f32) {
     let k = p.k as usize;
     let weights = weights.in_groups(p.group as usize);
-    let group = weights.group().unwrap_or(k.max(1));
+    let group = weights.group().unwrap_or(layout::padded_k(k).max(1));
     for n in 0..p.blocks as usize * BLOCK {
         let w = unsafe { p.w.add(n / BLOCK * p.w_stride as usize) };
         let row = Row { weights, w, row: n % BLOCK, layout: block(&weights, k), group };
@@ -150,24 +167,27 @@ pub(crate) unsafe fn panel_bf16_rows(p: &PanelArgs, weights: Encoding) {
     unsafe { each_output(p, weights, dot) }
 }
 
-/// Quantized weights × int8 rows. Per group, ascending: `acc = fma(f32(Σ code·a), s_w·s_a, acc)`,
-/// where `code` has its zero point subtracted (it is 0 for asymmetric weights, whose minimum
-/// follows: `acc = fma(min·s_a, f32(Σ a), acc)`).
+/// Quantized weights × int8 rows. Per group, ascending:
+/// `acc = fma(f32(Σ integer·a), s_w·unit·s_a, acc)`, of the [integers](Encoding::integer) that codes
+/// stand for and their [unit](Encoding::unit), with their minimum following:
+/// `acc = fma(min·s_a, f32(Σ a), acc)`. One scale of a row is that of all groups.
 pub(crate) unsafe fn panel_int8_rows(p: &PanelArgs, weights: Encoding) {
     let (kp, group) = (layout::padded_k(p.k as usize), p.group as usize);
     let q8 = q8_row(p.k as usize, group);
-    let zero = weights.zero();
+    let unit = weights.unit().unwrap_or(1.0);
+    let integers: [i32; 256] = core::array::from_fn(|u| weights.integer(u as u8));
     let dot = |w: &Row, a: *const u8| {
         let mut acc = 0.0f32;
         for g in 0..groups(p.k as usize, group) {
             let columns = g * group..kp.min((g + 1) * group);
             unsafe {
-                let sum: i32 = columns.map(|k| (w.code(k) - zero) * read::<i8>(a, k) as i32).sum();
+                let sum: i32 = columns.map(|k| integers[w.code(k) as usize] * read::<i8>(a, k) as i32).sum();
                 let a_scale: f32 = read(a, q8.scales + g * 4);
-                acc = libm::fmaf(sum as f32, w.scale(g) * a_scale, acc);
+                let of = if weights.by_row() { 0 } else { g };
+                acc = libm::fmaf(sum as f32, w.scale(of) * unit * a_scale, acc);
                 if weights.has_minimum() {
                     let a_sum: i32 = read(a, q8.sums + g * 4);
-                    acc = libm::fmaf(w.min(g) * a_scale, a_sum as f32, acc);
+                    acc = libm::fmaf(w.min(of) * a_scale, a_sum as f32, acc);
                 }
             }
         }

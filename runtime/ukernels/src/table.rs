@@ -6,8 +6,8 @@ use llmcc_abi::math::{Binary, Unary};
 use llmcc_abi::recur::{RecurArgs, RecurFn};
 use llmcc_abi::route::RouteFn;
 use llmcc_abi::{
-    AttendArgs, AttendFn, AttendWith, AttendWithFn, MapFn, PanelArgs, PanelFn, QuantRowsFn, RopeTableFn, RoundBf16Fn,
-    UK_COUNT, Uk, UkTable,
+    AttendArgs, AttendFn, AttendWith, AttendWithFn, INT8_PANELS, MapFn, PanelArgs, PanelFn, QuantRowsFn, RopeTableFn,
+    RoundBf16Fn, UK_COUNT, Uk, UkTable,
 };
 
 use crate::{Level, reference};
@@ -22,15 +22,20 @@ struct Rest {
     recur: RecurFn,
 }
 
-/// Addresses of `panels` (entries 0 to 8 of [`Uk`], then the one with bf16 rows and that of two levels
-/// of scales), and `rest`.
-fn assemble(panels: [PanelFn; 11], rest: Rest) -> UkTable {
+/// Addresses of `panels` (entries 0 to 5 of [`Uk`], then the one with bf16 rows and those
+/// of 4-bit floats), those with int8
+/// rows, as in [`INT8_PANELS`], and `rest`.
+fn assemble(panels: [PanelFn; 9], int8: [PanelFn; INT8_PANELS.len()], rest: Rest) -> UkTable {
     let mut f = [0; UK_COUNT];
-    for (address, panel) in f.iter_mut().zip(&panels[..9]) {
+    for (address, panel) in f.iter_mut().zip(&panels[..6]) {
         *address = *panel as usize;
     }
-    f[Uk::PanelBf16Rows as usize] = panels[9] as usize;
-    f[Uk::PanelQ4kA8 as usize] = panels[10] as usize;
+    f[Uk::PanelBf16Rows as usize] = panels[6] as usize;
+    f[Uk::PanelNf4 as usize] = panels[7] as usize;
+    f[Uk::PanelFp4 as usize] = panels[8] as usize;
+    for ((uk, _), panel) in INT8_PANELS.iter().zip(int8) {
+        f[*uk as usize] = panel as usize;
+    }
     f[Uk::RopeTable as usize] = reference::rope_table as RopeTableFn as usize;
     f[Uk::Route as usize] = crate::route::route as RouteFn as usize;
     f[Uk::QuantRows as usize] = rest.quant_rows as usize;
@@ -42,9 +47,21 @@ fn assemble(panels: [PanelFn; 11], rest: Rest) -> UkTable {
     UkTable { f }
 }
 
+/// An array of the functions with int8 rows, for each line of [`INT8_PANELS`].
+macro_rules! int8_panels {
+    ($function:ident) => {
+        int8_panels!($function: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18)
+    };
+    ($function:ident: $($line:literal)*) => { [$( $function::<$line> as _ ),*] };
+}
+
 /// Scalar entry points.
 mod scalar {
-    use super::{Encoding, PanelArgs, Rest, UkTable, assemble, reference};
+    use super::{Encoding, INT8_PANELS, PanelArgs, Rest, UkTable, assemble, reference};
+
+    unsafe extern "C" fn panel_int8<const F: usize>(p: *const PanelArgs) {
+        unsafe { reference::panel_int8_rows(&*p, INT8_PANELS[F].1) }
+    }
 
     macro_rules! panels {
         ($($name:ident = $rows:ident($weights:ident);)*) => { $(
@@ -60,30 +77,18 @@ mod scalar {
         panel_w8 = panel_f32_rows(W8);
         panel_w4 = panel_f32_rows(W4);
         panel_w4a = panel_f32_rows(W4A);
-        panel_w8a8 = panel_int8_rows(W8);
-        panel_w4a8 = panel_int8_rows(W4);
-        panel_w4aa8 = panel_int8_rows(W4A);
         panel_bf16_rows = panel_bf16_rows(BF16);
-        panel_q4ka8 = panel_int8_rows(Q4K);
+        panel_nf4 = panel_f32_rows(NF4);
+        panel_fp4 = panel_f32_rows(FP4);
     }
 
     pub(super) fn table() -> UkTable {
-        let panels = [
-            panel_f32,
-            panel_f16,
-            panel_bf16,
-            panel_w8,
-            panel_w4,
-            panel_w4a,
-            panel_w8a8,
-            panel_w4a8,
-            panel_w4aa8,
-            panel_bf16_rows,
-            panel_q4ka8,
-        ];
+        let panels =
+            [panel_f32, panel_f16, panel_bf16, panel_w8, panel_w4, panel_w4a, panel_bf16_rows, panel_nf4, panel_fp4];
         let (quant_rows, round_bf16) = (reference::quant_rows, reference::round_bf16);
         assemble(
             panels.map(|f| f as _),
+            int8_panels!(panel_int8),
             Rest {
                 quant_rows,
                 round_bf16,
@@ -141,11 +146,14 @@ macro_rules! entries {
             panels!(panel_w8, decode::Decode<decode::W8>, columns);
             panels!(panel_w4, decode::Decode<decode::W4>, columns);
             panels!(panel_w4a, decode::Decode<decode::W4a>, columns);
-            panels!(panel_w8a8, int8::Int8<int8::W8>);
-            panels!(panel_w4a8, int8::Int8<int8::W4>);
-            panels!(panel_w4aa8, int8::Int8<int8::W4a>);
+            panels!(panel_nf4, decode::Decode<decode::Floats<0>>, columns);
+            panels!(panel_fp4, decode::Decode<decode::Floats<1>>, columns);
             panels!(panel_bf16_rows, float::Bf16Rows);
-            panels!(panel_q4ka8, int8::Int8<int8::Q4k>);
+
+            #[target_feature(enable = $features)]
+            pub(super) unsafe extern "C" fn panel_int8<const F: usize>(p: *const PanelArgs) {
+                unsafe { run::<Target, int8::Int8<F>>(&*p) }
+            }
 
             #[target_feature(enable = $features)]
             unsafe extern "C" fn quant_rows(
@@ -201,13 +209,15 @@ macro_rules! entries {
                     panel_w8,
                     panel_w4,
                     panel_w4a,
-                    panel_w8a8,
-                    panel_w4a8,
-                    panel_w4aa8,
                     panel_bf16_rows,
-                    panel_q4ka8,
+                    panel_nf4,
+                    panel_fp4,
                 ];
-                assemble(panels.map(|f| f as _), Rest { quant_rows, round_bf16, attend, attend_with, map, recur })
+                assemble(
+                    panels.map(|f| f as _),
+                    int8_panels!(panel_int8),
+                    Rest { quant_rows, round_bf16, attend, attend_with, map, recur },
+                )
             }
         }
     };
@@ -243,48 +253,41 @@ mod avx512_bf16 {
 /// that have AMX.
 #[cfg(target_arch = "x86_64")]
 mod amx {
-    use super::{Encoding, PanelArgs, PanelFn, Uk, UkTable, avx512};
+    use super::{INT8_PANELS, PanelArgs, PanelFn, Uk, UkTable, avx512};
     use crate::isa::avx512::Avx512;
     use crate::panel::amx::{bf16, int8};
-    use crate::panel::int8::{self as rows, Int8};
+    use crate::panel::int8::Int8;
     use crate::panel::run;
 
     /// Processors with AMX look less far ahead than AMD's. Asked in advance, up to 4 rows are
     /// multiplied as fast as memory brings their weights, which the matrix unit does not reach.
     type Asking = Avx512<false, true>;
 
-    macro_rules! panels {
-        ($($name:ident($format:ident, $weights:ident), $uk:ident;)*) => {
-            $(
-                #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-                unsafe extern "C" fn $name(p: *const PanelArgs) {
-                    unsafe {
-                        match (*p).m {
-                            1..=4 => run::<Asking, Int8<rows::$format>>(&*p),
-                            _ if int8::suits(&*p) => int8::run(&*p, Encoding::$weights),
-                            _ => avx512::$name(p),
-                        }
-                    }
-                }
-            )*
-
-            pub(super) fn table() -> UkTable {
-                let mut table = avx512::table();
-                $( table.f[Uk::$uk as usize] = $name as PanelFn as usize; )*
-                table.f[Uk::PanelBf16Rows as usize] = panel_bf16_rows as PanelFn as usize;
-                table
+    /// Lines of [`INT8_PANELS`] that the matrix unit multiplies: 8 and 4 bits.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+    unsafe extern "C" fn panel_int8<const F: usize>(p: *const PanelArgs) {
+        unsafe {
+            match (*p).m {
+                1..=4 => run::<Asking, Int8<F>>(&*p),
+                _ if int8::suits(&*p) => int8::run(&*p, INT8_PANELS[F].1),
+                _ => avx512::panel_int8::<F>(p),
             }
-        };
+        }
     }
+
+    pub(super) fn table() -> UkTable {
+        let mut table = avx512::table();
+        let int8: [PanelFn; 3] = [panel_int8::<0>, panel_int8::<1>, panel_int8::<2>];
+        for ((uk, _), panel) in INT8_PANELS.iter().zip(int8) {
+            table.f[*uk as usize] = panel as usize;
+        }
+        table.f[Uk::PanelBf16Rows as usize] = panel_bf16_rows as PanelFn as usize;
+        table
+    }
+
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
     unsafe extern "C" fn panel_bf16_rows(p: *const PanelArgs) {
         unsafe { if bf16::suits(&*p) { bf16::run(&*p) } else { avx512::panel_bf16_rows(p) } }
-    }
-
-    panels! {
-        panel_w8a8(W8, W8), PanelW8A8;
-        panel_w4a8(W4, W4), PanelW4A8;
-        panel_w4aa8(W4a, W4A), PanelW4aA8;
     }
 }
 

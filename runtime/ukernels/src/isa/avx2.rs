@@ -139,20 +139,25 @@ impl Isa for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn nibble_of(x: __m256i, shift: i32, table: &[u32; 16]) -> __m256 {
+        unsafe {
+            let halves = [_mm256_loadu_ps(table.as_ptr().cast()), _mm256_loadu_ps(table.as_ptr().add(8).cast())];
+            let number = _mm256_srlv_epi32(x, _mm256_set1_epi32(shift));
+            let low = _mm256_permutevar8x32_ps(halves[0], number);
+            let high = _mm256_permutevar8x32_ps(halves[1], number);
+            // The fourth bit of the number, as a sign.
+            let upper = _mm256_sllv_epi32(x, _mm256_set1_epi32(28 - shift));
+            _mm256_blendv_ps(low, high, _mm256_castsi256_ps(upper))
+        }
+    }
+
+    #[inline(always)]
     unsafe fn dot(x: i32) -> Dot {
         unsafe { Dot { wide: _mm256_set1_epi32(x), narrow: _mm256_setzero_si256() } }
     }
     #[inline(always)]
     unsafe fn splat_word(p: *const u8) -> __m256i {
         unsafe { _mm256_set1_epi32(p.cast::<i32>().read_unaligned()) }
-    }
-    #[inline(always)]
-    unsafe fn low_nibbles(x: __m256i) -> __m256i {
-        unsafe { _mm256_and_si256(x, _mm256_set1_epi8(15)) }
-    }
-    #[inline(always)]
-    unsafe fn high_nibbles(x: __m256i) -> __m256i {
-        unsafe { _mm256_and_si256(_mm256_srli_epi16::<4>(x), _mm256_set1_epi8(15)) }
     }
     #[inline(always)]
     unsafe fn dot4(acc: Dot, w: __m256i, a: __m256i) -> Dot {
@@ -183,6 +188,42 @@ impl Isa for Avx2 {
     #[inline(always)]
     unsafe fn total(acc: Dot) -> __m256i {
         acc.wide
+    }
+
+    #[inline(always)]
+    unsafe fn field_of_bytes(x: __m256i, right: i32, mask: u8) -> __m256i {
+        unsafe {
+            let moved = if right >= 0 {
+                _mm256_srl_epi16(x, _mm_cvtsi32_si128(right))
+            } else {
+                _mm256_sll_epi16(x, _mm_cvtsi32_si128(-right))
+            };
+            _mm256_and_si256(moved, _mm256_set1_epi8(mask as i8))
+        }
+    }
+    #[inline(always)]
+    unsafe fn words_right(x: __m256i, bits: i32) -> __m256i {
+        unsafe { _mm256_srl_epi16(x, _mm_cvtsi32_si128(bits)) }
+    }
+    #[inline(always)]
+    unsafe fn or_words(a: __m256i, b: __m256i) -> __m256i {
+        unsafe { _mm256_or_si256(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn flip_bits(x: __m256i, mask: u8) -> __m256i {
+        unsafe { _mm256_xor_si256(x, _mm256_set1_epi8(mask as i8)) }
+    }
+    #[inline(always)]
+    unsafe fn look_up(x: __m256i, table: &[u8; 16]) -> __m256i {
+        unsafe { _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast())), x) }
+    }
+    #[inline(always)]
+    unsafe fn load_powers(p: *const u8) -> __m256 {
+        unsafe {
+            // 2⁻¹²⁷ is subnormal.
+            let bits = _mm256_slli_epi32::<23>(_mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast())));
+            _mm256_castsi256_ps(_mm256_max_epi32(bits, _mm256_set1_epi32(1 << 22)))
+        }
     }
 
     #[inline(always)]

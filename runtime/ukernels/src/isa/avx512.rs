@@ -132,20 +132,20 @@ impl<const DOT_BF16: bool, const ASK: bool> Isa for Avx512<DOT_BF16, ASK> {
     }
 
     #[inline(always)]
+    unsafe fn nibble_of(x: __m512i, shift: i32, table: &[u32; 16]) -> __m512 {
+        unsafe {
+            let table = _mm512_loadu_ps(table.as_ptr().cast());
+            _mm512_permutexvar_ps(_mm512_srlv_epi32(x, _mm512_set1_epi32(shift)), table)
+        }
+    }
+
+    #[inline(always)]
     unsafe fn dot(x: i32) -> __m512i {
         unsafe { _mm512_set1_epi32(x) }
     }
     #[inline(always)]
     unsafe fn splat_word(p: *const u8) -> __m512i {
         unsafe { _mm512_set1_epi32(p.cast::<i32>().read_unaligned()) }
-    }
-    #[inline(always)]
-    unsafe fn low_nibbles(x: __m512i) -> __m512i {
-        unsafe { _mm512_and_si512(x, _mm512_set1_epi8(15)) }
-    }
-    #[inline(always)]
-    unsafe fn high_nibbles(x: __m512i) -> __m512i {
-        unsafe { _mm512_and_si512(_mm512_srli_epi16::<4>(x), _mm512_set1_epi8(15)) }
     }
     #[inline(always)]
     unsafe fn dot4(acc: __m512i, w: __m512i, a: __m512i) -> __m512i {
@@ -166,6 +166,42 @@ impl<const DOT_BF16: bool, const ASK: bool> Isa for Avx512<DOT_BF16, ASK> {
     #[inline(always)]
     unsafe fn total(acc: __m512i) -> __m512i {
         acc
+    }
+
+    #[inline(always)]
+    unsafe fn field_of_bytes(x: __m512i, right: i32, mask: u8) -> __m512i {
+        unsafe {
+            let moved = if right >= 0 {
+                _mm512_srl_epi16(x, _mm_cvtsi32_si128(right))
+            } else {
+                _mm512_sll_epi16(x, _mm_cvtsi32_si128(-right))
+            };
+            _mm512_and_si512(moved, _mm512_set1_epi8(mask as i8))
+        }
+    }
+    #[inline(always)]
+    unsafe fn words_right(x: __m512i, bits: i32) -> __m512i {
+        unsafe { _mm512_srl_epi16(x, _mm_cvtsi32_si128(bits)) }
+    }
+    #[inline(always)]
+    unsafe fn or_words(a: __m512i, b: __m512i) -> __m512i {
+        unsafe { _mm512_or_si512(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn flip_bits(x: __m512i, mask: u8) -> __m512i {
+        unsafe { _mm512_xor_si512(x, _mm512_set1_epi8(mask as i8)) }
+    }
+    #[inline(always)]
+    unsafe fn look_up(x: __m512i, table: &[u8; 16]) -> __m512i {
+        unsafe { _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast())), x) }
+    }
+    #[inline(always)]
+    unsafe fn load_powers(p: *const u8) -> __m512 {
+        unsafe {
+            // 2⁻¹²⁷ is subnormal.
+            let bits = _mm512_slli_epi32::<23>(_mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast())));
+            _mm512_castsi512_ps(_mm512_max_epi32(bits, _mm512_set1_epi32(1 << 22)))
+        }
     }
 
     #[inline(always)]

@@ -39,6 +39,34 @@ unsafe fn high_words(x: __m128i) -> __m128i {
     unsafe { _mm_srai_epi16::<8>(_mm_unpackhi_epi8(x, x)) }
 }
 
+/// Each byte, below 16, replaced by that entry of a table: there is no instruction that does it.
+#[inline(never)]
+unsafe fn look_up_bytes(x: I, table: &[u8; 16]) -> I {
+    let mut bytes = [0u8; 32];
+    unsafe {
+        _mm_storeu_si128(bytes.as_mut_ptr().cast(), x[0]);
+        _mm_storeu_si128(bytes.as_mut_ptr().add(16).cast(), x[1]);
+        for byte in &mut bytes {
+            *byte = table[(*byte & 15) as usize];
+        }
+        [_mm_loadu_si128(bytes.as_ptr().cast()), _mm_loadu_si128(bytes.as_ptr().add(16).cast())]
+    }
+}
+
+/// The entry of a table that the nibble at bit `shift` of each word is the number of.
+#[inline(never)]
+unsafe fn nibbles_of(x: I, shift: i32, table: &[u32; 16]) -> F {
+    let mut words = [0u32; 8];
+    unsafe {
+        _mm_storeu_si128(words.as_mut_ptr().cast(), x[0]);
+        _mm_storeu_si128(words.as_mut_ptr().add(4).cast(), x[1]);
+        for word in &mut words {
+            *word = table[(*word >> shift & 15) as usize];
+        }
+        [_mm_loadu_ps(words.as_ptr().cast()), _mm_loadu_ps(words.as_ptr().add(4).cast())]
+    }
+}
+
 /// `yes` where the mask is set, else `no`.
 #[inline(always)]
 unsafe fn choose(mask: __m128i, yes: __m128i, no: __m128i) -> __m128i {
@@ -272,23 +300,17 @@ impl Isa for Sse2 {
     }
 
     #[inline(always)]
+    unsafe fn nibble_of(x: I, shift: i32, table: &[u32; 16]) -> F {
+        unsafe { nibbles_of(x, shift, table) }
+    }
+
+    #[inline(always)]
     unsafe fn dot(x: i32) -> Dot {
         unsafe { Dot([[_mm_set_epi32(0, x, 0, x); 2]; 2]) }
     }
     #[inline(always)]
     unsafe fn splat_word(p: *const u8) -> I {
         unsafe { [_mm_set1_epi32(p.cast::<i32>().read_unaligned()); 2] }
-    }
-    #[inline(always)]
-    unsafe fn low_nibbles(x: I) -> I {
-        unsafe {
-            let mask = [_mm_set1_epi8(15); 2];
-            both!(_mm_and_si128(x, mask))
-        }
-    }
-    #[inline(always)]
-    unsafe fn high_nibbles(x: I) -> I {
-        unsafe { Self::low_nibbles(both!(_mm_srli_epi16::<4>(x))) }
     }
     #[inline(always)]
     unsafe fn dot4(acc: Dot, w: I, a: I) -> Dot {
@@ -330,6 +352,53 @@ impl Isa for Sse2 {
             }
         }
         out
+    }
+
+    #[inline(always)]
+    unsafe fn field_of_bytes(x: I, right: i32, mask: u8) -> I {
+        unsafe {
+            let count = [_mm_cvtsi32_si128(right.abs()); 2];
+            let moved = if right >= 0 { both!(_mm_srl_epi16(x, count)) } else { both!(_mm_sll_epi16(x, count)) };
+            let mask = [_mm_set1_epi8(mask as i8); 2];
+            both!(_mm_and_si128(moved, mask))
+        }
+    }
+    #[inline(always)]
+    unsafe fn words_right(x: I, bits: i32) -> I {
+        unsafe {
+            let count = [_mm_cvtsi32_si128(bits); 2];
+            both!(_mm_srl_epi16(x, count))
+        }
+    }
+    #[inline(always)]
+    unsafe fn or_words(a: I, b: I) -> I {
+        unsafe { both!(_mm_or_si128(a, b)) }
+    }
+    #[inline(always)]
+    unsafe fn flip_bits(x: I, mask: u8) -> I {
+        unsafe {
+            let mask = [_mm_set1_epi8(mask as i8); 2];
+            both!(_mm_xor_si128(x, mask))
+        }
+    }
+    #[inline(always)]
+    unsafe fn look_up(x: I, table: &[u8; 16]) -> I {
+        unsafe { look_up_bytes(x, table) }
+    }
+    #[inline(always)]
+    unsafe fn load_powers(p: *const u8) -> F {
+        unsafe {
+            let zero = _mm_setzero_si128();
+            let words = _mm_unpacklo_epi8(_mm_loadl_epi64(p.cast()), zero);
+            let words = [_mm_unpacklo_epi16(words, zero), _mm_unpackhi_epi16(words, zero)];
+            // 2⁻¹²⁷ is subnormal.
+            let least = [_mm_set1_epi32(1 << 22); 2];
+            let none = [_mm_cmpeq_epi32(words[0], zero), _mm_cmpeq_epi32(words[1], zero)];
+            let least = both!(_mm_and_si128(none, least));
+            let bits = both!(_mm_slli_epi32::<23>(words));
+            let bits = both!(_mm_or_si128(bits, least));
+            both!(_mm_castsi128_ps(bits))
+        }
     }
 
     #[inline(always)]

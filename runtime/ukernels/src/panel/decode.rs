@@ -3,10 +3,11 @@
 
 use core::marker::PhantomData;
 
-use llmcc_abi::encoding::Encoding;
+use llmcc_abi::encoding::{Encoding, FP4_VALUES, NORMAL_FLOAT};
 use llmcc_abi::layout::BLOCK;
 
 use super::float::fma_row;
+use super::int8::{kind, load};
 use super::many::Widen;
 use super::{Kernel, Place, Tile};
 use crate::isa::{Isa, Shape};
@@ -15,7 +16,7 @@ use crate::isa::{Isa, Shape};
 ///
 /// The product of a scale (f16: 11 significant bits) and a code (at most 8 bits) is exact in f32,
 /// so the order of operations leaves no trace; an asymmetric value is rounded once, when the
-/// minimum is added.
+/// minimum is added, and one of a table of floats when it is scaled.
 pub(crate) trait Format<I: Isa> {
     /// What the weights are; of any group.
     const ENCODING: Encoding;
@@ -85,6 +86,26 @@ impl<I: Isa> Format<I> for W4a {
     }
 }
 
+/// Floats of 4 bits, `LINE` of [`FLOATS`].
+pub(crate) struct Floats<const LINE: usize>;
+
+/// Formats whose codes are the numbers of 16 floats.
+const FLOATS: [(Encoding, [u32; 16]); 2] = [(Encoding::NF4, NORMAL_FLOAT), (Encoding::FP4, FP4_VALUES)];
+
+impl<I: Isa, const LINE: usize> Format<I> for Floats<LINE> {
+    const ENCODING: Encoding = FLOATS[LINE].0;
+    const CHUNK: usize = 8;
+
+    #[inline(always)]
+    unsafe fn prepare(x: I::I) -> I::I {
+        x
+    }
+    #[inline(always)]
+    unsafe fn value(x: I::I, j: usize, scale: I::F, _min: I::F) -> I::F {
+        unsafe { I::mul(I::nibble_of(x, nibble_shift(j), const { &FLOATS[LINE].1 }), scale) }
+    }
+}
+
 /// The panel of a format with f32 rows.
 pub(crate) struct Decode<T>(PhantomData<T>);
 
@@ -121,7 +142,8 @@ impl<I: Isa, T: Format<I>> Kernel<I> for Decode<T> {
     #[inline(always)]
     unsafe fn tile<const MR: usize, const NV: usize>(t: &Tile) {
         unsafe {
-            let factors = t.vectors::<I, NV>(0, 2);
+            let kind = const { kind(T::ENCODING) };
+            let factors = t.vectors::<I, NV>(0, kind.bytes());
             let codes = t.vectors::<I, NV>(0, 4);
             let zero = [I::splat(0.0); NV];
             let mut g = Group::<I, NV> { scale: zero, min: zero, codes: [I::zero_words(); NV] };
@@ -133,9 +155,9 @@ impl<I: Isa, T: Format<I>> Kernel<I> for Decode<T> {
                 let scales = place.enter(t, group);
                 for v in 0..NV {
                     t.prefetch::<I, MR, NV>(v, factors[v].add(scales));
-                    g.scale[v] = I::load_f16(factors[v].add(scales));
+                    g.scale[v] = load::<I>(kind, factors[v].add(scales));
                     if const { T::ENCODING.has_minimum() } {
-                        g.min[v] = I::load_f16(factors[v].add(scales + t.block.mins));
+                        g.min[v] = load::<I>(kind, factors[v].add(scales + t.block.mins));
                     }
                 }
                 while k < end {
@@ -179,10 +201,11 @@ impl<I: Isa, T: Format<I>> Widen<I> for Decode<T> {
             let group = first / t.group;
             for lane in (0..BLOCK).step_by(I::LANES) {
                 unsafe {
-                    let factors = w.add(t.block.scales_of(group) + lane * 2);
-                    let scale = I::load_f16(factors);
+                    let kind = const { kind(T::ENCODING) };
+                    let factors = w.add(t.block.scales_of(group) + lane * kind.bytes());
+                    let scale = load::<I>(kind, factors);
                     let min = if const { T::ENCODING.has_minimum() } {
-                        I::load_f16(factors.add(t.block.mins))
+                        load::<I>(kind, factors.add(t.block.mins))
                     } else {
                         scale
                     };

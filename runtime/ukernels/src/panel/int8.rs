@@ -1,190 +1,26 @@
 //! Quantized weights × int8 rows: per group one exact integer dot product, then one f32 fused
 //! multiply-add (two for asymmetric weights).
+//!
+//! One kernel for all lines of [`INT8_PANELS`](llmcc_abi::INT8_PANELS): what differs follows from
+//! their descriptions when it is compiled.
 
-use core::marker::PhantomData;
-
-use llmcc_abi::encoding::Encoding;
+use llmcc_abi::encoding::{Encoding, ScaleKind};
 use llmcc_abi::layout::{self, BLOCK, K_PAD};
 
+use super::slice::{self, Dots, Weights, parts};
 use super::{Kernel, Place, Tile};
 use crate::isa::{Isa, Shape};
-
-/// Dot products of a tile, in up to four parts that are added up in the end: a small tile has too
-/// few outputs to keep the multipliers busy.
-type Dots<I, const MR: usize, const NV: usize> = [[[<I as Isa>::Dot; NV]; MR]; 4];
-
-/// Parts in use: as many as give [`Isa::DOT_CHAINS`] independent chains.
-const fn parts<I: Isa, const MR: usize, const NV: usize>() -> usize {
-    match I::DOT_CHAINS / (MR * NV) {
-        0 | 1 => 1,
-        2 | 3 => 2,
-        _ => 4,
-    }
-}
-
-/// Integer dot products of one quantized format.
-pub(crate) trait Format<I: Isa> {
-    /// What the weights are; of any group.
-    const ENCODING: Encoding;
-    /// Bytes of the codes of [`K_PAD`] columns of a block.
-    const SLICE_BYTES: usize;
-    /// What was added to each code to store it, as far as [`Format::slice`] does not undo it.
-    const ZERO: i32;
-    /// Adds the dot products of [`K_PAD`] columns. `w`: codes of each vector; `a`: the first row.
-    unsafe fn slice<const MR: usize, const NV: usize>(
-        t: &Tile,
-        dots: &mut Dots<I, MR, NV>,
-        w: &[*const u8; NV],
-        a: *const u8,
-    );
-}
-
-/// 8 bits, symmetric.
-pub(crate) struct W8;
-
-impl<I: Isa> Format<I> for W8 {
-    const ENCODING: Encoding = Encoding::W8;
-    const SLICE_BYTES: usize = K_PAD * 16;
-    const ZERO: i32 = if I::W8_UNSIGNED { 128 } else { 0 };
-
-    #[inline(always)]
-    unsafe fn slice<const MR: usize, const NV: usize>(
-        t: &Tile,
-        dots: &mut Dots<I, MR, NV>,
-        w: &[*const u8; NV],
-        a: *const u8,
-    ) {
-        unsafe {
-            let mut x = [I::prepare_dot8(I::zero_words()); NV];
-            for chunk in 0..K_PAD / 4 {
-                for v in 0..NV {
-                    t.prefetch::<I, MR, NV>(v, w[v].add(chunk * 64));
-                    x[v] = I::prepare_dot8(I::load_words(w[v].add(chunk * 64)));
-                }
-                let acc = &mut dots[chunk % parts::<I, MR, NV>()];
-                for m in 0..MR {
-                    let z = I::splat_word(a.add(m * t.a_stride + chunk * 4));
-                    for v in 0..NV {
-                        acc[m][v] = I::dot8(acc[m][v], x[v], z);
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// The dot products of a slice of 4-bit codes.
-#[inline(always)]
-unsafe fn slice4<I: Isa, const MR: usize, const NV: usize>(
-    t: &Tile,
-    dots: &mut Dots<I, MR, NV>,
-    w: &[*const u8; NV],
-    a: *const u8,
-) {
-    unsafe {
-        let parts = parts::<I, MR, NV>();
-        let mut low = [I::zero_words(); NV];
-        let mut high = low;
-        for chunk in 0..K_PAD / 8 {
-            for v in 0..NV {
-                t.prefetch::<I, MR, NV>(v, w[v].add(chunk * 64));
-                let x = I::load_words(w[v].add(chunk * 64));
-                low[v] = I::low_nibbles(x);
-                high[v] = I::high_nibbles(x);
-            }
-            let acc = &mut dots[2 * chunk % parts];
-            for m in 0..MR {
-                let z = I::splat_word(a.add(m * t.a_stride + chunk * 8));
-                for v in 0..NV {
-                    acc[m][v] = I::dot4(acc[m][v], low[v], z);
-                }
-            }
-            let acc = &mut dots[(2 * chunk + 1) % parts];
-            for m in 0..MR {
-                let z = I::splat_word(a.add(m * t.a_stride + chunk * 8 + 4));
-                for v in 0..NV {
-                    acc[m][v] = I::dot4(acc[m][v], high[v], z);
-                }
-            }
-        }
-        for acc in &mut dots[..parts] {
-            for m in 0..MR {
-                for v in 0..NV {
-                    acc[m][v] = I::settle(acc[m][v]);
-                }
-            }
-        }
-    }
-}
-
-/// 4 bits, symmetric.
-pub(crate) struct W4;
-
-impl<I: Isa> Format<I> for W4 {
-    const ENCODING: Encoding = Encoding::W4;
-    const SLICE_BYTES: usize = K_PAD * 8;
-    const ZERO: i32 = 8;
-
-    #[inline(always)]
-    unsafe fn slice<const MR: usize, const NV: usize>(
-        t: &Tile,
-        dots: &mut Dots<I, MR, NV>,
-        w: &[*const u8; NV],
-        a: *const u8,
-    ) {
-        unsafe { slice4::<I, MR, NV>(t, dots, w, a) }
-    }
-}
-
-/// 4 bits, asymmetric.
-pub(crate) struct W4a;
-
-impl<I: Isa> Format<I> for W4a {
-    const ENCODING: Encoding = Encoding::W4A;
-    const SLICE_BYTES: usize = K_PAD * 8;
-    const ZERO: i32 = 0;
-
-    #[inline(always)]
-    unsafe fn slice<const MR: usize, const NV: usize>(
-        t: &Tile,
-        dots: &mut Dots<I, MR, NV>,
-        w: &[*const u8; NV],
-        a: *const u8,
-    ) {
-        unsafe { slice4::<I, MR, NV>(t, dots, w, a) }
-    }
-}
-
-/// 4 bits, asymmetric, with two levels of scales.
-pub(crate) struct Q4k;
-
-impl<I: Isa> Format<I> for Q4k {
-    // Its records are of a super-group, whatever the caller says.
-    const ENCODING: Encoding = Encoding::Q4K.in_groups(32);
-    const SLICE_BYTES: usize = K_PAD * 8;
-    const ZERO: i32 = 0;
-
-    #[inline(always)]
-    unsafe fn slice<const MR: usize, const NV: usize>(
-        t: &Tile,
-        dots: &mut Dots<I, MR, NV>,
-        w: &[*const u8; NV],
-        a: *const u8,
-    ) {
-        unsafe { slice4::<I, MR, NV>(t, dots, w, a) }
-    }
-}
 
 /// Starts the dot products of group `group`: what the zero point of the weights will add in excess
 /// is taken off in advance.
 #[inline(always)]
-unsafe fn start<I: Isa, T: Format<I>, const MR: usize, const NV: usize>(t: &Tile, group: usize) -> Dots<I, MR, NV> {
+unsafe fn start<I: Isa, const F: usize, const MR: usize, const NV: usize>(t: &Tile, group: usize) -> Dots<I, MR, NV> {
     unsafe {
         let mut dots = [[[I::dot(0); NV]; MR]; 4];
-        if const { T::ZERO != 0 } {
+        if const { Weights::<F>::zero::<I>() != 0 } {
             for m in 0..MR {
                 let sum = t.a.add(m * t.a_stride + t.q8.sums + group * 4).cast::<i32>().read_unaligned();
-                dots[0][m] = [I::dot(-T::ZERO * sum); NV];
+                dots[0][m] = [I::dot(-const { Weights::<F>::zero::<I>() } * sum); NV];
             }
         }
         dots
@@ -195,52 +31,103 @@ unsafe fn start<I: Isa, T: Format<I>, const MR: usize, const NV: usize>(t: &Tile
 /// the processor would see reads go backwards and lose track of the stream (a row from memory: 85
 /// instead of 95 % of its bandwidth). Larger tiles have no registers for that.
 const fn early(weights: Encoding, mr: usize, nv: usize) -> bool {
-    nv == 1 && mr <= 6 && weights.scales[1].is_none()
+    nv == 1 && mr <= 6 && weights.scales[1].is_none() && layout::groups_per_record(&weights) <= 2
 }
 
-/// Both halves of the factors at byte `factors` of the block of a tile of one vector.
-#[inline(always)]
-unsafe fn halves<I: Isa, const NV: usize>(t: &Tile, factors: usize) -> [I::F; 2] {
-    unsafe {
-        let p = t.vectors::<I, NV>(factors, 2)[0];
-        [I::load_f16(p), I::load_f16(p.add(BLOCK * 2))]
+/// The kind of factors beside the codes.
+pub(super) const fn kind(weights: Encoding) -> ScaleKind {
+    match weights.scales[0] {
+        Some(scale) => scale.kind,
+        None => panic!("floats have no scales"),
     }
 }
 
-/// Scales the dot products of group `group`, whose factors start at byte `factors` of the block (or
-/// are in `record`, see [`early`]), in the record at byte `record_at`, into `acc`.
+/// `LANES` factors.
 #[inline(always)]
-unsafe fn finish<I: Isa, T: Format<I>, const MR: usize, const NV: usize>(
+pub(super) unsafe fn load<I: Isa>(kind: ScaleKind, p: *const u8) -> I::F {
+    unsafe {
+        match kind {
+            ScaleKind::F32 => I::load(p),
+            ScaleKind::F16 => I::load_f16(p),
+            ScaleKind::Bf16 => I::load_bf16(p),
+            ScaleKind::E8m0 => I::load_powers(p),
+            // Codes of up to 7 bits, if unsigned.
+            ScaleKind::Unsigned { .. } | ScaleKind::Signed { .. } => I::load_i8(p),
+            ScaleKind::E4m3 => unreachable!(),
+        }
+    }
+}
+
+/// The first two factors of the record at byte `factors` of the block of a tile of one vector: those
+/// of two groups, or a scale and a minimum.
+#[inline(always)]
+unsafe fn halves<I: Isa, const F: usize, const NV: usize>(t: &Tile, factors: usize) -> [I::F; 2] {
+    unsafe {
+        let (kind, bytes) = const { (kind(Weights::<F>::ENCODING), kind(Weights::<F>::ENCODING).bytes()) };
+        let p = t.vectors::<I, NV>(factors, bytes)[0];
+        let first = load::<I>(kind, p);
+        let two =
+            const { Weights::<F>::ENCODING.has_minimum() || layout::groups_per_record(&Weights::<F>::ENCODING) > 1 };
+        [first, if two { load::<I>(kind, p.add(BLOCK * bytes)) } else { first }]
+    }
+}
+
+/// Scale and minimum of a group whose factors start at byte `factors` of the block (or are in
+/// `record`, see [`early`]), in the record at byte `record_at`.
+#[inline(always)]
+unsafe fn factors_of<I: Isa, const F: usize, const MR: usize, const NV: usize>(
     t: &Tile,
     group: usize,
     (factors, record_at): (usize, usize),
     record: &[I::F; 2],
+) -> [[I::F; NV]; 2] {
+    let of = const { Weights::<F>::ENCODING };
+    unsafe {
+        let mut scale = [I::splat(0.0); NV];
+        let mut min = scale;
+        if const { early(Weights::<F>::ENCODING, MR, NV) } {
+            scale[0] = record[group % const { layout::groups_per_record(&Weights::<F>::ENCODING) }];
+            min[0] = record[1];
+        } else {
+            let kind = const { kind(Weights::<F>::ENCODING) };
+            let p = t.vectors::<I, NV>(factors, kind.bytes());
+            for v in 0..NV {
+                scale[v] = load::<I>(kind, p[v]);
+                if of.has_minimum() {
+                    min[v] = load::<I>(kind, p[v].add(t.block.mins));
+                }
+            }
+        }
+        if let Some(above) = of.scales[1] {
+            let p = t.vectors::<I, NV>(record_at + t.block.above, above.kind.bytes());
+            for v in 0..NV {
+                scale[v] = I::mul(scale[v], load::<I>(above.kind, p[v]));
+                if of.has_minimum() {
+                    min[v] = I::mul(min[v], load::<I>(above.kind, p[v].add(t.block.above_mins)));
+                }
+            }
+        }
+        if let Some(unit) = of.unit()
+            && unit != 1.0
+        {
+            for v in 0..NV {
+                scale[v] = I::mul(scale[v], I::splat(unit));
+            }
+        }
+        [scale, min]
+    }
+}
+
+/// Scales the dot products of group `group` into `acc`.
+#[inline(always)]
+unsafe fn finish<I: Isa, const F: usize, const MR: usize, const NV: usize>(
+    t: &Tile,
+    group: usize,
+    [scale, min]: [[I::F; NV]; 2],
     dots: &Dots<I, MR, NV>,
     acc: &mut [[I::F; NV]; MR],
 ) {
     unsafe {
-        let mut scale = [I::splat(0.0); NV];
-        let mut min = scale;
-        if const { T::ENCODING.scales[1].is_some() } {
-            // Codes of up to 7 bits, times the f16 at the start of the record.
-            let (codes, above) = (t.vectors::<I, NV>(factors, 1), t.vectors::<I, NV>(record_at + t.block.above, 2));
-            for v in 0..NV {
-                scale[v] = I::mul(I::load_i8(codes[v]), I::load_f16(above[v]));
-                let unit = I::load_f16(above[v].add(t.block.above_mins));
-                min[v] = I::mul(I::load_i8(codes[v].add(t.block.mins)), unit);
-            }
-        } else if const { early(T::ENCODING, MR, NV) } {
-            scale[0] = record[group % const { layout::groups_per_record(&T::ENCODING) }];
-            min[0] = record[1];
-        } else {
-            let scales = t.vectors::<I, NV>(factors, 2);
-            for v in 0..NV {
-                scale[v] = I::load_f16(scales[v]);
-                if const { T::ENCODING.has_minimum() } {
-                    min[v] = I::load_f16(scales[v].add(t.block.mins));
-                }
-            }
-        }
         for m in 0..MR {
             let a = t.a.add(m * t.a_stride + group * 4);
             let a_scale = I::splat(a.add(t.q8.scales).cast::<f32>().read_unaligned());
@@ -251,7 +138,7 @@ unsafe fn finish<I: Isa, T: Format<I>, const MR: usize, const NV: usize>(
                 }
                 acc[m][v] = I::fma(I::to_f32(total), I::mul(scale[v], a_scale), acc[m][v]);
             }
-            if const { T::ENCODING.has_minimum() } {
+            if const { Weights::<F>::ENCODING.has_minimum() } {
                 let sum = I::splat(a.add(t.q8.sums).cast::<i32>().read_unaligned() as f32);
                 for v in 0..NV {
                     acc[m][v] = I::fma(I::mul(min[v], a_scale), sum, acc[m][v]);
@@ -261,42 +148,126 @@ unsafe fn finish<I: Isa, T: Format<I>, const MR: usize, const NV: usize>(
     }
 }
 
-/// The panel of a format with int8 rows.
-pub(crate) struct Int8<T>(PhantomData<T>);
+/// The walk through the groups of a tile.
+struct Walk<I: Isa> {
+    place: Place,
+    /// See [`early`].
+    record: [I::F; 2],
+    /// The next group, and its first column.
+    group: usize,
+    k: usize,
+}
 
-impl<I: Isa, T: Format<I>> Kernel<I> for Int8<T> {
-    const ENCODING: Encoding = T::ENCODING;
-    const SHAPE: Shape = I::INT8;
+impl<I: Isa> Walk<I> {
+    /// Enters the next group. Returns where its factors are.
+    #[inline(always)]
+    unsafe fn enter<const F: usize, const MR: usize, const NV: usize>(&mut self, t: &Tile) -> usize {
+        // One scale for a row is that of its first group.
+        let factors = if const { Weights::<F>::ENCODING.by_row() } && self.group > 0 {
+            return self.place.record + t.block.scales;
+        } else {
+            self.place.enter(t, self.group)
+        };
+        if const { early(Weights::<F>::ENCODING, MR, NV) } && factors == self.place.record {
+            unsafe {
+                // Factors take lines of the stream as well: without this, as many lines of codes
+                // further on would not be asked for.
+                t.prefetch::<I, MR, NV>(0, t.w.add(factors));
+                self.record = halves::<I, F, NV>(t, factors);
+            }
+        }
+        factors
+    }
+
+    /// Where the next slice of codes is, in each vector.
+    #[inline(always)]
+    fn codes<const NV: usize>(&self, codes: &[*const u8; NV]) -> [*const u8; NV] {
+        let mut w = *codes;
+        for v in 0..NV {
+            w[v] = w[v].wrapping_add(self.place.codes);
+        }
+        w
+    }
+
+    /// A group of whole slices.
+    #[inline(always)]
+    unsafe fn whole<const F: usize, const MR: usize, const NV: usize>(
+        &mut self,
+        t: &Tile,
+        codes: &[*const u8; NV],
+        acc: &mut [[I::F; NV]; MR],
+    ) {
+        unsafe {
+            let end = t.kp.min(self.k + t.group);
+            let factors = self.enter::<F, MR, NV>(t);
+            let mut dots = start::<I, F, MR, NV>(t, self.group);
+            while self.k < end {
+                let w = self.codes(codes);
+                slice::add::<I, F, MR, NV, 0, 4>(t, &mut dots, &w, t.a.add(self.k));
+                self.place.codes += Weights::<F>::SLICE_BYTES;
+                self.k += K_PAD;
+            }
+            let factors = factors_of::<I, F, MR, NV>(t, self.group, (factors, self.place.record), &self.record);
+            finish::<I, F, MR, NV>(t, self.group, factors, &dots, acc);
+            self.group += 1;
+        }
+    }
+
+    /// Two groups of half a slice each.
+    #[inline(always)]
+    unsafe fn halves<const F: usize, const MR: usize, const NV: usize>(
+        &mut self,
+        t: &Tile,
+        codes: &[*const u8; NV],
+        acc: &mut [[I::F; NV]; MR],
+    ) {
+        macro_rules! half {
+            ($from:literal $to:literal) => {{
+                let factors = self.enter::<F, MR, NV>(t);
+                let mut dots = start::<I, F, MR, NV>(t, self.group);
+                slice::add::<I, F, MR, NV, $from, $to>(t, &mut dots, &self.codes(codes), t.a.add(self.k));
+                let factors = factors_of::<I, F, MR, NV>(t, self.group, (factors, self.place.record), &self.record);
+                finish::<I, F, MR, NV>(t, self.group, factors, &dots, acc);
+                self.group += 1;
+            }};
+        }
+        unsafe {
+            half!(0 2);
+            half!(2 4);
+            self.place.codes += Weights::<F>::SLICE_BYTES;
+            self.k += K_PAD;
+        }
+    }
+}
+
+/// The panel of line `F` of [`INT8_PANELS`](llmcc_abi::INT8_PANELS) with int8 rows.
+pub(crate) struct Int8<const F: usize>;
+
+impl<const F: usize> Int8<F> {
+    /// Whether it is one of those that have all tiles: what the compiler itself quantizes to, and
+    /// `Q4_K`.
+    const USED_MOST: bool = F < 4;
+}
+
+impl<I: Isa, const F: usize> Kernel<I> for Int8<F> {
+    const ENCODING: Encoding = Weights::<F>::ENCODING;
+    // Of formats that are read from checkpoints only, some tiles must do.
+    const SHAPE: Shape = if Self::USED_MOST { I::INT8 } else { Shape { single: I::INT8.vectors, ..I::INT8 } };
+    const SOME: bool = !Self::USED_MOST;
 
     #[inline(always)]
     unsafe fn tile<const MR: usize, const NV: usize>(t: &Tile) {
         unsafe {
             let codes = t.vectors::<I, NV>(0, 4);
             let mut acc = [[I::splat(0.0); NV]; MR];
-            let mut place = const { Place::new(T::ENCODING) };
-            let mut record = [I::splat(0.0); 2];
-            let (mut k, mut group) = (0, 0);
-            while k < t.kp {
-                let end = t.kp.min(k + t.group);
-                let factors = place.enter(t, group);
-                if const { early(T::ENCODING, MR, NV) } && factors == place.record {
-                    // Factors take lines of the stream as well: without this, as many lines of
-                    // codes further on would not be asked for.
-                    t.prefetch::<I, MR, NV>(0, t.w.add(factors));
-                    record = halves::<I, NV>(t, factors);
+            let place = const { Place::new(Weights::<F>::ENCODING) };
+            let mut walk = Walk::<I> { place, record: [I::splat(0.0); 2], group: 0, k: 0 };
+            while walk.k < t.kp {
+                if const { matches!(Weights::<F>::ENCODING.group(), Some(16)) } {
+                    walk.halves::<F, MR, NV>(t, &codes, &mut acc);
+                } else {
+                    walk.whole::<F, MR, NV>(t, &codes, &mut acc);
                 }
-                let mut dots = start::<I, T, MR, NV>(t, group);
-                while k < end {
-                    let mut w = codes;
-                    for v in 0..NV {
-                        w[v] = codes[v].add(place.codes);
-                    }
-                    T::slice::<MR, NV>(t, &mut dots, &w, t.a.add(k));
-                    place.codes += T::SLICE_BYTES;
-                    k += K_PAD;
-                }
-                finish::<I, T, MR, NV>(t, group, (factors, place.record), &record, &dots, &mut acc);
-                group += 1;
             }
             t.store::<I, MR, NV>(&acc);
         }

@@ -10,9 +10,9 @@ mod guarded;
 
 pub use guarded::Guarded;
 use half::f16;
-use llmcc_abi::encoding::{Encoding, Float};
+use llmcc_abi::encoding::{Code, Encoding, Float, Per, Scale, ScaleKind};
 use llmcc_abi::layout::{self, BLOCK};
-use llmcc_abi::{PanelArgs, PanelFn, QuantRowsFn, Uk, UkTable};
+use llmcc_abi::{INT8_PANELS, PanelArgs, PanelFn, QuantRowsFn, Uk, UkTable};
 use llmcc_ukernels::{Level, detect, table};
 
 /// Levels that this machine can run.
@@ -57,27 +57,95 @@ pub enum Rows {
     Int8,
 }
 
-pub const KINDS: [Kind; 11] = [
-    Kind { uk: Uk::PanelF32, weights: Encoding::F32, rows: Rows::F32 },
-    Kind { uk: Uk::PanelF16, weights: Encoding::F16, rows: Rows::F32 },
-    Kind { uk: Uk::PanelBf16, weights: Encoding::BF16, rows: Rows::F32 },
-    Kind { uk: Uk::PanelW8, weights: Encoding::W8, rows: Rows::F32 },
-    Kind { uk: Uk::PanelW4, weights: Encoding::W4, rows: Rows::F32 },
-    Kind { uk: Uk::PanelW4a, weights: Encoding::W4A, rows: Rows::F32 },
-    Kind { uk: Uk::PanelW8A8, weights: Encoding::W8, rows: Rows::Int8 },
-    Kind { uk: Uk::PanelW4A8, weights: Encoding::W4, rows: Rows::Int8 },
-    Kind { uk: Uk::PanelW4aA8, weights: Encoding::W4A, rows: Rows::Int8 },
-    Kind { uk: Uk::PanelQ4kA8, weights: Encoding::Q4K, rows: Rows::Int8 },
-    Kind { uk: Uk::PanelBf16Rows, weights: Encoding::BF16, rows: Rows::Bf16 },
-];
+/// All panels.
+pub fn kinds() -> Vec<Kind> {
+    let floats = [
+        (Uk::PanelF32, Encoding::F32, Rows::F32),
+        (Uk::PanelF16, Encoding::F16, Rows::F32),
+        (Uk::PanelBf16, Encoding::BF16, Rows::F32),
+        (Uk::PanelW8, Encoding::W8, Rows::F32),
+        (Uk::PanelW4, Encoding::W4, Rows::F32),
+        (Uk::PanelW4a, Encoding::W4A, Rows::F32),
+        (Uk::PanelNf4, Encoding::NF4, Rows::F32),
+        (Uk::PanelFp4, Encoding::FP4, Rows::F32),
+        (Uk::PanelBf16Rows, Encoding::BF16, Rows::Bf16),
+    ];
+    let int8 = INT8_PANELS.map(|(uk, weights)| (uk, weights, Rows::Int8));
+    floats.into_iter().chain(int8).map(|(uk, weights, rows)| Kind { uk, weights, rows }).collect()
+}
 
 impl Kind {
-    /// Quantization groups to test.
-    pub fn groups(self) -> &'static [usize] {
-        match (self.weights.group(), self.weights.super_group()) {
-            (Some(_), None) => &[32, 64, 128],
-            (Some(_), Some(_)) => &[32],
-            (None, _) => &[0],
+    /// Quantization groups to test: all, where the description leaves them open.
+    pub fn groups(self) -> Vec<usize> {
+        match self.weights.group() {
+            Some(0) => vec![32, 64, 128],
+            Some(group) => vec![group],
+            None => vec![self.weights.integer_group().unwrap_or(0)],
+        }
+    }
+}
+
+/// A scale or a minimum: its bytes, and its value.
+#[derive(Clone, Copy, Debug)]
+pub struct Factor {
+    bytes: [u8; 4],
+    value: f64,
+}
+
+impl Factor {
+    const NONE: Factor = Factor { bytes: [0; 4], value: 0.0 };
+
+    fn new(bytes: &[u8], value: f64) -> Factor {
+        let mut all = [0; 4];
+        all[..bytes.len()].copy_from_slice(bytes);
+        Factor { bytes: all, value }
+    }
+
+    /// Of scales zero, subnormal and ordinary ones; minima of both signs. Codes of all their bits.
+    fn random(kind: ScaleKind, minimum: bool, rng: &mut Rng) -> Factor {
+        let x = if minimum { rng.signed() / 4.0 } else { rng.signed().abs() / 16.0 };
+        match kind {
+            ScaleKind::F16 => {
+                let half = match rng.below(16) {
+                    0 if !minimum => f16::ZERO,
+                    1 if !minimum => f16::from_bits(1 + rng.below(1023) as u16),
+                    _ => f16::from_f32(x),
+                };
+                Factor::new(&half.to_le_bytes(), half.to_f64())
+            }
+            ScaleKind::F32 => Factor::new(&x.to_le_bytes(), x.into()),
+            ScaleKind::Bf16 => {
+                let half = half::bf16::from_f32(x);
+                Factor::new(&half.to_le_bytes(), half.to_f64())
+            }
+            ScaleKind::E8m0 => {
+                let code = 60 + rng.below(90) as u8;
+                Factor::new(&[code], 2f64.powi(i32::from(code) - 127))
+            }
+            ScaleKind::Unsigned { bits } => {
+                let code = rng.below(1 << bits) as u8;
+                Factor::new(&[code], code.into())
+            }
+            ScaleKind::Signed { bits } => {
+                let code = rng.below(1 << bits) as i64 - (1 << (bits - 1));
+                Factor::new(&[code as i8 as u8], code as f64)
+            }
+            ScaleKind::E4m3 => unreachable!("no microkernel has such scales"),
+        }
+    }
+
+    /// The one that changes nothing.
+    fn one(kind: ScaleKind, minimum: bool) -> Factor {
+        if minimum {
+            return Factor::NONE;
+        }
+        match kind {
+            ScaleKind::F16 => Factor::new(&f16::ONE.to_le_bytes(), 1.0),
+            ScaleKind::F32 => Factor::new(&1f32.to_le_bytes(), 1.0),
+            ScaleKind::Bf16 => Factor::new(&half::bf16::ONE.to_le_bytes(), 1.0),
+            ScaleKind::E8m0 => Factor::new(&[127], 1.0),
+            ScaleKind::Unsigned { .. } | ScaleKind::Signed { .. } => Factor::new(&[1], 1.0),
+            ScaleKind::E4m3 => unreachable!("no microkernel has such scales"),
         }
     }
 }
@@ -92,12 +160,8 @@ pub struct Matrix {
     pub dense: Vec<f32>,
     /// Stored (unsigned) codes `[n, k]`.
     pub codes: Vec<u8>,
-    /// `[n, groups]`, or `[n, super-groups]` where there are those.
-    pub scales: Vec<f16>,
-    /// The same, asymmetric formats only.
-    pub mins: Vec<f16>,
-    /// `[n, groups]` codes of scale and minimum, where there are super-groups.
-    pub factors: Vec<(u8, u8)>,
+    /// Of each level of scales, `[n, runs]`: scale and minimum of the columns that share them.
+    pub levels: [Vec<[Factor; 2]>; 2],
 }
 
 impl Matrix {
@@ -105,24 +169,21 @@ impl Matrix {
         if self.group == 0 { 0 } else { self.k.next_multiple_of(32).div_ceil(self.group) }
     }
 
-    /// Groups that share an f16.
-    fn together(&self) -> usize {
-        self.weights.super_group().map_or(1, |columns| columns / self.group)
+    /// Runs of columns that share the scales of `level`.
+    fn runs(&self, level: usize) -> usize {
+        match self.weights.scales[level].map(|s| s.per) {
+            None => 0,
+            Some(Per::Row | Per::TokenHead) => 1,
+            Some(Per::Group(columns)) => {
+                let columns = if level == 0 { self.group } else { columns.into() };
+                self.k.next_multiple_of(32).div_ceil(columns)
+            }
+        }
     }
 
     /// Random elements; `extreme` makes codes the largest or the smallest there are.
     pub fn random(weights: Encoding, n: usize, k: usize, group: usize, extreme: bool, rng: &mut Rng) -> Matrix {
-        let mut w = Matrix {
-            weights,
-            n,
-            k,
-            group,
-            dense: vec![],
-            codes: vec![],
-            scales: vec![],
-            mins: vec![],
-            factors: vec![],
-        };
+        let mut w = Matrix { weights, n, k, group, dense: vec![], codes: vec![], levels: [vec![], vec![]] };
         if let Some(float) = weights.float() {
             w.dense = (0..n * k).map(|_| round_to(float, rng.signed())).collect();
             return w;
@@ -130,37 +191,53 @@ impl Matrix {
         let largest = (1 << weights.bits()) - 1;
         let mut code = || if extreme { largest * rng.below(2) } else { rng.below(largest + 1) };
         w.codes = (0..n * k).map(|_| code() as u8).collect();
-        let count = n * w.groups().div_ceil(w.together());
-        // Zero, subnormal and ordinary scales.
-        let mut scale = || match rng.below(16) {
-            0 => f16::ZERO,
-            1 => f16::from_bits(1 + rng.below(1023) as u16),
-            _ => f16::from_f32(rng.signed().abs() / 16.0),
-        };
-        w.scales = (0..count).map(|_| scale()).collect();
-        if weights.has_minimum() {
-            w.mins = (0..count).map(|_| f16::from_f32(rng.signed() / 4.0)).collect();
-        }
-        if weights.super_group().is_some() {
-            w.factors = (0..n * w.groups()).map(|_| (rng.below(64) as u8, rng.below(64) as u8)).collect();
-        }
+        w.fill_levels(|scale, minimum| Factor::random(scale.kind, minimum, rng));
         w
     }
 
-    /// Scale and minimum of the group that holds column `k`.
-    pub fn scale_min(&self, n: usize, group: usize) -> (f64, f64) {
-        let i = n * self.groups().div_ceil(self.together()) + group / self.together();
-        let min = if self.weights.has_minimum() { self.mins[i].to_f64() } else { 0.0 };
-        let (scale, of_min) = match self.factors.get(n * self.groups() + group) {
-            Some((scale, min)) => (f64::from(*scale), f64::from(*min)),
-            None => (1.0, 1.0),
-        };
-        (self.scales[i].to_f64() * scale, min * of_min)
+    /// Scales of 1, and minima of 0.
+    pub fn without_scales(&mut self) {
+        self.fill_levels(|scale, minimum| Factor::one(scale.kind, minimum));
     }
 
-    /// Code with its zero point subtracted.
-    pub fn code(&self, n: usize, k: usize) -> i32 {
-        self.codes[n * self.k + k] as i32 - self.weights.zero()
+    fn fill_levels(&mut self, mut factor: impl FnMut(Scale, bool) -> Factor) {
+        self.levels = [0, 1].map(|level| {
+            let Some(scale) = self.weights.scales[level] else { return vec![] };
+            let mut both = || [factor(scale, false), if scale.minimum { factor(scale, true) } else { Factor::NONE }];
+            (0..self.n * self.runs(level)).map(|_| both()).collect()
+        });
+    }
+
+    /// Scale and minimum of group `group` of columns.
+    pub fn scale_min(&self, n: usize, group: usize) -> (f64, f64) {
+        let column = group * self.group;
+        let (mut scale, mut min) = (1.0, 1.0);
+        for (level, factors) in self.levels.iter().enumerate().filter(|(_, factors)| !factors.is_empty()) {
+            let run = column / self.columns_of(level);
+            let [s, m] = factors[n * self.runs(level) + run];
+            (scale, min) = (scale * s.value, min * m.value);
+        }
+        (scale, min)
+    }
+
+    /// Columns of a run.
+    fn columns_of(&self, level: usize) -> usize {
+        match self.weights.scales[level].map(|s| s.per) {
+            Some(Per::Group(_)) if level == 0 => self.group,
+            Some(Per::Group(columns)) => columns.into(),
+            _ => self.k.next_multiple_of(32).max(1),
+        }
+    }
+
+    /// The number that a code stands for.
+    pub fn number(&self, n: usize, k: usize) -> f64 {
+        let code = self.codes[n * self.k + k];
+        match self.weights.code {
+            Code::Int { zero, .. } => f64::from(i32::from(code) - zero),
+            Code::Table { values, .. } => f32::from_bits(values[usize::from(code)]).into(),
+            Code::Signed { bits } => f64::from(((i32::from(code)) << (32 - bits)) >> (32 - bits)),
+            Code::Float(_) => unreachable!("no microkernel has such codes"),
+        }
     }
 
     /// Decoded element, exact.
@@ -169,7 +246,8 @@ impl Matrix {
             return self.dense[n * self.k + k] as f64;
         }
         let (scale, min) = self.scale_min(n, k / self.group);
-        scale * self.code(n, k) as f64 + min
+        let min = if self.weights.has_minimum() { min } else { 0.0 };
+        scale * self.number(n, k) + min
     }
 
     /// Packs as `layout` describes, with `gap` bytes (a multiple of 64) between blocks. Returns the
@@ -213,59 +291,66 @@ impl Matrix {
                     out.extend(half::bf16::from_f32(dense(r, 2 * pair + 1)).to_le_bytes());
                 }
             }
-            None if !self.factors.is_empty() => {
-                for first in (0..self.groups()).step_by(self.together()) {
-                    let at = |n: usize| n * self.groups().div_ceil(self.together()) + first / self.together();
-                    for table in [&self.scales, &self.mins] {
-                        out.extend((0..BLOCK).flat_map(|r| row(r).map_or(f16::ZERO, |n| table[at(n)]).to_le_bytes()));
-                    }
-                    let record = first..self.groups().min(first + self.together());
-                    for g in first..first + self.together() {
-                        let of = |r: usize| {
-                            let found = row(r).filter(|_| g < self.groups());
-                            found.map_or((0, 0), |n| self.factors[n * self.groups() + g])
-                        };
-                        out.extend((0..BLOCK).map(|r| of(r).0).chain((0..BLOCK).map(|r| of(r).1)));
-                    }
-                    out.resize(out.len().next_multiple_of(64), 0);
-                    record.for_each(|g| self.pack_codes(g, &row, &mut out));
-                }
-            }
-            Some(Float::E4m3) | None => {
-                let factors = |out: &mut Vec<u8>, table: &[f16], g: usize| {
-                    out.extend(
-                        (0..BLOCK)
-                            .flat_map(|r| row(r).map_or(f16::ZERO, |n| table[n * self.groups() + g]).to_le_bytes()),
-                    );
-                };
-                let together = if self.weights.has_minimum() { 1 } else { 2 };
-                for first in (0..self.groups()).step_by(together) {
-                    let record = first..self.groups().min(first + together);
-                    record.clone().for_each(|g| factors(&mut out, &self.scales, g));
-                    if self.weights.has_minimum() {
-                        factors(&mut out, &self.mins, first);
-                    }
-                    out.resize(out.len().next_multiple_of(64), 0);
-                    record.for_each(|g| self.pack_codes(g, &row, &mut out));
-                }
-            }
+            Some(Float::E4m3) | None => self.pack_records(&row, &mut out),
         }
         out.resize(out.len().next_multiple_of(64), 0);
         out
     }
 
-    fn pack_codes(&self, group: usize, row: &dyn Fn(usize) -> Option<usize>, out: &mut Vec<u8>) {
-        let zero = self.weights.zero() as u8;
-        let code = |r: usize, k: usize| row(r).filter(|_| k < self.k).map_or(zero, |n| self.codes[n * self.k + k]);
-        let from = group * self.group;
-        let columns = self.group.min(self.k.next_multiple_of(32) - from);
-        if self.weights.bits() == 8 {
-            for (chunk, r) in pairs(columns / 4, BLOCK) {
-                out.extend((0..4).map(|j| code(r, from + 4 * chunk + j)));
+    /// Groups in a record: those of a super-group, or as many as have their factors in a line.
+    fn together(&self) -> usize {
+        match (self.weights.scales, self.weights.super_group()) {
+            (_, Some(columns)) => columns / self.group,
+            ([Some(scale), _], None) if scale.per != Per::Row => {
+                (64 / (BLOCK * scale.kind.bytes() * scale.factors())).max(1)
             }
-        } else {
-            for (chunk, r) in pairs(columns / 8, BLOCK) {
-                out.extend((0..4).map(|j| code(r, from + 8 * chunk + j) | code(r, from + 8 * chunk + 4 + j) << 4));
+            _ => usize::MAX,
+        }
+    }
+
+    fn pack_records(&self, row: &dyn Fn(usize) -> Option<usize>, out: &mut Vec<u8>) {
+        let (groups, padded) = (self.runs(0), self.k.next_multiple_of(32));
+        let together = self.together().min(groups.max(1));
+        // A super-group has room for the factors of all its groups.
+        let room = if self.weights.super_group().is_some() { self.together() } else { 0 };
+        for (record, first) in (0..groups).step_by(together).enumerate() {
+            self.pack_factors(1, record, row, out);
+            for g in first..groups.min(first + together) {
+                self.pack_factors(0, g, row, out);
+            }
+            let line = self.weights.scales[0].map_or(0, |s| BLOCK * s.kind.bytes() * s.factors());
+            out.resize(out.len() + room.saturating_sub(groups - first) * line, 0);
+            out.resize(out.len().next_multiple_of(64), 0);
+            let columns = if self.weights.by_row() { padded } else { self.group };
+            self.pack_codes(first * columns..padded.min((first + together) * columns), row, out);
+        }
+    }
+
+    /// Scales of 16 rows, then their minima.
+    fn pack_factors(&self, level: usize, run: usize, row: &dyn Fn(usize) -> Option<usize>, out: &mut Vec<u8>) {
+        let Some(scale) = self.weights.scales[level] else { return };
+        for which in 0..scale.factors() {
+            for r in 0..BLOCK {
+                let factor = row(r).map_or(Factor::NONE, |n| self.levels[level][n * self.runs(level) + run][which]);
+                out.extend(&factor.bytes[..scale.kind.bytes()]);
+            }
+        }
+    }
+
+    /// Codes by slices of 32 columns, planes one after the other, each of 1, 2, 4 or 8 bits.
+    fn pack_codes(&self, columns: std::ops::Range<usize>, row: &dyn Fn(usize) -> Option<usize>, out: &mut Vec<u8>) {
+        let zero = self.weights.zero_code();
+        let code = |r: usize, k: usize| row(r).filter(|_| k < self.k).map_or(zero, |n| self.codes[n * self.k + k]);
+        for slice in columns.step_by(32) {
+            let mut base = 0;
+            for bits in [8, 4, 2, 1].into_iter().filter(|bits| self.weights.bits() & bits != 0) {
+                for (chunk, r) in pairs(bits as usize, BLOCK) {
+                    let field = |k: usize| u32::from(code(r, k)) >> base & ((1 << bits) - 1);
+                    let first = slice + chunk * 32 / bits as usize;
+                    let byte = |j: usize| (0..8 / bits).map(|i| field(first + 4 * i as usize + j) << (i * bits)).sum();
+                    out.extend((0..4).map(|j| -> u32 { byte(j) }).map(|byte| byte as u8));
+                }
+                base += bits;
             }
         }
     }

@@ -16,7 +16,7 @@ use llmcc_abi::layout::{self, Block, Q8Row};
 
 use crate::isa::avx512::Avx512;
 
-use super::super::int8::{Format, W4, W4a, W8};
+use super::super::slice::{Coded, W4, W4a, W8};
 use super::{configure, passes, release};
 
 mod few;
@@ -94,7 +94,7 @@ pub(crate) unsafe fn run(p: &PanelArgs, weights: Encoding) {
 
 /// Writes the codes of a line as signed bytes; returns where the next go.
 #[inline(always)]
-unsafe fn line_of<T: Format<Vectors>>(x: __m512i, out: *mut u8) -> *mut u8 {
+unsafe fn line_of<T: Coded>(x: __m512i, out: *mut u8) -> *mut u8 {
     unsafe {
         if const { T::ENCODING.bits() == 8 } {
             _mm512_storeu_si512(out.cast(), _mm512_xor_si512(x, _mm512_set1_epi8(-128)));

@@ -24,7 +24,7 @@ use llmcc_abi::layout::BLOCK;
 use super::super::{LINE, Place, SIDE, TILE, clear, store};
 use super::{Panel, Vectors, line_of};
 use crate::isa::Isa;
-use crate::panel::int8::Format;
+use crate::panel::slice::Coded;
 use crate::panel::{LATER, SOON};
 
 /// Decoded tiles that are kept.
@@ -90,7 +90,7 @@ struct Few<'a, T> {
 /// As [`super::run`]; the tiles are configured for these rows twice.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c,gfni")]
 #[inline(never)]
-pub(super) unsafe fn run<T: Format<Vectors>>(panel: &Panel, first: usize, rows: usize) {
+pub(super) unsafe fn run<T: Coded>(panel: &Panel, first: usize, rows: usize) {
     let mut work = MaybeUninit::<Work>::uninit();
     let (p, tiles, of_pair) = (panel.p, panel.kp / panel.depth, 2 * panel.group / panel.depth);
     let groups = panel.kp.div_ceil(panel.group);
@@ -164,7 +164,7 @@ impl Panel<'_> {
     }
 }
 
-impl<T: Format<Vectors>> Few<'_, T> {
+impl<T: Coded> Few<'_, T> {
     /// Decodes the next tile, the `t`th of all and one of its blocks' number `tile`.
     #[inline(always)]
     unsafe fn decode(&mut self, t: usize, tile: usize) {

@@ -26,7 +26,7 @@ use super::super::{Ahead, LINE, Place, SIDE, TILE, store};
 use super::rows::{ROWS, Rows, SECTION};
 use super::{Panel, Vectors, line_of};
 use crate::isa::Isa;
-use crate::panel::int8::{Format, W4, W4a, W8};
+use crate::panel::slice::{Coded, W4, W4a, W8};
 use crate::panel::{AHEAD, NEAR};
 
 /// Rows of a unit.
@@ -236,7 +236,7 @@ impl Strip<'_> {
 
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c,gfni")]
     #[inline(never)]
-    unsafe fn decode_as<T: Format<Vectors>>(&self, block: usize, g: usize, end: usize, mut to: *mut u8) {
+    unsafe fn decode_as<T: Coded>(&self, block: usize, g: usize, end: usize, mut to: *mut u8) {
         let of = &self.panel.block;
         unsafe {
             let w = self.w.add(block * self.other);

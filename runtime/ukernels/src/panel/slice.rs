@@ -1,0 +1,307 @@
+//! Dot products of slices of codes with int8 rows, from the description of the codes alone.
+
+use llmcc_abi::INT8_PANELS;
+use llmcc_abi::encoding::{Code, Encoding, planes};
+use llmcc_abi::layout::K_PAD;
+
+use super::Tile;
+use crate::isa::Isa;
+
+/// Dot products of a tile, in up to four parts that are added up in the end: a small tile has too
+/// few outputs to keep the multipliers busy.
+pub(super) type Dots<I, const MR: usize, const NV: usize> = [[[<I as Isa>::Dot; NV]; MR]; 4];
+
+/// Parts in use: as many as give [`Isa::DOT_CHAINS`] independent chains.
+pub(super) const fn parts<I: Isa, const MR: usize, const NV: usize>() -> usize {
+    match I::DOT_CHAINS / (MR * NV) {
+        0 | 1 => 1,
+        2 | 3 => 2,
+        _ => 4,
+    }
+}
+
+/// What codes become before they are multiplied: unsigned numbers `integer + zero`.
+#[derive(Clone, Copy)]
+struct Unsigned {
+    /// What they are too large by.
+    zero: i32,
+    /// The largest.
+    most: i32,
+    /// Bits of a code to flip: signed ones become unsigned so.
+    flip: u8,
+    /// What stands in their place.
+    table: Option<[u8; 16]>,
+}
+
+/// Those of a description with [integers](Encoding::unit).
+const fn unsigned(e: &Encoding) -> Unsigned {
+    match e.code {
+        Code::Int { bits, zero } => Unsigned { zero, most: (1 << bits) - 1, flip: 0, table: None },
+        Code::Signed { bits } => {
+            Unsigned { zero: 1 << (bits - 1), most: (1 << bits) - 1, flip: 1 << (bits - 1), table: None }
+        }
+        Code::Table { .. } => of_table(e),
+        Code::Float(_) => panic!("floats are no integers"),
+    }
+}
+
+const fn of_table(e: &Encoding) -> Unsigned {
+    let (mut least, mut most, mut i) = (0, 0, 0);
+    while i < 16 {
+        let x = e.integer(i as u8);
+        least = if x < least { x } else { least };
+        most = if x > most { x } else { most };
+        i += 1;
+    }
+    // What needs 8 bits has the zero of `w8`, which some instruction sets need not take off.
+    let zero = if most - least > 127 { 128 } else { -least };
+    let (mut table, mut i) = ([0; 16], 0);
+    while i < 16 {
+        table[i] = (e.integer(i as u8) + zero) as u8;
+        i += 1;
+    }
+    Unsigned { zero, most: if zero == 128 { 255 } else { most - least }, flip: 0, table: Some(table) }
+}
+
+/// The weights of line `F` of [`INT8_PANELS`].
+pub(crate) struct Weights<const F: usize>;
+
+impl<const F: usize> Weights<F> {
+    /// What they are; of any group.
+    pub const ENCODING: Encoding = INT8_PANELS[F].1;
+    /// Bytes of the codes of [`K_PAD`] columns of a block.
+    pub const SLICE_BYTES: usize = K_PAD * 2 * Self::ENCODING.bits() as usize;
+    const NUMBERS: Unsigned = unsigned(&Self::ENCODING);
+    const PLANES: ([u32; 3], usize) = planes(Self::ENCODING.bits());
+
+    /// What dot products are too large by, for each 1 of the activations.
+    pub const fn zero<I: Isa>() -> i32 {
+        let of = Self::NUMBERS;
+        if of.most > 127 && !I::W8_UNSIGNED { of.zero - 128 } else { of.zero }
+    }
+}
+
+/// Calls of [`Isa::dot4`] between two of [`Isa::settle`]: 1, 2, 4 or 8.
+const fn calls(most: i32) -> usize {
+    match i16::MAX as i32 / (2 * 127 * most) {
+        0 | 1 => 1,
+        2 | 3 => 2,
+        4..=7 => 4,
+        _ => 8,
+    }
+}
+
+/// What the weights of a kernel are.
+pub(crate) trait Coded {
+    /// Of any group.
+    const ENCODING: Encoding;
+}
+
+impl<const F: usize> Coded for Weights<F> {
+    const ENCODING: Encoding = Self::ENCODING;
+}
+
+/// What matrix units multiply as well: 8 bits, 4 bits, and 4 bits with minima.
+pub(crate) type W8 = Weights<0>;
+/// See [`W8`].
+pub(crate) type W4 = Weights<1>;
+/// See [`W8`].
+pub(crate) type W4a = Weights<2>;
+
+const _: () = {
+    assert!(W8::ENCODING.bits() == 8 && !W8::ENCODING.has_minimum());
+    assert!(W4::ENCODING.bits() == 4 && !W4::ENCODING.has_minimum());
+    assert!(W4a::ENCODING.bits() == 4 && W4a::ENCODING.has_minimum());
+};
+
+/// Adds the dot products of columns `8·FROM..8·TO` of a slice. `w`: codes of each vector; `a`: the
+/// slice in the first row.
+#[inline(always)]
+pub(super) unsafe fn add<
+    I: Isa,
+    const F: usize,
+    const MR: usize,
+    const NV: usize,
+    const FROM: usize,
+    const TO: usize,
+>(
+    t: &Tile,
+    dots: &mut Dots<I, MR, NV>,
+    w: &[*const u8; NV],
+    a: *const u8,
+) {
+    unsafe {
+        match const { Weights::<F>::ENCODING.code } {
+            Code::Int { bits: 8, .. } => add_bytes::<I, MR, NV>(t, dots, w, a),
+            Code::Int { bits: 4, .. } => add_nibbles::<I, MR, NV>(t, dots, w, a),
+            Code::Int { .. } | Code::Signed { .. } | Code::Table { .. } | Code::Float(_) => {
+                for eight in FROM..TO {
+                    add_eight::<I, F, MR, NV>(t, dots, w, a, eight);
+                }
+                settle::<I, MR, NV>(dots);
+            }
+        }
+    }
+}
+
+/// 8-bit codes.
+#[inline(always)]
+unsafe fn add_bytes<I: Isa, const MR: usize, const NV: usize>(
+    t: &Tile,
+    dots: &mut Dots<I, MR, NV>,
+    w: &[*const u8; NV],
+    a: *const u8,
+) {
+    unsafe {
+        let mut x = [I::prepare_dot8(I::zero_words()); NV];
+        for chunk in 0..K_PAD / 4 {
+            for v in 0..NV {
+                t.prefetch::<I, MR, NV>(v, w[v].add(chunk * 64));
+                x[v] = I::prepare_dot8(I::load_words(w[v].add(chunk * 64)));
+            }
+            let acc = &mut dots[chunk % parts::<I, MR, NV>()];
+            for m in 0..MR {
+                let z = I::splat_word(a.add(m * t.a_stride + chunk * 4));
+                for v in 0..NV {
+                    acc[m][v] = I::dot8(acc[m][v], x[v], z);
+                }
+            }
+        }
+    }
+}
+
+/// 4-bit codes.
+#[inline(always)]
+unsafe fn add_nibbles<I: Isa, const MR: usize, const NV: usize>(
+    t: &Tile,
+    dots: &mut Dots<I, MR, NV>,
+    w: &[*const u8; NV],
+    a: *const u8,
+) {
+    unsafe {
+        let parts = parts::<I, MR, NV>();
+        let mut x = [[I::zero_words(); NV]; 2];
+        for chunk in 0..K_PAD / 8 {
+            for v in 0..NV {
+                t.prefetch::<I, MR, NV>(v, w[v].add(chunk * 64));
+                let word = I::load_words(w[v].add(chunk * 64));
+                x = [set(x[0], v, I::field_of_bytes(word, 0, 15)), set(x[1], v, I::field_of_bytes(word, 4, 15))];
+            }
+            add_fours::<I, MR, NV>(t, &mut dots[2 * chunk % parts], &x[0], a.add(chunk * 8));
+            add_fours::<I, MR, NV>(t, &mut dots[(2 * chunk + 1) % parts], &x[1], a.add(chunk * 8 + 4));
+        }
+        settle::<I, MR, NV>(dots);
+    }
+}
+
+/// `x` with another element `v`.
+#[inline(always)]
+fn set<T: Copy, const NV: usize>(mut x: [T; NV], v: usize, to: T) -> [T; NV] {
+    x[v] = to;
+    x
+}
+
+/// Numbers of up to 7 bits of 4 columns, of which `a` is the first.
+#[inline(always)]
+unsafe fn add_fours<I: Isa, const MR: usize, const NV: usize>(
+    t: &Tile,
+    acc: &mut [[I::Dot; NV]; MR],
+    x: &[I::I; NV],
+    a: *const u8,
+) {
+    for m in 0..MR {
+        unsafe {
+            let z = I::splat_word(a.add(m * t.a_stride));
+            for v in 0..NV {
+                acc[m][v] = I::dot4(acc[m][v], x[v], z);
+            }
+        }
+    }
+}
+
+/// Columns `8·eight..8·eight + 8` of any codes.
+#[inline(always)]
+unsafe fn add_eight<I: Isa, const F: usize, const MR: usize, const NV: usize>(
+    t: &Tile,
+    dots: &mut Dots<I, MR, NV>,
+    w: &[*const u8; NV],
+    a: *const u8,
+    eight: usize,
+) {
+    let of = const { Weights::<F>::NUMBERS };
+    unsafe {
+        let mut x = [[I::zero_words(); NV]; 2];
+        for v in 0..NV {
+            let [low, high] = numbers::<I, F, MR, NV>(t, v, w[v], eight);
+            x = [set(x[0], v, low), set(x[1], v, high)];
+        }
+        for half in 0..2 {
+            let a = a.add(eight * 8 + half * 4);
+            let acc = &mut dots[half % parts::<I, MR, NV>()];
+            if of.most > 127 {
+                for v in 0..NV {
+                    let ready = I::prepare_dot8(x[half][v]);
+                    for m in 0..MR {
+                        acc[m][v] = I::dot8(acc[m][v], ready, I::splat_word(a.add(m * t.a_stride)));
+                    }
+                }
+            } else {
+                add_fours::<I, MR, NV>(t, acc, &x[half], a);
+                if (eight * 2 + half + 1).is_multiple_of(calls(of.most)) {
+                    settle::<I, MR, NV>(dots);
+                }
+            }
+        }
+    }
+}
+
+/// The numbers of 8 columns of a vector, put together from the planes of their codes: those of the
+/// first four, and of the others.
+#[inline(always)]
+unsafe fn numbers<I: Isa, const F: usize, const MR: usize, const NV: usize>(
+    t: &Tile,
+    v: usize,
+    w: *const u8,
+    eight: usize,
+) -> [I::I; 2] {
+    let (of, (widths, count)) = const { (Weights::<F>::NUMBERS, Weights::<F>::PLANES) };
+    let (mut plane, mut base) = (w, 0);
+    unsafe {
+        let mut codes = [I::zero_words(); 2];
+        for width in &widths[..count] {
+            let (bits, mask) = (*width as i32, ((0xff >> (8 - width)) << base) as u8);
+            // 64 bytes have 32 bits of each row, of which 8 columns are twice `bits` of each byte.
+            let of_line = 4 / *width as usize;
+            let line = plane.add(eight / of_line * 64);
+            if eight.is_multiple_of(of_line) {
+                t.prefetch::<I, MR, NV>(v, line);
+            }
+            let x = I::words_right(I::load_words(line), (eight % of_line) as i32 * 2 * bits);
+            codes[0] = I::or_words(codes[0], I::field_of_bytes(x, -base, mask));
+            codes[1] = I::or_words(codes[1], I::field_of_bytes(x, bits - base, mask));
+            plane = plane.add(64 * *width as usize);
+            base += bits;
+        }
+        for code in &mut codes {
+            if of.flip != 0 {
+                *code = I::flip_bits(*code, of.flip);
+            }
+            if let Some(table) = of.table {
+                *code = I::look_up(*code, &table);
+            }
+        }
+        codes
+    }
+}
+
+/// Moves what narrow sums hold to wide ones.
+#[inline(always)]
+unsafe fn settle<I: Isa, const MR: usize, const NV: usize>(dots: &mut Dots<I, MR, NV>) {
+    for acc in &mut dots[..parts::<I, MR, NV>()] {
+        for m in 0..MR {
+            for v in 0..NV {
+                acc[m][v] = unsafe { I::settle(acc[m][v]) };
+            }
+        }
+    }
+}
