@@ -12,7 +12,7 @@
 use crate::kernel::{Body, Kernel, Matmul, Norm, ParamKind, RowElem, Segment, Store, lcm};
 use crate::quant::{BLOCK, Code, Encoding, Float, Format, Per, Scale, ScaleKind};
 use crate::target::{GpuArch, TargetSpec};
-use llmcc_abi::layout::{FRAGMENT_K, fragment_bits, round_up};
+use llmcc_abi::layout::{Block, FRAGMENT_K, fragment_bits, round_up};
 
 /// Columns of a unit.
 pub const TILE_K: usize = FRAGMENT_K;
@@ -170,16 +170,6 @@ impl<'a> Facts<'a> {
         s.weights.iter().map(|w| self.format(*w)).collect()
     }
 
-    /// Whether tensor cores multiply this format by the input.
-    fn on_tensor_cores(&self, format: Format) -> bool {
-        match (format.encoding().float(), self.elem) {
-            (_, RowElem::F32) | (Some(Float::F32 | Float::E4m3), _) => false,
-            (Some(Float::F16), elem) => elem == RowElem::F16,
-            (Some(Float::Bf16), elem) => elem == RowElem::Bf16,
-            (None, _) => has_operands(format),
-        }
-    }
-
     /// Whether weights are quantized in a way of which no operands of tensor cores are made.
     fn is_decoded(&self) -> bool {
         let mut weights = self.body.segments.iter().flat_map(|s| &s.weights).filter_map(|w| self.format(*w));
@@ -194,7 +184,7 @@ impl<'a> Facts<'a> {
             let whole = self.k.is_multiple_of(TILE_K * Variant::WgmmaFp8.stage_units());
             return if whole && self.wgmma() { Variant::WgmmaFp8 } else { Variant::Mma };
         }
-        if !all(&|f| self.on_tensor_cores(f)) {
+        if !all(&|f| on_tensor_cores(f, self.elem)) {
             Variant::Fma
         } else if self.body.tile_m <= GEMV_ROWS
             || self.body.prologue.is_some()
@@ -584,6 +574,16 @@ impl FactorRun {
         self.lines * BLOCK * self.of.kind.bytes()
     }
 
+    /// Where they begin in a block of 16 rows.
+    pub fn in_block(&self, block: &Block) -> usize {
+        match (self.level, self.minima) {
+            (0, false) => 0,
+            (0, true) => block.mins,
+            (_, false) => block.above,
+            (_, true) => block.above + block.above_mins,
+        }
+    }
+
     /// Units that share a line; `None`: all of a row.
     pub fn units(&self) -> Option<usize> {
         match self.of.per {
@@ -616,6 +616,15 @@ pub fn factor_runs(format: Format) -> Vec<FactorRun> {
 /// epilogue applies.
 pub fn is_fp8(format: Format) -> bool {
     format.encoding() == Encoding::FP8
+}
+
+/// Whether tensor cores multiply weights of a format by rows of `elem`.
+pub fn on_tensor_cores(format: Format, elem: RowElem) -> bool {
+    match (format.encoding().float(), elem) {
+        (_, RowElem::F32) | (Some(Float::F32 | Float::E4m3), _) => false,
+        (Some(float), elem) => elem.float() == Some(float),
+        (None, _) => has_operands(format),
+    }
 }
 
 /// Whether there is code that makes operands of tensor cores of quantized weights: integers of 4
