@@ -345,8 +345,8 @@ fn store_kv(b: &mut Builder, env: &Env<'_>, e: &Expr, tile: &Tile<'_>, param: Pa
     });
 }
 
-/// Codes of up to `most` and a scale per head, from the largest magnitude of the head's values, which
-/// are kept in shared memory.
+/// Codes of up to `most` and a scale per head, from the largest magnitude of the head's values,
+/// which are kept in shared memory.
 fn store_kv_codes(b: &mut Builder, cache: &Cache<'_>, e: &Expr, tile: &Tile<'_>, (mut spare, most): (V, f32)) {
     let (env, d) = (cache.env, cache.dim());
     let (values, scales) = carve(b, &mut spare, tile, d, env.normalized.len());

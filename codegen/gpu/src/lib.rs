@@ -14,8 +14,8 @@
 //!
 //! # Adding a kernel
 //!
-//! A file with `pub fn emit(cx: &Cx<'_>, body) -> Source` and a line in [`emit`]. What it has no code
-//! for is refused in `supported.rs`, before: emitters do not fail.
+//! A file with `pub fn emit(cx: &Cx<'_>, body) -> Source` and a line in `written`. What it has no
+//! code for is refused in `supported.rs`, before: emitters do not fail.
 
 pub mod assembler;
 mod attention;
@@ -79,8 +79,8 @@ pub struct Source {
 /// meanwhile and, in builds with debug assertions, verified for a step of many rows.
 ///
 /// # Errors
-/// [`CodegenError::Unsupported`] for what this backend does not do; [`CodegenError::Internal`] for a
-/// kernel that is not in order, and for a skeleton that is not: a bug of an emitter.
+/// [`CodegenError::Unsupported`] for what this backend does not do; [`CodegenError::Internal`] for
+/// a kernel that the verifier refuses, and for a skeleton that is not in order: a bug of an emitter.
 pub fn emit(kernel: &Kernel, target: &TargetSpec) -> Result<Source, CodegenError> {
     let source = written(&supported::check(kernel, target)?)?;
     // Compilers that are tested look at every kernel they make.

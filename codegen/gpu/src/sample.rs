@@ -64,8 +64,8 @@ pub fn emit(cx: &Cx<'_>, k: &TopK) -> Source {
     }
 }
 
-/// Whether a block can join `k` candidates of every slice of `vocab` logits: it has a thread for each
-/// candidate of a slice, and for each slice.
+/// Whether a block can join `k` candidates of every slice of `vocab` logits: it has a thread for
+/// each candidate of a slice, and for each slice.
 pub fn joins(k: usize, vocab: usize) -> bool {
     let slices = vocab.div_ceil(SLICE);
     k <= THREADS && slices <= THREADS && (slices == 1 || joined(slices, k) <= HELD)

@@ -115,7 +115,7 @@ fn products_of_experts(cx: &Cx<'_>, k: &ExpertMatmul) -> Result<(), String> {
         return Err(format!("products of experts have tiles of 1 or {rows} rows and {BLOCK} columns, {have}"));
     }
     if !columns.is_multiple_of(16) && k.routes.is_some() {
-        return Err(format!("experts of {columns} columns: only multiples of 16 are multiplied"));
+        return Err(format!("experts of {columns} columns: only multiples of 16 are multiplied; compile for a CPU"));
     }
     if elem.is_quantized() {
         return Err(format!("products of experts have f32 or 16-bit rows, not {elem}"));
@@ -136,12 +136,11 @@ fn unscheduled(cx: &Cx<'_>, body: &Matmul) -> String {
     }
     let (cols, elem) = cx.rows(body.x);
     if elem.is_quantized() {
-        let most = "a multiple of 16 up to 256 rows, and with their columns no more than the registers hold";
-        return format!("{elem} rows are multiplied in tiles only: {most}, not {} rows", body.tile_m);
+        let tiles = "tiles whose sums the registers hold, of a multiple of 16 rows up to 256";
+        return format!("{elem} rows are multiplied in {tiles}, not of {}", body.tile_m);
     }
-    format!(
-        "no schedule: a few rows of {cols} columns, and the sums of a tile, must fit in shared memory; compile for a CPU"
-    )
+    let room = format!("a few rows of {cols} columns, and the sums of a tile, must fit in shared memory");
+    format!("no schedule: {room}; compile for a CPU")
 }
 
 fn fits(cx: &Cx<'_>, what: &str, bytes: usize) -> Result<(), String> {

@@ -95,8 +95,8 @@ pub(super) struct Chunks<'a> {
 }
 
 impl Split {
-    /// Blocks that fill the machine with so many on a multiprocessor, as far as there are counters for
-    /// them.
+    /// Blocks that fill the machine with so many on a multiprocessor, as far as there are counters
+    /// for them.
     pub(super) fn blocks(gpu: &GpuArch, resident: u32) -> usize {
         ((gpu.sms * resident) as usize).min(COUNTER_BYTES / 4)
     }

@@ -168,8 +168,8 @@ impl Plan<'_> {
         b.for_((th.warp, n, step), &vec![zero; sums], body)
     }
 
-    /// Address of the input of the pair in row `row`. Rows beyond the last of the block repeat it; what
-    /// comes of them is not stored.
+    /// Address of the input of the pair in row `row`. Rows beyond the last of the block repeat it;
+    /// what comes of them is not stored.
     fn line(&self, b: &mut Builder, args: Args<'_>, row: V, last: V, pair: &dyn Fn(&mut Builder, V) -> V) -> V {
         let row = b.min(row, last);
         let of = pair(b, row);

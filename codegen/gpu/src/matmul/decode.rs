@@ -250,8 +250,8 @@ pub fn scale_weights(b: &mut Builder, a: &mut [[V; 4]], s: Scales, half: Scalar)
     }
 }
 
-/// Adds the products of a unit of weights (a lane's words and the scales of its two rows) with 16-bit
-/// input, two words `x` for each step, to the four sums that a lane has of an `mma`.
+/// Adds the products of a unit of weights (a lane's words and the scales of its two rows) with
+/// 16-bit input, two words `x` for each step, to the four sums that a lane has of an `mma`.
 pub fn multiply(
     b: &mut Builder,
     format: Format,
