@@ -10,6 +10,7 @@ pub mod link;
 pub mod locate;
 pub mod sealed;
 
+use llmcc_ir::diag::Diagnostic;
 use llmcc_ir::kernel::Kernel;
 use llmcc_ir::target::TargetSpec;
 
@@ -145,4 +146,21 @@ pub enum CodegenError {
         /// What went wrong.
         what: String,
     },
+}
+
+impl CodegenError {
+    /// Something that a backend does not do: `what`, and what to do.
+    pub fn unsupported(kernel: &Kernel, what: String) -> CodegenError {
+        CodegenError::Unsupported { kernel: kernel.name.clone(), what }
+    }
+
+    /// A bug of a backend.
+    pub fn internal(kernel: &Kernel, what: String) -> CodegenError {
+        CodegenError::Internal { kernel: kernel.name.clone(), what }
+    }
+
+    /// A kernel that breaks the rules of its level, as the verifier says.
+    pub fn unverified(kernel: &Kernel, errors: &[Diagnostic]) -> CodegenError {
+        CodegenError::internal(kernel, errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+    }
 }

@@ -1,6 +1,7 @@
 //! [`GpuBackend`]: kernels to PTX, and to machine code where `ptxas` is installed.
 
 use crate::assembler::Ptxas;
+use crate::supported::arch;
 use crate::worker::{Llvm, Stage, Worker, keep};
 use crate::{Source, emit};
 use llmcc_codegen::{Backend, Code, CodegenError, GpuCode, Object};
@@ -55,13 +56,13 @@ impl GpuBackend {
                 Ok(path) => format!("its MLIR is in {}", path.display()),
                 Err(e) => format!("its MLIR could not be kept: {e}"),
             };
-            internal(kernel, format!("{e}; {kept}"))
+            CodegenError::internal(kernel, format!("{e}; {kept}"))
         })
     }
 
     fn assemble(&self, kernel: &Kernel, ptx: &str, arch: &GpuArch) -> Result<Vec<u8>, CodegenError> {
         let Some(ptxas) = &self.ptxas else { return Ok(vec![]) };
-        let done = ptxas.assemble(ptx, arch.processor).map_err(|e| internal(kernel, e))?;
+        let done = ptxas.assemble(ptx, arch.processor).map_err(|e| CodegenError::internal(kernel, e))?;
         lock(&self.warnings).extend(done.warnings.iter().map(|w| format!("{}: {w}", kernel.name)));
         Ok(done.cubin)
     }
@@ -107,14 +108,6 @@ impl Backend for GpuBackend {
         done.sort_by_key(|(i, _)| *i);
         done.into_iter().map(|(_, object)| object).collect()
     }
-}
-
-fn arch<'t>(kernel: &Kernel, target: &'t TargetSpec) -> Result<&'t GpuArch, CodegenError> {
-    target.gpu().ok_or_else(|| internal(kernel, format!("{} is no GPU", target.name)))
-}
-
-fn internal(kernel: &Kernel, what: String) -> CodegenError {
-    CodegenError::Internal { kernel: kernel.name.clone(), what }
 }
 
 fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

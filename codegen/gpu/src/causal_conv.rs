@@ -12,7 +12,6 @@ use crate::mlir::{Builder, Cmp, Elem, F32, V, WARP};
 use crate::piece::{self, col_at, row_at};
 use crate::tokens::Tokens;
 use crate::{Source, blocks, per_rows};
-use llmcc_codegen::CodegenError;
 use llmcc_ir::kernel::{CausalConv, RowElem};
 
 /// Warps of a block: each has other tokens, and all the same channels.
@@ -20,14 +19,11 @@ const WARPS: usize = 4;
 /// Tokens that a warp takes one after the other.
 const TOKENS: i64 = 8;
 /// Most tokens that a result sees: inputs are in registers. (Models have 3 and 4.)
-const MOST: usize = 16;
+pub const MOST: usize = 16;
 
 /// Emits the kernel.
-///
-/// # Errors
-/// Operands of the wrong kind; results that see very many tokens.
-pub fn emit(cx: &Cx<'_>, k: &CausalConv) -> Result<Source, CodegenError> {
-    let plan = Depthwise::new(cx, k)?;
+pub fn emit(cx: &Cx<'_>, k: &CausalConv) -> Source {
+    let plan = Depthwise::new(cx, k);
     let (mlir, program) = cx.function((WARPS as i32 * WARP) as u32, 1, |b, args| {
         let m = cx.row_count(b, args);
         let t = plan.thread(b, args, m);
@@ -48,7 +44,7 @@ pub fn emit(cx: &Cx<'_>, k: &CausalConv) -> Result<Source, CodegenError> {
             vec![]
         });
     });
-    Ok(Source {
+    Source {
         entry: cx.entry(),
         mlir,
         program,
@@ -58,7 +54,7 @@ pub fn emit(cx: &Cx<'_>, k: &CausalConv) -> Result<Source, CodegenError> {
         scratch: 0,
         scratch_per_m: 0,
         generic: None,
-    })
+    }
 }
 
 struct Depthwise<'k> {
@@ -86,14 +82,10 @@ struct Channels<'a> {
 }
 
 impl<'k> Depthwise<'k> {
-    fn new(cx: &Cx<'_>, k: &'k CausalConv) -> Result<Depthwise<'k>, CodegenError> {
-        let (cols, channels, state) = (cx.f32_rows(k.x)?, cx.f32_rows(k.out)?, cx.fixed(k.state)?);
-        if k.width < 2 || k.width > MOST {
-            let what = format!("convolutions over {} tokens have no GPU kernel, of 2 to {MOST} they have", k.width);
-            return Err(cx.error(format!("{what}; compile for a CPU")));
-        }
+    fn new(cx: &Cx<'_>, k: &'k CausalConv) -> Depthwise<'k> {
+        let (cols, channels, state) = (cx.cols(k.x), cx.cols(k.out), cx.kernel.fixed(k.state));
         let step = piece::widest(4, [channels, cols, k.start]);
-        Ok(Depthwise { k, channels, cols, bytes: state.bytes(), step })
+        Depthwise { k, channels, cols, bytes: state.bytes(), step }
     }
 
     /// Tokens before the one at hand that its result sees.

@@ -3,22 +3,20 @@
 
 use crate::mlir::{Access, Builder, Cmp, I32, I64, V};
 use llmcc_abi::GpuCtx;
-use llmcc_codegen::CodegenError;
 use llmcc_ir::gpu::program::Program;
-use llmcc_ir::kernel::{Kernel, Param, ParamId, ParamKind, RowElem};
-use llmcc_ir::kv::KvSpec;
-use llmcc_ir::quant::Format;
-use llmcc_ir::state::FixedSpec;
-use llmcc_ir::target::TargetSpec;
+use llmcc_ir::kernel::{Checked, Param, ParamId, ParamKind, RowElem};
+use llmcc_ir::target::{GpuArch, TargetSpec};
 use llmcc_ir::ty::Dim;
 use std::mem::offset_of;
 
-/// A kernel on its way to MLIR.
+/// A kernel on its way to MLIR: one that [`crate::supported`] does not refuse.
 pub struct Cx<'k> {
     /// The kernel.
-    pub kernel: &'k Kernel,
+    pub kernel: Checked<'k>,
     /// What it is made for.
     pub target: &'k TargetSpec,
+    /// Its architecture.
+    pub gpu: &'k GpuArch,
 }
 
 /// The arguments of a kernel's entry.
@@ -27,20 +25,7 @@ pub struct Args<'a> {
     all: &'a [V],
 }
 
-impl<'k> Cx<'k> {
-    /// A kernel for a GPU target.
-    ///
-    /// # Errors
-    /// Not a GPU target.
-    pub fn new(kernel: &'k Kernel, target: &'k TargetSpec) -> Result<Cx<'k>, CodegenError> {
-        Ok(Cx { kernel, target })
-    }
-
-    /// Something this backend does not do.
-    pub fn error(&self, what: impl Into<String>) -> CodegenError {
-        CodegenError::Unsupported { kernel: self.kernel.name.clone(), what: what.into() }
-    }
-
+impl Cx<'_> {
     /// The symbol of the entry: the kernel's name with what PTX does not allow replaced.
     pub fn entry(&self) -> String {
         let fit = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
@@ -65,64 +50,20 @@ impl<'k> Cx<'k> {
         Builder::kernel(&self.entry(), &access, threads, min_blocks, |b, args| body(b, Args { all: args }))
     }
 
-    fn kind(&self, p: ParamId) -> Result<&ParamKind, CodegenError> {
-        self.kernel.params.get(p).map(|p| &p.kind).ok_or_else(|| self.error(format!("there is no operand {p}")))
-    }
-
-    fn wrong(&self, p: ParamId, want: &str) -> CodegenError {
-        self.error(format!("operand `{}` must be {want}", self.kernel.params.get(p).map_or("?", |p| &p.name)))
-    }
-
     /// Columns and storage of a matrix of rows.
-    pub fn rows(&self, p: ParamId) -> Result<(usize, RowElem), CodegenError> {
-        match *self.kind(p)? {
-            ParamKind::Rows { cols, elem, .. } => Ok((cols, elem)),
-            _ => Err(self.wrong(p, "a matrix of rows")),
-        }
+    pub fn rows(&self, p: ParamId) -> (usize, RowElem) {
+        let rows = self.kernel.rows(p);
+        (rows.cols, rows.elem)
     }
 
-    /// Rows, columns and storage of a packed matrix.
-    pub fn matrix(&self, p: ParamId) -> Result<(usize, usize, Format), CodegenError> {
-        match *self.kind(p)? {
-            ParamKind::Matrix { n, k, format } => Ok((n, k, format)),
-            _ => Err(self.wrong(p, "a packed matrix")),
-        }
+    /// Columns of a matrix of rows.
+    pub fn cols(&self, p: ParamId) -> usize {
+        self.kernel.rows(p).cols
     }
 
-    /// Length of a vector.
-    pub fn vector(&self, p: ParamId) -> Result<usize, CodegenError> {
-        match *self.kind(p)? {
-            ParamKind::Vector { len } if len > 0 => Ok(len),
-            _ => Err(self.wrong(p, "a vector that is not empty")),
-        }
-    }
-
-    /// An attention state.
-    pub fn kv(&self, p: ParamId) -> Result<KvSpec, CodegenError> {
-        match *self.kind(p)? {
-            ParamKind::Kv(spec) => Ok(spec),
-            _ => Err(self.wrong(p, "an attention state")),
-        }
-    }
-
-    /// A state of fixed size.
-    pub fn fixed(&self, p: ParamId) -> Result<FixedSpec, CodegenError> {
-        match *self.kind(p)? {
-            ParamKind::Fixed(spec) if !spec.is_empty() => Ok(spec),
-            ParamKind::Fixed(_)
-            | ParamKind::Rows { .. }
-            | ParamKind::Matrix { .. }
-            | ParamKind::Vector { .. }
-            | ParamKind::Kv(_) => Err(self.wrong(p, "a state of fixed size that is not empty")),
-        }
-    }
-
-    /// Columns of f32 rows.
-    pub fn f32_rows(&self, p: ParamId) -> Result<usize, CodegenError> {
-        match self.rows(p)? {
-            (cols, RowElem::F32) => Ok(cols),
-            _ => Err(self.wrong(p, "f32 rows")),
-        }
+    /// Most shared memory that a block may have.
+    pub fn shared_limit(&self) -> usize {
+        self.gpu.shared_per_block as usize
     }
 
     /// Number of rows of the step, `T` or `R` (`i32`).

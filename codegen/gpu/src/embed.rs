@@ -8,25 +8,17 @@ use crate::mlir::{Builder, Cmp, Elem, F32, I16, I32, I64, V};
 use crate::piece::{self, col_at, row_at};
 use crate::{Source, blocks, codes, per_rows};
 use llmcc_abi::GpuCtx;
-use llmcc_abi::layout::{self, BLOCK, FRAGMENT_K, Packing, fragment_bits};
-use llmcc_codegen::CodegenError;
+use llmcc_abi::layout::{self, BLOCK, FRAGMENT_K, fragment_bits};
 use llmcc_ir::graph::F32 as F32Attr;
 use llmcc_ir::kernel::{Embed, ParamId, RowElem};
 use llmcc_ir::quant::{Code, Float, Format, Per, Scale};
 use std::mem::offset_of;
 
 /// Emits the kernel.
-///
-/// # Errors
-/// A table in another order, rows of another length, int8 rows.
-pub fn emit(cx: &Cx<'_>, k: &Embed) -> Result<Source, CodegenError> {
+pub fn emit(cx: &Cx<'_>, k: &Embed) -> Source {
     let Embed { table, positions, scale, add, out } = *k;
-    let (_, cols, format) = cx.matrix(table)?;
-    let (out_cols, to) = cx.rows(out)?;
-    if out_cols != cols || format.packing != Packing::Fragment {
-        return Err(cx.error("the table must be in fragment order and as wide as the rows"));
-    }
-    let storage = piece::float_storage(cx, to)?;
+    let ((cols, to), format) = (cx.rows(out), cx.kernel.matrix(table).format);
+    let storage = piece::storage(to);
     let threads = (cols / 4).next_multiple_of(32).clamp(32, 256) as u32;
     let (mlir, program) = cx.function(threads, 1, |b, args| {
         let m = cx.row_count(b, args);
@@ -49,7 +41,7 @@ pub fn emit(cx: &Cx<'_>, k: &Embed) -> Result<Source, CodegenError> {
             });
         });
     });
-    Ok(Source {
+    Source {
         entry: cx.entry(),
         mlir,
         program,
@@ -59,7 +51,7 @@ pub fn emit(cx: &Cx<'_>, k: &Embed) -> Result<Source, CodegenError> {
         scratch: 0,
         scratch_per_m: 0,
         generic: None,
-    })
+    }
 }
 
 /// Values and those of columns `4·quad..` of an f32 row, as far as they exist.

@@ -7,13 +7,11 @@
 
 use crate::cx::{Args, Cx, share_out};
 use crate::expr::{Env, Normalized, SharedTile, Slots, normalized, piece_of};
-use crate::mlir::{BF16, Builder, Cmp, Elem, F16, F32, I8, I32, I64, Ty, V, WARP};
+use crate::mlir::{Builder, Cmp, Elem, F32, I8, I32, V, WARP};
 use crate::piece::{self, col_at, row_at};
 use llmcc_abi::{PAGE_TOKENS, layout};
-use llmcc_codegen::CodegenError;
-use llmcc_ir::kernel::{Expr, Norm, ParamId, RowElem, Segment, Store};
-use llmcc_ir::kv::{KvDType, KvSpec};
-use llmcc_ir::quant::Float;
+use llmcc_ir::kernel::{Expr, Norm, ParamId, Segment, Store};
+use llmcc_ir::kv::KvSpec;
 
 /// A tile whose accumulators are complete.
 pub struct Tile<'a> {
@@ -44,14 +42,17 @@ pub fn shared_bytes(cx: &Cx<'_>, s: &Segment, rows: usize, cols: usize) -> usize
     let with_runs = |run: usize| values_bytes(rows, cols) + (rows * cols.div_ceil(run) * 4).next_multiple_of(16);
     let norms: usize = normalized(&s.expr).iter().map(|(n, _, _)| with_runs(n.width)).sum();
     let store = match s.store {
-        Store::KvKey(p) | Store::KvValue(p) => cx
-            .kv(p)
-            .ok()
-            .filter(|kv| kv.dtype.encoding().is_quantized())
-            .map_or(0, |kv| with_runs(kv.stored_dim(matches!(s.store, Store::KvKey(_))))),
-        Store::Rows { .. } => 0,
+        Store::KvKey(p) | Store::KvValue(p) if cx.kernel.kv(p).dtype.encoding().is_quantized() => {
+            with_runs(stored_dim(cx, p, &s.store))
+        }
+        Store::KvKey(_) | Store::KvValue(_) | Store::Rows { .. } => 0,
     };
     norms + store
+}
+
+/// Elements that a store to the cache `p` keeps of a head.
+fn stored_dim(cx: &Cx<'_>, p: ParamId, store: &Store) -> usize {
+    cx.kernel.kv(p).stored_dim(matches!(store, Store::KvKey(_)))
 }
 
 /// Bytes of the values of a tile: rows are cut in whole pieces.
@@ -63,24 +64,17 @@ fn values_bytes(rows: usize, cols: usize) -> usize {
 fn piece_width(cx: &Cx<'_>, s: &Segment, tile: &Tile<'_>) -> usize {
     let cut = piece_of(cx, &s.expr, s.n, tile.acc, 4);
     let columns = match s.store {
-        Store::Rows { param, start } => match cx.rows(param) {
-            Ok((cols, RowElem::F32)) => vec![start, cols],
-            // 16-bit rows start at multiples of 16 bytes.
-            _ => vec![start],
-        },
-        Store::KvKey(p) | Store::KvValue(p) => {
-            vec![cx.kv(p).map_or(1, |kv| kv.stored_dim(matches!(s.store, Store::KvKey(_))))]
-        }
+        // 16-bit rows start at multiples of 16 bytes.
+        Store::Rows { param, start } if cx.kernel.rows(param).elem.is_half() => vec![start],
+        Store::Rows { param, start } => vec![start, cx.cols(param)],
+        Store::KvKey(p) | Store::KvValue(p) => vec![stored_dim(cx, p, &s.store)],
     };
     piece::widest(cut, columns.into_iter().chain([s.n, tile.max_cols]))
 }
 
 /// Computes and stores a tile. All threads of the block take part; the accumulators are visible to
 /// all (a barrier has passed).
-///
-/// # Errors
-/// Operands of the wrong kind.
-pub fn run(cx: &Cx<'_>, b: &mut Builder, args: Args<'_>, s: &Segment, tile: &Tile<'_>) -> Result<(), CodegenError> {
+pub fn run(cx: &Cx<'_>, b: &mut Builder, args: Args<'_>, s: &Segment, tile: &Tile<'_>) {
     let width = piece_width(cx, s, tile);
     let mut env = Env {
         cx,
@@ -96,11 +90,11 @@ pub fn run(cx: &Cx<'_>, b: &mut Builder, args: Args<'_>, s: &Segment, tile: &Til
     let mut spare = tile.spare;
     for (norm, whole, x) in normalized(&s.expr) {
         let (values, factors) = carve(b, &mut spare, tile, norm.width, env.normalized.len());
-        materialize(b, &env, x, values, tile)?;
+        materialize(b, &env, x, values, tile);
         let Norm { eps, width, center } = norm;
         let eps = eps.get();
         if center {
-            subtract_means(b, &env, tile, width, (values, factors))?;
+            subtract_means(b, &env, tile, width, (values, factors));
         }
         reduce_runs(
             b,
@@ -137,15 +131,9 @@ fn carve(b: &mut Builder, spare: &mut V, tile: &Tile<'_>, run: usize, depth: usi
 }
 
 /// Runs `body(row, col)` for every piece of the tile.
-fn pieces(
-    b: &mut Builder,
-    env: &Env<'_>,
-    tile: &Tile<'_>,
-    body: impl FnOnce(&mut Builder, V, V) -> Result<(), CodegenError>,
-) -> Result<(), CodegenError> {
+fn pieces(b: &mut Builder, env: &Env<'_>, tile: &Tile<'_>, body: impl FnOnce(&mut Builder, V, V)) {
     let per_row = tile.max_cols.div_ceil(env.width) as i64;
     let n = b.mulc(tile.rows, per_row);
-    let mut result = Ok(());
     share_out(b, n, tile.threads, |b, i| {
         let row = b.divc(i, per_row);
         let start = b.mulc(row, per_row);
@@ -153,24 +141,21 @@ fn pieces(
         let col = b.mulc(piece, env.width as i64);
         // Only the last tile of a segment may be narrower.
         if env.n.is_multiple_of(tile.max_cols) {
-            result = body(b, row, col);
+            body(b, row, col);
         } else {
             let inside = b.cmp(Cmp::Slt, col, tile.cols);
-            b.if_(inside, |b| result = body(b, row, col));
+            b.if_(inside, |b| body(b, row, col));
         }
     });
-    result
 }
 
-fn materialize(b: &mut Builder, env: &Env<'_>, x: &Expr, to: SharedTile, tile: &Tile<'_>) -> Result<(), CodegenError> {
+fn materialize(b: &mut Builder, env: &Env<'_>, x: &Expr, to: SharedTile, tile: &Tile<'_>) {
     pieces(b, env, tile, |b, row, col| {
-        let v = env.values(b, x, row, col)?;
+        let v = env.values(b, x, row, col);
         let p = to.at(b, row, col);
         piece::store(b, &v, p, Elem::F32);
-        Ok(())
-    })?;
+    });
     b.barrier();
-    Ok(())
 }
 
 /// For each run of `width` columns: folds its values with `step` from 0, lanes apart, joins the
@@ -220,7 +205,7 @@ fn subtract_means(
     tile: &Tile<'_>,
     width: usize,
     (values, means): (SharedTile, SharedTile),
-) -> Result<(), CodegenError> {
+) {
     let add = |b: &mut Builder, x: V, y: V| b.fadd(x, y);
     reduce_runs(b, tile, width, values, means, add, add, |b, sum| {
         let scale = b.f32(1.0 / width as f32);
@@ -234,42 +219,23 @@ fn subtract_means(
         let mean = b.load(at, F32);
         let x: Vec<V> = x.into_iter().map(|x| b.fsub(x, mean)).collect();
         b.apart(|b| piece::store(b, &x, p, Elem::F32));
-        Ok(())
-    })?;
+    });
     b.barrier();
-    Ok(())
 }
 
-fn store_rows(
-    b: &mut Builder,
-    env: &Env<'_>,
-    e: &Expr,
-    tile: &Tile<'_>,
-    param: ParamId,
-    start: usize,
-) -> Result<(), CodegenError> {
-    let (cols, elem) = env.cx.rows(param)?;
-    let storage = piece::float_storage(env.cx, elem)?;
+fn store_rows(b: &mut Builder, env: &Env<'_>, e: &Expr, tile: &Tile<'_>, param: ParamId, start: usize) {
+    let (cols, elem) = env.cx.rows(param);
+    let storage = piece::storage(elem);
     let base = env.args.operand(param);
     pieces(b, env, tile, |b, row, col| {
-        let v = env.values(b, e, row, col)?;
+        let v = env.values(b, e, row, col);
         let (row, slot) = env.row(b, row);
         let line = row_at(b, base, cols, elem, row);
         let col = env.column(b, col, slot);
         let col = b.addc(col, start as i64);
         let p = col_at(b, line, storage, col);
         piece::store(b, &v, p, storage);
-        Ok(())
-    })
-}
-
-/// The type of 16-bit rows.
-pub fn half_type(elem: RowElem) -> Option<Ty> {
-    match elem.float() {
-        Some(Float::F16) => Some(F16),
-        Some(Float::Bf16) => Some(BF16),
-        Some(Float::F32 | Float::E4m3) | None => None,
-    }
+    });
 }
 
 /// Where the element `col` (among all heads) of a token goes: its number in its part of the page.
@@ -364,52 +330,34 @@ impl Cache<'_> {
     }
 }
 
-fn store_kv(
-    b: &mut Builder,
-    env: &Env<'_>,
-    e: &Expr,
-    tile: &Tile<'_>,
-    param: ParamId,
-    key: bool,
-    spare: V,
-) -> Result<(), CodegenError> {
-    let kv = env.cx.kv(param)?;
+fn store_kv(b: &mut Builder, env: &Env<'_>, e: &Expr, tile: &Tile<'_>, param: ParamId, key: bool, spare: V) {
+    let kv = env.cx.kernel.kv(param);
     let page = kv.page();
     let cache = Cache { kv, page, pool: env.args.operand(param), key, env };
-    let elem = match kv.dtype {
-        KvDType::F16 => Elem::F16,
-        KvDType::Bf16 => Elem::Bf16,
-        KvDType::F32 => Elem::F32,
-        KvDType::Int8 | KvDType::Int4 => return store_kv_codes(b, &cache, e, tile, spare),
-    };
+    if let Some(most) = kv.dtype.most() {
+        return store_kv_codes(b, &cache, e, tile, (spare, most as f32));
+    }
+    let elem = piece::kv_storage(kv.dtype);
     pieces(b, env, tile, |b, row, col| {
-        let v = env.values(b, e, row, col)?;
+        let v = env.values(b, e, row, col);
         let (page, slot) = cache.slot(b, row);
         cache.put(b, page, slot, col, &v, elem);
-        Ok(())
-    })
+    });
 }
 
-/// Codes and a scale per head, from the largest magnitude of the head's values, which are
-/// kept in shared memory.
-fn store_kv_codes(
-    b: &mut Builder,
-    cache: &Cache<'_>,
-    e: &Expr,
-    tile: &Tile<'_>,
-    mut spare: V,
-) -> Result<(), CodegenError> {
+/// Codes of up to `most` and a scale per head, from the largest magnitude of the head's values,
+/// which are kept in shared memory.
+fn store_kv_codes(b: &mut Builder, cache: &Cache<'_>, e: &Expr, tile: &Tile<'_>, (mut spare, most): (V, f32)) {
     let (env, d) = (cache.env, cache.dim());
     let (values, scales) = carve(b, &mut spare, tile, d, env.normalized.len());
-    materialize(b, env, e, values, tile)?;
+    materialize(b, env, e, values, tile);
     let larger = |b: &mut Builder, m: V, x: V| {
         let x = b.op(F32, format!("math.absf {x} : f32"));
         b.fmax(m, x)
     };
     reduce_runs(b, tile, d, values, scales, larger, |b, x, y| b.fmax(x, y), |_, m| m);
-    if cache.kv.dtype == KvDType::Int4 {
-        store_pairs(b, cache, (values, scales), tile);
-        return Ok(());
+    if cache.kv.dtype.bits() < 8 {
+        return store_pairs(b, cache, (values, scales), tile, most);
     }
     pieces(b, env, tile, |b, row, col| {
         let p = values.at(b, row, col);
@@ -418,7 +366,7 @@ fn store_kv_codes(
         let p = scales.at(b, row, run);
         let amax = b.load(p, F32);
         let code = |x| {
-            let code = code(b, x, amax, 127.0);
+            let code = code(b, x, amax, most);
             b.trunc(code, I8)
         };
         let codes: Vec<V> = x.into_iter().map(code).collect();
@@ -428,16 +376,21 @@ fn store_kv_codes(
         let within = b.remc(col, d as i64);
         let first = b.cmpc(Cmp::Eq, within, 0);
         b.if_(first, |b| {
-            let c = b.f32(127.0);
+            let c = b.f32(most);
             let scale = b.fdiv(amax, c);
             cache.put_scale(b, page, slot, col, scale);
         });
-        Ok(())
-    })
+    });
 }
 
 /// 4-bit codes, two to a byte (see `layout::kv_nibble`), a byte per thread at a time.
-fn store_pairs(b: &mut Builder, cache: &Cache<'_>, (values, scales): (SharedTile, SharedTile), tile: &Tile<'_>) {
+fn store_pairs(
+    b: &mut Builder,
+    cache: &Cache<'_>,
+    (values, scales): (SharedTile, SharedTile),
+    tile: &Tile<'_>,
+    most: f32,
+) {
     let d = cache.dim() as i64;
     let per_row = tile.max_cols as i64 / 2;
     let n = b.mulc(tile.rows, per_row);
@@ -460,7 +413,7 @@ fn store_pairs(b: &mut Builder, cache: &Cache<'_>, (values, scales): (SharedTile
             let [low, high] = [low, high].map(|col| {
                 let p = values.at(b, row, col);
                 let x = b.load(p, F32);
-                code(b, x, amax, 7.0)
+                code(b, x, amax, most)
             });
             let (low, high) = (b.andc(low, 15), b.shlc(high, 4));
             let both = b.or(low, high);
@@ -472,7 +425,7 @@ fn store_pairs(b: &mut Builder, cache: &Cache<'_>, (values, scales): (SharedTile
             b.store(both, p);
             let first_byte = b.cmpc(Cmp::Eq, within, 0);
             b.if_(first_byte, |b| {
-                let c = b.f32(7.0);
+                let c = b.f32(most);
                 let scale = b.fdiv(amax, c);
                 cache.put_scale(b, page, slot, first, scale);
             });
@@ -490,9 +443,4 @@ fn code(b: &mut Builder, x: V, amax: V, most: f32) -> V {
     let factor = b.select(finite, factor, zero);
     let scaled = b.fmul(x, factor);
     b.asm(I32, "cvt.rni.s32.f32 $0, $1;", "=r,f", &[scaled])
-}
-
-/// `i64` from `i32`, unsigned.
-pub fn wide(b: &mut Builder, v: V) -> V {
-    b.zext(v, I64)
 }

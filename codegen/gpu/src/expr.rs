@@ -11,7 +11,6 @@ use crate::cx::{Args, Cx};
 use crate::mlir::{Builder, Cmp, Elem, F32, I64, V};
 use crate::piece::{self, col_at, row_at};
 use llmcc_abi::layout::fp8_row;
-use llmcc_codegen::CodegenError;
 use llmcc_ir::graph::{BinaryOp, UnaryOp};
 use llmcc_ir::kernel::{Expr, Norm, ParamId, RowElem};
 use llmcc_ir::quant::BLOCK;
@@ -129,19 +128,17 @@ pub fn piece_of(cx: &Cx<'_>, e: &Expr, n: usize, acc: &[SharedTile], most: usize
     let mut columns: Vec<usize> = acc.iter().map(|t| t.stride).collect();
     e.visit(&mut |e| match e {
         Expr::Acc(_) | Expr::Const(_) | Expr::Unary(..) | Expr::Binary(..) => {}
-        Expr::Rows { param, start } => columns.extend([*start, cx.rows(*param).map_or(1, |(cols, _)| cols)]),
-        Expr::Vector(param) => columns.push(cx.vector(*param).unwrap_or(1)),
-        Expr::Expert { top, .. } => columns.push(n / top.max(&1)),
+        Expr::Rows { param, start } => columns.extend([*start, cx.cols(*param)]),
+        Expr::Vector(param) => columns.push(cx.kernel.vector(*param)),
+        Expr::Expert { top, .. } => columns.push(n / top),
         // An order has all columns of the segment.
         Expr::Pick { .. } => columns.push(n),
         Expr::Combine { y, count, .. } => {
-            let cols = cx.rows(*y).map_or(1, |(cols, _)| cols);
-            columns.extend([cols, cols / count.max(&1)]);
+            let cols = cx.cols(*y);
+            columns.extend([cols, cols / count]);
         }
         Expr::Normalize(norm, _) => columns.push(norm.width),
-        Expr::Rope { head_dim, table, .. } => {
-            columns.extend([*head_dim, cx.rows(*table).map_or(1, |(rotary, _)| rotary / 2)])
-        }
+        Expr::Rope { head_dim, table, .. } => columns.extend([*head_dim, cx.cols(*table) / 2]),
     });
     piece::widest(most, columns)
 }
@@ -181,14 +178,10 @@ impl Env<'_> {
 
     /// The values of `e` at row `row` and columns `col..col + width` of the tile (both `i32`,
     /// inside the step and the segment; `col` a multiple of the width).
-    ///
-    /// # Errors
-    /// Operands of the wrong kind.
-    pub fn values(&self, b: &mut Builder, e: &Expr, row: V, col: V) -> Result<Vec<V>, CodegenError> {
-        Ok(match e {
+    pub fn values(&self, b: &mut Builder, e: &Expr, row: V, col: V) -> Vec<V> {
+        match e {
             Expr::Acc(lane) => {
-                let tile =
-                    self.acc.get(*lane).ok_or_else(|| self.cx.error(format!("there is no accumulator {lane}")))?;
+                let tile = self.acc[*lane];
                 let p = tile.at(b, row, col);
                 let mut x = piece::load(b, p, Elem::F32, self.width);
                 if let Some(scale) = tile.row_scale {
@@ -196,21 +189,21 @@ impl Env<'_> {
                     let scale = scale.load(b, row);
                     x.iter_mut().for_each(|x| *x = b.fmul(*x, scale));
                 }
-                let Some(scale) = tile.scale else { return Ok(x) };
+                let Some(scale) = tile.scale else { return x };
                 let col = b.add(self.col0, col);
                 let scales = scale.load(b, col, self.width);
                 x.into_iter().zip(scales).map(|(x, s)| b.fmul(x, s)).collect()
             }
-            Expr::Rows { param, start } => self.rows_values(b, *param, *start, row, col)?,
-            Expr::Vector(param) => self.vector_values(b, *param, col)?,
+            Expr::Rows { param, start } => self.rows_values(b, *param, *start, row, col),
+            Expr::Vector(param) => self.vector_values(b, *param, col),
             Expr::Const(c) => vec![b.f32(c.get()); self.width],
-            Expr::Expert { vector, routes, top } => self.expert_values(b, (*vector, *routes, *top), row, col)?,
-            Expr::Pick { rows, order } => self.picked_values(b, (*rows, *order), row, col)?,
+            Expr::Expert { vector, routes, top } => self.expert_values(b, (*vector, *routes, *top), row, col),
+            Expr::Pick { rows, order } => self.picked_values(b, (*rows, *order), row, col),
             Expr::Combine { weights, from, y, count } => {
                 let mut sum: Option<Vec<V>> = None;
                 for s in 0..*count {
-                    let w = self.element(b, *weights, from + s, row)?;
-                    let y = self.rows_values(b, *y, s * self.n, row, col)?;
+                    let w = self.element(b, *weights, from + s, row);
+                    let y = self.rows_values(b, *y, s * self.n, row, col);
                     let y: Vec<V> = y.into_iter().map(|y| b.fmul(w, y)).collect();
                     sum = Some(match sum {
                         Some(sum) => sum.into_iter().zip(y).map(|(sum, y)| b.fadd(sum, y)).collect(),
@@ -220,16 +213,17 @@ impl Env<'_> {
                 sum.unwrap_or_default()
             }
             Expr::Unary(op, x) => {
-                let x = self.values(b, x, row, col)?;
+                let x = self.values(b, x, row, col);
                 x.into_iter().map(|x| unary(b, *op, x)).collect()
             }
             Expr::Binary(op, x, y) => {
-                let (x, y) = (self.values(b, x, row, col)?, self.values(b, y, row, col)?);
+                let (x, y) = (self.values(b, x, row, col), self.values(b, y, row, col));
                 x.into_iter().zip(y).map(|(x, y)| binary(b, *op, x, y)).collect()
             }
             Expr::Normalize(..) => {
-                let found = self.normalized.iter().find(|(known, _)| known == e);
-                let (_, n) = found.ok_or_else(|| self.cx.error("a normalized value was not prepared"))?;
+                let Some((_, n)) = self.normalized.iter().find(|(known, _)| known == e) else {
+                    unreachable!("the epilogue normalizes before it asks for values");
+                };
                 let p = n.values.at(b, row, col);
                 let x = piece::load(b, p, Elem::F32, self.width);
                 let run = b.divc(col, n.width as i64);
@@ -237,27 +231,17 @@ impl Env<'_> {
                 let factor = b.load(p, F32);
                 x.into_iter().map(|x| b.fmul(x, factor)).collect()
             }
-            Expr::Rope { head_dim, table, x } => self.rope(b, *head_dim, *table, x, (row, col))?,
-        })
+            Expr::Rope { head_dim, table, x } => self.rope(b, *head_dim, *table, x, (row, col)),
+        }
     }
 
     /// `x` rotated: column `j` of a head pairs with `j ± half`.
-    fn rope(
-        &self,
-        b: &mut Builder,
-        head_dim: usize,
-        table: ParamId,
-        x: &Expr,
-        (row, col): (V, V),
-    ) -> Result<Vec<V>, CodegenError> {
-        let (rotary, elem) = self.cx.rows(table)?;
-        if elem != RowElem::F32 {
-            return Err(self.cx.error("a RoPE table that is not f32"));
-        }
+    fn rope(&self, b: &mut Builder, head_dim: usize, table: ParamId, x: &Expr, (row, col): (V, V)) -> Vec<V> {
+        let (rotary, elem) = self.cx.rows(table);
         let half = (rotary / 2) as i64;
         let global = b.add(self.col0, col);
         let j = b.remc(global, head_dim as i64);
-        let own = self.values(b, x, row, col)?;
+        let own = self.values(b, x, row, col);
         let low = b.cmpc(Cmp::Slt, j, half);
         let (up, down) = (b.i32(half), b.i32(-half));
         let step = b.select(low, up, down);
@@ -266,8 +250,8 @@ impl Env<'_> {
         // themselves.
         let rotated = b.cmpc(Cmp::Slt, j, rotary as i64);
         let partner_col = b.select(rotated, partner_col, col);
-        let partner = self.values(b, x, row, partner_col)?;
-        let jj = b.remc(j, half.max(1));
+        let partner = self.values(b, x, row, partner_col);
+        let jj = b.remc(j, half);
         let table_row = b.add(self.row0, row);
         let line = row_at(b, self.args.operand(table), rotary, elem, table_row);
         let p = col_at(b, line, Elem::F32, jj);
@@ -282,7 +266,7 @@ impl Env<'_> {
             let sum = b.fadd(main, cross);
             out.push(b.select(rotated, sum, own[i]));
         }
-        Ok(out)
+        out
     }
 }
 

@@ -14,8 +14,8 @@
 //!
 //! # Adding a kernel
 //!
-//! A file with `pub fn emit(cx: &Cx<'_>, body) -> Result<Source, CodegenError>` and a line in
-//! [`emit`].
+//! A file with `pub fn emit(cx: &Cx<'_>, body) -> Source` and a line in `written`. What it has no
+//! code for is refused in `supported.rs`, before: emitters do not fail.
 
 pub mod assembler;
 mod attention;
@@ -40,6 +40,7 @@ mod rope;
 mod route;
 mod rownorm;
 mod sample;
+mod supported;
 mod tokens;
 pub mod worker;
 
@@ -78,44 +79,42 @@ pub struct Source {
 /// meanwhile and, in builds with debug assertions, verified for a step of many rows.
 ///
 /// # Errors
-/// [`CodegenError::Unsupported`] for what this backend does not do, and for a skeleton that is not
-/// in order: a bug of an emitter.
+/// [`CodegenError::Unsupported`] for what this backend does not do; [`CodegenError::Internal`] for
+/// a kernel that the verifier refuses, and for a skeleton that is not in order: a bug of an emitter.
 pub fn emit(kernel: &Kernel, target: &TargetSpec) -> Result<Source, CodegenError> {
-    let cx = Cx::new(kernel, target)?;
-    let source = written(&cx)?;
+    let source = written(&supported::check(kernel, target)?)?;
     // Compilers that are tested look at every kernel they make.
     let found = if cfg!(debug_assertions) { verify_once(&source.program) } else { vec![] };
     if let Some(first) = found.first() {
-        return Err(cx.error(format!("what the kernel does to shared memory is not in order: {first}")));
+        let what = format!("what the kernel does to shared memory is not in order: {first}");
+        return Err(CodegenError::internal(kernel, what));
     }
     Ok(source)
 }
 
 /// The kernel as it is written, not verified.
+///
+/// # Errors
+/// A product that has no schedule.
 fn written(cx: &Cx<'_>) -> Result<Source, CodegenError> {
-    match &cx.kernel.body {
+    Ok(match &cx.kernel.body {
         Body::Pointwise(body) => pointwise::emit(cx, body),
         Body::RowNorm(body) => rownorm::emit(cx, body),
         Body::Embed(body) => embed::emit(cx, body),
         Body::RopeTable(body) => rope::emit(cx, body),
         Body::Attention(body) => attention::emit(cx, body),
-        Body::Matmul(body) => matmul::emit(cx, body),
+        Body::Matmul(body) => supported::product(cx, body)?.emit(),
         Body::Route(body) => route::emit(cx, body),
         Body::ExpertMatmul(body) => experts::emit(cx, body),
         Body::TopK(body) => sample::emit(cx, body),
         Body::CausalConv(body) => causal_conv::emit(cx, body),
         Body::Recurrence(body) => recurrence::emit(cx, body),
-    }
+    })
 }
 
 /// First bytes of a kernel's workspace, where [`Source::scratch`] is not 0: counters of blocks,
 /// zero between launches. What follows holds anything.
 pub const COUNTER_BYTES: usize = 16 << 10;
-
-/// Most shared memory that a block may have.
-fn shared_limit(cx: &Cx<'_>) -> usize {
-    cx.target.gpu().map_or(0, |gpu| gpu.shared_per_block as usize)
-}
 
 /// `n` blocks, whatever the number of rows.
 pub const fn blocks(n: usize) -> GpuDim {

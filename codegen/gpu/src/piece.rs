@@ -1,29 +1,36 @@
 //! Pieces of rows: one, two or four adjacent columns in one memory access, as f32 values.
 
 use crate::cx::row_stride;
-use crate::mlir::{BF16, Builder, Elem, F16, F32, I64, Ty, V};
-use llmcc_codegen::CodegenError;
+use crate::mlir::{Builder, Elem, F32, I64, Ty, V};
 use llmcc_ir::kernel::RowElem;
+use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::Float;
 
-/// The type in memory of an element of a matrix of rows; int8 rows, which GPUs do not use, and fp8
-/// rows, which only products read, have none.
-pub fn storage(elem: RowElem) -> Option<Elem> {
-    match elem.float() {
-        Some(Float::F32) => Some(Elem::F32),
-        Some(Float::F16) => Some(Elem::F16),
-        Some(Float::Bf16) => Some(Elem::Bf16),
-        Some(Float::E4m3) | None => None,
+/// The type in memory of an element of rows that are not quantized. (int8 rows are not used on
+/// GPUs; fp8 rows only products read, and row-wise kernels make them.)
+pub fn storage(elem: RowElem) -> Elem {
+    float(elem.float()).unwrap_or_else(|| unreachable!("{elem} rows are not read element by element"))
+}
+
+/// The type in memory of the elements of a cache, codes of 8 bits included.
+pub fn kv_storage(dtype: KvDType) -> Elem {
+    let codes = || (dtype.bits() == 8).then_some(Elem::I8);
+    float(dtype.float()).or_else(codes).unwrap_or_else(|| unreachable!("elements of {dtype} have no address"))
+}
+
+/// The type in memory of a kind of floats that has one here.
+fn float(float: Option<Float>) -> Option<Elem> {
+    match float? {
+        Float::F32 => Some(Elem::F32),
+        Float::F16 => Some(Elem::F16),
+        Float::Bf16 => Some(Elem::Bf16),
+        Float::E4m3 => None,
     }
 }
 
-/// The type in memory of float rows.
-///
-/// # Errors
-/// int8 rows.
-pub fn float_storage(cx: &crate::cx::Cx<'_>, elem: RowElem) -> Result<Elem, CodegenError> {
-    storage(elem)
-        .ok_or_else(|| cx.error("int8 rows are not used on GPUs, and fp8 rows only by row-wise kernels and products"))
+/// The type of 16-bit rows.
+pub fn half_type(elem: RowElem) -> Option<Ty> {
+    elem.is_half().then(|| Ty::S(storage(elem)))
 }
 
 /// Address of row `row` (`i32`) of a matrix of rows at `base`.
@@ -57,13 +64,12 @@ pub fn store(b: &mut Builder, values: &[V], p: V, elem: Elem) {
     b.store(v, p);
 }
 
-/// Rounds an f32, or a vector of them, to a type of 16 bits.
-fn round(b: &mut Builder, v: V, elem: Elem) -> V {
+/// Rounds an f32, or a vector of them, to the elements of rows.
+pub fn round(b: &mut Builder, v: V, elem: Elem) -> V {
     let ty = match (elem, v.ty) {
         (Elem::F32, _) => return v,
         (e, Ty::Vec(n, _)) => Ty::Vec(n, e),
-        (Elem::F16, _) => F16,
-        _ => BF16,
+        (e, _) => Ty::S(e),
     };
     b.ftrunc(v, ty)
 }

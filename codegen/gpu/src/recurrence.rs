@@ -16,7 +16,6 @@ use crate::mlir::{Builder, Cmp, Elem, F32, V, WARP};
 use crate::piece::{self, col_at, row_at};
 use crate::tokens::Tokens;
 use crate::{Source, blocks, per_rows};
-use llmcc_codegen::CodegenError;
 use llmcc_ir::kernel::{ParamId, Recurrence, RowElem};
 use llmcc_ir::state::FixedSpec;
 
@@ -29,17 +28,14 @@ const LANES: usize = 8;
 /// Numbers of the state that a lane has.
 const HELD: usize = 32;
 /// Most rows of a state: with queries and keys they are in registers. (Models have up to 256.)
-const MOST: usize = 1024;
+pub const MOST: usize = 1024;
 /// Blocks of a sequence, or of several, beside which further ones would not end sooner than one
 /// after the other; and of many tokens few blocks have a sequence at all.
 const BUSY: usize = 16;
 
 /// Emits the kernel.
-///
-/// # Errors
-/// Operands of the wrong kind; states of very many rows.
-pub fn emit(cx: &Cx<'_>, k: &Recurrence) -> Result<Source, CodegenError> {
-    let plan = Division::new(cx, k)?;
+pub fn emit(cx: &Cx<'_>, k: &Recurrence) -> Source {
+    let plan = Division::new(cx, k);
     let threads = (plan.warps as i32 * WARP) as u32;
     let (mlir, program) = cx.function(threads, 1, |b, args| {
         let m = cx.row_count(b, args);
@@ -53,7 +49,7 @@ pub fn emit(cx: &Cx<'_>, k: &Recurrence) -> Result<Source, CodegenError> {
         });
     });
     let of_sequence = plan.state.heads * plan.blocks();
-    Ok(Source {
+    Source {
         entry: cx.entry(),
         mlir,
         program,
@@ -63,7 +59,7 @@ pub fn emit(cx: &Cx<'_>, k: &Recurrence) -> Result<Source, CodegenError> {
         scratch: 0,
         scratch_per_m: 0,
         generic: None,
-    })
+    }
 }
 
 /// How the work is divided.
@@ -128,17 +124,11 @@ impl Inputs {
 }
 
 impl<'k> Division<'k> {
-    fn new(cx: &Cx<'_>, k: &'k Recurrence) -> Result<Division<'k>, CodegenError> {
-        let state = cx.fixed(k.state)?;
+    fn new(cx: &Cx<'_>, k: &'k Recurrence) -> Division<'k> {
+        let state = cx.kernel.fixed(k.state);
         let FixedSpec { heads, rows, cols } = state;
-        if rows > MOST {
-            let what = format!("linear recurrences over states of {rows} rows have no GPU kernel, of {MOST} they have");
-            return Err(cx.error(format!("{what}; compile for a CPU")));
-        }
-        let [q, key, v, decay] = [k.q, k.k, k.v, k.decay].map(|p| cx.f32_rows(p));
-        let all = [q?, key?, v?, decay?];
-        cx.f32_rows(k.rate)?;
-        let out = cx.f32_rows(k.out)?;
+        let all = [k.q, k.k, k.v, k.decay].map(|p| cx.cols(p));
+        let out = cx.cols(k.out);
         let piece = piece::widest(4, [rows, all[0], all[1], k.q_start, k.k_start]);
         let pieces = rows / piece;
         let few = pieces.next_power_of_two().min(LANES);
@@ -146,7 +136,7 @@ impl<'k> Division<'k> {
         let per_row = all[3] != heads;
         let mut plan = Division { k, state, cols: all, per_row, piece, lanes, width: 1, warps: 1 };
         plan.width = piece::widest(4, [cols, all[2], k.v_start, out]);
-        let sms = cx.target.gpu().map_or(1, |gpu| gpu.sms as usize);
+        let sms = cx.gpu.sms as usize;
         // Fewer columns of a lane where there are few lanes: then what matters is when they end.
         while plan.width > 1
             && (plan.held() > HELD || heads * (cols / plan.width) * lanes < sms * WARPS * WARP as usize)
@@ -154,7 +144,7 @@ impl<'k> Division<'k> {
             plan.width /= 2;
         }
         plan.warps = cols.div_ceil(plan.of_warp()).min(WARPS);
-        Ok(plan)
+        plan
     }
 
     /// Pieces of a lane; the last may not exist.

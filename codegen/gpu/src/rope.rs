@@ -8,21 +8,13 @@ use crate::cx::{Cx, share_out, when_below};
 use crate::mlir::{Builder, Cmp, Elem, F32, F64, I32, I64, V};
 use crate::piece::{col_at, row_at};
 use crate::{Source, blocks, per_rows};
-use llmcc_codegen::CodegenError;
-use llmcc_ir::kernel::{RopeTable, RowElem};
+use llmcc_ir::kernel::RopeTable;
 
 /// Emits the kernel.
-///
-/// # Errors
-/// Rows that are not twice as long as the frequencies, or not f32.
-pub fn emit(cx: &Cx<'_>, k: &RopeTable) -> Result<Source, CodegenError> {
+pub fn emit(cx: &Cx<'_>, k: &RopeTable) -> Source {
     let RopeTable { inv_freq, scale, border, out } = *k;
-    let all = cx.vector(inv_freq)?;
-    let half = if border.is_some() { all / 2 } else { all };
-    let (cols, elem) = cx.rows(out)?;
-    if (cols, elem) != (2 * half, RowElem::F32) {
-        return Err(cx.error("the table must have f32 rows of twice as many columns as there are frequencies"));
-    }
+    let (cols, elem) = cx.rows(out);
+    let half = cols / 2;
     let threads = half.next_multiple_of(32).min(256) as u32;
     let (mlir, program) = cx.function(threads, 1, |b, args| {
         let m = cx.row_count(b, args);
@@ -50,7 +42,7 @@ pub fn emit(cx: &Cx<'_>, k: &RopeTable) -> Result<Source, CodegenError> {
             });
         });
     });
-    Ok(Source {
+    Source {
         entry: cx.entry(),
         mlir,
         program,
@@ -60,7 +52,7 @@ pub fn emit(cx: &Cx<'_>, k: &RopeTable) -> Result<Source, CodegenError> {
         scratch: 0,
         scratch_per_m: 0,
         generic: None,
-    })
+    }
 }
 
 /// Address of the frequencies of a position.

@@ -11,7 +11,6 @@ use crate::piece::{self, col_at, row_at};
 use crate::{Source, blocks, per_rows};
 use llmcc_abi::GpuCtx;
 use llmcc_abi::layout::fp8_row;
-use llmcc_codegen::CodegenError;
 use llmcc_ir::kernel::{Norm, ParamId, RowElem, RowNorm};
 use llmcc_ir::quant::E4M3_MAX;
 use std::mem::offset_of;
@@ -22,11 +21,8 @@ const MAX_THREADS: usize = 512;
 const HELD: usize = 4;
 
 /// Emits the kernel.
-///
-/// # Errors
-/// int8 rows; fp8 rows of several normalized runs.
-pub fn emit(cx: &Cx<'_>, k: &RowNorm) -> Result<Source, CodegenError> {
-    let shape = Shape::new(cx, k)?;
+pub fn emit(cx: &Cx<'_>, k: &RowNorm) -> Source {
+    let shape = Shape::new(cx, k);
     let (mlir, program) = cx.function(shape.threads as u32, 1, |b, args| {
         let m = cx.row_count(b, args);
         let row = b.sreg("ctaid.x");
@@ -41,7 +37,7 @@ pub fn emit(cx: &Cx<'_>, k: &RowNorm) -> Result<Source, CodegenError> {
         });
         when_below(b, row, m, |b| rows(&shape, b, args, row));
     });
-    Ok(Source {
+    Source {
         entry: cx.entry(),
         mlir,
         program,
@@ -51,7 +47,7 @@ pub fn emit(cx: &Cx<'_>, k: &RowNorm) -> Result<Source, CodegenError> {
         scratch: 0,
         scratch_per_m: 0,
         generic: None,
-    })
+    }
 }
 
 struct Shape<'k> {
@@ -75,16 +71,12 @@ struct Shape<'k> {
 }
 
 impl<'k> Shape<'k> {
-    fn new(cx: &Cx<'_>, k: &'k RowNorm) -> Result<Shape<'k>, CodegenError> {
+    fn new(cx: &Cx<'_>, k: &'k RowNorm) -> Shape<'k> {
         let RowNorm { x, gather: _, norm, gain, bias, residual: _, out } = *k;
-        let (cols, from) = cx.rows(x)?;
-        let (out_cols, to) = cx.rows(out)?;
-        if out_cols != cols {
-            return Err(cx.error(format!("rows of {cols} columns are stored in rows of {out_cols}")));
-        }
-        let width = norm.map_or(cols, |n| n.width).max(1);
-        let vector = |v: Option<ParamId>| v.map(|v| cx.vector(v).map(|len| (v, len))).transpose();
-        let (gain, bias) = (vector(gain)?, vector(bias)?);
+        let ((cols, from), to) = (cx.rows(x), cx.kernel.rows(out).elem);
+        let width = norm.map_or(cols, |n| n.width);
+        let vector = |v: Option<ParamId>| v.map(|v| (v, cx.kernel.vector(v)));
+        let (gain, bias) = (vector(gain), vector(bias));
         let lengths = [gain, bias].into_iter().flatten().map(|(_, len)| len);
         let step = piece::widest(4, [cols, width].into_iter().chain(lengths));
         let warp = WARP as usize;
@@ -94,13 +86,9 @@ impl<'k> Shape<'k> {
         } else {
             ((cols / width).next_power_of_two().min(MAX_THREADS / warp) * warp, warp)
         };
-        let storage = |elem| piece::float_storage(cx, elem);
-        let stored = if to == RowElem::Fp8 { None } else { Some(storage(to)?) };
-        if stored.is_none() && width != cols {
-            return Err(cx.error("fp8 rows have one scale: they are made of rows normalized as a whole"));
-        }
-        let from = (from, storage(from)?);
-        Ok(Shape { k, norm, cols, from, to: stored, out: to, gain, bias, width, step, threads, team })
+        let stored = (!to.is_quantized()).then(|| piece::storage(to));
+        let from = (from, piece::storage(from));
+        Shape { k, norm, cols, from, to: stored, out: to, gain, bias, width, step, threads, team }
     }
 
     /// Warps that share a sum.

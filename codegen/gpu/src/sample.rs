@@ -25,7 +25,6 @@ use crate::piece::{self, col_at, row_at};
 use crate::{Source, blocks};
 use found::Row;
 use llmcc_abi::{GpuCtx, GpuDim};
-use llmcc_codegen::CodegenError;
 use llmcc_ir::kernel::{RowElem, TopK};
 use search::Shared;
 use std::mem::offset_of;
@@ -40,11 +39,8 @@ const HELD: usize = 32;
 const PROBE: f32 = -8.0;
 
 /// Emits the kernel.
-///
-/// # Errors
-/// Rows that are not f32; more candidates than there are threads; a vocabulary of too many slices.
-pub fn emit(cx: &Cx<'_>, k: &TopK) -> Result<Source, CodegenError> {
-    let shape = Shape::new(cx, k)?;
+pub fn emit(cx: &Cx<'_>, k: &TopK) -> Source {
+    let shape = Shape::new(cx, k);
     let (mlir, program) = cx.function(THREADS as u32, 1, |b, args| {
         let m = cx.row_count(b, args);
         let block = b.sreg("ctaid.x");
@@ -55,7 +51,7 @@ pub fn emit(cx: &Cx<'_>, k: &TopK) -> Result<Source, CodegenError> {
             b.if_(some, |b| Block::new(b, &shape, args, block, row, wanted).emit(b));
         });
     });
-    Ok(Source {
+    Source {
         entry: cx.entry(),
         mlir,
         program,
@@ -65,7 +61,19 @@ pub fn emit(cx: &Cx<'_>, k: &TopK) -> Result<Source, CodegenError> {
         scratch: 0,
         scratch_per_m: if shape.slices > 1 { shape.record() as u64 } else { 0 },
         generic: None,
-    })
+    }
+}
+
+/// Whether a block can join `k` candidates of every slice of `vocab` logits: it has a thread for
+/// each candidate of a slice, and for each slice.
+pub fn joins(k: usize, vocab: usize) -> bool {
+    let slices = vocab.div_ceil(SLICE);
+    k <= THREADS && slices <= THREADS && (slices == 1 || joined(slices, k) <= HELD)
+}
+
+/// Composites per thread when slices are joined.
+fn joined(slices: usize, k: usize) -> usize {
+    (slices * k).div_ceil(THREADS)
 }
 
 /// Sizes of the kernel.
@@ -79,26 +87,14 @@ struct Shape<'k> {
 }
 
 impl<'k> Shape<'k> {
-    fn new(cx: &Cx<'_>, top: &'k TopK) -> Result<Shape<'k>, CodegenError> {
-        let (vocab, elem) = cx.rows(top.x)?;
-        if (elem, cx.rows(top.out)?.1) != (RowElem::F32, RowElem::F32) {
-            return Err(cx.error("logits and candidates must be f32"));
-        }
-        let shape = Shape { top, k: top.k, vocab, slices: vocab.div_ceil(SLICE), step: piece::widest(4, [vocab]) };
-        if shape.k > THREADS || shape.slices > THREADS || (shape.slices > 1 && shape.joined() > HELD) {
-            return Err(cx.error(format!("{} candidates of {vocab} logits are more than a block can join", shape.k)));
-        }
-        Ok(shape)
+    fn new(cx: &Cx<'_>, top: &'k TopK) -> Shape<'k> {
+        let vocab = cx.cols(top.x);
+        Shape { top, k: top.k, vocab, slices: vocab.div_ceil(SLICE), step: piece::widest(4, [vocab]) }
     }
 
     /// Pieces of a slice that a thread loads.
     fn pieces(&self) -> usize {
         self.vocab.min(SLICE).div_ceil(THREADS * self.step)
-    }
-
-    /// Composites per thread when slices are joined.
-    fn joined(&self) -> usize {
-        (self.slices * self.k).div_ceil(THREADS)
     }
 
     /// Logits of the last slice.

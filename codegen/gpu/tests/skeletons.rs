@@ -109,8 +109,9 @@ fn skeletons_of_other_kernels_are_in_order() {
         assert!(!source.program.buffers.is_empty());
     }
     let top = |vocab| {
-        let kinds = vec![rows(vocab, RowElem::F32), rows(129, RowElem::F32)];
-        kernel(kinds, Body::TopK(TopK { x: 0, k: 64, out: 1 }))
+        let logits = |cols| ParamKind::Rows { rows: Dim::Rows, cols, elem: RowElem::F32 };
+        let k = kernel(vec![logits(vocab), logits(129)], Body::TopK(TopK { x: 0, k: 64, out: 1 }));
+        Kernel { rows: Dim::Rows, ..k }
     };
     for vocab in [1000, 128256] {
         assert!(!source(&top(vocab), "sm90").program.buffers.is_empty());

@@ -61,7 +61,6 @@ use cranelift_codegen::{Context, isa};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use emit::{Emit, I64};
 use frame::Frame;
-use llmcc_ir::diag::Diagnostic;
 use llmcc_ir::kernel::{Body, Checked, Expr, Kernel, ParamId, Pointwise, RowElem};
 use llmcc_ir::target::{CpuIsa, TargetSpec};
 
@@ -79,10 +78,13 @@ impl Backend for CpuBackend {
 
     fn lower(&self, kernel: &Kernel, target: &TargetSpec) -> Result<Object, CodegenError> {
         let Some(level) = target.cpu() else {
-            return Err(unsupported(kernel, format!("the CPU backend does not serve target `{}`", target.name)));
+            return Err(CodegenError::unsupported(
+                kernel,
+                format!("the CPU backend does not serve target `{}`", target.name),
+            ));
         };
-        let isa = cranelift_isa(level).map_err(|what| internal(kernel, what))?;
-        let kernel = kernel.check().map_err(|errors| refused(kernel, &errors))?;
+        let isa = cranelift_isa(level).map_err(|what| CodegenError::internal(kernel, what))?;
+        let kernel = kernel.check().map_err(|errors| CodegenError::unverified(kernel, &errors))?;
         supported::check(kernel, target, self.portable)?;
         let built = build(kernel, isa.as_ref(), level != CpuIsa::X86_64, self.portable);
         let mut object = compile(&kernel, isa.as_ref(), built)?;
@@ -125,19 +127,6 @@ fn combines(p: &Pointwise) -> bool {
         .iter()
         .for_each(|s| s.expr.visit(&mut |e| found |= matches!(e, Expr::Combine { .. } | Expr::Pick { .. })));
     found
-}
-
-fn unsupported(kernel: &Kernel, what: String) -> CodegenError {
-    CodegenError::Unsupported { kernel: kernel.name.clone(), what }
-}
-
-/// A kernel that breaks the rules of its level.
-fn refused(kernel: &Kernel, errors: &[Diagnostic]) -> CodegenError {
-    internal(kernel, errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
-}
-
-fn internal(kernel: &Kernel, what: String) -> CodegenError {
-    CodegenError::Internal { kernel: kernel.name.clone(), what }
 }
 
 /// Cranelift's description of an instruction-set level.
@@ -259,15 +248,17 @@ fn compile(kernel: &Kernel, isa: &dyn isa::TargetIsa, built: Built) -> Result<Ob
     let clif = built.func.display().to_string();
     let mut context = Context::for_function(built.func);
     context.set_disasm(false);
-    let code = context.compile(isa, &mut Default::default()).map_err(|e| internal(kernel, format!("{:?}", e.inner)))?;
+    let code = context
+        .compile(isa, &mut Default::default())
+        .map_err(|e| CodegenError::internal(kernel, format!("{:?}", e.inner)))?;
     if let Some(reloc) = code.buffer.relocs().first() {
-        return Err(internal(kernel, format!("the code has a relocation: {reloc:?}")));
+        return Err(CodegenError::internal(kernel, format!("the code has a relocation: {reloc:?}")));
     }
     let listing = isa
         .to_capstone()
         .map_err(|e| e.to_string())
         .and_then(|cs| code.disassemble(None, &cs).map_err(|e| e.to_string()))
-        .map_err(|what| internal(kernel, what))?;
+        .map_err(|what| CodegenError::internal(kernel, what))?;
     let native = NativeCode {
         bytes: code.code_buffer().to_vec(),
         shared_per_block: built.shared_per_block as u64,

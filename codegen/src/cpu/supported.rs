@@ -1,7 +1,7 @@
 //! What of the kernel level CPUs have: everything that the backend refuses is refused here, before
 //! code is made.
 
-use super::{multiplied, unsupported};
+use super::multiplied;
 use crate::CodegenError;
 use llmcc_ir::kernel::{Attention, Body, Checked, ParamKind, RowElem};
 use llmcc_ir::kv::KvDType;
@@ -13,7 +13,7 @@ use llmcc_ir::target::{RowKind, TargetSpec};
 /// # Errors
 /// Names the operand.
 pub(super) fn check(kernel: Checked<'_>, target: &TargetSpec, portable: bool) -> Result<(), CodegenError> {
-    let refuse = |what: String| Err(unsupported(&kernel, what));
+    let refuse = |what: String| Err(CodegenError::unsupported(&kernel, what));
     for p in &kernel.params {
         match p.kind {
             ParamKind::Rows { elem, .. } if !target.multiplies(elem) => {
@@ -48,7 +48,7 @@ pub(super) fn check(kernel: Checked<'_>, target: &TargetSpec, portable: bool) ->
 
 /// Queries are f32 rows; without its microkernel, only the usual softmax is made.
 fn attends(kernel: Checked<'_>, k: &Attention, portable: bool) -> Result<(), CodegenError> {
-    let refuse = |what: &str| Err(unsupported(&kernel, what.into()));
+    let refuse = |what: &str| Err(CodegenError::unsupported(&kernel, what.into()));
     let Attention { q, own, kv, out, heads: _, scale: _, softcap, sinks, causal, tile_m: _ } = *k;
     if [Some(q), own].into_iter().flatten().any(|q| kernel.rows(q).elem != RowElem::F32) {
         return refuse("queries must be f32 rows");
@@ -83,5 +83,5 @@ fn multiplies(kernel: Checked<'_>, portable: bool) -> Result<(), CodegenError> {
     let what = format!(
         "{rows} rows are not multiplied by its weights: of 16-bit and fp8 rows, only bf16 ones are, by bf16 microkernels"
     );
-    Err(unsupported(&kernel, what))
+    Err(CodegenError::unsupported(&kernel, what))
 }

@@ -17,3 +17,4 @@ mod tests;
 mod unroll;
 pub mod value;
 pub mod verify;
+mod weights;

@@ -10,9 +10,11 @@
 //! in a fixed order.
 
 use crate::kernel::{Body, Kernel, Matmul, Norm, ParamKind, RowElem, Segment, Store, lcm};
-use crate::quant::{BLOCK, Code, Encoding, Float, Format, Per, Scale, ScaleKind};
+use crate::quant::{BLOCK, Format};
 use crate::target::{GpuArch, TargetSpec};
 use llmcc_abi::layout::{FRAGMENT_K, fragment_bits, round_up};
+
+pub use super::weights::{FactorRun, factor_runs, has_operands, is_fp8, on_tensor_cores};
 
 /// Columns of a unit.
 pub const TILE_K: usize = FRAGMENT_K;
@@ -170,16 +172,6 @@ impl<'a> Facts<'a> {
         s.weights.iter().map(|w| self.format(*w)).collect()
     }
 
-    /// Whether tensor cores multiply this format by the input.
-    fn on_tensor_cores(&self, format: Format) -> bool {
-        match (format.encoding().float(), self.elem) {
-            (_, RowElem::F32) | (Some(Float::F32 | Float::E4m3), _) => false,
-            (Some(Float::F16), elem) => elem == RowElem::F16,
-            (Some(Float::Bf16), elem) => elem == RowElem::Bf16,
-            (None, _) => has_operands(format),
-        }
-    }
-
     /// Whether weights are quantized in a way of which no operands of tensor cores are made.
     fn is_decoded(&self) -> bool {
         let mut weights = self.body.segments.iter().flat_map(|s| &s.weights).filter_map(|w| self.format(*w));
@@ -194,7 +186,7 @@ impl<'a> Facts<'a> {
             let whole = self.k.is_multiple_of(TILE_K * Variant::WgmmaFp8.stage_units());
             return if whole && self.wgmma() { Variant::WgmmaFp8 } else { Variant::Mma };
         }
-        if !all(&|f| self.on_tensor_cores(f)) {
+        if !all(&|f| on_tensor_cores(f, self.elem)) {
             Variant::Fma
         } else if self.body.tile_m <= GEMV_ROWS
             || self.body.prologue.is_some()
@@ -561,75 +553,6 @@ pub fn unit_scales(format: Format) -> usize {
 pub fn norm_words(norm: Norm, k: usize, warps: usize) -> usize {
     let runs = k / norm.width.max(1);
     runs.max(1 + warps) + if norm.center { runs } else { 0 }
-}
-
-/// Adjacent factors that a unit needs: scales of all its groups, or minima, of one level.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FactorRun {
-    /// The level.
-    pub of: Scale,
-    /// Its number: 0 for scales of codes, 1 for scales of those.
-    pub level: usize,
-    /// Whether they are minima.
-    pub minima: bool,
-    /// Lines of factors of 16 rows: one per group in a unit, or per unit in a group.
-    pub lines: usize,
-    /// Where they begin in a unit, behind the codes.
-    pub at: usize,
-}
-
-impl FactorRun {
-    /// Bytes in a unit: whole pieces of 16.
-    pub fn bytes(&self) -> usize {
-        self.lines * BLOCK * self.of.kind.bytes()
-    }
-
-    /// Units that share a line; `None`: all of a row.
-    pub fn units(&self) -> Option<usize> {
-        match self.of.per {
-            Per::Group(group) => Some((usize::from(group) / TILE_K).max(1)),
-            Per::Row | Per::TokenHead => None,
-        }
-    }
-}
-
-/// The factors in a unit, one run after the other. Of fp8 none: the epilogue applies their scales.
-pub fn factor_runs(format: Format) -> Vec<FactorRun> {
-    let mut out: Vec<FactorRun> = vec![];
-    if is_fp8(format) {
-        return out;
-    }
-    for (level, of) in format.encoding().scales.into_iter().enumerate().filter_map(|(i, s)| Some((i, s?))) {
-        for minima in [false, true].into_iter().take(of.factors()) {
-            let lines = match of.per {
-                Per::Group(group) => TILE_K.div_ceil(usize::from(group).max(1)),
-                Per::Row | Per::TokenHead => 1,
-            };
-            let at = out.last().map_or(0, |last| last.at + last.bytes());
-            out.push(FactorRun { of, level, minima, lines, at });
-        }
-    }
-    out
-}
-
-/// Whether weights are those of fp8 products: 8-bit floats with a scale per row, as f16, which the
-/// epilogue applies.
-pub fn is_fp8(format: Format) -> bool {
-    format.encoding() == Encoding::FP8
-}
-
-/// Whether there is code that makes operands of tensor cores of quantized weights: integers of 4
-/// and 8 bits with f16 scales of groups (and minima), and fp8. Others are decoded to f32 one by
-/// one.
-pub fn has_operands(format: Format) -> bool {
-    let e = format.encoding();
-    match (e.code, e.scales) {
-        (
-            Code::Int { bits: 4, zero: 0..=15 } | Code::Int { bits: 8, zero: 0..=128 },
-            [Some(Scale { per: Per::Group(group), kind: ScaleKind::F16, .. }), None],
-        ) => [32, 64, 128, 256].contains(&group),
-        _ => is_fp8(format),
-    }
 }
 
 /// Bytes of the partial sums of a block: `[parts][rows][columns + 4]` f32; the padding keeps stores

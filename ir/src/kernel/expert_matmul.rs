@@ -161,6 +161,7 @@ impl ExpertMatmul {
         if s.weights.is_empty() {
             v.error("no-lanes", "a matmul segment needs weights");
         }
+        let mut columns = None;
         for w in &s.weights {
             let Some((n, k, format)) = v.matrix(*w) else { continue };
             let all = self.rows().saturating_mul(self.experts);
@@ -168,6 +169,10 @@ impl ExpertMatmul {
             let fits = n == all && (same || Some(cols) == k.checked_mul(self.top));
             if !fits {
                 v.error("matrix-shape", format!("operand {w} is [{n}, {k}], which does not fit [{all}, {cols}]"));
+            }
+            let other = *columns.get_or_insert(k);
+            if k != other {
+                v.error("matrix-shape", format!("operand {w} has {k} columns, the first matrix {other}"));
             }
             v.multiplies(elem, format);
             if let Some(group) = elem.group().filter(|g| cols != k && !k.is_multiple_of(*g)) {

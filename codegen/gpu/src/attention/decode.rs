@@ -13,7 +13,6 @@ use super::tiles::{Lane, PageAt, Queries, Range, State, Tile};
 use crate::Source;
 use crate::cx::{Args, Cx};
 use crate::mlir::{Builder, Cmp, Memory, V};
-use llmcc_codegen::CodegenError;
 
 /// Largest head served.
 const MAX_D: usize = 256;
@@ -32,7 +31,7 @@ pub(super) struct Plan {
 impl Plan {
     /// `None` if only the plain kernel will do.
     pub(super) fn new(cx: &Cx<'_>, shape: &Shape) -> Option<Plan> {
-        let (d, gpu) = (shape.spec.key_dim, cx.target.gpu()?);
+        let (d, gpu) = (shape.spec.key_dim, cx.gpu);
         let (elem, int8) = shape.multiplied().filter(|_| d <= MAX_D)?;
         // Accumulators of 16 rows of larger heads do not fit the registers.
         let most = if d > 128 { 8 } else { 16 };
@@ -45,11 +44,7 @@ impl Plan {
         let most = if int8 && d > 64 { 2 } else { 3 };
         let fitting = |(warps, stages): (u32, usize)| {
             let resident = gpu.shared_per_sm as usize / (bytes(warps, stages) + 1024);
-            (bytes(warps, stages) <= gpu.shared_per_block as usize).then_some((
-                warps,
-                stages,
-                resident.min(most) as u32,
-            ))
+            (bytes(warps, stages) <= cx.shared_limit()).then_some((warps, stages, resident.min(most) as u32))
         };
         // Pages of codes are half as large: more of them are on their way.
         let deep = int8.then_some((4, 5));
@@ -61,13 +56,12 @@ impl Plan {
 }
 
 /// Emits the kernel.
-pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Result<Source, CodegenError> {
-    let gpu = cx.target.gpu().ok_or_else(|| cx.error("the target is no GPU"))?;
+pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Source {
     let split = Split {
         rows: plan.rows,
         units: shape.spec.kv_heads * (shape.group / plan.rows),
         warps: plan.warps,
-        blocks: (gpu.sms * plan.resident) as usize,
+        blocks: Split::blocks(cx.gpu, plan.resident),
         shared: plan.warps as usize * plan.stages * plan.tile.page_bytes(),
     };
     split.emit(cx, shape, None, plan.resident, |b, args, item, chunks| {
@@ -157,7 +151,7 @@ impl<'a> Walk<'a> {
 
     fn queries(&self, b: &mut Builder) -> Queries {
         let d = self.shape.spec.key_dim;
-        self.plan.tile.queries(b, self.lane, self.shape.q.elem, |b, part| {
+        self.plan.tile.queries(b, self.lane, self.shape.q.storage(), |b, part| {
             // Rows beyond the last repeat it; their results are not stored.
             let (row, last) = (self.lane.row(b, &self.plan.tile, part), b.i32(self.plan.rows as i64 - 1));
             let row = b.min(row, last);

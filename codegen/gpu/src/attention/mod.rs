@@ -37,14 +37,14 @@ use tiles::Range;
 
 use crate::Source;
 use crate::cx::{Args, Cx, row_stride};
-use crate::epilogue::half_type;
 use crate::expr::tanh;
-use crate::mlir::{Builder, Elem, F32, I64, Ty, V};
+use crate::mlir::{Builder, Elem, F32, I64, V};
+use crate::piece::{self, col_at};
 use llmcc_abi::layout::Page;
-use llmcc_codegen::CodegenError;
 use llmcc_ir::graph::F32 as Real;
 use llmcc_ir::kernel::{Attention, ParamId, RowElem};
-use llmcc_ir::kv::{KvDType, KvSpec};
+use llmcc_ir::kv::KvSpec;
+use llmcc_ir::quant::Float;
 
 /// What an attention kernel is about.
 struct Shape {
@@ -73,6 +73,13 @@ struct Rows {
     cols: usize,
     of_head: usize,
     elem: RowElem,
+}
+
+impl Rows {
+    /// The type of an element in memory.
+    fn storage(&self) -> Elem {
+        piece::storage(self.elem)
+    }
 }
 
 /// How products of queries and keys become scores in base 2.
@@ -112,12 +119,14 @@ impl Scores {
     }
 }
 
+/// Bytes of shared memory without which there is no kernel; others take more where there is more.
+pub fn shared_bytes(spec: &KvSpec) -> usize {
+    plain::shared_bytes(spec.value_dim)
+}
+
 /// Emits the kernel.
-///
-/// # Errors
-/// Operands of the wrong kind.
-pub fn emit(cx: &Cx<'_>, k: &Attention) -> Result<Source, CodegenError> {
-    let shape = Shape::new(cx, k)?;
+pub fn emit(cx: &Cx<'_>, k: &Attention) -> Source {
+    let shape = Shape::new(cx, k);
     if let Some(plan) = warpgroup::Plan::new(cx, &shape, k.tile_m) {
         return warpgroup::emit(cx, &shape, &plan);
     }
@@ -131,42 +140,26 @@ pub fn emit(cx: &Cx<'_>, k: &Attention) -> Result<Source, CodegenError> {
 }
 
 impl Shape {
-    fn new(cx: &Cx<'_>, k: &Attention) -> Result<Shape, CodegenError> {
+    fn new(cx: &Cx<'_>, k: &Attention) -> Shape {
         // All of it is named, so that nothing is overlooked.
         let Attention { q: queries, own, kv, out: to, heads, scale, softcap, sinks, causal, tile_m: _ } = *k;
-        let spec = cx.kv(kv)?;
-        let none = heads == 0 || spec.own_dim() == 0 || spec.value_dim == 0 || spec.kv_heads == 0;
-        if none || !heads.is_multiple_of(spec.kv_heads) {
-            return Err(cx.error(format!("{heads} query heads do not fit {spec}")));
-        }
-        if own.is_some() != spec.latent {
-            return Err(cx.error("latent caches, and no others, have queries of their own for keys"));
-        }
-        let rows = |param: ParamId, of_head: usize| {
-            let (cols, elem) = cx.rows(param)?;
-            if cols != heads * of_head {
-                return Err(cx.error(format!("queries or output have {cols} columns, not {}", heads * of_head)));
-            }
-            if elem.is_quantized() {
-                return Err(cx.error("attention reads and makes no int8 or fp8 rows on GPUs"));
-            }
-            Ok(Rows { param, cols, of_head, elem })
+        let spec = cx.kernel.kv(kv);
+        let rows = |param: ParamId| {
+            let (cols, elem) = cx.rows(param);
+            Rows { param, cols, of_head: cols / heads, elem }
         };
-        let q = rows(queries, if spec.latent { spec.value_dim } else { spec.key_dim })?;
-        let own = own.map(|own| rows(own, spec.own_dim())).transpose()?;
-        let out = rows(to, spec.value_dim)?;
-        Ok(Shape {
+        Shape {
             kv,
             spec,
             page: spec.page(),
-            q,
-            own,
-            out,
+            q: rows(queries),
+            own: own.map(rows),
+            out: rows(to),
             group: heads / spec.kv_heads,
             scores: Scores::new(scale.get(), softcap.map(Real::get)),
             sinks,
             causal,
-        })
+        }
     }
 
     /// The 16-bit float that tensor cores multiply, and whether it comes from int8 codes; `None` if
@@ -175,12 +168,11 @@ impl Shape {
         if !self.spec.uniform() {
             return None;
         }
-        let d = self.spec.key_dim;
-        match self.spec.dtype {
-            KvDType::F16 => d.is_multiple_of(16).then_some((Elem::F16, false)),
-            KvDType::Bf16 => d.is_multiple_of(16).then_some((Elem::Bf16, false)),
-            KvDType::Int8 => d.is_multiple_of(32).then_some((Elem::F16, true)),
-            KvDType::F32 | KvDType::Int4 => None,
+        let (d, dtype) = (self.spec.key_dim, self.spec.dtype);
+        match (dtype.float(), dtype.bits()) {
+            (Some(Float::F16 | Float::Bf16), _) => d.is_multiple_of(16).then(|| (piece::kv_storage(dtype), false)),
+            (None, 8) => d.is_multiple_of(32).then_some((Elem::F16, true)),
+            (Some(Float::F32 | Float::E4m3) | None, _) => None,
         }
     }
 
@@ -189,19 +181,13 @@ impl Shape {
         let token = b.zext(token, I64);
         let start = b.mulc(token, row_stride(rows.cols, rows.elem) as i64);
         let line = b.at(args.operand(rows.param), start);
-        let offset = b.shlc(col, if rows.elem == RowElem::F32 { 2 } else { 1 });
-        b.at(line, offset)
+        col_at(b, line, rows.storage(), col)
     }
 
     /// Stores f32 values (a scalar, or a vector of adjacent columns) to the output.
     fn store(&self, b: &mut Builder, args: Args<'_>, token: V, col: V, values: V) {
         let p = self.element(b, args, self.out, token, col);
-        let narrow = half_type(self.out.elem).unwrap_or(F32);
-        let ty = match (values.ty, narrow) {
-            (Ty::Vec(n, _), Ty::S(e)) => Ty::Vec(n, e),
-            _ => narrow,
-        };
-        let values = if narrow == F32 { values } else { b.ftrunc(values, ty) };
+        let values = piece::round(b, values, self.out.storage());
         b.store(values, p);
     }
 

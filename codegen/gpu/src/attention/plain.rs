@@ -3,44 +3,35 @@
 //! An item is a query head. A warp takes a page at a time: two lanes per slot make its score, all
 //! lanes together weigh the values, a lane for every 32nd column.
 
-use super::results::Results;
+use super::results::{Results, joined_bytes};
 use super::split::{Item, Split};
 use super::{Rows, Shape};
 use crate::Source;
 use crate::cx::{Args, Cx};
-use crate::epilogue::half_type;
-use crate::mlir::{BF16, Builder, Cmp, F16, F32, I8, I32, I64, V};
+use crate::mlir::{Builder, Cmp, Elem, F32, I8, I32, I64, V};
+use crate::piece::{self, col_at};
 use llmcc_abi::PAGE_TOKENS;
-use llmcc_codegen::CodegenError;
-use llmcc_ir::kernel::RowElem;
-use llmcc_ir::kv::KvDType;
+use llmcc_ir::kv::KvSpec;
+use llmcc_ir::quant::Float;
 
 const WARPS: u32 = 4;
 const RESIDENT: u32 = 2;
 
+/// Bytes of shared memory that values of `d` elements take.
+pub(super) fn shared_bytes(d: usize) -> usize {
+    joined_bytes(WARPS, 1, d)
+}
+
 /// Emits the kernel.
-pub(super) fn emit(cx: &Cx<'_>, shape: &Shape) -> Result<Source, CodegenError> {
-    let gpu = cx.target.gpu().ok_or_else(|| cx.error("the target is no GPU"))?;
+pub(super) fn emit(cx: &Cx<'_>, shape: &Shape) -> Source {
     let split = Split {
         rows: 1,
         units: shape.spec.kv_heads * shape.group,
         warps: WARPS,
-        blocks: (gpu.sms * RESIDENT) as usize,
+        blocks: Split::blocks(cx.gpu, RESIDENT),
         shared: 0,
     };
-    let reason = match shape.spec.dtype {
-        KvDType::F32 | KvDType::F16 | KvDType::Bf16 | KvDType::Int8 | KvDType::Int4 if shape.spec.latent => {
-            "attention over a latent cache, without tensor cores"
-        }
-        KvDType::F16 | KvDType::Bf16 | KvDType::Int8 if !shape.spec.uniform() => {
-            "attention with keys and values of different width, without tensor cores"
-        }
-        KvDType::F32 => "attention over an f32 cache, without tensor cores",
-        KvDType::Int8 => "attention over an int8 cache whose head size is no multiple of 32, without tensor cores",
-        KvDType::Int4 => "attention over an int4 cache, without tensor cores",
-        KvDType::F16 | KvDType::Bf16 => "attention with a head size that tensor cores do not take",
-    };
-    split.emit(cx, shape, Some(reason), RESIDENT, |b, args, item, chunks| {
+    split.emit(cx, shape, Some(reason(&shape.spec)), RESIDENT, |b, args, item, chunks| {
         let walk = Walk::new(b, shape, args, item);
         chunks.each(b, &[], |b, pages, _, results| {
             let state = walk.run(b, pages);
@@ -50,15 +41,27 @@ pub(super) fn emit(cx: &Cx<'_>, shape: &Shape) -> Result<Source, CodegenError> {
     })
 }
 
+/// Why tensor cores do not do it.
+fn reason(spec: &KvSpec) -> &'static str {
+    match (spec.dtype.float(), spec.dtype.bits()) {
+        _ if spec.latent => "attention over a latent cache, without tensor cores",
+        (Some(Float::F32), _) => "attention over an f32 cache, without tensor cores",
+        (None, ..8) => "attention over an int4 cache, without tensor cores",
+        _ if !spec.uniform() => "attention with keys and values of different width, without tensor cores",
+        (None, _) => "attention over an int8 cache whose head size is no multiple of 32, without tensor cores",
+        (Some(Float::F16 | Float::Bf16 | Float::E4m3), _) => "attention with a head size that tensor cores do not take",
+    }
+}
+
 struct Walk<'a> {
     shape: &'a Shape,
     item: &'a Item,
     warp: V,
     lane: V,
     /// The head's query of what is stored as keys, and its storage.
-    query: (V, RowElem),
+    query: (V, Elem),
     /// In a latent cache: that of the values.
-    latent: Option<(V, RowElem)>,
+    latent: Option<(V, Elem)>,
     /// Row of the block table.
     table: V,
     pool: V,
@@ -70,13 +73,23 @@ impl<'a> Walk<'a> {
         let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, 31));
         let of = |b: &mut Builder, rows: Rows| {
             let col = b.mulc(item.head, rows.of_head as i64);
-            (shape.element(b, args, rows, item.token, col), rows.elem)
+            (shape.element(b, args, rows, item.token, col), rows.storage())
         };
         let query = of(b, shape.own.unwrap_or(shape.q));
         let latent = shape.own.map(|_| of(b, shape.q));
         let seq = args.seq(b, item.token);
         let table = args.table(b, seq);
         Walk { shape, item, warp, lane, query, latent, table, pool: args.operand(shape.kv) }
+    }
+
+    /// Whether codes and scales are stored.
+    fn has_scales(&self) -> bool {
+        self.shape.spec.dtype.encoding().is_quantized()
+    }
+
+    /// Whether codes share their bytes.
+    fn in_pairs(&self) -> bool {
+        self.shape.spec.dtype.bits() < 8
     }
 
     /// Columns that a lane weighs.
@@ -118,13 +131,12 @@ impl<'a> Walk<'a> {
         let p = b.exp2(x);
         let sum = b.fma(state[1], change, p);
         // Values of slots that are not seen are replaced, not multiplied by zero.
-        let weight = match self.shape.spec.dtype {
-            KvDType::Int8 | KvDType::Int4 => {
-                let scale = self.scale(b, page, self.shape.page.v_scales, slot);
-                let p = b.fmul(p, scale);
-                b.select(seen, p, zero)
-            }
-            KvDType::F32 | KvDType::F16 | KvDType::Bf16 => p,
+        let weight = if self.has_scales() {
+            let scale = self.scale(b, page, self.shape.page.v_scales, slot);
+            let p = b.fmul(p, scale);
+            b.select(seen, p, zero)
+        } else {
+            p
         };
         let values: Vec<V> = state[2..].iter().map(|v| b.fmul(*v, change)).collect();
         let values = self.weigh(b, page, start, weight, &values);
@@ -139,13 +151,12 @@ impl<'a> Walk<'a> {
         let head = b.add(head, slot);
         let (end, two, zero) = (b.i32(d as i64), b.i32(2), b.f32(0.0));
         let dot = b.for_((part, end, two), &[zero], |b, i, acc| {
-            let k = match self.shape.spec.dtype {
-                KvDType::Int4 => self.key_code(b, page, (slot, i)),
-                KvDType::F32 | KvDType::F16 | KvDType::Bf16 | KvDType::Int8 => {
-                    let line = b.shlc(i, 4);
-                    let index = b.add(head, line);
-                    self.stored(b, page, index)
-                }
+            let k = if self.in_pairs() {
+                self.key_code(b, page, (slot, i))
+            } else {
+                let line = b.shlc(i, 4);
+                let index = b.add(head, line);
+                self.stored(b, page, index)
             };
             let q = query_at(b, self.query, i);
             vec![b.fma(q, k, acc[0])]
@@ -171,7 +182,7 @@ impl<'a> Walk<'a> {
     }
 
     /// A lane's part of the product of a slot's value and the query of it.
-    fn score_of_value(&self, b: &mut Builder, page: V, slot: V, query: (V, RowElem)) -> V {
+    fn score_of_value(&self, b: &mut Builder, page: V, slot: V, query: (V, Elem)) -> V {
         let d = self.shape.spec.value_dim;
         let values = b.atc(page, self.shape.page.v as i64);
         let head = b.mulc(self.item.kv_head, (d * PAGE_TOKENS) as i64);
@@ -189,24 +200,20 @@ impl<'a> Walk<'a> {
 
     /// A sum of products with the codes of a slot times their scale; of other numbers as it is.
     fn scaled(&self, b: &mut Builder, page: V, (scales, slot): (usize, V), dot: V) -> V {
-        match self.shape.spec.dtype {
-            KvDType::Int8 | KvDType::Int4 => {
-                let scale = self.scale(b, page, scales, slot);
-                b.fmul(dot, scale)
-            }
-            KvDType::F32 | KvDType::F16 | KvDType::Bf16 => dot,
+        if !self.has_scales() {
+            return dot;
         }
+        let scale = self.scale(b, page, scales, slot);
+        b.fmul(dot, scale)
     }
 
     /// Column `col` of a slot's value, whose head and slot begin at element `line` of the values.
     fn value(&self, b: &mut Builder, values: V, line: V, (slot, col): (V, V)) -> V {
-        match self.shape.spec.dtype {
-            KvDType::Int4 => self.value_code(b, values, (slot, col)),
-            KvDType::F32 | KvDType::F16 | KvDType::Bf16 | KvDType::Int8 => {
-                let index = b.add(line, col);
-                self.stored(b, values, index)
-            }
+        if self.in_pairs() {
+            return self.value_code(b, values, (slot, col));
         }
+        let index = b.add(line, col);
+        self.stored(b, values, index)
     }
 
     fn weigh(&self, b: &mut Builder, page: V, start: V, weight: V, values: &[V]) -> Vec<V> {
@@ -248,28 +255,14 @@ impl<'a> Walk<'a> {
 
     /// A stored number as f32, int8 codes without their scale.
     fn stored(&self, b: &mut Builder, base: V, index: V) -> V {
-        let load = |b: &mut Builder, ty, shift| {
-            let offset = b.shlc(index, shift);
-            let p = b.at(base, offset);
-            b.load(p, ty)
-        };
-        match self.shape.spec.dtype {
-            KvDType::F32 => load(b, F32, 2),
-            KvDType::F16 => {
-                let x = load(b, F16, 1);
-                b.fext(x, F32)
-            }
-            KvDType::Bf16 => {
-                let x = load(b, BF16, 1);
-                b.fext(x, F32)
-            }
-            KvDType::Int8 => {
-                let x = load(b, I8, 0);
-                let x = b.sext(x, I32);
-                b.sitofp(x, F32)
-            }
-            KvDType::Int4 => unreachable!("codes of 4 bits have no address of their own"),
+        let elem = piece::kv_storage(self.shape.spec.dtype);
+        let p = col_at(b, base, elem, index);
+        if elem == Elem::I8 {
+            let x = b.load(p, I8);
+            let x = b.sext(x, I32);
+            return b.sitofp(x, F32);
         }
+        piece::load(b, p, elem, 1)[0]
     }
 
     /// The 4-bit code of element `i` of a slot's key, as f32; see `layout::kv_nibble`.
@@ -324,12 +317,9 @@ impl<'a> Walk<'a> {
 }
 
 /// Element `col` of a query as f32.
-fn query_at(b: &mut Builder, (query, elem): (V, RowElem), col: V) -> V {
-    let (ty, shift) = half_type(elem).map_or((F32, 2), |half| (half, 1));
-    let offset = b.shlc(col, shift);
-    let p = b.at(query, offset);
-    let x = b.load(p, ty);
-    if ty == F32 { x } else { b.fext(x, F32) }
+fn query_at(b: &mut Builder, (query, elem): (V, Elem), col: V) -> V {
+    let p = col_at(b, query, elem, col);
+    piece::load(b, p, elem, 1)[0]
 }
 
 /// The signed 4-bit code that lies `up` bits up in byte `at`, as f32.

@@ -23,7 +23,6 @@ use super::tiles::{Lane, PageAt, Queries, Range, State, Tile};
 use crate::cx::Cx;
 use crate::mlir::{Builder, Cmp, Memory, V};
 use crate::{Source, blocks, per_rows};
-use llmcc_codegen::CodegenError;
 
 /// Most rows of a block.
 const MAX_ROWS: usize = 128;
@@ -44,7 +43,7 @@ pub(super) struct Plan {
 impl Plan {
     /// `None` if a kernel for fewer tokens will do, or must.
     pub(super) fn new(cx: &Cx<'_>, shape: &Shape, tile_m: usize) -> Option<Plan> {
-        let (d, gpu) = (shape.spec.key_dim, cx.target.gpu()?);
+        let d = shape.spec.key_dim;
         let (elem, int8) = shape.multiplied().filter(|_| d <= 256)?;
         let tokens = tile_m.min(MAX_ROWS / shape.group);
         if tile_m < 2 || tokens == 0 {
@@ -60,7 +59,7 @@ impl Plan {
         let resident = if d <= 64 && !int8 { 2 } else { 1 };
         let most = if d > 128 || resident > 1 { 2 } else { 4 };
         let tile = Tile { elem, int8, d, tiles, halves: 2, scores: shape.scores };
-        let fits = |pages: &usize| STAGES * pages * tile.page_bytes() + 4096 <= gpu.shared_per_block as usize;
+        let fits = |pages: &usize| STAGES * pages * tile.page_bytes() + 4096 <= cx.shared_limit();
         let pages = [4, 2, 1].into_iter().filter(|p| *p <= most.min(warps)).find(fits)?;
         Some(Plan { tile, warps, pages, tokens, resident })
     }
@@ -79,7 +78,7 @@ impl Plan {
 }
 
 /// Emits the kernel.
-pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Result<Source, CodegenError> {
+pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Source {
     let (mlir, program) = cx.function(plan.threads(), plan.resident, |b, args| {
         Block::take(b, (cx, shape, args), plan.tokens, |b, block| {
             b.buffer(Memory {
@@ -103,7 +102,7 @@ pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Result<Source, Co
             attend.store(b, &rows, &state);
         });
     });
-    Ok(Source {
+    Source {
         entry: cx.entry(),
         mlir,
         program,
@@ -113,7 +112,7 @@ pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Result<Source, Co
         scratch: 0,
         scratch_per_m: 0,
         generic: None,
-    })
+    }
 }
 
 /// A block while it is emitted.
@@ -139,7 +138,7 @@ impl Attend<'_> {
     }
 
     fn run(&self, b: &mut Builder, rows: &[Row]) -> State {
-        let q = self.plan.tile.queries(b, self.lane, self.block.shape.q.elem, |b, part| {
+        let q = self.plan.tile.queries(b, self.lane, self.block.shape.q.storage(), |b, part| {
             let col = self.block.column(b, rows[part].head);
             self.block.shape.element(b, self.block.args, self.block.shape.q, rows[part].token, col)
         });

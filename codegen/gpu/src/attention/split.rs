@@ -42,7 +42,7 @@ use super::tiles::Range;
 use crate::cx::{Args, Cx};
 use crate::mlir::{Builder, Cmp, V};
 use crate::{COUNTER_BYTES, Source, blocks};
-use llmcc_codegen::CodegenError;
+use llmcc_ir::target::GpuArch;
 
 /// Most chunks of a token.
 const MAX_CHUNKS: usize = 64;
@@ -95,6 +95,12 @@ pub(super) struct Chunks<'a> {
 }
 
 impl Split {
+    /// Blocks that fill the machine with so many on a multiprocessor, as far as there are counters
+    /// for them.
+    pub(super) fn blocks(gpu: &GpuArch, resident: u32) -> usize {
+        ((gpu.sms * resident) as usize).min(COUNTER_BYTES / 4)
+    }
+
     /// Threads of a block.
     pub(super) fn threads(&self) -> u32 {
         self.warps * 32
@@ -118,15 +124,8 @@ impl Split {
         generic: Option<&'static str>,
         min_blocks: u32,
         attend: impl FnOnce(&mut Builder, Args<'_>, &Item, &Chunks<'_>),
-    ) -> Result<Source, CodegenError> {
+    ) -> Source {
         let d = shape.spec.value_dim;
-        let shared = self.shared_bytes(d);
-        if shared > crate::shared_limit(cx) {
-            return Err(cx.error(format!("heads of {d} need {shared} bytes of shared memory")));
-        }
-        if self.blocks * 4 > COUNTER_BYTES {
-            return Err(cx.error(format!("{} blocks need more counters than there are", self.blocks)));
-        }
         let (mlir, program) = cx.function(self.threads(), min_blocks, |b, args| {
             let results = Results::new(b, self, d);
             self.each_item(cx, b, args, shape, |b, item| {
@@ -136,17 +135,17 @@ impl Split {
         });
         // Tokens have several shares while all their units fit the grid twice.
         let slots = self.blocks / 2 * self.most();
-        Ok(Source {
+        Source {
             entry: cx.entry(),
             mlir,
             program,
             threads: self.threads(),
-            shared: shared as u32,
+            shared: self.shared_bytes(d) as u32,
             grid: [blocks(self.blocks), blocks(1), blocks(1)],
             scratch: (COUNTER_BYTES + slots * slot_floats(self.rows, d) * 4) as u64,
             scratch_per_m: 0,
             generic,
-        })
+        }
     }
 
     /// Runs `body` for the items of this block.

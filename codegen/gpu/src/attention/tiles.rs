@@ -11,9 +11,7 @@
 use super::Scores;
 use super::codes::{self, Scales};
 use crate::mlir::{Builder, Cmp, Elem, I1, I32, Ty, V};
-use crate::piece;
 use llmcc_abi::PAGE_TOKENS;
-use llmcc_ir::kernel::RowElem;
 
 /// What the products are made of.
 #[derive(Clone, Copy)]
@@ -50,7 +48,7 @@ pub(super) struct Lane {
 pub(super) struct Queries {
     /// Of each half, the address of the lane's first columns; how queries are stored.
     rows: Vec<V>,
-    elem: RowElem,
+    stored: Elem,
     /// The word of a half that is not used.
     none: V,
     /// The words of each tile, where registers have room for them: four for every 16 columns. Else
@@ -203,18 +201,17 @@ impl Tile {
         &self,
         b: &mut Builder,
         lane: &Lane,
-        elem: RowElem,
+        stored: Elem,
         at: impl Fn(&mut Builder, usize) -> V,
     ) -> Queries {
-        let size = if elem == RowElem::F32 { 2 } else { 1 };
-        let offset = b.shlc(lane.t2, size);
+        let offset = b.shlc(lane.t2, stored.bytes().trailing_zeros().into());
         let rows: Vec<V> = (0..self.parts())
             .map(|part| {
                 let p = at(b, part);
                 b.at(p, offset)
             })
             .collect();
-        let mut q = Queries { rows, elem, none: b.i32(0), held: None };
+        let mut q = Queries { rows, stored, none: b.i32(0), held: None };
         if !self.crowded() {
             let words = |b: &mut Builder, tile: usize| {
                 (0..self.d / 16).flat_map(|step| self.query(b, &q, tile, step)).collect::<Vec<V>>()
@@ -230,22 +227,20 @@ impl Tile {
         if let Some(held) = &q.held {
             return held[tile][step * 4..][..4].to_vec();
         }
-        let size = if q.elem == RowElem::F32 { 2 } else { 1 };
         let rows = &q.rows[tile * self.halves..][..self.halves];
         let word = |(eight, half): (usize, usize)| match rows.get(half) {
             Some(p) => {
-                let p = b.atc(*p, ((step * 16 + eight * 8) << size) as i64);
-                self.query_pair(b, p, q.elem)
+                let p = b.atc(*p, ((step * 16 + eight * 8) * q.stored.bytes()) as i64);
+                self.query_pair(b, p, q.stored)
             }
             None => q.none,
         };
         [(0, 0), (0, 1), (1, 0), (1, 1)].map(word).to_vec()
     }
 
-    fn query_pair(&self, b: &mut Builder, p: V, elem: RowElem) -> V {
+    fn query_pair(&self, b: &mut Builder, p: V, stored: Elem) -> V {
         // Plainly: a load that is known to give the same again would be made once, before the loop,
         // and where registers are short its result spilled.
-        let stored = piece::storage(elem).unwrap_or(Elem::F32);
         if stored == self.elem {
             return b.load(p, I32);
         }

@@ -21,18 +21,17 @@ use crate::cx::{Args, Cx, share_out, when_below};
 use crate::epilogue::{self, Tile};
 use crate::expr::{SharedTile, Slots};
 use crate::mlir::{Builder, Cmp, Elem, F32, I32, Memory, V};
-use crate::piece::{col_at, row_at};
+use crate::piece::{self, col_at, row_at};
 use crate::{Source, blocks, per_rows};
-use llmcc_codegen::CodegenError;
 use llmcc_ir::gpu::schedule;
 use llmcc_ir::kernel::{ExpertMatmul, ParamId, RowElem};
-use llmcc_ir::quant::{BLOCK, Float, Format, Packing};
+use llmcc_ir::quant::{BLOCK, Format};
 
 /// Threads of a block.
 const THREADS: u32 = 128;
 const WARPS: usize = 4;
 /// Rows taken at once.
-const ROWS: usize = 8;
+pub const ROWS: usize = 8;
 /// Pairs looked through before those found are multiplied.
 const PAIRS: usize = 4096;
 
@@ -43,7 +42,7 @@ struct Plan<'a> {
     /// Columns of a row, all slots included, and of a slot.
     cols: usize,
     inner: usize,
-    elem: RowElem,
+    elem: Elem,
     lanes: Vec<(ParamId, Format)>,
     /// Multiplied by tensor cores.
     tensor: bool,
@@ -69,16 +68,17 @@ struct Thread {
     t: V,
 }
 
+/// Bytes of shared memory.
+pub fn shared_bytes(cx: &Cx<'_>, k: &ExpertMatmul) -> usize {
+    Plan::new(cx, k).map().bytes
+}
+
 /// Emits the kernel.
-///
-/// # Errors
-/// Rows that GPUs do not multiply so, or of widths that are not multiples of 16.
-pub fn emit(cx: &Cx<'_>, k: &ExpertMatmul) -> Result<Source, CodegenError> {
-    let plan = Plan::new(cx, k)?;
+pub fn emit(cx: &Cx<'_>, k: &ExpertMatmul) -> Source {
+    let plan = Plan::new(cx, k);
     let map = plan.map();
     let tiles = k.rows() / BLOCK;
     let few = k.tile_m == 1;
-    let mut done = Ok(());
     let (mlir, program) = cx.function(THREADS, 4, |b, args| {
         plan.declare(b, &map);
         let m = cx.row_count(b, args);
@@ -86,13 +86,12 @@ pub fn emit(cx: &Cx<'_>, k: &ExpertMatmul) -> Result<Source, CodegenError> {
         let (of, tile) = (b.divc(index, tiles as i64), b.remc(index, tiles as i64));
         if few {
             let token = b.sreg("ctaid.y");
-            when_below(b, token, m, |b| done = plan.one(b, args, &map, (token, of), tile));
+            when_below(b, token, m, |b| plan.one(b, args, &map, (token, of), tile));
         } else {
-            done = plan.many(b, args, &map, m, of, tile);
+            plan.many(b, args, &map, m, of, tile);
         }
     });
-    done?;
-    Ok(Source {
+    Source {
         entry: cx.entry(),
         mlir,
         program,
@@ -106,41 +105,22 @@ pub fn emit(cx: &Cx<'_>, k: &ExpertMatmul) -> Result<Source, CodegenError> {
         scratch: 0,
         scratch_per_m: 0,
         generic: None,
-    })
+    }
 }
 
 impl<'a> Plan<'a> {
-    fn new(cx: &'a Cx<'a>, k: &'a ExpertMatmul) -> Result<Plan<'a>, CodegenError> {
-        let (cols, elem) = cx.rows(k.x)?;
-        let (mut lanes, mut inner) = (vec![], cols);
-        for w in &k.segment.weights {
-            let (_, columns, format) = cx.matrix(*w)?;
-            if format.packing != Packing::Fragment {
-                return Err(cx.error("a product needs matrices in fragment order"));
-            }
-            inner = columns;
-            lanes.push((*w, format));
-        }
-        if k.segment.tile_n != BLOCK || ![1, ROWS].contains(&k.tile_m) {
-            return Err(cx.error(format!("products of experts have tiles of 1 or {ROWS} rows and {BLOCK} columns")));
-        }
-        if !inner.is_multiple_of(16) && k.routes.is_some() {
-            return Err(cx.error(format!("experts of {inner} columns: only multiples of 16 are multiplied")));
-        }
-        if elem.is_quantized() {
-            return Err(cx.error("products of experts have f32 or 16-bit rows"));
-        }
-        let known = |f: Format| match (f.encoding().float(), elem) {
-            (_, RowElem::F32) | (Some(Float::F32 | Float::E4m3), _) => false,
-            (Some(Float::F16), elem) => elem == RowElem::F16,
-            (Some(Float::Bf16), elem) => elem == RowElem::Bf16,
-            (None, _) => schedule::has_operands(f) && !schedule::is_fp8(f),
-        };
-        let tensor = inner.is_multiple_of(16) && lanes.iter().all(|(_, f)| known(*f));
-        if lanes.iter().any(|(_, f)| schedule::is_fp8(*f)) {
-            return Err(cx.error("experts of fp8 weights are not multiplied yet: compile with another format"));
-        }
-        Ok(Plan { cx, k, cols, inner, elem, lanes, tensor })
+    fn new(cx: &'a Cx<'a>, k: &'a ExpertMatmul) -> Plan<'a> {
+        let (cols, elem) = cx.rows(k.x);
+        let inner = cx.kernel.matrix(k.segment.weights[0]).k;
+        let lanes: Vec<_> = k.segment.weights.iter().map(|w| (*w, cx.kernel.matrix(*w).format)).collect();
+        let tensor = inner.is_multiple_of(16) && lanes.iter().all(|(_, f)| schedule::on_tensor_cores(*f, elem));
+        Plan { cx, k, cols, inner, elem: piece::storage(elem), lanes, tensor }
+    }
+
+    /// Address of row `row` of the input.
+    fn row(&self, b: &mut Builder, args: Args<'_>, row: V) -> V {
+        let (cols, elem) = self.cx.rows(self.k.x);
+        row_at(b, args.operand(self.k.x), cols, elem, row)
     }
 
     /// Elements from one row of partial sums to the next.
@@ -164,14 +144,7 @@ impl<'a> Plan<'a> {
     }
 
     /// One token's slot.
-    fn one(
-        &self,
-        b: &mut Builder,
-        args: Args<'_>,
-        map: &Map,
-        (token, slot): (V, V),
-        tile: V,
-    ) -> Result<(), CodegenError> {
+    fn one(&self, b: &mut Builder, args: Args<'_>, map: &Map, (token, slot): (V, V), tile: V) {
         let expert = match self.k.routes {
             Some(routes) => self.routed(b, args.operand(routes), (token, slot)),
             None => slot,
@@ -179,15 +152,14 @@ impl<'a> Plan<'a> {
         let first = b.mulc(token, self.k.top as i64);
         let pair = b.add(first, slot);
         let one = b.i32(1);
-        self.group(b, args, map, (expert, tile), one, &|_, _| pair)
+        self.group(b, args, map, (expert, tile), one, &|_, _| pair);
     }
 
     /// All pairs that chose an expert.
-    fn many(&self, b: &mut Builder, args: Args<'_>, map: &Map, m: V, expert: V, tile: V) -> Result<(), CodegenError> {
+    fn many(&self, b: &mut Builder, args: Args<'_>, map: &Map, m: V, expert: V, tile: V) {
         let Some(routes) = self.k.routes else { return self.tokens(b, args, map, m, (expert, tile)) };
         let routes = args.operand(routes);
         let (all, zero, step) = (b.mulc(m, self.k.top as i64), b.i32(0), b.i32(PAIRS as i64));
-        let mut done = Ok(());
         b.for_((zero, all, step), &[], |b, from, _| {
             let found = self.collect(b, routes, map, (from, all), expert);
             let rows = b.i32(ROWS as i64);
@@ -201,28 +173,17 @@ impl<'a> Plan<'a> {
                     let p = col_at(b, pairs, Elem::F32, at);
                     b.load(p, I32)
                 };
-                if let Err(e) = self.group(b, args, map, (expert, tile), rows, &pair) {
-                    done = Err(e);
-                }
+                self.group(b, args, map, (expert, tile), rows, &pair);
                 vec![]
             });
             b.barrier();
             vec![]
         });
-        done
     }
 
     /// All tokens of a slot, which is that of the expert.
-    fn tokens(
-        &self,
-        b: &mut Builder,
-        args: Args<'_>,
-        map: &Map,
-        m: V,
-        (expert, tile): (V, V),
-    ) -> Result<(), CodegenError> {
+    fn tokens(&self, b: &mut Builder, args: Args<'_>, map: &Map, m: V, (expert, tile): (V, V)) {
         let (zero, step) = (b.i32(0), b.i32(ROWS as i64));
-        let mut done = Ok(());
         b.for_((zero, m, step), &[], |b, first, _| {
             let rest = b.sub(m, first);
             let rows = b.min(rest, step);
@@ -231,12 +192,9 @@ impl<'a> Plan<'a> {
                 let start = b.mulc(token, self.k.top as i64);
                 b.add(start, expert)
             };
-            if let Err(e) = self.group(b, args, map, (expert, tile), rows, &pair) {
-                done = Err(e);
-            }
+            self.group(b, args, map, (expert, tile), rows, &pair);
             vec![]
         });
-        done
     }
 
     /// The expert that routes name for a token's slot.
@@ -299,14 +257,14 @@ impl<'a> Plan<'a> {
         (expert, tile): (V, V),
         rows: V,
         pair: &dyn Fn(&mut Builder, V) -> V,
-    ) -> Result<(), CodegenError> {
+    ) {
         let tid = b.sreg("tid.x");
         let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, 31));
         let th = Thread { warp, lane, g: b.shrc(lane, 2), t: b.andc(lane, 3) };
         let sums = if self.tensor {
-            self.tensor_sums(b, args, th, (expert, tile), rows, pair)?
+            self.tensor_sums(b, args, th, (expert, tile), rows, pair)
         } else {
-            self.plain_sums(b, args, th, (expert, tile), rows, pair)?
+            self.plain_sums(b, args, th, (expert, tile), rows, pair)
         };
         self.store_sums(b, map, th, &sums);
         b.barrier();
@@ -342,8 +300,7 @@ impl<'a> Plan<'a> {
             threads: THREADS,
             slots: Some(Slots { place: &place, expert }),
         };
-        epilogue::run(self.cx, b, args, &self.k.segment, &tile)?;
+        epilogue::run(self.cx, b, args, &self.k.segment, &tile);
         b.barrier();
-        Ok(())
     }
 }

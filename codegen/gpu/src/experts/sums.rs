@@ -2,12 +2,9 @@
 
 use super::{Map, Plan, ROWS, THREADS, Thread, WARPS};
 use crate::cx::{Args, share_out};
-use crate::matmul::decode::{self, Scales, Scaling};
-use crate::mlir::{Builder, Cmp, F16, F32, I16, I32, I64, V, V4I32};
-use crate::piece::row_at;
-use llmcc_codegen::CodegenError;
+use crate::matmul::decode::{self, Scales};
+use crate::mlir::{Builder, Cmp, Elem, F16, F32, I16, I32, I64, V, V4I32};
 use llmcc_ir::gpu::schedule::{self, TILE_K};
-use llmcc_ir::kernel::RowElem;
 use llmcc_ir::quant::{BLOCK, Format};
 
 impl Plan<'_> {
@@ -24,16 +21,16 @@ impl Plan<'_> {
     /// Address of the columns of a pair's slot.
     fn input(&self, b: &mut Builder, args: Args<'_>, pair: V) -> V {
         let (token, slot) = (b.divc(pair, self.k.top as i64), b.remc(pair, self.k.top as i64));
-        let line = row_at(b, args.operand(self.k.x), self.cols, self.elem, token);
+        let line = self.row(b, args, token);
         if !self.k.own_input(self.cols, self.inner) {
             return line;
         }
-        let skip = b.mulc(slot, (self.inner * self.element()) as i64);
+        let skip = b.mulc(slot, (self.inner * self.elem.bytes()) as i64);
         b.at(line, skip)
     }
 
-    fn element(&self) -> usize {
-        if self.elem == RowElem::F32 { 4 } else { 2 }
+    fn is_f32(&self) -> bool {
+        self.elem == Elem::F32
     }
 
     /// Units of the inner columns.
@@ -46,7 +43,7 @@ impl Plan<'_> {
         if !self.inner.is_multiple_of(16) {
             return self.ragged(b, line, unit, t);
         }
-        let bytes = 16 * self.element();
+        let bytes = 16 * self.elem.bytes();
         let skip = b.mulc(unit, 4 * bytes as i64);
         let own = b.mulc(t, bytes as i64);
         let at = b.add(skip, own);
@@ -63,7 +60,7 @@ impl Plan<'_> {
         if self.inner.is_multiple_of(TILE_K) {
             return read(b);
         }
-        let inside = b.cmpc(Cmp::Slt, at, (self.inner * self.element()) as i64);
+        let inside = b.cmpc(Cmp::Slt, at, (self.inner * self.elem.bytes()) as i64);
         let zero = b.i32(0);
         b.if_else(inside, &vec![I32; bytes / 4], read, |_| vec![zero; bytes / 4])
     }
@@ -77,15 +74,15 @@ impl Plan<'_> {
             let column = b.addc(first, i as i64);
             let inside = b.cmpc(Cmp::Slt, column, self.inner as i64);
             let read = |b: &mut Builder| {
-                let at = b.mulc(column, self.element() as i64);
+                let at = b.mulc(column, self.elem.bytes() as i64);
                 let p = b.at(line, at);
-                let x = if self.element() == 4 { b.load(p, I32) } else { b.load(p, I16) };
-                vec![if self.element() == 4 { x } else { b.zext(x, I32) }]
+                let x = if self.is_f32() { b.load(p, I32) } else { b.load(p, I16) };
+                vec![if self.is_f32() { x } else { b.zext(x, I32) }]
             };
             b.if_else(inside, &[I32], read, |_| vec![zero])[0]
         };
         let x: Vec<V> = (0..16).map(|i| element(b, i)).collect();
-        if self.element() == 4 {
+        if self.is_f32() {
             return x;
         }
         let pair = |b: &mut Builder, two: &[V]| {
@@ -141,36 +138,21 @@ impl Plan<'_> {
     /// Factors of both levels, for formats that are decoded number by number.
     fn factors(&self, b: &mut Builder, format: Format, strip: V, unit: V, th: Thread) -> Option<Scales> {
         let layout = format.block(self.inner);
-        let mut out: [Option<[V; 2]>; 2] = [None; 2];
-        for run in schedule::factor_runs(format) {
-            let first = match (run.level, run.minima) {
-                (0, false) => 0,
-                (0, true) => layout.mins,
-                (_, false) => layout.above,
-                (_, true) => layout.above + layout.above_mins,
-            };
+        decode::factors(b, format, Builder::load_const, |b, run| {
             let mut index = th.g;
             if run.lines > 1 {
                 let line = b.shrc(th.t, (4 / run.lines).trailing_zeros().into());
                 let skip = b.shlc(line, 4);
                 index = b.add(index, skip);
             }
-            let bytes = run.of.kind.bytes() as i64;
-            let mut at = b.mulc(index, bytes);
+            let mut at = b.mulc(index, run.of.kind.bytes() as i64);
             if let Some(units) = run.units() {
                 let unit = b.divc(unit, units as i64);
                 let line = b.mulc(unit, run.bytes() as i64);
                 at = b.add(at, line);
             }
-            let p = b.at(strip, at);
-            let read: [V; 2] = std::array::from_fn(|h| {
-                let p = b.atc(p, first as i64 + 8 * bytes * h as i64);
-                crate::codes::factor(b, run.of.kind, |b, ty| b.load_const(p, ty))
-            });
-            let of = &mut out[usize::from(run.minima)];
-            *of = Some(of.map_or(read, |below| std::array::from_fn(|h| b.fmul(below[h], read[h]))));
-        }
-        Some(Scales { scale: out[0]?, min: out[1] })
+            (b.at(strip, at), run.in_block(&layout))
+        })
     }
 
     /// Runs `body` for the units of a warp, with sums carried round.
@@ -186,6 +168,14 @@ impl Plan<'_> {
         b.for_((th.warp, n, step), &vec![zero; sums], body)
     }
 
+    /// Address of the input of the pair in row `row`. Rows beyond the last of the block repeat it;
+    /// what comes of them is not stored.
+    fn line(&self, b: &mut Builder, args: Args<'_>, row: V, last: V, pair: &dyn Fn(&mut Builder, V) -> V) -> V {
+        let row = b.min(row, last);
+        let of = pair(b, row);
+        self.input(b, args, of)
+    }
+
     /// By tensor cores: of each lane four sums, as `mma` has them.
     pub(super) fn tensor_sums(
         &self,
@@ -195,41 +185,20 @@ impl Plan<'_> {
         at: (V, V),
         rows: V,
         pair: &dyn Fn(&mut Builder, V) -> V,
-    ) -> Result<Vec<V>, CodegenError> {
+    ) -> Vec<V> {
         let strips: Vec<V> = (0..self.lanes.len()).map(|lane| self.strip(b, args, lane, at)).collect();
-        // Columns beyond the rows repeat the last one; what comes of them is not stored.
         let last = b.addc(rows, -1);
-        let row = b.min(th.g, last);
-        let of = pair(b, row);
-        let line = self.input(b, args, of);
-        let half = decode::half(self.elem);
-        Ok(self.each_unit(b, th, 4 * strips.len(), |b, unit, sums| {
+        let line = self.line(b, args, th.g, last, pair);
+        self.each_unit(b, th, 4 * strips.len(), |b, unit, sums| {
             let x = self.words(b, line, unit, th.t);
             let mut out = vec![];
             for (lane, strip) in strips.iter().enumerate() {
                 let format = self.lanes[lane].1;
-                let (words, scales) = self.codes(b, format, *strip, unit, th);
-                let mut a = decode::fragments(b, format, half, &words);
-                let how = decode::scaling(format, true);
-                let sums = &sums[4 * lane..][..4];
-                if let (Scaling::Weights, Some(s)) = (how, scales) {
-                    decode::scale_weights(b, &mut a, s, half);
-                }
-                let product = |b: &mut Builder, from: Vec<V>| {
-                    (0..4).fold(from, |acc, step| b.mma(half, &a[step], &x[2 * step..][..2], &acc))
-                };
-                out.extend(match (how, scales) {
-                    (Scaling::Sums, Some(s)) => {
-                        let zero = b.f32(0.0);
-                        let part = product(b, vec![zero; 4]);
-                        let scale = s.scale.map(|s| b.fext(s, F32));
-                        (0..4).map(|i| b.fma(part[i], scale[i / 2], sums[i])).collect()
-                    }
-                    _ => product(b, sums.to_vec()),
-                });
+                let weights = self.codes(b, format, *strip, unit, th);
+                out.extend(decode::multiply(b, format, self.elem, weights, &x, &sums[4 * lane..][..4]));
             }
             out
-        }))
+        })
     }
 
     /// By multiply-adds: of each lane and row those of the lane's two rows of weights.
@@ -241,15 +210,13 @@ impl Plan<'_> {
         at: (V, V),
         rows: V,
         pair: &dyn Fn(&mut Builder, V) -> V,
-    ) -> Result<Vec<V>, CodegenError> {
+    ) -> Vec<V> {
         let strips: Vec<V> = (0..self.lanes.len()).map(|lane| self.strip(b, args, lane, at)).collect();
         let last = b.addc(rows, -1);
         let lines: Vec<V> = (0..self.k.tile_m as i64)
             .map(|r| {
                 let row = b.i32(r);
-                let row = b.min(row, last);
-                let of = pair(b, row);
-                self.input(b, args, of)
+                self.line(b, args, row, last, pair)
             })
             .collect();
         let per_lane = 2 * lines.len();
@@ -259,30 +226,24 @@ impl Plan<'_> {
                 let words = self.words(b, *line, unit, th.t);
                 x.push(self.floats(b, &words));
             }
-            let mut out = sums.to_vec();
+            let mut out = vec![];
             for (lane, strip) in strips.iter().enumerate() {
                 let format = self.lanes[lane].1;
-                let (words, scales) = self.codes(b, format, *strip, unit, th);
-                let w = decode::values(b, format, &words, scales);
-                for (r, x) in x.iter().enumerate() {
-                    for (h, w) in w.iter().enumerate() {
-                        let sum = &mut out[per_lane * lane + 2 * r + h];
-                        *sum = w.iter().zip(x).fold(*sum, |acc, (w, x)| b.fma(*w, *x, acc));
-                    }
-                }
+                let weights = self.codes(b, format, *strip, unit, th);
+                out.extend(decode::multiply_add(b, format, weights, &x, &sums[per_lane * lane..][..per_lane]));
             }
             out
         });
         // The lanes of a quad have a quarter of the columns each.
-        Ok(sums.into_iter().map(|v| b.reduce(v, &[1, 2], |b, x, y| b.fadd(x, y))).collect())
+        sums.into_iter().map(|v| b.reduce(v, &[1, 2], |b, x, y| b.fadd(x, y))).collect()
     }
 
     /// 16 columns as f32.
     fn floats(&self, b: &mut Builder, words: &[V]) -> Vec<V> {
-        match self.elem {
-            RowElem::F32 => words.iter().map(|w| b.bitcast(*w, F32)).collect(),
-            elem => words.iter().flat_map(|w| crate::matmul::halves(b, *w, decode::half(elem))).collect(),
+        if self.is_f32() {
+            return words.iter().map(|w| b.bitcast(*w, F32)).collect();
         }
+        words.iter().flat_map(|w| crate::matmul::halves(b, *w, self.elem)).collect()
     }
 
     /// Writes a warp's sums to shared memory: `[warp][row][column of all lanes]`.

@@ -8,7 +8,7 @@
 use crate::codes;
 use crate::mlir::{BF16, Builder, Elem as Scalar, F16, F32, I32, Ty, V};
 use llmcc_abi::layout::{by_fours, fragment_bits};
-use llmcc_ir::gpu::schedule::{self, TILE_K, has_operands, unit_scales};
+use llmcc_ir::gpu::schedule::{self, FactorRun, TILE_K, has_operands, unit_scales};
 use llmcc_ir::kernel::RowElem;
 use llmcc_ir::quant::{Code, Float, Format};
 
@@ -39,7 +39,7 @@ pub fn scaling(format: Format, sums: bool) -> Scaling {
 
 /// The scalar type of half-precision input.
 pub fn half(elem: RowElem) -> Scalar {
-    if elem == RowElem::Bf16 { Scalar::Bf16 } else { Scalar::F16 }
+    if elem.float() == Some(Float::Bf16) { Scalar::Bf16 } else { Scalar::F16 }
 }
 
 /// A pair of equal numbers, given as the bits of one.
@@ -250,6 +250,49 @@ pub fn scale_weights(b: &mut Builder, a: &mut [[V; 4]], s: Scales, half: Scalar)
     }
 }
 
+/// Adds the products of a unit of weights (a lane's words and the scales of its two rows) with
+/// 16-bit input, two words `x` for each step, to the four sums that a lane has of an `mma`.
+pub fn multiply(
+    b: &mut Builder,
+    format: Format,
+    half: Scalar,
+    (words, scales): (Vec<V>, Option<Scales>),
+    x: &[V],
+    sums: &[V],
+) -> Vec<V> {
+    let mut a = fragments(b, format, half, &words);
+    let how = scaling(format, true);
+    if let (Scaling::Weights, Some(s)) = (how, scales) {
+        scale_weights(b, &mut a, s, half);
+    }
+    let (Scaling::Sums, Some(s)) = (how, scales) else {
+        return (0..4).fold(sums.to_vec(), |acc, step| b.mma(half, &a[step], &x[2 * step..][..2], &acc));
+    };
+    let zero = b.f32(0.0);
+    let part = (0..4).fold(vec![zero; 4], |acc, step| b.mma(half, &a[step], &x[2 * step..][..2], &acc));
+    let scale = s.scale.map(|s| b.fext(s, F32));
+    (0..4).map(|i| b.fma(part[i], scale[i / 2], sums[i])).collect()
+}
+
+/// The same by multiply-adds: the products of the lane's two rows of weights with its 16 columns of
+/// all rows of input, to their sums, `[row of input][row g, row g + 8]`.
+pub fn multiply_add(
+    b: &mut Builder,
+    format: Format,
+    (words, scales): (Vec<V>, Option<Scales>),
+    x: &[Vec<V>],
+    sums: &[V],
+) -> Vec<V> {
+    let w = values(b, format, &words, scales);
+    let mut out = sums.to_vec();
+    for (r, x) in x.iter().enumerate() {
+        for (h, w) in w.iter().enumerate() {
+            out[2 * r + h] = w.iter().zip(x).fold(out[2 * r + h], |acc, (w, x)| b.fma(*w, *x, acc));
+        }
+    }
+    out
+}
+
 /// The f32 values of a lane's weights in a unit: `[row g, row g + 8][16 columns]`.
 pub fn values(b: &mut Builder, format: Format, words: &[V], scales: Option<Scales>) -> [Vec<V>; 2] {
     let mut rows = [vec![], vec![]];
@@ -315,8 +358,7 @@ fn decoded(b: &mut Builder, format: Format, words: &[V], scales: Option<Scales>)
 /// Loads the factors of the generic path, of both levels, for a lane's two rows and 16 columns of a
 /// unit whose codes end at `at`; f32.
 pub fn load_factors(b: &mut Builder, format: Format, at: V, lane: V) -> Option<Scales> {
-    let mut out: [Option<[V; 2]>; 2] = [None; 2];
-    for run in schedule::factor_runs(format) {
+    factors(b, format, Builder::load, |b, run| {
         let mut index = b.shrc(lane, 2);
         if run.lines > 1 {
             // Lane t of a quad has columns 16t…16t+15.
@@ -325,12 +367,25 @@ pub fn load_factors(b: &mut Builder, format: Format, at: V, lane: V) -> Option<S
             let skip = b.shlc(line, 4);
             index = b.add(index, skip);
         }
-        let bytes = run.of.kind.bytes() as i64;
-        let offset = b.mulc(index, bytes);
-        let p = b.at(at, offset);
+        let offset = b.mulc(index, run.of.kind.bytes() as i64);
+        (b.at(at, offset), run.at)
+    })
+}
+
+/// The factors of both levels for a lane's two rows, f32: `place` says where those of its first row
+/// are in a run, as an address and bytes from there, and `load` reads them.
+pub fn factors(
+    b: &mut Builder,
+    format: Format,
+    load: fn(&mut Builder, V, Ty) -> V,
+    place: impl Fn(&mut Builder, &FactorRun) -> (V, usize),
+) -> Option<Scales> {
+    let mut out: [Option<[V; 2]>; 2] = [None; 2];
+    for run in schedule::factor_runs(format) {
+        let (p, first) = place(b, &run);
         let read: [V; 2] = std::array::from_fn(|h| {
-            let p = b.atc(p, run.at as i64 + 8 * bytes * h as i64);
-            codes::factor(b, run.of.kind, |b, ty| b.load(p, ty))
+            let p = b.atc(p, (first + 8 * run.of.kind.bytes() * h) as i64);
+            codes::factor(b, run.of.kind, |b, ty| load(b, p, ty))
         });
         let of = &mut out[usize::from(run.minima)];
         *of = Some(of.map_or(read, |below| std::array::from_fn(|h| b.fmul(below[h], read[h]))));

@@ -3,15 +3,13 @@
 //! Row `r` is at `r · stride` bytes, `stride` being the padded columns and 16 bytes: eight rows
 //! then start in eight different groups of banks.
 
-use super::{Plan, decode};
-use crate::cx::{Args, row_stride, share_out};
-use crate::epilogue::half_type;
-use crate::mlir::{Builder, Cache, Cmp, Elem, F32, I32, I64, Ty, V, WARP};
-use crate::piece;
+use super::Plan;
+use crate::cx::{Args, share_out};
+use crate::mlir::{Builder, Cache, Cmp, Elem, F32, I32, Ty, V, WARP};
+use crate::piece::{self, col_at, half_type, row_at};
 use llmcc_abi::layout::round_up;
-use llmcc_codegen::CodegenError;
 use llmcc_ir::gpu::schedule::{Input, Variant, norm_words};
-use llmcc_ir::kernel::{Norm, ParamId, Prologue, RowElem};
+use llmcc_ir::kernel::{Norm, ParamId, Prologue};
 
 /// Input in shared memory.
 #[derive(Clone, Copy)]
@@ -52,73 +50,45 @@ pub fn is_copy(plan: &Plan<'_>) -> bool {
 }
 
 /// Address of row `row` of the input.
-pub fn row(b: &mut Builder, plan: &Plan<'_>, args: Args<'_>, row: V) -> Result<V, CodegenError> {
-    let (cols, elem) = plan.cx.rows(plan.body.x)?;
-    let row = b.zext(row, I64);
-    let offset = b.mulc(row, row_stride(cols, elem) as i64);
-    Ok(b.at(args.operand(plan.body.x), offset))
+pub fn row(b: &mut Builder, plan: &Plan<'_>, args: Args<'_>, row: V) -> V {
+    let (cols, elem) = plan.cx.rows(plan.body.x);
+    row_at(b, args.operand(plan.body.x), cols, elem, row)
 }
 
 /// Starts copying rows (of 16-bit elements): one group of copies per thread.
-///
-/// # Errors
-/// The input is no matrix of rows.
-pub fn copy(
-    b: &mut Builder,
-    plan: &Plan<'_>,
-    args: Args<'_>,
-    to: Staged,
-    row0: V,
-    rows: V,
-) -> Result<(), CodegenError> {
+pub fn copy(b: &mut Builder, plan: &Plan<'_>, args: Args<'_>, to: Staged, row0: V, rows: V) {
     let pieces = (plan.k * 2 / 16) as i64;
     let n = b.mulc(rows, pieces);
-    let mut done = Ok(());
     share_out(b, n, plan.schedule.warps as u32 * 32, |b, i| {
         let r = b.divc(i, pieces);
         let skip = b.mulc(r, pieces);
         let piece = b.sub(i, skip);
         let offset = b.shlc(piece, 4);
         let global = b.add(row0, r);
-        match row(b, plan, args, global) {
-            Ok(from) => {
-                let from = b.at(from, offset);
-                let line = b.mulc(r, to.stride as i64);
-                let at = b.add(line, offset);
-                let at = b.at(to.base, at);
-                b.cp_async(at, from, Cache::L2);
-            }
-            Err(e) => done = Err(e),
-        }
+        let from = row(b, plan, args, global);
+        let from = b.at(from, offset);
+        let line = b.mulc(r, to.stride as i64);
+        let at = b.add(line, offset);
+        let at = b.at(to.base, at);
+        b.cp_async(at, from, Cache::L2);
     });
     b.cp_commit();
-    done
 }
 
 /// Computes the staged rows: normalization, gain, bias, conversion, zeros beyond the last column.
 /// Ends with a barrier.
-///
-/// # Errors
-/// Operands of the wrong kind.
-pub fn compute(
-    b: &mut Builder,
-    plan: &Plan<'_>,
-    args: Args<'_>,
-    to: Staged,
-    (row0, rows): (V, V),
-    factors: V,
-) -> Result<(), CodegenError> {
-    let (cols, stored) = plan.cx.rows(plan.body.x)?;
+pub fn compute(b: &mut Builder, plan: &Plan<'_>, args: Args<'_>, to: Staged, (row0, rows): (V, V), factors: V) {
+    let (cols, stored) = plan.cx.rows(plan.body.x);
     let prologue = plan.body.prologue;
     let Prologue { norm, gain, bias, elem: _ } = prologue.unwrap_or(Prologue::plain(plan.elem));
-    let vector = |v: Option<ParamId>| v.map(|v| Ok((args.operand(v), plan.cx.vector(v)?))).transpose();
-    let (gain, bias): (Option<Vector>, Option<Vector>) = (vector(gain)?, vector(bias)?);
+    let vector = |v: Option<ParamId>| v.map(|v| (args.operand(v), plan.cx.kernel.vector(v)));
+    let (gain, bias): (Option<Vector>, Option<Vector>) = (vector(gain), vector(bias));
     // Four columns at a time where rows, runs and vectors allow it.
     let lengths = [gain, bias].into_iter().flatten().map(|(_, len)| len);
     let wide = piece::widest(4, lengths.chain(norm.map(|n| n.width)).chain([cols]));
     let wide = if wide == 4 { 4 } else { 1 };
-    let how = How { norm, gain, bias, stored, wide };
-    rows_of(b, plan, args, to, (row0, rows), factors, &how)
+    let how = How { norm, gain, bias, stored: piece::storage(stored), wide };
+    rows_of(b, plan, args, to, (row0, rows), factors, &how);
 }
 
 /// A vector in memory and its length.
@@ -130,42 +100,27 @@ struct How {
     gain: Option<Vector>,
     bias: Option<Vector>,
     /// As what they are read.
-    stored: RowElem,
+    stored: Elem,
     /// Columns at a time: 4 or 1.
     wide: usize,
 }
 
-fn rows_of(
-    b: &mut Builder,
-    plan: &Plan<'_>,
-    args: Args<'_>,
-    to: Staged,
-    (row0, rows): (V, V),
-    factors: V,
-    how: &How,
-) -> Result<(), CodegenError> {
+fn rows_of(b: &mut Builder, plan: &Plan<'_>, args: Args<'_>, to: Staged, (row0, rows): (V, V), factors: V, how: &How) {
     let How { norm, gain, bias, stored, wide } = *how;
     let threads = plan.schedule.warps as u32 * 32;
     let shared = norm.map(|norm| Factors { at: factors, rows: plan.schedule.rows, runs: plan.k / norm.width });
     if let (Some(norm), Some(shared)) = (norm, shared) {
-        normalize(b, plan, args, (row0, rows), shared, norm, (stored, wide))?;
+        normalize(b, plan, args, (row0, rows), shared, norm, (stored, wide));
     }
     let pieces = (plan.k / wide) as i64;
     let n = b.mulc(rows, pieces);
-    let mut done = Ok(());
     share_out(b, n, threads, |b, i| {
         let r = b.divc(i, pieces);
         let skip = b.mulc(r, pieces);
         let piece = b.sub(i, skip);
         let col = b.mulc(piece, wide as i64);
         let global = b.add(row0, r);
-        let from = match row(b, plan, args, global) {
-            Ok(from) => from,
-            Err(e) => {
-                done = Err(e);
-                return;
-            }
-        };
+        let from = row(b, plan, args, global);
         let mut x = load(b, from, col, stored, wide, Builder::load);
         if let (Some(norm), Some(shared)) = (norm, shared) {
             let run = b.divc(col, norm.width as i64);
@@ -181,7 +136,7 @@ fn rows_of(
         }
         let part = |b: &mut Builder, (at, len): Vector| {
             let from = if len >= plan.k { col } else { b.remc(col, len as i64) };
-            load(b, at, from, RowElem::F32, wide, Builder::load_const)
+            load(b, at, from, Elem::F32, wide, Builder::load_const)
         };
         if let Some(gain) = gain {
             let gain = part(b, gain);
@@ -197,7 +152,6 @@ fn rows_of(
     });
     zeros(b, plan, to, rows);
     b.barrier();
-    done
 }
 
 /// Clears the columns between the last one and the end of its unit.
@@ -220,21 +174,18 @@ fn zeros(b: &mut Builder, plan: &Plan<'_>, to: Staged, rows: V) {
 }
 
 /// `wide` elements from column `col` on, as f32.
-fn load(b: &mut Builder, row: V, col: V, stored: RowElem, wide: usize, read: fn(&mut Builder, V, Ty) -> V) -> Vec<V> {
-    let half = decode::half(stored);
-    let (ty, shift) = match (stored, wide) {
-        (RowElem::F32, 4) => (Ty::Vec(4, Elem::F32), 2),
-        (RowElem::F32, _) => (F32, 2),
-        (_, 4) => (Ty::Vec(2, Elem::I32), 1),
-        _ => (Ty::S(half), 1),
+fn load(b: &mut Builder, row: V, col: V, stored: Elem, wide: usize, read: fn(&mut Builder, V, Ty) -> V) -> Vec<V> {
+    let ty = match (stored, wide) {
+        (Elem::F32, 4) => Ty::Vec(4, Elem::F32),
+        (_, 4) => Ty::Vec(2, Elem::I32),
+        _ => Ty::S(stored),
     };
-    let offset = b.shlc(col, shift);
-    let p = b.at(row, offset);
+    let p = col_at(b, row, stored, col);
     let v = read(b, p, ty);
     match (stored, wide) {
-        (RowElem::F32, 4) => b.unpack(v),
-        (RowElem::F32, _) => vec![v],
-        (_, 4) => b.unpack(v).into_iter().flat_map(|w| halves(b, w, half)).collect(),
+        (Elem::F32, 4) => b.unpack(v),
+        (Elem::F32, _) => vec![v],
+        (_, 4) => b.unpack(v).into_iter().flat_map(|w| halves(b, w, stored)).collect(),
         _ => vec![b.fext(v, F32)],
     }
 }
@@ -321,8 +272,8 @@ fn normalize(
     (row0, rows): (V, V),
     to: Factors,
     norm: Norm,
-    (stored, wide): (RowElem, usize),
-) -> Result<(), CodegenError> {
+    (stored, wide): (Elem, usize),
+) {
     let Norm { eps, width, center } = norm;
     let sums = Sums { plan, args, row0, rows, to, norm, stored, wide };
     let mean = |b: &mut Builder, sum: V, plus: f32| {
@@ -331,7 +282,7 @@ fn normalize(
     };
     if center {
         let add = |b: &mut Builder, _: Option<V>, x: V, sum: V| b.fadd(sum, x);
-        sums.emit(b, false, add, |b, sum| mean(b, sum, 0.0), |b, i| to.mean_at(b, i))?;
+        sums.emit(b, false, add, |b, sum| mean(b, sum, 0.0), |b, i| to.mean_at(b, i));
     }
     let add = |b: &mut Builder, mean: Option<V>, x: V, sum: V| {
         let x = mean.map_or(x, |mean| b.fsub(x, mean));
@@ -341,7 +292,7 @@ fn normalize(
         let mean = mean(b, sum, eps.get());
         b.rsqrt(mean)
     };
-    sums.emit(b, center, add, factor, |b, i| to.word(b, i))
+    sums.emit(b, center, add, factor, |b, i| to.word(b, i));
 }
 
 /// Sums over each run of each row: by a warp per run, or by all warps per row where there is one
@@ -353,7 +304,7 @@ struct Sums<'a> {
     rows: V,
     to: Factors,
     norm: Norm,
-    stored: RowElem,
+    stored: Elem,
     wide: usize,
 }
 
@@ -367,17 +318,13 @@ impl Sums<'_> {
         add: impl Fn(&mut Builder, Option<V>, V, V) -> V,
         finish: impl Fn(&mut Builder, V) -> V,
         place: impl Fn(&mut Builder, V) -> V,
-    ) -> Result<(), CodegenError> {
+    ) {
         let (warps, runs, rows) = (self.plan.schedule.warps, self.to.runs, self.rows);
         let tid = b.sreg("tid.x");
         let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, 31));
-        let mut done = Ok(());
-        let mut sum_of = |b: &mut Builder, index: V, r: V, from: V, (first, step): (V, usize)| {
+        let sum_of = |b: &mut Builder, index: V, r: V, from: V, (first, step): (V, usize)| {
             let mean = means.then(|| self.to.mean(b, index));
-            self.sum(b, (r, from), (first, step), |b, x, sum| add(b, mean, x, sum)).unwrap_or_else(|e| {
-                done = Err(e);
-                b.f32(0.0)
-            })
+            self.sum(b, (r, from), (first, step), |b, x, sum| add(b, mean, x, sum))
         };
         let leader = b.cmpc(Cmp::Eq, lane, 0);
         if runs > 1 {
@@ -394,8 +341,7 @@ impl Sums<'_> {
                     b.store(value, p);
                 });
             });
-            b.barrier();
-            return done;
+            return b.barrier();
         }
         let zero = b.i32(0);
         b.for_range(zero, rows, 1, |b, r| {
@@ -423,7 +369,6 @@ impl Sums<'_> {
             b.store(value, p);
         });
         b.barrier();
-        done
     }
 
     /// The sum of one run of row `r`, whose first column is `from`, in the lanes of each warp: a
@@ -434,10 +379,10 @@ impl Sums<'_> {
         (r, from): (V, V),
         (first, step): (V, usize),
         add: impl Fn(&mut Builder, V, V) -> V,
-    ) -> Result<V, CodegenError> {
+    ) -> V {
         let (stored, wide) = (self.stored, self.wide);
         let global = b.add(self.row0, r);
-        let base = row(b, self.plan, self.args, global)?;
+        let base = row(b, self.plan, self.args, global);
         let (zero, n, step) = (b.f32(0.0), b.i32((self.norm.width / wide) as i64), b.i32(step as i64));
         let sum = b.for_((first, n, step), &[zero], |b, i, acc| {
             let col = b.mulc(i, wide as i64);
@@ -445,7 +390,7 @@ impl Sums<'_> {
             let x = load(b, base, col, stored, wide, Builder::load);
             vec![x.into_iter().fold(acc[0], |acc, v| add(b, v, acc))]
         });
-        Ok(b.reduce(sum[0], &[16, 8, 4, 2, 1], |b, x, y| b.fadd(x, y)))
+        b.reduce(sum[0], &[16, 8, 4, 2, 1], |b, x, y| b.fadd(x, y))
     }
 
     /// Where the sum `index + more` of a row and warp is: after the factors, and the means if there

@@ -26,16 +26,15 @@ pub(crate) use input::halves;
 
 use crate::Source;
 use crate::cx::Cx;
-use llmcc_codegen::CodegenError;
 use llmcc_ir::gpu::schedule::{self, MatmulSchedule, Phase, Variant};
 use llmcc_ir::kernel::{Matmul, RowElem, Segment};
-use llmcc_ir::quant::{BLOCK, Format, Packing};
+use llmcc_ir::quant::{BLOCK, Code, Float, Format};
 
 /// A product with its schedule.
-struct Plan<'a> {
+pub struct Plan<'a> {
     cx: &'a Cx<'a>,
     body: &'a Matmul,
-    schedule: &'a MatmulSchedule,
+    schedule: MatmulSchedule,
     /// Columns of the input.
     k: usize,
     /// Storage of what is multiplied.
@@ -54,31 +53,53 @@ struct PhaseCx<'a> {
     tile_n: usize,
 }
 
-impl Plan<'_> {
+impl<'a> Plan<'a> {
+    /// The product by a schedule of its own.
+    pub fn new(cx: &'a Cx<'a>, body: &'a Matmul, schedule: MatmulSchedule) -> Plan<'a> {
+        let (k, stored) = cx.rows(body.x);
+        Plan { cx, body, schedule, k, elem: body.prologue.map_or(stored, |p| p.elem) }
+    }
+
+    /// Bytes of shared memory of a block.
+    pub fn shared_bytes(&self) -> usize {
+        match self.schedule.variant {
+            Variant::Gemv | Variant::Fma => stream::shared_bytes(self),
+            Variant::Mma => tiles::shared_bytes(self),
+            Variant::Wgmma | Variant::WgmmaFp8 => wgmma::shared_bytes(self),
+        }
+    }
+
+    /// Emits the kernel.
+    pub fn emit(&self) -> Source {
+        match self.schedule.variant {
+            Variant::Gemv | Variant::Fma => stream::emit(self),
+            Variant::Mma => tiles::emit(self),
+            Variant::Wgmma | Variant::WgmmaFp8 => wgmma::emit(self),
+        }
+    }
+
+    /// Whether both operands are e4m3 numbers, whose scales are the epilogue's.
+    fn is_fp8(&self) -> bool {
+        self.elem.encoding().code == Code::Float(Float::E4m3)
+    }
+
     /// Units of an output tile.
     fn kt(&self) -> usize {
         self.schedule.k / (schedule::TILE_K * self.schedule.depth)
     }
 
-    fn phases(&self) -> Result<Vec<PhaseCx<'_>>, CodegenError> {
+    fn phases(&self) -> Vec<PhaseCx<'_>> {
         self.schedule.phases.iter().map(|phase| self.phase(phase)).collect()
     }
 
-    fn phase<'p>(&'p self, phase: &'p Phase) -> Result<PhaseCx<'p>, CodegenError> {
+    fn phase<'p>(&'p self, phase: &'p Phase) -> PhaseCx<'p> {
         let segments = &self.body.segments[phase.first..phase.first + phase.segments];
         let mut starts = vec![0];
         for s in segments {
             starts.push(starts[starts.len() - 1] + s.tiles());
-            for w in &s.weights {
-                let (n, k, format) = self.cx.matrix(*w)?;
-                if n != s.n || k != self.k || format.packing != Packing::Fragment {
-                    return Err(self.cx.error("a product needs matrices of its shape in fragment order"));
-                }
-            }
         }
-        let formats =
-            segments[0].weights.iter().map(|w| Ok(self.cx.matrix(*w)?.2)).collect::<Result<_, CodegenError>>()?;
-        Ok(PhaseCx { phase, segments, starts, formats, tile_n: segments[0].tile_n })
+        let formats = segments[0].weights.iter().map(|w| self.cx.kernel.matrix(*w).format).collect();
+        PhaseCx { phase, segments, starts, formats, tile_n: segments[0].tile_n }
     }
 }
 
@@ -100,22 +121,5 @@ impl PhaseCx<'_> {
     /// Bytes of a unit of a warp: all its strips.
     fn unit_bytes(&self) -> usize {
         self.formats.iter().map(|f| schedule::unit_bytes(*f)).sum::<usize>() * self.phase.strips
-    }
-}
-
-/// Emits the kernel.
-///
-/// # Errors
-/// Operands of the wrong kind, or shapes that no schedule serves.
-pub fn emit(cx: &Cx<'_>, body: &Matmul) -> Result<Source, CodegenError> {
-    let schedule = schedule::matmul(cx.kernel, cx.target).ok_or_else(|| {
-        cx.error("no schedule: the input must be f32, f16, bf16, or fp8 with fp8 weights, and a few rows of it must fit in shared memory")
-    })?;
-    let (k, stored) = cx.rows(body.x)?;
-    let plan = Plan { cx, body, schedule: &schedule, k, elem: body.prologue.map_or(stored, |p| p.elem) };
-    match schedule.variant {
-        Variant::Gemv | Variant::Fma => stream::emit(&plan),
-        Variant::Mma => tiles::emit(&plan),
-        Variant::Wgmma | Variant::WgmmaFp8 => wgmma::emit(&plan),
     }
 }

@@ -25,7 +25,7 @@
 //! the products of two rows of weights with 16 adjacent columns of all rows of input, and the four
 //! lanes of a quad are added at the end.
 
-use super::decode::{self, Scaling};
+use super::decode;
 use super::input::{self, Staged};
 use super::weights::Weights;
 use super::work::{self, Block, Room, Share};
@@ -33,11 +33,9 @@ use super::{PhaseCx, Plan};
 use crate::Source;
 use crate::cx::Args;
 use crate::mlir::{Builder, Cmp, Elem, F32, Memory, Ty, V, V4I32};
+use crate::piece;
 use llmcc_abi::layout::round_up;
-use llmcc_codegen::CodegenError;
 use llmcc_ir::gpu::schedule::{self, Input, TILE_K, Variant};
-use llmcc_ir::kernel::RowElem;
-use llmcc_ir::quant::Format;
 
 /// Bytes at the start of shared memory for the word that tells all threads something.
 const FLAG: usize = 16;
@@ -54,7 +52,7 @@ struct Map {
 
 impl Map {
     fn new(plan: &Plan<'_>, phases: &[PhaseCx<'_>]) -> Map {
-        let s = plan.schedule;
+        let s = &plan.schedule;
         let most = |f: &dyn Fn(&PhaseCx<'_>) -> usize| work::most(phases, f);
         let x = FLAG + input::factor_bytes(plan);
         let sums = x + input::bytes(plan);
@@ -80,16 +78,18 @@ impl Map {
     }
 }
 
+/// Bytes of shared memory of a block.
+pub fn shared_bytes(plan: &Plan<'_>) -> usize {
+    Map::new(plan, &plan.phases()).bytes
+}
+
 /// Emits the kernel.
-///
-/// # Errors
-/// Operands of the wrong kind, or more shared memory than there is.
-pub fn emit(plan: &Plan<'_>) -> Result<Source, CodegenError> {
-    let phases = plan.phases()?;
+pub fn emit(plan: &Plan<'_>) -> Source {
+    let phases = plan.phases();
     let map = Map::new(plan, &phases);
     let declare = |b: &mut Builder| map.declare(b, plan, &phases);
     work::kernel(plan, &phases, map.bytes, declare, |b, args, block, i, p| {
-        Stream { plan, p, args, block, map: &map }.emit(b, i == 0)
+        Stream { plan, p, args, block, map: &map }.emit(b, i == 0);
     })
 }
 
@@ -128,20 +128,16 @@ impl<'a> Stream<'a> {
         self.plan.schedule.variant == Variant::Fma
     }
 
-    fn emit(&self, b: &mut Builder, first: bool) -> Result<(), CodegenError> {
-        let s = self.plan.schedule;
+    fn emit(&self, b: &mut Builder, first: bool) {
+        let s = &self.plan.schedule;
         let share = work::share(b, self.plan, self.p, &self.block);
         let staged = Staged { base: b.shared_in("input", self.map.x), stride: input::stride(self.plan) };
-        let th = self.thread(b, share, staged)?;
+        let th = self.thread(b, share, staged);
         let copied = first && input::staged_rows(self.plan) > 0 && input::is_copy(self.plan);
         let rows = (self.block.row0, self.block.rows);
         match th.fits {
-            Some(fits) if copied => {
-                let mut done = Ok(());
-                b.if_(fits, |b| done = input::copy(b, self.plan, self.args, staged, rows.0, rows.1));
-                done?;
-            }
-            None if copied => input::copy(b, self.plan, self.args, staged, rows.0, rows.1)?,
+            Some(fits) if copied => b.if_(fits, |b| input::copy(b, self.plan, self.args, staged, rows.0, rows.1)),
+            None if copied => input::copy(b, self.plan, self.args, staged, rows.0, rows.1),
             _ => {}
         }
         if !first {
@@ -160,12 +156,12 @@ impl<'a> Stream<'a> {
             b.barrier();
         } else if first && s.input == Input::Whole {
             let factors = b.shared_in("factors", self.map.factors);
-            input::compute(b, self.plan, self.args, staged, rows, factors)?;
+            input::compute(b, self.plan, self.args, staged, rows, factors);
         }
-        self.tiles(b, &th, q0)
+        self.tiles(b, &th, q0);
     }
 
-    fn thread(&self, b: &mut Builder, share: Share, staged: Staged) -> Result<Thread<'a>, CodegenError> {
+    fn thread(&self, b: &mut Builder, share: Share, staged: Staged) -> Thread<'a> {
         let phase = self.p.phase;
         let tid = b.sreg("tid.x");
         let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, 31));
@@ -181,38 +177,39 @@ impl<'a> Stream<'a> {
         let (x, fits) = match self.plan.schedule.input {
             Input::Fitting(most) => {
                 let fits = b.cmpc(Cmp::Slt, self.block.rows, most as i64 + 1);
-                (vec![self.input(b, staged, g, t, false)?, self.input(b, staged, g, t, true)?], Some(fits))
+                (vec![self.input(b, staged, g, t, false), self.input(b, staged, g, t, true)], Some(fits))
             }
-            input => (vec![self.input(b, staged, g, t, input == Input::Global)?], None),
+            input => (vec![self.input(b, staged, g, t, input == Input::Global)], None),
         };
-        Ok(Thread { weights, g, t, column, part, active, ring, share, x, fits })
+        Thread { weights, g, t, column, part, active, ring, share, x, fits }
     }
 
     /// Addresses of what a thread multiplies with: rows beyond those of the block repeat the last
     /// one, and what comes of them is not stored.
-    fn input(&self, b: &mut Builder, staged: Staged, g: V, t: V, global: bool) -> Result<Vec<V>, CodegenError> {
+    fn input(&self, b: &mut Builder, staged: Staged, g: V, t: V, global: bool) -> Vec<V> {
         let last = b.addc(self.block.rows, -1);
         let rows: Vec<V> =
             if self.is_fma() { (0..self.plan.schedule.rows as i64).map(|r| b.i32(r)).collect() } else { vec![g] };
-        let bytes = if global { self.stored_bytes()? } else { input::elem_bytes(self.plan) };
+        let bytes = if global { self.stored().bytes() } else { input::elem_bytes(self.plan) };
         let columns = b.mulc(t, 16 * bytes as i64);
         rows.into_iter()
             .map(|r| {
                 let r = b.min(r, last);
                 let line = if global {
                     let r = b.add(self.block.row0, r);
-                    input::row(b, self.plan, self.args, r)?
+                    input::row(b, self.plan, self.args, r)
                 } else {
                     let skip = b.mulc(r, staged.stride as i64);
                     b.at(staged.base, skip)
                 };
-                Ok(b.at(line, columns))
+                b.at(line, columns)
             })
             .collect()
     }
 
-    fn stored_bytes(&self) -> Result<usize, CodegenError> {
-        Ok(if self.plan.cx.rows(self.plan.body.x)?.1 == RowElem::F32 { 4 } else { 2 })
+    /// As what the input is read.
+    fn stored(&self) -> Elem {
+        piece::storage(self.plan.cx.kernel.rows(self.plan.body.x).elem)
     }
 
     /// Starts copying unit `q` to `slot`, if it is one of this block's: always one group of copies.
@@ -228,7 +225,7 @@ impl<'a> Stream<'a> {
     }
 
     /// All output tiles of the block's share.
-    fn tiles(&self, b: &mut Builder, th: &Thread<'_>, q0: V) -> Result<(), CodegenError> {
+    fn tiles(&self, b: &mut Builder, th: &Thread<'_>, q0: V) {
         let (kt, phase) = (self.plan.kt() as i64, self.p.phase);
         let (first, up) = (b.divc(th.share.lo, kt), b.addc(th.share.hi, kt - 1));
         let end = b.divc(up, kt);
@@ -236,7 +233,6 @@ impl<'a> Stream<'a> {
         let end = b.select(some, end, first);
         let unit = self.p.unit_bytes() as i64;
         let (read, write, one) = (b.i32(0), b.i32((phase.stages as i64 - 1) * unit), b.i32(1));
-        let mut done = Ok(());
         b.for_((first, end, one), &[q0, read, write], |b, tile, carried| {
             let start = b.mulc(tile, kt);
             let tile_end = b.addc(start, kt);
@@ -283,12 +279,9 @@ impl<'a> Stream<'a> {
                 flag: b.shared_in("flag", 0),
             };
             let whose = (&self.block, th.share, &room);
-            if let Err(e) = work::finish(b, self.args, self.plan, self.p, whose, tile, phase.parts) {
-                done = Err(e);
-            }
+            work::finish(b, self.args, self.plan, self.p, whose, tile, phase.parts);
             out[..3].to_vec()
         });
-        done
     }
 
     /// Sums that a lane keeps for a strip.
@@ -304,12 +297,12 @@ impl<'a> Stream<'a> {
         let mut out = vec![];
         for (i, (l, _)) in th.weights.strips().into_iter().enumerate() {
             let format = self.p.formats[l];
-            let (words, scales) = th.weights.read(b, slot, i);
+            let weights = th.weights.read(b, slot, i);
             let sums = &sums[i * n..][..n];
             out.extend(if self.is_fma() {
-                multiply_add(b, format, &words, scales, &values, sums)
+                decode::multiply_add(b, format, weights, &values, sums)
             } else {
-                self.multiply(b, format, &words, scales, &x, sums)
+                decode::multiply(b, format, decode::half(self.plan.elem), weights, &x, sums)
             });
         }
         out
@@ -335,8 +328,8 @@ impl<'a> Stream<'a> {
 
     /// 16 columns of all rows, as f32.
     fn f32_input(&self, b: &mut Builder, rows: &[V], kt: V) -> Vec<Vec<V>> {
-        let stored = self.plan.cx.rows(self.plan.body.x).map_or(RowElem::F32, |r| r.1);
-        let wide = self.plan.schedule.input == Input::Whole || stored == RowElem::F32;
+        let stored = self.stored();
+        let wide = self.plan.schedule.input == Input::Whole || stored == Elem::F32;
         let offset = b.mulc(kt, TILE_K as i64 * if wide { 4 } else { 2 });
         rows.iter()
             .map(|row| {
@@ -346,33 +339,9 @@ impl<'a> Stream<'a> {
                     return words.into_iter().map(|w| b.bitcast(w, F32)).collect();
                 }
                 let words = self.words(b, p, 2);
-                words.into_iter().flat_map(|w| input::halves(b, w, decode::half(stored))).collect()
+                words.into_iter().flat_map(|w| input::halves(b, w, stored)).collect()
             })
             .collect()
-    }
-
-    fn multiply(
-        &self,
-        b: &mut Builder,
-        format: Format,
-        words: &[V],
-        scales: Option<decode::Scales>,
-        x: &[V],
-        sums: &[V],
-    ) -> Vec<V> {
-        let half: Elem = decode::half(self.plan.elem);
-        let mut a = decode::fragments(b, format, half, words);
-        let how = decode::scaling(format, true);
-        if let (Scaling::Weights, Some(s)) = (how, scales) {
-            decode::scale_weights(b, &mut a, s, half);
-        }
-        let (Scaling::Sums, Some(s)) = (how, scales) else {
-            return (0..4).fold(sums.to_vec(), |acc, step| b.mma(half, &a[step], &x[2 * step..][..2], &acc));
-        };
-        let zero = b.f32(0.0);
-        let part = (0..4).fold(vec![zero; 4], |acc, step| b.mma(half, &a[step], &x[2 * step..][..2], &acc));
-        let scale = s.scale.map(|s| b.fext(s, F32));
-        (0..4).map(|i| b.fma(part[i], scale[i / 2], sums[i])).collect()
     }
 
     /// Writes a warp's sums to shared memory.
@@ -404,25 +373,6 @@ impl<'a> Stream<'a> {
             }
         }
     }
-}
-
-/// Adds the products of two rows of weights with all rows of input.
-fn multiply_add(
-    b: &mut Builder,
-    format: Format,
-    words: &[V],
-    scales: Option<decode::Scales>,
-    x: &[Vec<V>],
-    sums: &[V],
-) -> Vec<V> {
-    let w = decode::values(b, format, words, scales);
-    let mut out = sums.to_vec();
-    for (r, x) in x.iter().enumerate() {
-        for (h, w) in w.iter().enumerate() {
-            out[2 * r + h] = w.iter().zip(x).fold(out[2 * r + h], |acc, (w, x)| b.fma(*w, *x, acc));
-        }
-    }
-    out
 }
 
 /// Adds the lanes of each quad and stores the sums of a strip, `[row of input][row g, row g + 8]`.

@@ -31,9 +31,7 @@ use crate::Source;
 use crate::cx::Args;
 use crate::mlir::{Builder, Cache, Cmp, Elem, I32, Memory, V, V4I32};
 use llmcc_abi::layout::round_up;
-use llmcc_codegen::CodegenError;
 use llmcc_ir::gpu::schedule::{self, TILE_K};
-use llmcc_ir::kernel::RowElem;
 
 /// Bytes of a row of 16-bit input in a stage.
 pub(super) const ROW: usize = TILE_K * 2;
@@ -46,7 +44,7 @@ pub(super) fn line(plan: &Plan<'_>) -> usize {
 /// Whether fp8 rows are multiplied as they are; else both operands become f16, which holds their
 /// products' factors exactly.
 pub(super) fn multiplies_bytes(plan: &Plan<'_>) -> bool {
-    plan.elem == RowElem::Fp8 && plan.cx.target.gpu().is_some_and(|g| g.has_fp8_mma())
+    plan.is_fp8() && plan.cx.gpu.has_fp8_mma()
 }
 
 /// Offsets in shared memory.
@@ -60,7 +58,7 @@ struct Map {
 
 impl Map {
     fn new(plan: &Plan<'_>, phases: &[PhaseCx<'_>]) -> Map {
-        let s = plan.schedule;
+        let s = &plan.schedule;
         let most = |f: &dyn Fn(&PhaseCx<'_>) -> usize| work::most(phases, f);
         let stages = most(&|p| p.phase.stages);
         // Before the stages, a word that tells all threads something.
@@ -87,16 +85,18 @@ impl Map {
     }
 }
 
+/// Bytes of shared memory of a block.
+pub fn shared_bytes(plan: &Plan<'_>) -> usize {
+    Map::new(plan, &plan.phases()).bytes
+}
+
 /// Emits the kernel.
-///
-/// # Errors
-/// Operands of the wrong kind, or more shared memory than there is.
-pub fn emit(plan: &Plan<'_>) -> Result<Source, CodegenError> {
-    let phases = plan.phases()?;
+pub fn emit(plan: &Plan<'_>) -> Source {
+    let phases = plan.phases();
     let map = Map::new(plan, &phases);
     let declare = |b: &mut Builder| map.declare(b, plan, &phases);
     work::kernel(plan, &phases, map.bytes, declare, |b, args, block, i, p| {
-        Tiles { plan, p, args, block, map: &map }.emit(b, i == 0)
+        Tiles { plan, p, args, block, map: &map }.emit(b, i == 0);
     })
 }
 
@@ -171,19 +171,19 @@ impl<'a> Tiles<'a> {
         self.plan.schedule.apart
     }
 
-    fn emit(&self, b: &mut Builder, first: bool) -> Result<(), CodegenError> {
+    fn emit(&self, b: &mut Builder, first: bool) {
         let share = work::share(b, self.plan, self.p, &self.block);
-        let th = self.thread(b, share)?;
+        let th = self.thread(b, share);
         if !first {
             b.barrier();
         }
         if self.goes_on() {
             self.start(b, &th, share.lo, share.hi);
         }
-        self.tiles(b, &th)
+        self.tiles(b, &th);
     }
 
-    fn thread(&self, b: &mut Builder, share: Share) -> Result<Thread<'a>, CodegenError> {
+    fn thread(&self, b: &mut Builder, share: Share) -> Thread<'a> {
         let phase = self.p.phase;
         let tid = b.sreg("tid.x");
         let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, 31));
@@ -203,13 +203,13 @@ impl<'a> Tiles<'a> {
         let offset = b.mulc(warp, self.stages() * self.p.unit_bytes() as i64);
         let ring = b.at(rings, offset);
         let weights = Weights::new(b, self.plan, self.p, self.args, lane, column);
-        let copies = self.copies(b, tid)?;
+        let copies = self.copies(b, tid);
         // Row g of the warp's first group of rows.
         let own = self.part_at(b, part, self.tile_bytes(), self.line());
         let line = b.mulc(g, self.line());
         let line = b.add(own, line);
         let x = self.reads(b, line, g, t);
-        Ok(Thread { weights, g, t, column, part, active, ring, share, copies, x })
+        Thread { weights, g, t, column, part, active, ring, share, copies, x }
     }
 
     /// Bytes of a row in a stage.
@@ -218,7 +218,7 @@ impl<'a> Tiles<'a> {
     }
 
     fn is_fp8(&self) -> bool {
-        self.plan.elem == RowElem::Fp8
+        self.plan.is_fp8()
     }
 
     /// Where a thread reads in a stage, in its row at `row`.
@@ -247,7 +247,7 @@ impl<'a> Tiles<'a> {
 
     /// The pieces of a stage that a thread copies: rows beyond those of the step repeat the last
     /// one.
-    fn copies(&self, b: &mut Builder, tid: V) -> Result<Vec<(V, V)>, CodegenError> {
+    fn copies(&self, b: &mut Builder, tid: V) -> Vec<(V, V)> {
         let threads = self.plan.schedule.warps * 32;
         let last = b.addc(self.block.rows, -1);
         let (pieces, of_tile) = (self.line() / 16, self.tile_bytes() / 16);
@@ -259,7 +259,7 @@ impl<'a> Tiles<'a> {
                 let (row, piece) = (b.shrc(n, pieces.trailing_zeros().into()), b.andc(n, pieces - 1));
                 let source = b.min(row, last);
                 let source = b.add(self.block.row0, source);
-                let from = input::row(b, self.plan, self.args, source)?;
+                let from = input::row(b, self.plan, self.args, source);
                 let (column, offset) = (b.mulc(tile, self.line()), b.shlc(piece, 4));
                 let offset = b.add(column, offset);
                 let from = b.at(from, offset);
@@ -273,7 +273,7 @@ impl<'a> Tiles<'a> {
                 let (tile, line) = (b.mulc(tile, self.tile_bytes()), b.mulc(row, self.line()));
                 let line = b.add(tile, line);
                 let place = b.shlc(place, 4);
-                Ok((from, b.add(line, place)))
+                (from, b.add(line, place))
             })
             .collect()
     }
@@ -340,14 +340,13 @@ impl<'a> Tiles<'a> {
         b.select(over, zero, up)
     }
 
-    fn tiles(&self, b: &mut Builder, th: &Thread<'_>) -> Result<(), CodegenError> {
+    fn tiles(&self, b: &mut Builder, th: &Thread<'_>) {
         let kt = self.plan.kt() as i64;
         let (first, up) = (b.divc(th.share.lo, kt), b.addc(th.share.hi, kt - 1));
         let end = b.divc(up, kt);
         let some = b.cmp(Cmp::Slt, th.share.lo, th.share.hi);
         let end = b.select(some, end, first);
         let (read, write, one) = (b.i32(0), b.i32(self.stages() - 1), b.i32(1));
-        let mut done = Ok(());
         b.for_((first, end, one), &[th.share.lo, read, write], |b, tile, carried| {
             let start = b.mulc(tile, kt);
             let tile_end = b.addc(start, kt);
@@ -382,20 +381,10 @@ impl<'a> Tiles<'a> {
                 spare: b.shared_in("spare", self.map.spare),
                 flag: b.shared_in("flag", 0),
             };
-            if let Err(e) = work::finish(
-                b,
-                self.args,
-                self.plan,
-                self.p,
-                (&self.block, th.share, &room),
-                tile,
-                self.plan.schedule.depth,
-            ) {
-                done = Err(e);
-            }
+            let whose = (&self.block, th.share, &room);
+            work::finish(b, self.args, self.plan, self.p, whose, tile, self.plan.schedule.depth);
             vec![end, out[0], out[1]]
         });
-        done
     }
 
     /// Adds the unit in a stage to the sums, `[strip][group of rows][4]`.

@@ -162,12 +162,6 @@ impl<'a> Weights<'a> {
     fn fetch_factors(&self, b: &mut Builder, format: Format, from: V, kt: V, (own, piece): (V, V), at: i64) {
         let layout = format.block(self.plan.k);
         for run in schedule::factor_runs(format) {
-            let first = match (run.level, run.minima) {
-                (0, false) => 0,
-                (0, true) => layout.mins,
-                (_, false) => layout.above,
-                (_, true) => layout.above + layout.above_mins,
-            };
             let some = b.cmpc(Cmp::Ult, self.lane, run.bytes() as i64 / 16);
             b.if_(some, |b| {
                 let mut offset = piece;
@@ -177,7 +171,7 @@ impl<'a> Weights<'a> {
                     offset = b.add(line, piece);
                 }
                 let (to, from) = (b.atc(own, at + run.at as i64), b.at(from, offset));
-                let from = b.atc(from, first as i64);
+                let from = b.atc(from, run.in_block(&layout) as i64);
                 b.cp_async(to, from, Cache::L2);
             });
         }

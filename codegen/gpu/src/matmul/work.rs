@@ -10,10 +10,8 @@ use crate::cx::{Args, share_out, when_below};
 use crate::epilogue::{self, Tile};
 use crate::expr::{InputScales, RowScales, SharedTile};
 use crate::mlir::{Builder, Cmp, F32, I32, Memory, V};
-use crate::{COUNTER_BYTES, Source, blocks, per_rows, shared_limit};
-use llmcc_codegen::CodegenError;
+use crate::{COUNTER_BYTES, Source, blocks, per_rows};
 use llmcc_ir::gpu::schedule::{self, sums_stride};
-use llmcc_ir::kernel::RowElem;
 
 /// What a block knows of itself.
 #[derive(Clone, Copy)]
@@ -86,38 +84,23 @@ fn slot_bytes(plan: &Plan<'_>) -> usize {
 /// Emits a kernel around its phases: a line of blocks for each tile of rows, each with `bytes` of
 /// shared memory, which `declare` describes; blocks beyond the step return. `phase` emits a phase,
 /// by its number, for a block.
-///
-/// # Errors
-/// More shared memory than there is, or what `phase` says.
 pub fn kernel(
     plan: &Plan<'_>,
     phases: &[PhaseCx<'_>],
     bytes: usize,
     declare: impl FnOnce(&mut Builder),
-    mut phase: impl FnMut(&mut Builder, Args<'_>, Block, usize, &PhaseCx<'_>) -> Result<(), CodegenError>,
-) -> Result<Source, CodegenError> {
+    mut phase: impl FnMut(&mut Builder, Args<'_>, Block, usize, &PhaseCx<'_>),
+) -> Source {
     block_kernel(plan, bytes, |b, args, block| {
         declare(b);
-        phases.iter().enumerate().try_for_each(|(i, p)| phase(b, args, block, i, p))
+        phases.iter().enumerate().for_each(|(i, p)| phase(b, args, block, i, p));
     })
 }
 
 /// The same, with what a block does as a whole.
-///
-/// # Errors
-/// As [`kernel`].
-pub fn block_kernel(
-    plan: &Plan<'_>,
-    bytes: usize,
-    body: impl FnOnce(&mut Builder, Args<'_>, Block) -> Result<(), CodegenError>,
-) -> Result<Source, CodegenError> {
-    let s = plan.schedule;
-    let most = shared_limit(plan.cx);
-    if bytes > most {
-        return Err(plan.cx.error(format!("a block needs {bytes} bytes of shared memory, there are {most}")));
-    }
+pub fn block_kernel(plan: &Plan<'_>, bytes: usize, body: impl FnOnce(&mut Builder, Args<'_>, Block)) -> Source {
+    let s = &plan.schedule;
     let threads = (s.warps + s.producers) as u32 * 32;
-    let mut done = Ok(());
     let (mlir, program) = plan.cx.function(threads, s.resident as u32, |b, args| {
         let m = plan.cx.row_count(b, args);
         b.assume(m, &[1, s.rows as i64]);
@@ -132,12 +115,11 @@ pub fn block_kernel(
             let left = b.sub(m, row0);
             let most = b.i32(s.rows as i64);
             let rows = b.min(left, most);
-            done = body(b, args, Block { row0, rows, x, y });
+            body(b, args, Block { row0, rows, x, y });
         });
     });
-    done?;
     let (scratch, scratch_per_m) = workspace(plan);
-    Ok(Source {
+    Source {
         entry: plan.cx.entry(),
         mlir,
         program,
@@ -147,7 +129,7 @@ pub fn block_kernel(
         scratch,
         scratch_per_m,
         generic: s.slow,
-    })
+    }
 }
 
 /// Tiles of rows that neighbouring blocks go through before they come to the next columns.
@@ -230,9 +212,6 @@ fn owner(b: &mut Builder, plan: &Plan<'_>, p: &PhaseCx<'_>, q: V) -> V {
 
 /// Finishes output tile `t` of a phase, of which this block has the units `share`; partial sums of
 /// all parts are in shared memory, not yet visible to all.
-///
-/// # Errors
-/// Operands of the wrong kind.
 pub fn finish(
     b: &mut Builder,
     args: Args<'_>,
@@ -241,7 +220,7 @@ pub fn finish(
     (block, share, room): (&Block, Share, &Room),
     t: V,
     parts: usize,
-) -> Result<(), CodegenError> {
+) {
     b.barrier();
     let first_unit = b.mulc(t, plan.kt() as i64);
     let end_unit = b.addc(first_unit, plan.kt() as i64);
@@ -265,9 +244,7 @@ pub fn finish(
             vec![join(b, args, plan, p, (block, room), (first_unit, end_unit), tail)]
         },
     );
-    let mut done = Ok(());
-    b.if_(mine[0], |b| done = result(b, args, plan, p, block, room, t));
-    done
+    b.if_(mine[0], |b| result(b, args, plan, p, block, room, t));
 }
 
 /// Runs `body(address of the sum, row, column)` for the elements of a tile of sums.
@@ -381,19 +358,10 @@ fn join(
 }
 
 /// The epilogue of output tile `t`, by the segment it lies in.
-fn result(
-    b: &mut Builder,
-    args: Args<'_>,
-    plan: &Plan<'_>,
-    p: &PhaseCx<'_>,
-    block: &Block,
-    room: &Room,
-    t: V,
-) -> Result<(), CodegenError> {
+fn result(b: &mut Builder, args: Args<'_>, plan: &Plan<'_>, p: &PhaseCx<'_>, block: &Block, room: &Room, t: V) {
     let stride = sums_stride(&p.segments[0]);
-    let mut done = Ok(());
     for (i, s) in p.segments.iter().enumerate() {
-        let mut one = |b: &mut Builder| {
+        let one = |b: &mut Builder| {
             let local = b.addc(t, -(p.starts[i] as i64));
             let col0 = b.mulc(local, p.tile_n as i64);
             let (end, most) = (b.i32(s.n as i64), b.i32(p.tile_n as i64));
@@ -403,8 +371,7 @@ fn result(
                 let (format, matrix) = (p.formats[l], args.operand(s.weights[l]));
                 let scale =
                     schedule::is_fp8(format).then(|| RowScales { base: matrix, block: format.block_bytes(plan.k) });
-                let row_scale =
-                    (plan.elem == RowElem::Fp8).then(|| InputScales { base: args.operand(plan.body.x), cols: plan.k });
+                let row_scale = plan.is_fp8().then(|| InputScales { base: args.operand(plan.body.x), cols: plan.k });
                 SharedTile { base: b.atc(room.sums, (l * p.tile_n * 4) as i64), stride, scale, row_scale }
             };
             let acc: Vec<SharedTile> = (0..p.lanes()).map(lane).collect();
@@ -420,9 +387,7 @@ fn result(
                 threads: plan.schedule.warps as u32 * 32,
                 slots: None,
             };
-            if let Err(e) = epilogue::run(plan.cx, b, args, s, &tile) {
-                done = Err(e);
-            }
+            epilogue::run(plan.cx, b, args, s, &tile);
         };
         if p.segments.len() == 1 {
             one(b);
@@ -434,5 +399,4 @@ fn result(
         }
     }
     b.barrier();
-    done
 }

@@ -1,7 +1,7 @@
 //! What blocks found: left in the workspace, joined by the last block of a row, stored as the row's
 //! candidates.
 
-use super::{Block, Shape, THREADS, finite_logit, logit, token};
+use super::{Block, Shape, THREADS, finite_logit, joined, logit, token};
 use crate::mlir::{Builder, Cmp, F32, I32, I64, V};
 use crate::piece::row_at;
 use llmcc_abi::layout::candidate_cols;
@@ -178,7 +178,7 @@ impl<'a> Row<'a> {
     fn join(&self, b: &mut Builder) {
         let n = self.shape().slices * self.shape().k;
         let none = b.i64(0);
-        let held: Vec<V> = (0..self.shape().joined())
+        let held: Vec<V> = (0..joined(self.shape().slices, self.shape().k))
             .map(|i| {
                 let index = b.addc(self.block.tid, (i * THREADS) as i64);
                 let last = b.i32(n as i64 - 1);

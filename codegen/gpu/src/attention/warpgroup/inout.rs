@@ -4,7 +4,6 @@
 use super::softmax::{Rows, column, row};
 use super::{Attend, LINE, QUERIES_AT};
 use crate::mlir::{Builder, Elem, Ty, V, V4I32};
-use crate::piece;
 
 impl Attend<'_> {
     /// Takes the queries of the warp's rows to shared memory, in pieces of 16 bytes. Rows that pad
@@ -31,7 +30,7 @@ impl Attend<'_> {
 
     /// Eight elements of a query at `p`, as four words.
     fn query(&self, b: &mut Builder, p: V) -> V {
-        let stored = piece::storage(self.block.shape.q.elem).unwrap_or(Elem::F32);
+        let stored = self.block.shape.q.storage();
         if stored == self.plan.elem {
             return b.load(p, V4I32);
         }
@@ -76,7 +75,7 @@ impl Attend<'_> {
     /// Divides the weighted values by the sums and stores them: first in place of the stages, which
     /// all have read.
     pub(super) fn give(&self, b: &mut Builder, rows: &Rows, values: &[V]) {
-        let narrow = piece::storage(self.block.shape.out.elem).unwrap_or(Elem::F32);
+        let narrow = self.block.shape.out.storage();
         let warp = b.shrc(self.tid, 5);
         let first = b.shlc(warp, 4);
         let base = b.shared_in("results", self.plan.keys_at());

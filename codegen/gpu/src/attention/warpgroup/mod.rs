@@ -83,11 +83,9 @@ use super::rows::Block;
 use crate::Source;
 use crate::cx::Cx;
 use crate::mlir::{Builder, Cmp, Elem, Memory, V};
-use crate::piece;
 use crate::ring::{self, Ring};
 use crate::{blocks, per_rows};
 use llmcc_abi::PAGE_TOKENS;
-use llmcc_codegen::CodegenError;
 use llmcc_ir::gpu::attention::{self, ROWS, TILE};
 use llmcc_ir::gpu::layout::Swizzle;
 
@@ -133,12 +131,11 @@ enum Event {
 impl Plan {
     /// `None` if another kernel will do, or must.
     pub(super) fn new(cx: &Cx<'_>, shape: &Shape, tile_m: usize) -> Option<Plan> {
-        let gpu = cx.target.gpu()?;
-        let schedule = attention::warpgroups(&shape.spec, shape.group, tile_m, gpu)?;
+        let schedule = attention::warpgroups(&shape.spec, shape.group, tile_m, cx.gpu)?;
         // Maxima are those of scores that are not scaled yet.
         let (elem, _) = shape.multiplied().filter(|_| shape.scores.factor() > 0.0)?;
         let plan = |stages| Plan { elem, d: shape.spec.key_dim, tokens: schedule.tokens, stages };
-        [4, 2].into_iter().map(plan).find(|p| p.shared() <= gpu.shared_per_block as usize)
+        [4, 2].into_iter().map(plan).find(|p| p.shared() <= cx.shared_limit())
     }
 
     /// Turns of the pipeline from the start of a copy to its announcement, at least 1. With more,
@@ -188,7 +185,7 @@ impl Plan {
 
     /// Bytes of an element of the output.
     fn out_bytes(&self, shape: &Shape) -> usize {
-        piece::storage(shape.out.elem).unwrap_or(Elem::F32).bytes()
+        shape.out.storage().bytes()
     }
 
     /// Bytes from one row of results to the next in shared memory: shifted, so that what a warp
@@ -226,10 +223,7 @@ struct Attend<'a> {
 }
 
 /// Emits the kernel.
-///
-/// # Errors
-/// A pipeline that is not in order: a bug of the emitter.
-pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Result<Source, CodegenError> {
+pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Source {
     let threads = ((WARPS + PRODUCERS) * 32) as u32;
     let (mlir, program) = cx.function(threads, 1, |b, args| {
         Block::take(b, (cx, shape, args), plan.tokens, |b, block| {
@@ -276,7 +270,7 @@ pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Result<Source, Co
             );
         });
     });
-    Ok(Source {
+    Source {
         entry: cx.entry(),
         mlir,
         program,
@@ -286,7 +280,7 @@ pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Result<Source, Co
         scratch: 0,
         scratch_per_m: 0,
         generic: None,
-    })
+    }
 }
 
 impl Walk {

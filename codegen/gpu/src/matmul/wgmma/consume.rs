@@ -1,14 +1,13 @@
 //! The warps that multiply.
 
+use super::super::decode;
 use super::super::warpgroup::{self, Step, Sums};
 use super::super::work::{self, Room, Share};
 use super::operand::Reader;
 use super::{Event, Product, STAGES_AT};
-use crate::mlir::{Builder, Cmp, F32, V};
+use crate::mlir::{Builder, Cmp, Elem, F32, V};
 use crate::ring::Turn;
-use llmcc_codegen::CodegenError;
 use llmcc_ir::gpu::program::Atom;
-use llmcc_ir::kernel::RowElem;
 
 /// What a thread knows of itself.
 struct Thread {
@@ -27,17 +26,17 @@ enum Before {
 }
 
 impl Product<'_> {
-    pub(super) fn consume(&self, b: &mut Builder, at: &mut Turn) -> Result<(), CodegenError> {
+    pub(super) fn consume(&self, b: &mut Builder, at: &mut Turn) {
         let tid = b.sreg("tid.x");
         let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, 31));
         let reader = self.reader(b, warp, lane);
         let share = work::share(b, self.plan, self.p, &self.block);
         let th = Thread { warp, lane, reader, share };
-        self.each_tile(b, at, |b, tile, turn| self.tile(b, &th, tile, turn))
+        self.each_tile(b, at, |b, tile, turn| self.tile(b, &th, tile, turn));
     }
 
     /// Two units per turn of the loop, so that each has its own registers for weights.
-    fn tile(&self, b: &mut Builder, th: &Thread, tile: V, turn: Turn) -> Result<Turn, CodegenError> {
+    fn tile(&self, b: &mut Builder, th: &Thread, tile: V, turn: Turn) -> Turn {
         let all = self.turns();
         // The last stages are apart: nothing is decoded after the last.
         let tail = if all.is_multiple_of(2) { 2 } else { 1 };
@@ -76,11 +75,11 @@ impl Product<'_> {
             spare: b.shared_in("spare", self.map.spare),
             flag: b.shared_in("flag", STAGES_AT - 16),
         };
-        work::finish(b, self.args, self.plan, self.p, (&self.block, th.share, &room), tile, 1)?;
+        work::finish(b, self.args, self.plan, self.p, (&self.block, th.share, &room), tile, 1);
         // What was stored there comes before the copies that follow.
         b.fence_proxy_async();
         b.barrier_all();
-        Ok(next)
+        next
     }
 
     /// Registers of a lane for sums: where a stage's products are added to others, those of both,
@@ -170,10 +169,12 @@ impl Product<'_> {
         let input = self.input_at(b, stage);
         // Steps of 32 bytes of a line.
         let n = self.rows() as u32;
-        let (atom, shape, order) = match self.plan.elem {
-            RowElem::Fp8 => (Atom::M64K32(n), "k32.f32.e4m3.e4m3", ""),
-            RowElem::Bf16 => (Atom::M64K16(n), "k16.f32.bf16.bf16", ", 0"),
-            _ => (Atom::M64K16(n), "k16.f32.f16.f16", ", 0"),
+        let (atom, shape, order) = if self.plan.is_fp8() {
+            (Atom::M64K32(n), "k32.f32.e4m3.e4m3", "")
+        } else if decode::half(self.plan.elem) == Elem::Bf16 {
+            (Atom::M64K16(n), "k16.f32.bf16.bf16", ", 0")
+        } else {
+            (Atom::M64K16(n), "k16.f32.f16.f16", ", 0")
         };
         warpgroup::start(b, &Step { atom, shape, order }, input, a, sums)
     }

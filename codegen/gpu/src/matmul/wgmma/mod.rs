@@ -106,7 +106,6 @@ use crate::cx::Args;
 use crate::mlir::{Builder, Cmp, Mbarrier, Memory, V};
 use crate::ring::{self, Ring, Turn};
 use llmcc_abi::layout::round_up;
-use llmcc_codegen::CodegenError;
 use llmcc_ir::gpu::schedule::{self, Variant};
 
 /// Shared memory starts with the `mbarrier`s; stages are aligned to 1024 bytes, as the swizzle
@@ -147,7 +146,7 @@ enum Event {
 
 impl Map {
     fn new(plan: &Plan<'_>, phases: &[PhaseCx<'_>]) -> Map {
-        let s = plan.schedule;
+        let s = &plan.schedule;
         let most = |f: &dyn Fn(&PhaseCx<'_>) -> usize| work::most(phases, f);
         // The same in all phases: the ring goes on from one to the next.
         let stages = most(&|p| p.phase.stages);
@@ -182,12 +181,14 @@ impl Map {
     }
 }
 
+/// Bytes of shared memory of a block.
+pub fn shared_bytes(plan: &Plan<'_>) -> usize {
+    Map::new(plan, &plan.phases()).bytes
+}
+
 /// Emits the kernel.
-///
-/// # Errors
-/// Operands of the wrong kind, or more shared memory than there is.
-pub fn emit(plan: &Plan<'_>) -> Result<Source, CodegenError> {
-    let phases = plan.phases()?;
+pub fn emit(plan: &Plan<'_>) -> Source {
+    let phases = plan.phases();
     let map = Map::new(plan, &phases);
     work::block_kernel(plan, map.bytes, |b, args, block| {
         let product = |p| Product { plan, p, args, block, map: &map };
@@ -195,26 +196,24 @@ pub fn emit(plan: &Plan<'_>) -> Result<Source, CodegenError> {
         initialize(b, plan, &map);
         let tid = b.sreg("tid.x");
         let multiplies = b.cmpc(Cmp::Slt, tid, plan.schedule.warps as i64 * 32);
-        let mut done = (Ok(()), Ok(()));
         b.if_else(
             multiplies,
             &[],
             |b| {
                 b.more_registers(REGISTERS.1);
                 let mut at = Turn::start(b);
-                done.0 = b.team(plan.schedule.warps as u32 * 32, |b| {
-                    phases.iter().try_for_each(|p| product(p).consume(b, &mut at))
+                b.team(plan.schedule.warps as u32 * 32, |b| {
+                    phases.iter().for_each(|p| product(p).consume(b, &mut at));
                 });
                 vec![]
             },
             |b| {
                 b.fewer_registers(REGISTERS.0);
                 let mut at = Turn::start(b);
-                done.1 = phases.iter().try_for_each(|p| product(p).produce(b, &mut at));
+                phases.iter().for_each(|p| product(p).produce(b, &mut at));
                 vec![]
             },
         );
-        done.0.and(done.1)
     })
 }
 
@@ -281,24 +280,13 @@ impl Product<'_> {
     }
 
     /// Runs `body` for the block's output tiles, with the turn of the ring going round.
-    fn each_tile(
-        &self,
-        b: &mut Builder,
-        at: &mut Turn,
-        mut body: impl FnMut(&mut Builder, V, Turn) -> Result<Turn, CodegenError>,
-    ) -> Result<(), CodegenError> {
+    fn each_tile(&self, b: &mut Builder, at: &mut Turn, body: impl FnOnce(&mut Builder, V, Turn) -> Turn) {
         let share = work::share(b, self.plan, self.p, &self.block);
         let kt = self.plan.kt() as i64;
         let (first, end, one) = (b.divc(share.lo, kt), b.divc(share.hi, kt), b.i32(1));
-        let mut done = Ok(());
-        let out = b.for_((first, end, one), &at.values(), |b, tile, carried| match body(b, tile, Turn::of(carried)) {
-            Ok(next) => next.values().to_vec(),
-            Err(e) => {
-                done = Err(e);
-                carried.to_vec()
-            }
+        let out = b.for_((first, end, one), &at.values(), |b, tile, carried| {
+            body(b, tile, Turn::of(carried)).values().to_vec()
         });
         *at = Turn::of(&out);
-        done
     }
 }

@@ -9,7 +9,6 @@ use super::Product;
 use crate::mlir::{Builder, Cmp, Elem, Ty, V, V4I32};
 use llmcc_abi::layout::{by_fours, fragment_bits};
 use llmcc_ir::gpu::schedule::WGMMA_PIECE;
-use llmcc_ir::kernel::RowElem;
 
 /// What a lane needs to know to find its weights.
 pub(super) struct Reader {
@@ -43,7 +42,7 @@ impl Product<'_> {
     pub(super) fn operands(&self, b: &mut Builder, r: &Reader, stage: V) -> Vec<V> {
         let slot = self.weights_at(b, stage);
         let slot = b.at(slot, r.strip);
-        if self.plan.elem == RowElem::Fp8 {
+        if self.plan.is_fp8() {
             // A piece is the operand of a step, and the input lies in the same order.
             return self.pieces(b, r, slot);
         }

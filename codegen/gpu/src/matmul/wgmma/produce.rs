@@ -6,7 +6,6 @@ use super::super::weights::Weights;
 use super::{Event, Product, ahead};
 use crate::mlir::{Builder, Cache, Cmp, I64, V};
 use crate::ring::Turn;
-use llmcc_codegen::CodegenError;
 use llmcc_ir::gpu::schedule::{self, TILE_K, WGMMA_PIECE};
 
 /// What a thread knows of itself.
@@ -30,18 +29,18 @@ impl<'a> Product<'a> {
         self.p.formats[0].tile_bytes() == 2048
     }
 
-    pub(super) fn produce(&self, b: &mut Builder, at: &mut Turn) -> Result<(), CodegenError> {
-        let th = self.producer(b)?;
+    pub(super) fn produce(&self, b: &mut Builder, at: &mut Turn) {
+        let th = self.producer(b);
         self.each_tile(b, at, |b, tile, turn| {
             let next = self.bring(b, &th, tile, turn);
             // The sums have taken the place of the stages: until they have become results.
             b.barrier_all();
-            Ok(next)
-        })
+            next
+        });
     }
 
-    fn producer(&self, b: &mut Builder) -> Result<Thread<'a>, CodegenError> {
-        let s = self.plan.schedule;
+    fn producer(&self, b: &mut Builder) -> Thread<'a> {
+        let s = &self.plan.schedule;
         let tid = b.sreg("tid.x");
         let tid = b.addc(tid, -(s.warps as i64 * 32));
         let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, 31));
@@ -63,7 +62,7 @@ impl<'a> Product<'a> {
         let (line, to) = (b.shlc(row, 7), b.shlc(to, 4));
         let place = b.add(line, to);
         let last = b.addc(self.block.rows, -1);
-        let (cols, elem) = self.plan.cx.rows(self.plan.body.x)?;
+        let (cols, elem) = self.plan.cx.rows(self.plan.body.x);
         let stride = crate::cx::row_stride(cols, elem) as i64;
         let skip = b.shlc(piece, 4);
         let rows = (0..self.rows() / each)
@@ -75,14 +74,14 @@ impl<'a> Product<'a> {
                 b.add(offset, skip)
             })
             .collect();
-        Ok(Thread { tid, lane, weights, strip, copies, place, rows })
+        Thread { tid, lane, weights, strip, copies, place, rows }
     }
 
     /// Brings all units of an output tile.
     fn bring(&self, b: &mut Builder, th: &Thread<'_>, tile: V, turn: Turn) -> Turn {
         let (turns, ahead) = (self.turns() as i64, ahead(self.map.stages));
         let weights = th.weights.strip(b, tile, 0, 0);
-        let x = input::row(b, self.plan, self.args, self.block.row0).ok();
+        let x = input::row(b, self.plan, self.args, self.block.row0);
         let (zero, end, one) = (b.i32(0), b.i32(turns + ahead as i64), b.i32(1));
         // Where copies start, and what they have to be announced for.
         let init = [turn.values(), turn.values()].concat();
@@ -98,9 +97,7 @@ impl<'a> Product<'a> {
                 let parity = b.xorc(start.parity, 1);
                 b.mbarrier_wait(&free, parity);
                 self.copy_weights(b, th, weights, i, start.stage);
-                if let Some(x) = x {
-                    self.copy_input(b, th, x, i, start.stage);
-                }
+                self.copy_input(b, th, x, i, start.stage);
             });
             b.cp_commit();
             // A turn of the ring each; none where nothing was done.

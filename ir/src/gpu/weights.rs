@@ -1,0 +1,95 @@
+//! What products make of packed weights: operands of tensor cores or numbers, and where their
+//! factors are.
+
+use super::schedule::TILE_K;
+use crate::kernel::RowElem;
+use crate::quant::{BLOCK, Code, Encoding, Float, Format, Per, Scale, ScaleKind};
+use llmcc_abi::layout::Block;
+
+/// Adjacent factors that a unit needs: scales of all its groups, or minima, of one level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FactorRun {
+    /// The level.
+    pub of: Scale,
+    /// Its number: 0 for scales of codes, 1 for scales of those.
+    pub level: usize,
+    /// Whether they are minima.
+    pub minima: bool,
+    /// Lines of factors of 16 rows: one per group in a unit, or per unit in a group.
+    pub lines: usize,
+    /// Where they begin in a unit, behind the codes.
+    pub at: usize,
+}
+
+impl FactorRun {
+    /// Bytes in a unit: whole pieces of 16.
+    pub fn bytes(&self) -> usize {
+        self.lines * BLOCK * self.of.kind.bytes()
+    }
+
+    /// Where they begin in a block of 16 rows.
+    pub fn in_block(&self, block: &Block) -> usize {
+        match (self.level, self.minima) {
+            (0, false) => 0,
+            (0, true) => block.mins,
+            (_, false) => block.above,
+            (_, true) => block.above + block.above_mins,
+        }
+    }
+
+    /// Units that share a line; `None`: all of a row.
+    pub fn units(&self) -> Option<usize> {
+        match self.of.per {
+            Per::Group(group) => Some((usize::from(group) / TILE_K).max(1)),
+            Per::Row | Per::TokenHead => None,
+        }
+    }
+}
+
+/// The factors in a unit, one run after the other. Of fp8 none: the epilogue applies their scales.
+pub fn factor_runs(format: Format) -> Vec<FactorRun> {
+    let mut out: Vec<FactorRun> = vec![];
+    if is_fp8(format) {
+        return out;
+    }
+    for (level, of) in format.encoding().scales.into_iter().enumerate().filter_map(|(i, s)| Some((i, s?))) {
+        for minima in [false, true].into_iter().take(of.factors()) {
+            let lines = match of.per {
+                Per::Group(group) => TILE_K.div_ceil(usize::from(group).max(1)),
+                Per::Row | Per::TokenHead => 1,
+            };
+            let at = out.last().map_or(0, |last| last.at + last.bytes());
+            out.push(FactorRun { of, level, minima, lines, at });
+        }
+    }
+    out
+}
+
+/// Whether weights are those of fp8 products: 8-bit floats with a scale per row, as f16, which the
+/// epilogue applies.
+pub fn is_fp8(format: Format) -> bool {
+    format.encoding() == Encoding::FP8
+}
+
+/// Whether tensor cores multiply weights of a format by rows of `elem`.
+pub fn on_tensor_cores(format: Format, elem: RowElem) -> bool {
+    match (format.encoding().float(), elem) {
+        (_, RowElem::F32) | (Some(Float::F32 | Float::E4m3), _) => false,
+        (Some(float), elem) => elem.float() == Some(float),
+        (None, _) => has_operands(format),
+    }
+}
+
+/// Whether there is code that makes operands of tensor cores of quantized weights: integers of 4
+/// and 8 bits with f16 scales of groups (and minima), and fp8. Others are decoded to f32 one by
+/// one.
+pub fn has_operands(format: Format) -> bool {
+    let e = format.encoding();
+    match (e.code, e.scales) {
+        (
+            Code::Int { bits: 4, zero: 0..=15 } | Code::Int { bits: 8, zero: 0..=128 },
+            [Some(Scale { per: Per::Group(group), kind: ScaleKind::F16, .. }), None],
+        ) => [32, 64, 128, 256].contains(&group),
+        _ => is_fp8(format),
+    }
+}
