@@ -104,6 +104,9 @@ pub fn newcomers() -> Vec<Format> {
     let here = [&W6A, &W3, &S8, &MX4, &F8A, &R5A]
         .into_iter()
         .flat_map(|d: &'static FormatDef| d.groups.iter().map(move |group| Format::new(Elem::of(d), *group as u16)));
-    let slow = ["nf4", "q4k", "q2k", "q6k", "iq4xs", "ternary", "w4zg64", "fp8b", "w3zg64", "ternaryr", "nvfp4"];
-    here.chain(slow.into_iter().filter_map(Format::parse)).collect()
+    let of_files = [
+        "nf4", "fp4", "q4k", "q2k", "q3k", "q5k", "q6k", "q8k", "w5", "w5a", "iq4nl", "iq4xs", "ternary", "ternaryr",
+        "w4zg64", "w8zg32", "w3zg64", "w2zg128", "fp8b", "mxfp4", "nvfp4",
+    ];
+    here.chain(of_files.into_iter().filter_map(Format::parse)).collect()
 }
