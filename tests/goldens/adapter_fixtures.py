@@ -44,7 +44,7 @@ def bases():
     models = {
         "base": LlamaForCausalLM(LlamaConfig(**sizes)),
         "biased": LlamaForCausalLM(LlamaConfig(**sizes, attention_bias=True)),
-        "gpt2": GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=32, n_positions=32)),
+        "gpt2": GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=32, n_positions=32, bos_token_id=0, eos_token_id=0)),
     }
     for name, model in models.items():
         noise(model)

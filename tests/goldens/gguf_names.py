@@ -62,6 +62,11 @@ def metadata(config, arch, keys):
     head = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
     part = config.get("partial_rotary_factor", rope.get("partial_rotary_factor", 1.0))
     out[R.DIMENSION_COUNT.format(arch=arch)] = int(head * part)
+    scaling = config.get("rope_scaling") or rope
+    if scaling.get("rope_type") == "yarn":
+        out[R.SCALING_TYPE.format(arch=arch)] = "yarn"
+        out[R.SCALING_FACTOR.format(arch=arch)] = scaling["factor"]
+        out[R.SCALING_ORIG_CTX_LEN.format(arch=arch)] = scaling["original_max_position_embeddings"]
     if arch == "exaone4":
         every = config["sliding_window_pattern"]
         out[A.SLIDING_WINDOW_PATTERN.format(arch=arch)] = [(i + 1) % every != 0 for i in range(config["num_hidden_layers"])]

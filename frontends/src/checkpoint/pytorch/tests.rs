@@ -220,7 +220,7 @@ fn damaged_files_do_no_harm() {
         }
         let mut bytes = whole.clone();
         for at in 0..whole.len() {
-            for byte in [0, 1, 0x7f, 0xff, b'.', b'('] {
+            for byte in [0, 0xff, b'.'] {
                 bytes[at] = byte;
                 let contents = parse(&bytes).unwrap_or_default();
                 assert!(contents.tensors.values().all(|t| bytes.get(t.info.bytes.clone()).is_some()));
